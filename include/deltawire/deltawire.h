@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * deltawire.h - the pure layer: tensors to frames and back; no I/O, no threads, no globals. */
+#ifndef DELTAWIRE_H
+#define DELTAWIRE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "deltawire/version.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define DW_API __attribute__((visibility("default")))
+#else
+#define DW_API
+#endif
+
+/* ---------------------------------------------------------------------------------------------
+ * Words. x: the activation, gradient or other tensor to send, (N, T, C): N samples, T tokens, C
+ * channels. key: (sample, slice), the name under which both ends keep prev, the last
+ * reconstruction. delta = x - prev. group: G consecutive channels of one token that share one
+ * scale; value = code * scale. A frame carries N entries; each is a key entry (x itself), a delta
+ * entry (the change), or a stateless one. docs/format.md is the specification of every byte. */
+
+/* Status of every call. Zero is success; results arrive through out-parameters only. On any error
+ * the object, the caller's tensors and the peer's view of us are as they were before the call. */
+typedef enum dw_status {
+    DW_OK = 0,
+    DW_PENDING = 1, /* not yet: call again later */
+
+    /* -1...: the call did nothing */
+    DW_ERR_ARGUMENT = -1,    /* NULL, zero extent, doubled key, a handle of another kind */
+    DW_ERR_CONFIG = -2,      /* a config word is unknown or out of range */
+    DW_ERR_NO_MEMORY = -3,   /* the allocator returned NULL */
+    DW_ERR_NO_ROOM = -4,     /* the caller's buffer is too small */
+    DW_ERR_UNSUPPORTED = -5, /* valid, but this build or machine cannot do it */
+    DW_ERR_LIMIT = -6,       /* a size past a limit or past what size_t can hold */
+    DW_ERR_FORMAT = -7,      /* not a frame, cut short, or fields that contradict each other */
+    DW_ERR_VERSION = -8,     /* a frame or peer of another format version */
+    DW_ERR_CORRUPT = -9,     /* a checksum does not match */
+    DW_ERR_SHAPE = -10,      /* the frame's shape is not the tensor's */
+    DW_ERR_MISMATCH = -11,   /* the peer was configured otherwise */
+    DW_ERR_IO = -12,         /* a file or the operating system failed */
+
+    /* -20...: the two ends are out of step; feedback heals it */
+    DW_ERR_STALE = -20, /* a duplicate or an older frame: already applied */
+    DW_ERR_BASE = -21,  /* the delta's base is not what the decoder holds */
+    DW_ERR_STATE = -22, /* the reconstruction's digest is not the encoder's */
+
+    /* -40...: the link is dead */
+    DW_ERR_TIMEOUT = -40,   /* the peer did not answer in time */
+    DW_ERR_PEER = -41,      /* the peer closed the link or died */
+    DW_ERR_ADDRESS = -42,   /* cannot resolve, bind or reach the address */
+    DW_ERR_CANCELLED = -43, /* dw_link_cancel was called */
+    DW_ERR_PROTOCOL = -44   /* the peer does not speak our protocol */
+} dw_status;
+
+/* A sentence for a status; never NULL. */
+DW_API const char *dw_status_string(dw_status status);
+
+/* The version that was linked, DW_VERSION_STRING of its build. */
+DW_API const char *dw_version(void);
+
+/* Why a call failed, for people. Wherever a function takes one it may be NULL. */
+typedef struct dw_why {
+    char text[256]; /* one sentence that names the thing and what to do */
+    int offset;     /* dw_config_parse: where in the text the offending word starts, else -1 */
+} dw_why;
+
+/* ---------------------------------------------------------------------------------------------
+ * Tensors: borrowed, strided views; channels are contiguous.
+ *
+ * | name     | unit     | meaning                                              | owner  |
+ * | data     |          | element (0, 0, 0)                                    | caller |
+ * | n, t, c  |          | extents, each >= 1; n*t*c*4 must fit in PTRDIFF_MAX  |        |
+ * | stride_n | elements | from one sample to the next                          |        |
+ * | stride_t | elements | from one token to the next, >= c                     |        |
+ */
+typedef enum dw_dtype { DW_F32 = 1, DW_F16 = 2, DW_BF16 = 3 } dw_dtype;
+
+typedef struct dw_tensor {
+    void *data;
+    dw_dtype dtype;
+    uint32_t n, t, c;
+    int64_t stride_n, stride_t;
+} dw_tensor;
+
+/* A dense view of n*t*c elements. */
+DW_API dw_tensor dw_tensor_3d(void *data, dw_dtype dtype, uint32_t n, uint32_t t, uint32_t c);
+
+/* Bytes of one element; 0 for no dtype of ours. */
+DW_API size_t dw_dtype_bytes(dw_dtype dtype);
+
+typedef struct dw_key {
+    uint64_t sample; /* stays the same in every epoch */
+    uint32_t slice;  /* token slice of the sample, 0 where samples are not cut */
+} dw_key;
+
+/* ---------------------------------------------------------------------------------------------
+ * Configuration. struct_size = sizeof(dw_config); zero means default everywhere else.
+ * As text: "delta:bits=4,group=64,scale=signed,key=8,prev=bf16,choose=never,replies=never",
+ * "direct:bits=6", "raw:f32". dw_config_parse and dw_config_format are inverse to each other. */
+typedef enum dw_codec { DW_CODEC_DELTA = 1, DW_CODEC_DIRECT = 2, DW_CODEC_RAW = 3 } dw_codec;
+typedef enum dw_scale { DW_SCALE_ABSMAX = 1, DW_SCALE_SIGNED = 2 } dw_scale;
+typedef enum dw_choose { DW_CHOOSE_GROUP = 1, DW_CHOOSE_NEVER = 2 } dw_choose;
+typedef enum dw_replies { DW_REPLIES_ALWAYS = 1, DW_REPLIES_NEVER = 2 } dw_replies;
+
+enum { DW_GROUP_ROW = 0xffff }; /* group: all channels of a token share one scale */
+
+/* How x itself travels where there is no base: 2..8 bits in groups, or a float format. */
+enum { DW_KEY_F16 = 16, DW_KEY_BF16 = 17, DW_KEY_F32 = 32, DW_KEY_RAW = 1 /* x's own dtype */ };
+
+/* All callbacks belong to one object and are called from the thread that calls into it. */
+typedef struct dw_allocator {
+    void *(*allocate)(void *context, size_t bytes, size_t alignment); /* NULL: no memory */
+    void (*release)(void *context, void *memory, size_t bytes);
+    void *context;
+} dw_allocator;
+
+/* | field             | values                              | default                            |
+ * | codec             | delta direct raw                    | delta                              |
+ * | bits              | 2..8                                | 4                                  |
+ * | group             | 16 32 64 128 256 row                | 64                                 |
+ * | scale             | absmax signed                       | absmax (encoder only, not on wire) |
+ * | key               | 2..8 raw f32 f16 bf16               | 8                                  |
+ * | raw               | codec raw: the dtype on the wire    | x's dtype                          |
+ * | prev              | f32 f16 bf16                        | x's dtype                          |
+ * | choose            | group never: delta or direct        | group                              |
+ * | replies           | always never                        | always                             |
+ * | audit             | state digest over 1 of so many tiles| 1; DW_AUDIT_NEVER: none            |
+ * | quota_bytes       | most bytes of prev                  | 0: no limit                        |
+ * | incarnation       | names this encoder's life           | 0: random                          |
+ */
+enum { DW_AUDIT_NEVER = 0xff };
+
+typedef struct dw_config {
+    size_t struct_size;
+    dw_codec codec;
+    uint32_t bits;
+    uint32_t group;
+    dw_scale scale;
+    uint32_t key;
+    dw_dtype raw;
+    dw_dtype prev;
+    dw_choose choose;
+    dw_replies replies;
+    uint32_t audit;
+    uint64_t quota_bytes;
+    uint64_t incarnation;
+    dw_allocator allocator;             /* all NULL: malloc and free */
+    uint64_t (*now_ns)(void *context);  /* NULL: the time counters stay 0 */
+    void *now_context;
+} dw_config;
+
+/* Fills *config (struct_size too) from text. Errors: CONFIG, with the offending word in *why. */
+DW_API dw_status dw_config_parse(dw_config *config, const char *text, dw_why *why);
+
+/* Writes the canonical text, defaults left out. Errors: CONFIG, NO_ROOM (128 bytes are enough). */
+DW_API dw_status dw_config_format(const dw_config *config, char *text, size_t cap);
+
+/* The bytes that a frame of x can take at most; exact for raw and direct; for delta exact when all
+ * entries are key entries. 0 where config or x is not valid. Pure function of (config, shape). */
+DW_API size_t dw_frame_bound(const dw_config *config, const dw_tensor *x);
+
+/* The bytes that a reply to a frame of n samples can take at most. */
+DW_API size_t dw_reply_bound(uint32_t n);
+
+/* ---------------------------------------------------------------------------------------------
+ * Counters, since creation. Norms are sums over a sample of the elements (one tile in 16), so only
+ * their quotients mean something: sqrt(delta_square / x_square) is |x - prev| / |x|. */
+typedef struct dw_counters {
+    uint64_t frames;            /* encoded, or decoded and accepted */
+    uint64_t key_entries;       /* entries that carried x itself into state */
+    uint64_t delta_entries;     /* entries that carried a change: the hits */
+    uint64_t stateless_entries; /* entries that touched no state */
+    uint64_t raw_bytes;         /* bytes of the tensors */
+    uint64_t encoded_bytes;     /* bytes of the frames */
+    uint64_t groups;            /* quantized groups ... */
+    uint64_t direct_groups;     /* ... of delta entries, in which direct was the better choice */
+    uint64_t zero_groups;       /* ... with nothing above 2^-96 */
+    uint64_t poisoned_groups;   /* ... that held NaN or Inf */
+    uint64_t acks, nacks;       /* replies: taken (encoder) or given (decoder) */
+    uint64_t rebases;           /* NACKs answered with a delta from an older base */
+    uint64_t resyncs;           /* entries re-sent from prev */
+    uint64_t rejected_frames;   /* decoder: frames that changed nothing */
+    uint64_t keys_held;         /* now, not since creation */
+    uint64_t state_bytes;       /* now: bytes of prev, undo copies included */
+    uint64_t busy_ns;           /* inside encode or decode, by config.now_ns */
+    double x_square, delta_square, error_square; /* encoder only */
+} dw_counters;
+
+/* ---------------------------------------------------------------------------------------------
+ * Encoder. One per direction and tensor of a model; not thread-safe, different ones independent. */
+typedef struct dw_encoder dw_encoder;
+
+/* Errors: ARGUMENT, CONFIG, NO_MEMORY; *encoder is then NULL. */
+DW_API dw_status dw_encoder_create(dw_encoder **encoder, const dw_config *config);
+DW_API void dw_encoder_destroy(dw_encoder *encoder); /* NULL is fine */
+
+/* Turns x into one frame and advances prev of its keys, as the decoder will (AQ-SGD, Algorithm 1).
+ *
+ * | name  | shape     | unit  | meaning                                  | owner  |
+ * | keys  | (x->n)    |       | one per sample, all different            | caller |
+ * | x     | (N, T, C) |       | any dtype, strided                       | caller |
+ * | frame | (cap)     | bytes | room; dw_frame_bound is enough           | caller |
+ * | *len  |           | bytes | of the frame                             |        |
+ *
+ * Errors: ARGUMENT, NO_ROOM, NO_MEMORY, LIMIT, each with state as it was. NaN and Inf are no
+ * error: their group is poisoned (the peer sees NaN there, prev stays) and counted. A full quota
+ * is no error: the sample travels stateless.
+ * State: a key's first visit, a changed shape and a lost frame give a key entry, all others delta.
+ * Source: arXiv:2206.01299, Algorithm 1; docs/format.md, Exactness. */
+DW_API dw_status dw_encode(dw_encoder *encoder, const dw_key *keys, const dw_tensor *x, void *frame,
+                           size_t cap, size_t *len);
+
+/* Takes the peer's reply. An ACK frees the undo copies, a NACK makes the next entry of its keys
+ * start from what the peer holds. Errors: FORMAT, VERSION, CORRUPT (nothing changed). */
+DW_API dw_status dw_encoder_feedback(dw_encoder *encoder, const void *reply, size_t reply_len);
+
+/* Makes a frame that carries prev itself, exactly, for n keys of one shape that were encoded before:
+ * what a decoder that missed frames needs to give the tensor it missed, without x. Poisoned groups
+ * arrive as prev. Errors: ARGUMENT (a key that is not held), NO_ROOM, NO_MEMORY. The room needed is
+ * dw_frame_bound of {codec = delta, key = DW_KEY_F32}. */
+DW_API dw_status dw_encoder_resync(dw_encoder *encoder, const dw_key *keys, uint32_t n, void *frame,
+                                   size_t cap, size_t *len);
+
+/* Forgets a key here and, told in the next frame, at the decoder. Unknown keys are fine. */
+DW_API dw_status dw_encoder_forget(dw_encoder *encoder, dw_key key);
+
+/* A read-only view (1, T, C) of prev, valid until the next call. ARGUMENT: the key is not held. */
+DW_API dw_status dw_encoder_peek(const dw_encoder *encoder, dw_key key, dw_tensor *prev);
+
+DW_API dw_counters dw_encoder_counters(const dw_encoder *encoder);
+DW_API const char *dw_encoder_why(const dw_encoder *encoder); /* the last error, in a sentence */
+
+/* ---------------------------------------------------------------------------------------------
+ * Decoder. Same rules. Its config must name the same codec, bits, group, key and prev. */
+typedef struct dw_decoder dw_decoder;
+
+DW_API dw_status dw_decoder_create(dw_decoder **decoder, const dw_config *config);
+DW_API void dw_decoder_destroy(dw_decoder *decoder); /* NULL is fine */
+
+/* Turns a frame into y and advances prev of its keys, bit for bit as the encoder did.
+ *
+ * | name       | shape     | unit  | meaning                                           | owner  |
+ * | frame      | (len)     | bytes | any bytes at all                                  | caller |
+ * | y          | (N, T, C) |       | shape must equal the frame's; data NULL: advance  | caller |
+ * |            |           |       | prev only (read it with dw_decoder_peek)          |        |
+ * | reply      | reply_cap | bytes | room for dw_reply_bound(N), or NULL: no reply     | caller |
+ * | *reply_len |           | bytes | 0: there is nothing to send back                  |        |
+ *
+ * Errors: FORMAT, VERSION, CORRUPT, SHAPE, MISMATCH, LIMIT, NO_ROOM, NO_MEMORY, STALE, BASE, STATE.
+ * A rejected frame changes neither state nor y; where its keys could be read, reply is a NACK that
+ * names what is held (an ACK for a duplicate of what is held). */
+DW_API dw_status dw_decode(dw_decoder *decoder, const void *frame, size_t len, const dw_tensor *y,
+                           void *reply, size_t reply_cap, size_t *reply_len);
+
+DW_API dw_status dw_decoder_peek(const dw_decoder *decoder, dw_key key, dw_tensor *prev);
+DW_API dw_counters dw_decoder_counters(const dw_decoder *decoder);
+DW_API const char *dw_decoder_why(const dw_decoder *decoder);
+
+/* ---------------------------------------------------------------------------------------------
+ * Reading a frame or a reply without decoding it: for inspectors and for whoever routes frames. */
+typedef enum dw_entry_kind {
+    DW_ENTRY_RAW = 1,        /* stateless, a float format */
+    DW_ENTRY_DIRECT = 2,     /* stateless, quantized */
+    DW_ENTRY_KEY = 3,        /* x itself into state, quantized */
+    DW_ENTRY_KEY_RAW = 4,    /* x itself into state, a float format */
+    DW_ENTRY_DELTA = 5       /* the change from a base */
+} dw_entry_kind;
+
+typedef struct dw_frame_info {
+    uint8_t version_major, version_minor;
+    dw_codec codec;
+    uint64_t incarnation, sequence;
+    uint32_t n, t, c;
+    dw_dtype x, prev;      /* prev 0: stateless */
+    uint32_t bits;         /* of delta entries (codec delta) or direct entries; 0: none */
+    uint32_t key;          /* as dw_config.key, never DW_KEY_RAW; 0: none */
+    uint32_t group;        /* as dw_config.group; 0: nothing is quantized */
+    int chooses, wants_reply;
+    uint32_t audit;        /* state digest over 1 of so many tiles; 0: none */
+    uint32_t n_forgotten;  /* keys the decoder is told to forget */
+    uint64_t payload_bytes;
+} dw_frame_info;
+
+typedef struct dw_entry_info {
+    dw_key key;
+    dw_entry_kind kind;
+    uint64_t version, base_chain, payload_digest, state_digest;
+    uint64_t payload_offset, payload_bytes; /* within the frame */
+} dw_entry_info;
+
+typedef struct dw_reply_info {
+    int accepted; /* ACK, else NACK */
+    uint64_t incarnation, sequence;
+    uint32_t n;
+} dw_reply_info;
+
+typedef struct dw_reply_entry {
+    dw_key key;
+    int held; /* 0: the decoder holds nothing of this key */
+    uint64_t incarnation, version, chain;
+} dw_reply_entry;
+
+/* Errors: FORMAT, VERSION, CORRUPT (header and tables; payloads are not read). */
+DW_API dw_status dw_frame_read(const void *frame, size_t len, dw_frame_info *info, dw_why *why);
+DW_API dw_status dw_frame_entry(const void *frame, size_t len, uint32_t i, dw_entry_info *entry);
+DW_API dw_status dw_frame_forgotten(const void *frame, size_t len, uint32_t i, dw_key *key);
+DW_API dw_status dw_reply_read(const void *reply, size_t len, dw_reply_info *info, dw_why *why);
+DW_API dw_status dw_reply_entry_read(const void *reply, size_t len, uint32_t i, dw_reply_entry *entry);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * transport.h - links between two ranks, channels (a codec pair) on a link, and the table with
+ * which anybody adds a backend. */
+#ifndef DELTAWIRE_TRANSPORT_H
+#define DELTAWIRE_TRANSPORT_H
+
+#include "deltawire/deltawire.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---------------------------------------------------------------------------------------------
+ * Link: two ranks, one transport. Messages arrive whole, once, in order per tag, or the link fails:
+ * from then on every call gives the same error. A thread of the link's own moves the bytes, so
+ * sends go on while the caller computes. Every function may be called from any thread. */
+typedef struct dw_link dw_link;
+typedef struct dw_transport dw_transport;
+
+typedef enum dw_link_role { DW_LINK_LISTEN = 1, DW_LINK_CONNECT = 2 } dw_link_role;
+
+/* struct_size = sizeof(dw_link_options); zero means default.
+ *
+ * | name              | unit  | meaning                                            | default |
+ * | role              |       | who waits and who dials                            | connect |
+ * | open_timeout_ms   | ms    | until both ends have met and agreed                | 60000   |
+ * | peer_timeout_ms   | ms    | a send, or a peer that owes bytes, without progress| 60000   |
+ * | close_timeout_ms  | ms    | dw_link_close: to get rid of what is queued        | 5000    |
+ * | max_message_bytes | bytes | a longer message is an error at either end         | 1 GiB   |
+ * | max_queued_bytes  | bytes | dw_link_send answers DW_PENDING past this          | 1 GiB   |
+ * | transports        |       | NULL-terminated: backends beside those built in    | none    |
+ * | on_listening      |       | told the address bound, before waiting for the peer| none    |
+ */
+typedef struct dw_link_options {
+    size_t struct_size;
+    dw_link_role role;
+    uint32_t open_timeout_ms, peer_timeout_ms, close_timeout_ms;
+    uint64_t max_message_bytes, max_queued_bytes;
+    const dw_transport *const *transports;
+    void (*on_listening)(void *context, const char *uri);
+    void *listening_context;
+    const volatile int *cancelled; /* may be NULL: open gives up when it becomes non-zero */
+} dw_link_options;
+
+/* uri: "tcp://127.0.0.1:7000", "tcp://[::1]:0" (0: any port, see on_listening), "loop://name",
+ * "shaped:rate=100mbit,delay=20ms/tcp://host:7000". Blocks until both ends have agreed on the
+ * version. Errors: ARGUMENT, CONFIG, ADDRESS, TIMEOUT, PEER, PROTOCOL, VERSION, CANCELLED, NO_MEMORY,
+ * UNSUPPORTED, each with a sentence in *why. */
+DW_API dw_status dw_link_open(dw_link **link, const char *uri, const dw_link_options *options,
+                              dw_why *why);
+
+/* Sends what is queued (at most close_timeout_ms), then closes. NULL is fine. */
+DW_API void dw_link_close(dw_link *link);
+
+/* Makes every call on the link, in any thread, return DW_ERR_CANCELLED. Only dw_link_close may follow. */
+DW_API void dw_link_cancel(dw_link *link);
+
+/* Queues a copy of the message and returns. DW_PENDING: the queue is full, nothing was taken. */
+DW_API dw_status dw_link_send(dw_link *link, uint32_t tag, const void *data, size_t len);
+
+/* The same without the copy: room for cap bytes to write into, then the message's true length (0..cap).
+ * Each begin is followed by one end; len = DW_LINK_DROP gives the room back unsent. */
+#define DW_LINK_DROP SIZE_MAX
+DW_API dw_status dw_link_send_begin(dw_link *link, uint32_t tag, size_t cap, void **room);
+DW_API dw_status dw_link_send_end(dw_link *link, void *room, size_t len);
+
+/* The next message with this tag: *data stays the link's, valid until dw_link_release. timeout_ms:
+ * < 0 waits as long as the link lives, 0 looks once; DW_PENDING: nothing within that time. */
+DW_API dw_status dw_link_recv(dw_link *link, uint32_t tag, int timeout_ms, void **data, size_t *len);
+DW_API void dw_link_release(dw_link *link, void *data);
+
+/* Waits until everything queued is in the hands of the operating system. */
+DW_API dw_status dw_link_flush(dw_link *link, int timeout_ms);
+
+/* A handler takes the messages of one tag as they arrive, on the link's own thread, instead of
+ * dw_link_recv. It must be quick and may send. handle = NULL takes it away and waits until no call
+ * of it is running. The data is the link's and valid during the call. */
+typedef void (*dw_link_handler)(void *context, const void *data, size_t len);
+DW_API dw_status dw_link_handle(dw_link *link, uint32_t tag, dw_link_handler handle, void *context);
+
+typedef struct dw_link_counters {
+    uint64_t messages_sent, messages_received;
+    uint64_t bytes_sent, bytes_received; /* on the wire: payload, tags and framing */
+    uint64_t queued_bytes;               /* now */
+    uint64_t recv_wait_ns, send_wait_ns; /* callers blocked in recv; in flush and close */
+} dw_link_counters;
+DW_API dw_link_counters dw_link_count(dw_link *link);
+
+/* Why the link failed, in a sentence that names the peer; "" while it lives. */
+DW_API const char *dw_link_why(dw_link *link);
+
+/* ---------------------------------------------------------------------------------------------
+ * Channel: a codec pair on a link: what is sent goes through an encoder, what is received through a
+ * decoder; replies are given and taken by themselves, rejected frames are sent anew. Both ends name
+ * the same id; one end's send config is the other's recv config.
+ *
+ * | name           | meaning                                                    | default |
+ * | id             | 1..0xffff, unique on the link; uses tags id << 8 ...       | -       |
+ * | send, recv     | configs; NULL: nothing goes that way                       | NULL    |
+ * | open_timeout_ms| until the peer's end has opened the same id                | 60000   |
+ *
+ * Threads: one thread may send while another receives. */
+typedef struct dw_channel dw_channel;
+
+typedef struct dw_channel_config {
+    size_t struct_size;
+    uint32_t id;
+    const dw_config *send, *recv;
+    uint32_t open_timeout_ms;
+} dw_channel_config;
+
+/* Errors: ARGUMENT, CONFIG, MISMATCH (with both configs in *why), TIMEOUT, NO_MEMORY, the link's. */
+DW_API dw_status dw_channel_open(dw_channel **channel, dw_link *link, const dw_channel_config *config,
+                                 dw_why *why);
+DW_API void dw_channel_close(dw_channel *channel); /* before dw_link_close; NULL is fine */
+
+/* Encodes x and queues the frame; x and keys are the caller's again on return, the sending goes on
+ * behind. Waits only while the link's queue is full. */
+DW_API dw_status dw_channel_send(dw_channel *channel, const dw_key *keys, const dw_tensor *x);
+
+/* The next tensor: y's shape must be the sender's; keys (y->n) is filled in, or NULL. timeout_ms as in
+ * dw_link_recv. A frame that was rejected is asked for again without the caller's help. */
+DW_API dw_status dw_channel_recv(dw_channel *channel, int timeout_ms, dw_key *keys, const dw_tensor *y);
+
+/* Tells the peer, with the next frame, to forget a key of what we send. */
+DW_API dw_status dw_channel_forget(dw_channel *channel, dw_key key);
+
+DW_API dw_counters dw_channel_sent(dw_channel *channel);
+DW_API dw_counters dw_channel_received(dw_channel *channel);
+DW_API const char *dw_channel_why(dw_channel *channel); /* the last error, in a sentence */
+
+/* ---------------------------------------------------------------------------------------------
+ * Backend: a scheme, two sizes and six functions. link.c owns queues, threads, timeouts and URIs; a
+ * backend moves messages between two ends and nothing else. All calls come from one thread at a time;
+ * only open and close may block. docs/transports.md shows one being written.
+ *
+ * At most one send and one recv are in flight per endpoint; each is driven by test until it answers
+ * DW_OK or an error. Buffers stay valid until then or until close. */
+typedef struct dw_transport_open {
+    const char *address;       /* what follows "scheme://" or "scheme:" in the URI */
+    dw_link_role role;
+    uint32_t timeout_ms;
+    const volatile int *cancelled; /* never NULL */
+    void (*on_listening)(void *context, const char *uri); /* never NULL */
+    void *listening_context;
+    /* For a backend that stands in front of another: finds the other by its URI. address is what to put
+     * into the other's dw_transport_open. */
+    const dw_transport *(*find)(void *context, const char *uri, const char **address);
+    void *find_context;
+    dw_why *why; /* never NULL: a sentence for any error */
+} dw_transport_open;
+
+typedef struct dw_transport_caps {
+    int wait_fd;       /* poll()s readable when test is worth calling; -1: none, test is polled */
+    int32_t wake_ms;   /* test is worth calling after so long in any case; -1: never by itself */
+    uint64_t wire_sent, wire_received; /* bytes so far, framing included */
+    char peer[96];     /* names the other end in error messages */
+} dw_transport_caps;
+
+struct dw_transport {
+    const char *scheme;
+    size_t endpoint_bytes; /* room for one end, zeroed, aligned as malloc does */
+    size_t request_bytes;  /* room for one send or recv in flight, zeroed */
+    dw_status (*open)(void *endpoint, const dw_transport_open *how);
+    void (*close)(void *endpoint);
+    dw_status (*send)(void *endpoint, void *request, const void *data, size_t len);
+    dw_status (*recv)(void *endpoint, void *request, void *room, size_t cap);
+    /* DW_OK: done, *len is the message's length. DW_PENDING: not yet. DW_ERR_NO_ROOM (recv only): the next
+     * message has *len bytes, more than cap; it is kept, post a larger recv. Else: the link is dead. */
+    dw_status (*test)(void *endpoint, void *request, size_t *len, dw_why *why);
+    void (*caps)(void *endpoint, dw_transport_caps *caps);
+};
+
+#ifdef __cplusplus
+}
+#endif
+#endif
