@@ -290,7 +290,7 @@ typedef struct dw_frame_info {
 typedef struct dw_entry_info {
     dw_key key;
     dw_entry_kind kind;
-    uint64_t version, base_chain, payload_digest, state_digest;
+    uint64_t base_chain, payload_digest, state_digest;
     uint64_t payload_offset, payload_bytes; /* within the frame */
 } dw_entry_info;
 
@@ -303,7 +303,7 @@ typedef struct dw_reply_info {
 typedef struct dw_reply_entry {
     dw_key key;
     int held; /* 0: the decoder holds nothing of this key */
-    uint64_t incarnation, version, chain;
+    uint64_t incarnation, version, chain; /* version: sequence of the frame that made what is held */
 } dw_reply_entry;
 
 /* Errors: FORMAT, VERSION, CORRUPT (header and tables; payloads are not read). */
