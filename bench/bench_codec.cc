@@ -12,7 +12,8 @@
 #include "deltawire/deltawire.h"
 #include "limit.h"
 
-namespace {
+namespace
+{
 
 constexpr uint32_t kChannels = 1024;
 constexpr int kVariants = 2; /* of x: a sample that never changes would become zero groups */
@@ -30,7 +31,10 @@ struct Case {
     Traffic traffic(size_t frame_bytes) const;
 };
 
-const char *word(dw_dtype dtype) { return dtype == DW_F32 ? "f32" : dtype == DW_F16 ? "f16" : "bf16"; }
+const char *word(dw_dtype dtype)
+{
+    return dtype == DW_F32 ? "f32" : dtype == DW_F16 ? "f16" : "bf16";
+}
 
 /* <way>/<codec>/b<bits>/g<group>/<x>/<prev>/<isa>/<bytes of x>/t<threads> */
 std::string Case::name() const
@@ -122,7 +126,8 @@ void run(benchmark::State &state, const Case &c)
 
     uint32_t tokens = static_cast<uint32_t>(c.elements() / kChannels);
     std::vector<std::vector<unsigned char>> x(kVariants, std::vector<unsigned char>(c.bytes));
-    for (int i = 0; i < kVariants; i++) fill(x[static_cast<size_t>(i)], c.x, static_cast<uint32_t>(i + 1));
+    for (int i = 0; i < kVariants; i++)
+        fill(x[static_cast<size_t>(i)], c.x, static_cast<uint32_t>(i + 1));
     std::vector<unsigned char> y(c.bytes);
     dw_tensor shape = dw_tensor_3d(y.data(), c.x, 1, tokens, kChannels), out = shape;
     std::vector<unsigned char> frame(dw_frame_bound(&config, &shape));
@@ -143,7 +148,8 @@ void run(benchmark::State &state, const Case &c)
         return s;
     };
     double encoding = 0, decoding = 0;
-    for (int i = 0; i < kVariants + 1 && status == DW_OK; i++) status = step(&encoding, &decoding); /* past the key frame */
+    for (int i = 0; i < kVariants + 1 && status == DW_OK; i++)
+        status = step(&encoding, &decoding); /* past the key frame */
     /* Before and after: a machine that changes its speed in between shows in both. */
     double limit = limit_seconds(c.traffic(len), 0.05);
     for (auto _ : state) {
@@ -171,17 +177,18 @@ std::vector<Case> cases(size_t bytes)
         dw_dtype x, prev;
     };
     static const Codec codecs[] = {
-        {DW_CODEC_DELTA, 4, 64, DW_F32, DW_F32},    {DW_CODEC_DELTA, 2, 64, DW_F32, DW_F32},
-        {DW_CODEC_DELTA, 3, 64, DW_F32, DW_F32},    {DW_CODEC_DELTA, 8, 64, DW_F32, DW_F32},
-        {DW_CODEC_DELTA, 4, 32, DW_F32, DW_F32},    {DW_CODEC_DELTA, 4, 128, DW_F32, DW_F32},
+        {DW_CODEC_DELTA, 4, 64, DW_F32, DW_F32},           {DW_CODEC_DELTA, 2, 64, DW_F32, DW_F32},
+        {DW_CODEC_DELTA, 3, 64, DW_F32, DW_F32},           {DW_CODEC_DELTA, 8, 64, DW_F32, DW_F32},
+        {DW_CODEC_DELTA, 4, 32, DW_F32, DW_F32},           {DW_CODEC_DELTA, 4, 128, DW_F32, DW_F32},
         {DW_CODEC_DELTA, 4, DW_GROUP_ROW, DW_F32, DW_F32}, {DW_CODEC_DELTA, 4, 64, DW_F32, DW_BF16},
-        {DW_CODEC_DELTA, 4, 64, DW_BF16, DW_BF16},  {DW_CODEC_DIRECT, 4, 64, DW_F32, DW_F32},
-        {DW_CODEC_DIRECT, 2, 64, DW_F32, DW_F32},   {DW_CODEC_DIRECT, 6, 64, DW_F32, DW_F32},
-        {DW_CODEC_DIRECT, 4, 64, DW_BF16, DW_BF16}, {DW_CODEC_RAW, 32, 0, DW_F32, DW_F32},
+        {DW_CODEC_DELTA, 4, 64, DW_BF16, DW_BF16},         {DW_CODEC_DIRECT, 4, 64, DW_F32, DW_F32},
+        {DW_CODEC_DIRECT, 2, 64, DW_F32, DW_F32},          {DW_CODEC_DIRECT, 6, 64, DW_F32, DW_F32},
+        {DW_CODEC_DIRECT, 4, 64, DW_BF16, DW_BF16},        {DW_CODEC_RAW, 32, 0, DW_F32, DW_F32},
     };
     std::vector<Case> all;
     for (const Codec &k : codecs)
-        for (bool encode : {true, false}) all.push_back({encode, k.codec, k.bits, k.group, k.x, k.prev, bytes});
+        for (bool encode : {true, false})
+            all.push_back({encode, k.codec, k.bits, k.group, k.x, k.prev, bytes});
     return all;
 }
 
@@ -192,14 +199,17 @@ int main(int argc, char **argv)
     std::vector<size_t> sizes = {64u << 10, 1u << 20, 16u << 20};
     int kept = 1;
     for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--big") == 0) sizes.push_back(256u << 20); /* ours; Google Benchmark sees the rest */
-        else argv[kept++] = argv[i];
+        if (strcmp(argv[i], "--big") == 0)
+            sizes.push_back(256u << 20); /* ours; Google Benchmark sees the rest */
+        else
+            argv[kept++] = argv[i];
     }
     argc = kept;
     argv[argc] = nullptr;
     for (size_t bytes : sizes)
         for (const Case &c : cases(bytes))
-            benchmark::RegisterBenchmark(c.name().c_str(), [c](benchmark::State &state) { run(state, c); })
+            benchmark::RegisterBenchmark(c.name().c_str(),
+                                         [c](benchmark::State &state) { run(state, c); })
                 ->UseManualTime()
                 ->MinTime(0.1)
                 ->Unit(benchmark::kMicrosecond);

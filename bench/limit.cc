@@ -9,7 +9,8 @@
 #include <cstring>
 #include <memory>
 
-namespace {
+namespace
+{
 
 constexpr size_t kLine = 64;
 constexpr size_t kTile = 2048 * sizeof(float); /* of the longest stream, as a tile of the format */
@@ -58,7 +59,10 @@ Buffer buffer(size_t lines)
     return b;
 }
 
-size_t lines_of(size_t bytes) { return (bytes + kLine - 1) / kLine; }
+size_t lines_of(size_t bytes)
+{
+    return (bytes + kLine - 1) / kLine;
+}
 
 } // namespace
 

@@ -22,7 +22,8 @@ static void check(dw_status status, const char *what)
 static void forward(float *x, int sample, int epoch)
 {
     for (int i = 0; i < T * C; i++)
-        x[i] = sinf((float)(sample * 911 + i) * 0.61f) + 0.1f * cosf((float)i * 0.23f) / (float)(1 + epoch);
+        x[i] = sinf((float)(sample * 911 + i) * 0.61f) +
+               0.1f * cosf((float)i * 0.23f) / (float)(1 + epoch);
 }
 
 static double relative_error(const float *x, const float *y)
@@ -57,7 +58,8 @@ int main(void)
         for (int batch = 0; batch < SAMPLES / N; batch++) {
             dw_key keys[N];
             for (int n = 0; n < N; n++) {
-                int sample = (batch * N + n + epoch) % SAMPLES; /* any order: the key names the sample */
+                int sample =
+                    (batch * N + n + epoch) % SAMPLES; /* any order: the key names the sample */
                 keys[n] = (dw_key){.sample = (uint64_t)sample};
                 forward(x + n * T * C, sample, epoch);
             }
@@ -70,16 +72,21 @@ int main(void)
         }
         if (epoch == 0) first = last;
         size_t raw = (size_t)SAMPLES * T * C * sizeof(float);
-        printf("%5d  %10zu  %10zu  %5.1f  %.5f\n", epoch + 1, raw, bytes, (double)raw / (double)bytes, last);
+        printf("%5d  %10zu  %10zu  %5.1f  %.5f\n", epoch + 1, raw, bytes, (double)raw / (double)bytes,
+               last);
     }
     dw_counters count = dw_encoder_counters(encoder);
-    printf("%llu key entries, %llu delta entries; |x - prev| / |x| = %.3f\n", (unsigned long long)count.key_entries,
-           (unsigned long long)count.delta_entries, sqrt(count.delta_square / count.x_square));
+    printf("%llu key entries, %llu delta entries; |x - prev| / |x| = %.3f\n",
+           (unsigned long long)count.key_entries, (unsigned long long)count.delta_entries,
+           sqrt(count.delta_square / count.x_square));
 
     free(frame);
     free(reply);
     dw_decoder_destroy(decoder);
     dw_encoder_destroy(encoder);
     /* Every first visit is a key entry, every other one a change. */
-    return count.key_entries == SAMPLES && count.delta_entries == SAMPLES * (EPOCHS - 1) && first < 0.05 && last < 0.05 ? 0 : 1;
+    return count.key_entries == SAMPLES && count.delta_entries == SAMPLES * (EPOCHS - 1) &&
+                   first < 0.05 && last < 0.05
+               ? 0
+               : 1;
 }

@@ -5,7 +5,8 @@
 dw_config fuzz_config(fuzz_input *input)
 {
     static const uint32_t groups[] = {16, 32, 64, 128, 256, DW_GROUP_ROW};
-    static const uint32_t keys[] = {2, 3, 4, 5, 6, 7, 8, DW_KEY_RAW, DW_KEY_F32, DW_KEY_F16, DW_KEY_BF16};
+    static const uint32_t keys[] = {2, 3,          4,          5,          6,          7,
+                                    8, DW_KEY_RAW, DW_KEY_F32, DW_KEY_F16, DW_KEY_BF16};
     dw_config config = {.struct_size = sizeof config};
     config.codec = (dw_codec)(1 + fuzz_below(input, 8) % 3); /* delta is the most likely */
     if (config.codec == DW_CODEC_RAW) {
@@ -38,12 +39,15 @@ void fuzz_floats(fuzz_input *input, float *x, size_t n)
         0x7fc00000, 0xff812345,             /* quiet and signalling NaN */
     };
     uint32_t mode = fuzz_byte(input), seed = fuzz_byte(input) | 1u, spot = fuzz_below(input, 1024);
-    uint32_t exponent = fuzz_byte(input), value = special[fuzz_below(input, sizeof special / sizeof *special)];
+    uint32_t exponent = fuzz_byte(input),
+             value = special[fuzz_below(input, sizeof special / sizeof *special)];
     for (size_t i = 0; i < n; i++) {
         seed = seed * 1664525u + 1013904223u;
         uint32_t bits;
         switch (mode & 3) {
-        case 0: bits = (seed & 0x80000000u) | (127u - (exponent & 7u)) << 23 | (seed >> 9); break; /* ordinary */
+        case 0:
+            bits = (seed & 0x80000000u) | (127u - (exponent & 7u)) << 23 | (seed >> 9);
+            break;                                                                 /* ordinary */
         case 1: bits = (seed & 0x80000000u) | exponent << 23 | (seed >> 9); break; /* any magnitude */
         case 2: bits = seed; break;                                                /* any bits */
         default: bits = value; break;                                              /* all the same */

@@ -16,12 +16,12 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 /* An oracle; stays in release builds. */
-#define REQUIRE(condition)                                                                                   \
-    do {                                                                                                     \
-        if (!(condition)) {                                                                                  \
-            fprintf(stderr, "%s:%d: %s does not hold\n", __FILE__, __LINE__, #condition);                    \
-            abort();                                                                                         \
-        }                                                                                                    \
+#define REQUIRE(condition)                                                                             \
+    do {                                                                                               \
+        if (!(condition)) {                                                                            \
+            fprintf(stderr, "%s:%d: %s does not hold\n", __FILE__, __LINE__, #condition);              \
+            abort();                                                                                   \
+        }                                                                                              \
     } while (0)
 
 /* The input as a stream of decisions; zeros when it has run out. */

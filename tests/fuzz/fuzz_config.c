@@ -66,7 +66,8 @@ static void check_struct(fuzz_input *input)
     config.audit = fuzz_byte(input);
     char text[128];
     dw_encoder *encoder = NULL;
-    dw_status created = dw_encoder_create(&encoder, &config), formatted = dw_config_format(&config, text, sizeof text);
+    dw_status created = dw_encoder_create(&encoder, &config),
+              formatted = dw_config_format(&config, text, sizeof text);
     REQUIRE(created == formatted); /* both OK, or both CONFIG */
     REQUIRE((created == DW_OK) == (encoder != NULL));
     dw_encoder_destroy(encoder);

@@ -46,7 +46,8 @@ static void require_unchanged(const world *w, const snapshot *before)
     take(w, &now);
     REQUIRE(now.frames == before->frames && now.keys_held == before->keys_held);
     REQUIRE(now.state_bytes == before->state_bytes);
-    size_t bytes = (size_t)w->x.t * w->x.c * dw_dtype_bytes(w->config.prev ? w->config.prev : w->x.dtype);
+    size_t bytes =
+        (size_t)w->x.t * w->x.c * dw_dtype_bytes(w->config.prev ? w->config.prev : w->x.dtype);
     for (int i = 0; i < N; i++) {
         REQUIRE(now.held[i] == before->held[i]);
         if (now.held[i]) REQUIRE(memcmp(now.prev[i], before->prev[i], bytes) == 0);
@@ -116,7 +117,8 @@ static void inspect(const uint8_t *frame, size_t len, dw_status decoded)
         REQUIRE(dw_frame_entry(frame, len, i, &entry) == DW_OK);
         REQUIRE(entry.payload_offset + entry.payload_bytes <= len);
     }
-    for (uint32_t i = 0; i < info.n_forgotten; i++) REQUIRE(dw_frame_forgotten(frame, len, i, &key) == DW_OK);
+    for (uint32_t i = 0; i < info.n_forgotten; i++)
+        REQUIRE(dw_frame_forgotten(frame, len, i, &key) == DW_OK);
     REQUIRE(dw_frame_entry(frame, len, info.n, &entry) != DW_OK);
 }
 

@@ -124,9 +124,11 @@ static void check_accepted(const world *w, const flight *f)
         REQUIRE(dw_decoder_peek(w->decoder, key_of(f->which[i]), &prev) == DW_OK);
         REQUIRE(memcmp(prev.data, expected, f->prev_bytes) == 0);
         if (prev.dtype != w->dtype) continue;
-        size_t row = (size_t)w->stride_t * dw_dtype_bytes(w->dtype), dense = (size_t)w->c * dw_dtype_bytes(w->dtype);
+        size_t row = (size_t)w->stride_t * dw_dtype_bytes(w->dtype),
+               dense = (size_t)w->c * dw_dtype_bytes(w->dtype);
         for (uint32_t t = 0; t < w->t; t++)
-            require_same_numbers(w->y + (i * (size_t)w->t + t) * row, expected + t * dense, w->c, w->dtype);
+            require_same_numbers(w->y + (i * (size_t)w->t + t) * row, expected + t * dense, w->c,
+                                 w->dtype);
     }
 }
 
@@ -187,13 +189,17 @@ static void step(world *w, fuzz_input *input)
 {
     uint32_t which[MOST_N], n, at;
     switch (fuzz_below(input, 12)) {
-    case 0: case 1: case 2: case 3: /* the most frequent: a micro-batch of neighbouring keys */
+    case 0:
+    case 1:
+    case 2:
+    case 3: /* the most frequent: a micro-batch of neighbouring keys */
         n = 1 + fuzz_below(input, MOST_N);
         at = fuzz_below(input, KEYS);
         for (uint32_t i = 0; i < n; i++) which[i] = (at + i) % KEYS;
         send_frame(w, input, which, n);
         break;
-    case 4: case 5: /* in order */
+    case 4:
+    case 5: /* in order */
         if (w->n_wire > 0) {
             deliver(w, 0, NULL);
             remove_flight(w, 0);
@@ -208,7 +214,8 @@ static void step(world *w, fuzz_input *input)
     case 8: /* lost */
         if (w->n_wire > 0) remove_flight(w, fuzz_below(input, w->n_wire));
         break;
-    case 9: case 10: /* a reply, perhaps twice, perhaps late */
+    case 9:
+    case 10: /* a reply, perhaps twice, perhaps late */
         if (w->n_replies > 0) {
             at = fuzz_below(input, w->n_replies);
             take_reply(w, at, fuzz_byte(input) & 1);
@@ -218,7 +225,8 @@ static void step(world *w, fuzz_input *input)
         switch (fuzz_below(input, 8)) {
         case 0: restart_encoder(w); break;
         case 1: restart_decoder(w); break;
-        case 2: case 3: REQUIRE(dw_encoder_forget(w->encoder, key_of(fuzz_below(input, KEYS))) == DW_OK); break;
+        case 2:
+        case 3: REQUIRE(dw_encoder_forget(w->encoder, key_of(fuzz_below(input, KEYS))) == DW_OK); break;
         case 4: w->n_replies = 0; break; /* lost */
         default: break;
         }
@@ -244,12 +252,14 @@ static void require_healing(world *w, fuzz_input *input)
         }
     }
     dw_counters sent = dw_encoder_counters(w->encoder), received = dw_decoder_counters(w->decoder);
-    if (w->config.codec == DW_CODEC_DELTA) REQUIRE(sent.keys_held == KEYS && received.keys_held == KEYS);
+    if (w->config.codec == DW_CODEC_DELTA)
+        REQUIRE(sent.keys_held == KEYS && received.keys_held == KEYS);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const uint32_t channels[] = {1, 15, 16, 17, 32, 63, 64, 65, 130, 256, 257, 700, 2047, 2048, 2049, 4099};
+    static const uint32_t channels[] = {1,   15,  16,  17,  32,   63,   64,   65,
+                                        130, 256, 257, 700, 2047, 2048, 2049, 4099};
     fuzz_input input = {data, size};
     world w = {.config = fuzz_config(&input), .incarnation = 100};
     w.dtype = (dw_dtype)(1 + fuzz_below(&input, 3));

@@ -19,8 +19,9 @@ static const char *volatile current_path;
 static void on_death(int number)
 {
     char text[512];
-    int len = current_path ? snprintf(text, sizeof text, "input: %s\n", current_path)
-                           : snprintf(text, sizeof text, "input: --random %llu --count 1\n", current_seed);
+    int len = current_path
+                  ? snprintf(text, sizeof text, "input: %s\n", current_path)
+                  : snprintf(text, sizeof text, "input: --random %llu --count 1\n", current_seed);
     if (len > 0 && write(STDERR_FILENO, text, (size_t)len) < 0) _exit(2);
     signal(number, SIG_DFL);
     raise(number);
@@ -98,7 +99,8 @@ static int try_many(int argc, char **argv)
     unsigned long long seed = strtoull(argv[2], NULL, 10), count = 1000, tried = 0;
     time_t end = 0;
     if (argc == 5 && strcmp(argv[3], "--count") == 0) count = strtoull(argv[4], NULL, 10);
-    if (argc == 5 && strcmp(argv[3], "--seconds") == 0) end = time(NULL) + (time_t)strtoull(argv[4], NULL, 10);
+    if (argc == 5 && strcmp(argv[3], "--seconds") == 0)
+        end = time(NULL) + (time_t)strtoull(argv[4], NULL, 10);
     printf("seed %llu\n", seed);
     fflush(stdout);
     for (; end ? time(NULL) < end : tried < count; tried++) try_random(seed + tried);

@@ -29,16 +29,20 @@ OPEN_HEADERS = {"cuda": {"engine.h", "quant.h", "pack.h", "half.h"}}
 # Within src/: noun -> nouns whose header it may include; its own is always allowed. A noun is the
 # file's name without suffix and without the part after "_" (kernels_c.c and kernels.h: kernels).
 FILE_ARROWS = {
-    "codec": {"predict", "frame", "tensor", "engine", "config", "mem"},
-    "engine": {"kernels", "quant", "pack", "half", "tensor", "mem", "cpu"},
-    "kernels": {"quant", "pack", "half"},
+    "encoder": {"predict", "frame", "tensor", "engine", "params", "cpu", "mem"},
+    "decoder": {"predict", "frame", "tensor", "engine", "params", "cpu", "mem"},
+    "inspect": {"frame"},
+    "config": {"params", "mem"},
+    "params": {"mem"},
+    "engine": {"kernels", "quant", "pack", "half", "layout", "mem"},
+    "kernels": {"quant", "pack", "half", "layout"},
     "quant": {"half"},
-    "pack": set(),
+    "pack": {"half"},
     "half": set(),
+    "layout": set(),
     "predict": {"mem"},
-    "frame": {"mem"},
+    "frame": {"mem", "layout"},
     "tensor": {"mem"},
-    "config": {"mem"},
     "mem": set(),
     "cpu": set(),
     "status": set(),
@@ -54,6 +58,7 @@ MAY_ASK_THE_SYSTEM = {"src/mem.c", "src/cpu.c"}
 BANNED_CALLS = re.compile(
     r"\b(printf|fprintf|vprintf|vfprintf|puts|fputs|putchar|fwrite|fopen|fread|perror|scanf|sprintf|vsprintf|"
     r"strcpy|strcat|exit|_exit|abort|atexit|getenv|setenv|system|signal|rand|srand)\s*\(")
+SYSTEM_CALLS = {"fopen", "fread"}  # a file of random bytes is a way to ask the system
 
 INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*([<\"])([^>\"]+)[>\"]", re.M)
 
@@ -113,6 +118,8 @@ def check(root):
         if path.parts[0] == "src":
             bare = house.without_comments(source)
             for match in BANNED_CALLS.finditer(bare):
+                if match.group(1) in SYSTEM_CALLS and str(path) in MAY_ASK_THE_SYSTEM:
+                    continue
                 line = bare.count("\n", 0, match.start()) + 1
                 complaints.append(f"{path}:{line}: the pure layer must not call {match.group(1)}")
     return complaints

@@ -18,7 +18,7 @@ LIBRARIES = {
 # All that the pure layer asks of libc and libm. No input or output, no threads, no way out.
 PURE_CALLS = {"memcpy", "memmove", "memset", "memcmp", "strlen", "strcmp", "strncmp", "strchr", "strspn", "strcspn",
               "snprintf", "vsnprintf", "strtoul", "strtoull", "malloc", "calloc", "free", "aligned_alloc",
-              "posix_memalign", "getrandom", "rintf", "nearbyintf", "sqrt", "fegetenv", "fesetenv",
+              "posix_memalign", "getrandom", "fopen", "fread", "fclose", "rintf", "nearbyintf", "sqrt", "fegetenv", "fesetenv",
               "__assert_fail", "__stack_chk_fail", "_GLOBAL_OFFSET_TABLE_", "__errno_location",
               "__cpu_model", "__cpu_indicator_init"}
 FORTIFIED = re.compile(r"^__(\w+)_chk$")  # what _FORTIFY_SOURCE turns memcpy and friends into
