@@ -89,7 +89,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     size_t len = 0;
     REQUIRE(exchange(&p, &input, reply, &len) == DW_OK);
-    if (fuzz_byte(&input) & 1) REQUIRE(dw_encoder_feedback(p.encoder, reply, len) == DW_OK);
+    if ((fuzz_byte(&input) & 1) && len > 0) REQUIRE(dw_encoder_feedback(p.encoder, reply, len) == DW_OK);
     REQUIRE(exchange(&p, &input, reply, &len) == DW_OK);
     len = hostile_reply(&input, reply, len);
     dw_counters before = dw_encoder_counters(p.encoder);
@@ -104,7 +104,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     dw_status status = exchange(&p, &input, reply, &len);
     for (int tries = 0; tries < 2 && status != DW_OK; tries++) {
         REQUIRE(taken == DW_OK); /* a reply that was refused costs nothing */
-        REQUIRE(dw_encoder_feedback(p.encoder, reply, len) == DW_OK);
+        REQUIRE(len > 0 && dw_encoder_feedback(p.encoder, reply, len) == DW_OK);
         status = exchange(&p, &input, reply, &len);
     }
     REQUIRE(status == DW_OK);

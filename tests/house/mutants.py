@@ -75,6 +75,7 @@ OBJECT_MUTANTS = [
     ("int dw_level = 3;", "dw_level is writable global data (.data)"),
     ("static _Thread_local int depth; int dw_next(void); int dw_next(void) { return ++depth; }", "depth is writable global data (.tbss)"),
     ("void exit(int); void dw_leave(void); void dw_leave(void) { exit(1); }", "calls exit"),
+    ("void *malloc(unsigned long); void *dw_m(void); void *dw_m(void) { return malloc(8); }", "calls malloc"),
     ("int puts(const char *); void dw_say(void); void dw_say(void) { puts(\"\"); }", "calls puts"),
     ("int socket(int, int, int); int dw_s(void); int dw_s(void) { return socket(0, 0, 0); }", "calls socket"),
 ]

@@ -39,7 +39,7 @@ def run_program(root, build, code, work):
         libraries.insert(0, ("transports", "deltawire-link"))
     link = []
     for folder, name in libraries:
-        place = pathlib.Path(build) / folder
+        place = pathlib.Path(build).resolve() / folder
         link += [f"-L{place}", f"-l{name}", f"-Wl,-rpath,{place}"]
     done = subprocess.run(["cc", "-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-I", f"{root}/include",
                            str(source), "-o", str(program), *link, "-lm"], capture_output=True, text=True, check=False)
