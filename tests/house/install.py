@@ -69,7 +69,7 @@ def meson_host(root, work, compiler):
     shutil.copy(HERE / "consumer/main.c", project)
     shutil.copytree(root, project / "subprojects/deltawire", ignore=NOT_COPIED)
     run(["meson", "setup", project / "build", project, "-Dc_args=-ffast-math", "--wrap-mode=nodownload",
-         "-Ddefault_library=static"], env=with_env(CC=compiler))
+         "-Dc_link_args=-ffast-math", "-Ddefault_library=static"], env=with_env(CC=compiler))
     run(["ninja", "-C", project / "build"])
     targets = run(["meson", "introspect", "--targets", project / "build"])
     for word in ("test_", "bench_", "01_encode_decode"):
