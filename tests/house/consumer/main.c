@@ -81,9 +81,12 @@ static uint64_t digest_of(const char *text)
 
 int main(void)
 {
-    static const char *const configs[] = {"raw:f32", "direct:bits=3,group=32",
-                                          "delta:bits=2,scale=signed", "delta:bits=4,prev=bf16",
-                                          "delta:bits=8,group=row,key=raw"};
+    static const char *const configs[] = {"raw:f32",
+                                          "direct:bits=3,group=32",
+                                          "delta:bits=2,scale=signed",
+                                          "delta:bits=4,prev=bf16",
+                                          "delta:bits=8,group=row,key=raw",
+                                          "delta:bits=4,group=16,key=raw,choose=never"};
     for (size_t i = 0; i < sizeof configs / sizeof *configs; i++)
         printf("%s %016" PRIx64 "\n", configs[i], digest_of(configs[i]));
     return strcmp(dw_version(), DW_VERSION_STRING) == 0 ? 0 : 1;
