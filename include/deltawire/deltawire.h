@@ -227,7 +227,8 @@ DW_API dw_status dw_encoder_feedback(dw_encoder *encoder, const void *reply, siz
 DW_API dw_status dw_encoder_resync(dw_encoder *encoder, const dw_key *keys, uint32_t n, void *frame,
                                    size_t cap, size_t *len);
 
-/* Forgets a key here and, told in the next frame, at the decoder. Unknown keys are fine. */
+/* Forgets a key here and, told in the next frame whose room is larger than it needs (a frame of delta entries),
+ * at the decoder. Unknown keys are fine. Errors: NO_MEMORY, nothing is forgotten. */
 DW_API dw_status dw_encoder_forget(dw_encoder *encoder, dw_key key);
 
 /* A read-only view (1, T, C) of prev, valid until the next call. ARGUMENT: the key is not held. */
