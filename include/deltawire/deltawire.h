@@ -222,8 +222,8 @@ DW_API dw_status dw_encoder_feedback(dw_encoder *encoder, const void *reply, siz
 
 /* Makes a frame that carries prev itself, exactly, for n keys of one shape that were encoded before:
  * what a decoder that missed frames needs to give the tensor it missed, without x. Poisoned groups
- * arrive as prev. Errors: ARGUMENT (a key that is not held), NO_ROOM, NO_MEMORY. The room needed is
- * dw_frame_bound of {codec = delta, key = DW_KEY_F32}. */
+ * arrive as prev. Errors: ARGUMENT (a key that is not held), NO_ROOM, NO_MEMORY. A cap of
+ * dw_frame_bound of the same config with key = DW_KEY_F32 is enough. */
 DW_API dw_status dw_encoder_resync(dw_encoder *encoder, const dw_key *keys, uint32_t n, void *frame,
                                    size_t cap, size_t *len);
 
@@ -269,7 +269,8 @@ typedef enum dw_entry_kind {
     DW_ENTRY_DIRECT = 2,     /* stateless, quantized */
     DW_ENTRY_KEY = 3,        /* x itself into state, quantized */
     DW_ENTRY_KEY_RAW = 4,    /* x itself into state, a float format */
-    DW_ENTRY_DELTA = 5       /* the change from a base */
+    DW_ENTRY_DELTA = 5,      /* the change from a base */
+    DW_ENTRY_SYNC = 6        /* the encoder's prev itself into state, exactly */
 } dw_entry_kind;
 
 typedef struct dw_frame_info {
@@ -290,7 +291,7 @@ typedef struct dw_frame_info {
 typedef struct dw_entry_info {
     dw_key key;
     dw_entry_kind kind;
-    uint64_t version, base_chain, payload_digest, state_digest;
+    uint64_t base_chain, payload_digest, state_digest;
     uint64_t payload_offset, payload_bytes; /* within the frame */
 } dw_entry_info;
 
@@ -303,7 +304,7 @@ typedef struct dw_reply_info {
 typedef struct dw_reply_entry {
     dw_key key;
     int held; /* 0: the decoder holds nothing of this key */
-    uint64_t incarnation, version, chain;
+    uint64_t incarnation, version, chain; /* version: sequence of the frame that made what is held */
 } dw_reply_entry;
 
 /* Errors: FORMAT, VERSION, CORRUPT (header and tables; payloads are not read). */
