@@ -1,0 +1,446 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * decoder.c - the way in: frame, checks, unpacker, reconstruction, tensor; and the reply. */
+#include <stdio.h>
+#include <string.h>
+
+#include "cpu.h"
+#include "engine.h"
+#include "frame.h"
+#include "params.h"
+#include "predict.h"
+#include "tensor.h"
+
+/* Incarnations that were replaced: a late frame of theirs must not bring old state back. */
+enum { RETIRED = 16 };
+
+typedef struct plan {
+    dw_entry_info entry;
+    dw_held *held;
+    bool added;
+    dw_copy fresh;
+} plan;
+
+struct dw_decoder {
+    dw_config config;
+    dw_allocator allocator;
+    const dw_engine *engine;
+    dw_predictor predictor;
+    uint64_t incarnation, retired[RETIRED], n_retired;
+    uint64_t calls;
+    plan *plans;
+    uint64_t plans_cap;
+    dw_counters counters;
+    dw_why why;
+};
+
+/* A frame on its way in; planned entries are [0, n_planned). */
+typedef struct arrival {
+    dw_decoder *decoder;
+    const uint8_t *frame;
+    uint64_t len;
+    dw_frame_info info;
+    const dw_tensor *y;
+    uint32_t n_planned;
+} arrival;
+
+static dw_status fail(dw_decoder *decoder, dw_status status, const char *sentence)
+{
+    snprintf(decoder->why.text, sizeof decoder->why.text, "%s", sentence ? sentence : dw_status_string(status));
+    return status;
+}
+
+dw_status dw_decoder_create(dw_decoder **decoder, const dw_config *config)
+{
+    dw_params params;
+    if (!decoder) return DW_ERR_ARGUMENT;
+    *decoder = NULL;
+    if (!config) return DW_ERR_ARGUMENT;
+    dw_status status = dw_params_resolve(&params, config, DW_F32);
+    if (status) return status;
+    dw_allocator allocator = dw_mem_allocator(&config->allocator);
+    dw_decoder *made = dw_mem_allocate(&allocator, sizeof *made);
+    if (!made) return DW_ERR_NO_MEMORY;
+    memset(made, 0, sizeof *made);
+    made->config = *config;
+    made->allocator = allocator;
+    made->engine = dw_engine_cpu();
+    dw_predictor_init(&made->predictor, &allocator, config->quota_bytes);
+    *decoder = made;
+    return DW_OK;
+}
+
+void dw_decoder_destroy(dw_decoder *decoder)
+{
+    if (!decoder) return;
+    dw_allocator allocator = decoder->allocator;
+    dw_predictor_release(&decoder->predictor);
+    dw_mem_release(&allocator, decoder->plans, decoder->plans_cap * sizeof *decoder->plans);
+    dw_mem_release(&allocator, decoder, sizeof *decoder);
+}
+
+/* Steps 4 and 5 of docs/format.md, 2. */
+static dw_status check_agreement(arrival *a)
+{
+    dw_decoder *decoder = a->decoder;
+    const dw_frame_info *info = &a->info;
+    const dw_tensor *y = a->y;
+    dw_params params;
+    dw_status status = dw_params_resolve(&params, &decoder->config, info->x);
+    if (status) return fail(decoder, status, NULL);
+    if (params.codec != info->codec || params.bits != info->bits || params.group != info->group ||
+        params.key != info->key || params.prev != info->prev || params.chooses != (info->chooses != 0) ||
+        params.audit != info->audit)
+        return fail(decoder, DW_ERR_MISMATCH,
+                    "the frame was encoded with another config: give both ends the same codec, bits, group, key, prev, "
+                    "choose and audit");
+    if (info->n != y->n || info->t != y->t || info->c != y->c) {
+        snprintf(decoder->why.text, sizeof decoder->why.text, "the frame carries (%u, %u, %u) but y is (%u, %u, %u)",
+                 (unsigned)info->n, (unsigned)info->t, (unsigned)info->c, (unsigned)y->n, (unsigned)y->t, (unsigned)y->c);
+        return DW_ERR_SHAPE;
+    }
+    return DW_OK;
+}
+
+static bool is_retired(const dw_decoder *decoder, uint64_t incarnation)
+{
+    uint64_t n = decoder->n_retired < RETIRED ? decoder->n_retired : RETIRED;
+    for (uint64_t i = 0; i < n; i++)
+        if (decoder->retired[i] == incarnation) return true;
+    return false;
+}
+
+/* Step 7: is this entry the next one of its key? */
+static dw_status check_step(const arrival *a, const plan *p)
+{
+    const dw_held *held = p->held;
+    const dw_frame_info *info = &a->info;
+    bool holds = held->now.data != NULL, same_life = holds && held->incarnation == info->incarnation;
+    if (is_retired(a->decoder, info->incarnation)) return DW_ERR_STALE;
+    if (same_life && info->sequence <= held->now.version) return DW_ERR_STALE;
+    if (p->entry.kind != DW_ENTRY_DELTA) return DW_OK;
+    if (!same_life || held->now.chain != p->entry.base_chain) return DW_ERR_BASE;
+    return held->t == info->t && held->c == info->c && held->dtype == info->prev ? DW_OK : DW_ERR_BASE;
+}
+
+/* Looks the keys up and finds the payloads. Keys that are new are added now, so that nothing can fail later. */
+static dw_status plan_all(arrival *a)
+{
+    dw_decoder *decoder = a->decoder;
+    uint64_t at = 0;
+    void *plans = decoder->plans;
+    decoder->calls++;
+    if (!dw_mem_grow(&decoder->allocator, &plans, &decoder->plans_cap, a->info.n, sizeof(plan)))
+        return fail(decoder, DW_ERR_NO_MEMORY, NULL);
+    decoder->plans = plans;
+    (void)dw_frame_table_end(a->info.n, a->info.n_forgotten, &at);
+    for (uint32_t i = 0; i < a->info.n; i++) {
+        plan *p = &decoder->plans[i];
+        memset(p, 0, sizeof *p);
+        a->n_planned = i + 1;
+        dw_frame_get_entry(a->frame, i, &p->entry);
+        (void)dw_frame_payload_bytes(&a->info, p->entry.kind, &p->entry.payload_bytes);
+        p->entry.payload_offset = at;
+        at += p->entry.payload_bytes;
+        if (!dw_kind_has_state(p->entry.kind)) continue;
+        p->held = dw_predictor_find(&decoder->predictor, p->entry.key);
+        if (!p->held) {
+            dw_status status = dw_predictor_add(&decoder->predictor, p->entry.key, &p->held);
+            if (status) return fail(decoder, status, NULL);
+            p->added = true;
+        }
+        if (p->held->mark == decoder->calls) return fail(decoder, DW_ERR_FORMAT, "the frame names a key twice");
+        p->held->mark = decoder->calls;
+    }
+    for (uint32_t i = 0; i < a->info.n_forgotten; i++) {
+        dw_held *held = dw_predictor_find(&decoder->predictor, dw_frame_get_forgotten(a->frame, a->info.n, i));
+        if (held && held->mark == decoder->calls) return fail(decoder, DW_ERR_FORMAT, "the frame forgets a key that it carries");
+    }
+    return DW_OK;
+}
+
+/* Steps 6 and 7, and the slots. The first entry that is out of step names the status: BASE before STALE. */
+static dw_status admit(arrival *a)
+{
+    dw_decoder *decoder = a->decoder;
+    dw_status worst = DW_OK;
+    uint64_t claimed = 0, bytes = (uint64_t)a->info.t * a->info.c * dw_dtype_bytes(a->info.prev);
+    for (uint32_t i = 0; i < a->info.n; i++) {
+        const dw_entry_info *e = &decoder->plans[i].entry;
+        if (dw_digest_bytes(a->frame + e->payload_offset, e->payload_bytes) != e->payload_digest)
+            return fail(decoder, DW_ERR_CORRUPT, "a payload's checksum does not match: its bytes were changed on the way");
+    }
+    for (uint32_t i = 0; i < a->info.n; i++) {
+        if (!dw_kind_has_state(decoder->plans[i].entry.kind)) continue;
+        dw_status status = check_step(a, &decoder->plans[i]);
+        if (status < worst) worst = status; /* BASE is below STALE */
+    }
+    if (worst) return fail(decoder, worst, NULL);
+    for (uint32_t i = 0; i < a->info.n; i++) {
+        plan *p = &decoder->plans[i];
+        if (!dw_kind_has_state(p->entry.kind)) continue;
+        dw_status status = dw_predictor_take(&decoder->predictor, p->held, bytes, &claimed, &p->fresh.data);
+        if (status)
+            return fail(decoder, status,
+                        status == DW_ERR_LIMIT ? "quota_bytes is full: give both ends the same quota" : NULL);
+    }
+    return DW_OK;
+}
+
+static dw_float_job float_job(const arrival *a, const plan *p, uint32_t i)
+{
+    return (dw_float_job){.t = a->info.t,
+                          .c = a->info.c,
+                          .form = dw_frame_form(&a->info, p->entry.kind),
+                          .exact = p->entry.kind == DW_ENTRY_RAW,
+                          .payload = (uint8_t *)(uintptr_t)a->frame + p->entry.payload_offset,
+                          .bytes = p->entry.payload_bytes,
+                          .tensor = a->y->data ? dw_tensor_sample(a->y, i) : NULL,
+                          .dtype = a->y->dtype,
+                          .stride = a->y->stride_t,
+                          .next = p->fresh.data,
+                          .prev_dtype = a->info.prev};
+}
+
+static dw_decode_job code_job(const arrival *a, const plan *p, uint32_t i)
+{
+    bool delta = p->entry.kind == DW_ENTRY_DELTA;
+    uint32_t bits = delta || a->info.codec == DW_CODEC_DIRECT ? a->info.bits : a->info.key;
+    dw_decode_job job = {.payload = a->frame + p->entry.payload_offset,
+                         .prev = delta ? p->held->now.data : NULL,
+                         .next = p->fresh.data,
+                         .prev_dtype = a->info.prev,
+                         .y = a->y->data ? dw_tensor_sample(a->y, i) : NULL,
+                         .y_dtype = a->y->dtype,
+                         .stride = a->y->stride_t};
+    (void)dw_layout_make(&job.layout, a->info.t, a->info.c, bits, a->info.group, delta && a->info.chooses);
+    return job;
+}
+
+/* Steps 8 and 9: into fresh slots, then the digest. A mismatch costs the copy that the delta started from: either it is rotten, or the
+ * two machines do not compute alike, and only a key frame can tell. */
+static dw_status reconstruct(arrival *a)
+{
+    dw_decoder *decoder = a->decoder;
+    dw_status status = DW_OK;
+    for (uint32_t i = 0; i < a->info.n; i++) {
+        plan *p = &decoder->plans[i];
+        if (!dw_kind_has_state(p->entry.kind)) continue;
+        if (dw_kind_is_floats(p->entry.kind)) {
+            dw_float_job job = float_job(a, p, i);
+            decoder->engine->take_floats(&job, 1);
+        } else {
+            dw_decode_job job = code_job(a, p, i);
+            decoder->engine->decode(&job);
+        }
+        p->fresh.version = a->info.sequence;
+        p->fresh.chain = dw_frame_chain(&a->info, &p->entry);
+        p->fresh.audit = a->info.audit;
+        if (!a->info.audit) continue;
+        p->fresh.state_digest = decoder->engine->digest(p->fresh.data, a->info.prev, (uint64_t)a->info.t * a->info.c,
+                                                        a->info.audit, a->info.sequence);
+        if (p->fresh.state_digest == p->entry.state_digest) continue;
+        status = DW_ERR_STATE;
+        if (p->entry.kind == DW_ENTRY_DELTA) p->added = true; /* given up with the plan */
+    }
+    return status ? fail(decoder, status, NULL) : DW_OK;
+}
+
+static void write_y(const arrival *a)
+{
+    const dw_engine *engine = a->decoder->engine;
+    if (!a->y->data) return;
+    for (uint32_t i = 0; i < a->info.n; i++) {
+        const plan *p = &a->decoder->plans[i];
+        if (dw_kind_is_floats(p->entry.kind)) {
+            dw_float_job job = float_job(a, p, i);
+            engine->take_floats(&job, 0);
+            continue;
+        }
+        dw_decode_job job = code_job(a, p, i);
+        if (p->fresh.data)
+            engine->emit(&job);
+        else
+            engine->decode(&job);
+    }
+}
+
+static void count_pieces(dw_counters *counters, const arrival *a, const plan *p)
+{
+    dw_decode_job job = code_job(a, p, 0);
+    const dw_layout *layout = &job.layout;
+    counters->groups += layout->pieces;
+    for (uint64_t i = 0; i < layout->tiles; i++) {
+        dw_tile tile = dw_layout_tile(layout, i);
+        for (uint32_t k = 0; k < tile.pieces; k++) {
+            const uint8_t *scale = job.payload + tile.offset + 2 * (uint64_t)k;
+            uint32_t bits = scale[0] | (uint32_t)scale[1] << 8;
+            counters->zero_groups += bits == 0;
+            counters->poisoned_groups += (bits & 0x7f80u) == 0x7f80u;
+        }
+    }
+    for (uint64_t i = 0; layout->chooses && i < layout->pieces; i++)
+        counters->direct_groups += job.payload[i / 8] >> i % 8 & 1;
+}
+
+/* Step 10. Nothing here can fail. */
+static void commit(arrival *a)
+{
+    dw_decoder *decoder = a->decoder;
+    dw_counters *counters = &decoder->counters;
+    dw_held shape = {.t = a->info.t, .c = a->info.c, .dtype = a->info.prev, .incarnation = a->info.incarnation};
+    uint64_t raw = 0;
+    bool state = false;
+    for (uint32_t i = 0; i < a->info.n; i++) {
+        plan *p = &decoder->plans[i];
+        counters->delta_entries += p->entry.kind == DW_ENTRY_DELTA;
+        counters->stateless_entries += !dw_kind_has_state(p->entry.kind);
+        counters->key_entries += dw_kind_has_state(p->entry.kind) && p->entry.kind != DW_ENTRY_DELTA;
+        if (!dw_kind_is_floats(p->entry.kind)) count_pieces(counters, a, p);
+        if (!dw_kind_has_state(p->entry.kind)) continue;
+        dw_predictor_commit(&decoder->predictor, p->held, &shape, p->fresh, false);
+        state = true;
+    }
+    for (uint32_t i = 0; i < a->info.n_forgotten; i++) {
+        dw_held *held = dw_predictor_find(&decoder->predictor, dw_frame_get_forgotten(a->frame, a->info.n, i));
+        bool older = held && held->incarnation == a->info.incarnation && held->now.version < a->info.sequence;
+        if (older) dw_predictor_remove(&decoder->predictor, held);
+    }
+    if (state && decoder->incarnation != a->info.incarnation) {
+        if (decoder->incarnation) decoder->retired[decoder->n_retired++ % RETIRED] = decoder->incarnation;
+        decoder->incarnation = a->info.incarnation;
+    }
+    (void)dw_tensor_bytes(a->info.n, a->info.t, a->info.c, a->y->dtype, &raw);
+    counters->frames++;
+    counters->raw_bytes += raw;
+    counters->encoded_bytes += a->len;
+}
+
+static void give_up(arrival *a)
+{
+    dw_decoder *decoder = a->decoder;
+    uint64_t bytes = (uint64_t)a->info.t * a->info.c * dw_dtype_bytes(a->info.prev);
+    for (uint32_t i = a->n_planned; i-- > 0;) {
+        plan *p = &decoder->plans[i];
+        dw_predictor_give(&decoder->predictor, p->fresh.data, bytes);
+        if (p->added) dw_predictor_remove(&decoder->predictor, p->held);
+    }
+}
+
+/* A base that is named in a NACK must still be what it was: re-hash it, and give it up where it has rotted. */
+static dw_held *intact(dw_decoder *decoder, dw_key key)
+{
+    dw_held *held = dw_predictor_find(&decoder->predictor, key);
+    if (!held || !held->now.data) return NULL;
+    if (!held->now.audit || decoder->engine->digest(held->now.data, held->dtype, (uint64_t)held->t * held->c, held->now.audit,
+                                                    held->now.version) == held->now.state_digest)
+        return held;
+    dw_predictor_remove(&decoder->predictor, held);
+    return NULL;
+}
+
+/* What is held of the frame's keys. rejected: re-hash before naming. */
+static size_t write_reply(arrival *a, bool rejected, uint8_t *reply)
+{
+    dw_decoder *decoder = a->decoder;
+    dw_reply_info info = {1, a->info.incarnation, a->info.sequence, 0};
+    for (uint32_t i = 0; i < a->info.n; i++) {
+        dw_entry_info entry;
+        dw_frame_get_entry(a->frame, i, &entry);
+        if (!dw_kind_has_state(entry.kind)) continue;
+        dw_held *held = rejected ? intact(decoder, entry.key) : dw_predictor_find(&decoder->predictor, entry.key);
+        dw_reply_entry out = {.key = entry.key};
+        if (held && held->now.data) {
+            out.held = 1;
+            out.incarnation = held->incarnation;
+            out.version = held->now.version;
+            out.chain = held->now.chain;
+        }
+        info.accepted = info.accepted && out.held && out.chain == dw_frame_chain(&a->info, &entry);
+        dw_reply_put_entry(reply, info.n++, &out);
+    }
+    dw_reply_seal(reply, &info);
+    decoder->counters.acks += info.accepted != 0;
+    decoder->counters.nacks += !info.accepted;
+    return dw_reply_bound(info.n);
+}
+
+static bool carries_state(const arrival *a)
+{
+    for (uint32_t i = 0; i < a->info.n; i++) {
+        dw_entry_info entry;
+        dw_frame_get_entry(a->frame, i, &entry);
+        if (dw_kind_has_state(entry.kind)) return true;
+    }
+    return false;
+}
+
+static uint64_t now(const dw_decoder *decoder)
+{
+    return decoder->config.now_ns ? decoder->config.now_ns(decoder->config.now_context) : 0;
+}
+
+static dw_status receive(arrival *a)
+{
+    dw_status status = check_agreement(a);
+    if (status) return status;
+    status = plan_all(a);
+    if (!status) status = admit(a);
+    if (!status) {
+        dw_cpu_mode mode = dw_cpu_enter_exact();
+        status = reconstruct(a);
+        if (!status) write_y(a);
+        dw_cpu_leave_exact(mode);
+    }
+    if (status)
+        give_up(a);
+    else
+        commit(a);
+    return status;
+}
+
+dw_status dw_decode(dw_decoder *decoder, const void *frame, size_t len, const dw_tensor *y, void *reply, size_t reply_cap,
+                    size_t *reply_len)
+{
+    const char *why;
+    bool tables_intact;
+    if (reply_len) *reply_len = 0;
+    if (!decoder) return DW_ERR_ARGUMENT;
+    if (!frame || !y || (reply && !reply_len)) return fail(decoder, DW_ERR_ARGUMENT, "an argument is NULL");
+    dw_status status = dw_tensor_check(y);
+    if (status) return fail(decoder, status, "y is no tensor that can be walked: see its dtype, extents and strides");
+    uint64_t started = now(decoder);
+    arrival a = {.decoder = decoder, .frame = frame, .len = len, .y = y};
+    status = dw_frame_open(frame, len, &a.info, &tables_intact, &why);
+    if (status) snprintf(decoder->why.text, sizeof decoder->why.text, "the frame cannot be read: %s", why);
+    bool answers = tables_intact && reply && a.info.wants_reply && carries_state(&a);
+    if (answers && reply_cap < dw_reply_bound(a.info.n))
+        return fail(decoder, DW_ERR_NO_ROOM, "the reply does not fit: dw_reply_bound tells the room that is enough");
+    if (!status) status = receive(&a);
+    if (answers) *reply_len = write_reply(&a, status != DW_OK, reply);
+    if (status) decoder->counters.rejected_frames++;
+    decoder->counters.busy_ns += now(decoder) - started;
+    return status;
+}
+
+dw_status dw_decoder_peek(const dw_decoder *decoder, dw_key key, dw_tensor *prev)
+{
+    if (!decoder || !prev) return DW_ERR_ARGUMENT;
+    const dw_held *held = dw_predictor_find(&decoder->predictor, key);
+    if (!held || !held->now.data) return DW_ERR_ARGUMENT;
+    *prev = dw_tensor_3d(held->now.data, held->dtype, 1, held->t, held->c);
+    return DW_OK;
+}
+
+dw_counters dw_decoder_counters(const dw_decoder *decoder)
+{
+    if (!decoder) return (dw_counters){0};
+    dw_counters counters = decoder->counters;
+    counters.keys_held = decoder->predictor.keys;
+    counters.state_bytes = decoder->predictor.pool.taken_bytes;
+    return counters;
+}
+
+const char *dw_decoder_why(const dw_decoder *decoder)
+{
+    return decoder ? decoder->why.text : "";
+}

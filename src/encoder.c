@@ -1,0 +1,549 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * encoder.c - the way out: tensor, predictor, quantizer, packer, frame; and what replies teach. */
+#include <stdio.h>
+#include <string.h>
+
+#include "cpu.h"
+#include "engine.h"
+#include "frame.h"
+#include "params.h"
+#include "predict.h"
+#include "tensor.h"
+
+/* One sample on its way into a frame. */
+typedef struct plan {
+    dw_entry_info entry;
+    dw_held *held;
+    bool added; /* the key is new: gone again if the call fails */
+    const dw_copy *base;
+    dw_copy fresh;
+} plan;
+
+struct dw_encoder {
+    dw_config config;
+    dw_allocator allocator;
+    const dw_engine *engine;
+    dw_predictor predictor;
+    uint64_t incarnation, sequence, calls;
+    plan *plans;
+    uint64_t plans_cap;
+    dw_key *forgotten;
+    uint64_t n_forgotten, forgotten_cap;
+    dw_counters counters;
+    dw_why why;
+};
+
+/* A frame in the making. */
+typedef struct draft {
+    dw_encoder *encoder;
+    dw_params params;
+    dw_frame_info info;
+    const dw_key *keys;
+    const dw_tensor *x;
+    uint8_t *frame;
+    dw_sums sums;
+} draft;
+
+static dw_status fail(dw_encoder *encoder, dw_status status, const char *sentence)
+{
+    snprintf(encoder->why.text, sizeof encoder->why.text, "%s", sentence ? sentence : dw_status_string(status));
+    return status;
+}
+
+dw_status dw_encoder_create(dw_encoder **encoder, const dw_config *config)
+{
+    dw_params params;
+    if (!encoder) return DW_ERR_ARGUMENT;
+    *encoder = NULL;
+    if (!config) return DW_ERR_ARGUMENT;
+    dw_status status = dw_params_resolve(&params, config, DW_F32);
+    if (status) return status;
+    dw_allocator allocator = dw_mem_allocator(&config->allocator);
+    dw_encoder *made = dw_mem_allocate(&allocator, sizeof *made);
+    if (!made) return DW_ERR_NO_MEMORY;
+    memset(made, 0, sizeof *made);
+    made->config = *config;
+    made->allocator = allocator;
+    made->engine = dw_engine_cpu();
+    made->incarnation = config->incarnation ? config->incarnation : dw_mem_random();
+    dw_predictor_init(&made->predictor, &allocator, config->quota_bytes);
+    *encoder = made;
+    return DW_OK;
+}
+
+void dw_encoder_destroy(dw_encoder *encoder)
+{
+    if (!encoder) return;
+    dw_allocator allocator = encoder->allocator;
+    dw_predictor_release(&encoder->predictor);
+    dw_mem_release(&allocator, encoder->plans, encoder->plans_cap * sizeof *encoder->plans);
+    dw_mem_release(&allocator, encoder->forgotten, encoder->forgotten_cap * sizeof *encoder->forgotten);
+    dw_mem_release(&allocator, encoder, sizeof *encoder);
+}
+
+static void describe(draft *d, uint32_t n, uint32_t t, uint32_t c, dw_dtype x)
+{
+    const dw_encoder *encoder = d->encoder;
+    d->info = (dw_frame_info){.codec = d->params.codec,
+                              .incarnation = encoder->incarnation,
+                              .sequence = encoder->sequence + 1,
+                              .n = n,
+                              .t = t,
+                              .c = c,
+                              .x = x,
+                              .prev = d->params.prev,
+                              .bits = d->params.bits,
+                              .key = d->params.key,
+                              .group = d->params.group,
+                              .chooses = d->params.chooses,
+                              .wants_reply = d->params.wants_reply,
+                              .audit = d->params.audit};
+}
+
+/* The kinds of entries that carry x itself. */
+static dw_entry_kind stateless_kind(const draft *d)
+{
+    return dw_dtype_of(d->info.key) ? DW_ENTRY_RAW : DW_ENTRY_DIRECT;
+}
+
+static dw_entry_kind key_kind(const draft *d)
+{
+    return dw_dtype_of(d->info.key) ? DW_ENTRY_KEY_RAW : DW_ENTRY_KEY;
+}
+
+/* Finds or adds the key of sample i and takes a slot for its next prev: all that can fail. */
+static dw_status plan_state(draft *d, plan *p, uint64_t *claimed)
+{
+    dw_encoder *encoder = d->encoder;
+    uint64_t bytes = (uint64_t)d->info.t * d->info.c * dw_dtype_bytes(d->info.prev);
+    dw_held *held = dw_predictor_find(&encoder->predictor, p->entry.key);
+    if (!held) {
+        dw_status status = dw_predictor_add(&encoder->predictor, p->entry.key, &held);
+        if (status) return fail(encoder, status, NULL);
+        p->added = true;
+    }
+    p->held = held;
+    if (held->mark == encoder->calls) return fail(encoder, DW_ERR_ARGUMENT, "two samples of one call have the same key");
+    held->mark = encoder->calls;
+    dw_status status = dw_predictor_take(&encoder->predictor, held, bytes, claimed, &p->fresh.data);
+    if (status == DW_ERR_LIMIT) { /* a full quota sends stateless, it never fails */
+        p->entry.kind = stateless_kind(d);
+        return DW_OK;
+    }
+    if (status) return fail(encoder, status, NULL);
+    const dw_copy *base = held->base == DW_BASE_NOW    ? &held->now
+                          : held->base == DW_BASE_UNDO ? &held->undo
+                                                       : NULL;
+    bool same = held->t == d->info.t && held->c == d->info.c && held->dtype == d->info.prev;
+    bool delta = base && base->data && same;
+    p->entry.kind = delta ? DW_ENTRY_DELTA : key_kind(d);
+    p->base = delta ? base : NULL;
+    p->entry.base_chain = delta ? base->chain : 0;
+    return DW_OK;
+}
+
+/* Gives back what plan_state took, for samples [0, n). */
+static void unplan(draft *d, uint32_t n)
+{
+    dw_encoder *encoder = d->encoder;
+    uint64_t bytes = (uint64_t)d->info.t * d->info.c * dw_dtype_bytes(d->info.prev);
+    for (uint32_t i = n; i-- > 0;) {
+        plan *p = &encoder->plans[i];
+        dw_predictor_give(&encoder->predictor, p->fresh.data, bytes);
+        if (p->added) dw_predictor_remove(&encoder->predictor, p->held);
+    }
+}
+
+static dw_status plan_all(draft *d)
+{
+    dw_encoder *encoder = d->encoder;
+    uint64_t claimed = 0;
+    encoder->calls++;
+    void *plans = encoder->plans;
+    if (!dw_mem_grow(&encoder->allocator, &plans, &encoder->plans_cap, d->info.n, sizeof(plan)))
+        return fail(encoder, DW_ERR_NO_MEMORY, NULL);
+    encoder->plans = plans;
+    for (uint32_t i = 0; i < d->info.n; i++) {
+        plan *p = &encoder->plans[i];
+        memset(p, 0, sizeof *p);
+        p->entry.key = d->keys[i];
+        p->entry.kind = d->info.codec == DW_CODEC_RAW ? DW_ENTRY_RAW : DW_ENTRY_DIRECT;
+        dw_status status = d->info.codec == DW_CODEC_DELTA ? plan_state(d, p, &claimed) : DW_OK;
+        if (status) {
+            unplan(d, i + 1);
+            return status;
+        }
+    }
+    return DW_OK;
+}
+
+static bool is_forgotten_key(const dw_encoder *encoder, uint64_t i, dw_key key)
+{
+    return encoder->forgotten[i].sample == key.sample && encoder->forgotten[i].slice == key.slice;
+}
+
+/* Forgotten keys that are entries of this frame must wait: brings the others to the front and counts them. */
+static uint64_t sort_forgotten(draft *d)
+{
+    dw_encoder *encoder = d->encoder;
+    uint64_t ready = encoder->n_forgotten;
+    for (uint64_t i = 0; i < ready;) {
+        bool entry = false;
+        for (uint32_t k = 0; k < d->info.n && !entry; k++) entry = is_forgotten_key(encoder, i, d->keys[k]);
+        if (!entry) {
+            i++;
+            continue;
+        }
+        dw_key waits = encoder->forgotten[i];
+        encoder->forgotten[i] = encoder->forgotten[--ready];
+        encoder->forgotten[ready] = waits;
+    }
+    return ready;
+}
+
+/* Places the payloads and sees that all of it fits; forgotten keys travel where there is room. */
+static dw_status lay_out(draft *d, size_t cap, uint64_t *total)
+{
+    dw_encoder *encoder = d->encoder;
+    uint64_t end, payload = 0, bytes;
+    if (!dw_frame_table_end(d->info.n, 0, &end)) return fail(encoder, DW_ERR_LIMIT, NULL);
+    for (uint32_t i = 0; i < d->info.n; i++) {
+        plan *p = &encoder->plans[i];
+        if (!dw_frame_payload_bytes(&d->info, p->entry.kind, &bytes)) return fail(encoder, DW_ERR_LIMIT, NULL);
+        p->entry.payload_bytes = bytes;
+        if (!dw_size_add(payload, bytes, &payload)) return fail(encoder, DW_ERR_LIMIT, NULL);
+    }
+    if (!dw_size_add(end, payload, total) || *total > cap)
+        return fail(encoder, DW_ERR_NO_ROOM, "the frame does not fit: dw_frame_bound tells the room that is enough");
+    if (d->info.codec == DW_CODEC_DELTA) {
+        uint64_t ready = sort_forgotten(d);
+        while (d->info.n_forgotten < ready &&
+               dw_frame_table_end(d->info.n, d->info.n_forgotten + 1, &bytes) && bytes + payload <= cap)
+            d->info.n_forgotten++;
+    }
+    (void)dw_frame_table_end(d->info.n, d->info.n_forgotten, &end);
+    d->info.payload_bytes = payload;
+    *total = end + payload;
+    for (uint32_t i = 0; i < d->info.n; i++) {
+        encoder->plans[i].entry.payload_offset = end;
+        end += encoder->plans[i].entry.payload_bytes;
+    }
+    return DW_OK;
+}
+
+/* A key that is sent anew is not forgotten any more: the entry replaces what the decoder has. */
+static void unforget(dw_encoder *encoder, dw_key key)
+{
+    for (uint64_t i = 0; i < encoder->n_forgotten; i++) {
+        if (!is_forgotten_key(encoder, i, key)) continue;
+        encoder->forgotten[i] = encoder->forgotten[--encoder->n_forgotten];
+        return;
+    }
+}
+
+static void encode_floats(draft *d, plan *p, uint32_t i)
+{
+    dw_float_job job = {.t = d->info.t,
+                        .c = d->info.c,
+                        .form = dw_frame_form(&d->info, p->entry.kind),
+                        .exact = p->entry.kind == DW_ENTRY_RAW,
+                        .payload = d->frame + p->entry.payload_offset,
+                        .bytes = p->entry.payload_bytes,
+                        .tensor = dw_tensor_sample(d->x, i),
+                        .dtype = d->x->dtype,
+                        .stride = d->x->stride_t,
+                        .next = p->fresh.data,
+                        .prev_dtype = d->info.prev,
+                        .sums = &d->sums};
+    d->encoder->engine->put_floats(&job);
+    if (p->fresh.data) d->encoder->engine->take_floats(&job, 1);
+}
+
+static void encode_codes(draft *d, plan *p, uint32_t i)
+{
+    bool delta = p->entry.kind == DW_ENTRY_DELTA;
+    dw_encode_job job = {.is_signed = d->params.is_signed,
+                         .x = dw_tensor_sample(d->x, i),
+                         .x_dtype = d->x->dtype,
+                         .stride = d->x->stride_t,
+                         .prev = p->base ? p->base->data : NULL,
+                         .next = p->fresh.data,
+                         .prev_dtype = d->info.prev,
+                         .payload = d->frame + p->entry.payload_offset,
+                         .sums = &d->sums};
+    uint32_t bits = delta || d->info.codec == DW_CODEC_DIRECT ? d->info.bits : d->info.key;
+    (void)dw_layout_make(&job.layout, d->info.t, d->info.c, bits, d->info.group, delta && d->info.chooses);
+    d->encoder->engine->encode(&job);
+}
+
+static void seal_entry(draft *d, plan *p, uint32_t i)
+{
+    const dw_engine *engine = d->encoder->engine;
+    p->entry.payload_digest = dw_digest_bytes(d->frame + p->entry.payload_offset, p->entry.payload_bytes);
+    if (dw_kind_has_state(p->entry.kind)) {
+        if (d->info.audit)
+            p->entry.state_digest = engine->digest(p->fresh.data, d->info.prev, (uint64_t)d->info.t * d->info.c,
+                                                   d->info.audit, d->info.sequence);
+        p->fresh.version = d->info.sequence;
+        p->fresh.state_digest = p->entry.state_digest;
+        p->fresh.audit = d->info.audit;
+        p->fresh.chain = dw_frame_chain(&d->info, &p->entry);
+    }
+    dw_frame_put_entry(d->frame, i, &p->entry);
+}
+
+static void seal_frame(draft *d)
+{
+    for (uint32_t i = 0; i < d->info.n_forgotten; i++)
+        dw_frame_put_forgotten(d->frame, d->info.n, i, d->encoder->forgotten[i]);
+    dw_frame_seal(d->frame, &d->info);
+}
+
+static void count_entry(dw_counters *counters, dw_entry_kind kind)
+{
+    counters->delta_entries += kind == DW_ENTRY_DELTA;
+    counters->key_entries += kind == DW_ENTRY_KEY || kind == DW_ENTRY_KEY_RAW || kind == DW_ENTRY_SYNC;
+    counters->stateless_entries += !dw_kind_has_state(kind);
+}
+
+/* Nothing here can fail: the frame is written, and what it says becomes what is held. */
+static void commit(draft *d, uint64_t total)
+{
+    dw_encoder *encoder = d->encoder;
+    dw_counters *counters = &encoder->counters;
+    dw_held shape = {.t = d->info.t, .c = d->info.c, .dtype = d->info.prev, .incarnation = encoder->incarnation};
+    encoder->sequence = d->info.sequence;
+    encoder->n_forgotten -= d->info.n_forgotten;
+    if (d->info.n_forgotten)
+        memmove(encoder->forgotten, encoder->forgotten + d->info.n_forgotten,
+                (size_t)encoder->n_forgotten * sizeof *encoder->forgotten);
+    for (uint32_t i = 0; i < d->info.n; i++) {
+        plan *p = &encoder->plans[i];
+        count_entry(counters, p->entry.kind);
+        if (dw_kind_has_state(p->entry.kind)) unforget(encoder, p->entry.key);
+        if (p->entry.kind == DW_ENTRY_SYNC) {
+            p->held->now = p->fresh;
+            p->held->base = DW_BASE_NOW;
+        } else if (dw_kind_has_state(p->entry.kind)) {
+            dw_predictor_commit(&encoder->predictor, p->held, &shape, p->fresh, d->params.wants_reply);
+        } else if (p->added) { /* no room in the quota: nothing is held of it */
+            dw_predictor_remove(&encoder->predictor, p->held);
+        }
+    }
+    counters->frames++;
+    counters->encoded_bytes += total;
+    counters->groups += d->sums.pieces;
+    counters->direct_groups += d->sums.direct;
+    counters->zero_groups += d->sums.zero;
+    counters->poisoned_groups += d->sums.poisoned;
+    counters->x_square += d->sums.x_square;
+    counters->delta_square += d->sums.delta_square;
+    counters->error_square += d->sums.error_square;
+}
+
+static uint64_t now(const dw_encoder *encoder)
+{
+    return encoder->config.now_ns ? encoder->config.now_ns(encoder->config.now_context) : 0;
+}
+
+dw_status dw_encode(dw_encoder *encoder, const dw_key *keys, const dw_tensor *x, void *frame, size_t cap, size_t *len)
+{
+    uint64_t total, raw = 0;
+    if (!encoder) return DW_ERR_ARGUMENT;
+    if (!keys || !x || !x->data || !frame || !len) return fail(encoder, DW_ERR_ARGUMENT, "an argument is NULL");
+    dw_status status = dw_tensor_check(x);
+    if (status) return fail(encoder, status, "x is no tensor that can be walked: see its dtype, extents and strides");
+    uint64_t started = now(encoder);
+    draft d = {.encoder = encoder, .keys = keys, .x = x, .frame = frame};
+    status = dw_params_resolve(&d.params, &encoder->config, x->dtype);
+    if (status) return fail(encoder, status, NULL);
+    describe(&d, x->n, x->t, x->c, x->dtype);
+    if ((status = plan_all(&d)) != DW_OK) return status;
+    if ((status = lay_out(&d, cap, &total)) != DW_OK) {
+        unplan(&d, x->n);
+        return status;
+    }
+    dw_cpu_mode mode = dw_cpu_enter_exact();
+    for (uint32_t i = 0; i < x->n; i++) {
+        plan *p = &encoder->plans[i];
+        if (dw_kind_is_floats(p->entry.kind))
+            encode_floats(&d, p, i);
+        else
+            encode_codes(&d, p, i);
+        seal_entry(&d, p, i);
+    }
+    dw_cpu_leave_exact(mode);
+    seal_frame(&d);
+    commit(&d, total);
+    (void)dw_tensor_bytes(x->n, x->t, x->c, x->dtype, &raw);
+    encoder->counters.raw_bytes += raw;
+    encoder->counters.busy_ns += now(encoder) - started;
+    *len = (size_t)total;
+    return DW_OK;
+}
+
+/* A sync entry: prev as it is, under a new version and chain. */
+static dw_status plan_sync(draft *d, const dw_key *keys, uint32_t n)
+{
+    dw_encoder *encoder = d->encoder;
+    void *plans = encoder->plans;
+    encoder->calls++;
+    if (!dw_mem_grow(&encoder->allocator, &plans, &encoder->plans_cap, n, sizeof(plan)))
+        return fail(encoder, DW_ERR_NO_MEMORY, NULL);
+    encoder->plans = plans;
+    for (uint32_t i = 0; i < n; i++) {
+        plan *p = &encoder->plans[i];
+        memset(p, 0, sizeof *p);
+        p->held = dw_predictor_find(&encoder->predictor, keys[i]);
+        if (!p->held || !p->held->now.data) return fail(encoder, DW_ERR_ARGUMENT, "a key is not held");
+        const dw_held *first = encoder->plans[0].held;
+        if (p->held->mark == encoder->calls || p->held->t != first->t || p->held->c != first->c ||
+            p->held->dtype != first->dtype)
+            return fail(encoder, DW_ERR_ARGUMENT, "the keys are doubled or of several shapes");
+        p->held->mark = encoder->calls;
+        p->entry.key = keys[i];
+        p->entry.kind = DW_ENTRY_SYNC;
+        p->fresh.data = p->held->now.data;
+    }
+    return DW_OK;
+}
+
+dw_status dw_encoder_resync(dw_encoder *encoder, const dw_key *keys, uint32_t n, void *frame, size_t cap, size_t *len)
+{
+    uint64_t total;
+    if (!encoder) return DW_ERR_ARGUMENT;
+    if (!keys || n == 0 || !frame || !len) return fail(encoder, DW_ERR_ARGUMENT, "an argument is NULL or zero");
+    draft d = {.encoder = encoder, .keys = keys, .frame = frame};
+    dw_status status = plan_sync(&d, keys, n);
+    if (status) return status;
+    const dw_held *held = encoder->plans[0].held;
+    status = dw_params_resolve(&d.params, &encoder->config, held->dtype);
+    if (status) return fail(encoder, status, NULL);
+    describe(&d, n, held->t, held->c, held->dtype);
+    d.info.prev = held->dtype;
+    if ((status = lay_out(&d, cap, &total)) != DW_OK) return status;
+    for (uint32_t i = 0; i < n; i++) {
+        plan *p = &encoder->plans[i];
+        dw_float_job job = {.t = held->t,
+                            .c = held->c,
+                            .form = held->dtype,
+                            .exact = 1,
+                            .payload = d.frame + p->entry.payload_offset,
+                            .bytes = p->entry.payload_bytes,
+                            .tensor = p->fresh.data,
+                            .dtype = held->dtype,
+                            .stride = held->c,
+                            .sums = &d.sums};
+        encoder->engine->put_floats(&job);
+        seal_entry(&d, p, i);
+    }
+    seal_frame(&d);
+    commit(&d, total);
+    encoder->counters.resyncs += n;
+    *len = (size_t)total;
+    return DW_OK;
+}
+
+/* One entry of a reply: which of our copies is it that the decoder holds? */
+static void learn(dw_encoder *encoder, const dw_reply_entry *entry, bool accepted)
+{
+    dw_held *held = dw_predictor_find(&encoder->predictor, entry->key);
+    bool ours = entry->held && entry->incarnation == encoder->incarnation;
+    if (ours && entry->version > encoder->sequence) encoder->sequence = entry->version;
+    if (!held || !held->now.data) return;
+    if (ours && entry->chain == held->now.chain) {
+        dw_predictor_confirm(&encoder->predictor, held);
+    } else if (!accepted && ours && held->undo.data && entry->chain == held->undo.chain) {
+        if (held->base != DW_BASE_UNDO) encoder->counters.rebases++;
+        held->base = DW_BASE_UNDO;
+    } else if (!accepted) {
+        held->base = DW_BASE_NOTHING;
+    }
+}
+
+dw_status dw_encoder_feedback(dw_encoder *encoder, const void *reply, size_t reply_len)
+{
+    dw_reply_info info;
+    const char *why;
+    if (!encoder) return DW_ERR_ARGUMENT;
+    if (!reply) return fail(encoder, DW_ERR_ARGUMENT, "an argument is NULL");
+    dw_status status = dw_reply_open(reply, reply_len, &info, &why);
+    if (status) {
+        snprintf(encoder->why.text, sizeof encoder->why.text, "the reply cannot be read: %s", why);
+        return status;
+    }
+    if (info.incarnation != encoder->incarnation) return DW_OK; /* to an earlier life: says nothing of ours */
+    encoder->counters.acks += info.accepted != 0;
+    encoder->counters.nacks += !info.accepted;
+    for (uint32_t i = 0; i < info.n; i++) {
+        dw_reply_entry entry;
+        dw_reply_get_entry(reply, i, &entry);
+        learn(encoder, &entry, info.accepted != 0);
+    }
+    return DW_OK;
+}
+
+dw_status dw_encoder_forget(dw_encoder *encoder, dw_key key)
+{
+    if (!encoder) return DW_ERR_ARGUMENT;
+    dw_held *held = dw_predictor_find(&encoder->predictor, key);
+    if (!held) return DW_OK;
+    void *forgotten = encoder->forgotten;
+    if (!dw_mem_grow(&encoder->allocator, &forgotten, &encoder->forgotten_cap, encoder->n_forgotten + 1,
+                     sizeof *encoder->forgotten))
+        return fail(encoder, DW_ERR_NO_MEMORY, NULL);
+    encoder->forgotten = forgotten;
+    encoder->forgotten[encoder->n_forgotten++] = key;
+    dw_predictor_remove(&encoder->predictor, held);
+    return DW_OK;
+}
+
+dw_status dw_encoder_peek(const dw_encoder *encoder, dw_key key, dw_tensor *prev)
+{
+    if (!encoder || !prev) return DW_ERR_ARGUMENT;
+    const dw_held *held = dw_predictor_find(&encoder->predictor, key);
+    if (!held || !held->now.data) return DW_ERR_ARGUMENT;
+    *prev = dw_tensor_3d(held->now.data, held->dtype, 1, held->t, held->c);
+    return DW_OK;
+}
+
+dw_counters dw_encoder_counters(const dw_encoder *encoder)
+{
+    if (!encoder) return (dw_counters){0};
+    dw_counters counters = encoder->counters;
+    counters.keys_held = encoder->predictor.keys;
+    counters.state_bytes = encoder->predictor.pool.taken_bytes;
+    return counters;
+}
+
+const char *dw_encoder_why(const dw_encoder *encoder)
+{
+    return encoder ? encoder->why.text : "";
+}
+
+size_t dw_frame_bound(const dw_config *config, const dw_tensor *x)
+{
+    dw_params params;
+    uint64_t end, one, all, other;
+    if (!config || dw_tensor_check(x) || dw_params_resolve(&params, config, x->dtype)) return 0;
+    dw_frame_info info = {.codec = params.codec, .n = x->n, .t = x->t, .c = x->c, .prev = params.prev, .bits = params.bits,
+                          .key = params.key, .group = params.group, .chooses = params.chooses};
+    draft d = {.info = info};
+    dw_entry_kind kind = params.codec == DW_CODEC_DELTA ? key_kind(&d)
+                         : params.codec == DW_CODEC_RAW ? DW_ENTRY_RAW
+                                                        : DW_ENTRY_DIRECT;
+    if (!dw_frame_payload_bytes(&info, kind, &one)) return 0;
+    if (params.codec == DW_CODEC_DELTA) { /* bits may be more than key */
+        if (!dw_frame_payload_bytes(&info, DW_ENTRY_DELTA, &other)) return 0;
+        if (other > one) one = other;
+    }
+    if (!dw_frame_table_end(x->n, 0, &end) || !dw_size_multiply(one, x->n, &all) || !dw_size_add(all, end, &all) ||
+        all > PTRDIFF_MAX)
+        return 0;
+    return (size_t)all;
+}
+
+size_t dw_reply_bound(uint32_t n)
+{
+    return DW_REPLY_BYTES + (size_t)n * DW_HELD_BYTES;
+}

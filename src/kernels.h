@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * kernels.h - the innermost loops, one table per instruction set; kernels_c.c is their specification.
+ *
+ * A run is a sequence of pieces that lie side by side in memory: pieces of one row, or whole rows that touch. Kernels see no strides,
+ * no headers and no keys. Every table gives the same bits for the same run.
+ *
+ * | name          | shape            | unit  | meaning                                                    |
+ * | channels      |                  |       | elements of the run in memory; only its last piece may be  |
+ * |               |                  |       | shorter than the others                                    |
+ * | width         |                  |       | elements stored per piece, at most 2048, a multiple of 16  |
+ * | x, prev, next | (channels)       |       | prev NULL: base +0; next NULL: no state                    |
+ * | scales        | (pieces) bf16    | bytes | little-endian, inside the frame                            |
+ * | choices       |                  | bits  | NULL: no choice; else bit first_piece + i is piece i's     |
+ * | codes         |                  | bytes | the tile's planes; tile_elements and first place the run   |
+ * | row           |                  |       | extremes of the whole row, where a row is more than a run  |
+ *
+ * Errors: none; sizes were checked before. Threads: no state at all. */
+#ifndef DW_KERNELS_H
+#define DW_KERNELS_H
+
+#include "deltawire/deltawire.h"
+#include "quant.h"
+
+/* Both candidates of a piece: of x - base and, where there is a choice, of x. */
+typedef struct dw_candidates {
+    dw_extremes delta, direct;
+} dw_candidates;
+
+typedef struct dw_piece_counts {
+    uint64_t pieces, direct, zero, poisoned;
+} dw_piece_counts;
+
+typedef struct dw_encode_run {
+    dw_dtype x_dtype, prev_dtype;
+    uint32_t bits, width, pieces;
+    int is_signed;
+    uint64_t channels;
+    const void *x, *prev;
+    void *next;
+    uint8_t *scales, *choices, *codes;
+    uint64_t first_piece;
+    uint32_t tile_elements, first;
+    const dw_candidates *row;
+    dw_piece_counts *counts;
+} dw_encode_run;
+
+typedef struct dw_decode_run {
+    dw_dtype out_dtype, prev_dtype; /* out: prev's dtype with state, y's without */
+    uint32_t bits, width, pieces;
+    uint64_t channels;
+    const void *prev;
+    void *out;
+    int poison_keeps; /* a poisoned piece leaves prev (or +0) in out; else NaN */
+    const uint8_t *scales, *choices, *codes;
+    uint64_t first_piece;
+    uint32_t tile_elements, first;
+} dw_decode_run;
+
+typedef struct dw_kernels {
+    const char *name; /* "c", "avx2", ... */
+    void (*encode)(const dw_encode_run *run);
+    void (*decode)(const dw_decode_run *run);
+    /* The extremes of n elements, joined with what *candidates holds; for rows of several runs. */
+    void (*extremes)(const void *x, dw_dtype x_dtype, const void *prev, dw_dtype prev_dtype, uint64_t n,
+                     dw_candidates *candidates);
+    /* RN of docs/format.md: from finite values to finite values. Same dtypes copy. */
+    void (*convert)(const void *from, dw_dtype from_dtype, void *to, dw_dtype to_dtype, uint64_t n);
+    /* The sum of docs/format.md, 4, over elements [first, first + n) of prev; first a multiple of 2048. */
+    uint64_t (*digest)(const void *prev, dw_dtype dtype, uint64_t first, uint64_t n);
+} dw_kernels;
+
+extern const dw_kernels dw_kernels_c;
+
+#endif

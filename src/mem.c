@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * mem.c - where memory and randomness come from. */
+#if defined(__linux__)
+#define _DEFAULT_SOURCE 1 /* getrandom is no part of C11 */
+#include <sys/random.h>
+#endif
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "mem.h"
+
+enum { ALIGNMENT = 64, CHUNK_BYTES = 1 << 20 };
+
+struct dw_pool_chunk {
+    dw_pool_chunk *next;
+    uint64_t bytes;
+};
+
+bool dw_size_multiply(uint64_t a, uint64_t b, uint64_t *result)
+{
+    if (a && b > UINT64_MAX / a) return false;
+    *result = a * b;
+    return true;
+}
+
+bool dw_size_add(uint64_t a, uint64_t b, uint64_t *result)
+{
+    if (b > UINT64_MAX - a) return false;
+    *result = a + b;
+    return true;
+}
+
+static void *libc_allocate(void *context, size_t bytes, size_t alignment)
+{
+    (void)context;
+    return aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+}
+
+static void libc_release(void *context, void *memory, size_t bytes)
+{
+    (void)context;
+    (void)bytes;
+    free(memory);
+}
+
+dw_allocator dw_mem_allocator(const dw_allocator *chosen)
+{
+    if (chosen->allocate) return *chosen;
+    return (dw_allocator){libc_allocate, libc_release, NULL};
+}
+
+void *dw_mem_allocate(const dw_allocator *allocator, uint64_t bytes)
+{
+    if (bytes == 0 || bytes > PTRDIFF_MAX - ALIGNMENT) return NULL;
+    return allocator->allocate(allocator->context, (size_t)bytes, ALIGNMENT);
+}
+
+void dw_mem_release(const dw_allocator *allocator, void *memory, uint64_t bytes)
+{
+    if (memory) allocator->release(allocator->context, memory, (size_t)bytes);
+}
+
+bool dw_mem_grow(const dw_allocator *allocator, void **array, uint64_t *cap, uint64_t need, size_t element)
+{
+    uint64_t bytes, grown = *cap ? *cap : 8;
+    if (need <= *cap) return true;
+    while (grown < need && grown <= UINT64_MAX / 2) grown *= 2;
+    if (grown < need || !dw_size_multiply(grown, element, &bytes)) return false;
+    void *fresh = dw_mem_allocate(allocator, bytes);
+    if (!fresh) return false;
+    if (*array) memcpy(fresh, *array, (size_t)(*cap * element));
+    dw_mem_release(allocator, *array, *cap * element);
+    *array = fresh;
+    *cap = grown;
+    return true;
+}
+
+uint64_t dw_mem_random(void)
+{
+    uint64_t value = 0;
+#if defined(__linux__)
+    if (getrandom(&value, sizeof value, 0) == (ssize_t)sizeof value && value) return value;
+#endif
+    FILE *source = fopen("/dev/urandom", "rb");
+    if (source) {
+        if (fread(&value, sizeof value, 1, source) != 1) value = 0;
+        fclose(source);
+    }
+    /* No random source at all: the clock and an address still tell two lives apart. */
+    if (!value) value = (uint64_t)time(NULL) * UINT64_C(0x9E3779B97F4A7C15) ^ (uint64_t)(uintptr_t)&value;
+    return value ? value : 1;
+}
+
+void dw_pool_init(dw_pool *pool, const dw_allocator *allocator)
+{
+    memset(pool, 0, sizeof *pool);
+    pool->allocator = *allocator;
+}
+
+void dw_pool_release(dw_pool *pool)
+{
+    while (pool->chunks) {
+        dw_pool_chunk *chunk = pool->chunks;
+        pool->chunks = chunk->next;
+        dw_mem_release(&pool->allocator, chunk, chunk->bytes);
+    }
+    dw_pool_init(pool, &(dw_allocator){0});
+}
+
+static uint64_t slot_size(uint64_t bytes)
+{
+    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+/* The class of a size; where all are in use, one whose size this is not: its slots are then never reused, which
+ * only a caller with more than DW_POOL_CLASSES shapes at once can meet. */
+static dw_pool_class *class_of(dw_pool *pool, uint64_t slot_bytes)
+{
+    for (int i = 0; i < DW_POOL_CLASSES; i++) {
+        dw_pool_class *class = &pool->classes[i];
+        if (class->slot_bytes == slot_bytes) return class;
+        if (class->slot_bytes == 0 || (i == DW_POOL_CLASSES - 1 && !class->first_free)) {
+            class->slot_bytes = slot_bytes;
+            return class;
+        }
+    }
+    return NULL;
+}
+
+static void push(dw_pool_class *class, void *slot)
+{
+    memcpy(slot, &class->first_free, sizeof(void *));
+    class->first_free = slot;
+}
+
+void *dw_pool_take(dw_pool *pool, uint64_t bytes)
+{
+    if (bytes == 0 || bytes > PTRDIFF_MAX / 2) return NULL;
+    uint64_t slot_bytes = slot_size(bytes);
+    dw_pool_class *class = class_of(pool, slot_bytes);
+    if (!class || !class->first_free) {
+        uint64_t slots = class && slot_bytes < CHUNK_BYTES ? CHUNK_BYTES / slot_bytes : 1;
+        uint64_t chunk_bytes = ALIGNMENT + slots * slot_bytes;
+        dw_pool_chunk *chunk = dw_mem_allocate(&pool->allocator, chunk_bytes);
+        if (!chunk) return NULL;
+        *chunk = (dw_pool_chunk){pool->chunks, chunk_bytes};
+        pool->chunks = chunk;
+        unsigned char *slot = (unsigned char *)chunk + ALIGNMENT;
+        pool->taken_bytes += slot_bytes;
+        for (uint64_t i = slots - 1; i >= 1; i--) push(class, slot + i * slot_bytes);
+        return slot;
+    }
+    void *slot = class->first_free;
+    memcpy(&class->first_free, slot, sizeof(void *));
+    pool->taken_bytes += slot_bytes;
+    return slot;
+}
+
+void dw_pool_give(dw_pool *pool, void *slot, uint64_t bytes)
+{
+    if (!slot) return;
+    uint64_t slot_bytes = slot_size(bytes);
+    dw_pool_class *class = class_of(pool, slot_bytes);
+    pool->taken_bytes -= slot_bytes;
+    if (class) push(class, slot);
+}

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * predict.c - what both ends hold of a key. */
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <string.h>
+
+#include "predict.h"
+
+void dw_predictor_init(dw_predictor *predictor, const dw_allocator *allocator, uint64_t quota_bytes)
+{
+    memset(predictor, 0, sizeof *predictor);
+    dw_pool_init(&predictor->pool, allocator);
+    predictor->seed = dw_mem_random();
+    predictor->quota_bytes = quota_bytes;
+}
+
+void dw_predictor_release(dw_predictor *predictor)
+{
+    dw_mem_release(&predictor->pool.allocator, predictor->table, predictor->table_cap * sizeof *predictor->table);
+    dw_pool_release(&predictor->pool);
+    predictor->table = NULL;
+    predictor->table_cap = predictor->keys = 0;
+}
+
+static bool same_key(dw_key a, dw_key b)
+{
+    return a.sample == b.sample && a.slice == b.slice;
+}
+
+static uint64_t home(const dw_predictor *predictor, dw_key key)
+{
+    uint64_t words[2] = {key.sample, key.slice};
+    return XXH3_64bits_withSeed(words, sizeof words, predictor->seed) & (predictor->table_cap - 1);
+}
+
+dw_held *dw_predictor_find(const dw_predictor *predictor, dw_key key)
+{
+    if (!predictor->table_cap) return NULL;
+    uint64_t mask = predictor->table_cap - 1;
+    for (uint64_t i = home(predictor, key); predictor->table[i]; i = (i + 1) & mask)
+        if (same_key(predictor->table[i]->key, key)) return predictor->table[i];
+    return NULL;
+}
+
+static void place(dw_predictor *predictor, dw_held *held)
+{
+    uint64_t mask = predictor->table_cap - 1, i = home(predictor, held->key);
+    while (predictor->table[i]) i = (i + 1) & mask;
+    predictor->table[i] = held;
+}
+
+/* At most half full: probes stay short. */
+static bool make_room(dw_predictor *predictor)
+{
+    if (2 * (predictor->keys + 1) <= predictor->table_cap) return true;
+    uint64_t old_cap = predictor->table_cap, cap = old_cap ? 2 * old_cap : 64, bytes;
+    if (!dw_size_multiply(cap, sizeof(dw_held *), &bytes)) return false;
+    dw_held **old = predictor->table, **fresh = dw_mem_allocate(&predictor->pool.allocator, bytes);
+    if (!fresh) return false;
+    for (uint64_t i = 0; i < cap; i++) fresh[i] = NULL;
+    predictor->table = fresh;
+    predictor->table_cap = cap;
+    for (uint64_t i = 0; i < old_cap; i++)
+        if (old[i]) place(predictor, old[i]);
+    dw_mem_release(&predictor->pool.allocator, old, old_cap * sizeof *old);
+    return true;
+}
+
+dw_status dw_predictor_add(dw_predictor *predictor, dw_key key, dw_held **held)
+{
+    *held = dw_predictor_find(predictor, key);
+    if (*held) return DW_OK;
+    if (!make_room(predictor)) return DW_ERR_NO_MEMORY;
+    dw_held *fresh = dw_pool_take(&predictor->pool, sizeof *fresh);
+    if (!fresh) return DW_ERR_NO_MEMORY;
+    memset(fresh, 0, sizeof *fresh);
+    fresh->key = key;
+    place(predictor, fresh);
+    predictor->keys++;
+    *held = fresh;
+    return DW_OK;
+}
+
+uint64_t dw_held_bytes(const dw_held *held)
+{
+    return (uint64_t)held->t * held->c * dw_dtype_bytes(held->dtype);
+}
+
+static void drop(dw_predictor *predictor, const dw_held *held, dw_copy *copy)
+{
+    dw_pool_give(&predictor->pool, copy->data, dw_held_bytes(held));
+    memset(copy, 0, sizeof *copy);
+}
+
+/* Linear probing without tombstones: whoever stands behind the gap and belongs before it moves up. */
+static void close_gap(dw_predictor *predictor, uint64_t gap)
+{
+    uint64_t mask = predictor->table_cap - 1;
+    for (uint64_t i = (gap + 1) & mask; predictor->table[i]; i = (i + 1) & mask) {
+        uint64_t wanted = home(predictor, predictor->table[i]->key);
+        if (((i - wanted) & mask) < ((i - gap) & mask)) continue;
+        predictor->table[gap] = predictor->table[i];
+        gap = i;
+    }
+    predictor->table[gap] = NULL;
+}
+
+void dw_predictor_remove(dw_predictor *predictor, dw_held *held)
+{
+    uint64_t mask = predictor->table_cap - 1, i = home(predictor, held->key);
+    while (predictor->table[i] != held) i = (i + 1) & mask;
+    close_gap(predictor, i);
+    if (held->now.data) predictor->held_bytes -= dw_held_bytes(held);
+    drop(predictor, held, &held->now);
+    drop(predictor, held, &held->undo);
+    dw_pool_give(&predictor->pool, held, sizeof *held);
+    predictor->keys--;
+}
+
+dw_status dw_predictor_take(dw_predictor *predictor, const dw_held *held, uint64_t bytes, uint64_t *claimed, void **slot)
+{
+    uint64_t have = held->now.data ? dw_held_bytes(held) : 0;
+    uint64_t growth = bytes > have ? bytes - have : 0, used = predictor->held_bytes + *claimed;
+    if (predictor->quota_bytes && growth > 0 &&
+        (used > predictor->quota_bytes || growth > predictor->quota_bytes - used))
+        return DW_ERR_LIMIT;
+    *slot = dw_pool_take(&predictor->pool, bytes);
+    if (!*slot) return DW_ERR_NO_MEMORY;
+    *claimed += growth;
+    return DW_OK;
+}
+
+void dw_predictor_give(dw_predictor *predictor, void *slot, uint64_t bytes)
+{
+    dw_pool_give(&predictor->pool, slot, bytes);
+}
+
+void dw_predictor_commit(dw_predictor *predictor, dw_held *held, const dw_held *shape, dw_copy fresh, bool keep_undo)
+{
+    bool same_shape = held->t == shape->t && held->c == shape->c && held->dtype == shape->dtype;
+    if (held->now.data) predictor->held_bytes -= dw_held_bytes(held);
+    if (!keep_undo || !same_shape || held->base == DW_BASE_NOTHING) {
+        drop(predictor, held, &held->now);
+        drop(predictor, held, &held->undo);
+    } else if (held->undo.data) {
+        /* Either undo was the base, or it is what the decoder last confirmed: keep it, not the copy in flight. */
+        drop(predictor, held, &held->now);
+    } else {
+        held->undo = held->now;
+    }
+    held->t = shape->t;
+    held->c = shape->c;
+    held->dtype = shape->dtype;
+    held->incarnation = shape->incarnation;
+    held->now = fresh;
+    held->base = DW_BASE_NOW;
+    predictor->held_bytes += dw_held_bytes(held);
+}
+
+void dw_predictor_confirm(dw_predictor *predictor, dw_held *held)
+{
+    drop(predictor, held, &held->undo);
+    held->base = DW_BASE_NOW;
+}

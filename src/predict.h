@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * predict.h - what both ends hold of a key: copies of prev, versions, chains, undo, quota.
+ *
+ * Nothing here is advanced in place: a new prev is made in a fresh slot, and commit swaps slots, which cannot fail.
+ *
+ * | name   | meaning                                                                       | owner   |
+ * | now    | the newest copy; data NULL where there is none                                | predict |
+ * | undo   | encoder: an older copy that the decoder may still hold, until now is confirmed| predict |
+ * | base   | encoder: what the next delta starts from                                      | caller  |
+ *
+ * Errors: NO_MEMORY, LIMIT (the quota), with everything as it was. State machine: docs/architecture.md, Staying in step.
+ * Threads: one at a time. Source: AQ-SGD (arXiv:2206.01299), m(xi). */
+#ifndef DW_PREDICT_H
+#define DW_PREDICT_H
+
+#include "mem.h"
+
+typedef struct dw_copy {
+    void *data;
+    uint64_t version, chain, state_digest;
+    uint32_t audit; /* the stride that state_digest was taken with; 0: there is none */
+} dw_copy;
+
+typedef enum dw_base { DW_BASE_NOW, DW_BASE_UNDO, DW_BASE_NOTHING } dw_base;
+
+typedef struct dw_held {
+    dw_key key;
+    uint32_t t, c;
+    dw_dtype dtype;
+    uint64_t incarnation;
+    uint64_t mark; /* the call that touched it last: tells a doubled key */
+    dw_copy now, undo;
+    dw_base base;
+} dw_held;
+
+typedef struct dw_predictor {
+    dw_pool pool;
+    dw_held **table; /* open addressing, linear probing */
+    uint64_t table_cap, keys;
+    uint64_t seed; /* so that nobody who names the keys can choose collisions */
+    uint64_t quota_bytes, held_bytes;
+} dw_predictor;
+
+void dw_predictor_init(dw_predictor *predictor, const dw_allocator *allocator, uint64_t quota_bytes);
+void dw_predictor_release(dw_predictor *predictor);
+
+/* NULL: nothing is held of the key. */
+dw_held *dw_predictor_find(const dw_predictor *predictor, dw_key key);
+
+/* Finds a key or adds it, with no copies. */
+dw_status dw_predictor_add(dw_predictor *predictor, dw_key key, dw_held **held);
+
+/* Gives up a key and its copies. */
+void dw_predictor_remove(dw_predictor *predictor, dw_held *held);
+
+uint64_t dw_held_bytes(const dw_held *held); /* of one copy */
+
+/* A slot for a copy of these bytes. quota_bytes counts one copy per key: LIMIT where what held would grow by passes it.
+ * *claimed adds up that growth over the keys of one frame; begin with 0. */
+dw_status dw_predictor_take(dw_predictor *predictor, const dw_held *held, uint64_t bytes, uint64_t *claimed, void **slot);
+void dw_predictor_give(dw_predictor *predictor, void *slot, uint64_t bytes);
+
+/* Makes `fresh` what is held. The base it was made from stays as undo while keep_undo; shape, dtype and
+ * incarnation of the key are those of *shape (a dw_held with no copies). */
+void dw_predictor_commit(dw_predictor *predictor, dw_held *held, const dw_held *shape, dw_copy fresh, bool keep_undo);
+
+/* The decoder holds `now`: older copies can go. */
+void dw_predictor_confirm(dw_predictor *predictor, dw_held *held);
+
+#endif

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * tensor.c - views: are they sound, and where is what. */
+#include "tensor.h"
+
+size_t dw_dtype_bytes(dw_dtype dtype)
+{
+    return dtype == DW_F32 ? 4 : dtype == DW_F16 || dtype == DW_BF16 ? 2 : 0;
+}
+
+dw_tensor dw_tensor_3d(void *data, dw_dtype dtype, uint32_t n, uint32_t t, uint32_t c)
+{
+    return (dw_tensor){data, dtype, n, t, c, (int64_t)t * c, c};
+}
+
+bool dw_tensor_bytes(uint32_t n, uint32_t t, uint32_t c, dw_dtype dtype, uint64_t *bytes)
+{
+    uint64_t rows, elements, all;
+    if (!dw_size_multiply(n, t, &rows) || !dw_size_multiply(rows, c, &elements) ||
+        !dw_size_multiply(elements, dw_dtype_bytes(dtype), &all) || all > PTRDIFF_MAX)
+        return false;
+    *bytes = all;
+    return true;
+}
+
+/* The farthest element must be reachable without overflow, whatever strides the caller wrote. */
+dw_status dw_tensor_check(const dw_tensor *tensor)
+{
+    uint64_t rows, samples, reach, bytes;
+    if (!tensor || dw_dtype_bytes(tensor->dtype) == 0) return DW_ERR_ARGUMENT;
+    if (tensor->n == 0 || tensor->t == 0 || tensor->c == 0) return DW_ERR_ARGUMENT;
+    if (tensor->stride_t < (int64_t)tensor->c && tensor->t > 1) return DW_ERR_ARGUMENT;
+    if (tensor->stride_n < 0 || tensor->stride_t < 0) return DW_ERR_ARGUMENT;
+    /* As f32, the widest: so that no conversion of the same shape can pass the limit either. */
+    if (!dw_tensor_bytes(tensor->n, tensor->t, tensor->c, DW_F32, &bytes)) return DW_ERR_LIMIT;
+    if (!dw_size_multiply(tensor->t - 1, (uint64_t)tensor->stride_t, &rows) ||
+        !dw_size_multiply(tensor->n - 1, (uint64_t)tensor->stride_n, &samples) ||
+        !dw_size_add(rows, samples, &reach) || reach > PTRDIFF_MAX / 8)
+        return DW_ERR_LIMIT;
+    return DW_OK;
+}
+
+void *dw_tensor_sample(const dw_tensor *tensor, uint32_t n)
+{
+    return (unsigned char *)tensor->data + (size_t)n * (size_t)tensor->stride_n * dw_dtype_bytes(tensor->dtype);
+}

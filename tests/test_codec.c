@@ -1,0 +1,363 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_codec.c - tensors through encoder and decoder: both ends hold the same bits, and the right ones. */
+#include <math.h>
+
+#include "tool.h"
+
+static const char *const configs[] = {
+    "raw", "raw:f32", "raw:bf16", "raw:f16",
+    "direct:bits=2,scale=signed", "direct:bits=3", "direct:bits=4,group=32", "direct:bits=6,group=128", "direct:bits=8,group=row",
+    "direct:bits=5,group=16", "direct:bits=7,group=256",
+    "delta:bits=2,scale=signed", "delta:bits=3,group=32", "delta:bits=4,prev=bf16", "delta:bits=6,prev=f16,group=row",
+    "delta:bits=8,key=raw,prev=f32", "delta:bits=4,choose=never,replies=never", "delta:bits=5,key=bf16", "delta:bits=7,key=3,audit=3",
+    "delta:bits=2,key=f16,group=256,audit=255", "delta:bits=3,group=row,choose=group,scale=signed",
+};
+enum { N_CONFIGS = sizeof configs / sizeof *configs };
+
+static const struct shape {
+    uint32_t n, t, c;
+} shapes[] = {{1, 1, 1}, {2, 3, 64}, {3, 5, 100}, {1, 33, 96}, {1, 2, 2049}, {2, 1, 4128}, {1, 40, 128}, {2, 2, 2048}};
+enum { N_SHAPES = sizeof shapes / sizeof *shapes };
+
+static const dw_dtype dtypes[] = {DW_F32, DW_F16, DW_BF16};
+
+/* Rows with a gap behind each, so that strides are real. */
+static dw_tensor strided(void *data, dw_dtype dtype, const struct shape *s, uint32_t gap)
+{
+    dw_tensor x = dw_tensor_3d(data, dtype, s->n, s->t, s->c);
+    x.stride_t = (int64_t)s->c + gap;
+    x.stride_n = x.stride_t * s->t;
+    return x;
+}
+
+static size_t elements(const struct shape *s, uint32_t gap)
+{
+    return (size_t)s->n * s->t * (s->c + gap);
+}
+
+/* Every row's gap of y must still hold the pattern it was filled with. */
+static void gaps_untouched(const dw_tensor *y, uint32_t gap)
+{
+    size_t size = dw_dtype_bytes(y->dtype);
+    for (size_t row = 0; row < (size_t)y->n * y->t; row++)
+        for (size_t i = 0; i < gap * size; i++)
+            assert_int_equal(((uint8_t *)y->data)[(row * (size_t)y->stride_t + y->c) * size + i], 0xa5);
+}
+
+static void run_epochs(const char *config, const struct shape *s, dw_dtype x_dtype, dw_dtype y_dtype, test_random *random)
+{
+    test_pair pair;
+    uint32_t gap = (uint32_t)(test_next(random) % 3);
+    size_t n = elements(s, gap);
+    void *data = malloc(n * 4), *out = malloc(n * 4);
+    dw_key keys[8];
+    for (uint32_t i = 0; i < s->n; i++) keys[i] = (dw_key){test_next(random), (uint32_t)test_next(random)};
+    test_pair_open(&pair, config, s->n, s->t, s->c, x_dtype);
+    dw_tensor x = strided(data, x_dtype, s, gap), y = strided(out, y_dtype, s, gap);
+    for (int epoch = 0; epoch < 4; epoch++) {
+        test_fill(random, data, x_dtype, n, epoch == 3 ? 1e-30f : 3.0f);
+        if (epoch == 2) test_spoil(random, data, x_dtype, n, 1);
+        memset(out, 0xa5, n * 4);
+        test_pair_encode(&pair, keys, &x);
+        dw_status status = test_pair_decode(&pair, &y);
+        if (status) fail_msg("%s: decode: %d %s", config, status, dw_decoder_why(pair.decoder));
+        if (pair.reply_len) test_pair_feedback(&pair);
+        gaps_untouched(&y, gap);
+        for (uint32_t i = 0; i < s->n; i++) test_pair_in_step(&pair, keys[i]);
+    }
+    test_pair_close(&pair);
+    free(data);
+    free(out);
+}
+
+static void both_ends_hold_the_same_bits(void **state)
+{
+    test_random random = {test_seed()};
+    (void)state;
+    for (int k = 0; k < N_CONFIGS; k++)
+        for (int i = 0; i < N_SHAPES; i++)
+            for (int j = 0; j < 9; j++) run_epochs(configs[k], &shapes[i], dtypes[j / 3], dtypes[j % 3], &random);
+}
+
+/* The largest error of a b-bit code is half a step, s <= (1 + 2^-7) * A / L; checked against the input itself. */
+static void error_is_at_most_half_a_step(void **state)
+{
+    test_random random = {test_seed()};
+    float x[4 * 256], y[4 * 256];
+    (void)state;
+    for (uint32_t bits = 2; bits <= 8; bits++) {
+        char config[64];
+        test_pair pair;
+        snprintf(config, sizeof config, "direct:bits=%u,group=64", (unsigned)bits);
+        test_pair_open(&pair, config, 1, 4, 256, DW_F32);
+        test_fill(&random, x, DW_F32, 1024, 2.0f);
+        dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 4, 256), ty = dw_tensor_3d(y, DW_F32, 1, 4, 256);
+        test_pair_encode(&pair, &(dw_key){1, 0}, &tx);
+        assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+        for (int g = 0; g < 16; g++) {
+            float most = 0;
+            for (int i = 0; i < 64; i++) most = fmaxf(most, fabsf(x[64 * g + i]));
+            float step = most / (float)((1 << (bits - 1)) - 1) * (1 + 0x1p-7f);
+            for (int i = 0; i < 64; i++) assert_true(fabsf(x[64 * g + i] - y[64 * g + i]) <= 0.5001f * step);
+        }
+        test_pair_close(&pair);
+    }
+}
+
+static void signed_scale_puts_the_extreme_on_the_last_level(void **state)
+{
+    float x[64] = {0}, y[64];
+    (void)state;
+    for (int sign = -1; sign <= 1; sign += 2) {
+        test_pair pair;
+        test_pair_open(&pair, "direct:bits=2,scale=signed", 1, 1, 64, DW_F32);
+        for (int i = 0; i < 64; i++) x[i] = (float)sign * (i == 7 ? 2.0f : i % 3 == 0 ? 1.0f : i % 3 == 1 ? -1.0f : 0.0f) + 0.0f; /* no -0 */
+        dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 1, 64), ty = dw_tensor_3d(y, DW_F32, 1, 1, 64);
+        test_pair_encode(&pair, &(dw_key){1, 0}, &tx);
+        assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+        assert_memory_equal(x, y, sizeof x); /* four levels, each hit exactly */
+        test_pair_close(&pair);
+    }
+}
+
+/* AQ-SGD's point: while x stands still, the copies approach it epoch by epoch. */
+static void delta_converges_where_direct_does_not(void **state)
+{
+    test_random random = {test_seed()};
+    float x[1024], y[1024];
+    double error[2] = {0, 0};
+    static const char *const kinds[2] = {"delta:bits=2,scale=signed", "direct:bits=2,scale=signed"};
+    (void)state;
+    test_fill(&random, x, DW_F32, 1024, 1.0f);
+    for (int k = 0; k < 2; k++) {
+        test_pair pair;
+        test_pair_open(&pair, kinds[k], 1, 8, 128, DW_F32);
+        dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 8, 128), ty = dw_tensor_3d(y, DW_F32, 1, 8, 128);
+        for (int epoch = 0; epoch < 8; epoch++) {
+            test_pair_encode(&pair, &(dw_key){9, 0}, &tx);
+            assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+        }
+        for (int i = 0; i < 1024; i++) error[k] += pow((double)x[i] - (double)y[i], 2);
+        test_pair_close(&pair);
+    }
+    assert_true(error[0] < 1e-4 * error[1]);
+}
+
+static void a_bad_value_never_outlives_its_frame(void **state)
+{
+    test_random random = {test_seed()};
+    float x[256], y[256], before[256];
+    test_pair pair;
+    dw_key key = {5, 0};
+    (void)state;
+    test_pair_open(&pair, "delta:bits=8,group=64,key=8", 1, 1, 256, DW_F32);
+    dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 1, 256), ty = dw_tensor_3d(y, DW_F32, 1, 1, 256), prev;
+    for (int epoch = 0; epoch < 3; epoch++) {
+        test_fill(&random, x, DW_F32, 256, 1.0f);
+        if (epoch == 1) x[70] = NAN;
+        test_pair_encode(&pair, &key, &tx);
+        if (epoch == 1) memcpy(before, y, sizeof before);
+        assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+        for (int i = 0; i < 256; i++) {
+            bool poisoned = epoch == 1 && i / 64 == 1;
+            assert_int_equal(isnan(y[i]) != 0, poisoned);
+            if (!poisoned) assert_true(fabsf(x[i] - y[i]) < 0.1f);
+        }
+        if (epoch != 1) continue;
+        assert_int_equal(dw_decoder_peek(pair.decoder, key, &prev), DW_OK);
+        assert_memory_equal((float *)prev.data + 64, before + 64, 64 * sizeof(float));
+    }
+    assert_int_equal(dw_encoder_counters(pair.encoder).poisoned_groups, 1);
+    assert_int_equal(dw_decoder_counters(pair.decoder).poisoned_groups, 1);
+    test_pair_close(&pair);
+}
+
+static void an_unrelated_base_is_passed_over_group_by_group(void **state)
+{
+    test_random random = {test_seed()};
+    float x[256], y[256];
+    test_pair pair;
+    dw_key key = {5, 0};
+    (void)state;
+    test_pair_open(&pair, "delta:bits=4,group=64", 1, 1, 256, DW_F32);
+    dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 1, 256), ty = dw_tensor_3d(y, DW_F32, 1, 1, 256);
+    test_fill(&random, x, DW_F32, 256, 100.0f);
+    test_pair_encode(&pair, &key, &tx);
+    assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+    for (int i = 64; i < 128; i++) x[i] = 0.01f * (float)i; /* this group forgets its past, the others stay near */
+    test_pair_encode(&pair, &key, &tx);
+    assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+    assert_int_equal(dw_encoder_counters(pair.encoder).direct_groups, 1);
+    assert_int_equal(dw_decoder_counters(pair.decoder).direct_groups, 1);
+    for (int i = 64; i < 128; i++) assert_true(fabsf(x[i] - y[i]) <= 0.1f);
+    test_pair_close(&pair);
+}
+
+static void raw_passes_every_bit(void **state)
+{
+    test_random random = {test_seed()};
+    uint32_t x[300], y[300];
+    test_pair pair;
+    (void)state;
+    for (int k = 0; k < 3; k++) {
+        for (int i = 0; i < 300; i++) x[i] = (uint32_t)test_next(&random);
+        test_pair_open(&pair, "raw", 1, 3, 100, dtypes[k]);
+        dw_tensor tx = dw_tensor_3d(x, dtypes[k], 1, 3, 100), ty = dw_tensor_3d(y, dtypes[k], 1, 3, 100);
+        test_pair_encode(&pair, &(dw_key){1, 0}, &tx);
+        assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+        assert_memory_equal(x, y, 300 * dw_dtype_bytes(dtypes[k]));
+        test_pair_close(&pair);
+    }
+}
+
+static void the_bound_is_exact_for_first_visits(void **state)
+{
+    float x[6 * 200] = {0};
+    (void)state;
+    for (int k = 0; k < N_CONFIGS; k++) {
+        test_pair pair;
+        dw_key keys[2] = {{1, 0}, {2, 0}};
+        dw_tensor tx = dw_tensor_3d(x, DW_F32, 2, 3, 200);
+        test_pair_open(&pair, configs[k], 2, 3, 200, DW_F32);
+        test_pair_encode(&pair, keys, &tx);
+        bool key_is_larger = pair.config.codec != DW_CODEC_DELTA || pair.config.key != 3;
+        if (key_is_larger) assert_int_equal(pair.len, pair.cap);
+        assert_true(pair.len <= pair.cap);
+        test_pair_encode(&pair, keys, &tx);
+        assert_true(pair.len <= pair.cap);
+        test_pair_close(&pair);
+    }
+}
+
+static void steady_state_allocates_nothing(void **state)
+{
+    test_random random = {test_seed()};
+    float x[4 * 256], y[4 * 256];
+    (void)state;
+    test_allocator counts = {.fail_at = -1};
+    test_pair pair;
+    dw_key keys[4] = {{1, 0}, {2, 0}, {3, 0}, {4, 0}};
+    test_pair_open(&pair, "delta:bits=4", 4, 1, 256, DW_F32);
+    dw_encoder_destroy(pair.encoder);
+    dw_decoder_destroy(pair.decoder);
+    pair.config.allocator = test_allocator_hooks(&counts);
+    assert_int_equal(dw_encoder_create(&pair.encoder, &pair.config), DW_OK);
+    assert_int_equal(dw_decoder_create(&pair.decoder, &pair.config), DW_OK);
+    dw_tensor tx = dw_tensor_3d(x, DW_F32, 4, 1, 256), ty = dw_tensor_3d(y, DW_F32, 4, 1, 256);
+    long calls = 0;
+    for (int epoch = 0; epoch < 20; epoch++) {
+        if (epoch == 3) calls = counts.calls;
+        test_fill(&random, x, DW_F32, 1024, 1.0f);
+        test_pair_encode(&pair, keys, &tx);
+        assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+        test_pair_feedback(&pair);
+    }
+    assert_int_equal(counts.calls, calls);
+    test_pair_close(&pair);
+    assert_int_equal(counts.out_blocks, 0);
+    assert_int_equal(counts.out_bytes, 0);
+}
+
+static void a_full_quota_sends_stateless_and_never_fails(void **state)
+{
+    test_random random = {test_seed()};
+    float x[3 * 64], y[3 * 64];
+    test_pair pair;
+    dw_key keys[3] = {{1, 0}, {2, 0}, {3, 0}};
+    (void)state;
+    test_pair_open(&pair, "delta:bits=4,quota_bytes=512", 3, 1, 64, DW_F32); /* room for two */
+    dw_tensor tx = dw_tensor_3d(x, DW_F32, 3, 1, 64), ty = dw_tensor_3d(y, DW_F32, 3, 1, 64);
+    for (int epoch = 0; epoch < 3; epoch++) {
+        test_fill(&random, x, DW_F32, 192, 1.0f);
+        test_pair_encode(&pair, keys, &tx);
+        assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+        test_pair_feedback(&pair);
+        for (int i = 0; i < 3; i++) test_pair_in_step(&pair, keys[i]);
+    }
+    assert_int_equal(dw_encoder_counters(pair.encoder).stateless_entries, 3);
+    assert_int_equal(dw_encoder_counters(pair.encoder).delta_entries, 4);
+    assert_int_equal(dw_decoder_counters(pair.decoder).keys_held, 2);
+    assert_int_equal(dw_encoder_forget(pair.encoder, keys[0]), DW_OK);
+    test_pair_encode(&pair, keys + 1, &(dw_tensor){x, DW_F32, 1, 1, 64, 64, 64});
+    assert_int_equal(test_pair_decode(&pair, &(dw_tensor){y, DW_F32, 1, 1, 64, 64, 64}), DW_OK);
+    assert_int_equal(dw_decoder_counters(pair.decoder).keys_held, 1);
+    test_pair_in_step(&pair, keys[0]);
+    test_pair_close(&pair);
+}
+
+static void a_key_that_changed_shape_starts_anew(void **state)
+{
+    float x[512], y[512];
+    test_random random = {test_seed()};
+    test_pair pair;
+    dw_key key = {1, 0};
+    (void)state;
+    test_pair_open(&pair, "delta:bits=4,prev=f32", 1, 4, 128, DW_F32);
+    test_fill(&random, x, DW_F32, 512, 1.0f);
+    for (uint32_t t = 4; t >= 1; t--) {
+        dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, t, 128), ty = dw_tensor_3d(y, DW_F32, 1, t, 128);
+        test_pair_encode(&pair, &key, &tx);
+        assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+        test_pair_in_step(&pair, key);
+    }
+    assert_int_equal(dw_encoder_counters(pair.encoder).key_entries, 4);
+    test_pair_close(&pair);
+}
+
+/* The caller's floating-point mode neither changes the bits nor is changed. */
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+static void the_callers_float_mode_does_not_matter(void **state)
+{
+    static const unsigned modes[] = {0x1f80, 0x9fc0, 0x3f80, 0x5f80, 0x7f80};
+    uint8_t first[4096];
+    size_t first_len = 0;
+    float x[512], y[512], y_first[512];
+    test_random random = {test_seed()};
+    (void)state;
+    test_fill(&random, x, DW_F32, 512, 1e-38f); /* subnormals among them */
+    x[0] = 1e-20f;
+    for (int k = 0; k < 5; k++) {
+        test_pair pair;
+        test_pair_open(&pair, "delta:bits=4,incarnation=7,prev=f16", 1, 4, 128, DW_F32);
+        dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 4, 128), ty = dw_tensor_3d(y, DW_F32, 1, 4, 128);
+        _mm_setcsr(modes[k]);
+        dw_status encoded = dw_encode(pair.encoder, &(dw_key){1, 0}, &tx, pair.frame, pair.cap, &pair.len);
+        dw_status again = dw_encode(pair.encoder, &(dw_key){1, 0}, &tx, pair.frame, pair.cap, &pair.len);
+        unsigned left = _mm_getcsr();
+        _mm_setcsr(0x1f80);
+        assert_int_equal(left & ~0x3fu, modes[k]);
+        assert_int_equal(encoded | again, DW_OK);
+        if (k == 0) {
+            first_len = pair.len;
+            memcpy(first, pair.frame, pair.len);
+        }
+        assert_int_equal(pair.len, first_len);
+        assert_memory_equal(pair.frame, first, first_len);
+        (void)ty;
+        (void)y_first;
+        test_pair_close(&pair);
+    }
+}
+#endif
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(both_ends_hold_the_same_bits),
+        cmocka_unit_test(error_is_at_most_half_a_step),
+        cmocka_unit_test(signed_scale_puts_the_extreme_on_the_last_level),
+        cmocka_unit_test(delta_converges_where_direct_does_not),
+        cmocka_unit_test(a_bad_value_never_outlives_its_frame),
+        cmocka_unit_test(an_unrelated_base_is_passed_over_group_by_group),
+        cmocka_unit_test(raw_passes_every_bit),
+        cmocka_unit_test(the_bound_is_exact_for_first_visits),
+        cmocka_unit_test(steady_state_allocates_nothing),
+        cmocka_unit_test(a_full_quota_sends_stateless_and_never_fails),
+        cmocka_unit_test(a_key_that_changed_shape_starts_anew),
+#if defined(__x86_64__)
+        cmocka_unit_test(the_callers_float_mode_does_not_matter),
+#endif
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * tool.c - what tests share. */
+#include "tool.h"
+
+#include <math.h>
+
+#include "half.h"
+
+uint64_t test_next(test_random *random)
+{
+    uint64_t z = random->state += UINT64_C(0x9E3779B97F4A7C15);
+    z = (z ^ (z >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94D049BB133111EB);
+    return z ^ (z >> 31);
+}
+
+double test_uniform(test_random *random)
+{
+    return (double)(test_next(random) >> 11) * 0x1p-53;
+}
+
+/* Twelve uniforms: near enough to normal, and no libm that differs between machines. */
+float test_normal(test_random *random)
+{
+    double sum = -6;
+    for (int i = 0; i < 12; i++) sum += test_uniform(random);
+    return (float)sum;
+}
+
+uint64_t test_seed(void)
+{
+    const char *given = getenv("DW_TEST_SEED");
+    uint64_t seed = given ? strtoull(given, NULL, 0) : 20260601;
+    print_message("seed %llu (DW_TEST_SEED sets it)\n", (unsigned long long)seed);
+    return seed;
+}
+
+float test_get(const void *data, dw_dtype dtype, size_t i)
+{
+    if (dtype == DW_F32) return ((const float *)data)[i];
+    uint16_t half = ((const uint16_t *)data)[i];
+    return dtype == DW_F16 ? dw_f16_widen(half) : dw_bf16_widen(half);
+}
+
+void test_set(void *data, dw_dtype dtype, size_t i, float value)
+{
+    if (dtype == DW_F32)
+        ((float *)data)[i] = value;
+    else
+        ((uint16_t *)data)[i] = dtype == DW_F16 ? dw_f16_round(value) : dw_bf16_round(value);
+}
+
+void test_fill(test_random *random, void *data, dw_dtype dtype, size_t n, float size)
+{
+    for (size_t i = 0; i < n; i++) test_set(data, dtype, i, size * test_normal(random));
+}
+
+void test_spoil(test_random *random, void *data, dw_dtype dtype, size_t n, int non_finite)
+{
+    static const uint32_t finite[] = {0x80000000, 0x00000001, 0x807fffff, 0x7f7fffff, 0xff7fffff, 0x3fffffff,
+                                      0x0f7fffff, 0x0f800000, 0x33000001, 0x477fe000, 0x477ff000};
+    static const uint32_t special[] = {0x7fc00000, 0x7f800000, 0xff800000, 0x7f800001, 0xffc12345};
+    for (size_t k = 0; k < n / 16 + 1; k++) {
+        size_t i = test_next(random) % n;
+        uint32_t bits = non_finite && test_next(random) % 4 == 0
+                            ? special[test_next(random) % 5]
+                            : finite[test_next(random) % (sizeof finite / sizeof *finite)];
+        test_set(data, dtype, i, dw_float_of(bits));
+        if (dtype != DW_F32 && !non_finite && !isfinite(test_get(data, dtype, i))) test_set(data, dtype, i, -1.0f);
+    }
+}
+
+void test_pair_open(test_pair *pair, const char *config, uint32_t n, uint32_t t, uint32_t c, dw_dtype dtype)
+{
+    static float nothing;
+    dw_why why = {.text = ""};
+    memset(pair, 0, sizeof *pair);
+    if (dw_config_parse(&pair->config, config, &why)) fail_msg("%s: %s", config, why.text);
+    assert_int_equal(dw_encoder_create(&pair->encoder, &pair->config), DW_OK);
+    assert_int_equal(dw_decoder_create(&pair->decoder, &pair->config), DW_OK);
+    dw_tensor x = dw_tensor_3d(&nothing, dtype, n, t, c);
+    pair->cap = dw_frame_bound(&pair->config, &x);
+    assert_true(pair->cap > 0);
+    pair->frame = malloc(pair->cap);
+    pair->reply_cap = dw_reply_bound(n);
+    pair->reply = malloc(pair->reply_cap);
+    assert_true(pair->frame && pair->reply);
+}
+
+void test_pair_close(test_pair *pair)
+{
+    dw_encoder_destroy(pair->encoder);
+    dw_decoder_destroy(pair->decoder);
+    free(pair->frame);
+    free(pair->reply);
+}
+
+void test_pair_encode(test_pair *pair, const dw_key *keys, const dw_tensor *x)
+{
+    dw_status status = dw_encode(pair->encoder, keys, x, pair->frame, pair->cap, &pair->len);
+    if (status) fail_msg("encode: %d %s", status, dw_encoder_why(pair->encoder));
+}
+
+dw_status test_pair_decode(test_pair *pair, const dw_tensor *y)
+{
+    return dw_decode(pair->decoder, pair->frame, pair->len, y, pair->reply, pair->reply_cap, &pair->reply_len);
+}
+
+void test_pair_feedback(test_pair *pair)
+{
+    assert_int_equal(dw_encoder_feedback(pair->encoder, pair->reply, pair->reply_len), DW_OK);
+}
+
+void test_pair_in_step(const test_pair *pair, dw_key key)
+{
+    dw_tensor a, b;
+    dw_status first = dw_encoder_peek(pair->encoder, key, &a), second = dw_decoder_peek(pair->decoder, key, &b);
+    assert_int_equal(first, second);
+    if (first) return;
+    assert_int_equal(a.dtype, b.dtype);
+    assert_int_equal(a.t, b.t);
+    assert_int_equal(a.c, b.c);
+    assert_memory_equal(a.data, b.data, (size_t)a.t * a.c * dw_dtype_bytes(a.dtype));
+}
+
+static void *count_allocate(void *context, size_t bytes, size_t alignment)
+{
+    test_allocator *a = context;
+    long call = a->calls++;
+    if (a->fail_at >= 0 && (a->only_once ? call == a->fail_at : call >= a->fail_at)) return NULL;
+    a->out_bytes += bytes;
+    a->out_blocks++;
+    return aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+}
+
+static void count_release(void *context, void *memory, size_t bytes)
+{
+    test_allocator *a = context;
+    a->out_bytes -= bytes;
+    a->out_blocks--;
+    free(memory);
+}
+
+dw_allocator test_allocator_hooks(test_allocator *allocator)
+{
+    return (dw_allocator){count_allocate, count_release, allocator};
+}
