@@ -71,6 +71,7 @@ static const char *entry_word(dw_entry_kind kind)
     case DW_ENTRY_KEY: return "key";
     case DW_ENTRY_KEY_RAW: return "key-raw";
     case DW_ENTRY_DELTA: return "delta";
+    case DW_ENTRY_SYNC: return "sync";
     default: return "?";
     }
 }
@@ -89,9 +90,9 @@ static json_t *describe_entries(const void *frame, size_t len, uint32_t n)
     for (uint32_t i = 0; i < n; i++) {
         dw_entry_info e;
         if (dw_frame_entry(frame, len, i, &e) < 0) break;
-        json_array_append_new(list, json_pack("{s:o, s:I, s:s, s:I, s:o, s:o, s:o, s:I, s:I}", "sample",
+        json_array_append_new(list, json_pack("{s:o, s:I, s:s, s:o, s:o, s:o, s:I, s:I}", "sample",
                               json_sprintf("%" PRIu64, e.key.sample), "slice", (json_int_t)e.key.slice, "kind",
-                              entry_word(e.kind), "version", (json_int_t)e.version, "base_chain", hex(e.base_chain),
+                              entry_word(e.kind), "base_chain", hex(e.base_chain),
                               "payload_digest", hex(e.payload_digest), "state_digest", hex(e.state_digest),
                               "payload_offset", (json_int_t)e.payload_offset, "payload_bytes",
                               (json_int_t)e.payload_bytes));

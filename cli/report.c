@@ -32,7 +32,7 @@ static void log_line(dw_report *report, json_t *line)
 {
     if (report->log && line && !report->log_error) {
         errno = 0;
-        if (json_dumpf(line, report->log, JSON_COMPACT | JSON_REAL_PRECISION(9)) || fputc('\n', report->log) == EOF ||
+        if (json_dumpf(line, report->log, JSON_COMPACT) || fputc('\n', report->log) == EOF ||
             fflush(report->log))
             report->log_error = errno ? errno : EIO;
     }
