@@ -134,7 +134,7 @@ static dw_status greet(dw_link *link, const dw_transport_open *how, int64_t dead
             sent = transport->test(link->endpoint, link->send_request, &sent_len, how->why);
         }
         if (sent != DW_PENDING && got == DW_OK) break;
-        if (*how->cancelled) {
+        if (dw_link_is_set(how->cancelled)) {
             return dw_link_report(how->why, DW_ERR_CANCELLED, "opening the link to %s was cancelled", link->peer);
         }
         const int64_t left = deadline_ns - dw_link_now_ns();
