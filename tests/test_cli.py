@@ -16,6 +16,7 @@ import time
 import unittest
 
 PROGRAM = sys.argv.pop(1)
+MAKE_FRAME = sys.argv.pop(1)
 SMALL = ["--layers", "2", "--channels", "32", "--heads", "2", "--context", "24", "--batch", "8", "--samples", "32",
          "--held-out", "6"]
 
@@ -306,7 +307,49 @@ class Checkpoints(Base):
 
 
 class Inspect(Base):
-    FRAMES = os.environ.get("DELTAWIRE_GOLDEN", "")
+    def setUp(self):
+        super().setUp()
+        subprocess.run([MAKE_FRAME, self.directory], check=True)
+
+    def inspect(self, name):
+        result = run("inspect", "--json", self.path(name))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return json.loads(result.stdout)
+
+    def test_explains_frames(self):
+        key, delta = self.inspect("key"), self.inspect("delta")
+        for frame, name, kind in (key, "key", "key"), (delta, "delta", "delta"):
+            self.assertEqual(frame["message"], "frame")
+            self.assertEqual(frame["bytes"], os.path.getsize(self.path(name)))
+            self.assertEqual(frame["shape"], [2, 3, 64])
+            self.assertEqual((frame["codec"], frame["bits"], frame["group"], frame["x"]), ("delta", 3, "32", "f32"))
+            self.assertEqual([(entry["sample"], entry["slice"], entry["kind"]) for entry in frame["entries"]],
+                             [("1234567890123456789", 0, kind), ("42", 7, kind)])
+        self.assertGreater(delta["sequence"], key["sequence"])
+        self.assertEqual(key["incarnation"], delta["incarnation"])
+        lines = run("inspect", self.path("delta")).stdout.splitlines()
+        self.assertIn("shape          2 3 64", lines)
+        self.assertIn("entry 1", lines)
+        self.assertIn("  kind           delta", lines)
+
+    def test_explains_replies(self):
+        for name in "key-reply", "delta-reply":
+            reply = self.inspect(name)
+            self.assertEqual((reply["message"], reply["accepted"]), ("reply", True))
+            self.assertEqual([entry["sample"] for entry in reply["entries"]], ["1234567890123456789", "42"])
+
+    def test_hostile_files_do_no_harm(self):
+        for name in "delta", "delta-reply":
+            whole = content_of(self.path(name))
+            bad = [whole[:cut] for cut in (1, 7, 8, 31, len(whole) - 1)] + [whole + b"x"]
+            for at in list(range(0, min(len(whole), 200), 5)):
+                for flip in 0x01, 0xff:
+                    bad.append(whole[:at] + bytes([whole[at] ^ flip]) + whole[at + 1:])
+            for content in bad:
+                with open(self.path("bad"), "wb") as file:
+                    file.write(content)
+                result = run("inspect", self.path("bad"))
+                self.assert_one_sentence(result, 1, "bad")
 
     def test_says_what_is_no_frame(self):
         self.assert_one_sentence(run("inspect", "/no/such/frame"), 1, "/no/such/frame")

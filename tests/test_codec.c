@@ -315,6 +315,10 @@ static void the_callers_float_mode_does_not_matter(void **state)
     float x[512], y[512], y_first[512];
     test_random random = {test_seed()};
     (void)state;
+    _mm_setcsr(0x9fc0);
+    unsigned set = _mm_getcsr();
+    _mm_setcsr(0x1f80);
+    if (set != 0x9fc0) skip(); /* valgrind's processor has no flush modes */
     test_fill(&random, x, DW_F32, 512, 1e-38f); /* subnormals among them */
     x[0] = 1e-20f;
     for (int k = 0; k < 5; k++) {

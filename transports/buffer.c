@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-dw_buffer *dw_pool_take(dw_pool *pool, size_t cap)
+dw_buffer *dw_buffer_take(dw_buffer_pool *pool, size_t cap)
 {
     uint32_t size_class = 0;
     while (size_class < DW_BUFFER_CLASSES && ((uint64_t)DW_BUFFER_LEAST_BYTES << size_class) < cap) {
@@ -26,7 +26,7 @@ dw_buffer *dw_pool_take(dw_pool *pool, size_t cap)
     return buffer;
 }
 
-void dw_pool_drop(dw_pool *pool, dw_buffer *buffer)
+void dw_buffer_drop(dw_buffer_pool *pool, dw_buffer *buffer)
 {
     if (--buffer->refs > 0) return;
     if (pool->free_bytes + buffer->cap > pool->keep_bytes) {
@@ -38,7 +38,7 @@ void dw_pool_drop(dw_pool *pool, dw_buffer *buffer)
     pool->free_bytes += buffer->cap;
 }
 
-void dw_pool_empty(dw_pool *pool)
+void dw_buffer_pool_empty(dw_buffer_pool *pool)
 {
     for (int i = 0; i < DW_BUFFER_CLASSES; i++) {
         while (pool->free[i]) {

@@ -41,18 +41,18 @@ static inline dw_buffer *dw_buffer_of(void *payload)
  * so powers of two waste addresses, not memory. */
 enum { DW_BUFFER_LEAST_BYTES = 256, DW_BUFFER_CLASSES = 40 };
 
-typedef struct dw_pool {
+typedef struct dw_buffer_pool {
     dw_buffer *free[DW_BUFFER_CLASSES];
     uint64_t free_bytes, keep_bytes; /* waiting for use; more than keep_bytes go back to the system */
     uint64_t allocations;            /* since creation: stands still in steady state (tested) */
-} dw_pool;
+} dw_buffer_pool;
 
 /* A buffer with one reference and len 0; NULL: no memory. */
-dw_buffer *dw_pool_take(dw_pool *pool, size_t cap);
+dw_buffer *dw_buffer_take(dw_buffer_pool *pool, size_t cap);
 
 /* Drops one reference; the last one brings the buffer back. */
-void dw_pool_drop(dw_pool *pool, dw_buffer *buffer);
+void dw_buffer_drop(dw_buffer_pool *pool, dw_buffer *buffer);
 
-void dw_pool_empty(dw_pool *pool);
+void dw_buffer_pool_empty(dw_buffer_pool *pool);
 
 #endif

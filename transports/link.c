@@ -91,7 +91,7 @@ static dw_status send_begin(dw_link *link, uint32_t tag, size_t cap, int always,
     if (status == DW_OK && link->closing) status = DW_ERR_ARGUMENT;
     if (status == DW_OK && !always && !has_room(link, cap)) status = DW_PENDING;
     if (status == DW_OK) {
-        dw_buffer *buffer = dw_pool_take(&link->pool, cap);
+        dw_buffer *buffer = dw_buffer_take(&link->pool, cap);
         if (!buffer) {
             status = DW_ERR_NO_MEMORY;
         } else {
@@ -125,7 +125,7 @@ dw_status dw_link_send_end(dw_link *link, void *room, size_t len)
     const dw_status status = link->status;
     link->queued_bytes -= cost(buffer->len);
     if (len == DW_LINK_DROP || status != DW_OK) {
-        dw_pool_drop(&link->pool, buffer);
+        dw_buffer_drop(&link->pool, buffer);
         pthread_cond_broadcast(&link->drained);
     } else {
         buffer->len = len;
@@ -227,7 +227,7 @@ void dw_link_release(dw_link *link, void *data)
 {
     if (!link || !data) return;
     pthread_mutex_lock(&link->lock);
-    dw_pool_drop(&link->pool, dw_buffer_of(data));
+    dw_buffer_drop(&link->pool, dw_buffer_of(data));
     pthread_mutex_unlock(&link->lock);
 }
 

@@ -64,7 +64,7 @@ struct dw_link {
     pthread_cond_t arrived; /* a message, or the end */
     pthread_cond_t drained; /* room in the queue, or the end */
     pthread_cond_t handled; /* a handler returned */
-    dw_pool pool;
+    dw_buffer_pool pool;
     dw_buffer *queue_head, *queue_tail;
     uint64_t queued_bytes; /* reserved, queued and in flight */
     uint64_t unsent;       /* messages queued and in flight */
@@ -100,7 +100,7 @@ dw_inbox *dw_inbox_get(dw_inboxes *inboxes, uint32_t tag); /* NULL: no memory */
 void dw_inbox_put(dw_inboxes *inboxes, dw_inbox *inbox, dw_buffer *buffer);
 dw_buffer *dw_inbox_take(dw_inboxes *inboxes, dw_inbox *inbox);
 void dw_inbox_tidy(dw_inboxes *inboxes, dw_inbox *inbox); /* forgets it when nothing needs it */
-void dw_inbox_empty(dw_inboxes *inboxes, dw_pool *pool);
+void dw_inbox_empty(dw_inboxes *inboxes, dw_buffer_pool *pool);
 
 /* progress.c */
 void *dw_link_run(void *link);

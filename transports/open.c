@@ -111,7 +111,7 @@ static const int64_t look_ns = (int64_t)20 * DW_NS_PER_MS;
 static dw_status greet(dw_link *link, const dw_transport_open *how, int64_t deadline_ns)
 {
     const dw_transport *transport = link->transport;
-    dw_buffer *hello = dw_pool_take(&link->pool, HELLO_BYTES);
+    dw_buffer *hello = dw_buffer_take(&link->pool, HELLO_BYTES);
     if (!hello) return DW_ERR_NO_MEMORY;
     hello->kind = DW_KIND_HELLO;
     hello->len = HELLO_BYTES;
@@ -149,8 +149,8 @@ static dw_status greet(dw_link *link, const dw_transport_open *how, int64_t dead
     const dw_status read = read_hello(link, len, how->why);
     if (read != DW_OK) return read;
     if (sent != DW_OK) return sent;
-    dw_pool_drop(&link->pool, link->sending);
-    dw_pool_drop(&link->pool, link->receiving);
+    dw_buffer_drop(&link->pool, link->sending);
+    dw_buffer_drop(&link->pool, link->receiving);
     link->sending = link->receiving = NULL;
     return DW_OK;
 }
@@ -180,11 +180,11 @@ static void free_link(dw_link *link)
     while (link->queue_head) {
         dw_buffer *buffer = link->queue_head;
         link->queue_head = buffer->next;
-        dw_pool_drop(&link->pool, buffer);
+        dw_buffer_drop(&link->pool, buffer);
     }
-    if (link->sending) dw_pool_drop(&link->pool, link->sending);
-    if (link->receiving) dw_pool_drop(&link->pool, link->receiving);
-    dw_pool_empty(&link->pool);
+    if (link->sending) dw_buffer_drop(&link->pool, link->sending);
+    if (link->receiving) dw_buffer_drop(&link->pool, link->receiving);
+    dw_buffer_pool_empty(&link->pool);
     free(link->endpoint);
     free(link->send_request);
     free(link->recv_request);

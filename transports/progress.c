@@ -34,8 +34,8 @@ dw_status dw_link_start_send(dw_link *link, dw_buffer *buffer)
 dw_status dw_link_start_recv(dw_link *link, size_t room_bytes)
 {
     pthread_mutex_lock(&link->lock);
-    if (link->receiving) dw_pool_drop(&link->pool, link->receiving);
-    link->receiving = dw_pool_take(&link->pool, room_bytes);
+    if (link->receiving) dw_buffer_drop(&link->pool, link->receiving);
+    link->receiving = dw_buffer_take(&link->pool, room_bytes);
     pthread_mutex_unlock(&link->lock);
     if (!link->receiving) return DW_ERR_NO_MEMORY;
     memset(link->recv_request, 0, link->transport->request_bytes);
@@ -62,7 +62,7 @@ static dw_buffer *next_to_send(dw_link *link, int one_has_left)
             link->counters.messages_sent++;
             link->counters.bytes_sent = caps.wire_sent;
         }
-        dw_pool_drop(&link->pool, sent);
+        dw_buffer_drop(&link->pool, sent);
         pthread_cond_broadcast(&link->drained);
     }
     dw_buffer *buffer = link->queue_head;
@@ -114,7 +114,7 @@ static void take_farewell(dw_link *link, dw_buffer *buffer)
     char sentence[160];
     snprintf(sentence, sizeof sentence, "%s closed the link", link->peer);
     pthread_mutex_lock(&link->lock);
-    dw_pool_drop(&link->pool, buffer);
+    dw_buffer_drop(&link->pool, buffer);
     link->bye_received = 1;
     if (!link->closing) {
         link->bye_deadline_ns = dw_link_now_ns() + (int64_t)link->close_timeout_ms * DW_NS_PER_MS;
@@ -152,7 +152,7 @@ static dw_status sort_in(dw_link *link, size_t len, dw_why *why)
         if (inbox->waiters > 0) pthread_cond_broadcast(&link->arrived);
     } else {
         if (!link->closing) status = DW_ERR_NO_MEMORY;
-        dw_pool_drop(&link->pool, buffer);
+        dw_buffer_drop(&link->pool, buffer);
     }
     pthread_mutex_unlock(&link->lock);
     return status;
@@ -211,7 +211,7 @@ static void run_handlers(dw_link *link)
             handle(context, dw_buffer_payload(buffer), buffer->len);
             pthread_mutex_lock(&link->lock);
             link->handling = 0;
-            dw_pool_drop(&link->pool, buffer);
+            dw_buffer_drop(&link->pool, buffer);
             pthread_cond_broadcast(&link->handled);
             inbox = link->inboxes.bucket[i]; /* the handler may have changed the list */
         }
@@ -292,7 +292,7 @@ static void drop_queue(dw_link *link)
         link->queue_head = buffer->next;
         link->unsent--;
         if (buffer->kind == DW_KIND_DATA) link->queued_bytes -= (uint64_t)buffer->len + DW_BUFFER_PREFIX_BYTES;
-        dw_pool_drop(&link->pool, buffer);
+        dw_buffer_drop(&link->pool, buffer);
     }
     link->queue_tail = NULL;
 }
@@ -309,7 +309,7 @@ static int part(dw_link *link, int64_t *left_ns)
     } else if (link->closing || link->bye_received) {
         if (link->bye_received && !link->bye_queued) drop_queue(link); /* nobody would read it */
         if (!link->queue_head && !link->sending && !link->bye_queued) {
-            dw_buffer *bye = dw_pool_take(&link->pool, 0);
+            dw_buffer *bye = dw_buffer_take(&link->pool, 0);
             if (bye) {
                 bye->kind = DW_KIND_BYE;
                 dw_link_enqueue(link, bye);

@@ -1,0 +1,39 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+# check_bench.py - the benchmark runs, names its figures as promised, and the plot can be drawn.
+"""check_bench.py BENCH_CODEC PLOT.py"""
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+NAME = re.compile(r"(encode|decode)/(delta|direct|raw)/b\d+/g(\d+|row)/(f32|f16|bf16)/(f32|f16|bf16|none)/"
+                  r"[a-z0-9]+/\d+/t\d+(/|$)")
+
+
+def main():
+    with tempfile.TemporaryDirectory(prefix="dw-bench-") as name:
+        out, picture = pathlib.Path(name) / "bench.json", pathlib.Path(name) / "bench.png"
+        subprocess.run([sys.argv[1], "--benchmark_filter=/65536/", "--benchmark_min_time=0.001",
+                        f"--benchmark_out={out}", "--benchmark_out_format=json"], check=True, stdout=subprocess.DEVNULL)
+        runs = json.loads(out.read_text())["benchmarks"]
+        wrong = [run["name"] for run in runs if not NAME.match(run["name"])]
+        wrong += [f"{run['name']}: {run['error_message']}" for run in runs if run.get("error_occurred")]
+        wrong += [f"{run['name']}: no {counter}" for run in runs for counter in ("GBps", "limit_GBps", "ratio")
+                  if not run.get(counter, 0) > 0]
+        try:
+            import matplotlib  # noqa: F401
+        except ImportError:
+            print("no matplotlib: the plot is not tried")
+        else:
+            subprocess.run([sys.executable, sys.argv[2], out, picture], check=True)
+            if picture.read_bytes()[:4] != b"\x89PNG":
+                wrong.append("plot.py wrote no picture")
+    print(*wrong, f"{len(runs)} benchmarks, {len(wrong)} complaints", sep="\n")
+    sys.exit(1 if wrong or not runs else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * fuzz_reply.c - any bytes as a reply: the encoder never breaks, and its next frames still arrive. */
+#include "fuzz.h"
+
+enum { N = 2, T = 2, C = 40, MOST = 4096 };
+
+typedef struct pair {
+    dw_encoder *encoder;
+    dw_decoder *decoder;
+    dw_config config;
+    dw_tensor x, y;
+    uint8_t *frame;
+    size_t cap;
+} pair;
+
+static const dw_key keys[N] = {{.sample = 1}, {.sample = 2, .slice = 3}};
+
+/* Both ends hold the same bits of every key. */
+static void require_in_step(const pair *p)
+{
+    if (p->config.codec != DW_CODEC_DELTA) return;
+    for (int i = 0; i < N; i++) {
+        dw_tensor a, b;
+        REQUIRE(dw_encoder_peek(p->encoder, keys[i], &a) == DW_OK);
+        REQUIRE(dw_decoder_peek(p->decoder, keys[i], &b) == DW_OK);
+        REQUIRE(memcmp(a.data, b.data, (size_t)T * C * dw_dtype_bytes(a.dtype)) == 0);
+    }
+}
+
+/* One frame there, its reply left in reply. */
+static dw_status exchange(pair *p, fuzz_input *input, uint8_t *reply, size_t *reply_len)
+{
+    size_t len = 0;
+    fuzz_tensor_fill(input, &p->x);
+    REQUIRE(dw_encode(p->encoder, keys, &p->x, p->frame, p->cap, &len) == DW_OK);
+    *reply_len = 0;
+    return dw_decode(p->decoder, p->frame, len, &p->y, reply, dw_reply_bound(N), reply_len);
+}
+
+/* The reply as it is, mutated in a few places and sealed again, or the input's own bytes. */
+static size_t hostile_reply(fuzz_input *input, uint8_t *reply, size_t len)
+{
+    uint32_t mode = fuzz_byte(input);
+    if (mode & 1) {
+        for (uint32_t edits = fuzz_below(input, 8); edits > 0 && len > 0; edits--) {
+            uint32_t at = fuzz_below(input, 512);
+            reply[at % len] ^= fuzz_byte(input);
+        }
+        if (mode & 2) fuzz_seal_reply(reply, len);
+        return mode & 4 ? fuzz_below(input, (uint32_t)len + 1) : len;
+    }
+    len = input->left < MOST ? input->left : MOST;
+    if (len > 0) memcpy(reply, input->data, len);
+    if (mode & 2) fuzz_seal_reply(reply, len);
+    return len;
+}
+
+/* What the inspector reads must agree with what the encoder accepts. */
+static dw_status read_whole(const uint8_t *reply, size_t len)
+{
+    dw_reply_info info;
+    dw_why why;
+    dw_status status = dw_reply_read(reply, len, &info, &why);
+    if (status != DW_OK) {
+        REQUIRE(status == DW_ERR_FORMAT || status == DW_ERR_VERSION || status == DW_ERR_CORRUPT);
+        REQUIRE(why.text[0] != 0);
+        return status;
+    }
+    dw_reply_entry entry;
+    for (uint32_t i = 0; i < info.n; i++) REQUIRE(dw_reply_entry_read(reply, len, i, &entry) == DW_OK);
+    REQUIRE(dw_reply_entry_read(reply, len, info.n, &entry) != DW_OK);
+    return DW_OK;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    if (size > MOST) return 0;
+    fuzz_input input = {data, size};
+    static float x[N * T * C], y[N * T * C];
+    static uint8_t reply[MOST > 48 + 40 * N ? MOST : 48 + 40 * N];
+    pair p = {.config = fuzz_config(&input)};
+    p.x = dw_tensor_3d(x, DW_F32, N, T, C);
+    p.y = dw_tensor_3d(y, DW_F32, N, T, C);
+    REQUIRE(dw_encoder_create(&p.encoder, &p.config) == DW_OK);
+    REQUIRE(dw_decoder_create(&p.decoder, &p.config) == DW_OK);
+    p.cap = dw_frame_bound(&p.config, &p.x);
+    p.frame = malloc(p.cap);
+    REQUIRE(p.frame != NULL && dw_reply_bound(N) <= sizeof reply);
+
+    size_t len = 0;
+    REQUIRE(exchange(&p, &input, reply, &len) == DW_OK);
+    if ((fuzz_byte(&input) & 1) && len > 0) REQUIRE(dw_encoder_feedback(p.encoder, reply, len) == DW_OK);
+    REQUIRE(exchange(&p, &input, reply, &len) == DW_OK);
+    len = hostile_reply(&input, reply, len);
+    dw_counters before = dw_encoder_counters(p.encoder);
+    dw_status readable = read_whole(reply, len), taken = dw_encoder_feedback(p.encoder, reply, len);
+    if (readable != DW_OK) REQUIRE(taken == readable || len == 0);
+    if (taken != DW_OK) {
+        dw_counters after = dw_encoder_counters(p.encoder);
+        REQUIRE(memcmp(&before, &after, sizeof before) == 0);
+    }
+    require_in_step(&p);
+    /* A forged reply may at most cost: whatever it said, two honest round trips later all is well. */
+    dw_status status = exchange(&p, &input, reply, &len);
+    for (int tries = 0; tries < 2 && status != DW_OK; tries++) {
+        REQUIRE(taken == DW_OK); /* a reply that was refused costs nothing */
+        REQUIRE(len > 0 && dw_encoder_feedback(p.encoder, reply, len) == DW_OK);
+        status = exchange(&p, &input, reply, &len);
+    }
+    REQUIRE(status == DW_OK);
+    require_in_step(&p);
+    free(p.frame);
+    dw_encoder_destroy(p.encoder);
+    dw_decoder_destroy(p.decoder);
+    return 0;
+}

@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * fuzz_round_trip.c - two ends and a bad wire: frames and replies are lost, doubled, reordered, damaged;
+ * ends restart. What is accepted is right, and a good wire heals everything. */
+#include <math.h>
+
+#include "fuzz.h"
+
+enum { KEYS = 5, IN_FLIGHT = 4, MOST_N = 3, MOST_STEPS = 40 };
+
+/* A frame under way, with what it must leave at the decoder: the encoder's prev when it was made. */
+typedef struct flight {
+    size_t len, prev_bytes;
+    uint8_t *frame, *prev; /* prev: n times prev_bytes; none for codecs without state */
+    uint32_t n;
+    uint32_t which[MOST_N];
+    bool stateful[MOST_N];
+} flight;
+
+typedef struct world {
+    dw_config config;
+    dw_encoder *encoder;
+    dw_decoder *decoder;
+    uint64_t incarnation;
+    dw_dtype dtype;
+    uint32_t t, c;
+    int64_t stride_t;
+    size_t sample_bytes;
+    uint8_t *x, *y;
+    flight wire[IN_FLIGHT];
+    uint32_t n_wire;
+    uint8_t reply[IN_FLIGHT][256];
+    size_t reply_len[IN_FLIGHT];
+    uint32_t n_replies;
+} world;
+
+static dw_key key_of(uint32_t which)
+{
+    return (dw_key){.sample = which / 2, .slice = which % 2};
+}
+
+static dw_tensor view(const world *w, uint8_t *data, uint32_t n)
+{
+    dw_tensor x = dw_tensor_3d(data, w->dtype, n, w->t, w->c);
+    x.stride_t = w->stride_t;
+    x.stride_n = w->stride_t * w->t;
+    return x;
+}
+
+static void land(flight *f)
+{
+    free(f->frame);
+    free(f->prev);
+    memset(f, 0, sizeof *f);
+}
+
+static void remove_flight(world *w, uint32_t at)
+{
+    land(&w->wire[at]);
+    for (; at + 1 < w->n_wire; at++) w->wire[at] = w->wire[at + 1];
+    memset(&w->wire[--w->n_wire], 0, sizeof w->wire[0]);
+}
+
+/* What the decoder must hold after this frame: a copy of the encoder's prev. */
+static void remember_prev(const world *w, flight *f)
+{
+    if (w->config.codec != DW_CODEC_DELTA) return;
+    for (uint32_t i = 0; i < f->n; i++) {
+        dw_tensor prev;
+        dw_entry_info entry;
+        REQUIRE(dw_frame_entry(f->frame, f->len, i, &entry) == DW_OK);
+        f->stateful[i] = entry.kind >= DW_ENTRY_KEY;
+        if (!f->stateful[i]) continue;
+        REQUIRE(dw_encoder_peek(w->encoder, key_of(f->which[i]), &prev) == DW_OK);
+        REQUIRE(prev.t == w->t && prev.c == w->c && prev.n == 1);
+        f->prev_bytes = (size_t)w->t * w->c * dw_dtype_bytes(prev.dtype);
+        if (!f->prev) f->prev = calloc(f->n, f->prev_bytes);
+        REQUIRE(f->prev != NULL);
+        memcpy(f->prev + i * f->prev_bytes, prev.data, f->prev_bytes);
+    }
+}
+
+static void send_frame(world *w, fuzz_input *input, const uint32_t *which, uint32_t n)
+{
+    if (w->n_wire == IN_FLIGHT) remove_flight(w, 0); /* the wire is full: the oldest is lost */
+    flight *f = &w->wire[w->n_wire++];
+    f->n = n;
+    dw_key keys[MOST_N];
+    for (uint32_t i = 0; i < n; i++) {
+        f->which[i] = which[i];
+        keys[i] = key_of(which[i]);
+    }
+    dw_tensor x = view(w, w->x, n);
+    fuzz_tensor_fill(input, &x);
+    size_t cap = dw_frame_bound(&w->config, &x);
+    f->frame = malloc(cap);
+    REQUIRE(f->frame != NULL);
+    REQUIRE(dw_encode(w->encoder, keys, &x, f->frame, cap, &f->len) == DW_OK);
+    REQUIRE(f->len <= cap);
+    /* The frame's true size, so that the sanitizer sees a read past its end. */
+    uint8_t *exact = realloc(f->frame, f->len);
+    if (exact) f->frame = exact;
+    remember_prev(w, f);
+}
+
+/* y is what prev is, where both have the same dtype and y is a number. */
+static void require_same_numbers(const uint8_t *y, const uint8_t *prev, size_t count, dw_dtype dtype)
+{
+    size_t size = dw_dtype_bytes(dtype);
+    for (size_t i = 0; i < count; i++) {
+        uint32_t bits = 0;
+        memcpy(&bits, y + i * size, size);
+        bool nan = dtype == DW_F32 ? (bits & 0x7fffffff) > 0x7f800000
+                                   : (bits & 0x7fff) > (dtype == DW_F16 ? 0x7c00u : 0x7f80u);
+        REQUIRE(nan || memcmp(y + i * size, prev + i * size, size) == 0);
+    }
+}
+
+static void check_accepted(const world *w, const flight *f)
+{
+    for (uint32_t i = 0; i < f->n; i++) {
+        if (!f->stateful[i]) continue;
+        const uint8_t *expected = f->prev + i * f->prev_bytes;
+        dw_tensor prev;
+        REQUIRE(dw_decoder_peek(w->decoder, key_of(f->which[i]), &prev) == DW_OK);
+        REQUIRE(memcmp(prev.data, expected, f->prev_bytes) == 0);
+        if (prev.dtype != w->dtype) continue;
+        size_t row = (size_t)w->stride_t * dw_dtype_bytes(w->dtype),
+               dense = (size_t)w->c * dw_dtype_bytes(w->dtype);
+        for (uint32_t t = 0; t < w->t; t++)
+            require_same_numbers(w->y + (i * (size_t)w->t + t) * row, expected + t * dense, w->c,
+                                 w->dtype);
+    }
+}
+
+static void keep_reply(world *w, const uint8_t *reply, size_t len)
+{
+    if (len == 0 || w->n_replies == IN_FLIGHT) return; /* lost */
+    REQUIRE(len <= sizeof w->reply[0]);
+    memcpy(w->reply[w->n_replies], reply, len);
+    w->reply_len[w->n_replies++] = len;
+}
+
+/* Hands frame number at to the decoder, whole or damaged; it stays on the wire. */
+static dw_status deliver(world *w, uint32_t at, fuzz_input *damage)
+{
+    const flight *f = &w->wire[at];
+    uint8_t reply[256], *frame = malloc(f->len);
+    size_t reply_len = 0, spot = 0;
+    REQUIRE(frame != NULL && dw_reply_bound(MOST_N) <= sizeof reply);
+    memcpy(frame, f->frame, f->len);
+    if (damage) {
+        spot = fuzz_below(damage, 1 << 16) % f->len;
+        frame[spot] ^= (uint8_t)(1u << fuzz_below(damage, 8));
+    }
+    dw_tensor y = view(w, w->y, f->n);
+    dw_status status = dw_decode(w->decoder, frame, f->len, &y, reply, sizeof reply, &reply_len);
+    free(frame);
+    REQUIRE(status != DW_ERR_ARGUMENT && status != DW_ERR_NO_MEMORY && status != DW_ERR_STATE);
+    if (damage) REQUIRE(status < 0); /* one flipped bit anywhere is seen */
+    if (status == DW_OK) check_accepted(w, f);
+    keep_reply(w, reply, reply_len);
+    return status;
+}
+
+static void take_reply(world *w, uint32_t at, bool stays)
+{
+    dw_status status = dw_encoder_feedback(w->encoder, w->reply[at], w->reply_len[at]);
+    REQUIRE(status == DW_OK); /* of another life, late or doubled: no error */
+    if (stays) return;
+    w->n_replies--;
+    memmove(w->reply[at], w->reply[at + 1], (w->n_replies - at) * sizeof w->reply[0]);
+    memmove(&w->reply_len[at], &w->reply_len[at + 1], (w->n_replies - at) * sizeof w->reply_len[0]);
+}
+
+static void restart_encoder(world *w)
+{
+    dw_encoder_destroy(w->encoder);
+    w->config.incarnation = ++w->incarnation;
+    REQUIRE(dw_encoder_create(&w->encoder, &w->config) == DW_OK);
+}
+
+static void restart_decoder(world *w)
+{
+    dw_decoder_destroy(w->decoder);
+    REQUIRE(dw_decoder_create(&w->decoder, &w->config) == DW_OK);
+}
+
+static void step(world *w, fuzz_input *input)
+{
+    uint32_t which[MOST_N], n, at;
+    switch (fuzz_below(input, 12)) {
+    case 0:
+    case 1:
+    case 2:
+    case 3: /* the most frequent: a micro-batch of neighbouring keys */
+        n = 1 + fuzz_below(input, MOST_N);
+        at = fuzz_below(input, KEYS);
+        for (uint32_t i = 0; i < n; i++) which[i] = (at + i) % KEYS;
+        send_frame(w, input, which, n);
+        break;
+    case 4:
+    case 5: /* in order */
+        if (w->n_wire > 0) {
+            deliver(w, 0, NULL);
+            remove_flight(w, 0);
+        }
+        break;
+    case 6: /* out of order, or twice */
+        if (w->n_wire > 0) deliver(w, fuzz_below(input, w->n_wire), NULL);
+        break;
+    case 7:
+        if (w->n_wire > 0) deliver(w, fuzz_below(input, w->n_wire), input);
+        break;
+    case 8: /* lost */
+        if (w->n_wire > 0) remove_flight(w, fuzz_below(input, w->n_wire));
+        break;
+    case 9:
+    case 10: /* a reply, perhaps twice, perhaps late */
+        if (w->n_replies > 0) {
+            at = fuzz_below(input, w->n_replies);
+            take_reply(w, at, fuzz_byte(input) & 1);
+        }
+        break;
+    default:
+        switch (fuzz_below(input, 8)) {
+        case 0: restart_encoder(w); break;
+        case 1: restart_decoder(w); break;
+        case 2:
+        case 3: REQUIRE(dw_encoder_forget(w->encoder, key_of(fuzz_below(input, KEYS))) == DW_OK); break;
+        case 4: w->n_replies = 0; break; /* lost */
+        default: break;
+        }
+    }
+}
+
+/* A good wire from now on: every key arrives after at most one refusal, and both ends hold the same. */
+static void require_healing(world *w, fuzz_input *input)
+{
+    while (w->n_wire > 0) remove_flight(w, 0);
+    w->n_replies = 0;
+    for (uint32_t which = 0; which < KEYS; which++) {
+        for (int visit = 0; visit < 2; visit++) {
+            dw_status status = DW_ERR_BASE;
+            for (int tries = 0; tries < 2 && status != DW_OK; tries++) {
+                send_frame(w, input, &which, 1);
+                status = deliver(w, 0, NULL);
+                remove_flight(w, 0);
+                REQUIRE(status == DW_OK || w->n_replies == 1); /* whoever refuses says what it holds */
+                if (w->n_replies > 0) take_reply(w, 0, false);
+            }
+            REQUIRE(status == DW_OK);
+        }
+    }
+    dw_counters sent = dw_encoder_counters(w->encoder), received = dw_decoder_counters(w->decoder);
+    if (w->config.codec == DW_CODEC_DELTA)
+        REQUIRE(sent.keys_held == KEYS && received.keys_held == KEYS);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static const uint32_t channels[] = {1,   15,  16,  17,  32,   63,   64,   65,
+                                        130, 256, 257, 700, 2047, 2048, 2049, 4099};
+    fuzz_input input = {data, size};
+    world w = {.config = fuzz_config(&input), .incarnation = 100};
+    w.dtype = (dw_dtype)(1 + fuzz_below(&input, 3));
+    w.c = channels[fuzz_below(&input, 16)];
+    w.t = 1 + fuzz_below(&input, w.c > 300 ? 2 : 5);
+    w.stride_t = w.c + fuzz_below(&input, 3);
+    w.config.incarnation = w.incarnation;
+    w.sample_bytes = (size_t)w.stride_t * w.t * dw_dtype_bytes(w.dtype);
+    w.x = malloc(MOST_N * w.sample_bytes);
+    w.y = malloc(MOST_N * w.sample_bytes);
+    REQUIRE(w.x && w.y);
+    REQUIRE(dw_encoder_create(&w.encoder, &w.config) == DW_OK);
+    REQUIRE(dw_decoder_create(&w.decoder, &w.config) == DW_OK);
+    for (int steps = 0; steps < MOST_STEPS && input.left > 0; steps++) step(&w, &input);
+    require_healing(&w, &input);
+    dw_encoder_destroy(w.encoder);
+    dw_decoder_destroy(w.decoder);
+    free(w.y);
+    free(w.x);
+    return 0;
+}

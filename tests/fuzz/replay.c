@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * replay.c - a fuzz target without a fuzzer: replays a corpus, or tries random inputs from a seed.
+ *
+ * replay PATH...                            every file, and every file of every folder
+ * replay --random SEED [--count N | --seconds S]   inputs of up to 512 random bytes; number i has the seed SEED + i */
+#include <dirent.h>
+#include <errno.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "fuzz.h"
+
+static volatile unsigned long long current_seed;
+static const char *volatile current_path;
+
+/* Says which input it was, whoever ended the process (REQUIRE, a sanitizer, a fault). */
+static void on_death(int number)
+{
+    char text[512];
+    int len = current_path
+                  ? snprintf(text, sizeof text, "input: %s\n", current_path)
+                  : snprintf(text, sizeof text, "input: --random %llu --count 1\n", current_seed);
+    if (len > 0 && write(STDERR_FILENO, text, (size_t)len) < 0) _exit(2);
+    signal(number, SIG_DFL);
+    raise(number);
+}
+
+static int replay_file(const char *path)
+{
+    FILE *file = fopen(path, "rb");
+    static uint8_t data[1 << 20];
+    if (!file) {
+        fprintf(stderr, "%s: %s\n", path, strerror(errno));
+        return 1;
+    }
+    size_t size = fread(data, 1, sizeof data, file);
+    fclose(file);
+    current_path = path;
+    uint8_t *exact = malloc(size ? size : 1); /* its true size, for the sanitizers */
+    REQUIRE(exact != NULL);
+    memcpy(exact, data, size);
+    LLVMFuzzerTestOneInput(exact, size);
+    free(exact);
+    return 0;
+}
+
+static int replay_path(const char *path, int *files)
+{
+    struct stat status;
+    if (stat(path, &status) != 0) {
+        fprintf(stderr, "%s: %s\n", path, strerror(errno));
+        return 1;
+    }
+    if (!S_ISDIR(status.st_mode)) {
+        (*files)++;
+        return replay_file(path);
+    }
+    DIR *folder = opendir(path);
+    if (!folder) {
+        fprintf(stderr, "%s: %s\n", path, strerror(errno));
+        return 1;
+    }
+    int failed = 0;
+    for (struct dirent *entry = readdir(folder); entry && !failed; entry = readdir(folder)) {
+        if (entry->d_name[0] == '.') continue;
+        char below[4096];
+        snprintf(below, sizeof below, "%s/%s", path, entry->d_name);
+        failed = replay_path(below, files);
+    }
+    closedir(folder);
+    return failed;
+}
+
+/* splitmix64 */
+static uint64_t next_random(uint64_t *state)
+{
+    uint64_t z = *state += 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+}
+
+static void try_random(unsigned long long seed)
+{
+    current_seed = seed;
+    uint64_t state = seed;
+    size_t size = next_random(&state) % 513;
+    uint8_t *data = malloc(size ? size : 1);
+    REQUIRE(data != NULL);
+    for (size_t i = 0; i < size; i++) data[i] = (uint8_t)next_random(&state);
+    LLVMFuzzerTestOneInput(data, size);
+    free(data);
+}
+
+static int try_many(int argc, char **argv)
+{
+    unsigned long long seed = strtoull(argv[2], NULL, 10), count = 1000, tried = 0;
+    time_t end = 0;
+    if (argc == 5 && strcmp(argv[3], "--count") == 0) count = strtoull(argv[4], NULL, 10);
+    if (argc == 5 && strcmp(argv[3], "--seconds") == 0)
+        end = time(NULL) + (time_t)strtoull(argv[4], NULL, 10);
+    printf("seed %llu\n", seed);
+    fflush(stdout);
+    for (; end ? time(NULL) < end : tried < count; tried++) try_random(seed + tried);
+    printf("%llu random inputs\n", tried);
+    return tried > 0 ? 0 : 1;
+}
+
+int main(int argc, char **argv)
+{
+    signal(SIGABRT, on_death);
+    if (argc >= 3 && strcmp(argv[1], "--random") == 0) return try_many(argc, argv);
+    int files = 0;
+    for (int i = 1; i < argc; i++)
+        if (replay_path(argv[i], &files) != 0) return 1;
+    printf("%d inputs\n", files);
+    return files > 0 ? 0 : 1; /* an empty corpus tests nothing */
+}

@@ -1,0 +1,20 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+# golden.py - runs the second decoder over the golden frames, whole and with every break that it knows.
+import pathlib
+import subprocess
+import sys
+
+here = pathlib.Path(__file__).resolve().parent
+files = sorted(str(p) for p in (here / "golden").glob("*.json"))
+decoder = [sys.executable, str(here / "spec_decoder.py")]
+
+whole = subprocess.run(decoder + files, capture_output=True, text=True)
+print(whole.stdout[-4000:], whole.stderr[-4000:])
+if whole.returncode != 0 or not files:
+    sys.exit("the second decoder disagrees with the golden frames")
+
+breaks = subprocess.run(decoder + ["--list-breaks"], capture_output=True, text=True, check=True).stdout.split()
+missed = [b for b in breaks if subprocess.run(decoder + ["--break", b] + files, capture_output=True).returncode == 0]
+print(f"{len(breaks) - len(missed)} of {len(breaks)} breaks are caught")
+sys.exit(f"not caught: {' '.join(missed)}" if missed else 0)

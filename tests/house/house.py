@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+# house.py - what the house's checks share: finding the sources, and saying what is wrong.
+import pathlib
+import re
+import sys
+
+ROOMS = ("include", "src", "stores", "cuda", "transports", "trainer", "cli", "examples", "bench", "tests", "python")
+PUBLIC_HEADERS = "include/deltawire"
+
+
+def files(root, suffixes, rooms=ROOMS):
+    """Paths relative to root of every file of these kinds in these rooms, sorted."""
+    root = pathlib.Path(root)
+    return [path.relative_to(root) for room in rooms for path in sorted((root / room).rglob("*"))
+            if path.is_file() and path.suffix in suffixes and "__pycache__" not in path.parts]
+
+
+def text(root, path):
+    return (pathlib.Path(root) / path).read_text(encoding="utf-8")
+
+
+def without_comments(source):
+    """C source with comments and string contents blanked, line numbers kept."""
+    pattern = re.compile(r"/\*.*?\*/|//[^\n]*|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'", re.S)
+
+    def blank(match):
+        word = match.group(0)
+        if word[0] in "\"'":
+            return word[0] + word[0]
+        return "\n" * word.count("\n") or " "
+
+    return pattern.sub(blank, source)
+
+
+def report(name, complaints):
+    """Prints what was found and ends the program as Meson expects."""
+    for complaint in complaints:
+        print(complaint)
+    print(f"{name}: {len(complaints)} complaints" if complaints else f"{name}: all is well")
+    sys.exit(1 if complaints else 0)

@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+# install.py - the library as others get it: installed (pkg-config, CMake), and as a Meson subproject.
+"""install.py ROOT. Builds consumer/main.c in every way; each must run and print the same digests."""
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+NOT_COPIED = shutil.ignore_patterns("build*", ".git", "__pycache__", "*.o")
+
+
+def run(command, **options):
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False, **options)
+    if done.returncode:
+        print(f"$ {' '.join(map(str, command))}\n{done.stdout[-6000:]}\n{done.stderr[-6000:]}")
+        sys.exit(f"install: {command[0]} failed")
+    return done.stdout
+
+
+def with_env(**variables):
+    return {**os.environ, **{name: str(value) for name, value in variables.items()}}
+
+
+def install(root, work):
+    """Installs into work/here, then moves that, for packages are unpacked elsewhere than they were built."""
+    run(["meson", "setup", work / "build", root, f"--prefix={work / 'here'}", "--wrap-mode=nodownload",
+         "-Dtests=disabled", "-Dbench=disabled", "-Dtrainer=disabled"])
+    run(["meson", "install", "-C", work / "build"])
+    for path in (work / "here").rglob("*"):
+        if path.suffix in {".cmake", ".h"} and str(work) in path.read_text():
+            sys.exit(f"install: {path} contains the path of the build")
+    return work / "here"
+
+
+def pkg_config_consumers(prefix, work):
+    pc_dir = next(prefix.rglob("deltawire.pc")).parent
+    env = with_env(PKG_CONFIG_PATH=pc_dir, LD_LIBRARY_PATH=pc_dir.parent)
+    cflags = run(["pkg-config", "--cflags", "deltawire"], env=env).split()
+    shared = run(["pkg-config", "--libs", "deltawire"], env=env).split()
+    static = run(["pkg-config", "--static", "--libs", "deltawire"], env=env).split()
+    static = ["-l:libdeltawire.a" if word == "-ldeltawire" else word for word in static]
+    for name, libs in (("shared", shared), ("static", static)):
+        run(["cc", "-std=c11", "-Wall", "-Werror", *cflags, HERE / "consumer/main.c", "-o", work / name, *libs])
+    needed = {name: "libdeltawire.so.0" in run(["readelf", "-d", work / name]) for name in ("shared", "static")}
+    if needed != {"shared": True, "static": False}:
+        sys.exit(f"install: who needs libdeltawire.so.0 at run time: {needed}")
+    yield "pkg-config, shared", run([work / "shared"], env=env)
+    yield "pkg-config, static", run([work / "static"])
+
+
+def cmake_consumers(prefix, work):
+    moved = prefix.rename(prefix.with_name("elsewhere"))
+    project = work / "cmake"
+    shutil.copytree(HERE / "consumer/cmake", project)
+    shutil.copy(HERE / "consumer/main.c", project)
+    run(["cmake", "-S", project, "-B", work / "cmake-build", f"-DCMAKE_PREFIX_PATH={moved}"])
+    run(["cmake", "--build", work / "cmake-build"])
+    for kind in ("deltawire", "deltawire_static"):
+        yield f"CMake, {kind}", run([work / "cmake-build" / f"consumer_{kind}"])
+
+
+def meson_host(root, work, compiler):
+    project = work / f"host-{compiler}"
+    shutil.copytree(HERE / "consumer/meson", project)
+    shutil.copy(HERE / "consumer/main.c", project)
+    shutil.copytree(root, project / "subprojects/deltawire", ignore=NOT_COPIED)
+    run(["meson", "setup", project / "build", project, "-Dc_args=-ffast-math", "--wrap-mode=nodownload",
+         "-Dc_link_args=-ffast-math", "-Ddefault_library=static"], env=with_env(CC=compiler))
+    run(["ninja", "-C", project / "build"])
+    targets = run(["meson", "introspect", "--targets", project / "build"])
+    for word in ("test_", "bench_", "01_encode_decode"):
+        if word in targets:
+            sys.exit(f"install: as a subproject the library builds {word}..., which its host did not ask for")
+    return run([project / "build/host"])
+
+
+def main():
+    root = pathlib.Path(sys.argv[1]).resolve()
+    for tool in ("pkg-config", "cmake", "clang"):
+        if not shutil.which(tool):
+            print(f"install: no {tool} here")
+            sys.exit(77)
+    for variable in ("CFLAGS", "LDFLAGS", "DESTDIR", "MAKEFLAGS", "CC"):
+        os.environ.pop(variable, None)
+    with tempfile.TemporaryDirectory(prefix="dw-install-") as name:
+        work = pathlib.Path(name)
+        prefix = install(root, work)
+        outputs = dict(pkg_config_consumers(prefix, work))
+        outputs.update(cmake_consumers(prefix, work))
+        for compiler in ("gcc", "clang"):
+            outputs[f"Meson subproject, {compiler} -std=gnu11 -ffast-math"] = meson_host(root, work, compiler)
+    expected = outputs["pkg-config, shared"]
+    print(expected)
+    wrong = [name for name, output in outputs.items() if output != expected]
+    for name in wrong:
+        print(f"{name} computes other bits:\n{outputs[name]}")
+    print(f"{len(outputs)} consumers, {len(wrong)} with other bits")
+    sys.exit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()

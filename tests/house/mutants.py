@@ -1,0 +1,217 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+# mutants.py - breaks the house's rules on purpose: each check must see what it is there for.
+"""mutants.py ROOT
+
+A check that has never failed is no check. Each mutant is one change to a copy of the tree, and the
+words that the check's complaint must then contain.
+"""
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import arrows
+import count_results
+import headers
+import house
+import pick_tests
+import snippets
+import style
+import symbols
+
+FUNCTION = "/* SPDX-License-Identifier: Apache-2.0\n * {0} - a mutant. */\n"
+LONG = "int dw_long(void)\n{\n" + "    (void)0;\n" * style.FUNCTION_LINES + "    return 0;\n}\n"
+MARK = "TO" "DO"
+
+# check, file, text appended (or the file's whole text when it is new), words of the complaint
+TREE_MUTANTS = [
+    (arrows, "src/status.c", "#include <unistd.h>\n", "<unistd.h> is not of C11's own"),
+    (arrows, "src/status.c", "#include <pthread.h>\n", "<pthread.h> is not of C11's own"),
+    (arrows, "src/status.c", '#include "deltawire/transport.h"\n#include "codec.h"\n', '"codec.h"'),
+    (arrows, "src/status.c", "void f(void) { printf(\"\"); }\n", "must not call printf"),
+    (arrows, "src/status.c", "void f(void) { exit(1); }\n", "must not call exit"),
+    (arrows, "src/status.c", "const char *f(void) { return getenv(\"A\"); }\n", "must not call getenv"),
+    (arrows, "src/predict_mutant.c", '#include "frame_mutant.h"\n', "predict_mutant.c must not include frame_mutant.h"),
+    (arrows, "src/novelty.c", '#include "frame_mutant.h"\n', "no rule for novelty.c"),
+    (arrows, "transports/mutant.c", '#include "../src/frame_mutant.h"\n', "transports/ must not include src/"),
+    (arrows, "trainer/mutant.c", '#include "frame_mutant.h"\n', "trainer/ must not include src/"),
+    (arrows, "examples/mutant.c", '#include "mutant_room.h"\n', "examples/ must not include transports/"),
+    (arrows, "examples/mutant.c", '#include "nowhere.h"\n', "no file of this project"),
+    (arrows, "include/deltawire/version.h", "#include <stdio.h>\n", "a public header may include"),
+    (style, "src/mutant.c", "int dw_x;\n", "the head must be"),
+    (style, "src/mutant.c", FUNCTION.format("other.c"), "the head must be"),
+    (style, "tests/mutant.py", "import sys\n", "the head must be"),
+    (style, "src/mutant.c", FUNCTION.format("mutant.c") + LONG, "dw_long has"),
+    (style, "src/mutant.c", FUNCTION.format("mutant.c") + "\n" * style.FILE_LINES, "split it, or say why"),
+    (style, "src/mutant.c", FUNCTION.format("mutant.c") + f"/* {MARK}: more */\n", "must not stay"),
+    (style, "docs/mutant.md", f"{MARK}\n", "must not stay"),
+    (style, "tests/house/exceptions.txt", "src/status.c:dw_nothing - it was once long enough\n", "no exception any more"),
+    (style, "tests/house/exceptions.txt", "src/status.c - long\n", "say why"),
+    (style, "include/deltawire/mutant.h", FUNCTION.format("mutant.h") + "\n" * 500, "lines together"),
+    (headers, "include/deltawire/mutant.h", "static inline void dw_f(size_t n) { (void)n; }\n", "alone does not compile"),
+    (headers, "include/deltawire/mutant.h", "void dw_f(int);\n", 'without extern "C"'),
+    (headers, "include/deltawire/mutant.h", "typedef struct { int a; int b[]; } dw_flexible;\n", "does not compile with g++"),
+    (headers, "include/deltawire/mutant.h", "enum { DW_A = 1 };\n", "alone does not compile with gcc"),  # no guard
+    (headers, "include/deltawire/mutant.h", "#if DW_UNKNOWN\n#endif\n", "alone does not compile with clang "),
+]
+
+HELPERS = {"src/frame_mutant.h": "#define DW_A\n", "transports/mutant_room.h": "#define DW_A\n"}
+
+PROGRAM = "int main(void)\n{\n    return RETURN;\n}\n"
+SNIPPET_MUTANTS = [
+    ("```c\nint main(void) { return undeclared; }\n```\n", "does not compile"),
+    ("```c\n" + PROGRAM.replace("RETURN", "3") + "```\n", "exits with 3"),
+    ("```c\n" + PROGRAM.replace("RETURN", "0") + "```\n\n```text output\nhello\n```\n", "the program prints"),
+    ("```text output\nhello\n```\n", "output without a program"),
+    ("```c sketch\nint x\n```\n", "unknown mark"),
+]
+
+# source of a library's object, words of the complaint
+OBJECT_MUTANTS = [
+    ("int stray(void) { return 1; }", "stray does not begin with dw_"),
+    ("static int count; int dw_next(void); int dw_next(void) { return ++count; }", "count is writable global data (.bss)"),
+    ("int dw_level = 3;", "dw_level is writable global data (.data)"),
+    ("static _Thread_local int depth; int dw_next(void); int dw_next(void) { return ++depth; }", "depth is writable global data (.tbss)"),
+    ("void exit(int); void dw_leave(void); void dw_leave(void) { exit(1); }", "calls exit"),
+    ("void *malloc(unsigned long); void *dw_m(void); void *dw_m(void) { return malloc(8); }", "calls malloc"),
+    ("int puts(const char *); void dw_say(void); void dw_say(void) { puts(\"\"); }", "calls puts"),
+    ("int socket(int, int, int); int dw_s(void); int dw_s(void) { return socket(0, 0, 0); }", "calls socket"),
+]
+INNOCENT_OBJECT = """
+static const char *const names[] = {"a", "b"};
+const char *dw_name(int i); const char *dw_name(int i) { return names[i]; }
+"""
+
+
+def expect(failures, name, complaints, words):
+    if not any(words in complaint for complaint in complaints):
+        failures.append(f"{name} survives: expected a complaint with \"{words}\", got {complaints[:3]}")
+
+
+def copy(root, place):
+    for name in house.ROOMS + ("docs", "run", ".ci", "README.md"):
+        source = pathlib.Path(root) / name
+        if source.is_dir():
+            shutil.copytree(source, place / name, ignore=shutil.ignore_patterns("__pycache__", "corpus"))
+        elif source.exists():
+            shutil.copy(source, place / name)
+    (place / "docs").mkdir(exist_ok=True)
+
+
+def tree_mutants(root, failures):
+    with tempfile.TemporaryDirectory(prefix="dw-mutants-") as name:
+        place = pathlib.Path(name)
+        copy(root, place)
+        for helper, content in HELPERS.items():
+            (place / helper).write_text(content)
+        for check, path, added, words in TREE_MUTANTS:
+            file = place / path
+            before = file.read_text() if file.exists() else None
+            file.write_text((before or "") + added)
+            if check is headers:  # only the mutant: the true headers have a test of their own
+                others = [p for p in (place / house.PUBLIC_HEADERS).iterdir() if p != file]
+                complaints = with_files_away(others, lambda: headers.check(place))
+            else:
+                complaints = check.check(place)
+            expect(failures, f"{check.__name__}: {path}", complaints, words)
+            if before is None:
+                file.unlink()
+            else:
+                file.write_text(before)
+    return len(TREE_MUTANTS)
+
+
+def with_files_away(paths, action):
+    for path in paths:
+        path.rename(path.with_suffix(".away"))
+    try:
+        return action()
+    finally:
+        for path in paths:
+            path.with_suffix(".away").rename(path)
+
+
+def snippet_mutants(root, failures):
+    with tempfile.TemporaryDirectory(prefix="dw-mutants-") as name:
+        place = pathlib.Path(name)
+        (place / "src").mkdir()
+        (place / "include").symlink_to(pathlib.Path(root).resolve() / "include")
+        subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(place / "src/libdeltawire.so")],
+                       input=INNOCENT_OBJECT, text=True, check=True)
+        for content, words in SNIPPET_MUTANTS:
+            (place / "README.md").write_text(content)
+            expect(failures, f"snippets: {words}", snippets.check(place, place), words)
+        (place / "README.md").write_text("words only\n")
+        expect(failures, "snippets: empty README", snippets.check(place, place), "shows no whole C program")
+        (place / "README.md").write_text("```c\n" + PROGRAM.replace("RETURN", "0") + "```\n")
+        if snippets.check(place, place):
+            failures.append("snippets complains about a sound program")
+    return len(SNIPPET_MUTANTS) + 1
+
+
+def object_mutants(failures):
+    with tempfile.TemporaryDirectory(prefix="dw-mutants-") as name:
+        place = pathlib.Path(name)
+
+        def archive(source):
+            subprocess.run(["cc", "-O0", "-fPIC", "-c", "-x", "c", "-", "-o", str(place / "mutant.o")], input=source,
+                           text=True, check=True)
+            (place / "libmutant.a").unlink(missing_ok=True)
+            subprocess.run(["ar", "rcs", str(place / "libmutant.a"), str(place / "mutant.o")], check=True)
+            return [*symbols.check_archive(place / "libmutant.a"), *symbols.check_pure(place / "libmutant.a")]
+
+        if archive(INNOCENT_OBJECT):
+            failures.append(f"symbols complains about constants: {archive(INNOCENT_OBJECT)}")
+        for source, words in OBJECT_MUTANTS:
+            expect(failures, f"symbols: {source}", archive(source), words)
+        shared = place / "libmutant.so.1"
+        subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(shared)], input="int dw_extra = 1;", text=True,
+                       check=True)
+        complaints = list(symbols.check_shared(shared, {"dw_wanted"}))
+        for words in ("exports dw_extra", "does not export dw_wanted", "has no SONAME"):
+            expect(failures, f"symbols: {words}", complaints, words)
+    return len(OBJECT_MUTANTS) + 3
+
+
+def counting(failures):
+    """The sum at the end of `./run test` must not lose a failure."""
+    cases = [
+        ({"result": "OK", "stderr": "[  PASSED  ] 12 test(s).\n"}, (12, 0, 0)),
+        ({"result": "OK"}, (1, 0, 0)),
+        ({"result": "FAIL", "stderr": "[  PASSED  ] 11 test(s).\n[  FAILED  ] 1 test(s), listed below:\n"}, (11, 1, 0)),
+        ({"result": "FAIL", "stderr": "[  PASSED  ] 12 test(s).\n==1==ERROR: LeakSanitizer"}, (12, 1, 0)),
+        ({"result": "TIMEOUT"}, (0, 1, 0)),
+        ({"result": "ERROR"}, (0, 1, 0)),
+        ({"result": "SKIP"}, (0, 0, 1)),
+        ({"result": "OK", "stdout": "[  PASSED  ] 3 test(s).\n[  SKIPPED ] 2 test(s), listed below:\n"}, (3, 0, 2)),
+        ({"result": "OK", "stderr": "[  FAILED  ] 1 test(s), listed below:\n"}, (0, 1, 0)),
+    ]
+    for entry, counts in cases:
+        if count_results.count_program(entry) != counts:
+            failures.append(f"count_results: {entry} gives {count_results.count_program(entry)}, not {counts}")
+    tests = [{"name": "codec", "suite": ["deltawire:pure"]}, {"name": "tcp", "suite": ["deltawire:transports", "deltawire:threads"]},
+             {"name": "arrows", "suite": ["deltawire:house"]}]
+    picks = [("*", "", 3), ("*,-house", "", 2), ("threads", "", 1), ("pure,transports,-threads", "", 1),
+             ("*", "^pure/", 1), ("*", "tcp|arrows", 2), ("*", "nothing", 0)]
+    for suites, pattern, number in picks:
+        got = list(pick_tests.pick(tests, suites, pick_tests.re.compile(pattern)))
+        if len(got) != number:
+            failures.append(f"pick_tests: {suites} {pattern}: {got}, expected {number}")
+    return len(cases) + len(picks)
+
+
+def main():
+    root = sys.argv[1]
+    failures = []
+    number = tree_mutants(root, failures) + snippet_mutants(root, failures) + object_mutants(failures)
+    number += counting(failures)
+    for failure in failures:
+        print(failure)
+    print(f"{number} mutants, {len(failures)} survive")
+    sys.exit(1 if failures else 0)
+
+
+if __name__ == "__main__":
+    main()

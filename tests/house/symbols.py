@@ -1,0 +1,110 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+# symbols.py - what the libraries export, what they call, and that the pure layer has no state of its own.
+"""symbols.py ROOT BUILD. Reads nm, objdump and readelf of the libraries in BUILD."""
+import pathlib
+import re
+import subprocess
+import sys
+
+import house
+
+# Library -> the public headers whose functions it exports, all of them and nothing else.
+LIBRARIES = {
+    "deltawire": (["deltawire.h"], "src"),
+    "deltawire-link": (["transport.h"], "transports"),
+}
+
+# All that the pure layer asks of libc and libm. No input or output, no threads, no way out.
+PURE_CALLS = {"memchr", "memcmp", "memcpy", "memmove", "memset", "strchr", "strcmp", "strcspn", "strlen", "strncmp",
+              "strspn", "snprintf", "vsnprintf", "strtoul", "strtoull", "rintf", "nearbyintf", "sqrt",
+              "__assert_fail", "__stack_chk_fail", "_GLOBAL_OFFSET_TABLE_"}
+# What mem.c and cpu.c may ask of the system besides: memory, randomness, the rounding mode.
+SYSTEM_CALLS = {"malloc", "calloc", "free", "aligned_alloc", "posix_memalign", "getrandom", "fopen", "fopen64",
+                "fread", "fclose", "time", "fegetenv", "fesetenv", "__cpu_model", "__cpu_indicator_init"}
+SYSTEM_OBJECTS = {"mem.c.o", "cpu.c.o"}
+FORTIFIED = re.compile(r"^__(\w+)_chk$")  # what _FORTIFY_SOURCE turns memcpy and friends into
+WRITABLE = re.compile(r"^\S+ (.{7}) (\.(?:data|bss|tdata|tbss)\S*|\*COM\*)\s+([0-9a-f]+)\s+(?:\.hidden )?(\S+)$")
+
+
+def run(*command):
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def declared(root, headers):
+    """Functions that the public headers mark DW_API."""
+    names = set()
+    for header in headers:
+        source = house.without_comments(house.text(root, f"{house.PUBLIC_HEADERS}/{header}"))
+        names |= set(re.findall(r"\bDW_API\b[^;{(]*?\b(\w+)\s*\(", source))
+        names.discard("__attribute__")
+    return names
+
+
+def check_shared(library, functions):
+    exported = {line.split()[-1].split("@")[0] for line in run("nm", "-D", "--defined-only", str(library)).splitlines()}
+    for name in sorted(exported - functions):
+        yield f"{library.name} exports {name}, which no public header declares"
+    for name in sorted(functions - exported):
+        yield f"{library.name} does not export {name}, which a public header declares"
+    if not re.search(r"SONAME.*\[" + re.escape(library.name.split(".so")[0]) + r"\.so\.\d+\]", run("readelf", "-d", str(library))):
+        yield f"{library.name} has no SONAME with a version number"
+
+
+def check_archive(archive):
+    for line in run("nm", "-g", "--defined-only", str(archive)).splitlines():
+        parts = line.split()
+        if len(parts) == 3 and not parts[2].startswith("dw_"):
+            yield f"{archive.name}: the global symbol {parts[2]} does not begin with dw_"
+
+
+def check_pure(archive):
+    """No writable data at all; no calls but those of PURE_CALLS."""
+    defined, wanted, member = set(), set(), ""
+    for line in run("nm", str(archive)).splitlines():
+        parts = line.split()
+        if line.endswith(":"):
+            member = pathlib.Path(line[:-1]).name.rsplit("src_")[-1]
+        elif len(parts) == 2 and parts[0] == "U":
+            wanted.add((member, parts[1]))
+        elif len(parts) == 3:
+            defined.add(parts[2])
+    for member, name in sorted(wanted):
+        fortified = FORTIFIED.match(name)
+        plain = fortified.group(1) if fortified else name
+        allowed = PURE_CALLS | SYSTEM_CALLS if member in SYSTEM_OBJECTS else PURE_CALLS
+        if name not in defined and name not in allowed and plain not in allowed:
+            yield f"{archive.name}: {member} calls {name}: the pure layer may not (see PURE_CALLS in symbols.py)"
+    for line in run("objdump", "-t", str(archive)).splitlines():
+        match = WRITABLE.match(line)
+        if not match or match.group(2).startswith(".data.rel.ro"):
+            continue
+        flags, section, size, name = match.groups()
+        if int(size, 16) > 0 and name != section:
+            yield f"{archive.name}: {name} is writable global data ({section}); the pure layer has no globals"
+
+
+def check(root, build):
+    complaints = []
+    for name, (headers, folder) in LIBRARIES.items():
+        place = pathlib.Path(build) / folder
+        functions = declared(root, headers)
+        shared = [path for path in place.glob(f"lib{name}.so*") if not path.is_symlink() and path.is_file()]
+        archive = place / f"lib{name}.a"
+        if not shared and not archive.exists() and name != "deltawire":
+            print(f"symbols: lib{name} was not built")
+            continue
+        if len(shared) != 1 or not archive.exists():
+            complaints.append(f"{place}: expected one lib{name}.so.* and lib{name}.a (default_library=both)")
+            continue
+        if not functions:
+            complaints.append(f"{headers}: not one DW_API function found")
+        complaints += check_shared(shared[0], functions)
+        complaints += check_archive(archive)
+        if name == "deltawire":
+            complaints += check_pure(archive)
+    return complaints
+
+
+if __name__ == "__main__":
+    house.report("symbols", check(sys.argv[1], sys.argv[2]))

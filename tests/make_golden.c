@@ -1,0 +1,400 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * make_golden.c - writes the golden frames: good ones, and bad ones with the status they must give.
+ *
+ * make_golden DIR writes tests/golden/NAME.json anew; make_golden --check DIR compares them with what this build makes: the
+ * encoder's bits are the same on every compiler and machine. Statuses of bad frames are written here by hand. */
+#include <stdarg.h>
+
+#include "frame.h"
+#include "tool.h"
+
+typedef struct golden {
+    const char *name, *directory;
+    int check;
+    char *text;
+    size_t len, cap;
+    test_pair pair;
+    dw_dtype x, y;
+    uint32_t n, t, c;
+    uint32_t frame_n, frame_t, frame_c; /* what the decoder is asked for */
+    dw_key keys[4];
+    float *data;
+    int steps;
+} golden;
+
+static int failures;
+
+static void emit(golden *g, const char *format, ...)
+{
+    va_list arguments;
+    if (g->cap - g->len < 1024) g->text = realloc(g->text, g->cap = 2 * g->cap + 4096);
+    va_start(arguments, format);
+    g->len += (size_t)vsnprintf(g->text + g->len, g->cap - g->len, format, arguments);
+    va_end(arguments);
+}
+
+static void emit_hex(golden *g, const char *name, const void *data, size_t len)
+{
+    emit(g, "\"%s\": \"", name);
+    for (size_t i = 0; i < len; i++) emit(g, "%02x", ((const uint8_t *)data)[i]);
+    emit(g, "\"");
+}
+
+static const char *dtype_name(dw_dtype dtype)
+{
+    return dtype == DW_F32 ? "f32" : dtype == DW_F16 ? "f16" : "bf16";
+}
+
+static const char *status_name(dw_status status)
+{
+    switch (status) {
+    case DW_OK: return "OK";
+    case DW_ERR_FORMAT: return "FORMAT";
+    case DW_ERR_VERSION: return "VERSION";
+    case DW_ERR_CORRUPT: return "CORRUPT";
+    case DW_ERR_SHAPE: return "SHAPE";
+    case DW_ERR_MISMATCH: return "MISMATCH";
+    case DW_ERR_STALE: return "STALE";
+    case DW_ERR_BASE: return "BASE";
+    case DW_ERR_STATE: return "STATE";
+    default: return "?";
+    }
+}
+
+static void emit_config(golden *g, const dw_frame_info *info)
+{
+    static const char *const codecs[] = {"", "delta", "direct", "raw"};
+    emit(g, "{\"config\": {\"codec\": \"%s\", \"bits\": %u, ", codecs[info->codec], (unsigned)info->bits);
+    if (dw_dtype_of(info->key))
+        emit(g, "\"key\": \"%s\", ", dtype_name(dw_dtype_of(info->key)));
+    else
+        emit(g, "\"key\": %u, ", (unsigned)info->key);
+    if (info->group == DW_GROUP_ROW)
+        emit(g, "\"group\": \"row\", ");
+    else
+        emit(g, "\"group\": %u, ", (unsigned)info->group);
+    emit(g, "\"prev\": \"%s\", \"chooses\": %s, \"audit\": %u},\n \"steps\": [\n", dtype_name(info->prev ? info->prev : DW_F32),
+         info->chooses ? "true" : "false", (unsigned)info->audit);
+}
+
+static golden begin(const char *directory, int check, const char *name, const char *config, dw_dtype x, dw_dtype y, uint32_t n,
+                    uint32_t t, uint32_t c)
+{
+    char with_life[160];
+    golden g = {.name = name, .directory = directory, .check = check, .x = x, .y = y, .n = n, .t = t, .c = c,
+                .frame_n = n, .frame_t = t, .frame_c = c};
+    snprintf(with_life, sizeof with_life, "%s%sincarnation=81985529216486895", config, strchr(config, ':') ? "," : ":");
+    test_pair_open(&g.pair, with_life, n, t, c, x);
+    for (uint32_t i = 0; i < n; i++) g.keys[i] = (dw_key){1000 + i, i};
+    g.data = malloc((size_t)n * t * c * 4);
+    return g;
+}
+
+static void fill(golden *g, uint64_t seed, float size, int non_finite)
+{
+    test_random random = {seed};
+    size_t n = (size_t)g->n * g->t * g->c;
+    test_fill(&random, g->data, g->x, n, size);
+    if (non_finite) test_spoil(&random, g->data, g->x, n, non_finite > 1);
+}
+
+static void encode(golden *g)
+{
+    dw_tensor x = dw_tensor_3d(g->data, g->x, g->n, g->t, g->c);
+    test_pair_encode(&g->pair, g->keys, &x);
+}
+
+static void emit_prev(golden *g)
+{
+    emit(g, "\"prev\": [");
+    for (uint32_t i = 0; i < g->n && g->pair.config.codec == DW_CODEC_DELTA; i++) {
+        dw_tensor prev = {0};
+        int held = dw_decoder_peek(g->pair.decoder, g->keys[i], &prev) == DW_OK;
+        emit(g, "%s{\"sample\": %llu, \"slice\": %u, ", i ? ", " : "", (unsigned long long)g->keys[i].sample,
+             (unsigned)g->keys[i].slice);
+        emit_hex(g, "bits", prev.data, held ? (size_t)prev.t * prev.c * dw_dtype_bytes(prev.dtype) : 0);
+        emit(g, "}");
+    }
+    emit(g, "]");
+}
+
+/* Decodes len bytes of the frame and records everything; the status must be the expected one. */
+static void deliver(golden *g, const uint8_t *frame, size_t len, dw_status expected)
+{
+    size_t elements = (size_t)g->frame_n * g->frame_t * g->frame_c, bytes = elements * dw_dtype_bytes(g->y);
+    void *out = calloc(elements, 4);
+    dw_tensor y = dw_tensor_3d(out, g->y, g->frame_n, g->frame_t, g->frame_c);
+    dw_status status =
+        dw_decode(g->pair.decoder, frame, len, &y, g->pair.reply, g->pair.reply_cap, &g->pair.reply_len);
+    if (status != expected) {
+        printf("%s, step %d: %s, expected %s: %s\n", g->name, g->steps, status_name(status), status_name(expected),
+               dw_decoder_why(g->pair.decoder));
+        failures++;
+    }
+    if (g->steps++ == 0) {
+        dw_frame_info info;
+        dw_frame_read(g->pair.frame, g->pair.len, &info, NULL);
+        emit_config(g, &info);
+    } else {
+        emit(g, ",\n");
+    }
+    emit(g, "  {");
+    emit_hex(g, "frame", frame, len);
+    emit(g, ", \"n\": %u, \"t\": %u, \"c\": %u, \"y_dtype\": \"%s\", \"status\": \"%s\", ", (unsigned)g->frame_n,
+         (unsigned)g->frame_t, (unsigned)g->frame_c, dtype_name(g->y), status_name(expected));
+    emit_hex(g, "y", out, status ? 0 : bytes);
+    emit(g, ", ");
+    emit_hex(g, "reply", g->pair.reply, g->pair.reply_len);
+    emit(g, ",\n   ");
+    emit_prev(g);
+    emit(g, "}");
+    free(out);
+}
+
+static void send(golden *g, dw_status expected)
+{
+    deliver(g, g->pair.frame, g->pair.len, expected);
+}
+
+static void finish(golden *g)
+{
+    char path[512];
+    emit(g, "\n]}\n");
+    snprintf(path, sizeof path, "%s/%s.json", g->directory, g->name);
+    FILE *file = fopen(path, g->check ? "rb" : "wb");
+    if (!file) {
+        printf("cannot open %s\n", path);
+        failures++;
+    } else if (g->check) {
+        char *there = calloc(1, g->len + 1);
+        size_t got = fread(there, 1, g->len + 1, file);
+        if (got != g->len || memcmp(there, g->text, got) != 0) {
+            printf("%s: this build makes other bytes\n", path);
+            failures++;
+        }
+        free(there);
+        fclose(file);
+    } else {
+        fwrite(g->text, 1, g->len, file);
+        fclose(file);
+    }
+    test_pair_close(&g->pair);
+    free(g->data);
+    free(g->text);
+}
+
+/* Epochs of one config: first visit, change, hostile values, NaN, nearly nothing. */
+static void good(const char *directory, int check, const char *name, const char *config, dw_dtype x, dw_dtype y, uint32_t n, uint32_t t,
+                 uint32_t c)
+{
+    static const struct { float size; int spoil; } epochs[] = {{2, 0}, {2, 0}, {1, 1}, {1, 2}, {1e-31f, 0}, {3e-6f, 0}};
+    golden g = begin(directory, check, name, config, x, y, n, t, c);
+    for (unsigned e = 0; e < sizeof epochs / sizeof *epochs; e++) {
+        fill(&g, e + 1, epochs[e].size, epochs[e].spoil);
+        encode(&g);
+        send(&g, DW_OK);
+        if (g.pair.reply_len) test_pair_feedback(&g.pair);
+    }
+    finish(&g);
+}
+
+static void reseal(uint8_t *frame)
+{
+    dw_frame_info info = {0};
+    uint64_t end = 0;
+    info.n = (uint32_t)(frame[24] | frame[25] << 8);
+    info.n_forgotten = (uint32_t)(frame[44] | frame[45] << 8);
+    (void)dw_frame_table_end(info.n, info.n_forgotten, &end);
+    uint64_t tables = dw_digest_bytes(frame + 80, end - 80);
+    for (int i = 0; i < 8; i++) frame[64 + i] = (uint8_t)(tables >> 8 * i);
+    uint64_t header = dw_digest_bytes(frame, 72);
+    for (int i = 0; i < 8; i++) frame[72 + i] = (uint8_t)(header >> 8 * i);
+}
+
+/* One byte of the waiting frame set to a value, sealed again or not. */
+static void send_with(golden *g, size_t at, uint8_t value, int sealed, dw_status expected)
+{
+    uint8_t *copy = malloc(g->pair.len);
+    memcpy(copy, g->pair.frame, g->pair.len);
+    copy[at] = value;
+    if (sealed) reseal(copy);
+    deliver(g, copy, g->pair.len, expected);
+    free(copy);
+}
+
+static void send_cut(golden *g, size_t len, dw_status expected)
+{
+    uint8_t *copy = malloc(g->pair.len + 16);
+    memset(copy, 0, g->pair.len + 16);
+    memcpy(copy, g->pair.frame, g->pair.len);
+    deliver(g, copy, len, expected);
+    free(copy);
+}
+
+static void bad_bytes(const char *directory, int check)
+{
+    golden g = begin(directory, check, "bad_bytes", "delta:bits=4", DW_F32, DW_F32, 2, 1, 64);
+    fill(&g, 1, 1, 0);
+    encode(&g);
+    static const size_t cuts[] = {0, 1, 79, 80, 159, 160, 161};
+    for (unsigned i = 0; i < sizeof cuts / sizeof *cuts; i++) send_cut(&g, cuts[i], DW_ERR_FORMAT);
+    send_cut(&g, g.pair.len - 1, DW_ERR_FORMAT);
+    send_cut(&g, g.pair.len + 1, DW_ERR_FORMAT);
+    send_with(&g, 0, 'X', 0, DW_ERR_FORMAT);
+    send_with(&g, 4, 2, 0, DW_ERR_VERSION);
+    send_with(&g, 5, 1, 1, DW_ERR_VERSION);
+    send_with(&g, 8, 0x55, 0, DW_ERR_CORRUPT);
+    send_with(&g, 72, (uint8_t)(g.pair.frame[72] ^ 1), 0, DW_ERR_CORRUPT);
+    send_with(&g, 80, 0x55, 0, DW_ERR_CORRUPT);
+    send_with(&g, g.pair.len - 1, (uint8_t)(g.pair.frame[g.pair.len - 1] ^ 0x80), 0, DW_ERR_CORRUPT);
+    static const struct { size_t at; uint8_t value; dw_status expected; } fields[] = {
+        {6, 0, DW_ERR_FORMAT},  {6, 4, DW_ERR_FORMAT},   {7, 4, DW_ERR_FORMAT},   {28, 0, DW_ERR_FORMAT},
+        {35, 1, DW_ERR_FORMAT}, {36, 0, DW_ERR_FORMAT},  {36, 4, DW_ERR_FORMAT},  {37, 0, DW_ERR_FORMAT},
+        {37, 9, DW_ERR_FORMAT}, {38, 1, DW_ERR_FORMAT},  {38, 9, DW_ERR_FORMAT},  {39, 1, DW_ERR_FORMAT},
+        {39, 9, DW_ERR_FORMAT}, {40, 48, DW_ERR_FORMAT}, {40, 0, DW_ERR_FORMAT},  {43, 1, DW_ERR_FORMAT},
+        {48, 1, DW_ERR_FORMAT}, {56, 1, DW_ERR_FORMAT},  {38, 5, DW_ERR_MISMATCH}, {42, 2, DW_ERR_MISMATCH},
+        {92, 0, DW_ERR_FORMAT}, {92, 1, DW_ERR_FORMAT},  {92, 9, DW_ERR_FORMAT},  {92, 6, DW_ERR_FORMAT},
+        {93, 1, DW_ERR_FORMAT}, {96, 1, DW_ERR_FORMAT}};
+    for (unsigned i = 0; i < sizeof fields / sizeof *fields; i++)
+        send_with(&g, fields[i].at, fields[i].value, 1, fields[i].expected);
+    uint8_t *copy = malloc(g.pair.len);
+    memcpy(copy, g.pair.frame, g.pair.len);
+    memcpy(copy + 120, copy + 80, 12); /* the second entry gets the first one's key */
+    reseal(copy);
+    deliver(&g, copy, g.pair.len, DW_ERR_FORMAT);
+    memcpy(copy, g.pair.frame, g.pair.len);
+    copy[112] ^= 1; /* the first entry's state digest */
+    reseal(copy);
+    deliver(&g, copy, g.pair.len, DW_ERR_STATE);
+    free(copy);
+    g.frame_t = 2;
+    send(&g, DW_ERR_SHAPE);
+    g.frame_t = 1;
+    g.frame_n = 1;
+    send(&g, DW_ERR_SHAPE);
+    g.frame_n = 2;
+    send(&g, DW_OK);
+    finish(&g);
+}
+
+static void out_of_step(const char *directory, int check)
+{
+    golden g = begin(directory, check, "out_of_step", "delta:bits=4,group=32", DW_F32, DW_F32, 1, 2, 64);
+    fill(&g, 1, 1, 0);
+    encode(&g);
+    send(&g, DW_OK);
+    send(&g, DW_ERR_STALE); /* a duplicate: ACK */
+    fill(&g, 2, 1, 0);
+    encode(&g); /* lost */
+    uint8_t *lost = malloc(g.pair.len);
+    size_t lost_len = g.pair.len;
+    memcpy(lost, g.pair.frame, g.pair.len);
+    fill(&g, 3, 1, 0);
+    encode(&g);
+    send(&g, DW_ERR_BASE);
+    test_pair_feedback(&g.pair); /* heals with a delta from the older base */
+    encode(&g);
+    send(&g, DW_OK);
+    deliver(&g, lost, lost_len, DW_ERR_STALE); /* late: NACK */
+    fill(&g, 4, 1, 0);
+    encode(&g);
+    uint8_t *copy = malloc(g.pair.len);
+    memcpy(copy, g.pair.frame, g.pair.len);
+    copy[80 + 32] ^= 1; /* the state digest */
+    reseal(copy);
+    deliver(&g, copy, g.pair.len, DW_ERR_STATE);
+    send(&g, DW_ERR_BASE); /* the base was given up */
+    test_pair_feedback(&g.pair);
+    fill(&g, 5, 1, 0);
+    encode(&g);
+    send(&g, DW_OK); /* a key frame */
+    size_t len;
+    uint8_t sync[2048];
+    if (dw_encoder_resync(g.pair.encoder, g.keys, 1, sync, sizeof sync, &len)) failures++;
+    deliver(&g, sync, len, DW_OK);
+    free(copy);
+    free(lost);
+    finish(&g);
+}
+
+/* A sum that lies on a tie in binary32 and above it before: prev' must be rounded from binary32. 261/256 = 9 * 29/256 lies half way between
+ * two bf16, 2^-30 is lost beside it, and 127 * 29/256 makes 29/256 the scale. */
+static void rounded_twice(const char *directory, int check)
+{
+    golden g = begin(directory, check, "rounded_twice", "delta:bits=8,key=raw,prev=bf16,choose=never", DW_F32, DW_F32, 1, 1, 16);
+    memset(g.data, 0, 16 * sizeof *g.data);
+    g.data[1] = 0x1p-30f;
+    encode(&g);
+    send(&g, DW_OK);
+    g.data[0] = 127 * 29 / 256.0f;
+    g.data[1] = 261 / 256.0f;
+    encode(&g);
+    send(&g, DW_OK);
+    finish(&g);
+}
+
+static void lives(const char *directory, int check)
+{
+    golden g = begin(directory, check, "lives", "delta:bits=3,prev=bf16", DW_F32, DW_F32, 1, 1, 64);
+    fill(&g, 1, 1, 0);
+    encode(&g);
+    send(&g, DW_OK);
+    uint8_t old[4096];
+    size_t old_len;
+    fill(&g, 2, 1, 0);
+    encode(&g);
+    memcpy(old, g.pair.frame, old_len = g.pair.len);
+    dw_encoder_destroy(g.pair.encoder); /* the encoder starts anew: another incarnation */
+    g.pair.config.incarnation = 77;
+    if (dw_encoder_create(&g.pair.encoder, &g.pair.config)) failures++;
+    fill(&g, 3, 1, 0);
+    encode(&g);
+    send(&g, DW_OK);
+    deliver(&g, old, old_len, DW_ERR_STALE); /* of a life that was replaced */
+    dw_encoder_forget(g.pair.encoder, g.keys[0]);
+    g.keys[0].sample = 5;
+    encode(&g);
+    send(&g, DW_OK);
+    encode(&g);
+    g.keys[0].sample = 1000;
+    send(&g, DW_OK); /* smaller than its room: tells to forget the first key, whose prev is gone */
+    encode(&g);
+    send(&g, DW_OK);
+    finish(&g);
+}
+
+int main(int argc, char **argv)
+{
+    int check = argc == 3 && strcmp(argv[1], "--check") == 0;
+    const char *d = argv[argc - 1];
+    if (argc != 2 && !check) {
+        fprintf(stderr, "usage: make_golden [--check] DIR\n");
+        return 2;
+    }
+    good(d, check, "raw_f32", "raw", DW_F32, DW_F16, 2, 3, 20);
+    good(d, check, "raw_bf16_of_f16", "raw:bf16", DW_F16, DW_F32, 1, 2, 33);
+    good(d, check, "raw_f16", "raw:f16", DW_F16, DW_BF16, 1, 2, 33);
+    good(d, check, "raw_f16_to_f32", "raw", DW_F16, DW_F32, 1, 2, 33);
+    good(d, check, "direct_2_signed", "direct:bits=2,scale=signed,group=32", DW_F32, DW_F32, 1, 3, 96);
+    good(d, check, "direct_3_row", "direct:bits=3,group=row", DW_BF16, DW_BF16, 1, 30, 100);
+    good(d, check, "direct_5", "direct:bits=5,group=16", DW_F16, DW_F32, 1, 2, 50);
+    good(d, check, "direct_8", "direct:bits=8,group=128", DW_F32, DW_F16, 1, 2, 130);
+    good(d, check, "delta_2_signed", "delta:bits=2,scale=signed", DW_F32, DW_F32, 2, 2, 64);
+    good(d, check, "delta_3", "delta:bits=3,group=32", DW_F32, DW_BF16, 1, 3, 70);
+    good(d, check, "delta_4_never", "delta:bits=4,choose=never,replies=never", DW_F32, DW_F32, 1, 2, 64);
+    good(d, check, "delta_4_bf16", "delta:bits=4", DW_BF16, DW_BF16, 1, 2, 128);
+    good(d, check, "delta_6_f16_row", "delta:bits=6,group=row,prev=f16", DW_F32, DW_F32, 1, 3, 90);
+    good(d, check, "delta_7_key_3", "delta:bits=7,key=3,group=256", DW_F16, DW_F16, 1, 1, 300);
+    good(d, check, "delta_8_key_raw", "delta:bits=8,key=raw,prev=bf16", DW_F32, DW_F32, 1, 2, 64);
+    good(d, check, "delta_4_key_f16", "delta:bits=4,key=f16,prev=f32", DW_F32, DW_F32, 1, 2, 64);
+    good(d, check, "delta_4_long_row", "delta:bits=4,group=row,key=4,audit=2,prev=f16", DW_F16, DW_F16, 1, 2, 2100);
+    good(d, check, "delta_2_audit", "delta:bits=2,key=2,audit=3,group=256,prev=bf16", DW_BF16, DW_BF16, 1, 9, 512);
+    good(d, check, "delta_4_no_audit", "delta:bits=4,audit=255", DW_F32, DW_F32, 1, 1, 64);
+    good(d, check, "delta_4_quota", "delta:bits=4,quota_bytes=256", DW_F32, DW_F32, 2, 1, 64);
+    bad_bytes(d, check);
+    out_of_step(d, check);
+    lives(d, check);
+    rounded_twice(d, check);
+    printf("%d failures\n", failures);
+    return failures ? 1 : 0;
+}
