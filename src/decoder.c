@@ -342,7 +342,7 @@ static dw_held *intact(dw_decoder *decoder, dw_key key)
 static size_t write_reply(arrival *a, bool rejected, uint8_t *reply)
 {
     dw_decoder *decoder = a->decoder;
-    dw_reply_info info = {1, a->info.incarnation, a->info.sequence, 0};
+    dw_reply_info info = {1, is_retired(decoder, a->info.incarnation), a->info.incarnation, a->info.sequence, 0};
     for (uint32_t i = 0; i < a->info.n; i++) {
         dw_entry_info entry;
         dw_frame_get_entry(a->frame, i, &entry);

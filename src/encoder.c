@@ -134,7 +134,8 @@ static dw_status plan_state(draft *d, plan *p, uint64_t *claimed)
     const dw_copy *base = held->base == DW_BASE_NOW    ? &held->now
                           : held->base == DW_BASE_UNDO ? &held->undo
                                                        : NULL;
-    bool same = held->t == d->info.t && held->c == d->info.c && held->dtype == d->info.prev;
+    bool same = held->t == d->info.t && held->c == d->info.c && held->dtype == d->info.prev &&
+                held->incarnation == encoder->incarnation;
     bool delta = base && base->data && same;
     p->entry.kind = delta ? DW_ENTRY_DELTA : key_kind(d);
     p->base = delta ? base : NULL;
@@ -324,6 +325,7 @@ static void commit(draft *d, uint64_t total)
         if (p->entry.kind == DW_ENTRY_SYNC) {
             p->held->now = p->fresh;
             p->held->base = DW_BASE_NOW;
+            p->held->incarnation = encoder->incarnation;
         } else if (dw_kind_has_state(p->entry.kind)) {
             dw_predictor_commit(&encoder->predictor, p->held, &shape, p->fresh, d->params.wants_reply);
         } else if (p->added) { /* no room in the quota: nothing is held of it */
@@ -475,6 +477,10 @@ dw_status dw_encoder_feedback(dw_encoder *encoder, const void *reply, size_t rep
     if (info.incarnation != encoder->incarnation) return DW_OK; /* to an earlier life: says nothing of ours */
     encoder->counters.acks += info.accepted != 0;
     encoder->counters.nacks += !info.accepted;
+    if (info.replaced) { /* from here on every key begins with a key entry: what is held is another incarnation's */
+        encoder->incarnation = dw_digest_bytes(&encoder->incarnation, sizeof encoder->incarnation) | 1;
+        return DW_OK;
+    }
     for (uint32_t i = 0; i < info.n; i++) {
         dw_reply_entry entry;
         dw_reply_get_entry(reply, i, &entry);

@@ -345,7 +345,7 @@ void dw_reply_seal(uint8_t *reply, const dw_reply_info *info)
     memcpy(reply, reply_magic, 4);
     reply[AT_MAJOR] = MAJOR;
     reply[AT_MINOR] = MINOR;
-    reply[REPLY_ANSWER] = info->accepted ? 1 : 2;
+    reply[REPLY_ANSWER] = info->accepted ? 1 : info->replaced ? 3 : 2;
     put(reply + AT_INCARNATION, info->incarnation, 8);
     put(reply + AT_SEQUENCE, info->sequence, 8);
     put(reply + AT_N, info->n, 4);
@@ -366,13 +366,13 @@ dw_status dw_reply_open(const uint8_t *reply, uint64_t len, dw_reply_info *info,
     uint64_t n = get(reply + AT_N, 4);
     *why = "its length or a reserved byte is wrong";
     if (len != DW_REPLY_BYTES + n * DW_HELD_BYTES || reply[REPLY_ZERO] || get(reply + REPLY_ZERO2, 4) ||
-        reply[REPLY_ANSWER] < 1 || reply[REPLY_ANSWER] > 2)
+        reply[REPLY_ANSWER] < 1 || reply[REPLY_ANSWER] > 3)
         return DW_ERR_FORMAT;
     *why = "the entries' checksum does not match";
     if (get(reply + REPLY_TABLE_DIGEST, 8) != dw_digest_bytes(reply + DW_REPLY_BYTES, n * DW_HELD_BYTES))
         return DW_ERR_CORRUPT;
-    *info = (dw_reply_info){reply[REPLY_ANSWER] == 1, get(reply + AT_INCARNATION, 8), get(reply + AT_SEQUENCE, 8),
-                            (uint32_t)n};
+    *info = (dw_reply_info){reply[REPLY_ANSWER] == 1, reply[REPLY_ANSWER] == 3, get(reply + AT_INCARNATION, 8),
+                            get(reply + AT_SEQUENCE, 8), (uint32_t)n};
     *why = "";
     return DW_OK;
 }

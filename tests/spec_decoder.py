@@ -619,7 +619,8 @@ class Decoder:
             accepted = False
         if not accepted:
             self._give_up_changed(entries)
-        return build_reply(accepted, h.incarnation, h.sequence, [self._named(e) for e in entries])
+        answer = ACK if accepted else REPLACED if h.incarnation in self.replaced else NACK
+        return build_reply(answer, h.incarnation, h.sequence, [self._named(e) for e in entries])
 
     def _holds(self, h, e):
         held = self.held.get((e.sample, e.slice))
@@ -644,16 +645,16 @@ class Decoder:
 
 REPLY = struct.Struct("<4sBBBBQQIIQQ")
 REPLY_ENTRY = struct.Struct("<QIB3sQQQ")
-ACK, NACK = 1, 2
+ACK, NACK, REPLACED = 1, 2, 3
 
 ReplyEntry = namedtuple("ReplyEntry", "sample slice held incarnation version chain")
 Reply = namedtuple("Reply", "answer incarnation sequence entries")
 
 
-def build_reply(accepted, incarnation, sequence, entries):
+def build_reply(answer, incarnation, sequence, entries):
     table = b"".join(REPLY_ENTRY.pack(e.sample, e.slice, e.held, bytes(3), e.incarnation, e.version, e.chain)
                      for e in entries)
-    head = REPLY.pack(b"DWR1", 1, 0, ACK if accepted else NACK, 0, incarnation, sequence, len(entries), 0, H(table), 0)
+    head = REPLY.pack(b"DWR1", 1, 0, answer, 0, incarnation, sequence, len(entries), 0, H(table), 0)
     return head[:40] + struct.pack("<Q", H(head[:40])) + table
 
 
@@ -663,7 +664,7 @@ def parse_reply(reply):
     _, major, minor, answer, zero1, incarnation, sequence, N, zero2, table_digest, digest = REPLY.unpack_from(reply)
     need((major, minor) == (1, 0), "VERSION")
     need(digest == H(reply[:40]), "CORRUPT", "header_digest")
-    need(answer in (ACK, NACK) and zero1 == zero2 == 0 and incarnation and sequence, "FORMAT", "a field's range")
+    need(answer in (ACK, NACK, REPLACED) and zero1 == zero2 == 0 and incarnation and sequence, "FORMAT", "a field's range")
     need(len(reply) == REPLY.size + REPLY_ENTRY.size * N, "FORMAT", "length")
     table = reply[REPLY.size:]
     need(table_digest == H(table), "CORRUPT", "table_digest")

@@ -217,7 +217,7 @@ DW_API dw_status dw_encode(dw_encoder *encoder, const dw_key *keys, const dw_ten
                            size_t cap, size_t *len);
 
 /* Takes the peer's reply. An ACK frees the undo copies, a NACK makes the next entry of its keys
- * start from what the peer holds. Errors: FORMAT, VERSION, CORRUPT (nothing changed). */
+ * start from what the peer holds; one that says replaced makes the encoder take a new incarnation. Errors: FORMAT, VERSION, CORRUPT (nothing changed). */
 DW_API dw_status dw_encoder_feedback(dw_encoder *encoder, const void *reply, size_t reply_len);
 
 /* Makes a frame that carries prev itself, exactly, for n keys of one shape that were encoded before:
@@ -298,6 +298,7 @@ typedef struct dw_entry_info {
 
 typedef struct dw_reply_info {
     int accepted; /* ACK, else NACK */
+    int replaced; /* NACK because the decoder has met a later life of the encoder: take a new incarnation */
     uint64_t incarnation, sequence;
     uint32_t n;
 } dw_reply_info;

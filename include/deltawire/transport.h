@@ -151,10 +151,13 @@ typedef struct dw_transport_open {
 } dw_transport_open;
 
 typedef struct dw_transport_caps {
-    int wait_fd;       /* poll()s readable when test is worth calling; -1: none, test is polled */
-    int32_t wake_ms;   /* test is worth calling after so long in any case; -1: never by itself */
-    uint64_t wire_sent, wire_received; /* bytes so far, framing included */
-    char peer[96];     /* names the other end in error messages */
+    int wait_fd;         /* test is worth calling when poll() reports one of wait_events on it; -1: none */
+    int wait_events;     /* POLLIN, POLLOUT: only for what is in flight, so that an idle link sleeps */
+    int64_t wake_ns;     /* test is worth calling after so long in any case; -1: never by itself */
+    uint64_t wire_sent, wire_received; /* bytes so far, framing included; the first grows while a send
+                          * goes on, the second stands still between messages: timeouts look at both */
+    uint32_t framing_bytes; /* what each message adds on the wire */
+    char peer[96];       /* names the other end in error messages */
 } dw_transport_caps;
 
 struct dw_transport {

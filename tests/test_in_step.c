@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_in_step.c - two ends over a network that loses, doubles, reorders and damages: an accepted frame is always right, and
+ * once the faults stop every key is in step again after at most one rejected frame. */
+#include "tool.h"
+
+enum { KEYS = 3, CHANNELS = 64, IN_FLIGHT = 6 };
+
+typedef struct packet {
+    uint8_t *bytes;
+    size_t len;
+    float truth[KEYS * CHANNELS]; /* what the encoder holds after it */
+    uint32_t first, n;            /* keys */
+    int damaged;
+} packet;
+
+typedef struct world {
+    test_pair pair;
+    test_random random;
+    packet frames[IN_FLIGHT];
+    struct { uint8_t bytes[512]; size_t len; } replies[IN_FLIGHT];
+    int n_frames, n_replies;
+    float x[KEYS * CHANNELS];
+    long accepted, rejected, silent;
+} world;
+
+static uint64_t pick(world *w, uint64_t n)
+{
+    return test_next(&w->random) % n;
+}
+
+static dw_key key_of(uint32_t i)
+{
+    return (dw_key){100 + i, i};
+}
+
+static void open_world(world *w, uint64_t seed, const char *config)
+{
+    memset(w, 0, sizeof *w);
+    w->random.state = seed;
+    test_pair_open(&w->pair, config, KEYS, 1, CHANNELS, DW_F32);
+}
+
+static void drop_frame(world *w, int i)
+{
+    free(w->frames[i].bytes);
+    w->frames[i] = w->frames[--w->n_frames];
+}
+
+static void close_world(world *w)
+{
+    while (w->n_frames) drop_frame(w, 0);
+    test_pair_close(&w->pair);
+}
+
+static void record_truth(world *w, packet *p)
+{
+    for (uint32_t i = 0; i < p->n; i++) {
+        dw_tensor prev;
+        assert_int_equal(dw_encoder_peek(w->pair.encoder, key_of(p->first + i), &prev), DW_OK);
+        memcpy(p->truth + i * CHANNELS, prev.data, CHANNELS * sizeof(float));
+    }
+}
+
+static void keep_frame(world *w, uint32_t first, uint32_t n)
+{
+    packet *p = &w->frames[w->n_frames++];
+    memset(p, 0, sizeof *p);
+    p->bytes = malloc(w->pair.len);
+    memcpy(p->bytes, w->pair.frame, p->len = w->pair.len);
+    p->first = first;
+    p->n = n;
+    record_truth(w, p);
+}
+
+static void encode_some(world *w)
+{
+    uint32_t first = (uint32_t)pick(w, KEYS), n = 1 + (uint32_t)pick(w, KEYS - first);
+    dw_key keys[KEYS];
+    if (w->n_frames == IN_FLIGHT) return;
+    for (uint32_t i = 0; i < KEYS * CHANNELS; i++) w->x[i] += 0.1f * test_normal(&w->random);
+    for (uint32_t i = 0; i < n; i++) keys[i] = key_of(first + i);
+    dw_tensor x = dw_tensor_3d(w->x, DW_F32, n, 1, CHANNELS);
+    test_pair_encode(&w->pair, keys, &x);
+    keep_frame(w, first, n);
+}
+
+static void resync_some(world *w)
+{
+    dw_key key = key_of((uint32_t)pick(w, KEYS));
+    if (w->n_frames == IN_FLIGHT) return;
+    if (dw_encoder_resync(w->pair.encoder, &key, 1, w->pair.frame, w->pair.cap, &w->pair.len)) return;
+    keep_frame(w, key.slice, 1);
+}
+
+/* All bits of what the decoder holds. */
+static void snapshot(const world *w, float *bits)
+{
+    for (uint32_t i = 0; i < KEYS; i++) {
+        dw_tensor prev;
+        if (dw_decoder_peek(w->pair.decoder, key_of(i), &prev) == DW_OK)
+            memcpy(bits + i * CHANNELS, prev.data, CHANNELS * sizeof(float));
+        else
+            memset(bits + i * CHANNELS, 0xff, CHANNELS * sizeof(float));
+    }
+}
+
+static dw_status deliver(world *w, int i)
+{
+    float y[KEYS * CHANNELS], untouched[KEYS * CHANNELS], before[KEYS * CHANNELS], after[KEYS * CHANNELS];
+    packet *p = &w->frames[i];
+    memset(y, 0x5a, sizeof y);
+    memset(untouched, 0x5a, sizeof untouched);
+    snapshot(w, before);
+    dw_tensor out = dw_tensor_3d(y, DW_F32, p->n, 1, CHANNELS);
+    dw_status status = dw_decode(w->pair.decoder, p->bytes, p->len, &out, w->pair.reply, w->pair.reply_cap, &w->pair.reply_len);
+    snapshot(w, after);
+    if (status == DW_OK) {
+        assert_false(p->damaged);
+        assert_memory_equal(y, p->truth, p->n * CHANNELS * sizeof(float));
+        w->accepted++;
+    } else {
+        assert_memory_equal(y, untouched, sizeof y);
+        assert_memory_equal(before, after, sizeof before);
+        w->rejected++;
+    }
+    if (w->pair.reply_len && w->n_replies < IN_FLIGHT) {
+        memcpy(w->replies[w->n_replies].bytes, w->pair.reply, w->pair.reply_len);
+        w->replies[w->n_replies++].len = w->pair.reply_len;
+    }
+    return status;
+}
+
+static void take_reply(world *w, int i)
+{
+    assert_int_equal(dw_encoder_feedback(w->pair.encoder, w->replies[i].bytes, w->replies[i].len), DW_OK);
+    w->replies[i] = w->replies[--w->n_replies];
+}
+
+static void damage(world *w, packet *p)
+{
+    if (p->damaged) return; /* twice the same bit would mend it */
+    size_t at = pick(w, p->len);
+    p->bytes[at] = (uint8_t)(p->bytes[at] ^ 1u << pick(w, 8));
+    p->damaged = 1;
+}
+
+static void restart_encoder(world *w)
+{
+    dw_encoder_destroy(w->pair.encoder);
+    assert_int_equal(dw_encoder_create(&w->pair.encoder, &w->pair.config), DW_OK);
+}
+
+static void restart_decoder(world *w)
+{
+    dw_decoder_destroy(w->pair.decoder);
+    assert_int_equal(dw_decoder_create(&w->pair.decoder, &w->pair.config), DW_OK);
+}
+
+static void chaos_step(world *w, int restarts)
+{
+    switch (pick(w, 12)) {
+    case 0: case 1: case 2: encode_some(w); break;
+    case 3: resync_some(w); break;
+    case 4: case 5: /* deliver, in any order */
+        if (w->n_frames) {
+            int i = (int)pick(w, (uint64_t)w->n_frames);
+            deliver(w, i);
+            drop_frame(w, i);
+        }
+        break;
+    case 6: if (w->n_frames) deliver(w, (int)pick(w, (uint64_t)w->n_frames)); break; /* stays: a duplicate to come */
+    case 7: if (w->n_frames) drop_frame(w, (int)pick(w, (uint64_t)w->n_frames)); break;
+    case 8: if (w->n_frames && pick(w, 2)) damage(w, &w->frames[pick(w, (uint64_t)w->n_frames)]); break;
+    case 9: if (w->n_replies) take_reply(w, (int)pick(w, (uint64_t)w->n_replies)); break;
+    case 10: if (w->n_replies) w->n_replies--; break; /* a reply is lost */
+    default:
+        if (restarts && pick(w, 8) == 0) restart_encoder(w);
+        else if (restarts && pick(w, 8) == 0) restart_decoder(w);
+        else dw_encoder_forget(w->pair.encoder, key_of((uint32_t)pick(w, KEYS) * (uint32_t)(pick(w, 6) == 0 ? 1 : 99)));
+    }
+}
+
+/* No more faults: drain, then per key one round that may fail and one that must not. */
+static void settle(world *w)
+{
+    while (w->n_frames) {
+        deliver(w, 0);
+        drop_frame(w, 0);
+    }
+    while (w->n_replies) take_reply(w, 0);
+    for (uint32_t i = 0; i < KEYS; i++) {
+        dw_key key = key_of(i);
+        dw_tensor x = dw_tensor_3d(w->x, DW_F32, 1, 1, CHANNELS);
+        dw_status status = DW_PENDING;
+        for (int round = 0; round < 2 && status != DW_OK; round++) {
+            test_pair_encode(&w->pair, &key, &x);
+            keep_frame(w, i, 1);
+            status = deliver(w, 0);
+            drop_frame(w, 0);
+            while (w->n_replies) take_reply(w, 0);
+        }
+        assert_int_equal(status, DW_OK);
+        test_pair_in_step(&w->pair, key);
+    }
+}
+
+static void run_worlds(const char *config, int restarts)
+{
+    uint64_t seed = test_seed();
+    long accepted = 0, rejected = 0;
+    for (uint64_t life = 0; life < 400; life++) {
+        world w;
+        open_world(&w, seed + life, config);
+        for (int round = 0; round < 3; round++) {
+            for (int step = 0; step < 120; step++) chaos_step(&w, restarts);
+            settle(&w);
+        }
+        accepted += w.accepted;
+        rejected += w.rejected;
+        close_world(&w);
+    }
+    print_message("%ld frames accepted, %ld rejected\n", accepted, rejected);
+    assert_true(accepted > 1000 && rejected > 1000); /* both ways were really gone */
+}
+
+static void heals_after_any_faults(void **state)
+{
+    (void)state;
+    run_worlds("delta:bits=4,prev=f32", 0);
+}
+
+static void heals_after_restarts_of_either_end(void **state)
+{
+    (void)state;
+    run_worlds("delta:bits=2,scale=signed,key=raw,prev=f32", 1);
+}
+
+static void every_damaged_byte_is_noticed(void **state)
+{
+    float x[128], y[128];
+    test_random random = {test_seed()};
+    test_pair pair;
+    dw_key keys[2] = {{1, 0}, {2, 0}};
+    (void)state;
+    test_fill(&random, x, DW_F32, 128, 1.0f);
+    test_pair_open(&pair, "delta:bits=4", 2, 1, 64, DW_F32);
+    dw_tensor tx = dw_tensor_3d(x, DW_F32, 2, 1, 64), ty = dw_tensor_3d(y, DW_F32, 2, 1, 64);
+    for (int visit = 0; visit < 2; visit++) {
+        test_pair_encode(&pair, keys, &tx);
+        for (size_t at = 0; at < pair.len; at++) {
+            pair.frame[at] ^= 0x10;
+            dw_status status = test_pair_decode(&pair, &ty);
+            assert_true(status == DW_ERR_CORRUPT || status == DW_ERR_FORMAT || status == DW_ERR_VERSION);
+            pair.frame[at] ^= 0x10;
+        }
+        assert_int_equal(dw_decoder_counters(pair.decoder).keys_held, visit ? 2 : 0);
+        assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+    }
+    test_pair_close(&pair);
+}
+
+static void a_lost_frame_heals_with_a_delta_from_the_older_base(void **state)
+{
+    float x[64], y[64];
+    test_random random = {test_seed()};
+    test_pair pair;
+    dw_key key = {1, 0};
+    (void)state;
+    test_pair_open(&pair, "delta:bits=4", 1, 1, 64, DW_F32);
+    dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 1, 64), ty = dw_tensor_3d(y, DW_F32, 1, 1, 64);
+    test_fill(&random, x, DW_F32, 64, 1.0f);
+    test_pair_encode(&pair, &key, &tx);
+    assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+    test_pair_feedback(&pair);
+    test_pair_encode(&pair, &key, &tx); /* lost */
+    test_pair_encode(&pair, &key, &tx);
+    assert_int_equal(test_pair_decode(&pair, &ty), DW_ERR_BASE);
+    test_pair_feedback(&pair);
+    test_pair_encode(&pair, &key, &tx);
+    assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+    test_pair_in_step(&pair, key);
+    assert_int_equal(dw_encoder_counters(pair.encoder).key_entries, 1);
+    assert_int_equal(dw_encoder_counters(pair.encoder).rebases, 1);
+    test_pair_close(&pair);
+}
+
+/* Memory rot: a bit of the decoder's copy changes. The digest notices, and the next frame is a key frame. */
+static void a_rotten_copy_is_noticed_and_given_up(void **state)
+{
+    float x[64], y[64];
+    test_random random = {test_seed()};
+    test_pair pair;
+    dw_key key = {1, 0};
+    dw_tensor prev;
+    (void)state;
+    test_pair_open(&pair, "delta:bits=4", 1, 1, 64, DW_F32);
+    dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 1, 64), ty = dw_tensor_3d(y, DW_F32, 1, 1, 64);
+    test_fill(&random, x, DW_F32, 64, 1.0f);
+    test_pair_encode(&pair, &key, &tx);
+    assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+    test_pair_feedback(&pair);
+    assert_int_equal(dw_decoder_peek(pair.decoder, key, &prev), DW_OK);
+    ((uint32_t *)prev.data)[13] ^= 1u << 20;
+    test_pair_encode(&pair, &key, &tx);
+    assert_int_equal(test_pair_decode(&pair, &ty), DW_ERR_STATE);
+    test_pair_feedback(&pair);
+    test_pair_encode(&pair, &key, &tx);
+    assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+    test_pair_in_step(&pair, key);
+    assert_int_equal(dw_encoder_counters(pair.encoder).key_entries, 2);
+    test_pair_close(&pair);
+}
+
+static void resync_gives_the_tensor_that_was_missed(void **state)
+{
+    float x[64], y[64];
+    test_random random = {test_seed()};
+    test_pair pair;
+    dw_key key = {1, 0};
+    dw_tensor prev;
+    (void)state;
+    test_pair_open(&pair, "delta:bits=4,key=raw", 1, 1, 64, DW_F32);
+    dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 1, 64), ty = dw_tensor_3d(y, DW_F32, 1, 1, 64);
+    test_fill(&random, x, DW_F32, 64, 1.0f);
+    for (int visit = 0; visit < 3; visit++) test_pair_encode(&pair, &key, &tx);
+    assert_int_equal(test_pair_decode(&pair, &ty), DW_ERR_BASE);
+    test_pair_feedback(&pair); /* the NACK first, as a channel does */
+    assert_int_equal(dw_encoder_resync(pair.encoder, &key, 1, pair.frame, pair.cap, &pair.len), DW_OK);
+    assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+    assert_int_equal(dw_encoder_peek(pair.encoder, key, &prev), DW_OK);
+    assert_memory_equal(y, prev.data, sizeof y);
+    test_pair_encode(&pair, &key, &tx);
+    assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+    assert_int_equal(dw_encoder_counters(pair.encoder).key_entries, 2); /* the first visit and the resync */
+    test_pair_close(&pair);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(heals_after_any_faults),
+        cmocka_unit_test(heals_after_restarts_of_either_end),
+        cmocka_unit_test(every_damaged_byte_is_noticed),
+        cmocka_unit_test(a_lost_frame_heals_with_a_delta_from_the_older_base),
+        cmocka_unit_test(a_rotten_copy_is_noticed_and_given_up),
+        cmocka_unit_test(resync_gives_the_tensor_that_was_missed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

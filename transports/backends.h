@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * backends.h - the backends built in. */
+#ifndef DW_BACKENDS_H
+#define DW_BACKENDS_H
+
+#include "deltawire/transport.h"
+
+extern const dw_transport dw_transport_loop;
+extern const dw_transport dw_transport_tcp;
+extern const dw_transport dw_transport_shaped;
+
+#endif

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * buffer.h - messages in memory: a pool by size class, so that a busy link never allocates.
+ * Not thread-safe: the link's lock guards it. */
+#ifndef DW_BUFFER_H
+#define DW_BUFFER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* In front of every message on the wire: the tag and the kind, 32 bits each, little-endian. */
+enum { DW_LINK_HEADER_BYTES = 8 };
+
+typedef struct dw_buffer {
+    struct dw_buffer *next; /* in a queue, an inbox or the pool */
+    size_t cap, len;        /* payload: room, used */
+    uint32_t tag, kind;
+    uint32_t refs;          /* the queue, the user and a channel may each hold one */
+    uint32_t size_class;
+} dw_buffer;
+
+/* Header and payload follow the struct; the payload starts on a cache line. */
+enum { DW_BUFFER_PREFIX_BYTES = 64 };
+_Static_assert(sizeof(dw_buffer) + DW_LINK_HEADER_BYTES <= DW_BUFFER_PREFIX_BYTES, "prefix too small");
+
+static inline void *dw_buffer_payload(dw_buffer *buffer)
+{
+    return (char *)buffer + DW_BUFFER_PREFIX_BYTES;
+}
+
+static inline unsigned char *dw_buffer_wire(dw_buffer *buffer)
+{
+    return (unsigned char *)buffer + DW_BUFFER_PREFIX_BYTES - DW_LINK_HEADER_BYTES;
+}
+
+static inline dw_buffer *dw_buffer_of(void *payload)
+{
+    return (dw_buffer *)(void *)((char *)payload - DW_BUFFER_PREFIX_BYTES);
+}
+
+/* Class c has room for DW_BUFFER_LEAST_BYTES << c bytes. Pages that a message does not touch cost nothing,
+ * so powers of two waste addresses, not memory. */
+enum { DW_BUFFER_LEAST_BYTES = 256, DW_BUFFER_CLASSES = 40 };
+
+typedef struct dw_buffer_pool {
+    dw_buffer *free[DW_BUFFER_CLASSES];
+    uint64_t free_bytes, keep_bytes; /* waiting for use; more than keep_bytes go back to the system */
+    uint64_t allocations;            /* since creation: stands still in steady state (tested) */
+} dw_buffer_pool;
+
+/* A buffer with one reference and len 0; NULL: no memory. */
+dw_buffer *dw_buffer_take(dw_buffer_pool *pool, size_t cap);
+
+/* Drops one reference; the last one brings the buffer back. */
+void dw_buffer_drop(dw_buffer_pool *pool, dw_buffer *buffer);
+
+void dw_buffer_pool_empty(dw_buffer_pool *pool);
+
+#endif

@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * channel_recv.c - tensors in: decode in the order of the sends, acknowledge, ask anew for what was
+ * rejected while later frames wait in the link. */
+#include <limits.h>
+
+#include "channel.h"
+
+static dw_status report(dw_channel *channel, dw_status status, const char *sentence)
+{
+    return dw_channel_report(channel, DW_WHY_RECV, status, sentence);
+}
+
+/* From here on every call gives this error. */
+static dw_status end_with(dw_channel *channel, dw_status status, const char *sentence)
+{
+    channel->recv_status = status;
+    return report(channel, status, sentence);
+}
+
+static void release(dw_channel *channel, void **message)
+{
+    dw_link_release(channel->link, *message);
+    *message = NULL;
+}
+
+/* ---- Requests ----------------------------------------------------------------------------------- */
+
+static int can_ask(const dw_channel *channel)
+{
+    return channel->recv.replies != DW_REPLIES_NEVER;
+}
+
+/* Asks for frame `expected` anew; the reply of the decoder says what it holds. */
+static dw_status ask_again(dw_channel *channel, dw_status because, const void *reply, size_t reply_len)
+{
+    if (channel->tries >= DW_CHANNEL_TRIES) {
+        dw_why why;
+        dw_link_report(&why, because, "frame %llu was rejected %d times in a row (%.140s); the two ends cannot "
+                       "agree", (unsigned long long)channel->expected, channel->tries + 1,
+                       dw_status_string(because));
+        return end_with(channel, because, why.text);
+    }
+    const dw_status status = dw_channel_tell(channel, DW_TAG_CONTROL, DW_ENVELOPE_AGAIN, because,
+                                             channel->expected, reply, reply_len);
+    if (status != DW_OK) return dw_channel_report_link(channel, DW_WHY_RECV, status);
+    channel->tries++;
+    channel->requested = 1;
+    channel->requested_for = because;
+    return DW_OK;
+}
+
+/* ---- Messages ----------------------------------------------------------------------------------- */
+
+/* A frame on its own tag. Their order is the link's, so a damaged envelope can only be the next one's. */
+static dw_status sort_frame(dw_channel *channel, void *message, size_t len)
+{
+    dw_envelope envelope;
+    const int sound = dw_envelope_read(message, len, &envelope);
+    if (sound && envelope.kind == DW_ENVELOPE_FRAME && envelope.sequence == channel->expected) {
+        channel->held = message;
+        channel->held_len = len;
+        return DW_OK;
+    }
+    if (sound && envelope.kind == DW_ENVELOPE_FRAME && envelope.sequence > channel->expected && can_ask(channel)) {
+        channel->ahead = message;
+        channel->ahead_len = len;
+        channel->ahead_sequence = envelope.sequence;
+        return DW_OK;
+    }
+    dw_link_release(channel->link, message);
+    if (!sound && can_ask(channel)) return ask_again(channel, DW_ERR_CORRUPT, NULL, 0);
+    if (!sound) {
+        channel->expected++;
+        return report(channel, DW_ERR_CORRUPT, "a frame arrived with a damaged envelope");
+    }
+    if (envelope.kind == DW_ENVELOPE_CLOSED) {
+        return end_with(channel, DW_ERR_PEER, "the peer closed its end of this channel");
+    }
+    if (envelope.kind != DW_ENVELOPE_FRAME || envelope.sequence > channel->expected) {
+        return end_with(channel, DW_ERR_PROTOCOL, "what arrived is not the next frame; does something else use "
+                        "this channel's tags?");
+    }
+    /* A duplicate: it was applied, and is acknowledged again. */
+    if (can_ask(channel)) {
+        dw_channel_tell(channel, DW_TAG_CONTROL, DW_ENVELOPE_ACK, DW_OK, envelope.sequence, NULL, 0);
+    }
+    return DW_OK;
+}
+
+/* The answer to a request, or what is left of answers to earlier ones. */
+static dw_status sort_answer(dw_channel *channel, void *message, size_t len)
+{
+    dw_envelope envelope;
+    dw_status status = DW_OK;
+    if (!dw_envelope_read(message, len, &envelope)) {
+        status = ask_again(channel, DW_ERR_CORRUPT, NULL, 0);
+    } else if (envelope.kind == DW_ENVELOPE_REPEAT) {
+        status = ask_again(channel, channel->requested_for, NULL, 0);
+    } else if (envelope.kind == DW_ENVELOPE_CLOSED) {
+        status = end_with(channel, DW_ERR_PEER, "the peer closed its end of this channel before it had sent a "
+                          "damaged frame anew");
+    } else if (envelope.sequence == channel->expected) {
+        if (envelope.kind == DW_ENVELOPE_RESENT) {
+            channel->held = message;
+            channel->held_len = len;
+            return DW_OK;
+        }
+        if (envelope.kind == DW_ENVELOPE_NOT_YET) channel->requested = 0;
+        if (envelope.kind == DW_ENVELOPE_REFUSED) {
+            dw_why why;
+            dw_link_report(&why, channel->requested_for, "frame %llu was rejected (%.80s) and cannot be sent anew: "
+                           "%.*s", (unsigned long long)channel->expected,
+                           dw_status_string(channel->requested_for),
+                           envelope.body_len > 100 ? 100 : (int)envelope.body_len, (const char *)envelope.body);
+            status = end_with(channel, channel->requested_for, why.text);
+        }
+    }
+    dw_link_release(channel->link, message);
+    return status;
+}
+
+static int remaining_ms(int64_t deadline_ns)
+{
+    if (deadline_ns == INT64_MAX) return -1;
+    const int64_t left = (deadline_ns - dw_link_now_ns() + DW_NS_PER_MS - 1) / DW_NS_PER_MS;
+    return left <= 0 ? 0 : left > INT_MAX ? INT_MAX : (int)left;
+}
+
+/* Until frame `expected` is held, or an error, or DW_PENDING. */
+static dw_status fetch(dw_channel *channel, int64_t deadline_ns)
+{
+    dw_status status = channel->recv_status;
+    while (status == DW_OK && !channel->held) {
+        if (!channel->requested && channel->ahead) {
+            if (channel->ahead_sequence == channel->expected) {
+                channel->held = channel->ahead;
+                channel->held_len = channel->ahead_len;
+                channel->ahead = NULL;
+            } else {
+                status = ask_again(channel, DW_ERR_CORRUPT, NULL, 0);
+            }
+            continue;
+        }
+        const uint32_t tag = dw_channel_tag(channel, channel->requested ? DW_TAG_RESENT : DW_TAG_FRAMES);
+        void *message;
+        size_t len;
+        status = dw_link_recv(channel->link, tag, remaining_ms(deadline_ns), &message, &len);
+        if (status == DW_PENDING) return status;
+        if (status != DW_OK) return dw_channel_report_link(channel, DW_WHY_RECV, status);
+        status = channel->requested ? sort_answer(channel, message, len) : sort_frame(channel, message, len);
+    }
+    return status;
+}
+
+/* ---- Decoding ----------------------------------------------------------------------------------- */
+
+/* Errors that sending anew can heal: damaged bytes (VERSION too, which is read before any digest), and
+ * states that differ. */
+static int can_heal(dw_status status)
+{
+    return status == DW_ERR_CORRUPT || status == DW_ERR_FORMAT || status == DW_ERR_VERSION ||
+           status == DW_ERR_BASE || status == DW_ERR_STATE || status == DW_ERR_STALE;
+}
+
+/* Errors of this call, not of the frame: it stays and can be received by a better call. */
+static int is_callers(dw_status status)
+{
+    return status == DW_ERR_ARGUMENT || status == DW_ERR_SHAPE || status == DW_ERR_NO_MEMORY ||
+           status == DW_ERR_NO_ROOM;
+}
+
+static void accept_frame(dw_channel *channel)
+{
+    release(channel, &channel->held);
+    channel->expected++;
+    channel->requested = 0;
+    channel->tries = 0;
+}
+
+/* Decodes into y with the reply in its envelope behind `room` (NULL: none is given) and sends that. */
+static dw_status decode_and_reply(dw_channel *channel, dw_key *keys, const dw_tensor *y, unsigned char *room,
+                                  size_t reply_cap)
+{
+    const unsigned char *frame = (const unsigned char *)channel->held + DW_ENVELOPE_BYTES;
+    const size_t frame_len = channel->held_len - DW_ENVELOPE_BYTES;
+    unsigned char *reply = room ? room + DW_ENVELOPE_BYTES : NULL;
+    size_t reply_len = 0;
+    pthread_mutex_lock(&channel->decoder_lock);
+    const dw_status status = dw_decode(channel->decoder, frame, frame_len, y, reply, reply_cap, &reply_len);
+    pthread_mutex_unlock(&channel->decoder_lock);
+    if (status == DW_OK) {
+        for (uint32_t i = 0; keys && i < y->n; i++) {
+            dw_entry_info entry;
+            if (dw_frame_entry(frame, frame_len, i, &entry) == DW_OK) keys[i] = entry.key;
+        }
+        if (room) {
+            dw_envelope_seal(room, DW_ENVELOPE_ACK, DW_OK, channel->expected, reply_len);
+            dw_link_send_end(channel->link, room, DW_ENVELOPE_BYTES + reply_len); /* a dead link is told next time */
+        }
+        accept_frame(channel);
+        return DW_OK;
+    }
+    report(channel, status, dw_decoder_why(channel->decoder));
+    dw_status asked = status;
+    if (!is_callers(status)) {
+        release(channel, &channel->held);
+        if (room && can_heal(status)) asked = ask_again(channel, status, reply, reply_len);
+        else if (!can_heal(status)) channel->recv_status = status;
+        else if (can_ask(channel)) channel->recv_status = status; /* the link is dead: nobody to ask */
+        else accept_frame(channel);
+    }
+    if (room) dw_link_send_end(channel->link, room, DW_LINK_DROP);
+    return asked;
+}
+
+static dw_status decode_held(dw_channel *channel, dw_key *keys, const dw_tensor *y)
+{
+    void *room = NULL;
+    const size_t reply_cap = dw_reply_bound(y->n);
+    if (can_ask(channel)) {
+        const dw_status status = dw_link_send_begin_always(channel->link, dw_channel_tag(channel, DW_TAG_CONTROL),
+                                                           DW_ENVELOPE_BYTES + reply_cap, &room);
+        if (status == DW_ERR_NO_MEMORY) return report(channel, status, "no memory for a reply");
+        if (status != DW_OK) room = NULL; /* the link has ended; what arrived before is still good */
+    }
+    return decode_and_reply(channel, keys, y, room, reply_cap);
+}
+
+dw_status dw_channel_recv(dw_channel *channel, int timeout_ms, dw_key *keys, const dw_tensor *y)
+{
+    if (!channel) return DW_ERR_ARGUMENT;
+    if (!channel->receives || !y) {
+        return report(channel, DW_ERR_ARGUMENT, "receiving needs a channel that was opened with a recv config, "
+                      "and a tensor");
+    }
+    const int64_t deadline =
+        timeout_ms < 0 ? INT64_MAX : dw_link_now_ns() + (int64_t)timeout_ms * DW_NS_PER_MS;
+    for (;;) {
+        dw_status status = fetch(channel, deadline);
+        if (status != DW_OK) return status;
+        status = decode_held(channel, keys, y);
+        if (status != DW_OK || !channel->requested) return status;
+    }
+}
+
+dw_counters dw_channel_received(dw_channel *channel)
+{
+    if (!channel || !channel->receives) return (dw_counters){0};
+    pthread_mutex_lock(&channel->decoder_lock);
+    const dw_counters counters = dw_decoder_counters(channel->decoder);
+    pthread_mutex_unlock(&channel->decoder_lock);
+    return counters;
+}
+
+void dw_channel_release_received(dw_channel *channel)
+{
+    if (channel->held) release(channel, &channel->held);
+    if (channel->ahead) release(channel, &channel->ahead);
+}

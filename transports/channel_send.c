@@ -1,0 +1,344 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * channel_send.c - tensors out: encode into the link's own buffer, keep what may be asked for again,
+ * answer the receiver while the caller computes. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "channel.h"
+
+dw_status dw_channel_tell(dw_channel *channel, uint32_t which, dw_envelope_kind kind, dw_status about,
+                          uint64_t sequence, const void *body, size_t body_len)
+{
+    void *room;
+    const dw_status status = dw_link_send_begin_always(channel->link, dw_channel_tag(channel, which),
+                                                       DW_ENVELOPE_BYTES + body_len, &room);
+    if (status != DW_OK) return status;
+    if (body_len > 0) memcpy((unsigned char *)room + DW_ENVELOPE_BYTES, body, body_len);
+    dw_envelope_seal(room, kind, about, sequence, body_len);
+    return dw_link_send_end(channel->link, room, DW_ENVELOPE_BYTES + body_len);
+}
+
+/* ---- Copies of what is under way; the encoder's lock is held ------------------------------------ */
+
+static dw_kept_frame *slot_of(dw_channel *channel, uint64_t sequence)
+{
+    return &channel->kept[sequence % DW_CHANNEL_KEPT];
+}
+
+static void let_go(dw_channel *channel, dw_kept_frame *kept)
+{
+    if (!kept->message) return;
+    dw_link_release(channel->link, kept->message);
+    channel->kept_bytes -= kept->len;
+    *kept = (dw_kept_frame){.len = 0};
+}
+
+/* The message stays the link's; it is only kept from reuse. */
+static void keep(dw_channel *channel, uint64_t sequence, void *message, size_t len)
+{
+    let_go(channel, slot_of(channel, sequence));
+    const uint64_t oldest = sequence > DW_CHANNEL_KEPT ? sequence - DW_CHANNEL_KEPT : 0;
+    uint64_t i = channel->acknowledged > oldest ? channel->acknowledged : oldest;
+    for (; i < sequence && channel->kept_bytes + len > channel->link->max_queued_bytes; i++) {
+        let_go(channel, slot_of(channel, i));
+    }
+    dw_link_retain(channel->link, message);
+    *slot_of(channel, sequence) = (dw_kept_frame){.message = message, .len = len};
+    channel->kept_bytes += len;
+}
+
+static void publish_outstanding(dw_channel *channel)
+{
+    pthread_mutex_lock(&channel->replies_lock);
+    channel->outstanding = channel->next_sequence - channel->acknowledged;
+    pthread_cond_broadcast(&channel->replied);
+    pthread_mutex_unlock(&channel->replies_lock);
+}
+
+static void acknowledge(dw_channel *channel, uint64_t sequence)
+{
+    if (sequence >= channel->next_sequence) return; /* a peer that acknowledges what was never sent */
+    /* The receiver takes frames in order: whoever has this one has all before it. */
+    for (; channel->acknowledged <= sequence; channel->acknowledged++) {
+        if (channel->next_sequence - channel->acknowledged <= DW_CHANNEL_KEPT) {
+            let_go(channel, slot_of(channel, channel->acknowledged));
+        }
+    }
+    publish_outstanding(channel);
+}
+
+/* ---- Answers; the encoder's lock is held -------------------------------------------------------- */
+
+static dw_status refuse(dw_channel *channel, uint64_t sequence, const char *sentence)
+{
+    return dw_channel_tell(channel, DW_TAG_RESENT, DW_ENVELOPE_REFUSED, DW_OK, sequence, sentence,
+                           strlen(sentence));
+}
+
+/* The receiver's state is not ours: a frame that carries prev itself brings it back into step and gives it
+ * the tensor. It takes the place of the copy. */
+static dw_status resync(dw_channel *channel, uint64_t sequence, const dw_kept_frame *kept)
+{
+    const unsigned char *frame = (const unsigned char *)kept->message + DW_ENVELOPE_BYTES;
+    const size_t frame_len = kept->len - DW_ENVELOPE_BYTES;
+    dw_frame_info info;
+    dw_status status = dw_frame_read(frame, frame_len, &info, NULL);
+    if (status != DW_OK) return refuse(channel, sequence, "the copy of the frame cannot be read");
+    dw_key *keys = malloc((size_t)info.n * sizeof *keys);
+    if (!keys) return DW_ERR_NO_MEMORY;
+    for (uint32_t i = 0; i < info.n; i++) {
+        dw_entry_info entry;
+        status = dw_frame_entry(frame, frame_len, i, &entry);
+        if (status == DW_OK) keys[i] = entry.key;
+    }
+    dw_config exact = channel->send;
+    exact.key = DW_KEY_F32;
+    const dw_tensor shape = dw_tensor_3d(keys, info.x, info.n, info.t, info.c); /* only its shape is looked at */
+    const size_t cap = dw_frame_bound(&exact, &shape);
+    void *room;
+    status = dw_link_send_begin_always(channel->link, dw_channel_tag(channel, DW_TAG_RESENT),
+                                       DW_ENVELOPE_BYTES + cap, &room);
+    if (status == DW_OK) {
+        size_t len;
+        const dw_status made = dw_encoder_resync(channel->encoder, keys, info.n,
+                                                 (unsigned char *)room + DW_ENVELOPE_BYTES, cap, &len);
+        if (made == DW_OK) {
+            dw_envelope_seal(room, DW_ENVELOPE_RESENT, DW_OK, sequence, len);
+            keep(channel, sequence, room, DW_ENVELOPE_BYTES + len);
+            status = dw_link_send_end(channel->link, room, DW_ENVELOPE_BYTES + len);
+        } else {
+            dw_link_send_end(channel->link, room, DW_LINK_DROP);
+            status = refuse(channel, sequence, dw_encoder_why(channel->encoder));
+        }
+    }
+    free(keys);
+    return status;
+}
+
+static dw_status send_again(dw_channel *channel, const dw_envelope *request)
+{
+    const uint64_t sequence = request->sequence;
+    if (sequence >= channel->next_sequence) {
+        return dw_channel_tell(channel, DW_TAG_RESENT, DW_ENVELOPE_NOT_YET, DW_OK, sequence, NULL, 0);
+    }
+    const dw_kept_frame *kept = slot_of(channel, sequence);
+    if (channel->next_sequence - sequence > DW_CHANNEL_KEPT || !kept->message) {
+        return refuse(channel, sequence, "the sender keeps no copy of the frame any more");
+    }
+    const int out_of_step = request->about == DW_ERR_BASE || request->about == DW_ERR_STATE ||
+                            request->about == DW_ERR_STALE;
+    if (out_of_step) {
+        /* What it holds, so that the new frame's version is past it. A reply that cannot be read is no
+         * loss: the request is answered all the same. */
+        if (request->body_len > 0) dw_encoder_feedback(channel->encoder, request->body, request->body_len);
+        return resync(channel, sequence, kept);
+    }
+    /* Damaged on the way: the same bytes once more. Not told to the encoder, for which nothing has changed:
+     * with the copy the receiver arrives at the same state. */
+    return dw_channel_tell(channel, DW_TAG_RESENT, DW_ENVELOPE_RESENT, DW_OK, sequence,
+                           (const unsigned char *)kept->message + DW_ENVELOPE_BYTES,
+                           kept->len - DW_ENVELOPE_BYTES);
+}
+
+static void answer(dw_channel *channel, const dw_buffer *message)
+{
+    dw_envelope envelope;
+    dw_status status = DW_OK;
+    if (!dw_envelope_read(dw_buffer_payload((dw_buffer *)(uintptr_t)message), message->len, &envelope)) {
+        status = dw_channel_tell(channel, DW_TAG_RESENT, DW_ENVELOPE_REPEAT, DW_OK, 0, NULL, 0);
+    } else if (envelope.kind == DW_ENVELOPE_ACK && channel->sends) {
+        if (envelope.body_len > 0) dw_encoder_feedback(channel->encoder, envelope.body, envelope.body_len);
+        acknowledge(channel, envelope.sequence);
+    } else if (envelope.kind == DW_ENVELOPE_AGAIN && channel->sends) {
+        status = send_again(channel, &envelope);
+    }
+    if (status == DW_ERR_NO_MEMORY || status == DW_ERR_LIMIT) {
+        /* The receiver waits for an answer that cannot be given: better an end than a hang. */
+        pthread_mutex_lock(&channel->link->lock);
+        dw_link_fail(channel->link, status, "no memory to send a damaged frame anew");
+        pthread_mutex_unlock(&channel->link->lock);
+    }
+}
+
+static dw_buffer *next_reply(dw_channel *channel)
+{
+    pthread_mutex_lock(&channel->replies_lock);
+    dw_buffer *message = channel->replies_head;
+    if (message) {
+        channel->replies_head = message->next;
+        if (!channel->replies_head) channel->replies_tail = NULL;
+    }
+    pthread_mutex_unlock(&channel->replies_lock);
+    return message;
+}
+
+/* The encoder's lock is held. */
+static void answer_all(dw_channel *channel)
+{
+    dw_buffer *message;
+    while ((message = next_reply(channel)) != NULL) {
+        answer(channel, message);
+        dw_link_release(channel->link, dw_buffer_payload(message));
+    }
+}
+
+static int has_replies(dw_channel *channel)
+{
+    pthread_mutex_lock(&channel->replies_lock);
+    const int has = channel->replies_head != NULL;
+    pthread_mutex_unlock(&channel->replies_lock);
+    return has;
+}
+
+/* Answers what waits, unless somebody holds the encoder, who will. Looking again after the unlock closes
+ * the gap between that one's last look and its unlock. */
+static void answer_if_free(dw_channel *channel)
+{
+    while (has_replies(channel) && pthread_mutex_trylock(&channel->encoder_lock) == 0) {
+        answer_all(channel);
+        pthread_mutex_unlock(&channel->encoder_lock);
+    }
+}
+
+void dw_channel_take_control(void *context, const void *data, size_t len)
+{
+    dw_channel *channel = context;
+    dw_envelope envelope;
+    if (dw_envelope_read(data, len, &envelope) && envelope.kind == DW_ENVELOPE_CLOSED) {
+        pthread_mutex_lock(&channel->replies_lock);
+        channel->peer_closed = 1;
+        pthread_cond_broadcast(&channel->replied);
+        pthread_mutex_unlock(&channel->replies_lock);
+        return;
+    }
+    void *message = (void *)(uintptr_t)data;
+    dw_link_retain(channel->link, message);
+    dw_buffer *buffer = dw_buffer_of(message);
+    buffer->next = NULL;
+    pthread_mutex_lock(&channel->replies_lock);
+    if (channel->replies_tail) channel->replies_tail->next = buffer;
+    else channel->replies_head = buffer;
+    channel->replies_tail = buffer;
+    pthread_mutex_unlock(&channel->replies_lock);
+    answer_if_free(channel);
+}
+
+/* ---- The public side ---------------------------------------------------------------------------- */
+
+static dw_status reserve(dw_channel *channel, size_t cap, void **room)
+{
+    for (;;) {
+        const uint32_t tag = dw_channel_tag(channel, DW_TAG_FRAMES);
+        dw_status status = dw_link_send_begin(channel->link, tag, cap, room);
+        if (status == DW_PENDING) status = dw_link_wait_room(channel->link, cap);
+        else return status;
+        if (status != DW_OK) return status;
+    }
+}
+
+static int is_closed_by_peer(dw_channel *channel)
+{
+    pthread_mutex_lock(&channel->replies_lock);
+    const int closed = channel->peer_closed;
+    pthread_mutex_unlock(&channel->replies_lock);
+    return closed;
+}
+
+/* The encoder's lock is held. */
+static dw_status encode_into(dw_channel *channel, const dw_key *keys, const dw_tensor *x, void *room,
+                             size_t bound)
+{
+    answer_all(channel);
+    size_t len;
+    dw_status status = dw_encode(channel->encoder, keys, x, (unsigned char *)room + DW_ENVELOPE_BYTES, bound, &len);
+    if (status != DW_OK) {
+        dw_channel_report(channel, DW_WHY_SEND, status, dw_encoder_why(channel->encoder));
+        dw_link_send_end(channel->link, room, DW_LINK_DROP);
+        return status;
+    }
+    const uint64_t sequence = channel->next_sequence++;
+    dw_envelope_seal(room, DW_ENVELOPE_FRAME, DW_OK, sequence, len);
+    if (channel->send.replies != DW_REPLIES_NEVER) {
+        keep(channel, sequence, room, DW_ENVELOPE_BYTES + len);
+        publish_outstanding(channel);
+    }
+    status = dw_link_send_end(channel->link, room, DW_ENVELOPE_BYTES + len);
+    return status == DW_OK ? DW_OK : dw_channel_report_link(channel, DW_WHY_SEND, status);
+}
+
+dw_status dw_channel_send(dw_channel *channel, const dw_key *keys, const dw_tensor *x)
+{
+    if (!channel) return DW_ERR_ARGUMENT;
+    if (!channel->sends || !keys || !x) {
+        return dw_channel_report(channel, DW_WHY_SEND, DW_ERR_ARGUMENT,
+                                 "sending needs a channel that was opened with a send config, keys and a tensor");
+    }
+    if (is_closed_by_peer(channel)) {
+        return dw_channel_report(channel, DW_WHY_SEND, DW_ERR_PEER, "the peer closed its end of this channel");
+    }
+    const size_t bound = dw_frame_bound(&channel->send, x);
+    if (bound == 0) {
+        return dw_channel_report(channel, DW_WHY_SEND, DW_ERR_ARGUMENT,
+                                 "the tensor has no data, an extent of zero, or strides that overlap");
+    }
+    void *room;
+    dw_status status = reserve(channel, DW_ENVELOPE_BYTES + bound, &room);
+    if (status == DW_ERR_LIMIT) {
+        return dw_channel_report(channel, DW_WHY_SEND, status, "the frame could be longer than the link's "
+                                 "max_message_bytes; raise that at both ends or send fewer samples at once");
+    }
+    if (status != DW_OK) return dw_channel_report_link(channel, DW_WHY_SEND, status);
+    pthread_mutex_lock(&channel->encoder_lock);
+    status = encode_into(channel, keys, x, room, bound);
+    pthread_mutex_unlock(&channel->encoder_lock);
+    answer_if_free(channel);
+    return status;
+}
+
+dw_status dw_channel_forget(dw_channel *channel, dw_key key)
+{
+    if (!channel) return DW_ERR_ARGUMENT;
+    if (!channel->sends) {
+        return dw_channel_report(channel, DW_WHY_SEND, DW_ERR_ARGUMENT, "this channel sends nothing to forget");
+    }
+    pthread_mutex_lock(&channel->encoder_lock);
+    const dw_status status = dw_encoder_forget(channel->encoder, key);
+    if (status != DW_OK) dw_channel_report(channel, DW_WHY_SEND, status, dw_encoder_why(channel->encoder));
+    pthread_mutex_unlock(&channel->encoder_lock);
+    answer_if_free(channel);
+    return status;
+}
+
+dw_counters dw_channel_sent(dw_channel *channel)
+{
+    if (!channel || !channel->sends) return (dw_counters){0};
+    pthread_mutex_lock(&channel->encoder_lock);
+    const dw_counters counters = dw_encoder_counters(channel->encoder);
+    pthread_mutex_unlock(&channel->encoder_lock);
+    answer_if_free(channel);
+    return counters;
+}
+
+/* ---- The end ------------------------------------------------------------------------------------ */
+
+void dw_channel_wait_acknowledged(dw_channel *channel)
+{
+    const int64_t deadline = dw_link_now_ns() + (int64_t)channel->link->close_timeout_ms * DW_NS_PER_MS;
+    /* A short step, because the end of the link is told to others than this condition. */
+    const int64_t step_ns = (int64_t)20 * DW_NS_PER_MS;
+    pthread_mutex_lock(&channel->replies_lock);
+    while (channel->outstanding > 0 && !channel->peer_closed && dw_link_now_ns() < deadline &&
+           dw_link_why(channel->link)[0] == '\0') {
+        const int64_t until = dw_link_now_ns() + step_ns;
+        const struct timespec at = {.tv_sec = (time_t)(until / 1000000000), .tv_nsec = (long)(until % 1000000000)};
+        pthread_cond_timedwait(&channel->replied, &channel->replies_lock, &at);
+    }
+    pthread_mutex_unlock(&channel->replies_lock);
+}
+
+void dw_channel_release_sent(dw_channel *channel)
+{
+    dw_buffer *message;
+    while ((message = next_reply(channel)) != NULL) dw_link_release(channel->link, dw_buffer_payload(message));
+    for (int i = 0; i < DW_CHANNEL_KEPT; i++) let_go(channel, &channel->kept[i]);
+}

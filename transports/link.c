@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * link.c - the public calls of a link: queue a message, take one, wait. */
+#include "link.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* A message without bytes occupies the queue as well. */
+static uint64_t cost(size_t len)
+{
+    return (uint64_t)len + DW_BUFFER_PREFIX_BYTES;
+}
+
+static int64_t deadline_of(int timeout_ms)
+{
+    return timeout_ms < 0 ? INT64_MAX : dw_link_now_ns() + (int64_t)timeout_ms * DW_NS_PER_MS;
+}
+
+/* Waits with the lock held; returns 0 once the deadline has passed. */
+static int wait_until(dw_link *link, pthread_cond_t *what, int64_t deadline_ns)
+{
+    if (deadline_ns == INT64_MAX) {
+        pthread_cond_wait(what, &link->lock);
+        return 1;
+    }
+    if (dw_link_now_ns() >= deadline_ns) return 0;
+    const struct timespec at = {.tv_sec = (time_t)(deadline_ns / 1000000000),
+                                .tv_nsec = (long)(deadline_ns % 1000000000)};
+    pthread_cond_timedwait(what, &link->lock, &at);
+    return 1;
+}
+
+void dw_link_wake(dw_link *link)
+{
+    link->kicked = 1;
+    if (!link->sleeping) return;
+    link->sleeping = 0;
+    /* A full pipe is as good as another byte in it. */
+    const ssize_t written = write(link->wake_write, "", 1);
+    (void)written;
+}
+
+void dw_link_fail(dw_link *link, dw_status status, const char *sentence)
+{
+    if (link->status == DW_OK) {
+        snprintf(link->why.text, sizeof link->why.text, "%s", sentence);
+        link->why.offset = -1;
+        link->status = status;
+    }
+    pthread_cond_broadcast(&link->arrived);
+    pthread_cond_broadcast(&link->drained);
+    dw_link_wake(link);
+}
+
+void dw_link_enqueue(dw_link *link, dw_buffer *buffer)
+{
+    buffer->next = NULL;
+    if (link->queue_tail) link->queue_tail->next = buffer;
+    else link->queue_head = buffer;
+    link->queue_tail = buffer;
+    link->unsent++;
+    dw_link_wake(link);
+}
+
+void dw_link_cancel(dw_link *link)
+{
+    if (!link) return;
+    pthread_mutex_lock(&link->lock);
+    char sentence[160];
+    snprintf(sentence, sizeof sentence, "the link to %s was cancelled here", link->peer);
+    dw_link_fail(link, DW_ERR_CANCELLED, sentence);
+    link->status = DW_ERR_CANCELLED; /* even where it had failed before; the first sentence stays */
+    pthread_mutex_unlock(&link->lock);
+}
+
+/* ---- Sending ---------------------------------------------------------------------------------- */
+
+static int has_room(const dw_link *link, size_t cap)
+{
+    /* One message is always taken, or one longer than the limit could never be sent. */
+    return link->queued_bytes == 0 || link->queued_bytes + cost(cap) <= link->max_queued_bytes;
+}
+
+static dw_status send_begin(dw_link *link, uint32_t tag, size_t cap, int always, void **room)
+{
+    if (!link || !room) return DW_ERR_ARGUMENT;
+    if (cap > link->max_message_bytes) return DW_ERR_LIMIT;
+    pthread_mutex_lock(&link->lock);
+    dw_status status = link->status;
+    if (status == DW_OK && link->closing) status = DW_ERR_ARGUMENT;
+    if (status == DW_OK && !always && !has_room(link, cap)) status = DW_PENDING;
+    if (status == DW_OK) {
+        dw_buffer *buffer = dw_buffer_take(&link->pool, cap);
+        if (!buffer) {
+            status = DW_ERR_NO_MEMORY;
+        } else {
+            buffer->tag = tag;
+            buffer->kind = DW_KIND_DATA;
+            buffer->len = cap;
+            link->queued_bytes += cost(cap);
+            *room = dw_buffer_payload(buffer);
+        }
+    }
+    pthread_mutex_unlock(&link->lock);
+    return status;
+}
+
+dw_status dw_link_send_begin(dw_link *link, uint32_t tag, size_t cap, void **room)
+{
+    return send_begin(link, tag, cap, 0, room);
+}
+
+dw_status dw_link_send_begin_always(dw_link *link, uint32_t tag, size_t cap, void **room)
+{
+    return send_begin(link, tag, cap, 1, room);
+}
+
+dw_status dw_link_send_end(dw_link *link, void *room, size_t len)
+{
+    if (!link || !room) return DW_ERR_ARGUMENT;
+    dw_buffer *buffer = dw_buffer_of(room);
+    if (len != DW_LINK_DROP && len > buffer->len) return DW_ERR_ARGUMENT;
+    pthread_mutex_lock(&link->lock);
+    const dw_status status = link->status;
+    link->queued_bytes -= cost(buffer->len);
+    if (len == DW_LINK_DROP || status != DW_OK) {
+        dw_buffer_drop(&link->pool, buffer);
+        pthread_cond_broadcast(&link->drained);
+    } else {
+        buffer->len = len;
+        link->queued_bytes += cost(len);
+        dw_link_enqueue(link, buffer);
+    }
+    pthread_mutex_unlock(&link->lock);
+    return len == DW_LINK_DROP ? DW_OK : status;
+}
+
+dw_status dw_link_send(dw_link *link, uint32_t tag, const void *data, size_t len)
+{
+    if (!data && len > 0) return DW_ERR_ARGUMENT;
+    void *room;
+    const dw_status status = send_begin(link, tag, len, 0, &room);
+    if (status != DW_OK) return status;
+    if (len > 0) memcpy(room, data, len);
+    return dw_link_send_end(link, room, len);
+}
+
+dw_status dw_link_wait_room(dw_link *link, size_t cap)
+{
+    pthread_mutex_lock(&link->lock);
+    const int64_t begun = dw_link_now_ns();
+    while (link->status == DW_OK && !has_room(link, cap)) wait_until(link, &link->drained, INT64_MAX);
+    link->counters.send_wait_ns += (uint64_t)(dw_link_now_ns() - begun);
+    const dw_status status = link->status;
+    pthread_mutex_unlock(&link->lock);
+    return status;
+}
+
+dw_status dw_link_flush(dw_link *link, int timeout_ms)
+{
+    if (!link) return DW_ERR_ARGUMENT;
+    const int64_t begun = dw_link_now_ns(), deadline = deadline_of(timeout_ms);
+    pthread_mutex_lock(&link->lock);
+    while (link->status == DW_OK && link->unsent > 0 && wait_until(link, &link->drained, deadline)) {}
+    dw_status status = link->status;
+    if (status == DW_OK && link->unsent > 0) status = DW_PENDING;
+    link->counters.send_wait_ns += (uint64_t)(dw_link_now_ns() - begun);
+    pthread_mutex_unlock(&link->lock);
+    return status;
+}
+
+/* ---- Receiving -------------------------------------------------------------------------------- */
+
+/* Sleeps until something arrives. Past the limit of arrived messages the thread reads on only while
+ * somebody waits in vain, or two tags could block each other. */
+static dw_status wait_for_message(dw_link *link, uint32_t tag, int64_t deadline_ns, int *in_time)
+{
+    dw_inbox *inbox = dw_inbox_get(&link->inboxes, tag);
+    if (!inbox) return DW_ERR_NO_MEMORY;
+    inbox->waiters++;
+    link->waiters++;
+    if (link->receiving_paused) dw_link_wake(link);
+    const int64_t begun = dw_link_now_ns();
+    *in_time = wait_until(link, &link->arrived, deadline_ns);
+    link->counters.recv_wait_ns += (uint64_t)(dw_link_now_ns() - begun);
+    link->waiters--;
+    inbox->waiters--;
+    return DW_OK;
+}
+
+dw_status dw_link_recv(dw_link *link, uint32_t tag, int timeout_ms, void **data, size_t *len)
+{
+    if (!link || !data || !len) return DW_ERR_ARGUMENT;
+    const int64_t deadline = deadline_of(timeout_ms);
+    dw_status status = DW_PENDING;
+    int in_time = 1;
+    pthread_mutex_lock(&link->lock);
+    while (status == DW_PENDING) {
+        dw_inbox *inbox = dw_inbox_find(&link->inboxes, tag);
+        /* What came before the peer left is still good. */
+        const int may_take = link->status == DW_OK || link->status == DW_ERR_PEER;
+        if (inbox && inbox->handle) {
+            status = DW_ERR_ARGUMENT;
+        } else if (inbox && inbox->head && may_take) {
+            dw_buffer *buffer = dw_inbox_take(&link->inboxes, inbox);
+            *data = dw_buffer_payload(buffer);
+            *len = buffer->len;
+            if (link->receiving_paused) dw_link_wake(link);
+            status = DW_OK;
+        } else if (link->status != DW_OK) {
+            status = link->status;
+        } else if (timeout_ms == 0 || !in_time) {
+            break;
+        } else {
+            const dw_status waited = wait_for_message(link, tag, deadline, &in_time);
+            if (waited != DW_OK) status = waited;
+        }
+    }
+    dw_inbox *inbox = dw_inbox_find(&link->inboxes, tag);
+    if (inbox) dw_inbox_tidy(&link->inboxes, inbox);
+    pthread_mutex_unlock(&link->lock);
+    return status;
+}
+
+void dw_link_release(dw_link *link, void *data)
+{
+    if (!link || !data) return;
+    pthread_mutex_lock(&link->lock);
+    dw_buffer_drop(&link->pool, dw_buffer_of(data));
+    pthread_mutex_unlock(&link->lock);
+}
+
+void dw_link_retain(dw_link *link, void *data)
+{
+    pthread_mutex_lock(&link->lock);
+    dw_buffer_of(data)->refs++;
+    pthread_mutex_unlock(&link->lock);
+}
+
+dw_status dw_link_handle(dw_link *link, uint32_t tag, dw_link_handler handle, void *context)
+{
+    if (!link) return DW_ERR_ARGUMENT;
+    pthread_mutex_lock(&link->lock);
+    dw_status status = handle ? link->status : DW_OK; /* a dead link must let go of handlers */
+    dw_inbox *inbox = NULL;
+    if (status == DW_OK && handle) {
+        inbox = dw_inbox_get(&link->inboxes, tag);
+        if (!inbox) status = DW_ERR_NO_MEMORY;
+        else if (inbox->waiters > 0) status = DW_ERR_ARGUMENT;
+    } else if (!handle) {
+        inbox = dw_inbox_find(&link->inboxes, tag);
+    }
+    if (status == DW_OK && inbox) {
+        inbox->handle = handle;
+        inbox->handle_context = context;
+        if (handle) dw_link_wake(link); /* messages may be there already */
+    }
+    if (!handle && !pthread_equal(pthread_self(), link->thread)) {
+        while (link->handling && link->handling_tag == tag) pthread_cond_wait(&link->handled, &link->lock);
+    }
+    inbox = dw_inbox_find(&link->inboxes, tag);
+    if (inbox) dw_inbox_tidy(&link->inboxes, inbox);
+    pthread_mutex_unlock(&link->lock);
+    return status;
+}
+
+/* ---- Looking ---------------------------------------------------------------------------------- */
+
+dw_link_counters dw_link_count(dw_link *link)
+{
+    if (!link) return (dw_link_counters){0};
+    pthread_mutex_lock(&link->lock);
+    dw_link_counters counters = link->counters;
+    counters.queued_bytes = link->queued_bytes;
+    pthread_mutex_unlock(&link->lock);
+    return counters;
+}
+
+const char *dw_link_why(dw_link *link)
+{
+    if (!link) return "";
+    pthread_mutex_lock(&link->lock);
+    const char *text = link->status == DW_OK ? "" : link->why.text;
+    pthread_mutex_unlock(&link->lock);
+    return text;
+}

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * link.h - what the files of a link share: its state, and who may touch which part of it.
+ *
+ * | file       | owns                                                                     |
+ * | link.c     | the public calls: sending, receiving, waiting, counting                  |
+ * | open.c     | options, URI to backend, the greeting of the two ends, taking down       |
+ * | progress.c | the thread: the only one that calls the backend after open               |
+ * | inbox.c    | arrived messages by tag, handlers                                        |
+ * | buffer.c   | memory of messages                                                       |
+ */
+#ifndef DW_LINK_H
+#define DW_LINK_H
+
+#include <pthread.h>
+
+#include "buffer.h"
+#include "deltawire/transport.h"
+#include "report.h"
+
+/* Link protocol. Every message of a backend is one header (tag, kind) and a payload. */
+enum { DW_LINK_VERSION = 1 };
+enum { DW_KIND_DATA = 1, DW_KIND_HELLO = 2, DW_KIND_BYE = 3 };
+
+/* Messages up to this size arrive without a second look; longer ones announce their length first. */
+enum { DW_LINK_ROOM_BYTES = 4096 };
+
+typedef struct dw_inbox {
+    struct dw_inbox *next; /* same bucket, or unused ones */
+    uint32_t tag;
+    uint32_t waiters;      /* threads in dw_link_recv */
+    dw_buffer *head, *tail;
+    dw_link_handler handle;
+    void *handle_context;
+} dw_inbox;
+
+enum { DW_INBOX_BUCKETS = 64 };
+
+typedef struct dw_inboxes {
+    dw_inbox *bucket[DW_INBOX_BUCKETS];
+    dw_inbox *unused;
+    uint64_t bytes; /* arrived and not taken */
+} dw_inboxes;
+
+struct dw_link {
+    /* Fixed after open. */
+    const dw_transport *transport;
+    uint32_t peer_timeout_ms, close_timeout_ms;
+    uint64_t max_message_bytes; /* the smaller of both ends' */
+    uint64_t own_max_message_bytes;
+    uint64_t max_queued_bytes;
+    char peer[96];
+    int wake_read, wake_write; /* a pipe: wakes the thread from poll */
+    pthread_t thread;
+
+    /* The opener's, then the thread's alone. */
+    void *endpoint, *send_request, *recv_request;
+    int endpoint_open;
+    dw_buffer *sending, *receiving;
+    int64_t send_moved_ns, recv_moved_ns; /* when bytes last moved */
+    uint64_t send_moved_bytes, recv_moved_bytes, recv_whole_bytes;
+
+    /* Under lock. */
+    pthread_mutex_t lock;
+    pthread_cond_t arrived; /* a message, or the end */
+    pthread_cond_t drained; /* room in the queue, or the end */
+    pthread_cond_t handled; /* a handler returned */
+    dw_buffer_pool pool;
+    dw_buffer *queue_head, *queue_tail;
+    uint64_t queued_bytes; /* reserved, queued and in flight */
+    uint64_t unsent;       /* messages queued and in flight */
+    dw_inboxes inboxes;
+    uint32_t waiters;      /* threads in dw_link_recv that found nothing */
+    int receiving_paused;
+    int kicked;            /* something changed since the thread last looked */
+    int sleeping;          /* the thread is, or is about to be, in poll */
+    int handling;          /* a handler runs ... */
+    uint32_t handling_tag; /* ... for this tag */
+    int closing, bye_received, bye_queued, bye_sent;
+    int64_t bye_deadline_ns;
+    dw_status status;      /* DW_OK while the link lives; set once */
+    dw_why why;
+    dw_link_counters counters;
+};
+
+/* link.c; the lock is held by the caller of the first three. */
+void dw_link_fail(dw_link *link, dw_status status, const char *sentence);
+void dw_link_wake(dw_link *link);
+void dw_link_enqueue(dw_link *link, dw_buffer *buffer);
+
+/* For channel.c. Room past the limit of the queue: answers that must not wait. */
+dw_status dw_link_send_begin_always(dw_link *link, uint32_t tag, size_t cap, void **room);
+/* Waits for what dw_link_send_begin may have answered DW_PENDING to. */
+dw_status dw_link_wait_room(dw_link *link, size_t cap);
+/* Keeps a message (begun, received or being handled) valid until one more dw_link_release. */
+void dw_link_retain(dw_link *link, void *data);
+
+/* inbox.c; the lock is held by the caller. */
+dw_inbox *dw_inbox_find(const dw_inboxes *inboxes, uint32_t tag);
+dw_inbox *dw_inbox_get(dw_inboxes *inboxes, uint32_t tag); /* NULL: no memory */
+void dw_inbox_put(dw_inboxes *inboxes, dw_inbox *inbox, dw_buffer *buffer);
+dw_buffer *dw_inbox_take(dw_inboxes *inboxes, dw_inbox *inbox);
+void dw_inbox_tidy(dw_inboxes *inboxes, dw_inbox *inbox); /* forgets it when nothing needs it */
+void dw_inbox_empty(dw_inboxes *inboxes, dw_buffer_pool *pool);
+
+/* progress.c */
+void *dw_link_run(void *link);
+/* Starts the buffer's sending / makes room and starts a receive / sleeps until something may have happened. */
+dw_status dw_link_start_send(dw_link *link, dw_buffer *buffer);
+dw_status dw_link_start_recv(dw_link *link, size_t room_bytes);
+void dw_link_sleep(dw_link *link, int64_t at_most_ns);
+
+/* Little-endian fields of headers. */
+static inline void dw_put32(unsigned char *at, uint32_t value)
+{
+    for (int i = 0; i < 4; i++) at[i] = (unsigned char)(value >> (8 * i));
+}
+
+static inline uint32_t dw_get32(const unsigned char *at)
+{
+    uint32_t value = 0;
+    for (int i = 0; i < 4; i++) value |= (uint32_t)at[i] << (8 * i);
+    return value;
+}
+
+static inline void dw_put64(unsigned char *at, uint64_t value)
+{
+    for (int i = 0; i < 8; i++) at[i] = (unsigned char)(value >> (8 * i));
+}
+
+static inline uint64_t dw_get64(const unsigned char *at)
+{
+    uint64_t value = 0;
+    for (int i = 0; i < 8; i++) value |= (uint64_t)at[i] << (8 * i);
+    return value;
+}
+
+#endif

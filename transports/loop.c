@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * loop.c - both ends in one process: the reference backend.
+ *
+ * The receiver copies straight out of the sender's buffer, so a message is copied once. */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "backends.h"
+#include "report.h"
+
+/* What the two ends share; side 0 listens, side 1 dials. */
+typedef struct loop_hub {
+    pthread_mutex_t lock;
+    int users;
+    struct loop_side {
+        int here;
+        int bell_read, bell_write, rung; /* a pipe: rung by the other side, empty unless rung */
+        const void *data;                /* the message this side offers; offered: not taken yet */
+        size_t len;
+        int offered;
+    } side[2];
+} loop_hub;
+
+typedef struct loop_endpoint {
+    loop_hub *hub;
+    int me;
+    int sending, receiving; /* in flight */
+    uint64_t sent, received;
+    char name[80];
+} loop_endpoint;
+
+typedef struct loop_request {
+    int sends;
+    void *room;
+    size_t len;
+} loop_request;
+
+/* ---- Finding each other -----------------------------------------------------------------------
+ * The only changeable global of the libraries. The two ends share nothing but a name in two strings,
+ * and both calls to open must work in any order, from any thread, without an object that the user
+ * would have to make and hand to both for this backend alone. An entry lives on the stack of an open
+ * call and is gone when that returns, so the table is empty whenever nobody is opening. */
+typedef struct meeting {
+    struct meeting *next;
+    const char *name;
+    int side;
+    loop_hub *hub;
+    int met;
+} meeting;
+
+static pthread_mutex_t meetings_lock = PTHREAD_MUTEX_INITIALIZER;
+static meeting *meetings;
+
+static void destroy_hub(loop_hub *hub)
+{
+    for (int i = 0; i < 2; i++) {
+        if (hub->side[i].bell_read >= 0) close(hub->side[i].bell_read);
+        if (hub->side[i].bell_write >= 0) close(hub->side[i].bell_write);
+    }
+    pthread_mutex_destroy(&hub->lock);
+    free(hub);
+}
+
+static loop_hub *create_hub(dw_why *why)
+{
+    loop_hub *hub = calloc(1, sizeof *hub);
+    if (!hub || pthread_mutex_init(&hub->lock, NULL) != 0) {
+        dw_link_report(why, DW_ERR_NO_MEMORY, "no memory for a loop");
+        free(hub);
+        return NULL;
+    }
+    for (int i = 0; i < 2; i++) hub->side[i].bell_read = hub->side[i].bell_write = -1;
+    for (int i = 0; i < 2; i++) {
+        int ends[2];
+        if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) {
+            dw_link_report(why, DW_ERR_NO_MEMORY, "cannot make a pipe for a loop: %s", strerror(errno));
+            destroy_hub(hub);
+            return NULL;
+        }
+        hub->side[i].bell_read = ends[0];
+        hub->side[i].bell_write = ends[1];
+        hub->side[i].here = 1;
+    }
+    hub->users = 2;
+    return hub;
+}
+
+/* Joins somebody who waits, or takes a place in the table; both under the lock. */
+static dw_status enter(meeting *own, dw_why *why)
+{
+    dw_status status = DW_PENDING;
+    pthread_mutex_lock(&meetings_lock);
+    for (meeting *other = meetings; other && status == DW_PENDING; other = other->next) {
+        if (other->met || strcmp(other->name, own->name) != 0) continue;
+        if (other->side != own->side) {
+            own->hub = other->hub;
+            other->met = 1;
+            status = DW_OK;
+        } else if (own->side == 0) {
+            status = dw_link_report(why, DW_ERR_ADDRESS, "loop://%.60s has a listener already", own->name);
+        }
+    }
+    if (status == DW_PENDING) {
+        own->hub = create_hub(why);
+        if (own->hub) {
+            own->next = meetings;
+            meetings = own;
+        } else {
+            status = DW_ERR_NO_MEMORY;
+        }
+    }
+    pthread_mutex_unlock(&meetings_lock);
+    return status;
+}
+
+static int has_met(const meeting *own)
+{
+    pthread_mutex_lock(&meetings_lock);
+    const int met = own->met;
+    pthread_mutex_unlock(&meetings_lock);
+    return met;
+}
+
+/* Leaves the table; whether somebody joined at the last moment. */
+static int leave(meeting *own)
+{
+    pthread_mutex_lock(&meetings_lock);
+    meeting **at = &meetings;
+    while (*at != own) at = &(*at)->next;
+    *at = own->next;
+    const int met = own->met;
+    pthread_mutex_unlock(&meetings_lock);
+    return met;
+}
+
+static dw_status loop_open(void *context, const dw_transport_open *how)
+{
+    loop_endpoint *end = context;
+    if (how->address[0] == '\0' || strlen(how->address) >= sizeof end->name) {
+        return dw_link_report_at(how->why, DW_ERR_ADDRESS, 0, "a loop needs a name of 1 to %zu characters, as in "
+                                 "loop://name", sizeof end->name - 1);
+    }
+    snprintf(end->name, sizeof end->name, "%s", how->address);
+    end->me = how->role == DW_LINK_LISTEN ? 0 : 1;
+    char uri[sizeof end->name + 8];
+    snprintf(uri, sizeof uri, "loop://%s", end->name);
+    if (end->me == 0) how->on_listening(how->listening_context, uri);
+
+    meeting own = {.name = end->name, .side = end->me};
+    dw_status status = enter(&own, how->why);
+    if (status == DW_PENDING) {
+        const int64_t deadline = dw_link_now_ns() + (int64_t)how->timeout_ms * DW_NS_PER_MS;
+        while (!has_met(&own) && !*how->cancelled && dw_link_now_ns() < deadline) poll(NULL, 0, 1);
+        status = leave(&own) ? DW_OK : DW_PENDING;
+    }
+    if (status == DW_PENDING) {
+        destroy_hub(own.hub);
+        if (*how->cancelled) return dw_link_report(how->why, DW_ERR_CANCELLED, "opening %s was cancelled", uri);
+        return dw_link_report(how->why, DW_ERR_TIMEOUT, "nobody opened the other end of %s within %u ms", uri,
+                              how->timeout_ms);
+    }
+    if (status == DW_OK) end->hub = own.hub;
+    return status;
+}
+
+/* ---- Messages --------------------------------------------------------------------------------- */
+
+/* Wakes the other side; the hub's lock is held. */
+static void ring(loop_hub *hub, int side)
+{
+    if (hub->side[side].rung) return;
+    hub->side[side].rung = 1;
+    const ssize_t written = write(hub->side[side].bell_write, "", 1);
+    (void)written; /* an empty pipe has room */
+}
+
+/* The bell rings as long as a test would get anywhere: a test of the send must not swallow what the
+ * receive was to be woken for. The hub's lock is held. */
+static void silence(const loop_endpoint *end)
+{
+    struct loop_side *mine = &end->hub->side[end->me], *theirs = &end->hub->side[1 - end->me];
+    if (!mine->rung || !theirs->here) return;
+    if ((end->receiving && theirs->offered) || (end->sending && !mine->offered)) return;
+    mine->rung = 0;
+    char byte;
+    const ssize_t n = read(mine->bell_read, &byte, 1);
+    (void)n; /* rung says that there is one */
+}
+
+static void loop_close(void *context)
+{
+    loop_endpoint *end = context;
+    loop_hub *hub = end->hub;
+    pthread_mutex_lock(&hub->lock);
+    hub->side[end->me].here = 0;
+    hub->side[end->me].offered = 0; /* the buffer goes with its owner */
+    ring(hub, 1 - end->me);
+    const int last = --hub->users == 0;
+    pthread_mutex_unlock(&hub->lock);
+    if (last) destroy_hub(hub);
+}
+
+static dw_status loop_send(void *context, void *request_room, const void *data, size_t len)
+{
+    loop_endpoint *end = context;
+    loop_request *request = request_room;
+    *request = (loop_request){.sends = 1, .len = len};
+    struct loop_side *mine = &end->hub->side[end->me];
+    pthread_mutex_lock(&end->hub->lock);
+    mine->data = data;
+    mine->len = len;
+    mine->offered = 1;
+    end->sending = 1;
+    ring(end->hub, 1 - end->me);
+    pthread_mutex_unlock(&end->hub->lock);
+    return DW_OK;
+}
+
+static dw_status loop_recv(void *context, void *request_room, void *room, size_t cap)
+{
+    loop_endpoint *end = context;
+    loop_request *request = request_room;
+    end->receiving = 1;
+    *request = (loop_request){.room = room, .len = cap};
+    return DW_OK;
+}
+
+static dw_status take(loop_endpoint *end, const loop_request *request, size_t *len)
+{
+    struct loop_side *theirs = &end->hub->side[1 - end->me];
+    if (!theirs->offered) return DW_PENDING;
+    *len = theirs->len;
+    if (theirs->len > request->len) return DW_ERR_NO_ROOM;
+    if (theirs->len > 0) memcpy(request->room, theirs->data, theirs->len);
+    theirs->offered = 0;
+    end->received += theirs->len;
+    ring(end->hub, 1 - end->me);
+    return DW_OK;
+}
+
+static dw_status loop_test(void *context, void *request_room, size_t *len, dw_why *why)
+{
+    loop_endpoint *end = context;
+    const loop_request *request = request_room;
+    loop_hub *hub = end->hub;
+    dw_status status;
+    pthread_mutex_lock(&hub->lock);
+    if (request->sends) {
+        status = hub->side[end->me].offered ? DW_PENDING : DW_OK;
+        *len = request->len;
+        if (status == DW_OK) {
+            end->sending = 0;
+            end->sent += request->len;
+        }
+    } else {
+        status = take(end, request, len);
+        if (status != DW_PENDING) end->receiving = 0;
+    }
+    silence(end);
+    const int alone = !hub->side[1 - end->me].here;
+    pthread_mutex_unlock(&hub->lock);
+    if (status == DW_PENDING && alone) {
+        return dw_link_report(why, DW_ERR_PEER, "the other end of loop://%s closed without a goodbye", end->name);
+    }
+    return status;
+}
+
+static void loop_caps(void *context, dw_transport_caps *caps)
+{
+    const loop_endpoint *end = context;
+    caps->wait_fd = end->hub->side[end->me].bell_read;
+    caps->wait_events = end->sending || end->receiving ? POLLIN : 0;
+    caps->wake_ns = -1;
+    caps->wire_sent = end->sent;
+    caps->wire_received = end->received;
+    caps->framing_bytes = 0;
+    snprintf(caps->peer, sizeof caps->peer, "loop://%s", end->name);
+}
+
+const dw_transport dw_transport_loop = {
+    .scheme = "loop",
+    .endpoint_bytes = sizeof(loop_endpoint),
+    .request_bytes = sizeof(loop_request),
+    .open = loop_open,
+    .close = loop_close,
+    .send = loop_send,
+    .recv = loop_recv,
+    .test = loop_test,
+    .caps = loop_caps,
+};

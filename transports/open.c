@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * open.c - from a URI to a link whose two ends have met and agreed, and back to nothing. */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "backends.h"
+#include "link.h"
+
+static const dw_transport *const built_in[] = {&dw_transport_tcp, &dw_transport_loop,
+                                               &dw_transport_shaped, NULL};
+
+/* ---- URI -> backend --------------------------------------------------------------------------- */
+
+static const dw_transport *find_in(const dw_transport *const *transports, const char *scheme, size_t len)
+{
+    for (; transports && *transports; transports++) {
+        if (strlen((*transports)->scheme) == len && memcmp((*transports)->scheme, scheme, len) == 0) {
+            return *transports;
+        }
+    }
+    return NULL;
+}
+
+/* context: the options' transports, which come first. */
+static const dw_transport *find_transport(void *context, const char *uri, const char **address)
+{
+    const size_t len = strcspn(uri, ":/");
+    if (uri[len] != ':') return NULL;
+    *address = uri + len + 1;
+    if (strncmp(*address, "//", 2) == 0) *address += 2;
+    const dw_transport *found = find_in(context, uri, len);
+    return found ? found : find_in(built_in, uri, len);
+}
+
+static dw_status explain_unknown(const dw_transport *const *transports, const char *uri, dw_why *why)
+{
+    char known[160] = "";
+    const dw_transport *const *lists[] = {built_in, transports};
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+        for (const dw_transport *const *t = lists[i]; t && *t; t++) {
+            const size_t used = strlen(known);
+            snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", (*t)->scheme);
+        }
+    }
+    const size_t len = strcspn(uri, ":/");
+    if (uri[len] != ':' || len == 0) {
+        return dw_link_report_at(why, DW_ERR_CONFIG, 0,
+                                 "'%.80s' does not start with a scheme; write tcp://host:port (known: %s)", uri,
+                                 known);
+    }
+    return dw_link_report_at(why, DW_ERR_UNSUPPORTED, 0, "no transport is called '%.*s'; known: %s",
+                             len > 40 ? 40 : (int)len, uri, known);
+}
+
+/* ---- Greeting --------------------------------------------------------------------------------- */
+
+/* | offset | bytes | hello                                   |
+ * | 0      | 4     | "DWLK"                                  |
+ * | 4      | 2     | link version                            |
+ * | 6      | 2     | 0                                       |
+ * | 8      | 8     | longest message this end takes          |
+ * | 16     | 16    | release, as text, zero-filled           |
+ * The first 8 bytes and the release stay where they are in every version to come. */
+enum { HELLO_BYTES = 32 };
+static const char hello_magic[4] = {'D', 'W', 'L', 'K'};
+
+static void write_hello(unsigned char *hello, uint64_t max_message_bytes)
+{
+    memset(hello, 0, HELLO_BYTES);
+    memcpy(hello, hello_magic, sizeof hello_magic);
+    dw_put32(hello + 4, DW_LINK_VERSION);
+    dw_put64(hello + 8, max_message_bytes);
+    snprintf((char *)hello + 16, 16, "%s", DW_VERSION_STRING);
+}
+
+static dw_status read_hello(dw_link *link, size_t len, dw_why *why)
+{
+    const unsigned char *wire = dw_buffer_wire(link->receiving);
+    const unsigned char *hello = wire + DW_LINK_HEADER_BYTES;
+    if (len < DW_LINK_HEADER_BYTES + HELLO_BYTES || dw_get32(wire + 4) != DW_KIND_HELLO ||
+        memcmp(hello, hello_magic, sizeof hello_magic) != 0) {
+        return dw_link_report(why, DW_ERR_PROTOCOL,
+                              "%s does not speak the deltawire link protocol; is another program behind "
+                              "this address?", link->peer);
+    }
+    const uint32_t version = dw_get32(hello + 4) & 0xffff;
+    if (version != DW_LINK_VERSION) {
+        char release[17] = "";
+        for (int i = 0; i < 16 && hello[16 + i] > ' ' && hello[16 + i] < 127; i++) {
+            release[i] = (char)hello[16 + i];
+        }
+        return dw_link_report(why, DW_ERR_VERSION,
+                              "%s speaks link version %u (deltawire %s), this end %d (deltawire %s); run the "
+                              "same release at both ends", link->peer, version, release[0] ? release : "?",
+                              DW_LINK_VERSION, DW_VERSION_STRING);
+    }
+    const uint64_t peer_max = dw_get64(hello + 8);
+    if (peer_max < link->max_message_bytes) link->max_message_bytes = peer_max;
+    return DW_OK;
+}
+
+/* How often an open looks whether it was cancelled. */
+static const int64_t look_ns = (int64_t)20 * DW_NS_PER_MS;
+
+/* Both ends send a hello and wait for the other's. */
+static dw_status greet(dw_link *link, const dw_transport_open *how, int64_t deadline_ns)
+{
+    const dw_transport *transport = link->transport;
+    dw_buffer *hello = dw_buffer_take(&link->pool, HELLO_BYTES);
+    if (!hello) return DW_ERR_NO_MEMORY;
+    hello->kind = DW_KIND_HELLO;
+    hello->len = HELLO_BYTES;
+    write_hello(dw_buffer_payload(hello), link->own_max_message_bytes);
+    dw_status sent = dw_link_start_send(link, hello);
+    dw_status got = dw_link_start_recv(link, DW_LINK_ROOM_BYTES);
+    if (sent == DW_OK) sent = DW_PENDING;
+    if (got == DW_OK) got = DW_PENDING;
+    size_t len = 0, sent_len;
+    for (;;) {
+        /* The peer's hello before our own errors: it may tell why the peer left. */
+        if (got == DW_PENDING) got = transport->test(link->endpoint, link->recv_request, &len, how->why);
+        if (got == DW_ERR_NO_ROOM) {
+            return dw_link_report(how->why, DW_ERR_PROTOCOL,
+                                  "%s began with a message of %zu bytes, not with deltawire's greeting",
+                                  link->peer, len);
+        }
+        if (got != DW_OK && got != DW_PENDING) return got;
+        if (sent == DW_PENDING) {
+            sent = transport->test(link->endpoint, link->send_request, &sent_len, how->why);
+        }
+        if (sent != DW_PENDING && got == DW_OK) break;
+        if (*how->cancelled) {
+            return dw_link_report(how->why, DW_ERR_CANCELLED, "opening the link to %s was cancelled", link->peer);
+        }
+        const int64_t left = deadline_ns - dw_link_now_ns();
+        if (left <= 0 || (sent != DW_OK && sent != DW_PENDING)) {
+            if (left > 0) return sent;
+            return dw_link_report(how->why, DW_ERR_TIMEOUT,
+                                  "%s accepted the connection but did not greet within %u ms", link->peer,
+                                  how->timeout_ms);
+        }
+        dw_link_sleep(link, left < look_ns ? left : look_ns);
+    }
+    const dw_status read = read_hello(link, len, how->why);
+    if (read != DW_OK) return read;
+    if (sent != DW_OK) return sent;
+    dw_buffer_drop(&link->pool, link->sending);
+    dw_buffer_drop(&link->pool, link->receiving);
+    link->sending = link->receiving = NULL;
+    return DW_OK;
+}
+
+/* ---- Building and taking down ----------------------------------------------------------------- */
+
+static int start_conditions(dw_link *link)
+{
+    pthread_condattr_t monotonic;
+    if (pthread_condattr_init(&monotonic) != 0) return 0;
+    int made = 0;
+    if (pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC) == 0) {
+        pthread_cond_t *all[] = {&link->arrived, &link->drained, &link->handled};
+        while (made < 3 && pthread_cond_init(all[made], &monotonic) == 0) made++;
+        if (made < 3) {
+            while (made > 0) pthread_cond_destroy(all[--made]);
+        }
+    }
+    pthread_condattr_destroy(&monotonic);
+    return made == 3;
+}
+
+static void free_link(dw_link *link)
+{
+    if (link->endpoint_open) link->transport->close(link->endpoint);
+    dw_inbox_empty(&link->inboxes, &link->pool);
+    while (link->queue_head) {
+        dw_buffer *buffer = link->queue_head;
+        link->queue_head = buffer->next;
+        dw_buffer_drop(&link->pool, buffer);
+    }
+    if (link->sending) dw_buffer_drop(&link->pool, link->sending);
+    if (link->receiving) dw_buffer_drop(&link->pool, link->receiving);
+    dw_buffer_pool_empty(&link->pool);
+    free(link->endpoint);
+    free(link->send_request);
+    free(link->recv_request);
+    close(link->wake_read);
+    close(link->wake_write);
+    pthread_cond_destroy(&link->arrived);
+    pthread_cond_destroy(&link->drained);
+    pthread_cond_destroy(&link->handled);
+    pthread_mutex_destroy(&link->lock);
+    free(link);
+}
+
+static dw_status make_link(dw_link **made, const dw_transport *transport, const dw_link_options *options,
+                           dw_why *why)
+{
+    dw_link *link = calloc(1, sizeof *link);
+    if (!link) return dw_link_report(why, DW_ERR_NO_MEMORY, "no memory for a link");
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) {
+        const int error = errno;
+        free(link);
+        return dw_link_report(why, DW_ERR_IO, "cannot make a pipe for a link: %s", strerror(error));
+    }
+    link->wake_read = ends[0];
+    link->wake_write = ends[1];
+    if (pthread_mutex_init(&link->lock, NULL) != 0 || !start_conditions(link)) {
+        close(ends[0]);
+        close(ends[1]);
+        free(link);
+        return dw_link_report(why, DW_ERR_NO_MEMORY, "no memory for the locks of a link");
+    }
+    link->transport = transport;
+    link->peer_timeout_ms = options->peer_timeout_ms;
+    link->close_timeout_ms = options->close_timeout_ms;
+    link->max_message_bytes = link->own_max_message_bytes = options->max_message_bytes;
+    link->max_queued_bytes = link->pool.keep_bytes = options->max_queued_bytes;
+    link->endpoint = calloc(1, transport->endpoint_bytes);
+    link->send_request = calloc(1, transport->request_bytes);
+    link->recv_request = calloc(1, transport->request_bytes);
+    if (!link->endpoint || !link->send_request || !link->recv_request) {
+        free_link(link);
+        return dw_link_report(why, DW_ERR_NO_MEMORY, "no memory for a link");
+    }
+    *made = link;
+    return DW_OK;
+}
+
+static dw_status start_thread(dw_link *link, dw_why *why)
+{
+    dw_transport_caps caps = {.wait_fd = -1};
+    link->transport->caps(link->endpoint, &caps);
+    link->recv_whole_bytes = link->recv_moved_bytes = caps.wire_received;
+    link->counters.bytes_sent = link->send_moved_bytes = caps.wire_sent;
+    link->counters.bytes_received = caps.wire_received;
+    /* Signals are the program's own affair: none is to be delivered to this thread. */
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const int error = pthread_create(&link->thread, NULL, dw_link_run, link);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error != 0) {
+        return dw_link_report(why, DW_ERR_NO_MEMORY, "cannot start the thread of a link: %s", strerror(error));
+    }
+    return DW_OK;
+}
+
+static void ignore_listening(void *context, const char *uri)
+{
+    (void)context;
+    (void)uri;
+}
+
+static dw_status complete_options(dw_link_options *full, const dw_link_options *options, dw_why *why)
+{
+    *full = (dw_link_options){0};
+    if (options) {
+        if (options->struct_size < sizeof(size_t) || options->struct_size > sizeof *full) {
+            return dw_link_report(why, DW_ERR_ARGUMENT,
+                                  "dw_link_options.struct_size is %zu; set it to sizeof(dw_link_options), %zu",
+                                  options->struct_size, sizeof *full);
+        }
+        memcpy(full, options, options->struct_size);
+    }
+    if (full->role == 0) full->role = DW_LINK_CONNECT;
+    if (full->role != DW_LINK_CONNECT && full->role != DW_LINK_LISTEN) {
+        return dw_link_report(why, DW_ERR_ARGUMENT, "role %d is neither listen nor connect", (int)full->role);
+    }
+    if (full->open_timeout_ms == 0) full->open_timeout_ms = 60000;
+    if (full->peer_timeout_ms == 0) full->peer_timeout_ms = 60000;
+    if (full->close_timeout_ms == 0) full->close_timeout_ms = 5000;
+    const uint64_t gibibyte = (uint64_t)1 << 30, most = SIZE_MAX / 4; /* sums of a few sizes never wrap */
+    if (full->max_message_bytes == 0) full->max_message_bytes = gibibyte;
+    if (full->max_message_bytes > most) full->max_message_bytes = most;
+    if (full->max_queued_bytes == 0) full->max_queued_bytes = gibibyte;
+    if (!full->on_listening) full->on_listening = ignore_listening;
+    return DW_OK;
+}
+
+static dw_status meet(dw_link *link, const dw_transport_open *how, const char *uri)
+{
+    const int64_t deadline = dw_link_now_ns() + (int64_t)how->timeout_ms * DW_NS_PER_MS;
+    dw_status status = link->transport->open(link->endpoint, how);
+    if (status != DW_OK) {
+        if (how->why->offset >= 0) how->why->offset += (int)(how->address - uri);
+        return status;
+    }
+    link->endpoint_open = 1;
+    dw_transport_caps caps = {.wait_fd = -1};
+    link->transport->caps(link->endpoint, &caps);
+    memcpy(link->peer, caps.peer, sizeof link->peer);
+    link->peer[sizeof link->peer - 1] = '\0';
+    if (link->peer[0] == '\0') memcpy(link->peer, "the peer", sizeof "the peer");
+    status = greet(link, how, deadline);
+    return status == DW_OK ? start_thread(link, how->why) : status;
+}
+
+dw_status dw_link_open(dw_link **link, const char *uri, const dw_link_options *options, dw_why *why)
+{
+    static const volatile int never = 0;
+    dw_why own_why;
+    if (!why) why = &own_why;
+    *why = (dw_why){.text = "", .offset = -1};
+    if (!link || !uri) return dw_link_report(why, DW_ERR_ARGUMENT, "dw_link_open needs a link and a URI");
+    *link = NULL;
+    dw_link_options full;
+    dw_status status = complete_options(&full, options, why);
+    if (status != DW_OK) return status;
+
+    dw_transport_open how = {.role = full.role,
+                             .timeout_ms = full.open_timeout_ms,
+                             .cancelled = full.cancelled ? full.cancelled : &never,
+                             .on_listening = full.on_listening,
+                             .listening_context = full.listening_context,
+                             .find = find_transport,
+                             .find_context = (void *)(uintptr_t)full.transports,
+                             .why = why};
+    const dw_transport *transport = find_transport(how.find_context, uri, &how.address);
+    if (!transport) return explain_unknown(full.transports, uri, why);
+    dw_link *made = NULL;
+    status = make_link(&made, transport, &full, why);
+    if (status != DW_OK) return status;
+    status = meet(made, &how, uri);
+    if (status != DW_OK) {
+        free_link(made);
+        if (!why->text[0]) dw_link_report(why, status, "%s", dw_status_string(status));
+        return status;
+    }
+    *link = made;
+    return DW_OK;
+}
+
+void dw_link_close(dw_link *link)
+{
+    if (!link) return;
+    pthread_mutex_lock(&link->lock);
+    link->closing = 1;
+    link->bye_deadline_ns = dw_link_now_ns() + (int64_t)link->close_timeout_ms * DW_NS_PER_MS;
+    dw_link_wake(link);
+    pthread_mutex_unlock(&link->lock);
+    pthread_join(link->thread, NULL);
+    free_link(link);
+}

@@ -1,0 +1,371 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * progress.c - the link's thread: moves bytes, runs handlers, watches the clock. */
+#include "link.h"
+
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Messages moved in one direction before the other gets its turn. */
+enum { BATCH = 64 };
+
+static void fail(dw_link *link, dw_status status, const char *sentence)
+{
+    pthread_mutex_lock(&link->lock);
+    dw_link_fail(link, status, sentence);
+    pthread_mutex_unlock(&link->lock);
+}
+
+/* ---- One message on its way ------------------------------------------------------------------- */
+
+dw_status dw_link_start_send(dw_link *link, dw_buffer *buffer)
+{
+    unsigned char *wire = dw_buffer_wire(buffer);
+    dw_put32(wire, buffer->tag);
+    dw_put32(wire + 4, buffer->kind);
+    link->sending = buffer;
+    link->send_moved_ns = dw_link_now_ns();
+    memset(link->send_request, 0, link->transport->request_bytes);
+    return link->transport->send(link->endpoint, link->send_request, wire,
+                                 DW_LINK_HEADER_BYTES + buffer->len);
+}
+
+dw_status dw_link_start_recv(dw_link *link, size_t room_bytes)
+{
+    pthread_mutex_lock(&link->lock);
+    if (link->receiving) dw_buffer_drop(&link->pool, link->receiving);
+    link->receiving = dw_buffer_take(&link->pool, room_bytes);
+    pthread_mutex_unlock(&link->lock);
+    if (!link->receiving) return DW_ERR_NO_MEMORY;
+    memset(link->recv_request, 0, link->transport->request_bytes);
+    return link->transport->recv(link->endpoint, link->recv_request, dw_buffer_wire(link->receiving),
+                                 DW_LINK_HEADER_BYTES + link->receiving->cap);
+}
+
+/* ---- Sending ---------------------------------------------------------------------------------- */
+
+/* Settles the message that has left, if one has, and takes the next from the queue. */
+static dw_buffer *next_to_send(dw_link *link, int one_has_left)
+{
+    dw_transport_caps caps = {.wait_fd = -1};
+    if (one_has_left) link->transport->caps(link->endpoint, &caps);
+    pthread_mutex_lock(&link->lock);
+    if (one_has_left) {
+        dw_buffer *sent = link->sending;
+        link->sending = NULL;
+        link->unsent--;
+        if (sent->kind == DW_KIND_BYE) {
+            link->bye_sent = 1;
+        } else {
+            link->queued_bytes -= (uint64_t)sent->len + DW_BUFFER_PREFIX_BYTES;
+            link->counters.messages_sent++;
+            link->counters.bytes_sent = caps.wire_sent;
+        }
+        dw_buffer_drop(&link->pool, sent);
+        pthread_cond_broadcast(&link->drained);
+    }
+    dw_buffer *buffer = link->queue_head;
+    if (buffer) {
+        link->queue_head = buffer->next;
+        if (!link->queue_head) link->queue_tail = NULL;
+    }
+    pthread_mutex_unlock(&link->lock);
+    return buffer;
+}
+
+/* Hands queued messages to the backend; returns how many left. */
+static int push(dw_link *link, dw_why *why, dw_status *status)
+{
+    int moved = 0;
+    *status = DW_OK;
+    if (!link->sending) {
+        dw_buffer *buffer = next_to_send(link, 0);
+        if (!buffer) return 0;
+        *status = dw_link_start_send(link, buffer);
+    }
+    while (*status == DW_OK && link->sending && moved < BATCH) {
+        size_t len;
+        *status = link->transport->test(link->endpoint, link->send_request, &len, why);
+        if (*status != DW_OK) break;
+        moved++;
+        dw_buffer *buffer = next_to_send(link, 1);
+        if (buffer) *status = dw_link_start_send(link, buffer);
+    }
+    if (*status == DW_PENDING) *status = DW_OK;
+    return moved;
+}
+
+/* ---- Receiving -------------------------------------------------------------------------------- */
+
+static int may_receive(dw_link *link)
+{
+    pthread_mutex_lock(&link->lock);
+    link->receiving_paused = link->inboxes.bytes > link->max_queued_bytes && link->waiters == 0 &&
+                             !link->closing;
+    const int may = !link->receiving_paused && !link->bye_received;
+    pthread_mutex_unlock(&link->lock);
+    return may;
+}
+
+/* The peer's last message: nothing it sent is missing, and it reads nothing any more. */
+static void take_farewell(dw_link *link, dw_buffer *buffer)
+{
+    char sentence[160];
+    snprintf(sentence, sizeof sentence, "%s closed the link", link->peer);
+    pthread_mutex_lock(&link->lock);
+    dw_buffer_drop(&link->pool, buffer);
+    link->bye_received = 1;
+    if (!link->closing) {
+        link->bye_deadline_ns = dw_link_now_ns() + (int64_t)link->close_timeout_ms * DW_NS_PER_MS;
+        dw_link_fail(link, DW_ERR_PEER, sentence);
+    }
+    pthread_mutex_unlock(&link->lock);
+}
+
+static dw_status sort_in(dw_link *link, size_t len, dw_why *why)
+{
+    dw_buffer *buffer = link->receiving;
+    dw_transport_caps caps = {.wait_fd = -1};
+    link->transport->caps(link->endpoint, &caps);
+    link->recv_whole_bytes = caps.wire_received;
+    const unsigned char *wire = dw_buffer_wire(buffer);
+    const uint32_t kind = len < DW_LINK_HEADER_BYTES ? 0 : dw_get32(wire + 4);
+    if (kind != DW_KIND_DATA && kind != DW_KIND_BYE) {
+        return dw_link_report(why, DW_ERR_PROTOCOL,
+                              "%s sent a message of %zu bytes that is not deltawire's", link->peer, len);
+    }
+    link->receiving = NULL;
+    if (kind == DW_KIND_BYE) {
+        take_farewell(link, buffer);
+        return DW_OK;
+    }
+    buffer->tag = dw_get32(wire);
+    buffer->len = len - DW_LINK_HEADER_BYTES;
+    dw_status status = DW_OK;
+    pthread_mutex_lock(&link->lock);
+    dw_inbox *inbox = link->closing ? NULL : dw_inbox_get(&link->inboxes, buffer->tag);
+    link->counters.messages_received++;
+    link->counters.bytes_received = caps.wire_received;
+    if (inbox) {
+        dw_inbox_put(&link->inboxes, inbox, buffer);
+        if (inbox->waiters > 0) pthread_cond_broadcast(&link->arrived);
+    } else {
+        if (!link->closing) status = DW_ERR_NO_MEMORY;
+        dw_buffer_drop(&link->pool, buffer);
+    }
+    pthread_mutex_unlock(&link->lock);
+    return status;
+}
+
+/* Takes what has arrived; returns how many messages. */
+static int pull(dw_link *link, dw_why *why, dw_status *status)
+{
+    int moved = 0;
+    *status = DW_OK;
+    while (*status == DW_OK && moved < BATCH) {
+        if (!link->receiving) {
+            if (!may_receive(link)) break;
+            *status = dw_link_start_recv(link, DW_LINK_ROOM_BYTES);
+            if (*status != DW_OK) break;
+        }
+        size_t len = 0;
+        *status = link->transport->test(link->endpoint, link->recv_request, &len, why);
+        if (*status == DW_ERR_NO_ROOM) {
+            if (len > link->own_max_message_bytes + DW_LINK_HEADER_BYTES) {
+                *status = dw_link_report(why, DW_ERR_PROTOCOL,
+                                         "%s announced a message of %zu bytes; at most %llu are allowed",
+                                         link->peer, len, (unsigned long long)link->own_max_message_bytes);
+            } else {
+                *status = dw_link_start_recv(link, len - DW_LINK_HEADER_BYTES);
+            }
+        } else if (*status == DW_OK) {
+            moved++;
+            *status = sort_in(link, len, why);
+            pthread_mutex_lock(&link->lock);
+            const int over = link->bye_received;
+            pthread_mutex_unlock(&link->lock);
+            if (over) break;
+        }
+    }
+    if (*status == DW_PENDING) *status = DW_OK;
+    return moved;
+}
+
+/* Gives arrived messages to their handlers, without the lock: a handler may send. */
+static void run_handlers(dw_link *link)
+{
+    pthread_mutex_lock(&link->lock);
+    for (int i = 0; i < DW_INBOX_BUCKETS; i++) {
+        for (dw_inbox *inbox = link->inboxes.bucket[i]; inbox;) {
+            if (!inbox->handle || !inbox->head || link->status == DW_ERR_CANCELLED) {
+                inbox = inbox->next;
+                continue;
+            }
+            const dw_link_handler handle = inbox->handle;
+            void *context = inbox->handle_context;
+            dw_buffer *buffer = dw_inbox_take(&link->inboxes, inbox);
+            link->handling = 1;
+            link->handling_tag = inbox->tag;
+            pthread_mutex_unlock(&link->lock);
+            handle(context, dw_buffer_payload(buffer), buffer->len);
+            pthread_mutex_lock(&link->lock);
+            link->handling = 0;
+            dw_buffer_drop(&link->pool, buffer);
+            pthread_cond_broadcast(&link->handled);
+            inbox = link->inboxes.bucket[i]; /* the handler may have changed the list */
+        }
+    }
+    pthread_mutex_unlock(&link->lock);
+}
+
+/* ---- The clock -------------------------------------------------------------------------------- */
+
+/* Looks at the counters of the backend: a send, or the rest of a message, that stands still for too
+ * long is an error. Between messages a peer may be silent for ever. Returns when to look again. */
+static int64_t watch(dw_link *link)
+{
+    const int64_t now = dw_link_now_ns();
+    const int64_t limit = (int64_t)link->peer_timeout_ms * DW_NS_PER_MS;
+    dw_transport_caps caps = {.wait_fd = -1, .wake_ns = -1};
+    link->transport->caps(link->endpoint, &caps);
+
+    if (caps.wire_sent != link->send_moved_bytes) link->send_moved_ns = now;
+    if (caps.wire_received != link->recv_moved_bytes) link->recv_moved_ns = now;
+    link->send_moved_bytes = caps.wire_sent;
+    link->recv_moved_bytes = caps.wire_received;
+    const int owes = link->receiving && caps.wire_received != link->recv_whole_bytes;
+    const int64_t send_left = link->sending ? link->send_moved_ns + limit - now : INT64_MAX;
+    const int64_t recv_left = owes ? link->recv_moved_ns + limit - now : INT64_MAX;
+
+    pthread_mutex_lock(&link->lock);
+    link->counters.bytes_sent = caps.wire_sent;
+    link->counters.bytes_received = caps.wire_received;
+    char sentence[200] = "";
+    if (send_left <= 0) {
+        snprintf(sentence, sizeof sentence, "%s took no bytes for %u ms while a message was waiting to leave",
+                 link->peer, link->peer_timeout_ms);
+    } else if (recv_left <= 0) {
+        snprintf(sentence, sizeof sentence, "%s stopped in the middle of a message for %u ms", link->peer,
+                 link->peer_timeout_ms);
+    }
+    if (sentence[0]) dw_link_fail(link, DW_ERR_TIMEOUT, sentence);
+    pthread_mutex_unlock(&link->lock);
+    return send_left < recv_left ? send_left : recv_left;
+}
+
+void dw_link_sleep(dw_link *link, int64_t at_most_ns)
+{
+    dw_transport_caps caps = {.wait_fd = -1, .wake_ns = -1};
+    link->transport->caps(link->endpoint, &caps);
+    if (caps.wake_ns >= 0 && caps.wake_ns < at_most_ns) at_most_ns = caps.wake_ns;
+    if (at_most_ns < 0) at_most_ns = 0;
+
+    pthread_mutex_lock(&link->lock);
+    const int kicked = link->kicked;
+    link->kicked = 0;
+    link->sleeping = !kicked;
+    pthread_mutex_unlock(&link->lock);
+    if (kicked) return;
+
+    struct pollfd wait[2] = {{.fd = link->wake_read, .events = POLLIN},
+                             {.fd = caps.wait_fd, .events = (short)caps.wait_events}};
+    const struct timespec time = {.tv_sec = (time_t)(at_most_ns / 1000000000),
+                                  .tv_nsec = (long)(at_most_ns % 1000000000)};
+    ppoll(wait, caps.wait_fd >= 0 ? 2 : 1, at_most_ns == INT64_MAX ? NULL : &time, NULL);
+
+    pthread_mutex_lock(&link->lock);
+    link->sleeping = 0;
+    pthread_mutex_unlock(&link->lock);
+    if (wait[0].revents) {
+        char bytes[64];
+        while (read(link->wake_read, bytes, sizeof bytes) > 0) {}
+    }
+}
+
+/* ---- The thread ------------------------------------------------------------------------------- */
+
+static void drop_queue(dw_link *link)
+{
+    while (link->queue_head) {
+        dw_buffer *buffer = link->queue_head;
+        link->queue_head = buffer->next;
+        link->unsent--;
+        if (buffer->kind == DW_KIND_DATA) link->queued_bytes -= (uint64_t)buffer->len + DW_BUFFER_PREFIX_BYTES;
+        dw_buffer_drop(&link->pool, buffer);
+    }
+    link->queue_tail = NULL;
+}
+
+/* Both ends say goodbye and hear it before anybody closes: then no byte is unread when the connection
+ * goes, and a TCP reset cannot destroy what the other end has not read yet. Returns whether to go on;
+ * *left_ns: how long. */
+static int part(dw_link *link, int64_t *left_ns)
+{
+    int go_on = 1;
+    pthread_mutex_lock(&link->lock);
+    if (link->status == DW_ERR_CANCELLED || (link->status != DW_OK && !link->bye_received)) {
+        go_on = 0;
+    } else if (link->closing || link->bye_received) {
+        if (link->bye_received && !link->bye_queued) drop_queue(link); /* nobody would read it */
+        if (!link->queue_head && !link->sending && !link->bye_queued) {
+            dw_buffer *bye = dw_buffer_take(&link->pool, 0);
+            if (bye) {
+                bye->kind = DW_KIND_BYE;
+                dw_link_enqueue(link, bye);
+            } else {
+                go_on = 0;
+            }
+            link->bye_queued = 1;
+        }
+        const int64_t left = link->bye_deadline_ns - dw_link_now_ns();
+        if (left <= 0 || (link->bye_sent && link->bye_received)) go_on = 0;
+        if (left < *left_ns) *left_ns = left;
+    }
+    pthread_mutex_unlock(&link->lock);
+    return go_on;
+}
+
+/* One round. Returns whether there is to be another. */
+static int turn(dw_link *link)
+{
+    dw_why why = {.text = "", .offset = -1};
+    dw_status pushed, pulled;
+    int moved = push(link, &why, &pushed);
+    dw_why pull_why = {.text = "", .offset = -1};
+    int taken;
+    /* When sending fails, what has arrived may tell more: a goodbye, or the last messages. */
+    do {
+        taken = pull(link, &pull_why, &pulled);
+        moved += taken;
+    } while (pushed != DW_OK && pulled == DW_OK && taken == BATCH);
+    if (pulled != DW_OK) {
+        fail(link, pulled, pull_why.text[0] ? pull_why.text : dw_status_string(pulled));
+    } else if (pushed != DW_OK) {
+        fail(link, pushed, why.text[0] ? why.text : dw_status_string(pushed));
+    }
+    run_handlers(link);
+    int64_t left_ns = watch(link);
+    /* A failed backend must not be called again, even to say goodbye. */
+    if (pushed != DW_OK || pulled != DW_OK) return 0;
+    if (!part(link, &left_ns)) return 0;
+    if (moved == 0) dw_link_sleep(link, left_ns);
+    return 1;
+}
+
+void *dw_link_run(void *context)
+{
+    dw_link *link = context;
+    while (turn(link)) {}
+    run_handlers(link);
+    /* Closing now tells the peer now, whenever our user may get round to dw_link_close. */
+    link->transport->close(link->endpoint);
+    link->endpoint_open = 0;
+    pthread_mutex_lock(&link->lock);
+    if (link->status == DW_OK) {
+        /* Only dw_link_close gets here; it lets nobody else in, but a call that races with it must end. */
+        dw_link_fail(link, DW_ERR_CANCELLED, "the link was closed here");
+    }
+    pthread_mutex_unlock(&link->lock);
+    return NULL;
+}

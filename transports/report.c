@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * report.c - how an error gets its sentence. */
+#include "report.h"
+
+#include <stdio.h>
+
+static void fill(dw_why *why, int offset, const char *format, va_list arguments)
+{
+    if (!why) return;
+    vsnprintf(why->text, sizeof why->text, format, arguments);
+    why->offset = offset;
+}
+
+dw_status dw_link_report(dw_why *why, dw_status status, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    fill(why, -1, format, arguments);
+    va_end(arguments);
+    return status;
+}
+
+dw_status dw_link_report_at(dw_why *why, dw_status status, int offset, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    fill(why, offset, format, arguments);
+    va_end(arguments);
+    return status;
+}

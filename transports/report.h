@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * report.h - how an error gets its sentence, and the clock all deadlines use. */
+#ifndef DW_REPORT_H
+#define DW_REPORT_H
+
+#include <stdarg.h>
+#include <stdint.h>
+#include <time.h>
+
+#include "deltawire/deltawire.h"
+
+/* Writes the sentence (why may be NULL) and returns status: `return dw_link_report(why, DW_ERR_..., "...")`. */
+dw_status dw_link_report(dw_why *why, dw_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* The same with the place in the text that is to blame. */
+dw_status dw_link_report_at(dw_why *why, dw_status status, int offset, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/* Monotonic: deadlines must not move when somebody sets the clock. */
+static inline int64_t dw_link_now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+enum { DW_NS_PER_MS = 1000000 };
+
+#endif

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * tcp.c - messages over a connected socket: length ahead, partial reads and writes. */
+#include "tcp.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "backends.h"
+#include "link.h"
+
+/* Calls to recv in one test; the other direction gets its turn after that. */
+enum { READS_PER_TEST = 8 };
+
+typedef struct tcp_request {
+    int sends;
+    const unsigned char *data; /* of a send */
+    unsigned char *room;       /* of a recv */
+    size_t len;                /* bytes to send; room to receive into */
+    size_t done;
+} tcp_request;
+
+typedef struct tcp_endpoint {
+    int fd;
+    uint64_t sent, received;
+    int sending, receiving; /* a request is in flight */
+    unsigned char send_length[DW_TCP_LENGTH_BYTES];
+    size_t send_length_done;
+    /* Of the message that is arriving: outlives a request whose room was too small. */
+    unsigned char length[DW_TCP_LENGTH_BYTES];
+    size_t length_done;
+    char peer[96];
+} tcp_endpoint;
+
+static dw_status tcp_open(void *context, const dw_transport_open *how)
+{
+    tcp_endpoint *end = context;
+    const dw_status status = dw_tcp_meet(how, &end->fd, end->peer);
+    if (status == DW_OK) end->sent = end->received = DW_TCP_PREAMBLE_BYTES;
+    return status;
+}
+
+static void tcp_close(void *context)
+{
+    tcp_endpoint *end = context;
+    close(end->fd);
+}
+
+static dw_status tcp_send(void *context, void *request_room, const void *data, size_t len)
+{
+    tcp_endpoint *end = context;
+    tcp_request *request = request_room;
+    *request = (tcp_request){.sends = 1, .data = data, .len = len};
+    dw_put64(end->send_length, len);
+    end->send_length_done = 0;
+    end->sending = 1;
+    return DW_OK;
+}
+
+static dw_status tcp_recv(void *context, void *request_room, void *room, size_t cap)
+{
+    tcp_endpoint *end = context;
+    tcp_request *request = request_room;
+    *request = (tcp_request){.room = room, .len = cap};
+    end->receiving = 1;
+    return DW_OK;
+}
+
+static int may_retry(int error)
+{
+    return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
+}
+
+static dw_status lost(const tcp_endpoint *end, int error, dw_why *why)
+{
+    if (error == ETIMEDOUT) {
+        return dw_link_report(why, DW_ERR_TIMEOUT, "%s does not answer any more (%s); is the machine or the "
+                              "network down?", end->peer, strerror(error));
+    }
+    return dw_link_report(why, DW_ERR_PEER, "%s broke the connection (%s); its process has probably died",
+                          end->peer, strerror(error));
+}
+
+static dw_status send_some(tcp_endpoint *end, tcp_request *request, dw_why *why)
+{
+    while (end->send_length_done < DW_TCP_LENGTH_BYTES || request->done < request->len) {
+        const size_t length_left = DW_TCP_LENGTH_BYTES - end->send_length_done;
+        struct iovec parts[2] = {
+            {end->send_length + end->send_length_done, length_left},
+            /* iovec has no const; sendmsg only reads */
+            {(void *)(uintptr_t)(request->data + request->done), request->len - request->done}};
+        const struct msghdr message = {.msg_iov = parts + (length_left == 0),
+                                       .msg_iovlen = 2 - (size_t)(length_left == 0)};
+        const ssize_t n = sendmsg(end->fd, &message, MSG_NOSIGNAL);
+        if (n < 0) return may_retry(errno) ? DW_PENDING : lost(end, errno, why);
+        const size_t of_length = (size_t)n < length_left ? (size_t)n : length_left;
+        end->send_length_done += of_length;
+        request->done += (size_t)n - of_length;
+        end->sent += (size_t)n;
+    }
+    end->sending = 0;
+    return DW_OK;
+}
+
+/* One read; *status tells why it brought nothing. */
+static size_t read_some(tcp_endpoint *end, unsigned char *room, size_t cap, size_t in_message,
+                        dw_status *status, dw_why *why)
+{
+    const ssize_t n = recv(end->fd, room, cap, 0);
+    if (n > 0) {
+        end->received += (size_t)n;
+        return (size_t)n;
+    }
+    if (n < 0) {
+        *status = may_retry(errno) ? DW_PENDING : lost(end, errno, why);
+    } else if (in_message > 0) {
+        *status = dw_link_report(why, DW_ERR_PEER, "%s closed the connection in the middle of a message (after "
+                                 "%zu bytes of it); its process has probably died", end->peer, in_message);
+    } else {
+        *status = dw_link_report(why, DW_ERR_PEER, "%s closed the connection without a goodbye; its process has "
+                                 "probably died or was stopped", end->peer);
+    }
+    return 0;
+}
+
+static dw_status recv_some(tcp_endpoint *end, tcp_request *request, size_t *len, dw_why *why)
+{
+    dw_status status = DW_PENDING;
+    for (int reads = 0; reads < READS_PER_TEST; reads++) {
+        if (end->length_done < DW_TCP_LENGTH_BYTES) {
+            const size_t n = read_some(end, end->length + end->length_done,
+                                       DW_TCP_LENGTH_BYTES - end->length_done, end->length_done, &status, why);
+            if (n == 0) return status;
+            end->length_done += n;
+            continue;
+        }
+        const uint64_t length = dw_get64(end->length);
+        *len = length > SIZE_MAX ? SIZE_MAX : (size_t)length;
+        if (*len > request->len) {
+            end->receiving = 0;
+            return DW_ERR_NO_ROOM;
+        }
+        if (request->done < *len) {
+            const size_t n = read_some(end, request->room + request->done, *len - request->done,
+                                       DW_TCP_LENGTH_BYTES + request->done, &status, why);
+            if (n == 0) return status;
+            request->done += n;
+        }
+        if (request->done == *len) {
+            end->length_done = 0;
+            end->receiving = 0;
+            return DW_OK;
+        }
+    }
+    return DW_PENDING;
+}
+
+static dw_status tcp_test(void *context, void *request_room, size_t *len, dw_why *why)
+{
+    tcp_endpoint *end = context;
+    tcp_request *request = request_room;
+    if (!request->sends) return recv_some(end, request, len, why);
+    *len = request->len;
+    return send_some(end, request, why);
+}
+
+static void tcp_caps(void *context, dw_transport_caps *caps)
+{
+    const tcp_endpoint *end = context;
+    caps->wait_fd = end->fd;
+    caps->wait_events = (end->receiving ? POLLIN : 0) | (end->sending ? POLLOUT : 0);
+    caps->wake_ns = -1;
+    caps->wire_sent = end->sent;
+    caps->wire_received = end->received;
+    caps->framing_bytes = DW_TCP_LENGTH_BYTES;
+    memcpy(caps->peer, end->peer, sizeof caps->peer);
+}
+
+const dw_transport dw_transport_tcp = {
+    .scheme = "tcp",
+    .endpoint_bytes = sizeof(tcp_endpoint),
+    .request_bytes = sizeof(tcp_request),
+    .open = tcp_open,
+    .close = tcp_close,
+    .send = tcp_send,
+    .recv = tcp_recv,
+    .test = tcp_test,
+    .caps = tcp_caps,
+};

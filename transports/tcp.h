@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * tcp.h - what meeting (tcp_open.c) hands to moving bytes (tcp.c). */
+#ifndef DW_TCP_H
+#define DW_TCP_H
+
+#include "deltawire/transport.h"
+
+/* On the wire: one preamble each way, then messages, each behind its length (64 bits, little-endian). */
+enum { DW_TCP_PREAMBLE_BYTES = 8, DW_TCP_LENGTH_BYTES = 8 };
+
+/* Meets the peer: on DW_OK *fd is a connected, nonblocking socket, both preambles are through, and peer
+ * names the other end. Everything about dw_transport_open holds. */
+dw_status dw_tcp_meet(const dw_transport_open *how, int *fd, char peer[96]);
+
+#endif
