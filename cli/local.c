@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * local.c - all ranks of a pipeline as processes of this machine.
+ *
+ * Rank r is started when rank r - 1 has told on which address it listens, so no port is guessed and none can be
+ * taken away in between. Each child runs this program with the user's options and those of its place. What it
+ * has to say comes through a pipe, line by line, so that a sentence which all ranks repeat is printed once. */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+#ifdef __linux__
+#include <sys/prctl.h>
+#endif
+
+#include "cli.h"
+
+/* How long ranks that lost one of them may take to notice, before they are made to end. */
+enum { GRACE_S = 15 };
+enum { LINE = 4096, PLACE_OPTIONS = 10 };
+
+typedef struct child {
+    pid_t pid;  /* 0: ended, or not yet started */
+    int tells;  /* the pipe it tells us through; -1: none */
+    char line[LINE]; /* of what it tells, not yet whole */
+    size_t len;
+    char listening[LINE], failed[LINE];
+} child;
+
+typedef struct local {
+    child *children;
+    uint32_t stages, started;
+    const char *link;
+    int argc;
+    char **argv;
+    int code;         /* of the first that failed */
+    time_t failed_at; /* 0: none did */
+    int passed_on;    /* the signal that the children were sent; 0: none */
+} local;
+
+static void fail(local *l, int code)
+{
+    if (!l->failed_at) {
+        l->failed_at = time(NULL);
+        l->code = code;
+    }
+}
+
+static void signal_all(const local *l, int number)
+{
+    for (uint32_t r = 0; r < l->started; r++)
+        if (l->children[r].pid) kill(l->children[r].pid, number);
+}
+
+/* ------------------------------------------------------------------------------------------------
+ * Starting */
+
+/* In the child: becomes this program with the arguments of its place; returns only where that fails. */
+static void become_rank(const local *l, uint32_t rank, int tell, pid_t parent)
+{
+#ifdef __linux__
+    /* A parent that is killed takes its ranks along. */
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (getppid() != parent) _exit(DW_EXIT_FAILED);
+#endif
+    const char **argv = calloc((size_t)l->argc + PLACE_OPTIONS + 2, sizeof *argv);
+    char words[3][32];
+    if (!argv) return;
+    int n = 0;
+    argv[n++] = "deltawire";
+    for (int i = 0; i < l->argc; i++) argv[n++] = l->argv[i];
+    snprintf(words[0], sizeof words[0], "--rank=%u", rank);
+    snprintf(words[1], sizeof words[1], "--stages=%u", l->stages);
+    snprintf(words[2], sizeof words[2], "--tell=%d", tell);
+    for (int i = 0; i < 3; i++) argv[n++] = words[i];
+    if (rank + 1 < l->stages) {
+        argv[n++] = "--listen";
+        argv[n++] = l->link;
+    }
+    if (rank > 0) {
+        argv[n++] = "--connect";
+        argv[n++] = l->children[rank - 1].listening;
+    }
+    execv("/proc/self/exe", (char *const *)(uintptr_t)argv); /* its type is older than const */
+}
+
+static int start_rank(local *l, uint32_t rank)
+{
+    child *c = &l->children[rank];
+    int ends[2];
+    const pid_t parent = getpid();
+    if (pipe(ends)) {
+        dw_complain("cannot start rank %u: %s", rank, strerror(errno));
+        return -1;
+    }
+    fcntl(ends[0], F_SETFD, FD_CLOEXEC);
+    c->pid = fork();
+    if (c->pid == 0) {
+        become_rank(l, rank, ends[1], parent);
+        dw_complain("cannot start rank %u: %s", rank, strerror(errno));
+        _exit(DW_EXIT_FAILED);
+    }
+    int error = errno;
+    close(ends[1]);
+    if (c->pid < 0) {
+        c->pid = 0;
+        close(ends[0]);
+        dw_complain("cannot start rank %u: %s", rank, strerror(error));
+        return -1;
+    }
+    c->tells = ends[0];
+    l->started = rank + 1;
+    return 0;
+}
+
+/* ------------------------------------------------------------------------------------------------
+ * Listening to the children */
+
+static void take_line(child *c, const char *line)
+{
+    if (!strncmp(line, "listening ", 10))
+        snprintf(c->listening, sizeof c->listening, "%s", line + 10);
+    else if (!strncmp(line, "failed ", 7))
+        snprintf(c->failed, sizeof c->failed, "%s", line + 7);
+}
+
+static void hear(child *c)
+{
+    ssize_t got = read(c->tells, c->line + c->len, sizeof c->line - 1 - c->len);
+    if (got < 0 && errno == EINTR) return;
+    if (got <= 0) {
+        close(c->tells);
+        c->tells = -1;
+        return;
+    }
+    c->len += (size_t)got;
+    c->line[c->len] = 0;
+    char *end;
+    while ((end = strchr(c->line, '\n'))) {
+        *end = 0;
+        take_line(c, c->line);
+        c->len -= (size_t)(end + 1 - c->line);
+        memmove(c->line, end + 1, c->len + 1);
+    }
+    if (c->len == sizeof c->line - 1) c->len = 0; /* no line of ours is so long */
+}
+
+/* Waits a little for a child to tell something. */
+static void listen_to_all(local *l)
+{
+    struct pollfd *fds = calloc(l->started, sizeof *fds);
+    if (!fds) return;
+    for (uint32_t r = 0; r < l->started; r++)
+        fds[r] = (struct pollfd){ .fd = l->children[r].tells, .events = POLLIN };
+    if (poll(fds, l->started, 100) > 0)
+        for (uint32_t r = 0; r < l->started; r++)
+            if (fds[r].revents) hear(&l->children[r]);
+    free(fds);
+}
+
+static void count_the_ended(local *l)
+{
+    for (uint32_t r = 0; r < l->started; r++) {
+        child *c = &l->children[r];
+        int status;
+        if (!c->pid || waitpid(c->pid, &status, WNOHANG) != c->pid) continue;
+        c->pid = 0;
+        while (c->tells >= 0) hear(c); /* its last words; the pipe ends with it */
+        if (WIFEXITED(status) && WEXITSTATUS(status) == 0) continue;
+        if (WIFEXITED(status)) {
+            fail(l, WEXITSTATUS(status));
+        } else {
+            dw_complain("rank %u was killed by signal %d (%s)", r, WTERMSIG(status), strsignal(WTERMSIG(status)));
+            fail(l, DW_EXIT_FAILED);
+        }
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------
+ * The run */
+
+/* Each sentence once: ranks repeat what the one that failed told them. */
+static void print_sentences(const local *l)
+{
+    for (uint32_t r = 0; r < l->started; r++) {
+        const char *sentence = l->children[r].failed;
+        int told = !*sentence;
+        for (uint32_t other = 0; other < l->started && !told; other++) {
+            const char *theirs = l->children[other].failed;
+            /* "rank 1: X" at one, X at another: the longer one is printed. */
+            if (other != r && *theirs && strstr(theirs, sentence))
+                told = strlen(theirs) > strlen(sentence) || other < r;
+        }
+        if (!told) dw_complain("%s", sentence);
+    }
+}
+
+static int any_left(const local *l)
+{
+    for (uint32_t r = 0; r < l->started; r++)
+        if (l->children[r].pid) return 1;
+    return 0;
+}
+
+static void watch(local *l)
+{
+    int ended_hard = 0;
+    do {
+        listen_to_all(l);
+        count_the_ended(l);
+        if (dw_stop_signal && !l->passed_on) signal_all(l, l->passed_on = dw_stop_signal);
+        const child *newest = &l->children[l->started - 1];
+        if (l->started < l->stages && *newest->listening && !l->failed_at && !dw_stop_signal && start_rank(l, l->started))
+            fail(l, DW_EXIT_FAILED);
+        if (l->failed_at && time(NULL) - l->failed_at > GRACE_S && !ended_hard) {
+            dw_complain("not all ranks noticed within %d s; they are made to end", GRACE_S);
+            signal_all(l, SIGKILL);
+            ended_hard = 1;
+        }
+    } while (any_left(l));
+}
+
+int dw_run_local(uint32_t stages, const char *link, int argc, char **argv)
+{
+    local l = { .stages = stages, .link = link, .argc = argc, .argv = argv };
+    l.children = calloc(stages, sizeof *l.children);
+    if (!l.children) {
+        dw_complain("out of memory");
+        return DW_EXIT_FAILED;
+    }
+    for (uint32_t r = 0; r < stages; r++) l.children[r].tells = -1;
+    int code = DW_EXIT_FAILED;
+    if (start_rank(&l, 0) == 0) {
+        watch(&l);
+        print_sentences(&l);
+        code = l.failed_at ? l.code : DW_EXIT_OK;
+        if (l.passed_on && code) {
+            code = DW_EXIT_SIGNAL + l.passed_on;
+            dw_explain_stop(l.passed_on);
+        }
+    }
+    free(l.children);
+    return code;
+}

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_arithmetic.c - half.h, quant.h, pack.h, layout.h against definitions that are written another way. */
+#include <math.h>
+
+#include "layout.h"
+#include "pack.h"
+#include "quant.h"
+#include "tool.h"
+
+/* The value of a small float format from its fields, in double: no bit trick of ours in it. */
+static double value_of(uint32_t bits, int exponent_bits, int fraction_bits)
+{
+    int bias = (1 << (exponent_bits - 1)) - 1;
+    uint32_t fraction = bits & ((1u << fraction_bits) - 1), exponent = bits >> fraction_bits & ((1u << exponent_bits) - 1);
+    double sign = bits >> (exponent_bits + fraction_bits) ? -1 : 1;
+    if (exponent == 0) return sign * ldexp(fraction, 1 - bias - fraction_bits);
+    return sign * ldexp(fraction + (double)(1u << fraction_bits), (int)exponent - bias - fraction_bits);
+}
+
+static void every_half_widens_to_its_value_and_rounds_back(void **state)
+{
+    (void)state;
+    for (uint32_t h = 0; h < 0x10000; h++) {
+        if ((h & 0x7c00) != 0x7c00) {
+            assert_true((double)dw_f16_widen((uint16_t)h) == value_of(h, 5, 10));
+            assert_int_equal(dw_f16_round(dw_f16_widen((uint16_t)h)), h);
+            assert_int_equal(dw_f16_finite(dw_f16_widen((uint16_t)h)), h);
+        }
+        if ((h & 0x7f80) != 0x7f80) {
+            assert_true((double)dw_bf16_widen((uint16_t)h) == value_of(h, 8, 7));
+            assert_int_equal(dw_bf16_round(dw_bf16_widen((uint16_t)h)), h);
+            assert_int_equal(dw_bf16_finite(dw_bf16_widen((uint16_t)h)), h);
+        }
+    }
+}
+
+/* Between neighbours a < b: below the middle goes to a, above to b, the middle to the even one. */
+static void rounds_to_nearest_even_between_all_neighbours(void **state)
+{
+    (void)state;
+    for (uint32_t h = 0; h < 0x7bff; h++) {
+        float a = dw_f16_widen((uint16_t)h), b = dw_f16_widen((uint16_t)(h + 1)), middle = (a + b) / 2;
+        assert_int_equal(dw_f16_round(middle), h + (h & 1));
+        assert_int_equal(dw_f16_round(nextafterf(middle, 0)), h);
+        assert_int_equal(dw_f16_round(nextafterf(middle, INFINITY)), h + 1);
+        assert_int_equal(dw_f16_round(-middle), 0x8000 | (h + (h & 1)));
+    }
+    for (uint32_t h = 1; h < 0x7f7f; h++) {
+        uint32_t a = h << 16, middle = a | 0x8000;
+        assert_int_equal(dw_bf16_round(dw_float_of(middle)), h + (h & 1));
+        assert_int_equal(dw_bf16_round(dw_float_of(middle - 1)), h);
+        assert_int_equal(dw_bf16_round(dw_float_of(middle + 1)), h + 1);
+    }
+}
+
+static void the_largest_values_clamp_and_the_rest_overflows(void **state)
+{
+    (void)state;
+    assert_int_equal(dw_f16_round(65519.99f), 0x7bff);
+    assert_int_equal(dw_f16_round(65520.0f), 0x7c00);
+    assert_int_equal(dw_f16_finite(65520.0f), 0x7bff);
+    assert_int_equal(dw_f16_finite(-INFINITY), 0xfbff);
+    assert_int_equal(dw_bf16_round(dw_float_of(0x7f7f8000)), 0x7f80);
+    assert_int_equal(dw_bf16_finite(dw_float_of(0x7f7fffff)), 0x7f7f);
+    assert_int_equal(dw_bits_of(dw_f32_finite(-INFINITY)), 0xff7fffff);
+    assert_int_equal(dw_f16_round(NAN) & 0x7fff, 0x7e00);
+    assert_int_equal(dw_bf16_round(NAN) & 0x7fff, 0x7fc0);
+}
+
+/* The smallest bf16 with s * L >= A, for every A of two binades (all mantissas repeat in the others) and every L. */
+static void scale_is_the_smallest_that_covers(void **state)
+{
+    static const uint32_t levels[] = {1, 2, 3, 4, 7, 8, 15, 16, 31, 32, 63, 64, 127, 128};
+    (void)state;
+    for (size_t k = 0; k < sizeof levels / sizeof *levels; k++)
+        for (uint32_t bits = dw_bits_of(1.0f); bits < dw_bits_of(4.0f); bits += 37) {
+            uint16_t scale = dw_scale_for(bits, levels[k]);
+            double wanted = dw_float_of(bits);
+            assert_true((double)dw_bf16_widen(scale) * levels[k] >= wanted);
+            assert_true((double)dw_bf16_widen((uint16_t)(scale - 1)) * levels[k] < wanted);
+        }
+}
+
+static void scales_at_the_edges_stay_normal_and_finite(void **state)
+{
+    (void)state;
+    for (uint32_t bits = 2; bits <= 8; bits++)
+        for (int is_signed = 0; is_signed < 2; is_signed++) {
+            assert_int_equal(dw_scale_of((dw_extremes){DW_ZERO_BELOW - 1, 0}, bits, is_signed), 0);
+            uint16_t least = dw_scale_of((dw_extremes){DW_ZERO_BELOW, 0}, bits, is_signed) & 0x7fff;
+            assert_true(least >= 0x0080);
+            assert_int_equal(dw_scale_of((dw_extremes){0, 0x7f800000}, bits, is_signed), 0x7fc0);
+            assert_int_equal(dw_scale_of((dw_extremes){0x7fc00001, 0}, bits, is_signed), 0x7fc0);
+            uint16_t most = dw_scale_of((dw_extremes){0, 0x7f7fffff}, bits, is_signed) & 0x7fff;
+            assert_true(most <= 0x7f7f);
+        }
+    assert_int_equal(dw_scale_of((dw_extremes){0x3f800000, 0x3f800000}, 4, 1) & 0x8000, 0); /* a tie is positive */
+    assert_int_equal(dw_scale_of((dw_extremes){0x3f800001, 0x3f800000}, 4, 1) & 0x8000, 0x8000);
+}
+
+static void codes_round_ties_to_even_and_stay_in_range(void **state)
+{
+    (void)state;
+    for (int32_t half = 2; half <= 128; half *= 2)
+        for (int32_t q = -half - 2; q <= half + 1; q++) {
+            int32_t even = q % 2 == 0 ? q : q + 1, clamped = even < -half ? -half : even > half - 1 ? half - 1 : even;
+            assert_int_equal(dw_code_of((float)q + 0.5f, 1.0f, half), clamped + half);
+        }
+}
+
+static void packing_is_the_bits_of_the_format(void **state)
+{
+    test_random random = {test_seed()};
+    (void)state;
+    for (uint32_t bits = 1; bits <= 8; bits++) {
+        uint8_t codes[2048], back[2048], tile[2048];
+        for (size_t n = 16; n <= 2048; n += n < 64 ? 16 : 496) {
+            memset(tile, 0, sizeof tile);
+            for (size_t i = 0; i < n; i++) codes[i] = (uint8_t)(test_next(&random) & ((1u << bits) - 1));
+            for (size_t first = 0; first < n; first += 16) dw_pack(codes + first, 16, bits, tile, n, first);
+            for (size_t i = 0; i < n; i++) { /* one element from its definition */
+                uint32_t code = 0, from = 0;
+                for (uint32_t p = 8; p >= 1; p /= 2) {
+                    if (!(bits & p)) continue;
+                    size_t bit = p * i;
+                    code |= (uint32_t)(tile[n * from / 8 + bit / 8] >> bit % 8 & ((1u << p) - 1)) << from;
+                    from += p;
+                }
+                assert_int_equal(code, codes[i]);
+            }
+            dw_unpack(back, n, bits, tile, n, 0);
+            assert_memory_equal(back, codes, n);
+        }
+    }
+}
+
+/* Tiles lie end to end, hold every piece once, and their sizes add up to the payload. */
+static void tiles_cover_the_payload(void **state)
+{
+    static const uint32_t groups[] = {16, 32, 64, 128, 256, DW_LAYOUT_ROW};
+    static const uint32_t channels[] = {1, 31, 64, 100, 1024, 1600, 2047, 2048, 2049, 5000};
+    (void)state;
+    for (int g = 0; g < 6; g++)
+        for (int c = 0; c < 10; c++)
+            for (uint32_t bits = 1; bits <= 8; bits++) {
+                dw_layout layout;
+                assert_true(dw_layout_make(&layout, 7, channels[c], bits, groups[g], bits % 2));
+                uint64_t at = layout.choice_bytes, pieces = 0;
+                for (uint64_t i = 0; i < layout.tiles; i++) {
+                    dw_tile tile = dw_layout_tile(&layout, i);
+                    assert_int_equal(tile.offset, at);
+                    assert_int_equal(tile.first_piece, pieces);
+                    assert_int_equal(tile.bytes % 16, 0);
+                    assert_true(tile.elements <= DW_TILE_ELEMENTS);
+                    at += tile.bytes;
+                    pieces += tile.pieces;
+                }
+                assert_int_equal(at, layout.payload_bytes);
+                assert_int_equal(pieces, layout.pieces);
+            }
+    dw_layout layout;
+    assert_true(dw_layout_make(&layout, 1u << 31, 1u << 20, 8, 64, true));
+    assert_false(dw_layout_make(&layout, UINT32_MAX, UINT32_MAX, 8, 16, true));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_half_widens_to_its_value_and_rounds_back),
+        cmocka_unit_test(rounds_to_nearest_even_between_all_neighbours),
+        cmocka_unit_test(the_largest_values_clamp_and_the_rest_overflows),
+        cmocka_unit_test(scale_is_the_smallest_that_covers),
+        cmocka_unit_test(scales_at_the_edges_stay_normal_and_finite),
+        cmocka_unit_test(codes_round_ties_to_even_and_stay_in_range),
+        cmocka_unit_test(packing_is_the_bits_of_the_format),
+        cmocka_unit_test(tiles_cover_the_payload),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_config.c - config strings, structs, and what is said about bad ones. */
+#include "tool.h"
+
+static void reads_and_writes_every_option(void **state)
+{
+    static const char *const texts[] = {
+        "delta", "direct", "raw", "raw:f32", "raw:bf16,replies=never", "delta:bits=2,scale=signed",
+        "delta:bits=8,group=row,scale=absmax,key=raw,prev=f16,choose=never,replies=never,audit=16,quota_bytes=1000,incarnation=5",
+        "direct:bits=6,group=128,replies=always", "delta:key=bf16", "delta:key=3,audit=255",
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        dw_config config, again;
+        char text[256];
+        assert_int_equal(dw_config_parse(&config, texts[i], NULL), DW_OK);
+        assert_int_equal(dw_config_format(&config, text, sizeof text), DW_OK);
+        assert_string_equal(text, texts[i]);
+        assert_int_equal(dw_config_parse(&again, text, NULL), DW_OK);
+        assert_memory_equal(&config, &again, sizeof config);
+    }
+}
+
+static void points_at_the_offending_word(void **state)
+{
+    static const struct { const char *text, *word; int offset; } bad[] = {
+        {"dleta:bits=4", "'dleta'", 0},       {"delta:bits=9", "'9'", 11},          {"delta:bits=4,grup=64", "'grup'", 13},
+        {"delta:bits=", "''", 11},            {"raw:f64", "'f64'", 4},              {"direct:key=8", "'key'", 7},
+        {"delta:bits=4,", "''", 13},          {"delta:quota_bytes=-1", "'-1'", 18}, {"delta:audit=99999999999999999999", "'9999", 12},
+        {"", "''", 0},                        {"delta:scale=SIGNED", "'SIGNED'", 12}, {"delta:bits", "'bits'", 6},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        dw_config config, before;
+        dw_why why;
+        memset(&config, 0x11, sizeof config);
+        before = config;
+        assert_int_equal(dw_config_parse(&config, bad[i].text, &why), DW_ERR_CONFIG);
+        if (!strstr(why.text, bad[i].word) || why.offset != bad[i].offset)
+            fail_msg("%s: '%s' at %d", bad[i].text, why.text, why.offset);
+        assert_non_null(strstr(why.text, "known are"));
+        assert_memory_equal(&config, &before, sizeof config);
+    }
+    assert_int_equal(dw_config_parse(NULL, "delta", NULL), DW_ERR_ARGUMENT);
+}
+
+static void a_struct_out_of_range_is_refused(void **state)
+{
+    dw_encoder *encoder;
+    dw_decoder *decoder;
+    char text[64];
+    const dw_config bad[] = {
+        {.struct_size = 8},
+        {.struct_size = sizeof(dw_config), .bits = 9},
+        {.struct_size = sizeof(dw_config), .bits = 1},
+        {.struct_size = sizeof(dw_config), .group = 48},
+        {.struct_size = sizeof(dw_config), .codec = (dw_codec)7},
+        {.struct_size = sizeof(dw_config), .key = 9},
+        {.struct_size = sizeof(dw_config), .prev = (dw_dtype)4},
+        {.struct_size = sizeof(dw_config), .audit = 256},
+        {.struct_size = sizeof(dw_config), .choose = (dw_choose)3},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        assert_int_equal(dw_encoder_create(&encoder, &bad[i]), DW_ERR_CONFIG);
+        assert_int_equal(dw_decoder_create(&decoder, &bad[i]), DW_ERR_CONFIG);
+        assert_int_equal(dw_config_format(&bad[i], text, sizeof text), DW_ERR_CONFIG);
+    }
+    assert_int_equal(dw_encoder_create(&encoder, NULL), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_encoder_create(NULL, &bad[0]), DW_ERR_ARGUMENT);
+    dw_encoder_destroy(NULL);
+    dw_decoder_destroy(NULL);
+}
+
+static void a_short_buffer_is_refused(void **state)
+{
+    dw_config config;
+    char text[16];
+    (void)state;
+    assert_int_equal(dw_config_parse(&config, "delta:bits=4,group=32", NULL), DW_OK);
+    for (size_t cap = 0; cap < sizeof text; cap++) assert_int_equal(dw_config_format(&config, text, cap), DW_ERR_NO_ROOM);
+}
+
+/* One config, two ends: what one leaves out the other may say. */
+static void ends_that_differ_are_told_so(void **state)
+{
+    float x[64] = {1}, y[64];
+    static const char *const others[] = {"delta:bits=3", "delta:bits=4,group=32", "delta:bits=4,key=7", "delta:bits=4,prev=f16",
+                                         "delta:bits=4,choose=never", "delta:bits=4,audit=2", "direct:bits=4", "raw"};
+    (void)state;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        test_pair pair;
+        dw_config other;
+        test_pair_open(&pair, "delta:bits=4", 1, 1, 64, DW_F32);
+        dw_decoder_destroy(pair.decoder);
+        assert_int_equal(dw_config_parse(&other, others[i], NULL), DW_OK);
+        assert_int_equal(dw_decoder_create(&pair.decoder, &other), DW_OK);
+        dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 1, 64), ty = dw_tensor_3d(y, DW_F32, 1, 1, 64);
+        test_pair_encode(&pair, &(dw_key){1, 0}, &tx);
+        assert_int_equal(test_pair_decode(&pair, &ty), DW_ERR_MISMATCH);
+        assert_non_null(strstr(dw_decoder_why(pair.decoder), "config"));
+        test_pair_close(&pair);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(reads_and_writes_every_option),
+        cmocka_unit_test(points_at_the_offending_word),
+        cmocka_unit_test(a_struct_out_of_range_is_refused),
+        cmocka_unit_test(a_short_buffer_is_refused),
+        cmocka_unit_test(ends_that_differ_are_told_so),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

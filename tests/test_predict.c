@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_predict.c - keys, copies, quota and the pool beneath them. */
+#include "predict.h"
+#include "tool.h"
+
+static void keys_are_found_whatever_comes_and_goes(void **state)
+{
+    enum { MANY = 2000 };
+    static dw_held *held[MANY];
+    test_random random = {test_seed()};
+    dw_predictor predictor;
+    dw_allocator allocator = dw_mem_allocator(&(dw_allocator){0});
+    (void)state;
+    dw_predictor_init(&predictor, &allocator, 0);
+    memset(held, 0, sizeof held);
+    uint64_t keys = 0;
+    for (int step = 0; step < 40000; step++) {
+        uint32_t i = (uint32_t)(test_next(&random) % MANY);
+        dw_key key = {i % 7, i};
+        assert_ptr_equal(dw_predictor_find(&predictor, key), held[i]);
+        if (held[i]) {
+            dw_predictor_remove(&predictor, held[i]);
+            held[i] = NULL;
+            keys--;
+        } else {
+            assert_int_equal(dw_predictor_add(&predictor, key, &held[i]), DW_OK);
+            keys++;
+        }
+        assert_int_equal(predictor.keys, keys);
+    }
+    dw_predictor_release(&predictor);
+}
+
+static void a_pool_reuses_what_is_given_back(void **state)
+{
+    test_allocator counts = {.fail_at = -1};
+    dw_allocator allocator = test_allocator_hooks(&counts);
+    dw_pool pool;
+    void *slots[64];
+    (void)state;
+    dw_pool_init(&pool, &allocator);
+    for (int round = 0; round < 5; round++) {
+        long calls = counts.calls;
+        for (int i = 0; i < 64; i++) {
+            slots[i] = dw_pool_take(&pool, 100000);
+            assert_non_null(slots[i]);
+            assert_int_equal((uintptr_t)slots[i] % 64, 0);
+            memset(slots[i], i, 100000);
+        }
+        for (int i = 0; i < 64; i++) assert_int_equal(((unsigned char *)slots[i])[99999], i);
+        for (int i = 0; i < 64; i++) dw_pool_give(&pool, slots[i], 100000);
+        if (round) assert_int_equal(counts.calls, calls);
+        assert_int_equal(pool.taken_bytes, 0);
+    }
+    assert_null(dw_pool_take(&pool, UINT64_MAX));
+    assert_null(dw_pool_take(&pool, 0));
+    dw_pool_release(&pool);
+    assert_int_equal(counts.out_blocks, 0);
+}
+
+static void more_sizes_than_classes_still_work(void **state)
+{
+    dw_allocator allocator = dw_mem_allocator(&(dw_allocator){0});
+    dw_pool pool;
+    (void)state;
+    dw_pool_init(&pool, &allocator);
+    for (int round = 0; round < 3; round++) {
+        unsigned char *slots[40];
+        for (int i = 0; i < 40; i++) {
+            slots[i] = dw_pool_take(&pool, 64u * (unsigned)(i + 1));
+            memset(slots[i], i, 64u * (unsigned)(i + 1));
+        }
+        for (int i = 0; i < 40; i++) {
+            for (unsigned k = 0; k < 64u * (unsigned)(i + 1); k++) assert_int_equal(slots[i][k], i);
+            dw_pool_give(&pool, slots[i], 64u * (unsigned)(i + 1));
+        }
+    }
+    dw_pool_release(&pool);
+}
+
+static void sizes_that_overflow_are_refused(void **state)
+{
+    uint64_t result = 7;
+    void *array = NULL;
+    uint64_t cap = 0;
+    dw_allocator allocator = dw_mem_allocator(&(dw_allocator){0});
+    (void)state;
+    assert_false(dw_size_multiply(UINT64_MAX / 2, 3, &result));
+    assert_false(dw_size_add(UINT64_MAX, 1, &result));
+    assert_int_equal(result, 7);
+    assert_true(dw_size_multiply(UINT64_MAX, 1, &result));
+    assert_false(dw_mem_grow(&allocator, &array, &cap, UINT64_MAX / 8, 64));
+    assert_null(array);
+}
+
+static void tensors_that_cannot_be_walked_are_refused(void **state)
+{
+    float x[64] = {0};
+    uint8_t frame[1024];
+    size_t len;
+    test_pair pair;
+    (void)state;
+    test_pair_open(&pair, "delta:bits=4", 1, 1, 64, DW_F32);
+    const struct { dw_tensor x; dw_status status; } bad[] = {
+        {{x, (dw_dtype)9, 1, 1, 64, 64, 64}, DW_ERR_ARGUMENT}, {{x, DW_F32, 0, 1, 64, 64, 64}, DW_ERR_ARGUMENT},
+        {{x, DW_F32, 1, 0, 64, 64, 64}, DW_ERR_ARGUMENT},      {{x, DW_F32, 1, 1, 0, 64, 64}, DW_ERR_ARGUMENT},
+        {{x, DW_F32, 1, 2, 64, 64, 63}, DW_ERR_ARGUMENT},      {{x, DW_F32, 2, 1, 64, -64, 64}, DW_ERR_ARGUMENT},
+        {{NULL, DW_F32, 1, 1, 64, 64, 64}, DW_ERR_ARGUMENT},
+        {{x, DW_F32, UINT32_MAX, UINT32_MAX, UINT32_MAX, 64, UINT32_MAX}, DW_ERR_LIMIT},
+        {{x, DW_F32, 2, 1, 64, INT64_MAX, 64}, DW_ERR_LIMIT},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        assert_int_equal(dw_encode(pair.encoder, &(dw_key){1, 0}, &bad[i].x, frame, sizeof frame, &len), bad[i].status);
+        assert_true(dw_encoder_why(pair.encoder)[0] != 0);
+        if (bad[i].x.data) assert_int_equal(dw_frame_bound(&pair.config, &bad[i].x), 0);
+    }
+    dw_key twice[2] = {{1, 0}, {1, 0}};
+    float two[128] = {0};
+    dw_tensor tx = dw_tensor_3d(two, DW_F32, 2, 1, 64);
+    assert_int_equal(dw_encode(pair.encoder, twice, &tx, frame, sizeof frame, &len), DW_ERR_ARGUMENT);
+    tx.n = 1;
+    assert_int_equal(dw_encode(pair.encoder, twice, &tx, frame, 100, &len), DW_ERR_NO_ROOM);
+    assert_int_equal(dw_encoder_counters(pair.encoder).keys_held, 0);
+    assert_int_equal(dw_encoder_resync(pair.encoder, twice, 1, frame, sizeof frame, &len), DW_ERR_ARGUMENT);
+    test_pair_close(&pair);
+}
+
+static void a_reply_needs_its_room(void **state)
+{
+    float x[64] = {1}, y[64];
+    test_pair pair;
+    (void)state;
+    test_pair_open(&pair, "delta:bits=4", 1, 1, 64, DW_F32);
+    dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 1, 64), ty = dw_tensor_3d(y, DW_F32, 1, 1, 64);
+    test_pair_encode(&pair, &(dw_key){1, 0}, &tx);
+    pair.reply_cap--;
+    assert_int_equal(test_pair_decode(&pair, &ty), DW_ERR_NO_ROOM);
+    assert_int_equal(dw_decoder_counters(pair.decoder).keys_held, 0);
+    assert_int_equal(dw_decode(pair.decoder, pair.frame, pair.len, &ty, NULL, 0, NULL), DW_OK);
+    test_pair_close(&pair);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(keys_are_found_whatever_comes_and_goes),
+        cmocka_unit_test(a_pool_reuses_what_is_given_back),
+        cmocka_unit_test(more_sizes_than_classes_still_work),
+        cmocka_unit_test(sizes_that_overflow_are_refused),
+        cmocka_unit_test(tensors_that_cannot_be_walked_are_refused),
+        cmocka_unit_test(a_reply_needs_its_room),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

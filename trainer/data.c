@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * data.c - reading the text and shuffling its samples. */
+#include "data.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "random.h"
+#include "sentence.h"
+
+/* Reads at most `most` bytes behind the offset; *len is what was there. */
+static dw_status read_text(const char *path, uint64_t offset, uint64_t most, uint8_t **bytes, uint64_t *len,
+                           dw_why *why)
+{
+    FILE *file = fopen(path, "rb");
+    if (!file) return dw_say(why, DW_ERR_IO, "cannot read the text %s: %s", path, strerror(errno));
+    uint8_t *room = NULL;
+    uint64_t used = 0, cap = 0, skipped = 0;
+    dw_status status = DW_OK;
+    uint8_t chunk[65536];
+    size_t got;
+    /* Not fseek: pipes are texts too. */
+    while (used < most && (got = fread(chunk, 1, sizeof chunk, file)) > 0) {
+        size_t skip = offset - skipped < got ? (size_t)(offset - skipped) : got;
+        skipped += skip;
+        uint64_t take = got - skip < most - used ? got - skip : most - used;
+        if (used + take > cap) {
+            cap = 2 * (used + take);
+            uint8_t *larger = realloc(room, cap);
+            if (!larger) {
+                status = dw_say(why, DW_ERR_NO_MEMORY, "out of memory while reading the text %s", path);
+                break;
+            }
+            room = larger;
+        }
+        memcpy(room + used, chunk + skip, take);
+        used += take;
+    }
+    if (status == DW_OK && ferror(file))
+        status = dw_say(why, DW_ERR_IO, "cannot read the text %s: %s", path, strerror(errno));
+    else if (status == DW_OK && !used)
+        status = dw_say(why, DW_ERR_IO, offset ? "the text %s has nothing behind its offset" : "the text %s is empty",
+                        path);
+    fclose(file);
+    if (status < 0) {
+        free(room);
+        return status;
+    }
+    *bytes = room;
+    *len = used;
+    return DW_OK;
+}
+
+dw_status dw_data_open(dw_data *data, const char *path, uint64_t offset, uint32_t samples, uint32_t held_out,
+                       uint32_t T, uint32_t batch, uint64_t seed, dw_why *why)
+{
+    memset(data, 0, sizeof *data);
+    const uint64_t width = (uint64_t)T + 1;
+    uint64_t most = samples ? ((uint64_t)samples + held_out) * width : UINT64_MAX, len = 0;
+    dw_status status = read_text(path, offset, most, &data->bytes, &len, why);
+    if (status < 0) return status;
+    const uint64_t found = len / width, least = (uint64_t)batch + held_out;
+    if (found < least)
+        status = dw_say(why, DW_ERR_IO,
+                        "the text %s has %" PRIu64 " bytes: too short for a batch of %u and %u held out, which take "
+                        "%" PRIu64 " (samples are %" PRIu64 " bytes)", path, len, batch, held_out, least * width, width);
+    else if (samples && found < (uint64_t)samples + held_out)
+        status = dw_say(why, DW_ERR_IO,
+                        "the text %s has %" PRIu64 " samples of %" PRIu64 " bytes; %u to train on and %u held out were "
+                        "asked for", path, found, width, samples, held_out);
+    else if (samples && samples < batch)
+        status = dw_say(why, DW_ERR_ARGUMENT, "%u samples do not fill one batch of %u; give more samples or a smaller "
+                        "batch", samples, batch);
+    else if (found > UINT32_MAX)
+        status = dw_say(why, DW_ERR_LIMIT, "the text %s has more than 2^32 samples; give fewer with samples", path);
+    if (status < 0) {
+        dw_data_close(data);
+        return status;
+    }
+    data->samples = samples ? samples : (uint32_t)found - held_out;
+    data->held_out = held_out;
+    data->T = T;
+    data->seed = seed;
+    data->epoch = UINT32_MAX;
+    data->digest = XXH3_64bits(data->bytes, ((size_t)data->samples + held_out) * width);
+    data->order = malloc(data->samples * sizeof *data->order);
+    if (data->order) return DW_OK;
+    dw_data_close(data);
+    return dw_say(why, DW_ERR_NO_MEMORY, "out of memory for the order of the samples");
+}
+
+void dw_data_close(dw_data *data)
+{
+    free(data->bytes);
+    free(data->order);
+    data->bytes = NULL;
+    data->order = NULL;
+}
+
+const uint32_t *dw_data_order(dw_data *data, uint32_t epoch, uint32_t at)
+{
+    if (data->epoch != epoch) {
+        for (uint32_t i = 0; i < data->samples; i++) data->order[i] = i;
+        for (uint32_t i = data->samples; i > 1; i--) {
+            philox4x32_ctr_t word = dw_random(data->seed, DW_RANDOM_SHUFFLE, epoch, i);
+            /* The high half of a product: below i, and uneven by less than i / 2^64. */
+            uint64_t bits = (uint64_t)word.v[0] << 32 | word.v[1];
+            uint32_t j = (uint32_t)(((bits >> 32) * i + (((bits & UINT32_MAX) * i) >> 32)) >> 32);
+            uint32_t swap = data->order[i - 1];
+            data->order[i - 1] = data->order[j];
+            data->order[j] = swap;
+        }
+        data->epoch = epoch;
+    }
+    return data->order + at;
+}
+
+const uint8_t *dw_data_sample(const dw_data *data, uint32_t id)
+{
+    return data->bytes + (size_t)id * (data->T + 1);
+}

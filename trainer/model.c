@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * model.c - the parts of a stage, one behind the other; embedding and head. */
+#include "model.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "block.h"
+#include "ops.h"
+
+/* One micro-batch on its way: B = N T rows.
+ *
+ * | samples    | (N, T + 1) | bytes                                           |
+ * | input      | (B, C)     | what the stage before sent, or the embedding    |
+ * | blocks     | (n_blocks) | see block.h                                     |
+ * | norm ...   | (B, C) (B) | the head's layer norm                           |
+ * | logits     | (B, V)     | then their gradient                             | */
+typedef struct slot {
+    uint32_t N;
+    uint8_t *samples;
+    float *input, *norm, *mean, *rstd, *logits;
+    dw_block_memory *blocks;
+} slot;
+
+struct dw_model {
+    dw_model_shape shape;
+    uint32_t n_parts, n_blocks, n_slots, N;
+    int owns_embed, owns_head;
+    dw_part *parts, *first_block; /* blocks lie together */
+    slot *slots;
+    dw_block_scratch scratch;
+    float *d_norm;   /* (B, C): in front of the head's layer norm */
+    float *gradient; /* (B, C) */
+};
+
+static dw_status create_slot(dw_model *model, slot *s)
+{
+    const size_t C = model->shape.channels, B = (size_t)model->N * model->shape.context;
+    s->samples = malloc(B + model->N);
+    s->input = dw_floats(B * C);
+    s->blocks = calloc(model->n_blocks ? model->n_blocks : 1, sizeof *s->blocks);
+    if (!s->samples || !s->input || !s->blocks) return DW_ERR_NO_MEMORY;
+    for (uint32_t i = 0; i < model->n_blocks; i++) {
+        dw_status status = dw_block_memory_create(&s->blocks[i], &model->shape, model->N);
+        if (status < 0) return status;
+    }
+    if (!model->owns_head) return DW_OK;
+    s->norm = dw_floats(B * C);
+    s->mean = dw_floats(B);
+    s->rstd = dw_floats(B);
+    s->logits = dw_floats(B * DW_VOCABULARY);
+    return s->norm && s->mean && s->rstd && s->logits ? DW_OK : DW_ERR_NO_MEMORY;
+}
+
+static void destroy_slot(dw_model *model, slot *s)
+{
+    for (uint32_t i = 0; s->blocks && i < model->n_blocks; i++) dw_block_memory_destroy(&s->blocks[i]);
+    free(s->blocks);
+    free(s->samples);
+    free(s->input);
+    free(s->norm);
+    free(s->mean);
+    free(s->rstd);
+    free(s->logits);
+}
+
+static dw_status create_rooms(dw_model *model)
+{
+    const size_t C = model->shape.channels, B = (size_t)model->N * model->shape.context;
+    model->gradient = dw_floats(B * C);
+    if (!model->gradient) return DW_ERR_NO_MEMORY;
+    if (model->owns_head && !(model->d_norm = dw_floats(B * C))) return DW_ERR_NO_MEMORY;
+    dw_status status = dw_block_scratch_create(&model->scratch, &model->shape, model->N);
+    for (uint32_t i = 0; i < model->n_slots && status == DW_OK; i++) status = create_slot(model, &model->slots[i]);
+    return status;
+}
+
+dw_status dw_model_create(dw_model **out, const dw_model_shape *shape, uint32_t first, uint32_t n_parts, uint32_t N,
+                          uint32_t n_slots)
+{
+    *out = NULL;
+    dw_status status = dw_model_shape_check(shape, NULL);
+    if (status < 0) return status;
+    if (!n_parts || !N || !n_slots || first + n_parts > dw_model_parts(shape)) return DW_ERR_ARGUMENT;
+    /* Products take int extents; the widest row has 4 C columns or H P weights, and H <= C, P < T + 8. */
+    uint64_t widest = (uint64_t)shape->channels * 4;
+    if ((uint64_t)N * shape->context * widest > INT32_MAX * (uint64_t)16 || (uint64_t)N * shape->context > INT32_MAX)
+        return DW_ERR_LIMIT;
+    dw_model *model = calloc(1, sizeof *model);
+    if (!model) return DW_ERR_NO_MEMORY;
+    model->shape = *shape;
+    model->N = N;
+    model->n_parts = n_parts;
+    model->n_slots = n_slots;
+    model->owns_embed = first == 0;
+    model->owns_head = first + n_parts == dw_model_parts(shape);
+    model->n_blocks = n_parts - (uint32_t)model->owns_embed - (uint32_t)model->owns_head;
+    model->parts = calloc(n_parts, sizeof *model->parts);
+    model->slots = calloc(n_slots, sizeof *model->slots);
+    status = model->parts && model->slots ? DW_OK : DW_ERR_NO_MEMORY;
+    for (uint32_t i = 0; i < n_parts && status == DW_OK; i++)
+        status = dw_part_create(&model->parts[i], shape, first + i);
+    if (status == DW_OK) {
+        model->first_block = model->parts + model->owns_embed;
+        status = create_rooms(model);
+    }
+    if (status < 0) {
+        dw_model_destroy(model);
+        return status;
+    }
+    *out = model;
+    return DW_OK;
+}
+
+void dw_model_destroy(dw_model *model)
+{
+    if (!model) return;
+    for (uint32_t i = 0; model->parts && i < model->n_parts; i++) dw_part_destroy(&model->parts[i]);
+    for (uint32_t i = 0; model->slots && i < model->n_slots; i++) destroy_slot(model, &model->slots[i]);
+    dw_block_scratch_destroy(&model->scratch);
+    free(model->parts);
+    free(model->slots);
+    free(model->d_norm);
+    free(model->gradient);
+    free(model);
+}
+
+void dw_model_initialize(dw_model *model, uint64_t seed)
+{
+    for (uint32_t i = 0; i < model->n_parts; i++) dw_part_initialize(&model->parts[i], seed);
+}
+
+uint32_t dw_model_part_count(const dw_model *model)
+{
+    return model->n_parts;
+}
+
+dw_part *dw_model_part(dw_model *model, uint32_t i)
+{
+    return &model->parts[i];
+}
+
+int dw_model_owns_embed(const dw_model *model)
+{
+    return model->owns_embed;
+}
+
+int dw_model_owns_head(const dw_model *model)
+{
+    return model->owns_head;
+}
+
+float *dw_model_input(dw_model *model, uint32_t i)
+{
+    return model->slots[i].input;
+}
+
+float *dw_model_gradient(dw_model *model)
+{
+    return model->gradient;
+}
+
+/* What leaves the last block of the stage. */
+static float *stream(const dw_model *model, const slot *s)
+{
+    return model->n_blocks ? s->blocks[model->n_blocks - 1].y : s->input;
+}
+
+float *dw_model_output(dw_model *model, uint32_t i)
+{
+    return model->owns_head ? NULL : stream(model, &model->slots[i]);
+}
+
+static void embed(const dw_model *model, slot *s)
+{
+    const size_t C = model->shape.channels, T = model->shape.context;
+    const dw_part *part = &model->parts[0];
+    const float *tokens = part->params + part->tensors[DW_EMBED_TOKENS].offset;
+    const float *positions = part->params + part->tensors[DW_EMBED_POSITIONS].offset;
+    for (size_t n = 0; n < s->N; n++)
+        for (size_t t = 0; t < T; t++) {
+            const float *token = tokens + s->samples[n * (T + 1) + t] * C, *position = positions + t * C;
+            float *x = s->input + (n * T + t) * C;
+            for (size_t c = 0; c < C; c++) x[c] = token[c] + position[c];
+        }
+}
+
+static void embed_backward(dw_model *model, const slot *s)
+{
+    const size_t C = model->shape.channels, T = model->shape.context;
+    dw_part *part = &model->parts[0];
+    float *tokens = part->grads + part->tensors[DW_EMBED_TOKENS].offset;
+    float *positions = part->grads + part->tensors[DW_EMBED_POSITIONS].offset;
+    for (size_t n = 0; n < s->N; n++)
+        for (size_t t = 0; t < T; t++) {
+            float *token = tokens + s->samples[n * (T + 1) + t] * C, *position = positions + t * C;
+            const float *d = model->gradient + (n * T + t) * C;
+            for (size_t c = 0; c < C; c++) {
+                token[c] += d[c];
+                position[c] += d[c];
+            }
+        }
+}
+
+static void score(const dw_model *model, slot *s)
+{
+    const uint32_t C = model->shape.channels, B = s->N * model->shape.context;
+    const dw_part *head = &model->parts[model->n_parts - 1];
+    const float *p = head->params;
+    dw_layernorm(s->norm, s->mean, s->rstd, stream(model, s), p + head->tensors[DW_HEAD_NORM_SCALE].offset,
+                 p + head->tensors[DW_HEAD_NORM_SHIFT].offset, B, C);
+    dw_matmul(s->logits, s->norm, p + head->tensors[DW_HEAD_LOGITS].offset, 0, B, DW_VOCABULARY, C);
+}
+
+static void score_backward(dw_model *model, const slot *s)
+{
+    const uint32_t C = model->shape.channels, B = s->N * model->shape.context;
+    dw_part *head = &model->parts[model->n_parts - 1];
+    const dw_parameter *at = head->tensors;
+    dw_matmul_dx(model->d_norm, s->logits, head->params + at[DW_HEAD_LOGITS].offset, B, DW_VOCABULARY, C);
+    dw_matmul_dw(head->grads + at[DW_HEAD_LOGITS].offset, s->logits, s->norm, B, DW_VOCABULARY, C);
+    memset(model->gradient, 0, (size_t)B * C * sizeof(float));
+    dw_layernorm_backward(model->gradient, head->grads + at[DW_HEAD_NORM_SCALE].offset,
+                          head->grads + at[DW_HEAD_NORM_SHIFT].offset, model->d_norm, stream(model, s),
+                          head->params + at[DW_HEAD_NORM_SCALE].offset, s->mean, s->rstd, B, C);
+}
+
+void dw_model_forward(dw_model *model, uint32_t i, uint32_t N, const uint8_t *samples)
+{
+    slot *s = &model->slots[i];
+    s->N = N;
+    if (samples) memcpy(s->samples, samples, (size_t)N * (model->shape.context + 1));
+    if (model->owns_embed) embed(model, s);
+    const float *x = s->input;
+    for (uint32_t b = 0; b < model->n_blocks; b++) {
+        dw_block_forward(&model->first_block[b], &model->shape, &s->blocks[b], x, N);
+        x = s->blocks[b].y;
+    }
+    if (model->owns_head) score(model, s);
+}
+
+double dw_model_loss(dw_model *model, uint32_t i, int backward, float scale)
+{
+    slot *s = &model->slots[i];
+    const size_t T = model->shape.context;
+    double loss = 0;
+    for (size_t n = 0; n < s->N; n++)
+        loss += dw_cross_entropy(s->logits + n * T * DW_VOCABULARY, s->samples + n * (T + 1) + 1, backward, scale, T,
+                                 DW_VOCABULARY);
+    return loss;
+}
+
+void dw_model_backward(dw_model *model, uint32_t i)
+{
+    slot *s = &model->slots[i];
+    if (model->owns_head) score_backward(model, s);
+    for (uint32_t b = model->n_blocks; b-- > 0;)
+        dw_block_backward(&model->first_block[b], &model->shape, &s->blocks[b], &model->scratch, model->gradient,
+                          s->N);
+    if (model->owns_embed) embed_backward(model, s);
+}

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * parameters.h - what the model learns, part by part: embed, block-00 ..., head.
+ *
+ * A part is what a checkpoint file holds and the least that a stage can own. All its numbers lie in one
+ * vector, tensor after tensor, so the optimizer, the clipping and the checkpoint need not know them apart.
+ * C is a multiple of 8, so every tensor starts on a 32-byte boundary. */
+#ifndef DW_TRAINER_PARAMETERS_H
+#define DW_TRAINER_PARAMETERS_H
+
+#include "deltawire/deltawire.h"
+
+enum { DW_VOCABULARY = 256 }; /* the tokens are bytes */
+
+/* | layers   | L: blocks                                  | 1..9999  |
+ * | channels | C: width of the residual stream            | a multiple of 8 and of heads, at most 65536 |
+ * | heads    | H: attention heads, C / H channels each    | 1..C     |
+ * | context  | T: tokens of a sample                      | 1..65536 | */
+typedef struct dw_model_shape {
+    uint32_t layers, channels, heads, context;
+} dw_model_shape;
+
+/* The tensors of a part, in their order in the vector; (rows, columns) in the comments. */
+enum { DW_EMBED_TOKENS, /* (V, C) */ DW_EMBED_POSITIONS /* (T, C) */ };
+enum {
+    DW_BLOCK_NORM1_SCALE, DW_BLOCK_NORM1_SHIFT,   /* (C) */
+    DW_BLOCK_QKV, DW_BLOCK_QKV_BIAS,              /* (3C, C) and (3C): queries, keys, values */
+    DW_BLOCK_JOIN, DW_BLOCK_JOIN_BIAS,            /* (C, C) and (C): joins the heads */
+    DW_BLOCK_NORM2_SCALE, DW_BLOCK_NORM2_SHIFT,   /* (C) */
+    DW_BLOCK_WIDEN, DW_BLOCK_WIDEN_BIAS,          /* (4C, C) and (4C) */
+    DW_BLOCK_NARROW, DW_BLOCK_NARROW_BIAS         /* (C, 4C) and (C) */
+};
+enum { DW_HEAD_NORM_SCALE, DW_HEAD_NORM_SHIFT, /* (C) */ DW_HEAD_LOGITS /* (V, C) */ };
+
+typedef struct dw_parameter {
+    const char *name;
+    uint32_t rows, columns; /* rows 1: a vector, which weight decay leaves alone */
+    size_t offset;          /* in the part's vectors, in elements */
+    float deviation;        /* of the normal distribution it starts from; 0: starts at `start` */
+    float start;
+} dw_parameter;
+
+enum { DW_PARAMETERS_MAX = 12 };
+
+/* | params, grads | (n) | what is learned and its gradient, summed over micro-batches      | part |
+ * | mean, square  | (n) | the optimizer's moving averages of the gradient and its square   | part | */
+typedef struct dw_part {
+    char name[24];
+    uint32_t index; /* 0 embed, 1..L blocks, L + 1 head */
+    uint32_t n_tensors;
+    dw_parameter tensors[DW_PARAMETERS_MAX];
+    size_t n;
+    float *params, *grads, *mean, *square;
+} dw_part;
+
+/* One sentence in *why for a shape that cannot be; ARGUMENT. */
+dw_status dw_model_shape_check(const dw_model_shape *shape, dw_why *why);
+uint32_t dw_model_parts(const dw_model_shape *shape); /* L + 2 */
+
+/* Errors: NO_MEMORY. All vectors start as zero. */
+dw_status dw_part_create(dw_part *part, const dw_model_shape *shape, uint32_t index);
+void dw_part_destroy(dw_part *part);
+
+/* Draws params from seed, as GPT-2 does: deviation 0.02, what is added to the residual stream 0.02 / sqrt(2 L). */
+void dw_part_initialize(dw_part *part, uint64_t seed);
+
+/* Zeroed room for n floats on a cache line's boundary; NULL: no memory. For free(). */
+float *dw_floats(size_t n);
+
+#endif

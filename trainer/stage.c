@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * stage.c - meeting the neighbours, tensors and control messages, waiting that can be stopped. */
+#include "stage.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "sentence.h"
+
+/* Tags below 256 are no channel's. */
+enum { TAG_GREETING = 1, TAG_CONTROL = 2, TAG_LAST_WORDS = 3 };
+enum { CHANNEL_ID = 1 };
+/* How long a wait goes on before it looks whether somebody asked for a stop. */
+enum { LOOK_MS = 50 };
+
+uint64_t dw_stage_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+void dw_stage_computed(dw_stage *stage, uint64_t since)
+{
+    stage->compute_ns += dw_stage_now() - since;
+}
+
+void dw_stage_parts(const dw_model_shape *shape, uint32_t rank, uint32_t stages, uint32_t *first, uint32_t *n)
+{
+    uint32_t each = shape->layers / stages, over = shape->layers % stages;
+    uint32_t blocks = each + (rank < over), before = rank * each + (rank < over ? rank : over);
+    *first = rank == 0 ? 0 : 1 + before;
+    *n = blocks + (rank == 0) + (rank + 1 == stages);
+}
+
+/* ------------------------------------------------------------------------------------------------
+ * Stopping */
+
+/* On the link's thread. What is not understood still says that the neighbour stopped. */
+static void take_last_words(void *context, const void *data, size_t len)
+{
+    dw_last_words *words = context;
+    if (__atomic_load_n(&words->arrived, __ATOMIC_ACQUIRE)) return;
+    json_t *message = json_loadb(data, len, 0, NULL);
+    json_int_t status = json_integer_value(json_object_get(message, "status"));
+    const char *text = json_string_value(json_object_get(message, "why"));
+    words->status = status < 0 && status > -1000 ? (dw_status)status : DW_ERR_PEER;
+    strncpy(words->text, text ? text : "a neighbour stopped", sizeof words->text - 1);
+    json_decref(message);
+    __atomic_store_n(&words->arrived, 1, __ATOMIC_RELEASE);
+}
+
+static void give_last_words(dw_stage *stage, dw_neighbour *to, dw_status status)
+{
+    if (!to->link || __atomic_load_n(&to->words.arrived, __ATOMIC_ACQUIRE)) return;
+    json_t *message = json_pack("{s:i, s:s}", "status", (int)status, "why", stage->why.text);
+    char *text = message ? json_dumps(message, JSON_COMPACT) : NULL;
+    if (text) dw_link_send(to->link, TAG_LAST_WORDS, text, strlen(text)); /* a dead link cannot be told */
+    free(text);
+    json_decref(message);
+}
+
+static dw_status hear(dw_stage *stage, dw_neighbour *neighbour)
+{
+    if (!neighbour->link || !__atomic_load_n(&neighbour->words.arrived, __ATOMIC_ACQUIRE)) return DW_OK;
+    return dw_say(&stage->why, neighbour->words.status, "%s", neighbour->words.text);
+}
+
+dw_status dw_stage_check(dw_stage *stage)
+{
+    if (stage->hooks->stop && *stage->hooks->stop)
+        return dw_say(&stage->why, DW_ERR_CANCELLED, "rank %u was asked to stop", stage->settings->config.rank);
+    dw_status status = hear(stage, &stage->before);
+    return status < 0 ? status : hear(stage, &stage->after);
+}
+
+/* The sentence for a link that failed: what the neighbour said before, else what the link noticed. */
+static dw_status link_failed(dw_stage *stage, dw_neighbour *neighbour, dw_status status, const char *sentence)
+{
+    dw_status stopped = dw_stage_check(stage);
+    if (stopped < 0) return stopped;
+    const char *reason = sentence && *sentence ? sentence : dw_link_why(neighbour->link);
+    return dw_say(&stage->why, status, "rank %u lost rank %u: %s", stage->settings->config.rank, neighbour->rank,
+                  *reason ? reason : dw_status_string(status));
+}
+
+/* ------------------------------------------------------------------------------------------------
+ * Control messages */
+
+static dw_status send_json(dw_stage *stage, dw_neighbour *to, uint32_t tag, json_t *value)
+{
+    char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
+    if (!text) return dw_say(&stage->why, DW_ERR_NO_MEMORY, "out of memory for a control message");
+    dw_status status;
+    while ((status = dw_link_send(to->link, tag, text, strlen(text))) == DW_PENDING) {
+        dw_status stopped = dw_stage_check(stage);
+        if (stopped < 0) {
+            free(text);
+            return stopped;
+        }
+        dw_link_flush(to->link, LOOK_MS);
+    }
+    free(text);
+    return status < 0 ? link_failed(stage, to, status, NULL) : DW_OK;
+}
+
+static dw_status recv_json(dw_stage *stage, dw_neighbour *from, uint32_t tag, json_t **value)
+{
+    void *data;
+    size_t len;
+    uint64_t since = dw_stage_now();
+    dw_status status = DW_PENDING;
+    while (status == DW_PENDING) {
+        dw_status stopped = dw_stage_check(stage);
+        if (stopped < 0) return stopped;
+        status = dw_link_recv(from->link, tag, LOOK_MS, &data, &len);
+    }
+    stage->wait_ns += dw_stage_now() - since;
+    if (status < 0) return link_failed(stage, from, status, NULL);
+    *value = json_loadb(data, len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, NULL);
+    dw_link_release(from->link, data);
+    if (*value) return DW_OK;
+    return dw_say(&stage->why, DW_ERR_PROTOCOL, "rank %u sent a control message that is no JSON", from->rank);
+}
+
+dw_status dw_stage_gather(dw_stage *stage, json_t *own, json_t **all)
+{
+    *all = NULL;
+    if (!own) return dw_say(&stage->why, DW_ERR_NO_MEMORY, "out of memory for a control message");
+    json_t *list = NULL;
+    dw_status status = DW_OK;
+    if (stage->after.link)
+        status = recv_json(stage, &stage->after, TAG_CONTROL, &list);
+    else
+        list = json_array();
+    const uint32_t rank = stage->settings->config.rank, stages = stage->settings->config.stages;
+    if (status == DW_OK && (!json_is_array(list) || json_array_size(list) != stages - rank - 1))
+        status = dw_say(&stage->why, DW_ERR_PROTOCOL, "rank %u sent a control message of another shape", rank + 1);
+    if (status == DW_OK && json_array_insert(list, 0, own))
+        status = dw_say(&stage->why, DW_ERR_NO_MEMORY, "out of memory for a control message");
+    if (status == DW_OK && stage->before.link) status = send_json(stage, &stage->before, TAG_CONTROL, list);
+    json_decref(own);
+    if (status == DW_OK && !stage->before.link)
+        *all = list;
+    else
+        json_decref(list);
+    return status;
+}
+
+dw_status dw_stage_spread(dw_stage *stage, json_t *own, json_t **value)
+{
+    dw_status status = DW_OK;
+    *value = own;
+    if (stage->before.link)
+        status = recv_json(stage, &stage->before, TAG_CONTROL, value);
+    else if (!own)
+        status = dw_say(&stage->why, DW_ERR_NO_MEMORY, "out of memory for a control message");
+    if (status == DW_OK && stage->after.link) status = send_json(stage, &stage->after, TAG_CONTROL, *value);
+    if (status == DW_OK) return DW_OK;
+    json_decref(*value);
+    *value = NULL;
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------------
+ * Meeting */
+
+static dw_status meet(dw_stage *stage, dw_neighbour *neighbour, dw_link_role role, json_t *greeting)
+{
+    const dw_train_config *config = &stage->settings->config;
+    const int listens = role == DW_LINK_LISTEN;
+    neighbour->rank = listens ? config->rank + 1 : config->rank - 1;
+    dw_link_options options = { .struct_size = sizeof options, .role = role,
+                                .open_timeout_ms = config->open_timeout_ms,
+                                .peer_timeout_ms = config->peer_timeout_ms,
+                                .on_listening = listens ? stage->hooks->on_listening : NULL,
+                                .listening_context = stage->hooks->context, .cancelled = stage->hooks->stop };
+    dw_why why = { .offset = -1 };
+    dw_status status = dw_link_open(&neighbour->link, listens ? config->listen : config->connect, &options, &why);
+    if (status == DW_ERR_CANCELLED) return dw_stage_check(stage) < 0 ? status : DW_ERR_CANCELLED;
+    if (status < 0)
+        return dw_say(&stage->why, status, "rank %u cannot meet rank %u: %.200s", config->rank, neighbour->rank, why.text);
+    dw_link_handle(neighbour->link, TAG_LAST_WORDS, take_last_words, &neighbour->words);
+    json_t *theirs = NULL;
+    status = send_json(stage, neighbour, TAG_GREETING, greeting);
+    if (status == DW_OK) status = recv_json(stage, neighbour, TAG_GREETING, &theirs);
+    if (status == DW_OK) status = dw_settings_compare(greeting, theirs, neighbour->rank, &stage->why);
+    json_decref(theirs);
+    if (status < 0) return status;
+    dw_channel_config channel = { .struct_size = sizeof channel, .id = CHANNEL_ID,
+                                  .send = listens ? &stage->settings->forward : &stage->settings->backward,
+                                  .recv = listens ? &stage->settings->backward : &stage->settings->forward,
+                                  .open_timeout_ms = config->open_timeout_ms };
+    status = dw_channel_open(&neighbour->channel, neighbour->link, &channel, &why);
+    return status < 0 ? link_failed(stage, neighbour, status, why.text) : DW_OK;
+}
+
+dw_status dw_stage_open(dw_stage *stage, const dw_settings *settings, const dw_train_hooks *hooks, json_t *greeting)
+{
+    const dw_train_config *config = &settings->config;
+    memset(stage, 0, sizeof *stage);
+    stage->settings = settings;
+    stage->hooks = hooks;
+    stage->total_parts = dw_model_parts(&settings->shape);
+    dw_stage_parts(&settings->shape, config->rank, config->stages, &stage->first_part, &stage->n_parts);
+    /* GPipe keeps every micro-batch in flight; the last stage takes each back at once. */
+    uint32_t slots = config->rank + 1 == config->stages ? 1 : config->micro_batches;
+    dw_status status = dw_model_create(&stage->model, &settings->shape, stage->first_part, stage->n_parts,
+                                       config->batch / config->micro_batches, slots);
+    if (status < 0)
+        dw_say(&stage->why, status, status == DW_ERR_LIMIT ? "a micro-batch is too large for the matrix products: give more "
+               "micro-batches" : "out of memory for the model: give fewer layers or channels, or smaller batches");
+    if (status == DW_OK && config->rank > 0) status = meet(stage, &stage->before, DW_LINK_CONNECT, greeting);
+    if (status == DW_OK && config->rank + 1 < config->stages)
+        status = meet(stage, &stage->after, DW_LINK_LISTEN, greeting);
+    if (status < 0) dw_stage_close(stage, status);
+    return status;
+}
+
+static void part_from(dw_stage *stage, dw_neighbour *neighbour, dw_status status)
+{
+    if (!neighbour->link) return;
+    if (status < 0) give_last_words(stage, neighbour, status);
+    dw_channel_close(neighbour->channel);
+    dw_link_close(neighbour->link);
+    neighbour->channel = NULL;
+    neighbour->link = NULL;
+}
+
+void dw_stage_close(dw_stage *stage, dw_status status)
+{
+    part_from(stage, &stage->before, status);
+    part_from(stage, &stage->after, status);
+    dw_model_destroy(stage->model);
+    stage->model = NULL;
+}
+
+/* ------------------------------------------------------------------------------------------------
+ * Tensors */
+
+static dw_tensor view(const dw_stage *stage, float *x, uint32_t N)
+{
+    return dw_tensor_3d(x, DW_F32, N, stage->settings->shape.context, stage->settings->shape.channels);
+}
+
+dw_status dw_stage_send(dw_stage *stage, dw_neighbour *to, const uint32_t *ids, uint32_t N, float *x)
+{
+    dw_key *keys = calloc(N, sizeof *keys);
+    if (!keys) return dw_say(&stage->why, DW_ERR_NO_MEMORY, "out of memory for the keys of a micro-batch");
+    for (uint32_t n = 0; n < N; n++) keys[n].sample = ids[n];
+    dw_tensor tensor = view(stage, x, N);
+    dw_status status = dw_channel_send(to->channel, keys, &tensor);
+    free(keys);
+    return status < 0 ? link_failed(stage, to, status, dw_channel_why(to->channel)) : DW_OK;
+}
+
+dw_status dw_stage_recv(dw_stage *stage, dw_neighbour *from, const uint32_t *ids, uint32_t N, float *x, int wait)
+{
+    dw_key *keys = calloc(N, sizeof *keys);
+    if (!keys) return dw_say(&stage->why, DW_ERR_NO_MEMORY, "out of memory for the keys of a micro-batch");
+    dw_tensor tensor = view(stage, x, N);
+    uint64_t since = dw_stage_now(), busy = dw_channel_received(from->channel).busy_ns;
+    dw_status status;
+    do {
+        status = dw_stage_check(stage);
+        if (status < 0) break;
+        status = dw_channel_recv(from->channel, wait ? LOOK_MS : 0, keys, &tensor);
+        if (status < 0) status = link_failed(stage, from, status, dw_channel_why(from->channel));
+    } while (status == DW_PENDING && wait);
+    /* Decoding is part of receiving, but it is no waiting. */
+    stage->wait_ns += dw_stage_now() - since - (dw_channel_received(from->channel).busy_ns - busy);
+    for (uint32_t n = 0; n < N && status == DW_OK; n++)
+        if (keys[n].sample != ids[n] || keys[n].slice)
+            status = dw_say(&stage->why, DW_ERR_PROTOCOL, "rank %u sent other samples than this step's", from->rank);
+    free(keys);
+    return status;
+}
+
+void dw_stage_cost(dw_stage *stage, dw_train_cost *cost)
+{
+    uint64_t codec_ns = 0;
+    memset(cost, 0, sizeof *cost);
+    if (stage->before.channel)
+        codec_ns += dw_channel_sent(stage->before.channel).busy_ns + dw_channel_received(stage->before.channel).busy_ns;
+    if (stage->after.channel) {
+        dw_counters sent = dw_channel_sent(stage->after.channel);
+        dw_counters received = dw_channel_received(stage->after.channel);
+        dw_link_counters link = dw_link_count(stage->after.link);
+        codec_ns += sent.busy_ns + received.busy_ns;
+        cost->bytes_forward = link.bytes_sent;
+        cost->bytes_backward = link.bytes_received;
+        cost->frames_forward = sent.encoded_bytes;
+        cost->frames_backward = received.encoded_bytes;
+        cost->raw_forward = sent.raw_bytes;
+        cost->raw_backward = received.raw_bytes;
+    }
+    cost->compute_s = (double)stage->compute_ns * 1e-9;
+    cost->codec_s = (double)codec_ns * 1e-9;
+    cost->wait_s = (double)stage->wait_ns * 1e-9;
+}
