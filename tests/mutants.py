@@ -14,7 +14,7 @@ import tempfile
 # name: file, what stands there, what the mutant writes
 MUTANTS = {
     "round_half_away": ("src/half.h", "(bits + 0x7fffu + (bits >> 16 & 1u)) >> 16", "(bits + 0x8000u) >> 16"),
-    "f16_overflow_one_late": ("src/half.h", "magnitude >= 0x477ff000u ? 0x7c00u", "magnitude > 0x477ff000u ? 0x7c00u"),
+    "f16_overflow_late": ("src/half.h", "magnitude >= 0x477ff000u ? 0x7c00u", "magnitude > 0x47800000u ? 0x7c00u"),
     "no_clamp": ("src/half.h", "(magnitude > largest ? largest : magnitude)", "magnitude"),
     "scale_truncated": ("src/quant.h", "count < amount ? 1u : 0u;", "count < amount ? 0u : 0u;"),
     "zero_level_lost": ("src/quant.h", "if (largest < DW_ZERO_BELOW) return 0;", ""),
