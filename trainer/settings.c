@@ -89,11 +89,11 @@ static uint64_t now_ns(void *context)
 }
 
 /* Points at the offending word, for the reader of a terminal. */
-static dw_status parse_codec(dw_config *codec, char canonical[128], const char *text, const char *which, dw_why *why)
+static dw_status parse_codec(dw_config *codec, char canonical[DW_CONFIG_TEXT_BYTES], const char *text, const char *which, dw_why *why)
 {
     dw_why codec_why = { .offset = -1 };
     dw_status status = dw_config_parse(codec, text, &codec_why);
-    if (status == DW_OK) status = dw_config_format(codec, canonical, 128);
+    if (status == DW_OK) status = dw_config_format(codec, canonical, DW_CONFIG_TEXT_BYTES);
     if (status < 0 && codec_why.offset >= 0 && (size_t)codec_why.offset <= strlen(text))
         return dw_say(why, status, "%s codec \"%.60s\", at \"%.40s\": %.120s", which, text, text + codec_why.offset,
                       codec_why.text);

@@ -13,7 +13,7 @@ typedef struct dw_settings {
                              * which dw_settings_count fills in, and the URIs and paths that were not given */
     dw_model_shape shape;
     dw_config forward, backward;
-    char forward_text[128], backward_text[128]; /* canonical */
+    char forward_text[DW_CONFIG_TEXT_BYTES], backward_text[DW_CONFIG_TEXT_BYTES]; /* canonical */
     uint32_t steps_per_epoch;
 } dw_settings;
 

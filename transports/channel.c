@@ -12,10 +12,10 @@
  * | 0      | 1     | major version of the frame format                                     |
  * | 1      | 1     | minor version                                                         |
  * | 2      | 2     | zero                                                                  |
- * | 4      | 128   | config of what this end sends, canonical text, zero-filled; empty: nothing |
- * | 132    | 128   | config of what it receives                                            |
+ * | 4      | 192   | config of what this end sends, canonical text, zero-filled; empty: nothing |
+ * | 196    | 192   | config of what it receives                                            |
  */
-enum { CONFIG_BYTES = 128, HELLO_BYTES = 4 + 2 * CONFIG_BYTES };
+enum { CONFIG_BYTES = DW_CONFIG_TEXT_BYTES, HELLO_BYTES = 4 + 2 * CONFIG_BYTES };
 
 /* ---- Errors ------------------------------------------------------------------------------------- */
 

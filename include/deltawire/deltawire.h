@@ -158,7 +158,8 @@ typedef struct dw_config {
 /* Fills *config (struct_size too) from text. Errors: CONFIG, with the offending word in *why. */
 DW_API dw_status dw_config_parse(dw_config *config, const char *text, dw_why *why);
 
-/* Writes the canonical text, defaults left out. Errors: CONFIG, NO_ROOM (128 bytes are enough). */
+/* Writes the canonical text, defaults left out. Errors: CONFIG, NO_ROOM. */
+enum { DW_CONFIG_TEXT_BYTES = 192 }; /* enough for any config */
 DW_API dw_status dw_config_format(const dw_config *config, char *text, size_t cap);
 
 /* The bytes that a frame of x can take at most; exact for raw and direct; for delta exact when all

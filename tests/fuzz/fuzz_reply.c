@@ -89,7 +89,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     size_t len = 0;
     REQUIRE(exchange(&p, &input, reply, &len) == DW_OK);
-    if ((fuzz_byte(&input) & 1) && len > 0) REQUIRE(dw_encoder_feedback(p.encoder, reply, len) == DW_OK);
+    if ((fuzz_byte(&input) & 1) && len > 0)
+        REQUIRE(dw_encoder_feedback(p.encoder, reply, len) == DW_OK);
     REQUIRE(exchange(&p, &input, reply, &len) == DW_OK);
     len = hostile_reply(&input, reply, len);
     dw_counters before = dw_encoder_counters(p.encoder);

@@ -5,7 +5,7 @@
 
 #include "fuzz.h"
 
-enum { KEYS = 5, IN_FLIGHT = 4, MOST_N = 3, MOST_STEPS = 40 };
+enum { KEYS = 5, IN_FLIGHT = 4, MOST_N = 3, MOST_STEPS = 40, LIVES = 8 };
 
 /* A frame under way, with what it must leave at the decoder: the encoder's prev when it was made. */
 typedef struct flight {
@@ -13,7 +13,8 @@ typedef struct flight {
     uint8_t *frame, *prev; /* prev: n times prev_bytes; none for codecs without state */
     uint32_t n;
     uint32_t which[MOST_N];
-    bool stateful[MOST_N];
+    bool stateful[MOST_N], any_state;
+    uint64_t incarnation, sequence;
 } flight;
 
 typedef struct world {
@@ -31,6 +32,10 @@ typedef struct world {
     uint8_t reply[IN_FLIGHT][256];
     size_t reply_len[IN_FLIGHT];
     uint32_t n_replies;
+    /* What the decoder has accepted since it was made: the incarnations in order, and of each key the last. */
+    uint64_t lives[LIVES];
+    uint32_t n_lives;
+    uint64_t key_life[KEYS], key_sequence[KEYS];
 } world;
 
 static dw_key key_of(uint32_t which)
@@ -64,12 +69,17 @@ static void remove_flight(world *w, uint32_t at)
 static void remember_prev(const world *w, flight *f)
 {
     if (w->config.codec != DW_CODEC_DELTA) return;
+    dw_frame_info info;
+    REQUIRE(dw_frame_read(f->frame, f->len, &info, NULL) == DW_OK);
+    f->incarnation = info.incarnation;
+    f->sequence = info.sequence;
     for (uint32_t i = 0; i < f->n; i++) {
         dw_tensor prev;
         dw_entry_info entry;
         REQUIRE(dw_frame_entry(f->frame, f->len, i, &entry) == DW_OK);
         f->stateful[i] = entry.kind >= DW_ENTRY_KEY;
         if (!f->stateful[i]) continue;
+        f->any_state = true;
         REQUIRE(dw_encoder_peek(w->encoder, key_of(f->which[i]), &prev) == DW_OK);
         REQUIRE(prev.t == w->t && prev.c == w->c && prev.n == 1);
         f->prev_bytes = (size_t)w->t * w->c * dw_dtype_bytes(prev.dtype);
@@ -102,6 +112,26 @@ static void send_frame(world *w, fuzz_input *input, const uint32_t *which, uint3
     remember_prev(w, f);
 }
 
+/* prev itself, of one key that the encoder holds in this shape: what a decoder that missed frames asks for. */
+static void send_resync(world *w, uint32_t which)
+{
+    dw_tensor prev;
+    dw_key key = key_of(which);
+    if (dw_encoder_peek(w->encoder, key, &prev) != DW_OK) return;
+    if (w->n_wire == IN_FLIGHT) remove_flight(w, 0);
+    flight *f = &w->wire[w->n_wire++];
+    dw_config exact = w->config;
+    exact.key = DW_KEY_F32;
+    dw_tensor x = view(w, w->x, 1);
+    size_t cap = dw_frame_bound(&exact, &x);
+    f->n = 1;
+    f->which[0] = which;
+    f->frame = malloc(cap);
+    REQUIRE(f->frame != NULL);
+    REQUIRE(dw_encoder_resync(w->encoder, &key, 1, f->frame, cap, &f->len) == DW_OK);
+    remember_prev(w, f);
+}
+
 /* y is what prev is, where both have the same dtype and y is a number. */
 static void require_same_numbers(const uint8_t *y, const uint8_t *prev, size_t count, dw_dtype dtype)
 {
@@ -112,6 +142,27 @@ static void require_same_numbers(const uint8_t *y, const uint8_t *prev, size_t c
         bool nan = dtype == DW_F32 ? (bits & 0x7fffffff) > 0x7f800000
                                    : (bits & 0x7fff) > (dtype == DW_F16 ? 0x7c00u : 0x7f80u);
         REQUIRE(nan || memcmp(y + i * size, prev + i * size, size) == 0);
+    }
+}
+
+/* State never goes back: neither to an older frame of a key, nor to an incarnation that was replaced. */
+static void check_order(world *w, const flight *f)
+{
+    if (!f->any_state) return;
+    for (uint32_t i = 0; i + 1 < w->n_lives; i++) REQUIRE(f->incarnation != w->lives[i]);
+    if (w->n_lives == 0 || w->lives[w->n_lives - 1] != f->incarnation) {
+        if (w->n_lives == LIVES) { /* a decoder may have forgotten those long gone */
+            memmove(w->lives, w->lives + 1, (LIVES - 1) * sizeof w->lives[0]);
+            w->n_lives--;
+        }
+        w->lives[w->n_lives++] = f->incarnation;
+    }
+    for (uint32_t i = 0; i < f->n; i++) {
+        if (!f->stateful[i]) continue;
+        uint32_t k = f->which[i];
+        if (w->key_life[k] == f->incarnation) REQUIRE(f->sequence > w->key_sequence[k]);
+        w->key_life[k] = f->incarnation;
+        w->key_sequence[k] = f->sequence;
     }
 }
 
@@ -157,7 +208,10 @@ static dw_status deliver(world *w, uint32_t at, fuzz_input *damage)
     free(frame);
     REQUIRE(status != DW_ERR_ARGUMENT && status != DW_ERR_NO_MEMORY && status != DW_ERR_STATE);
     if (damage) REQUIRE(status < 0); /* one flipped bit anywhere is seen */
-    if (status == DW_OK) check_accepted(w, f);
+    if (status == DW_OK) {
+        check_order(w, f);
+        check_accepted(w, f);
+    }
     keep_reply(w, reply, reply_len);
     return status;
 }
@@ -183,6 +237,8 @@ static void restart_decoder(world *w)
 {
     dw_decoder_destroy(w->decoder);
     REQUIRE(dw_decoder_create(&w->decoder, &w->config) == DW_OK);
+    w->n_lives = 0;
+    memset(w->key_life, 0, sizeof w->key_life);
 }
 
 static void step(world *w, fuzz_input *input)
@@ -228,6 +284,8 @@ static void step(world *w, fuzz_input *input)
         case 2:
         case 3: REQUIRE(dw_encoder_forget(w->encoder, key_of(fuzz_below(input, KEYS))) == DW_OK); break;
         case 4: w->n_replies = 0; break; /* lost */
+        case 5:
+        case 6: send_resync(w, fuzz_below(input, KEYS)); break;
         default: break;
         }
     }

@@ -8,7 +8,7 @@ DIRECTORY holds Meson's *.json test logs (one JSON object per line and test prog
 says it ran; any other program counts as one test. A program that failed although every function it
 reported passed (a crash, a leak, a sanitizer's finding) counts as one failure more.
 
-Prints the failures, then "N passed, N failed, N skipped"; exits 1 on any failure or on no test.
+Prints the failures, then "N passed, N failed, N skipped"; exits 1 on any failure or when no test ran.
 """
 import json
 import pathlib
@@ -37,7 +37,7 @@ def count_program(entry):
 
 
 def count_directory(directory):
-    totals, failures = [0, 0, 0], []
+    totals, failures, programs = [0, 0, 0], [], 0
     builds = directory / "builds.tsv"
     if builds.exists():
         for line in builds.read_text().splitlines():
@@ -48,20 +48,21 @@ def count_directory(directory):
     for log in sorted(directory.glob("*.json")):
         for line in log.read_text(errors="replace").splitlines():
             entry = json.loads(line)
+            programs += 1
             counts = count_program(entry)
             totals = [a + b for a, b in zip(totals, counts)]
             if counts[1]:
                 failures.append(f"{log.stem}: {entry['name']} ({entry['result'].lower()})")
-    return totals, failures
+    return totals, failures, programs
 
 
 def main():
-    totals, failures = count_directory(pathlib.Path(sys.argv[1]))
+    totals, failures, programs = count_directory(pathlib.Path(sys.argv[1]))
     for failure in failures:
         print(f"FAILED {failure}")
     print("{} passed, {} failed, {} skipped".format(*totals))
-    if sum(totals) == 0:
-        sys.exit("run: not one test was run: nothing has that name")
+    if programs == 0:
+        sys.exit("run: not one test was run: nothing has that name, or nothing could be built")
     sys.exit(1 if totals[1] else 0)
 
 

@@ -28,7 +28,7 @@ def with_env(**variables):
 def install(root, work):
     """Installs into work/here, then moves that, for packages are unpacked elsewhere than they were built."""
     run(["meson", "setup", work / "build", root, f"--prefix={work / 'here'}", "--wrap-mode=nodownload",
-         "-Dtests=disabled", "-Dbench=disabled", "-Dtrainer=disabled"])
+         "-Dtests=disabled", "-Dbench=disabled", "-Dtrainer=disabled", "-Dtransports=enabled"])
     run(["meson", "install", "-C", work / "build"])
     for path in (work / "here").rglob("*"):
         if path.suffix in {".cmake", ".h"} and str(work) in path.read_text():
@@ -38,6 +38,9 @@ def install(root, work):
 
 def pkg_config_consumers(prefix, work):
     pc_dir = next(prefix.rglob("deltawire.pc")).parent
+    for path in pc_dir.glob("*.pc"):  # header-only and private: nobody who links us needs it
+        if "xxhash" in path.read_text():
+            sys.exit(f"install: {path.name} asks for xxHash, which is compiled in")
     env = with_env(PKG_CONFIG_PATH=pc_dir, LD_LIBRARY_PATH=pc_dir.parent)
     cflags = run(["pkg-config", "--cflags", "deltawire"], env=env).split()
     shared = run(["pkg-config", "--libs", "deltawire"], env=env).split()
@@ -48,6 +51,12 @@ def pkg_config_consumers(prefix, work):
     needed = {name: "libdeltawire.so.0" in run(["readelf", "-d", work / name]) for name in ("shared", "static")}
     if needed != {"shared": True, "static": False}:
         sys.exit(f"install: who needs libdeltawire.so.0 at run time: {needed}")
+    for name, how in (("link-shared", ["--libs"]), ("link-static", ["--static", "--libs"])):
+        libs = run(["pkg-config", *how, "deltawire-link"], env=env).split()
+        if "--static" in how:
+            libs = [f"-l:lib{word[2:]}.a" if word.startswith("-ldeltawire") else word for word in libs]
+        run(["cc", "-std=c11", "-Wall", "-Werror", *cflags, HERE / "consumer/link.c", "-o", work / name, *libs])
+        run([work / name], env=env if name == "link-shared" else None)
     yield "pkg-config, shared", run([work / "shared"], env=env)
     yield "pkg-config, static", run([work / "static"])
 
@@ -56,9 +65,12 @@ def cmake_consumers(prefix, work):
     moved = prefix.rename(prefix.with_name("elsewhere"))
     project = work / "cmake"
     shutil.copytree(HERE / "consumer/cmake", project)
-    shutil.copy(HERE / "consumer/main.c", project)
+    for name in ("main.c", "link.c"):
+        shutil.copy(HERE / "consumer" / name, project)
     run(["cmake", "-S", project, "-B", work / "cmake-build", f"-DCMAKE_PREFIX_PATH={moved}"])
     run(["cmake", "--build", work / "cmake-build"])
+    for kind in ("link", "link_static"):
+        run([work / "cmake-build" / f"consumer_{kind}"])
     for kind in ("deltawire", "deltawire_static"):
         yield f"CMake, {kind}", run([work / "cmake-build" / f"consumer_{kind}"])
 
@@ -66,7 +78,8 @@ def cmake_consumers(prefix, work):
 def meson_host(root, work, compiler):
     project = work / f"host-{compiler}"
     shutil.copytree(HERE / "consumer/meson", project)
-    shutil.copy(HERE / "consumer/main.c", project)
+    for name in ("main.c", "link.c"):
+        shutil.copy(HERE / "consumer" / name, project)
     shutil.copytree(root, project / "subprojects/deltawire", ignore=NOT_COPIED)
     run(["meson", "setup", project / "build", project, "-Dc_args=-ffast-math", "--wrap-mode=nodownload",
          "-Dc_link_args=-ffast-math", "-Ddefault_library=static"], env=with_env(CC=compiler))
@@ -75,6 +88,7 @@ def meson_host(root, work, compiler):
     for word in ("test_", "bench_", "01_encode_decode"):
         if word in targets:
             sys.exit(f"install: as a subproject the library builds {word}..., which its host did not ask for")
+    run([project / "build/host-link"])
     return run([project / "build/host"])
 
 

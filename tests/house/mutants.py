@@ -191,7 +191,7 @@ def counting(failures):
     for entry, counts in cases:
         if count_results.count_program(entry) != counts:
             failures.append(f"count_results: {entry} gives {count_results.count_program(entry)}, not {counts}")
-    tests = [{"name": "codec", "suite": ["deltawire:pure"]}, {"name": "tcp", "suite": ["deltawire:transports", "deltawire:threads"]},
+    tests = [{"name": "codec", "suite": ["deltawire:pure"], "cmd": ["/b/codec"]}, {"name": "tcp", "suite": ["deltawire:transports", "deltawire:threads"]},
              {"name": "arrows", "suite": ["deltawire:house"]}]
     picks = [("*", "", 3), ("*,-house", "", 2), ("threads", "", 1), ("pure,transports,-threads", "", 1),
              ("*", "^pure/", 1), ("*", "tcp|arrows", 2), ("*", "nothing", 0)]
@@ -199,6 +199,8 @@ def counting(failures):
         got = list(pick_tests.pick(tests, suites, pick_tests.re.compile(pattern)))
         if len(got) != number:
             failures.append(f"pick_tests: {suites} {pattern}: {got}, expected {number}")
+    if list(pick_tests.pick(tests, "*", pick_tests.re.compile(""), "/b/")) != ["deltawire:codec"]:
+        failures.append("pick_tests: --programs lets a script through")
     return len(cases) + len(picks)
 
 

@@ -30,6 +30,7 @@ expect 2 "no command 'bake'" "$root/run" bake
 expect 2 "no part 'icc'" "$root/run" test --part icc
 expect 2 "test knows no '--fast'" "$root/run" test --fast
 expect 2 '--filter needs a regular expression' "$root/run" test --filter
+expect 2 "'(' is not a regular expression" "$root/run" test --filter '('
 expect 2 'fuzz takes a number of seconds' "$root/run" fuzz soon
 expect 2 'soak takes a number of minutes' "$root/run" soak forever
 
