@@ -3,7 +3,7 @@
  *
  * Rank r is started when rank r - 1 has told on which address it listens, so no port is guessed and none can be
  * taken away in between. Each child runs this program with the user's options and those of its place. What it
- * has to say comes through a pipe, line by line, so that a sentence which all ranks repeat is printed once. */
+ * has to say comes through a pipe, line by line, so that a failure which all ranks tell of is printed once. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -29,7 +29,7 @@ typedef struct child {
     int tells;  /* the pipe it tells us through; -1: none */
     char line[LINE]; /* of what it tells, not yet whole */
     size_t len;
-    char listening[LINE], failed[LINE];
+    char listening[LINE];
 } child;
 
 typedef struct local {
@@ -40,6 +40,7 @@ typedef struct local {
     char **argv;
     int code;         /* of the first that failed */
     time_t failed_at; /* 0: none did */
+    char sentence[LINE]; /* of the first that told why it failed; the others repeat it, or felt the same */
     int passed_on;    /* the signal that the children were sent; 0: none */
 } local;
 
@@ -121,15 +122,15 @@ static int start_rank(local *l, uint32_t rank)
 /* ------------------------------------------------------------------------------------------------
  * Listening to the children */
 
-static void take_line(child *c, const char *line)
+static void take_line(local *l, child *c, const char *line)
 {
     if (!strncmp(line, "listening ", 10))
         snprintf(c->listening, sizeof c->listening, "%s", line + 10);
-    else if (!strncmp(line, "failed ", 7))
-        snprintf(c->failed, sizeof c->failed, "%s", line + 7);
+    else if (!strncmp(line, "failed ", 7) && !*l->sentence)
+        snprintf(l->sentence, sizeof l->sentence, "%s", line + 7);
 }
 
-static void hear(child *c)
+static void hear(local *l, child *c)
 {
     ssize_t got = read(c->tells, c->line + c->len, sizeof c->line - 1 - c->len);
     if (got < 0 && errno == EINTR) return;
@@ -143,7 +144,7 @@ static void hear(child *c)
     char *end;
     while ((end = strchr(c->line, '\n'))) {
         *end = 0;
-        take_line(c, c->line);
+        take_line(l, c, c->line);
         c->len -= (size_t)(end + 1 - c->line);
         memmove(c->line, end + 1, c->len + 1);
     }
@@ -159,7 +160,7 @@ static void listen_to_all(local *l)
         fds[r] = (struct pollfd){ .fd = l->children[r].tells, .events = POLLIN };
     if (poll(fds, l->started, 100) > 0)
         for (uint32_t r = 0; r < l->started; r++)
-            if (fds[r].revents) hear(&l->children[r]);
+            if (fds[r].revents) hear(l, &l->children[r]);
     free(fds);
 }
 
@@ -170,7 +171,7 @@ static void count_the_ended(local *l)
         int status;
         if (!c->pid || waitpid(c->pid, &status, WNOHANG) != c->pid) continue;
         c->pid = 0;
-        while (c->tells >= 0) hear(c); /* its last words; the pipe ends with it */
+        while (c->tells >= 0) hear(l, c); /* its last words; the pipe ends with it */
         if (WIFEXITED(status) && WEXITSTATUS(status) == 0) continue;
         if (WIFEXITED(status)) {
             fail(l, WEXITSTATUS(status));
@@ -183,22 +184,6 @@ static void count_the_ended(local *l)
 
 /* ------------------------------------------------------------------------------------------------
  * The run */
-
-/* Each sentence once: ranks repeat what the one that failed told them. */
-static void print_sentences(const local *l)
-{
-    for (uint32_t r = 0; r < l->started; r++) {
-        const char *sentence = l->children[r].failed;
-        int told = !*sentence;
-        for (uint32_t other = 0; other < l->started && !told; other++) {
-            const char *theirs = l->children[other].failed;
-            /* "rank 1: X" at one, X at another: the longer one is printed. */
-            if (other != r && *theirs && strstr(theirs, sentence))
-                told = strlen(theirs) > strlen(sentence) || other < r;
-        }
-        if (!told) dw_complain("%s", sentence);
-    }
-}
 
 static int any_left(const local *l)
 {
@@ -237,7 +222,7 @@ int dw_run_local(uint32_t stages, const char *link, int argc, char **argv)
     int code = DW_EXIT_FAILED;
     if (start_rank(&l, 0) == 0) {
         watch(&l);
-        print_sentences(&l);
+        if (*l.sentence) dw_complain("%s", l.sentence);
         code = l.failed_at ? l.code : DW_EXIT_OK;
         if (l.passed_on && code) {
             code = DW_EXIT_SIGNAL + l.passed_on;

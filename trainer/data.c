@@ -60,6 +60,9 @@ dw_status dw_data_open(dw_data *data, const char *path, uint64_t offset, uint32_
                        uint32_t T, uint32_t batch, uint64_t seed, dw_why *why)
 {
     memset(data, 0, sizeof *data);
+    if (samples && samples < batch)
+        return dw_say(why, DW_ERR_ARGUMENT, "%u samples do not fill one batch of %u; give more samples or a smaller batch",
+                      samples, batch);
     const uint64_t width = (uint64_t)T + 1;
     uint64_t most = samples ? ((uint64_t)samples + held_out) * width : UINT64_MAX, len = 0;
     dw_status status = read_text(path, offset, most, &data->bytes, &len, why);
@@ -73,9 +76,6 @@ dw_status dw_data_open(dw_data *data, const char *path, uint64_t offset, uint32_
         status = dw_say(why, DW_ERR_IO,
                         "the text %s has %" PRIu64 " samples of %" PRIu64 " bytes; %u to train on and %u held out were "
                         "asked for", path, found, width, samples, held_out);
-    else if (samples && samples < batch)
-        status = dw_say(why, DW_ERR_ARGUMENT, "%u samples do not fill one batch of %u; give more samples or a smaller "
-                        "batch", samples, batch);
     else if (found > UINT32_MAX)
         status = dw_say(why, DW_ERR_LIMIT, "the text %s has more than 2^32 samples; give fewer with samples", path);
     if (status < 0) {

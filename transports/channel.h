@@ -50,6 +50,7 @@ struct dw_channel {
     dw_buffer *replies_head, *replies_tail; /* messages of the link, retained */
     uint64_t outstanding;         /* next_sequence - acknowledged, for whoever waits */
     int peer_closed;
+    uint64_t controls_taken;      /* control messages that arrived, damaged ones too; the link's thread only */
 
     /* Receiving. */
     pthread_mutex_t decoder_lock; /* against dw_channel_received in another thread */
@@ -57,6 +58,8 @@ struct dw_channel {
     uint64_t expected;      /* sequence of the next tensor */
     int requested, tries;   /* it was rejected and has been asked for anew; how often */
     dw_status requested_for;
+    uint64_t controls_told; /* control messages sent so far ... */
+    uint64_t request;       /* ... and the number of the latest request among them */
     void *held;             /* message with frame `expected`, arrived and not decoded */
     size_t held_len;
     void *ahead;            /* message with a later frame: what lies between was lost */

@@ -43,6 +43,7 @@ static dw_status ask_again(dw_channel *channel, dw_status because, const void *r
     const dw_status status = dw_channel_tell(channel, DW_TAG_CONTROL, DW_ENVELOPE_AGAIN, because,
                                              channel->expected, reply, reply_len);
     if (status != DW_OK) return dw_channel_report_link(channel, DW_WHY_RECV, status);
+    channel->request = channel->controls_told++;
     channel->tries++;
     channel->requested = 1;
     channel->requested_for = because;
@@ -82,7 +83,9 @@ static dw_status sort_frame(dw_channel *channel, void *message, size_t len)
     }
     /* A duplicate: it was applied, and is acknowledged again. */
     if (can_ask(channel)) {
-        dw_channel_tell(channel, DW_TAG_CONTROL, DW_ENVELOPE_ACK, DW_OK, envelope.sequence, NULL, 0);
+        const dw_status told =
+            dw_channel_tell(channel, DW_TAG_CONTROL, DW_ENVELOPE_ACK, DW_OK, envelope.sequence, NULL, 0);
+        channel->controls_told += told == DW_OK;
     }
     return DW_OK;
 }
@@ -95,7 +98,8 @@ static dw_status sort_answer(dw_channel *channel, void *message, size_t len)
     if (!dw_envelope_read(message, len, &envelope)) {
         status = ask_again(channel, DW_ERR_CORRUPT, NULL, 0);
     } else if (envelope.kind == DW_ENVELOPE_REPEAT) {
-        status = ask_again(channel, channel->requested_for, NULL, 0);
+        /* Damaged acknowledgements are reported like this too; nothing waits for those. */
+        if (envelope.sequence == channel->request) status = ask_again(channel, channel->requested_for, NULL, 0);
     } else if (envelope.kind == DW_ENVELOPE_CLOSED) {
         status = end_with(channel, DW_ERR_PEER, "the peer closed its end of this channel before it had sent a "
                           "damaged frame anew");
@@ -195,7 +199,9 @@ static dw_status decode_and_reply(dw_channel *channel, dw_key *keys, const dw_te
         }
         if (room) {
             dw_envelope_seal(room, DW_ENVELOPE_ACK, DW_OK, channel->expected, reply_len);
-            dw_link_send_end(channel->link, room, DW_ENVELOPE_BYTES + reply_len); /* a dead link is told next time */
+            /* A dead link is told of next time. */
+            const dw_status told = dw_link_send_end(channel->link, room, DW_ENVELOPE_BYTES + reply_len);
+            channel->controls_told += told == DW_OK;
         }
         accept_frame(channel);
         return DW_OK;

@@ -140,23 +140,24 @@ static dw_status send_again(dw_channel *channel, const dw_envelope *request)
                            kept->len - DW_ENVELOPE_BYTES);
 }
 
-static void answer(dw_channel *channel, const dw_buffer *message)
+/* The receiver waits for an answer: where it cannot be given, better an end than a hang. */
+static void end_without_answer(dw_channel *channel, dw_status status)
+{
+    if (status != DW_ERR_NO_MEMORY && status != DW_ERR_LIMIT) return;
+    pthread_mutex_lock(&channel->link->lock);
+    dw_link_fail(channel->link, status, "no memory to send a damaged frame anew");
+    pthread_mutex_unlock(&channel->link->lock);
+}
+
+static void answer(dw_channel *channel, dw_buffer *message)
 {
     dw_envelope envelope;
-    dw_status status = DW_OK;
-    if (!dw_envelope_read(dw_buffer_payload((dw_buffer *)(uintptr_t)message), message->len, &envelope)) {
-        status = dw_channel_tell(channel, DW_TAG_RESENT, DW_ENVELOPE_REPEAT, DW_OK, 0, NULL, 0);
-    } else if (envelope.kind == DW_ENVELOPE_ACK && channel->sends) {
+    if (!dw_envelope_read(dw_buffer_payload(message), message->len, &envelope)) return; /* sound when queued */
+    if (envelope.kind == DW_ENVELOPE_ACK) {
         if (envelope.body_len > 0) dw_encoder_feedback(channel->encoder, envelope.body, envelope.body_len);
         acknowledge(channel, envelope.sequence);
-    } else if (envelope.kind == DW_ENVELOPE_AGAIN && channel->sends) {
-        status = send_again(channel, &envelope);
-    }
-    if (status == DW_ERR_NO_MEMORY || status == DW_ERR_LIMIT) {
-        /* The receiver waits for an answer that cannot be given: better an end than a hang. */
-        pthread_mutex_lock(&channel->link->lock);
-        dw_link_fail(channel->link, status, "no memory to send a damaged frame anew");
-        pthread_mutex_unlock(&channel->link->lock);
+    } else {
+        end_without_answer(channel, send_again(channel, &envelope));
     }
 }
 
@@ -204,13 +205,21 @@ void dw_channel_take_control(void *context, const void *data, size_t len)
 {
     dw_channel *channel = context;
     dw_envelope envelope;
-    if (dw_envelope_read(data, len, &envelope) && envelope.kind == DW_ENVELOPE_CLOSED) {
+    const uint64_t number = channel->controls_taken++;
+    if (!dw_envelope_read(data, len, &envelope)) {
+        /* They arrive in order, so its number is known though nothing in it can be believed. */
+        if (!channel->sends) return;
+        end_without_answer(channel, dw_channel_tell(channel, DW_TAG_RESENT, DW_ENVELOPE_REPEAT, DW_OK, number, NULL, 0));
+        return;
+    }
+    if (envelope.kind == DW_ENVELOPE_CLOSED) {
         pthread_mutex_lock(&channel->replies_lock);
         channel->peer_closed = 1;
         pthread_cond_broadcast(&channel->replied);
         pthread_mutex_unlock(&channel->replies_lock);
         return;
     }
+    if (!channel->sends || (envelope.kind != DW_ENVELOPE_ACK && envelope.kind != DW_ENVELOPE_AGAIN)) return;
     void *message = (void *)(uintptr_t)data;
     dw_link_retain(channel->link, message);
     dw_buffer *buffer = dw_buffer_of(message);

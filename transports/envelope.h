@@ -26,7 +26,7 @@ typedef enum dw_envelope_kind {
     DW_ENVELOPE_AGAIN = 5,   /* status: why the frame was rejected; body as in ACK */
     DW_ENVELOPE_REFUSED = 6, /* the frame asked for cannot be sent anew; body: a sentence */
     DW_ENVELOPE_NOT_YET = 7, /* the frame asked for has not been sent so far */
-    DW_ENVELOPE_REPEAT = 8,  /* a control message arrived damaged: if it was a request, repeat it */
+    DW_ENVELOPE_REPEAT = 8,  /* control message number `sequence` arrived damaged: if it asked, ask again */
     DW_ENVELOPE_CLOSED = 9   /* nothing follows */
 } dw_envelope_kind;
 

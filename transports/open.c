@@ -53,8 +53,8 @@ static dw_status explain_unknown(const dw_transport *const *transports, const ch
                                  "'%.80s' does not start with a scheme; write tcp://host:port (known: %s)", uri,
                                  known);
     }
-    return dw_link_report_at(why, DW_ERR_UNSUPPORTED, 0, "no transport is called '%.*s'; known: %s",
-                             len > 40 ? 40 : (int)len, uri, known);
+    return dw_link_report_at(why, DW_ERR_UNSUPPORTED, 0, "no transport is called '%.*s'; write one of %s in "
+                             "front, as in tcp://host:port", len > 40 ? 40 : (int)len, uri, known);
 }
 
 /* ---- Greeting --------------------------------------------------------------------------------- */

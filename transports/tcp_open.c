@@ -326,8 +326,7 @@ static dw_status dial(tcp_attempt *attempt, const struct addrinfo *address, int 
     }
     int error = connect(*fd, address->ai_addr, address->ai_addrlen) == 0 ? 0 : errno;
     while (error == EINPROGRESS || error == EINTR) {
-        *trouble = "no answer";
-        const dw_status status = check_time(attempt, *trouble);
+        const dw_status status = check_time(attempt, **trouble ? *trouble : "no answer");
         if (status != DW_OK) return status;
         struct pollfd wait = {.fd = *fd, .events = POLLOUT};
         if (!wait_for(&wait, 1)) continue;

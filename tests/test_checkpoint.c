@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_checkpoint.c - what is saved comes back, what is damaged does not, and a save that fails leaves the old one. */
+#include <dirent.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "checkpoint.h"
+
+enum { PARTS = 4 };
+static const dw_model_shape shape = { .layers = 2, .channels = 16, .heads = 2, .context = 8 };
+static dw_part parts[PARTS];
+static char directory[64];
+
+static int set_up(void **state)
+{
+    (void)state;
+    strcpy(directory, "/tmp/deltawire-checkpoint-XXXXXX");
+    assert_non_null(mkdtemp(directory));
+    for (uint32_t i = 0; i < PARTS; i++) {
+        assert_int_equal(dw_part_create(&parts[i], &shape, i), DW_OK);
+        dw_part_initialize(&parts[i], 17);
+        for (size_t k = 0; k < parts[i].n; k++) {
+            parts[i].mean[k] = (float)k;
+            parts[i].square[k] = -(float)k;
+        }
+    }
+    return 0;
+}
+
+static int count_files(int remove)
+{
+    int n = 0;
+    DIR *entries = opendir(directory);
+    for (struct dirent *entry; (entry = readdir(entries));) {
+        char path[400];
+        snprintf(path, sizeof path, "%s/%s", directory, entry->d_name);
+        if (entry->d_name[0] == '.') continue;
+        n++;
+        if (remove) unlink(path);
+    }
+    closedir(entries);
+    return n;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    count_files(1);
+    rmdir(directory);
+    for (int i = 0; i < PARTS; i++) dw_part_destroy(&parts[i]);
+    return 0;
+}
+
+static dw_status save(uint32_t step, dw_why *why)
+{
+    uint64_t digests[PARTS];
+    dw_status status = DW_OK;
+    for (int i = 0; i < PARTS && status == DW_OK; i++)
+        status = dw_checkpoint_write(directory, &shape, &parts[i], step, &digests[i], why);
+    if (status == DW_OK) status = dw_checkpoint_commit(directory, &shape, step, digests, 0, why);
+    for (int i = 0; i < PARTS; i++) dw_checkpoint_tidy(directory, &parts[i]);
+    return status;
+}
+
+/* The status of loading all parts; on success they are compared with those in memory. */
+static dw_status load(uint32_t expected_step, dw_why *why)
+{
+    dw_checkpoint checkpoint;
+    dw_status status = dw_checkpoint_open(&checkpoint, directory, why);
+    if (status < 0) return status;
+    assert_int_equal(checkpoint.step, expected_step);
+    assert_memory_equal(&checkpoint.shape, &shape, sizeof shape);
+    for (uint32_t i = 0; i < PARTS && status == DW_OK; i++) {
+        dw_part part;
+        assert_int_equal(dw_part_create(&part, &shape, i), DW_OK);
+        status = dw_checkpoint_read(&checkpoint, &part, 1, why);
+        const size_t bytes = part.n * sizeof(float);
+        if (status == DW_OK) {
+            assert_memory_equal(part.params, parts[i].params, bytes);
+            assert_memory_equal(part.mean, parts[i].mean, bytes);
+            assert_memory_equal(part.square, parts[i].square, bytes);
+        } else {
+            for (size_t k = 0; k < part.n; k++) assert_true(part.params[k] == 0 && part.mean[k] == 0);
+        }
+        dw_part_destroy(&part);
+    }
+    dw_checkpoint_close(&checkpoint);
+    return status;
+}
+
+static void gives_back_what_was_saved(void **state)
+{
+    (void)state;
+    dw_why why;
+    assert_int_equal(save(12, &why), DW_OK);
+    assert_int_equal(load(12, &why), DW_OK);
+    assert_int_equal(count_files(0), PARTS + 1);
+    /* Without the optimizer its averages stay as they are. */
+    dw_checkpoint checkpoint;
+    assert_int_equal(dw_checkpoint_open(&checkpoint, directory, &why), DW_OK);
+    parts[1].mean[3] = 99;
+    assert_int_equal(dw_checkpoint_read(&checkpoint, &parts[1], 0, &why), DW_OK);
+    assert_true(parts[1].mean[3] == 99);
+    dw_checkpoint_close(&checkpoint);
+}
+
+static void a_new_checkpoint_takes_the_place_of_the_old(void **state)
+{
+    (void)state;
+    dw_why why;
+    assert_int_equal(save(1, &why), DW_OK);
+    for (int i = 0; i < PARTS; i++) parts[i].params[0] += 1;
+    assert_int_equal(save(2, &why), DW_OK);
+    assert_int_equal(load(2, &why), DW_OK);
+    assert_int_equal(count_files(0), PARTS + 1); /* nothing of the old one is left */
+}
+
+static void what_is_not_committed_changes_nothing(void **state)
+{
+    (void)state;
+    dw_why why;
+    uint64_t digest;
+    assert_int_equal(save(1, &why), DW_OK);
+    parts[2].params[5] += 1;
+    assert_int_equal(dw_checkpoint_write(directory, &shape, &parts[2], 2, &digest, &why), DW_OK);
+    parts[2].params[5] -= 1;
+    assert_int_equal(load(1, &why), DW_OK);
+    dw_checkpoint_tidy(directory, &parts[2]);
+    assert_int_equal(load(1, &why), DW_OK);
+    assert_int_equal(count_files(0), PARTS + 1);
+}
+
+/* Files may grow to so many bytes: what a full disk does, without one. */
+static void a_disk_that_is_full_leaves_the_old_checkpoint(void **state)
+{
+    (void)state;
+    dw_why why;
+    struct rlimit old, little;
+    assert_int_equal(save(1, &why), DW_OK);
+    float kept[PARTS];
+    for (int i = 0; i < PARTS; i++) {
+        kept[i] = parts[i].params[0];
+        parts[i].params[0] = 7;
+    }
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
+    little = old;
+    /* Past the first part, within the header, within the floats; the manifest (about 400 bytes) is short. */
+    static const rlim_t limits[] = { 10, 64, 5000, 30000, 40000 };
+    for (size_t k = 0; k < sizeof limits / sizeof *limits; k++) {
+        little.rlim_cur = limits[k];
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &little), 0);
+        dw_status status = save(2, &why);
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
+        assert_int_equal(status, DW_ERR_IO);
+        assert_non_null(strstr(why.text, "File too large"));
+        assert_int_equal(count_files(0), PARTS + 1);
+    }
+    for (int i = 0; i < PARTS; i++) parts[i].params[0] = kept[i];
+    assert_int_equal(load(1, &why), DW_OK);
+}
+
+static void flip(const char *path, long at)
+{
+    FILE *file = fopen(path, "r+b");
+    assert_non_null(file);
+    fseek(file, at, SEEK_SET);
+    int byte = fgetc(file);
+    fseek(file, at, SEEK_SET);
+    fputc(byte ^ 0x10, file);
+    fclose(file);
+}
+
+static char *part_file(void)
+{
+    static char path[400];
+    dw_checkpoint checkpoint;
+    assert_int_equal(dw_checkpoint_open(&checkpoint, directory, NULL), DW_OK);
+    snprintf(path, sizeof path, "%s/block-00-%016llx.part", directory, (unsigned long long)checkpoint.digests[1]);
+    dw_checkpoint_close(&checkpoint);
+    return path;
+}
+
+static void a_flipped_bit_is_seen(void **state)
+{
+    (void)state;
+    dw_why why;
+    assert_int_equal(save(3, &why), DW_OK);
+    const char *path = part_file();
+    struct stat file;
+    assert_int_equal(stat(path, &file), 0);
+    for (long at = 0; at < file.st_size; at += at < 64 ? 1 : 997) {
+        flip(path, at);
+        assert_true(load(3, &why) < 0);
+        assert_non_null(strstr(why.text, path));
+        flip(path, at);
+    }
+    assert_int_equal(load(3, &why), DW_OK);
+    char manifest[100];
+    snprintf(manifest, sizeof manifest, "%s/manifest.json", directory);
+    assert_int_equal(stat(manifest, &file), 0);
+    for (long at = 0; at + 1 < file.st_size; at++) {
+        flip(manifest, at); /* 0x10 turns blanks into '0' and digits into control characters */
+        dw_checkpoint checkpoint;
+        if (dw_checkpoint_open(&checkpoint, directory, &why) == DW_OK) fail_msg("byte %ld was not missed", at);
+        flip(manifest, at);
+    }
+}
+
+static void a_file_cut_short_is_seen(void **state)
+{
+    (void)state;
+    dw_why why;
+    assert_int_equal(save(3, &why), DW_OK);
+    const char *path = part_file();
+    struct stat file;
+    assert_int_equal(stat(path, &file), 0);
+    assert_int_equal(truncate(path, file.st_size + 1), 0);
+    assert_int_equal(load(3, &why), DW_ERR_CORRUPT);
+    static const long shorter[] = { 1, 4, 4096 };
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(truncate(path, file.st_size - shorter[i]), 0);
+        assert_int_equal(load(3, &why), DW_ERR_CORRUPT);
+    }
+    assert_int_equal(truncate(path, 0), 0);
+    assert_int_equal(load(3, &why), DW_ERR_CORRUPT);
+    unlink(path);
+    assert_int_equal(load(3, &why), DW_ERR_IO);
+    assert_non_null(strstr(why.text, "No such file"));
+}
+
+static void says_where_there_is_no_checkpoint(void **state)
+{
+    (void)state;
+    dw_checkpoint checkpoint;
+    dw_why why;
+    assert_int_equal(dw_checkpoint_open(&checkpoint, directory, &why), DW_ERR_IO);
+    assert_non_null(strstr(why.text, "no checkpoint in"));
+    assert_int_equal(dw_checkpoint_open(&checkpoint, "/no/such/place", &why), DW_ERR_IO);
+    assert_int_equal(dw_checkpoint_prepare("/no/such/place", &shape, &why), DW_ERR_IO);
+    assert_non_null(strstr(why.text, "/no/such/place"));
+    uint64_t digest;
+    assert_int_equal(dw_checkpoint_write("/no/such/place", &shape, &parts[0], 1, &digest, &why), DW_ERR_IO);
+}
+
+static void does_not_replace_another_model(void **state)
+{
+    (void)state;
+    dw_why why;
+    const dw_model_shape other = { .layers = 3, .channels = 16, .heads = 2, .context = 8 };
+    assert_int_equal(dw_checkpoint_prepare(directory, &other, &why), DW_OK);
+    assert_int_equal(save(3, &why), DW_OK);
+    assert_int_equal(dw_checkpoint_prepare(directory, &shape, &why), DW_OK);
+    assert_int_equal(dw_checkpoint_prepare(directory, &other, &why), DW_ERR_MISMATCH);
+    assert_non_null(strstr(why.text, "2 layers"));
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(gives_back_what_was_saved),
+        TEST(a_new_checkpoint_takes_the_place_of_the_old),
+        TEST(what_is_not_committed_changes_nothing),
+        TEST(a_disk_that_is_full_leaves_the_old_checkpoint),
+        TEST(a_flipped_bit_is_seen),
+        TEST(a_file_cut_short_is_seen),
+        TEST(says_where_there_is_no_checkpoint),
+        TEST(does_not_replace_another_model),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,366 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+# test_cli.py - the `deltawire` program from outside: exit codes, sentences, clean ends, logs, inspect.
+import glob
+import json
+import os
+import re
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+PROGRAM = sys.argv.pop(1)
+MAKE_FRAME = sys.argv.pop(1)
+SMALL = ["--layers", "2", "--channels", "32", "--heads", "2", "--context", "24", "--batch", "8", "--samples", "32",
+         "--held-out", "6"]
+
+
+def run(*arguments, **options):
+    options.setdefault("timeout", 120)
+    return subprocess.run([PROGRAM, *arguments], capture_output=True, text=True, **options)
+
+
+def content_of(name):
+    with open(name, "rb") as file:
+        return file.read()
+
+
+def is_gone(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().split()[2] == "Z"  # an orphan that nobody reaps
+    except FileNotFoundError:
+        return True
+
+
+def children_of(pid):
+    with open(f"/proc/{pid}/task/{pid}/children") as file:
+        return [int(word) for word in file.read().split()]
+
+
+class Base(unittest.TestCase):
+    def setUp(self):
+        self.directory = tempfile.mkdtemp(prefix="deltawire-cli-")
+        self.text = os.path.join(self.directory, "text")
+        with open(self.text, "w") as file:
+            file.write("".join(f"{i} bottles of ale stand on a wall, and {i * i % 97} fell. " for i in range(400)))
+
+    def tearDown(self):
+        shutil.rmtree(self.directory)
+
+    def path(self, name):
+        return os.path.join(self.directory, name)
+
+    def train(self, *arguments, **options):
+        return run("train", "--text", self.text, *SMALL, *arguments, **options)
+
+    def log_of(self, name):
+        with open(self.path(name)) as file:
+            return [json.loads(line) for line in file]
+
+    def assert_one_sentence(self, result, code, *words):
+        """One line on stderr that names the thing; nothing else."""
+        lines = [line for line in result.stderr.splitlines() if line.strip()]
+        self.assertEqual(result.returncode, code, result.stderr)
+        self.assertEqual(len(lines), 1, result.stderr)
+        for word in words:
+            self.assertIn(word, lines[0])
+
+
+class Usage(Base):
+    def test_names_the_word_that_is_wrong(self):
+        for arguments, word in [
+                (["--frobnicate"], "--frobnicate"), (["--layers", "many"], '--layers "many"'),
+                (["--layers", "-1"], '--layers "-1"'), (["--batch", "8x"], '--batch "8x"'),
+                (["--lr", "fast"], '--lr "fast"'), (["--seed", "99999999999999999999"], "--seed"),
+                (["extra"], '"extra"'), (["--local", "2", "--rank", "1"], "--local"),
+                (["--link", "tcp://127.0.0.1:0"], "--link")]:
+            result = self.train(*arguments)
+            self.assertEqual(result.returncode, 2, arguments)
+            self.assertIn(word, result.stderr)
+        for arguments, word in [
+                (["--forward", "delta:bits=17"], '"17"'), (["--backward", "derict"], '"derict"'),
+                (["--local", "2", "--forward", "delta:bots=4"], "bots"),
+                (["--heads", "5"], "heads is 5"), (["--micro-batches", "3"], "3 micro-batches"),
+                (["--local", "3"], "3 stages cannot share 2 layers"), (["--rank", "1", "--stages", "2"], "rank 1"),
+                (["--epochs", "2", "--steps", "3"], "epochs (2)")]:
+            self.assert_one_sentence(self.train(*arguments), 2, word)
+        self.assertEqual(run("train").returncode, 2)  # no text
+
+    def test_commands(self):
+        self.assertEqual(run().returncode, 2)
+        self.assert_one_sentence(run("trian"), 2, "trian")
+        self.assertRegex(run("--version").stdout, r"^deltawire \d+\.\d+\.\d+\n$")
+        for command in ([], ["train"], ["inspect"]):
+            result = run(*command, "--help")
+            self.assertEqual(result.returncode, 0)
+            self.assertIn("Usage: deltawire", result.stdout)
+        self.assertIn("--local 2", run("train", "--help").stdout)  # the examples
+
+    def test_bad_texts(self):
+        open(self.path("empty"), "w").close()
+        with open(self.path("short"), "w") as file:
+            file.write("x" * 100)
+        for text, word in [("missing", "No such file"), ("empty", "is empty"), ("short", "too short for a batch of 8"),
+                           (".", "directory")]:
+            for place in ([], ["--local", "2"]):
+                result = run("train", *SMALL, "--text", self.path(text), *place)
+                self.assert_one_sentence(result, 1, text, word)
+
+
+class Runs(Base):
+    def test_stages_agree_and_the_log_is_whole(self):
+        for stages in "1", "2":
+            result = self.train("--local", stages, "--epochs", "2", "--log", self.path(f"log{stages}"))
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertRegex(result.stdout, r"step +8/8 \| loss \d\.\d{4} \| norm")
+            self.assertRegex(result.stdout, r"held-out loss \d\.\d{4} after 8 steps")
+        one, two = self.log_of("log1"), self.log_of("log2")
+        kinds = [line["event"] for line in two]
+        self.assertEqual(kinds, ["start"] + (["step"] * 4 + ["eval"]) * 2 + ["summary"])
+        for a, b in zip(one, two):
+            for key in "loss", "norm", "lr", "train_loss", "held_out_loss":
+                self.assertEqual(a.get(key), b.get(key))  # bit for bit
+        summary = two[-1]
+        for key in ("wall_s eval_s compute_s codec_s wait_s bytes_forward bytes_backward frames_forward frames_backward "
+                    "raw_forward raw_backward ratio_forward ratio_backward held_out_loss train_loss").split():
+            self.assertGreater(summary[key], 0, key)
+        self.assertEqual(len(summary["ranks"]), 2)
+        self.assertEqual(summary["held_out_loss"], two[-2]["loss"])
+        self.assertGreaterEqual(summary["bytes_forward"], summary["raw_forward"])
+
+    def test_kernel_counters_agree_with_ours(self):
+        self.assertEqual(self.train("--local", "2", "--epochs", "4", "--log", self.path("log")).returncode, 0)
+        summary = self.log_of("log")[-1]
+        for way in "forward", "backward":
+            if summary["kernel_" + way] is not None:
+                self.assertLess(abs(summary["kernel_" + way] / summary["bytes_" + way] - 1), 0.02)
+
+    def test_two_ranks_started_by_hand(self):
+        first = subprocess.Popen([PROGRAM, "train", "--text", self.text, *SMALL, "--rank", "0", "--stages", "2", "--listen",
+                                  "tcp://127.0.0.1:0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        address = re.match(r"listening on (\S+)", first.stdout.readline()).group(1)
+        second = self.train("--rank", "1", "--stages", "2", "--connect", address)
+        out, _ = first.communicate(timeout=60)
+        self.assertEqual((first.returncode, second.returncode), (0, 0))
+        self.assertIn("step    4/4", out)
+        self.assertEqual(second.stdout, "")
+
+    def test_ranks_that_differ_are_told_in_what(self):
+        first = subprocess.Popen([PROGRAM, "train", "--text", self.text, *SMALL, "--rank", "0", "--stages", "2", "--listen",
+                                  "tcp://127.0.0.1:0", "--forward", "delta:bits=4"], stdout=subprocess.PIPE,
+                                 stderr=subprocess.PIPE, text=True)
+        address = re.match(r"listening on (\S+)", first.stdout.readline()).group(1)
+        second = self.train("--rank", "1", "--stages", "2", "--connect", address, "--forward", "delta:bits=3")
+        _, err = first.communicate(timeout=60)
+        self.assert_one_sentence(second, 1, 'forward "delta', "bits=3")
+        self.assertEqual(first.returncode, 1)
+        self.assertIn("forward", err)
+
+    def test_a_port_in_use_is_named(self):
+        with socket.socket() as other:
+            other.bind(("127.0.0.1", 0))
+            other.listen()
+            port = other.getsockname()[1]
+            result = self.train("--rank", "0", "--stages", "2", "--listen", f"tcp://127.0.0.1:{port}")
+            self.assert_one_sentence(result, 1, str(port), "in use")
+            result = self.train("--local", "2", "--link", f"tcp://127.0.0.1:{port}")
+            self.assert_one_sentence(result, 1, str(port), "in use")
+
+    def test_a_stranger_on_the_port_does_not_hang_the_run(self):
+        first = subprocess.Popen([PROGRAM, "train", "--text", self.text, *SMALL, "--rank", "0", "--stages", "2", "--listen",
+                                  "tcp://127.0.0.1:0", "--open-timeout", "3"], stdout=subprocess.PIPE,
+                                 stderr=subprocess.PIPE, text=True)
+        port = int(re.match(r"listening on \S+:(\d+)", first.stdout.readline()).group(1))
+        with socket.create_connection(("127.0.0.1", port)) as stranger:
+            stranger.sendall(b"GET / HTTP/1.0\r\n\r\n" * 100)
+            _, err = first.communicate(timeout=60)
+        self.assertEqual(first.returncode, 1)
+        self.assertEqual(len(err.splitlines()), 1, err)
+
+
+class Ends(Base):
+    def start_long(self, *arguments):
+        process = subprocess.Popen([PROGRAM, "train", "--text", self.text, *SMALL, "--steps", "1000000", *arguments],
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for line in process.stdout:
+            if line.startswith("step    3/"):
+                break
+        return process
+
+    def finish(self, process):
+        out, err = process.communicate(timeout=60)
+        return subprocess.CompletedProcess([], process.returncode, out, err)
+
+    def test_ctrl_c_ends_all_ranks_with_one_sentence(self):
+        for place in (["--local", "1"], ["--local", "2"]):
+            for number, code, word in [(signal.SIGINT, 130, "Ctrl-C"), (signal.SIGTERM, 143, "Terminated")]:
+                process = self.start_long(*place)
+                ranks = children_of(process.pid)
+                process.send_signal(number)
+                self.assert_one_sentence(self.finish(process), code, word)
+                for rank in ranks:
+                    self.assertTrue(is_gone(rank))
+
+    def test_ctrl_c_at_a_terminal_reaches_every_rank_at_once(self):
+        process = self.start_long("--local", "2")
+        for pid in [process.pid, *children_of(process.pid)]:
+            os.kill(pid, signal.SIGINT)
+        self.assert_one_sentence(self.finish(process), 130, "Ctrl-C")
+
+    def test_a_rank_that_dies_ends_the_others(self):
+        for victim in 0, 1:
+            process = self.start_long("--local", "2")
+            ranks = children_of(process.pid)
+            os.kill(ranks[victim], signal.SIGKILL)
+            result = self.finish(process)
+            self.assertEqual(result.returncode, 1)
+            self.assertIn(f"rank {victim} was killed by signal 9", result.stderr)
+            self.assertIn(f"rank {1 - victim} lost rank {victim}", result.stderr)
+
+    def test_ranks_do_not_outlive_their_parent(self):
+        process = self.start_long("--local", "2")
+        ranks = children_of(process.pid)
+        process.kill()
+        process.wait()
+        for _ in range(300):
+            if all(is_gone(rank) for rank in ranks):
+                break
+            time.sleep(0.1)
+        else:
+            self.fail("a rank goes on without its parent")
+        process.stdout.close()
+        process.stderr.close()
+
+
+class Checkpoints(Base):
+    def limited(self, limit):
+        return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+
+    def test_saves_and_goes_on(self):
+        whole = self.train("--epochs", "4", "--log", self.path("whole"))
+        self.assertEqual(whole.returncode, 0)
+        half = self.train("--local", "2", "--epochs", "4", "--save", self.path("save"), "--save-every", "9", "--log",
+                          self.path("half"))
+        self.assertEqual(half.returncode, 0)
+        self.assertEqual(len(glob.glob(self.path("save/*"))), 5)  # embed, two blocks, head, manifest
+        resumed = self.train("--resume", self.path("save"), "--epochs", "6", "--log", self.path("resumed"))
+        self.assertEqual(resumed.returncode, 0, resumed.stderr)
+        self.assertEqual([line["step"] for line in self.log_of("resumed") if line["event"] == "step"][0], 17)
+
+    def test_a_full_disk_leaves_the_old_checkpoint_whole(self):
+        for place in (["--local", "1"], ["--local", "2"]):
+            save = self.path("save" + place[1])
+            self.assertEqual(self.train(*place, "--save", save).returncode, 0)
+            before = {name: content_of(name) for name in glob.glob(save + "/*")}
+            result = self.train(*place, "--epochs", "2", "--save", save, preexec_fn=self.limited(20000))
+            self.assert_one_sentence(result, 1, save, "File too large", "untouched")
+            self.assertEqual(before, {name: content_of(name) for name in glob.glob(save + "/*")})
+            self.assertEqual(self.train("--init", save).returncode, 0)
+
+    def test_a_full_file_system_does_too(self):
+        mount = self.path("small")
+        os.mkdir(mount)
+        if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", mount], capture_output=True).returncode:
+            self.skipTest("no tmpfs can be mounted here")
+        try:
+            save = os.path.join(mount, "save")
+            first = self.train("--local", "2", "--save", save)
+            self.assertEqual(first.returncode, 1 if "No space" in first.stderr else 0, first.stderr)
+            with open(os.path.join(mount, "filler"), "wb") as file:  # less is left than a checkpoint takes
+                try:
+                    file.write(bytes(400 << 10))
+                except OSError:
+                    pass
+            before = sorted(os.listdir(save))
+            result = self.train("--local", "2", "--epochs", "2", "--save", save)
+            self.assert_one_sentence(result, 1, "No space left on device", "untouched")
+            self.assertEqual(before, sorted(os.listdir(save)))
+        finally:
+            subprocess.run(["umount", mount], check=True)
+
+    def test_a_log_that_cannot_be_written_is_told(self):
+        self.assert_one_sentence(self.train("--log", "/no/such/log"), 1, "/no/such/log")
+        result = self.train("--log", "/dev/full")
+        self.assert_one_sentence(result, 1, "/dev/full", "No space left")
+
+    def test_bad_checkpoints_are_named(self):
+        self.assert_one_sentence(self.train("--init", self.path("none")), 1, "no checkpoint in")
+        save = self.path("save")
+        self.assertEqual(self.train("--save", save).returncode, 0)
+        result = self.train("--init", save, "--layers", "3")
+        self.assert_one_sentence(result, 1, "2 layers")
+        result = self.train("--save", save, "--layers", "3")
+        self.assert_one_sentence(result, 1, "another model")
+        part = glob.glob(save + "/block-00-*.part")[0]
+        with open(part, "r+b") as file:
+            file.seek(1000)
+            file.write(b"\xff\x00\xff")
+        for place in (["--local", "1"], ["--local", "2"]):
+            self.assert_one_sentence(self.train("--init", save, *place), 1, part, "damaged")
+
+
+class Inspect(Base):
+    def setUp(self):
+        super().setUp()
+        subprocess.run([MAKE_FRAME, self.directory], check=True)
+
+    def inspect(self, name):
+        result = run("inspect", "--json", self.path(name))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return json.loads(result.stdout)
+
+    def test_explains_frames(self):
+        key, delta = self.inspect("key"), self.inspect("delta")
+        for frame, name, kind in (key, "key", "key"), (delta, "delta", "delta"):
+            self.assertEqual(frame["message"], "frame")
+            self.assertEqual(frame["bytes"], os.path.getsize(self.path(name)))
+            self.assertEqual(frame["shape"], [2, 3, 64])
+            self.assertEqual((frame["codec"], frame["bits"], frame["group"], frame["x"]), ("delta", 3, "32", "f32"))
+            self.assertEqual([(entry["sample"], entry["slice"], entry["kind"]) for entry in frame["entries"]],
+                             [("1234567890123456789", 0, kind), ("42", 7, kind)])
+        self.assertGreater(delta["sequence"], key["sequence"])
+        self.assertEqual(key["incarnation"], delta["incarnation"])
+        lines = run("inspect", self.path("delta")).stdout.splitlines()
+        self.assertIn("shape          2 3 64", lines)
+        self.assertIn("entry 1", lines)
+        self.assertIn("  kind           delta", lines)
+
+    def test_explains_replies(self):
+        for name in "key-reply", "delta-reply":
+            reply = self.inspect(name)
+            self.assertEqual((reply["message"], reply["accepted"]), ("reply", True))
+            self.assertEqual([entry["sample"] for entry in reply["entries"]], ["1234567890123456789", "42"])
+
+    def test_hostile_files_do_no_harm(self):
+        for name in "delta", "delta-reply":
+            whole = content_of(self.path(name))
+            # Payloads are not read; all that is in front of them is.
+            read = min([entry.get("payload_offset", len(whole)) for entry in self.inspect(name)["entries"]])
+            bad = [whole[:cut] for cut in (1, 7, 8, 31, len(whole) - 1)] + [whole + b"x"]
+            for at in range(0, read, 5):
+                for flip in 0x01, 0xff:
+                    bad.append(whole[:at] + bytes([whole[at] ^ flip]) + whole[at + 1:])
+            for content in bad:
+                with open(self.path("bad"), "wb") as file:
+                    file.write(content)
+                result = run("inspect", self.path("bad"))
+                self.assert_one_sentence(result, 1, "bad")
+
+    def test_says_what_is_no_frame(self):
+        self.assert_one_sentence(run("inspect", "/no/such/frame"), 1, "/no/such/frame")
+        self.assertEqual(run("inspect").returncode, 2)
+        self.assertEqual(run("inspect", "a", "b").returncode, 2)
+        self.assert_one_sentence(run("inspect", self.text), 1, self.text)
+        open(self.path("empty"), "w").close()
+        self.assert_one_sentence(run("inspect", self.path("empty")), 1, "empty")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_data.c - samples keep their ids and bytes; orders are seeded; bad files are named. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "data.h"
+
+enum { T = 9, WIDTH = T + 1, SAMPLES = 57 };
+
+static char path[64];
+
+/* Byte i of the file tells its place. */
+static void write_text(size_t n)
+{
+    strcpy(path, "/tmp/deltawire-data-XXXXXX");
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    FILE *file = fdopen(fd, "wb");
+    for (size_t i = 0; i < n; i++) fputc((int)((i * 7 + i / 256) & 255), file);
+    fclose(file);
+}
+
+static uint8_t byte_at(size_t i)
+{
+    return (uint8_t)((i * 7 + i / 256) & 255);
+}
+
+static void samples_are_pieces_of_the_file(void **state)
+{
+    (void)state;
+    write_text(SAMPLES * WIDTH + 3);
+    static const uint64_t offsets[] = { 0, 1, 123 };
+    for (int k = 0; k < 3; k++) {
+        dw_data data;
+        dw_why why;
+        assert_int_equal(dw_data_open(&data, path, offsets[k], 0, 5, T, 4, 1, &why), DW_OK);
+        assert_int_equal(data.samples, (SAMPLES * WIDTH + 3 - offsets[k]) / WIDTH - 5);
+        for (uint32_t id = 0; id < data.samples + 5; id++)
+            for (size_t t = 0; t < WIDTH; t++)
+                assert_int_equal(dw_data_sample(&data, id)[t], byte_at(offsets[k] + id * WIDTH + t));
+        dw_data_close(&data);
+    }
+    unlink(path);
+}
+
+static void every_epoch_visits_every_sample_once(void **state)
+{
+    (void)state;
+    write_text(SAMPLES * WIDTH);
+    dw_data data;
+    assert_int_equal(dw_data_open(&data, path, 0, 50, 7, T, 4, 1, NULL), DW_OK);
+    uint32_t first[50];
+    for (uint32_t epoch = 0; epoch < 4; epoch++) {
+        const uint32_t *order = dw_data_order(&data, epoch, 0);
+        int seen[50] = { 0 };
+        for (int i = 0; i < 50; i++) {
+            assert_true(order[i] < 50); /* never one that is held out */
+            assert_int_equal(seen[order[i]]++, 0);
+        }
+        if (epoch) assert_memory_not_equal(order, first, sizeof first);
+        if (!epoch) memcpy(first, order, sizeof first);
+    }
+    /* Again the first, after others and from the middle. */
+    assert_memory_equal(dw_data_order(&data, 0, 20), first + 20, 30 * sizeof *first);
+    dw_data_close(&data);
+    assert_int_equal(dw_data_open(&data, path, 0, 50, 7, T, 4, 2, NULL), DW_OK);
+    assert_memory_not_equal(dw_data_order(&data, 0, 0), first, sizeof first); /* another seed */
+    dw_data_close(&data);
+    unlink(path);
+}
+
+/* Each of 6 orders of 3 samples as often as the others: 600 of 3600 (deviation 22). */
+static void all_orders_are_as_likely(void **state)
+{
+    (void)state;
+    write_text(3 * WIDTH);
+    dw_data data;
+    assert_int_equal(dw_data_open(&data, path, 0, 3, 0, T, 1, 3, NULL), DW_OK);
+    int count[3][3] = { { 0 } };
+    for (uint32_t epoch = 0; epoch < 3600; epoch++) {
+        const uint32_t *order = dw_data_order(&data, epoch, 0);
+        count[order[0]][order[1]]++;
+    }
+    for (int i = 0; i < 3; i++)
+        for (int j = 0; j < 3; j++)
+            if (i != j) assert_in_range(count[i][j], 600 - 110, 600 + 110);
+    dw_data_close(&data);
+    unlink(path);
+}
+
+static void tells_texts_apart(void **state)
+{
+    (void)state;
+    write_text(SAMPLES * WIDTH);
+    dw_data a, b, c;
+    assert_int_equal(dw_data_open(&a, path, 0, 40, 4, T, 4, 1, NULL), DW_OK);
+    assert_int_equal(dw_data_open(&b, path, 0, 40, 4, T, 4, 9, NULL), DW_OK);
+    assert_int_equal(dw_data_open(&c, path, 1, 40, 4, T, 4, 1, NULL), DW_OK);
+    assert_true(a.digest == b.digest);
+    assert_true(a.digest != c.digest);
+    dw_data_close(&a), dw_data_close(&b), dw_data_close(&c);
+    unlink(path);
+}
+
+static void assert_refused(dw_status status, const dw_why *why, dw_status expected, const char *word)
+{
+    assert_int_equal(status, expected);
+    if (!strstr(why->text, word)) fail_msg("\"%s\" does not say \"%s\"", why->text, word);
+}
+
+static void refuses_what_is_no_text_to_train_on(void **state)
+{
+    (void)state;
+    dw_data data;
+    dw_why why;
+    assert_refused(dw_data_open(&data, "/no/such/file", 0, 0, 0, T, 4, 1, &why), &why, DW_ERR_IO, "/no/such/file");
+    assert_refused(dw_data_open(&data, "/tmp", 0, 0, 0, T, 4, 1, &why), &why, DW_ERR_IO, "directory");
+    assert_refused(dw_data_open(&data, "/dev/null", 0, 0, 0, T, 4, 1, &why), &why, DW_ERR_IO, "empty");
+    write_text(4 * WIDTH - 1);
+    assert_refused(dw_data_open(&data, path, 0, 0, 0, T, 4, 1, &why), &why, DW_ERR_IO, "too short for a batch of 4");
+    assert_refused(dw_data_open(&data, path, 4000, 0, 0, T, 1, 1, &why), &why, DW_ERR_IO, "behind its offset");
+    assert_refused(dw_data_open(&data, path, 0, 0, 3, T, 1, 1, &why), &why, DW_ERR_IO, "3 held out");
+    assert_refused(dw_data_open(&data, path, 0, 4, 0, T, 1, 1, &why), &why, DW_ERR_IO, "3 samples");
+    assert_refused(dw_data_open(&data, path, 0, 2, 0, T, 3, 1, &why), &why, DW_ERR_ARGUMENT, "batch of 3");
+    assert_int_equal(dw_data_open(&data, path, 0, 0, 0, T, 3, 1, &why), DW_OK);
+    dw_data_close(&data);
+    unlink(path);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(samples_are_pieces_of_the_file),
+        cmocka_unit_test(every_epoch_visits_every_sample_once),
+        cmocka_unit_test(all_orders_are_as_likely),
+        cmocka_unit_test(tells_texts_apart),
+        cmocka_unit_test(refuses_what_is_no_text_to_train_on),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_link.c - what a link refuses before any backend is asked, and the pool of its buffers. */
+#include "transport_suite.h"
+
+#include "buffer.h"
+
+static dw_status try_to_open(const char *uri, const dw_link_options *options, dw_why *why)
+{
+    dw_link *link = NULL;
+    const dw_status status = dw_link_open(&link, uri, options, why);
+    assert_null(link);
+    return status;
+}
+
+static void blames_a_uri_without_a_known_scheme(void **state)
+{
+    (void)state;
+    dw_why why;
+    assert_int_equal(try_to_open("127.0.0.1:7000", NULL, &why), DW_ERR_UNSUPPORTED);
+    assert_non_null(strstr(why.text, "tcp, loop, shaped"));
+    assert_int_equal(why.offset, 0);
+    assert_int_equal(try_to_open("", NULL, &why), DW_ERR_CONFIG);
+    assert_int_equal(try_to_open("tcp", NULL, &why), DW_ERR_CONFIG);
+    assert_non_null(strstr(why.text, "tcp://host:port"));
+    assert_int_equal(try_to_open("tc://x", NULL, &why), DW_ERR_UNSUPPORTED);
+    assert_int_equal(try_to_open("tcpx://x", NULL, &why), DW_ERR_UNSUPPORTED);
+    static const dw_transport *const more[] = {&suite_spoiled, NULL};
+    const dw_link_options options = {.struct_size = sizeof options, .transports = more};
+    assert_int_equal(try_to_open("nothing://x", &options, &why), DW_ERR_UNSUPPORTED);
+    assert_non_null(strstr(why.text, "spoiled"));
+}
+
+static void blames_options_it_cannot_read(void **state)
+{
+    (void)state;
+    dw_why why;
+    assert_int_equal(try_to_open("loop://x", &(dw_link_options){0}, &why), DW_ERR_ARGUMENT);
+    assert_non_null(strstr(why.text, "struct_size"));
+    assert_int_equal(try_to_open("loop://x", &(dw_link_options){.struct_size = sizeof(dw_link_options) + 8}, &why),
+                     DW_ERR_ARGUMENT);
+    const dw_link_options strange = {.struct_size = sizeof strange, .role = (dw_link_role)9};
+    assert_int_equal(try_to_open("loop://x", &strange, &why), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_link_open(NULL, "loop://x", NULL, &why), DW_ERR_ARGUMENT);
+    assert_int_equal(try_to_open(NULL, NULL, NULL), DW_ERR_ARGUMENT);
+    /* Options of an older release, which had fewer fields. */
+    const dw_link_options shorter = {.struct_size = offsetof(dw_link_options, peer_timeout_ms),
+                                     .role = DW_LINK_CONNECT, .open_timeout_ms = 20};
+    assert_int_equal(try_to_open("loop://nobody-is-here", &shorter, &why), DW_ERR_TIMEOUT);
+}
+
+typedef struct listener {
+    dw_link *link;
+    dw_status status;
+    volatile int stop;
+    pthread_t thread;
+} listener;
+
+static void *listen_until_told(void *context)
+{
+    listener *me = context;
+    const dw_link_options options = {.struct_size = sizeof options, .role = DW_LINK_LISTEN, .cancelled = &me->stop};
+    do { /* the other thread's attempts may come in between */
+        me->status = dw_link_open(&me->link, "loop://taken", &options, NULL);
+    } while (me->status == DW_ERR_ADDRESS && !me->stop);
+    return NULL;
+}
+
+static void a_loop_needs_a_name_that_nobody_listens_to(void **state)
+{
+    (void)state;
+    dw_why why;
+    const dw_link_options options = {.struct_size = sizeof options, .role = DW_LINK_LISTEN, .open_timeout_ms = 20};
+    assert_int_equal(try_to_open("loop://", &options, &why), DW_ERR_ADDRESS);
+    assert_non_null(strstr(why.text, "needs a name"));
+    listener first = {.link = NULL};
+    pthread_create(&first.thread, NULL, listen_until_told, &first);
+    dw_status status = DW_ERR_TIMEOUT;
+    for (int i = 0; i < 500 && status == DW_ERR_TIMEOUT; i++) status = try_to_open("loop://taken", &options, &why);
+    assert_int_equal(status, DW_ERR_ADDRESS);
+    assert_non_null(strstr(why.text, "has a listener already"));
+    first.stop = 1;
+    pthread_join(first.thread, NULL);
+    assert_int_equal(first.status, DW_ERR_CANCELLED);
+}
+
+static void every_call_refuses_null(void **state)
+{
+    (void)state;
+    void *data = NULL;
+    size_t len;
+    assert_int_equal(dw_link_send(NULL, 1, "x", 1), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_link_send_begin(NULL, 1, 1, &data), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_link_send_end(NULL, NULL, 1), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_link_recv(NULL, 1, 0, &data, &len), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_link_flush(NULL, 0), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_link_handle(NULL, 1, NULL, NULL), DW_ERR_ARGUMENT);
+    assert_string_equal(dw_link_why(NULL), "");
+    assert_int_equal(dw_link_count(NULL).messages_sent, 0);
+    dw_link_release(NULL, NULL);
+    dw_link_cancel(NULL);
+    dw_link_close(NULL);
+    const suite_backend loop = {.name = "loop", .uri = "loop://null-%d", .one_process = 1};
+    suite_pair pair;
+    suite_prepare(&pair, &loop);
+    suite_open(&pair);
+    assert_int_equal(dw_link_send(pair.link[0], 1, NULL, 1), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_link_send_begin(pair.link[0], 1, 1, NULL), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_link_recv(pair.link[0], 1, 0, NULL, &len), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_link_send(pair.link[0], 1, NULL, 0), DW_OK);
+    suite_close(&pair);
+}
+
+static void the_pool_gives_buffers_back_and_keeps_to_its_limit(void **state)
+{
+    (void)state;
+    dw_buffer_pool pool = {.keep_bytes = 4096};
+    dw_buffer *small = dw_buffer_take(&pool, 0), *large = dw_buffer_take(&pool, 4097);
+    assert_true(small->cap >= 1 && large->cap >= 4097);
+    assert_int_equal((uintptr_t)dw_buffer_payload(large) % 64, 0);
+    small->refs++;
+    dw_buffer_drop(&pool, small);
+    assert_int_equal(pool.free_bytes, 0); /* one reference is left */
+    dw_buffer_drop(&pool, small);
+    assert_int_equal(pool.free_bytes, small->cap);
+    assert_ptr_equal(dw_buffer_take(&pool, 256), small);
+    assert_int_equal(pool.free_bytes, 0);
+    dw_buffer_drop(&pool, small);
+    dw_buffer_drop(&pool, large); /* more than it keeps */
+    assert_int_equal(pool.free_bytes, small->cap);
+    assert_null(dw_buffer_take(&pool, SIZE_MAX));
+    assert_null(dw_buffer_take(&pool, SIZE_MAX / 2));
+    assert_int_equal(pool.allocations, 2);
+    dw_buffer_pool_empty(&pool);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(blames_a_uri_without_a_known_scheme),
+        cmocka_unit_test(blames_options_it_cannot_read),
+        cmocka_unit_test(a_loop_needs_a_name_that_nobody_listens_to),
+        cmocka_unit_test(every_call_refuses_null),
+        cmocka_unit_test(the_pool_gives_buffers_back_and_keeps_to_its_limit),
+    };
+    return cmocka_run_group_tests_name("link", tests, NULL, NULL);
+}

@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_settings.c - every setting that is wrong, or that two ranks do not share, is named. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "settings.h"
+
+static dw_train_config sound(void)
+{
+    return (dw_train_config){ .struct_size = sizeof(dw_train_config), .text = "text", .rank = 1, .stages = 2,
+                              .connect = "tcp://there:1" };
+}
+
+static void fills_in_what_was_not_given(void **state)
+{
+    (void)state;
+    dw_settings s;
+    dw_train_config config = sound();
+    assert_int_equal(dw_settings_resolve(&s, &config, NULL), DW_OK);
+    assert_int_equal(s.config.layers, 4);
+    assert_int_equal(s.config.batch, 16);
+    assert_int_equal(s.config.micro_batches, 4);
+    assert_int_equal(s.config.epochs, 1);
+    assert_true(s.config.lr == 1e-3 && s.config.clip == 1 && s.config.weight_decay == 0.1);
+    assert_string_equal(s.forward_text, "raw:f32");
+    assert_int_equal(dw_settings_count(&s, 100, NULL), DW_OK);
+    assert_int_equal(s.steps_per_epoch, 6);
+    assert_int_equal(s.config.steps, 6);
+    assert_int_equal(s.config.eval_every, 6);
+    config.clip = config.weight_decay = -1;
+    assert_int_equal(dw_settings_resolve(&s, &config, NULL), DW_OK);
+    assert_true(s.config.clip == 0 && s.config.weight_decay == 0);
+}
+
+static void assert_refused(dw_train_config config, const char *word)
+{
+    dw_settings s;
+    dw_why why = { .text = "" };
+    assert_true(dw_settings_resolve(&s, &config, &why) < 0);
+    if (!strstr(why.text, word)) fail_msg("\"%s\" does not say \"%s\"", why.text, word);
+}
+
+#define REFUSED(word, ...)                  \
+    do {                                    \
+        dw_train_config config = sound();   \
+        __VA_ARGS__;                        \
+        assert_refused(config, word);       \
+    } while (0)
+
+static void names_the_setting_that_is_wrong(void **state)
+{
+    (void)state;
+    REFUSED("struct_size", config.struct_size--);
+    REFUSED("rank is 2", config.rank = 2);
+    REFUSED("5 stages cannot share 4 layers", config.stages = 5);
+    REFUSED("listen on for rank 2", config.stages = 3);
+    REFUSED("connect to where rank 0", config.connect = NULL);
+    REFUSED("nobody to listen for", config.listen = "tcp://:1");
+    REFUSED("nobody to connect to", config.rank = 0, config.listen = "tcp://:1");
+    REFUSED("no text", config.text = NULL);
+    REFUSED("epochs (2) and steps (3)", config.epochs = 2, config.steps = 3);
+    REFUSED("3 micro-batches cannot share a batch of 16", config.micro_batches = 3);
+    REFUSED("32 micro-batches", config.micro_batches = 32);
+    REFUSED("init and resume", config.init = config.resume = "x");
+    REFUSED("lr is -1", config.lr = -1);
+    REFUSED("beta1 is 1", config.beta1 = 1);
+    REFUSED("heads is 5", config.heads = 5);
+    REFUSED("forward codec \"delta:bits=99\", at \"99\"", config.forward = "delta:bits=99");
+    REFUSED("backward codec \"dalta\"", config.backward = "dalta");
+}
+
+static json_t *greeting_of(dw_train_config config, uint64_t text, uint64_t checkpoint)
+{
+    dw_settings s;
+    assert_int_equal(dw_settings_resolve(&s, &config, NULL), DW_OK);
+    assert_int_equal(dw_settings_count(&s, config.samples ? config.samples : 160, NULL), DW_OK);
+    json_t *greeting = dw_settings_greeting(&s, text, checkpoint);
+    assert_non_null(greeting);
+    return greeting;
+}
+
+static void assert_compared(json_t *theirs, dw_status expected, const char *word)
+{
+    json_t *ours = greeting_of(sound(), 1, 2);
+    /* What goes over the wire and back must still be equal: reals too. */
+    char *text = json_dumps(theirs, 0);
+    json_t *arrived = json_loads(text, 0, NULL);
+    dw_why why = { .text = "" };
+    dw_status status = dw_settings_compare(ours, arrived, 0, &why);
+    if (status != expected || !strstr(why.text, word))
+        fail_msg("status %d, \"%s\" does not say \"%s\"", (int)status, why.text, word);
+    free(text);
+    json_decref(arrived);
+    json_decref(ours);
+    json_decref(theirs);
+}
+
+static dw_train_config neighbour(void)
+{
+    dw_train_config config = sound();
+    config.rank = 0;
+    config.connect = NULL;
+    config.listen = "tcp://:1";
+    return config;
+}
+
+#define DIFFERS(word, ...)                                                              \
+    do {                                                                                \
+        dw_train_config config = neighbour();                                           \
+        __VA_ARGS__;                                                                    \
+        assert_compared(greeting_of(config, 1, 2), DW_ERR_MISMATCH, word);              \
+    } while (0)
+
+static void names_the_setting_that_two_ranks_do_not_share(void **state)
+{
+    (void)state;
+    assert_compared(greeting_of(neighbour(), 1, 2), DW_OK, "");
+    DIFFERS("stages 3, this rank with 2", config.stages = 3);
+    DIFFERS("layers 6, this rank with 4", config.layers = 6);
+    DIFFERS("channels", config.channels = 64);
+    DIFFERS("heads", config.heads = 8);
+    DIFFERS("context", config.context = 64);
+    DIFFERS("forward \"delta", config.forward = "delta:bits=2");
+    DIFFERS("backward \"direct", config.backward = "direct:bits=2");
+    DIFFERS("batch 8, this rank with 16", config.batch = 8);
+    DIFFERS("micro-batches 8", config.micro_batches = 8);
+    DIFFERS("samples 120", config.samples = 120);
+    DIFFERS("held-out 3", config.held_out = 3);
+    DIFFERS("steps 30", config.epochs = 3);
+    DIFFERS("eval-every 3", config.eval_every = 3);
+    DIFFERS("save \"yes\"", config.save = "x");
+    DIFFERS("lr", config.lr = 2e-3);
+    DIFFERS("warmup 4", config.warmup = 4);
+    DIFFERS("beta1", config.beta1 = 0.8);
+    DIFFERS("beta2", config.beta2 = 0.8);
+    DIFFERS("weight-decay", config.weight_decay = -1);
+    DIFFERS("clip", config.clip = 2);
+    DIFFERS("seed", config.seed = 5);
+    DIFFERS("start \"init\"", config.init = "x");
+    DIFFERS("start \"resume\"", config.resume = "x");
+    assert_compared(greeting_of(neighbour(), 9, 2), DW_ERR_MISMATCH, "another text");
+    assert_compared(greeting_of(neighbour(), 1, 9), DW_ERR_MISMATCH, "another checkpoint");
+    assert_compared(greeting_of(sound(), 1, 2), DW_ERR_MISMATCH, "calls itself rank 1");
+}
+
+static void names_a_peer_of_another_version(void **state)
+{
+    (void)state;
+    json_t *theirs = greeting_of(neighbour(), 1, 2);
+    json_object_set_new(theirs, "version", json_string("9.9.9"));
+    assert_compared(theirs, DW_ERR_MISMATCH, "version \"9.9.9\"");
+    theirs = greeting_of(neighbour(), 1, 2);
+    json_object_del(theirs, "clip");
+    assert_compared(theirs, DW_ERR_PROTOCOL, "did not tell its clip");
+}
+
+static void counts_steps(void **state)
+{
+    (void)state;
+    dw_settings s;
+    dw_why why;
+    dw_train_config config = sound();
+    config.epochs = 3;
+    config.warmup = 30;
+    assert_int_equal(dw_settings_resolve(&s, &config, &why), DW_OK);
+    assert_int_equal(dw_settings_count(&s, 165, &why), DW_ERR_ARGUMENT); /* 30 steps: all would be warm-up */
+    assert_non_null(strstr(why.text, "warmup is 30 of 30"));
+    config.warmup = 29;
+    assert_int_equal(dw_settings_resolve(&s, &config, &why), DW_OK);
+    assert_int_equal(dw_settings_count(&s, 165, &why), DW_OK);
+    assert_int_equal(s.config.steps, 30);
+    config.epochs = 2000000000;
+    assert_int_equal(dw_settings_resolve(&s, &config, &why), DW_OK);
+    assert_int_equal(dw_settings_count(&s, 165, &why), DW_ERR_LIMIT);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(fills_in_what_was_not_given),
+        cmocka_unit_test(names_the_setting_that_is_wrong),
+        cmocka_unit_test(names_the_setting_that_two_ranks_do_not_share),
+        cmocka_unit_test(names_a_peer_of_another_version),
+        cmocka_unit_test(counts_steps),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_shaped.c - a shaped wire passes the suite in front of loop and tcp, and is as slow as it says. */
+#include "transport_suite.h"
+
+enum { TAG = 1 };
+
+/* When it took this long in a quiet moment, it is right: noise only ever makes it longer. */
+enum { ATTEMPTS = 4 };
+
+static double seconds_to_carry(const char *uri, int messages, size_t len)
+{
+    const suite_backend backend = {.name = "shaped", .uri = uri, .one_process = 1};
+    suite_pair pair;
+    suite_prepare(&pair, &backend);
+    suite_open(&pair);
+    unsigned char *data = calloc(1, len);
+    void *got;
+    size_t got_len;
+    const int64_t begun = suite_now_ns();
+    for (int i = 0; i < messages; i++) assert_int_equal(dw_link_send(pair.link[0], TAG, data, len), DW_OK);
+    for (int i = 0; i < messages; i++) {
+        assert_int_equal(dw_link_recv(pair.link[1], TAG, -1, &got, &got_len), DW_OK);
+        dw_link_release(pair.link[1], got);
+    }
+    const double seconds = (double)(suite_now_ns() - begun) * 1e-9;
+    free(data);
+    suite_close(&pair);
+    return seconds;
+}
+
+/* Never faster than the wire, and, in the best of a few attempts, not slower by more than 6 %. */
+static void takes(const char *uri, int messages, size_t len, double expected)
+{
+    double least = 1e9;
+    for (int i = 0; i < ATTEMPTS && least > expected * 1.06; i++) {
+        const double seconds = seconds_to_carry(uri, messages, len);
+        if (seconds < least) least = seconds;
+        if (seconds < expected * 0.995) break;
+    }
+    print_message("%s: %d x %zu bytes took %.4f s of %.4f\n", uri, messages, len, least, expected);
+    assert_true(least >= expected * 0.995);
+    assert_true(least <= expected * 1.06);
+}
+
+static double wire_seconds(int messages, size_t wire_len, double bits_per_second)
+{
+    return messages * (double)wire_len * 8 / bits_per_second;
+}
+
+/* The link puts 8 bytes in front of a message, tcp another 8, loop none. */
+static void one_large_message_takes_its_time(void **state)
+{
+    (void)state;
+    takes("shaped:rate=40mbit/loop://one-%d", 1, 999992, wire_seconds(1, 1000000, 40e6));
+    takes("shaped:rate=40mbit/loop://one-%d", 1, 1999992, wire_seconds(1, 2000000, 40e6));
+}
+
+static void many_small_messages_take_no_longer_than_few_large_ones(void **state)
+{
+    (void)state;
+    /* 20 microseconds each: whoever sleeps per message, or rounds, is many times slower. */
+    takes("shaped:rate=40mbit/tcp://127.0.0.1:0", 20000, 84, wire_seconds(20000, 100, 40e6));
+    takes("shaped:rate=40mbit/tcp://127.0.0.1:0", 20, 99984, wire_seconds(20, 100000, 40e6));
+}
+
+static void delay_is_paid_once_by_many_messages(void **state)
+{
+    (void)state;
+    takes("shaped:rate=8mbit,delay=150ms/loop://delay-%d", 100, 2492, wire_seconds(100, 2500, 8e6) + 0.15);
+    takes("shaped:delay=200ms/loop://delay-%d", 50, 1000, 0.2);
+}
+
+typedef struct one_way {
+    dw_link *from, *to;
+} one_way;
+
+static void *carry(void *context)
+{
+    one_way *way = context;
+    static char data[10000];
+    void *got;
+    size_t len;
+    for (int i = 0; i < 50; i++) dw_link_send(way->from, TAG, data, sizeof data);
+    for (int i = 0; i < 50 && dw_link_recv(way->to, TAG, -1, &got, &len) == DW_OK; i++) {
+        dw_link_release(way->to, got);
+    }
+    return NULL;
+}
+
+static void the_directions_do_not_slow_each_other(void **state)
+{
+    (void)state;
+    const suite_backend backend = {.name = "shaped", .uri = "shaped:rate=10mbit/loop://both-%d", .one_process = 1};
+    double least = 1e9;
+    const double expected = wire_seconds(50, 10008, 10e6);
+    for (int i = 0; i < ATTEMPTS && least > expected * 1.2; i++) {
+        suite_pair pair;
+        suite_prepare(&pair, &backend);
+        suite_open(&pair);
+        one_way ways[2] = {{pair.link[0], pair.link[1]}, {pair.link[1], pair.link[0]}};
+        pthread_t threads[2];
+        const int64_t begun = suite_now_ns();
+        for (int k = 0; k < 2; k++) pthread_create(&threads[k], NULL, carry, &ways[k]);
+        for (int k = 0; k < 2; k++) pthread_join(threads[k], NULL);
+        const double seconds = (double)(suite_now_ns() - begun) * 1e-9;
+        if (seconds < least) least = seconds;
+        suite_close(&pair);
+    }
+    assert_true(least >= expected * 0.99 && least <= expected * 1.2);
+}
+
+/* A wire so slow that one message takes longer than the timeout is no dead peer. */
+static void a_slow_message_is_no_timeout(void **state)
+{
+    (void)state;
+    const suite_backend backend = {.name = "shaped", .uri = "shaped:rate=800kbit/loop://slow-%d", .one_process = 1};
+    suite_pair pair;
+    suite_prepare(&pair, &backend);
+    pair.options[0].peer_timeout_ms = pair.options[1].peer_timeout_ms = 150;
+    suite_open(&pair);
+    static char data[60000]; /* 0.6 s */
+    assert_int_equal(dw_link_send(pair.link[0], TAG, data, sizeof data), DW_OK);
+    void *got;
+    size_t len;
+    const dw_status status = dw_link_recv(pair.link[1], TAG, 20000, &got, &len);
+    if (status != DW_OK) fail_msg("%s / %s", dw_link_why(pair.link[0]), dw_link_why(pair.link[1]));
+    suite_close(&pair);
+}
+
+static void counts_what_the_wire_carried(void **state)
+{
+    (void)state;
+    const suite_backend backend = {.name = "shaped", .uri = "shaped:rate=1gbit,delay=1ms/tcp://127.0.0.1:0"};
+    suite_pair pair;
+    suite_prepare(&pair, &backend);
+    suite_open(&pair);
+    static char data[1000];
+    void *got;
+    size_t len;
+    for (int i = 0; i < 100; i++) assert_int_equal(dw_link_send(pair.link[0], TAG, data, sizeof data), DW_OK);
+    for (int i = 0; i < 100; i++) assert_int_equal(dw_link_recv(pair.link[1], TAG, -1, &got, &len), DW_OK);
+    assert_int_equal(dw_link_flush(pair.link[0], -1), DW_OK);
+    /* Per message 1000 bytes, the link's 8 and TCP's 8; the greetings are 8 and 48. */
+    assert_int_equal(dw_link_count(pair.link[0]).bytes_sent, 100 * 1016 + 8 + 48);
+    assert_int_equal(dw_link_count(pair.link[1]).bytes_received, 100 * 1016 + 8 + 48);
+    assert_true(strncmp(pair.uri, "shaped:rate=1gbit,delay=1ms/tcp://127.0.0.1:", 44) == 0);
+    suite_close(&pair);
+}
+
+static void points_at_the_word_that_is_wrong(void **state)
+{
+    (void)state;
+    const struct {
+        const char *uri, *blamed;
+        dw_status status;
+    } cases[] = {{"shaped:rate=100,delay=20ms/loop://x", "100,", DW_ERR_CONFIG},
+                 {"shaped:rate=100mbps/loop://x", "100mbps/", DW_ERR_CONFIG},
+                 {"shaped:rate=/loop://x", "rate=/", DW_ERR_CONFIG},
+                 {"shaped:rate=0bit/loop://x", "0bit/", DW_ERR_CONFIG},
+                 {"shaped:rate=-1mbit/loop://x", "-1mbit/", DW_ERR_CONFIG},
+                 {"shaped:rate=1.2.3mbit/loop://x", "1.2.3mbit/", DW_ERR_CONFIG},
+                 {"shaped:rate=1mbit,rate=2mbit/loop://x", "rate=2mbit", DW_ERR_CONFIG},
+                 {"shaped:rate=1mbit,delay=20/loop://x", "20/", DW_ERR_CONFIG},
+                 {"shaped:rate=1mbit,jitter=1ms/loop://x", "jitter=", DW_ERR_CONFIG},
+                 {"shaped:/loop://x", "/loop", DW_ERR_CONFIG},
+                 {"shaped:rate=1mbit", "rate=1mbit", DW_ERR_CONFIG},
+                 {"shaped:rate=1mbit/", "rate=1mbit/", DW_ERR_CONFIG},
+                 {"shaped:rate=1mbit/carrier-pigeon://x", "carrier-pigeon", DW_ERR_UNSUPPORTED},
+                 {"shaped:rate=1mbit/shaped:rate=2/loop://x", "2/", DW_ERR_CONFIG},
+                 {"shaped:rate=1mbit/tcp://127.0.0.1:99999", "99999", DW_ERR_ADDRESS}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        dw_link *link;
+        dw_why why;
+        const dw_link_options options = {.struct_size = sizeof options, .open_timeout_ms = 50};
+        assert_int_equal(dw_link_open(&link, cases[i].uri, &options, &why), cases[i].status);
+        const char *blamed = why.offset < 0 ? "" : cases[i].uri + why.offset;
+        if (strncmp(blamed, cases[i].blamed, strlen(cases[i].blamed)) != 0) {
+            fail_msg("%s blames '%s': %s", cases[i].uri, blamed, why.text);
+        }
+    }
+}
+
+int main(void)
+{
+    const suite_backend loop = {
+        .name = "shaped over loop", .uri = "shaped:rate=8gbit,delay=1ms/loop://suite-shaped-%d", .one_process = 1};
+    const suite_backend tcp = {.name = "shaped over tcp", .uri = "shaped:rate=8gbit,delay=1ms/tcp://127.0.0.1:0"};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_large_message_takes_its_time),
+        cmocka_unit_test(many_small_messages_take_no_longer_than_few_large_ones),
+        cmocka_unit_test(delay_is_paid_once_by_many_messages),
+        cmocka_unit_test(the_directions_do_not_slow_each_other),
+        cmocka_unit_test(a_slow_message_is_no_timeout),
+        cmocka_unit_test(counts_what_the_wire_carried),
+        cmocka_unit_test(points_at_the_word_that_is_wrong),
+    };
+    return run_transport_suite(&tcp) + run_transport_suite(&loop) +
+           cmocka_run_group_tests_name("shaped", tests, NULL, NULL);
+}

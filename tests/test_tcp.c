@@ -1,0 +1,436 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_tcp.c - TCP passes the suite over IPv4 and IPv6, and says clearly what is wrong with an address,
+ * a stranger or a peer. */
+#include "transport_suite.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { TAG = 1, PREAMBLE = 8, LENGTH = 8, LINK_HEADER = 8, HELLO = 32 };
+
+static const suite_backend tcp4 = {.name = "tcp over IPv4", .uri = "tcp://127.0.0.1:0"};
+static const suite_backend tcp6 = {.name = "tcp over IPv6", .uri = "tcp://[::1]:0"};
+
+static int has_ipv6(void)
+{
+    const int fd = socket(AF_INET6, SOCK_STREAM, 0);
+    if (fd < 0) return 0;
+    const struct sockaddr_in6 address = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+    const int bound = bind(fd, (const struct sockaddr *)&address, sizeof address) == 0;
+    close(fd);
+    return bound;
+}
+
+/* ---- A peer made of bytes ----------------------------------------------------------------------- */
+
+static int port_of(const char *uri)
+{
+    return atoi(strrchr(uri, ':') + 1);
+}
+
+static int raw_connect(int port)
+{
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    assert_int_equal(connect(fd, (const struct sockaddr *)&address, sizeof address), 0);
+    return fd;
+}
+
+static int raw_listen(int *port)
+{
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    struct sockaddr_in address = {.sin_family = AF_INET};
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t len = sizeof address;
+    assert_int_equal(bind(fd, (const struct sockaddr *)&address, sizeof address), 0);
+    assert_int_equal(listen(fd, 4), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &len), 0);
+    *port = ntohs(address.sin_port);
+    return fd;
+}
+
+static void raw_send(int fd, const void *data, size_t len)
+{
+    const unsigned char *bytes = data;
+    while (len > 0) {
+        const ssize_t n = send(fd, bytes, len, MSG_NOSIGNAL);
+        assert_true(n > 0);
+        bytes += n;
+        len -= (size_t)n;
+    }
+}
+
+/* What a correct dialler says first: the preamble, then the link's hello. */
+static const unsigned char greeting[PREAMBLE + LENGTH + LINK_HEADER + HELLO] = {
+    'D', 'W', 'T', 'C', 'P', '\n', 1, 'C', LINK_HEADER + HELLO, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0,
+    'D', 'W', 'L', 'K', 1, 0, 0, 0, 0, 0, 0, 16, 0, 0, 0, 0, '0', '.', '1'};
+
+/* A listener that waits in a thread of its own, so that the test can be its peer. */
+typedef struct guest_book {
+    dw_link *link;
+    dw_status status;
+    dw_why why;
+    dw_link_options options;
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    int port;
+} guest_book;
+
+static void note_port(void *context, const char *uri)
+{
+    guest_book *book = context;
+    pthread_mutex_lock(&book->lock);
+    book->port = port_of(uri);
+    pthread_cond_broadcast(&book->changed);
+    pthread_mutex_unlock(&book->lock);
+}
+
+static void *wait_for_peer(void *context)
+{
+    guest_book *book = context;
+    book->status = dw_link_open(&book->link, "tcp://127.0.0.1:0", &book->options, &book->why);
+    return NULL;
+}
+
+static void start_listening(guest_book *book, uint32_t open_timeout_ms, uint32_t peer_timeout_ms)
+{
+    *book = (guest_book){.options = {.struct_size = sizeof(dw_link_options), .role = DW_LINK_LISTEN,
+                                     .open_timeout_ms = open_timeout_ms, .peer_timeout_ms = peer_timeout_ms,
+                                     .on_listening = note_port, .listening_context = book}};
+    pthread_mutex_init(&book->lock, NULL);
+    pthread_cond_init(&book->changed, NULL);
+    pthread_create(&book->thread, NULL, wait_for_peer, book);
+    pthread_mutex_lock(&book->lock);
+    while (book->port == 0) pthread_cond_wait(&book->changed, &book->lock);
+    pthread_mutex_unlock(&book->lock);
+}
+
+static dw_status try_to_open(const char *uri, dw_link_role role, dw_why *why)
+{
+    const dw_link_options options = {.struct_size = sizeof options, .role = role, .open_timeout_ms = 300};
+    dw_link *link;
+    const dw_status status = dw_link_open(&link, uri, &options, why);
+    dw_link_close(link);
+    return status;
+}
+
+/* ---- Addresses ---------------------------------------------------------------------------------- */
+
+static void says_what_is_wrong_with_an_address(void **state)
+{
+    (void)state;
+    const struct {
+        const char *uri;
+        dw_link_role role;
+        const char *word, *blamed;
+    } cases[] = {{"tcp://127.0.0.1", DW_LINK_LISTEN, "host:port", "127.0.0.1"},
+                 {"tcp://:7000", DW_LINK_LISTEN, "host:port", ":7000"},
+                 {"tcp://[::1]7000", DW_LINK_LISTEN, "host:port", "[::1]7000"},
+                 {"tcp://[::1", DW_LINK_LISTEN, "host:port", "[::1"},
+                 {"tcp://", DW_LINK_LISTEN, "host:port", ""},
+                 {"tcp://127.0.0.1:", DW_LINK_LISTEN, "no port", ""},
+                 {"tcp://127.0.0.1:http", DW_LINK_LISTEN, "no port", "http"},
+                 {"tcp://127.0.0.1:65536", DW_LINK_LISTEN, "no port", "65536"},
+                 {"tcp://127.0.0.1:70x", DW_LINK_LISTEN, "no port", "70x"},
+                 {"tcp://127.0.0.1:0", DW_LINK_CONNECT, "no port to connect to", "0"},
+                 {"tcp://no-such-host.invalid:7000", DW_LINK_CONNECT, "cannot resolve", "no-such-host"},
+                 {"tcp://192.0.2.1:7000", DW_LINK_LISTEN, "cannot listen", NULL}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        dw_why why = {.text = ""};
+        assert_int_equal(try_to_open(cases[i].uri, cases[i].role, &why), DW_ERR_ADDRESS);
+        if (!strstr(why.text, cases[i].word)) fail_msg("%s: '%s'", cases[i].uri, why.text);
+        if (!cases[i].blamed) continue;
+        assert_true(why.offset >= 0);
+        assert_memory_equal(cases[i].uri + why.offset, cases[i].blamed, strlen(cases[i].blamed));
+    }
+}
+
+static void says_that_a_port_is_in_use(void **state)
+{
+    (void)state;
+    int port;
+    const int fd = raw_listen(&port);
+    char uri[64], number[8];
+    snprintf(uri, sizeof uri, "tcp://127.0.0.1:%d", port);
+    snprintf(number, sizeof number, "%d", port);
+    dw_why why;
+    assert_int_equal(try_to_open(uri, DW_LINK_LISTEN, &why), DW_ERR_ADDRESS);
+    assert_non_null(strstr(why.text, "in use"));
+    assert_non_null(strstr(why.text, number));
+    close(fd);
+}
+
+static void says_that_nobody_listens(void **state)
+{
+    (void)state;
+    int port;
+    close(raw_listen(&port)); /* a port that is free */
+    char uri[64];
+    snprintf(uri, sizeof uri, "tcp://127.0.0.1:%d", port);
+    dw_why why;
+    assert_int_equal(try_to_open(uri, DW_LINK_CONNECT, &why), DW_ERR_TIMEOUT);
+    assert_non_null(strstr(why.text, "refused"));
+    assert_non_null(strstr(why.text, uri));
+}
+
+typedef struct late_dialler {
+    char uri[64];
+    dw_link *link;
+    dw_status status;
+    dw_why why;
+} late_dialler;
+
+static void *dial(void *context)
+{
+    late_dialler *dialler = context;
+    const dw_link_options options = {.struct_size = sizeof options, .open_timeout_ms = 30000};
+    dialler->status = dw_link_open(&dialler->link, dialler->uri, &options, &dialler->why);
+    return NULL;
+}
+
+static void dials_until_the_listener_comes(void **state)
+{
+    (void)state;
+    int port;
+    close(raw_listen(&port));
+    late_dialler dialler;
+    snprintf(dialler.uri, sizeof dialler.uri, "tcp://localhost:%d", port);
+    pthread_t thread;
+    pthread_create(&thread, NULL, dial, &dialler);
+    suite_sleep_ms(250);
+    char uri[64];
+    snprintf(uri, sizeof uri, "tcp://127.0.0.1:%d", port);
+    const dw_link_options options = {.struct_size = sizeof options, .role = DW_LINK_LISTEN, .open_timeout_ms = 30000};
+    dw_link *link;
+    dw_why why;
+    const dw_status status = dw_link_open(&link, uri, &options, &why);
+    pthread_join(thread, NULL);
+    if (status != DW_OK || dialler.status != DW_OK) fail_msg("%s / %s", why.text, dialler.why.text);
+    dw_link_close(link);
+    dw_link_close(dialler.link);
+}
+
+/* ---- Strangers ---------------------------------------------------------------------------------- */
+
+static void strangers_do_not_disturb_a_listener(void **state)
+{
+    (void)state;
+    guest_book book;
+    start_listening(&book, 30000, 0);
+    int strangers[24]; /* more than it listens to at a time */
+    for (int i = 0; i < 24; i++) {
+        strangers[i] = raw_connect(book.port);
+        if (i % 4 == 0) raw_send(strangers[i], "GET / HTTP/1.1\r\nHost: x\r\n\r\n", 27);
+        if (i % 4 == 1) raw_send(strangers[i], greeting, PREAMBLE - 1); /* and never the rest */
+        if (i % 4 == 2) close(strangers[i]);
+    }
+    const int early = raw_connect(book.port); /* a real dialler that was stopped before it was heard */
+    raw_send(early, greeting, PREAMBLE);
+    close(early);
+    late_dialler dialler;
+    snprintf(dialler.uri, sizeof dialler.uri, "tcp://127.0.0.1:%d", book.port);
+    dial(&dialler);
+    pthread_join(book.thread, NULL);
+    if (book.status != DW_OK || dialler.status != DW_OK) fail_msg("%s / %s", book.why.text, dialler.why.text);
+    assert_int_equal(dw_link_send(dialler.link, TAG, "hello", 5), DW_OK);
+    void *data;
+    size_t len;
+    assert_int_equal(dw_link_recv(book.link, TAG, 30000, &data, &len), DW_OK);
+    assert_memory_equal(data, "hello", 5);
+    for (int i = 0; i < 24; i++) {
+        if (i % 4 != 2) close(strangers[i]);
+    }
+    dw_link_close(dialler.link);
+    dw_link_close(book.link);
+}
+
+typedef struct false_server {
+    int listener;
+    const char *says;
+} false_server;
+
+static void *serve_falsely(void *context)
+{
+    const false_server *server = context;
+    const int fd = accept(server->listener, NULL, NULL);
+    char room[64];
+    if (server->says) raw_send(fd, server->says, strlen(server->says));
+    while (recv(fd, room, sizeof room, 0) > 0) {}
+    close(fd);
+    return NULL;
+}
+
+static void dialling_another_program_is_told_so(void **state)
+{
+    (void)state;
+    const struct {
+        const char *says, *word;
+        dw_status status;
+    } cases[] = {{"SSH-2.0-OpenSSH_9.2\r\n", "not deltawire", DW_ERR_PROTOCOL},
+                 {"DWTCP\n\x07L", "version 7", DW_ERR_VERSION},
+                 {NULL, "does not say what it is", DW_ERR_TIMEOUT}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int port;
+        false_server server = {.says = cases[i].says};
+        server.listener = raw_listen(&port);
+        pthread_t thread;
+        pthread_create(&thread, NULL, serve_falsely, &server);
+        char uri[64];
+        snprintf(uri, sizeof uri, "tcp://127.0.0.1:%d", port);
+        dw_why why;
+        const dw_status status = try_to_open(uri, DW_LINK_CONNECT, &why);
+        pthread_join(thread, NULL);
+        close(server.listener);
+        if (status != cases[i].status || !strstr(why.text, cases[i].word)) fail_msg("%d: %s", (int)status, why.text);
+    }
+}
+
+static void a_dialler_of_another_version_is_told_so(void **state)
+{
+    (void)state;
+    guest_book book;
+    start_listening(&book, 30000, 0);
+    const int fd = raw_connect(book.port);
+    raw_send(fd, "DWTCP\n\x09" "C", 8);
+    unsigned char answer[8] = {0};
+    assert_int_equal(recv(fd, answer, sizeof answer, MSG_WAITALL), 8);
+    assert_memory_equal(answer, "DWTCP\n\x01L", 8);
+    pthread_join(book.thread, NULL);
+    assert_int_equal(book.status, DW_ERR_VERSION);
+    assert_non_null(strstr(book.why.text, "version 9"));
+    close(fd);
+}
+
+/* ---- Peers that fail in the middle -------------------------------------------------------------- */
+
+/* Our side of the test speaks the protocol by hand: first the greeting, then these bytes. */
+static dw_status status_after(const void *bytes, size_t len, uint32_t peer_timeout_ms, int hang_up, char *why,
+                              size_t why_cap)
+{
+    guest_book book;
+    start_listening(&book, 30000, peer_timeout_ms);
+    const int fd = raw_connect(book.port);
+    raw_send(fd, greeting, sizeof greeting);
+    pthread_join(book.thread, NULL);
+    if (book.status != DW_OK) fail_msg("%s", book.why.text);
+    raw_send(fd, bytes, len);
+    if (hang_up) shutdown(fd, SHUT_WR);
+    void *data;
+    size_t got;
+    const dw_status status = dw_link_recv(book.link, TAG, 30000, &data, &got);
+    snprintf(why, why_cap, "%s", dw_link_why(book.link));
+    dw_link_close(book.link);
+    close(fd);
+    return status;
+}
+
+static void names_what_a_failing_peer_did(void **state)
+{
+    (void)state;
+    char why[300];
+    /* 100 bytes are announced, 10 come. */
+    const unsigned char part[LENGTH + 10] = {100, 0, 0, 0, 0, 0, 0, 0, TAG, 0, 0, 0, 1};
+    assert_int_equal(status_after(part, sizeof part, 200, 0, why, sizeof why), DW_ERR_TIMEOUT);
+    assert_non_null(strstr(why, "middle of a message"));
+    assert_int_equal(status_after(part, sizeof part, 0, 1, why, sizeof why), DW_ERR_PEER);
+    assert_non_null(strstr(why, "middle of a message"));
+    assert_int_equal(status_after(part, 3, 200, 0, why, sizeof why), DW_ERR_TIMEOUT);
+    assert_int_equal(status_after(part, 3, 0, 1, why, sizeof why), DW_ERR_PEER);
+    assert_non_null(strstr(why, "middle of a message"));
+    assert_int_equal(status_after(part, 0, 0, 1, why, sizeof why), DW_ERR_PEER);
+    assert_non_null(strstr(why, "without a goodbye"));
+    assert_non_null(strstr(why, "127.0.0.1:"));
+    /* A length that no message may have: nothing of the kind is allocated. */
+    const unsigned char endless[LENGTH] = {0, 0, 0, 0, 0, 0, 0, 0x7f};
+    assert_int_equal(status_after(endless, sizeof endless, 0, 0, why, sizeof why), DW_ERR_PROTOCOL);
+    assert_non_null(strstr(why, "announced"));
+    const unsigned char tiny[LENGTH + 3] = {3, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3};
+    assert_int_equal(status_after(tiny, sizeof tiny, 0, 0, why, sizeof why), DW_ERR_PROTOCOL);
+}
+
+/* ---- Counters ----------------------------------------------------------------------------------- */
+
+/* The socket of this process whose own port, or the peer's, is the given one. */
+static int find_socket(int port, int of_peer)
+{
+    for (int fd = 3; fd < 1024; fd++) {
+        struct sockaddr_in address;
+        socklen_t len = sizeof address, peer_len = sizeof address;
+        struct sockaddr_in peer;
+        if (getsockname(fd, (struct sockaddr *)&address, &len) != 0) continue;
+        if (getpeername(fd, (struct sockaddr *)&peer, &peer_len) != 0 || address.sin_family != AF_INET) continue;
+        if (ntohs(of_peer ? peer.sin_port : address.sin_port) == port) return fd;
+    }
+    return -1;
+}
+
+/* tcp_info as the kernel has had it since 4.1; the C library's header stops before these fields. */
+typedef struct kernel_counts {
+    unsigned char before[120];
+    uint64_t bytes_acked, bytes_received;
+} kernel_counts;
+
+static void counts_what_the_kernel_counts(void **state)
+{
+    (void)state;
+    suite_pair pair;
+    suite_prepare(&pair, &tcp4);
+    suite_open(&pair);
+    static char data[3000];
+    void *got;
+    size_t len;
+    for (int i = 0; i < 200; i++) {
+        assert_int_equal(dw_link_send(pair.link[0], TAG, data, sizeof data), DW_OK);
+        assert_int_equal(dw_link_send(pair.link[1], TAG, data, 20), DW_OK);
+    }
+    for (int i = 0; i < 200; i++) {
+        assert_int_equal(dw_link_recv(pair.link[1], TAG, 30000, &got, &len), DW_OK);
+        assert_int_equal(dw_link_recv(pair.link[0], TAG, 30000, &got, &len), DW_OK);
+    }
+    for (int i = 0; i < 2; i++) assert_int_equal(dw_link_flush(pair.link[i], 30000), DW_OK);
+    const int port = port_of(pair.uri);
+    for (int i = 0; i < 2; i++) {
+        kernel_counts kernel;
+        socklen_t size = sizeof kernel;
+        const int fd = find_socket(port, i == SUITE_CONNECTOR);
+        assert_true(fd >= 0);
+        const dw_link_counters ours = dw_link_count(pair.link[i]);
+        /* The last acknowledgement may be on its way. */
+        for (int tries = 0; tries < 100; tries++) {
+            assert_int_equal(getsockopt(fd, IPPROTO_TCP, TCP_INFO, &kernel, &size), 0);
+            if (size < sizeof kernel) skip();
+            if (kernel.bytes_acked + 2 >= ours.bytes_sent) break;
+            suite_sleep_ms(10);
+        }
+        /* The kernel counts the connection's opening as a byte. */
+        assert_in_range(kernel.bytes_acked, ours.bytes_sent, ours.bytes_sent + 2);
+        assert_in_range(kernel.bytes_received, ours.bytes_received, ours.bytes_received + 2);
+    }
+    assert_int_equal(dw_link_count(pair.link[0]).bytes_sent,
+                     200 * (sizeof data + LINK_HEADER + LENGTH) + PREAMBLE + LENGTH + LINK_HEADER + HELLO);
+    suite_close(&pair);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(says_what_is_wrong_with_an_address),
+        cmocka_unit_test(says_that_a_port_is_in_use),
+        cmocka_unit_test(says_that_nobody_listens),
+        cmocka_unit_test(dials_until_the_listener_comes),
+        cmocka_unit_test(strangers_do_not_disturb_a_listener),
+        cmocka_unit_test(dialling_another_program_is_told_so),
+        cmocka_unit_test(a_dialler_of_another_version_is_told_so),
+        cmocka_unit_test(names_what_a_failing_peer_did),
+        cmocka_unit_test(counts_what_the_kernel_counts),
+    };
+    int failed = run_transport_suite(&tcp4);
+    if (has_ipv6()) failed += run_transport_suite(&tcp6);
+    else print_message("no IPv6 on this machine: its suite is left out\n");
+    return failed + cmocka_run_group_tests_name("tcp", tests, NULL, NULL);
+}

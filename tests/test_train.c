@@ -1,0 +1,404 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_train.c - whole runs: any number of stages gives the same bits, seeds repeat, checkpoints go on, ends are clean.
+ *
+ * Every rank is a thread with a link of its own over tcp on loopback. */
+#include <math.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "deltawire/trainer.h"
+
+enum { STAGES_MAX = 3, STEPS_MAX = 40 };
+
+static char text[64], directory[64];
+
+typedef struct pipeline pipeline;
+
+typedef struct rank {
+    pipeline *run;
+    uint32_t index;
+    dw_train_config config;
+    dw_status status;
+    dw_why why;
+    volatile int stop;
+    char listening[256];
+    pthread_t thread;
+} rank;
+
+struct pipeline {
+    uint32_t stages;
+    dw_train_config config;
+    rank ranks[STAGES_MAX];
+    uint32_t stop_at_step, stop_rank; /* stop_at_step 0: never */
+    pthread_mutex_t lock;
+    pthread_cond_t told;
+    /* What rank 0 heard. */
+    uint32_t steps, evals, saves;
+    double loss[STEPS_MAX], norm[STEPS_MAX], held_out[STEPS_MAX];
+    dw_train_summary summary;
+    dw_train_cost costs[STAGES_MAX];
+};
+
+static void on_listening(void *context, const char *uri)
+{
+    rank *r = context;
+    pthread_mutex_lock(&r->run->lock);
+    snprintf(r->listening, sizeof r->listening, "%s", uri);
+    pthread_cond_broadcast(&r->run->told);
+    pthread_mutex_unlock(&r->run->lock);
+}
+
+static void on_step(void *context, const dw_train_step *step)
+{
+    pipeline *run = ((rank *)context)->run;
+    assert_int_equal(step->step, run->config.resume ? step->step : run->steps + 1);
+    run->loss[step->step - 1] = step->loss;
+    run->norm[step->step - 1] = step->norm;
+    run->steps = step->step;
+    if (run->stop_at_step == step->step) run->ranks[run->stop_rank].stop = 1;
+}
+
+static void on_eval(void *context, const dw_train_eval *eval)
+{
+    pipeline *run = ((rank *)context)->run;
+    run->held_out[run->evals++] = eval->loss;
+}
+
+static void on_save(void *context, const char *where, uint32_t step)
+{
+    (void)step;
+    pipeline *run = ((rank *)context)->run;
+    assert_string_equal(where, run->config.save);
+    run->saves++;
+}
+
+static void on_summary(void *context, const dw_train_summary *summary)
+{
+    pipeline *run = ((rank *)context)->run;
+    run->summary = *summary;
+    memcpy(run->costs, summary->ranks, summary->stages * sizeof *run->costs);
+}
+
+static void *run_rank(void *context)
+{
+    rank *r = context;
+    const dw_train_hooks hooks = { .context = r, .on_listening = on_listening, .on_step = on_step, .on_eval = on_eval,
+                                   .on_save = on_save, .on_summary = on_summary, .stop = &r->stop };
+    r->status = dw_train(&r->config, &hooks, &r->why);
+    pthread_mutex_lock(&r->run->lock);
+    if (!*r->listening) strcpy(r->listening, "ended");
+    pthread_cond_broadcast(&r->run->told);
+    pthread_mutex_unlock(&r->run->lock);
+    return NULL;
+}
+
+/* `change` may give one rank other settings. */
+static void run_pipeline(pipeline *run, uint32_t stages, void (*change)(rank *))
+{
+    pthread_mutex_init(&run->lock, NULL);
+    pthread_cond_init(&run->told, NULL);
+    run->stages = stages;
+    run->steps = run->evals = run->saves = 0;
+    for (uint32_t i = 0; i < stages; i++) {
+        rank *r = &run->ranks[i];
+        memset(r, 0, sizeof *r);
+        r->run = run;
+        r->index = i;
+        r->config = run->config;
+        r->config.rank = i;
+        r->config.stages = stages;
+        r->config.listen = i + 1 < stages ? "tcp://127.0.0.1:0" : NULL;
+        r->config.connect = i ? run->ranks[i - 1].listening : NULL;
+        if (change) change(r);
+        pthread_create(&r->thread, NULL, run_rank, r);
+        pthread_mutex_lock(&run->lock);
+        while (i + 1 < stages && !*r->listening) pthread_cond_wait(&run->told, &run->lock);
+        pthread_mutex_unlock(&run->lock);
+    }
+    for (uint32_t i = 0; i < stages; i++) pthread_join(run->ranks[i].thread, NULL);
+    pthread_mutex_destroy(&run->lock);
+    pthread_cond_destroy(&run->told);
+}
+
+static void assert_all(const pipeline *run, dw_status status)
+{
+    for (uint32_t i = 0; i < run->stages; i++)
+        if (run->ranks[i].status != status)
+            fail_msg("rank %u of %u: status %d, %s", i, run->stages, (int)run->ranks[i].status, run->ranks[i].why.text);
+}
+
+/* Small, but with everything: an uneven last evaluation, a shuffle, clipping, warm-up. */
+static pipeline a_run(void)
+{
+    return (pipeline){ .config = { .struct_size = sizeof(dw_train_config), .layers = 3, .channels = 32, .heads = 2,
+                                   .context = 24, .text = text, .samples = 26, .held_out = 7, .batch = 8,
+                                   .micro_batches = 4, .epochs = 3, .lr = 3e-3, .warmup = 2, .seed = 4,
+                                   .open_timeout_ms = 20000, .peer_timeout_ms = 20000 } };
+}
+
+static void assert_same_run(const pipeline *a, const pipeline *b)
+{
+    assert_int_equal(a->steps, b->steps);
+    assert_int_equal(a->evals, b->evals);
+    assert_memory_equal(a->loss, b->loss, a->steps * sizeof *a->loss);
+    assert_memory_equal(a->norm, b->norm, a->steps * sizeof *a->norm);
+    assert_memory_equal(a->held_out, b->held_out, a->evals * sizeof *a->held_out);
+}
+
+static void any_number_of_stages_gives_the_bits_of_one(void **state)
+{
+    (void)state;
+    pipeline one = a_run();
+    run_pipeline(&one, 1, NULL);
+    assert_all(&one, DW_OK);
+    assert_int_equal(one.steps, 9);
+    assert_int_equal(one.evals, 3);
+    assert_true(one.loss[8] < one.loss[0] - 0.5); /* it learns */
+    assert_true(one.norm[0] > 1);                 /* so it was clipped */
+    for (uint32_t stages = 2; stages <= 3; stages++) {
+        pipeline many = a_run();
+        run_pipeline(&many, stages, NULL);
+        assert_all(&many, DW_OK);
+        assert_same_run(&one, &many);
+    }
+}
+
+static void a_seeded_run_repeats_bit_for_bit(void **state)
+{
+    (void)state;
+    for (uint32_t stages = 2; stages <= 3; stages++) {
+        pipeline first = a_run();
+        first.config.forward = "delta:bits=3";
+        first.config.backward = "direct:bits=6";
+        pipeline second = first, other = first;
+        run_pipeline(&first, stages, NULL);
+        run_pipeline(&second, stages, NULL);
+        assert_all(&first, DW_OK);
+        assert_all(&second, DW_OK);
+        assert_same_run(&first, &second);
+        other.config.seed = 5;
+        run_pipeline(&other, stages, NULL);
+        assert_true(other.loss[8] != first.loss[8]);
+    }
+}
+
+static void compression_is_lossy_small_and_counted(void **state)
+{
+    (void)state;
+    pipeline raw = a_run(), delta = a_run();
+    delta.config.forward = "delta:bits=2";
+    delta.config.backward = "direct:bits=4";
+    run_pipeline(&raw, 2, NULL);
+    run_pipeline(&delta, 2, NULL);
+    assert_all(&raw, DW_OK);
+    assert_all(&delta, DW_OK);
+    assert_true(delta.loss[8] != raw.loss[8]);
+    assert_true(fabs(delta.loss[8] - raw.loss[8]) < 0.2);
+    const dw_train_cost *a = &raw.summary.cost, *b = &delta.summary.cost;
+    /* 9 steps of 8 samples and 3 evaluations of 7, of 24 * 32 floats each. */
+    assert_int_equal(a->raw_forward, (9 * 8 + 3 * 7) * 24 * 32 * 4);
+    assert_int_equal(a->raw_backward, 9 * 8 * 24 * 32 * 4);
+    assert_int_equal(b->raw_forward, a->raw_forward);
+    assert_true(a->frames_forward >= a->raw_forward && a->bytes_forward >= a->frames_forward);
+    assert_true(b->frames_forward < a->frames_forward / 3 && b->bytes_forward >= b->frames_forward);
+    assert_true(b->frames_backward < a->frames_backward / 3 && b->bytes_backward >= b->frames_backward);
+    assert_true(b->codec_s > 0 && b->compute_s > 0 && b->wait_s > 0);
+    assert_true(delta.summary.wall_s >= delta.summary.eval_s && delta.summary.eval_s > 0);
+    /* Each rank's seconds fit into the run; the sum of a rank's three must not count anything twice. */
+    for (int i = 0; i < 2; i++) {
+        const dw_train_cost *c = &delta.costs[i];
+        assert_true(c->compute_s + c->codec_s + c->wait_s < 1.2 * delta.summary.wall_s + 0.5);
+    }
+    assert_int_equal(delta.costs[1].bytes_forward, 0); /* the last rank has no link to a next one */
+    assert_true(delta.summary.held_out_loss == delta.held_out[2]);
+    assert_true(fabs(delta.summary.train_loss - (delta.loss[6] + delta.loss[7] + delta.loss[8]) / 3) < 1e-12);
+}
+
+/* The last rank's cost comes from its link to the one before; there must be no waiting where there is no link. */
+static void a_single_stage_waits_for_nobody(void **state)
+{
+    (void)state;
+    pipeline run = a_run();
+    run.config.held_out = 0;
+    run_pipeline(&run, 1, NULL);
+    assert_all(&run, DW_OK);
+    assert_int_equal(run.evals, 0);
+    assert_true(isnan(run.summary.held_out_loss));
+    assert_true(run.summary.cost.wait_s == 0 && run.summary.cost.bytes_forward == 0);
+}
+
+static void a_checkpoint_goes_on_where_it_stopped(void **state)
+{
+    (void)state;
+    pipeline whole = a_run();
+    run_pipeline(&whole, 1, NULL);
+    for (uint32_t stages = 1; stages <= 2; stages++) {
+        pipeline begun = a_run();
+        begun.config.save = directory;
+        begun.config.save_every = 4;
+        begun.stop_at_step = 6;
+        run_pipeline(&begun, stages, NULL);
+        assert_true(begun.ranks[0].status == DW_ERR_CANCELLED);
+        assert_int_equal(begun.saves, 1);
+        pipeline resumed = a_run();
+        resumed.config.resume = directory;
+        run_pipeline(&resumed, 3 - stages, NULL); /* saved by one stage, resumed by two, and the reverse */
+        assert_all(&resumed, DW_OK);
+        assert_memory_equal(resumed.loss + 4, whole.loss + 4, 5 * sizeof *whole.loss);
+        assert_true(resumed.held_out[resumed.evals - 1] == whole.held_out[whole.evals - 1]);
+    }
+}
+
+static void starts_from_the_parameters_of_a_checkpoint(void **state)
+{
+    (void)state;
+    pipeline first = a_run();
+    first.config.save = directory;
+    run_pipeline(&first, 2, NULL);
+    assert_all(&first, DW_OK);
+    assert_int_equal(first.saves, 1);
+    pipeline second = a_run();
+    second.config.init = directory;
+    run_pipeline(&second, 1, NULL);
+    assert_all(&second, DW_OK);
+    assert_int_equal(second.steps, 9); /* from the first step again */
+    assert_true(second.loss[0] < first.loss[0] - 0.5);
+    second.config.layers = 4;
+    run_pipeline(&second, 1, NULL);
+    assert_all(&second, DW_ERR_MISMATCH);
+    assert_non_null(strstr(second.ranks[0].why.text, "3 layers"));
+    second.config.layers = 3;
+    second.config.init = NULL;
+    second.config.resume = directory;
+    run_pipeline(&second, 1, NULL);
+    assert_all(&second, DW_ERR_ARGUMENT); /* all steps are done */
+    assert_non_null(strstr(second.ranks[0].why.text, "9 steps of 9"));
+}
+
+static void a_stop_anywhere_ends_all(void **state)
+{
+    (void)state;
+    for (uint32_t who = 0; who < 3; who++) {
+        pipeline run = a_run();
+        run.config.epochs = 10;
+        run.stop_at_step = 3;
+        run.stop_rank = who;
+        run_pipeline(&run, 3, NULL);
+        assert_all(&run, DW_ERR_CANCELLED);
+        assert_in_range(run.steps, 3, 29);
+        char expected[32];
+        snprintf(expected, sizeof expected, "rank %u was asked to stop", who);
+        for (int i = 0; i < 3; i++) assert_string_equal(run.ranks[i].why.text, expected);
+    }
+}
+
+static void stop_before_anybody_came(rank *r)
+{
+    r->config.open_timeout_ms = 500; /* rank 1 finds nobody */
+    r->stop = r->index == 0;
+}
+
+static void a_stop_while_waiting_for_a_neighbour_ends_the_wait(void **state)
+{
+    (void)state;
+    pipeline run = a_run();
+    run_pipeline(&run, 2, stop_before_anybody_came);
+    assert_int_equal(run.ranks[0].status, DW_ERR_CANCELLED);
+    assert_true(run.ranks[1].status < 0);
+}
+
+static void with_another_batch(rank *r)
+{
+    if (r->index == 1) r->config.batch = 4;
+}
+
+static void with_another_text(rank *r)
+{
+    if (r->index == 2) r->config.text_offset = 1;
+}
+
+static void ranks_that_differ_are_told_in_what(void **state)
+{
+    (void)state;
+    pipeline run = a_run();
+    run_pipeline(&run, 2, with_another_batch);
+    assert_true(run.ranks[0].status == DW_ERR_MISMATCH && run.ranks[1].status == DW_ERR_MISMATCH);
+    assert_non_null(strstr(run.ranks[1].why.text, "batch"));
+    run = a_run();
+    run_pipeline(&run, 3, with_another_text);
+    assert_all(&run, DW_ERR_MISMATCH); /* rank 0 hears of it from rank 1 */
+    for (int i = 0; i < 3; i++) assert_non_null(strstr(run.ranks[i].why.text, "reads another text"));
+}
+
+static void with_nowhere_to_save(rank *r)
+{
+    r->config.open_timeout_ms = 500; /* rank 1 ends before it has met rank 0 */
+    if (r->index == 1) r->config.save = "/proc/nowhere";
+}
+
+static void what_one_rank_cannot_do_all_hear(void **state)
+{
+    (void)state;
+    pipeline run = a_run();
+    run.config.save = directory;
+    run_pipeline(&run, 2, with_nowhere_to_save);
+    assert_int_equal(run.ranks[1].status, DW_ERR_IO);
+    assert_true(run.ranks[0].status < 0);
+    run = a_run();
+    run.config.lr = 1e4;
+    run.config.warmup = 0;
+    run.config.clip = -1;
+    run.config.epochs = 8;
+    run_pipeline(&run, 2, NULL);
+    assert_all(&run, DW_ERR_LIMIT);
+    for (int i = 0; i < 2; i++) assert_non_null(strstr(run.ranks[i].why.text, "diverged"));
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    static const char *const words[] = { "the ", "sea ", "and ", "all ", "that ", "is ", "in ", "it " };
+    strcpy(text, "/tmp/deltawire-text-XXXXXX");
+    FILE *file = fdopen(mkstemp(text), "w");
+    for (uint32_t i = 0, x = 1; i < 400; i++) fputs(words[(x = x * 1103515245 + 12345) >> 29], file);
+    fclose(file);
+    strcpy(directory, "/tmp/deltawire-save-XXXXXX");
+    return mkdtemp(directory) ? 0 : -1;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    char command[128];
+    unlink(text);
+    snprintf(command, sizeof command, "rm -rf %s", directory);
+    return system(command);
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(any_number_of_stages_gives_the_bits_of_one),
+        TEST(a_seeded_run_repeats_bit_for_bit),
+        TEST(compression_is_lossy_small_and_counted),
+        TEST(a_single_stage_waits_for_nobody),
+        TEST(a_checkpoint_goes_on_where_it_stopped),
+        TEST(starts_from_the_parameters_of_a_checkpoint),
+        TEST(a_stop_anywhere_ends_all),
+        TEST(a_stop_while_waiting_for_a_neighbour_ends_the_wait),
+        TEST(ranks_that_differ_are_told_in_what),
+        TEST(what_one_rank_cannot_do_all_hear),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * transport_pair.c - two ends in one process, a backend that spoils messages, counted allocations. */
+#include <stdatomic.h>
+#include <time.h>
+
+#include "transport_suite.h"
+
+int64_t suite_now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+void suite_sleep_ms(int ms)
+{
+    const struct timespec time = {.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000};
+    nanosleep(&time, NULL);
+}
+
+unsigned char suite_byte(uint64_t n, size_t i)
+{
+    return (unsigned char)(n * 31 + i * 7 + (i >> 8) * 13 + (i >> 16));
+}
+
+void suite_fill(unsigned char *data, size_t len, uint64_t n)
+{
+    for (size_t i = 0; i < len; i++) data[i] = suite_byte(n, i);
+}
+
+int suite_is(const void *data, size_t len, uint64_t n, size_t expected_len)
+{
+    const unsigned char *bytes = data;
+    if (len != expected_len) return 0;
+    for (size_t i = 0; i < len; i++) {
+        if (bytes[i] != suite_byte(n, i)) return 0;
+    }
+    return 1;
+}
+
+/* ---- Pairs -------------------------------------------------------------------------------------- */
+
+static void note_address(void *context, const char *uri)
+{
+    suite_pair *pair = context;
+    pthread_mutex_lock(&pair->lock);
+    snprintf(pair->uri, sizeof pair->uri, "%s", uri);
+    pair->is_listening = 1;
+    pthread_cond_broadcast(&pair->listening);
+    pthread_mutex_unlock(&pair->lock);
+}
+
+void suite_prepare(suite_pair *pair, const suite_backend *backend)
+{
+    *pair = (suite_pair){.backend = backend};
+    pthread_mutex_init(&pair->lock, NULL);
+    pthread_cond_init(&pair->listening, NULL);
+    for (int i = 0; i < 2; i++) {
+        pair->options[i] = (dw_link_options){.struct_size = sizeof(dw_link_options),
+                                             .role = i == SUITE_LISTENER ? DW_LINK_LISTEN : DW_LINK_CONNECT,
+                                             .open_timeout_ms = 30000,
+                                             .transports = backend->transports};
+    }
+    pair->options[SUITE_LISTENER].on_listening = note_address;
+    pair->options[SUITE_LISTENER].listening_context = pair;
+}
+
+static void *open_listener(void *context)
+{
+    suite_pair *pair = context;
+    static atomic_int number;
+    char address[400], uri[512];
+    /* A number for each pair: a backend that meets by name must not meet the pair of another test. */
+    const char *place = strstr(pair->backend->uri, "%d");
+    if (place) {
+        snprintf(address, sizeof address, "%.*s%d%s", (int)(place - pair->backend->uri), pair->backend->uri,
+                 atomic_fetch_add(&number, 1), place + 2);
+    } else {
+        snprintf(address, sizeof address, "%s", pair->backend->uri);
+    }
+    snprintf(uri, sizeof uri, "%s%s", pair->prefix[0] ? pair->prefix[0] : "", address);
+    pair->status[0] = dw_link_open(&pair->link[0], uri, &pair->options[0], &pair->why[0]);
+    pthread_mutex_lock(&pair->lock);
+    if (!pair->is_listening) pair->uri[0] = '\0';
+    pair->is_listening = 1; /* or the other end would wait for ever after an error */
+    pthread_cond_broadcast(&pair->listening);
+    pthread_mutex_unlock(&pair->lock);
+    return NULL;
+}
+
+void suite_try_open(suite_pair *pair)
+{
+    pthread_t listener;
+    assert_int_equal(pthread_create(&listener, NULL, open_listener, pair), 0);
+    pthread_mutex_lock(&pair->lock);
+    while (!pair->is_listening) pthread_cond_wait(&pair->listening, &pair->lock);
+    char uri[600];
+    snprintf(uri, sizeof uri, "%s%s", pair->prefix[1] ? pair->prefix[1] : "", pair->uri);
+    pthread_mutex_unlock(&pair->lock);
+    pair->status[1] = dw_link_open(&pair->link[1], uri, &pair->options[1], &pair->why[1]);
+    pthread_join(listener, NULL);
+}
+
+void suite_open(suite_pair *pair)
+{
+    suite_try_open(pair);
+    for (int i = 0; i < 2; i++) {
+        if (pair->status[i] != DW_OK) {
+            fail_msg("opening end %d gave %d: %s", i, (int)pair->status[i], pair->why[i].text);
+        }
+    }
+}
+
+static void *close_listener(void *context)
+{
+    suite_pair *pair = context;
+    dw_link_close(pair->link[0]);
+    return NULL;
+}
+
+void suite_close(suite_pair *pair)
+{
+    pthread_t other;
+    assert_int_equal(pthread_create(&other, NULL, close_listener, pair), 0);
+    dw_link_close(pair->link[1]);
+    pthread_join(other, NULL);
+    pair->link[0] = pair->link[1] = NULL;
+    pthread_mutex_destroy(&pair->lock);
+    pthread_cond_destroy(&pair->listening);
+}
+
+/* ---- The spoiling backend ----------------------------------------------------------------------- */
+
+typedef struct spoiled_endpoint {
+    const dw_transport *inner;
+    void *end, *send_request, *recv_request;
+    suite_spoiler spoiler;
+    unsigned char *copy;
+    size_t copy_len, whole_len;
+    uint64_t n;
+    int copies_left;
+} spoiled_endpoint;
+
+typedef struct spoiled_request {
+    int sends;
+} spoiled_request;
+
+static suite_spoiler current_spoiler;
+
+void suite_set_spoiler(const suite_spoiler *spoiler)
+{
+    current_spoiler = spoiler ? *spoiler : (suite_spoiler){0};
+}
+
+static dw_status spoiled_open(void *context, const dw_transport_open *how)
+{
+    spoiled_endpoint *end = context;
+    dw_transport_open inner_how = *how;
+    end->inner = how->find(how->find_context, how->address, &inner_how.address);
+    if (!end->inner) return DW_ERR_UNSUPPORTED;
+    end->spoiler = current_spoiler;
+    end->end = calloc(1, end->inner->endpoint_bytes);
+    end->send_request = calloc(1, end->inner->request_bytes);
+    end->recv_request = calloc(1, end->inner->request_bytes);
+    const dw_status status = end->inner->open(end->end, &inner_how);
+    if (status != DW_OK) {
+        free(end->end);
+        free(end->send_request);
+        free(end->recv_request);
+    }
+    return status;
+}
+
+static void spoiled_close(void *context)
+{
+    spoiled_endpoint *end = context;
+    end->inner->close(end->end);
+    free(end->end);
+    free(end->send_request);
+    free(end->recv_request);
+    free(end->copy);
+}
+
+static dw_status spoiled_send(void *context, void *request_room, const void *data, size_t len)
+{
+    spoiled_endpoint *end = context;
+    spoiled_request *request = request_room;
+    request->sends = 1;
+    free(end->copy);
+    end->copy = malloc(len + 1);
+    memcpy(end->copy, data, len);
+    end->copy_len = end->whole_len = len;
+    suite_verdict verdict = SUITE_PASS;
+    if (end->spoiler.spoil) verdict = end->spoiler.spoil(end->spoiler.context, end->copy, &end->copy_len, end->n);
+    end->n++;
+    end->copies_left = verdict == SUITE_DROP ? 0 : verdict == SUITE_TWICE ? 2 : 1;
+    if (end->copies_left == 0) return DW_OK;
+    memset(end->send_request, 0, end->inner->request_bytes);
+    return end->inner->send(end->end, end->send_request, end->copy, end->copy_len);
+}
+
+static dw_status spoiled_recv(void *context, void *request_room, void *room, size_t cap)
+{
+    spoiled_endpoint *end = context;
+    spoiled_request *request = request_room;
+    request->sends = 0;
+    memset(end->recv_request, 0, end->inner->request_bytes);
+    return end->inner->recv(end->end, end->recv_request, room, cap);
+}
+
+static dw_status spoiled_test(void *context, void *request_room, size_t *len, dw_why *why)
+{
+    spoiled_endpoint *end = context;
+    const spoiled_request *request = request_room;
+    if (!request->sends) return end->inner->test(end->end, end->recv_request, len, why);
+    while (end->copies_left > 0) {
+        const dw_status status = end->inner->test(end->end, end->send_request, len, why);
+        if (status != DW_OK) return status;
+        if (--end->copies_left == 0) break;
+        memset(end->send_request, 0, end->inner->request_bytes);
+        const dw_status again = end->inner->send(end->end, end->send_request, end->copy, end->copy_len);
+        if (again != DW_OK) return again;
+    }
+    *len = end->whole_len;
+    return DW_OK;
+}
+
+static void spoiled_caps(void *context, dw_transport_caps *caps)
+{
+    const spoiled_endpoint *end = context;
+    end->inner->caps(end->end, caps);
+}
+
+const dw_transport suite_spoiled = {
+    .scheme = "spoiled",
+    .endpoint_bytes = sizeof(spoiled_endpoint),
+    .request_bytes = sizeof(spoiled_request),
+    .open = spoiled_open,
+    .close = spoiled_close,
+    .send = spoiled_send,
+    .recv = spoiled_recv,
+    .test = spoiled_test,
+    .caps = spoiled_caps,
+};
+
+/* ---- Counted allocations: linked with -Wl,--wrap ------------------------------------------------- */
+
+static atomic_long allocations;
+
+long suite_allocations(void)
+{
+    return atomic_load(&allocations);
+}
+
+void *__real_malloc(size_t bytes);
+void *__real_calloc(size_t n, size_t bytes);
+void *__real_realloc(void *memory, size_t bytes);
+void *__real_aligned_alloc(size_t alignment, size_t bytes);
+void *__wrap_malloc(size_t bytes);
+void *__wrap_calloc(size_t n, size_t bytes);
+void *__wrap_realloc(void *memory, size_t bytes);
+void *__wrap_aligned_alloc(size_t alignment, size_t bytes);
+
+void *__wrap_malloc(size_t bytes)
+{
+    atomic_fetch_add(&allocations, 1);
+    return __real_malloc(bytes);
+}
+
+void *__wrap_calloc(size_t n, size_t bytes)
+{
+    atomic_fetch_add(&allocations, 1);
+    return __real_calloc(n, bytes);
+}
+
+void *__wrap_realloc(void *memory, size_t bytes)
+{
+    atomic_fetch_add(&allocations, 1);
+    return __real_realloc(memory, bytes);
+}
+
+void *__wrap_aligned_alloc(size_t alignment, size_t bytes)
+{
+    atomic_fetch_add(&allocations, 1);
+    return __real_aligned_alloc(alignment, bytes);
+}

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * transport_suite.h - what every backend must pass, and pairs of links for other tests. */
+#ifndef DW_TRANSPORT_SUITE_H
+#define DW_TRANSPORT_SUITE_H
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <setjmp.h>
+
+#include <cmocka.h>
+
+#include "deltawire/transport.h"
+
+typedef struct suite_backend {
+    const char *name;
+    const char *uri;                       /* to listen on; "%d" becomes a number that is new every time */
+    const dw_transport *const *transports; /* beside those built in; NULL: none */
+    int one_process;                       /* both ends must live in one process */
+} suite_backend;
+
+/* Runs the suite; returns the number of failed tests. */
+int run_transport_suite(const suite_backend *backend);
+
+/* ---- Two ends in one process -------------------------------------------------------------------- */
+
+enum { SUITE_LISTENER = 0, SUITE_CONNECTOR = 1 };
+
+typedef struct suite_pair {
+    const suite_backend *backend;
+    dw_link_options options[2]; /* may be changed before suite_open */
+    const char *prefix[2];      /* put before the URI at that end: "faulty:"; NULL: nothing */
+    dw_link *link[2];
+    dw_status status[2];
+    dw_why why[2];
+    char uri[512];
+    pthread_mutex_t lock;
+    pthread_cond_t listening;
+    int is_listening;
+} suite_pair;
+
+void suite_prepare(suite_pair *pair, const suite_backend *backend);
+/* Opens both ends, whatever comes of it: see status. */
+void suite_try_open(suite_pair *pair);
+/* The same, and both must be open. */
+void suite_open(suite_pair *pair);
+void suite_close(suite_pair *pair); /* both ends at the same time, as two processes would */
+
+/* Byte i of message number n. */
+unsigned char suite_byte(uint64_t n, size_t i);
+void suite_fill(unsigned char *data, size_t len, uint64_t n);
+/* Whether data is message n. */
+int suite_is(const void *data, size_t len, uint64_t n, size_t expected_len);
+
+int64_t suite_now_ns(void);
+void suite_sleep_ms(int ms);
+
+/* Calls of malloc, calloc, realloc and aligned_alloc by the library (the tests are linked so). */
+long suite_allocations(void);
+
+/* ---- A backend that spoils what another one sends ------------------------------------------------
+ * "spoiled:" in front of any URI. Every message that leaves is shown to `spoil` first. */
+typedef enum suite_verdict { SUITE_PASS, SUITE_DROP, SUITE_TWICE } suite_verdict;
+typedef struct suite_spoiler {
+    /* May change the bytes and shorten *len. n: how many messages left before. */
+    suite_verdict (*spoil)(void *context, unsigned char *message, size_t *len, uint64_t n);
+    void *context;
+} suite_spoiler;
+
+/* There is one spoiler at a time, for all endpoints opened while it is set. */
+void suite_set_spoiler(const suite_spoiler *spoiler);
+extern const dw_transport suite_spoiled;
+
+#endif
