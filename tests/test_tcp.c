@@ -410,6 +410,14 @@ static void counts_what_the_kernel_counts(void **state)
         /* The kernel counts the connection's opening as a byte. */
         assert_in_range(kernel.bytes_acked, ours.bytes_sent, ours.bytes_sent + 2);
         assert_in_range(kernel.bytes_received, ours.bytes_received, ours.bytes_received + 2);
+        /* The link's own view of the kernel's counters is at most 10 ms older. */
+        dw_link_counters later = ours;
+        for (int tries = 0; tries < 500 && later.kernel_bytes_sent != kernel.bytes_acked; tries++) {
+            suite_sleep_ms(10);
+            later = dw_link_count(pair.link[i]);
+        }
+        assert_int_equal(later.kernel_bytes_sent, kernel.bytes_acked);
+        assert_int_equal(later.kernel_bytes_received, kernel.bytes_received);
     }
     assert_int_equal(dw_link_count(pair.link[0]).bytes_sent,
                      200 * (sizeof data + LINK_HEADER + LENGTH) + PREAMBLE + LENGTH + LINK_HEADER + HELLO);

@@ -290,6 +290,8 @@ void dw_stage_cost(dw_stage *stage, dw_train_cost *cost)
         codec_ns += sent.busy_ns + received.busy_ns;
         cost->bytes_forward = link.bytes_sent;
         cost->bytes_backward = link.bytes_received;
+        cost->kernel_forward = link.kernel_bytes_sent;
+        cost->kernel_backward = link.kernel_bytes_received;
         cost->frames_forward = sent.encoded_bytes;
         cost->frames_backward = received.encoded_bytes;
         cost->raw_forward = sent.raw_bytes;

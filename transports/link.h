@@ -79,6 +79,8 @@ struct dw_link {
     int64_t bye_deadline_ns;
     dw_status status;      /* DW_OK while the link lives; set once */
     dw_why why;
+    int64_t kernel_asked_ns; /* when the operating system's counters were last taken over ... */
+    int kernel_stale;        /* ... and whether bytes have moved since */
     dw_link_counters counters;
 };
 

@@ -10,6 +10,9 @@
 /* Messages moved in one direction before the other gets its turn. */
 enum { BATCH = 64 };
 
+/* How old the operating system's counters may be; asking for them is a system call. */
+static const int64_t kernel_age_ns = 10 * DW_NS_PER_MS;
+
 static void fail(dw_link *link, dw_status status, const char *sentence)
 {
     pthread_mutex_lock(&link->lock);
@@ -227,11 +230,18 @@ static int64_t watch(dw_link *link)
 {
     const int64_t now = dw_link_now_ns();
     const int64_t limit = (int64_t)link->peer_timeout_ms * DW_NS_PER_MS;
-    dw_transport_caps caps = {.wait_fd = -1, .wake_ns = -1};
+    const int asks = link->kernel_stale && now - link->kernel_asked_ns >= kernel_age_ns;
+    dw_transport_caps caps = {.wait_fd = -1, .wake_ns = -1, .asks_kernel = asks};
     link->transport->caps(link->endpoint, &caps);
+    if (asks) {
+        link->kernel_asked_ns = now;
+        link->kernel_stale = 0;
+    }
 
     if (caps.wire_sent != link->send_moved_bytes) link->send_moved_ns = now;
     if (caps.wire_received != link->recv_moved_bytes) link->recv_moved_ns = now;
+    if (caps.wire_sent != link->send_moved_bytes || caps.wire_received != link->recv_moved_bytes)
+        link->kernel_stale = !asks;
     link->send_moved_bytes = caps.wire_sent;
     link->recv_moved_bytes = caps.wire_received;
     const int owes = link->receiving && caps.wire_received != link->recv_whole_bytes;
@@ -241,6 +251,10 @@ static int64_t watch(dw_link *link)
     pthread_mutex_lock(&link->lock);
     link->counters.bytes_sent = caps.wire_sent;
     link->counters.bytes_received = caps.wire_received;
+    if (asks) {
+        link->counters.kernel_bytes_sent = caps.kernel_sent;
+        link->counters.kernel_bytes_received = caps.kernel_received;
+    }
     char sentence[200] = "";
     if (send_left <= 0) {
         snprintf(sentence, sizeof sentence, "%s took no bytes for %u ms while a message was waiting to leave",
@@ -251,7 +265,9 @@ static int64_t watch(dw_link *link)
     }
     if (sentence[0]) dw_link_fail(link, DW_ERR_TIMEOUT, sentence);
     pthread_mutex_unlock(&link->lock);
-    return send_left < recv_left ? send_left : recv_left;
+    const int64_t kernel_left = link->kernel_stale ? link->kernel_asked_ns + kernel_age_ns - now : INT64_MAX;
+    const int64_t left = send_left < recv_left ? send_left : recv_left;
+    return left < kernel_left ? left : kernel_left;
 }
 
 void dw_link_sleep(dw_link *link, int64_t at_most_ns)

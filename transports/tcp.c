@@ -178,6 +178,7 @@ static void tcp_caps(void *context, dw_transport_caps *caps)
     caps->wire_received = end->received;
     caps->framing_bytes = DW_TCP_LENGTH_BYTES;
     memcpy(caps->peer, end->peer, sizeof caps->peer);
+    if (caps->asks_kernel) dw_tcp_kernel_counts(end->fd, &caps->kernel_sent, &caps->kernel_received);
 }
 
 const dw_transport dw_transport_tcp = {

@@ -12,4 +12,7 @@ enum { DW_TCP_PREAMBLE_BYTES = 8, DW_TCP_LENGTH_BYTES = 8 };
  * names the other end. Everything about dw_transport_open holds. */
 dw_status dw_tcp_meet(const dw_transport_open *how, int *fd, char peer[96]);
 
+/* What the kernel counted on this connection, 0 where it does not tell. */
+void dw_tcp_kernel_counts(int fd, uint64_t *sent, uint64_t *received);
+
 #endif

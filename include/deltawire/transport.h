@@ -83,6 +83,8 @@ typedef struct dw_link_counters {
     uint64_t bytes_sent, bytes_received; /* on the wire: payload, tags and framing */
     uint64_t queued_bytes;               /* now */
     uint64_t recv_wait_ns, send_wait_ns; /* callers blocked in recv; in flush and close */
+    uint64_t kernel_bytes_sent, kernel_bytes_received; /* acknowledged to and received by the operating system,
+                                  * at most 10 ms old; 0 where the backend cannot tell */
 } dw_link_counters;
 DW_API dw_link_counters dw_link_count(dw_link *link);
 
@@ -157,6 +159,8 @@ typedef struct dw_transport_caps {
     uint64_t wire_sent, wire_received; /* bytes so far, framing included; the first grows while a send
                           * goes on, the second stands still between messages: timeouts look at both */
     uint32_t framing_bytes; /* what each message adds on the wire */
+    int asks_kernel;        /* set by the caller: kernel_* are wanted too, which may cost a system call */
+    uint64_t kernel_sent, kernel_received; /* what the operating system counted on this connection; 0: unknown */
     char peer[96];       /* names the other end in error messages */
 } dw_transport_caps;
 
