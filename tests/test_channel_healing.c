@@ -85,6 +85,39 @@ static void gives_up_on_a_frame_that_never_arrives_whole(void **state)
     channels_close(&channels);
 }
 
+static void a_receiver_that_asks_without_end_is_refused(void **state)
+{
+    (void)state;
+    test_channels channels;
+    channels_open(&channels, &channels_backends[0], "delta:bits=4");
+    channels_send(&channels, 0);
+    for (int i = 0; i < 50; i++) {
+        const dw_status about = i % 2 ? DW_ERR_CORRUPT : DW_ERR_BASE;
+        assert_int_equal(dw_channel_tell(channels.end[1], DW_TAG_CONTROL, DW_ENVELOPE_AGAIN, about, 0, NULL, 0), DW_OK);
+    }
+    int frames = 0, refusals = 0;
+    for (int i = 0; i < 50; i++) {
+        void *message;
+        size_t len;
+        dw_envelope envelope;
+        const uint32_t tag = dw_channel_tag(channels.end[1], DW_TAG_RESENT);
+        assert_int_equal(dw_link_recv(channels.links.link[1], tag, PATIENCE_MS, &message, &len), DW_OK);
+        assert_true(dw_envelope_read(message, len, &envelope));
+        frames += envelope.kind == DW_ENVELOPE_RESENT;
+        refusals += envelope.kind == DW_ENVELOPE_REFUSED;
+        dw_link_release(channels.links.link[1], message);
+    }
+    assert_int_equal(frames, DW_CHANNEL_TRIES);
+    assert_int_equal(refusals, 50 - DW_CHANNEL_TRIES);
+    /* What was never sent cannot be sent anew, nor acknowledged. */
+    dw_channel_tell(channels.end[1], DW_TAG_CONTROL, DW_ENVELOPE_ACK, DW_OK, UINT64_MAX, NULL, 0);
+    dw_channel_tell(channels.end[1], DW_TAG_CONTROL, DW_ENVELOPE_AGAIN, DW_ERR_CORRUPT, 7, NULL, 0);
+    dw_key keys[N];
+    float y[N * T * C];
+    assert_int_equal(channels_receive(&channels, PATIENCE_MS, keys, y), DW_OK);
+    channels_close(&channels);
+}
+
 static void without_replies_a_damaged_frame_is_an_error(void **state)
 {
     (void)state;
@@ -238,6 +271,7 @@ int main(void)
         cmocka_unit_test(heals_when_acknowledgements_and_requests_are_damaged),
         cmocka_unit_test(drops_duplicates_and_fetches_what_was_lost),
         cmocka_unit_test(gives_up_on_a_frame_that_never_arrives_whole),
+        cmocka_unit_test(a_receiver_that_asks_without_end_is_refused),
         cmocka_unit_test(without_replies_a_damaged_frame_is_an_error),
         cmocka_unit_test(a_decoder_that_lost_its_state_gets_it_back),
         cmocka_unit_test(a_state_that_rotted_is_replaced),
