@@ -69,7 +69,7 @@ static dw_status hear(dw_stage *stage, dw_neighbour *neighbour)
 
 dw_status dw_stage_check(dw_stage *stage)
 {
-    if (stage->hooks->stop && *stage->hooks->stop)
+    if (stage->hooks->stop && __atomic_load_n(stage->hooks->stop, __ATOMIC_RELAXED))
         return dw_say(&stage->why, DW_ERR_CANCELLED, "rank %u was asked to stop", stage->settings->config.rank);
     dw_status status = hear(stage, &stage->before);
     return status < 0 ? status : hear(stage, &stage->after);
