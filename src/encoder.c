@@ -526,30 +526,3 @@ const char *dw_encoder_why(const dw_encoder *encoder)
 {
     return encoder ? encoder->why.text : "";
 }
-
-size_t dw_frame_bound(const dw_config *config, const dw_tensor *x)
-{
-    dw_params params;
-    uint64_t end, one, all, other;
-    if (!config || dw_tensor_check(x) || dw_params_resolve(&params, config, x->dtype)) return 0;
-    dw_frame_info info = {.codec = params.codec, .n = x->n, .t = x->t, .c = x->c, .prev = params.prev, .bits = params.bits,
-                          .key = params.key, .group = params.group, .chooses = params.chooses};
-    draft d = {.info = info};
-    dw_entry_kind kind = params.codec == DW_CODEC_DELTA ? key_kind(&d)
-                         : params.codec == DW_CODEC_RAW ? DW_ENTRY_RAW
-                                                        : DW_ENTRY_DIRECT;
-    if (!dw_frame_payload_bytes(&info, kind, &one)) return 0;
-    if (params.codec == DW_CODEC_DELTA) { /* bits may be more than key */
-        if (!dw_frame_payload_bytes(&info, DW_ENTRY_DELTA, &other)) return 0;
-        if (other > one) one = other;
-    }
-    if (!dw_frame_table_end(x->n, 0, &end) || !dw_size_multiply(one, x->n, &all) || !dw_size_add(all, end, &all) ||
-        all > PTRDIFF_MAX)
-        return 0;
-    return (size_t)all;
-}
-
-size_t dw_reply_bound(uint32_t n)
-{
-    return DW_REPLY_BYTES + (size_t)n * DW_HELD_BYTES;
-}

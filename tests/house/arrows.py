@@ -31,6 +31,7 @@ OPEN_HEADERS = {"cuda": {"engine.h", "quant.h", "pack.h", "half.h"}}
 FILE_ARROWS = {
     "encoder": {"predict", "frame", "tensor", "engine", "params", "cpu", "mem"},
     "decoder": {"predict", "frame", "tensor", "engine", "params", "cpu", "mem"},
+    "bound": {"frame", "params", "tensor"},
     "inspect": {"frame"},
     "config": {"params", "mem"},
     "params": {"mem"},
