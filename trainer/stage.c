@@ -13,6 +13,8 @@ enum { TAG_GREETING = 1, TAG_CONTROL = 2, TAG_LAST_WORDS = 3 };
 enum { CHANNEL_ID = 1 };
 /* How long a wait goes on before it looks whether somebody asked for a stop. */
 enum { LOOK_MS = 50 };
+/* How long the last words of a neighbour that is gone may take. */
+enum { LAST_WORDS_LOOKS = 50, LAST_WORDS_LOOK_MS = 10 };
 
 uint64_t dw_stage_now(void)
 {
@@ -75,10 +77,16 @@ dw_status dw_stage_check(dw_stage *stage)
     return status < 0 ? status : hear(stage, &stage->after);
 }
 
-/* The sentence for a link that failed: what the neighbour said before, else what the link noticed. */
+/* The sentence for a link that failed: what the neighbour said before, else what the link noticed. Its last words are
+ * in front of the end on the link, but the thread that brings both wakes us before it hands the words over. */
 static dw_status link_failed(dw_stage *stage, dw_neighbour *neighbour, dw_status status, const char *sentence)
 {
     dw_status stopped = dw_stage_check(stage);
+    for (int looks = 0; looks < LAST_WORDS_LOOKS && stopped == DW_OK; looks++) {
+        struct timespec nap = { .tv_nsec = 1000000 * LAST_WORDS_LOOK_MS };
+        nanosleep(&nap, NULL);
+        stopped = dw_stage_check(stage);
+    }
     if (stopped < 0) return stopped;
     const char *reason = sentence && *sentence ? sentence : dw_link_why(neighbour->link);
     return dw_say(&stage->why, status, "rank %u lost rank %u: %s", stage->settings->config.rank, neighbour->rank,
