@@ -258,7 +258,9 @@ dw_status dw_stage_send(dw_stage *stage, dw_neighbour *to, const uint32_t *ids, 
     if (!keys) return dw_say(&stage->why, DW_ERR_NO_MEMORY, "out of memory for the keys of a micro-batch");
     for (uint32_t n = 0; n < N; n++) keys[n].sample = ids[n];
     dw_tensor tensor = view(stage, x, N);
+    uint64_t since = dw_stage_now(), busy = dw_channel_sent(to->channel).busy_ns;
     dw_status status = dw_channel_send(to->channel, keys, &tensor);
+    stage->wait_ns += dw_stage_now() - since - (dw_channel_sent(to->channel).busy_ns - busy);
     free(keys);
     return status < 0 ? link_failed(stage, to, status, dw_channel_why(to->channel)) : DW_OK;
 }
