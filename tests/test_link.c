@@ -61,7 +61,7 @@ static void *listen_until_told(void *context)
     const dw_link_options options = {.struct_size = sizeof options, .role = DW_LINK_LISTEN, .cancelled = &me->stop};
     do { /* the other thread's attempts may come in between */
         me->status = dw_link_open(&me->link, "loop://taken", &options, NULL);
-    } while (me->status == DW_ERR_ADDRESS && !me->stop);
+    } while (me->status == DW_ERR_ADDRESS && !__atomic_load_n(&me->stop, __ATOMIC_RELAXED));
     return NULL;
 }
 
@@ -78,7 +78,7 @@ static void a_loop_needs_a_name_that_nobody_listens_to(void **state)
     for (int i = 0; i < 500 && status == DW_ERR_TIMEOUT; i++) status = try_to_open("loop://taken", &options, &why);
     assert_int_equal(status, DW_ERR_ADDRESS);
     assert_non_null(strstr(why.text, "has a listener already"));
-    first.stop = 1;
+    __atomic_store_n(&first.stop, 1, __ATOMIC_RELAXED);
     pthread_join(first.thread, NULL);
     assert_int_equal(first.status, DW_ERR_CANCELLED);
 }

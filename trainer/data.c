@@ -39,7 +39,7 @@ static dw_status read_text(const char *path, uint64_t offset, uint64_t most, uin
             }
             room = larger;
         }
-        memcpy(room + used, chunk + skip, take);
+        if (take) memcpy(room + used, chunk + skip, take); /* room may still be NULL */
         used += take;
     }
     if (status == DW_OK && ferror(file))

@@ -277,6 +277,24 @@ dw_status dw_stage_recv(dw_stage *stage, dw_neighbour *from, const uint32_t *ids
     return status;
 }
 
+/* The kernel's counters are a few milliseconds behind ours, and a byte counts when it was acknowledged. */
+static void settle(dw_link *link)
+{
+    for (int tries = 0; link && tries < 50; tries++) {
+        dw_link_counters now = dw_link_count(link);
+        if (now.kernel_bytes_sent == 0) return;
+        if (now.kernel_bytes_sent >= now.bytes_sent && now.kernel_bytes_received >= now.bytes_received) return;
+        struct timespec nap = { .tv_nsec = 10000000 };
+        nanosleep(&nap, NULL);
+    }
+}
+
+void dw_stage_settle(dw_stage *stage)
+{
+    settle(stage->before.link);
+    settle(stage->after.link);
+}
+
 void dw_stage_cost(dw_stage *stage, dw_train_cost *cost)
 {
     uint64_t codec_ns = 0;

@@ -63,6 +63,9 @@ dw_status dw_stage_gather(dw_stage *stage, json_t *own, json_t **all);
 /* Rank 0 gives a value (taken over), all get it. Returns a new reference. */
 dw_status dw_stage_spread(dw_stage *stage, json_t *own, json_t **value);
 
+/* Waits, at most half a second, until the kernel's counters have caught up with ours. */
+void dw_stage_settle(dw_stage *stage);
+
 /* The seconds of this rank, and the bytes of its link to the next one. */
 void dw_stage_cost(dw_stage *stage, dw_train_cost *cost);
 

@@ -364,6 +364,7 @@ static dw_status summarize(run *r, double wall_s)
     const uint32_t stages = r->settings.config.stages;
     dw_train_cost cost;
     json_t *all, *goodbye;
+    dw_stage_settle(&r->stage);
     dw_stage_cost(&r->stage, &cost);
     dw_status status = dw_stage_gather(&r->stage, pack_cost(&cost), &all);
     if (status == DW_OK) status = dw_stage_spread(&r->stage, is_rank_0(r) ? json_true() : NULL, &goodbye);

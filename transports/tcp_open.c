@@ -128,7 +128,7 @@ static void print_peer(int fd, char *text)
 static dw_status check_time(const tcp_attempt *attempt, const char *last_trouble)
 {
     const dw_transport_open *how = attempt->how;
-    if (*how->cancelled) {
+    if (dw_link_is_set(how->cancelled)) {
         return dw_link_report(how->why, DW_ERR_CANCELLED, "opening tcp://%.100s was cancelled", how->address);
     }
     if (dw_link_now_ns() < attempt->deadline_ns) return DW_OK;
