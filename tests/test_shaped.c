@@ -127,6 +127,7 @@ static void a_slow_message_is_no_timeout(void **state)
     size_t len;
     const dw_status status = dw_link_recv(pair.link[1], TAG, 20000, &got, &len);
     if (status != DW_OK) fail_msg("%s / %s", dw_link_why(pair.link[0]), dw_link_why(pair.link[1]));
+    dw_link_release(pair.link[1], got);
     suite_close(&pair);
 }
 

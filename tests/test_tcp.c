@@ -242,6 +242,7 @@ static void strangers_do_not_disturb_a_listener(void **state)
     size_t len;
     assert_int_equal(dw_link_recv(book.link, TAG, 30000, &data, &len), DW_OK);
     assert_memory_equal(data, "hello", 5);
+    dw_link_release(book.link, data);
     for (int i = 0; i < 24; i++) {
         if (i % 4 != 2) close(strangers[i]);
     }

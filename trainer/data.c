@@ -29,7 +29,6 @@ static dw_status read_text(const char *path, uint64_t offset, uint64_t most, uin
         size_t skip = offset - skipped < got ? (size_t)(offset - skipped) : got;
         skipped += skip;
         uint64_t take = got - skip < most - used ? got - skip : most - used;
-        if (take == 0) continue; /* all of it lies before the offset, and there may be no room yet */
         if (used + take > cap) {
             cap = 2 * (used + take);
             uint8_t *larger = realloc(room, cap);
