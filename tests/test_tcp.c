@@ -224,8 +224,9 @@ static void strangers_do_not_disturb_a_listener(void **state)
     (void)state;
     guest_book book;
     start_listening(&book, 30000, 0);
-    int strangers[24]; /* more than it listens to at a time */
-    for (int i = 0; i < 24; i++) {
+    enum { STRANGERS = 40 };
+    int strangers[STRANGERS]; /* more of them silent than it listens to at a time */
+    for (int i = 0; i < STRANGERS; i++) {
         strangers[i] = raw_connect(book.port);
         if (i % 4 == 0) raw_send(strangers[i], "GET / HTTP/1.1\r\nHost: x\r\n\r\n", 27);
         if (i % 4 == 1) raw_send(strangers[i], greeting, PREAMBLE - 1); /* and never the rest */
@@ -245,7 +246,7 @@ static void strangers_do_not_disturb_a_listener(void **state)
     assert_int_equal(dw_link_recv(book.link, TAG, 30000, &data, &len), DW_OK);
     assert_memory_equal(data, "hello", 5);
     dw_link_release(book.link, data);
-    for (int i = 0; i < 24; i++) {
+    for (int i = 0; i < STRANGERS; i++) {
         if (i % 4 != 2) close(strangers[i]);
     }
     dw_link_close(dialler.link);

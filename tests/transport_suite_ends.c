@@ -216,6 +216,14 @@ static suite_verdict change_version(void *context, unsigned char *message, size_
     return SUITE_PASS;
 }
 
+static suite_verdict change_magic(void *context, unsigned char *message, size_t *len, uint64_t n)
+{
+    (void)context;
+    (void)len;
+    if (n == 0) message[8] ^= 1;
+    return SUITE_PASS;
+}
+
 static suite_verdict talk_nonsense(void *context, unsigned char *message, size_t *len, uint64_t n)
 {
     (void)context;
@@ -251,6 +259,7 @@ static void greets_only_its_own_kind(void **state)
         dw_status status;
         const char *word;
     } cases[] = {{change_version, DW_ERR_VERSION, "same release"},
+                 {change_magic, DW_ERR_PROTOCOL, "does not speak"},
                  {talk_nonsense, DW_ERR_PROTOCOL, "does not speak"},
                  {stop_short, DW_ERR_PROTOCOL, "does not speak"},
                  {say_nothing, DW_ERR_TIMEOUT, "did not greet"}};
