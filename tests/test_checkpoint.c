@@ -171,14 +171,14 @@ static void a_disk_that_is_full_leaves_the_old_checkpoint(void **state)
     assert_int_equal(load(1, &why), DW_OK);
 }
 
-static void flip(const char *path, long at)
+static void flip(const char *path, long at, int bit)
 {
     FILE *file = fopen(path, "r+b");
     assert_non_null(file);
     fseek(file, at, SEEK_SET);
     int byte = fgetc(file);
     fseek(file, at, SEEK_SET);
-    fputc(byte ^ 0x10, file);
+    fputc(byte ^ bit, file);
     fclose(file);
 }
 
@@ -201,21 +201,23 @@ static void a_flipped_bit_is_seen(void **state)
     struct stat file;
     assert_int_equal(stat(path, &file), 0);
     for (long at = 0; at < file.st_size; at += at < 64 ? 1 : 997) {
-        flip(path, at);
+        flip(path, at, 0x10);
         assert_true(load(3, &why) < 0);
         assert_non_null(strstr(why.text, path));
-        flip(path, at);
+        flip(path, at, 0x10);
     }
     assert_int_equal(load(3, &why), DW_OK);
     char manifest[100];
     snprintf(manifest, sizeof manifest, "%s/manifest.json", directory);
     assert_int_equal(stat(manifest, &file), 0);
-    for (long at = 0; at + 1 < file.st_size; at++) {
-        flip(manifest, at); /* 0x10 turns blanks into '0' and digits into control characters */
-        dw_checkpoint checkpoint;
-        if (dw_checkpoint_open(&checkpoint, directory, &why) == DW_OK) fail_msg("byte %ld was not missed", at);
-        flip(manifest, at);
-    }
+    /* 0x10 turns blanks into '0', 0x01 a step or a digest into another one. */
+    for (long at = 0; at + 1 < file.st_size; at++)
+        for (int bit = 0x01; bit <= 0x10; bit <<= 4) {
+            flip(manifest, at, bit);
+            dw_checkpoint checkpoint;
+            if (dw_checkpoint_open(&checkpoint, directory, &why) == DW_OK) fail_msg("byte %ld was not missed", at);
+            flip(manifest, at, bit);
+        }
 }
 
 static void a_file_cut_short_is_seen(void **state)

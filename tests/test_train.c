@@ -223,6 +223,21 @@ static void compression_is_lossy_small_and_counted(void **state)
     assert_true(fabs(delta.summary.train_loss - (delta.loss[6] + delta.loss[7] + delta.loss[8]) / 3) < 1e-12);
 }
 
+/* Behind the samples to train on the text goes on in another language. */
+static void measures_on_the_samples_behind(void **state)
+{
+    (void)state;
+    pipeline run = a_run();
+    run.config.epochs = 10;
+    FILE *file = fopen(text, "r+");
+    fseek(file, 26 * 25, SEEK_SET);
+    for (int i = 0; i < 7 * 25; i++) fputc('A' + i * 7 % 23, file);
+    fclose(file);
+    run_pipeline(&run, 2, NULL);
+    assert_all(&run, DW_OK);
+    assert_true(run.summary.held_out_loss > run.summary.train_loss + 2);
+}
+
 /* The last rank's cost comes from its link to the one before; there must be no waiting where there is no link. */
 static void a_single_stage_waits_for_nobody(void **state)
 {
@@ -354,6 +369,7 @@ static void what_one_rank_cannot_do_all_hear(void **state)
     assert_int_equal(run.ranks[1].status, DW_ERR_IO);
     assert_true(run.ranks[0].status < 0);
     run = a_run();
+    run.config.held_out = 0; /* an evaluation would notice too */
     run.config.lr = 1e4;
     run.config.warmup = 0;
     run.config.clip = -1;
@@ -392,6 +408,7 @@ int main(void)
         TEST(any_number_of_stages_gives_the_bits_of_one),
         TEST(a_seeded_run_repeats_bit_for_bit),
         TEST(compression_is_lossy_small_and_counted),
+        TEST(measures_on_the_samples_behind),
         TEST(a_single_stage_waits_for_nobody),
         TEST(a_checkpoint_goes_on_where_it_stopped),
         TEST(starts_from_the_parameters_of_a_checkpoint),
