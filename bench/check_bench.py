@@ -10,7 +10,7 @@ import sys
 import tempfile
 
 NAME = re.compile(r"(encode|decode)/(delta|direct|raw)/b\d+/g(\d+|row)/(f32|f16|bf16)/(f32|f16|bf16|none)/"
-                  r"[a-z0-9]+/\d+/t\d+(/|$)")
+                  r"[a-z0-9]+/\d+/t\d+$")
 
 
 def main():

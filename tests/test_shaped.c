@@ -127,6 +127,7 @@ static void a_slow_message_is_no_timeout(void **state)
     size_t len;
     const dw_status status = dw_link_recv(pair.link[1], TAG, 20000, &got, &len);
     if (status != DW_OK) fail_msg("%s / %s", dw_link_why(pair.link[0]), dw_link_why(pair.link[1]));
+    dw_link_release(pair.link[1], got);
     suite_close(&pair);
 }
 
@@ -141,7 +142,10 @@ static void counts_what_the_wire_carried(void **state)
     void *got;
     size_t len;
     for (int i = 0; i < 100; i++) assert_int_equal(dw_link_send(pair.link[0], TAG, data, sizeof data), DW_OK);
-    for (int i = 0; i < 100; i++) assert_int_equal(dw_link_recv(pair.link[1], TAG, -1, &got, &len), DW_OK);
+    for (int i = 0; i < 100; i++) {
+        assert_int_equal(dw_link_recv(pair.link[1], TAG, -1, &got, &len), DW_OK);
+        dw_link_release(pair.link[1], got);
+    }
     assert_int_equal(dw_link_flush(pair.link[0], -1), DW_OK);
     /* Per message 1000 bytes, the link's 8 and TCP's 8; the greetings are 8 and 48. */
     assert_int_equal(dw_link_count(pair.link[0]).bytes_sent, 100 * 1016 + 8 + 48);
