@@ -29,7 +29,7 @@ extern "C" {
  * | samples             | N of T + 1 bytes each to train on                             | all        |
  * | held_out            | samples behind them to measure on                             | 0: none    |
  * | batch               | samples of a step                                             | 16         |
- * | micro_batches       | M parts of a batch, in flight one behind the other            | 4          |
+ * | micro_batches       | M parts of a batch, in flight one behind the other            | 4, else 1  |
  * | epochs or steps     | how long: give one                                            | 1 epoch    |
  * | eval_every          | steps from one held-out evaluation to the next; the last step | an epoch's |
  * |                     | is always followed by one                                     |            |
