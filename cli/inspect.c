@@ -90,9 +90,10 @@ static json_t *hex(uint64_t value)
 static json_t *describe_entries(const void *frame, size_t len, uint32_t n)
 {
     json_t *list = json_array();
+    dw_entry_info *entries = calloc(n, sizeof *entries);
+    if (!entries || dw_frame_entries(frame, len, 0, n, entries) < 0) n = 0;
     for (uint32_t i = 0; i < n; i++) {
-        dw_entry_info e;
-        if (dw_frame_entry(frame, len, i, &e) < 0) break;
+        const dw_entry_info e = entries[i];
         json_array_append_new(
             list,
             json_pack("{s:o, s:I, s:s, s:o, s:o, s:o, s:I, s:I}", "sample",
@@ -101,6 +102,7 @@ static json_t *describe_entries(const void *frame, size_t len, uint32_t n)
                       hex(e.payload_digest), "state_digest", hex(e.state_digest), "payload_offset",
                       (json_int_t)e.payload_offset, "payload_bytes", (json_int_t)e.payload_bytes));
     }
+    free(entries);
     return list;
 }
 
