@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
  * transport_pipe.c - a whole backend: messages through a Unix-domain socket. docs/transports.md walks through it. */
-#include "transport_pipe.h"
-
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -10,6 +8,11 @@
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "deltawire/transport.h"
+
+/* All that anybody else needs to see: goes into dw_link_options.transports. */
+extern const dw_transport pipe_transport;
 
 /* One end. The link gives us zeroed room for it. */
 typedef struct pipe_end {

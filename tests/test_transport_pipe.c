@@ -4,7 +4,7 @@
 
 #include <unistd.h>
 
-#include "transport_pipe.h"
+extern const dw_transport pipe_transport; /* examples/transport_pipe.c */
 
 int main(void)
 {

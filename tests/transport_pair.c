@@ -38,6 +38,28 @@ int suite_is(const void *data, size_t len, uint64_t n, size_t expected_len)
     return 1;
 }
 
+void suite_send(dw_link *link, uint32_t tag, uint64_t n, size_t len)
+{
+    void *room;
+    dw_status status;
+    while ((status = dw_link_send_begin(link, tag, len, &room)) == DW_PENDING) {
+        assert_int_equal(dw_link_flush(link, SUITE_PATIENCE_MS), DW_OK);
+    }
+    assert_int_equal(status, DW_OK);
+    suite_fill(room, len, n);
+    assert_int_equal(dw_link_send_end(link, room, len), DW_OK);
+}
+
+void suite_expect(dw_link *link, uint32_t tag, uint64_t n, size_t len)
+{
+    void *data;
+    size_t got;
+    const dw_status status = dw_link_recv(link, tag, SUITE_PATIENCE_MS, &data, &got);
+    if (status != DW_OK) fail_msg("receiving message %d gave %d: %s", (int)n, (int)status, dw_link_why(link));
+    assert_true(suite_is(data, got, n, len));
+    dw_link_release(link, data);
+}
+
 /* ---- Pairs -------------------------------------------------------------------------------------- */
 
 static void note_address(void *context, const char *uri)

@@ -79,6 +79,7 @@ static dw_status refuse(dw_channel *channel, uint64_t sequence, const char *sent
  * the tensor. It takes the place of the copy. */
 static dw_status resync(dw_channel *channel, uint64_t sequence, const dw_kept_frame *kept)
 {
+    const int resent = kept->resent;
     const unsigned char *frame = (const unsigned char *)kept->message + DW_ENVELOPE_BYTES;
     const size_t frame_len = kept->len - DW_ENVELOPE_BYTES;
     dw_frame_info info;
@@ -101,6 +102,7 @@ static dw_status resync(dw_channel *channel, uint64_t sequence, const dw_kept_fr
         if (made == DW_OK) {
             dw_envelope_seal(room, DW_ENVELOPE_RESENT, DW_OK, sequence, len);
             keep(channel, sequence, room, DW_ENVELOPE_BYTES + len);
+            slot_of(channel, sequence)->resent = resent;
             status = dw_link_send_end(channel->link, room, DW_ENVELOPE_BYTES + len);
         } else {
             dw_link_send_end(channel->link, room, DW_LINK_DROP);
@@ -117,10 +119,14 @@ static dw_status send_again(dw_channel *channel, const dw_envelope *request)
     if (sequence >= channel->next_sequence) {
         return dw_channel_tell(channel, DW_TAG_RESENT, DW_ENVELOPE_NOT_YET, DW_OK, sequence, NULL, 0);
     }
-    const dw_kept_frame *kept = slot_of(channel, sequence);
+    dw_kept_frame *kept = slot_of(channel, sequence);
     if (channel->next_sequence - sequence > DW_CHANNEL_KEPT || !kept->message) {
         return refuse(channel, sequence, "the sender keeps no copy of the frame any more");
     }
+    /* A request of 32 bytes brings a whole frame past the limit of the queue: a receiver that asks without end
+     * must not fill our memory. */
+    if (kept->resent >= DW_CHANNEL_TRIES) return refuse(channel, sequence, "it was asked for too often");
+    kept->resent++;
     const int out_of_step = request->about == DW_ERR_BASE || request->about == DW_ERR_STATE ||
                             request->about == DW_ERR_STALE;
     if (out_of_step) {
