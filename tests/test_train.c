@@ -64,7 +64,7 @@ static void on_step(void *context, const dw_train_step *step)
     run->loss[step->step - 1] = step->loss;
     run->norm[step->step - 1] = step->norm;
     run->steps = step->step;
-    if (run->stop_at_step == step->step) run->ranks[run->stop_rank].stop = 1;
+    if (run->stop_at_step == step->step) __atomic_store_n(&run->ranks[run->stop_rank].stop, 1, __ATOMIC_RELAXED);
 }
 
 static void on_eval(void *context, const dw_train_eval *eval)

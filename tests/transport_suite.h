@@ -61,6 +61,9 @@ void suite_sleep_ms(int ms);
 
 /* Calls of malloc, calloc, realloc and aligned_alloc by the library (the tests are linked so). */
 long suite_allocations(void);
+/* Makes call number n from now (0: the next) give NULL, once; n < 0: none. */
+void suite_fail_allocation(long n);
+int suite_allocation_has_failed(void);
 
 /* ---- A backend that spoils what another one sends ------------------------------------------------
  * "spoiled:" in front of any URI. Every message that leaves is shown to `spoil` first. */

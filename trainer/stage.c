@@ -13,6 +13,8 @@ enum { TAG_GREETING = 1, TAG_CONTROL = 2, TAG_LAST_WORDS = 3 };
 enum { CHANNEL_ID = 1 };
 /* How long a wait goes on before it looks whether somebody asked for a stop. */
 enum { LOOK_MS = 50 };
+/* How long the last words of a neighbour that is gone may take. */
+enum { LAST_WORDS_LOOKS = 50, LAST_WORDS_LOOK_MS = 10 };
 
 uint64_t dw_stage_now(void)
 {
@@ -69,16 +71,22 @@ static dw_status hear(dw_stage *stage, dw_neighbour *neighbour)
 
 dw_status dw_stage_check(dw_stage *stage)
 {
-    if (stage->hooks->stop && *stage->hooks->stop)
+    if (stage->hooks->stop && __atomic_load_n(stage->hooks->stop, __ATOMIC_RELAXED))
         return dw_say(&stage->why, DW_ERR_CANCELLED, "rank %u was asked to stop", stage->settings->config.rank);
     dw_status status = hear(stage, &stage->before);
     return status < 0 ? status : hear(stage, &stage->after);
 }
 
-/* The sentence for a link that failed: what the neighbour said before, else what the link noticed. */
+/* The sentence for a link that failed: what the neighbour said before, else what the link noticed. Its last words are
+ * in front of the end on the link, but the thread that brings both wakes us before it hands the words over. */
 static dw_status link_failed(dw_stage *stage, dw_neighbour *neighbour, dw_status status, const char *sentence)
 {
     dw_status stopped = dw_stage_check(stage);
+    for (int looks = 0; looks < LAST_WORDS_LOOKS && stopped == DW_OK; looks++) {
+        struct timespec nap = { .tv_nsec = 1000000 * LAST_WORDS_LOOK_MS };
+        nanosleep(&nap, NULL);
+        stopped = dw_stage_check(stage);
+    }
     if (stopped < 0) return stopped;
     const char *reason = sentence && *sentence ? sentence : dw_link_why(neighbour->link);
     return dw_say(&stage->why, status, "rank %u lost rank %u: %s", stage->settings->config.rank, neighbour->rank,
@@ -250,7 +258,9 @@ dw_status dw_stage_send(dw_stage *stage, dw_neighbour *to, const uint32_t *ids, 
     if (!keys) return dw_say(&stage->why, DW_ERR_NO_MEMORY, "out of memory for the keys of a micro-batch");
     for (uint32_t n = 0; n < N; n++) keys[n].sample = ids[n];
     dw_tensor tensor = view(stage, x, N);
+    uint64_t since = dw_stage_now(), busy = dw_channel_sent(to->channel).busy_ns;
     dw_status status = dw_channel_send(to->channel, keys, &tensor);
+    stage->wait_ns += dw_stage_now() - since - (dw_channel_sent(to->channel).busy_ns - busy);
     free(keys);
     return status < 0 ? link_failed(stage, to, status, dw_channel_why(to->channel)) : DW_OK;
 }

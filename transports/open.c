@@ -308,6 +308,7 @@ dw_status dw_link_open(dw_link **link, const char *uri, const dw_link_options *o
 
     dw_transport_open how = {.role = full.role,
                              .timeout_ms = full.open_timeout_ms,
+                             .peer_timeout_ms = full.peer_timeout_ms,
                              .cancelled = full.cancelled ? full.cancelled : &never,
                              .on_listening = full.on_listening,
                              .listening_context = full.listening_context,

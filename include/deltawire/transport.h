@@ -142,6 +142,7 @@ typedef struct dw_transport_open {
     const char *address;       /* what follows "scheme://" or "scheme:" in the URI */
     dw_link_role role;
     uint32_t timeout_ms;
+    uint32_t peer_timeout_ms;      /* for a backend whose system can watch for a vanished peer by itself */
     const volatile int *cancelled; /* never NULL */
     void (*on_listening)(void *context, const char *uri); /* never NULL */
     void *listening_context;
