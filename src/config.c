@@ -182,34 +182,32 @@ dw_status dw_config_parse(dw_config *config, const char *text, dw_why *why)
     return DW_OK;
 }
 
-/* One option as ",name=value" into room, which is enough for any. */
-static void write_option(const option *o, uint64_t value, char mark, char *room, size_t cap)
+/* One option as ",name=value"; the length that it takes. */
+static size_t write_option(const option *o, uint64_t value, char mark, char *room, size_t cap)
 {
     bool bare = o->get == get_raw; /* raw:f32 */
     if (o->words)
-        snprintf(room, cap, "%c%s%s%s", mark, bare ? "" : o->name, bare ? "" : "=", word_of(o->words, value));
-    else
-        snprintf(room, cap, "%c%s=%llu", mark, o->name, (unsigned long long)value);
+        return (size_t)snprintf(room, cap, "%c%s%s%s", mark, bare ? "" : o->name, bare ? "" : "=", word_of(o->words, value));
+    return (size_t)snprintf(room, cap, "%c%s=%llu", mark, o->name, (unsigned long long)value);
 }
 
 dw_status dw_config_format(const dw_config *config, char *text, size_t cap)
 {
     dw_params params;
-    char all[DW_CONFIG_TEXT_BYTES] = "", one[64], mark = ':';
+    char all[DW_CONFIG_TEXT_BYTES], mark = ':'; /* enough for any, so that used stays below */
     if (!config || !text) return DW_ERR_ARGUMENT;
     if (cap) text[0] = 0;
     dw_status status = dw_params_resolve(&params, config, DW_F32);
     if (status) return status;
-    strcat(all, word_of(codecs, params.codec));
+    size_t used = (size_t)snprintf(all, sizeof all, "%s", word_of(codecs, params.codec));
     for (int i = 0; i < N_OPTIONS; i++) {
         uint64_t value = options[i].get(config);
         if (!(options[i].codecs & codec_bit(params.codec)) || value == 0) continue;
-        write_option(&options[i], value, mark, one, sizeof one);
-        strcat(all, one);
+        used += write_option(&options[i], value, mark, all + used, sizeof all - used);
         mark = ',';
     }
-    if (strlen(all) >= cap) return DW_ERR_NO_ROOM;
-    strcpy(text, all);
+    if (used >= cap) return DW_ERR_NO_ROOM;
+    memcpy(text, all, used + 1);
     return DW_OK;
 }
 
