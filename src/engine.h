@@ -64,7 +64,7 @@ typedef struct dw_engine {
     void (*encode)(const dw_encode_job *job);
     void (*decode)(const dw_decode_job *job); /* to next, or, without state, to y */
     void (*emit)(const dw_decode_job *job);   /* y from next; NaN where the payload's pieces are poisoned */
-    void (*put_floats)(const dw_float_job *job); /* tensor to payload, and to next */
+    void (*put_floats)(const dw_float_job *job); /* tensor to payload */
     void (*take_floats)(const dw_float_job *job, int to_next); /* payload to next, or to tensor */
     uint64_t (*digest)(const void *prev, dw_dtype dtype, uint64_t elements, uint32_t audit, uint64_t sequence);
 } dw_engine;

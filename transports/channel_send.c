@@ -87,11 +87,7 @@ static dw_status resync(dw_channel *channel, uint64_t sequence, const dw_kept_fr
     if (status != DW_OK) return refuse(channel, sequence, "the copy of the frame cannot be read");
     dw_key *keys = malloc((size_t)info.n * sizeof *keys);
     if (!keys) return DW_ERR_NO_MEMORY;
-    for (uint32_t i = 0; i < info.n; i++) {
-        dw_entry_info entry;
-        status = dw_frame_entry(frame, frame_len, i, &entry);
-        if (status == DW_OK) keys[i] = entry.key;
-    }
+    dw_frame_keys(frame, frame_len, info.n, keys); /* the frame was read above */
     dw_config exact = channel->send;
     exact.key = DW_KEY_F32;
     const dw_tensor shape = dw_tensor_3d(keys, info.x, info.n, info.t, info.c); /* only its shape is looked at */
