@@ -44,6 +44,7 @@ static void different_configs_are_a_mismatch_at_both_ends(void **state)
                  {"delta:bits=3,group=32", "delta:bits=3", DW_ERR_MISMATCH},
                  {"delta:bits=3,prev=bf16", "delta:bits=3", DW_ERR_MISMATCH},
                  {"delta:bits=3,replies=never", "delta:bits=3", DW_ERR_MISMATCH},
+                 {"delta:bits=3,quota_bytes=100000", "delta:bits=3", DW_ERR_MISMATCH},
                  {"delta:bits=3", NULL, DW_ERR_MISMATCH},
                  {"direct:bits=3", "delta:bits=3", DW_ERR_MISMATCH},
                  {"delta:bits=3,scale=signed", "delta:bits=3", DW_OK}}; /* the encoder's own affair */

@@ -64,13 +64,12 @@ static dw_status take_config(dw_config *own, const dw_config *config, dw_why *wh
     return DW_OK;
 }
 
-/* The canonical text of what both ends must share: how the encoder chooses scales, how much it may hold and
- * what it calls itself are its own affair. */
+/* The canonical text of what both ends must share: how the encoder chooses scales and what it calls
+ * itself are its own affair. */
 static dw_status shared_text(const dw_config *config, char *text)
 {
     dw_config shared = *config;
     shared.scale = 0;
-    shared.quota_bytes = 0;
     shared.incarnation = 0;
     return dw_config_format(&shared, text, CONFIG_BYTES);
 }
