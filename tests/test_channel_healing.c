@@ -173,6 +173,27 @@ static void a_decoder_that_lost_its_state_gets_it_back(void **state)
     recover("delta:bits=4,key=raw,prev=f32", 1);
 }
 
+static void a_state_too_large_for_a_message_is_an_error(void **state)
+{
+    (void)state;
+    test_channels channels;
+    channels_prepare(&channels, &channels_backends[0], "delta:bits=2,key=2", "delta:bits=2,key=2");
+    channels.links.options[0].max_message_bytes = 1500; /* frames have about 800 bytes, prev has 3840 */
+    channels_try_open(&channels);
+    dw_key keys[N];
+    float y[N * T * C];
+    for (int i = 0; i < KEYS / N; i++) {
+        channels_send(&channels, i);
+        assert_int_equal(channels_receive(&channels, PATIENCE_MS, keys, y), DW_OK);
+    }
+    dw_decoder_destroy(channels.end[1]->decoder);
+    assert_int_equal(dw_decoder_create(&channels.end[1]->decoder, &channels.end[1]->recv), DW_OK);
+    channels_send(&channels, KEYS / N);
+    assert_int_equal(channels_receive(&channels, PATIENCE_MS, keys, y), DW_ERR_BASE);
+    assert_non_null(strstr(dw_channel_why(channels.end[1]), "max_message_bytes"));
+    channels_close(&channels);
+}
+
 static void a_state_that_rotted_is_replaced(void **state)
 {
     (void)state;
@@ -274,6 +295,7 @@ int main(void)
         cmocka_unit_test(a_receiver_that_asks_without_end_is_refused),
         cmocka_unit_test(without_replies_a_damaged_frame_is_an_error),
         cmocka_unit_test(a_decoder_that_lost_its_state_gets_it_back),
+        cmocka_unit_test(a_state_too_large_for_a_message_is_an_error),
         cmocka_unit_test(a_state_that_rotted_is_replaced),
         cmocka_unit_test(without_replies_a_lost_state_is_an_error),
         cmocka_unit_test(both_directions_run_at_once_and_heal),

@@ -95,7 +95,9 @@ static dw_status resync(dw_channel *channel, uint64_t sequence, const dw_kept_fr
     void *room;
     status = dw_link_send_begin_always(channel->link, dw_channel_tag(channel, DW_TAG_RESENT),
                                        DW_ENVELOPE_BYTES + cap, &room);
-    if (status == DW_OK) {
+    if (status == DW_ERR_LIMIT) {
+        status = refuse(channel, sequence, "the whole state in one frame is past max_message_bytes; raise that");
+    } else if (status == DW_OK) {
         size_t len;
         const dw_status made = dw_encoder_resync(channel->encoder, keys, info.n,
                                                  (unsigned char *)room + DW_ENVELOPE_BYTES, cap, &len);
@@ -145,7 +147,7 @@ static dw_status send_again(dw_channel *channel, const dw_envelope *request)
 /* The receiver waits for an answer: where it cannot be given, better an end than a hang. */
 static void end_without_answer(dw_channel *channel, dw_status status)
 {
-    if (status != DW_ERR_NO_MEMORY && status != DW_ERR_LIMIT) return;
+    if (status != DW_ERR_NO_MEMORY) return;
     pthread_mutex_lock(&channel->link->lock);
     dw_link_fail(channel->link, status, "no memory to send a damaged frame anew");
     pthread_mutex_unlock(&channel->link->lock);
