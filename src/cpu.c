@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * cpu.c - the processor's floating-point mode. */
+ * cpu.c - the processor's instruction sets and its floating-point mode. */
 #include "cpu.h"
 
 #if defined(__SSE__) || defined(__x86_64__)
@@ -50,5 +50,39 @@ dw_cpu_mode dw_cpu_enter_exact(void)
 void dw_cpu_leave_exact(dw_cpu_mode mode)
 {
     fesetround((int)mode.saved);
+}
+#endif
+
+#if defined(__x86_64__) && defined(__GNUC__)
+#include <cpuid.h>
+
+/* Intel SDM 1, 13.2 and 14.3: XCR0 tells which registers the operating system saves; bits 1 and 2: xmm and ymm, 5 to 7: AVX-512. */
+static uint64_t saved_registers(void)
+{
+    uint32_t low, high;
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return low | (uint64_t)high << 32;
+}
+
+uint32_t dw_cpu_features(void)
+{
+    unsigned a, b, c, d, leaf7;
+    const unsigned need1 = bit_OSXSAVE | bit_AVX | bit_F16C;
+    const unsigned need512 = bit_AVX512F | bit_AVX512BW | bit_AVX512VL | bit_AVX512DQ;
+    const uint64_t ymm = 0x06, zmm = 0xe6;
+    uint32_t features = 0;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || (c & need1) != need1) return 0;
+    if (!__get_cpuid_count(7, 0, &a, &leaf7, &c, &d)) return 0;
+    uint64_t saved = saved_registers();
+    if ((leaf7 & bit_AVX2) && (saved & ymm) == ymm) features |= DW_CPU_AVX2;
+    if (features && (leaf7 & need512) == need512 && (saved & zmm) == zmm) features |= DW_CPU_AVX512;
+    return features;
+}
+
+#else
+
+uint32_t dw_cpu_features(void)
+{
+    return 0;
 }
 #endif

@@ -24,7 +24,7 @@ typedef struct plan {
 struct dw_decoder {
     dw_config config;
     dw_allocator allocator;
-    const dw_engine *engine;
+    dw_engine engine;
     dw_predictor predictor;
     uint64_t incarnation, retired[RETIRED], n_retired;
     uint64_t calls;
@@ -64,10 +64,15 @@ dw_status dw_decoder_create(dw_decoder **decoder, const dw_config *config)
     memset(made, 0, sizeof *made);
     made->config = *config;
     made->allocator = allocator;
-    made->engine = dw_engine_cpu();
+    made->engine = dw_engine_cpu(NULL);
     dw_predictor_init(&made->predictor, &allocator, config->quota_bytes);
     *decoder = made;
     return DW_OK;
+}
+
+void dw_decoder_use(dw_decoder *decoder, const dw_engine *engine)
+{
+    decoder->engine = *engine;
 }
 
 void dw_decoder_destroy(dw_decoder *decoder)
@@ -243,23 +248,26 @@ static dw_decode_job code_job(const arrival *a, const plan *p, uint32_t i)
 static dw_status reconstruct(arrival *a)
 {
     dw_decoder *decoder = a->decoder;
+    const dw_engine *engine = &decoder->engine;
     dw_status status = DW_OK;
     for (uint32_t i = 0; i < a->info.n; i++) {
         plan *p = &decoder->plans[i];
         if (!dw_kind_has_state(p->entry.kind)) continue;
         if (dw_kind_is_floats(p->entry.kind)) {
             dw_float_job job = float_job(a, p, i);
-            decoder->engine->take_floats(&job, 1);
+            engine->take_floats(&job, 1);
+            if (a->info.audit)
+                p->fresh.state_digest = engine->digest(engine, p->fresh.data, a->info.prev,
+                                                       (uint64_t)a->info.t * a->info.c, a->info.audit, a->info.sequence);
         } else {
             dw_decode_job job = code_job(a, p, i);
-            decoder->engine->decode(&job);
+            if (a->info.audit) job.audit = (dw_audit){a->info.audit, a->info.sequence, &p->fresh.state_digest};
+            engine->decode(engine, &job);
         }
         p->fresh.version = a->info.sequence;
         p->fresh.chain = dw_frame_chain(&a->info, &p->entry);
         p->fresh.audit = a->info.audit;
         if (!a->info.audit) continue;
-        p->fresh.state_digest = decoder->engine->digest(p->fresh.data, a->info.prev, (uint64_t)a->info.t * a->info.c,
-                                                        a->info.audit, a->info.sequence);
         if (p->fresh.state_digest == p->entry.state_digest) continue;
         status = DW_ERR_STATE;
         p->gives_up = p->entry.kind == DW_ENTRY_DELTA;
@@ -269,7 +277,7 @@ static dw_status reconstruct(arrival *a)
 
 static void write_y(const arrival *a)
 {
-    const dw_engine *engine = a->decoder->engine;
+    const dw_engine *engine = &a->decoder->engine;
     if (!a->y->data) return;
     for (uint32_t i = 0; i < a->info.n; i++) {
         const plan *p = &a->decoder->plans[i];
@@ -280,9 +288,9 @@ static void write_y(const arrival *a)
         }
         dw_decode_job job = code_job(a, p, i);
         if (p->fresh.data)
-            engine->emit(&job);
+            engine->emit(engine, &job);
         else
-            engine->decode(&job);
+            engine->decode(engine, &job);
     }
 }
 
@@ -355,8 +363,9 @@ static dw_held *intact(dw_decoder *decoder, dw_key key)
     if (!held || !held->now.data) return NULL;
     if (held->checked == decoder->calls) return held;
     held->checked = decoder->calls;
-    if (!held->now.audit || decoder->engine->digest(held->now.data, held->dtype, (uint64_t)held->t * held->c, held->now.audit,
-                                                    held->now.version) == held->now.state_digest)
+    const dw_engine *engine = &decoder->engine;
+    if (!held->now.audit || engine->digest(engine, held->now.data, held->dtype, (uint64_t)held->t * held->c, held->now.audit,
+                                           held->now.version) == held->now.state_digest)
         return held;
     dw_predictor_remove(&decoder->predictor, held);
     return NULL;

@@ -22,7 +22,7 @@ typedef struct plan {
 struct dw_encoder {
     dw_config config;
     dw_allocator allocator;
-    const dw_engine *engine;
+    dw_engine engine;
     dw_predictor predictor;
     uint64_t incarnation, sequence, calls;
     plan *plans;
@@ -62,11 +62,16 @@ dw_status dw_encoder_create(dw_encoder **encoder, const dw_config *config)
     memset(made, 0, sizeof *made);
     made->config = *config;
     made->allocator = allocator;
-    made->engine = dw_engine_cpu();
+    made->engine = dw_engine_cpu(NULL);
     made->incarnation = config->incarnation ? config->incarnation : dw_mem_random();
     dw_predictor_init(&made->predictor, &allocator, config->quota_bytes);
     *encoder = made;
     return DW_OK;
+}
+
+void dw_encoder_use(dw_encoder *encoder, const dw_engine *engine)
+{
+    encoder->engine = *engine;
 }
 
 void dw_encoder_destroy(dw_encoder *encoder)
@@ -243,8 +248,8 @@ static void encode_floats(draft *d, plan *p, uint32_t i)
                         .next = p->fresh.data,
                         .prev_dtype = d->info.prev,
                         .sums = &d->sums};
-    d->encoder->engine->put_floats(&job);
-    if (p->fresh.data) d->encoder->engine->take_floats(&job, 1);
+    d->encoder->engine.put_floats(&job);
+    if (p->fresh.data) d->encoder->engine.take_floats(&job, 1);
 }
 
 static void encode_codes(draft *d, plan *p, uint32_t i)
@@ -259,17 +264,18 @@ static void encode_codes(draft *d, plan *p, uint32_t i)
                          .payload = d->frame + p->entry.payload_offset,
                          .sums = &d->sums};
     (void)dw_frame_layout(&d->info, p->entry.kind, &job.layout);
-    d->encoder->engine->encode(&job);
+    if (p->fresh.data && d->info.audit) job.audit = (dw_audit){d->info.audit, d->info.sequence, &p->entry.state_digest};
+    d->encoder->engine.encode(&d->encoder->engine, &job);
 }
 
 static void seal_entry(draft *d, plan *p, uint32_t i)
 {
-    const dw_engine *engine = d->encoder->engine;
+    const dw_engine *engine = &d->encoder->engine;
     p->entry.payload_digest = dw_digest_bytes(d->frame + p->entry.payload_offset, p->entry.payload_bytes);
     if (dw_kind_has_state(p->entry.kind)) {
-        if (d->info.audit)
-            p->entry.state_digest = engine->digest(p->fresh.data, d->info.prev, (uint64_t)d->info.t * d->info.c,
-                                                   d->info.audit, d->info.sequence);
+        if (d->info.audit && dw_kind_is_floats(p->entry.kind)) /* else the engine took it on its way */
+            p->entry.state_digest = engine->digest(engine, p->fresh.data, d->info.prev,
+                                                   (uint64_t)d->info.t * d->info.c, d->info.audit, d->info.sequence);
         p->fresh.version = d->info.sequence;
         p->fresh.state_digest = p->entry.state_digest;
         p->fresh.audit = d->info.audit;
@@ -433,7 +439,7 @@ dw_status dw_encoder_resync(dw_encoder *encoder, const dw_key *keys, uint32_t n,
                             .dtype = held->dtype,
                             .stride = held->c,
                             .sums = &d.sums};
-        encoder->engine->put_floats(&job);
+        encoder->engine.put_floats(&job);
         seal_entry(&d, p, i);
     }
     seal_frame(&d);

@@ -20,6 +20,13 @@ typedef struct dw_sums {
     uint64_t pieces, direct, zero, poisoned;
 } dw_sums;
 
+/* The state digest of next, taken while it is still in the cache. into NULL: none. */
+typedef struct dw_audit {
+    uint32_t every; /* over one stretch in so many; >= 1 */
+    uint64_t sequence;
+    uint64_t *into;
+} dw_audit;
+
 typedef struct dw_encode_job {
     dw_layout layout; /* quantized kinds */
     int is_signed;
@@ -31,6 +38,7 @@ typedef struct dw_encode_job {
     dw_dtype prev_dtype;
     uint8_t *payload;
     dw_sums *sums; /* added to */
+    dw_audit audit;
 } dw_encode_job;
 
 typedef struct dw_decode_job {
@@ -42,6 +50,7 @@ typedef struct dw_decode_job {
     void *y;
     dw_dtype y_dtype;
     int64_t stride;
+    dw_audit audit; /* with state */
 } dw_decode_job;
 
 /* A payload of floats: form is its dtype; bytes is its size, zeros at its end included. */
@@ -59,16 +68,25 @@ typedef struct dw_float_job {
     dw_sums *sums;
 } dw_float_job;
 
-typedef struct dw_engine {
+/* What an encoder or decoder chose once, when it was made. */
+typedef struct dw_engine dw_engine;
+struct dw_engine {
     const char *name;
-    void (*encode)(const dw_encode_job *job);
-    void (*decode)(const dw_decode_job *job); /* to next, or, without state, to y */
-    void (*emit)(const dw_decode_job *job);   /* y from next; NaN where the payload's pieces are poisoned */
-    void (*put_floats)(const dw_float_job *job); /* tensor to payload */
-    void (*take_floats)(const dw_float_job *job, int to_next); /* payload to next, or to tensor */
-    uint64_t (*digest)(const void *prev, dw_dtype dtype, uint64_t elements, uint32_t audit, uint64_t sequence);
-} dw_engine;
+    const struct dw_kernels *kernels; /* the CPU's instruction set; NULL in an engine elsewhere */
+    void (*encode)(const dw_engine *engine, const dw_encode_job *job);
+    void (*decode)(const dw_engine *engine, const dw_decode_job *job); /* to next, or, without state, to y */
+    void (*emit)(const dw_engine *engine, const dw_decode_job *job);   /* y from next; NaN where the payload's pieces are poisoned */
+    void (*put_floats)(const dw_float_job *job);                       /* tensor to payload */
+    void (*take_floats)(const dw_float_job *job, int to_next);         /* payload to next, or to tensor */
+    uint64_t (*digest)(const dw_engine *engine, const void *prev, dw_dtype dtype, uint64_t elements, uint32_t every,
+                       uint64_t sequence);
+};
 
-const dw_engine *dw_engine_cpu(void);
+/* kernels NULL: the best that this processor has. */
+dw_engine dw_engine_cpu(const struct dw_kernels *kernels);
+
+/* For tests and the benchmark, before the first call: another engine than the best. The bits are the same. */
+void dw_encoder_use(dw_encoder *encoder, const dw_engine *engine);
+void dw_decoder_use(dw_decoder *decoder, const dw_engine *engine);
 
 #endif

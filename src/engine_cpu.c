@@ -8,11 +8,46 @@
 /* The norms in the counters come from one tile in so many: they cost a sixteenth of a pass. */
 enum { MEASURED_TILE = 16 };
 
-static const dw_kernels *const kernels = &dw_kernels_c;
-
 static void *at(const void *base, dw_dtype dtype, uint64_t element)
 {
     return base ? (unsigned char *)(uintptr_t)base + element * dw_dtype_bytes(dtype) : NULL;
+}
+
+/* The state digest over what is finished of a sample: its stretches are taken as soon as they are whole. */
+typedef struct auditor {
+    const dw_audit *audit;
+    const void *prev;
+    dw_dtype dtype;
+    uint64_t elements, first, sum; /* first: element of the next audited stretch */
+} auditor;
+
+static auditor start_audit(const dw_audit *audit, const void *prev, dw_dtype dtype, uint64_t elements)
+{
+    auditor a = {audit, prev, dtype, elements, UINT64_MAX, 0};
+    if (audit->into) a.first = audit->sequence % audit->every * DW_TILE_ELEMENTS;
+    return a;
+}
+
+static void audit_up_to(const dw_engine *engine, auditor *a, uint64_t done)
+{
+    while (a->first < a->elements) {
+        uint64_t left = a->elements - a->first, n = left < DW_TILE_ELEMENTS ? left : DW_TILE_ELEMENTS;
+        if (a->first + n > done) return;
+        a->sum += engine->kernels->digest(a->prev, a->dtype, a->first, n);
+        a->first += (uint64_t)a->audit->every * DW_TILE_ELEMENTS;
+    }
+}
+
+static void finish_audit(const auditor *a)
+{
+    uint64_t sum = a->sum;
+    if (!a->audit->into) return;
+    sum ^= sum >> 33;
+    sum *= UINT64_C(0xC2B2AE3D27D4EB4F);
+    sum ^= sum >> 29;
+    sum *= UINT64_C(0x165667B19E3779F9);
+    sum ^= sum >> 32;
+    *a->audit->into = sum ? sum : 1;
 }
 
 /* A run: the pieces of one tile that one kernel call can take. */
@@ -45,12 +80,17 @@ static run run_at(const dw_layout *layout, const dw_tile *tile, uint32_t first, 
     return r;
 }
 
+static uint64_t elements_done(const dw_layout *layout, const run *r)
+{
+    return r->row * layout->c + r->column + r->channels;
+}
+
 static uint32_t stored_width(const dw_layout *layout, const run *r)
 {
     return layout->cut_rows ? r->tile.elements : layout->piece_width;
 }
 
-static void decode_run(const dw_decode_job *job, const run *r)
+static void decode_run(const dw_engine *engine, const dw_decode_job *job, const run *r)
 {
     const dw_layout *layout = &job->layout;
     uint64_t dense = r->row * layout->c + r->column;
@@ -73,20 +113,23 @@ static void decode_run(const dw_decode_job *job, const run *r)
         .tile_elements = r->tile.elements,
         .first = r->first_piece * layout->piece_width,
     };
-    kernels->decode(&call);
+    engine->kernels->decode(&call);
 }
 
-static void decode(const dw_decode_job *job)
+static void decode(const dw_engine *engine, const dw_decode_job *job)
 {
     bool touch = rows_touch(&job->layout, job->next ? (int64_t)job->layout.c : job->stride);
+    auditor audit = start_audit(&job->audit, job->next, job->prev_dtype, (uint64_t)job->layout.t * job->layout.c);
     for (uint64_t i = 0; i < job->layout.tiles; i++) {
         dw_tile tile = dw_layout_tile(&job->layout, i);
         for (uint32_t first = 0; first < tile.pieces;) {
             run r = run_at(&job->layout, &tile, first, touch);
-            decode_run(job, &r);
+            decode_run(engine, job, &r);
+            audit_up_to(engine, &audit, elements_done(&job->layout, &r));
             first += r.pieces;
         }
     }
+    finish_audit(&audit);
 }
 
 static void fill_nan(void *y, dw_dtype dtype, uint64_t n)
@@ -99,11 +142,11 @@ static void fill_nan(void *y, dw_dtype dtype, uint64_t n)
     }
 }
 
-static void emit(const dw_decode_job *job)
+static void emit(const dw_engine *engine, const dw_decode_job *job)
 {
     const dw_layout *layout = &job->layout;
     for (uint32_t t = 0; t < layout->t; t++)
-        kernels->convert(at(job->next, job->prev_dtype, (uint64_t)t * layout->c), job->prev_dtype,
+        engine->kernels->convert(at(job->next, job->prev_dtype, (uint64_t)t * layout->c), job->prev_dtype,
                          at(job->y, job->y_dtype, t * (uint64_t)job->stride), job->y_dtype, layout->c);
     for (uint64_t i = 0; i < layout->tiles; i++) {
         dw_tile tile = dw_layout_tile(layout, i);
@@ -119,7 +162,7 @@ static void emit(const dw_decode_job *job)
     }
 }
 
-static void encode_run(const dw_encode_job *job, const run *r, const dw_candidates *row, dw_piece_counts *counts)
+static void encode_run(const dw_engine *engine, const dw_encode_job *job, const run *r, const dw_candidates *row, dw_piece_counts *counts)
 {
     const dw_layout *layout = &job->layout;
     uint64_t dense = r->row * layout->c + r->column;
@@ -143,28 +186,28 @@ static void encode_run(const dw_encode_job *job, const run *r, const dw_candidat
         .row = row,
         .counts = counts,
     };
-    kernels->encode(&call);
+    engine->kernels->encode(&call);
 }
 
 /* How far x was from its base, and how far the reconstruction is from x, over the runs of one tile. NaN and Inf stay out: one
  * bad value must not hide all others. */
-static void measure(const dw_encode_job *job, const run *r)
+static void measure(const dw_engine *engine, const dw_encode_job *job, const run *r)
 {
     const dw_layout *layout = &job->layout;
     uint64_t dense = r->row * layout->c + r->column;
     float x[DW_TILE_ELEMENTS], base[DW_TILE_ELEMENTS], back[DW_TILE_ELEMENTS];
     const void *from = at(job->x, job->x_dtype, r->row * (uint64_t)job->stride + r->column);
     uint64_t n = r->channels;
-    kernels->convert(from, job->x_dtype, x, DW_F32, n);
+    engine->kernels->convert(from, job->x_dtype, x, DW_F32, n);
     memset(base, 0, sizeof base);
-    if (job->prev) kernels->convert(at(job->prev, job->prev_dtype, dense), job->prev_dtype, base, DW_F32, n);
+    if (job->prev) engine->kernels->convert(at(job->prev, job->prev_dtype, dense), job->prev_dtype, base, DW_F32, n);
     if (job->next) {
-        kernels->convert(at(job->next, job->prev_dtype, dense), job->prev_dtype, back, DW_F32, n);
+        engine->kernels->convert(at(job->next, job->prev_dtype, dense), job->prev_dtype, back, DW_F32, n);
     } else {
         dw_decode_job again = {.layout = *layout, .payload = job->payload, .y = back, .y_dtype = DW_F32};
         run local = *r;
         local.row = local.column = 0;
-        decode_run(&again, &local);
+        decode_run(engine, &again, &local);
     }
     for (uint64_t i = 0; i < n; i++) {
         double delta = (double)x[i] - base[i], error = (double)x[i] - back[i];
@@ -176,19 +219,20 @@ static void measure(const dw_encode_job *job, const run *r)
 }
 
 /* The extremes of a whole row, where a row is cut into several tiles that share its scale. */
-static dw_candidates row_extremes(const dw_encode_job *job, uint64_t row)
+static dw_candidates row_extremes(const dw_engine *engine, const dw_encode_job *job, uint64_t row)
 {
     dw_candidates found = {{0, 0}, {0, 0}};
     uint64_t c = job->layout.c;
-    kernels->extremes(at(job->x, job->x_dtype, row * (uint64_t)job->stride), job->x_dtype,
+    engine->kernels->extremes(at(job->x, job->x_dtype, row * (uint64_t)job->stride), job->x_dtype,
                       at(job->prev, job->prev_dtype, row * c), job->prev_dtype, c, &found);
     return found;
 }
 
-static void encode(const dw_encode_job *job)
+static void encode(const dw_engine *engine, const dw_encode_job *job)
 {
     const dw_layout *layout = &job->layout;
     bool touch = rows_touch(layout, job->stride);
+    auditor audit = start_audit(&job->audit, job->next, job->prev_dtype, (uint64_t)layout->t * layout->c);
     dw_piece_counts counts = {0, 0, 0, 0};
     dw_candidates row = {{0, 0}, {0, 0}};
     memset(job->payload, 0, (size_t)layout->choice_bytes);
@@ -198,14 +242,16 @@ static void encode(const dw_encode_job *job)
         uint64_t codes_end = tile.codes + (uint64_t)tile.elements * layout->bits / 8;
         memset(job->payload + scales_end, 0, (size_t)(tile.codes - scales_end));
         memset(job->payload + codes_end, 0, (size_t)(tile.offset + tile.bytes - codes_end));
-        if (layout->cut_rows && i % layout->row_pieces == 0) row = row_extremes(job, i / layout->row_pieces);
+        if (layout->cut_rows && i % layout->row_pieces == 0) row = row_extremes(engine, job, i / layout->row_pieces);
         for (uint32_t first = 0; first < tile.pieces;) {
             run r = run_at(layout, &tile, first, touch);
-            encode_run(job, &r, layout->cut_rows ? &row : NULL, &counts);
-            if (i % MEASURED_TILE == 0) measure(job, &r);
+            encode_run(engine, job, &r, layout->cut_rows ? &row : NULL, &counts);
+            if (i % MEASURED_TILE == 0) measure(engine, job, &r);
+            audit_up_to(engine, &audit, elements_done(layout, &r));
             first += r.pieces;
         }
     }
+    finish_audit(&audit);
     job->sums->pieces += counts.pieces;
     job->sums->direct += counts.direct;
     job->sums->zero += counts.zero;
@@ -322,23 +368,19 @@ static void take_floats(const dw_float_job *job, int to_next)
     }
 }
 
-static uint64_t digest(const void *prev, dw_dtype dtype, uint64_t elements, uint32_t audit, uint64_t sequence)
+static uint64_t digest(const dw_engine *engine, const void *prev, dw_dtype dtype, uint64_t elements, uint32_t every,
+                       uint64_t sequence)
 {
-    uint64_t sum = 0;
-    for (uint64_t tile = sequence % audit; tile * DW_TILE_ELEMENTS < elements; tile += audit) {
-        uint64_t first = tile * DW_TILE_ELEMENTS, left = elements - first;
-        sum += kernels->digest(prev, dtype, first, left < DW_TILE_ELEMENTS ? left : DW_TILE_ELEMENTS);
-    }
-    sum ^= sum >> 33;
-    sum *= UINT64_C(0xC2B2AE3D27D4EB4F);
-    sum ^= sum >> 29;
-    sum *= UINT64_C(0x165667B19E3779F9);
-    sum ^= sum >> 32;
-    return sum ? sum : 1;
+    uint64_t value;
+    dw_audit audit = {every, sequence, &value};
+    auditor a = start_audit(&audit, prev, dtype, elements);
+    audit_up_to(engine, &a, elements);
+    finish_audit(&a);
+    return value;
 }
 
-const dw_engine *dw_engine_cpu(void)
+dw_engine dw_engine_cpu(const dw_kernels *kernels)
 {
-    static const dw_engine engine = {"cpu", encode, decode, emit, put_floats, take_floats, digest};
-    return &engine;
+    if (!kernels) kernels = dw_kernels_choose(~0u);
+    return (dw_engine){"cpu", kernels, encode, decode, emit, put_floats, take_floats, digest};
 }

@@ -70,5 +70,15 @@ typedef struct dw_kernels {
 } dw_kernels;
 
 extern const dw_kernels dw_kernels_c;
+#ifdef DW_HAVE_X86_KERNELS /* src/meson.build defines it where their libraries are built */
+extern const dw_kernels dw_kernels_avx2, dw_kernels_avx512;
+#endif
+
+/* The best table for this processor among those that need no feature (DW_CPU_... of cpu.h) beyond `allowed`. It is asked once per
+ * encoder or decoder, which keeps the answer. */
+const dw_kernels *dw_kernels_choose(uint32_t allowed);
+
+/* A table by its name; NULL where this build has none, or this processor cannot run it. */
+const dw_kernels *dw_kernels_find(const char *name);
 
 #endif

@@ -71,8 +71,10 @@ static void extremes_c(const void *x, dw_dtype x_dtype, const void *prev, dw_dty
         uint64_t now = n - at < 256 ? n - at : 256;
         widen(element(x, x_dtype, at), x_dtype, now, wide);
         join_extremes(wide, now, &candidates->direct);
-        if (prev) widen(element(prev, prev_dtype, at), prev_dtype, now, base);
-        for (uint64_t i = 0; i < now; i++) wide[i] -= prev ? base[i] : 0.0f;
+        if (prev) {
+            widen(element(prev, prev_dtype, at), prev_dtype, now, base);
+            subtract(wide, base, now, wide);
+        }
         join_extremes(wide, now, &candidates->delta);
     }
 }

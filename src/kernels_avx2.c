@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * kernels_avx2.c - blocks of 16 lanes as two registers of AVX2. */
+#if !defined(__AVX2__) || !defined(__F16C__) || defined(__AVX512F__)
+#error "build kernels_avx2.c, and no other file, with -mavx2 -mf16c"
+#endif
+#include "kernels_x86.h"
+
+typedef struct f32x16 {
+    __m256 a, b;
+} f32x16;
+typedef struct i32x16 {
+    __m256i a, b;
+} i32x16;
+typedef i32x16 codes64;
+typedef __m256i i64x8;
+
+#define TWICE_F(operation, x, y) ((f32x16){operation((x).a, (y).a), operation((x).b, (y).b)})
+#define TWICE_I(operation, x, y) ((i32x16){operation((x).a, (y).a), operation((x).b, (y).b)})
+#define i_shl(x, n) ((i32x16){_mm256_slli_epi32((x).a, n), _mm256_slli_epi32((x).b, n)})
+#define i_shr(x, n) ((i32x16){_mm256_srli_epi32((x).a, n), _mm256_srli_epi32((x).b, n)})
+#define i_sra(x, n) ((i32x16){_mm256_srai_epi32((x).a, n), _mm256_srai_epi32((x).b, n)})
+
+DW_VECTOR i32x16 f_bits(f32x16 x) { return (i32x16){_mm256_castps_si256(x.a), _mm256_castps_si256(x.b)}; }
+DW_VECTOR f32x16 i_float(i32x16 x) { return (f32x16){_mm256_castsi256_ps(x.a), _mm256_castsi256_ps(x.b)}; }
+DW_VECTOR f32x16 f_set(float value) { return (f32x16){_mm256_set1_ps(value), _mm256_set1_ps(value)}; }
+DW_VECTOR f32x16 f_load(const void *from)
+{
+    return (f32x16){_mm256_loadu_ps(from), _mm256_loadu_ps((const float *)from + 8)};
+}
+DW_VECTOR void f_store(void *to, f32x16 x)
+{
+    _mm256_storeu_ps(to, x.a);
+    _mm256_storeu_ps((float *)to + 8, x.b);
+}
+DW_VECTOR f32x16 f_add(f32x16 x, f32x16 y) { return TWICE_F(_mm256_add_ps, x, y); }
+DW_VECTOR f32x16 f_sub(f32x16 x, f32x16 y) { return TWICE_F(_mm256_sub_ps, x, y); }
+DW_VECTOR f32x16 f_mul(f32x16 x, f32x16 y) { return TWICE_F(_mm256_mul_ps, x, y); }
+DW_VECTOR f32x16 f_div(f32x16 x, f32x16 y) { return TWICE_F(_mm256_div_ps, x, y); }
+DW_VECTOR f32x16 f_min(f32x16 x, f32x16 y) { return TWICE_F(_mm256_min_ps, x, y); }
+DW_VECTOR f32x16 f_max(f32x16 x, f32x16 y) { return TWICE_F(_mm256_max_ps, x, y); }
+DW_VECTOR i32x16 f_less(f32x16 x, f32x16 y)
+{
+    return f_bits((f32x16){_mm256_cmp_ps(x.a, y.a, _CMP_LT_OQ), _mm256_cmp_ps(x.b, y.b, _CMP_LT_OQ)});
+}
+
+DW_VECTOR i32x16 i_set(int32_t value) { return (i32x16){_mm256_set1_epi32(value), _mm256_set1_epi32(value)}; }
+DW_VECTOR i32x16 i_load(const void *from)
+{
+    return (i32x16){_mm256_loadu_si256(from), _mm256_loadu_si256((const __m256i *)from + 1)};
+}
+DW_VECTOR void i_store(void *to, i32x16 x)
+{
+    _mm256_storeu_si256(to, x.a);
+    _mm256_storeu_si256((__m256i *)to + 1, x.b);
+}
+DW_VECTOR i32x16 i_add(i32x16 x, i32x16 y) { return TWICE_I(_mm256_add_epi32, x, y); }
+DW_VECTOR i32x16 i_sub(i32x16 x, i32x16 y) { return TWICE_I(_mm256_sub_epi32, x, y); }
+DW_VECTOR i32x16 i_and(i32x16 x, i32x16 y) { return TWICE_I(_mm256_and_si256, x, y); }
+DW_VECTOR i32x16 i_or(i32x16 x, i32x16 y) { return TWICE_I(_mm256_or_si256, x, y); }
+DW_VECTOR i32x16 i_andnot(i32x16 x, i32x16 y) { return TWICE_I(_mm256_andnot_si256, x, y); }
+DW_VECTOR i32x16 i_max(i32x16 x, i32x16 y) { return TWICE_I(_mm256_max_epi32, x, y); }
+DW_VECTOR i32x16 i_min(i32x16 x, i32x16 y) { return TWICE_I(_mm256_min_epi32, x, y); }
+DW_VECTOR i32x16 i_max_unsigned(i32x16 x, i32x16 y) { return TWICE_I(_mm256_max_epu32, x, y); }
+DW_VECTOR i32x16 i_greater(i32x16 x, i32x16 y) { return TWICE_I(_mm256_cmpgt_epi32, x, y); }
+DW_VECTOR uint32_t i_signs(i32x16 x)
+{
+    f32x16 f = i_float(x);
+    return (uint32_t)_mm256_movemask_ps(f.a) | (uint32_t)_mm256_movemask_ps(f.b) << 8;
+}
+
+/* Packing works within halves of a register; the permutation puts their quarters in order. */
+DW_VECTOR void i_store_halves(void *to, i32x16 x)
+{
+    _mm256_storeu_si256(to, _mm256_permute4x64_epi64(_mm256_packus_epi32(x.a, x.b), 0xd8));
+}
+
+DW_VECTOR i32x16 halves_widened(const void *from)
+{
+    return (i32x16){_mm256_cvtepu16_epi32(_mm_loadu_si128(from)),
+                    _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)from + 1))};
+}
+
+DW_VECTOR f32x16 widen_bf16(const void *from)
+{
+    i32x16 halves = halves_widened(from);
+    return i_float(i_shl(halves, 16));
+}
+
+/* The instruction makes signalling NaN quiet; the format keeps their bits, so the quiet bit is put back as it was. */
+DW_VECTOR f32x16 widen_f16(const void *from)
+{
+    f32x16 wide = {_mm256_cvtph_ps(_mm_loadu_si128(from)), _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)from + 1))};
+    f32x16 nan = {_mm256_cmp_ps(wide.a, wide.a, _CMP_UNORD_Q), _mm256_cmp_ps(wide.b, wide.b, _CMP_UNORD_Q)};
+    i32x16 quiet = i_andnot(halves_widened(from), i_set(0x200)), loud = i_shl(quiet, 13);
+    return i_float(i_andnot(i_and(loud, f_bits(nan)), f_bits(wide)));
+}
+
+/* Rounds to nearest even in the carry, as dw_bf16_round. */
+DW_VECTOR void narrow_bf16(void *to, f32x16 value)
+{
+    i32x16 bits = f_bits(value), upper = i_shr(bits, 16);
+    i32x16 sum = i_add(i_add(bits, i_set(0x7fff)), i_and(upper, i_set(1)));
+    i_store_halves(to, i_shr(sum, 16));
+}
+
+DW_VECTOR void narrow_f16(void *to, f32x16 value)
+{
+    _mm_storeu_si128(to, _mm256_cvtps_ph(value.a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+    _mm_storeu_si128((__m128i *)to + 1, _mm256_cvtps_ph(value.b, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+
+DW_VECTOR void i_store_quarter(int32_t *to, i32x16 x)
+{
+    __m256i half = _mm256_max_epu32(x.a, x.b);
+    _mm_store_si128((void *)to, _mm_max_epu32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1)));
+}
+
+DW_VECTOR i32x16 i_columns(const int32_t *quarters)
+{
+    return (i32x16){_mm256_set_m128i(columns_of_four(quarters + 16), columns_of_four(quarters)),
+                    _mm256_set_m128i(columns_of_four(quarters + 48), columns_of_four(quarters + 32))};
+}
+
+DW_VECTOR __m256i join32(i32x16 x, i32x16 y)
+{
+    __m256i low = _mm256_set1_epi32(0xff);
+    __m256i first = _mm256_packs_epi32(_mm256_and_si256(x.a, low), _mm256_and_si256(x.b, low));
+    __m256i second = _mm256_packs_epi32(_mm256_and_si256(y.a, low), _mm256_and_si256(y.b, low));
+    return _mm256_permutevar8x32_epi32(_mm256_packus_epi16(first, second), _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+}
+
+DW_VECTOR codes64 codes_join(i32x16 c0, i32x16 c1, i32x16 c2, i32x16 c3)
+{
+    return (codes64){join32(c0, c1), join32(c2, c3)};
+}
+
+#define FIELD32(codes, from, width) \
+    _mm256_and_si256(_mm256_srli_epi16(codes, from), _mm256_set1_epi8((char)((1 << (width)) - 1)))
+#define codes_field(codes, from, width) ((codes64){FIELD32((codes).a, from, width), FIELD32((codes).b, from, width)})
+
+DW_VECTOR void codes_put8(uint8_t *to, codes64 codes) { i_store(to, codes); }
+
+DW_VECTOR void codes_put4(uint8_t *to, codes64 codes)
+{
+    __m256i factors = _mm256_set1_epi16(0x1001);
+    __m256i packed = _mm256_packus_epi16(_mm256_maddubs_epi16(codes.a, factors), _mm256_maddubs_epi16(codes.b, factors));
+    _mm256_storeu_si256((void *)to, _mm256_permute4x64_epi64(packed, 0xd8));
+}
+
+DW_VECTOR __m256i fours32(__m256i codes)
+{
+    return _mm256_madd_epi16(_mm256_maddubs_epi16(codes, _mm256_set1_epi16(0x0401)), _mm256_set1_epi32(0x00100001));
+}
+
+DW_VECTOR void codes_put2(uint8_t *to, codes64 codes)
+{
+    __m256i words = _mm256_packs_epi32(fours32(codes.a), fours32(codes.b));
+    __m256i bytes = _mm256_permutevar8x32_epi32(_mm256_packus_epi16(words, words), _mm256_setr_epi32(0, 4, 1, 5, 0, 4, 1, 5));
+    _mm_storeu_si128((void *)to, _mm256_castsi256_si128(bytes));
+}
+
+#define codes_put1(to, codes, from)                                                                     \
+    do {                                                                                                \
+        uint32_t bits_[2] = {(uint32_t)_mm256_movemask_epi8(_mm256_slli_epi16((codes).a, 7 - (from))),  \
+                             (uint32_t)_mm256_movemask_epi8(_mm256_slli_epi16((codes).b, 7 - (from)))}; \
+        memcpy(to, bits_, sizeof bits_);                                                                \
+    } while (0)
+
+DW_VECTOR void codes_put16(i32x16 codes, uint32_t bits, uint8_t *tile, size_t elements, size_t first)
+{
+    bytes_put(_mm256_castsi256_si128(join32(codes, codes)), bits, tile, elements, first);
+}
+
+DW_VECTOR i32x16 i_take8(const uint8_t *from)
+{
+    return (i32x16){_mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)from)),
+                    _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)(from + 8)))};
+}
+
+DW_VECTOR i32x16 i_take4(const uint8_t *from)
+{
+    __m256i shifts = _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28), low = _mm256_set1_epi32(15);
+    return (i32x16){_mm256_and_si256(_mm256_srlv_epi32(_mm256_set1_epi32(take_word4(from)), shifts), low),
+                    _mm256_and_si256(_mm256_srlv_epi32(_mm256_set1_epi32(take_word4(from + 4)), shifts), low)};
+}
+
+DW_VECTOR i32x16 i_take2(const uint8_t *from)
+{
+    __m256i word = _mm256_set1_epi32(take_word4(from)), low = _mm256_set1_epi32(3);
+    return (i32x16){
+        _mm256_and_si256(_mm256_srlv_epi32(word, _mm256_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14)), low),
+        _mm256_and_si256(_mm256_srlv_epi32(word, _mm256_setr_epi32(16, 18, 20, 22, 24, 26, 28, 30)), low)};
+}
+
+DW_VECTOR i32x16 i_take1(const uint8_t *from)
+{
+    __m256i word = _mm256_set1_epi32(take_word2(from)), low = _mm256_set1_epi32(1);
+    return (i32x16){_mm256_and_si256(_mm256_srlv_epi32(word, _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)), low),
+                    _mm256_and_si256(_mm256_srlv_epi32(word, _mm256_setr_epi32(8, 9, 10, 11, 12, 13, 14, 15)), low)};
+}
+
+DW_VECTOR i64x8 i_no_products(void) { return _mm256_setzero_si256(); }
+
+DW_VECTOR i64x8 i_pair_products(i64x8 sum, i32x16 x)
+{
+    __m256i a = _mm256_mul_epu32(x.a, _mm256_srli_epi64(x.a, 32)), b = _mm256_mul_epu32(x.b, _mm256_srli_epi64(x.b, 32));
+    return _mm256_add_epi64(sum, _mm256_add_epi64(a, b));
+}
+
+DW_VECTOR uint64_t i_sum_products(i64x8 sum)
+{
+    uint64_t total = 0, lanes[4];
+    _mm256_storeu_si256((void *)lanes, sum);
+    for (int i = 0; i < 4; i++) total += lanes[i];
+    return total;
+}
+
+/* in this order */
+#include "kernels_simd.h"
+
+#include "kernels_decode.h"
+#include "kernels_encode.h"
+
+const dw_kernels dw_kernels_avx2 = {"avx2", encode, decode, extremes, convert, digest};

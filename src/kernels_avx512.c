@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * kernels_avx512.c - blocks of 16 lanes as one register of AVX-512. */
+#if !defined(__AVX512F__) || !defined(__AVX512BW__) || !defined(__AVX512VL__) || !defined(__AVX512DQ__)
+#error "build kernels_avx512.c, and no other file, with -mavx512f -mavx512bw -mavx512vl -mavx512dq"
+#endif
+#include "kernels_x86.h"
+
+typedef __m512 f32x16;
+typedef __m512i i32x16, i64x8, codes64;
+
+#define i_shl(a, n) _mm512_slli_epi32(a, n)
+#define i_shr(a, n) _mm512_srli_epi32(a, n)
+#define i_sra(a, n) _mm512_srai_epi32(a, n)
+
+DW_VECTOR f32x16 f_set(float value) { return _mm512_set1_ps(value); }
+DW_VECTOR f32x16 f_load(const void *from) { return _mm512_loadu_ps(from); }
+DW_VECTOR void f_store(void *to, f32x16 a) { _mm512_storeu_ps(to, a); }
+DW_VECTOR f32x16 f_add(f32x16 a, f32x16 b) { return _mm512_add_ps(a, b); }
+DW_VECTOR f32x16 f_sub(f32x16 a, f32x16 b) { return _mm512_sub_ps(a, b); }
+DW_VECTOR f32x16 f_mul(f32x16 a, f32x16 b) { return _mm512_mul_ps(a, b); }
+DW_VECTOR f32x16 f_div(f32x16 a, f32x16 b) { return _mm512_div_ps(a, b); }
+DW_VECTOR f32x16 f_min(f32x16 a, f32x16 b) { return _mm512_min_ps(a, b); }
+DW_VECTOR f32x16 f_max(f32x16 a, f32x16 b) { return _mm512_max_ps(a, b); }
+DW_VECTOR i32x16 f_bits(f32x16 a) { return _mm512_castps_si512(a); }
+DW_VECTOR i32x16 f_less(f32x16 a, f32x16 b) { return _mm512_movm_epi32(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ)); }
+
+DW_VECTOR i32x16 i_set(int32_t value) { return _mm512_set1_epi32(value); }
+DW_VECTOR i32x16 i_load(const void *from) { return _mm512_loadu_si512(from); }
+DW_VECTOR void i_store(void *to, i32x16 a) { _mm512_storeu_si512(to, a); }
+DW_VECTOR f32x16 i_float(i32x16 a) { return _mm512_castsi512_ps(a); }
+DW_VECTOR i32x16 i_add(i32x16 a, i32x16 b) { return _mm512_add_epi32(a, b); }
+DW_VECTOR i32x16 i_sub(i32x16 a, i32x16 b) { return _mm512_sub_epi32(a, b); }
+DW_VECTOR i32x16 i_and(i32x16 a, i32x16 b) { return _mm512_and_si512(a, b); }
+DW_VECTOR i32x16 i_or(i32x16 a, i32x16 b) { return _mm512_or_si512(a, b); }
+DW_VECTOR i32x16 i_andnot(i32x16 a, i32x16 b) { return _mm512_andnot_si512(a, b); }
+DW_VECTOR i32x16 i_max(i32x16 a, i32x16 b) { return _mm512_max_epi32(a, b); }
+DW_VECTOR i32x16 i_min(i32x16 a, i32x16 b) { return _mm512_min_epi32(a, b); }
+DW_VECTOR i32x16 i_max_unsigned(i32x16 a, i32x16 b) { return _mm512_max_epu32(a, b); }
+DW_VECTOR i32x16 i_greater(i32x16 a, i32x16 b) { return _mm512_movm_epi32(_mm512_cmpgt_epi32_mask(a, b)); }
+DW_VECTOR uint32_t i_signs(i32x16 a) { return _mm512_movepi32_mask(a); }
+DW_VECTOR void i_store_halves(void *to, i32x16 a) { _mm256_storeu_si256(to, _mm512_cvtepi32_epi16(a)); }
+
+DW_VECTOR f32x16 widen_bf16(const void *from)
+{
+    return i_float(i_shl(_mm512_cvtepu16_epi32(_mm256_loadu_si256(from)), 16));
+}
+
+/* The instruction makes signalling NaN quiet; the format keeps their bits, so the quiet bit is put back as it was. */
+DW_VECTOR f32x16 widen_f16(const void *from)
+{
+    __m256i halves = _mm256_loadu_si256(from);
+    f32x16 wide = _mm512_cvtph_ps(halves);
+    __mmask16 nan = _mm512_cmp_ps_mask(wide, wide, _CMP_UNORD_Q);
+    i32x16 loud = i_shl(i_andnot(_mm512_cvtepu16_epi32(halves), i_set(0x200)), 13);
+    return i_float(_mm512_mask_andnot_epi32(f_bits(wide), nan, loud, f_bits(wide)));
+}
+
+/* Rounds to nearest even in the carry, as dw_bf16_round. */
+DW_VECTOR void narrow_bf16(void *to, f32x16 value)
+{
+    i32x16 bits = f_bits(value), odd = i_and(i_shr(bits, 16), i_set(1));
+    i_store_halves(to, i_shr(i_add(i_add(bits, i_set(0x7fff)), odd), 16));
+}
+
+DW_VECTOR void narrow_f16(void *to, f32x16 value)
+{
+    _mm256_storeu_si256(to, _mm512_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+
+DW_VECTOR void i_store_quarter(int32_t *to, i32x16 a)
+{
+    __m256i half = _mm256_max_epu32(_mm512_castsi512_si256(a), _mm512_extracti64x4_epi64(a, 1));
+    _mm_store_si128((void *)to, _mm_max_epu32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1)));
+}
+
+DW_VECTOR i32x16 i_columns(const int32_t *quarters)
+{
+    __m256i low = _mm256_set_m128i(columns_of_four(quarters + 16), columns_of_four(quarters));
+    __m256i high = _mm256_set_m128i(columns_of_four(quarters + 48), columns_of_four(quarters + 32));
+    return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+}
+
+/* Packing works within quarters of a register: quarter k of the result holds elements 4k to 4k+3 of each block. */
+DW_VECTOR codes64 codes_join(i32x16 a, i32x16 b, i32x16 c, i32x16 d)
+{
+    i32x16 low = i_set(0xff);
+    __m512i ab = _mm512_packs_epi32(i_and(a, low), i_and(b, low)), cd = _mm512_packs_epi32(i_and(c, low), i_and(d, low));
+    __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    return _mm512_permutexvar_epi32(order, _mm512_packus_epi16(ab, cd));
+}
+
+#define codes_field(codes, from, width) \
+    _mm512_and_si512(_mm512_srli_epi16(codes, from), _mm512_set1_epi8((char)((1 << (width)) - 1)))
+
+DW_VECTOR void codes_put8(uint8_t *to, codes64 codes) { _mm512_storeu_si512(to, codes); }
+
+DW_VECTOR void codes_put4(uint8_t *to, codes64 codes)
+{
+    __m512i pairs = _mm512_maddubs_epi16(codes, _mm512_set1_epi16(0x1001));
+    _mm256_storeu_si256((void *)to, _mm512_cvtepi16_epi8(pairs));
+}
+
+DW_VECTOR void codes_put2(uint8_t *to, codes64 codes)
+{
+    __m512i pairs = _mm512_maddubs_epi16(codes, _mm512_set1_epi16(0x0401));
+    _mm_storeu_si128((void *)to, _mm512_cvtepi32_epi8(_mm512_madd_epi16(pairs, _mm512_set1_epi32(0x00100001))));
+}
+
+#define codes_put1(to, codes, from)                                                          \
+    do {                                                                                     \
+        uint64_t bits_ = _mm512_movepi8_mask(_mm512_slli_epi16(codes, 7 - (from)));          \
+        memcpy(to, &bits_, sizeof bits_);                                                    \
+    } while (0)
+
+DW_VECTOR void codes_put16(i32x16 codes, uint32_t bits, uint8_t *tile, size_t elements, size_t first)
+{
+    bytes_put(_mm512_cvtepi32_epi8(codes), bits, tile, elements, first);
+}
+
+DW_VECTOR i32x16 i_take8(const uint8_t *from) { return _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)from)); }
+
+/* Every byte in 64 bits of its own: 28 places up, its high nibble is the low one of the upper lane. */
+DW_VECTOR i32x16 i_take4(const uint8_t *from)
+{
+    __m512i bytes = _mm512_cvtepu8_epi64(_mm_loadl_epi64((const void *)from));
+    return i_and(i_or(bytes, _mm512_slli_epi64(bytes, 28)), i_set(15));
+}
+
+DW_VECTOR i32x16 i_take2(const uint8_t *from)
+{
+    __m512i shifts = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    return i_and(_mm512_srlv_epi32(i_set(take_word4(from)), shifts), i_set(3));
+}
+
+DW_VECTOR i32x16 i_take1(const uint8_t *from)
+{
+    __m512i shifts = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    return i_and(_mm512_srlv_epi32(i_set(take_word2(from)), shifts), i_set(1));
+}
+
+DW_VECTOR i64x8 i_no_products(void) { return _mm512_setzero_si512(); }
+
+DW_VECTOR i64x8 i_pair_products(i64x8 sum, i32x16 a)
+{
+    return _mm512_add_epi64(sum, _mm512_mul_epu32(a, _mm512_srli_epi64(a, 32)));
+}
+
+DW_VECTOR uint64_t i_sum_products(i64x8 sum)
+{
+    uint64_t total = 0, lanes[8];
+    _mm512_storeu_si512(lanes, sum);
+    for (int i = 0; i < 8; i++) total += lanes[i];
+    return total;
+}
+
+/* in this order */
+#include "kernels_simd.h"
+
+#include "kernels_decode.h"
+#include "kernels_encode.h"
+
+const dw_kernels dw_kernels_avx512 = {"avx512", encode, decode, extremes, convert, digest};

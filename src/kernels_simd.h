@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * kernels_simd.h - the vector kernels, written once: what encode (kernels_encode.h) and decode (kernels_decode.h) share, and the short
+ * kernels. Each instruction set includes this text after its primitives.
+ *
+ * What an instruction set gives, for blocks of 16 lanes (f32x16, i32x16) and 64 codes (codes64):
+ * | f_set f_load f_add f_sub f_mul f_div f_min f_max f_bits f_less   | lane-wise; min and max give the second of two where one is NaN |
+ * | i_set i_load i_store i_float i_add i_sub i_and i_or i_andnot     | i_andnot(a, b): b where a has 0                              |
+ * | i_max i_min i_max_unsigned i_greater i_shl i_shr i_sra           | comparisons give lanes of ones; shifts by a literal          |
+ * | i_signs                                                          | the lanes' top bits as a mask of 16                          |
+ * | widen_bf16 widen_f16 narrow_bf16 narrow_f16                      | 16 halves from and to memory; narrow: RN of clamped values   |
+ * | i_store_quarter i_columns                                        | a reduction in two steps: 16 lanes to 4, 16 times 4 to 16    |
+ * | codes_join codes_field codes_put8 _put4 _put2 _put1, codes_put16 | planes of bits                                               |
+ * | i_take8 i_take4 i_take2 i_take1                                  | 16 elements of a plane, one per lane                         |
+ * | i_pair_products                                                  | sum of even lanes times odd lanes, in 64 bits                |
+ */
+#ifndef DW_VECTOR
+#error "kernels_simd.h is included by the file of one instruction set, after its primitives"
+#endif
+#include "kernels.h"
+#include "layout.h"
+
+enum { LANES = 16, BATCH = 16 };
+
+/* Constants of the magic rounding (quant.h): 1.5 * 2^23, whose low 16 bits are zero. */
+#define MAGIC 12582912.0f
+
+/* Where there is no prev, every load of it reads these. */
+static const float zeros[LANES];
+
+/* What a pointer to prev is multiplied with: all of the element's index, or none of it. */
+DW_VECTOR size_t index_mask(const void *prev)
+{
+    return prev ? ~(size_t)0 : 0;
+}
+
+DW_VECTOR f32x16 load(const unsigned char *from, dw_dtype dtype, size_t i)
+{
+    if (dtype == DW_F32) return f_load(from + 4 * i);
+    return dtype == DW_F16 ? widen_f16(from + 2 * i) : widen_bf16(from + 2 * i);
+}
+
+/* RN: what is stored is finite. Not for NaN, which no sum of a finite base and a scale that is not poisoned makes. */
+DW_VECTOR void store(unsigned char *to, dw_dtype dtype, size_t i, f32x16 value)
+{
+    float largest = dtype == DW_F32 ? FLT_MAX : dtype == DW_F16 ? 65504.0f : 0x1.fep127f;
+    value = f_max(f_min(value, f_set(largest)), f_set(-largest));
+    if (dtype == DW_F32)
+        f_store(to + 4 * i, value);
+    else if (dtype == DW_F16)
+        narrow_f16(to + 2 * i, value);
+    else
+        narrow_bf16(to + 2 * i, value);
+}
+
+/* Extremes of 16 lanes each. As unsigned integers negative floats are larger than all others, so that the unsigned maximum is the
+ * largest negative magnitude wherever its top bit is set. */
+typedef struct lanes_extremes {
+    i32x16 positive, negative;
+} lanes_extremes;
+
+DW_VECTOR lanes_extremes extremes_join(lanes_extremes e, f32x16 value)
+{
+    i32x16 bits = f_bits(value);
+    return (lanes_extremes){i_max(e.positive, bits), i_max_unsigned(e.negative, bits)};
+}
+
+DW_VECTOR i32x16 negative_magnitude(i32x16 negative)
+{
+    return i_and(i_and(negative, i_set(0x7fffffff)), i_sra(negative, 31));
+}
+
+static size_t bytes_of(dw_dtype dtype)
+{
+    return dtype == DW_F32 ? 4 : 2;
+}
+
+static dw_extremes reduce_extremes(lanes_extremes e, dw_extremes known)
+{
+    int32_t lanes[2][LANES];
+    i_store(lanes[0], e.positive);
+    i_store(lanes[1], negative_magnitude(e.negative));
+    for (int i = 0; i < LANES; i++) {
+        if ((uint32_t)lanes[0][i] > known.positive) known.positive = (uint32_t)lanes[0][i];
+        if ((uint32_t)lanes[1][i] > known.negative) known.negative = (uint32_t)lanes[1][i];
+    }
+    return known;
+}
+
+DW_VECTOR void extremes_of(const unsigned char *x, dw_dtype x_dtype, const unsigned char *prev, dw_dtype prev_dtype, uint64_t n,
+                           dw_candidates *candidates)
+{
+    lanes_extremes delta = {i_set(0), i_set(0)}, direct = delta;
+    for (uint64_t at = 0; at < n; at += LANES) {
+        f32x16 value = load(x, x_dtype, at);
+        direct = extremes_join(direct, value);
+        if (prev) delta = extremes_join(delta, f_sub(value, load(prev, prev_dtype, at)));
+    }
+    if (!prev) delta = direct;
+    candidates->delta = reduce_extremes(delta, candidates->delta);
+    candidates->direct = reduce_extremes(direct, candidates->direct);
+}
+
+static void extremes(const void *x, dw_dtype x_dtype, const void *prev, dw_dtype prev_dtype, uint64_t n,
+                     dw_candidates *candidates)
+{
+    uint64_t whole = n / LANES * LANES;
+    if (!prev) prev_dtype = DW_F32; /* any will do */
+    switch (x_dtype * 4 + prev_dtype) {
+#define EXTREMES(a, b) \
+    case a * 4 + b: extremes_of(x, a, prev, b, whole, candidates); break;
+        EXTREMES(DW_F32, DW_F32) EXTREMES(DW_F32, DW_F16) EXTREMES(DW_F32, DW_BF16)
+        EXTREMES(DW_F16, DW_F32) EXTREMES(DW_F16, DW_F16) EXTREMES(DW_F16, DW_BF16)
+        EXTREMES(DW_BF16, DW_F32) EXTREMES(DW_BF16, DW_F16) EXTREMES(DW_BF16, DW_BF16)
+#undef EXTREMES
+    }
+    if (whole < n)
+        dw_kernels_c.extremes((const unsigned char *)x + whole * bytes_of(x_dtype), x_dtype,
+                              prev ? (const unsigned char *)prev + whole * bytes_of(prev_dtype) : NULL, prev_dtype, n - whole,
+                              candidates);
+}
+
+DW_VECTOR void convert_blocks(const unsigned char *from, dw_dtype from_dtype, unsigned char *to, dw_dtype to_dtype, uint64_t n)
+{
+    for (uint64_t at = 0; at < n; at += LANES) store(to, to_dtype, at, load(from, from_dtype, at));
+}
+
+static void convert(const void *from, dw_dtype from_dtype, void *to, dw_dtype to_dtype, uint64_t n)
+{
+    uint64_t whole = n / LANES * LANES;
+    if (from_dtype == to_dtype) {
+        memcpy(to, from, n * bytes_of(to_dtype));
+        return;
+    }
+    switch (from_dtype * 4 + to_dtype) {
+#define CONVERT(a, b) \
+    case a * 4 + b: convert_blocks(from, a, to, b, whole); break;
+        CONVERT(DW_F32, DW_F16) CONVERT(DW_F32, DW_BF16) CONVERT(DW_F16, DW_F32)
+        CONVERT(DW_F16, DW_BF16) CONVERT(DW_BF16, DW_F32) CONVERT(DW_BF16, DW_F16)
+#undef CONVERT
+    }
+    if (whole < n)
+        dw_kernels_c.convert((const unsigned char *)from + whole * bytes_of(from_dtype), from_dtype,
+                             (unsigned char *)to + whole * bytes_of(to_dtype), to_dtype, n - whole);
+}
+
+#define DIGEST_KEY 0x9E3779B1u
+
+/* The words that fill blocks of 16; the sum has no order, so the rest can be added in C. */
+static uint64_t digest(const void *prev, dw_dtype dtype, uint64_t first, uint64_t n)
+{
+    uint64_t per_word = dtype == DW_F32 ? 1 : 2, word = first / per_word, end = word + n / per_word / LANES * LANES;
+    _Alignas(64) uint32_t keys[LANES];
+    for (uint32_t i = 0; i < LANES; i++) keys[i] = DIGEST_KEY * ((uint32_t)word + i + 1);
+    i32x16 key = i_load(keys), step = i_set((int32_t)(DIGEST_KEY * LANES));
+    i64x8 sum = i_no_products();
+    for (; word < end; word += LANES) {
+        sum = i_pair_products(sum, i_add(i_load((const unsigned char *)prev + 4 * word), key));
+        key = i_add(key, step);
+    }
+    uint64_t total = i_sum_products(sum), done = word * per_word;
+    return done < first + n ? total + dw_kernels_c.digest(prev, dtype, done, first + n - done) : total;
+}

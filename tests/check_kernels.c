@@ -1,0 +1,445 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * check_kernels.c - every table of kernels that this processor can run, against the C table, byte by byte.
+ *
+ * Buffers lie between pages that nobody may touch, flush with one of them, so that an element too many read or written is a fault. */
+#include <float.h>
+#include <math.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "cpu.h"
+#include "kernels.h"
+#include "layout.h"
+#include "tool.h"
+
+static const char *const table_names[] = {"avx2", "avx512", "neon"};
+enum { TABLES = sizeof table_names / sizeof *table_names, MOST = DW_TILE_ELEMENTS + 304, SLOT_BYTES = 4 * MOST + 4096 };
+
+static const dw_kernels *const specification = &dw_kernels_c;
+
+/* ------------------------------------------------------------------------------------------- guarded memory */
+
+typedef struct slot {
+    unsigned char *start, *end; /* between them everything may be touched */
+} slot;
+
+static slot slot_open(void)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), inner = (SLOT_BYTES + page - 1) / page * page;
+    unsigned char *all = mmap(NULL, inner + 2 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(all != MAP_FAILED);
+    assert_int_equal(mprotect(all + page, inner, PROT_READ | PROT_WRITE), 0);
+    return (slot){all + page, all + page + inner};
+}
+
+static void slot_close(slot s)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    munmap(s.start - page, (size_t)(s.end - s.start) + 2 * page);
+}
+
+/* bytes, flush with the lower or the upper guard. */
+static void *slot_place(slot s, size_t bytes, int at_end)
+{
+    assert_true(bytes <= (size_t)(s.end - s.start));
+    return at_end ? s.end - bytes : s.start;
+}
+
+enum { X, PREV, NEXT, SCALES, CHOICES, CODES, SLOTS };
+
+typedef struct bench {
+    slot slots[SLOTS];
+    test_random random;
+    const dw_kernels *kernels;
+} bench;
+
+static bench bench_open(const dw_kernels *kernels)
+{
+    bench b = {.random = {test_seed()}, .kernels = kernels};
+    for (int i = 0; i < SLOTS; i++) b.slots[i] = slot_open();
+    return b;
+}
+
+static void bench_close(bench *b)
+{
+    for (int i = 0; i < SLOTS; i++) slot_close(b->slots[i]);
+}
+
+static uint32_t below(bench *b, uint32_t n)
+{
+    return (uint32_t)(test_next(&b->random) % n);
+}
+
+static void random_bytes(bench *b, void *to, size_t n)
+{
+    unsigned char *bytes = to;
+    for (size_t i = 0; i < n; i++) bytes[i] = (unsigned char)test_next(&b->random);
+}
+
+static void *guarded(bench *b, int which, size_t bytes)
+{
+    void *memory = slot_place(b->slots[which], bytes, (int)below(b, 2));
+    random_bytes(b, memory, bytes);
+    return memory;
+}
+
+/* Aligned to an element and to nothing more. */
+static void *odd_copy(bench *b, int which, const void *from, size_t bytes)
+{
+    void *memory = guarded(b, which, bytes);
+    memcpy(memory, from, bytes);
+    return memory;
+}
+
+/* ------------------------------------------------------------------------------------------- runs */
+
+typedef struct shape {
+    dw_dtype x, prev;
+    int has_prev, has_next, chooses, is_signed, hostile, whole_row;
+    uint32_t bits, width, pieces, tile_pieces, first;
+    uint64_t channels, first_piece;
+} shape;
+
+static const dw_dtype dtypes[] = {DW_F32, DW_F16, DW_BF16};
+static const char *const dtype_names[] = {"", "f32", "f16", "bf16"};
+
+static const char *describe(const shape *s)
+{
+    static char text[256];
+    snprintf(text, sizeof text,
+             "x %s prev %s%s%s bits %u width %u channels %lu of tile %u from %u, choice %d signed %d hostile %d row %d",
+             dtype_names[s->x], dtype_names[s->prev], s->has_prev ? "" : " (none)", s->has_next ? "" : " (no state)",
+             (unsigned)s->bits, (unsigned)s->width, (unsigned long)s->channels, (unsigned)s->tile_pieces, (unsigned)s->first,
+             s->chooses, s->is_signed, s->hostile, s->whole_row);
+    return text;
+}
+
+static void same_bytes(const char *what, const void *expected, const void *found, size_t n, const char *table, const char *run)
+{
+    const unsigned char *a = expected, *b = found;
+    for (size_t i = 0; i < n; i++)
+        if (a[i] != b[i]) fail_msg("%s: %s: byte %zu of %zu is %02x, C has %02x: %s", table, what, i, n, b[i], a[i], run);
+}
+
+/* A run somewhere in a tile; what follows it in the tile must stay as it is. */
+static shape shape_of(bench *b, dw_dtype x, dw_dtype prev, uint32_t bits, uint32_t width, uint64_t channels)
+{
+    shape s = {.x = x, .prev = prev, .bits = bits, .width = width, .channels = channels};
+    s.pieces = (uint32_t)((channels + width - 1) / width);
+    uint32_t most = DW_TILE_ELEMENTS / width, spare = most - s.pieces;
+    s.first = spare ? below(b, spare + 1) : 0;
+    s.tile_pieces = s.first + s.pieces + (spare > s.first ? below(b, spare - s.first + 1) : 0);
+    s.first_piece = below(b, 100) + s.first;
+    s.has_next = below(b, 4) != 0;
+    s.has_prev = s.has_next && below(b, 4) != 0;
+    s.chooses = s.has_prev && below(b, 2);
+    s.is_signed = (int)below(b, 2);
+    s.hostile = (int)below(b, 3);
+    s.whole_row = s.pieces == 1 && below(b, 4) == 0;
+    return s;
+}
+
+/* x near prev in most pieces, equal in some, far away in others; mirrored values, so that signs tie. */
+static void fill_run(bench *b, const shape *s, void *x, void *prev)
+{
+    size_t n = s->channels;
+    float sizes[] = {1, 1, 1e-3f, 1e30f, 1e-30f, 3e4f};
+    test_fill(&b->random, prev, s->prev, n, sizes[below(b, 6)]);
+    if (s->hostile && n) test_spoil(&b->random, prev, s->prev, n, 0);
+    float far = sizes[below(b, 6)];
+    for (size_t i = 0; i < n; i++) {
+        float noise = test_normal(&b->random) * far, base = s->has_prev ? test_get(prev, s->prev, i) : 0.0f;
+        uint32_t mood = (uint32_t)(i / s->width * 7 + b->random.state % 3) % 5;
+        float value = mood == 0 ? base : mood == 1 ? noise : base + noise * 0.1f;
+        if (i % 2 && below(b, 4) == 0) value = 2 * base - test_get(x, s->x, i - 1);
+        test_set(x, s->x, i, value);
+        if (!isfinite(test_get(x, s->x, i)) && s->hostile < 2) test_set(x, s->x, i, 1.0f);
+    }
+    if (s->hostile && n) test_spoil(&b->random, x, s->x, n, s->hostile == 2);
+    if (s->hostile == 2 && s->x == DW_F16 && n) { /* signalling NaN keep their bits */
+        uint16_t *halves = x;
+        halves[below(b, (uint32_t)n)] = (uint16_t)(0x7c01 + below(b, 0x1ff) + (below(b, 2) << 15));
+    }
+}
+
+typedef struct output {
+    uint8_t *scales, *choices, *codes;
+    void *next;
+    size_t scale_bytes, choice_bytes, code_bytes, next_bytes;
+    dw_piece_counts counts;
+} output;
+
+static void run_encode(const dw_kernels *kernels, const shape *s, const void *x, const void *prev, const dw_candidates *row,
+                       output *out)
+{
+    dw_encode_run run = {.x_dtype = s->x,
+                         .prev_dtype = s->has_next ? s->prev : (dw_dtype)0,
+                         .bits = s->bits,
+                         .width = s->width,
+                         .pieces = s->pieces,
+                         .is_signed = s->is_signed,
+                         .channels = s->channels,
+                         .x = x,
+                         .prev = s->has_prev ? prev : NULL,
+                         .next = s->has_next ? out->next : NULL,
+                         .scales = out->scales,
+                         .choices = s->chooses ? out->choices : NULL,
+                         .codes = out->codes,
+                         .first_piece = s->first_piece,
+                         .tile_elements = s->tile_pieces * s->width,
+                         .first = s->first * s->width,
+                         .row = s->whole_row ? row : NULL,
+                         .counts = &out->counts};
+    kernels->encode(&run);
+}
+
+static void check_encode(bench *b, const shape *s)
+{
+    static unsigned char plain_x[4 * MOST], plain_prev[4 * MOST], expected[4][4 * MOST];
+    size_t x_bytes = s->channels * dw_dtype_bytes(s->x), prev_bytes = s->channels * dw_dtype_bytes(s->prev);
+    fill_run(b, s, plain_x, plain_prev);
+    const void *x = odd_copy(b, X, plain_x, x_bytes), *prev = odd_copy(b, PREV, plain_prev, prev_bytes);
+    output out = {.scale_bytes = 2 * (size_t)s->pieces,
+                  .choice_bytes = (size_t)(s->first_piece + s->pieces + 7) / 8,
+                  .code_bytes = (size_t)s->tile_pieces * s->width * s->bits / 8,
+                  .next_bytes = prev_bytes};
+    out.scales = guarded(b, SCALES, out.scale_bytes);
+    out.choices = guarded(b, CHOICES, out.choice_bytes);
+    memset(out.choices, 0, out.choice_bytes);
+    out.codes = guarded(b, CODES, out.code_bytes);
+    out.next = guarded(b, NEXT, out.next_bytes);
+    output spec = out;
+    spec.scales = expected[0], spec.choices = expected[1], spec.codes = expected[2], spec.next = expected[3];
+    memcpy(spec.scales, out.scales, out.scale_bytes);
+    memcpy(spec.choices, out.choices, out.choice_bytes);
+    memcpy(spec.codes, out.codes, out.code_bytes);
+    memcpy(spec.next, out.next, out.next_bytes);
+    dw_candidates row = {{0, 0}, {0, 0}};
+    specification->extremes(plain_x, s->x, s->has_prev ? plain_prev : NULL, s->prev, s->channels, &row);
+    if (row.delta.positive < DW_F32_INFINITY / 2) row.delta.positive += below(b, 2) << 23; /* of the rest of the row */
+    run_encode(specification, s, plain_x, plain_prev, &row, &spec);
+    run_encode(b->kernels, s, x, prev, &row, &out);
+    const char *table = b->kernels->name, *text = describe(s);
+    same_bytes("scales", spec.scales, out.scales, out.scale_bytes, table, text);
+    same_bytes("choices", spec.choices, out.choices, out.choice_bytes, table, text);
+    same_bytes("codes", spec.codes, out.codes, out.code_bytes, table, text);
+    same_bytes("next", spec.next, out.next, out.next_bytes, table, text);
+    same_bytes("counts", &spec.counts, &out.counts, sizeof out.counts, table, text);
+}
+
+/* Any codes and any scales: whatever a frame with the right digests can hold. */
+static void check_decode(bench *b, const shape *s)
+{
+    static unsigned char plain_prev[4 * MOST], expected[4 * MOST];
+    size_t size = dw_dtype_bytes(s->prev), bytes = s->channels * size, code_bytes = (size_t)s->tile_pieces * s->width * s->bits / 8;
+    test_fill(&b->random, plain_prev, s->prev, s->channels, 1);
+    if (s->hostile && s->channels) test_spoil(&b->random, plain_prev, s->prev, s->channels, 0);
+    uint8_t *scales = guarded(b, SCALES, 2 * (size_t)s->pieces), *codes = guarded(b, CODES, code_bytes);
+    if (s->hostile < 2) /* mostly scales that occur */
+        for (uint32_t i = 0; i < s->pieces; i++) scales[2 * i + 1] = (uint8_t)(0x3c + below(b, 6) + (below(b, 2) << 7));
+    uint8_t *choices = guarded(b, CHOICES, (size_t)(s->first_piece + s->pieces + 7) / 8);
+    void *out = guarded(b, NEXT, bytes);
+    memcpy(expected, out, bytes);
+    dw_decode_run run = {.out_dtype = s->prev,
+                         .prev_dtype = s->has_prev ? s->prev : (dw_dtype)0,
+                         .bits = s->bits,
+                         .width = s->width,
+                         .pieces = s->pieces,
+                         .channels = s->channels,
+                         .prev = s->has_prev ? plain_prev : NULL,
+                         .out = expected,
+                         .poison_keeps = s->has_next,
+                         .scales = scales,
+                         .choices = s->chooses ? choices : NULL,
+                         .codes = codes,
+                         .first_piece = s->first_piece,
+                         .tile_elements = s->tile_pieces * s->width,
+                         .first = s->first * s->width};
+    specification->decode(&run);
+    if (s->has_prev) run.prev = odd_copy(b, PREV, plain_prev, bytes);
+    run.out = out;
+    b->kernels->decode(&run);
+    same_bytes("decoded", expected, out, bytes, b->kernels->name, describe(s));
+}
+
+/* ------------------------------------------------------------------------------------------- tests */
+
+static const uint32_t widths[] = {16, 32, 64, 128, 256, 96, 160, 1024, 2048};
+enum { WIDTHS = sizeof widths / sizeof *widths };
+
+static void for_each_table(void (*check)(bench *))
+{
+    int found = 0;
+    for (int i = 0; i < TABLES; i++) {
+        const dw_kernels *kernels = dw_kernels_find(table_names[i]);
+        if (!kernels) continue;
+        bench b = bench_open(kernels);
+        check(&b);
+        bench_close(&b);
+        found++;
+    }
+    if (!found) skip();
+}
+
+static void check_every_kind(bench *b, void (*check)(bench *, const shape *), int draws)
+{
+    for (int x = 0; x < 3; x++)
+        for (int prev = 0; prev < 3; prev++)
+            for (uint32_t bits = 2; bits <= 8; bits++)
+                for (int w = 0; w < WIDTHS; w++)
+                    for (int draw = 0; draw < draws; draw++) {
+                        uint32_t cap = DW_TILE_ELEMENTS / widths[w] * widths[w];
+                        uint64_t channels = draw == 0 ? cap : draw == 1 ? cap - 1 : below(b, draw % 2 ? cap + 1 : 301);
+                        shape s = shape_of(b, dtypes[x], dtypes[prev], bits, widths[w], channels);
+                        check(b, &s);
+                    }
+}
+
+static void encode_kinds(bench *b)
+{
+    check_every_kind(b, check_encode, 8);
+}
+
+static void decode_kinds(bench *b)
+{
+    check_every_kind(b, check_decode, 5);
+}
+
+static void sizes_of(bench *b)
+{
+    for (uint64_t n = 0; n <= 300; n++)
+        for (int w = 0; w < WIDTHS; w++) {
+            shape s = shape_of(b, dtypes[below(b, 3)], dtypes[below(b, 3)], 2 + below(b, 7), widths[w], n);
+            check_encode(b, &s);
+            check_decode(b, &s);
+        }
+}
+
+static void encodes_every_kind_of_run_as_c_does(void **state)
+{
+    (void)state;
+    for_each_table(encode_kinds);
+}
+
+static void decodes_any_bytes_as_c_does(void **state)
+{
+    (void)state;
+    for_each_table(decode_kinds);
+}
+
+static void takes_every_size_up_to_300(void **state)
+{
+    (void)state;
+    for_each_table(sizes_of);
+}
+
+static void extremes_of(bench *b)
+{
+    static unsigned char x[4 * MOST], prev[4 * MOST];
+    for (int round = 0; round < 4000; round++) {
+        shape s = {.x = dtypes[below(b, 3)], .prev = dtypes[below(b, 3)], .has_prev = (int)below(b, 2), .width = 64, .bits = 4,
+                   .hostile = (int)below(b, 3), .channels = round < 600 ? (uint64_t)round / 2 : below(b, MOST)};
+        fill_run(b, &s, x, prev);
+        dw_candidates expected = {{below(b, 2), 0}, {0, below(b, 2)}}, found = expected;
+        const void *odd = odd_copy(b, X, x, s.channels * dw_dtype_bytes(s.x));
+        const void *base = s.has_prev ? odd_copy(b, PREV, prev, s.channels * dw_dtype_bytes(s.prev)) : NULL;
+        dw_dtype prev_dtype = base ? s.prev : (dw_dtype)0;
+        specification->extremes(odd, s.x, base, prev_dtype, s.channels, &expected);
+        b->kernels->extremes(odd, s.x, base, prev_dtype, s.channels, &found);
+        same_bytes("extremes", &expected, &found, sizeof found, b->kernels->name, describe(&s));
+    }
+}
+
+static void finds_the_extremes_that_c_finds(void **state)
+{
+    (void)state;
+    for_each_table(extremes_of);
+}
+
+/* Every finite half, and binary32 with the bits that decide a rounding set in all ways. */
+static void conversions_of(bench *b)
+{
+    static unsigned char from[4 * MOST], expected[4 * MOST];
+    for (int round = 0; round < 4000; round++) {
+        dw_dtype a = dtypes[below(b, 3)], c = dtypes[below(b, 3)];
+        size_t n = round < 600 ? (size_t)round / 2 : below(b, MOST);
+        random_bytes(b, from, sizeof from);
+        for (size_t i = 0; i < n; i++) {
+            if (a == DW_F32 && below(b, 2)) { /* a tie, or next to one, of f16 or bf16 */
+                uint32_t bits = (uint32_t)test_next(&b->random) & (below(b, 2) ? 0xfffff000u : 0xffff8000u);
+                bits += below(b, 3) - 1u;
+                if (below(b, 2)) bits = (bits & 0x80ffffffu) | (0x38000000u - below(b, 16) * 0x800000u);
+                memcpy(from + 4 * i, &bits, 4);
+            }
+            if (!isfinite(test_get(from, a, i))) test_set(from, a, i, below(b, 2) ? FLT_MAX / 65536 : -0.0f);
+            if (!isfinite(test_get(from, a, i))) test_set(from, a, i, 65504.0f);
+        }
+        const void *odd = odd_copy(b, X, from, n * dw_dtype_bytes(a));
+        void *to = guarded(b, NEXT, n * dw_dtype_bytes(c));
+        specification->convert(from, a, expected, c, n);
+        b->kernels->convert(odd, a, to, c, n);
+        char text[64];
+        snprintf(text, sizeof text, "%s to %s, %zu", dtype_names[a], dtype_names[c], n);
+        same_bytes("converted", expected, to, n * dw_dtype_bytes(c), b->kernels->name, text);
+    }
+}
+
+static void converts_as_c_does(void **state)
+{
+    (void)state;
+    for_each_table(conversions_of);
+}
+
+static void digests_of(bench *b)
+{
+    enum { SAMPLE = 3 * DW_TILE_ELEMENTS };
+    static uint32_t sample[SAMPLE];
+    random_bytes(b, sample, sizeof sample);
+    for (uint64_t n = 1; n <= DW_TILE_ELEMENTS; n += n < 300 ? 1 : 97)
+        for (int d = 0; d < 3; d++)
+            for (uint64_t first = 0; first < SAMPLE; first += DW_TILE_ELEMENTS) {
+                /* the sample ends with the audited stretch, at a guard */
+                size_t bytes = (size_t)(first + n) * dw_dtype_bytes(dtypes[d]);
+                if (bytes > SLOT_BYTES) continue;
+                void *at_guard = slot_place(b->slots[X], bytes, 1);
+                memcpy(at_guard, sample, bytes);
+                uint64_t expected = specification->digest(sample, dtypes[d], first, n);
+                assert_true(b->kernels->digest(at_guard, dtypes[d], first, n) == expected);
+            }
+}
+
+static void digests_as_c_does(void **state)
+{
+    (void)state;
+    for_each_table(digests_of);
+}
+
+static void the_ladder_takes_what_the_mask_allows(void **state)
+{
+    (void)state;
+    uint32_t features = dw_cpu_features();
+    assert_string_equal(dw_kernels_choose(0)->name, "c");
+    assert_ptr_equal(dw_kernels_find("c"), &dw_kernels_c);
+    assert_null(dw_kernels_find("no such table"));
+#ifdef DW_HAVE_X86_KERNELS
+    if (features & DW_CPU_AVX2) assert_string_equal(dw_kernels_choose(DW_CPU_AVX2)->name, "avx2");
+    if (features & DW_CPU_AVX512) assert_string_equal(dw_kernels_choose(~0u)->name, "avx512");
+    assert_true((dw_kernels_find("avx2") != NULL) == ((features & DW_CPU_AVX2) != 0));
+#else
+    (void)features;
+#endif
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_ladder_takes_what_the_mask_allows),
+        cmocka_unit_test(encodes_every_kind_of_run_as_c_does),
+        cmocka_unit_test(decodes_any_bytes_as_c_does),
+        cmocka_unit_test(takes_every_size_up_to_300),
+        cmocka_unit_test(finds_the_extremes_that_c_finds),
+        cmocka_unit_test(converts_as_c_does),
+        cmocka_unit_test(digests_as_c_does),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
