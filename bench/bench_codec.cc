@@ -6,12 +6,12 @@
 #include <chrono>
 #include <cstdint>
 #include <cstring>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "deltawire/deltawire.h"
 #include "limit.h"
+#include "tables.h"
 
 namespace
 {
@@ -19,17 +19,25 @@ namespace
 constexpr uint32_t kChannels = 1024;
 constexpr int kVariants = 2; /* of x: a sample that never changes would become zero groups */
 
+/* What a word behind the codec's name changes in its config. */
+enum Variant { kPlain, kChoose, kNoAudit, kWriteY };
+const char *const kVariantWords[] = {"", "+choose", "-audit", "+y"};
+
 struct Case {
     bool encode;
+    Variant variant;
     dw_codec codec;
     uint32_t bits, group;
     dw_dtype x, prev;
+    const char *table;
     size_t bytes; /* of x */
 
     size_t elements() const { return bytes / dw_dtype_bytes(x); }
+    uint32_t tokens() const { return static_cast<uint32_t>((elements() + kChannels - 1) / kChannels); }
+    uint32_t channels() const { return static_cast<uint32_t>(elements() / tokens()); }
+    bool y_is_prev() const { return codec == DW_CODEC_DELTA && variant != kWriteY; }
     std::string name() const;
     dw_config config() const;
-    Traffic traffic(size_t frame_bytes) const;
 };
 
 const char *word(dw_dtype dtype)
@@ -42,10 +50,10 @@ std::string Case::name() const
 {
     const char *codecs[] = {"", "delta", "direct", "raw"};
     std::string s = encode ? "encode/" : "decode/";
-    s += std::string(codecs[codec]) + "/b" + std::to_string(bits) + "/g";
+    s += std::string(codecs[codec]) + kVariantWords[variant] + "/b" + std::to_string(bits) + "/g";
     s += group == DW_GROUP_ROW ? "row" : std::to_string(group);
     s += std::string("/") + word(x) + "/" + (codec == DW_CODEC_DELTA ? word(prev) : "none");
-    return s + "/c/" + std::to_string(bytes) + "/t1"; /* the C kernels are the only ones; one thread */
+    return s + "/" + table + "/" + std::to_string(bytes) + "/t1"; /* no threads in the library */
 }
 
 dw_config Case::config() const
@@ -59,31 +67,19 @@ dw_config Case::config() const
         config.bits = bits;
         config.group = group;
     }
-    if (codec == DW_CODEC_DELTA) config.prev = prev;
+    if (codec == DW_CODEC_DELTA) {
+        config.prev = prev;
+        config.choose = variant == kChoose ? DW_CHOOSE_GROUP : DW_CHOOSE_NEVER;
+        if (variant == kNoAudit) config.audit = DW_AUDIT_NEVER;
+    }
     config.replies = DW_REPLIES_NEVER; /* no undo copies: a frame is never lost here */
     config.incarnation = 1;
     return config;
 }
 
-/* What any encoder or decoder must read and write; the frame's few bytes of tables included. */
-Traffic Case::traffic(size_t frame_bytes) const
-{
-    Traffic t;
-    size_t prev_bytes = codec == DW_CODEC_DELTA ? elements() * dw_dtype_bytes(prev) : 0;
-    t.reads.push_back(encode ? bytes : frame_bytes);
-    t.writes.push_back(encode ? frame_bytes : bytes);
-    if (prev_bytes > 0) {
-        t.reads.push_back(prev_bytes);
-        t.writes.push_back(prev_bytes);
-    }
-    t.read_copies = encode ? kVariants : 1;
-    return t;
-}
-
 /* Activations as a model gives them, roughly: ordinary magnitudes, a few strong channels. */
-void fill(std::vector<unsigned char> &x, dw_dtype dtype, uint32_t seed)
+void fill(unsigned char *x, size_t n, dw_dtype dtype, uint32_t seed)
 {
-    size_t n = x.size() / dw_dtype_bytes(dtype);
     for (size_t i = 0; i < n; i++) {
         float value = 0;
         for (int k = 0; k < 4; k++) {
@@ -92,116 +88,191 @@ void fill(std::vector<unsigned char> &x, dw_dtype dtype, uint32_t seed)
         }
         if (i % kChannels % 101 == 7) value *= 8.0f;
         if (dtype == DW_F32) {
-            memcpy(&x[i * 4], &value, 4);
+            memcpy(x + i * 4, &value, 4);
+        } else if (dtype == DW_F16) { /* 1 to 2, and its negative: the spread does not matter for speed */
+            uint16_t half = static_cast<uint16_t>(0x3c00 | (seed >> 16 & 0x83ff));
+            memcpy(x + i * 2, &half, 2);
         } else { /* bf16: the upper half */
             uint32_t bits;
             memcpy(&bits, &value, 4);
             uint16_t half = static_cast<uint16_t>(bits >> 16);
-            memcpy(&x[i * 2], &half, 2);
+            memcpy(x + i * 2, &half, 2);
         }
     }
 }
-
-struct Ends {
-    dw_encoder *encoder = nullptr;
-    dw_decoder *decoder = nullptr;
-    ~Ends()
-    {
-        dw_encoder_destroy(encoder);
-        dw_decoder_destroy(decoder);
-    }
-};
 
 double seconds_since(std::chrono::steady_clock::time_point begin)
 {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-void run(benchmark::State &state, const Case &c)
+double median(std::vector<double> times)
 {
-    dw_config config = c.config();
-    Ends ends;
-    dw_status status = dw_encoder_create(&ends.encoder, &config);
-    if (status == DW_OK) status = dw_decoder_create(&ends.decoder, &config);
-    if (status != DW_OK) return state.SkipWithError(dw_status_string(status));
-
-    uint32_t tokens = static_cast<uint32_t>(c.elements() / kChannels);
-    std::vector<std::vector<unsigned char>> x(kVariants, std::vector<unsigned char>(c.bytes));
-    for (int i = 0; i < kVariants; i++)
-        fill(x[static_cast<size_t>(i)], c.x, static_cast<uint32_t>(i + 1));
-    std::vector<unsigned char> y(c.bytes);
-    dw_tensor shape = dw_tensor_3d(y.data(), c.x, 1, tokens, kChannels), out = shape;
-    std::vector<unsigned char> frame(dw_frame_bound(&config, &shape));
-    dw_key key = {17, 0};
-
-    size_t len = 0, visit = 0;
-    std::vector<double> times;
-    auto encode = [&] {
-        dw_tensor in = dw_tensor_3d(x[visit++ % kVariants].data(), c.x, 1, tokens, kChannels);
-        return dw_encode(ends.encoder, &key, &in, frame.data(), frame.size(), &len);
-    };
-    auto decode = [&] { return dw_decode(ends.decoder, frame.data(), len, &out, nullptr, 0, nullptr); };
-    for (int i = 0; i < kVariants + 1 && status == DW_OK; i++) { /* past the key frame */
-        status = encode();
-        if (status == DW_OK && !c.encode) status = decode();
-    }
-    /* Before and after: a machine that changes its speed in between shows in both. */
-    double limit = limit_seconds(c.traffic(len), 0.02);
-    for (auto _ : state) {
-        if (!c.encode && status == DW_OK) { /* each frame can be decoded once */
-            state.PauseTiming();
-            status = encode();
-            state.ResumeTiming();
-        }
-        auto begin = std::chrono::steady_clock::now();
-        if (status == DW_OK) status = c.encode ? encode() : decode();
-        times.push_back(seconds_since(begin));
-        if (status != DW_OK) {
-            state.SkipWithError(dw_status_string(status));
-            break;
-        }
-    }
-    limit = (limit + limit_seconds(c.traffic(len), 0.02)) / 2;
-    double seconds = 0, bytes = static_cast<double>(c.bytes);
-    if (!times.empty()) { /* the median, as for the limit: the machine has other things to do */
-        std::nth_element(times.begin(), times.begin() + static_cast<long>(times.size() / 2),
-                         times.end());
-        seconds = times[times.size() / 2];
-    }
-    state.counters["GBps"] = seconds > 0 ? bytes / seconds / 1e9 : 0;
-    state.counters["limit_GBps"] = bytes / limit / 1e9;
-    state.counters["of_limit"] = seconds > 0 ? limit / seconds : 0;
-    state.counters["ratio"] = len > 0 ? bytes / static_cast<double>(len) : 0;
+    if (times.empty()) return 0;
+    auto middle = times.begin() + static_cast<long>(times.size() / 2);
+    std::nth_element(times.begin(), middle, times.end());
+    return *middle;
 }
 
-std::vector<Case> cases(size_t bytes)
+/* An encoder, its decoder and their buffers; the limit goes over the same x, y and frame. */
+class Bench
+{
+public:
+    explicit Bench(const Case &c) : case_(c)
+    {
+        config_ = c.config();
+        if (dw_encoder_create(&encoder_, &config_) != DW_OK || dw_decoder_create(&decoder_, &config_) != DW_OK) return;
+        dw_bench_use(c.table, encoder_, decoder_);
+        for (int i = 0; i < kVariants; i++) {
+            x_.push_back(make_buffer(c.bytes, false));
+            fill(x_.back().get(), c.elements(), c.x, static_cast<uint32_t>(i + 1));
+        }
+        y_ = make_buffer(c.bytes, false);
+        dw_tensor x = tensor(x_[0].get());
+        frame_cap_ = dw_frame_bound(&config_, &x);
+        frame_ = make_buffer(frame_cap_, false);
+        state_bytes_ = c.codec == DW_CODEC_DELTA ? c.elements() * dw_dtype_bytes(c.prev) : 0;
+        limit_prev_ = make_buffer(state_bytes_, true);
+        limit_next_ = make_buffer(state_bytes_, true);
+    }
+    ~Bench()
+    {
+        dw_encoder_destroy(encoder_);
+        dw_decoder_destroy(decoder_);
+    }
+    Bench(const Bench &) = delete;
+    Bench &operator=(const Bench &) = delete;
+
+    /* One frame; the seconds of the way that is measured. */
+    dw_status step(double *seconds)
+    {
+        if (!decoder_) return DW_ERR_CONFIG;
+        dw_tensor x = tensor(x_[visit_++ % kVariants].get());
+        auto begin = std::chrono::steady_clock::now();
+        dw_status status = dw_encode(encoder_, &key_, &x, frame_.get(), frame_cap_, &len_);
+        *seconds = seconds_since(begin);
+        if (status != DW_OK || case_.encode) return status; /* the decoder is not needed */
+        dw_tensor y = tensor(case_.y_is_prev() ? nullptr : y_.get());
+        begin = std::chrono::steady_clock::now();
+        status = dw_decode(decoder_, frame_.get(), len_, &y, nullptr, 0, nullptr);
+        *seconds = seconds_since(begin);
+        return status;
+    }
+
+    /* What any encoder or decoder must read and write; the frame's few bytes of tables included. */
+    Traffic traffic() const
+    {
+        Traffic t;
+        Stream frame = {frame_.get(), len_}, prev = {limit_prev_.get(), state_bytes_}, next = {limit_next_.get(), state_bytes_};
+        if (case_.encode) t.reads.push_back({x_[visit_ % kVariants].get(), case_.bytes});
+        (case_.encode ? t.writes : t.reads).push_back(frame);
+        if (!case_.encode && !case_.y_is_prev()) t.writes.push_back({y_.get(), case_.bytes});
+        if (state_bytes_ > 0) {
+            t.reads.push_back(prev);
+            t.writes.push_back(next);
+        }
+        return t;
+    }
+
+    /* Seconds for the two digests alone, of data that was just used. */
+    void digests(double *payload, double *state)
+    {
+        std::vector<double> payload_times, state_times;
+        dw_tensor prev;
+        for (int i = 0; i < 5; i++) {
+            auto begin = std::chrono::steady_clock::now();
+            benchmark::DoNotOptimize(dw_bench_payload_digest(frame_.get(), len_));
+            payload_times.push_back(seconds_since(begin));
+            if (case_.codec != DW_CODEC_DELTA || dw_encoder_peek(encoder_, key_, &prev) != DW_OK) continue;
+            begin = std::chrono::steady_clock::now();
+            benchmark::DoNotOptimize(dw_bench_state_digest(case_.table, &prev));
+            state_times.push_back(seconds_since(begin));
+        }
+        *payload = median(payload_times);
+        *state = case_.variant == kNoAudit ? 0 : median(state_times);
+    }
+
+    size_t len() const { return len_; }
+
+private:
+    dw_tensor tensor(void *data) const { return dw_tensor_3d(data, case_.x, 1, case_.tokens(), case_.channels()); }
+
+    Case case_;
+    dw_config config_ = {};
+    dw_encoder *encoder_ = nullptr;
+    dw_decoder *decoder_ = nullptr;
+    std::vector<Buffer> x_;
+    Buffer y_, frame_, limit_prev_, limit_next_;
+    size_t frame_cap_ = 0, len_ = 0, visit_ = 0, state_bytes_ = 0;
+    dw_key key_ = {17, 0};
+};
+
+/* Blocks of frames and blocks of passes over the same traffic take turns, so that a machine that changes its speed shows in both. */
+void run(benchmark::State &state, const Case &c)
+{
+    Bench bench(c);
+    double seconds = 0;
+    dw_status status = DW_OK;
+    for (int i = 0; i < kVariants + 1 && status == DW_OK; i++) status = bench.step(&seconds); /* past the key frame */
+    std::vector<double> times, normal, streaming;
+    size_t block = c.bytes >= (8u << 20) ? 1 : 16;
+    for (auto _ : state) {
+        if (times.size() % block == 0)
+            for (size_t i = 0; i <= block; i++) { /* the first of a block warms the caches */
+                double a = limit_pass(bench.traffic(), false);
+                if (i > 0 || block == 1) normal.push_back(a);
+                if (c.bytes >= (1u << 20)) streaming.push_back(limit_pass(bench.traffic(), true));
+            }
+        if (status == DW_OK) status = bench.step(&seconds);
+        if (status != DW_OK) {
+            state.SkipWithError(dw_status_string(status));
+            return;
+        }
+        state.SetIterationTime(seconds);
+        times.push_back(seconds);
+    }
+    double took = median(times), limit = median(normal), payload, audit, bytes = static_cast<double>(c.bytes);
+    if (!streaming.empty()) limit = std::min(limit, median(streaming));
+    bench.digests(&payload, &audit);
+    state.counters["GBps"] = bytes / took / 1e9;
+    state.counters["limit_GBps"] = bytes / limit / 1e9;
+    state.counters["ratio"] = limit / took;
+    state.counters["compression"] = bytes / static_cast<double>(bench.len());
+    state.counters["payload_digest_share"] = payload / took;
+    state.counters["state_digest_share"] = audit / took;
+}
+
+void add_cases(std::vector<Case> &all, const char *table, size_t bytes)
 {
     struct Codec {
+        Variant variant;
         dw_codec codec;
         uint32_t bits, group;
         dw_dtype x, prev;
     };
     static const Codec codecs[] = {
-        {DW_CODEC_DELTA, 4, 64, DW_F32, DW_F32},           {DW_CODEC_DELTA, 2, 64, DW_F32, DW_F32},
-        {DW_CODEC_DELTA, 3, 64, DW_F32, DW_F32},           {DW_CODEC_DELTA, 8, 64, DW_F32, DW_F32},
-        {DW_CODEC_DELTA, 4, 32, DW_F32, DW_F32},           {DW_CODEC_DELTA, 4, 128, DW_F32, DW_F32},
-        {DW_CODEC_DELTA, 4, DW_GROUP_ROW, DW_F32, DW_F32}, {DW_CODEC_DELTA, 4, 64, DW_F32, DW_BF16},
-        {DW_CODEC_DELTA, 4, 64, DW_BF16, DW_BF16},         {DW_CODEC_DIRECT, 4, 64, DW_F32, DW_F32},
-        {DW_CODEC_DIRECT, 2, 64, DW_F32, DW_F32},          {DW_CODEC_DIRECT, 6, 64, DW_F32, DW_F32},
-        {DW_CODEC_DIRECT, 4, 64, DW_BF16, DW_BF16},        {DW_CODEC_RAW, 32, 0, DW_F32, DW_F32},
+        {kPlain, DW_CODEC_DELTA, 4, 64, DW_F32, DW_F32},   {kChoose, DW_CODEC_DELTA, 4, 64, DW_F32, DW_F32},
+        {kNoAudit, DW_CODEC_DELTA, 4, 64, DW_F32, DW_F32}, {kWriteY, DW_CODEC_DELTA, 4, 64, DW_F32, DW_F32},
+        {kPlain, DW_CODEC_DELTA, 4, 64, DW_BF16, DW_BF16}, {kChoose, DW_CODEC_DELTA, 4, 64, DW_BF16, DW_BF16},
+        {kNoAudit, DW_CODEC_DELTA, 4, 64, DW_BF16, DW_BF16}, {kPlain, DW_CODEC_DELTA, 2, 64, DW_F32, DW_F32},
+        {kPlain, DW_CODEC_DELTA, 8, 64, DW_F32, DW_F32},   {kPlain, DW_CODEC_DELTA, 3, 64, DW_BF16, DW_BF16},
+        {kPlain, DW_CODEC_DELTA, 4, 32, DW_F32, DW_F32},   {kPlain, DW_CODEC_DELTA, 4, 128, DW_F32, DW_F32},
+        {kPlain, DW_CODEC_DELTA, 4, DW_GROUP_ROW, DW_F32, DW_F32}, {kPlain, DW_CODEC_DELTA, 4, 64, DW_F32, DW_BF16},
+        {kPlain, DW_CODEC_DELTA, 4, 64, DW_F16, DW_F16},   {kPlain, DW_CODEC_DIRECT, 4, 64, DW_F32, DW_F32},
+        {kPlain, DW_CODEC_DIRECT, 4, 64, DW_BF16, DW_BF16}, {kPlain, DW_CODEC_RAW, 32, 0, DW_F32, DW_F32},
     };
-    std::vector<Case> all;
     for (const Codec &k : codecs)
         for (bool encode : {true, false})
-            all.push_back({encode, k.codec, k.bits, k.group, k.x, k.prev, bytes});
-    return all;
+            if (!(encode && k.variant == kWriteY))
+                all.push_back({encode, k.variant, k.codec, k.bits, k.group, k.x, k.prev, table, bytes});
 }
 
 } // namespace
 
 int main(int argc, char **argv)
 {
-    std::vector<size_t> sizes = {64u << 10, 1u << 20, 16u << 20};
+    /* 1 to 16 KiB: messages, whose cost is that of the call; then what fills a cache, and what fills none */
+    std::vector<size_t> sizes = {1u << 10, 4u << 10, 16u << 10, 64u << 10, 1u << 20, 16u << 20};
     std::vector<char *> arguments(argv, argv + 1);
     /* Enough for a median; what the user says comes later and wins. */
     char min_time[] = "--benchmark_min_time=0.1";
@@ -214,11 +285,13 @@ int main(int argc, char **argv)
     }
     int count = static_cast<int>(arguments.size());
     arguments.push_back(nullptr);
+    std::vector<Case> cases;
     for (size_t bytes : sizes)
-        for (const Case &c : cases(bytes))
-            benchmark::RegisterBenchmark(c.name().c_str(), [c](benchmark::State &state) {
-                run(state, c);
-            })->Unit(benchmark::kMicrosecond);
+        for (int i = 0; dw_bench_table(i); i++) add_cases(cases, dw_bench_table(i), bytes);
+    for (const Case &c : cases)
+        benchmark::RegisterBenchmark(c.name().c_str(), [c](benchmark::State &state) { run(state, c); })
+            ->UseManualTime()
+            ->Unit(benchmark::kMicrosecond);
     benchmark::Initialize(&count, arguments.data());
     if (benchmark::ReportUnrecognizedArguments(count, arguments.data())) return 2;
     if (benchmark::RunSpecifiedBenchmarks() == 0) return 1; /* the filter picked nothing */

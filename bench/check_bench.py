@@ -9,8 +9,8 @@ import subprocess
 import sys
 import tempfile
 
-NAME = re.compile(r"(encode|decode)/(delta|direct|raw)/b\d+/g(\d+|row)/(f32|f16|bf16)/(f32|f16|bf16|none)/"
-                  r"[a-z0-9]+/\d+/t\d+$")
+NAME = re.compile(r"(encode|decode)/(delta([+]choose|-audit|[+]y)?|direct|raw)/b\d+/g(\d+|row)/(f32|f16|bf16)/(f32|f16|bf16|none)/"
+                  r"[a-z0-9]+/\d+/t\d+(/|$)")
 
 
 def main():
@@ -21,7 +21,7 @@ def main():
         runs = json.loads(out.read_text())["benchmarks"]
         wrong = [run["name"] for run in runs if not NAME.match(run["name"])]
         wrong += [f"{run['name']}: {run['error_message']}" for run in runs if run.get("error_occurred")]
-        wrong += [f"{run['name']}: no {counter}" for run in runs for counter in ("GBps", "limit_GBps", "ratio")
+        wrong += [f"{run['name']}: no {counter}" for run in runs for counter in ("GBps", "limit_GBps", "ratio", "compression")
                   if not run.get(counter, 0) > 0]
         try:
             import matplotlib  # noqa: F401

@@ -2,17 +2,22 @@
  * limit.cc - reads and writes in tiles, as the codec does, folded with one OR so that no load is dropped. */
 #include "limit.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <memory>
+
+#if defined(__x86_64__)
+#include <emmintrin.h>
+#endif
 
 namespace
 {
 
-constexpr size_t kLine = 64;
+constexpr size_t kLine = 64, kHugePage = 2u << 20;
 constexpr size_t kTile = 2048 * sizeof(float); /* of the longest stream, as a tile of the format */
 
 typedef uint64_t Line __attribute__((vector_size(kLine)));
@@ -46,17 +51,15 @@ WIDEST void write_lines(unsigned char *to, size_t lines, const uint64_t *value)
     for (size_t i = 0; i < lines; i++) p[i] = a;
 }
 
-struct Free {
-    void operator()(void *p) const { free(p); }
-};
-using Buffer = std::unique_ptr<unsigned char, Free>;
-
-Buffer buffer(size_t lines)
+void stream_lines(unsigned char *to, size_t lines, const uint64_t *value)
 {
-    size_t bytes = std::max<size_t>(lines, 1) * kLine;
-    Buffer b(static_cast<unsigned char *>(aligned_alloc(kLine, bytes)));
-    memset(b.get(), 1, bytes); /* every page is there before the clock runs */
-    return b;
+#if defined(__x86_64__)
+    __m128i a = _mm_loadu_si128(reinterpret_cast<const __m128i *>(value));
+    __m128i *p = reinterpret_cast<__m128i *>(to);
+    for (size_t i = 0; i < lines * (kLine / sizeof a); i++) _mm_stream_si128(p + i, a);
+#else
+    write_lines(to, lines, value);
+#endif
 }
 
 size_t lines_of(size_t bytes)
@@ -66,41 +69,45 @@ size_t lines_of(size_t bytes)
 
 } // namespace
 
-double limit_seconds(const Traffic &traffic, double seconds)
+void Free::operator()(void *p) const
 {
-    std::vector<Buffer> reads, writes;
-    for (size_t i = 0; i < traffic.reads.size(); i++)
-        for (int copy = 0; copy < (i == 0 ? traffic.read_copies : 1); copy++)
-            reads.push_back(buffer(lines_of(traffic.reads[i])));
-    for (size_t bytes : traffic.writes) writes.push_back(buffer(lines_of(bytes)));
+    free(p);
+}
 
+Buffer make_buffer(size_t bytes, bool huge)
+{
+    size_t unit = huge ? kHugePage : kLine;
+    bytes = (std::max<size_t>(bytes, 1) + unit - 1) / unit * unit;
+    Buffer b(static_cast<unsigned char *>(aligned_alloc(unit, bytes)));
+#ifdef MADV_HUGEPAGE
+    if (huge) (void)madvise(b.get(), bytes, MADV_HUGEPAGE);
+#endif
+    memset(b.get(), 1, bytes); /* every page is there before the clock runs */
+    return b;
+}
+
+double limit_pass(const Traffic &traffic, bool streaming)
+{
     size_t longest = 0;
-    for (size_t bytes : traffic.reads) longest = std::max(longest, bytes);
-    for (size_t bytes : traffic.writes) longest = std::max(longest, bytes);
+    for (const Stream &s : traffic.reads) longest = std::max(longest, s.bytes);
+    for (const Stream &s : traffic.writes) longest = std::max(longest, s.bytes);
     size_t tiles = (longest + kTile - 1) / kTile;
-
-    std::vector<double> times;
     uint64_t fold[kLine / sizeof(uint64_t)] = {};
-    double total = 0;
-    for (int pass = 0; total < seconds || times.size() < 5; pass++) {
-        auto begin = std::chrono::steady_clock::now();
-        for (size_t tile = 0; tile < tiles; tile++) {
-            auto part = [&](size_t bytes, size_t at) { return lines_of(bytes) * at / tiles; };
-            for (size_t i = 0; i < traffic.reads.size(); i++) {
-                size_t from = part(traffic.reads[i], tile), to = part(traffic.reads[i], tile + 1);
-                size_t which = i == 0 ? static_cast<size_t>(pass % traffic.read_copies)
-                                      : i + static_cast<size_t>(traffic.read_copies) - 1;
-                read_lines(reads[which].get() + from * kLine, to - from, fold);
-            }
-            for (size_t i = 0; i < traffic.writes.size(); i++) {
-                size_t from = part(traffic.writes[i], tile), to = part(traffic.writes[i], tile + 1);
-                write_lines(writes[i].get() + from * kLine, to - from, fold);
-            }
+    auto part = [&](const Stream &s, size_t tile) { return lines_of(s.bytes) * tile / tiles; };
+    auto begin = std::chrono::steady_clock::now();
+    for (size_t tile = 0; tile < tiles; tile++) {
+        for (const Stream &s : traffic.reads) {
+            size_t from = part(s, tile), to = part(s, tile + 1);
+            read_lines(s.data + from * kLine, to - from, fold);
         }
-        std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-        times.push_back(took.count());
-        total += took.count();
+        for (const Stream &s : traffic.writes) {
+            size_t from = part(s, tile), to = part(s, tile + 1);
+            (streaming ? stream_lines : write_lines)(s.data + from * kLine, to - from, fold);
+        }
     }
-    std::nth_element(times.begin(), times.begin() + static_cast<long>(times.size() / 2), times.end());
-    return times[times.size() / 2];
+#if defined(__x86_64__)
+    if (streaming) _mm_sfence();
+#endif
+    std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    return took.count();
 }

@@ -4,16 +4,28 @@
 #define DELTAWIRE_BENCH_LIMIT_H
 
 #include <cstddef>
+#include <memory>
 #include <vector>
 
-/* Streams of bytes, gone through side by side in the same proportions, front to back. */
-struct Traffic {
-    std::vector<size_t> reads;  /* bytes of each stream that is read */
-    std::vector<size_t> writes; /* bytes of each stream that is written */
-    int read_copies = 1;        /* buffers of the first stream, taken in turn */
+struct Free {
+    void operator()(void *p) const;
 };
 
-/* Seconds for one pass: the median of passes made for about as long as `seconds`. */
-double limit_seconds(const Traffic &traffic, double seconds);
+/* Memory that begins on a line, every page of it touched. huge: asks for pages of 2 MiB, as the library does for prev. */
+typedef std::unique_ptr<unsigned char, Free> Buffer;
+Buffer make_buffer(size_t bytes, bool huge);
+
+struct Stream {
+    unsigned char *data; /* begins on a line; whole lines are read or written */
+    size_t bytes;
+};
+
+/* Streams of bytes, gone through side by side in the same proportions, front to back, a tile of the format after the other. */
+struct Traffic {
+    std::vector<Stream> reads, writes;
+};
+
+/* Seconds for one pass. streaming: writes go past the caches. */
+double limit_pass(const Traffic &traffic, bool streaming);
 
 #endif

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * tables.c - what the benchmark asks of the library's inside, in C. */
+#include "tables.h"
+
+#include "engine.h"
+#include "frame.h"
+#include "kernels.h"
+
+const char *dw_bench_table(int i)
+{
+    static const char *const names[] = {"avx512", "avx2", "neon", "c"};
+    for (size_t k = 0; k < sizeof names / sizeof *names; k++)
+        if (dw_kernels_find(names[k]) && i-- == 0) return names[k];
+    return NULL;
+}
+
+void dw_bench_use(const char *table, dw_encoder *encoder, dw_decoder *decoder)
+{
+    dw_engine engine = dw_engine_cpu(dw_kernels_find(table));
+    if (encoder) dw_encoder_use(encoder, &engine);
+    if (decoder) dw_decoder_use(decoder, &engine);
+}
+
+uint64_t dw_bench_state_digest(const char *table, const dw_tensor *prev)
+{
+    dw_engine engine = dw_engine_cpu(dw_kernels_find(table));
+    return engine.digest(&engine, prev->data, prev->dtype, (uint64_t)prev->t * prev->c, 1, 0);
+}
+
+uint64_t dw_bench_payload_digest(const void *payload, uint64_t bytes)
+{
+    return dw_digest_bytes(payload, bytes);
+}

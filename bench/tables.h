@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * tables.h - the kernel tables that this processor can run, by name. */
+#ifndef DELTAWIRE_BENCH_TABLES_H
+#define DELTAWIRE_BENCH_TABLES_H
+
+#include "deltawire/deltawire.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The name of table i, best first; NULL past the last. */
+const char *dw_bench_table(int i);
+
+/* Makes both ends use it. Either may be NULL. */
+void dw_bench_use(const char *table, dw_encoder *encoder, dw_decoder *decoder);
+
+/* The state digest of a whole prev, as the codec takes it with audit = 1. */
+uint64_t dw_bench_state_digest(const char *table, const dw_tensor *prev);
+
+/* The payload digest, as the codec takes it. */
+uint64_t dw_bench_payload_digest(const void *payload, uint64_t bytes);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
