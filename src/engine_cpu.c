@@ -5,8 +5,8 @@
 #include "engine.h"
 #include "kernels.h"
 
-/* The norms in the counters come from one tile in so many: they cost a sixteenth of a pass. */
-enum { MEASURED_TILE = 16 };
+/* The norms in the counters come from one part of one tile in so many: of one element in 32. */
+enum { MEASURED_TILES = 4, MEASURED_PARTS = 8 };
 
 static void *at(const void *base, dw_dtype dtype, uint64_t element)
 {
@@ -189,33 +189,55 @@ static void encode_run(const dw_engine *engine, const dw_encode_job *job, const 
     engine->kernels->encode(&call);
 }
 
-/* How far x was from its base, and how far the reconstruction is from x, over the runs of one tile. NaN and Inf stay out: one
- * bad value must not hide all others. */
-static void measure(const dw_engine *engine, const dw_encode_job *job, const run *r)
+/* Narrows a run to the pieces of its tile that are measured: one eighth of the tile, another one each time, so that no channel is
+ * always left out. false: none of them. */
+static bool measured_part(const dw_layout *layout, uint64_t tile, run *r)
+{
+    uint32_t parts = layout->tile_pieces < MEASURED_PARTS ? layout->tile_pieces : MEASURED_PARTS;
+    uint64_t apart = MEASURED_TILES * MEASURED_PARTS / parts;
+    uint32_t count = layout->tile_pieces / parts, from = (uint32_t)(tile / apart % parts) * count;
+    if (tile % apart) return false;
+    if (from >= r->tile.pieces) from = 0;
+    uint32_t to = from + count, end = r->first_piece + r->pieces;
+    if (to <= r->first_piece || from >= end) return false;
+    uint32_t skipped = from > r->first_piece ? from - r->first_piece : 0;
+    uint64_t most = (uint64_t)((to < end ? to : end) - r->first_piece - skipped) * layout->piece_channels;
+    r->first_piece += skipped;
+    r->column += (uint64_t)skipped * layout->piece_channels;
+    r->channels -= (uint64_t)skipped * layout->piece_channels;
+    if (r->channels > most) r->channels = most;
+    r->pieces = (uint32_t)((r->channels + layout->piece_channels - 1) / layout->piece_channels);
+    return true;
+}
+
+/* How far x was from its base, and how far the reconstruction is from x. */
+static void measure(const dw_engine *engine, const dw_encode_job *job, uint64_t tile, const run *encoded)
 {
     const dw_layout *layout = &job->layout;
-    uint64_t dense = r->row * layout->c + r->column;
-    float x[DW_TILE_ELEMENTS], base[DW_TILE_ELEMENTS], back[DW_TILE_ELEMENTS];
-    const void *from = at(job->x, job->x_dtype, r->row * (uint64_t)job->stride + r->column);
-    uint64_t n = r->channels;
-    engine->kernels->convert(from, job->x_dtype, x, DW_F32, n);
-    memset(base, 0, sizeof base);
-    if (job->prev) engine->kernels->convert(at(job->prev, job->prev_dtype, dense), job->prev_dtype, base, DW_F32, n);
-    if (job->next) {
-        engine->kernels->convert(at(job->next, job->prev_dtype, dense), job->prev_dtype, back, DW_F32, n);
-    } else {
-        dw_decode_job again = {.layout = *layout, .payload = job->payload, .y = back, .y_dtype = DW_F32};
-        run local = *r;
+    run r = *encoded;
+    if (!measured_part(layout, tile, &r)) return;
+    uint64_t dense = r.row * layout->c + r.column;
+    float decoded[DW_TILE_ELEMENTS];
+    dw_norms norms = {0, 0, 0};
+    dw_norms_run call = {.x = at(job->x, job->x_dtype, r.row * (uint64_t)job->stride + r.column),
+                         .x_dtype = job->x_dtype,
+                         .base = at(job->prev, job->prev_dtype, dense),
+                         .base_dtype = job->prev_dtype,
+                         .back = at(job->next, job->prev_dtype, dense),
+                         .back_dtype = job->prev_dtype,
+                         .n = r.channels};
+    if (!job->next) {
+        dw_decode_job again = {.layout = *layout, .payload = job->payload, .y = decoded, .y_dtype = DW_F32};
+        run local = r;
         local.row = local.column = 0;
         decode_run(engine, &again, &local);
+        call.back = decoded;
+        call.back_dtype = DW_F32;
     }
-    for (uint64_t i = 0; i < n; i++) {
-        double delta = (double)x[i] - base[i], error = (double)x[i] - back[i];
-        if (!(error * error <= 1e76) || !(delta * delta <= 1e77)) continue;
-        job->sums->x_square += (double)x[i] * x[i];
-        job->sums->delta_square += delta * delta;
-        job->sums->error_square += error * error;
-    }
+    engine->kernels->norms(&call, &norms);
+    job->sums->x_square += norms.x;
+    job->sums->delta_square += norms.delta;
+    job->sums->error_square += norms.error;
 }
 
 /* The extremes of a whole row, where a row is cut into several tiles that share its scale. */
@@ -246,7 +268,7 @@ static void encode(const dw_engine *engine, const dw_encode_job *job)
         for (uint32_t first = 0; first < tile.pieces;) {
             run r = run_at(layout, &tile, first, touch);
             encode_run(engine, job, &r, layout->cut_rows ? &row : NULL, &counts);
-            if (i % MEASURED_TILE == 0) measure(engine, job, &r);
+            measure(engine, job, i, &r);
             audit_up_to(engine, &audit, elements_done(layout, &r));
             first += r.pieces;
         }

@@ -56,6 +56,20 @@ typedef struct dw_decode_run {
     uint32_t tile_elements, first;
 } dw_decode_run;
 
+/* Squares for the counters, over n elements that lie side by side. base NULL: +0. */
+typedef struct dw_norms_run {
+    const void *x, *base, *back; /* back: the reconstruction */
+    dw_dtype x_dtype, base_dtype, back_dtype;
+    uint64_t n;
+} dw_norms_run;
+
+enum { DW_NORM_LANES = 16 };
+#define DW_NORM_LIMIT 0x7e967699u /* 1e38: where x, x - base or x - back is not below it, the element is left out */
+
+typedef struct dw_norms {
+    double x, delta, error;
+} dw_norms;
+
 typedef struct dw_kernels {
     const char *name; /* "c", "avx2", ... */
     void (*encode)(const dw_encode_run *run);
@@ -67,6 +81,8 @@ typedef struct dw_kernels {
     void (*convert)(const void *from, dw_dtype from_dtype, void *to, dw_dtype to_dtype, uint64_t n);
     /* The sum of docs/format.md, 4, over elements [first, first + n) of prev; first a multiple of 2048. */
     uint64_t (*digest)(const void *prev, dw_dtype dtype, uint64_t first, uint64_t n);
+    /* Adds sums of squares in binary64: DW_NORM_LANES of them, element i into sum i % DW_NORM_LANES, then these in order. */
+    void (*norms)(const dw_norms_run *run, dw_norms *norms);
 } dw_kernels;
 
 extern const dw_kernels dw_kernels_c;

@@ -252,4 +252,33 @@ static uint64_t digest_c(const void *prev, dw_dtype dtype, uint64_t first, uint6
     return sum;
 }
 
-const dw_kernels dw_kernels_c = {"c", encode_c, decode_c, extremes_c, convert_c, digest_c};
+static int is_counted(float value)
+{
+    return (dw_bits_of(value) & 0x7fffffffu) < DW_NORM_LIMIT;
+}
+
+static void norms_c(const dw_norms_run *run, dw_norms *norms)
+{
+    double x_sums[DW_NORM_LANES] = {0}, delta_sums[DW_NORM_LANES] = {0}, error_sums[DW_NORM_LANES] = {0};
+    float x[256], base[256] = {0}, back[256];
+    for (uint64_t at = 0; at < run->n; at += 256) {
+        uint64_t now = run->n - at < 256 ? run->n - at : 256;
+        widen(element(run->x, run->x_dtype, at), run->x_dtype, now, x);
+        if (run->base) widen(element(run->base, run->base_dtype, at), run->base_dtype, now, base);
+        widen(element(run->back, run->back_dtype, at), run->back_dtype, now, back);
+        for (uint64_t i = 0; i < now; i++) {
+            float delta = x[i] - base[i], error = x[i] - back[i];
+            if (!is_counted(x[i]) || !is_counted(delta) || !is_counted(error)) continue;
+            x_sums[i % DW_NORM_LANES] += (double)x[i] * x[i];
+            delta_sums[i % DW_NORM_LANES] += (double)delta * delta;
+            error_sums[i % DW_NORM_LANES] += (double)error * error;
+        }
+    }
+    for (int i = 0; i < DW_NORM_LANES; i++) {
+        norms->x += x_sums[i];
+        norms->delta += delta_sums[i];
+        norms->error += error_sums[i];
+    }
+}
+
+const dw_kernels dw_kernels_c = {"c", encode_c, decode_c, extremes_c, convert_c, digest_c, norms_c};

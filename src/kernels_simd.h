@@ -12,6 +12,7 @@
  * | codes_join codes_field codes_put8 _put4 _put2 _put1, codes_put16 | planes of bits                                               |
  * | i_take8 i_take4 i_take2 i_take1                                  | 16 elements of a plane, one per lane                         |
  * | i_pair_products                                                  | sum of even lanes times odd lanes, in 64 bits                |
+ * | d_none d_add_square d_store (f64x16)                             | sums in binary64                                             |
  */
 #ifndef DW_VECTOR
 #error "kernels_simd.h is included by the file of one instruction set, after its primitives"
@@ -159,4 +160,54 @@ static uint64_t digest(const void *prev, dw_dtype dtype, uint64_t first, uint64_
     }
     uint64_t total = i_sum_products(sum), done = word * per_word;
     return done < first + n ? total + dw_kernels_c.digest(prev, dtype, done, first + n - done) : total;
+}
+
+DW_VECTOR i32x16 is_counted(f32x16 value)
+{
+    return i_greater(i_set((int32_t)DW_NORM_LIMIT), i_and(f_bits(value), i_set(0x7fffffff)));
+}
+
+typedef struct norm_lanes {
+    f64x16 x, delta, error;
+} norm_lanes;
+
+DW_VECTOR norm_lanes norms_block(norm_lanes sums, f32x16 x, f32x16 base, f32x16 back)
+{
+    f32x16 delta = f_sub(x, base), error = f_sub(x, back);
+    i32x16 counted = i_and(i_and(is_counted(x), is_counted(delta)), is_counted(error));
+    return (norm_lanes){d_add_square(sums.x, i_float(i_and(f_bits(x), counted))),
+                        d_add_square(sums.delta, i_float(i_and(f_bits(delta), counted))),
+                        d_add_square(sums.error, i_float(i_and(f_bits(error), counted)))};
+}
+
+static double add_lanes(double sum, f64x16 lanes)
+{
+    double each[LANES];
+    d_store(each, lanes);
+    for (int i = 0; i < LANES; i++) sum += each[i];
+    return sum;
+}
+
+static f32x16 load_rest(const void *from, dw_dtype dtype, uint64_t at, uint64_t n)
+{
+    unsigned char padded[4 * LANES] = {0};
+    memcpy(padded, (const unsigned char *)from + at * bytes_of(dtype), (n - at) * bytes_of(dtype));
+    return load(padded, dtype, 0);
+}
+
+static void norms(const dw_norms_run *run, dw_norms *to)
+{
+    norm_lanes sums = {d_none(), d_none(), d_none()};
+    f32x16 none = f_set(0);
+    uint64_t at = 0;
+    for (; at + LANES <= run->n; at += LANES)
+        sums = norms_block(sums, load(run->x, run->x_dtype, at), run->base ? load(run->base, run->base_dtype, at) : none,
+                           load(run->back, run->back_dtype, at));
+    if (at < run->n)
+        sums = norms_block(sums, load_rest(run->x, run->x_dtype, at, run->n),
+                           run->base ? load_rest(run->base, run->base_dtype, at, run->n) : none,
+                           load_rest(run->back, run->back_dtype, at, run->n));
+    to->x = add_lanes(to->x, sums.x);
+    to->delta = add_lanes(to->delta, sums.delta);
+    to->error = add_lanes(to->error, sums.error);
 }

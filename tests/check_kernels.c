@@ -414,6 +414,35 @@ static void digests_as_c_does(void **state)
     for_each_table(digests_of);
 }
 
+static void norms_of(bench *b)
+{
+    static unsigned char x[4 * MOST], base[4 * MOST], back[4 * MOST];
+    for (int round = 0; round < 3000; round++) {
+        shape s = {.x = dtypes[below(b, 3)], .prev = dtypes[below(b, 3)], .has_prev = (int)below(b, 2), .width = 64, .bits = 4,
+                   .hostile = (int)below(b, 3), .channels = round < 600 ? (uint64_t)round / 2 : below(b, MOST)};
+        dw_dtype back_dtype = dtypes[below(b, 3)];
+        fill_run(b, &s, x, base);
+        test_fill(&b->random, back, back_dtype, s.channels, 1);
+        dw_norms expected = {1, 2, 3}, found = expected;
+        dw_norms_run run = {.x = odd_copy(b, X, x, s.channels * dw_dtype_bytes(s.x)),
+                            .x_dtype = s.x,
+                            .base = s.has_prev ? odd_copy(b, PREV, base, s.channels * dw_dtype_bytes(s.prev)) : NULL,
+                            .base_dtype = s.prev,
+                            .back = odd_copy(b, NEXT, back, s.channels * dw_dtype_bytes(back_dtype)),
+                            .back_dtype = back_dtype,
+                            .n = s.channels};
+        specification->norms(&run, &expected);
+        b->kernels->norms(&run, &found);
+        same_bytes("norms", &expected, &found, sizeof found, b->kernels->name, describe(&s));
+    }
+}
+
+static void sums_squares_as_c_does(void **state)
+{
+    (void)state;
+    for_each_table(norms_of);
+}
+
 static void the_ladder_takes_what_the_mask_allows(void **state)
 {
     (void)state;
@@ -440,6 +469,7 @@ int main(void)
         cmocka_unit_test(finds_the_extremes_that_c_finds),
         cmocka_unit_test(converts_as_c_does),
         cmocka_unit_test(digests_as_c_does),
+        cmocka_unit_test(sums_squares_as_c_does),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
