@@ -215,6 +215,13 @@ DW_VECTOR uint64_t i_sum_products(i64x8 sum)
     return total;
 }
 
+DW_VECTOR void i_stream(void *to, i32x16 x)
+{
+    _mm256_stream_si256(to, x.a);
+    _mm256_stream_si256((__m256i *)to + 1, x.b);
+}
+DW_VECTOR void i_stream_end(void) { _mm_sfence(); }
+
 typedef struct f64x16 {
     __m256d part[4];
 } f64x16;
@@ -249,4 +256,4 @@ DW_VECTOR void d_store(double *to, f64x16 x)
 #include "kernels_decode.h"
 #include "kernels_encode.h"
 
-const dw_kernels dw_kernels_avx2 = {"avx2", encode, decode, extremes, convert, digest, norms};
+const dw_kernels dw_kernels_avx2 = {"avx2", encode, decode, extremes, convert, digest, stream, norms};

@@ -153,6 +153,9 @@ DW_VECTOR uint64_t i_sum_products(i64x8 sum)
     return total;
 }
 
+DW_VECTOR void i_stream(void *to, i32x16 a) { _mm512_stream_si512(to, a); }
+DW_VECTOR void i_stream_end(void) { _mm_sfence(); }
+
 typedef struct f64x16 {
     __m512d a, b;
 } f64x16;
@@ -177,4 +180,4 @@ DW_VECTOR void d_store(double *to, f64x16 x)
 #include "kernels_decode.h"
 #include "kernels_encode.h"
 
-const dw_kernels dw_kernels_avx512 = {"avx512", encode, decode, extremes, convert, digest, norms};
+const dw_kernels dw_kernels_avx512 = {"avx512", encode, decode, extremes, convert, digest, stream, norms};

@@ -233,23 +233,31 @@ static void convert_c(const void *from, dw_dtype from_dtype, void *to, dw_dtype 
 /* An odd constant with no pattern (2^32 over the golden ratio): a distinct key for every word. */
 #define DIGEST_KEY 0x9E3779B1u
 
-static uint32_t digest_word(const void *prev, dw_dtype dtype, uint64_t word, uint64_t end)
+static uint32_t digest_word(const void *elements, dw_dtype dtype, uint64_t word, uint64_t n)
 {
-    if (dtype == DW_F32) return word < end ? ((const uint32_t *)prev)[word] : 0;
-    const uint16_t *half = prev;
-    uint32_t low = 2 * word < end ? half[2 * word] : 0u, high = 2 * word + 1 < end ? half[2 * word + 1] : 0u;
+    if (dtype == DW_F32) return word < n ? ((const uint32_t *)elements)[word] : 0;
+    const uint16_t *half = elements;
+    uint32_t low = 2 * word < n ? half[2 * word] : 0u, high = 2 * word + 1 < n ? half[2 * word + 1] : 0u;
     return low | high << 16;
 }
 
-static uint64_t digest_c(const void *prev, dw_dtype dtype, uint64_t first, uint64_t n)
+static uint64_t digest_c(const void *elements, dw_dtype dtype, uint64_t first, uint64_t n)
 {
-    uint64_t sum = 0, elements = dtype == DW_F32 ? 2 : 4; /* of a pair of words */
-    for (uint64_t pair = first / elements; pair * elements < first + n; pair++) {
-        uint32_t low = digest_word(prev, dtype, 2 * pair, first + n) + DIGEST_KEY * (uint32_t)(2 * pair + 1);
-        uint32_t high = digest_word(prev, dtype, 2 * pair + 1, first + n) + DIGEST_KEY * (uint32_t)(2 * pair + 2);
+    uint64_t sum = 0, per_word = dtype == DW_F32 ? 1 : 2;
+    uint32_t before = (uint32_t)(first / per_word);
+    for (uint64_t word = 0; word * per_word < n; word += 2) {
+        uint32_t place = before + (uint32_t)word;
+        uint32_t low = digest_word(elements, dtype, word, n) + DIGEST_KEY * (place + 1);
+        uint32_t high = digest_word(elements, dtype, word + 1, n) + DIGEST_KEY * (place + 2);
         sum += (uint64_t)low * high;
     }
     return sum;
+}
+
+static void stream_c(void *to, const void *from, uint64_t bytes, int last)
+{
+    (void)last;
+    memcpy(to, from, bytes);
 }
 
 static int is_counted(float value)
@@ -281,4 +289,4 @@ static void norms_c(const dw_norms_run *run, dw_norms *norms)
     }
 }
 
-const dw_kernels dw_kernels_c = {"c", encode_c, decode_c, extremes_c, convert_c, digest_c, norms_c};
+const dw_kernels dw_kernels_c = {"c", encode_c, decode_c, extremes_c, convert_c, digest_c, stream_c, norms_c};

@@ -12,6 +12,7 @@
  * | codes_join codes_field codes_put8 _put4 _put2 _put1, codes_put16 | planes of bits                                               |
  * | i_take8 i_take4 i_take2 i_take1                                  | 16 elements of a plane, one per lane                         |
  * | i_pair_products                                                  | sum of even lanes times odd lanes, in 64 bits                |
+ * | i_stream i_stream_end                                            | a store past the caches, to a line; their end                |
  * | d_none d_add_square d_store (f64x16)                             | sums in binary64                                             |
  */
 #ifndef DW_VECTOR
@@ -147,19 +148,28 @@ static void convert(const void *from, dw_dtype from_dtype, void *to, dw_dtype to
 #define DIGEST_KEY 0x9E3779B1u
 
 /* The words that fill blocks of 16; the sum has no order, so the rest can be added in C. */
-static uint64_t digest(const void *prev, dw_dtype dtype, uint64_t first, uint64_t n)
+static uint64_t digest(const void *elements, dw_dtype dtype, uint64_t first, uint64_t n)
 {
-    uint64_t per_word = dtype == DW_F32 ? 1 : 2, word = first / per_word, end = word + n / per_word / LANES * LANES;
+    const unsigned char *from = elements;
+    uint64_t per_word = dtype == DW_F32 ? 1 : 2, words = n / per_word / LANES * LANES;
     _Alignas(64) uint32_t keys[LANES];
-    for (uint32_t i = 0; i < LANES; i++) keys[i] = DIGEST_KEY * ((uint32_t)word + i + 1);
+    for (uint32_t i = 0; i < LANES; i++) keys[i] = DIGEST_KEY * ((uint32_t)(first / per_word) + i + 1);
     i32x16 key = i_load(keys), step = i_set((int32_t)(DIGEST_KEY * LANES));
     i64x8 sum = i_no_products();
-    for (; word < end; word += LANES) {
-        sum = i_pair_products(sum, i_add(i_load((const unsigned char *)prev + 4 * word), key));
+    for (uint64_t word = 0; word < words; word += LANES) {
+        sum = i_pair_products(sum, i_add(i_load(from + 4 * word), key));
         key = i_add(key, step);
     }
-    uint64_t total = i_sum_products(sum), done = word * per_word;
-    return done < first + n ? total + dw_kernels_c.digest(prev, dtype, done, first + n - done) : total;
+    uint64_t total = i_sum_products(sum), done = words * per_word;
+    return done < n ? total + dw_kernels_c.digest(from + 4 * words, dtype, first + done, n - done) : total;
+}
+
+static void stream(void *to, const void *from, uint64_t bytes, int last)
+{
+    uint64_t whole = bytes / 64 * 64;
+    for (uint64_t at = 0; at < whole; at += 64) i_stream((unsigned char *)to + at, i_load((const unsigned char *)from + at));
+    memcpy((unsigned char *)to + whole, (const unsigned char *)from + whole, bytes - whole);
+    if (last) i_stream_end();
 }
 
 DW_VECTOR i32x16 is_counted(f32x16 value)
