@@ -5,49 +5,86 @@
 #include "engine.h"
 #include "kernels.h"
 
-/* The norms in the counters come from one tile in so many: they cost a sixteenth of a pass. */
-enum { MEASURED_TILE = 16 };
+/* The norms in the counters come from one part of one tile in so many: of one element in 32. */
+enum { MEASURED_TILES = 4, MEASURED_PARTS = 8 };
 
 static void *at(const void *base, dw_dtype dtype, uint64_t element)
 {
     return base ? (unsigned char *)(uintptr_t)base + element * dw_dtype_bytes(dtype) : NULL;
 }
 
-/* The state digest over what is finished of a sample: its stretches are taken as soon as they are whole. */
-typedef struct auditor {
+/* What becomes of a sample's new prev behind the kernels: its state digest, and its way to memory. The digest takes a stretch as soon as it
+ * is whole, while it is in the cache. */
+typedef struct trail {
     const dw_audit *audit;
-    const void *prev;
+    unsigned char *next;
     dw_dtype dtype;
     uint64_t elements, first, sum; /* first: element of the next audited stretch */
-} auditor;
+    bool streams; /* a tile is a stretch: it is made in scratch, and goes past the caches */
+    _Alignas(64) unsigned char scratch[4 * DW_TILE_ELEMENTS];
+} trail;
 
-static auditor start_audit(const dw_audit *audit, const void *prev, dw_dtype dtype, uint64_t elements)
+/* Samples that no cache holds until they are needed again need not push others out of it, nor be read before they are written. */
+enum { STREAMED_BYTES = 32 << 20 };
+
+static void start_trail(trail *t, const dw_audit *audit, void *next, dw_dtype dtype, uint64_t elements)
 {
-    auditor a = {audit, prev, dtype, elements, UINT64_MAX, 0};
-    if (audit->into) a.first = audit->sequence % audit->every * DW_TILE_ELEMENTS;
-    return a;
+    t->audit = audit;
+    t->next = next;
+    t->dtype = dtype;
+    t->elements = next ? elements : 0;
+    t->first = audit->into ? audit->sequence % audit->every * DW_TILE_ELEMENTS : UINT64_MAX;
+    t->sum = 0;
+    t->streams = false;
 }
 
-static void audit_up_to(const dw_engine *engine, auditor *a, uint64_t done)
+/* Tiles that are stretches of prev, each in one run. */
+static void stream_trail(trail *t, const dw_layout *layout, bool touch)
 {
-    while (a->first < a->elements) {
-        uint64_t left = a->elements - a->first, n = left < DW_TILE_ELEMENTS ? left : DW_TILE_ELEMENTS;
-        if (a->first + n > done) return;
-        a->sum += engine->kernels->digest(a->prev, a->dtype, a->first, n);
-        a->first += (uint64_t)a->audit->every * DW_TILE_ELEMENTS;
+    bool whole = layout->cut_rows ? layout->c % DW_TILE_ELEMENTS == 0
+                                  : touch && layout->tile_pieces * layout->piece_width == DW_TILE_ELEMENTS;
+    t->streams = whole && t->elements * dw_dtype_bytes(t->dtype) >= STREAMED_BYTES && (uintptr_t)t->next % 64 == 0;
+}
+
+/* The stretch at a->first, if it is audited and ends before `done`. from: its elements. */
+static bool audit_stretch(const dw_engine *engine, trail *t, uint64_t done, const void *from)
+{
+    if (t->first >= t->elements) return false;
+    uint64_t left = t->elements - t->first, n = left < DW_TILE_ELEMENTS ? left : DW_TILE_ELEMENTS;
+    if (t->first + n > done) return false;
+    t->sum += engine->kernels->digest(from ? from : t->next + t->first * dw_dtype_bytes(t->dtype), t->dtype, t->first, n);
+    t->first += (uint64_t)t->audit->every * DW_TILE_ELEMENTS;
+    return true;
+}
+
+static void *trail_place(trail *t, uint64_t element)
+{
+    if (!t->next) return NULL;
+    return t->streams ? t->scratch : t->next + element * dw_dtype_bytes(t->dtype);
+}
+
+/* n elements from `element` on are made. */
+static void follow(const dw_engine *engine, trail *t, uint64_t element, uint64_t n)
+{
+    uint64_t done = element + n, size = dw_dtype_bytes(t->dtype);
+    if (!t->streams) {
+        while (audit_stretch(engine, t, done, NULL)) {}
+        return;
     }
+    if (t->first == element) (void)audit_stretch(engine, t, done, t->scratch);
+    engine->kernels->stream(t->next + element * size, t->scratch, n * size, done == t->elements);
 }
 
-static void finish_audit(const auditor *a)
+static void finish_trail(const trail *t)
 {
-    uint64_t sum = a->sum;
-    if (!a->audit->into) return;
+    uint64_t sum = t->sum;
+    if (!t->audit->into) return;
     sum ^= sum >> 33;
     sum *= UINT64_C(0xC2B2AE3D27D4EB4F);
     sum ^= sum >> 29;
     sum *= UINT64_C(0x165667B19E3779F9);
     sum ^= sum >> 32;
-    *a->audit->into = sum ? sum : 1;
+    *t->audit->into = sum ? sum : 1;
 }
 
 /* A run: the pieces of one tile that one kernel call can take. */
@@ -55,6 +92,7 @@ typedef struct run {
     dw_tile tile;
     uint32_t first_piece, pieces; /* within the tile */
     uint64_t row, column, channels;
+    void *next; /* where the new prev of these pieces goes first: its place, or a scratch */
 } run;
 
 /* Rows that fill their pieces lie side by side in prev, and in a tensor without gaps: then a tile is one run. */
@@ -66,7 +104,7 @@ static bool rows_touch(const dw_layout *layout, int64_t stride)
 static run run_at(const dw_layout *layout, const dw_tile *tile, uint32_t first, bool touch)
 {
     uint64_t piece = tile->first_piece + first;
-    run r = {*tile, first, tile->pieces - first, piece / layout->row_pieces, 0, 0};
+    run r = {*tile, first, tile->pieces - first, piece / layout->row_pieces, 0, 0, NULL};
     uint32_t in_row = (uint32_t)(piece % layout->row_pieces);
     r.column = (uint64_t)in_row * layout->piece_channels;
     if (touch) {
@@ -80,9 +118,9 @@ static run run_at(const dw_layout *layout, const dw_tile *tile, uint32_t first, 
     return r;
 }
 
-static uint64_t elements_done(const dw_layout *layout, const run *r)
+static uint64_t dense_element(const dw_layout *layout, const run *r)
 {
-    return r->row * layout->c + r->column + r->channels;
+    return r->row * layout->c + r->column;
 }
 
 static uint32_t stored_width(const dw_layout *layout, const run *r)
@@ -103,7 +141,7 @@ static void decode_run(const dw_engine *engine, const dw_decode_job *job, const 
         .pieces = r->pieces,
         .channels = r->channels,
         .prev = at(job->prev, job->prev_dtype, dense),
-        .out = state ? at(job->next, job->prev_dtype, dense)
+        .out = state ? r->next
                      : at(job->y, job->y_dtype, r->row * (uint64_t)job->stride + r->column),
         .poison_keeps = state,
         .scales = job->payload + r->tile.offset + 2 * (uint64_t)r->first_piece,
@@ -119,17 +157,21 @@ static void decode_run(const dw_engine *engine, const dw_decode_job *job, const 
 static void decode(const dw_engine *engine, const dw_decode_job *job)
 {
     bool touch = rows_touch(&job->layout, job->next ? (int64_t)job->layout.c : job->stride);
-    auditor audit = start_audit(&job->audit, job->next, job->prev_dtype, (uint64_t)job->layout.t * job->layout.c);
+    trail t;
+    start_trail(&t, &job->audit, job->next, job->prev_dtype, (uint64_t)job->layout.t * job->layout.c);
+    stream_trail(&t, &job->layout, touch);
     for (uint64_t i = 0; i < job->layout.tiles; i++) {
         dw_tile tile = dw_layout_tile(&job->layout, i);
         for (uint32_t first = 0; first < tile.pieces;) {
             run r = run_at(&job->layout, &tile, first, touch);
+            uint64_t element = dense_element(&job->layout, &r);
+            r.next = trail_place(&t, element);
             decode_run(engine, job, &r);
-            audit_up_to(engine, &audit, elements_done(&job->layout, &r));
+            follow(engine, &t, element, r.channels);
             first += r.pieces;
         }
     }
-    finish_audit(&audit);
+    finish_trail(&t);
 }
 
 static void fill_nan(void *y, dw_dtype dtype, uint64_t n)
@@ -176,7 +218,7 @@ static void encode_run(const dw_engine *engine, const dw_encode_job *job, const 
         .channels = r->channels,
         .x = at(job->x, job->x_dtype, r->row * (uint64_t)job->stride + r->column),
         .prev = at(job->prev, job->prev_dtype, dense),
-        .next = at(job->next, job->prev_dtype, dense),
+        .next = r->next,
         .scales = job->payload + r->tile.offset + 2 * (uint64_t)r->first_piece,
         .choices = layout->chooses ? job->payload : NULL,
         .codes = job->payload + r->tile.codes,
@@ -189,33 +231,56 @@ static void encode_run(const dw_engine *engine, const dw_encode_job *job, const 
     engine->kernels->encode(&call);
 }
 
-/* How far x was from its base, and how far the reconstruction is from x, over the runs of one tile. NaN and Inf stay out: one
- * bad value must not hide all others. */
-static void measure(const dw_engine *engine, const dw_encode_job *job, const run *r)
+/* Narrows a run to the pieces of its tile that are measured: one eighth of the tile, another one each time, so that no channel is
+ * always left out. false: none of them. */
+static bool measured_part(const dw_layout *layout, dw_dtype prev_dtype, uint64_t tile, run *r)
+{
+    uint32_t parts = layout->tile_pieces < MEASURED_PARTS ? layout->tile_pieces : MEASURED_PARTS;
+    uint64_t apart = MEASURED_TILES * MEASURED_PARTS / parts;
+    uint32_t count = layout->tile_pieces / parts, from = (uint32_t)(tile / apart % parts) * count;
+    if (tile % apart) return false;
+    if (from >= r->tile.pieces) from = 0;
+    uint32_t to = from + count, end = r->first_piece + r->pieces;
+    if (to <= r->first_piece || from >= end) return false;
+    uint32_t skipped = from > r->first_piece ? from - r->first_piece : 0;
+    uint64_t most = (uint64_t)((to < end ? to : end) - r->first_piece - skipped) * layout->piece_channels;
+    r->first_piece += skipped;
+    r->column += (uint64_t)skipped * layout->piece_channels;
+    r->channels -= (uint64_t)skipped * layout->piece_channels;
+    r->next = at(r->next, prev_dtype, (uint64_t)skipped * layout->piece_channels);
+    if (r->channels > most) r->channels = most;
+    r->pieces = (uint32_t)((r->channels + layout->piece_channels - 1) / layout->piece_channels);
+    return true;
+}
+
+/* How far x was from its base, and how far the reconstruction is from x. */
+static void measure(const dw_engine *engine, const dw_encode_job *job, uint64_t tile, const run *encoded)
 {
     const dw_layout *layout = &job->layout;
-    uint64_t dense = r->row * layout->c + r->column;
-    float x[DW_TILE_ELEMENTS], base[DW_TILE_ELEMENTS], back[DW_TILE_ELEMENTS];
-    const void *from = at(job->x, job->x_dtype, r->row * (uint64_t)job->stride + r->column);
-    uint64_t n = r->channels;
-    engine->kernels->convert(from, job->x_dtype, x, DW_F32, n);
-    memset(base, 0, sizeof base);
-    if (job->prev) engine->kernels->convert(at(job->prev, job->prev_dtype, dense), job->prev_dtype, base, DW_F32, n);
-    if (job->next) {
-        engine->kernels->convert(at(job->next, job->prev_dtype, dense), job->prev_dtype, back, DW_F32, n);
-    } else {
-        dw_decode_job again = {.layout = *layout, .payload = job->payload, .y = back, .y_dtype = DW_F32};
-        run local = *r;
+    run r = *encoded;
+    if (!measured_part(layout, job->prev_dtype, tile, &r)) return;
+    uint64_t dense = r.row * layout->c + r.column;
+    float decoded[DW_TILE_ELEMENTS];
+    dw_norms norms = {0, 0, 0};
+    dw_norms_run call = {.x = at(job->x, job->x_dtype, r.row * (uint64_t)job->stride + r.column),
+                         .x_dtype = job->x_dtype,
+                         .base = at(job->prev, job->prev_dtype, dense),
+                         .base_dtype = job->prev_dtype,
+                         .back = r.next,
+                         .back_dtype = job->prev_dtype,
+                         .n = r.channels};
+    if (!job->next) {
+        dw_decode_job again = {.layout = *layout, .payload = job->payload, .y = decoded, .y_dtype = DW_F32};
+        run local = r;
         local.row = local.column = 0;
         decode_run(engine, &again, &local);
+        call.back = decoded;
+        call.back_dtype = DW_F32;
     }
-    for (uint64_t i = 0; i < n; i++) {
-        double delta = (double)x[i] - base[i], error = (double)x[i] - back[i];
-        if (!(error * error <= 1e76) || !(delta * delta <= 1e77)) continue;
-        job->sums->x_square += (double)x[i] * x[i];
-        job->sums->delta_square += delta * delta;
-        job->sums->error_square += error * error;
-    }
+    engine->kernels->norms(&call, &norms);
+    job->sums->x_square += norms.x;
+    job->sums->delta_square += norms.delta;
+    job->sums->error_square += norms.error;
 }
 
 /* The extremes of a whole row, where a row is cut into several tiles that share its scale. */
@@ -232,7 +297,9 @@ static void encode(const dw_engine *engine, const dw_encode_job *job)
 {
     const dw_layout *layout = &job->layout;
     bool touch = rows_touch(layout, job->stride);
-    auditor audit = start_audit(&job->audit, job->next, job->prev_dtype, (uint64_t)layout->t * layout->c);
+    trail t;
+    start_trail(&t, &job->audit, job->next, job->prev_dtype, (uint64_t)layout->t * layout->c);
+    stream_trail(&t, layout, touch);
     dw_piece_counts counts = {0, 0, 0, 0};
     dw_candidates row = {{0, 0}, {0, 0}};
     memset(job->payload, 0, (size_t)layout->choice_bytes);
@@ -245,13 +312,15 @@ static void encode(const dw_engine *engine, const dw_encode_job *job)
         if (layout->cut_rows && i % layout->row_pieces == 0) row = row_extremes(engine, job, i / layout->row_pieces);
         for (uint32_t first = 0; first < tile.pieces;) {
             run r = run_at(layout, &tile, first, touch);
+            uint64_t element = dense_element(layout, &r);
+            r.next = trail_place(&t, element);
             encode_run(engine, job, &r, layout->cut_rows ? &row : NULL, &counts);
-            if (i % MEASURED_TILE == 0) measure(engine, job, &r);
-            audit_up_to(engine, &audit, elements_done(layout, &r));
+            measure(engine, job, i, &r);
+            follow(engine, &t, element, r.channels);
             first += r.pieces;
         }
     }
-    finish_audit(&audit);
+    finish_trail(&t);
     job->sums->pieces += counts.pieces;
     job->sums->direct += counts.direct;
     job->sums->zero += counts.zero;
@@ -373,9 +442,10 @@ static uint64_t digest(const dw_engine *engine, const void *prev, dw_dtype dtype
 {
     uint64_t value;
     dw_audit audit = {every, sequence, &value};
-    auditor a = start_audit(&audit, prev, dtype, elements);
-    audit_up_to(engine, &a, elements);
-    finish_audit(&a);
+    trail t;
+    start_trail(&t, &audit, (void *)(uintptr_t)prev, dtype, elements);
+    follow(engine, &t, 0, elements);
+    finish_trail(&t);
     return value;
 }
 

@@ -56,6 +56,20 @@ typedef struct dw_decode_run {
     uint32_t tile_elements, first;
 } dw_decode_run;
 
+/* Squares for the counters, over n elements that lie side by side. base NULL: +0. */
+typedef struct dw_norms_run {
+    const void *x, *base, *back; /* back: the reconstruction */
+    dw_dtype x_dtype, base_dtype, back_dtype;
+    uint64_t n;
+} dw_norms_run;
+
+enum { DW_NORM_LANES = 16 };
+#define DW_NORM_LIMIT 0x7e967699u /* 1e38: where x, x - base or x - back is not below it, the element is left out */
+
+typedef struct dw_norms {
+    double x, delta, error;
+} dw_norms;
+
 typedef struct dw_kernels {
     const char *name; /* "c", "avx2", ... */
     void (*encode)(const dw_encode_run *run);
@@ -65,8 +79,13 @@ typedef struct dw_kernels {
                      dw_candidates *candidates);
     /* RN of docs/format.md: from finite values to finite values. Same dtypes copy. */
     void (*convert)(const void *from, dw_dtype from_dtype, void *to, dw_dtype to_dtype, uint64_t n);
-    /* The sum of docs/format.md, 4, over elements [first, first + n) of prev; first a multiple of 2048. */
-    uint64_t (*digest)(const void *prev, dw_dtype dtype, uint64_t first, uint64_t n);
+    /* The sum of docs/format.md, 4, over n elements of prev; the first of them is its element number `first`, a multiple of 4. */
+    uint64_t (*digest)(const void *elements, dw_dtype dtype, uint64_t first, uint64_t n);
+    /* Copies past the caches where that is possible; to begins on a line of 64 bytes. last: and all of it is seen by other threads as
+     * early as whatever is stored next. */
+    void (*stream)(void *to, const void *from, uint64_t bytes, int last);
+    /* Adds sums of squares in binary64: DW_NORM_LANES of them, element i into sum i % DW_NORM_LANES, then these in order. */
+    void (*norms)(const dw_norms_run *run, dw_norms *norms);
 } dw_kernels;
 
 extern const dw_kernels dw_kernels_c;

@@ -215,10 +215,45 @@ DW_VECTOR uint64_t i_sum_products(i64x8 sum)
     return total;
 }
 
+DW_VECTOR void i_stream(void *to, i32x16 x)
+{
+    _mm256_stream_si256(to, x.a);
+    _mm256_stream_si256((__m256i *)to + 1, x.b);
+}
+DW_VECTOR void i_stream_end(void) { _mm_sfence(); }
+
+typedef struct f64x16 {
+    __m256d part[4];
+} f64x16;
+
+DW_VECTOR f64x16 d_none(void)
+{
+    return (f64x16){{_mm256_setzero_pd(), _mm256_setzero_pd(), _mm256_setzero_pd(), _mm256_setzero_pd()}};
+}
+
+DW_VECTOR __m256d d_add_four(__m256d sum, __m128 x)
+{
+    __m256d wide = _mm256_cvtps_pd(x);
+    return _mm256_add_pd(sum, _mm256_mul_pd(wide, wide));
+}
+
+DW_VECTOR f64x16 d_add_square(f64x16 sum, f32x16 x)
+{
+    return (f64x16){{d_add_four(sum.part[0], _mm256_castps256_ps128(x.a)),
+                     d_add_four(sum.part[1], _mm256_extractf128_ps(x.a, 1)),
+                     d_add_four(sum.part[2], _mm256_castps256_ps128(x.b)),
+                     d_add_four(sum.part[3], _mm256_extractf128_ps(x.b, 1))}};
+}
+
+DW_VECTOR void d_store(double *to, f64x16 x)
+{
+    for (int i = 0; i < 4; i++) _mm256_storeu_pd(to + 4 * i, x.part[i]);
+}
+
 /* in this order */
 #include "kernels_simd.h"
 
 #include "kernels_decode.h"
 #include "kernels_encode.h"
 
-const dw_kernels dw_kernels_avx2 = {"avx2", encode, decode, extremes, convert, digest};
+const dw_kernels dw_kernels_avx2 = {"avx2", encode, decode, extremes, convert, digest, stream, norms};

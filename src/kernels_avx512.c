@@ -153,10 +153,31 @@ DW_VECTOR uint64_t i_sum_products(i64x8 sum)
     return total;
 }
 
+DW_VECTOR void i_stream(void *to, i32x16 a) { _mm512_stream_si512(to, a); }
+DW_VECTOR void i_stream_end(void) { _mm_sfence(); }
+
+typedef struct f64x16 {
+    __m512d a, b;
+} f64x16;
+
+DW_VECTOR f64x16 d_none(void) { return (f64x16){_mm512_setzero_pd(), _mm512_setzero_pd()}; }
+
+DW_VECTOR f64x16 d_add_square(f64x16 sum, f32x16 x)
+{
+    __m512d a = _mm512_cvtps_pd(_mm512_castps512_ps256(x)), b = _mm512_cvtps_pd(_mm512_extractf32x8_ps(x, 1));
+    return (f64x16){_mm512_add_pd(sum.a, _mm512_mul_pd(a, a)), _mm512_add_pd(sum.b, _mm512_mul_pd(b, b))};
+}
+
+DW_VECTOR void d_store(double *to, f64x16 x)
+{
+    _mm512_storeu_pd(to, x.a);
+    _mm512_storeu_pd(to + 8, x.b);
+}
+
 /* in this order */
 #include "kernels_simd.h"
 
 #include "kernels_decode.h"
 #include "kernels_encode.h"
 
-const dw_kernels dw_kernels_avx512 = {"avx512", encode, decode, extremes, convert, digest};
+const dw_kernels dw_kernels_avx512 = {"avx512", encode, decode, extremes, convert, digest, stream, norms};

@@ -233,23 +233,60 @@ static void convert_c(const void *from, dw_dtype from_dtype, void *to, dw_dtype 
 /* An odd constant with no pattern (2^32 over the golden ratio): a distinct key for every word. */
 #define DIGEST_KEY 0x9E3779B1u
 
-static uint32_t digest_word(const void *prev, dw_dtype dtype, uint64_t word, uint64_t end)
+static uint32_t digest_word(const void *elements, dw_dtype dtype, uint64_t word, uint64_t n)
 {
-    if (dtype == DW_F32) return word < end ? ((const uint32_t *)prev)[word] : 0;
-    const uint16_t *half = prev;
-    uint32_t low = 2 * word < end ? half[2 * word] : 0u, high = 2 * word + 1 < end ? half[2 * word + 1] : 0u;
+    if (dtype == DW_F32) return word < n ? ((const uint32_t *)elements)[word] : 0;
+    const uint16_t *half = elements;
+    uint32_t low = 2 * word < n ? half[2 * word] : 0u, high = 2 * word + 1 < n ? half[2 * word + 1] : 0u;
     return low | high << 16;
 }
 
-static uint64_t digest_c(const void *prev, dw_dtype dtype, uint64_t first, uint64_t n)
+static uint64_t digest_c(const void *elements, dw_dtype dtype, uint64_t first, uint64_t n)
 {
-    uint64_t sum = 0, elements = dtype == DW_F32 ? 2 : 4; /* of a pair of words */
-    for (uint64_t pair = first / elements; pair * elements < first + n; pair++) {
-        uint32_t low = digest_word(prev, dtype, 2 * pair, first + n) + DIGEST_KEY * (uint32_t)(2 * pair + 1);
-        uint32_t high = digest_word(prev, dtype, 2 * pair + 1, first + n) + DIGEST_KEY * (uint32_t)(2 * pair + 2);
+    uint64_t sum = 0, per_word = dtype == DW_F32 ? 1 : 2;
+    uint32_t before = (uint32_t)(first / per_word);
+    for (uint64_t word = 0; word * per_word < n; word += 2) {
+        uint32_t place = before + (uint32_t)word;
+        uint32_t low = digest_word(elements, dtype, word, n) + DIGEST_KEY * (place + 1);
+        uint32_t high = digest_word(elements, dtype, word + 1, n) + DIGEST_KEY * (place + 2);
         sum += (uint64_t)low * high;
     }
     return sum;
 }
 
-const dw_kernels dw_kernels_c = {"c", encode_c, decode_c, extremes_c, convert_c, digest_c};
+static void stream_c(void *to, const void *from, uint64_t bytes, int last)
+{
+    (void)last;
+    memcpy(to, from, bytes);
+}
+
+static int is_counted(float value)
+{
+    return (dw_bits_of(value) & 0x7fffffffu) < DW_NORM_LIMIT;
+}
+
+static void norms_c(const dw_norms_run *run, dw_norms *norms)
+{
+    double x_sums[DW_NORM_LANES] = {0}, delta_sums[DW_NORM_LANES] = {0}, error_sums[DW_NORM_LANES] = {0};
+    float x[256], base[256] = {0}, back[256];
+    for (uint64_t at = 0; at < run->n; at += 256) {
+        uint64_t now = run->n - at < 256 ? run->n - at : 256;
+        widen(element(run->x, run->x_dtype, at), run->x_dtype, now, x);
+        if (run->base) widen(element(run->base, run->base_dtype, at), run->base_dtype, now, base);
+        widen(element(run->back, run->back_dtype, at), run->back_dtype, now, back);
+        for (uint64_t i = 0; i < now; i++) {
+            float delta = x[i] - base[i], error = x[i] - back[i];
+            if (!is_counted(x[i]) || !is_counted(delta) || !is_counted(error)) continue;
+            x_sums[i % DW_NORM_LANES] += (double)x[i] * x[i];
+            delta_sums[i % DW_NORM_LANES] += (double)delta * delta;
+            error_sums[i % DW_NORM_LANES] += (double)error * error;
+        }
+    }
+    for (int i = 0; i < DW_NORM_LANES; i++) {
+        norms->x += x_sums[i];
+        norms->delta += delta_sums[i];
+        norms->error += error_sums[i];
+    }
+}
+
+const dw_kernels dw_kernels_c = {"c", encode_c, decode_c, extremes_c, convert_c, digest_c, stream_c, norms_c};

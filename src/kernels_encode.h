@@ -22,6 +22,7 @@ typedef struct stretch {
     const unsigned char *x, *prev;
     unsigned char *next;
     uint32_t piece, pieces; /* within the run */
+    size_t ahead;           /* elements from here to what the next sweep will read */
 } stretch;
 
 DW_VECTOR void sweep(const stretch *s, uint32_t width, dw_dtype x_dtype, dw_dtype prev_dtype, int chooses, batch *b)
@@ -151,11 +152,13 @@ DW_VECTOR void put64(i32x16 c0, i32x16 c1, i32x16 c2, i32x16 c3, uint32_t bits, 
  * it together with the magic number changes no tie. |delta * inverse| passes the lowest level by less than the rounding (docs/format.md:
  * s * L >= A), so only the upper end is clamped; 0 as the top keeps NaN and infinities out of poisoned pieces. */
 DW_VECTOR i32x16 finish_block(const stretch *s, const unsigned char *prev, size_t mask, const batch *b, uint32_t piece, size_t at,
-                              f32x16 magic, dw_dtype prev_dtype, int has_state, int chooses)
+                              f32x16 magic, dw_dtype x_dtype, dw_dtype prev_dtype, int has_state, int chooses)
 {
     f32x16 level = f_min(f_mul(f_load(b->delta + at), f_set(b->inverse[piece])), f_set(b->top[piece]));
     f32x16 rounded = f_add(level, magic);
+    DW_PREFETCH(s->x + (at + s->ahead) * bytes_of(x_dtype));
     if (has_state) {
+        DW_PREFETCH(prev + ((at + s->ahead) & mask) * bytes_of(prev_dtype));
         f32x16 base = load(prev, prev_dtype, at & mask);
         if (chooses) base = i_float(i_and(f_bits(base), i_set(b->base_mask[piece])));
         store(s->next, prev_dtype, at, f_add(base, f_mul(f_sub(rounded, magic), f_set(b->scale[piece]))));
@@ -163,13 +166,13 @@ DW_VECTOR i32x16 finish_block(const stretch *s, const unsigned char *prev, size_
     return f_bits(rounded);
 }
 
-DW_VECTOR void finish(const dw_encode_run *run, const stretch *s, dw_dtype prev_dtype, int has_state, int chooses, const batch *b)
+DW_VECTOR void finish(const dw_encode_run *run, const stretch *s, dw_dtype x_dtype, dw_dtype prev_dtype, int has_state, int chooses, const batch *b)
 {
     size_t mask = index_mask(s->prev), width = run->width, total = width * s->pieces, at = 0;
     const unsigned char *prev = s->prev ? s->prev : (const unsigned char *)zeros;
     size_t first = run->first + (size_t)s->piece * width;
     f32x16 magic = f_set(MAGIC + (float)(1 << (run->bits - 1)));
-#define BLOCK(piece, at) finish_block(s, prev, mask, b, (uint32_t)(piece), at, magic, prev_dtype, has_state, chooses)
+#define BLOCK(piece, at) finish_block(s, prev, mask, b, (uint32_t)(piece), at, magic, x_dtype, prev_dtype, has_state, chooses)
     if (width >= 64) {
         for (uint32_t p = 0; p < s->pieces; p++) {
             size_t end = at + width;
@@ -211,7 +214,7 @@ DW_VECTOR void encode_batch(const dw_encode_run *run, const stretch *s, dw_dtype
         size_t at = (uint32_t)__builtin_ctz(direct) * (size_t)run->width;
         for (size_t end = at + run->width; at < end; at += LANES) f_store(b->delta + at, load(s->x, x_dtype, at));
     }
-    finish(run, s, prev_dtype, has_state, chooses, b);
+    finish(run, s, x_dtype, prev_dtype, has_state, chooses, b);
     if (has_state && b->poisoned) keep_poisoned(s, run->width, prev_dtype, b->poisoned);
 }
 
@@ -261,7 +264,7 @@ static void encode_short(const dw_encode_run *run, encode_function *encode_piece
         memcpy(prev, (const unsigned char *)run->prev + at * size, n * size);
         memset(prev + n * size, 0, (run->width - n) * size);
     }
-    stretch s = {x, run->prev ? prev : NULL, next, piece, 1};
+    stretch s = {x, run->prev ? prev : NULL, next, piece, 1, 0};
     encode_pieces(run, &s, b);
     if (run->next) memcpy((unsigned char *)run->next + at * size, next, n * size);
 }
@@ -279,7 +282,8 @@ static void encode(const dw_encode_run *run)
         stretch s = {(const unsigned char *)run->x + at * x_size,
                      run->prev ? (const unsigned char *)run->prev + at * size : NULL,
                      run->next ? (unsigned char *)run->next + at * size : NULL, piece,
-                     full - piece < most ? full - piece : most};
+                     full - piece < most ? full - piece : most, 0};
+        s.ahead = (size_t)s.pieces * run->width;
         encode_pieces(run, &s, &b);
         piece += s.pieces;
     }

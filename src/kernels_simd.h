@@ -12,6 +12,8 @@
  * | codes_join codes_field codes_put8 _put4 _put2 _put1, codes_put16 | planes of bits                                               |
  * | i_take8 i_take4 i_take2 i_take1                                  | 16 elements of a plane, one per lane                         |
  * | i_pair_products                                                  | sum of even lanes times odd lanes, in 64 bits                |
+ * | i_stream i_stream_end                                            | a store past the caches, to a line; their end                |
+ * | d_none d_add_square d_store (f64x16)                             | sums in binary64                                             |
  */
 #ifndef DW_VECTOR
 #error "kernels_simd.h is included by the file of one instruction set, after its primitives"
@@ -146,17 +148,76 @@ static void convert(const void *from, dw_dtype from_dtype, void *to, dw_dtype to
 #define DIGEST_KEY 0x9E3779B1u
 
 /* The words that fill blocks of 16; the sum has no order, so the rest can be added in C. */
-static uint64_t digest(const void *prev, dw_dtype dtype, uint64_t first, uint64_t n)
+static uint64_t digest(const void *elements, dw_dtype dtype, uint64_t first, uint64_t n)
 {
-    uint64_t per_word = dtype == DW_F32 ? 1 : 2, word = first / per_word, end = word + n / per_word / LANES * LANES;
+    const unsigned char *from = elements;
+    uint64_t per_word = dtype == DW_F32 ? 1 : 2, words = n / per_word / LANES * LANES;
     _Alignas(64) uint32_t keys[LANES];
-    for (uint32_t i = 0; i < LANES; i++) keys[i] = DIGEST_KEY * ((uint32_t)word + i + 1);
+    for (uint32_t i = 0; i < LANES; i++) keys[i] = DIGEST_KEY * ((uint32_t)(first / per_word) + i + 1);
     i32x16 key = i_load(keys), step = i_set((int32_t)(DIGEST_KEY * LANES));
     i64x8 sum = i_no_products();
-    for (; word < end; word += LANES) {
-        sum = i_pair_products(sum, i_add(i_load((const unsigned char *)prev + 4 * word), key));
+    for (uint64_t word = 0; word < words; word += LANES) {
+        sum = i_pair_products(sum, i_add(i_load(from + 4 * word), key));
         key = i_add(key, step);
     }
-    uint64_t total = i_sum_products(sum), done = word * per_word;
-    return done < first + n ? total + dw_kernels_c.digest(prev, dtype, done, first + n - done) : total;
+    uint64_t total = i_sum_products(sum), done = words * per_word;
+    return done < n ? total + dw_kernels_c.digest(from + 4 * words, dtype, first + done, n - done) : total;
+}
+
+static void stream(void *to, const void *from, uint64_t bytes, int last)
+{
+    uint64_t whole = bytes / 64 * 64;
+    for (uint64_t at = 0; at < whole; at += 64) i_stream((unsigned char *)to + at, i_load((const unsigned char *)from + at));
+    memcpy((unsigned char *)to + whole, (const unsigned char *)from + whole, bytes - whole);
+    if (last) i_stream_end();
+}
+
+DW_VECTOR i32x16 is_counted(f32x16 value)
+{
+    return i_greater(i_set((int32_t)DW_NORM_LIMIT), i_and(f_bits(value), i_set(0x7fffffff)));
+}
+
+typedef struct norm_lanes {
+    f64x16 x, delta, error;
+} norm_lanes;
+
+DW_VECTOR norm_lanes norms_block(norm_lanes sums, f32x16 x, f32x16 base, f32x16 back)
+{
+    f32x16 delta = f_sub(x, base), error = f_sub(x, back);
+    i32x16 counted = i_and(i_and(is_counted(x), is_counted(delta)), is_counted(error));
+    return (norm_lanes){d_add_square(sums.x, i_float(i_and(f_bits(x), counted))),
+                        d_add_square(sums.delta, i_float(i_and(f_bits(delta), counted))),
+                        d_add_square(sums.error, i_float(i_and(f_bits(error), counted)))};
+}
+
+static double add_lanes(double sum, f64x16 lanes)
+{
+    double each[LANES];
+    d_store(each, lanes);
+    for (int i = 0; i < LANES; i++) sum += each[i];
+    return sum;
+}
+
+static f32x16 load_rest(const void *from, dw_dtype dtype, uint64_t at, uint64_t n)
+{
+    unsigned char padded[4 * LANES] = {0};
+    memcpy(padded, (const unsigned char *)from + at * bytes_of(dtype), (n - at) * bytes_of(dtype));
+    return load(padded, dtype, 0);
+}
+
+static void norms(const dw_norms_run *run, dw_norms *to)
+{
+    norm_lanes sums = {d_none(), d_none(), d_none()};
+    f32x16 none = f_set(0);
+    uint64_t at = 0;
+    for (; at + LANES <= run->n; at += LANES)
+        sums = norms_block(sums, load(run->x, run->x_dtype, at), run->base ? load(run->base, run->base_dtype, at) : none,
+                           load(run->back, run->back_dtype, at));
+    if (at < run->n)
+        sums = norms_block(sums, load_rest(run->x, run->x_dtype, at, run->n),
+                           run->base ? load_rest(run->base, run->base_dtype, at, run->n) : none,
+                           load_rest(run->back, run->back_dtype, at, run->n));
+    to->x = add_lanes(to->x, sums.x);
+    to->delta = add_lanes(to->delta, sums.delta);
+    to->error = add_lanes(to->error, sums.error);
 }

@@ -11,6 +11,8 @@
 
 #define DW_VECTOR static inline __attribute__((always_inline))
 
+#define DW_PREFETCH(address) _mm_prefetch((const char *)(address), _MM_HINT_T0)
+
 /* The unsigned maximum over columns: four pieces of four lanes each to one lane per piece. */
 DW_VECTOR __m128i columns_of_four(const int32_t *quarters)
 {

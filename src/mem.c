@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * mem.c - where memory and randomness come from. */
 #if defined(__linux__)
-#define _DEFAULT_SOURCE 1 /* getrandom is no part of C11 */
+#define _DEFAULT_SOURCE 1 /* getrandom and madvise are no part of C11 */
+#include <sys/mman.h>
 #include <sys/random.h>
 #endif
 #include <stdio.h>
@@ -11,7 +12,7 @@
 
 #include "mem.h"
 
-enum { ALIGNMENT = 64, CHUNK_BYTES = 1 << 20 };
+enum { ALIGNMENT = 64, HUGE_PAGE_BYTES = 2 << 20, CHUNK_BYTES = HUGE_PAGE_BYTES };
 
 struct dw_pool_chunk {
     dw_pool_chunk *next;
@@ -32,10 +33,18 @@ bool dw_size_add(uint64_t a, uint64_t b, uint64_t *result)
     return true;
 }
 
+/* Large blocks begin on a huge page and ask for such pages: prev is gone through from end to end, and with pages of 4 KiB every one of
+ * them costs a walk through the page tables. Only whole pages: the rest of a block must not take one for itself. */
 static void *libc_allocate(void *context, size_t bytes, size_t alignment)
 {
     (void)context;
-    return aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+    if (bytes >= HUGE_PAGE_BYTES) alignment = HUGE_PAGE_BYTES;
+    void *memory = aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+#ifdef MADV_HUGEPAGE
+    if (memory && bytes >= HUGE_PAGE_BYTES) /* advice: without it all still works */
+        (void)madvise(memory, bytes / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES, MADV_HUGEPAGE);
+#endif
+    return memory;
 }
 
 static void libc_release(void *context, void *memory, size_t bytes)
@@ -53,7 +62,7 @@ dw_allocator dw_mem_allocator(const dw_allocator *chosen)
 
 void *dw_mem_allocate(const dw_allocator *allocator, uint64_t bytes)
 {
-    if (bytes == 0 || bytes > PTRDIFF_MAX - ALIGNMENT) return NULL;
+    if (bytes == 0 || bytes > PTRDIFF_MAX - HUGE_PAGE_BYTES) return NULL;
     return allocator->allocate(allocator->context, (size_t)bytes, ALIGNMENT);
 }
 
@@ -144,6 +153,7 @@ void *dw_pool_take(dw_pool *pool, uint64_t bytes)
     if (!class->first_free) {
         uint64_t slots = slot_bytes < CHUNK_BYTES ? CHUNK_BYTES / slot_bytes : 1;
         uint64_t chunk_bytes = ALIGNMENT + slots * slot_bytes;
+        if (slots > 1 && chunk_bytes < CHUNK_BYTES) chunk_bytes = CHUNK_BYTES;
         dw_pool_chunk *chunk = dw_mem_allocate(&pool->allocator, chunk_bytes);
         if (!chunk) return NULL;
         *chunk = (dw_pool_chunk){pool->chunks, chunk_bytes};

@@ -2,7 +2,8 @@
  * mem.h - memory: the caller's allocator, checked sizes, and pools of equal slots.
  *
  * A pool hands out slots of any size, 64-byte aligned, and keeps what is given back for the next taker of the
- * same size, so that a steady state allocates nothing. Slots are carved from chunks of about a mebibyte.
+ * same size, so that a steady state allocates nothing. Slots are carved from chunks of about two mebibytes, which the
+ * default allocator takes from huge pages where it can.
  *
  * Errors: NULL where the allocator has none. State: dw_pool_give cannot fail. Threads: one at a time. */
 #ifndef DW_MEM_H

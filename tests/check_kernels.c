@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "cpu.h"
+#include "engine.h"
 #include "kernels.h"
 #include "layout.h"
 #include "tool.h"
@@ -403,8 +404,10 @@ static void digests_of(bench *b)
                 if (bytes > SLOT_BYTES) continue;
                 void *at_guard = slot_place(b->slots[X], bytes, 1);
                 memcpy(at_guard, sample, bytes);
-                uint64_t expected = specification->digest(sample, dtypes[d], first, n);
-                assert_true(b->kernels->digest(at_guard, dtypes[d], first, n) == expected);
+                size_t skipped = (size_t)first * dw_dtype_bytes(dtypes[d]);
+                uint64_t expected = specification->digest((unsigned char *)sample + skipped, dtypes[d], first, n);
+                uint64_t found = b->kernels->digest((unsigned char *)at_guard + skipped, dtypes[d], first, n);
+                assert_true(found == expected);
             }
 }
 
@@ -412,6 +415,142 @@ static void digests_as_c_does(void **state)
 {
     (void)state;
     for_each_table(digests_of);
+}
+
+static void streams_of(bench *b)
+{
+    static unsigned char from[8192];
+    for (size_t n = 0; n <= 600; n++) {
+        random_bytes(b, from, n);
+        unsigned char *to = b->slots[NEXT].end - (n + 63) / 64 * 64;
+        memset(to, 0, (size_t)(b->slots[NEXT].end - to));
+        b->kernels->stream(to, odd_copy(b, X, from, n), n, n % 2 == 0);
+        same_bytes("streamed", from, to, n, b->kernels->name, "");
+        for (unsigned char *rest = to + n; rest < b->slots[NEXT].end; rest++) assert_int_equal(*rest, 0);
+    }
+}
+
+static void streams_every_byte_and_no_more(void **state)
+{
+    (void)state;
+    for_each_table(streams_of);
+}
+
+static void norms_of(bench *b)
+{
+    static unsigned char x[4 * MOST], base[4 * MOST], back[4 * MOST];
+    for (int round = 0; round < 3000; round++) {
+        shape s = {.x = dtypes[below(b, 3)], .prev = dtypes[below(b, 3)], .has_prev = (int)below(b, 2), .width = 64, .bits = 4,
+                   .hostile = (int)below(b, 3), .channels = round < 600 ? (uint64_t)round / 2 : below(b, MOST)};
+        dw_dtype back_dtype = dtypes[below(b, 3)];
+        fill_run(b, &s, x, base);
+        test_fill(&b->random, back, back_dtype, s.channels, 1);
+        if (s.hostile && s.channels) test_spoil(&b->random, back, back_dtype, s.channels, 0);
+        dw_norms expected = {1, 2, 3}, found = expected;
+        dw_norms_run run = {.x = odd_copy(b, X, x, s.channels * dw_dtype_bytes(s.x)),
+                            .x_dtype = s.x,
+                            .base = s.has_prev ? odd_copy(b, PREV, base, s.channels * dw_dtype_bytes(s.prev)) : NULL,
+                            .base_dtype = s.prev,
+                            .back = odd_copy(b, NEXT, back, s.channels * dw_dtype_bytes(back_dtype)),
+                            .back_dtype = back_dtype,
+                            .n = s.channels};
+        specification->norms(&run, &expected);
+        b->kernels->norms(&run, &found);
+        same_bytes("norms", &expected, &found, sizeof found, b->kernels->name, describe(&s));
+    }
+}
+
+static void sums_squares_as_c_does(void **state)
+{
+    (void)state;
+    for_each_table(norms_of);
+}
+
+/* Three frames of one key by a pair that uses one table; the decoder gets the other's. */
+typedef struct journey {
+    test_pair pair;
+    void *frames[3];
+    size_t lens[3];
+} journey;
+
+static void travel(journey *j, const char *config, const dw_tensor *x, const dw_kernels *encodes, const dw_kernels *decodes)
+{
+    dw_key key = {3, 0};
+    dw_engine out = dw_engine_cpu(encodes), in = dw_engine_cpu(decodes);
+    dw_tensor y = *x;
+    y.data = NULL;
+    test_pair_open(&j->pair, config, 1, x->t, x->c, x->dtype);
+    dw_encoder_use(j->pair.encoder, &out);
+    dw_decoder_use(j->pair.decoder, &in);
+    for (int i = 0; i < 3; i++) {
+        dw_tensor now = *x;
+        now.data = (unsigned char *)x->data + (size_t)i * dw_dtype_bytes(x->dtype); /* x moves along by an element a visit */
+        test_pair_encode(&j->pair, &key, &now);
+        j->lens[i] = j->pair.len;
+        j->frames[i] = malloc(j->pair.len);
+        assert_non_null(j->frames[i]);
+        memcpy(j->frames[i], j->pair.frame, j->pair.len);
+        assert_int_equal(test_pair_decode(&j->pair, &y), DW_OK);
+        test_pair_feedback(&j->pair);
+        test_pair_in_step(&j->pair, key);
+    }
+    /* A duplicate makes the decoder digest what it holds anew: it must be what was digested on its way to memory. */
+    dw_reply_info reply;
+    assert_int_equal(test_pair_decode(&j->pair, &y), DW_ERR_STALE);
+    assert_int_equal(dw_reply_read(j->pair.reply, j->pair.reply_len, &reply, NULL), DW_OK);
+    assert_true(reply.accepted);
+}
+
+static void arrive(journey *j)
+{
+    for (int i = 0; i < 3; i++) free(j->frames[i]);
+    test_pair_close(&j->pair);
+}
+
+/* The last shapes are larger than what goes past the caches. */
+static void frames_of(bench *b)
+{
+    static const struct {
+        const char *config;
+        uint32_t t, c;
+        dw_dtype x;
+    } cases[] = {
+        {"delta:bits=4,incarnation=7", 9, 1000, DW_F32},
+        {"delta:bits=3,group=row,incarnation=7,audit=2", 5, 4100, DW_BF16},
+        {"delta:bits=5,group=32,scale=signed,prev=f16,incarnation=7", 7, 2048, DW_F16},
+        {"delta:bits=4,choose=never,incarnation=7", 4099, 2112, DW_F32},
+        {"delta:bits=4,group=row,incarnation=7", 4001, 2112, DW_F32},
+        {"delta:bits=2,group=row,prev=bf16,incarnation=7,audit=3", 4100, 4096, DW_F32},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        size_t n = (size_t)cases[i].t * cases[i].c + 3;
+        void *data = malloc(n * dw_dtype_bytes(cases[i].x));
+        assert_non_null(data);
+        test_fill(&b->random, data, cases[i].x, n < 40000 ? n : 40000, 1);
+        size_t filled = (n < 40000 ? n : 40000) * dw_dtype_bytes(cases[i].x), all = n * dw_dtype_bytes(cases[i].x);
+        for (size_t at = filled; at < all; at += filled)
+            memcpy((unsigned char *)data + at, data, all - at < filled ? all - at : filled);
+        dw_tensor x = dw_tensor_3d(data, cases[i].x, 1, cases[i].t, cases[i].c);
+        journey expected, found;
+        travel(&expected, cases[i].config, &x, specification, b->kernels);
+        travel(&found, cases[i].config, &x, b->kernels, specification);
+        for (int k = 0; k < 3; k++) {
+            assert_int_equal(expected.lens[k], found.lens[k]);
+            same_bytes("frame", expected.frames[k], found.frames[k], found.lens[k], b->kernels->name, cases[i].config);
+        }
+        dw_counters a = dw_encoder_counters(expected.pair.encoder), c = dw_encoder_counters(found.pair.encoder);
+        if (strstr(cases[i].config, "bits=2") == NULL) assert_true(a.error_square < 0.25 * a.x_square);
+        same_bytes("counters", &a, &c, sizeof a, b->kernels->name, cases[i].config);
+        arrive(&expected);
+        arrive(&found);
+        free(data);
+    }
+}
+
+static void makes_the_frames_that_c_makes(void **state)
+{
+    (void)state;
+    for_each_table(frames_of);
 }
 
 static void the_ladder_takes_what_the_mask_allows(void **state)
@@ -440,6 +579,9 @@ int main(void)
         cmocka_unit_test(finds_the_extremes_that_c_finds),
         cmocka_unit_test(converts_as_c_does),
         cmocka_unit_test(digests_as_c_does),
+        cmocka_unit_test(streams_every_byte_and_no_more),
+        cmocka_unit_test(makes_the_frames_that_c_makes),
+        cmocka_unit_test(sums_squares_as_c_does),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  * make_golden.c - writes the golden frames: good ones, and bad ones with the status they must give.
  *
- * make_golden DIR writes tests/golden/NAME.json anew; make_golden --check DIR compares them with what this build makes: the
- * encoder's bits are the same on every compiler and machine. Statuses of bad frames are written here by hand. */
+ * make_golden DIR writes tests/golden/NAME.json anew; make_golden --check DIR [KERNELS] compares them with what this build makes, with
+ * the best kernels or those named (77: not on this processor): the encoder's bits are the same on every compiler and machine. Statuses
+ * of bad frames are written here by hand. */
 #include <stdarg.h>
 
+#include "engine.h"
 #include "frame.h"
+#include "kernels.h"
 #include "tool.h"
 
 typedef struct golden {
@@ -23,6 +26,14 @@ typedef struct golden {
 } golden;
 
 static int failures;
+static const dw_kernels *kernels; /* NULL: the best */
+
+static void use_kernels(golden *g)
+{
+    dw_engine engine = dw_engine_cpu(kernels);
+    dw_encoder_use(g->pair.encoder, &engine);
+    dw_decoder_use(g->pair.decoder, &engine);
+}
 
 static void emit(golden *g, const char *format, ...)
 {
@@ -85,6 +96,7 @@ static golden begin(const char *directory, int check, const char *name, const ch
                 .frame_n = n, .frame_t = t, .frame_c = c};
     snprintf(with_life, sizeof with_life, "%s%sincarnation=81985529216486895", config, strchr(config, ':') ? "," : ":");
     test_pair_open(&g.pair, with_life, n, t, c, x);
+    use_kernels(&g);
     for (uint32_t i = 0; i < n; i++) g.keys[i] = (dw_key){1000 + i, i};
     g.data = malloc((size_t)n * t * c * 4);
     return g;
@@ -348,6 +360,7 @@ static void lives(const char *directory, int check)
     dw_encoder_destroy(g.pair.encoder); /* the encoder starts anew: another incarnation */
     g.pair.config.incarnation = 77;
     if (dw_encoder_create(&g.pair.encoder, &g.pair.config)) failures++;
+    use_kernels(&g);
     fill(&g, 3, 1, 0);
     encode(&g);
     send(&g, DW_OK);
@@ -364,12 +377,13 @@ static void lives(const char *directory, int check)
 
 int main(int argc, char **argv)
 {
-    int check = argc == 3 && strcmp(argv[1], "--check") == 0;
-    const char *d = argv[argc - 1];
+    int check = (argc == 3 || argc == 4) && strcmp(argv[1], "--check") == 0;
     if (argc != 2 && !check) {
-        fprintf(stderr, "usage: make_golden [--check] DIR\n");
+        fprintf(stderr, "usage: make_golden DIR, or make_golden --check DIR [KERNELS]\n");
         return 2;
     }
+    const char *d = argv[check ? 2 : 1];
+    if (argc == 4 && !(kernels = dw_kernels_find(argv[3]))) return 77;
     good(d, check, "raw_f32", "raw", DW_F32, DW_F16, 2, 3, 20);
     good(d, check, "raw_bf16_of_f16", "raw:bf16", DW_F16, DW_F32, 1, 2, 33);
     good(d, check, "raw_f16", "raw:f16", DW_F16, DW_BF16, 1, 2, 33);

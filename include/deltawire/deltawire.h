@@ -170,7 +170,7 @@ DW_API size_t dw_frame_bound(const dw_config *config, const dw_tensor *x);
 DW_API size_t dw_reply_bound(uint32_t n);
 
 /* ---------------------------------------------------------------------------------------------
- * Counters, since creation. Norms are sums over a sample of the elements (one tile in 16), so only
+ * Counters, since creation. Norms are sums over a sample of the elements (one in 32 or so), so only
  * their quotients mean something: sqrt(delta_square / x_square) is |x - prev| / |x|. */
 typedef struct dw_counters {
     uint64_t frames;            /* encoded, or decoded and accepted */

@@ -20,7 +20,7 @@ PURE_CALLS = {"memchr", "memcmp", "memcpy", "memmove", "memset", "strchr", "strc
               "strspn", "snprintf", "vsnprintf", "strtoul", "strtoull", "rintf", "nearbyintf", "sqrt",
               "__assert_fail", "__stack_chk_fail", "_GLOBAL_OFFSET_TABLE_"}
 # What mem.c and cpu.c may ask of the system besides: memory, randomness, the rounding mode.
-SYSTEM_CALLS = {"malloc", "calloc", "free", "aligned_alloc", "posix_memalign", "getrandom", "fopen", "fopen64",
+SYSTEM_CALLS = {"malloc", "calloc", "free", "aligned_alloc", "posix_memalign", "madvise", "getrandom", "fopen", "fopen64",
                 "fread", "fclose", "time", "fegetenv", "fesetenv", "__cpu_model", "__cpu_indicator_init"}
 SYSTEM_OBJECTS = {"mem.c.o", "cpu.c.o"}
 FORTIFIED = re.compile(r"^__(\w+)_chk$")  # what _FORTIFY_SOURCE turns memcpy and friends into
