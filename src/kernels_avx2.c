@@ -199,6 +199,33 @@ DW_VECTOR i32x16 i_take1(const uint8_t *from)
                     _mm256_and_si256(_mm256_srlv_epi32(word, _mm256_setr_epi32(8, 9, 10, 11, 12, 13, 14, 15)), low)};
 }
 
+DW_VECTOR i32x16 i_take16(const uint8_t *from) { return halves_widened(from); }
+
+DW_VECTOR __m128i low_bytes(i32x16 x) { return _mm256_castsi256_si128(join32(x, x)); }
+
+DW_VECTOR void i_put16(uint8_t *to, i32x16 x) { i_store_halves(to, i_and(x, i_set(0xffff))); }
+DW_VECTOR void i_put8(uint8_t *to, i32x16 x) { bytes_put8(to, low_bytes(x)); }
+DW_VECTOR void i_put4(uint8_t *to, i32x16 x) { bytes_put4(to, low_bytes(x)); }
+DW_VECTOR void i_put2(uint8_t *to, i32x16 x) { bytes_put2(to, low_bytes(x)); }
+
+/* The upper halves, one more where the lower ones are above a tie, or at one beside an odd upper half; then clamped: what is too large, and
+ * what has become infinite, is the largest finite. */
+DW_VECTOR __m256i narrow_pair16(__m256i e, __m256i o)
+{
+    __m256i upper = _mm256_blend_epi16(_mm256_srli_epi32(e, 16), o, 0xaa), lower = _mm256_blend_epi16(e, _mm256_slli_epi32(o, 16), 0xaa);
+    __m256i tie = _mm256_adds_epu16(lower, _mm256_and_si256(upper, _mm256_set1_epi16(1)));
+    __m256i up = _mm256_cmpeq_epi16(_mm256_max_epu16(tie, _mm256_set1_epi16(-0x7fff)), tie); /* at least 0x8001: -1 */
+    __m256i rounded = _mm256_sub_epi16(upper, up), sign = _mm256_set1_epi16(-0x8000);
+    __m256i magnitude = _mm256_min_epu16(_mm256_andnot_si256(sign, rounded), _mm256_set1_epi16(DW_BF16_LARGEST));
+    return _mm256_or_si256(_mm256_and_si256(rounded, sign), magnitude);
+}
+
+DW_VECTOR void narrow_pair(void *to, f32x16 even, f32x16 odd)
+{
+    i32x16 e = f_bits(even), o = f_bits(odd);
+    i_store(to, (i32x16){narrow_pair16(e.a, o.a), narrow_pair16(e.b, o.b)});
+}
+
 DW_VECTOR i64x8 i_no_products(void) { return _mm256_setzero_si256(); }
 
 DW_VECTOR i64x8 i_pair_products(i64x8 sum, i32x16 x)

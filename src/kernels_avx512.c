@@ -138,6 +138,27 @@ DW_VECTOR i32x16 i_take1(const uint8_t *from)
     return i_and(_mm512_srlv_epi32(i_set(take_word2(from)), shifts), i_set(1));
 }
 
+DW_VECTOR i32x16 i_take16(const uint8_t *from) { return _mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)from)); }
+
+DW_VECTOR void i_put16(uint8_t *to, i32x16 a) { i_store_halves(to, a); }
+DW_VECTOR void i_put8(uint8_t *to, i32x16 a) { bytes_put8(to, _mm512_cvtepi32_epi8(a)); }
+DW_VECTOR void i_put4(uint8_t *to, i32x16 a) { bytes_put4(to, _mm512_cvtepi32_epi8(a)); }
+DW_VECTOR void i_put2(uint8_t *to, i32x16 a) { bytes_put2(to, _mm512_cvtepi32_epi8(a)); }
+
+/* The upper halves, one more where the lower ones are above a tie, or at one beside an odd upper half; then clamped: what is too large, and
+ * what has become infinite, is the largest finite. */
+DW_VECTOR void narrow_pair(void *to, f32x16 even, f32x16 odd)
+{
+    const __mmask32 odds = 0xaaaaaaaa;
+    __m512i e = f_bits(even), o = f_bits(odd), one = _mm512_set1_epi16(1);
+    __m512i upper = _mm512_mask_blend_epi16(odds, i_shr(e, 16), o), lower = _mm512_mask_blend_epi16(odds, e, i_shl(o, 16));
+    __m512i tie = _mm512_adds_epu16(lower, i_and(upper, one));
+    __mmask32 up = _mm512_cmpgt_epu16_mask(tie, _mm512_set1_epi16(-0x8000));
+    __m512i rounded = _mm512_mask_add_epi16(upper, up, upper, one), sign = _mm512_set1_epi16(-0x8000);
+    __m512i magnitude = _mm512_min_epu16(i_andnot(sign, rounded), _mm512_set1_epi16(DW_BF16_LARGEST));
+    i_store(to, i_or(i_and(rounded, sign), magnitude));
+}
+
 DW_VECTOR i64x8 i_no_products(void) { return _mm512_setzero_si512(); }
 
 DW_VECTOR i64x8 i_pair_products(i64x8 sum, i32x16 a)

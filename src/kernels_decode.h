@@ -20,14 +20,75 @@ DW_VECTOR i32x16 take16(uint32_t bits, const uint8_t *tile, size_t elements, siz
     }
 }
 
+/* Elements of prev that are asked for before they are needed: those of the next tile. */
+enum { AHEAD = DW_TILE_ELEMENTS };
+
+typedef struct code_pair {
+    i32x16 even, odd;
+} code_pair;
+
+/* 32 codes of a tile. A lane takes what two elements have in a plane, the even one's bits below the odd one's. */
+DW_VECTOR code_pair take_pair(uint32_t bits, const uint8_t *tile, size_t elements, size_t first)
+{
+#define LOW(word, width) i_and(word, i_set((1 << (width)) - 1))
+    if (bits == 8) {
+        i32x16 all = i_take16(tile + first);
+        return (code_pair){LOW(all, 8), i_shr(all, 8)};
+    }
+    if (bits < 4) {
+        i32x16 two = i_take4(tile + first / 4);
+        code_pair codes = {LOW(two, 2), i_shr(two, 2)};
+        if (bits == 2) return codes;
+        i32x16 one = i_take2(tile + elements / 4 + first / 8);
+        return (code_pair){i_or(codes.even, i_shl(LOW(one, 1), 2)), i_or(codes.odd, i_shl(i_shr(one, 1), 2))};
+    }
+    i32x16 four = i_take8(tile + first / 2);
+    code_pair codes = {LOW(four, 4), i_shr(four, 4)};
+    if (bits == 5) {
+        i32x16 one = i_take2(tile + elements / 2 + first / 8);
+        codes = (code_pair){i_or(codes.even, i_shl(LOW(one, 1), 4)), i_or(codes.odd, i_shl(i_shr(one, 1), 4))};
+    }
+    if (bits >= 6) {
+        i32x16 two = i_take4(tile + elements / 2 + first / 4);
+        codes = (code_pair){i_or(codes.even, i_shl(LOW(two, 2), 4)), i_or(codes.odd, i_shl(i_shr(two, 2), 4))};
+    }
+    if (bits == 7) {
+        i32x16 one = i_take2(tile + elements / 4 * 3 + first / 8);
+        codes = (code_pair){i_or(codes.even, i_shl(LOW(one, 1), 6)), i_or(codes.odd, i_shl(i_shr(one, 1), 6))};
+    }
+    return codes;
+#undef LOW
+}
+
+DW_VECTOR f32x16 value_of(i32x16 codes, f32x16 zero_level, f32x16 scale)
+{
+    return f_mul(f_sub(i_float(i_or(codes, f_bits(f_set(MAGIC)))), zero_level), scale);
+}
+
+/* decode_piece for bf16: as many of its values as come in pairs of blocks; their number. */
+DW_VECTOR size_t decode_pairs(const dw_decode_run *run, const unsigned char *base, size_t mask, unsigned char *out, size_t n,
+                              size_t first, f32x16 wide, f32x16 zero_level, uint32_t bits)
+{
+    size_t at = 0;
+    for (; at + 2 * LANES <= n; at += 2 * LANES) {
+        code_pair codes = take_pair(bits, run->codes, run->tile_elements, first + at);
+        pair before = load_pair(base, at & mask);
+        DW_PREFETCH(base + 2 * ((at + AHEAD) & mask));
+        narrow_pair(out + 2 * at, f_add(before.even, value_of(codes.even, zero_level, wide)),
+                    f_add(before.odd, value_of(codes.odd, zero_level, wide)));
+    }
+    return at;
+}
+
 /* n values, a multiple of 16, of one piece. */
 DW_VECTOR void decode_piece(const dw_decode_run *run, const unsigned char *base, size_t mask, unsigned char *out, size_t n,
                             size_t first, uint16_t scale, dw_dtype dtype, uint32_t bits)
 {
     f32x16 wide = f_set(dw_bf16_widen(scale)), zero_level = f_set(MAGIC + (float)(1 << (bits - 1)));
-    for (size_t at = 0; at < n; at += LANES) {
-        i32x16 codes = i_or(take16(bits, run->codes, run->tile_elements, first + at), f_bits(f_set(MAGIC)));
-        f32x16 value = f_mul(f_sub(i_float(codes), zero_level), wide);
+    size_t at = dtype == DW_BF16 ? decode_pairs(run, base, mask, out, n, first, wide, zero_level, bits) : 0;
+    for (; at < n; at += LANES) {
+        f32x16 value = value_of(take16(bits, run->codes, run->tile_elements, first + at), zero_level, wide);
+        DW_PREFETCH(base + bytes_of(dtype) * ((at + AHEAD) & mask));
         store(out, dtype, at, f_add(load(base, dtype, at & mask), value));
     }
 }

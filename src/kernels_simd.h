@@ -10,7 +10,8 @@
  * | widen_bf16 widen_f16 narrow_bf16 narrow_f16                      | 16 halves from and to memory; narrow: RN of clamped values   |
  * | i_store_quarter i_columns                                        | a reduction in two steps: 16 lanes to 4, 16 times 4 to 16    |
  * | codes_join codes_field codes_put8 _put4 _put2 _put1, codes_put16 | planes of bits                                               |
- * | i_take8 i_take4 i_take2 i_take1                                  | 16 elements of a plane, one per lane                         |
+ * | i_take16 i_take8 i_take4 i_take2 i_take1, i_put16 ... i_put2     | 16 elements of a plane, one per lane; lanes' low bits to it  |
+ * | narrow_pair                                                      | two blocks to 32 bf16 that take turns: RN                    |
  * | i_pair_products                                                  | sum of even lanes times odd lanes, in 64 bits                |
  * | i_stream i_stream_end                                            | a store past the caches, to a line; their end                |
  * | d_none d_add_square d_store (f64x16)                             | sums in binary64                                             |
@@ -52,6 +53,18 @@ DW_VECTOR void store(unsigned char *to, dw_dtype dtype, size_t i, f32x16 value)
         narrow_f16(to + 2 * i, value);
     else
         narrow_bf16(to + 2 * i, value);
+}
+
+/* Two blocks of which one has the even and one the odd elements of 32: what bf16 are cut into, and put together from, at half the
+ * cost of two blocks in a row. */
+typedef struct pair {
+    f32x16 even, odd;
+} pair;
+
+DW_VECTOR pair load_pair(const unsigned char *from, size_t i)
+{
+    i32x16 both = i_load(from + 2 * i);
+    return (pair){i_float(i_shl(both, 16)), i_float(i_and(both, i_set(-0x10000)))};
 }
 
 /* Extremes of 16 lanes each. As unsigned integers negative floats are larger than all others, so that the unsigned maximum is the
