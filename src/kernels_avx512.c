@@ -140,7 +140,6 @@ DW_VECTOR i32x16 i_take1(const uint8_t *from)
 
 DW_VECTOR i32x16 i_take16(const uint8_t *from) { return _mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)from)); }
 
-DW_VECTOR void i_put16(uint8_t *to, i32x16 a) { i_store_halves(to, a); }
 DW_VECTOR void i_put8(uint8_t *to, i32x16 a) { bytes_put8(to, _mm512_cvtepi32_epi8(a)); }
 DW_VECTOR void i_put4(uint8_t *to, i32x16 a) { bytes_put4(to, _mm512_cvtepi32_epi8(a)); }
 DW_VECTOR void i_put2(uint8_t *to, i32x16 a) { bytes_put2(to, _mm512_cvtepi32_epi8(a)); }
