@@ -11,8 +11,8 @@
 #include "cli.h"
 
 static const struct argp_option options[] = {
-    { "json", 'j', 0, 0, "Print one JSON object instead of lines", 0 },
-    { 0 },
+    {"json", 'j', 0, 0, "Print one JSON object instead of lines", 0},
+    {0},
 };
 
 typedef struct arguments {
@@ -41,7 +41,10 @@ static error_t parse_option(int key, char *value, struct argp_state *state)
 
 static const char *codec_word(dw_codec codec)
 {
-    return codec == DW_CODEC_DELTA ? "delta" : codec == DW_CODEC_DIRECT ? "direct" : codec == DW_CODEC_RAW ? "raw" : "?";
+    return codec == DW_CODEC_DELTA    ? "delta"
+           : codec == DW_CODEC_DIRECT ? "direct"
+           : codec == DW_CODEC_RAW    ? "raw"
+                                      : "?";
 }
 
 static const char *dtype_word(dw_dtype dtype)
@@ -87,16 +90,19 @@ static json_t *hex(uint64_t value)
 static json_t *describe_entries(const void *frame, size_t len, uint32_t n)
 {
     json_t *list = json_array();
+    dw_entry_info *entries = calloc(n, sizeof *entries);
+    if (!entries || dw_frame_entries(frame, len, 0, n, entries) < 0) n = 0;
     for (uint32_t i = 0; i < n; i++) {
-        dw_entry_info e;
-        if (dw_frame_entry(frame, len, i, &e) < 0) break;
-        json_array_append_new(list, json_pack("{s:o, s:I, s:s, s:o, s:o, s:o, s:I, s:I}", "sample",
-                              json_sprintf("%" PRIu64, e.key.sample), "slice", (json_int_t)e.key.slice, "kind",
-                              entry_word(e.kind), "base_chain", hex(e.base_chain),
-                              "payload_digest", hex(e.payload_digest), "state_digest", hex(e.state_digest),
-                              "payload_offset", (json_int_t)e.payload_offset, "payload_bytes",
-                              (json_int_t)e.payload_bytes));
+        const dw_entry_info e = entries[i];
+        json_array_append_new(
+            list,
+            json_pack("{s:o, s:I, s:s, s:o, s:o, s:o, s:I, s:I}", "sample",
+                      json_sprintf("%" PRIu64, e.key.sample), "slice", (json_int_t)e.key.slice, "kind",
+                      entry_word(e.kind), "base_chain", hex(e.base_chain), "payload_digest",
+                      hex(e.payload_digest), "state_digest", hex(e.state_digest), "payload_offset",
+                      (json_int_t)e.payload_offset, "payload_bytes", (json_int_t)e.payload_bytes));
     }
+    free(entries);
     return list;
 }
 
@@ -109,16 +115,16 @@ static json_t *describe_frame(const void *frame, size_t len, const dw_frame_info
         if (dw_frame_forgotten(frame, len, i, &k) < 0) break;
         json_array_append_new(forgotten, json_sprintf("%" PRIu64 "/%u", k.sample, k.slice));
     }
-    json_t *object = json_pack("{s:s, s:I, s:o, s:s, s:o, s:I, s:[I, I, I], s:s, s:s, s:I, s:s, s:s, s:b, s:b, s:I, s:I}",
-                               "message", "frame", "bytes", (json_int_t)len, "format",
-                               json_sprintf("%u.%u", info->version_major, info->version_minor), "codec",
-                               codec_word(info->codec), "incarnation", hex(info->incarnation), "sequence",
-                               (json_int_t)info->sequence, "shape", (json_int_t)info->n, (json_int_t)info->t,
-                               (json_int_t)info->c, "x", dtype_word(info->x), "prev", dtype_word(info->prev), "bits",
-                               (json_int_t)info->bits, "key", key_word(key, info->key), "group",
-                               group_word(group, info->group), "chooses", info->chooses, "wants_reply",
-                               info->wants_reply, "audit", (json_int_t)info->audit, "payload_bytes",
-                               (json_int_t)info->payload_bytes);
+    json_t *object = json_pack(
+        "{s:s, s:I, s:o, s:s, s:o, s:I, s:[I, I, I], s:s, s:s, s:I, s:s, s:s, s:b, s:b, s:I, s:I}",
+        "message", "frame", "bytes", (json_int_t)len, "format",
+        json_sprintf("%u.%u", info->version_major, info->version_minor), "codec",
+        codec_word(info->codec), "incarnation", hex(info->incarnation), "sequence",
+        (json_int_t)info->sequence, "shape", (json_int_t)info->n, (json_int_t)info->t,
+        (json_int_t)info->c, "x", dtype_word(info->x), "prev", dtype_word(info->prev), "bits",
+        (json_int_t)info->bits, "key", key_word(key, info->key), "group",
+        group_word(group, info->group), "chooses", info->chooses, "wants_reply", info->wants_reply,
+        "audit", (json_int_t)info->audit, "payload_bytes", (json_int_t)info->payload_bytes);
     json_object_set_new(object, "forgotten", forgotten);
     json_object_set_new(object, "entries", describe_entries(frame, len, info->n));
     return object;
@@ -131,13 +137,14 @@ static json_t *describe_reply(const void *reply, size_t len, const dw_reply_info
         dw_reply_entry e;
         if (dw_reply_entry_read(reply, len, i, &e) < 0) break;
         json_array_append_new(list, json_pack("{s:o, s:I, s:b, s:o, s:I, s:o}", "sample",
-                              json_sprintf("%" PRIu64, e.key.sample), "slice", (json_int_t)e.key.slice, "held", e.held,
-                              "incarnation", hex(e.incarnation), "version", (json_int_t)e.version, "chain",
-                              hex(e.chain)));
+                                              json_sprintf("%" PRIu64, e.key.sample), "slice",
+                                              (json_int_t)e.key.slice, "held", e.held, "incarnation",
+                                              hex(e.incarnation), "version", (json_int_t)e.version,
+                                              "chain", hex(e.chain)));
     }
-    return json_pack("{s:s, s:I, s:b, s:o, s:I, s:o}", "message", "reply", "bytes", (json_int_t)len, "accepted",
-                     info->accepted, "incarnation", hex(info->incarnation), "sequence", (json_int_t)info->sequence,
-                     "entries", list);
+    return json_pack("{s:s, s:I, s:b, s:o, s:I, s:o}", "message", "reply", "bytes", (json_int_t)len,
+                     "accepted", info->accepted, "incarnation", hex(info->incarnation), "sequence",
+                     (json_int_t)info->sequence, "entries", list);
 }
 
 static void print_value(json_t *value)
@@ -219,7 +226,7 @@ static json_t *describe(const uint8_t *bytes, size_t len, dw_why *why)
 {
     dw_frame_info frame;
     dw_reply_info reply;
-    dw_why reply_why = { .offset = -1 };
+    dw_why reply_why = {.offset = -1};
     dw_status status = dw_frame_read(bytes, len, &frame, why);
     if (status == DW_OK) return describe_frame(bytes, len, &frame);
     dw_status reply_status = dw_reply_read(bytes, len, &reply, &reply_why);
@@ -230,10 +237,11 @@ static json_t *describe(const uint8_t *bytes, size_t len, dw_why *why)
 
 int dw_cli_inspect(int argc, char **argv)
 {
-    static const char doc[] = "Explains a frame or a reply of the deltawire format.\v"
-                              "Exits with 0 where FILE holds a whole frame or reply and 1 where it does not.";
-    static const struct argp parser = { options, parse_option, "FILE", doc, NULL, NULL, NULL };
-    arguments a = { 0 };
+    static const char doc[] =
+        "Explains a frame or a reply of the deltawire format.\v"
+        "Exits with 0 where FILE holds a whole frame or reply and 1 where it does not.";
+    static const struct argp parser = {options, parse_option, "FILE", doc, NULL, NULL, NULL};
+    arguments a = {0};
     char name[] = "deltawire inspect";
     argv[0] = name;
     argp_err_exit_status = DW_EXIT_USAGE;
@@ -244,7 +252,7 @@ int dw_cli_inspect(int argc, char **argv)
         dw_complain("cannot read %s: %s", a.file, strerror(errno));
         return DW_EXIT_FAILED;
     }
-    dw_why why = { .offset = -1 };
+    dw_why why = {.offset = -1};
     json_t *object = describe(bytes, len, &why);
     free(bytes);
     if (!object) {

@@ -25,8 +25,8 @@ enum { GRACE_S = 15 };
 enum { LINE = 4096, PLACE_OPTIONS = 10 };
 
 typedef struct child {
-    pid_t pid;  /* 0: ended, or not yet started */
-    int tells;  /* the pipe it tells us through; -1: none */
+    pid_t pid;       /* 0: ended, or not yet started */
+    int tells;       /* the pipe it tells us through; -1: none */
     char line[LINE]; /* of what it tells, not yet whole */
     size_t len;
     char listening[LINE];
@@ -40,9 +40,18 @@ typedef struct local {
     char **argv;
     int code;         /* of the first that failed */
     time_t failed_at; /* 0: none did */
-    char sentence[LINE]; /* of the first that told why it failed; the others repeat it, or felt the same */
-    int passed_on;    /* the signal that the children were sent; 0: none */
+    char sentence
+        [LINE];    /* of the first that told why it failed; the others repeat it, or felt the same */
+    int passed_on; /* the signal that the children were sent; 0: none */
 } local;
+
+void dw_tell(int fd, const char *what, const char *text)
+{
+    char line[LINE];
+    const int len = snprintf(line, sizeof line, "%s %.2000s\n", what, text);
+    /* A parent that is gone needs to know nothing. */
+    if (len > 0 && write(fd, line, (size_t)len) < 0) return;
+}
 
 static void fail(local *l, int code)
 {
@@ -157,7 +166,7 @@ static void listen_to_all(local *l)
     struct pollfd *fds = calloc(l->started, sizeof *fds);
     if (!fds) return;
     for (uint32_t r = 0; r < l->started; r++)
-        fds[r] = (struct pollfd){ .fd = l->children[r].tells, .events = POLLIN };
+        fds[r] = (struct pollfd){.fd = l->children[r].tells, .events = POLLIN};
     if (poll(fds, l->started, 100) > 0)
         for (uint32_t r = 0; r < l->started; r++)
             if (fds[r].revents) hear(l, &l->children[r]);
@@ -176,7 +185,8 @@ static void count_the_ended(local *l)
         if (WIFEXITED(status)) {
             fail(l, WEXITSTATUS(status));
         } else {
-            dw_complain("rank %u was killed by signal %d (%s)", r, WTERMSIG(status), strsignal(WTERMSIG(status)));
+            dw_complain("rank %u was killed by signal %d (%s)", r, WTERMSIG(status),
+                        strsignal(WTERMSIG(status)));
             fail(l, DW_EXIT_FAILED);
         }
     }
@@ -200,7 +210,8 @@ static void watch(local *l)
         count_the_ended(l);
         if (dw_stop_signal && !l->passed_on) signal_all(l, l->passed_on = dw_stop_signal);
         const child *newest = &l->children[l->started - 1];
-        if (l->started < l->stages && *newest->listening && !l->failed_at && !dw_stop_signal && start_rank(l, l->started))
+        if (l->started < l->stages && *newest->listening && !l->failed_at && !dw_stop_signal &&
+            start_rank(l, l->started))
             fail(l, DW_EXIT_FAILED);
         if (l->failed_at && time(NULL) - l->failed_at > GRACE_S && !ended_hard) {
             dw_complain("not all ranks noticed within %d s; they are made to end", GRACE_S);
@@ -212,7 +223,7 @@ static void watch(local *l)
 
 int dw_run_local(uint32_t stages, const char *link, int argc, char **argv)
 {
-    local l = { .stages = stages, .link = link, .argc = argc, .argv = argv };
+    local l = {.stages = stages, .link = link, .argc = argc, .argv = argv};
     l.children = calloc(stages, sizeof *l.children);
     if (!l.children) {
         dw_complain("out of memory");

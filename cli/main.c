@@ -6,16 +6,15 @@
 
 #include "cli.h"
 
-static const char help[] =
-    "Usage: deltawire COMMAND [OPTION...]\n"
-    "Makes distributed training fit a slow network.\n"
-    "\n"
-    "Commands:\n"
-    "  train      train a small language model as a pipeline of processes\n"
-    "  inspect    explain a frame or a reply\n"
-    "\n"
-    "  deltawire COMMAND --help tells the options of a command.\n"
-    "  deltawire --version      tells the version.\n";
+static const char help[] = "Usage: deltawire COMMAND [OPTION...]\n"
+                           "Makes distributed training fit a slow network.\n"
+                           "\n"
+                           "Commands:\n"
+                           "  train      train a small language model as a pipeline of processes\n"
+                           "  inspect    explain a frame or a reply\n"
+                           "\n"
+                           "  deltawire COMMAND --help tells the options of a command.\n"
+                           "  deltawire --version      tells the version.\n";
 
 void dw_complain(const char *format, ...)
 {

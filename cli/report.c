@@ -50,8 +50,10 @@ static void add_cost(json_t *line, const dw_train_cost *cost)
     json_object_set_new(line, "frames_backward", count(cost->frames_backward));
     json_object_set_new(line, "raw_forward", count(cost->raw_forward));
     json_object_set_new(line, "raw_backward", count(cost->raw_backward));
-    json_object_set_new(line, "kernel_forward", cost->kernel_forward ? count(cost->kernel_forward) : json_null());
-    json_object_set_new(line, "kernel_backward", cost->kernel_backward ? count(cost->kernel_backward) : json_null());
+    json_object_set_new(line, "kernel_forward",
+                        cost->kernel_forward ? count(cost->kernel_forward) : json_null());
+    json_object_set_new(line, "kernel_backward",
+                        cost->kernel_backward ? count(cost->kernel_backward) : json_null());
 }
 
 static double ratio(uint64_t raw, uint64_t bytes)
@@ -62,7 +64,7 @@ static double ratio(uint64_t raw, uint64_t bytes)
 /* "12.1 kB", at most 8 characters. */
 static const char *bytes_text(char text[16], uint64_t bytes)
 {
-    static const char *const units[] = { "B", "kB", "MB", "GB", "TB", "PB", "EB" };
+    static const char *const units[] = {"B", "kB", "MB", "GB", "TB", "PB", "EB"};
     double value = (double)bytes;
     size_t unit = 0;
     while (value >= 999.5 && unit < 6) {
@@ -73,24 +75,36 @@ static const char *bytes_text(char text[16], uint64_t bytes)
     return text;
 }
 
+static void on_listening(void *context, const char *uri)
+{
+    const dw_report *report = context;
+    if (report->options.tell >= 0)
+        dw_tell(report->options.tell, "listening", uri);
+    else
+        printf("listening on %s\n", uri);
+    fflush(stdout);
+}
+
 static void on_start(void *context, const dw_train_start *start)
 {
     dw_report *report = context;
     report->steps = start->steps;
     report->first_step = start->first_step;
-    printf("model     %.2f M parameters on %u stage%s, products by OpenBLAS (%s)\n", (double)start->parameters * 1e-6,
-           start->stages, start->stages == 1 ? "" : "s", start->blas);
-    printf("data      %u samples, %u held out; %u steps, %u an epoch\n", start->samples, start->held_out, start->steps,
-           start->steps_per_epoch);
-    if (start->stages > 1) printf("wire      forward %s, backward %s\n", start->forward, start->backward);
+    printf("model     %.2f M parameters on %u stage%s, products by OpenBLAS (%s)\n",
+           (double)start->parameters * 1e-6, start->stages, start->stages == 1 ? "" : "s", start->blas);
+    printf("data      %u samples, %u held out; %u steps, %u an epoch\n", start->samples,
+           start->held_out, start->steps, start->steps_per_epoch);
+    if (start->stages > 1)
+        printf("wire      forward %s, backward %s\n", start->forward, start->backward);
     if (start->first_step) printf("resumed   at step %u\n", start->first_step);
     fflush(stdout);
-    log_line(report, json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:s, s:s}", "event", "start", "stages",
-                               (json_int_t)start->stages, "parameters", (json_int_t)start->parameters, "samples",
-                               (json_int_t)start->samples, "held_out", (json_int_t)start->held_out, "steps",
-                               (json_int_t)start->steps, "steps_per_epoch", (json_int_t)start->steps_per_epoch,
-                               "first_step", (json_int_t)start->first_step, "forward", start->forward, "backward",
-                               start->backward, "blas", start->blas));
+    log_line(report,
+             json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:s, s:s}", "event", "start",
+                       "stages", (json_int_t)start->stages, "parameters", (json_int_t)start->parameters,
+                       "samples", (json_int_t)start->samples, "held_out", (json_int_t)start->held_out,
+                       "steps", (json_int_t)start->steps, "steps_per_epoch",
+                       (json_int_t)start->steps_per_epoch, "first_step", (json_int_t)start->first_step,
+                       "forward", start->forward, "backward", start->backward, "blas", start->blas));
 }
 
 static void print_direction(const char *name, uint64_t bytes, uint64_t raw)
@@ -103,20 +117,24 @@ static void on_step(void *context, const dw_train_step *step)
 {
     dw_report *report = context;
     const dw_train_cost *now = &step->so_far, *last = &report->last;
-    json_t *line = json_pack("{s:s, s:I, s:I, s:o, s:o, s:o, s:o, s:o}", "event", "step", "step", (json_int_t)step->step,
-                             "epoch", (json_int_t)step->epoch, "loss", number(step->loss), "lr", number(step->lr), "norm",
-                             number(step->norm), "seconds", number(step->seconds), "wall_s", number(step->wall_s));
+    json_t *line = json_pack("{s:s, s:I, s:I, s:o, s:o, s:o, s:o, s:o}", "event", "step", "step",
+                             (json_int_t)step->step, "epoch", (json_int_t)step->epoch, "loss",
+                             number(step->loss), "lr", number(step->lr), "norm", number(step->norm),
+                             "seconds", number(step->seconds), "wall_s", number(step->wall_s));
     if (line) add_cost(line, now);
     log_line(report, line);
-    const int print = !report->options.quiet &&
-                      (step->step % report->options.print_every == 0 || step->step == report->first_step + 1 ||
-                       step->step == report->steps);
+    const int print =
+        !report->options.quiet && (step->step % report->options.print_every == 0 ||
+                                   step->step == report->first_step + 1 || step->step == report->steps);
     if (print) {
-        printf("step %4u/%u | loss %.4f | norm %.2f | lr %.1e | %.0f ms | wait %.0f ms", step->step, report->steps,
-               step->loss, step->norm, step->lr, step->seconds * 1e3, (now->wait_s - last->wait_s) * 1e3);
+        printf("step %4u/%u | loss %.4f | norm %.2f | lr %.1e | %.0f ms | wait %.0f ms", step->step,
+               report->steps, step->loss, step->norm, step->lr, step->seconds * 1e3,
+               (now->wait_s - last->wait_s) * 1e3);
         if (now->bytes_forward) {
-            print_direction("fwd", now->bytes_forward - last->bytes_forward, now->raw_forward - last->raw_forward);
-            print_direction("bwd", now->bytes_backward - last->bytes_backward, now->raw_backward - last->raw_backward);
+            print_direction("fwd", now->bytes_forward - last->bytes_forward,
+                            now->raw_forward - last->raw_forward);
+            print_direction("bwd", now->bytes_backward - last->bytes_backward,
+                            now->raw_backward - last->raw_backward);
         }
         putchar('\n');
         fflush(stdout);
@@ -128,12 +146,13 @@ static void on_eval(void *context, const dw_train_eval *eval)
 {
     dw_report *report = context;
     if (!report->options.quiet)
-        printf("eval %4u/%u | held-out loss %.4f | %.0f ms | epoch %u done %.1f s after the start\n", eval->step,
-               report->steps, eval->loss, eval->seconds * 1e3, eval->epoch, eval->wall_s);
+        printf("eval %4u/%u | held-out loss %.4f | %.0f ms | epoch %u done %.1f s after the start\n",
+               eval->step, report->steps, eval->loss, eval->seconds * 1e3, eval->epoch, eval->wall_s);
     fflush(stdout);
-    log_line(report, json_pack("{s:s, s:I, s:I, s:o, s:o, s:o}", "event", "eval", "step", (json_int_t)eval->step, "epoch",
-                               (json_int_t)eval->epoch, "loss", number(eval->loss), "seconds", number(eval->seconds),
-                               "wall_s", number(eval->wall_s)));
+    log_line(report, json_pack("{s:s, s:I, s:I, s:o, s:o, s:o}", "event", "eval", "step",
+                               (json_int_t)eval->step, "epoch", (json_int_t)eval->epoch, "loss",
+                               number(eval->loss), "seconds", number(eval->seconds), "wall_s",
+                               number(eval->wall_s)));
 }
 
 static void on_save(void *context, const char *directory, uint32_t step)
@@ -141,19 +160,22 @@ static void on_save(void *context, const char *directory, uint32_t step)
     dw_report *report = context;
     if (!report->options.quiet) printf("save %4u/%u | %s\n", step, report->steps, directory);
     fflush(stdout);
-    log_line(report, json_pack("{s:s, s:I, s:s}", "event", "save", "step", (json_int_t)step, "directory", directory));
+    log_line(report, json_pack("{s:s, s:I, s:s}", "event", "save", "step", (json_int_t)step,
+                               "directory", directory));
 }
 
 static void log_summary(dw_report *report, const dw_train_summary *summary)
 {
-    json_t *line = json_pack("{s:s, s:I, s:o, s:o, s:o, s:o}", "event", "summary", "steps", (json_int_t)summary->steps,
-                             "train_loss", number(summary->train_loss), "held_out_loss", number(summary->held_out_loss),
-                             "wall_s", number(summary->wall_s), "eval_s", number(summary->eval_s));
+    json_t *line = json_pack("{s:s, s:I, s:o, s:o, s:o, s:o}", "event", "summary", "steps",
+                             (json_int_t)summary->steps, "train_loss", number(summary->train_loss),
+                             "held_out_loss", number(summary->held_out_loss), "wall_s",
+                             number(summary->wall_s), "eval_s", number(summary->eval_s));
     if (!line) return;
     const dw_train_cost *cost = &summary->cost;
     add_cost(line, cost);
     json_object_set_new(line, "ratio_forward", number(ratio(cost->raw_forward, cost->bytes_forward)));
-    json_object_set_new(line, "ratio_backward", number(ratio(cost->raw_backward, cost->bytes_backward)));
+    json_object_set_new(line, "ratio_backward",
+                        number(ratio(cost->raw_backward, cost->bytes_backward)));
     json_t *ranks = json_array();
     for (uint32_t i = 0; i < summary->stages; i++) {
         json_t *rank = json_object();
@@ -171,13 +193,15 @@ static void on_summary(void *context, const dw_train_summary *summary)
     char forward[16], backward[16];
     printf("\ntrain loss %.4f", summary->train_loss);
     if (isfinite(summary->held_out_loss)) printf(", held-out loss %.4f", summary->held_out_loss);
-    printf(" after %u steps in %.1f s (%.1f s of it evaluating)\n", summary->steps, summary->wall_s, summary->eval_s);
-    printf("each rank on average: %.1f s computing, %.2f s in the codec, %.1f s waiting\n", cost->compute_s, cost->codec_s,
-           cost->wait_s);
+    printf(" after %u steps in %.1f s (%.1f s of it evaluating)\n", summary->steps, summary->wall_s,
+           summary->eval_s);
+    printf("each rank on average: %.1f s computing, %.2f s in the codec, %.1f s waiting\n",
+           cost->compute_s, cost->codec_s, cost->wait_s);
     if (summary->stages > 1)
         printf("on the wire: %s forward (%.1fx less than f32), %s backward (%.1fx)\n",
                bytes_text(forward, cost->bytes_forward), ratio(cost->raw_forward, cost->bytes_forward),
-               bytes_text(backward, cost->bytes_backward), ratio(cost->raw_backward, cost->bytes_backward));
+               bytes_text(backward, cost->bytes_backward),
+               ratio(cost->raw_backward, cost->bytes_backward));
     fflush(stdout);
     log_summary(report, summary);
 }
@@ -203,6 +227,7 @@ int dw_report_open(dw_report **out, const dw_report_options *options)
 void dw_report_hooks(dw_report *report, dw_train_hooks *hooks)
 {
     hooks->context = report;
+    hooks->on_listening = on_listening;
     hooks->on_start = on_start;
     hooks->on_step = on_step;
     hooks->on_eval = on_eval;

@@ -12,63 +12,100 @@
 #include "cli.h"
 
 enum {
-    RANK = 256, STAGES, LISTEN, CONNECT, LOCAL, LINK, OPEN_TIMEOUT, PEER_TIMEOUT, FORWARD, BACKWARD, LAYERS, CHANNELS,
-    HEADS, CONTEXT, TEXT, TEXT_OFFSET, SAMPLES, HELD_OUT, BATCH, MICRO_BATCHES, EPOCHS, STEPS, EVAL_EVERY, SAVE_EVERY,
-    LR, WARMUP, BETA1, BETA2, WEIGHT_DECAY, CLIP, SEED, INIT, RESUME, SAVE, LOG, PRINT_EVERY, QUIET, TELL
+    RANK = 256,
+    STAGES,
+    LISTEN,
+    CONNECT,
+    LOCAL,
+    LINK,
+    OPEN_TIMEOUT,
+    PEER_TIMEOUT,
+    FORWARD,
+    BACKWARD,
+    LAYERS,
+    CHANNELS,
+    HEADS,
+    CONTEXT,
+    TEXT,
+    TEXT_OFFSET,
+    SAMPLES,
+    HELD_OUT,
+    BATCH,
+    MICRO_BATCHES,
+    EPOCHS,
+    STEPS,
+    EVAL_EVERY,
+    SAVE_EVERY,
+    LR,
+    WARMUP,
+    BETA1,
+    BETA2,
+    WEIGHT_DECAY,
+    CLIP,
+    SEED,
+    INIT,
+    RESUME,
+    SAVE,
+    LOG,
+    PRINT_EVERY,
+    QUIET,
+    TELL
 };
 
 static const struct argp_option options[] = {
-    { 0, 0, 0, 0, "Where this process stands:", 1 },
-    { "local", LOCAL, "K", 0, "Start K stages on this machine, joined over --link", 1 },
-    { "link", LINK, "URI", 0, "With --local: what joins them (default tcp://127.0.0.1:0, port 0 for any free one)", 1 },
-    { "rank", RANK, "R", 0, "This process is stage R, counted from 0", 1 },
-    { "stages", STAGES, "K", 0, "There are K stages in all", 1 },
-    { "listen", LISTEN, "URI", 0, "Wait here for rank R + 1", 1 },
-    { "connect", CONNECT, "URI", 0, "Rank R - 1 listens there", 1 },
-    { "open-timeout", OPEN_TIMEOUT, "SECONDS", 0, "Until the neighbours have met (60)", 1 },
-    { "peer-timeout", PEER_TIMEOUT, "SECONDS", 0, "A neighbour that owes bytes and sends none (60)", 1 },
+    {0, 0, 0, 0, "Where this process stands:", 1},
+    {"local", LOCAL, "K", 0, "Start K stages on this machine, joined over --link", 1},
+    {"link", LINK, "URI", 0,
+     "With --local: what joins them (default tcp://127.0.0.1:0, port 0 for any free one)", 1},
+    {"rank", RANK, "R", 0, "This process is stage R, counted from 0", 1},
+    {"stages", STAGES, "K", 0, "There are K stages in all", 1},
+    {"listen", LISTEN, "URI", 0, "Wait here for rank R + 1", 1},
+    {"connect", CONNECT, "URI", 0, "Rank R - 1 listens there", 1},
+    {"open-timeout", OPEN_TIMEOUT, "SECONDS", 0, "Until the neighbours have met (60)", 1},
+    {"peer-timeout", PEER_TIMEOUT, "SECONDS", 0, "A neighbour that owes bytes and sends none (60)", 1},
 
-    { 0, 0, 0, 0, "What goes over the wire, the same at all ranks like all that follows:", 2 },
-    { "forward", FORWARD, "CODEC", 0, "Activations, towards higher ranks (raw:f32)", 2 },
-    { "backward", BACKWARD, "CODEC", 0, "Gradients, back (raw:f32)", 2 },
+    {0, 0, 0, 0, "What goes over the wire, the same at all ranks like all that follows:", 2},
+    {"forward", FORWARD, "CODEC", 0, "Activations, towards higher ranks (raw:f32)", 2},
+    {"backward", BACKWARD, "CODEC", 0, "Gradients, back (raw:f32)", 2},
 
-    { 0, 0, 0, 0, "The model:", 3 },
-    { "layers", LAYERS, "L", 0, "Transformer blocks (4)", 3 },
-    { "channels", CHANNELS, "C", 0, "Width (128)", 3 },
-    { "heads", HEADS, "H", 0, "Attention heads (4)", 3 },
-    { "context", CONTEXT, "T", 0, "Bytes of a sample (128)", 3 },
+    {0, 0, 0, 0, "The model:", 3},
+    {"layers", LAYERS, "L", 0, "Transformer blocks (4)", 3},
+    {"channels", CHANNELS, "C", 0, "Width (128)", 3},
+    {"heads", HEADS, "H", 0, "Attention heads (4)", 3},
+    {"context", CONTEXT, "T", 0, "Bytes of a sample (128)", 3},
 
-    { 0, 0, 0, 0, "The data:", 4 },
-    { "text", TEXT, "FILE", 0, "Train on its bytes", 4 },
-    { "text-offset", TEXT_OFFSET, "BYTES", 0, "Skip so many first (0)", 4 },
-    { "samples", SAMPLES, "N", 0, "Train on N samples of T + 1 bytes (as many as there are)", 4 },
-    { "held-out", HELD_OUT, "N", 0, "Measure on the N samples behind them (0)", 4 },
+    {0, 0, 0, 0, "The data:", 4},
+    {"text", TEXT, "FILE", 0, "Train on its bytes", 4},
+    {"text-offset", TEXT_OFFSET, "BYTES", 0, "Skip so many first (0)", 4},
+    {"samples", SAMPLES, "N", 0, "Train on N samples of T + 1 bytes (as many as there are)", 4},
+    {"held-out", HELD_OUT, "N", 0, "Measure on the N samples behind them (0)", 4},
 
-    { 0, 0, 0, 0, "The training:", 5 },
-    { "batch", BATCH, "N", 0, "Samples of a step (16)", 5 },
-    { "micro-batches", MICRO_BATCHES, "M", 0, "Parts of a batch, in flight one behind the other (4)", 5 },
-    { "epochs", EPOCHS, "N", 0, "Visits to every sample (1)", 5 },
-    { "steps", STEPS, "N", 0, "Instead of --epochs", 5 },
-    { "lr", LR, "X", 0, "Peak of the learning rate (1e-3); it falls linearly to 0 behind the warm-up", 5 },
-    { "warmup", WARMUP, "N", 0, "Steps of linear rise to it (0)", 5 },
-    { "beta1", BETA1, "X", 0, "AdamW (0.9)", 5 },
-    { "beta2", BETA2, "X", 0, "AdamW (0.95)", 5 },
-    { "weight-decay", WEIGHT_DECAY, "X", 0, "Of matrices (0.1)", 5 },
-    { "clip", CLIP, "X", 0, "Largest norm of the gradient over all stages (1); 0: no clipping", 5 },
-    { "seed", SEED, "N", 0, "Of parameters and shuffles (0)", 5 },
-    { "init", INIT, "DIR", 0, "Start from a checkpoint's parameters", 5 },
-    { "resume", RESUME, "DIR", 0, "Go on where a checkpoint stopped", 5 },
+    {0, 0, 0, 0, "The training:", 5},
+    {"batch", BATCH, "N", 0, "Samples of a step (16)", 5},
+    {"micro-batches", MICRO_BATCHES, "M", 0, "Parts of a batch, in flight one behind the other (4)", 5},
+    {"epochs", EPOCHS, "N", 0, "Visits to every sample (1)", 5},
+    {"steps", STEPS, "N", 0, "Instead of --epochs", 5},
+    {"lr", LR, "X", 0, "Peak of the learning rate (1e-3); it falls linearly to 0 behind the warm-up",
+     5},
+    {"warmup", WARMUP, "N", 0, "Steps of linear rise to it (0)", 5},
+    {"beta1", BETA1, "X", 0, "AdamW (0.9)", 5},
+    {"beta2", BETA2, "X", 0, "AdamW (0.95)", 5},
+    {"weight-decay", WEIGHT_DECAY, "X", 0, "Of matrices (0.1)", 5},
+    {"clip", CLIP, "X", 0, "Largest norm of the gradient over all stages (1); 0: no clipping", 5},
+    {"seed", SEED, "N", 0, "Of parameters and shuffles (0)", 5},
+    {"init", INIT, "DIR", 0, "Start from a checkpoint's parameters", 5},
+    {"resume", RESUME, "DIR", 0, "Go on where a checkpoint stopped", 5},
 
-    { 0, 0, 0, 0, "What is written:", 6 },
-    { "save", SAVE, "DIR", 0, "A checkpoint at the end", 6 },
-    { "save-every", SAVE_EVERY, "N", 0, "And one every N steps", 6 },
-    { "eval-every", EVAL_EVERY, "N", 0, "Held-out loss every N steps (every epoch) and at the end", 6 },
-    { "log", LOG, "FILE", 0, "JSONL: a line per step and evaluation, then a summary (rank 0)", 6 },
-    { "print-every", PRINT_EVERY, "N", 0, "Print every N-th step (1)", 6 },
-    { "quiet", QUIET, 0, 0, "Print the beginning and the end only", 6 },
+    {0, 0, 0, 0, "What is written:", 6},
+    {"save", SAVE, "DIR", 0, "A checkpoint at the end", 6},
+    {"save-every", SAVE_EVERY, "N", 0, "And one every N steps", 6},
+    {"eval-every", EVAL_EVERY, "N", 0, "Held-out loss every N steps (every epoch) and at the end", 6},
+    {"log", LOG, "FILE", 0, "JSONL: a line per step and evaluation, then a summary (rank 0)", 6},
+    {"print-every", PRINT_EVERY, "N", 0, "Print every N-th step (1)", 6},
+    {"quiet", QUIET, 0, 0, "Print the beginning and the end only", 6},
 
-    { "tell", TELL, "FD", OPTION_HIDDEN, 0, 7 },
-    { 0 },
+    {"tell", TELL, "FD", OPTION_HIDDEN, 0, 7},
+    {0},
 };
 
 static const char doc[] =
@@ -87,28 +124,30 @@ static const char doc[] =
     "  second$ deltawire train --rank 1 --stages 2 --connect tcp://first:7000 \\\n"
     "            --text book.txt --forward delta:bits=4 --backward direct:bits=8\n"
     "\n"
-    "A stage in the middle has both --listen and --connect. Exits with 0, 1 (failed), 2 (usage) or 130 (Ctrl-C).";
+    "A stage in the middle has both --listen and --connect. Exits with 0, 1 (failed), 2 (usage) or 130 "
+    "(Ctrl-C).";
 
-/* Where the child of --local puts the address it listens on, and why it failed: one line each. */
 typedef struct arguments {
     dw_train_config config;
     dw_report_options report;
     uint32_t local;
     const char *link;
-    int tell; /* -1: this is no child of --local */
 } arguments;
 
-static uint64_t whole(struct argp_state *state, const char *name, const char *text, uint64_t least, uint64_t most)
+static uint64_t whole(struct argp_state *state, const char *name, const char *text, uint64_t least,
+                      uint64_t most)
 {
     char *end;
     errno = 0;
     unsigned long long value = strtoull(text, &end, 10);
     if (*text < '0' || *text > '9' || *end || errno || value < least || value > most)
-        argp_error(state, "--%s \"%s\" is not a whole number from %" PRIu64 " to %" PRIu64, name, text, least, most);
+        argp_error(state, "--%s \"%s\" is not a whole number from %" PRIu64 " to %" PRIu64, name, text,
+                   least, most);
     return value;
 }
 
-static double real(struct argp_state *state, const char *name, const char *text, double least, double most)
+static double real(struct argp_state *state, const char *name, const char *text, double least,
+                   double most)
 {
     char *end;
     double value = strtod(text, &end);
@@ -177,14 +216,17 @@ static double none_below_zero(double value)
 
 static void check_place(arguments *a, struct argp_state *state)
 {
-    const int child = a->tell >= 0;
+    const int child = a->report.tell >= 0;
     if (child || !a->local) {
-        if (a->link && !child) argp_error(state, "--link goes with --local; a rank has --listen and --connect");
+        if (a->link && !child)
+            argp_error(state, "--link goes with --local; a rank has --listen and --connect");
         a->local = 0;
         return;
     }
     if (a->config.stages || a->config.listen || a->config.connect || a->config.rank)
-        argp_error(state, "--local starts all ranks itself; leave out --rank, --stages, --listen and --connect");
+        argp_error(
+            state,
+            "--local starts all ranks itself; leave out --rank, --stages, --listen and --connect");
 }
 
 static error_t parse_option(int key, char *value, struct argp_state *state)
@@ -219,7 +261,7 @@ static error_t parse_option(int key, char *value, struct argp_state *state)
     else if (key == QUIET)
         a->report.quiet = 1;
     else if (key == TELL)
-        a->tell = (int)whole(state, name, value, 0, INT32_MAX);
+        a->report.tell = (int)whole(state, name, value, 0, INT32_MAX);
     else if (key == ARGP_KEY_ARG)
         argp_error(state, "\"%s\" is not an option; all settings are options, see --help", value);
     else if (key == ARGP_KEY_END)
@@ -229,74 +271,22 @@ static error_t parse_option(int key, char *value, struct argp_state *state)
     return 0;
 }
 
-/* One line to the parent of --local. */
-static void tell(int fd, const char *what, const char *text)
-{
-    char line[4096];
-    int len = snprintf(line, sizeof line, "%s %s\n", what, text);
-    if (len > 0 && write(fd, line, (size_t)len < sizeof line ? (size_t)len : sizeof line - 1) < 0) return;
-}
-
-typedef struct listening {
-    int tell;
-    dw_report *report;
-} listening;
-
-static void on_listening(void *context, const char *uri)
-{
-    const listening *where = context;
-    if (where->tell >= 0)
-        tell(where->tell, "listening", uri);
-    else
-        printf("listening on %s\n", uri);
-    fflush(stdout);
-}
-
-/* The hooks have one context: the report's calls pass through here. */
-static dw_train_hooks report_hooks;
-
-static void forward_start(void *context, const dw_train_start *start)
-{
-    report_hooks.on_start(((listening *)context)->report, start);
-}
-
-static void forward_step(void *context, const dw_train_step *step)
-{
-    report_hooks.on_step(((listening *)context)->report, step);
-}
-
-static void forward_eval(void *context, const dw_train_eval *eval)
-{
-    report_hooks.on_eval(((listening *)context)->report, eval);
-}
-
-static void forward_save(void *context, const char *directory, uint32_t step)
-{
-    report_hooks.on_save(((listening *)context)->report, directory, step);
-}
-
-static void forward_summary(void *context, const dw_train_summary *summary)
-{
-    report_hooks.on_summary(((listening *)context)->report, summary);
-}
-
 static int run_rank(arguments *a)
 {
-    listening where = { .tell = a->tell };
-    if (a->config.rank == 0 && dw_report_open(&where.report, &a->report)) return DW_EXIT_FAILED;
-    dw_report_hooks(where.report, &report_hooks);
-    dw_train_hooks hooks = { .context = &where, .on_listening = on_listening, .on_start = forward_start,
-                             .on_step = forward_step, .on_eval = forward_eval, .on_save = forward_save,
-                             .on_summary = forward_summary, .stop = &dw_stop_signal };
-    dw_why why = { .offset = -1 };
-    dw_status status = dw_train(&a->config, &hooks, &why);
-    int log_failed = dw_report_close(where.report);
+    dw_report *report;
+    dw_train_hooks hooks = {.stop = &dw_stop_signal};
+    dw_why why = {.offset = -1};
+    if (a->config.rank) a->report.log = NULL; /* all that is logged is known at rank 0 */
+    if (dw_report_open(&report, &a->report)) return DW_EXIT_FAILED;
+    dw_report_hooks(report, &hooks);
+    const dw_status status = dw_train(&a->config, &hooks, &why);
+    const int log_failed = dw_report_close(report), child = a->report.tell >= 0;
     if (dw_stop_signal && status == DW_ERR_CANCELLED) {
-        if (a->tell < 0) dw_explain_stop(dw_stop_signal);
+        if (!child) dw_explain_stop(dw_stop_signal);
         return DW_EXIT_SIGNAL + dw_stop_signal;
     }
-    if (status < 0 && a->tell >= 0)
-        tell(a->tell, "failed", why.text);
+    if (status < 0 && child)
+        dw_tell(a->report.tell, "failed", why.text);
     else if (status < 0)
         dw_complain("%s", why.text);
     return status < 0 ? dw_exit_code(status) : log_failed ? DW_EXIT_FAILED : DW_EXIT_OK;
@@ -316,9 +306,10 @@ static void start_with_best_products(char **argv)
 
 int dw_cli_train(int argc, char **argv)
 {
-    static const struct argp parser = { options, parse_option, NULL, doc, NULL, NULL, NULL };
+    static const struct argp parser = {options, parse_option, NULL, doc, NULL, NULL, NULL};
     start_with_best_products(argv - 1); /* argv[-1] is the program's name */
-    arguments a = { .config = { .struct_size = sizeof a.config }, .report = { .print_every = 1 }, .tell = -1 };
+    arguments a = {.config = {.struct_size = sizeof a.config},
+                   .report = {.print_every = 1, .tell = -1}};
     char name[] = "deltawire train", *own_name = argv[0];
     argp_err_exit_status = DW_EXIT_USAGE;
     argv[0] = name;

@@ -19,7 +19,7 @@ import time
 SLOWDOWN = 8.0
 MODEL = {"layers": 4, "channels": 128, "heads": 4, "context": 128}
 PRETRAIN = {"batch": 32, "micro-batches": 8, "steps": 400, "warmup": 20, "lr": 3e-3, "seed": 1}
-FINETUNE = {"batch": 16, "micro-batches": 8, "epochs": 6, "samples": 240, "held-out": 64, "warmup": 5, "lr": 1e-3, "seed": 2}
+FINETUNE = {"batch": 16, "micro-batches": 16, "epochs": 6, "samples": 240, "held-out": 64, "warmup": 5, "lr": 1e-3, "seed": 2}
 
 # name, what it is, forward, backward
 RUNS = [

@@ -124,7 +124,7 @@ static bool parse_number(const char *text, size_t len, const option *o, uint64_t
 }
 
 /* One "name=value", or a bare value where the codec has an obvious option for it (raw:f32). */
-static dw_status parse_option(dw_config *config, const char *text, const char *at, size_t len, dw_why *why)
+static dw_status parse_option(dw_config *config, const char *text, const char *at, size_t len, uint32_t *seen, dw_why *why)
 {
     char known[160];
     const char *equals = memchr(at, '=', len);
@@ -140,6 +140,9 @@ static dw_status parse_option(dw_config *config, const char *text, const char *a
         list_options(config->codec, known, sizeof known);
         return complain(why, text, at, equals ? name_len : len, "unknown option", known);
     }
+    uint32_t bit = 1u << (found - options);
+    if (*seen & bit) return complain(why, text, at, len, "doubled option", "once each");
+    *seen |= bit;
     if (found->words) {
         const word *w = find_word(found->words, value, value_len);
         list_words(found->words, known, sizeof known);
@@ -168,9 +171,10 @@ dw_status dw_config_parse(dw_config *config, const char *text, dw_why *why)
     list_words(codecs, known, sizeof known);
     if (!codec) return complain(why, text, text, len, "unknown codec", known);
     found.codec = (dw_codec)codec->value;
+    uint32_t seen = 0;
     for (const char *at = text + len; *at;) {
         size_t option_len = strcspn(++at, ",");
-        dw_status status = parse_option(&found, text, at, option_len, why);
+        dw_status status = parse_option(&found, text, at, option_len, &seen, why);
         if (status) return status;
         at += option_len;
     }
@@ -178,29 +182,33 @@ dw_status dw_config_parse(dw_config *config, const char *text, dw_why *why)
     return DW_OK;
 }
 
+/* One option as ",name=value"; the length that it takes. */
+static size_t write_option(const option *o, uint64_t value, char mark, char *room, size_t cap)
+{
+    bool bare = o->get == get_raw; /* raw:f32 */
+    if (o->words)
+        return (size_t)snprintf(room, cap, "%c%s%s%s", mark, bare ? "" : o->name, bare ? "" : "=", word_of(o->words, value));
+    return (size_t)snprintf(room, cap, "%c%s=%llu", mark, o->name, (unsigned long long)value);
+}
+
 dw_status dw_config_format(const dw_config *config, char *text, size_t cap)
 {
     dw_params params;
+    char all[DW_CONFIG_TEXT_BYTES], mark = ':'; /* enough for any, so that used stays below */
     if (!config || !text) return DW_ERR_ARGUMENT;
+    if (cap) text[0] = 0;
     dw_status status = dw_params_resolve(&params, config, DW_F32);
     if (status) return status;
-    dw_codec codec = config->codec ? config->codec : DW_CODEC_DELTA;
-    size_t used = (size_t)snprintf(text, cap, "%s", word_of(codecs, codec));
-    char mark = ':';
+    size_t used = (size_t)snprintf(all, sizeof all, "%s", word_of(codecs, params.codec));
     for (int i = 0; i < N_OPTIONS; i++) {
         uint64_t value = options[i].get(config);
-        if (!(options[i].codecs & codec_bit(codec)) || value == 0) continue;
-        if (used >= cap) return DW_ERR_NO_ROOM;
-        bool bare = options[i].get == get_raw;
-        if (options[i].words)
-            used += (size_t)snprintf(text + used, cap - used, "%c%s%s%s", mark, bare ? "" : options[i].name,
-                                     bare ? "" : "=", word_of(options[i].words, value));
-        else
-            used += (size_t)snprintf(text + used, cap - used, "%c%s=%llu", mark, options[i].name,
-                                     (unsigned long long)value);
+        if (!(options[i].codecs & codec_bit(params.codec)) || value == 0) continue;
+        used += write_option(&options[i], value, mark, all + used, sizeof all - used);
         mark = ',';
     }
-    return used < cap ? DW_OK : DW_ERR_NO_ROOM;
+    if (used >= cap) return DW_ERR_NO_ROOM;
+    memcpy(text, all, used + 1);
+    return DW_OK;
 }
 
 static bool option_is_valid(const option *o, uint64_t value)

@@ -16,7 +16,8 @@ enum { RETIRED = 16 };
 typedef struct plan {
     dw_entry_info entry;
     dw_held *held;
-    bool added;
+    bool added;    /* the key is new: gone again if the frame is rejected */
+    bool gives_up; /* what is held is rotten: gone if the frame is rejected */
     dw_copy fresh;
 } plan;
 
@@ -133,7 +134,6 @@ static dw_status plan_all(arrival *a)
     dw_decoder *decoder = a->decoder;
     uint64_t at = 0;
     void *plans = decoder->plans;
-    decoder->calls++;
     if (!dw_mem_grow(&decoder->allocator, &plans, &decoder->plans_cap, a->info.n, sizeof(plan)))
         return fail(decoder, DW_ERR_NO_MEMORY, NULL);
     decoder->plans = plans;
@@ -163,12 +163,34 @@ static dw_status plan_all(arrival *a)
     return DW_OK;
 }
 
-/* Steps 6 and 7, and the slots. The first entry that is out of step names the status: BASE before STALE. */
+/* What is held of a key that the frame tells to forget, NULL where the telling is too old for it. */
+static dw_held *to_forget(const arrival *a, uint32_t i)
+{
+    dw_held *held = dw_predictor_find(&a->decoder->predictor, dw_frame_get_forgotten(a->frame, a->info.n, i));
+    bool older = held && held->incarnation == a->info.incarnation && held->now.version < a->info.sequence;
+    return older ? held : NULL;
+}
+
+/* A key may be named twice; it counts once. */
+static uint64_t bytes_to_forget(const arrival *a)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < a->info.n_forgotten; i++) {
+        dw_held *held = to_forget(a, i);
+        if (!held || held->mark == a->decoder->calls) continue;
+        held->mark = a->decoder->calls;
+        bytes += held->counted;
+    }
+    return bytes;
+}
+
+/* Steps 6 and 7, and the slots. A frame of another life replaces all that is held, which then takes nothing of the quota. The first entry that is out of step names the status: BASE before STALE. */
 static dw_status admit(arrival *a)
 {
     dw_decoder *decoder = a->decoder;
     dw_status worst = DW_OK;
-    uint64_t claimed = 0, bytes = (uint64_t)a->info.t * a->info.c * dw_dtype_bytes(a->info.prev);
+    bool new_life = a->info.codec == DW_CODEC_DELTA && decoder->incarnation != a->info.incarnation;
+    uint64_t used = new_life ? 0 : decoder->predictor.held_bytes - bytes_to_forget(a), bytes = (uint64_t)a->info.t * a->info.c * dw_dtype_bytes(a->info.prev);
     for (uint32_t i = 0; i < a->info.n; i++) {
         const dw_entry_info *e = &decoder->plans[i].entry;
         if (dw_digest_bytes(a->frame + e->payload_offset, e->payload_bytes) != e->payload_digest)
@@ -183,7 +205,8 @@ static dw_status admit(arrival *a)
     for (uint32_t i = 0; i < a->info.n; i++) {
         plan *p = &decoder->plans[i];
         if (!dw_kind_has_state(p->entry.kind)) continue;
-        dw_status status = dw_predictor_take(&decoder->predictor, p->held, bytes, &claimed, &p->fresh.data);
+        uint64_t have = new_life ? 0 : p->held->counted, growth = bytes > have ? bytes - have : 0;
+        dw_status status = dw_predictor_take(&decoder->predictor, bytes, growth, &used, &p->fresh.data);
         if (status)
             return fail(decoder, status,
                         status == DW_ERR_LIMIT ? "quota_bytes is full: give both ends the same quota" : NULL);
@@ -209,7 +232,6 @@ static dw_float_job float_job(const arrival *a, const plan *p, uint32_t i)
 static dw_decode_job code_job(const arrival *a, const plan *p, uint32_t i)
 {
     bool delta = p->entry.kind == DW_ENTRY_DELTA;
-    uint32_t bits = delta || a->info.codec == DW_CODEC_DIRECT ? a->info.bits : a->info.key;
     dw_decode_job job = {.payload = a->frame + p->entry.payload_offset,
                          .prev = delta ? p->held->now.data : NULL,
                          .next = p->fresh.data,
@@ -217,7 +239,7 @@ static dw_decode_job code_job(const arrival *a, const plan *p, uint32_t i)
                          .y = a->y->data ? dw_tensor_sample(a->y, i) : NULL,
                          .y_dtype = a->y->dtype,
                          .stride = a->y->stride_t};
-    (void)dw_layout_make(&job.layout, a->info.t, a->info.c, bits, a->info.group, delta && a->info.chooses);
+    (void)dw_frame_layout(&a->info, p->entry.kind, &job.layout);
     return job;
 }
 
@@ -248,7 +270,7 @@ static dw_status reconstruct(arrival *a)
         if (!a->info.audit) continue;
         if (p->fresh.state_digest == p->entry.state_digest) continue;
         status = DW_ERR_STATE;
-        if (p->entry.kind == DW_ENTRY_DELTA) p->added = true; /* given up with the plan */
+        p->gives_up = p->entry.kind == DW_ENTRY_DELTA;
     }
     return status ? fail(decoder, status, NULL) : DW_OK;
 }
@@ -309,13 +331,13 @@ static void commit(arrival *a)
         state = true;
     }
     for (uint32_t i = 0; i < a->info.n_forgotten; i++) {
-        dw_held *held = dw_predictor_find(&decoder->predictor, dw_frame_get_forgotten(a->frame, a->info.n, i));
-        bool older = held && held->incarnation == a->info.incarnation && held->now.version < a->info.sequence;
-        if (older) dw_predictor_remove(&decoder->predictor, held);
+        dw_held *held = to_forget(a, i);
+        if (held) dw_predictor_remove(&decoder->predictor, held);
     }
     if (state && decoder->incarnation != a->info.incarnation) {
         if (decoder->incarnation) decoder->retired[decoder->n_retired++ % RETIRED] = decoder->incarnation;
         decoder->incarnation = a->info.incarnation;
+        dw_predictor_remove_lives_but(&decoder->predictor, a->info.incarnation);
     }
     (void)dw_tensor_bytes(a->info.n, a->info.t, a->info.c, a->y->dtype, &raw);
     counters->frames++;
@@ -330,7 +352,7 @@ static void give_up(arrival *a)
     for (uint32_t i = a->n_planned; i-- > 0;) {
         plan *p = &decoder->plans[i];
         dw_predictor_give(&decoder->predictor, p->fresh.data, bytes);
-        if (p->added) dw_predictor_remove(&decoder->predictor, p->held);
+        if (p->added || p->gives_up) dw_predictor_remove(&decoder->predictor, p->held);
     }
 }
 
@@ -339,6 +361,8 @@ static dw_held *intact(dw_decoder *decoder, dw_key key)
 {
     dw_held *held = dw_predictor_find(&decoder->predictor, key);
     if (!held || !held->now.data) return NULL;
+    if (held->checked == decoder->calls) return held;
+    held->checked = decoder->calls;
     const dw_engine *engine = &decoder->engine;
     if (!held->now.audit || engine->digest(engine, held->now.data, held->dtype, (uint64_t)held->t * held->c, held->now.audit,
                                            held->now.version) == held->now.state_digest)
@@ -367,14 +391,18 @@ static size_t write_reply(arrival *a, bool rejected, uint8_t *reply)
         info.accepted = info.accepted && out.held && out.chain == dw_frame_chain(&a->info, &entry);
         dw_reply_put_entry(reply, info.n++, &out);
     }
+    if (info.n == 0) info.accepted = !rejected; /* it only told of forgotten keys */
     dw_reply_seal(reply, &info);
     decoder->counters.acks += info.accepted != 0;
     decoder->counters.nacks += !info.accepted;
     return dw_reply_bound(info.n);
 }
 
-static bool carries_state(const arrival *a)
+/* Does it change what is held? */
+static bool asks_for_reply(const arrival *a)
 {
+    if (!a->info.wants_reply) return false;
+    if (a->info.n_forgotten) return true;
     for (uint32_t i = 0; i < a->info.n; i++) {
         dw_entry_info entry;
         dw_frame_get_entry(a->frame, i, &entry);
@@ -416,14 +444,17 @@ dw_status dw_decode(dw_decoder *decoder, const void *frame, size_t len, const dw
     if (!decoder) return DW_ERR_ARGUMENT;
     if (!frame || !y || (reply && !reply_len)) return fail(decoder, DW_ERR_ARGUMENT, "an argument is NULL");
     dw_status status = dw_tensor_check(y);
-    if (status) return fail(decoder, status, "y is no tensor that can be walked: see its dtype, extents and strides");
+    if (status || dw_tensor_overlaps(y))
+        return fail(decoder, status ? status : DW_ERR_ARGUMENT,
+                    "y is no tensor that can be written: see its dtype, alignment, extents and strides");
+    if (reply && reply_cap < dw_reply_bound(y->n))
+        return fail(decoder, DW_ERR_NO_ROOM, "the reply does not fit: dw_reply_bound tells the room that is enough");
     uint64_t started = now(decoder);
+    decoder->calls++;
     arrival a = {.decoder = decoder, .frame = frame, .len = len, .y = y};
     status = dw_frame_open(frame, len, &a.info, &tables_intact, &why);
     if (status) snprintf(decoder->why.text, sizeof decoder->why.text, "the frame cannot be read: %s", why);
-    bool answers = tables_intact && reply && a.info.wants_reply && carries_state(&a);
-    if (answers && reply_cap < dw_reply_bound(a.info.n))
-        return fail(decoder, DW_ERR_NO_ROOM, "the reply does not fit: dw_reply_bound tells the room that is enough");
+    bool answers = tables_intact && reply && reply_cap >= dw_reply_bound(a.info.n) && asks_for_reply(&a);
     if (!status) status = receive(&a);
     if (answers) *reply_len = write_reply(&a, status != DW_OK, reply);
     if (status) decoder->counters.rejected_frames++;

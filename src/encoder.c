@@ -27,8 +27,6 @@ struct dw_encoder {
     uint64_t incarnation, sequence, calls;
     plan *plans;
     uint64_t plans_cap;
-    dw_key *forgotten;
-    uint64_t n_forgotten, forgotten_cap;
     dw_counters counters;
     dw_why why;
 };
@@ -82,8 +80,16 @@ void dw_encoder_destroy(dw_encoder *encoder)
     dw_allocator allocator = encoder->allocator;
     dw_predictor_release(&encoder->predictor);
     dw_mem_release(&allocator, encoder->plans, encoder->plans_cap * sizeof *encoder->plans);
-    dw_mem_release(&allocator, encoder->forgotten, encoder->forgotten_cap * sizeof *encoder->forgotten);
     dw_mem_release(&allocator, encoder, sizeof *encoder);
+}
+
+/* A new name, under which nothing is held yet: for the decoder every key begins anew, and what it held of the old name goes. */
+static void begin_life(dw_encoder *encoder)
+{
+    dw_predictor *predictor = &encoder->predictor;
+    encoder->incarnation = dw_digest_bytes(&encoder->incarnation, sizeof encoder->incarnation) | 1;
+    encoder->sequence = 0;
+    while (predictor->oldest_forgotten) dw_predictor_remove(predictor, predictor->oldest_forgotten);
 }
 
 static void describe(draft *d, uint32_t n, uint32_t t, uint32_t c, dw_dtype x)
@@ -117,7 +123,7 @@ static dw_entry_kind key_kind(const draft *d)
 }
 
 /* Finds or adds the key of sample i and takes a slot for its next prev: all that can fail. */
-static dw_status plan_state(draft *d, plan *p, uint64_t *claimed)
+static dw_status plan_state(draft *d, plan *p, uint64_t *used)
 {
     dw_encoder *encoder = d->encoder;
     uint64_t bytes = (uint64_t)d->info.t * d->info.c * dw_dtype_bytes(d->info.prev);
@@ -130,7 +136,8 @@ static dw_status plan_state(draft *d, plan *p, uint64_t *claimed)
     p->held = held;
     if (held->mark == encoder->calls) return fail(encoder, DW_ERR_ARGUMENT, "two samples of one call have the same key");
     held->mark = encoder->calls;
-    dw_status status = dw_predictor_take(&encoder->predictor, held, bytes, claimed, &p->fresh.data);
+    uint64_t growth = bytes > held->counted ? bytes - held->counted : 0;
+    dw_status status = dw_predictor_take(&encoder->predictor, bytes, growth, used, &p->fresh.data);
     if (status == DW_ERR_LIMIT) { /* a full quota sends stateless, it never fails */
         p->entry.kind = stateless_kind(d);
         return DW_OK;
@@ -163,7 +170,7 @@ static void unplan(draft *d, uint32_t n)
 static dw_status plan_all(draft *d)
 {
     dw_encoder *encoder = d->encoder;
-    uint64_t claimed = 0;
+    uint64_t used = encoder->predictor.held_bytes;
     encoder->calls++;
     void *plans = encoder->plans;
     if (!dw_mem_grow(&encoder->allocator, &plans, &encoder->plans_cap, d->info.n, sizeof(plan)))
@@ -174,7 +181,7 @@ static dw_status plan_all(draft *d)
         memset(p, 0, sizeof *p);
         p->entry.key = d->keys[i];
         p->entry.kind = d->info.codec == DW_CODEC_RAW ? DW_ENTRY_RAW : DW_ENTRY_DIRECT;
-        dw_status status = d->info.codec == DW_CODEC_DELTA ? plan_state(d, p, &claimed) : DW_OK;
+        dw_status status = d->info.codec == DW_CODEC_DELTA ? plan_state(d, p, &used) : DW_OK;
         if (status) {
             unplan(d, i + 1);
             return status;
@@ -183,28 +190,17 @@ static dw_status plan_all(draft *d)
     return DW_OK;
 }
 
-static bool is_forgotten_key(const dw_encoder *encoder, uint64_t i, dw_key key)
-{
-    return encoder->forgotten[i].sample == key.sample && encoder->forgotten[i].slice == key.slice;
-}
+/* A telling whose frame was not answered for so many frames is taken for lost. */
+enum { TELL_AGAIN_AFTER = 32 };
 
-/* Forgotten keys that are entries of this frame must wait: brings the others to the front and counts them. */
-static uint64_t sort_forgotten(draft *d)
+/* The next key at or behind `from` that this frame is to tell of: not one that it carries, nor one told lately. */
+static dw_held *next_to_tell(const draft *d, dw_held *from)
 {
-    dw_encoder *encoder = d->encoder;
-    uint64_t ready = encoder->n_forgotten;
-    for (uint64_t i = 0; i < ready;) {
-        bool entry = false;
-        for (uint32_t k = 0; k < d->info.n && !entry; k++) entry = is_forgotten_key(encoder, i, d->keys[k]);
-        if (!entry) {
-            i++;
-            continue;
-        }
-        dw_key waits = encoder->forgotten[i];
-        encoder->forgotten[i] = encoder->forgotten[--ready];
-        encoder->forgotten[ready] = waits;
+    for (; from; from = from->newer) {
+        bool lately = from->told && d->info.sequence - from->told < TELL_AGAIN_AFTER;
+        if (from->mark != d->encoder->calls && !lately) return from;
     }
-    return ready;
+    return NULL;
 }
 
 /* Places the payloads and sees that all of it fits; forgotten keys travel where there is room. */
@@ -222,10 +218,11 @@ static dw_status lay_out(draft *d, size_t cap, uint64_t *total)
     if (!dw_size_add(end, payload, total) || *total > cap)
         return fail(encoder, DW_ERR_NO_ROOM, "the frame does not fit: dw_frame_bound tells the room that is enough");
     if (d->info.codec == DW_CODEC_DELTA) {
-        uint64_t ready = sort_forgotten(d);
-        while (d->info.n_forgotten < ready &&
-               dw_frame_table_end(d->info.n, d->info.n_forgotten + 1, &bytes) && bytes + payload <= cap)
+        dw_held *tell = next_to_tell(d, encoder->predictor.oldest_forgotten);
+        for (; tell && d->info.n_forgotten < UINT32_MAX; tell = next_to_tell(d, tell->newer)) {
+            if (!dw_frame_table_end(d->info.n, d->info.n_forgotten + 1, &bytes) || bytes + payload > cap) break;
             d->info.n_forgotten++;
+        }
     }
     (void)dw_frame_table_end(d->info.n, d->info.n_forgotten, &end);
     d->info.payload_bytes = payload;
@@ -235,16 +232,6 @@ static dw_status lay_out(draft *d, size_t cap, uint64_t *total)
         end += encoder->plans[i].entry.payload_bytes;
     }
     return DW_OK;
-}
-
-/* A key that is sent anew is not forgotten any more: the entry replaces what the decoder has. */
-static void unforget(dw_encoder *encoder, dw_key key)
-{
-    for (uint64_t i = 0; i < encoder->n_forgotten; i++) {
-        if (!is_forgotten_key(encoder, i, key)) continue;
-        encoder->forgotten[i] = encoder->forgotten[--encoder->n_forgotten];
-        return;
-    }
 }
 
 static void encode_floats(draft *d, plan *p, uint32_t i)
@@ -267,7 +254,6 @@ static void encode_floats(draft *d, plan *p, uint32_t i)
 
 static void encode_codes(draft *d, plan *p, uint32_t i)
 {
-    bool delta = p->entry.kind == DW_ENTRY_DELTA;
     dw_encode_job job = {.is_signed = d->params.is_signed,
                          .x = dw_tensor_sample(d->x, i),
                          .x_dtype = d->x->dtype,
@@ -277,8 +263,7 @@ static void encode_codes(draft *d, plan *p, uint32_t i)
                          .prev_dtype = d->info.prev,
                          .payload = d->frame + p->entry.payload_offset,
                          .sums = &d->sums};
-    uint32_t bits = delta || d->info.codec == DW_CODEC_DIRECT ? d->info.bits : d->info.key;
-    (void)dw_layout_make(&job.layout, d->info.t, d->info.c, bits, d->info.group, delta && d->info.chooses);
+    (void)dw_frame_layout(&d->info, p->entry.kind, &job.layout);
     if (p->fresh.data && d->info.audit) job.audit = (dw_audit){d->info.audit, d->info.sequence, &p->entry.state_digest};
     d->encoder->engine.encode(&d->encoder->engine, &job);
 }
@@ -301,8 +286,9 @@ static void seal_entry(draft *d, plan *p, uint32_t i)
 
 static void seal_frame(draft *d)
 {
-    for (uint32_t i = 0; i < d->info.n_forgotten; i++)
-        dw_frame_put_forgotten(d->frame, d->info.n, i, d->encoder->forgotten[i]);
+    dw_held *tell = next_to_tell(d, d->encoder->predictor.oldest_forgotten);
+    for (uint32_t i = 0; i < d->info.n_forgotten; i++, tell = next_to_tell(d, tell->newer))
+        dw_frame_put_forgotten(d->frame, d->info.n, i, tell->key);
     dw_frame_seal(d->frame, &d->info);
 }
 
@@ -313,6 +299,19 @@ static void count_entry(dw_counters *counters, dw_entry_kind kind)
     counters->stateless_entries += !dw_kind_has_state(kind);
 }
 
+/* The keys that the frame tells of: answered for by its reply, or gone where there are no replies. */
+static void mark_told(draft *d)
+{
+    dw_predictor *predictor = &d->encoder->predictor;
+    dw_held *tell = next_to_tell(d, predictor->oldest_forgotten);
+    for (uint32_t i = 0; i < d->info.n_forgotten; i++) {
+        dw_held *next = next_to_tell(d, tell->newer);
+        tell->told = d->info.sequence;
+        if (!d->params.wants_reply) dw_predictor_remove(predictor, tell);
+        tell = next;
+    }
+}
+
 /* Nothing here can fail: the frame is written, and what it says becomes what is held. */
 static void commit(draft *d, uint64_t total)
 {
@@ -320,14 +319,10 @@ static void commit(draft *d, uint64_t total)
     dw_counters *counters = &encoder->counters;
     dw_held shape = {.t = d->info.t, .c = d->info.c, .dtype = d->info.prev, .incarnation = encoder->incarnation};
     encoder->sequence = d->info.sequence;
-    encoder->n_forgotten -= d->info.n_forgotten;
-    if (d->info.n_forgotten)
-        memmove(encoder->forgotten, encoder->forgotten + d->info.n_forgotten,
-                (size_t)encoder->n_forgotten * sizeof *encoder->forgotten);
+    mark_told(d);
     for (uint32_t i = 0; i < d->info.n; i++) {
         plan *p = &encoder->plans[i];
         count_entry(counters, p->entry.kind);
-        if (dw_kind_has_state(p->entry.kind)) unforget(encoder, p->entry.key);
         if (p->entry.kind == DW_ENTRY_SYNC) {
             p->held->now = p->fresh;
             p->held->base = DW_BASE_NOW;
@@ -360,8 +355,9 @@ dw_status dw_encode(dw_encoder *encoder, const dw_key *keys, const dw_tensor *x,
     if (!encoder) return DW_ERR_ARGUMENT;
     if (!keys || !x || !x->data || !frame || !len) return fail(encoder, DW_ERR_ARGUMENT, "an argument is NULL");
     dw_status status = dw_tensor_check(x);
-    if (status) return fail(encoder, status, "x is no tensor that can be walked: see its dtype, extents and strides");
+    if (status) return fail(encoder, status, "x is no tensor that can be walked: see its dtype, alignment, extents and strides");
     uint64_t started = now(encoder);
+    if (encoder->sequence == UINT64_MAX) begin_life(encoder); /* the numbers are used up */
     draft d = {.encoder = encoder, .keys = keys, .x = x, .frame = frame};
     status = dw_params_resolve(&d.params, &encoder->config, x->dtype);
     if (status) return fail(encoder, status, NULL);
@@ -421,6 +417,7 @@ dw_status dw_encoder_resync(dw_encoder *encoder, const dw_key *keys, uint32_t n,
     uint64_t total;
     if (!encoder) return DW_ERR_ARGUMENT;
     if (!keys || n == 0 || !frame || !len) return fail(encoder, DW_ERR_ARGUMENT, "an argument is NULL or zero");
+    if (encoder->sequence == UINT64_MAX) begin_life(encoder);
     draft d = {.encoder = encoder, .keys = keys, .frame = frame};
     dw_status status = plan_sync(&d, keys, n);
     if (status) return status;
@@ -450,6 +447,15 @@ dw_status dw_encoder_resync(dw_encoder *encoder, const dw_key *keys, uint32_t n,
     encoder->counters.resyncs += n;
     *len = (size_t)total;
     return DW_OK;
+}
+
+/* The frame `sequence` was taken, and with it what it told. */
+static void stop_telling(dw_encoder *encoder, uint64_t sequence)
+{
+    for (dw_held *held = encoder->predictor.oldest_forgotten, *next; held && held->told; held = next) {
+        next = held->newer;
+        if (held->told == sequence) dw_predictor_remove(&encoder->predictor, held);
+    }
 }
 
 /* One entry of a reply: which of our copies is it that the decoder holds? */
@@ -483,10 +489,11 @@ dw_status dw_encoder_feedback(dw_encoder *encoder, const void *reply, size_t rep
     if (info.incarnation != encoder->incarnation) return DW_OK; /* to an earlier life: says nothing of ours */
     encoder->counters.acks += info.accepted != 0;
     encoder->counters.nacks += !info.accepted;
-    if (info.replaced) { /* from here on every key begins with a key entry: what is held is another incarnation's */
-        encoder->incarnation = dw_digest_bytes(&encoder->incarnation, sizeof encoder->incarnation) | 1;
+    if (info.replaced) {
+        begin_life(encoder);
         return DW_OK;
     }
+    if (info.accepted) stop_telling(encoder, info.sequence);
     for (uint32_t i = 0; i < info.n; i++) {
         dw_reply_entry entry;
         dw_reply_get_entry(reply, i, &entry);
@@ -500,13 +507,7 @@ dw_status dw_encoder_forget(dw_encoder *encoder, dw_key key)
     if (!encoder) return DW_ERR_ARGUMENT;
     dw_held *held = dw_predictor_find(&encoder->predictor, key);
     if (!held) return DW_OK;
-    void *forgotten = encoder->forgotten;
-    if (!dw_mem_grow(&encoder->allocator, &forgotten, &encoder->forgotten_cap, encoder->n_forgotten + 1,
-                     sizeof *encoder->forgotten))
-        return fail(encoder, DW_ERR_NO_MEMORY, NULL);
-    encoder->forgotten = forgotten;
-    encoder->forgotten[encoder->n_forgotten++] = key;
-    dw_predictor_remove(&encoder->predictor, held);
+    dw_predictor_forget(&encoder->predictor, held);
     return DW_OK;
 }
 
@@ -523,7 +524,7 @@ dw_counters dw_encoder_counters(const dw_encoder *encoder)
 {
     if (!encoder) return (dw_counters){0};
     dw_counters counters = encoder->counters;
-    counters.keys_held = encoder->predictor.keys;
+    counters.keys_held = encoder->predictor.keys - encoder->predictor.n_forgotten;
     counters.state_bytes = encoder->predictor.pool.taken_bytes;
     return counters;
 }

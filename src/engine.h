@@ -76,7 +76,7 @@ struct dw_engine {
     void (*encode)(const dw_engine *engine, const dw_encode_job *job);
     void (*decode)(const dw_engine *engine, const dw_decode_job *job); /* to next, or, without state, to y */
     void (*emit)(const dw_engine *engine, const dw_decode_job *job);   /* y from next; NaN where the payload's pieces are poisoned */
-    void (*put_floats)(const dw_float_job *job);                       /* tensor to payload, and to next */
+    void (*put_floats)(const dw_float_job *job);                       /* tensor to payload */
     void (*take_floats)(const dw_float_job *job, int to_next);         /* payload to next, or to tensor */
     uint64_t (*digest)(const dw_engine *engine, const void *prev, dw_dtype dtype, uint64_t elements, uint32_t every,
                        uint64_t sequence);

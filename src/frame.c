@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "frame.h"
-#include "layout.h"
 
 static const uint8_t frame_magic[4] = {'D', 'W', 'F', '1'};
 static const uint8_t reply_magic[4] = {'D', 'W', 'R', '1'};
@@ -39,11 +38,6 @@ uint64_t dw_digest_bytes(const void *bytes, uint64_t len)
     return XXH3_64bits(bytes, (size_t)len);
 }
 
-uint32_t dw_form_of(dw_dtype dtype)
-{
-    return dtype == DW_F32 ? DW_KEY_F32 : dtype == DW_F16 ? DW_KEY_F16 : dtype == DW_BF16 ? DW_KEY_BF16 : 0;
-}
-
 dw_dtype dw_dtype_of(uint32_t form)
 {
     return form == DW_KEY_F32 ? DW_F32 : form == DW_KEY_F16 ? DW_F16 : form == DW_KEY_BF16 ? DW_BF16 : (dw_dtype)0;
@@ -64,6 +58,13 @@ dw_dtype dw_frame_form(const dw_frame_info *info, dw_entry_kind kind)
     return kind == DW_ENTRY_SYNC ? info->prev : dw_dtype_of(info->key);
 }
 
+bool dw_frame_layout(const dw_frame_info *info, dw_entry_kind kind, dw_layout *layout)
+{
+    bool delta = kind == DW_ENTRY_DELTA;
+    uint32_t bits = delta || info->codec == DW_CODEC_DIRECT ? info->bits : info->key;
+    return dw_layout_make(layout, info->t, info->c, bits, info->group, delta && info->chooses);
+}
+
 bool dw_frame_payload_bytes(const dw_frame_info *info, dw_entry_kind kind, uint64_t *bytes)
 {
     dw_layout layout;
@@ -75,9 +76,7 @@ bool dw_frame_payload_bytes(const dw_frame_info *info, dw_entry_kind kind, uint6
         *bytes = dw_round_up(all, 16);
         return true;
     }
-    uint32_t bits = kind == DW_ENTRY_DELTA || info->codec == DW_CODEC_DIRECT ? info->bits : info->key;
-    if (!dw_layout_make(&layout, info->t, info->c, bits, info->group, kind == DW_ENTRY_DELTA && info->chooses))
-        return false;
+    if (!dw_frame_layout(info, kind, &layout)) return false;
     *bytes = layout.payload_bytes;
     return true;
 }
@@ -371,6 +370,12 @@ dw_status dw_reply_open(const uint8_t *reply, uint64_t len, dw_reply_info *info,
     *why = "the entries' checksum does not match";
     if (get(reply + REPLY_TABLE_DIGEST, 8) != dw_digest_bytes(reply + DW_REPLY_BYTES, n * DW_HELD_BYTES))
         return DW_ERR_CORRUPT;
+    *why = "an entry's fields contradict each other";
+    for (uint64_t i = 0; i < n; i++) {
+        const uint8_t *e = reply + DW_REPLY_BYTES + i * DW_HELD_BYTES;
+        bool names = get(e + 16, 8) || get(e + 24, 8) || get(e + 32, 8);
+        if (e[12] > 1 || get(e + 13, 3) || (e[12] == 0 && names)) return DW_ERR_FORMAT;
+    }
     *info = (dw_reply_info){reply[REPLY_ANSWER] == 1, reply[REPLY_ANSWER] == 3, get(reply + AT_INCARNATION, 8),
                             get(reply + AT_SEQUENCE, 8), (uint32_t)n};
     *why = "";

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  * frame.h - the only room that knows bytes on the wire: headers, tables, replies (docs/format.md, 1, 2, 6).
  *
- * Errors of the readers: FORMAT, VERSION, CORRUPT, in the order of docs/format.md, 2, steps 1 to 3. Nothing is written on error.
+ * Errors of the readers: FORMAT, VERSION, CORRUPT, in the order of docs/format.md, 2, steps 1 to 3. On error nothing is written, but that
+ * dw_frame_open gives the header of a frame whose tables are intact and whose sizes are wrong.
  * State: none. Threads: any. */
 #ifndef DW_FRAME_H
 #define DW_FRAME_H
 
+#include "layout.h"
 #include "mem.h"
 
 enum { DW_HEADER_BYTES = 80, DW_ENTRY_BYTES = 40, DW_FORGOTTEN_BYTES = 16, DW_REPLY_BYTES = 48, DW_HELD_BYTES = 40 };
@@ -17,8 +19,10 @@ bool dw_frame_payload_bytes(const dw_frame_info *info, dw_entry_kind kind, uint6
 /* Bytes of header and tables; false on overflow. */
 bool dw_frame_table_end(uint32_t n, uint32_t n_forgotten, uint64_t *bytes);
 
-/* The form (16, 17, 32) of a float dtype, and back; 0 where it is none. */
-uint32_t dw_form_of(dw_dtype dtype);
+/* The layout of the payload of a quantized kind; false where its size overflows. */
+bool dw_frame_layout(const dw_frame_info *info, dw_entry_kind kind, dw_layout *layout);
+
+/* The dtype of a form (16, 17, 32); 0 where it is none. */
 dw_dtype dw_dtype_of(uint32_t form);
 
 /* The dtype of the payload of a kind of floats: RAW, KEY_RAW, SYNC. */

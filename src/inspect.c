@@ -16,6 +16,7 @@ dw_status dw_frame_read(const void *frame, size_t len, dw_frame_info *info, dw_w
     const char *reason;
     bool intact;
     dw_frame_info found;
+    if (why) *why = (dw_why){.offset = -1};
     if (!frame || !info) return DW_ERR_ARGUMENT;
     dw_status status = dw_frame_open(frame, len, &found, &intact, &reason);
     if (status)
@@ -25,24 +26,39 @@ dw_status dw_frame_read(const void *frame, size_t len, dw_frame_info *info, dw_w
     return status;
 }
 
-dw_status dw_frame_entry(const void *frame, size_t len, uint32_t i, dw_entry_info *entry)
+dw_status dw_frame_entries(const void *frame, size_t len, uint32_t first, uint32_t n, dw_entry_info *entries)
 {
     dw_frame_info info;
     uint64_t at = 0;
-    if (!entry) return DW_ERR_ARGUMENT;
+    if (!entries) return DW_ERR_ARGUMENT;
     dw_status status = dw_frame_read(frame, len, &info, NULL);
     if (status) return status;
-    if (i >= info.n) return DW_ERR_ARGUMENT;
+    if (first > info.n || n > info.n - first) return DW_ERR_ARGUMENT;
     (void)dw_frame_table_end(info.n, info.n_forgotten, &at);
-    for (uint32_t k = 0;; k++) {
-        uint64_t bytes = 0;
-        dw_frame_get_entry(frame, k, entry);
-        (void)dw_frame_payload_bytes(&info, entry->kind, &bytes);
-        entry->payload_offset = at;
-        entry->payload_bytes = bytes;
-        if (k == i) return DW_OK;
-        at += bytes;
+    for (uint32_t i = 0; i < first + n; i++) {
+        dw_entry_info entry;
+        dw_frame_get_entry(frame, i, &entry);
+        (void)dw_frame_payload_bytes(&info, entry.kind, &entry.payload_bytes);
+        entry.payload_offset = at;
+        at += entry.payload_bytes;
+        if (i >= first) entries[i - first] = entry;
     }
+    return DW_OK;
+}
+
+dw_status dw_frame_keys(const void *frame, size_t len, uint32_t n, dw_key *keys)
+{
+    dw_frame_info info;
+    if (!keys) return DW_ERR_ARGUMENT;
+    dw_status status = dw_frame_read(frame, len, &info, NULL);
+    if (status) return status;
+    if (n != info.n) return DW_ERR_SHAPE;
+    for (uint32_t i = 0; i < n; i++) {
+        dw_entry_info entry;
+        dw_frame_get_entry(frame, i, &entry);
+        keys[i] = entry.key;
+    }
+    return DW_OK;
 }
 
 dw_status dw_frame_forgotten(const void *frame, size_t len, uint32_t i, dw_key *key)
@@ -60,6 +76,7 @@ dw_status dw_reply_read(const void *reply, size_t len, dw_reply_info *info, dw_w
 {
     const char *reason;
     dw_reply_info found;
+    if (why) *why = (dw_why){.offset = -1};
     if (!reply || !info) return DW_ERR_ARGUMENT;
     dw_status status = dw_reply_open(reply, len, &found, &reason);
     if (status)

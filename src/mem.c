@@ -118,24 +118,25 @@ void dw_pool_release(dw_pool *pool)
     dw_pool_init(pool, &(dw_allocator){0});
 }
 
-static uint64_t slot_size(uint64_t bytes)
+/* Slots come in multiples of a step that is a power of two: at most 32 steps to a slot, at least 17 beyond the smallest. */
+static uint64_t slot_step(uint64_t bytes)
 {
-    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    uint64_t step = ALIGNMENT;
+    while (bytes > 32 * step) step *= 2;
+    return step;
 }
 
-/* The class of a size; where all are in use, one whose size this is not: its slots are then never reused, which
- * only a caller with more than DW_POOL_CLASSES shapes at once can meet. */
+static uint64_t slot_size(uint64_t bytes)
+{
+    uint64_t step = slot_step(bytes);
+    return (bytes + step - 1) / step * step;
+}
+
 static dw_pool_class *class_of(dw_pool *pool, uint64_t slot_bytes)
 {
-    for (int i = 0; i < DW_POOL_CLASSES; i++) {
-        dw_pool_class *class = &pool->classes[i];
-        if (class->slot_bytes == slot_bytes) return class;
-        if (class->slot_bytes == 0 || (i == DW_POOL_CLASSES - 1 && !class->first_free)) {
-            class->slot_bytes = slot_bytes;
-            return class;
-        }
-    }
-    return NULL;
+    uint64_t last = slot_step(slot_bytes), first = 0;
+    for (uint64_t step = ALIGNMENT; step < last; step *= 2) first += 16;
+    return &pool->classes[first + slot_bytes / last - 1];
 }
 
 static void push(dw_pool_class *class, void *slot)
@@ -149,8 +150,8 @@ void *dw_pool_take(dw_pool *pool, uint64_t bytes)
     if (bytes == 0 || bytes > PTRDIFF_MAX / 2) return NULL;
     uint64_t slot_bytes = slot_size(bytes);
     dw_pool_class *class = class_of(pool, slot_bytes);
-    if (!class || !class->first_free) {
-        uint64_t slots = class && slot_bytes < CHUNK_BYTES ? CHUNK_BYTES / slot_bytes : 1;
+    if (!class->first_free) {
+        uint64_t slots = slot_bytes < CHUNK_BYTES ? CHUNK_BYTES / slot_bytes : 1;
         uint64_t chunk_bytes = ALIGNMENT + slots * slot_bytes;
         if (slots > 1 && chunk_bytes < CHUNK_BYTES) chunk_bytes = CHUNK_BYTES;
         dw_pool_chunk *chunk = dw_mem_allocate(&pool->allocator, chunk_bytes);
@@ -174,5 +175,5 @@ void dw_pool_give(dw_pool *pool, void *slot, uint64_t bytes)
     uint64_t slot_bytes = slot_size(bytes);
     dw_pool_class *class = class_of(pool, slot_bytes);
     pool->taken_bytes -= slot_bytes;
-    if (class) push(class, slot);
+    push(class, slot);
 }

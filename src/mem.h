@@ -13,7 +13,8 @@
 
 #include "deltawire/deltawire.h"
 
-/* false on overflow; *result is then untouched. The one place where sizes are multiplied. */
+/* false on overflow; *result is then untouched. Sizes that come from outside are multiplied here
+ * (those of a payload in layout.h, which has its own bound). */
 bool dw_size_multiply(uint64_t a, uint64_t b, uint64_t *result);
 bool dw_size_add(uint64_t a, uint64_t b, uint64_t *result);
 
@@ -28,10 +29,10 @@ bool dw_mem_grow(const dw_allocator *allocator, void **array, uint64_t *cap, uin
 /* 64 bits from the operating system's random source; never 0. */
 uint64_t dw_mem_random(void);
 
-enum { DW_POOL_CLASSES = 16 };
+/* Sixteen sizes to a power of two, up to 2^63: at most a sixteenth of a slot is slack, and every size has its class. */
+enum { DW_POOL_CLASSES = 16 * 60 };
 
 typedef struct dw_pool_class {
-    uint64_t slot_bytes;
     void *first_free; /* a free slot begins with the address of the next one */
 } dw_pool_class;
 

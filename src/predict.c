@@ -106,28 +106,63 @@ static void close_gap(dw_predictor *predictor, uint64_t gap)
     predictor->table[gap] = NULL;
 }
 
+static void unlink_forgotten(dw_predictor *predictor, dw_held *held)
+{
+    if (held->older) held->older->newer = held->newer;
+    else predictor->oldest_forgotten = held->newer;
+    if (held->newer) held->newer->older = held->older;
+    else predictor->newest_forgotten = held->older;
+    held->older = held->newer = NULL;
+    held->forgotten = false;
+    held->told = 0;
+    predictor->n_forgotten--;
+}
+
+void dw_predictor_forget(dw_predictor *predictor, dw_held *held)
+{
+    if (held->forgotten) return;
+    drop(predictor, held, &held->now);
+    drop(predictor, held, &held->undo);
+    held->forgotten = true;
+    held->older = predictor->newest_forgotten;
+    if (held->older) held->older->newer = held;
+    else predictor->oldest_forgotten = held;
+    predictor->newest_forgotten = held;
+    predictor->n_forgotten++;
+}
+
 void dw_predictor_remove(dw_predictor *predictor, dw_held *held)
 {
     uint64_t mask = predictor->table_cap - 1, i = home(predictor, held->key);
     while (predictor->table[i] != held) i = (i + 1) & mask;
     close_gap(predictor, i);
-    if (held->now.data) predictor->held_bytes -= dw_held_bytes(held);
+    predictor->held_bytes -= held->counted;
+    if (held->forgotten) unlink_forgotten(predictor, held);
     drop(predictor, held, &held->now);
     drop(predictor, held, &held->undo);
     dw_pool_give(&predictor->pool, held, sizeof *held);
     predictor->keys--;
 }
 
-dw_status dw_predictor_take(dw_predictor *predictor, const dw_held *held, uint64_t bytes, uint64_t *claimed, void **slot)
+/* Closing a gap moves others up: the place is looked at again. */
+void dw_predictor_remove_lives_but(dw_predictor *predictor, uint64_t incarnation)
 {
-    uint64_t have = held->now.data ? dw_held_bytes(held) : 0;
-    uint64_t growth = bytes > have ? bytes - have : 0, used = predictor->held_bytes + *claimed;
-    if (predictor->quota_bytes && growth > 0 &&
-        (used > predictor->quota_bytes || growth > predictor->quota_bytes - used))
-        return DW_ERR_LIMIT;
+    for (uint64_t i = 0; i < predictor->table_cap;) {
+        dw_held *held = predictor->table[i];
+        if (held && held->incarnation != incarnation)
+            dw_predictor_remove(predictor, held);
+        else
+            i++;
+    }
+}
+
+dw_status dw_predictor_take(dw_predictor *predictor, uint64_t bytes, uint64_t growth, uint64_t *used, void **slot)
+{
+    uint64_t quota = predictor->quota_bytes;
+    if (quota && growth && (*used > quota || growth > quota - *used)) return DW_ERR_LIMIT;
     *slot = dw_pool_take(&predictor->pool, bytes);
     if (!*slot) return DW_ERR_NO_MEMORY;
-    *claimed += growth;
+    *used += growth;
     return DW_OK;
 }
 
@@ -136,10 +171,17 @@ void dw_predictor_give(dw_predictor *predictor, void *slot, uint64_t bytes)
     dw_pool_give(&predictor->pool, slot, bytes);
 }
 
+static void count(dw_predictor *predictor, dw_held *held, uint64_t bytes)
+{
+    predictor->held_bytes = predictor->held_bytes - held->counted + bytes;
+    held->counted = bytes;
+}
+
 void dw_predictor_commit(dw_predictor *predictor, dw_held *held, const dw_held *shape, dw_copy fresh, bool keep_undo)
 {
     bool same_shape = held->t == shape->t && held->c == shape->c && held->dtype == shape->dtype;
-    if (held->now.data) predictor->held_bytes -= dw_held_bytes(held);
+    uint64_t counted = held->counted;
+    if (held->forgotten) unlink_forgotten(predictor, held);
     if (!keep_undo || !same_shape || held->base == DW_BASE_NOTHING) {
         drop(predictor, held, &held->now);
         drop(predictor, held, &held->undo);
@@ -155,11 +197,13 @@ void dw_predictor_commit(dw_predictor *predictor, dw_held *held, const dw_held *
     held->incarnation = shape->incarnation;
     held->now = fresh;
     held->base = DW_BASE_NOW;
-    predictor->held_bytes += dw_held_bytes(held);
+    /* Until it is confirmed, the decoder may still hold the larger copy of before. */
+    count(predictor, held, keep_undo && counted > dw_held_bytes(held) ? counted : dw_held_bytes(held));
 }
 
 void dw_predictor_confirm(dw_predictor *predictor, dw_held *held)
 {
     drop(predictor, held, &held->undo);
     held->base = DW_BASE_NOW;
+    count(predictor, held, dw_held_bytes(held));
 }

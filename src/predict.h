@@ -29,8 +29,13 @@ typedef struct dw_held {
     dw_dtype dtype;
     uint64_t incarnation;
     uint64_t mark; /* the call that touched it last: tells a doubled key */
+    uint64_t checked; /* the call that re-hashed it last */
+    uint64_t counted; /* bytes that it takes of the quota: the largest copy that the other end may hold */
     dw_copy now, undo;
     dw_base base;
+    bool forgotten; /* encoder: no copies any more, but the decoder may not have been told */
+    uint64_t told;  /* the last frame that told it, 0: none */
+    struct dw_held *older, *newer; /* among the forgotten */
 } dw_held;
 
 typedef struct dw_predictor {
@@ -38,7 +43,9 @@ typedef struct dw_predictor {
     dw_held **table; /* open addressing, linear probing */
     uint64_t table_cap, keys;
     uint64_t seed; /* so that nobody who names the keys can choose collisions */
-    uint64_t quota_bytes, held_bytes;
+    uint64_t quota_bytes, held_bytes; /* held_bytes: what all keys take of the quota */
+    dw_held *oldest_forgotten, *newest_forgotten;
+    uint64_t n_forgotten;
 } dw_predictor;
 
 void dw_predictor_init(dw_predictor *predictor, const dw_allocator *allocator, uint64_t quota_bytes);
@@ -53,15 +60,21 @@ dw_status dw_predictor_add(dw_predictor *predictor, dw_key key, dw_held **held);
 /* Gives up a key and its copies. */
 void dw_predictor_remove(dw_predictor *predictor, dw_held *held);
 
+/* Gives up all keys whose copies another incarnation made: no delta can start from them. */
+void dw_predictor_remove_lives_but(dw_predictor *predictor, uint64_t incarnation);
+
+/* Gives up the copies but remembers the key, and its share of the quota, until it is removed or committed anew. */
+void dw_predictor_forget(dw_predictor *predictor, dw_held *held);
+
 uint64_t dw_held_bytes(const dw_held *held); /* of one copy */
 
-/* A slot for a copy of these bytes. quota_bytes counts one copy per key: LIMIT where what held would grow by passes it.
- * *claimed adds up that growth over the keys of one frame; begin with 0. */
-dw_status dw_predictor_take(dw_predictor *predictor, const dw_held *held, uint64_t bytes, uint64_t *claimed, void **slot);
+/* A slot for a copy of these bytes; LIMIT where *used and what the key grows by pass the quota. *used begins with what the keys take
+ * of the quota and is advanced, so that the keys of one frame are counted together. */
+dw_status dw_predictor_take(dw_predictor *predictor, uint64_t bytes, uint64_t growth, uint64_t *used, void **slot);
 void dw_predictor_give(dw_predictor *predictor, void *slot, uint64_t bytes);
 
-/* Makes `fresh` what is held. The base it was made from stays as undo while keep_undo; shape, dtype and
- * incarnation of the key are those of *shape (a dw_held with no copies). */
+/* Makes `fresh` what is held, with the shape, dtype and incarnation of *shape (a dw_held with no copies). keep_undo: one older copy stays
+ * as undo: the one that was undo already, which the decoder is likelier to hold, else what was held until now. */
 void dw_predictor_commit(dw_predictor *predictor, dw_held *held, const dw_held *shape, dw_copy fresh, bool keep_undo);
 
 /* The decoder holds `now`: older copies can go. */

@@ -17,7 +17,7 @@
 #error "the arithmetic is part of the format: build without -ffast-math"
 #endif
 
-#define DW_ZERO_BELOW 0x0f800000u /* 2^-96: keeps every scale and its inverse a normal number */
+#define DW_ZERO_BELOW 0x0f800000u /* 2^-96: keeps every scale a normal number (the inverse of one above 2^126 is subnormal) */
 
 /* The largest magnitudes of a piece by sign, as binary32 bits without the sign. */
 typedef struct dw_extremes {

@@ -9,7 +9,8 @@ size_t dw_dtype_bytes(dw_dtype dtype)
 
 dw_tensor dw_tensor_3d(void *data, dw_dtype dtype, uint32_t n, uint32_t t, uint32_t c)
 {
-    return (dw_tensor){data, dtype, n, t, c, (int64_t)t * c, c};
+    uint64_t sample = (uint64_t)t * c; /* one that passes INT64_MAX is refused by whoever takes the view */
+    return (dw_tensor){data, dtype, n, t, c, sample > INT64_MAX ? INT64_MAX : (int64_t)sample, c};
 }
 
 bool dw_tensor_bytes(uint32_t n, uint32_t t, uint32_t c, dw_dtype dtype, uint64_t *bytes)
@@ -27,6 +28,7 @@ dw_status dw_tensor_check(const dw_tensor *tensor)
 {
     uint64_t rows, samples, reach, bytes;
     if (!tensor || dw_dtype_bytes(tensor->dtype) == 0) return DW_ERR_ARGUMENT;
+    if ((uintptr_t)tensor->data % dw_dtype_bytes(tensor->dtype)) return DW_ERR_ARGUMENT;
     if (tensor->n == 0 || tensor->t == 0 || tensor->c == 0) return DW_ERR_ARGUMENT;
     if (tensor->stride_t < (int64_t)tensor->c && tensor->t > 1) return DW_ERR_ARGUMENT;
     if (tensor->stride_n < 0 || tensor->stride_t < 0) return DW_ERR_ARGUMENT;
@@ -37,6 +39,16 @@ dw_status dw_tensor_check(const dw_tensor *tensor)
         !dw_size_add(rows, samples, &reach) || reach > PTRDIFF_MAX / 8)
         return DW_ERR_LIMIT;
     return DW_OK;
+}
+
+/* Samples behind one another, or woven token by token. */
+bool dw_tensor_overlaps(const dw_tensor *tensor)
+{
+    uint64_t sample = (uint64_t)(tensor->t - 1) * (uint64_t)tensor->stride_t + tensor->c;
+    uint64_t token = (uint64_t)(tensor->n - 1) * (uint64_t)tensor->stride_n + tensor->c;
+    bool apart = (uint64_t)tensor->stride_n >= sample;
+    bool woven = tensor->stride_n >= (int64_t)tensor->c && (uint64_t)tensor->stride_t >= token;
+    return tensor->n > 1 && !apart && !woven;
 }
 
 void *dw_tensor_sample(const dw_tensor *tensor, uint32_t n)

@@ -21,13 +21,13 @@ int main(int argc, char **argv)
     enum { N = 2, T = 3, C = 64 };
     static float x[N * T * C], y[N * T * C];
     static unsigned char frame[16384], reply[4096];
-    const char *const names[][2] = { { "key", "key-reply" }, { "delta", "delta-reply" } };
-    const dw_key keys[N] = { { .sample = 1234567890123456789u }, { .sample = 42, .slice = 7 } };
+    const char *const names[][2] = {{"key", "key-reply"}, {"delta", "delta-reply"}};
+    const dw_key keys[N] = {{.sample = 1234567890123456789u}, {.sample = 42, .slice = 7}};
     dw_config config;
     dw_encoder *encoder;
     dw_decoder *decoder;
-    if (argc != 2 || dw_config_parse(&config, "delta:bits=3,group=32", NULL) || dw_encoder_create(&encoder, &config) ||
-        dw_decoder_create(&decoder, &config))
+    if (argc != 2 || dw_config_parse(&config, "delta:bits=3,group=32", NULL) ||
+        dw_encoder_create(&encoder, &config) || dw_decoder_create(&decoder, &config))
         return 1;
     for (int visit = 0; visit < 2; visit++) {
         for (int i = 0; i < N * T * C; i++) x[i] = sinf((float)i) + 0.1f * (float)visit;
@@ -35,7 +35,8 @@ int main(int argc, char **argv)
         size_t len, reply_len;
         if (dw_encode(encoder, keys, &in, frame, sizeof frame, &len) ||
             dw_decode(decoder, frame, len, &out, reply, sizeof reply, &reply_len) ||
-            dw_encoder_feedback(encoder, reply, reply_len) || write_file(argv[1], names[visit][0], frame, len) ||
+            dw_encoder_feedback(encoder, reply, reply_len) ||
+            write_file(argv[1], names[visit][0], frame, len) ||
             write_file(argv[1], names[visit][1], reply, reply_len))
             return 1;
     }

@@ -599,6 +599,8 @@ class Decoder:
     def _follow(self, incarnation):
         """Step 7: an accepted frame with state of another incarnation replaces the one before."""
         before, self.incarnation = self.incarnation, incarnation
+        if before != incarnation:
+            self.held = {key: held for key, held in self.held.items() if held.incarnation == incarnation}
         if before not in (None, incarnation) and "forget-replaced" not in broken:
             self.replaced = (self.replaced + [before])[-REMEMBERED:]
 
@@ -608,13 +610,13 @@ class Decoder:
         """The reply to a frame that has been given to decode(), or b"" where it gets none."""
         try:
             h = parse_header(bytes(frame))
-            entries, _ = parse_tables(bytes(frame), h)
+            entries, forgotten = parse_tables(bytes(frame), h)
         except Refused:
             return b""
         entries = [e for e in entries if e.kind in STATEFUL]
-        if not h.flags & FLAG_REPLY or not entries:
+        if not h.flags & FLAG_REPLY or not (entries or forgotten):
             return b""
-        accepted = all(self._holds(h, e) for e in entries)
+        accepted = all(self._holds(h, e) for e in entries) if entries else self.status == "OK"
         if "duplicate-nack" in broken and self.status != "OK":
             accepted = False
         if not accepted:

@@ -18,7 +18,7 @@
 #include "checkpoint.h"
 
 enum { PARTS = 4 };
-static const dw_model_shape shape = { .layers = 2, .channels = 16, .heads = 2, .context = 8 };
+static const dw_model_shape shape = {.layers = 2, .channels = 16, .heads = 2, .context = 8};
 static dw_part parts[PARTS];
 static char directory[64];
 
@@ -157,7 +157,7 @@ static void a_disk_that_is_full_leaves_the_old_checkpoint(void **state)
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
     little = old;
     /* Past the first part, within the header, within the floats; the manifest (about 400 bytes) is short. */
-    static const rlim_t limits[] = { 10, 64, 5000, 30000, 40000 };
+    static const rlim_t limits[] = {10, 64, 5000, 30000, 40000};
     for (size_t k = 0; k < sizeof limits / sizeof *limits; k++) {
         little.rlim_cur = limits[k];
         assert_int_equal(setrlimit(RLIMIT_FSIZE, &little), 0);
@@ -171,14 +171,14 @@ static void a_disk_that_is_full_leaves_the_old_checkpoint(void **state)
     assert_int_equal(load(1, &why), DW_OK);
 }
 
-static void flip(const char *path, long at)
+static void flip(const char *path, long at, int bit)
 {
     FILE *file = fopen(path, "r+b");
     assert_non_null(file);
     fseek(file, at, SEEK_SET);
     int byte = fgetc(file);
     fseek(file, at, SEEK_SET);
-    fputc(byte ^ 0x10, file);
+    fputc(byte ^ bit, file);
     fclose(file);
 }
 
@@ -187,7 +187,8 @@ static char *part_file(void)
     static char path[400];
     dw_checkpoint checkpoint;
     assert_int_equal(dw_checkpoint_open(&checkpoint, directory, NULL), DW_OK);
-    snprintf(path, sizeof path, "%s/block-00-%016llx.part", directory, (unsigned long long)checkpoint.digests[1]);
+    snprintf(path, sizeof path, "%s/block-00-%016llx.part", directory,
+             (unsigned long long)checkpoint.digests[1]);
     dw_checkpoint_close(&checkpoint);
     return path;
 }
@@ -201,21 +202,24 @@ static void a_flipped_bit_is_seen(void **state)
     struct stat file;
     assert_int_equal(stat(path, &file), 0);
     for (long at = 0; at < file.st_size; at += at < 64 ? 1 : 997) {
-        flip(path, at);
+        flip(path, at, 0x10);
         assert_true(load(3, &why) < 0);
         assert_non_null(strstr(why.text, path));
-        flip(path, at);
+        flip(path, at, 0x10);
     }
     assert_int_equal(load(3, &why), DW_OK);
     char manifest[100];
     snprintf(manifest, sizeof manifest, "%s/manifest.json", directory);
     assert_int_equal(stat(manifest, &file), 0);
-    for (long at = 0; at + 1 < file.st_size; at++) {
-        flip(manifest, at); /* 0x10 turns blanks into '0' and digits into control characters */
-        dw_checkpoint checkpoint;
-        if (dw_checkpoint_open(&checkpoint, directory, &why) == DW_OK) fail_msg("byte %ld was not missed", at);
-        flip(manifest, at);
-    }
+    /* 0x10 turns blanks into '0', 0x01 a step or a digest into another one. */
+    for (long at = 0; at + 1 < file.st_size; at++)
+        for (int bit = 0x01; bit <= 0x10; bit <<= 4) {
+            flip(manifest, at, bit);
+            dw_checkpoint checkpoint;
+            if (dw_checkpoint_open(&checkpoint, directory, &why) == DW_OK)
+                fail_msg("byte %ld was not missed", at);
+            flip(manifest, at, bit);
+        }
 }
 
 static void a_file_cut_short_is_seen(void **state)
@@ -228,7 +232,7 @@ static void a_file_cut_short_is_seen(void **state)
     assert_int_equal(stat(path, &file), 0);
     assert_int_equal(truncate(path, file.st_size + 1), 0);
     assert_int_equal(load(3, &why), DW_ERR_CORRUPT);
-    static const long shorter[] = { 1, 4, 4096 };
+    static const long shorter[] = {1, 4, 4096};
     for (int i = 0; i < 3; i++) {
         assert_int_equal(truncate(path, file.st_size - shorter[i]), 0);
         assert_int_equal(load(3, &why), DW_ERR_CORRUPT);
@@ -251,14 +255,15 @@ static void says_where_there_is_no_checkpoint(void **state)
     assert_int_equal(dw_checkpoint_prepare("/no/such/place", &shape, &why), DW_ERR_IO);
     assert_non_null(strstr(why.text, "/no/such/place"));
     uint64_t digest;
-    assert_int_equal(dw_checkpoint_write("/no/such/place", &shape, &parts[0], 1, &digest, &why), DW_ERR_IO);
+    assert_int_equal(dw_checkpoint_write("/no/such/place", &shape, &parts[0], 1, &digest, &why),
+                     DW_ERR_IO);
 }
 
 static void does_not_replace_another_model(void **state)
 {
     (void)state;
     dw_why why;
-    const dw_model_shape other = { .layers = 3, .channels = 16, .heads = 2, .context = 8 };
+    const dw_model_shape other = {.layers = 3, .channels = 16, .heads = 2, .context = 8};
     assert_int_equal(dw_checkpoint_prepare(directory, &other, &why), DW_OK);
     assert_int_equal(save(3, &why), DW_OK);
     assert_int_equal(dw_checkpoint_prepare(directory, &shape, &why), DW_OK);

@@ -27,7 +27,7 @@ static void points_at_the_offending_word(void **state)
         {"dleta:bits=4", "'dleta'", 0},       {"delta:bits=9", "'9'", 11},          {"delta:bits=4,grup=64", "'grup'", 13},
         {"delta:bits=", "''", 11},            {"raw:f64", "'f64'", 4},              {"direct:key=8", "'key'", 7},
         {"delta:bits=4,", "''", 13},          {"delta:quota_bytes=-1", "'-1'", 18}, {"delta:audit=99999999999999999999", "'9999", 12},
-        {"", "''", 0},                        {"delta:scale=SIGNED", "'SIGNED'", 12}, {"delta:bits", "'bits'", 6},
+        {"", "''", 0},                        {"delta:scale=SIGNED", "'SIGNED'", 12}, {"delta:bits", "'bits'", 6},  {"delta:bits=2,bits=8", "'bits=8'", 13},
     };
     (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {

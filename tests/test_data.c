@@ -37,7 +37,7 @@ static void samples_are_pieces_of_the_file(void **state)
 {
     (void)state;
     write_text(SAMPLES * WIDTH + 3);
-    static const uint64_t offsets[] = { 0, 1, 123 };
+    static const uint64_t offsets[] = {0, 1, 123};
     for (int k = 0; k < 3; k++) {
         dw_data data;
         dw_why why;
@@ -60,7 +60,7 @@ static void every_epoch_visits_every_sample_once(void **state)
     uint32_t first[50];
     for (uint32_t epoch = 0; epoch < 4; epoch++) {
         const uint32_t *order = dw_data_order(&data, epoch, 0);
-        int seen[50] = { 0 };
+        int seen[50] = {0};
         for (int i = 0; i < 50; i++) {
             assert_true(order[i] < 50); /* never one that is held out */
             assert_int_equal(seen[order[i]]++, 0);
@@ -84,7 +84,7 @@ static void all_orders_are_as_likely(void **state)
     write_text(3 * WIDTH);
     dw_data data;
     assert_int_equal(dw_data_open(&data, path, 0, 3, 0, T, 1, 3, NULL), DW_OK);
-    int count[3][3] = { { 0 } };
+    int count[3][3] = {{0}};
     for (uint32_t epoch = 0; epoch < 3600; epoch++) {
         const uint32_t *order = dw_data_order(&data, epoch, 0);
         count[order[0]][order[1]]++;
@@ -121,15 +121,19 @@ static void refuses_what_is_no_text_to_train_on(void **state)
     (void)state;
     dw_data data;
     dw_why why;
-    assert_refused(dw_data_open(&data, "/no/such/file", 0, 0, 0, T, 4, 1, &why), &why, DW_ERR_IO, "/no/such/file");
+    assert_refused(dw_data_open(&data, "/no/such/file", 0, 0, 0, T, 4, 1, &why), &why, DW_ERR_IO,
+                   "/no/such/file");
     assert_refused(dw_data_open(&data, "/tmp", 0, 0, 0, T, 4, 1, &why), &why, DW_ERR_IO, "directory");
     assert_refused(dw_data_open(&data, "/dev/null", 0, 0, 0, T, 4, 1, &why), &why, DW_ERR_IO, "empty");
     write_text(4 * WIDTH - 1);
-    assert_refused(dw_data_open(&data, path, 0, 0, 0, T, 4, 1, &why), &why, DW_ERR_IO, "too short for a batch of 4");
-    assert_refused(dw_data_open(&data, path, 4000, 0, 0, T, 1, 1, &why), &why, DW_ERR_IO, "behind its offset");
+    assert_refused(dw_data_open(&data, path, 0, 0, 0, T, 4, 1, &why), &why, DW_ERR_IO,
+                   "too short for a batch of 4");
+    assert_refused(dw_data_open(&data, path, 4000, 0, 0, T, 1, 1, &why), &why, DW_ERR_IO,
+                   "behind its offset");
     assert_refused(dw_data_open(&data, path, 0, 0, 3, T, 1, 1, &why), &why, DW_ERR_IO, "3 held out");
     assert_refused(dw_data_open(&data, path, 0, 4, 0, T, 1, 1, &why), &why, DW_ERR_IO, "3 samples");
-    assert_refused(dw_data_open(&data, path, 0, 2, 0, T, 3, 1, &why), &why, DW_ERR_ARGUMENT, "batch of 3");
+    assert_refused(dw_data_open(&data, path, 0, 2, 0, T, 3, 1, &why), &why, DW_ERR_ARGUMENT,
+                   "batch of 3");
     assert_int_equal(dw_data_open(&data, path, 0, 0, 0, T, 3, 1, &why), DW_OK);
     dw_data_close(&data);
     unlink(path);

@@ -303,11 +303,65 @@ static void a_rotten_copy_is_noticed_and_given_up(void **state)
     ((uint32_t *)prev.data)[13] ^= 1u << 20;
     test_pair_encode(&pair, &key, &tx);
     assert_int_equal(test_pair_decode(&pair, &ty), DW_ERR_STATE);
+    assert_int_equal(dw_decoder_counters(pair.decoder).keys_held, 0);
+    assert_int_equal(dw_decoder_counters(pair.decoder).state_bytes, 0); /* neither the copy nor the scratch is left */
     test_pair_feedback(&pair);
     test_pair_encode(&pair, &key, &tx);
     assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
     test_pair_in_step(&pair, key);
     assert_int_equal(dw_encoder_counters(pair.encoder).key_entries, 2);
+    test_pair_close(&pair);
+}
+
+static void a_rotten_copy_is_never_offered_as_a_base(void **state)
+{
+    float x[64], y[64];
+    test_random random = {test_seed()};
+    test_pair pair;
+    dw_key key = {1, 0};
+    dw_tensor prev;
+    dw_reply_entry entry;
+    (void)state;
+    test_pair_open(&pair, "delta:bits=4", 1, 1, 64, DW_F32);
+    dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 1, 64), ty = dw_tensor_3d(y, DW_F32, 1, 1, 64);
+    test_fill(&random, x, DW_F32, 64, 1.0f);
+    test_pair_encode(&pair, &key, &tx);
+    assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+    test_pair_feedback(&pair);
+    assert_int_equal(dw_decoder_peek(pair.decoder, key, &prev), DW_OK);
+    ((uint32_t *)prev.data)[5] ^= 1;
+    test_pair_encode(&pair, &key, &tx); /* lost */
+    test_pair_encode(&pair, &key, &tx);
+    assert_int_equal(test_pair_decode(&pair, &ty), DW_ERR_BASE);
+    assert_int_equal(dw_reply_entry_read(pair.reply, pair.reply_len, 0, &entry), DW_OK);
+    assert_int_equal(entry.held, 0);
+    test_pair_feedback(&pair);
+    test_pair_encode(&pair, &key, &tx);
+    assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+    test_pair_close(&pair);
+}
+
+/* An encoder that was restored without its memory but with its name begins at sequence 1 again: one NACK must be enough. */
+static void a_namesake_leaps_over_what_is_held(void **state)
+{
+    float x[64] = {1}, y[64];
+    test_pair pair;
+    dw_key key = {1, 0};
+    (void)state;
+    test_pair_open(&pair, "delta:bits=4,incarnation=7", 1, 1, 64, DW_F32);
+    dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 1, 64), ty = dw_tensor_3d(y, DW_F32, 1, 1, 64);
+    for (int visit = 0; visit < 5; visit++) {
+        test_pair_encode(&pair, &key, &tx);
+        assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+    }
+    dw_encoder_destroy(pair.encoder);
+    assert_int_equal(dw_encoder_create(&pair.encoder, &pair.config), DW_OK);
+    test_pair_encode(&pair, &key, &tx);
+    assert_int_equal(test_pair_decode(&pair, &ty), DW_ERR_STALE);
+    test_pair_feedback(&pair);
+    test_pair_encode(&pair, &key, &tx);
+    assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+    test_pair_in_step(&pair, key);
     test_pair_close(&pair);
 }
 
@@ -343,6 +397,8 @@ int main(void)
         cmocka_unit_test(every_damaged_byte_is_noticed),
         cmocka_unit_test(a_lost_frame_heals_with_a_delta_from_the_older_base),
         cmocka_unit_test(a_rotten_copy_is_noticed_and_given_up),
+        cmocka_unit_test(a_rotten_copy_is_never_offered_as_a_base),
+        cmocka_unit_test(a_namesake_leaps_over_what_is_held),
         cmocka_unit_test(resync_gives_the_tensor_that_was_missed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,9 +1,115 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_loop.c - the in-process backend passes the suite. */
+ * test_loop.c - the in-process backend passes the suite, and wakes each of two waiting requests. */
+#include <poll.h>
+
 #include "transport_suite.h"
+
+#include "backends.h"
+
+typedef struct loop_end {
+    dw_transport_open how;
+    dw_why why;
+    void *end, *send, *recv;
+    dw_status status;
+} loop_end;
+
+static void ignore(void *context, const char *uri)
+{
+    (void)context;
+    (void)uri;
+}
+
+static void *open_end(void *context)
+{
+    loop_end *side = context;
+    side->status = dw_transport_loop.open(side->end, &side->how);
+    return NULL;
+}
+
+/* Both ends of the bare backend, without links and their threads. */
+static void open_both(loop_end side[2])
+{
+    static const volatile int never = 0;
+    pthread_t other;
+    for (int i = 0; i < 2; i++) {
+        side[i] = (loop_end){.end = calloc(1, dw_transport_loop.endpoint_bytes),
+                             .send = calloc(1, dw_transport_loop.request_bytes),
+                             .recv = calloc(1, dw_transport_loop.request_bytes)};
+        side[i].how = (dw_transport_open){.address = "bare", .role = i == 0 ? DW_LINK_LISTEN : DW_LINK_CONNECT,
+                                          .timeout_ms = SUITE_PATIENCE_MS, .cancelled = &never,
+                                          .on_listening = ignore, .why = &side[i].why};
+    }
+    pthread_create(&other, NULL, open_end, &side[0]);
+    open_end(&side[1]);
+    pthread_join(other, NULL);
+    assert_int_equal(side[0].status, DW_OK);
+    assert_int_equal(side[1].status, DW_OK);
+}
+
+static void free_end(loop_end *side)
+{
+    free(side->end);
+    free(side->send);
+    free(side->recv);
+}
+
+static dw_status test_of(loop_end *side, void *request)
+{
+    size_t len;
+    return dw_transport_loop.test(side->end, request, &len, &side->why);
+}
+
+static int is_worth_testing(const loop_end *side)
+{
+    dw_transport_caps caps = {.wait_fd = -1};
+    dw_transport_loop.caps(side->end, &caps);
+    struct pollfd wait = {.fd = caps.wait_fd, .events = (short)caps.wait_events};
+    return poll(&wait, 1, 0) > 0;
+}
+
+static void the_bell_rings_until_the_right_request_has_heard_it(void **state)
+{
+    (void)state;
+    loop_end side[2];
+    char data[8] = "message", room[2][8];
+    open_both(side);
+    assert_int_equal(dw_transport_loop.recv(side[0].end, side[0].recv, room[0], 8), DW_OK);
+    assert_int_equal(dw_transport_loop.send(side[0].end, side[0].send, data, 8), DW_OK);
+    assert_int_equal(dw_transport_loop.recv(side[1].end, side[1].recv, room[1], 8), DW_OK);
+    assert_int_equal(test_of(&side[0], side[0].send), DW_PENDING);
+    assert_true(is_worth_testing(&side[1]));
+    assert_int_equal(test_of(&side[1], side[1].recv), DW_OK); /* now the send is done ... */
+    assert_int_equal(test_of(&side[0], side[0].recv), DW_PENDING);
+    assert_true(is_worth_testing(&side[0])); /* ... and this test of the recv has not swallowed it */
+    assert_int_equal(test_of(&side[0], side[0].send), DW_OK);
+    assert_false(is_worth_testing(&side[0]));
+    for (int i = 0; i < 2; i++) {
+        dw_transport_loop.close(side[i].end);
+        free_end(&side[i]);
+    }
+}
+
+static void a_message_goes_with_the_end_that_offered_it(void **state)
+{
+    (void)state;
+    loop_end side[2];
+    char *data = malloc(8), room[8];
+    open_both(side);
+    assert_int_equal(dw_transport_loop.send(side[0].end, side[0].send, data, 8), DW_OK);
+    dw_transport_loop.close(side[0].end);
+    free(data);
+    assert_int_equal(dw_transport_loop.recv(side[1].end, side[1].recv, room, 8), DW_OK);
+    assert_int_equal(test_of(&side[1], side[1].recv), DW_ERR_PEER);
+    dw_transport_loop.close(side[1].end);
+    for (int i = 0; i < 2; i++) free_end(&side[i]);
+}
 
 int main(void)
 {
     const suite_backend loop = {.name = "loop", .uri = "loop://suite-%d", .one_process = 1};
-    return run_transport_suite(&loop);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_bell_rings_until_the_right_request_has_heard_it),
+        cmocka_unit_test(a_message_goes_with_the_end_that_offered_it),
+    };
+    return run_transport_suite(&loop) + cmocka_run_group_tests_name("bare loop", tests, NULL, NULL);
 }

@@ -16,11 +16,12 @@
 #include "stage.h"
 
 enum { N = 3, T = 13 }; /* T is no multiple of the vector length */
-static const dw_model_shape shape = { .layers = 3, .channels = 24, .heads = 3, .context = T };
+static const dw_model_shape shape = {.layers = 3, .channels = 24, .heads = 3, .context = T};
 
 static void fill_samples(uint8_t *samples, size_t n)
 {
-    for (size_t i = 0; i < n; i++) samples[i] = (uint8_t)(dw_random(5, DW_RANDOM_SHUFFLE, 0, i).v[0] % 96 + 32);
+    for (size_t i = 0; i < n; i++)
+        samples[i] = (uint8_t)(dw_random(5, DW_RANDOM_SHUFFLE, 0, i).v[0] % 96 + 32);
 }
 
 /* Larger than a fresh model's, and no vector at its trivial start, so that every term of a gradient counts. */
@@ -30,7 +31,9 @@ static void stir(dw_model *model)
     for (uint32_t i = 0; i < dw_model_part_count(model); i++) {
         dw_part *part = dw_model_part(model, i);
         for (size_t k = 0; k < part->n; k++)
-            part->params[k] += 0.3f * ((float)dw_random(9, DW_RANDOM_PARAMETERS, part->index, k).v[0] / 2147483648.0f - 1);
+            part->params[k] +=
+                0.3f *
+                ((float)dw_random(9, DW_RANDOM_PARAMETERS, part->index, k).v[0] / 2147483648.0f - 1);
     }
 }
 
@@ -49,15 +52,16 @@ static double loss_of(dw_model *model, const uint8_t *samples)
 }
 
 /* The slope of the loss along a direction (part->mean holds it), by central differences. */
-static double slope(dw_model *model, dw_part *part, const dw_parameter *tensor, const float *direction, double h,
-                    const uint8_t *samples)
+static double slope(dw_model *model, dw_part *part, const dw_parameter *tensor, const float *direction,
+                    double h, const uint8_t *samples)
 {
     const size_t n = (size_t)tensor->rows * tensor->columns;
     float *x = part->params + tensor->offset, *kept = malloc(n * sizeof *kept);
     double side[2];
     memcpy(kept, x, n * sizeof *kept);
     for (int s = 0; s < 2; s++) {
-        for (size_t i = 0; i < n; i++) x[i] = (float)((double)kept[i] + (s ? h : -h) * (double)direction[i]);
+        for (size_t i = 0; i < n; i++)
+            x[i] = (float)((double)kept[i] + (s ? h : -h) * (double)direction[i]);
         side[s] = loss_of(model, samples);
     }
     memcpy(x, kept, n * sizeof *kept);
@@ -67,7 +71,8 @@ static double slope(dw_model *model, dw_part *part, const dw_parameter *tensor, 
 
 /* Two directions for each tensor: along its gradient, where the slope is its norm, and along random signs, where a
  * part of the gradient that is wrong cannot hide behind the rest. */
-static void check_tensor(dw_model *model, dw_part *part, const dw_parameter *tensor, const uint8_t *samples)
+static void check_tensor(dw_model *model, dw_part *part, const dw_parameter *tensor,
+                         const uint8_t *samples)
 {
     const size_t n = (size_t)tensor->rows * tensor->columns;
     const float *gradient = part->grads + tensor->offset;
@@ -80,14 +85,15 @@ static void check_tensor(dw_model *model, dw_part *part, const dw_parameter *ten
         double expected = 0;
         for (size_t i = 0; i < n; i++) {
             const int sign = dw_random(11, DW_RANDOM_SHUFFLE, part->index, i).v[1] & 1;
-            direction[i] = kind ? (sign ? 1.0f : -1.0f) / sqrtf((float)n) : (float)((double)gradient[i] / norm);
+            direction[i] =
+                kind ? (sign ? 1.0f : -1.0f) / sqrtf((float)n) : (float)((double)gradient[i] / norm);
             expected += (double)direction[i] * (double)gradient[i];
         }
         const double h = 2e-3, found = slope(model, part, tensor, direction, h, samples);
         /* Rounding in float gives the loss (about 300) an error near 1e-5, over 2 h; the rest is curvature. */
         if (fabs(found - expected) > 0.005 * fabs(expected) + 0.002 * norm + 0.01)
-            fail_msg("%s %s, direction %d: slope %g, gradient %g, norm %g", part->name, tensor->name, kind, found,
-                     expected, norm);
+            fail_msg("%s %s, direction %d: slope %g, gradient %g, norm %g", part->name, tensor->name,
+                     kind, found, expected, norm);
     }
     free(direction);
 }
@@ -103,7 +109,8 @@ static void every_gradient_is_that_of_finite_differences(void **state)
     dw_model_backward(model, 0);
     for (uint32_t p = 0; p < dw_model_part_count(model); p++) {
         dw_part *part = dw_model_part(model, p);
-        for (uint32_t k = 0; k < part->n_tensors; k++) check_tensor(model, part, &part->tensors[k], samples);
+        for (uint32_t k = 0; k < part->n_tensors; k++)
+            check_tensor(model, part, &part->tensors[k], samples);
     }
     dw_model_destroy(model);
 }
@@ -128,7 +135,8 @@ static void gradients_of_micro_batches_add_up(void **state)
         dw_model_backward(model, 0);
     }
     assert_true(fabs(sum - loss) < 1e-3);
-    for (size_t i = 0; i < part->n; i++) assert_true(fabsf(part->grads[i] - once[i]) < 1e-3f + 1e-3f * fabsf(once[i]));
+    for (size_t i = 0; i < part->n; i++)
+        assert_true(fabsf(part->grads[i] - once[i]) < 1e-3f + 1e-3f * fabsf(once[i]));
     free(once);
     dw_model_destroy(model);
 }
@@ -168,7 +176,8 @@ static double loss_of_stages(uint32_t stages, float *grads, const uint8_t *sampl
     }
     double loss = dw_model_loss(models[stages - 1], 0, 1, 0.01f);
     for (uint32_t r = stages; r-- > 0;) {
-        if (r + 1 < stages) memcpy(dw_model_gradient(models[r]), dw_model_gradient(models[r + 1]), bytes);
+        if (r + 1 < stages)
+            memcpy(dw_model_gradient(models[r]), dw_model_gradient(models[r + 1]), bytes);
         dw_model_backward(models[r], 0);
     }
     size_t used = 0;
@@ -205,7 +214,7 @@ static void every_part_belongs_to_one_stage(void **state)
     (void)state;
     for (uint32_t layers = 1; layers < 9; layers++)
         for (uint32_t stages = 1; stages <= layers; stages++) {
-            const dw_model_shape s = { .layers = layers, .channels = 8, .heads = 1, .context = 1 };
+            const dw_model_shape s = {.layers = layers, .channels = 8, .heads = 1, .context = 1};
             uint32_t next = 0, first, n;
             for (uint32_t r = 0; r < stages; r++) {
                 dw_stage_parts(&s, r, stages, &first, &n);
@@ -220,10 +229,13 @@ static void every_part_belongs_to_one_stage(void **state)
 static void rejects_a_shape_that_cannot_be(void **state)
 {
     (void)state;
-    const struct { dw_model_shape shape; const char *word; } bad[] = {
-        { { 0, 64, 4, 8 }, "layers" },      { { 10000, 64, 4, 8 }, "layers" }, { { 1, 0, 4, 8 }, "channels" },
-        { { 1, 60, 4, 8 }, "channels" },    { { 1, 64, 0, 8 }, "heads" },      { { 1, 64, 5, 8 }, "heads" },
-        { { 1, 64, 4, 0 }, "context" },     { { 1, 64, 4, 65537 }, "context" }, { { 1, 65544, 4, 8 }, "channels" },
+    const struct {
+        dw_model_shape shape;
+        const char *word;
+    } bad[] = {
+        {{0, 64, 4, 8}, "layers"},   {{10000, 64, 4, 8}, "layers"},  {{1, 0, 4, 8}, "channels"},
+        {{1, 60, 4, 8}, "channels"}, {{1, 64, 0, 8}, "heads"},       {{1, 64, 5, 8}, "heads"},
+        {{1, 64, 4, 0}, "context"},  {{1, 64, 4, 65537}, "context"}, {{1, 65544, 4, 8}, "channels"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         dw_why why;
@@ -234,7 +246,7 @@ static void rejects_a_shape_that_cannot_be(void **state)
         assert_null(model);
     }
     dw_model *model;
-    const dw_model_shape wide = { 1, 65536, 4, 65536 };
+    const dw_model_shape wide = {1, 65536, 4, 65536};
     assert_int_equal(dw_model_create(&model, &wide, 0, 3, 65536, 1), DW_ERR_LIMIT);
 }
 

@@ -63,7 +63,7 @@ static void assert_same_bits(void)
 static void gives_the_same_bits_on_every_instruction_set(void **state)
 {
     (void)state;
-    static const float spreads[] = { 1e-20f, 0.5f, 4.0f, 60.0f, 1e6f };
+    static const float spreads[] = {1e-20f, 0.5f, 4.0f, 60.0f, 1e6f};
     uint8_t targets[B];
     for (uint32_t i = 0; i < B; i++) targets[i] = (uint8_t)(i * 41);
     for (size_t s = 0; s < sizeof spreads / sizeof *spreads; s++) {
@@ -86,7 +86,8 @@ static void gives_the_same_bits_on_every_instruction_set(void **state)
         dw_causal_softmax_backward(b, a, 0.3f, T, P);
         plain_causal_softmax_backward(b2, a2, 0.3f, T, P);
         assert_same_bits();
-        double x = dw_cross_entropy(a, targets, 1, 0.1f, B, V), x2 = plain_cross_entropy(a2, targets, 1, 0.1f, B, V);
+        double x = dw_cross_entropy(a, targets, 1, 0.1f, B, V),
+               x2 = plain_cross_entropy(a2, targets, 1, 0.1f, B, V);
         assert_memory_equal(&x, &x2, sizeof x);
         assert_same_bits();
         fill_all(spreads[s]);
@@ -96,7 +97,7 @@ static void gives_the_same_bits_on_every_instruction_set(void **state)
         x = dw_sum_squares(a, N), x2 = plain_sum_squares(a2, N);
         assert_memory_equal(&x, &x2, sizeof x);
         for (size_t i = 0; i < N; i++) d[i] = d2[i] = fabsf(d[i]);
-        const dw_adamw how = { 1e-3f, 0.9f, 0.95f, 1e-8f, 0.1f, 0.7f, 2.0f, 3.0f };
+        const dw_adamw how = {1e-3f, 0.9f, 0.95f, 1e-8f, 0.1f, 0.7f, 2.0f, 3.0f};
         dw_adamw_step(a, b, c, d, N, &how);
         plain_adamw_step(a2, b2, c2, d2, N, &how);
         assert_same_bits();
@@ -139,7 +140,8 @@ static void layernorm_is_that_of_the_definition(void **state)
         for (size_t i = 0; i < C; i++) mean += (double)b[r * C + i] / C;
         for (size_t i = 0; i < C; i++) square += pow((double)b[r * C + i] - mean, 2) / C;
         for (size_t i = 0; i < C; i++) {
-            double y = ((double)b[r * C + i] - mean) / sqrt(square + 1e-5) * (double)c[i] + (double)c[C + i];
+            double y =
+                ((double)b[r * C + i] - mean) / sqrt(square + 1e-5) * (double)c[i] + (double)c[C + i];
             assert_close((double)a[r * C + i], y, 3e-5, "the layer norm");
         }
     }
@@ -155,7 +157,8 @@ static void softmax_sees_no_later_token(void **state)
         for (size_t i = 0; i <= t; i++) top = fmax(top, (double)a2[t * P + i]);
         for (size_t i = 0; i <= t; i++) sum += exp(0.25 * ((double)a2[t * P + i] - top));
         for (size_t i = 0; i <= t; i++)
-            assert_close((double)a[t * P + i], exp(0.25 * ((double)a2[t * P + i] - top)) / sum, 3e-6, "the softmax");
+            assert_close((double)a[t * P + i], exp(0.25 * ((double)a2[t * P + i] - top)) / sum, 3e-6,
+                         "the softmax");
         for (size_t i = t + 1; i < P; i++) assert_true(a[t * P + i] == 0);
     }
 }
@@ -181,7 +184,8 @@ static void cross_entropy_is_that_of_libm(void **state)
         for (size_t v = 0; v < V; v++) {
             sum += (double)a[r * V + v];
             double p = exp((double)a2[r * V + v]) / total;
-            assert_close((double)a[r * V + v], 0.5 * (p - (v == targets[r])), 1e-5, "the gradient of a logit");
+            assert_close((double)a[r * V + v], 0.5 * (p - (v == targets[r])), 1e-5,
+                         "the gradient of a logit");
         }
         assert_true(fabs(sum) < 1e-6);
     }
@@ -193,7 +197,7 @@ static void keeps_a_nan(void **state)
     (void)state;
     fill_all(1);
     a[5] = NAN;
-    const uint8_t targets[B] = { 0 };
+    const uint8_t targets[B] = {0};
     assert_true(isnan(dw_cross_entropy(a, targets, 0, 0, B, V)));
     memset(c, 0, sizeof c);
     b[3] = NAN;

@@ -13,9 +13,15 @@
 #include "optimizer.h"
 #include "random.h"
 
-static const dw_model_shape shape = { .layers = 1, .channels = 16, .heads = 2, .context = 8 };
-static const dw_optimizer optimizer = { .lr = 3e-3, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .decay = 0.1,
-                                        .clip = 1, .warmup = 4, .steps = 20 };
+static const dw_model_shape shape = {.layers = 1, .channels = 16, .heads = 2, .context = 8};
+static const dw_optimizer optimizer = {.lr = 3e-3,
+                                       .beta1 = 0.9,
+                                       .beta2 = 0.95,
+                                       .epsilon = 1e-8,
+                                       .decay = 0.1,
+                                       .clip = 1,
+                                       .warmup = 4,
+                                       .steps = 20};
 
 static float noise(uint32_t stream, size_t i)
 {
@@ -25,7 +31,7 @@ static float noise(uint32_t stream, size_t i)
 static void the_rate_rises_and_falls_linearly(void **state)
 {
     (void)state;
-    const double expected[] = { 0.25, 0.5, 0.75, 1, 1, 15.0 / 16, 14.0 / 16 };
+    const double expected[] = {0.25, 0.5, 0.75, 1, 1, 15.0 / 16, 14.0 / 16};
     for (uint32_t i = 0; i < sizeof expected / sizeof *expected; i++)
         assert_true(fabs(dw_optimizer_rate(&optimizer, i) - 3e-3 * expected[i]) < 1e-12);
     assert_true(fabs(dw_optimizer_rate(&optimizer, 19) - 3e-3 / 16) < 1e-12);
@@ -41,7 +47,8 @@ static void updates_are_those_of_the_definition(void **state)
     dw_part part;
     assert_int_equal(dw_part_create(&part, &shape, 1), DW_OK);
     dw_part_initialize(&part, 5);
-    double *p = malloc(part.n * sizeof *p), *m = calloc(part.n, sizeof *m), *v = calloc(part.n, sizeof *v);
+    double *p = malloc(part.n * sizeof *p), *m = calloc(part.n, sizeof *m),
+           *v = calloc(part.n, sizeof *v);
     for (size_t i = 0; i < part.n; i++) p[i] = (double)part.params[i];
     for (uint32_t step = 0; step < 5; step++) {
         for (size_t i = 0; i < part.n; i++) part.grads[i] = noise(step, i);
@@ -53,15 +60,16 @@ static void updates_are_those_of_the_definition(void **state)
                 const double g = (double)part.grads[i] * scale;
                 m[i] = 0.9 * m[i] + 0.1 * g;
                 v[i] = 0.95 * v[i] + 0.05 * g * g;
-                const double mean = m[i] / (1 - pow(0.9, step + 1)), square = v[i] / (1 - pow(0.95, step + 1));
+                const double mean = m[i] / (1 - pow(0.9, step + 1)),
+                             square = v[i] / (1 - pow(0.95, step + 1));
                 p[i] -= lr * (mean / (sqrt(square) + 1e-8) + (t->rows > 1 ? 0.1 * p[i] : 0));
             }
         }
         dw_optimizer_update(&optimizer, &part, step, norm);
     }
     for (size_t i = 0; i < part.n; i++) {
-        if (fabs((double)part.params[i] - p[i]) > 2e-6) fail_msg("parameter %zu is %.9g, not %.9g", i,
-                                                               (double)part.params[i], p[i]);
+        if (fabs((double)part.params[i] - p[i]) > 2e-6)
+            fail_msg("parameter %zu is %.9g, not %.9g", i, (double)part.params[i], p[i]);
         assert_true(part.grads[i] == 0);
     }
     free(p), free(m), free(v);
@@ -107,7 +115,7 @@ static void a_small_gradient_is_not_clipped(void **state)
 static void the_norm_adds_parts_in_order(void **state)
 {
     (void)state;
-    const double sums[] = { 1e16, 1, 1, 1, 9 };
+    const double sums[] = {1e16, 1, 1, 1, 9};
     double expected = 0;
     for (int i = 0; i < 5; i++) expected += sums[i];
     assert_true(dw_optimizer_norm(sums, 5) == sqrt(expected));

@@ -58,7 +58,30 @@ static void a_pool_reuses_what_is_given_back(void **state)
     assert_int_equal(counts.out_blocks, 0);
 }
 
-static void more_sizes_than_classes_still_work(void **state)
+/* Sequences of every length, one after the other: each size is found again. */
+static void any_number_of_sizes_is_reused(void **state)
+{
+    test_allocator counts = {.fail_at = -1};
+    dw_allocator allocator = test_allocator_hooks(&counts);
+    dw_pool pool;
+    long calls = 0;
+    (void)state;
+    dw_pool_init(&pool, &allocator);
+    for (int round = 0; round < 4; round++) {
+        for (uint64_t bytes = 1; bytes < 3000000; bytes += 1 + bytes / 7) {
+            void *slot = dw_pool_take(&pool, bytes);
+            assert_non_null(slot);
+            memset(slot, 1, bytes);
+            dw_pool_give(&pool, slot, bytes);
+        }
+        if (round == 0) calls = counts.calls;
+    }
+    assert_int_equal(counts.calls, calls);
+    dw_pool_release(&pool);
+    assert_int_equal(counts.out_blocks, 0);
+}
+
+static void many_sizes_at_once_do_not_mix(void **state)
 {
     dw_allocator allocator = dw_mem_allocator(&(dw_allocator){0});
     dw_pool pool;
@@ -145,7 +168,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(keys_are_found_whatever_comes_and_goes),
         cmocka_unit_test(a_pool_reuses_what_is_given_back),
-        cmocka_unit_test(more_sizes_than_classes_still_work),
+        cmocka_unit_test(any_number_of_sizes_is_reused),
+        cmocka_unit_test(many_sizes_at_once_do_not_mix),
         cmocka_unit_test(sizes_that_overflow_are_refused),
         cmocka_unit_test(tensors_that_cannot_be_walked_are_refused),
         cmocka_unit_test(a_reply_needs_its_room),

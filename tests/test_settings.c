@@ -12,8 +12,11 @@
 
 static dw_train_config sound(void)
 {
-    return (dw_train_config){ .struct_size = sizeof(dw_train_config), .text = "text", .rank = 1, .stages = 2,
-                              .connect = "tcp://there:1" };
+    return (dw_train_config){.struct_size = sizeof(dw_train_config),
+                             .text = "text",
+                             .rank = 1,
+                             .stages = 2,
+                             .connect = "tcp://there:1"};
 }
 
 static void fills_in_what_was_not_given(void **state)
@@ -40,16 +43,16 @@ static void fills_in_what_was_not_given(void **state)
 static void assert_refused(dw_train_config config, const char *word)
 {
     dw_settings s;
-    dw_why why = { .text = "" };
+    dw_why why = {.text = ""};
     assert_true(dw_settings_resolve(&s, &config, &why) < 0);
     if (!strstr(why.text, word)) fail_msg("\"%s\" does not say \"%s\"", why.text, word);
 }
 
-#define REFUSED(word, ...)                  \
-    do {                                    \
-        dw_train_config config = sound();   \
-        __VA_ARGS__;                        \
-        assert_refused(config, word);       \
+#define REFUSED(word, ...)                                                                             \
+    do {                                                                                               \
+        dw_train_config config = sound();                                                              \
+        __VA_ARGS__;                                                                                   \
+        assert_refused(config, word);                                                                  \
     } while (0)
 
 static void names_the_setting_that_is_wrong(void **state)
@@ -90,7 +93,7 @@ static void assert_compared(json_t *theirs, dw_status expected, const char *word
     /* What goes over the wire and back must still be equal: reals too. */
     char *text = json_dumps(theirs, 0);
     json_t *arrived = json_loads(text, 0, NULL);
-    dw_why why = { .text = "" };
+    dw_why why = {.text = ""};
     dw_status status = dw_settings_compare(ours, arrived, 0, &why);
     if (status != expected || !strstr(why.text, word))
         fail_msg("status %d, \"%s\" does not say \"%s\"", (int)status, why.text, word);
@@ -109,11 +112,11 @@ static dw_train_config neighbour(void)
     return config;
 }
 
-#define DIFFERS(word, ...)                                                              \
-    do {                                                                                \
-        dw_train_config config = neighbour();                                           \
-        __VA_ARGS__;                                                                    \
-        assert_compared(greeting_of(config, 1, 2), DW_ERR_MISMATCH, word);              \
+#define DIFFERS(word, ...)                                                                             \
+    do {                                                                                               \
+        dw_train_config config = neighbour();                                                          \
+        __VA_ARGS__;                                                                                   \
+        assert_compared(greeting_of(config, 1, 2), DW_ERR_MISMATCH, word);                             \
     } while (0)
 
 static void names_the_setting_that_two_ranks_do_not_share(void **state)
@@ -168,7 +171,8 @@ static void counts_steps(void **state)
     config.epochs = 3;
     config.warmup = 30;
     assert_int_equal(dw_settings_resolve(&s, &config, &why), DW_OK);
-    assert_int_equal(dw_settings_count(&s, 165, &why), DW_ERR_ARGUMENT); /* 30 steps: all would be warm-up */
+    assert_int_equal(dw_settings_count(&s, 165, &why),
+                     DW_ERR_ARGUMENT); /* 30 steps: all would be warm-up */
     assert_non_null(strstr(why.text, "warmup is 30 of 30"));
     config.warmup = 29;
     assert_int_equal(dw_settings_resolve(&s, &config, &why), DW_OK);

@@ -5,7 +5,10 @@
 enum { TAG = 1 };
 
 /* When it took this long in a quiet moment, it is right: noise only ever makes it longer. */
-enum { ATTEMPTS = 4 };
+enum { ATTEMPTS = 5 };
+
+/* The mutants that sleep per message or forget the time they overslept take 1.6 times as long and more. */
+static const double slack = 1.25;
 
 static double seconds_to_carry(const char *uri, int messages, size_t len)
 {
@@ -28,18 +31,18 @@ static double seconds_to_carry(const char *uri, int messages, size_t len)
     return seconds;
 }
 
-/* Never faster than the wire, and, in the best of a few attempts, not slower by more than 6 %. */
+/* Never faster than the wire, and, in the best of a few attempts on a busy machine, not much slower. */
 static void takes(const char *uri, int messages, size_t len, double expected)
 {
     double least = 1e9;
-    for (int i = 0; i < ATTEMPTS && least > expected * 1.06; i++) {
+    for (int i = 0; i < ATTEMPTS && least > expected * slack; i++) {
         const double seconds = seconds_to_carry(uri, messages, len);
         if (seconds < least) least = seconds;
         if (seconds < expected * 0.995) break;
     }
     print_message("%s: %d x %zu bytes took %.4f s of %.4f\n", uri, messages, len, least, expected);
     assert_true(least >= expected * 0.995);
-    assert_true(least <= expected * 1.06);
+    assert_true(least <= expected * slack);
 }
 
 static double wire_seconds(int messages, size_t wire_len, double bits_per_second)
@@ -58,9 +61,9 @@ static void one_large_message_takes_its_time(void **state)
 static void many_small_messages_take_no_longer_than_few_large_ones(void **state)
 {
     (void)state;
-    /* 20 microseconds each: whoever sleeps per message, or rounds, is many times slower. */
-    takes("shaped:rate=40mbit/tcp://127.0.0.1:0", 20000, 84, wire_seconds(20000, 100, 40e6));
-    takes("shaped:rate=40mbit/tcp://127.0.0.1:0", 20, 99984, wire_seconds(20, 100000, 40e6));
+    /* 50 microseconds each, less than a thread oversleeps. */
+    takes("shaped:rate=16mbit/tcp://127.0.0.1:0", 8000, 84, wire_seconds(8000, 100, 16e6));
+    takes("shaped:rate=16mbit/tcp://127.0.0.1:0", 8, 99984, wire_seconds(8, 100000, 16e6));
 }
 
 static void delay_is_paid_once_by_many_messages(void **state)
@@ -93,7 +96,7 @@ static void the_directions_do_not_slow_each_other(void **state)
     const suite_backend backend = {.name = "shaped", .uri = "shaped:rate=10mbit/loop://both-%d", .one_process = 1};
     double least = 1e9;
     const double expected = wire_seconds(50, 10008, 10e6);
-    for (int i = 0; i < ATTEMPTS && least > expected * 1.2; i++) {
+    for (int i = 0; i < ATTEMPTS && least > expected * slack; i++) {
         suite_pair pair;
         suite_prepare(&pair, &backend);
         suite_open(&pair);
@@ -106,7 +109,7 @@ static void the_directions_do_not_slow_each_other(void **state)
         if (seconds < least) least = seconds;
         suite_close(&pair);
     }
-    assert_true(least >= expected * 0.99 && least <= expected * 1.2);
+    assert_true(least >= expected * 0.99 && least <= expected * slack);
 }
 
 /* A wire so slow that one message takes longer than the timeout is no dead peer. */
@@ -124,6 +127,7 @@ static void a_slow_message_is_no_timeout(void **state)
     size_t len;
     const dw_status status = dw_link_recv(pair.link[1], TAG, 20000, &got, &len);
     if (status != DW_OK) fail_msg("%s / %s", dw_link_why(pair.link[0]), dw_link_why(pair.link[1]));
+    dw_link_release(pair.link[1], got);
     suite_close(&pair);
 }
 
@@ -138,7 +142,10 @@ static void counts_what_the_wire_carried(void **state)
     void *got;
     size_t len;
     for (int i = 0; i < 100; i++) assert_int_equal(dw_link_send(pair.link[0], TAG, data, sizeof data), DW_OK);
-    for (int i = 0; i < 100; i++) assert_int_equal(dw_link_recv(pair.link[1], TAG, -1, &got, &len), DW_OK);
+    for (int i = 0; i < 100; i++) {
+        assert_int_equal(dw_link_recv(pair.link[1], TAG, -1, &got, &len), DW_OK);
+        dw_link_release(pair.link[1], got);
+    }
     assert_int_equal(dw_link_flush(pair.link[0], -1), DW_OK);
     /* Per message 1000 bytes, the link's 8 and TCP's 8; the greetings are 8 and 48. */
     assert_int_equal(dw_link_count(pair.link[0]).bytes_sent, 100 * 1016 + 8 + 48);

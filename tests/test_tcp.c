@@ -4,8 +4,10 @@
 #include "transport_suite.h"
 
 #include <arpa/inet.h>
+#include <assert.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <stdatomic.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -222,8 +224,9 @@ static void strangers_do_not_disturb_a_listener(void **state)
     (void)state;
     guest_book book;
     start_listening(&book, 30000, 0);
-    int strangers[24]; /* more than it listens to at a time */
-    for (int i = 0; i < 24; i++) {
+    enum { STRANGERS = 40 };
+    int strangers[STRANGERS]; /* more of them silent than it listens to at a time */
+    for (int i = 0; i < STRANGERS; i++) {
         strangers[i] = raw_connect(book.port);
         if (i % 4 == 0) raw_send(strangers[i], "GET / HTTP/1.1\r\nHost: x\r\n\r\n", 27);
         if (i % 4 == 1) raw_send(strangers[i], greeting, PREAMBLE - 1); /* and never the rest */
@@ -242,7 +245,8 @@ static void strangers_do_not_disturb_a_listener(void **state)
     size_t len;
     assert_int_equal(dw_link_recv(book.link, TAG, 30000, &data, &len), DW_OK);
     assert_memory_equal(data, "hello", 5);
-    for (int i = 0; i < 24; i++) {
+    dw_link_release(book.link, data);
+    for (int i = 0; i < STRANGERS; i++) {
         if (i % 4 != 2) close(strangers[i]);
     }
     dw_link_close(dialler.link);
@@ -353,6 +357,67 @@ static void names_what_a_failing_peer_did(void **state)
     assert_int_equal(status_after(tiny, sizeof tiny, 0, 0, why, sizeof why), DW_ERR_PROTOCOL);
 }
 
+/* ---- Short reads and writes: linked with -Wl,--wrap ---------------------------------------------- */
+
+static atomic_int at_most; /* bytes that one call moves; 0: as many as it likes */
+
+ssize_t __real_recv(int fd, void *room, size_t len, int flags);
+ssize_t __real_sendmsg(int fd, const struct msghdr *message, int flags);
+ssize_t __wrap_recv(int fd, void *room, size_t len, int flags);
+ssize_t __wrap_sendmsg(int fd, const struct msghdr *message, int flags);
+
+static size_t shorten(size_t len)
+{
+    static atomic_uint calls;
+    const int most = atomic_load(&at_most);
+    if (most == 0) return len;
+    const size_t piece = 1 + atomic_fetch_add(&calls, 1) % (unsigned)most;
+    return len < piece ? len : piece;
+}
+
+ssize_t __wrap_recv(int fd, void *room, size_t len, int flags)
+{
+    return __real_recv(fd, room, shorten(len), flags);
+}
+
+ssize_t __wrap_sendmsg(int fd, const struct msghdr *message, int flags)
+{
+    struct iovec parts[2];
+    struct msghdr shorter = *message;
+    size_t whole = 0;
+    for (size_t i = 0; i < message->msg_iovlen; i++) whole += message->msg_iov[i].iov_len;
+    size_t left = shorten(whole);
+    assert(message->msg_iovlen <= 2);
+    for (size_t i = 0; i < message->msg_iovlen; i++) {
+        parts[i] = message->msg_iov[i];
+        if (parts[i].iov_len > left) parts[i].iov_len = left;
+        left -= parts[i].iov_len;
+    }
+    shorter.msg_iov = parts;
+    return __real_sendmsg(fd, &shorter, flags);
+}
+
+static void reads_and_writes_may_be_cut_anywhere(void **state)
+{
+    (void)state;
+    for (int most = 1; most <= 13; most += 3) {
+        suite_pair pair;
+        suite_prepare(&pair, &tcp4);
+        suite_open(&pair);
+        atomic_store(&at_most, most);
+        for (uint64_t n = 0; n < 60; n++) {
+            suite_send(pair.link[0], TAG, n, n * 3);
+            suite_send(pair.link[1], TAG, n + 7, n % 9);
+        }
+        for (uint64_t n = 0; n < 60; n++) {
+            suite_expect(pair.link[1], TAG, n, n * 3);
+            suite_expect(pair.link[0], TAG, n + 7, n % 9);
+        }
+        suite_close(&pair);
+        atomic_store(&at_most, 0);
+    }
+}
+
 /* ---- Counters ----------------------------------------------------------------------------------- */
 
 /* The socket of this process whose own port, or the peer's, is the given one. */
@@ -389,8 +454,10 @@ static void counts_what_the_kernel_counts(void **state)
         assert_int_equal(dw_link_send(pair.link[1], TAG, data, 20), DW_OK);
     }
     for (int i = 0; i < 200; i++) {
-        assert_int_equal(dw_link_recv(pair.link[1], TAG, 30000, &got, &len), DW_OK);
-        assert_int_equal(dw_link_recv(pair.link[0], TAG, 30000, &got, &len), DW_OK);
+        for (int end = 0; end < 2; end++) {
+            assert_int_equal(dw_link_recv(pair.link[end], TAG, 30000, &got, &len), DW_OK);
+            dw_link_release(pair.link[end], got);
+        }
     }
     for (int i = 0; i < 2; i++) assert_int_equal(dw_link_flush(pair.link[i], 30000), DW_OK);
     const int port = port_of(pair.uri);
@@ -435,6 +502,7 @@ int main(void)
         cmocka_unit_test(dialling_another_program_is_told_so),
         cmocka_unit_test(a_dialler_of_another_version_is_told_so),
         cmocka_unit_test(names_what_a_failing_peer_did),
+        cmocka_unit_test(reads_and_writes_may_be_cut_anywhere),
         cmocka_unit_test(counts_what_the_kernel_counts),
     };
     int failed = run_transport_suite(&tcp4);

@@ -38,6 +38,28 @@ int suite_is(const void *data, size_t len, uint64_t n, size_t expected_len)
     return 1;
 }
 
+void suite_send(dw_link *link, uint32_t tag, uint64_t n, size_t len)
+{
+    void *room;
+    dw_status status;
+    while ((status = dw_link_send_begin(link, tag, len, &room)) == DW_PENDING) {
+        assert_int_equal(dw_link_flush(link, SUITE_PATIENCE_MS), DW_OK);
+    }
+    assert_int_equal(status, DW_OK);
+    suite_fill(room, len, n);
+    assert_int_equal(dw_link_send_end(link, room, len), DW_OK);
+}
+
+void suite_expect(dw_link *link, uint32_t tag, uint64_t n, size_t len)
+{
+    void *data;
+    size_t got;
+    const dw_status status = dw_link_recv(link, tag, SUITE_PATIENCE_MS, &data, &got);
+    if (status != DW_OK) fail_msg("receiving message %d gave %d: %s", (int)n, (int)status, dw_link_why(link));
+    assert_true(suite_is(data, got, n, len));
+    dw_link_release(link, data);
+}
+
 /* ---- Pairs -------------------------------------------------------------------------------------- */
 
 static void note_address(void *context, const char *uri)
@@ -252,6 +274,28 @@ long suite_allocations(void)
     return atomic_load(&allocations);
 }
 
+static atomic_long until_failure = -1;
+static atomic_int failed;
+
+void suite_fail_allocation(long n)
+{
+    atomic_store(&failed, 0);
+    atomic_store(&until_failure, n);
+}
+
+int suite_allocation_has_failed(void)
+{
+    return atomic_load(&failed);
+}
+
+static int may_allocate(void)
+{
+    atomic_fetch_add(&allocations, 1);
+    if (atomic_load(&until_failure) < 0 || atomic_fetch_sub(&until_failure, 1) != 0) return 1;
+    atomic_store(&failed, 1);
+    return 0;
+}
+
 void *__real_malloc(size_t bytes);
 void *__real_calloc(size_t n, size_t bytes);
 void *__real_realloc(void *memory, size_t bytes);
@@ -263,24 +307,20 @@ void *__wrap_aligned_alloc(size_t alignment, size_t bytes);
 
 void *__wrap_malloc(size_t bytes)
 {
-    atomic_fetch_add(&allocations, 1);
-    return __real_malloc(bytes);
+    return may_allocate() ? __real_malloc(bytes) : NULL;
 }
 
 void *__wrap_calloc(size_t n, size_t bytes)
 {
-    atomic_fetch_add(&allocations, 1);
-    return __real_calloc(n, bytes);
+    return may_allocate() ? __real_calloc(n, bytes) : NULL;
 }
 
 void *__wrap_realloc(void *memory, size_t bytes)
 {
-    atomic_fetch_add(&allocations, 1);
-    return __real_realloc(memory, bytes);
+    return may_allocate() ? __real_realloc(memory, bytes) : NULL;
 }
 
 void *__wrap_aligned_alloc(size_t alignment, size_t bytes)
 {
-    atomic_fetch_add(&allocations, 1);
-    return __real_aligned_alloc(alignment, bytes);
+    return may_allocate() ? __real_aligned_alloc(alignment, bytes) : NULL;
 }

@@ -25,6 +25,10 @@ typedef struct suite_backend {
 
 /* Runs the suite; returns the number of failed tests. */
 int run_transport_suite(const suite_backend *backend);
+int run_transport_suite_ends(const suite_backend *backend); /* its second half, which it runs first */
+
+/* Long enough that a busy machine does not fail a test, short enough that a hang is seen. */
+enum { SUITE_PATIENCE_MS = 60000 };
 
 /* ---- Two ends in one process -------------------------------------------------------------------- */
 
@@ -56,11 +60,18 @@ void suite_fill(unsigned char *data, size_t len, uint64_t n);
 /* Whether data is message n. */
 int suite_is(const void *data, size_t len, uint64_t n, size_t expected_len);
 
+/* Sends message n, waiting for room; receives and checks it. */
+void suite_send(dw_link *link, uint32_t tag, uint64_t n, size_t len);
+void suite_expect(dw_link *link, uint32_t tag, uint64_t n, size_t len);
+
 int64_t suite_now_ns(void);
 void suite_sleep_ms(int ms);
 
 /* Calls of malloc, calloc, realloc and aligned_alloc by the library (the tests are linked so). */
 long suite_allocations(void);
+/* Makes call number n from now (0: the next) give NULL, once; n < 0: none. */
+void suite_fail_allocation(long n);
+int suite_allocation_has_failed(void);
 
 /* ---- A backend that spoils what another one sends ------------------------------------------------
  * "spoiled:" in front of any URI. Every message that leaves is shown to `spoil` first. */

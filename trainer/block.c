@@ -11,20 +11,20 @@
 
 void dw_matmul(float *y, const float *x, const float *w, float beta, uint32_t B, uint32_t O, uint32_t J)
 {
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)B, (int)O, (int)J, 1, x, (int)J, w, (int)J, beta, y,
-                (int)O);
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)B, (int)O, (int)J, 1, x, (int)J, w,
+                (int)J, beta, y, (int)O);
 }
 
 void dw_matmul_dx(float *dx, const float *dy, const float *w, uint32_t B, uint32_t O, uint32_t J)
 {
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)B, (int)J, (int)O, 1, dy, (int)O, w, (int)J, 0, dx,
-                (int)J);
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)B, (int)J, (int)O, 1, dy, (int)O, w,
+                (int)J, 0, dx, (int)J);
 }
 
 void dw_matmul_dw(float *dw, const float *dy, const float *x, uint32_t B, uint32_t O, uint32_t J)
 {
-    cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, (int)O, (int)J, (int)B, 1, dy, (int)O, x, (int)J, 1, dw,
-                (int)J);
+    cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, (int)O, (int)J, (int)B, 1, dy, (int)O, x,
+                (int)J, 1, dw, (int)J);
 }
 
 static size_t padded(uint32_t T)
@@ -103,16 +103,18 @@ void dw_block_scratch_destroy(dw_block_scratch *scratch)
 }
 
 /* A product of two matrices that lie inside larger ones: row strides sa, sb, sc. */
-static void product(int transpose_a, int transpose_b, size_t rows, size_t columns, size_t inner, const float *a,
-                    size_t sa, const float *b, size_t sb, float *c, size_t sc)
+static void product(int transpose_a, int transpose_b, size_t rows, size_t columns, size_t inner,
+                    const float *a, size_t sa, const float *b, size_t sb, float *c, size_t sc)
 {
-    cblas_sgemm(CblasRowMajor, transpose_a ? CblasTrans : CblasNoTrans, transpose_b ? CblasTrans : CblasNoTrans,
-                (int)rows, (int)columns, (int)inner, 1, a, (int)sa, b, (int)sb, 0, c, (int)sc);
+    cblas_sgemm(CblasRowMajor, transpose_a ? CblasTrans : CblasNoTrans,
+                transpose_b ? CblasTrans : CblasNoTrans, (int)rows, (int)columns, (int)inner, 1, a,
+                (int)sa, b, (int)sb, 0, c, (int)sc);
 }
 
 static void attend(const dw_model_shape *shape, dw_block_memory *memory, uint32_t N)
 {
-    const size_t C = shape->channels, H = shape->heads, T = shape->context, P = padded(shape->context), D = C / H;
+    const size_t C = shape->channels, H = shape->heads, T = shape->context, P = padded(shape->context),
+                 D = C / H;
     const float scale = 1.0f / sqrtf((float)D);
     for (size_t n = 0; n < N; n++)
         for (size_t h = 0; h < H; h++) {
@@ -124,8 +126,8 @@ static void attend(const dw_model_shape *shape, dw_block_memory *memory, uint32_
         }
 }
 
-void dw_block_forward(const dw_part *part, const dw_model_shape *shape, dw_block_memory *memory, const float *x,
-                      uint32_t N)
+void dw_block_forward(const dw_part *part, const dw_model_shape *shape, dw_block_memory *memory,
+                      const float *x, uint32_t N)
 {
     const uint32_t C = shape->channels, B = N * shape->context;
     const dw_parameter *at = part->tensors;
@@ -139,8 +141,8 @@ void dw_block_forward(const dw_part *part, const dw_model_shape *shape, dw_block
     dw_copy_bias(memory->middle, x, p + at[DW_BLOCK_JOIN_BIAS].offset, B, C);
     dw_matmul(memory->middle, memory->heads, p + at[DW_BLOCK_JOIN].offset, 1, B, C, C);
 
-    dw_layernorm(memory->norm2, memory->mean2, memory->rstd2, memory->middle, p + at[DW_BLOCK_NORM2_SCALE].offset,
-                 p + at[DW_BLOCK_NORM2_SHIFT].offset, B, C);
+    dw_layernorm(memory->norm2, memory->mean2, memory->rstd2, memory->middle,
+                 p + at[DW_BLOCK_NORM2_SCALE].offset, p + at[DW_BLOCK_NORM2_SHIFT].offset, B, C);
     dw_matmul(memory->wide, memory->norm2, p + at[DW_BLOCK_WIDEN].offset, 0, B, 4 * C, C);
     dw_bias_gelu(memory->bent, memory->wide, p + at[DW_BLOCK_WIDEN_BIAS].offset, B, 4 * C);
     dw_copy_bias(memory->y, memory->middle, p + at[DW_BLOCK_NARROW_BIAS].offset, B, C);
@@ -148,10 +150,11 @@ void dw_block_forward(const dw_part *part, const dw_model_shape *shape, dw_block
 }
 
 /* From the gradient of what the heads found (scratch->d_row) to that of queries, keys and values. */
-static void attend_backward(const dw_model_shape *shape, const dw_block_memory *memory, dw_block_scratch *scratch,
-                            uint32_t N)
+static void attend_backward(const dw_model_shape *shape, const dw_block_memory *memory,
+                            dw_block_scratch *scratch, uint32_t N)
 {
-    const size_t C = shape->channels, H = shape->heads, T = shape->context, P = padded(shape->context), D = C / H;
+    const size_t C = shape->channels, H = shape->heads, T = shape->context, P = padded(shape->context),
+                 D = C / H;
     const float scale = 1.0f / sqrtf((float)D);
     for (size_t n = 0; n < N; n++)
         for (size_t h = 0; h < H; h++) {
@@ -183,8 +186,8 @@ void dw_block_backward(dw_part *part, const dw_model_shape *shape, const dw_bloc
     dw_matmul_dw(g + at[DW_BLOCK_WIDEN].offset, scratch->d_wide, memory->norm2, B, 4 * C, C);
     dw_sum_rows(g + at[DW_BLOCK_WIDEN_BIAS].offset, scratch->d_wide, B, 4 * C);
     dw_layernorm_backward(d, g + at[DW_BLOCK_NORM2_SCALE].offset, g + at[DW_BLOCK_NORM2_SHIFT].offset,
-                          scratch->d_row, memory->middle, p + at[DW_BLOCK_NORM2_SCALE].offset, memory->mean2,
-                          memory->rstd2, B, C);
+                          scratch->d_row, memory->middle, p + at[DW_BLOCK_NORM2_SCALE].offset,
+                          memory->mean2, memory->rstd2, B, C);
 
     dw_matmul_dx(scratch->d_row, d, p + at[DW_BLOCK_JOIN].offset, B, C, C);
     dw_matmul_dw(g + at[DW_BLOCK_JOIN].offset, d, memory->heads, B, C, C);

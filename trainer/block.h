@@ -21,7 +21,8 @@
  * | y                   | (B, C)       | what goes out                              | memory | */
 typedef struct dw_block_memory {
     const float *x;
-    float *norm1, *mean1, *rstd1, *qkv, *weights, *heads, *middle, *norm2, *mean2, *rstd2, *wide, *bent, *y;
+    float *norm1, *mean1, *rstd1, *qkv, *weights, *heads, *middle, *norm2, *mean2, *rstd2, *wide, *bent,
+        *y;
     float *all; /* the one allocation behind them */
 } dw_block_memory;
 
@@ -37,15 +38,16 @@ dw_status dw_block_scratch_create(dw_block_scratch *scratch, const dw_model_shap
 void dw_block_scratch_destroy(dw_block_scratch *scratch);
 
 /* memory->y = block(x); x must stay until the way back. */
-void dw_block_forward(const dw_part *part, const dw_model_shape *shape, dw_block_memory *memory, const float *x,
-                      uint32_t N);
+void dw_block_forward(const dw_part *part, const dw_model_shape *shape, dw_block_memory *memory,
+                      const float *x, uint32_t N);
 
 /* d (B, C) is the gradient of y and becomes that of x; part->grads are added to. */
 void dw_block_backward(dw_part *part, const dw_model_shape *shape, const dw_block_memory *memory,
                        dw_block_scratch *scratch, float *d, uint32_t N);
 
 /* Matrix products with a weight w (O, J): y (B, O) = beta y + x w', dx (B, J) = dy w, dw += dy' x. */
-void dw_matmul(float *y, const float *x, const float *w, float beta, uint32_t B, uint32_t O, uint32_t J);
+void dw_matmul(float *y, const float *x, const float *w, float beta, uint32_t B, uint32_t O,
+               uint32_t J);
 void dw_matmul_dx(float *dx, const float *dy, const float *w, uint32_t B, uint32_t O, uint32_t J);
 void dw_matmul_dw(float *dw, const float *dy, const float *x, uint32_t B, uint32_t O, uint32_t J);
 

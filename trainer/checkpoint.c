@@ -74,11 +74,14 @@ static int flush_directory(const char *directory)
 }
 
 /* The whole file under its name, or nothing. */
-static dw_status write_file(const char *directory, const char *path, const char *temporary, const void *head,
-                            size_t head_len, const void *body, size_t body_len, dw_why *why)
+static dw_status write_file(const char *directory, const char *path, const char *temporary,
+                            const void *head, size_t head_len, const void *body, size_t body_len,
+                            dw_why *why)
 {
     int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (fd < 0) return dw_say(why, DW_ERR_IO, "cannot write the checkpoint file %s: %s", temporary, strerror(errno));
+    if (fd < 0)
+        return dw_say(why, DW_ERR_IO, "cannot write the checkpoint file %s: %s", temporary,
+                      strerror(errno));
     int failed = write_all(fd, head, head_len) || write_all(fd, body, body_len) || fsync(fd);
     int error = errno;
     if (close(fd) && !failed) {
@@ -91,29 +94,39 @@ static dw_status write_file(const char *directory, const char *path, const char 
     }
     if (!failed) return DW_OK;
     unlink(temporary);
-    return dw_say(why, DW_ERR_IO, "cannot write the checkpoint file %s: %s; the checkpoint before it is untouched",
+    return dw_say(why, DW_ERR_IO,
+                  "cannot write the checkpoint file %s: %s; the checkpoint before it is untouched",
                   path, strerror(error));
 }
 
-dw_status dw_checkpoint_write(const char *directory, const dw_model_shape *shape, const dw_part *part, uint32_t step,
-                              uint64_t *digest, dw_why *why)
+dw_status dw_checkpoint_write(const char *directory, const dw_model_shape *shape, const dw_part *part,
+                              uint32_t step, uint64_t *digest, dw_why *why)
 {
     char path[4200], temporary[4200];
     /* params, grads, mean and square follow each other; grads do not belong in a checkpoint. */
     const size_t vector = part->n * sizeof(float);
     float *floats = malloc(3 * vector);
-    if (!floats) return dw_say(why, DW_ERR_NO_MEMORY, "out of memory while writing a checkpoint to %s", directory);
+    if (!floats)
+        return dw_say(why, DW_ERR_NO_MEMORY, "out of memory while writing a checkpoint to %s",
+                      directory);
     memcpy(floats, part->params, vector);
     memcpy(floats + part->n, part->mean, vector);
     memcpy(floats + 2 * part->n, part->square, vector);
-    part_header header = { .format = FORMAT, .index = part->index, .layers = shape->layers,
-                           .channels = shape->channels, .heads = shape->heads, .context = shape->context,
-                           .n = part->n, .step = step, .digest = XXH3_64bits(floats, 3 * vector) };
+    part_header header = {.format = FORMAT,
+                          .index = part->index,
+                          .layers = shape->layers,
+                          .channels = shape->channels,
+                          .heads = shape->heads,
+                          .context = shape->context,
+                          .n = part->n,
+                          .step = step,
+                          .digest = XXH3_64bits(floats, 3 * vector)};
     memcpy(header.magic, magic, sizeof magic);
     header.header_digest = XXH3_64bits(&header, offsetof(part_header, header_digest));
     part_path(path, sizeof path, directory, part->name, header.digest);
     snprintf(temporary, sizeof temporary, "%s/%s.tmp", directory, part->name);
-    dw_status status = write_file(directory, path, temporary, &header, sizeof header, floats, 3 * vector, why);
+    dw_status status =
+        write_file(directory, path, temporary, &header, sizeof header, floats, 3 * vector, why);
     free(floats);
     if (status == DW_OK) *digest = header.digest;
     return status;
@@ -130,8 +143,8 @@ static json_t *manifest_of(const dw_model_shape *shape, uint32_t step, const uin
     }
     return json_pack("{s:i, s:{s:I, s:I, s:I, s:I}, s:I, s:o}", "format", FORMAT, "model", "layers",
                      (json_int_t)shape->layers, "channels", (json_int_t)shape->channels, "heads",
-                     (json_int_t)shape->heads, "context", (json_int_t)shape->context, "step", (json_int_t)step,
-                     "parts", parts);
+                     (json_int_t)shape->heads, "context", (json_int_t)shape->context, "step",
+                     (json_int_t)step, "parts", parts);
 }
 
 /* XXH3 over the manifest without its own digest, compact and sorted, so that no edit goes unseen. */
@@ -155,10 +168,12 @@ dw_status dw_checkpoint_commit(const char *directory, const dw_model_shape *shap
     char *text = NULL;
     if (manifest && digest_manifest(manifest, &digest) == 0) {
         snprintf(hex, sizeof hex, "%016" PRIx64, digest);
-        if (json_object_set_new(manifest, "digest", json_string(hex)) == 0) text = json_dumps(manifest, JSON_INDENT(2));
+        if (json_object_set_new(manifest, "digest", json_string(hex)) == 0)
+            text = json_dumps(manifest, JSON_INDENT(2));
     }
     dw_status status = text ? write_file(directory, path, temporary, text, strlen(text), "\n", 1, why)
-                            : dw_say(why, DW_ERR_NO_MEMORY, "out of memory while writing a checkpoint to %s", directory);
+                            : dw_say(why, DW_ERR_NO_MEMORY,
+                                     "out of memory while writing a checkpoint to %s", directory);
     free(text);
     json_decref(manifest);
     return status;
@@ -176,29 +191,34 @@ static dw_status read_manifest(dw_checkpoint *checkpoint, json_t *manifest, dw_w
 {
     json_int_t format = 0, L = 0, C = 0, H = 0, T = 0, step = -1;
     json_t *parts = NULL;
-    if (json_unpack(manifest, "{s:I, s:{s:I, s:I, s:I, s:I}, s:I, s:o}", "format", &format, "model", "layers", &L,
-                    "channels", &C, "heads", &H, "context", &T, "step", &step, "parts", &parts) ||
-        L < 0 || C < 0 || H < 0 || T < 0 || L > UINT32_MAX || C > UINT32_MAX || H > UINT32_MAX || T > UINT32_MAX ||
-        step < 0 || step > UINT32_MAX)
-        return dw_say(why, DW_ERR_FORMAT, "%s/manifest.json is not a checkpoint's manifest", checkpoint->directory);
+    if (json_unpack(manifest, "{s:I, s:{s:I, s:I, s:I, s:I}, s:I, s:o}", "format", &format, "model",
+                    "layers", &L, "channels", &C, "heads", &H, "context", &T, "step", &step, "parts",
+                    &parts) ||
+        L < 0 || C < 0 || H < 0 || T < 0 || L > UINT32_MAX || C > UINT32_MAX || H > UINT32_MAX ||
+        T > UINT32_MAX || step < 0 || step > UINT32_MAX)
+        return dw_say(why, DW_ERR_FORMAT, "%s/manifest.json is not a checkpoint's manifest",
+                      checkpoint->directory);
     if (format != FORMAT)
-        return dw_say(why, DW_ERR_VERSION, "%s holds a checkpoint of format %d; this program reads format %d",
+        return dw_say(why, DW_ERR_VERSION,
+                      "%s holds a checkpoint of format %d; this program reads format %d",
                       checkpoint->directory, (int)format, FORMAT);
-    checkpoint->shape = (dw_model_shape){ (uint32_t)L, (uint32_t)C, (uint32_t)H, (uint32_t)T };
+    checkpoint->shape = (dw_model_shape){(uint32_t)L, (uint32_t)C, (uint32_t)H, (uint32_t)T};
     checkpoint->step = (uint32_t)step;
     dw_why shape_why;
     if (dw_model_shape_check(&checkpoint->shape, &shape_why) < 0)
-        return dw_say(why, DW_ERR_FORMAT, "%s/manifest.json: %.180s", checkpoint->directory, shape_why.text);
+        return dw_say(why, DW_ERR_FORMAT, "%s/manifest.json: %.180s", checkpoint->directory,
+                      shape_why.text);
     checkpoint->n_parts = dw_model_parts(&checkpoint->shape);
     checkpoint->digests = calloc(checkpoint->n_parts, sizeof *checkpoint->digests);
     if (!checkpoint->digests)
-        return dw_say(why, DW_ERR_NO_MEMORY, "out of memory while reading the checkpoint %s", checkpoint->directory);
+        return dw_say(why, DW_ERR_NO_MEMORY, "out of memory while reading the checkpoint %s",
+                      checkpoint->directory);
     for (uint32_t i = 0; i < checkpoint->n_parts; i++) {
         char name[24];
         part_name(name, &checkpoint->shape, i);
         if (parse_hex(json_string_value(json_object_get(parts, name)), &checkpoint->digests[i]))
-            return dw_say(why, DW_ERR_FORMAT, "%s/manifest.json does not name the part %s", checkpoint->directory,
-                          name);
+            return dw_say(why, DW_ERR_FORMAT, "%s/manifest.json does not name the part %s",
+                          checkpoint->directory, name);
     }
     return DW_OK;
 }
@@ -212,7 +232,8 @@ dw_status dw_checkpoint_open(dw_checkpoint *checkpoint, const char *directory, d
     strcpy(checkpoint->directory, directory);
     snprintf(path, sizeof path, "%s/manifest.json", directory);
     if (access(path, R_OK))
-        return dw_say(why, DW_ERR_IO, "no checkpoint in %s: cannot read %s: %s", directory, path, strerror(errno));
+        return dw_say(why, DW_ERR_IO, "no checkpoint in %s: cannot read %s: %s", directory, path,
+                      strerror(errno));
     json_error_t error;
     json_t *manifest = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
     if (!manifest || !json_is_object(manifest)) {
@@ -225,7 +246,8 @@ dw_status dw_checkpoint_open(dw_checkpoint *checkpoint, const char *directory, d
     json_object_del(manifest, "digest");
     dw_status status;
     if (unreadable || digest_manifest(manifest, &digest) || digest != stored)
-        status = dw_say(why, DW_ERR_CORRUPT, "%s was changed or damaged: its digest does not match", path);
+        status =
+            dw_say(why, DW_ERR_CORRUPT, "%s was changed or damaged: its digest does not match", path);
     else
         status = read_manifest(checkpoint, manifest, why);
     checkpoint->digest = digest;
@@ -241,11 +263,12 @@ void dw_checkpoint_close(dw_checkpoint *checkpoint)
 }
 
 /* Reads the file into floats (3 n); anything that is not exactly the part is an error. */
-static dw_status read_floats(const char *path, const dw_checkpoint *checkpoint, const dw_part *part, float *floats,
-                             dw_why *why)
+static dw_status read_floats(const char *path, const dw_checkpoint *checkpoint, const dw_part *part,
+                             float *floats, dw_why *why)
 {
     FILE *file = fopen(path, "rb");
-    if (!file) return dw_say(why, DW_ERR_IO, "cannot read the checkpoint file %s: %s", path, strerror(errno));
+    if (!file)
+        return dw_say(why, DW_ERR_IO, "cannot read the checkpoint file %s: %s", path, strerror(errno));
     part_header header;
     const size_t n = 3 * part->n;
     size_t heads = fread(&header, sizeof header, 1, file);
@@ -253,15 +276,19 @@ static dw_status read_floats(const char *path, const dw_checkpoint *checkpoint, 
     int more = got == n && fgetc(file) != EOF;
     int failed = ferror(file), error = errno;
     fclose(file);
-    if (failed) return dw_say(why, DW_ERR_IO, "cannot read the checkpoint file %s: %s", path, strerror(error));
+    if (failed)
+        return dw_say(why, DW_ERR_IO, "cannot read the checkpoint file %s: %s", path, strerror(error));
     if (!heads || memcmp(header.magic, magic, sizeof magic) ||
         header.header_digest != XXH3_64bits(&header, offsetof(part_header, header_digest)))
-        return dw_say(why, DW_ERR_CORRUPT, "the checkpoint file %s is damaged: its header is not whole", path);
+        return dw_say(why, DW_ERR_CORRUPT, "the checkpoint file %s is damaged: its header is not whole",
+                      path);
     if (header.format != FORMAT || header.index != part->index || header.n != part->n)
-        return dw_say(why, DW_ERR_FORMAT, "the checkpoint file %s belongs to another model or part", path);
+        return dw_say(why, DW_ERR_FORMAT, "the checkpoint file %s belongs to another model or part",
+                      path);
     uint64_t digest = XXH3_64bits(floats, n * sizeof *floats);
     if (got != n || more || digest != header.digest || digest != checkpoint->digests[part->index])
-        return dw_say(why, DW_ERR_CORRUPT, "the checkpoint file %s is damaged: its digest does not match", path);
+        return dw_say(why, DW_ERR_CORRUPT,
+                      "the checkpoint file %s is damaged: its digest does not match", path);
     return DW_OK;
 }
 
@@ -269,7 +296,8 @@ dw_status dw_checkpoint_read(const dw_checkpoint *checkpoint, dw_part *part, int
 {
     char path[4200];
     if (part->index >= checkpoint->n_parts)
-        return dw_say(why, DW_ERR_FORMAT, "the checkpoint %s has no part %s", checkpoint->directory, part->name);
+        return dw_say(why, DW_ERR_FORMAT, "the checkpoint %s has no part %s", checkpoint->directory,
+                      part->name);
     part_path(path, sizeof path, checkpoint->directory, part->name, checkpoint->digests[part->index]);
     float *floats = dw_floats(3 * part->n);
     if (!floats) return dw_say(why, DW_ERR_NO_MEMORY, "out of memory while reading %s", path);
@@ -288,17 +316,20 @@ dw_status dw_checkpoint_read(const dw_checkpoint *checkpoint, dw_part *part, int
 dw_status dw_checkpoint_prepare(const char *directory, const dw_model_shape *shape, dw_why *why)
 {
     if (mkdir(directory, 0777) && errno != EEXIST)
-        return dw_say(why, DW_ERR_IO, "cannot make the checkpoint directory %s: %s", directory, strerror(errno));
+        return dw_say(why, DW_ERR_IO, "cannot make the checkpoint directory %s: %s", directory,
+                      strerror(errno));
     if (access(directory, W_OK | X_OK))
         return dw_say(why, DW_ERR_IO, "cannot write checkpoints to %s: %s", directory, strerror(errno));
     dw_checkpoint old;
-    if (dw_checkpoint_open(&old, directory, NULL) < 0) return DW_OK; /* none, or a broken one: to be replaced */
+    if (dw_checkpoint_open(&old, directory, NULL) < 0)
+        return DW_OK; /* none, or a broken one: to be replaced */
     int same = !memcmp(&old.shape, shape, sizeof *shape);
     dw_checkpoint_close(&old);
     if (same) return DW_OK;
-    return dw_say(why, DW_ERR_MISMATCH, "%s holds a checkpoint of another model (%u layers, %u channels, %u heads, "
-                  "context %u); save to another directory", directory, old.shape.layers, old.shape.channels,
-                  old.shape.heads, old.shape.context);
+    return dw_say(why, DW_ERR_MISMATCH,
+                  "%s holds a checkpoint of another model (%u layers, %u channels, %u heads, "
+                  "context %u); save to another directory",
+                  directory, old.shape.layers, old.shape.channels, old.shape.heads, old.shape.context);
 }
 
 void dw_checkpoint_tidy(const char *directory, const dw_part *part)
@@ -318,8 +349,8 @@ void dw_checkpoint_tidy(const char *directory, const dw_part *part)
     for (struct dirent *entry; (entry = readdir(entries));) {
         const char *name = entry->d_name;
         char hex[17];
-        if (strncmp(name, part->name, prefix) || name[prefix] != '-' || strlen(name) != prefix + 1 + 16 + 5 ||
-            strcmp(name + prefix + 17, ".part"))
+        if (strncmp(name, part->name, prefix) || name[prefix] != '-' ||
+            strlen(name) != prefix + 1 + 16 + 5 || strcmp(name + prefix + 17, ".part"))
             continue;
         memcpy(hex, name + prefix + 1, 16);
         hex[16] = 0;

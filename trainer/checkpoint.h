@@ -28,15 +28,16 @@ void dw_checkpoint_close(dw_checkpoint *checkpoint);
 
 /* Reads params, and mean and square where optimizer is not 0. The part must be of the checkpoint's shape.
  * Errors: IO, FORMAT, CORRUPT, NO_MEMORY; the part is then as it was. */
-dw_status dw_checkpoint_read(const dw_checkpoint *checkpoint, dw_part *part, int optimizer, dw_why *why);
+dw_status dw_checkpoint_read(const dw_checkpoint *checkpoint, dw_part *part, int optimizer,
+                             dw_why *why);
 
 /* Makes the directory where it is missing and refuses one that holds another model's checkpoint, so that
  * a run does not learn of it at its end. Errors: IO, MISMATCH. */
 dw_status dw_checkpoint_prepare(const char *directory, const dw_model_shape *shape, dw_why *why);
 
 /* Writes one part; its name on disk is not yet in any manifest. Errors: IO, NO_MEMORY. */
-dw_status dw_checkpoint_write(const char *directory, const dw_model_shape *shape, const dw_part *part, uint32_t step,
-                              uint64_t *digest, dw_why *why);
+dw_status dw_checkpoint_write(const char *directory, const dw_model_shape *shape, const dw_part *part,
+                              uint32_t step, uint64_t *digest, dw_why *why);
 
 /* Puts the manifest in its place: from here on this is the checkpoint. writer tells the ranks that share a
  * directory apart. Errors: IO, NO_MEMORY. */

@@ -14,8 +14,8 @@
 #include "sentence.h"
 
 /* Reads at most `most` bytes behind the offset; *len is what was there. */
-static dw_status read_text(const char *path, uint64_t offset, uint64_t most, uint8_t **bytes, uint64_t *len,
-                           dw_why *why)
+static dw_status read_text(const char *path, uint64_t offset, uint64_t most, uint8_t **bytes,
+                           uint64_t *len, dw_why *why)
 {
     FILE *file = fopen(path, "rb");
     if (!file) return dw_say(why, DW_ERR_IO, "cannot read the text %s: %s", path, strerror(errno));
@@ -38,14 +38,15 @@ static dw_status read_text(const char *path, uint64_t offset, uint64_t most, uin
             }
             room = larger;
         }
-        memcpy(room + used, chunk + skip, take);
+        if (take) memcpy(room + used, chunk + skip, take); /* room may still be NULL */
         used += take;
     }
     if (status == DW_OK && ferror(file))
         status = dw_say(why, DW_ERR_IO, "cannot read the text %s: %s", path, strerror(errno));
     else if (status == DW_OK && !used)
-        status = dw_say(why, DW_ERR_IO, offset ? "the text %s has nothing behind its offset" : "the text %s is empty",
-                        path);
+        status =
+            dw_say(why, DW_ERR_IO,
+                   offset ? "the text %s has nothing behind its offset" : "the text %s is empty", path);
     fclose(file);
     if (status < 0) {
         free(room);
@@ -56,12 +57,13 @@ static dw_status read_text(const char *path, uint64_t offset, uint64_t most, uin
     return DW_OK;
 }
 
-dw_status dw_data_open(dw_data *data, const char *path, uint64_t offset, uint32_t samples, uint32_t held_out,
-                       uint32_t T, uint32_t batch, uint64_t seed, dw_why *why)
+dw_status dw_data_open(dw_data *data, const char *path, uint64_t offset, uint32_t samples,
+                       uint32_t held_out, uint32_t T, uint32_t batch, uint64_t seed, dw_why *why)
 {
     memset(data, 0, sizeof *data);
     if (samples && samples < batch)
-        return dw_say(why, DW_ERR_ARGUMENT, "%u samples do not fill one batch of %u; give more samples or a smaller batch",
+        return dw_say(why, DW_ERR_ARGUMENT,
+                      "%u samples do not fill one batch of %u; give more samples or a smaller batch",
                       samples, batch);
     const uint64_t width = (uint64_t)T + 1;
     uint64_t most = samples ? ((uint64_t)samples + held_out) * width : UINT64_MAX, len = 0;
@@ -70,14 +72,19 @@ dw_status dw_data_open(dw_data *data, const char *path, uint64_t offset, uint32_
     const uint64_t found = len / width, least = (uint64_t)batch + held_out;
     if (found < least)
         status = dw_say(why, DW_ERR_IO,
-                        "the text %s has %" PRIu64 " bytes: too short for a batch of %u and %u held out, which take "
-                        "%" PRIu64 " (samples are %" PRIu64 " bytes)", path, len, batch, held_out, least * width, width);
+                        "the text %s has %" PRIu64
+                        " bytes: too short for a batch of %u and %u held out, which take "
+                        "%" PRIu64 " (samples are %" PRIu64 " bytes)",
+                        path, len, batch, held_out, least * width, width);
     else if (samples && found < (uint64_t)samples + held_out)
         status = dw_say(why, DW_ERR_IO,
-                        "the text %s has %" PRIu64 " samples of %" PRIu64 " bytes; %u to train on and %u held out were "
-                        "asked for", path, found, width, samples, held_out);
+                        "the text %s has %" PRIu64 " samples of %" PRIu64
+                        " bytes; %u to train on and %u held out were "
+                        "asked for",
+                        path, found, width, samples, held_out);
     else if (found > UINT32_MAX)
-        status = dw_say(why, DW_ERR_LIMIT, "the text %s has more than 2^32 samples; give fewer with samples", path);
+        status = dw_say(why, DW_ERR_LIMIT,
+                        "the text %s has more than 2^32 samples; give fewer with samples", path);
     if (status < 0) {
         dw_data_close(data);
         return status;

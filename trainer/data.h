@@ -10,19 +10,19 @@
 #include "deltawire/deltawire.h"
 
 typedef struct dw_data {
-    uint8_t *bytes;               /* (samples + held_out, T + 1) */
+    uint8_t *bytes; /* (samples + held_out, T + 1) */
     uint32_t samples, held_out, T;
-    uint64_t digest;              /* XXH3 of those bytes: do two ranks read the same text? */
-    uint32_t *order;              /* (samples): sample ids in the order of the epoch */
+    uint64_t digest; /* XXH3 of those bytes: do two ranks read the same text? */
+    uint32_t *order; /* (samples): sample ids in the order of the epoch */
     uint64_t seed;
-    uint32_t epoch;               /* that order belongs to it; UINT32_MAX: none yet */
+    uint32_t epoch; /* that order belongs to it; UINT32_MAX: none yet */
 } dw_data;
 
 /* samples 0: as many as the file has, less held_out. Errors, each with a sentence in *why: IO (cannot be read,
  * empty, too short for a batch, for the samples asked for or for held_out), ARGUMENT (samples fewer than a batch),
  * LIMIT, NO_MEMORY. */
-dw_status dw_data_open(dw_data *data, const char *path, uint64_t offset, uint32_t samples, uint32_t held_out,
-                       uint32_t T, uint32_t batch, uint64_t seed, dw_why *why);
+dw_status dw_data_open(dw_data *data, const char *path, uint64_t offset, uint32_t samples,
+                       uint32_t held_out, uint32_t T, uint32_t batch, uint64_t seed, dw_why *why);
 void dw_data_close(dw_data *data);
 
 /* The ids of n samples at position `at` of an epoch, n <= samples - at. Each epoch has its own order

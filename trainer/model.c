@@ -71,12 +71,13 @@ static dw_status create_rooms(dw_model *model)
     if (!model->gradient) return DW_ERR_NO_MEMORY;
     if (model->owns_head && !(model->d_norm = dw_floats(B * C))) return DW_ERR_NO_MEMORY;
     dw_status status = dw_block_scratch_create(&model->scratch, &model->shape, model->N);
-    for (uint32_t i = 0; i < model->n_slots && status == DW_OK; i++) status = create_slot(model, &model->slots[i]);
+    for (uint32_t i = 0; i < model->n_slots && status == DW_OK; i++)
+        status = create_slot(model, &model->slots[i]);
     return status;
 }
 
-dw_status dw_model_create(dw_model **out, const dw_model_shape *shape, uint32_t first, uint32_t n_parts, uint32_t N,
-                          uint32_t n_slots)
+dw_status dw_model_create(dw_model **out, const dw_model_shape *shape, uint32_t first, uint32_t n_parts,
+                          uint32_t N, uint32_t n_slots)
 {
     *out = NULL;
     dw_status status = dw_model_shape_check(shape, NULL);
@@ -84,7 +85,8 @@ dw_status dw_model_create(dw_model **out, const dw_model_shape *shape, uint32_t 
     if (!n_parts || !N || !n_slots || first + n_parts > dw_model_parts(shape)) return DW_ERR_ARGUMENT;
     /* Products take int extents; the widest row has 4 C columns or H P weights, and H <= C, P < T + 8. */
     uint64_t widest = (uint64_t)shape->channels * 4;
-    if ((uint64_t)N * shape->context * widest > INT32_MAX * (uint64_t)16 || (uint64_t)N * shape->context > INT32_MAX)
+    if ((uint64_t)N * shape->context * widest > INT32_MAX * (uint64_t)16 ||
+        (uint64_t)N * shape->context > INT32_MAX)
         return DW_ERR_LIMIT;
     dw_model *model = calloc(1, sizeof *model);
     if (!model) return DW_ERR_NO_MEMORY;
@@ -179,7 +181,8 @@ static void embed(const dw_model *model, slot *s)
     const float *positions = part->params + part->tensors[DW_EMBED_POSITIONS].offset;
     for (size_t n = 0; n < s->N; n++)
         for (size_t t = 0; t < T; t++) {
-            const float *token = tokens + s->samples[n * (T + 1) + t] * C, *position = positions + t * C;
+            const float *token = tokens + s->samples[n * (T + 1) + t] * C,
+                        *position = positions + t * C;
             float *x = s->input + (n * T + t) * C;
             for (size_t c = 0; c < C; c++) x[c] = token[c] + position[c];
         }
@@ -207,7 +210,8 @@ static void score(const dw_model *model, slot *s)
     const uint32_t C = model->shape.channels, B = s->N * model->shape.context;
     const dw_part *head = &model->parts[model->n_parts - 1];
     const float *p = head->params;
-    dw_layernorm(s->norm, s->mean, s->rstd, stream(model, s), p + head->tensors[DW_HEAD_NORM_SCALE].offset,
+    dw_layernorm(s->norm, s->mean, s->rstd, stream(model, s),
+                 p + head->tensors[DW_HEAD_NORM_SCALE].offset,
                  p + head->tensors[DW_HEAD_NORM_SHIFT].offset, B, C);
     dw_matmul(s->logits, s->norm, p + head->tensors[DW_HEAD_LOGITS].offset, 0, B, DW_VOCABULARY, C);
 }
@@ -217,7 +221,8 @@ static void score_backward(dw_model *model, const slot *s)
     const uint32_t C = model->shape.channels, B = s->N * model->shape.context;
     dw_part *head = &model->parts[model->n_parts - 1];
     const dw_parameter *at = head->tensors;
-    dw_matmul_dx(model->d_norm, s->logits, head->params + at[DW_HEAD_LOGITS].offset, B, DW_VOCABULARY, C);
+    dw_matmul_dx(model->d_norm, s->logits, head->params + at[DW_HEAD_LOGITS].offset, B, DW_VOCABULARY,
+                 C);
     dw_matmul_dw(head->grads + at[DW_HEAD_LOGITS].offset, s->logits, s->norm, B, DW_VOCABULARY, C);
     memset(model->gradient, 0, (size_t)B * C * sizeof(float));
     dw_layernorm_backward(model->gradient, head->grads + at[DW_HEAD_NORM_SCALE].offset,
@@ -245,8 +250,8 @@ double dw_model_loss(dw_model *model, uint32_t i, int backward, float scale)
     const size_t T = model->shape.context;
     double loss = 0;
     for (size_t n = 0; n < s->N; n++)
-        loss += dw_cross_entropy(s->logits + n * T * DW_VOCABULARY, s->samples + n * (T + 1) + 1, backward, scale, T,
-                                 DW_VOCABULARY);
+        loss += dw_cross_entropy(s->logits + n * T * DW_VOCABULARY, s->samples + n * (T + 1) + 1,
+                                 backward, scale, T, DW_VOCABULARY);
     return loss;
 }
 
@@ -255,7 +260,7 @@ void dw_model_backward(dw_model *model, uint32_t i)
     slot *s = &model->slots[i];
     if (model->owns_head) score_backward(model, s);
     for (uint32_t b = model->n_blocks; b-- > 0;)
-        dw_block_backward(&model->first_block[b], &model->shape, &s->blocks[b], &model->scratch, model->gradient,
-                          s->N);
+        dw_block_backward(&model->first_block[b], &model->shape, &s->blocks[b], &model->scratch,
+                          model->gradient, s->N);
     if (model->owns_embed) embed_backward(model, s);
 }

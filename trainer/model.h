@@ -14,8 +14,8 @@ typedef struct dw_model dw_model;
 
 /* Parts first..first + n_parts - 1, room for n_slots micro-batches of at most N samples.
  * Errors: ARGUMENT (a shape that cannot be), NO_MEMORY, LIMIT; *model is then NULL. */
-dw_status dw_model_create(dw_model **model, const dw_model_shape *shape, uint32_t first, uint32_t n_parts,
-                          uint32_t N, uint32_t n_slots);
+dw_status dw_model_create(dw_model **model, const dw_model_shape *shape, uint32_t first,
+                          uint32_t n_parts, uint32_t N, uint32_t n_slots);
 void dw_model_destroy(dw_model *model); /* NULL is fine */
 
 void dw_model_initialize(dw_model *model, uint64_t seed);

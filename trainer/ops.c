@@ -33,7 +33,7 @@ INLINE void store(float *p, lanes x)
 
 INLINE lanes all(float x)
 {
-    return x - (lanes){ 0 };
+    return x - (lanes){0};
 }
 
 /* The larger of two, lane by lane; b where a is NaN. */
@@ -85,8 +85,9 @@ INLINE lanes exp_lanes(lanes x)
     return (lanes)((lane_bits)e + ((lane_bits)shifted << 23));
 }
 
-CLONES void dw_layernorm(float *restrict y, float *restrict mean, float *restrict rstd, const float *restrict x,
-                         const float *restrict w, const float *restrict b, size_t B, size_t C)
+CLONES void dw_layernorm(float *restrict y, float *restrict mean, float *restrict rstd,
+                         const float *restrict x, const float *restrict w, const float *restrict b,
+                         size_t B, size_t C)
 {
     for (size_t r = 0; r < B; r++, x += C, y += C) {
         lanes sum = all(0), square = all(0);
@@ -105,8 +106,9 @@ CLONES void dw_layernorm(float *restrict y, float *restrict mean, float *restric
 }
 
 CLONES void dw_layernorm_backward(float *restrict dx, float *restrict dw, float *restrict db,
-                                  const float *restrict dy, const float *restrict x, const float *restrict w,
-                                  const float *restrict mean, const float *restrict rstd, size_t B, size_t C)
+                                  const float *restrict dy, const float *restrict x,
+                                  const float *restrict w, const float *restrict mean,
+                                  const float *restrict rstd, size_t B, size_t C)
 {
     for (size_t r = 0; r < B; r++, x += C, dx += C, dy += C) {
         float m = mean[r], s = rstd[r];
@@ -127,10 +129,11 @@ CLONES void dw_layernorm_backward(float *restrict dx, float *restrict dw, float 
 }
 
 /* 0.5 h (1 + tanh u) = h / (1 + e^-2u), u = sqrt(2/pi) (h + 0.044715 h^3): one exponential, no tanh. */
-#define GELU_2U     1.5957691216f /* 2 sqrt(2/pi) */
-#define GELU_CUBIC  0.044715f
+#define GELU_2U    1.5957691216f /* 2 sqrt(2/pi) */
+#define GELU_CUBIC 0.044715f
 
-CLONES void dw_bias_gelu(float *restrict y, float *restrict h, const float *restrict b, size_t B, size_t C)
+CLONES void dw_bias_gelu(float *restrict y, float *restrict h, const float *restrict b, size_t B,
+                         size_t C)
 {
     for (size_t r = 0; r < B; r++, y += C, h += C)
         for (size_t c = 0; c < C; c += DW_LANES) {
@@ -146,7 +149,8 @@ CLONES void dw_gelu_backward(float *restrict d, const float *restrict h, size_t 
     for (size_t i = 0; i < n; i += DW_LANES) {
         lanes x = load(h + i), xx = x * x;
         lanes s = 1.0f / (1.0f + exp_lanes(x * (-GELU_2U - GELU_2U * GELU_CUBIC * xx)));
-        lanes slope = x * (GELU_2U + 3.0f * GELU_2U * GELU_CUBIC * xx); /* x times the derivative of 2u */
+        lanes slope =
+            x * (GELU_2U + 3.0f * GELU_2U * GELU_CUBIC * xx); /* x times the derivative of 2u */
         store(d + i, load(d + i) * (s + s * (1.0f - s) * slope));
     }
 }
@@ -159,7 +163,8 @@ CLONES void dw_causal_softmax(float *a, float scale, size_t T, size_t P)
         lanes top = load(a), sum = all(0);
         for (size_t i = DW_LANES; i < n; i += DW_LANES) top = larger(top, load(a + i));
         float largest = max_lanes(top);
-        for (size_t i = 0; i < n; i += DW_LANES) store(a + i, exp_lanes((load(a + i) - largest) * scale));
+        for (size_t i = 0; i < n; i += DW_LANES)
+            store(a + i, exp_lanes((load(a + i) - largest) * scale));
         memset(a + t + 1, 0, (P - t - 1) * sizeof *a);
         for (size_t i = 0; i < n; i += DW_LANES) sum += load(a + i);
         float inverse = 1.0f / sum_lanes(sum);
@@ -167,7 +172,8 @@ CLONES void dw_causal_softmax(float *a, float scale, size_t T, size_t P)
     }
 }
 
-CLONES void dw_causal_softmax_backward(float *restrict d, const float *restrict a, float scale, size_t T, size_t P)
+CLONES void dw_causal_softmax_backward(float *restrict d, const float *restrict a, float scale,
+                                       size_t T, size_t P)
 {
     for (size_t t = 0; t < T; t++, a += P, d += P) {
         size_t n = (t + DW_LANES) / DW_LANES * DW_LANES;
@@ -175,11 +181,13 @@ CLONES void dw_causal_softmax_backward(float *restrict d, const float *restrict 
         lanes dot = all(0);
         for (size_t i = 0; i < n; i += DW_LANES) dot += load(a + i) * load(d + i);
         float mean = sum_lanes(dot);
-        for (size_t i = 0; i < n; i += DW_LANES) store(d + i, load(a + i) * (load(d + i) - mean) * scale);
+        for (size_t i = 0; i < n; i += DW_LANES)
+            store(d + i, load(a + i) * (load(d + i) - mean) * scale);
     }
 }
 
-CLONES double dw_cross_entropy(float *logits, const uint8_t *targets, int backward, float scale, size_t B, size_t V)
+CLONES double dw_cross_entropy(float *logits, const uint8_t *targets, int backward, float scale,
+                               size_t B, size_t V)
 {
     double loss = 0;
     for (size_t r = 0; r < B; r++, logits += V) {
@@ -207,7 +215,8 @@ CLONES void dw_add_bias(float *restrict y, const float *restrict b, size_t B, si
         for (size_t c = 0; c < C; c += DW_LANES) store(y + c, load(y + c) + load(b + c));
 }
 
-CLONES void dw_copy_bias(float *restrict y, const float *restrict x, const float *restrict b, size_t B, size_t C)
+CLONES void dw_copy_bias(float *restrict y, const float *restrict x, const float *restrict b, size_t B,
+                         size_t C)
 {
     for (size_t r = 0; r < B; r++, y += C, x += C)
         for (size_t c = 0; c < C; c += DW_LANES) store(y + c, load(x + c) + load(b + c));
@@ -225,7 +234,7 @@ CLONES void dw_sum_rows(float *restrict db, const float *restrict d, size_t B, s
 CLONES double dw_sum_squares(const float *x, size_t n)
 {
     enum { WIDE = 4 };
-    double_lanes sum = { 0 };
+    double_lanes sum = {0};
     for (size_t i = 0; i < n; i += WIDE) {
         double_lanes d = __builtin_convertvector(*(const half_lanes_anywhere *)(x + i), double_lanes);
         sum += d * d;
@@ -239,8 +248,8 @@ CLONES double dw_sum_squares(const float *x, size_t n)
 
 /* A plain loop: it holds no sum, so compilers vectorise it as it stands (-fno-math-errno lets them see
  * that sqrtf is one instruction). */
-CLONES void dw_adamw_step(float *restrict p, float *restrict g, float *restrict m, float *restrict v, size_t n,
-                          const dw_adamw *how)
+CLONES void dw_adamw_step(float *restrict p, float *restrict g, float *restrict m, float *restrict v,
+                          size_t n, const dw_adamw *how)
 {
     const float lr = how->lr, beta1 = how->beta1, beta2 = how->beta2, epsilon = how->epsilon;
     const float keep = 1.0f - lr * how->decay, scale = how->gradient_scale;

@@ -22,12 +22,18 @@ typedef struct dw_model_shape {
 /* The tensors of a part, in their order in the vector; (rows, columns) in the comments. */
 enum { DW_EMBED_TOKENS, /* (V, C) */ DW_EMBED_POSITIONS /* (T, C) */ };
 enum {
-    DW_BLOCK_NORM1_SCALE, DW_BLOCK_NORM1_SHIFT,   /* (C) */
-    DW_BLOCK_QKV, DW_BLOCK_QKV_BIAS,              /* (3C, C) and (3C): queries, keys, values */
-    DW_BLOCK_JOIN, DW_BLOCK_JOIN_BIAS,            /* (C, C) and (C): joins the heads */
-    DW_BLOCK_NORM2_SCALE, DW_BLOCK_NORM2_SHIFT,   /* (C) */
-    DW_BLOCK_WIDEN, DW_BLOCK_WIDEN_BIAS,          /* (4C, C) and (4C) */
-    DW_BLOCK_NARROW, DW_BLOCK_NARROW_BIAS         /* (C, 4C) and (C) */
+    DW_BLOCK_NORM1_SCALE,
+    DW_BLOCK_NORM1_SHIFT, /* (C) */
+    DW_BLOCK_QKV,
+    DW_BLOCK_QKV_BIAS, /* (3C, C) and (3C): queries, keys, values */
+    DW_BLOCK_JOIN,
+    DW_BLOCK_JOIN_BIAS, /* (C, C) and (C): joins the heads */
+    DW_BLOCK_NORM2_SCALE,
+    DW_BLOCK_NORM2_SHIFT, /* (C) */
+    DW_BLOCK_WIDEN,
+    DW_BLOCK_WIDEN_BIAS, /* (4C, C) and (4C) */
+    DW_BLOCK_NARROW,
+    DW_BLOCK_NARROW_BIAS /* (C, 4C) and (C) */
 };
 enum { DW_HEAD_NORM_SCALE, DW_HEAD_NORM_SHIFT, /* (C) */ DW_HEAD_LOGITS /* (V, C) */ };
 

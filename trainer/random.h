@@ -12,10 +12,11 @@
 
 typedef enum dw_random_purpose { DW_RANDOM_PARAMETERS = 1, DW_RANDOM_SHUFFLE = 2 } dw_random_purpose;
 
-static inline philox4x32_ctr_t dw_random(uint64_t seed, dw_random_purpose purpose, uint32_t a, uint64_t b)
+static inline philox4x32_ctr_t dw_random(uint64_t seed, dw_random_purpose purpose, uint32_t a,
+                                         uint64_t b)
 {
-    philox4x32_key_t key = { { (uint32_t)seed, (uint32_t)(seed >> 32) } };
-    philox4x32_ctr_t counter = { { (uint32_t)b, (uint32_t)(b >> 32), a, (uint32_t)purpose } };
+    philox4x32_key_t key = {{(uint32_t)seed, (uint32_t)(seed >> 32)}};
+    philox4x32_ctr_t counter = {{(uint32_t)b, (uint32_t)(b >> 32), a, (uint32_t)purpose}};
     return philox4x32(counter, key);
 }
 

@@ -30,15 +30,17 @@ static int is_last(const dw_stage *stage)
 }
 
 /* Computes micro-batch i forward from what is in its slot, and sends it on. */
-static dw_status forward(dw_stage *stage, const dw_data *data, const uint32_t *ids, uint32_t N, uint32_t slot,
-                         uint8_t *samples)
+static dw_status forward(dw_stage *stage, const dw_data *data, const uint32_t *ids, uint32_t N,
+                         uint32_t slot, uint8_t *samples)
 {
     const size_t width = (size_t)data->T + 1;
     uint64_t since = dw_stage_now();
     for (uint32_t n = 0; n < N; n++) memcpy(samples + n * width, dw_data_sample(data, ids[n]), width);
     dw_model_forward(stage->model, slot, N, samples);
     dw_stage_computed(stage, since);
-    return is_last(stage) ? DW_OK : dw_stage_send(stage, &stage->after, ids, N, dw_model_output(stage->model, slot));
+    return is_last(stage)
+               ? DW_OK
+               : dw_stage_send(stage, &stage->after, ids, N, dw_model_output(stage->model, slot));
 }
 
 /* Computes a micro-batch backward from the gradient at the edge, and sends it back. */
@@ -49,7 +51,9 @@ static dw_status backward(step *s, uint32_t slot)
     dw_model_backward(stage->model, slot);
     dw_stage_computed(stage, since);
     const uint32_t *ids = s->ids + (size_t)s->backwards++ * s->N;
-    return is_first(stage) ? DW_OK : dw_stage_send(stage, &stage->before, ids, s->N, dw_model_gradient(stage->model));
+    return is_first(stage)
+               ? DW_OK
+               : dw_stage_send(stage, &stage->before, ids, s->N, dw_model_gradient(stage->model));
 }
 
 /* The next micro-batch forward, when it is here. */
@@ -60,13 +64,15 @@ static dw_status try_forward(step *s, int wait)
     const uint32_t *ids = s->ids + (size_t)i * s->N;
     dw_status status = DW_OK;
     if (!is_first(stage))
-        status = dw_stage_recv(stage, &stage->before, ids, s->N, dw_model_input(stage->model, slot), wait);
+        status =
+            dw_stage_recv(stage, &stage->before, ids, s->N, dw_model_input(stage->model, slot), wait);
     if (status == DW_OK) status = forward(stage, s->data, ids, s->N, slot, s->samples);
     if (status != DW_OK) return status;
     s->forwards++;
     if (!is_last(stage)) return DW_OK;
     uint64_t since = dw_stage_now();
-    s->loss += dw_model_loss(stage->model, slot, 1, 1.0f / ((float)s->M * (float)s->N * (float)s->data->T));
+    s->loss +=
+        dw_model_loss(stage->model, slot, 1, 1.0f / ((float)s->M * (float)s->N * (float)s->data->T));
     dw_stage_computed(stage, since);
     return backward(s, slot);
 }
@@ -77,7 +83,8 @@ static dw_status try_backward(step *s, int wait)
     dw_stage *stage = s->stage;
     const uint32_t i = s->backwards;
     const uint32_t *ids = s->ids + (size_t)i * s->N;
-    dw_status status = dw_stage_recv(stage, &stage->after, ids, s->N, dw_model_gradient(stage->model), wait);
+    dw_status status =
+        dw_stage_recv(stage, &stage->after, ids, s->N, dw_model_gradient(stage->model), wait);
     return status == DW_OK ? backward(s, i) : status;
 }
 
@@ -88,7 +95,7 @@ static dw_status do_what_has_arrived(step *s)
     if (status < 0) return status;
     dw_status next = try_forward(s, s->backwards == s->forwards);
     if (next != DW_PENDING || status == DW_OK) return next < 0 ? next : DW_OK;
-    struct timespec nap = { .tv_nsec = 100000 };
+    struct timespec nap = {.tv_nsec = 100000};
     nanosleep(&nap, NULL);
     s->stage->wait_ns += (uint64_t)nap.tv_nsec;
     return DW_OK;
@@ -98,7 +105,7 @@ dw_status dw_schedule_step(dw_stage *stage, const dw_data *data, const uint32_t 
 {
     const dw_train_config *config = &stage->settings->config;
     const uint32_t M = config->micro_batches;
-    step s = { .stage = stage, .data = data, .ids = ids, .M = M, .N = config->batch / M };
+    step s = {.stage = stage, .data = data, .ids = ids, .M = M, .N = config->batch / M};
     s.samples = malloc((size_t)s.N * (data->T + 1));
     if (!s.samples) return dw_say(&stage->why, DW_ERR_NO_MEMORY, "out of memory for a micro-batch");
     dw_status status = dw_stage_check(stage);
@@ -116,7 +123,9 @@ dw_status dw_schedule_eval(dw_stage *stage, const dw_data *data, double *loss)
     const uint32_t N = config->batch / config->micro_batches;
     uint8_t *samples = malloc((size_t)N * (data->T + 1));
     uint32_t *ids = malloc(N * sizeof *ids);
-    dw_status status = samples && ids ? DW_OK : dw_say(&stage->why, DW_ERR_NO_MEMORY, "out of memory for a micro-batch");
+    dw_status status = samples && ids
+                           ? DW_OK
+                           : dw_say(&stage->why, DW_ERR_NO_MEMORY, "out of memory for a micro-batch");
     double sum = 0;
     for (uint32_t at = 0; at < data->held_out && status == DW_OK; at += N) {
         uint32_t n = data->held_out - at < N ? data->held_out - at : N;

@@ -39,18 +39,22 @@ static dw_status check_place(const dw_train_config *config, dw_why *why)
 {
     const uint32_t rank = config->rank, stages = config->stages;
     if (rank >= stages)
-        return dw_say(why, DW_ERR_ARGUMENT, "rank is %u of %u stages; ranks count from 0", rank, stages);
+        return dw_say(why, DW_ERR_ARGUMENT, "rank is %u of %u stages; ranks count from 0", rank,
+                      stages);
     if (stages > config->layers)
-        return dw_say(why, DW_ERR_ARGUMENT, "%u stages cannot share %u layers; give at most one stage per layer", stages,
+        return dw_say(why, DW_ERR_ARGUMENT,
+                      "%u stages cannot share %u layers; give at most one stage per layer", stages,
                       config->layers);
     if (rank + 1 < stages && !config->listen)
-        return dw_say(why, DW_ERR_ARGUMENT, "rank %u of %u needs an address to listen on for rank %u", rank, stages,
-                      rank + 1);
+        return dw_say(why, DW_ERR_ARGUMENT, "rank %u of %u needs an address to listen on for rank %u",
+                      rank, stages, rank + 1);
     if (rank > 0 && !config->connect)
-        return dw_say(why, DW_ERR_ARGUMENT, "rank %u of %u needs the address to connect to where rank %u listens", rank,
+        return dw_say(why, DW_ERR_ARGUMENT,
+                      "rank %u of %u needs the address to connect to where rank %u listens", rank,
                       stages, rank - 1);
     if (rank + 1 == stages && config->listen)
-        return dw_say(why, DW_ERR_ARGUMENT, "rank %u of %u is the last: there is nobody to listen for", rank, stages);
+        return dw_say(why, DW_ERR_ARGUMENT, "rank %u of %u is the last: there is nobody to listen for",
+                      rank, stages);
     if (rank == 0 && config->connect)
         return dw_say(why, DW_ERR_ARGUMENT, "rank 0 is the first: there is nobody to connect to");
     return DW_OK;
@@ -60,23 +64,29 @@ static dw_status check_numbers(const dw_train_config *config, dw_why *why)
 {
     if (!config->text) return dw_say(why, DW_ERR_ARGUMENT, "no text to train on; name a file");
     if (config->epochs && config->steps)
-        return dw_say(why, DW_ERR_ARGUMENT, "both epochs (%u) and steps (%u) are given; give one", config->epochs,
-                      config->steps);
-    if (config->batch > 65536) return dw_say(why, DW_ERR_ARGUMENT, "batch is %u; give 1 to 65536", config->batch);
+        return dw_say(why, DW_ERR_ARGUMENT, "both epochs (%u) and steps (%u) are given; give one",
+                      config->epochs, config->steps);
+    if (config->batch > 65536)
+        return dw_say(why, DW_ERR_ARGUMENT, "batch is %u; give 1 to 65536", config->batch);
     if (config->micro_batches > config->batch || config->batch % config->micro_batches)
-        return dw_say(why, DW_ERR_ARGUMENT, "%u micro-batches cannot share a batch of %u evenly; give a number that "
-                      "divides it", config->micro_batches, config->batch);
+        return dw_say(why, DW_ERR_ARGUMENT,
+                      "%u micro-batches cannot share a batch of %u evenly; give a number that "
+                      "divides it",
+                      config->micro_batches, config->batch);
     if (config->init && config->resume)
         return dw_say(why, DW_ERR_ARGUMENT, "both init and resume are given; give one");
-    const struct { const char *name; double value, least, below; } reals[] = {
-        { "lr", config->lr, 0, 1e6 },       { "beta1", config->beta1, 0, 1 },
-        { "beta2", config->beta2, 0, 1 },   { "weight-decay", config->weight_decay, 0, 1e6 },
-        { "clip", config->clip, 0, 1e300 },
+    const struct {
+        const char *name;
+        double value, least, below;
+    } reals[] = {
+        {"lr", config->lr, 0, 1e6},       {"beta1", config->beta1, 0, 1},
+        {"beta2", config->beta2, 0, 1},   {"weight-decay", config->weight_decay, 0, 1e6},
+        {"clip", config->clip, 0, 1e300},
     };
     for (size_t i = 0; i < sizeof reals / sizeof *reals; i++)
         if (!(reals[i].value >= reals[i].least && reals[i].value < reals[i].below))
-            return dw_say(why, DW_ERR_ARGUMENT, "%s is %g; give a number from %g to below %g", reals[i].name,
-                          reals[i].value, reals[i].least, reals[i].below);
+            return dw_say(why, DW_ERR_ARGUMENT, "%s is %g; give a number from %g to below %g",
+                          reals[i].name, reals[i].value, reals[i].least, reals[i].below);
     return DW_OK;
 }
 
@@ -89,15 +99,17 @@ static uint64_t now_ns(void *context)
 }
 
 /* Points at the offending word, for the reader of a terminal. */
-static dw_status parse_codec(dw_config *codec, char canonical[DW_CONFIG_TEXT_BYTES], const char *text, const char *which, dw_why *why)
+static dw_status parse_codec(dw_config *codec, char canonical[DW_CONFIG_TEXT_BYTES], const char *text,
+                             const char *which, dw_why *why)
 {
-    dw_why codec_why = { .offset = -1 };
+    dw_why codec_why = {.offset = -1};
     dw_status status = dw_config_parse(codec, text, &codec_why);
     if (status == DW_OK) status = dw_config_format(codec, canonical, DW_CONFIG_TEXT_BYTES);
     if (status < 0 && codec_why.offset >= 0 && (size_t)codec_why.offset <= strlen(text))
-        return dw_say(why, status, "%s codec \"%.60s\", at \"%.40s\": %.120s", which, text, text + codec_why.offset,
-                      codec_why.text);
-    if (status < 0) return dw_say(why, status, "%s codec \"%.60s\": %.180s", which, text, codec_why.text);
+        return dw_say(why, status, "%s codec \"%.60s\", at \"%.40s\": %.120s", which, text,
+                      text + codec_why.offset, codec_why.text);
+    if (status < 0)
+        return dw_say(why, status, "%s codec \"%.60s\": %.180s", which, text, codec_why.text);
     codec->now_ns = now_ns;
     return DW_OK;
 }
@@ -106,19 +118,24 @@ dw_status dw_settings_resolve(dw_settings *settings, const dw_train_config *conf
 {
     memset(settings, 0, sizeof *settings);
     if (config->struct_size != sizeof *config)
-        return dw_say(why, DW_ERR_ARGUMENT, "dw_train_config.struct_size is %zu, not %zu: set it, and compile against the "
-                      "library's own header", config->struct_size, sizeof *config);
+        return dw_say(why, DW_ERR_ARGUMENT,
+                      "dw_train_config.struct_size is %zu, not %zu: set it, and compile against the "
+                      "library's own header",
+                      config->struct_size, sizeof *config);
     settings->config = *config;
     fill_defaults(&settings->config);
     config = &settings->config;
-    settings->shape = (dw_model_shape){ config->layers, config->channels, config->heads, config->context };
+    settings->shape =
+        (dw_model_shape){config->layers, config->channels, config->heads, config->context};
     dw_status status = dw_model_shape_check(&settings->shape, why);
     if (status == DW_OK) status = check_place(config, why);
     if (status == DW_OK) status = check_numbers(config, why);
     if (status == DW_OK)
-        status = parse_codec(&settings->forward, settings->forward_text, config->forward, "forward", why);
+        status =
+            parse_codec(&settings->forward, settings->forward_text, config->forward, "forward", why);
     if (status == DW_OK)
-        status = parse_codec(&settings->backward, settings->backward_text, config->backward, "backward", why);
+        status = parse_codec(&settings->backward, settings->backward_text, config->backward, "backward",
+                             why);
     return status;
 }
 
@@ -127,12 +144,14 @@ dw_status dw_settings_count(dw_settings *settings, uint32_t samples, dw_why *why
     dw_train_config *config = &settings->config;
     config->samples = samples;
     settings->steps_per_epoch = samples / config->batch;
-    uint64_t steps = config->steps ? config->steps : (uint64_t)config->epochs * settings->steps_per_epoch;
-    if (steps > INT32_MAX) return dw_say(why, DW_ERR_LIMIT, "%" PRIu64 " steps are more than 2^31; give fewer", steps);
+    uint64_t steps =
+        config->steps ? config->steps : (uint64_t)config->epochs * settings->steps_per_epoch;
+    if (steps > INT32_MAX)
+        return dw_say(why, DW_ERR_LIMIT, "%" PRIu64 " steps are more than 2^31; give fewer", steps);
     config->steps = (uint32_t)steps;
     if (config->warmup >= config->steps) {
-        return dw_say(why, DW_ERR_ARGUMENT, "warmup is %u of %u steps; give fewer than there are steps", config->warmup,
-                      config->steps);
+        return dw_say(why, DW_ERR_ARGUMENT, "warmup is %u of %u steps; give fewer than there are steps",
+                      config->warmup, config->steps);
     }
     if (!config->eval_every) config->eval_every = settings->steps_per_epoch;
     return DW_OK;
@@ -147,35 +166,40 @@ static json_t *hex(uint64_t digest)
 json_t *dw_settings_greeting(const dw_settings *settings, uint64_t text, uint64_t checkpoint)
 {
     const dw_train_config *config = &settings->config;
-    const struct { const char *name; json_t *value; } fields[] = {
-        { "greeting", json_integer(GREETING_VERSION) },
-        { "version", json_string(dw_version()) },
-        { "rank", json_integer(config->rank) },
-        { "stages", json_integer(config->stages) },
-        { "layers", json_integer(config->layers) },
-        { "channels", json_integer(config->channels) },
-        { "heads", json_integer(config->heads) },
-        { "context", json_integer(config->context) },
-        { "forward", json_string(settings->forward_text) },
-        { "backward", json_string(settings->backward_text) },
-        { "batch", json_integer(config->batch) },
-        { "micro-batches", json_integer(config->micro_batches) },
-        { "samples", json_integer(config->samples) },
-        { "held-out", json_integer(config->held_out) },
-        { "steps", json_integer(config->steps) },
-        { "eval-every", json_integer(config->eval_every) },
-        { "save-every", json_integer(config->save ? config->save_every : 0) },
-        { "save", json_string(config->save ? "yes" : "no") },
-        { "lr", json_real(config->lr) },
-        { "warmup", json_integer(config->warmup) },
-        { "beta1", json_real(config->beta1) },
-        { "beta2", json_real(config->beta2) },
-        { "weight-decay", json_real(config->weight_decay) },
-        { "clip", json_real(config->clip) },
-        { "seed", json_sprintf("%" PRIu64, config->seed) },
-        { "start", json_string(config->resume ? "resume" : config->init ? "init" : "random") },
-        { "checkpoint", hex(checkpoint) },
-        { "text", hex(text) },
+    const struct {
+        const char *name;
+        json_t *value;
+    } fields[] = {
+        {"greeting", json_integer(GREETING_VERSION)},
+        {"version", json_string(dw_version())},
+        {"rank", json_integer(config->rank)},
+        {"stages", json_integer(config->stages)},
+        {"layers", json_integer(config->layers)},
+        {"channels", json_integer(config->channels)},
+        {"heads", json_integer(config->heads)},
+        {"context", json_integer(config->context)},
+        {"forward", json_string(settings->forward_text)},
+        {"backward", json_string(settings->backward_text)},
+        {"batch", json_integer(config->batch)},
+        {"micro-batches", json_integer(config->micro_batches)},
+        {"samples", json_integer(config->samples)},
+        {"held-out", json_integer(config->held_out)},
+        {"steps", json_integer(config->steps)},
+        {"eval-every", json_integer(config->eval_every)},
+        {"save-every", json_integer(config->save ? config->save_every : 0)},
+        {"save", json_string(config->save ? "yes" : "no")},
+        {"lr", json_real(config->lr)},
+        {"warmup", json_integer(config->warmup)},
+        {"beta1", json_real(config->beta1)},
+        {"beta2", json_real(config->beta2)},
+        {"weight-decay", json_real(config->weight_decay)},
+        {"clip", json_real(config->clip)},
+        {"seed", json_sprintf("%" PRIu64, config->seed)},
+        {"start", json_string(config->resume ? "resume"
+                              : config->init ? "init"
+                                             : "random")},
+        {"checkpoint", hex(checkpoint)},
+        {"text", hex(text)},
     };
     json_t *greeting = json_object();
     int failed = !greeting;
@@ -186,16 +210,21 @@ json_t *dw_settings_greeting(const dw_settings *settings, uint64_t text, uint64_
     return NULL;
 }
 
-static dw_status differ(const char *name, const json_t *ours, const json_t *theirs, uint32_t peer, dw_why *why)
+static dw_status differ(const char *name, const json_t *ours, const json_t *theirs, uint32_t peer,
+                        dw_why *why)
 {
     if (!strcmp(name, "text"))
-        return dw_say(why, DW_ERR_MISMATCH, "rank %u reads another text: give all ranks the same file and text-offset",
-                      peer);
+        return dw_say(why, DW_ERR_MISMATCH,
+                      "rank %u reads another text: give all ranks the same file and text-offset", peer);
     if (!strcmp(name, "checkpoint"))
-        return dw_say(why, DW_ERR_MISMATCH, "rank %u starts from another checkpoint: give all ranks the same", peer);
-    char *mine = json_dumps(ours, JSON_ENCODE_ANY | JSON_ENSURE_ASCII), *other = json_dumps(theirs, JSON_ENCODE_ANY | JSON_ENSURE_ASCII);
-    dw_status status = dw_say(why, DW_ERR_MISMATCH, "rank %u was started with %s %.60s, this rank with %.60s: give both the "
-                              "same", peer, name, other ? other : "?", mine ? mine : "?");
+        return dw_say(why, DW_ERR_MISMATCH,
+                      "rank %u starts from another checkpoint: give all ranks the same", peer);
+    char *mine = json_dumps(ours, JSON_ENCODE_ANY | JSON_ENSURE_ASCII),
+         *other = json_dumps(theirs, JSON_ENCODE_ANY | JSON_ENSURE_ASCII);
+    dw_status status = dw_say(why, DW_ERR_MISMATCH,
+                              "rank %u was started with %s %.60s, this rank with %.60s: give both the "
+                              "same",
+                              peer, name, other ? other : "?", mine ? mine : "?");
     free(mine);
     free(other);
     return status;
@@ -210,12 +239,16 @@ dw_status dw_settings_compare(json_t *ours, json_t *theirs, uint32_t peer, dw_wh
     {
         const json_t *other = json_object_get(theirs, name);
         if (!other)
-            return dw_say(why, DW_ERR_PROTOCOL, "the neighbour that should be rank %u did not tell its %s: run the same "
-                          "version everywhere", peer, name);
+            return dw_say(why, DW_ERR_PROTOCOL,
+                          "the neighbour that should be rank %u did not tell its %s: run the same "
+                          "version everywhere",
+                          peer, name);
         if (!strcmp(name, "rank")) {
             if (rank == peer) continue;
-            return dw_say(why, DW_ERR_MISMATCH, "the neighbour calls itself rank %d, but rank %u belongs here: check rank, "
-                          "listen and connect", (int)rank, peer);
+            return dw_say(why, DW_ERR_MISMATCH,
+                          "the neighbour calls itself rank %d, but rank %u belongs here: check rank, "
+                          "listen and connect",
+                          (int)rank, peer);
         }
         if (!json_equal(mine, other)) return differ(name, mine, other, peer, why);
     }

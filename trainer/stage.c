@@ -13,6 +13,8 @@ enum { TAG_GREETING = 1, TAG_CONTROL = 2, TAG_LAST_WORDS = 3 };
 enum { CHANNEL_ID = 1 };
 /* How long a wait goes on before it looks whether somebody asked for a stop. */
 enum { LOOK_MS = 50 };
+/* How long the last words of a neighbour that is gone may take. */
+enum { LAST_WORDS_LOOKS = 50, LAST_WORDS_LOOK_MS = 10 };
 
 uint64_t dw_stage_now(void)
 {
@@ -26,7 +28,8 @@ void dw_stage_computed(dw_stage *stage, uint64_t since)
     stage->compute_ns += dw_stage_now() - since;
 }
 
-void dw_stage_parts(const dw_model_shape *shape, uint32_t rank, uint32_t stages, uint32_t *first, uint32_t *n)
+void dw_stage_parts(const dw_model_shape *shape, uint32_t rank, uint32_t stages, uint32_t *first,
+                    uint32_t *n)
 {
     uint32_t each = shape->layers / stages, over = shape->layers % stages;
     uint32_t blocks = each + (rank < over), before = rank * each + (rank < over ? rank : over);
@@ -56,7 +59,8 @@ static void give_last_words(dw_stage *stage, dw_neighbour *to, dw_status status)
     if (!to->link || __atomic_load_n(&to->words.arrived, __ATOMIC_ACQUIRE)) return;
     json_t *message = json_pack("{s:i, s:s}", "status", (int)status, "why", stage->why.text);
     char *text = message ? json_dumps(message, JSON_COMPACT) : NULL;
-    if (text) dw_link_send(to->link, TAG_LAST_WORDS, text, strlen(text)); /* a dead link cannot be told */
+    if (text)
+        dw_link_send(to->link, TAG_LAST_WORDS, text, strlen(text)); /* a dead link cannot be told */
     free(text);
     json_decref(message);
 }
@@ -69,20 +73,28 @@ static dw_status hear(dw_stage *stage, dw_neighbour *neighbour)
 
 dw_status dw_stage_check(dw_stage *stage)
 {
-    if (stage->hooks->stop && *stage->hooks->stop)
-        return dw_say(&stage->why, DW_ERR_CANCELLED, "rank %u was asked to stop", stage->settings->config.rank);
+    if (stage->hooks->stop && __atomic_load_n(stage->hooks->stop, __ATOMIC_RELAXED))
+        return dw_say(&stage->why, DW_ERR_CANCELLED, "rank %u was asked to stop",
+                      stage->settings->config.rank);
     dw_status status = hear(stage, &stage->before);
     return status < 0 ? status : hear(stage, &stage->after);
 }
 
-/* The sentence for a link that failed: what the neighbour said before, else what the link noticed. */
-static dw_status link_failed(dw_stage *stage, dw_neighbour *neighbour, dw_status status, const char *sentence)
+/* The sentence for a link that failed: what the neighbour said before, else what the link noticed. Its last words are
+ * in front of the end on the link, but the thread that brings both wakes us before it hands the words over. */
+static dw_status link_failed(dw_stage *stage, dw_neighbour *neighbour, dw_status status,
+                             const char *sentence)
 {
     dw_status stopped = dw_stage_check(stage);
+    for (int looks = 0; looks < LAST_WORDS_LOOKS && stopped == DW_OK; looks++) {
+        struct timespec nap = {.tv_nsec = 1000000 * LAST_WORDS_LOOK_MS};
+        nanosleep(&nap, NULL);
+        stopped = dw_stage_check(stage);
+    }
     if (stopped < 0) return stopped;
     const char *reason = sentence && *sentence ? sentence : dw_link_why(neighbour->link);
-    return dw_say(&stage->why, status, "rank %u lost rank %u: %s", stage->settings->config.rank, neighbour->rank,
-                  *reason ? reason : dw_status_string(status));
+    return dw_say(&stage->why, status, "rank %u lost rank %u: %s", stage->settings->config.rank,
+                  neighbour->rank, *reason ? reason : dw_status_string(status));
 }
 
 /* ------------------------------------------------------------------------------------------------
@@ -121,7 +133,8 @@ static dw_status recv_json(dw_stage *stage, dw_neighbour *from, uint32_t tag, js
     *value = json_loadb(data, len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, NULL);
     dw_link_release(from->link, data);
     if (*value) return DW_OK;
-    return dw_say(&stage->why, DW_ERR_PROTOCOL, "rank %u sent a control message that is no JSON", from->rank);
+    return dw_say(&stage->why, DW_ERR_PROTOCOL, "rank %u sent a control message that is no JSON",
+                  from->rank);
 }
 
 dw_status dw_stage_gather(dw_stage *stage, json_t *own, json_t **all)
@@ -136,10 +149,12 @@ dw_status dw_stage_gather(dw_stage *stage, json_t *own, json_t **all)
         list = json_array();
     const uint32_t rank = stage->settings->config.rank, stages = stage->settings->config.stages;
     if (status == DW_OK && (!json_is_array(list) || json_array_size(list) != stages - rank - 1))
-        status = dw_say(&stage->why, DW_ERR_PROTOCOL, "rank %u sent a control message of another shape", rank + 1);
+        status = dw_say(&stage->why, DW_ERR_PROTOCOL, "rank %u sent a control message of another shape",
+                        rank + 1);
     if (status == DW_OK && json_array_insert(list, 0, own))
         status = dw_say(&stage->why, DW_ERR_NO_MEMORY, "out of memory for a control message");
-    if (status == DW_OK && stage->before.link) status = send_json(stage, &stage->before, TAG_CONTROL, list);
+    if (status == DW_OK && stage->before.link)
+        status = send_json(stage, &stage->before, TAG_CONTROL, list);
     json_decref(own);
     if (status == DW_OK && !stage->before.link)
         *all = list;
@@ -156,7 +171,8 @@ dw_status dw_stage_spread(dw_stage *stage, json_t *own, json_t **value)
         status = recv_json(stage, &stage->before, TAG_CONTROL, value);
     else if (!own)
         status = dw_say(&stage->why, DW_ERR_NO_MEMORY, "out of memory for a control message");
-    if (status == DW_OK && stage->after.link) status = send_json(stage, &stage->after, TAG_CONTROL, *value);
+    if (status == DW_OK && stage->after.link)
+        status = send_json(stage, &stage->after, TAG_CONTROL, *value);
     if (status == DW_OK) return DW_OK;
     json_decref(*value);
     *value = NULL;
@@ -171,16 +187,20 @@ static dw_status meet(dw_stage *stage, dw_neighbour *neighbour, dw_link_role rol
     const dw_train_config *config = &stage->settings->config;
     const int listens = role == DW_LINK_LISTEN;
     neighbour->rank = listens ? config->rank + 1 : config->rank - 1;
-    dw_link_options options = { .struct_size = sizeof options, .role = role,
-                                .open_timeout_ms = config->open_timeout_ms,
-                                .peer_timeout_ms = config->peer_timeout_ms,
-                                .on_listening = listens ? stage->hooks->on_listening : NULL,
-                                .listening_context = stage->hooks->context, .cancelled = stage->hooks->stop };
-    dw_why why = { .offset = -1 };
-    dw_status status = dw_link_open(&neighbour->link, listens ? config->listen : config->connect, &options, &why);
+    dw_link_options options = {.struct_size = sizeof options,
+                               .role = role,
+                               .open_timeout_ms = config->open_timeout_ms,
+                               .peer_timeout_ms = config->peer_timeout_ms,
+                               .on_listening = listens ? stage->hooks->on_listening : NULL,
+                               .listening_context = stage->hooks->context,
+                               .cancelled = stage->hooks->stop};
+    dw_why why = {.offset = -1};
+    dw_status status =
+        dw_link_open(&neighbour->link, listens ? config->listen : config->connect, &options, &why);
     if (status == DW_ERR_CANCELLED) return dw_stage_check(stage) < 0 ? status : DW_ERR_CANCELLED;
     if (status < 0)
-        return dw_say(&stage->why, status, "rank %u cannot meet rank %u: %.200s", config->rank, neighbour->rank, why.text);
+        return dw_say(&stage->why, status, "rank %u cannot meet rank %u: %.200s", config->rank,
+                      neighbour->rank, why.text);
     dw_link_handle(neighbour->link, TAG_LAST_WORDS, take_last_words, &neighbour->words);
     json_t *theirs = NULL;
     status = send_json(stage, neighbour, TAG_GREETING, greeting);
@@ -188,15 +208,18 @@ static dw_status meet(dw_stage *stage, dw_neighbour *neighbour, dw_link_role rol
     if (status == DW_OK) status = dw_settings_compare(greeting, theirs, neighbour->rank, &stage->why);
     json_decref(theirs);
     if (status < 0) return status;
-    dw_channel_config channel = { .struct_size = sizeof channel, .id = CHANNEL_ID,
-                                  .send = listens ? &stage->settings->forward : &stage->settings->backward,
-                                  .recv = listens ? &stage->settings->backward : &stage->settings->forward,
-                                  .open_timeout_ms = config->open_timeout_ms };
+    dw_channel_config channel = {
+        .struct_size = sizeof channel,
+        .id = CHANNEL_ID,
+        .send = listens ? &stage->settings->forward : &stage->settings->backward,
+        .recv = listens ? &stage->settings->backward : &stage->settings->forward,
+        .open_timeout_ms = config->open_timeout_ms};
     status = dw_channel_open(&neighbour->channel, neighbour->link, &channel, &why);
     return status < 0 ? link_failed(stage, neighbour, status, why.text) : DW_OK;
 }
 
-dw_status dw_stage_open(dw_stage *stage, const dw_settings *settings, const dw_train_hooks *hooks, json_t *greeting)
+dw_status dw_stage_open(dw_stage *stage, const dw_settings *settings, const dw_train_hooks *hooks,
+                        json_t *greeting)
 {
     const dw_train_config *config = &settings->config;
     memset(stage, 0, sizeof *stage);
@@ -206,12 +229,16 @@ dw_status dw_stage_open(dw_stage *stage, const dw_settings *settings, const dw_t
     dw_stage_parts(&settings->shape, config->rank, config->stages, &stage->first_part, &stage->n_parts);
     /* GPipe keeps every micro-batch in flight; the last stage takes each back at once. */
     uint32_t slots = config->rank + 1 == config->stages ? 1 : config->micro_batches;
-    dw_status status = dw_model_create(&stage->model, &settings->shape, stage->first_part, stage->n_parts,
-                                       config->batch / config->micro_batches, slots);
+    dw_status status = dw_model_create(&stage->model, &settings->shape, stage->first_part,
+                                       stage->n_parts, config->batch / config->micro_batches, slots);
     if (status < 0)
-        dw_say(&stage->why, status, status == DW_ERR_LIMIT ? "a micro-batch is too large for the matrix products: give more "
-               "micro-batches" : "out of memory for the model: give fewer layers or channels, or smaller batches");
-    if (status == DW_OK && config->rank > 0) status = meet(stage, &stage->before, DW_LINK_CONNECT, greeting);
+        dw_say(&stage->why, status,
+               status == DW_ERR_LIMIT
+                   ? "a micro-batch is too large for the matrix products: give more "
+                     "micro-batches"
+                   : "out of memory for the model: give fewer layers or channels, or smaller batches");
+    if (status == DW_OK && config->rank > 0)
+        status = meet(stage, &stage->before, DW_LINK_CONNECT, greeting);
     if (status == DW_OK && config->rank + 1 < config->stages)
         status = meet(stage, &stage->after, DW_LINK_LISTEN, greeting);
     if (status < 0) dw_stage_close(stage, status);
@@ -247,18 +274,23 @@ static dw_tensor view(const dw_stage *stage, float *x, uint32_t N)
 dw_status dw_stage_send(dw_stage *stage, dw_neighbour *to, const uint32_t *ids, uint32_t N, float *x)
 {
     dw_key *keys = calloc(N, sizeof *keys);
-    if (!keys) return dw_say(&stage->why, DW_ERR_NO_MEMORY, "out of memory for the keys of a micro-batch");
+    if (!keys)
+        return dw_say(&stage->why, DW_ERR_NO_MEMORY, "out of memory for the keys of a micro-batch");
     for (uint32_t n = 0; n < N; n++) keys[n].sample = ids[n];
     dw_tensor tensor = view(stage, x, N);
+    uint64_t since = dw_stage_now(), busy = dw_channel_sent(to->channel).busy_ns;
     dw_status status = dw_channel_send(to->channel, keys, &tensor);
+    stage->wait_ns += dw_stage_now() - since - (dw_channel_sent(to->channel).busy_ns - busy);
     free(keys);
     return status < 0 ? link_failed(stage, to, status, dw_channel_why(to->channel)) : DW_OK;
 }
 
-dw_status dw_stage_recv(dw_stage *stage, dw_neighbour *from, const uint32_t *ids, uint32_t N, float *x, int wait)
+dw_status dw_stage_recv(dw_stage *stage, dw_neighbour *from, const uint32_t *ids, uint32_t N, float *x,
+                        int wait)
 {
     dw_key *keys = calloc(N, sizeof *keys);
-    if (!keys) return dw_say(&stage->why, DW_ERR_NO_MEMORY, "out of memory for the keys of a micro-batch");
+    if (!keys)
+        return dw_say(&stage->why, DW_ERR_NO_MEMORY, "out of memory for the keys of a micro-batch");
     dw_tensor tensor = view(stage, x, N);
     uint64_t since = dw_stage_now(), busy = dw_channel_received(from->channel).busy_ns;
     dw_status status;
@@ -272,9 +304,29 @@ dw_status dw_stage_recv(dw_stage *stage, dw_neighbour *from, const uint32_t *ids
     stage->wait_ns += dw_stage_now() - since - (dw_channel_received(from->channel).busy_ns - busy);
     for (uint32_t n = 0; n < N && status == DW_OK; n++)
         if (keys[n].sample != ids[n] || keys[n].slice)
-            status = dw_say(&stage->why, DW_ERR_PROTOCOL, "rank %u sent other samples than this step's", from->rank);
+            status = dw_say(&stage->why, DW_ERR_PROTOCOL, "rank %u sent other samples than this step's",
+                            from->rank);
     free(keys);
     return status;
+}
+
+/* The kernel's counters are a few milliseconds behind ours, and a byte counts when it was acknowledged. */
+static void settle(dw_link *link)
+{
+    for (int tries = 0; link && tries < 50; tries++) {
+        dw_link_counters now = dw_link_count(link);
+        if (now.kernel_bytes_sent == 0) return;
+        if (now.kernel_bytes_sent >= now.bytes_sent && now.kernel_bytes_received >= now.bytes_received)
+            return;
+        struct timespec nap = {.tv_nsec = 10000000};
+        nanosleep(&nap, NULL);
+    }
+}
+
+void dw_stage_settle(dw_stage *stage)
+{
+    settle(stage->before.link);
+    settle(stage->after.link);
 }
 
 void dw_stage_cost(dw_stage *stage, dw_train_cost *cost)
@@ -282,7 +334,8 @@ void dw_stage_cost(dw_stage *stage, dw_train_cost *cost)
     uint64_t codec_ns = 0;
     memset(cost, 0, sizeof *cost);
     if (stage->before.channel)
-        codec_ns += dw_channel_sent(stage->before.channel).busy_ns + dw_channel_received(stage->before.channel).busy_ns;
+        codec_ns += dw_channel_sent(stage->before.channel).busy_ns +
+                    dw_channel_received(stage->before.channel).busy_ns;
     if (stage->after.channel) {
         dw_counters sent = dw_channel_sent(stage->after.channel);
         dw_counters received = dw_channel_received(stage->after.channel);

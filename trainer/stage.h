@@ -24,7 +24,7 @@ typedef struct dw_last_words {
 
 typedef struct dw_neighbour {
     uint32_t rank;
-    dw_link *link;       /* NULL: there is no such neighbour */
+    dw_link *link; /* NULL: there is no such neighbour */
     dw_channel *channel;
     dw_last_words words;
 } dw_neighbour;
@@ -40,11 +40,13 @@ typedef struct dw_stage {
 } dw_stage;
 
 /* The parts of a rank: blocks shared out evenly, the first ranks take what is left over. */
-void dw_stage_parts(const dw_model_shape *shape, uint32_t rank, uint32_t stages, uint32_t *first, uint32_t *n);
+void dw_stage_parts(const dw_model_shape *shape, uint32_t rank, uint32_t stages, uint32_t *first,
+                    uint32_t *n);
 
 /* Makes the model, meets the neighbours and compares greetings with them (borrowed). On an error the stage is closed,
  * but for why. */
-dw_status dw_stage_open(dw_stage *stage, const dw_settings *settings, const dw_train_hooks *hooks, json_t *greeting);
+dw_status dw_stage_open(dw_stage *stage, const dw_settings *settings, const dw_train_hooks *hooks,
+                        json_t *greeting);
 
 /* status < 0: tells the neighbours why (stage->why) before it hangs up. */
 void dw_stage_close(dw_stage *stage, dw_status status);
@@ -55,13 +57,17 @@ dw_status dw_stage_check(dw_stage *stage);
 /* Sends and receives (N, T, C). Receiving into x waits until the tensor is here; where wait is 0 it looks once and
  * may say PENDING. The samples must be those of ids. */
 dw_status dw_stage_send(dw_stage *stage, dw_neighbour *to, const uint32_t *ids, uint32_t N, float *x);
-dw_status dw_stage_recv(dw_stage *stage, dw_neighbour *from, const uint32_t *ids, uint32_t N, float *x, int wait);
+dw_status dw_stage_recv(dw_stage *stage, dw_neighbour *from, const uint32_t *ids, uint32_t N, float *x,
+                        int wait);
 
 /* Every rank gives one value (taken over, NULL: no memory); rank 0 gets the array of all, by rank, the others NULL. */
 dw_status dw_stage_gather(dw_stage *stage, json_t *own, json_t **all);
 
 /* Rank 0 gives a value (taken over), all get it. Returns a new reference. */
 dw_status dw_stage_spread(dw_stage *stage, json_t *own, json_t **value);
+
+/* Waits, at most half a second, until the kernel's counters have caught up with ours. */
+void dw_stage_settle(dw_stage *stage);
 
 /* The seconds of this rank, and the bytes of its link to the next one. */
 void dw_stage_cost(dw_stage *stage, dw_train_cost *cost);

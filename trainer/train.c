@@ -20,7 +20,7 @@ typedef struct run {
     dw_stage stage;
     uint32_t first_step, step; /* done */
     uint64_t began_ns, eval_ns;
-    double epoch_loss;         /* sum over the steps of the epoch under way */
+    double epoch_loss; /* sum over the steps of the epoch under way */
     uint32_t epoch_steps;
     double train_loss, held_out_loss;
 } run;
@@ -51,8 +51,9 @@ static double number_of(const json_t *value)
 
 static json_t *pack_cost(const dw_train_cost *cost)
 {
-    const uint64_t counts[] = { cost->bytes_forward, cost->bytes_backward, cost->frames_forward, cost->frames_backward,
-                                cost->raw_forward, cost->raw_backward, cost->kernel_forward, cost->kernel_backward };
+    const uint64_t counts[] = {cost->bytes_forward,   cost->bytes_backward, cost->frames_forward,
+                               cost->frames_backward, cost->raw_forward,    cost->raw_backward,
+                               cost->kernel_forward,  cost->kernel_backward};
     json_t *list = json_pack("[f, f, f]", cost->compute_s, cost->codec_s, cost->wait_s);
     for (size_t i = 0; list && i < sizeof counts / sizeof *counts; i++)
         json_array_append_new(list, json_integer((json_int_t)counts[i]));
@@ -61,9 +62,9 @@ static json_t *pack_cost(const dw_train_cost *cost)
 
 static void unpack_cost(json_t *list, dw_train_cost *cost)
 {
-    uint64_t *const counts[] = { &cost->bytes_forward, &cost->bytes_backward, &cost->frames_forward,
-                                 &cost->frames_backward, &cost->raw_forward, &cost->raw_backward,
-                                 &cost->kernel_forward, &cost->kernel_backward };
+    uint64_t *const counts[] = {&cost->bytes_forward,   &cost->bytes_backward, &cost->frames_forward,
+                                &cost->frames_backward, &cost->raw_forward,    &cost->raw_backward,
+                                &cost->kernel_forward,  &cost->kernel_backward};
     cost->compute_s = number_of(json_array_get(list, 0));
     cost->codec_s = number_of(json_array_get(list, 1));
     cost->wait_s = number_of(json_array_get(list, 2));
@@ -107,7 +108,8 @@ static dw_status read_reports(run *r, json_t *reports, double *norm, double *los
     dw_stage *stage = &r->stage;
     const uint32_t stages = r->settings.config.stages;
     double *sums = calloc(stage->total_parts, sizeof *sums);
-    if (!sums) return dw_say(&stage->why, DW_ERR_NO_MEMORY, "out of memory for the norm of the gradient");
+    if (!sums)
+        return dw_say(&stage->why, DW_ERR_NO_MEMORY, "out of memory for the norm of the gradient");
     uint32_t n = 0;
     memset(cost, 0, sizeof *cost);
     for (uint32_t rank = 0; rank < stages; rank++) {
@@ -116,16 +118,19 @@ static dw_status read_reports(run *r, json_t *reports, double *norm, double *los
             sums[n++] = number_of(json_array_get(list, i));
         dw_train_cost one;
         unpack_cost(json_object_get(report, "cost"), &one);
-        if (rank) one.compute_s = one.codec_s = one.wait_s = 0; /* a step's line tells this rank's seconds */
+        if (rank)
+            one.compute_s = one.codec_s = one.wait_s = 0; /* a step's line tells this rank's seconds */
         add_cost(cost, &one);
     }
     *loss = number_of(json_object_get(json_array_get(reports, stages - 1), "loss"));
     *norm = dw_optimizer_norm(sums, n);
     free(sums);
     if (n != stage->total_parts)
-        return dw_say(&stage->why, DW_ERR_PROTOCOL, "the other ranks did not report on all parts of the model");
+        return dw_say(&stage->why, DW_ERR_PROTOCOL,
+                      "the other ranks did not report on all parts of the model");
     if (isfinite(*loss) && isfinite(*norm)) return DW_OK;
-    return dw_say(&stage->why, DW_ERR_LIMIT, "the training diverged: at step %u the %s is not a finite number; lower lr",
+    return dw_say(&stage->why, DW_ERR_LIMIT,
+                  "the training diverged: at step %u the %s is not a finite number; lower lr",
                   r->step + 1, isfinite(*loss) ? "gradient" : "loss");
 }
 
@@ -160,7 +165,8 @@ static dw_status update(run *r, double loss, double *mean_loss, double *norm, dw
 static dw_status train_step(run *r)
 {
     const dw_train_config *config = &r->settings.config;
-    const uint32_t epoch = r->step / r->settings.steps_per_epoch, place = r->step % r->settings.steps_per_epoch;
+    const uint32_t epoch = r->step / r->settings.steps_per_epoch,
+                   place = r->step % r->settings.steps_per_epoch;
     uint64_t since = dw_stage_now();
     double loss = 0, mean_loss = 0, norm = 0;
     dw_train_cost cost;
@@ -174,9 +180,14 @@ static dw_status train_step(run *r)
     r->epoch_loss += mean_loss;
     r->train_loss = r->epoch_loss / ++r->epoch_steps;
     if (!r->hooks->on_step) return DW_OK;
-    dw_train_step done = { .step = r->step, .epoch = epoch + 1, .loss = mean_loss,
-                           .lr = dw_optimizer_rate(&r->optimizer, r->step - 1), .norm = norm,
-                           .seconds = seconds_since(since), .wall_s = seconds_since(r->began_ns), .so_far = cost };
+    dw_train_step done = {.step = r->step,
+                          .epoch = epoch + 1,
+                          .loss = mean_loss,
+                          .lr = dw_optimizer_rate(&r->optimizer, r->step - 1),
+                          .norm = norm,
+                          .seconds = seconds_since(since),
+                          .wall_s = seconds_since(r->began_ns),
+                          .so_far = cost};
     r->hooks->on_step(r->hooks->context, &done);
     return DW_OK;
 }
@@ -193,12 +204,16 @@ static dw_status evaluate(run *r)
     json_decref(all);
     r->eval_ns += dw_stage_now() - since;
     if (!isfinite(r->held_out_loss))
-        return dw_say(&r->stage.why, DW_ERR_LIMIT, "the training diverged: after step %u the held-out loss is not a finite "
-                      "number; lower lr", r->step);
+        return dw_say(&r->stage.why, DW_ERR_LIMIT,
+                      "the training diverged: after step %u the held-out loss is not a finite "
+                      "number; lower lr",
+                      r->step);
     if (!r->hooks->on_eval) return DW_OK;
-    dw_train_eval done = { .step = r->step, .epoch = (r->step - 1) / r->settings.steps_per_epoch + 1,
-                           .loss = r->held_out_loss, .seconds = seconds_since(since),
-                           .wall_s = seconds_since(r->began_ns) };
+    dw_train_eval done = {.step = r->step,
+                          .epoch = (r->step - 1) / r->settings.steps_per_epoch + 1,
+                          .loss = r->held_out_loss,
+                          .seconds = seconds_since(since),
+                          .wall_s = seconds_since(r->began_ns)};
     r->hooks->on_eval(r->hooks->context, &done);
     return DW_OK;
 }
@@ -213,8 +228,9 @@ static dw_status write_parts(run *r, json_t **digests)
     *digests = json_array();
     for (uint32_t i = 0; i < stage->n_parts; i++) {
         uint64_t digest;
-        dw_status status = dw_checkpoint_write(r->settings.config.save, &r->settings.shape,
-                                               dw_model_part(stage->model, i), r->step, &digest, &stage->why);
+        dw_status status =
+            dw_checkpoint_write(r->settings.config.save, &r->settings.shape,
+                                dw_model_part(stage->model, i), r->step, &digest, &stage->why);
         if (status < 0) {
             json_decref(*digests);
             *digests = NULL;
@@ -246,7 +262,8 @@ static dw_status agree_on_manifest(run *r, json_t *own)
     if (!digests)
         status = dw_say(&stage->why, DW_ERR_NO_MEMORY, "out of memory for a manifest");
     else if (n != stage->total_parts)
-        status = dw_say(&stage->why, DW_ERR_PROTOCOL, "the other ranks did not save all parts of the model");
+        status =
+            dw_say(&stage->why, DW_ERR_PROTOCOL, "the other ranks did not save all parts of the model");
     else
         status = dw_checkpoint_commit(r->settings.config.save, &r->settings.shape, r->step, digests,
                                       r->settings.config.rank, &stage->why);
@@ -262,7 +279,8 @@ static dw_status save(run *r)
     if (status == DW_OK) status = agree_on_manifest(r, digests);
     for (uint32_t i = 0; i < r->stage.n_parts; i++)
         dw_checkpoint_tidy(directory, dw_model_part(r->stage.model, i));
-    if (status == DW_OK && is_rank_0(r) && r->hooks->on_save) r->hooks->on_save(r->hooks->context, directory, r->step);
+    if (status == DW_OK && is_rank_0(r) && r->hooks->on_save)
+        r->hooks->on_save(r->hooks->context, directory, r->step);
     return status;
 }
 
@@ -275,8 +293,8 @@ static dw_status load_parts(run *r)
     }
     dw_status status = DW_OK;
     for (uint32_t i = 0; i < stage->n_parts && status == DW_OK; i++)
-        status = dw_checkpoint_read(&r->start, dw_model_part(stage->model, i), r->settings.config.resume != NULL,
-                                    &stage->why);
+        status = dw_checkpoint_read(&r->start, dw_model_part(stage->model, i),
+                                    r->settings.config.resume != NULL, &stage->why);
     return status;
 }
 
@@ -289,19 +307,25 @@ static dw_status open_checkpoints(run *r, dw_why *why)
     const char *start = config->resume ? config->resume : config->init;
     dw_status status = DW_OK;
     if (start) status = dw_checkpoint_open(&r->start, start, why);
-    if (status == DW_OK && start && memcmp(&r->start.shape, &r->settings.shape, sizeof r->start.shape)) {
+    if (status == DW_OK && start &&
+        memcmp(&r->start.shape, &r->settings.shape, sizeof r->start.shape)) {
         const dw_model_shape *a = &r->start.shape, *b = &r->settings.shape;
-        status = dw_say(why, DW_ERR_MISMATCH, "%s holds a model of %u layers, %u channels, %u heads, context %u; asked for are "
-                        "%u, %u, %u, %u", start, a->layers, a->channels, a->heads, a->context, b->layers, b->channels,
-                        b->heads, b->context);
+        status =
+            dw_say(why, DW_ERR_MISMATCH,
+                   "%s holds a model of %u layers, %u channels, %u heads, context %u; asked for are "
+                   "%u, %u, %u, %u",
+                   start, a->layers, a->channels, a->heads, a->context, b->layers, b->channels,
+                   b->heads, b->context);
     }
     if (status == DW_OK && config->resume) {
         r->first_step = r->start.step;
         if (r->first_step >= config->steps)
-            status = dw_say(why, DW_ERR_ARGUMENT, "%s has done %u steps of %u already; give more steps or epochs", start,
+            status = dw_say(why, DW_ERR_ARGUMENT,
+                            "%s has done %u steps of %u already; give more steps or epochs", start,
                             r->first_step, config->steps);
     }
-    if (status == DW_OK && config->save) status = dw_checkpoint_prepare(config->save, &r->settings.shape, why);
+    if (status == DW_OK && config->save)
+        status = dw_checkpoint_prepare(config->save, &r->settings.shape, why);
     return status;
 }
 
@@ -310,14 +334,19 @@ static dw_status open_run(run *r, const dw_train_config *config, dw_why *why)
     dw_status status = dw_settings_resolve(&r->settings, config, why);
     config = &r->settings.config;
     if (status == DW_OK)
-        status = dw_data_open(&r->data, config->text, config->text_offset, config->samples, config->held_out,
-                              config->context, config->batch, config->seed, why);
+        status = dw_data_open(&r->data, config->text, config->text_offset, config->samples,
+                              config->held_out, config->context, config->batch, config->seed, why);
     if (status == DW_OK) status = dw_settings_count(&r->settings, r->data.samples, why);
     if (status == DW_OK) status = open_checkpoints(r, why);
     if (status < 0) return status;
-    r->optimizer = (dw_optimizer){ .lr = config->lr, .beta1 = config->beta1, .beta2 = config->beta2, .epsilon = 1e-8,
-                                   .decay = config->weight_decay, .clip = config->clip, .warmup = config->warmup,
-                                   .steps = config->steps };
+    r->optimizer = (dw_optimizer){.lr = config->lr,
+                                  .beta1 = config->beta1,
+                                  .beta2 = config->beta2,
+                                  .epsilon = 1e-8,
+                                  .decay = config->weight_decay,
+                                  .clip = config->clip,
+                                  .warmup = config->warmup,
+                                  .steps = config->steps};
     json_t *greeting = dw_settings_greeting(&r->settings, r->data.digest, r->start.digest);
     if (!greeting) return dw_say(why, DW_ERR_NO_MEMORY, "out of memory for the greeting");
     status = dw_stage_open(&r->stage, &r->settings, r->hooks, greeting);
@@ -331,12 +360,16 @@ static void announce(run *r)
     if (!is_rank_0(r) || !r->hooks->on_start) return;
     const dw_train_config *config = &r->settings.config;
     const uint64_t L = config->layers, C = config->channels, T = config->context, V = DW_VOCABULARY;
-    dw_train_start start = { .stages = config->stages, .steps = config->steps,
-                             .steps_per_epoch = r->settings.steps_per_epoch, .first_step = r->first_step,
-                             .samples = r->data.samples, .held_out = r->data.held_out,
-                             .parameters = (V + T) * C + L * (12 * C * C + 13 * C) + 2 * C + V * C,
-                             .forward = r->settings.forward_text, .backward = r->settings.backward_text,
-                             .blas = openblas_get_corename() };
+    dw_train_start start = {.stages = config->stages,
+                            .steps = config->steps,
+                            .steps_per_epoch = r->settings.steps_per_epoch,
+                            .first_step = r->first_step,
+                            .samples = r->data.samples,
+                            .held_out = r->data.held_out,
+                            .parameters = (V + T) * C + L * (12 * C * C + 13 * C) + 2 * C + V * C,
+                            .forward = r->settings.forward_text,
+                            .backward = r->settings.backward_text,
+                            .blas = openblas_get_corename()};
     r->hooks->on_start(r->hooks->context, &start);
 }
 
@@ -351,8 +384,10 @@ static dw_status train(run *r)
     while (status == DW_OK && r->step < config->steps) {
         status = train_step(r);
         const int last = r->step == config->steps;
-        if (status == DW_OK && r->data.held_out && (last || r->step % config->eval_every == 0)) status = evaluate(r);
-        if (status == DW_OK && config->save && !last && config->save_every && r->step % config->save_every == 0)
+        if (status == DW_OK && r->data.held_out && (last || r->step % config->eval_every == 0))
+            status = evaluate(r);
+        if (status == DW_OK && config->save && !last && config->save_every &&
+            r->step % config->save_every == 0)
             status = save(r);
     }
     return status;
@@ -364,9 +399,11 @@ static dw_status summarize(run *r, double wall_s)
     const uint32_t stages = r->settings.config.stages;
     dw_train_cost cost;
     json_t *all, *goodbye;
+    dw_stage_settle(&r->stage);
     dw_stage_cost(&r->stage, &cost);
     dw_status status = dw_stage_gather(&r->stage, pack_cost(&cost), &all);
-    if (status == DW_OK) status = dw_stage_spread(&r->stage, is_rank_0(r) ? json_true() : NULL, &goodbye);
+    if (status == DW_OK)
+        status = dw_stage_spread(&r->stage, is_rank_0(r) ? json_true() : NULL, &goodbye);
     if (status < 0) {
         json_decref(all);
         return status;
@@ -374,9 +411,13 @@ static dw_status summarize(run *r, double wall_s)
     json_decref(goodbye);
     if (!is_rank_0(r)) return DW_OK;
     dw_train_cost *ranks = calloc(stages, sizeof *ranks);
-    dw_train_summary summary = { .steps = r->step, .train_loss = r->train_loss, .held_out_loss = r->held_out_loss,
-                                 .wall_s = wall_s, .eval_s = (double)r->eval_ns * 1e-9, .stages = stages,
-                                 .ranks = ranks };
+    dw_train_summary summary = {.steps = r->step,
+                                .train_loss = r->train_loss,
+                                .held_out_loss = r->held_out_loss,
+                                .wall_s = wall_s,
+                                .eval_s = (double)r->eval_ns * 1e-9,
+                                .stages = stages,
+                                .ranks = ranks};
     for (uint32_t rank = 0; ranks && rank < stages; rank++) {
         unpack_cost(json_array_get(all, rank), &ranks[rank]);
         add_cost(&summary.cost, &ranks[rank]);
@@ -419,15 +460,16 @@ const char *dw_train_blas_advice(void)
 {
 #if defined(__x86_64__) && defined(__GNUC__)
     /* What an OpenBLAS that does not know the CPU falls back to, and the others that lack AVX2. */
-    static const char *const old[] = { "Prescott", "Core2", "Penryn", "Dunnington", "Nehalem", "Athlon", "Opteron",
-                                       "Opteron_SSE3", "Barcelona", "Bobcat", "Atom", "Sandybridge", "Generic" };
+    static const char *const old[] = {
+        "Prescott",     "Core2",     "Penryn", "Dunnington", "Nehalem",     "Athlon", "Opteron",
+        "Opteron_SSE3", "Barcelona", "Bobcat", "Atom",       "Sandybridge", "Generic"};
     const char *now = openblas_get_corename();
     int slow = 0;
     for (size_t i = 0; i < sizeof old / sizeof *old; i++) slow |= !strcmp(now, old[i]);
     __builtin_cpu_init();
     if (!slow || !__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return NULL;
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512vl"))
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl"))
         return "SkylakeX";
     return "Haswell";
 #else

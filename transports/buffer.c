@@ -21,16 +21,33 @@ dw_buffer *dw_buffer_take(dw_buffer_pool *pool, size_t cap)
         buffer = aligned_alloc(DW_BUFFER_PREFIX_BYTES, DW_BUFFER_PREFIX_BYTES + (size_t)room);
         if (!buffer) return NULL;
         pool->allocations++;
+        buffer->cap = (size_t)room;
+        buffer->size_class = size_class;
+        buffer->older = pool->newest;
+        buffer->newer = NULL;
+        if (pool->newest) pool->newest->newer = buffer;
+        pool->newest = buffer;
     }
-    *buffer = (dw_buffer){.cap = (size_t)room, .refs = 1, .size_class = size_class};
+    buffer->next = NULL;
+    buffer->len = 0;
+    buffer->tag = buffer->kind = 0;
+    buffer->refs = 1;
     return buffer;
+}
+
+static void destroy(dw_buffer_pool *pool, dw_buffer *buffer)
+{
+    if (buffer->older) buffer->older->newer = buffer->newer;
+    if (buffer->newer) buffer->newer->older = buffer->older;
+    else pool->newest = buffer->older;
+    free(buffer);
 }
 
 void dw_buffer_drop(dw_buffer_pool *pool, dw_buffer *buffer)
 {
     if (--buffer->refs > 0) return;
     if (pool->free_bytes + buffer->cap > pool->keep_bytes) {
-        free(buffer);
+        destroy(pool, buffer);
         return;
     }
     buffer->next = pool->free[buffer->size_class];
@@ -40,12 +57,6 @@ void dw_buffer_drop(dw_buffer_pool *pool, dw_buffer *buffer)
 
 void dw_buffer_pool_empty(dw_buffer_pool *pool)
 {
-    for (int i = 0; i < DW_BUFFER_CLASSES; i++) {
-        while (pool->free[i]) {
-            dw_buffer *buffer = pool->free[i];
-            pool->free[i] = buffer->next;
-            free(buffer);
-        }
-    }
-    pool->free_bytes = 0;
+    while (pool->newest) destroy(pool, pool->newest);
+    *pool = (dw_buffer_pool){.keep_bytes = pool->keep_bytes};
 }

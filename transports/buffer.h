@@ -11,7 +11,8 @@
 enum { DW_LINK_HEADER_BYTES = 8 };
 
 typedef struct dw_buffer {
-    struct dw_buffer *next; /* in a queue, an inbox or the pool */
+    struct dw_buffer *next;               /* in a queue, an inbox or the pool */
+    struct dw_buffer *older, *newer;      /* of all the pool has made */
     size_t cap, len;        /* payload: room, used */
     uint32_t tag, kind;
     uint32_t refs;          /* the queue, the user and a channel may each hold one */
@@ -43,6 +44,7 @@ enum { DW_BUFFER_LEAST_BYTES = 256, DW_BUFFER_CLASSES = 40 };
 
 typedef struct dw_buffer_pool {
     dw_buffer *free[DW_BUFFER_CLASSES];
+    dw_buffer *newest;               /* of all, free or in use */
     uint64_t free_bytes, keep_bytes; /* waiting for use; more than keep_bytes go back to the system */
     uint64_t allocations;            /* since creation: stands still in steady state (tested) */
 } dw_buffer_pool;
@@ -53,6 +55,7 @@ dw_buffer *dw_buffer_take(dw_buffer_pool *pool, size_t cap);
 /* Drops one reference; the last one brings the buffer back. */
 void dw_buffer_drop(dw_buffer_pool *pool, dw_buffer *buffer);
 
+/* Frees all, those in use too: a message that its user never released goes with the link. */
 void dw_buffer_pool_empty(dw_buffer_pool *pool);
 
 #endif

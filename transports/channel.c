@@ -64,13 +64,12 @@ static dw_status take_config(dw_config *own, const dw_config *config, dw_why *wh
     return DW_OK;
 }
 
-/* The canonical text of what both ends must share: how the encoder chooses scales, how much it may hold and
- * what it calls itself are its own affair. */
+/* The canonical text of what both ends must share: how the encoder chooses scales and what it calls
+ * itself are its own affair. */
 static dw_status shared_text(const dw_config *config, char *text)
 {
     dw_config shared = *config;
     shared.scale = 0;
-    shared.quota_bytes = 0;
     shared.incarnation = 0;
     return dw_config_format(&shared, text, CONFIG_BYTES);
 }
@@ -131,30 +130,44 @@ static dw_status compare(const dw_channel *channel, const unsigned char *own, co
     return DW_OK;
 }
 
-static dw_status greet(dw_channel *channel, uint32_t timeout_ms, dw_why *why)
+/* Sends our hello and waits for the peer's, which may be there already. */
+static dw_status exchange(dw_channel *channel, const unsigned char *hello, uint32_t timeout_ms, void **message,
+                          size_t *len, dw_why *why)
 {
-    unsigned char hello[HELLO_BYTES];
-    dw_status status = write_hello(channel, hello, why);
-    if (status != DW_OK) return status;
-    status = dw_channel_tell(channel, DW_TAG_CONTROL, DW_ENVELOPE_HELLO, DW_OK, 0, hello, sizeof hello);
-    void *message = NULL;
-    size_t len = 0;
-    if (status == DW_OK) {
-        status = dw_link_recv(channel->link, dw_channel_tag(channel, DW_TAG_CONTROL),
-                              timeout_ms > INT32_MAX ? INT32_MAX : (int)timeout_ms, &message, &len);
+    const uint32_t tag = dw_channel_tag(channel, DW_TAG_CONTROL);
+    dw_status status = dw_link_recv(channel->link, tag, 0, message, len);
+    if (status == DW_ERR_ARGUMENT) { /* somebody handles the tag */
+        return dw_link_report(why, status, "channel %u is open already on this link", channel->id);
+    }
+    const int has_come = status == DW_OK;
+    if (has_come || status == DW_PENDING) {
+        status = dw_channel_tell(channel, DW_TAG_CONTROL, DW_ENVELOPE_HELLO, DW_OK, 0, hello, HELLO_BYTES);
+        if (has_come && status != DW_OK) dw_link_release(channel->link, *message);
+    }
+    if (status == DW_OK && !has_come) {
+        const int wait_ms = timeout_ms > INT32_MAX ? INT32_MAX : (int)timeout_ms;
+        status = dw_link_recv(channel->link, tag, wait_ms, message, len);
     }
     if (status == DW_PENDING) {
         return dw_link_report(why, DW_ERR_TIMEOUT, "channel %u: the peer did not open its end within %u ms; do both "
                               "ends open the same ids?", channel->id, timeout_ms);
-    }
-    if (status == DW_ERR_ARGUMENT) {
-        return dw_link_report(why, status, "channel %u is open already on this link", channel->id);
     }
     if (status != DW_OK) {
         const char *sentence = dw_link_why(channel->link);
         return dw_link_report(why, status, "channel %u: %s", channel->id,
                               sentence[0] ? sentence : dw_status_string(status));
     }
+    return DW_OK;
+}
+
+static dw_status greet(dw_channel *channel, uint32_t timeout_ms, dw_why *why)
+{
+    unsigned char hello[HELLO_BYTES];
+    void *message;
+    size_t len;
+    dw_status status = write_hello(channel, hello, why);
+    if (status == DW_OK) status = exchange(channel, hello, timeout_ms, &message, &len, why);
+    if (status != DW_OK) return status;
     dw_envelope envelope;
     if (!dw_envelope_read(message, len, &envelope)) {
         status = dw_link_report(why, DW_ERR_CORRUPT, "channel %u: the peer's greeting arrived damaged", channel->id);

@@ -27,6 +27,7 @@ enum { DW_CHANNEL_TRIES = 4 };
 typedef struct dw_kept_frame {
     void *message; /* envelope and frame, a buffer of the link; NULL: acknowledged or given up */
     size_t len;
+    int resent; /* how often */
 } dw_kept_frame;
 
 /* One direction's last error. */

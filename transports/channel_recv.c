@@ -193,10 +193,7 @@ static dw_status decode_and_reply(dw_channel *channel, dw_key *keys, const dw_te
     const dw_status status = dw_decode(channel->decoder, frame, frame_len, y, reply, reply_cap, &reply_len);
     pthread_mutex_unlock(&channel->decoder_lock);
     if (status == DW_OK) {
-        for (uint32_t i = 0; keys && i < y->n; i++) {
-            dw_entry_info entry;
-            if (dw_frame_entry(frame, frame_len, i, &entry) == DW_OK) keys[i] = entry.key;
-        }
+        if (keys) dw_frame_keys(frame, frame_len, y->n, keys);
         if (room) {
             dw_envelope_seal(room, DW_ENVELOPE_ACK, DW_OK, channel->expected, reply_len);
             /* A dead link is told of next time. */

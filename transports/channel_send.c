@@ -79,6 +79,7 @@ static dw_status refuse(dw_channel *channel, uint64_t sequence, const char *sent
  * the tensor. It takes the place of the copy. */
 static dw_status resync(dw_channel *channel, uint64_t sequence, const dw_kept_frame *kept)
 {
+    const int resent = kept->resent;
     const unsigned char *frame = (const unsigned char *)kept->message + DW_ENVELOPE_BYTES;
     const size_t frame_len = kept->len - DW_ENVELOPE_BYTES;
     dw_frame_info info;
@@ -86,11 +87,7 @@ static dw_status resync(dw_channel *channel, uint64_t sequence, const dw_kept_fr
     if (status != DW_OK) return refuse(channel, sequence, "the copy of the frame cannot be read");
     dw_key *keys = malloc((size_t)info.n * sizeof *keys);
     if (!keys) return DW_ERR_NO_MEMORY;
-    for (uint32_t i = 0; i < info.n; i++) {
-        dw_entry_info entry;
-        status = dw_frame_entry(frame, frame_len, i, &entry);
-        if (status == DW_OK) keys[i] = entry.key;
-    }
+    dw_frame_keys(frame, frame_len, info.n, keys); /* the frame was read above */
     dw_config exact = channel->send;
     exact.key = DW_KEY_F32;
     const dw_tensor shape = dw_tensor_3d(keys, info.x, info.n, info.t, info.c); /* only its shape is looked at */
@@ -98,13 +95,16 @@ static dw_status resync(dw_channel *channel, uint64_t sequence, const dw_kept_fr
     void *room;
     status = dw_link_send_begin_always(channel->link, dw_channel_tag(channel, DW_TAG_RESENT),
                                        DW_ENVELOPE_BYTES + cap, &room);
-    if (status == DW_OK) {
+    if (status == DW_ERR_LIMIT) {
+        status = refuse(channel, sequence, "the whole state in one frame is past max_message_bytes; raise that");
+    } else if (status == DW_OK) {
         size_t len;
         const dw_status made = dw_encoder_resync(channel->encoder, keys, info.n,
                                                  (unsigned char *)room + DW_ENVELOPE_BYTES, cap, &len);
         if (made == DW_OK) {
             dw_envelope_seal(room, DW_ENVELOPE_RESENT, DW_OK, sequence, len);
             keep(channel, sequence, room, DW_ENVELOPE_BYTES + len);
+            slot_of(channel, sequence)->resent = resent;
             status = dw_link_send_end(channel->link, room, DW_ENVELOPE_BYTES + len);
         } else {
             dw_link_send_end(channel->link, room, DW_LINK_DROP);
@@ -121,10 +121,14 @@ static dw_status send_again(dw_channel *channel, const dw_envelope *request)
     if (sequence >= channel->next_sequence) {
         return dw_channel_tell(channel, DW_TAG_RESENT, DW_ENVELOPE_NOT_YET, DW_OK, sequence, NULL, 0);
     }
-    const dw_kept_frame *kept = slot_of(channel, sequence);
+    dw_kept_frame *kept = slot_of(channel, sequence);
     if (channel->next_sequence - sequence > DW_CHANNEL_KEPT || !kept->message) {
         return refuse(channel, sequence, "the sender keeps no copy of the frame any more");
     }
+    /* A request of 32 bytes brings a whole frame past the limit of the queue: a receiver that asks without end
+     * must not fill our memory. */
+    if (kept->resent >= DW_CHANNEL_TRIES) return refuse(channel, sequence, "it was asked for too often");
+    kept->resent++;
     const int out_of_step = request->about == DW_ERR_BASE || request->about == DW_ERR_STATE ||
                             request->about == DW_ERR_STALE;
     if (out_of_step) {
@@ -143,7 +147,7 @@ static dw_status send_again(dw_channel *channel, const dw_envelope *request)
 /* The receiver waits for an answer: where it cannot be given, better an end than a hang. */
 static void end_without_answer(dw_channel *channel, dw_status status)
 {
-    if (status != DW_ERR_NO_MEMORY && status != DW_ERR_LIMIT) return;
+    if (status != DW_ERR_NO_MEMORY) return;
     pthread_mutex_lock(&channel->link->lock);
     dw_link_fail(channel->link, status, "no memory to send a damaged frame anew");
     pthread_mutex_unlock(&channel->link->lock);

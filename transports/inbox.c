@@ -70,20 +70,18 @@ void dw_inbox_tidy(dw_inboxes *inboxes, dw_inbox *inbox)
     inboxes->unused = inbox;
 }
 
-static void empty_list(dw_inboxes *inboxes, dw_inbox *inbox, dw_buffer_pool *pool)
+static void empty_list(dw_inbox *inbox)
 {
     while (inbox) {
         dw_inbox *next = inbox->next;
-        dw_buffer *buffer;
-        while ((buffer = dw_inbox_take(inboxes, inbox)) != NULL) dw_buffer_drop(pool, buffer);
         free(inbox);
         inbox = next;
     }
 }
 
-void dw_inbox_empty(dw_inboxes *inboxes, dw_buffer_pool *pool)
+void dw_inbox_empty(dw_inboxes *inboxes)
 {
-    for (int i = 0; i < DW_INBOX_BUCKETS; i++) empty_list(inboxes, inboxes->bucket[i], pool);
-    empty_list(inboxes, inboxes->unused, pool);
+    for (int i = 0; i < DW_INBOX_BUCKETS; i++) empty_list(inboxes->bucket[i]);
+    empty_list(inboxes->unused);
     *inboxes = (dw_inboxes){.bytes = 0};
 }

@@ -102,7 +102,7 @@ dw_inbox *dw_inbox_get(dw_inboxes *inboxes, uint32_t tag); /* NULL: no memory */
 void dw_inbox_put(dw_inboxes *inboxes, dw_inbox *inbox, dw_buffer *buffer);
 dw_buffer *dw_inbox_take(dw_inboxes *inboxes, dw_inbox *inbox);
 void dw_inbox_tidy(dw_inboxes *inboxes, dw_inbox *inbox); /* forgets it when nothing needs it */
-void dw_inbox_empty(dw_inboxes *inboxes, dw_buffer_pool *pool);
+void dw_inbox_empty(dw_inboxes *inboxes); /* not the messages: those are the pool's */
 
 /* progress.c */
 void *dw_link_run(void *link);

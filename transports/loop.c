@@ -156,12 +156,12 @@ static dw_status loop_open(void *context, const dw_transport_open *how)
     dw_status status = enter(&own, how->why);
     if (status == DW_PENDING) {
         const int64_t deadline = dw_link_now_ns() + (int64_t)how->timeout_ms * DW_NS_PER_MS;
-        while (!has_met(&own) && !*how->cancelled && dw_link_now_ns() < deadline) poll(NULL, 0, 1);
+        while (!has_met(&own) && !dw_link_is_set(how->cancelled) && dw_link_now_ns() < deadline) poll(NULL, 0, 1);
         status = leave(&own) ? DW_OK : DW_PENDING;
     }
     if (status == DW_PENDING) {
         destroy_hub(own.hub);
-        if (*how->cancelled) return dw_link_report(how->why, DW_ERR_CANCELLED, "opening %s was cancelled", uri);
+        if (dw_link_is_set(how->cancelled)) return dw_link_report(how->why, DW_ERR_CANCELLED, "opening %s was cancelled", uri);
         return dw_link_report(how->why, DW_ERR_TIMEOUT, "nobody opened the other end of %s within %u ms", uri,
                               how->timeout_ms);
     }

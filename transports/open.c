@@ -134,7 +134,7 @@ static dw_status greet(dw_link *link, const dw_transport_open *how, int64_t dead
             sent = transport->test(link->endpoint, link->send_request, &sent_len, how->why);
         }
         if (sent != DW_PENDING && got == DW_OK) break;
-        if (*how->cancelled) {
+        if (dw_link_is_set(how->cancelled)) {
             return dw_link_report(how->why, DW_ERR_CANCELLED, "opening the link to %s was cancelled", link->peer);
         }
         const int64_t left = deadline_ns - dw_link_now_ns();
@@ -176,14 +176,7 @@ static int start_conditions(dw_link *link)
 static void free_link(dw_link *link)
 {
     if (link->endpoint_open) link->transport->close(link->endpoint);
-    dw_inbox_empty(&link->inboxes, &link->pool);
-    while (link->queue_head) {
-        dw_buffer *buffer = link->queue_head;
-        link->queue_head = buffer->next;
-        dw_buffer_drop(&link->pool, buffer);
-    }
-    if (link->sending) dw_buffer_drop(&link->pool, link->sending);
-    if (link->receiving) dw_buffer_drop(&link->pool, link->receiving);
+    dw_inbox_empty(&link->inboxes);
     dw_buffer_pool_empty(&link->pool);
     free(link->endpoint);
     free(link->send_request);
@@ -315,6 +308,7 @@ dw_status dw_link_open(dw_link **link, const char *uri, const dw_link_options *o
 
     dw_transport_open how = {.role = full.role,
                              .timeout_ms = full.open_timeout_ms,
+                             .peer_timeout_ms = full.peer_timeout_ms,
                              .cancelled = full.cancelled ? full.cancelled : &never,
                              .on_listening = full.on_listening,
                              .listening_context = full.listening_context,

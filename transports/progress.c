@@ -233,15 +233,16 @@ static int64_t watch(dw_link *link)
     const int asks = link->kernel_stale && now - link->kernel_asked_ns >= kernel_age_ns;
     dw_transport_caps caps = {.wait_fd = -1, .wake_ns = -1, .asks_kernel = asks};
     link->transport->caps(link->endpoint, &caps);
+    const int sent = caps.wire_sent != link->send_moved_bytes, received = caps.wire_received != link->recv_moved_bytes;
+    if (sent) link->send_moved_ns = now;
+    if (received) link->recv_moved_ns = now;
     if (asks) {
+        /* What the peer has not acknowledged yet will change without a move of ours. */
         link->kernel_asked_ns = now;
-        link->kernel_stale = 0;
+        link->kernel_stale = caps.kernel_sent != 0 && caps.kernel_sent < caps.wire_sent;
+    } else if (sent || received) {
+        link->kernel_stale = 1;
     }
-
-    if (caps.wire_sent != link->send_moved_bytes) link->send_moved_ns = now;
-    if (caps.wire_received != link->recv_moved_bytes) link->recv_moved_ns = now;
-    if (caps.wire_sent != link->send_moved_bytes || caps.wire_received != link->recv_moved_bytes)
-        link->kernel_stale = !asks;
     link->send_moved_bytes = caps.wire_sent;
     link->recv_moved_bytes = caps.wire_received;
     const int owes = link->receiving && caps.wire_received != link->recv_whole_bytes;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * report.h - how an error gets its sentence, and the clock all deadlines use. */
+ * report.h - how an error gets its sentence; the clock of all deadlines; the flag that cancels. */
 #ifndef DW_REPORT_H
 #define DW_REPORT_H
 
@@ -23,6 +23,12 @@ static inline int64_t dw_link_now_ns(void)
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+/* The flag belongs to the program, which may set it in a signal handler or another thread. */
+static inline int dw_link_is_set(const volatile int *flag)
+{
+    return __atomic_load_n(flag, __ATOMIC_RELAXED);
 }
 
 enum { DW_NS_PER_MS = 1000000 };

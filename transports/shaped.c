@@ -24,7 +24,8 @@ static const double overdue_ns = 1e9;
 
 typedef struct parcel {
     struct parcel *next;
-    size_t cap, len;
+    size_t len;
+    uint32_t size_class; /* has room for 256 << size_class bytes */
     double due_ns; /* since open: when to hand it on */
     _Alignas(16) unsigned char data[];
 } parcel;
@@ -35,6 +36,8 @@ typedef struct shaped_request {
     double leaves_ns; /* of a send: its last byte */
 } shaped_request;
 
+enum { PARCEL_CLASSES = 48 };
+
 typedef struct shaped_endpoint {
     const dw_transport *inner;
     void *inner_end, *inner_send, *inner_recv;
@@ -43,7 +46,8 @@ typedef struct shaped_endpoint {
     double ns_per_byte, delay_ns, pipe_bytes_max;
     double free_ns;                /* when the last byte of all so far leaves */
     uint64_t base_bytes, shaped_bytes;
-    parcel *head, *tail, *unused;  /* on the way, oldest first; spare ones */
+    parcel *head, *tail;           /* on the way, oldest first */
+    parcel *unused[PARCEL_CLASSES];
     uint64_t pipe_bytes;
     const shaped_request *sending; /* not answered yet */
     dw_status status;              /* of the way out, once it has failed */
@@ -159,6 +163,15 @@ static void announce(void *context, const char *inner_uri)
     to->how->on_listening(to->how->listening_context, uri);
 }
 
+static void free_parcels(parcel *list)
+{
+    while (list) {
+        parcel *next = list->next;
+        free(list);
+        list = next;
+    }
+}
+
 static void shaped_close(void *context)
 {
     shaped_endpoint *end = context;
@@ -166,14 +179,8 @@ static void shaped_close(void *context)
     free(end->inner_end);
     free(end->inner_send);
     free(end->inner_recv);
-    parcel *lists[] = {end->head, end->unused};
-    for (int i = 0; i < 2; i++) {
-        while (lists[i]) {
-            parcel *next = lists[i]->next;
-            free(lists[i]);
-            lists[i] = next;
-        }
-    }
+    free_parcels(end->head);
+    for (int i = 0; i < PARCEL_CLASSES; i++) free_parcels(end->unused[i]);
 }
 
 static dw_status open_inner(shaped_endpoint *end, const dw_transport_open *how, const char *inner_uri)
@@ -227,18 +234,17 @@ static dw_status shaped_open(void *context, const dw_transport_open *how)
 
 static parcel *take_parcel(shaped_endpoint *end, size_t len)
 {
-    for (parcel **at = &end->unused; *at; at = &(*at)->next) {
-        if ((*at)->cap >= len) {
-            parcel *found = *at;
-            *at = found->next;
-            return found;
-        }
+    uint32_t size_class = 0;
+    while (size_class < PARCEL_CLASSES && (UINT64_C(256) << size_class) < len) size_class++;
+    if (size_class == PARCEL_CLASSES) return NULL;
+    parcel *found = end->unused[size_class];
+    if (found) {
+        end->unused[size_class] = found->next;
+        return found;
     }
-    size_t cap = 256;
-    while (cap < len) cap *= 2;
-    parcel *fresh = malloc(sizeof *fresh + cap);
-    if (fresh) fresh->cap = cap;
-    return fresh;
+    found = malloc(sizeof *found + ((size_t)256 << size_class));
+    if (found) found->size_class = size_class;
+    return found;
 }
 
 /* Hands on what is due. */
@@ -263,8 +269,8 @@ static void pump(shaped_endpoint *end)
         end->head = sent->next;
         if (!end->head) end->tail = NULL;
         end->pipe_bytes -= sent->len;
-        sent->next = end->unused;
-        end->unused = sent;
+        sent->next = end->unused[sent->size_class];
+        end->unused[sent->size_class] = sent;
     }
 }
 

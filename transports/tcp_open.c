@@ -128,7 +128,7 @@ static void print_peer(int fd, char *text)
 static dw_status check_time(const tcp_attempt *attempt, const char *last_trouble)
 {
     const dw_transport_open *how = attempt->how;
-    if (*how->cancelled) {
+    if (dw_link_is_set(how->cancelled)) {
         return dw_link_report(how->why, DW_ERR_CANCELLED, "opening tcp://%.100s was cancelled", how->address);
     }
     if (dw_link_now_ns() < attempt->deadline_ns) return DW_OK;
@@ -147,15 +147,19 @@ static int wait_for(struct pollfd *fds, size_t n)
     return ready > 0;
 }
 
-static void set_options(int fd)
+/* A machine that vanishes says nothing. The kernel finds out: by probes while nothing is under way, and by
+ * the age of what is not acknowledged. Never sooner than the link, which knows better what it waits for. */
+static void watch_for_silence(int fd, uint32_t peer_timeout_ms)
 {
-    const int one = 1, idle_s = 30, between_s = 10, probes = 3;
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-    /* Finds out, while nothing is under way, that the other machine has vanished without a word. */
-    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
+    const uint32_t least_ms = 12000, most_ms = 6 * 32767 * 1000; /* what TCP_KEEPINTVL can hold, six times */
+    unsigned total_ms = peer_timeout_ms < least_ms ? least_ms : peer_timeout_ms;
+    if (total_ms > most_ms) total_ms = most_ms;
+    const int on = 1, idle_s = (int)(total_ms / 2000), probes = 3, between_s = (int)(total_ms / 6000);
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &between_s, sizeof between_s);
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &total_ms, sizeof total_ms);
 }
 
 static int send_preamble(int fd, dw_link_role role)
@@ -402,7 +406,9 @@ dw_status dw_tcp_meet(const dw_transport_open *how, int *fd, char peer[96])
                                          : meet_dialling(&attempt, addresses, fd);
     freeaddrinfo(addresses);
     if (status != DW_OK) return status;
-    set_options(*fd);
+    const int on = 1;
+    setsockopt(*fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    watch_for_silence(*fd, how->peer_timeout_ms);
     print_peer(*fd, peer);
     return DW_OK;
 }

@@ -74,7 +74,7 @@ typedef struct dw_why {
  * Tensors: borrowed, strided views; channels are contiguous.
  *
  * | name     | unit     | meaning                                              | owner  |
- * | data     |          | element (0, 0, 0)                                    | caller |
+ * | data     |          | element (0, 0, 0), aligned to its dtype              | caller |
  * | n, t, c  |          | extents, each >= 1; n*t*c*4 must fit in PTRDIFF_MAX  |        |
  * | stride_n | elements | from one sample to the next                          |        |
  * | stride_t | elements | from one token to the next, >= c                     |        |
@@ -158,12 +158,12 @@ typedef struct dw_config {
 /* Fills *config (struct_size too) from text. Errors: CONFIG, with the offending word in *why. */
 DW_API dw_status dw_config_parse(dw_config *config, const char *text, dw_why *why);
 
-/* Writes the canonical text, defaults left out. Errors: CONFIG, NO_ROOM. */
+/* Writes the canonical text, defaults left out. Errors: CONFIG, NO_ROOM; text is then "". */
 enum { DW_CONFIG_TEXT_BYTES = 192 }; /* enough for any config */
 DW_API dw_status dw_config_format(const dw_config *config, char *text, size_t cap);
 
-/* The bytes that a frame of x can take at most; exact for raw and direct; for delta exact when all
- * entries are key entries. 0 where config or x is not valid. Pure function of (config, shape). */
+/* Room that is enough for any frame of x: exact for raw and direct; for delta it holds n entries of the largest
+ * kind and n forgotten keys. 0 where config or x is not valid. Pure function of (config, shape). */
 DW_API size_t dw_frame_bound(const dw_config *config, const dw_tensor *x);
 
 /* The bytes that a reply to a frame of n samples can take at most. */
@@ -182,13 +182,13 @@ typedef struct dw_counters {
     uint64_t groups;            /* quantized groups ... */
     uint64_t direct_groups;     /* ... of delta entries, in which direct was the better choice */
     uint64_t zero_groups;       /* ... with nothing above 2^-96 */
-    uint64_t poisoned_groups;   /* ... that held NaN or Inf */
+    uint64_t poisoned_groups;   /* ... that held NaN or Inf; encoder: also each such value of a float key entry */
     uint64_t acks, nacks;       /* replies: taken (encoder) or given (decoder) */
     uint64_t rebases;           /* NACKs answered with a delta from an older base */
     uint64_t resyncs;           /* entries re-sent from prev */
     uint64_t rejected_frames;   /* decoder: frames that changed nothing */
     uint64_t keys_held;         /* now, not since creation */
-    uint64_t state_bytes;       /* now: bytes of prev, undo copies included */
+    uint64_t state_bytes;       /* now: what all copies of prev and their bookkeeping take */
     uint64_t busy_ns;           /* inside encode or decode, by config.now_ns */
     double x_square, delta_square, error_square; /* encoder only */
 } dw_counters;
@@ -209,8 +209,8 @@ DW_API void dw_encoder_destroy(dw_encoder *encoder); /* NULL is fine */
  * | frame | (cap)     | bytes | room; dw_frame_bound is enough           | caller |
  * | *len  |           | bytes | of the frame                             |        |
  *
- * Errors: ARGUMENT, NO_ROOM, NO_MEMORY, LIMIT, each with state as it was. NaN and Inf are no
- * error: their group is poisoned (the peer sees NaN there, prev stays) and counted. A full quota
+ * Errors: ARGUMENT, NO_ROOM, NO_MEMORY, LIMIT, each with state as it was. NaN and Inf, in x or in x - prev,
+ * are no error: their group is poisoned (the peer sees NaN there, prev stays) and counted. A full quota
  * is no error: the sample travels stateless.
  * State: a key's first visit, a changed shape and a lost frame give a key entry, all others delta.
  * Source: arXiv:2206.01299, Algorithm 1; docs/format.md, Exactness. */
@@ -228,8 +228,8 @@ DW_API dw_status dw_encoder_feedback(dw_encoder *encoder, const void *reply, siz
 DW_API dw_status dw_encoder_resync(dw_encoder *encoder, const dw_key *keys, uint32_t n, void *frame,
                                    size_t cap, size_t *len);
 
-/* Forgets a key here and, told in the next frame whose room is larger than it needs (a frame of delta entries),
- * at the decoder. Unknown keys are fine. Errors: NO_MEMORY, nothing is forgotten. */
+/* Forgets a key here and, told in the next frames as far as their room goes (dw_frame_bound has some for it), at
+ * the decoder; told again until the decoder has answered, and counted in the quota as long. Unknown keys are fine. */
 DW_API dw_status dw_encoder_forget(dw_encoder *encoder, dw_key key);
 
 /* A read-only view (1, T, C) of prev, valid until the next call. ARGUMENT: the key is not held. */
@@ -239,7 +239,7 @@ DW_API dw_counters dw_encoder_counters(const dw_encoder *encoder);
 DW_API const char *dw_encoder_why(const dw_encoder *encoder); /* the last error, in a sentence */
 
 /* ---------------------------------------------------------------------------------------------
- * Decoder. Same rules. Its config must name the same codec, bits, group, key and prev. */
+ * Decoder. Same rules. Its config must name the same codec, bits, group, key, prev, choose, audit and quota. */
 typedef struct dw_decoder dw_decoder;
 
 DW_API dw_status dw_decoder_create(dw_decoder **decoder, const dw_config *config);
@@ -255,7 +255,8 @@ DW_API void dw_decoder_destroy(dw_decoder *decoder); /* NULL is fine */
  * | *reply_len |           | bytes | 0: there is nothing to send back                  |        |
  *
  * Errors: FORMAT, VERSION, CORRUPT, SHAPE, MISMATCH, LIMIT, NO_ROOM, NO_MEMORY, STALE, BASE, STATE.
- * A rejected frame changes neither state nor y; where its keys could be read, reply is a NACK that
+ * A rejected frame changes neither state nor y, but that a copy found rotten is given up (STATE, and before a
+ * NACK names it); where its keys could be read, reply is a NACK that
  * names what is held (an ACK for a duplicate of what is held). */
 DW_API dw_status dw_decode(dw_decoder *decoder, const void *frame, size_t len, const dw_tensor *y,
                            void *reply, size_t reply_cap, size_t *reply_len);
@@ -310,9 +311,12 @@ typedef struct dw_reply_entry {
     uint64_t incarnation, version, chain; /* version: sequence of the frame that made what is held */
 } dw_reply_entry;
 
-/* Errors: FORMAT, VERSION, CORRUPT (header and tables; payloads are not read). */
+/* Errors: ARGUMENT, FORMAT, VERSION, CORRUPT (header and tables; payloads are not read), SHAPE (n is not N). */
 DW_API dw_status dw_frame_read(const void *frame, size_t len, dw_frame_info *info, dw_why *why);
-DW_API dw_status dw_frame_entry(const void *frame, size_t len, uint32_t i, dw_entry_info *entry);
+/* Entries [first, first + n), and all N keys; each call reads the tables anew, so ask for many at once. */
+DW_API dw_status dw_frame_entries(const void *frame, size_t len, uint32_t first, uint32_t n,
+                                  dw_entry_info *entries);
+DW_API dw_status dw_frame_keys(const void *frame, size_t len, uint32_t n, dw_key *keys);
 DW_API dw_status dw_frame_forgotten(const void *frame, size_t len, uint32_t i, dw_key *key);
 DW_API dw_status dw_reply_read(const void *reply, size_t len, dw_reply_info *info, dw_why *why);
 DW_API dw_status dw_reply_entry_read(const void *reply, size_t len, uint32_t i, dw_reply_entry *entry);

@@ -29,7 +29,7 @@ extern "C" {
  * | samples             | N of T + 1 bytes each to train on                             | all        |
  * | held_out            | samples behind them to measure on                             | 0: none    |
  * | batch               | samples of a step                                             | 16         |
- * | micro_batches       | M parts of a batch, in flight one behind the other            | 4          |
+ * | micro_batches       | M parts of a batch, in flight one behind the other            | 4, else 1  |
  * | epochs or steps     | how long: give one                                            | 1 epoch    |
  * | eval_every          | steps from one held-out evaluation to the next; the last step | an epoch's |
  * |                     | is always followed by one                                     |            |
@@ -67,9 +67,9 @@ typedef struct dw_train_config {
 /* What the pipeline did so far. Seconds are those of one rank or the mean of all; bytes are the sum over all
  * links: payload, framing and replies, so `forward` is all that went from lower to higher ranks. */
 typedef struct dw_train_cost {
-    double compute_s;    /* in the model and the optimizer */
-    double codec_s;      /* in encoders and decoders */
-    double wait_s;       /* for a neighbour or the wire */
+    double compute_s;                         /* in the model and the optimizer */
+    double codec_s;                           /* in encoders and decoders */
+    double wait_s;                            /* for a neighbour or the wire */
     uint64_t bytes_forward, bytes_backward;   /* on the wire, framing and control messages included */
     uint64_t frames_forward, frames_backward; /* encoded frames alone, bytes */
     uint64_t raw_forward, raw_backward;       /* what the same tensors take as f32 */
@@ -94,17 +94,17 @@ typedef struct dw_train_step {
 
 typedef struct dw_train_eval {
     uint32_t step, epoch;
-    double loss;            /* mean of -ln p over the held-out tokens */
+    double loss; /* mean of -ln p over the held-out tokens */
     double seconds, wall_s;
 } dw_train_eval;
 
 typedef struct dw_train_summary {
     uint32_t steps;
-    double train_loss;      /* mean over the last epoch, or over all steps where they are fewer */
-    double held_out_loss;   /* NaN without held-out samples */
-    double wall_s;          /* first step to last evaluation */
-    double eval_s;          /* of that, in evaluations */
-    dw_train_cost cost;     /* mean seconds of all ranks */
+    double train_loss;    /* mean over the last epoch, or over all steps where they are fewer */
+    double held_out_loss; /* NaN without held-out samples */
+    double wall_s;        /* first step to last evaluation */
+    double eval_s;        /* of that, in evaluations */
+    dw_train_cost cost;   /* mean seconds of all ranks */
     uint32_t stages;
     const dw_train_cost *ranks; /* (stages): bytes of a rank are those of its link to the next rank */
 } dw_train_summary;

@@ -27,7 +27,8 @@ typedef enum dw_link_role { DW_LINK_LISTEN = 1, DW_LINK_CONNECT = 2 } dw_link_ro
  * | peer_timeout_ms   | ms    | a send, or a peer that owes bytes, without progress| 60000   |
  * | close_timeout_ms  | ms    | dw_link_close: to get rid of what is queued        | 5000    |
  * | max_message_bytes | bytes | a longer message is an error at either end         | 1 GiB   |
- * | max_queued_bytes  | bytes | dw_link_send answers DW_PENDING past this          | 1 GiB   |
+ * | max_queued_bytes  | bytes | dw_link_send answers DW_PENDING past this; so much | 1 GiB   |
+ * |                   |       | arrived and not taken: nothing more is read        |         |
  * | transports        |       | NULL-terminated: backends beside those built in    | none    |
  * | on_listening      |       | told the address bound, before waiting for the peer| none    |
  */
@@ -49,7 +50,7 @@ typedef struct dw_link_options {
 DW_API dw_status dw_link_open(dw_link **link, const char *uri, const dw_link_options *options,
                               dw_why *why);
 
-/* Sends what is queued (at most close_timeout_ms), then closes. NULL is fine. */
+/* Sends what is queued (at most close_timeout_ms), then closes. Messages not released go with it. NULL is fine. */
 DW_API void dw_link_close(dw_link *link);
 
 /* Makes every call on the link, in any thread, return DW_ERR_CANCELLED. Only dw_link_close may follow. */
@@ -97,7 +98,7 @@ DW_API const char *dw_link_why(dw_link *link);
  * the same id; one end's send config is the other's recv config.
  *
  * | name           | meaning                                                    | default |
- * | id             | 1..0xffff, unique on the link; uses tags id << 8 ...       | -       |
+ * | id             | 1..0xffff, used once on a link; has the tags id << 8 ...   | -       |
  * | send, recv     | configs; NULL: nothing goes that way                       | NULL    |
  * | open_timeout_ms| until the peer's end has opened the same id                | 60000   |
  *
@@ -114,7 +115,9 @@ typedef struct dw_channel_config {
 /* Errors: ARGUMENT, CONFIG, MISMATCH (with both configs in *why), TIMEOUT, NO_MEMORY, the link's. */
 DW_API dw_status dw_channel_open(dw_channel **channel, dw_link *link, const dw_channel_config *config,
                                  dw_why *why);
-DW_API void dw_channel_close(dw_channel *channel); /* before dw_link_close; NULL is fine */
+/* Before dw_link_close. Waits until the peer has received what was sent, for it may ask for some of it
+ * anew; at most the link's close_timeout_ms, and never with replies = never. NULL is fine. */
+DW_API void dw_channel_close(dw_channel *channel);
 
 /* Encodes x and queues the frame; x and keys are the caller's again on return, the sending goes on
  * behind. Waits only while the link's queue is full. */
@@ -142,6 +145,7 @@ typedef struct dw_transport_open {
     const char *address;       /* what follows "scheme://" or "scheme:" in the URI */
     dw_link_role role;
     uint32_t timeout_ms;
+    uint32_t peer_timeout_ms;      /* for a backend whose system can watch for a vanished peer by itself */
     const volatile int *cancelled; /* never NULL */
     void (*on_listening)(void *context, const char *uri); /* never NULL */
     void *listening_context;

@@ -114,12 +114,12 @@ static void inspect(const uint8_t *frame, size_t len, dw_status decoded)
     dw_entry_info entry;
     dw_key key;
     for (uint32_t i = 0; i < info.n; i++) {
-        REQUIRE(dw_frame_entry(frame, len, i, &entry) == DW_OK);
+        REQUIRE(dw_frame_entries(frame, len, i, 1, &entry) == DW_OK);
         REQUIRE(entry.payload_offset + entry.payload_bytes <= len);
     }
     for (uint32_t i = 0; i < info.n_forgotten; i++)
         REQUIRE(dw_frame_forgotten(frame, len, i, &key) == DW_OK);
-    REQUIRE(dw_frame_entry(frame, len, info.n, &entry) != DW_OK);
+    REQUIRE(dw_frame_entries(frame, len, info.n, 1, &entry) != DW_OK);
 }
 
 static void require_in_step(const world *w)

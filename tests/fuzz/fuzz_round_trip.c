@@ -76,7 +76,7 @@ static void remember_prev(const world *w, flight *f)
     for (uint32_t i = 0; i < f->n; i++) {
         dw_tensor prev;
         dw_entry_info entry;
-        REQUIRE(dw_frame_entry(f->frame, f->len, i, &entry) == DW_OK);
+        REQUIRE(dw_frame_entries(f->frame, f->len, i, 1, &entry) == DW_OK);
         f->stateful[i] = entry.kind >= DW_ENTRY_KEY;
         if (!f->stateful[i]) continue;
         f->any_state = true;

@@ -28,7 +28,7 @@ static void seal_payloads(uint8_t *frame, size_t len, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
         dw_entry_info entry;
-        if (dw_frame_entry(frame, len, i, &entry) != DW_OK) return;
+        if (dw_frame_entries(frame, len, i, 1, &entry) != DW_OK) return;
         REQUIRE(entry.payload_offset <= len && entry.payload_bytes <= len - entry.payload_offset);
         store64(frame + HEADER + (size_t)ENTRY * i + 24,
                 XXH3_64bits(frame + entry.payload_offset, (size_t)entry.payload_bytes));

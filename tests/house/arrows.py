@@ -17,7 +17,7 @@ ROOM_ARROWS = {
     "cuda": {"include", "cuda"},
     "trainer": {"include", "trainer"},
     "cli": {"include", "trainer", "cli"},
-    "examples": {"include"},
+    "examples": {"include", "examples"},
     "bench": {"include", "bench"},
     "python": {"include"},
     "tests": set(house.ROOMS),  # tests look everywhere

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * transport_pipe.c - a whole backend: messages through a Unix-domain socket. docs/transports.md walks through it. */
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "deltawire/transport.h"
+
+/* All that anybody else needs to see: goes into dw_link_options.transports. */
+extern const dw_transport pipe_transport;
+
+/* One end. The link gives us zeroed room for it. */
+typedef struct pipe_end {
+    int fd;
+    uint64_t sent, received;
+    int sending, receiving; /* something is in flight */
+    uint64_t length;        /* of the message that is arriving: survives a recv whose room was too small */
+    size_t length_done;
+    char name[sizeof(((struct sockaddr_un *)0)->sun_path)];
+} pipe_end;
+
+/* A send or recv in flight. */
+typedef struct pipe_request {
+    int sends;
+    uint64_t length; /* of a send, in front of the data */
+    char *bytes;
+    size_t len, done; /* done counts the bytes of the length, too */
+} pipe_request;
+
+/* ---- Open and close: the only two that may block -------------------------------------------------- */
+
+static dw_status complain(dw_why *why, dw_status status, const char *what, const char *name, const char *reason)
+{
+    snprintf(why->text, sizeof why->text, "%s pipe://%.100s: %s", what, name, reason);
+    why->offset = -1;
+    return status;
+}
+
+static int64_t now_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* Whether to go on waiting, in steps short enough to notice that the program wants to stop. */
+static dw_status check_time(const dw_transport_open *how, int64_t deadline_ms)
+{
+    char reason[64];
+    if (*how->cancelled) return complain(how->why, DW_ERR_CANCELLED, "opening", how->address, "cancelled");
+    if (now_ms() < deadline_ms) return DW_OK;
+    snprintf(reason, sizeof reason, "no peer within %u ms", how->timeout_ms);
+    return complain(how->why, DW_ERR_TIMEOUT, "opening", how->address, reason);
+}
+
+static dw_status listen_at(pipe_end *end, const struct sockaddr_un *address, const dw_transport_open *how,
+                           int64_t deadline_ms)
+{
+    const int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (listener < 0 || bind(listener, (const struct sockaddr *)address, sizeof *address) != 0 ||
+        listen(listener, 1) != 0) {
+        const dw_status status = complain(how->why, DW_ERR_ADDRESS, "cannot listen at", end->name, strerror(errno));
+        if (listener >= 0) close(listener);
+        return status;
+    }
+    char uri[sizeof end->name + 8];
+    snprintf(uri, sizeof uri, "pipe://%s", end->name);
+    how->on_listening(how->listening_context, uri);
+
+    dw_status status = DW_OK;
+    while (end->fd < 0 && status == DW_OK) {
+        struct pollfd wait = {.fd = listener, .events = POLLIN};
+        poll(&wait, 1, 20);
+        end->fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (end->fd < 0) status = check_time(how, deadline_ms);
+    }
+    close(listener);
+    unlink(address->sun_path);
+    return status;
+}
+
+static dw_status dial(pipe_end *end, const struct sockaddr_un *address, const dw_transport_open *how,
+                      int64_t deadline_ms)
+{
+    for (;;) {
+        end->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+        if (end->fd < 0) return complain(how->why, DW_ERR_ADDRESS, "no socket for", end->name, strerror(errno));
+        if (connect(end->fd, (const struct sockaddr *)address, sizeof *address) == 0) return DW_OK;
+        close(end->fd);
+        const dw_status status = check_time(how, deadline_ms);
+        if (status != DW_OK) return status;
+        poll(NULL, 0, 20); /* the listener may come later */
+    }
+}
+
+static dw_status pipe_open(void *endpoint, const dw_transport_open *how)
+{
+    pipe_end *end = endpoint;
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    if (how->address[0] == '\0' || strlen(how->address) >= sizeof address.sun_path) {
+        return complain(how->why, DW_ERR_ADDRESS, "no path for a pipe:", how->address, "write pipe:///tmp/name");
+    }
+    strcpy(address.sun_path, how->address);
+    strcpy(end->name, how->address);
+    end->fd = -1;
+    const int64_t deadline_ms = now_ms() + how->timeout_ms;
+    return how->role == DW_LINK_LISTEN ? listen_at(end, &address, how, deadline_ms)
+                                       : dial(end, &address, how, deadline_ms);
+}
+
+static void pipe_close(void *endpoint)
+{
+    close(((pipe_end *)endpoint)->fd);
+}
+
+/* ---- Messages: nothing here waits ----------------------------------------------------------------- */
+
+static dw_status pipe_send(void *endpoint, void *request_room, const void *data, size_t len)
+{
+    pipe_end *end = endpoint;
+    pipe_request *request = request_room;
+    *request = (pipe_request){.sends = 1, .length = len, .bytes = (char *)(uintptr_t)data, .len = len};
+    end->sending = 1;
+    return DW_OK; /* test does the work */
+}
+
+static dw_status pipe_recv(void *endpoint, void *request_room, void *room, size_t cap)
+{
+    pipe_end *end = endpoint;
+    pipe_request *request = request_room;
+    *request = (pipe_request){.bytes = room, .len = cap};
+    end->receiving = 1;
+    return DW_OK;
+}
+
+/* What a call to the system brought: bytes, "not now", or the end. */
+static dw_status judge(const pipe_end *end, ssize_t n, dw_why *why)
+{
+    if (n > 0) return DW_OK;
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return DW_PENDING;
+    return complain(why, DW_ERR_PEER, "lost the peer at", end->name, n == 0 ? "it closed" : strerror(errno));
+}
+
+static dw_status go_on_sending(pipe_end *end, pipe_request *request, size_t *len, dw_why *why)
+{
+    const size_t head = sizeof request->length;
+    while (request->done < head + request->len) {
+        const char *from = request->done < head ? (const char *)&request->length + request->done
+                                                : request->bytes + (request->done - head);
+        const size_t left = request->done < head ? head - request->done : head + request->len - request->done;
+        const ssize_t n = send(end->fd, from, left, MSG_NOSIGNAL);
+        const dw_status status = judge(end, n, why);
+        if (status != DW_OK) return status;
+        request->done += (size_t)n;
+        end->sent += (uint64_t)n;
+    }
+    *len = request->len;
+    end->sending = 0;
+    return DW_OK;
+}
+
+static dw_status go_on_receiving(pipe_end *end, pipe_request *request, size_t *len, dw_why *why)
+{
+    for (;;) {
+        const int at_length = end->length_done < sizeof end->length;
+        if (!at_length) {
+            *len = (size_t)end->length;
+            if (*len > request->len) {
+                end->receiving = 0;
+                return DW_ERR_NO_ROOM; /* the length stays in `end` for the next recv */
+            }
+            if (request->done == *len) break;
+        }
+        char *to = at_length ? (char *)&end->length + end->length_done : request->bytes + request->done;
+        const size_t left = at_length ? sizeof end->length - end->length_done : *len - request->done;
+        const ssize_t n = recv(end->fd, to, left, 0);
+        const dw_status status = judge(end, n, why);
+        if (status != DW_OK) return status;
+        *(at_length ? &end->length_done : &request->done) += (size_t)n;
+        end->received += (uint64_t)n;
+    }
+    end->length_done = 0;
+    end->receiving = 0;
+    return DW_OK;
+}
+
+static dw_status pipe_test(void *endpoint, void *request_room, size_t *len, dw_why *why)
+{
+    pipe_request *request = request_room;
+    return request->sends ? go_on_sending(endpoint, request, len, why) : go_on_receiving(endpoint, request, len, why);
+}
+
+static void pipe_caps(void *endpoint, dw_transport_caps *caps)
+{
+    const pipe_end *end = endpoint;
+    caps->wait_fd = end->fd;
+    caps->wait_events = (end->receiving ? POLLIN : 0) | (end->sending ? POLLOUT : 0);
+    caps->wake_ns = -1;
+    caps->wire_sent = end->sent;
+    caps->wire_received = end->received;
+    caps->framing_bytes = sizeof end->length;
+    snprintf(caps->peer, sizeof caps->peer, "pipe://%.80s", end->name);
+}
+
+const dw_transport pipe_transport = {
+    .scheme = "pipe",
+    .endpoint_bytes = sizeof(pipe_end),
+    .request_bytes = sizeof(pipe_request),
+    .open = pipe_open,
+    .close = pipe_close,
+    .send = pipe_send,
+    .recv = pipe_recv,
+    .test = pipe_test,
+    .caps = pipe_caps,
+};

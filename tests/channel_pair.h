@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * channel_pair.h - two channels that face each other over a wire that follows plans; everything asserts. */
+#ifndef DW_TEST_CHANNEL_PAIR_H
+#define DW_TEST_CHANNEL_PAIR_H
+
+#include "transport_suite.h"
+
+#include "channel.h"
+#include "tool.h"
+
+enum { N = 2, T = 5, C = 96, ID = 3, KEYS = 6, PATIENCE_MS = 60000 };
+enum { TENSOR_BYTES = N * T * C * 4 };
+
+/* Bytes of a message as a backend sees it. */
+enum { AT_ENVELOPE = DW_LINK_HEADER_BYTES, AT_FRAME = AT_ENVELOPE + DW_ENVELOPE_BYTES };
+
+typedef struct test_plan {
+    uint32_t which;      /* DW_TAG_... */
+    int first, last;     /* messages with this tag, counted from 0 over both ends */
+    suite_verdict verdict;
+    int flip_at;         /* byte of the message; < 0: from its end; NO_FLIP: none */
+} test_plan;
+
+enum { NO_FLIP = 0x7fffffff };
+
+typedef struct test_wire {
+    pthread_mutex_t lock;
+    test_plan plans[4];
+    int count[3];
+    int spoiled;
+} test_wire;
+
+typedef struct test_channels {
+    suite_pair links;
+    dw_channel *end[2]; /* 0 sends */
+    dw_channel_config config[2];
+    dw_config codec[2];
+    dw_status status[2];
+    dw_why why[2];
+    test_wire wire;
+} test_channels;
+
+extern const suite_backend channels_backends[3]; /* loop, tcp, shaped */
+
+void channels_prepare(test_channels *channels, const suite_backend *backend, const char *sends, const char *receives);
+void channels_try_open(test_channels *channels); /* whatever comes of it: see status */
+void channels_open(test_channels *channels, const suite_backend *backend, const char *config);
+void channels_close(test_channels *channels);
+
+/* Tensor number i visits N of the KEYS keys; values drift from epoch to epoch. */
+void channels_make_tensor(int i, dw_key keys[N], float x[N * T * C]);
+void channels_send(test_channels *channels, int i);
+dw_status channels_receive(test_channels *channels, int timeout_ms, dw_key keys[N], float y[N * T * C]);
+
+/* What must arrive: the same tensors through a codec pair without any wire. */
+typedef struct test_reference {
+    test_pair pair;
+    int next;
+} test_reference;
+
+void channels_expect(test_channels *channels, test_reference *reference, int i);
+
+enum { CHANNELS_CONFIGS = 4 };
+extern const char *const channels_configs[CHANNELS_CONFIGS];
+
+/* Sends and receives so many tensors, at most `ahead` under way, on a wire with these plans. */
+void channels_carry(const suite_backend *backend, const char *config, int tensors, int ahead, const test_plan *plans,
+                    size_t n_plans);
+
+#endif

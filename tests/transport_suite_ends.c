@@ -1,0 +1,330 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * transport_suite_ends.c - what every backend must pass: how links begin and end. */
+#include "transport_suite.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { TAG = 7 };
+
+static const suite_backend *backend_of(void **state)
+{
+    return *state;
+}
+
+static void open_pair(suite_pair *pair, void **state)
+{
+    suite_prepare(pair, backend_of(state));
+    suite_open(pair);
+}
+
+typedef struct talker {
+    dw_link *link;
+    dw_status status;
+} talker;
+
+/* ---- Ends --------------------------------------------------------------------------------------- */
+
+static void *wait_in_recv(void *context)
+{
+    talker *me = context;
+    void *data;
+    size_t len;
+    me->status = dw_link_recv(me->link, TAG, -1, &data, &len);
+    return NULL;
+}
+
+static void cancelling_ends_every_call_at_both_ends(void **state)
+{
+    suite_pair pair;
+    open_pair(&pair, state);
+    talker waiting[2] = {{.link = pair.link[0]}, {.link = pair.link[1]}};
+    pthread_t threads[2];
+    for (int i = 0; i < 2; i++) pthread_create(&threads[i], NULL, wait_in_recv, &waiting[i]);
+    suite_sleep_ms(20);
+    dw_link_cancel(pair.link[0]);
+    for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
+    assert_int_equal(waiting[0].status, DW_ERR_CANCELLED);
+    assert_int_equal(waiting[1].status, DW_ERR_PEER);
+    void *data;
+    size_t len;
+    assert_int_equal(dw_link_send(pair.link[0], TAG, "x", 1), DW_ERR_CANCELLED);
+    assert_int_equal(dw_link_recv(pair.link[0], TAG, 0, &data, &len), DW_ERR_CANCELLED);
+    assert_int_equal(dw_link_flush(pair.link[0], -1), DW_ERR_CANCELLED);
+    assert_int_equal(dw_link_send(pair.link[1], TAG, "x", 1), DW_ERR_PEER);
+    assert_non_null(strstr(dw_link_why(pair.link[0]), "cancelled"));
+    assert_string_not_equal(dw_link_why(pair.link[1]), "");
+    suite_close(&pair);
+}
+
+static void a_peer_that_goes_in_mid_message_is_an_error(void **state)
+{
+    suite_pair pair;
+    open_pair(&pair, state);
+    suite_send(pair.link[0], TAG, 0, 100);
+    suite_expect(pair.link[1], TAG, 0, 100);
+    for (uint64_t n = 1; n < 6; n++) suite_send(pair.link[0], TAG, n, (size_t)32 << 20);
+    dw_link_cancel(pair.link[0]);
+    /* Those that came whole may be taken; then the end, and never a part of one. */
+    dw_status status = DW_OK;
+    for (uint64_t n = 1; status == DW_OK; n++) {
+        void *data;
+        size_t len;
+        status = dw_link_recv(pair.link[1], TAG, SUITE_PATIENCE_MS, &data, &len);
+        if (status == DW_OK) {
+            assert_true(suite_is(data, len, n, (size_t)32 << 20));
+            dw_link_release(pair.link[1], data);
+        }
+    }
+    assert_int_equal(status, DW_ERR_PEER);
+    suite_close(&pair);
+}
+
+/* The child: opens, sends until it is killed. */
+static void be_killed(const suite_backend *backend, const char *uri)
+{
+    const dw_link_options options = {.struct_size = sizeof options, .transports = backend->transports};
+    dw_link *link;
+    if (dw_link_open(&link, uri, &options, NULL) != DW_OK) _exit(3);
+    for (;;) {
+        static char data[100000];
+        const dw_status status = dw_link_send(link, TAG, data, sizeof data);
+        if (status == DW_PENDING) dw_link_flush(link, -1);
+        else if (status != DW_OK) _exit(0); /* the test has died first */
+    }
+}
+
+static void tell_child(void *context, const char *uri)
+{
+    const int fd = *(const int *)context;
+    if (write(fd, uri, strlen(uri) + 1) < 0) abort();
+}
+
+static void notices_at_once_that_the_peer_was_killed(void **state)
+{
+    const suite_backend *backend = backend_of(state);
+    if (backend->one_process) skip();
+    int pipe_ends[2];
+    assert_int_equal(pipe(pipe_ends), 0);
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        char uri[512] = "";
+        if (read(pipe_ends[0], uri, sizeof uri - 1) <= 0) _exit(2);
+        be_killed(backend, uri);
+    }
+    const dw_link_options options = {.struct_size = sizeof options, .role = DW_LINK_LISTEN, .open_timeout_ms = 30000,
+                                     .transports = backend->transports, .on_listening = tell_child,
+                                     .listening_context = &pipe_ends[1]};
+    char uri[256];
+    snprintf(uri, sizeof uri, "%s", backend->uri);
+    dw_link *link;
+    dw_why why;
+    const dw_status opened = dw_link_open(&link, uri, &options, &why);
+    if (opened != DW_OK) fail_msg("%s", why.text);
+    dw_status status = DW_OK;
+    int messages = 0;
+    while (status == DW_OK) {
+        void *data;
+        size_t len;
+        status = dw_link_recv(link, TAG, SUITE_PATIENCE_MS / 2, &data, &len);
+        if (status == DW_OK) dw_link_release(link, data);
+        if (++messages == 20) kill(child, SIGKILL);
+    }
+    assert_int_equal(status, DW_ERR_PEER); /* not a timeout */
+    assert_string_not_equal(dw_link_why(link), "");
+    dw_link_close(link);
+    waitpid(child, NULL, 0);
+    close(pipe_ends[0]);
+    close(pipe_ends[1]);
+}
+
+/* ---- Time --------------------------------------------------------------------------------------- */
+
+static void a_peer_that_takes_nothing_is_a_timeout(void **state)
+{
+    suite_pair pair;
+    suite_prepare(&pair, backend_of(state));
+    pair.options[0].peer_timeout_ms = 300;
+    pair.options[0].max_queued_bytes = pair.options[1].max_queued_bytes = 1 << 20;
+    suite_open(&pair);
+    const size_t len = (size_t)4 << 20;
+    unsigned char *data = calloc(1, len);
+    dw_status status = DW_OK;
+    const int64_t end = suite_now_ns() + (int64_t)SUITE_PATIENCE_MS * 1000000;
+    while ((status == DW_OK || status == DW_PENDING) && suite_now_ns() < end) {
+        status = dw_link_send(pair.link[0], TAG, data, len); /* the peer's limit stops its reading */
+        if (status == DW_PENDING) suite_sleep_ms(2);
+    }
+    free(data);
+    assert_int_equal(status, DW_ERR_TIMEOUT);
+    assert_non_null(strstr(dw_link_why(pair.link[0]), "took no bytes"));
+    suite_close(&pair);
+}
+
+static void an_idle_link_lives_on(void **state)
+{
+    suite_pair pair;
+    suite_prepare(&pair, backend_of(state));
+    pair.options[0].peer_timeout_ms = pair.options[1].peer_timeout_ms = 100;
+    suite_open(&pair);
+    for (uint64_t n = 0; n < 2; n++) {
+        suite_send(pair.link[0], TAG, n, 5000);
+        suite_expect(pair.link[1], TAG, n, 5000);
+        void *data;
+        size_t len;
+        assert_int_equal(dw_link_recv(pair.link[1], TAG, 350, &data, &len), DW_PENDING);
+        assert_int_equal(dw_link_recv(pair.link[0], TAG, 0, &data, &len), DW_PENDING);
+    }
+    suite_close(&pair);
+}
+
+static void open_gives_up_when_nobody_comes(void **state)
+{
+    const suite_backend *backend = backend_of(state);
+    suite_pair pair;
+    suite_prepare(&pair, backend);
+    suite_open(&pair); /* for an address where afterwards nobody is */
+    char uri[512];
+    snprintf(uri, sizeof uri, "%s", pair.uri);
+    suite_close(&pair);
+    for (int role = DW_LINK_LISTEN; role <= DW_LINK_CONNECT; role++) {
+        const dw_link_options options = {.struct_size = sizeof options, .role = (dw_link_role)role,
+                                         .open_timeout_ms = 150, .transports = backend->transports};
+        dw_link *link = (dw_link *)(uintptr_t)1;
+        dw_why why = {.text = ""};
+        assert_int_equal(dw_link_open(&link, uri, &options, &why), DW_ERR_TIMEOUT);
+        assert_null(link);
+        assert_non_null(strstr(why.text, "150 ms"));
+        volatile int cancelled = 1;
+        dw_link_options cancelling = options;
+        cancelling.open_timeout_ms = SUITE_PATIENCE_MS;
+        cancelling.cancelled = &cancelled;
+        assert_int_equal(dw_link_open(&link, uri, &cancelling, &why), DW_ERR_CANCELLED);
+        assert_non_null(strstr(why.text, "cancelled"));
+    }
+}
+
+/* ---- Strangers ---------------------------------------------------------------------------------- */
+
+static suite_verdict change_version(void *context, unsigned char *message, size_t *len, uint64_t n)
+{
+    (void)context;
+    (void)len;
+    if (n == 0) message[8 + 4] ^= 0x40; /* link header, then magic, then version */
+    return SUITE_PASS;
+}
+
+static suite_verdict change_magic(void *context, unsigned char *message, size_t *len, uint64_t n)
+{
+    (void)context;
+    (void)len;
+    if (n == 0) message[8] ^= 1;
+    return SUITE_PASS;
+}
+
+static suite_verdict talk_nonsense(void *context, unsigned char *message, size_t *len, uint64_t n)
+{
+    (void)context;
+    if (n == 0) memset(message, 'G', *len);
+    return SUITE_PASS;
+}
+
+static suite_verdict stop_short(void *context, unsigned char *message, size_t *len, uint64_t n)
+{
+    (void)context;
+    (void)message;
+    if (n == 0) *len = 3;
+    return SUITE_PASS;
+}
+
+static suite_verdict say_nothing(void *context, unsigned char *message, size_t *len, uint64_t n)
+{
+    (void)context;
+    (void)message;
+    (void)len;
+    return n == 0 ? SUITE_DROP : SUITE_PASS;
+}
+
+static void greets_only_its_own_kind(void **state)
+{
+    const suite_backend *backend = backend_of(state);
+    static const dw_transport *known[8];
+    size_t n = 0;
+    for (; backend->transports && backend->transports[n]; n++) known[n] = backend->transports[n];
+    known[n] = &suite_spoiled;
+    const struct {
+        suite_verdict (*spoil)(void *, unsigned char *, size_t *, uint64_t);
+        dw_status status;
+        const char *word;
+    } cases[] = {{change_version, DW_ERR_VERSION, "same release"},
+                 {change_magic, DW_ERR_PROTOCOL, "does not speak"},
+                 {talk_nonsense, DW_ERR_PROTOCOL, "does not speak"},
+                 {stop_short, DW_ERR_PROTOCOL, "does not speak"},
+                 {say_nothing, DW_ERR_TIMEOUT, "did not greet"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        suite_pair pair;
+        suite_prepare(&pair, backend);
+        pair.options[1].transports = known;
+        pair.prefix[1] = "spoiled:";
+        if (cases[i].status == DW_ERR_TIMEOUT) pair.options[0].open_timeout_ms = 300;
+        suite_set_spoiler(&(suite_spoiler){.spoil = cases[i].spoil});
+        suite_try_open(&pair);
+        suite_set_spoiler(NULL);
+        assert_int_equal(pair.status[0], cases[i].status);
+        if (!strstr(pair.why[0].text, cases[i].word)) fail_msg("'%s' lacks '%s'", pair.why[0].text, cases[i].word);
+        assert_null(pair.link[0]);
+        suite_close(&pair);
+    }
+}
+
+static suite_verdict forge_kind(void *context, unsigned char *message, size_t *len, uint64_t n)
+{
+    (void)context;
+    (void)len;
+    if (n == 2) message[4] = 0x55;
+    return SUITE_PASS;
+}
+
+static void a_message_of_no_known_kind_ends_the_link(void **state)
+{
+    const suite_backend *backend = backend_of(state);
+    static const dw_transport *known[8];
+    size_t n = 0;
+    for (; backend->transports && backend->transports[n]; n++) known[n] = backend->transports[n];
+    known[n] = &suite_spoiled;
+    suite_pair pair;
+    suite_prepare(&pair, backend);
+    pair.options[1].transports = known;
+    pair.prefix[1] = "spoiled:";
+    suite_set_spoiler(&(suite_spoiler){.spoil = forge_kind});
+    suite_open(&pair);
+    suite_set_spoiler(NULL);
+    suite_send(pair.link[1], TAG, 0, 50);
+    suite_expect(pair.link[0], TAG, 0, 50);
+    suite_send(pair.link[1], TAG, 1, 50);
+    void *data;
+    size_t len;
+    assert_int_equal(dw_link_recv(pair.link[0], TAG, SUITE_PATIENCE_MS, &data, &len), DW_ERR_PROTOCOL);
+    assert_int_equal(dw_link_send(pair.link[0], TAG, "x", 1), DW_ERR_PROTOCOL);
+    suite_close(&pair);
+}
+
+int run_transport_suite_ends(const suite_backend *backend)
+{
+    void *state = (void *)(uintptr_t)backend;
+#define CASE(test) cmocka_unit_test_prestate(test, state)
+    const struct CMUnitTest tests[] = {
+        CASE(notices_at_once_that_the_peer_was_killed),
+        CASE(cancelling_ends_every_call_at_both_ends),
+        CASE(a_peer_that_goes_in_mid_message_is_an_error),
+        CASE(a_peer_that_takes_nothing_is_a_timeout),
+        CASE(an_idle_link_lives_on),
+        CASE(open_gives_up_when_nobody_comes),
+        CASE(greets_only_its_own_kind),
+        CASE(a_message_of_no_known_kind_ends_the_link),
+    };
+#undef CASE
+    return cmocka_run_group_tests_name(backend->name, tests, NULL, NULL);
+}
