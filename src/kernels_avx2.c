@@ -201,12 +201,6 @@ DW_VECTOR i32x16 i_take1(const uint8_t *from)
 
 DW_VECTOR i32x16 i_take16(const uint8_t *from) { return halves_widened(from); }
 
-DW_VECTOR __m128i low_bytes(i32x16 x) { return _mm256_castsi256_si128(join32(x, x)); }
-
-DW_VECTOR void i_put8(uint8_t *to, i32x16 x) { bytes_put8(to, low_bytes(x)); }
-DW_VECTOR void i_put4(uint8_t *to, i32x16 x) { bytes_put4(to, low_bytes(x)); }
-DW_VECTOR void i_put2(uint8_t *to, i32x16 x) { bytes_put2(to, low_bytes(x)); }
-
 /* The upper halves, one more where the lower ones are above a tie, or at one beside an odd upper half; then clamped: what is too large, and
  * what has become infinite, is the largest finite. */
 DW_VECTOR __m256i narrow_pair16(__m256i e, __m256i o)

@@ -140,10 +140,6 @@ DW_VECTOR i32x16 i_take1(const uint8_t *from)
 
 DW_VECTOR i32x16 i_take16(const uint8_t *from) { return _mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)from)); }
 
-DW_VECTOR void i_put8(uint8_t *to, i32x16 a) { bytes_put8(to, _mm512_cvtepi32_epi8(a)); }
-DW_VECTOR void i_put4(uint8_t *to, i32x16 a) { bytes_put4(to, _mm512_cvtepi32_epi8(a)); }
-DW_VECTOR void i_put2(uint8_t *to, i32x16 a) { bytes_put2(to, _mm512_cvtepi32_epi8(a)); }
-
 /* The upper halves, one more where the lower ones are above a tie, or at one beside an odd upper half; then clamped: what is too large, and
  * what has become infinite, is the largest finite. */
 DW_VECTOR void narrow_pair(void *to, f32x16 even, f32x16 odd)

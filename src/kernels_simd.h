@@ -10,7 +10,7 @@
  * | widen_bf16 widen_f16 narrow_bf16 narrow_f16                      | 16 halves from and to memory; narrow: RN of clamped values   |
  * | i_store_quarter i_columns                                        | a reduction in two steps: 16 lanes to 4, 16 times 4 to 16    |
  * | codes_join codes_field codes_put8 _put4 _put2 _put1, codes_put16 | planes of bits                                               |
- * | i_take16 i_take8 i_take4 i_take2 i_take1, i_put8 i_put4 i_put2   | 16 elements of a plane, one per lane; lanes' low bits to it  |
+ * | i_take16 i_take8 i_take4 i_take2 i_take1                            | 16 elements of a plane, one per lane                          |
  * | narrow_pair                                                      | two blocks to 32 bf16 that take turns: RN                    |
  * | i_pair_products                                                  | sum of even lanes times odd lanes, in 64 bits                |
  * | i_stream i_stream_end                                            | a store past the caches, to a line; their end                |

@@ -67,12 +67,6 @@ DW_VECTOR void bytes_put(__m128i codes, uint32_t bits, uint8_t *tile, size_t ele
     if (bits == 7) BYTES_PUT1(tile + elements / 4 * 3 + first / 8, codes, 6);
 }
 
-/* Low bits of 16 codes that are already bytes. */
-DW_VECTOR void bytes_put8(uint8_t *to, __m128i codes)
-{
-    _mm_storeu_si128((void *)to, codes);
-}
-
 /* Eight, four or two bytes of a plane, from anywhere. */
 DW_VECTOR int64_t take_word8(const uint8_t *from)
 {
