@@ -276,4 +276,5 @@ DW_VECTOR void d_store(double *to, f64x16 x)
 #include "kernels_decode.h"
 #include "kernels_encode.h"
 
-const dw_kernels dw_kernels_avx2 = {"avx2", encode, decode, extremes, convert, digest, stream, norms};
+const dw_kernels dw_kernels_avx2 = {"avx2", encode, decode, extremes, squares, column_extremes, column_squares,
+    encode_columns, decode_columns, convert, digest, digest_bytes, stream, norms};

@@ -152,6 +152,10 @@ static void decode_rest(const dw_decode_run *run, decode_function *decode_values
 
 static void decode(const dw_decode_run *run)
 {
+    if (run->bits == 1) {
+        dw_kernels_c.decode(run);
+        return;
+    }
     decode_function *decode_values = decode_for(run->out_dtype, run->bits);
     size_t size = bytes_of(run->out_dtype), left = run->channels, at = 0;
     for (uint32_t p = 0; p < run->pieces; p++) {

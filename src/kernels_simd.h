@@ -160,21 +160,32 @@ static void convert(const void *from, dw_dtype from_dtype, void *to, dw_dtype to
 
 #define DIGEST_KEY 0x9E3779B1u
 
-/* The words that fill blocks of 16; the sum has no order, so the rest can be added in C. */
-static uint64_t digest(const void *elements, dw_dtype dtype, uint64_t first, uint64_t n)
+/* `words` of them, in whole blocks; the first is the word number `place`. */
+static uint64_t digest_words(const unsigned char *from, uint32_t place, uint64_t words)
 {
-    const unsigned char *from = elements;
-    uint64_t per_word = dtype == DW_F32 ? 1 : 2, words = n / per_word / LANES * LANES;
     _Alignas(64) uint32_t keys[LANES];
-    for (uint32_t i = 0; i < LANES; i++) keys[i] = DIGEST_KEY * ((uint32_t)(first / per_word) + i + 1);
+    for (uint32_t i = 0; i < LANES; i++) keys[i] = DIGEST_KEY * (place + i + 1);
     i32x16 key = i_load(keys), step = i_set((int32_t)(DIGEST_KEY * LANES));
     i64x8 sum = i_no_products();
     for (uint64_t word = 0; word < words; word += LANES) {
         sum = i_pair_products(sum, i_add(i_load(from + 4 * word), key));
         key = i_add(key, step);
     }
-    uint64_t total = i_sum_products(sum), done = words * per_word;
-    return done < n ? total + dw_kernels_c.digest(from + 4 * words, dtype, first + done, n - done) : total;
+    return i_sum_products(sum);
+}
+
+/* What fills no block is added in C: the sum has no order. */
+static uint64_t digest(const void *elements, dw_dtype dtype, uint64_t first, uint64_t n)
+{
+    uint64_t per_word = dtype == DW_F32 ? 1 : 2, words = n / per_word / LANES * LANES, done = words * per_word;
+    uint64_t total = digest_words(elements, (uint32_t)(first / per_word), words);
+    return done < n ? total + dw_kernels_c.digest((const unsigned char *)elements + 4 * words, dtype, first + done, n - done) : total;
+}
+
+static uint64_t digest_bytes(const uint8_t *payload, uint64_t from, uint64_t n)
+{
+    uint64_t whole = n / (4 * LANES) * (4 * LANES);
+    return digest_words(payload + from, (uint32_t)(from / 4), whole / 4) + dw_kernels_c.digest_bytes(payload, from + whole, n - whole);
 }
 
 static void stream(void *to, const void *from, uint64_t bytes, int last)
@@ -233,4 +244,31 @@ static void norms(const dw_norms_run *run, dw_norms *to)
     to->x = add_lanes(to->x, sums.x);
     to->delta = add_lanes(to->delta, sums.delta);
     to->error = add_lanes(to->error, sums.error);
+}
+
+/* Not in vectors yet. */
+static void squares(const void *x, dw_dtype x_dtype, const void *prev, dw_dtype prev_dtype, uint64_t n, uint32_t bits,
+                    const dw_attempts *attempts, float sums[DW_ATTEMPTS][DW_NORM_LANES])
+{
+    dw_kernels_c.squares(x, x_dtype, prev, prev_dtype, n, bits, attempts, sums);
+}
+
+static void column_extremes(const dw_column_run *run, dw_column_extremes *to)
+{
+    dw_kernels_c.column_extremes(run, to);
+}
+
+static void column_squares(const dw_column_run *run, dw_column_squares *to)
+{
+    dw_kernels_c.column_squares(run, to);
+}
+
+static void encode_columns(const dw_column_run *run)
+{
+    dw_kernels_c.encode_columns(run);
+}
+
+static void decode_columns(const dw_column_run *run)
+{
+    dw_kernels_c.decode_columns(run);
 }

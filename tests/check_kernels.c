@@ -170,7 +170,7 @@ typedef struct output {
     dw_piece_counts counts;
 } output;
 
-static void run_encode(const dw_kernels *kernels, const shape *s, const void *x, const void *prev, const dw_candidates *row,
+static void run_encode(const dw_kernels *kernels, const shape *s, const void *x, const void *prev, const dw_chosen *row,
                        output *out)
 {
     dw_encode_run run = {.x_dtype = s->x,
@@ -178,7 +178,7 @@ static void run_encode(const dw_kernels *kernels, const shape *s, const void *x,
                          .bits = s->bits,
                          .width = s->width,
                          .pieces = s->pieces,
-                         .is_signed = s->is_signed,
+                         .scale = s->is_signed ? DW_SCALE_SIGNED : DW_SCALE_ABSMAX,
                          .channels = s->channels,
                          .x = x,
                          .prev = s->has_prev ? prev : NULL,
@@ -215,9 +215,12 @@ static void check_encode(bench *b, const shape *s)
     memcpy(spec.choices, out.choices, out.choice_bytes);
     memcpy(spec.codes, out.codes, out.code_bytes);
     memcpy(spec.next, out.next, out.next_bytes);
-    dw_candidates row = {{0, 0}, {0, 0}};
-    specification->extremes(plain_x, s->x, s->has_prev ? plain_prev : NULL, s->prev, s->channels, &row);
-    if (row.delta.positive < DW_F32_INFINITY / 2) row.delta.positive += below(b, 2) << 23; /* of the rest of the row */
+    dw_candidates found = {{0, 0}, {0, 0}};
+    specification->extremes(plain_x, s->x, s->has_prev ? plain_prev : NULL, s->prev, s->channels, &found);
+    dw_chosen row = {0, s->chooses && below(b, 2)};
+    dw_extremes *extremes = row.direct ? &found.direct : &found.delta;
+    if (extremes->positive < DW_F32_INFINITY / 2) extremes->positive += below(b, 2) << 23; /* of the rest of the row */
+    row.scale = dw_scale_of(*extremes, s->bits, s->is_signed);
     run_encode(specification, s, plain_x, plain_prev, &row, &spec);
     run_encode(b->kernels, s, x, prev, &row, &out);
     const char *table = b->kernels->name, *text = describe(s);
