@@ -17,6 +17,7 @@ static void open_strip(strip *s, const dw_layout *layout, const uint8_t *payload
     uint32_t in_segment = part.first_channel % layout->segment_channels;
     bool last = part.first_channel / layout->segment_channels + 1 == layout->row_segments;
     uint32_t left = (last ? layout->last_width : layout->segment_width) - in_segment;
+    memset(&s->columns, 0, sizeof s->columns);
     s->layout = layout;
     s->payload = (uint8_t *)(uintptr_t)payload;
     s->first = part.first_channel;

@@ -298,7 +298,7 @@ static void column_extremes_c(const dw_column_run *run, dw_column_extremes *to)
     for (uint32_t i = 0; i < run->columns->n; i++) {
         dw_extremes delta = {to->delta_positive[i], to->delta_negative[i]};
         dw_extremes direct = {to->direct_positive[i], to->direct_negative[i]};
-        float difference = x[i] - base[i];
+        float difference = run->prev ? x[i] - base[i] : x[i];
         join_extremes(&difference, 1, &delta);
         join_extremes(&x[i], 1, &direct);
         to->delta_positive[i] = delta.positive, to->delta_negative[i] = delta.negative;

@@ -232,6 +232,25 @@ DW_VECTOR void encode_batch(const dw_encode_run *run, const stretch *s, dw_dtype
     if (has_state && b->poisoned) keep_poisoned(s, run->width, prev_dtype, b->poisoned);
 }
 
+/* For rows of several runs. */
+static void squares(const void *x, dw_dtype x_dtype, const void *prev, dw_dtype prev_dtype, uint64_t n, uint32_t bits,
+                    const dw_attempts *attempts, float sums[DW_ATTEMPTS][DW_NORM_LANES])
+{
+    f32x16 lanes[DW_ATTEMPTS];
+    for (int k = 0; k < DW_ATTEMPTS; k++) lanes[k] = f_load(sums[k]);
+    uint64_t whole = n / LANES * LANES;
+    for (uint64_t at = 0; at < whole; at += LANES) {
+        f32x16 delta = load(x, x_dtype, at);
+        if (prev) delta = f_sub(delta, load(prev, prev_dtype, at));
+        for (int k = 0; k < DW_ATTEMPTS; k++) lanes[k] = f_add(lanes[k], square_of(delta, f_set(attempts->inverse[k]), bits));
+    }
+    for (int k = 0; k < DW_ATTEMPTS; k++) f_store(sums[k], lanes[k]);
+    if (whole < n)
+        dw_kernels_c.squares((const unsigned char *)x + whole * bytes_of(x_dtype), x_dtype,
+                             prev ? (const unsigned char *)prev + whole * bytes_of(prev_dtype) : NULL, prev_dtype, n - whole, bits,
+                             attempts, sums);
+}
+
 typedef void encode_function(const dw_encode_run *run, const stretch *s, batch *b);
 
 #define ENCODE(name, x, prev, state, chooses)                                            \

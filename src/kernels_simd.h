@@ -14,6 +14,9 @@
  * | narrow_pair                                                      | two blocks to 32 bf16 that take turns: RN                    |
  * | i_pair_products                                                  | sum of even lanes times odd lanes, in 64 bits                |
  * | i_stream i_stream_end                                            | a store past the caches, to a line; their end                |
+ * | w_set w_count w_mul w_shr32 w_xor3                               | Philox: W_LANES lanes of 64 bits; w_count: first, first + 1, ...; w_mul: of the  |
+ * |                                                                  | low halves; w_shr32: the high halves go low, what goes high does not matter |
+ * | w_join w_store_turns                                             | low halves of two to one; lanes of two by turns to memory    |
  * | d_none d_add_square d_store (f64x16)                             | sums in binary64                                             |
  */
 #ifndef DW_VECTOR
@@ -244,31 +247,4 @@ static void norms(const dw_norms_run *run, dw_norms *to)
     to->x = add_lanes(to->x, sums.x);
     to->delta = add_lanes(to->delta, sums.delta);
     to->error = add_lanes(to->error, sums.error);
-}
-
-/* Not in vectors yet. */
-static void squares(const void *x, dw_dtype x_dtype, const void *prev, dw_dtype prev_dtype, uint64_t n, uint32_t bits,
-                    const dw_attempts *attempts, float sums[DW_ATTEMPTS][DW_NORM_LANES])
-{
-    dw_kernels_c.squares(x, x_dtype, prev, prev_dtype, n, bits, attempts, sums);
-}
-
-static void column_extremes(const dw_column_run *run, dw_column_extremes *to)
-{
-    dw_kernels_c.column_extremes(run, to);
-}
-
-static void column_squares(const dw_column_run *run, dw_column_squares *to)
-{
-    dw_kernels_c.column_squares(run, to);
-}
-
-static void encode_columns(const dw_column_run *run)
-{
-    dw_kernels_c.encode_columns(run);
-}
-
-static void decode_columns(const dw_column_run *run)
-{
-    dw_kernels_c.decode_columns(run);
 }

@@ -408,6 +408,7 @@ int main(int argc, char **argv)
     good(d, check, "direct_1_mse", "direct:bits=1,scale=mse,group=32", DW_F32, DW_F32, 1, 3, 96);
     good(d, check, "direct_6_channel", "direct:bits=6,group=channel", DW_F16, DW_BF16, 1, 5, 300);
     good(d, check, "delta_1", "delta:bits=1,prev=bf16,choose=never", DW_F32, DW_F32, 1, 2, 70);
+    good(d, check, "delta_1_stochastic", "delta:bits=1,prev=bf16,rounding=stochastic", DW_F32, DW_F32, 1, 2, 70);
     good(d, check, "delta_2_mse", "delta:bits=2,scale=mse,group=32", DW_BF16, DW_F32, 1, 2, 100);
     good(d, check, "delta_3_mse_long_row", "delta:bits=3,scale=mse,group=row,rounding=stochastic,seed=5", DW_F32, DW_F32, 1, 2, 2065);
     good(d, check, "delta_4_channel", "delta:bits=4,group=channel", DW_F32, DW_F32, 2, 5, 40);
