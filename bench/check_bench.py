@@ -9,8 +9,8 @@ import subprocess
 import sys
 import tempfile
 
-NAME = re.compile(r"(encode|decode)/(delta([+]choose|-audit|[+]y)?|direct|raw)/b\d+/g(\d+|row)/(f32|f16|bf16)/(f32|f16|bf16|none)/"
-                  r"[a-z0-9]+/\d+/t\d+(/|$)")
+NAME = re.compile(r"(encode|decode)/(delta([+](choose|y|stochastic|mse)|-audit)?|direct([+]stochastic)?|raw)/b\d+/g(\d+|row|channel)/(f32|f16|bf16)/(f32|f16|bf16|none)/"
+                  r"[a-z0-9]+/\d+/t\d+$")
 
 
 def main():
