@@ -170,7 +170,7 @@ typedef struct dw_config {
 DW_API dw_status dw_config_parse(dw_config *config, const char *text, dw_why *why);
 
 /* Writes the canonical text, defaults left out. Errors: CONFIG, NO_ROOM; text is then "". */
-enum { DW_CONFIG_TEXT_BYTES = 192 }; /* enough for any config */
+enum { DW_CONFIG_TEXT_BYTES = 256 }; /* enough for any config */
 DW_API dw_status dw_config_format(const dw_config *config, char *text, size_t cap);
 
 /* Room that is enough for any frame of x: exact for raw and direct; for delta it holds n entries of the largest
