@@ -10,8 +10,8 @@ static void reads_and_writes_every_option(void **state)
         "direct:bits=6,group=128,replies=always", "delta:key=bf16", "delta:key=3,audit=255",
         "direct:bits=1,group=channel,scale=mse,rounding=stochastic,seed=18446744073709551615", "delta:rounding=nearest",
         /* the longest of all */
-        "delta:bits=8,group=channel,scale=absmax,rounding=stochastic,seed=18446744073709551615,key=bf16,prev=bf16,choose=never,"
-        "replies=always,audit=255,quota_bytes=18446744073709551615,incarnation=18446744073709551615",
+        ("delta:bits=8,group=channel,scale=absmax,rounding=stochastic,seed=18446744073709551615,key=bf16,prev=bf16,choose=never,"
+        "replies=always,audit=255,quota_bytes=18446744073709551615,incarnation=18446744073709551615"),
     };
     (void)state;
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
