@@ -376,9 +376,9 @@ dw_status dw_encode(dw_encoder *encoder, const dw_key *keys, const dw_tensor *x,
             encode_codes(&d, p, i);
         seal_entry(&d, p, i);
     }
-    dw_cpu_leave_exact(mode);
     seal_frame(&d);
-    commit(&d, total);
+    commit(&d, total); /* the counters' sums too are ours to round */
+    dw_cpu_leave_exact(mode);
     (void)dw_tensor_bytes(x->n, x->t, x->c, x->dtype, &raw);
     encoder->counters.raw_bytes += raw;
     encoder->counters.busy_ns += now(encoder) - started;
