@@ -389,6 +389,7 @@ static void lives(const char *directory, int check)
 
 int main(int argc, char **argv)
 {
+    if (!test_can_run()) return 77;
     int check = (argc == 3 || argc == 4) && strcmp(argv[1], "--check") == 0;
     if (argc != 2 && !check) {
         fprintf(stderr, "usage: make_golden DIR, or make_golden --check DIR [KERNELS]\n");
