@@ -106,7 +106,6 @@ MUTANTS_OF_ARM = {
     "neon_pair_swapped": ("src/kernels_neon.c", "vsriq_n_u32(bf16_sum(odd), bf16_sum(even), 16)", "vsriq_n_u32(bf16_sum(even), bf16_sum(odd), 16)"),
     "neon_signed_maximum": ("src/kernels_neon.c", "i_max_unsigned(i32x16 x, i32x16 y) { return PAIRS(i32x16, vmaxq_u32, x, y); }",
                             "i_max_unsigned(i32x16 x, i32x16 y) { return PAIRS(i32x16, max_signed, x, y); }"),
-    "neon_unsigned_comparison": ("src/kernels_neon.c", "vcgtq_s32(vreinterpretq_s32_u32(x), vreinterpretq_s32_u32(y))", "vcgtq_u32(x, y)"),
     "neon_unsigned_shift": ("src/kernels_neon.c", "vreinterpretq_u32_s32(vshrq_n_s32(vreinterpretq_s32_u32(x), n))", "vshrq_n_u32(x, n)"),
     "neon_columns_swapped": ("src/kernels_neon.c", "columns_of_four(quarters + 32),\n                    columns_of_four(quarters + 48)",
                              "columns_of_four(quarters + 48),\n                    columns_of_four(quarters + 32)"),
