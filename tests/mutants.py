@@ -59,6 +59,7 @@ MUTANTS = {
     "avx2_half_away": ("src/kernels_avx2.c", "i_add(i_add(bits, i_set(0x7fff)), i_and(upper, i_set(1)))", "i_add(bits, i_add(i_set(0x8000), i_and(upper, i_set(0))))"),
     "avx512_half_away": ("src/kernels_avx512.c", "i_add(i_add(bits, i_set(0x7fff)), odd)", "i_add(bits, i_or(i_set(0x8000), i_and(odd, i_set(0))))"),
     "avx2_quarters_swapped": ("src/kernels_avx2.c", "_mm256_setr_epi32(0, 4, 1, 5, 0, 4, 1, 5)", "_mm256_setr_epi32(0, 1, 4, 5, 0, 4, 1, 5)"),
+    "default_scale": ("src/encoder.c", "bits == 1 ? DW_SCALE_MSE : DW_SCALE_SIGNED;", "DW_SCALE_SIGNED;"),
     "seam_unaudited": ("src/engine_cpu.c", "if (seam == stretch || stretch == last", "if (1 || stretch == last"),
     "chunk_clears_its_neighbour": ("src/engine_cpu.c", "end == layout->tiles ? layout->choice_bytes : end * layout->tile_segments / 8;",
                                    "layout->choice_bytes;"),
