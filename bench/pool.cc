@@ -9,6 +9,27 @@
 #define RELAX() std::this_thread::yield()
 #endif
 
+namespace
+{
+
+/* Waits a little; where others want the processor too, they get it. */
+class Patience
+{
+public:
+    void wait()
+    {
+        if (++turns_ < 4096)
+            RELAX();
+        else
+            std::this_thread::yield();
+    }
+
+private:
+    unsigned turns_ = 0;
+};
+
+} // namespace
+
 Pool::Pool(int threads)
 {
     for (int i = 1; i < threads; i++) threads_.emplace_back([this] { serve(); });
@@ -27,12 +48,14 @@ void Pool::work()
 
 void Pool::serve()
 {
+    Patience patience;
     for (unsigned seen = 0; !over_;) {
         unsigned now = round_.load(std::memory_order_acquire);
         if (now == seen) {
-            RELAX();
+            patience.wait();
             continue;
         }
+        patience = Patience();
         seen = now;
         work();
         busy_.fetch_sub(1, std::memory_order_release);
@@ -48,7 +71,8 @@ void Pool::run(size_t n, dw_task *task, void *context)
     busy_ = threads_.size();
     round_.fetch_add(1, std::memory_order_release);
     work();
-    while (busy_.load(std::memory_order_acquire) > 0) RELAX();
+    Patience patience;
+    while (busy_.load(std::memory_order_acquire) > 0) patience.wait();
 }
 
 void Pool::parallel_for(void *pool, size_t n, dw_task *task, void *context)

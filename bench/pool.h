@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * pool.h - threads for the config's parallel_for, that wait for work without sleeping: a benchmark has the machine to itself. */
+ * pool.h - threads for the config's parallel_for, that wait for work without sleeping: a benchmark should have the machine to itself. */
 #ifndef DELTAWIRE_BENCH_POOL_H
 #define DELTAWIRE_BENCH_POOL_H
 

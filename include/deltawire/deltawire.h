@@ -102,7 +102,7 @@ typedef struct dw_key {
 /* ---------------------------------------------------------------------------------------------
  * Configuration. struct_size = sizeof(dw_config); zero means default everywhere else.
  * As text: "delta:bits=4,group=64,scale=signed,key=8,prev=bf16,choose=never,replies=never",
- * "direct:bits=6", "raw:f32". dw_config_parse and dw_config_format are inverse to each other. */
+ * "direct:bits=6,rounding=stochastic", "raw:f32". dw_config_parse and dw_config_format are inverse to each other. */
 typedef enum dw_codec { DW_CODEC_DELTA = 1, DW_CODEC_DIRECT = 2, DW_CODEC_RAW = 3 } dw_codec;
 typedef enum dw_scale { DW_SCALE_ABSMAX = 1, DW_SCALE_SIGNED = 2, DW_SCALE_MSE = 3 } dw_scale;
 typedef enum dw_rounding { DW_ROUNDING_NEAREST = 1, DW_ROUNDING_STOCHASTIC = 2 } dw_rounding;
@@ -115,7 +115,7 @@ enum { DW_GROUP_ROW = 0xffff, DW_GROUP_CHANNEL = 0xfffe };
 /* How x itself travels where there is no base: 2..8 bits in groups, or a float format. */
 enum { DW_KEY_F16 = 16, DW_KEY_BF16 = 17, DW_KEY_F32 = 32, DW_KEY_RAW = 1 /* x's own dtype */ };
 
-/* All callbacks belong to one object and are called from the thread that calls into it. */
+/* All callbacks belong to one object and are called from the thread that calls into it. A dw_task may run in any. */
 typedef void dw_task(void *task_context, size_t i);
 typedef struct dw_allocator {
     void *(*allocate)(void *context, size_t bytes, size_t alignment); /* NULL: no memory */
@@ -170,7 +170,7 @@ typedef struct dw_config {
 DW_API dw_status dw_config_parse(dw_config *config, const char *text, dw_why *why);
 
 /* Writes the canonical text, defaults left out. Errors: CONFIG, NO_ROOM; text is then "". */
-enum { DW_CONFIG_TEXT_BYTES = 192 }; /* enough for any config */
+enum { DW_CONFIG_TEXT_BYTES = 256 }; /* enough for any config */
 DW_API dw_status dw_config_format(const dw_config *config, char *text, size_t cap);
 
 /* Room that is enough for any frame of x: exact for raw and direct; for delta it holds n entries of the largest
