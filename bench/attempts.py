@@ -80,6 +80,13 @@ def pieces_of(direct, visits, bits, group):
     return pieces[::max(1, len(pieces) // PIECES)].astype(np.float32)
 
 
+def arrives(d, made):
+    """How large the largest 16th of each piece arrives, 1 where errors have no side: <made, d> / <d, d> over these elements."""
+    largest = np.abs(d) >= np.sort(np.abs(d), axis=1)[:, [-(d.shape[1] // 16)]]
+    d = np.where(largest, d, 0).astype(np.float64)
+    return (d * made).sum() / (d * d).sum()
+
+
 def best_few(lost, count):
     """Parts whose best attempts lose least: chosen one by one, then exchanged as long as that helps. lost: (parts, pieces)."""
     total = lambda rows: np.min(lost[rows], axis=0).sum()
@@ -117,6 +124,9 @@ def main():
         for number, shares in enumerate(lost):
             errors = [np.sqrt(np.min(shares[[PARTS.index(part) for part in table]], axis=0).sum()) for table in tables]
             print(f"{bits:4d} {number:6d}   " + "  ".join(f"{error:.5f}" for error in errors))
+        for number, d in enumerate(kept):
+            print(f"     the largest of {number} arrive at: signed {arrives(d, attempt(d, bits, 1.0)[0]):.3f}, "
+                  f"now {arrives(d, quantize(d, bits)):.3f}")
         for table in tables[2:-1]:
             print("     in 64ths:", *table, flush=True)
 

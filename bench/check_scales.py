@@ -53,7 +53,7 @@ def main():
         compared = list(assert_same_encoder(backward, json.loads((out / "backward.json").read_text())))
         assert len(compared) == 2 * 8, compared
         printed = run("attempts.py", "--bits", "1,4", "--samples", 8, out / "record" / "forward-0.record", backward).splitlines()
-        assert len(printed) == 1 + 2 * (2 + 3), printed
+        assert len(printed) == 1 + 2 * (2 + 2 + 3), printed
         for line in printed:
             if line.split()[1] in "01":
                 signed, now, two, four, eight, fine = map(float, line.split()[2:])

@@ -21,6 +21,11 @@ LINK = "tcp://127.0.0.1:0"
 TRAINED = [(f"delta:bits={bits},scale={scale}", f"direct:bits={back},scale={scale}")
            for bits, back in ((3, 4), (2, 4), (2, 2)) for scale in SCALES]
 TRAINED += [("delta:bits=1,scale=mse", "direct:bits=4,scale=mse")]
+# one direction alone
+TRAINED += [(f"direct:bits=2,scale={scale}", "direct:bits=4,scale=signed") for scale in SCALES]
+TRAINED += [("delta:bits=2,scale=mse", "direct:bits=2,scale=signed")]
+TRAINED += [("delta:bits=2,scale=signed", f"direct:bits={back}") for back in
+            ("3,scale=signed", "3,scale=mse", "2,scale=mse", "2,scale=signed,rounding=stochastic", "2,scale=mse,rounding=stochastic")]
 
 
 def codec(name, bits, scale="absmax", group="64", more=""):
