@@ -23,33 +23,38 @@ void dw_cpu_leave_exact(dw_cpu_mode mode)
 
 #elif defined(__aarch64__)
 
+/* FPCR 0: no traps, round to nearest even, neither FZ nor FZ16, NaN as they come, halves by IEEE. The upper half of FPCR is reserved
+ * as zero, so that FPSR finds room beside it. */
 dw_cpu_mode dw_cpu_enter_exact(void)
 {
-    dw_cpu_mode mode;
-    __asm__ volatile("mrs %0, fpcr" : "=r"(mode.saved));
-    if (mode.saved != 0) __asm__ volatile("msr fpcr, %0" : : "r"((uint64_t)0));
-    return mode;
+    uint64_t control, status;
+    __asm__ volatile("mrs %0, fpcr" : "=r"(control));
+    __asm__ volatile("mrs %0, fpsr" : "=r"(status));
+    if (control != 0) __asm__ volatile("msr fpcr, %0" : : "r"((uint64_t)0));
+    return (dw_cpu_mode){control | status << 32};
 }
 
 void dw_cpu_leave_exact(dw_cpu_mode mode)
 {
-    if (mode.saved != 0) __asm__ volatile("msr fpcr, %0" : : "r"(mode.saved));
+    uint64_t control = mode.saved & 0xffffffff, status = mode.saved >> 32;
+    if (control != 0) __asm__ volatile("msr fpcr, %0" : : "r"(control));
+    __asm__ volatile("msr fpsr, %0" : : "r"(status));
 }
 
 #else
-#include <fenv.h>
 
-/* No way to name a flush mode here; the rounding mode can be set everywhere. */
+/* No way to name a flush mode here; rounding, traps and flags can be held everywhere. */
 dw_cpu_mode dw_cpu_enter_exact(void)
 {
-    dw_cpu_mode mode = {(uint64_t)fegetround()};
+    dw_cpu_mode mode;
+    feholdexcept(&mode.saved);
     fesetround(FE_TONEAREST);
     return mode;
 }
 
 void dw_cpu_leave_exact(dw_cpu_mode mode)
 {
-    fesetround((int)mode.saved);
+    fesetenv(&mode.saved);
 }
 #endif
 
@@ -77,6 +82,13 @@ uint32_t dw_cpu_features(void)
     if ((leaf7 & bit_AVX2) && (saved & ymm) == ymm) features |= DW_CPU_AVX2;
     if (features && (leaf7 & need512) == need512 && (saved & zmm) == zmm) features |= DW_CPU_AVX512;
     return features;
+}
+
+#elif defined(__aarch64__) && defined(__ARM_NEON)
+
+uint32_t dw_cpu_features(void)
+{
+    return DW_CPU_NEON;
 }
 
 #else

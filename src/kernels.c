@@ -16,6 +16,9 @@ static const struct {
     {DW_CPU_AVX2, &dw_kernels_avx2},
     {DW_CPU_AVX512, &dw_kernels_avx512},
 #endif
+#ifdef DW_HAVE_NEON_KERNELS
+    {DW_CPU_NEON, &dw_kernels_neon},
+#endif
 };
 
 enum { STEPS = sizeof ladder / sizeof *ladder };

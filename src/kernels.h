@@ -151,6 +151,9 @@ extern const dw_kernels dw_kernels_c;
 #ifdef DW_HAVE_X86_KERNELS /* src/meson.build defines it where their libraries are built */
 extern const dw_kernels dw_kernels_avx2, dw_kernels_avx512;
 #endif
+#ifdef DW_HAVE_NEON_KERNELS
+extern const dw_kernels dw_kernels_neon;
+#endif
 
 /* The best table for this processor among those that need no feature (DW_CPU_... of cpu.h) beyond `allowed`. It is asked once per
  * encoder or decoder, which keeps the answer. */

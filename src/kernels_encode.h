@@ -141,7 +141,9 @@ SWEEPS(bf16, DW_BF16)
 SWEEP(sweep_f32, DW_F32, DW_F32, 0, 0, 0, 0)
 SWEEP(sweep_f16, DW_F16, DW_F32, 0, 0, 0, 1)
 SWEEP(sweep_bf16, DW_BF16, DW_F32, 0, 0, 0, 1)
+#ifdef codes_of_pairs
 SWEEP(sweep_pairs, DW_BF16, DW_F32, 0, 1, 0, 0)
+#endif
 #undef SWEEPS
 #undef SWEEP
 

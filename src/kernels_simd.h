@@ -3,7 +3,7 @@
  * kernels. Each instruction set includes this text after its primitives.
  *
  * What an instruction set gives, for blocks of 16 lanes (f32x16, i32x16) and 64 codes (codes64):
- * | f_set f_load f_add f_sub f_mul f_div f_min f_max f_bits f_less   | lane-wise; min and max give the second of two where one is NaN |
+ * | f_set f_load f_add f_sub f_mul f_div f_min f_max f_bits f_less   | lane-wise; min and max give the second where the first is a quiet NaN |
  * | i_set i_load i_store i_float i_add i_sub i_and i_or i_andnot     | i_andnot(a, b): b where a has 0                              |
  * | i_max i_max_unsigned i_greater i_shl i_shr i_sra                 | comparisons give lanes of ones; shifts by a literal          |
  * | i_signs                                                          | the lanes' top bits as a mask of 16                          |

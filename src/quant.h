@@ -11,7 +11,7 @@
 #include "half.h"
 
 #if !defined(__CUDACC__) && FLT_EVAL_METHOD != 0
-#error "float arithmetic must be rounded to float: build with -msse2 -mfpmath=sse (FLT_EVAL_METHOD must be 0)"
+#error "float arithmetic must be rounded to float: -msse2 -mfpmath=sse on x86, -fexcess-precision=fast on s390x (FLT_EVAL_METHOD must be 0)"
 #endif
 #if defined(__FAST_MATH__)
 #error "the arithmetic is part of the format: build without -ffast-math"

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * check_kernels.c - every table of kernels that this processor can run, against the C table, byte by byte.
  *
+ * check_kernels [--share N] [--best NAME]: N: only one in N of the random draws, for processors that are emulated; NAME: the table that
+ * the ladder must take here.
+ *
  * Buffers lie between pages that nobody may touch, flush with one of them, so that an element too many read or written is a fault. */
 #include <float.h>
 #include <math.h>
@@ -17,6 +20,15 @@ static const char *const table_names[] = {"avx2", "avx512", "neon"};
 enum { TABLES = sizeof table_names / sizeof *table_names, MOST = DW_TILE_ELEMENTS + 304, SLOT_BYTES = 4 * MOST + 4096 };
 
 static const dw_kernels *const specification = &dw_kernels_c;
+
+static int share = 1;
+static const char *expected_best;
+
+/* So many of `all` draws; the first `always` of them are there for a reason of their own. */
+static int drawn(int all, int always)
+{
+    return always + (all - always) / share;
+}
 
 /* ------------------------------------------------------------------------------------------- guarded memory */
 
@@ -307,18 +319,18 @@ static void check_every_kind(bench *b, void (*check)(bench *, const shape *), in
 
 static void encode_kinds(bench *b)
 {
-    check_every_kind(b, check_encode, 8);
+    check_every_kind(b, check_encode, drawn(8, 2));
 }
 
 static void decode_kinds(bench *b)
 {
-    check_every_kind(b, check_decode, 5);
+    check_every_kind(b, check_decode, drawn(5, 2));
 }
 
 static void sizes_of(bench *b)
 {
     for (uint64_t n = 0; n <= 300; n++)
-        for (int w = 0; w < WIDTHS; w++) {
+        for (int w = (int)(n % (uint64_t)share); w < WIDTHS; w += share) {
             shape s = shape_of(b, dtypes[below(b, 3)], dtypes[below(b, 3)], 1 + below(b, 8), widths[w], n);
             check_encode(b, &s);
             check_decode(b, &s);
@@ -346,7 +358,7 @@ static void takes_every_size_up_to_300(void **state)
 static void extremes_of(bench *b)
 {
     static unsigned char x[4 * MOST], prev[4 * MOST];
-    for (int round = 0; round < 4000; round++) {
+    for (int round = 0; round < drawn(4000, 600); round++) {
         shape s = {.x = dtypes[below(b, 3)], .prev = dtypes[below(b, 3)], .has_prev = (int)below(b, 2), .width = 64, .bits = 4,
                    .hostile = (int)below(b, 3), .channels = round < 600 ? (uint64_t)round / 2 : below(b, MOST)};
         fill_run(b, &s, x, prev);
@@ -507,7 +519,7 @@ static void digests_payloads_as_c_does(void **state)
 static void conversions_of(bench *b)
 {
     static unsigned char from[4 * MOST], expected[4 * MOST];
-    for (int round = 0; round < 4000; round++) {
+    for (int round = 0; round < drawn(4000, 600); round++) {
         dw_dtype a = dtypes[below(b, 3)], c = dtypes[below(b, 3)];
         size_t n = round < 600 ? (size_t)round / 2 : below(b, MOST);
         random_bytes(b, from, sizeof from);
@@ -585,7 +597,7 @@ static void streams_every_byte_and_no_more(void **state)
 static void norms_of(bench *b)
 {
     static unsigned char x[4 * MOST], base[4 * MOST], back[4 * MOST];
-    for (int round = 0; round < 3000; round++) {
+    for (int round = 0; round < drawn(3000, 600); round++) {
         shape s = {.x = dtypes[below(b, 3)], .prev = dtypes[below(b, 3)], .has_prev = (int)below(b, 2), .width = 64, .bits = 4,
                    .hostile = (int)below(b, 3), .channels = round < 600 ? (uint64_t)round / 2 : below(b, MOST)};
         dw_dtype back_dtype = dtypes[below(b, 3)];
@@ -671,14 +683,15 @@ static void frames_of(bench *b)
         {"delta:bits=4,group=row,incarnation=7", 4001, 2112, DW_F32},
         {"delta:bits=2,group=row,prev=bf16,incarnation=7,audit=3", 4100, 4096, DW_F32},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    size_t small = 3, all = sizeof cases / sizeof *cases;
+    for (size_t i = 0; i < (share > 1 ? small : all); i++) {
         size_t n = (size_t)cases[i].t * cases[i].c + 3;
         void *data = malloc(n * dw_dtype_bytes(cases[i].x));
         assert_non_null(data);
         test_fill(&b->random, data, cases[i].x, n < 40000 ? n : 40000, 1);
-        size_t filled = (n < 40000 ? n : 40000) * dw_dtype_bytes(cases[i].x), all = n * dw_dtype_bytes(cases[i].x);
-        for (size_t at = filled; at < all; at += filled)
-            memcpy((unsigned char *)data + at, data, all - at < filled ? all - at : filled);
+        size_t filled = (n < 40000 ? n : 40000) * dw_dtype_bytes(cases[i].x), bytes = n * dw_dtype_bytes(cases[i].x);
+        for (size_t at = filled; at < bytes; at += filled)
+            memcpy((unsigned char *)data + at, data, bytes - at < filled ? bytes - at : filled);
         dw_tensor x = dw_tensor_3d(data, cases[i].x, 1, cases[i].t, cases[i].c);
         journey expected, found;
         travel(&expected, cases[i].config, &x, specification, b->kernels);
@@ -702,24 +715,72 @@ static void makes_the_frames_that_c_makes(void **state)
     for_each_table(frames_of);
 }
 
+/* Of all that the processor has and the mask allows, the widest. */
+static const char *best_of(uint32_t features)
+{
+    return features & DW_CPU_AVX512 ? "avx512" : features & DW_CPU_AVX2 ? "avx2" : features & DW_CPU_NEON ? "neon" : "c";
+}
+
 static void the_ladder_takes_what_the_mask_allows(void **state)
 {
     (void)state;
     uint32_t features = dw_cpu_features();
-    assert_string_equal(dw_kernels_choose(0)->name, "c");
+    for (uint32_t mask = 0; mask < 8; mask++) assert_string_equal(dw_kernels_choose(mask)->name, best_of(features & mask));
+    assert_string_equal(dw_kernels_choose(~0u)->name, best_of(features));
+    if (expected_best) assert_string_equal(dw_kernels_choose(~0u)->name, expected_best);
     assert_ptr_equal(dw_kernels_find("c"), &dw_kernels_c);
     assert_null(dw_kernels_find("no such table"));
-#ifdef DW_HAVE_X86_KERNELS
-    if (features & DW_CPU_AVX2) assert_string_equal(dw_kernels_choose(DW_CPU_AVX2)->name, "avx2");
-    if (features & DW_CPU_AVX512) assert_string_equal(dw_kernels_choose(~0u)->name, "avx512");
-    assert_true((dw_kernels_find("avx2") != NULL) == ((features & DW_CPU_AVX2) != 0));
-#else
-    (void)features;
-#endif
+    for (int i = 0; i < TABLES; i++) {
+        static const uint32_t needs[TABLES] = {DW_CPU_AVX2, DW_CPU_AVX512, DW_CPU_NEON};
+        assert_true((dw_kernels_find(table_names[i]) != NULL) == ((features & needs[i]) != 0));
+    }
 }
 
-int main(void)
+/* What a mask leaves must make the same bytes, whoever is at the other end. */
+static void every_mask_makes_the_same_frames(void **state)
 {
+    static float data[9 * 1000 + 3];
+    test_random random = {test_seed()};
+    (void)state;
+    test_fill(&random, data, DW_F32, sizeof data / sizeof *data, 1);
+    dw_tensor x = dw_tensor_3d(data, DW_F32, 1, 9, 1000);
+    journey expected;
+    travel(&expected, "delta:bits=4,incarnation=7", &x, specification, specification);
+    for (uint32_t out = 0; out < 8; out++)
+        for (uint32_t in = 0; in < 8; in++) {
+            journey found;
+            travel(&found, "delta:bits=4,incarnation=7", &x, dw_kernels_choose(out), dw_kernels_choose(in));
+            for (int k = 0; k < 3; k++) {
+                assert_int_equal(found.lens[k], expected.lens[k]);
+                same_bytes("frame", expected.frames[k], found.frames[k], found.lens[k], dw_kernels_choose(out)->name, "masks");
+            }
+            arrive(&found);
+        }
+    arrive(&expected);
+}
+
+/* -1: not understood. */
+static int read_arguments(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i += 2) {
+        if (i + 1 == argc) return -1;
+        if (strcmp(argv[i], "--share") == 0 && atoi(argv[i + 1]) > 0)
+            share = atoi(argv[i + 1]);
+        else if (strcmp(argv[i], "--best") == 0)
+            expected_best = argv[i + 1];
+        else
+            return -1;
+    }
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    if (!test_can_run()) return 77;
+    if (read_arguments(argc, argv)) {
+        fprintf(stderr, "usage: check_kernels [--share N] [--best NAME]\n");
+        return 2;
+    }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_ladder_takes_what_the_mask_allows),
         cmocka_unit_test(encodes_every_kind_of_run_as_c_does),
@@ -733,6 +794,7 @@ int main(void)
         cmocka_unit_test(digests_as_c_does),
         cmocka_unit_test(streams_every_byte_and_no_more),
         cmocka_unit_test(makes_the_frames_that_c_makes),
+        cmocka_unit_test(every_mask_makes_the_same_frames),
         cmocka_unit_test(sums_squares_as_c_does),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,7 +4,8 @@
 """usage: mutants.py SOURCE [NAME...]
 
 Copies the tree, builds the pure suite once, then for each mutant changes one line, rebuilds and runs the suite. A mutant that
-survives is a check that is missing. Part of `./run soak`."""
+survives is a check that is missing. Those of 64-bit Arm run by emulation, where Debian's cross compiler and qemu-user are there. Part of
+`./run soak`."""
 import pathlib
 import shutil
 import subprocess
@@ -61,7 +62,7 @@ MUTANTS = {
     "seam_unaudited": ("src/engine_cpu.c", "if (seam == stretch || stretch == last", "if (1 || stretch == last"),
     "chunk_clears_its_neighbour": ("src/engine_cpu.c", "end == layout->tiles ? layout->choice_bytes : end * layout->tile_segments / 8;",
                                    "layout->choice_bytes;"),
-    "thread_keeps_its_rounding": ("src/encoder.c", "dw_cpu_mode mode = dw_cpu_enter_exact();", "dw_cpu_mode mode = {0};"),
+    "thread_keeps_its_rounding": ("src/encoder.c", "dw_cpu_mode mode = dw_cpu_enter_exact();\n    if", "dw_cpu_mode mode = {0};\n    if"),
     "chunks_of_one_entry": ("src/work.c", "if (work->first[middle] <= index)", "if (work->first[middle] < index)"),
     "dither_forgets_the_visit": ("src/encoder.c", "key.slice, d->info.sequence};", "key.slice, 0 * d->info.sequence};"),
     "dither_forgets_the_slice": ("src/encoder.c", "key.sample, key.slice, d->info", "key.sample, 0 * key.slice, d->info"),
@@ -95,6 +96,12 @@ MUTANTS = {
     "stride_ignored": ("src/engine_cpu.c", "stride == (int64_t)layout->c;", "true;"),
     "float_mode_kept": ("src/cpu.c", "if (mode.saved != EXACT_MXCSR) _mm_setcsr(EXACT_MXCSR);", ""),
     "float_mode_not_restored": ("src/cpu.c", "_mm_setcsr((unsigned)mode.saved);", "(void)mode;"),
+    "float_mode_flushes": ("src/cpu.c", "EXACT_MXCSR = 0x1f80", "EXACT_MXCSR = 0x9f80"),
+    "float_mode_of_the_receiver": ("src/decoder.c", "entry.kind)) return;\n    dw_cpu_mode mode = dw_cpu_enter_exact();", "entry.kind)) return;\n    dw_cpu_mode mode = {0x1f80};"),
+    "counters_in_the_callers_mode": ("src/encoder.c", "    dw_cpu_mode mode = dw_cpu_enter_exact(); /* the counters' sums too are ours to round */\n",
+                                     "    dw_cpu_mode mode = {0x1f80};\n"),
+    "ladder_without_needs": ("src/kernels.c", "if ((ladder[i].needs & ~features) == 0) best = ladder[i].kernels;", "(void)features, best = ladder[i].kernels;"),
+    "ladder_without_mask": ("src/kernels.c", "dw_cpu_features() & allowed;", "dw_cpu_features() | (allowed & 0);"),
     "header_digest_unchecked": ("src/frame.c", "if (get(frame + AT_HEADER_DIGEST, 8) != dw_digest_bytes(frame, AT_HEADER_DIGEST)) return DW_ERR_CORRUPT;", ""),
     "length_unchecked": ("src/frame.c", "all != len) return", "all > len) return"),
     "kind_unchecked": ("src/frame.c", 'if (!kind_belongs(info, entry->kind)) return "an entry\'s kind does not belong to the codec";', ""),
@@ -119,40 +126,87 @@ MUTANTS = {
     "option_of_other_codec": ("src/config.c", "&& (o->codecs & codec_bit(config->codec))) found = o;", ") found = o;"),
 }
 
+# As MUTANTS, but in the cross build for 64-bit Arm.
+MUTANTS_OF_ARM = {
+    "neon_quiet_nan": ("src/kernels_neon.c", "i_andnot(i_andnot(number, loud), f_bits(wide))", "((void)number, (void)loud, f_bits(wide))"),
+    "neon_nan_from_minimum": ("src/kernels_neon.c", "vminnmq_f32", "vminq_f32"),
+    "neon_half_away": ("src/kernels_neon.c", "vaddq_u32(vaddq_u32(bits, vdupq_n_u32(0x7fff)), odd)",
+                       "vaddq_u32(bits, vorrq_u32(vdupq_n_u32(0x8000), vandq_u32(odd, vdupq_n_u32(0))))"),
+    "neon_pair_unclamped": ("src/kernels_neon.c", "vminq_u16(vbicq_u16(rounded, sign), vdupq_n_u16(DW_BF16_LARGEST))", "vbicq_u16(rounded, sign)"),
+    "neon_pair_swapped": ("src/kernels_neon.c", "vsriq_n_u32(bf16_sum(odd), bf16_sum(even), 16)", "vsriq_n_u32(bf16_sum(even), bf16_sum(odd), 16)"),
+    "neon_signed_maximum": ("src/kernels_neon.c", "i_max_unsigned(i32x16 x, i32x16 y) { return PAIRS(i32x16, vmaxq_u32, x, y); }",
+                            "i_max_unsigned(i32x16 x, i32x16 y) { return PAIRS(i32x16, max_signed, x, y); }"),
+    "neon_unsigned_shift": ("src/kernels_neon.c", "vreinterpretq_u32_s32(vshrq_n_s32(vreinterpretq_s32_u32(x), n))", "vshrq_n_u32(x, n)"),
+    "neon_columns_swapped": ("src/kernels_neon.c", "columns_of_four(quarters + 32),\n                    columns_of_four(quarters + 48)",
+                             "columns_of_four(quarters + 48),\n                    columns_of_four(quarters + 32)"),
+    "neon_signs_swapped": ("src/kernels_neon.c", "vaddv_u8(vget_low_u8(bits)) | (uint32_t)vaddv_u8(vget_high_u8(bits)) << 8",
+                           "vaddv_u8(vget_high_u8(bits)) | (uint32_t)vaddv_u8(vget_low_u8(bits)) << 8"),
+    "neon_odd_first": ("src/kernels_neon.c", "vsliq_n_u8(vuzp1q_u8(x, y), vuzp2q_u8(x, y), 2)", "vsliq_n_u8(vuzp2q_u8(x, y), vuzp1q_u8(x, y), 2)"),
+    "neon_lone_block_bit": ("src/kernels_neon.c", "to[1] = vaddv_u8(vget_high_u8(bits));", "to[1] = vaddv_u8(vget_low_u8(bits));"),
+    "neon_bit_order": ("src/kernels_neon.c", "{0, -1, -2, -3, -4, -5, -6, -7, 0, -1, -2, -3, -4, -5, -6, -7}",
+                       "{-7, -6, -5, -4, -3, -2, -1, 0, -7, -6, -5, -4, -3, -2, -1, 0}"),
+    "neon_product_lost": ("src/kernels_neon.c", "vmlal_high_u32(sum.d, more, most)", "sum.d"),
+    "neon_square_lane": ("src/kernels_neon.c", "d_add_four(sum.part + 6, x.d);", "d_add_four(sum.part + 6, x.c);"),
+    "arm_mode_kept": ("src/cpu.c", 'if (control != 0) __asm__ volatile("msr fpcr, %0" : : "r"((uint64_t)0));', ""),
+    "arm_mode_flushes": ("src/cpu.c", '"r"((uint64_t)0)', '"r"((uint64_t)1 << 24)'),
+    "arm_mode_not_restored": ("src/cpu.c", 'if (control != 0) __asm__ volatile("msr fpcr, %0" : : "r"(control));', "(void)control;"),
+    "arm_flags_not_restored": ("src/cpu.c", '__asm__ volatile("msr fpsr, %0" : : "r"(status));', "(void)status;"),
+    "arm_ladder_empty": ("src/kernels.c", "    {DW_CPU_NEON, &dw_kernels_neon},\n", ""),
+}
+ARM_TOOLS = ["aarch64-linux-gnu-gcc", "qemu-aarch64"]
 
-def build_and_test(tree):
-    build = subprocess.run(["ninja", "-C", str(tree / "build"), "tests/all"], capture_output=True, text=True)
-    if build.returncode != 0:
-        build = subprocess.run(["ninja", "-C", str(tree / "build")], capture_output=True, text=True)
-    if build.returncode != 0:
-        return f"does not compile:\n{build.stdout[-2000:]}"
-    tests = subprocess.run(["meson", "test", "-C", str(tree / "build"), "--no-rebuild", "--suite", "pure", "--quiet",
-                            "--maxfail", "1", "--timeout-multiplier", "3"], capture_output=True, text=True)
+
+def set_up(tree, build, *options):
+    subprocess.run(["meson", "setup", str(build), str(tree), "-Dwerror=false", "-Dtests=enabled", "-Dtransports=disabled",
+                    "-Dtrainer=disabled", "-Dbench=disabled", *options], check=True, stdout=subprocess.DEVNULL)
+
+
+def build_and_test(build, suite):
+    compiled = subprocess.run(["ninja", "-C", str(build), "tests/all"], capture_output=True, text=True)
+    if compiled.returncode != 0:
+        compiled = subprocess.run(["ninja", "-C", str(build)], capture_output=True, text=True)
+    if compiled.returncode != 0:
+        return f"does not compile:\n{compiled.stdout[-2000:]}"
+    tests = subprocess.run(["meson", "test", "-C", str(build), "--no-rebuild", "--suite", suite, "--quiet", "--maxfail", "1",
+                            "--timeout-multiplier", "3"], capture_output=True, text=True)
     return "" if tests.returncode == 0 else "noticed"
 
 
+def try_each(source, tree, build, suite, mutants):
+    """The names of those that no test of the suite notices."""
+    survivors = []
+    if build_and_test(build, suite):
+        sys.exit("the tests fail before anything is broken")
+    for name, (file, old, new) in mutants.items():
+        text = (source / file).read_text()
+        if text.count(old) != 1:
+            sys.exit(f"{name}: {file} has {text.count(old)} places to change, not one: mend tests/mutants.py")
+        (tree / file).write_text(text.replace(old, new))
+        result = build_and_test(build, suite)
+        print(f"{name:28} {result or 'SURVIVES'}", flush=True)
+        if result != "noticed":
+            survivors.append(name)
+        (tree / file).write_text(text)
+    return survivors
+
+
 def main():
-    source, names = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2:] or list(MUTANTS)
+    source, names = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2:] or [*MUTANTS, *MUTANTS_OF_ARM]
+    chosen = {name: MUTANTS[name] for name in names if name not in MUTANTS_OF_ARM}
+    of_arm = {name: MUTANTS_OF_ARM[name] for name in names if name in MUTANTS_OF_ARM}
     survivors = []
     with tempfile.TemporaryDirectory(prefix="deltawire-mutants-") as folder:
         tree = pathlib.Path(folder) / "tree"
         shutil.copytree(source, tree, ignore=shutil.ignore_patterns("build*", ".git"))
-        subprocess.run(["meson", "setup", str(tree / "build"), str(tree), "-Dwerror=false", "-Dtransports=disabled",
-                        "-Dtrainer=disabled", "-Dbench=disabled"], check=True, stdout=subprocess.DEVNULL)
-        if build_and_test(tree):
-            sys.exit("the tests fail before anything is broken")
-        for name in names:
-            file, old, new = MUTANTS[name]
-            text = (source / file).read_text()
-            if text.count(old) != 1:
-                sys.exit(f"{name}: {file} has {text.count(old)} places to change, not one: mend tests/mutants.py")
-            (tree / file).write_text(text.replace(old, new))
-            result = build_and_test(tree)
-            print(f"{name:28} {result or 'SURVIVES'}", flush=True)
-            if result != "noticed":
-                survivors.append(name)
-            (tree / file).write_text(text)
-    print(f"{len(names) - len(survivors)} of {len(names)} mutants are noticed")
+        if chosen:
+            set_up(tree, tree / "build")
+            survivors += try_each(source, tree, tree / "build", "pure", chosen)
+        if of_arm and all(shutil.which(tool) for tool in ARM_TOOLS):
+            set_up(tree, tree / "build-aarch64", "--cross-file", str(tree / "tests/cross/aarch64.ini"))
+            survivors += try_each(source, tree, tree / "build-aarch64", "bits", of_arm)
+        elif of_arm:
+            print(f"{len(of_arm)} mutants of 64-bit Arm are left out: {' or '.join(ARM_TOOLS)} is missing")
+    print(f"{len(chosen) + len(of_arm)} mutants, {len(survivors)} survive")
     sys.exit(1 if survivors else 0)
 
 

@@ -408,47 +408,6 @@ static void a_key_that_changed_shape_starts_anew(void **state)
     test_pair_close(&pair);
 }
 
-/* The caller's floating-point mode neither changes the bits nor is changed. */
-#if defined(__x86_64__)
-#include <xmmintrin.h>
-static void the_callers_float_mode_does_not_matter(void **state)
-{
-    static const unsigned modes[] = {0x1f80, 0x9fc0, 0x3f80, 0x5f80, 0x7f80};
-    uint8_t first[4096];
-    size_t first_len = 0;
-    float x[512], y[512], y_first[512];
-    test_random random = {test_seed()};
-    (void)state;
-    _mm_setcsr(0x9fc0);
-    unsigned set = _mm_getcsr();
-    _mm_setcsr(0x1f80);
-    if (set != 0x9fc0) skip(); /* valgrind's processor has no flush modes */
-    test_fill(&random, x, DW_F32, 512, 1e-38f); /* subnormals among them */
-    x[0] = 1e-20f;
-    for (int k = 0; k < 5; k++) {
-        test_pair pair;
-        test_pair_open(&pair, "delta:bits=4,incarnation=7,prev=f16", 1, 4, 128, DW_F32);
-        dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 4, 128), ty = dw_tensor_3d(y, DW_F32, 1, 4, 128);
-        _mm_setcsr(modes[k]);
-        dw_status encoded = dw_encode(pair.encoder, &(dw_key){1, 0}, &tx, pair.frame, pair.cap, &pair.len);
-        dw_status again = dw_encode(pair.encoder, &(dw_key){1, 0}, &tx, pair.frame, pair.cap, &pair.len);
-        unsigned left = _mm_getcsr();
-        _mm_setcsr(0x1f80);
-        assert_int_equal(left & ~0x3fu, modes[k]);
-        assert_int_equal(encoded | again, DW_OK);
-        if (k == 0) {
-            first_len = pair.len;
-            memcpy(first, pair.frame, pair.len);
-        }
-        assert_int_equal(pair.len, first_len);
-        assert_memory_equal(pair.frame, first, first_len);
-        (void)ty;
-        (void)y_first;
-        test_pair_close(&pair);
-    }
-}
-#endif
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -468,9 +427,6 @@ int main(void)
         cmocka_unit_test(used_up_numbers_begin_a_new_life),
         cmocka_unit_test(y_whose_samples_overlap_is_refused),
         cmocka_unit_test(a_key_that_changed_shape_starts_anew),
-#if defined(__x86_64__)
-        cmocka_unit_test(the_callers_float_mode_does_not_matter),
-#endif
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

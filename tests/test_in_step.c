@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  * test_in_step.c - two ends over a network that loses, doubles, reorders and damages: an accepted frame is always right, and
- * once the faults stop every key is in step again after at most one rejected frame. */
+ * once the faults stop every key is in step again after at most one rejected frame.
+ *
+ * test_in_step [WORLDS]: how many networks are tried; fewer do for processors that are emulated. */
 #include "tool.h"
 
 enum { KEYS = 3, CHANNELS = 64, IN_FLIGHT = 6 };
+
+static uint64_t worlds = 400;
 
 typedef struct packet {
     uint8_t *bytes;
@@ -208,7 +212,7 @@ static void run_worlds(const char *config, int restarts)
 {
     uint64_t seed = test_seed();
     long accepted = 0, rejected = 0;
-    for (uint64_t life = 0; life < 400; life++) {
+    for (uint64_t life = 0; life < worlds; life++) {
         world w;
         open_world(&w, seed + life, config);
         for (int round = 0; round < 3; round++) {
@@ -389,8 +393,9 @@ static void resync_gives_the_tensor_that_was_missed(void **state)
     test_pair_close(&pair);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (argc > 1) worlds = strtoull(argv[1], NULL, 10);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(heals_after_any_faults),
         cmocka_unit_test(heals_after_restarts_of_either_end),

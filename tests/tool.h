@@ -55,6 +55,16 @@ void test_pair_feedback(test_pair *pair);
 /* Both ends hold the same bits of prev for the key (or both hold nothing). */
 void test_pair_in_step(const test_pair *pair, dw_key key);
 
+/* Tests that are compiled for more than the plainest processor ask this first. */
+static inline bool test_can_run(void)
+{
+#ifdef DW_NEEDS_FMA
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+#else
+    return true;
+#endif
+}
+
 /* An allocator that counts, fails the n-th call, and knows what is still out. */
 typedef struct test_allocator {
     long calls, fail_at; /* fail_at < 0: never; else every call from that one on, or that one alone */

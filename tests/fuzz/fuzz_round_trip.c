@@ -137,8 +137,13 @@ static void require_same_numbers(const uint8_t *y, const uint8_t *prev, size_t c
 {
     size_t size = dw_dtype_bytes(dtype);
     for (size_t i = 0; i < count; i++) {
-        uint32_t bits = 0;
-        memcpy(&bits, y + i * size, size);
+        uint32_t bits;
+        uint16_t half;
+        memcpy(&half, y + i * size, sizeof half);
+        if (dtype == DW_F32)
+            memcpy(&bits, y + i * size, sizeof bits);
+        else
+            bits = half;
         bool nan = dtype == DW_F32 ? (bits & 0x7fffffff) > 0x7f800000
                                    : (bits & 0x7fff) > (dtype == DW_F16 ? 0x7c00u : 0x7f80u);
         REQUIRE(nan || memcmp(y + i * size, prev + i * size, size) == 0);

@@ -4,7 +4,7 @@
 """count_results.py DIRECTORY
 
 DIRECTORY holds Meson's *.json test logs (one JSON object per line and test program) and builds.tsv
-("pass" or "fail", a tab, what was built). A cmocka program counts as the test functions that it
+("pass", "fail" or "skip", a tab, what was built). A cmocka program counts as the test functions that it
 says it ran; any other program counts as one test. A program that failed although every function it
 reported passed (a crash, a leak, a sanitizer's finding) counts as one failure more.
 
@@ -42,8 +42,10 @@ def count_directory(directory):
     if builds.exists():
         for line in builds.read_text().splitlines():
             verdict, name = line.split("\t", 1)
-            totals[0 if verdict == "pass" else 1] += 1
-            if verdict != "pass":
+            totals[{"pass": 0, "skip": 2}.get(verdict, 1)] += 1
+            if verdict == "skip":
+                print(f"SKIPPED {name}")
+            elif verdict != "pass":
                 failures.append(name)
     for log in sorted(directory.glob("*.json")):
         for line in log.read_text(errors="replace").splitlines():

@@ -191,6 +191,10 @@ def counting(failures):
     for entry, counts in cases:
         if count_results.count_program(entry) != counts:
             failures.append(f"count_results: {entry} gives {count_results.count_program(entry)}, not {counts}")
+    with tempfile.TemporaryDirectory(prefix="dw-mutants-") as name:
+        (pathlib.Path(name) / "builds.tsv").write_text("pass\ta\nfail\tb\nskip\tc\n")
+        if count_results.count_directory(pathlib.Path(name)) != ([1, 1, 1], ["b"], 0):
+            failures.append("count_results: a build that passes, one that fails and one that is skipped are not told apart")
     tests = [{"name": "codec", "suite": ["deltawire:pure"], "cmd": ["/b/codec"]}, {"name": "tcp", "suite": ["deltawire:transports", "deltawire:threads"]},
              {"name": "arrows", "suite": ["deltawire:house"]}]
     picks = [("*", "", 3), ("*,-house", "", 2), ("threads", "", 1), ("pure,transports,-threads", "", 1),

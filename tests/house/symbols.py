@@ -21,7 +21,7 @@ PURE_CALLS = {"memchr", "memcmp", "memcpy", "memmove", "memset", "strchr", "strc
               "__assert_fail", "__stack_chk_fail", "_GLOBAL_OFFSET_TABLE_"}
 # What mem.c and cpu.c may ask of the system besides: memory, randomness, the rounding mode.
 SYSTEM_CALLS = {"malloc", "calloc", "free", "aligned_alloc", "posix_memalign", "madvise", "getrandom", "fopen", "fopen64",
-                "fread", "fclose", "time", "fegetenv", "fesetenv", "__cpu_model", "__cpu_indicator_init"}
+                "fread", "fclose", "time", "feholdexcept", "fesetround", "fesetenv", "__cpu_model", "__cpu_indicator_init"}
 SYSTEM_OBJECTS = {"mem.c.o", "cpu.c.o"}
 FORTIFIED = re.compile(r"^__(\w+)_chk$")  # what _FORTIFY_SOURCE turns memcpy and friends into
 WRITABLE = re.compile(r"^\S+ (.{7}) (\.(?:data|bss|tdata|tbss)\S*|\*COM\*)\s+([0-9a-f]+)\s+(?:\.hidden )?(\S+)$")
