@@ -47,6 +47,7 @@ enum {
     INIT,
     RESUME,
     SAVE,
+    RECORD,
     LOG,
     PRINT_EVERY,
     QUIET,
@@ -100,6 +101,8 @@ static const struct argp_option options[] = {
 
     {0, 0, 0, 0, "What is written:", 6},
     {"save", SAVE, "DIR", 0, "A checkpoint at the end", 6},
+    {"record", RECORD, "DIR", 0,
+     "The tensors that go over the wire, as they were before a codec saw them", 6},
     {"save-every", SAVE_EVERY, "N", 0, "And one every N steps", 6},
     {"eval-every", EVAL_EVERY, "N", 0, "Held-out loss every N steps (every epoch) and at the end", 6},
     {"log", LOG, "FILE", 0, "JSONL: a line per step and evaluation, then a summary (rank 0)", 6},
@@ -205,6 +208,7 @@ static const char **word_place(arguments *a, int key)
     case INIT: return &c->init;
     case RESUME: return &c->resume;
     case SAVE: return &c->save;
+    case RECORD: return &c->record;
     case LOG: return &a->report.log;
     default: return NULL;
     }

@@ -18,6 +18,8 @@ extern "C" {
  * | listen              | URI where the next rank is awaited (all but the last)         | -          |
  * | connect             | URI where the rank before listens (all but the first)         | -          |
  * | save                | directory for checkpoints, made where missing                 | none       |
+ * | record              | directory for the tensors that this rank sends, made where    | none       |
+ * |                     | missing; its files: trainer/record.h                          |            |
  * | open_timeout_ms     | until the neighbours have met                                 | 60000      |
  * | peer_timeout_ms     | a neighbour that owes bytes, without progress                 | 60000      |
  * | threads             | that share the work of the codecs; the bits are the same      | 1          |
@@ -48,6 +50,7 @@ typedef struct dw_train_config {
     uint32_t rank, stages;
     const char *listen, *connect;
     const char *save;
+    const char *record;
     uint32_t open_timeout_ms, peer_timeout_ms;
     uint32_t threads;
 
