@@ -126,14 +126,14 @@ static void the_default_scale_is_the_one_that_suits_the_bits(void **state)
     dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 1, 256);
     for (uint32_t bits = 1; bits <= 8; bits++)
         for (int stochastic = 0; stochastic < 2; stochastic++) {
-            char config[2][160];
+            char plain[96], explicit[160];
             uint8_t frames[2][1024];
             const char *rounding = stochastic ? "stochastic" : "nearest";
             const char *scale = stochastic ? "absmax" : bits == 1 ? "mse" : "signed";
-            snprintf(config[0], 96, "direct:bits=%u,incarnation=7,rounding=%s", (unsigned)bits, rounding);
-            snprintf(config[1], sizeof config[1], "%s,scale=%s", config[0], scale);
-            size_t len = frame_of(config[0], &tx, frames[0], sizeof frames[0]);
-            assert_int_equal(len, frame_of(config[1], &tx, frames[1], sizeof frames[1]));
+            snprintf(plain, sizeof plain, "direct:bits=%u,incarnation=7,rounding=%s", (unsigned)bits, rounding);
+            snprintf(explicit, sizeof explicit, "%s,scale=%s", plain, scale);
+            size_t len = frame_of(plain, &tx, frames[0], sizeof frames[0]);
+            assert_int_equal(len, frame_of(explicit, &tx, frames[1], sizeof frames[1]));
             assert_memory_equal(frames[0], frames[1], len);
         }
 }
