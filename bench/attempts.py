@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# attempts.py - which eight scales mean-square search should try, on recorded tensors.
+# attempts.py - which scales mean-square search should try, on recorded tensors.
 """Plays an encoder with scale=mse over records (`deltawire train --record`), keeps some of the pieces that it quantizes, and compares
-on them: the scale of signed alone, the eight attempts of src/quant.h, the best few in 64ths of the largest magnitude that a greedy
+on them: the scale of signed alone, the four attempts of src/quant.h, the best few in 64ths of the largest magnitude that a greedy
 search finds for all records together, and a search of every 64th. Errors are |d - its reconstruction| / |d| over all pieces kept of
 one record; d are the changes of activations (choose=group) and gradients as they are."""
 import argparse
@@ -10,8 +10,8 @@ import struct
 
 import numpy as np
 
-NOW = {1: (16, 8, 7, 6, 5, 4, 3, 2)}
-NOW_MORE = (16, 17, 15, 14, 13, 12, 11, 9)
+NOW = ((11, 16, 20, 24), (42, 49, 55, 62), (48, 53, 58, 64), (57, 59, 61, 64),
+       (61, 63, 64, 67), (63, 64, 66, 68), (64, 65, 66, 67), (64, 65, 66, 67))
 PARTS = range(6, 85)  # 64ths of the largest magnitude
 PIECES = 20000  # kept at most
 
@@ -56,7 +56,7 @@ def attempt(d, bits, part):
 
 def quantize(d, bits):
     """What scale=mse sends."""
-    tries = [attempt(d, bits, part / 16) for part in NOW.get(bits, NOW_MORE)]
+    tries = [attempt(d, bits, part / 64) for part in NOW[bits - 1]]
     best = np.argmin([lost for _, lost in tries], axis=0)
     return np.stack([made for made, _ in tries])[best, np.arange(len(d))]
 
@@ -119,7 +119,7 @@ def main():
         kept = [pieces_of(direct, visits, bits, options.group) for direct, visits in records]
         # Shares of each record's own square, so that none outweighs another.
         lost = [np.stack([attempt(d, bits, part / 64)[1] for part in PARTS]) / (d.astype(np.float64) ** 2).sum() for d in kept]
-        tables = [[64], [4 * part for part in NOW.get(bits, NOW_MORE)]]
+        tables = [[64], list(NOW[bits - 1])]
         tables += [[PARTS[row] for row in best_few(np.concatenate(lost, axis=1), count)] for count in few] + [list(PARTS)]
         for number, shares in enumerate(lost):
             errors = [np.sqrt(np.min(shares[[PARTS.index(part) for part in table]], axis=0).sum()) for table in tables]
