@@ -6,14 +6,37 @@
 /* Elements of prev that are asked for before they are needed: those of the next tile. */
 enum { AHEAD = DW_TILE_ELEMENTS };
 
-/* Where n codes lie, and what they are added to. */
+/* Where a tile's planes have an element. */
+typedef struct planes {
+    const uint8_t *first, *second, *third;
+} planes;
+
+/* Bits of the plane number k of codes of so many bits; 0: there is none. */
+DW_VECTOR uint32_t plane_bits(uint32_t bits, int k)
+{
+    uint32_t first = dw_plane_width(bits, 0), second = bits > first ? dw_plane_width(bits, first) : 0;
+    return k == 0 ? first : k == 1 ? second : bits - first - second;
+}
+
+DW_VECTOR planes planes_at(const uint8_t *tile, uint32_t bits, size_t elements, size_t i)
+{
+    uint32_t first = plane_bits(bits, 0), second = plane_bits(bits, 1);
+    return (planes){tile + i * first / 8, tile + elements * first / 8 + i * second / 8,
+                    tile + elements * (first + second) / 8 + i * plane_bits(bits, 2) / 8};
+}
+
+/* n elements on, a multiple of 16. */
+DW_VECTOR planes planes_on(planes p, uint32_t bits, size_t n)
+{
+    return (planes){p.first + n / 8 * plane_bits(bits, 0), p.second + n / 8 * plane_bits(bits, 1),
+                    p.third + n / 8 * plane_bits(bits, 2)};
+}
+
+/* Codes, what they are added to, and where that goes. */
 typedef struct coded {
-    const uint8_t *tile;
-    size_t elements, first; /* of the tile */
+    planes codes;
     const unsigned char *base;
     unsigned char *out;
-    size_t n; /* a multiple of 16 */
-    float scale;
 } coded;
 
 /* The values that codes stand for: all of them where they can be looked up, else what makes them. */
@@ -45,29 +68,37 @@ DW_VECTOR f32x16 add_level(f32x16 base, i32x16 codes, levels v, uint32_t bits)
     return f_muladd(f_sub(i_float(i_or(codes, f_bits(f_set(MAGIC)))), v.zero_level), v.scale, base);
 }
 
-/* 16 codes of a tile, one per lane; where values are looked up, anything may stand above their bits. */
+/* 16 codes, one per lane. */
+DW_VECTOR i32x16 take_codes(planes from, uint32_t bits)
+{
+    switch (bits) {
+    case 1: return i_take1(from.first);
+    case 2: return i_take2(from.first);
+    case 3: return i_or(i_take2(from.first), i_shl(i_take1(from.second), 2));
+    case 4: return i_take4(from.first);
+    case 5: return i_or(i_take4(from.first), i_shl(i_take1(from.second), 4));
+    case 6: return i_or(i_take4(from.first), i_shl(i_take2(from.second), 4));
+    case 7: return i_or(i_or(i_take4(from.first), i_shl(i_take2(from.second), 4)), i_shl(i_take1(from.third), 6));
+    default: return i_take8(from.first);
+    }
+}
+
+/* As take_codes; where values are looked up, anything may stand above the codes' bits. */
+DW_VECTOR i32x16 take_loose(planes from, uint32_t bits)
+{
+#ifdef f_lookup
+    if (bits == 1) return i_loose1(from.first);
+    if (bits == 2) return i_loose2(from.first);
+    if (bits == 3) return i_pick(i_loose2(from.first), i_shl(i_loose1(from.second), 2), i_set(3));
+    if (bits == 4) return i_loose4(from.first);
+#endif
+    return take_codes(from, bits);
+}
+
+/* The same, of a tile. */
 DW_VECTOR i32x16 take16(uint32_t bits, const uint8_t *tile, size_t elements, size_t first)
 {
-    const uint8_t *two = tile + elements / 2 + first / 4; /* behind a plane of four bits */
-    switch (bits) {
-#ifdef f_lookup
-    case 1: return i_loose1(tile + first / 8);
-    case 2: return i_loose2(tile + first / 4);
-    case 3: return i_pick(i_loose2(tile + first / 4), i_shl(i_loose1(tile + elements / 4 + first / 8), 2), i_set(3));
-    case 4: return i_loose4(tile + first / 2);
-#else
-    case 1: return i_take1(tile + first / 8);
-    case 2: return i_take2(tile + first / 4);
-    case 3: return i_or(i_take2(tile + first / 4), i_shl(i_take1(tile + elements / 4 + first / 8), 2));
-    case 4: return i_take4(tile + first / 2);
-#endif
-    case 5: return i_or(i_take4(tile + first / 2), i_shl(i_take1(tile + elements / 2 + first / 8), 4));
-    case 6: return i_or(i_take4(tile + first / 2), i_shl(i_take2(two), 4));
-    case 7:
-        return i_or(i_or(i_take4(tile + first / 2), i_shl(i_take2(two), 4)),
-                    i_shl(i_take1(tile + elements / 4 * 3 + first / 8), 6));
-    default: return i_take8(tile + first);
-    }
+    return take_loose(planes_at(tile, bits, elements, first), bits);
 }
 
 typedef struct code_pair {
@@ -77,75 +108,91 @@ typedef struct code_pair {
 #define LOW(word, width) i_and(word, i_set((1 << (width)) - 1))
 
 /* As take_pair, of one to three bits. */
-DW_VECTOR code_pair take_few(uint32_t bits, const uint8_t *tile, size_t elements, size_t first)
+DW_VECTOR code_pair take_few(planes from, uint32_t bits)
 {
 #ifdef f_lookup
     if (bits == 1) {
-        i32x16 both = i_loose2(tile + first / 8);
+        i32x16 both = i_loose2(from.first);
         return (code_pair){both, i_shr(both, 1)};
     }
-    i32x16 two = i_loose4(tile + first / 4);
+    i32x16 two = i_loose4(from.first);
     if (bits == 2) return (code_pair){two, i_shr(two, 2)};
-    i32x16 one = i_loose2(tile + elements / 4 + first / 8), low = i_set(3);
+    i32x16 one = i_loose2(from.second), low = i_set(3);
     return (code_pair){i_pick(two, i_shl(one, 2), low), i_pick(i_shr(two, 2), i_shl(one, 1), low)};
 #else
     if (bits == 1) {
-        i32x16 both = i_take2(tile + first / 8);
+        i32x16 both = i_take2(from.first);
         return (code_pair){LOW(both, 1), i_shr(both, 1)};
     }
-    i32x16 two = i_take4(tile + first / 4);
+    i32x16 two = i_take4(from.first);
     code_pair codes = {LOW(two, 2), i_shr(two, 2)};
     if (bits == 2) return codes;
-    i32x16 one = i_take2(tile + elements / 4 + first / 8);
+    i32x16 one = i_take2(from.second);
     return (code_pair){i_or(codes.even, i_shl(LOW(one, 1), 2)), i_or(codes.odd, i_shl(i_shr(one, 1), 2))};
 #endif
 }
 
-/* 32 codes of a tile. A lane takes what two elements have in a plane, the even one's bits below the odd one's. */
-DW_VECTOR code_pair take_pair(uint32_t bits, const uint8_t *tile, size_t elements, size_t first)
+/* 32 codes. A lane takes what two elements have in a plane, the even one's bits below the odd one's. */
+DW_VECTOR code_pair take_pair(planes from, uint32_t bits)
 {
     if (bits == 8) {
-        i32x16 all = i_take16(tile + first);
+        i32x16 all = i_take16(from.first);
         return (code_pair){LOW(all, 8), i_shr(all, 8)};
     }
-    if (bits < 4) return take_few(bits, tile, elements, first);
-    i32x16 four = i_take8(tile + first / 2);
+    if (bits < 4) return take_few(from, bits);
+    i32x16 four = i_take8(from.first);
 #ifdef f_lookup
     if (bits == 4) return (code_pair){four, i_shr(four, 4)};
 #endif
     code_pair codes = {LOW(four, 4), i_shr(four, 4)};
-    if (bits == 5) {
-        i32x16 one = i_take2(tile + elements / 2 + first / 8);
-        codes = (code_pair){i_or(codes.even, i_shl(LOW(one, 1), 4)), i_or(codes.odd, i_shl(i_shr(one, 1), 4))};
-    }
     if (bits >= 6) {
-        i32x16 two = i_take4(tile + elements / 2 + first / 4);
+        i32x16 two = i_take4(from.second);
         codes = (code_pair){i_or(codes.even, i_shl(LOW(two, 2), 4)), i_or(codes.odd, i_shl(i_shr(two, 2), 4))};
     }
-    if (bits == 7) {
-        i32x16 one = i_take2(tile + elements / 4 * 3 + first / 8);
-        codes = (code_pair){i_or(codes.even, i_shl(LOW(one, 1), 6)), i_or(codes.odd, i_shl(i_shr(one, 1), 6))};
+    if (bits == 5 || bits == 7) {
+        i32x16 one = i_take2(bits == 5 ? from.second : from.third);
+        int place = bits == 5 ? 4 : 6;
+        i32x16 even = LOW(one, 1), odd = i_shr(one, 1);
+        codes.even = i_or(codes.even, place == 4 ? i_shl(even, 4) : i_shl(even, 6));
+        codes.odd = i_or(codes.odd, place == 4 ? i_shl(odd, 4) : i_shl(odd, 6));
     }
     return codes;
 }
 
-/* bf16 in pairs of blocks; what fills no pair follows in order. */
-DW_VECTOR void decode_values(coded c, dw_dtype dtype, uint32_t bits)
+/* The first n elements: 16, 32 or 64; those after `at`. bf16 goes in pairs of blocks, if there are two. */
+DW_VECTOR void decode_blocks(coded c, size_t n, levels v, dw_dtype dtype, uint32_t bits)
 {
-    levels v = levels_of(c.scale, bits);
-    size_t at = 0;
-    if (dtype == DW_BF16)
-        for (; at + 2 * LANES <= c.n; at += 2 * LANES) {
-            code_pair codes = take_pair(bits, c.tile, c.elements, c.first + at);
+    if (dtype == DW_BF16 && n > LANES) {
+        for (size_t at = 0; at < n; at += 2 * LANES) {
+            code_pair codes = take_pair(planes_on(c.codes, bits, at), bits);
             pair base = load_pair(c.base, at);
             DW_PREFETCH(c.base, 2 * (at + AHEAD));
             narrow_pair(c.out + 2 * at, add_level(base.even, codes.even, v, bits), add_level(base.odd, codes.odd, v, bits));
         }
-    for (; at < c.n; at += LANES) {
-        i32x16 codes = take16(bits, c.tile, c.elements, c.first + at);
+        return;
+    }
+    for (size_t at = 0; at < n; at += LANES) {
+        i32x16 codes = take_loose(planes_on(c.codes, bits, at), bits);
         DW_PREFETCH(c.base, bytes_of(dtype) * (at + AHEAD));
         store(c.out, dtype, at, add_level(load(c.base, dtype, at), codes, v, bits));
     }
+}
+
+/* The first n elements; what follows them. */
+DW_VECTOR coded decode_step(coded c, size_t n, levels v, dw_dtype dtype, uint32_t bits)
+{
+    decode_blocks(c, n, v, dtype, bits);
+    return (coded){planes_on(c.codes, bits, n), c.base + n * bytes_of(dtype), c.out + n * bytes_of(dtype)};
+}
+
+/* n elements, a multiple of 16, of one piece; what follows them. */
+DW_VECTOR coded decode_values(coded c, size_t n, float scale, dw_dtype dtype, uint32_t bits)
+{
+    levels v = levels_of(scale, bits);
+    for (; n >= 4 * LANES; n -= 4 * LANES) c = decode_step(c, 4 * LANES, v, dtype, bits);
+    for (; n >= 2 * LANES; n -= 2 * LANES) c = decode_step(c, 2 * LANES, v, dtype, bits);
+    for (; n; n -= LANES) c = decode_step(c, LANES, v, dtype, bits);
+    return c;
 }
 
 /* Piece p of a run, of n elements, where the arithmetic of the vectors does not hold. */
@@ -163,72 +210,78 @@ static void decode_special(const dw_decode_run *run, uint32_t p, size_t n)
     dw_kernels_c.decode(&one);
 }
 
-DW_VECTOR uint16_t wire_scale(const uint8_t *scales, uint32_t p)
+/* The scales of a run's pieces, and which of them are special: by 16, a mask of pieces. */
+typedef struct piece_scales {
+    _Alignas(64) float wide[DW_TILE_ELEMENTS / LANES];
+    uint32_t special[DW_TILE_ELEMENTS / LANES / BATCH];
+} piece_scales;
+
+static void take_scales(const dw_decode_run *run, piece_scales *to)
 {
-    return (uint16_t)(scales[2 * p] | scales[2 * p + 1] << 8);
+    _Alignas(64) uint16_t wire[DW_TILE_ELEMENTS / LANES];
+    for (uint32_t p = 0; p < run->pieces; p += BATCH) {
+        uint32_t n = run->pieces - p < BATCH ? run->pieces - p : BATCH;
+        if (n == BATCH)
+            memcpy(wire, run->scales + 2 * (size_t)p, 2 * BATCH);
+        else
+            memcpy(wire, run->scales + 2 * (size_t)p, 2 * (size_t)n);
+        f32x16 wide = widen_bf16(wire);
+        f_store(to->wide + p, wide);
+        i32x16 special = i_greater(i_and(f_bits(wide), i_set(0x7fffffff)), i_set(SPECIAL_FROM - 1));
+        to->special[p / BATCH] = i_signs(special) & ((1u << n) - 1);
+    }
 }
 
-/* Piece p of a run, but for what it decodes from and to. */
-DW_VECTOR coded coded_piece(const dw_decode_run *run, uint32_t p, uint16_t scale, size_t size)
+/* What piece p is added to. No branch: choices follow no pattern. */
+DW_VECTOR const unsigned char *base_of(const dw_decode_run *run, uint32_t p, size_t size)
 {
-    size_t at = (size_t)p * run->width;
+    if (!run->prev) return no_prev;
+    uintptr_t from = (uintptr_t)run->prev + (size_t)p * run->width * size;
+    if (!run->choices) return (const unsigned char *)from;
     uint64_t bit = run->first_piece + p;
-    int direct = run->choices && (run->choices[bit / 8] >> bit % 8 & 1);
-    return (coded){.tile = run->codes,
-                   .elements = run->tile_elements,
-                   .first = run->first + at,
-                   .base = run->prev && !direct ? (const unsigned char *)run->prev + at * size : no_prev,
-                   .out = (unsigned char *)run->out + at * size,
-                   .scale = dw_bf16_widen(scale)};
+    uintptr_t direct = 0 - (uintptr_t)(run->choices[bit / 8] >> bit % 8 & 1);
+    return (const unsigned char *)((from & ~direct) | ((uintptr_t)no_prev & direct));
 }
 
-/* Pieces that are not short. */
-DW_VECTOR void decode_pieces(const dw_decode_run *given, uint32_t pieces, dw_dtype dtype, uint32_t bits)
+/* Pieces that are not short; special ones too, which are done again. */
+DW_VECTOR void decode_pieces(const dw_decode_run *given, uint32_t pieces, const piece_scales *scales, dw_dtype dtype,
+                             uint32_t bits)
 {
     dw_decode_run run = *given; /* stores to out may alias the caller's */
+    coded c = {.codes = planes_at(run.codes, bits, run.tile_elements, run.first), .out = run.out};
     for (uint32_t p = 0; p < pieces; p++) {
-        uint16_t scale = wire_scale(run.scales, p);
-        coded c = coded_piece(&run, p, scale, bytes_of(dtype));
-        c.n = run.width;
-        if ((scale & 0x7fff) >= SPECIAL_FROM >> 16)
-            decode_special(given, p, c.n);
-        else
-            decode_values(c, dtype, bits);
+        c.base = base_of(&run, p, bytes_of(dtype));
+        c = decode_values(c, run.width, scales->wide[p], dtype, bits);
     }
 }
 
 /* The last piece of a run, of n elements: what fills blocks, then the rest through padded buffers. */
-DW_VECTOR void decode_short(const dw_decode_run *run, uint32_t p, size_t n, dw_dtype dtype, uint32_t bits)
+DW_VECTOR void decode_short(const dw_decode_run *run, uint32_t p, size_t n, const piece_scales *scales, dw_dtype dtype,
+                            uint32_t bits)
 {
     _Alignas(64) unsigned char base[4 * LANES] = {0}, out[4 * LANES];
-    uint16_t scale = wire_scale(run->scales, p);
-    size_t size = bytes_of(dtype), whole = n / LANES * LANES, rest = n - whole;
-    coded c = coded_piece(run, p, scale, size);
-    if ((scale & 0x7fff) >= SPECIAL_FROM >> 16) {
-        decode_special(run, p, n);
-        return;
-    }
-    c.n = whole;
-    decode_values(c, dtype, bits);
+    size_t rest = n % LANES, at = (size_t)p * run->width, rest_bytes = rest * bytes_of(dtype);
+    coded c = {.codes = planes_at(run->codes, bits, run->tile_elements, run->first + at),
+               .base = base_of(run, p, bytes_of(dtype)),
+               .out = (unsigned char *)run->out + at * bytes_of(dtype)};
+    c = decode_values(c, n - rest, scales->wide[p], dtype, bits);
     if (!rest) return;
-    memcpy(base, c.base + whole * size, rest * size);
-    unsigned char *end = c.out + whole * size;
+    unsigned char *end = c.out;
+    memcpy(base, c.base, rest_bytes);
     c.base = base;
     c.out = out;
-    c.first += whole;
-    c.n = LANES;
-    decode_values(c, dtype, bits);
-    memcpy(end, out, rest * size);
+    (void)decode_values(c, LANES, scales->wide[p], dtype, bits);
+    memcpy(end, out, rest_bytes);
 }
 
 /* n: of the last piece, where it is short; else 0 */
-typedef void decode_function(const dw_decode_run *run, uint32_t pieces, size_t n);
+typedef void decode_function(const dw_decode_run *run, uint32_t pieces, size_t n, const piece_scales *scales);
 
 #define DECODE(name, dtype, bits)                                                                                          \
-    static void name(const dw_decode_run *run, uint32_t pieces, size_t n)                                                  \
+    static void name(const dw_decode_run *run, uint32_t pieces, size_t n, const piece_scales *scales)                      \
     {                                                                                                                      \
-        decode_pieces(run, pieces, dtype, bits);                                                                           \
-        if (n) decode_short(run, pieces, n, dtype, bits);                                                                  \
+        decode_pieces(run, pieces, scales, dtype, bits);                                                                   \
+        if (n) decode_short(run, pieces, n, scales, dtype, bits);                                                          \
     }
 #define DECODE_DTYPE(name, dtype)                                                                                          \
     DECODE(decode_##name##_1, dtype, 1)                                                                                    \
@@ -252,6 +305,14 @@ static void decode(const dw_decode_run *run)
         {decode_f16_1, decode_f16_2, decode_f16_3, decode_f16_4, decode_f16_5, decode_f16_6, decode_f16_7, decode_f16_8},
         {decode_bf16_1, decode_bf16_2, decode_bf16_3, decode_bf16_4, decode_bf16_5, decode_bf16_6, decode_bf16_7, decode_bf16_8},
     };
+    piece_scales scales;
     uint32_t full = (uint32_t)(run->channels / run->width);
-    table[run->out_dtype - DW_F32][run->bits - 1](run, full, run->channels - (size_t)full * run->width);
+    size_t n = run->channels - (size_t)full * run->width;
+    take_scales(run, &scales);
+    table[run->out_dtype - DW_F32][run->bits - 1](run, full, n, &scales);
+    for (uint32_t from = 0; from < run->pieces; from += BATCH)
+        for (uint32_t special = scales.special[from / BATCH]; special; special &= special - 1) {
+            uint32_t p = from + (uint32_t)__builtin_ctz(special);
+            decode_special(run, p, p < full ? run->width : n);
+        }
 }

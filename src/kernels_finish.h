@@ -13,8 +13,7 @@ typedef struct span {
     const uint16_t *dithers; /* NULL: nearest rounding */
     uint8_t *tile;
     size_t elements, first, n; /* n: a multiple of 64 */
-    const unsigned char *ahead; /* what of x the next sweep will read; so many lines per chunk */
-    size_t ahead_lines;
+    const unsigned char *ahead; /* what of x the next sweep will read, where x has 16 bits */
     uint32_t bits;
 } span;
 
@@ -76,7 +75,6 @@ DW_VECTOR i32x16 finish_block(const span *s, size_t block, f32x16 top, finish_ki
     i32x16 level = level_of(f_load(s->from + 4 * at), s->inverse[block], top);
     if (kind.prev) {
         dw_dtype dtype = (dw_dtype)kind.prev;
-        DW_PREFETCH(s->prev, bytes_of(dtype) * (at + DW_TILE_ELEMENTS));
         store(s->next, dtype, at, advance(s, block, load(s->prev, dtype, at), level, kind.chooses));
     }
     return level;
@@ -90,7 +88,6 @@ DW_VECTOR i32x16 finish_any(const span *s, size_t block, finish_kind kind)
     if (kind.prev) {
         dw_dtype dtype = (dw_dtype)kind.prev;
         f32x16 base = load(s->prev, dtype, at);
-        DW_PREFETCH(s->prev, bytes_of(dtype) * (at + DW_TILE_ELEMENTS));
         if (kind.chooses) base = i_float(i_and(f_bits(base), i_set(s->base_mask[block])));
         store(s->next, dtype, at, f_muladd(d.level, f_set(s->scale[block]), base));
     }
@@ -117,14 +114,17 @@ DW_VECTOR void finish_pair(const span *s, size_t block, f32x16 top, finish_kind 
     }
 }
 
-/* The chunk that a span begins with. */
+/* The chunk that a span begins with. Halves are asked for before the next sweep needs them; floats, twice as long, would drive out of the
+ * first-level cache what this run still wants, and the processor's own prefetching does better. */
 DW_VECTOR void finish_chunk(const span *s, f32x16 top, finish_kind kind, uint32_t bits)
 {
     int half = 1 << (bits - 1);
     i32x16 l[4];
     codes64 codes;
-    for (size_t line = 0; line < 4; line++)
-        if (line < 2 || s->ahead_lines > 2) DW_PREFETCH(s->ahead, 64 * line);
+    if (s->ahead) {
+        DW_PREFETCH(s->ahead, 0);
+        DW_PREFETCH(s->ahead, 64);
+    }
     if (kind.any) {
         for (size_t k = 0; k < 4; k++) l[k] = finish_any(s, k, kind);
     } else if (kind.pairs) {
@@ -158,7 +158,7 @@ DW_VECTOR void finish(const span *given, finish_kind kind)
         s.base_mask += CHUNK / LANES;
         if (kind.any && s.dithers) s.dithers += CHUNK;
         s.first += CHUNK;
-        s.ahead += 64 * s.ahead_lines;
+        if (s.ahead) s.ahead += 2 * CHUNK;
     }
 }
 
@@ -326,8 +326,7 @@ static void encode_stretch(const dw_encode_run *run, const plan *with, const str
                 .elements = run->tile_elements,
                 .first = run->first + (size_t)s->piece * run->width,
                 .n = whole,
-                .ahead = s->x + total * x_size,
-                .ahead_lines = x_size,
+                .ahead = x_size == 2 ? s->x + total * x_size : NULL,
                 .bits = run->bits};
     with->finish(&all);
     if (whole < total) {
