@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -20,8 +21,8 @@ constexpr uint32_t kChannels = 1024;
 constexpr int kVariants = 2; /* of x: a sample that never changes would become zero groups */
 
 /* What a word behind the codec's name changes in its config. */
-enum Variant { kPlain, kChoose, kNoAudit, kWriteY };
-const char *const kVariantWords[] = {"", "+choose", "-audit", "+y"};
+enum Variant { kPlain, kChoose, kNoAudit, kWriteY, kStochastic, kMse };
+const char *const kVariantWords[] = {"", "+choose", "-audit", "+y", "+stochastic", "+mse"};
 
 struct Case {
     bool encode;
@@ -31,6 +32,7 @@ struct Case {
     dw_dtype x, prev;
     const char *table;
     size_t bytes; /* of x */
+    int threads;
 
     size_t elements() const { return bytes / dw_dtype_bytes(x); }
     uint32_t tokens() const { return static_cast<uint32_t>((elements() + kChannels - 1) / kChannels); }
@@ -52,9 +54,9 @@ std::string Case::name() const
     const char *codecs[] = {"", "delta", "direct", "raw"};
     std::string s = encode ? "encode/" : "decode/";
     s += std::string(codecs[codec]) + kVariantWords[variant] + "/b" + std::to_string(bits) + "/g";
-    s += group == DW_GROUP_ROW ? "row" : std::to_string(group);
+    s += group == DW_GROUP_ROW ? "row" : group == DW_GROUP_CHANNEL ? "channel" : std::to_string(group);
     s += std::string("/") + word(x) + "/" + (codec == DW_CODEC_DELTA ? word(prev) : "none");
-    return s + "/" + table + "/" + std::to_string(bytes) + "/t1"; /* no threads in the library */
+    return s + "/" + table + "/" + std::to_string(bytes) + "/t" + std::to_string(threads);
 }
 
 dw_config Case::config() const
@@ -73,6 +75,8 @@ dw_config Case::config() const
         config.choose = variant == kChoose ? DW_CHOOSE_GROUP : DW_CHOOSE_NEVER;
         if (variant == kNoAudit) config.audit = DW_AUDIT_NEVER;
     }
+    if (variant == kStochastic) config.rounding = DW_ROUNDING_STOCHASTIC;
+    if (variant == kMse) config.scale = DW_SCALE_MSE;
     config.replies = DW_REPLIES_NEVER; /* no undo copies: a frame is never lost here */
     config.incarnation = 1;
     return config;
@@ -122,6 +126,11 @@ public:
     explicit Bench(const Case &c) : case_(c)
     {
         config_ = c.config();
+        if (c.threads > 1) {
+            pool_.reset(new Pool(c.threads));
+            config_.parallel_for = Pool::parallel_for;
+            config_.parallel_context = pool_.get();
+        }
         if (dw_encoder_create(&encoder_, &config_) != DW_OK || dw_decoder_create(&decoder_, &config_) != DW_OK) return;
         dw_bench_use(c.table, encoder_, decoder_);
         for (int i = 0; i < kVariants; i++) {
@@ -144,20 +153,25 @@ public:
     Bench(const Bench &) = delete;
     Bench &operator=(const Bench &) = delete;
 
-    /* One frame; the seconds of the way that is measured. Frames to decode are encoded a block at a time, so that a decoder finds in the
-     * caches what decoders before it left there. */
-    dw_status step(double *seconds)
+    /* What comes before a call and is not measured. Frames to decode are encoded a block at a time, so that a decoder finds in the caches
+     * what decoders before it left there. */
+    dw_status prepare()
     {
         if (!decoder_) return DW_ERR_CONFIG;
+        dw_status status = DW_OK;
+        double unused;
+        turn_ = case_.encode ? 0 : visit_decode_++ % frames_.size();
+        for (size_t i = 0; !case_.encode && turn_ == 0 && i < frames_.size() && status == DW_OK; i++) status = encode(&frames_[i], &unused);
+        return status;
+    }
+
+    /* One frame, and its seconds. */
+    dw_status call(double *seconds)
+    {
         if (case_.encode) return encode(&frames_[0], seconds);
-        size_t turn = visit_decode_++ % frames_.size();
-        for (size_t i = 0; turn == 0 && i < frames_.size(); i++) {
-            dw_status status = encode(&frames_[i], seconds);
-            if (status != DW_OK) return status;
-        }
         dw_tensor y = tensor(case_.y_is_prev() ? nullptr : y_.get());
         auto begin = std::chrono::steady_clock::now();
-        dw_status status = dw_decode(decoder_, frames_[turn].data.get(), frames_[turn].len, &y, nullptr, 0, nullptr);
+        dw_status status = dw_decode(decoder_, frames_[turn_].data.get(), frames_[turn_].len, &y, nullptr, 0, nullptr);
         *seconds = seconds_since(begin);
         return status;
     }
@@ -197,6 +211,7 @@ public:
     }
 
     size_t len() const { return frames_[0].len; }
+    Pool *pool() const { return pool_.get(); }
 
 private:
     struct Frame {
@@ -216,13 +231,14 @@ private:
     dw_tensor tensor(void *data) const { return dw_tensor_3d(data, case_.x, 1, case_.tokens(), case_.channels()); }
 
     Case case_;
+    std::unique_ptr<Pool> pool_;
     dw_config config_ = {};
     dw_encoder *encoder_ = nullptr;
     dw_decoder *decoder_ = nullptr;
     std::vector<Buffer> x_;
     std::vector<Frame> frames_;
     Buffer y_, limit_prev_, limit_next_;
-    size_t frame_cap_ = 0, visit_ = 0, visit_decode_ = 0, state_bytes_ = 0;
+    size_t frame_cap_ = 0, visit_ = 0, visit_decode_ = 0, turn_ = 0, state_bytes_ = 0;
     dw_key key_ = {17, 0};
 };
 
@@ -232,23 +248,28 @@ void run(benchmark::State &state, const Case &c)
     Bench bench(c);
     double seconds = 0;
     dw_status status = DW_OK;
-    for (int i = 0; i < kVariants + 1 && status == DW_OK; i++) status = bench.step(&seconds); /* past the key frame */
+    for (int i = 0; i < kVariants + 1 && status == DW_OK; i++) { /* past the key frame */
+        status = bench.prepare();
+        if (status == DW_OK) status = bench.call(&seconds);
+    }
     std::vector<double> times, normal, streaming;
     size_t block = c.block();
     for (auto _ : state) {
+        state.PauseTiming();
         if (times.size() % block == 0) { /* streaming first, for it empties the caches; the first normal pass fills them again */
-            for (size_t i = 0; i < block; i++) streaming.push_back(limit_pass(bench.traffic(i), true));
+            for (size_t i = 0; i < block; i++) streaming.push_back(limit_pass(bench.traffic(i), true, bench.pool()));
             for (size_t i = 0; i <= block; i++) {
-                double took = limit_pass(bench.traffic(i), false);
+                double took = limit_pass(bench.traffic(i), false, bench.pool());
                 if (i > 0) normal.push_back(took);
             }
         }
-        if (status == DW_OK) status = bench.step(&seconds);
+        if (status == DW_OK) status = bench.prepare();
+        state.ResumeTiming();
+        if (status == DW_OK) status = bench.call(&seconds);
         if (status != DW_OK) {
             state.SkipWithError(dw_status_string(status));
             return;
         }
-        state.SetIterationTime(seconds);
         times.push_back(seconds);
     }
     double took = median(times), limit = std::min(median(normal), median(streaming)), payload, audit;
@@ -273,18 +294,26 @@ void add_cases(std::vector<Case> &all, const char *table, size_t bytes)
     static const Codec codecs[] = {
         {kPlain, DW_CODEC_DELTA, 4, 64, DW_F32, DW_F32},   {kChoose, DW_CODEC_DELTA, 4, 64, DW_F32, DW_F32},
         {kNoAudit, DW_CODEC_DELTA, 4, 64, DW_F32, DW_F32}, {kWriteY, DW_CODEC_DELTA, 4, 64, DW_F32, DW_F32},
+        {kStochastic, DW_CODEC_DELTA, 4, 64, DW_F32, DW_F32}, {kMse, DW_CODEC_DELTA, 4, 64, DW_F32, DW_F32},
         {kPlain, DW_CODEC_DELTA, 4, 64, DW_BF16, DW_BF16}, {kChoose, DW_CODEC_DELTA, 4, 64, DW_BF16, DW_BF16},
-        {kNoAudit, DW_CODEC_DELTA, 4, 64, DW_BF16, DW_BF16}, {kPlain, DW_CODEC_DELTA, 2, 64, DW_F32, DW_F32},
-        {kPlain, DW_CODEC_DELTA, 8, 64, DW_F32, DW_F32},   {kPlain, DW_CODEC_DELTA, 3, 64, DW_BF16, DW_BF16},
+        {kNoAudit, DW_CODEC_DELTA, 4, 64, DW_BF16, DW_BF16}, {kStochastic, DW_CODEC_DELTA, 4, 64, DW_BF16, DW_BF16},
+        {kPlain, DW_CODEC_DELTA, 1, 64, DW_F32, DW_F32},   {kPlain, DW_CODEC_DELTA, 2, 64, DW_F32, DW_F32},
+        {kStochastic, DW_CODEC_DELTA, 2, 64, DW_F32, DW_F32}, {kMse, DW_CODEC_DELTA, 2, 64, DW_F32, DW_F32},
+        {kPlain, DW_CODEC_DELTA, 8, 64, DW_F32, DW_F32},   {kStochastic, DW_CODEC_DELTA, 8, 64, DW_F32, DW_F32},
+        {kPlain, DW_CODEC_DELTA, 3, 64, DW_BF16, DW_BF16}, {kStochastic, DW_CODEC_DELTA, 3, 64, DW_BF16, DW_BF16},
         {kPlain, DW_CODEC_DELTA, 4, 32, DW_F32, DW_F32},   {kPlain, DW_CODEC_DELTA, 4, 128, DW_F32, DW_F32},
-        {kPlain, DW_CODEC_DELTA, 4, DW_GROUP_ROW, DW_F32, DW_F32}, {kPlain, DW_CODEC_DELTA, 4, 64, DW_F32, DW_BF16},
-        {kPlain, DW_CODEC_DELTA, 4, 64, DW_F16, DW_F16},   {kPlain, DW_CODEC_DIRECT, 4, 64, DW_F32, DW_F32},
+        {kPlain, DW_CODEC_DELTA, 4, DW_GROUP_ROW, DW_F32, DW_F32}, {kPlain, DW_CODEC_DELTA, 4, DW_GROUP_CHANNEL, DW_F32, DW_F32},
+        {kPlain, DW_CODEC_DELTA, 4, 64, DW_F32, DW_BF16},  {kPlain, DW_CODEC_DELTA, 4, 64, DW_F16, DW_F16},
+        {kPlain, DW_CODEC_DIRECT, 4, 64, DW_F32, DW_F32},  {kStochastic, DW_CODEC_DIRECT, 4, 64, DW_F32, DW_F32},
         {kPlain, DW_CODEC_DIRECT, 4, 64, DW_BF16, DW_BF16}, {kPlain, DW_CODEC_RAW, 32, 0, DW_F32, DW_F32},
     };
-    for (const Codec &k : codecs)
+    for (const Codec &k : codecs) {
+        bool encoder_only = k.variant == kStochastic || k.variant == kMse, decoder_only = k.variant == kWriteY;
         for (bool encode : {true, false})
-            if (!(encode && k.variant == kWriteY))
-                all.push_back({encode, k.variant, k.codec, k.bits, k.group, k.x, k.prev, table, bytes});
+            for (int threads = 1; threads <= (k.variant == kPlain ? 2 : 1); threads++)
+                if (!(encode ? decoder_only : encoder_only))
+                    all.push_back({encode, k.variant, k.codec, k.bits, k.group, k.x, k.prev, table, bytes, threads});
+    }
 }
 
 } // namespace
@@ -310,7 +339,6 @@ int main(int argc, char **argv)
         for (int i = 0; dw_bench_table(i); i++) add_cases(cases, dw_bench_table(i), bytes);
     for (const Case &c : cases)
         benchmark::RegisterBenchmark(c.name().c_str(), [c](benchmark::State &state) { run(state, c); })
-            ->UseManualTime()
             ->Unit(benchmark::kMicrosecond);
     benchmark::Initialize(&count, arguments.data());
     if (benchmark::ReportUnrecognizedArguments(count, arguments.data())) return 2;

@@ -9,14 +9,15 @@ import subprocess
 import sys
 import tempfile
 
-NAME = re.compile(r"(encode|decode)/(delta([+]choose|-audit|[+]y)?|direct|raw)/b\d+/g(\d+|row)/(f32|f16|bf16)/(f32|f16|bf16|none)/"
-                  r"[a-z0-9]+/\d+/t\d+(/|$)")
+NAME = re.compile(r"(encode|decode)/(delta([+](choose|y|stochastic|mse)|-audit)?|direct([+]stochastic)?|raw)/b\d+/g(\d+|row|channel)/(f32|f16|bf16)/(f32|f16|bf16|none)/"
+                  r"[a-z0-9]+/\d+/t\d+$")
 
 
 def main():
     with tempfile.TemporaryDirectory(prefix="dw-bench-") as name:
         out, picture = pathlib.Path(name) / "bench.json", pathlib.Path(name) / "bench.png"
-        subprocess.run([sys.argv[1], "--benchmark_filter=/65536/", "--benchmark_min_time=0.001",
+        every_case, every_table = "/c/65536/t1", "/delta/b4/g64/f32/f32/[a-z0-9]+/65536/t[12]"
+        subprocess.run([sys.argv[1], f"--benchmark_filter=({every_case}|{every_table})$", "--benchmark_min_time=0.001",
                         f"--benchmark_out={out}", "--benchmark_out_format=json"], check=True, stdout=subprocess.DEVNULL)
         runs = json.loads(out.read_text())["benchmarks"]
         wrong = [run["name"] for run in runs if not NAME.match(run["name"])]

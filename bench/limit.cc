@@ -67,6 +67,33 @@ size_t lines_of(size_t bytes)
     return (bytes + kLine - 1) / kLine;
 }
 
+/* Tiles of the longest stream, and what goes over with them. */
+struct Pass {
+    const Traffic &traffic;
+    bool streaming;
+    size_t tiles, each;
+
+    void go(size_t chunk) const
+    {
+        uint64_t fold[kLine / sizeof(uint64_t)] = {};
+        size_t end = std::min(tiles, (chunk + 1) * each);
+        for (size_t tile = chunk * each; tile < end; tile++) {
+            for (const Stream &s : traffic.reads) {
+                size_t from = part(s, tile), to = part(s, tile + 1);
+                read_lines(s.data + from * kLine, to - from, fold);
+            }
+            for (const Stream &s : traffic.writes) {
+                size_t from = part(s, tile), to = part(s, tile + 1);
+                (streaming ? stream_lines : write_lines)(s.data + from * kLine, to - from, fold);
+            }
+        }
+#if defined(__x86_64__)
+        if (streaming) _mm_sfence();
+#endif
+    }
+    size_t part(const Stream &s, size_t tile) const { return lines_of(s.bytes) * tile / tiles; }
+};
+
 } // namespace
 
 void Free::operator()(void *p) const
@@ -86,28 +113,19 @@ Buffer make_buffer(size_t bytes, bool huge)
     return b;
 }
 
-double limit_pass(const Traffic &traffic, bool streaming)
+double limit_pass(const Traffic &traffic, bool streaming, Pool *pool)
 {
     size_t longest = 0;
     for (const Stream &s : traffic.reads) longest = std::max(longest, s.bytes);
     for (const Stream &s : traffic.writes) longest = std::max(longest, s.bytes);
-    size_t tiles = (longest + kTile - 1) / kTile;
-    uint64_t fold[kLine / sizeof(uint64_t)] = {};
-    auto part = [&](const Stream &s, size_t tile) { return lines_of(s.bytes) * tile / tiles; };
+    Pass pass = {traffic, streaming, (longest + kTile - 1) / kTile, 16};
+    size_t chunks = (pass.tiles + pass.each - 1) / pass.each;
+    auto task = [](void *context, size_t chunk) { static_cast<const Pass *>(context)->go(chunk); };
     auto begin = std::chrono::steady_clock::now();
-    for (size_t tile = 0; tile < tiles; tile++) {
-        for (const Stream &s : traffic.reads) {
-            size_t from = part(s, tile), to = part(s, tile + 1);
-            read_lines(s.data + from * kLine, to - from, fold);
-        }
-        for (const Stream &s : traffic.writes) {
-            size_t from = part(s, tile), to = part(s, tile + 1);
-            (streaming ? stream_lines : write_lines)(s.data + from * kLine, to - from, fold);
-        }
-    }
-#if defined(__x86_64__)
-    if (streaming) _mm_sfence();
-#endif
+    if (pool)
+        pool->run(chunks, task, &pass);
+    else
+        for (size_t i = 0; i < chunks; i++) pass.go(i);
     std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
     return took.count();
 }

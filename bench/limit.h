@@ -7,6 +7,8 @@
 #include <memory>
 #include <vector>
 
+#include "pool.h"
+
 struct Free {
     void operator()(void *p) const;
 };
@@ -25,7 +27,7 @@ struct Traffic {
     std::vector<Stream> reads, writes;
 };
 
-/* Seconds for one pass. streaming: writes go past the caches. */
-double limit_pass(const Traffic &traffic, bool streaming);
+/* Seconds for one pass. streaming: writes go past the caches. pool: shares it among threads; may be null. */
+double limit_pass(const Traffic &traffic, bool streaming, Pool *pool);
 
 #endif

@@ -19,6 +19,7 @@ enum {
     LOCAL,
     LINK,
     OPEN_TIMEOUT,
+    THREADS,
     PEER_TIMEOUT,
     FORWARD,
     BACKWARD,
@@ -63,6 +64,7 @@ static const struct argp_option options[] = {
     {"connect", CONNECT, "URI", 0, "Rank R - 1 listens there", 1},
     {"open-timeout", OPEN_TIMEOUT, "SECONDS", 0, "Until the neighbours have met (60)", 1},
     {"peer-timeout", PEER_TIMEOUT, "SECONDS", 0, "A neighbour that owes bytes and sends none (60)", 1},
+    {"threads", THREADS, "N", 0, "Threads that share the work of the codecs (1)", 1},
 
     {0, 0, 0, 0, "What goes over the wire, the same at all ranks like all that follows:", 2},
     {"forward", FORWARD, "CODEC", 0, "Activations, towards higher ranks (raw:f32)", 2},
@@ -244,6 +246,8 @@ static error_t parse_option(int key, char *value, struct argp_state *state)
         a->config.text_offset = whole(state, name, value, 0, INT64_MAX);
     else if (key == SEED)
         a->config.seed = whole(state, name, value, 0, UINT64_MAX);
+    else if (key == THREADS)
+        a->config.threads = (uint32_t)whole(state, name, value, 1, 256);
     else if (key == OPEN_TIMEOUT)
         a->config.open_timeout_ms = (uint32_t)(1000 * real(state, name, value, 0.001, 1e6));
     else if (key == PEER_TIMEOUT)

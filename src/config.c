@@ -11,10 +11,11 @@ typedef struct word {
 } word;
 
 static const word codecs[] = {{"delta", DW_CODEC_DELTA}, {"direct", DW_CODEC_DIRECT}, {"raw", DW_CODEC_RAW}, {0}};
-static const word widths[] = {{"2", 2}, {"3", 3}, {"4", 4}, {"5", 5}, {"6", 6}, {"7", 7}, {"8", 8}, {0}};
+static const word widths[] = {{"1", 1}, {"2", 2}, {"3", 3}, {"4", 4}, {"5", 5}, {"6", 6}, {"7", 7}, {"8", 8}, {0}};
 static const word groups[] = {{"16", 16},   {"32", 32},   {"64", 64},
-                              {"128", 128}, {"256", 256}, {"row", DW_GROUP_ROW}, {0}};
-static const word scales[] = {{"absmax", DW_SCALE_ABSMAX}, {"signed", DW_SCALE_SIGNED}, {0}};
+                              {"128", 128}, {"256", 256}, {"row", DW_GROUP_ROW}, {"channel", DW_GROUP_CHANNEL}, {0}};
+static const word scales[] = {{"absmax", DW_SCALE_ABSMAX}, {"signed", DW_SCALE_SIGNED}, {"mse", DW_SCALE_MSE}, {0}};
+static const word roundings[] = {{"nearest", DW_ROUNDING_NEAREST}, {"stochastic", DW_ROUNDING_STOCHASTIC}, {0}};
 static const word keys[] = {{"2", 2}, {"3", 3}, {"4", 4}, {"5", 5}, {"6", 6}, {"7", 7}, {"8", 8},
                             {"raw", DW_KEY_RAW}, {"f32", DW_KEY_F32}, {"f16", DW_KEY_F16}, {"bf16", DW_KEY_BF16}, {0}};
 static const word dtypes[] = {{"f32", DW_F32}, {"f16", DW_F16}, {"bf16", DW_BF16}, {0}};
@@ -39,6 +40,8 @@ typedef struct option {
 FIELD(bits, uint32_t)
 FIELD(group, uint32_t)
 FIELD(scale, dw_scale)
+FIELD(rounding, dw_rounding)
+FIELD(seed, uint64_t)
 FIELD(key, uint32_t)
 FIELD(raw, dw_dtype)
 FIELD(prev, dw_dtype)
@@ -53,6 +56,8 @@ static const option options[] = {
     {"bits", FOR_DELTA | FOR_DIRECT, widths, 0, 0, get_bits, set_bits},
     {"group", FOR_DELTA | FOR_DIRECT, groups, 0, 0, get_group, set_group},
     {"scale", FOR_DELTA | FOR_DIRECT, scales, 0, 0, get_scale, set_scale},
+    {"rounding", FOR_DELTA | FOR_DIRECT, roundings, 0, 0, get_rounding, set_rounding},
+    {"seed", FOR_DELTA | FOR_DIRECT, NULL, 1, UINT64_MAX, get_seed, set_seed},
     {"key", FOR_DELTA, keys, 0, 0, get_key, set_key},
     {"dtype", FOR_RAW, dtypes, 0, 0, get_raw, set_raw},
     {"prev", FOR_DELTA, dtypes, 0, 0, get_prev, set_prev},
@@ -237,7 +242,8 @@ dw_status dw_params_resolve(dw_params *params, const dw_config *config, dw_dtype
         .key = delta ? key : raw ? own_form : 0,
         .prev = delta ? (config->prev ? config->prev : x) : (dw_dtype)0,
         .chooses = delta && config->choose != DW_CHOOSE_NEVER,
-        .is_signed = config->scale == DW_SCALE_SIGNED,
+        .scale = config->scale ? config->scale : DW_SCALE_ABSMAX,
+        .is_stochastic = config->rounding == DW_ROUNDING_STOCHASTIC,
         .wants_reply = config->replies != DW_REPLIES_NEVER,
         .audit = delta ? audit : 0,
     };

@@ -1,48 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
- * decoder.c - the way in: frame, checks, unpacker, reconstruction, tensor; and the reply. */
+ * decoder.c - the way in: frame, checks, unpacker, reconstruction, tensor. */
 #include <stdio.h>
 #include <string.h>
 
 #include "cpu.h"
-#include "engine.h"
-#include "frame.h"
+#include "decoder.h"
 #include "params.h"
-#include "predict.h"
 #include "tensor.h"
-
-/* Incarnations that were replaced: a late frame of theirs must not bring old state back. */
-enum { RETIRED = 16 };
-
-typedef struct plan {
-    dw_entry_info entry;
-    dw_held *held;
-    bool added;    /* the key is new: gone again if the frame is rejected */
-    bool gives_up; /* what is held is rotten: gone if the frame is rejected */
-    dw_copy fresh;
-} plan;
-
-struct dw_decoder {
-    dw_config config;
-    dw_allocator allocator;
-    dw_engine engine;
-    dw_predictor predictor;
-    uint64_t incarnation, retired[RETIRED], n_retired;
-    uint64_t calls;
-    plan *plans;
-    uint64_t plans_cap;
-    dw_counters counters;
-    dw_why why;
-};
-
-/* A frame on its way in; planned entries are [0, n_planned). */
-typedef struct arrival {
-    dw_decoder *decoder;
-    const uint8_t *frame;
-    uint64_t len;
-    dw_frame_info info;
-    const dw_tensor *y;
-    uint32_t n_planned;
-} arrival;
 
 static dw_status fail(dw_decoder *decoder, dw_status status, const char *sentence)
 {
@@ -81,11 +45,12 @@ void dw_decoder_destroy(dw_decoder *decoder)
     dw_allocator allocator = decoder->allocator;
     dw_predictor_release(&decoder->predictor);
     dw_mem_release(&allocator, decoder->plans, decoder->plans_cap * sizeof *decoder->plans);
+    dw_work_release(&decoder->work, &allocator);
     dw_mem_release(&allocator, decoder, sizeof *decoder);
 }
 
 /* Steps 4 and 5 of docs/format.md, 2. */
-static dw_status check_agreement(arrival *a)
+static dw_status check_agreement(dw_arrival *a)
 {
     dw_decoder *decoder = a->decoder;
     const dw_frame_info *info = &a->info;
@@ -107,21 +72,13 @@ static dw_status check_agreement(arrival *a)
     return DW_OK;
 }
 
-static bool is_retired(const dw_decoder *decoder, uint64_t incarnation)
-{
-    uint64_t n = decoder->n_retired < RETIRED ? decoder->n_retired : RETIRED;
-    for (uint64_t i = 0; i < n; i++)
-        if (decoder->retired[i] == incarnation) return true;
-    return false;
-}
-
 /* Step 7: is this entry the next one of its key? */
-static dw_status check_step(const arrival *a, const plan *p)
+static dw_status check_step(const dw_arrival *a, const dw_incoming *p)
 {
     const dw_held *held = p->held;
     const dw_frame_info *info = &a->info;
     bool holds = held->now.data != NULL, same_life = holds && held->incarnation == info->incarnation;
-    if (is_retired(a->decoder, info->incarnation)) return DW_ERR_STALE;
+    if (dw_decoder_is_retired(a->decoder, info->incarnation)) return DW_ERR_STALE;
     if (same_life && info->sequence <= held->now.version) return DW_ERR_STALE;
     if (p->entry.kind != DW_ENTRY_DELTA) return DW_OK;
     if (!same_life || held->now.chain != p->entry.base_chain) return DW_ERR_BASE;
@@ -129,17 +86,17 @@ static dw_status check_step(const arrival *a, const plan *p)
 }
 
 /* Looks the keys up and finds the payloads. Keys that are new are added now, so that nothing can fail later. */
-static dw_status plan_all(arrival *a)
+static dw_status plan_all(dw_arrival *a)
 {
     dw_decoder *decoder = a->decoder;
     uint64_t at = 0;
     void *plans = decoder->plans;
-    if (!dw_mem_grow(&decoder->allocator, &plans, &decoder->plans_cap, a->info.n, sizeof(plan)))
+    if (!dw_mem_grow(&decoder->allocator, &plans, &decoder->plans_cap, a->info.n, sizeof(dw_incoming)))
         return fail(decoder, DW_ERR_NO_MEMORY, NULL);
     decoder->plans = plans;
     (void)dw_frame_table_end(a->info.n, a->info.n_forgotten, &at);
     for (uint32_t i = 0; i < a->info.n; i++) {
-        plan *p = &decoder->plans[i];
+        dw_incoming *p = &decoder->plans[i];
         memset(p, 0, sizeof *p);
         a->n_planned = i + 1;
         dw_frame_get_entry(a->frame, i, &p->entry);
@@ -164,7 +121,7 @@ static dw_status plan_all(arrival *a)
 }
 
 /* What is held of a key that the frame tells to forget, NULL where the telling is too old for it. */
-static dw_held *to_forget(const arrival *a, uint32_t i)
+static dw_held *to_forget(const dw_arrival *a, uint32_t i)
 {
     dw_held *held = dw_predictor_find(&a->decoder->predictor, dw_frame_get_forgotten(a->frame, a->info.n, i));
     bool older = held && held->incarnation == a->info.incarnation && held->now.version < a->info.sequence;
@@ -172,7 +129,7 @@ static dw_held *to_forget(const arrival *a, uint32_t i)
 }
 
 /* A key may be named twice; it counts once. */
-static uint64_t bytes_to_forget(const arrival *a)
+static uint64_t bytes_to_forget(const dw_arrival *a)
 {
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < a->info.n_forgotten; i++) {
@@ -184,37 +141,7 @@ static uint64_t bytes_to_forget(const arrival *a)
     return bytes;
 }
 
-/* Steps 6 and 7, and the slots. A frame of another life replaces all that is held, which then takes nothing of the quota. The first entry that is out of step names the status: BASE before STALE. */
-static dw_status admit(arrival *a)
-{
-    dw_decoder *decoder = a->decoder;
-    dw_status worst = DW_OK;
-    bool new_life = a->info.codec == DW_CODEC_DELTA && decoder->incarnation != a->info.incarnation;
-    uint64_t used = new_life ? 0 : decoder->predictor.held_bytes - bytes_to_forget(a), bytes = (uint64_t)a->info.t * a->info.c * dw_dtype_bytes(a->info.prev);
-    for (uint32_t i = 0; i < a->info.n; i++) {
-        const dw_entry_info *e = &decoder->plans[i].entry;
-        if (dw_digest_bytes(a->frame + e->payload_offset, e->payload_bytes) != e->payload_digest)
-            return fail(decoder, DW_ERR_CORRUPT, "a payload's checksum does not match: its bytes were changed on the way");
-    }
-    for (uint32_t i = 0; i < a->info.n; i++) {
-        if (!dw_kind_has_state(decoder->plans[i].entry.kind)) continue;
-        dw_status status = check_step(a, &decoder->plans[i]);
-        if (status < worst) worst = status; /* BASE is below STALE */
-    }
-    if (worst) return fail(decoder, worst, NULL);
-    for (uint32_t i = 0; i < a->info.n; i++) {
-        plan *p = &decoder->plans[i];
-        if (!dw_kind_has_state(p->entry.kind)) continue;
-        uint64_t have = new_life ? 0 : p->held->counted, growth = bytes > have ? bytes - have : 0;
-        dw_status status = dw_predictor_take(&decoder->predictor, bytes, growth, &used, &p->fresh.data);
-        if (status)
-            return fail(decoder, status,
-                        status == DW_ERR_LIMIT ? "quota_bytes is full: give both ends the same quota" : NULL);
-    }
-    return DW_OK;
-}
-
-static dw_float_job float_job(const arrival *a, const plan *p, uint32_t i)
+static dw_float_job float_job(const dw_arrival *a, const dw_incoming *p, uint32_t i)
 {
     return (dw_float_job){.t = a->info.t,
                           .c = a->info.c,
@@ -229,7 +156,7 @@ static dw_float_job float_job(const arrival *a, const plan *p, uint32_t i)
                           .prev_dtype = a->info.prev};
 }
 
-static dw_decode_job code_job(const arrival *a, const plan *p, uint32_t i)
+static dw_decode_job code_job(const dw_arrival *a, const dw_incoming *p, uint32_t i)
 {
     bool delta = p->entry.kind == DW_ENTRY_DELTA;
     dw_decode_job job = {.payload = a->frame + p->entry.payload_offset,
@@ -238,36 +165,143 @@ static dw_decode_job code_job(const arrival *a, const plan *p, uint32_t i)
                          .prev_dtype = a->info.prev,
                          .y = a->y->data ? dw_tensor_sample(a->y, i) : NULL,
                          .y_dtype = a->y->dtype,
-                         .stride = a->y->stride_t};
+                         .stride = a->y->stride_t,
+                         .audit = {p->fresh.data ? a->info.audit : 0, a->info.sequence}};
     (void)dw_frame_layout(&a->info, p->entry.kind, &job.layout);
     return job;
 }
 
+/* An equal part of the payload for each of its chunks. */
+static void digest_chunk(void *context, size_t index)
+{
+    const dw_arrival *a = context;
+    const dw_engine *engine = &a->decoder->engine;
+    uint64_t part;
+    uint32_t i = dw_work_entry(&a->decoder->work, index, &part);
+    const dw_incoming *p = &a->decoder->plans[i];
+    uint64_t blocks = p->entry.payload_bytes / 16, parts = dw_work_chunks(&a->decoder->work, i);
+    uint64_t each = blocks / parts, rest = blocks % parts;
+    uint64_t from = each * part + (part < rest ? part : rest), n = each + (part < rest);
+    a->decoder->work.results[index] =
+        (dw_chunk_result){.payload_sum = engine->bytes_sum(engine, a->frame + p->entry.payload_offset, 16 * from, 16 * n)};
+}
+
+/* The new prev, in a fresh slot. Runs in any thread. */
+static void advance_chunk(void *context, size_t index)
+{
+    const dw_arrival *a = context;
+    const dw_engine *engine = &a->decoder->engine;
+    uint64_t chunk;
+    uint32_t i = dw_work_entry(&a->decoder->work, index, &chunk);
+    const dw_incoming *p = &a->decoder->plans[i];
+    dw_chunk_result *result = &a->decoder->work.results[index];
+    *result = (dw_chunk_result){0};
+    if (!dw_kind_has_state(p->entry.kind)) return;
+    dw_cpu_mode mode = dw_cpu_enter_exact();
+    if (dw_kind_is_floats(p->entry.kind)) {
+        dw_float_job job = float_job(a, p, i);
+        engine->take_floats(&job, 1);
+    } else {
+        engine->decode(engine, &p->job, chunk, result);
+    }
+    dw_cpu_leave_exact(mode);
+}
+
+/* y: from the new prev where there is state, else from the payload. */
+static void write_chunk(void *context, size_t index)
+{
+    const dw_arrival *a = context;
+    const dw_engine *engine = &a->decoder->engine;
+    uint64_t chunk;
+    uint32_t i = dw_work_entry(&a->decoder->work, index, &chunk);
+    const dw_incoming *p = &a->decoder->plans[i];
+    dw_chunk_result unused;
+    dw_cpu_mode mode = dw_cpu_enter_exact();
+    if (dw_kind_is_floats(p->entry.kind)) {
+        dw_float_job job = float_job(a, p, i);
+        engine->take_floats(&job, 0);
+    } else if (p->fresh.data) {
+        engine->emit(engine, &p->job, chunk);
+    } else {
+        engine->decode(engine, &p->job, chunk, &unused);
+    }
+    dw_cpu_leave_exact(mode);
+}
+
+/* Cuts the frame into chunks, and finds room for what they tell. */
+static dw_status prepare_chunks(dw_arrival *a)
+{
+    dw_decoder *decoder = a->decoder;
+    if (!dw_work_begin(&decoder->work, &decoder->allocator, a->info.n)) return fail(decoder, DW_ERR_NO_MEMORY, NULL);
+    for (uint32_t i = 0; i < a->info.n; i++) {
+        dw_incoming *p = &decoder->plans[i];
+        bool floats = dw_kind_is_floats(p->entry.kind);
+        if (!floats) p->job = code_job(a, p, i);
+        dw_work_put(&decoder->work, floats ? 1 : dw_layout_chunks(&p->job.layout));
+    }
+    return dw_work_ready(&decoder->work, &decoder->allocator) ? DW_OK : fail(decoder, DW_ERR_NO_MEMORY, NULL);
+}
+
+/* Step 6: the payloads are what was sent. */
+static dw_status check_payloads(dw_arrival *a)
+{
+    dw_decoder *decoder = a->decoder;
+    dw_work_run(&decoder->work, &decoder->config, digest_chunk, a);
+    for (uint32_t i = 0; i < a->info.n; i++)
+        if (dw_digest_of_sum(dw_work_join(&decoder->work, i).payload_sum) != decoder->plans[i].entry.payload_digest)
+            return fail(decoder, DW_ERR_CORRUPT, "a payload's checksum does not match: its bytes were changed on the way");
+    return DW_OK;
+}
+
+/* Step 7, and the slots. A frame of another life replaces all that is held, which then takes nothing of the quota. The first entry that is
+ * out of step names the status: BASE before STALE. */
+static dw_status admit(dw_arrival *a)
+{
+    dw_decoder *decoder = a->decoder;
+    dw_status worst = DW_OK;
+    bool new_life = a->info.codec == DW_CODEC_DELTA && decoder->incarnation != a->info.incarnation;
+    uint64_t used = new_life ? 0 : decoder->predictor.held_bytes - bytes_to_forget(a);
+    uint64_t bytes = (uint64_t)a->info.t * a->info.c * dw_dtype_bytes(a->info.prev);
+    for (uint32_t i = 0; i < a->info.n; i++) {
+        if (!dw_kind_has_state(decoder->plans[i].entry.kind)) continue;
+        dw_status status = check_step(a, &decoder->plans[i]);
+        if (status < worst) worst = status; /* BASE is below STALE */
+    }
+    if (worst) return fail(decoder, worst, NULL);
+    for (uint32_t i = 0; i < a->info.n; i++) {
+        dw_incoming *p = &decoder->plans[i];
+        if (!dw_kind_has_state(p->entry.kind)) continue;
+        uint64_t have = new_life ? 0 : p->held->counted, growth = bytes > have ? bytes - have : 0;
+        dw_status status = dw_predictor_take(&decoder->predictor, bytes, growth, &used, &p->fresh.data);
+        if (status)
+            return fail(decoder, status,
+                        status == DW_ERR_LIMIT ? "quota_bytes is full: give both ends the same quota" : NULL);
+        p->job.next = p->fresh.data;
+        p->job.audit.every = a->info.audit;
+    }
+    return DW_OK;
+}
+
 /* Steps 8 and 9: into fresh slots, then the digest. A mismatch costs the copy that the delta started from: either it is rotten, or the
  * two machines do not compute alike, and only a key frame can tell. */
-static dw_status reconstruct(arrival *a)
+static dw_status reconstruct(dw_arrival *a)
 {
     dw_decoder *decoder = a->decoder;
     const dw_engine *engine = &decoder->engine;
+    dw_audit audit = {a->info.audit, a->info.sequence};
     dw_status status = DW_OK;
+    if (a->info.codec == DW_CODEC_DELTA) dw_work_run(&decoder->work, &decoder->config, advance_chunk, a);
     for (uint32_t i = 0; i < a->info.n; i++) {
-        plan *p = &decoder->plans[i];
+        dw_incoming *p = &decoder->plans[i];
         if (!dw_kind_has_state(p->entry.kind)) continue;
-        if (dw_kind_is_floats(p->entry.kind)) {
-            dw_float_job job = float_job(a, p, i);
-            engine->take_floats(&job, 1);
-            if (a->info.audit)
-                p->fresh.state_digest = engine->digest(engine, p->fresh.data, a->info.prev,
-                                                       (uint64_t)a->info.t * a->info.c, a->info.audit, a->info.sequence);
-        } else {
-            dw_decode_job job = code_job(a, p, i);
-            if (a->info.audit) job.audit = (dw_audit){a->info.audit, a->info.sequence, &p->fresh.state_digest};
-            engine->decode(engine, &job);
-        }
         p->fresh.version = a->info.sequence;
         p->fresh.chain = dw_frame_chain(&a->info, &p->entry);
         p->fresh.audit = a->info.audit;
         if (!a->info.audit) continue;
+        uint64_t sum = dw_kind_is_floats(p->entry.kind)
+                           ? engine->state_sum(engine, p->fresh.data, a->info.prev, (uint64_t)a->info.t * a->info.c, audit)
+                           : engine->seam_sum(engine, &p->job.layout, p->fresh.data, a->info.prev, audit);
+        p->fresh.state_digest = dw_digest_of_sum(sum + dw_work_join(&decoder->work, i).state_sum);
         if (p->fresh.state_digest == p->entry.state_digest) continue;
         status = DW_ERR_STATE;
         p->gives_up = p->entry.kind == DW_ENTRY_DELTA;
@@ -275,45 +309,31 @@ static dw_status reconstruct(arrival *a)
     return status ? fail(decoder, status, NULL) : DW_OK;
 }
 
-static void write_y(const arrival *a)
+static void count_scales(dw_counters *counters, const uint8_t *scales, uint64_t n)
 {
-    const dw_engine *engine = &a->decoder->engine;
-    if (!a->y->data) return;
-    for (uint32_t i = 0; i < a->info.n; i++) {
-        const plan *p = &a->decoder->plans[i];
-        if (dw_kind_is_floats(p->entry.kind)) {
-            dw_float_job job = float_job(a, p, i);
-            engine->take_floats(&job, 0);
-            continue;
-        }
-        dw_decode_job job = code_job(a, p, i);
-        if (p->fresh.data)
-            engine->emit(engine, &job);
-        else
-            engine->decode(engine, &job);
+    for (uint64_t i = 0; i < n; i++) {
+        uint32_t bits = scales[2 * i] | (uint32_t)scales[2 * i + 1] << 8;
+        counters->zero_groups += bits == 0;
+        counters->poisoned_groups += (bits & 0x7f80u) == 0x7f80u;
     }
 }
 
-static void count_pieces(dw_counters *counters, const arrival *a, const plan *p)
+static void count_pieces(dw_counters *counters, const dw_incoming *p)
 {
-    dw_decode_job job = code_job(a, p, 0);
-    const dw_layout *layout = &job.layout;
+    const dw_layout *layout = &p->job.layout;
+    const uint8_t *payload = p->job.payload;
     counters->groups += layout->pieces;
-    for (uint64_t i = 0; i < layout->tiles; i++) {
+    if (layout->by_channel) count_scales(counters, payload + layout->choice_bytes, layout->pieces);
+    for (uint64_t i = 0; !layout->by_channel && i < layout->tiles; i++) {
         dw_tile tile = dw_layout_tile(layout, i);
-        for (uint32_t k = 0; k < tile.pieces; k++) {
-            const uint8_t *scale = job.payload + tile.offset + 2 * (uint64_t)k;
-            uint32_t bits = scale[0] | (uint32_t)scale[1] << 8;
-            counters->zero_groups += bits == 0;
-            counters->poisoned_groups += (bits & 0x7f80u) == 0x7f80u;
-        }
+        count_scales(counters, payload + tile.offset, tile.segments);
     }
     for (uint64_t i = 0; layout->chooses && i < layout->pieces; i++)
-        counters->direct_groups += job.payload[i / 8] >> i % 8 & 1;
+        counters->direct_groups += payload[i / 8] >> i % 8 & 1;
 }
 
 /* Step 10. Nothing here can fail. */
-static void commit(arrival *a)
+static void commit(dw_arrival *a)
 {
     dw_decoder *decoder = a->decoder;
     dw_counters *counters = &decoder->counters;
@@ -321,11 +341,11 @@ static void commit(arrival *a)
     uint64_t raw = 0;
     bool state = false;
     for (uint32_t i = 0; i < a->info.n; i++) {
-        plan *p = &decoder->plans[i];
+        dw_incoming *p = &decoder->plans[i];
         counters->delta_entries += p->entry.kind == DW_ENTRY_DELTA;
         counters->stateless_entries += !dw_kind_has_state(p->entry.kind);
         counters->key_entries += dw_kind_has_state(p->entry.kind) && p->entry.kind != DW_ENTRY_DELTA;
-        if (!dw_kind_is_floats(p->entry.kind)) count_pieces(counters, a, p);
+        if (!dw_kind_is_floats(p->entry.kind)) count_pieces(counters, p);
         if (!dw_kind_has_state(p->entry.kind)) continue;
         dw_predictor_commit(&decoder->predictor, p->held, &shape, p->fresh, false);
         state = true;
@@ -335,7 +355,7 @@ static void commit(arrival *a)
         if (held) dw_predictor_remove(&decoder->predictor, held);
     }
     if (state && decoder->incarnation != a->info.incarnation) {
-        if (decoder->incarnation) decoder->retired[decoder->n_retired++ % RETIRED] = decoder->incarnation;
+        if (decoder->incarnation) decoder->retired[decoder->n_retired++ % DW_RETIRED] = decoder->incarnation;
         decoder->incarnation = a->info.incarnation;
         dw_predictor_remove_lives_but(&decoder->predictor, a->info.incarnation);
     }
@@ -345,70 +365,15 @@ static void commit(arrival *a)
     counters->encoded_bytes += a->len;
 }
 
-static void give_up(arrival *a)
+static void give_up(dw_arrival *a)
 {
     dw_decoder *decoder = a->decoder;
     uint64_t bytes = (uint64_t)a->info.t * a->info.c * dw_dtype_bytes(a->info.prev);
     for (uint32_t i = a->n_planned; i-- > 0;) {
-        plan *p = &decoder->plans[i];
+        dw_incoming *p = &decoder->plans[i];
         dw_predictor_give(&decoder->predictor, p->fresh.data, bytes);
         if (p->added || p->gives_up) dw_predictor_remove(&decoder->predictor, p->held);
     }
-}
-
-/* A base that is named in a NACK must still be what it was: re-hash it, and give it up where it has rotted. */
-static dw_held *intact(dw_decoder *decoder, dw_key key)
-{
-    dw_held *held = dw_predictor_find(&decoder->predictor, key);
-    if (!held || !held->now.data) return NULL;
-    if (held->checked == decoder->calls) return held;
-    held->checked = decoder->calls;
-    const dw_engine *engine = &decoder->engine;
-    if (!held->now.audit || engine->digest(engine, held->now.data, held->dtype, (uint64_t)held->t * held->c, held->now.audit,
-                                           held->now.version) == held->now.state_digest)
-        return held;
-    dw_predictor_remove(&decoder->predictor, held);
-    return NULL;
-}
-
-/* What is held of the frame's keys. rejected: re-hash before naming. */
-static size_t write_reply(arrival *a, bool rejected, uint8_t *reply)
-{
-    dw_decoder *decoder = a->decoder;
-    dw_reply_info info = {1, is_retired(decoder, a->info.incarnation), a->info.incarnation, a->info.sequence, 0};
-    for (uint32_t i = 0; i < a->info.n; i++) {
-        dw_entry_info entry;
-        dw_frame_get_entry(a->frame, i, &entry);
-        if (!dw_kind_has_state(entry.kind)) continue;
-        dw_held *held = rejected ? intact(decoder, entry.key) : dw_predictor_find(&decoder->predictor, entry.key);
-        dw_reply_entry out = {.key = entry.key};
-        if (held && held->now.data) {
-            out.held = 1;
-            out.incarnation = held->incarnation;
-            out.version = held->now.version;
-            out.chain = held->now.chain;
-        }
-        info.accepted = info.accepted && out.held && out.chain == dw_frame_chain(&a->info, &entry);
-        dw_reply_put_entry(reply, info.n++, &out);
-    }
-    if (info.n == 0) info.accepted = !rejected; /* it only told of forgotten keys */
-    dw_reply_seal(reply, &info);
-    decoder->counters.acks += info.accepted != 0;
-    decoder->counters.nacks += !info.accepted;
-    return dw_reply_bound(info.n);
-}
-
-/* Does it change what is held? */
-static bool asks_for_reply(const arrival *a)
-{
-    if (!a->info.wants_reply) return false;
-    if (a->info.n_forgotten) return true;
-    for (uint32_t i = 0; i < a->info.n; i++) {
-        dw_entry_info entry;
-        dw_frame_get_entry(a->frame, i, &entry);
-        if (dw_kind_has_state(entry.kind)) return true;
-    }
-    return false;
 }
 
 static uint64_t now(const dw_decoder *decoder)
@@ -416,18 +381,16 @@ static uint64_t now(const dw_decoder *decoder)
     return decoder->config.now_ns ? decoder->config.now_ns(decoder->config.now_context) : 0;
 }
 
-static dw_status receive(arrival *a)
+static dw_status receive(dw_arrival *a)
 {
     dw_status status = check_agreement(a);
     if (status) return status;
     status = plan_all(a);
+    if (!status) status = prepare_chunks(a);
+    if (!status) status = check_payloads(a);
     if (!status) status = admit(a);
-    if (!status) {
-        dw_cpu_mode mode = dw_cpu_enter_exact();
-        status = reconstruct(a);
-        if (!status) write_y(a);
-        dw_cpu_leave_exact(mode);
-    }
+    if (!status) status = reconstruct(a);
+    if (!status && a->y->data) dw_work_run(&a->decoder->work, &a->decoder->config, write_chunk, a);
     if (status)
         give_up(a);
     else
@@ -451,12 +414,12 @@ dw_status dw_decode(dw_decoder *decoder, const void *frame, size_t len, const dw
         return fail(decoder, DW_ERR_NO_ROOM, "the reply does not fit: dw_reply_bound tells the room that is enough");
     uint64_t started = now(decoder);
     decoder->calls++;
-    arrival a = {.decoder = decoder, .frame = frame, .len = len, .y = y};
+    dw_arrival a = {.decoder = decoder, .frame = frame, .len = len, .y = y};
     status = dw_frame_open(frame, len, &a.info, &tables_intact, &why);
     if (status) snprintf(decoder->why.text, sizeof decoder->why.text, "the frame cannot be read: %s", why);
-    bool answers = tables_intact && reply && reply_cap >= dw_reply_bound(a.info.n) && asks_for_reply(&a);
+    bool answers = tables_intact && reply && reply_cap >= dw_reply_bound(a.info.n) && dw_decoder_asks_for_reply(&a);
     if (!status) status = receive(&a);
-    if (answers) *reply_len = write_reply(&a, status != DW_OK, reply);
+    if (answers) *reply_len = dw_decoder_write_reply(&a, status != DW_OK, reply);
     if (status) decoder->counters.rejected_frames++;
     decoder->counters.busy_ns += now(decoder) - started;
     return status;

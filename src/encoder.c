@@ -1,35 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
- * encoder.c - the way out: tensor, predictor, quantizer, packer, frame; and what replies teach. */
-#include <stdio.h>
+ * encoder.c - the way out: tensor, predictor, quantizer, packer, frame. */
 #include <string.h>
 
 #include "cpu.h"
-#include "engine.h"
-#include "frame.h"
+#include "encoder.h"
 #include "params.h"
-#include "predict.h"
 #include "tensor.h"
-
-/* One sample on its way into a frame. */
-typedef struct plan {
-    dw_entry_info entry;
-    dw_held *held;
-    bool added; /* the key is new: gone again if the call fails */
-    const dw_copy *base;
-    dw_copy fresh;
-} plan;
-
-struct dw_encoder {
-    dw_config config;
-    dw_allocator allocator;
-    dw_engine engine;
-    dw_predictor predictor;
-    uint64_t incarnation, sequence, calls;
-    plan *plans;
-    uint64_t plans_cap;
-    dw_counters counters;
-    dw_why why;
-};
 
 /* A frame in the making. */
 typedef struct draft {
@@ -41,12 +17,6 @@ typedef struct draft {
     uint8_t *frame;
     dw_sums sums;
 } draft;
-
-static dw_status fail(dw_encoder *encoder, dw_status status, const char *sentence)
-{
-    snprintf(encoder->why.text, sizeof encoder->why.text, "%s", sentence ? sentence : dw_status_string(status));
-    return status;
-}
 
 dw_status dw_encoder_create(dw_encoder **encoder, const dw_config *config)
 {
@@ -80,16 +50,8 @@ void dw_encoder_destroy(dw_encoder *encoder)
     dw_allocator allocator = encoder->allocator;
     dw_predictor_release(&encoder->predictor);
     dw_mem_release(&allocator, encoder->plans, encoder->plans_cap * sizeof *encoder->plans);
+    dw_work_release(&encoder->work, &allocator);
     dw_mem_release(&allocator, encoder, sizeof *encoder);
-}
-
-/* A new name, under which nothing is held yet: for the decoder every key begins anew, and what it held of the old name goes. */
-static void begin_life(dw_encoder *encoder)
-{
-    dw_predictor *predictor = &encoder->predictor;
-    encoder->incarnation = dw_digest_bytes(&encoder->incarnation, sizeof encoder->incarnation) | 1;
-    encoder->sequence = 0;
-    while (predictor->oldest_forgotten) dw_predictor_remove(predictor, predictor->oldest_forgotten);
 }
 
 static void describe(draft *d, uint32_t n, uint32_t t, uint32_t c, dw_dtype x)
@@ -123,18 +85,18 @@ static dw_entry_kind key_kind(const draft *d)
 }
 
 /* Finds or adds the key of sample i and takes a slot for its next prev: all that can fail. */
-static dw_status plan_state(draft *d, plan *p, uint64_t *used)
+static dw_status plan_state(draft *d, dw_outgoing *p, uint64_t *used)
 {
     dw_encoder *encoder = d->encoder;
     uint64_t bytes = (uint64_t)d->info.t * d->info.c * dw_dtype_bytes(d->info.prev);
     dw_held *held = dw_predictor_find(&encoder->predictor, p->entry.key);
     if (!held) {
         dw_status status = dw_predictor_add(&encoder->predictor, p->entry.key, &held);
-        if (status) return fail(encoder, status, NULL);
+        if (status) return dw_encoder_fail(encoder, status, NULL);
         p->added = true;
     }
     p->held = held;
-    if (held->mark == encoder->calls) return fail(encoder, DW_ERR_ARGUMENT, "two samples of one call have the same key");
+    if (held->mark == encoder->calls) return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "two samples of one call have the same key");
     held->mark = encoder->calls;
     uint64_t growth = bytes > held->counted ? bytes - held->counted : 0;
     dw_status status = dw_predictor_take(&encoder->predictor, bytes, growth, used, &p->fresh.data);
@@ -142,7 +104,7 @@ static dw_status plan_state(draft *d, plan *p, uint64_t *used)
         p->entry.kind = stateless_kind(d);
         return DW_OK;
     }
-    if (status) return fail(encoder, status, NULL);
+    if (status) return dw_encoder_fail(encoder, status, NULL);
     const dw_copy *base = held->base == DW_BASE_NOW    ? &held->now
                           : held->base == DW_BASE_UNDO ? &held->undo
                                                        : NULL;
@@ -161,7 +123,7 @@ static void unplan(draft *d, uint32_t n)
     dw_encoder *encoder = d->encoder;
     uint64_t bytes = (uint64_t)d->info.t * d->info.c * dw_dtype_bytes(d->info.prev);
     for (uint32_t i = n; i-- > 0;) {
-        plan *p = &encoder->plans[i];
+        dw_outgoing *p = &encoder->plans[i];
         dw_predictor_give(&encoder->predictor, p->fresh.data, bytes);
         if (p->added) dw_predictor_remove(&encoder->predictor, p->held);
     }
@@ -173,11 +135,11 @@ static dw_status plan_all(draft *d)
     uint64_t used = encoder->predictor.held_bytes;
     encoder->calls++;
     void *plans = encoder->plans;
-    if (!dw_mem_grow(&encoder->allocator, &plans, &encoder->plans_cap, d->info.n, sizeof(plan)))
-        return fail(encoder, DW_ERR_NO_MEMORY, NULL);
+    if (!dw_mem_grow(&encoder->allocator, &plans, &encoder->plans_cap, d->info.n, sizeof(dw_outgoing)))
+        return dw_encoder_fail(encoder, DW_ERR_NO_MEMORY, NULL);
     encoder->plans = plans;
     for (uint32_t i = 0; i < d->info.n; i++) {
-        plan *p = &encoder->plans[i];
+        dw_outgoing *p = &encoder->plans[i];
         memset(p, 0, sizeof *p);
         p->entry.key = d->keys[i];
         p->entry.kind = d->info.codec == DW_CODEC_RAW ? DW_ENTRY_RAW : DW_ENTRY_DIRECT;
@@ -208,15 +170,15 @@ static dw_status lay_out(draft *d, size_t cap, uint64_t *total)
 {
     dw_encoder *encoder = d->encoder;
     uint64_t end, payload = 0, bytes;
-    if (!dw_frame_table_end(d->info.n, 0, &end)) return fail(encoder, DW_ERR_LIMIT, NULL);
+    if (!dw_frame_table_end(d->info.n, 0, &end)) return dw_encoder_fail(encoder, DW_ERR_LIMIT, NULL);
     for (uint32_t i = 0; i < d->info.n; i++) {
-        plan *p = &encoder->plans[i];
-        if (!dw_frame_payload_bytes(&d->info, p->entry.kind, &bytes)) return fail(encoder, DW_ERR_LIMIT, NULL);
+        dw_outgoing *p = &encoder->plans[i];
+        if (!dw_frame_payload_bytes(&d->info, p->entry.kind, &bytes)) return dw_encoder_fail(encoder, DW_ERR_LIMIT, NULL);
         p->entry.payload_bytes = bytes;
-        if (!dw_size_add(payload, bytes, &payload)) return fail(encoder, DW_ERR_LIMIT, NULL);
+        if (!dw_size_add(payload, bytes, &payload)) return dw_encoder_fail(encoder, DW_ERR_LIMIT, NULL);
     }
     if (!dw_size_add(end, payload, total) || *total > cap)
-        return fail(encoder, DW_ERR_NO_ROOM, "the frame does not fit: dw_frame_bound tells the room that is enough");
+        return dw_encoder_fail(encoder, DW_ERR_NO_ROOM, "the frame does not fit: dw_frame_bound tells the room that is enough");
     if (d->info.codec == DW_CODEC_DELTA) {
         dw_held *tell = next_to_tell(d, encoder->predictor.oldest_forgotten);
         for (; tell && d->info.n_forgotten < UINT32_MAX; tell = next_to_tell(d, tell->newer)) {
@@ -234,8 +196,49 @@ static dw_status lay_out(draft *d, size_t cap, uint64_t *total)
     return DW_OK;
 }
 
-static void encode_floats(draft *d, plan *p, uint32_t i)
+/* Another number for every visit of every key, so that what rounding adds to one has nothing to do with another. */
+static uint64_t dither_key(const draft *d, dw_key key)
 {
+    uint64_t words[4] = {d->encoder->config.seed, key.sample, key.slice, d->info.sequence};
+    uint8_t bytes[sizeof words];
+    for (size_t i = 0; i < sizeof bytes; i++) bytes[i] = (uint8_t)(words[i / 8] >> (8 * (i % 8)));
+    return dw_digest_bytes(bytes, sizeof bytes);
+}
+
+static dw_encode_job code_job(const draft *d, const dw_outgoing *p, uint32_t i)
+{
+    dw_encode_job job = {.rule = {d->params.scale, d->params.is_stochastic, 0},
+                         .x = dw_tensor_sample(d->x, i),
+                         .x_dtype = d->x->dtype,
+                         .stride = d->x->stride_t,
+                         .prev = p->base ? p->base->data : NULL,
+                         .next = p->fresh.data,
+                         .prev_dtype = d->info.prev,
+                         .payload = d->frame + p->entry.payload_offset,
+                         .audit = {p->fresh.data ? d->info.audit : 0, d->info.sequence}};
+    if (job.rule.is_stochastic) job.rule.dither_key = dither_key(d, p->entry.key);
+    (void)dw_frame_layout(&d->info, p->entry.kind, &job.layout);
+    return job;
+}
+
+/* Cuts the frame into chunks, and finds room for what they tell: the last that can fail. */
+static dw_status prepare_chunks(draft *d)
+{
+    dw_encoder *encoder = d->encoder;
+    if (!dw_work_begin(&encoder->work, &encoder->allocator, d->info.n)) return dw_encoder_fail(encoder, DW_ERR_NO_MEMORY, NULL);
+    for (uint32_t i = 0; i < d->info.n; i++) {
+        dw_outgoing *p = &encoder->plans[i];
+        bool floats = dw_kind_is_floats(p->entry.kind);
+        if (!floats) p->job = code_job(d, p, i);
+        dw_work_put(&encoder->work, floats ? 1 : dw_layout_chunks(&p->job.layout));
+    }
+    if (!dw_work_ready(&encoder->work, &encoder->allocator)) return dw_encoder_fail(encoder, DW_ERR_NO_MEMORY, NULL);
+    return DW_OK;
+}
+
+static void encode_floats(const draft *d, const dw_outgoing *p, uint32_t i, dw_chunk_result *result)
+{
+    const dw_engine *engine = &d->encoder->engine;
     dw_float_job job = {.t = d->info.t,
                         .c = d->info.c,
                         .form = dw_frame_form(&d->info, p->entry.kind),
@@ -247,35 +250,47 @@ static void encode_floats(draft *d, plan *p, uint32_t i)
                         .stride = d->x->stride_t,
                         .next = p->fresh.data,
                         .prev_dtype = d->info.prev,
-                        .sums = &d->sums};
-    d->encoder->engine.put_floats(&job);
-    if (p->fresh.data) d->encoder->engine.take_floats(&job, 1);
+                        .sums = &result->sums};
+    *result = (dw_chunk_result){0};
+    engine->put_floats(&job);
+    if (p->fresh.data) engine->take_floats(&job, 1);
 }
 
-static void encode_codes(draft *d, plan *p, uint32_t i)
+/* Chunk `index` of the frame. Runs in any thread. */
+static void encode_chunk(void *context, size_t index)
 {
-    dw_encode_job job = {.is_signed = d->params.is_signed,
-                         .x = dw_tensor_sample(d->x, i),
-                         .x_dtype = d->x->dtype,
-                         .stride = d->x->stride_t,
-                         .prev = p->base ? p->base->data : NULL,
-                         .next = p->fresh.data,
-                         .prev_dtype = d->info.prev,
-                         .payload = d->frame + p->entry.payload_offset,
-                         .sums = &d->sums};
-    (void)dw_frame_layout(&d->info, p->entry.kind, &job.layout);
-    if (p->fresh.data && d->info.audit) job.audit = (dw_audit){d->info.audit, d->info.sequence, &p->entry.state_digest};
-    d->encoder->engine.encode(&d->encoder->engine, &job);
+    const draft *d = context;
+    const dw_encoder *encoder = d->encoder;
+    uint64_t chunk;
+    uint32_t i = dw_work_entry(&encoder->work, index, &chunk);
+    const dw_outgoing *p = &encoder->plans[i];
+    dw_cpu_mode mode = dw_cpu_enter_exact();
+    if (dw_kind_is_floats(p->entry.kind))
+        encode_floats(d, p, i, &encoder->work.results[index]);
+    else
+        encoder->engine.encode(&encoder->engine, &p->job, chunk, &encoder->work.results[index]);
+    dw_cpu_leave_exact(mode);
 }
 
-static void seal_entry(draft *d, plan *p, uint32_t i)
+/* The digests of an entry's payload and new prev: what its chunks know of them, and what they leave out. */
+static void digest_entry(draft *d, dw_outgoing *p, const dw_chunk_result *known)
 {
     const dw_engine *engine = &d->encoder->engine;
-    p->entry.payload_digest = dw_digest_bytes(d->frame + p->entry.payload_offset, p->entry.payload_bytes);
+    const uint8_t *payload = d->frame + p->entry.payload_offset;
+    dw_audit audit = {d->info.audit, d->info.sequence};
+    bool floats = dw_kind_is_floats(p->entry.kind);
+    uint64_t left = floats ? p->entry.payload_bytes : dw_layout_undigested(&p->job.layout);
+    p->entry.payload_digest = dw_digest_of_sum(known->payload_sum + engine->bytes_sum(engine, payload, 0, left));
+    if (!dw_kind_has_state(p->entry.kind) || !d->info.audit) return;
+    uint64_t rest = floats ? engine->state_sum(engine, p->fresh.data, d->info.prev, (uint64_t)d->info.t * d->info.c, audit)
+                           : engine->seam_sum(engine, &p->job.layout, p->fresh.data, d->info.prev, audit);
+    p->entry.state_digest = dw_digest_of_sum(known->state_sum + rest);
+}
+
+static void seal_entry(draft *d, dw_outgoing *p, uint32_t i, const dw_chunk_result *known)
+{
+    digest_entry(d, p, known);
     if (dw_kind_has_state(p->entry.kind)) {
-        if (d->info.audit && dw_kind_is_floats(p->entry.kind)) /* else the engine took it on its way */
-            p->entry.state_digest = engine->digest(engine, p->fresh.data, d->info.prev,
-                                                   (uint64_t)d->info.t * d->info.c, d->info.audit, d->info.sequence);
         p->fresh.version = d->info.sequence;
         p->fresh.state_digest = p->entry.state_digest;
         p->fresh.audit = d->info.audit;
@@ -321,7 +336,7 @@ static void commit(draft *d, uint64_t total)
     encoder->sequence = d->info.sequence;
     mark_told(d);
     for (uint32_t i = 0; i < d->info.n; i++) {
-        plan *p = &encoder->plans[i];
+        dw_outgoing *p = &encoder->plans[i];
         count_entry(counters, p->entry.kind);
         if (p->entry.kind == DW_ENTRY_SYNC) {
             p->held->now = p->fresh;
@@ -353,31 +368,31 @@ dw_status dw_encode(dw_encoder *encoder, const dw_key *keys, const dw_tensor *x,
 {
     uint64_t total, raw = 0;
     if (!encoder) return DW_ERR_ARGUMENT;
-    if (!keys || !x || !x->data || !frame || !len) return fail(encoder, DW_ERR_ARGUMENT, "an argument is NULL");
+    if (!keys || !x || !x->data || !frame || !len) return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "an argument is NULL");
     dw_status status = dw_tensor_check(x);
-    if (status) return fail(encoder, status, "x is no tensor that can be walked: see its dtype, alignment, extents and strides");
+    if (status) return dw_encoder_fail(encoder, status, "x is no tensor that can be walked: see its dtype, alignment, extents and strides");
     uint64_t started = now(encoder);
-    if (encoder->sequence == UINT64_MAX) begin_life(encoder); /* the numbers are used up */
+    if (encoder->sequence == UINT64_MAX) dw_encoder_begin_life(encoder); /* the numbers are used up */
     draft d = {.encoder = encoder, .keys = keys, .x = x, .frame = frame};
     status = dw_params_resolve(&d.params, &encoder->config, x->dtype);
-    if (status) return fail(encoder, status, NULL);
+    if (status) return dw_encoder_fail(encoder, status, NULL);
     describe(&d, x->n, x->t, x->c, x->dtype);
     if ((status = plan_all(&d)) != DW_OK) return status;
-    if ((status = lay_out(&d, cap, &total)) != DW_OK) {
+    status = lay_out(&d, cap, &total);
+    if (!status) status = prepare_chunks(&d);
+    if (status) {
         unplan(&d, x->n);
         return status;
     }
-    dw_cpu_mode mode = dw_cpu_enter_exact();
+    dw_work_run(&encoder->work, &encoder->config, encode_chunk, &d);
+    dw_cpu_mode mode = dw_cpu_enter_exact(); /* the counters' sums too are ours to round */
     for (uint32_t i = 0; i < x->n; i++) {
-        plan *p = &encoder->plans[i];
-        if (dw_kind_is_floats(p->entry.kind))
-            encode_floats(&d, p, i);
-        else
-            encode_codes(&d, p, i);
-        seal_entry(&d, p, i);
+        dw_chunk_result known = dw_work_join(&encoder->work, i);
+        dw_sums_add(&d.sums, &known.sums);
+        seal_entry(&d, &encoder->plans[i], i, &known);
     }
     seal_frame(&d);
-    commit(&d, total); /* the counters' sums too are ours to round */
+    commit(&d, total);
     dw_cpu_leave_exact(mode);
     (void)dw_tensor_bytes(x->n, x->t, x->c, x->dtype, &raw);
     encoder->counters.raw_bytes += raw;
@@ -392,18 +407,18 @@ static dw_status plan_sync(draft *d, const dw_key *keys, uint32_t n)
     dw_encoder *encoder = d->encoder;
     void *plans = encoder->plans;
     encoder->calls++;
-    if (!dw_mem_grow(&encoder->allocator, &plans, &encoder->plans_cap, n, sizeof(plan)))
-        return fail(encoder, DW_ERR_NO_MEMORY, NULL);
+    if (!dw_mem_grow(&encoder->allocator, &plans, &encoder->plans_cap, n, sizeof(dw_outgoing)))
+        return dw_encoder_fail(encoder, DW_ERR_NO_MEMORY, NULL);
     encoder->plans = plans;
     for (uint32_t i = 0; i < n; i++) {
-        plan *p = &encoder->plans[i];
+        dw_outgoing *p = &encoder->plans[i];
         memset(p, 0, sizeof *p);
         p->held = dw_predictor_find(&encoder->predictor, keys[i]);
-        if (!p->held || !p->held->now.data) return fail(encoder, DW_ERR_ARGUMENT, "a key is not held");
+        if (!p->held || !p->held->now.data) return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "a key is not held");
         const dw_held *first = encoder->plans[0].held;
         if (p->held->mark == encoder->calls || p->held->t != first->t || p->held->c != first->c ||
             p->held->dtype != first->dtype)
-            return fail(encoder, DW_ERR_ARGUMENT, "the keys are doubled or of several shapes");
+            return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "the keys are doubled or of several shapes");
         p->held->mark = encoder->calls;
         p->entry.key = keys[i];
         p->entry.kind = DW_ENTRY_SYNC;
@@ -416,19 +431,19 @@ dw_status dw_encoder_resync(dw_encoder *encoder, const dw_key *keys, uint32_t n,
 {
     uint64_t total;
     if (!encoder) return DW_ERR_ARGUMENT;
-    if (!keys || n == 0 || !frame || !len) return fail(encoder, DW_ERR_ARGUMENT, "an argument is NULL or zero");
-    if (encoder->sequence == UINT64_MAX) begin_life(encoder);
+    if (!keys || n == 0 || !frame || !len) return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "an argument is NULL or zero");
+    if (encoder->sequence == UINT64_MAX) dw_encoder_begin_life(encoder);
     draft d = {.encoder = encoder, .keys = keys, .frame = frame};
     dw_status status = plan_sync(&d, keys, n);
     if (status) return status;
     const dw_held *held = encoder->plans[0].held;
     status = dw_params_resolve(&d.params, &encoder->config, held->dtype);
-    if (status) return fail(encoder, status, NULL);
+    if (status) return dw_encoder_fail(encoder, status, NULL);
     describe(&d, n, held->t, held->c, held->dtype);
     d.info.prev = held->dtype;
     if ((status = lay_out(&d, cap, &total)) != DW_OK) return status;
     for (uint32_t i = 0; i < n; i++) {
-        plan *p = &encoder->plans[i];
+        dw_outgoing *p = &encoder->plans[i];
         dw_float_job job = {.t = held->t,
                             .c = held->c,
                             .form = held->dtype,
@@ -440,65 +455,12 @@ dw_status dw_encoder_resync(dw_encoder *encoder, const dw_key *keys, uint32_t n,
                             .stride = held->c,
                             .sums = &d.sums};
         encoder->engine.put_floats(&job);
-        seal_entry(&d, p, i);
+        seal_entry(&d, p, i, &(dw_chunk_result){0});
     }
     seal_frame(&d);
     commit(&d, total);
     encoder->counters.resyncs += n;
     *len = (size_t)total;
-    return DW_OK;
-}
-
-/* The frame `sequence` was taken, and with it what it told. */
-static void stop_telling(dw_encoder *encoder, uint64_t sequence)
-{
-    for (dw_held *held = encoder->predictor.oldest_forgotten, *next; held && held->told; held = next) {
-        next = held->newer;
-        if (held->told == sequence) dw_predictor_remove(&encoder->predictor, held);
-    }
-}
-
-/* One entry of a reply: which of our copies is it that the decoder holds? */
-static void learn(dw_encoder *encoder, const dw_reply_entry *entry, bool accepted)
-{
-    dw_held *held = dw_predictor_find(&encoder->predictor, entry->key);
-    bool ours = entry->held && entry->incarnation == encoder->incarnation;
-    if (ours && entry->version > encoder->sequence) encoder->sequence = entry->version;
-    if (!held || !held->now.data) return;
-    if (ours && entry->chain == held->now.chain) {
-        dw_predictor_confirm(&encoder->predictor, held);
-    } else if (!accepted && ours && held->undo.data && entry->chain == held->undo.chain) {
-        if (held->base != DW_BASE_UNDO) encoder->counters.rebases++;
-        held->base = DW_BASE_UNDO;
-    } else if (!accepted) {
-        held->base = DW_BASE_NOTHING;
-    }
-}
-
-dw_status dw_encoder_feedback(dw_encoder *encoder, const void *reply, size_t reply_len)
-{
-    dw_reply_info info;
-    const char *why;
-    if (!encoder) return DW_ERR_ARGUMENT;
-    if (!reply) return fail(encoder, DW_ERR_ARGUMENT, "an argument is NULL");
-    dw_status status = dw_reply_open(reply, reply_len, &info, &why);
-    if (status) {
-        snprintf(encoder->why.text, sizeof encoder->why.text, "the reply cannot be read: %s", why);
-        return status;
-    }
-    if (info.incarnation != encoder->incarnation) return DW_OK; /* to an earlier life: says nothing of ours */
-    encoder->counters.acks += info.accepted != 0;
-    encoder->counters.nacks += !info.accepted;
-    if (info.replaced) {
-        begin_life(encoder);
-        return DW_OK;
-    }
-    if (info.accepted) stop_telling(encoder, info.sequence);
-    for (uint32_t i = 0; i < info.n; i++) {
-        dw_reply_entry entry;
-        dw_reply_get_entry(reply, i, &entry);
-        learn(encoder, &entry, info.accepted != 0);
-    }
     return DW_OK;
 }
 

@@ -7,8 +7,9 @@
  * | next     | (T, C) |       | dense, never prev itself; NULL: no state      | predict |
  * | payload  |        | bytes | layout.payload_bytes, or the floats' bytes    | frame   |
  *
- * Errors: none: whoever calls has checked every size. State: none, prev and next are the caller's. Threads: any, on
- * different memory. */
+ * Quantized payloads are made and read in chunks (layout.h), each by one call, in any order and by any threads: what comes out does not
+ * depend on it. Errors: none: whoever calls has checked every size. State: none, prev and next are the caller's. Threads: any, on
+ * different chunks or memory; the caller has entered the exact mode (cpu.h) in each. */
 #ifndef DW_ENGINE_H
 #define DW_ENGINE_H
 
@@ -20,16 +21,39 @@ typedef struct dw_sums {
     uint64_t pieces, direct, zero, poisoned;
 } dw_sums;
 
-/* The state digest of next, taken while it is still in the cache. into NULL: none. */
+static inline void dw_sums_add(dw_sums *to, const dw_sums *sums)
+{
+    to->x_square += sums->x_square;
+    to->delta_square += sums->delta_square;
+    to->error_square += sums->error_square;
+    to->pieces += sums->pieces;
+    to->direct += sums->direct;
+    to->zero += sums->zero;
+    to->poisoned += sums->poisoned;
+}
+
+/* What a chunk adds to what is known of its sample. The digests' sums have no order; those of squares are joined chunk by chunk. */
+typedef struct dw_chunk_result {
+    dw_sums sums;
+    uint64_t payload_sum, state_sum; /* of the stretches that lie in the chunk, or of its bytes */
+} dw_chunk_result;
+
+/* Which stretches of prev the state digest goes over: one in so many. every 0: none. */
 typedef struct dw_audit {
-    uint32_t every; /* over one stretch in so many; >= 1 */
+    uint32_t every;
     uint64_t sequence;
-    uint64_t *into;
 } dw_audit;
+
+/* How an encoder finds scales and codes: its freedom, which the format does not know of. */
+typedef struct dw_rule {
+    dw_scale scale;
+    int is_stochastic;
+    uint64_t dither_key; /* of this sample's visit */
+} dw_rule;
 
 typedef struct dw_encode_job {
     dw_layout layout; /* quantized kinds */
-    int is_signed;
+    dw_rule rule;
     const void *x;
     dw_dtype x_dtype;
     int64_t stride;
@@ -37,8 +61,7 @@ typedef struct dw_encode_job {
     void *next;
     dw_dtype prev_dtype;
     uint8_t *payload;
-    dw_sums *sums; /* added to */
-    dw_audit audit;
+    dw_audit audit; /* of next */
 } dw_encode_job;
 
 typedef struct dw_decode_job {
@@ -50,7 +73,7 @@ typedef struct dw_decode_job {
     void *y;
     dw_dtype y_dtype;
     int64_t stride;
-    dw_audit audit; /* with state */
+    dw_audit audit; /* of next */
 } dw_decode_job;
 
 /* A payload of floats: form is its dtype; bytes is its size, zeros at its end included. */
@@ -73,14 +96,28 @@ typedef struct dw_engine dw_engine;
 struct dw_engine {
     const char *name;
     const struct dw_kernels *kernels; /* the CPU's instruction set; NULL in an engine elsewhere */
-    void (*encode)(const dw_engine *engine, const dw_encode_job *job);
-    void (*decode)(const dw_engine *engine, const dw_decode_job *job); /* to next, or, without state, to y */
-    void (*emit)(const dw_engine *engine, const dw_decode_job *job);   /* y from next; NaN where the payload's pieces are poisoned */
-    void (*put_floats)(const dw_float_job *job);                       /* tensor to payload */
-    void (*take_floats)(const dw_float_job *job, int to_next);         /* payload to next, or to tensor */
-    uint64_t (*digest)(const dw_engine *engine, const void *prev, dw_dtype dtype, uint64_t elements, uint32_t every,
-                       uint64_t sequence);
+    void (*encode)(const dw_engine *engine, const dw_encode_job *job, uint64_t chunk, dw_chunk_result *result);
+    void (*decode)(const dw_engine *engine, const dw_decode_job *job, uint64_t chunk, dw_chunk_result *result); /* to next, or, without state, to y */
+    void (*emit)(const dw_engine *engine, const dw_decode_job *job, uint64_t chunk); /* y from next; NaN where pieces are poisoned */
+    void (*put_floats)(const dw_float_job *job);               /* tensor to payload */
+    void (*take_floats)(const dw_float_job *job, int to_next); /* payload to next, or to tensor */
+    /* Sums of digests (docs/format.md, 4): over the bytes [from, from + bytes) of a payload, both multiples of 16; over the audited
+     * stretches of prev that end within no chunk; over all audited stretches. */
+    uint64_t (*bytes_sum)(const dw_engine *engine, const uint8_t *payload, uint64_t from, uint64_t bytes);
+    uint64_t (*seam_sum)(const dw_engine *engine, const dw_layout *layout, const void *prev, dw_dtype dtype, dw_audit audit);
+    uint64_t (*state_sum)(const dw_engine *engine, const void *prev, dw_dtype dtype, uint64_t elements, dw_audit audit);
 };
+
+/* The digest whose sum this is: never 0. */
+static inline uint64_t dw_digest_of_sum(uint64_t sum)
+{
+    sum ^= sum >> 33;
+    sum *= UINT64_C(0xC2B2AE3D27D4EB4F);
+    sum ^= sum >> 29;
+    sum *= UINT64_C(0x165667B19E3779F9);
+    sum ^= sum >> 32;
+    return sum ? sum : 1;
+}
 
 /* kernels NULL: the best that this processor has. */
 dw_engine dw_engine_cpu(const struct dw_kernels *kernels);

@@ -170,12 +170,12 @@ void dw_frame_seal(uint8_t *frame, const dw_frame_info *info)
 
 static bool group_is_valid(uint32_t group)
 {
-    return group == DW_GROUP_ROW || group == 16 || group == 32 || group == 64 || group == 128 || group == 256;
+    return group == DW_GROUP_ROW || group == DW_GROUP_CHANNEL || group == 16 || group == 32 || group == 64 || group == 128 || group == 256;
 }
 
-static bool bits_are_valid(uint32_t bits)
+static bool bits_are_valid(uint32_t bits, uint32_t least)
 {
-    return bits >= 2 && bits <= 8;
+    return bits >= least && bits <= 8;
 }
 
 /* The ranges of section 1.1; NULL: all hold, else which one does not. */
@@ -190,9 +190,9 @@ static const char *bad_field(const uint8_t *frame, const dw_frame_info *info)
     if (info->n == 0 || info->t == 0 || info->c == 0) return "an extent is zero";
     if (dw_dtype_bytes(info->x) == 0) return "unknown dtype of x";
     if (delta ? dw_dtype_bytes(info->prev) == 0 : info->prev != 0) return "unknown dtype of prev";
-    if (raw ? info->bits != 0 : !bits_are_valid(info->bits)) return "bits out of range";
+    if (raw ? info->bits != 0 : !bits_are_valid(info->bits, 1)) return "bits out of range";
     bool form = dw_dtype_of(info->key) != 0;
-    if (delta ? !form && !bits_are_valid(info->key) : raw ? !form : info->key != 0) return "unknown form of key entries";
+    if (delta ? !form && !bits_are_valid(info->key, 2) : raw ? !form : info->key != 0) return "unknown form of key entries";
     if (raw ? info->group != 0 : !group_is_valid(info->group)) return "unknown group";
     if (!delta && (info->audit || info->n_forgotten)) return "state without the delta codec";
     if (frame[AT_ZERO] || get(frame + AT_ZERO2, 8)) return "a reserved byte is not zero";

@@ -12,7 +12,11 @@
  * | scales        | (pieces) bf16    | bytes | little-endian, inside the frame                            |
  * | choices       |                  | bits  | NULL: no choice; else bit first_piece + i is piece i's     |
  * | codes         |                  | bytes | the tile's planes; tile_elements and first place the run   |
- * | row           |                  |       | extremes of the whole row, where a row is more than a run  |
+ * | row           |                  |       | what the whole row chose, where a row is more than a run   |
+ * | dither        |                  |       | NULL: nearest rounding                                     |
+ *
+ * With a scale per channel a run is a stretch of one row, and every element has a choice and a scale of its own, in a dw_columns that was
+ * filled from the extremes of all rows.
  *
  * Errors: none; sizes were checked before. Threads: no state at all. */
 #ifndef DW_KERNELS_H
@@ -30,17 +34,29 @@ typedef struct dw_piece_counts {
     uint64_t pieces, direct, zero, poisoned;
 } dw_piece_counts;
 
+typedef struct dw_chosen {
+    uint16_t scale;
+    int direct;
+} dw_chosen;
+
+/* Stochastic rounding: element i of the sample takes part i % 8 of the eight 16-bit parts, low ones first, of Philox4x32-10 with the
+ * counter (low and high half of i / 8, 0, 0) and this key, low half first. */
+typedef struct dw_dither {
+    uint64_t key, element; /* element: which one of its sample the run begins with */
+} dw_dither;
+
 typedef struct dw_encode_run {
     dw_dtype x_dtype, prev_dtype;
     uint32_t bits, width, pieces;
-    int is_signed;
+    dw_scale scale;
     uint64_t channels;
     const void *x, *prev;
     void *next;
     uint8_t *scales, *choices, *codes;
     uint64_t first_piece;
     uint32_t tile_elements, first;
-    const dw_candidates *row;
+    const dw_chosen *row;
+    const dw_dither *dither;
     dw_piece_counts *counts;
 } dw_encode_run;
 
@@ -56,6 +72,39 @@ typedef struct dw_decode_run {
     uint32_t tile_elements, first;
 } dw_decode_run;
 
+/* A strip of channels that have a scale each: what the encoder gathers over all rows, then what all rows are coded or decoded with. */
+enum { DW_COLUMNS = 256 };
+
+typedef struct dw_columns {
+    uint32_t n, stored; /* channels, and elements stored for them: a multiple of 16 */
+    uint32_t base_mask[DW_COLUMNS]; /* 0: direct; else ones */
+    uint32_t keep_mask[DW_COLUMNS]; /* ones: poisoned */
+    float scale[DW_COLUMNS], inverse[DW_COLUMNS];
+} dw_columns;
+
+/* Extremes by column; positive[i] and negative[i] as in dw_extremes. */
+typedef struct dw_column_extremes {
+    uint32_t delta_positive[DW_COLUMNS], delta_negative[DW_COLUMNS], direct_positive[DW_COLUMNS], direct_negative[DW_COLUMNS];
+} dw_column_extremes;
+
+/* Mean-square search by column. */
+typedef struct dw_column_squares {
+    float inverse[DW_ATTEMPTS][DW_COLUMNS], sum[DW_ATTEMPTS][DW_COLUMNS];
+} dw_column_squares;
+
+/* One row of a strip. out: the new prev, or y; NULL where an encoder keeps no state. */
+typedef struct dw_column_run {
+    dw_dtype x_dtype, prev_dtype; /* x: of out in a decoder without state */
+    uint32_t bits;
+    const dw_columns *columns;
+    const void *x, *prev;
+    void *out;
+    uint8_t *codes;
+    uint32_t tile_elements, first;
+    int poison_keeps;
+    const dw_dither *dither;
+} dw_column_run;
+
 /* Squares for the counters, over n elements that lie side by side. base NULL: +0. */
 typedef struct dw_norms_run {
     const void *x, *base, *back; /* back: the reconstruction */
@@ -63,7 +112,6 @@ typedef struct dw_norms_run {
     uint64_t n;
 } dw_norms_run;
 
-enum { DW_NORM_LANES = 16 };
 #define DW_NORM_LIMIT 0x7e967699u /* 1e38: where x, x - base or x - back is not below it, the element is left out */
 
 typedef struct dw_norms {
@@ -77,10 +125,21 @@ typedef struct dw_kernels {
     /* The extremes of n elements, joined with what *candidates holds; for rows of several runs. */
     void (*extremes)(const void *x, dw_dtype x_dtype, const void *prev, dw_dtype prev_dtype, uint64_t n,
                      dw_candidates *candidates);
+    /* The squares of what each attempt would lose of x - prev, added to sums: element i to sums[attempt][i % DW_NORM_LANES]; for rows of
+     * several runs. */
+    void (*squares)(const void *x, dw_dtype x_dtype, const void *prev, dw_dtype prev_dtype, uint64_t n, uint32_t bits,
+                    const dw_attempts *attempts, float sums[DW_ATTEMPTS][DW_NORM_LANES]);
+    /* One row of a strip: its extremes joined, its squares added, its codes and new prev, the way back. */
+    void (*column_extremes)(const dw_column_run *run, dw_column_extremes *extremes);
+    void (*column_squares)(const dw_column_run *run, dw_column_squares *squares);
+    void (*encode_columns)(const dw_column_run *run);
+    void (*decode_columns)(const dw_column_run *run);
     /* RN of docs/format.md: from finite values to finite values. Same dtypes copy. */
     void (*convert)(const void *from, dw_dtype from_dtype, void *to, dw_dtype to_dtype, uint64_t n);
     /* The sum of docs/format.md, 4, over n elements of prev; the first of them is its element number `first`, a multiple of 4. */
     uint64_t (*digest)(const void *elements, dw_dtype dtype, uint64_t first, uint64_t n);
+    /* The same sum over a payload's bytes, whose words are little-endian everywhere; from and n are multiples of 16. */
+    uint64_t (*digest_bytes)(const uint8_t *payload, uint64_t from, uint64_t n);
     /* Copies past the caches where that is possible; to begins on a line of 64 bytes. last: and all of it is seen by other threads as
      * early as whatever is stored next. */
     void (*stream)(void *to, const void *from, uint64_t bytes, int last);

@@ -235,6 +235,25 @@ DW_VECTOR uint64_t i_sum_products(i64x8 sum)
     return total;
 }
 
+/* Philox: one counter per 64-bit lane. */
+typedef __m256i w64;
+enum { W_LANES = 4 };
+DW_VECTOR w64 w_set(uint32_t value) { return _mm256_set1_epi64x(value); }
+DW_VECTOR w64 w_count(uint64_t first)
+{
+    return _mm256_add_epi64(_mm256_set1_epi64x((int64_t)first), _mm256_setr_epi64x(0, 1, 2, 3));
+}
+DW_VECTOR w64 w_mul(w64 a, w64 b) { return _mm256_mul_epu32(a, b); }
+DW_VECTOR w64 w_shr32(w64 a) { return _mm256_shuffle_epi32(a, 0xf5); } /* the low half does not matter: no shift, whose port the products need */
+DW_VECTOR w64 w_xor3(w64 a, w64 b, w64 c) { return _mm256_xor_si256(_mm256_xor_si256(a, b), c); }
+DW_VECTOR w64 w_join(w64 low, w64 high) { return _mm256_blend_epi32(low, _mm256_shuffle_epi32(high, 0xa0), 0xaa); }
+DW_VECTOR void w_store_turns(void *to, w64 a, w64 b)
+{
+    __m256i even = _mm256_unpacklo_epi64(a, b), odd = _mm256_unpackhi_epi64(a, b);
+    _mm256_storeu_si256(to, _mm256_permute2x128_si256(even, odd, 0x20));
+    _mm256_storeu_si256((__m256i *)to + 1, _mm256_permute2x128_si256(even, odd, 0x31));
+}
+
 DW_VECTOR void i_stream(void *to, i32x16 x)
 {
     _mm256_stream_si256(to, x.a);
@@ -273,7 +292,12 @@ DW_VECTOR void d_store(double *to, f64x16 x)
 /* in this order */
 #include "kernels_simd.h"
 
+#include "kernels_dither.h"
+
 #include "kernels_decode.h"
+
+#include "kernels_columns.h"
 #include "kernels_encode.h"
 
-const dw_kernels dw_kernels_avx2 = {"avx2", encode, decode, extremes, convert, digest, stream, norms};
+const dw_kernels dw_kernels_avx2 = {"avx2", encode, decode, extremes, squares, column_extremes, column_squares,
+    encode_columns, decode_columns, convert, digest, digest_bytes, stream, norms};

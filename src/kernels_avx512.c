@@ -169,6 +169,25 @@ DW_VECTOR uint64_t i_sum_products(i64x8 sum)
     return total;
 }
 
+/* Philox: one counter per 64-bit lane. */
+typedef __m512i w64;
+enum { W_LANES = 8 };
+DW_VECTOR w64 w_set(uint32_t value) { return _mm512_set1_epi64(value); }
+DW_VECTOR w64 w_count(uint64_t first)
+{
+    return _mm512_add_epi64(_mm512_set1_epi64((int64_t)first), _mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7));
+}
+DW_VECTOR w64 w_mul(w64 a, w64 b) { return _mm512_mul_epu32(a, b); }
+DW_VECTOR w64 w_shr32(w64 a) { return _mm512_shuffle_epi32(a, (_MM_PERM_ENUM)0xf5); } /* the low half does not matter: no shift, whose port the products need */
+DW_VECTOR w64 w_xor3(w64 a, w64 b, w64 c) { return _mm512_ternarylogic_epi64(a, b, c, 0x96); }
+DW_VECTOR w64 w_join(w64 low, w64 high) { return _mm512_mask_blend_epi32(0xaaaa, low, _mm512_shuffle_epi32(high, (_MM_PERM_ENUM)0xa0)); }
+DW_VECTOR void w_store_turns(void *to, w64 a, w64 b)
+{
+    __m512i low = _mm512_setr_epi64(0, 8, 1, 9, 2, 10, 3, 11), high = _mm512_setr_epi64(4, 12, 5, 13, 6, 14, 7, 15);
+    _mm512_storeu_si512(to, _mm512_permutex2var_epi64(a, low, b));
+    _mm512_storeu_si512((char *)to + 64, _mm512_permutex2var_epi64(a, high, b));
+}
+
 DW_VECTOR void i_stream(void *to, i32x16 a) { _mm512_stream_si512(to, a); }
 DW_VECTOR void i_stream_end(void) { _mm_sfence(); }
 
@@ -193,7 +212,12 @@ DW_VECTOR void d_store(double *to, f64x16 x)
 /* in this order */
 #include "kernels_simd.h"
 
+#include "kernels_dither.h"
+
 #include "kernels_decode.h"
+
+#include "kernels_columns.h"
 #include "kernels_encode.h"
 
-const dw_kernels dw_kernels_avx512 = {"avx512", encode, decode, extremes, convert, digest, stream, norms};
+const dw_kernels dw_kernels_avx512 = {"avx512", encode, decode, extremes, squares, column_extremes, column_squares,
+    encode_columns, decode_columns, convert, digest, digest_bytes, stream, norms};

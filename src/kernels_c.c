@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * kernels_c.c - the innermost loops in plain C: the specification that every other table must equal. */
+#include <Random123/philox.h>
+
 #include "kernels.h"
 #include "layout.h"
 #include "pack.h"
@@ -97,23 +99,91 @@ static void load(piece *p, const dw_encode_run *run, uint64_t at, uint64_t n)
     }
 }
 
-static dw_candidates candidates_of(const piece *p, const dw_encode_run *run)
+/* The parts of elements [first, first + n) of a sample; behind them, up to width, padding. */
+static void fill_dither(const dw_dither *dither, uint64_t first, uint64_t n, uint32_t width, uint16_t *parts)
 {
-    dw_candidates found = {{0, 0}, {0, 0}};
-    if (run->row) return *run->row;
-    join_extremes(p->delta, run->width, &found.delta);
-    if (run->choices) join_extremes(p->x, run->width, &found.direct);
-    return found;
+    philox4x32_key_t key = {{(uint32_t)dither->key, (uint32_t)(dither->key >> 32)}};
+    philox4x32_ctr_t words = {{0}};
+    for (uint64_t i = 0; i < n; i++) {
+        uint64_t element = first + i, counter = element / 8;
+        if (i == 0 || element % 8 == 0) {
+            philox4x32_ctr_t count = {{(uint32_t)counter, (uint32_t)(counter >> 32), 0, 0}};
+            words = philox4x32_R(10, count, key);
+        }
+        parts[i] = (uint16_t)(words.v[element % 8 / 2] >> (16 * (element % 2)));
+    }
+    for (uint64_t i = n; i < width; i++) parts[i] = DW_DITHER_NONE;
 }
 
-static void quantize(piece *p, uint32_t width, uint32_t bits, uint16_t scale)
+static void add_squares(const float *delta, uint64_t n, uint32_t bits, const dw_attempts *attempts,
+                        float sums[DW_ATTEMPTS][DW_NORM_LANES])
 {
-    int32_t half = 1 << (bits - 1);
+    float half = (float)(1u << (bits - 1));
+    for (uint32_t k = 0; k < DW_ATTEMPTS; k++)
+        for (uint64_t i = 0; i < n; i++)
+            sums[k][i % DW_NORM_LANES] += dw_attempt_square(delta[i], attempts->inverse[k], -half, half - 1);
+}
+
+static void squares_c(const void *x, dw_dtype x_dtype, const void *prev, dw_dtype prev_dtype, uint64_t n, uint32_t bits,
+                      const dw_attempts *attempts, float sums[DW_ATTEMPTS][DW_NORM_LANES])
+{
+    float wide[256], base[256];
+    for (uint64_t at = 0; at < n; at += 256) { /* a multiple of the lanes */
+        uint64_t now = n - at < 256 ? n - at : 256;
+        widen(element(x, x_dtype, at), x_dtype, now, wide);
+        if (prev) {
+            widen(element(prev, prev_dtype, at), prev_dtype, now, base);
+            subtract(wide, base, now, wide);
+        }
+        add_squares(wide, now, bits, attempts, sums);
+    }
+}
+
+static uint16_t best_scale(const piece *p, const dw_encode_run *run, dw_extremes extremes)
+{
+    uint16_t scale = dw_scale_of(extremes, run->bits, run->scale != DW_SCALE_ABSMAX);
+    float sums[DW_ATTEMPTS][DW_NORM_LANES] = {{0}}, totals[DW_ATTEMPTS];
+    if (run->scale != DW_SCALE_MSE || dw_scale_is_flat(scale)) return scale;
+    dw_attempts attempts = dw_attempts_of(extremes, run->bits);
+    add_squares(p->delta, run->width, run->bits, &attempts, sums);
+    for (uint32_t k = 0; k < DW_ATTEMPTS; k++) totals[k] = dw_lanes_sum(sums[k]);
+    return dw_attempts_best(&attempts, totals);
+}
+
+/* Scale and choice; p->delta and p->base follow the choice. */
+static dw_chosen choose(piece *p, const dw_encode_run *run)
+{
+    dw_extremes delta = {0, 0}, direct = {0, 0};
+    dw_chosen chosen = {0, 0};
+    if (run->row) {
+        chosen = *run->row;
+    } else {
+        join_extremes(p->delta, run->width, &delta);
+        if (run->choices) join_extremes(p->x, run->width, &direct);
+        chosen.direct = run->choices && dw_extremes_largest(direct) < dw_extremes_largest(delta);
+    }
+    if (chosen.direct) {
+        memcpy(p->delta, p->x, run->width * sizeof *p->delta);
+        memset(p->base, 0, run->width * sizeof *p->base);
+    }
+    if (!run->row) chosen.scale = best_scale(p, run, chosen.direct ? direct : delta);
+    return chosen;
+}
+
+static void quantize(piece *p, const dw_encode_run *run, uint64_t at, uint64_t n, uint16_t scale)
+{
+    int32_t half = 1 << (run->bits - 1);
     float inverse = dw_scale_inverse(scale);
-    if (inverse == 0.0f)
-        memset(p->codes, half, width);
-    else
-        for (uint32_t i = 0; i < width; i++) p->codes[i] = (uint8_t)dw_code_of(p->delta[i], inverse, half);
+    uint16_t parts[DW_TILE_ELEMENTS];
+    if (inverse == 0.0f) {
+        memset(p->codes, half, run->width);
+    } else if (run->dither) {
+        fill_dither(run->dither, run->dither->element + at, n, run->width, parts);
+        for (uint32_t i = 0; i < run->width; i++)
+            p->codes[i] = (uint8_t)dw_code_of(p->delta[i], inverse, half, dw_dither_of(parts[i]));
+    } else {
+        for (uint32_t i = 0; i < run->width; i++) p->codes[i] = (uint8_t)dw_code_of(p->delta[i], inverse, half, 0.0f);
+    }
 }
 
 /* The new prev of a piece: by the decoder's rule, from the codes. */
@@ -146,21 +216,17 @@ static void encode_piece(const dw_encode_run *run, uint32_t i, uint64_t at, uint
 {
     load(p, run, at, n);
     subtract(p->x, p->base, run->width, p->delta);
-    dw_candidates candidates = candidates_of(p, run);
-    int direct =
-        run->choices && dw_extremes_largest(candidates.direct) < dw_extremes_largest(candidates.delta);
-    if (direct) {
+    dw_chosen chosen = choose(p, run);
+    uint16_t scale = chosen.scale;
+    if (chosen.direct) {
         uint64_t bit = run->first_piece + i;
         run->choices[bit / 8] = (uint8_t)(run->choices[bit / 8] | 1u << bit % 8);
-        memcpy(p->delta, p->x, run->width * sizeof *p->delta);
-        memset(p->base, 0, run->width * sizeof *p->base);
     }
-    uint16_t scale = dw_scale_of(direct ? candidates.direct : candidates.delta, run->bits, run->is_signed);
-    quantize(p, run->width, run->bits, scale);
+    quantize(p, run, at, n, scale);
     store_scale(run->scales, i, scale);
     dw_pack(p->codes, run->width, run->bits, run->codes, run->tile_elements, run->first + (size_t)i * run->width);
     run->counts->pieces++;
-    run->counts->direct += direct != 0;
+    run->counts->direct += chosen.direct != 0;
     run->counts->zero += scale == 0;
     run->counts->poisoned += dw_scale_is_poisoned(scale) != 0;
     if (!run->next) return;
@@ -216,6 +282,91 @@ static void decode_c(const dw_decode_run *run)
     }
 }
 
+/* A row of a strip: what it holds of x - prev, and of x. */
+static void load_columns(const dw_column_run *run, float *x, float *base)
+{
+    uint32_t n = run->columns->n;
+    widen(run->x, run->x_dtype, n, x);
+    memset(base, 0, n * sizeof *base);
+    if (run->prev) widen(run->prev, run->prev_dtype, n, base);
+}
+
+static void column_extremes_c(const dw_column_run *run, dw_column_extremes *to)
+{
+    float x[DW_COLUMNS], base[DW_COLUMNS];
+    load_columns(run, x, base);
+    for (uint32_t i = 0; i < run->columns->n; i++) {
+        dw_extremes delta = {to->delta_positive[i], to->delta_negative[i]};
+        dw_extremes direct = {to->direct_positive[i], to->direct_negative[i]};
+        float difference = run->prev ? x[i] - base[i] : x[i];
+        join_extremes(&difference, 1, &delta);
+        join_extremes(&x[i], 1, &direct);
+        to->delta_positive[i] = delta.positive, to->delta_negative[i] = delta.negative;
+        to->direct_positive[i] = direct.positive, to->direct_negative[i] = direct.negative;
+    }
+}
+
+/* The base of a column, which is 0 where it is direct. */
+static float masked(float base, uint32_t mask)
+{
+    return dw_float_of(dw_bits_of(base) & mask);
+}
+
+static void column_squares_c(const dw_column_run *run, dw_column_squares *to)
+{
+    float x[DW_COLUMNS], base[DW_COLUMNS], half = (float)(1u << (run->bits - 1));
+    load_columns(run, x, base);
+    for (uint32_t i = 0; i < run->columns->n; i++) {
+        float delta = x[i] - masked(base[i], run->columns->base_mask[i]);
+        for (uint32_t k = 0; k < DW_ATTEMPTS; k++)
+            to->sum[k][i] += dw_attempt_square(delta, to->inverse[k][i], -half, half - 1);
+    }
+}
+
+/* The new values of a row; a poisoned column keeps prev, or 0, or becomes NaN. */
+static void put_columns(const dw_column_run *run, const uint8_t *codes, const float *base, dw_dtype dtype)
+{
+    const dw_columns *columns = run->columns;
+    int32_t half = 1 << (run->bits - 1);
+    float out[DW_COLUMNS] = {0};
+    for (uint32_t i = 0; i < columns->n; i++) {
+        out[i] = dw_reconstruct(masked(base[i], columns->base_mask[i]), codes[i], half, columns->scale[i]);
+        if (columns->keep_mask[i]) out[i] = base[i];
+    }
+    narrow(out, columns->n, run->out, dtype);
+    for (uint32_t i = 0; i < columns->n; i++)
+        if (columns->keep_mask[i] && !run->poison_keeps)
+            fill_nan((void *)(uintptr_t)element(run->out, dtype, i), dtype, 1);
+}
+
+static void encode_columns_c(const dw_column_run *run)
+{
+    const dw_columns *columns = run->columns;
+    float x[DW_COLUMNS], base[DW_COLUMNS];
+    uint8_t codes[DW_COLUMNS];
+    uint16_t parts[DW_COLUMNS];
+    int32_t half = 1 << (run->bits - 1);
+    load_columns(run, x, base);
+    if (run->dither) fill_dither(run->dither, run->dither->element, columns->n, columns->n, parts);
+    memset(codes, half, columns->stored);
+    for (uint32_t i = 0; i < columns->n; i++) {
+        float delta = x[i] - masked(base[i], columns->base_mask[i]);
+        float dither = run->dither ? dw_dither_of(parts[i]) : 0.0f;
+        if (columns->inverse[i] != 0.0f) codes[i] = (uint8_t)dw_code_of(delta, columns->inverse[i], half, dither);
+    }
+    dw_pack(codes, columns->stored, run->bits, run->codes, run->tile_elements, run->first);
+    if (run->out) put_columns(run, codes, base, run->prev_dtype);
+}
+
+static void decode_columns_c(const dw_column_run *run)
+{
+    float base[DW_COLUMNS] = {0};
+    uint8_t codes[DW_COLUMNS];
+    if (run->prev) widen(run->prev, run->prev_dtype, run->columns->n, base);
+    dw_unpack(codes, run->columns->stored, run->bits, run->codes, run->tile_elements, run->first);
+    put_columns(run, codes, base, run->x_dtype);
+}
+
 static void convert_c(const void *from, dw_dtype from_dtype, void *to, dw_dtype to_dtype, uint64_t n)
 {
     float wide[256];
@@ -250,6 +401,19 @@ static uint64_t digest_c(const void *elements, dw_dtype dtype, uint64_t first, u
         uint32_t low = digest_word(elements, dtype, word, n) + DIGEST_KEY * (place + 1);
         uint32_t high = digest_word(elements, dtype, word + 1, n) + DIGEST_KEY * (place + 2);
         sum += (uint64_t)low * high;
+    }
+    return sum;
+}
+
+static uint64_t digest_bytes_c(const uint8_t *payload, uint64_t from, uint64_t n)
+{
+    uint64_t sum = 0;
+    for (uint64_t at = from; at < from + n; at += 8) {
+        const uint8_t *b = payload + at;
+        uint32_t low = b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
+        uint32_t high = b[4] | (uint32_t)b[5] << 8 | (uint32_t)b[6] << 16 | (uint32_t)b[7] << 24;
+        uint32_t place = (uint32_t)(at / 4);
+        sum += (uint64_t)(low + DIGEST_KEY * (place + 1)) * (uint32_t)(high + DIGEST_KEY * (place + 2));
     }
     return sum;
 }
@@ -289,4 +453,5 @@ static void norms_c(const dw_norms_run *run, dw_norms *norms)
     }
 }
 
-const dw_kernels dw_kernels_c = {"c", encode_c, decode_c, extremes_c, convert_c, digest_c, stream_c, norms_c};
+const dw_kernels dw_kernels_c = {"c", encode_c, decode_c, extremes_c, squares_c, column_extremes_c, column_squares_c, encode_columns_c,
+                                 decode_columns_c, convert_c, digest_c, digest_bytes_c, stream_c, norms_c};

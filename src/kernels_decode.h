@@ -8,6 +8,7 @@ DW_VECTOR i32x16 take16(uint32_t bits, const uint8_t *tile, size_t elements, siz
 {
     const uint8_t *two = tile + elements / 2 + first / 4; /* behind a plane of four bits */
     switch (bits) {
+    case 1: return i_take1(tile + first / 8);
     case 2: return i_take2(tile + first / 4);
     case 3: return i_or(i_take2(tile + first / 4), i_shl(i_take1(tile + elements / 4 + first / 8), 2));
     case 4: return i_take4(tile + first / 2);
@@ -126,16 +127,22 @@ static decode_function *decode_for(dw_dtype dtype, uint32_t bits)
     return table[dtype - DW_F32][bits - 2];
 }
 
+static void fill_nan(unsigned char *out, dw_dtype dtype, size_t n)
+{
+    size_t size = bytes_of(dtype);
+    uint32_t nan = dtype == DW_F32 ? DW_F32_NAN : dtype == DW_F16 ? DW_F16_NAN : DW_BF16_NAN;
+    for (size_t i = 0; i < n; i++) memcpy(out + i * size, &nan, size); /* little-endian: the low half */
+}
+
 static void fill_poisoned(const dw_decode_run *run, const unsigned char *prev, unsigned char *out, size_t n)
 {
     size_t size = bytes_of(run->out_dtype);
-    uint32_t nan = run->out_dtype == DW_F32 ? DW_F32_NAN : run->out_dtype == DW_F16 ? DW_F16_NAN : DW_BF16_NAN;
     if (run->poison_keeps && prev)
         memcpy(out, prev, n * size);
     else if (run->poison_keeps)
         memset(out, 0, n * size);
     else
-        for (size_t i = 0; i < n; i++) memcpy(out + i * size, &nan, size); /* little-endian: the low half */
+        fill_nan(out, run->out_dtype, n);
 }
 
 /* The part of a short piece that fills no block. */
@@ -152,6 +159,10 @@ static void decode_rest(const dw_decode_run *run, decode_function *decode_values
 
 static void decode(const dw_decode_run *run)
 {
+    if (run->bits == 1) {
+        dw_kernels_c.decode(run);
+        return;
+    }
     decode_function *decode_values = decode_for(run->out_dtype, run->bits);
     size_t size = bytes_of(run->out_dtype), left = run->channels, at = 0;
     for (uint32_t p = 0; p < run->pieces; p++) {

@@ -81,27 +81,35 @@ static void mark_direct(const dw_encode_run *run, uint32_t piece, uint32_t direc
     }
 }
 
+/* The scale of piece p of the batch, as finish wants it. */
+static void set_scale(const dw_encode_run *run, uint32_t p, uint16_t scale, batch *b)
+{
+    int flat = dw_scale_is_flat(scale);
+    b->scale[p] = flat ? 0.0f : dw_bf16_widen(scale);
+    b->inverse[p] = dw_scale_inverse(scale);
+    b->top[p] = flat ? 0.0f : (float)((1 << (run->bits - 1)) - 1);
+    b->wire[p] = scale;
+    b->poisoned = (b->poisoned & ~(1u << p)) | (uint32_t)dw_scale_is_poisoned(scale) << p;
+}
+
+/* A piece that shares scale and choice with others of its row. */
+static uint32_t decide_row(const dw_encode_run *run, const stretch *s, batch *b)
+{
+    uint32_t direct = run->row->direct != 0;
+    b->poisoned = 0;
+    set_scale(run, 0, run->row->scale, b);
+    b->base_mask[0] = direct ? 0 : -1;
+    if (direct) mark_direct(run, s->piece, 1);
+    return direct;
+}
+
 /* Scales, choices and counts of a batch. Returns the mask of direct pieces. */
-DW_VECTOR uint32_t decide(const dw_encode_run *run, const stretch *s, int chooses, batch *b)
+DW_VECTOR uint32_t decide_all(const dw_encode_run *run, const stretch *s, int chooses, batch *b)
 {
     uint32_t live = (1u << s->pieces) - 1, direct_mask = 0;
-    i32x16 positive, negative;
-    if (run->row) {
-        positive = i_set((int32_t)run->row->delta.positive);
-        negative = i_set((int32_t)run->row->delta.negative);
-    } else {
-        positive = i_columns(b->quarters[POSITIVE]);
-        negative = negative_magnitude(i_columns(b->quarters[NEGATIVE]));
-    }
+    i32x16 positive = i_columns(b->quarters[POSITIVE]), negative = negative_magnitude(i_columns(b->quarters[NEGATIVE]));
     if (chooses) {
-        i32x16 x_positive, x_negative;
-        if (run->row) {
-            x_positive = i_set((int32_t)run->row->direct.positive);
-            x_negative = i_set((int32_t)run->row->direct.negative);
-        } else {
-            x_positive = i_columns(b->quarters[X_POSITIVE]);
-            x_negative = negative_magnitude(i_columns(b->quarters[X_NEGATIVE]));
-        }
+        i32x16 x_positive = i_columns(b->quarters[X_POSITIVE]), x_negative = negative_magnitude(i_columns(b->quarters[X_NEGATIVE]));
         i32x16 direct = i_greater(i_max(positive, negative), i_max(x_positive, x_negative));
         positive = select(direct, x_positive, positive);
         negative = select(direct, x_negative, negative);
@@ -109,8 +117,14 @@ DW_VECTOR uint32_t decide(const dw_encode_run *run, const stretch *s, int choose
         direct_mask = i_signs(direct) & live;
         mark_direct(run, s->piece, direct_mask);
     }
-    scales_of(positive, negative, run->bits, run->is_signed, b);
+    scales_of(positive, negative, run->bits, run->scale != DW_SCALE_ABSMAX, b);
     b->poisoned &= live;
+    return direct_mask;
+}
+
+DW_VECTOR uint32_t decide(const dw_encode_run *run, const stretch *s, int chooses, batch *b)
+{
+    uint32_t direct_mask = run->row ? decide_row(run, s, b) : decide_all(run, s, chooses, b);
     memcpy(run->scales + 2 * (size_t)s->piece, b->wire, 2 * (size_t)s->pieces);
     run->counts->pieces += s->pieces;
     run->counts->direct += (uint32_t)__builtin_popcount(direct_mask);
@@ -218,6 +232,25 @@ DW_VECTOR void encode_batch(const dw_encode_run *run, const stretch *s, dw_dtype
     if (has_state && b->poisoned) keep_poisoned(s, run->width, prev_dtype, b->poisoned);
 }
 
+/* For rows of several runs. */
+static void squares(const void *x, dw_dtype x_dtype, const void *prev, dw_dtype prev_dtype, uint64_t n, uint32_t bits,
+                    const dw_attempts *attempts, float sums[DW_ATTEMPTS][DW_NORM_LANES])
+{
+    f32x16 lanes[DW_ATTEMPTS];
+    for (int k = 0; k < DW_ATTEMPTS; k++) lanes[k] = f_load(sums[k]);
+    uint64_t whole = n / LANES * LANES;
+    for (uint64_t at = 0; at < whole; at += LANES) {
+        f32x16 delta = load(x, x_dtype, at);
+        if (prev) delta = f_sub(delta, load(prev, prev_dtype, at));
+        for (int k = 0; k < DW_ATTEMPTS; k++) lanes[k] = f_add(lanes[k], square_of(delta, f_set(attempts->inverse[k]), bits));
+    }
+    for (int k = 0; k < DW_ATTEMPTS; k++) f_store(sums[k], lanes[k]);
+    if (whole < n)
+        dw_kernels_c.squares((const unsigned char *)x + whole * bytes_of(x_dtype), x_dtype,
+                             prev ? (const unsigned char *)prev + whole * bytes_of(prev_dtype) : NULL, prev_dtype, n - whole, bits,
+                             attempts, sums);
+}
+
 typedef void encode_function(const dw_encode_run *run, const stretch *s, batch *b);
 
 #define ENCODE(name, x, prev, state, chooses)                                            \
@@ -271,6 +304,10 @@ static void encode_short(const dw_encode_run *run, encode_function *encode_piece
 
 static void encode(const dw_encode_run *run)
 {
+    if (run->dither || run->scale == DW_SCALE_MSE || run->bits == 1) {
+        dw_kernels_c.encode(run);
+        return;
+    }
     batch b;
     encode_function *encode_pieces = encode_for(run);
     size_t x_size = bytes_of(run->x_dtype), size = bytes_of(run->prev_dtype);

@@ -246,6 +246,40 @@ DW_VECTOR uint64_t i_sum_products(i64x8 sum)
     return vaddvq_u64(vaddq_u64(vaddq_u64(sum.a, sum.b), vaddq_u64(sum.c, sum.d)));
 }
 
+/* ------------------------------------------------------------------------------------------- Philox */
+
+typedef i64x8 w64; /* one counter per 64-bit lane */
+enum { W_LANES = 8 };
+
+DW_VECTOR w64 w_set(uint32_t value)
+{
+    uint64x2_t all = vdupq_n_u64(value);
+    return (w64){all, all, all, all};
+}
+
+DW_VECTOR w64 w_count(uint64_t first)
+{
+    uint64x2_t a = vcombine_u64(vcreate_u64(first), vcreate_u64(first + 1)), two = vdupq_n_u64(2);
+    uint64x2_t b = vaddq_u64(a, two), c = vaddq_u64(b, two);
+    return (w64){a, b, c, vaddq_u64(c, two)};
+}
+
+DW_VECTOR uint64x2_t mul_low(uint64x2_t a, uint64x2_t b) { return vmull_u32(vmovn_u64(a), vmovn_u64(b)); }
+DW_VECTOR uint64x2_t join_low(uint64x2_t low, uint64x2_t high) { return vsliq_n_u64(low, high, 32); }
+DW_VECTOR w64 w_mul(w64 a, w64 b) { return PAIRS(w64, mul_low, a, b); }
+DW_VECTOR w64 w_shr32(w64 a) { return SHIFTED(w64, vshrq_n_u64, a, 32); }
+DW_VECTOR w64 w_xor(w64 a, w64 b) { return PAIRS(w64, veorq_u64, a, b); }
+DW_VECTOR w64 w_xor3(w64 a, w64 b, w64 c) { return w_xor(w_xor(a, b), c); }
+DW_VECTOR w64 w_join(w64 low, w64 high) { return PAIRS(w64, join_low, low, high); }
+
+DW_VECTOR void w_store_turns(void *to, w64 a, w64 b)
+{
+    w64 first = {vzip1q_u64(a.a, b.a), vzip2q_u64(a.a, b.a), vzip1q_u64(a.b, b.b), vzip2q_u64(a.b, b.b)};
+    w64 second = {vzip1q_u64(a.c, b.c), vzip2q_u64(a.c, b.c), vzip1q_u64(a.d, b.d), vzip2q_u64(a.d, b.d)};
+    codes_put8(to, EACH(codes64, vreinterpretq_u8_u64, first));
+    codes_put8((uint8_t *)to + 64, EACH(codes64, vreinterpretq_u8_u64, second));
+}
+
 /* ------------------------------------------------------------------------------------------- planes of bits */
 
 DW_VECTOR codes64 codes_join(i32x16 c0, i32x16 c1, i32x16 c2, i32x16 c3)
@@ -310,6 +344,7 @@ DW_VECTOR void codes_put16(i32x16 lanes, uint32_t bits, uint8_t *tile, size_t el
 {
     uint8x16_t codes = bytes_of_lanes(lanes);
     switch (bits) {
+    case 1: bytes_put1(tile + first / 8, codes, 0); return;
     case 2: bytes_put2(tile + first / 4, codes); return;
     case 3:
         bytes_put2(tile + first / 4, field(codes, 0, 2));
@@ -396,7 +431,12 @@ DW_VECTOR void d_store(double *to, f64x16 x)
 /* in this order */
 #include "kernels_simd.h"
 
+#include "kernels_dither.h"
+
 #include "kernels_decode.h"
+
+#include "kernels_columns.h"
 #include "kernels_encode.h"
 
-const dw_kernels dw_kernels_neon = {"neon", encode, decode, extremes, convert, digest, stream, norms};
+const dw_kernels dw_kernels_neon = {"neon", encode, decode, extremes, squares, column_extremes, column_squares,
+    encode_columns, decode_columns, convert, digest, digest_bytes, stream, norms};

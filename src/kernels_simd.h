@@ -14,6 +14,9 @@
  * | narrow_pair                                                      | two blocks to 32 bf16 that take turns: RN                    |
  * | i_pair_products                                                  | sum of even lanes times odd lanes, in 64 bits                |
  * | i_stream i_stream_end                                            | a store past the caches, to a line; their end                |
+ * | w_set w_count w_mul w_shr32 w_xor3                               | Philox: W_LANES lanes of 64 bits; w_count: first, first + 1, ...; w_mul: of the  |
+ * |                                                                  | low halves; w_shr32: the high halves go low, what goes high does not matter |
+ * | w_join w_store_turns                                             | low halves of two to one; lanes of two by turns to memory    |
  * | d_none d_add_square d_store (f64x16)                             | sums in binary64                                             |
  */
 #ifndef DW_VECTOR
@@ -160,21 +163,32 @@ static void convert(const void *from, dw_dtype from_dtype, void *to, dw_dtype to
 
 #define DIGEST_KEY 0x9E3779B1u
 
-/* The words that fill blocks of 16; the sum has no order, so the rest can be added in C. */
-static uint64_t digest(const void *elements, dw_dtype dtype, uint64_t first, uint64_t n)
+/* `words` of them, in whole blocks; the first is the word number `place`. */
+static uint64_t digest_words(const unsigned char *from, uint32_t place, uint64_t words)
 {
-    const unsigned char *from = elements;
-    uint64_t per_word = dtype == DW_F32 ? 1 : 2, words = n / per_word / LANES * LANES;
     _Alignas(64) uint32_t keys[LANES];
-    for (uint32_t i = 0; i < LANES; i++) keys[i] = DIGEST_KEY * ((uint32_t)(first / per_word) + i + 1);
+    for (uint32_t i = 0; i < LANES; i++) keys[i] = DIGEST_KEY * (place + i + 1);
     i32x16 key = i_load(keys), step = i_set((int32_t)(DIGEST_KEY * LANES));
     i64x8 sum = i_no_products();
     for (uint64_t word = 0; word < words; word += LANES) {
         sum = i_pair_products(sum, i_add(i_load(from + 4 * word), key));
         key = i_add(key, step);
     }
-    uint64_t total = i_sum_products(sum), done = words * per_word;
-    return done < n ? total + dw_kernels_c.digest(from + 4 * words, dtype, first + done, n - done) : total;
+    return i_sum_products(sum);
+}
+
+/* What fills no block is added in C: the sum has no order. */
+static uint64_t digest(const void *elements, dw_dtype dtype, uint64_t first, uint64_t n)
+{
+    uint64_t per_word = dtype == DW_F32 ? 1 : 2, words = n / per_word / LANES * LANES, done = words * per_word;
+    uint64_t total = digest_words(elements, (uint32_t)(first / per_word), words);
+    return done < n ? total + dw_kernels_c.digest((const unsigned char *)elements + 4 * words, dtype, first + done, n - done) : total;
+}
+
+static uint64_t digest_bytes(const uint8_t *payload, uint64_t from, uint64_t n)
+{
+    uint64_t whole = n / (4 * LANES) * (4 * LANES);
+    return digest_words(payload + from, (uint32_t)(from / 4), whole / 4) + dw_kernels_c.digest_bytes(payload, from + whole, n - whole);
 }
 
 static void stream(void *to, const void *from, uint64_t bytes, int last)

@@ -51,6 +51,7 @@ DW_VECTOR void bytes_put2(uint8_t *to, __m128i codes)
 DW_VECTOR void bytes_put(__m128i codes, uint32_t bits, uint8_t *tile, size_t elements, size_t first)
 {
     switch (bits) {
+    case 1: BYTES_PUT1(tile + first / 8, codes, 0); return;
     case 2: bytes_put2(tile + first / 4, codes); return;
     case 3:
         bytes_put2(tile + first / 4, BYTES_FIELD(codes, 0, 2));

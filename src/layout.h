@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * layout.h - pieces and tiles: where every byte of a quantized payload lies (docs/format.md, 3.2).
  *
- * A pure function of shape, bits and group. All sizes are 64-bit; dw_layout_make alone multiplies, and refuses what
- * does not fit, so that sums and products below it cannot overflow. */
+ * A pure function of shape, bits and group. Rows are cut into segments, which tiles hold one after the other. A segment is a piece, with a
+ * scale of its own in its tile; but with a scale per channel the pieces are the channels, and their scales lie in front of the tiles. All
+ * sizes are 64-bit; dw_layout_make alone multiplies, and refuses what does not fit, so that sums and products below it cannot overflow. */
 #ifndef DW_LAYOUT_H
 #define DW_LAYOUT_H
 
@@ -10,25 +11,27 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { DW_TILE_ELEMENTS = 2048, DW_LAYOUT_ROW = 0xffff };
+enum { DW_TILE_ELEMENTS = 2048, DW_LAYOUT_ROW = 0xffff, DW_LAYOUT_CHANNEL = 0xfffe };
 
 typedef struct dw_layout {
     uint32_t t, c, bits;
     bool chooses;
-    uint32_t piece_channels; /* channels of a piece, but for the last of a row */
-    uint32_t piece_width;    /* elements stored for it */
-    uint32_t last_channels, last_width; /* the last piece of a row */
-    uint32_t row_pieces, tile_pieces;
-    bool cut_rows;           /* every row is cut into tiles of one piece */
-    uint64_t pieces, tiles;
-    uint64_t choice_bytes, tile_bytes, payload_bytes;
+    bool by_channel;             /* a piece is one channel of all tokens */
+    uint32_t segment_channels;   /* channels of a segment, but for the last of a row */
+    uint32_t segment_width;      /* elements stored for it */
+    uint32_t last_channels, last_width; /* the last segment of a row */
+    uint32_t row_segments, tile_segments;
+    bool cut_rows;               /* every row is cut into tiles of one segment */
+    uint64_t pieces, segments, tiles;
+    uint64_t choice_bytes, scale_bytes; /* in front of the tiles; scale_bytes only by_channel */
+    uint64_t tile_bytes, payload_bytes;
 } dw_layout;
 
 typedef struct dw_tile {
-    uint64_t first_piece;
-    uint32_t pieces, elements; /* elements stored, padding included */
-    uint64_t offset;           /* of its scales, within the payload */
-    uint64_t codes;            /* of its codes, within the payload */
+    uint64_t first_segment;
+    uint32_t segments, elements; /* elements stored, padding included */
+    uint64_t offset;             /* within the payload: of its scales */
+    uint64_t codes;              /* of its codes */
     uint64_t bytes;
 } dw_tile;
 
@@ -49,63 +52,136 @@ static inline uint64_t dw_tile_bytes(uint64_t pieces, uint64_t elements, uint32_
 
 static inline void dw_layout_rows(dw_layout *layout, uint32_t c, uint32_t group)
 {
-    uint32_t whole = group == DW_LAYOUT_ROW ? (c <= DW_TILE_ELEMENTS ? c : DW_TILE_ELEMENTS) : group;
-    layout->cut_rows = group == DW_LAYOUT_ROW && c > DW_TILE_ELEMENTS;
-    layout->piece_channels = whole;
-    layout->piece_width = group == DW_LAYOUT_ROW ? (uint32_t)dw_round_up(whole, 32) : group;
-    layout->row_pieces = (uint32_t)(((uint64_t)c + whole - 1) / whole);
-    layout->last_channels = c - (layout->row_pieces - 1) * whole;
+    bool whole_rows = group == DW_LAYOUT_ROW || layout->by_channel;
+    uint32_t whole = whole_rows ? (c <= DW_TILE_ELEMENTS ? c : DW_TILE_ELEMENTS) : group;
+    layout->cut_rows = whole_rows && c > DW_TILE_ELEMENTS;
+    layout->segment_channels = whole;
+    layout->segment_width = whole_rows ? (uint32_t)dw_round_up(whole, 32) : group;
+    layout->row_segments = (uint32_t)(((uint64_t)c + whole - 1) / whole);
+    layout->last_channels = c - (layout->row_segments - 1) * whole;
     layout->last_width =
-        layout->cut_rows ? (uint32_t)dw_round_up(layout->last_channels, 32) : layout->piece_width;
-    layout->tile_pieces = layout->cut_rows ? 1 : DW_TILE_ELEMENTS / layout->piece_width;
+        layout->cut_rows ? (uint32_t)dw_round_up(layout->last_channels, 32) : layout->segment_width;
+    layout->tile_segments = layout->cut_rows ? 1 : DW_TILE_ELEMENTS / layout->segment_width;
+}
+
+/* Bytes of a tile of so many segments and elements: its scales are in it, or in front of all tiles. */
+static inline uint64_t dw_layout_tile_bytes(const dw_layout *layout, uint64_t segments, uint64_t elements)
+{
+    return dw_tile_bytes(layout->by_channel ? 0 : segments, elements, layout->bits);
 }
 
 /* Bytes of all tiles of one row of a cut layout. */
 static inline uint64_t dw_layout_row_bytes(const dw_layout *layout)
 {
-    return (layout->row_pieces - 1) * layout->tile_bytes + dw_tile_bytes(1, layout->last_width, layout->bits);
+    return (layout->row_segments - 1) * layout->tile_bytes + dw_layout_tile_bytes(layout, 1, layout->last_width);
 }
 
-/* t, c >= 1; bits 1..8; group 16..256 or DW_LAYOUT_ROW. false: the payload would pass 2^62 bytes. */
+/* t, c >= 1; bits 1..8; group 16..256, DW_LAYOUT_ROW or DW_LAYOUT_CHANNEL. false: the payload would pass 2^62 bytes. */
 static inline bool dw_layout_make(dw_layout *layout, uint32_t t, uint32_t c, uint32_t bits, uint32_t group, bool chooses)
 {
-    *layout = (dw_layout){.t = t, .c = c, .bits = bits, .chooses = chooses};
+    *layout = (dw_layout){.t = t, .c = c, .bits = bits, .chooses = chooses, .by_channel = group == DW_LAYOUT_CHANNEL};
     dw_layout_rows(layout, c, group);
-    layout->pieces = (uint64_t)t * layout->row_pieces;
-    if (layout->pieces > UINT64_MAX / 4 / (layout->piece_width + 64u)) return false;
+    layout->segments = (uint64_t)t * layout->row_segments;
+    layout->pieces = layout->by_channel ? c : layout->segments;
+    if (layout->segments > UINT64_MAX / 4 / (layout->segment_width + 64u)) return false;
     layout->choice_bytes = chooses ? dw_round_up((layout->pieces + 7) / 8, 16) : 0;
-    layout->tile_bytes = dw_tile_bytes(layout->tile_pieces, (uint64_t)layout->tile_pieces * layout->piece_width, bits);
+    layout->scale_bytes = layout->by_channel ? dw_scale_bytes(c) : 0;
+    layout->tile_bytes = dw_layout_tile_bytes(layout, layout->tile_segments, (uint64_t)layout->tile_segments * layout->segment_width);
+    uint64_t front = layout->choice_bytes + layout->scale_bytes;
     if (layout->cut_rows) {
-        layout->tiles = layout->pieces;
-        layout->payload_bytes = layout->choice_bytes + t * dw_layout_row_bytes(layout);
+        layout->tiles = layout->segments;
+        layout->payload_bytes = front + t * dw_layout_row_bytes(layout);
         return true;
     }
-    uint64_t full = layout->pieces / layout->tile_pieces, rest = layout->pieces % layout->tile_pieces;
+    uint64_t full = layout->segments / layout->tile_segments, rest = layout->segments % layout->tile_segments;
     layout->tiles = full + (rest != 0);
-    layout->payload_bytes = layout->choice_bytes + full * layout->tile_bytes;
-    if (rest) layout->payload_bytes += dw_tile_bytes(rest, rest * layout->piece_width, bits);
+    layout->payload_bytes = front + full * layout->tile_bytes;
+    if (rest) layout->payload_bytes += dw_layout_tile_bytes(layout, rest, rest * layout->segment_width);
     return true;
 }
 
 static inline dw_tile dw_layout_tile(const dw_layout *layout, uint64_t i)
 {
     dw_tile tile;
+    uint64_t front = layout->choice_bytes + layout->scale_bytes;
     if (layout->cut_rows) {
-        uint64_t row = i / layout->row_pieces, at = i % layout->row_pieces;
-        tile.first_piece = i;
-        tile.pieces = 1;
-        tile.elements = at + 1 == layout->row_pieces ? layout->last_width : layout->piece_width;
-        tile.offset = layout->choice_bytes + row * dw_layout_row_bytes(layout) + at * layout->tile_bytes;
+        uint64_t row = i / layout->row_segments, at = i % layout->row_segments;
+        tile.first_segment = i;
+        tile.segments = 1;
+        tile.elements = at + 1 == layout->row_segments ? layout->last_width : layout->segment_width;
+        tile.offset = front + row * dw_layout_row_bytes(layout) + at * layout->tile_bytes;
     } else {
-        tile.first_piece = i * layout->tile_pieces;
-        uint64_t left = layout->pieces - tile.first_piece;
-        tile.pieces = left < layout->tile_pieces ? (uint32_t)left : layout->tile_pieces;
-        tile.elements = tile.pieces * layout->piece_width;
-        tile.offset = layout->choice_bytes + i * layout->tile_bytes;
+        tile.first_segment = i * layout->tile_segments;
+        uint64_t left = layout->segments - tile.first_segment;
+        tile.segments = left < layout->tile_segments ? (uint32_t)left : layout->tile_segments;
+        tile.elements = tile.segments * layout->segment_width;
+        tile.offset = front + i * layout->tile_bytes;
     }
-    tile.codes = tile.offset + dw_scale_bytes(tile.pieces);
-    tile.bytes = dw_tile_bytes(tile.pieces, tile.elements, layout->bits);
+    tile.codes = tile.offset + (layout->by_channel ? 0 : dw_scale_bytes(tile.segments));
+    tile.bytes = dw_layout_tile_bytes(layout, tile.segments, tile.elements);
     return tile;
+}
+
+/* Where in the payload the scale of a piece lies. */
+static inline uint64_t dw_layout_scale(const dw_layout *layout, uint64_t piece)
+{
+    if (layout->by_channel) return layout->choice_bytes + 2 * piece;
+    return dw_layout_tile(layout, piece / layout->tile_segments).offset + 2 * (piece % layout->tile_segments);
+}
+
+/* ---------------------------------------------------------------------------------------------
+ * Chunks: what one thread makes at a time, the same for any number of threads. A chunk is a run of tiles that ends on a byte of choice
+ * bits; by_channel, a strip of channels over all tokens. */
+enum { DW_CHUNK_TILES = 16, DW_CHUNK_ROWS = 8, DW_STRIP_CHANNELS = 256 };
+
+typedef struct dw_chunk {
+    uint64_t first_tile, tiles;      /* not by_channel */
+    uint64_t first_element, elements; /* of prev, that they hold */
+    uint32_t first_channel, channels; /* by_channel */
+} dw_chunk;
+
+static inline uint64_t dw_layout_chunk_tiles(const dw_layout *layout)
+{
+    return layout->cut_rows ? (uint64_t)DW_CHUNK_ROWS * layout->row_segments : DW_CHUNK_TILES;
+}
+
+static inline uint64_t dw_layout_chunks(const dw_layout *layout)
+{
+    if (layout->by_channel) return (layout->c + DW_STRIP_CHANNELS - 1) / DW_STRIP_CHANNELS;
+    uint64_t each = dw_layout_chunk_tiles(layout);
+    return (layout->tiles + each - 1) / each;
+}
+
+/* The bytes from the start of a payload that no chunk digests. */
+static inline uint64_t dw_layout_undigested(const dw_layout *layout)
+{
+    return layout->by_channel ? layout->payload_bytes : layout->choice_bytes;
+}
+
+/* The element of prev that is the first one of a tile; all of them for the tile behind the last. */
+static inline uint64_t dw_layout_element(const dw_layout *layout, uint64_t tile)
+{
+    uint64_t segment = tile * layout->tile_segments;
+    if (segment >= layout->segments) return (uint64_t)layout->t * layout->c;
+    return segment / layout->row_segments * layout->c + segment % layout->row_segments * layout->segment_channels;
+}
+
+static inline dw_chunk dw_layout_chunk(const dw_layout *layout, uint64_t i)
+{
+    dw_chunk chunk = {0};
+    if (layout->by_channel) {
+        chunk.first_channel = (uint32_t)i * DW_STRIP_CHANNELS;
+        uint32_t left = layout->c - chunk.first_channel;
+        chunk.channels = left < DW_STRIP_CHANNELS ? left : DW_STRIP_CHANNELS;
+        return chunk;
+    }
+    uint64_t each = dw_layout_chunk_tiles(layout);
+    chunk.first_tile = i * each;
+    uint64_t left = layout->tiles - chunk.first_tile;
+    chunk.tiles = left < each ? left : each;
+    chunk.first_element = dw_layout_element(layout, chunk.first_tile);
+    chunk.elements = dw_layout_element(layout, chunk.first_tile + chunk.tiles) - chunk.first_element;
+    return chunk;
 }
 
 #endif

@@ -11,7 +11,8 @@ typedef struct dw_params {
     dw_codec codec;
     uint32_t bits, group, key; /* as in dw_frame_info */
     dw_dtype prev;
-    bool chooses, is_signed, wants_reply;
+    bool chooses, wants_reply, is_stochastic;
+    dw_scale scale; /* encoder only */
     uint32_t audit;
 } dw_params;
 

@@ -40,15 +40,22 @@ DW_INLINE uint16_t dw_scale_for(uint32_t largest, uint32_t levels)
     return (uint16_t)(scale > DW_BF16_LARGEST ? DW_BF16_LARGEST : scale);
 }
 
-/* Steps 3 to 5 of the encoder: the scale of a piece. */
+/* The number of scales' worth that the largest magnitude is given: without or with the level that only one sign has. One bit has two
+ * levels, one for each sign. */
+DW_INLINE uint32_t dw_levels(uint32_t bits, int uses_all)
+{
+    uint32_t half = 1u << (bits - 1);
+    return bits == 1 || uses_all ? half : half - 1;
+}
+
+/* Steps 3 to 5 of the encoder: the scale of a piece. is_signed: the extreme lies on the lowest level. */
 DW_INLINE uint16_t dw_scale_of(dw_extremes extremes, uint32_t bits, int is_signed)
 {
     uint32_t largest = dw_extremes_largest(extremes);
-    uint32_t half = 1u << (bits - 1);
     if (largest >= DW_F32_INFINITY) return DW_BF16_NAN;
     if (largest < DW_ZERO_BELOW) return 0;
-    if (!is_signed) return dw_scale_for(largest, half - 1);
-    return (uint16_t)(dw_scale_for(largest, half) | (extremes.positive > extremes.negative ? 0x8000u : 0u));
+    uint32_t flips = bits > 1 && is_signed && extremes.positive > extremes.negative;
+    return (uint16_t)(dw_scale_for(largest, dw_levels(bits, is_signed)) | (flips ? 0x8000u : 0u));
 }
 
 DW_INLINE int dw_scale_is_poisoned(uint16_t scale)
@@ -56,27 +63,110 @@ DW_INLINE int dw_scale_is_poisoned(uint16_t scale)
     return (scale & 0x7f80u) == 0x7f80u;
 }
 
+DW_INLINE int dw_scale_is_flat(uint16_t scale)
+{
+    return scale == 0 || dw_scale_is_poisoned(scale);
+}
+
 /* What deltas are multiplied by: 0 for pieces whose codes are all the zero level. */
 DW_INLINE float dw_scale_inverse(uint16_t scale)
 {
-    return scale == 0 || dw_scale_is_poisoned(scale) ? 0.0f : 1.0f / dw_bf16_widen(scale);
+    return dw_scale_is_flat(scale) ? 0.0f : 1.0f / dw_bf16_widen(scale);
 }
 
-/* Step 6. |delta * inverse| is at most 2^(bits-1) and a little, so adding and subtracting 1.5 * 2^23 rounds to an integer, ties to
- * even: two separately rounded sums, which vectorize where rintf is a call. */
-DW_INLINE int32_t dw_code_of(float delta, float inverse, int32_t half)
+/* Adding and subtracting 1.5 * 2^23 rounds to an integer, ties to even: two separately rounded sums, which vectorize where rintf is a
+ * call. |value| < 2^22. */
+DW_INLINE float dw_rint(float value)
+{
+    return (value + 12582912.0f) - 12582912.0f;
+}
+
+/* Step 6. |delta * inverse| is at most 2^(bits-1) and a little. dither: 0, or what stochastic rounding adds. A flat piece has
+ * inverse 0, and only zero levels: a dither never reaches a half. */
+DW_INLINE int32_t dw_code_of(float delta, float inverse, int32_t half, float dither)
 {
     float scaled = delta * inverse;
-    int32_t level = (int32_t)((scaled + 12582912.0f) - 12582912.0f);
+    if (half == 1) return inverse == 0.0f || scaled * 0.5f + dither >= 0.0f;
+    int32_t level = (int32_t)dw_rint(scaled + dither);
     level = level < -half ? -half : level;
     level = level > half - 1 ? half - 1 : level;
     return level + half;
 }
 
+/* Stochastic rounding: a number from the middle of one of 65536 equal parts of (-1/2, 1/2), exactly. DITHER_NONE is the one next to 0,
+ * for padding, which must stay on the zero level. */
+#define DW_DITHER_NONE 0x8000u
+DW_INLINE float dw_dither_of(uint16_t part)
+{
+    return (float)part * 0x1p-16f + (0x1p-17f - 0.5f);
+}
+
 /* Steps 3 and 4 of the reconstruction; the product is exact. */
 DW_INLINE float dw_reconstruct(float base, int32_t code, int32_t half, float scale)
 {
-    return base + (float)(code - half) * scale;
+    int32_t level = half == 1 ? 2 * code - 1 : code - half;
+    return base + (float)level * scale;
+}
+
+/* The scales that mean-square search tries, and what it takes to judge them: in units of the attempt's own scale a value is u and its
+ * error u - level, so that no square overflows or vanishes; weight makes the sums comparable. */
+enum { DW_ATTEMPTS = 8 };
+typedef struct dw_attempts {
+    uint16_t scale[DW_ATTEMPTS];
+    float inverse[DW_ATTEMPTS], weight[DW_ATTEMPTS];
+} dw_attempts;
+
+/* Sixteenths of the largest magnitude that the lowest level is put on. The first is `signed`; the others are where the best of 64
+ * Gaussian, Laplacian and recorded values lay (bench/README.md, Scales). */
+DW_INLINE uint32_t dw_attempt_part(uint32_t bits, uint32_t i)
+{
+    const uint8_t one_bit[DW_ATTEMPTS] = {16, 8, 7, 6, 5, 4, 3, 2}, more[DW_ATTEMPTS] = {16, 17, 15, 14, 13, 12, 11, 9};
+    return bits == 1 ? one_bit[i] : more[i];
+}
+
+/* extremes: of a piece that is neither poisoned nor zero. */
+DW_INLINE dw_attempts dw_attempts_of(dw_extremes extremes, uint32_t bits)
+{
+    dw_attempts made;
+    uint32_t largest = dw_extremes_largest(extremes), levels = dw_levels(bits, 1);
+    uint16_t sign = bits > 1 && extremes.positive > extremes.negative ? 0x8000u : 0u;
+    for (uint32_t i = 0; i < DW_ATTEMPTS; i++) {
+        float part = (float)dw_attempt_part(bits, i) * 0.0625f;
+        made.scale[i] = (uint16_t)(dw_scale_for(dw_bits_of(dw_float_of(largest) * part), levels) | sign);
+        made.inverse[i] = dw_scale_inverse(made.scale[i]);
+        float to_first = dw_bf16_widen(made.scale[i]) * made.inverse[0];
+        made.weight[i] = to_first * to_first;
+    }
+    return made;
+}
+
+/* The square of what nearest rounding would lose, in units of the scale. */
+DW_INLINE float dw_attempt_square(float delta, float inverse, float least, float most)
+{
+    float scaled = delta * inverse, level = dw_rint(scaled);
+    level = level < least ? least : level;
+    level = level > most ? most : level;
+    if (most == 0.0f) level = scaled < 0.0f ? -1.0f : 1.0f; /* one bit */
+    float error = scaled - level;
+    return error * error;
+}
+
+/* Sums that were taken lane by lane, in their order. */
+enum { DW_NORM_LANES = 16 };
+DW_INLINE float dw_lanes_sum(const float *lanes)
+{
+    float sum = 0;
+    for (int i = 0; i < DW_NORM_LANES; i++) sum += lanes[i];
+    return sum;
+}
+
+/* The scale with the smallest sum; the first of equals. */
+DW_INLINE uint16_t dw_attempts_best(const dw_attempts *made, const float *sums)
+{
+    uint32_t best = 0;
+    for (uint32_t i = 1; i < DW_ATTEMPTS; i++)
+        if (sums[i] * made->weight[i] < sums[best] * made->weight[best]) best = i;
+    return made->scale[best];
 }
 
 #endif

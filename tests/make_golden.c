@@ -94,6 +94,8 @@ static void emit_config(golden *g, const dw_frame_info *info)
         emit(g, "\"key\": %u, ", (unsigned)info->key);
     if (info->group == DW_GROUP_ROW)
         emit(g, "\"group\": \"row\", ");
+    else if (info->group == DW_GROUP_CHANNEL)
+        emit(g, "\"group\": \"channel\", ");
     else
         emit(g, "\"group\": %u, ", (unsigned)info->group);
     emit(g, "\"prev\": \"%s\", \"chooses\": %s, \"audit\": %u},\n \"steps\": [\n", dtype_name(info->prev ? info->prev : DW_F32),
@@ -275,7 +277,7 @@ static void bad_bytes(const char *directory, int check)
     static const struct { size_t at; uint8_t value; dw_status expected; } fields[] = {
         {6, 0, DW_ERR_FORMAT},  {6, 4, DW_ERR_FORMAT},   {7, 4, DW_ERR_FORMAT},   {28, 0, DW_ERR_FORMAT},
         {35, 1, DW_ERR_FORMAT}, {36, 0, DW_ERR_FORMAT},  {36, 4, DW_ERR_FORMAT},  {37, 0, DW_ERR_FORMAT},
-        {37, 9, DW_ERR_FORMAT}, {38, 1, DW_ERR_FORMAT},  {38, 9, DW_ERR_FORMAT},  {39, 1, DW_ERR_FORMAT},
+        {37, 9, DW_ERR_FORMAT}, {38, 0, DW_ERR_FORMAT},  {38, 9, DW_ERR_FORMAT},  {39, 1, DW_ERR_FORMAT},
         {39, 9, DW_ERR_FORMAT}, {40, 48, DW_ERR_FORMAT}, {40, 0, DW_ERR_FORMAT},  {43, 1, DW_ERR_FORMAT},
         {48, 1, DW_ERR_FORMAT}, {56, 1, DW_ERR_FORMAT},  {38, 5, DW_ERR_MISMATCH}, {42, 2, DW_ERR_MISMATCH},
         {92, 0, DW_ERR_FORMAT}, {92, 1, DW_ERR_FORMAT},  {92, 9, DW_ERR_FORMAT},  {92, 6, DW_ERR_FORMAT},
@@ -416,6 +418,16 @@ int main(int argc, char **argv)
     good(d, check, "delta_4_long_row", "delta:bits=4,group=row,key=4,audit=2,prev=f16", DW_F16, DW_F16, 1, 2, 2100);
     good(d, check, "delta_2_audit", "delta:bits=2,key=2,audit=3,group=256,prev=bf16", DW_BF16, DW_BF16, 1, 9, 512);
     good(d, check, "delta_4_no_audit", "delta:bits=4,audit=255", DW_F32, DW_F32, 1, 1, 64);
+    good(d, check, "direct_1_mse", "direct:bits=1,scale=mse,group=32", DW_F32, DW_F32, 1, 3, 96);
+    good(d, check, "direct_6_channel", "direct:bits=6,group=channel", DW_F16, DW_BF16, 1, 5, 300);
+    good(d, check, "delta_1", "delta:bits=1,prev=bf16,choose=never", DW_F32, DW_F32, 1, 2, 70);
+    good(d, check, "delta_1_stochastic", "delta:bits=1,prev=bf16,rounding=stochastic", DW_F32, DW_F32, 1, 2, 70);
+    good(d, check, "delta_2_mse", "delta:bits=2,scale=mse,group=32", DW_BF16, DW_F32, 1, 2, 100);
+    good(d, check, "delta_3_mse_long_row", "delta:bits=3,scale=mse,group=row,rounding=stochastic,seed=5", DW_F32, DW_F32, 1, 2, 2065);
+    good(d, check, "delta_4_channel", "delta:bits=4,group=channel", DW_F32, DW_F32, 2, 5, 40);
+    good(d, check, "delta_5_channel_mse", "delta:bits=5,scale=mse,group=channel,key=bf16,audit=2", DW_BF16, DW_F32, 1, 3, 2090);
+    good(d, check, "delta_1_channel_stochastic", "delta:bits=1,group=channel,rounding=stochastic", DW_F32, DW_F32, 1, 6, 21);
+    good(d, check, "delta_4_stochastic", "delta:bits=4,rounding=stochastic,seed=7", DW_F32, DW_F32, 2, 2, 71);
     good(d, check, "delta_4_quota", "delta:bits=4,quota_bytes=256", DW_F32, DW_F32, 2, 1, 64);
     bad_bytes(d, check);
     out_of_step(d, check);

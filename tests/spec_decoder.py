@@ -24,8 +24,8 @@ STATEFUL = (KEY, KEY_RAW, DELTA, SYNC)
 CODEC_DELTA, CODEC_DIRECT, CODEC_RAW = 1, 2, 3                  # 1.1, codec
 CODECS = {"delta": CODEC_DELTA, "direct": CODEC_DIRECT, "raw": CODEC_RAW}
 FLAG_CHOICES, FLAG_REPLY = 1, 2                                 # 1.1, flags
-WHOLE_ROW = 65535                                               # 1.1, group
-GROUPS = (16, 32, 64, 128, 256, WHOLE_ROW)
+WHOLE_ROW, CHANNEL = 65535, 65534                               # 1.1, group
+GROUPS = (16, 32, 64, 128, 256, WHOLE_ROW, CHANNEL)
 TILE = 2048                                                     # 3.2 and 4
 REMEMBERED = 16                                                  # 2 step 7: incarnations seen replaced
 
@@ -44,6 +44,9 @@ BREAKS = {
     "poison-direct-clears": "only a poisoned piece that is coded directly sets prev to +0 (5 step 2)",
     "planes-swapped": "the planes lie in the opposite order (3.2)",
     "plane-bits-reversed": "a plane counts from the highest bit of a byte (3.2)",
+    "payload-half": "every other pair of words is left out of the payload digest (4)",
+    "one-bit-zero": "one bit has a zero level (5 step 3)",
+    "channel-of-row": "scales per channel are taken by token (3.2)",
     "key-bits": "key entries take `bits` instead of `key` bits (1.2)",
     "tile-per-row": "no tile goes on into the next row (3.2)",
     "audit-all": "the state digest covers all tiles (4)",
@@ -200,11 +203,12 @@ Piece = namedtuple("Piece", "start w g")        # first element of the sample, c
 
 def cut_row(C, group):
     """(pieces of full width, their g, w of a shorter last piece or 0, its g) of one row."""
-    if group == WHOLE_ROW and C <= TILE:
+    whole_rows = group in (WHOLE_ROW, CHANNEL)
+    if whole_rows and C <= TILE:
         return 1, up(C, 32), 0, 0
-    width = TILE if group == WHOLE_ROW else group
+    width = TILE if whole_rows else group
     full, last = divmod(C, width)
-    if group != WHOLE_ROW:
+    if not whole_rows:
         return full, width, last, width
     return full, width, last, up(last, 32)
 
@@ -221,8 +225,13 @@ def row_pieces(C, group):
     return [Piece(i * g, g, g) for i in range(full)] + ([Piece(full * g, last, last_g)] if last else [])
 
 
-def tile_bytes(pieces, n, bits):
-    return up(2 * pieces, 16) + up(n * bits // 8, 16)
+def tile_bytes(scales, n, bits):
+    return up(2 * scales, 16) + up(n * bits // 8, 16)
+
+
+def scales_in_tile(segments, group):
+    """With a scale per channel the scales lie in front of all tiles."""
+    return 0 if group == CHANNEL else segments
 
 
 def choice_bytes(pieces):
@@ -230,19 +239,29 @@ def choice_bytes(pieces):
 
 
 def long_rows(C, group):
-    return group == WHOLE_ROW and C > TILE
+    return group in (WHOLE_ROW, CHANNEL) and C > TILE
 
 
 def quantized_size(T, C, group, bits, choices):
     """Bytes of a quantized payload, without walking over its pieces: T and C may be anything here."""
     full, g, last, last_g = cut_row(C, group)
-    pieces = T * (full + (last > 0))
-    head = choice_bytes(pieces) if choices else 0
+    segments = T * (full + (last > 0))
+    head = front_bytes(T, C, group, choices)
+    size = lambda count, n: tile_bytes(scales_in_tile(count, group), n, bits)
     if long_rows(C, group):
-        return head + T * (full * tile_bytes(1, g, bits) + (tile_bytes(1, last_g, bits) if last else 0))
+        return head + T * (full * size(1, g) + (size(1, last_g) if last else 0))
     per_tile = TILE // g
-    tiles, rest = divmod(pieces, per_tile)
-    return head + tiles * tile_bytes(per_tile, per_tile * g, bits) + (tile_bytes(rest, rest * g, bits) if rest else 0)
+    tiles, rest = divmod(segments, per_tile)
+    return head + tiles * size(per_tile, per_tile * g) + (size(rest, rest * g) if rest else 0)
+
+
+def pieces_of(T, C, group):
+    return C if group == CHANNEL else T * pieces_per_row(C, group)
+
+
+def front_bytes(T, C, group, choices):
+    """Choice bits, and the scales of channels."""
+    return (choice_bytes(pieces_of(T, C, group)) if choices else 0) + (up(2 * C, 16) if group == CHANNEL else 0)
 
 
 def payload_size(kind, T, C, bits, key, group, prev, choices):
@@ -330,7 +349,7 @@ def check_ranges(h):
         "N, T, C": min(h.N, h.T, h.C) >= 1 and h.N * h.T * h.C * 4 < 1 << 63,
         "x": h.x in BY_CODE,
         "prev": h.prev in BY_CODE if delta else h.prev == 0,
-        "bits": h.bits == 0 if raw else 2 <= h.bits <= 8,
+        "bits": h.bits == 0 if raw else 1 <= h.bits <= 8,
         "key": h.key == 0 if direct else key_floats or (delta and 2 <= h.key <= 8),
         "group": h.group == 0 if raw else h.group in GROUPS,
         "audit": delta or h.audit == 0,
@@ -406,14 +425,11 @@ def chain_of(h, e):
                         h.T, h.C, h.prev, h.bits, h.key, h.flags & FLAG_CHOICES, h.group)) or 1
 
 
-def state_digest(prev, fmt, audit, sequence):
-    """Section 4.  `prev` are bit patterns."""
-    words = prev if fmt.size == 4 else [a | b << 16 for a, b in zip(prev[::2], prev[1::2] + [0])]
-    pairs_per_tile = TILE * fmt.size // 8
-    wanted = 0 if "audit-from-zero" in broken else sequence % audit
+def digest(words, wanted):
+    """Section 4: the sum over the pairs that are wanted."""
     K, S = 0x9E3779B1, 0
     for i in range((len(words) + 1) // 2):
-        if "audit-all" in broken or i // pairs_per_tile % audit == wanted:
+        if wanted(i):
             first, second = words[2 * i], words[2 * i + 1] if 2 * i + 1 < len(words) else 0
             S += (first + K * (2 * i + 1) & MASK32) * (second + K * (2 * i + 2) & MASK32)
     S &= MASK64
@@ -423,6 +439,19 @@ def state_digest(prev, fmt, audit, sequence):
     S = S * 0x165667B19E3779F9 & MASK64
     S ^= S >> 32
     return S or 1
+
+
+def state_digest(prev, fmt, audit, sequence):
+    """Section 4.  `prev` are bit patterns."""
+    words = prev if fmt.size == 4 else [a | b << 16 for a, b in zip(prev[::2], prev[1::2] + [0])]
+    pairs_per_tile = TILE * fmt.size // 8
+    wanted = 0 if "audit-from-zero" in broken else sequence % audit
+    return digest(words, lambda i: "audit-all" in broken or i // pairs_per_tile % audit == wanted)
+
+
+def payload_digest(payload):
+    """Section 4: of all words of a payload."""
+    return digest(elements(payload, F32), lambda i: "payload-half" not in broken or i % 2 == 0)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -446,18 +475,29 @@ def decode_quantized(payload, h, kind, held, prev_fmt, y_fmt):
     prev = None if prev_fmt is None else list(held) if held is not None else [0] * (h.T * h.C)
     at, number, choices = 0, 0, None
     if kind == DELTA and h.flags & FLAG_CHOICES:
-        pieces = h.T * pieces_per_row(h.C, h.group)
+        pieces = pieces_of(h.T, h.C, h.group)
         choices, at = read_choices(payload, pieces), choice_bytes(pieces)
+    if h.group == CHANNEL:
+        by_channel = elements(payload[at:at + 2 * h.C], BF16)
+        at += up(2 * h.C, 16)
     for tile in tiles_of(h.T, h.C, h.group):
-        n = sum(piece.g for piece in tile)
-        scales = elements(payload[at:at + 2 * len(tile)], BF16)
-        codes = read_codes(payload[at + up(2 * len(tile), 16):], n, bits)
-        at += tile_bytes(len(tile), n, bits)
+        n = sum(segment.g for segment in tile)
+        in_tile = scales_in_tile(len(tile), h.group)
+        scales = elements(payload[at:at + 2 * in_tile], BF16)
+        codes = read_codes(payload[at + up(2 * in_tile, 16):], n, bits)
+        at += tile_bytes(in_tile, n, bits)
         first = 0
-        for piece, scale in zip(tile, scales):
-            direct = choices is not None and choices[number] == 1
-            decode_piece(piece, scale, codes[first:first + piece.w], bits, held, direct, prev, prev_fmt, y, y_fmt)
-            first += piece.g
+        for place, segment in enumerate(tile):
+            part = codes[first:first + segment.w]
+            if h.group == CHANNEL:
+                for i, code in enumerate(part, segment.start):
+                    channel = i // h.C if "channel-of-row" in broken else i % h.C
+                    direct = choices is not None and choices[channel] == 1
+                    decode_piece(Piece(i, 1, 1), by_channel[channel], [code], bits, held, direct, prev, prev_fmt, y, y_fmt)
+            else:
+                direct = choices is not None and choices[number] == 1
+                decode_piece(segment, scales[place], part, bits, held, direct, prev, prev_fmt, y, y_fmt)
+            first += segment.g
             number += 1
     return y, prev
 
@@ -472,7 +512,8 @@ def decode_piece(piece, scale, codes, bits, held, direct, prev, prev_fmt, y, y_f
         return
     with_base = held is not None and (not direct or "base-in-direct" in broken)
     s, middle = BF16.unpack(scale), 1 << (bits - 1)
-    value_of = {code: scaled(code - middle, s) for code in set(codes)}
+    one_bit = bits == 1 and "one-bit-zero" not in broken
+    value_of = {code: scaled(2 * code - 1 if one_bit else code - middle, s) for code in set(codes)}
     for i, code in enumerate(codes, piece.start):
         base = prev_fmt.unpack(held[i]) if with_base else (False, 0)            # step 1
         value = value_of[code]                                                  # step 3
@@ -495,14 +536,14 @@ Held = namedtuple("Held", "prev T C incarnation version chain digest")
 
 class Decoder:
     def __init__(self, codec, bits=0, key=0, group=0, prev="f32", chooses=False, audit=0):
-        """codec "delta", "direct" or "raw"; key 2..8, "f32", "f16" or "bf16"; group a number or "row".
+        """codec "delta", "direct" or "raw"; key 2..8, "f32", "f16" or "bf16"; group a number or "row" or "channel".
 
         Arguments that do not apply to the codec are ignored."""
         delta, raw = codec == "delta", codec == "raw"
         self.codec = CODECS[codec]
         self.bits = 0 if raw else bits
         self.key = 0 if codec == "direct" else BY_NAME[key].form if key in BY_NAME else key
-        self.group = 0 if raw else WHOLE_ROW if group == "row" else group
+        self.group = 0 if raw else {"row": WHOLE_ROW, "channel": CHANNEL}.get(group, group)
         self.prev_fmt = BY_NAME[prev] if delta else None
         self.chooses = bool(delta and chooses)
         self.audit = audit if delta else 0
@@ -532,7 +573,7 @@ class Decoder:
         need((h.N, h.T, h.C) == shape, "SHAPE")                                 # step 5
         check_keys(entries, forgotten)                                          # step 6
         for e, payload in zip(entries, payloads):
-            need(e.payload_digest == H(payload), "CORRUPT", "payload_digest")
+            need(e.payload_digest == payload_digest(payload), "CORRUPT", "payload_digest")
         self._check_in_step(h, entries)                                         # step 7
         made = [self._reconstruct(h, e, p, y_fmt) for e, p in zip(entries, payloads)]   # step 8
         self._check_state(h, entries, [prev for _, prev in made])               # step 9

@@ -104,7 +104,7 @@ static void codes_round_ties_to_even_and_stay_in_range(void **state)
     for (int32_t half = 2; half <= 128; half *= 2)
         for (int32_t q = -half - 2; q <= half + 1; q++) {
             int32_t even = q % 2 == 0 ? q : q + 1, clamped = even < -half ? -half : even > half - 1 ? half - 1 : even;
-            assert_int_equal(dw_code_of((float)q + 0.5f, 1.0f, half), clamped + half);
+            assert_int_equal(dw_code_of((float)q + 0.5f, 1.0f, half, 0.0f), clamped + half);
         }
 }
 
@@ -134,33 +134,84 @@ static void packing_is_the_bits_of_the_format(void **state)
     }
 }
 
-/* Tiles lie end to end, hold every piece once, and their sizes add up to the payload. */
+/* One bit has no zero level: the sign decides, and -0 is not below 0. */
+static void one_bit_is_the_sign(void **state)
+{
+    (void)state;
+    assert_int_equal(dw_code_of(1e-30f, 1.0f, 1, 0.0f), 1);
+    assert_int_equal(dw_code_of(-1e-30f, 1.0f, 1, 0.0f), 0);
+    assert_int_equal(dw_code_of(-0.0f, 1.0f, 1, 0.0f), 1);
+    assert_int_equal(dw_code_of(-5.0f, 0.0f, 1, -0.25f), 1); /* a flat piece */
+    assert_true(dw_reconstruct(2.0f, 1, 1, 0.5f) == 2.5f && dw_reconstruct(2.0f, 0, 1, 0.5f) == 1.5f);
+}
+
+/* All 65536 dithers are different, lie symmetrically in (-1/2, 1/2), and none moves a zero. */
+static void dithers_are_the_middles_of_equal_parts(void **state)
+{
+    (void)state;
+    for (uint32_t part = 0; part < 65536; part++) {
+        float dither = dw_dither_of((uint16_t)part);
+        assert_true((double)dither == ((double)part + 0.5) / 65536.0 - 0.5);
+        assert_int_equal(dw_code_of(0.0f, 1.0f, 8, dither), 8);
+    }
+    assert_true(dw_dither_of(DW_DITHER_NONE) > 0 && dw_dither_of(DW_DITHER_NONE) < 1e-5f);
+}
+
+static const uint32_t groups[] = {16, 32, 64, 128, 256, DW_LAYOUT_ROW, DW_LAYOUT_CHANNEL};
+static const uint32_t channels[] = {1, 31, 64, 100, 1024, 1600, 2047, 2048, 2049, 5000};
+
+/* Tiles lie end to end, hold every segment once, and their sizes add up to the payload. */
 static void tiles_cover_the_payload(void **state)
 {
-    static const uint32_t groups[] = {16, 32, 64, 128, 256, DW_LAYOUT_ROW};
-    static const uint32_t channels[] = {1, 31, 64, 100, 1024, 1600, 2047, 2048, 2049, 5000};
     (void)state;
-    for (int g = 0; g < 6; g++)
+    for (int g = 0; g < 7; g++)
         for (int c = 0; c < 10; c++)
             for (uint32_t bits = 1; bits <= 8; bits++) {
                 dw_layout layout;
                 assert_true(dw_layout_make(&layout, 7, channels[c], bits, groups[g], bits % 2));
-                uint64_t at = layout.choice_bytes, pieces = 0;
+                uint64_t at = layout.choice_bytes + layout.scale_bytes, segments = 0;
                 for (uint64_t i = 0; i < layout.tiles; i++) {
                     dw_tile tile = dw_layout_tile(&layout, i);
                     assert_int_equal(tile.offset, at);
-                    assert_int_equal(tile.first_piece, pieces);
+                    assert_int_equal(tile.first_segment, segments);
                     assert_int_equal(tile.bytes % 16, 0);
                     assert_true(tile.elements <= DW_TILE_ELEMENTS);
                     at += tile.bytes;
-                    pieces += tile.pieces;
+                    segments += tile.segments;
                 }
                 assert_int_equal(at, layout.payload_bytes);
-                assert_int_equal(pieces, layout.pieces);
+                assert_int_equal(segments, layout.segments);
+                assert_int_equal(layout.pieces, layout.by_channel ? channels[c] : segments);
+                assert_int_equal(dw_layout_scale(&layout, 0), layout.choice_bytes);
             }
     dw_layout layout;
     assert_true(dw_layout_make(&layout, 1u << 31, 1u << 20, 8, 64, true));
     assert_false(dw_layout_make(&layout, UINT32_MAX, UINT32_MAX, 8, 16, true));
+}
+
+/* Chunks lie end to end too, begin on a byte of choice bits, and hold every element of prev once. */
+static void chunks_cover_the_sample(void **state)
+{
+    (void)state;
+    for (int g = 0; g < 7; g++)
+        for (int c = 0; c < 10; c++)
+            for (uint32_t t = 1; t <= 300; t += 23) {
+                dw_layout layout;
+                assert_true(dw_layout_make(&layout, t, channels[c], 4, groups[g], true));
+                uint64_t tiles = 0, elements = 0, n = dw_layout_chunks(&layout);
+                uint32_t strips = 0;
+                for (uint64_t i = 0; i < n; i++) {
+                    dw_chunk chunk = dw_layout_chunk(&layout, i);
+                    assert_int_equal(chunk.first_tile, tiles);
+                    assert_int_equal(chunk.first_element, elements);
+                    assert_int_equal(chunk.first_channel, strips);
+                    if (!layout.by_channel) assert_int_equal(dw_layout_tile(&layout, tiles).first_segment % 8, 0);
+                    tiles += chunk.tiles, elements += chunk.elements, strips += chunk.channels;
+                }
+                assert_int_equal(tiles, layout.by_channel ? 0 : layout.tiles);
+                assert_int_equal(elements, layout.by_channel ? 0 : (uint64_t)t * channels[c]);
+                assert_int_equal(strips, layout.by_channel ? channels[c] : 0);
+            }
 }
 
 int main(void)
@@ -173,7 +224,10 @@ int main(void)
         cmocka_unit_test(scales_at_the_edges_stay_normal_and_finite),
         cmocka_unit_test(codes_round_ties_to_even_and_stay_in_range),
         cmocka_unit_test(packing_is_the_bits_of_the_format),
+        cmocka_unit_test(one_bit_is_the_sign),
+        cmocka_unit_test(dithers_are_the_middles_of_equal_parts),
         cmocka_unit_test(tiles_cover_the_payload),
+        cmocka_unit_test(chunks_cover_the_sample),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

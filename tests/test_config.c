@@ -8,6 +8,10 @@ static void reads_and_writes_every_option(void **state)
         "delta", "direct", "raw", "raw:f32", "raw:bf16,replies=never", "delta:bits=2,scale=signed",
         "delta:bits=8,group=row,scale=absmax,key=raw,prev=f16,choose=never,replies=never,audit=16,quota_bytes=1000,incarnation=5",
         "direct:bits=6,group=128,replies=always", "delta:key=bf16", "delta:key=3,audit=255",
+        "direct:bits=1,group=channel,scale=mse,rounding=stochastic,seed=18446744073709551615", "delta:rounding=nearest",
+        /* the longest of all */
+        ("delta:bits=8,group=channel,scale=absmax,rounding=stochastic,seed=18446744073709551615,key=bf16,prev=bf16,choose=never,"
+        "replies=always,audit=255,quota_bytes=18446744073709551615,incarnation=18446744073709551615"),
     };
     (void)state;
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
@@ -52,7 +56,8 @@ static void a_struct_out_of_range_is_refused(void **state)
     const dw_config bad[] = {
         {.struct_size = 8},
         {.struct_size = sizeof(dw_config), .bits = 9},
-        {.struct_size = sizeof(dw_config), .bits = 1},
+        {.struct_size = sizeof(dw_config), .scale = (dw_scale)4},
+        {.struct_size = sizeof(dw_config), .rounding = (dw_rounding)3},
         {.struct_size = sizeof(dw_config), .group = 48},
         {.struct_size = sizeof(dw_config), .codec = (dw_codec)7},
         {.struct_size = sizeof(dw_config), .key = 9},

@@ -204,6 +204,13 @@ static void a_seeded_run_repeats_bit_for_bit(void **state)
         assert_all(&first, DW_OK);
         assert_all(&second, DW_OK);
         assert_same_run(&first, &second);
+        pipeline threaded = a_run();
+        threaded.config.forward = "delta:bits=3";
+        threaded.config.backward = "direct:bits=6";
+        threaded.config.threads = 3; /* a micro-batch has two samples, and so two pieces of work */
+        run_pipeline(&threaded, stages, NULL);
+        assert_all(&threaded, DW_OK);
+        assert_same_run(&first, &threaded);
         other.config.seed = 5;
         run_pipeline(&other, stages, NULL);
         assert_true(other.loss[8] != first.loss[8]);

@@ -16,6 +16,7 @@ static void fill_defaults(dw_train_config *config)
 {
     if (!config->stages) config->stages = 1;
     if (!config->open_timeout_ms) config->open_timeout_ms = 60000;
+    if (!config->threads) config->threads = 1;
     if (!config->peer_timeout_ms) config->peer_timeout_ms = 60000;
     if (!config->forward) config->forward = "raw:f32";
     if (!config->backward) config->backward = "raw:f32";

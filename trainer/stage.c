@@ -208,11 +208,16 @@ static dw_status meet(dw_stage *stage, dw_neighbour *neighbour, dw_link_role rol
     if (status == DW_OK) status = dw_settings_compare(greeting, theirs, neighbour->rank, &stage->why);
     json_decref(theirs);
     if (status < 0) return status;
+    dw_config forward = stage->settings->forward, backward = stage->settings->backward;
+    if (stage->crew) {
+        forward.parallel_for = backward.parallel_for = dw_crew_parallel_for;
+        forward.parallel_context = backward.parallel_context = stage->crew;
+    }
     dw_channel_config channel = {
         .struct_size = sizeof channel,
         .id = CHANNEL_ID,
-        .send = listens ? &stage->settings->forward : &stage->settings->backward,
-        .recv = listens ? &stage->settings->backward : &stage->settings->forward,
+        .send = listens ? &forward : &backward,
+        .recv = listens ? &backward : &forward,
         .open_timeout_ms = config->open_timeout_ms};
     status = dw_channel_open(&neighbour->channel, neighbour->link, &channel, &why);
     return status < 0 ? link_failed(stage, neighbour, status, why.text) : DW_OK;
@@ -237,6 +242,10 @@ dw_status dw_stage_open(dw_stage *stage, const dw_settings *settings, const dw_t
                    ? "a micro-batch is too large for the matrix products: give more "
                      "micro-batches"
                    : "out of memory for the model: give fewer layers or channels, or smaller batches");
+    if (status == DW_OK && config->threads > 1) {
+        status = dw_crew_create(&stage->crew, config->threads);
+        if (status < 0) dw_say(&stage->why, status, "cannot start %u threads: give fewer", config->threads);
+    }
     if (status == DW_OK && config->rank > 0)
         status = meet(stage, &stage->before, DW_LINK_CONNECT, greeting);
     if (status == DW_OK && config->rank + 1 < config->stages)
@@ -259,7 +268,9 @@ void dw_stage_close(dw_stage *stage, dw_status status)
 {
     part_from(stage, &stage->before, status);
     part_from(stage, &stage->after, status);
+    dw_crew_destroy(stage->crew);
     dw_model_destroy(stage->model);
+    stage->crew = NULL;
     stage->model = NULL;
 }
 

@@ -12,6 +12,7 @@
 #define DW_TRAINER_STAGE_H
 
 #include "deltawire/transport.h"
+#include "crew.h"
 #include "model.h"
 #include "settings.h"
 
@@ -34,6 +35,7 @@ typedef struct dw_stage {
     const dw_train_hooks *hooks;
     uint32_t first_part, n_parts, total_parts;
     dw_model *model;
+    dw_crew *crew; /* NULL: the codecs keep to their thread */
     dw_neighbour before, after;
     uint64_t compute_ns, wait_ns;
     dw_why why;

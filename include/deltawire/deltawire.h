@@ -102,18 +102,21 @@ typedef struct dw_key {
 /* ---------------------------------------------------------------------------------------------
  * Configuration. struct_size = sizeof(dw_config); zero means default everywhere else.
  * As text: "delta:bits=4,group=64,scale=signed,key=8,prev=bf16,choose=never,replies=never",
- * "direct:bits=6", "raw:f32". dw_config_parse and dw_config_format are inverse to each other. */
+ * "direct:bits=6,rounding=stochastic", "raw:f32". dw_config_parse and dw_config_format are inverse to each other. */
 typedef enum dw_codec { DW_CODEC_DELTA = 1, DW_CODEC_DIRECT = 2, DW_CODEC_RAW = 3 } dw_codec;
-typedef enum dw_scale { DW_SCALE_ABSMAX = 1, DW_SCALE_SIGNED = 2 } dw_scale;
+typedef enum dw_scale { DW_SCALE_ABSMAX = 1, DW_SCALE_SIGNED = 2, DW_SCALE_MSE = 3 } dw_scale;
+typedef enum dw_rounding { DW_ROUNDING_NEAREST = 1, DW_ROUNDING_STOCHASTIC = 2 } dw_rounding;
 typedef enum dw_choose { DW_CHOOSE_GROUP = 1, DW_CHOOSE_NEVER = 2 } dw_choose;
 typedef enum dw_replies { DW_REPLIES_ALWAYS = 1, DW_REPLIES_NEVER = 2 } dw_replies;
 
-enum { DW_GROUP_ROW = 0xffff }; /* group: all channels of a token share one scale */
+/* group: all channels of a token share one scale; each channel has one for all tokens */
+enum { DW_GROUP_ROW = 0xffff, DW_GROUP_CHANNEL = 0xfffe };
 
 /* How x itself travels where there is no base: 2..8 bits in groups, or a float format. */
 enum { DW_KEY_F16 = 16, DW_KEY_BF16 = 17, DW_KEY_F32 = 32, DW_KEY_RAW = 1 /* x's own dtype */ };
 
-/* All callbacks belong to one object and are called from the thread that calls into it. */
+/* All callbacks belong to one object and are called from the thread that calls into it. A dw_task may run in any. */
+typedef void dw_task(void *task_context, size_t i);
 typedef struct dw_allocator {
     void *(*allocate)(void *context, size_t bytes, size_t alignment); /* NULL: no memory */
     void (*release)(void *context, void *memory, size_t bytes);
@@ -122,9 +125,11 @@ typedef struct dw_allocator {
 
 /* | field             | values                              | default                            |
  * | codec             | delta direct raw                    | delta                              |
- * | bits              | 2..8                                | 4                                  |
- * | group             | 16 32 64 128 256 row                | 64                                 |
- * | scale             | absmax signed                       | absmax (encoder only, not on wire) |
+ * | bits              | 1..8                                | 4                                  |
+ * | group             | 16 32 64 128 256 row channel        | 64                                 |
+ * | scale             | absmax signed mse                   | absmax (encoder only, not on wire) |
+ * | rounding          | nearest stochastic                  | nearest (encoder only)             |
+ * | seed              | of stochastic rounding              | 0 (encoder only)                   |
  * | key               | 2..8 raw f32 f16 bf16               | 8                                  |
  * | raw               | codec raw: the dtype on the wire    | x's dtype                          |
  * | prev              | f32 f16 bf16                        | x's dtype                          |
@@ -142,6 +147,8 @@ typedef struct dw_config {
     uint32_t bits;
     uint32_t group;
     dw_scale scale;
+    dw_rounding rounding;
+    uint64_t seed;
     uint32_t key;
     dw_dtype raw;
     dw_dtype prev;
@@ -153,13 +160,17 @@ typedef struct dw_config {
     dw_allocator allocator;             /* all NULL: malloc and free */
     uint64_t (*now_ns)(void *context);  /* NULL: the time counters stay 0 */
     void *now_context;
+    /* Calls task(task_context, i) once for every i below n, in any order and from any threads, and returns when all have returned. What is
+     * computed does not depend on it. NULL: the library uses no threads. Not called for small tensors. */
+    void (*parallel_for)(void *context, size_t n, dw_task *task, void *task_context);
+    void *parallel_context;
 } dw_config;
 
 /* Fills *config (struct_size too) from text. Errors: CONFIG, with the offending word in *why. */
 DW_API dw_status dw_config_parse(dw_config *config, const char *text, dw_why *why);
 
 /* Writes the canonical text, defaults left out. Errors: CONFIG, NO_ROOM; text is then "". */
-enum { DW_CONFIG_TEXT_BYTES = 192 }; /* enough for any config */
+enum { DW_CONFIG_TEXT_BYTES = 256 }; /* enough for any config */
 DW_API dw_status dw_config_format(const dw_config *config, char *text, size_t cap);
 
 /* Room that is enough for any frame of x: exact for raw and direct; for delta it holds n entries of the largest

@@ -20,6 +20,7 @@ extern "C" {
  * | save                | directory for checkpoints, made where missing                 | none       |
  * | open_timeout_ms     | until the neighbours have met                                 | 60000      |
  * | peer_timeout_ms     | a neighbour that owes bytes, without progress                 | 60000      |
+ * | threads             | that share the work of the codecs; the bits are the same      | 1          |
  * |---------------------|                                                               |            |
  * | forward, backward   | codec of the activations, of the gradients (dw_config_parse)  | raw:f32    |
  * | layers, channels    | L blocks of C channels                                        | 4, 128     |
@@ -48,6 +49,7 @@ typedef struct dw_train_config {
     const char *listen, *connect;
     const char *save;
     uint32_t open_timeout_ms, peer_timeout_ms;
+    uint32_t threads;
 
     const char *forward, *backward;
     uint32_t layers, channels, heads, context;

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * encoder_replies.c - what an encoder learns from replies: which of its copies the decoder holds. */
+#include <stdio.h>
+
+#include "encoder.h"
+
+void dw_encoder_begin_life(dw_encoder *encoder)
+{
+    dw_predictor *predictor = &encoder->predictor;
+    encoder->incarnation = dw_digest_bytes(&encoder->incarnation, sizeof encoder->incarnation) | 1;
+    encoder->sequence = 0;
+    while (predictor->oldest_forgotten) dw_predictor_remove(predictor, predictor->oldest_forgotten);
+}
+
+/* The frame `sequence` was taken, and with it what it told. */
+static void stop_telling(dw_encoder *encoder, uint64_t sequence)
+{
+    for (dw_held *held = encoder->predictor.oldest_forgotten, *next; held && held->told; held = next) {
+        next = held->newer;
+        if (held->told == sequence) dw_predictor_remove(&encoder->predictor, held);
+    }
+}
+
+/* One entry of a reply: which of our copies is it that the decoder holds? */
+static void learn(dw_encoder *encoder, const dw_reply_entry *entry, bool accepted)
+{
+    dw_held *held = dw_predictor_find(&encoder->predictor, entry->key);
+    bool ours = entry->held && entry->incarnation == encoder->incarnation;
+    if (ours && entry->version > encoder->sequence) encoder->sequence = entry->version;
+    if (!held || !held->now.data) return;
+    if (ours && entry->chain == held->now.chain) {
+        dw_predictor_confirm(&encoder->predictor, held);
+    } else if (!accepted && ours && held->undo.data && entry->chain == held->undo.chain) {
+        if (held->base != DW_BASE_UNDO) encoder->counters.rebases++;
+        held->base = DW_BASE_UNDO;
+    } else if (!accepted) {
+        held->base = DW_BASE_NOTHING;
+    }
+}
+
+dw_status dw_encoder_feedback(dw_encoder *encoder, const void *reply, size_t reply_len)
+{
+    dw_reply_info info;
+    const char *why;
+    if (!encoder) return DW_ERR_ARGUMENT;
+    if (!reply) return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "an argument is NULL");
+    dw_status status = dw_reply_open(reply, reply_len, &info, &why);
+    if (status) {
+        snprintf(encoder->why.text, sizeof encoder->why.text, "the reply cannot be read: %s", why);
+        return status;
+    }
+    if (info.incarnation != encoder->incarnation) return DW_OK; /* to an earlier life: says nothing of ours */
+    encoder->counters.acks += info.accepted != 0;
+    encoder->counters.nacks += !info.accepted;
+    if (info.replaced) {
+        dw_encoder_begin_life(encoder);
+        return DW_OK;
+    }
+    if (info.accepted) stop_telling(encoder, info.sequence);
+    for (uint32_t i = 0; i < info.n; i++) {
+        dw_reply_entry entry;
+        dw_reply_get_entry(reply, i, &entry);
+        learn(encoder, &entry, info.accepted != 0);
+    }
+    return DW_OK;
+}

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * kernels_columns.h - rows of a strip whose channels have a scale each, in vectors.
+ *
+ * Text for vector kernels, as kernels_simd.h and kernels_dither.h, which come before it. The last block of a row may be cut short by its
+ * end; it is taken through a buffer, and what it computes behind the end goes to columns that nobody reads. */
+
+static f32x16 load_cut(const void *from, dw_dtype dtype, size_t i, size_t n)
+{
+    return i + LANES <= n ? load(from, dtype, i) : load_rest(from, dtype, i, n);
+}
+
+static f32x16 column_base(const dw_column_run *run, size_t i)
+{
+    return run->prev ? load_cut(run->prev, run->prev_dtype, i, run->columns->n) : f_set(0);
+}
+
+/* Its base, but 0 where the column is direct. */
+DW_VECTOR f32x16 masked_base(const dw_column_run *run, f32x16 base, size_t i)
+{
+    return i_float(i_and(f_bits(base), i_load(run->columns->base_mask + i)));
+}
+
+DW_VECTOR void join_columns(uint32_t *positive, uint32_t *negative, f32x16 value)
+{
+    i_store(positive, i_max(i_load(positive), f_bits(value))); /* as signed integers negative floats are below all others */
+    i_store(negative, i_max(i_load(negative), negative_magnitude(f_bits(value))));
+}
+
+static void column_extremes(const dw_column_run *run, dw_column_extremes *to)
+{
+    for (size_t i = 0; i < run->columns->n; i += LANES) {
+        f32x16 x = load_cut(run->x, run->x_dtype, i, run->columns->n);
+        join_columns(to->direct_positive + i, to->direct_negative + i, x);
+        join_columns(to->delta_positive + i, to->delta_negative + i, run->prev ? f_sub(x, column_base(run, i)) : x);
+    }
+}
+
+static void column_squares(const dw_column_run *run, dw_column_squares *to)
+{
+    for (size_t i = 0; i < run->columns->n; i += LANES) {
+        f32x16 base = masked_base(run, column_base(run, i), i);
+        f32x16 delta = f_sub(load_cut(run->x, run->x_dtype, i, run->columns->n), base);
+        for (int k = 0; k < DW_ATTEMPTS; k++) {
+            f32x16 square = square_of(delta, f_load(to->inverse[k] + i), run->bits);
+            f_store(to->sum[k] + i, f_add(f_load(to->sum[k] + i), square));
+        }
+    }
+}
+
+/* The new values of a block: from its levels, or what a poisoned column keeps. */
+DW_VECTOR void put_block(const dw_column_run *run, size_t i, f32x16 base, f32x16 level, dw_dtype dtype)
+{
+    const dw_columns *columns = run->columns;
+    i32x16 keep = i_load(columns->keep_mask + i);
+    f32x16 value = f_add(masked_base(run, base, i), f_mul(level, f_load(columns->scale + i)));
+    value = i_float(i_or(i_and(keep, f_bits(base)), i_andnot(keep, f_bits(value))));
+    size_t size = bytes_of(dtype), left = columns->n - i;
+    unsigned char *out = (unsigned char *)run->out + i * size, rest[4 * LANES];
+    if (left >= LANES) {
+        store(out, dtype, 0, value);
+    } else {
+        store(rest, dtype, 0, value);
+        memcpy(out, rest, left * size);
+    }
+}
+
+static void put_any(const dw_column_run *run, size_t i, f32x16 base, f32x16 level, dw_dtype dtype)
+{
+    switch (dtype) {
+    case DW_F32: put_block(run, i, base, level, DW_F32); break;
+    case DW_F16: put_block(run, i, base, level, DW_F16); break;
+    case DW_BF16: put_block(run, i, base, level, DW_BF16); break;
+    }
+}
+
+static void encode_columns(const dw_column_run *run)
+{
+    const dw_columns *columns = run->columns;
+    const uint16_t *dithers = NULL;
+    parts random;
+    if (run->dither) dithers = fill_parts(run->dither, 0, columns->n, columns->stored, &random);
+    for (size_t i = 0; i < columns->stored; i += LANES) {
+        if (i >= columns->n) { /* all of it padding */
+            codes_put16(i_set(1 << (run->bits - 1)), run->bits, run->codes, run->tile_elements, run->first + i);
+            continue;
+        }
+        f32x16 base = column_base(run, i), delta = f_sub(load_cut(run->x, run->x_dtype, i, columns->n), masked_base(run, base, i));
+        levels l = levels_of(delta, f_load(columns->inverse + i), run->bits, dithers ? dithers + i : NULL);
+        codes_put16(l.codes, run->bits, run->codes, run->tile_elements, run->first + i);
+        if (run->out) put_any(run, i, base, l.level, run->prev_dtype);
+    }
+}
+
+static void decode_columns(const dw_column_run *run)
+{
+    const dw_columns *columns = run->columns;
+    f32x16 zero_level = f_set(MAGIC + (run->bits == 1 ? 1.0f : (float)(1 << (run->bits - 1))));
+    for (size_t i = 0; i < columns->n; i += LANES) {
+        i32x16 codes = take16(run->bits, run->codes, run->tile_elements, run->first + i);
+        if (run->bits == 1) codes = i_add(codes, codes); /* 2c - 1 */
+        put_any(run, i, column_base(run, i), f_sub(i_float(i_or(codes, f_bits(f_set(MAGIC)))), zero_level), run->x_dtype);
+    }
+    for (uint32_t i = 0; i < columns->n && !run->poison_keeps; i++)
+        if (columns->keep_mask[i]) fill_nan((unsigned char *)run->out + i * bytes_of(run->x_dtype), run->x_dtype, 1);
+}

@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_parallel.c - a parallel_for in the config changes no bit: not backwards, not in threads, not in threads with another rounding. */
+#include <fenv.h>
+#include <pthread.h>
+
+#include "tool.h"
+
+/* Chunks in the order of a counter that threads share; each thread begins in the rounding mode given. */
+typedef struct crew {
+    int threads, rounding;
+    long calls;
+} crew;
+
+typedef struct shift {
+    pthread_mutex_t lock;
+    size_t next, n;
+    dw_task *task;
+    void *context;
+    int rounding;
+} shift;
+
+static void *work(void *argument)
+{
+    shift *s = argument;
+    fesetround(s->rounding);
+    for (;;) {
+        pthread_mutex_lock(&s->lock);
+        size_t i = s->next++;
+        pthread_mutex_unlock(&s->lock);
+        if (i >= s->n) return NULL;
+        s->task(s->context, i);
+    }
+}
+
+static void in_threads(void *context, size_t n, dw_task *task, void *task_context)
+{
+    crew *c = context;
+    shift s = {.lock = PTHREAD_MUTEX_INITIALIZER, .n = n, .task = task, .context = task_context, .rounding = c->rounding};
+    pthread_t threads[8];
+    c->calls++;
+    for (int i = 0; i < c->threads; i++) assert_int_equal(pthread_create(&threads[i], NULL, work, &s), 0);
+    for (int i = 0; i < c->threads; i++) pthread_join(threads[i], NULL);
+}
+
+static void backwards(void *context, size_t n, dw_task *task, void *task_context)
+{
+    crew *c = context;
+    c->calls++;
+    for (size_t i = n; i-- > 0;) task(task_context, i);
+}
+
+typedef struct party {
+    test_pair pair;
+    crew crew;
+} party;
+
+static void open_party(party *p, const char *config, const dw_tensor *x, int kind)
+{
+    test_pair_open(&p->pair, config, x->n, x->t, x->c, x->dtype);
+    p->crew = (crew){3, kind == 2 ? FE_UPWARD : FE_TONEAREST, 0};
+    if (kind == 0) return;
+    p->pair.config.parallel_for = kind == 3 ? backwards : in_threads;
+    p->pair.config.parallel_context = &p->crew;
+    dw_encoder_destroy(p->pair.encoder);
+    dw_decoder_destroy(p->pair.decoder);
+    assert_int_equal(dw_encoder_create(&p->pair.encoder, &p->pair.config), DW_OK);
+    assert_int_equal(dw_decoder_create(&p->pair.decoder, &p->pair.config), DW_OK);
+}
+
+static void same(const void *a, const void *b, size_t n, const char *what, const char *config)
+{
+    if (memcmp(a, b, n) != 0) fail_msg("%s: other %s", config, what);
+}
+
+enum { N = 2, VISITS = 3 };
+
+/* The same samples, visit by visit, through a pair without threads and one with: frames, y, prev and counters. */
+static void compare(const char *config, uint32_t t, uint32_t c, dw_dtype dtype, int kind, int strided)
+{
+    test_random random = {test_seed()};
+    size_t n = (size_t)N * t * c, room = n + (size_t)N * t * 8;
+    void *data = malloc(room * 4), *ys[2] = {calloc(room, 4), calloc(room, 4)};
+    dw_key keys[N] = {{7, 0}, {9, 1}};
+    party plain, threaded;
+    assert_true(data && ys[0] && ys[1]);
+    dw_tensor x = dw_tensor_3d(data, dtype, N, t, c);
+    if (strided) x.stride_t = c + 8, x.stride_n = (int64_t)t * x.stride_t;
+    open_party(&plain, config, &x, 0);
+    open_party(&threaded, config, &x, kind);
+    for (int visit = 0; visit < VISITS; visit++) {
+        test_fill(&random, data, dtype, room, 1);
+        if (visit == 1) test_spoil(&random, data, dtype, room, 1);
+        test_pair_encode(&plain.pair, keys, &x);
+        test_pair_encode(&threaded.pair, keys, &x);
+        assert_int_equal(plain.pair.len, threaded.pair.len);
+        same(plain.pair.frame, threaded.pair.frame, plain.pair.len, "frame", config);
+        dw_tensor y = x;
+        y.data = ys[0];
+        assert_int_equal(test_pair_decode(&plain.pair, &y), DW_OK);
+        y.data = ys[1];
+        assert_int_equal(test_pair_decode(&threaded.pair, &y), DW_OK);
+        same(ys[0], ys[1], room * 4, "y", config);
+        for (int i = 0; i < N && plain.pair.config.codec == DW_CODEC_DELTA; i++) test_pair_in_step(&threaded.pair, keys[i]);
+    }
+    dw_counters a = dw_encoder_counters(plain.pair.encoder), b = dw_encoder_counters(threaded.pair.encoder);
+    same(&a, &b, sizeof a, "counters of the encoder", config);
+    a = dw_decoder_counters(plain.pair.decoder), b = dw_decoder_counters(threaded.pair.decoder);
+    same(&a, &b, sizeof a, "counters of the decoder", config);
+    assert_true(threaded.crew.calls >= 2 * VISITS);
+    test_pair_close(&plain.pair);
+    test_pair_close(&threaded.pair);
+    free(data), free(ys[0]), free(ys[1]);
+}
+
+static void threads_change_no_bit(void **state)
+{
+    static const struct {
+        const char *config;
+        uint32_t t, c;
+        dw_dtype x;
+        int strided;
+    } cases[] = {
+        {"delta:bits=4,incarnation=7", 70, 1024, DW_F32, 0},
+        {"delta:bits=4,incarnation=7,audit=3", 90, 1000, DW_F32, 1}, /* chunks that end within stretches */
+        {"delta:bits=3,group=row,incarnation=7", 80, 1600, DW_BF16, 0},
+        {"delta:bits=2,group=row,scale=mse,incarnation=7,audit=2", 21, 5000, DW_F32, 0},
+        {"delta:bits=1,group=32,incarnation=7", 2000, 70, DW_F16, 0},
+        {"delta:bits=4,group=channel,incarnation=7", 40, 700, DW_F32, 1},
+        {"delta:bits=3,group=channel,scale=mse,incarnation=7", 9, 4500, DW_BF16, 0},
+        {"delta:bits=4,rounding=stochastic,incarnation=7", 90, 999, DW_F32, 0},
+        {"delta:bits=4,key=raw,incarnation=7", 64, 1024, DW_F32, 0},
+        {"direct:bits=6,group=256,incarnation=7", 70, 1024, DW_F32, 1},
+        {"direct:bits=4,rounding=stochastic,group=channel,seed=3,incarnation=7", 70, 1024, DW_BF16, 0},
+        {"raw:incarnation=7", 70, 1024, DW_F32, 0},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int kind = 1; kind <= 3; kind++)
+            compare(cases[i].config, cases[i].t, cases[i].c, cases[i].x, kind, cases[i].strided);
+}
+
+/* One chunk is not worth waking anybody. */
+static void small_tensors_stay_in_their_thread(void **state)
+{
+    float data[64 * 64] = {1};
+    dw_key key = {1, 0};
+    dw_tensor x = dw_tensor_3d(data, DW_F32, 1, 64, 64);
+    party p;
+    (void)state;
+    open_party(&p, "delta:bits=4", &x, 3);
+    test_pair_encode(&p.pair, &key, &x);
+    assert_int_equal(test_pair_decode(&p.pair, &x), DW_OK);
+    assert_int_equal(p.crew.calls, 0);
+    test_pair_close(&p.pair);
+}
+
+/* A payload is digested in parts, and each of them counts. */
+static void a_flipped_bit_anywhere_is_found_by_threads_too(void **state)
+{
+    enum { T = 40, C = 1024 };
+    float *data = malloc((size_t)T * C * 4);
+    dw_key key = {1, 0};
+    test_random random = {test_seed()};
+    party p;
+    (void)state;
+    assert_non_null(data);
+    test_fill(&random, data, DW_F32, (size_t)T * C, 1);
+    dw_tensor x = dw_tensor_3d(data, DW_F32, 1, T, C);
+    open_party(&p, "delta:bits=4,key=4", &x, 1);
+    test_pair_encode(&p.pair, &key, &x);
+    for (size_t at = 128; at < p.pair.len; at += 1 + p.pair.len / 50) {
+        p.pair.frame[at] ^= 4;
+        assert_int_equal(test_pair_decode(&p.pair, &x), DW_ERR_CORRUPT);
+        p.pair.frame[at] ^= 4;
+    }
+    assert_int_equal(test_pair_decode(&p.pair, &x), DW_OK);
+    test_pair_close(&p.pair);
+    free(data);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(threads_change_no_bit),
+        cmocka_unit_test(small_tensors_stay_in_their_thread),
+        cmocka_unit_test(a_flipped_bit_anywhere_is_found_by_threads_too),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
