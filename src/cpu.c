@@ -72,7 +72,7 @@ static uint64_t saved_registers(void)
 uint32_t dw_cpu_features(void)
 {
     unsigned a, b, c, d, leaf7;
-    const unsigned need1 = bit_OSXSAVE | bit_AVX | bit_F16C;
+    const unsigned need1 = bit_OSXSAVE | bit_AVX | bit_F16C | bit_FMA;
     const unsigned need512 = bit_AVX512F | bit_AVX512BW | bit_AVX512VL | bit_AVX512DQ;
     const uint64_t ymm = 0x06, zmm = 0xe6;
     uint32_t features = 0;

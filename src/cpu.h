@@ -27,7 +27,7 @@ void dw_cpu_leave_exact(dw_cpu_mode mode);
 /* Instruction sets that both the processor and the operating system have: without the latter's support the wide registers of one
  * thread would not survive another's turn. Pure; asks the processor anew each time. */
 enum {
-    DW_CPU_AVX2 = 1,   /* with F16C */
+    DW_CPU_AVX2 = 1,   /* with F16C and FMA */
     DW_CPU_AVX512 = 2, /* F, BW, VL and DQ */
     DW_CPU_NEON = 4,   /* Advanced SIMD; the calling conventions of 64-bit Arm want it, so it is always there */
     DW_CPU_ALL = 0x7fffffff

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * kernels_avx2.c - blocks of 16 lanes as two registers of AVX2. */
-#if !defined(__AVX2__) || !defined(__F16C__) || defined(__AVX512F__)
-#error "build kernels_avx2.c, and no other file, with -mavx2 -mf16c"
+#if !defined(__AVX2__) || !defined(__F16C__) || !defined(__FMA__) || defined(__AVX512F__)
+#error "build kernels_avx2.c, and no other file, with -mavx2 -mf16c -mfma"
 #endif
 #include "kernels_x86.h"
 
@@ -43,6 +43,15 @@ DW_VECTOR i32x16 f_less(f32x16 x, f32x16 y)
     return f_bits((f32x16){_mm256_cmp_ps(x.a, y.a, _CMP_LT_OQ), _mm256_cmp_ps(x.b, y.b, _CMP_LT_OQ)});
 }
 
+#define f_muladd f_muladd
+DW_VECTOR f32x16 f_muladd(f32x16 x, f32x16 y, f32x16 z)
+{
+    return (f32x16){_mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b)};
+}
+
+#define i_nearest(x) ((i32x16){_mm256_cvtps_epi32((x).a), _mm256_cvtps_epi32((x).b)})
+#define f_whole(x) ((f32x16){_mm256_cvtepi32_ps((x).a), _mm256_cvtepi32_ps((x).b)})
+
 DW_VECTOR i32x16 i_set(int32_t value) { return (i32x16){_mm256_set1_epi32(value), _mm256_set1_epi32(value)}; }
 DW_VECTOR i32x16 i_load(const void *from)
 {
@@ -59,7 +68,6 @@ DW_VECTOR i32x16 i_and(i32x16 x, i32x16 y) { return TWICE_I(_mm256_and_si256, x,
 DW_VECTOR i32x16 i_or(i32x16 x, i32x16 y) { return TWICE_I(_mm256_or_si256, x, y); }
 DW_VECTOR i32x16 i_andnot(i32x16 x, i32x16 y) { return TWICE_I(_mm256_andnot_si256, x, y); }
 DW_VECTOR i32x16 i_max(i32x16 x, i32x16 y) { return TWICE_I(_mm256_max_epi32, x, y); }
-DW_VECTOR i32x16 i_min(i32x16 x, i32x16 y) { return TWICE_I(_mm256_min_epi32, x, y); }
 DW_VECTOR i32x16 i_max_unsigned(i32x16 x, i32x16 y) { return TWICE_I(_mm256_max_epu32, x, y); }
 DW_VECTOR i32x16 i_greater(i32x16 x, i32x16 y) { return TWICE_I(_mm256_cmpgt_epi32, x, y); }
 DW_VECTOR uint32_t i_signs(i32x16 x)
@@ -121,17 +129,32 @@ DW_VECTOR i32x16 i_columns(const int32_t *quarters)
                     _mm256_set_m128i(columns_of_four(quarters + 48), columns_of_four(quarters + 32))};
 }
 
+/* Two blocks of levels to 32 bytes. */
 DW_VECTOR __m256i join32(i32x16 x, i32x16 y)
 {
-    __m256i low = _mm256_set1_epi32(0xff);
-    __m256i first = _mm256_packs_epi32(_mm256_and_si256(x.a, low), _mm256_and_si256(x.b, low));
-    __m256i second = _mm256_packs_epi32(_mm256_and_si256(y.a, low), _mm256_and_si256(y.b, low));
-    return _mm256_permutevar8x32_epi32(_mm256_packus_epi16(first, second), _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+    __m256i first = _mm256_packs_epi32(x.a, x.b), second = _mm256_packs_epi32(y.a, y.b);
+    return _mm256_permutevar8x32_epi32(_mm256_packs_epi16(first, second), _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
 }
 
-DW_VECTOR codes64 codes_join(i32x16 c0, i32x16 c1, i32x16 c2, i32x16 c3)
+#define codes_of_levels codes_of_levels
+DW_VECTOR codes64 codes_of_levels(i32x16 l0, i32x16 l1, i32x16 l2, i32x16 l3, int half)
 {
-    return (codes64){join32(c0, c1), join32(c2, c3)};
+    __m256i zero = _mm256_set1_epi8((char)half);
+    return (codes64){_mm256_add_epi8(join32(l0, l1), zero), _mm256_add_epi8(join32(l2, l3), zero)};
+}
+
+/* The even level is the lower byte of 16 bits, the odd one the upper: a number that packing leaves as it is. */
+DW_VECTOR __m256i pair32(i32x16 even, i32x16 odd)
+{
+    i32x16 both = i_or(i_and(even, i_set(0xff)), i_shl(odd, 8));
+    return _mm256_permute4x64_epi64(_mm256_packs_epi32(both.a, both.b), 0xd8);
+}
+
+#define codes_of_pairs codes_of_pairs
+DW_VECTOR codes64 codes_of_pairs(i32x16 even0, i32x16 odd0, i32x16 even1, i32x16 odd1, int half)
+{
+    __m256i zero = _mm256_set1_epi8((char)half);
+    return (codes64){_mm256_add_epi8(pair32(even0, odd0), zero), _mm256_add_epi8(pair32(even1, odd1), zero)};
 }
 
 #define FIELD32(codes, from, width) \
@@ -166,11 +189,6 @@ DW_VECTOR void codes_put2(uint8_t *to, codes64 codes)
         memcpy(to, bits_, sizeof bits_);                                                                \
     } while (0)
 
-DW_VECTOR void codes_put16(i32x16 codes, uint32_t bits, uint8_t *tile, size_t elements, size_t first)
-{
-    bytes_put(_mm256_castsi256_si128(join32(codes, codes)), bits, tile, elements, first);
-}
-
 DW_VECTOR i32x16 i_take8(const uint8_t *from)
 {
     return (i32x16){_mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)from)),
@@ -201,6 +219,15 @@ DW_VECTOR i32x16 i_take1(const uint8_t *from)
 
 DW_VECTOR i32x16 i_take16(const uint8_t *from) { return halves_widened(from); }
 
+DW_VECTOR void f_pair_parts(f32x16 x, f32x16 y, f32x16 *even, f32x16 *odd)
+{
+#define OF_FOUR(a, b, which) \
+    _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(_mm256_shuffle_ps(a, b, which)), 0xd8))
+    *even = (f32x16){OF_FOUR(x.a, x.b, 0x88), OF_FOUR(y.a, y.b, 0x88)};
+    *odd = (f32x16){OF_FOUR(x.a, x.b, 0xdd), OF_FOUR(y.a, y.b, 0xdd)};
+#undef OF_FOUR
+}
+
 /* The upper halves, one more where the lower ones are above a tie, or at one beside an odd upper half; then clamped: what is too large, and
  * what has become infinite, is the largest finite. */
 DW_VECTOR __m256i narrow_pair16(__m256i e, __m256i o)
@@ -208,9 +235,9 @@ DW_VECTOR __m256i narrow_pair16(__m256i e, __m256i o)
     __m256i upper = _mm256_blend_epi16(_mm256_srli_epi32(e, 16), o, 0xaa), lower = _mm256_blend_epi16(e, _mm256_slli_epi32(o, 16), 0xaa);
     __m256i tie = _mm256_adds_epu16(lower, _mm256_and_si256(upper, _mm256_set1_epi16(1)));
     __m256i up = _mm256_cmpeq_epi16(_mm256_max_epu16(tie, _mm256_set1_epi16(-0x7fff)), tie); /* at least 0x8001: -1 */
-    __m256i rounded = _mm256_sub_epi16(upper, up), sign = _mm256_set1_epi16(-0x8000);
-    __m256i magnitude = _mm256_min_epu16(_mm256_andnot_si256(sign, rounded), _mm256_set1_epi16(DW_BF16_LARGEST));
-    return _mm256_or_si256(_mm256_and_si256(rounded, sign), magnitude);
+    /* as a signed number every negative float is below the largest positive one */
+    __m256i rounded = _mm256_min_epi16(_mm256_sub_epi16(upper, up), _mm256_set1_epi16(DW_BF16_LARGEST));
+    return _mm256_min_epu16(rounded, _mm256_set1_epi16((short)(0x8000 | DW_BF16_LARGEST)));
 }
 
 DW_VECTOR void narrow_pair(void *to, f32x16 even, f32x16 odd)
@@ -295,9 +322,10 @@ DW_VECTOR void d_store(double *to, f64x16 x)
 #include "kernels_dither.h"
 
 #include "kernels_decode.h"
+#include "kernels_encode.h"
+#include "kernels_finish.h"
 
 #include "kernels_columns.h"
-#include "kernels_encode.h"
 
 const dw_kernels dw_kernels_avx2 = {"avx2", encode, decode, extremes, squares, column_extremes, column_squares,
     encode_columns, decode_columns, convert, digest, digest_bytes, stream, norms};

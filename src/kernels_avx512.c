@@ -19,8 +19,13 @@ DW_VECTOR f32x16 f_add(f32x16 a, f32x16 b) { return _mm512_add_ps(a, b); }
 DW_VECTOR f32x16 f_sub(f32x16 a, f32x16 b) { return _mm512_sub_ps(a, b); }
 DW_VECTOR f32x16 f_mul(f32x16 a, f32x16 b) { return _mm512_mul_ps(a, b); }
 DW_VECTOR f32x16 f_div(f32x16 a, f32x16 b) { return _mm512_div_ps(a, b); }
-DW_VECTOR f32x16 f_min(f32x16 a, f32x16 b) { return _mm512_min_ps(a, b); }
 DW_VECTOR f32x16 f_max(f32x16 a, f32x16 b) { return _mm512_max_ps(a, b); }
+DW_VECTOR f32x16 f_min(f32x16 a, f32x16 b) { return _mm512_min_ps(a, b); }
+#define f_muladd _mm512_fmadd_ps
+#define i_nearest _mm512_cvtps_epi32
+#define f_whole _mm512_cvtepi32_ps
+/* The smaller magnitude, with the sign of the first. */
+#define f_clamp(a, largest) _mm512_range_ps(a, _mm512_set1_ps(largest), 2)
 DW_VECTOR i32x16 f_bits(f32x16 a) { return _mm512_castps_si512(a); }
 DW_VECTOR i32x16 f_less(f32x16 a, f32x16 b) { return _mm512_movm_epi32(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ)); }
 
@@ -34,9 +39,9 @@ DW_VECTOR i32x16 i_and(i32x16 a, i32x16 b) { return _mm512_and_si512(a, b); }
 DW_VECTOR i32x16 i_or(i32x16 a, i32x16 b) { return _mm512_or_si512(a, b); }
 DW_VECTOR i32x16 i_andnot(i32x16 a, i32x16 b) { return _mm512_andnot_si512(a, b); }
 DW_VECTOR i32x16 i_max(i32x16 a, i32x16 b) { return _mm512_max_epi32(a, b); }
-DW_VECTOR i32x16 i_min(i32x16 a, i32x16 b) { return _mm512_min_epi32(a, b); }
 DW_VECTOR i32x16 i_max_unsigned(i32x16 a, i32x16 b) { return _mm512_max_epu32(a, b); }
 DW_VECTOR i32x16 i_greater(i32x16 a, i32x16 b) { return _mm512_movm_epi32(_mm512_cmpgt_epi32_mask(a, b)); }
+#define i_pick(a, b, mask) _mm512_ternarylogic_epi32(mask, a, b, 0xca)
 DW_VECTOR uint32_t i_signs(i32x16 a) { return _mm512_movepi32_mask(a); }
 DW_VECTOR void i_store_halves(void *to, i32x16 a) { _mm256_storeu_si256(to, _mm512_cvtepi32_epi16(a)); }
 
@@ -67,26 +72,56 @@ DW_VECTOR void narrow_f16(void *to, f32x16 value)
     _mm256_storeu_si256(to, _mm512_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 
-DW_VECTOR void i_store_quarter(int32_t *to, i32x16 a)
+/* Of a piece 8 lanes of positive, then 8 of negative extremes are kept, the latter with the sign turned: then both want the signed
+ * maximum, and what is below 0 was of the other sign. */
+#define extremes_put extremes_put
+DW_VECTOR void extremes_put(int32_t *folds, uint32_t piece, __m512i positive, __m512i negative)
 {
-    __m256i half = _mm256_max_epu32(_mm512_castsi512_si256(a), _mm512_extracti64x4_epi64(a, 1));
-    _mm_store_si128((void *)to, _mm_max_epu32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1)));
+    __m512i turned = _mm512_xor_si512(negative, _mm512_set1_epi32(INT32_MIN));
+    __m512i low = _mm512_shuffle_i64x2(positive, turned, 0x44), high = _mm512_shuffle_i64x2(positive, turned, 0xee);
+    _mm512_store_si512(folds + 16 * piece, _mm512_max_epi32(low, high));
 }
 
-DW_VECTOR i32x16 i_columns(const int32_t *quarters)
+/* Pieces i and i + 4: four lanes of each positive extreme, then of each negative one. */
+DW_VECTOR __m512i fold_two(const int32_t *folds, int i)
 {
-    __m256i low = _mm256_set_m128i(columns_of_four(quarters + 16), columns_of_four(quarters));
-    __m256i high = _mm256_set_m128i(columns_of_four(quarters + 48), columns_of_four(quarters + 32));
-    return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+    __m512i a = _mm512_load_si512(folds + 16 * i), b = _mm512_load_si512(folds + 16 * (i + 4));
+    return _mm512_max_epi32(_mm512_shuffle_i64x2(a, b, 0x88), _mm512_shuffle_i64x2(a, b, 0xdd));
+}
+
+/* Pieces i to i + 7, one lane each: 4 positive, 4 negative, 4 positive, 4 negative. */
+DW_VECTOR __m512i fold_eight(const int32_t *folds, int i)
+{
+    __m512i a = fold_two(folds, i), b = fold_two(folds, i + 1), c = fold_two(folds, i + 2), d = fold_two(folds, i + 3);
+    __m512i ab = _mm512_max_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+    __m512i cd = _mm512_max_epi32(_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));
+    return _mm512_max_epi32(_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd));
+}
+
+DW_VECTOR void extremes_take(const int32_t *folds, __m512i *positive, __m512i *negative)
+{
+    __m512i low = fold_eight(folds, 0), high = fold_eight(folds, 8), none = _mm512_setzero_si512();
+    *positive = _mm512_max_epi32(_mm512_shuffle_i64x2(low, high, 0x88), none);
+    *negative = _mm512_max_epi32(_mm512_shuffle_i64x2(low, high, 0xdd), none);
 }
 
 /* Packing works within quarters of a register: quarter k of the result holds elements 4k to 4k+3 of each block. */
-DW_VECTOR codes64 codes_join(i32x16 a, i32x16 b, i32x16 c, i32x16 d)
+#define codes_of_levels codes_of_levels
+DW_VECTOR codes64 codes_of_levels(i32x16 a, i32x16 b, i32x16 c, i32x16 d, int half)
 {
-    i32x16 low = i_set(0xff);
-    __m512i ab = _mm512_packs_epi32(i_and(a, low), i_and(b, low)), cd = _mm512_packs_epi32(i_and(c, low), i_and(d, low));
     __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-    return _mm512_permutexvar_epi32(order, _mm512_packus_epi16(ab, cd));
+    __m512i levels = _mm512_packs_epi16(_mm512_packs_epi32(a, b), _mm512_packs_epi32(c, d));
+    return _mm512_permutexvar_epi32(order, _mm512_add_epi8(levels, _mm512_set1_epi8((char)half)));
+}
+
+/* The even level is the lower byte of 16 bits, the odd one the upper: a number that packing leaves as it is. */
+#define codes_of_pairs codes_of_pairs
+DW_VECTOR codes64 codes_of_pairs(i32x16 even0, i32x16 odd0, i32x16 even1, i32x16 odd1, int half)
+{
+    __m512i low = _mm512_set1_epi32(0xff), order = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
+    __m512i first = i_pick(even0, i_shl(odd0, 8), low), second = i_pick(even1, i_shl(odd1, 8), low);
+    __m512i levels = _mm512_permutexvar_epi64(order, _mm512_packs_epi32(first, second));
+    return _mm512_add_epi8(levels, _mm512_set1_epi8((char)half));
 }
 
 #define codes_field(codes, from, width) \
@@ -112,11 +147,6 @@ DW_VECTOR void codes_put2(uint8_t *to, codes64 codes)
         memcpy(to, &bits_, sizeof bits_);                                                    \
     } while (0)
 
-DW_VECTOR void codes_put16(i32x16 codes, uint32_t bits, uint8_t *tile, size_t elements, size_t first)
-{
-    bytes_put(_mm512_cvtepi32_epi8(codes), bits, tile, elements, first);
-}
-
 DW_VECTOR i32x16 i_take8(const uint8_t *from) { return _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)from)); }
 
 /* Every byte in 64 bits of its own: 28 places up, its high nibble is the low one of the upper lane. */
@@ -138,7 +168,36 @@ DW_VECTOR i32x16 i_take1(const uint8_t *from)
     return i_and(_mm512_srlv_epi32(i_set(take_word2(from)), shifts), i_set(1));
 }
 
+#define f_lookup(table, indices) _mm512_permutexvar_ps(indices, table)
+
+/* Two words of eight codes, each in eight lanes: two loads and no permutation. */
+DW_VECTOR i32x16 i_loose4(const uint8_t *from)
+{
+    __m512i shifts = _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28);
+    __m512i words = _mm512_broadcastd_epi32(_mm_loadu_si32(from));
+    return _mm512_srlv_epi32(_mm512_mask_broadcastd_epi32(words, 0xff00, _mm_loadu_si32(from + 4)), shifts);
+}
+
+DW_VECTOR i32x16 i_loose2(const uint8_t *from)
+{
+    __m512i shifts = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    return _mm512_srlv_epi32(i_set(take_word4(from)), shifts);
+}
+
+DW_VECTOR i32x16 i_loose1(const uint8_t *from)
+{
+    __m512i shifts = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    return _mm512_srlv_epi32(i_set(take_word2(from)), shifts);
+}
+
 DW_VECTOR i32x16 i_take16(const uint8_t *from) { return _mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)from)); }
+
+DW_VECTOR void f_pair_parts(f32x16 a, f32x16 b, f32x16 *even, f32x16 *odd)
+{
+    __m512i evens = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    *even = _mm512_permutex2var_ps(a, evens, b);
+    *odd = _mm512_permutex2var_ps(a, _mm512_add_epi32(evens, _mm512_set1_epi32(1)), b);
+}
 
 /* The upper halves, one more where the lower ones are above a tie, or at one beside an odd upper half; then clamped: what is too large, and
  * what has become infinite, is the largest finite. */
@@ -149,9 +208,9 @@ DW_VECTOR void narrow_pair(void *to, f32x16 even, f32x16 odd)
     __m512i upper = _mm512_mask_blend_epi16(odds, i_shr(e, 16), o), lower = _mm512_mask_blend_epi16(odds, e, i_shl(o, 16));
     __m512i tie = _mm512_adds_epu16(lower, i_and(upper, one));
     __mmask32 up = _mm512_cmpgt_epu16_mask(tie, _mm512_set1_epi16(-0x8000));
-    __m512i rounded = _mm512_mask_add_epi16(upper, up, upper, one), sign = _mm512_set1_epi16(-0x8000);
-    __m512i magnitude = _mm512_min_epu16(i_andnot(sign, rounded), _mm512_set1_epi16(DW_BF16_LARGEST));
-    i_store(to, i_or(i_and(rounded, sign), magnitude));
+    __m512i rounded = _mm512_mask_sub_epi16(upper, up, upper, _mm512_set1_epi16(-1));
+    rounded = _mm512_min_epi16(rounded, _mm512_set1_epi16(DW_BF16_LARGEST)); /* signed: negative floats are below it */
+    i_store(to, _mm512_min_epu16(rounded, _mm512_set1_epi16((short)(0x8000 | DW_BF16_LARGEST))));
 }
 
 DW_VECTOR i64x8 i_no_products(void) { return _mm512_setzero_si512(); }
@@ -215,9 +274,10 @@ DW_VECTOR void d_store(double *to, f64x16 x)
 #include "kernels_dither.h"
 
 #include "kernels_decode.h"
+#include "kernels_encode.h"
+#include "kernels_finish.h"
 
 #include "kernels_columns.h"
-#include "kernels_encode.h"
 
 const dw_kernels dw_kernels_avx512 = {"avx512", encode, decode, extremes, squares, column_extremes, column_squares,
     encode_columns, decode_columns, convert, digest, digest_bytes, stream, norms};

@@ -4,6 +4,13 @@
  * Text for vector kernels, as kernels_simd.h and kernels_dither.h, which come before it. The last block of a row may be cut short by its
  * end; it is taken through a buffer, and what it computes behind the end goes to columns that nobody reads. */
 
+static void fill_nan(unsigned char *out, dw_dtype dtype, size_t n)
+{
+    size_t size = bytes_of(dtype);
+    uint32_t nan = dtype == DW_F32 ? DW_F32_NAN : dtype == DW_F16 ? DW_F16_NAN : DW_BF16_NAN;
+    for (size_t i = 0; i < n; i++) memcpy(out + i * size, &nan, size); /* little-endian: the low half */
+}
+
 static f32x16 load_cut(const void *from, dw_dtype dtype, size_t i, size_t n)
 {
     return i + LANES <= n ? load(from, dtype, i) : load_rest(from, dtype, i, n);
@@ -73,32 +80,44 @@ static void put_any(const dw_column_run *run, size_t i, f32x16 base, f32x16 leve
     }
 }
 
+/* Element i on, 16 of them; the steps of padding are 0. */
+static i32x16 encode_block(const dw_column_run *run, const uint16_t *dithers, size_t i)
+{
+    const dw_columns *columns = run->columns;
+    if (i >= columns->n) return i_set(0);
+    f32x16 base = column_base(run, i), delta = f_sub(load_cut(run->x, run->x_dtype, i, columns->n), masked_base(run, base, i));
+    steps d = steps_of(delta, f_load(columns->inverse + i), run->bits, dithers ? dithers + i : NULL);
+    if (run->out) put_any(run, i, base, d.level, run->prev_dtype);
+    return d.step;
+}
+
 static void encode_columns(const dw_column_run *run)
 {
     const dw_columns *columns = run->columns;
     const uint16_t *dithers = NULL;
     parts random;
     if (run->dither) dithers = fill_parts(run->dither, 0, columns->n, columns->stored, &random);
-    for (size_t i = 0; i < columns->stored; i += LANES) {
-        if (i >= columns->n) { /* all of it padding */
-            codes_put16(i_set(1 << (run->bits - 1)), run->bits, run->codes, run->tile_elements, run->first + i);
-            continue;
+    for (size_t i = 0; i < columns->stored; i += CHUNK) {
+        i32x16 l[4];
+        uint8_t tile[CHUNK];
+        for (size_t k = 0; k < 4; k++) l[k] = encode_block(run, dithers, i + k * LANES);
+        codes64 codes = codes_of_levels(l[0], l[1], l[2], l[3], 1 << (run->bits - 1));
+        if (i + CHUNK <= columns->stored) {
+            put64(codes, run->bits, run->codes, run->tile_elements, run->first + i);
+        } else {
+            put64(codes, run->bits, tile, CHUNK, 0);
+            copy_planes(tile, run->bits, columns->stored - i, run->codes, run->tile_elements, run->first + i);
         }
-        f32x16 base = column_base(run, i), delta = f_sub(load_cut(run->x, run->x_dtype, i, columns->n), masked_base(run, base, i));
-        levels l = levels_of(delta, f_load(columns->inverse + i), run->bits, dithers ? dithers + i : NULL);
-        codes_put16(l.codes, run->bits, run->codes, run->tile_elements, run->first + i);
-        if (run->out) put_any(run, i, base, l.level, run->prev_dtype);
     }
 }
 
 static void decode_columns(const dw_column_run *run)
 {
     const dw_columns *columns = run->columns;
-    f32x16 zero_level = f_set(MAGIC + (run->bits == 1 ? 1.0f : (float)(1 << (run->bits - 1))));
+    levels v = levels_of(1.0f, run->bits);
     for (size_t i = 0; i < columns->n; i += LANES) {
-        i32x16 codes = take16(run->bits, run->codes, run->tile_elements, run->first + i);
-        if (run->bits == 1) codes = i_add(codes, codes); /* 2c - 1 */
-        put_any(run, i, column_base(run, i), f_sub(i_float(i_or(codes, f_bits(f_set(MAGIC)))), zero_level), run->x_dtype);
+        f32x16 level = add_level(f_set(0), take16(run->bits, run->codes, run->tile_elements, run->first + i), v, run->bits);
+        put_any(run, i, column_base(run, i), level, run->x_dtype);
     }
     for (uint32_t i = 0; i < columns->n && !run->poison_keeps; i++)
         if (columns->keep_mask[i]) fill_nan((unsigned char *)run->out + i * bytes_of(run->x_dtype), run->x_dtype, 1);

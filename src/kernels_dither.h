@@ -5,9 +5,11 @@
  * 1, 2, 3, SC11; Random123): a 64-bit lane holds one word of one counter in its low half, and whatever the last product left in its high
  * half, which the next one does not look at. */
 
-/* Room for the parts of a tile that begins within a counter's eight, in whole registers of counters. */
+/* Room for the parts of a tile that begins within a counter's eight, in whole registers of counters; a chunk more may be read. */
+enum { CHUNK = 64 };
+
 typedef struct parts {
-    _Alignas(64) uint16_t all[DW_TILE_ELEMENTS + 8 + 8 * W_LANES];
+    _Alignas(64) uint16_t all[DW_TILE_ELEMENTS + 8 + 8 * W_LANES + CHUNK];
 } parts;
 
 /* The next W_LANES counters' 8 * W_LANES parts. */
@@ -45,28 +47,27 @@ DW_VECTOR f32x16 dither_of(const uint16_t *from)
     return f_add(i_float(bits), f_set(0x1p-17f - 1.5f));
 }
 
-/* Level and code of a block, in all modes: clamped at both ends, and 0 where the inverse is 0, whatever the delta. The code is the low byte
- * of each lane. */
-typedef struct levels {
+/* Levels of a block, in all modes: clamped at both ends, and 0 where the inverse is 0, whatever the delta. step: the code less half of
+ * all codes. */
+typedef struct steps {
     f32x16 level;
-    i32x16 codes;
-} levels;
+    i32x16 step;
+} steps;
 
-DW_VECTOR levels levels_of(f32x16 delta, f32x16 inverse, uint32_t bits, const uint16_t *dithers)
+DW_VECTOR steps steps_of(f32x16 delta, f32x16 inverse, uint32_t bits, const uint16_t *dithers)
 {
     float half = (float)(1 << (bits - 1));
     i32x16 live = i_greater(i_and(f_bits(inverse), i_set(0x7fffffff)), i_set(0));
     f32x16 scaled = f_mul(delta, inverse);
     if (bits == 1) {
         if (dithers) scaled = f_add(f_mul(scaled, f_set(0.5f)), dither_of(dithers));
-        i32x16 below = i_and(f_less(scaled, f_set(0)), live);
+        i32x16 below = i_and(f_less(scaled, f_set(0)), live); /* ones are -1 */
         i32x16 level = i_or(i_and(below, f_bits(f_set(-1.0f))), i_andnot(below, f_bits(f_set(1.0f))));
-        return (levels){i_float(level), i_andnot(below, i_set(1))};
+        return (steps){i_float(level), below};
     }
     if (dithers) scaled = f_add(scaled, dither_of(dithers));
-    f32x16 within = f_max(f_min(i_float(i_and(f_bits(scaled), live)), f_set(half - 1)), f_set(-half));
-    f32x16 rounded = f_add(within, f_set(MAGIC + half)); /* half is even, and changes no tie */
-    return (levels){f_sub(rounded, f_set(MAGIC + half)), f_bits(rounded)};
+    i32x16 step = i_nearest(f_max(f_min(i_float(i_and(f_bits(scaled), live)), f_set(half - 1)), f_set(-half)));
+    return (steps){f_whole(step), step};
 }
 
 /* dw_attempt_square. */
@@ -78,7 +79,7 @@ DW_VECTOR f32x16 square_of(f32x16 delta, f32x16 inverse, uint32_t bits)
         i32x16 below = f_less(scaled, f_set(0));
         level = i_float(i_or(i_and(below, f_bits(f_set(-1.0f))), i_andnot(below, f_bits(f_set(1.0f)))));
     } else {
-        level = f_sub(f_add(f_max(f_min(scaled, f_set(half - 1)), f_set(-half)), f_set(MAGIC)), f_set(MAGIC));
+        level = f_whole(i_nearest(f_max(f_min(scaled, f_set(half - 1)), f_set(-half))));
     }
     f32x16 error = f_sub(scaled, level);
     return f_mul(error, error);

@@ -14,7 +14,7 @@
 
 #define DW_VECTOR static inline __attribute__((always_inline))
 
-#define DW_PREFETCH(address) __builtin_prefetch(address)
+#define DW_PREFETCH(from, bytes) __builtin_prefetch((const void *)((uintptr_t)(from) + (bytes)))
 
 typedef struct f32x16 {
     float32x4_t a, b, c, d;
@@ -66,6 +66,11 @@ DW_VECTOR void f_store(void *to, f32x16 x) { i_store(to, f_bits(x)); }
 DW_VECTOR f32x16 f_add(f32x16 x, f32x16 y) { return PAIRS(f32x16, vaddq_f32, x, y); }
 DW_VECTOR f32x16 f_sub(f32x16 x, f32x16 y) { return PAIRS(f32x16, vsubq_f32, x, y); }
 DW_VECTOR f32x16 f_mul(f32x16 x, f32x16 y) { return PAIRS(f32x16, vmulq_f32, x, y); }
+#define f_muladd f_muladd
+DW_VECTOR f32x16 f_muladd(f32x16 x, f32x16 y, f32x16 z)
+{
+    return (f32x16){vfmaq_f32(z.a, x.a, y.a), vfmaq_f32(z.b, x.b, y.b), vfmaq_f32(z.c, x.c, y.c), vfmaq_f32(z.d, x.d, y.d)};
+}
 DW_VECTOR f32x16 f_div(f32x16 x, f32x16 y) { return PAIRS(f32x16, vdivq_f32, x, y); }
 /* Those that give the number beside a quiet NaN; vminq and vmaxq would give the NaN. */
 DW_VECTOR f32x16 f_min(f32x16 x, f32x16 y) { return PAIRS(f32x16, vminnmq_f32, x, y); }
@@ -78,10 +83,6 @@ DW_VECTOR i32x16 f_less(f32x16 x, f32x16 y) { return PAIRS(i32x16, vcltq_f32, x,
 DW_VECTOR uint32x4_t max_signed(uint32x4_t x, uint32x4_t y)
 {
     return vreinterpretq_u32_s32(vmaxq_s32(vreinterpretq_s32_u32(x), vreinterpretq_s32_u32(y)));
-}
-DW_VECTOR uint32x4_t min_signed(uint32x4_t x, uint32x4_t y)
-{
-    return vreinterpretq_u32_s32(vminq_s32(vreinterpretq_s32_u32(x), vreinterpretq_s32_u32(y)));
 }
 DW_VECTOR uint32x4_t greater_signed(uint32x4_t x, uint32x4_t y)
 {
@@ -96,13 +97,18 @@ DW_VECTOR i32x16 i_set(int32_t value)
     uint32x4_t all = vdupq_n_u32((uint32_t)value);
     return (i32x16){all, all, all, all};
 }
+#define nearest_signed(x) vreinterpretq_u32_s32(vcvtnq_s32_f32(x))
+#define whole_signed(x)   vcvtq_f32_s32(vreinterpretq_s32_u32(x))
+#define i_nearest i_nearest
+DW_VECTOR i32x16 i_nearest(f32x16 x) { return EACH(i32x16, nearest_signed, x); }
+DW_VECTOR f32x16 f_whole(i32x16 x) { return EACH(f32x16, whole_signed, x); }
+
 DW_VECTOR i32x16 i_add(i32x16 x, i32x16 y) { return PAIRS(i32x16, vaddq_u32, x, y); }
 DW_VECTOR i32x16 i_sub(i32x16 x, i32x16 y) { return PAIRS(i32x16, vsubq_u32, x, y); }
 DW_VECTOR i32x16 i_and(i32x16 x, i32x16 y) { return PAIRS(i32x16, vandq_u32, x, y); }
 DW_VECTOR i32x16 i_or(i32x16 x, i32x16 y) { return PAIRS(i32x16, vorrq_u32, x, y); }
 DW_VECTOR i32x16 i_andnot(i32x16 x, i32x16 y) { return PAIRS(i32x16, without, x, y); }
 DW_VECTOR i32x16 i_max(i32x16 x, i32x16 y) { return PAIRS(i32x16, max_signed, x, y); }
-DW_VECTOR i32x16 i_min(i32x16 x, i32x16 y) { return PAIRS(i32x16, min_signed, x, y); }
 DW_VECTOR i32x16 i_max_unsigned(i32x16 x, i32x16 y) { return PAIRS(i32x16, vmaxq_u32, x, y); }
 DW_VECTOR i32x16 i_greater(i32x16 x, i32x16 y) { return PAIRS(i32x16, greater_signed, x, y); }
 
@@ -246,40 +252,6 @@ DW_VECTOR uint64_t i_sum_products(i64x8 sum)
     return vaddvq_u64(vaddq_u64(vaddq_u64(sum.a, sum.b), vaddq_u64(sum.c, sum.d)));
 }
 
-/* ------------------------------------------------------------------------------------------- Philox */
-
-typedef i64x8 w64; /* one counter per 64-bit lane */
-enum { W_LANES = 8 };
-
-DW_VECTOR w64 w_set(uint32_t value)
-{
-    uint64x2_t all = vdupq_n_u64(value);
-    return (w64){all, all, all, all};
-}
-
-DW_VECTOR w64 w_count(uint64_t first)
-{
-    uint64x2_t a = vcombine_u64(vcreate_u64(first), vcreate_u64(first + 1)), two = vdupq_n_u64(2);
-    uint64x2_t b = vaddq_u64(a, two), c = vaddq_u64(b, two);
-    return (w64){a, b, c, vaddq_u64(c, two)};
-}
-
-DW_VECTOR uint64x2_t mul_low(uint64x2_t a, uint64x2_t b) { return vmull_u32(vmovn_u64(a), vmovn_u64(b)); }
-DW_VECTOR uint64x2_t join_low(uint64x2_t low, uint64x2_t high) { return vsliq_n_u64(low, high, 32); }
-DW_VECTOR w64 w_mul(w64 a, w64 b) { return PAIRS(w64, mul_low, a, b); }
-DW_VECTOR w64 w_shr32(w64 a) { return SHIFTED(w64, vshrq_n_u64, a, 32); }
-DW_VECTOR w64 w_xor(w64 a, w64 b) { return PAIRS(w64, veorq_u64, a, b); }
-DW_VECTOR w64 w_xor3(w64 a, w64 b, w64 c) { return w_xor(w_xor(a, b), c); }
-DW_VECTOR w64 w_join(w64 low, w64 high) { return PAIRS(w64, join_low, low, high); }
-
-DW_VECTOR void w_store_turns(void *to, w64 a, w64 b)
-{
-    w64 first = {vzip1q_u64(a.a, b.a), vzip2q_u64(a.a, b.a), vzip1q_u64(a.b, b.b), vzip2q_u64(a.b, b.b)};
-    w64 second = {vzip1q_u64(a.c, b.c), vzip2q_u64(a.c, b.c), vzip1q_u64(a.d, b.d), vzip2q_u64(a.d, b.d)};
-    codes_put8(to, EACH(codes64, vreinterpretq_u8_u64, first));
-    codes_put8((uint8_t *)to + 64, EACH(codes64, vreinterpretq_u8_u64, second));
-}
-
 /* ------------------------------------------------------------------------------------------- planes of bits */
 
 DW_VECTOR codes64 codes_join(i32x16 c0, i32x16 c1, i32x16 c2, i32x16 c3)
@@ -321,41 +293,6 @@ DW_VECTOR void codes_put1(uint8_t *to, codes64 codes, int from)
     uint8x16_t cd = vpaddq_u8(bit_of_bytes(codes.c, tests), bit_of_bytes(codes.d, tests));
     uint8x16_t all = vpaddq_u8(ab, cd);
     vst1_u8(to, vget_low_u8(vpaddq_u8(all, all)));
-}
-
-/* Planes of 16 codes, for the blocks that come alone. */
-DW_VECTOR void bytes_put4(uint8_t *to, uint8x16_t codes) { vst1_u8(to, vget_low_u8(join4(codes, codes))); }
-
-DW_VECTOR void bytes_put2(uint8_t *to, uint8x16_t codes)
-{
-    uint8x16_t pairs = join2(codes, codes);
-    uint32_t fours = vgetq_lane_u32(vreinterpretq_u32_u8(join4(pairs, pairs)), 0);
-    memcpy(to, &fours, sizeof fours);
-}
-
-DW_VECTOR void bytes_put1(uint8_t *to, uint8x16_t codes, int from)
-{
-    uint8x16_t bits = bit_of_bytes(codes, vdupq_n_u8((uint8_t)(1 << from)));
-    to[0] = vaddv_u8(vget_low_u8(bits));
-    to[1] = vaddv_u8(vget_high_u8(bits));
-}
-
-DW_VECTOR void codes_put16(i32x16 lanes, uint32_t bits, uint8_t *tile, size_t elements, size_t first)
-{
-    uint8x16_t codes = bytes_of_lanes(lanes);
-    switch (bits) {
-    case 1: bytes_put1(tile + first / 8, codes, 0); return;
-    case 2: bytes_put2(tile + first / 4, codes); return;
-    case 3:
-        bytes_put2(tile + first / 4, field(codes, 0, 2));
-        bytes_put1(tile + elements / 4 + first / 8, codes, 2);
-        return;
-    case 8: vst1q_u8(tile + first, codes); return;
-    default: bytes_put4(tile + first / 2, codes); /* the low four bits: the shift pushes the others out */
-    }
-    if (bits == 5) bytes_put1(tile + elements / 2 + first / 8, codes, 4);
-    if (bits >= 6) bytes_put2(tile + elements / 2 + first / 4, field(codes, 4, 2));
-    if (bits == 7) bytes_put1(tile + elements / 4 * 3 + first / 8, codes, 6);
 }
 
 DW_VECTOR i32x16 bytes_widened(uint8x16_t bytes)
@@ -428,15 +365,54 @@ DW_VECTOR void d_store(double *to, f64x16 x)
     for (int i = 0; i < 8; i++) vst1q_f64(to + 2 * i, x.part[i]);
 }
 
+/* ------------------------------------------------------------------------------------------- Philox */
+
+/* One counter per 64-bit lane; four registers, for every round waits for the one before. */
+typedef i64x8 w64;
+enum { W_LANES = 8 };
+
+DW_VECTOR w64 w_set(uint32_t value)
+{
+    uint64x2_t all = vdupq_n_u64(value);
+    return (w64){all, all, all, all};
+}
+
+DW_VECTOR w64 w_count(uint64_t first)
+{
+    uint64x2_t a = vcombine_u64(vcreate_u64(first), vcreate_u64(first + 1)), two = vdupq_n_u64(2);
+    uint64x2_t b = vaddq_u64(a, two), c = vaddq_u64(b, two);
+    return (w64){a, b, c, vaddq_u64(c, two)};
+}
+
+DW_VECTOR uint64x2_t mul_low(uint64x2_t x, uint64x2_t y) { return vmull_u32(vmovn_u64(x), vmovn_u64(y)); }
+DW_VECTOR uint64x2_t join_low(uint64x2_t low, uint64x2_t high) { return vsliq_n_u64(low, high, 32); }
+DW_VECTOR w64 w_mul(w64 x, w64 y) { return PAIRS(w64, mul_low, x, y); }
+DW_VECTOR w64 w_shr32(w64 x) { return SHIFTED(w64, vshrq_n_u64, x, 32); }
+DW_VECTOR w64 w_xor3(w64 x, w64 y, w64 z)
+{
+    w64 two = PAIRS(w64, veorq_u64, x, y);
+    return PAIRS(w64, veorq_u64, two, z);
+}
+DW_VECTOR w64 w_join(w64 low, w64 high) { return PAIRS(w64, join_low, low, high); }
+
+DW_VECTOR void w_store_turns(void *to, w64 x, w64 y)
+{
+    w64 first = {vzip1q_u64(x.a, y.a), vzip2q_u64(x.a, y.a), vzip1q_u64(x.b, y.b), vzip2q_u64(x.b, y.b)};
+    w64 second = {vzip1q_u64(x.c, y.c), vzip2q_u64(x.c, y.c), vzip1q_u64(x.d, y.d), vzip2q_u64(x.d, y.d)};
+    codes_put8(to, EACH(codes64, vreinterpretq_u8_u64, first));
+    codes_put8((uint8_t *)to + 64, EACH(codes64, vreinterpretq_u8_u64, second));
+}
+
 /* in this order */
 #include "kernels_simd.h"
 
 #include "kernels_dither.h"
 
 #include "kernels_decode.h"
+#include "kernels_encode.h"
+#include "kernels_finish.h"
 
 #include "kernels_columns.h"
-#include "kernels_encode.h"
 
 const dw_kernels dw_kernels_neon = {"neon", encode, decode, extremes, squares, column_extremes, column_squares,
     encode_columns, decode_columns, convert, digest, digest_bytes, stream, norms};

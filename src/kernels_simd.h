@@ -5,11 +5,11 @@
  * What an instruction set gives, for blocks of 16 lanes (f32x16, i32x16) and 64 codes (codes64):
  * | f_set f_load f_add f_sub f_mul f_div f_min f_max f_bits f_less   | lane-wise; min and max give the second where the first is a quiet NaN |
  * | i_set i_load i_store i_float i_add i_sub i_and i_or i_andnot     | i_andnot(a, b): b where a has 0                              |
- * | i_max i_min i_max_unsigned i_greater i_shl i_shr i_sra           | comparisons give lanes of ones; shifts by a literal          |
+ * | i_max i_max_unsigned i_greater i_shl i_shr i_sra                 | comparisons give lanes of ones; shifts by a literal          |
  * | i_signs                                                          | the lanes' top bits as a mask of 16                          |
  * | widen_bf16 widen_f16 narrow_bf16 narrow_f16                      | 16 halves from and to memory; narrow: RN of clamped values   |
- * | i_store_quarter i_columns                                        | a reduction in two steps: 16 lanes to 4, 16 times 4 to 16    |
- * | codes_join codes_field codes_put8 _put4 _put2 _put1, codes_put16 | planes of bits                                               |
+ * | i_store_quarter i_columns                                        | unless extremes_put: 16 lanes to 4, 16 times 4 to 16         |
+ * | codes_join codes_field codes_put8 _put4 _put2 _put1              | planes of bits                                               |
  * | i_take16 i_take8 i_take4 i_take2 i_take1                            | 16 elements of a plane, one per lane                          |
  * | narrow_pair                                                      | two blocks to 32 bf16 that take turns: RN                    |
  * | i_pair_products                                                  | sum of even lanes times odd lanes, in 64 bits                |
@@ -18,26 +18,74 @@
  * |                                                                  | low halves; w_shr32: the high halves go low, what goes high does not matter |
  * | w_join w_store_turns                                             | low halves of two to one; lanes of two by turns to memory    |
  * | d_none d_add_square d_store (f64x16)                             | sums in binary64                                             |
+ *
+ * What it may give in a better form than the one below; it then also defines a macro of that name:
+ * | f_muladd                                                         | x * y + z where x * y is exact: rounded once either way      |
+ * | f_clamp                                                          | to a largest magnitude; not for NaN                          |
+ * | i_nearest f_whole                                                | to integers, ties to even, and back; below 2^22              |
+ * | codes_of_levels                                                  | four blocks of levels -128 to 127, plus half, to 64 codes    |
+ * | extremes_put extremes_take                                       | the extremes of 16 pieces on their way to one lane each      |
+ *
+ * What it may leave out, without a macro of that name:
+ * | codes_of_pairs with f_pair_parts                                 | as codes_of_levels, of two pairs; two blocks to a pair       |
+ * | f_lookup i_loose4 i_loose2 i_loose1 i_pick                       | values by the lanes' low 4 bits; i_take with anything above; |
+ * |                                                                  | bits of the first where the third has ones, else the second  |
  */
 #ifndef DW_VECTOR
 #error "kernels_simd.h is included by the file of one instruction set, after its primitives"
 #endif
 #include "kernels.h"
 #include "layout.h"
+#include "pack.h"
 
 enum { LANES = 16, BATCH = 16 };
 
 /* Constants of the magic rounding (quant.h): 1.5 * 2^23, whose low 16 bits are zero. */
 #define MAGIC 12582912.0f
 
-/* Where there is no prev, every load of it reads these. */
-static const float zeros[LANES];
+/* What is read as prev where there is none: no run is longer. */
+static const _Alignas(64) unsigned char no_prev[4 * DW_TILE_ELEMENTS];
 
-/* What a pointer to prev is multiplied with: all of the element's index, or none of it. */
-DW_VECTOR size_t index_mask(const void *prev)
+/* From here on a product of level and scale may be infinite, which a fused sum would not see: such pieces, and poisoned ones, are left
+ * to C. Half of 2^8 levels times less than 2^121 is finite. */
+#define SPECIAL_FROM 0x7c000000
+
+/* Where only the scale is known: no scale of a largest magnitude below that is as large. */
+#define SPECIAL_SCALE 0x7c00
+
+#ifndef f_muladd
+DW_VECTOR f32x16 f_muladd(f32x16 x, f32x16 y, f32x16 z)
 {
-    return prev ? ~(size_t)0 : 0;
+    return f_add(f_mul(x, y), z);
 }
+#endif
+
+#ifndef f_clamp
+DW_VECTOR f32x16 f_clamp(f32x16 value, float largest)
+{
+    return f_max(f_min(value, f_set(largest)), f_set(-largest));
+}
+#endif
+
+#ifndef i_nearest
+DW_VECTOR i32x16 i_nearest(f32x16 value)
+{
+    return i_sub(f_bits(f_add(value, f_set(MAGIC))), f_bits(f_set(MAGIC)));
+}
+
+DW_VECTOR f32x16 f_whole(i32x16 value)
+{
+    return f_sub(i_float(i_add(value, f_bits(f_set(MAGIC)))), f_set(MAGIC));
+}
+#endif
+
+#ifndef codes_of_levels
+DW_VECTOR codes64 codes_of_levels(i32x16 l0, i32x16 l1, i32x16 l2, i32x16 l3, int half)
+{
+    i32x16 zero = i_set(half);
+    return codes_join(i_add(l0, zero), i_add(l1, zero), i_add(l2, zero), i_add(l3, zero));
+}
+#endif
 
 DW_VECTOR f32x16 load(const unsigned char *from, dw_dtype dtype, size_t i)
 {
@@ -48,8 +96,7 @@ DW_VECTOR f32x16 load(const unsigned char *from, dw_dtype dtype, size_t i)
 /* RN: what is stored is finite. Not for NaN, which no sum of a finite base and a scale that is not poisoned makes. */
 DW_VECTOR void store(unsigned char *to, dw_dtype dtype, size_t i, f32x16 value)
 {
-    float largest = dtype == DW_F32 ? FLT_MAX : dtype == DW_F16 ? 65504.0f : 0x1.fep127f;
-    value = f_max(f_min(value, f_set(largest)), f_set(-largest));
+    value = f_clamp(value, dtype == DW_F32 ? FLT_MAX : dtype == DW_F16 ? 65504.0f : 0x1.fep127f);
     if (dtype == DW_F32)
         f_store(to + 4 * i, value);
     else if (dtype == DW_F16)
@@ -70,6 +117,16 @@ DW_VECTOR pair load_pair(const unsigned char *from, size_t i)
     return (pair){i_float(i_shl(both, 16)), i_float(i_and(both, i_set(-0x10000)))};
 }
 
+#ifdef codes_of_pairs
+/* Two blocks in a row as a pair. */
+DW_VECTOR pair pair_of(f32x16 first, f32x16 second)
+{
+    pair p;
+    f_pair_parts(first, second, &p.even, &p.odd);
+    return p;
+}
+#endif
+
 /* Extremes of 16 lanes each. As unsigned integers negative floats are larger than all others, so that the unsigned maximum is the
  * largest negative magnitude wherever its top bit is set. */
 typedef struct lanes_extremes {
@@ -86,6 +143,20 @@ DW_VECTOR i32x16 negative_magnitude(i32x16 negative)
 {
     return i_and(i_and(negative, i_set(0x7fffffff)), i_sra(negative, 31));
 }
+
+#ifndef extremes_put
+DW_VECTOR void extremes_put(int32_t *folds, uint32_t piece, i32x16 positive, i32x16 negative)
+{
+    i_store_quarter(folds + 4 * piece, i_max(positive, i_set(0)));
+    i_store_quarter(folds + 4 * BATCH + 4 * piece, negative);
+}
+
+DW_VECTOR void extremes_take(const int32_t *folds, i32x16 *positive, i32x16 *negative)
+{
+    *positive = i_columns(folds);
+    *negative = negative_magnitude(i_columns(folds + 4 * BATCH));
+}
+#endif
 
 static size_t bytes_of(dw_dtype dtype)
 {

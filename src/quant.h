@@ -86,7 +86,7 @@ DW_INLINE float dw_rint(float value)
 DW_INLINE int32_t dw_code_of(float delta, float inverse, int32_t half, float dither)
 {
     float scaled = delta * inverse;
-    if (half == 1) return inverse == 0.0f || scaled * 0.5f + dither >= 0.0f;
+    if (half == 1) return inverse == 0.0f || (dither == 0.0f ? scaled : scaled * 0.5f + dither) >= 0.0f; /* half of it may vanish */
     int32_t level = (int32_t)dw_rint(scaled + dither);
     level = level < -half ? -half : level;
     level = level > half - 1 ? half - 1 : level;

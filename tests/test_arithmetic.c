@@ -141,6 +141,7 @@ static void one_bit_is_the_sign(void **state)
     assert_int_equal(dw_code_of(1e-30f, 1.0f, 1, 0.0f), 1);
     assert_int_equal(dw_code_of(-1e-30f, 1.0f, 1, 0.0f), 0);
     assert_int_equal(dw_code_of(-0.0f, 1.0f, 1, 0.0f), 1);
+    assert_int_equal(dw_code_of(-0x1p-149f, 1.0f, 1, 0.0f), 0);
     assert_int_equal(dw_code_of(-5.0f, 0.0f, 1, -0.25f), 1); /* a flat piece */
     assert_true(dw_reconstruct(2.0f, 1, 1, 0.5f) == 2.5f && dw_reconstruct(2.0f, 0, 1, 0.5f) == 1.5f);
 }

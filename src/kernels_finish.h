@@ -1,0 +1,375 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * kernels_finish.h - deltas and scales to codes, planes and the new prev, in vectors: the last step of encode.
+ *
+ * Text for vector kernels, as kernels_simd.h; kernels_encode.h comes before it. */
+
+/* Chunks of 64 elements, and where they go. */
+typedef struct span {
+    const unsigned char *from; /* deltas; or x, where x is what is coded and the finish can read it */
+    const unsigned char *prev;
+    unsigned char *next;
+    const float *scale, *inverse;
+    const int32_t *base_mask;
+    const uint16_t *dithers; /* NULL: nearest rounding */
+    uint8_t *tile;
+    size_t elements, first, n; /* n: a multiple of 64 */
+    const unsigned char *ahead; /* what of x the next sweep will read; so many lines per chunk */
+    size_t ahead_lines;
+    uint32_t bits;
+} span;
+
+/* What a finish is made for. prev: DW_F32 to DW_BF16, or 0: no state. bits 0: any. any: all that an encoder may want beside nearest
+ * rounding to a scale that its piece cannot pass: dithers, smaller scales, one bit. */
+typedef struct finish_kind {
+    int prev, pairs, chooses;
+    uint32_t bits;
+    int any;
+} finish_kind;
+
+/* Codes of 64 elements into the planes at `tile`, from element `first` on. */
+DW_VECTOR void put64(codes64 codes, uint32_t bits, uint8_t *tile, size_t elements, size_t first)
+{
+    uint8_t *second = tile + elements / 2 + first / 4; /* behind a plane of four bits */
+    switch (bits) {
+    case 1: codes_put1(tile + first / 8, codes, 0); return;
+    case 2: codes_put2(tile + first / 4, codes); return;
+    case 3:
+        codes_put2(tile + first / 4, codes_field(codes, 0, 2));
+        codes_put1(tile + elements / 4 + first / 8, codes, 2);
+        return;
+    case 4: codes_put4(tile + first / 2, codes); return;
+    case 5:
+        codes_put4(tile + first / 2, codes_field(codes, 0, 4));
+        codes_put1(tile + elements / 2 + first / 8, codes, 4);
+        return;
+    case 6:
+        codes_put4(tile + first / 2, codes_field(codes, 0, 4));
+        codes_put2(second, codes_field(codes, 4, 2));
+        return;
+    case 7:
+        codes_put4(tile + first / 2, codes_field(codes, 0, 4));
+        codes_put2(second, codes_field(codes, 4, 2));
+        codes_put1(tile + elements / 4 * 3 + first / 8, codes, 6);
+        return;
+    default: codes_put8(tile + first, codes);
+    }
+}
+
+/* Step 6 of the encoder. |delta * inverse| passes the lowest level by less than the rounding (docs/format.md: s * L >= A), so only the
+ * upper end is clamped. */
+DW_VECTOR i32x16 level_of(f32x16 delta, float inverse, f32x16 top)
+{
+    return i_nearest(f_min(f_mul(delta, f_set(inverse)), top));
+}
+
+/* Steps 1 to 4 of the reconstruction. */
+DW_VECTOR f32x16 advance(const span *s, size_t block, f32x16 base, i32x16 level, int chooses)
+{
+    if (chooses) base = i_float(i_and(f_bits(base), i_set(s->base_mask[block])));
+    return f_muladd(f_whole(level), f_set(s->scale[block]), base);
+}
+
+/* Block number `block` of the chunk that a span begins with: its levels. */
+DW_VECTOR i32x16 finish_block(const span *s, size_t block, f32x16 top, finish_kind kind)
+{
+    size_t at = block * LANES;
+    i32x16 level = level_of(f_load(s->from + 4 * at), s->inverse[block], top);
+    if (kind.prev) {
+        dw_dtype dtype = (dw_dtype)kind.prev;
+        DW_PREFETCH(s->prev, bytes_of(dtype) * (at + DW_TILE_ELEMENTS));
+        store(s->next, dtype, at, advance(s, block, load(s->prev, dtype, at), level, kind.chooses));
+    }
+    return level;
+}
+
+/* The same in all modes. */
+DW_VECTOR i32x16 finish_any(const span *s, size_t block, finish_kind kind)
+{
+    size_t at = block * LANES;
+    steps d = steps_of(f_load(s->from + 4 * at), f_set(s->inverse[block]), s->bits, s->dithers ? s->dithers + at : NULL);
+    if (kind.prev) {
+        dw_dtype dtype = (dw_dtype)kind.prev;
+        f32x16 base = load(s->prev, dtype, at);
+        DW_PREFETCH(s->prev, bytes_of(dtype) * (at + DW_TILE_ELEMENTS));
+        if (kind.chooses) base = i_float(i_and(f_bits(base), i_set(s->base_mask[block])));
+        store(s->next, dtype, at, f_muladd(d.level, f_set(s->scale[block]), base));
+    }
+    return d.step;
+}
+
+/* Two blocks as a pair. */
+DW_VECTOR void finish_pair(const span *s, size_t block, f32x16 top, finish_kind kind, i32x16 level[2])
+{
+    size_t at = block * LANES;
+    float inverse = s->inverse[block];
+    pair d;
+    if (kind.prev)
+        d = (pair){f_load(s->from + 4 * at), f_load(s->from + 4 * (at + LANES))};
+    else
+        d = load_pair(s->from, at);
+    level[0] = level_of(d.even, inverse, top);
+    level[1] = level_of(d.odd, inverse, top);
+    if (kind.prev) {
+        DW_PREFETCH(s->prev, 2 * (at + DW_TILE_ELEMENTS));
+        pair base = load_pair(s->prev, at);
+        narrow_pair(s->next + 2 * at, advance(s, block, base.even, level[0], kind.chooses),
+                    advance(s, block, base.odd, level[1], kind.chooses));
+    }
+}
+
+/* The chunk that a span begins with. */
+DW_VECTOR void finish_chunk(const span *s, f32x16 top, finish_kind kind, uint32_t bits)
+{
+    int half = 1 << (bits - 1);
+    i32x16 l[4];
+    codes64 codes;
+    for (size_t line = 0; line < 4; line++)
+        if (line < 2 || s->ahead_lines > 2) DW_PREFETCH(s->ahead, 64 * line);
+    if (kind.any) {
+        for (size_t k = 0; k < 4; k++) l[k] = finish_any(s, k, kind);
+    } else if (kind.pairs) {
+        finish_pair(s, 0, top, kind, l);
+        finish_pair(s, 2, top, kind, l + 2);
+    } else {
+        for (size_t k = 0; k < 4; k++) l[k] = finish_block(s, k, top, kind);
+    }
+#ifdef codes_of_pairs
+    if (kind.pairs)
+        codes = codes_of_pairs(l[0], l[1], l[2], l[3], half);
+    else
+#endif
+        codes = codes_of_levels(l[0], l[1], l[2], l[3], half);
+    put64(codes, bits, s->tile, s->elements, s->first);
+}
+
+DW_VECTOR void finish(const span *given, finish_kind kind)
+{
+    span s = *given; /* what is stored may alias the caller's */
+    uint32_t bits = kind.bits ? kind.bits : s.bits;
+    size_t size = kind.prev ? bytes_of((dw_dtype)kind.prev) : 0;
+    f32x16 top = f_set((float)((1 << (bits - 1)) - 1));
+    for (size_t left = s.n; left; left -= CHUNK) {
+        finish_chunk(&s, top, kind, bits);
+        s.from += (kind.pairs && !kind.prev ? 2 : 4) * CHUNK;
+        s.prev += size * CHUNK;
+        if (kind.prev) s.next += size * CHUNK;
+        s.scale += CHUNK / LANES;
+        s.inverse += CHUNK / LANES;
+        s.base_mask += CHUNK / LANES;
+        if (kind.any && s.dithers) s.dithers += CHUNK;
+        s.first += CHUNK;
+        s.ahead += 64 * s.ahead_lines;
+    }
+}
+
+typedef void finish_function(const span *s);
+
+#define FINISH(name, ...)                          \
+    static void name(const span *s)                \
+    {                                              \
+        finish(s, (finish_kind){__VA_ARGS__});     \
+    }
+#define FINISHES(name, ...)                                                                                        \
+    FINISH(name##_2, __VA_ARGS__, 2, 0)                                                                            \
+    FINISH(name##_3, __VA_ARGS__, 3, 0)                                                                            \
+    FINISH(name##_4, __VA_ARGS__, 4, 0)                                                                            \
+    FINISH(name##_5, __VA_ARGS__, 5, 0)                                                                            \
+    FINISH(name##_6, __VA_ARGS__, 6, 0)                                                                            \
+    FINISH(name##_7, __VA_ARGS__, 7, 0)                                                                            \
+    FINISH(name##_8, __VA_ARGS__, 8, 0)                                                                            \
+    static finish_function *const name[] = {name##_2, name##_3, name##_4, name##_5, name##_6, name##_7, name##_8};
+FINISHES(finish_floats, 0, 0, 0)
+FINISHES(finish_f32, DW_F32, 0, 0)
+FINISHES(finish_f32_chosen, DW_F32, 0, 1)
+#ifdef codes_of_pairs
+FINISHES(finish_halves, 0, 1, 0)
+FINISHES(finish_pairs, DW_BF16, 1, 0)
+FINISHES(finish_pairs_chosen, DW_BF16, 1, 1)
+#endif
+/* less common: one for all bits */
+FINISH(finish_bf16, DW_BF16, 0, 0, 0, 0)
+FINISH(finish_bf16_chosen, DW_BF16, 0, 1, 0, 0)
+FINISH(finish_f16, DW_F16, 0, 0, 0, 0)
+FINISH(finish_f16_chosen, DW_F16, 0, 1, 0, 0)
+FINISH(finish_any_floats, 0, 0, 0, 0, 1)
+FINISH(finish_any_f32, DW_F32, 0, 0, 0, 1)
+FINISH(finish_any_f32_chosen, DW_F32, 0, 1, 0, 1)
+FINISH(finish_any_f16, DW_F16, 0, 0, 0, 1)
+FINISH(finish_any_f16_chosen, DW_F16, 0, 1, 0, 1)
+FINISH(finish_any_bf16, DW_BF16, 0, 0, 0, 1)
+FINISH(finish_any_bf16_chosen, DW_BF16, 0, 1, 0, 1)
+#undef FINISHES
+#undef FINISH
+
+/* ------------------------------------------------------------------------------------------- encode */
+
+/* Which sweep and finish a run takes. */
+typedef struct plan {
+    sweep_function *sweep;
+    finish_function *finish;
+    int pairs, reads_x; /* reads_x: the finish does, the sweep leaves no deltas */
+} plan;
+
+/* In all modes, block by block. */
+static plan plan_any(const dw_encode_run *run, sweep_function *const *by_prev)
+{
+    static finish_function *const finishes[3][2] = {{finish_any_f32, finish_any_f32_chosen},
+                                                     {finish_any_f16, finish_any_f16_chosen},
+                                                     {finish_any_bf16, finish_any_bf16_chosen}};
+    sweep_function *const without[] = {sweep_f32, sweep_f16, sweep_bf16};
+    if (!run->next) return (plan){without[run->x_dtype - DW_F32], finish_any_floats, 0, run->x_dtype == DW_F32};
+    return (plan){by_prev[run->prev_dtype - DW_F32], finishes[run->prev_dtype - DW_F32][run->choices != NULL], 0, 0};
+}
+
+static plan plan_without_state(const dw_encode_run *run, int pairs)
+{
+    uint32_t bits = run->bits - 2;
+#ifdef codes_of_pairs
+    if (run->x_dtype == DW_BF16 && pairs) return (plan){sweep_pairs, finish_halves[bits], 1, 1};
+#endif
+    if (run->x_dtype == DW_F32) return (plan){sweep_f32, finish_floats[bits], 0, 1};
+    (void)pairs;
+    return (plan){run->x_dtype == DW_F16 ? sweep_f16 : sweep_bf16, finish_floats[bits], 0, 0};
+}
+
+static plan plan_for(const dw_encode_run *run)
+{
+    enum { PAIRS = 3 }; /* after f32, f16, bf16 */
+    static sweep_function *const sweeps[2][3][4] = {
+        {{sweep_f32_f32, sweep_f32_f16, sweep_f32_bf16, sweep_f32_pairs},
+         {sweep_f16_f32, sweep_f16_f16, sweep_f16_bf16, sweep_f16_pairs},
+         {sweep_bf16_f32, sweep_bf16_f16, sweep_bf16_bf16, sweep_bf16_pairs}},
+        {{choose_f32_f32, choose_f32_f16, choose_f32_bf16, choose_f32_pairs},
+         {choose_f16_f32, choose_f16_f16, choose_f16_bf16, choose_f16_pairs},
+         {choose_bf16_f32, choose_bf16_f16, choose_bf16_bf16, choose_bf16_pairs}},
+    };
+    uint32_t chooses = run->choices != NULL, bits = run->bits - 2;
+    int pairs = run->width % 32 == 0;
+    sweep_function *const *by_prev = sweeps[chooses][run->x_dtype - DW_F32];
+    if (run->dither || run->scale == DW_SCALE_MSE || run->bits == 1) return plan_any(run, by_prev);
+    if (!run->next) return plan_without_state(run, pairs);
+    if (run->prev_dtype == DW_F32) return (plan){by_prev[0], chooses ? finish_f32_chosen[bits] : finish_f32[bits], 0, 0};
+    if (run->prev_dtype == DW_F16) return (plan){by_prev[1], chooses ? finish_f16_chosen : finish_f16, 0, 0};
+#ifdef codes_of_pairs
+    if (pairs) return (plan){by_prev[PAIRS], chooses ? finish_pairs_chosen[bits] : finish_pairs[bits], 1, 0};
+#endif
+    return (plan){by_prev[2], chooses ? finish_bf16_chosen : finish_bf16, 0, 0};
+}
+
+/* n elements of the planes of one chunk into those of a tile. */
+static void copy_planes(const uint8_t *chunk, uint32_t bits, size_t n, uint8_t *tile, size_t elements, size_t first)
+{
+    for (uint32_t bit = 0; bit < bits;) {
+        uint32_t width = dw_plane_width(bits, bit);
+        memcpy(tile + elements * bit / 8 + first * width / 8, chunk + CHUNK * bit / 8, n * width / 8);
+        bit += width;
+    }
+}
+
+/* The end of a stretch that fills no chunk: through buffers of one. The bytes of the other elements are not kept. */
+static void finish_rest(const plan *with, const span *s, size_t n, size_t from_size, size_t size)
+{
+    _Alignas(64) unsigned char from[4 * CHUNK] = {0}, prev[4 * CHUNK] = {0}, next[4 * CHUNK], tile[CHUNK];
+    span rest = *s;
+    memcpy(from, s->from, n * from_size);
+    if (s->next) memcpy(prev, s->prev, n * size);
+    rest.from = from;
+    rest.prev = prev;
+    rest.next = next;
+    rest.tile = tile;
+    rest.elements = rest.n = CHUNK;
+    rest.first = 0;
+    with->finish(&rest);
+    if (s->next) memcpy(s->next, next, n * size);
+    copy_planes(tile, s->bits, n, s->tile, s->elements, s->first);
+}
+
+/* A piece where the arithmetic of the vectors does not hold. */
+static void encode_special(const dw_encode_run *run, const stretch *s, uint32_t piece)
+{
+    size_t at = (size_t)piece * run->width, size = bytes_of(run->prev_dtype);
+    dw_encode_run one = *run;
+    dw_dither dither;
+    one.pieces = 1;
+    one.channels = s->channels < run->width ? s->channels : run->width;
+    one.x = s->x + at * bytes_of(run->x_dtype);
+    if (run->prev) one.prev = s->prev + at * size;
+    if (run->next) one.next = s->next + at * size;
+    one.scales = run->scales + 2 * (size_t)(s->piece + piece);
+    one.first_piece += s->piece + piece;
+    one.first += (s->piece + piece) * run->width;
+    if (run->dither) {
+        dither = (dw_dither){run->dither->key, run->dither->element + (uint64_t)(s->piece + piece) * run->width};
+        one.dither = &dither;
+    }
+    dw_kernels_c.encode(&one);
+}
+
+static void encode_stretch(const dw_encode_run *run, const plan *with, const stretch *s, scratch *b)
+{
+    size_t total = (size_t)s->pieces * run->width, whole = total / CHUNK * CHUNK, x_size = bytes_of(run->x_dtype);
+    size_t size = bytes_of(run->prev_dtype), from_size = with->reads_x ? x_size : 4;
+    if (s->pieces % BATCH) memset(b->folds, 0, sizeof b->folds); /* lanes without a piece compute too */
+    for (uint32_t from = 0; from < s->pieces; from += BATCH) {
+        uint32_t to = s->pieces - from < BATCH ? s->pieces : from + BATCH;
+        with->sweep(s, run->width, from, to, b);
+        decide(run, s, from, to, with->pairs, b);
+    }
+    span all = {.from = with->reads_x ? s->x : (const unsigned char *)b->delta,
+                .prev = s->prev,
+                .next = s->next,
+                .scale = b->scale,
+                .inverse = b->inverse,
+                .base_mask = b->base_mask,
+                .dithers = run->dither ? fill_parts(run->dither, (size_t)s->piece * run->width, s->channels, total, &b->parts) : NULL,
+                .tile = run->codes,
+                .elements = run->tile_elements,
+                .first = run->first + (size_t)s->piece * run->width,
+                .n = whole,
+                .ahead = s->x + total * x_size,
+                .ahead_lines = x_size,
+                .bits = run->bits};
+    with->finish(&all);
+    if (whole < total) {
+        span rest = all;
+        rest.from += whole * from_size;
+        rest.prev += whole * size;
+        if (s->next) rest.next += whole * size;
+        rest.scale += whole / LANES;
+        rest.inverse += whole / LANES;
+        rest.base_mask += whole / LANES;
+        rest.first += whole;
+        if (rest.dithers) rest.dithers += whole;
+        finish_rest(with, &rest, total - whole, from_size, size);
+    }
+    for (uint32_t from = 0; from < s->pieces; from += BATCH)
+        for (uint32_t special = b->special[from / BATCH]; special; special &= special - 1)
+            encode_special(run, s, from + (uint32_t)__builtin_ctz(special));
+}
+
+/* The last piece of a row that its piece is too wide for: padded with zeros, as the format has it. */
+static void encode_short(const dw_encode_run *run, const plan *with, uint32_t piece, size_t n, scratch *b)
+{
+    _Alignas(64) unsigned char x[4 * DW_TILE_ELEMENTS], prev[4 * DW_TILE_ELEMENTS], next[4 * DW_TILE_ELEMENTS];
+    size_t x_size = bytes_of(run->x_dtype), size = bytes_of(run->prev_dtype);
+    size_t at = (size_t)piece * run->width;
+    memcpy(x, (const unsigned char *)run->x + at * x_size, n * x_size);
+    memset(x + n * x_size, 0, (run->width - n) * x_size);
+    if (run->prev) {
+        memcpy(prev, (const unsigned char *)run->prev + at * size, n * size);
+        memset(prev + n * size, 0, (run->width - n) * size);
+    }
+    stretch s = {x, run->prev ? prev : no_prev, run->next ? next : NULL, piece, 1, n};
+    encode_stretch(run, with, &s, b);
+    if (run->next) memcpy((unsigned char *)run->next + at * size, next, n * size);
+}
+
+static void encode(const dw_encode_run *run)
+{
+    scratch b;
+    plan with = plan_for(run);
+    uint32_t full = (uint32_t)(run->channels / run->width);
+    stretch s = {run->x, run->prev ? run->prev : no_prev, run->next, 0, full, (size_t)full * run->width};
+    if (full) encode_stretch(run, &with, &s, &b);
+    if (full < run->pieces) encode_short(run, &with, full, run->channels - (size_t)full * run->width, &b);
+}
