@@ -319,12 +319,12 @@ static void check_every_kind(bench *b, void (*check)(bench *, const shape *), in
 
 static void encode_kinds(bench *b)
 {
-    check_every_kind(b, check_encode, drawn(8, 2));
+    check_every_kind(b, check_encode, drawn(8, 1));
 }
 
 static void decode_kinds(bench *b)
 {
-    check_every_kind(b, check_decode, drawn(5, 2));
+    check_every_kind(b, check_decode, drawn(5, 1));
 }
 
 static void sizes_of(bench *b)
@@ -683,7 +683,7 @@ static void frames_of(bench *b)
         {"delta:bits=4,group=row,incarnation=7", 4001, 2112, DW_F32},
         {"delta:bits=2,group=row,prev=bf16,incarnation=7,audit=3", 4100, 4096, DW_F32},
     };
-    size_t small = 3, all = sizeof cases / sizeof *cases;
+    size_t small = 6, all = sizeof cases / sizeof *cases;
     for (size_t i = 0; i < (share > 1 ? small : all); i++) {
         size_t n = (size_t)cases[i].t * cases[i].c + 3;
         void *data = malloc(n * dw_dtype_bytes(cases[i].x));
