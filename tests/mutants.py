@@ -143,7 +143,7 @@ MUTANTS_OF_ARM = {
     "neon_signs_swapped": ("src/kernels_neon.c", "vaddv_u8(vget_low_u8(bits)) | (uint32_t)vaddv_u8(vget_high_u8(bits)) << 8",
                            "vaddv_u8(vget_high_u8(bits)) | (uint32_t)vaddv_u8(vget_low_u8(bits)) << 8"),
     "neon_odd_first": ("src/kernels_neon.c", "vsliq_n_u8(vuzp1q_u8(x, y), vuzp2q_u8(x, y), 2)", "vsliq_n_u8(vuzp2q_u8(x, y), vuzp1q_u8(x, y), 2)"),
-    "neon_lone_block_bit": ("src/kernels_neon.c", "to[1] = vaddv_u8(vget_high_u8(bits));", "to[1] = vaddv_u8(vget_low_u8(bits));"),
+    "neon_counter_twice": ("src/kernels_neon.c", "(w64){a, b, c, vaddq_u64(c, two)}", "(w64){a, b, c, c}"),
     "neon_bit_order": ("src/kernels_neon.c", "{0, -1, -2, -3, -4, -5, -6, -7, 0, -1, -2, -3, -4, -5, -6, -7}",
                        "{-7, -6, -5, -4, -3, -2, -1, 0, -7, -6, -5, -4, -3, -2, -1, 0}"),
     "neon_product_lost": ("src/kernels_neon.c", "vmlal_high_u32(sum.d, more, most)", "sum.d"),
