@@ -104,6 +104,9 @@ dw_buffer *dw_inbox_take(dw_inboxes *inboxes, dw_inbox *inbox);
 void dw_inbox_tidy(dw_inboxes *inboxes, dw_inbox *inbox); /* forgets it when nothing needs it */
 void dw_inbox_empty(dw_inboxes *inboxes); /* not the messages: those are the pool's */
 
+/* open.c: closes the endpoint, once. */
+void dw_link_hang_up(dw_link *link);
+
 /* progress.c */
 void *dw_link_run(void *link);
 /* Starts the buffer's sending / makes room and starts a receive / sleeps until something may have happened. */

@@ -173,9 +173,21 @@ static int start_conditions(dw_link *link)
     return made == 3;
 }
 
+void dw_link_hang_up(dw_link *link)
+{
+    if (!link->endpoint_open) return;
+    link->endpoint_open = 0;
+    if (link->transport->close(link->endpoint) != DW_PENDING) return;
+    pthread_mutex_lock(&link->lock);
+    if (link->sending) dw_buffer_lose(&link->pool, link->sending);
+    if (link->receiving) dw_buffer_lose(&link->pool, link->receiving);
+    link->sending = link->receiving = NULL;
+    pthread_mutex_unlock(&link->lock);
+}
+
 static void free_link(dw_link *link)
 {
-    if (link->endpoint_open) link->transport->close(link->endpoint);
+    dw_link_hang_up(link);
     dw_inbox_empty(&link->inboxes);
     dw_buffer_pool_empty(&link->pool);
     free(link->endpoint);
@@ -314,6 +326,7 @@ dw_status dw_link_open(dw_link **link, const char *uri, const dw_link_options *o
                              .listening_context = full.listening_context,
                              .find = find_transport,
                              .find_context = (void *)(uintptr_t)full.transports,
+                             .context = full.transport_context,
                              .why = why};
     const dw_transport *transport = find_transport(how.find_context, uri, &how.address);
     if (!transport) return explain_unknown(full.transports, uri, why);

@@ -376,8 +376,7 @@ void *dw_link_run(void *context)
     while (turn(link)) {}
     run_handlers(link);
     /* Closing now tells the peer now, whenever our user may get round to dw_link_close. */
-    link->transport->close(link->endpoint);
-    link->endpoint_open = 0;
+    dw_link_hang_up(link);
     pthread_mutex_lock(&link->lock);
     if (link->status == DW_OK) {
         /* Only dw_link_close gets here; it lets nobody else in, but a call that races with it must end. */

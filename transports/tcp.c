@@ -44,10 +44,11 @@ static dw_status tcp_open(void *context, const dw_transport_open *how)
     return status;
 }
 
-static void tcp_close(void *context)
+static dw_status tcp_close(void *context)
 {
     tcp_endpoint *end = context;
     close(end->fd);
+    return DW_OK;
 }
 
 static dw_status tcp_send(void *context, void *request_room, const void *data, size_t len)
