@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # mpirun.sh - starts the ranks of a test with one MPI's launcher, as any user, on any number of processors.
-# mpirun.sh openmpi|mpich[:tcp] RANKS PROGRAM [ARGUMENT...]; ":tcp": not through shared memory. Exits 77 where that MPI is not there.
+# mpirun.sh openmpi|mpich[:tcp] RANKS PROGRAM [ARGUMENT...]; ":tcp": not through shared memory. Exits 77 where that MPI is not
+# there. MPIRUN_OPTIONS: for the launcher.
 mpi=${1%%:*} way=${1#*:} ranks=$2
 shift 2
 if ! command -v "mpirun.$mpi" >/dev/null || [ $# -eq 0 ]; then
@@ -21,4 +22,5 @@ mpich)
     [ "$way" = tcp ] && set -- -genv MPIR_CVAR_NOLOCAL 1 -genv UCX_TLS tcp,self "$@"
     ;;
 esac
-exec "mpirun.$mpi" "$@"
+# shellcheck disable=SC2086 # several words
+exec "mpirun.$mpi" $MPIRUN_OPTIONS "$@"

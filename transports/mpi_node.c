@@ -86,10 +86,24 @@ dw_status dw_mpi_create(dw_mpi **mpi, const void *communicator, dw_why *why)
     return status;
 }
 
+/* Knocks of ranks that gave up waiting, which MPI keeps, and may complain of at its end. */
+static void clear_away(dw_mpi *mpi)
+{
+    char bytes[64];
+    int is_here = 1, len = 0;
+    MPI_Status envelope;
+    while (MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, mpi->comm, &is_here, &envelope) == MPI_SUCCESS && is_here) {
+        MPI_Get_count(&envelope, MPI_BYTE, &len);
+        if (len > (int)sizeof bytes) break;
+        MPI_Recv(bytes, len, MPI_BYTE, envelope.MPI_SOURCE, envelope.MPI_TAG, mpi->comm, MPI_STATUS_IGNORE);
+    }
+}
+
 void dw_mpi_destroy(dw_mpi *mpi)
 {
     if (!mpi) return;
     if (!mpi->lost) {
+        clear_away(mpi);
         MPI_Comm_free(&mpi->comm);
         if (mpi->finalizes) MPI_Finalize();
     }
