@@ -163,14 +163,30 @@ static int start_conditions(dw_link *link)
     if (pthread_condattr_init(&monotonic) != 0) return 0;
     int made = 0;
     if (pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC) == 0) {
-        pthread_cond_t *all[] = {&link->arrived, &link->drained, &link->handled};
-        while (made < 3 && pthread_cond_init(all[made], &monotonic) == 0) made++;
-        if (made < 3) {
+        pthread_cond_t *all[] = {&link->arrived, &link->drained, &link->handled, &link->standby};
+        while (made < 4 && pthread_cond_init(all[made], &monotonic) == 0) made++;
+        if (made < 4) {
             while (made > 0) pthread_cond_destroy(all[--made]);
         }
     }
     pthread_condattr_destroy(&monotonic);
-    return made == 3;
+    return made == 4;
+}
+
+static int make_bell(struct dw_bell *bell)
+{
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return 0;
+    *bell = (struct dw_bell){.read = ends[0], .write = ends[1]};
+    return 1;
+}
+
+/* One that was not made is all zeros. */
+static void close_bell(const struct dw_bell *bell)
+{
+    if (bell->read == bell->write) return;
+    close(bell->read);
+    close(bell->write);
 }
 
 void dw_link_hang_up(dw_link *link)
@@ -193,11 +209,12 @@ static void free_link(dw_link *link)
     free(link->endpoint);
     free(link->send_request);
     free(link->recv_request);
-    close(link->wake_read);
-    close(link->wake_write);
+    close_bell(&link->thread_bell);
+    close_bell(&link->caller_bell);
     pthread_cond_destroy(&link->arrived);
     pthread_cond_destroy(&link->drained);
     pthread_cond_destroy(&link->handled);
+    pthread_cond_destroy(&link->standby);
     pthread_mutex_destroy(&link->lock);
     free(link);
 }
@@ -207,17 +224,15 @@ static dw_status make_link(dw_link **made, const dw_transport *transport, const 
 {
     dw_link *link = calloc(1, sizeof *link);
     if (!link) return dw_link_report(why, DW_ERR_NO_MEMORY, "no memory for a link");
-    int ends[2];
-    if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) {
+    if (!make_bell(&link->thread_bell) || !make_bell(&link->caller_bell)) {
         const int error = errno;
+        close_bell(&link->thread_bell);
         free(link);
         return dw_link_report(why, DW_ERR_IO, "cannot make a pipe for a link: %s", strerror(error));
     }
-    link->wake_read = ends[0];
-    link->wake_write = ends[1];
     if (pthread_mutex_init(&link->lock, NULL) != 0 || !start_conditions(link)) {
-        close(ends[0]);
-        close(ends[1]);
+        close_bell(&link->thread_bell);
+        close_bell(&link->caller_bell);
         free(link);
         return dw_link_report(why, DW_ERR_NO_MEMORY, "no memory for the locks of a link");
     }
@@ -225,7 +240,9 @@ static dw_status make_link(dw_link **made, const dw_transport *transport, const 
     link->peer_timeout_ms = options->peer_timeout_ms;
     link->close_timeout_ms = options->close_timeout_ms;
     link->max_message_bytes = link->own_max_message_bytes = options->max_message_bytes;
-    link->max_queued_bytes = link->pool.keep_bytes = options->max_queued_bytes;
+    link->max_queued_bytes = options->max_queued_bytes;
+    /* Both directions, and messages longer than a short queue: memory from the system costs more than the wire. */
+    link->pool.keep_bytes = options->max_queued_bytes + ((uint64_t)64 << 20);
     link->endpoint = calloc(1, transport->endpoint_bytes);
     link->send_request = calloc(1, transport->request_bytes);
     link->recv_request = calloc(1, transport->request_bytes);
