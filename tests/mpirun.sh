@@ -9,8 +9,9 @@ if ! command -v "mpirun.$mpi" >/dev/null || [ $# -eq 0 ]; then
     echo "no $mpi here (no mpirun.$mpi, or not found by pkg-config when this was built): nothing is tested"
     exit 77
 fi
-# Leaks of MPI's own are no finding of ours.
+# What sanitizers find inside of MPI is no finding of ours.
 export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0"
+export TSAN_OPTIONS="${TSAN_OPTIONS:+$TSAN_OPTIONS:}suppressions=$(dirname "$0")/mpi.supp"
 case $mpi in
 openmpi)
     # Several tests may run at a time: none may take processors for its own.

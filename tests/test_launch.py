@@ -22,7 +22,7 @@ del sys.argv[1:]
 SMALL = ["--layers", "4", "--channels", "32", "--heads", "2", "--context", "24", "--batch", "8", "--samples", "32",
          "--held-out", "6", "--epochs", "2", "--quiet"]
 CODECS = ["--forward", "delta:bits=4", "--backward", "direct:bits=6"]
-STARTERS = {"openmpi": ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"], "mpich": ["mpirun.mpich"]}
+MPIRUN = str(ROOT / "tests" / "mpirun.sh")
 
 # Stand-ins on one machine for what starts processes on others.
 FAKE_SSH = '#!/bin/sh\nshift\nexec "$@"\n'
@@ -178,12 +178,12 @@ class Mpi(Base):
         for mpi in MPIS:
             for link in "mpi://", "shaped:rate=1gbit,delay=1ms/mpi://":
                 with self.subTest(mpi + " " + link):
-                    self.start(["--link", link, "--log", self.path("log")], before=[*STARTERS[mpi], "-n", "4"]).check()
+                    self.start(["--link", link, "--log", self.path("log")], before=[MPIRUN, mpi, "4"]).check()
                     self.assertEqual(self.losses("log"), four)
 
     def test_a_rank_that_cannot_start_ends_the_job(self):
         for mpi in MPIS:
-            process = self.start(["--link", "mpi://", "--layers", "2"], before=[*STARTERS[mpi], "-n", "3"])
+            process = self.start(["--link", "mpi://", "--layers", "2"], before=[MPIRUN, mpi, "3"])
             process.communicate(timeout=60)
             self.assertNotEqual(process.returncode, 0)
 
@@ -206,11 +206,11 @@ class Mpi(Base):
 class Documented(Base):
     """Every command of docs/deploy.md, as it stands there but for the names of machines and the shared directory."""
 
-    def tools(self, mpirun):
+    def tools(self, mpi):
         folder = self.path("bin")
         os.makedirs(folder, exist_ok=True)
         for name, text in [("ssh", FAKE_SSH), ("srun", FAKE_SRUN), ("torchrun", FAKE_TORCHRUN), ("deltawire", DELTAWIRE),
-                           ("mpirun", "#!/bin/sh\nexec " + " ".join(mpirun) + ' "$@"\n')]:
+                           ("mpirun", f'#!/bin/sh\n[ "$1" = -n ] || exit 2\nn=$2; shift 2\nexec {MPIRUN} {mpi} $n "$@"\n')]:
             path = os.path.join(folder, name)
             with open(path, "w") as file:
                 file.write(text)
@@ -227,7 +227,7 @@ class Documented(Base):
                     continue
                 stages = int(re.search(r"(?:-n|--stages|--nproc-per-node) (\d)", command).group(1))
                 port = free_port()
-                env = {**os.environ, "PATH": self.tools(STARTERS.get(mpi, ["false"])) + ":" + os.environ["PATH"], "PROGRAM": PROGRAM,
+                env = {**os.environ, "PATH": self.tools(mpi) + ":" + os.environ["PATH"], "PROGRAM": PROGRAM,
                        "SMALL": " ".join(SMALL), "LOG": self.path("log"), "FREE_PORT": str(port)}
                 if "mpirun" in command:
                     env["MASTER_PORT"] = str(port)
