@@ -76,13 +76,14 @@ void dw_link_call_handlers(dw_link *link)
 int dw_link_may_drive(const dw_link *link)
 {
     return (link->wheel == DW_WHEEL_ASLEEP || link->wheel == DW_WHEEL_FREE) && link->status == DW_OK && !link->closing &&
-           !link->broken && !link->thread_needed;
+           !link->broken;
 }
 
 static void take(dw_link *link)
 {
     link->wheel = DW_WHEEL_CALLER;
     link->sleeping = 0;
+    link->thread_needed = 0; /* the caller does it, or says so again when it leaves */
 }
 
 /* Gives the wheel back. The thread is woken where it is needed before it would look by itself. */
