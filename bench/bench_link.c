@@ -26,7 +26,8 @@ typedef struct plan {
     int rounds;
     double part; /* of the usual number of messages */
     size_t only; /* this size; 0: all */
-    wire bare, link;
+    int no_sizes;
+    wire bare, link, deep; /* deep: a link with the usual long queue, which keeps its memory */
 } plan;
 
 static double now(void)
@@ -141,36 +142,38 @@ static double left_after(int me, wire *w, size_t len, double seconds)
     return wait;
 }
 
-static void compare_overlap(plan *p)
+static void print_overlap(const plan *p, wire *w)
 {
     const size_t len = p->part < 1 ? (size_t)1 << 20 : (size_t)512 << 20;
     const double seconds = p->part < 1 ? 0.01 : 1.5;
-    wire *wires[2] = {&p->bare, &p->link};
-    for (int i = 0; i < 2; i++) {
-        double whole[3], left[3];
-        left_after(p->me, wires[i], len, 0);
-        for (int round = 0; round < 3; round++) {
-            whole[round] = left_after(p->me, wires[i], len, 0);
-            left[round] = left_after(p->me, wires[i], len, seconds);
-        }
-        if (p->me != LEAD) continue;
-        const double transfer = median(whole, 3), wait = median(left, 3);
-        printf("%s: %zu MiB take %.1f ms; after %.1f s of computing, %.1f ms of waiting are left = %.3f\n", wires[i]->name,
-               len >> 20, transfer * 1e3, seconds, wait * 1e3, wait / transfer);
+    double whole[3], left[3];
+    if (p->only) return;
+    left_after(p->me, w, len, 0);
+    for (int round = 0; round < 3; round++) {
+        whole[round] = left_after(p->me, w, len, 0);
+        left[round] = left_after(p->me, w, len, seconds);
     }
+    if (p->me != LEAD) return;
+    const double transfer = median(whole, 3), wait = median(left, 3);
+    printf("%s: %zu MiB take %.1f ms; after %.1f s of computing, %.1f ms of waiting are left = %.3f\n", w->name, len >> 20,
+           transfer * 1e3, seconds, wait * 1e3, wait / transfer);
+    fflush(stdout);
 }
 
 static void run(plan *p)
 {
-    if (p->me == LEAD) {
+    if (p->me == LEAD && !p->no_sizes) {
         printf("| bytes | round trip, us: link / %s | GB/s: link / %s |\n|---|---|---|\n", p->bare.name, p->bare.name);
     }
-    compare_sizes(p);
-    if (!p->only) compare_overlap(p);
+    if (!p->no_sizes) compare_sizes(p);
+    print_overlap(p, &p->deep);
     /* The follower hears that all is over before anybody closes. */
-    if (p->me == LEAD) p->link.send(&p->link, 1);
-    else p->link.recv(&p->link, 1);
-    p->link.close(&p->link);
+    wire *links[2] = {&p->link, &p->deep};
+    for (int i = 0; i < 2; i++) {
+        if (p->me == LEAD) links[i]->send(links[i], 1);
+        else links[i]->recv(links[i], 1);
+        links[i]->close(links[i]);
+    }
     p->bare.close(&p->bare);
 }
 
@@ -178,7 +181,7 @@ static void run(plan *p)
 
 static const size_t longest = (size_t)512 << 20;
 /* Enough for the wire never to fall idle, and no more memory than stays in reach of the caches. */
-static const uint64_t queue_bytes = 8 << 20;
+static const uint64_t queue_bytes = 24 << 20;
 
 #ifdef DW_BENCH_MPI
 static void run_here(plan *p)
@@ -186,7 +189,9 @@ static void run_here(plan *p)
     const wire_mpi_ranks ranks = wire_mpi_begin();
     p->me = ranks.me;
     p->bare = wire_of_mpi(&ranks, longest);
-    p->link = wire_of_mpi_link(&ranks, queue_bytes);
+    print_overlap(p, &p->bare); /* before there are links: their threads would move it, too */
+    p->link = wire_of_mpi_link(&ranks, 0, queue_bytes);
+    p->deep = wire_of_mpi_link(&ranks, 1, 0);
     run(p);
     wire_mpi_end(&ranks);
 }
@@ -209,6 +214,16 @@ static void tell(void *context, const char *uri)
     if (send(fd, room, sizeof room, 0) != (ssize_t)sizeof room) wire_die("the other process has gone");
 }
 
+static wire join(int me, int fd, uint64_t queued)
+{
+    char uri[128] = "tcp://127.0.0.1:0";
+    if (me == FOLLOW && recv(fd, uri, sizeof uri, MSG_WAITALL) != (ssize_t)sizeof uri) wire_die("no address came");
+    const dw_link_options options = {.struct_size = sizeof options, .max_queued_bytes = queued,
+                                     .role = me == LEAD ? DW_LINK_LISTEN : DW_LINK_CONNECT,
+                                     .on_listening = tell, .listening_context = &fd};
+    return wire_of_link(uri, &options);
+}
+
 static void run_here(plan *p)
 {
     struct sockaddr_in address;
@@ -227,12 +242,8 @@ static void run_here(plan *p)
     close(listener);
     if (fd < 0) wire_die("no connection");
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    char uri[128] = "tcp://127.0.0.1:0";
-    if (p->me == FOLLOW && recv(fd, uri, sizeof uri, MSG_WAITALL) != (ssize_t)sizeof uri) wire_die("no address came");
-    const dw_link_options options = {.struct_size = sizeof options, .max_queued_bytes = queue_bytes,
-                                     .role = p->me == LEAD ? DW_LINK_LISTEN : DW_LINK_CONNECT,
-                                     .on_listening = tell, .listening_context = &fd};
-    p->link = wire_of_link(uri, &options);
+    p->link = join(p->me, fd, queue_bytes);
+    p->deep = join(p->me, fd, 0);
     p->bare = wire_of_socket(fd, longest);
     run(p);
     if (p->me == LEAD) waitpid(child, NULL, 0);
@@ -248,10 +259,12 @@ int main(int argc, char **argv)
             p.part = 0.001; /* that it runs, not how fast */
         } else if (!strcmp(argv[i], "--rounds") && i + 1 < argc && atoi(argv[i + 1]) > 0 && atoi(argv[i + 1]) < ROUNDS_MOST) {
             p.rounds = atoi(argv[++i]);
+        } else if (!strcmp(argv[i], "--overlap")) {
+            p.no_sizes = 1;
         } else if (!strcmp(argv[i], "--bytes") && i + 1 < argc) {
             p.only = strtoul(argv[++i], NULL, 10);
         } else {
-            wire_die("usage: bench_link [--quick] [--rounds N] [--bytes N]");
+            wire_die("usage: bench_link [--quick] [--rounds N] [--bytes N] [--overlap]");
         }
     }
     run_here(&p);

@@ -14,6 +14,6 @@ wire_mpi_ranks wire_mpi_begin(void);
 void wire_mpi_end(const wire_mpi_ranks *ranks);
 
 wire wire_of_mpi(const wire_mpi_ranks *ranks, size_t longest);
-wire wire_of_mpi_link(const wire_mpi_ranks *ranks, uint64_t queue_bytes);
+wire wire_of_mpi_link(const wire_mpi_ranks *ranks, int number, uint64_t queue_bytes);
 
 #endif

@@ -211,12 +211,14 @@ static int lose_a_peer(void)
     if (me == 1) {
         void *data;
         size_t len;
-        dw_link_recv(link, TAG, 30000, &data, &len);
+        if (dw_link_recv(link, TAG, 60000, &data, &len) != DW_OK) return fprintf(stderr, "idle: %s\n", dw_link_why(link));
         kill(getpid(), SIGKILL);
     }
-    dw_link_send(link, TAG, "go", 2);
     void *data;
     size_t len;
+    /* Longer than a silence that counts as death: nothing is sent, and yet both know that the other lives. */
+    if (dw_link_recv(link, TAG, 13000, &data, &len) != DW_PENDING) return fprintf(stderr, "idle: %s\n", dw_link_why(link));
+    dw_link_send(link, TAG, "go", 2);
     const int64_t begun = suite_now_ns();
     const dw_status status = dw_link_recv(link, TAG, SUITE_PATIENCE_MS, &data, &len);
     const double seconds = (double)(suite_now_ns() - begun) * 1e-9;
