@@ -1,8 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # test_mpi_ranks.sh - links between two ranks: through shared memory, through TCP, and when one of them dies.
-# test_mpi_ranks.sh openmpi|mpich [PROGRAM]
+# test_mpi_ranks.sh openmpi|mpich 2 [PROGRAM]
 here=$(dirname "$0") mpi=$1
+[ $# -ge 3 ] || exec "$here/mpirun.sh" "$@" # it says that there is nothing to run, and skips
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 
