@@ -193,6 +193,8 @@ static dw_status meet(dw_stage *stage, dw_neighbour *neighbour, dw_link_role rol
                                .peer_timeout_ms = config->peer_timeout_ms,
                                .on_listening = listens ? stage->hooks->on_listening : NULL,
                                .listening_context = stage->hooks->context,
+                               .transports = config->transports,
+                               .transport_context = config->transport_context,
                                .cancelled = stage->hooks->stop};
     dw_why why = {.offset = -1};
     dw_status status =

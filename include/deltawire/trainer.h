@@ -17,6 +17,8 @@ extern "C" {
  * | rank, stages        | this process is stage `rank` of `stages`                      | 0 of 1     |
  * | listen              | URI where the next rank is awaited (all but the last)         | -          |
  * | connect             | URI where the rank before listens (all but the first)         | -          |
+ * | transports,         | as in dw_link_options (transport.h): for links over a backend |            |
+ * | transport_context   | that is not built in                                          | none       |
  * | save                | directory for checkpoints, made where missing                 | none       |
  * | record              | directory for the tensors that this rank sends, made where    | none       |
  * |                     | missing; its files: trainer/record.h                          |            |
@@ -45,10 +47,14 @@ extern "C" {
  * | init                | checkpoint whose parameters to start from                     | random     |
  * | resume              | checkpoint to go on from: parameters, optimizer, step         | none       |
  */
+struct dw_transport;
+
 typedef struct dw_train_config {
     size_t struct_size;
     uint32_t rank, stages;
     const char *listen, *connect;
+    const struct dw_transport *const *transports;
+    void *transport_context;
     const char *save;
     const char *record;
     uint32_t open_timeout_ms, peer_timeout_ms;
