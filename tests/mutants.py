@@ -130,7 +130,6 @@ MUTANTS = {
 # As MUTANTS, but in the cross build for 64-bit Arm.
 MUTANTS_OF_ARM = {
     "neon_quiet_nan": ("src/kernels_neon.c", "i_andnot(i_andnot(number, loud), f_bits(wide))", "((void)number, (void)loud, f_bits(wide))"),
-    "neon_nan_from_minimum": ("src/kernels_neon.c", "vminnmq_f32", "vminq_f32"),
     "neon_half_away": ("src/kernels_neon.c", "vaddq_u32(vaddq_u32(bits, vdupq_n_u32(0x7fff)), odd)",
                        "vaddq_u32(bits, vorrq_u32(vdupq_n_u32(0x8000), vandq_u32(odd, vdupq_n_u32(0))))"),
     "neon_pair_unclamped": ("src/kernels_neon.c", "vminq_u16(vbicq_u16(rounded, sign), vdupq_n_u16(DW_BF16_LARGEST))", "vbicq_u16(rounded, sign)"),
