@@ -108,12 +108,12 @@ DW_VECTOR void sweep(const stretch *given, uint32_t width, uint32_t from, uint32
         size_t at = (size_t)p * width, end = at + width;
         if (width >= CHUNK) {
             sweep_blocks(&s, kind, at, 4, b->delta, 1, &d, &x);
-            for (at += CHUNK; at + CHUNK <= end; at += CHUNK) sweep_blocks(&s, kind, at, 4, b->delta, 0, &d, &x);
+            ROLLED for (at += CHUNK; at + CHUNK <= end; at += CHUNK) sweep_blocks(&s, kind, at, 4, b->delta, 0, &d, &x);
         } else {
             sweep_blocks(&s, kind, at, unit, b->delta, 1, &d, &x);
             at += (size_t)unit * LANES;
         }
-        for (; at < end; at += (size_t)unit * LANES) sweep_blocks(&s, kind, at, unit, b->delta, 0, &d, &x);
+        ROLLED for (; at < end; at += (size_t)unit * LANES) sweep_blocks(&s, kind, at, unit, b->delta, 0, &d, &x);
         extremes_put(b->folds[0], p - from, d.positive, d.negative);
         if (kind.chooses) extremes_put(b->folds[1], p - from, x.positive, x.negative);
     }

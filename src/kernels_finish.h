@@ -148,7 +148,7 @@ DW_VECTOR void finish(const span *given, finish_kind kind)
     uint32_t bits = kind.bits ? kind.bits : s.bits;
     size_t size = kind.prev ? bytes_of((dw_dtype)kind.prev) : 0;
     f32x16 top = f_set((float)((1 << (bits - 1)) - 1));
-    for (size_t left = s.n; left; left -= CHUNK) {
+    ROLLED for (size_t left = s.n; left; left -= CHUNK) {
         finish_chunk(&s, top, kind, bits);
         s.from += (kind.pairs && !kind.prev ? 2 : 4) * CHUNK;
         s.prev += size * CHUNK;
