@@ -13,7 +13,7 @@ typedef struct span {
     const uint16_t *dithers; /* NULL: nearest rounding */
     uint8_t *tile;
     size_t elements, first, n; /* n: a multiple of 64 */
-    const unsigned char *ahead; /* what of x the next sweep will read, where x has 16 bits */
+    const unsigned char *ahead; /* what of x the next sweep will read; or NULL */
     uint32_t bits;
 } span;
 
@@ -124,17 +124,19 @@ DW_VECTOR void finish_pair(const span *s, size_t block, f32x16 top, finish_kind 
         narrow_pair(s->next + 2 * at, advance(s, block, base.even, level[0]), advance(s, block, base.odd, level[1]));
 }
 
-/* The chunk that a span begins with. Halves are asked for before the next sweep needs them; floats, twice as long, would drive out of the
- * first-level cache what this run still wants, and the processor's own prefetching does better. */
+/* Lines of x that a chunk is long, where a finish of this kind asks for x ahead. */
+DW_VECTOR size_t ahead_lines(finish_kind kind)
+{
+    return kind.prev || kind.pairs ? 2 : 4;
+}
+
+/* The chunk that a span begins with. */
 DW_VECTOR void finish_chunk(const span *s, f32x16 top, finish_kind kind, uint32_t bits)
 {
     int half = 1 << (bits - 1);
     i32x16 l[4];
     codes64 codes;
-    if (s->ahead) {
-        DW_PREFETCH(s->ahead, 0);
-        DW_PREFETCH(s->ahead, 64);
-    }
+    for (size_t line = 0; s->ahead && line < ahead_lines(kind); line++) DW_PREFETCH(s->ahead, 64 * line);
     if (kind.any) {
         for (size_t k = 0; k < 4; k++) l[k] = finish_any(s, k, kind);
     } else if (kind.pairs) {
@@ -168,7 +170,7 @@ DW_VECTOR void finish(const span *given, finish_kind kind)
         s.base_mask += CHUNK / LANES;
         if (kind.any && s.dithers) s.dithers += CHUNK;
         s.first += CHUNK;
-        if (s.ahead) s.ahead += 2 * CHUNK;
+        if (s.ahead) s.ahead += 64 * ahead_lines(kind);
     }
 }
 
@@ -320,6 +322,13 @@ static void encode_special(const dw_encode_run *run, const stretch *s, uint32_t 
     dw_kernels_c.encode(&one);
 }
 
+/* Whether the finish asks for the x of the next sweep. Two tiles of x and of prev as floats, with the scratch, would drive out of the
+ * first-level cache what this run still wants: there the processor's own prefetching does better. */
+static int asks_ahead(const dw_encode_run *run, const plan *with)
+{
+    return run->next ? run->x_dtype != DW_F32 : with->reads_x;
+}
+
 static void encode_stretch(const dw_encode_run *run, const plan *with, const stretch *s, scratch *b)
 {
     size_t total = (size_t)s->pieces * run->width, whole = total / CHUNK * CHUNK, x_size = bytes_of(run->x_dtype);
@@ -341,7 +350,7 @@ static void encode_stretch(const dw_encode_run *run, const plan *with, const str
                 .elements = run->tile_elements,
                 .first = run->first + (size_t)s->piece * run->width,
                 .n = whole,
-                .ahead = x_size == 2 ? s->x + total * x_size : NULL,
+                .ahead = asks_ahead(run, with) ? s->x + total * x_size : NULL,
                 .bits = run->bits};
     with->finish(&all);
     if (whole < total) {
