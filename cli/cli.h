@@ -33,6 +33,7 @@ typedef struct dw_report_options {
     int tell;             /* where a child of --local tells its address; -1: this is none */
     int quiet;            /* no step lines */
     uint32_t print_every; /* steps from one line to the next */
+    struct dw_place *place; /* who tells the next rank where this one listens; NULL: the user does */
 } dw_report_options;
 int dw_report_open(dw_report **report,
                    const dw_report_options *options); /* 0, or -1 after a complaint */

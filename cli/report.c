@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "cli.h"
+#include "place.h"
 
 struct dw_report {
     dw_report_options options;
@@ -78,7 +79,9 @@ static const char *bytes_text(char text[16], uint64_t bytes)
 static void on_listening(void *context, const char *uri)
 {
     const dw_report *report = context;
-    if (report->options.tell >= 0)
+    if (report->options.place)
+        dw_place_tell(report->options.place, uri);
+    else if (report->options.tell >= 0)
         dw_tell(report->options.tell, "listening", uri);
     else
         printf("listening on %s\n", uri);

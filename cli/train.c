@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "cli.h"
+#include "place.h"
 
 enum {
     RANK = 256,
@@ -18,6 +19,7 @@ enum {
     CONNECT,
     LOCAL,
     LINK,
+    HOST,
     OPEN_TIMEOUT,
     THREADS,
     PEER_TIMEOUT,
@@ -47,6 +49,7 @@ enum {
     INIT,
     RESUME,
     SAVE,
+    RECORD,
     LOG,
     PRINT_EVERY,
     QUIET,
@@ -57,7 +60,10 @@ static const struct argp_option options[] = {
     {0, 0, 0, 0, "Where this process stands:", 1},
     {"local", LOCAL, "K", 0, "Start K stages on this machine, joined over --link", 1},
     {"link", LINK, "URI", 0,
-     "With --local: what joins them (default tcp://127.0.0.1:0, port 0 for any free one)", 1},
+     "With --local: what joins them (default tcp://127.0.0.1:0, port 0 for any free one). Without: how the ranks of a "
+     "launcher meet: mpi:// (mpirun), env:// (torchrun, srun: MASTER_ADDR, MASTER_PORT and the launcher's ranks), "
+     "tcp://HOST:PORT (of rank 0), file:///PATH (that all see)", 1},
+    {"host", HOST, "ADDRESS", 0, "With --link: this machine, as the other ranks reach it (found out)", 1},
     {"rank", RANK, "R", 0, "This process is stage R, counted from 0", 1},
     {"stages", STAGES, "K", 0, "There are K stages in all", 1},
     {"listen", LISTEN, "URI", 0, "Wait here for rank R + 1", 1},
@@ -100,6 +106,8 @@ static const struct argp_option options[] = {
 
     {0, 0, 0, 0, "What is written:", 6},
     {"save", SAVE, "DIR", 0, "A checkpoint at the end", 6},
+    {"record", RECORD, "DIR", 0,
+     "The tensors that go over the wire, as they were before a codec saw them", 6},
     {"save-every", SAVE_EVERY, "N", 0, "And one every N steps", 6},
     {"eval-every", EVAL_EVERY, "N", 0, "Held-out loss every N steps (every epoch) and at the end", 6},
     {"log", LOG, "FILE", 0, "JSONL: a line per step and evaluation, then a summary (rank 0)", 6},
@@ -126,14 +134,19 @@ static const char doc[] =
     "  second$ deltawire train --rank 1 --stages 2 --connect tcp://first:7000 \\\n"
     "            --text book.txt --forward delta:bits=4 --backward direct:bits=8\n"
     "\n"
-    "A stage in the middle has both --listen and --connect. Exits with 0, 1 (failed), 2 (usage) or 130 "
+    "A stage in the middle has both --listen and --connect. Four stages under a launcher:\n"
+    "\n"
+    "  mpirun -n 4 deltawire train --link mpi:// --text book.txt\n"
+    "  srun -n 4 deltawire train --link env:// --text book.txt\n"
+    "\n"
+    "Exits with 0, 1 (failed), 2 (usage) or 130 "
     "(Ctrl-C).";
 
 typedef struct arguments {
     dw_train_config config;
     dw_report_options report;
     uint32_t local;
-    const char *link;
+    const char *link, *host;
 } arguments;
 
 static uint64_t whole(struct argp_state *state, const char *name, const char *text, uint64_t least,
@@ -197,6 +210,7 @@ static const char **word_place(arguments *a, int key)
     dw_train_config *c = &a->config;
     switch (key) {
     case LINK: return &a->link;
+    case HOST: return &a->host;
     case LISTEN: return &c->listen;
     case CONNECT: return &c->connect;
     case FORWARD: return &c->forward;
@@ -205,6 +219,7 @@ static const char **word_place(arguments *a, int key)
     case INIT: return &c->init;
     case RESUME: return &c->resume;
     case SAVE: return &c->save;
+    case RECORD: return &c->record;
     case LOG: return &a->report.log;
     default: return NULL;
     }
@@ -220,8 +235,9 @@ static void check_place(arguments *a, struct argp_state *state)
 {
     const int child = a->report.tell >= 0;
     if (child || !a->local) {
-        if (a->link && !child)
-            argp_error(state, "--link goes with --local; a rank has --listen and --connect");
+        if (a->link && !child && (a->config.listen || a->config.connect))
+            argp_error(state, "--link finds the neighbours; leave out --listen and --connect");
+        if (child) a->link = NULL;
         a->local = 0;
         return;
     }
@@ -280,11 +296,18 @@ static int run_rank(arguments *a)
     dw_report *report;
     dw_train_hooks hooks = {.stop = &dw_stop_signal};
     dw_why why = {.offset = -1};
+    dw_status status = DW_OK;
+    if (a->link) {
+        status = dw_place_take(&a->report.place, a->link, a->host, a->config.stages > 0, hooks.stop, &a->config, &why);
+        if (status < 0 && status != DW_ERR_CANCELLED) dw_complain("%s", why.text);
+        if (status < 0) return dw_stop_signal ? DW_EXIT_SIGNAL + dw_stop_signal : dw_exit_code(status);
+    }
     if (a->config.rank) a->report.log = NULL; /* all that is logged is known at rank 0 */
     if (dw_report_open(&report, &a->report)) return DW_EXIT_FAILED;
     dw_report_hooks(report, &hooks);
-    const dw_status status = dw_train(&a->config, &hooks, &why);
+    status = dw_train(&a->config, &hooks, &why);
     const int log_failed = dw_report_close(report), child = a->report.tell >= 0;
+    dw_place_leave(a->report.place, status >= 0);
     if (dw_stop_signal && status == DW_ERR_CANCELLED) {
         if (!child) dw_explain_stop(dw_stop_signal);
         return DW_EXIT_SIGNAL + dw_stop_signal;

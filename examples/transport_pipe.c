@@ -113,9 +113,10 @@ static dw_status pipe_open(void *endpoint, const dw_transport_open *how)
                                        : dial(end, &address, how, deadline_ms);
 }
 
-static void pipe_close(void *endpoint)
+static dw_status pipe_close(void *endpoint)
 {
     close(((pipe_end *)endpoint)->fd);
+    return DW_OK;
 }
 
 /* ---- Messages: nothing here waits ----------------------------------------------------------------- */

@@ -242,7 +242,7 @@ dw_status dw_params_resolve(dw_params *params, const dw_config *config, dw_dtype
         .key = delta ? key : raw ? own_form : 0,
         .prev = delta ? (config->prev ? config->prev : x) : (dw_dtype)0,
         .chooses = delta && config->choose != DW_CHOOSE_NEVER,
-        .scale = config->scale ? config->scale : DW_SCALE_ABSMAX,
+        .scale = config->scale,
         .is_stochastic = config->rounding == DW_ROUNDING_STOCHASTIC,
         .wants_reply = config->replies != DW_REPLIES_NEVER,
         .audit = delta ? audit : 0,

@@ -205,6 +205,13 @@ static uint64_t dither_key(const draft *d, dw_key key)
     return dw_digest_bytes(bytes, sizeof bytes);
 }
 
+/* What recorded activations and gradients lost least with, at the price of absmax (bench/README.md, Scales). One bit wants a search; and
+ * only absmax has a level for every value, which stochastic rounding needs to be right on average. */
+static dw_scale default_scale(uint32_t bits, bool is_stochastic)
+{
+    return is_stochastic ? DW_SCALE_ABSMAX : bits == 1 ? DW_SCALE_MSE : DW_SCALE_SIGNED;
+}
+
 static dw_encode_job code_job(const draft *d, const dw_outgoing *p, uint32_t i)
 {
     dw_encode_job job = {.rule = {d->params.scale, d->params.is_stochastic, 0},
@@ -218,6 +225,7 @@ static dw_encode_job code_job(const draft *d, const dw_outgoing *p, uint32_t i)
                          .audit = {p->fresh.data ? d->info.audit : 0, d->info.sequence}};
     if (job.rule.is_stochastic) job.rule.dither_key = dither_key(d, p->entry.key);
     (void)dw_frame_layout(&d->info, p->entry.kind, &job.layout);
+    if (!job.rule.scale) job.rule.scale = default_scale(job.layout.bits, d->params.is_stochastic);
     return job;
 }
 

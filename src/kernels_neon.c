@@ -367,19 +367,40 @@ DW_VECTOR void d_store(double *to, f64x16 x)
 
 /* ------------------------------------------------------------------------------------------- Philox */
 
-/* One counter per 64-bit lane. */
-typedef uint64x2_t w64;
-enum { W_LANES = 2 };
-DW_VECTOR w64 w_set(uint32_t value) { return vdupq_n_u64(value); }
-DW_VECTOR w64 w_count(uint64_t first) { return vsetq_lane_u64(first + 1, vdupq_n_u64(first), 1); }
-DW_VECTOR w64 w_mul(w64 x, w64 y) { return vmull_u32(vmovn_u64(x), vmovn_u64(y)); }
-DW_VECTOR w64 w_shr32(w64 x) { return vshrq_n_u64(x, 32); }
-DW_VECTOR w64 w_xor3(w64 x, w64 y, w64 z) { return veorq_u64(veorq_u64(x, y), z); }
-DW_VECTOR w64 w_join(w64 low, w64 high) { return vsliq_n_u64(low, high, 32); }
+/* One counter per 64-bit lane; four registers, for every round waits for the one before. */
+typedef i64x8 w64;
+enum { W_LANES = 8 };
+
+DW_VECTOR w64 w_set(uint32_t value)
+{
+    uint64x2_t all = vdupq_n_u64(value);
+    return (w64){all, all, all, all};
+}
+
+DW_VECTOR w64 w_count(uint64_t first)
+{
+    uint64x2_t a = vcombine_u64(vcreate_u64(first), vcreate_u64(first + 1)), two = vdupq_n_u64(2);
+    uint64x2_t b = vaddq_u64(a, two), c = vaddq_u64(b, two);
+    return (w64){a, b, c, vaddq_u64(c, two)};
+}
+
+DW_VECTOR uint64x2_t mul_low(uint64x2_t x, uint64x2_t y) { return vmull_u32(vmovn_u64(x), vmovn_u64(y)); }
+DW_VECTOR uint64x2_t join_low(uint64x2_t low, uint64x2_t high) { return vsliq_n_u64(low, high, 32); }
+DW_VECTOR w64 w_mul(w64 x, w64 y) { return PAIRS(w64, mul_low, x, y); }
+DW_VECTOR w64 w_shr32(w64 x) { return SHIFTED(w64, vshrq_n_u64, x, 32); }
+DW_VECTOR w64 w_xor3(w64 x, w64 y, w64 z)
+{
+    w64 two = PAIRS(w64, veorq_u64, x, y);
+    return PAIRS(w64, veorq_u64, two, z);
+}
+DW_VECTOR w64 w_join(w64 low, w64 high) { return PAIRS(w64, join_low, low, high); }
+
 DW_VECTOR void w_store_turns(void *to, w64 x, w64 y)
 {
-    vst1q_u8(to, vreinterpretq_u8_u64(vzip1q_u64(x, y)));
-    vst1q_u8((uint8_t *)to + 16, vreinterpretq_u8_u64(vzip2q_u64(x, y)));
+    w64 first = {vzip1q_u64(x.a, y.a), vzip2q_u64(x.a, y.a), vzip1q_u64(x.b, y.b), vzip2q_u64(x.b, y.b)};
+    w64 second = {vzip1q_u64(x.c, y.c), vzip2q_u64(x.c, y.c), vzip1q_u64(x.d, y.d), vzip2q_u64(x.d, y.d)};
+    codes_put8(to, EACH(codes64, vreinterpretq_u8_u64, first));
+    codes_put8((uint8_t *)to + 64, EACH(codes64, vreinterpretq_u8_u64, second));
 }
 
 /* in this order */

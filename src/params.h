@@ -12,7 +12,7 @@ typedef struct dw_params {
     uint32_t bits, group, key; /* as in dw_frame_info */
     dw_dtype prev;
     bool chooses, wants_reply, is_stochastic;
-    dw_scale scale; /* encoder only */
+    dw_scale scale; /* encoder only; 0: the best for the entry's bits */
     uint32_t audit;
 } dw_params;
 

@@ -110,18 +110,19 @@ DW_INLINE float dw_reconstruct(float base, int32_t code, int32_t half, float sca
 
 /* The scales that mean-square search tries, and what it takes to judge them: in units of the attempt's own scale a value is u and its
  * error u - level, so that no square overflows or vanishes; weight makes the sums comparable. */
-enum { DW_ATTEMPTS = 8 };
+enum { DW_ATTEMPTS = 4 };
 typedef struct dw_attempts {
     uint16_t scale[DW_ATTEMPTS];
     float inverse[DW_ATTEMPTS], weight[DW_ATTEMPTS];
 } dw_attempts;
 
-/* Sixteenths of the largest magnitude that the lowest level is put on. The first is `signed`; the others are where the best of 64
- * Gaussian, Laplacian and recorded values lay (bench/README.md, Scales). */
+/* 64ths of the largest magnitude that the lowest level is put on: the four that together lost least of recorded activations and
+ * gradients (bench/README.md, Scales). */
 DW_INLINE uint32_t dw_attempt_part(uint32_t bits, uint32_t i)
 {
-    const uint8_t one_bit[DW_ATTEMPTS] = {16, 8, 7, 6, 5, 4, 3, 2}, more[DW_ATTEMPTS] = {16, 17, 15, 14, 13, 12, 11, 9};
-    return bits == 1 ? one_bit[i] : more[i];
+    const uint8_t parts[8][DW_ATTEMPTS] = {{11, 16, 20, 24}, {42, 49, 55, 62}, {48, 53, 58, 64}, {57, 59, 61, 64},
+                                           {61, 63, 64, 67}, {63, 64, 66, 68}, {64, 65, 66, 67}, {64, 65, 66, 67}};
+    return parts[bits - 1][i];
 }
 
 /* extremes: of a piece that is neither poisoned nor zero. */
@@ -131,7 +132,7 @@ DW_INLINE dw_attempts dw_attempts_of(dw_extremes extremes, uint32_t bits)
     uint32_t largest = dw_extremes_largest(extremes), levels = dw_levels(bits, 1);
     uint16_t sign = bits > 1 && extremes.positive > extremes.negative ? 0x8000u : 0u;
     for (uint32_t i = 0; i < DW_ATTEMPTS; i++) {
-        float part = (float)dw_attempt_part(bits, i) * 0.0625f;
+        float part = (float)dw_attempt_part(bits, i) * 0x1p-6f;
         made.scale[i] = (uint16_t)(dw_scale_for(dw_bits_of(dw_float_of(largest) * part), levels) | sign);
         made.inverse[i] = dw_scale_inverse(made.scale[i]);
         float to_first = dw_bf16_widen(made.scale[i]) * made.inverse[0];

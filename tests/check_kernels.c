@@ -320,12 +320,12 @@ static void check_every_kind(bench *b, void (*check)(bench *, const shape *), in
 
 static void encode_kinds(bench *b)
 {
-    check_every_kind(b, check_encode, drawn(8, 2));
+    check_every_kind(b, check_encode, drawn(8, 1));
 }
 
 static void decode_kinds(bench *b)
 {
-    check_every_kind(b, check_decode, drawn(5, 2));
+    check_every_kind(b, check_decode, drawn(5, 1));
 }
 
 static void sizes_of(bench *b)
@@ -383,7 +383,7 @@ static void finds_the_extremes_that_c_finds(void **state)
 static void squares_of(bench *b)
 {
     static unsigned char x[4 * MOST], prev[4 * MOST];
-    for (int round = 0; round < 4000; round++) {
+    for (int round = 0; round < drawn(4000, 600); round++) {
         uint64_t n = round < 600 ? (uint64_t)round / 2 : below(b, MOST);
         shape s = {.x = dtypes[below(b, 3)], .prev = dtypes[below(b, 3)], .has_prev = (int)below(b, 2), .width = 64,
                    .bits = 1 + below(b, 8), .channels = n};
@@ -465,7 +465,7 @@ static void columns_of(bench *b)
     static dw_columns columns;
     static dw_column_extremes extremes[2];
     static dw_column_squares squares[2];
-    for (int round = 0; round < 6000; round++) {
+    for (int round = 0; round < drawn(6000, 256); round++) {
         uint32_t n = round < 2560 ? 1 + (uint32_t)round % 256 : 1 + below(b, 256);
         shape s = shape_of(b, dtypes[below(b, 3)], dtypes[below(b, 3)], 1 + below(b, 8), 256, n);
         dw_column_run run = {.x_dtype = s.x, .prev_dtype = s.prev, .bits = s.bits, .columns = &columns, .poison_keeps = 1,
@@ -684,7 +684,7 @@ static void frames_of(bench *b)
         {"delta:bits=4,group=row,incarnation=7", 4001, 2112, DW_F32},
         {"delta:bits=2,group=row,prev=bf16,incarnation=7,audit=3", 4100, 4096, DW_F32},
     };
-    size_t small = 3, all = sizeof cases / sizeof *cases;
+    size_t small = 6, all = sizeof cases / sizeof *cases;
     for (size_t i = 0; i < (share > 1 ? small : all); i++) {
         size_t n = (size_t)cases[i].t * cases[i].c + 3;
         void *data = malloc(n * dw_dtype_bytes(cases[i].x));

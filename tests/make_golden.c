@@ -348,7 +348,7 @@ static void out_of_step(const char *directory, int check)
  * two bf16, 2^-30 is lost beside it, and 127 * 29/256 makes 29/256 the scale. */
 static void rounded_twice(const char *directory, int check)
 {
-    golden g = begin(directory, check, "rounded_twice", "delta:bits=8,key=raw,prev=bf16,choose=never", DW_F32, DW_F32, 1, 1, 16);
+    golden g = begin(directory, check, "rounded_twice", "delta:bits=8,scale=absmax,key=raw,prev=bf16,choose=never", DW_F32, DW_F32, 1, 1, 16);
     memset(g.data, 0, 16 * sizeof *g.data);
     g.data[1] = 0x1p-30f;
     encode(&g);

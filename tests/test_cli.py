@@ -306,6 +306,29 @@ class Checkpoints(Base):
             self.assert_one_sentence(self.train("--init", save, *place), 1, part, "damaged")
 
 
+class Records(Base):
+    def test_every_rank_writes_what_it_sends(self):
+        record = self.path("record")
+        result = self.train("--local", "2", "--epochs", "2", "--record", record)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        tensor = 16 + 24 * 32 * 4
+        self.assertEqual({name: os.path.getsize(os.path.join(record, name)) for name in os.listdir(record)},
+                         {"forward-0.record": 32 + 2 * (32 + 6) * tensor, "backward-1.record": 32 + 2 * 32 * tensor})
+
+    def test_a_record_that_cannot_be_written_is_told(self):
+        result = self.train("--local", "2", "--record", "/proc/nowhere")
+        self.assert_one_sentence(result, 1, "/proc/nowhere", "for records")
+        self.assert_one_sentence(self.train("--record", self.path("record")), 2, "sends nothing to record")
+
+    def test_a_full_disk_ends_the_run_with_a_sentence(self):
+        record = self.path("record")
+        # At once; only when the buffer is flushed at the end, and only what rank 0 sends, which is more; on the way.
+        for limit, epochs in (10, "1"), (110000, "1"), (1500000, "20"):
+            result = self.train("--local", "2", "--epochs", epochs, "--record", record, preexec_fn=lambda: resource.setrlimit(
+                resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY)))
+            self.assert_one_sentence(result, 1, record, "File too large")
+
+
 class Inspect(Base):
     def setUp(self):
         super().setUp()

@@ -89,7 +89,7 @@ static void error_is_at_most_half_a_step(void **state)
     for (uint32_t bits = 2; bits <= 8; bits++) {
         char config[64];
         test_pair pair;
-        snprintf(config, sizeof config, "direct:bits=%u,group=64", (unsigned)bits);
+        snprintf(config, sizeof config, "direct:bits=%u,group=64,scale=absmax", (unsigned)bits);
         test_pair_open(&pair, config, 1, 4, 256, DW_F32);
         test_fill(&random, x, DW_F32, 1024, 2.0f);
         dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 4, 256), ty = dw_tensor_3d(y, DW_F32, 1, 4, 256);
@@ -103,6 +103,39 @@ static void error_is_at_most_half_a_step(void **state)
         }
         test_pair_close(&pair);
     }
+}
+
+static size_t frame_of(const char *config, const dw_tensor *x, uint8_t *frame, size_t cap)
+{
+    test_pair pair;
+    test_pair_open(&pair, config, 1, x->t, x->c, x->dtype);
+    test_pair_encode(&pair, &(dw_key){1, 0}, x);
+    size_t len = pair.len;
+    assert_true(len <= cap);
+    memcpy(frame, pair.frame, len);
+    test_pair_close(&pair);
+    return len;
+}
+
+static void the_default_scale_is_the_one_that_suits_the_bits(void **state)
+{
+    test_random random = {test_seed()};
+    float x[256];
+    (void)state;
+    test_fill(&random, x, DW_F32, 256, 1.0f);
+    dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 1, 256);
+    for (uint32_t bits = 1; bits <= 8; bits++)
+        for (int stochastic = 0; stochastic < 2; stochastic++) {
+            char plain[96], explicit[160];
+            uint8_t frames[2][1024];
+            const char *rounding = stochastic ? "stochastic" : "nearest";
+            const char *scale = stochastic ? "absmax" : bits == 1 ? "mse" : "signed";
+            snprintf(plain, sizeof plain, "direct:bits=%u,incarnation=7,rounding=%s", (unsigned)bits, rounding);
+            snprintf(explicit, sizeof explicit, "%s,scale=%s", plain, scale);
+            size_t len = frame_of(plain, &tx, frames[0], sizeof frames[0]);
+            assert_int_equal(len, frame_of(explicit, &tx, frames[1], sizeof frames[1]));
+            assert_memory_equal(frames[0], frames[1], len);
+        }
 }
 
 static void signed_scale_puts_the_extreme_on_the_last_level(void **state)
@@ -413,6 +446,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(both_ends_hold_the_same_bits),
         cmocka_unit_test(error_is_at_most_half_a_step),
+        cmocka_unit_test(the_default_scale_is_the_one_that_suits_the_bits),
         cmocka_unit_test(signed_scale_puts_the_extreme_on_the_last_level),
         cmocka_unit_test(delta_converges_where_direct_does_not),
         cmocka_unit_test(a_bad_value_never_outlives_its_frame),

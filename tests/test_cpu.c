@@ -174,6 +174,8 @@ static void the_callers_mode_changes_no_bit_and_is_not_changed(void **state)
         {"delta:bits=8,scale=signed,key=raw,prev=f32,choose=never,incarnation=7", DW_F32},
         {"delta:bits=4,prev=f16,incarnation=7", DW_BF16},
         {"delta:bits=3,prev=bf16,key=f16,group=row,incarnation=7", DW_F16},
+        {"delta:bits=2,scale=mse,rounding=stochastic,incarnation=7", DW_F32},
+        {"delta:bits=1,group=channel,incarnation=7", DW_F32},
         {"direct:bits=5,group=32,incarnation=7", DW_F16},
         {"raw:f16,incarnation=7", DW_F32},
     };

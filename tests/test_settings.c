@@ -65,6 +65,7 @@ static void names_the_setting_that_is_wrong(void **state)
     REFUSED("connect to where rank 0", config.connect = NULL);
     REFUSED("nobody to listen for", config.listen = "tcp://:1");
     REFUSED("nobody to connect to", config.rank = 0, config.listen = "tcp://:1");
+    REFUSED("a single stage sends nothing", config.rank = 0, config.stages = 1, config.connect = NULL, config.record = "x");
     REFUSED("no text", config.text = NULL);
     REFUSED("epochs (2) and steps (3)", config.epochs = 2, config.steps = 3);
     REFUSED("3 micro-batches cannot share a batch of 16", config.micro_batches = 3);

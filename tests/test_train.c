@@ -217,6 +217,27 @@ static void a_seeded_run_repeats_bit_for_bit(void **state)
     }
 }
 
+static void over_loop(rank *r)
+{
+    static const char *const links[STAGES_MAX] = {"loop://train-0", "loop://train-1", "loop://train-2"};
+    if (r->config.listen) r->config.listen = links[r->index];
+}
+
+static void what_joins_the_stages_changes_no_bit(void **state)
+{
+    (void)state;
+    pipeline tcp = a_run();
+    tcp.config.forward = "delta:bits=3";
+    tcp.config.backward = "direct:bits=6";
+    pipeline loop = tcp;
+    run_pipeline(&tcp, 3, NULL);
+    run_pipeline(&loop, 3, over_loop);
+    assert_all(&tcp, DW_OK);
+    assert_all(&loop, DW_OK);
+    assert_same_run(&tcp, &loop);
+    assert_int_equal(loop.summary.cost.kernel_forward, 0); /* it was no socket */
+}
+
 static void compression_is_lossy_small_and_counted(void **state)
 {
     (void)state;
@@ -435,6 +456,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(any_number_of_stages_gives_the_bits_of_one),
         TEST(a_seeded_run_repeats_bit_for_bit),
+        TEST(what_joins_the_stages_changes_no_bit),
         TEST(compression_is_lossy_small_and_counted),
         TEST(measures_on_the_samples_behind),
         TEST(a_single_stage_waits_for_nobody),

@@ -81,7 +81,8 @@ void suite_prepare(suite_pair *pair, const suite_backend *backend)
         pair->options[i] = (dw_link_options){.struct_size = sizeof(dw_link_options),
                                              .role = i == SUITE_LISTENER ? DW_LINK_LISTEN : DW_LINK_CONNECT,
                                              .open_timeout_ms = 30000,
-                                             .transports = backend->transports};
+                                             .transports = backend->transports,
+                                             .transport_context = backend->transport_context};
     }
     pair->options[SUITE_LISTENER].on_listening = note_address;
     pair->options[SUITE_LISTENER].listening_context = pair;
@@ -193,14 +194,15 @@ static dw_status spoiled_open(void *context, const dw_transport_open *how)
     return status;
 }
 
-static void spoiled_close(void *context)
+static dw_status spoiled_close(void *context)
 {
     spoiled_endpoint *end = context;
-    end->inner->close(end->end);
+    const dw_status closed = end->inner->close(end->end);
     free(end->end);
     free(end->send_request);
     free(end->recv_request);
-    free(end->copy);
+    if (closed == DW_OK) free(end->copy);
+    return closed;
 }
 
 static dw_status spoiled_send(void *context, void *request_room, const void *data, size_t len)

@@ -38,6 +38,7 @@ static void delivers_whole_messages_in_order_per_tag(void **state)
     void *data;
     size_t len;
     assert_int_equal(dw_link_recv(pair.link[1], 100, 0, &data, &len), DW_PENDING);
+    assert_int_equal(dw_link_flush(pair.link[0], SUITE_PATIENCE_MS), DW_OK); /* the last may be here before it is counted there */
     const dw_link_counters sent = dw_link_count(pair.link[0]), received = dw_link_count(pair.link[1]);
     assert_int_equal(sent.messages_sent, N);
     assert_int_equal(received.messages_received, N);
@@ -101,6 +102,38 @@ static void carries_both_directions_at_once(void **state)
     for (int i = 0; i < 2; i++) {
         pthread_join(threads[i], NULL);
         assert_int_equal(talkers[i].status, DW_OK);
+    }
+    suite_close(&pair);
+}
+
+static void *wait_for_one(void *context)
+{
+    talker *me = context;
+    void *data;
+    size_t len;
+    me->status = dw_link_recv(me->link, TAG, SUITE_PATIENCE_MS, &data, &len);
+    if (me->status == DW_OK) dw_link_release(me->link, data);
+    return NULL;
+}
+
+/* A caller that waits does the work of the link's thread, which must come back when the caller has what it wanted. */
+static void reads_on_when_callers_have_gone(void **state)
+{
+    suite_pair pair;
+    open_pair(&pair, state);
+    for (uint64_t n = 0; n < 20; n += 2) {
+        talker waiting = {.link = pair.link[1]};
+        pthread_t thread;
+        pthread_create(&thread, NULL, wait_for_one, &waiting);
+        suite_sleep_ms(3);
+        suite_send(pair.link[0], TAG, n, 3000);
+        pthread_join(thread, NULL);
+        assert_int_equal(waiting.status, DW_OK);
+        suite_send(pair.link[0], TAG, n + 1, 3000);
+        const int64_t end = suite_now_ns() + (int64_t)SUITE_PATIENCE_MS * 1000000 / 4;
+        while (dw_link_count(pair.link[1]).messages_received < n + 2 && suite_now_ns() < end) suite_sleep_ms(1);
+        assert_int_equal(dw_link_count(pair.link[1]).messages_received, n + 2); /* nobody has asked for it */
+        suite_expect(pair.link[1], TAG, n + 1, 3000);
     }
     suite_close(&pair);
 }
@@ -274,6 +307,26 @@ static void handlers_get_messages_in_order_and_may_send(void **state)
     suite_close(&pair);
 }
 
+static void pass_on(void *context, const void *data, size_t len)
+{
+    const echo_state *echo = context;
+    dw_link_send(echo->link, TAG + 1, data, len);
+}
+
+static void handlers_run_while_a_caller_waits_for_something_else(void **state)
+{
+    suite_pair pair;
+    open_pair(&pair, state);
+    echo_state there = {.link = pair.link[1]}, back = {.link = pair.link[0]};
+    assert_int_equal(dw_link_handle(pair.link[1], TAG, pass_on, &there), DW_OK);
+    assert_int_equal(dw_link_handle(pair.link[0], TAG + 1, pass_on, &back), DW_OK);
+    for (uint64_t n = 0; n < 30; n++) {
+        suite_send(pair.link[0], TAG, n, 500); /* to a handler there, to one here, and back to us */
+        suite_expect(pair.link[1], TAG + 1, n, 500);
+    }
+    suite_close(&pair);
+}
+
 int run_transport_suite(const suite_backend *backend)
 {
     void *state = (void *)(uintptr_t)backend;
@@ -283,6 +336,7 @@ int run_transport_suite(const suite_backend *backend)
         CASE(carries_64_mebibytes_in_one_message),
         CASE(carries_many_messages_in_flight),
         CASE(carries_both_directions_at_once),
+        CASE(reads_on_when_callers_have_gone),
         CASE(sends_what_is_queued_before_it_closes),
         CASE(does_not_allocate_in_steady_state),
         CASE(gives_back_dropped_and_shortened_room),
@@ -290,6 +344,7 @@ int run_transport_suite(const suite_backend *backend)
         CASE(messages_that_nobody_takes_do_not_block_other_tags),
         CASE(refuses_messages_beyond_the_limit_of_either_end),
         CASE(handlers_get_messages_in_order_and_may_send),
+        CASE(handlers_run_while_a_caller_waits_for_something_else),
     };
 #undef CASE
     /* The ends come first: one of them forks, which wants to be done while there is one thread. */

@@ -21,6 +21,7 @@ typedef struct suite_backend {
     const char *uri;                       /* to listen on; "%d" becomes a number that is new every time */
     const dw_transport *const *transports; /* beside those built in; NULL: none */
     int one_process;                       /* both ends must live in one process */
+    void *transport_context;
 } suite_backend;
 
 /* Runs the suite; returns the number of failed tests. */

@@ -191,7 +191,8 @@ static void open_gives_up_when_nobody_comes(void **state)
     suite_close(&pair);
     for (int role = DW_LINK_LISTEN; role <= DW_LINK_CONNECT; role++) {
         const dw_link_options options = {.struct_size = sizeof options, .role = (dw_link_role)role,
-                                         .open_timeout_ms = 150, .transports = backend->transports};
+                                         .open_timeout_ms = 150, .transports = backend->transports,
+                                         .transport_context = backend->transport_context};
         dw_link *link = (dw_link *)(uintptr_t)1;
         dw_why why = {.text = ""};
         assert_int_equal(dw_link_open(&link, uri, &options, &why), DW_ERR_TIMEOUT);

@@ -58,6 +58,9 @@ static dw_status check_place(const dw_train_config *config, dw_why *why)
                       rank, stages);
     if (rank == 0 && config->connect)
         return dw_say(why, DW_ERR_ARGUMENT, "rank 0 is the first: there is nobody to connect to");
+    if (config->record && stages == 1)
+        return dw_say(why, DW_ERR_ARGUMENT,
+                      "a single stage sends nothing to record; give more stages, or no record");
     return DW_OK;
 }
 

@@ -193,6 +193,8 @@ static dw_status meet(dw_stage *stage, dw_neighbour *neighbour, dw_link_role rol
                                .peer_timeout_ms = config->peer_timeout_ms,
                                .on_listening = listens ? stage->hooks->on_listening : NULL,
                                .listening_context = stage->hooks->context,
+                               .transports = config->transports,
+                               .transport_context = config->transport_context,
                                .cancelled = stage->hooks->stop};
     dw_why why = {.offset = -1};
     dw_status status =
@@ -223,6 +225,21 @@ static dw_status meet(dw_stage *stage, dw_neighbour *neighbour, dw_link_role rol
     return status < 0 ? link_failed(stage, neighbour, status, why.text) : DW_OK;
 }
 
+/* Before anybody is met: a rank that cannot write need not wait for others to say so. */
+static dw_status open_records(dw_stage *stage)
+{
+    const dw_train_config *config = &stage->settings->config;
+    const uint32_t T = config->context, C = config->channels, rank = config->rank;
+    dw_status status = DW_OK;
+    if (rank + 1 < config->stages)
+        status = dw_record_create(&stage->after.record, config->record, DW_FORWARD, rank, T, C,
+                                  config->samples, &stage->why);
+    if (status == DW_OK && rank > 0)
+        status = dw_record_create(&stage->before.record, config->record, DW_BACKWARD, rank, T, C,
+                                  config->samples, &stage->why);
+    return status;
+}
+
 dw_status dw_stage_open(dw_stage *stage, const dw_settings *settings, const dw_train_hooks *hooks,
                         json_t *greeting)
 {
@@ -246,6 +263,7 @@ dw_status dw_stage_open(dw_stage *stage, const dw_settings *settings, const dw_t
         status = dw_crew_create(&stage->crew, config->threads);
         if (status < 0) dw_say(&stage->why, status, "cannot start %u threads: give fewer", config->threads);
     }
+    if (status == DW_OK && config->record) status = open_records(stage);
     if (status == DW_OK && config->rank > 0)
         status = meet(stage, &stage->before, DW_LINK_CONNECT, greeting);
     if (status == DW_OK && config->rank + 1 < config->stages)
@@ -256,6 +274,8 @@ dw_status dw_stage_open(dw_stage *stage, const dw_settings *settings, const dw_t
 
 static void part_from(dw_stage *stage, dw_neighbour *neighbour, dw_status status)
 {
+    dw_record_close(neighbour->record);
+    neighbour->record = NULL;
     if (!neighbour->link) return;
     if (status < 0) give_last_words(stage, neighbour, status);
     dw_channel_close(neighbour->channel);
@@ -293,7 +313,8 @@ dw_status dw_stage_send(dw_stage *stage, dw_neighbour *to, const uint32_t *ids, 
     dw_status status = dw_channel_send(to->channel, keys, &tensor);
     stage->wait_ns += dw_stage_now() - since - (dw_channel_sent(to->channel).busy_ns - busy);
     free(keys);
-    return status < 0 ? link_failed(stage, to, status, dw_channel_why(to->channel)) : DW_OK;
+    if (status < 0) return link_failed(stage, to, status, dw_channel_why(to->channel));
+    return to->record ? dw_record_add(to->record, stage->step, ids, N, x, &stage->why) : DW_OK;
 }
 
 dw_status dw_stage_recv(dw_stage *stage, dw_neighbour *from, const uint32_t *ids, uint32_t N, float *x,
@@ -319,6 +340,12 @@ dw_status dw_stage_recv(dw_stage *stage, dw_neighbour *from, const uint32_t *ids
                             from->rank);
     free(keys);
     return status;
+}
+
+dw_status dw_stage_flush(dw_stage *stage)
+{
+    dw_status status = dw_record_flush(stage->before.record, &stage->why);
+    return status < 0 ? status : dw_record_flush(stage->after.record, &stage->why);
 }
 
 /* The kernel's counters are a few milliseconds behind ours, and a byte counts when it was acknowledged. */

@@ -14,6 +14,7 @@
 #include "deltawire/transport.h"
 #include "crew.h"
 #include "model.h"
+#include "record.h"
 #include "settings.h"
 
 /* A neighbour's last words, put down by the link's thread. */
@@ -27,6 +28,7 @@ typedef struct dw_neighbour {
     uint32_t rank;
     dw_link *link; /* NULL: there is no such neighbour */
     dw_channel *channel;
+    dw_record *record; /* of what is sent there; NULL: none */
     dw_last_words words;
 } dw_neighbour;
 
@@ -37,6 +39,7 @@ typedef struct dw_stage {
     dw_model *model;
     dw_crew *crew; /* NULL: the codecs keep to their thread */
     dw_neighbour before, after;
+    uint32_t step; /* under way, from 1: kept by the caller, for the records */
     uint64_t compute_ns, wait_ns;
     dw_why why;
 } dw_stage;
@@ -67,6 +70,9 @@ dw_status dw_stage_gather(dw_stage *stage, json_t *own, json_t **all);
 
 /* Rank 0 gives a value (taken over), all get it. Returns a new reference. */
 dw_status dw_stage_spread(dw_stage *stage, json_t *own, json_t **value);
+
+/* What was recorded is in its files afterwards. */
+dw_status dw_stage_flush(dw_stage *stage);
 
 /* Waits, at most half a second, until the kernel's counters have caught up with ours. */
 void dw_stage_settle(dw_stage *stage);

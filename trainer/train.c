@@ -171,6 +171,7 @@ static dw_status train_step(run *r)
     double loss = 0, mean_loss = 0, norm = 0;
     dw_train_cost cost;
     const uint32_t *ids = dw_data_order(&r->data, epoch, place * config->batch);
+    r->stage.step = r->step + 1;
     dw_status status = dw_schedule_step(&r->stage, &r->data, ids, &loss);
     if (status == DW_OK) status = update(r, loss, &mean_loss, &norm, &cost);
     if (status < 0) return status;
@@ -446,6 +447,7 @@ dw_status dw_train(const dw_train_config *config, const dw_train_hooks *hooks, d
         status = train(r);
         double wall_s = seconds_since(r->began_ns);
         if (status == DW_OK && r->settings.config.save) status = save(r);
+        if (status == DW_OK) status = dw_stage_flush(&r->stage);
         if (status == DW_OK) status = summarize(r, wall_s);
         if (status < 0 && why) *why = r->stage.why;
         dw_stage_close(&r->stage, status);

@@ -35,12 +35,24 @@ dw_buffer *dw_buffer_take(dw_buffer_pool *pool, size_t cap)
     return buffer;
 }
 
-static void destroy(dw_buffer_pool *pool, dw_buffer *buffer)
+static void take_out(dw_buffer_pool *pool, dw_buffer *buffer)
 {
     if (buffer->older) buffer->older->newer = buffer->newer;
     if (buffer->newer) buffer->newer->older = buffer->older;
     else pool->newest = buffer->older;
+}
+
+static void destroy(dw_buffer_pool *pool, dw_buffer *buffer)
+{
+    take_out(pool, buffer);
     free(buffer);
+}
+
+/* The reference that its request held is never dropped: whoever else holds one cannot bring it back. */
+void dw_buffer_lose(dw_buffer_pool *pool, dw_buffer *buffer)
+{
+    take_out(pool, buffer);
+    buffer->older = buffer->newer = NULL;
 }
 
 void dw_buffer_drop(dw_buffer_pool *pool, dw_buffer *buffer)

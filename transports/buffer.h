@@ -55,6 +55,9 @@ dw_buffer *dw_buffer_take(dw_buffer_pool *pool, size_t cap);
 /* Drops one reference; the last one brings the buffer back. */
 void dw_buffer_drop(dw_buffer_pool *pool, dw_buffer *buffer);
 
+/* Something outside of the process's control may still read or write the buffer: it is not used again, nor freed. */
+void dw_buffer_lose(dw_buffer_pool *pool, dw_buffer *buffer);
+
 /* Frees all, those in use too: a message that its user never released goes with the link. */
 void dw_buffer_pool_empty(dw_buffer_pool *pool);
 

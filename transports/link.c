@@ -31,14 +31,24 @@ static int wait_until(dw_link *link, pthread_cond_t *what, int64_t deadline_ns)
     return 1;
 }
 
+void dw_link_ring(const struct dw_bell *bell)
+{
+    /* A full pipe is as good as another byte in it. */
+    const ssize_t written = write(bell->write, "", 1);
+    (void)written;
+}
+
 void dw_link_wake(dw_link *link)
 {
     link->kicked = 1;
+    if (link->wheel == DW_WHEEL_FREE) {
+        link->thread_needed = 1;
+        pthread_cond_signal(&link->standby);
+        return;
+    }
     if (!link->sleeping) return;
     link->sleeping = 0;
-    /* A full pipe is as good as another byte in it. */
-    const ssize_t written = write(link->wake_write, "", 1);
-    (void)written;
+    dw_link_ring(link->wheel == DW_WHEEL_ASLEEP ? &link->thread_bell : &link->caller_bell);
 }
 
 void dw_link_fail(dw_link *link, dw_status status, const char *sentence)
@@ -53,6 +63,9 @@ void dw_link_fail(dw_link *link, dw_status status, const char *sentence)
     dw_link_wake(link);
 }
 
+/* What a caller hands to the backend itself: no more than fits into the buffers of any system at once. */
+enum { PUSH_NOW_BYTES = 16384 };
+
 void dw_link_enqueue(dw_link *link, dw_buffer *buffer)
 {
     buffer->next = NULL;
@@ -60,7 +73,11 @@ void dw_link_enqueue(dw_link *link, dw_buffer *buffer)
     else link->queue_head = buffer;
     link->queue_tail = buffer;
     link->unsent++;
-    dw_link_wake(link);
+    if (link->unsent == 1 && buffer->kind == DW_KIND_DATA && buffer->len <= PUSH_NOW_BYTES && dw_link_may_drive(link)) {
+        dw_link_push_now(link);
+    } else {
+        dw_link_wake(link);
+    }
 }
 
 void dw_link_cancel(dw_link *link)
@@ -74,12 +91,22 @@ void dw_link_cancel(dw_link *link)
     pthread_mutex_unlock(&link->lock);
 }
 
+/* Waits as the thread would. receives: whoever waits wants what comes, however much of other tags lies here already. */
+static void drive(dw_link *link, int (*has_ended)(const dw_link *link, uint64_t what), uint64_t what, int64_t deadline_ns,
+                  uint32_t receives)
+{
+    link->waiters += receives;
+    dw_link_drive(link, has_ended, what, deadline_ns);
+    link->waiters -= receives;
+    if (link->waiters > 0) dw_link_wake(link); /* others still wait */
+}
+
 /* ---- Sending ---------------------------------------------------------------------------------- */
 
-static int has_room(const dw_link *link, size_t cap)
+static int has_room(const dw_link *link, uint64_t cap)
 {
     /* One message is always taken, or one longer than the limit could never be sent. */
-    return link->queued_bytes == 0 || link->queued_bytes + cost(cap) <= link->max_queued_bytes;
+    return link->queued_bytes == 0 || link->queued_bytes + cost((size_t)cap) <= link->max_queued_bytes;
 }
 
 static dw_status send_begin(dw_link *link, uint32_t tag, size_t cap, int always, void **room)
@@ -146,11 +173,20 @@ dw_status dw_link_send(dw_link *link, uint32_t tag, const void *data, size_t len
     return dw_link_send_end(link, room, len);
 }
 
+static int is_drained(const dw_link *link, uint64_t unused)
+{
+    (void)unused;
+    return link->unsent == 0;
+}
+
 dw_status dw_link_wait_room(dw_link *link, size_t cap)
 {
     pthread_mutex_lock(&link->lock);
     const int64_t begun = dw_link_now_ns();
-    while (link->status == DW_OK && !has_room(link, cap)) wait_until(link, &link->drained, INT64_MAX);
+    while (link->status == DW_OK && !has_room(link, cap)) {
+        if (dw_link_may_drive(link)) drive(link, has_room, cap, INT64_MAX, 0);
+        else wait_until(link, &link->drained, INT64_MAX);
+    }
     link->counters.send_wait_ns += (uint64_t)(dw_link_now_ns() - begun);
     const dw_status status = link->status;
     pthread_mutex_unlock(&link->lock);
@@ -162,7 +198,15 @@ dw_status dw_link_flush(dw_link *link, int timeout_ms)
     if (!link) return DW_ERR_ARGUMENT;
     const int64_t begun = dw_link_now_ns(), deadline = deadline_of(timeout_ms);
     pthread_mutex_lock(&link->lock);
-    while (link->status == DW_OK && link->unsent > 0 && wait_until(link, &link->drained, deadline)) {}
+    int in_time = 1;
+    while (link->status == DW_OK && link->unsent > 0 && in_time) {
+        if (dw_link_may_drive(link)) {
+            drive(link, is_drained, 0, deadline, 0);
+            in_time = dw_link_now_ns() < deadline;
+        } else {
+            in_time = wait_until(link, &link->drained, deadline);
+        }
+    }
     dw_status status = link->status;
     if (status == DW_OK && link->unsent > 0) status = DW_PENDING;
     link->counters.send_wait_ns += (uint64_t)(dw_link_now_ns() - begun);
@@ -189,6 +233,13 @@ static dw_status wait_for_message(dw_link *link, uint32_t tag, int64_t deadline_
     return DW_OK;
 }
 
+/* Or something that says that none is to be waited for. */
+static int has_message(const dw_link *link, uint64_t tag)
+{
+    const dw_inbox *inbox = dw_inbox_find(&link->inboxes, (uint32_t)tag);
+    return inbox && (inbox->head || inbox->handle);
+}
+
 dw_status dw_link_recv(dw_link *link, uint32_t tag, int timeout_ms, void **data, size_t *len)
 {
     if (!link || !data || !len) return DW_ERR_ARGUMENT;
@@ -212,6 +263,11 @@ dw_status dw_link_recv(dw_link *link, uint32_t tag, int timeout_ms, void **data,
             status = link->status;
         } else if (timeout_ms == 0 || !in_time) {
             break;
+        } else if (dw_link_may_drive(link)) {
+            const int64_t begun = dw_link_now_ns();
+            drive(link, has_message, tag, deadline, 1);
+            link->counters.recv_wait_ns += (uint64_t)(dw_link_now_ns() - begun);
+            in_time = deadline == INT64_MAX || dw_link_now_ns() < deadline;
         } else {
             const dw_status waited = wait_for_message(link, tag, deadline, &in_time);
             if (waited != DW_OK) status = waited;
@@ -254,7 +310,7 @@ dw_status dw_link_handle(dw_link *link, uint32_t tag, dw_link_handler handle, vo
     if (status == DW_OK && inbox) {
         inbox->handle = handle;
         inbox->handle_context = context;
-        if (handle) dw_link_wake(link); /* messages may be there already */
+        if (handle && inbox->head) dw_link_call_handlers(link);
     }
     if (!handle && !pthread_equal(pthread_self(), link->thread)) {
         while (link->handling && link->handling_tag == tag) pthread_cond_wait(&link->handled, &link->lock);

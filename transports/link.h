@@ -4,7 +4,8 @@
  * | file       | owns                                                                     |
  * | link.c     | the public calls: sending, receiving, waiting, counting                  |
  * | open.c     | options, URI to backend, the greeting of the two ends, taking down       |
- * | progress.c | the thread: the only one that calls the backend after open               |
+ * | progress.c | moving bytes, handlers, the clock; the thread                            |
+ * | wheel.c    | who calls the backend: the thread, or a caller that waits anyway         |
  * | inbox.c    | arrived messages by tag, handlers                                        |
  * | buffer.c   | memory of messages                                                       |
  */
@@ -33,6 +34,10 @@ typedef struct dw_inbox {
     void *handle_context;
 } dw_inbox;
 
+/* Whose the wheel is: whoever has it calls the backend, and nobody else. ASLEEP: the thread's, which waits in poll, and
+ * a caller may take it. FREE: a caller has left it a moment ago. */
+typedef enum dw_wheel { DW_WHEEL_FREE, DW_WHEEL_THREAD, DW_WHEEL_ASLEEP, DW_WHEEL_CALLER } dw_wheel;
+
 enum { DW_INBOX_BUCKETS = 64 };
 
 typedef struct dw_inboxes {
@@ -49,15 +54,21 @@ struct dw_link {
     uint64_t own_max_message_bytes;
     uint64_t max_queued_bytes;
     char peer[96];
-    int wake_read, wake_write; /* a pipe: wakes the thread from poll */
+    /* Pipes that wake from poll: the thread, and a caller that has the wheel. Each empties its own, so that neither can
+     * swallow what was to wake the other. */
+    struct dw_bell {
+        int read, write;
+    } thread_bell, caller_bell;
     pthread_t thread;
 
-    /* The opener's, then the thread's alone. */
+    /* The opener's, then those of whoever has the wheel. */
     void *endpoint, *send_request, *recv_request;
     int endpoint_open;
     dw_buffer *sending, *receiving;
     int64_t send_moved_ns, recv_moved_ns; /* when bytes last moved */
     uint64_t send_moved_bytes, recv_moved_bytes, recv_whole_bytes;
+    int broken;            /* the backend must not be called any more */
+    int is_dry;            /* a recv is in flight, and its last test found nothing */
 
     /* Under lock. */
     pthread_mutex_t lock;
@@ -71,8 +82,15 @@ struct dw_link {
     dw_inboxes inboxes;
     uint32_t waiters;      /* threads in dw_link_recv that found nothing */
     int receiving_paused;
-    int kicked;            /* something changed since the thread last looked */
-    int sleeping;          /* the thread is, or is about to be, in poll */
+    dw_wheel wheel;
+    pthread_cond_t standby; /* the thread may be needed */
+    int thread_polls;       /* the thread is in poll, whosever the wheel is now ... */
+    int64_t thread_wakes_ns; /* ... until then at most */
+    int64_t left_ns;        /* when a caller last ended its wait for a message */
+    int thread_needed;      /* at once */
+    int handlers_due;       /* a message for a handler has come */
+    int kicked;            /* something changed since the wheel's owner last looked */
+    int sleeping;          /* the wheel's owner is, or is about to be, in poll */
     int handling;          /* a handler runs ... */
     uint32_t handling_tag; /* ... for this tag */
     int closing, bye_received, bye_queued, bye_sent;
@@ -87,6 +105,7 @@ struct dw_link {
 /* link.c; the lock is held by the caller of the first three. */
 void dw_link_fail(dw_link *link, dw_status status, const char *sentence);
 void dw_link_wake(dw_link *link);
+void dw_link_ring(const struct dw_bell *bell); /* needs no lock */
 void dw_link_enqueue(dw_link *link, dw_buffer *buffer);
 
 /* For channel.c. Room past the limit of the queue: answers that must not wait. */
@@ -104,12 +123,30 @@ dw_buffer *dw_inbox_take(dw_inboxes *inboxes, dw_inbox *inbox);
 void dw_inbox_tidy(dw_inboxes *inboxes, dw_inbox *inbox); /* forgets it when nothing needs it */
 void dw_inbox_empty(dw_inboxes *inboxes); /* not the messages: those are the pool's */
 
-/* progress.c */
+/* open.c: closes the endpoint, once. */
+void dw_link_hang_up(dw_link *link);
+
+/* wheel.c */
 void *dw_link_run(void *link);
+/* The lock is held by the caller of these. may_drive: the wheel can be had. drive: does what the link's thread would do,
+ * until has_ended (which is asked under the lock), the link's end or the deadline. push_now: sends what is queued without waking the thread. Both let
+ * go of the lock meanwhile. */
+int dw_link_may_drive(const dw_link *link);
+void dw_link_drive(dw_link *link, int (*has_ended)(const dw_link *link, uint64_t what), uint64_t what, int64_t deadline_ns);
+void dw_link_push_now(dw_link *link);
+/* The thread runs them soon, whoever has the wheel. */
+void dw_link_call_handlers(dw_link *link);
+
+/* progress.c; for whoever has the wheel. */
+int dw_link_push(dw_link *link);     /* returns how many messages left */
+int dw_link_pass(dw_link *link);     /* sends and receives; returns how many messages moved */
+int64_t dw_link_watch(dw_link *link); /* how long until the clock must be looked at again */
+int dw_link_part(dw_link *link, int64_t *left_ns); /* closing; whether to go on */
+void dw_link_run_handlers(dw_link *link); /* needs no wheel; the thread's */
 /* Starts the buffer's sending / makes room and starts a receive / sleeps until something may have happened. */
 dw_status dw_link_start_send(dw_link *link, dw_buffer *buffer);
 dw_status dw_link_start_recv(dw_link *link, size_t room_bytes);
-void dw_link_sleep(dw_link *link, int64_t at_most_ns);
+int dw_link_sleep(dw_link *link, int64_t at_most_ns); /* 0: somebody has taken the wheel meanwhile */
 
 /* Little-endian fields of headers. */
 static inline void dw_put32(unsigned char *at, uint32_t value)

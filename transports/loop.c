@@ -193,7 +193,7 @@ static void silence(const loop_endpoint *end)
     (void)n; /* rung says that there is one */
 }
 
-static void loop_close(void *context)
+static dw_status loop_close(void *context)
 {
     loop_endpoint *end = context;
     loop_hub *hub = end->hub;
@@ -204,6 +204,7 @@ static void loop_close(void *context)
     const int last = --hub->users == 0;
     pthread_mutex_unlock(&hub->lock);
     if (last) destroy_hub(hub);
+    return DW_OK;
 }
 
 static dw_status loop_send(void *context, void *request_room, const void *data, size_t len)

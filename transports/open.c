@@ -163,29 +163,58 @@ static int start_conditions(dw_link *link)
     if (pthread_condattr_init(&monotonic) != 0) return 0;
     int made = 0;
     if (pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC) == 0) {
-        pthread_cond_t *all[] = {&link->arrived, &link->drained, &link->handled};
-        while (made < 3 && pthread_cond_init(all[made], &monotonic) == 0) made++;
-        if (made < 3) {
+        pthread_cond_t *all[] = {&link->arrived, &link->drained, &link->handled, &link->standby};
+        while (made < 4 && pthread_cond_init(all[made], &monotonic) == 0) made++;
+        if (made < 4) {
             while (made > 0) pthread_cond_destroy(all[--made]);
         }
     }
     pthread_condattr_destroy(&monotonic);
-    return made == 3;
+    return made == 4;
+}
+
+static int make_bell(struct dw_bell *bell)
+{
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return 0;
+    *bell = (struct dw_bell){.read = ends[0], .write = ends[1]};
+    return 1;
+}
+
+/* One that was not made is all zeros. */
+static void close_bell(const struct dw_bell *bell)
+{
+    if (bell->read == bell->write) return;
+    close(bell->read);
+    close(bell->write);
+}
+
+void dw_link_hang_up(dw_link *link)
+{
+    if (!link->endpoint_open) return;
+    link->endpoint_open = 0;
+    if (link->transport->close(link->endpoint) != DW_PENDING) return;
+    pthread_mutex_lock(&link->lock);
+    if (link->sending) dw_buffer_lose(&link->pool, link->sending);
+    if (link->receiving) dw_buffer_lose(&link->pool, link->receiving);
+    link->sending = link->receiving = NULL;
+    pthread_mutex_unlock(&link->lock);
 }
 
 static void free_link(dw_link *link)
 {
-    if (link->endpoint_open) link->transport->close(link->endpoint);
+    dw_link_hang_up(link);
     dw_inbox_empty(&link->inboxes);
     dw_buffer_pool_empty(&link->pool);
     free(link->endpoint);
     free(link->send_request);
     free(link->recv_request);
-    close(link->wake_read);
-    close(link->wake_write);
+    close_bell(&link->thread_bell);
+    close_bell(&link->caller_bell);
     pthread_cond_destroy(&link->arrived);
     pthread_cond_destroy(&link->drained);
     pthread_cond_destroy(&link->handled);
+    pthread_cond_destroy(&link->standby);
     pthread_mutex_destroy(&link->lock);
     free(link);
 }
@@ -195,17 +224,15 @@ static dw_status make_link(dw_link **made, const dw_transport *transport, const 
 {
     dw_link *link = calloc(1, sizeof *link);
     if (!link) return dw_link_report(why, DW_ERR_NO_MEMORY, "no memory for a link");
-    int ends[2];
-    if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) {
+    if (!make_bell(&link->thread_bell) || !make_bell(&link->caller_bell)) {
         const int error = errno;
+        close_bell(&link->thread_bell);
         free(link);
         return dw_link_report(why, DW_ERR_IO, "cannot make a pipe for a link: %s", strerror(error));
     }
-    link->wake_read = ends[0];
-    link->wake_write = ends[1];
     if (pthread_mutex_init(&link->lock, NULL) != 0 || !start_conditions(link)) {
-        close(ends[0]);
-        close(ends[1]);
+        close_bell(&link->thread_bell);
+        close_bell(&link->caller_bell);
         free(link);
         return dw_link_report(why, DW_ERR_NO_MEMORY, "no memory for the locks of a link");
     }
@@ -213,7 +240,9 @@ static dw_status make_link(dw_link **made, const dw_transport *transport, const 
     link->peer_timeout_ms = options->peer_timeout_ms;
     link->close_timeout_ms = options->close_timeout_ms;
     link->max_message_bytes = link->own_max_message_bytes = options->max_message_bytes;
-    link->max_queued_bytes = link->pool.keep_bytes = options->max_queued_bytes;
+    link->max_queued_bytes = options->max_queued_bytes;
+    /* Both directions, and messages longer than a short queue: memory from the system costs more than the wire. */
+    link->pool.keep_bytes = options->max_queued_bytes + ((uint64_t)64 << 20);
     link->endpoint = calloc(1, transport->endpoint_bytes);
     link->send_request = calloc(1, transport->request_bytes);
     link->recv_request = calloc(1, transport->request_bytes);
@@ -314,6 +343,7 @@ dw_status dw_link_open(dw_link **link, const char *uri, const dw_link_options *o
                              .listening_context = full.listening_context,
                              .find = find_transport,
                              .find_context = (void *)(uintptr_t)full.transports,
+                             .context = full.transport_context,
                              .why = why};
     const dw_transport *transport = find_transport(how.find_context, uri, &how.address);
     if (!transport) return explain_unknown(full.transports, uri, why);

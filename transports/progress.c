@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
- * progress.c - the link's thread: moves bytes, runs handlers, watches the clock. */
+ * progress.c - what is done with the wheel of a link: moving bytes, running handlers, watching the clock. */
 #include "link.h"
 
-#include <poll.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
-/* Messages moved in one direction before the other gets its turn. */
-enum { BATCH = 64 };
+/* Messages, or bytes, moved in one direction before the other gets its turn. */
+enum { BATCH = 64, BATCH_BYTES = 1 << 20 };
 
 /* How old the operating system's counters may be; asking for them is a system call. */
 static const int64_t kernel_age_ns = 10 * DW_NS_PER_MS;
 
-static void fail(dw_link *link, dw_status status, const char *sentence)
+/* A backend that has failed must not be called again, even to say goodbye. */
+static void fail(dw_link *link, dw_status status, const dw_why *why)
 {
     pthread_mutex_lock(&link->lock);
-    dw_link_fail(link, status, sentence);
+    link->broken = 1;
+    dw_link_fail(link, status, why->text[0] ? why->text : dw_status_string(status));
     pthread_mutex_unlock(&link->lock);
 }
 
@@ -34,16 +34,20 @@ dw_status dw_link_start_send(dw_link *link, dw_buffer *buffer)
                                  DW_LINK_HEADER_BYTES + buffer->len);
 }
 
+static dw_status begin_recv(dw_link *link)
+{
+    memset(link->recv_request, 0, link->transport->request_bytes);
+    return link->transport->recv(link->endpoint, link->recv_request, dw_buffer_wire(link->receiving),
+                                 DW_LINK_HEADER_BYTES + link->receiving->cap);
+}
+
 dw_status dw_link_start_recv(dw_link *link, size_t room_bytes)
 {
     pthread_mutex_lock(&link->lock);
     if (link->receiving) dw_buffer_drop(&link->pool, link->receiving);
     link->receiving = dw_buffer_take(&link->pool, room_bytes);
     pthread_mutex_unlock(&link->lock);
-    if (!link->receiving) return DW_ERR_NO_MEMORY;
-    memset(link->recv_request, 0, link->transport->request_bytes);
-    return link->transport->recv(link->endpoint, link->recv_request, dw_buffer_wire(link->receiving),
-                                 DW_LINK_HEADER_BYTES + link->receiving->cap);
+    return link->receiving ? begin_recv(link) : DW_ERR_NO_MEMORY;
 }
 
 /* ---- Sending ---------------------------------------------------------------------------------- */
@@ -101,14 +105,23 @@ static int push(dw_link *link, dw_why *why, dw_status *status)
 
 /* ---- Receiving -------------------------------------------------------------------------------- */
 
+/* The lock is held. */
 static int may_receive(dw_link *link)
 {
-    pthread_mutex_lock(&link->lock);
     link->receiving_paused = link->inboxes.bytes > link->max_queued_bytes && link->waiters == 0 &&
                              !link->closing;
-    const int may = !link->receiving_paused && !link->bye_received;
+    return !link->receiving_paused && !link->bye_received;
+}
+
+/* Makes room for the next message, if one may come. DW_PENDING: none may. */
+static dw_status await_message(dw_link *link)
+{
+    pthread_mutex_lock(&link->lock);
+    const int may = may_receive(link);
+    if (may) link->receiving = dw_buffer_take(&link->pool, DW_LINK_ROOM_BYTES);
     pthread_mutex_unlock(&link->lock);
-    return may;
+    if (!may) return DW_PENDING;
+    return link->receiving ? begin_recv(link) : DW_ERR_NO_MEMORY;
 }
 
 /* The peer's last message: nothing it sent is missing, and it reads nothing any more. */
@@ -152,6 +165,7 @@ static dw_status sort_in(dw_link *link, size_t len, dw_why *why)
     link->counters.bytes_received = caps.wire_received;
     if (inbox) {
         dw_inbox_put(&link->inboxes, inbox, buffer);
+        if (inbox->handle) dw_link_call_handlers(link);
         if (inbox->waiters > 0) pthread_cond_broadcast(&link->arrived);
     } else {
         if (!link->closing) status = DW_ERR_NO_MEMORY;
@@ -165,12 +179,16 @@ static dw_status sort_in(dw_link *link, size_t len, dw_why *why)
 static int pull(dw_link *link, dw_why *why, dw_status *status)
 {
     int moved = 0;
+    size_t bytes = 0;
+    link->is_dry = 0;
     *status = DW_OK;
-    while (*status == DW_OK && moved < BATCH) {
+    while (*status == DW_OK && moved < BATCH && bytes < BATCH_BYTES) {
         if (!link->receiving) {
-            if (!may_receive(link)) break;
-            *status = dw_link_start_recv(link, DW_LINK_ROOM_BYTES);
-            if (*status != DW_OK) break;
+            const dw_status begun = await_message(link);
+            if (begun != DW_OK) {
+                if (begun != DW_PENDING) *status = begun;
+                return moved;
+            }
         }
         size_t len = 0;
         *status = link->transport->test(link->endpoint, link->recv_request, &len, why);
@@ -184,21 +202,20 @@ static int pull(dw_link *link, dw_why *why, dw_status *status)
             }
         } else if (*status == DW_OK) {
             moved++;
+            bytes += len;
             *status = sort_in(link, len, why);
-            pthread_mutex_lock(&link->lock);
-            const int over = link->bye_received;
-            pthread_mutex_unlock(&link->lock);
-            if (over) break;
         }
     }
+    link->is_dry = *status == DW_PENDING;
     if (*status == DW_PENDING) *status = DW_OK;
     return moved;
 }
 
 /* Gives arrived messages to their handlers, without the lock: a handler may send. */
-static void run_handlers(dw_link *link)
+void dw_link_run_handlers(dw_link *link)
 {
     pthread_mutex_lock(&link->lock);
+    link->handlers_due = 0;
     for (int i = 0; i < DW_INBOX_BUCKETS; i++) {
         for (dw_inbox *inbox = link->inboxes.bucket[i]; inbox;) {
             if (!inbox->handle || !inbox->head || link->status == DW_ERR_CANCELLED) {
@@ -226,7 +243,7 @@ static void run_handlers(dw_link *link)
 
 /* Looks at the counters of the backend: a send, or the rest of a message, that stands still for too
  * long is an error. Between messages a peer may be silent for ever. Returns when to look again. */
-static int64_t watch(dw_link *link)
+int64_t dw_link_watch(dw_link *link)
 {
     const int64_t now = dw_link_now_ns();
     const int64_t limit = (int64_t)link->peer_timeout_ms * DW_NS_PER_MS;
@@ -249,6 +266,10 @@ static int64_t watch(dw_link *link)
     const int64_t send_left = link->sending ? link->send_moved_ns + limit - now : INT64_MAX;
     const int64_t recv_left = owes ? link->recv_moved_ns + limit - now : INT64_MAX;
 
+    const int64_t kernel_left = link->kernel_stale ? link->kernel_asked_ns + kernel_age_ns - now : INT64_MAX;
+    int64_t left = send_left < recv_left ? send_left : recv_left;
+    if (left > 0 && !asks && !sent && !received) return left < kernel_left ? left : kernel_left;
+
     pthread_mutex_lock(&link->lock);
     link->counters.bytes_sent = caps.wire_sent;
     link->counters.bytes_received = caps.wire_received;
@@ -266,41 +287,10 @@ static int64_t watch(dw_link *link)
     }
     if (sentence[0]) dw_link_fail(link, DW_ERR_TIMEOUT, sentence);
     pthread_mutex_unlock(&link->lock);
-    const int64_t kernel_left = link->kernel_stale ? link->kernel_asked_ns + kernel_age_ns - now : INT64_MAX;
-    const int64_t left = send_left < recv_left ? send_left : recv_left;
     return left < kernel_left ? left : kernel_left;
 }
 
-void dw_link_sleep(dw_link *link, int64_t at_most_ns)
-{
-    dw_transport_caps caps = {.wait_fd = -1, .wake_ns = -1};
-    link->transport->caps(link->endpoint, &caps);
-    if (caps.wake_ns >= 0 && caps.wake_ns < at_most_ns) at_most_ns = caps.wake_ns;
-    if (at_most_ns < 0) at_most_ns = 0;
-
-    pthread_mutex_lock(&link->lock);
-    const int kicked = link->kicked;
-    link->kicked = 0;
-    link->sleeping = !kicked;
-    pthread_mutex_unlock(&link->lock);
-    if (kicked) return;
-
-    struct pollfd wait[2] = {{.fd = link->wake_read, .events = POLLIN},
-                             {.fd = caps.wait_fd, .events = (short)caps.wait_events}};
-    const struct timespec time = {.tv_sec = (time_t)(at_most_ns / 1000000000),
-                                  .tv_nsec = (long)(at_most_ns % 1000000000)};
-    ppoll(wait, caps.wait_fd >= 0 ? 2 : 1, at_most_ns == INT64_MAX ? NULL : &time, NULL);
-
-    pthread_mutex_lock(&link->lock);
-    link->sleeping = 0;
-    pthread_mutex_unlock(&link->lock);
-    if (wait[0].revents) {
-        char bytes[64];
-        while (read(link->wake_read, bytes, sizeof bytes) > 0) {}
-    }
-}
-
-/* ---- The thread ------------------------------------------------------------------------------- */
+/* ---- Parting ---------------------------------------------------------------------------------- */
 
 static void drop_queue(dw_link *link)
 {
@@ -317,7 +307,7 @@ static void drop_queue(dw_link *link)
 /* Both ends say goodbye and hear it before anybody closes: then no byte is unread when the connection
  * goes, and a TCP reset cannot destroy what the other end has not read yet. Returns whether to go on;
  * *left_ns: how long. */
-static int part(dw_link *link, int64_t *left_ns)
+int dw_link_part(dw_link *link, int64_t *left_ns)
 {
     int go_on = 1;
     pthread_mutex_lock(&link->lock);
@@ -343,46 +333,30 @@ static int part(dw_link *link, int64_t *left_ns)
     return go_on;
 }
 
-/* One round. Returns whether there is to be another. */
-static int turn(dw_link *link)
+/* ---- Both directions -------------------------------------------------------------------------- */
+
+int dw_link_push(dw_link *link)
 {
     dw_why why = {.text = "", .offset = -1};
-    dw_status pushed, pulled;
-    int moved = push(link, &why, &pushed);
-    dw_why pull_why = {.text = "", .offset = -1};
-    int taken;
-    /* When sending fails, what has arrived may tell more: a goodbye, or the last messages. */
-    do {
-        taken = pull(link, &pull_why, &pulled);
-        moved += taken;
-    } while (pushed != DW_OK && pulled == DW_OK && taken == BATCH);
-    if (pulled != DW_OK) {
-        fail(link, pulled, pull_why.text[0] ? pull_why.text : dw_status_string(pulled));
-    } else if (pushed != DW_OK) {
-        fail(link, pushed, why.text[0] ? why.text : dw_status_string(pushed));
-    }
-    run_handlers(link);
-    int64_t left_ns = watch(link);
-    /* A failed backend must not be called again, even to say goodbye. */
-    if (pushed != DW_OK || pulled != DW_OK) return 0;
-    if (!part(link, &left_ns)) return 0;
-    if (moved == 0) dw_link_sleep(link, left_ns);
-    return 1;
+    dw_status status;
+    const int moved = push(link, &why, &status);
+    if (status != DW_OK) fail(link, status, &why);
+    return moved;
 }
 
-void *dw_link_run(void *context)
+int dw_link_pass(dw_link *link)
 {
-    dw_link *link = context;
-    while (turn(link)) {}
-    run_handlers(link);
-    /* Closing now tells the peer now, whenever our user may get round to dw_link_close. */
-    link->transport->close(link->endpoint);
-    link->endpoint_open = 0;
-    pthread_mutex_lock(&link->lock);
-    if (link->status == DW_OK) {
-        /* Only dw_link_close gets here; it lets nobody else in, but a call that races with it must end. */
-        dw_link_fail(link, DW_ERR_CANCELLED, "the link was closed here");
-    }
-    pthread_mutex_unlock(&link->lock);
-    return NULL;
+    dw_why why = {.text = "", .offset = -1}, pull_why = {.text = "", .offset = -1};
+    dw_status pushed, pulled;
+    int moved = push(link, &why, &pushed), vain = 0;
+    /* When sending fails, what has arrived may tell more: a goodbye, or the last messages. A backend may say once that
+     * there is nothing without looking. */
+    do {
+        const int taken = pull(link, &pull_why, &pulled);
+        moved += taken;
+        vain = taken > 0 ? 0 : vain + 1;
+    } while (pushed != DW_OK && pulled == DW_OK && vain < 2);
+    if (pulled != DW_OK) fail(link, pulled, &pull_why);
+    else if (pushed != DW_OK) fail(link, pushed, &why);
+    return moved;
 }

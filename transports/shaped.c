@@ -172,15 +172,17 @@ static void free_parcels(parcel *list)
     }
 }
 
-static void shaped_close(void *context)
+static dw_status shaped_close(void *context)
 {
     shaped_endpoint *end = context;
-    if (end->inner_open) end->inner->close(end->inner_end);
+    const dw_status closed = end->inner_open ? end->inner->close(end->inner_end) : DW_OK;
+    if (closed == DW_PENDING && end->inner_sending) end->head = end->head->next; /* lost: it may still be read */
     free(end->inner_end);
     free(end->inner_send);
     free(end->inner_recv);
     free_parcels(end->head);
     for (int i = 0; i < PARCEL_CLASSES; i++) free_parcels(end->unused[i]);
+    return closed;
 }
 
 static dw_status open_inner(shaped_endpoint *end, const dw_transport_open *how, const char *inner_uri)

@@ -127,7 +127,8 @@ typedef struct dw_allocator {
  * | codec             | delta direct raw                    | delta                              |
  * | bits              | 1..8                                | 4                                  |
  * | group             | 16 32 64 128 256 row channel        | 64                                 |
- * | scale             | absmax signed mse                   | absmax (encoder only, not on wire) |
+ * | scale             | absmax signed mse                   | signed; mse for 1 bit; absmax with |
+ * |                   | (encoder only, not on wire)         | stochastic rounding                |
  * | rounding          | nearest stochastic                  | nearest (encoder only)             |
  * | seed              | of stochastic rounding              | 0 (encoder only)                   |
  * | key               | 2..8 raw f32 f16 bf16               | 8                                  |

@@ -17,7 +17,11 @@ extern "C" {
  * | rank, stages        | this process is stage `rank` of `stages`                      | 0 of 1     |
  * | listen              | URI where the next rank is awaited (all but the last)         | -          |
  * | connect             | URI where the rank before listens (all but the first)         | -          |
+ * | transports,         | as in dw_link_options (transport.h): for links over a backend |            |
+ * | transport_context   | that is not built in                                          | none       |
  * | save                | directory for checkpoints, made where missing                 | none       |
+ * | record              | directory for the tensors that this rank sends, made where    | none       |
+ * |                     | missing; its files: trainer/record.h                          |            |
  * | open_timeout_ms     | until the neighbours have met                                 | 60000      |
  * | peer_timeout_ms     | a neighbour that owes bytes, without progress                 | 60000      |
  * | threads             | that share the work of the codecs; the bits are the same      | 1          |
@@ -43,11 +47,16 @@ extern "C" {
  * | init                | checkpoint whose parameters to start from                     | random     |
  * | resume              | checkpoint to go on from: parameters, optimizer, step         | none       |
  */
+struct dw_transport;
+
 typedef struct dw_train_config {
     size_t struct_size;
     uint32_t rank, stages;
     const char *listen, *connect;
+    const struct dw_transport *const *transports;
+    void *transport_context;
     const char *save;
+    const char *record;
     uint32_t open_timeout_ms, peer_timeout_ms;
     uint32_t threads;
 

@@ -30,6 +30,7 @@ typedef enum dw_link_role { DW_LINK_LISTEN = 1, DW_LINK_CONNECT = 2 } dw_link_ro
  * | max_queued_bytes  | bytes | dw_link_send answers DW_PENDING past this; so much | 1 GiB   |
  * |                   |       | arrived and not taken: nothing more is read        |         |
  * | transports        |       | NULL-terminated: backends beside those built in    | none    |
+ * | transport_context |       | for a backend that asks for one: mpi a dw_mpi *    | none    |
  * | on_listening      |       | told the address bound, before waiting for the peer| none    |
  */
 typedef struct dw_link_options {
@@ -41,6 +42,7 @@ typedef struct dw_link_options {
     void (*on_listening)(void *context, const char *uri);
     void *listening_context;
     const volatile int *cancelled; /* may be NULL: open gives up when it becomes non-zero */
+    void *transport_context;
 } dw_link_options;
 
 /* uri: "tcp://127.0.0.1:7000", "tcp://[::1]:0" (0: any port, see on_listening), "loop://name",
@@ -153,7 +155,8 @@ typedef struct dw_transport_open {
      * into the other's dw_transport_open. */
     const dw_transport *(*find)(void *context, const char *uri, const char **address);
     void *find_context;
-    dw_why *why; /* never NULL: a sentence for any error */
+    void *context; /* the options' transport_context */
+    dw_why *why;   /* never NULL: a sentence for any error */
 } dw_transport_open;
 
 typedef struct dw_transport_caps {
@@ -173,7 +176,9 @@ struct dw_transport {
     size_t endpoint_bytes; /* room for one end, zeroed, aligned as malloc does */
     size_t request_bytes;  /* room for one send or recv in flight, zeroed */
     dw_status (*open)(void *endpoint, const dw_transport_open *how);
-    void (*close)(void *endpoint);
+    /* DW_PENDING: something may still touch the data or the room of a request in flight; the link then never
+     * uses that memory again. */
+    dw_status (*close)(void *endpoint);
     dw_status (*send)(void *endpoint, void *request, const void *data, size_t len);
     dw_status (*recv)(void *endpoint, void *request, void *room, size_t cap);
     /* DW_OK: done, *len is the message's length. DW_PENDING: not yet. DW_ERR_NO_ROOM (recv only): the next

@@ -13,6 +13,8 @@ import house
 LIBRARIES = {
     "deltawire": (["deltawire.h"], "src"),
     "deltawire-link": (["transport.h"], "transports"),
+    "deltawire-mpi-openmpi": (["mpi.h"], "transports"),
+    "deltawire-mpi-mpich": (["mpi.h"], "transports"),
 }
 
 # All that the pure layer asks of libc and libm. No input or output, no threads, no way out.

@@ -1,0 +1,347 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * rendezvous.c - how ranks that know only where rank 0 is, or a shared directory, learn where their neighbours listen.
+ *
+ * By TCP: every rank opens a link to rank 0 and says who it is. When it listens it tells its address, which rank 0 passes
+ * on to the next one; so they start in any order. By files: rank r writes path.r, and rank r + 1 reads and removes it. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netdb.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "place.h"
+
+enum { TAG_GREETING = 1, TAG_TELL = 2, TAG_ADDRESS = 3, TAG_REFUSAL = 4 };
+enum { URI_BYTES = 600, LOOK_MS = 20 };
+
+/* A rank as rank 0 sees it. */
+typedef struct guest {
+    dw_rendezvous *host;
+    uint32_t rank;
+    dw_link *link;          /* NULL: not here yet; rank 0 itself has none */
+    char address[URI_BYTES]; /* where it listens; "": not told yet */
+    int is_told;            /* it knows where the rank before it listens */
+} guest;
+
+struct dw_rendezvous {
+    dw_rendezvous_options options;
+    char uri[URI_BYTES];
+    char path[URI_BYTES]; /* of files; "": by TCP */
+    dw_link *link;        /* to rank 0 */
+    /* Of rank 0. */
+    guest *guests;
+    pthread_t thread;
+    int is_serving, stop;
+    int listens; /* atomic: 1 the port is ours; -1 it cannot be had, see why */
+    dw_why why;
+    pthread_mutex_t lock;
+};
+
+__attribute__((format(printf, 3, 4))) static dw_status say(dw_why *why, dw_status status, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(why->text, sizeof why->text, format, arguments);
+    va_end(arguments);
+    why->offset = -1;
+    return status;
+}
+
+static int64_t now_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static int is_stopped(const dw_rendezvous *r)
+{
+    return r->options.stop && __atomic_load_n(r->options.stop, __ATOMIC_RELAXED);
+}
+
+int dw_own_address(const char *host, char *text, size_t cap)
+{
+    struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_DGRAM}, *addresses = NULL;
+    char name[80] = "";
+    if (getaddrinfo(host, "9", &hints, &addresses)) return 0;
+    for (const struct addrinfo *a = addresses; a && !*name; a = a->ai_next) {
+        struct sockaddr_storage own;
+        socklen_t len = sizeof own;
+        const int fd = socket(a->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+        /* Connecting a datagram socket sends nothing: it asks the routing table. */
+        if (fd >= 0 && !connect(fd, a->ai_addr, a->ai_addrlen) && !getsockname(fd, (struct sockaddr *)&own, &len) &&
+            getnameinfo((struct sockaddr *)&own, len, name, sizeof name, NULL, 0, NI_NUMERICHOST))
+            name[0] = '\0';
+        if (fd >= 0) close(fd);
+    }
+    freeaddrinfo(addresses);
+    snprintf(text, cap, strchr(name, ':') ? "[%s]" : "%s", name);
+    return *name != '\0';
+}
+
+/* ------------------------------------------------------------------------------------------------
+ * Rank 0 */
+
+/* Tells a rank where the one before it listens, once both are known. The lock is held. */
+static void pass_on(dw_rendezvous *r, uint32_t rank)
+{
+    guest *to = &r->guests[rank];
+    const char *address = r->guests[rank - 1].address;
+    if (to->is_told || !to->link || !*address) return;
+    /* One that has died in between is missed by its neighbours, who say so. */
+    to->is_told = 1;
+    dw_link_send(to->link, TAG_ADDRESS, address, strlen(address));
+}
+
+/* On the thread of the guest's link. */
+static void take_address(void *context, const void *data, size_t len)
+{
+    guest *from = context;
+    dw_rendezvous *r = from->host;
+    pthread_mutex_lock(&r->lock);
+    if (!*from->address && len < sizeof from->address && from->rank + 1 < r->options.stages) {
+        memcpy(from->address, data, len);
+        pass_on(r, from->rank + 1);
+    }
+    pthread_mutex_unlock(&r->lock);
+}
+
+static void refuse(dw_link *link, const char *sentence)
+{
+    dw_link_send(link, TAG_REFUSAL, sentence, strlen(sentence));
+    dw_link_close(link);
+}
+
+/* Somebody has come: which rank is it? */
+static void receive(dw_rendezvous *r, dw_link *link)
+{
+    void *data;
+    size_t len;
+    unsigned rank = 0, stages = 0;
+    char text[64] = "", sentence[160];
+    if (dw_link_recv(link, TAG_GREETING, 5000, &data, &len) == DW_OK) {
+        snprintf(text, sizeof text, "%.*s", (int)(len < sizeof text ? len : 0), (const char *)data);
+        dw_link_release(link, data);
+    }
+    if (sscanf(text, "rank %u of %u", &rank, &stages) != 2 || stages != r->options.stages || rank < 1 || rank >= stages) {
+        snprintf(sentence, sizeof sentence, "rank 0 was started for %u stages, and rank %u for %u", r->options.stages, rank, stages);
+        refuse(link, sentence);
+        return;
+    }
+    guest *const who = &r->guests[rank];
+    if (who->link) {
+        snprintf(sentence, sizeof sentence, "two processes say that they are rank %u", rank);
+        refuse(link, sentence);
+        return;
+    }
+    pthread_mutex_lock(&r->lock);
+    who->link = link;
+    pass_on(r, rank);
+    pthread_mutex_unlock(&r->lock);
+    dw_link_handle(link, TAG_TELL, take_address, who);
+}
+
+static int all_are_told(dw_rendezvous *r)
+{
+    uint32_t told = 1;
+    pthread_mutex_lock(&r->lock);
+    for (uint32_t rank = 1; rank < r->options.stages; rank++) told += (uint32_t)r->guests[rank].is_told;
+    pthread_mutex_unlock(&r->lock);
+    return told == r->options.stages;
+}
+
+static uint32_t missing(const dw_rendezvous *r)
+{
+    uint32_t n = 0;
+    for (uint32_t rank = 1; rank < r->options.stages; rank++) n += !r->guests[rank].link;
+    return n;
+}
+
+static void note_listening(void *context, const char *uri)
+{
+    dw_rendezvous *r = context;
+    (void)uri;
+    __atomic_store_n(&r->listens, 1, __ATOMIC_RELEASE);
+}
+
+static void *serve(void *context)
+{
+    dw_rendezvous *r = context;
+    const int64_t end = now_ms() + r->options.timeout_ms;
+    while (missing(r) && now_ms() < end && !__atomic_load_n(&r->stop, __ATOMIC_RELAXED)) {
+        const dw_link_options options = {.struct_size = sizeof options,
+                                         .role = DW_LINK_LISTEN,
+                                         .open_timeout_ms = (uint32_t)(end - now_ms() > 0 ? end - now_ms() : 1),
+                                         .on_listening = note_listening,
+                                         .listening_context = r,
+                                         .cancelled = &r->stop};
+        dw_link *link;
+        dw_why why;
+        const dw_status status = dw_link_open(&link, r->uri, &options, &why);
+        if (status == DW_OK) {
+            receive(r, link);
+        } else if (!__atomic_load_n(&r->listens, __ATOMIC_ACQUIRE)) {
+            r->why = why;
+            __atomic_store_n(&r->listens, -1, __ATOMIC_RELEASE);
+            return NULL;
+        } else {
+            usleep(1000 * LOOK_MS); /* who comes and fails does not end the wait for the others */
+        }
+    }
+    while (!all_are_told(r) && now_ms() < end && !__atomic_load_n(&r->stop, __ATOMIC_RELAXED)) usleep(1000 * LOOK_MS);
+    for (uint32_t rank = 1; rank < r->options.stages; rank++) dw_link_close(r->guests[rank].link);
+    return NULL;
+}
+
+static dw_status start_serving(dw_rendezvous *r, dw_why *why)
+{
+    r->guests = calloc(r->options.stages, sizeof *r->guests);
+    if (!r->guests) return say(why, DW_ERR_NO_MEMORY, "out of memory for a rendezvous of %u ranks", r->options.stages);
+    for (uint32_t rank = 0; rank < r->options.stages; rank++) r->guests[rank] = (guest){.host = r, .rank = rank};
+    if (pthread_create(&r->thread, NULL, serve, r))
+        return say(why, DW_ERR_NO_MEMORY, "cannot start the thread of a rendezvous");
+    r->is_serving = 1;
+    int listens;
+    while (!(listens = __atomic_load_n(&r->listens, __ATOMIC_ACQUIRE))) usleep(1000);
+    if (listens > 0) return DW_OK;
+    return say(why, DW_ERR_ADDRESS, "rank 0 cannot receive the others: %.200s", r->why.text);
+}
+
+/* ------------------------------------------------------------------------------------------------
+ * The other ranks */
+
+static dw_status greet(dw_rendezvous *r, dw_why *why)
+{
+    const dw_link_options options = {.struct_size = sizeof options,
+                                     .role = DW_LINK_CONNECT,
+                                     .open_timeout_ms = r->options.timeout_ms,
+                                     .cancelled = r->options.stop};
+    char text[64];
+    dw_why link_why;
+    dw_status status = dw_link_open(&r->link, r->uri, &options, &link_why);
+    if (status < 0) return say(why, status, "rank %u cannot reach rank 0: %.200s", r->options.rank, link_why.text);
+    const int len = snprintf(text, sizeof text, "rank %u of %u", r->options.rank, r->options.stages);
+    return dw_link_send(r->link, TAG_GREETING, text, (size_t)len);
+}
+
+static dw_status ask_rank_0(dw_rendezvous *r, char *uri, size_t cap, int64_t end, dw_why *why)
+{
+    void *data;
+    size_t len;
+    dw_status status = DW_PENDING;
+    while (status == DW_PENDING && now_ms() < end && !is_stopped(r)) {
+        status = dw_link_recv(r->link, TAG_ADDRESS, LOOK_MS, &data, &len);
+        if (status == DW_OK || dw_link_recv(r->link, TAG_REFUSAL, 0, &data, &len) != DW_OK) continue;
+        say(why, DW_ERR_MISMATCH, "%.*s", (int)(len < 160 ? len : 160), (const char *)data);
+        dw_link_release(r->link, data);
+        return DW_ERR_MISMATCH;
+    }
+    if (status == DW_OK) {
+        snprintf(uri, cap, "%.*s", (int)len, (const char *)data);
+        dw_link_release(r->link, data);
+        return DW_OK;
+    }
+    if (status < 0) return say(why, status, "rank %u lost rank 0 before all had met: %.180s", r->options.rank, dw_link_why(r->link));
+    return DW_PENDING;
+}
+
+/* ------------------------------------------------------------------------------------------------
+ * Files */
+
+static dw_status write_file(dw_rendezvous *r, const char *uri, dw_why *why)
+{
+    char path[URI_BYTES + 16], fresh[URI_BYTES + 24];
+    snprintf(path, sizeof path, "%s.%u", r->path, r->options.rank);
+    snprintf(fresh, sizeof fresh, "%s.new", path);
+    FILE *file = fopen(fresh, "w");
+    const int written = file && fprintf(file, "%s\n", uri) > 0;
+    /* Whole or not at all: the next rank looks all the time. */
+    if (file && !fclose(file) && written && !rename(fresh, path)) return DW_OK;
+    return say(why, DW_ERR_IO, "cannot write %.200s: %s", path, strerror(errno));
+}
+
+static dw_status read_file(dw_rendezvous *r, char *uri, size_t cap, int64_t end)
+{
+    char path[URI_BYTES + 16];
+    snprintf(path, sizeof path, "%s.%u", r->path, r->options.rank - 1);
+    while (now_ms() < end && !is_stopped(r)) {
+        FILE *file = fopen(path, "r");
+        if (file) {
+            const int whole = fgets(uri, (int)(cap < INT32_MAX ? cap : INT32_MAX), file) != NULL;
+            fclose(file);
+            uri[whole ? strcspn(uri, "\n") : 0] = '\0';
+            unlink(path); /* the next run begins with none */
+            return DW_OK;
+        }
+        usleep(1000 * LOOK_MS);
+    }
+    return DW_PENDING;
+}
+
+/* ------------------------------------------------------------------------------------------------ */
+
+dw_status dw_rendezvous_open(dw_rendezvous **rendezvous, const dw_rendezvous_options *options, dw_why *why)
+{
+    *rendezvous = NULL;
+    dw_rendezvous *r = calloc(1, sizeof *r);
+    if (!r) return say(why, DW_ERR_NO_MEMORY, "out of memory for a rendezvous");
+    r->options = *options;
+    snprintf(r->uri, sizeof r->uri, "%s", options->uri);
+    pthread_mutex_init(&r->lock, NULL);
+    dw_status status = DW_OK;
+    if (!strncmp(options->uri, "file:", 5)) {
+        const char *path = options->uri + 5;
+        if (!strncmp(path, "//", 2)) path += 2;
+        snprintf(r->path, sizeof r->path, "%s", path);
+        if (!*path) status = say(why, DW_ERR_ARGUMENT, "file:// needs a path that all ranks see, as file:///shared/run1");
+    } else {
+        status = options->rank == 0 ? start_serving(r, why) : greet(r, why);
+    }
+    if (status < 0) {
+        dw_rendezvous_close(r);
+        return status;
+    }
+    *rendezvous = r;
+    return DW_OK;
+}
+
+dw_status dw_rendezvous_ask(dw_rendezvous *r, char *uri, size_t cap, dw_why *why)
+{
+    const int64_t end = now_ms() + r->options.timeout_ms;
+    const dw_status status = *r->path ? read_file(r, uri, cap, end) : ask_rank_0(r, uri, cap, end, why);
+    if (status != DW_PENDING) return status;
+    if (is_stopped(r)) return say(why, DW_ERR_CANCELLED, "rank %u was asked to stop", r->options.rank);
+    return say(why, DW_ERR_TIMEOUT, "rank %u did not tell within %u ms where it listens; is it started?", r->options.rank - 1,
+               r->options.timeout_ms);
+}
+
+dw_status dw_rendezvous_tell(dw_rendezvous *r, const char *uri, dw_why *why)
+{
+    if (*r->path) return write_file(r, uri, why);
+    if (r->is_serving) {
+        take_address(&r->guests[0], uri, strlen(uri));
+        return DW_OK;
+    }
+    const dw_status status = dw_link_send(r->link, TAG_TELL, uri, strlen(uri));
+    if (status < 0) return say(why, status, "rank %u cannot tell where it listens: %.180s", r->options.rank, dw_link_why(r->link));
+    return DW_OK;
+}
+
+void dw_rendezvous_close(dw_rendezvous *r)
+{
+    if (!r) return;
+    if (r->is_serving) {
+        __atomic_store_n(&r->stop, 1, __ATOMIC_RELAXED);
+        pthread_join(r->thread, NULL);
+    }
+    dw_link_close(r->link);
+    pthread_mutex_destroy(&r->lock);
+    free(r->guests);
+    free(r);
+}

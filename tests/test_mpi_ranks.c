@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_mpi_ranks.c - links between two ranks of a program that uses MPI for itself, too. */
+#include <mpi.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include "transport_suite.h"
+
+#include "deltawire/mpi.h"
+
+enum { TAG = 7 };
+
+static MPI_Comm program;  /* of the program: its ranks in another order than the world's */
+static dw_mpi *mpi;       /* over it */
+static int me, other;
+static const char *folder; /* both ranks see it */
+static const dw_transport *transports[2];
+
+static dw_link_options options_of(int rank)
+{
+    return (dw_link_options){.struct_size = sizeof(dw_link_options),
+                             .role = rank == 0 ? DW_LINK_LISTEN : DW_LINK_CONNECT,
+                             .open_timeout_ms = 30000,
+                             .transports = transports,
+                             .transport_context = mpi};
+}
+
+static dw_link *open_link(int number)
+{
+    const dw_link_options options = options_of(me);
+    char uri[32];
+    dw_why why;
+    dw_link *link = NULL;
+    snprintf(uri, sizeof uri, "mpi://%d/%d", other, number);
+    if (dw_link_open(&link, uri, &options, &why) != DW_OK) fail_msg("%s", why.text);
+    return link;
+}
+
+static int together(void **state)
+{
+    (void)state;
+    return MPI_Barrier(program) != MPI_SUCCESS;
+}
+
+/* ---- Messages ----------------------------------------------------------------------------------- */
+
+static void carries_every_size_both_ways(void **state)
+{
+    (void)state;
+    const size_t chunk = 1 << 20, sizes[] = {0, 1, 4095, 4096, 4097, 8191, 8192, 8193, 65536, 65537, chunk - 1, chunk, chunk + 1,
+                                             4 * chunk, 4 * chunk + 1, 9 * chunk - 1, 256 * chunk, 0, 3};
+    const uint64_t n = sizeof sizes / sizeof *sizes;
+    dw_link *link = open_link(0);
+    for (uint64_t i = 0; i < n; i++) {
+        if (me == 0) suite_send(link, TAG, i, sizes[i]);
+        else suite_expect(link, TAG, i, sizes[i]);
+    }
+    for (uint64_t i = 0; i + 3 < n; i++) suite_send(link, TAG, i + 50, sizes[i]);
+    for (uint64_t i = 0; i + 3 < n; i++) suite_expect(link, TAG, i + 50, sizes[i]);
+    dw_link_close(link);
+}
+
+static void many_small_messages_wait_for_credit_and_arrive_in_order(void **state)
+{
+    (void)state;
+    enum { N = 20000 };
+    dw_link *link = open_link(0);
+    for (uint64_t i = 0; i < N; i++) suite_send(link, TAG + (uint32_t)(i % 2), i, i % 50);
+    for (uint64_t i = 0; i < N; i++) suite_expect(link, TAG + (uint32_t)(i % 2), i, i % 50);
+    dw_link_close(link);
+}
+
+static void links_of_different_numbers_are_different(void **state)
+{
+    (void)state;
+    enum { LINKS = 3 };
+    dw_link *links[LINKS];
+    for (int i = 0; i < LINKS; i++) links[i] = open_link(i * 2047);
+    for (int i = LINKS; i-- > 0;) suite_send(links[i], TAG, (uint64_t)(10 * i + me), 30000);
+    for (int i = 0; i < LINKS; i++) suite_expect(links[i], TAG, (uint64_t)(10 * i + other), 30000);
+    for (int i = 0; i < LINKS; i++) dw_link_close(links[i]);
+}
+
+static void wait_for_file(const char *name)
+{
+    char path[300];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    const int64_t end = suite_now_ns() + (int64_t)SUITE_PATIENCE_MS * 1000000;
+    while (access(path, F_OK) != 0 && suite_now_ns() < end) suite_sleep_ms(1);
+    assert_int_equal(access(path, F_OK), 0);
+}
+
+static void make_file(const char *name)
+{
+    char path[300];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fclose(file);
+}
+
+/* MPI_Isend alone would still lie there: the sender calls neither the library nor MPI until the other has all. */
+static void a_message_leaves_and_arrives_while_both_programs_do_something_else(void **state)
+{
+    (void)state;
+    const size_t len = (size_t)64 << 20;
+    dw_link *link = open_link(0);
+    if (me == 0) {
+        suite_send(link, TAG, 5, len);
+        wait_for_file("received");
+    } else {
+        while (dw_link_count(link).messages_received == 0) suite_sleep_ms(1);
+        make_file("received");
+        suite_expect(link, TAG, 5, len);
+    }
+    dw_link_close(link);
+}
+
+static void the_program_s_own_messages_and_ours_do_not_meet(void **state)
+{
+    (void)state;
+    /* Takes anything from anybody: what the link sends must not be seen here. */
+    int own = -1;
+    MPI_Request any;
+    MPI_Status envelope;
+    MPI_Irecv(&own, 1, MPI_INT, MPI_ANY_SOURCE, MPI_ANY_TAG, program, &any);
+    dw_link *link = open_link(0);
+    for (uint64_t i = 0; i < 50; i++) suite_send(link, TAG, i, i * 900);
+    for (uint64_t i = 0; i < 50; i++) suite_expect(link, TAG, i, i * 900);
+    const int sent = 40 + me;
+    MPI_Send(&sent, 1, MPI_INT, other, 3, program);
+    MPI_Wait(&any, &envelope);
+    assert_int_equal(own, 40 + other);
+    assert_int_equal(envelope.MPI_TAG, 3);
+    dw_link_close(link);
+}
+
+/* ---- Meeting ------------------------------------------------------------------------------------ */
+
+static void an_end_that_gave_up_waiting_does_not_disturb_the_next(void **state)
+{
+    (void)state;
+    dw_link *link = NULL;
+    dw_why why;
+    dw_link_options options = options_of(me);
+    options.open_timeout_ms = 100;
+    char uri[32];
+    snprintf(uri, sizeof uri, "mpi://%d/9", other);
+    /* First the connector alone, twice: two knocks lie at the listener. Then the listener alone, which answers them. */
+    for (int turn = 0; turn < 3; turn++) {
+        MPI_Barrier(program);
+        if ((turn < 2) == (me == 1)) {
+            const dw_status status = dw_link_open(&link, uri, &options, &why);
+            if (status != DW_ERR_TIMEOUT) fail_msg("%d: %s", (int)status, why.text);
+        }
+    }
+    MPI_Barrier(program);
+    link = open_link(9);
+    suite_send(link, TAG, 1, 100);
+    suite_expect(link, TAG, 1, 100);
+    dw_link_close(link);
+}
+
+static void two_ends_of_one_role_do_not_meet(void **state)
+{
+    (void)state;
+    dw_link *link = NULL;
+    dw_why why;
+    dw_link_options options = options_of(1);
+    options.open_timeout_ms = 200;
+    char uri[32];
+    snprintf(uri, sizeof uri, "mpi://%d/11", other);
+    assert_int_equal(dw_link_open(&link, uri, &options, &why), DW_ERR_TIMEOUT);
+    assert_non_null(strstr(why.text, "other role"));
+}
+
+static void says_what_is_wrong_with_an_address(void **state)
+{
+    (void)state;
+    const struct {
+        const char *uri, *word;
+        int offset;
+    } cases[] = {{"mpi://", "0 to 1", 6}, {"mpi://2", "0 to 1", 6}, {"mpi://-1", "no rank", 6}, {"mpi://0x", "no address", 7},
+                 {"mpi://0/4096", "0 to 4095", 12}, {"mpi://0/", "rank/number", 8}, {"mpi://99999999999", "no rank", 6}};
+    const dw_link_options options = options_of(1);
+    dw_link_options without = options;
+    without.transport_context = NULL;
+    dw_link *link = NULL;
+    dw_why why;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_int_equal(dw_link_open(&link, cases[i].uri, &options, &why), DW_ERR_ADDRESS);
+        if (!strstr(why.text, cases[i].word)) fail_msg("'%s' lacks '%s'", why.text, cases[i].word);
+        assert_int_equal(why.offset, cases[i].offset);
+    }
+    assert_int_equal(dw_link_open(&link, "mpi://0", &without, &why), DW_ERR_ARGUMENT);
+    assert_non_null(strstr(why.text, "dw_mpi_create"));
+}
+
+/* ---- Programs ----------------------------------------------------------------------------------- */
+
+/* The test is whether the program ends: one rank is gone, and only the library notices. */
+static int lose_a_peer(void)
+{
+    dw_link_options options = options_of(me);
+    options.peer_timeout_ms = 1000; /* the shortest that counts is 12 s */
+    dw_link *link = NULL;
+    dw_why why;
+    char uri[32];
+    snprintf(uri, sizeof uri, "mpi://%d", other);
+    if (dw_link_open(&link, uri, &options, &why) != DW_OK) return fprintf(stderr, "%s\n", why.text);
+    if (me == 1) {
+        void *data;
+        size_t len;
+        if (dw_link_recv(link, TAG, 60000, &data, &len) != DW_OK) return fprintf(stderr, "idle: %s\n", dw_link_why(link));
+        kill(getpid(), SIGKILL);
+    }
+    void *data;
+    size_t len;
+    /* Longer than a silence that counts as death: nothing is sent, and yet both know that the other lives. */
+    if (dw_link_recv(link, TAG, 13000, &data, &len) != DW_PENDING) return fprintf(stderr, "idle: %s\n", dw_link_why(link));
+    dw_link_send(link, TAG, "go", 2);
+    const int64_t begun = suite_now_ns();
+    const dw_status status = dw_link_recv(link, TAG, SUITE_PATIENCE_MS, &data, &len);
+    const double seconds = (double)(suite_now_ns() - begun) * 1e-9;
+    printf("status %d after %.1f s: %s\n", (int)status, seconds, dw_link_why(link));
+    dw_link_close(link);
+    dw_mpi_destroy(mpi); /* must not wait for the dead */
+    if (status == DW_ERR_TIMEOUT || status == DW_ERR_PEER) make_file("noticed");
+    fflush(stdout);
+    _exit(0);
+}
+
+static int refuse_too_few_threads(void)
+{
+    dw_why why = {.text = ""};
+    int level;
+    MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level);
+    const dw_status status = dw_mpi_create(&mpi, NULL, &why);
+    MPI_Finalize();
+    const dw_status too_late = dw_mpi_create(&mpi, NULL, NULL);
+    const int right = level >= MPI_THREAD_MULTIPLE || (status == DW_ERR_UNSUPPORTED && strstr(why.text, "MPI_THREAD_MULTIPLE"));
+    if (!right || too_late != DW_ERR_UNSUPPORTED || mpi) return fprintf(stderr, "%d: %s\n", (int)status, why.text);
+    return 0;
+}
+
+static int failed;
+
+/* MPICH 4.0 over UCX's TCP has been seen to wait in MPI_Finalize for a peer that had gone to its last barrier already. */
+static void stop_finalizing(int number)
+{
+    (void)number;
+    static const char words[] = "MPI_Finalize does not end; the tests are over\n";
+    if (write(2, words, sizeof words - 1) < 0) _exit(3);
+    _exit(failed != 0);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(carries_every_size_both_ways, together),
+        cmocka_unit_test_setup(many_small_messages_wait_for_credit_and_arrive_in_order, together),
+        cmocka_unit_test_setup(links_of_different_numbers_are_different, together),
+        cmocka_unit_test_setup(a_message_leaves_and_arrives_while_both_programs_do_something_else, together),
+        cmocka_unit_test_setup(the_program_s_own_messages_and_ours_do_not_meet, together),
+        cmocka_unit_test_setup(an_end_that_gave_up_waiting_does_not_disturb_the_next, together),
+        cmocka_unit_test_setup(two_ends_of_one_role_do_not_meet, together),
+        cmocka_unit_test_setup(says_what_is_wrong_with_an_address, together),
+    };
+    const char *what = argc > 2 ? argv[2] : "";
+    if (argc < 2) return 2;
+    folder = argv[1];
+    if (!strcmp(what, "threads")) return refuse_too_few_threads();
+    int level, rank;
+    dw_why why;
+    MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_split(MPI_COMM_WORLD, 0, -rank, &program);
+    if (dw_mpi_create(&mpi, &program, &why) != DW_OK) return fprintf(stderr, "%s\n", why.text);
+    transports[0] = dw_mpi_transport();
+    me = dw_mpi_rank(mpi);
+    other = 1 - me;
+    if (me == rank || dw_mpi_size(mpi) != 2) return fprintf(stderr, "rank %d of %d\n", me, dw_mpi_size(mpi));
+    if (!strcmp(what, "death")) return lose_a_peer();
+    failed = cmocka_run_group_tests_name("mpi ranks", tests, NULL, NULL);
+    MPI_Barrier(program); /* the communicator is still the program's */
+    dw_mpi_destroy(mpi);
+    int is_finalized = 0;
+    MPI_Finalized(&is_finalized);
+    MPI_Comm_free(&program);
+    failed += is_finalized;
+    signal(SIGALRM, stop_finalizing);
+    alarm(20);
+    MPI_Finalize();
+    return failed;
+}

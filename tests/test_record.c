@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_record.c - records byte by byte, whole runs of them, and the sentences of those that cannot be written.
+ *
+ * Every rank of a run is a thread; they meet over loop. */
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "data.h"
+#include "deltawire/trainer.h"
+#include "model.h"
+#include "record.h"
+
+static char directory[64];
+
+static int set_up(void **state)
+{
+    (void)state;
+    strcpy(directory, "/tmp/deltawire-record-XXXXXX");
+    return mkdtemp(directory) ? 0 : -1;
+}
+
+static int tear_down(void **state)
+{
+    char command[128];
+    (void)state;
+    snprintf(command, sizeof command, "rm -rf %s", directory);
+    return system(command);
+}
+
+/* 1 2 3 ... as floats. */
+static void count_up(float *x, size_t n, float first)
+{
+    for (size_t i = 0; i < n; i++) x[i] = first + (float)i;
+}
+
+static void writes_the_bytes_that_the_header_shows(void **state)
+{
+    static const uint8_t head[32] = {'D', 'W', '-', 'S', 'E', 'N', 'T', 0, 1, 0, 0, 0, 2, 0, 0, 0,
+                                     3,   0,   0,   0,   2,   0,   0,   0, 3, 0, 0, 0, 0, 1, 0, 0};
+    static const uint8_t first[16] = {5, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0};
+    static const uint8_t second[16] = {5, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0};
+    char place[128];
+    uint8_t bytes[32 + 2 * (16 + 24) + 1];
+    float x[12];
+    dw_record *record;
+    (void)state;
+    count_up(x, 12, 1);
+    snprintf(place, sizeof place, "%s/new", directory);
+    for (int times = 0; times < 2; times++) { /* the second one in place of the first */
+        assert_int_equal(dw_record_create(&record, place, DW_BACKWARD, 3, 2, 3, 256, NULL), DW_OK);
+        assert_int_equal(dw_record_add(record, 5, (uint32_t[]){9, UINT32_MAX}, 2, x, NULL), DW_OK);
+        assert_int_equal(dw_record_flush(record, NULL), DW_OK);
+        dw_record_close(record);
+    }
+    strcat(place, "/backward-3.record");
+    FILE *file = fopen(place, "rb");
+    assert_non_null(file);
+    assert_int_equal(fread(bytes, 1, sizeof bytes, file), sizeof bytes - 1);
+    fclose(file);
+    assert_memory_equal(bytes, head, 32);
+    assert_memory_equal(bytes + 32, first, 16);
+    assert_memory_equal(bytes + 48, x, 24);
+    assert_memory_equal(bytes + 72, second, 16);
+    assert_memory_equal(bytes + 88, x + 6, 24);
+}
+
+static void a_place_that_cannot_be_written_is_named_at_once(void **state)
+{
+    dw_record *record = NULL;
+    dw_why why = {.offset = -1};
+    char place[128], file[160];
+    (void)state;
+    snprintf(place, sizeof place, "%s/none/below", directory);
+    assert_int_equal(dw_record_create(&record, place, DW_FORWARD, 0, 2, 3, 1, &why), DW_ERR_IO);
+    assert_non_null(strstr(why.text, place));
+    snprintf(file, sizeof file, "%s/forward-0.record", directory);
+    assert_int_equal(symlink("/dev/full", file), 0);
+    assert_int_equal(dw_record_create(&record, directory, DW_FORWARD, 0, 2, 3, 1, &why), DW_ERR_IO);
+    assert_non_null(strstr(why.text, file));
+    assert_non_null(strstr(why.text, "No space left"));
+    char *endless = calloc(1, 5000);
+    assert_non_null(endless);
+    memset(endless, 'x', 4999);
+    assert_int_equal(dw_record_create(&record, endless, DW_FORWARD, 0, 2, 3, 1, &why), DW_ERR_LIMIT);
+    free(endless);
+    assert_null(record);
+    dw_record_close(record);
+    assert_int_equal(dw_record_flush(record, NULL), DW_OK);
+}
+
+/* A file that may not grow stands for a disk that fills up behind the head. */
+static void a_disk_that_fills_up_is_told(void **state)
+{
+    static const float x[64 * 64];
+    const uint32_t id = 1;
+    dw_record *record;
+    dw_why why = {.offset = -1};
+    struct rlimit before, little;
+    (void)state;
+    assert_int_equal(dw_record_create(&record, directory, DW_FORWARD, 1, 64, 64, 1, &why), DW_OK);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    little = before;
+    little.rlim_cur = 1000;
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &little), 0);
+    dw_status added = dw_record_add(record, 1, &id, 1, x, &why); /* into the buffer */
+    dw_status flushed = dw_record_flush(record, &why), status = DW_OK;
+    for (int i = 0; i < 200 && status == DW_OK; i++) status = dw_record_add(record, 1, &id, 1, x, &why);
+    dw_record_close(record);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    assert_int_equal(added, DW_OK);
+    assert_int_equal(flushed, DW_ERR_IO);
+    assert_int_equal(status, DW_ERR_IO); /* not only when it is flushed */
+    assert_non_null(strstr(why.text, "/forward-1.record: File too large"));
+}
+
+/* ------------------------------------------------------------------------------------------------
+ * Whole runs: 3 epochs of 3 steps of 8 samples, of 26 (two are left over) and 7 held out. */
+
+enum { STAGES_MAX = 3, T = 24, C = 32, M = 4, N = 2, SAMPLES = 26, HELD_OUT = 7, EPOCHS = 3, SEED = 4 };
+enum { TRAINED = 24, VISITS = TRAINED + HELD_OUT }; /* tensors of an epoch */
+enum { VALUES = T * C * 4, SENT = 16 + VALUES };    /* bytes of a tensor, without and with its head */
+
+typedef struct rank_run {
+    dw_train_config config;
+    dw_status status;
+    dw_why why;
+    double held_out_loss;
+    pthread_t thread;
+} rank_run;
+
+static void on_summary(void *context, const dw_train_summary *summary)
+{
+    ((rank_run *)context)->held_out_loss = summary->held_out_loss;
+}
+
+static void *run_rank(void *context)
+{
+    rank_run *run = context;
+    const dw_train_hooks hooks = {.context = run, .on_summary = on_summary};
+    run->status = dw_train(&run->config, &hooks, &run->why);
+    return NULL;
+}
+
+/* Returns the held-out loss. record NULL: none. */
+static double run_pipeline(uint32_t stages, const char *text, const char *forward, const char *record)
+{
+    static const char *const places[] = {"loop://record-0", "loop://record-1"};
+    rank_run ranks[STAGES_MAX];
+    memset(ranks, 0, sizeof ranks);
+    for (uint32_t i = 0; i < stages; i++) {
+        ranks[i].config = (dw_train_config){.struct_size = sizeof(dw_train_config),
+                                            .rank = i,
+                                            .stages = stages,
+                                            .listen = i + 1 < stages ? places[i] : NULL,
+                                            .connect = i ? places[i - 1] : NULL,
+                                            .record = record,
+                                            .forward = forward,
+                                            .layers = 3,
+                                            .channels = C,
+                                            .heads = 2,
+                                            .context = T,
+                                            .text = text,
+                                            .samples = SAMPLES,
+                                            .held_out = HELD_OUT,
+                                            .batch = M * N,
+                                            .micro_batches = M,
+                                            .epochs = EPOCHS,
+                                            .lr = 3e-3,
+                                            .seed = SEED};
+        assert_int_equal(pthread_create(&ranks[i].thread, NULL, run_rank, &ranks[i]), 0);
+    }
+    for (uint32_t i = 0; i < stages; i++) pthread_join(ranks[i].thread, NULL);
+    for (uint32_t i = 0; i < stages; i++)
+        if (ranks[i].status)
+            fail_msg("rank %u: status %d, %s", i, (int)ranks[i].status, ranks[i].why.text);
+    return ranks[0].held_out_loss;
+}
+
+/* The tensors that rank `rank` sent; freed by the caller. */
+static uint8_t *record_of(const char *way, uint32_t rank, size_t tensors)
+{
+    static const char magic[8] = "DW-SENT";
+    const uint32_t head[] = {1, *way == 'f' ? 1 : 2, rank, T, C, SAMPLES};
+    const size_t len = tensors * SENT;
+    char path[128];
+    uint8_t *bytes = malloc(len), start[32];
+    snprintf(path, sizeof path, "%s/%s-%u.record", directory, way, rank);
+    FILE *file = fopen(path, "rb");
+    assert_true(file && bytes);
+    assert_int_equal(fread(start, 1, sizeof start, file), sizeof start);
+    assert_int_equal(fread(bytes, 1, len, file), len);
+    assert_int_equal(fgetc(file), EOF);
+    fclose(file);
+    assert_memory_equal(start, magic, sizeof magic);
+    assert_memory_equal(start + 8, head, sizeof head);
+    return bytes;
+}
+
+static void assert_sent(const uint8_t *sent, uint32_t step, uint64_t id)
+{
+    const uint32_t head[] = {step, 0};
+    assert_memory_equal(sent, head, sizeof head);
+    assert_memory_equal(sent + 8, &id, sizeof id);
+}
+
+/* The first step, computed anew by two models that send nothing: what stage 0 of 2 gives out, and the gradient that comes back. */
+static void assert_first_step(dw_data *data, const uint8_t *forward, const uint8_t *backward)
+{
+    const dw_model_shape shape = {3, C, 2, T};
+    uint8_t samples[N * (T + 1)];
+    dw_model *first, *last;
+    assert_int_equal(dw_model_create(&first, &shape, 0, 3, N, 1), DW_OK);
+    assert_int_equal(dw_model_create(&last, &shape, 3, 2, N, 1), DW_OK);
+    dw_model_initialize(first, SEED);
+    dw_model_initialize(last, SEED);
+    for (uint32_t m = 0; m < M; m++) {
+        const uint32_t *ids = dw_data_order(data, 0, m * N);
+        for (uint32_t n = 0; n < N; n++)
+            memcpy(samples + n * (T + 1), dw_data_sample(data, ids[n]), T + 1);
+        dw_model_forward(first, 0, N, samples);
+        memcpy(dw_model_input(last, 0), dw_model_output(first, 0), N * VALUES);
+        dw_model_forward(last, 0, N, samples);
+        dw_model_loss(last, 0, 1, 1.0f / ((float)M * (float)N * (float)T));
+        dw_model_backward(last, 0);
+        for (uint32_t n = 0; n < N; n++) {
+            const size_t at = (size_t)(m * N + n) * SENT + 16, value = (size_t)n * T * C;
+            assert_memory_equal(forward + at, dw_model_output(first, 0) + value, VALUES);
+            assert_memory_equal(backward + at, dw_model_gradient(last) + value, VALUES);
+        }
+    }
+    dw_model_destroy(first);
+    dw_model_destroy(last);
+}
+
+static void assert_same_record(const char *way, uint32_t rank, const uint8_t *expected, size_t tensors,
+                               size_t alike)
+{
+    uint8_t *record = record_of(way, rank, tensors);
+    assert_memory_equal(record, expected, alike * SENT);
+    free(record);
+}
+
+/* Ids in the order of the epochs, held-out ones behind each; the values of the first step, and by other stages those of all. */
+static void what_is_recorded_is_what_was_sent(void **state)
+{
+    dw_data data;
+    char text[80];
+    (void)state;
+    snprintf(text, sizeof text, "%s/text", directory);
+    FILE *file = fopen(text, "w");
+    assert_non_null(file);
+    for (uint32_t i = 0, x = 1; i < 1000; i++)
+        fputc('a' + (int)((x = x * 1103515245 + 12345) >> 28), file);
+    fclose(file);
+    const double plain = run_pipeline(2, text, NULL, NULL),
+                 recorded = run_pipeline(2, text, NULL, directory);
+    assert_true(plain > 0 && plain == recorded);
+    uint8_t *forward = record_of("forward", 0, EPOCHS * VISITS),
+            *backward = record_of("backward", 1, EPOCHS * TRAINED);
+    assert_int_equal(dw_data_open(&data, text, 0, SAMPLES, HELD_OUT, T, M * N, SEED, NULL), DW_OK);
+    for (uint32_t epoch = 0; epoch < EPOCHS; epoch++) {
+        const uint8_t *there = forward + (size_t)epoch * VISITS * SENT,
+                      *back = backward + (size_t)epoch * TRAINED * SENT;
+        const uint32_t *ids = dw_data_order(&data, epoch, 0), step = 3 * epoch + 1;
+        for (uint32_t i = 0; i < TRAINED; i++)
+            assert_sent(there + i * SENT, step + i / (M * N), ids[i]);
+        for (uint32_t i = 0; i < TRAINED; i++) assert_sent(back + i * SENT, step + i / (M * N), ids[i]);
+        for (uint32_t i = 0; i < HELD_OUT; i++)
+            assert_sent(there + (TRAINED + i) * SENT, step + 2, SAMPLES + i);
+    }
+    assert_first_step(&data, forward, backward);
+    run_pipeline(3, text, NULL,
+                 directory); /* the edge between two stages is the second one between three */
+    assert_same_record("forward", 1, forward, EPOCHS * VISITS, EPOCHS * VISITS);
+    assert_same_record("backward", 2, backward, EPOCHS * TRAINED, EPOCHS * TRAINED);
+    run_pipeline(2, text, "delta:bits=2",
+                 directory); /* what the encoder was given, not what it made of it */
+    assert_same_record("forward", 0, forward, EPOCHS * VISITS, M * N);
+    dw_data_close(&data);
+    free(forward);
+    free(backward);
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(writes_the_bytes_that_the_header_shows),
+        TEST(a_place_that_cannot_be_written_is_named_at_once),
+        TEST(a_disk_that_fills_up_is_told),
+        TEST(what_is_recorded_is_what_was_sent),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

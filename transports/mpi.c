@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * mpi.c - the backend between the ranks of an MPI program. */
+#include <poll.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "link.h"
+#include "mpi_end.h"
+#include "report.h"
+
+/* Nobody wakes us: MPI has no descriptor to wait on, and moves nothing unless it is called. While bytes are under way
+ * it is called all the time; otherwise after a sixteenth of the time for which nothing has moved. So a message is
+ * late by that part of the wait for it, and an idle link costs a thousand short calls a second. */
+static const int64_t busy_ns = 1000000, alert_ns = 50000, most_nap_ns = 1000000;
+
+/* A peer that is alive answers a farewell at once, whatever its program is doing. */
+static const int64_t farewell_ns = (int64_t)2000 * DW_NS_PER_MS;
+
+/* How long a living peer may be silent, at least: as tcp.c's watch for a machine that has vanished. */
+static const int64_t least_silence_ns = (int64_t)12000 * DW_NS_PER_MS;
+
+typedef struct mpi_request {
+    int sends, begun;
+    const unsigned char *data; /* of a send */
+    unsigned char *room;       /* of a recv */
+    size_t len;                /* bytes to send; room to receive into */
+    size_t posted, left;       /* of a long send */
+} mpi_request;
+
+/* ---- Open and close --------------------------------------------------------------------------- */
+
+/* Says farewell and takes what is under way, so that MPI lets go of all memory. DW_PENDING: it does not. */
+static dw_status part(mpi_end *end)
+{
+    const int64_t begun = dw_link_now_ns(), deadline = end->status == DW_OK ? begun + farewell_ns : begun;
+    int quiet;
+    end->receiving = 0;
+    for (;;) {
+        pthread_mutex_lock(&end->node->lock);
+        if (!end->fin_said) end->fin_said = dw_mpi_say(end, DW_MPI_FIN, end->out_posted, NULL, 0);
+        const int moved = dw_mpi_pump(end);
+        /* What is left of the message that was arriving will not come: the peer has sent all it ever will. */
+        quiet = dw_mpi_is_quiet(end);
+        pthread_mutex_unlock(&end->node->lock);
+        if (quiet || end->status != DW_OK || dw_link_now_ns() >= deadline) break;
+        if (!moved) poll(NULL, 0, dw_link_now_ns() - begun < busy_ns ? 0 : 1);
+    }
+    pthread_mutex_lock(&end->node->lock);
+    if (quiet) dw_mpi_withdraw(end);
+    else end->node->lost = 1;
+    pthread_mutex_unlock(&end->node->lock);
+    return quiet ? DW_OK : DW_PENDING;
+}
+
+static dw_status mpi_close(void *context)
+{
+    mpi_end *end = context;
+    const dw_status status = part(end);
+    if (status == DW_OK) free(end->room); /* else it is MPI's for ever */
+    return status;
+}
+
+static dw_status mpi_open(void *context, const dw_transport_open *how)
+{
+    mpi_end *end = context;
+    int number;
+    end->node = how->context;
+    dw_status status = dw_mpi_read_address(end->node, how, &end->peer, &number);
+    if (status != DW_OK) return status;
+    snprintf(end->uri, sizeof end->uri, number ? "mpi://%d/%d" : "mpi://%d", end->node->rank, number);
+    const int64_t silence = (int64_t)how->peer_timeout_ms * DW_NS_PER_MS;
+    end->silence_ns = silence < least_silence_ns ? least_silence_ns : silence;
+    status = dw_mpi_end_make(end, how->why);
+    if (status == DW_OK) {
+        if (how->role == DW_LINK_LISTEN) how->on_listening(how->listening_context, end->uri);
+        status = dw_mpi_meet(end->node, how, end->peer, number, end->own_tag, &end->peer_tag);
+    }
+    if (status == DW_OK) {
+        end->heard_ns = end->pumped_ns = end->moved_ns = dw_link_now_ns();
+        return DW_OK;
+    }
+    if (end->room) {
+        pthread_mutex_lock(&end->node->lock);
+        dw_mpi_withdraw(end);
+        pthread_mutex_unlock(&end->node->lock);
+    }
+    free(end->room);
+    return status;
+}
+
+/* ---- Messages --------------------------------------------------------------------------------- */
+
+static dw_status mpi_send(void *context, void *request_room, const void *data, size_t len)
+{
+    mpi_end *end = context;
+    mpi_request *request = request_room;
+    *request = (mpi_request){.sends = 1, .data = data, .len = len};
+    end->sending = 1;
+    return DW_OK;
+}
+
+static dw_status mpi_recv(void *context, void *request_room, void *room, size_t cap)
+{
+    mpi_end *end = context;
+    mpi_request *request = request_room;
+    *request = (mpi_request){.room = room, .len = cap};
+    end->receiving = 1;
+    return DW_OK;
+}
+
+static dw_status go_on_sending(mpi_end *end, mpi_request *request)
+{
+    if (!request->begun) {
+        const int is_long = request->len > DW_MPI_NOTE_BYTES - DW_MPI_NOTE_HEADER;
+        const int said = is_long ? dw_mpi_say(end, DW_MPI_LONG, request->len, NULL, 0)
+                                 : dw_mpi_say(end, DW_MPI_DATA, request->len, request->data, request->len);
+        if (!said) return DW_PENDING;
+        request->begun = 1;
+        end->sent += DW_MPI_NOTE_HEADER;
+        if (!is_long) {
+            end->sent += request->len;
+            return DW_OK;
+        }
+    }
+    const size_t left = dw_mpi_out_chunks(end, request->data, request->len, &request->posted);
+    end->sent += left - request->left;
+    request->left = left;
+    return left == request->len ? DW_OK : DW_PENDING;
+}
+
+static dw_status test_send(mpi_end *end, mpi_request *request, size_t *len, dw_why *why)
+{
+    dw_status status = go_on_sending(end, request);
+    if (status == DW_OK) {
+        *len = request->len;
+        end->sending = 0;
+    } else if (end->status != DW_OK) {
+        *why = end->why;
+        status = end->status;
+    } else if (end->fin_heard) {
+        status = dw_link_report(why, DW_ERR_PEER, "rank %d closed its end of the link without a goodbye", end->peer);
+    }
+    return status;
+}
+
+/* Whether the peer closed before it had sent all chunks of the message that is arriving. */
+static int was_cut_off(const mpi_end *end)
+{
+    const size_t left = end->long_len - end->long_posted;
+    const uint64_t chunks = left / DW_MPI_CHUNK_BYTES + (left % DW_MPI_CHUNK_BYTES != 0);
+    return end->fin_heard && end->in_posted + chunks > end->fin_chunks;
+}
+
+static dw_status go_on_receiving(mpi_end *end, mpi_request *request, size_t *len)
+{
+    int kind;
+    uint64_t value;
+    const unsigned char *data;
+    if (!end->long_active) {
+        if (!dw_mpi_oldest(end, &kind, &value, &data)) return DW_PENDING;
+        *len = value > SIZE_MAX ? SIZE_MAX : (size_t)value;
+        if (*len > request->len) return DW_ERR_NO_ROOM;
+        if (kind == DW_MPI_DATA && value > 0) memcpy(request->room, data, *len);
+        dw_mpi_take_off(end);
+        end->received += DW_MPI_NOTE_HEADER;
+        if (kind == DW_MPI_DATA) {
+            end->received += value;
+            return DW_OK;
+        }
+        end->long_active = 1;
+        end->long_room = request->room;
+        end->long_len = *len;
+        end->long_posted = end->long_done = 0;
+    }
+    dw_mpi_post_chunks(end);
+    *len = end->long_len;
+    if (end->long_done < end->long_len) return DW_PENDING;
+    end->long_active = 0;
+    return DW_OK;
+}
+
+static dw_status test_recv(mpi_end *end, mpi_request *request, size_t *len, dw_why *why)
+{
+    dw_status status = go_on_receiving(end, request, len);
+    if (status != DW_PENDING) {
+        end->receiving = 0;
+    } else if (end->status != DW_OK) {
+        *why = end->why;
+        status = end->status;
+    } else if (end->long_active && was_cut_off(end)) {
+        status = dw_link_report(why, DW_ERR_PEER, "rank %d closed its end of the link in the middle of a message (after %zu "
+                                "bytes of it)", end->peer, end->long_done);
+    } else if (!end->long_active && end->fin_heard) {
+        status = dw_link_report(why, DW_ERR_PEER, "rank %d closed its end of the link without a goodbye", end->peer);
+    }
+    return status;
+}
+
+static dw_status mpi_test(void *context, void *request_room, size_t *len, dw_why *why)
+{
+    mpi_end *end = context;
+    mpi_request *request = request_room;
+    pthread_mutex_lock(&end->node->lock);
+    const int moved = dw_mpi_pump(end);
+    const dw_status status = request->sends ? test_send(end, request, len, why) : test_recv(end, request, len, why);
+    pthread_mutex_unlock(&end->node->lock);
+    /* Ranks often share a processor with each other and with what they compute. */
+    if (status == DW_PENDING && !moved) sched_yield();
+    return status;
+}
+
+/* How long MPI need not be called. */
+static int64_t nap(const mpi_end *end)
+{
+    const int64_t quiet = dw_link_now_ns() - end->moved_ns;
+    const int under_way = end->long_active || end->chunks_out.n > 0;
+    if (quiet < (under_way ? busy_ns : alert_ns)) return 0;
+    return quiet / 16 < most_nap_ns ? quiet / 16 : most_nap_ns;
+}
+
+static void mpi_caps(void *context, dw_transport_caps *caps)
+{
+    mpi_end *end = context;
+    /* While the link neither sends nor receives, nothing is tested; signs of life and farewells go on. */
+    if (!end->sending && !end->receiving) {
+        pthread_mutex_lock(&end->node->lock);
+        dw_mpi_pump(end);
+        pthread_mutex_unlock(&end->node->lock);
+    }
+    caps->wait_fd = -1;
+    caps->wait_events = 0;
+    caps->wake_ns = nap(end);
+    caps->wire_sent = end->sent;
+    caps->wire_received = end->received;
+    caps->framing_bytes = DW_MPI_NOTE_HEADER;
+    snprintf(caps->peer, sizeof caps->peer, "rank %d", end->peer);
+}
+
+static const dw_transport mpi_transport = {
+    .scheme = "mpi",
+    .endpoint_bytes = sizeof(mpi_end),
+    .request_bytes = sizeof(mpi_request),
+    .open = mpi_open,
+    .close = mpi_close,
+    .send = mpi_send,
+    .recv = mpi_recv,
+    .test = mpi_test,
+    .caps = mpi_caps,
+};
+
+const dw_transport *dw_mpi_transport(void)
+{
+    return &mpi_transport;
+}

@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * mpi_end.c - what comes and goes between two ranks: notes, credit, chunks, signs of life, farewells. */
+#include "mpi_end.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "link.h"
+#include "report.h"
+
+/* Three signs of life fit into the shortest silence that counts as death (see silence_ns in mpi.c). */
+static const int64_t beat_ns = (int64_t)4000 * DW_NS_PER_MS;
+
+void dw_mpi_break(mpi_end *end, dw_status status, const char *format, ...)
+{
+    if (end->status != DW_OK) return;
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(end->why.text, sizeof end->why.text, format, arguments);
+    va_end(arguments);
+    end->why.offset = -1;
+    end->status = status;
+}
+
+static int is_fine(mpi_end *end, int code, const char *what)
+{
+    if (code == MPI_SUCCESS) return 1;
+    dw_why why;
+    const dw_status status = dw_mpi_failed(&why, code, what, end->peer);
+    dw_mpi_break(end, status, "%s", why.text);
+    return 0;
+}
+
+/* ---- Requests in order ------------------------------------------------------------------------ */
+
+static MPI_Request *next_place(mpi_ring *ring)
+{
+    return &ring->request[(ring->head + ring->n) % ring->cap];
+}
+
+/* Whether the oldest has ended: it is gone then. *len: what it received. */
+static int has_ended(mpi_end *end, mpi_ring *ring, const char *what, int *len)
+{
+    int done = 0;
+    MPI_Status envelope;
+    if (ring->n == 0) return 0;
+    if (!is_fine(end, MPI_Test(&ring->request[ring->head], &done, &envelope), what) || !done) return 0;
+    if (len) MPI_Get_count(&envelope, MPI_BYTE, len);
+    ring->head = (ring->head + 1) % ring->cap;
+    ring->n--;
+    return 1;
+}
+
+static void line_up(mpi_line *line, unsigned char note)
+{
+    line->note[(line->head + line->n++) % DW_MPI_NOTES] = note;
+}
+
+static void step_off(mpi_line *line)
+{
+    line->head = (line->head + 1) % DW_MPI_NOTES;
+    line->n--;
+}
+
+/* ---- Notes ------------------------------------------------------------------------------------ */
+
+static void post_note(mpi_end *end, unsigned char note)
+{
+    const int code = MPI_Irecv(end->room->in[note], DW_MPI_NOTE_BYTES, MPI_BYTE, end->peer, end->own_tag, end->node->comm,
+                               &end->in[note]);
+    if (is_fine(end, code, "receiving")) line_up(&end->posted, note);
+}
+
+dw_status dw_mpi_end_make(mpi_end *end, dw_why *why)
+{
+    end->room = malloc(sizeof *end->room);
+    if (!end->room) return dw_link_report(why, DW_ERR_NO_MEMORY, "no memory for a link over MPI");
+    end->credit = DW_MPI_CREDITS;
+    end->out.cap = DW_MPI_NOTES;
+    end->chunks_out.cap = end->chunks_in.cap = DW_MPI_WINDOW;
+    pthread_mutex_lock(&end->node->lock);
+    end->own_tag = dw_mpi_take_tags(end->node);
+    for (int note = 0; note < DW_MPI_NOTES; note++) post_note(end, (unsigned char)note);
+    pthread_mutex_unlock(&end->node->lock);
+    end->said_ns = end->heard_ns = end->pumped_ns = end->moved_ns = dw_link_now_ns();
+    if (end->status != DW_OK) *why = end->why;
+    return end->status;
+}
+
+int dw_mpi_say(mpi_end *end, int kind, uint64_t value, const void *data, size_t len)
+{
+    const int costs = kind == DW_MPI_DATA || kind == DW_MPI_LONG;
+    /* Notes without data may take the last places. */
+    if (end->fin_said || end->status != DW_OK || (costs && end->credit == 0)) return 0;
+    if (end->out.n >= (costs ? (unsigned)DW_MPI_CREDITS : end->out.cap)) return 0;
+    unsigned char *note = end->room->out[(end->out.head + end->out.n) % end->out.cap];
+    dw_put32(note, (uint32_t)kind);
+    dw_put32(note + 4, end->owed);
+    dw_put64(note + 8, value);
+    if (len > 0) memcpy(note + DW_MPI_NOTE_HEADER, data, len);
+    const int code = MPI_Isend(note, (int)(DW_MPI_NOTE_HEADER + len), MPI_BYTE, end->peer, end->peer_tag, end->node->comm,
+                               next_place(&end->out));
+    if (!is_fine(end, code, "sending")) return 0;
+    end->out.n++;
+    end->owed = 0;
+    if (costs) end->credit--;
+    end->said_ns = dw_link_now_ns();
+    if (kind != DW_MPI_BEAT) end->moved_ns = end->said_ns;
+    return 1;
+}
+
+int dw_mpi_oldest(const mpi_end *end, int *kind, uint64_t *value, const unsigned char **data)
+{
+    if (end->arrived.n == 0) return 0;
+    const unsigned char *note = end->room->in[end->arrived.note[end->arrived.head]];
+    *kind = (int)dw_get32(note);
+    *value = dw_get64(note + 8);
+    *data = note + DW_MPI_NOTE_HEADER;
+    return 1;
+}
+
+void dw_mpi_take_off(mpi_end *end)
+{
+    const unsigned char note = end->arrived.note[end->arrived.head];
+    step_off(&end->arrived);
+    end->owed++;
+    if (!end->fin_heard) post_note(end, note);
+}
+
+/* One note that has come. Whether it was what one of ours may say. */
+static int sort_note(mpi_end *end, unsigned char number, int len)
+{
+    const unsigned char *note = end->room->in[number];
+    if (len < DW_MPI_NOTE_HEADER) return 0;
+    const uint32_t kind = dw_get32(note), credit = dw_get32(note + 4);
+    const uint64_t value = dw_get64(note + 8);
+    if (credit > DW_MPI_CREDITS - end->credit) return 0;
+    end->credit += credit;
+    if (kind == DW_MPI_DATA || kind == DW_MPI_LONG) {
+        const uint64_t inside = (uint64_t)(len - DW_MPI_NOTE_HEADER);
+        if (kind == DW_MPI_DATA ? value != inside : inside != 0 || value <= DW_MPI_NOTE_BYTES - DW_MPI_NOTE_HEADER) return 0;
+        line_up(&end->arrived, number);
+        return end->arrived.n <= DW_MPI_CREDITS;
+    }
+    if (kind == DW_MPI_FIN) {
+        end->fin_heard = 1;
+        end->fin_chunks = value;
+        return value >= end->in_done; /* nothing comes after it: the room is not posted again */
+    }
+    post_note(end, number);
+    return kind == DW_MPI_CREDIT || kind == DW_MPI_BEAT;
+}
+
+static int hear(mpi_end *end)
+{
+    int moved = 0;
+    while (end->posted.n > 0 && !end->fin_heard && end->status == DW_OK) {
+        const unsigned char note = end->posted.note[end->posted.head];
+        int done = 0, len = 0;
+        MPI_Status envelope;
+        if (!is_fine(end, MPI_Test(&end->in[note], &done, &envelope), "receiving") || !done) break;
+        MPI_Get_count(&envelope, MPI_BYTE, &len);
+        step_off(&end->posted);
+        end->heard_ns = end->pumped_ns;
+        moved += dw_get32(end->room->in[note]) != DW_MPI_BEAT;
+        if (!sort_note(end, note, len)) {
+            dw_mpi_break(end, DW_ERR_PROTOCOL, "rank %d sent what no deltawire sends", end->peer);
+        }
+    }
+    return moved;
+}
+
+/* ---- Chunks ----------------------------------------------------------------------------------- */
+
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+size_t dw_mpi_out_chunks(mpi_end *end, const unsigned char *data, size_t len, size_t *posted)
+{
+    /* They end in order, so those that have left lie in front of those in the ring. */
+    const size_t chunks = *posted / DW_MPI_CHUNK_BYTES + (*posted % DW_MPI_CHUNK_BYTES != 0);
+    const size_t left = least(*posted, (chunks - end->chunks_out.n) * DW_MPI_CHUNK_BYTES);
+    while (*posted < len && end->chunks_out.n < end->chunks_out.cap && !end->fin_said && end->status == DW_OK) {
+        const size_t bytes = least(len - *posted, DW_MPI_CHUNK_BYTES);
+        const int code = MPI_Isend(data + *posted, (int)bytes, MPI_BYTE, end->peer, end->peer_tag + 1, end->node->comm,
+                                   next_place(&end->chunks_out));
+        if (!is_fine(end, code, "sending")) break;
+        end->chunks_out.n++;
+        end->out_posted++;
+        *posted += bytes;
+        end->moved_ns = dw_link_now_ns();
+    }
+    return left;
+}
+
+static void post_chunk(mpi_end *end, unsigned char *to, size_t bytes)
+{
+    const int code = MPI_Irecv(to, (int)bytes, MPI_BYTE, end->peer, end->own_tag + 1, end->node->comm,
+                               next_place(&end->chunks_in));
+    if (!is_fine(end, code, "receiving")) return;
+    end->chunks_in.n++;
+    end->in_posted++;
+}
+
+void dw_mpi_post_chunks(mpi_end *end)
+{
+    while (end->long_active && end->long_posted < end->long_len && end->chunks_in.n < end->chunks_in.cap &&
+           end->status == DW_OK && !(end->fin_heard && end->in_posted >= end->fin_chunks)) {
+        const size_t bytes = least(end->long_len - end->long_posted, DW_MPI_CHUNK_BYTES);
+        post_chunk(end, end->long_room + end->long_posted, bytes);
+        end->long_posted += bytes;
+    }
+}
+
+/* Chunks that have come. */
+static int take_chunks(mpi_end *end)
+{
+    int moved = 0, len = 0;
+    while (has_ended(end, &end->chunks_in, "receiving", &len)) {
+        moved++;
+        end->in_done++;
+        end->heard_ns = end->pumped_ns;
+        if (!end->long_active) continue; /* unwanted */
+        if ((size_t)len != least(end->long_len - end->long_done, DW_MPI_CHUNK_BYTES)) {
+            dw_mpi_break(end, DW_ERR_PROTOCOL, "rank %d sent a chunk of %d bytes, not as long as announced", end->peer, len);
+        }
+        end->long_done += (size_t)len;
+        end->received += (uint64_t)len;
+    }
+    return moved;
+}
+
+/* The peer has closed and nobody here reads: it still waits for what it had begun to send. */
+static void waste_chunks(mpi_end *end)
+{
+    if (end->fin_heard && !end->receiving && end->chunks_in.n == 0 && end->in_posted < end->fin_chunks) {
+        end->long_active = 0;
+        post_chunk(end, end->room->waste, DW_MPI_CHUNK_BYTES);
+    }
+}
+
+/* ---- All of it -------------------------------------------------------------------------------- */
+
+static void listen_for_life(mpi_end *end, int64_t now)
+{
+    if (end->fin_heard || now - end->heard_ns <= end->silence_ns) return;
+    dw_mpi_break(end, DW_ERR_TIMEOUT, "rank %d has said nothing for %lld ms, where it speaks every %lld even while it "
+                 "computes; its process or its machine is gone, or stands still", end->peer,
+                 (long long)(end->silence_ns / DW_NS_PER_MS), (long long)(beat_ns / DW_NS_PER_MS));
+}
+
+int dw_mpi_pump(mpi_end *end)
+{
+    const int64_t now = dw_link_now_ns();
+    int moved = 0;
+    /* Who has slept cannot tell whether the other one was silent. */
+    if (now - end->pumped_ns > beat_ns) end->heard_ns = now;
+    end->pumped_ns = now;
+    moved += hear(end) + take_chunks(end);
+    while (has_ended(end, &end->out, "sending", NULL)) {}
+    while (has_ended(end, &end->chunks_out, "sending", NULL)) {
+        moved++;
+        end->heard_ns = now; /* a peer that takes is no dead one */
+    }
+    if (moved) end->moved_ns = now;
+    waste_chunks(end);
+    if (end->fin_heard) {
+        end->fin_said |= dw_mpi_say(end, DW_MPI_FIN, end->out_posted, NULL, 0);
+    } else if (end->owed >= DW_MPI_CREDITS / 2) {
+        dw_mpi_say(end, DW_MPI_CREDIT, 0, NULL, 0);
+    } else if (now - end->said_ns > beat_ns) {
+        dw_mpi_say(end, DW_MPI_BEAT, 0, NULL, 0);
+    }
+    listen_for_life(end, now);
+    return moved;
+}
+
+int dw_mpi_is_quiet(const mpi_end *end)
+{
+    return end->fin_said && end->fin_heard && end->in_done >= end->fin_chunks && end->out.n == 0 && end->chunks_out.n == 0;
+}
+
+/* Requests that nothing was matched with end at once. */
+static void cancel(MPI_Request *request)
+{
+    MPI_Cancel(request);
+    MPI_Wait(request, MPI_STATUS_IGNORE);
+}
+
+void dw_mpi_withdraw(mpi_end *end)
+{
+    for (; end->posted.n > 0; step_off(&end->posted)) cancel(&end->in[end->posted.note[end->posted.head]]);
+    mpi_ring *ring = &end->chunks_in;
+    for (; ring->n > 0; ring->n--, ring->head = (ring->head + 1) % ring->cap) cancel(&ring->request[ring->head]);
+}

@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * mpi_open.c - how two ends find each other among the ranks: addresses, and a handshake that can be given up.
+ *
+ * MPI has messages but no connections: what somebody sent who gave up waiting is still delivered. So both ends
+ * name themselves by a nonce, and each goes on only with an answer to its own:
+ *
+ *     connector: KNOCK (its nonce, its tag) --> listener: WELCOME (both nonces, its tag) --> connector: CONFIRM
+ *
+ * A KNOCK or WELCOME of an earlier attempt is answered, or passed over, and does no harm. */
+#include "mpi_node.h"
+
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "link.h"
+#include "report.h"
+
+enum { KNOCK = 1, WELCOME = 2, CONFIRM = 3 };
+enum { MEETING_VERSION = 1, LOOK_MS = 1 };
+
+/* | offset | bytes | field                                             |
+ * | 0      | 6     | "DWMPI\n"                                         |
+ * | 6      | 1     | version of this handshake and of mpi.c's messages |
+ * | 7      | 1     | kind                                              |
+ * | 8      | 8     | the sender's nonce                                |
+ * | 16     | 8     | the nonce that it answers, or 0                   |
+ * | 24     | 4     | the tag that the sender receives on               |
+ * | 28     | 4     | 0                                                 | */
+enum { NOTE_BYTES = 32 };
+static const unsigned char magic[6] = {'D', 'W', 'M', 'P', 'I', '\n'};
+
+typedef struct mpi_note {
+    int kind;
+    uint64_t own_nonce, peer_nonce; /* as the receiver sees them */
+    int tag;
+} mpi_note;
+
+/* Lives until all it has sent is through, which may be never. */
+typedef struct mpi_meeting {
+    dw_mpi *node;
+    const dw_transport_open *how;
+    int peer, out_tag, in_tag, own_tag;
+    uint64_t nonce;
+    MPI_Request out[2], in; /* never more than two notes under way: the second is sent when an answer came */
+    unsigned char out_bytes[2][NOTE_BYTES], in_bytes[NOTE_BYTES];
+} mpi_meeting;
+
+/* ---- Addresses -------------------------------------------------------------------------------- */
+
+static int read_number(const char **text, int most, int *value)
+{
+    const size_t digits = strspn(*text, "0123456789");
+    if (digits == 0 || digits > 9) return 0;
+    const long number = strtol(*text, NULL, 10);
+    *text += digits;
+    *value = (int)number;
+    return number <= most;
+}
+
+dw_status dw_mpi_read_address(const dw_mpi *node, const dw_transport_open *how, int *peer, int *number)
+{
+    const char *at = how->address;
+    *number = 0;
+    if (!node) {
+        return dw_link_report_at(how->why, DW_ERR_ARGUMENT, 0, "mpi needs the transport_context that dw_mpi_create makes");
+    }
+    if (!read_number(&at, node->size - 1, peer)) {
+        return dw_link_report_at(how->why, DW_ERR_ADDRESS, 0, "'%.60s' is no rank; write mpi:// and one of 0 to %d",
+                                 how->address, node->size - 1);
+    }
+    if (*at == '/') {
+        at++;
+        if (!read_number(&at, DW_MPI_NUMBERS - 1, number)) *peer = -1;
+    }
+    if (*at || *peer < 0) {
+        return dw_link_report_at(how->why, DW_ERR_ADDRESS, (int)(at - how->address), "'%.60s' is no address; write a rank, "
+                                 "or rank/number with a number from 0 to %d", how->address, DW_MPI_NUMBERS - 1);
+    }
+    return DW_OK;
+}
+
+/* ---- Notes ------------------------------------------------------------------------------------ */
+
+static int say(mpi_meeting *m, int i, int kind, uint64_t peer_nonce)
+{
+    unsigned char *note = m->out_bytes[i];
+    memcpy(note, magic, sizeof magic);
+    note[6] = MEETING_VERSION;
+    note[7] = (unsigned char)kind;
+    dw_put64(note + 8, m->nonce);
+    dw_put64(note + 16, peer_nonce);
+    dw_put32(note + 24, (uint32_t)m->own_tag);
+    dw_put32(note + 28, 0);
+    return MPI_Isend(note, NOTE_BYTES, MPI_BYTE, m->peer, m->out_tag, m->node->comm, &m->out[i]);
+}
+
+static int listen_on(mpi_meeting *m)
+{
+    return MPI_Irecv(m->in_bytes, NOTE_BYTES, MPI_BYTE, m->peer, m->in_tag, m->node->comm, &m->in);
+}
+
+/* DW_OK: *note came. */
+static dw_status hear(mpi_meeting *m, mpi_note *note)
+{
+    int is_here = 0, len = 0, code;
+    MPI_Status envelope;
+    for (int i = 0; i < 2; i++) {
+        if ((code = MPI_Test(&m->out[i], &is_here, MPI_STATUS_IGNORE)) != MPI_SUCCESS) {
+            return dw_mpi_failed(m->how->why, code, "meeting", m->peer);
+        }
+    }
+    code = MPI_Test(&m->in, &is_here, &envelope);
+    if (code != MPI_SUCCESS) return dw_mpi_failed(m->how->why, code, "meeting", m->peer);
+    if (!is_here) return DW_PENDING;
+    MPI_Get_count(&envelope, MPI_BYTE, &len);
+    const unsigned char *bytes = m->in_bytes;
+    if (len != NOTE_BYTES || memcmp(bytes, magic, sizeof magic) != 0 || bytes[6] != MEETING_VERSION) {
+        return dw_link_report(m->how->why, DW_ERR_VERSION, "rank %d meets by other rules than this end; run the same "
+                              "release of deltawire at all ranks", m->peer);
+    }
+    *note = (mpi_note){.kind = bytes[7], .peer_nonce = dw_get64(bytes + 8), .own_nonce = dw_get64(bytes + 16),
+                       .tag = (int)dw_get32(bytes + 24)};
+    code = listen_on(m);
+    return code == MPI_SUCCESS ? DW_OK : dw_mpi_failed(m->how->why, code, "meeting", m->peer);
+}
+
+/* Whether the slot of a note is free again; the lock is held. */
+static int is_sent(mpi_meeting *m, int i)
+{
+    int done = 1;
+    MPI_Test(&m->out[i], &done, MPI_STATUS_IGNORE);
+    return done;
+}
+
+/* DW_OK: we have met, *peer_tag is known. */
+static dw_status answer(mpi_meeting *m, const mpi_note *note, uint64_t *guest, int *peer_tag)
+{
+    const int listens = m->how->role == DW_LINK_LISTEN;
+    int code = MPI_SUCCESS;
+    if (note->tag < DW_MPI_FIRST_TAG) return DW_PENDING;
+    if (listens && note->kind == KNOCK) {
+        *guest = note->peer_nonce;
+        *peer_tag = note->tag;
+        /* The answer to an earlier knock may still be under way; nobody waits for it any more. */
+        const int i = is_sent(m, 0) ? 0 : 1;
+        if (i == 0 || is_sent(m, 1)) code = say(m, i, WELCOME, note->peer_nonce);
+    } else if (listens && note->kind == CONFIRM && note->own_nonce == m->nonce && note->peer_nonce == *guest) {
+        return DW_OK;
+    } else if (!listens && note->kind == WELCOME && note->own_nonce == m->nonce) {
+        *peer_tag = note->tag;
+        code = say(m, 1, CONFIRM, note->peer_nonce);
+        if (code == MPI_SUCCESS) return DW_OK;
+    }
+    return code == MPI_SUCCESS ? DW_PENDING : dw_mpi_failed(m->how->why, code, "meeting", m->peer);
+}
+
+/* ---- Meeting ---------------------------------------------------------------------------------- */
+
+static dw_status check_time(const mpi_meeting *m, int64_t deadline_ns)
+{
+    const dw_transport_open *how = m->how;
+    if (dw_link_is_set(how->cancelled)) {
+        return dw_link_report(how->why, DW_ERR_CANCELLED, "opening mpi://%.60s was cancelled", how->address);
+    }
+    if (dw_link_now_ns() < deadline_ns) return DW_PENDING;
+    return dw_link_report(how->why, DW_ERR_TIMEOUT, "rank %d did not open its end of mpi://%.60s within %u ms; does it "
+                          "take the other role, and the same number?", m->peer, how->address, how->timeout_ms);
+}
+
+static dw_status wait_for_peer(mpi_meeting *m, int *peer_tag)
+{
+    const int64_t deadline = dw_link_now_ns() + (int64_t)m->how->timeout_ms * DW_NS_PER_MS;
+    uint64_t guest = 0;
+    dw_status status = DW_PENDING;
+    while (status == DW_PENDING) {
+        mpi_note note = {.kind = 0};
+        pthread_mutex_lock(&m->node->lock);
+        status = hear(m, &note);
+        const int came = status == DW_OK;
+        if (came) status = answer(m, &note, &guest, peer_tag);
+        pthread_mutex_unlock(&m->node->lock);
+        if (status == DW_PENDING) status = check_time(m, deadline);
+        if (status == DW_PENDING && !came) poll(NULL, 0, LOOK_MS);
+    }
+    return status;
+}
+
+/* A note whose receiver has not looked keeps its memory: MPI cannot take back what was sent. */
+static void part(mpi_meeting *m)
+{
+    int done = 1;
+    pthread_mutex_lock(&m->node->lock);
+    if (m->in != MPI_REQUEST_NULL) {
+        MPI_Cancel(&m->in);
+        MPI_Wait(&m->in, MPI_STATUS_IGNORE);
+    }
+    for (int i = 0; i < 2 && done; i++) done = is_sent(m, i);
+    pthread_mutex_unlock(&m->node->lock);
+    if (done) free(m);
+}
+
+dw_status dw_mpi_meet(dw_mpi *node, const dw_transport_open *how, int peer, int number, int own_tag, int *peer_tag)
+{
+    const int listens = how->role == DW_LINK_LISTEN;
+    mpi_meeting *m = calloc(1, sizeof *m);
+    if (!m) return dw_link_report(how->why, DW_ERR_NO_MEMORY, "no memory for a meeting");
+    *m = (mpi_meeting){.node = node, .how = how, .peer = peer, .own_tag = own_tag};
+    m->out_tag = 2 * number + !listens;
+    m->in_tag = 2 * number + listens;
+    m->out[0] = m->out[1] = m->in = MPI_REQUEST_NULL;
+    pthread_mutex_lock(&node->lock);
+    m->nonce = node->next_nonce++;
+    int code = listen_on(m);
+    if (code == MPI_SUCCESS && !listens) code = say(m, 0, KNOCK, 0);
+    pthread_mutex_unlock(&node->lock);
+    dw_status status = DW_OK;
+    if (code != MPI_SUCCESS) status = dw_mpi_failed(how->why, code, "meeting", peer);
+    if (status == DW_OK) status = wait_for_peer(m, peer_tag);
+    part(m);
+    return status;
+}
