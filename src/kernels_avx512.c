@@ -53,11 +53,11 @@ DW_VECTOR f32x16 widen_bf16(const void *from)
 /* The instruction makes signalling NaN quiet; the format keeps their bits, so the quiet bit is put back as it was. */
 DW_VECTOR f32x16 widen_f16(const void *from)
 {
-    __m256i halves = _mm256_loadu_si256(from);
-    f32x16 wide = _mm512_cvtph_ps(halves);
-    __mmask16 nan = _mm512_cmp_ps_mask(wide, wide, _CMP_UNORD_Q);
-    i32x16 loud = i_shl(i_andnot(_mm512_cvtepu16_epi32(halves), i_set(0x200)), 13);
-    return i_float(_mm512_mask_andnot_epi32(f_bits(wide), nan, loud, f_bits(wide)));
+    __m256i halves = _mm256_loadu_si256(from), magnitude = _mm256_and_si256(halves, _mm256_set1_epi16(0x7fff));
+    __m256i above_infinity = _mm256_sub_epi16(magnitude, _mm256_set1_epi16(0x7c01));
+    __mmask16 loud = _mm256_cmplt_epu16_mask(above_infinity, _mm256_set1_epi16(0x1ff));
+    i32x16 wide = f_bits(_mm512_cvtph_ps(halves));
+    return i_float(_mm512_mask_and_epi32(wide, loud, wide, i_set(~0x400000)));
 }
 
 /* Rounds to nearest even in the carry, as dw_bf16_round. */

@@ -189,9 +189,9 @@ DW_VECTOR coded decode_step(coded c, size_t n, levels v, dw_dtype dtype, uint32_
 DW_VECTOR coded decode_values(coded c, size_t n, float scale, dw_dtype dtype, uint32_t bits)
 {
     levels v = levels_of(scale, bits);
-    for (; n >= 4 * LANES; n -= 4 * LANES) c = decode_step(c, 4 * LANES, v, dtype, bits);
-    for (; n >= 2 * LANES; n -= 2 * LANES) c = decode_step(c, 2 * LANES, v, dtype, bits);
-    for (; n; n -= LANES) c = decode_step(c, LANES, v, dtype, bits);
+    ROLLED for (; n >= 4 * LANES; n -= 4 * LANES) c = decode_step(c, 4 * LANES, v, dtype, bits);
+    ROLLED for (; n >= 2 * LANES; n -= 2 * LANES) c = decode_step(c, 2 * LANES, v, dtype, bits);
+    ROLLED for (; n; n -= LANES) c = decode_step(c, LANES, v, dtype, bits);
     return c;
 }
 
@@ -244,44 +244,23 @@ DW_VECTOR const unsigned char *base_of(const dw_decode_run *run, uint32_t p, siz
 }
 
 /* Pieces that are not short; special ones too, which are done again. */
-DW_VECTOR void decode_pieces(const dw_decode_run *given, uint32_t pieces, const piece_scales *scales, dw_dtype dtype,
+DW_VECTOR void decode_pieces(const dw_decode_run *given, uint32_t pieces, const float *scales, dw_dtype dtype,
                              uint32_t bits)
 {
     dw_decode_run run = *given; /* stores to out may alias the caller's */
     coded c = {.codes = planes_at(run.codes, bits, run.tile_elements, run.first), .out = run.out};
     for (uint32_t p = 0; p < pieces; p++) {
         c.base = base_of(&run, p, bytes_of(dtype));
-        c = decode_values(c, run.width, scales->wide[p], dtype, bits);
+        c = decode_values(c, run.width, scales[p], dtype, bits);
     }
 }
 
-/* The last piece of a run, of n elements: what fills blocks, then the rest through padded buffers. */
-DW_VECTOR void decode_short(const dw_decode_run *run, uint32_t p, size_t n, const piece_scales *scales, dw_dtype dtype,
-                            uint32_t bits)
-{
-    _Alignas(64) unsigned char base[4 * LANES] = {0}, out[4 * LANES];
-    size_t rest = n % LANES, at = (size_t)p * run->width, rest_bytes = rest * bytes_of(dtype);
-    coded c = {.codes = planes_at(run->codes, bits, run->tile_elements, run->first + at),
-               .base = base_of(run, p, bytes_of(dtype)),
-               .out = (unsigned char *)run->out + at * bytes_of(dtype)};
-    c = decode_values(c, n - rest, scales->wide[p], dtype, bits);
-    if (!rest) return;
-    unsigned char *end = c.out;
-    memcpy(base, c.base, rest_bytes);
-    c.base = base;
-    c.out = out;
-    (void)decode_values(c, LANES, scales->wide[p], dtype, bits);
-    memcpy(end, out, rest_bytes);
-}
-
-/* n: of the last piece, where it is short; else 0 */
-typedef void decode_function(const dw_decode_run *run, uint32_t pieces, size_t n, const piece_scales *scales);
+typedef void decode_function(const dw_decode_run *run, uint32_t pieces, const float *scales);
 
 #define DECODE(name, dtype, bits)                                                                                          \
-    static void name(const dw_decode_run *run, uint32_t pieces, size_t n, const piece_scales *scales)                      \
+    static void name(const dw_decode_run *run, uint32_t pieces, const float *scales)                                       \
     {                                                                                                                      \
         decode_pieces(run, pieces, scales, dtype, bits);                                                                   \
-        if (n) decode_short(run, pieces, n, scales, dtype, bits);                                                          \
     }
 #define DECODE_DTYPE(name, dtype)                                                                                          \
     DECODE(decode_##name##_1, dtype, 1)                                                                                    \
@@ -298,6 +277,31 @@ DECODE_DTYPE(bf16, DW_BF16)
 #undef DECODE_DTYPE
 #undef DECODE
 
+/* The last piece of a run, of n elements: what fills blocks as a piece of its own, then the rest through padded buffers. */
+static void decode_short(const dw_decode_run *run, decode_function *decode_whole, uint32_t p, size_t n, float scale)
+{
+    _Alignas(64) unsigned char base[4 * LANES] = {0}, out[4 * LANES];
+    size_t size = bytes_of(run->out_dtype), at = (size_t)p * run->width, rest = n % LANES, whole = n - rest;
+    dw_decode_run part = *run;
+    part.first_piece += p;
+    part.first += (uint32_t)at;
+    part.width = (uint32_t)whole;
+    part.out = (unsigned char *)run->out + at * size;
+    if (run->prev) part.prev = (const unsigned char *)run->prev + at * size;
+    if (whole) decode_whole(&part, 1, &scale);
+    if (!rest) return;
+    unsigned char *end = (unsigned char *)part.out + whole * size;
+    if (run->prev) {
+        memcpy(base, (const unsigned char *)part.prev + whole * size, rest * size);
+        part.prev = base;
+    }
+    part.first += (uint32_t)whole;
+    part.width = LANES;
+    part.out = out;
+    decode_whole(&part, 1, &scale);
+    memcpy(end, out, rest * size);
+}
+
 static void decode(const dw_decode_run *run)
 {
     static decode_function *const table[3][8] = {
@@ -309,7 +313,9 @@ static void decode(const dw_decode_run *run)
     uint32_t full = (uint32_t)(run->channels / run->width);
     size_t n = run->channels - (size_t)full * run->width;
     take_scales(run, &scales);
-    table[run->out_dtype - DW_F32][run->bits - 1](run, full, n, &scales);
+    decode_function *decode_whole = table[run->out_dtype - DW_F32][run->bits - 1];
+    decode_whole(run, full, scales.wide);
+    if (n) decode_short(run, decode_whole, full, n, scales.wide[full]);
     for (uint32_t from = 0; from < run->pieces; from += BATCH)
         for (uint32_t special = scales.special[from / BATCH]; special; special &= special - 1) {
             uint32_t p = from + (uint32_t)__builtin_ctz(special);

@@ -108,12 +108,12 @@ DW_VECTOR void sweep(const stretch *given, uint32_t width, uint32_t from, uint32
         size_t at = (size_t)p * width, end = at + width;
         if (width >= CHUNK) {
             sweep_blocks(&s, kind, at, 4, b->delta, 1, &d, &x);
-            for (at += CHUNK; at + CHUNK <= end; at += CHUNK) sweep_blocks(&s, kind, at, 4, b->delta, 0, &d, &x);
+            ROLLED for (at += CHUNK; at + CHUNK <= end; at += CHUNK) sweep_blocks(&s, kind, at, 4, b->delta, 0, &d, &x);
         } else {
             sweep_blocks(&s, kind, at, unit, b->delta, 1, &d, &x);
             at += (size_t)unit * LANES;
         }
-        for (; at < end; at += (size_t)unit * LANES) sweep_blocks(&s, kind, at, unit, b->delta, 0, &d, &x);
+        ROLLED for (; at < end; at += (size_t)unit * LANES) sweep_blocks(&s, kind, at, unit, b->delta, 0, &d, &x);
         extremes_put(b->folds[0], p - from, d.positive, d.negative);
         if (kind.chooses) extremes_put(b->folds[1], p - from, x.positive, x.negative);
     }
@@ -130,44 +130,31 @@ typedef void sweep_function(const stretch *s, uint32_t width, uint32_t from, uin
     SWEEP(sweep_##name##_f32, x, DW_F32, 1, 0, 0, 1)                                                       \
     SWEEP(sweep_##name##_f16, x, DW_F16, 1, 0, 0, 1)                                                       \
     SWEEP(sweep_##name##_bf16, x, DW_BF16, 1, 0, 0, 1)                                                     \
-    SWEEP(sweep_##name##_pairs, x, DW_BF16, 1, 1, 0, 1)                                                    \
     SWEEP(choose_##name##_f32, x, DW_F32, 1, 0, 1, 1)                                                      \
     SWEEP(choose_##name##_f16, x, DW_F16, 1, 0, 1, 1)                                                      \
-    SWEEP(choose_##name##_bf16, x, DW_BF16, 1, 0, 1, 1)                                                    \
-    SWEEP(choose_##name##_pairs, x, DW_BF16, 1, 1, 1, 1)
+    SWEEP(choose_##name##_bf16, x, DW_BF16, 1, 0, 1, 1)
 SWEEPS(f32, DW_F32)
 SWEEPS(f16, DW_F16)
 SWEEPS(bf16, DW_BF16)
 SWEEP(sweep_f32, DW_F32, DW_F32, 0, 0, 0, 0)
 SWEEP(sweep_f16, DW_F16, DW_F32, 0, 0, 0, 1)
 SWEEP(sweep_bf16, DW_BF16, DW_F32, 0, 0, 0, 1)
+SWEEP(choose_floats, DW_F32, DW_F32, 1, 0, 1, 0)
 #ifdef codes_of_pairs
+SWEEP(sweep_f32_pairs, DW_F32, DW_BF16, 1, 1, 0, 1)
+SWEEP(sweep_f16_pairs, DW_F16, DW_BF16, 1, 1, 0, 1)
+SWEEP(sweep_bf16_pairs, DW_BF16, DW_BF16, 1, 1, 0, 1)
 SWEEP(sweep_pairs, DW_BF16, DW_F32, 0, 1, 0, 0)
+SWEEP(choose_halves, DW_BF16, DW_BF16, 1, 1, 1, 0)
 #endif
 #undef SWEEPS
 #undef SWEEP
 
 /* A direct piece: x takes the place of the deltas. */
-DW_VECTOR void take_x(const unsigned char *x, dw_dtype dtype, size_t at, size_t end, int pairs, float *delta)
+static void take_direct(const dw_encode_run *run, const stretch *s, uint32_t piece, scratch *b)
 {
-    for (; pairs && at < end; at += 2 * LANES) {
-        pair p = load_as_pair(x, dtype, at);
-        f_store(delta + at, p.even);
-        f_store(delta + at + LANES, p.odd);
-    }
-    for (; at < end; at += LANES) f_store(delta + at, load(x, dtype, at));
-}
-
-static void take_direct(const dw_encode_run *run, const stretch *s, uint32_t piece, int pairs, scratch *b)
-{
-    size_t at = (size_t)piece * run->width, end = at + run->width;
-    switch (run->x_dtype * 2 + pairs) {
-#define TAKE(dtype, pairs) \
-    case dtype * 2 + pairs: take_x(s->x, dtype, at, end, pairs, b->delta); break;
-        TAKE(DW_F32, 0) TAKE(DW_F16, 0) TAKE(DW_BF16, 0)
-        TAKE(DW_F32, 1) TAKE(DW_F16, 1) TAKE(DW_BF16, 1)
-#undef TAKE
-    }
+    size_t at = (size_t)piece * run->width;
+    for (size_t end = at + run->width; at < end; at += LANES) f_store(b->delta + at, load(s->x, run->x_dtype, at));
 }
 
 /* ------------------------------------------------------------------------------------------- decide */
@@ -308,14 +295,14 @@ DW_VECTOR void spread(void *to, const void *values, uint32_t pieces, uint32_t bl
 
 static void mark_direct(const dw_encode_run *run, uint32_t piece, uint32_t direct)
 {
-    for (; direct; direct &= direct - 1) {
-        uint64_t bit = run->first_piece + piece + (uint32_t)__builtin_ctz(direct);
-        run->choices[bit / 8] = (uint8_t)(run->choices[bit / 8] | 1u << bit % 8);
-    }
+    uint64_t bit = run->first_piece + piece;
+    uint8_t *byte = run->choices + bit / 8;
+    for (uint32_t bits = direct << bit % 8; bits; bits >>= 8, byte++)
+        if (bits & 0xff) *byte = (uint8_t)(*byte | bits); /* the neighbours may be another thread's */
 }
 
-/* Scales, choices and counts of the pieces `from` to `to` of a stretch. */
-static void decide(const dw_encode_run *run, const stretch *s, uint32_t from, uint32_t to, int pairs, scratch *b)
+/* Scales, choices and counts of the pieces `from` to `to` of a stretch. stores: the sweep left deltas. */
+static void decide(const dw_encode_run *run, const stretch *s, uint32_t from, uint32_t to, int stores, scratch *b)
 {
     decision d;
     uint32_t n = to - from, live = (1u << n) - 1, blocks = run->width / LANES;
@@ -340,6 +327,6 @@ static void decide(const dw_encode_run *run, const stretch *s, uint32_t from, ui
     spread(b->base_mask + from * blocks, d.base_mask, n, blocks);
     mark_direct(run, s->piece + from, d.direct & live);
     run->counts->direct += (uint32_t)__builtin_popcount(d.direct & live);
-    for (uint32_t direct = d.direct & live; direct; direct &= direct - 1)
-        take_direct(run, s, from + (uint32_t)__builtin_ctz(direct), pairs, b);
+    for (uint32_t direct = stores ? d.direct & live : 0; direct; direct &= direct - 1)
+        take_direct(run, s, from + (uint32_t)__builtin_ctz(direct), b);
 }

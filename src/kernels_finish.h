@@ -5,7 +5,7 @@
 
 /* Chunks of 64 elements, and where they go. */
 typedef struct span {
-    const unsigned char *from; /* deltas; or x, where x is what is coded and the finish can read it */
+    const unsigned char *from; /* deltas; or x, where the plan says so */
     const unsigned char *prev;
     unsigned char *next;
     const float *scale, *inverse;
@@ -13,11 +13,13 @@ typedef struct span {
     const uint16_t *dithers; /* NULL: nearest rounding */
     uint8_t *tile;
     size_t elements, first, n; /* n: a multiple of 64 */
-    const unsigned char *ahead; /* what of x the next sweep will read, where x has 16 bits */
+    const unsigned char *ahead; /* what of x the next sweep will read; or NULL */
     uint32_t bits;
 } span;
 
-/* What a finish is made for. prev: DW_F32 to DW_BF16, or 0: no state. bits 0: any. any: all that an encoder may want beside nearest
+/* What a finish is made for. A finish that chooses makes the deltas of x once more, now that it knows what from; but for those of all
+ * modes (any), for which direct pieces were put right in the scratch.
+ * prev: DW_F32 to DW_BF16, or 0: no state. bits 0: any. any: all that an encoder may want beside nearest
  * rounding to a scale that its piece cannot pass: dithers, smaller scales, one bit. */
 typedef struct finish_kind {
     int prev, pairs, chooses;
@@ -61,10 +63,15 @@ DW_VECTOR i32x16 level_of(f32x16 delta, float inverse, f32x16 top)
     return i_nearest(f_min(f_mul(delta, f_set(inverse)), top));
 }
 
-/* Steps 1 to 4 of the reconstruction. */
-DW_VECTOR f32x16 advance(const span *s, size_t block, f32x16 base, i32x16 level, int chooses)
+/* What a block is coded from: 0 where its piece is direct. */
+DW_VECTOR f32x16 chosen_base(const span *s, size_t block, f32x16 base, int chooses)
 {
-    if (chooses) base = i_float(i_and(f_bits(base), i_set(s->base_mask[block])));
+    return chooses ? i_float(i_and(f_bits(base), i_set(s->base_mask[block]))) : base;
+}
+
+/* Steps 2 to 4 of the reconstruction. */
+DW_VECTOR f32x16 advance(const span *s, size_t block, f32x16 base, i32x16 level)
+{
     return f_muladd(f_whole(level), f_set(s->scale[block]), base);
 }
 
@@ -72,11 +79,12 @@ DW_VECTOR f32x16 advance(const span *s, size_t block, f32x16 base, i32x16 level,
 DW_VECTOR i32x16 finish_block(const span *s, size_t block, f32x16 top, finish_kind kind)
 {
     size_t at = block * LANES;
-    i32x16 level = level_of(f_load(s->from + 4 * at), s->inverse[block], top);
-    if (kind.prev) {
-        dw_dtype dtype = (dw_dtype)kind.prev;
-        store(s->next, dtype, at, advance(s, block, load(s->prev, dtype, at), level, kind.chooses));
-    }
+    dw_dtype dtype = kind.prev ? (dw_dtype)kind.prev : DW_F32;
+    f32x16 delta = f_load(s->from + 4 * at), base = f_set(0);
+    if (kind.prev) base = chosen_base(s, block, load(s->prev, dtype, at), kind.chooses);
+    if (kind.chooses) delta = f_sub(delta, base);
+    i32x16 level = level_of(delta, s->inverse[block], top);
+    if (kind.prev) store(s->next, dtype, at, advance(s, block, base, level));
     return level;
 }
 
@@ -88,7 +96,7 @@ DW_VECTOR i32x16 finish_any(const span *s, size_t block, finish_kind kind)
     if (kind.prev) {
         dw_dtype dtype = (dw_dtype)kind.prev;
         f32x16 base = load(s->prev, dtype, at);
-        if (kind.chooses) base = i_float(i_and(f_bits(base), i_set(s->base_mask[block])));
+        base = chosen_base(s, block, base, kind.chooses);
         store(s->next, dtype, at, f_muladd(d.level, f_set(s->scale[block]), base));
     }
     return d.step;
@@ -99,32 +107,36 @@ DW_VECTOR void finish_pair(const span *s, size_t block, f32x16 top, finish_kind 
 {
     size_t at = block * LANES;
     float inverse = s->inverse[block];
-    pair d;
-    if (kind.prev)
+    pair d, base = {f_set(0), f_set(0)};
+    if (kind.prev && !kind.chooses)
         d = (pair){f_load(s->from + 4 * at), f_load(s->from + 4 * (at + LANES))};
     else
         d = load_pair(s->from, at);
-    level[0] = level_of(d.even, inverse, top);
-    level[1] = level_of(d.odd, inverse, top);
     if (kind.prev) {
         DW_PREFETCH(s->prev, 2 * (at + DW_TILE_ELEMENTS));
-        pair base = load_pair(s->prev, at);
-        narrow_pair(s->next + 2 * at, advance(s, block, base.even, level[0], kind.chooses),
-                    advance(s, block, base.odd, level[1], kind.chooses));
+        base = load_pair(s->prev, at);
+        base = (pair){chosen_base(s, block, base.even, kind.chooses), chosen_base(s, block, base.odd, kind.chooses)};
     }
+    if (kind.chooses) d = (pair){f_sub(d.even, base.even), f_sub(d.odd, base.odd)};
+    level[0] = level_of(d.even, inverse, top);
+    level[1] = level_of(d.odd, inverse, top);
+    if (kind.prev)
+        narrow_pair(s->next + 2 * at, advance(s, block, base.even, level[0]), advance(s, block, base.odd, level[1]));
 }
 
-/* The chunk that a span begins with. Halves are asked for before the next sweep needs them; floats, twice as long, would drive out of the
- * first-level cache what this run still wants, and the processor's own prefetching does better. */
+/* Lines of x that a chunk is long, where a finish of this kind asks for x ahead. */
+DW_VECTOR size_t ahead_lines(finish_kind kind)
+{
+    return kind.prev || kind.pairs ? 2 : 4;
+}
+
+/* The chunk that a span begins with. */
 DW_VECTOR void finish_chunk(const span *s, f32x16 top, finish_kind kind, uint32_t bits)
 {
     int half = 1 << (bits - 1);
     i32x16 l[4];
     codes64 codes;
-    if (s->ahead) {
-        DW_PREFETCH(s->ahead, 0);
-        DW_PREFETCH(s->ahead, 64);
-    }
+    for (size_t line = 0; s->ahead && line < ahead_lines(kind); line++) DW_PREFETCH(s->ahead, 64 * line);
     if (kind.any) {
         for (size_t k = 0; k < 4; k++) l[k] = finish_any(s, k, kind);
     } else if (kind.pairs) {
@@ -148,9 +160,9 @@ DW_VECTOR void finish(const span *given, finish_kind kind)
     uint32_t bits = kind.bits ? kind.bits : s.bits;
     size_t size = kind.prev ? bytes_of((dw_dtype)kind.prev) : 0;
     f32x16 top = f_set((float)((1 << (bits - 1)) - 1));
-    for (size_t left = s.n; left; left -= CHUNK) {
+    ROLLED for (size_t left = s.n; left; left -= CHUNK) {
         finish_chunk(&s, top, kind, bits);
-        s.from += (kind.pairs && !kind.prev ? 2 : 4) * CHUNK;
+        s.from += (kind.pairs && (!kind.prev || kind.chooses) ? 2 : 4) * CHUNK;
         s.prev += size * CHUNK;
         if (kind.prev) s.next += size * CHUNK;
         s.scale += CHUNK / LANES;
@@ -158,7 +170,7 @@ DW_VECTOR void finish(const span *given, finish_kind kind)
         s.base_mask += CHUNK / LANES;
         if (kind.any && s.dithers) s.dithers += CHUNK;
         s.first += CHUNK;
-        if (s.ahead) s.ahead += 2 * CHUNK;
+        if (s.ahead) s.ahead += 64 * ahead_lines(kind);
     }
 }
 
@@ -188,9 +200,7 @@ FINISHES(finish_pairs_chosen, DW_BF16, 1, 1)
 #endif
 /* less common: one for all bits */
 FINISH(finish_bf16, DW_BF16, 0, 0, 0, 0)
-FINISH(finish_bf16_chosen, DW_BF16, 0, 1, 0, 0)
 FINISH(finish_f16, DW_F16, 0, 0, 0, 0)
-FINISH(finish_f16_chosen, DW_F16, 0, 1, 0, 0)
 FINISH(finish_any_floats, 0, 0, 0, 0, 1)
 FINISH(finish_any_f32, DW_F32, 0, 0, 0, 1)
 FINISH(finish_any_f32_chosen, DW_F32, 0, 1, 0, 1)
@@ -234,26 +244,33 @@ static plan plan_without_state(const dw_encode_run *run, int pairs)
 
 static plan plan_for(const dw_encode_run *run)
 {
-    enum { PAIRS = 3 }; /* after f32, f16, bf16 */
-    static sweep_function *const sweeps[2][3][4] = {
-        {{sweep_f32_f32, sweep_f32_f16, sweep_f32_bf16, sweep_f32_pairs},
-         {sweep_f16_f32, sweep_f16_f16, sweep_f16_bf16, sweep_f16_pairs},
-         {sweep_bf16_f32, sweep_bf16_f16, sweep_bf16_bf16, sweep_bf16_pairs}},
-        {{choose_f32_f32, choose_f32_f16, choose_f32_bf16, choose_f32_pairs},
-         {choose_f16_f32, choose_f16_f16, choose_f16_bf16, choose_f16_pairs},
-         {choose_bf16_f32, choose_bf16_f16, choose_bf16_bf16, choose_bf16_pairs}},
+    static sweep_function *const sweeps[2][3][3] = {
+        {{sweep_f32_f32, sweep_f32_f16, sweep_f32_bf16},
+         {sweep_f16_f32, sweep_f16_f16, sweep_f16_bf16},
+         {sweep_bf16_f32, sweep_bf16_f16, sweep_bf16_bf16}},
+        {{choose_f32_f32, choose_f32_f16, choose_f32_bf16},
+         {choose_f16_f32, choose_f16_f16, choose_f16_bf16},
+         {choose_bf16_f32, choose_bf16_f16, choose_bf16_bf16}},
     };
     uint32_t chooses = run->choices != NULL, bits = run->bits - 2;
-    int pairs = run->width % 32 == 0;
+    int pairs = run->width % 32 == 0, x_is_prev = run->x_dtype == run->prev_dtype;
     sweep_function *const *by_prev = sweeps[chooses][run->x_dtype - DW_F32];
     if (run->dither || run->scale == DW_SCALE_MSE || run->bits == 1) return plan_any(run, by_prev);
     if (!run->next) return plan_without_state(run, pairs);
-    if (run->prev_dtype == DW_F32) return (plan){by_prev[0], chooses ? finish_f32_chosen[bits] : finish_f32[bits], 0, 0};
-    if (run->prev_dtype == DW_F16) return (plan){by_prev[1], chooses ? finish_f16_chosen : finish_f16, 0, 0};
+    if (chooses) {
+        if (run->prev_dtype == DW_F32 && x_is_prev) return (plan){choose_floats, finish_f32_chosen[bits], 0, 1};
 #ifdef codes_of_pairs
-    if (pairs) return (plan){by_prev[PAIRS], chooses ? finish_pairs_chosen[bits] : finish_pairs[bits], 1, 0};
+        if (run->prev_dtype == DW_BF16 && x_is_prev && pairs) return (plan){choose_halves, finish_pairs_chosen[bits], 1, 1};
 #endif
-    return (plan){by_prev[2], chooses ? finish_bf16_chosen : finish_bf16, 0, 0};
+        return plan_any(run, by_prev);
+    }
+    if (run->prev_dtype == DW_F32) return (plan){by_prev[0], finish_f32[bits], 0, 0};
+    if (run->prev_dtype == DW_F16) return (plan){by_prev[1], finish_f16, 0, 0};
+#ifdef codes_of_pairs
+    static sweep_function *const to_pairs[3] = {sweep_f32_pairs, sweep_f16_pairs, sweep_bf16_pairs};
+    if (pairs) return (plan){to_pairs[run->x_dtype - DW_F32], finish_pairs[bits], 1, 0};
+#endif
+    return (plan){by_prev[2], finish_bf16, 0, 0};
 }
 
 /* n elements of the planes of one chunk into those of a tile. */
@@ -305,6 +322,13 @@ static void encode_special(const dw_encode_run *run, const stretch *s, uint32_t 
     dw_kernels_c.encode(&one);
 }
 
+/* Whether the finish asks for the x of the next sweep. Two tiles of x and of prev as floats, with the scratch, would drive out of the
+ * first-level cache what this run still wants: there the processor's own prefetching does better. */
+static int asks_ahead(const dw_encode_run *run, const plan *with)
+{
+    return run->next ? run->x_dtype != DW_F32 : with->reads_x;
+}
+
 static void encode_stretch(const dw_encode_run *run, const plan *with, const stretch *s, scratch *b)
 {
     size_t total = (size_t)s->pieces * run->width, whole = total / CHUNK * CHUNK, x_size = bytes_of(run->x_dtype);
@@ -313,7 +337,7 @@ static void encode_stretch(const dw_encode_run *run, const plan *with, const str
     for (uint32_t from = 0; from < s->pieces; from += BATCH) {
         uint32_t to = s->pieces - from < BATCH ? s->pieces : from + BATCH;
         with->sweep(s, run->width, from, to, b);
-        decide(run, s, from, to, with->pairs, b);
+        decide(run, s, from, to, !with->reads_x, b);
     }
     span all = {.from = with->reads_x ? s->x : (const unsigned char *)b->delta,
                 .prev = s->prev,
@@ -326,7 +350,7 @@ static void encode_stretch(const dw_encode_run *run, const plan *with, const str
                 .elements = run->tile_elements,
                 .first = run->first + (size_t)s->piece * run->width,
                 .n = whole,
-                .ahead = x_size == 2 ? s->x + total * x_size : NULL,
+                .ahead = asks_ahead(run, with) ? s->x + total * x_size : NULL,
                 .bits = run->bits};
     with->finish(&all);
     if (whole < total) {

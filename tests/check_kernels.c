@@ -176,7 +176,8 @@ static void fill_run(bench *b, const shape *s, void *x, void *prev)
     if (s->hostile && n) test_spoil(&b->random, x, s->x, n, s->hostile == 2);
     if (s->hostile == 2 && s->x == DW_F16 && n) { /* signalling NaN keep their bits */
         uint16_t *halves = x;
-        halves[below(b, (uint32_t)n)] = (uint16_t)(0x7c01 + below(b, 0x1ff) + (below(b, 2) << 15));
+        uint32_t payload = below(b, 3) ? below(b, 0x1ff) : below(b, 2) * 0x1fe; /* the ends more often */
+        halves[below(b, (uint32_t)n)] = (uint16_t)(0x7c01 + payload + (below(b, 2) << 15));
     }
 }
 
