@@ -231,6 +231,7 @@ typedef struct encoding {
     const dw_encode_job *job;
     dw_piece_counts counts;
     dw_chosen row;
+    bool is_far;
     dw_sums *sums;
 } encoding;
 
@@ -259,6 +260,7 @@ static void encode_run(encoding *e, const run *r)
         .first = r->first_segment * layout->segment_width,
         .row = layout->cut_rows ? &e->row : NULL,
         .dither = job->rule.is_stochastic ? &dither : NULL,
+        .is_far = e->is_far,
         .counts = &e->counts,
     };
     e->engine->kernels->encode(&call);
@@ -381,6 +383,7 @@ static void encode(const dw_engine *engine, const dw_encode_job *job, uint64_t i
     encoding e = {.engine = engine, .job = job, .sums = &result->sums};
     trail t;
     start_trail(&t, job->audit, job->next, job->prev_dtype, layout, &chunk, touch);
+    e.is_far = t.streams;
     clear_chunk(job, &chunk);
     for (uint64_t i = chunk.first_tile; i < chunk.first_tile + chunk.tiles; i++) {
         dw_tile tile = dw_layout_tile(layout, i);

@@ -14,6 +14,7 @@
  * | codes         |                  | bytes | the tile's planes; tile_elements and first place the run   |
  * | row           |                  |       | what the whole row chose, where a row is more than a run   |
  * | dither        |                  |       | NULL: nearest rounding                                     |
+ * | is_far        |                  |       | x and prev come from memory, past the caches: ask early    |
  *
  * With a scale per channel a run is a stretch of one row, and every element has a choice and a scale of its own, in a dw_columns that was
  * filled from the extremes of all rows.
@@ -57,6 +58,7 @@ typedef struct dw_encode_run {
     uint32_t tile_elements, first;
     const dw_chosen *row;
     const dw_dither *dither;
+    int is_far;
     dw_piece_counts *counts;
 } dw_encode_run;
 

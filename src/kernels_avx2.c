@@ -264,8 +264,9 @@ DW_VECTOR uint64_t i_sum_products(i64x8 sum)
 
 /* Philox: one counter per 64-bit lane. */
 typedef __m256i w64;
-enum { W_LANES = 4 };
+enum { W_LANES = 4, SIDES = 2 };
 DW_VECTOR w64 w_set(uint32_t value) { return _mm256_set1_epi64x(value); }
+DW_VECTOR w64 w_fill(const uint64_t *value) { return _mm256_set1_epi64x((long long)*value); }
 DW_VECTOR w64 w_count(uint64_t first)
 {
     return _mm256_add_epi64(_mm256_set1_epi64x((int64_t)first), _mm256_setr_epi64x(0, 1, 2, 3));

@@ -230,8 +230,9 @@ DW_VECTOR uint64_t i_sum_products(i64x8 sum)
 
 /* Philox: one counter per 64-bit lane. */
 typedef __m512i w64;
-enum { W_LANES = 8 };
+enum { W_LANES = 8, SIDES = 2 };
 DW_VECTOR w64 w_set(uint32_t value) { return _mm512_set1_epi64(value); }
+DW_VECTOR w64 w_fill(const uint64_t *value) { return _mm512_set1_epi64((long long)*value); }
 DW_VECTOR w64 w_count(uint64_t first)
 {
     return _mm512_add_epi64(_mm512_set1_epi64((int64_t)first), _mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7));

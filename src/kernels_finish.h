@@ -14,11 +14,12 @@ typedef struct span {
     uint8_t *tile;
     size_t elements, first, n; /* n: a multiple of 64 */
     const unsigned char *ahead; /* what of x the next sweep will read; or NULL */
+    int far;                    /* and its prev too, both from memory */
     uint32_t bits;
 } span;
 
 /* What a finish is made for. A finish that chooses makes the deltas of x once more, now that it knows what from; but for those of all
- * modes (any), for which direct pieces were put right in the scratch.
+ * modes (any) block by block, for which direct pieces were put right in the scratch.
  * prev: DW_F32 to DW_BF16, or 0: no state. bits 0: any. any: all that an encoder may want beside nearest
  * rounding to a scale that its piece cannot pass: dithers, smaller scales, one bit. */
 typedef struct finish_kind {
@@ -88,11 +89,19 @@ DW_VECTOR i32x16 finish_block(const span *s, size_t block, f32x16 top, finish_ki
     return level;
 }
 
-/* The same in all modes. */
-DW_VECTOR i32x16 finish_any(const span *s, size_t block, finish_kind kind)
+/* The same in all modes. A piece without a scale has an inverse of 0, and so finite deltas: a poisoned one is done again. */
+DW_VECTOR i32x16 finish_any(const span *s, size_t block, ends all, finish_kind kind)
 {
     size_t at = block * LANES;
-    steps d = steps_of(f_load(s->from + 4 * at), f_set(s->inverse[block]), s->bits, s->dithers ? s->dithers + at : NULL);
+    const uint16_t *dithers = s->dithers ? s->dithers + at : NULL;
+    f32x16 delta = f_load(s->from + 4 * at), inverse = f_set(s->inverse[block]);
+    steps d;
+    if (s->bits == 1) {
+        d = steps_of(delta, inverse, 1, dithers);
+    } else {
+        f32x16 scaled = f_mul(delta, inverse);
+        d = steps_within(dithers ? f_add(scaled, dither_of(dithers)) : scaled, all);
+    }
     if (kind.prev) {
         dw_dtype dtype = (dw_dtype)kind.prev;
         f32x16 base = load(s->prev, dtype, at);
@@ -102,48 +111,84 @@ DW_VECTOR i32x16 finish_any(const span *s, size_t block, finish_kind kind)
     return d.step;
 }
 
-/* Two blocks as a pair. */
-DW_VECTOR void finish_pair(const span *s, size_t block, f32x16 top, finish_kind kind, i32x16 level[2])
+/* Deltas of two blocks as a pair, and what they start from. */
+DW_VECTOR pair deltas_of_pair(const span *s, size_t block, finish_kind kind, pair *base)
 {
     size_t at = block * LANES;
-    float inverse = s->inverse[block];
-    pair d, base = {f_set(0), f_set(0)};
+    pair d;
+    *base = (pair){f_set(0), f_set(0)};
     if (kind.prev && !kind.chooses)
         d = (pair){f_load(s->from + 4 * at), f_load(s->from + 4 * (at + LANES))};
     else
         d = load_pair(s->from, at);
     if (kind.prev) {
         DW_PREFETCH(s->prev, 2 * (at + DW_TILE_ELEMENTS));
-        base = load_pair(s->prev, at);
-        base = (pair){chosen_base(s, block, base.even, kind.chooses), chosen_base(s, block, base.odd, kind.chooses)};
+        *base = load_pair(s->prev, at);
+        *base = (pair){chosen_base(s, block, base->even, kind.chooses), chosen_base(s, block, base->odd, kind.chooses)};
     }
-    if (kind.chooses) d = (pair){f_sub(d.even, base.even), f_sub(d.odd, base.odd)};
-    level[0] = level_of(d.even, inverse, top);
-    level[1] = level_of(d.odd, inverse, top);
+    if (kind.chooses) d = (pair){f_sub(d.even, base->even), f_sub(d.odd, base->odd)};
+    return d;
+}
+
+/* Two blocks as a pair. */
+DW_VECTOR void finish_pair(const span *s, size_t block, f32x16 top, finish_kind kind, i32x16 level[2])
+{
+    pair base, d = deltas_of_pair(s, block, kind, &base);
+    level[0] = level_of(d.even, s->inverse[block], top);
+    level[1] = level_of(d.odd, s->inverse[block], top);
     if (kind.prev)
-        narrow_pair(s->next + 2 * at, advance(s, block, base.even, level[0]), advance(s, block, base.odd, level[1]));
+        narrow_pair(s->next + 2 * block * LANES, advance(s, block, base.even, level[0]), advance(s, block, base.odd, level[1]));
+}
+
+/* The same with dithers, two bits and more: the parts of a pair lie as its halves do. */
+DW_VECTOR void finish_dithered_pair(const span *s, size_t block, ends all, finish_kind kind, i32x16 step[2])
+{
+    pair base, d = deltas_of_pair(s, block, kind, &base);
+    i32x16 words = i_load(s->dithers + block * LANES), fraction = i_set(0xffff << 7);
+    f32x16 inverse = f_set(s->inverse[block]), even = f_mul(d.even, inverse), odd = f_mul(d.odd, inverse);
+    steps low = steps_within(f_add(even, dither_of_fraction(i_and(i_shl(words, 7), fraction))), all);
+    steps high = steps_within(f_add(odd, dither_of_fraction(i_and(i_shr(words, 9), fraction))), all);
+    step[0] = low.step;
+    step[1] = high.step;
+    if (kind.prev) {
+        f32x16 scale = f_set(s->scale[block]);
+        narrow_pair(s->next + 2 * block * LANES, f_muladd(low.level, scale, base.even), f_muladd(high.level, scale, base.odd));
+    }
 }
 
 /* Lines of x that a chunk is long, where a finish of this kind asks for x ahead. */
 DW_VECTOR size_t ahead_lines(finish_kind kind)
 {
-    return kind.prev || kind.pairs ? 2 : 4;
+    return (kind.prev && kind.prev != DW_F32) || kind.pairs ? 2 : 4;
+}
+
+/* Asks for what the next sweep will read. */
+DW_VECTOR void ask_ahead(const span *s, finish_kind kind)
+{
+    for (size_t line = 0; !s->far && line < ahead_lines(kind); line++) DW_PREFETCH(s->ahead, 64 * line);
+    for (size_t line = 0; s->far && line < ahead_lines(kind); line++) {
+        DW_PREFETCH_FAR(s->ahead, 64 * line);
+        DW_PREFETCH_FAR(s->prev, 4 * DW_TILE_ELEMENTS + 64 * line);
+    }
 }
 
 /* The chunk that a span begins with. */
-DW_VECTOR void finish_chunk(const span *s, f32x16 top, finish_kind kind, uint32_t bits)
+DW_VECTOR void finish_chunk(const span *s, ends all, finish_kind kind, uint32_t bits)
 {
     int half = 1 << (bits - 1);
     i32x16 l[4];
     codes64 codes;
-    for (size_t line = 0; s->ahead && line < ahead_lines(kind); line++) DW_PREFETCH(s->ahead, 64 * line);
-    if (kind.any) {
-        for (size_t k = 0; k < 4; k++) l[k] = finish_any(s, k, kind);
+    if (s->ahead) ask_ahead(s, kind);
+    if (kind.any && kind.pairs) {
+        finish_dithered_pair(s, 0, all, kind, l);
+        finish_dithered_pair(s, 2, all, kind, l + 2);
+    } else if (kind.any) {
+        for (size_t k = 0; k < 4; k++) l[k] = finish_any(s, k, all, kind);
     } else if (kind.pairs) {
-        finish_pair(s, 0, top, kind, l);
-        finish_pair(s, 2, top, kind, l + 2);
+        finish_pair(s, 0, all.top, kind, l);
+        finish_pair(s, 2, all.top, kind, l + 2);
     } else {
-        for (size_t k = 0; k < 4; k++) l[k] = finish_block(s, k, top, kind);
+        for (size_t k = 0; k < 4; k++) l[k] = finish_block(s, k, all.top, kind);
     }
 #ifdef codes_of_pairs
     if (kind.pairs)
@@ -159,9 +204,9 @@ DW_VECTOR void finish(const span *given, finish_kind kind)
     span s = *given; /* what is stored may alias the caller's */
     uint32_t bits = kind.bits ? kind.bits : s.bits;
     size_t size = kind.prev ? bytes_of((dw_dtype)kind.prev) : 0;
-    f32x16 top = f_set((float)((1 << (bits - 1)) - 1));
+    ends all = ends_of(bits);
     ROLLED for (size_t left = s.n; left; left -= CHUNK) {
-        finish_chunk(&s, top, kind, bits);
+        finish_chunk(&s, all, kind, bits);
         s.from += (kind.pairs && (!kind.prev || kind.chooses) ? 2 : 4) * CHUNK;
         s.prev += size * CHUNK;
         if (kind.prev) s.next += size * CHUNK;
@@ -208,6 +253,11 @@ FINISH(finish_any_f16, DW_F16, 0, 0, 0, 1)
 FINISH(finish_any_f16_chosen, DW_F16, 0, 1, 0, 1)
 FINISH(finish_any_bf16, DW_BF16, 0, 0, 0, 1)
 FINISH(finish_any_bf16_chosen, DW_BF16, 0, 1, 0, 1)
+#ifdef codes_of_pairs
+FINISH(finish_dithered_halves, 0, 1, 0, 0, 1)
+FINISH(finish_dithered_pairs, DW_BF16, 1, 0, 0, 1)
+FINISH(finish_dithered_pairs_chosen, DW_BF16, 1, 1, 0, 1)
+#endif
 #undef FINISHES
 #undef FINISH
 
@@ -220,13 +270,25 @@ typedef struct plan {
     int pairs, reads_x; /* reads_x: the finish does, the sweep leaves no deltas */
 } plan;
 
-/* In all modes, block by block. */
+#ifdef codes_of_pairs
+static sweep_function *const pairs_of[3] = {sweep_f32_pairs, sweep_f16_pairs, sweep_bf16_pairs};
+#endif
+
+/* In all modes. */
 static plan plan_any(const dw_encode_run *run, sweep_function *const *by_prev)
 {
     static finish_function *const finishes[3][2] = {{finish_any_f32, finish_any_f32_chosen},
                                                      {finish_any_f16, finish_any_f16_chosen},
                                                      {finish_any_bf16, finish_any_bf16_chosen}};
     sweep_function *const without[] = {sweep_f32, sweep_f16, sweep_bf16};
+#ifdef codes_of_pairs
+    if (run->dither && run->bits > 1 && run->width % 32 == 0) {
+        int x_is_half = run->x_dtype == DW_BF16, prev_is_half = run->prev_dtype == DW_BF16;
+        if (!run->next && x_is_half) return (plan){sweep_pairs, finish_dithered_halves, 1, 1};
+        if (run->next && prev_is_half && !run->choices) return (plan){pairs_of[run->x_dtype - DW_F32], finish_dithered_pairs, 1, 0};
+        if (run->next && prev_is_half && x_is_half) return (plan){choose_halves, finish_dithered_pairs_chosen, 1, 1};
+    }
+#endif
     if (!run->next) return (plan){without[run->x_dtype - DW_F32], finish_any_floats, 0, run->x_dtype == DW_F32};
     return (plan){by_prev[run->prev_dtype - DW_F32], finishes[run->prev_dtype - DW_F32][run->choices != NULL], 0, 0};
 }
@@ -267,8 +329,7 @@ static plan plan_for(const dw_encode_run *run)
     if (run->prev_dtype == DW_F32) return (plan){by_prev[0], finish_f32[bits], 0, 0};
     if (run->prev_dtype == DW_F16) return (plan){by_prev[1], finish_f16, 0, 0};
 #ifdef codes_of_pairs
-    static sweep_function *const to_pairs[3] = {sweep_f32_pairs, sweep_f16_pairs, sweep_bf16_pairs};
-    if (pairs) return (plan){to_pairs[run->x_dtype - DW_F32], finish_pairs[bits], 1, 0};
+    if (pairs) return (plan){pairs_of[run->x_dtype - DW_F32], finish_pairs[bits], 1, 0};
 #endif
     return (plan){by_prev[2], finish_bf16, 0, 0};
 }
@@ -322,11 +383,17 @@ static void encode_special(const dw_encode_run *run, const stretch *s, uint32_t 
     dw_kernels_c.encode(&one);
 }
 
+static int asks_far(const dw_encode_run *run)
+{
+    return run->is_far && run->next && run->x_dtype == DW_F32 && run->prev_dtype == DW_F32;
+}
+
 /* Whether the finish asks for the x of the next sweep. Two tiles of x and of prev as floats, with the scratch, would drive out of the
- * first-level cache what this run still wants: there the processor's own prefetching does better. */
+ * first-level cache what this run still wants: there the processor's own prefetching does better, unless all comes from memory, where
+ * the second level is near enough. */
 static int asks_ahead(const dw_encode_run *run, const plan *with)
 {
-    return run->next ? run->x_dtype != DW_F32 : with->reads_x;
+    return run->next ? run->x_dtype != DW_F32 || asks_far(run) : with->reads_x;
 }
 
 static void encode_stretch(const dw_encode_run *run, const plan *with, const stretch *s, scratch *b)
@@ -351,6 +418,7 @@ static void encode_stretch(const dw_encode_run *run, const plan *with, const str
                 .first = run->first + (size_t)s->piece * run->width,
                 .n = whole,
                 .ahead = asks_ahead(run, with) ? s->x + total * x_size : NULL,
+                .far = asks_far(run),
                 .bits = run->bits};
     with->finish(&all);
     if (whole < total) {

@@ -15,6 +15,7 @@
 #define DW_VECTOR static inline __attribute__((always_inline))
 
 #define DW_PREFETCH(from, bytes) __builtin_prefetch((const void *)((uintptr_t)(from) + (bytes)))
+#define DW_PREFETCH_FAR(from, bytes) __builtin_prefetch((const void *)((uintptr_t)(from) + (bytes)), 0, 2)
 
 typedef struct f32x16 {
     float32x4_t a, b, c, d;
@@ -369,11 +370,17 @@ DW_VECTOR void d_store(double *to, f64x16 x)
 
 /* One counter per 64-bit lane; four registers, for every round waits for the one before. */
 typedef i64x8 w64;
-enum { W_LANES = 8 };
+enum { W_LANES = 8, SIDES = 1 };
 
 DW_VECTOR w64 w_set(uint32_t value)
 {
     uint64x2_t all = vdupq_n_u64(value);
+    return (w64){all, all, all, all};
+}
+
+DW_VECTOR w64 w_fill(const uint64_t *value)
+{
+    uint64x2_t all = vld1q_dup_u64(value);
     return (w64){all, all, all, all};
 }
 

@@ -13,6 +13,7 @@
 
 /* What lies so many bytes on, which may be outside of everything: no pointer goes there. */
 #define DW_PREFETCH(from, bytes) _mm_prefetch((const char *)((uintptr_t)(from) + (bytes)), _MM_HINT_T0)
+#define DW_PREFETCH_FAR(from, bytes) _mm_prefetch((const char *)((uintptr_t)(from) + (bytes)), _MM_HINT_T1) /* not into the first level */
 
 /* The unsigned maximum over columns: four pieces of four lanes each to one lane per piece. */
 DW_VECTOR __m128i columns_of_four(const int32_t *quarters)
