@@ -9,11 +9,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#ifdef __CUDACC__
-#define DW_INLINE static __device__ __forceinline__
-#else
-#define DW_INLINE static inline
-#endif
+#include "shared.h"
 
 #define DW_F32_NAN      0x7fc00000u
 #define DW_F32_INFINITY 0x7f800000u

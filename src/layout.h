@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * layout.h - pieces and tiles: where every byte of a quantized payload lies (docs/format.md, 3.2).
+ * layout.h - pieces and tiles: where every byte of a quantized payload lies, as text that C and CUDA share (docs/format.md, 3.2).
  *
  * A pure function of shape, bits and group. Rows are cut into segments, which tiles hold one after the other. A segment is a piece, with a
  * scale of its own in its tile; but with a scale per channel the pieces are the channels, and their scales lie in front of the tiles. All
@@ -10,6 +10,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
+
+#include "shared.h"
 
 enum { DW_TILE_ELEMENTS = 2048, DW_LAYOUT_ROW = 0xffff, DW_LAYOUT_CHANNEL = 0xfffe };
 
@@ -35,25 +38,25 @@ typedef struct dw_tile {
     uint64_t bytes;
 } dw_tile;
 
-static inline uint64_t dw_round_up(uint64_t value, uint64_t multiple)
+DW_INLINE uint64_t dw_round_up(uint64_t value, uint64_t multiple)
 {
     return (value + multiple - 1) / multiple * multiple;
 }
 
-static inline uint64_t dw_scale_bytes(uint64_t pieces)
+DW_INLINE uint64_t dw_scale_bytes(uint64_t pieces)
 {
     return dw_round_up(2 * pieces, 16);
 }
 
-static inline uint64_t dw_tile_bytes(uint64_t pieces, uint64_t elements, uint32_t bits)
+DW_INLINE uint64_t dw_tile_bytes(uint64_t pieces, uint64_t elements, uint32_t bits)
 {
     return dw_scale_bytes(pieces) + dw_round_up(elements * bits / 8, 16);
 }
 
-static inline void dw_layout_rows(dw_layout *layout, uint32_t c, uint32_t group)
+DW_INLINE void dw_layout_rows(dw_layout *layout, uint32_t c, uint32_t group)
 {
     bool whole_rows = group == DW_LAYOUT_ROW || layout->by_channel;
-    uint32_t whole = whole_rows ? (c <= DW_TILE_ELEMENTS ? c : DW_TILE_ELEMENTS) : group;
+    uint32_t whole = whole_rows ? (c <= DW_TILE_ELEMENTS ? c : (uint32_t)DW_TILE_ELEMENTS) : group;
     layout->cut_rows = whole_rows && c > DW_TILE_ELEMENTS;
     layout->segment_channels = whole;
     layout->segment_width = whole_rows ? (uint32_t)dw_round_up(whole, 32) : group;
@@ -65,21 +68,26 @@ static inline void dw_layout_rows(dw_layout *layout, uint32_t c, uint32_t group)
 }
 
 /* Bytes of a tile of so many segments and elements: its scales are in it, or in front of all tiles. */
-static inline uint64_t dw_layout_tile_bytes(const dw_layout *layout, uint64_t segments, uint64_t elements)
+DW_INLINE uint64_t dw_layout_tile_bytes(const dw_layout *layout, uint64_t segments, uint64_t elements)
 {
     return dw_tile_bytes(layout->by_channel ? 0 : segments, elements, layout->bits);
 }
 
 /* Bytes of all tiles of one row of a cut layout. */
-static inline uint64_t dw_layout_row_bytes(const dw_layout *layout)
+DW_INLINE uint64_t dw_layout_row_bytes(const dw_layout *layout)
 {
     return (layout->row_segments - 1) * layout->tile_bytes + dw_layout_tile_bytes(layout, 1, layout->last_width);
 }
 
 /* t, c >= 1; bits 1..8; group 16..256, DW_LAYOUT_ROW or DW_LAYOUT_CHANNEL. false: the payload would pass 2^62 bytes. */
-static inline bool dw_layout_make(dw_layout *layout, uint32_t t, uint32_t c, uint32_t bits, uint32_t group, bool chooses)
+DW_INLINE bool dw_layout_make(dw_layout *layout, uint32_t t, uint32_t c, uint32_t bits, uint32_t group, bool chooses)
 {
-    *layout = (dw_layout){.t = t, .c = c, .bits = bits, .chooses = chooses, .by_channel = group == DW_LAYOUT_CHANNEL};
+    memset(layout, 0, sizeof *layout);
+    layout->t = t;
+    layout->c = c;
+    layout->bits = bits;
+    layout->chooses = chooses;
+    layout->by_channel = group == DW_LAYOUT_CHANNEL;
     dw_layout_rows(layout, c, group);
     layout->segments = (uint64_t)t * layout->row_segments;
     layout->pieces = layout->by_channel ? c : layout->segments;
@@ -100,7 +108,7 @@ static inline bool dw_layout_make(dw_layout *layout, uint32_t t, uint32_t c, uin
     return true;
 }
 
-static inline dw_tile dw_layout_tile(const dw_layout *layout, uint64_t i)
+DW_INLINE dw_tile dw_layout_tile(const dw_layout *layout, uint64_t i)
 {
     dw_tile tile;
     uint64_t front = layout->choice_bytes + layout->scale_bytes;
@@ -123,7 +131,7 @@ static inline dw_tile dw_layout_tile(const dw_layout *layout, uint64_t i)
 }
 
 /* Where in the payload the scale of a piece lies. */
-static inline uint64_t dw_layout_scale(const dw_layout *layout, uint64_t piece)
+DW_INLINE uint64_t dw_layout_scale(const dw_layout *layout, uint64_t piece)
 {
     if (layout->by_channel) return layout->choice_bytes + 2 * piece;
     return dw_layout_tile(layout, piece / layout->tile_segments).offset + 2 * (piece % layout->tile_segments);
@@ -140,12 +148,12 @@ typedef struct dw_chunk {
     uint32_t first_channel, channels; /* by_channel */
 } dw_chunk;
 
-static inline uint64_t dw_layout_chunk_tiles(const dw_layout *layout)
+DW_INLINE uint64_t dw_layout_chunk_tiles(const dw_layout *layout)
 {
-    return layout->cut_rows ? (uint64_t)DW_CHUNK_ROWS * layout->row_segments : DW_CHUNK_TILES;
+    return layout->cut_rows ? (uint64_t)DW_CHUNK_ROWS * layout->row_segments : (uint64_t)DW_CHUNK_TILES;
 }
 
-static inline uint64_t dw_layout_chunks(const dw_layout *layout)
+DW_INLINE uint64_t dw_layout_chunks(const dw_layout *layout)
 {
     if (layout->by_channel) return (layout->c + DW_STRIP_CHANNELS - 1) / DW_STRIP_CHANNELS;
     uint64_t each = dw_layout_chunk_tiles(layout);
@@ -153,26 +161,26 @@ static inline uint64_t dw_layout_chunks(const dw_layout *layout)
 }
 
 /* The bytes from the start of a payload that no chunk digests. */
-static inline uint64_t dw_layout_undigested(const dw_layout *layout)
+DW_INLINE uint64_t dw_layout_undigested(const dw_layout *layout)
 {
     return layout->by_channel ? layout->payload_bytes : layout->choice_bytes;
 }
 
 /* The element of prev that is the first one of a tile; all of them for the tile behind the last. */
-static inline uint64_t dw_layout_element(const dw_layout *layout, uint64_t tile)
+DW_INLINE uint64_t dw_layout_element(const dw_layout *layout, uint64_t tile)
 {
     uint64_t segment = tile * layout->tile_segments;
     if (segment >= layout->segments) return (uint64_t)layout->t * layout->c;
     return segment / layout->row_segments * layout->c + segment % layout->row_segments * layout->segment_channels;
 }
 
-static inline dw_chunk dw_layout_chunk(const dw_layout *layout, uint64_t i)
+DW_INLINE dw_chunk dw_layout_chunk(const dw_layout *layout, uint64_t i)
 {
     dw_chunk chunk = {0};
     if (layout->by_channel) {
         chunk.first_channel = (uint32_t)i * DW_STRIP_CHANNELS;
         uint32_t left = layout->c - chunk.first_channel;
-        chunk.channels = left < DW_STRIP_CHANNELS ? left : DW_STRIP_CHANNELS;
+        chunk.channels = left < DW_STRIP_CHANNELS ? left : (uint32_t)DW_STRIP_CHANNELS;
         return chunk;
     }
     uint64_t each = dw_layout_chunk_tiles(layout);

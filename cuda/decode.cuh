@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * decode.cuh - payload and prev to the new prev, or to y: one tile a block, eight elements a thread, in one sweep.
+ *
+ * Payloads come from outside: their bytes decide values, never where something is read or written. Source: docs/format.md, 3 to 5. */
+#ifndef DW_CUDA_DECODE_CUH
+#define DW_CUDA_DECODE_CUH
+
+#include "place.cuh"
+
+typedef struct dw_decode_room {
+    __align__(16) uint8_t staged[DW_TILE_ELEMENTS + 2 * DW_TILE_ELEMENTS / 16];
+    uint64_t sums[2][DW_WARPS];
+    bool is_last;
+} dw_decode_room;
+
+/* A tile's bytes on their way in; the digest's sum of a thread's sixteen. */
+DW_DEVICE uint64_t dw_take_tile(const uint8_t *payload, const dw_tile *tile, dw_decode_room *room)
+{
+    uint32_t at = 16 * threadIdx.x;
+    if (at >= tile->bytes) return 0;
+    dw_sixteen all = dw_shared_load(payload + tile->offset + at);
+    *(dw_sixteen *)(room->staged + at) = all;
+    return dw_digest_sixteen(all, tile->offset + at);
+}
+
+DW_DEVICE void dw_get_codes(const uint8_t *tile, uint32_t bits, uint32_t elements, uint32_t codes[DW_EIGHT])
+{
+    uint32_t first = threadIdx.x * DW_EIGHT;
+#pragma unroll
+    for (uint32_t i = 0; i < DW_EIGHT; i++) codes[i] = 0;
+    for (uint32_t from = 0; from < bits;) {
+        uint32_t width = dw_plane_width(bits, from), mask = (1u << width) - 1u, low, high;
+        const uint8_t *at = tile + elements / 8 * from + first / 8 * width;
+        if (width == 8) {
+            low = ((const uint32_t *)at)[0];
+            high = ((const uint32_t *)at)[1];
+        } else if (width == 4) {
+            low = *(const uint32_t *)at;
+            high = low >> 16;
+        } else if (width == 2) {
+            low = *(const uint16_t *)at;
+            high = low >> 8;
+        } else {
+            low = *at;
+            high = low >> 4;
+        }
+#pragma unroll
+        for (uint32_t i = 0; i < 4; i++) {
+            codes[i] |= (low >> (width * i) & mask) << from;
+            codes[4 + i] |= (high >> (width * i) & mask) << from;
+        }
+        from += width;
+    }
+}
+
+/* Scale and choice of the piece of element i of a thread's eight: scale | direct << 16. */
+template <bool ByColumns>
+DW_DEVICE uint32_t dw_chosen_of(const dw_layout *layout, const uint8_t *payload, const dw_tile *tile, const dw_place *place, uint32_t i,
+                                const dw_decode_room *room)
+{
+    uint64_t piece = ByColumns ? (uint64_t)place->column + i : tile->first_segment + place->segment;
+    uint32_t chosen;
+    if (ByColumns) {
+        const uint8_t *scale = payload + layout->choice_bytes + 2 * piece;
+        chosen = scale[0] | (uint32_t)scale[1] << 8;
+    } else {
+        chosen = *(const uint16_t *)(room->staged + 2 * place->segment);
+    }
+    if (layout->chooses && (payload[piece / 8] >> piece % 8 & 1)) chosen |= 0x10000u;
+    return chosen;
+}
+
+/* The new prev of eight elements, or y: bits of the dtype. keeps: a poisoned piece leaves what was held; else it is NaN. */
+template <bool ByColumns>
+DW_DEVICE uint32_t dw_reconstruct_eight(const dw_layout *layout, const uint8_t *payload, const dw_tile *tile, const dw_place *place,
+                                        const dw_eight *held, dw_dtype dtype, bool keeps, const dw_decode_room *room, uint32_t out[DW_EIGHT])
+{
+    uint32_t codes[DW_EIGHT], poisoned = 0, chosen = 0;
+    int32_t half = 1 << (layout->bits - 1);
+    dw_get_codes(room->staged + (tile->codes - tile->offset), layout->bits, tile->elements, codes);
+    if (!ByColumns) chosen = dw_chosen_of<false>(layout, payload, tile, place, 0, room);
+#pragma unroll
+    for (uint32_t i = 0; i < DW_EIGHT; i++) {
+        if (ByColumns) chosen = i < place->n ? dw_chosen_of<true>(layout, payload, tile, place, i, room) : 0;
+        uint16_t scale = (uint16_t)chosen;
+        bool is_poisoned = dw_scale_is_poisoned(scale);
+        float base = chosen >> 16 ? 0.0f : held->of[i];
+        float value = is_poisoned ? held->of[i] : dw_reconstruct(base, (int32_t)codes[i], half, dw_bf16_widen(scale));
+        out[i] = is_poisoned && !keeps ? dw_nan_of(dtype) : dw_narrow(value, dtype);
+        poisoned |= is_poisoned ? 1u << i : 0;
+    }
+    return poisoned;
+}
+
+/* y from the new prev: RN once more, and NaN where pieces are poisoned. */
+DW_DEVICE void dw_emit(const dw_decode_job *job, const dw_place *place, const uint32_t next[DW_EIGHT], dw_dtype prev_dtype, uint32_t poisoned)
+{
+    uint32_t bits[DW_EIGHT];
+#pragma unroll
+    for (uint32_t i = 0; i < DW_EIGHT; i++) {
+        bits[i] = job->y_dtype == prev_dtype ? next[i] : dw_narrow(dw_widen(next[i], prev_dtype), job->y_dtype);
+        if (poisoned >> i & 1) bits[i] = dw_nan_of(job->y_dtype);
+    }
+    dw_store_eight(job->y, job->y_dtype, place->tensor, place->n, bits);
+}
+
+DW_DEVICE void dw_end_decode(const dw_cuda_decode_part *part, uint64_t payload, uint64_t state, dw_decode_room *room)
+{
+    payload = dw_block_sum(payload, room->sums[0]);
+    state = dw_block_sum(state, room->sums[1]);
+    if (threadIdx.x == 0) {
+        if (payload) atomicAdd(&part->share.sums->payload, (unsigned long long)payload);
+        if (state) atomicAdd(&part->share.sums->state, (unsigned long long)state);
+    }
+    if (!dw_is_last(&part->share, &room->is_last)) return;
+    uint64_t front = dw_block_sum(dw_front_sum(&part->job.layout, part->job.payload), room->sums[0]);
+    if (threadIdx.x == 0) dw_report_part(&part->share, front);
+}
+
+/* Type: prev's dtype with state, y's without; 0: that of the job. */
+template <int Type, bool HasState, bool ByColumns>
+DW_DEVICE void dw_decode_tile(const dw_cuda_decode_part *parts, uint32_t n, dw_decode_room *room)
+{
+    uint64_t index, state = 0;
+    const dw_cuda_decode_part *part = parts + dw_find_part(parts, n, DW_CUDA_TILES, &index);
+    const dw_decode_job *job = &part->job;
+    const dw_layout *layout = &job->layout;
+    const dw_dtype dtype = Type ? (dw_dtype)Type : HasState ? job->prev_dtype : job->y_dtype;
+    dw_tile tile = dw_layout_tile(layout, index);
+    dw_place place = dw_place_of(layout, &tile, HasState && !job->y ? (int64_t)layout->c : job->stride);
+    uint64_t payload = dw_take_tile(job->payload, &tile, room);
+    dw_eight held = dw_load_eight(HasState ? job->prev : NULL, dtype, place.dense, place.n);
+    __syncthreads();
+    if (place.n) {
+        uint32_t out[DW_EIGHT];
+        uint32_t poisoned = dw_reconstruct_eight<ByColumns>(layout, job->payload, &tile, &place, &held, dtype, HasState, room, out);
+        if (!HasState) {
+            dw_store_eight(job->y, dtype, place.tensor, place.n, out);
+        } else {
+            dw_store_eight(job->next, dtype, place.dense, place.n, out);
+            if (job->y) dw_emit(job, &place, out, dtype, poisoned);
+            if (job->audit.every && layout->c % 4 == 0) state = dw_audit_eight(job->audit, out, dtype, place.dense, place.n);
+        }
+    }
+    dw_end_decode(part, payload, state, room);
+}
+
+#endif

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * kernels.cu - the kernels by name (message.h): for every pair of dtypes what is common, and for any what is not. */
+#include "audit.cuh"
+#include "choose.cuh"
+#include "decode.cuh"
+#include "encode.cuh"
+
+#define KERNEL(name) extern "C" __global__ void __launch_bounds__(DW_CUDA_THREADS) name
+
+#define ENCODE(name, x, prev, variant)                             \
+    KERNEL(name)(const dw_cuda_encode_part *parts, uint32_t n)     \
+    {                                                              \
+        __shared__ dw_encode_room room;                            \
+        dw_encode_tile<x, prev, variant>(parts, n, &room, NULL);   \
+    }
+ENCODE(dw_encode_f32_f32, DW_F32, DW_F32, DW_PLAIN)
+ENCODE(dw_encode_f32_f16, DW_F32, DW_F16, DW_PLAIN)
+ENCODE(dw_encode_f32_bf16, DW_F32, DW_BF16, DW_PLAIN)
+ENCODE(dw_encode_f16_f32, DW_F16, DW_F32, DW_PLAIN)
+ENCODE(dw_encode_f16_f16, DW_F16, DW_F16, DW_PLAIN)
+ENCODE(dw_encode_f16_bf16, DW_F16, DW_BF16, DW_PLAIN)
+ENCODE(dw_encode_bf16_f32, DW_BF16, DW_F32, DW_PLAIN)
+ENCODE(dw_encode_bf16_f16, DW_BF16, DW_F16, DW_PLAIN)
+ENCODE(dw_encode_bf16_bf16, DW_BF16, DW_BF16, DW_PLAIN)
+ENCODE(dw_encode_columns, 0, 0, DW_BY_COLUMNS)
+
+KERNEL(dw_encode_mse)(const dw_cuda_encode_part *parts, uint32_t n)
+{
+    __shared__ dw_encode_room room;
+    __shared__ dw_search_room search;
+    dw_encode_tile<0, 0, DW_SEARCHES>(parts, n, &room, &search);
+}
+
+KERNEL(dw_choose_scales)(const dw_cuda_encode_part *parts, uint32_t n)
+{
+    __shared__ dw_choose_room room;
+    __shared__ float lanes[DW_ATTEMPTS][DW_NORM_LANES];
+    dw_choose_part(parts, n, &room, lanes);
+}
+
+#define DECODE(name, type, has_state, by_columns)                     \
+    KERNEL(name)(const dw_cuda_decode_part *parts, uint32_t n)        \
+    {                                                                 \
+        __shared__ dw_decode_room room;                               \
+        dw_decode_tile<type, has_state, by_columns>(parts, n, &room); \
+    }
+DECODE(dw_decode_f32, DW_F32, true, false)
+DECODE(dw_decode_f16, DW_F16, true, false)
+DECODE(dw_decode_bf16, DW_BF16, true, false)
+DECODE(dw_decode_columns, 0, true, true)
+DECODE(dw_decode_direct_f32, DW_F32, false, false)
+DECODE(dw_decode_direct_f16, DW_F16, false, false)
+DECODE(dw_decode_direct_bf16, DW_BF16, false, false)
+DECODE(dw_decode_direct_columns, 0, false, true)
+
+KERNEL(dw_audit_encode)(const dw_cuda_encode_part *parts, uint32_t n)
+{
+    __shared__ dw_encode_room room;
+    uint64_t block;
+    const dw_cuda_encode_part *part = parts + dw_find_part(parts, n, DW_CUDA_AUDIT, &block);
+    const dw_encode_job *job = &part->job;
+    uint64_t elements = (uint64_t)job->layout.t * job->layout.c;
+    dw_add_block(part->share.sums, 0, dw_stretch_sum(job->next, job->prev_dtype, elements, job->audit, block), 0, &room);
+    dw_end_encode(part, &room);
+}
+
+KERNEL(dw_audit_decode)(const dw_cuda_decode_part *parts, uint32_t n)
+{
+    __shared__ dw_decode_room room;
+    uint64_t block;
+    const dw_cuda_decode_part *part = parts + dw_find_part(parts, n, DW_CUDA_AUDIT, &block);
+    const dw_decode_job *job = &part->job;
+    uint64_t elements = (uint64_t)job->layout.t * job->layout.c;
+    dw_end_decode(part, 0, dw_stretch_sum(job->next, job->prev_dtype, elements, job->audit, block), &room);
+}

@@ -1,0 +1,10 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# logged.sh - LOG COMMAND...: keeps what a command says, and shows it only where the command fails.
+set -u
+log=$1
+shift
+"$@" >"$log" 2>&1
+status=$?
+[ $status -eq 0 ] || cat "$log" >&2
+exit $status

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * place.cuh - which eight elements of a tile a thread has, and where they lie in a tensor and in prev. */
+#ifndef DW_CUDA_PLACE_CUH
+#define DW_CUDA_PLACE_CUH
+
+#include "block.cuh"
+
+typedef struct dw_place {
+    uint32_t stored;  /* whether the tile has this thread's elements, be it as padding */
+    uint32_t n;       /* how many of the eight are no padding */
+    uint32_t segment; /* within the tile */
+    uint32_t leads;   /* the first eight of the segment */
+    uint32_t column;  /* channel of the first */
+    uint64_t dense, tensor; /* number of the first in prev, and in the tensor */
+} dw_place;
+
+/* Rows that fill their segments lie side by side in prev, and in a tensor without gaps. */
+DW_DEVICE bool dw_rows_touch(const dw_layout *layout, int64_t stride)
+{
+    return !layout->cut_rows && layout->last_channels == layout->segment_width && stride == (int64_t)layout->c;
+}
+
+/* The eight from element 8 * thread of a tile on. */
+DW_DEVICE dw_place dw_place_of(const dw_layout *layout, const dw_tile *tile, int64_t stride)
+{
+    dw_place place;
+    uint32_t first = threadIdx.x * DW_EIGHT, width = layout->cut_rows ? tile->elements : layout->segment_width;
+    place.stored = first < tile->elements;
+    if ((width & (width - 1)) == 0)
+        place.segment = first >> (31 - __clz((int)width)), place.leads = (first & (width - 1)) == 0;
+    else
+        place.segment = first / width, place.leads = place.segment * width == first;
+    if (dw_rows_touch(layout, stride) && !layout->by_channel) {
+        place.n = place.stored ? DW_EIGHT : 0;
+        place.dense = place.tensor = tile->first_segment * width + first;
+        place.column = 0;
+        return place;
+    }
+    uint64_t row = tile->first_segment / layout->row_segments;
+    uint32_t segment = (uint32_t)(tile->first_segment % layout->row_segments) + place.segment;
+    uint32_t rows = segment / layout->row_segments, in_row = segment - rows * layout->row_segments, within = first - place.segment * width;
+    uint32_t channels = in_row + 1 == layout->row_segments ? layout->last_channels : layout->segment_channels;
+    uint32_t left = place.stored && within < channels ? channels - within : 0;
+    row += rows;
+    place.n = left < DW_EIGHT ? left : (uint32_t)DW_EIGHT;
+    place.column = in_row * layout->segment_channels + within;
+    place.dense = row * layout->c + place.column;
+    place.tensor = row * (uint64_t)stride + place.column;
+    return place;
+}
+
+#endif

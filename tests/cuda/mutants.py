@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+# mutants.py - breaks the kernels of cuda/ in one place after the other and asks that check_cuda notices.
+"""usage: mutants.py SOURCE CHECK_CUDA_OBJECTS... [-- NAME...]
+
+Compiles the shim with one line changed, links it with the objects given (check_cuda.c, the tests' tool and the pure layer), and runs it. A
+mutant that survives is a check that is missing. Part of `./run soak`."""
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+# name: file, what stands there, what the mutant writes
+MUTANTS = {
+    "choice_of_the_wrong_extremes": ("encode.cuh", "dw_extremes extremes = is_direct ? direct : delta;", "dw_extremes extremes = delta;"),
+    "zeros_behind_choices": ("encode.cuh", "index + 1 == layout->tiles ? layout->choice_bytes : end;", "end;"),
+    "sum_loses_bits": ("block.cuh", "(uint32_t)(mine >> 44)) << 44;", "(uint32_t)(mine >> 44) & 0xffffu) << 44;"),
+    "audit_of_the_first_stretch": ("block.cuh", "(at + i) / DW_TILE_ELEMENTS % audit.every", "at / DW_TILE_ELEMENTS / 2 % audit.every"),
+    "poison_keeps_nothing": ("encode.cuh", "dw_scale_is_poisoned(scale) ? e->base.of[i] : value", "dw_scale_is_poisoned(scale) ? 0.0f : value"),
+    "poison_spreads_to_prev": ("decode.cuh", "is_poisoned && !keeps ? dw_nan_of(dtype)", "is_poisoned ? dw_nan_of(dtype)"),
+    "dither_of_the_thread": ("encode.cuh", "uint64_t counter = at / DW_EIGHT;", "uint64_t counter = threadIdx.x;"),
+    "dither_not_skipped": ("encode.cuh", "skipped ? parts[skipped + i] : parts[i]", "parts[i]"),
+    "dither_in_padding": ("encode.cuh", "(uint16_t)(i < n ? part : DW_DITHER_NONE)", "(uint16_t)part"),
+    "zeros_behind_scales": ("encode.cuh", "room->staged[scales_end + threadIdx.x] = 0;", ";"),
+    "zeros_behind_codes": ("encode.cuh", "if (threadIdx.x < 16 && codes_end + threadIdx.x < bytes) room->staged[codes_end + threadIdx.x] = 0;", ""),
+    "zeros_behind_channels": ("choose.cuh", "at < layout->scale_bytes; at++) scales[at] = 0;", "0; at++) scales[at] = 0;"),
+    "used_message_stays_used": ("block.cuh", "(void)dw_taken(&sums->arrived);", ""),
+    "no_barrier_before_the_tile_leaves": ("encode.cuh", "    __syncthreads();\n    uint64_t payload = dw_put_tile", "    uint64_t payload = dw_put_tile"),
+    "no_barrier_before_codes_are_read": ("decode.cuh", "    __syncthreads();\n    if (place.n) {", "    if (place.n) {"),
+    "search_adds_otherwise": ("encode.cuh", "for (uint32_t at = i % DW_NORM_LANES; at < width; at += DW_NORM_LANES) sum += squares[at];",
+                              "for (uint32_t at = 0; at < width / DW_NORM_LANES; at++) sum += squares[i % DW_NORM_LANES * (width / DW_NORM_LANES) + at];"),
+    "search_of_a_row_begins_late": ("choose.cuh", "for (uint64_t i = lane; i < layout->c; i += DW_NORM_LANES)", "for (uint64_t i = lane + 16; i < layout->c; i += DW_NORM_LANES)"),
+    "rows_of_one_tile": ("choose.cuh", "part->share.chosen[row * layout->row_segments + i] = chosen;", "part->share.chosen[row * layout->row_segments] = chosen;"),
+    "strip_forgets_rows": ("choose.cuh", "t += DW_CUDA_THREADS / DW_STRIP) {", "t += DW_CUDA_THREADS) {"),
+    "group_of_half_its_lanes": ("encode.cuh", "return dw_join_lanes(mine, width / DW_EIGHT);", "return dw_join_lanes(mine, width / DW_EIGHT / 2);"),
+    "tensor_without_its_stride": ("place.cuh", "row * (uint64_t)stride + place.column;", "row * (uint64_t)layout->c + place.column;"),
+    "padding_is_stored": ("place.cuh", "within < channels ? channels - within : 0;", "within < channels ? DW_EIGHT : 0;"),
+    "high_codes_lost": ("encode.cuh", "*(uint16_t *)to = (uint16_t)(low | high << 8);", "*(uint16_t *)to = (uint16_t)low;"),
+    "digest_of_a_part": ("block.cuh", "dw_digest_pair(all.word[2], all.word[3], place + 2);", "dw_digest_pair(all.word[2], all.word[3], place);"),
+    "front_not_digested": ("encode.cuh", "dw_block_sum(dw_front_sum(&part->job.layout, part->job.payload), room->sums[0]);", "dw_block_sum(0, room->sums[0]);"),
+    "part_of_the_neighbour": ("block.cuh", "parts[middle].share.first[phase] <= blockIdx.x", "parts[middle].share.first[phase] < blockIdx.x"),
+    "odd_end_of_a_state": ("audit.cuh", "first + i + 2 >= elements) {", "first + i + 4 >= elements) {"),
+    "y_of_another_dtype": ("decode.cuh", "dw_narrow(dw_widen(next[i], prev_dtype), job->y_dtype);", "dw_narrow(dw_widen(next[i], prev_dtype), prev_dtype);"),
+    "serial_of_nobody": ("block.cuh", "report->serial = share->serial;", "report->serial = 1;"),
+}
+
+
+def survives(source, objects, name, place):
+    file, there, mutant = MUTANTS[name]
+    room = pathlib.Path(place)
+    for part in ("cuda", "src", "include", "tests/cuda"):
+        shutil.copytree(source / part, room / part, dirs_exist_ok=True)
+    text = (source / "cuda" / file).read_text()
+    if text.count(there) != 1:
+        sys.exit(f"mutants: {name}: {there!r} stands {text.count(there)} times in cuda/{file}")
+    (room / "cuda" / file).write_text(text.replace(there, mutant))
+    program = room / "check"
+    includes = [f"-I{room}/include", f"-I{room}/src", f"-I{room}/cuda"]
+    subprocess.run(["g++", "-std=c++17", "-O1", "-w", "-ffp-contract=off", *includes, str(room / "tests/cuda/shim.cc"), *objects,
+                    "-lcmocka", "-lm", "-o", str(program)], check=True)
+    return subprocess.run([program, "--share", "6"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=600).returncode == 0
+
+
+def main():
+    arguments = sys.argv[1:]
+    names = arguments[arguments.index("--") + 1:] if "--" in arguments else list(MUTANTS)
+    given = arguments[:arguments.index("--")] if "--" in arguments else arguments
+    source, objects = pathlib.Path(given[0]).resolve(), given[1:]
+    alive = []
+    for name in names:
+        with tempfile.TemporaryDirectory() as place:
+            if survives(source, objects, name, place):
+                alive.append(name)
+        print(f"{name:40} {'SURVIVES' if name in alive else 'noticed'}", flush=True)
+    print(f"{len(names)} mutants, {len(alive)} survive")
+    return 1 if alive else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * shim.cc - the kernels' own source, compiled for a CPU and run by fibers. */
+#include "shim.h"
+
+#include "../../cuda/kernels.cu"
+
+#include "emulated.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <ucontext.h>
+#if defined(__SANITIZE_ADDRESS__)
+#define SHIM_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define SHIM_ASAN 1
+#endif
+#endif
+#ifdef SHIM_ASAN
+#include <sanitizer/common_interface_defs.h>
+#endif
+
+shim_index threadIdx, blockIdx;
+
+namespace {
+
+enum { THREADS = DW_CUDA_THREADS, STACK_BYTES = 64 << 10 };
+
+typedef void kernel_function(const void *parts, uint32_t n);
+
+struct fiber {
+    ucontext_t context;
+    const char *at; /* where it waits; NULL: it has ended */
+    void *fake_stack;
+    alignas(16) unsigned char stack[STACK_BYTES];
+};
+
+fiber fibers[THREADS];
+ucontext_t scheduler;
+#ifdef SHIM_ASAN
+void *scheduler_fake_stack;
+const void *scheduler_stack;
+size_t scheduler_stack_bytes;
+#endif
+uint32_t exchanged[2][THREADS];
+unsigned exchanges[THREADS];
+bool backwards;
+
+struct launch {
+    kernel_function *kernel;
+    const void *parts;
+    uint32_t n;
+} running;
+
+void to_fiber(fiber *f)
+{
+#ifdef SHIM_ASAN
+    __sanitizer_start_switch_fiber(&scheduler_fake_stack, f->stack, STACK_BYTES);
+#endif
+    swapcontext(&scheduler, &f->context);
+#ifdef SHIM_ASAN
+    __sanitizer_finish_switch_fiber(scheduler_fake_stack, NULL, NULL);
+#endif
+}
+
+void to_scheduler(fiber *f)
+{
+#ifdef SHIM_ASAN
+    __sanitizer_start_switch_fiber(f->at ? &f->fake_stack : NULL, scheduler_stack, scheduler_stack_bytes);
+#endif
+    unsigned thread = threadIdx.x;
+    swapcontext(&f->context, &scheduler);
+#ifdef SHIM_ASAN
+    __sanitizer_finish_switch_fiber(f->fake_stack, &scheduler_stack, &scheduler_stack_bytes);
+#endif
+    threadIdx.x = thread;
+}
+
+void run_thread(void)
+{
+    fiber *f = &fibers[threadIdx.x];
+#ifdef SHIM_ASAN
+    __sanitizer_finish_switch_fiber(f->fake_stack, &scheduler_stack, &scheduler_stack_bytes);
+#endif
+    running.kernel(running.parts, running.n);
+    f->at = NULL;
+    to_scheduler(f);
+}
+
+void run_block(void)
+{
+    for (unsigned i = 0; i < THREADS; i++) {
+        fiber *f = &fibers[i];
+        getcontext(&f->context);
+        f->context.uc_stack.ss_sp = f->stack;
+        f->context.uc_stack.ss_size = STACK_BYTES;
+        f->context.uc_link = NULL;
+        f->at = "start";
+        f->fake_stack = NULL;
+        exchanges[i] = 0;
+        makecontext(&f->context, run_thread, 0);
+    }
+    while (fibers[0].at) {
+        for (unsigned i = 0; i < THREADS; i++) {
+            threadIdx.x = backwards ? THREADS - 1 - i : i;
+            to_fiber(&fibers[threadIdx.x]);
+        }
+        for (unsigned i = 1; i < THREADS; i++) {
+            const char *mine = fibers[i].at, *first = fibers[0].at;
+            if (mine == first || (mine && first && !strcmp(mine, first))) continue;
+            fprintf(stderr, "shim: block %u: thread 0 waits at %s, thread %u at %s\n", blockIdx.x, first ? first : "its end", i,
+                    mine ? mine : "its end");
+            abort();
+        }
+    }
+}
+
+struct named {
+    const char *name;
+    kernel_function *kernel;
+};
+
+#define NAMED(name, part) {#name, [](const void *parts, uint32_t n) { name((const part *)parts, n); }}
+#define ENCODER(name) NAMED(name, dw_cuda_encode_part)
+#define DECODER(name) NAMED(name, dw_cuda_decode_part)
+
+const named kernels[] = {
+    ENCODER(dw_encode_f32_f32), ENCODER(dw_encode_f32_f16), ENCODER(dw_encode_f32_bf16), ENCODER(dw_encode_f16_f32),
+    ENCODER(dw_encode_f16_f16), ENCODER(dw_encode_f16_bf16), ENCODER(dw_encode_bf16_f32), ENCODER(dw_encode_bf16_f16),
+    ENCODER(dw_encode_bf16_bf16), ENCODER(dw_encode_columns), ENCODER(dw_encode_mse), ENCODER(dw_choose_scales), DECODER(dw_decode_f32),
+    DECODER(dw_decode_f16), DECODER(dw_decode_bf16), DECODER(dw_decode_columns), DECODER(dw_decode_direct_f32),
+    DECODER(dw_decode_direct_f16), DECODER(dw_decode_direct_bf16), DECODER(dw_decode_direct_columns), ENCODER(dw_audit_encode),
+    DECODER(dw_audit_decode),
+};
+
+} // namespace
+
+void shim_meet(const char *what)
+{
+    fiber *f = &fibers[threadIdx.x];
+    f->at = what;
+    to_scheduler(f);
+}
+
+const uint32_t *shim_exchange(uint32_t mine)
+{
+    uint32_t *room = exchanged[exchanges[threadIdx.x]++ % 2];
+    room[threadIdx.x] = mine;
+    shim_meet("an exchange between lanes");
+    return room;
+}
+
+extern "C" void dw_shim_turn_round(int is_backwards)
+{
+    backwards = is_backwards;
+}
+
+extern "C" int dw_shim_launch(const char *kernel, const void *parts, uint32_t n, uint64_t grid)
+{
+    for (const named &known : kernels) {
+        if (strcmp(known.name, kernel)) continue;
+        running = {known.kernel, parts, n};
+        for (uint64_t i = 0; i < grid; i++) {
+            blockIdx.x = (unsigned)(backwards ? grid - 1 - i : i);
+            run_block();
+        }
+        return 1;
+    }
+    return 0;
+}
