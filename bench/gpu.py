@@ -1,0 +1,146 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+# gpu.py - what ./run gpu does once the programs are built: checks, sanitizers, figures, one JSON and a picture.
+"""usage: gpu.py --build DIR [--out FILE.json] [--elements N] [--most N] [--repeats N] [--threads N]
+
+Runs gpu_check (frames and states of the GPU against those of the CPU), compute-sanitizer over a small one where it is installed, and
+gpu_bench; writes one JSON with date, device, driver, clocks and commit, and beside it a picture: share of the copy's bandwidth against size.
+Exit 77: there is no GPU."""
+import argparse
+import datetime
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+import time
+
+ABSENT = 77
+# Wanted of 64 Mi elements, as shares of the bandwidth of a copy in the same run.
+GOALS = {"encode/delta/b4/g128/bf16/bf16": 0.90, "encode/delta+stochastic/b4/g128/bf16/bf16": 0.80, "encode/delta/b4/g64/f32/f32": 0.92,
+         "decode/delta/b4/g128/bf16/bf16": 0.92, "encode/direct/b4/g128/bf16/none": 0.75, "encode/delta/b2/g64/bf16/bf16": 0.85,
+         "encode/delta/b3/g64/bf16/bf16": 0.85}
+SANITIZERS = ("memcheck", "racecheck", "initcheck", "synccheck")
+
+
+def run(command, log, limit):
+    """(exit status, output); what it prints is shown as it comes."""
+    log.append({"command": " ".join(map(str, command))})
+    process = subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    lines, end = [], time.monotonic() + limit
+    for line in process.stdout:
+        lines.append(line.rstrip("\n"))
+        print(f"   {lines[-1]}", flush=True)
+        if time.monotonic() > end:
+            process.kill()
+            lines.append(f"stopped after {limit} s")
+    log[-1].update(status=process.wait(), seconds=round(limit - (end - time.monotonic()), 1))
+    return process.returncode, lines
+
+
+def sanitize(program, log):
+    """{tool: finding}; tools that refuse the device are said so."""
+    found = {}
+    tool = shutil.which("compute-sanitizer") or shutil.which("/usr/local/cuda/bin/compute-sanitizer")
+    if not tool:
+        return {"compute-sanitizer": "not installed"}
+    for name in SANITIZERS:
+        print(f"== compute-sanitizer --tool {name}", flush=True)
+        status, lines = run([tool, "--tool", name, "--error-exitcode", "9", program, "--elements", "65536"], log, 120)
+        refused = any("not supported" in line for line in lines)
+        found[name] = "refused the device" if refused else "clean" if status == 0 else "FOUND SOMETHING: " + " / ".join(lines[-6:])
+    return found
+
+
+def figures(lines):
+    """What gpu_bench printed, as a dict."""
+    made = {"bench": [], "launch": [], "bus": []}
+    for words in (line.split("\t") for line in lines):
+        if words[0] == "device":
+            made["device"] = dict(zip(("name", "driver_version", "multiprocessors", "clock_khz", "memory_clock_khz"),
+                                      [words[1]] + [int(word) for word in words[2:]]))
+        elif words[0] == "bench":
+            name, elements, size, seconds, copy = words[1], int(words[2]), int(words[3]), float(words[4]), float(words[5])
+            made["bench"].append({"name": name, "elements": elements, "bytes": size, "us": round(seconds * 1e6, 3),
+                                  "copy_us": round(copy * 1e6, 3), "GBps": round(size / seconds / 1e9, 1),
+                                  "copy_GBps": round(size / copy / 1e9, 1), "share": round(copy / seconds, 3)})
+        elif words[0] == "launch":
+            made["launch"].append({"name": words[1], "elements": int(words[2]), "us": round(float(words[3]) * 1e6, 3)})
+        elif words[0] == "bus":
+            made["bus"].append({"way": words[1], "bytes": int(words[2]), "GBps": round(int(words[2]) / float(words[3]) / 1e9, 1)})
+    return made
+
+
+def compare(made):
+    """A table of the largest tensors with the goals."""
+    largest = max(case["elements"] for case in made["bench"])
+    for case in made["bench"]:
+        if case["elements"] == largest:
+            goal = GOALS.get(case["name"])
+            print(f"   {case['name']:45} {case['us']:10.1f} us  {case['GBps']:7.1f} of {case['copy_GBps']:7.1f} GB/s = {case['share']:.2f}"
+                  + (f"  goal {goal:.2f}{'' if case['share'] >= goal else ': NOT REACHED'}" if goal else ""))
+
+
+def draw(made, path):
+    try:
+        import matplotlib
+        matplotlib.use("Agg")
+        import matplotlib.pyplot as plot
+    except ImportError:
+        print("   no picture: matplotlib is not installed")
+        return
+    figure, axes = plot.subplots(figsize=(9, 5.5))
+    for name in dict.fromkeys(case["name"] for case in made["bench"]):
+        points = sorted({(case["elements"], case["share"]) for case in made["bench"] if case["name"] == name})
+        axes.plot(*zip(*points), marker="o", label=name)
+    axes.set_xscale("log", base=2)
+    axes.set_ylim(0, None)
+    axes.axhline(1, color="black", linewidth=0.8)
+    axes.set_xlabel("elements")
+    axes.set_ylabel("share of the bandwidth of a copy")
+    axes.set_title(made["device"]["name"])
+    axes.legend(fontsize=7)
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+    print(f"== picture: {path}")
+
+
+def commit(root):
+    found = subprocess.run(["git", "-C", root, "describe", "--always", "--dirty", "--abbrev=12"], capture_output=True, text=True)
+    return found.stdout.strip() or "unknown"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--build", type=pathlib.Path, required=True)
+    parser.add_argument("--out", type=pathlib.Path)
+    parser.add_argument("--elements", type=int, default=10 ** 9)
+    parser.add_argument("--most", type=int, default=64 << 20)
+    parser.add_argument("--repeats", type=int, default=20)
+    parser.add_argument("--threads", type=int, default=16)
+    options = parser.parse_args()
+    log, today = [], datetime.date.today().isoformat()
+    out = options.out or options.build / "gpu.json"
+    print("== frames and states against the CPU", flush=True)
+    status, checked = run([options.build / "bench/gpu_check", "--elements", options.elements, "--threads", options.threads], log, 360)
+    if status == ABSENT:
+        return ABSENT
+    if status:
+        return 1
+    print("== figures", flush=True)
+    status, lines = run([options.build / "bench/gpu_bench", "--most", options.most, "--repeats", options.repeats], log, 180)
+    if status:
+        return 1
+    made = {"date": today, "commit": commit(pathlib.Path(__file__).parent), **figures(lines),
+            "checked": [line.split("\t")[1:] for line in checked if line.startswith("same\t")],
+            "sanitizers": sanitize(options.build / "bench/gpu_check", log), "log": log}
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps(made, indent=1) + "\n")
+    compare(made)
+    draw(made, out.with_suffix(".png"))
+    print(f"== {out}")
+    return 1 if any(finding.startswith("FOUND") for finding in made["sanitizers"].values()) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * gpu_bench.c - how fast encoders and decoders are on a GPU, beside a copy of as many bytes in the same run.
+ *
+ * gpu_bench [--most ELEMENTS] [--repeats N]: tensors of 64 Ki to ELEMENTS (default 64 Mi) elements. Prints lines of words set apart by tabs,
+ * which gpu.py reads. A case is captured as a graph, which is launched again and again; rounds of it and of the copy take turns, and the
+ * medians are compared. Exit 77: no GPU. */
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gpu.h"
+
+enum { CHANNELS = 4096, ROUNDS = 9 };
+static int repeats = 20;
+
+typedef struct bench_case {
+    const char *name, *codec;
+    dw_dtype dtype;
+    bool decodes;
+    dw_cuda_place place;
+} bench_case;
+
+static const bench_case cases[] = {
+    {"encode/delta/b4/g128/bf16/bf16", "delta:bits=4,group=128,choose=never,replies=never", DW_BF16, false, DW_CUDA_DEVICE},
+    {"encode/delta+stochastic/b4/g128/bf16/bf16", "delta:bits=4,group=128,choose=never,rounding=stochastic,replies=never", DW_BF16, false, DW_CUDA_DEVICE},
+    {"encode/delta+choose/b4/g128/bf16/bf16", "delta:bits=4,group=128,replies=never", DW_BF16, false, DW_CUDA_DEVICE},
+    {"encode/delta/b4/g64/f32/f32", "delta:bits=4,choose=never,replies=never", DW_F32, false, DW_CUDA_DEVICE},
+    {"encode/delta/b2/g64/bf16/bf16", "delta:bits=2,scale=signed,choose=never,replies=never", DW_BF16, false, DW_CUDA_DEVICE},
+    {"encode/delta/b3/g64/bf16/bf16", "delta:bits=3,choose=never,replies=never", DW_BF16, false, DW_CUDA_DEVICE},
+    {"encode/direct/b4/g128/bf16/none", "direct:bits=4,group=128", DW_BF16, false, DW_CUDA_DEVICE},
+    {"decode/delta/b4/g128/bf16/bf16", "delta:bits=4,group=128,choose=never,replies=never", DW_BF16, true, DW_CUDA_DEVICE},
+    {"decode/delta/b4/g64/f32/f32", "delta:bits=4,choose=never,replies=never", DW_F32, true, DW_CUDA_DEVICE},
+    {"decode/direct/b4/g128/bf16/none", "direct:bits=4,group=128", DW_BF16, true, DW_CUDA_DEVICE},
+    {"encode/delta+pinned/b4/g128/bf16/bf16", "delta:bits=4,group=128,choose=never,replies=never", DW_BF16, false, DW_CUDA_PINNED},
+};
+
+typedef struct rig {
+    gpu *g;
+    const bench_case *of;
+    uint32_t t;
+    size_t elements, bytes, cap, head_len, len;
+    dw_encoder *encoder;
+    dw_decoder *decoder;
+    dw_encode_ticket *encode_ticket;
+    dw_decode_ticket *decode_ticket;
+    void *x, *frame, *from, *to; /* from, to: of the copy */
+    unsigned char *head;
+    gpu_event *before, *after;
+} rig;
+
+static bool is_delta(const rig *r)
+{
+    return strncmp(r->of->codec, "delta", 5) == 0;
+}
+
+/* What must be read and written. */
+static size_t traffic(const rig *r)
+{
+    size_t payload = r->len - r->head_len;
+    if (r->of->decodes) return payload + (is_delta(r) ? 2 : 1) * r->bytes;
+    return payload + (is_delta(r) ? 3 : 1) * r->bytes;
+}
+
+static void finish_encode(rig *r)
+{
+    dw_status status;
+    do
+        status = dw_encode_finish(r->encode_ticket, r->head, dw_frame_head_bound(1), &r->head_len, &r->len);
+    while (status == DW_PENDING);
+    gpu_expect(status == DW_OK, "%s: %s", r->of->name, dw_encoder_why(r->encoder));
+}
+
+static void finish_decode(rig *r)
+{
+    dw_status status;
+    size_t reply_len;
+    do
+        status = dw_decode_finish(r->decode_ticket, NULL, 0, &reply_len);
+    while (status == DW_PENDING);
+    gpu_expect(status == DW_OK, "%s: %s", r->of->name, dw_decoder_why(r->decoder));
+}
+
+static void start_encode(rig *r)
+{
+    dw_key key = {.sample = 1};
+    dw_tensor x = dw_tensor_3d(r->x, r->of->dtype, 1, r->t, CHANNELS);
+    dw_status status = dw_encode_async(r->encoder, &key, &x, r->frame, r->cap, r->g->stream, &r->encode_ticket);
+    gpu_expect(status == DW_OK, "%s: %s", r->of->name, dw_encoder_why(r->encoder));
+}
+
+/* With state y is prev: nothing is written beside it. */
+static void start_decode(rig *r)
+{
+    dw_tensor y = dw_tensor_3d(is_delta(r) ? NULL : r->x, r->of->dtype, 1, r->t, CHANNELS);
+    dw_status status = dw_decode_async(r->decoder, r->head, r->head_len, r->frame, r->len, &y, r->g->stream, &r->decode_ticket);
+    gpu_expect(status == DW_OK, "%s: %s", r->of->name, dw_decoder_why(r->decoder));
+}
+
+/* Numbers near 1 of either sign, a little other ones every time. */
+static void put_x(rig *r, unsigned seed)
+{
+    unsigned char *host = malloc(r->bytes);
+    gpu_expect(host != NULL, "no memory");
+    for (size_t i = 0; i < r->elements; i++) {
+        seed = seed * 1664525u + 1013904223u;
+        uint32_t bits = (seed & 0x80000000u) | 0x3f000000u | (seed >> 8 & 0x7fffffu);
+        uint16_t half = (uint16_t)(bits >> 16);
+        if (r->of->dtype == DW_F32)
+            memcpy(host + 4 * i, &bits, 4);
+        else
+            memcpy(host + 2 * i, &half, 2);
+    }
+    gpu_put(r->x, host, r->bytes);
+    free(host);
+}
+
+static void rig_open(rig *r, gpu *g, const bench_case *of, size_t elements)
+{
+    dw_config config;
+    dw_why why = {.text = ""};
+    *r = (rig){.g = g, .of = of, .t = (uint32_t)(elements / CHANNELS), .elements = elements, .bytes = elements * dw_dtype_bytes(of->dtype)};
+    gpu_expect(dw_config_parse(&config, of->codec, &why) == DW_OK, "%s", why.text);
+    dw_tensor shape = dw_tensor_3d(NULL, of->dtype, 1, r->t, CHANNELS);
+    r->cap = dw_frame_bound(&config, &shape);
+    r->head = malloc(dw_frame_head_bound(1));
+    r->x = gpu_allocate(r->bytes);
+    r->frame = gpu_allocate(r->cap);
+    r->from = gpu_allocate(2 * r->bytes + r->cap);
+    r->to = gpu_allocate(2 * r->bytes + r->cap);
+    r->before = gpu_event_create();
+    r->after = gpu_event_create();
+    gpu_expect(dw_encoder_create_cuda(&r->encoder, &config, g->cuda, of->place, &why) == DW_OK, "%s: %s", of->codec, why.text);
+    gpu_expect(dw_decoder_create_cuda(&r->decoder, &config, g->cuda, of->place, &why) == DW_OK, "%s: %s", of->codec, why.text);
+}
+
+static void rig_close(rig *r)
+{
+    dw_encoder_destroy(r->encoder);
+    dw_decoder_destroy(r->decoder);
+    gpu_event_destroy(r->before);
+    gpu_event_destroy(r->after);
+    gpu_free(r->x);
+    gpu_free(r->frame);
+    gpu_free(r->from);
+    gpu_free(r->to);
+    free(r->head);
+}
+
+/* The frame that is timed: where there is state, the second of its key. */
+static gpu_graph *prepare(rig *r)
+{
+    put_x(r, 1);
+    if (is_delta(r)) {
+        start_encode(r);
+        finish_encode(r);
+        if (r->of->decodes) {
+            start_decode(r);
+            finish_decode(r);
+        }
+        put_x(r, 2);
+    }
+    if (r->of->decodes) {
+        start_encode(r);
+        finish_encode(r);
+    }
+    gpu_capture_begin(r->g);
+    if (r->of->decodes)
+        start_decode(r);
+    else
+        start_encode(r);
+    return gpu_capture_end(r->g);
+}
+
+static void unprepare(rig *r, gpu_graph *graph)
+{
+    if (r->of->decodes) {
+        finish_decode(r);
+        gpu_expect(dw_decode_cancel(r->decode_ticket) == DW_OK, "%s", dw_decoder_why(r->decoder));
+    } else {
+        (void)dw_encode_cancel(r->encode_ticket);
+    }
+    gpu_graph_destroy(graph);
+}
+
+/* Seconds of one launch of the graph (NULL: of one copy), of many in a row. */
+static double time_round(rig *r, gpu_graph *graph, size_t copied)
+{
+    gpu_event_record(r->g, r->before);
+    for (int i = 0; i < repeats; i++) {
+        if (graph)
+            gpu_graph_launch(r->g, graph);
+        else
+            gpu_copy(r->g, r->to, r->from, copied);
+    }
+    gpu_event_record(r->g, r->after);
+    return gpu_event_seconds(r->before, r->after) / repeats;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static void run_case(gpu *g, const bench_case *of, size_t elements)
+{
+    rig r;
+    double seconds[ROUNDS], copies[ROUNDS];
+    rig_open(&r, g, of, elements);
+    gpu_graph *graph = prepare(&r);
+    (void)time_round(&r, graph, 0); /* warm */
+    if (!of->decodes) finish_encode(&r);
+    size_t bytes = traffic(&r);
+    for (int i = 0; i < ROUNDS; i++) {
+        seconds[i] = time_round(&r, graph, 0);
+        copies[i] = time_round(&r, NULL, bytes / 2);
+    }
+    qsort(seconds, ROUNDS, sizeof *seconds, by_size);
+    qsort(copies, ROUNDS, sizeof *copies, by_size);
+    printf("bench\t%s\t%zu\t%zu\t%.9f\t%.9f\n", of->name, elements, bytes, seconds[ROUNDS / 2], copies[ROUNDS / 2]);
+    fflush(stdout);
+    unprepare(&r, graph);
+    rig_close(&r);
+}
+
+/* One call after the other without a graph, 2048 x 4096 bf16 and small ones: what the stream sees of a launch. */
+static void run_launches(gpu *g, size_t elements)
+{
+    rig r;
+    double seconds[ROUNDS];
+    rig_open(&r, g, &cases[0], elements);
+    put_x(&r, 1);
+    start_encode(&r);
+    finish_encode(&r);
+    for (int i = 0; i < ROUNDS; i++) {
+        gpu_event_record(g, r.before);
+        start_encode(&r);
+        gpu_event_record(g, r.after);
+        seconds[i] = gpu_event_seconds(r.before, r.after);
+        finish_encode(&r);
+    }
+    qsort(seconds, ROUNDS, sizeof *seconds, by_size);
+    printf("launch\t%s\t%zu\t%.9f\n", cases[0].name, elements, seconds[ROUNDS / 2]);
+    rig_close(&r);
+}
+
+/* Pinned memory of the host to the device and back, as prev in pinned memory travels. */
+static void run_bus(gpu *g, size_t bytes)
+{
+    void *host = gpu_allocate_pinned(bytes), *device = gpu_allocate(bytes);
+    gpu_event *before = gpu_event_create(), *after = gpu_event_create();
+    for (int way = 0; way < 2; way++) {
+        double best = 1e9;
+        for (int i = 0; i < ROUNDS; i++) {
+            gpu_event_record(g, before);
+            gpu_copy(g, way ? host : device, way ? device : host, bytes);
+            gpu_event_record(g, after);
+            double seconds = gpu_event_seconds(before, after);
+            best = seconds < best ? seconds : best;
+        }
+        printf("bus\t%s\t%zu\t%.9f\n", way ? "to the host" : "to the device", bytes, best);
+    }
+    gpu_event_destroy(before);
+    gpu_event_destroy(after);
+    gpu_free_pinned(host);
+    gpu_free(device);
+}
+
+int main(int argc, char **argv)
+{
+    gpu g;
+    size_t most = (size_t)64 << 20;
+    for (int i = 1; i + 1 < argc; i += 2) {
+        if (!strcmp(argv[i], "--most")) most = strtoull(argv[i + 1], NULL, 10);
+        if (!strcmp(argv[i], "--repeats")) repeats = atoi(argv[i + 1]);
+    }
+    gpu_expect(most >= CHANNELS && repeats > 0, "usage: gpu_bench [--most ELEMENTS] [--repeats N]");
+    gpu_open(&g);
+    printf("device\t%s\t%d\t%d\t%d\t%d\n", g.name, g.driver_version, g.multiprocessors, g.clock_khz, g.memory_clock_khz);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (size_t elements = most < 65536 ? most : 65536; elements <= most; elements *= 4) run_case(&g, &cases[i], elements);
+    run_case(&g, &cases[0], most < ((size_t)8 << 20) ? most : (size_t)8 << 20); /* 2048 x 4096, in a graph */
+    run_launches(&g, most < ((size_t)8 << 20) ? most : (size_t)8 << 20);
+    run_launches(&g, CHANNELS);
+    run_bus(&g, most);
+    gpu_close(&g);
+    return EXIT_SUCCESS;
+}

@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * gpu_check.c - encoders and decoders on a GPU against those of the CPU: whole frames and states, byte by byte.
+ *
+ * gpu_check [--elements N] [--threads N]: N elements for every dtype and width (default 2^20), in tensors of at most 16 Mi. Prints a line per
+ * case; ends at the first difference. Exit 77: no GPU. */
+#define _GNU_SOURCE
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gpu.h"
+
+enum { MOST_THREADS = 64, CHANNELS = 4096, MOST_TOKENS = 4096 };
+static unsigned threads = 4;
+
+/* ------------------------------------------------------------------------------------------- the CPU's threads */
+
+typedef struct share {
+    dw_task *task;
+    void *context;
+    size_t first, n;
+} share;
+
+static void *run_share(void *context)
+{
+    const share *s = context;
+    for (size_t i = s->first; i < s->n; i += threads) s->task(s->context, i);
+    return NULL;
+}
+
+/* Every call makes its threads anew: calls are long here. */
+static void run_all(void *context, size_t n, dw_task *task, void *task_context)
+{
+    pthread_t made[MOST_THREADS];
+    share shares[MOST_THREADS];
+    (void)context;
+    for (unsigned i = 0; i < threads; i++) {
+        shares[i] = (share){task, task_context, i, n};
+        gpu_expect(pthread_create(&made[i], NULL, run_share, &shares[i]) == 0, "no thread to be had");
+    }
+    for (unsigned i = 0; i < threads; i++) pthread_join(made[i], NULL);
+}
+
+/* ------------------------------------------------------------------------------------------- tensors */
+
+typedef struct filling {
+    uint8_t *bytes;
+    uint64_t seed;
+    size_t n; /* of 64-bit words */
+    dw_dtype dtype;
+    bool hostile;
+} filling;
+
+static uint64_t mixed(uint64_t z)
+{
+    z = (z ^ (z >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94D049BB133111EB);
+    return z ^ (z >> 31);
+}
+
+/* Any bits at all, where hostile; else exponents near 0, so that most groups have a scale, and one group in 64 like the one before. */
+static void fill_words(void *context, size_t part)
+{
+    const filling *f = context;
+    uint64_t masks[] = {0, UINT64_C(0xbfffffffbfffffff), UINT64_C(0xbfffbfffbfffbfff), UINT64_C(0xbfffbfffbfffbfff)};
+    size_t first = part << 16, end = first + ((size_t)1 << 16) < f->n ? first + ((size_t)1 << 16) : f->n;
+    for (size_t i = first; i < end; i++) {
+        uint64_t word = mixed(f->seed + i * UINT64_C(0x9E3779B97F4A7C15));
+        if (!f->hostile || i / 1024 % 8) word &= masks[f->dtype]; /* below 2: no NaN, no infinity */
+        memcpy(f->bytes + 8 * i, &word, sizeof word);
+    }
+}
+
+static void fill(void *bytes, dw_dtype dtype, size_t elements, uint64_t seed, bool hostile)
+{
+    filling f = {bytes, seed * UINT64_C(0x2545F4914F6CDD1D), elements * dw_dtype_bytes(dtype) / 8, dtype, hostile};
+    run_all(NULL, (f.n + 65535) >> 16, fill_words, &f);
+}
+
+/* ------------------------------------------------------------------------------------------- one pair of ends each */
+
+typedef struct rig {
+    gpu *g;
+    const char *codec;
+    dw_dtype dtype;
+    uint32_t t, c;
+    size_t elements, bytes, cap;
+    dw_encoder *spec, *encoder;
+    dw_decoder *spec_decoder, *decoder;
+    uint8_t *x, *spec_frame, *head, *found, *y, *found_y;
+    void *device_x, *device_y, *frame; /* frame: of the device, or pinned */
+    bool pinned_frame;
+} rig;
+
+static void same(const rig *r, const char *what, const void *expected, const void *found, size_t n)
+{
+    const uint8_t *a = expected, *b = found;
+    if (memcmp(a, b, n) == 0) return;
+    for (size_t i = 0; i < n; i++)
+        gpu_expect(a[i] == b[i], "%s: byte %zu of %zu of the %s is %02x, the CPU's is %02x", r->codec, i, n, what, b[i], a[i]);
+}
+
+static void *host_memory(size_t bytes)
+{
+    void *memory = malloc(bytes);
+    gpu_expect(memory != NULL, "no memory for %zu bytes", bytes);
+    return memory;
+}
+
+static void rig_open(rig *r, gpu *g, const char *codec, dw_dtype dtype, uint32_t t, uint32_t c, dw_cuda_place place, bool pinned_frame)
+{
+    dw_config config;
+    dw_why why = {.text = ""};
+    *r = (rig){.g = g, .codec = codec, .dtype = dtype, .t = t, .c = c, .elements = (size_t)t * c, .pinned_frame = pinned_frame};
+    gpu_expect(dw_config_parse(&config, codec, &why) == DW_OK, "%s: %s", codec, why.text);
+    config.incarnation = 7;
+    dw_config parallel = config;
+    parallel.parallel_for = run_all;
+    dw_tensor shape = dw_tensor_3d(NULL, dtype, 1, t, c);
+    r->bytes = r->elements * dw_dtype_bytes(dtype);
+    r->cap = dw_frame_bound(&config, &shape);
+    r->x = host_memory(r->bytes);
+    r->y = host_memory(r->bytes);
+    r->found_y = host_memory(r->bytes);
+    r->spec_frame = host_memory(r->cap);
+    r->found = host_memory(r->cap);
+    r->head = host_memory(dw_frame_head_bound(1));
+    r->device_x = gpu_allocate(r->bytes);
+    r->device_y = gpu_allocate(r->bytes);
+    r->frame = pinned_frame ? gpu_allocate_pinned(r->cap) : gpu_allocate(r->cap);
+    gpu_expect(dw_encoder_create(&r->spec, &parallel) == DW_OK && dw_decoder_create(&r->spec_decoder, &parallel) == DW_OK, "no CPU codec");
+    gpu_expect(dw_encoder_create_cuda(&r->encoder, &config, g->cuda, place, &why) == DW_OK, "%s: %s", codec, why.text);
+    gpu_expect(dw_decoder_create_cuda(&r->decoder, &config, g->cuda, place, &why) == DW_OK, "%s: %s", codec, why.text);
+}
+
+static void rig_close(rig *r)
+{
+    dw_encoder_destroy(r->spec);
+    dw_encoder_destroy(r->encoder);
+    dw_decoder_destroy(r->spec_decoder);
+    dw_decoder_destroy(r->decoder);
+    free(r->x);
+    free(r->y);
+    free(r->found_y);
+    free(r->spec_frame);
+    free(r->found);
+    free(r->head);
+    gpu_free(r->device_x);
+    gpu_free(r->device_y);
+    if (r->pinned_frame)
+        gpu_free_pinned(r->frame);
+    else
+        gpu_free(r->frame);
+}
+
+/* What the CPU makes of x, and what both decoders make of that. */
+static size_t spec_frame(rig *r, dw_key key, uint64_t seed, bool hostile)
+{
+    size_t len;
+    fill(r->x, r->dtype, r->elements, seed, hostile);
+    gpu_put(r->device_x, r->x, r->bytes);
+    dw_tensor x = dw_tensor_3d(r->x, r->dtype, 1, r->t, r->c);
+    gpu_expect(dw_encode(r->spec, &key, &x, r->spec_frame, r->cap, &len) == DW_OK, "%s: %s", r->codec, dw_encoder_why(r->spec));
+    return len;
+}
+
+static void take_frame(rig *r, dw_encode_ticket *ticket, size_t expected)
+{
+    size_t head_len, len;
+    dw_status status;
+    do
+        status = dw_encode_finish(ticket, r->head, dw_frame_head_bound(1), &head_len, &len);
+    while (status == DW_PENDING);
+    gpu_expect(status == DW_OK && len == expected, "%s: encode: %s, %zu bytes, the CPU's has %zu", r->codec, dw_encoder_why(r->encoder), len,
+               expected);
+    if (r->pinned_frame)
+        memcpy(r->found, r->frame, len);
+    else
+        gpu_get(r->found, r->frame, len);
+    memcpy(r->found, r->head, head_len);
+    same(r, "frame", r->spec_frame, r->found, len);
+}
+
+static void check_decode(rig *r, size_t len)
+{
+    dw_tensor y = dw_tensor_3d(r->y, r->dtype, 1, r->t, r->c), device_y = dw_tensor_3d(r->device_y, r->dtype, 1, r->t, r->c);
+    dw_decode_ticket *ticket;
+    dw_status status;
+    size_t reply_len;
+    gpu_expect(dw_decode(r->spec_decoder, r->spec_frame, len, &y, NULL, 0, &reply_len) == DW_OK, "%s: %s", r->codec,
+               dw_decoder_why(r->spec_decoder));
+    status = dw_decode_async(r->decoder, r->head, len < dw_frame_head_bound(1) ? len : dw_frame_head_bound(1), r->frame, len, &device_y,
+                             r->g->stream, &ticket);
+    gpu_expect(status == DW_OK, "%s: decode: %s", r->codec, dw_decoder_why(r->decoder));
+    do
+        status = dw_decode_finish(ticket, NULL, 0, &reply_len);
+    while (status == DW_PENDING);
+    gpu_expect(status == DW_OK, "%s: decode: %s", r->codec, dw_decoder_why(r->decoder));
+    gpu_get(r->found_y, r->device_y, r->bytes);
+    same(r, "y", r->y, r->found_y, r->bytes);
+}
+
+/* So many visits of one key: the first a key frame, the others changes. */
+static void check_visits(rig *r, int visits, bool hostile)
+{
+    dw_key key = {.sample = 5};
+    dw_tensor x = dw_tensor_3d(r->device_x, r->dtype, 1, r->t, r->c);
+    for (int visit = 0; visit < visits; visit++) {
+        dw_encode_ticket *ticket;
+        size_t len = spec_frame(r, key, (uint64_t)visit + r->elements, hostile);
+        dw_status status = dw_encode_async(r->encoder, &key, &x, r->frame, r->cap, r->g->stream, &ticket);
+        gpu_expect(status == DW_OK, "%s: encode: %s", r->codec, dw_encoder_why(r->encoder));
+        take_frame(r, ticket, len);
+        check_decode(r, len);
+    }
+}
+
+static void report(const char *what, const char *codec, dw_dtype dtype, size_t elements)
+{
+    static const char *const names[] = {"", "f32", "f16", "bf16"};
+    printf("same\t%s\t%s\t%s\t%zu\n", what, codec, names[dtype], elements);
+    fflush(stdout);
+}
+
+/* A graph of one encode, launched again for other keys: their second visits, so that all frames are of one kind. */
+static void check_graph(gpu *g)
+{
+    enum { KEYS = 4 };
+    rig r;
+    dw_encode_ticket *ticket;
+    rig_open(&r, g, "delta:bits=4,rounding=stochastic,seed=3,replies=never", DW_BF16, 512, CHANNELS, DW_CUDA_DEVICE, false);
+    dw_tensor x = dw_tensor_3d(r.device_x, r.dtype, 1, r.t, r.c);
+    for (uint64_t i = 0; i < KEYS; i++) {
+        dw_key key = {.sample = i};
+        size_t len = spec_frame(&r, key, i, false);
+        gpu_expect(dw_encode_async(r.encoder, &key, &x, r.frame, r.cap, g->stream, &ticket) == DW_OK, "%s", dw_encoder_why(r.encoder));
+        take_frame(&r, ticket, len);
+    }
+    dw_key first = {.sample = 0};
+    size_t len = spec_frame(&r, first, 100, false);
+    gpu_capture_begin(g);
+    gpu_expect(dw_encode_async(r.encoder, &first, &x, r.frame, r.cap, g->stream, &ticket) == DW_OK, "%s", dw_encoder_why(r.encoder));
+    gpu_graph *graph = gpu_capture_end(g);
+    gpu_graph_launch(g, graph);
+    take_frame(&r, ticket, len);
+    for (uint64_t i = 1; i < 3 * KEYS; i++) {
+        dw_key key = {.sample = i % KEYS};
+        len = spec_frame(&r, key, 100 + i, false);
+        gpu_expect(dw_encode_again(ticket, &key) == DW_OK, "again: %s", dw_encoder_why(r.encoder));
+        gpu_graph_launch(g, graph);
+        take_frame(&r, ticket, len);
+    }
+    gpu_expect(dw_encode_cancel(ticket) == DW_OK, "%s", dw_encoder_why(r.encoder));
+    gpu_graph_destroy(graph);
+    report("a graph launched 12 times", r.codec, r.dtype, r.elements);
+    rig_close(&r);
+}
+
+/* Every width and dtype, over many elements. */
+static void check_widths(gpu *g, uint64_t elements)
+{
+    for (dw_dtype dtype = DW_F32; dtype <= DW_BF16; dtype++) {
+        for (int bits = 1; bits <= 8; bits++) {
+            char codec[96];
+            rig r;
+            uint64_t tokens = elements / 2 / CHANNELS, most = tokens < MOST_TOKENS ? tokens : MOST_TOKENS;
+            uint32_t t = (uint32_t)(most ? most : 1);
+            int visits = (int)(elements / ((uint64_t)t * CHANNELS));
+            snprintf(codec, sizeof codec, "delta:bits=%d,group=%d,replies=never", bits, 16 << (bits + dtype) % 5);
+            rig_open(&r, g, codec, dtype, t, CHANNELS, DW_CUDA_DEVICE, false);
+            check_visits(&r, visits > 2 ? visits : 2, bits % 2);
+            report("frames and y", codec, dtype, (size_t)(visits > 2 ? visits : 2) * r.elements);
+            rig_close(&r);
+        }
+    }
+}
+
+/* What an encoder may want besides, and where memory may be; shapes that fill no tile. */
+static void check_modes(gpu *g)
+{
+    static const struct {
+        const char *codec;
+        dw_cuda_place place;
+        bool pinned_frame;
+    } modes[] = {{"delta:bits=4,choose=never,audit=3,replies=never", DW_CUDA_DEVICE, false},
+                 {"delta:bits=3,rounding=stochastic,seed=9,replies=never", DW_CUDA_DEVICE, false},
+                 {"delta:bits=2,scale=mse,replies=never", DW_CUDA_DEVICE, true},
+                 {"delta:bits=4,scale=absmax,prev=bf16,replies=never", DW_CUDA_PINNED, false},
+                 {"delta:bits=5,group=row,replies=never", DW_CUDA_PINNED, true},
+                 {"delta:bits=2,group=channel,scale=mse,replies=never", DW_CUDA_DEVICE, false},
+                 {"direct:bits=4", DW_CUDA_DEVICE, false},
+                 {"direct:bits=6,group=row,rounding=stochastic", DW_CUDA_DEVICE, true}};
+    static const uint32_t shapes[][2] = {{1, 1}, {3, 100}, {17, 1000}, {65, 2048}, {9, 4100}, {128, 768}};
+    for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
+        size_t elements = 0;
+        for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++) {
+            rig r;
+            rig_open(&r, g, modes[i].codec, DW_F32 + (dw_dtype)((i + k) % 3), shapes[k][0], shapes[k][1], modes[i].place, modes[i].pinned_frame);
+            check_visits(&r, 3, k % 2);
+            elements += 3 * r.elements;
+            rig_close(&r);
+        }
+        report(modes[i].place == DW_CUDA_PINNED ? "prev in pinned memory" : modes[i].pinned_frame ? "frames in pinned memory" : "six shapes",
+               modes[i].codec, (dw_dtype)0, elements);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    gpu g;
+    uint64_t elements = 1 << 20;
+    for (int i = 1; i + 1 < argc; i += 2) {
+        if (!strcmp(argv[i], "--elements")) elements = strtoull(argv[i + 1], NULL, 10);
+        if (!strcmp(argv[i], "--threads")) threads = (unsigned)strtoul(argv[i + 1], NULL, 10);
+    }
+    gpu_expect(threads >= 1 && threads <= MOST_THREADS && elements > 0, "usage: gpu_check [--elements N] [--threads 1..%d]", MOST_THREADS);
+    gpu_open(&g);
+    printf("device\t%s\n", g.name);
+    check_modes(&g);
+    check_graph(&g);
+    check_widths(&g, elements);
+    gpu_close(&g);
+    return EXIT_SUCCESS;
+}
