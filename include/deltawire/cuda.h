@@ -63,7 +63,8 @@ DW_API dw_status dw_encode_finish(dw_encode_ticket *ticket, void *head, size_t h
 /* As if it had never been. PENDING: still running; of a captured one the caller knows. */
 DW_API dw_status dw_encode_cancel(dw_encode_ticket *ticket);
 
-/* As dw_decode. What is wrong with the frame, finish tells, with the reply; then y is undefined. Tickets finish in their order. */
+/* As dw_decode. What is wrong with the frame, finish tells, with the reply (STALE and BASE before CORRUPT: payloads are read last); then y
+ * is undefined. Tickets finish in their order, else ARGUMENT. */
 DW_API dw_status dw_decode_async(dw_decoder *decoder, const void *head, size_t head_len, const void *frame, size_t len, const dw_tensor *y,
                                  void *stream, dw_decode_ticket **ticket);
 /* On an error do not launch; where it is the frame's (STALE, BASE, ...), finish tells it again, with the reply. */
