@@ -28,8 +28,8 @@ typedef struct block {
 
 static fake_cuda state = {.fail_at = -1};
 static block blocks[MOST_BLOCKS];
-static work queue[MOST_WORK], graph[MOST_WORK];
-static int n_queue, n_graph;
+static work queue[MOST_WORK], graphs[2][MOST_WORK];
+static int n_queue, n_graphs[2];
 static char names[MOST_KERNELS][48];
 static int n_names;
 
@@ -39,10 +39,13 @@ static void die(const char *what)
     abort();
 }
 
-static bool fails(void)
+static bool fails_in(const char *function)
 {
-    return state.calls++ == state.fail_at;
+    if (state.calls++ != state.fail_at) return false;
+    state.failed = function;
+    return true;
 }
+#define fails() fails_in(__func__)
 
 static void *allocate(size_t bytes, bool host)
 {
@@ -97,24 +100,19 @@ static void run(void)
 
 static void add(work w)
 {
-    int *n = state.capturing ? &n_graph : &n_queue;
+    int *n = state.capturing ? &n_graphs[state.graph] : &n_queue;
     if (*n == MOST_WORK) die("too much work waits");
-    (state.capturing ? graph : queue)[(*n)++] = w;
+    (state.capturing ? graphs[state.graph] : queue)[(*n)++] = w;
 }
 
-static void launch_graph(void)
+static void launch_graph(int graph)
 {
-    for (int i = 0; i < n_graph; i++) queue[n_queue++] = graph[i];
+    for (int i = 0; i < n_graphs[graph]; i++) queue[n_queue++] = graphs[graph][i];
 }
 
-static void drop_graph(void)
+static void drop_graph(int graph)
 {
-    n_graph = 0;
-}
-
-static void drop_queue(void)
-{
-    n_queue = 0;
+    n_graphs[graph] = 0;
 }
 
 EXPORT fake_cuda *fake_cuda_get(void)
@@ -125,7 +123,6 @@ EXPORT fake_cuda *fake_cuda_get(void)
     state.run = run;
     state.launch_graph = launch_graph;
     state.drop_graph = drop_graph;
-    state.drop_queue = drop_queue;
     return &state;
 }
 
