@@ -216,6 +216,47 @@ DW_DEVICE uint64_t dw_block_sum(uint64_t mine, uint64_t *room)
     return all;
 }
 
+/* What a piece chose: scale | direct << 16. */
+DW_DEVICE uint16_t dw_scale_in(uint32_t chosen)
+{
+    return (uint16_t)chosen;
+}
+
+DW_DEVICE bool dw_is_direct(uint32_t chosen)
+{
+    return chosen >> 16 != 0;
+}
+
+/* A piece, as it is counted: direct, of scale 0, poisoned; a block's pieces fit ten bits each. */
+DW_DEVICE uint32_t dw_count_of(uint32_t chosen)
+{
+    uint16_t scale = dw_scale_in(chosen);
+    return (dw_is_direct(chosen) ? 1u : 0) | (scale == 0 ? 1u << 10 : 0) | (dw_scale_is_poisoned(scale) ? 1u << 20 : 0);
+}
+
+/* Where a block's threads join what they found. */
+typedef struct dw_found_room {
+    uint64_t sums[2][DW_WARPS];
+    uint32_t counts[DW_WARPS];
+} dw_found_room;
+
+/* What a block found, to what its part knows. counts: as dw_count_of, added. */
+DW_DEVICE void dw_add_block(dw_cuda_sums *sums, uint64_t payload, uint64_t state, uint32_t counts, dw_found_room *room)
+{
+    uint32_t warp_counts = __reduce_add_sync(DW_ALL_LANES, counts);
+    if (threadIdx.x % DW_WARP == 0) room->counts[threadIdx.x / DW_WARP] = warp_counts;
+    payload = dw_block_sum(payload, room->sums[0]);
+    state = dw_block_sum(state, room->sums[1]);
+    if (threadIdx.x != 0) return;
+    uint32_t all = 0;
+    for (uint32_t warp = 0; warp < DW_WARPS; warp++) all += room->counts[warp];
+    if (payload) atomicAdd(&sums->payload, (unsigned long long)payload);
+    if (state) atomicAdd(&sums->state, (unsigned long long)state);
+    if (all & 0x3ffu) atomicAdd(&sums->direct, (unsigned long long)(all & 0x3ffu));
+    if (all >> 10 & 0x3ffu) atomicAdd(&sums->zero, (unsigned long long)(all >> 10 & 0x3ffu));
+    if (all >> 20) atomicAdd(&sums->poisoned, (unsigned long long)(all >> 20));
+}
+
 /* The digest's sum over the bytes in front of the tiles, which other blocks have written. */
 DW_DEVICE uint64_t dw_front_sum(const dw_layout *layout, const uint8_t *payload)
 {

@@ -9,7 +9,7 @@
 
 typedef struct dw_decode_room {
     __align__(16) uint8_t staged[DW_TILE_ELEMENTS + 2 * DW_TILE_ELEMENTS / 16];
-    uint64_t sums[2][DW_WARPS];
+    dw_found_room found;
     bool is_last;
 } dw_decode_room;
 
@@ -82,9 +82,9 @@ DW_DEVICE uint32_t dw_reconstruct_eight(const dw_layout *layout, const uint8_t *
 #pragma unroll
     for (uint32_t i = 0; i < DW_EIGHT; i++) {
         if (ByColumns) chosen = i < place->n ? dw_chosen_of<true>(layout, payload, tile, place, i, room) : 0;
-        uint16_t scale = (uint16_t)chosen;
+        uint16_t scale = dw_scale_in(chosen);
         bool is_poisoned = dw_scale_is_poisoned(scale);
-        float base = chosen >> 16 ? 0.0f : held->of[i];
+        float base = dw_is_direct(chosen) ? 0.0f : held->of[i];
         float value = is_poisoned ? held->of[i] : dw_reconstruct(base, (int32_t)codes[i], half, dw_bf16_widen(scale));
         out[i] = is_poisoned && !keeps ? dw_nan_of(dtype) : dw_narrow(value, dtype);
         poisoned |= is_poisoned ? 1u << i : 0;
@@ -104,16 +104,26 @@ DW_DEVICE void dw_emit(const dw_decode_job *job, const dw_place *place, const ui
     dw_store_eight(job->y, job->y_dtype, place->tensor, place->n, bits);
 }
 
-DW_DEVICE void dw_end_decode(const dw_cuda_decode_part *part, uint64_t payload, uint64_t state, dw_decode_room *room)
+/* Channels are no tile's: the block that comes last counts them. */
+DW_DEVICE void dw_count_channels(const dw_cuda_decode_part *part)
 {
-    payload = dw_block_sum(payload, room->sums[0]);
-    state = dw_block_sum(state, room->sums[1]);
-    if (threadIdx.x == 0) {
-        if (payload) atomicAdd(&part->share.sums->payload, (unsigned long long)payload);
-        if (state) atomicAdd(&part->share.sums->state, (unsigned long long)state);
+    const dw_layout *layout = &part->job.layout;
+    const uint8_t *payload = part->job.payload, *scales = payload + layout->choice_bytes;
+    for (uint64_t i = threadIdx.x; layout->by_channel && i < layout->pieces; i += DW_CUDA_THREADS) {
+        uint32_t chosen = scales[2 * i] | (uint32_t)scales[2 * i + 1] << 8;
+        if (layout->chooses && (payload[i / 8] >> i % 8 & 1)) atomicAdd(&part->share.sums->direct, 1ull);
+        if (chosen == 0) atomicAdd(&part->share.sums->zero, 1ull);
+        if (dw_scale_is_poisoned((uint16_t)chosen)) atomicAdd(&part->share.sums->poisoned, 1ull);
     }
+    __syncthreads();
+}
+
+DW_DEVICE void dw_end_decode(const dw_cuda_decode_part *part, uint64_t payload, uint64_t state, uint32_t counts, dw_decode_room *room)
+{
+    dw_add_block(part->share.sums, payload, state, counts, &room->found);
     if (!dw_is_last(&part->share, &room->is_last)) return;
-    uint64_t front = dw_block_sum(dw_front_sum(&part->job.layout, part->job.payload), room->sums[0]);
+    dw_count_channels(part);
+    uint64_t front = dw_block_sum(dw_front_sum(&part->job.layout, part->job.payload), room->found.sums[0]);
     if (threadIdx.x == 0) dw_report_part(&part->share, front);
 }
 
@@ -122,6 +132,7 @@ template <int Type, bool HasState, bool ByColumns>
 DW_DEVICE void dw_decode_tile(const dw_cuda_decode_part *parts, uint32_t n, dw_decode_room *room)
 {
     uint64_t index, state = 0;
+    uint32_t counts = 0;
     const dw_cuda_decode_part *part = parts + dw_find_part(parts, n, DW_CUDA_TILES, &index);
     const dw_decode_job *job = &part->job;
     const dw_layout *layout = &job->layout;
@@ -131,6 +142,8 @@ DW_DEVICE void dw_decode_tile(const dw_cuda_decode_part *parts, uint32_t n, dw_d
     uint64_t payload = dw_take_tile(job->payload, &tile, room);
     dw_eight held = dw_load_eight(HasState ? job->prev : NULL, dtype, place.dense, place.n);
     __syncthreads();
+    if (!ByColumns && place.stored && place.leads)
+        counts = dw_count_of(dw_chosen_of<false>(layout, job->payload, &tile, &place, 0, room));
     if (place.n) {
         uint32_t out[DW_EIGHT];
         uint32_t poisoned = dw_reconstruct_eight<ByColumns>(layout, job->payload, &tile, &place, &held, dtype, HasState, room, out);
@@ -142,7 +155,7 @@ DW_DEVICE void dw_decode_tile(const dw_cuda_decode_part *parts, uint32_t n, dw_d
             if (job->audit.every && layout->c % 4 == 0) state = dw_audit_eight(job->audit, out, dtype, place.dense, place.n);
         }
     }
-    dw_end_decode(part, payload, state, room);
+    dw_end_decode(part, payload, state, counts, room);
 }
 
 #endif

@@ -17,8 +17,7 @@ enum { DW_STAGED_BYTES = DW_TILE_ELEMENTS + 2 * DW_TILE_ELEMENTS / 16, DW_MOST_P
 /* What the threads of a block share. */
 typedef struct dw_encode_room {
     __align__(16) uint8_t staged[DW_STAGED_BYTES]; /* the tile's bytes */
-    uint64_t sums[2][DW_WARPS];
-    uint32_t counts[DW_WARPS];
+    dw_found_room found;
     uint32_t choices[DW_MOST_PIECES / 32];
     uint32_t positive[2][DW_MOST_PIECES], negative[2][DW_MOST_PIECES]; /* of rows: x - prev, and x */
     bool is_last;
@@ -162,17 +161,6 @@ DW_DEVICE void dw_put_codes(const uint32_t codes[DW_EIGHT], uint32_t bits, uint8
     }
 }
 
-/* What a piece chose: scale | direct << 16. */
-DW_DEVICE uint16_t dw_scale_in(uint32_t chosen)
-{
-    return (uint16_t)chosen;
-}
-
-DW_DEVICE bool dw_is_direct(uint32_t chosen)
-{
-    return chosen >> 16 != 0;
-}
-
 typedef struct dw_encoding {
     dw_eight delta, base;
     uint32_t codes[DW_EIGHT], next[DW_EIGHT];
@@ -231,7 +219,7 @@ DW_DEVICE uint32_t dw_note_piece(const dw_cuda_encode_part *part, const dw_tile 
     *(uint16_t *)(room->staged + 2 * place->segment) = scale;
     if (dw_is_direct(chosen) && !part->share.chosen) atomicOr(&room->choices[place->segment / 32], 1u << place->segment % 32);
     if (part->share.chosen) part->share.chosen[tile->first_segment + place->segment] = chosen;
-    return (dw_is_direct(chosen) ? 1u : 0) | (scale == 0 ? 1u << 10 : 0) | (dw_scale_is_poisoned(scale) ? 1u << 20 : 0);
+    return dw_count_of(chosen);
 }
 
 /* With a scale per channel nothing is left to decide, and every element has a piece of its own. */
@@ -289,25 +277,8 @@ DW_DEVICE void dw_end_encode(const dw_cuda_encode_part *part, dw_encode_room *ro
 {
     if (!dw_is_last(&part->share, &room->is_last)) return;
     dw_gather_choices(part);
-    uint64_t front = dw_block_sum(dw_front_sum(&part->job.layout, part->job.payload), room->sums[0]);
+    uint64_t front = dw_block_sum(dw_front_sum(&part->job.layout, part->job.payload), room->found.sums[0]);
     if (threadIdx.x == 0) dw_report_part(&part->share, front);
-}
-
-/* What a block found, to what its part knows. */
-DW_DEVICE void dw_add_block(dw_cuda_sums *sums, uint64_t payload, uint64_t state, uint32_t counts, dw_encode_room *room)
-{
-    uint32_t warp_counts = __reduce_add_sync(DW_ALL_LANES, counts);
-    if (threadIdx.x % DW_WARP == 0) room->counts[threadIdx.x / DW_WARP] = warp_counts;
-    payload = dw_block_sum(payload, room->sums[0]);
-    state = dw_block_sum(state, room->sums[1]);
-    if (threadIdx.x != 0) return;
-    uint32_t all = 0;
-    for (uint32_t warp = 0; warp < DW_WARPS; warp++) all += room->counts[warp];
-    if (payload) atomicAdd(&sums->payload, payload);
-    if (state) atomicAdd(&sums->state, state);
-    if (all & 0x3ffu) atomicAdd(&sums->direct, (unsigned long long)(all & 0x3ffu));
-    if (all >> 10 & 0x3ffu) atomicAdd(&sums->zero, (unsigned long long)(all >> 10 & 0x3ffu));
-    if (all >> 20) atomicAdd(&sums->poisoned, (unsigned long long)(all >> 20));
 }
 
 template <int XType, int PrevType, int Variant>
@@ -352,7 +323,7 @@ DW_DEVICE void dw_encode_tile(const dw_cuda_encode_part *parts, uint32_t n, dw_e
     __syncthreads();
     uint64_t payload = dw_put_tile(job, &tile, room);
     if (Variant != DW_BY_COLUMNS && layout->chooses && !part->share.chosen) dw_put_choices(job, &tile, index, room);
-    dw_add_block(part->share.sums, payload, state, counts, room);
+    dw_add_block(part->share.sums, payload, state, counts, &room->found);
     dw_end_encode(part, room);
 }
 

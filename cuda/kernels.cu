@@ -60,7 +60,7 @@ KERNEL(dw_audit_encode)(const dw_cuda_encode_part *parts, uint32_t n)
     const dw_cuda_encode_part *part = parts + dw_find_part(parts, n, DW_CUDA_AUDIT, &block);
     const dw_encode_job *job = &part->job;
     uint64_t elements = (uint64_t)job->layout.t * job->layout.c;
-    dw_add_block(part->share.sums, 0, dw_stretch_sum(job->next, job->prev_dtype, elements, job->audit, block), 0, &room);
+    dw_add_block(part->share.sums, 0, dw_stretch_sum(job->next, job->prev_dtype, elements, job->audit, block), 0, &room.found);
     dw_end_encode(part, &room);
 }
 
@@ -71,5 +71,5 @@ KERNEL(dw_audit_decode)(const dw_cuda_decode_part *parts, uint32_t n)
     const dw_cuda_decode_part *part = parts + dw_find_part(parts, n, DW_CUDA_AUDIT, &block);
     const dw_decode_job *job = &part->job;
     uint64_t elements = (uint64_t)job->layout.t * job->layout.c;
-    dw_end_decode(part, 0, dw_stretch_sum(job->next, job->prev_dtype, elements, job->audit, block), &room);
+    dw_end_decode(part, 0, dw_stretch_sum(job->next, job->prev_dtype, elements, job->audit, block), 0, &room);
 }

@@ -8,12 +8,6 @@
 #include "params.h"
 #include "tensor.h"
 
-static dw_status fail(dw_decoder *decoder, dw_status status, const char *sentence)
-{
-    snprintf(decoder->why.text, sizeof decoder->why.text, "%s", sentence ? sentence : dw_status_string(status));
-    return status;
-}
-
 dw_status dw_decoder_create(dw_decoder **decoder, const dw_config *config)
 {
     dw_params params;
@@ -43,102 +37,12 @@ void dw_decoder_destroy(dw_decoder *decoder)
 {
     if (!decoder) return;
     dw_allocator allocator = decoder->allocator;
+    dw_decoder_end_tickets(decoder);
+    if (decoder->remote) decoder->remote->release(decoder->remote->context);
     dw_predictor_release(&decoder->predictor);
     dw_mem_release(&allocator, decoder->plans, decoder->plans_cap * sizeof *decoder->plans);
     dw_work_release(&decoder->work, &allocator);
     dw_mem_release(&allocator, decoder, sizeof *decoder);
-}
-
-/* Steps 4 and 5 of docs/format.md, 2. */
-static dw_status check_agreement(dw_arrival *a)
-{
-    dw_decoder *decoder = a->decoder;
-    const dw_frame_info *info = &a->info;
-    const dw_tensor *y = a->y;
-    dw_params params;
-    dw_status status = dw_params_resolve(&params, &decoder->config, info->x);
-    if (status) return fail(decoder, status, NULL);
-    if (params.codec != info->codec || params.bits != info->bits || params.group != info->group ||
-        params.key != info->key || params.prev != info->prev || params.chooses != (info->chooses != 0) ||
-        params.audit != info->audit)
-        return fail(decoder, DW_ERR_MISMATCH,
-                    "the frame was encoded with another config: give both ends the same codec, bits, group, key, prev, "
-                    "choose and audit");
-    if (info->n != y->n || info->t != y->t || info->c != y->c) {
-        snprintf(decoder->why.text, sizeof decoder->why.text, "the frame carries (%u, %u, %u) but y is (%u, %u, %u)",
-                 (unsigned)info->n, (unsigned)info->t, (unsigned)info->c, (unsigned)y->n, (unsigned)y->t, (unsigned)y->c);
-        return DW_ERR_SHAPE;
-    }
-    return DW_OK;
-}
-
-/* Step 7: is this entry the next one of its key? */
-static dw_status check_step(const dw_arrival *a, const dw_incoming *p)
-{
-    const dw_held *held = p->held;
-    const dw_frame_info *info = &a->info;
-    bool holds = held->now.data != NULL, same_life = holds && held->incarnation == info->incarnation;
-    if (dw_decoder_is_retired(a->decoder, info->incarnation)) return DW_ERR_STALE;
-    if (same_life && info->sequence <= held->now.version) return DW_ERR_STALE;
-    if (p->entry.kind != DW_ENTRY_DELTA) return DW_OK;
-    if (!same_life || held->now.chain != p->entry.base_chain) return DW_ERR_BASE;
-    return held->t == info->t && held->c == info->c && held->dtype == info->prev ? DW_OK : DW_ERR_BASE;
-}
-
-/* Looks the keys up and finds the payloads. Keys that are new are added now, so that nothing can fail later. */
-static dw_status plan_all(dw_arrival *a)
-{
-    dw_decoder *decoder = a->decoder;
-    uint64_t at = 0;
-    void *plans = decoder->plans;
-    if (!dw_mem_grow(&decoder->allocator, &plans, &decoder->plans_cap, a->info.n, sizeof(dw_incoming)))
-        return fail(decoder, DW_ERR_NO_MEMORY, NULL);
-    decoder->plans = plans;
-    (void)dw_frame_table_end(a->info.n, a->info.n_forgotten, &at);
-    for (uint32_t i = 0; i < a->info.n; i++) {
-        dw_incoming *p = &decoder->plans[i];
-        memset(p, 0, sizeof *p);
-        a->n_planned = i + 1;
-        dw_frame_get_entry(a->frame, i, &p->entry);
-        (void)dw_frame_payload_bytes(&a->info, p->entry.kind, &p->entry.payload_bytes);
-        p->entry.payload_offset = at;
-        at += p->entry.payload_bytes;
-        if (!dw_kind_has_state(p->entry.kind)) continue;
-        p->held = dw_predictor_find(&decoder->predictor, p->entry.key);
-        if (!p->held) {
-            dw_status status = dw_predictor_add(&decoder->predictor, p->entry.key, &p->held);
-            if (status) return fail(decoder, status, NULL);
-            p->added = true;
-        }
-        if (p->held->mark == decoder->calls) return fail(decoder, DW_ERR_FORMAT, "the frame names a key twice");
-        p->held->mark = decoder->calls;
-    }
-    for (uint32_t i = 0; i < a->info.n_forgotten; i++) {
-        dw_held *held = dw_predictor_find(&decoder->predictor, dw_frame_get_forgotten(a->frame, a->info.n, i));
-        if (held && held->mark == decoder->calls) return fail(decoder, DW_ERR_FORMAT, "the frame forgets a key that it carries");
-    }
-    return DW_OK;
-}
-
-/* What is held of a key that the frame tells to forget, NULL where the telling is too old for it. */
-static dw_held *to_forget(const dw_arrival *a, uint32_t i)
-{
-    dw_held *held = dw_predictor_find(&a->decoder->predictor, dw_frame_get_forgotten(a->frame, a->info.n, i));
-    bool older = held && held->incarnation == a->info.incarnation && held->now.version < a->info.sequence;
-    return older ? held : NULL;
-}
-
-/* A key may be named twice; it counts once. */
-static uint64_t bytes_to_forget(const dw_arrival *a)
-{
-    uint64_t bytes = 0;
-    for (uint32_t i = 0; i < a->info.n_forgotten; i++) {
-        dw_held *held = to_forget(a, i);
-        if (!held || held->mark == a->decoder->calls) continue;
-        held->mark = a->decoder->calls;
-        bytes += held->counted;
-    }
-    return bytes;
 }
 
 static dw_float_job float_job(const dw_arrival *a, const dw_incoming *p, uint32_t i)
@@ -156,21 +60,6 @@ static dw_float_job float_job(const dw_arrival *a, const dw_incoming *p, uint32_
                           .prev_dtype = a->info.prev};
 }
 
-static dw_decode_job code_job(const dw_arrival *a, const dw_incoming *p, uint32_t i)
-{
-    bool delta = p->entry.kind == DW_ENTRY_DELTA;
-    dw_decode_job job = {.payload = a->frame + p->entry.payload_offset,
-                         .prev = delta ? p->held->now.data : NULL,
-                         .next = p->fresh.data,
-                         .prev_dtype = a->info.prev,
-                         .y = a->y->data ? dw_tensor_sample(a->y, i) : NULL,
-                         .y_dtype = a->y->dtype,
-                         .stride = a->y->stride_t,
-                         .audit = {p->fresh.data ? a->info.audit : 0, a->info.sequence}};
-    (void)dw_frame_layout(&a->info, p->entry.kind, &job.layout);
-    return job;
-}
-
 /* An equal part of the payload for each of its chunks. */
 static void digest_chunk(void *context, size_t index)
 {
@@ -178,7 +67,7 @@ static void digest_chunk(void *context, size_t index)
     const dw_engine *engine = &a->decoder->engine;
     uint64_t part;
     uint32_t i = dw_work_entry(&a->decoder->work, index, &part);
-    const dw_incoming *p = &a->decoder->plans[i];
+    const dw_incoming *p = &a->plans[i];
     uint64_t blocks = p->entry.payload_bytes / 16, parts = dw_work_chunks(&a->decoder->work, i);
     uint64_t each = blocks / parts, rest = blocks % parts;
     uint64_t from = each * part + (part < rest ? part : rest), n = each + (part < rest);
@@ -193,7 +82,7 @@ static void advance_chunk(void *context, size_t index)
     const dw_engine *engine = &a->decoder->engine;
     uint64_t chunk;
     uint32_t i = dw_work_entry(&a->decoder->work, index, &chunk);
-    const dw_incoming *p = &a->decoder->plans[i];
+    const dw_incoming *p = &a->plans[i];
     dw_chunk_result *result = &a->decoder->work.results[index];
     *result = (dw_chunk_result){0};
     if (!dw_kind_has_state(p->entry.kind)) return;
@@ -214,7 +103,7 @@ static void write_chunk(void *context, size_t index)
     const dw_engine *engine = &a->decoder->engine;
     uint64_t chunk;
     uint32_t i = dw_work_entry(&a->decoder->work, index, &chunk);
-    const dw_incoming *p = &a->decoder->plans[i];
+    const dw_incoming *p = &a->plans[i];
     dw_chunk_result unused;
     dw_cpu_mode mode = dw_cpu_enter_exact();
     if (dw_kind_is_floats(p->entry.kind)) {
@@ -232,14 +121,14 @@ static void write_chunk(void *context, size_t index)
 static dw_status prepare_chunks(dw_arrival *a)
 {
     dw_decoder *decoder = a->decoder;
-    if (!dw_work_begin(&decoder->work, &decoder->allocator, a->info.n)) return fail(decoder, DW_ERR_NO_MEMORY, NULL);
+    if (!dw_work_begin(&decoder->work, &decoder->allocator, a->info.n)) return dw_decoder_fail(decoder, DW_ERR_NO_MEMORY, NULL);
     for (uint32_t i = 0; i < a->info.n; i++) {
-        dw_incoming *p = &decoder->plans[i];
+        dw_incoming *p = &a->plans[i];
         bool floats = dw_kind_is_floats(p->entry.kind);
-        if (!floats) p->job = code_job(a, p, i);
+        if (!floats) p->job = dw_arrival_job(a, p, i);
         dw_work_put(&decoder->work, floats ? 1 : dw_layout_chunks(&p->job.layout));
     }
-    return dw_work_ready(&decoder->work, &decoder->allocator) ? DW_OK : fail(decoder, DW_ERR_NO_MEMORY, NULL);
+    return dw_work_ready(&decoder->work, &decoder->allocator) ? DW_OK : dw_decoder_fail(decoder, DW_ERR_NO_MEMORY, NULL);
 }
 
 /* Step 6: the payloads are what was sent. */
@@ -248,37 +137,8 @@ static dw_status check_payloads(dw_arrival *a)
     dw_decoder *decoder = a->decoder;
     dw_work_run(&decoder->work, &decoder->config, digest_chunk, a);
     for (uint32_t i = 0; i < a->info.n; i++)
-        if (dw_digest_of_sum(dw_work_join(&decoder->work, i).payload_sum) != decoder->plans[i].entry.payload_digest)
-            return fail(decoder, DW_ERR_CORRUPT, "a payload's checksum does not match: its bytes were changed on the way");
-    return DW_OK;
-}
-
-/* Step 7, and the slots. A frame of another life replaces all that is held, which then takes nothing of the quota. The first entry that is
- * out of step names the status: BASE before STALE. */
-static dw_status admit(dw_arrival *a)
-{
-    dw_decoder *decoder = a->decoder;
-    dw_status worst = DW_OK;
-    bool new_life = a->info.codec == DW_CODEC_DELTA && decoder->incarnation != a->info.incarnation;
-    uint64_t used = new_life ? 0 : decoder->predictor.held_bytes - bytes_to_forget(a);
-    uint64_t bytes = (uint64_t)a->info.t * a->info.c * dw_dtype_bytes(a->info.prev);
-    for (uint32_t i = 0; i < a->info.n; i++) {
-        if (!dw_kind_has_state(decoder->plans[i].entry.kind)) continue;
-        dw_status status = check_step(a, &decoder->plans[i]);
-        if (status < worst) worst = status; /* BASE is below STALE */
-    }
-    if (worst) return fail(decoder, worst, NULL);
-    for (uint32_t i = 0; i < a->info.n; i++) {
-        dw_incoming *p = &decoder->plans[i];
-        if (!dw_kind_has_state(p->entry.kind)) continue;
-        uint64_t have = new_life ? 0 : p->held->counted, growth = bytes > have ? bytes - have : 0;
-        dw_status status = dw_predictor_take(&decoder->predictor, bytes, growth, &used, &p->fresh.data);
-        if (status)
-            return fail(decoder, status,
-                        status == DW_ERR_LIMIT ? "quota_bytes is full: give both ends the same quota" : NULL);
-        p->job.next = p->fresh.data;
-        p->job.audit.every = a->info.audit;
-    }
+        if (dw_digest_of_sum(dw_work_join(&decoder->work, i).payload_sum) != a->plans[i].entry.payload_digest)
+            return dw_decoder_fail(decoder, DW_ERR_CORRUPT, "a payload's checksum does not match: its bytes were changed on the way");
     return DW_OK;
 }
 
@@ -292,7 +152,7 @@ static dw_status reconstruct(dw_arrival *a)
     dw_status status = DW_OK;
     if (a->info.codec == DW_CODEC_DELTA) dw_work_run(&decoder->work, &decoder->config, advance_chunk, a);
     for (uint32_t i = 0; i < a->info.n; i++) {
-        dw_incoming *p = &decoder->plans[i];
+        dw_incoming *p = &a->plans[i];
         if (!dw_kind_has_state(p->entry.kind)) continue;
         p->fresh.version = a->info.sequence;
         p->fresh.chain = dw_frame_chain(&a->info, &p->entry);
@@ -306,7 +166,7 @@ static dw_status reconstruct(dw_arrival *a)
         status = DW_ERR_STATE;
         p->gives_up = p->entry.kind == DW_ENTRY_DELTA;
     }
-    return status ? fail(decoder, status, NULL) : DW_OK;
+    return status ? dw_decoder_fail(decoder, status, NULL) : DW_OK;
 }
 
 static void count_scales(dw_counters *counters, const uint8_t *scales, uint64_t n)
@@ -333,7 +193,7 @@ static void count_pieces(dw_counters *counters, const dw_incoming *p)
 }
 
 /* Step 10. Nothing here can fail. */
-static void commit(dw_arrival *a)
+void dw_arrival_commit(dw_arrival *a)
 {
     dw_decoder *decoder = a->decoder;
     dw_counters *counters = &decoder->counters;
@@ -341,18 +201,20 @@ static void commit(dw_arrival *a)
     uint64_t raw = 0;
     bool state = false;
     for (uint32_t i = 0; i < a->info.n; i++) {
-        dw_incoming *p = &decoder->plans[i];
+        dw_incoming *p = &a->plans[i];
         counters->delta_entries += p->entry.kind == DW_ENTRY_DELTA;
         counters->stateless_entries += !dw_kind_has_state(p->entry.kind);
         counters->key_entries += dw_kind_has_state(p->entry.kind) && p->entry.kind != DW_ENTRY_DELTA;
-        if (!dw_kind_is_floats(p->entry.kind)) count_pieces(counters, p);
         if (!dw_kind_has_state(p->entry.kind)) continue;
         dw_predictor_commit(&decoder->predictor, p->held, &shape, p->fresh, false);
         state = true;
     }
     for (uint32_t i = 0; i < a->info.n_forgotten; i++) {
-        dw_held *held = to_forget(a, i);
-        if (held) dw_predictor_remove(&decoder->predictor, held);
+        dw_held *held = dw_arrival_to_forget(a, i);
+        if (held && held->busy)
+            held->doomed = true;
+        else if (held)
+            dw_predictor_remove(&decoder->predictor, held);
     }
     if (state && decoder->incarnation != a->info.incarnation) {
         if (decoder->incarnation) decoder->retired[decoder->n_retired++ % DW_RETIRED] = decoder->incarnation;
@@ -365,15 +227,11 @@ static void commit(dw_arrival *a)
     counters->encoded_bytes += a->len;
 }
 
-static void give_up(dw_arrival *a)
+static void commit(dw_arrival *a)
 {
-    dw_decoder *decoder = a->decoder;
-    uint64_t bytes = (uint64_t)a->info.t * a->info.c * dw_dtype_bytes(a->info.prev);
-    for (uint32_t i = a->n_planned; i-- > 0;) {
-        dw_incoming *p = &decoder->plans[i];
-        dw_predictor_give(&decoder->predictor, p->fresh.data, bytes);
-        if (p->added || p->gives_up) dw_predictor_remove(&decoder->predictor, p->held);
-    }
+    for (uint32_t i = 0; i < a->info.n; i++)
+        if (!dw_kind_is_floats(a->plans[i].entry.kind)) count_pieces(&a->decoder->counters, &a->plans[i]);
+    dw_arrival_commit(a);
 }
 
 static uint64_t now(const dw_decoder *decoder)
@@ -383,16 +241,16 @@ static uint64_t now(const dw_decoder *decoder)
 
 static dw_status receive(dw_arrival *a)
 {
-    dw_status status = check_agreement(a);
+    dw_status status = dw_arrival_agrees(a);
     if (status) return status;
-    status = plan_all(a);
+    status = dw_arrival_plan(a, &a->decoder->plans, &a->decoder->plans_cap);
     if (!status) status = prepare_chunks(a);
     if (!status) status = check_payloads(a);
-    if (!status) status = admit(a);
+    if (!status) status = dw_arrival_admit(a);
     if (!status) status = reconstruct(a);
     if (!status && a->y->data) dw_work_run(&a->decoder->work, &a->decoder->config, write_chunk, a);
     if (status)
-        give_up(a);
+        dw_arrival_give_up(a);
     else
         commit(a);
     return status;
@@ -405,16 +263,17 @@ dw_status dw_decode(dw_decoder *decoder, const void *frame, size_t len, const dw
     bool tables_intact;
     if (reply_len) *reply_len = 0;
     if (!decoder) return DW_ERR_ARGUMENT;
-    if (!frame || !y || (reply && !reply_len)) return fail(decoder, DW_ERR_ARGUMENT, "an argument is NULL");
+    if (decoder->remote) return dw_decoder_fail(decoder, DW_ERR_UNSUPPORTED, "this decoder computes on a GPU: call dw_decode_async");
+    if (!frame || !y || (reply && !reply_len)) return dw_decoder_fail(decoder, DW_ERR_ARGUMENT, "an argument is NULL");
     dw_status status = dw_tensor_check(y);
     if (status || dw_tensor_overlaps(y))
-        return fail(decoder, status ? status : DW_ERR_ARGUMENT,
+        return dw_decoder_fail(decoder, status ? status : DW_ERR_ARGUMENT,
                     "y is no tensor that can be written: see its dtype, alignment, extents and strides");
     if (reply && reply_cap < dw_reply_bound(y->n))
-        return fail(decoder, DW_ERR_NO_ROOM, "the reply does not fit: dw_reply_bound tells the room that is enough");
+        return dw_decoder_fail(decoder, DW_ERR_NO_ROOM, "the reply does not fit: dw_reply_bound tells the room that is enough");
     uint64_t started = now(decoder);
     decoder->calls++;
-    dw_arrival a = {.decoder = decoder, .frame = frame, .len = len, .y = y};
+    dw_arrival a = {.decoder = decoder, .frame = frame, .body = frame, .len = len, .y = y};
     status = dw_frame_open(frame, len, &a.info, &tables_intact, &why);
     if (status) snprintf(decoder->why.text, sizeof decoder->why.text, "the frame cannot be read: %s", why);
     bool answers = tables_intact && reply && reply_cap >= dw_reply_bound(a.info.n) && dw_decoder_asks_for_reply(&a);
@@ -439,7 +298,7 @@ dw_counters dw_decoder_counters(const dw_decoder *decoder)
     if (!decoder) return (dw_counters){0};
     dw_counters counters = decoder->counters;
     counters.keys_held = decoder->predictor.keys;
-    counters.state_bytes = decoder->predictor.pool.taken_bytes;
+    counters.state_bytes = dw_predictor_bytes(&decoder->predictor);
     return counters;
 }
 

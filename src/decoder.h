@@ -3,6 +3,9 @@
 #ifndef DW_DECODER_H
 #define DW_DECODER_H
 
+#include <stdio.h>
+
+#include "engine.h"
 #include "frame.h"
 #include "predict.h"
 #include "work.h"
@@ -24,9 +27,11 @@ struct dw_decoder {
     dw_config config;
     dw_allocator allocator;
     dw_engine engine;
+    const dw_remote *remote; /* the engine, where it is none of this processor: then only decoder_async.c computes */
     dw_predictor predictor;
     uint64_t incarnation, retired[DW_RETIRED], n_retired;
     uint64_t calls;
+    struct dw_decode_ticket *tickets, *spare_tickets; /* in their users' hands; to be taken */
     dw_incoming *plans;
     uint64_t plans_cap;
     dw_work work;
@@ -37,12 +42,38 @@ struct dw_decoder {
 /* A frame on its way in; planned entries are [0, n_planned). */
 typedef struct dw_arrival {
     dw_decoder *decoder;
-    const uint8_t *frame;
+    const uint8_t *frame; /* header and tables are read here */
+    const uint8_t *body;  /* the engine reads payloads here: at the same offsets */
     uint64_t len;
     dw_frame_info info;
     const dw_tensor *y;
+    dw_incoming *plans;
     uint32_t n_planned;
+    uint64_t growth; /* of what its keys take of the quota */
 } dw_arrival;
+
+static inline dw_status dw_decoder_fail(dw_decoder *decoder, dw_status status, const char *sentence)
+{
+    snprintf(decoder->why.text, sizeof decoder->why.text, "%s", sentence ? sentence : dw_status_string(status));
+    return status;
+}
+
+/* decoder_plan.c, in this order; on an error give_up. agrees: with the config and y. plan: finds the keys, in *plans of *cap. job: of
+ * entry i, of a quantized kind. admit: in step, within the quota, and with slots for the next prev. */
+dw_status dw_arrival_agrees(dw_arrival *a);
+dw_status dw_arrival_plan(dw_arrival *a, dw_incoming **plans, uint64_t *cap);
+dw_decode_job dw_arrival_job(const dw_arrival *a, const dw_incoming *p, uint32_t i);
+dw_status dw_arrival_admit(dw_arrival *a);
+void dw_arrival_give_up(dw_arrival *a);
+
+/* What is held of a key that the frame tells to forget, NULL where the telling is too old for it. */
+dw_held *dw_arrival_to_forget(const dw_arrival *a, uint32_t i);
+
+/* decoder.c: the new copies become what is held. Cannot fail. */
+void dw_arrival_commit(dw_arrival *a);
+
+/* decoder_async.c: gives up all tickets. */
+void dw_decoder_end_tickets(dw_decoder *decoder);
 
 /* Was the incarnation replaced by a later one? */
 bool dw_decoder_is_retired(const dw_decoder *decoder, uint64_t incarnation);

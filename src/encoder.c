@@ -7,17 +7,6 @@
 #include "params.h"
 #include "tensor.h"
 
-/* A frame in the making. */
-typedef struct draft {
-    dw_encoder *encoder;
-    dw_params params;
-    dw_frame_info info;
-    const dw_key *keys;
-    const dw_tensor *x;
-    uint8_t *frame;
-    dw_sums sums;
-} draft;
-
 dw_status dw_encoder_create(dw_encoder **encoder, const dw_config *config)
 {
     dw_params params;
@@ -48,203 +37,30 @@ void dw_encoder_destroy(dw_encoder *encoder)
 {
     if (!encoder) return;
     dw_allocator allocator = encoder->allocator;
+    dw_encoder_end_tickets(encoder);
+    if (encoder->remote) encoder->remote->release(encoder->remote->context);
     dw_predictor_release(&encoder->predictor);
     dw_mem_release(&allocator, encoder->plans, encoder->plans_cap * sizeof *encoder->plans);
     dw_work_release(&encoder->work, &allocator);
     dw_mem_release(&allocator, encoder, sizeof *encoder);
 }
 
-static void describe(draft *d, uint32_t n, uint32_t t, uint32_t c, dw_dtype x)
-{
-    const dw_encoder *encoder = d->encoder;
-    d->info = (dw_frame_info){.codec = d->params.codec,
-                              .incarnation = encoder->incarnation,
-                              .sequence = encoder->sequence + 1,
-                              .n = n,
-                              .t = t,
-                              .c = c,
-                              .x = x,
-                              .prev = d->params.prev,
-                              .bits = d->params.bits,
-                              .key = d->params.key,
-                              .group = d->params.group,
-                              .chooses = d->params.chooses,
-                              .wants_reply = d->params.wants_reply,
-                              .audit = d->params.audit};
-}
-
-/* The kinds of entries that carry x itself. */
-static dw_entry_kind stateless_kind(const draft *d)
-{
-    return dw_dtype_of(d->info.key) ? DW_ENTRY_RAW : DW_ENTRY_DIRECT;
-}
-
-static dw_entry_kind key_kind(const draft *d)
-{
-    return dw_dtype_of(d->info.key) ? DW_ENTRY_KEY_RAW : DW_ENTRY_KEY;
-}
-
-/* Finds or adds the key of sample i and takes a slot for its next prev: all that can fail. */
-static dw_status plan_state(draft *d, dw_outgoing *p, uint64_t *used)
-{
-    dw_encoder *encoder = d->encoder;
-    uint64_t bytes = (uint64_t)d->info.t * d->info.c * dw_dtype_bytes(d->info.prev);
-    dw_held *held = dw_predictor_find(&encoder->predictor, p->entry.key);
-    if (!held) {
-        dw_status status = dw_predictor_add(&encoder->predictor, p->entry.key, &held);
-        if (status) return dw_encoder_fail(encoder, status, NULL);
-        p->added = true;
-    }
-    p->held = held;
-    if (held->mark == encoder->calls) return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "two samples of one call have the same key");
-    held->mark = encoder->calls;
-    uint64_t growth = bytes > held->counted ? bytes - held->counted : 0;
-    dw_status status = dw_predictor_take(&encoder->predictor, bytes, growth, used, &p->fresh.data);
-    if (status == DW_ERR_LIMIT) { /* a full quota sends stateless, it never fails */
-        p->entry.kind = stateless_kind(d);
-        return DW_OK;
-    }
-    if (status) return dw_encoder_fail(encoder, status, NULL);
-    const dw_copy *base = held->base == DW_BASE_NOW    ? &held->now
-                          : held->base == DW_BASE_UNDO ? &held->undo
-                                                       : NULL;
-    bool same = held->t == d->info.t && held->c == d->info.c && held->dtype == d->info.prev &&
-                held->incarnation == encoder->incarnation;
-    bool delta = base && base->data && same;
-    p->entry.kind = delta ? DW_ENTRY_DELTA : key_kind(d);
-    p->base = delta ? base : NULL;
-    p->entry.base_chain = delta ? base->chain : 0;
-    return DW_OK;
-}
-
-/* Gives back what plan_state took, for samples [0, n). */
-static void unplan(draft *d, uint32_t n)
-{
-    dw_encoder *encoder = d->encoder;
-    uint64_t bytes = (uint64_t)d->info.t * d->info.c * dw_dtype_bytes(d->info.prev);
-    for (uint32_t i = n; i-- > 0;) {
-        dw_outgoing *p = &encoder->plans[i];
-        dw_predictor_give(&encoder->predictor, p->fresh.data, bytes);
-        if (p->added) dw_predictor_remove(&encoder->predictor, p->held);
-    }
-}
-
-static dw_status plan_all(draft *d)
-{
-    dw_encoder *encoder = d->encoder;
-    uint64_t used = encoder->predictor.held_bytes;
-    encoder->calls++;
-    void *plans = encoder->plans;
-    if (!dw_mem_grow(&encoder->allocator, &plans, &encoder->plans_cap, d->info.n, sizeof(dw_outgoing)))
-        return dw_encoder_fail(encoder, DW_ERR_NO_MEMORY, NULL);
-    encoder->plans = plans;
-    for (uint32_t i = 0; i < d->info.n; i++) {
-        dw_outgoing *p = &encoder->plans[i];
-        memset(p, 0, sizeof *p);
-        p->entry.key = d->keys[i];
-        p->entry.kind = d->info.codec == DW_CODEC_RAW ? DW_ENTRY_RAW : DW_ENTRY_DIRECT;
-        dw_status status = d->info.codec == DW_CODEC_DELTA ? plan_state(d, p, &used) : DW_OK;
-        if (status) {
-            unplan(d, i + 1);
-            return status;
-        }
-    }
-    return DW_OK;
-}
-
-/* A telling whose frame was not answered for so many frames is taken for lost. */
-enum { TELL_AGAIN_AFTER = 32 };
-
-/* The next key at or behind `from` that this frame is to tell of: not one that it carries, nor one told lately. */
-static dw_held *next_to_tell(const draft *d, dw_held *from)
-{
-    for (; from; from = from->newer) {
-        bool lately = from->told && d->info.sequence - from->told < TELL_AGAIN_AFTER;
-        if (from->mark != d->encoder->calls && !lately) return from;
-    }
-    return NULL;
-}
-
-/* Places the payloads and sees that all of it fits; forgotten keys travel where there is room. */
-static dw_status lay_out(draft *d, size_t cap, uint64_t *total)
-{
-    dw_encoder *encoder = d->encoder;
-    uint64_t end, payload = 0, bytes;
-    if (!dw_frame_table_end(d->info.n, 0, &end)) return dw_encoder_fail(encoder, DW_ERR_LIMIT, NULL);
-    for (uint32_t i = 0; i < d->info.n; i++) {
-        dw_outgoing *p = &encoder->plans[i];
-        if (!dw_frame_payload_bytes(&d->info, p->entry.kind, &bytes)) return dw_encoder_fail(encoder, DW_ERR_LIMIT, NULL);
-        p->entry.payload_bytes = bytes;
-        if (!dw_size_add(payload, bytes, &payload)) return dw_encoder_fail(encoder, DW_ERR_LIMIT, NULL);
-    }
-    if (!dw_size_add(end, payload, total) || *total > cap)
-        return dw_encoder_fail(encoder, DW_ERR_NO_ROOM, "the frame does not fit: dw_frame_bound tells the room that is enough");
-    if (d->info.codec == DW_CODEC_DELTA) {
-        dw_held *tell = next_to_tell(d, encoder->predictor.oldest_forgotten);
-        for (; tell && d->info.n_forgotten < UINT32_MAX; tell = next_to_tell(d, tell->newer)) {
-            if (!dw_frame_table_end(d->info.n, d->info.n_forgotten + 1, &bytes) || bytes + payload > cap) break;
-            d->info.n_forgotten++;
-        }
-    }
-    (void)dw_frame_table_end(d->info.n, d->info.n_forgotten, &end);
-    d->info.payload_bytes = payload;
-    *total = end + payload;
-    for (uint32_t i = 0; i < d->info.n; i++) {
-        encoder->plans[i].entry.payload_offset = end;
-        end += encoder->plans[i].entry.payload_bytes;
-    }
-    return DW_OK;
-}
-
-/* Another number for every visit of every key, so that what rounding adds to one has nothing to do with another. */
-static uint64_t dither_key(const draft *d, dw_key key)
-{
-    uint64_t words[4] = {d->encoder->config.seed, key.sample, key.slice, d->info.sequence};
-    uint8_t bytes[sizeof words];
-    for (size_t i = 0; i < sizeof bytes; i++) bytes[i] = (uint8_t)(words[i / 8] >> (8 * (i % 8)));
-    return dw_digest_bytes(bytes, sizeof bytes);
-}
-
-/* What recorded activations and gradients lost least with, at the price of absmax (bench/README.md, Scales). One bit wants a search; and
- * only absmax has a level for every value, which stochastic rounding needs to be right on average. */
-static dw_scale default_scale(uint32_t bits, bool is_stochastic)
-{
-    return is_stochastic ? DW_SCALE_ABSMAX : bits == 1 ? DW_SCALE_MSE : DW_SCALE_SIGNED;
-}
-
-static dw_encode_job code_job(const draft *d, const dw_outgoing *p, uint32_t i)
-{
-    dw_encode_job job = {.rule = {d->params.scale, d->params.is_stochastic, 0},
-                         .x = dw_tensor_sample(d->x, i),
-                         .x_dtype = d->x->dtype,
-                         .stride = d->x->stride_t,
-                         .prev = p->base ? p->base->data : NULL,
-                         .next = p->fresh.data,
-                         .prev_dtype = d->info.prev,
-                         .payload = d->frame + p->entry.payload_offset,
-                         .audit = {p->fresh.data ? d->info.audit : 0, d->info.sequence}};
-    if (job.rule.is_stochastic) job.rule.dither_key = dither_key(d, p->entry.key);
-    (void)dw_frame_layout(&d->info, p->entry.kind, &job.layout);
-    if (!job.rule.scale) job.rule.scale = default_scale(job.layout.bits, d->params.is_stochastic);
-    return job;
-}
-
 /* Cuts the frame into chunks, and finds room for what they tell: the last that can fail. */
-static dw_status prepare_chunks(draft *d)
+static dw_status prepare_chunks(dw_draft *d)
 {
     dw_encoder *encoder = d->encoder;
     if (!dw_work_begin(&encoder->work, &encoder->allocator, d->info.n)) return dw_encoder_fail(encoder, DW_ERR_NO_MEMORY, NULL);
     for (uint32_t i = 0; i < d->info.n; i++) {
-        dw_outgoing *p = &encoder->plans[i];
+        dw_outgoing *p = &d->plans[i];
         bool floats = dw_kind_is_floats(p->entry.kind);
-        if (!floats) p->job = code_job(d, p, i);
+        if (!floats) p->job = dw_draft_job(d, p, i);
         dw_work_put(&encoder->work, floats ? 1 : dw_layout_chunks(&p->job.layout));
     }
     if (!dw_work_ready(&encoder->work, &encoder->allocator)) return dw_encoder_fail(encoder, DW_ERR_NO_MEMORY, NULL);
     return DW_OK;
 }
 
-static void encode_floats(const draft *d, const dw_outgoing *p, uint32_t i, dw_chunk_result *result)
+static void encode_floats(const dw_draft *d, const dw_outgoing *p, uint32_t i, dw_chunk_result *result)
 {
     const dw_engine *engine = &d->encoder->engine;
     dw_float_job job = {.t = d->info.t,
@@ -267,11 +83,11 @@ static void encode_floats(const draft *d, const dw_outgoing *p, uint32_t i, dw_c
 /* Chunk `index` of the frame. Runs in any thread. */
 static void encode_chunk(void *context, size_t index)
 {
-    const draft *d = context;
+    const dw_draft *d = context;
     const dw_encoder *encoder = d->encoder;
     uint64_t chunk;
     uint32_t i = dw_work_entry(&encoder->work, index, &chunk);
-    const dw_outgoing *p = &encoder->plans[i];
+    const dw_outgoing *p = &d->plans[i];
     dw_cpu_mode mode = dw_cpu_enter_exact();
     if (dw_kind_is_floats(p->entry.kind))
         encode_floats(d, p, i, &encoder->work.results[index]);
@@ -281,7 +97,7 @@ static void encode_chunk(void *context, size_t index)
 }
 
 /* The digests of an entry's payload and new prev: what its chunks know of them, and what they leave out. */
-static void digest_entry(draft *d, dw_outgoing *p, const dw_chunk_result *known)
+static void digest_entry(dw_draft *d, dw_outgoing *p, const dw_chunk_result *known)
 {
     const dw_engine *engine = &d->encoder->engine;
     const uint8_t *payload = d->frame + p->entry.payload_offset;
@@ -295,22 +111,27 @@ static void digest_entry(draft *d, dw_outgoing *p, const dw_chunk_result *known)
     p->entry.state_digest = dw_digest_of_sum(known->state_sum + rest);
 }
 
-static void seal_entry(draft *d, dw_outgoing *p, uint32_t i, const dw_chunk_result *known)
+void dw_draft_put_entry(const dw_draft *d, dw_outgoing *p, uint32_t i, uint8_t *tables)
 {
-    digest_entry(d, p, known);
     if (dw_kind_has_state(p->entry.kind)) {
         p->fresh.version = d->info.sequence;
         p->fresh.state_digest = p->entry.state_digest;
         p->fresh.audit = d->info.audit;
         p->fresh.chain = dw_frame_chain(&d->info, &p->entry);
     }
-    dw_frame_put_entry(d->frame, i, &p->entry);
+    dw_frame_put_entry(tables, i, &p->entry);
 }
 
-static void seal_frame(draft *d)
+static void seal_entry(dw_draft *d, dw_outgoing *p, uint32_t i, const dw_chunk_result *known)
 {
-    dw_held *tell = next_to_tell(d, d->encoder->predictor.oldest_forgotten);
-    for (uint32_t i = 0; i < d->info.n_forgotten; i++, tell = next_to_tell(d, tell->newer))
+    digest_entry(d, p, known);
+    dw_draft_put_entry(d, p, i, d->frame);
+}
+
+static void seal_frame(dw_draft *d)
+{
+    dw_held *tell = dw_draft_next_to_tell(d, d->encoder->predictor.oldest_forgotten);
+    for (uint32_t i = 0; i < d->info.n_forgotten; i++, tell = dw_draft_next_to_tell(d, tell->newer))
         dw_frame_put_forgotten(d->frame, d->info.n, i, tell->key);
     dw_frame_seal(d->frame, &d->info);
 }
@@ -323,12 +144,12 @@ static void count_entry(dw_counters *counters, dw_entry_kind kind)
 }
 
 /* The keys that the frame tells of: answered for by its reply, or gone where there are no replies. */
-static void mark_told(draft *d)
+static void mark_told(dw_draft *d)
 {
     dw_predictor *predictor = &d->encoder->predictor;
-    dw_held *tell = next_to_tell(d, predictor->oldest_forgotten);
+    dw_held *tell = dw_draft_next_to_tell(d, predictor->oldest_forgotten);
     for (uint32_t i = 0; i < d->info.n_forgotten; i++) {
-        dw_held *next = next_to_tell(d, tell->newer);
+        dw_held *next = dw_draft_next_to_tell(d, tell->newer);
         tell->told = d->info.sequence;
         if (!d->params.wants_reply) dw_predictor_remove(predictor, tell);
         tell = next;
@@ -336,26 +157,27 @@ static void mark_told(draft *d)
 }
 
 /* Nothing here can fail: the frame is written, and what it says becomes what is held. */
-static void commit(draft *d, uint64_t total)
+void dw_draft_commit(dw_draft *d, uint64_t total)
 {
     dw_encoder *encoder = d->encoder;
     dw_counters *counters = &encoder->counters;
-    dw_held shape = {.t = d->info.t, .c = d->info.c, .dtype = d->info.prev, .incarnation = encoder->incarnation};
-    encoder->sequence = d->info.sequence;
-    mark_told(d);
+    dw_held shape = {.t = d->info.t, .c = d->info.c, .dtype = d->info.prev, .incarnation = d->info.incarnation};
+    uint64_t raw = 0;
     for (uint32_t i = 0; i < d->info.n; i++) {
-        dw_outgoing *p = &encoder->plans[i];
+        dw_outgoing *p = &d->plans[i];
         count_entry(counters, p->entry.kind);
         if (p->entry.kind == DW_ENTRY_SYNC) {
             p->held->now = p->fresh;
             p->held->base = DW_BASE_NOW;
-            p->held->incarnation = encoder->incarnation;
+            p->held->incarnation = d->info.incarnation;
         } else if (dw_kind_has_state(p->entry.kind)) {
             dw_predictor_commit(&encoder->predictor, p->held, &shape, p->fresh, d->params.wants_reply);
         } else if (p->added) { /* no room in the quota: nothing is held of it */
             dw_predictor_remove(&encoder->predictor, p->held);
         }
     }
+    if (d->x) (void)dw_tensor_bytes(d->info.n, d->info.t, d->info.c, d->x->dtype, &raw);
+    counters->raw_bytes += raw;
     counters->frames++;
     counters->encoded_bytes += total;
     counters->groups += d->sums.pieces;
@@ -367,6 +189,13 @@ static void commit(draft *d, uint64_t total)
     counters->error_square += d->sums.error_square;
 }
 
+static void finish(dw_draft *d, uint64_t total)
+{
+    d->encoder->sequence = d->info.sequence;
+    mark_told(d);
+    dw_draft_commit(d, total);
+}
+
 static uint64_t now(const dw_encoder *encoder)
 {
     return encoder->config.now_ns ? encoder->config.now_ns(encoder->config.now_context) : 0;
@@ -374,22 +203,23 @@ static uint64_t now(const dw_encoder *encoder)
 
 dw_status dw_encode(dw_encoder *encoder, const dw_key *keys, const dw_tensor *x, void *frame, size_t cap, size_t *len)
 {
-    uint64_t total, raw = 0;
+    uint64_t total;
     if (!encoder) return DW_ERR_ARGUMENT;
     if (!keys || !x || !x->data || !frame || !len) return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "an argument is NULL");
+    if (encoder->remote) return dw_encoder_fail(encoder, DW_ERR_UNSUPPORTED, "this encoder computes on a GPU: call dw_encode_async");
     dw_status status = dw_tensor_check(x);
     if (status) return dw_encoder_fail(encoder, status, "x is no tensor that can be walked: see its dtype, alignment, extents and strides");
     uint64_t started = now(encoder);
     if (encoder->sequence == UINT64_MAX) dw_encoder_begin_life(encoder); /* the numbers are used up */
-    draft d = {.encoder = encoder, .keys = keys, .x = x, .frame = frame};
+    dw_draft d = {.encoder = encoder, .keys = keys, .x = x, .frame = frame, .most_forgotten = UINT32_MAX};
     status = dw_params_resolve(&d.params, &encoder->config, x->dtype);
     if (status) return dw_encoder_fail(encoder, status, NULL);
-    describe(&d, x->n, x->t, x->c, x->dtype);
-    if ((status = plan_all(&d)) != DW_OK) return status;
-    status = lay_out(&d, cap, &total);
+    dw_draft_describe(&d, x->n, x->t, x->c, x->dtype);
+    if ((status = dw_draft_plan(&d, &encoder->plans, &encoder->plans_cap)) != DW_OK) return status;
+    status = dw_draft_lay_out(&d, cap, &total);
     if (!status) status = prepare_chunks(&d);
     if (status) {
-        unplan(&d, x->n);
+        dw_draft_unplan(&d, x->n);
         return status;
     }
     dw_work_run(&encoder->work, &encoder->config, encode_chunk, &d);
@@ -397,29 +227,27 @@ dw_status dw_encode(dw_encoder *encoder, const dw_key *keys, const dw_tensor *x,
     for (uint32_t i = 0; i < x->n; i++) {
         dw_chunk_result known = dw_work_join(&encoder->work, i);
         dw_sums_add(&d.sums, &known.sums);
-        seal_entry(&d, &encoder->plans[i], i, &known);
+        seal_entry(&d, &d.plans[i], i, &known);
     }
     seal_frame(&d);
-    commit(&d, total);
+    finish(&d, total);
     dw_cpu_leave_exact(mode);
-    (void)dw_tensor_bytes(x->n, x->t, x->c, x->dtype, &raw);
-    encoder->counters.raw_bytes += raw;
     encoder->counters.busy_ns += now(encoder) - started;
     *len = (size_t)total;
     return DW_OK;
 }
 
 /* A sync entry: prev as it is, under a new version and chain. */
-static dw_status plan_sync(draft *d, const dw_key *keys, uint32_t n)
+static dw_status plan_sync(dw_draft *d, const dw_key *keys, uint32_t n)
 {
     dw_encoder *encoder = d->encoder;
     void *plans = encoder->plans;
     encoder->calls++;
     if (!dw_mem_grow(&encoder->allocator, &plans, &encoder->plans_cap, n, sizeof(dw_outgoing)))
         return dw_encoder_fail(encoder, DW_ERR_NO_MEMORY, NULL);
-    encoder->plans = plans;
+    d->plans = encoder->plans = plans;
     for (uint32_t i = 0; i < n; i++) {
-        dw_outgoing *p = &encoder->plans[i];
+        dw_outgoing *p = &d->plans[i];
         memset(p, 0, sizeof *p);
         p->held = dw_predictor_find(&encoder->predictor, keys[i]);
         if (!p->held || !p->held->now.data) return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "a key is not held");
@@ -440,18 +268,19 @@ dw_status dw_encoder_resync(dw_encoder *encoder, const dw_key *keys, uint32_t n,
     uint64_t total;
     if (!encoder) return DW_ERR_ARGUMENT;
     if (!keys || n == 0 || !frame || !len) return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "an argument is NULL or zero");
+    if (encoder->remote) return dw_encoder_fail(encoder, DW_ERR_UNSUPPORTED, "prev lies on a GPU, which has no frames of prev itself: encode x again");
     if (encoder->sequence == UINT64_MAX) dw_encoder_begin_life(encoder);
-    draft d = {.encoder = encoder, .keys = keys, .frame = frame};
+    dw_draft d = {.encoder = encoder, .keys = keys, .frame = frame, .most_forgotten = UINT32_MAX};
     dw_status status = plan_sync(&d, keys, n);
     if (status) return status;
     const dw_held *held = encoder->plans[0].held;
     status = dw_params_resolve(&d.params, &encoder->config, held->dtype);
     if (status) return dw_encoder_fail(encoder, status, NULL);
-    describe(&d, n, held->t, held->c, held->dtype);
+    dw_draft_describe(&d, n, held->t, held->c, held->dtype);
     d.info.prev = held->dtype;
-    if ((status = lay_out(&d, cap, &total)) != DW_OK) return status;
+    if ((status = dw_draft_lay_out(&d, cap, &total)) != DW_OK) return status;
     for (uint32_t i = 0; i < n; i++) {
-        dw_outgoing *p = &encoder->plans[i];
+        dw_outgoing *p = &d.plans[i];
         dw_float_job job = {.t = held->t,
                             .c = held->c,
                             .form = held->dtype,
@@ -466,7 +295,7 @@ dw_status dw_encoder_resync(dw_encoder *encoder, const dw_key *keys, uint32_t n,
         seal_entry(&d, p, i, &(dw_chunk_result){0});
     }
     seal_frame(&d);
-    commit(&d, total);
+    finish(&d, total);
     encoder->counters.resyncs += n;
     *len = (size_t)total;
     return DW_OK;
@@ -477,6 +306,8 @@ dw_status dw_encoder_forget(dw_encoder *encoder, dw_key key)
     if (!encoder) return DW_ERR_ARGUMENT;
     dw_held *held = dw_predictor_find(&encoder->predictor, key);
     if (!held) return DW_OK;
+    if (held->busy)
+        return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "the key is in a frame that is still in flight: finish or cancel that frame first");
     dw_predictor_forget(&encoder->predictor, held);
     return DW_OK;
 }
@@ -495,7 +326,7 @@ dw_counters dw_encoder_counters(const dw_encoder *encoder)
     if (!encoder) return (dw_counters){0};
     dw_counters counters = encoder->counters;
     counters.keys_held = encoder->predictor.keys - encoder->predictor.n_forgotten;
-    counters.state_bytes = encoder->predictor.pool.taken_bytes;
+    counters.state_bytes = dw_predictor_bytes(&encoder->predictor);
     return counters;
 }
 

@@ -21,12 +21,15 @@ static void stop_telling(dw_encoder *encoder, uint64_t sequence)
     }
 }
 
-/* One entry of a reply: which of our copies is it that the decoder holds? */
-static void learn(dw_encoder *encoder, const dw_reply_entry *entry, bool accepted)
+void dw_encoder_learn(dw_encoder *encoder, const dw_reply_entry *entry, bool accepted)
 {
     dw_held *held = dw_predictor_find(&encoder->predictor, entry->key);
     bool ours = entry->held && entry->incarnation == encoder->incarnation;
     if (ours && entry->version > encoder->sequence) encoder->sequence = entry->version;
+    if (held && held->busy) {
+        dw_encoder_hear(encoder, entry, accepted);
+        return;
+    }
     if (!held || !held->now.data) return;
     if (ours && entry->chain == held->now.chain) {
         dw_predictor_confirm(&encoder->predictor, held);
@@ -60,7 +63,7 @@ dw_status dw_encoder_feedback(dw_encoder *encoder, const void *reply, size_t rep
     for (uint32_t i = 0; i < info.n; i++) {
         dw_reply_entry entry;
         dw_reply_get_entry(reply, i, &entry);
-        learn(encoder, &entry, info.accepted != 0);
+        dw_encoder_learn(encoder, &entry, info.accepted != 0);
     }
     return DW_OK;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * engine.h - where the memory lives: one sample between tensor, payload and prev, on the CPU or (later) a GPU.
+ * engine.h - where the memory lives: one sample between tensor, payload and prev, on the CPU or a GPU.
  *
  * | name     | shape  | unit  | meaning                                       | owner   |
  * | x, y     | (T, C) |       | stride elements from one token to the next    | caller  |
@@ -15,6 +15,7 @@
 
 #include "deltawire/deltawire.h"
 #include "layout.h"
+#include "mem.h"
 
 typedef struct dw_sums {
     double x_square, delta_square, error_square;
@@ -107,6 +108,43 @@ struct dw_engine {
     uint64_t (*seam_sum)(const dw_engine *engine, const dw_layout *layout, const void *prev, dw_dtype dtype, dw_audit audit);
     uint64_t (*state_sum)(const dw_engine *engine, const void *prev, dw_dtype dtype, uint64_t elements, dw_audit audit);
 };
+
+/* An engine elsewhere, which works on streams: launch enqueues and returns, and what the jobs tell is read later. All addresses in jobs are
+ * ones that it can reach. The sums that done gives are of whole payloads and of all audited stretches; norms are 0. pieces too: the layout
+ * knows them.
+ *
+ * | function | meaning                                                                                                          |
+ * | launch   | n jobs, of one frame or of several, by the order of the stream: all of them or none. *captured: the stream only  |
+ * |          | records, for later launches of a graph. The launch is in its user's hands until it is closed                     |
+ * | reuse    | jobs [first, first + n) of a captured launch become others, without a word to the device. UNSUPPORTED: they would |
+ * |          | need other kernels than the captured ones                                                                        |
+ * | done     | PENDING until jobs [first, first + n) are done, then what they tell                                              |
+ * | share    | one user more, each of whom will close it                                                                        |
+ *
+ * Errors: NO_MEMORY, LIMIT, UNSUPPORTED, IO, each with a sentence and nothing in flight. Threads: one at a time. */
+typedef struct dw_launch dw_launch;
+
+typedef union dw_jobs { /* pointers to n jobs of one kind */
+    const dw_encode_job *const *encode;
+    const dw_decode_job *const *decode;
+} dw_jobs;
+
+typedef struct dw_remote {
+    void *context;
+    const void *device; /* engines of one device may share a launch */
+    dw_store store;
+    dw_status (*launch)(void *context, bool encodes, dw_jobs jobs, uint32_t n, void *stream, dw_launch **launch, bool *captured,
+                        dw_why *why);
+    dw_status (*reuse)(dw_launch *launch, uint32_t first, dw_jobs jobs, uint32_t n, dw_why *why);
+    dw_status (*done)(const dw_launch *launch, uint32_t first, uint32_t n, dw_chunk_result *results);
+    void (*share)(dw_launch *launch);
+    void (*close)(dw_launch *launch);
+    void (*release)(void *context); /* by the encoder or decoder that ends; its launches are closed */
+} dw_remote;
+
+/* Right after creation: another engine, which the object will release. UNSUPPORTED, with a sentence: the config needs what it has not. */
+dw_status dw_encoder_settle(dw_encoder *encoder, const dw_remote *remote, dw_why *why);
+dw_status dw_decoder_settle(dw_decoder *decoder, const dw_remote *remote, dw_why *why);
 
 /* The digest whose sum this is: never 0. */
 static inline uint64_t dw_digest_of_sum(uint64_t sum)

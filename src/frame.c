@@ -281,13 +281,27 @@ static const char *bad_sizes(const uint8_t *frame, uint64_t len, uint64_t end, c
     return NULL;
 }
 
+uint64_t dw_frame_reach(const uint8_t *head, uint64_t head_len)
+{
+    uint64_t end;
+    if (head_len < DW_HEADER_BYTES || !dw_frame_table_end((uint32_t)get(head + AT_N, 4), (uint32_t)get(head + AT_FORGOTTEN, 4), &end) ||
+        end > head_len)
+        return head_len;
+    return end;
+}
+
 dw_status dw_frame_open(const uint8_t *frame, uint64_t len, dw_frame_info *info, bool *tables_intact, const char **why)
+{
+    return dw_frame_open_head(frame, len, len, info, tables_intact, why);
+}
+
+dw_status dw_frame_open_head(const uint8_t *frame, uint64_t head_len, uint64_t len, dw_frame_info *info, bool *tables_intact, const char **why)
 {
     dw_frame_info found;
     uint64_t end;
     *tables_intact = false;
     *why = "it is shorter than a header";
-    if (len < DW_HEADER_BYTES) return DW_ERR_FORMAT;
+    if (head_len < DW_HEADER_BYTES) return DW_ERR_FORMAT;
     *why = "it does not begin with DWF1";
     if (memcmp(frame, frame_magic, 4) != 0) return DW_ERR_FORMAT;
     *why = "it was written in another version of the format";
@@ -297,7 +311,7 @@ dw_status dw_frame_open(const uint8_t *frame, uint64_t len, dw_frame_info *info,
     read_header(frame, &found);
     if ((*why = bad_field(frame, &found)) != NULL) return DW_ERR_FORMAT;
     *why = "it ends within its tables";
-    if (!dw_frame_table_end(found.n, found.n_forgotten, &end) || len < end) return DW_ERR_FORMAT;
+    if (!dw_frame_table_end(found.n, found.n_forgotten, &end) || head_len < end) return DW_ERR_FORMAT;
     *why = "the tables' checksum does not match";
     if (get(frame + AT_TABLE_DIGEST, 8) != dw_digest_bytes(frame + DW_HEADER_BYTES, end - DW_HEADER_BYTES))
         return DW_ERR_CORRUPT;

@@ -47,6 +47,9 @@ void dw_reply_seal(uint8_t *reply, const dw_reply_info *info);
 
 /* Readers. dw_frame_open is dw_frame_read without the sentence; *tables_intact says whether the keys could be read. */
 dw_status dw_frame_open(const uint8_t *frame, uint64_t len, dw_frame_info *info, bool *tables_intact, const char **why);
+/* The same where only head_len bytes of the frame are at hand, which hold header and tables. */
+dw_status dw_frame_open_head(const uint8_t *head, uint64_t head_len, uint64_t len, dw_frame_info *info, bool *tables_intact, const char **why);
+uint64_t dw_frame_reach(const uint8_t *head, uint64_t head_len); /* the end of the tables by what the header says, at most head_len */
 void dw_frame_get_entry(const uint8_t *frame, uint32_t i, dw_entry_info *entry); /* without payload offset and bytes */
 dw_key dw_frame_get_forgotten(const uint8_t *frame, uint32_t n, uint32_t i);
 dw_status dw_reply_open(const uint8_t *reply, uint64_t len, dw_reply_info *info, const char **why);

@@ -23,6 +23,13 @@ dw_allocator dw_mem_allocator(const dw_allocator *chosen);
 void *dw_mem_allocate(const dw_allocator *allocator, uint64_t bytes);
 void dw_mem_release(const dw_allocator *allocator, void *memory, uint64_t bytes);
 
+/* Memory that is not this processor's, for copies of prev. take: NULL where there is none; give cannot fail. */
+typedef struct dw_store {
+    void *(*take)(void *context, uint64_t bytes);
+    void (*give)(void *context, void *slot, uint64_t bytes);
+    void *context;
+} dw_store;
+
 /* Grows *array of *cap elements to hold at least need; false: no memory, nothing changed. */
 bool dw_mem_grow(const dw_allocator *allocator, void **array, uint64_t *cap, uint64_t need, size_t element);
 

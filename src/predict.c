@@ -15,6 +15,35 @@ void dw_predictor_init(dw_predictor *predictor, const dw_allocator *allocator, u
     predictor->quota_bytes = quota_bytes;
 }
 
+void dw_predictor_use(dw_predictor *predictor, const dw_store *store)
+{
+    predictor->store = *store;
+}
+
+uint64_t dw_predictor_bytes(const dw_predictor *predictor)
+{
+    return predictor->pool.taken_bytes + predictor->stored_bytes;
+}
+
+static void *take_copy(dw_predictor *predictor, uint64_t bytes)
+{
+    if (!predictor->store.take) return dw_pool_take(&predictor->pool, bytes);
+    void *slot = predictor->store.take(predictor->store.context, bytes);
+    if (slot) predictor->stored_bytes += bytes;
+    return slot;
+}
+
+static void give_copy(dw_predictor *predictor, void *slot, uint64_t bytes)
+{
+    if (!slot) return;
+    if (!predictor->store.take) {
+        dw_pool_give(&predictor->pool, slot, bytes);
+        return;
+    }
+    predictor->store.give(predictor->store.context, slot, bytes);
+    predictor->stored_bytes -= bytes;
+}
+
 void dw_predictor_release(dw_predictor *predictor)
 {
     dw_mem_release(&predictor->pool.allocator, predictor->table, predictor->table_cap * sizeof *predictor->table);
@@ -89,7 +118,7 @@ uint64_t dw_held_bytes(const dw_held *held)
 
 static void drop(dw_predictor *predictor, const dw_held *held, dw_copy *copy)
 {
-    dw_pool_give(&predictor->pool, copy->data, dw_held_bytes(held));
+    give_copy(predictor, copy->data, dw_held_bytes(held));
     memset(copy, 0, sizeof *copy);
 }
 
@@ -118,6 +147,11 @@ static void unlink_forgotten(dw_predictor *predictor, dw_held *held)
     predictor->n_forgotten--;
 }
 
+void dw_predictor_revive(dw_predictor *predictor, dw_held *held)
+{
+    if (held->forgotten) unlink_forgotten(predictor, held);
+}
+
 void dw_predictor_forget(dw_predictor *predictor, dw_held *held)
 {
     if (held->forgotten) return;
@@ -144,15 +178,26 @@ void dw_predictor_remove(dw_predictor *predictor, dw_held *held)
     predictor->keys--;
 }
 
+static void count(dw_predictor *predictor, dw_held *held, uint64_t bytes)
+{
+    predictor->held_bytes = predictor->held_bytes - held->counted + bytes;
+    held->counted = bytes;
+}
+
 /* Closing a gap moves others up: the place is looked at again. */
 void dw_predictor_remove_lives_but(dw_predictor *predictor, uint64_t incarnation)
 {
     for (uint64_t i = 0; i < predictor->table_cap;) {
         dw_held *held = predictor->table[i];
-        if (held && held->incarnation != incarnation)
+        if (held && held->incarnation != incarnation && !held->busy) {
             dw_predictor_remove(predictor, held);
-        else
-            i++;
+            continue;
+        }
+        if (held && held->incarnation != incarnation) {
+            held->doomed = true;
+            count(predictor, held, 0);
+        }
+        i++;
     }
 }
 
@@ -160,7 +205,7 @@ dw_status dw_predictor_take(dw_predictor *predictor, uint64_t bytes, uint64_t gr
 {
     uint64_t quota = predictor->quota_bytes;
     if (quota && growth && (*used > quota || growth > quota - *used)) return DW_ERR_LIMIT;
-    *slot = dw_pool_take(&predictor->pool, bytes);
+    *slot = take_copy(predictor, bytes);
     if (!*slot) return DW_ERR_NO_MEMORY;
     *used += growth;
     return DW_OK;
@@ -168,13 +213,7 @@ dw_status dw_predictor_take(dw_predictor *predictor, uint64_t bytes, uint64_t gr
 
 void dw_predictor_give(dw_predictor *predictor, void *slot, uint64_t bytes)
 {
-    dw_pool_give(&predictor->pool, slot, bytes);
-}
-
-static void count(dw_predictor *predictor, dw_held *held, uint64_t bytes)
-{
-    predictor->held_bytes = predictor->held_bytes - held->counted + bytes;
-    held->counted = bytes;
+    give_copy(predictor, slot, bytes);
 }
 
 void dw_predictor_commit(dw_predictor *predictor, dw_held *held, const dw_held *shape, dw_copy fresh, bool keep_undo)
@@ -197,6 +236,7 @@ void dw_predictor_commit(dw_predictor *predictor, dw_held *held, const dw_held *
     held->incarnation = shape->incarnation;
     held->now = fresh;
     held->base = DW_BASE_NOW;
+    held->doomed = false;
     /* Until it is confirmed, the decoder may still hold the larger copy of before. */
     count(predictor, held, keep_undo && counted > dw_held_bytes(held) ? counted : dw_held_bytes(held));
 }

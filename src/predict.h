@@ -33,6 +33,8 @@ typedef struct dw_held {
     uint64_t counted; /* bytes that it takes of the quota: the largest copy that the other end may hold */
     dw_copy now, undo;
     dw_base base;
+    bool busy;      /* a frame in flight carries it */
+    bool doomed;    /* decoder: a frame told to forget it while another one with it was in flight */
     bool forgotten; /* encoder: no copies any more, but the decoder may not have been told */
     uint64_t told;  /* the last frame that told it, 0: none */
     struct dw_held *older, *newer; /* among the forgotten */
@@ -40,15 +42,25 @@ typedef struct dw_held {
 
 typedef struct dw_predictor {
     dw_pool pool;
+    dw_store store; /* of copies; take NULL: the pool */
+    uint64_t stored_bytes; /* taken from it */
     dw_held **table; /* open addressing, linear probing */
     uint64_t table_cap, keys;
     uint64_t seed; /* so that nobody who names the keys can choose collisions */
     uint64_t quota_bytes, held_bytes; /* held_bytes: what all keys take of the quota */
+    uint64_t reserved_bytes; /* what frames in flight will add to it */
     dw_held *oldest_forgotten, *newest_forgotten;
     uint64_t n_forgotten;
 } dw_predictor;
 
 void dw_predictor_init(dw_predictor *predictor, const dw_allocator *allocator, uint64_t quota_bytes);
+
+/* Before the first key: copies live there. Whoever made the store ends it, and with it all copies. */
+void dw_predictor_use(dw_predictor *predictor, const dw_store *store);
+
+/* All that is taken: copies and their bookkeeping. */
+uint64_t dw_predictor_bytes(const dw_predictor *predictor);
+
 void dw_predictor_release(dw_predictor *predictor);
 
 /* NULL: nothing is held of the key. */
@@ -60,11 +72,15 @@ dw_status dw_predictor_add(dw_predictor *predictor, dw_key key, dw_held **held);
 /* Gives up a key and its copies. */
 void dw_predictor_remove(dw_predictor *predictor, dw_held *held);
 
-/* Gives up all keys whose copies another incarnation made: no delta can start from them. */
+/* Gives up all keys whose copies another incarnation made, no delta can start from them. Those that are busy are doomed, and take
+ * nothing of the quota. */
 void dw_predictor_remove_lives_but(dw_predictor *predictor, uint64_t incarnation);
 
 /* Gives up the copies but remembers the key, and its share of the quota, until it is removed or committed anew. */
 void dw_predictor_forget(dw_predictor *predictor, dw_held *held);
+
+/* The key counts as never forgotten; its copies are gone all the same. */
+void dw_predictor_revive(dw_predictor *predictor, dw_held *held);
 
 uint64_t dw_held_bytes(const dw_held *held); /* of one copy */
 

@@ -202,6 +202,12 @@ static void spec_decode(const shape *s, const sample *given, output *out, int wi
     for (uint64_t i = 0; s->has_state && with_y && i < dw_layout_chunks(&job.layout); i++) engine.emit(&engine, &job, i);
     out->result.payload_sum = engine.bytes_sum(&engine, job.payload, 0, job.layout.payload_bytes);
     if (s->has_state && s->audit.every) out->result.state_sum += engine.seam_sum(&engine, &job.layout, job.next, s->prev, s->audit);
+    for (uint64_t i = 0; i < job.layout.pieces; i++) {
+        const uint8_t *scale = job.payload + dw_layout_scale(&job.layout, i);
+        out->result.sums.direct += job.layout.chooses && (job.payload[i / 8] >> i % 8 & 1);
+        out->result.sums.zero += !scale[0] && !scale[1];
+        out->result.sums.poisoned += (scale[1] & 0x7f) == 0x7f && (scale[0] & 0x80);
+    }
 }
 
 /* ------------------------------------------------------------------------------------------- the kernels */

@@ -7,6 +7,7 @@
 #include "emulated.h"
 
 #include <cstdio>
+#include <csetjmp>
 #include <cstdlib>
 #include <ucontext.h>
 #if defined(__SANITIZE_ADDRESS__)
@@ -28,15 +29,19 @@ enum { THREADS = DW_CUDA_THREADS, STACK_BYTES = 64 << 10 };
 
 typedef void kernel_function(const void *parts, uint32_t n);
 
+/* makecontext gives a fiber its stack; from then on it is left and entered by _setjmp and _longjmp, which ask the system for nothing. */
 struct fiber {
     ucontext_t context;
+    jmp_buf place;
+    bool begun;
     const char *at; /* where it waits; NULL: it has ended */
     void *fake_stack;
     alignas(16) unsigned char stack[STACK_BYTES];
 };
 
 fiber fibers[THREADS];
-ucontext_t scheduler;
+ucontext_t beginning;
+jmp_buf scheduler;
 #ifdef SHIM_ASAN
 void *scheduler_fake_stack;
 const void *scheduler_stack;
@@ -57,7 +62,11 @@ void to_fiber(fiber *f)
 #ifdef SHIM_ASAN
     __sanitizer_start_switch_fiber(&scheduler_fake_stack, f->stack, STACK_BYTES);
 #endif
-    swapcontext(&scheduler, &f->context);
+    if (_setjmp(scheduler) == 0) {
+        if (f->begun) _longjmp(f->place, 1);
+        f->begun = true;
+        swapcontext(&beginning, &f->context);
+    }
 #ifdef SHIM_ASAN
     __sanitizer_finish_switch_fiber(scheduler_fake_stack, NULL, NULL);
 #endif
@@ -69,7 +78,7 @@ void to_scheduler(fiber *f)
     __sanitizer_start_switch_fiber(f->at ? &f->fake_stack : NULL, scheduler_stack, scheduler_stack_bytes);
 #endif
     unsigned thread = threadIdx.x;
-    swapcontext(&f->context, &scheduler);
+    if (_setjmp(f->place) == 0) _longjmp(scheduler, 1);
 #ifdef SHIM_ASAN
     __sanitizer_finish_switch_fiber(f->fake_stack, &scheduler_stack, &scheduler_stack_bytes);
 #endif
@@ -96,6 +105,7 @@ void run_block(void)
         f->context.uc_stack.ss_size = STACK_BYTES;
         f->context.uc_link = NULL;
         f->at = "start";
+        f->begun = false;
         f->fake_stack = NULL;
         exchanges[i] = 0;
         makecontext(&f->context, run_thread, 0);

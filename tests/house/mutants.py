@@ -77,6 +77,7 @@ OBJECT_MUTANTS = [
     ("void exit(int); void dw_leave(void); void dw_leave(void) { exit(1); }", "calls exit"),
     ("void *malloc(unsigned long); void *dw_m(void); void *dw_m(void) { return malloc(8); }", "calls malloc"),
     ("int puts(const char *); void dw_say(void); void dw_say(void) { puts(\"\"); }", "calls puts"),
+    ("void *dlopen(const char *, int); void *dw_d(void); void *dw_d(void) { return dlopen(\"\", 1); }", "calls dlopen"),
     ("int socket(int, int, int); int dw_s(void); int dw_s(void) { return socket(0, 0, 0); }", "calls socket"),
 ]
 INNOCENT_OBJECT = """

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * engine_cuda.c - the engine on a CUDA device: encoders and decoders of it, their launches and their memory. */
+#include <stdio.h>
+#include <string.h>
+
+#include "launch.h"
+#include "slab.h"
+
+/* What an encoder or decoder owns there; first the part that its launches share. */
+typedef struct owner {
+    dw_cuda_engine engine;
+    dw_cuda_slab slab;
+} owner;
+
+/* The last user ends it; the first one has given the copies back before. */
+static void leave(dw_cuda_engine *engine)
+{
+    if (--engine->users) return;
+    dw_allocator allocator = engine->allocator;
+    for (dw_launch *launch = engine->spare, *next; launch; launch = next) {
+        next = launch->next;
+        dw_launch_release(launch);
+        dw_mem_release(&allocator, launch, sizeof *launch);
+    }
+    dw_cuda_close(engine->cuda);
+    dw_mem_release(&allocator, engine, sizeof(owner));
+}
+
+static void release(void *context)
+{
+    owner *o = context;
+    dw_cuda_slab_release(&o->slab);
+    leave(&o->engine);
+}
+
+/* The spare launch with the most room, of those that are too small; else the first that is large enough. */
+static dw_launch *take_launch(dw_cuda_engine *engine, uint32_t n)
+{
+    dw_launch **best = NULL;
+    for (dw_launch **link = &engine->spare; *link; link = &(*link)->next) {
+        if (!best || (*link)->places_cap > (*best)->places_cap) best = link;
+        if ((*link)->places_cap >= n) break;
+    }
+    dw_launch *launch = best ? *best : dw_mem_allocate(&engine->allocator, sizeof *launch);
+    if (!launch) return NULL;
+    if (best)
+        *best = launch->next;
+    else
+        *launch = (dw_launch){.engine = engine};
+    launch->users = 1;
+    engine->users++;
+    return launch;
+}
+
+static void close_launch(dw_launch *launch)
+{
+    dw_cuda_engine *engine = launch->engine;
+    if (--launch->users) return;
+    launch->next = engine->spare;
+    engine->spare = launch;
+    leave(engine);
+}
+
+static void share_launch(dw_launch *launch)
+{
+    launch->users++;
+}
+
+/* In the context. What was enqueued before a failure must be over before its memory is used again; while a stream captures, nothing runs. */
+static dw_cuda_result enqueue(const dw_launch *launch, dw_cuda_stream stream, bool *captured)
+{
+    const dw_cuda_driver *driver = &launch->engine->cuda->driver;
+    int capturing = 0;
+    uint32_t enqueued;
+    dw_cuda_result error = driver->stream_is_capturing(stream, &capturing);
+    if (error) return error;
+    *captured = capturing != 0;
+    error = dw_launch_enqueue(launch, stream, &enqueued);
+    if (error && enqueued && !capturing) (void)driver->stream_synchronize(stream);
+    return error;
+}
+
+static dw_status start(void *context, bool encodes, dw_jobs jobs, uint32_t n, void *stream, dw_launch **launch, bool *captured, dw_why *why)
+{
+    dw_cuda_engine *engine = context;
+    dw_cuda *cuda = engine->cuda;
+    dw_cuda_result error;
+    dw_launch *made = take_launch(engine, n);
+    snprintf(why->text, sizeof why->text, "%s", dw_status_string(DW_ERR_NO_MEMORY));
+    if (!made) return DW_ERR_NO_MEMORY;
+    made->encodes = encodes;
+    dw_status status = dw_launch_fill(made, jobs, n, &engine->serial, why);
+    if (status == DW_ERR_LIMIT) snprintf(why->text, sizeof why->text, "the launch passes what a grid holds: make it of fewer samples");
+    if (!status) {
+        if (dw_cuda_enter(cuda, &error)) {
+            error = enqueue(made, stream, captured);
+            dw_cuda_leave(cuda);
+        }
+        if (error) {
+            status = error == DW_CUDA_OUT_OF_MEMORY ? DW_ERR_NO_MEMORY : DW_ERR_IO;
+            snprintf(why->text, sizeof why->text, "the work cannot be enqueued: the CUDA driver says: %s", dw_cuda_driver_error(&cuda->driver, error));
+        }
+    }
+    if (status)
+        close_launch(made);
+    else
+        *launch = made;
+    return status;
+}
+
+static dw_status reuse(dw_launch *launch, uint32_t first, dw_jobs jobs, uint32_t n, dw_why *why)
+{
+    return dw_launch_refill(launch, first, jobs, n, &launch->engine->serial, why);
+}
+
+static dw_status make(owner **made, const dw_config *config, dw_cuda *cuda, dw_cuda_place place, dw_why *why)
+{
+    dw_allocator allocator = dw_mem_allocator(&config->allocator);
+    if (why) *why = (dw_why){.offset = -1};
+    if (!cuda || (place != DW_CUDA_DEVICE && place != DW_CUDA_PINNED)) {
+        if (why) snprintf(why->text, sizeof why->text, "cuda is NULL, or place is neither DW_CUDA_DEVICE nor DW_CUDA_PINNED");
+        return DW_ERR_ARGUMENT;
+    }
+    owner *o = dw_mem_allocate(&allocator, sizeof *o);
+    if (!o) return DW_ERR_NO_MEMORY;
+    memset(o, 0, sizeof *o);
+    o->engine = (dw_cuda_engine){.cuda = cuda, .allocator = allocator, .users = 1};
+    o->slab = (dw_cuda_slab){.cuda = cuda, .pinned = place == DW_CUDA_PINNED, .allocator = allocator};
+    o->engine.remote = (dw_remote){.context = o,
+                                   .device = cuda,
+                                   .store = {dw_cuda_slab_take, dw_cuda_slab_give, &o->slab},
+                                   .launch = start,
+                                   .reuse = reuse,
+                                   .done = dw_launch_done,
+                                   .share = share_launch,
+                                   .close = close_launch,
+                                   .release = release};
+    dw_cuda_retain(cuda);
+    *made = o;
+    return DW_OK;
+}
+
+static void say(dw_why *why, dw_status status)
+{
+    if (why && why->text[0] == 0) snprintf(why->text, sizeof why->text, "%s", dw_status_string(status));
+}
+
+dw_status dw_encoder_create_cuda(dw_encoder **encoder, const dw_config *config, dw_cuda *cuda, dw_cuda_place place, dw_why *why)
+{
+    owner *o;
+    dw_status status = dw_encoder_create(encoder, config);
+    if (status) return status;
+    status = make(&o, config, cuda, place, why);
+    if (!status) {
+        status = dw_encoder_settle(*encoder, &o->engine.remote, why);
+        if (status) release(o);
+    }
+    if (!status) return DW_OK;
+    say(why, status);
+    dw_encoder_destroy(*encoder);
+    *encoder = NULL;
+    return status;
+}
+
+dw_status dw_decoder_create_cuda(dw_decoder **decoder, const dw_config *config, dw_cuda *cuda, dw_cuda_place place, dw_why *why)
+{
+    owner *o;
+    dw_status status = dw_decoder_create(decoder, config);
+    if (status) return status;
+    status = make(&o, config, cuda, place, why);
+    if (!status) {
+        status = dw_decoder_settle(*decoder, &o->engine.remote, why);
+        if (status) release(o);
+    }
+    if (!status) return DW_OK;
+    say(why, status);
+    dw_decoder_destroy(*decoder);
+    *decoder = NULL;
+    return status;
+}

@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * launch.c - jobs of one launch: grouped by their kernels, staged, enqueued, and read when they are done. */
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "launch.h"
+
+static uint64_t part_bytes(const dw_launch *launch)
+{
+    return launch->encodes ? sizeof(dw_cuda_encode_part) : sizeof(dw_cuda_decode_part);
+}
+
+static uint64_t sums_at(const dw_launch *launch)
+{
+    return dw_round_up(launch->n * part_bytes(launch), 64);
+}
+
+static uint64_t copied_bytes(const dw_launch *launch)
+{
+    return sums_at(launch) + (uint64_t)launch->n * sizeof(dw_cuda_sums);
+}
+
+static uint64_t reports_at(const dw_launch *launch)
+{
+    return dw_round_up(copied_bytes(launch), 64);
+}
+
+static uint64_t chosen_at(const dw_launch *launch)
+{
+    return dw_round_up(copied_bytes(launch), 256);
+}
+
+static unsigned char *host(const dw_launch *launch, uint64_t at)
+{
+    return (unsigned char *)launch->staged.host + at;
+}
+
+static dw_cuda_needs needs_of(const dw_launch *launch, dw_jobs jobs, uint32_t i)
+{
+    return launch->encodes ? dw_cuda_encode_needs(jobs.encode[i]) : dw_cuda_decode_needs(jobs.decode[i]);
+}
+
+static dw_status check_kernels(const dw_launch *launch, const dw_cuda_needs *needs, dw_why *why)
+{
+    char name[DW_CUDA_NAME_BYTES];
+    for (int phase = 0; phase < DW_CUDA_PHASES; phase++) {
+        int kernel = needs->kernel[phase];
+        if (kernel < 0 || launch->engine->cuda->kernels[kernel]) continue;
+        dw_cuda_kernel_name(kernel, name);
+        snprintf(why->text, sizeof why->text, "this build has no kernel %s: use another codec, group or dtype, or compute on the CPU", name);
+        return DW_ERR_UNSUPPORTED;
+    }
+    return DW_OK;
+}
+
+/* The group of a job, made where there is none; NULL: no memory. */
+static dw_cuda_group *group_of(dw_launch *launch, const dw_cuda_needs *needs)
+{
+    for (uint32_t i = 0; i < launch->n_groups; i++)
+        if (memcmp(launch->groups[i].kernel, needs->kernel, sizeof needs->kernel) == 0) return &launch->groups[i];
+    void *groups = launch->groups;
+    if (!dw_mem_grow(&launch->engine->allocator, &groups, &launch->groups_cap, launch->n_groups + 1, sizeof *launch->groups)) return NULL;
+    launch->groups = groups;
+    dw_cuda_group *made = &launch->groups[launch->n_groups++];
+    *made = (dw_cuda_group){0};
+    memcpy(made->kernel, needs->kernel, sizeof made->kernel);
+    return made;
+}
+
+/* Every job's needs, group, and place in `chosen`. */
+static dw_status sort(dw_launch *launch, dw_jobs jobs, dw_why *why)
+{
+    void *places = launch->places;
+    if (!dw_mem_grow(&launch->engine->allocator, &places, &launch->places_cap, launch->n, sizeof *launch->places)) return DW_ERR_NO_MEMORY;
+    launch->places = places;
+    launch->n_groups = 0;
+    launch->chosen = 0;
+    for (uint32_t i = 0; i < launch->n; i++) {
+        dw_cuda_place_of *place = &launch->places[i];
+        *place = (dw_cuda_place_of){.needs = needs_of(launch, jobs, i), .chosen = launch->chosen};
+        dw_status status = check_kernels(launch, &place->needs, why);
+        if (status) return status;
+        dw_cuda_group *group = group_of(launch, &place->needs);
+        if (!group) return DW_ERR_NO_MEMORY;
+        place->group = (uint32_t)(group - launch->groups);
+        place->part = group->n++; /* within its group, so far */
+        launch->chosen += dw_round_up(place->needs.chosen_room, 4);
+    }
+    uint32_t first = 0;
+    for (uint32_t g = 0; g < launch->n_groups; g++) {
+        launch->groups[g].first = first;
+        first += launch->groups[g].n;
+    }
+    for (uint32_t i = 0; i < launch->n; i++) launch->places[i].part += launch->groups[launch->places[i].group].first;
+    return DW_OK;
+}
+
+static bool make_block(const dw_launch *launch, bool pinned, dw_cuda_block *block, uint64_t *have, uint64_t need)
+{
+    dw_cuda_block made;
+    if (need <= *have) return true;
+    uint64_t bytes = dw_round_up(need + need / 2, 4096); /* frames differ a little: not a new block for each */
+    if (dw_cuda_allocate(launch->engine->cuda, pinned, bytes, &made)) return false;
+    dw_cuda_free(launch->engine->cuda, block);
+    *block = made;
+    *have = bytes;
+    return true;
+}
+
+static dw_status make_room(dw_launch *launch)
+{
+    uint64_t chosen_bytes;
+    if (!dw_size_multiply(launch->chosen, sizeof(uint32_t), &chosen_bytes)) return DW_ERR_LIMIT;
+    uint64_t staged = reports_at(launch) + (uint64_t)launch->n * sizeof(dw_cuda_report), device = chosen_at(launch) + chosen_bytes;
+    bool made = make_block(launch, true, &launch->staged, &launch->staged_bytes, staged) &&
+                make_block(launch, false, &launch->device, &launch->device_bytes, device);
+    return made ? DW_OK : DW_ERR_NO_MEMORY;
+}
+
+static dw_cuda_share share_of(const dw_launch *launch, uint32_t i)
+{
+    const dw_cuda_place_of *place = &launch->places[i];
+    dw_cuda_address device = launch->device.address, reports = launch->staged.address + (dw_cuda_address)reports_at(launch);
+    dw_cuda_address chosen = device + (dw_cuda_address)(chosen_at(launch) + place->chosen * sizeof(uint32_t));
+    dw_cuda_share share = {
+        .chosen = place->needs.has_chosen ? (uint32_t *)chosen : NULL,
+        .sums = (dw_cuda_sums *)(device + (dw_cuda_address)(sums_at(launch) + i * sizeof(dw_cuda_sums))),
+        .report = (dw_cuda_report *)(reports + (dw_cuda_address)(i * sizeof(dw_cuda_report))),
+        .serial = place->serial,
+    };
+    memcpy(share.blocks, place->needs.blocks, sizeof share.blocks);
+    return share;
+}
+
+/* The part of job i, in its place; its first blocks stay where they are. */
+static void write_part(dw_launch *launch, uint32_t i, dw_jobs jobs, uint32_t job, const uint64_t first[DW_CUDA_PHASES])
+{
+    dw_cuda_share share = share_of(launch, i);
+    unsigned char *at = host(launch, launch->places[i].part * part_bytes(launch));
+    memcpy(share.first, first, sizeof share.first);
+    if (launch->encodes) {
+        dw_cuda_encode_part part = {share, *jobs.encode[job]};
+        memcpy(at, &part, sizeof part);
+    } else {
+        dw_cuda_decode_part part = {share, *jobs.decode[job]};
+        memcpy(at, &part, sizeof part);
+    }
+}
+
+dw_status dw_launch_fill(dw_launch *launch, dw_jobs jobs, uint32_t n, uint64_t *serial, dw_why *why)
+{
+    launch->n = n;
+    dw_status status = sort(launch, jobs, why);
+    if (!status) status = make_room(launch);
+    if (status) return status;
+    memset(host(launch, 0), 0, (size_t)(reports_at(launch) + (uint64_t)n * sizeof(dw_cuda_report)));
+    for (uint32_t i = 0; i < n; i++) {
+        dw_cuda_place_of *place = &launch->places[i];
+        dw_cuda_group *group = &launch->groups[place->group];
+        place->serial = ++*serial;
+        write_part(launch, i, jobs, i, group->blocks);
+        for (int phase = 0; phase < DW_CUDA_PHASES; phase++) {
+            group->blocks[phase] += place->needs.blocks[phase];
+            if (group->blocks[phase] > INT32_MAX) return DW_ERR_LIMIT;
+        }
+    }
+    return DW_OK;
+}
+
+dw_cuda_result dw_launch_enqueue(const dw_launch *launch, dw_cuda_stream stream, uint32_t *enqueued)
+{
+    const dw_cuda *cuda = launch->engine->cuda;
+    *enqueued = 0;
+    dw_cuda_result error = cuda->driver.copy_to_device(launch->device.address, launch->staged.host, (size_t)copied_bytes(launch), stream);
+    if (error) return error;
+    ++*enqueued;
+    for (uint32_t g = 0; g < launch->n_groups; g++) {
+        const dw_cuda_group *group = &launch->groups[g];
+        dw_cuda_address parts = launch->device.address + (dw_cuda_address)(group->first * part_bytes(launch));
+        uint32_t n = group->n;
+        void *parameters[] = {&parts, &n};
+        for (int phase = 0; phase < DW_CUDA_PHASES; phase++) {
+            if (group->blocks[phase] == 0) continue;
+            error = cuda->driver.launch(cuda->kernels[group->kernel[phase]], (unsigned)group->blocks[phase], 1, 1, DW_CUDA_THREADS, 1, 1, 0,
+                                        stream, parameters, NULL);
+            if (error) return error;
+            ++*enqueued;
+        }
+    }
+    return DW_CUDA_SUCCESS;
+}
+
+static bool fits(const dw_cuda_needs *a, const dw_cuda_needs *b)
+{
+    return memcmp(a->kernel, b->kernel, sizeof a->kernel) == 0 && memcmp(a->blocks, b->blocks, sizeof a->blocks) == 0 &&
+           a->chosen_room == b->chosen_room;
+}
+
+dw_status dw_launch_refill(dw_launch *launch, uint32_t first, dw_jobs jobs, uint32_t n, uint64_t *serial, dw_why *why)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        dw_cuda_needs needs = needs_of(launch, jobs, i);
+        if (fits(&needs, &launch->places[first + i].needs)) continue;
+        snprintf(why->text, sizeof why->text,
+                 "sample %u needs other kernels than the captured ones, as a frame of another kind does: capture such a frame", (unsigned)i);
+        return DW_ERR_UNSUPPORTED;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        dw_cuda_place_of *place = &launch->places[first + i];
+        uint64_t at[DW_CUDA_PHASES];
+        const unsigned char *part = host(launch, place->part * part_bytes(launch));
+        memcpy(at, part + offsetof(dw_cuda_share, first), sizeof at);
+        place->needs = needs_of(launch, jobs, i);
+        place->serial = ++*serial;
+        write_part(launch, first + i, jobs, i, at);
+    }
+    return DW_OK;
+}
+
+dw_status dw_launch_done(const dw_launch *launch, uint32_t first, uint32_t n, dw_chunk_result *results)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        const volatile uint64_t *serial =
+            (const volatile uint64_t *)(const void *)host(launch, reports_at(launch) + (first + i) * sizeof(dw_cuda_report) +
+                                                                      offsetof(dw_cuda_report, serial));
+        if (*serial != launch->places[first + i].serial) return DW_PENDING;
+    }
+    atomic_thread_fence(memory_order_acquire); /* the device stored the serial last */
+    for (uint32_t i = 0; i < n; i++) {
+        dw_cuda_report report;
+        memcpy(&report, host(launch, reports_at(launch) + (first + i) * sizeof report), sizeof report);
+        results[i] = (dw_chunk_result){.payload_sum = report.payload, .state_sum = report.state};
+        results[i].sums.direct = report.direct;
+        results[i].sums.zero = report.zero;
+        results[i].sums.poisoned = report.poisoned;
+    }
+    return DW_OK;
+}
+
+void dw_launch_release(dw_launch *launch)
+{
+    const dw_allocator *allocator = &launch->engine->allocator;
+    dw_cuda_free(launch->engine->cuda, &launch->staged);
+    dw_cuda_free(launch->engine->cuda, &launch->device);
+    dw_mem_release(allocator, launch->groups, launch->groups_cap * sizeof *launch->groups);
+    dw_mem_release(allocator, launch->places, launch->places_cap * sizeof *launch->places);
+}

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * names.h - the kernels of message.h by number, and what a job needs of them. */
+#ifndef DW_CUDA_NAMES_H
+#define DW_CUDA_NAMES_H
+
+#include "message.h"
+
+/* A family has a kernel per dtype of x and of prev, or per dtype, or one. */
+enum {
+    DW_CUDA_AT_CHOOSE = 0,
+    DW_CUDA_AT_ENCODE = 1,
+    DW_CUDA_AT_MSE = 10,
+    DW_CUDA_AT_COLUMNS = 11,
+    DW_CUDA_AT_DECODE = 12,
+    DW_CUDA_AT_DECODE_COLUMNS = 15,
+    DW_CUDA_AT_DIRECT = 16,
+    DW_CUDA_AT_DIRECT_COLUMNS = 19,
+    DW_CUDA_AT_AUDIT_ENCODE = 20,
+    DW_CUDA_AT_AUDIT_DECODE = 21,
+    DW_CUDA_KERNELS = 22,
+    DW_CUDA_NAME_BYTES = 48
+};
+
+void dw_cuda_kernel_name(int kernel, char name[DW_CUDA_NAME_BYTES]);
+
+/* Kernels by phase (-1: none), blocks by phase, and elements of `chosen`. All but the kernels, and whether there is `chosen`, follows from
+ * the shape alone: a captured launch is used for other frames of it. */
+typedef struct dw_cuda_needs {
+    int kernel[DW_CUDA_PHASES];
+    uint64_t blocks[DW_CUDA_PHASES];
+    uint64_t chosen_room;
+    bool has_chosen;
+} dw_cuda_needs;
+
+dw_cuda_needs dw_cuda_encode_needs(const dw_encode_job *job);
+dw_cuda_needs dw_cuda_decode_needs(const dw_decode_job *job);
+
+#endif

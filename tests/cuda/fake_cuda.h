@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * fake_cuda.h - what a test can ask of the driver that stands for libcuda: a device whose memory the host cannot touch, and whose work waits
+ * until it is told to run. */
+#ifndef DW_TEST_FAKE_CUDA_H
+#define DW_TEST_FAKE_CUDA_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "emulated.h"
+
+typedef struct fake_cuda {
+    long calls, fail_at;  /* the fail_at-th call that can fail does; < 0: none does */
+    const char *failed;   /* the function that did */
+    long allocations;     /* of memory, ever */
+    long blocks, contexts, retained, modules, depth; /* in hands now */
+    long launches, copies, synchronizations;         /* enqueued, ever */
+    bool capturing;       /* work goes into a graph instead of the queue ... */
+    int graph;            /* ... this one, 0 or 1 */
+    const char *missing;  /* no kernel of this name */
+    /* Device memory, and how the test reads and writes it. */
+    void *(*allocate)(size_t bytes);
+    void (*release)(void *memory);
+    void (*touch)(bool allowed); /* the host may touch it: all of it, until it is forbidden again */
+    void (*run)(void);           /* all that waits */
+    void (*launch_graph)(int graph); /* what was captured goes into the queue */
+    void (*drop_graph)(int graph);
+} fake_cuda;
+
+fake_cuda *fake_cuda_get(void);
+
+#endif

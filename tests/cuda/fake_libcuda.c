@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * fake_libcuda.c - the functions of the CUDA driver that the engine calls, in main memory: a queue instead of streams, and calls that fail. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "fake_cuda.h"
+
+#define EXPORT __attribute__((visibility("default")))
+
+enum { OUT_OF_MEMORY = 2, INVALID_CONTEXT = 201, NOT_FOUND = 500, LAUNCH_FAILED = 719 };
+enum { MOST_BLOCKS = 4096, MOST_WORK = 4096, MOST_KERNELS = 64, PAGE = 4096 };
+
+typedef struct work {
+    const char *kernel; /* NULL: a copy */
+    unsigned char *to;
+    const unsigned char *from; /* of a kernel: its parts */
+    uint64_t bytes;            /* of a kernel: its grid */
+    uint32_t n;
+} work;
+
+typedef struct block {
+    unsigned char *memory;
+    size_t bytes;
+    bool host;
+} block;
+
+static fake_cuda state = {.fail_at = -1};
+static block blocks[MOST_BLOCKS];
+static work queue[MOST_WORK], graphs[2][MOST_WORK];
+static int n_queue, n_graphs[2];
+static char names[MOST_KERNELS][48];
+static int n_names;
+
+static void die(const char *what)
+{
+    fprintf(stderr, "fake libcuda: %s\n", what);
+    abort();
+}
+
+static bool fails_in(const char *function)
+{
+    if (state.calls++ != state.fail_at) return false;
+    state.failed = function;
+    return true;
+}
+#define fails() fails_in(__func__)
+
+static void *allocate(size_t bytes, bool host)
+{
+    int at = 0;
+    while (at < MOST_BLOCKS && blocks[at].memory) at++;
+    if (at == MOST_BLOCKS) die("too many blocks");
+    bytes = (bytes + PAGE - 1) / PAGE * PAGE;
+    void *memory = mmap(NULL, bytes, host ? PROT_READ | PROT_WRITE : PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) die("no memory");
+    blocks[at] = (block){memory, bytes, host};
+    state.allocations++;
+    state.blocks++;
+    return memory;
+}
+
+static void release(void *memory)
+{
+    for (int i = 0; i < MOST_BLOCKS; i++) {
+        if (!memory || blocks[i].memory != memory) continue;
+        munmap(blocks[i].memory, blocks[i].bytes);
+        blocks[i].memory = NULL;
+        state.blocks--;
+        return;
+    }
+    die("memory is given back that was never allocated");
+}
+
+static void touch(bool allowed)
+{
+    for (int i = 0; i < MOST_BLOCKS; i++)
+        if (blocks[i].memory && !blocks[i].host) mprotect(blocks[i].memory, blocks[i].bytes, allowed ? PROT_READ | PROT_WRITE : PROT_NONE);
+}
+
+static void *allocate_device(size_t bytes)
+{
+    return allocate(bytes, false);
+}
+
+static void run(void)
+{
+    touch(true);
+    for (int i = 0; i < n_queue; i++) {
+        const work *w = &queue[i];
+        if (w->kernel)
+            (void)dw_shim_launch(w->kernel, w->from, w->n, w->bytes);
+        else
+            memcpy(w->to, w->from, w->bytes);
+    }
+    n_queue = 0;
+    touch(false);
+}
+
+static void add(work w)
+{
+    int *n = state.capturing ? &n_graphs[state.graph] : &n_queue;
+    if (*n == MOST_WORK) die("too much work waits");
+    (state.capturing ? graphs[state.graph] : queue)[(*n)++] = w;
+}
+
+static void launch_graph(int graph)
+{
+    for (int i = 0; i < n_graphs[graph]; i++) queue[n_queue++] = graphs[graph][i];
+}
+
+static void drop_graph(int graph)
+{
+    n_graphs[graph] = 0;
+}
+
+EXPORT fake_cuda *fake_cuda_get(void)
+{
+    state.allocate = allocate_device;
+    state.release = release;
+    state.touch = touch;
+    state.run = run;
+    state.launch_graph = launch_graph;
+    state.drop_graph = drop_graph;
+    return &state;
+}
+
+/* What a thread may only do in a context. */
+static int in_context(void)
+{
+    return state.depth > 0 ? 0 : INVALID_CONTEXT;
+}
+
+#define FUNCTION(name, ...)          \
+    EXPORT int name(__VA_ARGS__);    \
+    EXPORT int name(__VA_ARGS__)
+
+FUNCTION(cuInit, unsigned flags)
+{
+    return fails() ? 100 : (int)flags;
+}
+
+FUNCTION(cuDeviceGet, int *device, int ordinal)
+{
+    *device = ordinal;
+    return fails() || ordinal != 0 ? 101 : 0;
+}
+
+FUNCTION(cuGetErrorString, int error, const char **text)
+{
+    *text = error == OUT_OF_MEMORY ? "out of memory" : "an error of the fake";
+    return error < 0;
+}
+
+FUNCTION(cuDevicePrimaryCtxRetain, void **context, int device)
+{
+    if (fails() || device != 0) return OUT_OF_MEMORY;
+    *context = &state;
+    state.retained++;
+    return 0;
+}
+
+FUNCTION(cuDevicePrimaryCtxRelease_v2, int device)
+{
+    state.retained--;
+    return device;
+}
+
+FUNCTION(cuCtxPushCurrent_v2, void *context)
+{
+    if (fails() || context != &state) return INVALID_CONTEXT;
+    state.depth++;
+    return 0;
+}
+
+FUNCTION(cuCtxPopCurrent_v2, void **context)
+{
+    *context = &state;
+    if (state.depth-- <= 0) die("a context is popped that was not pushed");
+    return 0;
+}
+
+FUNCTION(cuModuleLoadData, void **module, const void *image)
+{
+    if (in_context() || fails() || !image) return 209;
+    *module = names;
+    state.modules++;
+    return 0;
+}
+
+FUNCTION(cuModuleUnload, void *module)
+{
+    if (module != names) die("a module is unloaded that was never loaded");
+    state.modules--;
+    return 0;
+}
+
+FUNCTION(cuModuleGetFunction, void **function, void *module, const char *name)
+{
+    if (module != names || (state.missing && strcmp(state.missing, name) == 0)) return NOT_FOUND;
+    int i = 0;
+    while (i < n_names && strcmp(names[i], name) != 0) i++;
+    if (i == MOST_KERNELS) die("too many kernels");
+    if (i == n_names) snprintf(names[n_names++], sizeof names[0], "%s", name);
+    *function = names[i];
+    return 0;
+}
+
+FUNCTION(cuMemAlloc_v2, uintptr_t *memory, size_t bytes)
+{
+    if (in_context() || fails()) return OUT_OF_MEMORY;
+    *memory = (uintptr_t)allocate(bytes, false);
+    return 0;
+}
+
+FUNCTION(cuMemFree_v2, uintptr_t memory)
+{
+    release((void *)memory);
+    return 0;
+}
+
+FUNCTION(cuMemHostAlloc, void **memory, size_t bytes, unsigned flags)
+{
+    if (in_context() || fails() || flags != 3) return OUT_OF_MEMORY;
+    *memory = allocate(bytes, true);
+    return 0;
+}
+
+FUNCTION(cuMemFreeHost, void *memory)
+{
+    release(memory);
+    return 0;
+}
+
+FUNCTION(cuMemHostGetDevicePointer_v2, uintptr_t *address, void *memory, unsigned flags)
+{
+    if (fails()) return 1;
+    *address = (uintptr_t)memory + flags;
+    return 0;
+}
+
+FUNCTION(cuMemcpyHtoDAsync_v2, uintptr_t to, const void *from, size_t bytes, void *stream)
+{
+    (void)stream;
+    if (in_context() || fails()) return LAUNCH_FAILED;
+    add((work){NULL, (unsigned char *)to, from, bytes, 0});
+    state.copies++;
+    return 0;
+}
+
+FUNCTION(cuThreadExchangeStreamCaptureMode, int *mode)
+{
+    static int current;
+    if (fails()) return 1;
+    int before = current;
+    current = *mode;
+    *mode = before;
+    return 0;
+}
+
+FUNCTION(cuStreamIsCapturing, void *stream, int *status)
+{
+    (void)stream;
+    if (in_context() || fails()) return 1;
+    *status = state.capturing;
+    return 0;
+}
+
+FUNCTION(cuStreamSynchronize, void *stream)
+{
+    (void)stream;
+    if (state.capturing) die("a stream that captures is waited for");
+    state.synchronizations++;
+    run();
+    return 0;
+}
+
+FUNCTION(cuLaunchKernel, void *function, unsigned x, unsigned y, unsigned z, unsigned threads, unsigned b, unsigned c, unsigned shared,
+         void *stream, void **parameters, void **extra)
+{
+    (void)stream, (void)extra;
+    if (in_context() || fails()) return LAUNCH_FAILED;
+    if (y * z * b * c != 1 || threads != 256 || shared) die("a launch has another shape");
+    work w = {.kernel = function, .bytes = x};
+    memcpy(&w.from, parameters[0], sizeof w.from);
+    memcpy(&w.n, parameters[1], sizeof w.n);
+    add(w);
+    state.launches++;
+    return 0;
+}

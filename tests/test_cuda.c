@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_cuda.c - encoders and decoders on a device, beside those on the CPU: the same bytes, states, replies and refusals. */
+#include "cuda/rig.h"
+
+#include "../cuda/device.h"
+#include "frame.h"
+
+static const char *const configs[] = {
+    "direct:bits=2,scale=signed", "direct:bits=4,group=32", "direct:bits=8,group=row", "direct:bits=3,group=channel,scale=mse",
+    "direct:bits=1", "direct:bits=4,rounding=stochastic,seed=5",
+    "delta:bits=2,scale=signed", "delta:bits=3,group=32,prev=bf16", "delta:bits=4,prev=f16,group=row", "delta:bits=1",
+    "delta:bits=4,choose=never,replies=never", "delta:bits=7,key=3,audit=3", "delta:bits=3,group=channel,scale=mse,prev=f32",
+    "delta:bits=5,group=256,audit=255,rounding=stochastic,seed=9",
+};
+enum { N_CONFIGS = sizeof configs / sizeof *configs };
+
+static const struct shape {
+    uint32_t n, t, c;
+} shapes[] = {{1, 1, 1}, {3, 5, 100}, {1, 33, 96}, {1, 2, 2049}, {2, 40, 128}, {2, 1, 4128}};
+enum { N_SHAPES = sizeof shapes / sizeof *shapes };
+
+static const dw_dtype dtypes[] = {DW_F32, DW_F16, DW_BF16};
+
+/* Epochs with hostile values, lost frames and lost replies: each time both sides lose the same. */
+static void run_epochs(dw_cuda *cuda, const char *config, const struct shape *s, dw_dtype x, dw_dtype y, test_random *random)
+{
+    rig r;
+    dw_key keys[4];
+    rig_open(&r, cuda, config, s->n, s->t, s->c, test_next(random) % 2 ? DW_CUDA_DEVICE : DW_CUDA_PINNED);
+    for (uint32_t i = 0; i < s->n; i++) keys[i] = (dw_key){test_next(random), (uint32_t)test_next(random)};
+    for (int epoch = 0; epoch < 6; epoch++) {
+        size_t elements = (size_t)s->n * s->t * s->c;
+        test_fill(random, r.x, x, elements, epoch == 3 ? 1e-30f : 3.0f);
+        if (epoch == 2) test_spoil(random, r.x, x, elements, 1);
+        rig_encode(&r, keys, x);
+        if (epoch == 3) continue;
+        rig_decode(&r, y);
+        if (epoch != 1) rig_feedback(&r);
+        for (uint32_t i = 0; i < s->n; i++) rig_in_step(&r, keys[i]);
+    }
+    rig_same_counters(&r);
+    rig_close(&r);
+}
+
+static void frames_tensors_and_replies_are_those_of_the_cpu(void **state)
+{
+    test_random random = {test_seed()};
+    dw_cuda *cuda = rig_open_cuda();
+    (void)state;
+    for (int k = 0; k < N_CONFIGS; k++)
+        for (int i = 0; i < N_SHAPES; i++)
+            for (int j = 0; j < 3; j++) run_epochs(cuda, configs[k], &shapes[i], dtypes[j], dtypes[(k + i + j) % 3], &random);
+    dw_cuda_close(cuda);
+    rig_nothing_left();
+}
+
+static void a_full_quota_and_forgotten_keys_are_the_same(void **state)
+{
+    test_random random = {test_seed()};
+    dw_cuda *cuda = rig_open_cuda();
+    rig r;
+    (void)state;
+    for (int place = DW_CUDA_DEVICE; place <= DW_CUDA_PINNED; place++) {
+        rig_open(&r, cuda, "delta:bits=3,quota_bytes=6000,prev=f32", 2, 3, 64, (dw_cuda_place)place);
+        for (int step = 0; step < 300; step++) {
+            dw_key keys[2] = {{test_next(&random) % 10, 0}, {10 + test_next(&random) % 10, 0}};
+            test_fill(&random, r.x, DW_BF16, 2 * 3 * 64, 1.0f);
+            rig_encode(&r, keys, DW_BF16);
+            if (step % 7) rig_decode(&r, DW_F32);
+            if (step % 7 && step % 5) rig_feedback(&r);
+            for (int k = 0; k < 2 && step % 3 == 0; k++) {
+                dw_key key = {test_next(&random) % 20, 0};
+                assert_int_equal(dw_encoder_forget(r.encoder, key), dw_encoder_forget(r.cpu_encoder, key));
+            }
+            for (uint32_t k = 0; k < 20; k++) rig_in_step(&r, (dw_key){k, 0});
+        }
+        assert_true(dw_encoder_counters(r.encoder).stateless_entries > 10);
+        rig_same_counters(&r);
+        rig_close(&r);
+    }
+    dw_cuda_close(cuda);
+    rig_nothing_left();
+}
+
+/* Changes to a frame that the host sees, and some that only the device does; the twin on the CPU must refuse alike. */
+static void a_refused_frame_changes_nothing(void **state)
+{
+    enum { T = 5, C = 100 };
+    static const char *const words[] = {"delta:bits=4,prev=f32", "delta:bits=4,prev=f32,group=channel"};
+    test_random random = {test_seed()};
+    dw_cuda *cuda = rig_open_cuda();
+    dw_key keys[2] = {{1, 0}, {2, 0}};
+    (void)state;
+    for (int w = 0; w < 2; w++) {
+        rig r;
+        rig_open(&r, cuda, words[w], 2, T, C, DW_CUDA_DEVICE);
+        for (int step = 0; step < 200; step++) {
+            test_fill(&random, r.x, DW_F32, 2 * T * C, 1.0f);
+            rig_encode(&r, keys, DW_F32);
+            uint8_t *whole = malloc(r.len);
+            memcpy(whole, r.frame, r.len);
+            size_t at = test_next(&random) % r.len, len = r.len;
+            r.frame[at] ^= (uint8_t)(1u << test_next(&random) % 8);
+            if (step % 11 == 0) r.len = at;
+            rig_decode(&r, DW_F32);
+            assert_true(r.status < 0);
+            for (int k = 0; k < 2; k++) rig_in_step(&r, keys[k]);
+            r.len = len;
+            memcpy(r.frame, whole, len);
+            free(whole);
+            if (step % 5 == 0) { /* lost for good: the next delta has no base */
+                if (step % 10 == 0) rig_feedback(&r);
+                continue;
+            }
+            rig_decode(&r, DW_F32);
+            rig_feedback(&r);
+            if (step % 3 == 0) rig_decode(&r, DW_F32); /* a duplicate */
+            for (int k = 0; k < 2; k++) rig_in_step(&r, keys[k]);
+        }
+        rig_same_counters(&r);
+        rig_close(&r);
+    }
+    dw_cuda_close(cuda);
+    rig_nothing_left();
+}
+
+/* A copy that rots on the device: the next delta's digest tells, what is held is given up, and a key frame heals it. */
+static void a_rotten_copy_is_given_up(void **state)
+{
+    test_random random = {test_seed()};
+    dw_cuda *cuda = rig_open_cuda();
+    dw_key key = {1, 0};
+    dw_tensor prev;
+    dw_decode_ticket *ticket;
+    rig r;
+    (void)state;
+    rig_open(&r, cuda, "delta:bits=4", 1, 4, 64, DW_CUDA_DEVICE);
+    test_fill(&random, r.x, DW_F32, 256, 1.0f);
+    rig_encode(&r, &key, DW_F32);
+    rig_decode(&r, DW_F32);
+    rig_feedback(&r);
+    assert_int_equal(dw_decoder_peek(r.decoder, key, &prev), DW_OK);
+    rig_to_device((float *)prev.data + 100, &(float){12345.0f}, sizeof(float));
+    rig_encode(&r, &key, DW_F32);
+    assert_int_equal(rig_decode_start(&r, DW_F32, &ticket), DW_OK);
+    fake_cuda_get()->run();
+    assert_int_equal(dw_decode_finish(ticket, r.reply, r.reply_cap, &r.reply_len), DW_ERR_STATE);
+    assert_int_equal(dw_decoder_peek(r.decoder, key, &prev), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_encoder_feedback(r.encoder, r.reply, r.reply_len), DW_OK);
+    dw_reply_info reply;
+    assert_int_equal(dw_reply_read(r.reply, r.reply_len, &reply, NULL), DW_OK);
+    assert_int_equal(reply.accepted, 0);
+    dw_encode_ticket *again;
+    dw_entry_info entry;
+    assert_int_equal(rig_encode_start(&r, &key, DW_F32, &again), DW_OK);
+    fake_cuda_get()->run();
+    assert_int_equal(dw_encode_finish(again, r.head, r.head_cap, &r.head_len, &r.len), DW_OK);
+    dw_frame_get_entry(r.head, 0, &entry);
+    assert_int_equal(entry.kind, DW_ENTRY_KEY);
+    rig_close(&r);
+    dw_cuda_close(cuda);
+    rig_nothing_left();
+}
+
+static void what_has_no_kernel_is_unsupported(void **state)
+{
+    static const char *const floats[] = {"raw", "raw:bf16", "delta:key=raw", "delta:key=f32", "delta:key=bf16"};
+    dw_cuda *cuda = rig_open_cuda();
+    dw_encoder *encoder;
+    dw_decoder *decoder;
+    dw_config config;
+    dw_why why;
+    rig r;
+    (void)state;
+    for (size_t i = 0; i < sizeof floats / sizeof *floats; i++) {
+        assert_int_equal(dw_config_parse(&config, floats[i], NULL), DW_OK);
+        assert_int_equal(dw_encoder_create_cuda(&encoder, &config, cuda, DW_CUDA_DEVICE, &why), DW_ERR_UNSUPPORTED);
+        assert_null(encoder);
+        assert_non_null(strstr(why.text, "key=2..8"));
+        assert_int_equal(dw_decoder_create_cuda(&decoder, &config, cuda, DW_CUDA_DEVICE, NULL), DW_ERR_UNSUPPORTED);
+        assert_null(decoder);
+    }
+    assert_int_equal(dw_encoder_create_cuda(&encoder, &config, cuda, (dw_cuda_place)7, &why), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_encoder_create_cuda(&encoder, &config, NULL, DW_CUDA_DEVICE, &why), DW_ERR_ARGUMENT);
+    rig_open(&r, cuda, "delta:bits=4,prev=bf16", 1, 2, 64, DW_CUDA_DEVICE);
+    dw_tensor x = dw_tensor_3d(r.x, DW_F32, 1, 2, 64);
+    dw_key key = {1, 0};
+    assert_int_equal(dw_encode(r.encoder, &key, &x, r.frame, r.cap, &r.len), DW_ERR_UNSUPPORTED);
+    assert_int_equal(dw_encoder_resync(r.encoder, &key, 1, r.frame, r.cap, &r.len), DW_ERR_UNSUPPORTED);
+    assert_int_equal(dw_decode(r.decoder, r.frame, r.cap, &x, NULL, 0, NULL), DW_ERR_UNSUPPORTED);
+    assert_non_null(strstr(dw_decoder_why(r.decoder), "dw_decode_async"));
+    dw_encode_ticket *ticket = NULL;
+    assert_int_equal(dw_encode_async(r.cpu_encoder, &key, &x, r.frame, r.cap, NULL, &ticket), DW_ERR_UNSUPPORTED);
+    rig_close(&r);
+    dw_cuda_close(cuda);
+    fake_cuda_get()->missing = "dw_encode_f32_bf16";
+    cuda = rig_open_cuda();
+    fake_cuda_get()->missing = NULL;
+    rig_open(&r, cuda, "delta:bits=4,prev=bf16", 1, 2, 64, DW_CUDA_DEVICE);
+    assert_int_equal(rig_encode_start(&r, &key, DW_F32, &ticket), DW_ERR_UNSUPPORTED);
+    assert_non_null(strstr(dw_encoder_why(r.encoder), "dw_encode_f32_bf16"));
+    assert_int_equal(dw_encoder_counters(r.encoder).keys_held, 0);
+    rig_close(&r);
+    dw_cuda_close(cuda);
+    rig_nothing_left();
+}
+
+/* prev itself, from an encoder on a CPU: refused, with a NACK that makes a key frame come. */
+static void a_frame_of_prev_itself_is_refused_with_a_nack(void **state)
+{
+    dw_cuda *cuda = rig_open_cuda();
+    dw_key key = {1, 0};
+    dw_decode_ticket *ticket;
+    dw_reply_info reply;
+    rig r;
+    (void)state;
+    rig_open(&r, cuda, "delta:bits=4", 1, 2, 64, DW_CUDA_DEVICE);
+    rig_encode(&r, &key, DW_F32);
+    assert_int_equal(dw_encoder_resync(r.cpu_encoder, &key, 1, r.frame, r.room, &r.len), DW_OK);
+    assert_int_equal(rig_decode_start(&r, DW_F32, &ticket), DW_OK);
+    assert_int_equal(dw_decode_finish(ticket, r.reply, r.reply_cap, &r.reply_len), DW_ERR_UNSUPPORTED);
+    assert_int_equal(dw_reply_read(r.reply, r.reply_len, &reply, NULL), DW_OK);
+    assert_int_equal(reply.accepted, 0);
+    assert_int_equal(dw_decoder_counters(r.decoder).keys_held, 0);
+    rig_close(&r);
+    dw_cuda_close(cuda);
+    rig_nothing_left();
+}
+
+static void what_is_missing_is_said(void **state)
+{
+    dw_cuda *cuda = (dw_cuda *)1;
+    dw_why why;
+    (void)state;
+    assert_int_equal(dw_cuda_open_library(&cuda, "libnothing-of-this-name.so.1", "kernels", 0, &why), DW_ERR_UNSUPPORTED);
+    assert_non_null(strstr(why.text, "libnothing-of-this-name.so.1 cannot be loaded"));
+    assert_int_equal(dw_cuda_open_library(&cuda, "libm.so.6", "kernels", 0, &why), DW_ERR_UNSUPPORTED);
+    assert_non_null(strstr(why.text, "libm.so.6 has no cuInit"));
+    assert_int_equal(dw_cuda_open_library(&cuda, rig_library, "kernels", 3, &why), DW_ERR_UNSUPPORTED);
+    assert_non_null(strstr(why.text, "no device 3"));
+    assert_int_equal(dw_cuda_open_library(&cuda, rig_library, NULL, 0, &why), DW_ERR_UNSUPPORTED);
+    assert_non_null(strstr(why.text, "the kernels do not load"));
+    assert_int_equal(dw_cuda_open(NULL, 0, &why), DW_ERR_ARGUMENT);
+    dw_cuda_close(NULL);
+    rig_nothing_left();
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(frames_tensors_and_replies_are_those_of_the_cpu),
+        cmocka_unit_test(a_full_quota_and_forgotten_keys_are_the_same),
+        cmocka_unit_test(a_refused_frame_changes_nothing),
+        cmocka_unit_test(a_rotten_copy_is_given_up),
+        cmocka_unit_test(what_has_no_kernel_is_unsupported),
+        cmocka_unit_test(a_frame_of_prev_itself_is_refused_with_a_nack),
+        cmocka_unit_test(what_is_missing_is_said),
+    };
+    if (argc != 2) return 2;
+    rig_library = argv[1];
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
