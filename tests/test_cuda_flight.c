@@ -195,15 +195,19 @@ static void many_encoders_share_one_launch(void **state)
             flight_end(&flights[i]);
         }
     }
-    /* Two frames of one encoder, and not the same key in both. */
+    /* Two frames of one encoder, and not the same key in both; a forgotten key that one carries is not told by the other. */
     items[1] = items[0];
     assert_int_equal(dw_encode_many_async(items, 2, NULL), DW_ERR_ARGUMENT);
     items[1].keys = flights[1].keys;
+    items[1].frame = flights[1].device_frame;
+    assert_int_equal(dw_encoder_forget(rigs[0].encoder, flights[0].keys[1]), DW_OK);
     items[2].encoder = rigs[1].encoder;
     assert_int_equal(dw_encode_many_async(items, 3, NULL), DW_OK);
     fake->run();
-    rig_close(&rigs[0]); /* the encoder that the launch came from may go first */
     size_t head_len, len;
+    assert_int_equal(dw_encode_finish(items[1].ticket, flights[1].head, sizeof flights[1].head, &head_len, &len), DW_OK);
+    assert_int_equal(head_len, dw_frame_head_bound(2) - 32); /* it tells of none */
+    rig_close(&rigs[0]); /* the encoder that the launch came from may go first */
     assert_int_equal(dw_encode_finish(items[2].ticket, flights[2].head, sizeof flights[2].head, &head_len, &len), DW_OK);
     for (int i = 0; i < MANY; i++) {
         if (i) rig_close(&rigs[i]);
@@ -292,10 +296,14 @@ static void every_call_of_the_driver_may_fail(void **state)
     long calls = fake->calls;
     for (long n = 0; n < calls; n++) {
         long blocks = fake->blocks;
+        long waits = fake->synchronizations;
+        fake->mode = 0; /* a mode that could not be given back */
         (void)short_life(n);
+        assert_int_equal(fake->synchronizations - waits, strcmp(fake->failed, "cuLaunchKernel") == 0); /* for the copy before it */
         if (strcmp(fake->failed, "cuCtxPushCurrent_v2") != 0) assert_int_equal(fake->blocks, blocks);
     }
     fake->fail_at = -1;
+    fake->mode = 0;
     print_message("%ld calls of the driver failed in turn\n", calls);
     assert_int_equal(fake->depth, 0);
     assert_int_equal(fake->retained, 0);
@@ -387,6 +395,56 @@ static void two_lives_do_not_mix(void **state)
     rig_nothing_left();
 }
 
+/* A frame makes new what an earlier one in flight tells to forget, or what an earlier life left, and is then refused: the old copy, which
+ * only its flight kept, goes too. */
+static void a_refused_frame_does_not_keep_what_should_go(void **state)
+{
+    test_random random = {test_seed()};
+    dw_cuda *cuda = rig_open_cuda();
+    (void)state;
+    for (int another_life = 0; another_life < 2; another_life++) {
+        flight f[3] = {{.keys = {{1, 0}, {2, 0}}}, {.keys = {{3, 0}, {4, 0}}}, {.keys = {{1, 0}, {5, 0}}}};
+        dw_tensor prev;
+        rig r;
+        rig_open(&r, cuda, "delta:bits=4", 2, T, C, DW_CUDA_DEVICE);
+        for (int i = 0; i < 3; i++) {
+            flight_open(&f[i], &r);
+            if (i == 1 && another_life) {
+                dw_config config = r.config;
+                config.incarnation = 78;
+                dw_encoder_destroy(r.encoder);
+                dw_encoder_destroy(r.cpu_encoder);
+                assert_int_equal(dw_encoder_create_cuda(&r.encoder, &config, cuda, DW_CUDA_DEVICE, NULL), DW_OK);
+                assert_int_equal(dw_encoder_create(&r.cpu_encoder, &config), DW_OK);
+            } else if (i == 1) {
+                assert_int_equal(dw_encoder_forget(r.encoder, f[0].keys[0]), DW_OK);
+                assert_int_equal(dw_encoder_forget(r.cpu_encoder, f[0].keys[0]), DW_OK);
+            }
+            flight_start(&r, &f[i], &random);
+            fake_cuda_get()->run();
+            flight_end(&f[i]);
+        }
+        flight_arrive(&r, &f[0]);
+        fake_cuda_get()->run();
+        flight_land(&r, &f[0]);
+        assert_int_equal(dw_decoder_peek(r.decoder, f[0].keys[0], &prev), DW_OK);
+        fake_cuda_get()->touch(true);
+        f[2].device_frame[f[2].cpu_len - 1] ^= 1;
+        fake_cuda_get()->touch(false);
+        flight_arrive(&r, &f[1]);
+        flight_arrive(&r, &f[2]);
+        fake_cuda_get()->run();
+        flight_land(&r, &f[1]);
+        assert_int_equal(dw_decode_finish(f[2].in, r.reply, r.reply_cap, &r.reply_len), DW_ERR_CORRUPT);
+        for (uint32_t k = 0; k < 6; k++) rig_in_step(&r, (dw_key){k, 0});
+        assert_int_equal(dw_decoder_counters(r.decoder).keys_held, dw_decoder_counters(r.cpu_decoder).keys_held);
+        for (int i = 0; i < 3; i++) flight_close(&f[i]);
+        rig_close(&r);
+    }
+    dw_cuda_close(cuda);
+    rig_nothing_left();
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -396,6 +454,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(many_encoders_share_one_launch),
         cmocka_unit_test(a_steady_state_allocates_nothing),
         cmocka_unit_test(two_lives_do_not_mix),
+        cmocka_unit_test(a_refused_frame_does_not_keep_what_should_go),
         cmocka_unit_test(every_call_of_the_driver_may_fail),
     };
     if (argc != 2) return 2;
