@@ -115,17 +115,16 @@ static dw_status reuse(dw_launch *launch, uint32_t first, dw_jobs jobs, uint32_t
 
 static dw_status make(owner **made, const dw_config *config, dw_cuda *cuda, dw_cuda_place place, dw_why *why)
 {
-    dw_allocator allocator = dw_mem_allocator(&config->allocator);
-    if (why) *why = (dw_why){.offset = -1};
     if (!cuda || (place != DW_CUDA_DEVICE && place != DW_CUDA_PINNED)) {
         if (why) snprintf(why->text, sizeof why->text, "cuda is NULL, or place is neither DW_CUDA_DEVICE nor DW_CUDA_PINNED");
         return DW_ERR_ARGUMENT;
     }
+    dw_allocator allocator = cuda->allocator; /* launches may outlive the encoder that they came from, and so its allocator */
     owner *o = dw_mem_allocate(&allocator, sizeof *o);
     if (!o) return DW_ERR_NO_MEMORY;
     memset(o, 0, sizeof *o);
     o->engine = (dw_cuda_engine){.cuda = cuda, .allocator = allocator, .users = 1};
-    o->slab = (dw_cuda_slab){.cuda = cuda, .pinned = place == DW_CUDA_PINNED, .allocator = allocator};
+    o->slab = (dw_cuda_slab){.cuda = cuda, .pinned = place == DW_CUDA_PINNED, .allocator = dw_mem_allocator(&config->allocator)};
     o->engine.remote = (dw_remote){.context = o,
                                    .device = cuda,
                                    .store = {dw_cuda_slab_take, dw_cuda_slab_give, &o->slab},
@@ -149,6 +148,8 @@ dw_status dw_encoder_create_cuda(dw_encoder **encoder, const dw_config *config, 
 {
     owner *o;
     dw_status status = dw_encoder_create(encoder, config);
+    if (why) *why = (dw_why){.offset = -1};
+    if (status) say(why, status);
     if (status) return status;
     status = make(&o, config, cuda, place, why);
     if (!status) {
@@ -166,6 +167,8 @@ dw_status dw_decoder_create_cuda(dw_decoder **decoder, const dw_config *config, 
 {
     owner *o;
     dw_status status = dw_decoder_create(decoder, config);
+    if (why) *why = (dw_why){.offset = -1};
+    if (status) say(why, status);
     if (status) return status;
     status = make(&o, config, cuda, place, why);
     if (!status) {

@@ -2,14 +2,14 @@
  * test_cuda.c - encoders and decoders on a device, beside those on the CPU: the same bytes, states, replies and refusals. */
 #include "cuda/rig.h"
 
-#include "../cuda/device.h"
+#include "../cuda/slab.h"
 #include "frame.h"
 
 static const char *const configs[] = {
     "direct:bits=2,scale=signed", "direct:bits=4,group=32", "direct:bits=8,group=row", "direct:bits=3,group=channel,scale=mse",
     "direct:bits=1", "direct:bits=4,rounding=stochastic,seed=5",
     "delta:bits=2,scale=signed", "delta:bits=3,group=32,prev=bf16", "delta:bits=4,prev=f16,group=row", "delta:bits=1",
-    "delta:bits=4,choose=never,replies=never", "delta:bits=7,key=3,audit=3", "delta:bits=3,group=channel,scale=mse,prev=f32",
+    "delta:bits=4,choose=never,replies=never", "delta:bits=7,key=3,audit=3", "delta:bits=3,group=channel,scale=mse,prev=f32", "delta:bits=2,group=row,scale=mse",
     "delta:bits=5,group=256,audit=255,rounding=stochastic,seed=9",
 };
 enum { N_CONFIGS = sizeof configs / sizeof *configs };
@@ -61,12 +61,14 @@ static void a_full_quota_and_forgotten_keys_are_the_same(void **state)
     rig r;
     (void)state;
     for (int place = DW_CUDA_DEVICE; place <= DW_CUDA_PINNED; place++) {
-        rig_open(&r, cuda, "delta:bits=3,quota_bytes=6000,prev=f32", 2, 3, 64, (dw_cuda_place)place);
+        bool replies = place == DW_CUDA_DEVICE; /* without them nothing may be lost */
+        rig_open(&r, cuda, replies ? "delta:bits=3,quota_bytes=6000,prev=f32" : "delta:bits=3,quota_bytes=6000,prev=f32,replies=never", 2, 3, 64,
+                 (dw_cuda_place)place);
         for (int step = 0; step < 300; step++) {
             dw_key keys[2] = {{test_next(&random) % 10, 0}, {10 + test_next(&random) % 10, 0}};
             test_fill(&random, r.x, DW_BF16, 2 * 3 * 64, 1.0f);
             rig_encode(&r, keys, DW_BF16);
-            if (step % 7) rig_decode(&r, DW_F32);
+            if (step % 7 || !replies) rig_decode(&r, DW_F32);
             if (step % 7 && step % 5) rig_feedback(&r);
             for (int k = 0; k < 2 && step % 3 == 0; k++) {
                 dw_key key = {test_next(&random) % 20, 0};
@@ -227,6 +229,65 @@ static void a_frame_of_prev_itself_is_refused_with_a_nack(void **state)
     rig_nothing_left();
 }
 
+/* Slots of many blocks in the list at once, of sizes that share their slots and of sizes that do not. */
+static void slots_are_taken_again(void **state)
+{
+    enum { SLOTS = 40 };
+    dw_cuda *cuda = rig_open_cuda();
+    test_allocator counts = {.fail_at = -1};
+    dw_cuda_slab slab = {.cuda = cuda, .allocator = test_allocator_hooks(&counts)};
+    static const uint64_t sizes[] = {1, 255, 257, 70000, 70001, 3 << 20};
+    void *slots[SLOTS];
+    (void)state;
+    for (int round = 0; round < 3; round++) {
+        long blocks = fake_cuda_get()->blocks;
+        for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+            for (int i = 0; i < SLOTS; i++) {
+                slots[i] = dw_cuda_slab_take(&slab, sizes[s]);
+                assert_int_equal((uintptr_t)slots[i] % 256, 0);
+                fake_cuda_get()->touch(true);
+                memset(slots[i], i, sizes[s]);
+                fake_cuda_get()->touch(false);
+            }
+            fake_cuda_get()->touch(true);
+            for (int i = 0; i < SLOTS; i++) assert_int_equal(((unsigned char *)slots[i])[sizes[s] - 1], i);
+            fake_cuda_get()->touch(false);
+            for (int i = 0; i < SLOTS; i++) dw_cuda_slab_give(&slab, slots[i], sizes[s]);
+        }
+        if (round) assert_int_equal(fake_cuda_get()->blocks, blocks);
+    }
+    assert_null(dw_cuda_slab_take(&slab, 0));
+    assert_null(dw_cuda_slab_take(&slab, UINT64_MAX));
+    dw_cuda_slab_release(&slab);
+    assert_int_equal(counts.out_blocks, 0);
+    dw_cuda_close(cuda);
+    rig_nothing_left();
+}
+
+/* The head alone is short: what the frame's length promises is not there to be read. */
+static void a_head_ends_where_it_ends(void **state)
+{
+    dw_cuda *cuda = rig_open_cuda();
+    dw_key keys[2] = {{1, 0}, {2, 0}};
+    dw_decode_ticket *ticket;
+    rig r;
+    (void)state;
+    rig_open(&r, cuda, "delta:bits=4", 2, 2, 64, DW_CUDA_DEVICE);
+    rig_encode(&r, keys, DW_F32);
+    dw_tensor y = dw_tensor_3d(r.device_y, DW_F32, 2, 2, 64);
+    for (size_t head_len = 0; head_len <= r.head_len; head_len++) {
+        uint8_t *head = malloc(head_len ? head_len : 1);
+        memcpy(head, r.frame, head_len);
+        assert_int_equal(dw_decode_async(r.decoder, head, head_len, r.device_frame, r.len, &y, NULL, &ticket), DW_OK);
+        free(head);
+        fake_cuda_get()->run();
+        assert_int_equal(dw_decode_finish(ticket, r.reply, r.reply_cap, &r.reply_len), head_len < r.head_len ? DW_ERR_FORMAT : DW_OK);
+    }
+    rig_close(&r);
+    dw_cuda_close(cuda);
+    rig_nothing_left();
+}
+
 static void what_is_missing_is_said(void **state)
 {
     dw_cuda *cuda = (dw_cuda *)1;
@@ -254,6 +315,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_rotten_copy_is_given_up),
         cmocka_unit_test(what_has_no_kernel_is_unsupported),
         cmocka_unit_test(a_frame_of_prev_itself_is_refused_with_a_nack),
+        cmocka_unit_test(slots_are_taken_again),
+        cmocka_unit_test(a_head_ends_where_it_ends),
         cmocka_unit_test(what_is_missing_is_said),
     };
     if (argc != 2) return 2;

@@ -6,9 +6,30 @@
 
 enum { T = 3, C = 64 };
 
+enum { FLIGHTS = 4, KEYS = 13 };
+
+/* Different keys for all flights. */
+static void deal(flight *flights, test_random *random)
+{
+    uint32_t keys[KEYS];
+    for (uint32_t i = 0; i < KEYS; i++) {
+        uint32_t at = (uint32_t)(test_next(random) % (i + 1));
+        keys[i] = keys[at];
+        keys[at] = i;
+    }
+    for (uint32_t i = 0; i < 2 * FLIGHTS; i++) flights[i / 2].keys[i % 2] = (dw_key){keys[i], 0};
+}
+
+/* The device must refuse a key that flies; the CPU's twin knows of no flying. */
+static void forget_some(rig *r, test_random *random)
+{
+    dw_key key = {test_next(random) % KEYS, 0};
+    if (test_next(random) % 2) return;
+    if (dw_encoder_forget(r->encoder, key) == DW_OK) assert_int_equal(dw_encoder_forget(r->cpu_encoder, key), DW_OK);
+}
+
 static void several_frames_fly_at_once(void **state)
 {
-    enum { FLIGHTS = 4 };
     test_random random = {test_seed()};
     dw_cuda *cuda = rig_open_cuda();
     flight flights[FLIGHTS];
@@ -16,10 +37,11 @@ static void several_frames_fly_at_once(void **state)
     (void)state;
     rig_open(&r, cuda, "delta:bits=4,quota_bytes=9000", 2, T, C, DW_CUDA_DEVICE);
     for (int i = 0; i < FLIGHTS; i++) flight_open(&flights[i], &r);
-    for (int step = 0; step < 60; step++) {
+    for (int step = 0; step < 200; step++) {
+        deal(flights, &random);
         for (uint32_t i = 0; i < FLIGHTS; i++) {
-            for (uint32_t k = 0; k < 2; k++) flights[i].keys[k] = (dw_key){test_next(&random) % 3, 2 * i + k};
             flight_start(&r, &flights[i], &random);
+            forget_some(&r, &random);
         }
         if (step % 2) fake_cuda_get()->run();
         for (uint32_t i = 0; i < FLIGHTS && step % 2 == 0; i++) {
@@ -37,6 +59,7 @@ static void several_frames_fly_at_once(void **state)
             flight_land(&r, &flights[i]);
             rig_feedback(&r);
         }
+        for (uint32_t i = 0; i < KEYS; i++) rig_in_step(&r, (dw_key){i, 0});
     }
     rig_same_counters(&r);
     assert_true(dw_encoder_counters(r.encoder).stateless_entries > 0); /* what is in flight counts in the quota */
@@ -109,6 +132,20 @@ static void a_cancelled_frame_has_never_been(void **state)
     assert_int_equal(dw_encode_cancel(out), DW_ERR_ARGUMENT);
     dw_counters after = dw_encoder_counters(r.encoder);
     assert_memory_equal(&before, &after, sizeof before);
+    size_t len = r.len;
+    dw_frame_info info;
+    for (int i = 0; i < 2; i++) { /* the forgotten key, which the first cancelled frame carried and the second one told, is still to tell */
+        others[1].sample = 4;
+        assert_int_equal(rig_encode_start(&r, others, DW_F32, &out), DW_OK);
+        fake_cuda_get()->run();
+        if (i == 0) assert_int_equal(dw_encode_cancel(out), DW_OK);
+    }
+    assert_int_equal(dw_encode_finish(out, r.head, r.head_cap, &r.head_len, &r.len), DW_OK);
+    rig_from_device(r.cpu_frame, r.device_frame, r.len);
+    memcpy(r.cpu_frame, r.head, r.head_len);
+    assert_int_equal(dw_frame_read(r.cpu_frame, r.len, &info, NULL), DW_OK);
+    assert_int_equal(info.n_forgotten, 1);
+    r.len = len;
     before = dw_decoder_counters(r.decoder);
     assert_int_equal(rig_decode_start(&r, DW_F32, &in), DW_OK);
     fake_cuda_get()->run();
@@ -158,15 +195,22 @@ static void many_encoders_share_one_launch(void **state)
             flight_end(&flights[i]);
         }
     }
-    /* Two frames of one encoder, and not the same key in both. */
+    /* Two frames of one encoder, and not the same key in both; a forgotten key that one carries is not told by the other. */
     items[1] = items[0];
     assert_int_equal(dw_encode_many_async(items, 2, NULL), DW_ERR_ARGUMENT);
     items[1].keys = flights[1].keys;
-    assert_int_equal(dw_encode_many_async(items, 2, NULL), DW_OK);
+    items[1].frame = flights[1].device_frame;
+    assert_int_equal(dw_encoder_forget(rigs[0].encoder, flights[0].keys[1]), DW_OK);
+    items[2].encoder = rigs[1].encoder;
+    assert_int_equal(dw_encode_many_async(items, 3, NULL), DW_OK);
     fake->run();
-    /* The encoder that the launch came from may go first. */
+    size_t head_len, len;
+    assert_int_equal(dw_encode_finish(items[1].ticket, flights[1].head, sizeof flights[1].head, &head_len, &len), DW_OK);
+    assert_int_equal(head_len, dw_frame_head_bound(2) - 32); /* it tells of none */
+    rig_close(&rigs[0]); /* the encoder that the launch came from may go first */
+    assert_int_equal(dw_encode_finish(items[2].ticket, flights[2].head, sizeof flights[2].head, &head_len, &len), DW_OK);
     for (int i = 0; i < MANY; i++) {
-        rig_close(&rigs[i]);
+        if (i) rig_close(&rigs[i]);
         flight_close(&flights[i]);
     }
     dw_cuda_close(cuda);
@@ -252,10 +296,14 @@ static void every_call_of_the_driver_may_fail(void **state)
     long calls = fake->calls;
     for (long n = 0; n < calls; n++) {
         long blocks = fake->blocks;
+        long waits = fake->synchronizations;
+        fake->mode = 0; /* a mode that could not be given back */
         (void)short_life(n);
+        assert_int_equal(fake->synchronizations - waits, strcmp(fake->failed, "cuLaunchKernel") == 0); /* for the copy before it */
         if (strcmp(fake->failed, "cuCtxPushCurrent_v2") != 0) assert_int_equal(fake->blocks, blocks);
     }
     fake->fail_at = -1;
+    fake->mode = 0;
     print_message("%ld calls of the driver failed in turn\n", calls);
     assert_int_equal(fake->depth, 0);
     assert_int_equal(fake->retained, 0);
@@ -347,6 +395,56 @@ static void two_lives_do_not_mix(void **state)
     rig_nothing_left();
 }
 
+/* A frame makes new what an earlier one in flight tells to forget, or what an earlier life left, and is then refused: the old copy, which
+ * only its flight kept, goes too. */
+static void a_refused_frame_does_not_keep_what_should_go(void **state)
+{
+    test_random random = {test_seed()};
+    dw_cuda *cuda = rig_open_cuda();
+    (void)state;
+    for (int another_life = 0; another_life < 2; another_life++) {
+        flight f[3] = {{.keys = {{1, 0}, {2, 0}}}, {.keys = {{3, 0}, {4, 0}}}, {.keys = {{1, 0}, {5, 0}}}};
+        dw_tensor prev;
+        rig r;
+        rig_open(&r, cuda, "delta:bits=4", 2, T, C, DW_CUDA_DEVICE);
+        for (int i = 0; i < 3; i++) {
+            flight_open(&f[i], &r);
+            if (i == 1 && another_life) {
+                dw_config config = r.config;
+                config.incarnation = 78;
+                dw_encoder_destroy(r.encoder);
+                dw_encoder_destroy(r.cpu_encoder);
+                assert_int_equal(dw_encoder_create_cuda(&r.encoder, &config, cuda, DW_CUDA_DEVICE, NULL), DW_OK);
+                assert_int_equal(dw_encoder_create(&r.cpu_encoder, &config), DW_OK);
+            } else if (i == 1) {
+                assert_int_equal(dw_encoder_forget(r.encoder, f[0].keys[0]), DW_OK);
+                assert_int_equal(dw_encoder_forget(r.cpu_encoder, f[0].keys[0]), DW_OK);
+            }
+            flight_start(&r, &f[i], &random);
+            fake_cuda_get()->run();
+            flight_end(&f[i]);
+        }
+        flight_arrive(&r, &f[0]);
+        fake_cuda_get()->run();
+        flight_land(&r, &f[0]);
+        assert_int_equal(dw_decoder_peek(r.decoder, f[0].keys[0], &prev), DW_OK);
+        fake_cuda_get()->touch(true);
+        f[2].device_frame[f[2].cpu_len - 1] ^= 1;
+        fake_cuda_get()->touch(false);
+        flight_arrive(&r, &f[1]);
+        flight_arrive(&r, &f[2]);
+        fake_cuda_get()->run();
+        flight_land(&r, &f[1]);
+        assert_int_equal(dw_decode_finish(f[2].in, r.reply, r.reply_cap, &r.reply_len), DW_ERR_CORRUPT);
+        for (uint32_t k = 0; k < 6; k++) rig_in_step(&r, (dw_key){k, 0});
+        assert_int_equal(dw_decoder_counters(r.decoder).keys_held, dw_decoder_counters(r.cpu_decoder).keys_held);
+        for (int i = 0; i < 3; i++) flight_close(&f[i]);
+        rig_close(&r);
+    }
+    dw_cuda_close(cuda);
+    rig_nothing_left();
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -356,6 +454,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(many_encoders_share_one_launch),
         cmocka_unit_test(a_steady_state_allocates_nothing),
         cmocka_unit_test(two_lives_do_not_mix),
+        cmocka_unit_test(a_refused_frame_does_not_keep_what_should_go),
         cmocka_unit_test(every_call_of_the_driver_may_fail),
     };
     if (argc != 2) return 2;

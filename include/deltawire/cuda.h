@@ -26,7 +26,8 @@ DW_API dw_status dw_decoder_create_cuda(dw_decoder **decoder, const dw_config *c
 /* ---------------------------------------------------------------------------------------------
  * A call enqueues its work on a stream (a CUstream or cudaStream_t) and gives a ticket; finish asks for its end without waiting. Keys and
  * shapes that were seen before allocate nothing. Several tickets may be in flight, but each key in one at a time (else ARGUMENT). All else
- * of a call - x, frame, y - stays as it is until finish; a ticket ends with finish or cancel, or with its encoder or decoder.
+ * of a call - x, frame, y - stays as it is until finish; a ticket ends with finish or cancel, or with its encoder or decoder, which
+ * goes when no stream works for it any more.
  *
  * | name  | memory                | meaning                                                                                          |
  * | x, y  | the device reaches it | y->data NULL: advance prev only                                                                   |

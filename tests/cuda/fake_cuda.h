@@ -18,6 +18,7 @@ typedef struct fake_cuda {
     long launches, copies, synchronizations;         /* enqueued, ever */
     bool capturing;       /* work goes into a graph instead of the queue ... */
     int graph;            /* ... this one, 0 or 1 */
+    int mode;             /* in which the thread captures: 0, as it begins, or 2, in which it may allocate */
     const char *missing;  /* no kernel of this name */
     /* Device memory, and how the test reads and writes it. */
     void *(*allocate)(size_t bytes);

@@ -209,7 +209,7 @@ FUNCTION(cuModuleGetFunction, void **function, void *module, const char *name)
 
 FUNCTION(cuMemAlloc_v2, uintptr_t *memory, size_t bytes)
 {
-    if (in_context() || fails()) return OUT_OF_MEMORY;
+    if (in_context() || state.mode != 2 || fails()) return OUT_OF_MEMORY;
     *memory = (uintptr_t)allocate(bytes, false);
     return 0;
 }
@@ -222,7 +222,7 @@ FUNCTION(cuMemFree_v2, uintptr_t memory)
 
 FUNCTION(cuMemHostAlloc, void **memory, size_t bytes, unsigned flags)
 {
-    if (in_context() || fails() || flags != 3) return OUT_OF_MEMORY;
+    if (in_context() || state.mode != 2 || fails() || flags != 3) return OUT_OF_MEMORY;
     *memory = allocate(bytes, true);
     return 0;
 }
@@ -251,10 +251,9 @@ FUNCTION(cuMemcpyHtoDAsync_v2, uintptr_t to, const void *from, size_t bytes, voi
 
 FUNCTION(cuThreadExchangeStreamCaptureMode, int *mode)
 {
-    static int current;
     if (fails()) return 1;
-    int before = current;
-    current = *mode;
+    int before = state.mode;
+    state.mode = *mode;
     *mode = before;
     return 0;
 }
