@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # gpu.py - what ./run gpu does once the programs are built: checks, sanitizers, figures, one JSON and a picture.
-"""usage: gpu.py --build DIR [--out FILE.json] [--elements N] [--most N] [--repeats N] [--threads N]
+"""usage: gpu.py --name | [--build DIR] [--out FILE.json] [--elements N] [--most N] [--repeats N] [--threads N]
 
 Runs gpu_check (frames and states of the GPU against those of the CPU), compute-sanitizer over a small one where it is installed, and
 gpu_bench; writes one JSON with date, device, driver, clocks and commit, and beside it a picture: share of the copy's bandwidth against size.
 Exit 77: there is no GPU."""
 import argparse
+import ctypes
 import datetime
 import json
 import pathlib
@@ -21,6 +22,18 @@ GOALS = {"encode/delta/b4/g128/bf16/bf16": 0.90, "encode/delta+stochastic/b4/g12
          "decode/delta/b4/g128/bf16/bf16": 0.92, "encode/direct/b4/g128/bf16/none": 0.75, "encode/delta/b2/g64/bf16/bf16": 0.85,
          "encode/delta/b3/g64/bf16/bf16": 0.85}
 SANITIZERS = ("memcheck", "racecheck", "initcheck", "synccheck")
+
+
+def device_name():
+    """What the first GPU is called, or None."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return None
+    device, name = ctypes.c_int(), ctypes.create_string_buffer(128)
+    if driver.cuInit(0) or driver.cuDeviceGet(ctypes.byref(device), 0) or driver.cuDeviceGetName(name, len(name), device):
+        return None
+    return name.value.decode()
 
 
 def run(command, log, limit):
@@ -71,9 +84,25 @@ def figures(lines):
     return made
 
 
+PINNED_GOAL = 0.85
+
+
+def add_bus_shares(made):
+    """prev in pinned memory crosses the bus both ways at once: its bytes one way, as a share of a copy that way."""
+    slower = min((way["GBps"] for way in made["bus"]), default=0)
+    for case in made["bench"]:
+        if "+pinned" in case["name"] and slower:
+            one_way = case["elements"] * (4 if case["name"].endswith("f32/f32") else 2)
+            case["bus_share"] = round(one_way / case["us"] / 1e3 / slower, 3)
+
+
 def compare(made):
     """A table of the largest tensors with the goals."""
     largest = max(case["elements"] for case in made["bench"])
+    for case in made["bench"]:
+        if case["elements"] == largest and "bus_share" in case:
+            reached = "" if case["bus_share"] >= PINNED_GOAL else ": NOT REACHED"
+            print(f"   {case['name']:45} {case['bus_share']:.2f} of the bus, goal {PINNED_GOAL:.2f}{reached}")
     for case in made["bench"]:
         if case["elements"] == largest:
             goal = GOALS.get(case["name"])
@@ -112,13 +141,17 @@ def commit(root):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--build", type=pathlib.Path, required=True)
+    parser.add_argument("--name", action="store_true", help="print what the first GPU is called, and end")
+    parser.add_argument("--build", type=pathlib.Path, default=pathlib.Path("build/gpu"))
     parser.add_argument("--out", type=pathlib.Path)
     parser.add_argument("--elements", type=int, default=10 ** 9)
     parser.add_argument("--most", type=int, default=64 << 20)
     parser.add_argument("--repeats", type=int, default=20)
     parser.add_argument("--threads", type=int, default=16)
     options = parser.parse_args()
+    if options.name:
+        print(device_name() or "none")
+        return 0 if device_name() else ABSENT
     log, today = [], datetime.date.today().isoformat()
     out = options.out or options.build / "gpu.json"
     print("== frames and states against the CPU", flush=True)
@@ -134,6 +167,7 @@ def main():
     made = {"date": today, "commit": commit(pathlib.Path(__file__).parent), **figures(lines),
             "checked": [line.split("\t")[1:] for line in checked if line.startswith("same\t")],
             "sanitizers": sanitize(options.build / "bench/gpu_check", log), "log": log}
+    add_bus_shares(made)
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps(made, indent=1) + "\n")
     compare(made)

@@ -3,7 +3,6 @@
  *
  * gpu_check [--elements N] [--threads N]: N elements for every dtype and width (default 2^20), in tensors of at most 16 Mi. Prints a line per
  * case; ends at the first difference. Exit 77: no GPU. */
-#define _GNU_SOURCE
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -226,12 +225,12 @@ static void report(const char *what, const char *codec, dw_dtype dtype, size_t e
 }
 
 /* A graph of one encode, launched again for other keys: their second visits, so that all frames are of one kind. */
-static void check_graph(gpu *g)
+static void check_graph(gpu *g, uint64_t elements)
 {
     enum { KEYS = 4 };
     rig r;
     dw_encode_ticket *ticket;
-    rig_open(&r, g, "delta:bits=4,rounding=stochastic,seed=3,replies=never", DW_BF16, 512, CHANNELS, DW_CUDA_DEVICE, false);
+    rig_open(&r, g, "delta:bits=4,rounding=stochastic,seed=3,replies=never", DW_BF16, elements < 1 << 20 ? 2 : 512, CHANNELS, DW_CUDA_DEVICE, false);
     dw_tensor x = dw_tensor_3d(r.device_x, r.dtype, 1, r.t, r.c);
     for (uint64_t i = 0; i < KEYS; i++) {
         dw_key key = {.sample = i};
@@ -320,7 +319,7 @@ int main(int argc, char **argv)
     gpu_open(&g);
     printf("device\t%s\n", g.name);
     check_modes(&g);
-    check_graph(&g);
+    check_graph(&g, elements);
     check_widths(&g, elements);
     gpu_close(&g);
     return EXIT_SUCCESS;

@@ -103,6 +103,7 @@ static void add(work w)
     int *n = state.capturing ? &n_graphs[state.graph] : &n_queue;
     if (*n == MOST_WORK) die("too much work waits");
     (state.capturing ? graphs[state.graph] : queue)[(*n)++] = w;
+    if (state.at_once && !state.capturing) run();
 }
 
 static void launch_graph(int graph)
@@ -209,7 +210,7 @@ FUNCTION(cuModuleGetFunction, void **function, void *module, const char *name)
 
 FUNCTION(cuMemAlloc_v2, uintptr_t *memory, size_t bytes)
 {
-    if (in_context() || state.mode != 2 || fails()) return OUT_OF_MEMORY;
+    if (in_context() || (state.mode != 2 && !state.at_once) || fails()) return OUT_OF_MEMORY;
     *memory = (uintptr_t)allocate(bytes, false);
     return 0;
 }
@@ -222,7 +223,7 @@ FUNCTION(cuMemFree_v2, uintptr_t memory)
 
 FUNCTION(cuMemHostAlloc, void **memory, size_t bytes, unsigned flags)
 {
-    if (in_context() || state.mode != 2 || fails() || flags != 3) return OUT_OF_MEMORY;
+    if (in_context() || (state.mode != 2 && !state.at_once) || fails() || flags != 3) return OUT_OF_MEMORY;
     *memory = allocate(bytes, true);
     return 0;
 }
