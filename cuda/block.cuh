@@ -108,8 +108,8 @@ DW_DEVICE void dw_store_bits(void *to, dw_dtype dtype, uint64_t at, uint32_t bit
 /* n of the eight elements from `at` on, as bits; the others, and all of no memory, are +0. */
 DW_DEVICE void dw_load_eight_bits(const void *from, dw_dtype dtype, uint64_t at, uint32_t n, uint32_t bits[DW_EIGHT])
 {
-    const uint8_t *place = (const uint8_t *)from + at * dw_size_of(dtype);
-    if (from && n == DW_EIGHT && dw_is_aligned(place, 16)) {
+    const uint8_t *place = from ? (const uint8_t *)from + at * dw_size_of(dtype) : NULL;
+    if (place && n == DW_EIGHT && dw_is_aligned(place, 16)) {
         dw_sixteen first = dw_passing_load(place);
         dw_sixteen second = dtype == DW_F32 ? dw_passing_load(place + 16) : first;
 #pragma unroll
