@@ -111,6 +111,41 @@ static void a_key_in_flight_is_left_alone(void **state)
     rig_nothing_left();
 }
 
+/* The ACK of the frame that told a key comes while another one carries it anew: it is held, as if that frame had been first. */
+static void a_key_comes_back_before_its_telling_is_answered(void **state)
+{
+    test_random random = {test_seed()};
+    dw_cuda *cuda = rig_open_cuda();
+    flight f[2] = {{.keys = {{1, 0}, {2, 0}}}, {.keys = {{1, 0}, {3, 0}}}};
+    dw_key others[2] = {{4, 0}, {5, 0}};
+    rig r;
+    (void)state;
+    rig_open(&r, cuda, "delta:bits=4", 2, T, C, DW_CUDA_DEVICE);
+    for (int i = 0; i < 2; i++) flight_open(&f[i], &r);
+    test_fill(&random, r.x, DW_F32, 2 * T * C, 1.0f);
+    rig_encode(&r, f[0].keys, DW_F32);
+    rig_decode(&r, DW_F32);
+    rig_feedback(&r);
+    assert_int_equal(dw_encoder_forget(r.encoder, f[0].keys[0]), DW_OK);
+    assert_int_equal(dw_encoder_forget(r.cpu_encoder, f[0].keys[0]), DW_OK);
+    rig_encode(&r, others, DW_F32); /* tells it */
+    rig_decode(&r, DW_F32);
+    flight_start(&r, &f[1], &random);
+    rig_feedback(&r);
+    fake_cuda_get()->run();
+    flight_end(&f[1]);
+    for (uint32_t k = 1; k < 6; k++) rig_in_step(&r, (dw_key){k, 0});
+    memcpy(r.frame, f[1].cpu_frame, r.len = f[1].cpu_len);
+    rig_decode(&r, DW_F32);
+    rig_feedback(&r);
+    for (uint32_t k = 1; k < 6; k++) rig_in_step(&r, (dw_key){k, 0});
+    rig_same_counters(&r);
+    for (int i = 0; i < 2; i++) flight_close(&f[i]);
+    rig_close(&r);
+    dw_cuda_close(cuda);
+    rig_nothing_left();
+}
+
 static void a_cancelled_frame_has_never_been(void **state)
 {
     test_random random = {test_seed()};
@@ -450,6 +485,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(several_frames_fly_at_once),
         cmocka_unit_test(a_key_in_flight_is_left_alone),
+        cmocka_unit_test(a_key_comes_back_before_its_telling_is_answered),
         cmocka_unit_test(a_cancelled_frame_has_never_been),
         cmocka_unit_test(many_encoders_share_one_launch),
         cmocka_unit_test(a_steady_state_allocates_nothing),
