@@ -18,6 +18,7 @@ struct dw_decode_ticket {
     dw_chunk_result *results;
     uint64_t head_cap, plans_cap, jobs_cap, results_cap;
     dw_launch *launch;
+    uint32_t first;   /* of the launch's jobs, the first of this frame */
     uint64_t number;  /* in the order of the calls */
     bool captured;    /* it stays when its frame is finished */
     bool flying;
@@ -147,28 +148,7 @@ static dw_status prepare_jobs(dw_decode_ticket *t)
     return DW_OK;
 }
 
-/* All that the host can check. What is wrong with the frame becomes t->refusal; other errors are the call's. */
-static dw_status book(dw_decode_ticket *t, const uint8_t *head, uint64_t head_len, uint64_t len)
-{
-    dw_decoder *decoder = t->arrival.decoder;
-    dw_arrival *a = &t->arrival;
-    decoder->calls++;
-    dw_status status = copy_head(t, head, head_len, len);
-    if (status || t->refusal) return status;
-    t->refusal = dw_arrival_agrees(a);
-    if (t->refusal) return DW_OK;
-    if (a->info.codec == DW_CODEC_DELTA && meets_another_life(t))
-        return dw_decoder_fail(decoder, DW_ERR_ARGUMENT, "a frame of another life of the encoder is in flight: finish or cancel it first");
-    status = dw_arrival_plan(a, &t->plans, &t->plans_cap);
-    if (!status) status = check_entries(t);
-    if (!status) status = prepare_jobs(t);
-    if (!status) status = dw_arrival_admit(a);
-    if (status) dw_arrival_give_up(a);
-    if (status == DW_ERR_ARGUMENT || status == DW_ERR_NO_MEMORY) return status;
-    t->refusal = status;
-    return DW_OK;
-}
-
+/* What frames that come meanwhile must know of this one. */
 static void take_off(dw_decode_ticket *t)
 {
     dw_decoder *decoder = t->arrival.decoder;
@@ -188,44 +168,131 @@ static void land(dw_decode_ticket *t)
     t->flying = false;
 }
 
-static dw_status check_call(dw_decoder *decoder, const void *head, const void *frame, const dw_tensor *y, dw_decode_ticket **ticket)
+/* All that the host can check. What is wrong with the frame becomes t->refusal; other errors are the call's. */
+static dw_status book(dw_decode_ticket *t, const uint8_t *head, uint64_t head_len, uint64_t len)
 {
+    dw_decoder *decoder = t->arrival.decoder;
+    dw_arrival *a = &t->arrival;
+    decoder->calls++;
+    dw_status status = copy_head(t, head, head_len, len);
+    if (!status && !t->refusal) t->refusal = dw_arrival_agrees(a);
+    t->why = decoder->why;
+    if (status || t->refusal) return status;
+    if (a->info.codec == DW_CODEC_DELTA && meets_another_life(t))
+        return dw_decoder_fail(decoder, DW_ERR_ARGUMENT, "a frame of another life of the encoder is in flight: finish or cancel it first");
+    status = dw_arrival_plan(a, &t->plans, &t->plans_cap);
+    if (!status) status = check_entries(t);
+    if (!status) status = prepare_jobs(t);
+    if (!status) status = dw_arrival_admit(a);
+    if (status) dw_arrival_give_up(a);
+    if (status == DW_ERR_ARGUMENT || status == DW_ERR_NO_MEMORY) return status;
+    t->refusal = status;
+    if (status)
+        t->why = decoder->why;
+    else
+        take_off(t);
+    return DW_OK;
+}
+
+static dw_status check_item(const dw_decode_item *item)
+{
+    dw_decoder *decoder = item->decoder;
     if (!decoder) return DW_ERR_ARGUMENT;
     if (!decoder->remote) return dw_decoder_fail(decoder, DW_ERR_UNSUPPORTED, "this decoder computes on the CPU: call dw_decode");
-    if (!head || !frame || !y || !ticket) return dw_decoder_fail(decoder, DW_ERR_ARGUMENT, "an argument is NULL");
-    if ((uintptr_t)frame % 16) return dw_decoder_fail(decoder, DW_ERR_ARGUMENT, "frame must be aligned to 16 bytes");
-    dw_status status = dw_tensor_check(y);
-    if (status || dw_tensor_overlaps(y))
+    if (!item->head || !item->frame || !item->y) return dw_decoder_fail(decoder, DW_ERR_ARGUMENT, "an argument is NULL");
+    if ((uintptr_t)item->frame % 16) return dw_decoder_fail(decoder, DW_ERR_ARGUMENT, "frame must be aligned to 16 bytes");
+    dw_status status = dw_tensor_check(item->y);
+    if (status || dw_tensor_overlaps(item->y))
         return dw_decoder_fail(decoder, status ? status : DW_ERR_ARGUMENT,
                                "y is no tensor that can be written: see its dtype, alignment, extents and strides");
     return DW_OK;
 }
 
+static dw_status book_item(dw_decode_item *item)
+{
+    dw_decode_ticket *t = take_ticket(item->decoder);
+    if (!t) return dw_decoder_fail(item->decoder, DW_ERR_NO_MEMORY, NULL);
+    t->y = *item->y;
+    t->body = item->frame;
+    dw_status status = book(t, item->head, item->head_len, item->len);
+    if (status)
+        give_ticket(t);
+    else
+        item->ticket = t;
+    return status;
+}
+
+static void drop_items(dw_decode_item *items, size_t count)
+{
+    for (size_t i = count; i-- > 0;) {
+        dw_decode_ticket *t = items[i].ticket;
+        if (t->flying) {
+            land(t);
+            dw_arrival_give_up(&t->arrival);
+        }
+        give_ticket(t);
+        items[i].ticket = NULL;
+    }
+}
+
+/* The jobs of all frames that were not refused into the first one's array, then one launch; of none, nothing. */
+static dw_status launch_items(dw_decode_item *items, size_t count, void *stream)
+{
+    dw_decode_ticket *first = items[0].ticket;
+    dw_decoder *decoder = items[0].decoder;
+    dw_launch *launch;
+    bool captured, launched = false;
+    uint64_t n = 0, at = 0;
+    for (size_t i = 0; i < count; i++) n += items[i].ticket->flying ? items[i].ticket->arrival.info.n : 0;
+    if (n == 0) return DW_OK;
+    void *jobs = first->jobs;
+    if (n > UINT32_MAX) return dw_decoder_fail(decoder, DW_ERR_LIMIT, NULL);
+    if (!dw_mem_grow(&decoder->allocator, &jobs, &first->jobs_cap, n, sizeof *first->jobs)) return dw_decoder_fail(decoder, DW_ERR_NO_MEMORY, NULL);
+    first->jobs = jobs;
+    for (size_t i = 0; i < count; i++) {
+        dw_decode_ticket *t = items[i].ticket;
+        t->first = (uint32_t)at;
+        for (uint32_t k = 0; t->flying && k < t->arrival.info.n; k++) first->jobs[at++] = &t->plans[k].job;
+    }
+    dw_status status = decoder->remote->launch(decoder->remote->context, false, (dw_jobs){.decode = first->jobs}, (uint32_t)n, stream, &launch,
+                                               &captured, &decoder->why);
+    for (size_t i = 0; i < count && !status; i++) {
+        dw_decode_ticket *t = items[i].ticket;
+        if (!t->flying) continue;
+        if (launched) decoder->remote->share(launch);
+        launched = true;
+        t->launch = launch;
+        t->captured = captured;
+    }
+    return status;
+}
+
+dw_status dw_decode_many_async(dw_decode_item *items, size_t count, void *stream)
+{
+    size_t booked = 0;
+    dw_status status = DW_OK;
+    if (!items || count == 0) return DW_ERR_ARGUMENT;
+    for (size_t i = 0; i < count; i++) items[i].ticket = NULL;
+    for (size_t i = 0; i < count && !status; i++) {
+        status = check_item(&items[i]);
+        if (!status && items[i].decoder->remote->device != items[0].decoder->remote->device)
+            status = dw_decoder_fail(items[i].decoder, DW_ERR_ARGUMENT, "the decoders of one launch must be of one dw_cuda");
+    }
+    for (; booked < count && !status; booked += !status) status = book_item(&items[booked]);
+    if (!status) status = launch_items(items, count, stream);
+    if (status) drop_items(items, booked);
+    return status;
+}
+
 dw_status dw_decode_async(dw_decoder *decoder, const void *head, size_t head_len, const void *frame, size_t len, const dw_tensor *y,
                           void *stream, dw_decode_ticket **ticket)
 {
-    dw_status status = check_call(decoder, head, frame, y, ticket);
-    if (status) return status;
-    dw_decode_ticket *t = take_ticket(decoder);
-    if (!t) return dw_decoder_fail(decoder, DW_ERR_NO_MEMORY, NULL);
-    t->y = *y;
-    t->body = frame;
-    status = book(t, head, head_len, len);
-    if (!status && !t->refusal) {
-        status = decoder->remote->launch(decoder->remote->context, false, (dw_jobs){.decode = t->jobs}, t->arrival.info.n, stream, &t->launch,
-                                         &t->captured, &decoder->why);
-        if (status) dw_arrival_give_up(&t->arrival);
-    }
-    if (status) {
-        give_ticket(t);
-        return status;
-    }
-    if (t->refusal)
-        t->why = decoder->why;
-    else
-        take_off(t);
-    *ticket = t;
-    return DW_OK;
+    dw_decode_item item = {decoder, head, frame, head_len, len, y, NULL};
+    if (!decoder) return DW_ERR_ARGUMENT;
+    if (!ticket) return dw_decoder_fail(decoder, DW_ERR_ARGUMENT, "an argument is NULL");
+    dw_status status = dw_decode_many_async(&item, 1, stream);
+    if (!status) *ticket = item.ticket;
+    return status;
 }
 
 dw_status dw_decode_again(dw_decode_ticket *t, const void *head, size_t head_len, size_t len)
@@ -236,14 +303,12 @@ dw_status dw_decode_again(dw_decode_ticket *t, const void *head, size_t head_len
     if (!t->captured || t->flying || t->refusal)
         return dw_decoder_fail(decoder, DW_ERR_ARGUMENT, "only a ticket that a stream captured is used again, after finish");
     dw_status status = book(t, head, head_len, len);
-    if (status) return status;
-    t->why = decoder->why;
-    if (t->refusal) return t->refusal;
-    status = decoder->remote->reuse(t->launch, 0, (dw_jobs){.decode = t->jobs}, t->arrival.info.n, &decoder->why);
-    if (status)
+    if (status || t->refusal) return status ? status : t->refusal;
+    status = decoder->remote->reuse(t->launch, t->first, (dw_jobs){.decode = t->jobs}, t->arrival.info.n, &decoder->why);
+    if (status) {
+        land(t);
         dw_arrival_give_up(&t->arrival);
-    else
-        take_off(t);
+    }
     return status;
 }
 
@@ -318,7 +383,7 @@ dw_status dw_decode_finish(dw_decode_ticket *t, void *reply, size_t reply_cap, s
         return dw_decoder_fail(decoder, DW_ERR_NO_ROOM, "the reply does not fit: dw_reply_bound tells the room that is enough");
     if (t->flying) {
         if (another_comes_first(t)) return dw_decoder_fail(decoder, DW_ERR_ARGUMENT, "an earlier frame is in flight: finish that one first");
-        if (decoder->remote->done(t->launch, 0, t->arrival.info.n, t->results) == DW_PENDING) return DW_PENDING;
+        if (decoder->remote->done(t->launch, t->first, t->arrival.info.n, t->results) == DW_PENDING) return DW_PENDING;
     }
     decoder->calls++;
     dw_status status = receive(t);
@@ -336,7 +401,7 @@ dw_status dw_decode_cancel(dw_decode_ticket *t)
     dw_decoder *decoder = t->arrival.decoder;
     if (!t->flying && !t->captured && !t->refusal) return dw_decoder_fail(decoder, DW_ERR_ARGUMENT, "the ticket has ended");
     if (t->flying) {
-        if (!t->captured && decoder->remote->done(t->launch, 0, t->arrival.info.n, t->results) == DW_PENDING) return DW_PENDING;
+        if (!t->captured && decoder->remote->done(t->launch, t->first, t->arrival.info.n, t->results) == DW_PENDING) return DW_PENDING;
         land(t);
         dw_arrival_give_up(&t->arrival);
     }

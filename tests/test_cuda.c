@@ -84,6 +84,41 @@ static void a_full_quota_and_forgotten_keys_are_the_same(void **state)
     rig_nothing_left();
 }
 
+/* A forgotten key that comes back too large for the quota travels stateless, and is still to be told. */
+static void a_forgotten_key_without_room_is_still_told(void **state)
+{
+    test_random random = {test_seed()};
+    dw_cuda *cuda = rig_open_cuda();
+    dw_frame_info info;
+    dw_key a = {1, 0}, b = {2, 0};
+    rig r;
+    (void)state;
+    rig_open(&r, cuda, "delta:bits=4,quota_bytes=256", 1, 3, 64, DW_CUDA_DEVICE);
+    test_fill(&random, r.x, DW_F32, 3 * 64, 1.0f);
+    r.t = 1;
+    rig_encode(&r, &a, DW_F32);
+    rig_decode(&r, DW_F32);
+    rig_feedback(&r);
+    assert_int_equal(dw_encoder_forget(r.encoder, a), DW_OK);
+    assert_int_equal(dw_encoder_forget(r.cpu_encoder, a), DW_OK);
+    r.t = 3;
+    rig_encode(&r, &a, DW_F32);
+    rig_decode(&r, DW_F32);
+    assert_int_equal(dw_encoder_counters(r.encoder).stateless_entries, 1);
+    r.t = 1;
+    for (int i = 0; i < 3; i++) {
+        rig_encode(&r, &b, DW_F32);
+        if (i == 0) assert_int_equal(dw_frame_read(r.frame, r.len, &info, NULL), DW_OK);
+        rig_decode(&r, DW_F32);
+        rig_feedback(&r);
+    }
+    assert_int_equal(info.n_forgotten, 1);
+    rig_same_counters(&r);
+    rig_close(&r);
+    dw_cuda_close(cuda);
+    rig_nothing_left();
+}
+
 /* Changes to a frame that the host sees, and some that only the device does; the twin on the CPU must refuse alike. */
 static void a_refused_frame_changes_nothing(void **state)
 {
@@ -311,6 +346,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(frames_tensors_and_replies_are_those_of_the_cpu),
         cmocka_unit_test(a_full_quota_and_forgotten_keys_are_the_same),
+        cmocka_unit_test(a_forgotten_key_without_room_is_still_told),
         cmocka_unit_test(a_refused_frame_changes_nothing),
         cmocka_unit_test(a_rotten_copy_is_given_up),
         cmocka_unit_test(what_has_no_kernel_is_unsupported),

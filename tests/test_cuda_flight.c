@@ -111,6 +111,41 @@ static void a_key_in_flight_is_left_alone(void **state)
     rig_nothing_left();
 }
 
+/* The ACK of the frame that told a key comes while another one carries it anew: it is held, as if that frame had been first. */
+static void a_key_comes_back_before_its_telling_is_answered(void **state)
+{
+    test_random random = {test_seed()};
+    dw_cuda *cuda = rig_open_cuda();
+    flight f[2] = {{.keys = {{1, 0}, {2, 0}}}, {.keys = {{1, 0}, {3, 0}}}};
+    dw_key others[2] = {{4, 0}, {5, 0}};
+    rig r;
+    (void)state;
+    rig_open(&r, cuda, "delta:bits=4", 2, T, C, DW_CUDA_DEVICE);
+    for (int i = 0; i < 2; i++) flight_open(&f[i], &r);
+    test_fill(&random, r.x, DW_F32, 2 * T * C, 1.0f);
+    rig_encode(&r, f[0].keys, DW_F32);
+    rig_decode(&r, DW_F32);
+    rig_feedback(&r);
+    assert_int_equal(dw_encoder_forget(r.encoder, f[0].keys[0]), DW_OK);
+    assert_int_equal(dw_encoder_forget(r.cpu_encoder, f[0].keys[0]), DW_OK);
+    rig_encode(&r, others, DW_F32); /* tells it */
+    rig_decode(&r, DW_F32);
+    flight_start(&r, &f[1], &random);
+    rig_feedback(&r);
+    fake_cuda_get()->run();
+    flight_end(&f[1]);
+    for (uint32_t k = 1; k < 6; k++) rig_in_step(&r, (dw_key){k, 0});
+    memcpy(r.frame, f[1].cpu_frame, r.len = f[1].cpu_len);
+    rig_decode(&r, DW_F32);
+    rig_feedback(&r);
+    for (uint32_t k = 1; k < 6; k++) rig_in_step(&r, (dw_key){k, 0});
+    rig_same_counters(&r);
+    for (int i = 0; i < 2; i++) flight_close(&f[i]);
+    rig_close(&r);
+    dw_cuda_close(cuda);
+    rig_nothing_left();
+}
+
 static void a_cancelled_frame_has_never_been(void **state)
 {
     test_random random = {test_seed()};
@@ -155,64 +190,6 @@ static void a_cancelled_frame_has_never_been(void **state)
     rig_decode(&r, DW_F32);
     assert_int_equal(r.status, DW_OK);
     rig_close(&r);
-    dw_cuda_close(cuda);
-    rig_nothing_left();
-}
-
-static void many_encoders_share_one_launch(void **state)
-{
-    enum { MANY = 5 };
-    test_random random = {test_seed()};
-    dw_cuda *cuda = rig_open_cuda();
-    fake_cuda *fake = fake_cuda_get();
-    dw_encode_item items[MANY];
-    dw_tensor x[MANY];
-    flight flights[MANY];
-    rig rigs[MANY];
-    (void)state;
-    for (uint32_t i = 0; i < MANY; i++) {
-        rig_open(&rigs[i], cuda, i % 2 ? "delta:bits=4" : "delta:bits=2,group=32", 2, T, C, DW_CUDA_DEVICE);
-        flight_open(&flights[i], &rigs[i]);
-        for (uint32_t k = 0; k < 2; k++) flights[i].keys[k] = (dw_key){k, i};
-    }
-    for (int step = 0; step < 6; step++) {
-        for (int i = 0; i < MANY; i++) {
-            x[i] = flight_input(&rigs[i], &flights[i], &random);
-            flight_twin(&rigs[i], &flights[i]);
-            items[i] = (dw_encode_item){rigs[i].encoder, flights[i].keys, &x[i], flights[i].device_frame, rigs[i].cap, NULL};
-        }
-        long launches = fake->launches, copies = fake->copies;
-        items[MANY - 1].cap = 10; /* all or none */
-        assert_int_equal(dw_encode_many_async(items, MANY, NULL), DW_ERR_NO_ROOM);
-        for (int i = 0; i < MANY; i++) assert_null(items[i].ticket);
-        items[MANY - 1].cap = rigs[MANY - 1].cap;
-        assert_int_equal(dw_encode_many_async(items, MANY, NULL), DW_OK);
-        assert_int_equal(fake->launches, launches + 1);
-        assert_int_equal(fake->copies, copies + 1);
-        fake->run();
-        for (int i = MANY; i-- > 0;) {
-            flights[i].out = items[i].ticket;
-            flight_end(&flights[i]);
-        }
-    }
-    /* Two frames of one encoder, and not the same key in both; a forgotten key that one carries is not told by the other. */
-    items[1] = items[0];
-    assert_int_equal(dw_encode_many_async(items, 2, NULL), DW_ERR_ARGUMENT);
-    items[1].keys = flights[1].keys;
-    items[1].frame = flights[1].device_frame;
-    assert_int_equal(dw_encoder_forget(rigs[0].encoder, flights[0].keys[1]), DW_OK);
-    items[2].encoder = rigs[1].encoder;
-    assert_int_equal(dw_encode_many_async(items, 3, NULL), DW_OK);
-    fake->run();
-    size_t head_len, len;
-    assert_int_equal(dw_encode_finish(items[1].ticket, flights[1].head, sizeof flights[1].head, &head_len, &len), DW_OK);
-    assert_int_equal(head_len, dw_frame_head_bound(2) - 32); /* it tells of none */
-    rig_close(&rigs[0]); /* the encoder that the launch came from may go first */
-    assert_int_equal(dw_encode_finish(items[2].ticket, flights[2].head, sizeof flights[2].head, &head_len, &len), DW_OK);
-    for (int i = 0; i < MANY; i++) {
-        if (i) rig_close(&rigs[i]);
-        flight_close(&flights[i]);
-    }
     dw_cuda_close(cuda);
     rig_nothing_left();
 }
@@ -450,8 +427,8 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(several_frames_fly_at_once),
         cmocka_unit_test(a_key_in_flight_is_left_alone),
+        cmocka_unit_test(a_key_comes_back_before_its_telling_is_answered),
         cmocka_unit_test(a_cancelled_frame_has_never_been),
-        cmocka_unit_test(many_encoders_share_one_launch),
         cmocka_unit_test(a_steady_state_allocates_nothing),
         cmocka_unit_test(two_lives_do_not_mix),
         cmocka_unit_test(a_refused_frame_does_not_keep_what_should_go),

@@ -9,9 +9,8 @@
 extern "C" {
 #endif
 
-/* A device, in the primary context that frameworks use too; libcuda.so.1 is loaded at run time. Close it when nothing more is to be
- * created with it: it ends with its last encoder or decoder. Errors: UNSUPPORTED (no library, device, new enough driver or kernels in this
- * build; why says which), NO_MEMORY. */
+/* A device, in the primary context that frameworks use too; libcuda.so.1 is loaded at run time. Once closed it ends with its last encoder or
+ * decoder. Errors: UNSUPPORTED (no library, device, new enough driver, or kernels in this build; why says which), NO_MEMORY. */
 typedef struct dw_cuda dw_cuda;
 DW_API dw_status dw_cuda_open(dw_cuda **cuda, int device, dw_why *why);
 DW_API void dw_cuda_close(dw_cuda *cuda); /* NULL is fine */
@@ -23,52 +22,53 @@ typedef enum dw_cuda_place { DW_CUDA_DEVICE = 1, DW_CUDA_PINNED = 2 } dw_cuda_pl
 DW_API dw_status dw_encoder_create_cuda(dw_encoder **encoder, const dw_config *config, dw_cuda *cuda, dw_cuda_place place, dw_why *why);
 DW_API dw_status dw_decoder_create_cuda(dw_decoder **decoder, const dw_config *config, dw_cuda *cuda, dw_cuda_place place, dw_why *why);
 
-/* ---------------------------------------------------------------------------------------------
- * A call enqueues its work on a stream (a CUstream or cudaStream_t) and gives a ticket; finish asks for its end without waiting. Keys and
- * shapes that were seen before allocate nothing. Several tickets may be in flight, but each key in one at a time (else ARGUMENT). All else
- * of a call - x, frame, y - stays as it is until finish; a ticket ends with finish or cancel, or with its encoder or decoder, which
- * goes when no stream works for it any more.
+/* A call enqueues work on a stream (a CUstream or cudaStream_t) and gives a ticket; finish asks for its end without waiting. Keys and shapes
+ * that were seen before allocate nothing. Several tickets may be in flight, but each key in one at a time (else ARGUMENT). All else of a
+ * call - x, frame, y - stays as it is until finish or cancel, which end the ticket; an encoder or decoder goes when no stream works for it.
  *
- * | name  | memory                | meaning                                                                                          |
- * | x, y  | the device reaches it | y->data NULL: advance prev only                                                                   |
- * | frame | the device reaches it | aligned to 16; device memory, or pinned host memory where the network is to read it               |
- * | head  | host                  | the frame's first bytes, header and tables: dw_frame_head_bound(n) is enough. frame itself, where |
- * |       |                       | the host reaches that                                                                             |
+ * | name  | memory                | meaning                                                                                              |
+ * | x, y  | the device reaches it | y->data NULL: advance prev only                                                                      |
+ * | frame | the device reaches it | aligned to 16; device memory, or pinned host memory where the network is to read it                  |
+ * | head  | host                  | the frame's first bytes, header and tables (dw_frame_head_bound(n)); frame itself, if the host can   |
  *
  * Where the stream was capturing, the ticket stays after finish: dw_..._again gives its place in the graph the next frame, of the same
  * shape and in the same memory, without a word to the device; then launch the graph once, and finish. A graph of several frames wants
- * again for each. The ticket ends with dw_..._cancel, after which the graph must not run.
- * If the stream fails, finish stays PENDING: ask the stream. */
+ * again for each. The ticket ends with dw_..._cancel, after which the graph must not run. If the stream fails, finish stays PENDING. */
 typedef struct dw_encode_ticket dw_encode_ticket;
 typedef struct dw_decode_ticket dw_decode_ticket;
-
 DW_API size_t dw_frame_head_bound(uint32_t n);
 
-/* As dw_encode, for count frames of encoders of one dw_cuda in one launch; tickets come in the same order, all or none. At most n
- * forgotten keys travel in a frame. Errors: as dw_encode; UNSUPPORTED, IO (CUDA; why says what). */
+/* As dw_encode; at most n forgotten keys travel in a frame. many: frames of encoders of one dw_cuda in one launch, all or none. Errors: those
+ * of dw_encode; UNSUPPORTED, IO (CUDA). again: UNSUPPORTED for kinds of entries (key, delta, stateless) that want other kernels than captured. */
+DW_API dw_status dw_encode_async(dw_encoder *encoder, const dw_key *keys, const dw_tensor *x, void *frame, size_t cap, void *stream,
+                                 dw_encode_ticket **ticket);
 typedef struct dw_encode_item {
     dw_encoder *encoder;
     const dw_key *keys;
     const dw_tensor *x;
     void *frame;
     size_t cap;
-    dw_encode_ticket *ticket; /* set */
+    dw_encode_ticket *ticket; /* the result */
 } dw_encode_item;
 DW_API dw_status dw_encode_many_async(dw_encode_item *items, size_t count, void *stream);
-DW_API dw_status dw_encode_async(dw_encoder *encoder, const dw_key *keys, const dw_tensor *x, void *frame, size_t cap, void *stream,
-                                 dw_encode_ticket **ticket);
-/* UNSUPPORTED: the captured kernels cannot make this frame, for it is of other kinds (key, delta, stateless) than the one captured. */
 DW_API dw_status dw_encode_again(dw_encode_ticket *ticket, const dw_key *keys);
 /* PENDING, or OK: the frame is whole, *len bytes, of which head got the first *head_len; prev is advanced. NO_ROOM: head_cap. */
 DW_API dw_status dw_encode_finish(dw_encode_ticket *ticket, void *head, size_t head_cap, size_t *head_len, size_t *len);
-/* As if it had never been. PENDING: still running; of a captured one the caller knows. */
-DW_API dw_status dw_encode_cancel(dw_encode_ticket *ticket);
+DW_API dw_status dw_encode_cancel(dw_encode_ticket *ticket); /* as if it had never been; PENDING: still running, unless captured */
 
 /* As dw_decode. What is wrong with the frame, finish tells, with the reply (STALE and BASE before CORRUPT: payloads are read last); then y
- * is undefined. Tickets finish in their order, else ARGUMENT. */
+ * is undefined. Tickets of a decoder finish in their order, else ARGUMENT. again: on an error do not launch; where it is the frame's, finish
+ * tells it once more, with the reply. */
 DW_API dw_status dw_decode_async(dw_decoder *decoder, const void *head, size_t head_len, const void *frame, size_t len, const dw_tensor *y,
                                  void *stream, dw_decode_ticket **ticket);
-/* On an error do not launch; where it is the frame's (STALE, BASE, ...), finish tells it again, with the reply. */
+typedef struct dw_decode_item {
+    dw_decoder *decoder;
+    const void *head, *frame;
+    size_t head_len, len;
+    const dw_tensor *y;
+    dw_decode_ticket *ticket; /* the result */
+} dw_decode_item;
+DW_API dw_status dw_decode_many_async(dw_decode_item *items, size_t count, void *stream);
 DW_API dw_status dw_decode_again(dw_decode_ticket *ticket, const void *head, size_t head_len, size_t len);
 DW_API dw_status dw_decode_finish(dw_decode_ticket *ticket, void *reply, size_t reply_cap, size_t *reply_len);
 DW_API dw_status dw_decode_cancel(dw_decode_ticket *ticket);
