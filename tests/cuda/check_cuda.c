@@ -337,11 +337,14 @@ static void check_encodes(const shape *s, const sample *given, uint32_t n)
     }
 }
 
-/* Random scales are mostly such as occur; with hostile shapes they, and choices and codes, are any bytes at all. */
+/* Random scales are mostly such as occur, 0 among them; with hostile shapes they, and choices and codes, are any bytes at all. */
 static void tame_scales(const shape *s, const sample *given, uint8_t *payload)
 {
-    for (uint64_t i = 0; s->hostile < 2 && i < given->layout.pieces; i++)
-        payload[dw_layout_scale(&given->layout, i) + 1] = (uint8_t)(0x3c + below(6) + (below(2) << 7));
+    for (uint64_t i = 0; i < given->layout.pieces; i++) {
+        uint8_t *scale = payload + dw_layout_scale(&given->layout, i);
+        if (s->hostile < 2) scale[1] = (uint8_t)(0x3c + below(6) + (below(2) << 7));
+        if (below(16) == 0) scale[0] = scale[1] = 0;
+    }
 }
 
 static void check_decodes(const shape *s, const sample *given, uint32_t n)
