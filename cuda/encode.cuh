@@ -114,24 +114,30 @@ DW_DEVICE uint16_t dw_search(dw_search_room *room, const dw_layout *layout, cons
 
 /* ------------------------------------------------------------------------------------------- codes */
 
-/* The dithers of eight elements of the sample from `at` on; none for those behind the nth. */
+/* The dithers of eight elements of the sample from `at` on; none for those behind the nth. Elements that do not begin with a counter's eight take
+ * parts of two; they are moved into place by steps, since registers have no index. */
 DW_DEVICE dw_eight dw_dithers(uint64_t dither_key, uint64_t at, uint32_t n)
 {
     philox4x32_key_t key = {{(uint32_t)dither_key, (uint32_t)(dither_key >> 32)}};
     uint64_t counter = at / DW_EIGHT;
-    uint32_t skipped = (uint32_t)(at % DW_EIGHT), parts[2 * DW_EIGHT];
-    for (uint32_t call = 0; call < 2; call++, counter++) {
-        philox4x32_ctr_t count = {{(uint32_t)counter, (uint32_t)(counter >> 32), 0, 0}}, words = {{0, 0, 0, 0}};
-        if (call == 0 || skipped) words = philox4x32_R(10, count, key);
+    uint32_t skipped = (uint32_t)(at % DW_EIGHT), words[DW_EIGHT];
 #pragma unroll
-        for (uint32_t i = 0; i < DW_EIGHT; i++) parts[call * DW_EIGHT + i] = words.v[i / 2] >> (16 * (i % 2)) & 0xffffu;
+    for (uint32_t call = 0; call < 2; call++, counter++) {
+        philox4x32_ctr_t count = {{(uint32_t)counter, (uint32_t)(counter >> 32), 0, 0}}, made = {{0, 0, 0, 0}};
+        if (call == 0 || skipped) made = philox4x32_R(10, count, key);
+#pragma unroll
+        for (uint32_t i = 0; i < 4; i++) words[4 * call + i] = made.v[i];
     }
+#pragma unroll
+    for (uint32_t i = 0; i < 6; i++) words[i] = skipped & 4 ? words[i + 2] : words[i];
+#pragma unroll
+    for (uint32_t i = 0; i < 5; i++) words[i] = skipped & 2 ? words[i + 1] : words[i];
+#pragma unroll
+    for (uint32_t i = 0; i < 4; i++) words[i] = skipped & 1 ? words[i] >> 16 | words[i + 1] << 16 : words[i];
     dw_eight dithers;
 #pragma unroll
-    for (uint32_t i = 0; i < DW_EIGHT; i++) {
-        uint32_t part = skipped ? parts[skipped + i] : parts[i]; /* without a variable index where nothing is skipped */
-        dithers.of[i] = dw_dither_of((uint16_t)(i < n ? part : DW_DITHER_NONE));
-    }
+    for (uint32_t i = 0; i < DW_EIGHT; i++)
+        dithers.of[i] = dw_dither_of((uint16_t)(i < n ? words[i / 2] >> (16 * (i % 2)) & 0xffffu : DW_DITHER_NONE));
     return dithers;
 }
 

@@ -5,7 +5,9 @@
 #include "decode.cuh"
 #include "encode.cuh"
 
-#define KERNEL(name) extern "C" __global__ void __launch_bounds__(DW_CUDA_THREADS) name
+/* Four blocks to a multiprocessor keep enough loads under way; the search, which computes more than it loads, needs registers instead. */
+#define KERNEL(name) extern "C" __global__ void __launch_bounds__(DW_CUDA_THREADS, 4) name
+#define KERNEL_OF_MANY_REGISTERS(name) extern "C" __global__ void __launch_bounds__(DW_CUDA_THREADS, 2) name
 
 #define ENCODE(name, x, prev, variant)                             \
     KERNEL(name)(const dw_cuda_encode_part *parts, uint32_t n)     \
@@ -24,7 +26,7 @@ ENCODE(dw_encode_bf16_f16, DW_BF16, DW_F16, DW_PLAIN)
 ENCODE(dw_encode_bf16_bf16, DW_BF16, DW_BF16, DW_PLAIN)
 ENCODE(dw_encode_columns, 0, 0, DW_BY_COLUMNS)
 
-KERNEL(dw_encode_mse)(const dw_cuda_encode_part *parts, uint32_t n)
+KERNEL_OF_MANY_REGISTERS(dw_encode_mse)(const dw_cuda_encode_part *parts, uint32_t n)
 {
     __shared__ dw_encode_room room;
     __shared__ dw_search_room search;
