@@ -94,6 +94,16 @@ DW_API dw_tensor dw_tensor_3d(void *data, dw_dtype dtype, uint32_t n, uint32_t t
 /* Bytes of one element; 0 for no dtype of ours. */
 DW_API size_t dw_dtype_bytes(dw_dtype dtype);
 
+/* A view of a DLTensor (DLPack; a DLManagedTensor begins with one) of extents (C), (T, C) or (N, T, C), with where it lies, as DLDevice says: 1 host,
+ * 2 CUDA, 3 pinned host memory; and with the stream that its owner gave with it. Errors: ARGUMENT (channels with gaps, other extents), LIMIT,
+ * UNSUPPORTED (no dtype of ours). */
+typedef struct dw_dlpack_view {
+    dw_tensor tensor;
+    int device_type, device_id;
+    void *stream;
+} dw_dlpack_view;
+DW_API dw_status dw_tensor_from_dlpack(dw_dlpack_view *view, const void *dl_tensor, void *stream);
+
 typedef struct dw_key {
     uint64_t sample; /* stays the same in every epoch */
     uint32_t slice;  /* token slice of the sample, 0 where samples are not cut */
