@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * engine_cuda.c - the engine on a CUDA device: encoders and decoders of it, their launches and their memory. */
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -55,6 +56,7 @@ static dw_launch *take_launch(dw_cuda_engine *engine, uint32_t n)
 static void close_launch(dw_launch *launch)
 {
     dw_cuda_engine *engine = launch->engine;
+    assert(launch->users > 0);
     if (--launch->users) return;
     launch->next = engine->spare;
     engine->spare = launch;

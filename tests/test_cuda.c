@@ -299,6 +299,51 @@ static void slots_are_taken_again(void **state)
     rig_nothing_left();
 }
 
+/* From one sample to many, with the same encoder; and to more than a grid has blocks, which nobody touches. */
+static void launches_grow_up_to_a_grid(void **state)
+{
+    enum { MANY = 60 };
+    dw_cuda *cuda = rig_open_cuda();
+    dw_encode_ticket *ticket = NULL;
+    dw_key keys[MANY];
+    rig r;
+    (void)state;
+    for (uint32_t i = 0; i < MANY; i++) keys[i] = (dw_key){i, 0};
+    rig_open(&r, cuda, "direct:bits=4", MANY, 1, 2048, DW_CUDA_DEVICE);
+    static const uint32_t samples[] = {1, 3, MANY, 2};
+    for (size_t i = 0; i < 4; i++) {
+        r.n = samples[i];
+        rig_encode(&r, keys, DW_F32);
+        rig_decode(&r, DW_F32);
+    }
+    dw_tensor x = {r.device_x, DW_F32, 1, 1u << 31, 2048, 0, 2048};
+    assert_int_equal(dw_encode_async(r.encoder, keys, &x, r.device_frame, SIZE_MAX / 2, NULL, &ticket), DW_ERR_LIMIT);
+    assert_non_null(strstr(dw_encoder_why(r.encoder), "grid"));
+    rig_close(&r);
+    dw_cuda_close(cuda);
+    rig_nothing_left();
+}
+
+/* However much room the frame has: the head's bound knows only n. */
+static void a_head_has_room_for_what_is_forgotten(void **state)
+{
+    dw_cuda *cuda = rig_open_cuda();
+    dw_encode_ticket *ticket;
+    rig r;
+    (void)state;
+    rig_open(&r, cuda, "delta:bits=1,key=8", 1, 8, 64, DW_CUDA_DEVICE);
+    for (int round = 0; round < 2; round++)
+        for (uint32_t k = 0; k < 8; k++) {
+            assert_int_equal(rig_encode_start(&r, &(dw_key){k, 0}, DW_F32, &ticket), DW_OK);
+            fake_cuda_get()->run();
+            assert_int_equal(dw_encode_finish(ticket, r.head, r.head_cap, &r.head_len, &r.len), DW_OK);
+            for (uint32_t i = 1; i < 8 && k == 7 && round == 0; i++) assert_int_equal(dw_encoder_forget(r.encoder, (dw_key){i, 0}), DW_OK);
+        }
+    rig_close(&r);
+    dw_cuda_close(cuda);
+    rig_nothing_left();
+}
+
 /* The head alone is short: what the frame's length promises is not there to be read. */
 static void a_head_ends_where_it_ends(void **state)
 {
@@ -351,6 +396,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_rotten_copy_is_given_up),
         cmocka_unit_test(what_has_no_kernel_is_unsupported),
         cmocka_unit_test(a_frame_of_prev_itself_is_refused_with_a_nack),
+        cmocka_unit_test(launches_grow_up_to_a_grid),
+        cmocka_unit_test(a_head_has_room_for_what_is_forgotten),
         cmocka_unit_test(slots_are_taken_again),
         cmocka_unit_test(a_head_ends_where_it_ends),
         cmocka_unit_test(what_is_missing_is_said),

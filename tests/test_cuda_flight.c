@@ -412,6 +412,9 @@ static void a_refused_frame_does_not_keep_what_should_go(void **state)
         flight_arrive(&r, &f[2]);
         fake_cuda_get()->run();
         flight_land(&r, &f[1]);
+        dw_tensor y = dw_tensor_3d(f[2].device_x, DW_F32, 2, T, C);
+        dw_decode_ticket *twice = NULL;
+        assert_int_equal(dw_decode_async(r.decoder, f[2].cpu_frame, f[2].cpu_len, f[2].device_frame, f[2].cpu_len, &y, NULL, &twice), DW_ERR_ARGUMENT);
         assert_int_equal(dw_decode_finish(f[2].in, r.reply, r.reply_cap, &r.reply_len), DW_ERR_CORRUPT);
         for (uint32_t k = 0; k < 6; k++) rig_in_step(&r, (dw_key){k, 0});
         assert_int_equal(dw_decoder_counters(r.decoder).keys_held, dw_decoder_counters(r.cpu_decoder).keys_held);
