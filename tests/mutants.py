@@ -14,6 +14,10 @@ import tempfile
 
 # name: file, what stands there, what the mutant writes
 MUTANTS = {
+    "dlpack_offset": ("src/tensor_dlpack.c", "from->data + from->byte_offset", "from->data"),
+    "dlpack_lanes": ("src/tensor_dlpack.c", "from->type_lanes != 1", "from->type_lanes == 0"),
+    "dlpack_gaps": ("src/tensor_dlpack.c", "strides[2] != 1 && extents[2] > 1", "strides[2] < 1"),
+    "dlpack_rows": ("src/tensor_dlpack.c", "extents[1] > 1 ? strides[1] : extents[2]", "extents[2]"),
     "round_half_away": ("src/half.h", "(bits + 0x7fffu + (bits >> 16 & 1u)) >> 16", "(bits + 0x8000u) >> 16"),
     "f16_overflow_wraps": ("src/half.h", "half = magnitude >= 0x477ff000u ? 0x7c00u : half;", ""),
     "no_clamp": ("src/half.h", "(magnitude > largest ? largest : magnitude)", "magnitude"),
