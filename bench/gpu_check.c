@@ -3,14 +3,13 @@
  *
  * gpu_check [--elements N] [--threads N]: N elements for every dtype and width (default 2^20), in tensors of at most 16 Mi. Prints a line per
  * case; ends at the first difference. Exit 77: no GPU. */
-#include <inttypes.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "gpu.h"
+#include "gpu_nccl.h"
 
 enum { MOST_THREADS = 64, CHANNELS = 4096, MOST_TOKENS = 4096 };
 static unsigned threads = 4;
@@ -258,6 +257,34 @@ static void check_graph(gpu *g, uint64_t elements)
     rig_close(&r);
 }
 
+/* A frame over NCCL, on the same stream, from device memory to device memory. Where NCCL is missing, or refuses, that is said. */
+static void check_nccl(gpu *g)
+{
+    const char *why;
+    rig r;
+    if (!gpu_nccl_open(&why)) {
+        printf("skipped\tNCCL\t%s\n", why);
+        return;
+    }
+    rig_open(&r, g, "direct:bits=4", DW_BF16, 64, CHANNELS, DW_CUDA_DEVICE, false);
+    dw_tensor x = dw_tensor_3d(r.device_x, r.dtype, 1, r.t, r.c);
+    dw_encode_ticket *ticket;
+    dw_key key = {.sample = 1};
+    size_t len = spec_frame(&r, key, 1, false);
+    gpu_expect(dw_encode_async(r.encoder, &key, &x, r.frame, r.cap, g->stream, &ticket) == DW_OK, "%s", dw_encoder_why(r.encoder));
+    void *sent = r.frame, *received = gpu_allocate(r.cap);
+    gpu_nccl_to_self(g, received, sent, len);
+    gpu_wait(g);
+    take_frame(&r, ticket, len);
+    r.frame = received;
+    check_decode(&r, len);
+    r.frame = sent;
+    gpu_free(received);
+    gpu_nccl_close();
+    report("a frame over NCCL", r.codec, r.dtype, r.elements);
+    rig_close(&r);
+}
+
 /* Every width and dtype, over many elements. */
 static void check_widths(gpu *g, uint64_t elements)
 {
@@ -320,6 +347,7 @@ int main(int argc, char **argv)
     printf("device\t%s\n", g.name);
     check_modes(&g);
     check_graph(&g, elements);
+    check_nccl(&g);
     check_widths(&g, elements);
     gpu_close(&g);
     return EXIT_SUCCESS;

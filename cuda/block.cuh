@@ -266,10 +266,11 @@ DW_DEVICE uint64_t dw_front_sum(const dw_layout *layout, const uint8_t *payload)
     return sum;
 }
 
-/* True for every thread of the block that comes last of all blocks of a part; all that the others wrote is seen then. */
+/* True for every thread of the block that comes last of all blocks of a part; all that the others wrote is seen then, by the host too: frames
+ * and prev may lie in its memory, and it reads them as soon as it sees the report. */
 DW_DEVICE bool dw_is_last(const dw_cuda_share *share, bool *room)
 {
-    __threadfence();
+    __threadfence_system();
     __syncthreads();
     if (threadIdx.x == 0)
         *room = atomicAdd(&share->sums->arrived, 1ull) + 1 == share->blocks[DW_CUDA_TILES] + share->blocks[DW_CUDA_AUDIT];
