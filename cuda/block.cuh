@@ -150,6 +150,16 @@ DW_DEVICE void dw_store_eight(void *to, dw_dtype dtype, uint64_t at, uint32_t n,
         if (i < n) dw_store_bits(to, dtype, at + i, bits[i]);
 }
 
+/* 1.5 * 2^23: in its sum with a small number the last places are that number's nearest integer, ties to even. */
+#define DW_MAGIC 12582912.0f
+#define DW_MAGIC_BITS 0x4b400000u
+
+/* An integer as a float, +0 for 0; |level| < 2^22. */
+DW_DEVICE float dw_float_of_level(int32_t level)
+{
+    return dw_float_of(DW_MAGIC_BITS + (uint32_t)level) - DW_MAGIC;
+}
+
 /* ------------------------------------------------------------------------------------------- digests (docs/format.md, 4) */
 
 #define DW_DIGEST_KEY 0x9E3779B1u

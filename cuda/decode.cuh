@@ -85,7 +85,8 @@ DW_DEVICE uint32_t dw_reconstruct_eight(const dw_layout *layout, const uint8_t *
         uint16_t scale = dw_scale_in(chosen);
         bool is_poisoned = dw_scale_is_poisoned(scale);
         float base = dw_is_direct(chosen) ? 0.0f : held->of[i];
-        float value = is_poisoned ? held->of[i] : dw_reconstruct(base, (int32_t)codes[i], half, dw_bf16_widen(scale));
+        float level = dw_float_of_level(half == 1 ? 2 * (int32_t)codes[i] - 1 : (int32_t)codes[i] - half);
+        float value = is_poisoned ? held->of[i] : base + level * dw_bf16_widen(scale);
         out[i] = is_poisoned && !keeps ? dw_nan_of(dtype) : dw_narrow(value, dtype);
         poisoned |= is_poisoned ? 1u << i : 0;
     }

@@ -91,9 +91,11 @@ DW_INLINE uint16_t dw_f16_finite(float value)
     return dw_f16_round(dw_clamp_magnitude(value, 0x477fe000u)); /* 65504 */
 }
 
+/* As dw_bf16_round; what is clamped is no NaN. */
 DW_INLINE uint16_t dw_bf16_finite(float value)
 {
-    return dw_bf16_round(dw_clamp_magnitude(value, 0x7f7f0000u));
+    uint32_t bits = dw_bits_of(dw_clamp_magnitude(value, 0x7f7f0000u));
+    return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
 }
 
 #endif

@@ -29,23 +29,28 @@ DW_INLINE uint32_t dw_extremes_largest(dw_extremes extremes)
     return extremes.positive > extremes.negative ? extremes.positive : extremes.negative;
 }
 
-/* The smallest bf16 s with s * levels >= largest, at most the largest finite bf16. Rounding is monotonic and every bf16 is a binary32,
- * so the rounded quotient, cut to bf16, is that s or the one below it; the product that tells is exact (8 bits times 8).
- * largest: binary32 bits, finite, at least 2^-96. */
-DW_INLINE uint16_t dw_scale_for(uint32_t largest, uint32_t levels)
-{
-    float amount = dw_float_of(largest), count = (float)levels;
-    uint32_t scale = dw_bits_of(amount / count) >> 16;
-    scale += dw_bf16_widen((uint16_t)scale) * count < amount ? 1u : 0u;
-    return (uint16_t)(scale > DW_BF16_LARGEST ? DW_BF16_LARGEST : scale);
-}
-
 /* The number of scales' worth that the largest magnitude is given: without or with the level that only one sign has. One bit has two
  * levels, one for each sign. */
 DW_INLINE uint32_t dw_levels(uint32_t bits, int uses_all)
 {
     uint32_t half = 1u << (bits - 1);
     return bits == 1 || uses_all ? half : half - 1;
+}
+
+/* The smallest bf16 s with s * levels >= largest, at most the largest finite bf16. Where the levels are a power of two the quotient is exact,
+ * and is rounded up. Else: rounding is monotonic and every bf16 is a binary32, so the rounded quotient, cut to bf16, is that s or the one
+ * below it; the product that tells is exact (8 bits times 8). largest: binary32 bits, finite, at least 2^-99, so that s is a normal number. */
+DW_INLINE uint16_t dw_scale_for(uint32_t largest, uint32_t bits, int uses_all)
+{
+    uint32_t scale;
+    if (bits == 1 || uses_all) {
+        scale = (largest - ((bits - 1) << 23) + 0xffffu) >> 16;
+    } else {
+        float amount = dw_float_of(largest), count = (float)dw_levels(bits, 0);
+        scale = dw_bits_of(amount / count) >> 16;
+        scale += dw_bf16_widen((uint16_t)scale) * count < amount ? 1u : 0u;
+    }
+    return (uint16_t)(scale > DW_BF16_LARGEST ? DW_BF16_LARGEST : scale);
 }
 
 /* Steps 3 to 5 of the encoder: the scale of a piece. is_signed: the extreme lies on the lowest level. */
@@ -55,7 +60,7 @@ DW_INLINE uint16_t dw_scale_of(dw_extremes extremes, uint32_t bits, int is_signe
     if (largest >= DW_F32_INFINITY) return DW_BF16_NAN;
     if (largest < DW_ZERO_BELOW) return 0;
     uint32_t flips = bits > 1 && is_signed && extremes.positive > extremes.negative;
-    return (uint16_t)(dw_scale_for(largest, dw_levels(bits, is_signed)) | (flips ? 0x8000u : 0u));
+    return (uint16_t)(dw_scale_for(largest, bits, is_signed) | (flips ? 0x8000u : 0u));
 }
 
 DW_INLINE int dw_scale_is_poisoned(uint16_t scale)
@@ -129,11 +134,11 @@ DW_INLINE uint32_t dw_attempt_part(uint32_t bits, uint32_t i)
 DW_INLINE dw_attempts dw_attempts_of(dw_extremes extremes, uint32_t bits)
 {
     dw_attempts made;
-    uint32_t largest = dw_extremes_largest(extremes), levels = dw_levels(bits, 1);
+    uint32_t largest = dw_extremes_largest(extremes);
     uint16_t sign = bits > 1 && extremes.positive > extremes.negative ? 0x8000u : 0u;
     for (uint32_t i = 0; i < DW_ATTEMPTS; i++) {
         float part = (float)dw_attempt_part(bits, i) * 0x1p-6f;
-        made.scale[i] = (uint16_t)(dw_scale_for(dw_bits_of(dw_float_of(largest) * part), levels) | sign);
+        made.scale[i] = (uint16_t)(dw_scale_for(dw_bits_of(dw_float_of(largest) * part), bits, 1) | sign);
         made.inverse[i] = dw_scale_inverse(made.scale[i]);
         float to_first = dw_bf16_widen(made.scale[i]) * made.inverse[0];
         made.weight[i] = to_first * to_first;

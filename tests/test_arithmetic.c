@@ -70,15 +70,15 @@ static void the_largest_values_clamp_and_the_rest_overflows(void **state)
 /* The smallest bf16 with s * L >= A, for every A of two binades (all mantissas repeat in the others) and every L. */
 static void scale_is_the_smallest_that_covers(void **state)
 {
-    static const uint32_t levels[] = {1, 2, 3, 4, 7, 8, 15, 16, 31, 32, 63, 64, 127, 128};
     (void)state;
-    for (size_t k = 0; k < sizeof levels / sizeof *levels; k++)
-        for (uint32_t bits = dw_bits_of(1.0f); bits < dw_bits_of(4.0f); bits += 37) {
-            uint16_t scale = dw_scale_for(bits, levels[k]);
-            double wanted = dw_float_of(bits);
-            assert_true((double)dw_bf16_widen(scale) * levels[k] >= wanted);
-            assert_true((double)dw_bf16_widen((uint16_t)(scale - 1)) * levels[k] < wanted);
-        }
+    for (uint32_t width = 1; width <= 8; width++)
+        for (int uses_all = 0; uses_all < 2; uses_all++)
+            for (uint32_t bits = dw_bits_of(1.0f); bits < dw_bits_of(4.0f); bits += 37) {
+                uint16_t scale = dw_scale_for(bits, width, uses_all);
+                double wanted = dw_float_of(bits), levels = dw_levels(width, uses_all);
+                assert_true((double)dw_bf16_widen(scale) * levels >= wanted);
+                assert_true((double)dw_bf16_widen((uint16_t)(scale - 1)) * levels < wanted);
+            }
 }
 
 static void scales_at_the_edges_stay_normal_and_finite(void **state)

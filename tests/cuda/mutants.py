@@ -44,6 +44,9 @@ MUTANTS = {
     "part_of_the_neighbour": ("block.cuh", "parts[middle].share.first[phase] <= blockIdx.x", "parts[middle].share.first[phase] < blockIdx.x"),
     "odd_end_of_a_state": ("audit.cuh", "first + i + 2 >= elements) {", "first + i + 4 >= elements) {"),
     "y_of_another_dtype": ("decode.cuh", "dw_narrow(dw_widen(next[i], prev_dtype), job->y_dtype);", "dw_narrow(dw_widen(next[i], prev_dtype), prev_dtype);"),
+    "levels_not_clamped": ("encode.cuh", "return min(max(level, -half), half - 1);", "return max(level, -half);"),
+    "levels_of_nobody": ("encode.cuh", "if (inverse != 0.0f) level = dw_level_of", "level = dw_level_of"),
+    "negative_zeros_count": ("encode.cuh", "negative >> 31 ? negative & 0x7fffffffu : 0}", "negative & 0x7fffffffu}"),
     "serial_of_nobody": ("block.cuh", "report->serial = share->serial;", "report->serial = 1;"),
 }
 

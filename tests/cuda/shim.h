@@ -48,6 +48,8 @@ template <typename Type> static inline Type __ldcg(const Type *from) { return *f
 template <typename Type> static inline void __stcs(Type *to, Type value) { *to = value; }
 
 static inline unsigned max(unsigned a, unsigned b) { return a > b ? a : b; }
+static inline int max(int a, int b) { return a > b ? a : b; }
+static inline int min(int a, int b) { return a < b ? a : b; }
 static inline int __clz(int value) { return value ? __builtin_clz((unsigned)value) : 32; }
 
 template <typename Type> static inline Type shim_fetch_add(Type *to, Type value)
