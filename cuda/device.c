@@ -28,7 +28,7 @@ static dw_cuda_result allocate_pinned(const dw_cuda *cuda, size_t bytes, dw_cuda
     return error;
 }
 
-/* A thread whose stream captures may not allocate unless it says that it means to. */
+/* While a stream captures, a thread that allocates or frees ends the capture unless it says that it means to. */
 dw_cuda_result dw_cuda_allocate(const dw_cuda *cuda, bool pinned, uint64_t bytes, dw_cuda_block *block)
 {
     dw_cuda_block made = {0, NULL};
@@ -49,11 +49,14 @@ dw_cuda_result dw_cuda_allocate(const dw_cuda *cuda, bool pinned, uint64_t bytes
 void dw_cuda_free(const dw_cuda *cuda, dw_cuda_block *block)
 {
     dw_cuda_result error;
+    int mode = DW_CUDA_CAPTURE_RELAXED;
     if (!block->address || !dw_cuda_enter(cuda, &error)) return;
+    error = cuda->driver.exchange_capture_mode(&mode);
     if (block->host)
         (void)cuda->driver.host_free(block->host);
     else
         (void)cuda->driver.memory_free(block->address);
+    if (!error) (void)cuda->driver.exchange_capture_mode(&mode);
     dw_cuda_leave(cuda);
     *block = (dw_cuda_block){0, NULL};
 }

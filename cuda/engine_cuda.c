@@ -88,10 +88,13 @@ static dw_status start(void *context, bool encodes, dw_jobs jobs, uint32_t n, vo
     dw_cuda *cuda = engine->cuda;
     dw_cuda_result error;
     dw_launch *made = take_launch(engine, n);
-    snprintf(why->text, sizeof why->text, "%s", dw_status_string(DW_ERR_NO_MEMORY));
-    if (!made) return DW_ERR_NO_MEMORY;
-    made->encodes = encodes;
-    dw_status status = dw_launch_fill(made, jobs, n, &engine->serial, why);
+    dw_status status = made ? DW_OK : DW_ERR_NO_MEMORY;
+    if (made) {
+        made->encodes = encodes;
+        status = dw_launch_fill(made, jobs, n, &engine->serial, why);
+    }
+    if (status == DW_ERR_NO_MEMORY) snprintf(why->text, sizeof why->text, "%s", dw_status_string(status));
+    if (!made) return status;
     if (status == DW_ERR_LIMIT) snprintf(why->text, sizeof why->text, "the launch passes what a grid holds: make it of fewer samples");
     if (!status) {
         if (dw_cuda_enter(cuda, &error)) {

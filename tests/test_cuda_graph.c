@@ -118,11 +118,43 @@ static void a_captured_frame_is_not_used_for_another_kind(void **state)
     rig_nothing_left();
 }
 
+/* What is too small for the frame that is captured goes back while the thread captures, and so does all that an encoder has. */
+static void memory_goes_back_while_a_stream_captures(void **state)
+{
+    test_random random = {test_seed()};
+    dw_cuda *cuda = rig_open_cuda();
+    dw_tensor x;
+    dw_key keys[400];
+    dw_encode_ticket *ticket;
+    rig small, large;
+    flight f = {.keys = {{1, 0}, {2, 0}}};
+    (void)state;
+    rig_open(&small, cuda, "delta:bits=4", 2, T, C, DW_CUDA_DEVICE);
+    rig_open(&large, cuda, "delta:bits=4", 400, T, C, DW_CUDA_PINNED);
+    flight_open(&f, &small);
+    flight_start(&small, &f, &random);
+    fake_cuda_get()->run();
+    flight_end(&f);
+    for (uint32_t i = 0; i < 400; i++) keys[i] = (dw_key){i + 3, 0};
+    x = dw_tensor_3d(large.device_x, DW_F32, 400, T, C);
+    start_capture(0);
+    assert_int_equal(dw_encode_async(small.encoder, keys, &x, large.device_frame, large.cap, NULL, &ticket), DW_OK);
+    rig_close(&large);
+    fake_cuda_get()->capturing = false;
+    fake_cuda_get()->drop_graph(0);
+    assert_int_equal(dw_encode_cancel(ticket), DW_OK);
+    flight_close(&f);
+    rig_close(&small);
+    dw_cuda_close(cuda);
+    rig_nothing_left();
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_captured_frame_is_used_again),
         cmocka_unit_test(a_captured_frame_is_not_used_for_another_kind),
+        cmocka_unit_test(memory_goes_back_while_a_stream_captures),
     };
     if (argc != 2) return 2;
     rig_library = argv[1];

@@ -4,7 +4,6 @@
 #define DELTAWIRE_CUDA_H
 
 #include "deltawire/deltawire.h"
-
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -22,24 +21,26 @@ typedef enum dw_cuda_place { DW_CUDA_DEVICE = 1, DW_CUDA_PINNED = 2 } dw_cuda_pl
 DW_API dw_status dw_encoder_create_cuda(dw_encoder **encoder, const dw_config *config, dw_cuda *cuda, dw_cuda_place place, dw_why *why);
 DW_API dw_status dw_decoder_create_cuda(dw_decoder **decoder, const dw_config *config, dw_cuda *cuda, dw_cuda_place place, dw_why *why);
 
-/* A call enqueues work on a stream (a CUstream or cudaStream_t) and gives a ticket; finish asks for its end without waiting. Keys and shapes
- * that were seen before allocate nothing. Several tickets may be in flight, but each key in one at a time (else ARGUMENT). All else of a
- * call - x, frame, y - stays as it is until finish or cancel, which end the ticket; an encoder or decoder goes when no stream works for it.
+/* A call enqueues work on a stream (CUstream, cudaStream_t) and gives a ticket; finish asks for its end without waiting. Keys and shapes seen
+ * before allocate nothing. Several tickets may be in flight, each key in one (else ARGUMENT, dw_encoder_forget too). keys, head and views are
+ * read at once; x, frame and y stay as they are until finish or cancel, which end the ticket. Destroy only what no stream works for.
  *
  * | name  | memory                | meaning                                                                                              |
- * | x, y  | the device reaches it | y->data NULL: advance prev only                                                                      |
+ * | x, y  | the device reaches it | y->data NULL: advance prev only (ARGUMENT where the frame has stateless entries)                     |
  * | frame | the device reaches it | aligned to 16; device memory, or pinned host memory where the network is to read it                  |
- * | head  | host                  | the frame's first bytes, header and tables (dw_frame_head_bound(n)); frame itself, if the host can   |
+ * | head  | host                  | header and tables, the frame's first bytes: the host's part. May be frame itself; decode takes more  |
  *
  * Where the stream was capturing, the ticket stays after finish: dw_..._again gives its place in the graph the next frame, of the same
  * shape and in the same memory, without a word to the device; then launch the graph once, and finish. A graph of several frames wants
- * again for each. The ticket ends with dw_..._cancel, after which the graph must not run. If the stream fails, finish stays PENDING. */
+ * again for each: where it fails, again with another frame, or cancel all. The ticket ends with dw_..._cancel, while the graph does not run;
+ * after that it must not, nor where a call failed that it captured. If the stream fails, finish stays PENDING. */
 typedef struct dw_encode_ticket dw_encode_ticket;
 typedef struct dw_decode_ticket dw_decode_ticket;
-DW_API size_t dw_frame_head_bound(uint32_t n);
+DW_API size_t dw_frame_head_bound(uint32_t n); /* room enough for a head */
 
-/* As dw_encode; at most n forgotten keys travel in a frame. many: frames of encoders of one dw_cuda in one launch, all or none. Errors: those
- * of dw_encode; UNSUPPORTED, IO (CUDA). again: UNSUPPORTED for kinds of entries (key, delta, stateless) that want other kernels than captured. */
+/* As dw_encode; at most n forgotten keys travel in a frame. many: frames of encoders of one dw_cuda in one launch, all or none; one thread's
+ * until their tickets end. Errors: those of dw_encode; UNSUPPORTED, IO (CUDA); why is told by the encoder at fault, else by the first. again:
+ * UNSUPPORTED for kinds of entries (key, delta, stateless) that want other kernels than captured. */
 DW_API dw_status dw_encode_async(dw_encoder *encoder, const dw_key *keys, const dw_tensor *x, void *frame, size_t cap, void *stream,
                                  dw_encode_ticket **ticket);
 typedef struct dw_encode_item {
@@ -72,7 +73,6 @@ DW_API dw_status dw_decode_many_async(dw_decode_item *items, size_t count, void 
 DW_API dw_status dw_decode_again(dw_decode_ticket *ticket, const void *head, size_t head_len, size_t len);
 DW_API dw_status dw_decode_finish(dw_decode_ticket *ticket, void *reply, size_t reply_cap, size_t *reply_len);
 DW_API dw_status dw_decode_cancel(dw_decode_ticket *ticket);
-
 #ifdef __cplusplus
 }
 #endif

@@ -215,8 +215,15 @@ FUNCTION(cuMemAlloc_v2, uintptr_t *memory, size_t bytes)
     return 0;
 }
 
+/* The real one would end the capture. */
+static void check_may_free(void)
+{
+    if (state.capturing && state.mode != 2) die("memory is given back in a thread that captures");
+}
+
 FUNCTION(cuMemFree_v2, uintptr_t memory)
 {
+    check_may_free();
     release((void *)memory);
     return 0;
 }
@@ -230,6 +237,7 @@ FUNCTION(cuMemHostAlloc, void **memory, size_t bytes, unsigned flags)
 
 FUNCTION(cuMemFreeHost, void *memory)
 {
+    check_may_free();
     release(memory);
     return 0;
 }
