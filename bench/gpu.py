@@ -14,6 +14,7 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import threading
 import time
 
 ABSENT = 77
@@ -21,6 +22,8 @@ ABSENT = 77
 GOALS = {"encode/delta/b4/g128/bf16/bf16": 0.90, "encode/delta+stochastic/b4/g128/bf16/bf16": 0.80, "encode/delta/b4/g64/f32/f32": 0.92,
          "decode/delta/b4/g128/bf16/bf16": 0.92, "encode/direct/b4/g128/bf16/none": 0.75, "encode/delta/b2/g64/bf16/bf16": 0.85,
          "encode/delta/b3/g64/bf16/bf16": 0.85}
+DEADLINE = 540  # seconds for all of it: a machine is often lent for ten minutes
+STARTED = time.monotonic()
 SANITIZERS = ("memcheck", "racecheck", "initcheck", "synccheck")
 
 
@@ -37,16 +40,19 @@ def device_name():
 
 
 def run(command, log, limit):
-    """(exit status, output); what it prints is shown as it comes."""
+    """(exit status, output); what it prints is shown as it comes. No more than `limit` seconds, nor than are left of all."""
+    limit = min(limit, max(DEADLINE - (time.monotonic() - STARTED), 1))
     log.append({"command": " ".join(map(str, command))})
     process = subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     lines, end = [], time.monotonic() + limit
+    timer = threading.Timer(limit, process.kill)
+    timer.start()
     for line in process.stdout:
         lines.append(line.rstrip("\n"))
         print(f"   {lines[-1]}", flush=True)
-        if time.monotonic() > end:
-            process.kill()
-            lines.append(f"stopped after {limit} s")
+    timer.cancel()
+    if time.monotonic() > end:
+        lines.append(f"stopped after {limit:.0f} s")
     log[-1].update(status=process.wait(), seconds=round(limit - (end - time.monotonic()), 1))
     return process.returncode, lines
 
@@ -59,9 +65,9 @@ def sanitize(program, log):
         return {"compute-sanitizer": "not installed"}
     for name in SANITIZERS:
         print(f"== compute-sanitizer --tool {name}", flush=True)
-        status, lines = run([tool, "--tool", name, "--error-exitcode", "9", program, "--elements", "65536"], log, 120)
-        refused = any("not supported" in line for line in lines)
-        found[name] = "refused the device" if refused else "clean" if status == 0 else "FOUND SOMETHING: " + " / ".join(lines[-6:])
+        status, lines = run([tool, "--tool", name, "--error-exitcode", "9", program, "--elements", "65536"], log, 60)
+        refused, late = any("not supported" in line for line in lines), any(line.startswith("stopped after") for line in lines)
+        found[name] = "refused the device" if refused else "no time left" if late else "clean" if status == 0 else "FOUND SOMETHING: " + " / ".join(lines[-6:])
     return found
 
 
@@ -155,18 +161,21 @@ def main():
     log, today = [], datetime.date.today().isoformat()
     out = options.out or options.build / "gpu.json"
     print("== frames and states against the CPU", flush=True)
-    status, checked = run([options.build / "bench/gpu_check", "--elements", options.elements, "--threads", options.threads], log, 360)
+    status, checked = run([options.build / "bench/gpu_check", "--elements", options.elements, "--threads", options.threads], log, 300)
     if status == ABSENT:
         return ABSENT
     if status:
         return 1
     print("== figures", flush=True)
-    status, lines = run([options.build / "bench/gpu_bench", "--most", options.most, "--repeats", options.repeats], log, 180)
+    status, lines = run([options.build / "bench/gpu_bench", "--most", options.most, "--repeats", options.repeats], log, 150)
     if status:
         return 1
     made = {"date": today, "commit": commit(pathlib.Path(__file__).parent), **figures(lines),
             "checked": [line.split("\t")[1:] for line in checked if line.startswith("same\t")],
             "sanitizers": sanitize(options.build / "bench/gpu_check", log), "log": log}
+    if len(made["checked"]) < 30 or {case["name"] for case in made["bench"]} < set(GOALS):
+        print("gpu: the programs ended well and said too little: their lines are not what is read here")
+        return 1
     add_bus_shares(made)
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps(made, indent=1) + "\n")
