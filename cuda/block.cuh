@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * block.cuh - what a block of threads does together: finds its part, adds up, ends a message; and eight elements, what one thread does.
+ * block.cuh - what a block of threads does together: finds its part, adds up, ends a message; and eight elements, what a thread does at a time.
  *
  * Text for the kernels. Every barrier and every exchange between lanes is reached by all threads of the block. */
 #ifndef DW_CUDA_BLOCK_CUH
@@ -11,7 +11,8 @@
 
 #define DW_DEVICE static __device__ __forceinline__
 
-enum { DW_WARP = 32, DW_WARPS = DW_CUDA_THREADS / DW_WARP, DW_EIGHT = DW_TILE_ELEMENTS / DW_CUDA_THREADS };
+/* A thread has as many eights of a tile as it takes: what they share - the part, the tile, barriers, sums - is paid for once. */
+enum { DW_WARP = 32, DW_WARPS = DW_CUDA_THREADS / DW_WARP, DW_EIGHT = 8, DW_SLOTS = DW_TILE_ELEMENTS / DW_EIGHT / DW_CUDA_THREADS };
 #define DW_ALL_LANES 0xffffffffu
 
 /* ------------------------------------------------------------------------------------------- memory */

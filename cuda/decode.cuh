@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * decode.cuh - payload and prev to the new prev, or to y: one tile a block, eight elements a thread, in one sweep.
+ * decode.cuh - payload and prev to the new prev, or to y: one tile a block, some eights of elements a thread, in one sweep.
  *
  * Payloads come from outside: their bytes decide values, never where something is read or written. Source: docs/format.md, 3 to 5. */
 #ifndef DW_CUDA_DECODE_CUH
@@ -13,19 +13,20 @@ typedef struct dw_decode_room {
     bool is_last;
 } dw_decode_room;
 
-/* A tile's bytes on their way in; the digest's sum of a thread's sixteen. */
+/* A tile's bytes on their way in, sixteen at a time; the digest's sum of a thread's. */
 DW_DEVICE uint64_t dw_take_tile(const uint8_t *payload, const dw_tile *tile, dw_decode_room *room)
 {
-    uint32_t at = 16 * threadIdx.x;
-    if (at >= tile->bytes) return 0;
-    dw_sixteen all = dw_shared_load(payload + tile->offset + at);
-    *(dw_sixteen *)(room->staged + at) = all;
-    return dw_digest_sixteen(all, tile->offset + at);
+    uint64_t sum = 0;
+    for (uint32_t at = 16 * threadIdx.x; at < tile->bytes; at += 16 * DW_CUDA_THREADS) {
+        dw_sixteen all = dw_shared_load(payload + tile->offset + at);
+        *(dw_sixteen *)(room->staged + at) = all;
+        sum += dw_digest_sixteen(all, tile->offset + at);
+    }
+    return sum;
 }
 
-DW_DEVICE void dw_get_codes(const uint8_t *tile, uint32_t bits, uint32_t elements, uint32_t codes[DW_EIGHT])
+DW_DEVICE void dw_get_codes(const uint8_t *tile, uint32_t bits, uint32_t elements, uint32_t first, uint32_t codes[DW_EIGHT])
 {
-    uint32_t first = threadIdx.x * DW_EIGHT;
 #pragma unroll
     for (uint32_t i = 0; i < DW_EIGHT; i++) codes[i] = 0;
     for (uint32_t from = 0; from < bits;) {
@@ -53,7 +54,7 @@ DW_DEVICE void dw_get_codes(const uint8_t *tile, uint32_t bits, uint32_t element
     }
 }
 
-/* Scale and choice of the piece of element i of a thread's eight: scale | direct << 16. */
+/* Scale and choice of the piece of element i of an eight: scale | direct << 16. */
 template <bool ByColumns>
 DW_DEVICE uint32_t dw_chosen_of(const dw_layout *layout, const uint8_t *payload, const dw_tile *tile, const dw_place *place, uint32_t i,
                                 const dw_decode_room *room)
@@ -77,7 +78,7 @@ DW_DEVICE uint32_t dw_reconstruct_eight(const dw_layout *layout, const uint8_t *
 {
     uint32_t codes[DW_EIGHT], poisoned = 0, chosen = 0;
     int32_t half = 1 << (layout->bits - 1);
-    dw_get_codes(room->staged + (tile->codes - tile->offset), layout->bits, tile->elements, codes);
+    dw_get_codes(room->staged + (tile->codes - tile->offset), layout->bits, tile->elements, place->first, codes);
     if (!ByColumns) chosen = dw_chosen_of<false>(layout, payload, tile, place, 0, room);
 #pragma unroll
     for (uint32_t i = 0; i < DW_EIGHT; i++) {
@@ -128,6 +129,25 @@ DW_DEVICE void dw_end_decode(const dw_cuda_decode_part *part, uint64_t payload, 
     if (threadIdx.x == 0) dw_report_part(&part->share, front);
 }
 
+/* An eight from the staged tile to where it belongs; its part of the state digest. */
+template <bool HasState, bool ByColumns>
+DW_DEVICE uint64_t dw_store_decoded(const dw_decode_job *job, const dw_tile *tile, const dw_place *place, const dw_eight *held, dw_dtype dtype,
+                                    const dw_decode_room *room)
+{
+    const dw_layout *layout = &job->layout;
+    uint32_t out[DW_EIGHT];
+    if (!place->n) return 0;
+    uint32_t poisoned = dw_reconstruct_eight<ByColumns>(layout, job->payload, tile, place, held, dtype, HasState, room, out);
+    if (!HasState) {
+        dw_store_eight(job->y, dtype, place->tensor, place->n, out);
+        return 0;
+    }
+    dw_store_eight(job->next, dtype, place->dense, place->n, out);
+    if (job->y) dw_emit(job, place, out, dtype, poisoned);
+    if (!job->audit.every || layout->c % 4 != 0) return 0;
+    return dw_audit_eight(job->audit, out, dtype, place->dense, place->n);
+}
+
 /* Type: prev's dtype with state, y's without; 0: that of the job. */
 template <int Type, bool HasState, bool ByColumns>
 DW_DEVICE void dw_decode_tile(const dw_cuda_decode_part *parts, uint32_t n, dw_decode_room *room)
@@ -139,22 +159,20 @@ DW_DEVICE void dw_decode_tile(const dw_cuda_decode_part *parts, uint32_t n, dw_d
     const dw_layout *layout = &job->layout;
     const dw_dtype dtype = Type ? (dw_dtype)Type : HasState ? job->prev_dtype : job->y_dtype;
     dw_tile tile = dw_layout_tile(layout, index);
-    dw_place place = dw_place_of(layout, &tile, HasState && !job->y ? (int64_t)layout->c : job->stride);
+    dw_place places[DW_SLOTS];
+    dw_eight held[DW_SLOTS];
+#pragma unroll
+    for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {
+        places[slot] = dw_place_of(layout, &tile, HasState && !job->y ? (int64_t)layout->c : job->stride, slot);
+        held[slot] = dw_load_eight(HasState ? job->prev : NULL, dtype, places[slot].dense, places[slot].n);
+    }
     uint64_t payload = dw_take_tile(job->payload, &tile, room);
-    dw_eight held = dw_load_eight(HasState ? job->prev : NULL, dtype, place.dense, place.n);
     __syncthreads();
-    if (!ByColumns && place.stored && place.leads)
-        counts = dw_count_of(dw_chosen_of<false>(layout, job->payload, &tile, &place, 0, room));
-    if (place.n) {
-        uint32_t out[DW_EIGHT];
-        uint32_t poisoned = dw_reconstruct_eight<ByColumns>(layout, job->payload, &tile, &place, &held, dtype, HasState, room, out);
-        if (!HasState) {
-            dw_store_eight(job->y, dtype, place.tensor, place.n, out);
-        } else {
-            dw_store_eight(job->next, dtype, place.dense, place.n, out);
-            if (job->y) dw_emit(job, &place, out, dtype, poisoned);
-            if (job->audit.every && layout->c % 4 == 0) state = dw_audit_eight(job->audit, out, dtype, place.dense, place.n);
-        }
+#pragma unroll
+    for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {
+        if (!ByColumns && places[slot].stored && places[slot].leads)
+            counts += dw_count_of(dw_chosen_of<false>(layout, job->payload, &tile, &places[slot], 0, room));
+        state += dw_store_decoded<HasState, ByColumns>(job, &tile, &places[slot], &held[slot], dtype, room);
     }
     dw_end_decode(part, payload, state, counts, room);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * encode.cuh - x and prev to payload and the new prev: one tile a block, eight elements a thread, in one sweep.
+ * encode.cuh - x and prev to payload and the new prev: one tile a block, some eights of elements a thread, in one sweep.
  *
  * Source: docs/format.md, 3 to 5; the specification is src/kernels_c.c. */
 #ifndef DW_CUDA_ENCODE_CUH
@@ -54,30 +54,35 @@ DW_DEVICE dw_extremes dw_join_lanes(dw_extremes mine, uint32_t lanes)
 }
 
 /* Rows have any width. which: 0 of x - prev, 1 of x. */
-DW_DEVICE dw_extremes dw_join_shared(dw_encode_room *room, dw_extremes mine, const dw_place *place, uint32_t which)
+DW_DEVICE void dw_join_shared(dw_encode_room *room, dw_extremes found[DW_SLOTS], const dw_place *places, uint32_t which)
 {
-    if (threadIdx.x < DW_MOST_PIECES) room->positive[which][threadIdx.x] = room->negative[which][threadIdx.x] = 0;
+    for (uint32_t i = threadIdx.x; i < DW_MOST_PIECES; i += DW_CUDA_THREADS) room->positive[which][i] = room->negative[which][i] = 0;
     __syncthreads();
-    if (place->stored) {
-        atomicMax(&room->positive[which][place->segment], mine.positive);
-        atomicMax(&room->negative[which][place->segment], mine.negative);
+#pragma unroll
+    for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {
+        if (!places[slot].stored) continue;
+        atomicMax(&room->positive[which][places[slot].segment], found[slot].positive);
+        atomicMax(&room->negative[which][places[slot].segment], found[slot].negative);
     }
     __syncthreads();
-    dw_extremes all = {0, 0};
-    if (place->stored) {
-        all.positive = room->positive[which][place->segment];
-        all.negative = room->negative[which][place->segment];
+#pragma unroll
+    for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {
+        if (!places[slot].stored) continue;
+        found[slot].positive = room->positive[which][places[slot].segment];
+        found[slot].negative = room->negative[which][places[slot].segment];
     }
-    return all;
 }
 
-DW_DEVICE dw_extremes dw_join_piece(dw_encode_room *room, const dw_layout *layout, const dw_eight *values, const dw_place *place,
-                                    uint32_t which)
+/* The extremes of the pieces that a thread's eights belong to; they begin as those of the eights. */
+DW_DEVICE void dw_join_pieces(dw_encode_room *room, const dw_layout *layout, dw_extremes found[DW_SLOTS], const dw_place *places, uint32_t which)
 {
-    dw_extremes mine = dw_extremes_of(values);
     uint32_t width = layout->segment_width;
-    if (width <= DW_WARP * DW_EIGHT && (width & (width - 1)) == 0) return dw_join_lanes(mine, width / DW_EIGHT);
-    return dw_join_shared(room, mine, place, which);
+    if (width > DW_WARP * DW_EIGHT || (width & (width - 1)) != 0) {
+        dw_join_shared(room, found, places, which);
+        return;
+    }
+#pragma unroll
+    for (uint32_t slot = 0; slot < DW_SLOTS; slot++) found[slot] = dw_join_lanes(found[slot], width / DW_EIGHT);
 }
 
 /* The sums of squares of one attempt, in the order that the specification adds them: 16 sums of every piece, then these. */
@@ -96,22 +101,43 @@ DW_DEVICE void dw_add_attempt(dw_search_room *room, const dw_layout *layout, uin
     __syncthreads();
 }
 
-/* Mean-square search. All threads take part; those whose piece has no scale, or is none, get `found` back. */
-DW_DEVICE uint16_t dw_search(dw_search_room *room, const dw_layout *layout, const dw_place *place, uint32_t pieces, const dw_eight *deltas,
-                             dw_extremes extremes, uint16_t found)
+/* What a slot's search is about. */
+typedef struct dw_searched {
+    const dw_eight *deltas;
+    dw_extremes extremes;
+    uint32_t chosen; /* scale | direct << 16 */
+} dw_searched;
+
+DW_DEVICE bool dw_searches(const dw_place *place, const dw_searched *slot)
 {
-    bool searches = place->stored && !dw_scale_is_flat(found);
-    float half = (float)(1u << (layout->bits - 1)), sums[DW_ATTEMPTS];
-    dw_attempts attempts;
-    if (searches) attempts = dw_attempts_of(extremes, layout->bits);
+    return place->stored && !dw_scale_is_flat(dw_scale_in(slot->chosen));
+}
+
+/* Mean-square search. All threads take part; pieces without a scale, and places without a piece, keep what they have. */
+DW_DEVICE void dw_search(dw_search_room *room, const dw_layout *layout, const dw_place *places, uint32_t pieces, dw_searched slots[DW_SLOTS])
+{
+    float half = (float)(1u << (layout->bits - 1)), sums[DW_SLOTS][DW_ATTEMPTS];
+    dw_attempts attempts[DW_SLOTS];
+#pragma unroll
+    for (uint32_t slot = 0; slot < DW_SLOTS; slot++)
+        if (dw_searches(&places[slot], &slots[slot])) attempts[slot] = dw_attempts_of(slots[slot].extremes, layout->bits);
+#pragma unroll
     for (uint32_t k = 0; k < DW_ATTEMPTS; k++) {
-        for (uint32_t i = 0; place->stored && i < DW_EIGHT; i++)
-            room->squares[threadIdx.x * DW_EIGHT + i] =
-                searches ? dw_attempt_square(deltas->of[i], attempts.inverse[k], -half, half - 1) : 0.0f;
+#pragma unroll
+        for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {
+            bool searches = dw_searches(&places[slot], &slots[slot]);
+            for (uint32_t i = 0; places[slot].stored && i < DW_EIGHT; i++)
+                room->squares[places[slot].first + i] =
+                    searches ? dw_attempt_square(slots[slot].deltas->of[i], attempts[slot].inverse[k], -half, half - 1) : 0.0f;
+        }
         dw_add_attempt(room, layout, pieces, k);
-        sums[k] = place->stored ? room->sums[k][place->segment] : 0.0f;
+#pragma unroll
+        for (uint32_t slot = 0; slot < DW_SLOTS; slot++) sums[slot][k] = places[slot].stored ? room->sums[k][places[slot].segment] : 0.0f;
     }
-    return searches ? dw_attempts_best(&attempts, sums) : found;
+#pragma unroll
+    for (uint32_t slot = 0; slot < DW_SLOTS; slot++)
+        if (dw_searches(&places[slot], &slots[slot]))
+            slots[slot].chosen = (slots[slot].chosen & 0x10000u) | dw_attempts_best(&attempts[slot], sums[slot]);
 }
 
 /* ------------------------------------------------------------------------------------------- codes */
@@ -143,10 +169,9 @@ DW_DEVICE dw_eight dw_dithers(uint64_t dither_key, uint64_t at, uint32_t n)
     return dithers;
 }
 
-/* Eight codes into the planes of a tile of so many elements, whose codes begin at `codes`: element 8 * thread on. */
-DW_DEVICE void dw_put_codes(const uint32_t codes[DW_EIGHT], uint32_t bits, uint8_t *tile, uint32_t elements)
+/* Eight codes into the planes of a tile of so many elements, from element `first` on. */
+DW_DEVICE void dw_put_codes(const uint32_t codes[DW_EIGHT], uint32_t bits, uint8_t *tile, uint32_t elements, uint32_t first)
 {
-    uint32_t first = threadIdx.x * DW_EIGHT;
     for (uint32_t from = 0; from < bits;) {
         uint32_t width = dw_plane_width(bits, from), mask = (1u << width) - 1u, low = 0, high = 0;
         uint8_t *to = tile + elements / 8 * from + first / 8 * width;
@@ -207,44 +232,68 @@ DW_DEVICE void dw_encode_one(dw_encoding *e, uint32_t i, uint32_t chosen, float 
 
 /* ------------------------------------------------------------------------------------------- a tile */
 
-/* Scale and choice of a thread's piece. e->delta follows the choice. */
+/* What a thread has of a tile. */
+typedef struct dw_eights {
+    dw_place place[DW_SLOTS];
+    dw_eight x[DW_SLOTS], dithers[DW_SLOTS];
+    dw_encoding e[DW_SLOTS];
+} dw_eights;
+
+/* Scale and choice of the pieces of a thread's eights. Deltas follow the choice. */
 template <int Variant>
-DW_DEVICE uint32_t dw_decide(const dw_cuda_encode_part *part, const dw_tile *tile, const dw_place *place, uint64_t index, dw_encode_room *room,
-                             dw_search_room *search, const dw_eight *x, dw_encoding *e)
+DW_DEVICE void dw_decide(const dw_cuda_encode_part *part, const dw_tile *tile, uint64_t index, dw_encode_room *room, dw_search_room *search,
+                         dw_eights *all, uint32_t chosen[DW_SLOTS])
 {
     const dw_encode_job *job = &part->job;
     const dw_layout *layout = &job->layout;
-    uint32_t chosen;
-    if (layout->cut_rows) {
-        chosen = part->share.chosen[index];
-    } else {
-        dw_extremes delta = dw_join_piece(room, layout, &e->delta, place, 0), direct = {0, 0};
-        if (layout->chooses) direct = dw_join_piece(room, layout, x, place, 1);
-        bool is_direct = layout->chooses && dw_extremes_largest(direct) < dw_extremes_largest(delta);
-        dw_extremes extremes = is_direct ? direct : delta;
-        uint16_t scale = dw_scale_of(extremes, layout->bits, job->rule.scale != DW_SCALE_ABSMAX);
-        chosen = is_direct ? 0x10000u : 0;
-        if (Variant == DW_SEARCHES) scale = dw_search(search, layout, place, tile->segments, is_direct ? x : &e->delta, extremes, scale);
-        chosen |= scale;
+    dw_extremes delta[DW_SLOTS], direct[DW_SLOTS];
+    dw_searched searched[DW_SLOTS];
+    if (!layout->cut_rows) {
+#pragma unroll
+        for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {
+            delta[slot] = dw_extremes_of(&all->e[slot].delta);
+            direct[slot] = dw_extremes_of(&all->x[slot]);
+        }
+        dw_join_pieces(room, layout, delta, all->place, 0);
+        if (layout->chooses) dw_join_pieces(room, layout, direct, all->place, 1);
     }
 #pragma unroll
-    for (uint32_t i = 0; i < DW_EIGHT; i++)
-        if (dw_is_direct(chosen)) e->delta.of[i] = x->of[i];
-    return chosen;
+    for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {
+        dw_extremes extremes = {0, 0};
+        if (layout->cut_rows) {
+            chosen[slot] = part->share.chosen[index];
+        } else {
+            bool is_direct = layout->chooses && dw_extremes_largest(direct[slot]) < dw_extremes_largest(delta[slot]);
+            extremes = is_direct ? direct[slot] : delta[slot];
+            chosen[slot] = dw_scale_of(extremes, layout->bits, job->rule.scale != DW_SCALE_ABSMAX) | (is_direct ? 0x10000u : 0);
+        }
+#pragma unroll
+        for (uint32_t i = 0; i < DW_EIGHT; i++)
+            if (dw_is_direct(chosen[slot])) all->e[slot].delta.of[i] = all->x[slot].of[i];
+        searched[slot].deltas = &all->e[slot].delta;
+        searched[slot].extremes = extremes;
+        searched[slot].chosen = chosen[slot];
+    }
+    if (Variant != DW_SEARCHES) return;
+    dw_search(search, layout, all->place, tile->segments, searched);
+#pragma unroll
+    for (uint32_t slot = 0; slot < DW_SLOTS; slot++) chosen[slot] = searched[slot].chosen;
 }
 
-/* The first thread of every piece writes its scale down, and its choice; what pads scales and codes is zero. */
-DW_DEVICE uint32_t dw_note_piece(const dw_cuda_encode_part *part, const dw_tile *tile, const dw_place *place, uint32_t chosen,
-                                 dw_encode_room *room)
+/* What pads scales and codes is zero. */
+DW_DEVICE void dw_pad_tile(const dw_layout *layout, const dw_tile *tile, dw_encode_room *room)
 {
-    const dw_layout *layout = &part->job.layout;
-    uint32_t scales_end = 2 * tile->segments, codes = (uint32_t)(tile->codes - tile->offset), bytes = (uint32_t)tile->bytes;
-    uint32_t codes_end = codes + tile->elements / 8 * layout->bits;
+    uint32_t scales_end = layout->by_channel ? 0 : 2 * tile->segments, codes = (uint32_t)(tile->codes - tile->offset);
+    uint32_t codes_end = codes + tile->elements / 8 * layout->bits, bytes = (uint32_t)tile->bytes;
     if (threadIdx.x < 16 && scales_end + threadIdx.x < codes) room->staged[scales_end + threadIdx.x] = 0;
     if (threadIdx.x < 16 && codes_end + threadIdx.x < bytes) room->staged[codes_end + threadIdx.x] = 0;
+}
+
+/* The first eight of every piece writes its scale down, and its choice. */
+DW_DEVICE uint32_t dw_note_piece(const dw_cuda_encode_part *part, const dw_tile *tile, const dw_place *place, uint32_t chosen, dw_encode_room *room)
+{
     if (!place->stored || !place->leads) return 0;
-    uint16_t scale = dw_scale_in(chosen);
-    *(uint16_t *)(room->staged + 2 * place->segment) = scale;
+    *(uint16_t *)(room->staged + 2 * place->segment) = dw_scale_in(chosen);
     if (dw_is_direct(chosen) && !part->share.chosen) atomicOr(&room->choices[place->segment / 32], 1u << place->segment % 32);
     if (part->share.chosen) part->share.chosen[tile->first_segment + place->segment] = chosen;
     return dw_count_of(chosen);
@@ -263,14 +312,16 @@ DW_DEVICE void dw_encode_columns(const dw_cuda_encode_part *part, const dw_place
     }
 }
 
-/* The staged bytes into the payload; the digest's sum of a thread's sixteen. */
+/* The staged bytes into the payload, sixteen at a time; the digest's sum of a thread's. */
 DW_DEVICE uint64_t dw_put_tile(const dw_encode_job *job, const dw_tile *tile, const dw_encode_room *room)
 {
-    uint32_t at = 16 * threadIdx.x;
-    if (at >= tile->bytes) return 0;
-    dw_sixteen all = *(const dw_sixteen *)(room->staged + at);
-    dw_payload_store(job->payload + tile->offset + at, all);
-    return dw_digest_sixteen(all, tile->offset + at);
+    uint64_t sum = 0;
+    for (uint32_t at = 16 * threadIdx.x; at < tile->bytes; at += 16 * DW_CUDA_THREADS) {
+        dw_sixteen all = *(const dw_sixteen *)(room->staged + at);
+        dw_payload_store(job->payload + tile->offset + at, all);
+        sum += dw_digest_sixteen(all, tile->offset + at);
+    }
+    return sum;
 }
 
 /* Whole bytes of choice bits, and behind those of the last tile the zeros. */
@@ -309,44 +360,67 @@ DW_DEVICE void dw_end_encode(const dw_cuda_encode_part *part, dw_encode_room *ro
     if (threadIdx.x == 0) dw_report_part(&part->share, front);
 }
 
+/* All loads of a thread, before anything waits for one. */
+DW_DEVICE void dw_load_eights(const dw_encode_job *job, const dw_tile *tile, dw_dtype x_dtype, dw_dtype prev_dtype, dw_eights *all)
+{
+#pragma unroll
+    for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {
+        all->place[slot] = dw_place_of(&job->layout, tile, job->stride, slot);
+        all->x[slot] = dw_load_eight(job->x, x_dtype, all->place[slot].tensor, all->place[slot].n);
+        all->e[slot].base = dw_load_eight(job->prev, prev_dtype, all->place[slot].dense, all->place[slot].n);
+    }
+#pragma unroll
+    for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {
+#pragma unroll
+        for (uint32_t i = 0; i < DW_EIGHT; i++) {
+            all->e[slot].delta.of[i] = all->x[slot].of[i] - all->e[slot].base.of[i];
+            all->dithers[slot].of[i] = 0.0f;
+        }
+        if (job->rule.is_stochastic) all->dithers[slot] = dw_dithers(job->rule.dither_key, all->place[slot].dense, all->place[slot].n);
+    }
+}
+
+/* An eight's codes to the staged tile, and its new prev to memory; its part of the state digest. */
+DW_DEVICE uint64_t dw_store_encoded(const dw_encode_job *job, const dw_tile *tile, const dw_place *place, const dw_encoding *e, dw_dtype prev_dtype,
+                                    dw_encode_room *room)
+{
+    const dw_layout *layout = &job->layout;
+    if (place->stored) dw_put_codes(e->codes, layout->bits, room->staged + (tile->codes - tile->offset), tile->elements, place->first);
+    if (!job->next || !place->n) return 0;
+    dw_store_eight(job->next, prev_dtype, place->dense, place->n, e->next);
+    if (!job->audit.every || layout->c % 4 != 0) return 0;
+    return dw_audit_eight(job->audit, e->next, prev_dtype, place->dense, place->n);
+}
+
 template <int XType, int PrevType, int Variant>
 DW_DEVICE void dw_encode_tile(const dw_cuda_encode_part *parts, uint32_t n, dw_encode_room *room, dw_search_room *search)
 {
-    uint64_t index;
+    uint64_t index, state = 0;
+    uint32_t counts = 0, chosen[DW_SLOTS];
     const dw_cuda_encode_part *part = parts + dw_find_part(parts, n, DW_CUDA_TILES, &index);
     const dw_encode_job *job = &part->job;
     const dw_layout *layout = &job->layout;
     const dw_dtype x_dtype = XType ? (dw_dtype)XType : job->x_dtype, prev_dtype = PrevType ? (dw_dtype)PrevType : job->prev_dtype;
     dw_tile tile = dw_layout_tile(layout, index);
-    dw_place place = dw_place_of(layout, &tile, job->stride);
-    dw_eight x = dw_load_eight(job->x, x_dtype, place.tensor, place.n), dithers;
-    dw_encoding e;
-    e.base = dw_load_eight(job->prev, prev_dtype, place.dense, place.n);
-#pragma unroll
-    for (uint32_t i = 0; i < DW_EIGHT; i++) {
-        e.delta.of[i] = x.of[i] - e.base.of[i];
-        dithers.of[i] = 0.0f;
-    }
+    dw_eights all;
+    dw_load_eights(job, &tile, x_dtype, prev_dtype, &all);
     if (threadIdx.x < DW_MOST_PIECES / 32) room->choices[threadIdx.x] = 0;
-    if (job->rule.is_stochastic) dithers = dw_dithers(job->rule.dither_key, place.dense, place.n);
+    dw_pad_tile(layout, &tile, room);
     __syncthreads();
-    uint32_t counts = 0;
-    if (Variant == DW_BY_COLUMNS) {
-        uint32_t codes_end = tile.elements / 8 * layout->bits;
-        if (threadIdx.x < 16 && codes_end + threadIdx.x < (uint32_t)tile.bytes) room->staged[codes_end + threadIdx.x] = 0;
-        dw_encode_columns(part, &place, &x, &dithers, prev_dtype, &e);
-    } else {
-        uint32_t chosen = dw_decide<Variant>(part, &tile, &place, index, room, search, &x, &e);
-        float inverse = dw_scale_inverse(dw_scale_in(chosen));
-        counts = dw_note_piece(part, &tile, &place, chosen, room);
+    if (Variant != DW_BY_COLUMNS) dw_decide<Variant>(part, &tile, index, room, search, &all, chosen);
 #pragma unroll
-        for (uint32_t i = 0; i < DW_EIGHT; i++) dw_encode_one(&e, i, chosen, inverse, layout->bits, dithers.of[i], prev_dtype);
-    }
-    if (place.stored) dw_put_codes(e.codes, layout->bits, room->staged + (tile.codes - tile.offset), tile.elements);
-    uint64_t state = 0;
-    if (job->next && place.n) {
-        dw_store_eight(job->next, prev_dtype, place.dense, place.n, e.next);
-        if (job->audit.every && layout->c % 4 == 0) state = dw_audit_eight(job->audit, e.next, prev_dtype, place.dense, place.n);
+    for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {
+        dw_encoding *e = &all.e[slot];
+        if (Variant == DW_BY_COLUMNS) {
+            dw_encode_columns(part, &all.place[slot], &all.x[slot], &all.dithers[slot], prev_dtype, e);
+        } else {
+            float inverse = dw_scale_inverse(dw_scale_in(chosen[slot]));
+            counts += dw_note_piece(part, &tile, &all.place[slot], chosen[slot], room);
+#pragma unroll
+            for (uint32_t i = 0; i < DW_EIGHT; i++)
+                dw_encode_one(e, i, chosen[slot], inverse, layout->bits, all.dithers[slot].of[i], prev_dtype);
+        }
+        state += dw_store_encoded(job, &tile, &all.place[slot], e, prev_dtype, room);
     }
     __syncthreads();
     uint64_t payload = dw_put_tile(job, &tile, room);

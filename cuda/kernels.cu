@@ -5,7 +5,8 @@
 #include "decode.cuh"
 #include "encode.cuh"
 
-/* Four blocks to a multiprocessor keep enough loads under way; the search, which computes more than it loads, needs registers instead. */
+/* Four blocks to a multiprocessor, with two eights of x and prev a thread, keep enough loads under way; the search, which computes more than it
+ * loads, needs registers instead. */
 #define KERNEL(name) extern "C" __global__ void __launch_bounds__(DW_CUDA_THREADS, 4) name
 #define KERNEL_OF_MANY_REGISTERS(name) extern "C" __global__ void __launch_bounds__(DW_CUDA_THREADS, 2) name
 

@@ -27,7 +27,7 @@
 
 #include "engine.h"
 
-enum { DW_CUDA_THREADS = 256 };
+enum { DW_CUDA_THREADS = 128 };
 typedef enum dw_cuda_phase { DW_CUDA_CHOOSE, DW_CUDA_TILES, DW_CUDA_AUDIT, DW_CUDA_PHASES } dw_cuda_phase;
 
 typedef struct dw_cuda_sums {

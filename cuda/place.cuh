@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
- * place.cuh - which eight elements of a tile a thread has, and where they lie in a tensor and in prev. */
+ * place.cuh - where eights of a tile lie in a tensor and in prev. */
 #ifndef DW_CUDA_PLACE_CUH
 #define DW_CUDA_PLACE_CUH
 
 #include "block.cuh"
 
 typedef struct dw_place {
-    uint32_t stored;  /* whether the tile has this thread's elements, be it as padding */
+    uint32_t first;   /* of the eight, among the elements that the tile stores */
+    uint32_t stored;  /* whether it stores them, be it as padding */
     uint32_t n;       /* how many of the eight are no padding */
     uint32_t segment; /* within the tile */
     uint32_t leads;   /* the first eight of the segment */
@@ -20,11 +21,12 @@ DW_DEVICE bool dw_rows_touch(const dw_layout *layout, int64_t stride)
     return !layout->cut_rows && layout->last_channels == layout->segment_width && stride == (int64_t)layout->c;
 }
 
-/* The eight from element 8 * thread of a tile on. */
-DW_DEVICE dw_place dw_place_of(const dw_layout *layout, const dw_tile *tile, int64_t stride)
+/* The eights of a slot lie side by side, thread by thread; so do the slots. */
+DW_DEVICE dw_place dw_place_of(const dw_layout *layout, const dw_tile *tile, int64_t stride, uint32_t slot)
 {
     dw_place place;
-    uint32_t first = threadIdx.x * DW_EIGHT, width = layout->cut_rows ? tile->elements : layout->segment_width;
+    uint32_t first = (slot * DW_CUDA_THREADS + threadIdx.x) * DW_EIGHT, width = layout->cut_rows ? tile->elements : layout->segment_width;
+    place.first = first;
     place.stored = first < tile->elements;
     if ((width & (width - 1)) == 0)
         place.segment = first >> (31 - __clz((int)width)), place.leads = (first & (width - 1)) == 0;

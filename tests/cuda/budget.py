@@ -4,7 +4,7 @@
 """usage: budget.py BUDGET.json [--write] [FILE...]
 
 FILE: kernels_sm_XX.cubin with the log of ptxas beside it, and kernels.ptx. BUDGET.json has, per architecture and kernel, registers, bytes of
-spills and instructions per element (a thread has eight; the size of the code, slow paths and all, stands for them). More than it says is
+spills and instructions per element (a thread has sixteen; the size of the code, slow paths and all, stands for them). More than it says is
 an error, and so is a tenth less: then --write it down. Another release of nvcc than the budget's makes other code: then only PTX is looked at.
 Exit 77: there are no files, the build had no nvcc."""
 import json
@@ -14,7 +14,7 @@ import struct
 import sys
 
 INSTRUCTION_BYTES = 16
-ELEMENTS = 8  # of a thread
+ELEMENTS = 16  # of a thread
 SLACK = 0.10
 # What may not stand in PTX: products fused with sums, flushed subnormals, and quotients that are not rounded as IEEE 754 has it.
 FORBIDDEN = re.compile(r"\b(fma\.|mad\.[a-z.]*f32|\w+(\.\w+)*\.ftz|div\.(approx|full)|rcp\.approx|sqrt\.approx|ex2\.|lg2\.|\w+(\.\w+)*\.sat\.f32)")

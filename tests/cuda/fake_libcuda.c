@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 
 #include "fake_cuda.h"
+#include "../../cuda/message.h"
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -289,7 +290,7 @@ FUNCTION(cuLaunchKernel, void *function, unsigned x, unsigned y, unsigned z, uns
 {
     (void)stream, (void)extra;
     if (in_context() || fails()) return LAUNCH_FAILED;
-    if (y * z * b * c != 1 || threads != 256 || shared) die("a launch has another shape");
+    if (y * z * b * c != 1 || threads != DW_CUDA_THREADS || shared) die("a launch has another shape");
     work w = {.kernel = function, .bytes = x};
     memcpy(&w.from, parameters[0], sizeof w.from);
     memcpy(&w.n, parameters[1], sizeof w.n);
