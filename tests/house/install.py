@@ -28,7 +28,7 @@ def with_env(**variables):
 def install(root, work):
     """Installs into work/here, then moves that, for packages are unpacked elsewhere than they were built."""
     run(["meson", "setup", work / "build", root, f"--prefix={work / 'here'}", "--wrap-mode=nodownload",
-         "-Dtests=disabled", "-Dbench=disabled", "-Dtrainer=disabled", "-Dtransports=enabled"])
+         "-Dtests=disabled", "-Dbench=disabled", "-Dtrainer=disabled", "-Dtransports=enabled", "-Dgpu_archs="])
     run(["meson", "install", "-C", work / "build"])
     for path in (work / "here").rglob("*"):
         if path.suffix in {".cmake", ".h"} and str(work) in path.read_text():
@@ -82,7 +82,7 @@ def meson_host(root, work, compiler):
         shutil.copy(HERE / "consumer" / name, project)
     shutil.copytree(root, project / "subprojects/deltawire", ignore=NOT_COPIED)
     run(["meson", "setup", project / "build", project, "-Dc_args=-ffast-math", "--wrap-mode=nodownload",
-         "-Dc_link_args=-ffast-math", "-Ddefault_library=static"], env=with_env(CC=compiler))
+         "-Dc_link_args=-ffast-math", "-Ddefault_library=static", "-Ddeltawire:gpu_archs="], env=with_env(CC=compiler))
     run(["ninja", "-C", project / "build"])
     targets = run(["meson", "introspect", "--targets", project / "build"])
     for word in ("test_", "bench_", "01_encode_decode"):
