@@ -178,7 +178,7 @@ static void unprepare(rig *r, gpu_graph *graph)
         finish_decode(r);
         gpu_expect(dw_decode_cancel(r->decode_ticket) == DW_OK, "%s", dw_decoder_why(r->decoder));
     } else {
-        (void)dw_encode_cancel(r->encode_ticket);
+        gpu_expect(dw_encode_cancel(r->encode_ticket) == DW_OK, "%s", dw_encoder_why(r->encoder));
     }
     gpu_graph_destroy(graph);
 }

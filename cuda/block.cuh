@@ -15,6 +15,9 @@
 enum { DW_WARP = 32, DW_WARPS = DW_CUDA_THREADS / DW_WARP, DW_EIGHT = 8, DW_SLOTS = DW_TILE_ELEMENTS / DW_EIGHT / DW_CUDA_THREADS };
 #define DW_ALL_LANES 0xffffffffu
 
+/* The most bytes of a tile: 8 bits of every element, a scale for every 16. */
+enum { DW_STAGED_BYTES = DW_TILE_ELEMENTS + 2 * DW_TILE_ELEMENTS / 16 };
+
 /* ------------------------------------------------------------------------------------------- memory */
 
 typedef struct __align__(16) dw_sixteen {
@@ -39,29 +42,18 @@ DW_DEVICE void dw_passing_store(void *to, dw_sixteen all)
     __stcs((uint4 *)to, make_uint4(all.word[0], all.word[1], all.word[2], all.word[3]));
 }
 
-/* What other threads of this block, or other blocks, have written. */
-DW_DEVICE dw_sixteen dw_shared_load(const uint8_t *from)
+/* Payloads begin at multiples of 16 bytes, and so do all of their parts. Through the second-level cache: other blocks may have written. */
+DW_DEVICE dw_sixteen dw_payload_load(const uint8_t *from)
 {
-    dw_sixteen all;
-    if (dw_is_aligned(from, 16)) {
-        uint4 loaded = __ldcg((const uint4 *)from);
-        dw_sixteen whole = {{loaded.x, loaded.y, loaded.z, loaded.w}};
-        return whole;
-    }
-    for (uint32_t i = 0; i < 4; i++) {
-        all.word[i] = 0;
-        for (uint32_t k = 0; k < 4; k++) all.word[i] |= (uint32_t)__ldcg(from + 4 * i + k) << (8 * k);
-    }
+    uint4 loaded = __ldcg((const uint4 *)from);
+    dw_sixteen all = {{loaded.x, loaded.y, loaded.z, loaded.w}};
     return all;
 }
 
+/* Into the caches: what carries the frame reads it next. */
 DW_DEVICE void dw_payload_store(uint8_t *to, dw_sixteen all)
 {
-    if (dw_is_aligned(to, 16)) {
-        *(uint4 *)to = make_uint4(all.word[0], all.word[1], all.word[2], all.word[3]);
-        return;
-    }
-    for (uint32_t i = 0; i < 16; i++) to[i] = (uint8_t)(all.word[i / 4] >> (8 * (i % 4)));
+    *(uint4 *)to = make_uint4(all.word[0], all.word[1], all.word[2], all.word[3]);
 }
 
 /* ------------------------------------------------------------------------------------------- eight elements */
@@ -273,7 +265,7 @@ DW_DEVICE uint64_t dw_front_sum(const dw_layout *layout, const uint8_t *payload)
 {
     uint64_t sum = 0, end = layout->choice_bytes + layout->scale_bytes;
     for (uint64_t at = 16 * (uint64_t)threadIdx.x; at < end; at += 16 * DW_CUDA_THREADS)
-        sum += dw_digest_sixteen(dw_shared_load(payload + at), at);
+        sum += dw_digest_sixteen(dw_payload_load(payload + at), at);
     return sum;
 }
 

@@ -8,7 +8,7 @@
 #include "place.cuh"
 
 typedef struct dw_decode_room {
-    __align__(16) uint8_t staged[DW_TILE_ELEMENTS + 2 * DW_TILE_ELEMENTS / 16];
+    __align__(16) uint8_t staged[DW_STAGED_BYTES];
     dw_found_room found;
     bool is_last;
 } dw_decode_room;
@@ -18,7 +18,7 @@ DW_DEVICE uint64_t dw_take_tile(const uint8_t *payload, const dw_tile *tile, dw_
 {
     uint64_t sum = 0;
     for (uint32_t at = 16 * threadIdx.x; at < tile->bytes; at += 16 * DW_CUDA_THREADS) {
-        dw_sixteen all = dw_shared_load(payload + tile->offset + at);
+        dw_sixteen all = dw_payload_load(payload + tile->offset + at);
         *(dw_sixteen *)(room->staged + at) = all;
         sum += dw_digest_sixteen(all, tile->offset + at);
     }

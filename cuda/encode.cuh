@@ -12,7 +12,7 @@
 /* What a kernel is made for, beside its dtypes; of which 0 stands for that of the job. */
 typedef enum dw_variant { DW_PLAIN, DW_SEARCHES, DW_BY_COLUMNS } dw_variant;
 
-enum { DW_STAGED_BYTES = DW_TILE_ELEMENTS + 2 * DW_TILE_ELEMENTS / 16, DW_MOST_PIECES = DW_TILE_ELEMENTS / 16 };
+enum { DW_MOST_PIECES = DW_TILE_ELEMENTS / 16 };
 
 /* What the threads of a block share. */
 typedef struct dw_encode_room {
@@ -208,7 +208,7 @@ DW_DEVICE int32_t dw_level_of(float delta, float inverse, int32_t half, float di
     return min(max(level, -half), half - 1);
 }
 
-/* Code of element i of eight, whose piece chose `chosen`; its level comes back. */
+/* Code of element i of eight; its level comes back. */
 DW_DEVICE float dw_encode_code(dw_encoding *e, uint32_t i, float inverse, uint32_t bits, float dither)
 {
     int32_t half = 1 << (bits - 1), level = 0;

@@ -4,8 +4,8 @@
 """usage: mutants.py SOURCE [NAME...]
 
 Copies the tree, builds the pure suite once, then for each mutant changes one line, rebuilds and runs the suite. A mutant that
-survives is a check that is missing. Those of 64-bit Arm run by emulation, where Debian's cross compiler and qemu-user are there. Part of
-`./run soak`."""
+survives is a check that is missing. Those of 64-bit Arm run by emulation, where Debian's cross compiler and qemu-user are there; those of the
+kernels for GPUs by the test that runs their source on the CPU. Part of `./run soak`."""
 import pathlib
 import shutil
 import subprocess
@@ -163,6 +163,45 @@ MUTANTS_OF_ARM = {
     "arm_flags_not_restored": ("src/cpu.c", '__asm__ volatile("msr fpsr, %0" : : "r"(status));', "(void)status;"),
     "arm_ladder_empty": ("src/kernels.c", "    {DW_CPU_NEON, &dw_kernels_neon},\n", ""),
 }
+
+# The kernels for GPUs, whose source the test cuda_kernels runs on the CPU.
+MUTANTS_OF_GPU = {
+    "choice_of_the_wrong_extremes": ("cuda/encode.cuh", "extremes = is_direct ? direct[slot] : delta[slot];", "extremes = delta[slot];"),
+    "zeros_behind_choices": ("cuda/encode.cuh", "index + 1 == layout->tiles ? layout->choice_bytes : end;", "end;"),
+    "sum_loses_bits": ("cuda/block.cuh", "(uint32_t)(mine >> 44)) << 44;", "(uint32_t)(mine >> 44) & 0xffffu) << 44;"),
+    "audit_of_the_first_stretch": ("cuda/block.cuh", "(at + i) / DW_TILE_ELEMENTS % audit.every", "at / DW_TILE_ELEMENTS / 2 % audit.every"),
+    "poison_keeps_nothing": ("cuda/encode.cuh", "dw_scale_is_poisoned(scale) ? e->base.of[i] : value", "dw_scale_is_poisoned(scale) ? 0.0f : value"),
+    "poison_spreads_to_prev": ("cuda/decode.cuh", "is_poisoned && !keeps ? dw_nan_of(dtype)", "is_poisoned ? dw_nan_of(dtype)"),
+    "dither_of_the_thread": ("cuda/encode.cuh", "uint64_t counter = at / DW_EIGHT;", "uint64_t counter = threadIdx.x;"),
+    "dither_not_skipped": ("cuda/encode.cuh", "skipped & 2 ? words[i + 1] : words[i]", "words[i]"),
+    "dither_in_padding": ("cuda/encode.cuh", "i < n ? words[i / 2] >> (16 * (i % 2)) & 0xffffu : DW_DITHER_NONE", "words[i / 2] >> (16 * (i % 2)) & 0xffffu"),
+    "zeros_behind_scales": ("cuda/encode.cuh", "room->staged[scales_end + threadIdx.x] = 0;", ";"),
+    "zeros_behind_codes": ("cuda/encode.cuh", "if (threadIdx.x < 16 && codes_end + threadIdx.x < bytes) room->staged[codes_end + threadIdx.x] = 0;", ""),
+    "zeros_behind_channels": ("cuda/choose.cuh", "at < layout->scale_bytes; at++) scales[at] = 0;", "0; at++) scales[at] = 0;"),
+    "used_message_stays_used": ("cuda/block.cuh", "(void)dw_taken(&sums->arrived);", ""),
+    "no_barrier_before_the_tile_leaves": ("cuda/encode.cuh", "    __syncthreads();\n    uint64_t payload = dw_put_tile", "    uint64_t payload = dw_put_tile"),
+    "no_barrier_before_codes_are_read": ("cuda/decode.cuh", "    __syncthreads();\n#pragma unroll\n    for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {\n        if (!ByColumns", "#pragma unroll\n    for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {\n        if (!ByColumns"),
+    "search_of_half_a_piece": ("cuda/encode.cuh", "at < width; at += DW_NORM_LANES) sum += squares[at];", "at < width / 2; at += DW_NORM_LANES) sum += squares[at];"),
+    "search_of_a_part_of_a_row": ("cuda/choose.cuh", "for (uint64_t i = lane; i < layout->c; i += DW_NORM_LANES)", "for (uint64_t i = lane; i < layout->c / 16; i += DW_NORM_LANES)"),
+    "search_of_a_part_of_a_channel": ("cuda/choose.cuh", "t < job->layout.t; t++)", "t < job->layout.t / 4; t++)"),
+    "pieces_not_counted": ("cuda/decode.cuh", "if (!ByColumns && places[slot].stored && places[slot].leads)", "if (0)"),
+    "channels_not_counted": ("cuda/decode.cuh", "if (chosen == 0) atomicAdd", "if (0) atomicAdd"),
+    "rows_of_one_tile": ("cuda/choose.cuh", "part->share.chosen[row * layout->row_segments + i] = chosen;", "part->share.chosen[row * layout->row_segments] = chosen;"),
+    "strip_forgets_rows": ("cuda/choose.cuh", "t += DW_CUDA_THREADS / DW_STRIP) {", "t += DW_CUDA_THREADS) {"),
+    "group_of_half_its_lanes": ("cuda/encode.cuh", "dw_join_lanes(found[slot], width / DW_EIGHT);", "dw_join_lanes(found[slot], width / DW_EIGHT / 2);"),
+    "tensor_without_its_stride": ("cuda/place.cuh", "row * (uint64_t)stride + place.column;", "row * (uint64_t)layout->c + place.column;"),
+    "padding_is_stored": ("cuda/place.cuh", "within < channels ? channels - within : 0;", "within < channels ? DW_EIGHT : 0;"),
+    "high_codes_lost": ("cuda/encode.cuh", "*(uint16_t *)to = (uint16_t)(low | high << 8);", "*(uint16_t *)to = (uint16_t)low;"),
+    "digest_of_a_part": ("cuda/block.cuh", "dw_digest_pair(all.word[2], all.word[3], place + 2);", "dw_digest_pair(all.word[2], all.word[3], place);"),
+    "front_not_digested": ("cuda/encode.cuh", "dw_block_sum(dw_front_sum(&part->job.layout, part->job.payload), room->found.sums[0]);", "dw_block_sum(0, room->found.sums[0]);"),
+    "part_of_the_neighbour": ("cuda/block.cuh", "parts[middle].share.first[phase] <= blockIdx.x", "parts[middle].share.first[phase] < blockIdx.x"),
+    "odd_end_of_a_state": ("cuda/audit.cuh", "dtype == DW_F32 && first + i + 2 >= elements;", "dtype == DW_F32 && first + i + 4 >= elements;"),
+    "y_of_another_dtype": ("cuda/decode.cuh", "dw_narrow(dw_widen(next[i], prev_dtype), job->y_dtype);", "dw_narrow(dw_widen(next[i], prev_dtype), prev_dtype);"),
+    "levels_not_clamped": ("cuda/encode.cuh", "return min(max(level, -half), half - 1);", "return max(level, -half);"),
+    "levels_of_nobody": ("cuda/encode.cuh", "if (inverse != 0.0f) level = dw_level_of", "level = dw_level_of"),
+    "negative_zeros_count": ("cuda/encode.cuh", "negative >> 31 ? negative & 0x7fffffffu : 0}", "negative & 0x7fffffffu}"),
+    "serial_of_nobody": ("cuda/block.cuh", "report->serial = share->serial;", "report->serial = 1;"),
+}
 ARM_TOOLS = ["aarch64-linux-gnu-gcc", "qemu-aarch64"]
 
 
@@ -201,9 +240,10 @@ def try_each(source, tree, build, suite, mutants):
 
 
 def main():
-    source, names = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2:] or [*MUTANTS, *MUTANTS_OF_ARM]
-    chosen = {name: MUTANTS[name] for name in names if name not in MUTANTS_OF_ARM}
+    source, names = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2:] or [*MUTANTS, *MUTANTS_OF_ARM, *MUTANTS_OF_GPU]
+    chosen = {name: MUTANTS[name] for name in names if name not in MUTANTS_OF_ARM and name not in MUTANTS_OF_GPU}
     of_arm = {name: MUTANTS_OF_ARM[name] for name in names if name in MUTANTS_OF_ARM}
+    of_gpu = {name: MUTANTS_OF_GPU[name] for name in names if name in MUTANTS_OF_GPU}
     survivors = []
     with tempfile.TemporaryDirectory(prefix="deltawire-mutants-") as folder:
         tree = pathlib.Path(folder) / "tree"
@@ -211,12 +251,15 @@ def main():
         if chosen:
             set_up(tree, tree / "build")
             survivors += try_each(source, tree, tree / "build", "pure", chosen)
+        if of_gpu:
+            set_up(tree, tree / "build-gpu", "-Dcuda=enabled", "-Dgpu_archs=")
+            survivors += try_each(source, tree, tree / "build-gpu", "bits_of_gpu", of_gpu)
         if of_arm and all(shutil.which(tool) for tool in ARM_TOOLS):
             set_up(tree, tree / "build-aarch64", "--cross-file", str(tree / "tests/cross/aarch64.ini"))
             survivors += try_each(source, tree, tree / "build-aarch64", "bits", of_arm)
         elif of_arm:
             print(f"{len(of_arm)} mutants of 64-bit Arm are left out: {' or '.join(ARM_TOOLS)} is missing")
-    print(f"{len(chosen) + len(of_arm)} mutants, {len(survivors)} survive")
+    print(f"{len(chosen) + len(of_arm) + len(of_gpu)} mutants, {len(survivors)} survive")
     sys.exit(1 if survivors else 0)
 
 

@@ -16,17 +16,17 @@
 #include <cmocka.h>
 
 #include "checkpoint.h"
+#include "folder.h"
 
 enum { PARTS = 4 };
 static const dw_model_shape shape = {.layers = 2, .channels = 16, .heads = 2, .context = 8};
 static dw_part parts[PARTS];
-static char directory[64];
+static char directory[TEST_FOLDER_BYTES];
 
 static int set_up(void **state)
 {
     (void)state;
-    strcpy(directory, "/tmp/deltawire-checkpoint-XXXXXX");
-    assert_non_null(mkdtemp(directory));
+    assert_int_equal(test_folder(directory, "checkpoint"), 0);
     for (uint32_t i = 0; i < PARTS; i++) {
         assert_int_equal(dw_part_create(&parts[i], &shape, i), DW_OK);
         dw_part_initialize(&parts[i], 17);

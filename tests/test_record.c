@@ -18,16 +18,16 @@
 
 #include "data.h"
 #include "deltawire/trainer.h"
+#include "folder.h"
 #include "model.h"
 #include "record.h"
 
-static char directory[64];
+static char directory[TEST_FOLDER_BYTES];
 
 static int set_up(void **state)
 {
     (void)state;
-    strcpy(directory, "/tmp/deltawire-record-XXXXXX");
-    return mkdtemp(directory) ? 0 : -1;
+    return test_folder(directory, "record");
 }
 
 static int tear_down(void **state)

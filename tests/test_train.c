@@ -16,10 +16,11 @@
 #include <cmocka.h>
 
 #include "deltawire/trainer.h"
+#include "folder.h"
 
 enum { STAGES_MAX = 3, STEPS_MAX = 40 };
 
-static char text[64], directory[64];
+static char text[80], directory[TEST_FOLDER_BYTES];
 
 typedef struct pipeline pipeline;
 
@@ -432,19 +433,18 @@ static int set_up(void **state)
 {
     (void)state;
     static const char *const words[] = {"the ", "sea ", "and ", "all ", "that ", "is ", "in ", "it "};
-    strcpy(text, "/tmp/deltawire-text-XXXXXX");
-    FILE *file = fdopen(mkstemp(text), "w");
+    if (test_folder(directory, "train")) return -1;
+    snprintf(text, sizeof text, "%s/text", directory);
+    FILE *file = fopen(text, "w");
+    if (!file) return -1;
     for (uint32_t i = 0, x = 1; i < 400; i++) fputs(words[(x = x * 1103515245 + 12345) >> 29], file);
-    fclose(file);
-    strcpy(directory, "/tmp/deltawire-save-XXXXXX");
-    return mkdtemp(directory) ? 0 : -1;
+    return fclose(file);
 }
 
 static int tear_down(void **state)
 {
     (void)state;
     char command[128];
-    unlink(text);
     snprintf(command, sizeof command, "rm -rf %s", directory);
     return system(command);
 }

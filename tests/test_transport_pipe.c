@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * test_transport_pipe.c - the example of docs/transports.md passes the suite. */
 #include "transport_suite.h"
+#include "folder.h"
 
 #include <unistd.h>
 
@@ -9,8 +10,8 @@ extern const dw_transport pipe_transport; /* examples/transport_pipe.c */
 int main(void)
 {
     static const dw_transport *const transports[] = {&pipe_transport, NULL};
-    char folder[] = "/tmp/deltawire-pipe-XXXXXX", uri[80];
-    if (!mkdtemp(folder)) return 1;
+    char folder[TEST_FOLDER_BYTES], uri[80];
+    if (test_folder(folder, "pipe")) return 1;
     snprintf(uri, sizeof uri, "pipe://%s/%%d", folder);
     const suite_backend pipe = {.name = "pipe (example)", .uri = uri, .transports = transports};
     const int failed = run_transport_suite(&pipe);
