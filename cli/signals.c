@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * signals.c - how a run is asked to stop. */
 #include <signal.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -9,13 +10,13 @@
 volatile int dw_stop_signal;
 
 /* A terminal signals a whole group, and the process that started the ranks passes the signal on: two may mean one.
- * Whoever asks a third time does not want to wait for a clean end. */
+ * Whoever asks a third time does not want to wait for a clean end. Any thread may be the one that is interrupted, a pool's
+ * of the matrix library as well, and two at a time. */
 static void on_signal(int number)
 {
-    static volatile sig_atomic_t times;
-    dw_stop_signal = number;
-    times = times + 1;
-    if (times >= 3) _exit(DW_EXIT_SIGNAL + number);
+    static atomic_int times;
+    __atomic_store_n(&dw_stop_signal, number, __ATOMIC_RELAXED);
+    if (atomic_fetch_add(&times, 1) >= 2) _exit(DW_EXIT_SIGNAL + number);
 }
 
 void dw_catch_signals(void)

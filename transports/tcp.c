@@ -3,15 +3,11 @@
 #include "tcp.h"
 
 #include <errno.h>
-#include <poll.h>
-#include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/uio.h>
-#include <unistd.h>
 
 #include "backends.h"
 #include "link.h"
+#include "stream.h"
 
 /* Calls to recv in one test; the other direction gets its turn after that. */
 enum { READS_PER_TEST = 8 };
@@ -32,7 +28,7 @@ typedef struct tcp_request {
 } tcp_request;
 
 typedef struct tcp_endpoint {
-    int fd;
+    dw_stream stream;
     uint64_t sent, received;
     int sending, receiving; /* a request is in flight */
     unsigned char send_length[DW_TCP_LENGTH_BYTES];
@@ -50,7 +46,7 @@ typedef struct tcp_endpoint {
 static dw_status tcp_open(void *context, const dw_transport_open *how)
 {
     tcp_endpoint *end = context;
-    const dw_status status = dw_tcp_meet(how, &end->fd, end->peer);
+    const dw_status status = dw_tcp_meet(how, &end->stream.fd, end->peer);
     if (status == DW_OK) end->sent = end->received = DW_TCP_PREAMBLE_BYTES;
     return status;
 }
@@ -58,7 +54,7 @@ static dw_status tcp_open(void *context, const dw_transport_open *how)
 static dw_status tcp_close(void *context)
 {
     tcp_endpoint *end = context;
-    close(end->fd);
+    dw_stream_close(&end->stream);
     return DW_OK;
 }
 
@@ -89,13 +85,9 @@ static dw_status tcp_recv(void *context, void *request_room, void *room, size_t 
     return DW_OK;
 }
 
-static int may_retry(int error)
+static dw_status lost(const tcp_endpoint *end, dw_why *why)
 {
-    return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
-}
-
-static dw_status lost(const tcp_endpoint *end, int error, dw_why *why)
-{
+    const int error = end->stream.error;
     if (error == ETIMEDOUT) {
         return dw_link_report(why, DW_ERR_TIMEOUT, "%s does not answer any more (%s); is the machine or the "
                               "network down?", end->peer, strerror(error));
@@ -110,12 +102,11 @@ static dw_status send_some(tcp_endpoint *end, tcp_request *request, dw_why *why)
         const size_t length_left = DW_TCP_LENGTH_BYTES - end->send_length_done;
         struct iovec parts[2] = {
             {end->send_length + end->send_length_done, length_left},
-            /* iovec has no const; sendmsg only reads */
+            /* iovec has no const; a write only reads */
             {(void *)(uintptr_t)(request->data + request->done), request->len - request->done}};
-        const struct msghdr message = {.msg_iov = parts + (length_left == 0),
-                                       .msg_iovlen = 2 - (size_t)(length_left == 0)};
-        const ssize_t n = sendmsg(end->fd, &message, MSG_NOSIGNAL);
-        if (n < 0) return may_retry(errno) ? DW_PENDING : lost(end, errno, why);
+        const int is_behind = length_left == 0;
+        const ptrdiff_t n = dw_stream_write(&end->stream, parts + is_behind, 2 - is_behind);
+        if (n <= 0) return n == DW_STREAM_WAIT ? DW_PENDING : lost(end, why);
         const size_t of_length = (size_t)n < length_left ? (size_t)n : length_left;
         end->send_length_done += of_length;
         request->done += (size_t)n - of_length;
@@ -145,7 +136,7 @@ static size_t read_some(tcp_endpoint *end, unsigned char *room, size_t cap, size
         return 0;
     }
     const int direct = cap >= AHEAD_BYTES;
-    const ssize_t n = recv(end->fd, direct ? room : end->ahead, direct ? cap : AHEAD_BYTES, 0);
+    const ptrdiff_t n = dw_stream_read(&end->stream, direct ? room : end->ahead, direct ? cap : AHEAD_BYTES);
     if (n > 0 && direct) {
         end->received += (size_t)n;
         return (size_t)n;
@@ -156,8 +147,8 @@ static size_t read_some(tcp_endpoint *end, unsigned char *room, size_t cap, size
         end->is_drained = n < AHEAD_BYTES;
         return take_ahead(end, room, cap);
     }
-    if (n < 0) {
-        *status = may_retry(errno) ? DW_PENDING : lost(end, errno, why);
+    if (n != DW_STREAM_ENDED) {
+        *status = n == DW_STREAM_WAIT ? DW_PENDING : lost(end, why);
     } else if (in_message > 0) {
         *status = dw_link_report(why, DW_ERR_PEER, "%s closed the connection in the middle of a message (after "
                                  "%zu bytes of it); its process has probably died", end->peer, in_message);
@@ -212,14 +203,14 @@ static dw_status tcp_test(void *context, void *request_room, size_t *len, dw_why
 static void tcp_caps(void *context, dw_transport_caps *caps)
 {
     const tcp_endpoint *end = context;
-    caps->wait_fd = end->fd;
-    caps->wait_events = (end->receiving ? POLLIN : 0) | (end->sending ? POLLOUT : 0);
+    caps->wait_fd = end->stream.fd;
+    caps->wait_events = dw_stream_events(&end->stream, end->receiving, end->sending);
     caps->wake_ns = -1;
     caps->wire_sent = end->sent;
     caps->wire_received = end->received;
     caps->framing_bytes = DW_TCP_LENGTH_BYTES;
     memcpy(caps->peer, end->peer, sizeof caps->peer);
-    if (caps->asks_kernel) dw_tcp_kernel_counts(end->fd, &caps->kernel_sent, &caps->kernel_received);
+    if (caps->asks_kernel) dw_tcp_kernel_counts(end->stream.fd, &caps->kernel_sent, &caps->kernel_received);
 }
 
 const dw_transport dw_transport_tcp = {
