@@ -171,11 +171,14 @@ static dw_status reconstruct(dw_arrival *a)
 
 static void count_scales(dw_counters *counters, const uint8_t *scales, uint64_t n)
 {
+    uint64_t zero = 0, poisoned = 0; /* of their own: stores to counters would keep the loop from being vectorized */
     for (uint64_t i = 0; i < n; i++) {
         uint32_t bits = scales[2 * i] | (uint32_t)scales[2 * i + 1] << 8;
-        counters->zero_groups += bits == 0;
-        counters->poisoned_groups += (bits & 0x7f80u) == 0x7f80u;
+        zero += bits == 0;
+        poisoned += (bits & 0x7f80u) == 0x7f80u;
     }
+    counters->zero_groups += zero;
+    counters->poisoned_groups += poisoned;
 }
 
 static void count_pieces(dw_counters *counters, const dw_incoming *p)

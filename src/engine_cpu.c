@@ -55,6 +55,14 @@ static uint64_t stretch_sum(const dw_engine *engine, const void *from, dw_dtype 
     return engine->kernels->digest(from, dtype, first, left < DW_TILE_ELEMENTS ? left : DW_TILE_ELEMENTS);
 }
 
+/* A run that is the next audited stretch: where the kernel may add the stretch's sum, out of its registers; else NULL. */
+static uint64_t *run_sum(trail *t, uint64_t element, uint64_t n)
+{
+    if (t->first != element || n != DW_TILE_ELEMENTS) return NULL;
+    t->first += (uint64_t)t->audit.every * DW_TILE_ELEMENTS;
+    return &t->sum;
+}
+
 /* The stretch at t->first, if it is audited and ends before `done`. from: its elements. */
 static bool audit_stretch(const dw_engine *engine, trail *t, uint64_t done, const void *from)
 {
@@ -118,7 +126,7 @@ static uint32_t stored_width(const dw_layout *layout, const run *r)
     return layout->cut_rows ? r->tile.elements : layout->segment_width;
 }
 
-static void decode_run(const dw_engine *engine, const dw_decode_job *job, const run *r)
+static void decode_run(const dw_engine *engine, const dw_decode_job *job, const run *r, uint64_t *sum)
 {
     const dw_layout *layout = &job->layout;
     bool state = job->next != NULL;
@@ -139,6 +147,8 @@ static void decode_run(const dw_engine *engine, const dw_decode_job *job, const 
         .first_piece = r->tile.first_segment + r->first_segment,
         .tile_elements = r->tile.elements,
         .first = r->first_segment * layout->segment_width,
+        .sum = sum,
+        .element = dense_element(layout, r),
     };
     engine->kernels->decode(&call);
 }
@@ -161,7 +171,7 @@ static void decode(const dw_engine *engine, const dw_decode_job *job, uint64_t i
             run r = run_at(layout, &tile, first, touch);
             uint64_t element = dense_element(layout, &r);
             r.next = trail_place(&t, element);
-            decode_run(engine, job, &r);
+            decode_run(engine, job, &r, run_sum(&t, element, r.channels));
             follow(engine, &t, element, r.channels);
             first += r.segments;
         }
@@ -308,7 +318,7 @@ static void measure(encoding *e, uint64_t tile, const run *encoded)
         dw_decode_job again = {.layout = *layout, .payload = job->payload, .y = decoded, .y_dtype = DW_F32};
         run local = r;
         local.row = local.column = 0;
-        decode_run(e->engine, &again, &local);
+        decode_run(e->engine, &again, &local, NULL);
         call.back = decoded;
         call.back_dtype = DW_F32;
     }

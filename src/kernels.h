@@ -15,6 +15,8 @@
  * | row           |                  |       | what the whole row chose, where a row is more than a run   |
  * | dither        |                  |       | NULL: nearest rounding                                     |
  * | is_far        |                  |       | x and prev come from memory, past the caches: ask early    |
+ * | sum           |                  |       | NULL, or what the digest of out is added to                |
+ * | element       |                  |       | for the digest: as its `first`                             |
  *
  * With a scale per channel a run is a stretch of one row, and every element has a choice and a scale of its own, in a dw_columns that was
  * filled from the extremes of all rows.
@@ -72,6 +74,7 @@ typedef struct dw_decode_run {
     const uint8_t *scales, *choices, *codes;
     uint64_t first_piece;
     uint32_t tile_elements, first;
+    uint64_t *sum, element;
 } dw_decode_run;
 
 /* A strip of channels that have a scale each: what the encoder gathers over all rows, then what all rows are coded or decoded with. */

@@ -228,22 +228,19 @@ DW_VECTOR void f_pair_parts(f32x16 x, f32x16 y, f32x16 *even, f32x16 *odd)
 #undef OF_FOUR
 }
 
-/* The upper halves, one more where the lower ones are above a tie, or at one beside an odd upper half; then clamped: what is too large, and
- * what has become infinite, is the largest finite. */
+/* The upper halves, one more where the lower ones are above a tie, or at one beside an odd upper half. */
 DW_VECTOR __m256i narrow_pair16(__m256i e, __m256i o)
 {
     __m256i upper = _mm256_blend_epi16(_mm256_srli_epi32(e, 16), o, 0xaa), lower = _mm256_blend_epi16(e, _mm256_slli_epi32(o, 16), 0xaa);
     __m256i tie = _mm256_adds_epu16(lower, _mm256_and_si256(upper, _mm256_set1_epi16(1)));
     __m256i up = _mm256_cmpeq_epi16(_mm256_max_epu16(tie, _mm256_set1_epi16(-0x7fff)), tie); /* at least 0x8001: -1 */
-    /* as a signed number every negative float is below the largest positive one */
-    __m256i rounded = _mm256_min_epi16(_mm256_sub_epi16(upper, up), _mm256_set1_epi16(DW_BF16_LARGEST));
-    return _mm256_min_epu16(rounded, _mm256_set1_epi16((short)(0x8000 | DW_BF16_LARGEST)));
+    return _mm256_sub_epi16(upper, up);
 }
 
-DW_VECTOR void narrow_pair(void *to, f32x16 even, f32x16 odd)
+DW_VECTOR i32x16 narrow_pair(f32x16 even, f32x16 odd)
 {
     i32x16 e = f_bits(even), o = f_bits(odd);
-    i_store(to, (i32x16){narrow_pair16(e.a, o.a), narrow_pair16(e.b, o.b)});
+    return (i32x16){narrow_pair16(e.a, o.a), narrow_pair16(e.b, o.b)};
 }
 
 DW_VECTOR i64x8 i_no_products(void) { return _mm256_setzero_si256(); }

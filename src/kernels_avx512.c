@@ -199,25 +199,25 @@ DW_VECTOR void f_pair_parts(f32x16 a, f32x16 b, f32x16 *even, f32x16 *odd)
     *odd = _mm512_permutex2var_ps(a, _mm512_add_epi32(evens, _mm512_set1_epi32(1)), b);
 }
 
-/* The upper halves, one more where the lower ones are above a tie, or at one beside an odd upper half; then clamped: what is too large, and
- * what has become infinite, is the largest finite. */
-DW_VECTOR void narrow_pair(void *to, f32x16 even, f32x16 odd)
+/* The upper halves, one more where the lower ones are above a tie, or at one beside an odd upper half. */
+DW_VECTOR i32x16 narrow_pair(f32x16 even, f32x16 odd)
 {
     const __mmask32 odds = 0xaaaaaaaa;
     __m512i e = f_bits(even), o = f_bits(odd), one = _mm512_set1_epi16(1);
     __m512i upper = _mm512_mask_blend_epi16(odds, i_shr(e, 16), o), lower = _mm512_mask_blend_epi16(odds, e, i_shl(o, 16));
     __m512i tie = _mm512_adds_epu16(lower, i_and(upper, one));
     __mmask32 up = _mm512_cmpgt_epu16_mask(tie, _mm512_set1_epi16(-0x8000));
-    __m512i rounded = _mm512_mask_sub_epi16(upper, up, upper, _mm512_set1_epi16(-1));
-    rounded = _mm512_min_epi16(rounded, _mm512_set1_epi16(DW_BF16_LARGEST)); /* signed: negative floats are below it */
-    i_store(to, _mm512_min_epu16(rounded, _mm512_set1_epi16((short)(0x8000 | DW_BF16_LARGEST))));
+    return _mm512_mask_sub_epi16(upper, up, upper, _mm512_set1_epi16(-1));
 }
+
+typedef __m512i w64;
+DW_VECTOR w64 w_shr32(w64 a) { return _mm512_shuffle_epi32(a, (_MM_PERM_ENUM)0xf5); } /* no shift, whose port sums and products need */
 
 DW_VECTOR i64x8 i_no_products(void) { return _mm512_setzero_si512(); }
 
 DW_VECTOR i64x8 i_pair_products(i64x8 sum, i32x16 a)
 {
-    return _mm512_add_epi64(sum, _mm512_mul_epu32(a, _mm512_srli_epi64(a, 32)));
+    return _mm512_add_epi64(sum, _mm512_mul_epu32(a, w_shr32(a)));
 }
 
 DW_VECTOR uint64_t i_sum_products(i64x8 sum)
@@ -229,7 +229,6 @@ DW_VECTOR uint64_t i_sum_products(i64x8 sum)
 }
 
 /* Philox: one counter per 64-bit lane. */
-typedef __m512i w64;
 enum { W_LANES = 8, SIDES = 2 };
 DW_VECTOR w64 w_set(uint32_t value) { return _mm512_set1_epi64(value); }
 DW_VECTOR w64 w_fill(const uint64_t *value) { return _mm512_set1_epi64((long long)*value); }
@@ -238,7 +237,6 @@ DW_VECTOR w64 w_count(uint64_t first)
     return _mm512_add_epi64(_mm512_set1_epi64((int64_t)first), _mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7));
 }
 DW_VECTOR w64 w_mul(w64 a, w64 b) { return _mm512_mul_epu32(a, b); }
-DW_VECTOR w64 w_shr32(w64 a) { return _mm512_shuffle_epi32(a, (_MM_PERM_ENUM)0xf5); } /* the low half does not matter: no shift, whose port the products need */
 DW_VECTOR w64 w_xor3(w64 a, w64 b, w64 c) { return _mm512_ternarylogic_epi64(a, b, c, 0x96); }
 DW_VECTOR w64 w_join(w64 low, w64 high) { return _mm512_mask_blend_epi32(0xaaaa, low, _mm512_shuffle_epi32(high, (_MM_PERM_ENUM)0xa0)); }
 DW_VECTOR void w_store_turns(void *to, w64 a, w64 b)

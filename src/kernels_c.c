@@ -248,6 +248,30 @@ static void encode_c(const dw_encode_run *run)
     }
 }
 
+/* An odd constant with no pattern (2^32 over the golden ratio): a distinct key for every word. */
+#define DIGEST_KEY 0x9E3779B1u
+
+static uint32_t digest_word(const void *elements, dw_dtype dtype, uint64_t word, uint64_t n)
+{
+    if (dtype == DW_F32) return word < n ? ((const uint32_t *)elements)[word] : 0;
+    const uint16_t *half = elements;
+    uint32_t low = 2 * word < n ? half[2 * word] : 0u, high = 2 * word + 1 < n ? half[2 * word + 1] : 0u;
+    return low | high << 16;
+}
+
+static uint64_t digest_c(const void *elements, dw_dtype dtype, uint64_t first, uint64_t n)
+{
+    uint64_t sum = 0, per_word = dtype == DW_F32 ? 1 : 2;
+    uint32_t before = (uint32_t)(first / per_word);
+    for (uint64_t word = 0; word * per_word < n; word += 2) {
+        uint32_t place = before + (uint32_t)word;
+        uint32_t low = digest_word(elements, dtype, word, n) + DIGEST_KEY * (place + 1);
+        uint32_t high = digest_word(elements, dtype, word + 1, n) + DIGEST_KEY * (place + 2);
+        sum += (uint64_t)low * high;
+    }
+    return sum;
+}
+
 static void decode_piece(const dw_decode_run *run, uint32_t i, uint64_t at, uint64_t n)
 {
     uint8_t codes[DW_TILE_ELEMENTS];
@@ -280,6 +304,7 @@ static void decode_c(const dw_decode_run *run)
         decode_piece(run, i, run->channels - left, n);
         left -= n;
     }
+    if (run->sum) *run->sum += digest_c(run->out, run->out_dtype, run->element, run->channels);
 }
 
 /* A row of a strip: what it holds of x - prev, and of x. */
@@ -379,30 +404,6 @@ static void convert_c(const void *from, dw_dtype from_dtype, void *to, dw_dtype 
         widen(element(from, from_dtype, at), from_dtype, now, wide);
         narrow(wide, now, (void *)(uintptr_t)element(to, to_dtype, at), to_dtype);
     }
-}
-
-/* An odd constant with no pattern (2^32 over the golden ratio): a distinct key for every word. */
-#define DIGEST_KEY 0x9E3779B1u
-
-static uint32_t digest_word(const void *elements, dw_dtype dtype, uint64_t word, uint64_t n)
-{
-    if (dtype == DW_F32) return word < n ? ((const uint32_t *)elements)[word] : 0;
-    const uint16_t *half = elements;
-    uint32_t low = 2 * word < n ? half[2 * word] : 0u, high = 2 * word + 1 < n ? half[2 * word + 1] : 0u;
-    return low | high << 16;
-}
-
-static uint64_t digest_c(const void *elements, dw_dtype dtype, uint64_t first, uint64_t n)
-{
-    uint64_t sum = 0, per_word = dtype == DW_F32 ? 1 : 2;
-    uint32_t before = (uint32_t)(first / per_word);
-    for (uint64_t word = 0; word * per_word < n; word += 2) {
-        uint32_t place = before + (uint32_t)word;
-        uint32_t low = digest_word(elements, dtype, word, n) + DIGEST_KEY * (place + 1);
-        uint32_t high = digest_word(elements, dtype, word + 1, n) + DIGEST_KEY * (place + 2);
-        sum += (uint64_t)low * high;
-    }
-    return sum;
 }
 
 static uint64_t digest_bytes_c(const uint8_t *payload, uint64_t from, uint64_t n)

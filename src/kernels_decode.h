@@ -32,11 +32,13 @@ DW_VECTOR planes planes_on(planes p, uint32_t bits, size_t n)
                     p.third + n / 8 * plane_bits(bits, 2)};
 }
 
-/* Codes, what they are added to, and where that goes. */
+/* Codes, what they are added to, where that goes, and what it adds to the digest. */
 typedef struct coded {
     planes codes;
     const unsigned char *base;
     unsigned char *out;
+    uintptr_t ahead; /* what of prev the next tile will want, whatever this one is added to; may be outside of everything */
+    tally made;
 } coded;
 
 /* The values that codes stand for: all of them where they can be looked up, else what makes them. */
@@ -159,39 +161,53 @@ DW_VECTOR code_pair take_pair(planes from, uint32_t bits)
     return codes;
 }
 
-/* The first n elements: 16, 32 or 64; those after `at`. bf16 goes in pairs of blocks, if there are two. */
-DW_VECTOR void decode_blocks(coded c, size_t n, levels v, dw_dtype dtype, uint32_t bits)
+/* What is decoded, and whether the digest is taken of it while it is in registers: of f32 and bf16 only. */
+typedef struct decode_kind {
+    dw_dtype dtype;
+    uint32_t bits, digests;
+} decode_kind;
+
+/* The first n elements: 16, 32 or 64; those after `at`. bf16 goes in pairs of blocks, if there are two. The tally after them. */
+DW_VECTOR tally decode_blocks(coded c, size_t n, levels v, decode_kind kind)
 {
+    dw_dtype dtype = kind.dtype;
     if (dtype == DW_BF16 && n > LANES) {
         for (size_t at = 0; at < n; at += 2 * LANES) {
-            code_pair codes = take_pair(planes_on(c.codes, bits, at), bits);
+            code_pair codes = take_pair(planes_on(c.codes, kind.bits, at), kind.bits);
             pair base = load_pair(c.base, at);
-            DW_PREFETCH(c.base, 2 * (at + AHEAD));
-            narrow_pair(c.out + 2 * at, add_level(base.even, codes.even, v, bits), add_level(base.odd, codes.odd, v, bits));
+            DW_PREFETCH(c.ahead, 2 * at);
+            i32x16 made = narrow_pair(add_level(base.even, codes.even, v, kind.bits), add_level(base.odd, codes.odd, v, kind.bits));
+            i_store(c.out + 2 * at, made);
+            if (kind.digests) c.made = tally_add(c.made, made);
         }
-        return;
+        return c.made;
     }
     for (size_t at = 0; at < n; at += LANES) {
-        i32x16 codes = take_loose(planes_on(c.codes, bits, at), bits);
-        DW_PREFETCH(c.base, bytes_of(dtype) * (at + AHEAD));
-        store(c.out, dtype, at, add_level(load(c.base, dtype, at), codes, v, bits));
+        i32x16 codes = take_loose(planes_on(c.codes, kind.bits, at), kind.bits);
+        DW_PREFETCH(c.ahead, bytes_of(dtype) * at);
+        f32x16 made = add_level(load(c.base, dtype, at), codes, v, kind.bits);
+        store_sum(c.out, dtype, at, made);
+        if (kind.digests) c.made = tally_add(c.made, f_bits(made));
     }
+    return c.made;
 }
 
 /* The first n elements; what follows them. */
-DW_VECTOR coded decode_step(coded c, size_t n, levels v, dw_dtype dtype, uint32_t bits)
+DW_VECTOR coded decode_step(coded c, size_t n, levels v, decode_kind kind)
 {
-    decode_blocks(c, n, v, dtype, bits);
-    return (coded){planes_on(c.codes, bits, n), c.base + n * bytes_of(dtype), c.out + n * bytes_of(dtype)};
+    tally made = decode_blocks(c, n, v, kind);
+    size_t bytes = n * bytes_of(kind.dtype);
+    return (coded){planes_on(c.codes, kind.bits, n), c.base + bytes, c.out + bytes, c.ahead + bytes, made};
 }
 
 /* n elements, a multiple of 16, of one piece; what follows them. */
-DW_VECTOR coded decode_values(coded c, size_t n, float scale, dw_dtype dtype, uint32_t bits)
+DW_VECTOR coded decode_values(coded c, size_t n, float scale, decode_kind kind)
 {
-    levels v = levels_of(scale, bits);
-    ROLLED for (; n >= 4 * LANES; n -= 4 * LANES) c = decode_step(c, 4 * LANES, v, dtype, bits);
-    ROLLED for (; n >= 2 * LANES; n -= 2 * LANES) c = decode_step(c, 2 * LANES, v, dtype, bits);
-    ROLLED for (; n; n -= LANES) c = decode_step(c, LANES, v, dtype, bits);
+    levels v = levels_of(scale, kind.bits);
+    ROLLED for (; n >= 4 * LANES; n -= 4 * LANES) c = decode_step(c, 4 * LANES, v, kind);
+    ROLLED for (; n >= 2 * LANES; n -= 2 * LANES) c = decode_step(c, 2 * LANES, v, kind);
+    if (kind.digests && kind.dtype == DW_BF16) return c; /* of half a register no words are taken */
+    ROLLED for (; n; n -= LANES) c = decode_step(c, LANES, v, kind);
     return c;
 }
 
@@ -207,6 +223,7 @@ static void decode_special(const dw_decode_run *run, uint32_t p, size_t n)
     one.scales = run->scales + 2 * (size_t)p;
     one.first_piece = run->first_piece + p;
     one.first = run->first + p * run->width;
+    one.sum = NULL;
     dw_kernels_c.decode(&one);
 }
 
@@ -232,48 +249,51 @@ static void take_scales(const dw_decode_run *run, piece_scales *to)
     }
 }
 
-/* What piece p is added to. No branch: choices follow no pattern. */
-DW_VECTOR const unsigned char *base_of(const dw_decode_run *run, uint32_t p, size_t size)
+/* What a piece is added to, where there is a choice. No branch: choices follow no pattern. */
+DW_VECTOR const unsigned char *chosen_prev(const unsigned char *prev, const uint8_t *choices, uint64_t bit)
 {
-    if (!run->prev) return no_prev;
-    uintptr_t from = (uintptr_t)run->prev + (size_t)p * run->width * size;
-    if (!run->choices) return (const unsigned char *)from;
-    uint64_t bit = run->first_piece + p;
-    uintptr_t direct = 0 - (uintptr_t)(run->choices[bit / 8] >> bit % 8 & 1);
-    return (const unsigned char *)((from & ~direct) | ((uintptr_t)no_prev & direct));
+    uintptr_t direct = 0 - (uintptr_t)(choices[bit / 8] >> bit % 8 & 1);
+    return (const unsigned char *)(((uintptr_t)prev & ~direct) | ((uintptr_t)no_prev & direct));
 }
 
 /* Pieces that are not short; special ones too, which are done again. */
-DW_VECTOR void decode_pieces(const dw_decode_run *given, uint32_t pieces, const float *scales, dw_dtype dtype,
-                             uint32_t bits)
+DW_VECTOR void decode_pieces(const dw_decode_run *given, uint32_t pieces, const float *scales, decode_kind kind)
 {
     dw_decode_run run = *given; /* stores to out may alias the caller's */
-    coded c = {.codes = planes_at(run.codes, bits, run.tile_elements, run.first), .out = run.out};
-    for (uint32_t p = 0; p < pieces; p++) {
-        c.base = base_of(&run, p, bytes_of(dtype));
-        c = decode_values(c, run.width, scales[p], dtype, bits);
+    coded c = {.codes = planes_at(run.codes, kind.bits, run.tile_elements, run.first), .out = run.out};
+    const unsigned char *prev = run.prev ? run.prev : no_prev;
+    size_t step = run.prev ? run.width * bytes_of(kind.dtype) : 0;
+    if (!run.prev) run.choices = NULL;
+    if (kind.digests) c.made = tally_from((uint32_t)(run.element / (4 / bytes_of(kind.dtype))));
+    for (uint32_t p = 0; p < pieces; p++, prev += step) {
+        c.base = run.choices ? chosen_prev(prev, run.choices, run.first_piece + p) : prev;
+        c.ahead = (uintptr_t)prev + AHEAD * bytes_of(kind.dtype);
+        c = decode_values(c, run.width, scales[p], kind);
     }
+    if (kind.digests) *run.sum += i_sum_products(c.made.sum);
 }
 
 typedef void decode_function(const dw_decode_run *run, uint32_t pieces, const float *scales);
 
-#define DECODE(name, dtype, bits)                                                                                          \
+#define DECODE(name, dtype, bits, digests)                                                                                 \
     static void name(const dw_decode_run *run, uint32_t pieces, const float *scales)                                       \
     {                                                                                                                      \
-        decode_pieces(run, pieces, scales, dtype, bits);                                                                   \
+        decode_pieces(run, pieces, scales, (decode_kind){dtype, bits, digests});                                           \
     }
-#define DECODE_DTYPE(name, dtype)                                                                                          \
-    DECODE(decode_##name##_1, dtype, 1)                                                                                    \
-    DECODE(decode_##name##_2, dtype, 2)                                                                                    \
-    DECODE(decode_##name##_3, dtype, 3)                                                                                    \
-    DECODE(decode_##name##_4, dtype, 4)                                                                                    \
-    DECODE(decode_##name##_5, dtype, 5)                                                                                    \
-    DECODE(decode_##name##_6, dtype, 6)                                                                                    \
-    DECODE(decode_##name##_7, dtype, 7)                                                                                    \
-    DECODE(decode_##name##_8, dtype, 8)
-DECODE_DTYPE(f32, DW_F32)
-DECODE_DTYPE(f16, DW_F16)
-DECODE_DTYPE(bf16, DW_BF16)
+#define DECODE_DTYPE(name, dtype, digests)                                                                                 \
+    DECODE(decode_##name##_1, dtype, 1, digests)                                                                           \
+    DECODE(decode_##name##_2, dtype, 2, digests)                                                                           \
+    DECODE(decode_##name##_3, dtype, 3, digests)                                                                           \
+    DECODE(decode_##name##_4, dtype, 4, digests)                                                                           \
+    DECODE(decode_##name##_5, dtype, 5, digests)                                                                           \
+    DECODE(decode_##name##_6, dtype, 6, digests)                                                                           \
+    DECODE(decode_##name##_7, dtype, 7, digests)                                                                           \
+    DECODE(decode_##name##_8, dtype, 8, digests)
+DECODE_DTYPE(f32, DW_F32, 0)
+DECODE_DTYPE(f16, DW_F16, 0)
+DECODE_DTYPE(bf16, DW_BF16, 0)
+DECODE_DTYPE(f32_digest, DW_F32, 1)
+DECODE_DTYPE(bf16_digest, DW_BF16, 1)
 #undef DECODE_DTYPE
 #undef DECODE
 
@@ -285,6 +305,7 @@ static void decode_short(const dw_decode_run *run, decode_function *decode_whole
     dw_decode_run part = *run;
     part.first_piece += p;
     part.first += (uint32_t)at;
+    part.sum = NULL;
     part.width = (uint32_t)whole;
     part.out = (unsigned char *)run->out + at * size;
     if (run->prev) part.prev = (const unsigned char *)run->prev + at * size;
@@ -302,17 +323,29 @@ static void decode_short(const dw_decode_run *run, decode_function *decode_whole
     memcpy(end, out, rest * size);
 }
 
+/* Whether the digest can be taken of registers: these hold what is stored, and all of it. */
+static int may_digest(const dw_decode_run *run, const piece_scales *scales)
+{
+    uint32_t special = 0;
+    for (uint32_t from = 0; from < run->pieces; from += BATCH) special |= scales->special[from / BATCH];
+    return run->sum && run->out_dtype != DW_F16 && !special && run->channels == (uint64_t)run->pieces * run->width &&
+           run->width % (run->out_dtype == DW_F32 ? LANES : 2 * LANES) == 0;
+}
+
 static void decode(const dw_decode_run *run)
 {
-    static decode_function *const table[3][8] = {
-        {decode_f32_1, decode_f32_2, decode_f32_3, decode_f32_4, decode_f32_5, decode_f32_6, decode_f32_7, decode_f32_8},
-        {decode_f16_1, decode_f16_2, decode_f16_3, decode_f16_4, decode_f16_5, decode_f16_6, decode_f16_7, decode_f16_8},
-        {decode_bf16_1, decode_bf16_2, decode_bf16_3, decode_bf16_4, decode_bf16_5, decode_bf16_6, decode_bf16_7, decode_bf16_8},
-    };
+#define ALL_BITS(name) {name##_1, name##_2, name##_3, name##_4, name##_5, name##_6, name##_7, name##_8}
+    static decode_function *const table[3][8] = {ALL_BITS(decode_f32), ALL_BITS(decode_f16), ALL_BITS(decode_bf16)};
+    static decode_function *const digesting[3][8] = {ALL_BITS(decode_f32_digest), {0}, ALL_BITS(decode_bf16_digest)};
+#undef ALL_BITS
     piece_scales scales;
     uint32_t full = (uint32_t)(run->channels / run->width);
     size_t n = run->channels - (size_t)full * run->width;
     take_scales(run, &scales);
+    if (may_digest(run, &scales)) {
+        digesting[run->out_dtype - DW_F32][run->bits - 1](run, full, scales.wide);
+        return;
+    }
     decode_function *decode_whole = table[run->out_dtype - DW_F32][run->bits - 1];
     decode_whole(run, full, scales.wide);
     if (n) decode_short(run, decode_whole, full, n, scales.wide[full]);
@@ -321,4 +354,5 @@ static void decode(const dw_decode_run *run)
             uint32_t p = from + (uint32_t)__builtin_ctz(special);
             decode_special(run, p, p < full ? run->width : n);
         }
+    if (run->sum) *run->sum += digest(run->out, run->out_dtype, run->element, run->channels);
 }

@@ -85,7 +85,7 @@ DW_VECTOR i32x16 finish_block(const span *s, size_t block, f32x16 top, finish_ki
     if (kind.prev) base = chosen_base(s, block, load(s->prev, dtype, at), kind.chooses);
     if (kind.chooses) delta = f_sub(delta, base);
     i32x16 level = level_of(delta, s->inverse[block], top);
-    if (kind.prev) store(s->next, dtype, at, advance(s, block, base, level));
+    if (kind.prev) store_sum(s->next, dtype, at, advance(s, block, base, level));
     return level;
 }
 
@@ -106,7 +106,7 @@ DW_VECTOR i32x16 finish_any(const span *s, size_t block, ends all, finish_kind k
         dw_dtype dtype = (dw_dtype)kind.prev;
         f32x16 base = load(s->prev, dtype, at);
         base = chosen_base(s, block, base, kind.chooses);
-        store(s->next, dtype, at, f_muladd(d.level, f_set(s->scale[block]), base));
+        store_sum(s->next, dtype, at, f_muladd(d.level, f_set(s->scale[block]), base));
     }
     return d.step;
 }
@@ -137,7 +137,7 @@ DW_VECTOR void finish_pair(const span *s, size_t block, f32x16 top, finish_kind 
     level[0] = level_of(d.even, s->inverse[block], top);
     level[1] = level_of(d.odd, s->inverse[block], top);
     if (kind.prev)
-        narrow_pair(s->next + 2 * block * LANES, advance(s, block, base.even, level[0]), advance(s, block, base.odd, level[1]));
+        i_store(s->next + 2 * block * LANES, narrow_pair(advance(s, block, base.even, level[0]), advance(s, block, base.odd, level[1])));
 }
 
 /* The same with dithers, two bits and more: the parts of a pair lie as its halves do. */
@@ -152,7 +152,8 @@ DW_VECTOR void finish_dithered_pair(const span *s, size_t block, ends all, finis
     step[1] = high.step;
     if (kind.prev) {
         f32x16 scale = f_set(s->scale[block]);
-        narrow_pair(s->next + 2 * block * LANES, f_muladd(low.level, scale, base.even), f_muladd(high.level, scale, base.odd));
+        f32x16 even_next = f_muladd(low.level, scale, base.even), odd_next = f_muladd(high.level, scale, base.odd);
+        i_store(s->next + 2 * block * LANES, narrow_pair(even_next, odd_next));
     }
 }
 

@@ -201,19 +201,16 @@ DW_VECTOR void narrow_f16(void *to, f32x16 value)
     store_eight((uint8_t *)to + 16, vreinterpretq_u16_f16(vcvt_high_f16_f32(vcvt_f16_f32(value.c), value.d)));
 }
 
-/* The odd block's halves stay where they are, the even one's go below them; then clamped: what is too large, and what has become
- * infinite, is the largest finite. */
+/* The odd block's halves stay where they are, the even one's go below them. */
 DW_VECTOR uint32x4_t narrow_pair4(uint32x4_t even, uint32x4_t odd)
 {
-    uint16x8_t rounded = vreinterpretq_u16_u32(vsriq_n_u32(bf16_sum(odd), bf16_sum(even), 16)), sign = vdupq_n_u16(0x8000);
-    uint16x8_t magnitude = vminq_u16(vbicq_u16(rounded, sign), vdupq_n_u16(DW_BF16_LARGEST));
-    return vreinterpretq_u32_u16(vbslq_u16(sign, rounded, magnitude));
+    return vsriq_n_u32(bf16_sum(odd), bf16_sum(even), 16);
 }
 
-DW_VECTOR void narrow_pair(void *to, f32x16 even, f32x16 odd)
+DW_VECTOR i32x16 narrow_pair(f32x16 even, f32x16 odd)
 {
     i32x16 e = f_bits(even), o = f_bits(odd);
-    i_store(to, PAIRS(i32x16, narrow_pair4, e, o));
+    return PAIRS(i32x16, narrow_pair4, e, o);
 }
 
 /* ------------------------------------------------------------------------------------------- reductions */

@@ -11,7 +11,7 @@
  * | i_store_quarter i_columns                                        | unless extremes_put: 16 lanes to 4, 16 times 4 to 16         |
  * | codes_join codes_field codes_put8 _put4 _put2 _put1              | planes of bits                                               |
  * | i_take16 i_take8 i_take4 i_take2 i_take1                            | 16 elements of a plane, one per lane                          |
- * | narrow_pair                                                      | two blocks to 32 bf16 that take turns: RN                    |
+ * | narrow_pair                                                      | two blocks to 32 bf16 that take turns, as 16 words; RN of what rounds to a finite value |
  * | i_pair_products                                                  | sum of even lanes times odd lanes, in 64 bits                |
  * | i_stream i_stream_end                                            | a store past the caches, to a line; their end                |
  * | w_set w_count w_mul w_shr32 w_xor3                               | Philox: W_LANES lanes of 64 bits; w_count: first, first + 1, ...; w_mul: of the  |
@@ -53,12 +53,13 @@ enum { LANES = 16, BATCH = 16 };
 /* What is read as prev where there is none: no run is longer. */
 static const _Alignas(64) unsigned char no_prev[4 * DW_TILE_ELEMENTS];
 
-/* From here on a product of level and scale may be infinite, which a fused sum would not see: such pieces, and poisoned ones, are left
- * to C. Half of 2^8 levels times less than 2^121 is finite. */
-#define SPECIAL_FROM 0x7c000000
+/* Pieces with a scale from here on, 2^95, and poisoned ones, are left to C. Half of 2^8 levels times less than that, 2^102, is below half a
+ * unit in the last place of the largest f32 (2^103) and bf16 (2^119): whatever finite base it is added to, the sum rounds to a finite value,
+ * and nothing is clamped. A product below 2^102 is exact, and may be fused with the sum. */
+#define SPECIAL_FROM 0x6f000000
 
 /* Where only the scale is known: no scale of a largest magnitude below that is as large. */
-#define SPECIAL_SCALE 0x7c00
+#define SPECIAL_SCALE 0x6f00
 
 #ifndef f_muladd
 DW_VECTOR f32x16 f_muladd(f32x16 x, f32x16 y, f32x16 z)
@@ -100,16 +101,30 @@ DW_VECTOR f32x16 load(const unsigned char *from, dw_dtype dtype, size_t i)
     return dtype == DW_F16 ? widen_f16(from + 2 * i) : widen_bf16(from + 2 * i);
 }
 
-/* RN: what is stored is finite. Not for NaN, which no sum of a finite base and a scale that is not poisoned makes. */
-DW_VECTOR void store(unsigned char *to, dw_dtype dtype, size_t i, f32x16 value)
+/* RN of what rounds to a finite value. */
+DW_VECTOR void store_finite(unsigned char *to, dw_dtype dtype, size_t i, f32x16 value)
 {
-    value = f_clamp(value, dtype == DW_F32 ? FLT_MAX : dtype == DW_F16 ? 65504.0f : 0x1.fep127f);
     if (dtype == DW_F32)
         f_store(to + 4 * i, value);
     else if (dtype == DW_F16)
         narrow_f16(to + 2 * i, value);
     else
         narrow_bf16(to + 2 * i, value);
+}
+
+/* RN: what is stored is finite. Not for NaN. */
+DW_VECTOR void store(unsigned char *to, dw_dtype dtype, size_t i, f32x16 value)
+{
+    store_finite(to, dtype, i, f_clamp(value, dtype == DW_F32 ? FLT_MAX : dtype == DW_F16 ? 65504.0f : 0x1.fep127f));
+}
+
+/* RN of a finite base and a level times a scale that is not special. */
+DW_VECTOR void store_sum(unsigned char *to, dw_dtype dtype, size_t i, f32x16 value)
+{
+    if (dtype == DW_F16)
+        store(to, dtype, i, value);
+    else
+        store_finite(to, dtype, i, value);
 }
 
 /* Two blocks of which one has the even and one the odd elements of 32: what bf16 are cut into, and put together from, at half the
@@ -241,18 +256,31 @@ static void convert(const void *from, dw_dtype from_dtype, void *to, dw_dtype to
 
 #define DIGEST_KEY 0x9E3779B1u
 
-/* `words` of them, in whole blocks; the first is the word number `place`. */
-static uint64_t digest_words(const unsigned char *from, uint32_t place, uint64_t words)
+/* A digest that grows: the sum so far, and the keys of the next 16 words. */
+typedef struct tally {
+    i64x8 sum;
+    i32x16 keys;
+} tally;
+
+/* The first word is the number `place`. */
+DW_VECTOR tally tally_from(uint32_t place)
 {
     _Alignas(64) uint32_t keys[LANES];
     for (uint32_t i = 0; i < LANES; i++) keys[i] = DIGEST_KEY * (place + i + 1);
-    i32x16 key = i_load(keys), step = i_set((int32_t)(DIGEST_KEY * LANES));
-    i64x8 sum = i_no_products();
-    for (uint64_t word = 0; word < words; word += LANES) {
-        sum = i_pair_products(sum, i_add(i_load(from + 4 * word), key));
-        key = i_add(key, step);
-    }
-    return i_sum_products(sum);
+    return (tally){i_no_products(), i_load(keys)};
+}
+
+DW_VECTOR tally tally_add(tally t, i32x16 words)
+{
+    return (tally){i_pair_products(t.sum, i_add(words, t.keys)), i_add(t.keys, i_set((int32_t)(DIGEST_KEY * LANES)))};
+}
+
+/* `words` of them, in whole blocks; the first is the word number `place`. */
+static uint64_t digest_words(const unsigned char *from, uint32_t place, uint64_t words)
+{
+    tally t = tally_from(place);
+    for (uint64_t word = 0; word < words; word += LANES) t = tally_add(t, i_load(from + 4 * word));
+    return i_sum_products(t.sum);
 }
 
 /* What fills no block is added in C: the sum has no order. */

@@ -277,12 +277,17 @@ static void check_decode(bench *b, const shape *s)
                          .codes = codes,
                          .first_piece = s->first_piece,
                          .tile_elements = s->tile_pieces * s->width,
-                         .first = s->first * s->width};
+                         .first = s->first * s->width,
+                         .element = 4 * (uint64_t)below(b, 1 << 30)};
+    uint64_t sums[2] = {s->channels, s->channels};
+    if (below(b, 2)) run.sum = &sums[0];
     specification->decode(&run);
     if (s->has_prev) run.prev = odd_copy(b, PREV, plain_prev, bytes);
     run.out = out;
+    if (run.sum) run.sum = &sums[1];
     b->kernels->decode(&run);
     same_bytes("decoded", expected, out, bytes, b->kernels->name, describe(s));
+    same_bytes("digest", &sums[0], &sums[1], sizeof sums[0], b->kernels->name, describe(s));
 }
 
 /* ------------------------------------------------------------------------------------------- tests */
