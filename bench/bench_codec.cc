@@ -13,6 +13,7 @@
 #include "deltawire/deltawire.h"
 #include "limit.h"
 #include "tables.h"
+#include "tile.h"
 
 namespace
 {
@@ -281,6 +282,9 @@ void run(benchmark::State &state, const Case &c)
     state.counters["compression"] = bytes / static_cast<double>(bench.len());
     state.counters["payload_digest_share"] = payload / took;
     state.counters["state_digest_share"] = audit / took;
+    const dw_config config = c.config();
+    const double arithmetic = dw_bench_tile_seconds(c.table, &config, c.encode, c.x);
+    if (arithmetic > 0) state.counters["arithmetic_GBps"] = 1e-9 / arithmetic;
 }
 
 void add_cases(std::vector<Case> &all, const char *table, size_t bytes)

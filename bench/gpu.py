@@ -161,7 +161,9 @@ def main():
     log, today = [], datetime.date.today().isoformat()
     out = options.out or options.build / "gpu.json"
     print("== frames and states against the CPU", flush=True)
-    status, checked = run([options.build / "bench/gpu_check", "--elements", options.elements, "--threads", options.threads], log, 300)
+    golden = pathlib.Path(__file__).resolve().parent.parent / "tests" / "golden"
+    status, checked = run([options.build / "bench/gpu_check", "--golden", golden, "--elements", options.elements,
+                           "--threads", options.threads], log, 300)
     if status == ABSENT:
         return ABSENT
     if status:

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  * gpu_check.c - encoders and decoders on a GPU against those of the CPU: whole frames and states, byte by byte.
  *
- * gpu_check [--elements N] [--threads N]: N elements for every dtype and width (default 2^20), in tensors of at most 16 Mi. Prints a line per
- * case; ends at the first difference. Exit 77: no GPU. */
+ * gpu_check [--golden DIR] [--elements N] [--threads N]: the golden frames of DIR; N elements for every dtype and width (default 2^20), in
+ * tensors of at most 16 Mi. Prints a line per case; ends at the first difference. Exit 77: no GPU. */
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "gpu_golden.h"
 #include "gpu_nccl.h"
 
 enum { MOST_THREADS = 64, CHANNELS = 4096, MOST_TOKENS = 4096 };
@@ -338,13 +339,16 @@ int main(int argc, char **argv)
 {
     gpu g;
     uint64_t elements = 1 << 20;
+    const char *golden = NULL;
     for (int i = 1; i + 1 < argc; i += 2) {
         if (!strcmp(argv[i], "--elements")) elements = strtoull(argv[i + 1], NULL, 10);
+        if (!strcmp(argv[i], "--golden")) golden = argv[i + 1];
         if (!strcmp(argv[i], "--threads")) threads = (unsigned)strtoul(argv[i + 1], NULL, 10);
     }
-    gpu_expect(threads >= 1 && threads <= MOST_THREADS && elements > 0, "usage: gpu_check [--elements N] [--threads 1..%d]", MOST_THREADS);
+    gpu_expect(threads >= 1 && threads <= MOST_THREADS && elements > 0, "usage: gpu_check [--golden DIR] [--elements N] [--threads 1..%d]", MOST_THREADS);
     gpu_open(&g);
     printf("device\t%s\n", g.name);
+    if (golden) gpu_golden(&g, golden);
     check_modes(&g);
     check_graph(&g, elements);
     check_nccl(&g);

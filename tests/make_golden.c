@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * make_golden.c - writes the golden frames: good ones, and bad ones with the status they must give.
  *
- * make_golden DIR writes tests/golden/NAME.json anew; make_golden --check DIR [KERNELS] compares them with what this build makes, with
- * the best kernels or those named (77: not on this processor): the encoder's bits are the same on every compiler and machine. Statuses
- * of bad frames are written here by hand. */
+ * make_golden DIR writes tests/golden/NAME.json anew, the good ones with what was encoded; make_golden --check DIR [KERNELS] compares them
+ * with what this build makes, with the best kernels or those named (77: not on this processor): the encoder's bits are the same on every
+ * compiler and machine. Statuses of bad frames are written here by hand. */
 #include <stdarg.h>
 
 #include "engine.h"
@@ -12,8 +12,8 @@
 #include "tool.h"
 
 typedef struct golden {
-    const char *name, *directory;
-    int check;
+    const char *name, *directory, *encoder; /* encoder: its config */
+    int check, tells_x; /* tells_x: each frame is of the data as it is then */
     char *text;
     size_t len, cap;
     test_pair pair;
@@ -98,15 +98,15 @@ static void emit_config(golden *g, const dw_frame_info *info)
         emit(g, "\"group\": \"channel\", ");
     else
         emit(g, "\"group\": %u, ", (unsigned)info->group);
-    emit(g, "\"prev\": \"%s\", \"chooses\": %s, \"audit\": %u},\n \"steps\": [\n", dtype_name(info->prev ? info->prev : DW_F32),
-         info->chooses ? "true" : "false", (unsigned)info->audit);
+    emit(g, "\"prev\": \"%s\", \"chooses\": %s, \"audit\": %u},\n \"encoder\": \"%s\",\n \"steps\": [\n",
+         dtype_name(info->prev ? info->prev : DW_F32), info->chooses ? "true" : "false", (unsigned)info->audit, g->encoder);
 }
 
 static golden begin(const char *directory, int check, const char *name, const char *config, dw_dtype x, dw_dtype y, uint32_t n,
                     uint32_t t, uint32_t c)
 {
     char with_life[160];
-    golden g = {.name = name, .directory = directory, .check = check, .x = x, .y = y, .n = n, .t = t, .c = c,
+    golden g = {.name = name, .directory = directory, .encoder = config, .check = check, .x = x, .y = y, .n = n, .t = t, .c = c,
                 .frame_n = n, .frame_t = t, .frame_c = c};
     snprintf(with_life, sizeof with_life, "%s%sincarnation=81985529216486895", config, strchr(config, ':') ? "," : ":");
     test_pair_open(&g.pair, with_life, n, t, c, x);
@@ -165,6 +165,11 @@ static void deliver(golden *g, const uint8_t *frame, size_t len, dw_status expec
         emit(g, ",\n");
     }
     emit(g, "  {");
+    if (g->tells_x) {
+        emit(g, "\"x_dtype\": \"%s\", ", dtype_name(g->x));
+        emit_floats(g, "x", g->data, elements, g->x);
+        emit(g, ",\n   ");
+    }
     emit_hex(g, "frame", frame, len);
     emit(g, ", \"n\": %u, \"t\": %u, \"c\": %u, \"y_dtype\": \"%s\", \"status\": \"%s\", ", (unsigned)g->frame_n,
          (unsigned)g->frame_t, (unsigned)g->frame_c, dtype_name(g->y), status_name(expected));
@@ -215,6 +220,7 @@ static void good(const char *directory, int check, const char *name, const char 
 {
     static const struct { float size; int spoil; } epochs[] = {{2, 0}, {2, 0}, {1, 1}, {1, 2}, {1e-31f, 0}, {3e-6f, 0}};
     golden g = begin(directory, check, name, config, x, y, n, t, c);
+    g.tells_x = 1;
     for (unsigned e = 0; e < sizeof epochs / sizeof *epochs; e++) {
         fill(&g, e + 1, epochs[e].size, epochs[e].spoil);
         encode(&g);

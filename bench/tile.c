@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * tile.c - calls of the kernels themselves, with everything hot. */
+#include "tile.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "kernels.h"
+
+enum { TILE = 2048, ROUNDS = 15, CALLS = 100 };
+
+typedef struct tile {
+    _Alignas(64) unsigned char x[4 * TILE], prev[4 * TILE], next[4 * TILE];
+    uint8_t payload[2 * TILE / 16 + TILE + 64]; /* scales, codes */
+    uint8_t choices[TILE / 16 / 8 + 8];
+    dw_encode_run encode;
+    dw_decode_run decode;
+    dw_dither dither;
+    dw_piece_counts counts;
+    uint64_t sum, payload_bytes;
+    int encodes, has_state, audits;
+} tile;
+
+/* Values between -1 and 1 with as many steps as a half has there, and changes of a sixteenth of that. */
+static void fill(unsigned char *to, const unsigned char *base, dw_dtype dtype)
+{
+    uint32_t seed = 1;
+    for (size_t i = 0; i < TILE; i++) {
+        seed = seed * 1664525u + 1013904223u;
+        float value = (float)(int32_t)seed * (1.0f / 2147483648.0f), from = 0;
+        if (base && dtype == DW_F32) {
+            memcpy(&from, base + 4 * i, 4);
+            value = from + value / 16;
+        }
+        if (dtype == DW_F32) {
+            memcpy(to + 4 * i, &value, 4);
+        } else {
+            uint16_t half = base ? (uint16_t)(base[2 * i] | base[2 * i + 1] << 8) : (uint16_t)(seed >> 16 & 0x83ff);
+            half = (uint16_t)(base ? half + (seed >> 16 & 7) : half | 0x3c00);
+            memcpy(to + 2 * i, &half, 2);
+        }
+    }
+}
+
+static void set_up(tile *t, const dw_config *config, int encodes, dw_dtype x)
+{
+    const uint32_t pieces = TILE / config->group;
+    const int chooses = config->codec == DW_CODEC_DELTA && config->choose == DW_CHOOSE_GROUP;
+    t->encodes = encodes;
+    t->has_state = config->codec == DW_CODEC_DELTA;
+    t->audits = t->has_state && config->audit != DW_AUDIT_NEVER;
+    t->dither = (dw_dither){.key = 1};
+    t->payload_bytes = (2 * pieces + TILE * config->bits / 8 + 15) / 16 * 16;
+    fill(t->prev, NULL, t->has_state ? config->prev : x);
+    fill(t->x, t->has_state && config->prev == x ? t->prev : NULL, x);
+    uint8_t *codes = t->payload + 2 * pieces;
+    t->encode = (dw_encode_run){.x_dtype = x, .prev_dtype = t->has_state ? config->prev : x, .bits = config->bits, .width = config->group,
+                                .pieces = pieces, .scale = config->scale ? config->scale : DW_SCALE_SIGNED, .channels = TILE, .x = t->x,
+                                .prev = t->has_state ? t->prev : NULL, .next = t->has_state ? t->next : NULL, .scales = t->payload,
+                                .choices = chooses ? t->choices : NULL, .codes = codes, .tile_elements = TILE,
+                                .dither = config->rounding == DW_ROUNDING_STOCHASTIC ? &t->dither : NULL, .counts = &t->counts};
+    t->decode = (dw_decode_run){.out_dtype = t->has_state ? config->prev : x, .prev_dtype = t->has_state ? config->prev : x,
+                                .bits = config->bits, .width = config->group, .pieces = pieces, .channels = TILE,
+                                .prev = t->has_state ? t->prev : NULL, .out = t->next, .poison_keeps = t->has_state, .scales = t->payload,
+                                .choices = chooses ? t->choices : NULL, .codes = codes, .tile_elements = TILE,
+                                .sum = t->audits ? &t->sum : NULL};
+}
+
+static void call(const dw_kernels *kernels, tile *t)
+{
+    if (t->encodes) {
+        memset(t->choices, 0, sizeof t->choices); /* bits are set one by one */
+        kernels->encode(&t->encode);
+        if (t->audits) t->sum += kernels->digest(t->next, t->encode.prev_dtype, 0, TILE);
+    } else {
+        kernels->decode(&t->decode);
+    }
+    t->sum += kernels->digest_bytes(t->payload, 0, t->payload_bytes);
+}
+
+static int by_size(const void *a, const void *b)
+{
+    const double first = *(const double *)a, second = *(const double *)b;
+    return (first > second) - (first < second);
+}
+
+static double seconds_between(struct timespec from, struct timespec to)
+{
+    return (double)(to.tv_sec - from.tv_sec) + (double)(to.tv_nsec - from.tv_nsec) * 1e-9;
+}
+
+double dw_bench_tile_seconds(const char *table, const dw_config *config, int encodes, dw_dtype x)
+{
+    static tile t;
+    const dw_kernels *kernels = dw_kernels_find(table);
+    if (!kernels || config->codec == DW_CODEC_RAW || config->group == 0 || config->group > 256 || TILE % config->group) return 0;
+    memset(&t, 0, sizeof t);
+    set_up(&t, config, encodes, x);
+    if (!encodes) kernels->encode(&t.encode); /* codes and scales that occur */
+    double rounds[ROUNDS];
+    for (int round = 0; round < ROUNDS; round++) {
+        struct timespec begin, end;
+        timespec_get(&begin, TIME_UTC);
+        for (int i = 0; i < CALLS; i++) call(kernels, &t);
+        timespec_get(&end, TIME_UTC);
+        rounds[round] = seconds_between(begin, end);
+    }
+    qsort(rounds, ROUNDS, sizeof *rounds, by_size);
+    return rounds[ROUNDS / 2] / CALLS / (double)(TILE * dw_dtype_bytes(x));
+}
