@@ -32,6 +32,7 @@ const char *dw_status_string(dw_status status)
     case DW_ERR_ADDRESS: return "the address cannot be resolved, bound or reached";
     case DW_ERR_CANCELLED: return "the link was cancelled";
     case DW_ERR_PROTOCOL: return "the peer does not speak the deltawire protocol";
+    case DW_ERR_AUTH: return "the peer is not who it must be, or takes us for a stranger";
     }
     return "unknown status";
 }

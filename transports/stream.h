@@ -39,7 +39,8 @@ struct dw_stream {
     char text[160];
 };
 
-/* Bytes moved, at least one, or one of the answers above. A write may take a part only. */
+/* Bytes moved, at least one, or one of the answers above. A write may take a part only. After DW_STREAM_WAIT it
+ * must come again with the same bytes, and at least as many: under a cover they may be on their way already. */
 ptrdiff_t dw_stream_read(dw_stream *stream, void *room, size_t cap);
 ptrdiff_t dw_stream_write(dw_stream *stream, const struct iovec *parts, int n);
 int dw_stream_events(const dw_stream *stream, int reading, int writing); /* for poll */

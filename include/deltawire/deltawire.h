@@ -55,7 +55,8 @@ typedef enum dw_status {
     DW_ERR_PEER = -41,      /* the peer closed the link or died */
     DW_ERR_ADDRESS = -42,   /* cannot resolve, bind or reach the address */
     DW_ERR_CANCELLED = -43, /* dw_link_cancel was called */
-    DW_ERR_PROTOCOL = -44   /* the peer does not speak our protocol */
+    DW_ERR_PROTOCOL = -44,  /* the peer does not speak our protocol */
+    DW_ERR_AUTH = -45       /* the peer is not who it must be, or takes us for a stranger */
 } dw_status;
 
 /* A sentence for a status; never NULL. */

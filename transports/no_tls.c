@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * no_tls.c - TLS in a build without OpenSSL: said, and never left out silently. */
+#include <string.h>
+
+#include "report.h"
+#include "tls.h"
+
+dw_status dw_tls_context_create(dw_tls_context **context, const dw_tls_options *options, dw_link_role role, dw_why *why)
+{
+    (void)options;
+    (void)role;
+    *context = NULL;
+    return dw_link_report(why, DW_ERR_UNSUPPORTED, "this build of deltawire has no TLS; build it with OpenSSL 3.0 or later "
+                          "(-Dtls=enabled), or use a network that you trust and insecure_plaintext");
+}
+
+/* Without a context there is nothing to call these with. */
+
+void dw_tls_context_destroy(dw_tls_context *context)
+{
+    (void)context;
+}
+
+dw_status dw_tls_cover(dw_stream *stream, dw_tls_context *context, int64_t deadline_ns)
+{
+    (void)stream;
+    (void)context;
+    (void)deadline_ns;
+    return DW_ERR_UNSUPPORTED;
+}
+
+dw_status dw_tls_shake(dw_stream *stream)
+{
+    (void)stream;
+    return DW_ERR_UNSUPPORTED;
+}
+
+void dw_tls_session(const dw_stream *stream, unsigned char session[DW_TLS_SESSION_BYTES])
+{
+    (void)stream;
+    memset(session, 0, DW_TLS_SESSION_BYTES);
+}
+
+const char *dw_tls_peer_name(const dw_stream *stream)
+{
+    (void)stream;
+    return "";
+}
