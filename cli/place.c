@@ -107,7 +107,9 @@ static dw_status place_by_rendezvous(dw_place *place, const char *link, size_t s
                                            .rank = config->rank,
                                            .stages = config->stages,
                                            .timeout_ms = config->open_timeout_ms ? config->open_timeout_ms : 60000,
-                                           .stop = stop};
+                                           .stop = stop,
+                                           .tls = config->tls,
+                                           .insecure_plaintext = config->insecure_plaintext};
     status = dw_rendezvous_open(&place->rendezvous, &options, why);
     if (status == DW_OK && config->rank > 0)
         status = dw_rendezvous_ask(place->rendezvous, place->connect, sizeof place->connect, why);

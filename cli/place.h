@@ -28,6 +28,8 @@ typedef struct dw_rendezvous_options {
     uint32_t rank, stages;
     uint32_t timeout_ms;
     const volatile int *stop;
+    const dw_tls_options *tls; /* names are put in: rank/0, rank/1, ... */
+    int insecure_plaintext;
 } dw_rendezvous_options;
 
 dw_status dw_rendezvous_open(dw_rendezvous **rendezvous, const dw_rendezvous_options *options, dw_why *why);

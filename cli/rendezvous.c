@@ -15,6 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "keys.h"
 #include "place.h"
 
 enum { TAG_GREETING = 1, TAG_TELL = 2, TAG_ADDRESS = 3, TAG_REFUSAL = 4 };
@@ -34,6 +35,8 @@ struct dw_rendezvous {
     char uri[URI_BYTES];
     char path[URI_BYTES]; /* of files; "": by TCP */
     dw_link *link;        /* to rank 0 */
+    dw_tls_options tls;
+    char own_name[DW_RANK_NAME_BYTES];
     /* Of rank 0. */
     guest *guests;
     pthread_t thread;
@@ -134,6 +137,13 @@ static void receive(dw_rendezvous *r, dw_link *link)
         refuse(link, sentence);
         return;
     }
+    char name[DW_RANK_NAME_BYTES];
+    dw_rank_name(name, rank);
+    if (r->options.tls && strcmp(name, dw_link_peer_name(link)) != 0) {
+        snprintf(sentence, sizeof sentence, "you are %.60s by your key or certificate, not rank %u", dw_link_peer_name(link), rank);
+        refuse(link, sentence);
+        return;
+    }
     guest *const who = &r->guests[rank];
     if (who->link) {
         snprintf(sentence, sizeof sentence, "two processes say that they are rank %u", rank);
@@ -180,7 +190,9 @@ static void *serve(void *context)
                                          .open_timeout_ms = (uint32_t)(end - now_ms() > 0 ? end - now_ms() : 1),
                                          .on_listening = note_listening,
                                          .listening_context = r,
-                                         .cancelled = &r->stop};
+                                         .cancelled = &r->stop,
+                                         .tls = r->options.tls ? &r->tls : NULL,
+                                         .insecure_plaintext = r->options.insecure_plaintext};
         dw_link *link;
         dw_why why;
         const dw_status status = dw_link_open(&link, r->uri, &options, &why);
@@ -221,7 +233,9 @@ static dw_status greet(dw_rendezvous *r, dw_why *why)
     const dw_link_options options = {.struct_size = sizeof options,
                                      .role = DW_LINK_CONNECT,
                                      .open_timeout_ms = r->options.timeout_ms,
-                                     .cancelled = r->options.stop};
+                                     .cancelled = r->options.stop,
+                                     .tls = r->options.tls ? &r->tls : NULL,
+                                     .insecure_plaintext = r->options.insecure_plaintext};
     char text[64];
     dw_why link_why;
     dw_status status = dw_link_open(&r->link, r->uri, &options, &link_why);
@@ -292,6 +306,10 @@ dw_status dw_rendezvous_open(dw_rendezvous **rendezvous, const dw_rendezvous_opt
     dw_rendezvous *r = calloc(1, sizeof *r);
     if (!r) return say(why, DW_ERR_NO_MEMORY, "out of memory for a rendezvous");
     r->options = *options;
+    dw_rank_name(r->own_name, options->rank);
+    if (options->tls) r->tls = *options->tls;
+    r->tls.own_name = r->own_name;
+    r->tls.peer_name = options->rank == 0 ? NULL : "rank/0"; /* rank 0 receives them all, and asks who it is */
     snprintf(r->uri, sizeof r->uri, "%s", options->uri);
     pthread_mutex_init(&r->lock, NULL);
     dw_status status = DW_OK;

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "cli.h"
+#include "keys.h"
 #include "place.h"
 
 enum {
@@ -22,6 +23,11 @@ enum {
     HOST,
     OPEN_TIMEOUT,
     THREADS,
+    GROUP_KEY,
+    CERTIFICATE,
+    KEY,
+    CA,
+    INSECURE,
     PEER_TIMEOUT,
     FORWARD,
     BACKWARD,
@@ -72,49 +78,58 @@ static const struct argp_option options[] = {
     {"peer-timeout", PEER_TIMEOUT, "SECONDS", 0, "A neighbour that owes bytes and sends none (60)", 1},
     {"threads", THREADS, "N", 0, "Threads that share the work of the codecs (1)", 1},
 
-    {0, 0, 0, 0, "What goes over the wire, the same at all ranks like all that follows:", 2},
-    {"forward", FORWARD, "CODEC", 0, "Activations, towards higher ranks (raw:f32)", 2},
-    {"backward", BACKWARD, "CODEC", 0, "Gradients, back (raw:f32)", 2},
+    {0, 0, 0, 0, "Who may take part, where ranks are joined by TCP (see docs/deploy.md):", 2},
+    {"group-key", GROUP_KEY, "FILE", 0,
+     "Of all ranks the same, as `deltawire keygen` makes it (DELTAWIRE_GROUP_KEY_FILE in the environment)", 2},
+    {"certificate", CERTIFICATE, "FILE", 0, "Or: this rank's own, PEM, with the URI deltawire:rank/R in it", 2},
+    {"key", KEY, "FILE", 0, "Its private key", 2},
+    {"ca", CA, "FILE", 0, "The CA whose certificates count", 2},
+    {"insecure-plaintext", INSECURE, 0, 0,
+     "Neither: without it, TCP keeps to this machine's loopback. Whoever is on the way can read, change and join", 2},
 
-    {0, 0, 0, 0, "The model:", 3},
-    {"layers", LAYERS, "L", 0, "Transformer blocks (4)", 3},
-    {"channels", CHANNELS, "C", 0, "Width (128)", 3},
-    {"heads", HEADS, "H", 0, "Attention heads (4)", 3},
-    {"context", CONTEXT, "T", 0, "Bytes of a sample (128)", 3},
+    {0, 0, 0, 0, "What goes over the wire, the same at all ranks like all that follows:", 3},
+    {"forward", FORWARD, "CODEC", 0, "Activations, towards higher ranks (raw:f32)", 3},
+    {"backward", BACKWARD, "CODEC", 0, "Gradients, back (raw:f32)", 3},
 
-    {0, 0, 0, 0, "The data:", 4},
-    {"text", TEXT, "FILE", 0, "Train on its bytes", 4},
-    {"text-offset", TEXT_OFFSET, "BYTES", 0, "Skip so many first (0)", 4},
-    {"samples", SAMPLES, "N", 0, "Train on N samples of T + 1 bytes (as many as there are)", 4},
-    {"held-out", HELD_OUT, "N", 0, "Measure on the N samples behind them (0)", 4},
+    {0, 0, 0, 0, "The model:", 4},
+    {"layers", LAYERS, "L", 0, "Transformer blocks (4)", 4},
+    {"channels", CHANNELS, "C", 0, "Width (128)", 4},
+    {"heads", HEADS, "H", 0, "Attention heads (4)", 4},
+    {"context", CONTEXT, "T", 0, "Bytes of a sample (128)", 4},
 
-    {0, 0, 0, 0, "The training:", 5},
-    {"batch", BATCH, "N", 0, "Samples of a step (16)", 5},
-    {"micro-batches", MICRO_BATCHES, "M", 0, "Parts of a batch, in flight one behind the other (4)", 5},
-    {"epochs", EPOCHS, "N", 0, "Visits to every sample (1)", 5},
-    {"steps", STEPS, "N", 0, "Instead of --epochs", 5},
+    {0, 0, 0, 0, "The data:", 5},
+    {"text", TEXT, "FILE", 0, "Train on its bytes", 5},
+    {"text-offset", TEXT_OFFSET, "BYTES", 0, "Skip so many first (0)", 5},
+    {"samples", SAMPLES, "N", 0, "Train on N samples of T + 1 bytes (as many as there are)", 5},
+    {"held-out", HELD_OUT, "N", 0, "Measure on the N samples behind them (0)", 5},
+
+    {0, 0, 0, 0, "The training:", 6},
+    {"batch", BATCH, "N", 0, "Samples of a step (16)", 6},
+    {"micro-batches", MICRO_BATCHES, "M", 0, "Parts of a batch, in flight one behind the other (4)", 6},
+    {"epochs", EPOCHS, "N", 0, "Visits to every sample (1)", 6},
+    {"steps", STEPS, "N", 0, "Instead of --epochs", 6},
     {"lr", LR, "X", 0, "Peak of the learning rate (1e-3); it falls linearly to 0 behind the warm-up",
-     5},
-    {"warmup", WARMUP, "N", 0, "Steps of linear rise to it (0)", 5},
-    {"beta1", BETA1, "X", 0, "AdamW (0.9)", 5},
-    {"beta2", BETA2, "X", 0, "AdamW (0.95)", 5},
-    {"weight-decay", WEIGHT_DECAY, "X", 0, "Of matrices (0.1)", 5},
-    {"clip", CLIP, "X", 0, "Largest norm of the gradient over all stages (1); 0: no clipping", 5},
-    {"seed", SEED, "N", 0, "Of parameters and shuffles (0)", 5},
-    {"init", INIT, "DIR", 0, "Start from a checkpoint's parameters", 5},
-    {"resume", RESUME, "DIR", 0, "Go on where a checkpoint stopped", 5},
+     6},
+    {"warmup", WARMUP, "N", 0, "Steps of linear rise to it (0)", 6},
+    {"beta1", BETA1, "X", 0, "AdamW (0.9)", 6},
+    {"beta2", BETA2, "X", 0, "AdamW (0.95)", 6},
+    {"weight-decay", WEIGHT_DECAY, "X", 0, "Of matrices (0.1)", 6},
+    {"clip", CLIP, "X", 0, "Largest norm of the gradient over all stages (1); 0: no clipping", 6},
+    {"seed", SEED, "N", 0, "Of parameters and shuffles (0)", 6},
+    {"init", INIT, "DIR", 0, "Start from a checkpoint's parameters", 6},
+    {"resume", RESUME, "DIR", 0, "Go on where a checkpoint stopped", 6},
 
-    {0, 0, 0, 0, "What is written:", 6},
-    {"save", SAVE, "DIR", 0, "A checkpoint at the end", 6},
+    {0, 0, 0, 0, "What is written:", 7},
+    {"save", SAVE, "DIR", 0, "A checkpoint at the end", 7},
     {"record", RECORD, "DIR", 0,
-     "The tensors that go over the wire, as they were before a codec saw them", 6},
-    {"save-every", SAVE_EVERY, "N", 0, "And one every N steps", 6},
-    {"eval-every", EVAL_EVERY, "N", 0, "Held-out loss every N steps (every epoch) and at the end", 6},
-    {"log", LOG, "FILE", 0, "JSONL: a line per step and evaluation, then a summary (rank 0)", 6},
-    {"print-every", PRINT_EVERY, "N", 0, "Print every N-th step (1)", 6},
-    {"quiet", QUIET, 0, 0, "Print the beginning and the end only", 6},
+     "The tensors that go over the wire, as they were before a codec saw them", 7},
+    {"save-every", SAVE_EVERY, "N", 0, "And one every N steps", 7},
+    {"eval-every", EVAL_EVERY, "N", 0, "Held-out loss every N steps (every epoch) and at the end", 7},
+    {"log", LOG, "FILE", 0, "JSONL: a line per step and evaluation, then a summary (rank 0)", 7},
+    {"print-every", PRINT_EVERY, "N", 0, "Print every N-th step (1)", 7},
+    {"quiet", QUIET, 0, 0, "Print the beginning and the end only", 7},
 
-    {"tell", TELL, "FD", OPTION_HIDDEN, 0, 7},
+    {"tell", TELL, "FD", OPTION_HIDDEN, 0, 8},
     {0},
 };
 
@@ -130,13 +145,14 @@ static const char doc[] =
     "The same on two machines; both give the same options but for their place:\n"
     "\n"
     "  first$  deltawire train --rank 0 --stages 2 --listen tcp://0.0.0.0:7000 \\\n"
-    "            --text book.txt --forward delta:bits=4 --backward direct:bits=8\n"
+    "            --group-key run.key --text book.txt --forward delta:bits=4 --backward direct:bits=8\n"
     "  second$ deltawire train --rank 1 --stages 2 --connect tcp://first:7000 \\\n"
-    "            --text book.txt --forward delta:bits=4 --backward direct:bits=8\n"
+    "            --group-key run.key --text book.txt --forward delta:bits=4 --backward direct:bits=8\n"
     "\n"
     "A stage in the middle has both --listen and --connect. Four stages under a launcher:\n"
     "\n"
     "  mpirun -n 4 deltawire train --link mpi:// --text book.txt\n"
+    "  export DELTAWIRE_GROUP_KEY_FILE=run.key # made by: deltawire keygen run.key\n"
     "  srun -n 4 deltawire train --link env:// --text book.txt\n"
     "\n"
     "Exits with 0, 1 (failed), 2 (usage) or 130 "
@@ -147,6 +163,7 @@ typedef struct arguments {
     dw_report_options report;
     uint32_t local;
     const char *link, *host;
+    dw_tls_options tls;
 } arguments;
 
 static uint64_t whole(struct argp_state *state, const char *name, const char *text, uint64_t least,
@@ -221,6 +238,10 @@ static const char **word_place(arguments *a, int key)
     case SAVE: return &c->save;
     case RECORD: return &c->record;
     case LOG: return &a->report.log;
+    case GROUP_KEY: return &a->tls.group_key_file;
+    case CERTIFICATE: return &a->tls.certificate_file;
+    case KEY: return &a->tls.key_file;
+    case CA: return &a->tls.ca_file;
     default: return NULL;
     }
 }
@@ -278,14 +299,19 @@ static error_t parse_option(int key, char *value, struct argp_state *state)
         a->config.weight_decay = none_below_zero(real(state, name, value, 0, 1e3));
     else if (key == CLIP)
         a->config.clip = none_below_zero(real(state, name, value, 0, 1e9));
+    else if (key == INSECURE)
+        a->config.insecure_plaintext = 1;
     else if (key == QUIET)
         a->report.quiet = 1;
     else if (key == TELL)
         a->report.tell = (int)whole(state, name, value, 0, INT32_MAX);
     else if (key == ARGP_KEY_ARG)
         argp_error(state, "\"%s\" is not an option; all settings are options, see --help", value);
-    else if (key == ARGP_KEY_END)
+    else if (key == ARGP_KEY_END) {
+        dw_why why;
         check_place(a, state);
+        if (dw_keys_choose(&a->tls, a->link, &a->config, &why) < 0) argp_error(state, "%s", why.text);
+    }
     else
         return ARGP_ERR_UNKNOWN;
     return 0;

@@ -102,7 +102,7 @@ static void a_receiver_that_asks_without_end_is_refused(void **state)
         dw_envelope envelope;
         const uint32_t tag = dw_channel_tag(channels.end[1], DW_TAG_RESENT);
         assert_int_equal(dw_link_recv(channels.links.link[1], tag, PATIENCE_MS, &message, &len), DW_OK);
-        assert_true(dw_envelope_read(message, len, &envelope));
+        assert_true(dw_envelope_read(message, len, channels.links.link[1]->session, &envelope));
         frames += envelope.kind == DW_ENVELOPE_RESENT;
         refusals += envelope.kind == DW_ENVELOPE_REFUSED;
         dw_link_release(channels.links.link[1], message);

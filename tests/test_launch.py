@@ -25,7 +25,7 @@ CODECS = ["--forward", "delta:bits=4", "--backward", "direct:bits=6"]
 MPIRUN = str(ROOT / "tests" / "mpirun.sh")
 
 # Stand-ins on one machine for what starts processes on others.
-FAKE_SSH = '#!/bin/sh\nshift\nexec "$@"\n'
+FAKE_SSH = '#!/bin/sh\nshift\nexec sh -c "$*"\n'
 FAKE_SRUN = '''#!/bin/sh
 n=$2; shift 2
 rank=$n
@@ -45,7 +45,7 @@ done
 wait
 '''
 # Only rank 0 writes a log, so all may be asked for one.
-DELTAWIRE = '#!/bin/sh\ncommand=$1; shift\nexec "$PROGRAM" $command "$@" $SMALL --log "$LOG"\n'
+DELTAWIRE = '#!/bin/sh\ncommand=$1; shift\n[ $command = train ] || exec "$PROGRAM" $command "$@"\nexec "$PROGRAM" $command "$@" $SMALL --log "$LOG"\n'
 
 
 def free_port():
@@ -203,6 +203,85 @@ class Mpi(Base):
             self.assertIn("libdeltawire-mpi-", result.stderr)
 
 
+class Keys(Base):
+    def key(self, name="run.key"):
+        subprocess.run([PROGRAM, "keygen", self.path(name)], check=True)
+        return self.path(name)
+
+    def failing(self, word, arguments, code=1, **variables):
+        process = self.start(arguments, **variables)
+        process.check(code)
+        self.assertIn(word, process.err)
+
+    def test_keygen_makes_keys_for_their_owner_alone(self):
+        first, second = (pathlib.Path(self.key(name)) for name in ("a", "b"))
+        self.assertEqual([len(path.read_bytes()) for path in (first, second)], [32, 32])
+        self.assertNotEqual(first.read_bytes(), second.read_bytes())
+        self.assertEqual(first.stat().st_mode & 0o777, 0o600)
+        before = first.read_bytes()
+        for arguments, code, word in [([str(first)], 1, "is there already"), ([self.path("no/such/folder")], 1, "No such file"),
+                                      ([], 2, "Usage"), (["--force"], 2, "Usage"), (["--help"], 0, "")]:
+            result = subprocess.run([PROGRAM, "keygen", *arguments], capture_output=True, text=True)
+            self.assertEqual(result.returncode, code)
+            self.assertIn(word, result.stderr)
+        self.assertEqual(first.read_bytes(), before)
+
+    def test_a_run_under_a_key_has_the_same_losses(self):
+        key, port = self.key(), free_port()
+        expected = self.local(3)
+        link = ["--link", f"tcp://127.0.0.1:{port}", "--group-key", key]
+        self.assertEqual(self.run_ranks([(link, dict(RANK=rank, WORLD_SIZE=3)) for rank in range(3)]), expected)
+        self.start(["--local", "3", "--log", self.path("log")], DELTAWIRE_GROUP_KEY_FILE=key).check()
+        self.assertEqual(self.losses("log"), expected)
+
+    def test_who_has_another_key_is_turned_away(self):
+        port, key, other = free_port(), self.key(), self.key("other.key")
+        link = ["--link", f"tcp://127.0.0.1:{port}"]
+        first = self.start(link, RANK=0, WORLD_SIZE=2, DELTAWIRE_GROUP_KEY_FILE=key)
+        time.sleep(0.5)
+        self.failing("another group key", [*link, "--group-key", other], RANK=1, WORLD_SIZE=2)
+        self.failing("does it want a key?", [*link, "--open-timeout", "1"], RANK=1, WORLD_SIZE=2)
+        self.start([*link, "--group-key", key], RANK=1, WORLD_SIZE=2, DELTAWIRE_GROUP_KEY_FILE=other).check() # the option counts
+        first.check()
+
+    def test_tcp_keeps_to_this_machine_without_a_key(self):
+        for arguments in (["--link", "tcp://192.0.2.1:7000", "--rank", "0", "--stages", "2", "--host", "192.0.2.1"],
+                          ["--rank", "0", "--stages", "2", "--listen", "tcp://0.0.0.0:0"],
+                          ["--rank", "1", "--stages", "2", "--connect", "tcp://192.0.2.1:7000"]):
+            self.failing("--insecure-plaintext", arguments)
+        with_option = ["--rank", "0", "--stages", "2", "--listen", "tcp://0.0.0.0:0", "--open-timeout", "0.2"]
+        self.failing("no peer connected", [*with_option, "--insecure-plaintext"])
+        self.failing("no peer connected", [*with_option, "--group-key", self.key()])
+
+    def test_options_that_contradict_each_other(self):
+        key = self.key()
+        for arguments, word in [(["--insecure-plaintext", "--group-key", key], "contradict"), (["--group-key", key, "--ca", key], "leave one out"),
+                                (["--certificate", key, "--key", key], "all three")]:
+            process = self.start(["--local", "2", *arguments])
+            process.check(2)
+            self.assertIn(word, process.err)
+        # What the environment says is for those who say nothing.
+        self.start(["--local", "2", "--insecure-plaintext"], DELTAWIRE_GROUP_KEY_FILE="/nonexistent").check()
+        self.failing("/nonexistent", ["--local", "2"], DELTAWIRE_GROUP_KEY_FILE="/nonexistent")
+
+    def certificates(self):
+        making = re.search(r"^```sh\n(openssl req -x509 .*?)^```$", (ROOT / "docs/deploy.md").read_text(), re.S | re.M).group(1)
+        subprocess.run(["sh", "-e", "-c", making], cwd=self.directory, check=True, capture_output=True)
+        return [["--certificate", self.path(f"rank{r}.pem"), "--key", self.path(f"rank{r}.key"), "--ca", self.path("ca.pem")] for r in (0, 1)]
+
+    def test_a_certificate_is_for_its_rank(self):
+        if not shutil.which("openssl"):
+            self.skipTest("no openssl program here")
+        link, own = ["--link", f"tcp://127.0.0.1:{free_port()}", "--open-timeout", "20"], self.certificates()
+        first = self.start([*link, *own[0]], RANK=0, WORLD_SIZE=3)
+        self.failing("this end is rank/2", [*link, *own[1]], code=2, RANK=2, WORLD_SIZE=3)
+        second = self.start([*link, *own[1]], RANK=1, WORLD_SIZE=3)
+        time.sleep(0.5)
+        for process in (first, second):
+            process.send_signal(signal.SIGINT)
+            process.check(130)
+
+
 class Documented(Base):
     """Every command of docs/deploy.md, as it stands there but for the names of machines and the shared directory."""
 
@@ -219,16 +298,18 @@ class Documented(Base):
 
     def test_the_commands_of_the_manual_work(self):
         commands = re.findall(r"^```sh\n(.*?)^```$", (ROOT / "docs/deploy.md").read_text(), re.S | re.M)
-        self.assertGreaterEqual(len(commands), 6)
+        self.assertGreaterEqual(len(commands), 10)
         expected = {stages: self.local(stages) for stages in (2, 3, 4)}
         for command in commands:
             for mpi in MPIS if "mpirun" in command else ["none"]:
                 if "mpirun" in command and not MPIS:
                     continue
-                stages = int(re.search(r"(?:-n|--stages|--nproc-per-node) (\d)", command).group(1))
+                train = re.search(r"(?:-n|--stages|--nproc-per-node|--local) (\d)", command)
+                stages = int(train.group(1)) if train else 0 # 0: keys are made
                 port = free_port()
                 env = {**os.environ, "PATH": self.tools(mpi) + ":" + os.environ["PATH"], "PROGRAM": PROGRAM,
-                       "SMALL": " ".join(SMALL), "LOG": self.path("log"), "FREE_PORT": str(port)}
+                       "SMALL": " ".join(SMALL), "LOG": self.path("log"), "FREE_PORT": str(port),
+                       "DELTAWIRE_GROUP_KEY_FILE": self.path("run.key")}  # which the first command makes
                 if "mpirun" in command:
                     env["MASTER_PORT"] = str(port)
                 here = command.replace("node0:7000", f"127.0.0.1:{port}").replace("MASTER_ADDR=node0", "MASTER_ADDR=127.0.0.1")
@@ -238,7 +319,8 @@ class Documented(Base):
                 with self.subTest(mpi + ": " + command):
                     result = subprocess.run(["sh", "-e", "-c", here], env=env, cwd=self.directory, capture_output=True, text=True, timeout=100)
                     self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
-                    self.assertEqual(self.losses("log"), expected[stages])
+                    if stages:
+                        self.assertEqual(self.losses("log"), expected[stages])
 
 
 if __name__ == "__main__":

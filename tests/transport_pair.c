@@ -82,7 +82,8 @@ void suite_prepare(suite_pair *pair, const suite_backend *backend)
                                              .role = i == SUITE_LISTENER ? DW_LINK_LISTEN : DW_LINK_CONNECT,
                                              .open_timeout_ms = 30000,
                                              .transports = backend->transports,
-                                             .transport_context = backend->transport_context};
+                                             .transport_context = backend->transport_context,
+                                             .tls = backend->tls[i]};
     }
     pair->options[SUITE_LISTENER].on_listening = note_address;
     pair->options[SUITE_LISTENER].listening_context = pair;

@@ -22,6 +22,7 @@ typedef struct suite_backend {
     const dw_transport *const *transports; /* beside those built in; NULL: none */
     int one_process;                       /* both ends must live in one process */
     void *transport_context;
+    const dw_tls_options *tls[2];          /* of listener and connector; NULL: none */
 } suite_backend;
 
 /* Runs the suite; returns the number of failed tests. */

@@ -84,7 +84,8 @@ static void a_peer_that_goes_in_mid_message_is_an_error(void **state)
 /* The child: opens, sends until it is killed. */
 static void be_killed(const suite_backend *backend, const char *uri)
 {
-    const dw_link_options options = {.struct_size = sizeof options, .transports = backend->transports};
+    const dw_link_options options = {.struct_size = sizeof options, .transports = backend->transports,
+                                     .tls = backend->tls[1]};
     dw_link *link;
     if (dw_link_open(&link, uri, &options, NULL) != DW_OK) _exit(3);
     for (;;) {
@@ -116,7 +117,7 @@ static void notices_at_once_that_the_peer_was_killed(void **state)
     }
     const dw_link_options options = {.struct_size = sizeof options, .role = DW_LINK_LISTEN, .open_timeout_ms = 30000,
                                      .transports = backend->transports, .on_listening = tell_child,
-                                     .listening_context = &pipe_ends[1]};
+                                     .listening_context = &pipe_ends[1], .tls = backend->tls[0]};
     char uri[256];
     snprintf(uri, sizeof uri, "%s", backend->uri);
     dw_link *link;
@@ -192,7 +193,8 @@ static void open_gives_up_when_nobody_comes(void **state)
     for (int role = DW_LINK_LISTEN; role <= DW_LINK_CONNECT; role++) {
         const dw_link_options options = {.struct_size = sizeof options, .role = (dw_link_role)role,
                                          .open_timeout_ms = 150, .transports = backend->transports,
-                                         .transport_context = backend->transport_context};
+                                         .transport_context = backend->transport_context,
+                                         .tls = backend->tls[role == DW_LINK_CONNECT]};
         dw_link *link = (dw_link *)(uintptr_t)1;
         dw_why why = {.text = ""};
         assert_int_equal(dw_link_open(&link, uri, &options, &why), DW_ERR_TIMEOUT);

@@ -187,6 +187,13 @@ static dw_status meet(dw_stage *stage, dw_neighbour *neighbour, dw_link_role rol
     const dw_train_config *config = &stage->settings->config;
     const int listens = role == DW_LINK_LISTEN;
     neighbour->rank = listens ? config->rank + 1 : config->rank - 1;
+    char own_name[24], peer_name[24];
+    dw_tls_options tls = {0};
+    if (config->tls) tls = *config->tls;
+    snprintf(own_name, sizeof own_name, "rank/%u", config->rank);
+    snprintf(peer_name, sizeof peer_name, "rank/%u", neighbour->rank);
+    tls.own_name = own_name;
+    tls.peer_name = peer_name;
     dw_link_options options = {.struct_size = sizeof options,
                                .role = role,
                                .open_timeout_ms = config->open_timeout_ms,
@@ -195,6 +202,8 @@ static dw_status meet(dw_stage *stage, dw_neighbour *neighbour, dw_link_role rol
                                .listening_context = stage->hooks->context,
                                .transports = config->transports,
                                .transport_context = config->transport_context,
+                               .tls = config->tls ? &tls : NULL,
+                               .insecure_plaintext = config->insecure_plaintext,
                                .cancelled = stage->hooks->stop};
     dw_why why = {.offset = -1};
     dw_status status =

@@ -169,7 +169,7 @@ static dw_status greet(dw_channel *channel, uint32_t timeout_ms, dw_why *why)
     if (status == DW_OK) status = exchange(channel, hello, timeout_ms, &message, &len, why);
     if (status != DW_OK) return status;
     dw_envelope envelope;
-    if (!dw_envelope_read(message, len, &envelope)) {
+    if (!dw_envelope_read(message, len, channel->link->session, &envelope)) {
         status = dw_link_report(why, DW_ERR_CORRUPT, "channel %u: the peer's greeting arrived damaged", channel->id);
     } else if (envelope.kind != DW_ENVELOPE_HELLO) {
         status = dw_link_report(why, DW_ERR_PROTOCOL, "channel %u: the peer did not begin with a greeting; was this "

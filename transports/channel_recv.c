@@ -56,7 +56,7 @@ static dw_status ask_again(dw_channel *channel, dw_status because, const void *r
 static dw_status sort_frame(dw_channel *channel, void *message, size_t len)
 {
     dw_envelope envelope;
-    const int sound = dw_envelope_read(message, len, &envelope);
+    const int sound = dw_envelope_read(message, len, channel->link->session, &envelope);
     if (sound && envelope.kind == DW_ENVELOPE_FRAME && envelope.sequence == channel->expected) {
         channel->held = message;
         channel->held_len = len;
@@ -95,7 +95,7 @@ static dw_status sort_answer(dw_channel *channel, void *message, size_t len)
 {
     dw_envelope envelope;
     dw_status status = DW_OK;
-    if (!dw_envelope_read(message, len, &envelope)) {
+    if (!dw_envelope_read(message, len, channel->link->session, &envelope)) {
         status = ask_again(channel, DW_ERR_CORRUPT, NULL, 0);
     } else if (envelope.kind == DW_ENVELOPE_REPEAT) {
         /* Damaged acknowledgements are reported like this too; nothing waits for those. */
@@ -195,7 +195,7 @@ static dw_status decode_and_reply(dw_channel *channel, dw_key *keys, const dw_te
     if (status == DW_OK) {
         if (keys) dw_frame_keys(frame, frame_len, y->n, keys);
         if (room) {
-            dw_envelope_seal(room, DW_ENVELOPE_ACK, DW_OK, channel->expected, reply_len);
+            dw_envelope_seal(room, channel->link->session, DW_ENVELOPE_ACK, DW_OK, channel->expected, reply_len);
             /* A dead link is told of next time. */
             const dw_status told = dw_link_send_end(channel->link, room, DW_ENVELOPE_BYTES + reply_len);
             channel->controls_told += told == DW_OK;

@@ -14,7 +14,7 @@ dw_status dw_channel_tell(dw_channel *channel, uint32_t which, dw_envelope_kind 
                                                        DW_ENVELOPE_BYTES + body_len, &room);
     if (status != DW_OK) return status;
     if (body_len > 0) memcpy((unsigned char *)room + DW_ENVELOPE_BYTES, body, body_len);
-    dw_envelope_seal(room, kind, about, sequence, body_len);
+    dw_envelope_seal(room, channel->link->session, kind, about, sequence, body_len);
     return dw_link_send_end(channel->link, room, DW_ENVELOPE_BYTES + body_len);
 }
 
@@ -102,7 +102,7 @@ static dw_status resync(dw_channel *channel, uint64_t sequence, const dw_kept_fr
         const dw_status made = dw_encoder_resync(channel->encoder, keys, info.n,
                                                  (unsigned char *)room + DW_ENVELOPE_BYTES, cap, &len);
         if (made == DW_OK) {
-            dw_envelope_seal(room, DW_ENVELOPE_RESENT, DW_OK, sequence, len);
+            dw_envelope_seal(room, channel->link->session, DW_ENVELOPE_RESENT, DW_OK, sequence, len);
             keep(channel, sequence, room, DW_ENVELOPE_BYTES + len);
             slot_of(channel, sequence)->resent = resent;
             status = dw_link_send_end(channel->link, room, DW_ENVELOPE_BYTES + len);
@@ -156,7 +156,7 @@ static void end_without_answer(dw_channel *channel, dw_status status)
 static void answer(dw_channel *channel, dw_buffer *message)
 {
     dw_envelope envelope;
-    if (!dw_envelope_read(dw_buffer_payload(message), message->len, &envelope)) return; /* sound when queued */
+    if (!dw_envelope_read(dw_buffer_payload(message), message->len, channel->link->session, &envelope)) return; /* sound when queued */
     if (envelope.kind == DW_ENVELOPE_ACK) {
         if (envelope.body_len > 0) dw_encoder_feedback(channel->encoder, envelope.body, envelope.body_len);
         acknowledge(channel, envelope.sequence);
@@ -210,7 +210,7 @@ void dw_channel_take_control(void *context, const void *data, size_t len)
     dw_channel *channel = context;
     dw_envelope envelope;
     const uint64_t number = channel->controls_taken++;
-    if (!dw_envelope_read(data, len, &envelope)) {
+    if (!dw_envelope_read(data, len, channel->link->session, &envelope)) {
         /* They arrive in order, so its number is known though nothing in it can be believed. */
         if (!channel->sends) return;
         end_without_answer(channel, dw_channel_tell(channel, DW_TAG_RESENT, DW_ENVELOPE_REPEAT, DW_OK, number, NULL, 0));
@@ -270,7 +270,7 @@ static dw_status encode_into(dw_channel *channel, const dw_key *keys, const dw_t
         return status;
     }
     const uint64_t sequence = channel->next_sequence++;
-    dw_envelope_seal(room, DW_ENVELOPE_FRAME, DW_OK, sequence, len);
+    dw_envelope_seal(room, channel->link->session, DW_ENVELOPE_FRAME, DW_OK, sequence, len);
     if (channel->send.replies != DW_REPLIES_NEVER) {
         keep(channel, sequence, room, DW_ENVELOPE_BYTES + len);
         publish_outstanding(channel);

@@ -6,8 +6,9 @@
  * | 4      | 4     | status that it is about, as 32-bit two's complement          |
  * | 8      | 8     | sequence of the frame that it is about, from 0 per direction |
  * | 16     | 8     | bytes of the body                                            |
- * | 24     | 8     | XXH3-64 of bytes 0..24, and of the body unless that is a frame, which has its own digests |
- * All little-endian. */
+ * | 24     | 8     | XXH3-64 of bytes 0..24, seeded with the link's session, and of the body; of a frame only the header, |
+ * |        |       | which has digests of the rest                                |
+ * All little-endian. So nothing that was sealed in one session is sound in another. */
 #ifndef DW_ENVELOPE_H
 #define DW_ENVELOPE_H
 
@@ -38,10 +39,10 @@ typedef struct dw_envelope {
     size_t body_len;
 } dw_envelope;
 
-/* Writes the envelope in front of the body that already lies behind it. */
-void dw_envelope_seal(void *message, dw_envelope_kind kind, dw_status about, uint64_t sequence, size_t body_len);
+/* Writes the envelope in front of the body that already lies behind it. session: dw_link.session */
+void dw_envelope_seal(void *message, uint64_t session, dw_envelope_kind kind, dw_status about, uint64_t sequence, size_t body_len);
 
 /* 0: damaged, or no envelope. */
-int dw_envelope_read(const void *message, size_t len, dw_envelope *envelope);
+int dw_envelope_read(const void *message, size_t len, uint64_t session, dw_envelope *envelope);
 
 #endif

@@ -333,6 +333,11 @@ dw_link_counters dw_link_count(dw_link *link)
     return counters;
 }
 
+const char *dw_link_peer_name(dw_link *link)
+{
+    return link ? link->peer_name : "";
+}
+
 const char *dw_link_why(dw_link *link)
 {
     if (!link) return "";

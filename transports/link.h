@@ -54,6 +54,8 @@ struct dw_link {
     uint64_t own_max_message_bytes;
     uint64_t max_queued_bytes;
     char peer[96];
+    uint64_t session; /* of TLS, told by its exporter; 0: without TLS */
+    char peer_name[64]; /* that it has proven to have */
     /* Pipes that wake from poll: the thread, and a caller that has the wheel. Each empties its own, so that neither can
      * swallow what was to wake the other. */
     struct dw_bell {

@@ -314,11 +314,19 @@ static dw_status meet(dw_link *link, const dw_transport_open *how, const char *u
         return status;
     }
     link->endpoint_open = 1;
-    dw_transport_caps caps = {.wait_fd = -1};
+    dw_transport_caps caps = {.wait_fd = -1, .asks_session = 1};
     link->transport->caps(link->endpoint, &caps);
     memcpy(link->peer, caps.peer, sizeof link->peer);
     link->peer[sizeof link->peer - 1] = '\0';
     if (link->peer[0] == '\0') memcpy(link->peer, "the peer", sizeof "the peer");
+    if (how->tls && !caps.is_secure) {
+        return dw_link_report(how->why, DW_ERR_UNSUPPORTED, "%.60s: %s carries no TLS; use tcp, or leave dw_link_options.tls out "
+                              "where nobody else can listen", uri, link->transport->scheme);
+    }
+    if (caps.is_secure) {
+        memcpy(link->peer_name, caps.peer_name, sizeof link->peer_name - 1);
+        link->session = dw_get64(caps.session) | 1; /* 0 is: no session */
+    }
     status = greet(link, how, deadline);
     return status == DW_OK ? start_thread(link, how->why) : status;
 }
@@ -344,6 +352,8 @@ dw_status dw_link_open(dw_link **link, const char *uri, const dw_link_options *o
                              .find = find_transport,
                              .find_context = (void *)(uintptr_t)full.transports,
                              .context = full.transport_context,
+                             .tls = full.tls,
+                             .insecure_plaintext = full.insecure_plaintext,
                              .why = why};
     const dw_transport *transport = find_transport(how.find_context, uri, &how.address);
     if (!transport) return explain_unknown(full.transports, uri, why);

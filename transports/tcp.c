@@ -3,6 +3,7 @@
 #include "tcp.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "backends.h"
@@ -29,6 +30,7 @@ typedef struct tcp_request {
 
 typedef struct tcp_endpoint {
     dw_stream stream;
+    dw_tls_context *tls; /* NULL: without */
     uint64_t sent, received;
     int sending, receiving; /* a request is in flight */
     unsigned char send_length[DW_TCP_LENGTH_BYTES];
@@ -46,7 +48,9 @@ typedef struct tcp_endpoint {
 static dw_status tcp_open(void *context, const dw_transport_open *how)
 {
     tcp_endpoint *end = context;
-    const dw_status status = dw_tcp_meet(how, &end->stream.fd, end->peer);
+    dw_status status = how->tls ? dw_tls_context_create(&end->tls, how->tls, how->role, how->why) : DW_OK;
+    if (status == DW_OK) status = dw_tcp_meet(how, end->tls, &end->stream, end->peer);
+    if (status != DW_OK) dw_tls_context_destroy(end->tls);
     if (status == DW_OK) end->sent = end->received = DW_TCP_PREAMBLE_BYTES;
     return status;
 }
@@ -55,6 +59,7 @@ static dw_status tcp_close(void *context)
 {
     tcp_endpoint *end = context;
     dw_stream_close(&end->stream);
+    dw_tls_context_destroy(end->tls);
     return DW_OK;
 }
 
@@ -88,6 +93,10 @@ static dw_status tcp_recv(void *context, void *request_room, void *room, size_t 
 static dw_status lost(const tcp_endpoint *end, dw_why *why)
 {
     const int error = end->stream.error;
+    if (end->stream.text[0]) { /* the cover knows better */
+        return dw_link_report(why, DW_ERR_PEER, "%s %s; its process has probably died, or somebody interferes", end->peer,
+                              end->stream.text);
+    }
     if (error == ETIMEDOUT) {
         return dw_link_report(why, DW_ERR_TIMEOUT, "%s does not answer any more (%s); is the machine or the "
                               "network down?", end->peer, strerror(error));
@@ -205,11 +214,16 @@ static void tcp_caps(void *context, dw_transport_caps *caps)
     const tcp_endpoint *end = context;
     caps->wait_fd = end->stream.fd;
     caps->wait_events = dw_stream_events(&end->stream, end->receiving, end->sending);
-    caps->wake_ns = -1;
+    caps->wake_ns = end->receiving && dw_stream_has_more(&end->stream) ? 0 : -1;
     caps->wire_sent = end->sent;
     caps->wire_received = end->received;
     caps->framing_bytes = DW_TCP_LENGTH_BYTES;
     memcpy(caps->peer, end->peer, sizeof caps->peer);
+    caps->is_secure = end->tls != NULL;
+    if (caps->asks_session && caps->is_secure) {
+        snprintf(caps->peer_name, sizeof caps->peer_name, "%s", dw_tls_peer_name(&end->stream));
+        dw_tls_session(&end->stream, caps->session);
+    }
     if (caps->asks_kernel) dw_tcp_kernel_counts(end->stream.fd, &caps->kernel_sent, &caps->kernel_received);
 }
 

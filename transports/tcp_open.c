@@ -14,6 +14,7 @@
 
 #include "report.h"
 #include "tcp.h"
+#include "tcp_guard.h"
 
 /* Both ends say at once what they are. A listener hears it from whoever connects and hangs up on
  * strangers (port scanners, browsers) without letting them disturb the wait for the real peer. The
@@ -22,7 +23,7 @@ enum { FRAMING_VERSION = 1 };
 static const unsigned char magic[6] = {'D', 'W', 'T', 'C', 'P', '\n'};
 
 /* Connections that have not said yet what they are; the oldest goes when one more comes. */
-enum { MOST_STRANGERS = 16 };
+enum { MOST_STRANGERS = DW_TLS_UNPROVEN_PEERS };
 
 enum { REDIAL_MS = 100, LOOK_MS = 20 };
 
@@ -30,6 +31,8 @@ typedef struct tcp_attempt {
     const dw_transport_open *how;
     int64_t deadline_ns;
     char host[256], port[8];
+    dw_tls_context *tls;  /* NULL: without */
+    char turned_away[300]; /* of a listener: the last stranger, and why; "": none */
 } tcp_attempt;
 
 static void write_preamble(unsigned char *preamble, dw_link_role role)
@@ -162,18 +165,26 @@ static void watch_for_silence(int fd, uint32_t peer_timeout_ms)
     setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &total_ms, sizeof total_ms);
 }
 
-static int send_preamble(int fd, dw_link_role role)
+static int send_preamble(dw_stream *stream, dw_link_role role)
 {
     unsigned char preamble[DW_TCP_PREAMBLE_BYTES];
     write_preamble(preamble, role);
     /* The first bytes of a connection always fit into its send buffer. */
-    return send(fd, preamble, sizeof preamble, MSG_NOSIGNAL) == (ssize_t)sizeof preamble;
+    const struct iovec whole = {preamble, sizeof preamble};
+    return dw_stream_write(stream, &whole, 1) == (ptrdiff_t)sizeof preamble;
+}
+
+/* Puts TLS over a connection, where there is to be TLS. 0: no memory. */
+static int cover(const tcp_attempt *attempt, dw_stream *stream)
+{
+    if (!attempt->tls) return 1;
+    return dw_tls_cover(stream, attempt->tls, dw_link_now_ns() + (int64_t)DW_TLS_UNPROVEN_MS * DW_NS_PER_MS) == DW_OK;
 }
 
 /* ---- Listening -------------------------------------------------------------------------------- */
 
 typedef struct tcp_stranger {
-    int fd;
+    dw_stream stream;
     size_t have;
     unsigned char said[DW_TCP_PREAMBLE_BYTES];
 } tcp_stranger;
@@ -186,18 +197,20 @@ typedef struct tcp_reception {
 
 static void dismiss(tcp_reception *reception, size_t i)
 {
-    close(reception->strangers[i].fd);
+    dw_stream_close(&reception->strangers[i].stream);
     reception->n--;
     memmove(reception->strangers + i, reception->strangers + i + 1,
             (reception->n - i) * sizeof *reception->strangers);
 }
 
-static void admit(tcp_reception *reception)
+static void admit(const tcp_attempt *attempt, tcp_reception *reception)
 {
     const int fd = accept4(reception->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd < 0) return; /* it has left already, or no descriptor is free: the next round tries again */
     if (reception->n == MOST_STRANGERS) dismiss(reception, 0);
-    reception->strangers[reception->n++] = (tcp_stranger){.fd = fd};
+    tcp_stranger *guest = &reception->strangers[reception->n++];
+    *guest = (tcp_stranger){.stream.fd = fd};
+    if (!cover(attempt, &guest->stream)) dismiss(reception, reception->n - 1);
 }
 
 static int has_hung_up(int fd)
@@ -207,13 +220,25 @@ static int has_hung_up(int fd)
     return n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
 }
 
+/* For the sentence, should the peer never come: perhaps it was this one, with another key. */
+static void note_stranger(tcp_attempt *attempt, const dw_stream *stream)
+{
+    char peer[96];
+    print_peer(stream->fd, peer);
+    snprintf(attempt->turned_away, sizeof attempt->turned_away, "; turned away: %s, which %s", peer, stream->text);
+}
+
 /* Hears one stranger out. DW_OK: it is the peer; DW_PENDING: it is gone or has more to say. */
 static dw_status listen_to(tcp_attempt *attempt, tcp_reception *reception, size_t i)
 {
     tcp_stranger *guest = &reception->strangers[i];
-    const ssize_t n = recv(guest->fd, guest->said + guest->have, sizeof guest->said - guest->have, 0);
-    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return DW_PENDING;
-    if (n <= 0) {
+    const dw_status shaken = attempt->tls ? dw_tls_shake(&guest->stream) : DW_OK;
+    if (shaken == DW_PENDING) return DW_PENDING;
+    if (shaken != DW_OK) note_stranger(attempt, &guest->stream);
+    const ptrdiff_t n = shaken != DW_OK ? DW_STREAM_BROKEN
+        : dw_stream_read(&guest->stream, guest->said + guest->have, sizeof guest->said - guest->have);
+    if (n == DW_STREAM_WAIT) return DW_PENDING;
+    if (n < 0) {
         dismiss(reception, i);
         return DW_PENDING;
     }
@@ -222,35 +247,36 @@ static dw_status listen_to(tcp_attempt *attempt, tcp_reception *reception, size_
     const int verdict = judge_preamble(guest->said, DW_LINK_LISTEN);
     if (verdict < 0) {
         char peer[96];
-        print_peer(guest->fd, peer);
-        send_preamble(guest->fd, DW_LINK_LISTEN); /* so that it learns the reason as well */
+        print_peer(guest->stream.fd, peer);
+        send_preamble(&guest->stream, DW_LINK_LISTEN); /* so that it learns the reason as well */
         return other_version(attempt, guest->said[6], peer);
     }
-    if (verdict == 1 && !has_hung_up(guest->fd) && send_preamble(guest->fd, DW_LINK_LISTEN)) return DW_OK;
+    if (verdict == 1 && !has_hung_up(guest->stream.fd) && send_preamble(&guest->stream, DW_LINK_LISTEN)) return DW_OK;
     dismiss(reception, i);
     return DW_PENDING;
 }
 
-static dw_status receive_guests(tcp_attempt *attempt, tcp_reception *reception, int *fd)
+static dw_status receive_guests(tcp_attempt *attempt, tcp_reception *reception, dw_stream *stream)
 {
     for (;;) {
-        dw_status status = check_time(attempt, "");
+        dw_status status = check_time(attempt, attempt->turned_away);
         if (status != DW_OK) return status;
         struct pollfd wait[1 + MOST_STRANGERS] = {{.fd = reception->listener, .events = POLLIN}};
         for (size_t i = 0; i < reception->n; i++) {
-            wait[1 + i] = (struct pollfd){.fd = reception->strangers[i].fd, .events = POLLIN};
+            const dw_stream *guest = &reception->strangers[i].stream;
+            wait[1 + i] = (struct pollfd){.fd = guest->fd, .events = (short)dw_stream_events(guest, 1, 0)};
         }
-        if (!wait_for(wait, 1 + reception->n)) continue;
+        wait_for(wait, 1 + reception->n);
         for (size_t i = reception->n; i-- > 0;) { /* from the end: dismissing moves the later ones */
-            if (!wait[1 + i].revents) continue;
+            if (!wait[1 + i].revents && !attempt->tls) continue; /* TLS looks at its deadline */
             status = listen_to(attempt, reception, i);
             if (status == DW_OK) {
-                *fd = reception->strangers[i].fd;
-                reception->strangers[i].fd = -1;
+                *stream = reception->strangers[i].stream;
+                reception->strangers[i].stream = (dw_stream){.fd = -1};
             }
             if (status != DW_PENDING) return status;
         }
-        if (wait[0].revents) admit(reception);
+        if (wait[0].revents) admit(attempt, reception);
     }
 }
 
@@ -293,16 +319,14 @@ static void tell_address(const tcp_attempt *attempt, int listener)
     attempt->how->on_listening(attempt->how->listening_context, uri);
 }
 
-static dw_status meet_listening(tcp_attempt *attempt, const struct addrinfo *addresses, int *fd)
+static dw_status meet_listening(tcp_attempt *attempt, const struct addrinfo *addresses, dw_stream *stream)
 {
     tcp_reception reception = {.listener = -1};
     dw_status status = bind_any(attempt, addresses, &reception.listener);
     if (status != DW_OK) return status;
     tell_address(attempt, reception.listener);
-    status = receive_guests(attempt, &reception, fd);
-    for (size_t i = 0; i < reception.n; i++) {
-        if (reception.strangers[i].fd >= 0) close(reception.strangers[i].fd);
-    }
+    status = receive_guests(attempt, &reception, stream);
+    for (size_t i = 0; i < reception.n; i++) dw_stream_close(&reception.strangers[i].stream);
     close(reception.listener);
     return status;
 }
@@ -343,23 +367,41 @@ static dw_status dial(tcp_attempt *attempt, const struct addrinfo *address, int 
     return error == 0 ? DW_OK : DW_PENDING;
 }
 
+/* TLS's handshake, where there is to be TLS. DW_PENDING as in dial. */
+static dw_status prove(tcp_attempt *attempt, dw_stream *stream, const char *peer, const char **trouble)
+{
+    dw_status status = cover(attempt, stream) ? DW_PENDING : DW_ERR_NO_MEMORY;
+    while (attempt->tls && status == DW_PENDING && (status = dw_tls_shake(stream)) == DW_PENDING) {
+        const dw_status time = check_time(attempt, "connected, but it does not go on with TLS's handshake");
+        if (time != DW_OK) return time;
+        struct pollfd wait = {.fd = stream->fd, .events = (short)dw_stream_events(stream, 1, 0)};
+        wait_for(&wait, 1);
+    }
+    if (!attempt->tls || status == DW_OK) return DW_OK;
+    if (status == DW_ERR_AUTH) return dw_link_report(attempt->how->why, status, "%s %s", peer, stream->text);
+    *trouble = "it hung up in the middle of TLS's handshake; is its link without TLS?";
+    return status == DW_ERR_NO_MEMORY ? status : DW_PENDING;
+}
+
 /* Sends our preamble and waits for the listener's. DW_PENDING as in dial. */
-static dw_status introduce(tcp_attempt *attempt, int fd, const char **trouble)
+static dw_status introduce(tcp_attempt *attempt, dw_stream *stream, const char **trouble)
 {
     unsigned char said[DW_TCP_PREAMBLE_BYTES];
     size_t have = 0;
     char peer[96];
-    print_peer(fd, peer);
-    *trouble = "it hung up before it said what it is";
-    if (!send_preamble(fd, DW_LINK_CONNECT)) return DW_PENDING;
+    print_peer(stream->fd, peer);
+    const dw_status proven = prove(attempt, stream, peer, trouble);
+    if (proven != DW_OK) return proven;
+    *trouble = attempt->tls ? "it hung up before it said what it is" : "it hung up before it said what it is; does it want a key?";
+    if (!send_preamble(stream, DW_LINK_CONNECT)) return DW_PENDING;
     while (have < sizeof said) {
         const dw_status status = check_time(attempt, "connected, but it does not say what it is");
         if (status != DW_OK) return status;
-        struct pollfd wait = {.fd = fd, .events = POLLIN};
-        if (!wait_for(&wait, 1)) continue;
-        const ssize_t n = recv(fd, said + have, sizeof said - have, 0);
-        if (n < 0 && (errno == EAGAIN || errno == EINTR)) continue;
-        if (n <= 0) return DW_PENDING;
+        struct pollfd wait = {.fd = stream->fd, .events = (short)dw_stream_events(stream, 1, 0)};
+        if (!dw_stream_has_more(stream) && !wait_for(&wait, 1)) continue;
+        const ptrdiff_t n = dw_stream_read(stream, said + have, sizeof said - have);
+        if (n == DW_STREAM_WAIT) continue;
+        if (n < 0) return DW_PENDING;
         have += (size_t)n;
         const size_t known = have < sizeof magic ? have : sizeof magic;
         if (memcmp(said, magic, known) != 0) {
@@ -374,15 +416,16 @@ static dw_status introduce(tcp_attempt *attempt, int fd, const char **trouble)
     return DW_PENDING;
 }
 
-static dw_status meet_dialling(tcp_attempt *attempt, const struct addrinfo *addresses, int *fd)
+static dw_status meet_dialling(tcp_attempt *attempt, const struct addrinfo *addresses, dw_stream *stream)
 {
     const char *trouble = "";
     for (;;) {
         for (const struct addrinfo *a = addresses; a; a = a->ai_next) {
-            dw_status status = dial(attempt, a, fd, &trouble);
-            if (status == DW_OK) status = introduce(attempt, *fd, &trouble);
+            *stream = (dw_stream){.fd = -1};
+            dw_status status = dial(attempt, a, &stream->fd, &trouble);
+            if (status == DW_OK) status = introduce(attempt, stream, &trouble);
             if (status == DW_OK) return DW_OK;
-            if (*fd >= 0) close(*fd);
+            dw_stream_close(stream);
             if (status != DW_PENDING) return status;
         }
         for (int waited = 0; waited < REDIAL_MS; waited += LOOK_MS) {
@@ -393,22 +436,23 @@ static dw_status meet_dialling(tcp_attempt *attempt, const struct addrinfo *addr
     }
 }
 
-dw_status dw_tcp_meet(const dw_transport_open *how, int *fd, char peer[96])
+dw_status dw_tcp_meet(const dw_transport_open *how, dw_tls_context *tls, dw_stream *stream, char peer[96])
 {
-    tcp_attempt attempt = {.how = how,
+    tcp_attempt attempt = {.how = how, .tls = tls,
                        .deadline_ns = dw_link_now_ns() + (int64_t)how->timeout_ms * DW_NS_PER_MS};
     dw_status status = split_address(&attempt);
     if (status != DW_OK) return status;
     struct addrinfo *addresses;
     status = resolve(&attempt, &addresses);
     if (status != DW_OK) return status;
-    status = how->role == DW_LINK_LISTEN ? meet_listening(&attempt, addresses, fd)
-                                         : meet_dialling(&attempt, addresses, fd);
+    status = dw_tcp_check_plaintext(how, addresses);
+    if (status == DW_OK && how->role == DW_LINK_LISTEN) status = meet_listening(&attempt, addresses, stream);
+    else if (status == DW_OK) status = meet_dialling(&attempt, addresses, stream);
     freeaddrinfo(addresses);
     if (status != DW_OK) return status;
     const int on = 1;
-    setsockopt(*fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    watch_for_silence(*fd, how->peer_timeout_ms);
-    print_peer(*fd, peer);
+    setsockopt(stream->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    watch_for_silence(stream->fd, how->peer_timeout_ms);
+    print_peer(stream->fd, peer);
     return DW_OK;
 }

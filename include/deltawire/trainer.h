@@ -19,6 +19,9 @@ extern "C" {
  * | connect             | URI where the rank before listens (all but the first)         | -          |
  * | transports,         | as in dw_link_options (transport.h): for links over a backend |            |
  * | transport_context   | that is not built in                                          | none       |
+ * | tls                 | as in dw_link_options; the names are the trainer's: "rank/0", |            |
+ * |                     | "rank/1", ... (own_name and peer_name are not looked at)      | none       |
+ * | insecure_plaintext  | as in dw_link_options                                         | 0          |
  * | save                | directory for checkpoints, made where missing                 | none       |
  * | record              | directory for the tensors that this rank sends, made where    | none       |
  * |                     | missing; its files: trainer/record.h                          |            |
@@ -48,6 +51,7 @@ extern "C" {
  * | resume              | checkpoint to go on from: parameters, optimizer, step         | none       |
  */
 struct dw_transport;
+struct dw_tls_options;
 
 typedef struct dw_train_config {
     size_t struct_size;
@@ -73,6 +77,8 @@ typedef struct dw_train_config {
     double beta1, beta2, weight_decay, clip;
     uint64_t seed;
     const char *init, *resume;
+    const struct dw_tls_options *tls;
+    int insecure_plaintext;
 } dw_train_config;
 
 /* What the pipeline did so far. Seconds are those of one rank or the mean of all; bytes are the sum over all

@@ -5,6 +5,7 @@
 #define DELTAWIRE_TRANSPORT_H
 
 #include "deltawire/deltawire.h"
+#include "deltawire/tls.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -32,6 +33,10 @@ typedef enum dw_link_role { DW_LINK_LISTEN = 1, DW_LINK_CONNECT = 2 } dw_link_ro
  * | transports        |       | NULL-terminated: backends beside those built in    | none    |
  * | transport_context |       | for a backend that asks for one: mpi a dw_mpi *    | none    |
  * | on_listening      |       | told the address bound, before waiting for the peer| none    |
+ * | tls               |       | keys or certificates, see tls.h                    | none    |
+ * | insecure_plaintext|       | 1: without tls, go past the own machine all the    | 0       |
+ * |                   |       | same: whoever is on the way can read, change and   |         |
+ * |                   |       | join. 0: tcp keeps to loopback addresses           |         |
  */
 typedef struct dw_link_options {
     size_t struct_size;
@@ -43,12 +48,14 @@ typedef struct dw_link_options {
     void *listening_context;
     const volatile int *cancelled; /* may be NULL: open gives up when it becomes non-zero */
     void *transport_context;
+    const dw_tls_options *tls;
+    int insecure_plaintext;
 } dw_link_options;
 
 /* uri: "tcp://127.0.0.1:7000", "tcp://[::1]:0" (0: any port, see on_listening), "loop://name",
  * "shaped:rate=100mbit,delay=20ms/tcp://host:7000". Blocks until both ends have agreed on the
  * version. Errors: ARGUMENT, CONFIG, ADDRESS, TIMEOUT, PEER, PROTOCOL, VERSION, CANCELLED, NO_MEMORY,
- * UNSUPPORTED, each with a sentence in *why. */
+ * UNSUPPORTED, AUTH (no tls and no loopback address; or see tls.h), each with a sentence in *why. */
 DW_API dw_status dw_link_open(dw_link **link, const char *uri, const dw_link_options *options,
                               dw_why *why);
 
@@ -90,6 +97,9 @@ typedef struct dw_link_counters {
                                   * at most 10 ms old; 0 where the backend cannot tell */
 } dw_link_counters;
 DW_API dw_link_counters dw_link_count(dw_link *link);
+
+/* The name that the peer has proven to have; "" without TLS. */
+DW_API const char *dw_link_peer_name(dw_link *link);
 
 /* Why the link failed, in a sentence that names the peer; "" while it lives. */
 DW_API const char *dw_link_why(dw_link *link);
@@ -156,6 +166,8 @@ typedef struct dw_transport_open {
     const dw_transport *(*find)(void *context, const char *uri, const char **address);
     void *find_context;
     void *context; /* the options' transport_context */
+    const dw_tls_options *tls; /* the options'; a backend that cannot do it may leave it: the link sees by the caps */
+    int insecure_plaintext;
     dw_why *why;   /* never NULL: a sentence for any error */
 } dw_transport_open;
 
@@ -169,6 +181,10 @@ typedef struct dw_transport_caps {
     int asks_kernel;        /* set by the caller: kernel_* are wanted too, which may cost a system call */
     uint64_t kernel_sent, kernel_received; /* what the operating system counted on this connection; 0: unknown */
     char peer[96];       /* names the other end in error messages */
+    int is_secure;       /* TLS stands over every byte */
+    int asks_session;    /* set by the caller: where is_secure, these two are wanted, too */
+    char peer_name[64];  /* that it has proven to have */
+    unsigned char session[32]; /* random; known to both ends, and to nobody else */
 } dw_transport_caps;
 
 struct dw_transport {

@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_tls_links.c - links over tcp under TLS pass the suite; who is turned away, and what both ends are told of it. */
+#include "transport_suite.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "channel_pair.h"
+#include "report.h"
+#include "tls_pair.h"
+
+enum { MY_TAG = 7 };
+
+static dw_tls_options own[2], wrong_key, wrong_name;
+
+/* ---- Who meets whom ----------------------------------------------------------------------------- */
+
+static void both_ends_know_who_the_other_is(void **state)
+{
+    (void)state;
+    const suite_backend backend = {.name = "tls", .uri = "tcp://127.0.0.1:0", .tls = {&own[0], &own[1]}};
+    suite_pair pair;
+    suite_prepare(&pair, &backend);
+    suite_open(&pair);
+    assert_string_equal(dw_link_peer_name(pair.link[0]), "rank/1");
+    assert_string_equal(dw_link_peer_name(pair.link[1]), "rank/0");
+    assert_true(pair.link[0]->session != 0);
+    assert_true(pair.link[0]->session == pair.link[1]->session);
+    const uint64_t session = pair.link[0]->session;
+    suite_close(&pair);
+    suite_prepare(&pair, &backend);
+    suite_open(&pair);
+    assert_true(pair.link[0]->session != session);
+    suite_close(&pair);
+    const suite_backend plain = {.name = "plain", .uri = "tcp://127.0.0.1:0"};
+    suite_prepare(&pair, &plain);
+    suite_open(&pair);
+    assert_string_equal(dw_link_peer_name(pair.link[0]), "");
+    assert_true(pair.link[0]->session == 0);
+    suite_close(&pair);
+}
+
+/* shaped stands in front of tcp, and what is below it counts. */
+static void a_shape_in_front_changes_nothing(void **state)
+{
+    (void)state;
+    const suite_backend backend = {.name = "tls", .uri = "shaped:delay=1ms/tcp://127.0.0.1:0", .tls = {&own[0], &own[1]}};
+    suite_pair pair;
+    suite_prepare(&pair, &backend);
+    suite_open(&pair);
+    assert_string_equal(dw_link_peer_name(pair.link[1]), "rank/0");
+    suite_send(pair.link[0], MY_TAG, 1, 100000);
+    suite_expect(pair.link[1], MY_TAG, 1, 100000);
+    suite_close(&pair);
+}
+
+typedef struct listening {
+    dw_link_options options;
+    dw_link *link;
+    dw_status status;
+    dw_why why;
+    char uri[128];
+    pthread_mutex_t lock;
+    pthread_cond_t is_told;
+    pthread_t thread;
+} listening;
+
+static void note(void *context, const char *uri)
+{
+    listening *me = context;
+    pthread_mutex_lock(&me->lock);
+    snprintf(me->uri, sizeof me->uri, "%s", uri);
+    pthread_cond_broadcast(&me->is_told);
+    pthread_mutex_unlock(&me->lock);
+}
+
+static void *listen_for_one(void *context)
+{
+    listening *me = context;
+    me->status = dw_link_open(&me->link, "tcp://127.0.0.1:0", &me->options, &me->why);
+    return NULL;
+}
+
+static void begin_listening(listening *me, const dw_tls_options *tls, uint32_t timeout_ms)
+{
+    *me = (listening){.options = {.struct_size = sizeof(dw_link_options), .role = DW_LINK_LISTEN, .open_timeout_ms = timeout_ms,
+                                  .on_listening = note, .listening_context = me, .tls = tls}};
+    pthread_mutex_init(&me->lock, NULL);
+    pthread_cond_init(&me->is_told, NULL);
+    assert_int_equal(pthread_create(&me->thread, NULL, listen_for_one, me), 0);
+    pthread_mutex_lock(&me->lock);
+    while (!me->uri[0]) pthread_cond_wait(&me->is_told, &me->lock);
+    pthread_mutex_unlock(&me->lock);
+}
+
+static dw_status dial(const char *uri, const dw_tls_options *tls, uint32_t timeout_ms, dw_link **link, dw_why *why)
+{
+    const dw_link_options options = {.struct_size = sizeof options, .open_timeout_ms = timeout_ms, .tls = tls};
+    return dw_link_open(link, uri, &options, why);
+}
+
+/* Those with a wrong key are told so at once; the listener goes on waiting for the right one. */
+static void a_listener_waits_on_for_the_right_one(void **state)
+{
+    (void)state;
+    listening me;
+    dw_link *link = NULL;
+    dw_why why;
+    begin_listening(&me, &own[0], 60000);
+    const dw_tls_options *const wrong[] = {&wrong_key, &wrong_name};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        assert_int_equal(dial(me.uri, wrong[i], 60000, &link, &why), DW_ERR_AUTH);
+        if (!strstr(why.text, me.uri + 6) || !strstr(why.text, "another group key")) fail_msg("%s", why.text);
+    }
+    assert_int_equal(dial(me.uri, NULL, 300, &link, &why), DW_ERR_TIMEOUT); /* without TLS */
+    if (!strstr(why.text, "does it want a key?")) fail_msg("%s", why.text);
+    if (dial(me.uri, &own[1], 60000, &link, &why) != DW_OK) fail_msg("%s", why.text);
+    pthread_join(me.thread, NULL);
+    if (me.status != DW_OK) fail_msg("%s", me.why.text);
+    suite_send(link, MY_TAG, 1, 5000);
+    suite_expect(me.link, MY_TAG, 1, 5000);
+    dw_link_close(me.link);
+    dw_link_close(link);
+}
+
+static void a_listener_says_who_was_turned_away(void **state)
+{
+    (void)state;
+    listening me;
+    dw_link *link = NULL;
+    dw_why why;
+    begin_listening(&me, &own[0], 700);
+    assert_int_equal(dial(me.uri, &wrong_key, 60000, &link, &why), DW_ERR_AUTH);
+    pthread_join(me.thread, NULL);
+    assert_int_equal(me.status, DW_ERR_TIMEOUT);
+    if (!strstr(me.why.text, "turned away: 127.0.0.1:")) fail_msg("%s", me.why.text);
+}
+
+/* A listener without TLS takes the handshake for a stranger's nonsense. */
+static void a_dialler_is_told_that_nobody_answers_its_handshake(void **state)
+{
+    (void)state;
+    listening me;
+    dw_link *link = NULL;
+    dw_why why;
+    begin_listening(&me, NULL, 700);
+    assert_int_equal(dial(me.uri, &own[1], 300, &link, &why), DW_ERR_TIMEOUT);
+    if (!strstr(why.text, "without TLS?")) fail_msg("%s", why.text);
+    pthread_join(me.thread, NULL);
+    assert_int_equal(me.status, DW_ERR_TIMEOUT);
+}
+
+/* ---- Without TLS -------------------------------------------------------------------------------- */
+
+static void goes_nowhere_without_tls(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *uri;
+        dw_link_role role;
+        dw_status status;
+    } cases[] = {{"tcp://0.0.0.0:0", DW_LINK_LISTEN, DW_ERR_AUTH}, {"tcp://[::]:0", DW_LINK_LISTEN, DW_ERR_AUTH},
+                 {"tcp://192.0.2.1:7000", DW_LINK_LISTEN, DW_ERR_AUTH}, {"tcp://192.0.2.1:7000", DW_LINK_CONNECT, DW_ERR_AUTH},
+                 {"tcp://[2001:db8::1]:7000", DW_LINK_CONNECT, DW_ERR_AUTH}, {"tcp://[fe80::1]:7000", DW_LINK_CONNECT, DW_ERR_AUTH},
+                 {"tcp://[::ffff:192.0.2.1]:7000", DW_LINK_CONNECT, DW_ERR_AUTH},
+                 {"tcp://128.0.0.1:7000", DW_LINK_CONNECT, DW_ERR_AUTH}, {"tcp://126.0.0.1:7000", DW_LINK_CONNECT, DW_ERR_AUTH},
+                 {"tcp://127.0.0.1:0", DW_LINK_LISTEN, DW_ERR_TIMEOUT}, {"tcp://127.7.7.7:0", DW_LINK_LISTEN, DW_ERR_TIMEOUT},
+                 {"tcp://localhost:0", DW_LINK_LISTEN, DW_ERR_TIMEOUT}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const dw_link_options options = {.struct_size = sizeof options, .role = cases[i].role, .open_timeout_ms = 50};
+        dw_link *link;
+        dw_why why = {.text = ""};
+        const dw_status status = dw_link_open(&link, cases[i].uri, &options, &why);
+        if (status != cases[i].status) fail_msg("%s: %d '%s'", cases[i].uri, status, why.text);
+        if (status != DW_ERR_AUTH) continue;
+        if (!strstr(why.text, "insecure_plaintext") || !strstr(why.text, "--group-key") || why.text[254]) fail_msg("%s", why.text);
+    }
+    /* With the option whose name says so, or with a key, all addresses will do. */
+    for (int is_insecure = 0; is_insecure < 2; is_insecure++) {
+        const dw_link_options options = {.struct_size = sizeof options, .role = DW_LINK_LISTEN, .open_timeout_ms = 50,
+                                         .insecure_plaintext = is_insecure, .tls = is_insecure ? NULL : &own[0]};
+        dw_link *link;
+        assert_int_equal(dw_link_open(&link, "tcp://0.0.0.0:0", &options, NULL), DW_ERR_TIMEOUT);
+    }
+}
+
+static void a_transport_without_tls_says_so(void **state)
+{
+    (void)state;
+    const suite_backend backend = {.name = "loop", .uri = "loop://tls-%d", .tls = {&own[0], NULL}};
+    suite_pair pair;
+    suite_prepare(&pair, &backend);
+    pair.options[1].open_timeout_ms = 200;
+    suite_try_open(&pair);
+    assert_int_equal(pair.status[0], DW_ERR_UNSUPPORTED);
+    if (!strstr(pair.why[0].text, "loop carries no TLS")) fail_msg("%s", pair.why[0].text);
+    suite_close(&pair);
+}
+
+static void says_what_is_wrong_with_the_keys(void **state)
+{
+    (void)state;
+    dw_tls_options options = own[1];
+    dw_link *link;
+    dw_why why;
+    options.group_key_bytes = 16;
+    assert_int_equal(dial("tcp://127.0.0.1:1", &options, 1000, &link, &why), DW_ERR_ARGUMENT);
+    assert_non_null(strstr(why.text, "16 bytes"));
+}
+
+/* ---- Sessions ----------------------------------------------------------------------------------- */
+
+/* What was sealed in one session opens in no other, frames included, to the last bit of what their header vouches for. */
+static void an_envelope_belongs_to_its_session(void **state)
+{
+    (void)state;
+    static const dw_envelope_kind kinds[] = {DW_ENVELOPE_HELLO, DW_ENVELOPE_FRAME, DW_ENVELOPE_RESENT, DW_ENVELOPE_ACK};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        _Alignas(16) unsigned char message[DW_ENVELOPE_BYTES + 200] = {0};
+        dw_envelope envelope;
+        const int is_frame = kinds[i] == DW_ENVELOPE_FRAME || kinds[i] == DW_ENVELOPE_RESENT;
+        for (size_t len = 0; len <= 200; len += 40) {
+            const size_t whole = DW_ENVELOPE_BYTES + len, checked = is_frame && len > 80 ? DW_ENVELOPE_BYTES + 80 : whole;
+            dw_envelope_seal(message, 5, kinds[i], DW_OK, 3, len);
+            assert_true(dw_envelope_read(message, whole, 5, &envelope));
+            assert_false(dw_envelope_read(message, whole, 7, &envelope));
+            assert_false(dw_envelope_read(message, whole, 0, &envelope));
+            for (size_t at = 0; at < whole; at++) {
+                message[at] ^= 4;
+                assert_int_equal(dw_envelope_read(message, whole, 5, &envelope), at >= checked);
+                message[at] ^= 4;
+            }
+        }
+    }
+}
+
+/* Channels of two links: what the one sent, kept and brought to the other, is nothing to it. */
+static void a_channel_takes_nothing_of_another_session(void **state)
+{
+    (void)state;
+    test_channels channels;
+    channels_prepare(&channels, &(suite_backend){.name = "tls", .uri = "tcp://127.0.0.1:0", .transports = channels_backends[1].transports,
+                                                .tls = {&own[0], &own[1]}},
+                     "direct:bits=8,replies=never", "direct:bits=8,replies=never");
+    channels_try_open(&channels);
+    if (channels.status[0] != DW_OK || channels.status[1] != DW_OK) fail_msg("%s", channels.why[0].text);
+    dw_key keys[N];
+    float y[N * T * C];
+    channels_send(&channels, 0);
+    assert_int_equal(channels_receive(&channels, PATIENCE_MS, keys, y), DW_OK);
+    channels.links.link[0]->session ^= 2; /* as of a link before this one */
+    channels_send(&channels, 1);
+    channels.links.link[0]->session ^= 2;
+    channels_send(&channels, 2);
+    assert_int_equal(channels_receive(&channels, PATIENCE_MS, keys, y), DW_ERR_CORRUPT);
+    assert_int_equal(channels_receive(&channels, PATIENCE_MS, keys, y), DW_OK);
+    channels_close(&channels);
+}
+
+static void channels_heal_under_tls(void **state)
+{
+    (void)state;
+    const suite_backend backend = {.name = "tls", .uri = "tcp://127.0.0.1:0", .transports = channels_backends[1].transports,
+                                   .tls = {&own[0], &own[1]}};
+    const test_plan plans[] = {{.which = DW_TAG_FRAMES, .first = 3, .last = 4, .flip_at = -1}};
+    channels_carry(&backend, "delta:bits=4", 12, 3, plans, 1);
+}
+
+int main(void)
+{
+    static const unsigned char other_key[32] = "not the key of this group";
+    own[0] = tls_with_group_key("rank/0", NULL);
+    own[1] = wrong_key = tls_with_group_key("rank/1", "rank/0");
+    wrong_key.group_key = other_key;
+    wrong_name = tls_with_group_key("rank/1", "rank/2");
+    const suite_backend backend = {.name = "tcp under TLS", .uri = "tcp://127.0.0.1:0", .tls = {&own[0], &own[1]}};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(both_ends_know_who_the_other_is),
+        cmocka_unit_test(a_shape_in_front_changes_nothing),
+        cmocka_unit_test(a_listener_waits_on_for_the_right_one),
+        cmocka_unit_test(a_listener_says_who_was_turned_away),
+        cmocka_unit_test(a_dialler_is_told_that_nobody_answers_its_handshake),
+        cmocka_unit_test(goes_nowhere_without_tls),
+        cmocka_unit_test(a_transport_without_tls_says_so),
+        cmocka_unit_test(says_what_is_wrong_with_the_keys),
+        cmocka_unit_test(an_envelope_belongs_to_its_session),
+        cmocka_unit_test(a_channel_takes_nothing_of_another_session),
+        cmocka_unit_test(channels_heal_under_tls),
+    };
+    const int failed = cmocka_run_group_tests_name("tls_links", tests, NULL, NULL);
+    return failed + run_transport_suite(&backend);
+}
