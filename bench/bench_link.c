@@ -27,6 +27,7 @@ typedef struct plan {
     double part; /* of the usual number of messages */
     size_t only; /* this size; 0: all */
     int no_sizes;
+    int is_secure; /* links over TCP stand under TLS */
     wire bare, link, deep; /* deep: a link with the usual long queue, which keeps its memory */
 } plan;
 
@@ -214,12 +215,16 @@ static void tell(void *context, const char *uri)
     if (send(fd, room, sizeof room, 0) != (ssize_t)sizeof room) wire_die("the other process has gone");
 }
 
-static wire join(int me, int fd, uint64_t queued)
+static wire join(int me, int fd, uint64_t queued, int is_secure)
 {
+    static const char key[32] = "a key that everybody may know...";
+    static const char *const names[] = {"leader", "follower"};
+    const dw_tls_options tls = {.struct_size = sizeof tls, .own_name = names[me], .peer_name = names[1 - me], .group_key = key,
+                                .group_key_bytes = sizeof key};
     char uri[128] = "tcp://127.0.0.1:0";
     if (me == FOLLOW && recv(fd, uri, sizeof uri, MSG_WAITALL) != (ssize_t)sizeof uri) wire_die("no address came");
     const dw_link_options options = {.struct_size = sizeof options, .max_queued_bytes = queued,
-                                     .role = me == LEAD ? DW_LINK_LISTEN : DW_LINK_CONNECT,
+                                     .role = me == LEAD ? DW_LINK_LISTEN : DW_LINK_CONNECT, .tls = is_secure ? &tls : NULL,
                                      .on_listening = tell, .listening_context = &fd};
     return wire_of_link(uri, &options);
 }
@@ -242,8 +247,8 @@ static void run_here(plan *p)
     close(listener);
     if (fd < 0) wire_die("no connection");
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    p->link = join(p->me, fd, queue_bytes);
-    p->deep = join(p->me, fd, 0);
+    p->link = join(p->me, fd, queue_bytes, p->is_secure);
+    p->deep = join(p->me, fd, 0, p->is_secure);
     p->bare = wire_of_socket(fd, longest);
     run(p);
     if (p->me == LEAD) waitpid(child, NULL, 0);
@@ -259,12 +264,14 @@ int main(int argc, char **argv)
             p.part = 0.001; /* that it runs, not how fast */
         } else if (!strcmp(argv[i], "--rounds") && i + 1 < argc && atoi(argv[i + 1]) > 0 && atoi(argv[i + 1]) < ROUNDS_MOST) {
             p.rounds = atoi(argv[++i]);
+        } else if (!strcmp(argv[i], "--tls")) {
+            p.is_secure = 1;
         } else if (!strcmp(argv[i], "--overlap")) {
             p.no_sizes = 1;
         } else if (!strcmp(argv[i], "--bytes") && i + 1 < argc) {
             p.only = strtoul(argv[++i], NULL, 10);
         } else {
-            wire_die("usage: bench_link [--quick] [--rounds N] [--bytes N] [--overlap]");
+            wire_die("usage: bench_link [--quick] [--rounds N] [--bytes N] [--overlap] [--tls]");
         }
     }
     run_here(&p);

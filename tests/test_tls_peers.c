@@ -275,7 +275,7 @@ static void turns_away_what_is_no_tls(void **state)
 {
     (void)state;
     const dw_tls_options both[2] = {tls_with_group_key("rank/0", NULL), with_certificate(&listener_own, NULL, NULL)};
-    static const char *const words[] = {"DWTCP\n\x01" "C and more, as a link without TLS would go on", "GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+    static const char *const words[] = {"DWTCP\n\x01, as a link without TLS would go on", "GET / HTTP/1.1\r\nHost: x\r\n\r\n",
                                         "SSH-2.0-OpenSSH_9.2\r\n"};
     char text[200];
     for (int i = 0; i < 2; i++) {
