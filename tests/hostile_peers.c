@@ -357,7 +357,7 @@ int main(int argc, char **argv)
     pthread_join(t.receiver, NULL);
     dw_link_close(t.from);
     dw_link_close(t.to);
-    waiting.cancelled = 1;
+    __atomic_store_n(&waiting.cancelled, 1, __ATOMIC_RELAXED);
     pthread_join(waiting.thread, NULL);
     if (waiting.status != DW_ERR_CANCELLED) die(waiting.status == DW_OK ? "a stranger was taken for the peer" : waiting.why.text);
     printf("%d attempts in %.1f s, connections by kind:", attempts, seconds);
