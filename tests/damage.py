@@ -1,0 +1,80 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+# damage.py - a wire with a fault: passes Ethernet frames between two interfaces, and changes a byte of some TCP segments.
+"""usage: damage.py A B
+
+Says "ready", and at SIGTERM how many segments it has changed. The checksum of a segment is made to fit what was changed: what TCP itself
+notices, TCP mends. Only long segments in which no frame begins, only their middle, and only a few: bytes of tensors, as good as always. Where a
+message ends is nothing that a channel could heal."""
+import select
+import signal
+import socket
+import struct
+import sys
+
+EVERY, MOST = 5, 4  # of long segments; in all
+LONG = 900
+FRAME = b"DWF1"
+TCP, IPV4 = 6, 0x0800
+
+
+def checksum(data):
+    if len(data) % 2:
+        data += b"\0"
+    total = sum(struct.unpack(f"!{len(data) // 2}H", data))
+    while total >> 16:
+        total = (total & 0xffff) + (total >> 16)
+    return ~total & 0xffff
+
+
+class Wire:
+    def __init__(self, names):
+        self.sockets = []
+        for name in names:
+            one = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+            one.bind((name, 0))
+            self.sockets.append(one)
+        self.long = self.damaged = 0
+
+    def change(self, frame):
+        """The frame with a good checksum, for the kernel leaves that to the card that is not there; sometimes damaged."""
+        if struct.unpack_from("!H", frame, 12)[0] != IPV4 or frame[14 + 9] != TCP:
+            return frame
+        data = bytearray(frame)
+        header = 4 * (data[14] & 15)
+        end = 14 + struct.unpack_from("!H", data, 16)[0]
+        at = 14 + header
+        payload = at + 4 * (data[at + 12] >> 4)
+        if end - payload >= LONG:
+            self.long += FRAME not in data
+            if FRAME not in data and self.long % EVERY == 0 and self.damaged < MOST:
+                data[(payload + end) // 2] ^= 0x10
+                self.damaged += 1
+        struct.pack_into("!H", data, at + 16, 0)
+        pseudo = bytes(data[14 + 12:14 + 20]) + struct.pack("!BBH", 0, TCP, end - at)
+        struct.pack_into("!H", data, at + 16, checksum(pseudo + bytes(data[at:end])))
+        return bytes(data)
+
+    def pass_one(self, index):
+        frame, sender = self.sockets[index].recvfrom(1 << 17)
+        if sender[2] == socket.PACKET_OUTGOING:  # our own
+            return
+        try:
+            self.sockets[1 - index].send(self.change(frame))
+        except OSError:
+            pass  # a wire may lose a frame
+
+
+def main():
+    wire = Wire(sys.argv[1:3])
+    stop = []
+    signal.signal(signal.SIGTERM, lambda *_: stop.append(1))
+    print("ready", flush=True)
+    while not stop:
+        for one in select.select(wire.sockets, [], [], 0.1)[0]:
+            wire.pass_one(wire.sockets.index(one))
+    print("damaged", wire.damaged, "of", wire.long, "long segments", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,222 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+# test_namespaces.py - four machines in one: network namespaces behind a switch, with slow wires that are cut and damaged.
+"""usage: test_namespaces.py PROGRAM
+
+Exit 77, with a sentence, where namespaces may not be made."""
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+import damage
+
+PROGRAM = os.path.abspath(sys.argv[1]) if len(sys.argv) > 1 else ""
+del sys.argv[1:]
+RANKS = 4
+SMALL = ["--layers", "4", "--channels", "64", "--heads", "2", "--context", "24", "--batch", "8", "--samples", "32", "--held-out", "2",
+         "--forward", "delta:bits=4", "--backward", "direct:bits=6", "--quiet"]
+SKIPPED = 77
+
+
+def run(*command):
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def must(*command):
+    result = run(*command)
+    if result.returncode:
+        raise RuntimeError(" ".join(command) + ": " + (result.stderr or result.stdout).strip())
+
+
+class Lan:
+    """A switch in a namespace of its own, and a machine per rank: 10.77.0.1, ..., each behind a wire with a rate."""
+
+    def __init__(self, rate):
+        self.switch = f"dw{os.getpid()}s"
+        self.machines = [f"dw{os.getpid()}r{rank}" for rank in range(RANKS)]
+        self.made = []
+        try:
+            self.make(self.switch)
+            self.inside(self.switch, "ip", "link", "add", "br0", "type", "bridge")
+            self.inside(self.switch, "ip", "link", "set", "br0", "up")
+            for rank, machine in enumerate(self.machines):
+                self.make(machine)
+                self.plug(rank, machine, rate)
+        except RuntimeError:
+            self.close()
+            raise
+
+    def make(self, name):
+        must("ip", "netns", "add", name)
+        self.made.append(name)
+        self.inside(name, "ip", "link", "set", "lo", "up")
+
+    def inside(self, name, *command):
+        must("ip", "netns", "exec", name, *command)
+
+    def plug(self, rank, machine, rate):
+        must("ip", "link", "add", "eth0", "netns", machine, "type", "veth", "peer", "name", f"port{rank}", "netns", self.switch)
+        self.inside(machine, "ip", "address", "add", f"10.77.0.{rank + 1}/24", "dev", "eth0")
+        self.inside(machine, "ip", "link", "set", "eth0", "up")
+        self.inside(self.switch, "ip", "link", "set", f"port{rank}", "master", "br0", "up")
+        for where, wire in ((machine, "eth0"), (self.switch, f"port{rank}")):
+            self.inside(where, "tc", "qdisc", "add", "dev", wire, "root", "tbf", "rate", rate, "burst", "64kb", "latency", "200ms")
+
+    def cut(self, rank):
+        self.inside(self.switch, "ip", "link", "set", f"port{rank}", "down")
+
+    def mend(self, rank):
+        self.inside(self.switch, "ip", "link", "set", f"port{rank}", "up")
+
+    def damage(self, rank):
+        """A process in the wire of a rank, which changes bytes on their way in; kill it to end that."""
+        port, inner = f"port{rank}", f"inner{rank}"
+        self.inside(self.switch, "ip", "link", "add", inner, "type", "veth", "peer", "name", f"outer{rank}")
+        self.inside(self.switch, "ip", "link", "set", port, "nomaster")
+        self.inside(self.switch, "ip", "link", "set", f"outer{rank}", "master", "br0", "up")
+        for where, name in ((self.switch, port), (self.switch, inner), (self.switch, f"outer{rank}"), (self.machines[rank], "eth0")):
+            self.inside(where, "ip", "link", "set", name, "gso_max_segs", "1", "up")  # a frame is a packet
+        for other, machine in enumerate(self.machines):
+            self.inside(machine, "ip", "link", "set", "eth0", "gso_max_segs", "1")
+            self.inside(self.switch, "ip", "link", "set", f"port{other}", "gso_max_segs", "1")
+        process = subprocess.Popen(["ip", "netns", "exec", self.switch, "/usr/bin/python3", damage.__file__, port, inner],
+                                   stdout=subprocess.PIPE, text=True)
+        if process.stdout.readline() != "ready\n":
+            raise RuntimeError("the process in the wire did not start")
+        return process
+
+    def close(self):
+        for name in reversed(self.made):
+            run("ip", "netns", "delete", name)
+
+
+def why_not():
+    """Why namespaces cannot be had; None: they can."""
+    for tool in ("ip", "tc"):
+        if not shutil.which(tool):
+            return f"{tool} is not installed (iproute2)"
+    try:
+        Lan("100mbit").close()
+    except RuntimeError as error:
+        return f"this machine allows no network namespaces with veth and tbf ({error})"
+    return None
+
+
+class Machines(unittest.TestCase):
+    def setUp(self):
+        self.directory = tempfile.mkdtemp(prefix="deltawire-namespaces-")
+        self.lan, self.started = None, []
+        with open(self.path("book.txt"), "w") as file:
+            file.write("".join(f"{i} bottles of ale stand on a wall, and {i * i % 97} fell. " for i in range(400)))
+        subprocess.run([PROGRAM, "keygen", self.path("run.key")], check=True, capture_output=True)
+
+    def tearDown(self):
+        for process in self.started:
+            if process.poll() is None:
+                process.kill()
+            process.communicate()
+        if self.lan:
+            self.lan.close()
+        shutil.rmtree(self.directory)
+
+    def path(self, name):
+        return os.path.join(self.directory, name)
+
+    def train(self, epochs, *arguments, before=()):
+        process = subprocess.Popen([*before, PROGRAM, "train", "--text", self.path("book.txt"), *SMALL, "--epochs", str(epochs), *arguments],
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.started.append(process)
+        return process
+
+    def start_ranks(self, rate, epochs, *arguments):
+        self.lan = Lan(rate)
+        return [self.train(epochs, "--link", "tcp://10.77.0.1:7000", "--rank", str(rank), "--stages", str(RANKS), "--log",
+                           self.path("log"), *(arguments or ("--group-key", self.path("run.key"))),
+                           before=("ip", "netns", "exec", self.lan.machines[rank])) for rank in range(RANKS)]
+
+    def events(self, name):
+        try:
+            with open(self.path(name)) as file:
+                return [json.loads(line) for line in file if line.endswith("\n")]
+        except FileNotFoundError:
+            return []
+
+    def losses(self, name):
+        events = self.events(name)
+        self.assertEqual(events[-1]["event"], "summary")
+        return [(event["event"], event["loss"], event.get("norm")) for event in events if event["event"] in ("step", "eval")]
+
+    def local(self, epochs):
+        self.finish([self.train(epochs, "--local", str(RANKS), "--log", self.path("local"))])
+        return self.losses("local")
+
+    def finish(self, ranks):
+        for process in ranks:
+            out, err = process.communicate(timeout=100)
+            self.assertEqual(process.returncode, 0, err + out)
+
+    def wait_for_steps(self, ranks, steps):
+        deadline = time.monotonic() + 100
+        while sum(event["event"] == "step" for event in self.events("log")) < steps:
+            self.assertLess(time.monotonic(), deadline)
+            for process in ranks:
+                self.assertIsNone(process.poll(), "a rank ended early")
+            time.sleep(0.02)
+
+    def steps_so_far(self):
+        return sum(event["event"] == "step" for event in self.events("log"))
+
+    def test_four_machines_train_as_one_does(self):
+        for rate in ("100mbit", "1gbit"):
+            self.finish(self.start_ranks(rate, 3))
+            self.assertEqual(self.losses("log"), self.local(3))
+            self.lan.close()
+
+    def test_a_wire_that_is_cut_for_seconds_changes_nothing(self):
+        ranks = self.start_ranks("100mbit", 40)
+        self.wait_for_steps(ranks, 5)
+        self.lan.cut(2)
+        time.sleep(1)
+        before = self.steps_so_far()
+        time.sleep(4)
+        self.assertLessEqual(self.steps_so_far(), before + 1, "the wire was not cut")
+        self.lan.mend(2)
+        self.finish(ranks)
+        self.assertEqual(self.losses("log"), self.local(40))
+
+    def test_a_rank_that_is_killed_is_named_by_its_neighbours(self):
+        ranks = self.start_ranks("100mbit", 1000)
+        self.wait_for_steps(ranks, 3)
+        victim = subprocess.run(["ip", "netns", "pids", self.lan.machines[2]], capture_output=True, text=True, check=True)
+        os.kill(int(victim.stdout.split()[0]), signal.SIGKILL)
+        for rank in (0, 1, 3):
+            out, err = ranks[rank].communicate(timeout=60)
+            self.assertNotEqual(ranks[rank].returncode, 0, out)
+            self.assertEqual(len(err.splitlines()), 1, err)
+        self.assertIn("rank 2", err)  # rank 3's neighbour
+
+    def test_damaged_frames_are_sent_anew_and_change_nothing(self):
+        ranks = self.start_ranks("100mbit", 40, "--insecure-plaintext")
+        self.wait_for_steps(ranks, 2)
+        wire = self.lan.damage(1)
+        try:
+            self.finish(ranks)
+        finally:
+            wire.terminate()
+            told = wire.communicate()[0]
+        self.assertGreater(int(told.split()[1]), 0, told)
+        self.assertEqual(self.losses("log"), self.local(40))
+
+
+if __name__ == "__main__":
+    reason = why_not()
+    if reason:
+        print("skipped: " + reason)
+        sys.exit(SKIPPED)
+    unittest.main()
