@@ -100,6 +100,15 @@ static dw_status write_hello(const dw_channel *channel, unsigned char *hello, dw
                           dw_status_string(status));
 }
 
+dw_status dw_channel_tell_hello(dw_channel *channel, dw_status about)
+{
+    unsigned char hello[HELLO_BYTES];
+    dw_why why;
+    const dw_status status = write_hello(channel, hello, &why);
+    if (status != DW_OK) return status;
+    return dw_channel_tell(channel, DW_TAG_CONTROL, DW_ENVELOPE_HELLO, about, 0, hello, HELLO_BYTES);
+}
+
 static dw_status compare(const dw_channel *channel, const unsigned char *own, const dw_envelope *envelope,
                          dw_why *why)
 {
@@ -130,6 +139,34 @@ static dw_status compare(const dw_channel *channel, const unsigned char *own, co
     return DW_OK;
 }
 
+static int is_hello(const void *message, size_t len)
+{
+    dw_envelope envelope;
+    return dw_envelope_read(message, len, &envelope) && envelope.kind == DW_ENVELOPE_HELLO;
+}
+
+/* Where messages may get lost, ours or the peer's: it is asked for until it comes. What else arrives meanwhile is repeated by a
+ * peer that has heard us. */
+static dw_status await_hello(dw_channel *channel, uint32_t timeout_ms, void **message, size_t *len)
+{
+    const uint32_t tag = dw_channel_tag(channel, DW_TAG_CONTROL);
+    const int64_t deadline = dw_link_now_ns() + (int64_t)timeout_ms * DW_NS_PER_MS;
+    uint32_t wait_ms = channel->link->retry_ms;
+    if (wait_ms == 0) return dw_link_recv(channel->link, tag, timeout_ms > INT32_MAX ? INT32_MAX : (int)timeout_ms, message, len);
+    for (;;) {
+        const int64_t left_ms = (deadline - dw_link_now_ns()) / DW_NS_PER_MS;
+        if (left_ms <= 0) return DW_PENDING;
+        dw_status status = dw_link_recv(channel->link, tag, left_ms < wait_ms ? (int)left_ms : (int)wait_ms, message, len);
+        if (status == DW_OK && is_hello(*message, *len)) return DW_OK;
+        if (status == DW_OK) dw_link_release(channel->link, *message);
+        if (status == DW_PENDING) {
+            status = dw_channel_tell_hello(channel, DW_PENDING);
+            if (wait_ms < 8 * channel->link->retry_ms) wait_ms *= 2;
+        }
+        if (status != DW_OK) return status;
+    }
+}
+
 /* Sends our hello and waits for the peer's, which may be there already. */
 static dw_status exchange(dw_channel *channel, const unsigned char *hello, uint32_t timeout_ms, void **message,
                           size_t *len, dw_why *why)
@@ -139,15 +176,17 @@ static dw_status exchange(dw_channel *channel, const unsigned char *hello, uint3
     if (status == DW_ERR_ARGUMENT) { /* somebody handles the tag */
         return dw_link_report(why, status, "channel %u is open already on this link", channel->id);
     }
-    const int has_come = status == DW_OK;
+    int has_come = status == DW_OK;
+    if (has_come && channel->link->retry_ms > 0 && !is_hello(*message, *len)) {
+        dw_link_release(channel->link, *message);
+        has_come = 0;
+        status = DW_PENDING;
+    }
     if (has_come || status == DW_PENDING) {
         status = dw_channel_tell(channel, DW_TAG_CONTROL, DW_ENVELOPE_HELLO, DW_OK, 0, hello, HELLO_BYTES);
         if (has_come && status != DW_OK) dw_link_release(channel->link, *message);
     }
-    if (status == DW_OK && !has_come) {
-        const int wait_ms = timeout_ms > INT32_MAX ? INT32_MAX : (int)timeout_ms;
-        status = dw_link_recv(channel->link, tag, wait_ms, message, len);
-    }
+    if (status == DW_OK && !has_come) status = await_hello(channel, timeout_ms, message, len);
     if (status == DW_PENDING) {
         return dw_link_report(why, DW_ERR_TIMEOUT, "channel %u: the peer did not open its end within %u ms; do both "
                               "ends open the same ids?", channel->id, timeout_ms);
@@ -263,6 +302,8 @@ dw_status dw_channel_open(dw_channel **channel, dw_link *link, const dw_channel_
     const uint32_t timeout_ms = config->struct_size < sizeof *config || config->open_timeout_ms == 0
                                     ? 60000 : config->open_timeout_ms;
     if (status == DW_OK) status = greet(made, timeout_ms, why);
+    made->heard_ns = dw_link_now_ns();
+    made->patience_ms = link->retry_ms;
     if (status == DW_OK) {
         status = dw_link_handle(link, dw_channel_tag(made, DW_TAG_CONTROL), dw_channel_take_control, made);
         if (status != DW_OK) dw_link_report(why, status, "channel %u: %s", made->id, dw_link_why(link));

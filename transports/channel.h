@@ -24,6 +24,10 @@ enum { DW_CHANNEL_KEPT = 1024 };
 /* A frame that was rejected so often is an error: two broken ends must not talk for ever. */
 enum { DW_CHANNEL_TRIES = 4 };
 
+/* On a wire that may lose messages (the link's retry_ms), answers get lost as well: a frame is sent anew so often. Whoever
+ * waits in vain waits twice as long before the next request, up to so many times retry_ms. */
+enum { DW_CHANNEL_ANSWERS = 64, DW_CHANNEL_PATIENCE = 64 };
+
 typedef struct dw_kept_frame {
     void *message; /* envelope and frame, a buffer of the link; NULL: acknowledged or given up */
     size_t len;
@@ -66,6 +70,8 @@ struct dw_channel {
     void *ahead;            /* message with a later frame: what lies between was lost */
     size_t ahead_len;
     uint64_t ahead_sequence;
+    int64_t heard_ns;       /* when something last came, or was last asked for ... */
+    uint32_t patience_ms;   /* ... and when to ask next, on a wire that may lose messages */
     dw_status recv_status;  /* once it is not DW_OK, for ever */
 
     pthread_mutex_t why_lock;
@@ -82,6 +88,9 @@ static inline uint32_t dw_channel_tag(const dw_channel *channel, uint32_t which)
 {
     return channel->id << 8 | which;
 }
+
+/* channel.c: what this end sends and receives. about = DW_PENDING: the peer's greeting has not come, and is asked for. */
+dw_status dw_channel_tell_hello(dw_channel *channel, dw_status about);
 
 /* channel_send.c */
 /* A message of the channel: envelope, body. Never waits: for answers, which are small or asked for. */

@@ -30,6 +30,33 @@ static int can_ask(const dw_channel *channel)
     return channel->recv.replies != DW_REPLIES_NEVER;
 }
 
+static dw_status request(dw_channel *channel, dw_status because, const void *reply, size_t reply_len)
+{
+    const dw_status status = dw_channel_tell(channel, DW_TAG_CONTROL, DW_ENVELOPE_AGAIN, because,
+                                             channel->expected, reply, reply_len);
+    if (status != DW_OK) return dw_channel_report_link(channel, DW_WHY_RECV, status);
+    channel->request = channel->controls_told++;
+    channel->requested = 1;
+    channel->requested_for = because;
+    channel->heard_ns = dw_link_now_ns();
+    return DW_OK;
+}
+
+/* When something that may have been lost is to be asked for. */
+static int64_t patience_ends(const dw_channel *channel)
+{
+    if (channel->link->retry_ms == 0 || !can_ask(channel)) return INT64_MAX;
+    return channel->heard_ns + (int64_t)channel->patience_ms * DW_NS_PER_MS;
+}
+
+/* Frame `expected`, a request for it or the answer may have been lost, or the frame was not sent yet. That is no attempt that
+ * failed: nothing was rejected. */
+static dw_status ask_what_became(dw_channel *channel)
+{
+    if (channel->patience_ms / DW_CHANNEL_PATIENCE < channel->link->retry_ms) channel->patience_ms *= 2;
+    return request(channel, channel->requested ? channel->requested_for : DW_ERR_CORRUPT, NULL, 0);
+}
+
 /* Asks for frame `expected` anew; the reply of the decoder says what it holds. */
 static dw_status ask_again(dw_channel *channel, dw_status because, const void *reply, size_t reply_len)
 {
@@ -40,14 +67,9 @@ static dw_status ask_again(dw_channel *channel, dw_status because, const void *r
                        dw_status_string(because));
         return end_with(channel, because, why.text);
     }
-    const dw_status status = dw_channel_tell(channel, DW_TAG_CONTROL, DW_ENVELOPE_AGAIN, because,
-                                             channel->expected, reply, reply_len);
-    if (status != DW_OK) return dw_channel_report_link(channel, DW_WHY_RECV, status);
-    channel->request = channel->controls_told++;
-    channel->tries++;
-    channel->requested = 1;
-    channel->requested_for = because;
-    return DW_OK;
+    const dw_status status = request(channel, because, reply, reply_len);
+    channel->tries += status == DW_OK;
+    return status;
 }
 
 /* ---- Messages ----------------------------------------------------------------------------------- */
@@ -148,9 +170,15 @@ static dw_status fetch(dw_channel *channel, int64_t deadline_ns)
         const uint32_t tag = dw_channel_tag(channel, channel->requested ? DW_TAG_RESENT : DW_TAG_FRAMES);
         void *message;
         size_t len;
-        status = dw_link_recv(channel->link, tag, remaining_ms(deadline_ns), &message, &len);
+        const int64_t patience_ns = patience_ends(channel);
+        status = dw_link_recv(channel->link, tag, remaining_ms(patience_ns < deadline_ns ? patience_ns : deadline_ns), &message, &len);
+        if (status == DW_PENDING && patience_ns < deadline_ns) {
+            status = patience_ns <= dw_link_now_ns() ? ask_what_became(channel) : DW_OK;
+            continue;
+        }
         if (status == DW_PENDING) return status;
         if (status != DW_OK) return dw_channel_report_link(channel, DW_WHY_RECV, status);
+        channel->heard_ns = dw_link_now_ns();
         status = channel->requested ? sort_answer(channel, message, len) : sort_frame(channel, message, len);
     }
     return status;
@@ -179,6 +207,7 @@ static void accept_frame(dw_channel *channel)
     channel->expected++;
     channel->requested = 0;
     channel->tries = 0;
+    channel->patience_ms = channel->link->retry_ms;
 }
 
 /* Decodes into y with the reply in its envelope behind `room` (NULL: none is given) and sends that. */

@@ -127,7 +127,7 @@ static dw_status send_again(dw_channel *channel, const dw_envelope *request)
     }
     /* A request of 32 bytes brings a whole frame past the limit of the queue: a receiver that asks without end
      * must not fill our memory. */
-    if (kept->resent >= DW_CHANNEL_TRIES) return refuse(channel, sequence, "it was asked for too often");
+    if (kept->resent >= (channel->link->retry_ms > 0 ? DW_CHANNEL_ANSWERS : DW_CHANNEL_TRIES)) return refuse(channel, sequence, "it was asked for too often");
     kept->resent++;
     const int out_of_step = request->about == DW_ERR_BASE || request->about == DW_ERR_STATE ||
                             request->about == DW_ERR_STALE;
@@ -221,6 +221,10 @@ void dw_channel_take_control(void *context, const void *data, size_t len)
         channel->peer_closed = 1;
         pthread_cond_broadcast(&channel->replied);
         pthread_mutex_unlock(&channel->replies_lock);
+        return;
+    }
+    if (envelope.kind == DW_ENVELOPE_HELLO && envelope.about == DW_PENDING) { /* ours was lost */
+        end_without_answer(channel, dw_channel_tell_hello(channel, DW_OK));
         return;
     }
     if (!channel->sends || (envelope.kind != DW_ENVELOPE_ACK && envelope.kind != DW_ENVELOPE_AGAIN)) return;

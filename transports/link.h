@@ -50,6 +50,7 @@ struct dw_link {
     /* Fixed after open. */
     const dw_transport *transport;
     uint32_t peer_timeout_ms, close_timeout_ms;
+    uint32_t retry_ms; /* the backend's: 0 unless it may lose, double, reorder or damage messages */
     uint64_t max_message_bytes; /* the smaller of both ends' */
     uint64_t own_max_message_bytes;
     uint64_t max_queued_bytes;

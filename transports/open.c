@@ -316,6 +316,7 @@ static dw_status meet(dw_link *link, const dw_transport_open *how, const char *u
     link->endpoint_open = 1;
     dw_transport_caps caps = {.wait_fd = -1, .asks_session = 1};
     link->transport->caps(link->endpoint, &caps);
+    link->retry_ms = caps.retry_ms;
     memcpy(link->peer, caps.peer, sizeof link->peer);
     link->peer[sizeof link->peer - 1] = '\0';
     if (link->peer[0] == '\0') memcpy(link->peer, "the peer", sizeof "the peer");

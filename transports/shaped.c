@@ -4,13 +4,17 @@
  * Each sender shapes what it sends. A message's last byte leaves at start + bits / rate, where start is
  * when the one before it left, or now if the wire is idle; it arrives delay later. Times are carried
  * forward from message to message and never from the clock while there is work, so that a thread that
- * wakes late delays a message but does not slow the wire. */
+ * wakes late delays a message but does not slow the wire. In virtual time the clock goes to whatever is next as soon as
+ * nothing else is to be done.
+ *
+ * Faults befall the link's messages of data. Its greeting and its goodbye come through, in their place. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "backends.h"
-#include "report.h"
+#include "link.h"
+#include "shaped.h"
 
 /* A send is answered as soon as its last byte leaves within this time: while there is work, the next
  * message is here before the wire falls idle, even if the thread oversleeps by as much. */
@@ -42,108 +46,29 @@ typedef struct shaped_endpoint {
     const dw_transport *inner;
     void *inner_end, *inner_send, *inner_recv;
     int inner_open, inner_sending;
+    dw_shaped_settings settings;
+    dw_link_role role;
     int64_t opened_ns;
-    double ns_per_byte, delay_ns, pipe_bytes_max;
+    double virtual_ns;             /* the time, where it is virtual */
+    double pipe_bytes_max;
     double free_ns;                /* when the last byte of all so far leaves */
-    uint64_t base_bytes, shaped_bytes;
+    uint64_t base_bytes, shaped_bytes, told_bytes;
+    uint64_t messages, message_bytes; /* of data, so far */
+    parcel *held;                  /* waits for the next message to overtake it ... */
+    int64_t held_until_ns;         /* ... until then, by the real clock */
     parcel *head, *tail;           /* on the way, oldest first */
     parcel *unused[PARCEL_CLASSES];
     uint64_t pipe_bytes;
     const shaped_request *sending; /* not answered yet */
     dw_status status;              /* of the way out, once it has failed */
     dw_why why;
-    uint32_t framing_bytes;
+    uint32_t framing_bytes, retry_ms;
 } shaped_endpoint;
 
 static double now_of(const shaped_endpoint *end)
 {
+    if (end->settings.has_virtual_time) return end->virtual_ns;
     return (double)(dw_link_now_ns() - end->opened_ns);
-}
-
-/* ---- Words ------------------------------------------------------------------------------------ */
-
-typedef struct unit {
-    const char *name;
-    double factor;
-} unit;
-
-static const unit rate_units[] = {{"bit", 1}, {"kbit", 1e3}, {"mbit", 1e6}, {"gbit", 1e9}, {NULL, 0}};
-static const unit time_units[] = {{"us", 1e3}, {"ms", 1e6}, {"s", 1e9}, {NULL, 0}};
-
-/* "1.5mbit": digits, perhaps a point and more digits (whatever the locale), a unit. 0: not that. */
-static int read_quantity(const char *text, size_t len, const unit *units, double *value)
-{
-    size_t i = 0, digits = 0;
-    double number = 0, scale = 1;
-    int past_point = 0;
-    for (; i < len && (text[i] == '.' || (text[i] >= '0' && text[i] <= '9')); i++) {
-        if (text[i] == '.') {
-            if (past_point++) return 0;
-            continue;
-        }
-        number = number * 10 + (text[i] - '0');
-        if (past_point) scale *= 10;
-        digits++;
-    }
-    if (digits == 0 || digits > 15) return 0;
-    for (; units->name; units++) {
-        if (strlen(units->name) == len - i && memcmp(units->name, text + i, len - i) == 0) {
-            *value = number / scale * units->factor;
-            return 1;
-        }
-    }
-    return 0;
-}
-
-static dw_status blame(const dw_transport_open *how, const char *word, size_t len, const char *advice)
-{
-    return dw_link_report_at(how->why, DW_ERR_CONFIG, (int)(word - how->address), "'%.*s': %s",
-                             len > 60 ? 60 : (int)len, word, advice);
-}
-
-static dw_status read_word(shaped_endpoint *end, const dw_transport_open *how, const char *word, size_t len)
-{
-    static const double most_bits = 1e12, most_delay_ns = 3600e9;
-    double value;
-    if (len > 5 && memcmp(word, "rate=", 5) == 0) {
-        if (end->ns_per_byte > 0) return blame(how, word, len, "the rate is given twice");
-        if (!read_quantity(word + 5, len - 5, rate_units, &value) || value < 1 || value > most_bits) {
-            return blame(how, word + 5, len - 5, "write a rate from 1bit to 1000gbit (per second), as 100mbit");
-        }
-        end->ns_per_byte = 8e9 / value;
-        return DW_OK;
-    }
-    if (len > 6 && memcmp(word, "delay=", 6) == 0) {
-        if (end->delay_ns >= 0) return blame(how, word, len, "the delay is given twice");
-        if (!read_quantity(word + 6, len - 6, time_units, &value) || value > most_delay_ns) {
-            return blame(how, word + 6, len - 6, "write a delay from 0ms to 3600s, as 20ms or 1.5ms");
-        }
-        end->delay_ns = value;
-        return DW_OK;
-    }
-    return blame(how, word, len, "a shaped link knows rate=100mbit and delay=20ms");
-}
-
-/* Reads up to the slash; *inner_uri is what follows it. */
-static dw_status read_words(shaped_endpoint *end, const dw_transport_open *how, const char **inner_uri)
-{
-    const char *slash = strchr(how->address, '/');
-    if (!slash || slash[1] == '\0' || slash[1] == '/') {
-        return dw_link_report_at(how->why, DW_ERR_CONFIG, 0, "'%.80s' does not say what to shape; write "
-                                 "shaped:rate=100mbit,delay=20ms/tcp://host:port", how->address);
-    }
-    end->ns_per_byte = 0;
-    end->delay_ns = -1;
-    const char *word = how->address;
-    while (word <= slash) {
-        const size_t len = strcspn(word, ",/");
-        const dw_status status = read_word(end, how, word, len);
-        if (status != DW_OK) return status;
-        word += len + 1;
-    }
-    if (end->delay_ns < 0) end->delay_ns = 0;
-    *inner_uri = slash + 1;
-    return DW_OK;
 }
 
 /* ---- Open and close --------------------------------------------------------------------------- */
@@ -181,6 +106,7 @@ static dw_status shaped_close(void *context)
     free(end->inner_send);
     free(end->inner_recv);
     free_parcels(end->head);
+    free_parcels(end->held);
     for (int i = 0; i < PARCEL_CLASSES; i++) free_parcels(end->unused[i]);
     return closed;
 }
@@ -215,7 +141,7 @@ static dw_status shaped_open(void *context, const dw_transport_open *how)
 {
     shaped_endpoint *end = context;
     const char *inner_uri = NULL;
-    dw_status status = read_words(end, how, &inner_uri);
+    dw_status status = dw_shaped_read_settings(&end->settings, how, &inner_uri);
     if (status != DW_OK) return status;
     status = open_inner(end, how, inner_uri);
     if (status != DW_OK) {
@@ -226,9 +152,15 @@ static dw_status shaped_open(void *context, const dw_transport_open *how)
     end->inner->caps(end->inner_end, &caps);
     end->base_bytes = caps.wire_sent;
     end->framing_bytes = caps.framing_bytes;
+    end->told_bytes = caps.wire_sent;
+    end->retry_ms = dw_shaped_retry_ms(&end->settings);
+    end->role = how->role;
     end->opened_ns = dw_link_now_ns();
     end->pipe_bytes_max = least_pipe_bytes;
-    if (end->ns_per_byte > 0) end->pipe_bytes_max += (lookahead_ns + end->delay_ns) / end->ns_per_byte;
+    const dw_shaped_settings *settings = &end->settings;
+    if (settings->ns_per_byte > 0) {
+        end->pipe_bytes_max += (lookahead_ns + settings->delay_ns + settings->jitter_ns) / settings->ns_per_byte;
+    }
     return DW_OK;
 }
 
@@ -249,13 +181,30 @@ static parcel *take_parcel(shaped_endpoint *end, size_t len)
     return found;
 }
 
-/* Hands on what is due. */
+static void put_on_the_way(shaped_endpoint *end, parcel *added)
+{
+    added->next = NULL;
+    if (end->tail) end->tail->next = added;
+    else end->head = added;
+    end->tail = added;
+}
+
+static void let_go_of_held(shaped_endpoint *end)
+{
+    if (!end->held) return;
+    put_on_the_way(end, end->held);
+    end->held = NULL;
+}
+
+/* Hands on what is due, in the order of the list: jitter alone changes none. */
 static void pump(shaped_endpoint *end)
 {
+    if (end->held && dw_link_now_ns() >= end->held_until_ns) let_go_of_held(end);
     const double now = now_of(end);
     while (end->status == DW_OK && end->head) {
         if (!end->inner_sending) {
-            if (end->head->due_ns > now) return;
+            if (end->settings.has_virtual_time && end->head->due_ns > end->virtual_ns) end->virtual_ns = end->head->due_ns;
+            else if (end->head->due_ns > now) return;
             memset(end->inner_send, 0, end->inner->request_bytes);
             end->status = end->inner->send(end->inner_end, end->inner_send, end->head->data, end->head->len);
             if (end->status != DW_OK) return;
@@ -276,26 +225,71 @@ static void pump(shaped_endpoint *end)
     }
 }
 
+static parcel *pack(shaped_endpoint *end, const void *data, size_t len, const dw_shaped_fate *fate)
+{
+    parcel *added = take_parcel(end, len);
+    if (!added) return NULL;
+    added->len = len;
+    memcpy(added->data, data, len);
+    /* The link's header has no digest, as no backend damages bytes: only what lies behind it is hit. */
+    if (fate->is_corrupt && len > DW_LINK_HEADER_BYTES) {
+        const uint64_t bit = fate->flips % (8 * (uint64_t)(len - DW_LINK_HEADER_BYTES));
+        added->data[DW_LINK_HEADER_BYTES + bit / 8] ^= (unsigned char)(1u << bit % 8);
+    }
+    return added;
+}
+
+/* The wire carries a message once; what is lost was carried as well. */
+static void carry(shaped_endpoint *end, parcel *added, size_t len, const dw_shaped_fate *fate)
+{
+    const uint64_t wire_bytes = (uint64_t)len + end->framing_bytes;
+    end->free_ns += (double)wire_bytes * end->settings.ns_per_byte;
+    end->shaped_bytes += wire_bytes;
+    if (!added) return;
+    added->due_ns = end->free_ns + end->settings.delay_ns + fate->late * end->settings.jitter_ns;
+    end->pipe_bytes += len;
+    if (fate->is_held && !end->held) {
+        added->next = NULL;
+        end->held = added;
+        end->held_until_ns = dw_link_now_ns() + (int64_t)end->settings.reorder_hold_ns;
+        return;
+    }
+    put_on_the_way(end, added);
+    let_go_of_held(end);
+}
+
+static dw_status cut(shaped_endpoint *end)
+{
+    end->status = dw_link_report(&end->why, DW_ERR_PEER, "the shaped wire broke after %llu messages and %llu bytes, as disconnect= "
+                                 "in its URI asks", (unsigned long long)end->messages, (unsigned long long)end->message_bytes);
+    return DW_OK; /* the next test says so */
+}
+
 static dw_status shaped_send(void *context, void *request_room, const void *data, size_t len)
 {
     shaped_endpoint *end = context;
     shaped_request *request = request_room;
-    parcel *added = take_parcel(end, len);
-    if (!added) return DW_ERR_NO_MEMORY;
-    memcpy(added->data, data, len);
-    added->len = len;
-    added->next = NULL;
-    const double now = now_of(end);
-    const uint64_t wire_bytes = (uint64_t)len + end->framing_bytes;
-    if (end->free_ns < now) end->free_ns = now;
-    end->free_ns += (double)wire_bytes * end->ns_per_byte;
-    end->shaped_bytes += wire_bytes;
-    added->due_ns = end->free_ns + end->delay_ns;
-    if (end->tail) end->tail->next = added;
-    else end->head = added;
-    end->tail = added;
-    end->pipe_bytes += len;
+    const int is_data = len >= DW_LINK_HEADER_BYTES && dw_get32((const unsigned char *)data + 4) == DW_KIND_DATA;
+    dw_shaped_fate fate = {.is_cut = 0};
+    if (is_data) fate = dw_shaped_draw(&end->settings, end->role, end->messages, end->message_bytes);
     *request = (shaped_request){.sends = 1, .len = len, .leaves_ns = end->free_ns};
+    if (fate.is_cut) return cut(end);
+    parcel *first = NULL, *second = NULL;
+    if (!fate.is_lost && (first = pack(end, data, len, &fate)) == NULL) return DW_ERR_NO_MEMORY;
+    if (!fate.is_lost && fate.is_doubled && (second = pack(end, data, len, &fate)) == NULL) {
+        free(first);
+        return DW_ERR_NO_MEMORY;
+    }
+    const double now = now_of(end);
+    if (end->free_ns < now) end->free_ns = now;
+    if (fate.stalls) end->free_ns += end->settings.stall_ns;
+    if (!is_data) let_go_of_held(end); /* nothing overtakes by a goodbye */
+    carry(end, first, len, &fate);
+    fate.is_held = 0; /* the second comes right behind */
+    if (second) carry(end, second, len, &fate);
+    end->messages += (uint64_t)is_data;
+    end->message_bytes += is_data ? len : 0;
+    request->leaves_ns = end->free_ns;
     end->sending = request;
     return DW_OK;
 }
@@ -329,29 +323,37 @@ static dw_status shaped_test(void *context, void *request_room, size_t *len, dw_
         *why = end->why;
         return end->status;
     }
+    if (end->settings.has_virtual_time && request->leaves_ns > end->virtual_ns) end->virtual_ns = request->leaves_ns;
     if (!may_answer(end, now_of(end))) return DW_PENDING;
     *len = request->len;
     end->sending = NULL;
     return DW_OK;
 }
 
+static void wake_within(dw_transport_caps *caps, double ns)
+{
+    const int64_t wake = ns > 0 ? (int64_t)ns : 0;
+    if (caps->wake_ns < 0 || wake < caps->wake_ns) caps->wake_ns = wake;
+}
+
 static void shaped_caps(void *context, dw_transport_caps *caps)
 {
-    const shaped_endpoint *end = context;
+    shaped_endpoint *end = context;
+    pump(end); /* whoever receives nothing just now, and has nothing to send, tests nothing */
     end->inner->caps(end->inner_end, caps);
-    const double now = now_of(end);
-    double wake = -1;
-    if (end->head && !end->inner_sending) wake = end->head->due_ns - now;
+    const double now = now_of(end), ns_per_byte = end->settings.ns_per_byte;
+    if (end->head && !end->inner_sending) wake_within(caps, end->settings.has_virtual_time ? 0 : end->head->due_ns - now);
     if (end->sending && end->sending->leaves_ns - lookahead_ns > now) {
-        const double answer = end->sending->leaves_ns - lookahead_ns - now;
-        if (wake < 0 || answer < wake) wake = answer;
+        wake_within(caps, end->settings.has_virtual_time ? 0 : end->sending->leaves_ns - lookahead_ns - now);
     }
-    if (end->head && !end->inner_sending && wake < 0) wake = 0;
-    if (wake >= 0 && (caps->wake_ns < 0 || wake < (double)caps->wake_ns)) caps->wake_ns = (int64_t)wake;
-    /* What has left the sender, to the byte: a timeout looks whether this grows. */
+    if (end->held) wake_within(caps, (double)(end->held_until_ns - dw_link_now_ns()));
+    /* What has left the sender, to the byte: a timeout looks whether this grows. While the wire stands still it does not. */
     const double left_ns = end->free_ns - now;
-    const uint64_t to_leave = left_ns > 0 && end->ns_per_byte > 0 ? (uint64_t)(left_ns / end->ns_per_byte) : 0;
-    caps->wire_sent = end->base_bytes + end->shaped_bytes - to_leave;
+    const uint64_t to_leave = left_ns > 0 && ns_per_byte > 0 ? (uint64_t)(left_ns / ns_per_byte) : 0;
+    const uint64_t left = to_leave < end->shaped_bytes ? end->shaped_bytes - to_leave : 0;
+    if (end->base_bytes + left > end->told_bytes) end->told_bytes = end->base_bytes + left;
+    caps->wire_sent = end->told_bytes;
+    if (end->retry_ms > caps->retry_ms) caps->retry_ms = end->retry_ms;
 }
 
 const dw_transport dw_transport_shaped = {

@@ -53,7 +53,7 @@ typedef struct dw_link_options {
 } dw_link_options;
 
 /* uri: "tcp://127.0.0.1:7000", "tcp://[::1]:0" (0: any port, see on_listening), "loop://name",
- * "shaped:rate=100mbit,delay=20ms/tcp://host:7000". Blocks until both ends have agreed on the
+ * "shaped:rate=100mbit,delay=20ms/tcp://host:7000", which can lose and damage messages too. Blocks until both ends have agreed on the
  * version. Errors: ARGUMENT, CONFIG, ADDRESS, TIMEOUT, PEER, PROTOCOL, VERSION, CANCELLED, NO_MEMORY,
  * UNSUPPORTED, AUTH (no tls and no loopback address; or see tls.h), each with a sentence in *why. */
 DW_API dw_status dw_link_open(dw_link **link, const char *uri, const dw_link_options *options,
@@ -185,6 +185,8 @@ typedef struct dw_transport_caps {
     int asks_session;    /* set by the caller: where is_secure, these two are wanted, too */
     char peer_name[64];  /* that it has proven to have */
     unsigned char session[32]; /* random; known to both ends, and to nobody else */
+    uint32_t retry_ms;   /* 0: messages arrive whole, once, in order. Else they may not (a wire made to test that): channels
+                          * then ask anew for what has not come within this time */
 } dw_transport_caps;
 
 struct dw_transport {

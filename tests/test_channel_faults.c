@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_channel_faults.c - the same bits as without a wire, over shaped wires that lose, double, reorder and damage messages. */
+#include "channel_pair.h"
+
+/* What stands in front of the backend; %u is the seed. */
+static const char *const faults[] = {
+    "shaped:loss=8%%,seed=%u/",
+    "shaped:duplicate=20%%,seed=%u/",
+    "shaped:reorder=20%%:3ms,seed=%u/",
+    "shaped:corrupt=8%%,seed=%u/",
+    "shaped:loss=4%%,duplicate=5%%,reorder=5%%:3ms,corrupt=4%%,stall=1%%:5ms,delay=1ms,jitter=2ms,seed=%u/",
+    "shaped:loss=4%%,duplicate=5%%,reorder=5%%:3ms,corrupt=4%%,rate=1mbit,delay=9s,jitter=1s,stall=1%%:5s,time=virtual,seed=%u/",
+};
+enum { FAULTS = sizeof faults / sizeof *faults, TENSORS = 40, AHEAD = 4 };
+
+static void carry(const char *fault, unsigned seed, const char *inner, const char *config)
+{
+    char uri[256];
+    /* %d in inner is the suite's. */
+    const int used = snprintf(uri, sizeof uri, fault, seed);
+    snprintf(uri + used, sizeof uri - (size_t)used, "%s", inner);
+    const suite_backend backend = {.name = "faults", .uri = uri, .transports = channels_backends[0].transports};
+    test_channels channels;
+    channels_prepare(&channels, &backend, config, config);
+    channels_try_open(&channels);
+    for (int i = 0; i < 2; i++) {
+        if (channels.status[i] != DW_OK) fail_msg("%s, end %d: %s", uri, i, channels.why[i].text);
+    }
+    test_reference reference = {.next = 0};
+    test_pair_open(&reference.pair, config, N, T, C, DW_F32);
+    int sent = 0;
+    for (int i = 0; i < TENSORS; i++) {
+        while (sent < TENSORS && sent < i + AHEAD) channels_send(&channels, sent++);
+        channels_expect(&channels, &reference, i);
+    }
+    dw_key keys[N];
+    float y[N * T * C];
+    assert_int_equal(channels_receive(&channels, 0, keys, y), DW_PENDING);
+    assert_int_equal(dw_channel_received(channels.end[1]).raw_bytes, (uint64_t)TENSORS * TENSOR_BYTES);
+    test_pair_close(&reference.pair);
+    channels_close(&channels);
+}
+
+static void every_fault_is_healed(void **state)
+{
+    (void)state;
+    for (size_t f = 0; f < FAULTS; f++) {
+        const int64_t begun = suite_now_ns();
+        for (unsigned seed = 1; seed <= 3; seed++) {
+            carry(faults[f], seed, "loop://faults-%d", channels_configs[(f + seed) % CHANNELS_CONFIGS]);
+        }
+        carry(faults[f], 4, "tcp://127.0.0.1:0", "delta:bits=3,scale=signed");
+        print_message("%s: %.2f s\n", faults[f], (double)(suite_now_ns() - begun) * 1e-9);
+    }
+}
+
+/* The first messages are the greetings of the channels' ends. */
+static void greetings_that_get_lost_are_repeated(void **state)
+{
+    (void)state;
+    for (unsigned seed = 1; seed <= 8; seed++) {
+        char uri[128];
+        snprintf(uri, sizeof uri, "shaped:loss=%s,seed=%u/loop://greetings-%%d", seed % 2 ? "45%" : "25%,corrupt=25%", seed);
+        const suite_backend backend = {.name = "greetings", .uri = uri, .transports = channels_backends[0].transports};
+        test_channels channels;
+        channels_prepare(&channels, &backend, "direct:bits=6", "direct:bits=6");
+        channels.links.options[0].close_timeout_ms = channels.links.options[1].close_timeout_ms = 10;
+        channels_try_open(&channels);
+        for (int i = 0; i < 2; i++) {
+            if (channels.status[i] != DW_OK) fail_msg("%s, end %d: %s", uri, i, channels.why[i].text);
+        }
+        channels_close(&channels);
+    }
+}
+
+/* A receiver that waits while nothing is sent asks now and then, and not ever faster. */
+static void waiting_costs_few_messages(void **state)
+{
+    (void)state;
+    const suite_backend backend = {.name = "idle", .uri = "shaped:loss=1%/loop://idle-%d",
+                                   .transports = channels_backends[0].transports};
+    test_channels channels;
+    channels_open(&channels, &backend, "direct:bits=6");
+    dw_key keys[N];
+    float y[N * T * C];
+    const uint64_t before = channels.end[1]->controls_told;
+    assert_int_equal(channels_receive(&channels, 500, keys, y), DW_PENDING);
+    const uint64_t asked = channels.end[1]->controls_told - before;
+    assert_in_range(asked, 1, 6); /* after 20, 60, 140, 300 ms, and one more where the first wait began earlier */
+    channels_send(&channels, 0);
+    assert_int_equal(channels_receive(&channels, PATIENCE_MS, keys, y), DW_OK);
+    channels_close(&channels);
+}
+
+static void on_a_wire_that_keeps_its_promise_nobody_asks(void **state)
+{
+    (void)state;
+    test_channels channels;
+    channels_open(&channels, &channels_backends[2], "direct:bits=6");
+    dw_key keys[N];
+    float y[N * T * C];
+    assert_int_equal(channels_receive(&channels, 200, keys, y), DW_PENDING);
+    assert_int_equal(channels.end[1]->controls_told, 0);
+    channels_close(&channels);
+}
+
+static void a_broken_wire_is_the_error_of_both_ends(void **state)
+{
+    (void)state;
+    const suite_backend backend = {.name = "cut", .uri = "shaped:disconnect=10/loop://cut-%d",
+                                   .transports = channels_backends[0].transports};
+    test_channels channels;
+    channels_open(&channels, &backend, "direct:bits=6");
+    dw_key keys[N];
+    float y[N * T * C], x[N * T * C];
+    const dw_tensor view = dw_tensor_3d(x, DW_F32, N, T, C);
+    dw_status sending = DW_OK, receiving = DW_OK;
+    for (int i = 0; i < 40 && (sending == DW_OK || receiving == DW_OK); i++) {
+        channels_make_tensor(i, keys, x);
+        if (sending == DW_OK) sending = dw_channel_send(channels.end[0], keys, &view);
+        if (receiving == DW_OK) receiving = channels_receive(&channels, PATIENCE_MS, keys, y);
+    }
+    assert_int_equal(sending, DW_ERR_PEER);
+    assert_int_equal(receiving, DW_ERR_PEER);
+    assert_non_null(strstr(dw_link_why(channels.links.link[0]), "disconnect="));
+    channels_close(&channels);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_fault_is_healed),
+        cmocka_unit_test(greetings_that_get_lost_are_repeated),
+        cmocka_unit_test(waiting_costs_few_messages),
+        cmocka_unit_test(on_a_wire_that_keeps_its_promise_nobody_asks),
+        cmocka_unit_test(a_broken_wire_is_the_error_of_both_ends),
+    };
+    return cmocka_run_group_tests_name("channel faults", tests, NULL, NULL);
+}
