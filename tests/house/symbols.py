@@ -13,6 +13,7 @@ import house
 LIBRARIES = {
     "deltawire": (["deltawire.h", "cuda.h"], "src"),
     "deltawire-link": (["transport.h"], "transports"),
+    "deltawire-nccl": (["nccl.h"], "transports"),
     "deltawire-mpi-openmpi": (["mpi.h"], "transports"),
     "deltawire-mpi-mpich": (["mpi.h"], "transports"),
 }

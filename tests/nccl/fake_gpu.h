@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * fake_gpu.h - between the two halves of the fake: work, streams, and what both check. */
+#ifndef DW_TEST_FAKE_GPU_H
+#define DW_TEST_FAKE_GPU_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct fake_comm fake_comm;
+typedef struct fake_stream fake_stream;
+typedef struct fake_event fake_event;
+
+enum { FAKE_COPY = 1, FAKE_EVENT = 2, FAKE_SEND = 3, FAKE_RECEIVE = 4 };
+
+typedef struct fake_work {
+    struct fake_work *next;
+    int kind;
+    unsigned char *host; /* of a copy: where to */
+    const unsigned char *from;
+    size_t len;
+    fake_event *event;
+    uint64_t ticket;
+    fake_comm *comm;
+    uint64_t head;       /* the length, which goes first ... */
+    size_t moved;        /* ... and is counted here */
+} fake_work;
+
+/* One lock for all: the fake is called by both ends' threads. */
+void fake_lock(void);
+void fake_unlock(void);
+/* Under the lock. */
+int fake_fails(const char *function);
+void fake_violation(const char *what);
+void fake_check_context(void);
+unsigned char *fake_look(const void *device_memory, size_t len);
+void fake_stream_add(fake_stream *stream, fake_work *work);
+void fake_stream_hold(fake_stream *stream, int change); /* a call that will enqueue on it is in progress */
+void fake_streams_forget(const fake_comm *comm);
+/* Whether it is done. */
+int fake_comm_move(fake_comm *comm, fake_work *work);
+
+#define FAKE_FUNCTION(name, ...)                                            \
+    __attribute__((visibility("default"))) int name(__VA_ARGS__);           \
+    int name(__VA_ARGS__)
+
+#endif

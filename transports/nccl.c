@@ -1,0 +1,367 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * nccl.c - the backend over NCCL: short messages over another link, long ones from GPU to GPU. */
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "link.h"
+#include "nccl_end.h"
+
+/* NCCL wakes nobody. While chunks are under way it is asked all the time, and otherwise after a sixteenth of the time for which
+ * nothing has moved. */
+static const int64_t busy_ns = 200000, most_nap_ns = 1000000;
+
+typedef struct nccl_request {
+    int sends, is_on_device, is_long;
+    int begun, is_wanted;
+    unsigned char *data; /* of a send, not written; of a recv, the room */
+    size_t len;
+    uint64_t number;     /* short: of its note; long: of long messages */
+} nccl_request;
+
+/* ---- What all links stand on -------------------------------------------------------------------- */
+
+static dw_status take_communicator(dw_nccl *nccl, void *communicator, dw_why *why)
+{
+    int ranks = 0;
+    nccl->user_comm = communicator;
+    if (!communicator) return DW_OK;
+    int error = nccl->library.count(nccl->user_comm, &ranks);
+    if (error == DW_NCCL_SUCCESS) error = nccl->library.rank(nccl->user_comm, &nccl->user_rank);
+    if (error != DW_NCCL_SUCCESS) {
+        return dw_link_report(why, DW_ERR_ARGUMENT, "the communicator cannot be used: %.160s",
+                              dw_nccl_library_error(&nccl->library, NULL, error));
+    }
+    if (ranks == 2) return DW_OK;
+    return dw_link_report(why, DW_ERR_ARGUMENT, "the communicator has %d ranks; split one of 2 off it with ncclCommSplit, or give none: "
+                          "then each link makes its own", ranks);
+}
+
+static dw_status complete_options(dw_nccl_options *full, const dw_nccl_options *options, dw_why *why)
+{
+    *full = (dw_nccl_options){0};
+    if (options) {
+        if (options->struct_size < sizeof(size_t) || options->struct_size > sizeof *full) {
+            return dw_link_report(why, DW_ERR_ARGUMENT, "dw_nccl_options.struct_size is %zu; set it to sizeof(dw_nccl_options), %zu",
+                                  options->struct_size, sizeof *full);
+        }
+        memcpy(full, options, options->struct_size);
+    }
+    if (full->device < 0 || full->max_ctas > 32) {
+        return dw_link_report(why, DW_ERR_ARGUMENT, "device is %d and max_ctas %u; a device is an ordinal from 0, and NCCL knows at most "
+                              "32 blocks", full->device, full->max_ctas);
+    }
+    if (full->max_ctas == 0) full->max_ctas = 2;
+    return DW_OK;
+}
+
+dw_status dw_nccl_create(dw_nccl **nccl, const dw_nccl_options *options, dw_why *why)
+{
+    dw_nccl_options full;
+    if (why) *why = (dw_why){.text = "", .offset = -1};
+    if (!nccl) return dw_link_report(why, DW_ERR_ARGUMENT, "dw_nccl_create needs a place for what it makes");
+    *nccl = NULL;
+    dw_status status = complete_options(&full, options, why);
+    if (status != DW_OK) return status;
+    dw_nccl *made = calloc(1, sizeof *made);
+    if (!made || pthread_mutex_init(&made->lock, NULL) != 0) {
+        free(made);
+        return dw_link_report(why, DW_ERR_NO_MEMORY, "no memory for links over NCCL");
+    }
+    made->max_ctas = full.max_ctas;
+    status = dw_nccl_library_open(&made->library, full.library, why);
+    if (status == DW_OK) status = dw_nccl_device_open(&made->device, full.driver, full.device, why);
+    if (status == DW_OK) status = take_communicator(made, full.communicator, why);
+    if (status != DW_OK) {
+        dw_nccl_destroy(made);
+        return status;
+    }
+    *nccl = made;
+    return DW_OK;
+}
+
+void dw_nccl_destroy(dw_nccl *nccl)
+{
+    if (!nccl) return;
+    dw_nccl_device_close(&nccl->device);
+    pthread_mutex_destroy(&nccl->lock);
+    free(nccl);
+}
+
+int dw_nccl_version(const dw_nccl *nccl)
+{
+    return nccl ? nccl->library.version : 0;
+}
+
+/* ---- Open and close ----------------------------------------------------------------------------- */
+
+static dw_status end_ways(nccl_end *end)
+{
+    int mode, entered = 0;
+    if (!end->out.nccl) return DW_OK; /* nothing was made */
+    /* Without the context everything is lost, communicators and all: one refusal is not taken for the last word. */
+    for (int tries = 0; tries < 3 && !entered; tries++) entered = dw_nccl_device_enter(&end->nccl->device, &mode);
+    if (!entered) return DW_PENDING;
+    const dw_status out = dw_nccl_way_end(&end->out), in = dw_nccl_way_end(&end->in);
+    dw_nccl_device_leave(&end->nccl->device, mode);
+    return out == DW_OK ? in : out;
+}
+
+static dw_status nccl_close(void *context)
+{
+    nccl_end *end = context;
+    nccl_notes *notes = &end->notes;
+    const dw_status ways = end_ways(end);
+    const dw_status behind = notes->is_open ? notes->inner->close(notes->end) : DW_OK;
+    free(notes->end);
+    if (behind == DW_OK) { /* else some of it is the backend's for ever */
+        free(notes->send_request);
+        free(notes->recv_request);
+        free(notes->in);
+        free(notes->out);
+    }
+    *notes = (nccl_notes){.is_open = 0};
+    return ways == DW_OK ? behind : ways;
+}
+
+typedef struct announcement {
+    const dw_transport_open *how;
+} announcement;
+
+/* What the peer is to dial goes over NCCL as well. */
+static void announce(void *context, const char *inner_uri)
+{
+    const announcement *to = context;
+    char uri[512];
+    snprintf(uri, sizeof uri, "nccl:%s", inner_uri);
+    to->how->on_listening(to->how->listening_context, uri);
+}
+
+static dw_status open_behind(nccl_end *end, const dw_transport_open *how)
+{
+    nccl_notes *notes = &end->notes;
+    announcement to = {.how = how};
+    dw_transport_open inner_how = *how;
+    inner_how.on_listening = announce;
+    inner_how.listening_context = &to;
+    notes->inner = how->find(how->find_context, how->address, &inner_how.address);
+    if (!notes->inner) {
+        return dw_link_report_at(how->why, DW_ERR_UNSUPPORTED, 0, "there is no transport for '%.80s' to join the two ends; write "
+                                 "nccl:tcp://host:port", how->address);
+    }
+    notes->end = calloc(1, notes->inner->endpoint_bytes);
+    notes->send_request = calloc(1, notes->inner->request_bytes);
+    notes->recv_request = calloc(1, notes->inner->request_bytes);
+    notes->in = malloc(DW_NCCL_NOTES * sizeof *notes->in);
+    notes->out = malloc(DW_NCCL_NOTE_BYTES);
+    if (!notes->end || !notes->send_request || !notes->recv_request || !notes->in || !notes->out) {
+        return dw_link_report(how->why, DW_ERR_NO_MEMORY, "no memory for a link over NCCL");
+    }
+    const dw_status status = notes->inner->open(notes->end, &inner_how);
+    notes->is_open = status == DW_OK;
+    if (status != DW_OK && how->why->offset >= 0) how->why->offset += (int)(inner_how.address - how->address);
+    return status;
+}
+
+static dw_status nccl_open(void *context, const dw_transport_open *how)
+{
+    nccl_end *end = context;
+    const int64_t deadline = dw_link_now_ns() + (int64_t)how->timeout_ms * DW_NS_PER_MS;
+    int mode;
+    end->nccl = how->context;
+    if (!end->nccl) return dw_link_report(how->why, DW_ERR_ARGUMENT, "nccl needs the transport_context that dw_nccl_create makes");
+    dw_status status = open_behind(end, how);
+    if (status == DW_OK && !dw_nccl_device_enter(&end->nccl->device, &mode)) {
+        status = dw_link_report(how->why, DW_ERR_IO, "the driver does not let this thread use GPU %d", end->nccl->device.ordinal);
+    } else if (status == DW_OK) {
+        status = dw_nccl_way_make(&end->out, end->nccl, 1, how->why);
+        if (status == DW_OK) status = dw_nccl_way_make(&end->in, end->nccl, 0, how->why);
+        if (status == DW_OK) status = dw_nccl_agree(end, how, deadline);
+        dw_nccl_device_leave(&end->nccl->device, mode);
+    }
+    end->moved_ns = dw_link_now_ns();
+    if (status != DW_OK) nccl_close(end);
+    return status;
+}
+
+/* ---- Messages ----------------------------------------------------------------------------------- */
+
+static dw_status start(nccl_end *end, nccl_request *request, void *data, size_t len)
+{
+    int mode;
+    *request = (nccl_request){.data = data, .len = len};
+    if (len == 0) return DW_OK;
+    if (!dw_nccl_device_enter(&end->nccl->device, &mode)) return DW_ERR_IO;
+    request->is_on_device = dw_nccl_device_owns(&end->nccl->device, data);
+    dw_nccl_device_leave(&end->nccl->device, mode);
+    return DW_OK;
+}
+
+static dw_status nccl_send(void *context, void *request_room, const void *data, size_t len)
+{
+    nccl_end *end = context;
+    nccl_request *request = request_room;
+    const dw_status status = start(end, request, (void *)(uintptr_t)data, len);
+    request->sends = 1;
+    request->is_long = len > DW_NCCL_SHORT_BYTES || request->is_on_device;
+    end->sending = status == DW_OK;
+    return status;
+}
+
+static dw_status nccl_recv(void *context, void *request_room, void *room, size_t cap)
+{
+    nccl_end *end = context;
+    const dw_status status = start(end, request_room, room, cap);
+    end->receiving = status == DW_OK;
+    return status;
+}
+
+/* In the context; whether anything moved. */
+static int step(nccl_end *end, nccl_way *way, dw_status *status)
+{
+    int mode, moved = 0;
+    *status = DW_OK;
+    if (!dw_nccl_way_is_busy(way)) return 0;
+    if (!dw_nccl_device_enter(&end->nccl->device, &mode)) {
+        *status = DW_ERR_IO;
+        return 0;
+    }
+    moved = dw_nccl_way_step(way);
+    dw_nccl_device_leave(&end->nccl->device, mode);
+    if (moved) end->moved_ns = dw_link_now_ns();
+    return moved;
+}
+
+static dw_status go_on_sending(nccl_end *end, nccl_request *request)
+{
+    nccl_notes *notes = &end->notes;
+    if (!request->begun) {
+        const int said = request->is_long ? dw_nccl_notes_say(notes, DW_NCCL_LONG, request->len, NULL, 0)
+                                          : dw_nccl_notes_say(notes, DW_NCCL_DATA, request->len, request->data, request->len);
+        if (!said) return DW_PENDING;
+        request->begun = 1;
+        request->number = request->is_long ? notes->longs_said : notes->said;
+        end->sent += end->framing_bytes + (request->is_long ? 0 : request->len);
+    }
+    if (!request->is_long) return notes->left >= request->number ? DW_OK : DW_PENDING;
+    if (notes->long_wanted < request->number) return DW_PENDING;
+    if (!request->is_wanted) {
+        request->is_wanted = 1;
+        end->moved_ns = dw_link_now_ns();
+        dw_nccl_way_begin(&end->out, request->data, request->len, request->is_on_device);
+    }
+    dw_status status;
+    step(end, &end->out, &status);
+    if (status != DW_OK) return status;
+    return dw_nccl_way_is_busy(&end->out) ? DW_PENDING : DW_OK;
+}
+
+/* A short message that goes to the GPU is copied at once: it is ours no longer than the note. */
+static dw_status copy_short(nccl_end *end, const nccl_request *request, const void *data, size_t len)
+{
+    int mode;
+    if (!request->is_on_device) {
+        if (len > 0) memcpy(request->data, data, len);
+        return DW_OK;
+    }
+    if (len == 0) return DW_OK;
+    if (!dw_nccl_device_enter(&end->nccl->device, &mode)) return DW_ERR_IO;
+    const int error = end->nccl->device.driver.copy_now((dw_nccl_address)request->data, data, len);
+    dw_nccl_device_leave(&end->nccl->device, mode);
+    return error == DW_NCCL_CUDA_SUCCESS ? DW_OK : DW_ERR_IO;
+}
+
+static dw_status go_on_receiving(nccl_end *end, nccl_request *request, size_t *len)
+{
+    nccl_notes *notes = &end->notes;
+    int kind;
+    uint64_t value;
+    const unsigned char *data;
+    if (!end->receives_long) {
+        if (!dw_nccl_notes_oldest(notes, &kind, &value, &data)) return DW_PENDING;
+        *len = value > SIZE_MAX ? SIZE_MAX : (size_t)value;
+        if (*len > request->len) return DW_ERR_NO_ROOM;
+        const dw_status copied = kind == DW_NCCL_DATA ? copy_short(end, request, data, *len) : DW_OK;
+        dw_nccl_notes_take_off(notes);
+        end->received += end->framing_bytes + (kind == DW_NCCL_DATA ? value : 0);
+        if (kind == DW_NCCL_DATA) return copied;
+        end->receives_long = 1;
+        end->moved_ns = dw_link_now_ns();
+        notes->long_asked = ++end->longs_in;
+        dw_nccl_way_begin(&end->in, request->data, *len, request->is_on_device);
+    }
+    /* Asking goes first: what is enqueued before that would wait on the GPU for a peer that does not know. */
+    if (notes->long_asked > 0) dw_nccl_notes_pump(notes);
+    if (notes->long_asked > 0) return DW_PENDING;
+    dw_status status;
+    step(end, &end->in, &status);
+    *len = end->in.len;
+    if (status != DW_OK) return status;
+    if (dw_nccl_way_is_busy(&end->in)) return DW_PENDING;
+    end->receives_long = 0;
+    return DW_OK;
+}
+
+static dw_status nccl_test(void *context, void *request_room, size_t *len, dw_why *why)
+{
+    nccl_end *end = context;
+    nccl_request *request = request_room;
+    nccl_notes *notes = &end->notes;
+    const nccl_way *way = request->sends ? &end->out : &end->in;
+    if (dw_nccl_notes_pump(notes)) end->moved_ns = dw_link_now_ns();
+    dw_status status = request->sends ? go_on_sending(end, request) : go_on_receiving(end, request, len);
+    if (request->sends && status == DW_OK) *len = request->len;
+    if (status == DW_PENDING && way->status != DW_OK) {
+        status = way->status;
+        *why = way->why;
+        /* A peer that goes takes its communicators along: the link behind knows better what happened. */
+        if (notes->status != DW_OK) status = notes->status;
+        if (notes->status != DW_OK) *why = notes->why;
+    } else if (status == DW_PENDING && notes->status != DW_OK) {
+        status = notes->status;
+        *why = notes->why;
+    } else if (status == DW_ERR_IO) {
+        dw_link_report(why, status, "the driver of GPU %d refused a context or a copy", end->nccl->device.ordinal);
+    }
+    if (status == DW_PENDING && dw_nccl_way_is_busy(way)) sched_yield();
+    if (status != DW_PENDING) *(request->sends ? &end->sending : &end->receiving) = 0;
+    return status;
+}
+
+static void nccl_caps(void *context, dw_transport_caps *caps)
+{
+    nccl_end *end = context;
+    nccl_notes *notes = &end->notes;
+    /* While the link neither sends nor receives, nothing is tested; credit and requests go on. */
+    if (!end->sending && !end->receiving) dw_nccl_notes_pump(notes);
+    caps->asks_kernel = 0; /* it knows a part only */
+    notes->inner->caps(notes->end, caps);
+    const uint64_t in_mid_note = caps->wire_received - notes->whole_bytes;
+    caps->wire_sent = end->sent + end->out.moved_bytes;
+    caps->wire_received = end->received + end->in.moved_bytes + in_mid_note;
+    caps->kernel_sent = caps->kernel_received = 0;
+    caps->framing_bytes = end->framing_bytes;
+    if ((end->sending && dw_nccl_way_is_busy(&end->out)) || (end->receiving && end->receives_long)) {
+        const int64_t quiet = dw_link_now_ns() - end->moved_ns;
+        const int64_t nap = quiet < busy_ns ? 0 : quiet / 16 < most_nap_ns ? quiet / 16 : most_nap_ns;
+        if (caps->wake_ns < 0 || nap < caps->wake_ns) caps->wake_ns = nap;
+    }
+}
+
+static const dw_transport nccl_transport = {
+    .scheme = "nccl",
+    .endpoint_bytes = sizeof(nccl_end),
+    .request_bytes = sizeof(nccl_request),
+    .open = nccl_open,
+    .close = nccl_close,
+    .send = nccl_send,
+    .recv = nccl_recv,
+    .test = nccl_test,
+    .caps = nccl_caps,
+};
+
+const dw_transport *dw_nccl_transport(void)
+{
+    return &nccl_transport;
+}
