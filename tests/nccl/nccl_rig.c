@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * nccl_rig.c - links over the fake of NCCL, made and checked. */
+#include "nccl_rig.h"
+
+dw_nccl *rig_common;
+const dw_transport *rig_transports[2];
+static const char *fake_path;
+
+const char *rig_fake(void)
+{
+    return fake_path;
+}
+
+int rig_begin(int argc, char **argv)
+{
+    if (argc != 2) return 0;
+    fake_path = argv[1];
+    rig_transports[0] = dw_nccl_transport();
+    return 1;
+}
+
+dw_status rig_try_create(dw_nccl **nccl, void *communicator, dw_why *why)
+{
+    const dw_nccl_options options = {.struct_size = sizeof options, .library = fake_path, .driver = fake_path,
+                                     .communicator = communicator};
+    return dw_nccl_create(nccl, &options, why);
+}
+
+dw_nccl *rig_create(void *communicator)
+{
+    dw_nccl *nccl;
+    dw_why why;
+    if (rig_try_create(&nccl, communicator, &why) != DW_OK) fail_msg("%s", why.text);
+    return nccl;
+}
+
+void rig_reset(void)
+{
+    fake_nccl *fake = fake_nccl_get();
+    fake->version = 22809;
+    fake->fail_at = -1;
+    fake->late = fake->stands_still = fake->never_joins = fake->has_no_gpu = 0;
+    fake->violations = fake->aborts = fake->sends = fake->receives = fake->calls = 0;
+    fake->failed = NULL;
+    fake->bytes_sent = 0;
+}
+
+/* After everything was closed. */
+void rig_nothing_is_left(void)
+{
+    const fake_nccl *fake = fake_nccl_get();
+    if (fake->violations) fail_msg("%ld violations, the last: %s", fake->violations, fake->violation);
+    assert_int_equal(fake->comms, 0);
+    assert_int_equal(fake->streams, 0);
+    assert_int_equal(fake->events, 0);
+    assert_int_equal(fake->blocks, 0);
+    assert_int_equal(fake->pinned, 0);
+}
+
+dw_nccl *rig_common; /* of both ends, where a test does not say otherwise */
+
+void rig_prepare(suite_pair *pair, const char *uri)
+{
+    static suite_backend backend;
+    rig_reset();
+    backend = (suite_backend){.name = "nccl", .uri = uri, .transports = rig_transports, .one_process = 1, .transport_context = rig_common};
+    suite_prepare(pair, &backend);
+}

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_nccl_real.c - what can be tested of the NCCL that is installed, without a GPU: its symbols, its version, its unique ids, and our
+ * idea of its types. Exits 77 where there is none. */
+#include <dlfcn.h>
+
+#include "transport_suite.h"
+
+#include "deltawire/nccl.h"
+#include "nccl_library.h"
+
+/* Its own header, where it and CUDA's are. */
+#if defined(__has_include)
+#if __has_include(<nccl.h>) && __has_include(<cuda_runtime.h>)
+#include <nccl.h>
+#define SAME_PLACE(theirs, ours) _Static_assert(offsetof(ncclConfig_t, theirs) == offsetof(dw_nccl_config, ours), #ours)
+SAME_PLACE(size, size);
+SAME_PLACE(magic, magic);
+SAME_PLACE(version, version);
+SAME_PLACE(blocking, blocking);
+SAME_PLACE(cgaClusterSize, cga_cluster_size);
+SAME_PLACE(minCTAs, min_ctas);
+SAME_PLACE(maxCTAs, max_ctas);
+SAME_PLACE(netName, net_name);
+SAME_PLACE(splitShare, split_share);
+_Static_assert(sizeof(ncclUniqueId) == sizeof(dw_nccl_id), "unique id");
+_Static_assert((int)ncclUint8 == DW_NCCL_UINT8 && (int)ncclInProgress == DW_NCCL_IN_PROGRESS &&
+               (int)ncclRemoteError == DW_NCCL_REMOTE_ERROR, "numbers");
+#endif
+#endif
+
+static dw_nccl_library library;
+static void *loaded;
+
+static void has_every_symbol_and_is_new_enough(void **state)
+{
+    (void)state;
+    int version = 0;
+    assert_int_equal(library.get_version(&version), DW_NCCL_SUCCESS);
+    assert_int_equal(version, library.version);
+    assert_true(version >= DW_NCCL_OLDEST && version < 100000);
+    print_message("NCCL %d.%d.%d\n", version / 10000, version / 100 % 100, version % 100);
+}
+
+static void the_copy_that_is_loaded_is_taken(void **state)
+{
+    (void)state;
+    void *theirs = dlsym(loaded, "ncclGetVersion"), *ours;
+    memcpy(&ours, &library.get_version, sizeof ours);
+    assert_ptr_equal(ours, theirs);
+}
+
+static void unique_ids_are_unique(void **state)
+{
+    (void)state;
+    dw_nccl_id id[2];
+    for (int i = 0; i < 2; i++) {
+        const int error = library.get_id(&id[i]);
+        if (error == DW_NCCL_SYSTEM_ERROR) skip(); /* no network interface at all */
+        assert_int_equal(error, DW_NCCL_SUCCESS);
+    }
+    assert_memory_not_equal(&id[0], &id[1], sizeof id[0]);
+}
+
+static void errors_have_words(void **state)
+{
+    (void)state;
+    assert_string_not_equal(dw_nccl_library_error(&library, NULL, DW_NCCL_SYSTEM_ERROR), "");
+}
+
+static void without_a_gpu_it_is_unsupported_and_says_why(void **state)
+{
+    (void)state;
+    dw_nccl *nccl;
+    dw_why why;
+    const dw_status status = dw_nccl_create(&nccl, NULL, &why);
+    if (status == DW_OK) {
+        assert_int_equal(dw_nccl_version(nccl), library.version);
+        dw_nccl_destroy(nccl);
+        return;
+    }
+    assert_int_equal(status, DW_ERR_UNSUPPORTED);
+    assert_string_not_equal(why.text, "");
+}
+
+int main(void)
+{
+    dw_why why;
+    /* Loaded as a framework does it, for itself alone. */
+    loaded = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
+    const dw_status status = dw_nccl_library_open(&library, NULL, &why);
+    if (!loaded && status == DW_ERR_UNSUPPORTED) {
+        fprintf(stderr, "skipped: %s\n", why.text);
+        return 77;
+    }
+    if (status != DW_OK) return fprintf(stderr, "%s\n", why.text);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(has_every_symbol_and_is_new_enough),
+        cmocka_unit_test(the_copy_that_is_loaded_is_taken),
+        cmocka_unit_test(unique_ids_are_unique),
+        cmocka_unit_test(errors_have_words),
+        cmocka_unit_test(without_a_gpu_it_is_unsupported_and_says_why),
+    };
+    return cmocka_run_group_tests_name("nccl, the real one", tests, NULL, NULL);
+}
