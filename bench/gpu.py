@@ -3,8 +3,8 @@
 # gpu.py - what ./run gpu does once the programs are built: checks, sanitizers, figures, one JSON and a picture.
 """usage: gpu.py --name | [--build DIR] [--out FILE.json] [--elements N] [--most N] [--repeats N] [--threads N]
 
-Runs gpu_check (frames and states of the GPU against those of the CPU), compute-sanitizer over a small one where it is installed, and
-gpu_bench; writes one JSON with date, device, driver, clocks and commit, and beside it a picture: share of the copy's bandwidth against size.
+Runs gpu_check (frames and states of the GPU against those of the CPU), gpu_link (two processes joined over NCCL), compute-sanitizer over a
+small gpu_check where it is installed, and gpu_bench; writes one JSON with date, device, driver, clocks and commit, and beside it a picture: share of the copy's bandwidth against size.
 Exit 77: there is no GPU."""
 import argparse
 import ctypes
@@ -69,6 +69,17 @@ def sanitize(program, log):
         refused, late = any("not supported" in line for line in lines), any(line.startswith("stopped after") for line in lines)
         found[name] = "refused the device" if refused else "no time left" if late else "clean" if status == 0 else "FOUND SOMETHING: " + " / ".join(lines[-6:])
     return found
+
+
+def check_link(program, log):
+    """What two processes that are joined over NCCL said."""
+    if not program.exists():
+        return "not built"
+    print("== a link over NCCL, two processes", flush=True)
+    status, lines = run([program], log, 100)
+    if status == ABSENT:
+        return "absent: " + " / ".join(lines[-1:])
+    return " / ".join(lines) if status == 0 else "FAILED: " + " / ".join(lines[-4:])
 
 
 def figures(lines):
@@ -168,12 +179,13 @@ def main():
         return ABSENT
     if status:
         return 1
+    link = check_link(options.build / "bench/gpu_link", log)
     print("== figures", flush=True)
     status, lines = run([options.build / "bench/gpu_bench", "--most", options.most, "--repeats", options.repeats], log, 150)
     if status:
         return 1
     made = {"date": today, "commit": commit(pathlib.Path(__file__).parent), **figures(lines),
-            "checked": [line.split("\t")[1:] for line in checked if line.startswith("same\t")],
+            "link": link, "checked": [line.split("\t")[1:] for line in checked if line.startswith("same\t")],
             "sanitizers": sanitize(options.build / "bench/gpu_check", log), "log": log}
     if len(made["checked"]) < 30 or {case["name"] for case in made["bench"]} < set(GOALS):
         print("gpu: the programs ended well and said too little: their lines are not what is read here")
@@ -184,7 +196,7 @@ def main():
     compare(made)
     draw(made, out.with_suffix(".png"))
     print(f"== {out}")
-    return 1 if any(finding.startswith("FOUND") for finding in made["sanitizers"].values()) else 0
+    return 1 if link.startswith("FAILED") or any(finding.startswith("FOUND") for finding in made["sanitizers"].values()) else 0
 
 
 if __name__ == "__main__":

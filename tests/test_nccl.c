@@ -80,6 +80,7 @@ static void nothing_waits_on_the_gpu_while_a_link_is_idle(void **state)
     (void)state;
     suite_pair pair;
     rig_prepare(&pair, "nccl:loop://idle-%d");
+    pair.options[1].max_queued_bytes = 1 << 20;
     suite_open(&pair);
     for (uint64_t n = 0; n < 3; n++) {
         assert_true(fake_nccl_is_idle());
@@ -87,8 +88,15 @@ static void nothing_waits_on_the_gpu_while_a_link_is_idle(void **state)
         suite_expect(pair.link[1], RIG_TAG, n, 3000000);
         assert_int_equal(dw_link_flush(pair.link[0], SUITE_PATIENCE_MS), DW_OK);
     }
-    /* A message that nobody has room for is announced and no more. */
+    /* Messages that nobody takes fill the receiver's queue; the next one is announced and no more. */
+    for (uint64_t n = 0; n < 4; n++) suite_send(pair.link[0], RIG_TAG, n, 2000000);
+    const int64_t end = suite_now_ns() + (int64_t)SUITE_PATIENCE_MS * 1000000;
+    while (dw_link_count(pair.link[1]).messages_received < 4 && suite_now_ns() < end) suite_sleep_ms(1);
+    suite_sleep_ms(50);
+    while (!fake_nccl_is_idle() && suite_now_ns() < end) suite_sleep_ms(1);
     assert_true(fake_nccl_is_idle());
+    assert_int_equal(dw_link_count(pair.link[0]).messages_sent, 4); /* three before, one of these */
+    for (uint64_t n = 0; n < 4; n++) suite_expect(pair.link[1], RIG_TAG, n, 2000000);
     suite_close(&pair);
     rig_nothing_is_left();
 }

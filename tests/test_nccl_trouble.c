@@ -76,6 +76,13 @@ static void every_call_may_fail_once(void **state)
             if (pair.status[i] != DW_OK) assert_string_not_equal(pair.why[i].text, "");
             assert_int_not_equal(pair.status[i], DW_ERR_TIMEOUT);
         }
+        const char *which = fake_nccl_get()->failed;
+        if (which && strcmp(which, "ncclCommInitRankConfig") == 0) {
+            const int end = pair.status[0] == DW_ERR_PEER ? 0 : 1; /* the other one's */
+            assert_int_equal(pair.status[end], DW_ERR_PEER);
+            assert_int_equal(pair.status[1 - end], DW_ERR_IO);
+            assert_non_null(strstr(pair.why[end].text, "could not use NCCL"));
+        }
         suite_close(&pair);
         failed += fake_nccl_get()->failed != NULL;
         if (!fake_nccl_get()->failed) calls = n; /* all have failed in turn */
