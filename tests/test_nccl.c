@@ -101,41 +101,25 @@ static void nothing_waits_on_the_gpu_while_a_link_is_idle(void **state)
     rig_nothing_is_left();
 }
 
+static void a_shape_goes_in_front(void **state)
+{
+    (void)state;
+    suite_pair pair;
+    rig_prepare(&pair, "shaped:delay=5ms/nccl:loop://shaped-%d");
+    suite_open(&pair);
+    assert_non_null(strstr(pair.uri, "shaped:delay=5ms/nccl:loop://"));
+    for (uint64_t n = 0; n < 4; n++) {
+        suite_send(pair.link[n % 2], RIG_TAG, n, 1500000);
+        suite_expect(pair.link[1 - n % 2], RIG_TAG, n, 1500000);
+    }
+    assert_int_equal(fake_nccl_get()->sends, 8);
+    suite_close(&pair);
+    rig_nothing_is_left();
+}
+
 /* ---- Without a link: the GPU's own memory ------------------------------------------------------- */
 
-typedef struct raw_end {
-    nccl_end end;
-    dw_status status;
-    dw_why why;
-    const char *address;
-    dw_link_role role;
-} raw_end;
-
-static const dw_transport *find_loop(void *context, const char *uri, const char **address)
-{
-    (void)context;
-    extern const dw_transport dw_transport_loop;
-    *address = uri + strlen("loop://");
-    return &dw_transport_loop;
-}
-
-static void ignore(void *context, const char *uri)
-{
-    (void)context;
-    (void)uri;
-}
-
-static void *open_raw(void *context)
-{
-    static const volatile int never = 0;
-    raw_end *raw = context;
-    const dw_transport_open how = {.address = raw->address, .role = raw->role, .timeout_ms = SUITE_PATIENCE_MS, .cancelled = &never,
-                                   .on_listening = ignore, .find = find_loop, .context = rig_common, .why = &raw->why};
-    raw->status = dw_nccl_transport()->open(&raw->end, &how);
-    return NULL;
-}
-
-static void carry_raw(raw_end raw[2], const void *from, void *to, size_t len)
+static void carry_raw(rig_raw_end raw[2], const void *from, void *to, size_t len)
 {
     const dw_transport *table = dw_nccl_transport();
     void *request[2] = {calloc(1, table->request_bytes), calloc(1, table->request_bytes)};
@@ -159,14 +143,8 @@ static void memory_of_the_gpu_is_sent_and_filled_without_staging(void **state)
 {
     (void)state;
     rig_reset();
-    raw_end raw[2] = {{.address = "loop://raw", .role = DW_LINK_LISTEN}, {.address = "loop://raw", .role = DW_LINK_CONNECT}};
-    pthread_t other;
-    pthread_create(&other, NULL, open_raw, &raw[0]);
-    open_raw(&raw[1]);
-    pthread_join(other, NULL);
-    for (int i = 0; i < 2; i++) {
-        if (raw[i].status != DW_OK) fail_msg("%s", raw[i].why.text);
-    }
+    rig_raw_end raw[2];
+    rig_open_raw(raw);
     const size_t most = 3500001;
     dw_nccl_address on_device[2];
     int mode;
@@ -185,8 +163,8 @@ static void memory_of_the_gpu_is_sent_and_filled_without_staging(void **state)
     for (int i = 0; i < 2; i++) {
         rig_common->device.driver.memory_free(on_device[i]);
         free(host[i]);
-        assert_int_equal(dw_nccl_transport()->close(&raw[i].end), DW_OK);
     }
+    rig_close_raw(raw);
     rig_nothing_is_left();
 }
 
@@ -261,6 +239,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(every_length_arrives_by_sends_and_receives_of_one_size),
         cmocka_unit_test(both_directions_run_at_once),
         cmocka_unit_test(nothing_waits_on_the_gpu_while_a_link_is_idle),
+        cmocka_unit_test(a_shape_goes_in_front),
         cmocka_unit_test(memory_of_the_gpu_is_sent_and_filled_without_staging),
     };
     failed += cmocka_run_group_tests_name("nccl", tests, NULL, NULL);

@@ -2,6 +2,8 @@
  * test_nccl_trouble.c - links over NCCL where something goes wrong: over a fake that fails, stands still, or is another one at the other end. */
 #include "nccl/nccl_rig.h"
 
+#include "link.h"
+
 /* ---- Trouble ------------------------------------------------------------------------------------ */
 
 static void a_transfer_that_stands_still_is_a_timeout_and_is_aborted(void **state)
@@ -91,6 +93,63 @@ static void every_call_may_fail_once(void **state)
     }
     print_message("%ld calls failed in turn\n", failed);
     assert_true(failed > 60);
+}
+
+/* ---- Forged notes ------------------------------------------------------------------------------- */
+
+typedef struct forged {
+    uint32_t kind, credit;
+    uint64_t value;
+    size_t inside; /* bytes behind the header */
+    int times;
+} forged;
+
+/* What the honest end makes of it. */
+static dw_status hear_forged(const forged *note)
+{
+    static unsigned char message[DW_NCCL_NOTE_BYTES];
+    const dw_transport *table = dw_nccl_transport();
+    rig_raw_end raw[2];
+    rig_open_raw(raw);
+    nccl_notes *notes = &raw[0].end.notes;
+    dw_why why = {.text = ""};
+    size_t len;
+    dw_status status = DW_OK;
+    dw_put32(message, note->kind);
+    dw_put32(message + 4, note->credit);
+    dw_put64(message + 8, note->value);
+    for (int i = 0; i < note->times && status == DW_OK; i++) {
+        memset(notes->send_request, 0, notes->inner->request_bytes);
+        assert_int_equal(notes->inner->send(notes->end, notes->send_request, message, DW_NCCL_NOTE_HEADER + note->inside), DW_OK);
+        do {
+            dw_transport_caps caps = {.wait_fd = -1};
+            table->caps(&raw[1].end, &caps); /* it hears notes, and takes none */
+        } while (notes->inner->test(notes->end, notes->send_request, &len, &why) == DW_PENDING);
+    }
+    for (int i = 0; i < 10 && status == DW_OK; i++) {
+        dw_transport_caps caps = {.wait_fd = -1};
+        table->caps(&raw[1].end, &caps);
+        status = raw[1].end.notes.status;
+    }
+    rig_close_raw(raw);
+    return status;
+}
+
+static void forged_notes_end_the_link(void **state)
+{
+    (void)state;
+    rig_reset();
+    const forged honest[] = {{DW_NCCL_DATA, 0, 10, 10, 1}, {DW_NCCL_DATA, 0, 0, 0, DW_NCCL_CREDITS}, {DW_NCCL_LONG, 0, 1, 0, 1},
+                             {DW_NCCL_LONG, 0, UINT64_MAX, 0, 1}, {DW_NCCL_CREDIT, 0, 0, 0, 3}};
+    const forged wrong[] = {{0, 0, 0, 0, 1}, {5, 0, 0, 0, 1}, {DW_NCCL_DATA, 0, 11, 10, 1}, {DW_NCCL_DATA, 0, 9, 10, 1},
+                            {DW_NCCL_DATA, 0, UINT64_MAX, 0, 1}, {DW_NCCL_DATA, 0, 0, 0, DW_NCCL_CREDITS + 1}, {DW_NCCL_LONG, 0, 0, 0, 1},
+                            {DW_NCCL_LONG, 0, 100000, 1, 1}, {DW_NCCL_GO, 0, 1, 0, 1}, {DW_NCCL_GO, 0, 0, 0, 1},
+                            {DW_NCCL_CREDIT, 1, 0, 0, 1}, {DW_NCCL_CREDIT, UINT32_MAX, 0, 0, 1}, {DW_NCCL_CREDIT, 0, 0, 1, 1}};
+    for (size_t i = 0; i < sizeof honest / sizeof *honest; i++) assert_int_equal(hear_forged(&honest[i]), DW_OK);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        if (hear_forged(&wrong[i]) != DW_ERR_PROTOCOL) fail_msg("forged note %zu went unnoticed", i);
+    }
+    rig_nothing_is_left();
 }
 
 /* ---- Agreement ---------------------------------------------------------------------------------- */
@@ -252,6 +311,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_transfer_that_stands_still_is_a_timeout_and_is_aborted),
         cmocka_unit_test(communicators_that_never_join_are_a_timeout_at_both_ends),
         cmocka_unit_test(every_call_may_fail_once),
+        cmocka_unit_test(forged_notes_end_the_link),
         cmocka_unit_test(ends_that_do_not_fit_together_say_why),
         cmocka_unit_test(a_peer_without_nccl_is_told_apart),
         cmocka_unit_test(a_communicator_of_the_program_is_split_and_left_alone),

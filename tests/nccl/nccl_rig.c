@@ -2,6 +2,8 @@
  * nccl_rig.c - links over the fake of NCCL, made and checked. */
 #include "nccl_rig.h"
 
+#include "backends.h"
+
 dw_nccl *rig_common;
 const dw_transport *rig_transports[2];
 static const char *fake_path;
@@ -65,4 +67,46 @@ void rig_prepare(suite_pair *pair, const char *uri)
     rig_reset();
     backend = (suite_backend){.name = "nccl", .uri = uri, .transports = rig_transports, .one_process = 1, .transport_context = rig_common};
     suite_prepare(pair, &backend);
+}
+
+/* ---- Without links ------------------------------------------------------------------------------ */
+
+static const dw_transport *find_loop(void *context, const char *uri, const char **address)
+{
+    (void)context;
+    *address = uri + strlen("loop://");
+    return &dw_transport_loop;
+}
+
+static void ignore(void *context, const char *uri)
+{
+    (void)context;
+    (void)uri;
+}
+
+static void *open_raw(void *context)
+{
+    static const volatile int never = 0;
+    rig_raw_end *raw = context;
+    const dw_transport_open how = {.address = "loop://raw", .role = raw->role, .timeout_ms = SUITE_PATIENCE_MS, .cancelled = &never,
+                                   .on_listening = ignore, .find = find_loop, .context = rig_common, .why = &raw->why};
+    raw->status = dw_nccl_transport()->open(&raw->end, &how);
+    return NULL;
+}
+
+void rig_open_raw(rig_raw_end raw[2])
+{
+    pthread_t other;
+    for (int i = 0; i < 2; i++) raw[i] = (rig_raw_end){.role = i ? DW_LINK_CONNECT : DW_LINK_LISTEN};
+    pthread_create(&other, NULL, open_raw, &raw[0]);
+    open_raw(&raw[1]);
+    pthread_join(other, NULL);
+    for (int i = 0; i < 2; i++) {
+        if (raw[i].status != DW_OK) fail_msg("%s", raw[i].why.text);
+    }
+}
+
+void rig_close_raw(rig_raw_end raw[2])
+{
+    for (int i = 0; i < 2; i++) assert_int_equal(dw_nccl_transport()->close(&raw[i].end), DW_OK);
 }

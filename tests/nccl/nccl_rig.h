@@ -26,4 +26,15 @@ void rig_nothing_is_left(void); /* after everything was closed; nor was anything
 /* A pair over this URI, both of whose ends stand on rig_common; and a fake that was reset. */
 void rig_prepare(suite_pair *pair, const char *uri);
 
+/* Two ends without links, over loop. */
+typedef struct rig_raw_end {
+    nccl_end end;
+    dw_status status;
+    dw_why why;
+    dw_link_role role;
+} rig_raw_end;
+
+void rig_open_raw(rig_raw_end raw[2]);
+void rig_close_raw(rig_raw_end raw[2]);
+
 #endif
