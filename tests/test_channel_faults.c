@@ -54,6 +54,41 @@ static void every_fault_is_healed(void **state)
     }
 }
 
+/* One message of each kind is lost, or comes twice, and the rest arrives: the wire does not lose by itself, but says that it may. */
+static void every_kind_of_message_may_be_lost_or_doubled(void **state)
+{
+    (void)state;
+    const suite_backend backend = {.name = "may lose", .uri = "shaped:loss=0.0000000001%/loop://may-lose-%d",
+                                   .transports = channels_backends[0].transports};
+#define LOSE(which_, first_, last_) {.which = which_, .first = first_, .last = last_, .verdict = SUITE_DROP, .flip_at = NO_FLIP}
+#define DOUBLE(which_, first_, last_) {.which = which_, .first = first_, .last = last_, .verdict = SUITE_TWICE, .flip_at = NO_FLIP}
+    /* Control messages 0 and 1 are the greetings, 2 and 3 acknowledge two frames, 4 asks for the third where that was lost. */
+    const test_plan plans[][3] = {
+        {LOSE(DW_TAG_FRAMES, 0, 0)},
+        {LOSE(DW_TAG_FRAMES, 11, 11)}, /* nothing comes behind the last that could tell */
+        {LOSE(DW_TAG_FRAMES, 2, 5)},
+        {LOSE(DW_TAG_CONTROL, 2, 4)},
+        {LOSE(DW_TAG_CONTROL, 0, 0)},
+        {LOSE(DW_TAG_CONTROL, 0, 2)},
+        {LOSE(DW_TAG_FRAMES, 2, 2), LOSE(DW_TAG_CONTROL, 4, 5)},
+        {LOSE(DW_TAG_FRAMES, 2, 2), LOSE(DW_TAG_RESENT, 0, 2)},
+        {LOSE(DW_TAG_FRAMES, 11, 11), LOSE(DW_TAG_RESENT, 0, 0)},
+        {DOUBLE(DW_TAG_CONTROL, 0, 9)},
+        {DOUBLE(DW_TAG_FRAMES, 0, 11)},
+        {LOSE(DW_TAG_FRAMES, 2, 3), DOUBLE(DW_TAG_CONTROL, 3, 6), DOUBLE(DW_TAG_RESENT, 0, 3)},
+        /* Damage and loss: the request for a damaged frame is lost, or its answer. */
+        {{.which = DW_TAG_FRAMES, .first = 2, .last = 2, .flip_at = -1}, LOSE(DW_TAG_CONTROL, 4, 4)},
+        {{.which = DW_TAG_FRAMES, .first = 2, .last = 2, .flip_at = -1}, LOSE(DW_TAG_RESENT, 0, 0)},
+        {{.which = DW_TAG_FRAMES, .first = 2, .last = 2, .flip_at = -1}, {.which = DW_TAG_CONTROL, .first = 4, .last = 4, .flip_at = AT_ENVELOPE},
+         LOSE(DW_TAG_CONTROL, 2, 2)},
+    };
+#undef LOSE
+#undef DOUBLE
+    for (size_t p = 0; p < sizeof plans / sizeof *plans; p++) {
+        for (int c = 1; c < CHANNELS_CONFIGS; c += 2) channels_carry(&backend, channels_configs[c], 12, AHEAD, plans[p], 3);
+    }
+}
+
 /* The first messages are the greetings of the channels' ends. */
 static void greetings_that_get_lost_are_repeated(void **state)
 {
@@ -130,6 +165,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_fault_is_healed),
+        cmocka_unit_test(every_kind_of_message_may_be_lost_or_doubled),
         cmocka_unit_test(greetings_that_get_lost_are_repeated),
         cmocka_unit_test(waiting_costs_few_messages),
         cmocka_unit_test(on_a_wire_that_keeps_its_promise_nobody_asks),

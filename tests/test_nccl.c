@@ -233,8 +233,6 @@ int main(int argc, char **argv)
     rig_common = rig_create(NULL);
     const suite_backend over_tcp = {.name = "nccl over tcp", .uri = "nccl:tcp://127.0.0.1:0", .transports = rig_transports,
                                     .one_process = 1, .transport_context = rig_common};
-    const suite_backend over_loop = {.name = "nccl over loop", .uri = "nccl:loop://suite-nccl-%d", .transports = rig_transports,
-                                     .one_process = 1, .transport_context = rig_common};
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_length_arrives_by_sends_and_receives_of_one_size),
         cmocka_unit_test(both_directions_run_at_once),
@@ -244,9 +242,8 @@ int main(int argc, char **argv)
     };
     failed += cmocka_run_group_tests_name("nccl", tests, NULL, NULL);
     rig_reset();
+    fake_nccl_get()->late = 1;
     failed += run_transport_suite(&over_tcp);
-    fake_nccl_get()->late = 2;
-    failed += run_transport_suite(&over_loop);
     if (fake_nccl_get()->violations) failed += fprintf(stderr, "the suite: %s\n", fake_nccl_get()->violation);
     dw_nccl_destroy(rig_common);
     return failed;
