@@ -89,6 +89,29 @@ static void every_kind_of_message_may_be_lost_or_doubled(void **state)
     }
 }
 
+/* A receiver that has asked often, for a frame that was not sent yet, hears so often; then it comes, damaged. */
+static void late_answers_are_no_attempts_that_failed(void **state)
+{
+    (void)state;
+    const suite_backend backend = {.name = "may lose", .uri = "shaped:loss=0.0000000001%/loop://late-%d",
+                                   .transports = channels_backends[0].transports};
+    test_channels channels;
+    channels_prepare(&channels, &backend, "direct:bits=6", "direct:bits=6");
+    channels.wire.plans[0] = (test_plan){.which = DW_TAG_FRAMES, .first = 0, .last = 0, .flip_at = -1};
+    channels_try_open(&channels);
+    for (int i = 0; i < 2 * DW_CHANNEL_TRIES; i++) {
+        assert_int_equal(dw_channel_tell(channels.end[0], DW_TAG_RESENT, DW_ENVELOPE_NOT_YET, DW_OK, 0, NULL, 0), DW_OK);
+    }
+    for (int i = 0; i < 3; i++) channels_send(&channels, i);
+    dw_key keys[N];
+    float y[N * T * C];
+    for (int i = 0; i < 3; i++) {
+        const dw_status status = channels_receive(&channels, PATIENCE_MS, keys, y);
+        if (status != DW_OK) fail_msg("%d: %s", i, dw_channel_why(channels.end[1]));
+    }
+    channels_close(&channels);
+}
+
 /* The first messages are the greetings of the channels' ends. */
 static void greetings_that_get_lost_are_repeated(void **state)
 {
@@ -166,6 +189,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_fault_is_healed),
         cmocka_unit_test(every_kind_of_message_may_be_lost_or_doubled),
+        cmocka_unit_test(late_answers_are_no_attempts_that_failed),
         cmocka_unit_test(greetings_that_get_lost_are_repeated),
         cmocka_unit_test(waiting_costs_few_messages),
         cmocka_unit_test(on_a_wire_that_keeps_its_promise_nobody_asks),

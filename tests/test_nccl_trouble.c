@@ -13,13 +13,13 @@ static void a_transfer_that_stands_still_is_a_timeout_and_is_aborted(void **stat
     rig_prepare(&pair, "nccl:tcp://127.0.0.1:0");
     pair.options[0].peer_timeout_ms = pair.options[1].peer_timeout_ms = 200;
     suite_open(&pair);
-    fake_nccl_get()->stands_still = 1;
+    fake_nccl_stand_still();
     suite_send(pair.link[0], RIG_TAG, 0, 300000);
     void *data;
     size_t len;
     const dw_status status = dw_link_recv(pair.link[1], RIG_TAG, SUITE_PATIENCE_MS, &data, &len);
     assert_true(status == DW_ERR_TIMEOUT || status == DW_ERR_PEER); /* whichever end notices first */
-    assert_true(fake_nccl_get()->sends == 1 && fake_nccl_get()->receives == 1);
+    assert_true(fake_nccl_now().sends == 1 && fake_nccl_now().receives == 1);
     suite_close(&pair);
     assert_int_equal(fake_nccl_get()->aborts, 4);
     rig_nothing_is_left();
@@ -78,7 +78,7 @@ static void every_call_may_fail_once(void **state)
             if (pair.status[i] != DW_OK) assert_string_not_equal(pair.why[i].text, "");
             assert_int_not_equal(pair.status[i], DW_ERR_TIMEOUT);
         }
-        const char *which = fake_nccl_get()->failed;
+        const char *which = fake_nccl_now().failed;
         if (which && strcmp(which, "ncclCommInitRankConfig") == 0) {
             const int end = pair.status[0] == DW_ERR_PEER ? 0 : 1; /* the other one's */
             assert_int_equal(pair.status[end], DW_ERR_PEER);
@@ -238,13 +238,13 @@ static void a_communicator_of_the_program_is_split_and_left_alone(void **state)
         rig_prepare(&pair, "nccl:loop://given-%d");
         for (int i = 0; i < 2; i++) pair.options[i].transport_context = own[i];
         suite_open(&pair);
-        assert_int_equal(fake_nccl_get()->comms, 6);
+        assert_int_equal(fake_nccl_now().comms, 6);
         suite_send(pair.link[0], RIG_TAG, 0, 3000000);
         suite_send(pair.link[1], RIG_TAG, 1, 3000000);
         suite_expect(pair.link[1], RIG_TAG, 0, 3000000);
         suite_expect(pair.link[0], RIG_TAG, 1, 3000000);
         suite_close(&pair);
-        assert_int_equal(fake_nccl_get()->comms, 2);
+        assert_int_equal(fake_nccl_now().comms, 2);
     }
     for (int i = 0; i < 2; i++) {
         rig_common->library.abort(comm[i]);

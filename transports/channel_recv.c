@@ -57,10 +57,12 @@ static dw_status ask_what_became(dw_channel *channel)
     return request(channel, channel->requested ? channel->requested_for : DW_ERR_CORRUPT, NULL, 0);
 }
 
-/* Asks for frame `expected` anew; the reply of the decoder says what it holds. */
+/* Asks for frame `expected` anew; the reply of the decoder says what it holds. Where messages may be lost, late answers to earlier
+ * requests come as well, damaged ones among them: what counts there is that the decoder has rejected the frame. */
 static dw_status ask_again(dw_channel *channel, dw_status because, const void *reply, size_t reply_len)
 {
-    if (channel->tries >= DW_CHANNEL_TRIES) {
+    const int counts = channel->link->retry_ms == 0 || reply != NULL;
+    if (counts && channel->tries >= DW_CHANNEL_TRIES) {
         dw_why why;
         dw_link_report(&why, because, "frame %llu was rejected %d times in a row (%.140s); the two ends cannot "
                        "agree", (unsigned long long)channel->expected, channel->tries + 1,
@@ -68,7 +70,7 @@ static dw_status ask_again(dw_channel *channel, dw_status because, const void *r
         return end_with(channel, because, why.text);
     }
     const dw_status status = request(channel, because, reply, reply_len);
-    channel->tries += status == DW_OK;
+    channel->tries += counts && status == DW_OK;
     return status;
 }
 

@@ -49,6 +49,21 @@ void fake_lock(void)
     pthread_mutex_lock(&lock);
 }
 
+EXPORT fake_nccl fake_nccl_now(void)
+{
+    pthread_mutex_lock(&lock);
+    const fake_nccl copied = state;
+    pthread_mutex_unlock(&lock);
+    return copied;
+}
+
+EXPORT void fake_nccl_stand_still(void)
+{
+    pthread_mutex_lock(&lock);
+    state.stands_still = 1;
+    pthread_mutex_unlock(&lock);
+}
+
 void fake_unlock(void)
 {
     pthread_mutex_unlock(&lock);

@@ -28,6 +28,9 @@ typedef struct fake_nccl {
 } fake_nccl;
 
 fake_nccl *fake_nccl_get(void);
+/* While links live: a copy, and the one thing that is changed then. */
+fake_nccl fake_nccl_now(void);
+void fake_nccl_stand_still(void);
 /* Whether work of any stream waits for a peer or for time. */
 int fake_nccl_is_idle(void);
 /* The host's view of device memory. */
