@@ -14,7 +14,7 @@ static void every_length_arrives_by_sends_and_receives_of_one_size(void **state)
     static const size_t lengths[] = {0, 1, 16375, 16376, 16377, 16384, 16385, 100000, (1 << 20) - 9, (1 << 20) - 8, (1 << 20) - 7, 1 << 20,
                                      (4 << 20) - 8, (5 << 20) + 3, 9999999};
     enum { LENGTHS = sizeof lengths / sizeof *lengths };
-    for (int late = 0; late < 3; late++) {
+    for (int late = 0; late < 3; late += 2) {
         suite_pair pair;
         rig_prepare(&pair, "nccl:loop://lengths-%d");
         fake_nccl_get()->late = late;
