@@ -11,7 +11,7 @@ static void a_transfer_that_stands_still_is_a_timeout_and_is_aborted(void **stat
     (void)state;
     suite_pair pair;
     rig_prepare(&pair, "nccl:tcp://127.0.0.1:0");
-    pair.options[0].peer_timeout_ms = pair.options[1].peer_timeout_ms = 200;
+    pair.options[0].peer_timeout_ms = pair.options[1].peer_timeout_ms = 1000;
     suite_open(&pair);
     fake_nccl_stand_still();
     suite_send(pair.link[0], RIG_TAG, 0, 300000);
@@ -30,13 +30,13 @@ static void communicators_that_never_join_are_a_timeout_at_both_ends(void **stat
     (void)state;
     suite_pair pair;
     rig_prepare(&pair, "nccl:tcp://127.0.0.1:0");
-    pair.options[0].open_timeout_ms = pair.options[1].open_timeout_ms = 300;
+    pair.options[0].open_timeout_ms = pair.options[1].open_timeout_ms = 1000;
     fake_nccl_get()->never_joins = 1;
     suite_try_open(&pair);
     int timeouts = 0;
     for (int i = 0; i < 2; i++) {
         assert_true(pair.status[i] == DW_ERR_TIMEOUT || pair.status[i] == DW_ERR_PEER);
-        timeouts += pair.status[i] == DW_ERR_TIMEOUT && strstr(pair.why[i].text, "within 300 ms NCCL") != NULL;
+        timeouts += pair.status[i] == DW_ERR_TIMEOUT && strstr(pair.why[i].text, "within 1000 ms NCCL") != NULL;
     }
     assert_true(timeouts >= 1);
     suite_close(&pair);
