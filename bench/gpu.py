@@ -78,7 +78,7 @@ def check_link(program, log):
     print("== a link over NCCL, two processes", flush=True)
     status, lines = run([program], log, 100)
     if status == ABSENT:
-        return "absent: " + " / ".join(lines[-1:])
+        return " / ".join(lines[-1:]).replace("\t", ": ")
     return " / ".join(lines) if status == 0 else "FAILED: " + " / ".join(lines[-4:])
 
 
