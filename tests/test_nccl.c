@@ -145,6 +145,9 @@ static void memory_of_the_gpu_is_sent_and_filled_without_staging(void **state)
     rig_reset();
     rig_raw_end raw[2];
     rig_open_raw(raw);
+    dw_transport_caps caps = {.wait_fd = -1};
+    dw_nccl_transport()->caps(&raw[0].end, &caps);
+    assert_false(caps.is_secure); /* though the notes are: nothing stands over what NCCL carries */
     const size_t most = 3500001;
     dw_nccl_address on_device[2];
     int mode;

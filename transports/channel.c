@@ -139,10 +139,10 @@ static dw_status compare(const dw_channel *channel, const unsigned char *own, co
     return DW_OK;
 }
 
-static int is_hello(const void *message, size_t len)
+static int is_hello(const void *message, size_t len, uint64_t session)
 {
     dw_envelope envelope;
-    return dw_envelope_read(message, len, &envelope) && envelope.kind == DW_ENVELOPE_HELLO;
+    return dw_envelope_read(message, len, session, &envelope) && envelope.kind == DW_ENVELOPE_HELLO;
 }
 
 /* Where messages may get lost, ours or the peer's: it is asked for until it comes. What else arrives meanwhile is repeated by a
@@ -157,7 +157,7 @@ static dw_status await_hello(dw_channel *channel, uint32_t timeout_ms, void **me
         const int64_t left_ms = (deadline - dw_link_now_ns()) / DW_NS_PER_MS;
         if (left_ms <= 0) return DW_PENDING;
         dw_status status = dw_link_recv(channel->link, tag, left_ms < wait_ms ? (int)left_ms : (int)wait_ms, message, len);
-        if (status == DW_OK && is_hello(*message, *len)) return DW_OK;
+        if (status == DW_OK && is_hello(*message, *len, channel->link->session)) return DW_OK;
         if (status == DW_OK) dw_link_release(channel->link, *message);
         if (status == DW_PENDING) {
             status = dw_channel_tell_hello(channel, DW_PENDING);
@@ -177,7 +177,7 @@ static dw_status exchange(dw_channel *channel, const unsigned char *hello, uint3
         return dw_link_report(why, status, "channel %u is open already on this link", channel->id);
     }
     int has_come = status == DW_OK;
-    if (has_come && channel->link->retry_ms > 0 && !is_hello(*message, *len)) {
+    if (has_come && channel->link->retry_ms > 0 && !is_hello(*message, *len, channel->link->session)) {
         dw_link_release(channel->link, *message);
         has_come = 0;
         status = DW_PENDING;

@@ -335,12 +335,13 @@ static void nccl_caps(void *context, dw_transport_caps *caps)
     nccl_notes *notes = &end->notes;
     /* While the link neither sends nor receives, nothing is tested; credit and requests go on. */
     if (!end->sending && !end->receiving) dw_nccl_notes_pump(notes);
-    caps->asks_kernel = 0; /* it knows a part only */
+    caps->asks_kernel = caps->asks_session = 0; /* it knows a part only */
     notes->inner->caps(notes->end, caps);
     const uint64_t in_mid_note = caps->wire_received - notes->whole_bytes;
     caps->wire_sent = end->sent + end->out.moved_bytes;
     caps->wire_received = end->received + end->in.moved_bytes + in_mid_note;
     caps->kernel_sent = caps->kernel_received = 0;
+    caps->is_secure = 0; /* whatever stands over the notes: nothing stands over what NCCL carries */
     caps->framing_bytes = end->framing_bytes;
     if ((end->sending && dw_nccl_way_is_busy(&end->out)) || (end->receiving && end->receives_long)) {
         const int64_t quiet = dw_link_now_ns() - end->moved_ns;

@@ -9,18 +9,12 @@
 extern "C" {
 #endif
 
-/* What links over NCCL stand on: the two libraries, found at run time, and a GPU. Into dw_link_options go transports =
+/* What links over NCCL stand on: two libraries, found at run time, and a GPU. Into dw_link_options go transports =
  * {dw_nccl_transport(), NULL} and transport_context = the dw_nccl; then
- *
  *     dw_link_open(&link, "nccl:tcp://10.0.0.1:7000", ...)      any URI may stand behind "nccl:"
- *
- * The link behind joins the two ends, carries messages of up to 16 KiB, and notices that a peer has died; NCCL carries the longer
- * ones. One GPU cannot be two ranks in the eyes of NCCL: the two ends are two processes with a GPU each.
- *
- * Messages of a dw_link lie in main memory and are staged. Who drives the table without a link may send from and
- * receive into memory of this GPU as well.
- *
- * Threads: as many links as you like, each in any thread. */
+ * What stands behind joins the ends, carries messages of up to 16 KiB, and notices a peer's death; NCCL carries the longer ones, which
+ * are staged: a dw_link's lie in main memory. Who drives the table without a link may give memory of this GPU as well. The ends are two
+ * processes with a GPU each. NCCL knows no TLS. Threads: as many links as you like, each in any thread. */
 typedef struct dw_nccl dw_nccl;
 
 /* struct_size = sizeof(dw_nccl_options); zero means default.
@@ -49,9 +43,7 @@ DW_API dw_status dw_nccl_create(dw_nccl **nccl, const dw_nccl_options *options, 
 /* After all links over it were closed. NULL is fine. NCCL and the driver stay loaded. */
 DW_API void dw_nccl_destroy(dw_nccl *nccl);
 
-/* As ncclGetVersion says it: 22809 is 2.28.9. 0 for NULL. */
-DW_API int dw_nccl_version(const dw_nccl *nccl);
-
+DW_API int dw_nccl_version(const dw_nccl *nccl); /* 22809 is 2.28.9; 0 for NULL */
 DW_API const dw_transport *dw_nccl_transport(void);
 
 #ifdef __cplusplus

@@ -71,11 +71,20 @@ void rig_prepare(suite_pair *pair, const char *uri)
 
 /* ---- Without links ------------------------------------------------------------------------------ */
 
+/* A loop that says that TLS stands over it. */
+static dw_transport secure_loop;
+
+static void secure_caps(void *end, dw_transport_caps *caps)
+{
+    dw_transport_loop.caps(end, caps);
+    caps->is_secure = 1;
+}
+
 static const dw_transport *find_loop(void *context, const char *uri, const char **address)
 {
     (void)context;
     *address = uri + strlen("loop://");
-    return &dw_transport_loop;
+    return &secure_loop;
 }
 
 static void ignore(void *context, const char *uri)
@@ -97,6 +106,8 @@ static void *open_raw(void *context)
 void rig_open_raw(rig_raw_end raw[2])
 {
     pthread_t other;
+    secure_loop = dw_transport_loop;
+    secure_loop.caps = secure_caps;
     for (int i = 0; i < 2; i++) raw[i] = (rig_raw_end){.role = i ? DW_LINK_CONNECT : DW_LINK_LISTEN};
     pthread_create(&other, NULL, open_raw, &raw[0]);
     open_raw(&raw[1]);
