@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 # test_launch.py - ranks that launchers start: every way to meet, the commands of docs/deploy.md, and the same losses by all.
-"""usage: test_launch.py PROGRAM ROOT [MPI...]: the MPIs that the program was built for."""
+"""usage: test_launch.py PROGRAM ROOT [MPI...] [tls]: the MPIs that the program was built for, and whether with TLS."""
 import glob
 import json
 import os
@@ -17,6 +17,7 @@ import time
 import unittest
 
 PROGRAM, ROOT = os.path.abspath(sys.argv[1]), pathlib.Path(sys.argv[2])
+HAS_TLS = "tls" in sys.argv[3:]
 MPIS = [mpi for mpi in sys.argv[3:] if shutil.which("mpirun." + mpi)]
 del sys.argv[1:]
 SMALL = ["--layers", "4", "--channels", "32", "--heads", "2", "--context", "24", "--batch", "8", "--samples", "32",
@@ -203,6 +204,7 @@ class Mpi(Base):
             self.assertIn("libdeltawire-mpi-", result.stderr)
 
 
+@unittest.skipUnless(HAS_TLS, "this build has no TLS")
 class Keys(Base):
     def key(self, name="run.key"):
         subprocess.run([PROGRAM, "keygen", self.path(name)], check=True)
@@ -282,6 +284,7 @@ class Keys(Base):
             process.check(130)
 
 
+@unittest.skipUnless(HAS_TLS, "this build has no TLS, and the manual's commands have a key")
 class Documented(Base):
     """Every command of docs/deploy.md, as it stands there but for the names of machines and the shared directory."""
 
