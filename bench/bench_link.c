@@ -28,6 +28,7 @@ typedef struct plan {
     size_t only; /* this size; 0: all */
     int no_sizes;
     int is_secure; /* links over TCP stand under TLS */
+    const char *uri; /* to listen on */
     wire bare, link, deep; /* deep: a link with the usual long queue, which keeps its memory */
 } plan;
 
@@ -215,13 +216,14 @@ static void tell(void *context, const char *uri)
     if (send(fd, room, sizeof room, 0) != (ssize_t)sizeof room) wire_die("the other process has gone");
 }
 
-static wire join(int me, int fd, uint64_t queued, int is_secure)
+static wire join(int me, const char *where, int fd, uint64_t queued, int is_secure)
 {
     static const char key[32] = "a key that everybody may know...";
     static const char *const names[] = {"leader", "follower"};
     const dw_tls_options tls = {.struct_size = sizeof tls, .own_name = names[me], .peer_name = names[1 - me], .group_key = key,
                                 .group_key_bytes = sizeof key};
-    char uri[128] = "tcp://127.0.0.1:0";
+    char uri[128];
+    snprintf(uri, sizeof uri, "%s", where);
     if (me == FOLLOW && recv(fd, uri, sizeof uri, MSG_WAITALL) != (ssize_t)sizeof uri) wire_die("no address came");
     const dw_link_options options = {.struct_size = sizeof options, .max_queued_bytes = queued,
                                      .role = me == LEAD ? DW_LINK_LISTEN : DW_LINK_CONNECT, .tls = is_secure ? &tls : NULL,
@@ -247,8 +249,8 @@ static void run_here(plan *p)
     close(listener);
     if (fd < 0) wire_die("no connection");
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    p->link = join(p->me, fd, queue_bytes, p->is_secure);
-    p->deep = join(p->me, fd, 0, p->is_secure);
+    p->link = join(p->me, p->uri, fd, queue_bytes, p->is_secure);
+    p->deep = join(p->me, p->uri, fd, 0, p->is_secure);
     p->bare = wire_of_socket(fd, longest);
     run(p);
     if (p->me == LEAD) waitpid(child, NULL, 0);
@@ -257,7 +259,7 @@ static void run_here(plan *p)
 
 int main(int argc, char **argv)
 {
-    plan p = {.rounds = 9, .part = 1};
+    plan p = {.rounds = 9, .part = 1, .uri = "tcp://127.0.0.1:0"};
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--quick")) {
             p.rounds = 1;
@@ -268,10 +270,12 @@ int main(int argc, char **argv)
             p.is_secure = 1;
         } else if (!strcmp(argv[i], "--overlap")) {
             p.no_sizes = 1;
+        } else if (!strcmp(argv[i], "--listen") && i + 1 < argc) {
+            p.uri = argv[++i];
         } else if (!strcmp(argv[i], "--bytes") && i + 1 < argc) {
             p.only = strtoul(argv[++i], NULL, 10);
         } else {
-            wire_die("usage: bench_link [--quick] [--rounds N] [--bytes N] [--overlap] [--tls]");
+            wire_die("usage: bench_link [--quick] [--rounds N] [--bytes N] [--overlap] [--tls] [--listen URI]");
         }
     }
     run_here(&p);

@@ -95,7 +95,8 @@ static dw_status place_by_rendezvous(dw_place *place, const char *link, size_t s
     if (dw_read_environment(&launch, why)) return DW_ERR_ARGUMENT;
     dw_status status = find_rank(&launch, link, given, config, why);
     if (status < 0 || config->stages == 1) return status;
-    snprintf(meeting, sizeof meeting, "%s", link + shapes);
+    const char *query = strncmp(link + shapes, "tcp:", 4) ? NULL : strchr(link + shapes, '?'); /* of the links, not of the meeting */
+    snprintf(meeting, sizeof meeting, "%.*s", query ? (int)(query - link - (ptrdiff_t)shapes) : URI_BYTES, link + shapes);
     if (!strncmp(meeting, "env:", 4)) {
         if (!launch.host[0])
             return say(why, DW_ERR_ARGUMENT, "env:// needs MASTER_ADDR in the environment: the machine of rank 0");
@@ -113,7 +114,7 @@ static dw_status place_by_rendezvous(dw_place *place, const char *link, size_t s
     status = dw_rendezvous_open(&place->rendezvous, &options, why);
     if (status == DW_OK && config->rank > 0)
         status = dw_rendezvous_ask(place->rendezvous, place->connect, sizeof place->connect, why);
-    snprintf(place->listen, sizeof place->listen, "%.*stcp://%s:0", (int)shapes, link, own);
+    snprintf(place->listen, sizeof place->listen, "%.*stcp://%s:0%s", (int)shapes, link, own, query ? query : "");
     return status;
 }
 

@@ -310,7 +310,8 @@ dw_status dw_rendezvous_open(dw_rendezvous **rendezvous, const dw_rendezvous_opt
     if (options->tls) r->tls = *options->tls;
     r->tls.own_name = r->own_name;
     r->tls.peer_name = options->rank == 0 ? NULL : "rank/0"; /* rank 0 receives them all, and asks who it is */
-    snprintf(r->uri, sizeof r->uri, "%s", options->uri);
+    /* One guest after the other comes to the same port, which is free again only when no connection can come back. */
+    snprintf(r->uri, sizeof r->uri, "%s?stripes=1&grace=0ms", options->uri);
     pthread_mutex_init(&r->lock, NULL);
     dw_status status = DW_OK;
     if (!strncmp(options->uri, "file:", 5)) {

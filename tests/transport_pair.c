@@ -159,7 +159,10 @@ typedef struct spoiled_endpoint {
     const dw_transport *inner;
     void *end, *send_request, *recv_request;
     suite_spoiler spoiler;
-    unsigned char *copy;
+    struct spoiled_copy {
+        struct spoiled_copy *next;
+        unsigned char data[];
+    } *copies, *copy; /* all so far: the backend behind may need them for long; and the newest */
     size_t copy_len, whole_len;
     uint64_t n;
     int copies_left;
@@ -202,7 +205,11 @@ static dw_status spoiled_close(void *context)
     free(end->end);
     free(end->send_request);
     free(end->recv_request);
-    if (closed == DW_OK) free(end->copy);
+    while (closed == DW_OK && end->copies) {
+        struct spoiled_copy *next = end->copies->next;
+        free(end->copies);
+        end->copies = next;
+    }
     return closed;
 }
 
@@ -211,17 +218,18 @@ static dw_status spoiled_send(void *context, void *request_room, const void *dat
     spoiled_endpoint *end = context;
     spoiled_request *request = request_room;
     request->sends = 1;
-    free(end->copy);
-    end->copy = malloc(len + 1);
-    memcpy(end->copy, data, len);
+    end->copy = malloc(sizeof *end->copy + len + 1);
+    end->copy->next = end->copies;
+    end->copies = end->copy;
+    memcpy(end->copy->data, data, len);
     end->copy_len = end->whole_len = len;
     suite_verdict verdict = SUITE_PASS;
-    if (end->spoiler.spoil) verdict = end->spoiler.spoil(end->spoiler.context, end->copy, &end->copy_len, end->n);
+    if (end->spoiler.spoil) verdict = end->spoiler.spoil(end->spoiler.context, end->copy->data, &end->copy_len, end->n);
     end->n++;
     end->copies_left = verdict == SUITE_DROP ? 0 : verdict == SUITE_TWICE ? 2 : 1;
     if (end->copies_left == 0) return DW_OK;
     memset(end->send_request, 0, end->inner->request_bytes);
-    return end->inner->send(end->end, end->send_request, end->copy, end->copy_len);
+    return end->inner->send(end->end, end->send_request, end->copy->data, end->copy_len);
 }
 
 static dw_status spoiled_recv(void *context, void *request_room, void *room, size_t cap)
@@ -243,7 +251,7 @@ static dw_status spoiled_test(void *context, void *request_room, size_t *len, dw
         if (status != DW_OK) return status;
         if (--end->copies_left == 0) break;
         memset(end->send_request, 0, end->inner->request_bytes);
-        const dw_status again = end->inner->send(end->end, end->send_request, end->copy, end->copy_len);
+        const dw_status again = end->inner->send(end->end, end->send_request, end->copy->data, end->copy_len);
         if (again != DW_OK) return again;
     }
     *len = end->whole_len;
@@ -254,6 +262,13 @@ static void spoiled_caps(void *context, dw_transport_caps *caps)
 {
     const spoiled_endpoint *end = context;
     end->inner->caps(end->end, caps);
+    caps->kept_sends = 0;
+}
+
+static dw_status spoiled_turn(void *context, dw_why *why)
+{
+    spoiled_endpoint *end = context;
+    return end->inner->turn ? end->inner->turn(end->end, why) : DW_OK;
 }
 
 const dw_transport suite_spoiled = {
@@ -266,6 +281,7 @@ const dw_transport suite_spoiled = {
     .recv = spoiled_recv,
     .test = spoiled_test,
     .caps = spoiled_caps,
+    .turn = spoiled_turn,
 };
 
 /* ---- Counted allocations: linked with -Wl,--wrap ------------------------------------------------- */

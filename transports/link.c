@@ -63,6 +63,16 @@ void dw_link_fail(dw_link *link, dw_status status, const char *sentence)
     dw_link_wake(link);
 }
 
+/* Messages that wait, times the time for which they do: the sum of all their waiting times. */
+void dw_link_count_unsent(dw_link *link, int more)
+{
+    const int64_t now = dw_link_now_ns();
+    link->counters.queue_ns += link->unsent * (uint64_t)(now - link->unsent_ns);
+    link->unsent_ns = now;
+    if (more > 0) link->unsent += (uint64_t)more;
+    else link->unsent -= (uint64_t)-more;
+}
+
 /* What a caller hands to the backend itself: no more than fits into the buffers of any system at once. */
 enum { PUSH_NOW_BYTES = 16384 };
 
@@ -72,7 +82,7 @@ void dw_link_enqueue(dw_link *link, dw_buffer *buffer)
     if (link->queue_tail) link->queue_tail->next = buffer;
     else link->queue_head = buffer;
     link->queue_tail = buffer;
-    link->unsent++;
+    dw_link_count_unsent(link, 1);
     if (link->unsent == 1 && buffer->kind == DW_KIND_DATA && buffer->len <= PUSH_NOW_BYTES && dw_link_may_drive(link)) {
         dw_link_push_now(link);
     } else {
@@ -176,7 +186,7 @@ dw_status dw_link_send(dw_link *link, uint32_t tag, const void *data, size_t len
 static int is_drained(const dw_link *link, uint64_t unused)
 {
     (void)unused;
-    return link->unsent == 0;
+    return link->unsent == 0 && link->kept == 0;
 }
 
 dw_status dw_link_wait_room(dw_link *link, size_t cap)
@@ -199,7 +209,7 @@ dw_status dw_link_flush(dw_link *link, int timeout_ms)
     const int64_t begun = dw_link_now_ns(), deadline = deadline_of(timeout_ms);
     pthread_mutex_lock(&link->lock);
     int in_time = 1;
-    while (link->status == DW_OK && link->unsent > 0 && in_time) {
+    while (link->status == DW_OK && !is_drained(link, 0) && in_time) {
         if (dw_link_may_drive(link)) {
             drive(link, is_drained, 0, deadline, 0);
             in_time = dw_link_now_ns() < deadline;
@@ -208,7 +218,7 @@ dw_status dw_link_flush(dw_link *link, int timeout_ms)
         }
     }
     dw_status status = link->status;
-    if (status == DW_OK && link->unsent > 0) status = DW_PENDING;
+    if (status == DW_OK && !is_drained(link, 0)) status = DW_PENDING;
     link->counters.send_wait_ns += (uint64_t)(dw_link_now_ns() - begun);
     pthread_mutex_unlock(&link->lock);
     return status;

@@ -72,6 +72,7 @@ struct dw_link {
     uint64_t send_moved_bytes, recv_moved_bytes, recv_whole_bytes;
     int broken;            /* the backend must not be called any more */
     int is_dry;            /* a recv is in flight, and its last test found nothing */
+    int has_settled;       /* the last look at the clock let go of messages: somebody may wait for that */
 
     /* Under lock. */
     pthread_mutex_t lock;
@@ -80,8 +81,11 @@ struct dw_link {
     pthread_cond_t handled; /* a handler returned */
     dw_buffer_pool pool;
     dw_buffer *queue_head, *queue_tail;
-    uint64_t queued_bytes; /* reserved, queued and in flight */
+    dw_buffer *kept_head, *kept_tail; /* sent, but the backend still needs the bytes: oldest first */
+    uint64_t kept;         /* how many */
+    uint64_t queued_bytes; /* reserved, queued, in flight and kept */
     uint64_t unsent;       /* messages queued and in flight */
+    int64_t unsent_ns;     /* when that last changed */
     dw_inboxes inboxes;
     uint32_t waiters;      /* threads in dw_link_recv that found nothing */
     int receiving_paused;
@@ -105,7 +109,8 @@ struct dw_link {
     dw_link_counters counters;
 };
 
-/* link.c; the lock is held by the caller of the first three. */
+/* link.c; the lock is held by the caller of all but ring. count_unsent: so many more, or fewer, wait to leave. */
+void dw_link_count_unsent(dw_link *link, int more);
 void dw_link_fail(dw_link *link, dw_status status, const char *sentence);
 void dw_link_wake(dw_link *link);
 void dw_link_ring(const struct dw_bell *bell); /* needs no lock */
@@ -148,6 +153,7 @@ int dw_link_part(dw_link *link, int64_t *left_ns); /* closing; whether to go on 
 void dw_link_run_handlers(dw_link *link); /* needs no wheel; the thread's */
 /* Starts the buffer's sending / makes room and starts a receive / sleeps until something may have happened. */
 dw_status dw_link_start_send(dw_link *link, dw_buffer *buffer);
+void dw_link_keep_sent(dw_link *link); /* the send in flight is done */
 dw_status dw_link_start_recv(dw_link *link, size_t room_bytes);
 int dw_link_sleep(dw_link *link, int64_t at_most_ns); /* 0: somebody has taken the wheel meanwhile */
 

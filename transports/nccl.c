@@ -145,6 +145,8 @@ static dw_status open_behind(nccl_end *end, const dw_transport_open *how)
     dw_transport_open inner_how = *how;
     inner_how.on_listening = announce;
     inner_how.listening_context = &to;
+    inner_how.heeds_kept_sends = 0; /* notes leave from one buffer */
+    inner_how.longest_message = 0;
     notes->inner = how->find(how->find_context, how->address, &inner_how.address);
     if (!notes->inner) {
         return dw_link_report_at(how->why, DW_ERR_UNSUPPORTED, 0, "there is no transport for '%.80s' to join the two ends; write "

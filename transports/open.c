@@ -149,9 +149,9 @@ static dw_status greet(dw_link *link, const dw_transport_open *how, int64_t dead
     const dw_status read = read_hello(link, len, how->why);
     if (read != DW_OK) return read;
     if (sent != DW_OK) return sent;
-    dw_buffer_drop(&link->pool, link->sending);
+    dw_link_keep_sent(link);
     dw_buffer_drop(&link->pool, link->receiving);
-    link->sending = link->receiving = NULL;
+    link->receiving = NULL;
     return DW_OK;
 }
 
@@ -355,7 +355,9 @@ dw_status dw_link_open(dw_link **link, const char *uri, const dw_link_options *o
                              .context = full.transport_context,
                              .tls = full.tls,
                              .insecure_plaintext = full.insecure_plaintext,
-                             .why = why};
+                             .why = why,
+                             .longest_message = full.max_message_bytes + DW_LINK_HEADER_BYTES,
+                             .heeds_kept_sends = 1};
     const dw_transport *transport = find_transport(how.find_context, uri, &how.address);
     if (!transport) return explain_unknown(full.transports, uri, why);
     dw_link *made = NULL;

@@ -52,6 +52,50 @@ dw_status dw_link_start_recv(dw_link *link, size_t room_bytes)
 
 /* ---- Sending ---------------------------------------------------------------------------------- */
 
+/* Lets go of what the backend needs no more. The lock is held. */
+static void settle(dw_link *link, uint64_t still_kept)
+{
+    if (link->kept <= still_kept) return;
+    while (link->kept > still_kept) {
+        dw_buffer *buffer = link->kept_head;
+        link->kept_head = buffer->next;
+        if (!link->kept_head) link->kept_tail = NULL;
+        link->kept--;
+        if (buffer->kind == DW_KIND_DATA) link->queued_bytes -= (uint64_t)buffer->len + DW_BUFFER_PREFIX_BYTES;
+        dw_buffer_drop(&link->pool, buffer);
+    }
+    pthread_cond_broadcast(&link->drained);
+}
+
+/* The message that has left; it is kept until the backend says otherwise. The lock is held. */
+static void keep(dw_link *link, const dw_transport_caps *caps)
+{
+    dw_buffer *sent = link->sending;
+    link->sending = NULL;
+    if (sent->kind != DW_KIND_HELLO) dw_link_count_unsent(link, -1);
+    sent->next = NULL;
+    if (link->kept_tail) link->kept_tail->next = sent;
+    else link->kept_head = sent;
+    link->kept_tail = sent;
+    link->kept++;
+    if (sent->kind == DW_KIND_BYE) {
+        link->bye_sent = 1;
+    } else if (sent->kind == DW_KIND_DATA) {
+        link->counters.messages_sent++;
+        link->counters.bytes_sent = caps->wire_sent;
+    }
+}
+
+void dw_link_keep_sent(dw_link *link)
+{
+    dw_transport_caps caps = {.wait_fd = -1};
+    link->transport->caps(link->endpoint, &caps);
+    pthread_mutex_lock(&link->lock);
+    keep(link, &caps);
+    settle(link, caps.kept_sends);
+    pthread_mutex_unlock(&link->lock);
+}
+
 /* Settles the message that has left, if one has, and takes the next from the queue. */
 static dw_buffer *next_to_send(dw_link *link, int one_has_left)
 {
@@ -59,18 +103,8 @@ static dw_buffer *next_to_send(dw_link *link, int one_has_left)
     if (one_has_left) link->transport->caps(link->endpoint, &caps);
     pthread_mutex_lock(&link->lock);
     if (one_has_left) {
-        dw_buffer *sent = link->sending;
-        link->sending = NULL;
-        link->unsent--;
-        if (sent->kind == DW_KIND_BYE) {
-            link->bye_sent = 1;
-        } else {
-            link->queued_bytes -= (uint64_t)sent->len + DW_BUFFER_PREFIX_BYTES;
-            link->counters.messages_sent++;
-            link->counters.bytes_sent = caps.wire_sent;
-        }
-        dw_buffer_drop(&link->pool, sent);
-        pthread_cond_broadcast(&link->drained);
+        keep(link, &caps);
+        settle(link, caps.kept_sends);
     }
     dw_buffer *buffer = link->queue_head;
     if (buffer) {
@@ -162,7 +196,7 @@ static dw_status sort_in(dw_link *link, size_t len, dw_why *why)
     pthread_mutex_lock(&link->lock);
     dw_inbox *inbox = link->closing ? NULL : dw_inbox_get(&link->inboxes, buffer->tag);
     link->counters.messages_received++;
-    link->counters.bytes_received = caps.wire_received;
+    if (caps.wire_received > link->counters.bytes_received) link->counters.bytes_received = caps.wire_received;
     if (inbox) {
         dw_inbox_put(&link->inboxes, inbox, buffer);
         if (inbox->handle) dw_link_call_handlers(link);
@@ -186,7 +220,8 @@ static int pull(dw_link *link, dw_why *why, dw_status *status)
         if (!link->receiving) {
             const dw_status begun = await_message(link);
             if (begun != DW_OK) {
-                if (begun != DW_PENDING) *status = begun;
+                const int may_turn = begun == DW_PENDING && link->transport->turn;
+                *status = may_turn ? link->transport->turn(link->endpoint, why) : begun == DW_PENDING ? DW_OK : begun;
                 return moved;
             }
         }
@@ -251,6 +286,8 @@ int64_t dw_link_watch(dw_link *link)
     dw_transport_caps caps = {.wait_fd = -1, .wake_ns = -1, .asks_kernel = asks};
     link->transport->caps(link->endpoint, &caps);
     const int sent = caps.wire_sent != link->send_moved_bytes, received = caps.wire_received != link->recv_moved_bytes;
+    const int settles = caps.kept_sends < link->kept; /* which nobody else changes */
+    link->has_settled = settles;
     if (sent) link->send_moved_ns = now;
     if (received) link->recv_moved_ns = now;
     if (asks) {
@@ -268,14 +305,19 @@ int64_t dw_link_watch(dw_link *link)
 
     const int64_t kernel_left = link->kernel_stale ? link->kernel_asked_ns + kernel_age_ns - now : INT64_MAX;
     int64_t left = send_left < recv_left ? send_left : recv_left;
-    if (left > 0 && !asks && !sent && !received) return left < kernel_left ? left : kernel_left;
+    if (left > 0 && !asks && !sent && !received && !settles) return left < kernel_left ? left : kernel_left;
 
     pthread_mutex_lock(&link->lock);
+    settle(link, caps.kept_sends);
     link->counters.bytes_sent = caps.wire_sent;
-    link->counters.bytes_received = caps.wire_received;
+    if (caps.wire_received > link->counters.bytes_received) link->counters.bytes_received = caps.wire_received;
+    link->counters.resent_bytes = caps.resent_bytes;
+    link->counters.reconnects = caps.reconnects;
     if (asks) {
         link->counters.kernel_bytes_sent = caps.kernel_sent;
         link->counters.kernel_bytes_received = caps.kernel_received;
+        link->counters.retransmits = caps.retransmits;
+        link->counters.rtt_ns = caps.rtt_ns;
     }
     char sentence[200] = "";
     if (send_left <= 0) {
@@ -297,7 +339,7 @@ static void drop_queue(dw_link *link)
     while (link->queue_head) {
         dw_buffer *buffer = link->queue_head;
         link->queue_head = buffer->next;
-        link->unsent--;
+        dw_link_count_unsent(link, -1);
         if (buffer->kind == DW_KIND_DATA) link->queued_bytes -= (uint64_t)buffer->len + DW_BUFFER_PREFIX_BYTES;
         dw_buffer_drop(&link->pool, buffer);
     }
@@ -326,7 +368,8 @@ int dw_link_part(dw_link *link, int64_t *left_ns)
             link->bye_queued = 1;
         }
         const int64_t left = link->bye_deadline_ns - dw_link_now_ns();
-        if (left <= 0 || (link->bye_sent && link->bye_received)) go_on = 0;
+        /* A goodbye that is kept may still have to be sent again. */
+        if (left <= 0 || (link->bye_sent && link->bye_received && link->kept == 0)) go_on = 0;
         if (left < *left_ns) *left_ns = left;
     }
     pthread_mutex_unlock(&link->lock);

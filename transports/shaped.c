@@ -57,6 +57,8 @@ typedef struct shaped_endpoint {
     parcel *held;                  /* waits for the next message to overtake it ... */
     int64_t held_until_ns;         /* ... until then, by the real clock */
     parcel *head, *tail;           /* on the way, oldest first */
+    parcel *kept, *kept_tail;      /* handed on, but the other backend still needs them */
+    uint64_t n_kept;
     parcel *unused[PARCEL_CLASSES];
     uint64_t pipe_bytes;
     const shaped_request *sending; /* not answered yet */
@@ -107,6 +109,7 @@ static dw_status shaped_close(void *context)
     free(end->inner_recv);
     free_parcels(end->head);
     free_parcels(end->held);
+    free_parcels(end->kept);
     for (int i = 0; i < PARCEL_CLASSES; i++) free_parcels(end->unused[i]);
     return closed;
 }
@@ -181,6 +184,22 @@ static parcel *take_parcel(shaped_endpoint *end, size_t len)
     return found;
 }
 
+/* What the backend behind has no need of any more can be used again. */
+static void settle(shaped_endpoint *end)
+{
+    dw_transport_caps caps = {.wait_fd = -1};
+    if (end->n_kept == 0) return;
+    end->inner->caps(end->inner_end, &caps);
+    while (end->n_kept > caps.kept_sends) {
+        parcel *done = end->kept;
+        end->kept = done->next;
+        end->n_kept--;
+        end->pipe_bytes -= done->len;
+        done->next = end->unused[done->size_class];
+        end->unused[done->size_class] = done;
+    }
+}
+
 static void put_on_the_way(shaped_endpoint *end, parcel *added)
 {
     added->next = NULL;
@@ -219,9 +238,10 @@ static void pump(shaped_endpoint *end)
         end->inner_sending = 0;
         end->head = sent->next;
         if (!end->head) end->tail = NULL;
-        end->pipe_bytes -= sent->len;
-        sent->next = end->unused[sent->size_class];
-        end->unused[sent->size_class] = sent;
+        sent->next = NULL;
+        if (end->n_kept++ == 0) end->kept = sent;
+        else end->kept_tail->next = sent;
+        end->kept_tail = sent;
     }
 }
 
@@ -315,6 +335,7 @@ static dw_status shaped_test(void *context, void *request_room, size_t *len, dw_
     shaped_endpoint *end = context;
     const shaped_request *request = request_room;
     pump(end);
+    settle(end);
     if (!request->sends) {
         const dw_status received = end->inner->test(end->inner_end, end->inner_recv, len, why);
         if (received != DW_PENDING || end->status == DW_OK) return received;
@@ -330,6 +351,17 @@ static dw_status shaped_test(void *context, void *request_room, size_t *len, dw_
     return DW_OK;
 }
 
+static dw_status shaped_turn(void *context, dw_why *why)
+{
+    shaped_endpoint *end = context;
+    pump(end);
+    settle(end);
+    const dw_status turned = end->inner->turn ? end->inner->turn(end->inner_end, why) : DW_OK;
+    if (turned != DW_OK || end->status == DW_OK) return turned;
+    *why = end->why;
+    return end->status;
+}
+
 static void wake_within(dw_transport_caps *caps, double ns)
 {
     const int64_t wake = ns > 0 ? (int64_t)ns : 0;
@@ -341,6 +373,7 @@ static void shaped_caps(void *context, dw_transport_caps *caps)
     shaped_endpoint *end = context;
     pump(end); /* whoever receives nothing just now, and has nothing to send, tests nothing */
     end->inner->caps(end->inner_end, caps);
+    caps->kept_sends = 0; /* parcels are copies */
     const double now = now_of(end), ns_per_byte = end->settings.ns_per_byte;
     if (end->head && !end->inner_sending) wake_within(caps, end->settings.has_virtual_time ? 0 : end->head->due_ns - now);
     if (end->sending && end->sending->leaves_ns - lookahead_ns > now) {
@@ -366,4 +399,5 @@ const dw_transport dw_transport_shaped = {
     .recv = shaped_recv,
     .test = shaped_test,
     .caps = shaped_caps,
+    .turn = shaped_turn,
 };

@@ -3,26 +3,30 @@
 #include "tcp.h"
 
 #if defined(__linux__)
-#include <linux/tcp.h> /* the C library's netinet/tcp.h, which tcp_open.c needs, stops before these fields */
-#include <netinet/in.h>
+#include <linux/tcp.h> /* the C library's netinet/tcp.h, which tcp_address.c needs, stops before some of these fields */
+#include <linux/sockios.h>
 #include <stddef.h>
-#include <sys/socket.h>
+#include <sys/ioctl.h>
 
 /* The opening of a connection counts as one byte each way. */
-void dw_tcp_kernel_counts(int fd, uint64_t *sent, uint64_t *received)
+dw_tcp_kernel dw_tcp_ask_kernel(int fd)
 {
     struct tcp_info info;
     socklen_t len = sizeof info;
-    *sent = *received = 0;
-    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) != 0) return;
-    if (len < offsetof(struct tcp_info, tcpi_bytes_received) + sizeof info.tcpi_bytes_received) return;
-    *sent = info.tcpi_bytes_acked;
-    *received = info.tcpi_bytes_received;
+    dw_tcp_kernel told = {0};
+    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) != 0) return told;
+    if (len < offsetof(struct tcp_info, tcpi_bytes_received) + sizeof info.tcpi_bytes_received) return told;
+    told.sent = info.tcpi_bytes_acked;
+    told.received = info.tcpi_bytes_received;
+    told.retransmits = info.tcpi_total_retrans;
+    told.rtt_us = info.tcpi_rtt;
+    if (ioctl(fd, SIOCOUTQ, &told.queued) != 0) told.queued = 0;
+    return told;
 }
 #else
-void dw_tcp_kernel_counts(int fd, uint64_t *sent, uint64_t *received)
+dw_tcp_kernel dw_tcp_ask_kernel(int fd)
 {
     (void)fd;
-    *sent = *received = 0;
+    return (dw_tcp_kernel){0};
 }
 #endif

@@ -128,9 +128,10 @@ void dw_link_drive(dw_link *link, int (*has_ended)(const dw_link *link, uint64_t
         const int is_idle = link->is_dry && !link->sending && !link->queue_head;
         pthread_mutex_unlock(&link->lock);
         const int moved = is_idle ? 0 : dw_link_pass(link);
+        link->has_settled = 0;
         if (!link->broken) next_ns = dw_link_watch(link);
         const int64_t left = deadline_ns == INT64_MAX ? INT64_MAX : deadline_ns - dw_link_now_ns();
-        if (moved == 0 && !link->broken && left > 0) {
+        if (moved == 0 && !link->has_settled && !link->broken && left > 0) {
             dw_link_sleep(link, left < next_ns ? left : next_ns);
             link->is_dry = 0;
         }

@@ -53,7 +53,7 @@ typedef struct dw_link_options {
 } dw_link_options;
 
 /* uri: "tcp://127.0.0.1:7000", "tcp://[::1]:0" (0: any port, see on_listening), "loop://name",
- * "shaped:rate=100mbit,delay=20ms/tcp://host:7000", which can lose and damage messages too. Blocks until both ends have agreed on the
+ * "shaped:rate=100mbit,delay=20ms/tcp://host:7000?stripes=4" and more (docs/transports.md). Blocks until both ends have agreed on the
  * version. Errors: ARGUMENT, CONFIG, ADDRESS, TIMEOUT, PEER, PROTOCOL, VERSION, CANCELLED, NO_MEMORY,
  * UNSUPPORTED, AUTH (no tls and no loopback address; or see tls.h), each with a sentence in *why. */
 DW_API dw_status dw_link_open(dw_link **link, const char *uri, const dw_link_options *options,
@@ -79,7 +79,7 @@ DW_API dw_status dw_link_send_end(dw_link *link, void *room, size_t len);
 DW_API dw_status dw_link_recv(dw_link *link, uint32_t tag, int timeout_ms, void **data, size_t *len);
 DW_API void dw_link_release(dw_link *link, void *data);
 
-/* Waits until everything queued is in the hands of the operating system. */
+/* Waits until everything queued is in the hands of the operating system; over tcp, until the peer's end has it. */
 DW_API dw_status dw_link_flush(dw_link *link, int timeout_ms);
 
 /* A handler takes the messages of one tag as they arrive, on the link's own thread, instead of
@@ -95,6 +95,9 @@ typedef struct dw_link_counters {
     uint64_t recv_wait_ns, send_wait_ns; /* callers blocked in recv; in flush and close */
     uint64_t kernel_bytes_sent, kernel_bytes_received; /* acknowledged to and received by the operating system,
                                   * at most 10 ms old; 0 where the backend cannot tell */
+    uint64_t queue_ns;            /* summed over messages: from dw_link_send until the backend had it all */
+    uint64_t retransmits, rtt_ns, resent_bytes, reconnects; /* as kernel_*: segments sent again, the fastest connection's round
+                                  * trip; what the backend itself sent again, connections that came back */
 } dw_link_counters;
 DW_API dw_link_counters dw_link_count(dw_link *link);
 
@@ -147,12 +150,12 @@ DW_API dw_counters dw_channel_received(dw_channel *channel);
 DW_API const char *dw_channel_why(dw_channel *channel); /* the last error, in a sentence */
 
 /* ---------------------------------------------------------------------------------------------
- * Backend: a scheme, two sizes and six functions. link.c owns queues, threads, timeouts and URIs; a
+ * Backend: a scheme, two sizes, six functions and perhaps a seventh. link.c owns queues, threads, timeouts and URIs; a
  * backend moves messages between two ends and nothing else. All calls come from one thread at a time;
  * only open and close may block. docs/transports.md shows one being written.
  *
  * At most one send and one recv are in flight per endpoint; each is driven by test until it answers
- * DW_OK or an error. Buffers stay valid until then or until close. */
+ * DW_OK or an error. Buffers stay valid until then (of a send: until caps says that it is not kept any more) or until close. */
 typedef struct dw_transport_open {
     const char *address;       /* what follows "scheme://" or "scheme:" in the URI */
     dw_link_role role;
@@ -169,6 +172,8 @@ typedef struct dw_transport_open {
     const dw_tls_options *tls; /* the options'; a backend that cannot do it may leave it: the link sees by the caps */
     int insecure_plaintext;
     dw_why *why;   /* never NULL: a sentence for any error */
+    uint64_t longest_message; /* that the link takes, its header included; 0: any */
+    int heeds_kept_sends;     /* the caller does; else a backend copies what it needs after DW_OK */
 } dw_transport_open;
 
 typedef struct dw_transport_caps {
@@ -187,6 +192,8 @@ typedef struct dw_transport_caps {
     unsigned char session[32]; /* random; known to both ends, and to nobody else */
     uint32_t retry_ms;   /* 0: messages arrive whole, once, in order. Else they may not (a wire made to test that): channels
                           * then ask anew for what has not come within this time */
+    uint64_t kept_sends; /* so many of the sends answered DW_OK, the last ones, have data that the backend still needs */
+    uint64_t retransmits, rtt_ns, resent_bytes, reconnects; /* the first two asked for as kernel_* are */
 } dw_transport_caps;
 
 struct dw_transport {
@@ -203,6 +210,7 @@ struct dw_transport {
      * message has *len bytes, more than cap; it is kept, post a larger recv. Else: the link is dead. */
     dw_status (*test)(void *endpoint, void *request, size_t *len, dw_why *why);
     void (*caps)(void *endpoint, dw_transport_caps *caps);
+    dw_status (*turn)(void *endpoint, dw_why *why); /* NULL, or: what is due while no recv is in flight, in place of its test */
 };
 
 #ifdef __cplusplus

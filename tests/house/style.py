@@ -9,7 +9,7 @@ import house
 
 FUNCTION_LINES = 70      # "about 60"
 FILE_LINES = 550         # "about 500"
-PUBLIC_HEADER_LINES = 950  # all public headers together, cuda.h among them
+PUBLIC_HEADER_LINES = 970  # all public headers together, cuda.h among them
 WORDS = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK)\b")
 
 FUNCTION_NAME = re.compile(r"(\w+)\s*\(")

@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_tcp_reconnect.c - connections that are cut: every message once, in order and whole; and when a peer is given up. */
+#include "transport_suite.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tcp_proxy.h"
+
+enum { TAG = 3 };
+
+/* ---- Cuts ---------------------------------------------------------------------------------------- */
+
+static uint64_t next_random(uint64_t *state)
+{
+    *state += UINT64_C(0x9e3779b97f4a7c15);
+    uint64_t z = *state;
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return z ^ (z >> 31);
+}
+
+/* Mostly short, some of several chunks. */
+static size_t length_of(uint64_t n)
+{
+    uint64_t state = n;
+    const uint64_t random = next_random(&state);
+    return random % 5 == 0 ? (size_t)(random >> 8) % 1500000 : (size_t)(random >> 8) % 3000;
+}
+
+typedef struct talker {
+    dw_link *link;
+    uint64_t messages;
+    atomic_int done;
+} talker;
+
+static void *talk(void *context)
+{
+    talker *me = context;
+    for (uint64_t n = 0; n < me->messages; n++) {
+        void *room;
+        dw_status status;
+        while ((status = dw_link_send_begin(me->link, TAG, length_of(n), &room)) == DW_PENDING) suite_sleep_ms(1);
+        if (status != DW_OK) break;
+        suite_fill(room, length_of(n), n);
+        if (dw_link_send_end(me->link, room, length_of(n)) != DW_OK) break;
+    }
+    return NULL;
+}
+
+static void *listen_to_all(void *context)
+{
+    talker *me = context;
+    uint64_t n = 0;
+    for (; n < me->messages; n++) {
+        void *data;
+        size_t len;
+        if (dw_link_recv(me->link, TAG, SUITE_PATIENCE_MS, &data, &len) != DW_OK || !suite_is(data, len, n, length_of(n))) break;
+        dw_link_release(me->link, data);
+    }
+    atomic_store(&me->done, n == me->messages ? 1 : -1);
+    return NULL;
+}
+
+/* Cuts at random until both directions are through. */
+static void talk_under_cuts(const char *options, uint64_t messages, uint64_t seed)
+{
+    proxy_pair pair = {.options = {options, options}, .max_queued_bytes = 8 << 20};
+    proxy_pair_open(&pair);
+    talker talkers[2] = {{.link = pair.link[0], .messages = messages}, {.link = pair.link[1], .messages = messages}};
+    talker listeners[2] = {{.link = pair.link[0], .messages = messages}, {.link = pair.link[1], .messages = messages}};
+    pthread_t threads[4];
+    for (int i = 0; i < 2; i++) {
+        pthread_create(&threads[i], NULL, talk, &talkers[i]);
+        pthread_create(&threads[2 + i], NULL, listen_to_all, &listeners[i]);
+    }
+    int cuts = 0;
+    while (!atomic_load(&listeners[0].done) || !atomic_load(&listeners[1].done)) {
+        const uint64_t random = next_random(&seed);
+        const int n = proxy_count(pair.proxy), newest = n > 8 ? n - 8 : 0;
+        suite_sleep_ms((int)(random % 23));
+        if (cuts >= 150) continue;
+        proxy_cut(pair.proxy, random >> 40 & 7 ? newest + (int)((random >> 8) % (uint64_t)(n - newest)) : PROXY_ALL, random >> 50 & 1);
+        cuts++;
+    }
+    for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
+    for (int i = 0; i < 2; i++) {
+        if (atomic_load(&listeners[i].done) != 1) fail_msg("end %d: '%s'", i, dw_link_why(pair.link[i]));
+        const dw_link_counters counters = dw_link_count(pair.link[i]);
+        assert_int_equal(counters.messages_received, messages);
+        assert_true(counters.reconnects > 0);
+    }
+    print_message("%s: %d cuts, %d connections, %llu reconnects, %llu bytes sent again\n", options, cuts, proxy_count(pair.proxy),
+                  (unsigned long long)dw_link_count(pair.link[1]).reconnects,
+                  (unsigned long long)dw_link_count(pair.link[1]).resent_bytes);
+    proxy_pair_close(&pair);
+}
+
+static void every_message_comes_once_whatever_is_cut(void **state)
+{
+    uint64_t seed;
+    const char *given = *state;
+    if (given) seed = strtoull(given, NULL, 10);
+    else if (getrandom(&seed, sizeof seed, 0) != (ssize_t)sizeof seed) abort();
+    print_message("seed %llu\n", (unsigned long long)seed);
+    talk_under_cuts("?grace=60s", 250, seed);
+    talk_under_cuts("?grace=60s&stripes=1", 250, seed + 1);
+}
+
+static void comes_back_when_nobody_could_for_a_while(void **state)
+{
+    (void)state;
+    proxy_pair pair = {.options = {"?grace=60s", "?grace=60s"}};
+    proxy_pair_open(&pair);
+    suite_send(pair.link[0], TAG, 1, 3000000);
+    suite_expect(pair.link[1], TAG, 1, 3000000);
+    proxy_refuse(pair.proxy, 1);
+    proxy_cut(pair.proxy, PROXY_ALL, 0);
+    for (uint64_t n = 2; n < 6; n++) {
+        suite_send(pair.link[0], TAG, n, 700000);
+        suite_send(pair.link[1], TAG, n, 70);
+    }
+    void *data;
+    size_t len;
+    assert_int_equal(dw_link_recv(pair.link[1], TAG, 300, &data, &len), DW_PENDING);
+    proxy_refuse(pair.proxy, 0);
+    for (uint64_t n = 2; n < 6; n++) {
+        suite_expect(pair.link[1], TAG, n, 700000);
+        suite_expect(pair.link[0], TAG, n, 70);
+    }
+    assert_true(dw_link_count(pair.link[1]).reconnects > 0);
+    proxy_pair_close(&pair);
+}
+
+/* An idle link notices as well, and has its connections again before anybody needs them. */
+static void an_idle_link_comes_back(void **state)
+{
+    (void)state;
+    proxy_pair pair = {.options = {"?grace=60s", "?grace=60s"}};
+    proxy_pair_open(&pair);
+    for (uint64_t n = 0; n < 3; n++) {
+        while (proxy_alive(pair.proxy) < 4) suite_sleep_ms(2);
+        proxy_cut(pair.proxy, PROXY_ALL, n & 1);
+    }
+    while (proxy_alive(pair.proxy) < 4) suite_sleep_ms(2);
+    suite_send(pair.link[0], TAG, 1, 10);
+    suite_expect(pair.link[1], TAG, 1, 10);
+    proxy_pair_close(&pair);
+}
+
+/* ---- Peers that are given up --------------------------------------------------------------------- */
+
+static void who_does_not_come_back_is_given_up(void **state)
+{
+    (void)state;
+    proxy_pair pair = {.options = {"?grace=150ms", "?grace=150ms"}};
+    proxy_pair_open(&pair);
+    proxy_refuse(pair.proxy, 1); /* it takes no connection, though its machine is there */
+    proxy_cut(pair.proxy, PROXY_ALL, 0);
+    for (int i = 0; i < 2; i++) {
+        void *data;
+        size_t len;
+        assert_int_equal(dw_link_recv(pair.link[i], TAG, SUITE_PATIENCE_MS, &data, &len), DW_ERR_PEER);
+        if (!strstr(dw_link_why(pair.link[i]), "probably died")) fail_msg("%s", dw_link_why(pair.link[i]));
+    }
+    proxy_pair_close(&pair);
+}
+
+/* With an hour of grace: only the leave that was said, or a refusal, can be the reason. */
+static void who_leaves_is_not_waited_for(void **state)
+{
+    (void)state;
+    for (int leaver = 0; leaver < 2; leaver++) {
+        proxy_pair pair = {.options = {"?grace=3600s", "?grace=3600s"}};
+        proxy_pair_open(&pair);
+        dw_link_cancel(pair.link[leaver]);
+        void *data;
+        size_t len;
+        assert_int_equal(dw_link_recv(pair.link[!leaver], TAG, SUITE_PATIENCE_MS / 2, &data, &len), DW_ERR_PEER);
+        proxy_pair_close(&pair);
+    }
+}
+
+static void tell_parent(void *context, const char *uri)
+{
+    if (write(*(const int *)context, uri, strlen(uri) + 1) < 0) abort();
+}
+
+static void a_dialler_knows_at_once_that_its_listener_was_killed(void **state)
+{
+    (void)state;
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+        const dw_link_options options = {.struct_size = sizeof options, .role = DW_LINK_LISTEN, .on_listening = tell_parent,
+                                         .listening_context = &ends[1]};
+        dw_link *link;
+        if (dw_link_open(&link, "tcp://127.0.0.1:0?grace=3600s", &options, NULL) != DW_OK) _exit(1);
+        for (;;) pause();
+    }
+    char uri[128] = "";
+    assert_true(read(ends[0], uri, sizeof uri - 1) > 0);
+    dw_link *link;
+    dw_why why;
+    if (dw_link_open(&link, uri, NULL, &why) != DW_OK) fail_msg("%s", why.text);
+    kill(child, SIGKILL);
+    void *data;
+    size_t len;
+    assert_int_equal(dw_link_recv(link, TAG, SUITE_PATIENCE_MS / 2, &data, &len), DW_ERR_PEER);
+    assert_non_null(strstr(dw_link_why(link), "its process has probably died"));
+    dw_link_close(link);
+    waitpid(child, NULL, 0);
+    close(ends[0]);
+    close(ends[1]);
+}
+
+static void a_goodbye_ends_it_without_another_connection(void **state)
+{
+    (void)state;
+    proxy_pair pair = {.options = {"?grace=3600s", "?grace=3600s"}};
+    proxy_pair_open(&pair);
+    while (proxy_alive(pair.proxy) < 4) suite_sleep_ms(2);
+    for (uint64_t n = 0; n < 20; n++) suite_send(pair.link[1], TAG, n, 100000);
+    dw_link_close(pair.link[1]);
+    pair.link[1] = NULL;
+    for (uint64_t n = 0; n < 20; n++) suite_expect(pair.link[0], TAG, n, 100000);
+    void *data;
+    size_t len;
+    assert_int_equal(dw_link_recv(pair.link[0], TAG, SUITE_PATIENCE_MS, &data, &len), DW_ERR_PEER);
+    assert_non_null(strstr(dw_link_why(pair.link[0]), "closed the link"));
+    suite_sleep_ms(50);
+    assert_int_equal(proxy_count(pair.proxy), 4);
+    proxy_pair_close(&pair);
+}
+
+/* ---- Strangers at an open session ---------------------------------------------------------------- */
+
+/* What a listener answers to a hello of the given session byte and stripe. */
+static int answer_to(int port, unsigned char session, unsigned char stripe)
+{
+    unsigned char hello[48] = {'D', 'W', 'T', 'C', 'P', '\n', 2, 'C', session, [24] = stripe, [25] = 4}, answer[48] = {0};
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    assert_int_equal(connect(fd, (const struct sockaddr *)&address, sizeof address), 0);
+    assert_int_equal(send(fd, hello, sizeof hello, MSG_NOSIGNAL), sizeof hello);
+    const ssize_t n = recv(fd, answer, sizeof answer, MSG_WAITALL);
+    for (int i = 8; i < 24; i++) assert_int_equal(answer[i], 0); /* the session is not given away */
+    close(fd);
+    return n == (ssize_t)sizeof answer ? answer[26] : -1;
+}
+
+static void strangers_get_no_place_in_a_session(void **state)
+{
+    (void)state;
+    proxy_pair pair = {.options = {NULL, NULL}};
+    proxy_pair_open(&pair);
+    enum { UNKNOWN = 2, TAKEN = 3 };
+    for (unsigned char i = 0; i < 100; i++) {
+        assert_int_equal(answer_to(pair.listener_port, (unsigned char)(i + 1), i % 5), UNKNOWN);
+        assert_int_equal(answer_to(pair.listener_port, 0, i % 5), TAKEN);
+        suite_send(pair.link[0], TAG, i, 1000);
+        suite_expect(pair.link[1], TAG, i, 1000);
+    }
+    assert_int_equal(dw_link_count(pair.link[0]).reconnects, 0);
+    proxy_pair_close(&pair);
+}
+
+/* A dialler that is welcomed and goes before it has said anything leaves its place to the next. */
+static void who_goes_without_a_word_takes_no_place(void **state)
+{
+    (void)state;
+    proxy_pair pair = {.options = {NULL, NULL}, .early_guests = 5};
+    proxy_pair_open(&pair);
+    suite_send(pair.link[0], TAG, 1, 5000);
+    suite_expect(pair.link[1], TAG, 1, 5000);
+    proxy_pair_close(&pair);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_dialler_knows_at_once_that_its_listener_was_killed), /* forks: while there is one thread */
+        cmocka_unit_test_prestate(every_message_comes_once_whatever_is_cut, argc > 1 ? argv[1] : NULL),
+        cmocka_unit_test(comes_back_when_nobody_could_for_a_while),
+        cmocka_unit_test(an_idle_link_comes_back),
+        cmocka_unit_test(who_does_not_come_back_is_given_up),
+        cmocka_unit_test(who_leaves_is_not_waited_for),
+        cmocka_unit_test(a_goodbye_ends_it_without_another_connection),
+        cmocka_unit_test(strangers_get_no_place_in_a_session),
+        cmocka_unit_test(who_goes_without_a_word_takes_no_place),
+    };
+    return cmocka_run_group_tests_name("tcp_reconnect", tests, NULL, NULL);
+}

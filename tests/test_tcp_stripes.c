@@ -1,0 +1,367 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_tcp_stripes.c - several connections for one link: none of them holds the others up; records in any order. */
+#include "transport_suite.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <stdatomic.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "tcp_proxy.h"
+
+enum { TAG = 5, MEBIBYTE = 1 << 20 };
+
+static void wait_for_stripes(const proxy_pair *pair, int n)
+{
+    while (proxy_alive(pair->proxy) < n) suite_sleep_ms(2);
+}
+
+static void the_smaller_wish_counts(void **state)
+{
+    (void)state;
+    const char *const wishes[][2] = {{"?stripes=2", "?stripes=7"}, {"?stripes=8", "?stripes=3"}, {"?stripes=1", NULL}};
+    const int counts[] = {2, 3, 1};
+    for (int i = 0; i < 3; i++) {
+        proxy_pair pair = {.options = {wishes[i][0], wishes[i][1]}};
+        proxy_pair_open(&pair);
+        wait_for_stripes(&pair, counts[i]);
+        for (uint64_t n = 0; n < 30; n++) {
+            suite_send(pair.link[n & 1], TAG, n, (size_t)n * 50000);
+            suite_expect(pair.link[!(n & 1)], TAG, n, (size_t)n * 50000);
+        }
+        assert_int_equal(proxy_count(pair.proxy), counts[i]);
+        assert_int_equal(dw_link_count(pair.link[0]).resent_bytes, 0);
+        proxy_pair_close(&pair);
+    }
+}
+
+static void a_stripe_that_never_comes_is_not_missed(void **state)
+{
+    (void)state;
+    proxy_pair pair = {.options = {NULL, NULL}, .stalls_from = 1};
+    proxy_pair_open(&pair);
+    for (uint64_t n = 0; n < 10; n++) {
+        suite_send(pair.link[n & 1], TAG, n, MEBIBYTE);
+        suite_expect(pair.link[!(n & 1)], TAG, n, MEBIBYTE);
+    }
+    proxy_pair_close(&pair);
+}
+
+/* One after the other falls silent in the middle of everything: what it carried goes by others, and nobody waits for it. */
+static void a_stalled_stripe_does_not_hold_the_others(void **state)
+{
+    (void)state;
+    proxy_pair pair = {.options = {NULL, NULL}};
+    proxy_pair_open(&pair);
+    wait_for_stripes(&pair, 4);
+    uint64_t n = 0;
+    for (int stalled = 0; stalled < 3; stalled++) {
+        proxy_stall(pair.proxy, stalled, 1);
+        for (int i = 0; i < 6; i++, n++) suite_send(pair.link[n & 1], TAG, n, i == 5 ? 10 : 2 * MEBIBYTE);
+        for (uint64_t m = n - 6; m < n; m++) suite_expect(pair.link[!(m & 1)], TAG, m, m == n - 1 ? 10 : 2 * MEBIBYTE);
+    }
+    for (int i = 0; i < 2; i++) {
+        const dw_link_counters counters = dw_link_count(pair.link[i]);
+        assert_true(counters.resent_bytes > 0);
+        assert_true(counters.resent_bytes < 6 * MEBIBYTE); /* not everything went everywhere */
+        assert_int_equal(counters.reconnects, 0);
+    }
+    proxy_stall(pair.proxy, PROXY_ALL, 0); /* and what comes late is not taken twice */
+    for (int i = 0; i < 20; i++, n++) {
+        suite_send(pair.link[n & 1], TAG, n, MEBIBYTE);
+        suite_expect(pair.link[!(n & 1)], TAG, n, MEBIBYTE);
+    }
+    proxy_pair_close(&pair);
+}
+
+/* Who takes nothing is sent no more than its window and what its link holds, however long the sender's queue is. */
+static void what_nobody_takes_stays_bounded(void **state)
+{
+    (void)state;
+    proxy_pair pair = {.options = {NULL, NULL}, .max_queued_bytes = MEBIBYTE};
+    proxy_pair_open(&pair);
+    wait_for_stripes(&pair, 4);
+    static char data[512 << 10];
+    int stood_still = 0;
+    uint64_t sent = 0;
+    while (stood_still < 100) {
+        const dw_status status = dw_link_send(pair.link[1], TAG, data, sizeof data);
+        assert_true(status == DW_OK || status == DW_PENDING);
+        sent += status == DW_OK;
+        stood_still = status == DW_OK ? 0 : stood_still + 1;
+        if (status == DW_PENDING) suite_sleep_ms(2);
+    }
+    /* The window, which is larger where the way is long, and a queue of 1 MiB at either end. */
+    assert_in_range(proxy_forward(pair.proxy), 4 * MEBIBYTE, 20 * MEBIBYTE);
+    void *got;
+    size_t len;
+    for (uint64_t n = 0; n < sent; n++) {
+        assert_int_equal(dw_link_recv(pair.link[0], TAG, SUITE_PATIENCE_MS, &got, &len), DW_OK);
+        assert_int_equal(len, sizeof data);
+        dw_link_release(pair.link[0], got);
+    }
+    proxy_pair_close(&pair);
+}
+
+/* ---- A peer made of bytes ------------------------------------------------------------------------ */
+
+static void put(unsigned char *at, uint64_t value, int bytes)
+{
+    for (int i = 0; i < bytes; i++) at[i] = (unsigned char)(value >> (8 * i));
+}
+
+static void send_all(int fd, const unsigned char *bytes, size_t len)
+{
+    while (len > 0) {
+        const ssize_t n = send(fd, bytes, len, MSG_NOSIGNAL);
+        assert_true(n > 0);
+        bytes += n;
+        len -= (size_t)n;
+    }
+}
+
+/* A record: message n of total bytes, its part from offset on. kind 1: all of it. */
+static void send_part(int fd, int kind, uint64_t n, const unsigned char *message, size_t total, size_t offset, size_t len)
+{
+    unsigned char header[48] = {(unsigned char)kind};
+    put(header + 4, len, 4);
+    put(header + 8, n, 8);
+    put(header + 16, n > 0, 8); /* we have the other's hello */
+    put(header + 24, 16 * MEBIBYTE, 8);
+    put(header + 32, offset, 8);
+    put(header + 40, total, 8);
+    send_all(fd, header, kind == 2 ? 48 : 32);
+    send_all(fd, message + offset, len);
+}
+
+/* A message as a link sends it: tag, kind, and the bytes of number n. */
+static unsigned char *make_message(uint64_t n, size_t len)
+{
+    unsigned char *message = calloc(1, 8 + len);
+    message[0] = TAG;
+    message[4] = 1;
+    suite_fill(message + 8, len, n);
+    return message;
+}
+
+typedef struct by_hand {
+    dw_link *link;
+    dw_status status;
+    atomic_int port;
+    pthread_t thread;
+    int fd[2];
+} by_hand;
+
+static void note_port(void *context, const char *uri)
+{
+    by_hand *hand = context;
+    atomic_store(&hand->port, atoi(strrchr(uri, ':') + 1));
+}
+
+static void *listen_for_hand(void *context)
+{
+    by_hand *hand = context;
+    const dw_link_options options = {.struct_size = sizeof options, .role = DW_LINK_LISTEN, .open_timeout_ms = 30000,
+                                     .on_listening = note_port, .listening_context = hand};
+    hand->status = dw_link_open(&hand->link, "tcp://127.0.0.1:0?grace=100ms", &options, NULL);
+    return NULL;
+}
+
+static int dial_by_hand(const by_hand *hand, unsigned char *session, unsigned char stripe)
+{
+    unsigned char hello[48] = {'D', 'W', 'T', 'C', 'P', '\n', 2, 'C', [24] = stripe, [25] = 2}, answer[48];
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)atomic_load(&hand->port))};
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    assert_int_equal(connect(fd, (const struct sockaddr *)&address, sizeof address), 0);
+    memcpy(hello + 8, session, 16);
+    put(hello + 40, 16 * MEBIBYTE, 8);
+    send_all(fd, hello, sizeof hello);
+    assert_int_equal(recv(fd, answer, sizeof answer, MSG_WAITALL), sizeof answer);
+    assert_int_equal(answer[26], 1);
+    memcpy(session, answer + 8, 16);
+    return fd;
+}
+
+/* Two stripes, and the link's greeting, which is message 0. */
+static void open_by_hand(by_hand *hand)
+{
+    *hand = (by_hand){.link = NULL};
+    pthread_create(&hand->thread, NULL, listen_for_hand, hand);
+    while (atomic_load(&hand->port) == 0) suite_sleep_ms(1);
+    unsigned char session[16] = {0};
+    hand->fd[0] = dial_by_hand(hand, session, 0);
+    unsigned char greeting[40] = {[4] = 2, [8] = 'D', 'W', 'L', 'K', 1, [20] = 1, [24] = '0', '.', '1'};
+    send_part(hand->fd[0], 1, 0, greeting, sizeof greeting, 0, sizeof greeting);
+    pthread_join(hand->thread, NULL);
+    assert_int_equal(hand->status, DW_OK);
+    hand->fd[1] = dial_by_hand(hand, session, 1);
+}
+
+static void close_by_hand(by_hand *hand)
+{
+    close(hand->fd[0]);
+    close(hand->fd[1]);
+    dw_link_close(hand->link);
+}
+
+static void records_may_come_in_any_order_and_twice(void **state)
+{
+    (void)state;
+    enum { LEN = 700000, CHUNK = 256 << 10, TOTAL = LEN + 8 };
+    by_hand hand;
+    open_by_hand(&hand);
+    unsigned char *first = make_message(1, LEN), *second = make_message(2, 30), *third = make_message(3, LEN);
+    send_part(hand.fd[1], 2, 3, third, TOTAL, CHUNK, CHUNK); /* what is awaited last comes first */
+    send_part(hand.fd[1], 1, 2, second, 38, 0, 38);
+    send_part(hand.fd[0], 2, 1, first, TOTAL, (size_t)2 * CHUNK, TOTAL - 2 * CHUNK);
+    send_part(hand.fd[1], 2, 1, first, TOTAL, 0, CHUNK);
+    send_part(hand.fd[0], 2, 1, first, TOTAL, 0, CHUNK); /* again */
+    send_part(hand.fd[0], 1, 2, second, 38, 0, 38);
+    send_part(hand.fd[0], 2, 1, first, TOTAL, CHUNK, CHUNK);
+    suite_expect(hand.link, TAG, 1, LEN);
+    suite_expect(hand.link, TAG, 2, 30);
+    send_part(hand.fd[1], 2, 1, first, TOTAL, CHUNK, CHUNK); /* long gone */
+    send_part(hand.fd[0], 2, 3, third, TOTAL, 0, CHUNK);
+    send_part(hand.fd[0], 2, 3, third, TOTAL, CHUNK, CHUNK);
+    send_part(hand.fd[1], 2, 3, third, TOTAL, (size_t)2 * CHUNK, TOTAL - 2 * CHUNK);
+    suite_expect(hand.link, TAG, 3, LEN);
+    unsigned char *fourth = make_message(4, 0);
+    send_part(hand.fd[1], 1, 4, fourth, 8, 0, 8);
+    suite_expect(hand.link, TAG, 4, 0);
+    assert_int_equal(dw_link_count(hand.link).messages_received, 4);
+    /* What came late has left no trace in the places that later messages get. */
+    enum { LAST = 1200 };
+    for (uint64_t n = 5; n <= LAST; n++) {
+        send_part(hand.fd[n & 1], 1, n, second, 38, 0, 38);
+        suite_expect(hand.link, TAG, 2, 30);
+    }
+    free(first);
+    free(second);
+    free(third);
+    free(fourth);
+    close_by_hand(&hand);
+}
+
+/* Reads from both stripes until so many bytes have come. */
+static void drain(const by_hand *hand, size_t bytes)
+{
+    static char room[65536];
+    while (bytes > 0) {
+        struct pollfd wait[2] = {{.fd = hand->fd[0], .events = POLLIN}, {.fd = hand->fd[1], .events = POLLIN}};
+        if (poll(wait, 2, SUITE_PATIENCE_MS / 4) <= 0) fail_msg("%zu bytes did not come", bytes);
+        for (int i = 0; i < 2; i++) {
+            if (!wait[i].revents) continue;
+            const ssize_t n = recv(hand->fd[i], room, bytes < sizeof room ? bytes : sizeof room, 0);
+            assert_true(n > 0);
+            bytes -= (size_t)n;
+        }
+    }
+}
+
+/* 512 messages may be unacknowledged. The one word that acknowledges them all is the only thing that wakes the sender. */
+static void an_acknowledgement_sets_a_waiting_send_going(void **state)
+{
+    (void)state;
+    enum { MESSAGES = 600, KEPT = 512, WIRE = 32 + 8 + 10 };
+    by_hand hand;
+    open_by_hand(&hand);
+    for (uint64_t n = 1; n <= MESSAGES; n++) suite_send(hand.link, TAG, n, 10);
+    drain(&hand, 72 + (KEPT - 1) * WIRE); /* the greeting is one of them */
+    unsigned char word[32] = {3};
+    put(word + 16, KEPT, 8);
+    put(word + 24, 16 * MEBIBYTE, 8);
+    send_all(hand.fd[0], word, sizeof word);
+    drain(&hand, (MESSAGES - KEPT + 1) * WIRE);
+    close_by_hand(&hand);
+}
+
+static void a_record_that_makes_no_sense_ends_the_link(void **state)
+{
+    (void)state;
+    static unsigned char message[300000] = {TAG, 0, 0, 0, 1};
+    const struct {
+        int kind;
+        uint64_t n;
+        size_t total, offset, len;
+    } cases[] = {{9, 1, 20, 0, 20},                  /* no such kind */
+                 {1, 5000, 20, 0, 20},               /* far beyond what is acknowledged */
+                 {2, 1, 300000, 7, 256 << 10},       /* no chunk begins there */
+                 {2, 1, 300000, 0, 1000},            /* nor ends there */
+                 {2, 1, 270000, 270000, 0},          /* past the end */
+                 {2, 1, 20, 0, 20}};                 /* too short for chunks */
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        by_hand hand;
+        open_by_hand(&hand);
+        send_part(hand.fd[0], cases[i].kind, cases[i].n, message, cases[i].total, cases[i].offset, cases[i].len);
+        void *data;
+        size_t len;
+        const dw_status status = dw_link_recv(hand.link, TAG, SUITE_PATIENCE_MS, &data, &len);
+        if (status != DW_ERR_PROTOCOL) fail_msg("case %zu: %d %s", i, (int)status, dw_link_why(hand.link));
+        close_by_hand(&hand);
+    }
+}
+
+static void points_at_the_option_that_is_wrong(void **state)
+{
+    (void)state;
+    const struct {
+        const char *uri, *blamed;
+    } cases[] = {{"tcp://127.0.0.1:0?stripes=0", "0"}, {"tcp://127.0.0.1:0?stripes=9", "9"}, {"tcp://127.0.0.1:0?grace=2", "2"},
+                 {"tcp://127.0.0.1:0?stripes=2&colour=red", "colour=red"}, {"tcp://127.0.0.1:0?grace=9999s", "9999s"},
+                 {"tcp://127.0.0.1:0?", ""}, {"tcp://127.0.0.1:0?stripes=2&congestion=nonesuch", "nonesuch"},
+                 {"tcp://127.0.0.1:0?congestion=sixteen-letters-", "sixteen-letters-"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const dw_link_options options = {.struct_size = sizeof options, .role = DW_LINK_LISTEN, .open_timeout_ms = 100};
+        dw_link *link;
+        dw_why why = {.text = ""};
+        assert_int_equal(dw_link_open(&link, cases[i].uri, &options, &why), DW_ERR_CONFIG);
+        assert_non_null(strstr(why.text, i == 6 ? "congestion control" : cases[i].blamed));
+        assert_string_equal(cases[i].uri + why.offset, cases[i].blamed);
+    }
+}
+
+static void a_congestion_control_that_there_is_can_be_chosen(void **state)
+{
+    (void)state;
+    proxy_pair pair = {.options = {"?congestion=reno", "?stripes=2&congestion=reno"}};
+    proxy_pair_open(&pair);
+    suite_send(pair.link[0], TAG, 1, MEBIBYTE);
+    suite_expect(pair.link[1], TAG, 1, MEBIBYTE);
+    proxy_pair_close(&pair);
+}
+
+/* Where nobody can come back the port is free as soon as the peer is there: one address for one peer after the other. */
+static void a_port_can_serve_one_peer_after_the_other(void **state)
+{
+    (void)state;
+    proxy_pair pairs[3];
+    for (int i = 0; i < 3; i++) {
+        pairs[i] = (proxy_pair){.options = {"?stripes=1&grace=0ms", NULL}, .port = i > 0 ? pairs[0].listener_port : 0};
+        proxy_pair_open(&pairs[i]);
+    }
+    for (int i = 0; i < 3; i++) {
+        suite_send(pairs[i].link[0], TAG, (uint64_t)i, 1000);
+        suite_expect(pairs[i].link[1], TAG, (uint64_t)i, 1000);
+        proxy_pair_close(&pairs[i]);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_smaller_wish_counts),
+        cmocka_unit_test(a_stripe_that_never_comes_is_not_missed),
+        cmocka_unit_test(a_stalled_stripe_does_not_hold_the_others),
+        cmocka_unit_test(what_nobody_takes_stays_bounded),
+        cmocka_unit_test(records_may_come_in_any_order_and_twice),
+        cmocka_unit_test(an_acknowledgement_sets_a_waiting_send_going),
+        cmocka_unit_test(a_record_that_makes_no_sense_ends_the_link),
+        cmocka_unit_test(points_at_the_option_that_is_wrong),
+        cmocka_unit_test(a_congestion_control_that_there_is_can_be_chosen),
+        cmocka_unit_test(a_port_can_serve_one_peer_after_the_other),
+    };
+    return cmocka_run_group_tests_name("tcp_stripes", tests, NULL, NULL);
+}
