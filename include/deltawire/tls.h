@@ -14,15 +14,12 @@ extern "C" {
  * them can read, change, repeat or cut short what they send, and keys of past sessions are of no use to a thief.
  *
  * | name              | meaning                                                             | default              |
- * | own_name          | how the others know this end, as "rank/3": 1 to 63 letters, digits  | certificates: as the |
- * |                   | or ._-/:@+                                                          | certificate says     |
- * | peer_name         | who the other end must be; needed to connect                        | listening: anybody   |
- * |                   |                                                                     | of the group or CA   |
+ * | own_name          | this end, as "rank/3": 1 to 63 letters, digits or ._-/:@+           | the certificate's    |
+ * | peer_name         | who the other end must be; needed to connect                        | any of group or CA   |
  * | group_key, _bytes | the key, 32 bytes to 4 KiB of randomness, never a password          | -                    |
  * | group_key_file    | or a file with it, which others must not be able to read            | -                    |
- * | certificate, key, | PEM in files: own certificate (with what links it to the CA behind  | -                    |
- * | ca ... _file      | it), its private key, and the CAs whose certificates count          |                      |
- * | ... _pem          | or PEM in memory                                                    | -                    |
+ * | certificate, key, | PEM in files, or in memory (_pem): own certificate (behind it what  | -                    |
+ * | ca ... _file      | links it to the CA), its key, and the CAs whose certificates count  |                      |
  *
  * A certificate names its end by an URI among its alternative names: "deltawire:rank/3". With a group key every two ends use a key
  * of their own, derived from it and both names; but who holds the group key can be any of them: it keeps strangers out, not

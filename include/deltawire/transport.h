@@ -34,9 +34,8 @@ typedef enum dw_link_role { DW_LINK_LISTEN = 1, DW_LINK_CONNECT = 2 } dw_link_ro
  * | transport_context |       | for a backend that asks for one: mpi a dw_mpi *    | none    |
  * | on_listening      |       | told the address bound, before waiting for the peer| none    |
  * | tls               |       | keys or certificates, see tls.h                    | none    |
- * | insecure_plaintext|       | 1: without tls, go past the own machine all the    | 0       |
- * |                   |       | same: whoever is on the way can read, change and   |         |
- * |                   |       | join. 0: tcp keeps to loopback addresses           |         |
+ * | insecure_plaintext|       | 1: past loopback without tls: whoever is on the way| 0       |
+ * |                   |       | can read, change and join. 0: tcp refuses that     |         |
  */
 typedef struct dw_link_options {
     size_t struct_size;
@@ -101,8 +100,7 @@ typedef struct dw_link_counters {
 } dw_link_counters;
 DW_API dw_link_counters dw_link_count(dw_link *link);
 
-/* The name that the peer has proven to have; "" without TLS. */
-DW_API const char *dw_link_peer_name(dw_link *link);
+DW_API const char *dw_link_peer_name(dw_link *link); /* that it has proven to have; "" without TLS */
 
 /* Why the link failed, in a sentence that names the peer; "" while it lives. */
 DW_API const char *dw_link_why(dw_link *link);
@@ -169,8 +167,7 @@ typedef struct dw_transport_open {
     const dw_transport *(*find)(void *context, const char *uri, const char **address);
     void *find_context;
     void *context; /* the options' transport_context */
-    const dw_tls_options *tls; /* the options'; a backend that cannot do it may leave it: the link sees by the caps */
-    int insecure_plaintext;
+    const dw_tls_options *tls; int insecure_plaintext; /* the options'; a backend that cannot do it may leave it: caps tell */
     dw_why *why;   /* never NULL: a sentence for any error */
     uint64_t longest_message; /* that the link takes, its header included; 0: any */
     int heeds_kept_sends;     /* the caller does; else a backend copies what it needs after DW_OK */
@@ -186,8 +183,7 @@ typedef struct dw_transport_caps {
     int asks_kernel;        /* set by the caller: kernel_* are wanted too, which may cost a system call */
     uint64_t kernel_sent, kernel_received; /* what the operating system counted on this connection; 0: unknown */
     char peer[96];       /* names the other end in error messages */
-    int is_secure;       /* TLS stands over every byte */
-    int asks_session;    /* set by the caller: where is_secure, these two are wanted, too */
+    int is_secure, asks_session; /* TLS stands over every byte; set by the caller: the next two are then wanted, too */
     char peer_name[64];  /* that it has proven to have */
     unsigned char session[32]; /* random; known to both ends, and to nobody else */
     uint32_t retry_ms;   /* 0: messages arrive whole, once, in order. Else they may not (a wire made to test that): channels
