@@ -19,9 +19,8 @@ extern "C" {
  * | connect             | URI where the rank before listens (all but the first)         | -          |
  * | transports,         | as in dw_link_options (transport.h): for links over a backend |            |
  * | transport_context   | that is not built in                                          | none       |
- * | tls                 | as in dw_link_options; the names are the trainer's: "rank/0", |            |
- * |                     | "rank/1", ... (own_name and peer_name are not looked at)      | none       |
- * | insecure_plaintext  | as in dw_link_options                                         | 0          |
+ * | tls, insecure_      | as in dw_link_options, but the names are the trainer's:       |            |
+ * | plaintext           | "rank/0", "rank/1", ...                                       | none       |
  * | save                | directory for checkpoints, made where missing                 | none       |
  * | record              | directory for the tensors that this rank sends, made where    | none       |
  * |                     | missing; its files: trainer/record.h                          |            |
