@@ -22,7 +22,7 @@ typedef struct half {
 
 typedef struct connection {
     int fd[2]; /* the dialler's, the listener's; -1: gone */
-    int stalled;
+    int stalled, corrupts;
     half *way[2]; /* from 0 to 1, and back */
 } connection;
 
@@ -91,6 +91,10 @@ static int carry(tcp_proxy *proxy, connection *c, int i)
         h->ended = n == 0;
         h->at = 0;
         h->n = n > 0 ? (size_t)n : 0;
+        if (h->n > 0 && i == 0 && c->corrupts) {
+            h->bytes[h->n / 2] ^= 16;
+            c->corrupts = 0;
+        }
     }
     if (h->n > 0) {
         const ssize_t n = send(c->fd[!i], h->bytes + h->at, h->n, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -195,6 +199,15 @@ void proxy_stall(tcp_proxy *proxy, int which, int on)
     pthread_mutex_unlock(&proxy->lock);
 }
 
+void proxy_corrupt(tcp_proxy *proxy, int which)
+{
+    pthread_mutex_lock(&proxy->lock);
+    for (int i = 0; i < proxy->n; i++) {
+        if (which == PROXY_ALL || which == i) proxy->all[i].corrupts = 1;
+    }
+    pthread_mutex_unlock(&proxy->lock);
+}
+
 void proxy_refuse(tcp_proxy *proxy, int on)
 {
     pthread_mutex_lock(&proxy->lock);
@@ -242,7 +255,8 @@ static void open_end(proxy_pair *pair, int end, int port, dw_why *why, dw_status
     char uri[128];
     const dw_link_options options = {.struct_size = sizeof options, .open_timeout_ms = 30000,
                                      .role = end == 0 ? DW_LINK_LISTEN : DW_LINK_CONNECT, .on_listening = note_port,
-                                     .max_queued_bytes = pair->max_queued_bytes, .peer_timeout_ms = pair->peer_timeout_ms};
+                                     .max_queued_bytes = pair->max_queued_bytes, .peer_timeout_ms = pair->peer_timeout_ms,
+                                     .tls = pair->tls[end]};
     snprintf(uri, sizeof uri, "tcp://127.0.0.1:%d%s", port, pair->options[end] ? pair->options[end] : "");
     *status = dw_link_open(&pair->link[end], uri, &options, why);
 }

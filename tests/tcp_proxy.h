@@ -19,6 +19,7 @@ int proxy_count(tcp_proxy *proxy); /* so far */
 int proxy_alive(tcp_proxy *proxy); /* now */
 void proxy_cut(tcp_proxy *proxy, int which, int reset);
 void proxy_stall(tcp_proxy *proxy, int which, int on); /* nothing passes, either way */
+void proxy_corrupt(tcp_proxy *proxy, int which);       /* a bit of what the dialler says next is changed, and TCP does not notice */
 void proxy_refuse(tcp_proxy *proxy, int on);           /* new ones are hung up on */
 void proxy_stall_from(tcp_proxy *proxy, int first);    /* this one and all later ones, for good */
 uint64_t proxy_forward(tcp_proxy *proxy);              /* bytes from diallers, in all */
@@ -32,6 +33,7 @@ typedef struct proxy_pair {
     const char *options[2];
     uint64_t max_queued_bytes;
     uint32_t peer_timeout_ms;
+    const struct dw_tls_options *tls[2];
     int port;           /* to listen on; 0: any */
     int early_guests;   /* diallers before the real one, which are welcomed and go */
     int listener_port;
