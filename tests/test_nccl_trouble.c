@@ -76,7 +76,7 @@ static void every_call_may_fail_once(void **state)
         }
         for (int i = 0; i < 2; i++) {
             if (pair.status[i] != DW_OK) assert_string_not_equal(pair.why[i].text, "");
-            assert_int_not_equal(pair.status[i], DW_ERR_TIMEOUT);
+            assert_true(pair.status[i] != DW_ERR_TIMEOUT);
         }
         const char *which = fake_nccl_now().failed;
         if (which && strcmp(which, "ncclCommInitRankConfig") == 0) {

@@ -70,7 +70,7 @@ enum {
     DW_TCP_STRIPES = 4, /* unless the URI says otherwise */
     DW_TCP_STRIPES_MOST = 8,
     /* Long enough that a record's header costs nothing, short enough that a slow stripe does not hold much. */
-    DW_TCP_CHUNK_BYTES = 256 << 10,
+    DW_TCP_CHUNK_BYTES = 1 << 20,
     DW_TCP_CHUNKS_MOST = 256, /* of one message: a longer one has longer chunks */
     /* What a receiver lets come beyond what its link has: 16 Gbit/s for 2 ms, and where the way is longer 1 Gbit/s for 130 ms. More than
      * the way needs would only wait in the kernel, and leave the processor's caches before it is read. */

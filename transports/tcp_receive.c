@@ -11,7 +11,7 @@ enum { READS_PER_TURN = 8 };
 
 /* How long an acknowledgement waits for a message to travel with, and after how much it does not. */
 static const int64_t tell_after_ns = 2 * DW_NS_PER_MS;
-enum { TELL_AFTER_BYTES = 256 << 10, TELL_AFTER_MESSAGES = 64 };
+enum { TELL_AFTER_BYTES = 1 << 20, TELL_AFTER_MESSAGES = 64 };
 
 static dw_tcp_arriving *arriving_of(const dw_tcp_end *end, uint64_t number)
 {

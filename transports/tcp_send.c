@@ -130,25 +130,36 @@ static int is_free(const dw_tcp_stripe *stripe)
     return stripe->is_open && !stripe->is_writing && !stripe->is_broken;
 }
 
-/* Short messages keep to the first that is free, so that the receiver knows where to look; chunks go round. NULL: none is. */
-static dw_tcp_stripe *choose(dw_tcp_end *end, int is_short)
+/* From `first` on, around. NULL: none is free. */
+static dw_tcp_stripe *find_free(const dw_tcp_end *end, unsigned first)
 {
-    const unsigned first = is_short ? 0 : end->next_stripe;
     for (unsigned i = 0; i < end->n_stripes; i++) {
-        const unsigned index = (first + i) % end->n_stripes;
-        if (!is_free(&end->stripes[index]) || end->stripes[index].is_late) continue;
-        if (!is_short) end->next_stripe = index + 1;
-        return &end->stripes[index];
+        dw_tcp_stripe *stripe = &end->stripes[(first + i) % end->n_stripes];
+        if (is_free(stripe) && !stripe->is_late) return stripe;
     }
     return NULL;
 }
 
+/* Over a short way one connection carries all the short messages that there can be: they wait for it, for what goes by others comes out
+ * of order and has to be put away. */
+static int must_wait(const dw_tcp_end *end)
+{
+    const dw_tcp_stripe *usual = &end->stripes[0];
+    return end->window == DW_TCP_NEAR_WINDOW_BYTES && usual->is_open && usual->is_writing && !usual->is_late && !usual->is_broken;
+}
+
+/* Short messages keep to the first that is free, so that the receiver knows where to look; chunks go round. NULL: not now. */
+static dw_tcp_stripe *choose(dw_tcp_end *end, int is_short)
+{
+    if (is_short) return must_wait(end) ? NULL : find_free(end, 0);
+    dw_tcp_stripe *stripe = find_free(end, end->next_stripe);
+    if (stripe) end->next_stripe = (unsigned)(stripe - end->stripes) + 1;
+    return stripe;
+}
+
 int dw_tcp_can_tell(const dw_tcp_end *end)
 {
-    for (unsigned i = 0; i < end->n_stripes; i++) {
-        if (is_free(&end->stripes[i]) && !end->stripes[i].is_late) return 1;
-    }
-    return 0;
+    return find_free(end, 0) != NULL;
 }
 
 /* The next chunk that no stripe carries. */
@@ -196,7 +207,7 @@ void dw_tcp_give(dw_tcp_end *end)
         dw_tcp_write(end, stripe);
     }
     if (end->tell_ns == 0 || (end->tell_ns > 1 && dw_link_now_ns() < end->tell_ns)) return;
-    dw_tcp_stripe *stripe = choose(end, 1);
+    dw_tcp_stripe *stripe = find_free(end, 0);
     if (!stripe) return; /* the next record to leave says it */
     begin_record(end, stripe, DW_TCP_STATE, 0, 0);
     dw_tcp_write(end, stripe);
