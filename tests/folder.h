@@ -6,14 +6,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/* Short, for the path of a socket ends at 107 bytes. */
 enum { TEST_FOLDER_BYTES = 64 };
 
-/* Makes one and writes its path; -1 where that cannot be. A TMPDIR whose paths would not fit is as none. */
+/* Makes one and writes its path; -1 where that cannot be. */
 static inline int test_folder(char path[TEST_FOLDER_BYTES], const char *name)
 {
     const char *place = getenv("TMPDIR");
-    int n = snprintf(path, TEST_FOLDER_BYTES, "%s/deltawire-%s-XXXXXX", place && *place ? place : "/tmp", name);
-    if (n < 0 || n >= TEST_FOLDER_BYTES) snprintf(path, TEST_FOLDER_BYTES, "/tmp/deltawire-%s-XXXXXX", name);
+    if (!place || !*place) place = P_tmpdir;
+    const int n = snprintf(path, TEST_FOLDER_BYTES, "%s/deltawire-%s-XXXXXX", place, name);
+    if (n < 0 || n >= TEST_FOLDER_BYTES) {
+        fprintf(stderr, "TMPDIR=%s is too long for the paths of sockets: using %s\n", place, P_tmpdir);
+        snprintf(path, TEST_FOLDER_BYTES, "%s/deltawire-%s-XXXXXX", P_tmpdir, name);
+    }
     return mkdtemp(path) ? 0 : -1;
 }
 

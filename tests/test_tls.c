@@ -14,6 +14,7 @@
 
 #include <cmocka.h>
 
+#include "folder.h"
 #include "report.h"
 #include "tls_pair.h"
 
@@ -447,8 +448,10 @@ static void says_what_is_wrong_with_the_options(void **state)
 static void reads_a_key_file_that_is_nobody_elses(void **state)
 {
     (void)state;
-    char path[] = "/tmp/dw-test-key-XXXXXX";
-    const int fd = mkstemp(path);
+    char folder[TEST_FOLDER_BYTES], path[TEST_FOLDER_BYTES + 8];
+    assert_int_equal(test_folder(folder, "key"), 0);
+    snprintf(path, sizeof path, "%s/key", folder);
+    const int fd = open(path, O_WRONLY | O_CREAT | O_EXCL, 0600);
     assert_true(fd >= 0);
     dw_tls_options options = {.struct_size = sizeof options, .own_name = "rank/1", .peer_name = "rank/0", .group_key_file = path};
     expect(&options, DW_LINK_CONNECT, DW_ERR_ARGUMENT, "0 bytes");
@@ -465,6 +468,7 @@ static void reads_a_key_file_that_is_nobody_elses(void **state)
     expect(&options, DW_LINK_CONNECT, DW_ERR_ARGUMENT, "at least 4097 bytes");
     close(fd);
     unlink(path);
+    rmdir(folder);
     expect(&options, DW_LINK_CONNECT, DW_ERR_IO, "No such file");
 }
 

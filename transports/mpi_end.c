@@ -14,13 +14,10 @@ static const int64_t beat_ns = (int64_t)4000 * DW_NS_PER_MS;
 
 void dw_mpi_break(mpi_end *end, dw_status status, const char *format, ...)
 {
-    if (end->status != DW_OK) return;
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(end->why.text, sizeof end->why.text, format, arguments);
+    dw_link_report_first(&end->status, &end->why, status, format, arguments);
     va_end(arguments);
-    end->why.offset = -1;
-    end->status = status;
 }
 
 static int is_fine(mpi_end *end, int code, const char *what)

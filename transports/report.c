@@ -28,3 +28,10 @@ dw_status dw_link_report_at(dw_why *why, dw_status status, int offset, const cha
     va_end(arguments);
     return status;
 }
+
+void dw_link_report_first(dw_status *kept, dw_why *why, dw_status status, const char *format, va_list arguments)
+{
+    if (*kept != DW_OK) return;
+    fill(why, -1, format, arguments);
+    *kept = status;
+}

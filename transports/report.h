@@ -17,6 +17,10 @@ dw_status dw_link_report(dw_why *why, dw_status status, const char *format, ...)
 dw_status dw_link_report_at(dw_why *why, dw_status status, int offset, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
+/* Of an end that breaks: the first trouble stays, in *kept and *why; DW_OK means that there was none. */
+void dw_link_report_first(dw_status *kept, dw_why *why, dw_status status, const char *format, va_list arguments)
+    __attribute__((format(printf, 4, 0)));
+
 /* Monotonic: deadlines must not move when somebody sets the clock. */
 static inline int64_t dw_link_now_ns(void)
 {

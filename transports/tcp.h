@@ -301,7 +301,7 @@ void dw_tcp_turn(dw_tcp_end *end, int wait_ms); /* everything that is due; waits
 void dw_tcp_start_dial(dw_tcp_end *end, unsigned stripe, int64_t now);
 void dw_tcp_lose(dw_tcp_end *end, dw_tcp_stripe *stripe, int error);
 int64_t dw_tcp_wakes(const dw_tcp_end *end); /* ns from now; -1: never by itself */
-void dw_tcp_watch_listener(const dw_tcp_end *end);
+void dw_tcp_watch_listener(dw_tcp_end *end);
 void dw_tcp_stop_listening(dw_tcp_end *end);
 void dw_tcp_watch_stripe(dw_tcp_end *end, dw_tcp_stripe *stripe);
 

@@ -15,7 +15,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "report.h"
+#include "link.h"
 #include "tcp.h"
 
 enum { ON_LISTENER = 0, ON_GUEST = 1, ON_DIAL = 2, ON_STRIPE = 3 };
@@ -30,26 +30,25 @@ static const int64_t patience_ns = (int64_t)500 * DW_NS_PER_MS;
 
 void dw_tcp_fail(dw_tcp_end *end, dw_status status, const char *format, ...)
 {
-    if (end->status != DW_OK) return;
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(end->why.text, sizeof end->why.text, format, arguments);
+    dw_link_report_first(&end->status, &end->why, status, format, arguments);
     va_end(arguments);
-    end->why.offset = -1;
-    end->status = status;
 }
 
 /* ---- What is watched ---------------------------------------------------------------------------- */
 
-static void watch(const dw_tcp_end *end, int fd, int how, uint32_t events, uint32_t kind, uint32_t index)
+/* 0: a socket that is new to the poller does not fit, errno tells why. To change what is wanted of one cannot fail. */
+static int watch(const dw_tcp_end *end, int fd, int how, uint32_t events, uint32_t kind, uint32_t index)
 {
     struct epoll_event event = {.events = events, .data.u64 = (uint64_t)kind << 32 | index};
-    epoll_ctl(end->poller, how, fd, &event);
+    return epoll_ctl(end->poller, how, fd, &event) == 0;
 }
 
-void dw_tcp_watch_listener(const dw_tcp_end *end)
+void dw_tcp_watch_listener(dw_tcp_end *end)
 {
-    watch(end, end->listener, EPOLL_CTL_ADD, EPOLLIN, ON_LISTENER, 0);
+    if (watch(end, end->listener, EPOLL_CTL_ADD, EPOLLIN, ON_LISTENER, 0)) return;
+    dw_tcp_fail(end, DW_ERR_IO, "cannot watch the port for a peer: %s", strerror(errno));
 }
 
 void dw_tcp_watch_stripe(dw_tcp_end *end, dw_tcp_stripe *stripe)
@@ -60,12 +59,13 @@ void dw_tcp_watch_stripe(dw_tcp_end *end, dw_tcp_stripe *stripe)
     watch(end, stripe->stream.fd, EPOLL_CTL_MOD, events, ON_STRIPE, (uint32_t)(stripe - end->stripes));
 }
 
-static void watch_meeting(const dw_tcp_end *end, dw_tcp_meeting *meeting, uint32_t kind, uint32_t index)
+static int watch_meeting(const dw_tcp_end *end, dw_tcp_meeting *meeting, uint32_t kind, uint32_t index)
 {
     const uint32_t events = dw_tcp_meeting_events(meeting);
-    if (events == meeting->events) return;
-    watch(end, meeting->stream.fd, meeting->events ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, events, kind, index);
+    if (events == meeting->events) return 1;
+    if (!watch(end, meeting->stream.fd, meeting->events ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, events, kind, index)) return 0;
     meeting->events = events;
+    return 1;
 }
 
 /* ---- Stripes come ------------------------------------------------------------------------------- */
@@ -103,13 +103,6 @@ static void seat(dw_tcp_end *end, dw_tcp_meeting *meeting, unsigned index, uint6
     }
     dw_tcp_acknowledge(end, whole, limit);
     dw_tcp_watch_stripe(end, stripe);
-}
-
-static uint64_t get64(const unsigned char *at)
-{
-    uint64_t value = 0;
-    for (int i = 0; i < 8; i++) value |= (uint64_t)at[i] << (8 * i);
-    return value;
 }
 
 /* The session is what a stranger cannot know: how many of its bytes agree must not show in the time. */
@@ -224,7 +217,7 @@ static void hear_guest(dw_tcp_end *end, uint32_t index)
         return;
     }
     end->n_guests--;
-    seat(end, guest, guest->says[24], get64(guest->hears + 32), get64(guest->hears + 40));
+    seat(end, guest, guest->says[24], dw_get64(guest->hears + 32), dw_get64(guest->hears + 40));
 }
 
 static void admit(dw_tcp_end *end)
@@ -241,12 +234,12 @@ static void admit(dw_tcp_end *end)
         }
         dw_tcp_tune(fd, end->peer_timeout_ms);
         end->n_guests++;
-        if (!dw_tcp_meet_as_guest(&end->guests[at], fd, dw_link_now_ns() + meeting_ns, end)) {
-            dismiss(end, &end->guests[at]);
-            continue;
+        dw_tcp_meeting *guest = &end->guests[at];
+        if (dw_tcp_meet_as_guest(guest, fd, dw_link_now_ns() + meeting_ns, end) && watch_meeting(end, guest, ON_GUEST, at)) {
+            hear_guest(end, at);
+        } else {
+            dismiss(end, guest);
         }
-        watch_meeting(end, &end->guests[at], ON_GUEST, at);
-        hear_guest(end, at);
     }
 }
 
@@ -293,9 +286,9 @@ void dw_tcp_start_dial(dw_tcp_end *end, unsigned index, int64_t now)
     if (!end->trouble[0]) snprintf(end->trouble, sizeof end->trouble, "no answer");
     if (!dw_tcp_meet_as_dialler(&end->dials[index], fd, now + (end->tls ? meeting_ns : dial_ns), end, index)) {
         dial_failed(end, index, "no memory for TLS", 0);
-        return;
+    } else if (!watch_meeting(end, &end->dials[index], ON_DIAL, index)) {
+        dial_failed(end, index, strerror(errno), 0);
     }
-    watch_meeting(end, &end->dials[index], ON_DIAL, index);
 }
 
 /* The listener's hello is here. */
@@ -313,7 +306,7 @@ static void take_answer(dw_tcp_end *end, unsigned index)
         if (end->is_opening) memcpy(end->session, dial->hears + 8, DW_TCP_SESSION_BYTES);
         end->has_session = 1;
         end->n_stripes = end->is_opening ? n : end->n_stripes;
-        seat(end, &end->dials[index], index, get64(dial->hears + 32), get64(dial->hears + 40));
+        seat(end, &end->dials[index], index, dw_get64(dial->hears + 32), dw_get64(dial->hears + 40));
     }
 }
 

@@ -132,11 +132,12 @@ static dw_status read_key_file(dw_tls_context *context, const char *path, dw_why
     while (have < sizeof room && (n = read(fd, room + have, sizeof room - have)) > 0) have += (size_t)n;
     const int error = errno;
     close(fd);
-    if (n < 0) return dw_link_report(why, DW_ERR_IO, "cannot read the group key in %.150s: %s", path, strerror(error));
-    context->group_key_bytes = have;
-    if (have <= DW_TLS_GROUP_KEY_MOST) memcpy(context->group_key, room, have);
+    if (n == 0 || have == sizeof room) {
+        context->group_key_bytes = have;
+        if (have <= DW_TLS_GROUP_KEY_MOST) memcpy(context->group_key, room, have);
+    }
     OPENSSL_cleanse(room, sizeof room);
-    return DW_OK;
+    return n < 0 ? dw_link_report(why, DW_ERR_IO, "cannot read the group key in %.150s: %s", path, strerror(error)) : DW_OK;
 }
 
 static dw_status take_key(dw_tls_context *context, const dw_tls_options *options, dw_why *why)
