@@ -92,7 +92,7 @@ static void link_send(wire *w, size_t len)
     dw_link *link = w->context;
     void *room;
     dw_status status;
-    while ((status = dw_link_send_begin(link, TAG, len, &room)) == DW_PENDING) check(link, dw_link_flush(link, -1));
+    while ((status = dw_link_send_begin(link, TAG, len, &room)) == DW_PENDING) check(link, dw_link_wait_room(link, len, -1));
     check(link, status);
     check(link, dw_link_send_end(link, room, len));
 }

@@ -242,7 +242,7 @@ static void *send_on(void *context)
         memset(message, (int)(n & 255), sizeof message);
         memcpy(message, &n, sizeof n);
         dw_status status;
-        while ((status = dw_link_send(t->from, TAG, message, sizeof message)) == DW_PENDING) dw_link_flush(t->from, 100);
+        while ((status = dw_link_send(t->from, TAG, message, sizeof message)) == DW_PENDING) dw_link_wait_room(t->from, sizeof message, 100);
         if (status != DW_OK) die(dw_link_why(t->from));
     }
     if (dw_link_send(t->from, TAG, "", 0) != DW_OK) die(dw_link_why(t->from));

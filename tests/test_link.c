@@ -96,6 +96,7 @@ static void every_call_refuses_null(void **state)
     assert_int_equal(dw_link_send_end(NULL, NULL, 1), DW_ERR_ARGUMENT);
     assert_int_equal(dw_link_recv(NULL, 1, 0, &data, &len), DW_ERR_ARGUMENT);
     assert_int_equal(dw_link_flush(NULL, 0), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_link_wait_room(NULL, 1, 0), DW_ERR_ARGUMENT);
     assert_int_equal(dw_link_handle(NULL, 1, NULL, NULL), DW_ERR_ARGUMENT);
     assert_string_equal(dw_link_why(NULL), "");
     assert_int_equal(dw_link_count(NULL).messages_sent, 0);

@@ -183,7 +183,7 @@ static void be_killed(int fd)
     for (;;) {
         static char data[200000];
         const dw_status status = dw_link_send(link, RIG_TAG, data, sizeof data);
-        if (status == DW_PENDING) dw_link_flush(link, -1);
+        if (status == DW_PENDING) dw_link_wait_room(link, sizeof data, -1);
         else if (status != DW_OK) _exit(0);
     }
 }

@@ -199,22 +199,16 @@ static void gives_back_dropped_and_shortened_room(void **state)
     suite_close(&pair);
 }
 
-static void answers_pending_when_the_queue_is_full(void **state)
+/* The receiver's own limit stops its reading, so in the end nothing moves. Returns how many messages were taken until then. */
+static uint64_t send_until_nothing_moves(dw_link *link, size_t len)
 {
-    suite_pair pair;
-    suite_prepare(&pair, backend_of(state));
-    pair.options[0].max_queued_bytes = pair.options[1].max_queued_bytes = 1 << 20;
-    suite_open(&pair);
-    const size_t len = (size_t)3 << 20; /* longer than the limit: one at a time must get through */
+    enum { MOST = 4000 };
     unsigned char *data = malloc(len);
-    enum { MOST = 400 };
     uint64_t sent = 0;
     dw_status status = DW_OK;
-    int stood_still = 0;
-    /* The receiver's own limit stops its reading, so in the end nothing moves. */
-    while (sent < MOST && stood_still < 200) {
+    for (int stood_still = 0; sent < MOST && stood_still < 200;) {
         suite_fill(data, len, sent);
-        status = dw_link_send(pair.link[0], TAG, data, len);
+        status = dw_link_send(link, TAG, data, len);
         if (status == DW_OK) {
             sent++;
             stood_still = 0;
@@ -224,10 +218,41 @@ static void answers_pending_when_the_queue_is_full(void **state)
             suite_sleep_ms(5);
         }
     }
+    free(data);
     assert_int_equal(status, DW_PENDING);
     assert_true(sent >= 1 && sent < MOST);
+    return sent;
+}
+
+static void answers_pending_when_the_queue_is_full(void **state)
+{
+    suite_pair pair;
+    suite_prepare(&pair, backend_of(state));
+    pair.options[0].max_queued_bytes = pair.options[1].max_queued_bytes = 1 << 20;
+    suite_open(&pair);
+    const size_t len = (size_t)3 << 20; /* longer than the limit: one at a time must get through */
+    const uint64_t sent = send_until_nothing_moves(pair.link[0], len);
     for (uint64_t n = 0; n < sent; n++) suite_expect(pair.link[1], TAG, n, len);
-    free(data);
+    assert_int_equal(dw_link_wait_room(pair.link[0], len, SUITE_PATIENCE_MS), DW_OK);
+    suite_send(pair.link[0], TAG, sent, len);
+    suite_expect(pair.link[1], TAG, sent, len);
+    suite_close(&pair);
+}
+
+static void waits_for_room_and_not_for_the_end(void **state)
+{
+    suite_pair pair;
+    suite_prepare(&pair, backend_of(state));
+    pair.options[0].max_queued_bytes = pair.options[1].max_queued_bytes = 1 << 20;
+    suite_open(&pair);
+    const size_t len = 300000; /* a fourth does not fit, a short one does */
+    const uint64_t sent = send_until_nothing_moves(pair.link[0], len);
+    assert_int_equal(dw_link_wait_room(pair.link[0], len, 20), DW_PENDING);
+    assert_int_equal(dw_link_wait_room(pair.link[0], 1000, 0), DW_OK);
+    assert_int_equal(dw_link_flush(pair.link[0], 0), DW_PENDING);
+    for (uint64_t n = 0; n < sent; n++) suite_expect(pair.link[1], TAG, n, len);
+    assert_int_equal(dw_link_wait_room(pair.link[0], len, SUITE_PATIENCE_MS), DW_OK);
+    assert_int_equal(dw_link_flush(pair.link[0], SUITE_PATIENCE_MS), DW_OK);
     suite_close(&pair);
 }
 
@@ -255,6 +280,7 @@ static void refuses_messages_beyond_the_limit_of_either_end(void **state)
     suite_open(&pair);
     void *room;
     assert_int_equal(dw_link_send_begin(pair.link[0], TAG, 9001, &room), DW_ERR_LIMIT);
+    assert_int_equal(dw_link_wait_room(pair.link[0], 9001, 0), DW_ERR_LIMIT);
     assert_int_equal(dw_link_send_begin(pair.link[1], TAG, 9001, &room), DW_ERR_LIMIT);
     suite_send(pair.link[1], TAG, 1, 9000);
     suite_expect(pair.link[0], TAG, 1, 9000);
@@ -341,6 +367,7 @@ int run_transport_suite(const suite_backend *backend)
         CASE(does_not_allocate_in_steady_state),
         CASE(gives_back_dropped_and_shortened_room),
         CASE(answers_pending_when_the_queue_is_full),
+        CASE(waits_for_room_and_not_for_the_end),
         CASE(messages_that_nobody_takes_do_not_block_other_tags),
         CASE(refuses_messages_beyond_the_limit_of_either_end),
         CASE(handlers_get_messages_in_order_and_may_send),

@@ -104,14 +104,15 @@ static dw_status send_json(dw_stage *stage, dw_neighbour *to, uint32_t tag, json
 {
     char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
     if (!text) return dw_say(&stage->why, DW_ERR_NO_MEMORY, "out of memory for a control message");
+    const size_t length = strlen(text);
     dw_status status;
-    while ((status = dw_link_send(to->link, tag, text, strlen(text))) == DW_PENDING) {
+    while ((status = dw_link_send(to->link, tag, text, length)) == DW_PENDING) {
         dw_status stopped = dw_stage_check(stage);
         if (stopped < 0) {
             free(text);
             return stopped;
         }
-        dw_link_flush(to->link, LOOK_MS);
+        dw_link_wait_room(to->link, length, LOOK_MS);
     }
     free(text);
     return status < 0 ? link_failed(stage, to, status, NULL) : DW_OK;

@@ -247,7 +247,7 @@ static dw_status reserve(dw_channel *channel, size_t cap, void **room)
     for (;;) {
         const uint32_t tag = dw_channel_tag(channel, DW_TAG_FRAMES);
         dw_status status = dw_link_send_begin(channel->link, tag, cap, room);
-        if (status == DW_PENDING) status = dw_link_wait_room(channel->link, cap);
+        if (status == DW_PENDING) status = dw_link_wait_room(channel->link, cap, -1);
         else return status;
         if (status != DW_OK) return status;
     }

@@ -189,39 +189,37 @@ static int is_drained(const dw_link *link, uint64_t unused)
     return link->unsent == 0 && link->kept == 0;
 }
 
-dw_status dw_link_wait_room(dw_link *link, size_t cap)
+/* Until messages have left so far that has_ended says so. */
+static dw_status wait_for_sends(dw_link *link, int (*has_ended)(const dw_link *link, uint64_t what), uint64_t what, int timeout_ms)
 {
-    pthread_mutex_lock(&link->lock);
-    const int64_t begun = dw_link_now_ns();
-    while (link->status == DW_OK && !has_room(link, cap)) {
-        if (dw_link_may_drive(link)) drive(link, has_room, cap, INT64_MAX, 0);
-        else wait_until(link, &link->drained, INT64_MAX);
-    }
-    link->counters.send_wait_ns += (uint64_t)(dw_link_now_ns() - begun);
-    const dw_status status = link->status;
-    pthread_mutex_unlock(&link->lock);
-    return status;
-}
-
-dw_status dw_link_flush(dw_link *link, int timeout_ms)
-{
-    if (!link) return DW_ERR_ARGUMENT;
     const int64_t begun = dw_link_now_ns(), deadline = deadline_of(timeout_ms);
     pthread_mutex_lock(&link->lock);
     int in_time = 1;
-    while (link->status == DW_OK && !is_drained(link, 0) && in_time) {
+    while (link->status == DW_OK && !has_ended(link, what) && in_time) {
         if (dw_link_may_drive(link)) {
-            drive(link, is_drained, 0, deadline, 0);
-            in_time = dw_link_now_ns() < deadline;
+            drive(link, has_ended, what, deadline, 0);
+            in_time = deadline == INT64_MAX || dw_link_now_ns() < deadline;
         } else {
             in_time = wait_until(link, &link->drained, deadline);
         }
     }
     dw_status status = link->status;
-    if (status == DW_OK && !is_drained(link, 0)) status = DW_PENDING;
+    if (status == DW_OK && !has_ended(link, what)) status = DW_PENDING;
     link->counters.send_wait_ns += (uint64_t)(dw_link_now_ns() - begun);
     pthread_mutex_unlock(&link->lock);
     return status;
+}
+
+dw_status dw_link_wait_room(dw_link *link, size_t cap, int timeout_ms)
+{
+    if (!link) return DW_ERR_ARGUMENT;
+    if (cap > link->max_message_bytes) return DW_ERR_LIMIT;
+    return wait_for_sends(link, has_room, cap, timeout_ms);
+}
+
+dw_status dw_link_flush(dw_link *link, int timeout_ms)
+{
+    return link ? wait_for_sends(link, is_drained, 0, timeout_ms) : DW_ERR_ARGUMENT;
 }
 
 /* ---- Receiving -------------------------------------------------------------------------------- */

@@ -118,8 +118,6 @@ void dw_link_enqueue(dw_link *link, dw_buffer *buffer);
 
 /* For channel.c. Room past the limit of the queue: answers that must not wait. */
 dw_status dw_link_send_begin_always(dw_link *link, uint32_t tag, size_t cap, void **room);
-/* Waits for what dw_link_send_begin may have answered DW_PENDING to. */
-dw_status dw_link_wait_room(dw_link *link, size_t cap);
 /* Keeps a message (begun, received or being handled) valid until one more dw_link_release. */
 void dw_link_retain(dw_link *link, void *data);
 

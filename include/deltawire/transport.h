@@ -81,6 +81,10 @@ DW_API void dw_link_release(dw_link *link, void *data);
 /* Waits until everything queued is in the hands of the operating system; over tcp, until the peer's end has it. */
 DW_API dw_status dw_link_flush(dw_link *link, int timeout_ms);
 
+/* Waits until a message of cap bytes would be taken: what to do after DW_PENDING, for the wire does not fall idle meanwhile as
+ * it does where a flush waits for the end. Of two threads that hear it the other may be the first to send. */
+DW_API dw_status dw_link_wait_room(dw_link *link, size_t cap, int timeout_ms);
+
 /* A handler takes the messages of one tag as they arrive, on the link's own thread, instead of
  * dw_link_recv. It must be quick and may send. handle = NULL takes it away and waits until no call
  * of it is running. The data is the link's and valid during the call. */
@@ -91,7 +95,7 @@ typedef struct dw_link_counters {
     uint64_t messages_sent, messages_received;
     uint64_t bytes_sent, bytes_received; /* on the wire: payload, tags and framing */
     uint64_t queued_bytes;               /* now */
-    uint64_t recv_wait_ns, send_wait_ns; /* callers blocked in recv; in flush and close */
+    uint64_t recv_wait_ns, send_wait_ns; /* callers blocked in recv; in flush, wait_room and close */
     uint64_t kernel_bytes_sent, kernel_bytes_received; /* acknowledged to and received by the operating system,
                                   * at most 10 ms old; 0 where the backend cannot tell */
     uint64_t queue_ns;            /* summed over messages: from dw_link_send until the backend had it all */
