@@ -104,6 +104,9 @@ void dw_mpi_destroy(dw_mpi *mpi)
     if (!mpi) return;
     if (!mpi->lost) {
         clear_away(mpi);
+        /* MPICH before 4.2, over UCX and TCP: a rank that is through with its part of MPI_Finalize helps no other to get rid of its
+         * connections, and the other waits for ever (pmodels/mpich, pull request 6596). Ranks that begin together seldom meet that. */
+        if (mpi->finalizes) MPI_Barrier(mpi->comm);
         MPI_Comm_free(&mpi->comm);
         if (mpi->finalizes) MPI_Finalize();
     }
