@@ -216,7 +216,17 @@ static void free_link(dw_link *link)
     pthread_cond_destroy(&link->handled);
     pthread_cond_destroy(&link->standby);
     pthread_mutex_destroy(&link->lock);
+    dw_owner_end(&link->owner);
     free(link);
+}
+
+/* Calls of other threads that were under way have been told that the link is over, and may be about to notice. */
+void dw_link_take_down(dw_link *link)
+{
+    pthread_mutex_lock(&link->lock);
+    while (link->callers > 0) pthread_cond_wait(&link->handled, &link->lock);
+    pthread_mutex_unlock(&link->lock);
+    free_link(link);
 }
 
 static dw_status make_link(dw_link **made, const dw_transport *transport, const dw_link_options *options,
@@ -236,6 +246,7 @@ static dw_status make_link(dw_link **made, const dw_transport *transport, const 
         free(link);
         return dw_link_report(why, DW_ERR_NO_MEMORY, "no memory for the locks of a link");
     }
+    dw_owner_become(&link->owner);
     link->transport = transport;
     link->peer_timeout_ms = options->peer_timeout_ms;
     link->close_timeout_ms = options->close_timeout_ms;
@@ -375,12 +386,19 @@ dw_status dw_link_open(dw_link **link, const char *uri, const dw_link_options *o
 
 void dw_link_close(dw_link *link)
 {
-    if (!link) return;
+    if (!link || !dw_owner_is_us(&link->owner)) return;
+    const pthread_t thread = link->thread;
+    const int by_handler = pthread_equal(pthread_self(), thread); /* which cannot wait for itself */
     pthread_mutex_lock(&link->lock);
     link->closing = 1;
+    link->is_abandoned = by_handler;
     link->bye_deadline_ns = dw_link_now_ns() + (int64_t)link->close_timeout_ms * DW_NS_PER_MS;
     dw_link_wake(link);
     pthread_mutex_unlock(&link->lock);
-    pthread_join(link->thread, NULL);
-    free_link(link);
+    if (by_handler) {
+        pthread_detach(thread);
+        return;
+    }
+    pthread_join(thread, NULL);
+    dw_link_take_down(link);
 }
