@@ -19,7 +19,7 @@ static const dw_transport *const built_in[] = {&dw_transport_tcp, &dw_transport_
 static const dw_transport *find_in(const dw_transport *const *transports, const char *scheme, size_t len)
 {
     for (; transports && *transports; transports++) {
-        if (strlen((*transports)->scheme) == len && memcmp((*transports)->scheme, scheme, len) == 0) {
+        if ((*transports)->scheme && strlen((*transports)->scheme) == len && memcmp((*transports)->scheme, scheme, len) == 0) {
             return *transports;
         }
     }
@@ -37,6 +37,12 @@ static const dw_transport *find_transport(void *context, const char *uri, const 
     return found ? found : find_in(built_in, uri, len);
 }
 
+/* Whether every function that a link calls is there. */
+static int is_complete(const dw_transport *t)
+{
+    return t->open && t->close && t->send && t->recv && t->test && t->caps;
+}
+
 static dw_status explain_unknown(const dw_transport *const *transports, const char *uri, dw_why *why)
 {
     char known[160] = "";
@@ -44,7 +50,7 @@ static dw_status explain_unknown(const dw_transport *const *transports, const ch
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
         for (const dw_transport *const *t = lists[i]; t && *t; t++) {
             const size_t used = strlen(known);
-            snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", (*t)->scheme);
+            snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", (*t)->scheme ? (*t)->scheme : "?");
         }
     }
     const size_t len = strcspn(uri, ":/");
@@ -371,6 +377,10 @@ dw_status dw_link_open(dw_link **link, const char *uri, const dw_link_options *o
                              .heeds_kept_sends = 1};
     const dw_transport *transport = find_transport(how.find_context, uri, &how.address);
     if (!transport) return explain_unknown(full.transports, uri, why);
+    if (!is_complete(transport)) {
+        return dw_link_report_at(why, DW_ERR_ARGUMENT, 0, "the transport '%s' lacks one of open, close, send, recv, test and caps; only turn may be "
+                                 "left out", transport->scheme);
+    }
     dw_link *made = NULL;
     status = make_link(&made, transport, &full, why);
     if (status != DW_OK) return status;
