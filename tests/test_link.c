@@ -30,6 +30,28 @@ static void blames_a_uri_without_a_known_scheme(void **state)
     assert_non_null(strstr(why.text, "spoiled"));
 }
 
+static void blames_a_transport_with_holes(void **state)
+{
+    (void)state;
+    dw_why why;
+    for (int hole = 0; hole < 6; hole++) {
+        dw_transport holed = suite_spoiled;
+        holed.scheme = "holed";
+        if (hole == 0) holed.open = NULL;
+        if (hole == 1) holed.close = NULL;
+        if (hole == 2) holed.send = NULL;
+        if (hole == 3) holed.recv = NULL;
+        if (hole == 4) holed.test = NULL;
+        if (hole == 5) holed.caps = NULL;
+        const dw_transport nameless = {.scheme = NULL};
+        const dw_transport *const more[] = {&nameless, &holed, NULL};
+        const dw_link_options options = {.struct_size = sizeof options, .transports = more, .open_timeout_ms = 20};
+        assert_int_equal(try_to_open("holed:loop://x", &options, &why), DW_ERR_ARGUMENT);
+        assert_non_null(strstr(why.text, "'holed' lacks"));
+        assert_int_equal(try_to_open("nothing://x", &options, &why), DW_ERR_UNSUPPORTED);
+    }
+}
+
 static void blames_options_it_cannot_read(void **state)
 {
     (void)state;
@@ -216,6 +238,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(blames_a_uri_without_a_known_scheme),
+        cmocka_unit_test(blames_a_transport_with_holes),
         cmocka_unit_test(blames_options_it_cannot_read),
         cmocka_unit_test(a_loop_needs_a_name_that_nobody_listens_to),
         cmocka_unit_test(every_call_refuses_null),

@@ -46,11 +46,11 @@ static void delivers_whole_messages_in_order_per_tag(void **state)
     suite_close(&pair);
 }
 
-static void carries_64_mebibytes_in_one_message(void **state)
+static void carries_256_mebibytes_in_one_message(void **state)
 {
     suite_pair pair;
     open_pair(&pair, state);
-    const size_t len = (size_t)64 << 20;
+    const size_t len = (size_t)256 << 20;
     suite_send(pair.link[1], TAG, 1, len);
     suite_expect(pair.link[0], TAG, 1, len);
     suite_send(pair.link[1], TAG, 2, 1);
@@ -359,7 +359,7 @@ int run_transport_suite(const suite_backend *backend)
 #define CASE(test) cmocka_unit_test_prestate(test, state)
     const struct CMUnitTest tests[] = {
         CASE(delivers_whole_messages_in_order_per_tag),
-        CASE(carries_64_mebibytes_in_one_message),
+        CASE(carries_256_mebibytes_in_one_message),
         CASE(carries_many_messages_in_flight),
         CASE(carries_both_directions_at_once),
         CASE(reads_on_when_callers_have_gone),
@@ -374,7 +374,7 @@ int run_transport_suite(const suite_backend *backend)
         CASE(handlers_run_while_a_caller_waits_for_something_else),
     };
 #undef CASE
-    /* The ends come first: one of them forks, which wants to be done while there is one thread. */
+    /* The ends come first: one of them forks a peer, which wants to be done while there is one thread. */
     print_message("transport suite: %s\n", backend->name);
     return run_transport_suite_ends(backend) + cmocka_run_group_tests_name(backend->name, tests, NULL, NULL);
 }

@@ -2,6 +2,7 @@
  * transport_suite_ends.c - what every backend must pass: how links begin and end. */
 #include "transport_suite.h"
 
+#include <malloc.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -78,6 +79,104 @@ static void a_peer_that_goes_in_mid_message_is_an_error(void **state)
         }
     }
     assert_int_equal(status, DW_ERR_PEER);
+    suite_close(&pair);
+}
+
+/* Whoever closes a link may forget that another thread waits for a message. */
+static void closing_ends_the_calls_of_other_threads(void **state)
+{
+    enum { ROUNDS = 20, WAITING = 20 };
+    mallopt(M_PERTURB, 0xa5); /* who comes too late finds nothing in order */
+    for (int round = 0; round < ROUNDS; round++) {
+        suite_pair pair;
+        open_pair(&pair, state);
+        talker waiting[WAITING];
+        pthread_t threads[WAITING];
+        for (int i = 0; i < WAITING; i++) {
+            waiting[i] = (talker){.link = pair.link[i % 2]};
+            pthread_create(&threads[i], NULL, wait_in_recv, &waiting[i]);
+        }
+        suite_sleep_ms(5);
+        suite_close(&pair);
+        for (int i = 0; i < WAITING; i++) {
+            pthread_join(threads[i], NULL);
+            /* The other end closes at the same time, and may be the first. */
+            assert_true(waiting[i].status == DW_ERR_CANCELLED || waiting[i].status == DW_ERR_PEER);
+        }
+    }
+    mallopt(M_PERTURB, 0);
+}
+
+typedef struct closer {
+    dw_link *link;
+    volatile int calls;
+} closer;
+
+static void close_here(void *context, const void *data, size_t len)
+{
+    closer *me = context;
+    (void)data;
+    (void)len;
+    __atomic_add_fetch(&me->calls, 1, __ATOMIC_RELAXED);
+    dw_link_close(me->link);
+}
+
+static void a_handler_may_close_its_link(void **state)
+{
+    suite_pair pair;
+    open_pair(&pair, state);
+    closer there = {.link = pair.link[1]};
+    for (uint64_t n = 0; n < 3; n++) suite_send(pair.link[0], TAG, n, 100);
+    while (dw_link_count(pair.link[1]).messages_received < 3) suite_sleep_ms(1);
+    pair.link[1] = NULL; /* the handler's from now on */
+    assert_int_equal(dw_link_handle(there.link, TAG, close_here, &there), DW_OK);
+    void *data;
+    size_t len;
+    assert_int_equal(dw_link_recv(pair.link[0], TAG, SUITE_PATIENCE_MS, &data, &len), DW_ERR_PEER);
+    assert_non_null(strstr(dw_link_why(pair.link[0]), "closed the link"));
+    suite_close(&pair);
+    assert_int_equal(__atomic_load_n(&there.calls, __ATOMIC_RELAXED), 1);
+}
+
+/* ---- Other processes ---------------------------------------------------------------------------- */
+
+/* The child has the memory and the descriptors, and locks as they happened to stand: nothing it does may wait or reach the peer. */
+static int misuse(dw_link *link)
+{
+    void *data;
+    size_t len;
+    int wrong = dw_link_send(link, TAG, "child", 5) != DW_ERR_ARGUMENT;
+    wrong += dw_link_send_begin(link, TAG, 5, &data) != DW_ERR_ARGUMENT;
+    wrong += dw_link_recv(link, TAG, -1, &data, &len) != DW_ERR_ARGUMENT;
+    wrong += dw_link_flush(link, -1) != DW_ERR_ARGUMENT;
+    wrong += dw_link_wait_room(link, 5, -1) != DW_ERR_ARGUMENT;
+    wrong += dw_link_handle(link, TAG, NULL, NULL) != DW_ERR_ARGUMENT;
+    wrong += dw_link_count(link).messages_sent != 0;
+    wrong += !strstr(dw_link_why(link), "forked");
+    dw_link_cancel(link);
+    dw_link_close(link);
+    return wrong;
+}
+
+static void what_is_forked_cannot_touch_the_link(void **state)
+{
+    suite_pair pair;
+    open_pair(&pair, state);
+    for (uint64_t n = 0; n < 8; n++) {
+        suite_send(pair.link[0], TAG, n, 300000);
+        const pid_t child = fork();
+        assert_true(child >= 0);
+        if (child == 0) {
+            alarm(SUITE_PATIENCE_MS / 1000);
+            _exit(misuse(pair.link[0]) + misuse(pair.link[1]));
+        }
+        suite_send(pair.link[1], TAG, n, 70);
+        int ended = -1;
+        assert_int_equal(waitpid(child, &ended, 0), child);
+        assert_int_equal(ended, 0);
+        suite_expect(pair.link[1], TAG, n, 300000);
+        suite_expect(pair.link[0], TAG, n, 70);
+    }
     suite_close(&pair);
 }
 
@@ -321,6 +420,9 @@ int run_transport_suite_ends(const suite_backend *backend)
     const struct CMUnitTest tests[] = {
         CASE(notices_at_once_that_the_peer_was_killed),
         CASE(cancelling_ends_every_call_at_both_ends),
+        CASE(what_is_forked_cannot_touch_the_link),
+        CASE(closing_ends_the_calls_of_other_threads),
+        CASE(a_handler_may_close_its_link),
         CASE(a_peer_that_goes_in_mid_message_is_an_error),
         CASE(a_peer_that_takes_nothing_is_a_timeout),
         CASE(an_idle_link_lives_on),

@@ -37,6 +37,7 @@ dw_status dw_channel_report_link(dw_channel *channel, int direction, dw_status s
 const char *dw_channel_why(dw_channel *channel)
 {
     if (!channel) return "";
+    if (!dw_owner_is_us(&channel->link->owner)) return dw_link_why(channel->link);
     pthread_mutex_lock(&channel->why_lock);
     const char *text = channel->why[channel->last_why].text;
     pthread_mutex_unlock(&channel->why_lock);
@@ -318,7 +319,7 @@ dw_status dw_channel_open(dw_channel **channel, dw_link *link, const dw_channel_
 
 void dw_channel_close(dw_channel *channel)
 {
-    if (!channel) return;
+    if (!channel || !dw_owner_is_us(&channel->link->owner)) return;
     /* What the peer has not taken yet it may still ask for anew. */
     if (channel->sends && channel->send.replies != DW_REPLIES_NEVER) dw_channel_wait_acknowledged(channel);
     if (channel->sends) {

@@ -262,7 +262,7 @@ static dw_status decode_held(dw_channel *channel, dw_key *keys, const dw_tensor 
 
 dw_status dw_channel_recv(dw_channel *channel, int timeout_ms, dw_key *keys, const dw_tensor *y)
 {
-    if (!channel) return DW_ERR_ARGUMENT;
+    if (!channel || !dw_owner_is_us(&channel->link->owner)) return DW_ERR_ARGUMENT;
     if (!channel->receives || !y) {
         return report(channel, DW_ERR_ARGUMENT, "receiving needs a channel that was opened with a recv config, "
                       "and a tensor");
@@ -279,7 +279,7 @@ dw_status dw_channel_recv(dw_channel *channel, int timeout_ms, dw_key *keys, con
 
 dw_counters dw_channel_received(dw_channel *channel)
 {
-    if (!channel || !channel->receives) return (dw_counters){0};
+    if (!channel || !channel->receives || !dw_owner_is_us(&channel->link->owner)) return (dw_counters){0};
     pthread_mutex_lock(&channel->decoder_lock);
     const dw_counters counters = dw_decoder_counters(channel->decoder);
     pthread_mutex_unlock(&channel->decoder_lock);

@@ -285,7 +285,7 @@ static dw_status encode_into(dw_channel *channel, const dw_key *keys, const dw_t
 
 dw_status dw_channel_send(dw_channel *channel, const dw_key *keys, const dw_tensor *x)
 {
-    if (!channel) return DW_ERR_ARGUMENT;
+    if (!channel || !dw_owner_is_us(&channel->link->owner)) return DW_ERR_ARGUMENT;
     if (!channel->sends || !keys || !x) {
         return dw_channel_report(channel, DW_WHY_SEND, DW_ERR_ARGUMENT,
                                  "sending needs a channel that was opened with a send config, keys and a tensor");
@@ -314,7 +314,7 @@ dw_status dw_channel_send(dw_channel *channel, const dw_key *keys, const dw_tens
 
 dw_status dw_channel_forget(dw_channel *channel, dw_key key)
 {
-    if (!channel) return DW_ERR_ARGUMENT;
+    if (!channel || !dw_owner_is_us(&channel->link->owner)) return DW_ERR_ARGUMENT;
     if (!channel->sends) {
         return dw_channel_report(channel, DW_WHY_SEND, DW_ERR_ARGUMENT, "this channel sends nothing to forget");
     }
@@ -328,7 +328,7 @@ dw_status dw_channel_forget(dw_channel *channel, dw_key key)
 
 dw_counters dw_channel_sent(dw_channel *channel)
 {
-    if (!channel || !channel->sends) return (dw_counters){0};
+    if (!channel || !channel->sends || !dw_owner_is_us(&channel->link->owner)) return (dw_counters){0};
     pthread_mutex_lock(&channel->encoder_lock);
     const dw_counters counters = dw_encoder_counters(channel->encoder);
     pthread_mutex_unlock(&channel->encoder_lock);

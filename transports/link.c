@@ -31,6 +31,26 @@ static int wait_until(dw_link *link, pthread_cond_t *what, int64_t deadline_ns)
     return 1;
 }
 
+/* Around calls that let go of the lock in between. Whoever closes the link meanwhile waits for their end. */
+static void begin_call(dw_link *link)
+{
+    pthread_mutex_lock(&link->lock);
+    link->callers++;
+}
+
+static void end_call(dw_link *link)
+{
+    if (--link->callers == 0 && link->closing) pthread_cond_broadcast(&link->handled);
+    pthread_mutex_unlock(&link->lock);
+}
+
+/* Nobody may touch the link of the process that forked us: its lock may be held by a thread that is not here, and what we
+ * say on its connections its peer would hear. */
+static int is_usable(const dw_link *link)
+{
+    return link && dw_owner_is_us(&link->owner);
+}
+
 void dw_link_ring(const struct dw_bell *bell)
 {
     /* A full pipe is as good as another byte in it. */
@@ -92,7 +112,7 @@ void dw_link_enqueue(dw_link *link, dw_buffer *buffer)
 
 void dw_link_cancel(dw_link *link)
 {
-    if (!link) return;
+    if (!is_usable(link)) return;
     pthread_mutex_lock(&link->lock);
     char sentence[160];
     snprintf(sentence, sizeof sentence, "the link to %s was cancelled here", link->peer);
@@ -121,7 +141,7 @@ static int has_room(const dw_link *link, uint64_t cap)
 
 static dw_status send_begin(dw_link *link, uint32_t tag, size_t cap, int always, void **room)
 {
-    if (!link || !room) return DW_ERR_ARGUMENT;
+    if (!is_usable(link) || !room) return DW_ERR_ARGUMENT;
     if (cap > link->max_message_bytes) return DW_ERR_LIMIT;
     pthread_mutex_lock(&link->lock);
     dw_status status = link->status;
@@ -155,10 +175,10 @@ dw_status dw_link_send_begin_always(dw_link *link, uint32_t tag, size_t cap, voi
 
 dw_status dw_link_send_end(dw_link *link, void *room, size_t len)
 {
-    if (!link || !room) return DW_ERR_ARGUMENT;
+    if (!is_usable(link) || !room) return DW_ERR_ARGUMENT;
     dw_buffer *buffer = dw_buffer_of(room);
     if (len != DW_LINK_DROP && len > buffer->len) return DW_ERR_ARGUMENT;
-    pthread_mutex_lock(&link->lock);
+    begin_call(link);
     const dw_status status = link->status;
     link->queued_bytes -= cost(buffer->len);
     if (len == DW_LINK_DROP || status != DW_OK) {
@@ -169,7 +189,7 @@ dw_status dw_link_send_end(dw_link *link, void *room, size_t len)
         link->queued_bytes += cost(len);
         dw_link_enqueue(link, buffer);
     }
-    pthread_mutex_unlock(&link->lock);
+    end_call(link);
     return len == DW_LINK_DROP ? DW_OK : status;
 }
 
@@ -193,7 +213,7 @@ static int is_drained(const dw_link *link, uint64_t unused)
 static dw_status wait_for_sends(dw_link *link, int (*has_ended)(const dw_link *link, uint64_t what), uint64_t what, int timeout_ms)
 {
     const int64_t begun = dw_link_now_ns(), deadline = deadline_of(timeout_ms);
-    pthread_mutex_lock(&link->lock);
+    begin_call(link);
     int in_time = 1;
     while (link->status == DW_OK && !has_ended(link, what) && in_time) {
         if (dw_link_may_drive(link)) {
@@ -206,20 +226,20 @@ static dw_status wait_for_sends(dw_link *link, int (*has_ended)(const dw_link *l
     dw_status status = link->status;
     if (status == DW_OK && !has_ended(link, what)) status = DW_PENDING;
     link->counters.send_wait_ns += (uint64_t)(dw_link_now_ns() - begun);
-    pthread_mutex_unlock(&link->lock);
+    end_call(link);
     return status;
 }
 
 dw_status dw_link_wait_room(dw_link *link, size_t cap, int timeout_ms)
 {
-    if (!link) return DW_ERR_ARGUMENT;
+    if (!is_usable(link)) return DW_ERR_ARGUMENT;
     if (cap > link->max_message_bytes) return DW_ERR_LIMIT;
     return wait_for_sends(link, has_room, cap, timeout_ms);
 }
 
 dw_status dw_link_flush(dw_link *link, int timeout_ms)
 {
-    return link ? wait_for_sends(link, is_drained, 0, timeout_ms) : DW_ERR_ARGUMENT;
+    return is_usable(link) ? wait_for_sends(link, is_drained, 0, timeout_ms) : DW_ERR_ARGUMENT;
 }
 
 /* ---- Receiving -------------------------------------------------------------------------------- */
@@ -250,11 +270,11 @@ static int has_message(const dw_link *link, uint64_t tag)
 
 dw_status dw_link_recv(dw_link *link, uint32_t tag, int timeout_ms, void **data, size_t *len)
 {
-    if (!link || !data || !len) return DW_ERR_ARGUMENT;
+    if (!is_usable(link) || !data || !len) return DW_ERR_ARGUMENT;
     const int64_t deadline = deadline_of(timeout_ms);
     dw_status status = DW_PENDING;
     int in_time = 1;
-    pthread_mutex_lock(&link->lock);
+    begin_call(link);
     while (status == DW_PENDING) {
         dw_inbox *inbox = dw_inbox_find(&link->inboxes, tag);
         /* What came before the peer left is still good. */
@@ -283,13 +303,13 @@ dw_status dw_link_recv(dw_link *link, uint32_t tag, int timeout_ms, void **data,
     }
     dw_inbox *inbox = dw_inbox_find(&link->inboxes, tag);
     if (inbox) dw_inbox_tidy(&link->inboxes, inbox);
-    pthread_mutex_unlock(&link->lock);
+    end_call(link);
     return status;
 }
 
 void dw_link_release(dw_link *link, void *data)
 {
-    if (!link || !data) return;
+    if (!is_usable(link) || !data) return;
     pthread_mutex_lock(&link->lock);
     dw_buffer_drop(&link->pool, dw_buffer_of(data));
     pthread_mutex_unlock(&link->lock);
@@ -304,8 +324,8 @@ void dw_link_retain(dw_link *link, void *data)
 
 dw_status dw_link_handle(dw_link *link, uint32_t tag, dw_link_handler handle, void *context)
 {
-    if (!link) return DW_ERR_ARGUMENT;
-    pthread_mutex_lock(&link->lock);
+    if (!is_usable(link)) return DW_ERR_ARGUMENT;
+    begin_call(link);
     dw_status status = handle ? link->status : DW_OK; /* a dead link must let go of handlers */
     dw_inbox *inbox = NULL;
     if (status == DW_OK && handle) {
@@ -325,7 +345,7 @@ dw_status dw_link_handle(dw_link *link, uint32_t tag, dw_link_handler handle, vo
     }
     inbox = dw_inbox_find(&link->inboxes, tag);
     if (inbox) dw_inbox_tidy(&link->inboxes, inbox);
-    pthread_mutex_unlock(&link->lock);
+    end_call(link);
     return status;
 }
 
@@ -333,7 +353,7 @@ dw_status dw_link_handle(dw_link *link, uint32_t tag, dw_link_handler handle, vo
 
 dw_link_counters dw_link_count(dw_link *link)
 {
-    if (!link) return (dw_link_counters){0};
+    if (!is_usable(link)) return (dw_link_counters){0};
     pthread_mutex_lock(&link->lock);
     dw_link_counters counters = link->counters;
     counters.queued_bytes = link->queued_bytes;
@@ -349,6 +369,7 @@ const char *dw_link_peer_name(dw_link *link)
 const char *dw_link_why(dw_link *link)
 {
     if (!link) return "";
+    if (!is_usable(link)) return "this link belongs to the process that opened it, not to what that one has forked; open another";
     pthread_mutex_lock(&link->lock);
     const char *text = link->status == DW_OK ? "" : link->why.text;
     pthread_mutex_unlock(&link->lock);

@@ -8,6 +8,7 @@
  * | wheel.c    | who calls the backend: the thread, or a caller that waits anyway         |
  * | inbox.c    | arrived messages by tag, handlers                                        |
  * | buffer.c   | memory of messages                                                       |
+ * | owner.c    | whose the link is: not that of what its process forks                    |
  */
 #ifndef DW_LINK_H
 #define DW_LINK_H
@@ -16,6 +17,7 @@
 
 #include "buffer.h"
 #include "deltawire/transport.h"
+#include "owner.h"
 #include "report.h"
 
 /* Link protocol. Every message of a backend is one header (tag, kind) and a payload. */
@@ -48,6 +50,7 @@ typedef struct dw_inboxes {
 
 struct dw_link {
     /* Fixed after open. */
+    dw_owner owner;
     const dw_transport *transport;
     uint32_t peer_timeout_ms, close_timeout_ms;
     uint32_t retry_ms; /* the backend's: 0 unless it may lose, double, reorder or damage messages */
@@ -100,6 +103,8 @@ struct dw_link {
     int sleeping;          /* the wheel's owner is, or is about to be, in poll */
     int handling;          /* a handler runs ... */
     uint32_t handling_tag; /* ... for this tag */
+    uint32_t callers;      /* calls that may let go of the lock before they end */
+    int is_abandoned;      /* closed by a handler: the thread takes the link down when it ends */
     int closing, bye_received, bye_queued, bye_sent;
     int64_t bye_deadline_ns;
     dw_status status;      /* DW_OK while the link lives; set once */
@@ -129,8 +134,9 @@ dw_buffer *dw_inbox_take(dw_inboxes *inboxes, dw_inbox *inbox);
 void dw_inbox_tidy(dw_inboxes *inboxes, dw_inbox *inbox); /* forgets it when nothing needs it */
 void dw_inbox_empty(dw_inboxes *inboxes); /* not the messages: those are the pool's */
 
-/* open.c: closes the endpoint, once. */
+/* open.c: closes the endpoint, once; takes down a link whose thread has ended, or is ending and touches it no more. */
 void dw_link_hang_up(dw_link *link);
+void dw_link_take_down(dw_link *link);
 
 /* wheel.c */
 void *dw_link_run(void *link);

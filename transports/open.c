@@ -19,7 +19,7 @@ static const dw_transport *const built_in[] = {&dw_transport_tcp, &dw_transport_
 static const dw_transport *find_in(const dw_transport *const *transports, const char *scheme, size_t len)
 {
     for (; transports && *transports; transports++) {
-        if (strlen((*transports)->scheme) == len && memcmp((*transports)->scheme, scheme, len) == 0) {
+        if ((*transports)->scheme && strlen((*transports)->scheme) == len && memcmp((*transports)->scheme, scheme, len) == 0) {
             return *transports;
         }
     }
@@ -37,6 +37,12 @@ static const dw_transport *find_transport(void *context, const char *uri, const 
     return found ? found : find_in(built_in, uri, len);
 }
 
+/* Whether every function that a link calls is there. */
+static int is_complete(const dw_transport *t)
+{
+    return t->open && t->close && t->send && t->recv && t->test && t->caps;
+}
+
 static dw_status explain_unknown(const dw_transport *const *transports, const char *uri, dw_why *why)
 {
     char known[160] = "";
@@ -44,7 +50,7 @@ static dw_status explain_unknown(const dw_transport *const *transports, const ch
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
         for (const dw_transport *const *t = lists[i]; t && *t; t++) {
             const size_t used = strlen(known);
-            snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", (*t)->scheme);
+            snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", (*t)->scheme ? (*t)->scheme : "?");
         }
     }
     const size_t len = strcspn(uri, ":/");
@@ -216,7 +222,17 @@ static void free_link(dw_link *link)
     pthread_cond_destroy(&link->handled);
     pthread_cond_destroy(&link->standby);
     pthread_mutex_destroy(&link->lock);
+    dw_owner_end(&link->owner);
     free(link);
+}
+
+/* Calls of other threads that were under way have been told that the link is over, and may be about to notice. */
+void dw_link_take_down(dw_link *link)
+{
+    pthread_mutex_lock(&link->lock);
+    while (link->callers > 0) pthread_cond_wait(&link->handled, &link->lock);
+    pthread_mutex_unlock(&link->lock);
+    free_link(link);
 }
 
 static dw_status make_link(dw_link **made, const dw_transport *transport, const dw_link_options *options,
@@ -236,6 +252,7 @@ static dw_status make_link(dw_link **made, const dw_transport *transport, const 
         free(link);
         return dw_link_report(why, DW_ERR_NO_MEMORY, "no memory for the locks of a link");
     }
+    dw_owner_become(&link->owner);
     link->transport = transport;
     link->peer_timeout_ms = options->peer_timeout_ms;
     link->close_timeout_ms = options->close_timeout_ms;
@@ -360,6 +377,10 @@ dw_status dw_link_open(dw_link **link, const char *uri, const dw_link_options *o
                              .heeds_kept_sends = 1};
     const dw_transport *transport = find_transport(how.find_context, uri, &how.address);
     if (!transport) return explain_unknown(full.transports, uri, why);
+    if (!is_complete(transport)) {
+        return dw_link_report_at(why, DW_ERR_ARGUMENT, 0, "the transport '%s' lacks one of open, close, send, recv, test and caps; only turn may be "
+                                 "left out", transport->scheme);
+    }
     dw_link *made = NULL;
     status = make_link(&made, transport, &full, why);
     if (status != DW_OK) return status;
@@ -375,12 +396,19 @@ dw_status dw_link_open(dw_link **link, const char *uri, const dw_link_options *o
 
 void dw_link_close(dw_link *link)
 {
-    if (!link) return;
+    if (!link || !dw_owner_is_us(&link->owner)) return;
+    const pthread_t thread = link->thread;
+    const int by_handler = pthread_equal(pthread_self(), thread); /* which cannot wait for itself */
     pthread_mutex_lock(&link->lock);
     link->closing = 1;
+    link->is_abandoned = by_handler;
     link->bye_deadline_ns = dw_link_now_ns() + (int64_t)link->close_timeout_ms * DW_NS_PER_MS;
     dw_link_wake(link);
     pthread_mutex_unlock(&link->lock);
-    pthread_join(link->thread, NULL);
-    free_link(link);
+    if (by_handler) {
+        pthread_detach(thread);
+        return;
+    }
+    pthread_join(thread, NULL);
+    dw_link_take_down(link);
 }

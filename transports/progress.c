@@ -253,7 +253,7 @@ void dw_link_run_handlers(dw_link *link)
     link->handlers_due = 0;
     for (int i = 0; i < DW_INBOX_BUCKETS; i++) {
         for (dw_inbox *inbox = link->inboxes.bucket[i]; inbox;) {
-            if (!inbox->handle || !inbox->head || link->status == DW_ERR_CANCELLED) {
+            if (!inbox->handle || !inbox->head || link->status == DW_ERR_CANCELLED || link->is_abandoned) {
                 inbox = inbox->next;
                 continue;
             }

@@ -208,6 +208,7 @@ typedef struct dw_tcp_end {
     unsigned n_stripes, n_open;
     dw_tcp_stripe *stripes;
     int listener;
+    int64_t deaf_until_ns;       /* of a listener that could not accept: not watched until then; 0: it is */
     unsigned next_guest;         /* the oldest guest's place, where all are taken */
     dw_tcp_meeting *guests;      /* of a listener: DW_TCP_GUESTS */
     dw_tcp_meeting *dials;       /* of a dialler: one for each stripe */

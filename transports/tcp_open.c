@@ -12,7 +12,7 @@
 #include "tcp.h"
 #include "tcp_guard.h"
 
-enum { REDIAL_MS = 100, LOOK_MS = 20 };
+enum { REDIAL_MS = 100, LOOK_MS = 20, CONNECT_MS = 5000 };
 
 /* Whether to give up, and why. */
 static dw_status check_time(const dw_tcp_end *end, const dw_transport_open *how, int64_t deadline_ns)
@@ -29,12 +29,22 @@ static dw_status check_time(const dw_tcp_end *end, const dw_transport_open *how,
                           "other end started, and listening there?", how->address, how->timeout_ms, end->trouble);
 }
 
+/* A name may have addresses behind which nobody says even no (IPv6 that leads nowhere): none of several may take all the time. */
+static int64_t time_to_connect(const dw_transport_open *how, const struct addrinfo *addresses)
+{
+    int64_t n = 0;
+    for (const struct addrinfo *a = addresses; a; a = a->ai_next) n++;
+    const int64_t share_ms = how->timeout_ms / (2 * n); /* each gets a second chance */
+    return n == 1 ? INT64_MAX / 2 : (share_ms < CONNECT_MS ? share_ms : CONNECT_MS) * DW_NS_PER_MS;
+}
+
 /* Turns until the end is open, has failed, time is over, or (dialling) this attempt has come to nothing: DW_PENDING. */
-static dw_status wait_for_peer(dw_tcp_end *end, const dw_transport_open *how, int64_t deadline_ns)
+static dw_status wait_for_peer(dw_tcp_end *end, const dw_transport_open *how, int64_t deadline_ns, int64_t connected_by_ns)
 {
     while (end->is_opening && end->status == DW_OK) {
         const dw_status status = check_time(end, how, deadline_ns);
         if (status != DW_OK) return status;
+        if (end->dials && end->dials[0].phase == DW_TCP_CONNECTING && dw_link_now_ns() >= connected_by_ns) dw_tcp_meeting_end(&end->dials[0]);
         if (end->dials && end->dials[0].phase == DW_TCP_NOBODY) return DW_PENDING;
         dw_tcp_turn(end, LOOK_MS);
     }
@@ -48,20 +58,21 @@ static dw_status meet_listening(dw_tcp_end *end, const dw_transport_open *how, c
     const dw_status status = dw_tcp_listen(how, &end->options, addresses, &end->listener);
     if (status != DW_OK) return status;
     dw_tcp_watch_listener(end);
-    const dw_status met = wait_for_peer(end, how, deadline_ns);
+    const dw_status met = wait_for_peer(end, how, deadline_ns, INT64_MAX);
     if (end->n_stripes == 1 && end->options.grace_ns == 0) dw_tcp_stop_listening(end); /* nobody else is expected, ever */
     return met;
 }
 
 static dw_status meet_dialling(dw_tcp_end *end, const dw_transport_open *how, const struct addrinfo *addresses, int64_t deadline_ns)
 {
+    const int64_t connect_ns = time_to_connect(how, addresses);
     for (;;) {
         for (const struct addrinfo *a = addresses; a; a = a->ai_next) {
             memcpy(&end->address, a->ai_addr, a->ai_addrlen);
             end->address_len = a->ai_addrlen;
             dw_tcp_start_dial(end, 0, dw_link_now_ns());
             if (!end->tls) end->dials[0].until_ns = INT64_MAX; /* the open's own time counts */
-            const dw_status status = wait_for_peer(end, how, deadline_ns);
+            const dw_status status = wait_for_peer(end, how, deadline_ns, dw_link_now_ns() + connect_ns);
             if (status != DW_PENDING) return status;
         }
         for (int waited = 0; waited < REDIAL_MS; waited += LOOK_MS) {

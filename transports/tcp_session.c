@@ -220,11 +220,27 @@ static void hear_guest(dw_tcp_end *end, uint32_t index)
     seat(end, guest, guest->says[24], dw_get64(guest->hears + 32), dw_get64(guest->hears + 40));
 }
 
+/* No descriptor or no memory is left for whoever knocks. It goes on to knock, and would keep us awake: we do not listen for a moment. */
+static void turn_a_deaf_ear(dw_tcp_end *end)
+{
+    watch(end, end->listener, EPOLL_CTL_MOD, 0, ON_LISTENER, 0);
+    end->deaf_until_ns = dw_link_now_ns() + tick_ns;
+}
+
+static void listen_again(dw_tcp_end *end)
+{
+    end->deaf_until_ns = 0;
+    if (end->listener >= 0) watch(end, end->listener, EPOLL_CTL_MOD, EPOLLIN, ON_LISTENER, 0);
+}
+
 static void admit(dw_tcp_end *end)
 {
     for (int i = 0; i < ACCEPTS; i++) {
         const int fd = accept4(end->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-        if (fd < 0) return; /* it has left already, or no descriptor is free: the next turn tries again */
+        if (fd < 0) { /* most often it has left already */
+            if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) turn_a_deaf_ear(end);
+            return;
+        }
         unsigned at = 0;
         while (at < DW_TCP_GUESTS && end->guests[at].phase != DW_TCP_NOBODY) at++;
         if (at == DW_TCP_GUESTS) { /* the oldest goes */
@@ -455,6 +471,7 @@ static void look_at_clock(dw_tcp_end *end)
     const int64_t now = dw_link_now_ns();
     /* TLS has a deadline of its own. */
     if (end->is_opening && end->dials && end->dials[0].phase == DW_TCP_SHAKING) pursue_dial(end, 0);
+    if (end->deaf_until_ns && now >= end->deaf_until_ns) listen_again(end);
     if (end->n_guests > 0 || end->n_open < end->n_stripes) look_at_meetings(end, now);
     if (needs_ticks(end)) look_at_progress(end, now);
     if (end->n_open == 0 && !end->is_opening && now - end->lost_ns >= patience_of(end)) gone(end);
@@ -471,6 +488,7 @@ int64_t dw_tcp_wakes(const dw_tcp_end *end)
     if (end->is_restless || dw_tcp_sends_on(end)) return 0;
     if (end->tell_ns && dw_tcp_can_tell(end)) earlier(&at, end->tell_ns);
     if (needs_ticks(end)) earlier(&at, end->tick_ns + tick_ns);
+    if (end->deaf_until_ns) earlier(&at, end->deaf_until_ns);
     for (unsigned i = 0; end->n_guests > 0 && i < DW_TCP_GUESTS; i++) {
         if (end->guests[i].phase != DW_TCP_NOBODY) earlier(&at, end->guests[i].until_ns);
     }

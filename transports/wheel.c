@@ -200,6 +200,8 @@ void *dw_link_run(void *context)
         /* Only dw_link_close gets here; it lets nobody else in, but a call that races with it must end. */
         dw_link_fail(link, DW_ERR_CANCELLED, "the link was closed here");
     }
+    const int is_abandoned = link->is_abandoned;
     pthread_mutex_unlock(&link->lock);
+    if (is_abandoned) dw_link_take_down(link);
     return NULL;
 }

@@ -14,7 +14,8 @@ extern "C" {
 /* ---------------------------------------------------------------------------------------------
  * Link: two ranks, one transport. Messages arrive whole, once, in order per tag, or the link fails:
  * from then on every call gives the same error. A thread of the link's own moves the bytes, so
- * sends go on while the caller computes. Every function may be called from any thread. */
+ * sends go on while the caller computes. Every function may be called from any thread. After fork() links and channels are
+ * the parent's alone: in the child every call answers ARGUMENT, closing does nothing, and descriptors stay open until exec or exit. */
 typedef struct dw_link dw_link;
 typedef struct dw_transport dw_transport;
 
@@ -58,7 +59,8 @@ typedef struct dw_link_options {
 DW_API dw_status dw_link_open(dw_link **link, const char *uri, const dw_link_options *options,
                               dw_why *why);
 
-/* Sends what is queued (at most close_timeout_ms), then closes. Messages not released go with it. NULL is fine. */
+/* Sends what is queued (at most close_timeout_ms), then closes. Messages not released go with it. Calls that wait in other threads end
+ * (DW_ERR_CANCELLED) and none may follow. In a handler: it returns at once, no handler is called any more, and the link goes by itself. NULL is fine. */
 DW_API void dw_link_close(dw_link *link);
 
 /* Makes every call on the link, in any thread, return DW_ERR_CANCELLED. Only dw_link_close may follow. */

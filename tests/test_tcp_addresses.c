@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_tcp_addresses.c - names that have several addresses. */
+#include "transport_suite.h"
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { TAG = 1, MOST = 16 };
+
+/* Who dials 127.0.0.1 while this is set finds two addresses: one with the port of silence, then the right one. */
+static char silent_port[8];
+
+int __real_getaddrinfo(const char *name, const char *port, const struct addrinfo *hints, struct addrinfo **found);
+int __wrap_getaddrinfo(const char *name, const char *port, const struct addrinfo *hints, struct addrinfo **found);
+
+int __wrap_getaddrinfo(const char *name, const char *port, const struct addrinfo *hints, struct addrinfo **found)
+{
+    if (!silent_port[0] || strcmp(port, "0") == 0) return __real_getaddrinfo(name, port, hints, found);
+    const int error = __real_getaddrinfo(name, silent_port, hints, found);
+    return error ? error : __real_getaddrinfo(name, port, hints, &(*found)->ai_next); /* freed as one list */
+}
+
+/* Whether the connection came about within a tenth of a second. */
+static int connects(int fd, const struct sockaddr_in *address)
+{
+    struct pollfd wait = {.fd = fd, .events = POLLOUT};
+    return connect(fd, (const struct sockaddr *)address, sizeof *address) == 0 || poll(&wait, 1, 100) > 0;
+}
+
+/* A listener that accepts nobody: once its queue is full, whoever dials hears nothing. fds: what is to be closed; 0: it cannot be had. */
+static int make_silence(int fds[MOST])
+{
+    struct sockaddr_in address = {.sin_family = AF_INET};
+    socklen_t len = sizeof address;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    int n = 0;
+    fds[n++] = socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(bind(fds[0], (const struct sockaddr *)&address, sizeof address), 0);
+    assert_int_equal(listen(fds[0], 0), 0);
+    assert_int_equal(getsockname(fds[0], (struct sockaddr *)&address, &len), 0);
+    snprintf(silent_port, sizeof silent_port, "%d", ntohs(address.sin_port));
+    int heard = 1;
+    while (heard && n < MOST) {
+        fds[n] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+        heard = connects(fds[n++], &address);
+    }
+    while (n < MOST) fds[n++] = -1;
+    return !heard;
+}
+
+static void an_address_that_does_not_answer_leaves_time_for_the_next(void **state)
+{
+    (void)state;
+    int fds[MOST];
+    if (!make_silence(fds)) skip();
+    const suite_backend tcp = {.name = "tcp", .uri = "tcp://127.0.0.1:0"};
+    suite_pair pair;
+    suite_prepare(&pair, &tcp);
+    pair.options[SUITE_CONNECTOR].open_timeout_ms = 4000;
+    suite_open(&pair);
+    suite_send(pair.link[1], TAG, 1, 1000);
+    suite_expect(pair.link[0], TAG, 1, 1000);
+    suite_close(&pair);
+    for (int i = 0; i < MOST; i++) {
+        if (fds[i] >= 0) close(fds[i]);
+    }
+    silent_port[0] = '\0';
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(an_address_that_does_not_answer_leaves_time_for_the_next)};
+    return cmocka_run_group_tests_name("addresses of tcp", tests, NULL, NULL);
+}

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_tcp_full.c - a listener whose process has no descriptor left for whoever knocks. */
+#include "transport_suite.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdatomic.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { TAG = 1, FULL_MS = 450 };
+
+/* Linked with -Wl,--wrap=accept4. A process that has no descriptor left for the library has none for this test either. */
+static atomic_int is_full, vain, accepted;
+
+int __real_accept4(int fd, struct sockaddr *address, socklen_t *len, int flags);
+int __wrap_accept4(int fd, struct sockaddr *address, socklen_t *len, int flags);
+
+int __wrap_accept4(int fd, struct sockaddr *address, socklen_t *len, int flags)
+{
+    const int why = atomic_load(&is_full);
+    if (why) {
+        atomic_fetch_add(&vain, 1);
+        errno = why;
+        return -1;
+    }
+    const int made = __real_accept4(fd, address, len, flags);
+    if (made >= 0) atomic_fetch_add(&accepted, 1);
+    return made;
+}
+
+static int knock(const char *uri)
+{
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(strrchr(uri, ':') + 1))};
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    assert_int_equal(connect(fd, (const struct sockaddr *)&address, sizeof address), 0);
+    return fd;
+}
+
+/* It tried again, and not all the time. */
+static void expect_patience(void)
+{
+    assert_in_range(atomic_load(&vain), 1, 2 + FULL_MS / 50);
+}
+
+static void an_open_link_does_not_spin_while_a_stranger_knocks(void **state)
+{
+    (void)state;
+    static const int reasons[] = {EMFILE, ENFILE, ENOMEM, ENOBUFS};
+    const suite_backend tcp = {.name = "tcp", .uri = "tcp://127.0.0.1:0"};
+    suite_pair pair;
+    suite_prepare(&pair, &tcp);
+    suite_open(&pair);
+    suite_sleep_ms(50); /* the other stripes have come */
+    for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++) {
+        atomic_store(&vain, 0);
+        atomic_store(&is_full, reasons[i]);
+        const int stranger = knock(pair.uri), before = atomic_load(&accepted);
+        suite_sleep_ms(FULL_MS);
+        expect_patience();
+        suite_send(pair.link[1], TAG, i, 100); /* the link itself goes on */
+        suite_expect(pair.link[0], TAG, i, 100);
+        atomic_store(&is_full, 0);
+        for (int waited = 0; atomic_load(&accepted) == before && waited < SUITE_PATIENCE_MS; waited += 5) suite_sleep_ms(5);
+        assert_int_equal(atomic_load(&accepted), before + 1);
+        close(stranger);
+    }
+    suite_close(&pair);
+}
+
+static void *make_room(void *context)
+{
+    (void)context;
+    suite_sleep_ms(FULL_MS);
+    atomic_store(&is_full, 0);
+    return NULL;
+}
+
+static void a_listener_takes_its_peer_once_there_is_room(void **state)
+{
+    (void)state;
+    const suite_backend tcp = {.name = "tcp", .uri = "tcp://127.0.0.1:0?stripes=1"};
+    suite_pair pair;
+    suite_prepare(&pair, &tcp);
+    atomic_store(&vain, 0);
+    atomic_store(&is_full, EMFILE);
+    pthread_t thread;
+    pthread_create(&thread, NULL, make_room, NULL);
+    suite_open(&pair);
+    pthread_join(thread, NULL);
+    expect_patience();
+    suite_send(pair.link[1], TAG, 0, 100);
+    suite_expect(pair.link[0], TAG, 0, 100);
+    suite_close(&pair);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_open_link_does_not_spin_while_a_stranger_knocks),
+        cmocka_unit_test(a_listener_takes_its_peer_once_there_is_room),
+    };
+    return cmocka_run_group_tests_name("tcp without descriptors", tests, NULL, NULL);
+}

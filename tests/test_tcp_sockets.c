@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_tcp_sockets.c - what the sockets of a link are told, and how long a stranger keeps one. */
+#include "transport_suite.h"
+
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { TAG = 1, STRIPES = 4, MOST_FDS = 256 };
+
+static int port_of(const char *uri)
+{
+    return atoi(strrchr(uri, ':') + 1);
+}
+
+/* Whether it is one of a connection with that port at either end. */
+static int is_of(int fd, int port)
+{
+    struct sockaddr_in own = {0}, peer = {0};
+    socklen_t own_len = sizeof own, peer_len = sizeof peer;
+    if (getsockname(fd, (struct sockaddr *)&own, &own_len) != 0 || getpeername(fd, (struct sockaddr *)&peer, &peer_len) != 0) return 0;
+    return own.sin_family == AF_INET && (ntohs(own.sin_port) == port || ntohs(peer.sin_port) == port);
+}
+
+/* -1: it is not to be had. */
+static int option(int fd, int level, int name)
+{
+    int value = -1;
+    socklen_t len = sizeof value;
+    return getsockopt(fd, level, name, &value, &len) == 0 ? value : -1;
+}
+
+static void expect_options(int fd, const char *congestion)
+{
+    assert_int_equal(option(fd, IPPROTO_TCP, TCP_NODELAY), 1);
+    assert_int_equal(option(fd, SOL_SOCKET, SO_KEEPALIVE), 1);
+    assert_int_equal(option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT), 15000); /* a quarter of peer_timeout_ms */
+    const int idle_s = option(fd, IPPROTO_TCP, TCP_KEEPIDLE), between_s = option(fd, IPPROTO_TCP, TCP_KEEPINTVL);
+    assert_in_range(idle_s + between_s * option(fd, IPPROTO_TCP, TCP_KEEPCNT), 12, 15);
+    assert_true(fcntl(fd, F_GETFD) & FD_CLOEXEC);
+    char name[32] = "";
+    socklen_t len = sizeof name - 1;
+    assert_int_equal(getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, &len), 0);
+    assert_string_equal(name, congestion);
+}
+
+/* The dialler chooses for itself; so does the listener. */
+static void every_stripe_is_told_the_same(void **state)
+{
+    (void)state;
+    const suite_backend tcp = {.name = "tcp", .uri = "tcp://127.0.0.1:0?congestion=reno"};
+    suite_pair pair;
+    suite_prepare(&pair, &tcp);
+    suite_open(&pair);
+    const int port = port_of(pair.uri);
+    int fds[MOST_FDS], n = 0;
+    for (int waited = 0; n < 2 * STRIPES && waited < SUITE_PATIENCE_MS; waited += 5) {
+        suite_sleep_ms(5);
+        n = 0;
+        for (int fd = 3; fd < MOST_FDS; fd++) {
+            if (is_of(fd, port)) fds[n++] = fd;
+        }
+    }
+    assert_int_equal(n, 2 * STRIPES);
+    suite_sleep_ms(50); /* those that came last have been told, too */
+    for (int i = 0; i < n; i++) expect_options(fds[i], "reno");
+    suite_close(&pair);
+}
+
+/* ---- Strangers ---------------------------------------------------------------------------------- */
+
+static int knock(int port)
+{
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    assert_int_equal(connect(fd, (const struct sockaddr *)&address, sizeof address), 0);
+    return fd;
+}
+
+static int is_hung_up_on(int fd)
+{
+    struct pollfd look = {.fd = fd, .events = POLLIN};
+    char byte;
+    return poll(&look, 1, 0) > 0 && recv(fd, &byte, 1, MSG_DONTWAIT) <= 0;
+}
+
+typedef struct waiter {
+    volatile int cancelled;
+    int port;
+    dw_status status;
+} waiter;
+
+static void note_port(void *context, const char *uri)
+{
+    __atomic_store_n(&((waiter *)context)->port, port_of(uri), __ATOMIC_RELEASE);
+}
+
+static void *wait_for_a_peer(void *context)
+{
+    waiter *me = context;
+    const dw_link_options options = {.struct_size = sizeof options, .role = DW_LINK_LISTEN, .on_listening = note_port,
+                                     .listening_context = me, .cancelled = &me->cancelled};
+    dw_link *link;
+    me->status = dw_link_open(&link, "tcp://127.0.0.1:0", &options, NULL);
+    return NULL;
+}
+
+/* Whether it says nothing or a byte now and then, at a listener that waits and at one that has its peer. The last byte comes before the time is
+ * up, so that nothing but the clock wakes the link. */
+static void who_does_not_say_what_it_is_has_ten_seconds(void **state)
+{
+    (void)state;
+    static const char hello[] = "DWTCP\n\2C";
+    const suite_backend tcp = {.name = "tcp", .uri = "tcp://127.0.0.1:0"};
+    suite_pair pair;
+    suite_prepare(&pair, &tcp);
+    suite_open(&pair);
+    waiter waiting = {.port = 0};
+    pthread_t thread;
+    pthread_create(&thread, NULL, wait_for_a_peer, &waiting);
+    while (!__atomic_load_n(&waiting.port, __ATOMIC_ACQUIRE)) suite_sleep_ms(1);
+    enum { STRANGERS = 4, MS = 1000000 };
+    int strangers[STRANGERS];
+    int64_t gone_ns[STRANGERS] = {0};
+    for (int i = 0; i < STRANGERS; i++) strangers[i] = knock(i % 2 ? waiting.port : port_of(pair.uri));
+    const int64_t begun = suite_now_ns(), most = begun + (int64_t)20000 * MS;
+    size_t said = 0;
+    for (int left = STRANGERS; left > 0 && suite_now_ns() < most; suite_sleep_ms(20)) {
+        const size_t due = (size_t)((suite_now_ns() - begun) / (1100 * (int64_t)MS));
+        for (; said < due && said < sizeof hello - 1; said++) {
+            for (int i = 2; i < STRANGERS; i++) (void)!send(strangers[i], hello + said, 1, MSG_NOSIGNAL);
+        }
+        for (int i = 0; i < STRANGERS; i++) {
+            if (gone_ns[i] || !is_hung_up_on(strangers[i])) continue;
+            gone_ns[i] = suite_now_ns();
+            left--;
+        }
+    }
+    for (int i = 0; i < STRANGERS; i++) {
+        assert_in_range((gone_ns[i] - begun) / MS, 9900, 15000);
+        close(strangers[i]);
+    }
+    suite_send(pair.link[1], TAG, 1, 1000);
+    suite_expect(pair.link[0], TAG, 1, 1000);
+    __atomic_store_n(&waiting.cancelled, 1, __ATOMIC_RELAXED);
+    pthread_join(thread, NULL);
+    assert_int_equal(waiting.status, DW_ERR_CANCELLED);
+    suite_close(&pair);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_stripe_is_told_the_same),
+        cmocka_unit_test(who_does_not_say_what_it_is_has_ten_seconds),
+    };
+    return cmocka_run_group_tests_name("sockets of tcp", tests, NULL, NULL);
+}
