@@ -244,7 +244,7 @@ typedef struct dw_tcp_end {
     int has_looked;              /* the last read found less than it had room for */
     unsigned hot;                /* the stripe that brought something last */
     dw_tcp_stash *unused;
-    uint64_t stash_bytes;
+    uint64_t stash_bytes, unused_bytes;
     uint64_t told_whole, told_limit, unsaid; /* bytes that came since */
     int64_t tell_ns;             /* when the peer is to be told at the latest; 0: it knows */
     int moved_awaited;           /* in this turn */
