@@ -328,7 +328,7 @@ void dw_tcp_decide(dw_tcp_end *end);   /* where bytes go that nobody has asked f
 void dw_tcp_forget_reading(dw_tcp_end *end, dw_tcp_stripe *stripe);
 dw_tcp_stash *dw_tcp_take_room(dw_tcp_end *end, size_t len); /* NULL: no memory */
 void dw_tcp_give_room_back(dw_tcp_end *end, dw_tcp_stash *room);
-void dw_tcp_drop_arriving(dw_tcp_end *end, unsigned place); /* of the ring */
+void dw_tcp_forget_arriving(dw_tcp_end *end); /* all that came and the link has not */
 int dw_tcp_has_next(const dw_tcp_end *end); /* the message that the link waits for is here */
 uint64_t dw_tcp_begun(const dw_tcp_end *end); /* bytes of messages that the link has not, as far as they came */
 

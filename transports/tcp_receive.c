@@ -367,14 +367,20 @@ void dw_tcp_forget_reading(dw_tcp_end *end, dw_tcp_stripe *stripe)
     stripe->ahead_n = 0;
 }
 
-void dw_tcp_drop_arriving(dw_tcp_end *end, unsigned place)
+void dw_tcp_forget_arriving(dw_tcp_end *end)
 {
-    dw_tcp_arriving *a = &end->arriving[place];
-    while (a->stash) {
-        dw_tcp_stash *next = a->stash->next;
-        drop_stash(end, a->stash);
-        a->stash = next;
+    for (unsigned i = 0; i < DW_TCP_ARRIVING_MOST; i++) {
+        dw_tcp_arriving *a = &end->arriving[i];
+        while (a->stash) {
+            dw_tcp_stash *next = a->stash->next;
+            drop_stash(end, a->stash);
+            a->stash = next;
+        }
+        *a = (dw_tcp_arriving){.is_known = 0};
     }
+    end->received_apart += end->received_ahead;
+    end->received_ahead = 0;
+    end->is_direct = 0;
 }
 
 /* ---- For the link ------------------------------------------------------------------------------- */
