@@ -227,14 +227,12 @@ static int pull(dw_link *link, dw_why *why, dw_status *status)
         }
         size_t len = 0;
         *status = link->transport->test(link->endpoint, link->recv_request, &len, why);
-        if (*status == DW_ERR_NO_ROOM) {
-            if (len > link->own_max_message_bytes + DW_LINK_HEADER_BYTES) {
-                *status = dw_link_report(why, DW_ERR_PROTOCOL,
-                                         "%s announced a message of %zu bytes; at most %llu are allowed",
-                                         link->peer, len, (unsigned long long)link->own_max_message_bytes);
-            } else {
-                *status = dw_link_start_recv(link, len - DW_LINK_HEADER_BYTES);
-            }
+        const int has_come = *status == DW_OK || *status == DW_ERR_NO_ROOM;
+        if (has_come && len > link->own_max_message_bytes + DW_LINK_HEADER_BYTES) { /* whether there is room for it or not */
+            *status = dw_link_report(why, DW_ERR_PROTOCOL, "%s announced a message of %zu bytes; at most %llu are allowed", link->peer,
+                                     len, (unsigned long long)link->own_max_message_bytes);
+        } else if (*status == DW_ERR_NO_ROOM) {
+            *status = dw_link_start_recv(link, len - DW_LINK_HEADER_BYTES);
         } else if (*status == DW_OK) {
             moved++;
             bytes += len;

@@ -100,9 +100,16 @@ static uint64_t odd(int how, uint64_t honest)
     return how == 0 ? honest : how < 7 ? values[how - 1] : honest + (uint64_t)how - 6;
 }
 
+/* What we once said to have the end will not send again. */
+static void note_seen(void)
+{
+    while (peer.seen < peer.n_numbered && (peer.seen < said.whole || peer.sent[peer.seen].seen == peer.sent[peer.seen].chunks)) peer.seen++;
+}
+
 uint64_t raw_honest_limit(void)
 {
     uint64_t bytes = 0;
+    note_seen();
     for (uint64_t n = 0; n < peer.seen; n++) bytes += peer.sent[n].len;
     return bytes + DW_TCP_WINDOW_BYTES;
 }
@@ -121,8 +128,8 @@ static void say_hello(raw_connection *connection)
     bytes[24] = (unsigned char)hello->stripe;
     bytes[25] = (unsigned char)hello->stripes;
     bytes[26] = (unsigned char)hello->answer;
-    dw_put64(bytes + 32, odd(hello->odd_whole, peer.seen));
     dw_put64(bytes + 40, odd(hello->odd_limit, raw_honest_limit()));
+    dw_put64(bytes + 32, odd(hello->odd_whole, peer.seen));
     raw_write(connection, bytes, hello->cut ? DW_TCP_HELLO_BYTES / 2 : DW_TCP_HELLO_BYTES);
 }
 
@@ -234,7 +241,6 @@ static void end_body(const raw_connection *connection)
     const size_t chunk = connection->at == 0 ? 0 : (size_t)((connection->at - 1) >> 20);
     if (!sent->has[chunk]) sent->seen++;
     sent->has[chunk] = 1;
-    while (peer.seen < peer.n_sent && peer.sent[peer.seen].seen == peer.sent[peer.seen].chunks) peer.seen++;
 }
 
 static void judge_record(raw_connection *connection)
@@ -332,8 +338,8 @@ void raw_header(unsigned char *header, int kind, uint64_t number, size_t len)
     header[0] = (unsigned char)kind;
     dw_put32(header + 4, (uint32_t)len);
     dw_put64(header + 8, number);
-    dw_put64(header + 16, peer.seen);
     dw_put64(header + 24, raw_honest_limit());
+    dw_put64(header + 16, peer.seen);
 }
 
 /* An end never stops reading a stripe that lives: turns without number would be a hang. */
@@ -341,8 +347,10 @@ void raw_write(raw_connection *connection, const unsigned char *bytes, size_t n)
 {
     enum { TURNS = 1000 };
     int idle = 0;
-    if (n <= sizeof lasting[0] && !said_is_between(&connection->says)) { /* a header in the middle of a body is bytes of a message */
-        unsigned char *copy = lasting[n_lasting++ % LASTING];
+    const int lasts = (uintptr_t)bytes - (uintptr_t)pattern < sizeof pattern;
+    if (!lasts && n <= sizeof lasting[0] && !said_is_between(&connection->says)) { /* a header in the middle of a body is bytes of a message */
+        REQUIRE(n_lasting < LASTING);
+        unsigned char *copy = lasting[n_lasting++];
         memcpy(copy, bytes, n);
         bytes = copy;
     }

@@ -167,6 +167,11 @@ void said_bytes(said_stream *stream, const unsigned char *bytes, size_t n, uint6
     }
 }
 
+int said_is_full(void)
+{
+    return n_parts > PARTS - 100 || n_spans > SPANS - 1000;
+}
+
 int said_is_between(const said_stream *stream)
 {
     return !stream->is_nonsense && stream->hello_n == DW_TCP_HELLO_BYTES && stream->header_n == 0 && stream->body_left == 0;

@@ -38,6 +38,7 @@ void said_forget_others(const said_stream *stream); /* a new session begins with
 
 /* Said next, and soon written. The bytes must stay. taken, sent: messages that the end's link has by now, and has sent. */
 void said_bytes(said_stream *stream, const unsigned char *bytes, size_t n, uint64_t taken, uint64_t sent, uint64_t longest);
+int said_is_full(void); /* no more can be remembered: it is time to end */
 /* Whether the next byte begins a record. */
 int said_is_between(const said_stream *stream);
 
