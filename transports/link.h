@@ -116,7 +116,7 @@ void dw_link_wake(dw_link *link);
 void dw_link_ring(const struct dw_bell *bell); /* needs no lock */
 void dw_link_enqueue(dw_link *link, dw_buffer *buffer);
 
-/* For channel.c. Room past the limit of the queue: answers that must not wait. */
+/* For channel.c. Room past the limit of the queue, up to as much again and a message: answers that must not wait. */
 dw_status dw_link_send_begin_always(dw_link *link, uint32_t tag, size_t cap, void **room);
 /* Waits for what dw_link_send_begin may have answered DW_PENDING to. */
 dw_status dw_link_wait_room(dw_link *link, size_t cap);
