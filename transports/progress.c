@@ -274,7 +274,7 @@ void dw_link_run_handlers(dw_link *link)
 
 /* ---- The clock -------------------------------------------------------------------------------- */
 
-/* Looks at the counters of the backend: a send, or the rest of a message, that stands still for too
+/* Looks at the counters of the backend: a send, its acknowledgement, or the rest of a message, that stands still for too
  * long is an error. Between messages a peer may be silent for ever. Returns when to look again. */
 int64_t dw_link_watch(dw_link *link)
 {
@@ -286,7 +286,8 @@ int64_t dw_link_watch(dw_link *link)
     const int sent = caps.wire_sent != link->send_moved_bytes, received = caps.wire_received != link->recv_moved_bytes;
     const int settles = caps.kept_sends < link->kept; /* which nobody else changes */
     link->has_settled = settles;
-    if (sent) link->send_moved_ns = now;
+    const int passed_on = asks && caps.kernel_sent != link->counters.kernel_bytes_sent; /* which nobody else changes either */
+    if (sent || settles || passed_on) link->send_moved_ns = now;
     if (received) link->recv_moved_ns = now;
     if (asks) {
         /* What the peer has not acknowledged yet will change without a move of ours. */
@@ -298,7 +299,7 @@ int64_t dw_link_watch(dw_link *link)
     link->send_moved_bytes = caps.wire_sent;
     link->recv_moved_bytes = caps.wire_received;
     const int owes = link->receiving && caps.wire_received != link->recv_whole_bytes;
-    const int64_t send_left = link->sending ? link->send_moved_ns + limit - now : INT64_MAX;
+    const int64_t send_left = link->sending || caps.kept_sends > 0 ? link->send_moved_ns + limit - now : INT64_MAX;
     const int64_t recv_left = owes ? link->recv_moved_ns + limit - now : INT64_MAX;
 
     const int64_t kernel_left = link->kernel_stale ? link->kernel_asked_ns + kernel_age_ns - now : INT64_MAX;
@@ -317,9 +318,10 @@ int64_t dw_link_watch(dw_link *link)
         link->counters.retransmits = caps.retransmits;
         link->counters.rtt_ns = caps.rtt_ns;
     }
-    char sentence[200] = "";
+    char sentence[256] = "";
     if (send_left <= 0) {
-        snprintf(sentence, sizeof sentence, "%s took no bytes for %u ms while a message was waiting to leave",
+        snprintf(sentence, sizeof sentence, link->sending ? "%s took no bytes for %u ms while a message was waiting to leave" :
+                 "%s acknowledged nothing for %u ms, though messages are under way to it; is its process stopped?",
                  link->peer, link->peer_timeout_ms);
     } else if (recv_left <= 0) {
         snprintf(sentence, sizeof sentence, "%s stopped in the middle of a message for %u ms", link->peer,
