@@ -69,6 +69,7 @@ struct dw_link {
     int endpoint_open;
     dw_buffer *sending, *receiving;
     int64_t send_moved_ns, recv_moved_ns; /* when bytes last moved */
+    int64_t kept_moved_ns; /* when there was last a sign that what was sent will be acknowledged */
     uint64_t send_moved_bytes, recv_moved_bytes, recv_whole_bytes;
     int broken;            /* the backend must not be called any more */
     int is_dry;            /* a recv is in flight, and its last test found nothing */

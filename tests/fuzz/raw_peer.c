@@ -54,7 +54,8 @@ static raw_connection *add_connection(int fd, const raw_hello *hello)
 static void note_alone(void)
 {
     for (unsigned i = 0; i < peer.n_connections; i++) {
-        if (peer.connections[i].fd >= 0 && peer.connections[i].says.is_stripe) return;
+        const raw_connection *other = &peer.connections[i]; /* one that we do not listen to may be closed already */
+        if (other->fd >= 0 && other->says.is_stripe && !other->is_stalled) return;
     }
     peer.was_alone = 1;
 }
