@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# mutants.py - breaks the pure layer in one place after the other and asks that a test notices.
+# mutants.py - breaks the pure layer and the links in one place after the other and asks that a test notices.
 """usage: mutants.py SOURCE [NAME...]
 
 Copies the tree, builds the pure suite once, then for each mutant changes one line, rebuilds and runs the suite. A mutant that
 survives is a check that is missing. Those of 64-bit Arm run by emulation, where Debian's cross compiler and qemu-user are there; those of the
-kernels for GPUs by the test that runs their source on the CPU. Part of `./run soak`."""
+kernels for GPUs by the test that runs their source on the CPU; those of links by the inputs of the fuzzers. Part of `./run soak`."""
 import pathlib
 import shutil
 import subprocess
@@ -206,6 +206,35 @@ MUTANTS_OF_GPU = {
     "negative_zeros_count": ("cuda/encode.cuh", "negative >> 31 ? negative & 0x7fffffffu : 0}", "negative & 0x7fffffffu}"),
     "serial_of_nobody": ("cuda/block.cuh", "report->serial = share->serial;", "report->serial = 1;"),
 }
+
+# Links and the backend tcp, against the inputs of fuzz_records and fuzz_link.
+MUTANTS_OF_LINKS = {
+    "early_chunks_without_end": ("transports/tcp_receive.c", "end->stash_bytes > DW_TCP_WINDOW_BYTES + (uint64_t)dw_tcp_chunk_len(stripe->total) || ", ""),
+    "unused_chunks_without_end": ("transports/tcp_receive.c", "if (end->unused_bytes + stash->cap > DW_TCP_WINDOW_BYTES) {", "if (0) {"),
+    "two_lengths": ("transports/tcp_receive.c", "} else if (a->total != stripe->total) {", "} else if (0) {"),
+    "a_chunk_counts_twice": ("transports/tcp_receive.c", "if (n < end->whole || (a->has[number / 64] >> number % 64 & 1)) {", "if (n < end->whole) {"),
+    "chunks_anywhere": ("transports/tcp_receive.c", "|| stripe->offset % chunk_len != 0) return 0;", ") return 0;"),
+    "numbers_without_end": ("transports/tcp_receive.c", "stripe->message >= end->awaited + DW_TCP_ARRIVING_MOST || ", ""),
+    "acknowledged_too_early": ("transports/tcp_receive.c", "return end->whole < most ? end->whole : most;", "return end->whole + 1 < most ? end->whole + 1 : most;"),
+    "order_of_arrival": ("transports/tcp_receive.c", "if (stripe->message == end->awaited) {\n        begin_direct", "if (stripe->message >= end->awaited) {\n        begin_direct"),
+    "acknowledged_never_sent": ("transports/tcp_send.c", "if (whole > end->next_message) {", "if (0) {"),
+    "limit_ignored": ("transports/tcp_send.c", "if (kept->position + (uint64_t)end->cursor_chunk * kept->chunk_len >= end->peer_limit) break;", ""),
+    "lost_chunks_stay_lost": ("transports/tcp_send.c", "            end->cursor = number;\n            end->cursor_chunk = chunk;\n", ""),
+    "sent_bytes_let_go_early": ("transports/tcp.c", "!end->copies && end->answered > end->acked ? end->answered - end->acked : 0;", "0;"),
+    "strangers_are_stripes": ("transports/tcp_session.c", "return end->has_session && differs == 0;", "return end->has_session && differs < 2;"),
+    "words_of_another_session": ("transports/tcp_session.c", "    dw_tcp_forget_arriving(end); /*", "    /*"),
+    "longer_than_allowed": ("transports/progress.c", "const int has_come = *status == DW_OK || *status == DW_ERR_NO_ROOM;", "const int has_come = *status == DW_ERR_NO_ROOM;"),
+    "kinds_unchecked": ("transports/progress.c", "if (kind != DW_KIND_DATA && kind != DW_KIND_BYE) {", "if (kind == 0) {"),
+    "never_paused": ("transports/progress.c", "link->inboxes.bytes > link->max_queued_bytes && link->waiters == 0 &&", "0 &&"),
+    "acknowledgements_unwatched": ("transports/progress.c", "caps.kept_sends > 0 ? link->kept_moved_ns + limit - now : INT64_MAX;", "INT64_MAX;"),
+    "fails_again_and_again": ("transports/progress.c", "if (link->status != DW_OK) {\n        left = INT64_MAX;", "if (0) {\n        left = INT64_MAX;"),
+    "answers_without_end": ("transports/link.c", "    if (always) bound_answers(link);\n", ""),
+    "given_after_nonsense": ("transports/link.c", "link->status == DW_OK || link->status == DW_ERR_PEER;", "1;"),
+    "last_comes_first": ("transports/inbox.c", "    if (inbox->tail) inbox->tail->next = buffer;\n    else inbox->head = buffer;\n    inbox->tail = buffer;\n",
+                         "    buffer->next = inbox->head;\n    inbox->head = buffer;\n    if (!inbox->tail) inbox->tail = buffer;\n"),
+    "peers_limit_ignored": ("transports/open.c", "if (peer_max < link->max_message_bytes) link->max_message_bytes = peer_max;", "(void)peer_max;"),
+}
+REPLAYS = ["tests/fuzz/replay_records", "tests/fuzz/replay_link"]
 ARM_TOOLS = ["aarch64-linux-gnu-gcc", "qemu-aarch64"]
 
 
@@ -215,7 +244,8 @@ def set_up(tree, build, *options):
 
 
 def build_and_test(build, suite):
-    compiled = subprocess.run(["ninja", "-C", str(build), "tests/all"], capture_output=True, text=True)
+    needed = REPLAYS if suite == "peers" else ["tests/all"]
+    compiled = subprocess.run(["ninja", "-C", str(build), *needed], capture_output=True, text=True)
     if compiled.returncode != 0:
         compiled = subprocess.run(["ninja", "-C", str(build)], capture_output=True, text=True)
     if compiled.returncode != 0:
@@ -244,8 +274,10 @@ def try_each(source, tree, build, suite, mutants):
 
 
 def main():
-    source, names = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2:] or [*MUTANTS, *MUTANTS_OF_ARM, *MUTANTS_OF_GPU]
-    chosen = {name: MUTANTS[name] for name in names if name not in MUTANTS_OF_ARM and name not in MUTANTS_OF_GPU}
+    source, names = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2:] or [*MUTANTS, *MUTANTS_OF_ARM, *MUTANTS_OF_GPU, *MUTANTS_OF_LINKS]
+    apart = {*MUTANTS_OF_ARM, *MUTANTS_OF_GPU, *MUTANTS_OF_LINKS}
+    chosen = {name: MUTANTS[name] for name in names if name not in apart}
+    of_links = {name: MUTANTS_OF_LINKS[name] for name in names if name in MUTANTS_OF_LINKS}
     of_arm = {name: MUTANTS_OF_ARM[name] for name in names if name in MUTANTS_OF_ARM}
     of_gpu = {name: MUTANTS_OF_GPU[name] for name in names if name in MUTANTS_OF_GPU}
     survivors = []
@@ -255,6 +287,9 @@ def main():
         if chosen:
             set_up(tree, tree / "build")
             survivors += try_each(source, tree, tree / "build", "pure", chosen)
+        if of_links:
+            set_up(tree, tree / "build-links", "-Dtransports=enabled", "-Dtls=disabled", "-Dmpi=disabled", "-Dgpu_archs=")
+            survivors += try_each(source, tree, tree / "build-links", "peers", of_links)
         if of_gpu:
             set_up(tree, tree / "build-gpu", "-Dcuda=enabled", "-Dgpu_archs=")
             survivors += try_each(source, tree, tree / "build-gpu", "bits_of_gpu", of_gpu)
@@ -263,7 +298,7 @@ def main():
             survivors += try_each(source, tree, tree / "build-aarch64", "bits", of_arm)
         elif of_arm:
             print(f"{len(of_arm)} mutants of 64-bit Arm are left out: {' or '.join(ARM_TOOLS)} is missing")
-    print(f"{len(chosen) + len(of_arm) + len(of_gpu)} mutants, {len(survivors)} survive")
+    print(f"{len(chosen) + len(of_arm) + len(of_gpu) + len(of_links)} mutants, {len(survivors)} survive")
     sys.exit(1 if survivors else 0)
 
 

@@ -139,11 +139,23 @@ static int has_room(const dw_link *link, uint64_t cap)
     return link->queued_bytes == 0 || link->queued_bytes + cost((size_t)cap) <= link->max_queued_bytes;
 }
 
+/* Answers do not wait for room; but a peer that asks on and on, and takes none of them, must not fill our memory. The lock is held. */
+static void bound_answers(dw_link *link)
+{
+    char sentence[256];
+    const uint64_t queued = link->queued_bytes, most = link->max_queued_bytes;
+    if (queued <= most || queued - most <= most + link->max_message_bytes) return;
+    snprintf(sentence, sizeof sentence, "%s asks for answers without end, and takes none: %llu bytes wait for it; raise max_queued_bytes if "
+             "it is only slow", link->peer, (unsigned long long)queued);
+    dw_link_fail(link, DW_ERR_PROTOCOL, sentence);
+}
+
 static dw_status send_begin(dw_link *link, uint32_t tag, size_t cap, int always, void **room)
 {
     if (!is_usable(link) || !room) return DW_ERR_ARGUMENT;
     if (cap > link->max_message_bytes) return DW_ERR_LIMIT;
     pthread_mutex_lock(&link->lock);
+    if (always) bound_answers(link);
     dw_status status = link->status;
     if (status == DW_OK && link->closing) status = DW_ERR_ARGUMENT;
     if (status == DW_OK && !always && !has_room(link, cap)) status = DW_PENDING;

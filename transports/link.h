@@ -72,6 +72,7 @@ struct dw_link {
     int endpoint_open;
     dw_buffer *sending, *receiving;
     int64_t send_moved_ns, recv_moved_ns; /* when bytes last moved */
+    int64_t kept_moved_ns; /* when there was last a sign that what was sent will be acknowledged */
     uint64_t send_moved_bytes, recv_moved_bytes, recv_whole_bytes;
     int broken;            /* the backend must not be called any more */
     int is_dry;            /* a recv is in flight, and its last test found nothing */
@@ -121,7 +122,7 @@ void dw_link_wake(dw_link *link);
 void dw_link_ring(const struct dw_bell *bell); /* needs no lock */
 void dw_link_enqueue(dw_link *link, dw_buffer *buffer);
 
-/* For channel.c. Room past the limit of the queue: answers that must not wait. */
+/* For channel.c. Room past the limit of the queue, up to as much again and a message: answers that must not wait. */
 dw_status dw_link_send_begin_always(dw_link *link, uint32_t tag, size_t cap, void **room);
 /* Keeps a message (begun, received or being handled) valid until one more dw_link_release. */
 void dw_link_retain(dw_link *link, void *data);

@@ -28,7 +28,7 @@ dw_status dw_link_start_send(dw_link *link, dw_buffer *buffer)
     dw_put32(wire, buffer->tag);
     dw_put32(wire + 4, buffer->kind);
     link->sending = buffer;
-    link->send_moved_ns = dw_link_now_ns();
+    link->send_moved_ns = link->kept_moved_ns = dw_link_now_ns();
     memset(link->send_request, 0, link->transport->request_bytes);
     return link->transport->send(link->endpoint, link->send_request, wire,
                                  DW_LINK_HEADER_BYTES + buffer->len);
@@ -227,14 +227,12 @@ static int pull(dw_link *link, dw_why *why, dw_status *status)
         }
         size_t len = 0;
         *status = link->transport->test(link->endpoint, link->recv_request, &len, why);
-        if (*status == DW_ERR_NO_ROOM) {
-            if (len > link->own_max_message_bytes + DW_LINK_HEADER_BYTES) {
-                *status = dw_link_report(why, DW_ERR_PROTOCOL,
-                                         "%s announced a message of %zu bytes; at most %llu are allowed",
-                                         link->peer, len, (unsigned long long)link->own_max_message_bytes);
-            } else {
-                *status = dw_link_start_recv(link, len - DW_LINK_HEADER_BYTES);
-            }
+        const int has_come = *status == DW_OK || *status == DW_ERR_NO_ROOM;
+        if (has_come && len > link->own_max_message_bytes + DW_LINK_HEADER_BYTES) { /* whether there is room for it or not */
+            *status = dw_link_report(why, DW_ERR_PROTOCOL, "%s announced a message of %zu bytes; at most %llu are allowed", link->peer,
+                                     len, (unsigned long long)link->own_max_message_bytes);
+        } else if (*status == DW_ERR_NO_ROOM) {
+            *status = dw_link_start_recv(link, len - DW_LINK_HEADER_BYTES);
         } else if (*status == DW_OK) {
             moved++;
             bytes += len;
@@ -276,7 +274,7 @@ void dw_link_run_handlers(dw_link *link)
 
 /* ---- The clock -------------------------------------------------------------------------------- */
 
-/* Looks at the counters of the backend: a send, or the rest of a message, that stands still for too
+/* Looks at the counters of the backend: a send, its acknowledgement, or the rest of a message, that stands still for too
  * long is an error. Between messages a peer may be silent for ever. Returns when to look again. */
 int64_t dw_link_watch(dw_link *link)
 {
@@ -288,7 +286,10 @@ int64_t dw_link_watch(dw_link *link)
     const int sent = caps.wire_sent != link->send_moved_bytes, received = caps.wire_received != link->recv_moved_bytes;
     const int settles = caps.kept_sends < link->kept; /* which nobody else changes */
     link->has_settled = settles;
+    /* A peer that lives answers even where it acknowledges nothing yet; and what goes slowly moves in the kernel. */
+    const int stirs = asks && (caps.kernel_sent != link->counters.kernel_bytes_sent || caps.kernel_received != link->counters.kernel_bytes_received);
     if (sent) link->send_moved_ns = now;
+    if (sent || settles || stirs) link->kept_moved_ns = now;
     if (received) link->recv_moved_ns = now;
     if (asks) {
         /* What the peer has not acknowledged yet will change without a move of ours. */
@@ -301,10 +302,12 @@ int64_t dw_link_watch(dw_link *link)
     link->recv_moved_bytes = caps.wire_received;
     const int owes = link->receiving && caps.wire_received != link->recv_whole_bytes;
     const int64_t send_left = link->sending ? link->send_moved_ns + limit - now : INT64_MAX;
+    const int64_t kept_left = caps.kept_sends > 0 ? link->kept_moved_ns + limit - now : INT64_MAX;
     const int64_t recv_left = owes ? link->recv_moved_ns + limit - now : INT64_MAX;
 
     const int64_t kernel_left = link->kernel_stale ? link->kernel_asked_ns + kernel_age_ns - now : INT64_MAX;
     int64_t left = send_left < recv_left ? send_left : recv_left;
+    if (kept_left < left) left = kept_left;
     if (left > 0 && !asks && !sent && !received && !settles) return left < kernel_left ? left : kernel_left;
 
     pthread_mutex_lock(&link->lock);
@@ -319,9 +322,14 @@ int64_t dw_link_watch(dw_link *link)
         link->counters.retransmits = caps.retransmits;
         link->counters.rtt_ns = caps.rtt_ns;
     }
-    char sentence[200] = "";
-    if (send_left <= 0) {
+    char sentence[256] = "";
+    if (link->status != DW_OK) {
+        left = INT64_MAX; /* said already; parting has a deadline of its own */
+    } else if (send_left <= 0) {
         snprintf(sentence, sizeof sentence, "%s took no bytes for %u ms while a message was waiting to leave",
+                 link->peer, link->peer_timeout_ms);
+    } else if (kept_left <= 0) {
+        snprintf(sentence, sizeof sentence, "%s acknowledged nothing for %u ms, though messages are under way to it; is its process stopped?",
                  link->peer, link->peer_timeout_ms);
     } else if (recv_left <= 0) {
         snprintf(sentence, sizeof sentence, "%s stopped in the middle of a message for %u ms", link->peer,

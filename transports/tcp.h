@@ -245,7 +245,7 @@ typedef struct dw_tcp_end {
     int has_looked;              /* the last read found less than it had room for */
     unsigned hot;                /* the stripe that brought something last */
     dw_tcp_stash *unused;
-    uint64_t stash_bytes;
+    uint64_t stash_bytes, unused_bytes;
     uint64_t told_whole, told_limit, unsaid; /* bytes that came since */
     int64_t tell_ns;             /* when the peer is to be told at the latest; 0: it knows */
     int moved_awaited;           /* in this turn */
@@ -329,7 +329,7 @@ void dw_tcp_decide(dw_tcp_end *end);   /* where bytes go that nobody has asked f
 void dw_tcp_forget_reading(dw_tcp_end *end, dw_tcp_stripe *stripe);
 dw_tcp_stash *dw_tcp_take_room(dw_tcp_end *end, size_t len); /* NULL: no memory */
 void dw_tcp_give_room_back(dw_tcp_end *end, dw_tcp_stash *room);
-void dw_tcp_drop_arriving(dw_tcp_end *end, unsigned place); /* of the ring */
+void dw_tcp_forget_arriving(dw_tcp_end *end); /* all that came and the link has not */
 int dw_tcp_has_next(const dw_tcp_end *end); /* the message that the link waits for is here */
 uint64_t dw_tcp_begun(const dw_tcp_end *end); /* bytes of messages that the link has not, as far as they came */
 

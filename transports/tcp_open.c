@@ -141,7 +141,7 @@ void dw_tcp_close(dw_tcp_end *end)
         dw_tcp_forget_reading(end, &end->stripes[i]);
         dw_stream_close(&end->stripes[i].stream);
     }
-    for (unsigned i = 0; end->arriving && i < DW_TCP_ARRIVING_MOST; i++) dw_tcp_drop_arriving(end, i);
+    if (end->arriving) dw_tcp_forget_arriving(end);
     for (unsigned i = 0; end->kept && i < DW_TCP_KEPT_MOST; i++) free(end->kept[i].copy); /* NULL is fine */
     while (end->unused) {
         dw_tcp_stash *next = end->unused->next;

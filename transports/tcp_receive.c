@@ -60,6 +60,7 @@ static dw_tcp_stash *take_stash(dw_tcp_end *end, size_t len)
     found = *at;
     if (found) {
         *at = found->next;
+        end->unused_bytes -= found->cap;
     } else {
         const size_t cap = len < 1024 ? 1024 : len;
         found = malloc(sizeof *found + cap);
@@ -72,11 +73,17 @@ static dw_tcp_stash *take_stash(dw_tcp_end *end, size_t len)
     return found;
 }
 
-/* Into the list of unused ones, shortest first. */
+/* Into the list of unused ones, shortest first, as far as a window needs them: a peer whose messages grow would leave one of every
+ * length there. */
 static void drop_stash(dw_tcp_end *end, dw_tcp_stash *stash)
 {
     dw_tcp_stash **at = &end->unused;
     end->stash_bytes -= stash->len;
+    if (end->unused_bytes + stash->cap > DW_TCP_WINDOW_BYTES) {
+        free(stash);
+        return;
+    }
+    end->unused_bytes += stash->cap;
     while (*at && (*at)->cap < stash->cap) at = &(*at)->next;
     stash->next = *at;
     *at = stash;
@@ -360,14 +367,20 @@ void dw_tcp_forget_reading(dw_tcp_end *end, dw_tcp_stripe *stripe)
     stripe->ahead_n = 0;
 }
 
-void dw_tcp_drop_arriving(dw_tcp_end *end, unsigned place)
+void dw_tcp_forget_arriving(dw_tcp_end *end)
 {
-    dw_tcp_arriving *a = &end->arriving[place];
-    while (a->stash) {
-        dw_tcp_stash *next = a->stash->next;
-        drop_stash(end, a->stash);
-        a->stash = next;
+    for (unsigned i = 0; i < DW_TCP_ARRIVING_MOST; i++) {
+        dw_tcp_arriving *a = &end->arriving[i];
+        while (a->stash) {
+            dw_tcp_stash *next = a->stash->next;
+            drop_stash(end, a->stash);
+            a->stash = next;
+        }
+        *a = (dw_tcp_arriving){.is_known = 0};
     }
+    end->received_apart += end->received_ahead;
+    end->received_ahead = 0;
+    end->is_direct = 0;
 }
 
 /* ---- For the link ------------------------------------------------------------------------------- */

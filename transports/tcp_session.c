@@ -163,6 +163,7 @@ static int judge_guest(dw_tcp_end *end, const dw_tcp_meeting *guest, unsigned *s
     if (getrandom(end->session, sizeof end->session, 0) != (ssize_t)sizeof end->session) return DW_TCP_TAKEN;
     end->has_session = 1;
     end->peer_limit = 0;
+    dw_tcp_forget_arriving(end); /* parts of messages that a peer before this one sent are none of this one's */
     end->n_stripes = wish < end->options.stripes ? wish : end->options.stripes;
     return DW_TCP_WELCOME;
 }

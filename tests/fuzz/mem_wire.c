@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * mem_wire.c - a backend without a wire. */
+#include "mem_wire.h"
+
+mem_wire wire;
+
+enum { KEPT_MOST = sizeof wire.kept / sizeof *wire.kept };
+
+void mem_wire_start(void)
+{
+    memset((char *)&wire + sizeof wire.queue, 0, sizeof wire - sizeof wire.queue);
+}
+
+void mem_wire_end(void)
+{
+    for (; wire.first < wire.n; wire.first++) free(wire.queue[wire.first].data);
+}
+
+unsigned char *mem_wire_add(size_t len)
+{
+    if (wire.n == MEM_WIRE_MESSAGES) return NULL;
+    unsigned char *data = malloc(len ? len : 1);
+    REQUIRE(data != NULL);
+    wire.queue[wire.n++] = (struct mem_wire_message){.data = data, .len = len};
+    return data;
+}
+
+/* Kept bytes stay as they were: whoever sent them must not have touched them. */
+void mem_wire_keep(uint64_t keeps)
+{
+    wire.keeps = keeps < KEPT_MOST ? keeps : KEPT_MOST - 1;
+    while (wire.n_kept > wire.keeps) {
+        const struct mem_wire_kept *kept = &wire.kept[0];
+        REQUIRE(kept->data[0] == kept->first_byte && kept->data[kept->len - 1] == kept->last_byte);
+        memmove(wire.kept, wire.kept + 1, --wire.n_kept * sizeof *wire.kept);
+    }
+}
+
+static dw_status wire_open(void *context, const dw_transport_open *how)
+{
+    (void)context;
+    REQUIRE(how->address && how->longest_message > 0 && how->heeds_kept_sends);
+    return DW_OK;
+}
+
+static dw_status wire_close(void *context)
+{
+    (void)context;
+    return DW_OK;
+}
+
+static dw_status wire_send(void *context, void *request, const void *data, size_t len)
+{
+    (void)context;
+    REQUIRE(!wire.data && len >= DW_LINK_HEADER_BYTES);
+    *(char *)request = 's';
+    wire.data = data;
+    wire.len = len;
+    return DW_OK;
+}
+
+static dw_status wire_recv(void *context, void *request, void *room, size_t cap)
+{
+    (void)context;
+    REQUIRE(!wire.room && cap >= DW_LINK_HEADER_BYTES);
+    *(char *)request = 'r';
+    wire.room = room;
+    wire.cap = cap;
+    return DW_OK;
+}
+
+static dw_status test_send(size_t *len)
+{
+    REQUIRE(wire.data);
+    if (wire.is_stuck) return DW_PENDING;
+    wire.on_sent(wire.data, wire.len);
+    wire.kept[wire.n_kept++] = (struct mem_wire_kept){.data = wire.data, .len = wire.len, .first_byte = wire.data[0],
+                                                      .last_byte = wire.data[wire.len - 1]};
+    *len = wire.len;
+    wire.sent += wire.len;
+    wire.n_sent++;
+    wire.data = NULL;
+    mem_wire_keep(wire.keeps);
+    return DW_OK;
+}
+
+static dw_status test_recv(size_t *len, dw_why *why)
+{
+    REQUIRE(wire.room);
+    if (wire.first == wire.n) {
+        if (wire.ends_with != DW_OK) snprintf(why->text, sizeof why->text, "the wire ends");
+        return wire.ends_with == DW_OK ? DW_PENDING : wire.ends_with;
+    }
+    const struct mem_wire_message *next = &wire.queue[wire.first];
+    *len = next->announced ? next->announced : next->len;
+    if (*len > wire.cap) {
+        wire.room = NULL;
+        return DW_ERR_NO_ROOM;
+    }
+    memcpy(wire.room, next->data, *len);
+    free(next->data);
+    wire.received += *len;
+    wire.first++;
+    if (wire.first == wire.n) wire.first = wire.n = 0;
+    wire.room = NULL;
+    return DW_OK;
+}
+
+static dw_status wire_test(void *context, void *request, size_t *len, dw_why *why)
+{
+    (void)context;
+    return *(char *)request == 's' ? test_send(len) : test_recv(len, why);
+}
+
+static void wire_caps(void *context, dw_transport_caps *caps)
+{
+    (void)context;
+    caps->wait_fd = -1;
+    caps->wake_ns = wire.room && wire.first < wire.n ? 0 : (int64_t)1000 * DW_NS_PER_MS;
+    caps->wire_sent = wire.sent;
+    caps->wire_received = wire.received;
+    caps->retry_ms = wire.retry_ms;
+    caps->kept_sends = wire.n_kept;
+    memcpy(caps->peer, "the fuzzer", sizeof "the fuzzer");
+}
+
+const dw_transport mem_wire_transport = {.scheme = "mem",
+                                         .endpoint_bytes = 16,
+                                         .request_bytes = 16,
+                                         .open = wire_open,
+                                         .close = wire_close,
+                                         .send = wire_send,
+                                         .recv = wire_recv,
+                                         .test = wire_test,
+                                         .caps = wire_caps};
