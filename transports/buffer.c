@@ -3,6 +3,20 @@
 #include "buffer.h"
 
 #include <stdlib.h>
+#include <sys/mman.h>
+
+enum { HUGE_PAGE_BYTES = 2 << 20 };
+
+/* Long messages begin on a huge page and ask for such pages: whoever copies them, the kernel most of all, then looks up few addresses. */
+static dw_buffer *allocate(size_t bytes)
+{
+    if (bytes < HUGE_PAGE_BYTES) return aligned_alloc(DW_BUFFER_PREFIX_BYTES, bytes);
+    dw_buffer *buffer = aligned_alloc(HUGE_PAGE_BYTES, (bytes + HUGE_PAGE_BYTES - 1) / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES);
+#ifdef MADV_HUGEPAGE
+    if (buffer) (void)madvise(buffer, bytes / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES, MADV_HUGEPAGE); /* advice: all works without */
+#endif
+    return buffer;
+}
 
 dw_buffer *dw_buffer_take(dw_buffer_pool *pool, size_t cap)
 {
@@ -18,7 +32,7 @@ dw_buffer *dw_buffer_take(dw_buffer_pool *pool, size_t cap)
         pool->free[size_class] = buffer->next;
         pool->free_bytes -= room;
     } else {
-        buffer = aligned_alloc(DW_BUFFER_PREFIX_BYTES, DW_BUFFER_PREFIX_BYTES + (size_t)room);
+        buffer = allocate(DW_BUFFER_PREFIX_BYTES + (size_t)room);
         if (!buffer) return NULL;
         pool->allocations++;
         buffer->cap = (size_t)room;

@@ -26,7 +26,7 @@ typedef struct mpi_request {
     const unsigned char *data; /* of a send */
     unsigned char *room;       /* of a recv */
     size_t len;                /* bytes to send; room to receive into */
-    size_t posted, left;       /* of a long send */
+    size_t posted;             /* of a long send */
 } mpi_request;
 
 /* ---- Open and close --------------------------------------------------------------------------- */
@@ -67,6 +67,7 @@ static dw_status mpi_open(void *context, const dw_transport_open *how)
     mpi_end *end = context;
     int number;
     end->node = how->context;
+    end->heeds_kept = how->heeds_kept_sends;
     dw_status status = dw_mpi_read_address(end->node, how, &end->peer, &number);
     if (status != DW_OK) return status;
     snprintf(end->uri, sizeof end->uri, number ? "mpi://%d/%d" : "mpi://%d", end->node->rank, number);
@@ -124,10 +125,9 @@ static dw_status go_on_sending(mpi_end *end, mpi_request *request)
             return DW_OK;
         }
     }
-    const size_t left = dw_mpi_out_chunks(end, request->data, request->len, &request->posted);
-    end->sent += left - request->left;
-    request->left = left;
-    return left == request->len ? DW_OK : DW_PENDING;
+    /* The next message is announced while the last chunks of this one travel: else the wire would fall idle in between. */
+    dw_mpi_out_chunks(end, request->data, request->len, &request->posted);
+    return request->posted == request->len && (end->heeds_kept || end->chunks_out.n == 0) ? DW_OK : DW_PENDING;
 }
 
 static dw_status test_send(mpi_end *end, mpi_request *request, size_t *len, dw_why *why)
@@ -136,6 +136,7 @@ static dw_status test_send(mpi_end *end, mpi_request *request, size_t *len, dw_w
     if (status == DW_OK) {
         *len = request->len;
         end->sending = 0;
+        end->answered++;
     } else if (end->status != DW_OK) {
         *why = end->why;
         status = end->status;
@@ -235,6 +236,7 @@ static void mpi_caps(void *context, dw_transport_caps *caps)
     caps->wire_sent = end->sent;
     caps->wire_received = end->received;
     caps->framing_bytes = DW_MPI_NOTE_HEADER;
+    caps->kept_sends = end->heeds_kept ? dw_mpi_kept(end) : 0;
     snprintf(caps->peer, sizeof caps->peer, "rank %d", end->peer);
 }
 

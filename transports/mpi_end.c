@@ -175,22 +175,36 @@ static size_t least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-size_t dw_mpi_out_chunks(mpi_end *end, const unsigned char *data, size_t len, size_t *posted)
+void dw_mpi_out_chunks(mpi_end *end, const unsigned char *data, size_t len, size_t *posted)
 {
-    /* They end in order, so those that have left lie in front of those in the ring. */
-    const size_t chunks = *posted / DW_MPI_CHUNK_BYTES + (*posted % DW_MPI_CHUNK_BYTES != 0);
-    const size_t left = least(*posted, (chunks - end->chunks_out.n) * DW_MPI_CHUNK_BYTES);
-    while (*posted < len && end->chunks_out.n < end->chunks_out.cap && !end->fin_said && end->status == DW_OK) {
+    mpi_ring *ring = &end->chunks_out;
+    while (*posted < len && ring->n < ring->cap && !end->fin_said && end->status == DW_OK) {
         const size_t bytes = least(len - *posted, DW_MPI_CHUNK_BYTES);
-        const int code = MPI_Isend(data + *posted, (int)bytes, MPI_BYTE, end->peer, end->peer_tag + 1, end->node->comm,
-                                   next_place(&end->chunks_out));
+        const int code = MPI_Isend(data + *posted, (int)bytes, MPI_BYTE, end->peer, end->peer_tag + 1, end->node->comm, next_place(ring));
         if (!is_fine(end, code, "sending")) break;
-        end->chunks_out.n++;
+        end->leaving[(ring->head + ring->n) % ring->cap] = (struct mpi_chunk){.bytes = bytes, .message = end->answered};
+        ring->n++;
         end->out_posted++;
         *posted += bytes;
         end->moved_ns = dw_link_now_ns();
     }
-    return left;
+}
+
+/* Chunks that have left. */
+static int let_chunks_go(mpi_end *end)
+{
+    int moved = 0;
+    for (;; moved++) {
+        const size_t bytes = end->leaving[end->chunks_out.head].bytes;
+        if (!has_ended(end, &end->chunks_out, "sending", NULL)) return moved;
+        end->sent += bytes;
+        end->heard_ns = end->pumped_ns; /* a peer that takes is no dead one */
+    }
+}
+
+uint64_t dw_mpi_kept(const mpi_end *end)
+{
+    return end->chunks_out.n > 0 ? end->answered - end->leaving[end->chunks_out.head].message : 0;
 }
 
 static void post_chunk(mpi_end *end, unsigned char *to, size_t bytes)
@@ -256,12 +270,8 @@ int dw_mpi_pump(mpi_end *end)
     /* Who has slept cannot tell whether the other one was silent. */
     if (now - end->pumped_ns > beat_ns) end->heard_ns = now;
     end->pumped_ns = now;
-    moved += hear(end) + take_chunks(end);
+    moved += hear(end) + take_chunks(end) + let_chunks_go(end);
     while (has_ended(end, &end->out, "sending", NULL)) {}
-    while (has_ended(end, &end->chunks_out, "sending", NULL)) {
-        moved++;
-        end->heard_ns = now; /* a peer that takes is no dead one */
-    }
     if (moved) end->moved_ns = now;
     waste_chunks(end);
     if (end->fin_heard) {

@@ -27,7 +27,7 @@ enum {
     DW_MPI_CREDITS = 32,                           /* notes with data that may wait at the receiver */
     DW_MPI_NOTES = DW_MPI_CREDITS + 8,             /* others come beside them, at most a few at a time */
     /* A timeout sees progress in steps of a chunk; several are under way, so that the wire does not fall idle between. */
-    DW_MPI_CHUNK_BYTES = 1 << 20,
+    DW_MPI_CHUNK_BYTES = 2 << 20,
     DW_MPI_WINDOW = 4
 };
 
@@ -62,6 +62,12 @@ typedef struct mpi_end {
     unsigned credit, owed;    /* what we may send; what we have not given back yet */
 
     mpi_ring chunks_out, chunks_in;
+    struct mpi_chunk {
+        size_t bytes;
+        uint64_t message; /* its number, from 0 */
+    } leaving[DW_MPI_WINDOW]; /* of chunks_out */
+    uint64_t answered;  /* sends that the link has back */
+    int heeds_kept;     /* it keeps their data as long as we need it */
     uint64_t out_posted, in_posted, in_done; /* chunks, in all */
     /* The long message that is arriving. */
     unsigned char *long_room;
@@ -90,9 +96,10 @@ int dw_mpi_say(mpi_end *end, int kind, uint64_t value, const void *data, size_t 
 int dw_mpi_oldest(const mpi_end *end, int *kind, uint64_t *value, const unsigned char **data);
 void dw_mpi_take_off(mpi_end *end);
 
-/* Chunks: out_chunks hands over as much of data as the window lets, and returns the bytes that have left; post_chunks asks
- * for what the arriving message still lacks. */
-size_t dw_mpi_out_chunks(mpi_end *end, const unsigned char *data, size_t len, size_t *posted);
+/* Chunks: out_chunks hands over as much of data as the window lets; kept tells how many of the last messages answered MPI still reads;
+ * post_chunks asks for what the arriving message still lacks. */
+void dw_mpi_out_chunks(mpi_end *end, const unsigned char *data, size_t len, size_t *posted);
+uint64_t dw_mpi_kept(const mpi_end *end);
 void dw_mpi_post_chunks(mpi_end *end);
 
 /* Whether nothing is under way any more, in either direction, after both FINs. */

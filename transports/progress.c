@@ -329,7 +329,7 @@ int64_t dw_link_watch(dw_link *link)
         snprintf(sentence, sizeof sentence, "%s took no bytes for %u ms while a message was waiting to leave",
                  link->peer, link->peer_timeout_ms);
     } else if (kept_left <= 0) {
-        snprintf(sentence, sizeof sentence, "%s acknowledged nothing for %u ms, though messages are under way to it; is its process stopped?",
+        snprintf(sentence, sizeof sentence, "%s took nothing for %u ms of what is under way to it; is its process stopped, or does its program not receive?",
                  link->peer, link->peer_timeout_ms);
     } else if (recv_left <= 0) {
         snprintf(sentence, sizeof sentence, "%s stopped in the middle of a message for %u ms", link->peer,
