@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_loop.c - the in-process backend passes the suite, and wakes each of two waiting requests. */
+ * test_loop.c - the bare in-process backend wakes each of two waiting requests. */
 #include <poll.h>
 
 #include "transport_suite.h"
@@ -106,10 +106,9 @@ static void a_message_goes_with_the_end_that_offered_it(void **state)
 
 int main(void)
 {
-    const suite_backend loop = {.name = "loop", .uri = "loop://suite-%d", .one_process = 1};
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_bell_rings_until_the_right_request_has_heard_it),
         cmocka_unit_test(a_message_goes_with_the_end_that_offered_it),
     };
-    return run_transport_suite(&loop) + cmocka_run_group_tests_name("bare loop", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("bare loop", tests, NULL, NULL);
 }

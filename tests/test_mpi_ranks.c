@@ -7,6 +7,7 @@
 #include "transport_suite.h"
 
 #include "deltawire/mpi.h"
+#include "mpi_strangers.h"
 
 enum { TAG = 7 };
 
@@ -25,15 +26,20 @@ static dw_link_options options_of(int rank)
                              .transport_context = mpi};
 }
 
-static dw_link *open_link(int number)
+static dw_link *open_with(int number, const dw_link_options *options)
 {
-    const dw_link_options options = options_of(me);
     char uri[32];
     dw_why why;
     dw_link *link = NULL;
     snprintf(uri, sizeof uri, "mpi://%d/%d", other, number);
-    if (dw_link_open(&link, uri, &options, &why) != DW_OK) fail_msg("%s", why.text);
+    if (dw_link_open(&link, uri, options, &why) != DW_OK) fail_msg("%s", why.text);
     return link;
+}
+
+static dw_link *open_link(int number)
+{
+    const dw_link_options options = options_of(me);
+    return open_with(number, &options);
 }
 
 static int together(void **state)
@@ -132,6 +138,162 @@ static void the_program_s_own_messages_and_ours_do_not_meet(void **state)
     MPI_Wait(&any, &envelope);
     assert_int_equal(own, 40 + other);
     assert_int_equal(envelope.MPI_TAG, 3);
+    dw_link_close(link);
+}
+
+/* ---- Load and trouble --------------------------------------------------------------------------- */
+
+enum { LOAD = 60, LOAD_TAGS = 3 };
+
+static size_t load_bytes(uint64_t n)
+{
+    static const size_t lengths[] = {3 << 20, 0, 700, 8193, 1 << 20, 60000};
+    return lengths[n % (sizeof lengths / sizeof *lengths)];
+}
+
+static void *send_load(void *context)
+{
+    unsigned char *data = malloc(load_bytes(0));
+    dw_status status = DW_OK;
+    for (uint64_t n = 0; n < LOAD && status >= DW_OK;) {
+        suite_fill(data, load_bytes(n), n);
+        status = dw_link_send(context, TAG + (uint32_t)n % LOAD_TAGS, data, load_bytes(n));
+        if (status == DW_PENDING) status = dw_link_wait_room(context, load_bytes(n), SUITE_PATIENCE_MS);
+        else n++;
+    }
+    free(data);
+    return (void *)(intptr_t)status;
+}
+
+/* Neither rank waits for the other before it sends, and both have more to say than may be queued. */
+static void both_ranks_talk_at_once(void **state)
+{
+    (void)state;
+    dw_link_options options = options_of(me);
+    options.max_queued_bytes = 4 << 20;
+    dw_link *link = open_with(1, &options);
+    pthread_t thread;
+    void *sent;
+    assert_int_equal(pthread_create(&thread, NULL, send_load, link), 0);
+    for (uint64_t n = 0; n < LOAD; n++) suite_expect(link, TAG + (uint32_t)n % LOAD_TAGS, n, load_bytes(n));
+    pthread_join(thread, &sent);
+    assert_int_equal((intptr_t)sent, DW_OK);
+    dw_link_close(link);
+}
+
+/* What is taken of a message that rank 0 queued is in its queue, in one of MPI's 32 notes, or in rank 1's queue. */
+static void a_full_queue_says_pending_and_goes_on(void **state)
+{
+    (void)state;
+    static const size_t lengths[] = {300000, 3000};
+    dw_link_options options = options_of(me);
+    options.max_queued_bytes = 1 << 20;
+    for (int i = 0; i < 2; i++) {
+        const size_t len = lengths[i];
+        dw_link *link = open_with(2 + i, &options);
+        uint64_t sent = 0;
+        if (me == 0) {
+            sent = suite_send_until_full(link, TAG, len);
+            assert_in_range(sent * len, 1 << 20, 3 << 20);
+            assert_in_range(dw_link_count(link).queued_bytes, (1 << 20) - len, (1 << 20) + len);
+            assert_int_equal(dw_link_wait_room(link, len, 20), DW_PENDING);
+            MPI_Send(&sent, 1, MPI_UINT64_T, other, 4, program);
+            assert_int_equal(dw_link_wait_room(link, len, SUITE_PATIENCE_MS), DW_OK);
+            suite_send(link, TAG, sent, len);
+        } else {
+            MPI_Recv(&sent, 1, MPI_UINT64_T, other, 4, program, MPI_STATUS_IGNORE);
+            for (uint64_t n = 0; n <= sent; n++) suite_expect(link, TAG, n, len);
+        }
+        dw_link_close(link);
+    }
+}
+
+static void a_rank_that_takes_nothing_is_a_timeout(void **state)
+{
+    (void)state;
+    dw_link_options options = options_of(me);
+    options.max_queued_bytes = 1 << 20;
+    if (me == 0) options.peer_timeout_ms = 300;
+    dw_link *link = open_with(4, &options);
+    if (me == 0) {
+        const size_t len = (size_t)4 << 20;
+        unsigned char *data = calloc(1, len);
+        dw_status status = DW_OK;
+        const int64_t end = suite_now_ns() + (int64_t)SUITE_PATIENCE_MS * 1000000;
+        while ((status == DW_OK || status == DW_PENDING) && suite_now_ns() < end) {
+            status = dw_link_send(link, TAG, data, len);
+            if (status == DW_PENDING) suite_sleep_ms(2);
+        }
+        free(data);
+        assert_int_equal(status, DW_ERR_TIMEOUT);
+        assert_non_null(strstr(dw_link_why(link), "rank 1 took no bytes for 300 ms"));
+    }
+    MPI_Barrier(program); /* where rank 1 has been all the time */
+    dw_link_close(link);
+}
+
+static void *cancel_soon(void *context)
+{
+    suite_sleep_ms(50);
+    dw_link_cancel(context);
+    return NULL;
+}
+
+static void cancelling_ends_the_calls_of_both_ranks(void **state)
+{
+    (void)state;
+    dw_link *link = open_link(5);
+    pthread_t thread;
+    void *data;
+    size_t len;
+    if (me == 0) pthread_create(&thread, NULL, cancel_soon, link);
+    assert_int_equal(dw_link_recv(link, TAG, -1, &data, &len), me == 0 ? DW_ERR_CANCELLED : DW_ERR_PEER);
+    assert_int_equal(dw_link_send(link, TAG, "x", 1), me == 0 ? DW_ERR_CANCELLED : DW_ERR_PEER);
+    assert_non_null(strstr(dw_link_why(link), me == 0 ? "cancelled" : "rank 0 closed its end of the link without a goodbye"));
+    if (me == 0) pthread_join(thread, NULL);
+    dw_link_close(link);
+}
+
+/* Rank 0 sends two long messages and cancels soon after the first has begun to leave. Returns whether rank 1 had a part of one then. */
+static int cancel_in_mid_message(dw_link *link, size_t whole)
+{
+    int had_part = 0;
+    if (me == 0) {
+        for (uint64_t n = 0; n < 2; n++) suite_send(link, TAG, n, whole);
+        while (dw_link_count(link).bytes_sent < whole / 16) suite_sleep_ms(1);
+        dw_link_cancel(link);
+        MPI_Recv(&had_part, 1, MPI_INT, other, 5, program, MPI_STATUS_IGNORE);
+        return had_part;
+    }
+    void *data;
+    size_t len;
+    dw_status status;
+    for (uint64_t n = 0; (status = dw_link_recv(link, TAG, SUITE_PATIENCE_MS, &data, &len)) == DW_OK; n++) {
+        assert_true(suite_is(data, len, n, whole));
+        dw_link_release(link, data);
+    }
+    assert_int_equal(status, DW_ERR_PEER);
+    had_part = strstr(dw_link_why(link), "rank 0 closed its end of the link in the middle of a message") != NULL;
+    MPI_Send(&had_part, 1, MPI_INT, other, 5, program);
+    return had_part;
+}
+
+/* Chunks that rank 1 waits for will not come, and others that rank 0 has sent are not wanted: both ends get rid of them. */
+static void cancelling_in_mid_message_delivers_no_part_of_it(void **state)
+{
+    (void)state;
+    const size_t whole = (size_t)128 << 20;
+    dw_link *link;
+    int tries = 0, had_part;
+    do {
+        link = open_link(6);
+        had_part = cancel_in_mid_message(link, whole);
+        dw_link_close(link);
+    } while (!had_part && ++tries < 20);
+    assert_true(had_part);
+    link = open_link(6);
+    suite_send(link, TAG, 1, whole / 4);
+    suite_expect(link, TAG, 1, whole / 4);
     dw_link_close(link);
 }
 
@@ -262,6 +424,11 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup(links_of_different_numbers_are_different, together),
         cmocka_unit_test_setup(a_message_leaves_and_arrives_while_both_programs_do_something_else, together),
         cmocka_unit_test_setup(the_program_s_own_messages_and_ours_do_not_meet, together),
+        cmocka_unit_test_setup(both_ranks_talk_at_once, together),
+        cmocka_unit_test_setup(a_full_queue_says_pending_and_goes_on, together),
+        cmocka_unit_test_setup(a_rank_that_takes_nothing_is_a_timeout, together),
+        cmocka_unit_test_setup(cancelling_ends_the_calls_of_both_ranks, together),
+        cmocka_unit_test_setup(cancelling_in_mid_message_delivers_no_part_of_it, together),
         cmocka_unit_test_setup(an_end_that_gave_up_waiting_does_not_disturb_the_next, together),
         cmocka_unit_test_setup(two_ends_of_one_role_do_not_meet, together),
         cmocka_unit_test_setup(says_what_is_wrong_with_an_address, together),
@@ -281,7 +448,7 @@ int main(int argc, char **argv)
     other = 1 - me;
     if (me == rank || dw_mpi_size(mpi) != 2) return fprintf(stderr, "rank %d of %d\n", me, dw_mpi_size(mpi));
     if (!strcmp(what, "death")) return lose_a_peer();
-    failed = cmocka_run_group_tests_name("mpi ranks", tests, NULL, NULL);
+    failed = cmocka_run_group_tests_name("mpi ranks", tests, NULL, NULL) + run_mpi_strangers(&program);
     MPI_Barrier(program); /* the communicator is still the program's */
     dw_mpi_destroy(mpi);
     int is_finalized = 0;

@@ -85,6 +85,30 @@ void suite_expect(dw_link *link, uint32_t tag, uint64_t n, size_t len)
     dw_link_release(link, data);
 }
 
+uint64_t suite_send_until_full(dw_link *link, uint32_t tag, size_t len)
+{
+    enum { MOST = 4000 };
+    unsigned char *data = malloc(len);
+    uint64_t sent = 0;
+    dw_status status = DW_OK;
+    for (int stood_still = 0; sent < MOST && stood_still < 200;) {
+        suite_fill(data, len, sent);
+        status = dw_link_send(link, tag, data, len);
+        if (status == DW_OK) {
+            sent++;
+            stood_still = 0;
+        } else {
+            assert_int_equal(status, DW_PENDING);
+            stood_still++;
+            suite_sleep_ms(5);
+        }
+    }
+    free(data);
+    assert_int_equal(status, DW_PENDING);
+    assert_true(sent >= 1 && sent < MOST);
+    return sent;
+}
+
 /* ---- Pairs -------------------------------------------------------------------------------------- */
 
 static void note_address(void *context, const char *uri)

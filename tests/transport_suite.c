@@ -199,31 +199,6 @@ static void gives_back_dropped_and_shortened_room(void **state)
     suite_close(&pair);
 }
 
-/* The receiver's own limit stops its reading, so in the end nothing moves. Returns how many messages were taken until then. */
-static uint64_t send_until_nothing_moves(dw_link *link, size_t len)
-{
-    enum { MOST = 4000 };
-    unsigned char *data = malloc(len);
-    uint64_t sent = 0;
-    dw_status status = DW_OK;
-    for (int stood_still = 0; sent < MOST && stood_still < 200;) {
-        suite_fill(data, len, sent);
-        status = dw_link_send(link, TAG, data, len);
-        if (status == DW_OK) {
-            sent++;
-            stood_still = 0;
-        } else {
-            assert_int_equal(status, DW_PENDING);
-            stood_still++;
-            suite_sleep_ms(5);
-        }
-    }
-    free(data);
-    assert_int_equal(status, DW_PENDING);
-    assert_true(sent >= 1 && sent < MOST);
-    return sent;
-}
-
 static void answers_pending_when_the_queue_is_full(void **state)
 {
     suite_pair pair;
@@ -231,7 +206,7 @@ static void answers_pending_when_the_queue_is_full(void **state)
     pair.options[0].max_queued_bytes = pair.options[1].max_queued_bytes = 1 << 20;
     suite_open(&pair);
     const size_t len = (size_t)3 << 20; /* longer than the limit: one at a time must get through */
-    const uint64_t sent = send_until_nothing_moves(pair.link[0], len);
+    const uint64_t sent = suite_send_until_full(pair.link[0], TAG, len);
     for (uint64_t n = 0; n < sent; n++) suite_expect(pair.link[1], TAG, n, len);
     assert_int_equal(dw_link_wait_room(pair.link[0], len, SUITE_PATIENCE_MS), DW_OK);
     suite_send(pair.link[0], TAG, sent, len);
@@ -246,7 +221,7 @@ static void waits_for_room_and_not_for_the_end(void **state)
     pair.options[0].max_queued_bytes = pair.options[1].max_queued_bytes = 1 << 20;
     suite_open(&pair);
     const size_t len = 300000; /* a fourth does not fit, a short one does */
-    const uint64_t sent = send_until_nothing_moves(pair.link[0], len);
+    const uint64_t sent = suite_send_until_full(pair.link[0], TAG, len);
     assert_int_equal(dw_link_wait_room(pair.link[0], len, 20), DW_PENDING);
     assert_int_equal(dw_link_wait_room(pair.link[0], 1000, 0), DW_OK);
     assert_int_equal(dw_link_flush(pair.link[0], 0), DW_PENDING);

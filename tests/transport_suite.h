@@ -65,6 +65,8 @@ int suite_is(const void *data, size_t len, uint64_t n, size_t expected_len);
 /* Sends message n, waiting for room; receives and checks it. */
 void suite_send(dw_link *link, uint32_t tag, uint64_t n, size_t len);
 void suite_expect(dw_link *link, uint32_t tag, uint64_t n, size_t len);
+/* Nobody takes them: the receiver's own limit stops its reading, so in the end nothing moves for a second. How many were taken until then. */
+uint64_t suite_send_until_full(dw_link *link, uint32_t tag, size_t len);
 
 int64_t suite_now_ns(void);
 void suite_sleep_ms(int ms);

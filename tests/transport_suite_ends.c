@@ -180,18 +180,31 @@ static void what_is_forked_cannot_touch_the_link(void **state)
     suite_close(&pair);
 }
 
-/* The child: opens, sends until it is killed. */
+enum { SHORT_MESSAGES = 20, SHORT_BYTES = 100000, LONG_BYTES = 256 << 20, PART_BYTES = 4 << 20 };
+
+/* What the child sends: long ones behind some short ones, without end. */
+static size_t length_of(uint64_t n)
+{
+    return n < SHORT_MESSAGES ? SHORT_BYTES : LONG_BYTES;
+}
+
 static void be_killed(const suite_backend *backend, const char *uri)
 {
     const dw_link_options options = {.struct_size = sizeof options, .transports = backend->transports,
                                      .tls = backend->tls[1]};
     dw_link *link;
     if (dw_link_open(&link, uri, &options, NULL) != DW_OK) _exit(3);
-    for (;;) {
-        static char data[100000];
-        const dw_status status = dw_link_send(link, TAG, data, sizeof data);
-        if (status == DW_PENDING) dw_link_wait_room(link, sizeof data, -1);
-        else if (status != DW_OK) _exit(0); /* the test has died first */
+    for (uint64_t n = 0;;) {
+        void *room;
+        const dw_status status = dw_link_send_begin(link, TAG, length_of(n), &room);
+        if (status == DW_PENDING) {
+            dw_link_wait_room(link, length_of(n), -1);
+        } else if (status == DW_OK) {
+            suite_fill(room, length_of(n), n);
+            dw_link_send_end(link, room, length_of(n++));
+        } else {
+            _exit(0); /* the test has died first */
+        }
     }
 }
 
@@ -201,15 +214,13 @@ static void tell_child(void *context, const char *uri)
     if (write(fd, uri, strlen(uri) + 1) < 0) abort();
 }
 
-static void notices_at_once_that_the_peer_was_killed(void **state)
+static dw_link *open_to_child(const suite_backend *backend, pid_t *child)
 {
-    const suite_backend *backend = backend_of(state);
-    if (backend->one_process) skip();
     int pipe_ends[2];
     assert_int_equal(pipe(pipe_ends), 0);
-    const pid_t child = fork();
-    assert_true(child >= 0);
-    if (child == 0) {
+    *child = fork();
+    assert_true(*child >= 0);
+    if (*child == 0) {
         char uri[512] = "";
         if (read(pipe_ends[0], uri, sizeof uri - 1) <= 0) _exit(2);
         be_killed(backend, uri);
@@ -217,27 +228,74 @@ static void notices_at_once_that_the_peer_was_killed(void **state)
     const dw_link_options options = {.struct_size = sizeof options, .role = DW_LINK_LISTEN, .open_timeout_ms = 30000,
                                      .transports = backend->transports, .on_listening = tell_child,
                                      .listening_context = &pipe_ends[1], .tls = backend->tls[0]};
-    char uri[256];
-    snprintf(uri, sizeof uri, "%s", backend->uri);
     dw_link *link;
     dw_why why;
-    const dw_status opened = dw_link_open(&link, uri, &options, &why);
-    if (opened != DW_OK) fail_msg("%s", why.text);
-    dw_status status = DW_OK;
-    int messages = 0;
-    while (status == DW_OK) {
-        void *data;
-        size_t len;
-        status = dw_link_recv(link, TAG, SUITE_PATIENCE_MS / 2, &data, &len);
-        if (status == DW_OK) dw_link_release(link, data);
-        if (++messages == 20) kill(child, SIGKILL);
-    }
-    assert_int_equal(status, DW_ERR_PEER); /* not a timeout */
-    assert_string_not_equal(dw_link_why(link), "");
-    dw_link_close(link);
-    waitpid(child, NULL, 0);
+    if (dw_link_open(&link, backend->uri, &options, &why) != DW_OK) fail_msg("%s", why.text);
     close(pipe_ends[0]);
     close(pipe_ends[1]);
+    return link;
+}
+
+/* Takes messages from *n on until none comes within that time. */
+static dw_status take_messages(dw_link *link, int timeout_ms, uint64_t *n)
+{
+    void *data;
+    size_t len;
+    dw_status status;
+    while ((status = dw_link_recv(link, TAG, timeout_ms, &data, &len)) == DW_OK) {
+        assert_true(suite_is(data, len, *n, length_of(*n)));
+        dw_link_release(link, data);
+        ++*n;
+    }
+    return status;
+}
+
+/* Bytes that have come since the last message that is whole, or a little more. */
+static int64_t part_of_a_message(const dw_link_counters *count)
+{
+    int64_t bytes = (int64_t)count->bytes_received;
+    for (uint64_t n = 0; n < count->messages_received; n++) bytes -= (int64_t)length_of(n);
+    return bytes;
+}
+
+/* Stops the child where a part of a message has come and the rest has not. */
+static void stop_in_mid_message(dw_link *link, pid_t child, uint64_t *n)
+{
+    const int64_t end = suite_now_ns() + (int64_t)SUITE_PATIENCE_MS * 1000000;
+    while (suite_now_ns() < end) {
+        assert_int_equal(take_messages(link, 1, n), DW_PENDING);
+        dw_link_counters count = dw_link_count(link);
+        if (part_of_a_message(&count) < PART_BYTES) continue;
+        kill(child, SIGSTOP);
+        waitpid(child, NULL, WUNTRACED);
+        uint64_t before = 0;
+        while (count.bytes_received != before) { /* what was on the way */
+            before = count.bytes_received;
+            suite_sleep_ms(30);
+            count = dw_link_count(link);
+        }
+        if (part_of_a_message(&count) >= PART_BYTES) return;
+        kill(child, SIGCONT);
+    }
+    fail_msg("there never was a part of a message");
+}
+
+static void notices_at_once_that_the_peer_was_killed_in_mid_message(void **state)
+{
+    const suite_backend *backend = backend_of(state);
+    pid_t child;
+    uint64_t n = 0;
+    if (backend->one_process) skip();
+    dw_link *link = open_to_child(backend, &child);
+    stop_in_mid_message(link, child, &n);
+    assert_true(n >= SHORT_MESSAGES);
+    const uint64_t whole = dw_link_count(link).messages_received;
+    kill(child, SIGKILL);
+    assert_int_equal(take_messages(link, SUITE_PATIENCE_MS / 2, &n), DW_ERR_PEER); /* not a timeout */
+    assert_string_not_equal(dw_link_why(link), "");
+    assert_int_equal(n, whole); /* nothing of the one that had begun */
+    dw_link_close(link);
+    waitpid(child, NULL, 0);
 }
 
 /* ---- Time --------------------------------------------------------------------------------------- */
@@ -418,7 +476,7 @@ int run_transport_suite_ends(const suite_backend *backend)
     void *state = (void *)(uintptr_t)backend;
 #define CASE(test) cmocka_unit_test_prestate(test, state)
     const struct CMUnitTest tests[] = {
-        CASE(notices_at_once_that_the_peer_was_killed),
+        CASE(notices_at_once_that_the_peer_was_killed_in_mid_message),
         CASE(cancelling_ends_every_call_at_both_ends),
         CASE(what_is_forked_cannot_touch_the_link),
         CASE(closing_ends_the_calls_of_other_threads),

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_mpi.c - the backend between MPI's ranks passes the suite, each rank with itself; see test_mpi_ranks.c. */
+ * suite_mpi.c - the backend between MPI's ranks passes the suite, each rank with itself; see test_mpi_ranks.c. */
 #include "transport_suite.h"
 
 #include "deltawire/mpi.h"

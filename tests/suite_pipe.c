@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_transport_pipe.c - the example of docs/transports.md passes the suite. */
+ * suite_pipe.c - the example of docs/transports.md passes the suite. */
 #include "transport_suite.h"
 #include "folder.h"
 
