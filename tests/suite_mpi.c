@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * suite_mpi.c - the backend between MPI's ranks passes the suite, each rank with itself; see test_mpi_ranks.c. */
+ * suite_mpi.c - the backend between MPI's ranks passes the suite, each rank with itself, also with a shaped wire in front; see test_mpi_ranks.c. */
 #include "transport_suite.h"
 
 #include "deltawire/mpi.h"
@@ -10,11 +10,14 @@ int main(void)
     dw_why why;
     if (dw_mpi_create(&mpi, NULL, &why) != DW_OK) return fprintf(stderr, "%s\n", why.text);
     const dw_transport *const transports[] = {dw_mpi_transport(), NULL};
-    char uri[32];
+    char uri[32], shaped_uri[64];
     snprintf(uri, sizeof uri, "mpi://%d/%%d", dw_mpi_rank(mpi));
-    const suite_backend backend = {.name = "mpi", .uri = uri, .transports = transports, .one_process = 1,
-                                   .transport_context = mpi};
-    const int failed = run_transport_suite(&backend);
+    snprintf(shaped_uri, sizeof shaped_uri, "shaped:rate=8gbit,delay=1ms/%s", uri);
+    const suite_backend bare = {.name = "mpi", .uri = uri, .transports = transports, .one_process = 1, .transport_context = mpi};
+    suite_backend shaped = bare; /* which does not keep for MPI what it has sent */
+    shaped.name = "shaped over mpi";
+    shaped.uri = shaped_uri;
+    const int failed = run_transport_suite(&bare) + run_transport_suite(&shaped);
     dw_mpi_destroy(mpi);
     return failed;
 }
