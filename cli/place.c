@@ -94,6 +94,8 @@ static dw_status place_by_rendezvous(dw_place *place, const char *link, size_t s
     char meeting[URI_BYTES], own[280];
     if (dw_read_environment(&launch, why)) return DW_ERR_ARGUMENT;
     dw_status status = find_rank(&launch, link, given, config, why);
+    /* Here at every rank: one that fails when it has met another, or before, leaves those waiting that have not. */
+    if (status == DW_OK) status = dw_train_check(config, why);
     if (status < 0 || config->stages == 1) return status;
     const char *query = strncmp(link + shapes, "tcp:", 4) ? NULL : strchr(link + shapes, '?'); /* of the links, not of the meeting */
     snprintf(meeting, sizeof meeting, "%.*s", query ? (int)(query - link - (ptrdiff_t)shapes) : URI_BYTES, link + shapes);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_tcp_full.c - a listener whose process has no descriptor left for whoever knocks. */
+ * test_tcp_full.c - links of a process that has no descriptor left. */
 #include "transport_suite.h"
 
 #include <errno.h>
 #include <netinet/in.h>
 #include <stdatomic.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -95,10 +96,49 @@ static void a_listener_takes_its_peer_once_there_is_room(void **state)
     suite_close(&pair);
 }
 
+/* Gives the process n descriptors more than it has now. */
+static void leave_descriptors(rlim_t n)
+{
+    struct rlimit limit;
+    const int next = dup(0);
+    close(next);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    limit.rlim_cur = (rlim_t)next + n;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+}
+
+static void a_link_that_lacks_descriptors_says_what_to_do(void **state)
+{
+    (void)state;
+    const struct {
+        const char *uri;
+        dw_link_role role;
+        int least; /* descriptors that a link needs: two pipes, and these */
+    } cases[] = {{"tcp://127.0.0.1:0", DW_LINK_LISTEN, 4 + 2}, {"tcp://127.0.0.1:1", DW_LINK_CONNECT, 4 + 2}, {"loop://full", DW_LINK_LISTEN, 4 + 4}};
+    struct rlimit before;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const dw_link_options options = {.struct_size = sizeof options, .role = cases[i].role, .open_timeout_ms = 100};
+        int lacking = 0;
+        for (rlim_t n = 0; lacking == (int)n; n++) {
+            dw_link *link;
+            dw_why why = {.text = ""};
+            leave_descriptors(n);
+            const dw_status status = dw_link_open(&link, cases[i].uri, &options, &why);
+            setrlimit(RLIMIT_NOFILE, &before);
+            assert_true(status < 0 && n < 20);
+            if (strstr(why.text, "raise `ulimit -n`")) lacking++;
+            else if (status != DW_ERR_TIMEOUT) fail_msg("%s with %d descriptors: %s", cases[i].uri, (int)n, why.text);
+        }
+        assert_true(lacking >= cases[i].least); /* more where some in between were taken before */
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_open_link_does_not_spin_while_a_stranger_knocks),
+        cmocka_unit_test(a_link_that_lacks_descriptors_says_what_to_do),
         cmocka_unit_test(a_listener_takes_its_peer_once_there_is_room),
     };
     return cmocka_run_group_tests_name("tcp without descriptors", tests, NULL, NULL);

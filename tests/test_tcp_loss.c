@@ -67,7 +67,7 @@ static void what_is_sent_again_is_counted(void **state)
         suite_expect(pair.link[0], TAG, n, LONG / 4);
     }
     expect_what_the_kernel_says(pair.link[1], port);
-    assert_true(dw_link_count(pair.link[1]).retransmits > before + 10);
+    assert_true(dw_link_count(pair.link[1]).retransmits > before);
     assert_int_equal(dw_link_count(pair.link[1]).resent_bytes, 0); /* the link itself had nothing to send again */
     run("tc qdisc delete dev lo root");
     suite_close(&pair);

@@ -46,6 +46,15 @@ static dw_status check_place(const dw_train_config *config, dw_why *why)
         return dw_say(why, DW_ERR_ARGUMENT,
                       "%u stages cannot share %u layers; give at most one stage per layer", stages,
                       config->layers);
+    if (config->record && stages == 1)
+        return dw_say(why, DW_ERR_ARGUMENT,
+                      "a single stage sends nothing to record; give more stages, or no record");
+    return DW_OK;
+}
+
+static dw_status check_addresses(const dw_train_config *config, dw_why *why)
+{
+    const uint32_t rank = config->rank, stages = config->stages;
     if (rank + 1 < stages && !config->listen)
         return dw_say(why, DW_ERR_ARGUMENT, "rank %u of %u needs an address to listen on for rank %u",
                       rank, stages, rank + 1);
@@ -58,9 +67,6 @@ static dw_status check_place(const dw_train_config *config, dw_why *why)
                       rank, stages);
     if (rank == 0 && config->connect)
         return dw_say(why, DW_ERR_ARGUMENT, "rank 0 is the first: there is nobody to connect to");
-    if (config->record && stages == 1)
-        return dw_say(why, DW_ERR_ARGUMENT,
-                      "a single stage sends nothing to record; give more stages, or no record");
     return DW_OK;
 }
 
@@ -118,7 +124,8 @@ static dw_status parse_codec(dw_config *codec, char canonical[DW_CONFIG_TEXT_BYT
     return DW_OK;
 }
 
-dw_status dw_settings_resolve(dw_settings *settings, const dw_train_config *config, dw_why *why)
+/* All but the addresses. */
+static dw_status resolve(dw_settings *settings, const dw_train_config *config, dw_why *why)
 {
     memset(settings, 0, sizeof *settings);
     if (config->struct_size != sizeof *config)
@@ -141,6 +148,19 @@ dw_status dw_settings_resolve(dw_settings *settings, const dw_train_config *conf
         status = parse_codec(&settings->backward, settings->backward_text, config->backward, "backward",
                              why);
     return status;
+}
+
+dw_status dw_settings_resolve(dw_settings *settings, const dw_train_config *config, dw_why *why)
+{
+    const dw_status status = resolve(settings, config, why);
+    return status < 0 ? status : check_addresses(&settings->config, why);
+}
+
+dw_status dw_train_check(const dw_train_config *config, dw_why *why)
+{
+    dw_settings settings;
+    if (!config) return dw_say(why, DW_ERR_ARGUMENT, "dw_train_check needs a config");
+    return resolve(&settings, config, why);
 }
 
 dw_status dw_settings_count(dw_settings *settings, uint32_t samples, dw_why *why)

@@ -79,7 +79,7 @@ static loop_hub *create_hub(dw_why *why)
     for (int i = 0; i < 2; i++) {
         int ends[2];
         if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) {
-            dw_link_report(why, DW_ERR_NO_MEMORY, "cannot make a pipe for a loop: %s", strerror(errno));
+            dw_link_report(why, DW_ERR_NO_MEMORY, "cannot make a pipe for a loop: %s", dw_link_system_says(errno));
             destroy_hub(hub);
             return NULL;
         }

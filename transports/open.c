@@ -244,7 +244,7 @@ static dw_status make_link(dw_link **made, const dw_transport *transport, const 
         const int error = errno;
         close_bell(&link->thread_bell);
         free(link);
-        return dw_link_report(why, DW_ERR_IO, "cannot make a pipe for a link: %s", strerror(error));
+        return dw_link_report(why, DW_ERR_IO, "cannot make a pipe for a link: %s", dw_link_system_says(error));
     }
     if (pthread_mutex_init(&link->lock, NULL) != 0 || !start_conditions(link)) {
         close_bell(&link->thread_bell);
@@ -285,7 +285,8 @@ static dw_status start_thread(dw_link *link, dw_why *why)
     const int error = pthread_create(&link->thread, NULL, dw_link_run, link);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (error != 0) {
-        return dw_link_report(why, DW_ERR_NO_MEMORY, "cannot start the thread of a link: %s", strerror(error));
+        return dw_link_report(why, DW_ERR_NO_MEMORY, "cannot start the thread of a link: %s; raise `ulimit -u`, or open fewer links",
+                              strerror(error));
     }
     return DW_OK;
 }

@@ -2,7 +2,9 @@
  * report.c - how an error gets its sentence. */
 #include "report.h"
 
+#include <errno.h>
 #include <stdio.h>
+#include <string.h>
 
 static void fill(dw_why *why, int offset, const char *format, va_list arguments)
 {
@@ -34,4 +36,14 @@ void dw_link_report_first(dw_status *kept, dw_why *why, dw_status status, const 
     if (*kept != DW_OK) return;
     fill(why, -1, format, arguments);
     *kept = status;
+}
+
+const char *dw_link_system_says(int error)
+{
+    switch (error) {
+    case EMFILE: return "this process has as many files open as it may; raise `ulimit -n`, or close links";
+    case ENFILE: return "this machine has as many files open as it may; raise /proc/sys/fs/file-max";
+    case ENOSPC: return "epoll watches as many files as it may; raise /proc/sys/fs/epoll/max_user_watches";
+    default: return strerror(error);
+    }
 }

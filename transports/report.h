@@ -21,6 +21,9 @@ dw_status dw_link_report_at(dw_why *why, dw_status status, int offset, const cha
 void dw_link_report_first(dw_status *kept, dw_why *why, dw_status status, const char *format, va_list arguments)
     __attribute__((format(printf, 4, 0)));
 
+/* What a call of the system failed of, and what to do where it is a limit of the system's that people can raise. */
+const char *dw_link_system_says(int error);
+
 /* Monotonic: deadlines must not move when somebody sets the clock. */
 static inline int64_t dw_link_now_ns(void)
 {

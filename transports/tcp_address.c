@@ -120,7 +120,7 @@ dw_status dw_tcp_resolve(const dw_transport_open *how, struct addrinfo **found)
     const int error = getaddrinfo(at.host, at.port, &hints, found);
     if (error == 0) return DW_OK;
     return dw_link_report_at(how->why, DW_ERR_ADDRESS, 0, "cannot resolve '%.100s': %s", at.host,
-                             error == EAI_SYSTEM ? strerror(errno) : gai_strerror(error));
+                             error == EAI_SYSTEM ? dw_link_system_says(errno) : gai_strerror(error));
 }
 
 /* "127.0.0.1:7000" or "[::1]:7000"; text has room for 96 bytes. */
@@ -232,7 +232,8 @@ dw_status dw_tcp_listen(const dw_transport_open *how, const dw_tcp_options *opti
         return dw_link_report(how->why, DW_ERR_ADDRESS, "port %s of %.100s is in use; choose another, "
                               "or 0 for any that is free", at.port, at.host);
     }
-    return dw_link_report(how->why, DW_ERR_ADDRESS, "cannot listen on %.100s port %s: %s", at.host, at.port, strerror(error));
+    return dw_link_report(how->why, DW_ERR_ADDRESS, "cannot listen on %.100s port %s: %s", at.host, at.port,
+                          dw_link_system_says(error));
 }
 
 int dw_tcp_dial(const struct sockaddr *address, socklen_t len, const dw_tcp_options *options)

@@ -106,7 +106,7 @@ static dw_status make(dw_tcp_end *end, const dw_transport_open *how)
     }
     end->poller = epoll_create1(EPOLL_CLOEXEC);
     if (end->poller >= 0) return DW_OK;
-    return dw_link_report(how->why, DW_ERR_IO, "cannot watch sockets: %s", strerror(errno));
+    return dw_link_report(how->why, DW_ERR_IO, "cannot watch sockets: %s", dw_link_system_says(errno));
 }
 
 dw_status dw_tcp_open(dw_tcp_end *end, const dw_transport_open *how)

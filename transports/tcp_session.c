@@ -48,7 +48,7 @@ static int watch(const dw_tcp_end *end, int fd, int how, uint32_t events, uint32
 void dw_tcp_watch_listener(dw_tcp_end *end)
 {
     if (watch(end, end->listener, EPOLL_CTL_ADD, EPOLLIN, ON_LISTENER, 0)) return;
-    dw_tcp_fail(end, DW_ERR_IO, "cannot watch the port for a peer: %s", strerror(errno));
+    dw_tcp_fail(end, DW_ERR_IO, "cannot watch the port for a peer: %s", dw_link_system_says(errno));
 }
 
 void dw_tcp_watch_stripe(dw_tcp_end *end, dw_tcp_stripe *stripe)
@@ -297,14 +297,14 @@ void dw_tcp_start_dial(dw_tcp_end *end, unsigned index, int64_t now)
     const int fd = dw_tcp_dial((const struct sockaddr *)&end->address, end->address_len, &end->options);
     if (fd < 0) {
         const int error = errno;
-        dial_failed(end, index, strerror(error), error == ECONNREFUSED);
+        dial_failed(end, index, dw_link_system_says(error), error == ECONNREFUSED);
         return;
     }
     if (!end->trouble[0]) snprintf(end->trouble, sizeof end->trouble, "no answer");
     if (!dw_tcp_meet_as_dialler(&end->dials[index], fd, now + (end->tls ? meeting_ns : dial_ns), end, index)) {
         dial_failed(end, index, "no memory for TLS", 0);
     } else if (!watch_meeting(end, &end->dials[index], ON_DIAL, index)) {
-        dial_failed(end, index, strerror(errno), 0);
+        dial_failed(end, index, dw_link_system_says(errno), 0);
     }
 }
 

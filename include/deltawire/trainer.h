@@ -142,6 +142,9 @@ typedef struct dw_train_hooks {
  * *why for each. A rank that fails tells the others, which then fail with its sentence. */
 DW_API dw_status dw_train(const dw_train_config *config, const dw_train_hooks *hooks, dw_why *why);
 
+/* The errors of dw_train that need no file and no peer: for all but listen and connect, so that a rank may look before it asks for them. */
+DW_API dw_status dw_train_check(const dw_train_config *config, dw_why *why);
+
 /* Newer CPUs than OpenBLAS knows get its slowest products. The name that OPENBLAS_CORETYPE must have in the
  * environment, before the program starts, to get those made for what this CPU can do; NULL: all is well. */
 DW_API const char *dw_train_blas_advice(void);

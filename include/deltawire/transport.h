@@ -54,7 +54,8 @@ typedef struct dw_link_options {
 
 /* uri: "tcp://127.0.0.1:7000", "tcp://[::1]:0" (0: any port, see on_listening), "loop://name",
  * "shaped:rate=100mbit,delay=20ms/tcp://host:7000?stripes=4" and more (docs/transports.md). Blocks until both ends have agreed on the
- * version. Errors: ARGUMENT, CONFIG, ADDRESS, TIMEOUT, PEER, PROTOCOL, VERSION, CANCELLED, NO_MEMORY,
+ * version; looking up a name (not a numeric address) takes as long as the system likes: neither open_timeout_ms nor cancelled ends
+ * that. Errors: ARGUMENT, CONFIG, ADDRESS, TIMEOUT, PEER, PROTOCOL, VERSION, CANCELLED, NO_MEMORY,
  * UNSUPPORTED, AUTH (no tls and no loopback address; or see tls.h), each with a sentence in *why. */
 DW_API dw_status dw_link_open(dw_link **link, const char *uri, const dw_link_options *options,
                               dw_why *why);
