@@ -297,6 +297,36 @@ static void cancelling_in_mid_message_delivers_no_part_of_it(void **state)
     dw_link_close(link);
 }
 
+static int freed; /* communicators, by this process */
+
+/* MPI lets whoever wants to stand in front of its functions. */
+int MPI_Comm_free(MPI_Comm *comm)
+{
+    freed++;
+    return PMPI_Comm_free(comm);
+}
+
+/* To destroy the place first is against the rules, and yet nobody's end: MPI would abort where a thread calls it with what is gone. */
+static void a_link_outlives_the_place_that_it_was_opened_over(void **state)
+{
+    (void)state;
+    for (int is_careful = 0; is_careful < 2; is_careful++) {
+        dw_mpi *place = NULL;
+        dw_why why;
+        assert_int_equal(dw_mpi_create(&place, &program, &why), DW_OK);
+        dw_link_options options = options_of(me);
+        options.transport_context = place;
+        dw_link *link = open_with(0, &options);
+        freed = 0;
+        if (!is_careful) dw_mpi_destroy(place);
+        for (uint64_t n = 0; n < 20; n++) suite_send(link, TAG, n, n * 50000);
+        for (uint64_t n = 0; n < 20; n++) suite_expect(link, TAG, n, n * 50000);
+        dw_link_close(link);
+        if (is_careful) dw_mpi_destroy(place);
+        assert_int_equal(freed, is_careful);
+    }
+}
+
 /* ---- Meeting ------------------------------------------------------------------------------------ */
 
 static void an_end_that_gave_up_waiting_does_not_disturb_the_next(void **state)
@@ -429,6 +459,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup(a_rank_that_takes_nothing_is_a_timeout, together),
         cmocka_unit_test_setup(cancelling_ends_the_calls_of_both_ranks, together),
         cmocka_unit_test_setup(cancelling_in_mid_message_delivers_no_part_of_it, together),
+        cmocka_unit_test_setup(a_link_outlives_the_place_that_it_was_opened_over, together),
         cmocka_unit_test_setup(an_end_that_gave_up_waiting_does_not_disturb_the_next, together),
         cmocka_unit_test_setup(two_ends_of_one_role_do_not_meet, together),
         cmocka_unit_test_setup(says_what_is_wrong_with_an_address, together),

@@ -50,6 +50,7 @@ static dw_status part(mpi_end *end)
     pthread_mutex_lock(&end->node->lock);
     if (quiet) dw_mpi_withdraw(end);
     else end->node->lost = 1;
+    end->node->ends--;
     pthread_mutex_unlock(&end->node->lock);
     return quiet ? DW_OK : DW_PENDING;
 }
@@ -78,16 +79,12 @@ static dw_status mpi_open(void *context, const dw_transport_open *how)
         if (how->role == DW_LINK_LISTEN) how->on_listening(how->listening_context, end->uri);
         status = dw_mpi_meet(end->node, how, end->peer, number, end->own_tag, &end->peer_tag);
     }
-    if (status == DW_OK) {
-        end->heard_ns = end->pumped_ns = end->moved_ns = dw_link_now_ns();
-        return DW_OK;
-    }
-    if (end->room) {
-        pthread_mutex_lock(&end->node->lock);
-        dw_mpi_withdraw(end);
-        pthread_mutex_unlock(&end->node->lock);
-    }
-    free(end->room);
+    pthread_mutex_lock(&end->node->lock);
+    if (status == DW_OK) end->node->ends++;
+    else if (end->room) dw_mpi_withdraw(end);
+    pthread_mutex_unlock(&end->node->lock);
+    if (status == DW_OK) end->heard_ns = end->pumped_ns = end->moved_ns = dw_link_now_ns();
+    else free(end->room);
     return status;
 }
 

@@ -102,6 +102,10 @@ static void clear_away(dw_mpi *mpi)
 void dw_mpi_destroy(dw_mpi *mpi)
 {
     if (!mpi) return;
+    pthread_mutex_lock(&mpi->lock);
+    const int ends = mpi->ends;
+    pthread_mutex_unlock(&mpi->lock);
+    if (ends > 0) return; /* their threads call MPI by way of this communicator: what is theirs stays */
     if (!mpi->lost) {
         clear_away(mpi);
         /* MPICH before 4.2, over UCX and TCP: a rank that is through with its part of MPI_Finalize helps no other to get rid of its

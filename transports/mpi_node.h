@@ -15,6 +15,7 @@ struct dw_mpi {
     int finalizes;
     int last_tag, next_tag; /* of sessions */
     uint64_t next_nonce;
+    int ends; /* of links, open now */
     int lost; /* a peer went without a goodbye, or something of it is still under way */
 };
 
