@@ -157,7 +157,7 @@ static dw_status go_on_receiving(mpi_end *end, mpi_request *request, size_t *len
     uint64_t value;
     const unsigned char *data;
     if (!end->long_active) {
-        if (!dw_mpi_oldest(end, &kind, &value, &data)) return DW_PENDING;
+        if (!dw_mpi_oldest(end, &kind, &value, &data) || (kind == DW_MPI_LONG && end->wastes)) return DW_PENDING;
         *len = value > SIZE_MAX ? SIZE_MAX : (size_t)value;
         if (*len > request->len) return DW_ERR_NO_ROOM;
         if (kind == DW_MPI_DATA && value > 0) memcpy(request->room, data, *len);

@@ -249,6 +249,7 @@ static void waste_chunks(mpi_end *end)
 {
     if (end->fin_heard && !end->receiving && end->chunks_in.n == 0 && end->in_posted < end->fin_chunks) {
         end->long_active = 0;
+        end->wastes = 1;
         post_chunk(end, end->room->waste, DW_MPI_CHUNK_BYTES);
     }
 }

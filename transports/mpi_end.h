@@ -73,6 +73,7 @@ typedef struct mpi_end {
     unsigned char *long_room;
     size_t long_len, long_posted, long_done;
     int long_active;
+    int wastes; /* chunks came that nobody read: long messages that were announced are not whole any more */
 
     int fin_said, fin_heard;
     uint64_t fin_chunks; /* what the peer's FIN tells */
