@@ -23,6 +23,7 @@ static void open_pair(suite_pair *pair, void **state)
 typedef struct talker {
     dw_link *link;
     dw_status status;
+    int begins; /* to wait, the next moment */
 } talker;
 
 /* ---- Ends --------------------------------------------------------------------------------------- */
@@ -32,6 +33,7 @@ static void *wait_in_recv(void *context)
     talker *me = context;
     void *data;
     size_t len;
+    __atomic_store_n(&me->begins, 1, __ATOMIC_RELAXED);
     me->status = dw_link_recv(me->link, TAG, -1, &data, &len);
     return NULL;
 }
@@ -96,7 +98,10 @@ static void closing_ends_the_calls_of_other_threads(void **state)
             waiting[i] = (talker){.link = pair.link[i % 2]};
             pthread_create(&threads[i], NULL, wait_in_recv, &waiting[i]);
         }
-        suite_sleep_ms(5);
+        for (int i = 0; i < WAITING; i++) { /* none may call once the link is closed */
+            while (!__atomic_load_n(&waiting[i].begins, __ATOMIC_RELAXED)) suite_sleep_ms(1);
+        }
+        suite_sleep_ms(20);
         suite_close(&pair);
         for (int i = 0; i < WAITING; i++) {
             pthread_join(threads[i], NULL);
