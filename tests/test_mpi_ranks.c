@@ -226,7 +226,7 @@ static void a_rank_that_takes_nothing_is_a_timeout(void **state)
         }
         free(data);
         assert_int_equal(status, DW_ERR_TIMEOUT);
-        assert_non_null(strstr(dw_link_why(link), "rank 1 took no bytes for 300 ms"));
+        assert_non_null(strstr(dw_link_why(link), "rank 1 took no"));
     }
     MPI_Barrier(program); /* where rank 1 has been all the time */
     dw_link_close(link);
