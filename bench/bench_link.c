@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "strays.h"
 #include "wire.h"
 #ifdef DW_BENCH_MPI
 #include "wire_mpi.h"
@@ -28,6 +29,9 @@ typedef struct plan {
     size_t only; /* this size; 0: all */
     int no_sizes;
     int is_secure; /* links over TCP stand under TLS */
+    int strays;    /* so many strangers a second come to the link's port */
+    int port;      /* that one */
+    strays strangers;
     const char *uri; /* to listen on */
     wire bare, link, deep; /* deep: a link with the usual long queue, which keeps its memory */
 } plan;
@@ -162,13 +166,44 @@ static void print_overlap(const plan *p, wire *w)
     fflush(stdout);
 }
 
+/* ---- Strangers at the port ---------------------------------------------------------------------- */
+
+/* The link's goodput with nobody at its port, and with strangers, in turns. */
+static void print_strays(plan *p)
+{
+    double seconds[2][ROUNDS_MOST], came = 0, long_for = 0;
+    const size_t len = p->only ? p->only : (size_t)4 << 20;
+    const int n = (int)((double)((size_t)256 << 20) / (double)len * p->part) + 2;
+    for (int round = -1; round < p->rounds; round++) {
+        for (int besieged = 0; besieged < 2; besieged++) {
+            const double begun = now();
+            const uint64_t before = p->me == LEAD ? strays_count(&p->strangers) : 0;
+            if (besieged && p->me == LEAD) strays_come(&p->strangers, p->port);
+            const double each = stream(p->me, &p->link, len, n);
+            if (besieged && p->me == LEAD) strays_rest(&p->strangers);
+            if (round < 0) continue;
+            seconds[besieged][round] = each;
+            if (besieged && p->me == LEAD) came += (double)(strays_count(&p->strangers) - before);
+            if (besieged) long_for += now() - begun;
+        }
+    }
+    if (p->me != LEAD) return;
+    const double peace = median(seconds[0], p->rounds), siege = median(seconds[1], p->rounds);
+    printf("%zu bytes one way: %.1f MB/s with nobody else, %.1f MB/s with %.0f strangers a second = %.3f\n", len, (double)len / peace * 1e-6,
+           (double)len / siege * 1e-6, came / long_for, peace / siege);
+}
+
 static void run(plan *p)
 {
+    if (p->strays) {
+        print_strays(p);
+        p->no_sizes = 1;
+    }
     if (p->me == LEAD && !p->no_sizes) {
         printf("| bytes | round trip, us: link / %s | GB/s: link / %s |\n|---|---|---|\n", p->bare.name, p->bare.name);
     }
     if (!p->no_sizes) compare_sizes(p);
-    print_overlap(p, &p->deep);
+    if (!p->strays) print_overlap(p, &p->deep);
     /* The follower hears that all is over before anybody closes. */
     wire *links[2] = {&p->link, &p->deep};
     for (int i = 0; i < 2; i++) {
@@ -188,6 +223,7 @@ static const uint64_t queue_bytes = 24 << 20;
 #ifdef DW_BENCH_MPI
 static void run_here(plan *p)
 {
+    if (p->strays) wire_die("strangers come to the ports of tcp, where MPI has none of ours");
     const wire_mpi_ranks ranks = wire_mpi_begin();
     p->me = ranks.me;
     p->bare = wire_of_mpi(&ranks, longest);
@@ -207,17 +243,25 @@ static void listen_at(struct sockaddr_in *address, int *fd)
         getsockname(*fd, (struct sockaddr *)address, &len)) wire_die("cannot listen on the loopback address");
 }
 
+typedef struct listening {
+    int fd, port;
+} listening;
+
 /* The link's listener tells its address over the bare socket. */
 static void tell(void *context, const char *uri)
 {
-    const int fd = *(const int *)context;
+    listening *at = context;
+    const int fd = at->fd;
     char room[128] = "";
     snprintf(room, sizeof room, "%s", uri);
+    const char *port = strrchr(uri, ':');
+    if (port) at->port = atoi(port + 1);
     if (send(fd, room, sizeof room, 0) != (ssize_t)sizeof room) wire_die("the other process has gone");
 }
 
-static wire join(int me, const char *where, int fd, uint64_t queued, int is_secure)
+static wire join(int me, const char *where, listening *at, uint64_t queued, int is_secure)
 {
+    const int fd = at->fd;
     static const char key[32] = "a key that everybody may know...";
     static const char *const names[] = {"leader", "follower"};
     const dw_tls_options tls = {.struct_size = sizeof tls, .own_name = names[me], .peer_name = names[1 - me], .group_key = key,
@@ -227,7 +271,7 @@ static wire join(int me, const char *where, int fd, uint64_t queued, int is_secu
     if (me == FOLLOW && recv(fd, uri, sizeof uri, MSG_WAITALL) != (ssize_t)sizeof uri) wire_die("no address came");
     const dw_link_options options = {.struct_size = sizeof options, .max_queued_bytes = queued,
                                      .role = me == LEAD ? DW_LINK_LISTEN : DW_LINK_CONNECT, .tls = is_secure ? &tls : NULL,
-                                     .on_listening = tell, .listening_context = &fd};
+                                     .on_listening = tell, .listening_context = at};
     return wire_of_link(uri, &options);
 }
 
@@ -238,6 +282,7 @@ static void run_here(plan *p)
     const int on = 1;
     listen_at(&address, &listener);
     fflush(stdout);
+    if (p->strays) p->strangers = strays_begin(p->strays);
     const pid_t child = fork();
     p->me = child == 0 ? FOLLOW : LEAD;
     if (p->me == LEAD) {
@@ -249,11 +294,14 @@ static void run_here(plan *p)
     close(listener);
     if (fd < 0) wire_die("no connection");
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    p->link = join(p->me, p->uri, fd, queue_bytes, p->is_secure);
-    p->deep = join(p->me, p->uri, fd, 0, p->is_secure);
+    listening at = {.fd = fd};
+    p->deep = join(p->me, p->uri, &at, 0, p->is_secure);
+    p->link = join(p->me, p->uri, &at, queue_bytes, p->is_secure);
+    p->port = at.port;
     p->bare = wire_of_socket(fd, longest);
     run(p);
     if (p->me == LEAD) waitpid(child, NULL, 0);
+    if (p->me == LEAD && p->strays) strays_end(&p->strangers);
 }
 #endif
 
@@ -266,6 +314,8 @@ int main(int argc, char **argv)
             p.part = 0.001; /* that it runs, not how fast */
         } else if (!strcmp(argv[i], "--rounds") && i + 1 < argc && atoi(argv[i + 1]) > 0 && atoi(argv[i + 1]) < ROUNDS_MOST) {
             p.rounds = atoi(argv[++i]);
+        } else if (!strcmp(argv[i], "--strays") && i + 1 < argc && atoi(argv[i + 1]) > 0 && atoi(argv[i + 1]) <= 100000) {
+            p.strays = atoi(argv[++i]);
         } else if (!strcmp(argv[i], "--tls")) {
             p.is_secure = 1;
         } else if (!strcmp(argv[i], "--overlap")) {
@@ -275,7 +325,7 @@ int main(int argc, char **argv)
         } else if (!strcmp(argv[i], "--bytes") && i + 1 < argc) {
             p.only = strtoul(argv[++i], NULL, 10);
         } else {
-            wire_die("usage: bench_link [--quick] [--rounds N] [--bytes N] [--overlap] [--tls] [--listen URI]");
+            wire_die("usage: bench_link [--quick] [--rounds N] [--bytes N] [--overlap] [--tls] [--strays PER_SECOND] [--listen URI]");
         }
     }
     run_here(&p);
