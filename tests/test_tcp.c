@@ -10,26 +10,14 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "knock.h"
+
 enum { TAG = 1, TCP_HELLO = 48, RECORD = 32, CHUNK_RECORD = 48, LINK_HEADER = 8, HELLO = 32 };
 
 static const suite_backend tcp4 = {.name = "tcp over IPv4", .uri = "tcp://127.0.0.1:0"};
 static const suite_backend tcp_one = {.name = "tcp by one connection", .uri = "tcp://127.0.0.1:0?stripes=1"};
 
 /* ---- A peer made of bytes ----------------------------------------------------------------------- */
-
-static int port_of(const char *uri)
-{
-    return atoi(strrchr(uri, ':') + 1);
-}
-
-static int raw_connect(int port)
-{
-    const int fd = socket(AF_INET, SOCK_STREAM, 0);
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    assert_int_equal(connect(fd, (const struct sockaddr *)&address, sizeof address), 0);
-    return fd;
-}
 
 static int raw_listen(int *port)
 {
@@ -218,12 +206,12 @@ static void strangers_do_not_disturb_a_listener(void **state)
     enum { STRANGERS = 120 };
     int strangers[STRANGERS]; /* more of them silent than it listens to at a time */
     for (int i = 0; i < STRANGERS; i++) {
-        strangers[i] = raw_connect(book.port);
+        strangers[i] = knock(book.port);
         if (i % 4 == 0) raw_send(strangers[i], "GET / HTTP/1.1\r\nHost: x\r\n\r\n", 27);
         if (i % 4 == 1) raw_send(strangers[i], greeting, TCP_HELLO - 1); /* and never the rest */
         if (i % 4 == 2) close(strangers[i]);
     }
-    const int early = raw_connect(book.port); /* a real dialler that was stopped before it was heard */
+    const int early = knock(book.port); /* a real dialler that was stopped before it was heard */
     raw_send(early, greeting, TCP_HELLO);
     close(early);
     late_dialler dialler;
@@ -290,7 +278,7 @@ static void a_dialler_of_another_version_is_told_so(void **state)
     (void)state;
     guest_book book;
     start_listening(&book, 30000, 0);
-    const int fd = raw_connect(book.port);
+    const int fd = knock(book.port);
     raw_send(fd, "DWTCP\n\x09" "C", 8);
     unsigned char answer[8] = {0};
     assert_int_equal(recv(fd, answer, sizeof answer, MSG_WAITALL), 8);
@@ -309,7 +297,7 @@ static dw_status status_after(const void *bytes, size_t len, uint32_t peer_timeo
 {
     guest_book book;
     start_listening(&book, 30000, peer_timeout_ms);
-    const int fd = raw_connect(book.port);
+    const int fd = knock(book.port);
     raw_send(fd, greeting, sizeof greeting);
     pthread_join(book.thread, NULL);
     if (book.status != DW_OK) fail_msg("%s", book.why.text);

@@ -9,6 +9,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "knock.h"
+
 enum { TAG = 1, FULL_MS = 450 };
 
 /* Linked with -Wl,--wrap=accept4. A process that has no descriptor left for the library has none for this test either. */
@@ -30,15 +32,6 @@ int __wrap_accept4(int fd, struct sockaddr *address, socklen_t *len, int flags)
     return made;
 }
 
-static int knock(const char *uri)
-{
-    const int fd = socket(AF_INET, SOCK_STREAM, 0);
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(strrchr(uri, ':') + 1))};
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    assert_int_equal(connect(fd, (const struct sockaddr *)&address, sizeof address), 0);
-    return fd;
-}
-
 /* It tried again, and not all the time. */
 static void expect_patience(void)
 {
@@ -57,7 +50,7 @@ static void an_open_link_does_not_spin_while_a_stranger_knocks(void **state)
     for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++) {
         atomic_store(&vain, 0);
         atomic_store(&is_full, reasons[i]);
-        const int stranger = knock(pair.uri), before = atomic_load(&accepted);
+        const int stranger = knock(port_of(pair.uri)), before = atomic_load(&accepted);
         suite_sleep_ms(FULL_MS);
         expect_patience();
         suite_send(pair.link[1], TAG, i, 100); /* the link itself goes on */

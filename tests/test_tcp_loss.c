@@ -8,6 +8,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "knock.h"
+
 enum { TAG = 1, SKIPPED = 77, MOST_FDS = 256, LONG = 4 << 20 };
 
 static int run(const char *command)
@@ -15,11 +17,6 @@ static int run(const char *command)
     char line[200];
     snprintf(line, sizeof line, "PATH=$PATH:/usr/sbin:/sbin; %s", command);
     return system(line);
-}
-
-static int port_of(const char *uri)
-{
-    return atoi(strrchr(uri, ':') + 1);
 }
 
 /* By all connections of this process to that port. */

@@ -9,12 +9,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { TAG = 1, STRIPES = 4, MOST_FDS = 256 };
+#include "knock.h"
 
-static int port_of(const char *uri)
-{
-    return atoi(strrchr(uri, ':') + 1);
-}
+enum { TAG = 1, STRIPES = 4, MOST_FDS = 256 };
 
 /* Whether it is one of a connection with that port at either end. */
 static int is_of(int fd, int port)
@@ -71,15 +68,6 @@ static void every_stripe_is_told_the_same(void **state)
 }
 
 /* ---- Strangers ---------------------------------------------------------------------------------- */
-
-static int knock(int port)
-{
-    const int fd = socket(AF_INET, SOCK_STREAM, 0);
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    assert_int_equal(connect(fd, (const struct sockaddr *)&address, sizeof address), 0);
-    return fd;
-}
 
 static int is_hung_up_on(int fd)
 {

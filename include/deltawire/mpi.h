@@ -28,8 +28,8 @@ DW_API dw_status dw_mpi_create(dw_mpi **mpi, const void *communicator, dw_why *w
 
 /* Collective, after all links over it were closed, by the thread that created it. Finalizes MPI where create
  * initialized it. When a peer was lost, nothing collective can be done any more: then the communicator is left, MPI
- * is not finalized, and the program should end without. The same where a link over it is still open: that works on, and
- * some memory stays. NULL is fine. */
+ * is not finalized, and the program should end without. The same where a link over it is still open: that works on,
+ * some memory stays, and ranks that did close theirs wait for this one in vain. NULL is fine. */
 DW_API void dw_mpi_destroy(dw_mpi *mpi);
 
 /* The caller's rank, and how many there are; -1 and 0 for NULL. */

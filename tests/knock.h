@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * knock.h - a bare socket at the port of a link, as any stranger may open one. */
+#ifndef DW_TEST_KNOCK_H
+#define DW_TEST_KNOCK_H
+
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+/* Of tcp://host:port. */
+static inline int port_of(const char *uri)
+{
+    return atoi(strrchr(uri, ':') + 1);
+}
+
+static inline int knock(int port)
+{
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    assert_int_equal(connect(fd, (const struct sockaddr *)&address, sizeof address), 0);
+    return fd;
+}
+
+#endif
