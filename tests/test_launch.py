@@ -143,13 +143,11 @@ class Meeting(Base):
         self.refused(1, "rank 0 did not tell", ["--link", f"file://{self.path('nobody')}", "--open-timeout", "0.3"], RANK=1, WORLD_SIZE=2)
 
     def test_every_rank_sees_at_once_what_cannot_be_trained(self):
-        begun = time.monotonic()
-        for rank in range(3):  # nobody else is there
+        for rank in range(3):  # nobody else is there: who asked for the others first would say that instead
             for meeting in f"tcp://127.0.0.1:{free_port()}", f"file://{self.path('nobody')}":
                 for word, wrong in {"3 stages cannot share 2 layers": ["--layers", "2"], "a batch of 8": ["--micro-batches", "3"],
                                     "forward codec": ["--forward", "delta:bits=99"]}.items():
                     self.refused(2, word, ["--link", meeting, *wrong], RANK=rank, WORLD_SIZE=3)
-        self.assertLess(time.monotonic() - begun, 40)
 
     def test_a_port_in_use_is_named_at_once(self):
         with socket.socket() as other:
