@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # attempts.py - which scales mean-square search should try, on recorded tensors.
 """Plays an encoder with scale=mse over records (`deltawire train --record`), keeps some of the pieces that it quantizes, and compares
-on them: the scale of signed alone, the four attempts of src/quant.h, the best few in 64ths of the largest magnitude that a greedy
+on them: the scale of signed alone, the four attempts of src/arithmetic/quant.h, the best few in 64ths of the largest magnitude that a greedy
 search finds for all records together, and a search of every 64th. Errors are |d - its reconstruction| / |d| over all pieces kept of
 one record; d are the changes of activations (choose=group) and gradients as they are."""
 import argparse

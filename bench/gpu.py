@@ -172,7 +172,7 @@ def main():
     log, today = [], datetime.date.today().isoformat()
     out = options.out or options.build / "gpu.json"
     print("== frames and states against the CPU", flush=True)
-    golden = pathlib.Path(__file__).resolve().parent.parent / "tests" / "golden"
+    golden = pathlib.Path(__file__).resolve().parent.parent / "tests" / "wire" / "golden"
     status, checked = run([options.build / "bench/gpu_check", "--golden", golden, "--elements", options.elements,
                            "--threads", options.threads], log, 300)
     if status == ABSENT:

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * gpu_golden.h - the golden frames of tests/golden/, made and read by a GPU. */
+ * gpu_golden.h - the golden frames of tests/wire/golden/, made and read by a GPU. */
 #ifndef DW_BENCH_GPU_GOLDEN_H
 #define DW_BENCH_GPU_GOLDEN_H
 

@@ -42,7 +42,7 @@ void dw_rendezvous_close(dw_rendezvous *rendezvous);
 /* The address by which this machine reaches the host, and so by which that reaches this one. 0: it has none. */
 int dw_own_address(const char *host, char *text, size_t cap);
 
-/* ---- MPI (mpi.c) ------------------------------------------------------------------------------------------------ */
+/* ---- MPI (ranks.c) ---------------------------------------------------------------------------------------------- */
 
 typedef struct dw_ranks dw_ranks;
 

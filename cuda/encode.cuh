@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * encode.cuh - x and prev to payload and the new prev: one tile a block, some eights of elements a thread, in one sweep.
  *
- * Source: docs/format.md, 3 to 5; the specification is src/kernels_c.c. */
+ * Source: docs/format.md, 3 to 5; the specification is src/kernels/kernels_c.c. */
 #ifndef DW_CUDA_ENCODE_CUH
 #define DW_CUDA_ENCODE_CUH
 

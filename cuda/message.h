@@ -5,7 +5,7 @@
  * blocks[phase]) of the grid of a phase; a block looks up whose it is. All pointers are addresses that the device can reach.
  *
  * | name    | unit  | meaning                                                                              | memory        |
- * | job     |       | as for every engine (src/engine.h); payload lies at a multiple of 16 bytes           | part          |
+ * | job     |       | as for every engine (src/engine/engine.h); payload lies at a multiple of 16 bytes    | part          |
  * | chosen  |       | scale | direct << 16 of every piece, where tiles cannot decide alone, or cannot       | device        |
  * |         |       | write whole bytes of choice bits; else NULL                                          |               |
  * | sums    |       | what the blocks add; zero before and after                                           | device        |

@@ -155,7 +155,7 @@ DW_API dw_counters dw_channel_received(dw_channel *channel);
 DW_API const char *dw_channel_why(dw_channel *channel); /* the last error, in a sentence */
 
 /* ---------------------------------------------------------------------------------------------
- * Backend: a scheme, two sizes, six functions and perhaps a seventh. link.c owns queues, threads, timeouts and URIs; a
+ * Backend: a scheme, two sizes, six functions and perhaps a seventh. calls.c owns queues, threads, timeouts and URIs; a
  * backend moves messages between two ends and nothing else. All calls come from one thread at a time;
  * only open and close may block. docs/transports.md shows one being written.
  *

@@ -3,7 +3,7 @@
 #ifndef DW_TEST_CUDA_RIG_H
 #define DW_TEST_CUDA_RIG_H
 
-#include "../tool.h"
+#include "tool.h"
 #include "deltawire/cuda.h"
 #include "fake_cuda.h"
 

@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "fuzz.h"
-#include "tls_context.h"
+#include "tls_state.h"
 
 static void check_identity(const uint8_t *data, size_t size)
 {

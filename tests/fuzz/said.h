@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * said.h - what a hand-made peer has said to an end of tcp: its bytes, read a second time after the rules in tcp.h.
+ * said.h - what a hand-made peer has said to an end of tcp: its bytes, read a second time after the rules in tcp_end.h.
  *
  * The end reads its connections in an order of its own, so what is said here is only what it must have noticed at the latest, and
  * what it may have noticed already. Nothing is freed: said_forget drops all. */
@@ -7,7 +7,7 @@
 #define DELTAWIRE_TESTS_FUZZ_SAID_H
 
 #include "fuzz.h"
-#include "tcp.h"
+#include "tcp_end.h"
 
 enum { SAID_NUMBERS = 8192 }; /* messages; what is beyond makes no sense */
 

@@ -36,7 +36,9 @@ FILE_ARROWS = {
     "inspect": {"frame"},
     "config": {"params", "mem"},
     "params": {"mem"},
-    "engine": {"kernels", "quant", "pack", "half", "layout", "mem"},
+    "engine": {"layout", "mem"},
+    "quantized": {"engine", "kernels", "quant", "pack", "half", "layout", "mem"},
+    "floats": {"engine", "quantized", "kernels", "quant", "pack", "half", "layout", "mem"},
     "kernels": {"quant", "pack", "half", "layout", "cpu"},
     "quant": {"half"},
     "pack": {"half"},
@@ -55,7 +57,7 @@ FILE_ARROWS = {
 PURE_HEADERS = {"assert.h", "fenv.h", "float.h", "inttypes.h", "limits.h", "math.h", "stdalign.h", "stdarg.h",
                 "stdbool.h", "stddef.h", "stdint.h", "stdio.h", "stdlib.h", "string.h", "xxhash.h", "Random123/philox.h"}
 VECTOR_HEADERS = {"immintrin.h", "xmmintrin.h", "arm_neon.h"}
-MAY_ASK_THE_SYSTEM = {"src/mem.c", "src/cpu.c"}
+MAY_ASK_THE_SYSTEM = {"src/base/mem.c", "src/base/cpu.c"}
 
 # stdio.h is there for snprintf, stdlib.h for malloc and strtoul; these are not to be called.
 BANNED_CALLS = re.compile(
@@ -78,9 +80,13 @@ def find(root, path, name):
     for place in (house.pathlib.Path(os.path.normpath(path.parent / name)), house.pathlib.Path("include") / name):
         if (house.pathlib.Path(root) / place).is_file():
             return place
-    for room in house.ROOMS:
-        if (house.pathlib.Path(root) / room / name).is_file():
-            return house.pathlib.Path(room) / name
+    # The folders of a room are on the include path: the room's own first.
+    rooms = sorted(house.ROOMS, key=lambda room: room != path.parts[0])
+    for room in rooms:
+        top = house.pathlib.Path(root) / room
+        for file in [top / name, *sorted(top.glob(f"*/{name}"))]:
+            if file.is_file():
+                return file.relative_to(root)
     return None
 
 

@@ -25,7 +25,7 @@ PURE_CALLS = {"memchr", "memcmp", "memcpy", "memmove", "memset", "strchr", "strc
 # What mem.c and cpu.c may ask of the system besides: memory, randomness, the rounding mode.
 SYSTEM_CALLS = {"malloc", "calloc", "free", "aligned_alloc", "posix_memalign", "madvise", "getrandom", "fopen", "fopen64",
                 "fread", "fclose", "time", "feholdexcept", "fesetround", "fesetenv", "__cpu_model", "__cpu_indicator_init"}
-SYSTEM_OBJECTS = {"mem.c.o", "cpu.c.o"}
+SYSTEM_OBJECTS = {"base_mem.c.o", "base_cpu.c.o"}
 # The CUDA driver is found at run time, by one file.
 LINKER_CALLS = {"dlopen", "dlsym", "dlclose"}
 LINKER_OBJECTS = {"driver.c.o"}

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * ranks.c - libdeltawire-mpi, loaded when it is asked for: nobody needs MPI to train without it. */
+#include <dlfcn.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "deltawire/mpi.h"
+#include "place.h"
+
+struct dw_ranks {
+    dw_mpi *mpi;
+    void (*destroy)(dw_mpi *mpi);
+    const dw_transport *transports[2];
+};
+
+/* Each MPI has a binary interface of its own, so there is a library for each. */
+static const struct {
+    const char *name, *library;
+    const char *marks[4]; /* variables that its launcher sets; Slurm's PMIx is Open MPI's way of starting */
+} kinds[] = {{"Open MPI", "libdeltawire-mpi-openmpi.so.0", {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", NULL}},
+             {"MPICH", "libdeltawire-mpi-mpich.so.0", {"PMI_SIZE", "PMI_RANK", "MPI_LOCALNRANKS", NULL}}};
+enum { KINDS = sizeof kinds / sizeof *kinds };
+
+/* Who started us; KINDS: none of them. */
+static size_t kind_of_launcher(void)
+{
+    for (size_t kind = 0; kind < KINDS; kind++)
+        for (const char *const *mark = kinds[kind].marks; *mark; mark++)
+            if (getenv(*mark)) return kind;
+    return KINDS;
+}
+
+__attribute__((format(printf, 3, 4))) static dw_status say(dw_why *why, dw_status status, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(why->text, sizeof why->text, format, arguments);
+    va_end(arguments);
+    why->offset = -1;
+    return status;
+}
+
+static void *load(dw_why *why)
+{
+    const size_t launcher = kind_of_launcher();
+    void *library = NULL;
+    for (size_t kind = 0; kind < KINDS && !library; kind++) {
+        if (launcher != KINDS && launcher != kind) continue;
+        /* Its plug-ins look for the symbols of the library that loads them. */
+        library = dlopen(kinds[kind].library, RTLD_NOW | RTLD_GLOBAL);
+    }
+    if (library) return library;
+    const char *reason = dlerror();
+    if (launcher == KINDS)
+        say(why, DW_ERR_UNSUPPORTED, "mpi:// needs libdeltawire-mpi-openmpi or -mpich, which cannot be loaded: %.150s", reason);
+    else
+        say(why, DW_ERR_UNSUPPORTED, "%s started this, but its %s cannot be loaded: %.150s", kinds[launcher].name,
+            kinds[launcher].library, reason);
+    return NULL;
+}
+
+/* ISO C knows no way from an object pointer to a function; POSIX says that this one works. */
+static int find(void *library, const char *name, void *function)
+{
+    void *const symbol = dlsym(library, name);
+    memcpy(function, &symbol, sizeof symbol);
+    return symbol != NULL;
+}
+
+dw_status dw_ranks_open(dw_ranks **ranks, uint32_t *rank, uint32_t *stages, dw_why *why)
+{
+    dw_status (*create)(dw_mpi **, const void *, dw_why *);
+    int (*rank_of)(const dw_mpi *), (*size_of)(const dw_mpi *);
+    const dw_transport *(*transport)(void);
+    *ranks = NULL;
+    void *library = load(why); /* never closed: MPI leaves threads and handlers behind */
+    if (!library) return DW_ERR_UNSUPPORTED;
+    dw_ranks *made = calloc(1, sizeof *made);
+    if (!made) return say(why, DW_ERR_NO_MEMORY, "out of memory");
+    if (!find(library, "dw_mpi_create", &create) || !find(library, "dw_mpi_destroy", &made->destroy) ||
+        !find(library, "dw_mpi_rank", &rank_of) || !find(library, "dw_mpi_size", &size_of) ||
+        !find(library, "dw_mpi_transport", &transport)) {
+        free(made);
+        return say(why, DW_ERR_UNSUPPORTED, "libdeltawire-mpi is of another release");
+    }
+    const dw_status status = create(&made->mpi, NULL, why);
+    if (status < 0) {
+        free(made);
+        return status;
+    }
+    made->transports[0] = transport();
+    *rank = (uint32_t)rank_of(made->mpi);
+    *stages = (uint32_t)size_of(made->mpi);
+    *ranks = made;
+    return DW_OK;
+}
+
+const dw_transport *const *dw_ranks_transports(const dw_ranks *ranks)
+{
+    return ranks->transports;
+}
+
+void *dw_ranks_context(const dw_ranks *ranks)
+{
+    return ranks->mpi;
+}
+
+void dw_ranks_close(dw_ranks *ranks)
+{
+    if (!ranks) return;
+    ranks->destroy(ranks->mpi);
+    free(ranks);
+}

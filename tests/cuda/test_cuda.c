@@ -1,0 +1,408 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_cuda.c - encoders and decoders on a device, beside those on the CPU: the same bytes, states, replies and refusals. */
+#include "rig.h"
+
+#include "../../cuda/slab.h"
+#include "frame.h"
+
+static const char *const configs[] = {
+    "direct:bits=2,scale=signed", "direct:bits=4,group=32", "direct:bits=8,group=row", "direct:bits=3,group=channel,scale=mse",
+    "direct:bits=1", "direct:bits=4,rounding=stochastic,seed=5",
+    "delta:bits=2,scale=signed", "delta:bits=3,group=32,prev=bf16", "delta:bits=4,prev=f16,group=row", "delta:bits=1",
+    "delta:bits=4,choose=never,replies=never", "delta:bits=7,key=3,audit=3", "delta:bits=3,group=channel,scale=mse,prev=f32", "delta:bits=2,group=row,scale=mse",
+    "delta:bits=5,group=256,audit=255,rounding=stochastic,seed=9",
+};
+enum { N_CONFIGS = sizeof configs / sizeof *configs };
+
+static const struct shape {
+    uint32_t n, t, c;
+} shapes[] = {{1, 1, 1}, {3, 5, 100}, {1, 33, 96}, {1, 2, 2049}, {2, 40, 128}, {2, 1, 4128}};
+enum { N_SHAPES = sizeof shapes / sizeof *shapes };
+
+static const dw_dtype dtypes[] = {DW_F32, DW_F16, DW_BF16};
+
+/* Epochs with hostile values, lost frames and lost replies: each time both sides lose the same. */
+static void run_epochs(dw_cuda *cuda, const char *config, const struct shape *s, dw_dtype x, dw_dtype y, test_random *random)
+{
+    rig r;
+    dw_key keys[4];
+    rig_open(&r, cuda, config, s->n, s->t, s->c, test_next(random) % 2 ? DW_CUDA_DEVICE : DW_CUDA_PINNED);
+    for (uint32_t i = 0; i < s->n; i++) keys[i] = (dw_key){test_next(random), (uint32_t)test_next(random)};
+    for (int epoch = 0; epoch < 6; epoch++) {
+        size_t elements = (size_t)s->n * s->t * s->c;
+        test_fill(random, r.x, x, elements, epoch == 3 ? 1e-30f : 3.0f);
+        if (epoch == 2) test_spoil(random, r.x, x, elements, 1);
+        rig_encode(&r, keys, x);
+        if (epoch == 3) continue;
+        rig_decode(&r, y);
+        if (epoch != 1) rig_feedback(&r);
+        for (uint32_t i = 0; i < s->n; i++) rig_in_step(&r, keys[i]);
+    }
+    rig_same_counters(&r);
+    rig_close(&r);
+}
+
+static void frames_tensors_and_replies_are_those_of_the_cpu(void **state)
+{
+    test_random random = {test_seed()};
+    dw_cuda *cuda = rig_open_cuda();
+    (void)state;
+    for (int k = 0; k < N_CONFIGS; k++)
+        for (int i = 0; i < N_SHAPES; i++)
+            for (int j = 0; j < 3; j++) run_epochs(cuda, configs[k], &shapes[i], dtypes[j], dtypes[(k + i + j) % 3], &random);
+    dw_cuda_close(cuda);
+    rig_nothing_left();
+}
+
+static void a_full_quota_and_forgotten_keys_are_the_same(void **state)
+{
+    test_random random = {test_seed()};
+    dw_cuda *cuda = rig_open_cuda();
+    rig r;
+    (void)state;
+    for (int place = DW_CUDA_DEVICE; place <= DW_CUDA_PINNED; place++) {
+        bool replies = place == DW_CUDA_DEVICE; /* without them nothing may be lost */
+        rig_open(&r, cuda, replies ? "delta:bits=3,quota_bytes=6000,prev=f32" : "delta:bits=3,quota_bytes=6000,prev=f32,replies=never", 2, 3, 64,
+                 (dw_cuda_place)place);
+        for (int step = 0; step < 300; step++) {
+            dw_key keys[2] = {{test_next(&random) % 10, 0}, {10 + test_next(&random) % 10, 0}};
+            test_fill(&random, r.x, DW_BF16, 2 * 3 * 64, 1.0f);
+            rig_encode(&r, keys, DW_BF16);
+            if (step % 7 || !replies) rig_decode(&r, DW_F32);
+            if (step % 7 && step % 5) rig_feedback(&r);
+            for (int k = 0; k < 2 && step % 3 == 0; k++) {
+                dw_key key = {test_next(&random) % 20, 0};
+                assert_int_equal(dw_encoder_forget(r.encoder, key), dw_encoder_forget(r.cpu_encoder, key));
+            }
+            for (uint32_t k = 0; k < 20; k++) rig_in_step(&r, (dw_key){k, 0});
+        }
+        assert_true(dw_encoder_counters(r.encoder).stateless_entries > 10);
+        rig_same_counters(&r);
+        rig_close(&r);
+    }
+    dw_cuda_close(cuda);
+    rig_nothing_left();
+}
+
+/* A forgotten key that comes back too large for the quota travels stateless, and is still to be told. */
+static void a_forgotten_key_without_room_is_still_told(void **state)
+{
+    test_random random = {test_seed()};
+    dw_cuda *cuda = rig_open_cuda();
+    dw_frame_info info;
+    dw_key a = {1, 0}, b = {2, 0};
+    rig r;
+    (void)state;
+    rig_open(&r, cuda, "delta:bits=4,quota_bytes=256", 1, 3, 64, DW_CUDA_DEVICE);
+    test_fill(&random, r.x, DW_F32, 3 * 64, 1.0f);
+    r.t = 1;
+    rig_encode(&r, &a, DW_F32);
+    rig_decode(&r, DW_F32);
+    rig_feedback(&r);
+    assert_int_equal(dw_encoder_forget(r.encoder, a), DW_OK);
+    assert_int_equal(dw_encoder_forget(r.cpu_encoder, a), DW_OK);
+    r.t = 3;
+    rig_encode(&r, &a, DW_F32);
+    rig_decode(&r, DW_F32);
+    assert_int_equal(dw_encoder_counters(r.encoder).stateless_entries, 1);
+    r.t = 1;
+    for (int i = 0; i < 3; i++) {
+        rig_encode(&r, &b, DW_F32);
+        if (i == 0) assert_int_equal(dw_frame_read(r.frame, r.len, &info, NULL), DW_OK);
+        rig_decode(&r, DW_F32);
+        rig_feedback(&r);
+    }
+    assert_int_equal(info.n_forgotten, 1);
+    rig_same_counters(&r);
+    rig_close(&r);
+    dw_cuda_close(cuda);
+    rig_nothing_left();
+}
+
+/* Changes to a frame that the host sees, and some that only the device does; the twin on the CPU must refuse alike. */
+static void a_refused_frame_changes_nothing(void **state)
+{
+    enum { T = 5, C = 100 };
+    static const char *const words[] = {"delta:bits=4,prev=f32", "delta:bits=4,prev=f32,group=channel"};
+    test_random random = {test_seed()};
+    dw_cuda *cuda = rig_open_cuda();
+    dw_key keys[2] = {{1, 0}, {2, 0}};
+    (void)state;
+    for (int w = 0; w < 2; w++) {
+        rig r;
+        rig_open(&r, cuda, words[w], 2, T, C, DW_CUDA_DEVICE);
+        for (int step = 0; step < 200; step++) {
+            test_fill(&random, r.x, DW_F32, 2 * T * C, 1.0f);
+            rig_encode(&r, keys, DW_F32);
+            uint8_t *whole = malloc(r.len);
+            memcpy(whole, r.frame, r.len);
+            size_t at = test_next(&random) % r.len, len = r.len;
+            r.frame[at] ^= (uint8_t)(1u << test_next(&random) % 8);
+            if (step % 11 == 0) r.len = at;
+            rig_decode(&r, DW_F32);
+            assert_true(r.status < 0);
+            for (int k = 0; k < 2; k++) rig_in_step(&r, keys[k]);
+            r.len = len;
+            memcpy(r.frame, whole, len);
+            free(whole);
+            if (step % 5 == 0) { /* lost for good: the next delta has no base */
+                if (step % 10 == 0) rig_feedback(&r);
+                continue;
+            }
+            rig_decode(&r, DW_F32);
+            rig_feedback(&r);
+            if (step % 3 == 0) rig_decode(&r, DW_F32); /* a duplicate */
+            for (int k = 0; k < 2; k++) rig_in_step(&r, keys[k]);
+        }
+        rig_same_counters(&r);
+        rig_close(&r);
+    }
+    dw_cuda_close(cuda);
+    rig_nothing_left();
+}
+
+/* A copy that rots on the device: the next delta's digest tells, what is held is given up, and a key frame heals it. */
+static void a_rotten_copy_is_given_up(void **state)
+{
+    test_random random = {test_seed()};
+    dw_cuda *cuda = rig_open_cuda();
+    dw_key key = {1, 0};
+    dw_tensor prev;
+    dw_decode_ticket *ticket;
+    rig r;
+    (void)state;
+    rig_open(&r, cuda, "delta:bits=4", 1, 4, 64, DW_CUDA_DEVICE);
+    test_fill(&random, r.x, DW_F32, 256, 1.0f);
+    rig_encode(&r, &key, DW_F32);
+    rig_decode(&r, DW_F32);
+    rig_feedback(&r);
+    assert_int_equal(dw_decoder_peek(r.decoder, key, &prev), DW_OK);
+    rig_to_device((float *)prev.data + 100, &(float){12345.0f}, sizeof(float));
+    rig_encode(&r, &key, DW_F32);
+    assert_int_equal(rig_decode_start(&r, DW_F32, &ticket), DW_OK);
+    fake_cuda_get()->run();
+    assert_int_equal(dw_decode_finish(ticket, r.reply, r.reply_cap, &r.reply_len), DW_ERR_STATE);
+    assert_int_equal(dw_decoder_peek(r.decoder, key, &prev), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_encoder_feedback(r.encoder, r.reply, r.reply_len), DW_OK);
+    dw_reply_info reply;
+    assert_int_equal(dw_reply_read(r.reply, r.reply_len, &reply, NULL), DW_OK);
+    assert_int_equal(reply.accepted, 0);
+    dw_encode_ticket *again;
+    dw_entry_info entry;
+    assert_int_equal(rig_encode_start(&r, &key, DW_F32, &again), DW_OK);
+    fake_cuda_get()->run();
+    assert_int_equal(dw_encode_finish(again, r.head, r.head_cap, &r.head_len, &r.len), DW_OK);
+    dw_frame_get_entry(r.head, 0, &entry);
+    assert_int_equal(entry.kind, DW_ENTRY_KEY);
+    rig_close(&r);
+    dw_cuda_close(cuda);
+    rig_nothing_left();
+}
+
+static void what_has_no_kernel_is_unsupported(void **state)
+{
+    static const char *const floats[] = {"raw", "raw:bf16", "delta:key=raw", "delta:key=f32", "delta:key=bf16"};
+    dw_cuda *cuda = rig_open_cuda();
+    dw_encoder *encoder;
+    dw_decoder *decoder;
+    dw_config config;
+    dw_why why;
+    rig r;
+    (void)state;
+    for (size_t i = 0; i < sizeof floats / sizeof *floats; i++) {
+        assert_int_equal(dw_config_parse(&config, floats[i], NULL), DW_OK);
+        assert_int_equal(dw_encoder_create_cuda(&encoder, &config, cuda, DW_CUDA_DEVICE, &why), DW_ERR_UNSUPPORTED);
+        assert_null(encoder);
+        assert_non_null(strstr(why.text, "key=2..8"));
+        assert_int_equal(dw_decoder_create_cuda(&decoder, &config, cuda, DW_CUDA_DEVICE, NULL), DW_ERR_UNSUPPORTED);
+        assert_null(decoder);
+    }
+    assert_int_equal(dw_encoder_create_cuda(&encoder, &config, cuda, (dw_cuda_place)7, &why), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_encoder_create_cuda(&encoder, &config, NULL, DW_CUDA_DEVICE, &why), DW_ERR_ARGUMENT);
+    rig_open(&r, cuda, "delta:bits=4,prev=bf16", 1, 2, 64, DW_CUDA_DEVICE);
+    dw_tensor x = dw_tensor_3d(r.x, DW_F32, 1, 2, 64);
+    dw_key key = {1, 0};
+    assert_int_equal(dw_encode(r.encoder, &key, &x, r.frame, r.cap, &r.len), DW_ERR_UNSUPPORTED);
+    assert_int_equal(dw_encoder_resync(r.encoder, &key, 1, r.frame, r.cap, &r.len), DW_ERR_UNSUPPORTED);
+    assert_int_equal(dw_decode(r.decoder, r.frame, r.cap, &x, NULL, 0, NULL), DW_ERR_UNSUPPORTED);
+    assert_non_null(strstr(dw_decoder_why(r.decoder), "dw_decode_async"));
+    dw_encode_ticket *ticket = NULL;
+    assert_int_equal(dw_encode_async(r.cpu_encoder, &key, &x, r.frame, r.cap, NULL, &ticket), DW_ERR_UNSUPPORTED);
+    rig_close(&r);
+    dw_cuda_close(cuda);
+    fake_cuda_get()->missing = "dw_encode_f32_bf16";
+    cuda = rig_open_cuda();
+    fake_cuda_get()->missing = NULL;
+    rig_open(&r, cuda, "delta:bits=4,prev=bf16", 1, 2, 64, DW_CUDA_DEVICE);
+    assert_int_equal(rig_encode_start(&r, &key, DW_F32, &ticket), DW_ERR_UNSUPPORTED);
+    assert_non_null(strstr(dw_encoder_why(r.encoder), "dw_encode_f32_bf16"));
+    assert_int_equal(dw_encoder_counters(r.encoder).keys_held, 0);
+    rig_close(&r);
+    dw_cuda_close(cuda);
+    rig_nothing_left();
+}
+
+/* prev itself, from an encoder on a CPU: refused, with a NACK that makes a key frame come. */
+static void a_frame_of_prev_itself_is_refused_with_a_nack(void **state)
+{
+    dw_cuda *cuda = rig_open_cuda();
+    dw_key key = {1, 0};
+    dw_decode_ticket *ticket;
+    dw_reply_info reply;
+    rig r;
+    (void)state;
+    rig_open(&r, cuda, "delta:bits=4", 1, 2, 64, DW_CUDA_DEVICE);
+    rig_encode(&r, &key, DW_F32);
+    assert_int_equal(dw_encoder_resync(r.cpu_encoder, &key, 1, r.frame, r.room, &r.len), DW_OK);
+    assert_int_equal(rig_decode_start(&r, DW_F32, &ticket), DW_OK);
+    assert_int_equal(dw_decode_finish(ticket, r.reply, r.reply_cap, &r.reply_len), DW_ERR_UNSUPPORTED);
+    assert_int_equal(dw_reply_read(r.reply, r.reply_len, &reply, NULL), DW_OK);
+    assert_int_equal(reply.accepted, 0);
+    assert_int_equal(dw_decoder_counters(r.decoder).keys_held, 0);
+    rig_close(&r);
+    dw_cuda_close(cuda);
+    rig_nothing_left();
+}
+
+/* Slots of many blocks in the list at once, of sizes that share their slots and of sizes that do not. */
+static void slots_are_taken_again(void **state)
+{
+    enum { SLOTS = 40 };
+    dw_cuda *cuda = rig_open_cuda();
+    test_allocator counts = {.fail_at = -1};
+    dw_cuda_slab slab = {.cuda = cuda, .allocator = test_allocator_hooks(&counts)};
+    static const uint64_t sizes[] = {1, 255, 257, 70000, 70001, 3 << 20};
+    void *slots[SLOTS];
+    (void)state;
+    for (int round = 0; round < 3; round++) {
+        long blocks = fake_cuda_get()->blocks;
+        for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+            for (int i = 0; i < SLOTS; i++) {
+                slots[i] = dw_cuda_slab_take(&slab, sizes[s]);
+                assert_int_equal((uintptr_t)slots[i] % 256, 0);
+                fake_cuda_get()->touch(true);
+                memset(slots[i], i, sizes[s]);
+                fake_cuda_get()->touch(false);
+            }
+            fake_cuda_get()->touch(true);
+            for (int i = 0; i < SLOTS; i++) assert_int_equal(((unsigned char *)slots[i])[sizes[s] - 1], i);
+            fake_cuda_get()->touch(false);
+            for (int i = 0; i < SLOTS; i++) dw_cuda_slab_give(&slab, slots[i], sizes[s]);
+        }
+        if (round) assert_int_equal(fake_cuda_get()->blocks, blocks);
+    }
+    assert_null(dw_cuda_slab_take(&slab, 0));
+    assert_null(dw_cuda_slab_take(&slab, UINT64_MAX));
+    dw_cuda_slab_release(&slab);
+    assert_int_equal(counts.out_blocks, 0);
+    dw_cuda_close(cuda);
+    rig_nothing_left();
+}
+
+/* From one sample to many, with the same encoder; and to more than a grid has blocks, which nobody touches. */
+static void launches_grow_up_to_a_grid(void **state)
+{
+    enum { MANY = 60 };
+    dw_cuda *cuda = rig_open_cuda();
+    dw_encode_ticket *ticket = NULL;
+    dw_key keys[MANY];
+    rig r;
+    (void)state;
+    for (uint32_t i = 0; i < MANY; i++) keys[i] = (dw_key){i, 0};
+    rig_open(&r, cuda, "direct:bits=4", MANY, 1, 2048, DW_CUDA_DEVICE);
+    static const uint32_t samples[] = {1, 3, MANY, 2};
+    for (size_t i = 0; i < 4; i++) {
+        r.n = samples[i];
+        rig_encode(&r, keys, DW_F32);
+        rig_decode(&r, DW_F32);
+    }
+    dw_tensor x = {r.device_x, DW_F32, 1, 1u << 31, 2048, 0, 2048};
+    assert_int_equal(dw_encode_async(r.encoder, keys, &x, r.device_frame, SIZE_MAX / 2, NULL, &ticket), DW_ERR_LIMIT);
+    assert_non_null(strstr(dw_encoder_why(r.encoder), "grid"));
+    rig_close(&r);
+    dw_cuda_close(cuda);
+    rig_nothing_left();
+}
+
+/* However much room the frame has: the head's bound knows only n. */
+static void a_head_has_room_for_what_is_forgotten(void **state)
+{
+    dw_cuda *cuda = rig_open_cuda();
+    dw_encode_ticket *ticket;
+    rig r;
+    (void)state;
+    rig_open(&r, cuda, "delta:bits=1,key=8", 1, 8, 64, DW_CUDA_DEVICE);
+    for (int round = 0; round < 2; round++)
+        for (uint32_t k = 0; k < 8; k++) {
+            assert_int_equal(rig_encode_start(&r, &(dw_key){k, 0}, DW_F32, &ticket), DW_OK);
+            fake_cuda_get()->run();
+            assert_int_equal(dw_encode_finish(ticket, r.head, r.head_cap, &r.head_len, &r.len), DW_OK);
+            for (uint32_t i = 1; i < 8 && k == 7 && round == 0; i++) assert_int_equal(dw_encoder_forget(r.encoder, (dw_key){i, 0}), DW_OK);
+        }
+    rig_close(&r);
+    dw_cuda_close(cuda);
+    rig_nothing_left();
+}
+
+/* The head alone is short: what the frame's length promises is not there to be read. */
+static void a_head_ends_where_it_ends(void **state)
+{
+    dw_cuda *cuda = rig_open_cuda();
+    dw_key keys[2] = {{1, 0}, {2, 0}};
+    dw_decode_ticket *ticket;
+    rig r;
+    (void)state;
+    rig_open(&r, cuda, "delta:bits=4", 2, 2, 64, DW_CUDA_DEVICE);
+    rig_encode(&r, keys, DW_F32);
+    dw_tensor y = dw_tensor_3d(r.device_y, DW_F32, 2, 2, 64);
+    for (size_t head_len = 0; head_len <= r.head_len; head_len++) {
+        uint8_t *head = malloc(head_len ? head_len : 1);
+        memcpy(head, r.frame, head_len);
+        assert_int_equal(dw_decode_async(r.decoder, head, head_len, r.device_frame, r.len, &y, NULL, &ticket), DW_OK);
+        free(head);
+        fake_cuda_get()->run();
+        assert_int_equal(dw_decode_finish(ticket, r.reply, r.reply_cap, &r.reply_len), head_len < r.head_len ? DW_ERR_FORMAT : DW_OK);
+    }
+    rig_close(&r);
+    dw_cuda_close(cuda);
+    rig_nothing_left();
+}
+
+static void what_is_missing_is_said(void **state)
+{
+    dw_cuda *cuda = (dw_cuda *)1;
+    dw_why why;
+    (void)state;
+    assert_int_equal(dw_cuda_open_library(&cuda, "libnothing-of-this-name.so.1", "kernels", 0, &why), DW_ERR_UNSUPPORTED);
+    assert_non_null(strstr(why.text, "libnothing-of-this-name.so.1 cannot be loaded"));
+    assert_int_equal(dw_cuda_open_library(&cuda, "libm.so.6", "kernels", 0, &why), DW_ERR_UNSUPPORTED);
+    assert_non_null(strstr(why.text, "libm.so.6 has no cuInit"));
+    assert_int_equal(dw_cuda_open_library(&cuda, rig_library, "kernels", 3, &why), DW_ERR_UNSUPPORTED);
+    assert_non_null(strstr(why.text, "no device 3"));
+    assert_int_equal(dw_cuda_open_library(&cuda, rig_library, NULL, 0, &why), DW_ERR_UNSUPPORTED);
+    assert_non_null(strstr(why.text, "the kernels do not load"));
+    assert_int_equal(dw_cuda_open(NULL, 0, &why), DW_ERR_ARGUMENT);
+    dw_cuda_close(NULL);
+    rig_nothing_left();
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(frames_tensors_and_replies_are_those_of_the_cpu),
+        cmocka_unit_test(a_full_quota_and_forgotten_keys_are_the_same),
+        cmocka_unit_test(a_forgotten_key_without_room_is_still_told),
+        cmocka_unit_test(a_refused_frame_changes_nothing),
+        cmocka_unit_test(a_rotten_copy_is_given_up),
+        cmocka_unit_test(what_has_no_kernel_is_unsupported),
+        cmocka_unit_test(a_frame_of_prev_itself_is_refused_with_a_nack),
+        cmocka_unit_test(launches_grow_up_to_a_grid),
+        cmocka_unit_test(a_head_has_room_for_what_is_forgotten),
+        cmocka_unit_test(slots_are_taken_again),
+        cmocka_unit_test(a_head_ends_where_it_ends),
+        cmocka_unit_test(what_is_missing_is_said),
+    };
+    if (argc != 2) return 2;
+    rig_library = argv[1];
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,443 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_cuda_flight.c - frames that are under way: several at once, calls of the driver that fail, and no allocation. */
+#include "flight.h"
+
+#include "../../cuda/device.h"
+
+enum { T = 3, C = 64 };
+
+enum { FLIGHTS = 4, KEYS = 13 };
+
+/* Different keys for all flights. */
+static void deal(flight *flights, test_random *random)
+{
+    uint32_t keys[KEYS];
+    for (uint32_t i = 0; i < KEYS; i++) {
+        uint32_t at = (uint32_t)(test_next(random) % (i + 1));
+        keys[i] = keys[at];
+        keys[at] = i;
+    }
+    for (uint32_t i = 0; i < 2 * FLIGHTS; i++) flights[i / 2].keys[i % 2] = (dw_key){keys[i], 0};
+}
+
+/* The device must refuse a key that flies; the CPU's twin knows of no flying. */
+static void forget_some(rig *r, test_random *random)
+{
+    dw_key key = {test_next(random) % KEYS, 0};
+    if (test_next(random) % 2) return;
+    if (dw_encoder_forget(r->encoder, key) == DW_OK) assert_int_equal(dw_encoder_forget(r->cpu_encoder, key), DW_OK);
+}
+
+static void several_frames_fly_at_once(void **state)
+{
+    test_random random = {test_seed()};
+    dw_cuda *cuda = rig_open_cuda();
+    flight flights[FLIGHTS];
+    rig r;
+    (void)state;
+    rig_open(&r, cuda, "delta:bits=4,quota_bytes=9000", 2, T, C, DW_CUDA_DEVICE);
+    for (int i = 0; i < FLIGHTS; i++) flight_open(&flights[i], &r);
+    for (int step = 0; step < 200; step++) {
+        deal(flights, &random);
+        for (uint32_t i = 0; i < FLIGHTS; i++) {
+            flight_start(&r, &flights[i], &random);
+            forget_some(&r, &random);
+        }
+        if (step % 2) fake_cuda_get()->run();
+        for (uint32_t i = 0; i < FLIGHTS && step % 2 == 0; i++) {
+            size_t unused;
+            assert_int_equal(dw_encode_finish(flights[i].out, flights[i].head, sizeof flights[i].head, &unused, &unused), DW_PENDING);
+            assert_int_equal(dw_encode_cancel(flights[i].out), DW_PENDING);
+        }
+        if (step % 2 == 0) fake_cuda_get()->run();
+        for (uint32_t i = 0; i < FLIGHTS; i++) flight_end(&flights[i]);
+        for (uint32_t i = 0; i < FLIGHTS; i++) flight_arrive(&r, &flights[i]);
+        assert_int_equal(dw_decode_finish(flights[0].in, NULL, 0, NULL), DW_PENDING);
+        fake_cuda_get()->run();
+        assert_int_equal(dw_decode_finish(flights[2].in, NULL, 0, NULL), DW_ERR_ARGUMENT); /* not before the first */
+        for (uint32_t i = 0; i < FLIGHTS; i++) {
+            flight_land(&r, &flights[i]);
+            rig_feedback(&r);
+        }
+        for (uint32_t i = 0; i < KEYS; i++) rig_in_step(&r, (dw_key){i, 0});
+    }
+    rig_same_counters(&r);
+    assert_true(dw_encoder_counters(r.encoder).stateless_entries > 0); /* what is in flight counts in the quota */
+    for (int i = 0; i < FLIGHTS; i++) flight_close(&flights[i]);
+    rig_close(&r);
+    dw_cuda_close(cuda);
+    rig_nothing_left();
+}
+
+/* A key is in one frame at a time; what is asked of it meanwhile is refused, and what is heard of it waits. */
+static void a_key_in_flight_is_left_alone(void **state)
+{
+    test_random random = {test_seed()};
+    dw_cuda *cuda = rig_open_cuda();
+    dw_key keys[2] = {{1, 0}, {2, 0}};
+    dw_encode_ticket *ticket, *other = NULL;
+    flight f = {.keys = {{1, 0}, {2, 0}}};
+    rig r;
+    (void)state;
+    rig_open(&r, cuda, "delta:bits=4", 2, T, C, DW_CUDA_DEVICE);
+    flight_open(&f, &r);
+    for (int step = 0; step < 12; step++) { /* frames 0, 3, ... are lost: the NACK comes while the next one flies */
+        flight_start(&r, &f, &random);
+        ticket = f.out;
+        dw_counters before = dw_encoder_counters(r.encoder);
+        assert_int_equal(rig_encode_start(&r, keys, DW_F32, &other), DW_ERR_ARGUMENT);
+        assert_non_null(strstr(dw_encoder_why(r.encoder), "still in flight"));
+        assert_null(other);
+        assert_int_equal(dw_encoder_forget(r.encoder, keys[0]), DW_ERR_ARGUMENT);
+        dw_counters after = dw_encoder_counters(r.encoder);
+        assert_memory_equal(&before, &after, sizeof before);
+        if (step) rig_feedback(&r);
+        fake_cuda_get()->run();
+        f.out = ticket;
+        flight_end(&f);
+        if (step % 3 == 0) {
+            r.reply_len = r.cpu_reply_len = 0;
+            continue;
+        }
+        memcpy(r.frame, f.cpu_frame, r.len = f.cpu_len);
+        rig_decode(&r, DW_F32);
+        for (int k = 0; k < 2; k++) rig_in_step(&r, keys[k]);
+    }
+    assert_true(dw_encoder_counters(r.encoder).nacks > 2);
+    rig_same_counters(&r);
+    flight_close(&f);
+    rig_close(&r);
+    dw_cuda_close(cuda);
+    rig_nothing_left();
+}
+
+/* The ACK of the frame that told a key comes while another one carries it anew: it is held, as if that frame had been first. */
+static void a_key_comes_back_before_its_telling_is_answered(void **state)
+{
+    test_random random = {test_seed()};
+    dw_cuda *cuda = rig_open_cuda();
+    flight f[2] = {{.keys = {{1, 0}, {2, 0}}}, {.keys = {{1, 0}, {3, 0}}}};
+    dw_key others[2] = {{4, 0}, {5, 0}};
+    rig r;
+    (void)state;
+    rig_open(&r, cuda, "delta:bits=4", 2, T, C, DW_CUDA_DEVICE);
+    for (int i = 0; i < 2; i++) flight_open(&f[i], &r);
+    test_fill(&random, r.x, DW_F32, 2 * T * C, 1.0f);
+    rig_encode(&r, f[0].keys, DW_F32);
+    rig_decode(&r, DW_F32);
+    rig_feedback(&r);
+    assert_int_equal(dw_encoder_forget(r.encoder, f[0].keys[0]), DW_OK);
+    assert_int_equal(dw_encoder_forget(r.cpu_encoder, f[0].keys[0]), DW_OK);
+    rig_encode(&r, others, DW_F32); /* tells it */
+    rig_decode(&r, DW_F32);
+    flight_start(&r, &f[1], &random);
+    rig_feedback(&r);
+    fake_cuda_get()->run();
+    flight_end(&f[1]);
+    for (uint32_t k = 1; k < 6; k++) rig_in_step(&r, (dw_key){k, 0});
+    memcpy(r.frame, f[1].cpu_frame, r.len = f[1].cpu_len);
+    rig_decode(&r, DW_F32);
+    rig_feedback(&r);
+    for (uint32_t k = 1; k < 6; k++) rig_in_step(&r, (dw_key){k, 0});
+    rig_same_counters(&r);
+    for (int i = 0; i < 2; i++) flight_close(&f[i]);
+    rig_close(&r);
+    dw_cuda_close(cuda);
+    rig_nothing_left();
+}
+
+static void a_cancelled_frame_has_never_been(void **state)
+{
+    test_random random = {test_seed()};
+    dw_cuda *cuda = rig_open_cuda();
+    dw_encode_ticket *out;
+    dw_decode_ticket *in;
+    dw_key keys[2] = {{1, 0}, {2, 0}}, others[2] = {{3, 0}, {2, 0}};
+    rig r;
+    (void)state;
+    rig_open(&r, cuda, "delta:bits=4", 2, T, C, DW_CUDA_DEVICE);
+    test_fill(&random, r.x, DW_F32, 2 * T * C, 1.0f);
+    rig_encode(&r, keys, DW_F32);
+    assert_int_equal(dw_encoder_forget(r.encoder, keys[1]), DW_OK);
+    dw_counters before = dw_encoder_counters(r.encoder);
+    assert_int_equal(rig_encode_start(&r, others, DW_F32, &out), DW_OK);
+    assert_int_equal(dw_encode_cancel(out), DW_PENDING);
+    fake_cuda_get()->run();
+    assert_int_equal(dw_encode_cancel(out), DW_OK);
+    assert_int_equal(dw_encode_cancel(out), DW_ERR_ARGUMENT);
+    dw_counters after = dw_encoder_counters(r.encoder);
+    assert_memory_equal(&before, &after, sizeof before);
+    size_t len = r.len;
+    dw_frame_info info;
+    for (int i = 0; i < 2; i++) { /* the forgotten key, which the first cancelled frame carried and the second one told, is still to tell */
+        others[1].sample = 4;
+        assert_int_equal(rig_encode_start(&r, others, DW_F32, &out), DW_OK);
+        fake_cuda_get()->run();
+        if (i == 0) assert_int_equal(dw_encode_cancel(out), DW_OK);
+    }
+    assert_int_equal(dw_encode_finish(out, r.head, r.head_cap, &r.head_len, &r.len), DW_OK);
+    rig_from_device(r.cpu_frame, r.device_frame, r.len);
+    memcpy(r.cpu_frame, r.head, r.head_len);
+    assert_int_equal(dw_frame_read(r.cpu_frame, r.len, &info, NULL), DW_OK);
+    assert_int_equal(info.n_forgotten, 1);
+    r.len = len;
+    before = dw_decoder_counters(r.decoder);
+    assert_int_equal(rig_decode_start(&r, DW_F32, &in), DW_OK);
+    fake_cuda_get()->run();
+    assert_int_equal(dw_decode_cancel(in), DW_OK);
+    after = dw_decoder_counters(r.decoder);
+    assert_memory_equal(&before, &after, sizeof before);
+    rig_decode(&r, DW_F32);
+    assert_int_equal(r.status, DW_OK);
+    rig_close(&r);
+    dw_cuda_close(cuda);
+    rig_nothing_left();
+}
+
+/* Encode, decode, reply; the status where the encoder could not begin. */
+static dw_status round_trip(rig *r, flight *f)
+{
+    size_t head_len, len;
+    dw_tensor x = dw_tensor_3d(f->device_x, DW_F32, r->n, r->t, r->c);
+    dw_status status = dw_encode_async(r->encoder, f->keys, &x, f->device_frame, r->cap, NULL, &f->out);
+    if (status) return status;
+    fake_cuda_get()->run();
+    assert_int_equal(dw_encode_finish(f->out, f->head, sizeof f->head, &head_len, &len), DW_OK);
+    for (;;) { /* the frame is there: it must be taken in the end */
+        status = dw_decode_async(r->decoder, f->head, head_len, f->device_frame, len, &x, NULL, &f->in);
+        if (!status) break;
+        assert_true(status == DW_ERR_NO_MEMORY || status == DW_ERR_IO);
+        r->status = status;
+    }
+    fake_cuda_get()->run();
+    assert_int_equal(dw_decode_finish(f->in, r->reply, r->reply_cap, &r->reply_len), DW_OK);
+    assert_int_equal(dw_encoder_feedback(r->encoder, r->reply, r->reply_len), DW_OK);
+    return DW_OK;
+}
+
+/* All of a short life, with the n-th call that can fail failing; whether one did. */
+static bool short_life(long fail_at)
+{
+    fake_cuda *fake = fake_cuda_get();
+    dw_cuda *cuda;
+    dw_why why;
+    flight f = {.keys = {{1, 0}, {2, 0}}};
+    rig r;
+    bool failed = false;
+    fake->calls = 0;
+    fake->fail_at = fail_at;
+    if (dw_cuda_open_library(&cuda, rig_library, "kernels", 0, &why) != DW_OK) {
+        assert_true(why.text[0] != 0);
+        rig_nothing_left();
+        return true;
+    }
+    rig_open(&r, cuda, "delta:bits=4,group=row", 2, T, 98, fail_at % 2 ? DW_CUDA_DEVICE : DW_CUDA_PINNED);
+    flight_open(&f, &r);
+    rig_to_device(f.device_x, r.x, r.tensor_bytes);
+    for (int step = 0; step < 4; step++) {
+        f.keys[0].sample = (uint64_t)step / 2;
+        dw_counters before = dw_encoder_counters(r.encoder);
+        dw_status status = round_trip(&r, &f);
+        if (status) {
+            dw_counters after = dw_encoder_counters(r.encoder);
+            assert_true(status == DW_ERR_NO_MEMORY || status == DW_ERR_IO);
+            assert_true(dw_encoder_why(r.encoder)[0] != 0);
+            assert_memory_equal(&before, &after, sizeof before);
+            failed = true;
+            assert_int_equal(round_trip(&r, &f), DW_OK);
+        }
+        dw_tensor a, b;
+        for (int k = 0; k < 2; k++) {
+            assert_int_equal(dw_encoder_peek(r.encoder, f.keys[k], &a), DW_OK);
+            assert_int_equal(dw_decoder_peek(r.decoder, f.keys[k], &b), DW_OK);
+            fake->touch(true);
+            assert_memory_equal(a.data, b.data, (size_t)T * 98 * 4);
+            fake->touch(false);
+        }
+    }
+    assert_int_equal(dw_encoder_counters(r.encoder).frames, 4);
+    assert_int_equal(dw_decoder_counters(r.decoder).frames, 4);
+    failed = failed || r.status;
+    flight_close(&f);
+    rig_close(&r);
+    dw_cuda_close(cuda);
+    return failed;
+}
+
+/* Where the context cannot be entered, memory cannot be given back either; in all other cases it must be. */
+static void every_call_of_the_driver_may_fail(void **state)
+{
+    fake_cuda *fake = fake_cuda_get();
+    (void)state;
+    assert_false(short_life(-1));
+    long calls = fake->calls;
+    for (long n = 0; n < calls; n++) {
+        long blocks = fake->blocks;
+        long waits = fake->synchronizations;
+        fake->mode = 0; /* a mode that could not be given back */
+        (void)short_life(n);
+        assert_int_equal(fake->synchronizations - waits, strcmp(fake->failed, "cuLaunchKernel") == 0); /* for the copy before it */
+        if (strcmp(fake->failed, "cuCtxPushCurrent_v2") != 0) assert_int_equal(fake->blocks, blocks);
+    }
+    fake->fail_at = -1;
+    fake->mode = 0;
+    print_message("%ld calls of the driver failed in turn\n", calls);
+    assert_int_equal(fake->depth, 0);
+    assert_int_equal(fake->retained, 0);
+}
+
+static void a_steady_state_allocates_nothing(void **state)
+{
+    test_random random = {test_seed()};
+    dw_cuda *cuda = rig_open_cuda();
+    flight f = {.out = NULL};
+    long host = 0, device = 0;
+    rig r;
+    (void)state;
+    rig_open(&r, cuda, "delta:bits=4", 2, T, C, DW_CUDA_DEVICE);
+    flight_open(&f, &r);
+    for (int step = 0; step < 200; step++) {
+        if (step == 100) {
+            host = r.allocator.calls;
+            device = fake_cuda_get()->allocations;
+        }
+        for (uint32_t k = 0; k < 2; k++) f.keys[k] = (dw_key){test_next(&random) % 10, k};
+        flight_start(&r, &f, &random);
+        fake_cuda_get()->run();
+        flight_end(&f);
+        flight_arrive(&r, &f);
+        fake_cuda_get()->run();
+        flight_land(&r, &f);
+        rig_feedback(&r);
+    }
+    assert_int_equal(r.allocator.calls, host);
+    assert_int_equal(fake_cuda_get()->allocations, device);
+    assert_int_equal(fake_cuda_get()->synchronizations, 0);
+    flight_close(&f);
+    rig_close(&r);
+    dw_cuda_close(cuda);
+    rig_nothing_left();
+}
+
+/* A new encoder's frames while an old one's are under way; and late frames of the old one. */
+static void two_lives_do_not_mix(void **state)
+{
+    test_random random = {test_seed()};
+    dw_cuda *cuda = rig_open_cuda();
+    flight old = {.keys = {{1, 0}, {2, 0}}}, new = {.keys = {{1, 0}, {3, 0}}}, late = {.keys = {{5, 0}, {6, 0}}};
+    dw_config config;
+    rig r;
+    (void)state;
+    rig_open(&r, cuda, "delta:bits=4", 2, T, C, DW_CUDA_DEVICE);
+    flight_open(&old, &r);
+    flight_open(&new, &r);
+    flight_open(&late, &r);
+    flight *first[2] = {&old, &late};
+    for (int i = 0; i < 2; i++) {
+        flight_start(&r, first[i], &random);
+        fake_cuda_get()->run();
+        flight_end(first[i]);
+    }
+    config = r.config;
+    config.incarnation = 78;
+    dw_encoder_destroy(r.encoder);
+    dw_encoder_destroy(r.cpu_encoder);
+    assert_int_equal(dw_encoder_create_cuda(&r.encoder, &config, cuda, DW_CUDA_PINNED, NULL), DW_OK);
+    config.allocator = (dw_allocator){0};
+    assert_int_equal(dw_encoder_create(&r.cpu_encoder, &config), DW_OK);
+    flight_start(&r, &new, &random);
+    fake_cuda_get()->run();
+    flight_end(&new);
+    dw_tensor y = dw_tensor_3d(new.device_x, DW_F32, 2, T, C);
+    flight_arrive(&r, &old);
+    assert_int_equal(dw_decode_async(r.decoder, new.cpu_frame, new.cpu_len, new.device_frame, new.cpu_len, &y, NULL, &new.in), DW_ERR_ARGUMENT);
+    assert_non_null(strstr(dw_decoder_why(r.decoder), "another life"));
+    fake_cuda_get()->run();
+    flight_land(&r, &old);
+    flight_arrive(&r, &new);
+    fake_cuda_get()->run();
+    flight_land(&r, &new);
+    for (uint32_t k = 0; k < 7; k++) {
+        dw_tensor a, b;
+        assert_int_equal(dw_decoder_peek(r.decoder, (dw_key){k, 0}, &a), dw_decoder_peek(r.cpu_decoder, (dw_key){k, 0}, &b));
+    }
+    memcpy(r.frame, late.cpu_frame, r.len = late.cpu_len);
+    rig_decode(&r, DW_F32);
+    assert_int_equal(r.status, DW_ERR_STALE);
+    flight_close(&old);
+    flight_close(&new);
+    flight_close(&late);
+    rig_close(&r);
+    dw_cuda_close(cuda);
+    rig_nothing_left();
+}
+
+/* A frame makes new what an earlier one in flight tells to forget, or what an earlier life left, and is then refused: the old copy, which
+ * only its flight kept, goes too. */
+static void a_refused_frame_does_not_keep_what_should_go(void **state)
+{
+    test_random random = {test_seed()};
+    dw_cuda *cuda = rig_open_cuda();
+    (void)state;
+    for (int another_life = 0; another_life < 2; another_life++) {
+        flight f[3] = {{.keys = {{1, 0}, {2, 0}}}, {.keys = {{3, 0}, {4, 0}}}, {.keys = {{1, 0}, {5, 0}}}};
+        dw_tensor prev;
+        rig r;
+        rig_open(&r, cuda, "delta:bits=4", 2, T, C, DW_CUDA_DEVICE);
+        for (int i = 0; i < 3; i++) {
+            flight_open(&f[i], &r);
+            if (i == 1 && another_life) {
+                dw_config config = r.config;
+                config.incarnation = 78;
+                dw_encoder_destroy(r.encoder);
+                dw_encoder_destroy(r.cpu_encoder);
+                assert_int_equal(dw_encoder_create_cuda(&r.encoder, &config, cuda, DW_CUDA_DEVICE, NULL), DW_OK);
+                assert_int_equal(dw_encoder_create(&r.cpu_encoder, &config), DW_OK);
+            } else if (i == 1) {
+                assert_int_equal(dw_encoder_forget(r.encoder, f[0].keys[0]), DW_OK);
+                assert_int_equal(dw_encoder_forget(r.cpu_encoder, f[0].keys[0]), DW_OK);
+            }
+            flight_start(&r, &f[i], &random);
+            fake_cuda_get()->run();
+            flight_end(&f[i]);
+        }
+        flight_arrive(&r, &f[0]);
+        fake_cuda_get()->run();
+        flight_land(&r, &f[0]);
+        assert_int_equal(dw_decoder_peek(r.decoder, f[0].keys[0], &prev), DW_OK);
+        fake_cuda_get()->touch(true);
+        f[2].device_frame[f[2].cpu_len - 1] ^= 1;
+        fake_cuda_get()->touch(false);
+        flight_arrive(&r, &f[1]);
+        flight_arrive(&r, &f[2]);
+        fake_cuda_get()->run();
+        flight_land(&r, &f[1]);
+        dw_tensor y = dw_tensor_3d(f[2].device_x, DW_F32, 2, T, C);
+        dw_decode_ticket *twice = NULL;
+        assert_int_equal(dw_decode_async(r.decoder, f[2].cpu_frame, f[2].cpu_len, f[2].device_frame, f[2].cpu_len, &y, NULL, &twice), DW_ERR_ARGUMENT);
+        assert_int_equal(dw_decode_finish(f[2].in, r.reply, r.reply_cap, &r.reply_len), DW_ERR_CORRUPT);
+        for (uint32_t k = 0; k < 6; k++) rig_in_step(&r, (dw_key){k, 0});
+        assert_int_equal(dw_decoder_counters(r.decoder).keys_held, dw_decoder_counters(r.cpu_decoder).keys_held);
+        for (int i = 0; i < 3; i++) flight_close(&f[i]);
+        rig_close(&r);
+    }
+    dw_cuda_close(cuda);
+    rig_nothing_left();
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(several_frames_fly_at_once),
+        cmocka_unit_test(a_key_in_flight_is_left_alone),
+        cmocka_unit_test(a_key_comes_back_before_its_telling_is_answered),
+        cmocka_unit_test(a_cancelled_frame_has_never_been),
+        cmocka_unit_test(a_steady_state_allocates_nothing),
+        cmocka_unit_test(two_lives_do_not_mix),
+        cmocka_unit_test(a_refused_frame_does_not_keep_what_should_go),
+        cmocka_unit_test(every_call_of_the_driver_may_fail),
+    };
+    if (argc != 2) return 2;
+    rig_library = argv[1];
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

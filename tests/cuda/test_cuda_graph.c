@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_cuda_graph.c - frames that a stream captured: replayed with other keys, they are what fresh calls would have made. */
+#include "flight.h"
+
+enum { T = 3, C = 64 };
+
+static void start_capture(int graph)
+{
+    fake_cuda_get()->drop_graph(graph);
+    fake_cuda_get()->graph = graph;
+    fake_cuda_get()->capturing = true;
+}
+
+static void replay(int graph)
+{
+    fake_cuda_get()->capturing = false;
+    fake_cuda_get()->launch_graph(graph);
+    fake_cuda_get()->run();
+}
+
+/* Replays of a captured encode and a captured decode give what fresh calls give on the CPU, with other keys and, once every key has its
+ * memory, without a call of the driver. */
+static void replay_steps(rig *r, flight *f, test_random *random)
+{
+    for (int step = 0; step < 40; step++) {
+        long calls = fake_cuda_get()->calls;
+        for (uint32_t k = 0; k < 2; k++) f->keys[k] = (dw_key){test_next(random) % 4, k};
+        if (step == 0) {
+            start_capture(0);
+            flight_start(r, f, random);
+        } else {
+            (void)flight_input(r, f, random);
+            flight_twin(r, f);
+            assert_int_equal(dw_encode_again(f->out, f->keys), DW_OK);
+        }
+        assert_int_equal(dw_encode_again(f->out, f->keys), DW_ERR_ARGUMENT); /* one frame at a time */
+        size_t unused;
+        assert_int_equal(dw_encode_finish(f->out, f->head, sizeof f->head, &unused, &unused), DW_PENDING);
+        replay(0);
+        flight_end(f);
+        if (step == 0) {
+            start_capture(1);
+            flight_arrive(r, f);
+        } else {
+            assert_int_equal(dw_decode_again(f->in, f->cpu_frame, f->cpu_len, f->cpu_len), DW_OK);
+        }
+        assert_int_equal(dw_decode_finish(f->in, NULL, 0, NULL), DW_PENDING);
+        replay(1);
+        flight_land(r, f);
+        rig_feedback(r);
+        for (int k = 0; k < 2; k++) rig_in_step(r, f->keys[k]);
+        if (step > 25) assert_int_equal(fake_cuda_get()->calls, calls);
+    }
+}
+
+static void a_captured_frame_is_used_again(void **state)
+{
+    static const char *const words[] = {"delta:bits=4,rounding=stochastic,seed=3", "delta:bits=3,group=row,prev=bf16,audit=3", "direct:bits=4",
+                                        "delta:bits=3,group=channel"};
+    test_random random = {test_seed()};
+    dw_cuda *cuda = rig_open_cuda();
+    (void)state;
+    for (int w = 0; w < 4; w++) {
+        flight f = {.out = NULL};
+        rig r;
+        rig_open(&r, cuda, words[w], 2, T, w == 1 ? 198 : C, w % 2 ? DW_CUDA_PINNED : DW_CUDA_DEVICE);
+        flight_open(&f, &r);
+        replay_steps(&r, &f, &random);
+        rig_same_counters(&r);
+        assert_int_equal(dw_encode_cancel(f.out), DW_OK);
+        assert_int_equal(dw_decode_cancel(f.in), DW_OK);
+        flight_close(&f);
+        rig_close(&r);
+    }
+    dw_cuda_close(cuda);
+    rig_nothing_left();
+}
+
+/* With one bit the deltas are searched for a scale and key entries are not: other kernels. */
+static void a_captured_frame_is_not_used_for_another_kind(void **state)
+{
+    test_random random = {test_seed()};
+    dw_cuda *cuda = rig_open_cuda();
+    flight f = {.keys = {{1, 0}, {2, 0}}};
+    dw_key fresh[2] = {{3, 0}, {4, 0}};
+    rig r;
+    (void)state;
+    rig_open(&r, cuda, "delta:bits=1", 2, T, C, DW_CUDA_DEVICE);
+    flight_open(&f, &r);
+    start_capture(0);
+    flight_start(&r, &f, &random);
+    replay(0);
+    flight_end(&f);
+    dw_counters before = dw_encoder_counters(r.encoder);
+    assert_int_equal(dw_encode_again(f.out, f.keys), DW_ERR_UNSUPPORTED);
+    assert_non_null(strstr(dw_encoder_why(r.encoder), "other kernels"));
+    dw_counters after = dw_encoder_counters(r.encoder);
+    assert_memory_equal(&before, &after, sizeof before);
+    memcpy(f.keys, fresh, sizeof fresh);
+    (void)flight_input(&r, &f, &random);
+    flight_twin(&r, &f);
+    assert_int_equal(dw_encode_again(f.out, fresh), DW_OK);
+    replay(0);
+    flight_end(&f);
+    /* A frame that the decoder refuses: again says so at once, and finish once more, with the reply. */
+    memcpy(r.frame, f.cpu_frame, r.len = f.cpu_len);
+    start_capture(1);
+    flight_arrive(&r, &f);
+    replay(1);
+    flight_land(&r, &f);
+    assert_int_equal(dw_decode_again(f.in, f.cpu_frame, f.cpu_len, f.cpu_len), DW_ERR_STALE);
+    assert_int_equal(dw_decode_finish(f.in, r.reply, r.reply_cap, &r.reply_len), DW_ERR_STALE);
+    assert_true(r.reply_len > 0);
+    assert_int_equal(dw_decode_finish(f.in, NULL, 0, NULL), DW_ERR_ARGUMENT);
+    flight_close(&f);
+    rig_close(&r); /* with tickets that were never given up */
+    dw_cuda_close(cuda);
+    rig_nothing_left();
+}
+
+/* What is too small for the frame that is captured goes back while the thread captures, and so does all that an encoder has. */
+static void memory_goes_back_while_a_stream_captures(void **state)
+{
+    test_random random = {test_seed()};
+    dw_cuda *cuda = rig_open_cuda();
+    dw_tensor x;
+    dw_key keys[400];
+    dw_encode_ticket *ticket;
+    rig small, large;
+    flight f = {.keys = {{1, 0}, {2, 0}}};
+    (void)state;
+    rig_open(&small, cuda, "delta:bits=4", 2, T, C, DW_CUDA_DEVICE);
+    rig_open(&large, cuda, "delta:bits=4", 400, T, C, DW_CUDA_PINNED);
+    flight_open(&f, &small);
+    flight_start(&small, &f, &random);
+    fake_cuda_get()->run();
+    flight_end(&f);
+    for (uint32_t i = 0; i < 400; i++) keys[i] = (dw_key){i + 3, 0};
+    x = dw_tensor_3d(large.device_x, DW_F32, 400, T, C);
+    start_capture(0);
+    assert_int_equal(dw_encode_async(small.encoder, keys, &x, large.device_frame, large.cap, NULL, &ticket), DW_OK);
+    rig_close(&large);
+    fake_cuda_get()->capturing = false;
+    fake_cuda_get()->drop_graph(0);
+    assert_int_equal(dw_encode_cancel(ticket), DW_OK);
+    flight_close(&f);
+    rig_close(&small);
+    dw_cuda_close(cuda);
+    rig_nothing_left();
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_captured_frame_is_used_again),
+        cmocka_unit_test(a_captured_frame_is_not_used_for_another_kind),
+        cmocka_unit_test(memory_goes_back_while_a_stream_captures),
+    };
+    if (argc != 2) return 2;
+    rig_library = argv[1];
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_cuda_many.c - frames of several encoders, or for several decoders, in one launch. */
+#include "flight.h"
+
+enum { T = 3, C = 64 };
+
+static void many_encoders_share_one_launch(void **state)
+{
+    enum { MANY = 5 };
+    test_random random = {test_seed()};
+    dw_cuda *cuda = rig_open_cuda();
+    fake_cuda *fake = fake_cuda_get();
+    dw_encode_item items[MANY];
+    dw_tensor x[MANY];
+    flight flights[MANY];
+    rig rigs[MANY];
+    (void)state;
+    for (uint32_t i = 0; i < MANY; i++) {
+        rig_open(&rigs[i], cuda, i % 2 ? "delta:bits=4" : "delta:bits=2,group=32", 2, T, C, DW_CUDA_DEVICE);
+        flight_open(&flights[i], &rigs[i]);
+        for (uint32_t k = 0; k < 2; k++) flights[i].keys[k] = (dw_key){k, i};
+    }
+    for (int step = 0; step < 6; step++) {
+        for (int i = 0; i < MANY; i++) {
+            x[i] = flight_input(&rigs[i], &flights[i], &random);
+            flight_twin(&rigs[i], &flights[i]);
+            items[i] = (dw_encode_item){rigs[i].encoder, flights[i].keys, &x[i], flights[i].device_frame, rigs[i].cap, NULL};
+        }
+        long launches = fake->launches, copies = fake->copies;
+        items[MANY - 1].cap = 10; /* all or none */
+        assert_int_equal(dw_encode_many_async(items, MANY, NULL), DW_ERR_NO_ROOM);
+        for (int i = 0; i < MANY; i++) assert_null(items[i].ticket);
+        items[MANY - 1].cap = rigs[MANY - 1].cap;
+        assert_int_equal(dw_encode_many_async(items, MANY, NULL), DW_OK);
+        assert_int_equal(fake->launches, launches + 1);
+        assert_int_equal(fake->copies, copies + 1);
+        fake->run();
+        for (int i = MANY; i-- > 0;) {
+            flights[i].out = items[i].ticket;
+            flight_end(&flights[i]);
+        }
+    }
+    /* Two frames of one encoder, and not the same key in both; a forgotten key that one carries is not told by the other. */
+    items[1] = items[0];
+    assert_int_equal(dw_encode_many_async(items, 2, NULL), DW_ERR_ARGUMENT);
+    items[1].keys = flights[1].keys;
+    items[1].frame = flights[1].device_frame;
+    assert_int_equal(dw_encoder_forget(rigs[0].encoder, flights[0].keys[1]), DW_OK);
+    items[2].encoder = rigs[1].encoder;
+    assert_int_equal(dw_encode_many_async(items, 3, NULL), DW_OK);
+    fake->run();
+    size_t head_len, len;
+    assert_int_equal(dw_encode_finish(items[1].ticket, flights[1].head, sizeof flights[1].head, &head_len, &len), DW_OK);
+    assert_int_equal(head_len, dw_frame_head_bound(2) - 32); /* it tells of none */
+    rig_close(&rigs[0]); /* the encoder that the launch came from may go first */
+    assert_int_equal(dw_encode_finish(items[2].ticket, flights[2].head, sizeof flights[2].head, &head_len, &len), DW_OK);
+    for (int i = 0; i < MANY; i++) {
+        if (i) rig_close(&rigs[i]);
+        flight_close(&flights[i]);
+    }
+    dw_cuda_close(cuda);
+    rig_nothing_left();
+}
+
+/* Frames of several decoders in one launch, where one is given another's frame; all or none. */
+static void many_decoders_share_one_launch(void **state)
+{
+    enum { MANY = 4, BROKEN = 2 };
+    test_random random = {test_seed()};
+    dw_cuda *cuda = rig_open_cuda();
+    fake_cuda *fake = fake_cuda_get();
+    dw_decode_item items[MANY];
+    dw_tensor y[MANY];
+    flight flights[MANY];
+    rig rigs[MANY];
+    (void)state;
+    for (uint32_t i = 0; i < MANY; i++) {
+        rig_open(&rigs[i], cuda, i % 2 ? "delta:bits=4" : "delta:bits=2,group=32", 2, T, C, DW_CUDA_PINNED);
+        flight_open(&flights[i], &rigs[i]);
+        for (uint32_t k = 0; k < 2; k++) flights[i].keys[k] = (dw_key){k, i};
+    }
+    for (int step = 0; step < 6; step++) {
+        for (int i = 0; i < MANY; i++) {
+            flight *f = &flights[i];
+            flight_start(&rigs[i], f, &random);
+            fake->run();
+            flight_end(f);
+            y[i] = dw_tensor_3d(f->device_x, DW_F32, 2, T, C);
+            items[i] = (dw_decode_item){rigs[i].decoder, f->cpu_frame, f->device_frame, f->cpu_len, f->cpu_len, &y[i], NULL};
+        }
+        long launches = fake->launches;
+        items[BROKEN].head = flights[1].cpu_frame; /* of another config */
+        items[BROKEN].head_len = items[BROKEN].len = flights[1].cpu_len;
+        items[MANY - 1].decoder = rigs[0].decoder; /* the first one's key again */
+        items[MANY - 1].head = flights[0].cpu_frame;
+        items[MANY - 1].head_len = items[MANY - 1].len = flights[0].cpu_len;
+        assert_int_equal(dw_decode_many_async(items, MANY, NULL), DW_ERR_ARGUMENT);
+        for (int i = 0; i < MANY; i++) assert_null(items[i].ticket);
+        items[MANY - 1].decoder = rigs[MANY - 1].decoder;
+        items[MANY - 1].head = flights[MANY - 1].cpu_frame;
+        items[MANY - 1].head_len = items[MANY - 1].len = flights[MANY - 1].cpu_len;
+        assert_int_equal(dw_decode_many_async(items, MANY, NULL), DW_OK);
+        assert_int_equal(fake->launches, launches + 1);
+        fake->run();
+        assert_int_equal(dw_decode_finish(items[BROKEN].ticket, NULL, 0, NULL), DW_ERR_MISMATCH);
+        flight_arrive(&rigs[BROKEN], &flights[BROKEN]);
+        fake->run();
+        for (int i = MANY; i-- > 0;) {
+            if (i != BROKEN) flights[i].in = items[i].ticket;
+            flight_land(&rigs[i], &flights[i]);
+            rig_feedback(&rigs[i]);
+        }
+    }
+    for (int i = 0; i < MANY; i++) {
+        rig_close(&rigs[i]);
+        flight_close(&flights[i]);
+    }
+    dw_cuda_close(cuda);
+    rig_nothing_left();
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(many_encoders_share_one_launch),
+        cmocka_unit_test(many_decoders_share_one_launch),
+    };
+    if (argc != 2) return 2;
+    rig_library = argv[1];
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,402 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_cuda_misuse.c - careless callers and hostile frames: refused, with everything as it was and no byte read that is not the frame's. */
+#include "../../cuda/device.h"
+#include "frame.h"
+#include "flight.h"
+
+enum { T = 3, C = 64 };
+
+static void every_pointer_may_be_null(void **state)
+{
+    dw_cuda *cuda = rig_open_cuda();
+    dw_key keys[2] = {{1, 0}, {2, 0}};
+    dw_encode_ticket *out = NULL;
+    dw_decode_ticket *in = NULL;
+    dw_encoder *encoder;
+    dw_decoder *decoder;
+    size_t len, head_len;
+    rig r;
+    (void)state;
+    rig_open(&r, cuda, "delta:bits=4", 2, T, C, DW_CUDA_DEVICE);
+    dw_tensor x = dw_tensor_3d(r.device_x, DW_F32, 2, T, C), nowhere = dw_tensor_3d(NULL, DW_F32, 2, T, C);
+    assert_int_equal(dw_cuda_open(NULL, 0, NULL), DW_ERR_ARGUMENT);
+    dw_cuda_close(NULL);
+    assert_int_equal(dw_encoder_create_cuda(NULL, &r.config, cuda, DW_CUDA_DEVICE, NULL), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_encoder_create_cuda(&encoder, NULL, cuda, DW_CUDA_DEVICE, NULL), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_encoder_create_cuda(&encoder, &r.config, NULL, DW_CUDA_DEVICE, NULL), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_encoder_create_cuda(&encoder, &r.config, cuda, (dw_cuda_place)0, NULL), DW_ERR_ARGUMENT);
+    assert_null(encoder);
+    assert_int_equal(dw_decoder_create_cuda(NULL, &r.config, cuda, DW_CUDA_DEVICE, NULL), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_decoder_create_cuda(&decoder, NULL, cuda, DW_CUDA_DEVICE, NULL), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_decoder_create_cuda(&decoder, &r.config, NULL, DW_CUDA_DEVICE, NULL), DW_ERR_ARGUMENT);
+    assert_null(decoder);
+    assert_int_equal(dw_encode_async(NULL, keys, &x, r.device_frame, r.cap, NULL, &out), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_encode_async(r.encoder, NULL, &x, r.device_frame, r.cap, NULL, &out), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_encode_async(r.encoder, keys, NULL, r.device_frame, r.cap, NULL, &out), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_encode_async(r.encoder, keys, &nowhere, r.device_frame, r.cap, NULL, &out), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_encode_async(r.encoder, keys, &x, NULL, r.cap, NULL, &out), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_encode_async(r.encoder, keys, &x, r.device_frame + 8, r.cap, NULL, &out), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_encode_async(r.encoder, keys, &x, r.device_frame, r.cap, NULL, NULL), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_encode_many_async(NULL, 1, NULL), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_encode_many_async(&(dw_encode_item){0}, 0, NULL), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_encode_many_async(&(dw_encode_item){0}, 1, NULL), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_encode_again(NULL, keys), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_encode_finish(NULL, r.head, r.head_cap, &head_len, &len), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_encode_cancel(NULL), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_decode_async(NULL, r.frame, 80, r.device_frame, 80, &x, NULL, &in), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_decode_async(r.decoder, NULL, 80, r.device_frame, 80, &x, NULL, &in), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_decode_async(r.decoder, r.frame, 80, NULL, 80, &x, NULL, &in), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_decode_async(r.decoder, r.frame, 80, r.device_frame + 1, 80, &x, NULL, &in), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_decode_async(r.decoder, r.frame, 80, r.device_frame, 80, NULL, NULL, &in), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_decode_async(r.decoder, r.frame, 80, r.device_frame, 80, &x, NULL, NULL), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_decode_many_async(NULL, 1, NULL), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_decode_many_async(&(dw_decode_item){0}, 0, NULL), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_decode_many_async(&(dw_decode_item){0}, 1, NULL), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_decode_again(NULL, r.frame, 80, 80), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_decode_finish(NULL, r.reply, r.reply_cap, &r.reply_len), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_decode_cancel(NULL), DW_ERR_ARGUMENT);
+    assert_true(!out && !in);
+    assert_int_equal(fake_cuda_get()->launches + fake_cuda_get()->copies, 0);
+    rig_close(&r);
+    dw_cuda_close(cuda);
+    rig_nothing_left();
+}
+
+/* Views that cannot be walked or written; nothing is enqueued for them. */
+static void bad_views_are_refused(void **state)
+{
+    dw_cuda *cuda = rig_open_cuda();
+    dw_key keys[2] = {{1, 0}, {2, 0}};
+    dw_encode_ticket *out;
+    dw_decode_ticket *in;
+    rig r;
+    (void)state;
+    rig_open(&r, cuda, "delta:bits=4", 2, T, C, DW_CUDA_DEVICE);
+    struct {
+        dw_tensor view;
+        dw_status encode, decode;
+    } bad[] = {
+        {{r.device_x, (dw_dtype)9, 2, T, C, T * C, C}, DW_ERR_ARGUMENT, DW_ERR_ARGUMENT},
+        {{(char *)r.device_x + 2, DW_F32, 2, T, C, T * C, C}, DW_ERR_ARGUMENT, DW_ERR_ARGUMENT},
+        {{r.device_x, DW_F32, 0, T, C, T * C, C}, DW_ERR_ARGUMENT, DW_ERR_ARGUMENT},
+        {{r.device_x, DW_F32, 2, 0, C, T * C, C}, DW_ERR_ARGUMENT, DW_ERR_ARGUMENT},
+        {{r.device_x, DW_F32, 2, T, 0, T * C, C}, DW_ERR_ARGUMENT, DW_ERR_ARGUMENT},
+        {{r.device_x, DW_F32, 2, T, C, -T * C, C}, DW_ERR_ARGUMENT, DW_ERR_ARGUMENT},
+        {{r.device_x, DW_F32, 2, T, C, T * C, C - 1}, DW_ERR_ARGUMENT, DW_ERR_ARGUMENT},
+        {{r.device_x, DW_F32, 2, T, C, T * C, -C}, DW_ERR_ARGUMENT, DW_ERR_ARGUMENT},
+        {{r.device_x, DW_F32, 2, T, C, INT64_MAX, C}, DW_ERR_LIMIT, DW_ERR_LIMIT},
+        {{r.device_x, DW_F32, 2, T, C, T * C, INT64_MAX}, DW_ERR_LIMIT, DW_ERR_LIMIT},
+        {{r.device_x, DW_F32, UINT32_MAX, UINT32_MAX, UINT32_MAX, T * C, UINT32_MAX}, DW_ERR_LIMIT, DW_ERR_LIMIT},
+        {{r.device_x, DW_F32, 2, T, C, T * C - 1, C}, DW_OK, DW_ERR_ARGUMENT}, /* may be read, not written */
+        {{r.device_x, DW_F32, 2, T, C, 0, C}, DW_OK, DW_ERR_ARGUMENT},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        dw_status status = dw_encode_async(r.encoder, keys, &bad[i].view, r.device_frame, r.cap, NULL, &out);
+        assert_int_equal(status, bad[i].encode);
+        fake_cuda_get()->run();
+        if (!status) assert_int_equal(dw_encode_cancel(out), DW_OK);
+        assert_int_equal(dw_decode_async(r.decoder, r.frame, 80, r.device_frame, 80, &bad[i].view, NULL, &in), bad[i].decode);
+    }
+    assert_int_equal(dw_encoder_counters(r.encoder).keys_held, 0);
+    rig_close(&r);
+    dw_cuda_close(cuda);
+    rig_nothing_left();
+}
+
+/* Tickets that have ended, were never captured, or have no room; dw_cuda closed first, and frames that nobody finished. */
+static void tickets_end_once(void **state)
+{
+    test_random random = {test_seed()};
+    dw_cuda *cuda = rig_open_cuda();
+    flight f = {.keys = {{1, 0}, {2, 0}}}, left = {.keys = {{3, 0}, {4, 0}}};
+    size_t head_len, len;
+    rig r;
+    (void)state;
+    rig_open(&r, cuda, "delta:bits=4", 2, T, C, DW_CUDA_DEVICE);
+    flight_open(&f, &r);
+    flight_open(&left, &r);
+    flight_start(&r, &f, &random);
+    assert_string_equal(dw_encoder_why(r.encoder), ""); /* nothing failed */
+    assert_int_equal(dw_encode_again(f.out, f.keys), DW_ERR_ARGUMENT);
+    fake_cuda_get()->run();
+    assert_int_equal(dw_encode_finish(f.out, f.head, 80, &head_len, &len), DW_ERR_NO_ROOM);
+    assert_int_equal(dw_encode_finish(f.out, NULL, 80, &head_len, &len), DW_ERR_ARGUMENT);
+    flight_end(&f);
+    assert_int_equal(dw_encode_finish(f.out, f.head, sizeof f.head, &head_len, &len), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_encode_again(f.out, f.keys), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_encode_cancel(f.out), DW_ERR_ARGUMENT);
+    flight_arrive(&r, &f);
+    assert_string_equal(dw_decoder_why(r.decoder), "");
+    assert_int_equal(dw_decode_again(f.in, f.cpu_frame, f.cpu_len, f.cpu_len), DW_ERR_ARGUMENT);
+    fake_cuda_get()->run();
+    assert_int_equal(dw_decode_finish(f.in, r.reply, r.reply_cap - 1, &r.reply_len), DW_ERR_NO_ROOM);
+    assert_int_equal(dw_decode_finish(f.in, r.reply, r.reply_cap, NULL), DW_ERR_ARGUMENT);
+    flight_land(&r, &f);
+    assert_int_equal(dw_decode_finish(f.in, r.reply, r.reply_cap, &r.reply_len), DW_ERR_ARGUMENT);
+    assert_int_equal(r.reply_len, 0);
+    assert_int_equal(dw_decode_again(f.in, f.cpu_frame, f.cpu_len, f.cpu_len), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_decode_cancel(f.in), DW_ERR_ARGUMENT);
+    flight_start(&r, &left, &random);
+    fake_cuda_get()->run();
+    dw_cuda_close(cuda);
+    flight_close(&f);
+    rig_close(&r);
+    flight_close(&left);
+    rig_nothing_left();
+}
+
+/* A header and tables that somebody changed, with digests that match again. */
+static void reseal(uint8_t *head, uint64_t head_len)
+{
+    uint64_t end, digest;
+    uint32_t n, n_forgotten;
+    memcpy(&n, head + 24, 4);
+    memcpy(&n_forgotten, head + 44, 4);
+    if (dw_frame_table_end(n, n_forgotten, &end) && end <= head_len) {
+        digest = dw_digest_bytes(head + DW_HEADER_BYTES, end - DW_HEADER_BYTES);
+        memcpy(head + 64, &digest, 8);
+    }
+    digest = dw_digest_bytes(head, 72);
+    memcpy(head + 72, &digest, 8);
+}
+
+/* Changes the frame, mostly where it says what lies where. The new length. */
+static size_t spoil(uint8_t *frame, size_t len, size_t head_len, test_random *random)
+{
+    static const uint8_t fields[] = {24, 25, 28, 32, 36, 37, 38, 39, 40, 41, 42, 44, 48, 49, 7, 6, 92, 132, 96, 136};
+    int changes = 1 + (int)(test_next(random) % 2);
+    for (int i = 0; i < changes; i++) {
+        size_t at = test_next(random) % 2 ? fields[test_next(random) % sizeof fields] : test_next(random) % head_len;
+        uint8_t value = (uint8_t)test_next(random);
+        frame[at] = test_next(random) % 2 ? value : (uint8_t)(frame[at] + value % 5 - 2);
+    }
+    if (test_next(random) % 8 == 0) memcpy(frame + 120, frame + 80, 12); /* the first key once more */
+    reseal(frame, head_len);
+    return test_next(random) % 8 ? len : test_next(random) % (len + 1);
+}
+
+/* One frame at both decoders; the device's has exactly its bytes, in memory that is watched. */
+static dw_status both_decode(rig *r, const uint8_t *frame, size_t len, size_t head_len)
+{
+    dw_decode_ticket *ticket;
+    uint8_t *body = aligned_alloc(16, dw_round_up(len ? len : 1, 16)), *copy = malloc(len + 1);
+    uint8_t *head = malloc(head_len ? head_len : 1);
+    dw_tensor y = dw_tensor_3d(r->cpu_y, DW_F32, r->n, r->t, r->c), device_y = dw_tensor_3d(r->y, DW_F32, r->n, r->t, r->c);
+    memcpy(copy, frame, len);
+    memcpy(body, frame, len);
+    memcpy(head, frame, head_len < len ? head_len : len);
+    dw_status cpu = dw_decode(r->cpu_decoder, copy, len, &y, r->cpu_reply, r->reply_cap, &r->cpu_reply_len);
+    dw_status status = dw_decode_async(r->decoder, head, head_len < len ? head_len : len, body, len, &device_y, NULL, &ticket);
+    if (status) fail_msg("decode: %d %s", status, dw_decoder_why(r->decoder));
+    memset(head, 0xff, head_len);
+    free(head);
+    fake_cuda_get()->run();
+    status = dw_decode_finish(ticket, r->reply, r->reply_cap, &r->reply_len);
+    bool host_first = cpu == DW_ERR_CORRUPT && status < DW_OK;
+    if (status != cpu && !host_first) fail_msg("%d, not %d: %s", status, cpu, dw_decoder_why(r->decoder));
+    assert_int_equal(r->reply_len, r->cpu_reply_len);
+    if (status == cpu) assert_memory_equal(r->reply, r->cpu_reply, r->reply_len);
+    if (!status) assert_memory_equal(r->y, r->cpu_y, r->tensor_bytes);
+    free(body);
+    free(copy);
+    return status;
+}
+
+static void hostile_frames_are_refused_as_on_the_cpu(void **state)
+{
+    static const char *const words[] = {"delta:bits=4,quota_bytes=9000", "delta:bits=2,group=channel,choose=never", "direct:bits=3", "delta:bits=4,audit=255"};
+    test_random random = {test_seed()};
+    long seen[64] = {0};
+    (void)state;
+    for (int w = 0; w < 4; w++) {
+        dw_cuda *cuda = rig_open_cuda();
+        uint8_t bad[4096];
+        rig r;
+        rig_open(&r, cuda, words[w], 2, T, C, DW_CUDA_PINNED);
+        for (int step = 0; step < 60; step++) {
+            dw_key keys[2] = {{test_next(&random) % 4, 0}, {test_next(&random) % 4, 1}};
+            if (test_next(&random) % 3 == 0) {
+                dw_key gone = {test_next(&random) % 4, 1};
+                assert_int_equal(dw_encoder_forget(r.encoder, gone), DW_OK);
+                assert_int_equal(dw_encoder_forget(r.cpu_encoder, gone), DW_OK);
+            }
+            test_fill(&random, r.x, DW_F32, r.tensor_bytes / 4, 1.0f);
+            rig_encode(&r, keys, DW_F32);
+            for (int i = 0; i < 100; i++) {
+                memcpy(bad, r.frame, r.len);
+                size_t len = spoil(bad, r.len, r.head_len, &random);
+                dw_status status = both_decode(&r, bad, len, r.head_len);
+                if (status == DW_ERR_STATE || status == DW_OK) break; /* what is held may have changed */
+                seen[-status]++;
+            }
+            dw_status status = both_decode(&r, r.frame, r.len, r.head_len);
+            seen[-status]++;
+            rig_feedback(&r);
+            for (uint32_t k = 0; k < 8; k++) {
+                dw_tensor a, b;
+                assert_int_equal(dw_decoder_peek(r.decoder, (dw_key){k / 2, k % 2}, &a), dw_decoder_peek(r.cpu_decoder, (dw_key){k / 2, k % 2}, &b));
+            }
+        }
+        dw_counters a = dw_decoder_counters(r.decoder), b = dw_decoder_counters(r.cpu_decoder);
+        assert_int_equal(a.rejected_frames, b.rejected_frames);
+        assert_int_equal(a.frames, b.frames);
+        assert_int_equal(a.keys_held, b.keys_held);
+        rig_close(&r);
+        dw_cuda_close(cuda);
+        rig_nothing_left();
+    }
+    static const dw_status all[] = {DW_OK, DW_ERR_FORMAT, DW_ERR_VERSION, DW_ERR_MISMATCH, DW_ERR_SHAPE, DW_ERR_BASE, DW_ERR_CORRUPT};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) assert_true(seen[-all[i]] > 0);
+}
+
+/* A life whose memory, the caller's and the device's books, runs out once. */
+typedef struct starving {
+    rig r;
+    flight f[2];
+    dw_tensor x[2];
+    test_allocator books;
+    long failed;
+} starving;
+
+static void start_to_starve(starving *s, long fail_at)
+{
+    s->r.allocator.only_once = s->books.only_once = 1;
+    s->r.allocator.calls = s->books.calls = 0;
+    if (fail_at % 2)
+        s->r.allocator.fail_at = fail_at / 2;
+    else
+        s->books.fail_at = fail_at / 2;
+}
+
+/* Two frames leave in one launch, or again in their graph: whoever has no memory has done nothing, and works when called again. */
+static void leave_starving(starving *s, bool again)
+{
+    dw_encode_item items[2];
+    for (int i = 0; i < 2; i++) {
+        items[i] = (dw_encode_item){s->r.encoder, s->f[i].keys, &s->x[i], s->f[i].device_frame, s->r.cap, NULL};
+        dw_tensor x = dw_tensor_3d(s->r.x, DW_F32, 2, T, C);
+        assert_int_equal(dw_encode(s->r.cpu_encoder, s->f[i].keys, &x, s->f[i].cpu_frame, s->r.cap, &s->f[i].cpu_len), DW_OK);
+    }
+    for (int i = 0; i < (again ? 2 : 1);) {
+        dw_counters before = dw_encoder_counters(s->r.encoder);
+        dw_status status = again ? dw_encode_again(s->f[i].out, s->f[i].keys) : dw_encode_many_async(items, 2, NULL);
+        dw_counters after = dw_encoder_counters(s->r.encoder);
+        i += !status;
+        if (!status) continue;
+        assert_int_equal(status, DW_ERR_NO_MEMORY);
+        assert_string_equal(dw_encoder_why(s->r.encoder), dw_status_string(status));
+        assert_memory_equal(&before, &after, sizeof before);
+        s->failed++;
+    }
+    for (int i = 0; i < 2 && !again; i++) s->f[i].out = items[i].ticket;
+}
+
+static void arrive_starving(starving *s, bool again)
+{
+    dw_decode_item items[2];
+    for (int i = 0; i < 2; i++)
+        items[i] = (dw_decode_item){s->r.decoder, s->f[i].cpu_frame, s->f[i].device_frame, s->f[i].cpu_len, s->f[i].cpu_len, &s->x[i], NULL};
+    for (int i = 0; i < (again ? 2 : 1);) {
+        dw_counters before = dw_decoder_counters(s->r.decoder);
+        dw_status status = again ? dw_decode_again(s->f[i].in, s->f[i].cpu_frame, s->f[i].cpu_len, s->f[i].cpu_len)
+                                 : dw_decode_many_async(items, 2, NULL);
+        dw_counters after = dw_decoder_counters(s->r.decoder);
+        i += !status;
+        if (!status) continue;
+        assert_int_equal(status, DW_ERR_NO_MEMORY);
+        assert_memory_equal(&before, &after, sizeof before);
+        s->failed++;
+    }
+    for (int i = 0; i < 2 && !again; i++) s->f[i].in = items[i].ticket;
+}
+
+static void start_graph(int graph)
+{
+    fake_cuda_get()->graph = graph;
+    fake_cuda_get()->drop_graph(graph);
+    fake_cuda_get()->capturing = true;
+}
+
+static void run_graph(int graph)
+{
+    fake_cuda_get()->capturing = false;
+    fake_cuda_get()->launch_graph(graph);
+    fake_cuda_get()->run();
+}
+
+/* How many allocations failed. */
+static long starved_life(long fail_at)
+{
+    dw_cuda *cuda = rig_open_cuda();
+    dw_allocator allocator = cuda->allocator;
+    starving *s = calloc(1, sizeof *s);
+    s->books.fail_at = -1;
+    cuda->allocator = test_allocator_hooks(&s->books);
+    rig_open(&s->r, cuda, "delta:bits=4", 2, T, C, DW_CUDA_DEVICE);
+    for (int i = 0; i < 2; i++) {
+        flight_open(&s->f[i], &s->r);
+        s->x[i] = dw_tensor_3d(s->f[i].device_x, DW_F32, 2, T, C);
+        rig_to_device(s->f[i].device_x, s->r.x, s->r.tensor_bytes);
+    }
+    start_to_starve(s, fail_at);
+    for (uint64_t step = 0; step < 4; step++) {
+        for (uint64_t i = 0; i < 4; i++) s->f[i / 2].keys[i % 2] = (dw_key){step * step + i, 0};
+        dw_key forgotten = {step, 0};
+        assert_int_equal(dw_encoder_forget(s->r.encoder, forgotten), DW_OK);
+        assert_int_equal(dw_encoder_forget(s->r.cpu_encoder, forgotten), DW_OK);
+        if (step == 0) start_graph(0);
+        leave_starving(s, step > 0);
+        run_graph(0);
+        for (int i = 0; i < 2; i++) flight_end(&s->f[i]);
+        if (step == 0) start_graph(1);
+        arrive_starving(s, step > 0);
+        run_graph(1);
+        for (int i = 0; i < 2; i++) {
+            dw_tensor y = dw_tensor_3d(s->r.cpu_y, DW_F32, 2, T, C);
+            rig *r = &s->r;
+            assert_int_equal(dw_decode_finish(s->f[i].in, r->reply, r->reply_cap, &r->reply_len), DW_OK);
+            assert_int_equal(dw_decode(r->cpu_decoder, s->f[i].cpu_frame, s->f[i].cpu_len, &y, r->cpu_reply, r->reply_cap, &r->cpu_reply_len), DW_OK);
+            rig_feedback(r);
+            rig_to_device(s->f[i].device_x, r->x, r->tensor_bytes);
+        }
+        for (uint64_t k = 0; k < 16; k++) rig_in_step(&s->r, (dw_key){k, 0});
+    }
+    rig_same_counters(&s->r);
+    long failed = s->failed;
+    for (int i = 0; i < 2; i++) flight_close(&s->f[i]);
+    rig_close(&s->r);
+    assert_int_equal(s->books.out_blocks, 0);
+    cuda->allocator = allocator;
+    dw_cuda_close(cuda);
+    rig_nothing_left();
+    free(s);
+    return failed;
+}
+
+static void every_allocation_may_fail(void **state)
+{
+    long failed = 0;
+    (void)state;
+    assert_int_equal(starved_life(-2), 0); /* of none */
+    for (long n = 0, none = 0; none < 16; n++) {
+        long more = starved_life(n);
+        none = more ? 0 : none + 1;
+        failed += more;
+    }
+    print_message("%ld allocations failed in turn\n", failed);
+    assert_true(failed > 20);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_pointer_may_be_null),
+        cmocka_unit_test(bad_views_are_refused),
+        cmocka_unit_test(tickets_end_once),
+        cmocka_unit_test(hostile_frames_are_refused_as_on_the_cpu),
+        cmocka_unit_test(every_allocation_may_fail),
+    };
+    if (argc != 2) return 2;
+    rig_library = argv[1];
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,389 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * calls.c - the public calls of a link: queue a message, take one, wait. */
+#include "link.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* A message without bytes occupies the queue as well. */
+static uint64_t cost(size_t len)
+{
+    return (uint64_t)len + DW_BUFFER_PREFIX_BYTES;
+}
+
+static int64_t deadline_of(int timeout_ms)
+{
+    return timeout_ms < 0 ? INT64_MAX : dw_link_now_ns() + (int64_t)timeout_ms * DW_NS_PER_MS;
+}
+
+/* Waits with the lock held; returns 0 once the deadline has passed. */
+static int wait_until(dw_link *link, pthread_cond_t *what, int64_t deadline_ns)
+{
+    if (deadline_ns == INT64_MAX) {
+        pthread_cond_wait(what, &link->lock);
+        return 1;
+    }
+    if (dw_link_now_ns() >= deadline_ns) return 0;
+    const struct timespec at = {.tv_sec = (time_t)(deadline_ns / 1000000000),
+                                .tv_nsec = (long)(deadline_ns % 1000000000)};
+    pthread_cond_timedwait(what, &link->lock, &at);
+    return 1;
+}
+
+/* Around calls that let go of the lock in between. Whoever closes the link meanwhile waits for their end. */
+static void begin_call(dw_link *link)
+{
+    pthread_mutex_lock(&link->lock);
+    link->callers++;
+}
+
+static void end_call(dw_link *link)
+{
+    if (--link->callers == 0 && link->closing) pthread_cond_broadcast(&link->handled);
+    pthread_mutex_unlock(&link->lock);
+}
+
+/* Nobody may touch the link of the process that forked us: its lock may be held by a thread that is not here, and what we
+ * say on its connections its peer would hear. */
+static int is_usable(const dw_link *link)
+{
+    return link && dw_owner_is_us(&link->owner);
+}
+
+void dw_link_ring(const struct dw_bell *bell)
+{
+    /* A full pipe is as good as another byte in it. */
+    const ssize_t written = write(bell->write, "", 1);
+    (void)written;
+}
+
+void dw_link_wake(dw_link *link)
+{
+    link->kicked = 1;
+    if (link->wheel == DW_WHEEL_FREE) {
+        link->thread_needed = 1;
+        pthread_cond_signal(&link->standby);
+        return;
+    }
+    if (!link->sleeping) return;
+    link->sleeping = 0;
+    dw_link_ring(link->wheel == DW_WHEEL_ASLEEP ? &link->thread_bell : &link->caller_bell);
+}
+
+void dw_link_fail(dw_link *link, dw_status status, const char *sentence)
+{
+    if (link->status == DW_OK) {
+        snprintf(link->why.text, sizeof link->why.text, "%s", sentence);
+        link->why.offset = -1;
+        link->status = status;
+    }
+    pthread_cond_broadcast(&link->arrived);
+    pthread_cond_broadcast(&link->drained);
+    dw_link_wake(link);
+}
+
+/* Messages that wait, times the time for which they do: the sum of all their waiting times. */
+void dw_link_count_unsent(dw_link *link, int more)
+{
+    const int64_t now = dw_link_now_ns();
+    link->counters.queue_ns += link->unsent * (uint64_t)(now - link->unsent_ns);
+    link->unsent_ns = now;
+    if (more > 0) link->unsent += (uint64_t)more;
+    else link->unsent -= (uint64_t)-more;
+}
+
+/* What a caller hands to the backend itself: no more than fits into the buffers of any system at once. */
+enum { PUSH_NOW_BYTES = 16384 };
+
+void dw_link_enqueue(dw_link *link, dw_buffer *buffer)
+{
+    buffer->next = NULL;
+    if (link->queue_tail) link->queue_tail->next = buffer;
+    else link->queue_head = buffer;
+    link->queue_tail = buffer;
+    dw_link_count_unsent(link, 1);
+    if (link->unsent == 1 && buffer->kind == DW_KIND_DATA && buffer->len <= PUSH_NOW_BYTES && dw_link_may_drive(link)) {
+        dw_link_push_now(link);
+    } else {
+        dw_link_wake(link);
+    }
+}
+
+void dw_link_cancel(dw_link *link)
+{
+    if (!is_usable(link)) return;
+    pthread_mutex_lock(&link->lock);
+    char sentence[160];
+    snprintf(sentence, sizeof sentence, "the link to %s was cancelled here", link->peer);
+    dw_link_fail(link, DW_ERR_CANCELLED, sentence);
+    link->status = DW_ERR_CANCELLED; /* even where it had failed before; the first sentence stays */
+    pthread_mutex_unlock(&link->lock);
+}
+
+/* Waits as the thread would. receives: whoever waits wants what comes, however much of other tags lies here already. */
+static void drive(dw_link *link, int (*has_ended)(const dw_link *link, uint64_t what), uint64_t what, int64_t deadline_ns,
+                  uint32_t receives)
+{
+    link->waiters += receives;
+    dw_link_drive(link, has_ended, what, deadline_ns);
+    link->waiters -= receives;
+    if (link->waiters > 0) dw_link_wake(link); /* others still wait */
+}
+
+/* ---- Sending ---------------------------------------------------------------------------------- */
+
+static int has_room(const dw_link *link, uint64_t cap)
+{
+    /* One message is always taken, or one longer than the limit could never be sent. */
+    return link->queued_bytes == 0 || link->queued_bytes + cost((size_t)cap) <= link->max_queued_bytes;
+}
+
+/* Answers do not wait for room; but a peer that asks on and on, and takes none of them, must not fill our memory. The lock is held. */
+static void bound_answers(dw_link *link)
+{
+    char sentence[256];
+    const uint64_t queued = link->queued_bytes, most = link->max_queued_bytes;
+    if (queued <= most || queued - most <= most + link->max_message_bytes) return;
+    snprintf(sentence, sizeof sentence, "%s asks for answers without end, and takes none: %llu bytes wait for it; raise max_queued_bytes if "
+             "it is only slow", link->peer, (unsigned long long)queued);
+    dw_link_fail(link, DW_ERR_PROTOCOL, sentence);
+}
+
+static dw_status send_begin(dw_link *link, uint32_t tag, size_t cap, int always, void **room)
+{
+    if (!is_usable(link) || !room) return DW_ERR_ARGUMENT;
+    if (cap > link->max_message_bytes) return DW_ERR_LIMIT;
+    pthread_mutex_lock(&link->lock);
+    if (always) bound_answers(link);
+    dw_status status = link->status;
+    if (status == DW_OK && link->closing) status = DW_ERR_ARGUMENT;
+    if (status == DW_OK && !always && !has_room(link, cap)) status = DW_PENDING;
+    if (status == DW_OK) {
+        dw_buffer *buffer = dw_buffer_take(&link->pool, cap);
+        if (!buffer) {
+            status = DW_ERR_NO_MEMORY;
+        } else {
+            buffer->tag = tag;
+            buffer->kind = DW_KIND_DATA;
+            buffer->len = cap;
+            link->queued_bytes += cost(cap);
+            *room = dw_buffer_payload(buffer);
+        }
+    }
+    pthread_mutex_unlock(&link->lock);
+    return status;
+}
+
+dw_status dw_link_send_begin(dw_link *link, uint32_t tag, size_t cap, void **room)
+{
+    return send_begin(link, tag, cap, 0, room);
+}
+
+dw_status dw_link_send_begin_always(dw_link *link, uint32_t tag, size_t cap, void **room)
+{
+    return send_begin(link, tag, cap, 1, room);
+}
+
+dw_status dw_link_send_end(dw_link *link, void *room, size_t len)
+{
+    if (!is_usable(link) || !room) return DW_ERR_ARGUMENT;
+    dw_buffer *buffer = dw_buffer_of(room);
+    if (len != DW_LINK_DROP && len > buffer->len) return DW_ERR_ARGUMENT;
+    begin_call(link);
+    const dw_status status = link->status;
+    link->queued_bytes -= cost(buffer->len);
+    if (len == DW_LINK_DROP || status != DW_OK) {
+        dw_buffer_drop(&link->pool, buffer);
+        pthread_cond_broadcast(&link->drained);
+    } else {
+        buffer->len = len;
+        link->queued_bytes += cost(len);
+        dw_link_enqueue(link, buffer);
+    }
+    end_call(link);
+    return len == DW_LINK_DROP ? DW_OK : status;
+}
+
+dw_status dw_link_send(dw_link *link, uint32_t tag, const void *data, size_t len)
+{
+    if (!data && len > 0) return DW_ERR_ARGUMENT;
+    void *room;
+    const dw_status status = send_begin(link, tag, len, 0, &room);
+    if (status != DW_OK) return status;
+    if (len > 0) memcpy(room, data, len);
+    return dw_link_send_end(link, room, len);
+}
+
+static int is_drained(const dw_link *link, uint64_t unused)
+{
+    (void)unused;
+    return link->unsent == 0 && link->kept == 0;
+}
+
+/* Until messages have left so far that has_ended says so. */
+static dw_status wait_for_sends(dw_link *link, int (*has_ended)(const dw_link *link, uint64_t what), uint64_t what, int timeout_ms)
+{
+    const int64_t begun = dw_link_now_ns(), deadline = deadline_of(timeout_ms);
+    begin_call(link);
+    int in_time = 1;
+    while (link->status == DW_OK && !has_ended(link, what) && in_time) {
+        if (dw_link_may_drive(link)) {
+            drive(link, has_ended, what, deadline, 0);
+            in_time = deadline == INT64_MAX || dw_link_now_ns() < deadline;
+        } else {
+            in_time = wait_until(link, &link->drained, deadline);
+        }
+    }
+    dw_status status = link->status;
+    if (status == DW_OK && !has_ended(link, what)) status = DW_PENDING;
+    link->counters.send_wait_ns += (uint64_t)(dw_link_now_ns() - begun);
+    end_call(link);
+    return status;
+}
+
+dw_status dw_link_wait_room(dw_link *link, size_t cap, int timeout_ms)
+{
+    if (!is_usable(link)) return DW_ERR_ARGUMENT;
+    if (cap > link->max_message_bytes) return DW_ERR_LIMIT;
+    return wait_for_sends(link, has_room, cap, timeout_ms);
+}
+
+dw_status dw_link_flush(dw_link *link, int timeout_ms)
+{
+    return is_usable(link) ? wait_for_sends(link, is_drained, 0, timeout_ms) : DW_ERR_ARGUMENT;
+}
+
+/* ---- Receiving -------------------------------------------------------------------------------- */
+
+/* Sleeps until something arrives. Past the limit of arrived messages the thread reads on only while
+ * somebody waits in vain, or two tags could block each other. */
+static dw_status wait_for_message(dw_link *link, uint32_t tag, int64_t deadline_ns, int *in_time)
+{
+    dw_inbox *inbox = dw_inbox_get(&link->inboxes, tag);
+    if (!inbox) return DW_ERR_NO_MEMORY;
+    inbox->waiters++;
+    link->waiters++;
+    if (link->receiving_paused) dw_link_wake(link);
+    const int64_t begun = dw_link_now_ns();
+    *in_time = wait_until(link, &link->arrived, deadline_ns);
+    link->counters.recv_wait_ns += (uint64_t)(dw_link_now_ns() - begun);
+    link->waiters--;
+    inbox->waiters--;
+    return DW_OK;
+}
+
+/* Or something that says that none is to be waited for. */
+static int has_message(const dw_link *link, uint64_t tag)
+{
+    const dw_inbox *inbox = dw_inbox_find(&link->inboxes, (uint32_t)tag);
+    return inbox && (inbox->head || inbox->handle);
+}
+
+dw_status dw_link_recv(dw_link *link, uint32_t tag, int timeout_ms, void **data, size_t *len)
+{
+    if (!is_usable(link) || !data || !len) return DW_ERR_ARGUMENT;
+    const int64_t deadline = deadline_of(timeout_ms);
+    dw_status status = DW_PENDING;
+    int in_time = 1;
+    begin_call(link);
+    while (status == DW_PENDING) {
+        dw_inbox *inbox = dw_inbox_find(&link->inboxes, tag);
+        /* What came before the peer left is still good. */
+        const int may_take = link->status == DW_OK || link->status == DW_ERR_PEER;
+        if (inbox && inbox->handle) {
+            status = DW_ERR_ARGUMENT;
+        } else if (inbox && inbox->head && may_take) {
+            dw_buffer *buffer = dw_inbox_take(&link->inboxes, inbox);
+            *data = dw_buffer_payload(buffer);
+            *len = buffer->len;
+            if (link->receiving_paused) dw_link_wake(link);
+            status = DW_OK;
+        } else if (link->status != DW_OK) {
+            status = link->status;
+        } else if (timeout_ms == 0 || !in_time) {
+            break;
+        } else if (dw_link_may_drive(link)) {
+            const int64_t begun = dw_link_now_ns();
+            drive(link, has_message, tag, deadline, 1);
+            link->counters.recv_wait_ns += (uint64_t)(dw_link_now_ns() - begun);
+            in_time = deadline == INT64_MAX || dw_link_now_ns() < deadline;
+        } else {
+            const dw_status waited = wait_for_message(link, tag, deadline, &in_time);
+            if (waited != DW_OK) status = waited;
+        }
+    }
+    dw_inbox *inbox = dw_inbox_find(&link->inboxes, tag);
+    if (inbox) dw_inbox_tidy(&link->inboxes, inbox);
+    end_call(link);
+    return status;
+}
+
+void dw_link_release(dw_link *link, void *data)
+{
+    if (!is_usable(link) || !data) return;
+    pthread_mutex_lock(&link->lock);
+    dw_buffer_drop(&link->pool, dw_buffer_of(data));
+    pthread_mutex_unlock(&link->lock);
+}
+
+void dw_link_retain(dw_link *link, void *data)
+{
+    pthread_mutex_lock(&link->lock);
+    dw_buffer_of(data)->refs++;
+    pthread_mutex_unlock(&link->lock);
+}
+
+dw_status dw_link_handle(dw_link *link, uint32_t tag, dw_link_handler handle, void *context)
+{
+    if (!is_usable(link)) return DW_ERR_ARGUMENT;
+    begin_call(link);
+    dw_status status = handle ? link->status : DW_OK; /* a dead link must let go of handlers */
+    dw_inbox *inbox = NULL;
+    if (status == DW_OK && handle) {
+        inbox = dw_inbox_get(&link->inboxes, tag);
+        if (!inbox) status = DW_ERR_NO_MEMORY;
+        else if (inbox->waiters > 0) status = DW_ERR_ARGUMENT;
+    } else if (!handle) {
+        inbox = dw_inbox_find(&link->inboxes, tag);
+    }
+    if (status == DW_OK && inbox) {
+        inbox->handle = handle;
+        inbox->handle_context = context;
+        if (handle && inbox->head) dw_link_call_handlers(link);
+    }
+    if (!handle && !pthread_equal(pthread_self(), link->thread)) {
+        while (link->handling && link->handling_tag == tag) pthread_cond_wait(&link->handled, &link->lock);
+    }
+    inbox = dw_inbox_find(&link->inboxes, tag);
+    if (inbox) dw_inbox_tidy(&link->inboxes, inbox);
+    end_call(link);
+    return status;
+}
+
+/* ---- Looking ---------------------------------------------------------------------------------- */
+
+dw_link_counters dw_link_count(dw_link *link)
+{
+    if (!is_usable(link)) return (dw_link_counters){0};
+    pthread_mutex_lock(&link->lock);
+    dw_link_counters counters = link->counters;
+    counters.queued_bytes = link->queued_bytes;
+    pthread_mutex_unlock(&link->lock);
+    return counters;
+}
+
+const char *dw_link_peer_name(dw_link *link)
+{
+    return link ? link->peer_name : "";
+}
+
+const char *dw_link_why(dw_link *link)
+{
+    if (!link) return "";
+    if (!is_usable(link)) return "this link belongs to the process that opened it, not to what that one has forked; open another";
+    pthread_mutex_lock(&link->lock);
+    const char *text = link->status == DW_OK ? "" : link->why.text;
+    pthread_mutex_unlock(&link->lock);
+    return text;
+}

@@ -1,0 +1,403 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * shaped.c - a slow wire in front of any backend: "shaped:rate=100mbit,delay=20ms/tcp://host:7000".
+ *
+ * Each sender shapes what it sends. A message's last byte leaves at start + bits / rate, where start is
+ * when the one before it left, or now if the wire is idle; it arrives delay later. Times are carried
+ * forward from message to message and never from the clock while there is work, so that a thread that
+ * wakes late delays a message but does not slow the wire. In virtual time the clock goes to whatever is next as soon as
+ * nothing else is to be done.
+ *
+ * Faults befall the link's messages of data. Its greeting and its goodbye come through, in their place. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backends.h"
+#include "link.h"
+#include "shaped_settings.h"
+
+/* A send is answered as soon as its last byte leaves within this time: while there is work, the next
+ * message is here before the wire falls idle, even if the thread oversleeps by as much. */
+static const double lookahead_ns = 50e6;
+
+/* Messages on their way are copies; past this many bytes (and what the wire itself holds) sends wait. */
+static const double least_pipe_bytes = 64 << 20;
+
+/* A message that should have arrived so long ago means that the backend behind is the slower one. */
+static const double overdue_ns = 1e9;
+
+typedef struct parcel {
+    struct parcel *next;
+    size_t len;
+    uint32_t size_class; /* has room for 256 << size_class bytes */
+    double due_ns; /* since open: when to hand it on */
+    _Alignas(16) unsigned char data[];
+} parcel;
+
+typedef struct shaped_request {
+    int sends;
+    size_t len;
+    double leaves_ns; /* of a send: its last byte */
+} shaped_request;
+
+enum { PARCEL_CLASSES = 48 };
+
+typedef struct shaped_endpoint {
+    const dw_transport *inner;
+    void *inner_end, *inner_send, *inner_recv;
+    int inner_open, inner_sending;
+    dw_shaped_settings settings;
+    dw_link_role role;
+    int64_t opened_ns;
+    double virtual_ns;             /* the time, where it is virtual */
+    double pipe_bytes_max;
+    double free_ns;                /* when the last byte of all so far leaves */
+    uint64_t base_bytes, shaped_bytes, told_bytes;
+    uint64_t messages, message_bytes; /* of data, so far */
+    parcel *held;                  /* waits for the next message to overtake it ... */
+    int64_t held_until_ns;         /* ... until then, by the real clock */
+    parcel *head, *tail;           /* on the way, oldest first */
+    parcel *kept, *kept_tail;      /* handed on, but the other backend still needs them */
+    uint64_t n_kept;
+    parcel *unused[PARCEL_CLASSES];
+    uint64_t pipe_bytes;
+    const shaped_request *sending; /* not answered yet */
+    dw_status status;              /* of the way out, once it has failed */
+    dw_why why;
+    uint32_t framing_bytes, retry_ms;
+} shaped_endpoint;
+
+static double now_of(const shaped_endpoint *end)
+{
+    if (end->settings.has_virtual_time) return end->virtual_ns;
+    return (double)(dw_link_now_ns() - end->opened_ns);
+}
+
+/* ---- Open and close --------------------------------------------------------------------------- */
+
+typedef struct announcement {
+    const dw_transport_open *how;
+    const char *inner_uri;
+} announcement;
+
+/* What the peer is to dial is shaped as well. */
+static void announce(void *context, const char *inner_uri)
+{
+    const announcement *to = context;
+    char uri[512];
+    snprintf(uri, sizeof uri, "shaped:%.*s%s", (int)(to->inner_uri - to->how->address), to->how->address,
+             inner_uri);
+    to->how->on_listening(to->how->listening_context, uri);
+}
+
+static void free_parcels(parcel *list)
+{
+    while (list) {
+        parcel *next = list->next;
+        free(list);
+        list = next;
+    }
+}
+
+static dw_status shaped_close(void *context)
+{
+    shaped_endpoint *end = context;
+    const dw_status closed = end->inner_open ? end->inner->close(end->inner_end) : DW_OK;
+    if (closed == DW_PENDING && end->inner_sending) end->head = end->head->next; /* lost: it may still be read */
+    free(end->inner_end);
+    free(end->inner_send);
+    free(end->inner_recv);
+    free_parcels(end->head);
+    free_parcels(end->held);
+    free_parcels(end->kept);
+    for (int i = 0; i < PARCEL_CLASSES; i++) free_parcels(end->unused[i]);
+    return closed;
+}
+
+static dw_status open_inner(shaped_endpoint *end, const dw_transport_open *how, const char *inner_uri)
+{
+    announcement to = {.how = how, .inner_uri = inner_uri};
+    dw_transport_open inner_how = *how;
+    inner_how.on_listening = announce;
+    inner_how.listening_context = &to;
+    end->inner = how->find(how->find_context, inner_uri, &inner_how.address);
+    if (!end->inner) {
+        return dw_link_report_at(how->why, DW_ERR_UNSUPPORTED, (int)(inner_uri - how->address),
+                                 "there is no transport for '%.80s' to shape", inner_uri);
+    }
+    end->inner_end = calloc(1, end->inner->endpoint_bytes);
+    end->inner_send = calloc(1, end->inner->request_bytes);
+    end->inner_recv = calloc(1, end->inner->request_bytes);
+    if (!end->inner_end || !end->inner_send || !end->inner_recv) {
+        return dw_link_report(how->why, DW_ERR_NO_MEMORY, "no memory for a shaped link");
+    }
+    const dw_status status = end->inner->open(end->inner_end, &inner_how);
+    if (status != DW_OK) {
+        if (how->why->offset >= 0) how->why->offset += (int)(inner_how.address - how->address);
+        return status;
+    }
+    end->inner_open = 1;
+    return DW_OK;
+}
+
+static dw_status shaped_open(void *context, const dw_transport_open *how)
+{
+    shaped_endpoint *end = context;
+    const char *inner_uri = NULL;
+    dw_status status = dw_shaped_read_settings(&end->settings, how, &inner_uri);
+    if (status != DW_OK) return status;
+    status = open_inner(end, how, inner_uri);
+    if (status != DW_OK) {
+        shaped_close(end);
+        return status;
+    }
+    dw_transport_caps caps = {.wait_fd = -1};
+    end->inner->caps(end->inner_end, &caps);
+    end->base_bytes = caps.wire_sent;
+    end->framing_bytes = caps.framing_bytes;
+    end->told_bytes = caps.wire_sent;
+    end->retry_ms = dw_shaped_retry_ms(&end->settings);
+    end->role = how->role;
+    end->opened_ns = dw_link_now_ns();
+    end->pipe_bytes_max = least_pipe_bytes;
+    const dw_shaped_settings *settings = &end->settings;
+    if (settings->ns_per_byte > 0) {
+        end->pipe_bytes_max += (lookahead_ns + settings->delay_ns + settings->jitter_ns) / settings->ns_per_byte;
+    }
+    return DW_OK;
+}
+
+/* ---- The wire --------------------------------------------------------------------------------- */
+
+static parcel *take_parcel(shaped_endpoint *end, size_t len)
+{
+    uint32_t size_class = 0;
+    while (size_class < PARCEL_CLASSES && (UINT64_C(256) << size_class) < len) size_class++;
+    if (size_class == PARCEL_CLASSES) return NULL;
+    parcel *found = end->unused[size_class];
+    if (found) {
+        end->unused[size_class] = found->next;
+        return found;
+    }
+    found = malloc(sizeof *found + ((size_t)256 << size_class));
+    if (found) found->size_class = size_class;
+    return found;
+}
+
+/* What the backend behind has no need of any more can be used again. */
+static void settle(shaped_endpoint *end)
+{
+    dw_transport_caps caps = {.wait_fd = -1};
+    if (end->n_kept == 0) return;
+    end->inner->caps(end->inner_end, &caps);
+    while (end->n_kept > caps.kept_sends) {
+        parcel *done = end->kept;
+        end->kept = done->next;
+        end->n_kept--;
+        end->pipe_bytes -= done->len;
+        done->next = end->unused[done->size_class];
+        end->unused[done->size_class] = done;
+    }
+}
+
+static void put_on_the_way(shaped_endpoint *end, parcel *added)
+{
+    added->next = NULL;
+    if (end->tail) end->tail->next = added;
+    else end->head = added;
+    end->tail = added;
+}
+
+static void let_go_of_held(shaped_endpoint *end)
+{
+    if (!end->held) return;
+    put_on_the_way(end, end->held);
+    end->held = NULL;
+}
+
+/* Hands on what is due, in the order of the list: jitter alone changes none. */
+static void pump(shaped_endpoint *end)
+{
+    if (end->held && dw_link_now_ns() >= end->held_until_ns) let_go_of_held(end);
+    const double now = now_of(end);
+    while (end->status == DW_OK && end->head) {
+        if (!end->inner_sending) {
+            if (end->settings.has_virtual_time && end->head->due_ns > end->virtual_ns) end->virtual_ns = end->head->due_ns;
+            else if (end->head->due_ns > now) return;
+            memset(end->inner_send, 0, end->inner->request_bytes);
+            end->status = end->inner->send(end->inner_end, end->inner_send, end->head->data, end->head->len);
+            if (end->status != DW_OK) return;
+            end->inner_sending = 1;
+        }
+        size_t len;
+        const dw_status status = end->inner->test(end->inner_end, end->inner_send, &len, &end->why);
+        if (status == DW_PENDING) return;
+        end->status = status;
+        if (status != DW_OK) return;
+        parcel *sent = end->head;
+        end->inner_sending = 0;
+        end->head = sent->next;
+        if (!end->head) end->tail = NULL;
+        sent->next = NULL;
+        if (end->n_kept++ == 0) end->kept = sent;
+        else end->kept_tail->next = sent;
+        end->kept_tail = sent;
+    }
+}
+
+static parcel *pack(shaped_endpoint *end, const void *data, size_t len, const dw_shaped_fate *fate)
+{
+    parcel *added = take_parcel(end, len);
+    if (!added) return NULL;
+    added->len = len;
+    memcpy(added->data, data, len);
+    /* The link's header has no digest, as no backend damages bytes: only what lies behind it is hit. */
+    if (fate->is_corrupt && len > DW_LINK_HEADER_BYTES) {
+        const uint64_t bit = fate->flips % (8 * (uint64_t)(len - DW_LINK_HEADER_BYTES));
+        added->data[DW_LINK_HEADER_BYTES + bit / 8] ^= (unsigned char)(1u << bit % 8);
+    }
+    return added;
+}
+
+/* The wire carries a message once; what is lost was carried as well. */
+static void carry(shaped_endpoint *end, parcel *added, size_t len, const dw_shaped_fate *fate)
+{
+    const uint64_t wire_bytes = (uint64_t)len + end->framing_bytes;
+    end->free_ns += (double)wire_bytes * end->settings.ns_per_byte;
+    end->shaped_bytes += wire_bytes;
+    if (!added) return;
+    added->due_ns = end->free_ns + end->settings.delay_ns + fate->late * end->settings.jitter_ns;
+    end->pipe_bytes += len;
+    if (fate->is_held && !end->held) {
+        added->next = NULL;
+        end->held = added;
+        end->held_until_ns = dw_link_now_ns() + (int64_t)end->settings.reorder_hold_ns;
+        return;
+    }
+    put_on_the_way(end, added);
+    let_go_of_held(end);
+}
+
+static dw_status cut(shaped_endpoint *end)
+{
+    end->status = dw_link_report(&end->why, DW_ERR_PEER, "the shaped wire broke after %llu messages and %llu bytes, as disconnect= "
+                                 "in its URI asks", (unsigned long long)end->messages, (unsigned long long)end->message_bytes);
+    return DW_OK; /* the next test says so */
+}
+
+static dw_status shaped_send(void *context, void *request_room, const void *data, size_t len)
+{
+    shaped_endpoint *end = context;
+    shaped_request *request = request_room;
+    const int is_data = len >= DW_LINK_HEADER_BYTES && dw_get32((const unsigned char *)data + 4) == DW_KIND_DATA;
+    dw_shaped_fate fate = {.is_cut = 0};
+    if (is_data) fate = dw_shaped_draw(&end->settings, end->role, end->messages, end->message_bytes);
+    *request = (shaped_request){.sends = 1, .len = len, .leaves_ns = end->free_ns};
+    if (fate.is_cut) return cut(end);
+    parcel *first = NULL, *second = NULL;
+    if (!fate.is_lost && (first = pack(end, data, len, &fate)) == NULL) return DW_ERR_NO_MEMORY;
+    if (!fate.is_lost && fate.is_doubled && (second = pack(end, data, len, &fate)) == NULL) {
+        free(first);
+        return DW_ERR_NO_MEMORY;
+    }
+    const double now = now_of(end);
+    if (end->free_ns < now) end->free_ns = now;
+    if (fate.stalls) end->free_ns += end->settings.stall_ns;
+    if (!is_data) let_go_of_held(end); /* nothing overtakes by a goodbye */
+    carry(end, first, len, &fate);
+    fate.is_held = 0; /* the second comes right behind */
+    if (second) carry(end, second, len, &fate);
+    end->messages += (uint64_t)is_data;
+    end->message_bytes += is_data ? len : 0;
+    request->leaves_ns = end->free_ns;
+    end->sending = request;
+    return DW_OK;
+}
+
+static dw_status shaped_recv(void *context, void *request_room, void *room, size_t cap)
+{
+    shaped_endpoint *end = context;
+    shaped_request *request = request_room;
+    *request = (shaped_request){.sends = 0};
+    memset(end->inner_recv, 0, end->inner->request_bytes);
+    return end->inner->recv(end->inner_end, end->inner_recv, room, cap);
+}
+
+static int may_answer(const shaped_endpoint *end, double now)
+{
+    if (end->sending->leaves_ns - now > lookahead_ns) return 0;
+    if (end->head && now - end->head->due_ns > overdue_ns) return 0;
+    return !end->head || end->head == end->tail || (double)end->pipe_bytes <= end->pipe_bytes_max;
+}
+
+static dw_status shaped_test(void *context, void *request_room, size_t *len, dw_why *why)
+{
+    shaped_endpoint *end = context;
+    const shaped_request *request = request_room;
+    pump(end);
+    settle(end);
+    if (!request->sends) {
+        const dw_status received = end->inner->test(end->inner_end, end->inner_recv, len, why);
+        if (received != DW_PENDING || end->status == DW_OK) return received;
+    }
+    if (end->status != DW_OK) {
+        *why = end->why;
+        return end->status;
+    }
+    if (end->settings.has_virtual_time && request->leaves_ns > end->virtual_ns) end->virtual_ns = request->leaves_ns;
+    if (!may_answer(end, now_of(end))) return DW_PENDING;
+    *len = request->len;
+    end->sending = NULL;
+    return DW_OK;
+}
+
+static dw_status shaped_turn(void *context, dw_why *why)
+{
+    shaped_endpoint *end = context;
+    pump(end);
+    settle(end);
+    const dw_status turned = end->inner->turn ? end->inner->turn(end->inner_end, why) : DW_OK;
+    if (turned != DW_OK || end->status == DW_OK) return turned;
+    *why = end->why;
+    return end->status;
+}
+
+static void wake_within(dw_transport_caps *caps, double ns)
+{
+    const int64_t wake = ns > 0 ? (int64_t)ns : 0;
+    if (caps->wake_ns < 0 || wake < caps->wake_ns) caps->wake_ns = wake;
+}
+
+static void shaped_caps(void *context, dw_transport_caps *caps)
+{
+    shaped_endpoint *end = context;
+    pump(end); /* whoever receives nothing just now, and has nothing to send, tests nothing */
+    end->inner->caps(end->inner_end, caps);
+    caps->kept_sends = 0; /* parcels are copies */
+    const double now = now_of(end), ns_per_byte = end->settings.ns_per_byte;
+    if (end->head && !end->inner_sending) wake_within(caps, end->settings.has_virtual_time ? 0 : end->head->due_ns - now);
+    if (end->sending && end->sending->leaves_ns - lookahead_ns > now) {
+        wake_within(caps, end->settings.has_virtual_time ? 0 : end->sending->leaves_ns - lookahead_ns - now);
+    }
+    if (end->held) wake_within(caps, (double)(end->held_until_ns - dw_link_now_ns()));
+    /* What has left the sender, to the byte: a timeout looks whether this grows. While the wire stands still it does not. */
+    const double left_ns = end->free_ns - now;
+    const uint64_t to_leave = left_ns > 0 && ns_per_byte > 0 ? (uint64_t)(left_ns / ns_per_byte) : 0;
+    const uint64_t left = to_leave < end->shaped_bytes ? end->shaped_bytes - to_leave : 0;
+    if (end->base_bytes + left > end->told_bytes) end->told_bytes = end->base_bytes + left;
+    caps->wire_sent = end->told_bytes;
+    if (end->retry_ms > caps->retry_ms) caps->retry_ms = end->retry_ms;
+}
+
+const dw_transport dw_transport_shaped = {
+    .scheme = "shaped",
+    .endpoint_bytes = sizeof(shaped_endpoint),
+    .request_bytes = sizeof(shaped_request),
+    .open = shaped_open,
+    .close = shaped_close,
+    .send = shaped_send,
+    .recv = shaped_recv,
+    .test = shaped_test,
+    .caps = shaped_caps,
+    .turn = shaped_turn,
+};

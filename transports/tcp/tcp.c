@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * tcp.c - the backend tcp, as links see it. */
+#include "tcp_end.h"
+
+#include <poll.h>
+#include <string.h>
+
+#include "backends.h"
+
+static dw_status tcp_open(void *context, const dw_transport_open *how)
+{
+    return dw_tcp_open(context, how);
+}
+
+static dw_status tcp_close(void *context)
+{
+    dw_tcp_close(context);
+    return DW_OK;
+}
+
+static dw_status tcp_send(void *context, void *request_room, const void *data, size_t len)
+{
+    dw_tcp_end *end = context;
+    dw_tcp_request *request = request_room;
+    end->sending = request;
+    *request = (dw_tcp_request){.sends = 1, .data = data, .len = len};
+    return (uint64_t)len > UINT64_C(1) << 40 ? DW_ERR_LIMIT : DW_OK;
+}
+
+static dw_status tcp_recv(void *context, void *request_room, void *room, size_t cap)
+{
+    dw_tcp_end *end = context;
+    dw_tcp_request *request = request_room;
+    *request = (dw_tcp_request){.room = room, .len = cap};
+    end->posted = request;
+    dw_tcp_post(end);
+    return DW_OK;
+}
+
+/* Done when stripes carry all of it: they go on by themselves, and the data stays until the peer has it. */
+static dw_status test_send(dw_tcp_end *end, dw_tcp_request *request, size_t *len)
+{
+    if (!request->is_kept && !dw_tcp_keep(end, request)) return DW_PENDING;
+    dw_tcp_give(end);
+    if (end->cursor <= request->number) return DW_PENDING;
+    *len = request->len;
+    end->sent += end->sent_apart;
+    end->sent_apart = 0;
+    end->answered = request->number + 1;
+    end->sending = NULL;
+    return DW_OK;
+}
+
+static dw_status test_recv(dw_tcp_end *end, size_t *len)
+{
+    dw_status status = dw_tcp_deliver(end, len);
+    /* The read that brought the last message found no more: poll is asked first. */
+    if (status == DW_PENDING && end->status == DW_OK && !end->has_looked) {
+        dw_tcp_turn(end, 0);
+        status = dw_tcp_deliver(end, len);
+    }
+    if (status == DW_PENDING) end->has_looked = 0;
+    return status;
+}
+
+static dw_status tcp_test(void *context, void *request_room, size_t *len, dw_why *why)
+{
+    dw_tcp_end *end = context;
+    dw_tcp_request *request = request_room;
+    dw_status status = DW_PENDING;
+    if (!request->sends) status = test_recv(end, len);
+    else if (end->status == DW_OK) status = test_send(end, request, len);
+    if (status != DW_PENDING || end->status == DW_OK) return status;
+    *why = end->why;
+    return end->status;
+}
+
+static dw_status tcp_turn(void *context, dw_why *why)
+{
+    dw_tcp_end *end = context;
+    if (end->status == DW_OK) dw_tcp_turn(end, 0);
+    if (end->status != DW_OK) *why = end->why;
+    return end->status;
+}
+
+static void ask_kernel(const dw_tcp_end *end, dw_transport_caps *caps)
+{
+    dw_tcp_kernel all = end->gone;
+    for (unsigned i = 0; i < end->n_stripes; i++) {
+        if (!end->stripes[i].is_open) continue;
+        const dw_tcp_kernel one = dw_tcp_ask_kernel(end->stripes[i].stream.fd);
+        all.sent += one.sent;
+        all.received += one.received;
+        all.retransmits += one.retransmits;
+        if (all.rtt_us == 0 || one.rtt_us < all.rtt_us) all.rtt_us = one.rtt_us;
+    }
+    caps->kernel_sent = all.sent;
+    caps->kernel_received = all.received;
+    caps->retransmits = all.retransmits;
+    caps->rtt_ns = (uint64_t)all.rtt_us * 1000;
+}
+
+static void tcp_caps(void *context, dw_transport_caps *caps)
+{
+    const dw_tcp_end *end = context;
+    caps->wait_fd = end->poller;
+    caps->wait_events = POLLIN;
+    caps->wake_ns = dw_tcp_wakes(end);
+    caps->wire_sent = end->sent;
+    caps->wire_received = end->received + (end->posted ? dw_tcp_begun(end) : 0);
+    caps->framing_bytes = DW_TCP_RECORD_BYTES;
+    caps->is_secure = end->tls != NULL;
+    if (caps->asks_session && caps->is_secure) {
+        memcpy(caps->peer_name, end->peer_name, sizeof caps->peer_name);
+        memcpy(caps->session, end->tls_session, sizeof caps->session);
+    }
+    caps->kept_sends = !end->copies && end->answered > end->acked ? end->answered - end->acked : 0;
+    caps->resent_bytes = end->resent_bytes;
+    caps->reconnects = end->reconnects;
+    memcpy(caps->peer, end->peer, sizeof caps->peer);
+    if (caps->asks_kernel) ask_kernel(end, caps);
+}
+
+const dw_transport dw_transport_tcp = {
+    .scheme = "tcp",
+    .endpoint_bytes = sizeof(dw_tcp_end),
+    .request_bytes = sizeof(dw_tcp_request),
+    .open = tcp_open,
+    .close = tcp_close,
+    .send = tcp_send,
+    .recv = tcp_recv,
+    .test = tcp_test,
+    .caps = tcp_caps,
+    .turn = tcp_turn,
+};

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * tcp_kernel.c - what the kernel itself counted on a connection. */
+#include "tcp_end.h"
+
+#if defined(__linux__)
+#include <linux/tcp.h> /* the C library's netinet/tcp.h, which tcp_address.c needs, stops before some of these fields */
+#include <linux/sockios.h>
+#include <stddef.h>
+#include <sys/ioctl.h>
+
+/* The opening of a connection counts as one byte each way. */
+dw_tcp_kernel dw_tcp_ask_kernel(int fd)
+{
+    struct tcp_info info;
+    socklen_t len = sizeof info;
+    dw_tcp_kernel told = {0};
+    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) != 0) return told;
+    if (len < offsetof(struct tcp_info, tcpi_bytes_received) + sizeof info.tcpi_bytes_received) return told;
+    told.sent = info.tcpi_bytes_acked;
+    told.received = info.tcpi_bytes_received;
+    told.retransmits = info.tcpi_total_retrans;
+    told.rtt_us = info.tcpi_rtt;
+    if (ioctl(fd, SIOCOUTQ, &told.queued) != 0) told.queued = 0;
+    return told;
+}
+#else
+dw_tcp_kernel dw_tcp_ask_kernel(int fd)
+{
+    (void)fd;
+    return (dw_tcp_kernel){0};
+}
+#endif

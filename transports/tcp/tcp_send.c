@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * tcp_send.c - messages to records, by whatever stripe can take them; what is kept until the peer has it. */
+#include <string.h>
+
+#include "link.h"
+#include "tcp_end.h"
+
+static dw_tcp_kept *kept_of(const dw_tcp_end *end, uint64_t number)
+{
+    return &end->kept[number % DW_TCP_KEPT_MOST];
+}
+
+/* Both ends compute it, so that a chunk has a number. */
+size_t dw_tcp_chunk_len(uint64_t total)
+{
+    const uint64_t page = 4096, part = (total + DW_TCP_CHUNKS_MOST - 1) / DW_TCP_CHUNKS_MOST;
+    return part <= DW_TCP_CHUNK_BYTES ? DW_TCP_CHUNK_BYTES : (size_t)((part + page - 1) / page * page);
+}
+
+static size_t chunk_bytes(const dw_tcp_kept *kept, uint32_t chunk)
+{
+    const size_t offset = (size_t)chunk * kept->chunk_len;
+    return kept->len - offset < kept->chunk_len ? kept->len - offset : kept->chunk_len;
+}
+
+int dw_tcp_sends_on(const dw_tcp_end *end)
+{
+    const dw_tcp_request *request = end->sending;
+    if (!request) return 0;
+    return request->is_kept ? end->cursor > request->number : end->next_message - end->acked < DW_TCP_KEPT_MOST;
+}
+
+int dw_tcp_keep(dw_tcp_end *end, dw_tcp_request *request)
+{
+    if (end->next_message - end->acked >= DW_TCP_KEPT_MOST) return 0;
+    dw_tcp_kept *kept = kept_of(end, end->next_message);
+    if (end->copies) {
+        kept->copy = dw_tcp_take_room(end, request->len);
+        if (!kept->copy) dw_tcp_fail(end, DW_ERR_NO_MEMORY, "no memory for a message to %s", end->peer);
+        if (!kept->copy) return 0;
+        if (request->len > 0) memcpy(kept->copy->data, request->data, request->len);
+    }
+    kept->data = end->copies ? kept->copy->data : request->data;
+    kept->len = request->len;
+    kept->chunk_len = dw_tcp_chunk_len(request->len);
+    kept->chunks = request->len == 0 ? 1 : (uint32_t)((request->len + kept->chunk_len - 1) / kept->chunk_len);
+    kept->position = end->next_position;
+    memset(kept->on, 0, kept->chunks);
+    request->number = end->next_message++;
+    request->is_kept = 1;
+    end->next_position += request->len;
+    return 1;
+}
+
+/* ---- Records ------------------------------------------------------------------------------------ */
+
+/* What every record says beside its own purpose. */
+static void begin_record(dw_tcp_end *end, dw_tcp_stripe *stripe, int kind, size_t len, uint64_t message)
+{
+    unsigned char *header = stripe->header;
+    dw_put32(header, (uint32_t)kind);
+    dw_put32(header + 4, (uint32_t)len);
+    dw_put64(header + 8, message);
+    dw_put64(header + 16, end->told_whole = dw_tcp_whole(end));
+    dw_put64(header + 24, end->told_limit = dw_tcp_limit(end));
+    end->tell_ns = 0;
+    end->unsaid = 0;
+    stripe->header_len = DW_TCP_RECORD_BYTES;
+    stripe->header_done = 0;
+    stripe->body = NULL;
+    stripe->body_len = len;
+    stripe->body_done = 0;
+    stripe->body_message = message;
+    stripe->is_writing = 1;
+}
+
+static void begin_chunk(dw_tcp_end *end, dw_tcp_stripe *stripe, dw_tcp_kept *kept, uint64_t number, uint32_t chunk)
+{
+    const size_t offset = (size_t)chunk * kept->chunk_len;
+    const int is_chunk = kept->len > DW_TCP_CHUNK_BYTES;
+    begin_record(end, stripe, is_chunk ? DW_TCP_CHUNK : DW_TCP_MESSAGE, chunk_bytes(kept, chunk), number);
+    if (is_chunk) {
+        dw_put64(stripe->header + 32, offset);
+        dw_put64(stripe->header + 40, kept->len);
+        stripe->header_len = DW_TCP_CHUNK_RECORD_BYTES;
+    }
+    stripe->body = kept->data + offset;
+    kept->on[chunk] |= (uint8_t)(1u << (stripe - end->stripes));
+    if (stripe->is_clear) stripe->moved_ns = dw_link_now_ns();
+    stripe->is_clear = 0;
+}
+
+/* The bytes of a message that the peer has by another stripe, and that are ours no longer: the record must have its length.
+ * A cover that has taken a part of them already does not mind that the rest reads otherwise. */
+static const unsigned char nothing[16384];
+
+void dw_tcp_write(dw_tcp_end *end, dw_tcp_stripe *stripe)
+{
+    const int is_apart = stripe->header[0] >= DW_TCP_STATE;
+    stripe->is_blocked = 0;
+    while (stripe->is_writing && !stripe->is_blocked && !stripe->is_broken) {
+        const size_t header_left = stripe->header_len - stripe->header_done;
+        size_t body_left = stripe->body_len - stripe->body_done;
+        if (!stripe->body && body_left > sizeof nothing) body_left = sizeof nothing;
+        const unsigned char *body = stripe->body ? stripe->body + stripe->body_done : nothing;
+        const struct iovec parts[2] = {{stripe->header + stripe->header_done, header_left},
+                                       /* iovec has no const; a write only reads */
+                                       {(void *)(uintptr_t)body, body_left}};
+        const int is_behind = header_left == 0, n_parts = 2 - is_behind - (body_left == 0);
+        const ptrdiff_t n = dw_stream_write(&stripe->stream, parts + is_behind, n_parts);
+        if (n <= 0) {
+            stripe->is_blocked = n == DW_STREAM_WAIT;
+            stripe->is_broken = n != DW_STREAM_WAIT;
+            end->is_restless |= stripe->is_broken; /* what the peer said last can still be read */
+            break;
+        }
+        const size_t of_header = (size_t)n < header_left ? (size_t)n : header_left;
+        stripe->header_done += of_header;
+        stripe->body_done += (size_t)n - of_header;
+        *(is_apart ? &end->sent_apart : &end->sent) += (size_t)n;
+        stripe->is_writing = stripe->header_done < stripe->header_len || stripe->body_done < stripe->body_len;
+    }
+    dw_tcp_watch_stripe(end, stripe);
+}
+
+/* ---- Which stripe ------------------------------------------------------------------------------- */
+
+static int is_free(const dw_tcp_stripe *stripe)
+{
+    return stripe->is_open && !stripe->is_writing && !stripe->is_broken;
+}
+
+/* From `first` on, around. NULL: none is free. */
+static dw_tcp_stripe *find_free(const dw_tcp_end *end, unsigned first)
+{
+    for (unsigned i = 0; i < end->n_stripes; i++) {
+        dw_tcp_stripe *stripe = &end->stripes[(first + i) % end->n_stripes];
+        if (is_free(stripe) && !stripe->is_late) return stripe;
+    }
+    return NULL;
+}
+
+/* Over a short way one connection carries all the short messages that there can be: they wait for it, for what goes by others comes out
+ * of order and has to be put away. */
+static int must_wait(const dw_tcp_end *end)
+{
+    const dw_tcp_stripe *usual = &end->stripes[0];
+    return end->window == DW_TCP_NEAR_WINDOW_BYTES && usual->is_open && usual->is_writing && !usual->is_late && !usual->is_broken;
+}
+
+/* Short messages keep to the first that is free, so that the receiver knows where to look; chunks go round. NULL: not now. */
+static dw_tcp_stripe *choose(dw_tcp_end *end, int is_short)
+{
+    if (is_short) return must_wait(end) ? NULL : find_free(end, 0);
+    dw_tcp_stripe *stripe = find_free(end, end->next_stripe);
+    if (stripe) end->next_stripe = (unsigned)(stripe - end->stripes) + 1;
+    return stripe;
+}
+
+int dw_tcp_can_tell(const dw_tcp_end *end)
+{
+    return find_free(end, 0) != NULL;
+}
+
+/* The next chunk that no stripe carries. */
+static dw_tcp_kept *find_chunk(dw_tcp_end *end)
+{
+    for (; end->cursor < end->next_message; end->cursor++, end->cursor_chunk = 0) {
+        dw_tcp_kept *kept = kept_of(end, end->cursor);
+        while (end->cursor_chunk < kept->chunks && kept->on[end->cursor_chunk]) end->cursor_chunk++;
+        if (end->cursor_chunk < kept->chunks) return kept;
+    }
+    return NULL;
+}
+
+/* What concerns one stripe goes by it. */
+static void ask_and_answer(dw_tcp_end *end)
+{
+    for (unsigned i = 0; i < end->n_stripes; i++) {
+        dw_tcp_stripe *stripe = &end->stripes[i];
+        if (!(stripe->must_ask || stripe->must_answer) || !is_free(stripe)) continue;
+        begin_record(end, stripe, stripe->must_answer ? DW_TCP_ECHO : DW_TCP_ASK, 0, 0);
+        if (stripe->must_answer) stripe->must_answer = 0;
+        else stripe->must_ask = 0;
+        dw_tcp_write(end, stripe);
+    }
+}
+
+void dw_tcp_hear_from(dw_tcp_stripe *stripe, int kind)
+{
+    if (kind == DW_TCP_ASK) stripe->must_answer = 1;
+    if (kind != DW_TCP_ECHO) return;
+    stripe->is_late = 0;
+    stripe->asked_ns = 0;
+}
+
+void dw_tcp_give(dw_tcp_end *end)
+{
+    if (end->n_open == 0 || end->status != DW_OK) return;
+    ask_and_answer(end);
+    dw_tcp_kept *kept;
+    while ((kept = find_chunk(end)) != NULL) {
+        if (kept->position + (uint64_t)end->cursor_chunk * kept->chunk_len >= end->peer_limit) break;
+        dw_tcp_stripe *stripe = choose(end, kept->len <= DW_TCP_AHEAD_BYTES);
+        if (!stripe) break;
+        begin_chunk(end, stripe, kept, end->cursor, end->cursor_chunk);
+        dw_tcp_write(end, stripe);
+    }
+    if (end->tell_ns == 0 || (end->tell_ns > 1 && dw_link_now_ns() < end->tell_ns)) return;
+    dw_tcp_stripe *stripe = find_free(end, 0);
+    if (!stripe) return; /* the next record to leave says it */
+    begin_record(end, stripe, DW_TCP_STATE, 0, 0);
+    dw_tcp_write(end, stripe);
+}
+
+void dw_tcp_say_leave(dw_tcp_end *end)
+{
+    for (unsigned i = 0; i < end->n_stripes; i++) {
+        if (!is_free(&end->stripes[i])) continue;
+        begin_record(end, &end->stripes[i], DW_TCP_LEAVE, 0, 0);
+        dw_tcp_write(end, &end->stripes[i]);
+    }
+}
+
+/* ---- Acknowledged, lost, overdue ---------------------------------------------------------------- */
+
+void dw_tcp_acknowledge(dw_tcp_end *end, uint64_t whole, uint64_t limit)
+{
+    if (whole > end->next_message) {
+        dw_tcp_fail(end, DW_ERR_PROTOCOL, "%s acknowledged messages that were never sent", end->peer);
+        return;
+    }
+    if (limit > end->peer_limit) end->peer_limit = limit;
+    if (whole <= end->acked) return;
+    for (; end->acked < whole; end->acked++) {
+        dw_tcp_kept *kept = kept_of(end, end->acked);
+        if (kept->copy) dw_tcp_give_room_back(end, kept->copy);
+        kept->copy = NULL;
+    }
+    if (end->cursor < whole) {
+        end->cursor = whole;
+        end->cursor_chunk = 0;
+    }
+    for (unsigned i = 0; i < end->n_stripes; i++) {
+        dw_tcp_stripe *stripe = &end->stripes[i];
+        if (stripe->is_writing && stripe->body && stripe->body_message < whole) stripe->body = NULL;
+    }
+}
+
+void dw_tcp_take_back(dw_tcp_end *end, unsigned index)
+{
+    const uint8_t bit = (uint8_t)(1u << index);
+    for (uint64_t number = end->acked; number < end->next_message; number++) {
+        dw_tcp_kept *kept = kept_of(end, number);
+        for (uint32_t chunk = 0; chunk < kept->chunks; chunk++) {
+            if (!(kept->on[chunk] & bit)) continue;
+            kept->on[chunk] &= (uint8_t)~bit;
+            if (kept->on[chunk]) continue; /* another carries it, too */
+            end->resent_bytes += chunk_bytes(kept, chunk);
+            if (number > end->cursor || (number == end->cursor && chunk >= end->cursor_chunk)) continue;
+            end->cursor = number;
+            end->cursor_chunk = chunk;
+        }
+    }
+}
+
+/* The peer acknowledges nothing: every stripe is asked whether it still gets there. Those that do not answer, and on which the
+ * kernel moves nothing, are stuck. */
+static uint8_t find_stuck(dw_tcp_end *end, int64_t now, int64_t patience_ns)
+{
+    uint8_t stuck = 0;
+    if (end->acked != end->seen_acked || end->peer_limit != end->seen_limit) end->seen_ns = now;
+    end->seen_acked = end->acked;
+    end->seen_limit = end->peer_limit;
+    for (unsigned i = 0; i < end->n_stripes; i++) {
+        dw_tcp_stripe *stripe = &end->stripes[i];
+        if (!stripe->is_open || now - end->seen_ns < patience_ns) continue;
+        if (stripe->asked_ns == 0) {
+            stripe->asked_ns = now;
+            stripe->must_ask = 1;
+        } else if (now - stripe->asked_ns >= patience_ns && now - stripe->moved_ns >= patience_ns) {
+            stuck |= (uint8_t)(1u << i);
+        }
+    }
+    return stuck;
+}
+
+/* The oldest message waits for stripes that are stuck while others are not: they take over its chunks. */
+void dw_tcp_overtake(dw_tcp_end *end, int64_t now, int64_t patience_ns)
+{
+    const uint8_t stuck = find_stuck(end, now, patience_ns);
+    for (unsigned i = 0; i < end->n_stripes; i++) {
+        if (stuck >> i & 1) end->stripes[i].is_late = 1;
+    }
+    if (end->acked >= end->cursor || !stuck) return; /* not all of it was given to a stripe yet */
+    dw_tcp_kept *kept = kept_of(end, end->acked);
+    for (uint32_t chunk = 0; chunk < kept->chunks; chunk++) {
+        if (kept->on[chunk] & (uint8_t)~stuck) continue;
+        dw_tcp_stripe *stripe = choose(end, 0);
+        if (!stripe) return;
+        end->resent_bytes += chunk_bytes(kept, chunk);
+        begin_chunk(end, stripe, kept, end->acked, chunk);
+        dw_tcp_write(end, stripe);
+    }
+}

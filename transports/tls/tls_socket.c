@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * tls_socket.c - how OpenSSL reaches a socket: without SIGPIPE, and not past what a stranger may send.
+ *
+ * OpenSSL's own BIO writes by write(), which raises SIGPIPE in the program's threads, and reads as much as comes. */
+#include "tls_socket.h"
+
+#include <errno.h>
+#include <sys/socket.h>
+
+#include "tls_state.h"
+
+static int is_for_later(int error)
+{
+    return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
+}
+
+static int read_socket(BIO *bio, char *room, int cap)
+{
+    dw_tls *tls = BIO_get_data(bio);
+    BIO_clear_retry_flags(bio);
+    if (!tls->is_proven) {
+        const uint64_t left = DW_TLS_UNPROVEN_BYTES - tls->unproven_bytes;
+        if (left == 0) {
+            tls->said_too_much = 1;
+            return -1;
+        }
+        if ((uint64_t)cap > left) cap = (int)left;
+    }
+    const ssize_t n = recv(tls->fd, room, (size_t)cap, 0);
+    if (n > 0 && !tls->is_proven) tls->unproven_bytes += (uint64_t)n;
+    if (n == 0) tls->has_eof = 1;
+    if (n >= 0) return (int)n;
+    if (is_for_later(errno)) BIO_set_retry_read(bio);
+    else tls->error = errno;
+    return -1;
+}
+
+static int write_socket(BIO *bio, const char *data, int len)
+{
+    dw_tls *tls = BIO_get_data(bio);
+    BIO_clear_retry_flags(bio);
+    const ssize_t n = send(tls->fd, data, (size_t)len, MSG_NOSIGNAL);
+    if (n >= 0) return (int)n;
+    if (is_for_later(errno)) BIO_set_retry_write(bio);
+    else tls->error = errno;
+    return -1;
+}
+
+static long control_socket(BIO *bio, int command, long number, void *pointer)
+{
+    const dw_tls *tls = BIO_get_data(bio);
+    (void)number;
+    (void)pointer;
+    if (command == BIO_CTRL_EOF) return tls->has_eof;
+    return command == BIO_CTRL_FLUSH; /* nothing waits here; all else is not ours to do */
+}
+
+static int create_socket(BIO *bio)
+{
+    BIO_set_init(bio, 1);
+    return 1;
+}
+
+BIO_METHOD *dw_tls_socket_method(void)
+{
+    /* A type without a number of its own: there are 128 of those in a process, and a context needs none. */
+    BIO_METHOD *method = BIO_meth_new(BIO_TYPE_SOURCE_SINK, "deltawire stream");
+    if (method && BIO_meth_set_read(method, read_socket) && BIO_meth_set_write(method, write_socket) &&
+        BIO_meth_set_ctrl(method, control_socket) && BIO_meth_set_create(method, create_socket)) {
+        return method;
+    }
+    BIO_meth_free(method);
+    return NULL;
+}

@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * tls_stream.c - one connection under TLS: handshake, records, key updates, the end. */
+#include "tls.h"
+
+#include <errno.h>
+#include <openssl/err.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "report.h"
+#include "tls_state.h"
+
+enum { RECORD_BYTES = SSL3_RT_MAX_PLAIN_LENGTH };
+
+/* The other direction gets its turn after so many. */
+enum { RECORDS_PER_CALL = 16 };
+
+static const char session_label[] = "EXPORTER-deltawire-session";
+
+/* The listener's first record. Only by it does a connector know that its certificate was taken, too: in TLS 1.3 the
+ * listener is the last to judge. */
+static const unsigned char welcome = 'W';
+
+static const dw_stream_cover cover;
+
+static dw_tls *of(const dw_stream *stream)
+{
+    return stream->inside;
+}
+
+/* ---- What went wrong -------------------------------------------------------------------------- */
+
+typedef struct phrase {
+    int reason; /* OpenSSL's; of an alert that the peer sent: 1000 and its number */
+    const char *text;
+} phrase;
+
+static const phrase phrases[] = {
+    {SSL_R_WRONG_VERSION_NUMBER, "does not speak TLS; is its link without a key, or is it another program?"},
+    {SSL_R_HTTP_REQUEST, "does not speak TLS; is its link without a key, or is it another program?"},
+    {SSL_R_UNSUPPORTED_PROTOCOL, "offers no TLS 1.3"},
+    {SSL_R_BINDER_DOES_NOT_VERIFY, "holds another group key, or names two ends that do not meet here"},
+    {SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE, "shows no certificate"},
+    {SSL_R_DECRYPTION_FAILED_OR_BAD_RECORD_MAC, "sent a record that was changed on the way, or is not from it"},
+    {SSL_R_UNEXPECTED_EOF_WHILE_READING, "is cut off: the connection ended without TLS's goodbye"},
+    {SSL_AD_REASON_OFFSET + SSL_AD_ILLEGAL_PARAMETER, "turns us away: it holds another group key, or expects other names"},
+    {SSL_AD_REASON_OFFSET + SSL_AD_HANDSHAKE_FAILURE,
+     "turns us away: it expects another name, or a certificate where we have a group key, or the other way round"},
+    {SSL_AD_REASON_OFFSET + SSL_AD_CERTIFICATE_REQUIRED, "turns us away: it wants a certificate"},
+    {SSL_AD_REASON_OFFSET + SSL_AD_UNKNOWN_CA, "turns us away: our certificate is from a CA that it does not know"},
+    {SSL_AD_REASON_OFFSET + SSL_AD_CERTIFICATE_EXPIRED, "turns us away: our certificate has expired"},
+    {SSL_AD_REASON_OFFSET + SSL_AD_UNSUPPORTED_CERTIFICATE, "turns us away: our certificate is for another purpose"},
+    {SSL_AD_REASON_OFFSET + SSL_AD_BAD_CERTIFICATE, "turns us away: our certificate is not good (is it valid already?)"},
+    {SSL_AD_REASON_OFFSET + SSL_AD_PROTOCOL_VERSION, "turns us away: it speaks no TLS 1.3"}};
+
+static void explain_certificate(dw_stream *stream, long verdict)
+{
+    const dw_tls *tls = of(stream);
+    if (verdict != X509_V_ERR_APPLICATION_VERIFICATION) {
+        snprintf(stream->text, sizeof stream->text, "shows a certificate that is not good: %s",
+                 X509_verify_cert_error_string(verdict));
+    } else if (!tls->peer_name[0]) {
+        snprintf(stream->text, sizeof stream->text, "shows a certificate that names no end (an URI deltawire:NAME)");
+    } else {
+        snprintf(stream->text, sizeof stream->text, "is %.63s by its certificate, not %.63s", tls->peer_name,
+                 tls->context->peer_name);
+    }
+}
+
+static void explain(dw_stream *stream, const char *doing)
+{
+    const dw_tls *tls = of(stream);
+    const int reason = ERR_GET_REASON(ERR_peek_last_error());
+    const long verdict = SSL_get_verify_result(tls->ssl);
+    stream->error = tls->error;
+    if (tls->error) {
+        snprintf(stream->text, sizeof stream->text, "broke the connection (%s)", strerror(tls->error));
+        return;
+    }
+    if (tls->said_too_much) {
+        snprintf(stream->text, sizeof stream->text, "sent more than %d bytes and had not said who it is", DW_TLS_UNPROVEN_BYTES);
+        return;
+    }
+    if (!tls->context->uses_group_key && reason == SSL_R_CERTIFICATE_VERIFY_FAILED) {
+        explain_certificate(stream, verdict);
+        return;
+    }
+    for (size_t i = 0; i < sizeof phrases / sizeof *phrases; i++) {
+        if (phrases[i].reason != reason) continue;
+        snprintf(stream->text, sizeof stream->text, "%s", phrases[i].text);
+        return;
+    }
+    snprintf(stream->text, sizeof stream->text, "%s (%s)", doing, dw_tls_last_words());
+}
+
+/* ---- Handshake -------------------------------------------------------------------------------- */
+
+dw_status dw_tls_cover(dw_stream *stream, dw_tls_context *context, int64_t deadline_ns)
+{
+    dw_tls *tls = calloc(1, sizeof *tls);
+    BIO *socket = BIO_new(context->socket);
+    if (tls) {
+        *tls = (dw_tls){.context = context, .fd = stream->fd, .deadline_ns = deadline_ns, .wants = POLLOUT};
+        tls->ssl = SSL_new(context->ssl);
+        tls->joined = malloc(RECORD_BYTES);
+    }
+    if (!tls || !socket || !tls->ssl || !tls->joined) {
+        BIO_free(socket);
+        if (tls) SSL_free(tls->ssl);
+        if (tls) free(tls->joined);
+        free(tls);
+        return DW_ERR_NO_MEMORY;
+    }
+    BIO_set_data(socket, tls);
+    SSL_set_bio(tls->ssl, socket, socket);
+    SSL_set_app_data(tls->ssl, tls);
+    if (context->role == DW_LINK_LISTEN) {
+        tls->wants = POLLIN;
+        SSL_set_accept_state(tls->ssl);
+    } else {
+        memcpy(tls->peer_name, context->peer_name, sizeof tls->peer_name);
+        SSL_set_connect_state(tls->ssl);
+    }
+    stream->inside = tls;
+    stream->cover = &cover;
+    stream->text[0] = '\0';
+    return DW_OK;
+}
+
+/* Every way of OpenSSL's to complete a handshake that proves nothing ends here. */
+static int is_who_it_must_be(const dw_tls *tls)
+{
+    if (SSL_version(tls->ssl) != TLS1_3_VERSION || !tls->peer_name[0]) return 0;
+    if (tls->context->uses_group_key) return SSL_session_reused(tls->ssl) == 1;
+    return SSL_session_reused(tls->ssl) == 0 && SSL_get0_peer_certificate(tls->ssl) != NULL &&
+           SSL_get_verify_result(tls->ssl) == X509_V_OK;
+}
+
+static dw_status refuse(dw_stream *stream, dw_status status, const char *text)
+{
+    of(stream)->is_broken = 1;
+    if (text) snprintf(stream->text, sizeof stream->text, "%s", text);
+    return status;
+}
+
+/* What a call of OpenSSL's that did not succeed means for the handshake. */
+static dw_status judge(dw_stream *stream, int result)
+{
+    dw_tls *tls = of(stream);
+    const int error = SSL_get_error(tls->ssl, result);
+    tls->wants = error == SSL_ERROR_WANT_WRITE ? POLLOUT : POLLIN;
+    if (error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE) {
+        if (dw_link_now_ns() < tls->deadline_ns) return DW_PENDING;
+        return refuse(stream, DW_ERR_TIMEOUT, "did not prove in time who it is");
+    }
+    if (tls->has_eof) return refuse(stream, DW_ERR_PEER, "hung up before it had proven who it is");
+    explain(stream, "failed in TLS's handshake");
+    return refuse(stream, tls->error ? DW_ERR_PEER : DW_ERR_AUTH, NULL);
+}
+
+dw_status dw_tls_shake(dw_stream *stream)
+{
+    dw_tls *tls = of(stream);
+    const int listens = tls->context->role == DW_LINK_LISTEN;
+    unsigned char said = 0;
+    int result = 1;
+    if (tls->is_proven) return DW_OK;
+    ERR_clear_error();
+    if (!tls->is_shaken) {
+        result = SSL_do_handshake(tls->ssl);
+        if (result != 1) return judge(stream, result);
+        if (!is_who_it_must_be(tls)) return refuse(stream, DW_ERR_AUTH, "came through TLS's handshake without proof of who it is");
+        tls->is_shaken = 1;
+    }
+    result = listens ? SSL_write(tls->ssl, &welcome, 1) : SSL_read(tls->ssl, &said, 1);
+    if (result != 1) return judge(stream, result);
+    if (!listens && said != welcome) return refuse(stream, DW_ERR_AUTH, "speaks another protocol under TLS");
+    tls->is_proven = 1;
+    SSL_set_read_ahead(tls->ssl, 1); /* before, it would count as a stranger's what comes right behind the handshake */
+    return DW_OK;
+}
+
+void dw_tls_session(const dw_stream *stream, unsigned char session[DW_TLS_SESSION_BYTES])
+{
+    memset(session, 0, DW_TLS_SESSION_BYTES);
+    SSL_export_keying_material(of(stream)->ssl, session, DW_TLS_SESSION_BYTES, session_label, sizeof session_label - 1, NULL, 0, 0);
+}
+
+const char *dw_tls_peer_name(const dw_stream *stream)
+{
+    return of(stream)->peer_name;
+}
+
+/* ---- Records ---------------------------------------------------------------------------------- */
+
+/* A read or write that moved nothing. */
+static ptrdiff_t stop(dw_stream *stream, int result, int *wants_other)
+{
+    dw_tls *tls = of(stream);
+    const int error = SSL_get_error(tls->ssl, result);
+    const int other = wants_other == &tls->read_wants_write ? SSL_ERROR_WANT_WRITE : SSL_ERROR_WANT_READ;
+    if (error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE) {
+        *wants_other = error == other;
+        return DW_STREAM_WAIT;
+    }
+    if (error == SSL_ERROR_ZERO_RETURN) {
+        tls->is_ended = 1;
+        return DW_STREAM_ENDED;
+    }
+    explain(stream, "broke TLS's rules");
+    tls->is_broken = 1;
+    return DW_STREAM_BROKEN;
+}
+
+static ptrdiff_t read_records(dw_stream *stream, void *room, size_t cap)
+{
+    dw_tls *tls = of(stream);
+    size_t total = 0;
+    if (tls->is_broken) return DW_STREAM_BROKEN;
+    if (tls->is_ended) return DW_STREAM_ENDED;
+    tls->read_wants_write = 0;
+    tls->read_waits = 0;
+    ERR_clear_error();
+    for (int i = 0; i < RECORDS_PER_CALL && total < cap; i++) {
+        size_t n = 0;
+        const int result = SSL_read_ex(tls->ssl, (unsigned char *)room + total, cap - total, &n);
+        total += n;
+        if (result == 1) continue;
+        /* With bytes in hand, an end or an error is told by the next call. */
+        const ptrdiff_t told = stop(stream, result, &tls->read_wants_write);
+        tls->read_waits = told == DW_STREAM_WAIT;
+        if (total == 0) return told;
+        break;
+    }
+    return (ptrdiff_t)total;
+}
+
+/* The next `take` bytes behind the first `skip` of the parts, in one piece. */
+static const unsigned char *gather(dw_tls *tls, const struct iovec *parts, int n, size_t skip, size_t take)
+{
+    size_t have = 0;
+    for (int i = 0; i < n && have < take; i++) {
+        const size_t begin = skip < parts[i].iov_len ? skip : parts[i].iov_len;
+        const unsigned char *from = (const unsigned char *)parts[i].iov_base + begin;
+        const size_t left = parts[i].iov_len - begin, len = left < take - have ? left : take - have;
+        skip -= begin;
+        if (len == take) return from;
+        if (len > 0) memcpy(tls->joined + have, from, len);
+        have += len;
+    }
+    return tls->joined;
+}
+
+static ptrdiff_t write_records(dw_stream *stream, const struct iovec *parts, int n)
+{
+    dw_tls *tls = of(stream);
+    size_t whole = 0, done = 0;
+    if (tls->is_broken) return DW_STREAM_BROKEN;
+    for (int i = 0; i < n; i++) whole += parts[i].iov_len;
+    tls->write_wants_read = 0;
+    ERR_clear_error();
+    for (int i = 0; i < RECORDS_PER_CALL && done < whole; i++) {
+        const size_t take = whole - done < RECORD_BYTES ? whole - done : RECORD_BYTES;
+        size_t moved = 0;
+        if (tls->records >= tls->context->records_per_key && !tls->is_pending) {
+            tls->records = 0;
+            SSL_key_update(tls->ssl, SSL_KEY_UPDATE_NOT_REQUESTED);
+        }
+        const int result = SSL_write_ex(tls->ssl, gather(tls, parts, n, done, take), take, &moved);
+        done += moved;
+        tls->is_pending = result != 1;
+        tls->records += result == 1;
+        if (result == 1) continue;
+        const ptrdiff_t told = stop(stream, result, &tls->write_wants_read);
+        if (done == 0) return told;
+        break;
+    }
+    return (ptrdiff_t)done;
+}
+
+static int wanted_events(const dw_stream *stream, int reading, int writing)
+{
+    const dw_tls *tls = of(stream);
+    if (!tls->is_proven) return tls->wants;
+    return (reading ? (tls->read_wants_write ? POLLOUT : POLLIN) : 0) |
+           (writing ? (tls->write_wants_read ? POLLIN : POLLOUT) : 0);
+}
+
+/* OpenSSL counts the beginning of a record as well, with which nothing can be done yet: so what the last read found is remembered. */
+static int has_records(const dw_stream *stream)
+{
+    const dw_tls *tls = of(stream);
+    if (tls->is_broken || tls->is_ended) return 1; /* and has not been told yet, or nobody would ask */
+    return !tls->read_waits && SSL_has_pending(tls->ssl);
+}
+
+static void end(dw_stream *stream)
+{
+    dw_tls *tls = of(stream);
+    ERR_clear_error();
+    if (tls->is_proven && !tls->is_broken && !tls->is_pending) SSL_shutdown(tls->ssl);
+    ERR_clear_error();
+    SSL_free(tls->ssl);
+    OPENSSL_cleanse(tls->joined, RECORD_BYTES);
+    free(tls->joined);
+    free(tls);
+    stream->inside = NULL;
+}
+
+static const dw_stream_cover cover = {
+    .read = read_records, .write = write_records, .events = wanted_events, .has_more = has_records, .close = end};
