@@ -5,13 +5,22 @@
 on them: the scale of signed alone, the four attempts of src/arithmetic/quant.h, the best few in 64ths of the largest magnitude that a greedy
 search finds for all records together, and a search of every 64th. Errors are |d - its reconstruction| / |d| over all pieces kept of
 one record; d are the changes of activations (choose=group) and gradients as they are."""
+
 import argparse
 import struct
 
 import numpy as np
 
-NOW = ((11, 16, 20, 24), (42, 49, 55, 62), (48, 53, 58, 64), (57, 59, 61, 64),
-       (61, 63, 64, 67), (63, 64, 66, 68), (64, 65, 66, 67), (64, 65, 66, 67))
+NOW = (
+    (11, 16, 20, 24),
+    (42, 49, 55, 62),
+    (48, 53, 58, 64),
+    (57, 59, 61, 64),
+    (61, 63, 64, 67),
+    (63, 64, 66, 68),
+    (64, 65, 66, 67),
+    (64, 65, 66, 67),
+)
 PARTS = range(6, 85)  # 64ths of the largest magnitude
 PIECES = 20000  # kept at most
 
@@ -25,10 +34,16 @@ def read(path, most):
     each = 16 + 4 * tokens * channels
     seen, visits = {}, []
     for at in range(32, len(data) - each + 1, each):
-        sample, = struct.unpack("<Q", bytes(data[at + 8:at + 16]))
+        (sample,) = struct.unpack("<Q", bytes(data[at + 8 : at + 16]))
         if sample not in seen and len(seen) == most:
             continue
-        visits.append((sample, sample not in seen, data[at + 16:at + each].view(np.float32).reshape(tokens, channels)))
+        visits.append(
+            (
+                sample,
+                sample not in seen,
+                data[at + 16 : at + each].view(np.float32).reshape(tokens, channels),
+            )
+        )
         seen[sample] = True
     return direction == 2, visits
 
@@ -43,7 +58,7 @@ def scales_for(largest, levels):
 def attempt(d, bits, part):
     """(reconstructions, squares lost per piece) of the pieces d (n, G) with the scales of `signed` for that part of the largest."""
     highest, lowest = d.max(axis=1), -d.min(axis=1)
-    largest = np.maximum(np.maximum(highest, lowest), np.float32(2.0 ** -96))
+    largest = np.maximum(np.maximum(highest, lowest), np.float32(2.0**-96))
     half = 1 << (bits - 1)
     scale = scales_for((largest * np.float32(part)).astype(np.float32), half)
     if bits > 1:
@@ -77,7 +92,7 @@ def pieces_of(direct, visits, bits, group):
             prev[sample] = np.where(takes_x, 0, prev[sample]) + quantize(d, bits)
             kept.append(d)
     pieces = np.concatenate(kept)
-    return pieces[::max(1, len(pieces) // PIECES)].astype(np.float32)
+    return pieces[:: max(1, len(pieces) // PIECES)].astype(np.float32)
 
 
 def arrives(d, made):
@@ -97,7 +112,7 @@ def best_few(lost, count):
     while helped:
         helped = False
         for i in range(count):
-            others = chosen[:i] + chosen[i + 1:]
+            others = chosen[:i] + chosen[i + 1 :]
             better = min(range(len(lost)), key=lambda row: total([*others, row]))
             if total([*others, better]) < total(chosen):
                 chosen[i], helped = better, True
@@ -105,28 +120,49 @@ def best_few(lost, count):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("records", nargs="+", metavar="RECORD", help="what a rank sent")
     parser.add_argument("--bits", default="1,2,3,4,5,6,7,8", help="widths (default: %(default)s)")
-    parser.add_argument("--group", type=int, default=64, help="channels of a piece (default: %(default)s)")
-    parser.add_argument("--samples", type=int, default=40, help="of each record (default: %(default)s)")
-    parser.add_argument("--few", default="2,4,8", help="how many attempts to choose (default: %(default)s)")
+    parser.add_argument(
+        "--group", type=int, default=64, help="channels of a piece (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--samples", type=int, default=40, help="of each record (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--few", default="2,4,8", help="how many attempts to choose (default: %(default)s)"
+    )
     options = parser.parse_args()
     records = [read(path, options.samples) for path in options.records]
     few = [int(word) for word in options.few.split(",")]
-    print("bits record   signed  now      " + "".join(f"best {count:<4d}" for count in few) + "fine")
+    print(
+        "bits record   signed  now      " + "".join(f"best {count:<4d}" for count in few) + "fine"
+    )
     for bits in map(int, options.bits.split(",")):
         kept = [pieces_of(direct, visits, bits, options.group) for direct, visits in records]
         # Shares of each record's own square, so that none outweighs another.
-        lost = [np.stack([attempt(d, bits, part / 64)[1] for part in PARTS]) / (d.astype(np.float64) ** 2).sum() for d in kept]
+        lost = [
+            np.stack([attempt(d, bits, part / 64)[1] for part in PARTS])
+            / (d.astype(np.float64) ** 2).sum()
+            for d in kept
+        ]
         tables = [[64], list(NOW[bits - 1])]
-        tables += [[PARTS[row] for row in best_few(np.concatenate(lost, axis=1), count)] for count in few] + [list(PARTS)]
+        tables += [
+            [PARTS[row] for row in best_few(np.concatenate(lost, axis=1), count)] for count in few
+        ] + [list(PARTS)]
         for number, shares in enumerate(lost):
-            errors = [np.sqrt(np.min(shares[[PARTS.index(part) for part in table]], axis=0).sum()) for table in tables]
+            errors = [
+                np.sqrt(np.min(shares[[PARTS.index(part) for part in table]], axis=0).sum())
+                for table in tables
+            ]
             print(f"{bits:4d} {number:6d}   " + "  ".join(f"{error:.5f}" for error in errors))
         for number, d in enumerate(kept):
-            print(f"     the largest of {number} arrive at: signed {arrives(d, attempt(d, bits, 1.0)[0]):.3f}, "
-                  f"now {arrives(d, quantize(d, bits)):.3f}")
+            print(
+                f"     the largest of {number} arrive at: signed {arrives(d, attempt(d, bits, 1.0)[0]):.3f}, "
+                f"now {arrives(d, quantize(d, bits)):.3f}"
+            )
         for table in tables[2:-1]:
             print("     in 64ths:", *table, flush=True)
 

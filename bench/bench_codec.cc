@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * bench_codec.cc - bytes of x per second through encode and decode, beside what the memory allows. */
+ * bench_codec.cc - bytes of x per second through encode and decode, beside what the memory allows.
+ */
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -36,7 +37,10 @@ struct Case {
     int threads;
 
     size_t elements() const { return bytes / dw_dtype_bytes(x); }
-    uint32_t tokens() const { return static_cast<uint32_t>((elements() + kChannels - 1) / kChannels); }
+    uint32_t tokens() const
+    {
+        return static_cast<uint32_t>((elements() + kChannels - 1) / kChannels);
+    }
     uint32_t channels() const { return static_cast<uint32_t>(elements() / tokens()); }
     size_t block() const { return bytes >= (8u << 20) ? 1 : 16; } /* calls in a row */
     bool y_is_prev() const { return codec == DW_CODEC_DELTA && variant != kWriteY; }
@@ -55,7 +59,9 @@ std::string Case::name() const
     const char *codecs[] = {"", "delta", "direct", "raw"};
     std::string s = encode ? "encode/" : "decode/";
     s += std::string(codecs[codec]) + kVariantWords[variant] + "/b" + std::to_string(bits) + "/g";
-    s += group == DW_GROUP_ROW ? "row" : group == DW_GROUP_CHANNEL ? "channel" : std::to_string(group);
+    s += group == DW_GROUP_ROW       ? "row"
+         : group == DW_GROUP_CHANNEL ? "channel"
+                                     : std::to_string(group);
     s += std::string("/") + word(x) + "/" + (codec == DW_CODEC_DELTA ? word(prev) : "none");
     return s + "/" + table + "/" + std::to_string(bytes) + "/t" + std::to_string(threads);
 }
@@ -95,7 +101,8 @@ void fill(unsigned char *x, size_t n, dw_dtype dtype, uint32_t seed)
         if (i % kChannels % 101 == 7) value *= 8.0f;
         if (dtype == DW_F32) {
             memcpy(x + i * 4, &value, 4);
-        } else if (dtype == DW_F16) { /* 1 to 2, and its negative: the spread does not matter for speed */
+        } else if (dtype == DW_F16) { /* 1 to 2, and its negative: the spread does not matter for
+                                         speed */
             uint16_t half = static_cast<uint16_t>(0x3c00 | (seed >> 16 & 0x83ff));
             memcpy(x + i * 2, &half, 2);
         } else { /* bf16: the upper half */
@@ -123,7 +130,7 @@ double median(std::vector<double> times)
 /* An encoder, its decoder and their buffers; the limit goes over the same x, y and frame. */
 class Bench
 {
-public:
+  public:
     explicit Bench(const Case &c) : case_(c)
     {
         config_ = c.config();
@@ -132,7 +139,9 @@ public:
             config_.parallel_for = Pool::parallel_for;
             config_.parallel_context = pool_.get();
         }
-        if (dw_encoder_create(&encoder_, &config_) != DW_OK || dw_decoder_create(&decoder_, &config_) != DW_OK) return;
+        if (dw_encoder_create(&encoder_, &config_) != DW_OK ||
+            dw_decoder_create(&decoder_, &config_) != DW_OK)
+            return;
         dw_bench_use(c.table, encoder_, decoder_);
         for (int i = 0; i < kVariants; i++) {
             x_.push_back(make_buffer(c.bytes, false));
@@ -141,7 +150,8 @@ public:
         y_ = make_buffer(c.bytes, false);
         dw_tensor x = tensor(x_[0].get());
         frame_cap_ = dw_frame_bound(&config_, &x);
-        for (size_t i = 0; i < (c.encode ? 1 : c.block()); i++) frames_.push_back({make_buffer(frame_cap_, false), 0});
+        for (size_t i = 0; i < (c.encode ? 1 : c.block()); i++)
+            frames_.push_back({make_buffer(frame_cap_, false), 0});
         state_bytes_ = c.codec == DW_CODEC_DELTA ? c.elements() * dw_dtype_bytes(c.prev) : 0;
         limit_prev_ = make_buffer(state_bytes_, true);
         limit_next_ = make_buffer(state_bytes_, true);
@@ -154,15 +164,17 @@ public:
     Bench(const Bench &) = delete;
     Bench &operator=(const Bench &) = delete;
 
-    /* What comes before a call and is not measured. Frames to decode are encoded a block at a time, so that a decoder finds in the caches
-     * what decoders before it left there. */
+    /* What comes before a call and is not measured. Frames to decode are encoded a block at a time,
+     * so that a decoder finds in the caches what decoders before it left there. */
     dw_status prepare()
     {
         if (!decoder_) return DW_ERR_CONFIG;
         dw_status status = DW_OK;
         double unused;
         turn_ = case_.encode ? 0 : visit_decode_++ % frames_.size();
-        for (size_t i = 0; !case_.encode && turn_ == 0 && i < frames_.size() && status == DW_OK; i++) status = encode(&frames_[i], &unused);
+        for (size_t i = 0; !case_.encode && turn_ == 0 && i < frames_.size() && status == DW_OK;
+             i++)
+            status = encode(&frames_[i], &unused);
         return status;
     }
 
@@ -172,7 +184,8 @@ public:
         if (case_.encode) return encode(&frames_[0], seconds);
         dw_tensor y = tensor(case_.y_is_prev() ? nullptr : y_.get());
         auto begin = std::chrono::steady_clock::now();
-        dw_status status = dw_decode(decoder_, frames_[turn_].data.get(), frames_[turn_].len, &y, nullptr, 0, nullptr);
+        dw_status status = dw_decode(decoder_, frames_[turn_].data.get(), frames_[turn_].len, &y,
+                                     nullptr, 0, nullptr);
         *seconds = seconds_since(begin);
         return status;
     }
@@ -182,7 +195,8 @@ public:
     {
         Traffic t;
         const Frame &f = frames_[pass % frames_.size()];
-        Stream frame = {f.data.get(), f.len}, prev = {limit_prev_.get(), state_bytes_}, next = {limit_next_.get(), state_bytes_};
+        Stream frame = {f.data.get(), f.len}, prev = {limit_prev_.get(), state_bytes_},
+               next = {limit_next_.get(), state_bytes_};
         if (case_.encode) t.reads.push_back({x_[pass % kVariants].get(), case_.bytes});
         (case_.encode ? t.writes : t.reads).push_back(frame);
         if (!case_.encode && !case_.y_is_prev()) t.writes.push_back({y_.get(), case_.bytes});
@@ -200,9 +214,11 @@ public:
         dw_tensor prev;
         for (int i = 0; i < 5; i++) {
             auto begin = std::chrono::steady_clock::now();
-            benchmark::DoNotOptimize(dw_bench_payload_digest(frames_[0].data.get(), frames_[0].len));
+            benchmark::DoNotOptimize(
+                dw_bench_payload_digest(frames_[0].data.get(), frames_[0].len));
             payload_times.push_back(seconds_since(begin));
-            if (case_.codec != DW_CODEC_DELTA || dw_encoder_peek(encoder_, key_, &prev) != DW_OK) continue;
+            if (case_.codec != DW_CODEC_DELTA || dw_encoder_peek(encoder_, key_, &prev) != DW_OK)
+                continue;
             begin = std::chrono::steady_clock::now();
             benchmark::DoNotOptimize(dw_bench_state_digest(&prev));
             state_times.push_back(seconds_since(begin));
@@ -214,7 +230,7 @@ public:
     size_t len() const { return frames_[0].len; }
     Pool *pool() const { return pool_.get(); }
 
-private:
+  private:
     struct Frame {
         Buffer data;
         size_t len;
@@ -224,12 +240,16 @@ private:
     {
         dw_tensor x = tensor(x_[visit_++ % kVariants].get());
         auto begin = std::chrono::steady_clock::now();
-        dw_status status = dw_encode(encoder_, &key_, &x, frame->data.get(), frame_cap_, &frame->len);
+        dw_status status =
+            dw_encode(encoder_, &key_, &x, frame->data.get(), frame_cap_, &frame->len);
         *seconds = seconds_since(begin);
         return status;
     }
 
-    dw_tensor tensor(void *data) const { return dw_tensor_3d(data, case_.x, 1, case_.tokens(), case_.channels()); }
+    dw_tensor tensor(void *data) const
+    {
+        return dw_tensor_3d(data, case_.x, 1, case_.tokens(), case_.channels());
+    }
 
     Case case_;
     std::unique_ptr<Pool> pool_;
@@ -243,7 +263,8 @@ private:
     dw_key key_ = {17, 0};
 };
 
-/* Blocks of frames and blocks of passes over the same traffic take turns, so that a machine that changes its speed shows in both. */
+/* Blocks of frames and blocks of passes over the same traffic take turns, so that a machine that
+ * changes its speed shows in both. */
 void run(benchmark::State &state, const Case &c)
 {
     Bench bench(c);
@@ -257,8 +278,10 @@ void run(benchmark::State &state, const Case &c)
     size_t block = c.block();
     for (auto _ : state) {
         state.PauseTiming();
-        if (times.size() % block == 0) { /* streaming first, for it empties the caches; the first normal pass fills them again */
-            for (size_t i = 0; i < block; i++) streaming.push_back(limit_pass(bench.traffic(i), true, bench.pool()));
+        if (times.size() % block == 0) { /* streaming first, for it empties the caches; the first
+                                            normal pass fills them again */
+            for (size_t i = 0; i < block; i++)
+                streaming.push_back(limit_pass(bench.traffic(i), true, bench.pool()));
             for (size_t i = 0; i <= block; i++) {
                 double took = limit_pass(bench.traffic(i), false, bench.pool());
                 if (i > 0) normal.push_back(took);
@@ -273,7 +296,8 @@ void run(benchmark::State &state, const Case &c)
         }
         times.push_back(seconds);
     }
-    double took = median(times), limit = std::min(median(normal), median(streaming)), payload, audit;
+    double took = median(times), limit = std::min(median(normal), median(streaming)), payload,
+           audit;
     double bytes = static_cast<double>(c.bytes);
     bench.digests(&payload, &audit);
     state.counters["GBps"] = bytes / took / 1e9;
@@ -296,27 +320,43 @@ void add_cases(std::vector<Case> &all, const char *table, size_t bytes)
         dw_dtype x, prev;
     };
     static const Codec codecs[] = {
-        {kPlain, DW_CODEC_DELTA, 4, 64, DW_F32, DW_F32},   {kChoose, DW_CODEC_DELTA, 4, 64, DW_F32, DW_F32},
-        {kNoAudit, DW_CODEC_DELTA, 4, 64, DW_F32, DW_F32}, {kWriteY, DW_CODEC_DELTA, 4, 64, DW_F32, DW_F32},
-        {kStochastic, DW_CODEC_DELTA, 4, 64, DW_F32, DW_F32}, {kMse, DW_CODEC_DELTA, 4, 64, DW_F32, DW_F32},
-        {kPlain, DW_CODEC_DELTA, 4, 64, DW_BF16, DW_BF16}, {kChoose, DW_CODEC_DELTA, 4, 64, DW_BF16, DW_BF16},
-        {kNoAudit, DW_CODEC_DELTA, 4, 64, DW_BF16, DW_BF16}, {kStochastic, DW_CODEC_DELTA, 4, 64, DW_BF16, DW_BF16},
-        {kPlain, DW_CODEC_DELTA, 1, 64, DW_F32, DW_F32},   {kPlain, DW_CODEC_DELTA, 2, 64, DW_F32, DW_F32},
-        {kStochastic, DW_CODEC_DELTA, 2, 64, DW_F32, DW_F32}, {kMse, DW_CODEC_DELTA, 2, 64, DW_F32, DW_F32},
-        {kPlain, DW_CODEC_DELTA, 8, 64, DW_F32, DW_F32},   {kStochastic, DW_CODEC_DELTA, 8, 64, DW_F32, DW_F32},
-        {kPlain, DW_CODEC_DELTA, 3, 64, DW_BF16, DW_BF16}, {kStochastic, DW_CODEC_DELTA, 3, 64, DW_BF16, DW_BF16},
-        {kPlain, DW_CODEC_DELTA, 4, 32, DW_F32, DW_F32},   {kPlain, DW_CODEC_DELTA, 4, 128, DW_F32, DW_F32},
-        {kPlain, DW_CODEC_DELTA, 4, DW_GROUP_ROW, DW_F32, DW_F32}, {kPlain, DW_CODEC_DELTA, 4, DW_GROUP_CHANNEL, DW_F32, DW_F32},
-        {kPlain, DW_CODEC_DELTA, 4, 64, DW_F32, DW_BF16},  {kPlain, DW_CODEC_DELTA, 4, 64, DW_F16, DW_F16},
-        {kPlain, DW_CODEC_DIRECT, 4, 64, DW_F32, DW_F32},  {kStochastic, DW_CODEC_DIRECT, 4, 64, DW_F32, DW_F32},
-        {kPlain, DW_CODEC_DIRECT, 4, 64, DW_BF16, DW_BF16}, {kPlain, DW_CODEC_RAW, 32, 0, DW_F32, DW_F32},
+        {kPlain, DW_CODEC_DELTA, 4, 64, DW_F32, DW_F32},
+        {kChoose, DW_CODEC_DELTA, 4, 64, DW_F32, DW_F32},
+        {kNoAudit, DW_CODEC_DELTA, 4, 64, DW_F32, DW_F32},
+        {kWriteY, DW_CODEC_DELTA, 4, 64, DW_F32, DW_F32},
+        {kStochastic, DW_CODEC_DELTA, 4, 64, DW_F32, DW_F32},
+        {kMse, DW_CODEC_DELTA, 4, 64, DW_F32, DW_F32},
+        {kPlain, DW_CODEC_DELTA, 4, 64, DW_BF16, DW_BF16},
+        {kChoose, DW_CODEC_DELTA, 4, 64, DW_BF16, DW_BF16},
+        {kNoAudit, DW_CODEC_DELTA, 4, 64, DW_BF16, DW_BF16},
+        {kStochastic, DW_CODEC_DELTA, 4, 64, DW_BF16, DW_BF16},
+        {kPlain, DW_CODEC_DELTA, 1, 64, DW_F32, DW_F32},
+        {kPlain, DW_CODEC_DELTA, 2, 64, DW_F32, DW_F32},
+        {kStochastic, DW_CODEC_DELTA, 2, 64, DW_F32, DW_F32},
+        {kMse, DW_CODEC_DELTA, 2, 64, DW_F32, DW_F32},
+        {kPlain, DW_CODEC_DELTA, 8, 64, DW_F32, DW_F32},
+        {kStochastic, DW_CODEC_DELTA, 8, 64, DW_F32, DW_F32},
+        {kPlain, DW_CODEC_DELTA, 3, 64, DW_BF16, DW_BF16},
+        {kStochastic, DW_CODEC_DELTA, 3, 64, DW_BF16, DW_BF16},
+        {kPlain, DW_CODEC_DELTA, 4, 32, DW_F32, DW_F32},
+        {kPlain, DW_CODEC_DELTA, 4, 128, DW_F32, DW_F32},
+        {kPlain, DW_CODEC_DELTA, 4, DW_GROUP_ROW, DW_F32, DW_F32},
+        {kPlain, DW_CODEC_DELTA, 4, DW_GROUP_CHANNEL, DW_F32, DW_F32},
+        {kPlain, DW_CODEC_DELTA, 4, 64, DW_F32, DW_BF16},
+        {kPlain, DW_CODEC_DELTA, 4, 64, DW_F16, DW_F16},
+        {kPlain, DW_CODEC_DIRECT, 4, 64, DW_F32, DW_F32},
+        {kStochastic, DW_CODEC_DIRECT, 4, 64, DW_F32, DW_F32},
+        {kPlain, DW_CODEC_DIRECT, 4, 64, DW_BF16, DW_BF16},
+        {kPlain, DW_CODEC_RAW, 32, 0, DW_F32, DW_F32},
     };
     for (const Codec &k : codecs) {
-        bool encoder_only = k.variant == kStochastic || k.variant == kMse, decoder_only = k.variant == kWriteY;
+        bool encoder_only = k.variant == kStochastic || k.variant == kMse,
+             decoder_only = k.variant == kWriteY;
         for (bool encode : {true, false})
             for (int threads = 1; threads <= (k.variant == kPlain ? 2 : 1); threads++)
                 if (!(encode ? decoder_only : encoder_only))
-                    all.push_back({encode, k.variant, k.codec, k.bits, k.group, k.x, k.prev, table, bytes, threads});
+                    all.push_back({encode, k.variant, k.codec, k.bits, k.group, k.x, k.prev, table,
+                                   bytes, threads});
     }
 }
 
@@ -324,7 +364,8 @@ void add_cases(std::vector<Case> &all, const char *table, size_t bytes)
 
 int main(int argc, char **argv)
 {
-    /* 1 to 16 KiB: messages, whose cost is that of the call; then what fills a cache, and what fills none */
+    /* 1 to 16 KiB: messages, whose cost is that of the call; then what fills a cache, and what
+     * fills none */
     std::vector<size_t> sizes = {1u << 10, 4u << 10, 16u << 10, 64u << 10, 1u << 20, 16u << 20};
     std::vector<char *> arguments(argv, argv + 1);
     /* Enough for a median; what the user says comes later and wins. */
@@ -342,8 +383,9 @@ int main(int argc, char **argv)
     for (size_t bytes : sizes)
         for (int i = 0; dw_bench_table(i); i++) add_cases(cases, dw_bench_table(i), bytes);
     for (const Case &c : cases)
-        benchmark::RegisterBenchmark(c.name().c_str(), [c](benchmark::State &state) { run(state, c); })
-            ->Unit(benchmark::kMicrosecond);
+        benchmark::RegisterBenchmark(c.name().c_str(), [c](benchmark::State &state) {
+            run(state, c);
+        })->Unit(benchmark::kMicrosecond);
     benchmark::Initialize(&count, arguments.data());
     if (benchmark::ReportUnrecognizedArguments(count, arguments.data())) return 2;
     if (benchmark::RunSpecifiedBenchmarks() == 0) return 1; /* the filter picked nothing */

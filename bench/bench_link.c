@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * bench_link.c - round trips and goodput of links beside the bare means below them, and sending while computing.
+ * bench_link.c - round trips and goodput of links beside the bare means below them, and sending
+ * while computing.
  *
- * Two processes: its own child where a link goes by TCP; the two ranks of mpirun where this was built with an MPI. The two
- * wires take turns, a short stretch each, so that what else the machine does falls on both; medians are compared. */
+ * Two processes: its own child where a link goes by TCP; the two ranks of mpirun where this was
+ * built with an MPI. The two wires take turns, a short stretch each, so that what else the machine
+ * does falls on both; medians are compared. */
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdint.h>
@@ -32,7 +34,7 @@ typedef struct plan {
     int strays;    /* so many strangers a second come to the link's port */
     int port;      /* that one */
     strays strangers;
-    const char *uri; /* to listen on */
+    const char *uri;       /* to listen on */
     wire bare, link, deep; /* deep: a link with the usual long queue, which keeps its memory */
 } plan;
 
@@ -55,7 +57,8 @@ static double median(double *values, int n)
     return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
 }
 
-/* ---- One stretch: seconds per message ----------------------------------------------------------- */
+/* ---- One stretch: seconds per message -----------------------------------------------------------
+ */
 
 typedef double stretch(int me, wire *w, size_t len, int n);
 
@@ -90,8 +93,10 @@ static void compare(plan *p, stretch *measure, size_t len, int n, double *bare, 
 {
     double seconds[2][ROUNDS_MOST];
     n = (int)(n * p->part) + 2;
-    for (int round = -1; round < p->rounds; round++) { /* the first is not counted: memory, windows, caches */
-        const double one = measure(p->me, &p->bare, len, n), other = measure(p->me, &p->link, len, n);
+    for (int round = -1; round < p->rounds; round++) { /* the first is not counted: memory, windows,
+                                                          caches */
+        const double one = measure(p->me, &p->bare, len, n),
+                     other = measure(p->me, &p->link, len, n);
         if (round < 0) continue;
         seconds[0][round] = one;
         seconds[1][round] = other;
@@ -111,13 +116,15 @@ static void compare_sizes(plan *p)
         compare(p, ping_pong, len, by_bytes > 8000 ? 1000 : by_bytes / 8 + 2, &ping[0], &ping[1]);
         compare(p, stream, len, by_bytes > 20000 ? 20000 : by_bytes, &flow[0], &flow[1]);
         if (p->me != LEAD) continue;
-        printf("| %zu | %.1f / %.1f = %.2f | %.3f / %.3f = %.2f |\n", len, ping[1] * 1e6, ping[0] * 1e6, ping[1] / ping[0],
-               (double)len / flow[1] * 1e-9, (double)len / flow[0] * 1e-9, flow[0] / flow[1]);
+        printf("| %zu | %.1f / %.1f = %.2f | %.3f / %.3f = %.2f |\n", len, ping[1] * 1e6,
+               ping[0] * 1e6, ping[1] / ping[0], (double)len / flow[1] * 1e-9,
+               (double)len / flow[0] * 1e-9, flow[0] / flow[1]);
         fflush(stdout);
     }
 }
 
-/* ---- Sending while computing -------------------------------------------------------------------- */
+/* ---- Sending while computing --------------------------------------------------------------------
+ */
 
 /* Seconds of arithmetic without a call to anybody. */
 static double compute(double seconds)
@@ -161,12 +168,14 @@ static void print_overlap(const plan *p, wire *w)
     }
     if (p->me != LEAD) return;
     const double transfer = median(whole, 3), wait = median(left, 3);
-    printf("%s: %zu MiB take %.1f ms; after %.1f s of computing, %.1f ms of waiting are left = %.3f\n", w->name, len >> 20,
-           transfer * 1e3, seconds, wait * 1e3, wait / transfer);
+    printf(
+        "%s: %zu MiB take %.1f ms; after %.1f s of computing, %.1f ms of waiting are left = %.3f\n",
+        w->name, len >> 20, transfer * 1e3, seconds, wait * 1e3, wait / transfer);
     fflush(stdout);
 }
 
-/* ---- Strangers at the port ---------------------------------------------------------------------- */
+/* ---- Strangers at the port ----------------------------------------------------------------------
+ */
 
 /* The link's goodput with nobody at its port, and with strangers, in turns. */
 static void print_strays(plan *p)
@@ -189,8 +198,10 @@ static void print_strays(plan *p)
     }
     if (p->me != LEAD) return;
     const double peace = median(seconds[0], p->rounds), siege = median(seconds[1], p->rounds);
-    printf("%zu bytes one way: %.1f MB/s with nobody else, %.1f MB/s with %.0f strangers a second = %.3f\n", len, (double)len / peace * 1e-6,
-           (double)len / siege * 1e-6, came / long_for, peace / siege);
+    printf("%zu bytes one way: %.1f MB/s with nobody else, %.1f MB/s with %.0f strangers a second "
+           "= %.3f\n",
+           len, (double)len / peace * 1e-6, (double)len / siege * 1e-6, came / long_for,
+           peace / siege);
 }
 
 static void run(plan *p)
@@ -200,21 +211,25 @@ static void run(plan *p)
         p->no_sizes = 1;
     }
     if (p->me == LEAD && !p->no_sizes) {
-        printf("| bytes | round trip, us: link / %s | GB/s: link / %s |\n|---|---|---|\n", p->bare.name, p->bare.name);
+        printf("| bytes | round trip, us: link / %s | GB/s: link / %s |\n|---|---|---|\n",
+               p->bare.name, p->bare.name);
     }
     if (!p->no_sizes) compare_sizes(p);
     if (!p->strays) print_overlap(p, &p->deep);
     /* The follower hears that all is over before anybody closes. */
     wire *links[2] = {&p->link, &p->deep};
     for (int i = 0; i < 2; i++) {
-        if (p->me == LEAD) links[i]->send(links[i], 1);
-        else links[i]->recv(links[i], 1);
+        if (p->me == LEAD)
+            links[i]->send(links[i], 1);
+        else
+            links[i]->recv(links[i], 1);
         links[i]->close(links[i]);
     }
     p->bare.close(&p->bare);
 }
 
-/* ---- Two processes ------------------------------------------------------------------------------ */
+/* ---- Two processes ------------------------------------------------------------------------------
+ */
 
 static const size_t longest = (size_t)512 << 20;
 /* Enough for the wire never to fall idle, and no more memory than stays in reach of the caches. */
@@ -237,10 +252,12 @@ static void run_here(plan *p)
 static void listen_at(struct sockaddr_in *address, int *fd)
 {
     socklen_t len = sizeof *address;
-    *address = (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    *address =
+        (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     *fd = socket(AF_INET, SOCK_STREAM, 0);
     if (*fd < 0 || bind(*fd, (struct sockaddr *)address, len) || listen(*fd, 1) ||
-        getsockname(*fd, (struct sockaddr *)address, &len)) wire_die("cannot listen on the loopback address");
+        getsockname(*fd, (struct sockaddr *)address, &len))
+        wire_die("cannot listen on the loopback address");
 }
 
 typedef struct listening {
@@ -256,7 +273,8 @@ static void tell(void *context, const char *uri)
     snprintf(room, sizeof room, "%s", uri);
     const char *port = strrchr(uri, ':');
     if (port) at->port = atoi(port + 1);
-    if (send(fd, room, sizeof room, 0) != (ssize_t)sizeof room) wire_die("the other process has gone");
+    if (send(fd, room, sizeof room, 0) != (ssize_t)sizeof room)
+        wire_die("the other process has gone");
 }
 
 static wire join(int me, const char *where, listening *at, uint64_t queued, int is_secure)
@@ -264,14 +282,21 @@ static wire join(int me, const char *where, listening *at, uint64_t queued, int 
     const int fd = at->fd;
     static const char key[32] = "a key that everybody may know...";
     static const char *const names[] = {"leader", "follower"};
-    const dw_tls_options tls = {.struct_size = sizeof tls, .own_name = names[me], .peer_name = names[1 - me], .group_key = key,
+    const dw_tls_options tls = {.struct_size = sizeof tls,
+                                .own_name = names[me],
+                                .peer_name = names[1 - me],
+                                .group_key = key,
                                 .group_key_bytes = sizeof key};
     char uri[128];
     snprintf(uri, sizeof uri, "%s", where);
-    if (me == FOLLOW && recv(fd, uri, sizeof uri, MSG_WAITALL) != (ssize_t)sizeof uri) wire_die("no address came");
-    const dw_link_options options = {.struct_size = sizeof options, .max_queued_bytes = queued,
-                                     .role = me == LEAD ? DW_LINK_LISTEN : DW_LINK_CONNECT, .tls = is_secure ? &tls : NULL,
-                                     .on_listening = tell, .listening_context = at};
+    if (me == FOLLOW && recv(fd, uri, sizeof uri, MSG_WAITALL) != (ssize_t)sizeof uri)
+        wire_die("no address came");
+    const dw_link_options options = {.struct_size = sizeof options,
+                                     .max_queued_bytes = queued,
+                                     .role = me == LEAD ? DW_LINK_LISTEN : DW_LINK_CONNECT,
+                                     .tls = is_secure ? &tls : NULL,
+                                     .on_listening = tell,
+                                     .listening_context = at};
     return wire_of_link(uri, &options);
 }
 
@@ -312,9 +337,11 @@ int main(int argc, char **argv)
         if (!strcmp(argv[i], "--quick")) {
             p.rounds = 1;
             p.part = 0.001; /* that it runs, not how fast */
-        } else if (!strcmp(argv[i], "--rounds") && i + 1 < argc && atoi(argv[i + 1]) > 0 && atoi(argv[i + 1]) < ROUNDS_MOST) {
+        } else if (!strcmp(argv[i], "--rounds") && i + 1 < argc && atoi(argv[i + 1]) > 0 &&
+                   atoi(argv[i + 1]) < ROUNDS_MOST) {
             p.rounds = atoi(argv[++i]);
-        } else if (!strcmp(argv[i], "--strays") && i + 1 < argc && atoi(argv[i + 1]) > 0 && atoi(argv[i + 1]) <= 100000) {
+        } else if (!strcmp(argv[i], "--strays") && i + 1 < argc && atoi(argv[i + 1]) > 0 &&
+                   atoi(argv[i + 1]) <= 100000) {
             p.strays = atoi(argv[++i]);
         } else if (!strcmp(argv[i], "--tls")) {
             p.is_secure = 1;
@@ -325,7 +352,8 @@ int main(int argc, char **argv)
         } else if (!strcmp(argv[i], "--bytes") && i + 1 < argc) {
             p.only = strtoul(argv[++i], NULL, 10);
         } else {
-            wire_die("usage: bench_link [--quick] [--rounds N] [--bytes N] [--overlap] [--tls] [--strays PER_SECOND] [--listen URI]");
+            wire_die("usage: bench_link [--quick] [--rounds N] [--bytes N] [--overlap] [--tls] "
+                     "[--strays PER_SECOND] [--listen URI]");
         }
     }
     run_here(&p);

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # check_replay.py - replay's figures against the same figures computed another way, and what it says of files that are no records.
 """check_replay.py REPLAY"""
+
 import json
 import math
 import pathlib
@@ -36,7 +37,10 @@ def tensor(step, sample, values):
 
 def wave(sample, visit):
     """Some values without a pattern that a codec could like; visits differ a little, samples much."""
-    return [f32(math.sin(0.7 * i + sample % 1009) * (1 + i % 11) + 0.05 * visit * math.cos(1.3 * i)) for i in range(T * C)]
+    return [
+        f32(math.sin(0.7 * i + sample % 1009) * (1 + i % 11) + 0.05 * visit * math.cos(1.3 * i))
+        for i in range(T * C)
+    ]
 
 
 # Samples take turns; their ids are in no order, and alike in their lower half or but for one.
@@ -53,7 +57,9 @@ class Replay(unittest.TestCase):
         self.folder = tempfile.TemporaryDirectory(prefix="deltawire-replay-")
         self.record = pathlib.Path(self.folder.name) / "forward-7.record"
         self.json = pathlib.Path(self.folder.name) / "out.json"
-        self.write(head() + b"".join(tensor(1, sample, wave(sample, visit)) for sample, visit in ORDER))
+        self.write(
+            head() + b"".join(tensor(1, sample, wave(sample, visit)) for sample, visit in ORDER)
+        )
 
     def tearDown(self):
         self.folder.cleanup()
@@ -62,15 +68,21 @@ class Replay(unittest.TestCase):
         self.record.write_bytes(content)
 
     def replay(self, *codecs, code=0):
-        done = subprocess.run([REPLAY, "--json", str(self.json), str(self.record), *codecs], capture_output=True, text=True)
+        done = subprocess.run(
+            [REPLAY, "--json", str(self.json), str(self.record), *codecs],
+            capture_output=True,
+            text=True,
+        )
         self.assertEqual(done.returncode, code, done.stderr)
         return done
 
     def figures(self, *codecs):
         done = self.replay(*codecs)
         result = json.loads(self.json.read_text())
-        self.assertEqual([line.split()[0] for line in done.stdout.splitlines()[-len(codecs):]],
-                         [codec["codec"] for codec in result["codecs"]])
+        self.assertEqual(
+            [line.split()[0] for line in done.stdout.splitlines()[-len(codecs) :]],
+            [codec["codec"] for codec in result["codecs"]],
+        )
         return result
 
     def assert_close(self, value, expected):
@@ -78,8 +90,18 @@ class Replay(unittest.TestCase):
 
     def test_an_exact_codec_loses_nothing(self):
         result = self.figures("raw:f32")
-        self.assertEqual((result["direction"], result["rank"], result["tokens"], result["channels"], result["tensors"],
-                          result["samples"], result["cut"]), ("forward", 7, T, C, 8, 3, False))
+        self.assertEqual(
+            (
+                result["direction"],
+                result["rank"],
+                result["tokens"],
+                result["channels"],
+                result["tensors"],
+                result["samples"],
+                result["cut"],
+            ),
+            ("forward", 7, T, C, 8, 3, False),
+        )
         codec = result["codecs"][0]
         for part, tensors in ("first", 3), ("later", 5), ("all", 8):
             self.assertEqual((codec[part]["tensors"], codec[part]["error"]), (tensors, 0))
@@ -111,10 +133,14 @@ class Replay(unittest.TestCase):
         self.assert_close(codec["change"], relative(change, parts["later"][1]))
 
     def test_later_visits_are_deltas_from_what_arrived(self):
-        exact, coarse, direct = self.figures("delta:bits=2,key=f32,group=row,choose=never", "delta:bits=2,key=2", "direct:bits=2")["codecs"]
+        exact, coarse, direct = self.figures(
+            "delta:bits=2,key=f32,group=row,choose=never", "delta:bits=2,key=2", "direct:bits=2"
+        )["codecs"]
         self.assertEqual(exact["first"]["error"], 0)
         self.assertEqual(exact["first"]["frame_bytes"], 3 * (FRAME + 4 * T * C))
-        self.assertEqual(exact["later"]["frame_bytes"], 5 * (FRAME + 16 + 48))  # a tile: 3 scales, 3 x 64 codes of 2 bits
+        self.assertEqual(
+            exact["later"]["frame_bytes"], 5 * (FRAME + 16 + 48)
+        )  # a tile: 3 scales, 3 x 64 codes of 2 bits
         self.assertLess(exact["later"]["error"], exact["change"])
         self.assertGreater(coarse["change"], exact["change"])
         self.assertAlmostEqual(direct["first"]["error"], direct["later"]["error"], delta=0.1)
@@ -126,7 +152,9 @@ class Replay(unittest.TestCase):
         done = self.replay("raw:f32")
         self.assertIn("left out: 4 elements", done.stdout)
         codec = json.loads(self.json.read_text())["codecs"][0]
-        self.assertEqual((codec["first"]["left_out"], codec["later"]["error"], codec["change"]), (2, 0, 0))
+        self.assertEqual(
+            (codec["first"]["left_out"], codec["later"]["error"], codec["change"]), (2, 0, 0)
+        )
         self.replay("direct:bits=8")
         codec = json.loads(self.json.read_text())["codecs"][0]  # two rows of 40 arrive as NaN
         self.assertEqual(codec["later"]["left_out"], 80)
@@ -139,10 +167,16 @@ class Replay(unittest.TestCase):
 
     def test_says_what_is_no_record(self):
         one = tensor(1, 5, wave(5, 0))
-        for content, word in [(b"", "too short"), (head()[:31], "too short"), (head(magic=b"DW-PART\0") + one, "no record"),
-                              (head(version=2) + one, "another version"), (head(), "no whole tensor"),
-                              (head() + one[:-1], "no whole tensor"), (head(tokens=0) + one, "empty"),
-                              (head(tokens=1 << 31, channels=1 << 31) + one, "4 GiB")]:
+        for content, word in [
+            (b"", "too short"),
+            (head()[:31], "too short"),
+            (head(magic=b"DW-PART\0") + one, "no record"),
+            (head(version=2) + one, "another version"),
+            (head(), "no whole tensor"),
+            (head() + one[:-1], "no whole tensor"),
+            (head(tokens=0) + one, "empty"),
+            (head(tokens=1 << 31, channels=1 << 31) + one, "4 GiB"),
+        ]:
             self.write(content)
             done = self.replay("raw:f32", code=1)
             self.assertIn(word, done.stderr)

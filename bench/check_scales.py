@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # check_scales.py - the comparison of scales at its smallest, and that attempts.py plays the encoder that there is.
 """usage: check_scales.py BUILD. The figures of a tiny model are not looked at, but for those that must agree."""
+
 import json
 import pathlib
 import subprocess
@@ -17,7 +18,9 @@ SOURCE = pathlib.Path(__file__).resolve().parent
 
 
 def run(script, *arguments):
-    done = subprocess.run([sys.executable, str(SOURCE / script), *map(str, arguments)], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, str(SOURCE / script), *map(str, arguments)], capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return done.stdout
 
@@ -29,30 +32,60 @@ def assert_same_encoder(record, figures):
     assert is_gradients and len(visits) == figures["tensors"], len(visits)
     for known in figures["codecs"]:
         if known["codec"].count("scale=mse") and "rounding" not in known["codec"]:
-            words = dict(word.split("=") for word in known["codec"].removeprefix("direct:").split(","))
+            words = dict(
+                word.split("=") for word in known["codec"].removeprefix("direct:").split(",")
+            )
             group = words.get("group", "64")
             if group.isdigit() and int(group) <= 64:  # the tiny model has 64 channels
                 d = np.concatenate([x.reshape(-1, int(group)) for _, _, x in visits])
                 lost = d - attempts.quantize(d, int(words.get("bits", 4)))
-                error = np.linalg.norm(lost.astype(np.float64)) / np.linalg.norm(d.astype(np.float64))
-                assert abs(error / known["all"]["error"] - 1) < 1e-5, (known["codec"], error, known["all"]["error"])
+                error = np.linalg.norm(lost.astype(np.float64)) / np.linalg.norm(
+                    d.astype(np.float64)
+                )
+                assert abs(error / known["all"]["error"] - 1) < 1e-5, (
+                    known["codec"],
+                    error,
+                    known["all"]["error"],
+                )
                 yield known["codec"]
 
 
 def main():
     with tempfile.TemporaryDirectory(prefix="deltawire-scales-") as folder:
         out = pathlib.Path(folder)
-        printed = run("scales.py", "--small", "--seeds", 1, "--text", SOURCE.parent / "docs" / "format.md", "--build", sys.argv[1],
-                      "--out", out)
+        printed = run(
+            "scales.py",
+            "--small",
+            "--seeds",
+            1,
+            "--text",
+            SOURCE.parent / "docs" / "format.md",
+            "--build",
+            sys.argv[1],
+            "--out",
+            out,
+        )
         tables = (out / "scales.md").read_text()
         assert tables in printed
         rows = [line for line in tables.splitlines() if line.startswith("|")]
-        assert len(rows) == 8 + 12 + 6 + len(scales.TRAINED) + 1 + 2 * 4, tables  # and two lines of head for each
+        assert (
+            len(rows) == 8 + 12 + 6 + len(scales.TRAINED) + 1 + 2 * 4
+        ), tables  # and two lines of head for each
         assert (out / "scales.png").read_bytes()[:4] == b"\x89PNG"
         backward = out / "record" / "backward-1.record"
-        compared = list(assert_same_encoder(backward, json.loads((out / "backward.json").read_text())))
+        compared = list(
+            assert_same_encoder(backward, json.loads((out / "backward.json").read_text()))
+        )
         assert len(compared) == 2 * 8, compared
-        printed = run("attempts.py", "--bits", "1,4", "--samples", 8, out / "record" / "forward-0.record", backward).splitlines()
+        printed = run(
+            "attempts.py",
+            "--bits",
+            "1,4",
+            "--samples",
+            8,
+            out / "record" / "forward-0.record",
+            backward,
+        ).splitlines()
         assert len(printed) == 1 + 2 * (2 + 2 + 3), printed
         for line in printed:
             if line.split()[1] in "01":

@@ -15,38 +15,45 @@ struct gpu_graph {
     void *graph, *executable;
 };
 
-enum { ATTRIBUTE_CLOCK = 13, ATTRIBUTE_MULTIPROCESSORS = 16, ATTRIBUTE_MEMORY_CLOCK = 36, HOST_PORTABLE_MAPPED = 3, CAPTURE_THREAD_LOCAL = 1 };
+enum {
+    ATTRIBUTE_CLOCK = 13,
+    ATTRIBUTE_MULTIPROCESSORS = 16,
+    ATTRIBUTE_MEMORY_CLOCK = 36,
+    HOST_PORTABLE_MAPPED = 3,
+    CAPTURE_THREAD_LOCAL = 1
+};
 
 /* Name in the library, ours, parameters. Device addresses are as wide as pointers. */
-#define FUNCTIONS(ROW)                                                                                  \
-    ROW(cuInit, init, (unsigned flags))                                                                 \
-    ROW(cuDeviceGet, device_get, (int *device, int ordinal))                                            \
-    ROW(cuDeviceGetName, device_name, (char *name, int bytes, int device))                              \
-    ROW(cuDeviceGetAttribute, device_attribute, (int *value, int attribute, int device))                \
-    ROW(cuDriverGetVersion, driver_version, (int *version))                                             \
-    ROW(cuDevicePrimaryCtxRetain, context_retain, (void **context, int device))                         \
-    ROW(cuDevicePrimaryCtxRelease_v2, context_release, (int device))                                    \
-    ROW(cuCtxPushCurrent_v2, context_push, (void *context))                                             \
-    ROW(cuMemAlloc_v2, memory_allocate, (uintptr_t *memory, size_t bytes))                              \
-    ROW(cuMemFree_v2, memory_free, (uintptr_t memory))                                                  \
-    ROW(cuMemHostAlloc, host_allocate, (void **memory, size_t bytes, unsigned flags))                   \
-    ROW(cuMemFreeHost, host_free, (void *memory))                                                       \
-    ROW(cuMemcpyHtoD_v2, put, (uintptr_t to, const void *from, size_t bytes))                           \
-    ROW(cuMemcpyDtoH_v2, get, (void *to, uintptr_t from, size_t bytes))                                 \
-    ROW(cuMemcpyAsync, copy, (uintptr_t to, uintptr_t from, size_t bytes, void *stream))                \
-    ROW(cuStreamCreate, stream_create, (void **stream, unsigned flags))                                 \
-    ROW(cuStreamDestroy_v2, stream_destroy, (void *stream))                                             \
-    ROW(cuStreamSynchronize, stream_wait, (void *stream))                                               \
-    ROW(cuEventCreate, event_create, (void **event, unsigned flags))                                    \
-    ROW(cuEventDestroy_v2, event_destroy, (void *event))                                                \
-    ROW(cuEventRecord, event_record, (void *event, void *stream))                                       \
-    ROW(cuEventSynchronize, event_wait, (void *event))                                                  \
-    ROW(cuEventElapsedTime, event_elapsed, (float *ms, void *from, void *to))                           \
-    ROW(cuStreamBeginCapture_v2, capture_begin, (void *stream, int mode))                               \
-    ROW(cuStreamEndCapture, capture_end, (void *stream, void **graph))                                  \
-    ROW(cuGraphInstantiateWithFlags, graph_make, (void **executable, void *graph, unsigned long long flags)) \
-    ROW(cuGraphLaunch, graph_launch, (void *executable, void *stream))                                  \
-    ROW(cuGraphExecDestroy, graph_end, (void *executable))                                              \
+#define FUNCTIONS(ROW)                                                                             \
+    ROW(cuInit, init, (unsigned flags))                                                            \
+    ROW(cuDeviceGet, device_get, (int *device, int ordinal))                                       \
+    ROW(cuDeviceGetName, device_name, (char *name, int bytes, int device))                         \
+    ROW(cuDeviceGetAttribute, device_attribute, (int *value, int attribute, int device))           \
+    ROW(cuDriverGetVersion, driver_version, (int *version))                                        \
+    ROW(cuDevicePrimaryCtxRetain, context_retain, (void **context, int device))                    \
+    ROW(cuDevicePrimaryCtxRelease_v2, context_release, (int device))                               \
+    ROW(cuCtxPushCurrent_v2, context_push, (void *context))                                        \
+    ROW(cuMemAlloc_v2, memory_allocate, (uintptr_t * memory, size_t bytes))                        \
+    ROW(cuMemFree_v2, memory_free, (uintptr_t memory))                                             \
+    ROW(cuMemHostAlloc, host_allocate, (void **memory, size_t bytes, unsigned flags))              \
+    ROW(cuMemFreeHost, host_free, (void *memory))                                                  \
+    ROW(cuMemcpyHtoD_v2, put, (uintptr_t to, const void *from, size_t bytes))                      \
+    ROW(cuMemcpyDtoH_v2, get, (void *to, uintptr_t from, size_t bytes))                            \
+    ROW(cuMemcpyAsync, copy, (uintptr_t to, uintptr_t from, size_t bytes, void *stream))           \
+    ROW(cuStreamCreate, stream_create, (void **stream, unsigned flags))                            \
+    ROW(cuStreamDestroy_v2, stream_destroy, (void *stream))                                        \
+    ROW(cuStreamSynchronize, stream_wait, (void *stream))                                          \
+    ROW(cuEventCreate, event_create, (void **event, unsigned flags))                               \
+    ROW(cuEventDestroy_v2, event_destroy, (void *event))                                           \
+    ROW(cuEventRecord, event_record, (void *event, void *stream))                                  \
+    ROW(cuEventSynchronize, event_wait, (void *event))                                             \
+    ROW(cuEventElapsedTime, event_elapsed, (float *ms, void *from, void *to))                      \
+    ROW(cuStreamBeginCapture_v2, capture_begin, (void *stream, int mode))                          \
+    ROW(cuStreamEndCapture, capture_end, (void *stream, void **graph))                             \
+    ROW(cuGraphInstantiateWithFlags, graph_make,                                                   \
+        (void **executable, void *graph, unsigned long long flags))                                \
+    ROW(cuGraphLaunch, graph_launch, (void *executable, void *stream))                             \
+    ROW(cuGraphExecDestroy, graph_end, (void *executable))                                         \
     ROW(cuGraphDestroy, graph_destroy, (void *graph))
 
 static struct {
@@ -82,8 +89,8 @@ static void load(void)
         printf("skipped: no NVIDIA driver here (libcuda.so.1)\n");
         exit(GPU_ABSENT);
     }
-#define ROW(symbol, name, parameters)                                    \
-    *(void **)&driver.name = dlsym(driver.library, #symbol);             \
+#define ROW(symbol, name, parameters)                                                              \
+    *(void **)&driver.name = dlsym(driver.library, #symbol);                                       \
     gpu_expect(driver.name != NULL, "the driver has no " #symbol);
     FUNCTIONS(ROW)
 #undef ROW

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * gpu.h - the CUDA driver as gpu_check and gpu_bench use it: memory, streams, events, graphs. They end where a call fails.
+ * gpu.h - the CUDA driver as gpu_check and gpu_bench use it: memory, streams, events, graphs. They
+ * end where a call fails.
  *
- * No CUDA header is needed; libcuda.so.1 is opened at run time, as the library itself does. Exit 77: there is no GPU. */
+ * No CUDA header is needed; libcuda.so.1 is opened at run time, as the library itself does. Exit
+ * 77: there is no GPU. */
 #ifndef DW_BENCH_GPU_H
 #define DW_BENCH_GPU_H
 
@@ -32,7 +34,8 @@ void gpu_free(void *memory);
 void gpu_free_pinned(void *memory);
 void gpu_put(void *device, const void *host, size_t bytes);
 void gpu_get(void *host, const void *device, size_t bytes);
-void gpu_copy(const gpu *g, void *to, const void *from, size_t bytes); /* on the stream, any kind of memory */
+void gpu_copy(const gpu *g, void *to, const void *from, size_t bytes); /* on the stream, any kind of
+                                                                          memory */
 void gpu_wait(const gpu *g);
 
 gpu_event *gpu_event_create(void);

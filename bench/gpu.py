@@ -6,6 +6,7 @@
 Runs gpu_check (frames and states of the GPU against those of the CPU), gpu_link (two processes joined over NCCL), compute-sanitizer over a
 small gpu_check where it is installed, and gpu_bench; writes one JSON with date, device, driver, clocks and commit, and beside it a picture: share of the copy's bandwidth against size.
 Exit 77: there is no GPU."""
+
 import argparse
 import ctypes
 import datetime
@@ -19,9 +20,15 @@ import time
 
 ABSENT = 77
 # Wanted of 64 Mi elements, as shares of the bandwidth of a copy in the same run.
-GOALS = {"encode/delta/b4/g128/bf16/bf16": 0.90, "encode/delta+stochastic/b4/g128/bf16/bf16": 0.80, "encode/delta/b4/g64/f32/f32": 0.92,
-         "decode/delta/b4/g128/bf16/bf16": 0.92, "encode/direct/b4/g128/bf16/none": 0.75, "encode/delta/b2/g64/bf16/bf16": 0.85,
-         "encode/delta/b3/g64/bf16/bf16": 0.85}
+GOALS = {
+    "encode/delta/b4/g128/bf16/bf16": 0.90,
+    "encode/delta+stochastic/b4/g128/bf16/bf16": 0.80,
+    "encode/delta/b4/g64/f32/f32": 0.92,
+    "decode/delta/b4/g128/bf16/bf16": 0.92,
+    "encode/direct/b4/g128/bf16/none": 0.75,
+    "encode/delta/b2/g64/bf16/bf16": 0.85,
+    "encode/delta/b3/g64/bf16/bf16": 0.85,
+}
 DEADLINE = 540  # seconds for all of it: a machine is often lent for ten minutes
 STARTED = time.monotonic()
 SANITIZERS = ("memcheck", "racecheck", "initcheck", "synccheck")
@@ -34,7 +41,11 @@ def device_name():
     except OSError:
         return None
     device, name = ctypes.c_int(), ctypes.create_string_buffer(128)
-    if driver.cuInit(0) or driver.cuDeviceGet(ctypes.byref(device), 0) or driver.cuDeviceGetName(name, len(name), device):
+    if (
+        driver.cuInit(0)
+        or driver.cuDeviceGet(ctypes.byref(device), 0)
+        or driver.cuDeviceGetName(name, len(name), device)
+    ):
         return None
     return name.value.decode()
 
@@ -43,7 +54,9 @@ def run(command, log, limit):
     """(exit status, output); what it prints is shown as it comes. No more than `limit` seconds, nor than are left of all."""
     limit = min(limit, max(DEADLINE - (time.monotonic() - STARTED), 1))
     log.append({"command": " ".join(map(str, command))})
-    process = subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    process = subprocess.Popen(
+        list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
     lines, end = [], time.monotonic() + limit
     timer = threading.Timer(limit, process.kill)
     timer.start()
@@ -60,14 +73,28 @@ def run(command, log, limit):
 def sanitize(program, log):
     """{tool: finding}; tools that refuse the device are said so."""
     found = {}
-    tool = shutil.which("compute-sanitizer") or shutil.which("/usr/local/cuda/bin/compute-sanitizer")
+    tool = shutil.which("compute-sanitizer") or shutil.which(
+        "/usr/local/cuda/bin/compute-sanitizer"
+    )
     if not tool:
         return {"compute-sanitizer": "not installed"}
     for name in SANITIZERS:
         print(f"== compute-sanitizer --tool {name}", flush=True)
-        status, lines = run([tool, "--tool", name, "--error-exitcode", "9", program, "--elements", "65536"], log, 60)
-        refused, late = any("not supported" in line for line in lines), any(line.startswith("stopped after") for line in lines)
-        found[name] = "refused the device" if refused else "no time left" if late else "clean" if status == 0 else "FOUND SOMETHING: " + " / ".join(lines[-6:])
+        status, lines = run(
+            [tool, "--tool", name, "--error-exitcode", "9", program, "--elements", "65536"], log, 60
+        )
+        refused, late = any("not supported" in line for line in lines), any(
+            line.startswith("stopped after") for line in lines
+        )
+        found[name] = (
+            "refused the device"
+            if refused
+            else (
+                "no time left"
+                if late
+                else "clean" if status == 0 else "FOUND SOMETHING: " + " / ".join(lines[-6:])
+            )
+        )
     return found
 
 
@@ -87,17 +114,44 @@ def figures(lines):
     made = {"bench": [], "launch": [], "bus": []}
     for words in (line.split("\t") for line in lines):
         if words[0] == "device":
-            made["device"] = dict(zip(("name", "driver_version", "multiprocessors", "clock_khz", "memory_clock_khz"),
-                                      [words[1]] + [int(word) for word in words[2:]]))
+            made["device"] = dict(
+                zip(
+                    ("name", "driver_version", "multiprocessors", "clock_khz", "memory_clock_khz"),
+                    [words[1]] + [int(word) for word in words[2:]],
+                )
+            )
         elif words[0] == "bench":
-            name, elements, size, seconds, copy = words[1], int(words[2]), int(words[3]), float(words[4]), float(words[5])
-            made["bench"].append({"name": name, "elements": elements, "bytes": size, "us": round(seconds * 1e6, 3),
-                                  "copy_us": round(copy * 1e6, 3), "GBps": round(size / seconds / 1e9, 1),
-                                  "copy_GBps": round(size / copy / 1e9, 1), "share": round(copy / seconds, 3)})
+            name, elements, size, seconds, copy = (
+                words[1],
+                int(words[2]),
+                int(words[3]),
+                float(words[4]),
+                float(words[5]),
+            )
+            made["bench"].append(
+                {
+                    "name": name,
+                    "elements": elements,
+                    "bytes": size,
+                    "us": round(seconds * 1e6, 3),
+                    "copy_us": round(copy * 1e6, 3),
+                    "GBps": round(size / seconds / 1e9, 1),
+                    "copy_GBps": round(size / copy / 1e9, 1),
+                    "share": round(copy / seconds, 3),
+                }
+            )
         elif words[0] == "launch":
-            made["launch"].append({"name": words[1], "elements": int(words[2]), "us": round(float(words[3]) * 1e6, 3)})
+            made["launch"].append(
+                {"name": words[1], "elements": int(words[2]), "us": round(float(words[3]) * 1e6, 3)}
+            )
         elif words[0] == "bus":
-            made["bus"].append({"way": words[1], "bytes": int(words[2]), "GBps": round(int(words[2]) / float(words[3]) / 1e9, 1)})
+            made["bus"].append(
+                {
+                    "way": words[1],
+                    "bytes": int(words[2]),
+                    "GBps": round(int(words[2]) / float(words[3]) / 1e9, 1),
+                }
+            )
     return made
 
 
@@ -119,17 +173,26 @@ def compare(made):
     for case in made["bench"]:
         if case["elements"] == largest and "bus_share" in case:
             reached = "" if case["bus_share"] >= PINNED_GOAL else ": NOT REACHED"
-            print(f"   {case['name']:45} {case['bus_share']:.2f} of the bus, goal {PINNED_GOAL:.2f}{reached}")
+            print(
+                f"   {case['name']:45} {case['bus_share']:.2f} of the bus, goal {PINNED_GOAL:.2f}{reached}"
+            )
     for case in made["bench"]:
         if case["elements"] == largest:
             goal = GOALS.get(case["name"])
-            print(f"   {case['name']:45} {case['us']:10.1f} us  {case['GBps']:7.1f} of {case['copy_GBps']:7.1f} GB/s = {case['share']:.2f}"
-                  + (f"  goal {goal:.2f}{'' if case['share'] >= goal else ': NOT REACHED'}" if goal else ""))
+            print(
+                f"   {case['name']:45} {case['us']:10.1f} us  {case['GBps']:7.1f} of {case['copy_GBps']:7.1f} GB/s = {case['share']:.2f}"
+                + (
+                    f"  goal {goal:.2f}{'' if case['share'] >= goal else ': NOT REACHED'}"
+                    if goal
+                    else ""
+                )
+            )
 
 
 def draw(made, path):
     try:
         import matplotlib
+
         matplotlib.use("Agg")
         import matplotlib.pyplot as plot
     except ImportError:
@@ -137,7 +200,9 @@ def draw(made, path):
         return
     figure, axes = plot.subplots(figsize=(9, 5.5))
     for name in dict.fromkeys(case["name"] for case in made["bench"]):
-        points = sorted({(case["elements"], case["share"]) for case in made["bench"] if case["name"] == name})
+        points = sorted(
+            {(case["elements"], case["share"]) for case in made["bench"] if case["name"] == name}
+        )
         axes.plot(*zip(*points), marker="o", label=name)
     axes.set_xscale("log", base=2)
     axes.set_ylim(0, None)
@@ -152,16 +217,22 @@ def draw(made, path):
 
 
 def commit(root):
-    found = subprocess.run(["git", "-C", root, "describe", "--always", "--dirty", "--abbrev=12"], capture_output=True, text=True)
+    found = subprocess.run(
+        ["git", "-C", root, "describe", "--always", "--dirty", "--abbrev=12"],
+        capture_output=True,
+        text=True,
+    )
     return found.stdout.strip() or "unknown"
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--name", action="store_true", help="print what the first GPU is called, and end")
+    parser.add_argument(
+        "--name", action="store_true", help="print what the first GPU is called, and end"
+    )
     parser.add_argument("--build", type=pathlib.Path, default=pathlib.Path("build/gpu"))
     parser.add_argument("--out", type=pathlib.Path)
-    parser.add_argument("--elements", type=int, default=10 ** 9)
+    parser.add_argument("--elements", type=int, default=10**9)
     parser.add_argument("--most", type=int, default=64 << 20)
     parser.add_argument("--repeats", type=int, default=20)
     parser.add_argument("--threads", type=int, default=16)
@@ -173,22 +244,45 @@ def main():
     out = options.out or options.build / "gpu.json"
     print("== frames and states against the CPU", flush=True)
     golden = pathlib.Path(__file__).resolve().parent.parent / "tests" / "wire" / "golden"
-    status, checked = run([options.build / "bench/gpu_check", "--golden", golden, "--elements", options.elements,
-                           "--threads", options.threads], log, 300)
+    status, checked = run(
+        [
+            options.build / "bench/gpu_check",
+            "--golden",
+            golden,
+            "--elements",
+            options.elements,
+            "--threads",
+            options.threads,
+        ],
+        log,
+        300,
+    )
     if status == ABSENT:
         return ABSENT
     if status:
         return 1
     link = check_link(options.build / "bench/gpu_link", log)
     print("== figures", flush=True)
-    status, lines = run([options.build / "bench/gpu_bench", "--most", options.most, "--repeats", options.repeats], log, 150)
+    status, lines = run(
+        [options.build / "bench/gpu_bench", "--most", options.most, "--repeats", options.repeats],
+        log,
+        150,
+    )
     if status:
         return 1
-    made = {"date": today, "commit": commit(pathlib.Path(__file__).parent), **figures(lines),
-            "link": link, "checked": [line.split("\t")[1:] for line in checked if line.startswith("same\t")],
-            "sanitizers": sanitize(options.build / "bench/gpu_check", log), "log": log}
+    made = {
+        "date": today,
+        "commit": commit(pathlib.Path(__file__).parent),
+        **figures(lines),
+        "link": link,
+        "checked": [line.split("\t")[1:] for line in checked if line.startswith("same\t")],
+        "sanitizers": sanitize(options.build / "bench/gpu_check", log),
+        "log": log,
+    }
     if len(made["checked"]) < 30 or {case["name"] for case in made["bench"]} < set(GOALS):
-        print("gpu: the programs ended well and said too little: their lines are not what is read here")
+        print(
+            "gpu: the programs ended well and said too little: their lines are not what is read here"
+        )
         return 1
     add_bus_shares(made)
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -196,7 +290,12 @@ def main():
     compare(made)
     draw(made, out.with_suffix(".png"))
     print(f"== {out}")
-    return 1 if link.startswith("FAILED") or any(finding.startswith("FOUND") for finding in made["sanitizers"].values()) else 0
+    return (
+        1
+        if link.startswith("FAILED")
+        or any(finding.startswith("FOUND") for finding in made["sanitizers"].values())
+        else 0
+    )
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
- * gpu_bench.c - how fast encoders and decoders are on a GPU, beside a copy of as many bytes in the same run.
+ * gpu_bench.c - how fast encoders and decoders are on a GPU, beside a copy of as many bytes in the
+ * same run.
  *
- * gpu_bench [--most ELEMENTS] [--repeats N]: tensors of 64 Ki to ELEMENTS (default 64 Mi) elements. Prints lines of words set apart by tabs,
- * which gpu.py reads. A case is captured as a graph, which is launched again and again; rounds of it and of the copy take turns, and the
- * medians are compared. Exit 77: no GPU. */
+ * gpu_bench [--most ELEMENTS] [--repeats N]: tensors of 64 Ki to ELEMENTS (default 64 Mi) elements.
+ * Prints lines of words set apart by tabs, which gpu.py reads. A case is captured as a graph, which
+ * is launched again and again; rounds of it and of the copy take turns, and the medians are
+ * compared. Exit 77: no GPU. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,17 +24,27 @@ typedef struct bench_case {
 } bench_case;
 
 static const bench_case cases[] = {
-    {"encode/delta/b4/g128/bf16/bf16", "delta:bits=4,group=128,choose=never,replies=never", DW_BF16, false, DW_CUDA_DEVICE},
-    {"encode/delta+stochastic/b4/g128/bf16/bf16", "delta:bits=4,group=128,choose=never,rounding=stochastic,replies=never", DW_BF16, false, DW_CUDA_DEVICE},
-    {"encode/delta+choose/b4/g128/bf16/bf16", "delta:bits=4,group=128,replies=never", DW_BF16, false, DW_CUDA_DEVICE},
-    {"encode/delta/b4/g64/f32/f32", "delta:bits=4,choose=never,replies=never", DW_F32, false, DW_CUDA_DEVICE},
-    {"encode/delta/b2/g64/bf16/bf16", "delta:bits=2,scale=signed,choose=never,replies=never", DW_BF16, false, DW_CUDA_DEVICE},
-    {"encode/delta/b3/g64/bf16/bf16", "delta:bits=3,choose=never,replies=never", DW_BF16, false, DW_CUDA_DEVICE},
+    {"encode/delta/b4/g128/bf16/bf16", "delta:bits=4,group=128,choose=never,replies=never", DW_BF16,
+     false, DW_CUDA_DEVICE},
+    {"encode/delta+stochastic/b4/g128/bf16/bf16",
+     "delta:bits=4,group=128,choose=never,rounding=stochastic,replies=never", DW_BF16, false,
+     DW_CUDA_DEVICE},
+    {"encode/delta+choose/b4/g128/bf16/bf16", "delta:bits=4,group=128,replies=never", DW_BF16,
+     false, DW_CUDA_DEVICE},
+    {"encode/delta/b4/g64/f32/f32", "delta:bits=4,choose=never,replies=never", DW_F32, false,
+     DW_CUDA_DEVICE},
+    {"encode/delta/b2/g64/bf16/bf16", "delta:bits=2,scale=signed,choose=never,replies=never",
+     DW_BF16, false, DW_CUDA_DEVICE},
+    {"encode/delta/b3/g64/bf16/bf16", "delta:bits=3,choose=never,replies=never", DW_BF16, false,
+     DW_CUDA_DEVICE},
     {"encode/direct/b4/g128/bf16/none", "direct:bits=4,group=128", DW_BF16, false, DW_CUDA_DEVICE},
-    {"decode/delta/b4/g128/bf16/bf16", "delta:bits=4,group=128,choose=never,replies=never", DW_BF16, true, DW_CUDA_DEVICE},
-    {"decode/delta/b4/g64/f32/f32", "delta:bits=4,choose=never,replies=never", DW_F32, true, DW_CUDA_DEVICE},
+    {"decode/delta/b4/g128/bf16/bf16", "delta:bits=4,group=128,choose=never,replies=never", DW_BF16,
+     true, DW_CUDA_DEVICE},
+    {"decode/delta/b4/g64/f32/f32", "delta:bits=4,choose=never,replies=never", DW_F32, true,
+     DW_CUDA_DEVICE},
     {"decode/direct/b4/g128/bf16/none", "direct:bits=4,group=128", DW_BF16, true, DW_CUDA_DEVICE},
-    {"encode/delta+pinned/b4/g128/bf16/bf16", "delta:bits=4,group=128,choose=never,replies=never", DW_BF16, false, DW_CUDA_PINNED},
+    {"encode/delta+pinned/b4/g128/bf16/bf16", "delta:bits=4,group=128,choose=never,replies=never",
+     DW_BF16, false, DW_CUDA_PINNED},
 };
 
 typedef struct rig {
@@ -66,7 +78,8 @@ static void finish_encode(rig *r)
 {
     dw_status status;
     do
-        status = dw_encode_finish(r->encode_ticket, r->head, dw_frame_head_bound(1), &r->head_len, &r->len);
+        status = dw_encode_finish(r->encode_ticket, r->head, dw_frame_head_bound(1), &r->head_len,
+                                  &r->len);
     while (status == DW_PENDING);
     gpu_expect(status == DW_OK, "%s: %s", r->of->name, dw_encoder_why(r->encoder));
 }
@@ -75,8 +88,7 @@ static void finish_decode(rig *r)
 {
     dw_status status;
     size_t reply_len;
-    do
-        status = dw_decode_finish(r->decode_ticket, NULL, 0, &reply_len);
+    do status = dw_decode_finish(r->decode_ticket, NULL, 0, &reply_len);
     while (status == DW_PENDING);
     gpu_expect(status == DW_OK, "%s: %s", r->of->name, dw_decoder_why(r->decoder));
 }
@@ -85,7 +97,8 @@ static void start_encode(rig *r)
 {
     dw_key key = {.sample = 1};
     dw_tensor x = dw_tensor_3d(r->x, r->of->dtype, 1, r->t, CHANNELS);
-    dw_status status = dw_encode_async(r->encoder, &key, &x, r->frame, r->cap, r->g->stream, &r->encode_ticket);
+    dw_status status =
+        dw_encode_async(r->encoder, &key, &x, r->frame, r->cap, r->g->stream, &r->encode_ticket);
     gpu_expect(status == DW_OK, "%s: %s", r->of->name, dw_encoder_why(r->encoder));
 }
 
@@ -93,7 +106,8 @@ static void start_encode(rig *r)
 static void start_decode(rig *r)
 {
     dw_tensor y = dw_tensor_3d(is_delta(r) ? NULL : r->x, r->of->dtype, 1, r->t, CHANNELS);
-    dw_status status = dw_decode_async(r->decoder, r->head, r->head_len, r->frame, r->len, &y, r->g->stream, &r->decode_ticket);
+    dw_status status = dw_decode_async(r->decoder, r->head, r->head_len, r->frame, r->len, &y,
+                                       r->g->stream, &r->decode_ticket);
     gpu_expect(status == DW_OK, "%s: %s", r->of->name, dw_decoder_why(r->decoder));
 }
 
@@ -119,7 +133,11 @@ static void rig_open(rig *r, gpu *g, const bench_case *of, size_t elements)
 {
     dw_config config;
     dw_why why = {.text = ""};
-    *r = (rig){.g = g, .of = of, .t = (uint32_t)(elements / CHANNELS), .elements = elements, .bytes = elements * dw_dtype_bytes(of->dtype)};
+    *r = (rig){.g = g,
+               .of = of,
+               .t = (uint32_t)(elements / CHANNELS),
+               .elements = elements,
+               .bytes = elements * dw_dtype_bytes(of->dtype)};
     gpu_expect(dw_config_parse(&config, of->codec, &why) == DW_OK, "%s", why.text);
     dw_tensor shape = dw_tensor_3d(NULL, of->dtype, 1, r->t, CHANNELS);
     r->cap = dw_frame_bound(&config, &shape);
@@ -130,8 +148,10 @@ static void rig_open(rig *r, gpu *g, const bench_case *of, size_t elements)
     r->to = gpu_allocate(2 * r->bytes + r->cap);
     r->before = gpu_event_create();
     r->after = gpu_event_create();
-    gpu_expect(dw_encoder_create_cuda(&r->encoder, &config, g->cuda, of->place, &why) == DW_OK, "%s: %s", of->codec, why.text);
-    gpu_expect(dw_decoder_create_cuda(&r->decoder, &config, g->cuda, of->place, &why) == DW_OK, "%s: %s", of->codec, why.text);
+    gpu_expect(dw_encoder_create_cuda(&r->encoder, &config, g->cuda, of->place, &why) == DW_OK,
+               "%s: %s", of->codec, why.text);
+    gpu_expect(dw_decoder_create_cuda(&r->decoder, &config, g->cuda, of->place, &why) == DW_OK,
+               "%s: %s", of->codec, why.text);
 }
 
 static void rig_close(rig *r)
@@ -218,13 +238,15 @@ static void run_case(gpu *g, const bench_case *of, size_t elements)
     }
     qsort(seconds, ROUNDS, sizeof *seconds, by_size);
     qsort(copies, ROUNDS, sizeof *copies, by_size);
-    printf("bench\t%s\t%zu\t%zu\t%.9f\t%.9f\n", of->name, elements, bytes, seconds[ROUNDS / 2], copies[ROUNDS / 2]);
+    printf("bench\t%s\t%zu\t%zu\t%.9f\t%.9f\n", of->name, elements, bytes, seconds[ROUNDS / 2],
+           copies[ROUNDS / 2]);
     fflush(stdout);
     unprepare(&r, graph);
     rig_close(&r);
 }
 
-/* One call after the other without a graph, 2048 x 4096 bf16 and small ones: what the stream sees of a launch. */
+/* One call after the other without a graph, 2048 x 4096 bf16 and small ones: what the stream sees
+ * of a launch. */
 static void run_launches(gpu *g, size_t elements)
 {
     rig r;
@@ -277,10 +299,13 @@ int main(int argc, char **argv)
     }
     gpu_expect(most >= CHANNELS && repeats > 0, "usage: gpu_bench [--most ELEMENTS] [--repeats N]");
     gpu_open(&g);
-    printf("device\t%s\t%d\t%d\t%d\t%d\n", g.name, g.driver_version, g.multiprocessors, g.clock_khz, g.memory_clock_khz);
+    printf("device\t%s\t%d\t%d\t%d\t%d\n", g.name, g.driver_version, g.multiprocessors, g.clock_khz,
+           g.memory_clock_khz);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        for (size_t elements = most < 65536 ? most : 65536; elements <= most; elements *= 4) run_case(&g, &cases[i], elements);
-    run_case(&g, &cases[0], most < ((size_t)8 << 20) ? most : (size_t)8 << 20); /* 2048 x 4096, in a graph */
+        for (size_t elements = most < 65536 ? most : 65536; elements <= most; elements *= 4)
+            run_case(&g, &cases[i], elements);
+    run_case(&g, &cases[0], most < ((size_t)8 << 20) ? most : (size_t)8 << 20); /* 2048 x 4096, in a
+                                                                                   graph */
     run_launches(&g, most < ((size_t)8 << 20) ? most : (size_t)8 << 20);
     run_launches(&g, CHANNELS);
     run_bus(&g, most);

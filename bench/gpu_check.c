@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * gpu_check.c - encoders and decoders on a GPU against those of the CPU: whole frames and states, byte by byte.
+ * gpu_check.c - encoders and decoders on a GPU against those of the CPU: whole frames and states,
+ * byte by byte.
  *
- * gpu_check [--golden DIR] [--elements N] [--threads N]: the golden frames of DIR; N elements for every dtype and width (default 2^20), in
- * tensors of at most 16 Mi. Prints a line per case; ends at the first difference. Exit 77: no GPU. */
+ * gpu_check [--golden DIR] [--elements N] [--threads N]: the golden frames of DIR; N elements for
+ * every dtype and width (default 2^20), in tensors of at most 16 Mi. Prints a line per case; ends
+ * at the first difference. Exit 77: no GPU. */
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -15,7 +17,8 @@
 enum { MOST_THREADS = 64, CHANNELS = 4096, MOST_TOKENS = 4096 };
 static unsigned threads = 4;
 
-/* ------------------------------------------------------------------------------------------- the CPU's threads */
+/* ------------------------------------------------------------------------------------------- the
+ * CPU's threads */
 
 typedef struct share {
     dw_task *task;
@@ -38,12 +41,14 @@ static void run_all(void *context, size_t n, dw_task *task, void *task_context)
     (void)context;
     for (unsigned i = 0; i < threads; i++) {
         shares[i] = (share){task, task_context, i, n};
-        gpu_expect(pthread_create(&made[i], NULL, run_share, &shares[i]) == 0, "no thread to be had");
+        gpu_expect(pthread_create(&made[i], NULL, run_share, &shares[i]) == 0,
+                   "no thread to be had");
     }
     for (unsigned i = 0; i < threads; i++) pthread_join(made[i], NULL);
 }
 
-/* ------------------------------------------------------------------------------------------- tensors */
+/* -------------------------------------------------------------------------------------------
+ * tensors */
 
 typedef struct filling {
     uint8_t *bytes;
@@ -60,12 +65,15 @@ static uint64_t mixed(uint64_t z)
     return z ^ (z >> 31);
 }
 
-/* Any bits at all, where hostile; else exponents near 0, so that most groups have a scale, and one group in 64 like the one before. */
+/* Any bits at all, where hostile; else exponents near 0, so that most groups have a scale, and one
+ * group in 64 like the one before. */
 static void fill_words(void *context, size_t part)
 {
     const filling *f = context;
-    uint64_t masks[] = {0, UINT64_C(0xbfffffffbfffffff), UINT64_C(0xbfffbfffbfffbfff), UINT64_C(0xbfffbfffbfffbfff)};
-    size_t first = part << 16, end = first + ((size_t)1 << 16) < f->n ? first + ((size_t)1 << 16) : f->n;
+    uint64_t masks[] = {0, UINT64_C(0xbfffffffbfffffff), UINT64_C(0xbfffbfffbfffbfff),
+                        UINT64_C(0xbfffbfffbfffbfff)};
+    size_t first = part << 16,
+           end = first + ((size_t)1 << 16) < f->n ? first + ((size_t)1 << 16) : f->n;
     for (size_t i = first; i < end; i++) {
         uint64_t word = mixed(f->seed + i * UINT64_C(0x9E3779B97F4A7C15));
         if (!f->hostile || i / 1024 % 8) word &= masks[f->dtype]; /* below 2: no NaN, no infinity */
@@ -75,11 +83,13 @@ static void fill_words(void *context, size_t part)
 
 static void fill(void *bytes, dw_dtype dtype, size_t elements, uint64_t seed, bool hostile)
 {
-    filling f = {bytes, seed * UINT64_C(0x2545F4914F6CDD1D), elements * dw_dtype_bytes(dtype) / 8, dtype, hostile};
+    filling f = {bytes, seed * UINT64_C(0x2545F4914F6CDD1D), elements * dw_dtype_bytes(dtype) / 8,
+                 dtype, hostile};
     run_all(NULL, (f.n + 65535) >> 16, fill_words, &f);
 }
 
-/* ------------------------------------------------------------------------------------------- one pair of ends each */
+/* ------------------------------------------------------------------------------------------- one
+ * pair of ends each */
 
 typedef struct rig {
     gpu *g;
@@ -99,7 +109,8 @@ static void same(const rig *r, const char *what, const void *expected, const voi
     const uint8_t *a = expected, *b = found;
     if (memcmp(a, b, n) == 0) return;
     for (size_t i = 0; i < n; i++)
-        gpu_expect(a[i] == b[i], "%s: byte %zu of %zu of the %s is %02x, the CPU's is %02x", r->codec, i, n, what, b[i], a[i]);
+        gpu_expect(a[i] == b[i], "%s: byte %zu of %zu of the %s is %02x, the CPU's is %02x",
+                   r->codec, i, n, what, b[i], a[i]);
 }
 
 static void *host_memory(size_t bytes)
@@ -109,11 +120,18 @@ static void *host_memory(size_t bytes)
     return memory;
 }
 
-static void rig_open(rig *r, gpu *g, const char *codec, dw_dtype dtype, uint32_t t, uint32_t c, dw_cuda_place place, bool pinned_frame)
+static void rig_open(rig *r, gpu *g, const char *codec, dw_dtype dtype, uint32_t t, uint32_t c,
+                     dw_cuda_place place, bool pinned_frame)
 {
     dw_config config;
     dw_why why = {.text = ""};
-    *r = (rig){.g = g, .codec = codec, .dtype = dtype, .t = t, .c = c, .elements = (size_t)t * c, .pinned_frame = pinned_frame};
+    *r = (rig){.g = g,
+               .codec = codec,
+               .dtype = dtype,
+               .t = t,
+               .c = c,
+               .elements = (size_t)t * c,
+               .pinned_frame = pinned_frame};
     gpu_expect(dw_config_parse(&config, codec, &why) == DW_OK, "%s: %s", codec, why.text);
     config.incarnation = 7;
     dw_config parallel = config;
@@ -130,9 +148,13 @@ static void rig_open(rig *r, gpu *g, const char *codec, dw_dtype dtype, uint32_t
     r->device_x = gpu_allocate(r->bytes);
     r->device_y = gpu_allocate(r->bytes);
     r->frame = pinned_frame ? gpu_allocate_pinned(r->cap) : gpu_allocate(r->cap);
-    gpu_expect(dw_encoder_create(&r->spec, &parallel) == DW_OK && dw_decoder_create(&r->spec_decoder, &parallel) == DW_OK, "no CPU codec");
-    gpu_expect(dw_encoder_create_cuda(&r->encoder, &config, g->cuda, place, &why) == DW_OK, "%s: %s", codec, why.text);
-    gpu_expect(dw_decoder_create_cuda(&r->decoder, &config, g->cuda, place, &why) == DW_OK, "%s: %s", codec, why.text);
+    gpu_expect(dw_encoder_create(&r->spec, &parallel) == DW_OK &&
+                   dw_decoder_create(&r->spec_decoder, &parallel) == DW_OK,
+               "no CPU codec");
+    gpu_expect(dw_encoder_create_cuda(&r->encoder, &config, g->cuda, place, &why) == DW_OK,
+               "%s: %s", codec, why.text);
+    gpu_expect(dw_decoder_create_cuda(&r->decoder, &config, g->cuda, place, &why) == DW_OK,
+               "%s: %s", codec, why.text);
 }
 
 static void rig_close(rig *r)
@@ -162,7 +184,8 @@ static size_t spec_frame(rig *r, dw_key key, uint64_t seed, bool hostile)
     fill(r->x, r->dtype, r->elements, seed, hostile);
     gpu_put(r->device_x, r->x, r->bytes);
     dw_tensor x = dw_tensor_3d(r->x, r->dtype, 1, r->t, r->c);
-    gpu_expect(dw_encode(r->spec, &key, &x, r->spec_frame, r->cap, &len) == DW_OK, "%s: %s", r->codec, dw_encoder_why(r->spec));
+    gpu_expect(dw_encode(r->spec, &key, &x, r->spec_frame, r->cap, &len) == DW_OK, "%s: %s",
+               r->codec, dw_encoder_why(r->spec));
     return len;
 }
 
@@ -170,11 +193,10 @@ static void take_frame(rig *r, dw_encode_ticket *ticket, size_t expected)
 {
     size_t head_len, len;
     dw_status status;
-    do
-        status = dw_encode_finish(ticket, r->head, dw_frame_head_bound(1), &head_len, &len);
+    do status = dw_encode_finish(ticket, r->head, dw_frame_head_bound(1), &head_len, &len);
     while (status == DW_PENDING);
-    gpu_expect(status == DW_OK && len == expected, "%s: encode: %s, %zu bytes, the CPU's has %zu", r->codec, dw_encoder_why(r->encoder), len,
-               expected);
+    gpu_expect(status == DW_OK && len == expected, "%s: encode: %s, %zu bytes, the CPU's has %zu",
+               r->codec, dw_encoder_why(r->encoder), len, expected);
     if (r->pinned_frame)
         memcpy(r->found, r->frame, len);
     else
@@ -185,17 +207,18 @@ static void take_frame(rig *r, dw_encode_ticket *ticket, size_t expected)
 
 static void check_decode(rig *r, size_t len)
 {
-    dw_tensor y = dw_tensor_3d(r->y, r->dtype, 1, r->t, r->c), device_y = dw_tensor_3d(r->device_y, r->dtype, 1, r->t, r->c);
+    dw_tensor y = dw_tensor_3d(r->y, r->dtype, 1, r->t, r->c),
+              device_y = dw_tensor_3d(r->device_y, r->dtype, 1, r->t, r->c);
     dw_decode_ticket *ticket;
     dw_status status;
     size_t reply_len;
-    gpu_expect(dw_decode(r->spec_decoder, r->spec_frame, len, &y, NULL, 0, &reply_len) == DW_OK, "%s: %s", r->codec,
-               dw_decoder_why(r->spec_decoder));
-    status = dw_decode_async(r->decoder, r->head, len < dw_frame_head_bound(1) ? len : dw_frame_head_bound(1), r->frame, len, &device_y,
-                             r->g->stream, &ticket);
+    gpu_expect(dw_decode(r->spec_decoder, r->spec_frame, len, &y, NULL, 0, &reply_len) == DW_OK,
+               "%s: %s", r->codec, dw_decoder_why(r->spec_decoder));
+    status = dw_decode_async(r->decoder, r->head,
+                             len < dw_frame_head_bound(1) ? len : dw_frame_head_bound(1), r->frame,
+                             len, &device_y, r->g->stream, &ticket);
     gpu_expect(status == DW_OK, "%s: decode: %s", r->codec, dw_decoder_why(r->decoder));
-    do
-        status = dw_decode_finish(ticket, NULL, 0, &reply_len);
+    do status = dw_decode_finish(ticket, NULL, 0, &reply_len);
     while (status == DW_PENDING);
     gpu_expect(status == DW_OK, "%s: decode: %s", r->codec, dw_decoder_why(r->decoder));
     gpu_get(r->found_y, r->device_y, r->bytes);
@@ -210,7 +233,8 @@ static void check_visits(rig *r, int visits, bool hostile)
     for (int visit = 0; visit < visits; visit++) {
         dw_encode_ticket *ticket;
         size_t len = spec_frame(r, key, (uint64_t)visit + r->elements, hostile);
-        dw_status status = dw_encode_async(r->encoder, &key, &x, r->frame, r->cap, r->g->stream, &ticket);
+        dw_status status =
+            dw_encode_async(r->encoder, &key, &x, r->frame, r->cap, r->g->stream, &ticket);
         gpu_expect(status == DW_OK, "%s: encode: %s", r->codec, dw_encoder_why(r->encoder));
         take_frame(r, ticket, len);
         check_decode(r, len);
@@ -224,24 +248,29 @@ static void report(const char *what, const char *codec, dw_dtype dtype, size_t e
     fflush(stdout);
 }
 
-/* A graph of one encode, launched again for other keys: their second visits, so that all frames are of one kind. */
+/* A graph of one encode, launched again for other keys: their second visits, so that all frames are
+ * of one kind. */
 static void check_graph(gpu *g, uint64_t elements)
 {
     enum { KEYS = 4 };
     rig r;
     dw_encode_ticket *ticket;
-    rig_open(&r, g, "delta:bits=4,rounding=stochastic,seed=3,replies=never", DW_BF16, elements < 1 << 20 ? 2 : 512, CHANNELS, DW_CUDA_DEVICE, false);
+    rig_open(&r, g, "delta:bits=4,rounding=stochastic,seed=3,replies=never", DW_BF16,
+             elements < 1 << 20 ? 2 : 512, CHANNELS, DW_CUDA_DEVICE, false);
     dw_tensor x = dw_tensor_3d(r.device_x, r.dtype, 1, r.t, r.c);
     for (uint64_t i = 0; i < KEYS; i++) {
         dw_key key = {.sample = i};
         size_t len = spec_frame(&r, key, i, false);
-        gpu_expect(dw_encode_async(r.encoder, &key, &x, r.frame, r.cap, g->stream, &ticket) == DW_OK, "%s", dw_encoder_why(r.encoder));
+        gpu_expect(dw_encode_async(r.encoder, &key, &x, r.frame, r.cap, g->stream, &ticket) ==
+                       DW_OK,
+                   "%s", dw_encoder_why(r.encoder));
         take_frame(&r, ticket, len);
     }
     dw_key first = {.sample = 0};
     size_t len = spec_frame(&r, first, 100, false);
     gpu_capture_begin(g);
-    gpu_expect(dw_encode_async(r.encoder, &first, &x, r.frame, r.cap, g->stream, &ticket) == DW_OK, "%s", dw_encoder_why(r.encoder));
+    gpu_expect(dw_encode_async(r.encoder, &first, &x, r.frame, r.cap, g->stream, &ticket) == DW_OK,
+               "%s", dw_encoder_why(r.encoder));
     gpu_graph *graph = gpu_capture_end(g);
     gpu_graph_launch(g, graph);
     take_frame(&r, ticket, len);
@@ -258,7 +287,8 @@ static void check_graph(gpu *g, uint64_t elements)
     rig_close(&r);
 }
 
-/* A frame over NCCL, on the same stream, from device memory to device memory. Where NCCL is missing, or refuses, that is said. */
+/* A frame over NCCL, on the same stream, from device memory to device memory. Where NCCL is
+ * missing, or refuses, that is said. */
 static void check_nccl(gpu *g)
 {
     const char *why;
@@ -272,7 +302,8 @@ static void check_nccl(gpu *g)
     dw_encode_ticket *ticket;
     dw_key key = {.sample = 1};
     size_t len = spec_frame(&r, key, 1, false);
-    gpu_expect(dw_encode_async(r.encoder, &key, &x, r.frame, r.cap, g->stream, &ticket) == DW_OK, "%s", dw_encoder_why(r.encoder));
+    gpu_expect(dw_encode_async(r.encoder, &key, &x, r.frame, r.cap, g->stream, &ticket) == DW_OK,
+               "%s", dw_encoder_why(r.encoder));
     void *sent = r.frame, *received = gpu_allocate(r.cap);
     gpu_nccl_to_self(g, received, sent, len);
     gpu_wait(g);
@@ -293,10 +324,12 @@ static void check_widths(gpu *g, uint64_t elements)
         for (int bits = 1; bits <= 8; bits++) {
             char codec[96];
             rig r;
-            uint64_t tokens = elements / 2 / CHANNELS, most = tokens < MOST_TOKENS ? tokens : MOST_TOKENS;
+            uint64_t tokens = elements / 2 / CHANNELS,
+                     most = tokens < MOST_TOKENS ? tokens : MOST_TOKENS;
             uint32_t t = (uint32_t)(most ? most : 1);
             int visits = (int)(elements / ((uint64_t)t * CHANNELS));
-            snprintf(codec, sizeof codec, "delta:bits=%d,group=%d,replies=never", bits, 16 << (bits + dtype) % 5);
+            snprintf(codec, sizeof codec, "delta:bits=%d,group=%d,replies=never", bits,
+                     16 << (bits + dtype) % 5);
             rig_open(&r, g, codec, dtype, t, CHANNELS, DW_CUDA_DEVICE, false);
             check_visits(&r, visits > 2 ? visits : 2, bits % 2);
             report("frames and y", codec, dtype, (size_t)(visits > 2 ? visits : 2) * r.elements);
@@ -320,17 +353,21 @@ static void check_modes(gpu *g)
                  {"delta:bits=2,group=channel,scale=mse,replies=never", DW_CUDA_DEVICE, false},
                  {"direct:bits=4", DW_CUDA_DEVICE, false},
                  {"direct:bits=6,group=row,rounding=stochastic", DW_CUDA_DEVICE, true}};
-    static const uint32_t shapes[][2] = {{1, 1}, {3, 100}, {17, 1000}, {65, 2048}, {9, 4100}, {128, 768}};
+    static const uint32_t shapes[][2] = {{1, 1},     {3, 100},  {17, 1000},
+                                         {65, 2048}, {9, 4100}, {128, 768}};
     for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
         size_t elements = 0;
         for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++) {
             rig r;
-            rig_open(&r, g, modes[i].codec, DW_F32 + (dw_dtype)((i + k) % 3), shapes[k][0], shapes[k][1], modes[i].place, modes[i].pinned_frame);
+            rig_open(&r, g, modes[i].codec, DW_F32 + (dw_dtype)((i + k) % 3), shapes[k][0],
+                     shapes[k][1], modes[i].place, modes[i].pinned_frame);
             check_visits(&r, 3, k % 2);
             elements += 3 * r.elements;
             rig_close(&r);
         }
-        report(modes[i].place == DW_CUDA_PINNED ? "prev in pinned memory" : modes[i].pinned_frame ? "frames in pinned memory" : "six shapes",
+        report(modes[i].place == DW_CUDA_PINNED ? "prev in pinned memory"
+               : modes[i].pinned_frame          ? "frames in pinned memory"
+                                                : "six shapes",
                modes[i].codec, (dw_dtype)0, elements);
     }
 }
@@ -345,7 +382,8 @@ int main(int argc, char **argv)
         if (!strcmp(argv[i], "--golden")) golden = argv[i + 1];
         if (!strcmp(argv[i], "--threads")) threads = (unsigned)strtoul(argv[i + 1], NULL, 10);
     }
-    gpu_expect(threads >= 1 && threads <= MOST_THREADS && elements > 0, "usage: gpu_check [--golden DIR] [--elements N] [--threads 1..%d]", MOST_THREADS);
+    gpu_expect(threads >= 1 && threads <= MOST_THREADS && elements > 0,
+               "usage: gpu_check [--golden DIR] [--elements N] [--threads 1..%d]", MOST_THREADS);
     gpu_open(&g);
     printf("device\t%s\n", g.name);
     if (golden) gpu_golden(&g, golden);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * gpu_golden.c - golden files read as text: the names in them come in the order in which make_golden writes them. */
+ * gpu_golden.c - golden files read as text: the names in them come in the order in which
+ * make_golden writes them. */
 #include "gpu_golden.h"
 
 #include <glob.h>
@@ -25,7 +26,8 @@ typedef struct field {
     size_t len;
 } field;
 
-/* ------------------------------------------------------------------------------------------- reading */
+/* -------------------------------------------------------------------------------------------
+ * reading */
 
 static char *read_file(const char *path)
 {
@@ -89,14 +91,17 @@ static field bytes(golden *d, const char *name)
     return f;
 }
 
-/* ------------------------------------------------------------------------------------------- one file */
+/* ------------------------------------------------------------------------------------------- one
+ * file */
 
-static void same(const golden *d, const char *what, field expected, const uint8_t *found, size_t len)
+static void same(const golden *d, const char *what, field expected, const uint8_t *found,
+                 size_t len)
 {
-    gpu_expect(expected.len == len, "%s: %s: %zu bytes, golden are %zu", d->path, what, len, expected.len);
+    gpu_expect(expected.len == len, "%s: %s: %zu bytes, golden are %zu", d->path, what, len,
+               expected.len);
     for (size_t i = 0; i < len; i++)
-        gpu_expect(expected.data[i] == found[i], "%s: %s: byte %zu of %zu is %02x, golden is %02x", d->path, what, i, len, found[i],
-                   expected.data[i]);
+        gpu_expect(expected.data[i] == found[i], "%s: %s: byte %zu of %zu is %02x, golden is %02x",
+                   d->path, what, i, len, found[i], expected.data[i]);
 }
 
 static void *on_device(field f)
@@ -106,7 +111,8 @@ static void *on_device(field f)
     return memory;
 }
 
-static void check_encode(const golden *d, const dw_key *keys, dw_tensor x, field golden_x, field frame)
+static void check_encode(const golden *d, const dw_key *keys, dw_tensor x, field golden_x,
+                         field frame)
 {
     size_t cap = dw_frame_bound(&d->config, &x), head_len, len;
     uint8_t *found = malloc(cap);
@@ -116,8 +122,7 @@ static void check_encode(const golden *d, const dw_key *keys, dw_tensor x, field
     dw_status status = dw_encode_async(d->encoder, keys, &x, made, cap, d->g->stream, &ticket);
     gpu_expect(status == DW_OK, "%s: %s", d->path, dw_encoder_why(d->encoder));
     uint8_t *head = malloc(dw_frame_head_bound(MOST_SAMPLES));
-    do
-        status = dw_encode_finish(ticket, head, dw_frame_head_bound(MOST_SAMPLES), &head_len, &len);
+    do status = dw_encode_finish(ticket, head, dw_frame_head_bound(MOST_SAMPLES), &head_len, &len);
     while (status == DW_PENDING);
     gpu_expect(status == DW_OK, "%s: %s", d->path, dw_encoder_why(d->encoder));
     gpu_get(found, made, len);
@@ -133,19 +138,23 @@ static void check_decode(const golden *d, field frame, dw_tensor y, field golden
 {
     uint8_t *found = malloc(golden_y.len + 1), answer[4096];
     void *payloads = on_device(frame), *device_y = y.data = gpu_allocate(golden_y.len + 16);
-    size_t reply_len, head_len = frame.len < dw_frame_head_bound(MOST_SAMPLES) ? frame.len : dw_frame_head_bound(MOST_SAMPLES);
+    size_t reply_len, head_len = frame.len < dw_frame_head_bound(MOST_SAMPLES)
+                                     ? frame.len
+                                     : dw_frame_head_bound(MOST_SAMPLES);
     dw_decode_ticket *ticket;
     gpu_expect(found != NULL, "no memory for y");
-    dw_status status = dw_decode_async(d->decoder, frame.data, head_len, payloads, frame.len, &y, d->g->stream, &ticket);
+    dw_status status = dw_decode_async(d->decoder, frame.data, head_len, payloads, frame.len, &y,
+                                       d->g->stream, &ticket);
     gpu_expect(status == DW_OK, "%s: %s", d->path, dw_decoder_why(d->decoder));
-    do
-        status = dw_decode_finish(ticket, answer, sizeof answer, &reply_len);
+    do status = dw_decode_finish(ticket, answer, sizeof answer, &reply_len);
     while (status == DW_PENDING);
     gpu_expect(status == DW_OK, "%s: %s", d->path, dw_decoder_why(d->decoder));
     gpu_get(found, device_y, golden_y.len);
     same(d, "y", golden_y, found, golden_y.len);
     same(d, "reply", reply, answer, reply_len);
-    if (reply_len) gpu_expect(dw_encoder_feedback(d->encoder, answer, reply_len) == DW_OK, "%s: %s", d->path, dw_encoder_why(d->encoder));
+    if (reply_len)
+        gpu_expect(dw_encoder_feedback(d->encoder, answer, reply_len) == DW_OK, "%s: %s", d->path,
+                   dw_encoder_why(d->encoder));
     free(found);
     gpu_free(payloads);
     gpu_free(device_y);
@@ -159,7 +168,8 @@ static void check_prev(golden *d, uint32_t n)
         field bits = bytes(d, "bits");
         dw_tensor prev = {0};
         const bool held = dw_decoder_peek(d->decoder, key, &prev) == DW_OK;
-        gpu_expect(held == (bits.len > 0), "%s: prev of sample %u is %sheld", d->path, (unsigned)key.sample, held ? "" : "not ");
+        gpu_expect(held == (bits.len > 0), "%s: prev of sample %u is %sheld", d->path,
+                   (unsigned)key.sample, held ? "" : "not ");
         uint8_t *found = malloc(bits.len + 1);
         gpu_expect(found != NULL, "no memory for prev");
         if (held) gpu_get(found, prev.data, bits.len);
@@ -178,7 +188,8 @@ static void check_step(golden *d, bool has_state)
     field y = bytes(d, "y"), reply = bytes(d, "reply");
     dw_key keys[MOST_SAMPLES];
     gpu_expect(n <= MOST_SAMPLES, "%s: %u samples", d->path, (unsigned)n);
-    for (uint32_t i = 0; i < n; i++) keys[i] = (dw_key){.sample = 1000 + i, .slice = i}; /* make_golden's */
+    for (uint32_t i = 0; i < n; i++)
+        keys[i] = (dw_key){.sample = 1000 + i, .slice = i}; /* make_golden's */
     check_encode(d, keys, dw_tensor_3d(NULL, x_dtype, n, t, c), x, frame);
     check_decode(d, frame, dw_tensor_3d(NULL, y_dtype, n, t, c), y, reply);
     if (has_state) check_prev(d, n);
@@ -197,17 +208,23 @@ static int check_file(golden *d)
     char *steps = d->at;
     if (!find(d, "x_dtype")) return -1;
     d->at = steps;
-    gpu_expect(dw_config_parse(&d->config, config_text, &why) == DW_OK, "%s: %s", d->path, why.text);
+    gpu_expect(dw_config_parse(&d->config, config_text, &why) == DW_OK, "%s: %s", d->path,
+               why.text);
     field first = bytes(d, "frame");
     d->at = steps;
     d->config.incarnation = 0;
-    for (int i = 0; i < 8; i++) d->config.incarnation |= (uint64_t)first.data[8 + i] << 8 * i; /* docs/format.md, 2 */
+    for (int i = 0; i < 8; i++)
+        d->config.incarnation |= (uint64_t)first.data[8 + i] << 8 * i; /* docs/format.md, 2 */
     free(first.data);
-    const dw_status made = dw_encoder_create_cuda(&d->encoder, &d->config, d->g->cuda, DW_CUDA_DEVICE, &why);
+    const dw_status made =
+        dw_encoder_create_cuda(&d->encoder, &d->config, d->g->cuda, DW_CUDA_DEVICE, &why);
     gpu_expect(made == DW_OK || made == DW_ERR_UNSUPPORTED, "%s: %s", d->path, why.text);
-    gpu_expect(dw_decoder_create_cuda(&d->decoder, &d->config, d->g->cuda, DW_CUDA_DEVICE, &why) == made, "%s: one end only", d->path);
+    gpu_expect(dw_decoder_create_cuda(&d->decoder, &d->config, d->g->cuda, DW_CUDA_DEVICE, &why) ==
+                   made,
+               "%s: one end only", d->path);
     if (made != DW_OK) return 0;
-    for (char *next = strstr(steps, "\"x_dtype\""); next; next = strstr(d->at, "\"x_dtype\"")) check_step(d, d->config.codec == DW_CODEC_DELTA);
+    for (char *next = strstr(steps, "\"x_dtype\""); next; next = strstr(d->at, "\"x_dtype\""))
+        check_step(d, d->config.codec == DW_CODEC_DELTA);
     dw_encoder_destroy(d->encoder);
     dw_decoder_destroy(d->decoder);
     return 1;

@@ -5,8 +5,9 @@
 
 #include "gpu.h"
 
-/* Every file in the directory that tells what was encoded: the GPU makes the same frames of it, and of these the same y, replies and prev.
- * What has no kernels must say so. Ends the program at the first difference. */
+/* Every file in the directory that tells what was encoded: the GPU makes the same frames of it, and
+ * of these the same y, replies and prev. What has no kernels must say so. Ends the program at the
+ * first difference. */
 void gpu_golden(gpu *g, const char *directory);
 
 #endif

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * gpu_link.c - two processes joined by a link over NCCL, on one GPU: every byte checked, and how fast it goes.
+ * gpu_link.c - two processes joined by a link over NCCL, on one GPU: every byte checked, and how
+ * fast it goes.
  *
- * NCCL refuses a GPU that is two ranks of one machine, so each process says that it is a machine of its own (NCCL_HOSTID), and they talk over
- * sockets. That shows whether it works; how fast two GPUs would be it does not show.
+ * NCCL refuses a GPU that is two ranks of one machine, so each process says that it is a machine of
+ * its own (NCCL_HOSTID), and they talk over sockets. That shows whether it works; how fast two GPUs
+ * would be it does not show.
  *
  * usage: gpu_link [--library LIBNCCL --driver LIBCUDA]. Exit 77: no GPU, or no NCCL. */
 #include <stdio.h>
@@ -16,7 +18,8 @@
 
 enum { TAG = 1, ABSENT = 77, PATIENCE_MS = 60000, ROUNDS = 8 };
 
-static const size_t lengths[] = {0, 1, 16376, 16377, 1 << 20, (1 << 20) + 1, (8 << 20) + 3, 64 << 20};
+static const size_t lengths[] = {0,       1, 16376, 16377, 1 << 20, (1 << 20) + 1, (8 << 20) + 3,
+                                 64 << 20};
 enum { LENGTHS = sizeof lengths / sizeof *lengths };
 static const size_t timed_bytes = 64 << 20;
 
@@ -88,8 +91,11 @@ static int stream(dw_link *link, int rank, double *seconds)
     if (status == DW_OK && rank == 1) status = dw_link_send(link, TAG, "", 1);
     if (status == DW_OK && rank == 0) status = dw_link_recv(link, TAG, PATIENCE_MS, &got, &len);
     clock_gettime(CLOCK_MONOTONIC, &ended);
-    *seconds = (double)(ended.tv_sec - begun.tv_sec) + 1e-9 * (double)(ended.tv_nsec - begun.tv_nsec);
-    return status == DW_OK ? 0 : say(rank, "a stream of messages", status == DW_PENDING ? "nothing came" : dw_link_why(link));
+    *seconds =
+        (double)(ended.tv_sec - begun.tv_sec) + 1e-9 * (double)(ended.tv_nsec - begun.tv_nsec);
+    return status == DW_OK ? 0
+                           : say(rank, "a stream of messages",
+                                 status == DW_PENDING ? "nothing came" : dw_link_why(link));
 }
 
 static int be_rank(int rank, const dw_nccl_options *options, pipe_ends *ends)
@@ -105,10 +111,15 @@ static int be_rank(int rank, const dw_nccl_options *options, pipe_ends *ends)
         return ABSENT;
     }
     if (status != DW_OK) return say(rank, "NCCL", why.text);
-    if (rank == 1 && read(ends->read, uri, sizeof uri - 1) <= 0) return say(rank, "the address", "it never came");
+    if (rank == 1 && read(ends->read, uri, sizeof uri - 1) <= 0)
+        return say(rank, "the address", "it never came");
     const dw_transport *const transports[] = {dw_nccl_transport(), NULL};
-    const dw_link_options how = {.struct_size = sizeof how, .role = rank ? DW_LINK_CONNECT : DW_LINK_LISTEN, .transports = transports,
-                                 .transport_context = nccl, .on_listening = tell, .listening_context = ends};
+    const dw_link_options how = {.struct_size = sizeof how,
+                                 .role = rank ? DW_LINK_CONNECT : DW_LINK_LISTEN,
+                                 .transports = transports,
+                                 .transport_context = nccl,
+                                 .on_listening = tell,
+                                 .listening_context = ends};
     if (dw_link_open(&link, uri, &how, &why) != DW_OK) return say(rank, "opening", why.text);
     int wrong = 0;
     double seconds = 0;
@@ -116,7 +127,8 @@ static int be_rank(int rank, const dw_nccl_options *options, pipe_ends *ends)
     if (!wrong) wrong = stream(link, rank, &seconds);
     dw_link_close(link);
     if (rank == 0 && !wrong) {
-        printf("same\tlink over NCCL %d\t%d messages each way\n", dw_nccl_version(nccl), (int)LENGTHS);
+        printf("same\tlink over NCCL %d\t%d messages each way\n", dw_nccl_version(nccl),
+               (int)LENGTHS);
         printf("link\tnccl\t%.1f MB/s\n", (double)ROUNDS * (double)timed_bytes * 1e-6 / seconds);
     }
     dw_nccl_destroy(nccl);
@@ -127,9 +139,12 @@ int main(int argc, char **argv)
 {
     dw_nccl_options options = {.struct_size = sizeof options};
     for (int i = 1; i + 1 < argc; i += 2) {
-        if (strcmp(argv[i], "--library") == 0) options.library = argv[i + 1];
-        else if (strcmp(argv[i], "--driver") == 0) options.driver = argv[i + 1];
-        else return fprintf(stderr, "usage: gpu_link [--library LIBNCCL --driver LIBCUDA]\n");
+        if (strcmp(argv[i], "--library") == 0)
+            options.library = argv[i + 1];
+        else if (strcmp(argv[i], "--driver") == 0)
+            options.driver = argv[i + 1];
+        else
+            return fprintf(stderr, "usage: gpu_link [--library LIBNCCL --driver LIBCUDA]\n");
     }
     /* What a network of one machine needs; whoever has set something else means it. */
     setenv("NCCL_SOCKET_IFNAME", "lo", 0);
@@ -139,7 +154,8 @@ int main(int argc, char **argv)
     int fds[2], child_status = 0;
     if (pipe(fds) != 0) return say(0, "a pipe", "the system gives none");
     ends = (pipe_ends){fds[0], fds[1]};
-    const pid_t child = fork(); /* before anything has touched the driver, which does not survive it */
+    const pid_t child = fork(); /* before anything has touched the driver, which does not survive it
+                                 */
     if (child < 0) return say(0, "a second process", "the system gives none");
     if (child == 0) {
         close(ends.write); /* its own copy would keep it waiting when the other one dies */

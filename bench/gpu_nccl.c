@@ -7,12 +7,13 @@
 enum { BYTES = 1 /* ncclUint8 */ };
 
 /* Name in the library, ours, parameters. */
-#define FUNCTIONS(ROW)                                                                                    \
-    ROW(ncclCommInitAll, init, (void **comm, int devices, const int *list))                               \
-    ROW(ncclGroupStart, start, (void))                                                                    \
-    ROW(ncclSend, send, (const void *from, size_t count, int type, int peer, void *comm, void *stream))   \
-    ROW(ncclRecv, receive, (void *to, size_t count, int type, int peer, void *comm, void *stream))        \
-    ROW(ncclGroupEnd, end, (void))                                                                        \
+#define FUNCTIONS(ROW)                                                                             \
+    ROW(ncclCommInitAll, init, (void **comm, int devices, const int *list))                        \
+    ROW(ncclGroupStart, start, (void))                                                             \
+    ROW(ncclSend, send,                                                                            \
+        (const void *from, size_t count, int type, int peer, void *comm, void *stream))            \
+    ROW(ncclRecv, receive, (void *to, size_t count, int type, int peer, void *comm, void *stream)) \
+    ROW(ncclGroupEnd, end, (void))                                                                 \
     ROW(ncclCommDestroy, destroy, (void *comm))
 
 static struct {
@@ -28,9 +29,9 @@ bool gpu_nccl_open(const char **why)
     *why = "libnccl.so.2 is not installed";
     nccl.library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
     if (!nccl.library) return false;
-#define ROW(symbol, name, parameters)                        \
-    *(void **)&nccl.name = dlsym(nccl.library, #symbol);     \
-    *why = "libnccl.so.2 has no " #symbol;                   \
+#define ROW(symbol, name, parameters)                                                              \
+    *(void **)&nccl.name = dlsym(nccl.library, #symbol);                                           \
+    *why = "libnccl.so.2 has no " #symbol;                                                         \
     if (!nccl.name) return false;
     FUNCTIONS(ROW)
 #undef ROW

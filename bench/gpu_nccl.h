@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * gpu_nccl.h - a rank that sends to itself over NCCL, where NCCL is installed; no header of it is needed. */
+ * gpu_nccl.h - a rank that sends to itself over NCCL, where NCCL is installed; no header of it is
+ * needed. */
 #ifndef DW_BENCH_GPU_NCCL_H
 #define DW_BENCH_GPU_NCCL_H
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * limit.cc - reads and writes in tiles, as the codec does, folded with one OR so that no load is dropped. */
+ * limit.cc - reads and writes in tiles, as the codec does, folded with one OR so that no load is
+ * dropped. */
 #include "limit.h"
 
 #include <sys/mman.h>
@@ -91,7 +92,10 @@ struct Pass {
         if (streaming) _mm_sfence();
 #endif
     }
-    size_t part(const Stream &s, size_t tile) const { return lines_of(s.bytes) * tile / tiles; }
+    size_t part(const Stream &s, size_t tile) const
+    {
+        return lines_of(s.bytes) * tile / tiles;
+    }
 };
 
 } // namespace

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # plot.py - GB/s of x against its size, each line below the memory's limit.
 """plot.py BENCH.json PICTURE.png: reads what bench_codec wrote with --benchmark_out."""
+
 import json
 import sys
 
@@ -37,10 +38,17 @@ def main():
                 continue
             points.sort()
             sizes = [size / 2**20 for size, _, _ in points]
-            drawn, = axis.plot(sizes, [speed for _, speed, _ in points], marker="o", label=label)
-            axis.plot(sizes, [limit for _, _, limit in points], linestyle=":", color=drawn.get_color())
-        axis.set(title=f"{way} (dotted: the same reads and writes without arithmetic)", xlabel="MiB of x",
-                 ylabel="GB/s of x", xscale="log", yscale="log")
+            (drawn,) = axis.plot(sizes, [speed for _, speed, _ in points], marker="o", label=label)
+            axis.plot(
+                sizes, [limit for _, _, limit in points], linestyle=":", color=drawn.get_color()
+            )
+        axis.set(
+            title=f"{way} (dotted: the same reads and writes without arithmetic)",
+            xlabel="MiB of x",
+            ylabel="GB/s of x",
+            xscale="log",
+            yscale="log",
+        )
         axis.grid(True, which="both", alpha=0.3)
         axis.legend(fontsize="x-small")
     figure.tight_layout()

@@ -15,7 +15,7 @@ namespace
 /* Waits a little; where others want the processor too, they get it. */
 class Patience
 {
-public:
+  public:
     void wait()
     {
         if (++turns_ < 4096)
@@ -24,7 +24,7 @@ public:
             std::this_thread::yield();
     }
 
-private:
+  private:
     unsigned turns_ = 0;
 };
 

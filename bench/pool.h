@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * pool.h - threads for the config's parallel_for, that wait for work without sleeping: a benchmark should have the machine to itself. */
+ * pool.h - threads for the config's parallel_for, that wait for work without sleeping: a benchmark
+ * should have the machine to itself. */
 #ifndef DELTAWIRE_BENCH_POOL_H
 #define DELTAWIRE_BENCH_POOL_H
 
@@ -12,7 +13,7 @@
 
 class Pool
 {
-public:
+  public:
     explicit Pool(int threads); /* the caller is one of them */
     ~Pool();
     Pool(const Pool &) = delete;
@@ -21,7 +22,7 @@ public:
     void run(size_t n, dw_task *task, void *context);
     static void parallel_for(void *pool, size_t n, dw_task *task, void *context);
 
-private:
+  private:
     void work();
     void serve();
 

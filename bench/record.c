@@ -47,16 +47,20 @@ static dw_status read_head(dw_bench_record *record, const char *path, dw_why *wh
 {
     static const char magic[8] = "DW-SENT";
     uint32_t words[6];
-    if (memcmp(record->memory, magic, sizeof magic)) return say(why, DW_ERR_FORMAT, path, "is no record");
+    if (memcmp(record->memory, magic, sizeof magic))
+        return say(why, DW_ERR_FORMAT, path, "is no record");
     memcpy(words, (const uint8_t *)record->memory + sizeof magic, sizeof words);
-    if (words[0] != VERSION) return say(why, DW_ERR_VERSION, path, "is a record of another version");
+    if (words[0] != VERSION)
+        return say(why, DW_ERR_VERSION, path, "is a record of another version");
     record->direction = words[1];
     record->rank = words[2];
     record->T = words[3];
     record->C = words[4];
     record->samples = words[5];
-    if (!record->T || !record->C) return say(why, DW_ERR_FORMAT, path, "is a record of empty tensors");
-    if ((uint64_t)record->T * record->C > (UINT32_MAX >> 2)) /* and so sizes in bytes are far from any limit */
+    if (!record->T || !record->C)
+        return say(why, DW_ERR_FORMAT, path, "is a record of empty tensors");
+    if ((uint64_t)record->T * record->C > (UINT32_MAX >> 2)) /* and so sizes in bytes are far from
+                                                                any limit */
         return say(why, DW_ERR_LIMIT, path, "is a record of tensors of more than 4 GiB");
     return DW_OK;
 }
@@ -85,21 +89,25 @@ static dw_status find_places(dw_bench_record *record)
 
 static dw_status find_tensors(dw_bench_record *record, const char *path, dw_why *why)
 {
-    const size_t each = TENSOR_HEAD + (size_t)record->T * record->C * sizeof(float), body = record->bytes - HEAD;
+    const size_t each = TENSOR_HEAD + (size_t)record->T * record->C * sizeof(float),
+                 body = record->bytes - HEAD;
     record->tensors = body / each;
     record->cut = body % each != 0;
     if (!record->tensors) return say(why, DW_ERR_FORMAT, path, "holds no whole tensor");
     record->visits = calloc(record->tensors, sizeof *record->visits);
-    if (!record->visits) return say(why, DW_ERR_NO_MEMORY, path, "has too many tensors for this memory");
+    if (!record->visits)
+        return say(why, DW_ERR_NO_MEMORY, path, "has too many tensors for this memory");
     for (size_t i = 0; i < record->tensors; i++) {
         const uint8_t *tensor = (const uint8_t *)record->memory + HEAD + i * each;
         dw_bench_visit *visit = &record->visits[i];
         memcpy(&visit->step, tensor, sizeof visit->step);
         memcpy(&visit->sample, tensor + 8, sizeof visit->sample);
-        visit->x = (const void *)(tensor + TENSOR_HEAD); /* all sizes before it are multiples of 4 */
+        visit->x = (const void *)(tensor + TENSOR_HEAD); /* all sizes before it are multiples of 4
+                                                          */
     }
-    return find_places(record) == DW_OK ? DW_OK
-                                        : say(why, DW_ERR_NO_MEMORY, path, "has too many tensors for this memory");
+    return find_places(record) == DW_OK
+               ? DW_OK
+               : say(why, DW_ERR_NO_MEMORY, path, "has too many tensors for this memory");
 }
 
 dw_status dw_bench_record_open(dw_bench_record *record, const char *path, dw_why *why)

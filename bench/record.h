@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * record.h - a file of recorded tensors, as trainer/record.h describes its bytes, to be read in order. */
+ * record.h - a file of recorded tensors, as trainer/record.h describes its bytes, to be read in
+ * order. */
 #ifndef DELTAWIRE_BENCH_RECORD_H
 #define DELTAWIRE_BENCH_RECORD_H
 
@@ -26,7 +27,8 @@ typedef struct dw_bench_record {
     size_t bytes;
 } dw_bench_record;
 
-/* Errors: IO, FORMAT, VERSION, LIMIT, NO_MEMORY, each with a sentence; *record then needs no close. */
+/* Errors: IO, FORMAT, VERSION, LIMIT, NO_MEMORY, each with a sentence; *record then needs no close.
+ */
 dw_status dw_bench_record_open(dw_bench_record *record, const char *path, dw_why *why);
 void dw_bench_record_close(dw_bench_record *record);
 

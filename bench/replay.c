@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * replay.c - sends recorded tensors through codecs, one after the other, and prints what each costs and loses. */
+ * replay.c - sends recorded tensors through codecs, one after the other, and prints what each costs
+ * and loses. */
 #include <argp.h>
 #include <errno.h>
 #include <jansson.h>
@@ -19,8 +20,10 @@ static const struct argp_option options[] = {
 };
 
 static const char doc[] =
-    "Sends what `deltawire train --record DIR` wrote through an encoder and a decoder per CODEC, under the same ids and in the same "
-    "order, and prints the bytes of the frames per element, |x - last y| / |x| of a sample's later visits, and the relative error "
+    "Sends what `deltawire train --record DIR` wrote through an encoder and a decoder per CODEC, "
+    "under the same ids and in the same "
+    "order, and prints the bytes of the frames per element, |x - last y| / |x| of a sample's later "
+    "visits, and the relative error "
     "|x - y| / |x| of first visits, of later ones and of all, each over all elements."
     "\v"
     "  replay record/forward-0.record delta:bits=2 delta:bits=2,scale=mse\n"
@@ -58,7 +61,8 @@ static error_t parse_option(int key, char *value, struct argp_state *state)
 /* A codec may take minutes: where somebody looks on, a line says how far it is. */
 static void show_progress(void *context, double share)
 {
-    if (isatty(STDERR_FILENO)) fprintf(stderr, "\r%.60s %3.0f %% ", (const char *)context, 100 * share);
+    if (isatty(STDERR_FILENO))
+        fprintf(stderr, "\r%.60s %3.0f %% ", (const char *)context, 100 * share);
 }
 
 static void clear_progress(void)
@@ -84,9 +88,11 @@ static double change_of(const dw_trial_sums *sums)
 static void print_head(const dw_bench_record *record, const char *path, int width)
 {
     printf("%s: %s of rank %u, %zu tensors of %u x %u, %zu samples\n\n", path,
-           record->direction == 1 ? "activations" : "gradients", record->rank, record->tensors, record->T, record->C,
-           record->places);
-    if (record->cut) printf("It ends within a tensor: the run that wrote it ended early. That tensor is left out.\n\n");
+           record->direction == 1 ? "activations" : "gradients", record->rank, record->tensors,
+           record->T, record->C, record->places);
+    if (record->cut)
+        printf("It ends within a tensor: the run that wrote it ended early. That tensor is left "
+               "out.\n\n");
     printf("%-*s  bytes/element          change    error of visits\n", width, "");
     printf("%-*s   first    later     later     first     later       all\n", width, "codec");
 }
@@ -110,7 +116,9 @@ static void print_trial(const dw_trial *trial, int width)
     print_number(error_of(&trial->later), 5);
     print_number(error_of(&all), 5);
     putchar('\n');
-    if (all.left_out) printf("%-*s  left out: %llu elements that are not finite\n", width, "", (unsigned long long)all.left_out);
+    if (all.left_out)
+        printf("%-*s  left out: %llu elements that are not finite\n", width, "",
+               (unsigned long long)all.left_out);
     fflush(stdout);
 }
 
@@ -125,28 +133,35 @@ static json_t *number_of(double number)
 
 static json_t *describe_sums(const dw_trial_sums *sums)
 {
-    return json_pack("{s:I, s:I, s:I, s:I, s:o, s:o}", "tensors", (json_int_t)sums->tensors, "elements",
-                     (json_int_t)sums->elements, "frame_bytes", (json_int_t)sums->frame_bytes, "left_out",
-                     (json_int_t)sums->left_out, "bytes_per_element", number_of(bytes_per_element(sums)), "error",
+    return json_pack("{s:I, s:I, s:I, s:I, s:o, s:o}", "tensors", (json_int_t)sums->tensors,
+                     "elements", (json_int_t)sums->elements, "frame_bytes",
+                     (json_int_t)sums->frame_bytes, "left_out", (json_int_t)sums->left_out,
+                     "bytes_per_element", number_of(bytes_per_element(sums)), "error",
                      number_of(error_of(sums)));
 }
 
-static int write_json(const char *path, const dw_bench_record *record, const char *record_path, const dw_trial *trials, int n)
+static int write_json(const char *path, const dw_bench_record *record, const char *record_path,
+                      const dw_trial *trials, int n)
 {
     json_t *list = json_array();
     for (int i = 0; i < n; i++) {
         const dw_trial_sums all = dw_trial_all(&trials[i]);
-        json_array_append_new(list, json_pack("{s:s, s:o, s:o, s:o, s:o}", "codec", trials[i].codec, "change",
-                                              number_of(change_of(&trials[i].later)), "first", describe_sums(&trials[i].first),
-                                              "later", describe_sums(&trials[i].later), "all", describe_sums(&all)));
+        json_array_append_new(list, json_pack("{s:s, s:o, s:o, s:o, s:o}", "codec", trials[i].codec,
+                                              "change", number_of(change_of(&trials[i].later)),
+                                              "first", describe_sums(&trials[i].first), "later",
+                                              describe_sums(&trials[i].later), "all",
+                                              describe_sums(&all)));
     }
-    json_t *whole = json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:b, s:o}", "record", record_path, "direction",
-                              record->direction == 1 ? "forward" : "backward", "rank", (json_int_t)record->rank, "tokens",
-                              (json_int_t)record->T, "channels", (json_int_t)record->C, "tensors", (json_int_t)record->tensors,
-                              "samples", (json_int_t)record->places, "cut", record->cut, "codecs", list);
+    json_t *whole =
+        json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:b, s:o}", "record", record_path,
+                  "direction", record->direction == 1 ? "forward" : "backward", "rank",
+                  (json_int_t)record->rank, "tokens", (json_int_t)record->T, "channels",
+                  (json_int_t)record->C, "tensors", (json_int_t)record->tensors, "samples",
+                  (json_int_t)record->places, "cut", record->cut, "codecs", list);
     errno = 0;
     int failed = !whole || json_dump_file(whole, path, JSON_INDENT(1));
-    if (failed) fprintf(stderr, "replay: cannot write %s: %s\n", path, strerror(errno ? errno : EIO));
+    if (failed)
+        fprintf(stderr, "replay: cannot write %s: %s\n", path, strerror(errno ? errno : EIO));
     json_decref(whole);
     return failed;
 }
@@ -181,7 +196,8 @@ static int try_all(const arguments *a, const dw_bench_record *record, dw_trial *
     print_head(record, a->record, width);
     for (int i = 0; i < a->n_codecs; i++) {
         dw_why why = {.offset = -1};
-        dw_status status = dw_trial_run(&trials[i], record, a->codecs[i], show_progress, a->codecs[i], &why);
+        dw_status status =
+            dw_trial_run(&trials[i], record, a->codecs[i], show_progress, a->codecs[i], &why);
         clear_progress();
         if (status < 0) {
             fprintf(stderr, "replay: codec \"%s\": %s\n", a->codecs[i], why.text);
@@ -194,7 +210,8 @@ static int try_all(const arguments *a, const dw_bench_record *record, dw_trial *
 
 int main(int argc, char **argv)
 {
-    static const struct argp parser = {options, parse_option, "RECORD CODEC...", doc, NULL, NULL, NULL};
+    static const struct argp parser = {options, parse_option, "RECORD CODEC...", doc, NULL,
+                                       NULL,    NULL};
     arguments a = {0};
     dw_bench_record record;
     dw_why why = {.offset = -1};

@@ -15,12 +15,14 @@
 
 static void knock(int port, uint64_t number)
 {
-    const struct sockaddr_in address = {
-        .sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    const struct sockaddr_in address = {.sin_family = AF_INET,
+                                        .sin_port = htons((uint16_t)port),
+                                        .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     static const char nonsense[100] = "GET / HTTP/1.0\r\n\r\n";
     const int fd = socket(AF_INET, SOCK_STREAM, 0);
     if (fd < 0) return;
-    if (connect(fd, (const struct sockaddr *)&address, sizeof address) == 0 && number % 2) send(fd, nonsense, sizeof nonsense, MSG_NOSIGNAL);
+    if (connect(fd, (const struct sockaddr *)&address, sizeof address) == 0 && number % 2)
+        send(fd, nonsense, sizeof nonsense, MSG_NOSIGNAL);
     close(fd);
 }
 
@@ -36,13 +38,15 @@ static void roam(struct strays_shared *shared, int per_second)
         next.tv_nsec %= 1000000000L;
         clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &next, NULL);
         if (!__atomic_load_n(&shared->is_on, __ATOMIC_RELAXED)) continue;
-        knock(__atomic_load_n(&shared->port, __ATOMIC_RELAXED), __atomic_fetch_add(&shared->connections, 1, __ATOMIC_RELAXED));
+        knock(__atomic_load_n(&shared->port, __ATOMIC_RELAXED),
+              __atomic_fetch_add(&shared->connections, 1, __ATOMIC_RELAXED));
     }
 }
 
 strays strays_begin(int per_second)
 {
-    strays s = {.shared = mmap(NULL, sizeof *s.shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)};
+    strays s = {.shared = mmap(NULL, sizeof *s.shared, PROT_READ | PROT_WRITE,
+                               MAP_SHARED | MAP_ANONYMOUS, -1, 0)};
     if (s.shared == MAP_FAILED) wire_die("no memory to share with strays");
     s.process = fork();
     if (s.process < 0) wire_die("cannot start strays");

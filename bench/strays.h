@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * strays.h - connections of strangers to a port, so many a second, from a process of their own.
  *
- * A stray connects to the loopback address, says nothing or 100 bytes that are no deltawire, and hangs up. Whatever fails dies with a sentence. */
+ * A stray connects to the loopback address, says nothing or 100 bytes that are no deltawire, and
+ * hangs up. Whatever fails dies with a sentence. */
 #ifndef STRAYS_H
 #define STRAYS_H
 
@@ -13,7 +14,7 @@ typedef struct strays {
     struct strays_shared {
         int is_on, port;
         uint64_t connections; /* so far */
-    } *shared;
+    } * shared;
 } strays;
 
 strays strays_begin(int per_second); /* quiet until strays_come; before there are threads */

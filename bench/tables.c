@@ -13,7 +13,8 @@ const char *dw_bench_table(int i)
     return NULL;
 }
 
-/* Kept: asking the processor what it is takes longer than a small digest, in a virtual machine a thousand times. */
+/* Kept: asking the processor what it is takes longer than a small digest, in a virtual machine a
+ * thousand times. */
 static dw_engine engine;
 
 void dw_bench_use(const char *table, dw_encoder *encoder, dw_decoder *decoder)
@@ -25,7 +26,8 @@ void dw_bench_use(const char *table, dw_encoder *encoder, dw_decoder *decoder)
 
 uint64_t dw_bench_state_digest(const dw_tensor *prev)
 {
-    return engine.state_sum(&engine, prev->data, prev->dtype, (uint64_t)prev->t * prev->c, (dw_audit){1, 0});
+    return engine.state_sum(&engine, prev->data, prev->dtype, (uint64_t)prev->t * prev->c,
+                            (dw_audit){1, 0});
 }
 
 uint64_t dw_bench_payload_digest(const void *payload, uint64_t bytes)

@@ -15,7 +15,8 @@ const char *dw_bench_table(int i);
 /* Makes both ends use it. */
 void dw_bench_use(const char *table, dw_encoder *encoder, dw_decoder *decoder);
 
-/* The state digest of a whole prev, as the codec takes it with audit = 1, by the table of the last dw_bench_use. */
+/* The state digest of a whole prev, as the codec takes it with audit = 1, by the table of the last
+ * dw_bench_use. */
 uint64_t dw_bench_state_digest(const dw_tensor *prev);
 
 /* The payload digest, as the codec takes it. */

@@ -22,7 +22,8 @@ typedef struct tile {
     int encodes, has_state, audits;
 } tile;
 
-/* Values between -1 and 1 with as many steps as a half has there, and changes of a sixteenth of that. */
+/* Values between -1 and 1 with as many steps as a half has there, and changes of a sixteenth of
+ * that. */
 static void fill(unsigned char *to, const unsigned char *base, dw_dtype dtype)
 {
     uint32_t seed = 1;
@@ -36,7 +37,8 @@ static void fill(unsigned char *to, const unsigned char *base, dw_dtype dtype)
         if (dtype == DW_F32) {
             memcpy(to + 4 * i, &value, 4);
         } else {
-            uint16_t half = base ? (uint16_t)(base[2 * i] | base[2 * i + 1] << 8) : (uint16_t)(seed >> 16 & 0x83ff);
+            uint16_t half = base ? (uint16_t)(base[2 * i] | base[2 * i + 1] << 8)
+                                 : (uint16_t)(seed >> 16 & 0x83ff);
             half = (uint16_t)(base ? half + (seed >> 16 & 7) : half | 0x3c00);
             memcpy(to + 2 * i, &half, 2);
         }
@@ -55,15 +57,36 @@ static void set_up(tile *t, const dw_config *config, int encodes, dw_dtype x)
     fill(t->prev, NULL, t->has_state ? config->prev : x);
     fill(t->x, t->has_state && config->prev == x ? t->prev : NULL, x);
     uint8_t *codes = t->payload + 2 * pieces;
-    t->encode = (dw_encode_run){.x_dtype = x, .prev_dtype = t->has_state ? config->prev : x, .bits = config->bits, .width = config->group,
-                                .pieces = pieces, .scale = config->scale ? config->scale : DW_SCALE_SIGNED, .channels = TILE, .x = t->x,
-                                .prev = t->has_state ? t->prev : NULL, .next = t->has_state ? t->next : NULL, .scales = t->payload,
-                                .choices = chooses ? t->choices : NULL, .codes = codes, .tile_elements = TILE,
-                                .dither = config->rounding == DW_ROUNDING_STOCHASTIC ? &t->dither : NULL, .counts = &t->counts};
-    t->decode = (dw_decode_run){.out_dtype = t->has_state ? config->prev : x, .prev_dtype = t->has_state ? config->prev : x,
-                                .bits = config->bits, .width = config->group, .pieces = pieces, .channels = TILE,
-                                .prev = t->has_state ? t->prev : NULL, .out = t->next, .poison_keeps = t->has_state, .scales = t->payload,
-                                .choices = chooses ? t->choices : NULL, .codes = codes, .tile_elements = TILE,
+    t->encode =
+        (dw_encode_run){.x_dtype = x,
+                        .prev_dtype = t->has_state ? config->prev : x,
+                        .bits = config->bits,
+                        .width = config->group,
+                        .pieces = pieces,
+                        .scale = config->scale ? config->scale : DW_SCALE_SIGNED,
+                        .channels = TILE,
+                        .x = t->x,
+                        .prev = t->has_state ? t->prev : NULL,
+                        .next = t->has_state ? t->next : NULL,
+                        .scales = t->payload,
+                        .choices = chooses ? t->choices : NULL,
+                        .codes = codes,
+                        .tile_elements = TILE,
+                        .dither = config->rounding == DW_ROUNDING_STOCHASTIC ? &t->dither : NULL,
+                        .counts = &t->counts};
+    t->decode = (dw_decode_run){.out_dtype = t->has_state ? config->prev : x,
+                                .prev_dtype = t->has_state ? config->prev : x,
+                                .bits = config->bits,
+                                .width = config->group,
+                                .pieces = pieces,
+                                .channels = TILE,
+                                .prev = t->has_state ? t->prev : NULL,
+                                .out = t->next,
+                                .poison_keeps = t->has_state,
+                                .scales = t->payload,
+                                .choices = chooses ? t->choices : NULL,
+                                .codes = codes,
+                                .tile_elements = TILE,
                                 .sum = t->audits ? &t->sum : NULL};
 }
 
@@ -94,7 +117,9 @@ double dw_bench_tile_seconds(const char *table, const dw_config *config, int enc
 {
     static tile t;
     const dw_kernels *kernels = dw_kernels_find(table);
-    if (!kernels || config->codec == DW_CODEC_RAW || config->group == 0 || config->group > 256 || TILE % config->group) return 0;
+    if (!kernels || config->codec == DW_CODEC_RAW || config->group == 0 || config->group > 256 ||
+        TILE % config->group)
+        return 0;
     memset(&t, 0, sizeof t);
     set_up(&t, config, encodes, x);
     if (!encodes) kernels->encode(&t.encode); /* codes and scales that occur */

@@ -18,7 +18,9 @@ typedef struct ends {
 
 static dw_status say(dw_why *why, dw_status status, const char *sentence)
 {
-    if (why) snprintf(why->text, sizeof why->text, "%s", *sentence ? sentence : dw_status_string(status));
+    if (why)
+        snprintf(why->text, sizeof why->text, "%s",
+                 *sentence ? sentence : dw_status_string(status));
     return status;
 }
 
@@ -48,11 +50,17 @@ static void part(ends *e)
 }
 
 /* x through both ends into e->y, and the reply back. */
-static dw_status send(ends *e, const dw_bench_record *record, const dw_bench_visit *visit, size_t *len, dw_why *why)
+static dw_status send(ends *e, const dw_bench_record *record, const dw_bench_visit *visit,
+                      size_t *len, dw_why *why)
 {
     const dw_key key = {.sample = visit->sample};
     size_t reply_len = 0;
-    dw_tensor x = dw_tensor_3d((void *)(uintptr_t)visit->x, DW_F32, 1, record->T, record->C); /* it is only read */
+    dw_tensor x =
+        dw_tensor_3d((void *)(uintptr_t)visit->x, DW_F32, 1, record->T, record->C); /* it
+                                                                                       is
+                                                                                       only
+                                                                                       read
+                                                                                     */
     dw_tensor y = dw_tensor_3d(e->y, DW_F32, 1, record->T, record->C);
     dw_status status = dw_encode(e->encoder, &key, &x, e->frame, e->frame_cap, len);
     if (status < 0) return say(why, status, dw_encoder_why(e->encoder));
@@ -64,8 +72,8 @@ static dw_status send(ends *e, const dw_bench_record *record, const dw_bench_vis
 }
 
 /* One visit's share. A row's sums are taken apart, so that a long record loses no small ones. */
-static void add_visit(dw_trial_sums *sums, const dw_bench_record *record, const dw_bench_visit *visit, const float *y,
-                      float *last)
+static void add_visit(dw_trial_sums *sums, const dw_bench_record *record,
+                      const dw_bench_visit *visit, const float *y, float *last)
 {
     for (uint32_t t = 0; t < record->T; t++) {
         double x_square = 0, change_square = 0, error_square = 0;
@@ -106,8 +114,8 @@ double dw_trial_relative(double part_square, double whole_square)
     return whole_square > 0 ? sqrt(part_square / whole_square) : (double)NAN;
 }
 
-dw_status dw_trial_run(dw_trial *trial, const dw_bench_record *record, const char *codec, dw_trial_progress *progress,
-                       void *context, dw_why *why)
+dw_status dw_trial_run(dw_trial *trial, const dw_bench_record *record, const char *codec,
+                       dw_trial_progress *progress, void *context, dw_why *why)
 {
     dw_config config;
     ends e = {0};

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * trial.h - a codec on trial: a record through an encoder and a decoder, and what was lost on the way.
+ * trial.h - a codec on trial: a record through an encoder and a decoder, and what was lost on the
+ * way.
  *
- * Every tensor is a frame of its own under its sample's id, in the record's order, and every reply is given back. All elements are
- * looked at, in binary64: the library's own counters look at a few. */
+ * Every tensor is a frame of its own under its sample's id, in the record's order, and every reply
+ * is given back. All elements are looked at, in binary64: the library's own counters look at a few.
+ */
 #ifndef DELTAWIRE_BENCH_TRIAL_H
 #define DELTAWIRE_BENCH_TRIAL_H
 
@@ -30,7 +32,7 @@ dw_trial_sums dw_trial_all(const dw_trial *trial);
 double dw_trial_relative(double part_square, double whole_square);
 
 /* Errors: those of config, encoder and decoder, each with a sentence. */
-dw_status dw_trial_run(dw_trial *trial, const dw_bench_record *record, const char *codec, dw_trial_progress *progress,
-                       void *context, dw_why *why);
+dw_status dw_trial_run(dw_trial *trial, const dw_bench_record *record, const char *codec,
+                       dw_trial_progress *progress, void *context, dw_why *why);
 
 #endif

@@ -31,7 +31,8 @@ char *wire_room(size_t bytes)
     return room;
 }
 
-/* ---- Sockets ---------------------------------------------------------------------------------- */
+/* ---- Sockets ----------------------------------------------------------------------------------
+ */
 
 typedef struct socket_wire {
     int fd;
@@ -76,11 +77,17 @@ wire wire_of_socket(int fd, size_t longest)
     socket_wire *end = malloc(sizeof *end);
     if (!end) wire_die("no memory for a socket");
     *end = (socket_wire){.fd = fd, .room = wire_room(longest)};
-    return (wire){.name = "socket", .context = end, .send = socket_send, .begin = socket_send, .recv = socket_recv,
-                  .flush = socket_flush, .close = socket_close};
+    return (wire){.name = "socket",
+                  .context = end,
+                  .send = socket_send,
+                  .begin = socket_send,
+                  .recv = socket_recv,
+                  .flush = socket_flush,
+                  .close = socket_close};
 }
 
-/* ---- Links ------------------------------------------------------------------------------------ */
+/* ---- Links ------------------------------------------------------------------------------------
+ */
 
 static void check(dw_link *link, dw_status status)
 {
@@ -92,7 +99,8 @@ static void link_send(wire *w, size_t len)
     dw_link *link = w->context;
     void *room;
     dw_status status;
-    while ((status = dw_link_send_begin(link, TAG, len, &room)) == DW_PENDING) check(link, dw_link_wait_room(link, len, -1));
+    while ((status = dw_link_send_begin(link, TAG, len, &room)) == DW_PENDING)
+        check(link, dw_link_wait_room(link, len, -1));
     check(link, status);
     check(link, dw_link_send_end(link, room, len));
 }
@@ -122,6 +130,11 @@ wire wire_of_link(const char *uri, const dw_link_options *options)
     dw_link *link;
     dw_why why;
     if (dw_link_open(&link, uri, options, &why) != DW_OK) wire_die("%s", why.text);
-    return (wire){.name = "link", .context = link, .send = link_send, .begin = link_send, .recv = link_recv,
-                  .flush = link_flush, .close = link_close};
+    return (wire){.name = "link",
+                  .context = link,
+                  .send = link_send,
+                  .begin = link_send,
+                  .recv = link_recv,
+                  .flush = link_flush,
+                  .close = link_close};
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * wire.h - what bench_link measures: messages between two processes, by a link, or by the bare means below it. */
+ * wire.h - what bench_link measures: messages between two processes, by a link, or by the bare
+ * means below it. */
 #ifndef DW_BENCH_WIRE_H
 #define DW_BENCH_WIRE_H
 
@@ -11,8 +12,10 @@
 typedef struct wire {
     const char *name;
     void *context;
-    void (*send)(struct wire *w, size_t len);  /* returns when the bytes may be reused, or are queued */
-    void (*begin)(struct wire *w, size_t len); /* begins to send, for flush to end it; the bare socket sends */
+    void (*send)(struct wire *w, size_t len); /* returns when the bytes may be reused, or are queued
+                                               */
+    void (*begin)(struct wire *w, size_t len); /* begins to send, for flush to end it; the bare
+                                                  socket sends */
     void (*recv)(struct wire *w, size_t len);
     void (*flush)(struct wire *w); /* until all has left */
     void (*close)(struct wire *w);
@@ -27,7 +30,8 @@ char *wire_room(size_t bytes);
 /* A connected blocking socket: send() and recv() in a loop, no more. */
 wire wire_of_socket(int fd, size_t longest);
 
-/* A link. Messages are begun and ended in place, as a channel does it; nothing is copied in or out. */
+/* A link. Messages are begun and ended in place, as a channel does it; nothing is copied in or out.
+ */
 wire wire_of_link(const char *uri, const dw_link_options *options);
 
 #endif

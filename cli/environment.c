@@ -9,8 +9,8 @@
 
 enum { DEFAULT_PORT = 29500 }; /* torch's */
 
-/* The first whose two variables are both there. mpirun comes before Slurm: in a batch job both have set theirs, and there
- * Slurm's are those of the script. */
+/* The first whose two variables are both there. mpirun comes before Slurm: in a batch job both have
+ * set theirs, and there Slurm's are those of the script. */
 static const struct {
     const char *by, *rank, *size;
 } launchers[] = {{"torchrun", "RANK", "WORLD_SIZE"},
@@ -20,7 +20,9 @@ static const struct {
 
 static int complain(dw_why *why, const char *name, const char *value)
 {
-    snprintf(why->text, sizeof why->text, "the environment has %s=\"%.60s\", which is no number that it could have", name, value);
+    snprintf(why->text, sizeof why->text,
+             "the environment has %s=\"%.60s\", which is no number that it could have", name,
+             value);
     why->offset = -1;
     return -1;
 }
@@ -31,7 +33,8 @@ static int read_number(const char *name, unsigned long most, uint32_t *number, d
     char *end;
     errno = 0;
     const unsigned long read = strtoul(value, &end, 10);
-    if (*value < '0' || *value > '9' || *end || errno || read > most) return complain(why, name, value);
+    if (*value < '0' || *value > '9' || *end || errno || read > most)
+        return complain(why, name, value);
     *number = (uint32_t)read;
     return 0;
 }
@@ -42,9 +45,11 @@ static void first_host(const char *list, char *host, size_t cap)
     const size_t stem = strcspn(list, "[,");
     const char *rest = list + stem;
     const size_t digits = *rest == '[' ? strspn(rest + 1, "0123456789") : 0;
-    const size_t tail = *rest == '[' ? strcspn(rest, "]") + 1 : 0; /* "rack[1-2]-node7" has more behind */
+    const size_t tail = *rest == '[' ? strcspn(rest, "]") + 1 : 0; /* "rack[1-2]-node7" has more
+                                                                      behind */
     const size_t more = tail && rest[tail - 1] == ']' ? strcspn(rest + tail, "[,") : 0;
-    snprintf(host, cap, "%.*s%.*s%.*s", (int)stem, list, (int)digits, rest + 1, (int)more, more ? rest + tail : "");
+    snprintf(host, cap, "%.*s%.*s%.*s", (int)stem, list, (int)digits, rest + 1, (int)more,
+             more ? rest + tail : "");
 }
 
 static int read_master(dw_launch *launch, dw_why *why)
@@ -52,8 +57,10 @@ static int read_master(dw_launch *launch, dw_why *why)
     const char *host = getenv("MASTER_ADDR"), *agent = getenv("TORCHELASTIC_USE_AGENT_STORE");
     const char *nodes = getenv("SLURM_STEP_NODELIST");
     if (!nodes) nodes = getenv("SLURM_JOB_NODELIST");
-    if (host) snprintf(launch->host, sizeof launch->host, "%s", host);
-    else if (nodes) first_host(nodes, launch->host, sizeof launch->host);
+    if (host)
+        snprintf(launch->host, sizeof launch->host, "%s", host);
+    else if (nodes)
+        first_host(nodes, launch->host, sizeof launch->host);
     launch->port = DEFAULT_PORT;
     if (getenv("MASTER_PORT") && read_number("MASTER_PORT", 65534, &launch->port, why)) return -1;
     /* torchrun's agent may listen on that port itself; all ranks see so, and take the next. */
@@ -70,7 +77,8 @@ int dw_read_environment(dw_launch *launch, dw_why *why)
         if (read_number(launchers[i].rank, INT32_MAX, &launch->rank, why) ||
             read_number(launchers[i].size, INT32_MAX, &launch->stages, why))
             return -1;
-        if (launch->rank >= launch->stages) return complain(why, launchers[i].rank, getenv(launchers[i].rank));
+        if (launch->rank >= launch->stages)
+            return complain(why, launchers[i].rank, getenv(launchers[i].rank));
     }
     return read_master(launch, why);
 }

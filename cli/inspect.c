@@ -97,8 +97,8 @@ static json_t *describe_entries(const void *frame, size_t len, uint32_t n)
         json_array_append_new(
             list,
             json_pack("{s:o, s:I, s:s, s:o, s:o, s:o, s:I, s:I}", "sample",
-                      json_sprintf("%" PRIu64, e.key.sample), "slice", (json_int_t)e.key.slice, "kind",
-                      entry_word(e.kind), "base_chain", hex(e.base_chain), "payload_digest",
+                      json_sprintf("%" PRIu64, e.key.sample), "slice", (json_int_t)e.key.slice,
+                      "kind", entry_word(e.kind), "base_chain", hex(e.base_chain), "payload_digest",
                       hex(e.payload_digest), "state_digest", hex(e.state_digest), "payload_offset",
                       (json_int_t)e.payload_offset, "payload_bytes", (json_int_t)e.payload_bytes));
     }
@@ -138,9 +138,9 @@ static json_t *describe_reply(const void *reply, size_t len, const dw_reply_info
         if (dw_reply_entry_read(reply, len, i, &e) < 0) break;
         json_array_append_new(list, json_pack("{s:o, s:I, s:b, s:o, s:I, s:o}", "sample",
                                               json_sprintf("%" PRIu64, e.key.sample), "slice",
-                                              (json_int_t)e.key.slice, "held", e.held, "incarnation",
-                                              hex(e.incarnation), "version", (json_int_t)e.version,
-                                              "chain", hex(e.chain)));
+                                              (json_int_t)e.key.slice, "held", e.held,
+                                              "incarnation", hex(e.incarnation), "version",
+                                              (json_int_t)e.version, "chain", hex(e.chain)));
     }
     return json_pack("{s:s, s:I, s:b, s:o, s:I, s:o}", "message", "reply", "bytes", (json_int_t)len,
                      "accepted", info->accepted, "incarnation", hex(info->incarnation), "sequence",

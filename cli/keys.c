@@ -25,36 +25,45 @@ static int goes_by_mpi(const char *link)
     return mpi && (mpi == link || mpi[-1] == '/');
 }
 
-dw_status dw_keys_choose(dw_tls_options *tls, const char *link, dw_train_config *config, dw_why *why)
+dw_status dw_keys_choose(dw_tls_options *tls, const char *link, dw_train_config *config,
+                         dw_why *why)
 {
     const char *file = getenv("DELTAWIRE_GROUP_KEY_FILE");
     const int has_certificate = tls->certificate_file || tls->key_file || tls->ca_file;
     const int is_given = tls->group_key_file || has_certificate;
     *why = (dw_why){.offset = -1};
     if (is_given && config->insecure_plaintext) {
-        snprintf(why->text, sizeof why->text, "--insecure-plaintext and a key or certificate contradict each other; leave one out");
+        snprintf(
+            why->text, sizeof why->text,
+            "--insecure-plaintext and a key or certificate contradict each other; leave one out");
         return DW_ERR_ARGUMENT;
     }
     if (tls->group_key_file && has_certificate) {
-        snprintf(why->text, sizeof why->text, "--group-key and certificates are two ways to the same end; leave one out");
+        snprintf(why->text, sizeof why->text,
+                 "--group-key and certificates are two ways to the same end; leave one out");
         return DW_ERR_ARGUMENT;
     }
     if (has_certificate && (!tls->certificate_file || !tls->key_file || !tls->ca_file)) {
-        snprintf(why->text, sizeof why->text, "--certificate, --key and --ca go together; give all three");
+        snprintf(why->text, sizeof why->text,
+                 "--certificate, --key and --ca go together; give all three");
         return DW_ERR_ARGUMENT;
     }
-    if (!is_given && file && *file && !config->insecure_plaintext && !goes_by_mpi(link)) tls->group_key_file = file;
+    if (!is_given && file && *file && !config->insecure_plaintext && !goes_by_mpi(link))
+        tls->group_key_file = file;
     tls->struct_size = sizeof *tls;
     config->tls = tls->group_key_file || has_certificate ? tls : NULL;
     return DW_OK;
 }
 
-/* ---- Making one ------------------------------------------------------------------------------- */
+/* ---- Making one -------------------------------------------------------------------------------
+ */
 
-static const char help[] = "Usage: deltawire keygen FILE\n"
-                           "Writes 32 random bytes to FILE, which must not exist and which only its owner may read: the\n"
-                           "group key of a run. Give every rank a copy, by a way that nobody else can see, and name it by\n"
-                           "--group-key or DELTAWIRE_GROUP_KEY_FILE.\n";
+static const char help[] =
+    "Usage: deltawire keygen FILE\n"
+    "Writes 32 random bytes to FILE, which must not exist and which only its owner may read: the\n"
+    "group key of a run. Give every rank a copy, by a way that nobody else can see, and name it "
+    "by\n"
+    "--group-key or DELTAWIRE_GROUP_KEY_FILE.\n";
 
 /* Whole and on the disk, or not there. */
 static int write_key(const char *path)
@@ -62,7 +71,8 @@ static int write_key(const char *path)
     unsigned char key[KEY_BYTES];
     const int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0) return -1;
-    int is_good = getrandom(key, sizeof key, 0) == (ssize_t)sizeof key && write(fd, key, sizeof key) == (ssize_t)sizeof key;
+    int is_good = getrandom(key, sizeof key, 0) == (ssize_t)sizeof key &&
+                  write(fd, key, sizeof key) == (ssize_t)sizeof key;
     is_good = is_good && fsync(fd) == 0;
     is_good = close(fd) == 0 && is_good;
     explicit_bzero(key, sizeof key);
@@ -75,7 +85,8 @@ static int write_key(const char *path)
 
 int dw_cli_keygen(int argc, char **argv)
 {
-    if (argc == 2 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "-?"))) {
+    if (argc == 2 &&
+        (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "-?"))) {
         fputs(help, stdout);
         return DW_EXIT_OK;
     }
@@ -84,7 +95,10 @@ int dw_cli_keygen(int argc, char **argv)
         return DW_EXIT_USAGE;
     }
     if (write_key(argv[1]) == 0) return DW_EXIT_OK;
-    if (errno == EEXIST) dw_complain("%s is there already, and somebody may be using it; choose another name", argv[1]);
-    else dw_complain("cannot write a key to %s: %s", argv[1], strerror(errno));
+    if (errno == EEXIST)
+        dw_complain("%s is there already, and somebody may be using it; choose another name",
+                    argv[1]);
+    else
+        dw_complain("cannot write a key to %s: %s", argv[1], strerror(errno));
     return DW_EXIT_FAILED;
 }

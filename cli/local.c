@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * local.c - all ranks of a pipeline as processes of this machine.
  *
- * Rank r is started when rank r - 1 has told on which address it listens, so no port is guessed and none can be
- * taken away in between. Each child runs this program with the user's options and those of its place. What it
- * has to say comes through a pipe, line by line, so that a failure which all ranks tell of is printed once. */
+ * Rank r is started when rank r - 1 has told on which address it listens, so no port is guessed and
+ * none can be taken away in between. Each child runs this program with the user's options and those
+ * of its place. What it has to say comes through a pipe, line by line, so that a failure which all
+ * ranks tell of is printed once. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -38,11 +39,11 @@ typedef struct local {
     const char *link;
     int argc;
     char **argv;
-    int code;         /* of the first that failed */
-    time_t failed_at; /* 0: none did */
-    char sentence
-        [LINE];    /* of the first that told why it failed; the others repeat it, or felt the same */
-    int passed_on; /* the signal that the children were sent; 0: none */
+    int code;            /* of the first that failed */
+    time_t failed_at;    /* 0: none did */
+    char sentence[LINE]; /* of the first that told why it failed; the others repeat it, or felt the
+                            same */
+    int passed_on;       /* the signal that the children were sent; 0: none */
 } local;
 
 void dw_tell(int fd, const char *what, const char *text)
@@ -70,7 +71,8 @@ static void signal_all(const local *l, int number)
 /* ------------------------------------------------------------------------------------------------
  * Starting */
 
-/* In the child: becomes this program with the arguments of its place; returns only where that fails. */
+/* In the child: becomes this program with the arguments of its place; returns only where that
+ * fails. */
 static void become_rank(const local *l, uint32_t rank, int tell, pid_t parent)
 {
 #ifdef __linux__

@@ -18,7 +18,8 @@ struct dw_place {
     char listen[URI_BYTES], connect[URI_BYTES];
 };
 
-__attribute__((format(printf, 3, 4))) static dw_status say(dw_why *why, dw_status status, const char *format, ...)
+__attribute__((format(printf, 3, 4))) static dw_status say(dw_why *why, dw_status status,
+                                                           const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
@@ -35,14 +36,17 @@ static const char *behind_shapes(const char *link)
     return link;
 }
 
-static dw_status place_by_mpi(dw_place *place, const char *link, size_t shapes, dw_train_config *config, dw_why *why)
+static dw_status place_by_mpi(dw_place *place, const char *link, size_t shapes,
+                              dw_train_config *config, dw_why *why)
 {
     const dw_status status = dw_ranks_open(&place->ranks, &config->rank, &config->stages, why);
     if (status < 0) return status;
     config->transports = dw_ranks_transports(place->ranks);
     config->transport_context = dw_ranks_context(place->ranks);
-    snprintf(place->listen, sizeof place->listen, "%.*smpi://%u", (int)shapes, link, config->rank + 1);
-    snprintf(place->connect, sizeof place->connect, "%.*smpi://%u", (int)shapes, link, config->rank - 1);
+    snprintf(place->listen, sizeof place->listen, "%.*smpi://%u", (int)shapes, link,
+             config->rank + 1);
+    snprintf(place->connect, sizeof place->connect, "%.*smpi://%u", (int)shapes, link,
+             config->rank - 1);
     return DW_OK;
 }
 
@@ -55,21 +59,28 @@ void dw_place_tell(dw_place *place, const char *uri)
 }
 
 /* rank and stages: the user's, or the launcher's. */
-static dw_status find_rank(const dw_launch *launch, const char *link, int given, dw_train_config *config, dw_why *why)
+static dw_status find_rank(const dw_launch *launch, const char *link, int given,
+                           dw_train_config *config, dw_why *why)
 {
     if (!given) {
         if (!launch->by)
-            return say(why, DW_ERR_ARGUMENT, "--link %.60s needs --rank and --stages: nothing in the environment tells them "
-                       "(RANK and WORLD_SIZE, or Open MPI's, PMI's or Slurm's)", link);
+            return say(
+                why, DW_ERR_ARGUMENT,
+                "--link %.60s needs --rank and --stages: nothing in the environment tells them "
+                "(RANK and WORLD_SIZE, or Open MPI's, PMI's or Slurm's)",
+                link);
         config->rank = launch->rank;
         config->stages = launch->stages;
     }
     if (config->rank < config->stages) return DW_OK;
-    return say(why, DW_ERR_ARGUMENT, "rank %u is not one of %u stages; they are counted from 0", config->rank, config->stages);
+    return say(why, DW_ERR_ARGUMENT, "rank %u is not one of %u stages; they are counted from 0",
+               config->rank, config->stages);
 }
 
-/* Where this process is to listen for the next rank: where the first rank's machine can reach it. */
-static dw_status find_host(const char *meeting, const char *host, char *text, size_t cap, dw_why *why)
+/* Where this process is to listen for the next rank: where the first rank's machine can reach it.
+ */
+static dw_status find_host(const char *meeting, const char *host, char *text, size_t cap,
+                           dw_why *why)
 {
     char master[256] = "";
     if (host) {
@@ -79,63 +90,82 @@ static dw_status find_host(const char *meeting, const char *host, char *text, si
     if (!strncmp(meeting, "tcp://", 6)) {
         const char *begin = meeting + 6, *colon = strrchr(begin, ':');
         if (*begin == '[') begin++;
-        if (colon) snprintf(master, sizeof master, "%.*s", (int)strcspn(begin, begin == meeting + 7 ? "]" : ":"), begin);
+        if (colon)
+            snprintf(master, sizeof master, "%.*s",
+                     (int)strcspn(begin, begin == meeting + 7 ? "]" : ":"), begin);
         if (dw_own_address(master, text, cap)) return DW_OK;
-        return say(why, DW_ERR_ADDRESS, "this machine has no way to '%.100s', where the ranks are to meet", master);
+        return say(why, DW_ERR_ADDRESS,
+                   "this machine has no way to '%.100s', where the ranks are to meet", master);
     }
     if (gethostname(text, cap) == 0) return DW_OK;
     return say(why, DW_ERR_ADDRESS, "this machine does not know its own name; give --host");
 }
 
-static dw_status place_by_rendezvous(dw_place *place, const char *link, size_t shapes, const char *host, int given,
-                                     const volatile int *stop, dw_train_config *config, dw_why *why)
+static dw_status place_by_rendezvous(dw_place *place, const char *link, size_t shapes,
+                                     const char *host, int given, const volatile int *stop,
+                                     dw_train_config *config, dw_why *why)
 {
     dw_launch launch;
     char meeting[URI_BYTES], own[280];
     if (dw_read_environment(&launch, why)) return DW_ERR_ARGUMENT;
     dw_status status = find_rank(&launch, link, given, config, why);
-    /* Here at every rank: one that fails when it has met another, or before, leaves those waiting that have not. */
+    /* Here at every rank: one that fails when it has met another, or before, leaves those waiting
+     * that have not. */
     if (status == DW_OK) status = dw_train_check(config, why);
     if (status < 0 || config->stages == 1) return status;
-    const char *query = strncmp(link + shapes, "tcp:", 4) ? NULL : strchr(link + shapes, '?'); /* of the links, not of the meeting */
-    snprintf(meeting, sizeof meeting, "%.*s", query ? (int)(query - link - (ptrdiff_t)shapes) : URI_BYTES, link + shapes);
+    const char *query =
+        strncmp(link + shapes, "tcp:", 4) ? NULL : strchr(link + shapes, '?'); /* of the links, not
+                                                                                  of the meeting */
+    snprintf(meeting, sizeof meeting, "%.*s",
+             query ? (int)(query - link - (ptrdiff_t)shapes) : URI_BYTES, link + shapes);
     if (!strncmp(meeting, "env:", 4)) {
         if (!launch.host[0])
-            return say(why, DW_ERR_ARGUMENT, "env:// needs MASTER_ADDR in the environment: the machine of rank 0");
-        snprintf(meeting, sizeof meeting, strchr(launch.host, ':') ? "tcp://[%s]:%u" : "tcp://%s:%u", launch.host, launch.port);
+            return say(why, DW_ERR_ARGUMENT,
+                       "env:// needs MASTER_ADDR in the environment: the machine of rank 0");
+        snprintf(meeting, sizeof meeting,
+                 strchr(launch.host, ':') ? "tcp://[%s]:%u" : "tcp://%s:%u", launch.host,
+                 launch.port);
     }
     status = find_host(meeting, host, own, sizeof own, why);
     if (status < 0) return status;
-    const dw_rendezvous_options options = {.uri = meeting,
-                                           .rank = config->rank,
-                                           .stages = config->stages,
-                                           .timeout_ms = config->open_timeout_ms ? config->open_timeout_ms : 60000,
-                                           .stop = stop,
-                                           .tls = config->tls,
-                                           .insecure_plaintext = config->insecure_plaintext};
+    const dw_rendezvous_options options = {
+        .uri = meeting,
+        .rank = config->rank,
+        .stages = config->stages,
+        .timeout_ms = config->open_timeout_ms ? config->open_timeout_ms : 60000,
+        .stop = stop,
+        .tls = config->tls,
+        .insecure_plaintext = config->insecure_plaintext};
     status = dw_rendezvous_open(&place->rendezvous, &options, why);
     if (status == DW_OK && config->rank > 0)
         status = dw_rendezvous_ask(place->rendezvous, place->connect, sizeof place->connect, why);
-    snprintf(place->listen, sizeof place->listen, "%.*stcp://%s:0%s", (int)shapes, link, own, query ? query : "");
+    snprintf(place->listen, sizeof place->listen, "%.*stcp://%s:0%s", (int)shapes, link, own,
+             query ? query : "");
     return status;
 }
 
-dw_status dw_place_take(dw_place **taken, const char *link, const char *host, int given, const volatile int *stop,
-                        dw_train_config *config, dw_why *why)
+dw_status dw_place_take(dw_place **taken, const char *link, const char *host, int given,
+                        const volatile int *stop, dw_train_config *config, dw_why *why)
 {
     const char *inner = behind_shapes(link);
     const size_t shapes = (size_t)(inner - link);
     const int by_mpi = !strncmp(inner, "mpi:", 4);
     *taken = NULL;
-    if (!by_mpi && strncmp(inner, "env:", 4) && strncmp(inner, "tcp:", 4) && strncmp(inner, "file:", 5))
-        return say(why, DW_ERR_ARGUMENT, "--link %.60s: without --local, ranks meet by mpi://, env://, tcp://host:port or "
-                   "file:///path", link);
+    if (!by_mpi && strncmp(inner, "env:", 4) && strncmp(inner, "tcp:", 4) &&
+        strncmp(inner, "file:", 5))
+        return say(
+            why, DW_ERR_ARGUMENT,
+            "--link %.60s: without --local, ranks meet by mpi://, env://, tcp://host:port or "
+            "file:///path",
+            link);
     if (by_mpi && given)
-        return say(why, DW_ERR_ARGUMENT, "--link mpi:// takes --rank and --stages from MPI; leave them out");
+        return say(why, DW_ERR_ARGUMENT,
+                   "--link mpi:// takes --rank and --stages from MPI; leave them out");
     dw_place *place = calloc(1, sizeof *place);
     if (!place) return say(why, DW_ERR_NO_MEMORY, "out of memory");
-    const dw_status status = by_mpi ? place_by_mpi(place, link, shapes, config, why)
-                                    : place_by_rendezvous(place, link, shapes, host, given, stop, config, why);
+    const dw_status status =
+        by_mpi ? place_by_mpi(place, link, shapes, config, why)
+               : place_by_rendezvous(place, link, shapes, host, given, stop, config, why);
     if (status < 0) {
         dw_place_leave(place, 0);
         return status;
@@ -150,7 +180,8 @@ void dw_place_leave(dw_place *place, int ok)
 {
     if (!place) return;
     dw_rendezvous_close(place->rendezvous);
-    /* MPI's end waits for all ranks. One that failed leaves without, and its launcher ends the others. */
+    /* MPI's end waits for all ranks. One that failed leaves without, and its launcher ends the
+     * others. */
     if (ok) dw_ranks_close(place->ranks);
     free(place);
 }

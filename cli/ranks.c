@@ -18,9 +18,11 @@ struct dw_ranks {
 /* Each MPI has a binary interface of its own, so there is a library for each. */
 static const struct {
     const char *name, *library;
-    const char *marks[4]; /* variables that its launcher sets; Slurm's PMIx is Open MPI's way of starting */
-} kinds[] = {{"Open MPI", "libdeltawire-mpi-openmpi.so.0", {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", NULL}},
-             {"MPICH", "libdeltawire-mpi-mpich.so.0", {"PMI_SIZE", "PMI_RANK", "MPI_LOCALNRANKS", NULL}}};
+    const char *marks[4]; /* variables that its launcher sets; Slurm's PMIx is Open MPI's way of
+                             starting */
+} kinds[] = {
+    {"Open MPI", "libdeltawire-mpi-openmpi.so.0", {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", NULL}},
+    {"MPICH", "libdeltawire-mpi-mpich.so.0", {"PMI_SIZE", "PMI_RANK", "MPI_LOCALNRANKS", NULL}}};
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
 /* Who started us; KINDS: none of them. */
@@ -32,7 +34,8 @@ static size_t kind_of_launcher(void)
     return KINDS;
 }
 
-__attribute__((format(printf, 3, 4))) static dw_status say(dw_why *why, dw_status status, const char *format, ...)
+__attribute__((format(printf, 3, 4))) static dw_status say(dw_why *why, dw_status status,
+                                                           const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
@@ -54,10 +57,12 @@ static void *load(dw_why *why)
     if (library) return library;
     const char *reason = dlerror();
     if (launcher == KINDS)
-        say(why, DW_ERR_UNSUPPORTED, "mpi:// needs libdeltawire-mpi-openmpi or -mpich, which cannot be loaded: %.150s", reason);
+        say(why, DW_ERR_UNSUPPORTED,
+            "mpi:// needs libdeltawire-mpi-openmpi or -mpich, which cannot be loaded: %.150s",
+            reason);
     else
-        say(why, DW_ERR_UNSUPPORTED, "%s started this, but its %s cannot be loaded: %.150s", kinds[launcher].name,
-            kinds[launcher].library, reason);
+        say(why, DW_ERR_UNSUPPORTED, "%s started this, but its %s cannot be loaded: %.150s",
+            kinds[launcher].name, kinds[launcher].library, reason);
     return NULL;
 }
 
@@ -79,7 +84,8 @@ dw_status dw_ranks_open(dw_ranks **ranks, uint32_t *rank, uint32_t *stages, dw_w
     if (!library) return DW_ERR_UNSUPPORTED;
     dw_ranks *made = calloc(1, sizeof *made);
     if (!made) return say(why, DW_ERR_NO_MEMORY, "out of memory");
-    if (!find(library, "dw_mpi_create", &create) || !find(library, "dw_mpi_destroy", &made->destroy) ||
+    if (!find(library, "dw_mpi_create", &create) ||
+        !find(library, "dw_mpi_destroy", &made->destroy) ||
         !find(library, "dw_mpi_rank", &rank_of) || !find(library, "dw_mpi_size", &size_of) ||
         !find(library, "dw_mpi_transport", &transport)) {
         free(made);

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * rendezvous.c - how ranks that know only where rank 0 is, or a shared directory, learn where their neighbours listen.
+ * rendezvous.c - how ranks that know only where rank 0 is, or a shared directory, learn where their
+ * neighbours listen.
  *
- * By TCP: every rank opens a link to rank 0 and says who it is. When it listens it tells its address, which rank 0 passes
- * on to the next one; so they start in any order. By files: rank r writes path.r, and rank r + 1 reads and removes it. */
+ * By TCP: every rank opens a link to rank 0 and says who it is. When it listens it tells its
+ * address, which rank 0 passes on to the next one; so they start in any order. By files: rank r
+ * writes path.r, and rank r + 1 reads and removes it. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netdb.h>
@@ -25,9 +27,9 @@ enum { URI_BYTES = 600, LOOK_MS = 20 };
 typedef struct guest {
     dw_rendezvous *host;
     uint32_t rank;
-    dw_link *link;          /* NULL: not here yet; rank 0 itself has none */
+    dw_link *link;           /* NULL: not here yet; rank 0 itself has none */
     char address[URI_BYTES]; /* where it listens; "": not told yet */
-    int is_told;            /* it knows where the rank before it listens */
+    int is_told;             /* it knows where the rank before it listens */
 } guest;
 
 struct dw_rendezvous {
@@ -46,7 +48,8 @@ struct dw_rendezvous {
     pthread_mutex_t lock;
 };
 
-__attribute__((format(printf, 3, 4))) static dw_status say(dw_why *why, dw_status status, const char *format, ...)
+__attribute__((format(printf, 3, 4))) static dw_status say(dw_why *why, dw_status status,
+                                                           const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
@@ -78,7 +81,8 @@ int dw_own_address(const char *host, char *text, size_t cap)
         socklen_t len = sizeof own;
         const int fd = socket(a->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
         /* Connecting a datagram socket sends nothing: it asks the routing table. */
-        if (fd >= 0 && !connect(fd, a->ai_addr, a->ai_addrlen) && !getsockname(fd, (struct sockaddr *)&own, &len) &&
+        if (fd >= 0 && !connect(fd, a->ai_addr, a->ai_addrlen) &&
+            !getsockname(fd, (struct sockaddr *)&own, &len) &&
             getnameinfo((struct sockaddr *)&own, len, name, sizeof name, NULL, 0, NI_NUMERICHOST))
             name[0] = '\0';
         if (fd >= 0) close(fd);
@@ -132,15 +136,18 @@ static void receive(dw_rendezvous *r, dw_link *link)
         snprintf(text, sizeof text, "%.*s", (int)(len < sizeof text ? len : 0), (const char *)data);
         dw_link_release(link, data);
     }
-    if (sscanf(text, "rank %u of %u", &rank, &stages) != 2 || stages != r->options.stages || rank < 1 || rank >= stages) {
-        snprintf(sentence, sizeof sentence, "rank 0 was started for %u stages, and rank %u for %u", r->options.stages, rank, stages);
+    if (sscanf(text, "rank %u of %u", &rank, &stages) != 2 || stages != r->options.stages ||
+        rank < 1 || rank >= stages) {
+        snprintf(sentence, sizeof sentence, "rank 0 was started for %u stages, and rank %u for %u",
+                 r->options.stages, rank, stages);
         refuse(link, sentence);
         return;
     }
     char name[DW_RANK_NAME_BYTES];
     dw_rank_name(name, rank);
     if (r->options.tls && strcmp(name, dw_link_peer_name(link)) != 0) {
-        snprintf(sentence, sizeof sentence, "you are %.60s by your key or certificate, not rank %u", dw_link_peer_name(link), rank);
+        snprintf(sentence, sizeof sentence, "you are %.60s by your key or certificate, not rank %u",
+                 dw_link_peer_name(link), rank);
         refuse(link, sentence);
         return;
     }
@@ -161,7 +168,8 @@ static int all_are_told(dw_rendezvous *r)
 {
     uint32_t told = 1;
     pthread_mutex_lock(&r->lock);
-    for (uint32_t rank = 1; rank < r->options.stages; rank++) told += (uint32_t)r->guests[rank].is_told;
+    for (uint32_t rank = 1; rank < r->options.stages; rank++)
+        told += (uint32_t)r->guests[rank].is_told;
     pthread_mutex_unlock(&r->lock);
     return told == r->options.stages;
 }
@@ -187,7 +195,8 @@ static void *serve(void *context)
     while (missing(r) && now_ms() < end && !__atomic_load_n(&r->stop, __ATOMIC_RELAXED)) {
         const dw_link_options options = {.struct_size = sizeof options,
                                          .role = DW_LINK_LISTEN,
-                                         .open_timeout_ms = (uint32_t)(end - now_ms() > 0 ? end - now_ms() : 1),
+                                         .open_timeout_ms =
+                                             (uint32_t)(end - now_ms() > 0 ? end - now_ms() : 1),
                                          .on_listening = note_listening,
                                          .listening_context = r,
                                          .cancelled = &r->stop,
@@ -206,7 +215,8 @@ static void *serve(void *context)
             usleep(1000 * LOOK_MS); /* who comes and fails does not end the wait for the others */
         }
     }
-    while (!all_are_told(r) && now_ms() < end && !__atomic_load_n(&r->stop, __ATOMIC_RELAXED)) usleep(1000 * LOOK_MS);
+    while (!all_are_told(r) && now_ms() < end && !__atomic_load_n(&r->stop, __ATOMIC_RELAXED))
+        usleep(1000 * LOOK_MS);
     for (uint32_t rank = 1; rank < r->options.stages; rank++) dw_link_close(r->guests[rank].link);
     return NULL;
 }
@@ -214,8 +224,11 @@ static void *serve(void *context)
 static dw_status start_serving(dw_rendezvous *r, dw_why *why)
 {
     r->guests = calloc(r->options.stages, sizeof *r->guests);
-    if (!r->guests) return say(why, DW_ERR_NO_MEMORY, "out of memory for a rendezvous of %u ranks", r->options.stages);
-    for (uint32_t rank = 0; rank < r->options.stages; rank++) r->guests[rank] = (guest){.host = r, .rank = rank};
+    if (!r->guests)
+        return say(why, DW_ERR_NO_MEMORY, "out of memory for a rendezvous of %u ranks",
+                   r->options.stages);
+    for (uint32_t rank = 0; rank < r->options.stages; rank++)
+        r->guests[rank] = (guest){.host = r, .rank = rank};
     if (pthread_create(&r->thread, NULL, serve, r))
         return say(why, DW_ERR_NO_MEMORY, "cannot start the thread of a rendezvous");
     r->is_serving = 1;
@@ -239,8 +252,11 @@ static dw_status greet(dw_rendezvous *r, dw_why *why)
     char text[64];
     dw_why link_why;
     dw_status status = dw_link_open(&r->link, r->uri, &options, &link_why);
-    if (status < 0) return say(why, status, "rank %u cannot reach rank 0: %.200s", r->options.rank, link_why.text);
-    const int len = snprintf(text, sizeof text, "rank %u of %u", r->options.rank, r->options.stages);
+    if (status < 0)
+        return say(why, status, "rank %u cannot reach rank 0: %.200s", r->options.rank,
+                   link_why.text);
+    const int len =
+        snprintf(text, sizeof text, "rank %u of %u", r->options.rank, r->options.stages);
     return dw_link_send(r->link, TAG_GREETING, text, (size_t)len);
 }
 
@@ -251,7 +267,8 @@ static dw_status ask_rank_0(dw_rendezvous *r, char *uri, size_t cap, int64_t end
     dw_status status = DW_PENDING;
     while (status == DW_PENDING && now_ms() < end && !is_stopped(r)) {
         status = dw_link_recv(r->link, TAG_ADDRESS, LOOK_MS, &data, &len);
-        if (status == DW_OK || dw_link_recv(r->link, TAG_REFUSAL, 0, &data, &len) != DW_OK) continue;
+        if (status == DW_OK || dw_link_recv(r->link, TAG_REFUSAL, 0, &data, &len) != DW_OK)
+            continue;
         say(why, DW_ERR_MISMATCH, "%.*s", (int)(len < 160 ? len : 160), (const char *)data);
         dw_link_release(r->link, data);
         return DW_ERR_MISMATCH;
@@ -261,7 +278,9 @@ static dw_status ask_rank_0(dw_rendezvous *r, char *uri, size_t cap, int64_t end
         dw_link_release(r->link, data);
         return DW_OK;
     }
-    if (status < 0) return say(why, status, "rank %u lost rank 0 before all had met: %.180s", r->options.rank, dw_link_why(r->link));
+    if (status < 0)
+        return say(why, status, "rank %u lost rank 0 before all had met: %.180s", r->options.rank,
+                   dw_link_why(r->link));
     return DW_PENDING;
 }
 
@@ -298,9 +317,11 @@ static dw_status read_file(dw_rendezvous *r, char *uri, size_t cap, int64_t end)
     return DW_PENDING;
 }
 
-/* ------------------------------------------------------------------------------------------------ */
+/* ------------------------------------------------------------------------------------------------
+ */
 
-dw_status dw_rendezvous_open(dw_rendezvous **rendezvous, const dw_rendezvous_options *options, dw_why *why)
+dw_status dw_rendezvous_open(dw_rendezvous **rendezvous, const dw_rendezvous_options *options,
+                             dw_why *why)
 {
     *rendezvous = NULL;
     dw_rendezvous *r = calloc(1, sizeof *r);
@@ -309,8 +330,10 @@ dw_status dw_rendezvous_open(dw_rendezvous **rendezvous, const dw_rendezvous_opt
     dw_rank_name(r->own_name, options->rank);
     if (options->tls) r->tls = *options->tls;
     r->tls.own_name = r->own_name;
-    r->tls.peer_name = options->rank == 0 ? NULL : "rank/0"; /* rank 0 receives them all, and asks who it is */
-    /* One guest after the other comes to the same port, which is free again only when no connection can come back. */
+    r->tls.peer_name = options->rank == 0 ? NULL : "rank/0"; /* rank 0 receives them all, and asks
+                                                                who it is */
+    /* One guest after the other comes to the same port, which is free again only when no connection
+     * can come back. */
     snprintf(r->uri, sizeof r->uri, "%s?stripes=1&grace=0ms", options->uri);
     pthread_mutex_init(&r->lock, NULL);
     dw_status status = DW_OK;
@@ -318,7 +341,9 @@ dw_status dw_rendezvous_open(dw_rendezvous **rendezvous, const dw_rendezvous_opt
         const char *path = options->uri + 5;
         if (!strncmp(path, "//", 2)) path += 2;
         snprintf(r->path, sizeof r->path, "%s", path);
-        if (!*path) status = say(why, DW_ERR_ARGUMENT, "file:// needs a path that all ranks see, as file:///shared/run1");
+        if (!*path)
+            status = say(why, DW_ERR_ARGUMENT,
+                         "file:// needs a path that all ranks see, as file:///shared/run1");
     } else {
         status = options->rank == 0 ? start_serving(r, why) : greet(r, why);
     }
@@ -333,11 +358,14 @@ dw_status dw_rendezvous_open(dw_rendezvous **rendezvous, const dw_rendezvous_opt
 dw_status dw_rendezvous_ask(dw_rendezvous *r, char *uri, size_t cap, dw_why *why)
 {
     const int64_t end = now_ms() + r->options.timeout_ms;
-    const dw_status status = *r->path ? read_file(r, uri, cap, end) : ask_rank_0(r, uri, cap, end, why);
+    const dw_status status =
+        *r->path ? read_file(r, uri, cap, end) : ask_rank_0(r, uri, cap, end, why);
     if (status != DW_PENDING) return status;
-    if (is_stopped(r)) return say(why, DW_ERR_CANCELLED, "rank %u was asked to stop", r->options.rank);
-    return say(why, DW_ERR_TIMEOUT, "rank %u did not tell within %u ms where it listens; is it started?", r->options.rank - 1,
-               r->options.timeout_ms);
+    if (is_stopped(r))
+        return say(why, DW_ERR_CANCELLED, "rank %u was asked to stop", r->options.rank);
+    return say(why, DW_ERR_TIMEOUT,
+               "rank %u did not tell within %u ms where it listens; is it started?",
+               r->options.rank - 1, r->options.timeout_ms);
 }
 
 dw_status dw_rendezvous_tell(dw_rendezvous *r, const char *uri, dw_why *why)
@@ -348,7 +376,9 @@ dw_status dw_rendezvous_tell(dw_rendezvous *r, const char *uri, dw_why *why)
         return DW_OK;
     }
     const dw_status status = dw_link_send(r->link, TAG_TELL, uri, strlen(uri));
-    if (status < 0) return say(why, status, "rank %u cannot tell where it listens: %.180s", r->options.rank, dw_link_why(r->link));
+    if (status < 0)
+        return say(why, status, "rank %u cannot tell where it listens: %.180s", r->options.rank,
+                   dw_link_why(r->link));
     return DW_OK;
 }
 

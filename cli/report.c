@@ -28,7 +28,8 @@ static json_t *count(uint64_t n)
     return json_integer((json_int_t)n);
 }
 
-/* Takes the object over. Each line is on its way to the disk before the run goes on, so a killed run leaves a log. */
+/* Takes the object over. Each line is on its way to the disk before the run goes on, so a killed
+ * run leaves a log. */
 static void log_line(dw_report *report, json_t *line)
 {
     if (report->log && line && !report->log_error) {
@@ -94,7 +95,8 @@ static void on_start(void *context, const dw_train_start *start)
     report->steps = start->steps;
     report->first_step = start->first_step;
     printf("model     %.2f M parameters on %u stage%s, products by OpenBLAS (%s)\n",
-           (double)start->parameters * 1e-6, start->stages, start->stages == 1 ? "" : "s", start->blas);
+           (double)start->parameters * 1e-6, start->stages, start->stages == 1 ? "" : "s",
+           start->blas);
     printf("data      %u samples, %u held out; %u steps, %u an epoch\n", start->samples,
            start->held_out, start->steps, start->steps_per_epoch);
     if (start->stages > 1)
@@ -103,11 +105,12 @@ static void on_start(void *context, const dw_train_start *start)
     fflush(stdout);
     log_line(report,
              json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:s, s:s}", "event", "start",
-                       "stages", (json_int_t)start->stages, "parameters", (json_int_t)start->parameters,
-                       "samples", (json_int_t)start->samples, "held_out", (json_int_t)start->held_out,
-                       "steps", (json_int_t)start->steps, "steps_per_epoch",
-                       (json_int_t)start->steps_per_epoch, "first_step", (json_int_t)start->first_step,
-                       "forward", start->forward, "backward", start->backward, "blas", start->blas));
+                       "stages", (json_int_t)start->stages, "parameters",
+                       (json_int_t)start->parameters, "samples", (json_int_t)start->samples,
+                       "held_out", (json_int_t)start->held_out, "steps", (json_int_t)start->steps,
+                       "steps_per_epoch", (json_int_t)start->steps_per_epoch, "first_step",
+                       (json_int_t)start->first_step, "forward", start->forward, "backward",
+                       start->backward, "blas", start->blas));
 }
 
 static void print_direction(const char *name, uint64_t bytes, uint64_t raw)
@@ -126,9 +129,9 @@ static void on_step(void *context, const dw_train_step *step)
                              "seconds", number(step->seconds), "wall_s", number(step->wall_s));
     if (line) add_cost(line, now);
     log_line(report, line);
-    const int print =
-        !report->options.quiet && (step->step % report->options.print_every == 0 ||
-                                   step->step == report->first_step + 1 || step->step == report->steps);
+    const int print = !report->options.quiet &&
+                      (step->step % report->options.print_every == 0 ||
+                       step->step == report->first_step + 1 || step->step == report->steps);
     if (print) {
         printf("step %4u/%u | loss %.4f | norm %.2f | lr %.1e | %.0f ms | wait %.0f ms", step->step,
                report->steps, step->loss, step->norm, step->lr, step->seconds * 1e3,
@@ -149,8 +152,9 @@ static void on_eval(void *context, const dw_train_eval *eval)
 {
     dw_report *report = context;
     if (!report->options.quiet)
-        printf("eval %4u/%u | held-out loss %.4f | %.0f ms | epoch %u done %.1f s after the start\n",
-               eval->step, report->steps, eval->loss, eval->seconds * 1e3, eval->epoch, eval->wall_s);
+        printf(
+            "eval %4u/%u | held-out loss %.4f | %.0f ms | epoch %u done %.1f s after the start\n",
+            eval->step, report->steps, eval->loss, eval->seconds * 1e3, eval->epoch, eval->wall_s);
     fflush(stdout);
     log_line(report, json_pack("{s:s, s:I, s:I, s:o, s:o, s:o}", "event", "eval", "step",
                                (json_int_t)eval->step, "epoch", (json_int_t)eval->epoch, "loss",
@@ -176,7 +180,8 @@ static void log_summary(dw_report *report, const dw_train_summary *summary)
     if (!line) return;
     const dw_train_cost *cost = &summary->cost;
     add_cost(line, cost);
-    json_object_set_new(line, "ratio_forward", number(ratio(cost->raw_forward, cost->bytes_forward)));
+    json_object_set_new(line, "ratio_forward",
+                        number(ratio(cost->raw_forward, cost->bytes_forward)));
     json_object_set_new(line, "ratio_backward",
                         number(ratio(cost->raw_backward, cost->bytes_backward)));
     json_t *ranks = json_array();
@@ -202,7 +207,8 @@ static void on_summary(void *context, const dw_train_summary *summary)
            cost->compute_s, cost->codec_s, cost->wait_s);
     if (summary->stages > 1)
         printf("on the wire: %s forward (%.1fx less than f32), %s backward (%.1fx)\n",
-               bytes_text(forward, cost->bytes_forward), ratio(cost->raw_forward, cost->bytes_forward),
+               bytes_text(forward, cost->bytes_forward),
+               ratio(cost->raw_forward, cost->bytes_forward),
                bytes_text(backward, cost->bytes_backward),
                ratio(cost->raw_backward, cost->bytes_backward));
     fflush(stdout);

@@ -9,9 +9,9 @@
 
 volatile int dw_stop_signal;
 
-/* A terminal signals a whole group, and the process that started the ranks passes the signal on: two may mean one.
- * Whoever asks a third time does not want to wait for a clean end. Any thread may be the one that is interrupted, a pool's
- * of the matrix library as well, and two at a time. */
+/* A terminal signals a whole group, and the process that started the ranks passes the signal on:
+ * two may mean one. Whoever asks a third time does not want to wait for a clean end. Any thread may
+ * be the one that is interrupted, a pool's of the matrix library as well, and two at a time. */
 static void on_signal(int number)
 {
     static atomic_int times;

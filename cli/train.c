@@ -66,26 +66,36 @@ static const struct argp_option options[] = {
     {0, 0, 0, 0, "Where this process stands:", 1},
     {"local", LOCAL, "K", 0, "Start K stages on this machine, joined over --link", 1},
     {"link", LINK, "URI", 0,
-     "With --local: what joins them (default tcp://127.0.0.1:0, port 0 for any free one). Without: how the ranks of a "
-     "launcher meet: mpi:// (mpirun), env:// (torchrun, srun: MASTER_ADDR, MASTER_PORT and the launcher's ranks), "
-     "tcp://HOST:PORT (of rank 0), file:///PATH (that all see)", 1},
-    {"host", HOST, "ADDRESS", 0, "With --link: this machine, as the other ranks reach it (found out)", 1},
+     "With --local: what joins them (default tcp://127.0.0.1:0, port 0 for any free one). Without: "
+     "how the ranks of a "
+     "launcher meet: mpi:// (mpirun), env:// (torchrun, srun: MASTER_ADDR, MASTER_PORT and the "
+     "launcher's ranks), "
+     "tcp://HOST:PORT (of rank 0), file:///PATH (that all see)",
+     1},
+    {"host", HOST, "ADDRESS", 0,
+     "With --link: this machine, as the other ranks reach it (found out)", 1},
     {"rank", RANK, "R", 0, "This process is stage R, counted from 0", 1},
     {"stages", STAGES, "K", 0, "There are K stages in all", 1},
     {"listen", LISTEN, "URI", 0, "Wait here for rank R + 1", 1},
     {"connect", CONNECT, "URI", 0, "Rank R - 1 listens there", 1},
     {"open-timeout", OPEN_TIMEOUT, "SECONDS", 0, "Until the neighbours have met (60)", 1},
-    {"peer-timeout", PEER_TIMEOUT, "SECONDS", 0, "A neighbour that owes bytes and sends none (60)", 1},
+    {"peer-timeout", PEER_TIMEOUT, "SECONDS", 0, "A neighbour that owes bytes and sends none (60)",
+     1},
     {"threads", THREADS, "N", 0, "Threads that share the work of the codecs (1)", 1},
 
     {0, 0, 0, 0, "Who may take part, where ranks are joined by TCP (see docs/deploy.md):", 2},
     {"group-key", GROUP_KEY, "FILE", 0,
-     "Of all ranks the same, as `deltawire keygen` makes it (DELTAWIRE_GROUP_KEY_FILE in the environment)", 2},
-    {"certificate", CERTIFICATE, "FILE", 0, "Or: this rank's own, PEM, with the URI deltawire:rank/R in it", 2},
+     "Of all ranks the same, as `deltawire keygen` makes it (DELTAWIRE_GROUP_KEY_FILE in the "
+     "environment)",
+     2},
+    {"certificate", CERTIFICATE, "FILE", 0,
+     "Or: this rank's own, PEM, with the URI deltawire:rank/R in it", 2},
     {"key", KEY, "FILE", 0, "Its private key", 2},
     {"ca", CA, "FILE", 0, "The CA whose certificates count", 2},
     {"insecure-plaintext", INSECURE, 0, 0,
-     "Neither: without it, TCP keeps to this machine's loopback. Whoever is on the way can read, change and join", 2},
+     "Neither: without it, TCP keeps to this machine's loopback. Whoever is on the way can read, "
+     "change and join",
+     2},
 
     {0, 0, 0, 0, "What goes over the wire, the same at all ranks like all that follows:", 3},
     {"forward", FORWARD, "CODEC", 0, "Activations, towards higher ranks (raw:f32)", 3},
@@ -105,11 +115,12 @@ static const struct argp_option options[] = {
 
     {0, 0, 0, 0, "The training:", 6},
     {"batch", BATCH, "N", 0, "Samples of a step (16)", 6},
-    {"micro-batches", MICRO_BATCHES, "M", 0, "Parts of a batch, in flight one behind the other (4)", 6},
+    {"micro-batches", MICRO_BATCHES, "M", 0, "Parts of a batch, in flight one behind the other (4)",
+     6},
     {"epochs", EPOCHS, "N", 0, "Visits to every sample (1)", 6},
     {"steps", STEPS, "N", 0, "Instead of --epochs", 6},
-    {"lr", LR, "X", 0, "Peak of the learning rate (1e-3); it falls linearly to 0 behind the warm-up",
-     6},
+    {"lr", LR, "X", 0,
+     "Peak of the learning rate (1e-3); it falls linearly to 0 behind the warm-up", 6},
     {"warmup", WARMUP, "N", 0, "Steps of linear rise to it (0)", 6},
     {"beta1", BETA1, "X", 0, "AdamW (0.9)", 6},
     {"beta2", BETA2, "X", 0, "AdamW (0.95)", 6},
@@ -124,7 +135,8 @@ static const struct argp_option options[] = {
     {"record", RECORD, "DIR", 0,
      "The tensors that go over the wire, as they were before a codec saw them", 7},
     {"save-every", SAVE_EVERY, "N", 0, "And one every N steps", 7},
-    {"eval-every", EVAL_EVERY, "N", 0, "Held-out loss every N steps (every epoch) and at the end", 7},
+    {"eval-every", EVAL_EVERY, "N", 0, "Held-out loss every N steps (every epoch) and at the end",
+     7},
     {"log", LOG, "FILE", 0, "JSONL: a line per step and evaluation, then a summary (rank 0)", 7},
     {"print-every", PRINT_EVERY, "N", 0, "Print every N-th step (1)", 7},
     {"quiet", QUIET, 0, 0, "Print the beginning and the end only", 7},
@@ -145,9 +157,11 @@ static const char doc[] =
     "The same on two machines; both give the same options but for their place:\n"
     "\n"
     "  first$  deltawire train --rank 0 --stages 2 --listen tcp://0.0.0.0:7000 \\\n"
-    "            --group-key run.key --text book.txt --forward delta:bits=4 --backward direct:bits=8\n"
+    "            --group-key run.key --text book.txt --forward delta:bits=4 --backward "
+    "direct:bits=8\n"
     "  second$ deltawire train --rank 1 --stages 2 --connect tcp://first:7000 \\\n"
-    "            --group-key run.key --text book.txt --forward delta:bits=4 --backward direct:bits=8\n"
+    "            --group-key run.key --text book.txt --forward delta:bits=4 --backward "
+    "direct:bits=8\n"
     "\n"
     "A stage in the middle has both --listen and --connect. Four stages under a launcher:\n"
     "\n"
@@ -173,8 +187,8 @@ static uint64_t whole(struct argp_state *state, const char *name, const char *te
     errno = 0;
     unsigned long long value = strtoull(text, &end, 10);
     if (*text < '0' || *text > '9' || *end || errno || value < least || value > most)
-        argp_error(state, "--%s \"%s\" is not a whole number from %" PRIu64 " to %" PRIu64, name, text,
-                   least, most);
+        argp_error(state, "--%s \"%s\" is not a whole number from %" PRIu64 " to %" PRIu64, name,
+                   text, least, most);
     return value;
 }
 
@@ -310,9 +324,9 @@ static error_t parse_option(int key, char *value, struct argp_state *state)
     else if (key == ARGP_KEY_END) {
         dw_why why;
         check_place(a, state);
-        if (dw_keys_choose(&a->tls, a->link, &a->config, &why) < 0) argp_error(state, "%s", why.text);
-    }
-    else
+        if (dw_keys_choose(&a->tls, a->link, &a->config, &why) < 0)
+            argp_error(state, "%s", why.text);
+    } else
         return ARGP_ERR_UNKNOWN;
     return 0;
 }
@@ -324,9 +338,11 @@ static int run_rank(arguments *a)
     dw_why why = {.offset = -1};
     dw_status status = DW_OK;
     if (a->link) {
-        status = dw_place_take(&a->report.place, a->link, a->host, a->config.stages > 0, hooks.stop, &a->config, &why);
+        status = dw_place_take(&a->report.place, a->link, a->host, a->config.stages > 0, hooks.stop,
+                               &a->config, &why);
         if (status < 0 && status != DW_ERR_CANCELLED) dw_complain("%s", why.text);
-        if (status < 0) return dw_stop_signal ? DW_EXIT_SIGNAL + dw_stop_signal : dw_exit_code(status);
+        if (status < 0)
+            return dw_stop_signal ? DW_EXIT_SIGNAL + dw_stop_signal : dw_exit_code(status);
     }
     if (a->config.rank) a->report.log = NULL; /* all that is logged is known at rank 0 */
     if (dw_report_open(&report, &a->report)) return DW_EXIT_FAILED;
@@ -345,8 +361,8 @@ static int run_rank(arguments *a)
     return status < 0 ? dw_exit_code(status) : log_failed ? DW_EXIT_FAILED : DW_EXIT_OK;
 }
 
-/* OpenBLAS chooses its products when it is loaded, so the environment must be right before: start anew with it. One
- * thread: each stage is a process of its own. */
+/* OpenBLAS chooses its products when it is loaded, so the environment must be right before: start
+ * anew with it. One thread: each stage is a process of its own. */
 static void start_with_best_products(char **argv)
 {
     const char *advice = dw_train_blas_advice();
@@ -369,6 +385,7 @@ int dw_cli_train(int argc, char **argv)
     argp_parse(&parser, argc, argv, ARGP_IN_ORDER, NULL, &a);
     argv[0] = own_name;
     dw_catch_signals();
-    if (a.local > 1) return dw_run_local(a.local, a.link ? a.link : "tcp://127.0.0.1:0", argc, argv);
+    if (a.local > 1)
+        return dw_run_local(a.local, a.link ? a.link : "tcp://127.0.0.1:0", argc, argv);
     return run_rank(&a);
 }

@@ -1,19 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0
- * audit.cuh - the state digest where a thread's eight elements are no whole words of it: a stretch of the new prev a block. */
+ * audit.cuh - the state digest where a thread's eight elements are no whole words of it: a stretch
+ * of the new prev a block. */
 #ifndef DW_CUDA_AUDIT_CUH
 #define DW_CUDA_AUDIT_CUH
 
 #include "block.cuh"
 
 /* The audited stretch number `block` of a prev, four elements at a time, zeros behind the end. */
-DW_DEVICE uint64_t dw_stretch_sum(const void *prev, dw_dtype dtype, uint64_t elements, dw_audit audit, uint64_t block)
+DW_DEVICE uint64_t dw_stretch_sum(const void *prev, dw_dtype dtype, uint64_t elements,
+                                  dw_audit audit, uint64_t block)
 {
-    uint64_t first = (audit.sequence % audit.every + block * audit.every) * DW_TILE_ELEMENTS, sum = 0;
-    for (uint32_t i = 4 * threadIdx.x; i < DW_TILE_ELEMENTS && first + i < elements; i += 4 * DW_CUDA_THREADS) {
+    uint64_t first = (audit.sequence % audit.every + block * audit.every) * DW_TILE_ELEMENTS,
+             sum = 0;
+    for (uint32_t i = 4 * threadIdx.x; i < DW_TILE_ELEMENTS && first + i < elements;
+         i += 4 * DW_CUDA_THREADS) {
         uint32_t bits[4];
-        for (uint32_t k = 0; k < 4; k++) bits[k] = first + i + k < elements ? dw_load_bits(prev, dtype, first + i + k) : 0;
+        for (uint32_t k = 0; k < 4; k++)
+            bits[k] = first + i + k < elements ? dw_load_bits(prev, dtype, first + i + k) : 0;
         bool no_second = dtype == DW_F32 && first + i + 2 >= elements; /* pair of words */
-        sum += no_second ? dw_digest_pair(bits[0], bits[1], (uint32_t)(first + i)) : dw_digest_four(bits, dtype, first + i);
+        sum += no_second ? dw_digest_pair(bits[0], bits[1], (uint32_t)(first + i))
+                         : dw_digest_four(bits, dtype, first + i);
     }
     return sum;
 }

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * block.cuh - what a block of threads does together: finds its part, adds up, ends a message; and eight elements, what a thread does at a time.
+ * block.cuh - what a block of threads does together: finds its part, adds up, ends a message; and
+ * eight elements, what a thread does at a time.
  *
- * Text for the kernels. Every barrier and every exchange between lanes is reached by all threads of the block. */
+ * Text for the kernels. Every barrier and every exchange between lanes is reached by all threads of
+ * the block. */
 #ifndef DW_CUDA_BLOCK_CUH
 #define DW_CUDA_BLOCK_CUH
 
@@ -11,18 +13,27 @@
 
 #define DW_DEVICE static __device__ __forceinline__
 
-/* A thread has as many eights of a tile as it takes: what they share - the part, the tile, barriers, sums - is paid for once. */
-enum { DW_WARP = 32, DW_WARPS = DW_CUDA_THREADS / DW_WARP, DW_EIGHT = 8, DW_SLOTS = DW_TILE_ELEMENTS / DW_EIGHT / DW_CUDA_THREADS };
+/* A thread has as many eights of a tile as it takes: what they share - the part, the tile,
+ * barriers, sums - is paid for once. */
+enum {
+    DW_WARP = 32,
+    DW_WARPS = DW_CUDA_THREADS / DW_WARP,
+    DW_EIGHT = 8,
+    DW_SLOTS = DW_TILE_ELEMENTS / DW_EIGHT / DW_CUDA_THREADS
+};
 #define DW_ALL_LANES 0xffffffffu
 
 /* The most bytes of a tile: 8 bits of every element, a scale for every 16. */
 enum { DW_STAGED_BYTES = DW_TILE_ELEMENTS + 2 * DW_TILE_ELEMENTS / 16 };
 
-/* ------------------------------------------------------------------------------------------- memory */
+/* -------------------------------------------------------------------------------------------
+ * memory */
 
-typedef struct __align__(16) dw_sixteen {
+typedef struct __align__(16) dw_sixteen
+{
     uint32_t word[4];
-} dw_sixteen;
+}
+dw_sixteen;
 
 DW_DEVICE bool dw_is_aligned(const void *place, uint32_t bytes)
 {
@@ -42,7 +53,8 @@ DW_DEVICE void dw_passing_store(void *to, dw_sixteen all)
     __stcs((uint4 *)to, make_uint4(all.word[0], all.word[1], all.word[2], all.word[3]));
 }
 
-/* Payloads begin at multiples of 16 bytes, and so do all of their parts. Through the second-level cache: other blocks may have written. */
+/* Payloads begin at multiples of 16 bytes, and so do all of their parts. Through the second-level
+ * cache: other blocks may have written. */
 DW_DEVICE dw_sixteen dw_payload_load(const uint8_t *from)
 {
     uint4 loaded = __ldcg((const uint4 *)from);
@@ -56,7 +68,8 @@ DW_DEVICE void dw_payload_store(uint8_t *to, dw_sixteen all)
     *(uint4 *)to = make_uint4(all.word[0], all.word[1], all.word[2], all.word[3]);
 }
 
-/* ------------------------------------------------------------------------------------------- eight elements */
+/* ------------------------------------------------------------------------------------------- eight
+ * elements */
 
 typedef struct dw_eight {
     float of[DW_EIGHT];
@@ -99,7 +112,8 @@ DW_DEVICE void dw_store_bits(void *to, dw_dtype dtype, uint64_t at, uint32_t bit
 }
 
 /* n of the eight elements from `at` on, as bits; the others, and all of no memory, are +0. */
-DW_DEVICE void dw_load_eight_bits(const void *from, dw_dtype dtype, uint64_t at, uint32_t n, uint32_t bits[DW_EIGHT])
+DW_DEVICE void dw_load_eight_bits(const void *from, dw_dtype dtype, uint64_t at, uint32_t n,
+                                  uint32_t bits[DW_EIGHT])
 {
     const uint8_t *place = from ? (const uint8_t *)from + at * dw_size_of(dtype) : NULL;
     if (place && n == DW_EIGHT && dw_is_aligned(place, 16)) {
@@ -107,11 +121,13 @@ DW_DEVICE void dw_load_eight_bits(const void *from, dw_dtype dtype, uint64_t at,
         dw_sixteen second = dtype == DW_F32 ? dw_passing_load(place + 16) : first;
 #pragma unroll
         for (uint32_t i = 0; i < DW_EIGHT; i++)
-            bits[i] = dtype == DW_F32 ? (i < 4 ? first.word[i % 4] : second.word[i % 4]) : first.word[i / 2] >> (16 * (i % 2)) & 0xffffu;
+            bits[i] = dtype == DW_F32 ? (i < 4 ? first.word[i % 4] : second.word[i % 4])
+                                      : first.word[i / 2] >> (16 * (i % 2)) & 0xffffu;
         return;
     }
 #pragma unroll
-    for (uint32_t i = 0; i < DW_EIGHT; i++) bits[i] = from && i < n ? dw_load_bits(from, dtype, at + i) : 0;
+    for (uint32_t i = 0; i < DW_EIGHT; i++)
+        bits[i] = from && i < n ? dw_load_bits(from, dtype, at + i) : 0;
 }
 
 DW_DEVICE dw_eight dw_load_eight(const void *from, dw_dtype dtype, uint64_t at, uint32_t n)
@@ -124,7 +140,8 @@ DW_DEVICE dw_eight dw_load_eight(const void *from, dw_dtype dtype, uint64_t at, 
     return loaded;
 }
 
-DW_DEVICE void dw_store_eight(void *to, dw_dtype dtype, uint64_t at, uint32_t n, const uint32_t bits[DW_EIGHT])
+DW_DEVICE void dw_store_eight(void *to, dw_dtype dtype, uint64_t at, uint32_t n,
+                              const uint32_t bits[DW_EIGHT])
 {
     uint8_t *place = (uint8_t *)to + at * dw_size_of(dtype);
     if (n == DW_EIGHT && dw_is_aligned(place, 16)) {
@@ -143,8 +160,9 @@ DW_DEVICE void dw_store_eight(void *to, dw_dtype dtype, uint64_t at, uint32_t n,
         if (i < n) dw_store_bits(to, dtype, at + i, bits[i]);
 }
 
-/* 1.5 * 2^23: in its sum with a small number the last places are that number's nearest integer, ties to even. */
-#define DW_MAGIC 12582912.0f
+/* 1.5 * 2^23: in its sum with a small number the last places are that number's nearest integer,
+ * ties to even. */
+#define DW_MAGIC      12582912.0f
 #define DW_MAGIC_BITS 0x4b400000u
 
 /* An integer as a float, +0 for 0; |level| < 2^22. */
@@ -153,46 +171,55 @@ DW_DEVICE float dw_float_of_level(int32_t level)
     return dw_float_of(DW_MAGIC_BITS + (uint32_t)level) - DW_MAGIC;
 }
 
-/* ------------------------------------------------------------------------------------------- digests (docs/format.md, 4) */
+/* -------------------------------------------------------------------------------------------
+ * digests (docs/format.md, 4) */
 
 #define DW_DIGEST_KEY 0x9E3779B1u
 
 /* Words `place` (even) and the next one. */
 DW_DEVICE uint64_t dw_digest_pair(uint32_t low, uint32_t high, uint32_t place)
 {
-    return (uint64_t)(low + DW_DIGEST_KEY * (place + 1)) * (uint32_t)(high + DW_DIGEST_KEY * (place + 2));
+    return (uint64_t)(low + DW_DIGEST_KEY * (place + 1)) *
+           (uint32_t)(high + DW_DIGEST_KEY * (place + 2));
 }
 
 /* Sixteen bytes of a payload, from byte `at` on. */
 DW_DEVICE uint64_t dw_digest_sixteen(dw_sixteen all, uint64_t at)
 {
     uint32_t place = (uint32_t)(at / 4);
-    return dw_digest_pair(all.word[0], all.word[1], place) + dw_digest_pair(all.word[2], all.word[3], place + 2);
+    return dw_digest_pair(all.word[0], all.word[1], place) +
+           dw_digest_pair(all.word[2], all.word[3], place + 2);
 }
 
 /* Four neighbouring elements of prev; `at`, a multiple of 4, is the first. */
 DW_DEVICE uint64_t dw_digest_four(const uint32_t bits[4], dw_dtype dtype, uint64_t at)
 {
-    if (dtype != DW_F32) return dw_digest_pair(bits[0] | bits[1] << 16, bits[2] | bits[3] << 16, (uint32_t)(at / 2));
-    return dw_digest_pair(bits[0], bits[1], (uint32_t)at) + dw_digest_pair(bits[2], bits[3], (uint32_t)at + 2);
+    if (dtype != DW_F32)
+        return dw_digest_pair(bits[0] | bits[1] << 16, bits[2] | bits[3] << 16, (uint32_t)(at / 2));
+    return dw_digest_pair(bits[0], bits[1], (uint32_t)at) +
+           dw_digest_pair(bits[2], bits[3], (uint32_t)at + 2);
 }
 
 /* The audited ones of n (0, 4 or 8) elements of a new prev. */
-DW_DEVICE uint64_t dw_audit_eight(dw_audit audit, const uint32_t bits[DW_EIGHT], dw_dtype dtype, uint64_t at, uint32_t n)
+DW_DEVICE uint64_t dw_audit_eight(dw_audit audit, const uint32_t bits[DW_EIGHT], dw_dtype dtype,
+                                  uint64_t at, uint32_t n)
 {
     uint64_t sum = 0;
 #pragma unroll
     for (uint32_t i = 0; i < DW_EIGHT; i += 4) {
-        bool audited = audit.every == 1 || (at + i) / DW_TILE_ELEMENTS % audit.every == audit.sequence % audit.every;
+        bool audited = audit.every == 1 ||
+                       (at + i) / DW_TILE_ELEMENTS % audit.every == audit.sequence % audit.every;
         if (i < n && audited) sum += dw_digest_four(bits + i, dtype, at + i);
     }
     return sum;
 }
 
-/* ------------------------------------------------------------------------------------------- together */
+/* -------------------------------------------------------------------------------------------
+ * together */
 
 /* Which part of a launch a block works for, and the block's number in it. */
-template <typename Part> DW_DEVICE uint32_t dw_find_part(const Part *parts, uint32_t n, dw_cuda_phase phase, uint64_t *block)
+template <typename Part>
+DW_DEVICE uint32_t dw_find_part(const Part *parts, uint32_t n, dw_cuda_phase phase, uint64_t *block)
 {
     uint32_t low = 0, high = n;
     while (high - low > 1) {
@@ -206,7 +233,8 @@ template <typename Part> DW_DEVICE uint32_t dw_find_part(const Part *parts, uint
     return low;
 }
 
-/* The sum of a number of every thread's, for thread 0: exact, in parts whose sums of 32 fit a word. room: one per warp. */
+/* The sum of a number of every thread's, for thread 0: exact, in parts whose sums of 32 fit a word.
+ * room: one per warp. */
 DW_DEVICE uint64_t dw_block_sum(uint64_t mine, uint64_t *room)
 {
     uint64_t sum = __reduce_add_sync(DW_ALL_LANES, (uint32_t)mine & 0x3fffffu);
@@ -234,7 +262,8 @@ DW_DEVICE bool dw_is_direct(uint32_t chosen)
 DW_DEVICE uint32_t dw_count_of(uint32_t chosen)
 {
     uint16_t scale = dw_scale_in(chosen);
-    return (dw_is_direct(chosen) ? 1u : 0) | (scale == 0 ? 1u << 10 : 0) | (dw_scale_is_poisoned(scale) ? 1u << 20 : 0);
+    return (dw_is_direct(chosen) ? 1u : 0) | (scale == 0 ? 1u << 10 : 0) |
+           (dw_scale_is_poisoned(scale) ? 1u << 20 : 0);
 }
 
 /* Where a block's threads join what they found. */
@@ -244,7 +273,8 @@ typedef struct dw_found_room {
 } dw_found_room;
 
 /* What a block found, to what its part knows. counts: as dw_count_of, added. */
-DW_DEVICE void dw_add_block(dw_cuda_sums *sums, uint64_t payload, uint64_t state, uint32_t counts, dw_found_room *room)
+DW_DEVICE void dw_add_block(dw_cuda_sums *sums, uint64_t payload, uint64_t state, uint32_t counts,
+                            dw_found_room *room)
 {
     uint32_t warp_counts = __reduce_add_sync(DW_ALL_LANES, counts);
     if (threadIdx.x % DW_WARP == 0) room->counts[threadIdx.x / DW_WARP] = warp_counts;
@@ -269,14 +299,16 @@ DW_DEVICE uint64_t dw_front_sum(const dw_layout *layout, const uint8_t *payload)
     return sum;
 }
 
-/* True for every thread of the block that comes last of all blocks of a part; all that the others wrote is seen then, by the host too: frames
- * and prev may lie in its memory, and it reads them as soon as it sees the report. */
+/* True for every thread of the block that comes last of all blocks of a part; all that the others
+ * wrote is seen then, by the host too: frames and prev may lie in its memory, and it reads them as
+ * soon as it sees the report. */
 DW_DEVICE bool dw_is_last(const dw_cuda_share *share, bool *room)
 {
     __threadfence_system();
     __syncthreads();
     if (threadIdx.x == 0)
-        *room = atomicAdd(&share->sums->arrived, 1ull) + 1 == share->blocks[DW_CUDA_TILES] + share->blocks[DW_CUDA_AUDIT];
+        *room = atomicAdd(&share->sums->arrived, 1ull) + 1 ==
+                share->blocks[DW_CUDA_TILES] + share->blocks[DW_CUDA_AUDIT];
     __syncthreads();
     if (*room) __threadfence();
     return *room;

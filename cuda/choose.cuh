@@ -5,10 +5,13 @@
 
 #include "encode.cuh"
 
-enum { DW_STRIP = 32 }; /* channels of a block; src's engines cut other strips, and get the same bits */
+enum {
+    DW_STRIP = 32
+}; /* channels of a block; src's engines cut other strips, and get the same bits */
 
 typedef struct dw_choose_room {
-    uint32_t positive[2][DW_STRIP], negative[2][DW_STRIP]; /* of x - prev, and of x; rows use the first */
+    uint32_t positive[2][DW_STRIP], negative[2][DW_STRIP]; /* of x - prev, and of x; rows use the
+                                                              first */
     float sums[DW_ATTEMPTS][DW_STRIP];
 } dw_choose_room;
 
@@ -28,11 +31,14 @@ DW_DEVICE float dw_value_at(const void *from, dw_dtype dtype, uint64_t at)
 DW_DEVICE float dw_delta_at(const dw_encode_job *job, uint64_t row, uint64_t column, bool direct)
 {
     float x = dw_value_at(job->x, job->x_dtype, row * (uint64_t)job->stride + column);
-    return job->prev && !direct ? x - dw_value_at(job->prev, job->prev_dtype, row * job->layout.c + column) : x;
+    return job->prev && !direct
+               ? x - dw_value_at(job->prev, job->prev_dtype, row * job->layout.c + column)
+               : x;
 }
 
 /* Extremes of a thread's elements joined with those of all that write to the same place. */
-DW_DEVICE void dw_share_extremes(dw_choose_room *room, uint32_t place, dw_extremes delta, dw_extremes direct)
+DW_DEVICE void dw_share_extremes(dw_choose_room *room, uint32_t place, dw_extremes delta,
+                                 dw_extremes direct)
 {
     atomicMax(&room->positive[0][place], delta.positive);
     atomicMax(&room->negative[0][place], delta.negative);
@@ -43,24 +49,28 @@ DW_DEVICE void dw_share_extremes(dw_choose_room *room, uint32_t place, dw_extrem
 DW_DEVICE void dw_clear_extremes(dw_choose_room *room)
 {
     if (threadIdx.x < DW_STRIP) {
-        for (uint32_t which = 0; which < 2; which++) room->positive[which][threadIdx.x] = room->negative[which][threadIdx.x] = 0;
+        for (uint32_t which = 0; which < 2; which++)
+            room->positive[which][threadIdx.x] = room->negative[which][threadIdx.x] = 0;
     }
     __syncthreads();
 }
 
 /* Choice, extremes and first scale of what lies at a place. */
-DW_DEVICE uint32_t dw_first_choice(const dw_choose_room *room, uint32_t place, const dw_encode_job *job, dw_extremes *extremes)
+DW_DEVICE uint32_t dw_first_choice(const dw_choose_room *room, uint32_t place,
+                                   const dw_encode_job *job, dw_extremes *extremes)
 {
     dw_extremes delta = {room->positive[0][place], room->negative[0][place]};
     dw_extremes direct = {room->positive[1][place], room->negative[1][place]};
-    bool is_direct = job->layout.chooses && dw_extremes_largest(direct) < dw_extremes_largest(delta);
+    bool is_direct =
+        job->layout.chooses && dw_extremes_largest(direct) < dw_extremes_largest(delta);
     *extremes = is_direct ? direct : delta;
     uint16_t scale = dw_scale_of(*extremes, job->layout.bits, job->rule.scale != DW_SCALE_ABSMAX);
     return scale | (is_direct ? 0x10000u : 0);
 }
 
 /* The best of the attempts whose sums lie at a place. */
-DW_DEVICE uint32_t dw_better_choice(const dw_choose_room *room, uint32_t place, uint32_t chosen, const dw_attempts *attempts)
+DW_DEVICE uint32_t dw_better_choice(const dw_choose_room *room, uint32_t place, uint32_t chosen,
+                                    const dw_attempts *attempts)
 {
     float sums[DW_ATTEMPTS];
     for (uint32_t k = 0; k < DW_ATTEMPTS; k++) sums[k] = room->sums[k][place];
@@ -68,7 +78,8 @@ DW_DEVICE uint32_t dw_better_choice(const dw_choose_room *room, uint32_t place, 
 }
 
 /* A row: 16 sums of every attempt, each taken in order by one thread, and then in order by one. */
-DW_DEVICE uint32_t dw_search_row(const dw_encode_job *job, uint64_t row, dw_choose_room *room, float (*lanes)[DW_NORM_LANES], uint32_t chosen,
+DW_DEVICE uint32_t dw_search_row(const dw_encode_job *job, uint64_t row, dw_choose_room *room,
+                                 float (*lanes)[DW_NORM_LANES], uint32_t chosen,
                                  dw_extremes extremes)
 {
     const dw_layout *layout = &job->layout;
@@ -88,7 +99,8 @@ DW_DEVICE uint32_t dw_search_row(const dw_encode_job *job, uint64_t row, dw_choo
     return dw_better_choice(room, 0, chosen, &attempts);
 }
 
-DW_DEVICE void dw_choose_row(const dw_cuda_encode_part *part, uint64_t row, dw_choose_room *room, float (*lanes)[DW_NORM_LANES])
+DW_DEVICE void dw_choose_row(const dw_cuda_encode_part *part, uint64_t row, dw_choose_room *room,
+                             float (*lanes)[DW_NORM_LANES])
 {
     const dw_encode_job *job = &part->job;
     const dw_layout *layout = &job->layout;
@@ -108,7 +120,8 @@ DW_DEVICE void dw_choose_row(const dw_cuda_encode_part *part, uint64_t row, dw_c
 }
 
 /* A strip: tokens are added in order, by one thread for each channel and attempt. */
-DW_DEVICE void dw_search_strip(const dw_encode_job *job, uint64_t channel, dw_choose_room *room, uint32_t chosen, const dw_attempts *attempts)
+DW_DEVICE void dw_search_strip(const dw_encode_job *job, uint64_t channel, dw_choose_room *room,
+                               uint32_t chosen, const dw_attempts *attempts)
 {
     uint32_t k = threadIdx.x / DW_STRIP;
     float half = (float)(1u << (job->layout.bits - 1)), sum = 0;
@@ -121,7 +134,8 @@ DW_DEVICE void dw_search_strip(const dw_encode_job *job, uint64_t channel, dw_ch
     __syncthreads();
 }
 
-/* Scales in front of the tiles, and zeros behind the last; counts go straight to what the part knows. */
+/* Scales in front of the tiles, and zeros behind the last; counts go straight to what the part
+ * knows. */
 DW_DEVICE void dw_note_channel(const dw_cuda_encode_part *part, uint64_t channel, uint32_t chosen)
 {
     const dw_layout *layout = &part->job.layout;
@@ -133,19 +147,23 @@ DW_DEVICE void dw_note_channel(const dw_cuda_encode_part *part, uint64_t channel
     if (dw_is_direct(chosen)) atomicAdd(&part->share.sums->direct, 1ull);
     if (scale == 0) atomicAdd(&part->share.sums->zero, 1ull);
     if (dw_scale_is_poisoned(scale)) atomicAdd(&part->share.sums->poisoned, 1ull);
-    for (uint64_t at = 2 * channel + 2; channel + 1 == layout->c && at < layout->scale_bytes; at++) scales[at] = 0;
+    for (uint64_t at = 2 * channel + 2; channel + 1 == layout->c && at < layout->scale_bytes; at++)
+        scales[at] = 0;
 }
 
-DW_DEVICE void dw_choose_strip(const dw_cuda_encode_part *part, uint64_t strip, dw_choose_room *room)
+DW_DEVICE void dw_choose_strip(const dw_cuda_encode_part *part, uint64_t strip,
+                               dw_choose_room *room)
 {
     const dw_encode_job *job = &part->job;
     uint32_t place = threadIdx.x % DW_STRIP;
     uint64_t channel = strip * DW_STRIP + place;
     dw_extremes delta = {0, 0}, direct = {0, 0}, extremes;
     dw_clear_extremes(room);
-    for (uint64_t t = threadIdx.x / DW_STRIP; channel < job->layout.c && t < job->layout.t; t += DW_CUDA_THREADS / DW_STRIP) {
+    for (uint64_t t = threadIdx.x / DW_STRIP; channel < job->layout.c && t < job->layout.t;
+         t += DW_CUDA_THREADS / DW_STRIP) {
         dw_join_one(&delta, dw_delta_at(job, t, channel, false));
-        dw_join_one(&direct, dw_value_at(job->x, job->x_dtype, t * (uint64_t)job->stride + channel));
+        dw_join_one(&direct,
+                    dw_value_at(job->x, job->x_dtype, t * (uint64_t)job->stride + channel));
     }
     dw_share_extremes(room, place, delta, direct);
     __syncthreads();
@@ -160,7 +178,8 @@ DW_DEVICE void dw_choose_strip(const dw_cuda_encode_part *part, uint64_t strip, 
     if (threadIdx.x < DW_STRIP && channel < job->layout.c) dw_note_channel(part, channel, chosen);
 }
 
-DW_DEVICE void dw_choose_part(const dw_cuda_encode_part *parts, uint32_t n, dw_choose_room *room, float (*lanes)[DW_NORM_LANES])
+DW_DEVICE void dw_choose_part(const dw_cuda_encode_part *parts, uint32_t n, dw_choose_room *room,
+                              float (*lanes)[DW_NORM_LANES])
 {
     uint64_t block;
     const dw_cuda_encode_part *part = parts + dw_find_part(parts, n, DW_CUDA_CHOOSE, &block);

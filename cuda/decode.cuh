@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * decode.cuh - payload and prev to the new prev, or to y: one tile a block, some eights of elements a thread, in one sweep.
+ * decode.cuh - payload and prev to the new prev, or to y: one tile a block, some eights of elements
+ * a thread, in one sweep.
  *
- * Payloads come from outside: their bytes decide values, never where something is read or written. Source: docs/format.md, 3 to 5. */
+ * Payloads come from outside: their bytes decide values, never where something is read or written.
+ * Source: docs/format.md, 3 to 5. */
 #ifndef DW_CUDA_DECODE_CUH
 #define DW_CUDA_DECODE_CUH
 
@@ -25,7 +27,8 @@ DW_DEVICE uint64_t dw_take_tile(const uint8_t *payload, const dw_tile *tile, dw_
     return sum;
 }
 
-DW_DEVICE void dw_get_codes(const uint8_t *tile, uint32_t bits, uint32_t elements, uint32_t first, uint32_t codes[DW_EIGHT])
+DW_DEVICE void dw_get_codes(const uint8_t *tile, uint32_t bits, uint32_t elements, uint32_t first,
+                            uint32_t codes[DW_EIGHT])
 {
 #pragma unroll
     for (uint32_t i = 0; i < DW_EIGHT; i++) codes[i] = 0;
@@ -56,7 +59,8 @@ DW_DEVICE void dw_get_codes(const uint8_t *tile, uint32_t bits, uint32_t element
 
 /* Scale and choice of the piece of element i of an eight: scale | direct << 16. */
 template <bool ByColumns>
-DW_DEVICE uint32_t dw_chosen_of(const dw_layout *layout, const uint8_t *payload, const dw_tile *tile, const dw_place *place, uint32_t i,
+DW_DEVICE uint32_t dw_chosen_of(const dw_layout *layout, const uint8_t *payload,
+                                const dw_tile *tile, const dw_place *place, uint32_t i,
                                 const dw_decode_room *room)
 {
     uint64_t piece = ByColumns ? (uint64_t)place->column + i : tile->first_segment + place->segment;
@@ -71,22 +75,28 @@ DW_DEVICE uint32_t dw_chosen_of(const dw_layout *layout, const uint8_t *payload,
     return chosen;
 }
 
-/* The new prev of eight elements, or y: bits of the dtype. keeps: a poisoned piece leaves what was held; else it is NaN. */
+/* The new prev of eight elements, or y: bits of the dtype. keeps: a poisoned piece leaves what was
+ * held; else it is NaN. */
 template <bool ByColumns>
-DW_DEVICE uint32_t dw_reconstruct_eight(const dw_layout *layout, const uint8_t *payload, const dw_tile *tile, const dw_place *place,
-                                        const dw_eight *held, dw_dtype dtype, bool keeps, const dw_decode_room *room, uint32_t out[DW_EIGHT])
+DW_DEVICE uint32_t dw_reconstruct_eight(const dw_layout *layout, const uint8_t *payload,
+                                        const dw_tile *tile, const dw_place *place,
+                                        const dw_eight *held, dw_dtype dtype, bool keeps,
+                                        const dw_decode_room *room, uint32_t out[DW_EIGHT])
 {
     uint32_t codes[DW_EIGHT], poisoned = 0, chosen = 0;
     int32_t half = 1 << (layout->bits - 1);
-    dw_get_codes(room->staged + (tile->codes - tile->offset), layout->bits, tile->elements, place->first, codes);
+    dw_get_codes(room->staged + (tile->codes - tile->offset), layout->bits, tile->elements,
+                 place->first, codes);
     if (!ByColumns) chosen = dw_chosen_of<false>(layout, payload, tile, place, 0, room);
 #pragma unroll
     for (uint32_t i = 0; i < DW_EIGHT; i++) {
-        if (ByColumns) chosen = i < place->n ? dw_chosen_of<true>(layout, payload, tile, place, i, room) : 0;
+        if (ByColumns)
+            chosen = i < place->n ? dw_chosen_of<true>(layout, payload, tile, place, i, room) : 0;
         uint16_t scale = dw_scale_in(chosen);
         bool is_poisoned = dw_scale_is_poisoned(scale);
         float base = dw_is_direct(chosen) ? 0.0f : held->of[i];
-        float level = dw_float_of_level(half == 1 ? 2 * (int32_t)codes[i] - 1 : (int32_t)codes[i] - half);
+        float level =
+            dw_float_of_level(half == 1 ? 2 * (int32_t)codes[i] - 1 : (int32_t)codes[i] - half);
         float value = is_poisoned ? held->of[i] : base + level * dw_bf16_widen(scale);
         out[i] = is_poisoned && !keeps ? dw_nan_of(dtype) : dw_narrow(value, dtype);
         poisoned |= is_poisoned ? 1u << i : 0;
@@ -95,12 +105,15 @@ DW_DEVICE uint32_t dw_reconstruct_eight(const dw_layout *layout, const uint8_t *
 }
 
 /* y from the new prev: RN once more, and NaN where pieces are poisoned. */
-DW_DEVICE void dw_emit(const dw_decode_job *job, const dw_place *place, const uint32_t next[DW_EIGHT], dw_dtype prev_dtype, uint32_t poisoned)
+DW_DEVICE void dw_emit(const dw_decode_job *job, const dw_place *place,
+                       const uint32_t next[DW_EIGHT], dw_dtype prev_dtype, uint32_t poisoned)
 {
     uint32_t bits[DW_EIGHT];
 #pragma unroll
     for (uint32_t i = 0; i < DW_EIGHT; i++) {
-        bits[i] = job->y_dtype == prev_dtype ? next[i] : dw_narrow(dw_widen(next[i], prev_dtype), job->y_dtype);
+        bits[i] = job->y_dtype == prev_dtype
+                      ? next[i]
+                      : dw_narrow(dw_widen(next[i], prev_dtype), job->y_dtype);
         if (poisoned >> i & 1) bits[i] = dw_nan_of(job->y_dtype);
     }
     dw_store_eight(job->y, job->y_dtype, place->tensor, place->n, bits);
@@ -113,31 +126,36 @@ DW_DEVICE void dw_count_channels(const dw_cuda_decode_part *part)
     const uint8_t *payload = part->job.payload, *scales = payload + layout->choice_bytes;
     for (uint64_t i = threadIdx.x; layout->by_channel && i < layout->pieces; i += DW_CUDA_THREADS) {
         uint32_t chosen = scales[2 * i] | (uint32_t)scales[2 * i + 1] << 8;
-        if (layout->chooses && (payload[i / 8] >> i % 8 & 1)) atomicAdd(&part->share.sums->direct, 1ull);
+        if (layout->chooses && (payload[i / 8] >> i % 8 & 1))
+            atomicAdd(&part->share.sums->direct, 1ull);
         if (chosen == 0) atomicAdd(&part->share.sums->zero, 1ull);
         if (dw_scale_is_poisoned((uint16_t)chosen)) atomicAdd(&part->share.sums->poisoned, 1ull);
     }
     __syncthreads();
 }
 
-DW_DEVICE void dw_end_decode(const dw_cuda_decode_part *part, uint64_t payload, uint64_t state, uint32_t counts, dw_decode_room *room)
+DW_DEVICE void dw_end_decode(const dw_cuda_decode_part *part, uint64_t payload, uint64_t state,
+                             uint32_t counts, dw_decode_room *room)
 {
     dw_add_block(part->share.sums, payload, state, counts, &room->found);
     if (!dw_is_last(&part->share, &room->is_last)) return;
     dw_count_channels(part);
-    uint64_t front = dw_block_sum(dw_front_sum(&part->job.layout, part->job.payload), room->found.sums[0]);
+    uint64_t front =
+        dw_block_sum(dw_front_sum(&part->job.layout, part->job.payload), room->found.sums[0]);
     if (threadIdx.x == 0) dw_report_part(&part->share, front);
 }
 
 /* An eight from the staged tile to where it belongs; its part of the state digest. */
 template <bool HasState, bool ByColumns>
-DW_DEVICE uint64_t dw_store_decoded(const dw_decode_job *job, const dw_tile *tile, const dw_place *place, const dw_eight *held, dw_dtype dtype,
+DW_DEVICE uint64_t dw_store_decoded(const dw_decode_job *job, const dw_tile *tile,
+                                    const dw_place *place, const dw_eight *held, dw_dtype dtype,
                                     const dw_decode_room *room)
 {
     const dw_layout *layout = &job->layout;
     uint32_t out[DW_EIGHT];
     if (!place->n) return 0;
-    uint32_t poisoned = dw_reconstruct_eight<ByColumns>(layout, job->payload, tile, place, held, dtype, HasState, room, out);
+    uint32_t poisoned = dw_reconstruct_eight<ByColumns>(layout, job->payload, tile, place, held,
+                                                        dtype, HasState, room, out);
     if (!HasState) {
         dw_store_eight(job->y, dtype, place->tensor, place->n, out);
         return 0;
@@ -163,16 +181,20 @@ DW_DEVICE void dw_decode_tile(const dw_cuda_decode_part *parts, uint32_t n, dw_d
     dw_eight held[DW_SLOTS];
 #pragma unroll
     for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {
-        places[slot] = dw_place_of(layout, &tile, HasState && !job->y ? (int64_t)layout->c : job->stride, slot);
-        held[slot] = dw_load_eight(HasState ? job->prev : NULL, dtype, places[slot].dense, places[slot].n);
+        places[slot] = dw_place_of(layout, &tile,
+                                   HasState && !job->y ? (int64_t)layout->c : job->stride, slot);
+        held[slot] =
+            dw_load_eight(HasState ? job->prev : NULL, dtype, places[slot].dense, places[slot].n);
     }
     uint64_t payload = dw_take_tile(job->payload, &tile, room);
     __syncthreads();
 #pragma unroll
     for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {
         if (!ByColumns && places[slot].stored && places[slot].leads)
-            counts += dw_count_of(dw_chosen_of<false>(layout, job->payload, &tile, &places[slot], 0, room));
-        state += dw_store_decoded<HasState, ByColumns>(job, &tile, &places[slot], &held[slot], dtype, room);
+            counts += dw_count_of(
+                dw_chosen_of<false>(layout, job->payload, &tile, &places[slot], 0, room));
+        state += dw_store_decoded<HasState, ByColumns>(job, &tile, &places[slot], &held[slot],
+                                                       dtype, room);
     }
     dw_end_decode(part, payload, state, counts, room);
 }

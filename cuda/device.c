@@ -21,15 +21,18 @@ void dw_cuda_leave(const dw_cuda *cuda)
 static dw_cuda_result allocate_pinned(const dw_cuda *cuda, size_t bytes, dw_cuda_block *block)
 {
     const dw_cuda_driver *driver = &cuda->driver;
-    dw_cuda_result error = driver->host_allocate(&block->host, bytes, DW_CUDA_HOST_PORTABLE | DW_CUDA_HOST_MAPPED);
+    dw_cuda_result error =
+        driver->host_allocate(&block->host, bytes, DW_CUDA_HOST_PORTABLE | DW_CUDA_HOST_MAPPED);
     if (error) return error;
     error = driver->host_address(&block->address, block->host, 0);
     if (error) (void)driver->host_free(block->host);
     return error;
 }
 
-/* While a stream captures, a thread that allocates or frees ends the capture unless it says that it means to. */
-dw_cuda_result dw_cuda_allocate(const dw_cuda *cuda, bool pinned, uint64_t bytes, dw_cuda_block *block)
+/* While a stream captures, a thread that allocates or frees ends the capture unless it says that it
+ * means to. */
+dw_cuda_result dw_cuda_allocate(const dw_cuda *cuda, bool pinned, uint64_t bytes,
+                                dw_cuda_block *block)
 {
     dw_cuda_block made = {0, NULL};
     dw_cuda_result error;
@@ -38,7 +41,8 @@ dw_cuda_result dw_cuda_allocate(const dw_cuda *cuda, bool pinned, uint64_t bytes
     if (!dw_cuda_enter(cuda, &error)) return error;
     error = cuda->driver.exchange_capture_mode(&mode);
     if (!error) {
-        error = pinned ? allocate_pinned(cuda, (size_t)bytes, &made) : cuda->driver.memory_allocate(&made.address, (size_t)bytes);
+        error = pinned ? allocate_pinned(cuda, (size_t)bytes, &made)
+                       : cuda->driver.memory_allocate(&made.address, (size_t)bytes);
         (void)cuda->driver.exchange_capture_mode(&mode);
     }
     dw_cuda_leave(cuda);
@@ -63,7 +67,9 @@ void dw_cuda_free(const dw_cuda *cuda, dw_cuda_block *block)
 
 static dw_status complain(const dw_cuda *cuda, dw_why *why, const char *what, dw_cuda_result error)
 {
-    if (why) snprintf(why->text, sizeof why->text, "%s: the CUDA driver says: %s", what, dw_cuda_driver_error(&cuda->driver, error));
+    if (why)
+        snprintf(why->text, sizeof why->text, "%s: the CUDA driver says: %s", what,
+                 dw_cuda_driver_error(&cuda->driver, error));
     return error == DW_CUDA_OUT_OF_MEMORY ? DW_ERR_NO_MEMORY : DW_ERR_UNSUPPORTED;
 }
 
@@ -72,14 +78,19 @@ static dw_status load_kernels(dw_cuda *cuda, const void *image, dw_why *why)
 {
     char name[DW_CUDA_NAME_BYTES];
     dw_cuda_result error;
-    if (!dw_cuda_enter(cuda, &error)) return complain(cuda, why, "the device's context cannot be entered", error);
+    if (!dw_cuda_enter(cuda, &error))
+        return complain(cuda, why, "the device's context cannot be entered", error);
     error = cuda->driver.module_load(&cuda->module, image);
     for (int i = 0; i < DW_CUDA_KERNELS && !error; i++) {
         dw_cuda_kernel_name(i, name);
-        if (cuda->driver.module_function(&cuda->kernels[i], cuda->module, name)) cuda->kernels[i] = NULL;
+        if (cuda->driver.module_function(&cuda->kernels[i], cuda->module, name))
+            cuda->kernels[i] = NULL;
     }
     dw_cuda_leave(cuda);
-    return error ? complain(cuda, why, "the kernels do not load: update the driver, or build for this device", error) : DW_OK;
+    return error ? complain(cuda, why,
+                            "the kernels do not load: update the driver, or build for this device",
+                            error)
+                 : DW_OK;
 }
 
 static dw_status open_device(dw_cuda *cuda, const void *image, int device, dw_why *why)
@@ -97,7 +108,8 @@ static dw_status open_device(dw_cuda *cuda, const void *image, int device, dw_wh
     return status;
 }
 
-dw_status dw_cuda_open_library(dw_cuda **cuda, const char *library, const void *kernels, int device, dw_why *why)
+dw_status dw_cuda_open_library(dw_cuda **cuda, const char *library, const void *kernels, int device,
+                               dw_why *why)
 {
     dw_allocator allocator = dw_mem_allocator(&(dw_allocator){0});
     if (why) *why = (dw_why){.offset = -1};
@@ -122,7 +134,10 @@ dw_status dw_cuda_open(dw_cuda **cuda, int device, dw_why *why)
     if (!cuda) return DW_ERR_ARGUMENT;
     *cuda = NULL;
     if (!dw_cuda_kernels.bytes) {
-        if (why) *why = (dw_why){"this library was built without kernels: build it where nvcc is installed, with -Dcuda=enabled", -1};
+        if (why)
+            *why = (dw_why){"this library was built without kernels: build it where nvcc is "
+                            "installed, with -Dcuda=enabled",
+                            -1};
         return DW_ERR_UNSUPPORTED;
     }
     return dw_cuda_open_library(cuda, "libcuda.so.1", dw_cuda_kernels.bytes, device, why);

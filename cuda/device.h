@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * device.h - one device: its primary context, the kernels loaded there, and its memory.
  *
- * Errors: those of the driver, as it gives them. State: counted users; the context is pushed and popped around what needs it, so that the
- * caller's own stays current. Threads: any, but for dw_cuda_open and close. */
+ * Errors: those of the driver, as it gives them. State: counted users; the context is pushed and
+ * popped around what needs it, so that the caller's own stays current. Threads: any, but for
+ * dw_cuda_open and close. */
 #ifndef DW_CUDA_DEVICE_H
 #define DW_CUDA_DEVICE_H
 
@@ -24,7 +25,8 @@ struct dw_cuda {
 };
 
 /* Another library and other kernels than this build's: for tests. */
-dw_status dw_cuda_open_library(dw_cuda **cuda, const char *library, const void *kernels, int device, dw_why *why);
+dw_status dw_cuda_open_library(dw_cuda **cuda, const char *library, const void *kernels, int device,
+                               dw_why *why);
 
 /* One user more, or less: the last one ends the device. */
 void dw_cuda_retain(dw_cuda *cuda);
@@ -32,13 +34,15 @@ void dw_cuda_retain(dw_cuda *cuda);
 bool dw_cuda_enter(const dw_cuda *cuda, dw_cuda_result *error);
 void dw_cuda_leave(const dw_cuda *cuda);
 
-/* Memory of the device, or pinned memory of the host that it reaches. host: NULL where the host does not. Allowed while a stream captures. */
+/* Memory of the device, or pinned memory of the host that it reaches. host: NULL where the host
+ * does not. Allowed while a stream captures. */
 typedef struct dw_cuda_block {
     dw_cuda_address address;
     void *host;
 } dw_cuda_block;
 
-dw_cuda_result dw_cuda_allocate(const dw_cuda *cuda, bool pinned, uint64_t bytes, dw_cuda_block *block);
+dw_cuda_result dw_cuda_allocate(const dw_cuda *cuda, bool pinned, uint64_t bytes,
+                                dw_cuda_block *block);
 void dw_cuda_free(const dw_cuda *cuda, dw_cuda_block *block); /* of none: nothing happens */
 
 #endif

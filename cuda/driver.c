@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * driver.c - the CUDA driver as a table of functions: the only file that asks the dynamic linker. */
+ * driver.c - the CUDA driver as a table of functions: the only file that asks the dynamic linker.
+ */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
@@ -23,19 +24,24 @@ dw_status dw_cuda_driver_open(dw_cuda_driver *driver, const char *library, dw_wh
     memset(driver, 0, sizeof *driver);
     driver->library = dlopen(library, RTLD_NOW | RTLD_LOCAL);
     if (!driver->library) {
-        if (why) snprintf(why->text, sizeof why->text, "%s cannot be loaded: install NVIDIA's driver, or compute on the CPU", library);
+        if (why)
+            snprintf(why->text, sizeof why->text,
+                     "%s cannot be loaded: install NVIDIA's driver, or compute on the CPU",
+                     library);
         return DW_ERR_UNSUPPORTED;
     }
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
         void *address = dlsym(driver->library, functions[i].name);
         if (!address) {
             if (why)
-                snprintf(why->text, sizeof why->text, "%s has no %s: it is too old, install a newer driver of NVIDIA's", library,
+                snprintf(why->text, sizeof why->text,
+                         "%s has no %s: it is too old, install a newer driver of NVIDIA's", library,
                          functions[i].name);
             dw_cuda_driver_close(driver);
             return DW_ERR_UNSUPPORTED;
         }
-        memcpy((unsigned char *)driver + functions[i].offset, &address, sizeof address); /* C has no cast from an object to a function */
+        memcpy((unsigned char *)driver + functions[i].offset, &address,
+               sizeof address); /* C has no cast from an object to a function */
     }
     return DW_OK;
 }
@@ -49,6 +55,7 @@ void dw_cuda_driver_close(dw_cuda_driver *driver)
 const char *dw_cuda_driver_error(const dw_cuda_driver *driver, dw_cuda_result error)
 {
     const char *text = NULL;
-    if (driver->error_string(error, &text) != DW_CUDA_SUCCESS || !text) return "an error that the driver has no words for";
+    if (driver->error_string(error, &text) != DW_CUDA_SUCCESS || !text)
+        return "an error that the driver has no words for";
     return text;
 }

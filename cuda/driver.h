@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * driver.h - the functions of the CUDA driver that we call, found at run time; no CUDA header is needed.
+ * driver.h - the functions of the CUDA driver that we call, found at run time; no CUDA header is
+ * needed.
  *
- * Names end in _v2 where the driver's own header says so behind a macro. Errors: UNSUPPORTED where the library or a function is missing.
- * State: the library stays open until dw_cuda_driver_close. Source: CUDA Driver API reference. */
+ * Names end in _v2 where the driver's own header says so behind a macro. Errors: UNSUPPORTED where
+ * the library or a function is missing. State: the library stays open until dw_cuda_driver_close.
+ * Source: CUDA Driver API reference. */
 #ifndef DW_CUDA_DRIVER_H
 #define DW_CUDA_DRIVER_H
 
@@ -23,29 +25,33 @@ typedef struct dw_cuda_function_handle *dw_cuda_function;
 typedef struct dw_cuda_stream_handle *dw_cuda_stream;
 
 /* One row per function: its name in the library, ours, and its parameters. */
-#define DW_CUDA_FUNCTIONS(ROW)                                                                                            \
-    ROW(cuInit, init, (unsigned flags))                                                                                   \
-    ROW(cuDeviceGet, device_get, (int *device, int ordinal))                                                              \
-    ROW(cuGetErrorString, error_string, (dw_cuda_result error, const char **text))                                        \
-    ROW(cuDevicePrimaryCtxRetain, context_retain, (dw_cuda_context *context, int device))                                 \
-    ROW(cuDevicePrimaryCtxRelease_v2, context_release, (int device))                                                      \
-    ROW(cuCtxPushCurrent_v2, context_push, (dw_cuda_context context))                                                     \
-    ROW(cuCtxPopCurrent_v2, context_pop, (dw_cuda_context *context))                                                      \
-    ROW(cuModuleLoadData, module_load, (dw_cuda_module *module, const void *image))                                       \
-    ROW(cuModuleUnload, module_unload, (dw_cuda_module module))                                                           \
-    ROW(cuModuleGetFunction, module_function, (dw_cuda_function *function, dw_cuda_module module, const char *name))      \
-    ROW(cuMemAlloc_v2, memory_allocate, (dw_cuda_address *memory, size_t bytes))                                          \
-    ROW(cuMemFree_v2, memory_free, (dw_cuda_address memory))                                                              \
-    ROW(cuMemHostAlloc, host_allocate, (void **memory, size_t bytes, unsigned flags))                                     \
-    ROW(cuMemFreeHost, host_free, (void *memory))                                                                         \
-    ROW(cuMemHostGetDevicePointer_v2, host_address, (dw_cuda_address *address, void *memory, unsigned flags))             \
-    ROW(cuMemcpyHtoDAsync_v2, copy_to_device, (dw_cuda_address to, const void *from, size_t bytes, dw_cuda_stream stream)) \
-    ROW(cuThreadExchangeStreamCaptureMode, exchange_capture_mode, (int *mode))                                            \
-    ROW(cuStreamIsCapturing, stream_is_capturing, (dw_cuda_stream stream, int *status))                                   \
-    ROW(cuStreamSynchronize, stream_synchronize, (dw_cuda_stream stream))                                                 \
-    ROW(cuLaunchKernel, launch, (dw_cuda_function function, unsigned grid_x, unsigned grid_y, unsigned grid_z,            \
-                                 unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,             \
-                                 dw_cuda_stream stream, void **parameters, void **extra))
+#define DW_CUDA_FUNCTIONS(ROW)                                                                     \
+    ROW(cuInit, init, (unsigned flags))                                                            \
+    ROW(cuDeviceGet, device_get, (int *device, int ordinal))                                       \
+    ROW(cuGetErrorString, error_string, (dw_cuda_result error, const char **text))                 \
+    ROW(cuDevicePrimaryCtxRetain, context_retain, (dw_cuda_context * context, int device))         \
+    ROW(cuDevicePrimaryCtxRelease_v2, context_release, (int device))                               \
+    ROW(cuCtxPushCurrent_v2, context_push, (dw_cuda_context context))                              \
+    ROW(cuCtxPopCurrent_v2, context_pop, (dw_cuda_context * context))                              \
+    ROW(cuModuleLoadData, module_load, (dw_cuda_module * module, const void *image))               \
+    ROW(cuModuleUnload, module_unload, (dw_cuda_module module))                                    \
+    ROW(cuModuleGetFunction, module_function,                                                      \
+        (dw_cuda_function * function, dw_cuda_module module, const char *name))                    \
+    ROW(cuMemAlloc_v2, memory_allocate, (dw_cuda_address * memory, size_t bytes))                  \
+    ROW(cuMemFree_v2, memory_free, (dw_cuda_address memory))                                       \
+    ROW(cuMemHostAlloc, host_allocate, (void **memory, size_t bytes, unsigned flags))              \
+    ROW(cuMemFreeHost, host_free, (void *memory))                                                  \
+    ROW(cuMemHostGetDevicePointer_v2, host_address,                                                \
+        (dw_cuda_address * address, void *memory, unsigned flags))                                 \
+    ROW(cuMemcpyHtoDAsync_v2, copy_to_device,                                                      \
+        (dw_cuda_address to, const void *from, size_t bytes, dw_cuda_stream stream))               \
+    ROW(cuThreadExchangeStreamCaptureMode, exchange_capture_mode, (int *mode))                     \
+    ROW(cuStreamIsCapturing, stream_is_capturing, (dw_cuda_stream stream, int *status))            \
+    ROW(cuStreamSynchronize, stream_synchronize, (dw_cuda_stream stream))                          \
+    ROW(cuLaunchKernel, launch,                                                                    \
+        (dw_cuda_function function, unsigned grid_x, unsigned grid_y, unsigned grid_z,             \
+         unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,              \
+         dw_cuda_stream stream, void **parameters, void **extra))
 
 typedef struct dw_cuda_driver {
     void *library;

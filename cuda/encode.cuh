@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * encode.cuh - x and prev to payload and the new prev: one tile a block, some eights of elements a thread, in one sweep.
+ * encode.cuh - x and prev to payload and the new prev: one tile a block, some eights of elements a
+ * thread, in one sweep.
  *
  * Source: docs/format.md, 3 to 5; the specification is src/kernels/kernels_c.c. */
 #ifndef DW_CUDA_ENCODE_CUH
@@ -19,7 +20,8 @@ typedef struct dw_encode_room {
     __align__(16) uint8_t staged[DW_STAGED_BYTES]; /* the tile's bytes */
     dw_found_room found;
     uint32_t choices[DW_MOST_PIECES / 32];
-    uint32_t positive[2][DW_MOST_PIECES], negative[2][DW_MOST_PIECES]; /* of rows: x - prev, and x */
+    uint32_t positive[2][DW_MOST_PIECES], negative[2][DW_MOST_PIECES]; /* of rows: x - prev, and x
+                                                                        */
     bool is_last;
 } dw_encode_room;
 
@@ -27,7 +29,8 @@ typedef struct dw_search_room {
     float squares[DW_TILE_ELEMENTS], lanes[DW_TILE_ELEMENTS], sums[DW_ATTEMPTS][DW_MOST_PIECES];
 } dw_search_room;
 
-/* ------------------------------------------------------------------------------------------- scales */
+/* -------------------------------------------------------------------------------------------
+ * scales */
 
 /* As integers with a sign, negative floats are below 0; without one, above all positive ones. */
 DW_DEVICE dw_extremes dw_extremes_of(const dw_eight *values)
@@ -47,16 +50,20 @@ DW_DEVICE dw_extremes dw_extremes_of(const dw_eight *values)
 DW_DEVICE dw_extremes dw_join_lanes(dw_extremes mine, uint32_t lanes)
 {
     for (uint32_t apart = 1; apart < lanes; apart *= 2) {
-        mine.positive = max(mine.positive, __shfl_xor_sync(DW_ALL_LANES, mine.positive, (int)apart));
-        mine.negative = max(mine.negative, __shfl_xor_sync(DW_ALL_LANES, mine.negative, (int)apart));
+        mine.positive =
+            max(mine.positive, __shfl_xor_sync(DW_ALL_LANES, mine.positive, (int)apart));
+        mine.negative =
+            max(mine.negative, __shfl_xor_sync(DW_ALL_LANES, mine.negative, (int)apart));
     }
     return mine;
 }
 
 /* Rows have any width. which: 0 of x - prev, 1 of x. */
-DW_DEVICE void dw_join_shared(dw_encode_room *room, dw_extremes found[DW_SLOTS], const dw_place *places, uint32_t which)
+DW_DEVICE void dw_join_shared(dw_encode_room *room, dw_extremes found[DW_SLOTS],
+                              const dw_place *places, uint32_t which)
 {
-    for (uint32_t i = threadIdx.x; i < DW_MOST_PIECES; i += DW_CUDA_THREADS) room->positive[which][i] = room->negative[which][i] = 0;
+    for (uint32_t i = threadIdx.x; i < DW_MOST_PIECES; i += DW_CUDA_THREADS)
+        room->positive[which][i] = room->negative[which][i] = 0;
     __syncthreads();
 #pragma unroll
     for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {
@@ -73,8 +80,10 @@ DW_DEVICE void dw_join_shared(dw_encode_room *room, dw_extremes found[DW_SLOTS],
     }
 }
 
-/* The extremes of the pieces that a thread's eights belong to; they begin as those of the eights. */
-DW_DEVICE void dw_join_pieces(dw_encode_room *room, const dw_layout *layout, dw_extremes found[DW_SLOTS], const dw_place *places, uint32_t which)
+/* The extremes of the pieces that a thread's eights belong to; they begin as those of the eights.
+ */
+DW_DEVICE void dw_join_pieces(dw_encode_room *room, const dw_layout *layout,
+                              dw_extremes found[DW_SLOTS], const dw_place *places, uint32_t which)
 {
     uint32_t width = layout->segment_width;
     if (width > DW_WARP * DW_EIGHT || (width & (width - 1)) != 0) {
@@ -82,11 +91,14 @@ DW_DEVICE void dw_join_pieces(dw_encode_room *room, const dw_layout *layout, dw_
         return;
     }
 #pragma unroll
-    for (uint32_t slot = 0; slot < DW_SLOTS; slot++) found[slot] = dw_join_lanes(found[slot], width / DW_EIGHT);
+    for (uint32_t slot = 0; slot < DW_SLOTS; slot++)
+        found[slot] = dw_join_lanes(found[slot], width / DW_EIGHT);
 }
 
-/* The sums of squares of one attempt, in the order that the specification adds them: 16 sums of every piece, then these. */
-DW_DEVICE void dw_add_attempt(dw_search_room *room, const dw_layout *layout, uint32_t pieces, uint32_t k)
+/* The sums of squares of one attempt, in the order that the specification adds them: 16 sums of
+ * every piece, then these. */
+DW_DEVICE void dw_add_attempt(dw_search_room *room, const dw_layout *layout, uint32_t pieces,
+                              uint32_t k)
 {
     uint32_t width = layout->segment_width;
     __syncthreads();
@@ -97,7 +109,8 @@ DW_DEVICE void dw_add_attempt(dw_search_room *room, const dw_layout *layout, uin
         room->lanes[i] = sum;
     }
     __syncthreads();
-    for (uint32_t i = threadIdx.x; i < pieces; i += DW_CUDA_THREADS) room->sums[k][i] = dw_lanes_sum(room->lanes + i * DW_NORM_LANES);
+    for (uint32_t i = threadIdx.x; i < pieces; i += DW_CUDA_THREADS)
+        room->sums[k][i] = dw_lanes_sum(room->lanes + i * DW_NORM_LANES);
     __syncthreads();
 }
 
@@ -113,14 +126,17 @@ DW_DEVICE bool dw_searches(const dw_place *place, const dw_searched *slot)
     return place->stored && !dw_scale_is_flat(dw_scale_in(slot->chosen));
 }
 
-/* Mean-square search. All threads take part; pieces without a scale, and places without a piece, keep what they have. */
-DW_DEVICE void dw_search(dw_search_room *room, const dw_layout *layout, const dw_place *places, uint32_t pieces, dw_searched slots[DW_SLOTS])
+/* Mean-square search. All threads take part; pieces without a scale, and places without a piece,
+ * keep what they have. */
+DW_DEVICE void dw_search(dw_search_room *room, const dw_layout *layout, const dw_place *places,
+                         uint32_t pieces, dw_searched slots[DW_SLOTS])
 {
     float half = (float)(1u << (layout->bits - 1)), sums[DW_SLOTS][DW_ATTEMPTS];
     dw_attempts attempts[DW_SLOTS];
 #pragma unroll
     for (uint32_t slot = 0; slot < DW_SLOTS; slot++)
-        if (dw_searches(&places[slot], &slots[slot])) attempts[slot] = dw_attempts_of(slots[slot].extremes, layout->bits);
+        if (dw_searches(&places[slot], &slots[slot]))
+            attempts[slot] = dw_attempts_of(slots[slot].extremes, layout->bits);
 #pragma unroll
     for (uint32_t k = 0; k < DW_ATTEMPTS; k++) {
 #pragma unroll
@@ -128,22 +144,28 @@ DW_DEVICE void dw_search(dw_search_room *room, const dw_layout *layout, const dw
             bool searches = dw_searches(&places[slot], &slots[slot]);
             for (uint32_t i = 0; places[slot].stored && i < DW_EIGHT; i++)
                 room->squares[places[slot].first + i] =
-                    searches ? dw_attempt_square(slots[slot].deltas->of[i], attempts[slot].inverse[k], -half, half - 1) : 0.0f;
+                    searches ? dw_attempt_square(slots[slot].deltas->of[i],
+                                                 attempts[slot].inverse[k], -half, half - 1)
+                             : 0.0f;
         }
         dw_add_attempt(room, layout, pieces, k);
 #pragma unroll
-        for (uint32_t slot = 0; slot < DW_SLOTS; slot++) sums[slot][k] = places[slot].stored ? room->sums[k][places[slot].segment] : 0.0f;
+        for (uint32_t slot = 0; slot < DW_SLOTS; slot++)
+            sums[slot][k] = places[slot].stored ? room->sums[k][places[slot].segment] : 0.0f;
     }
 #pragma unroll
     for (uint32_t slot = 0; slot < DW_SLOTS; slot++)
         if (dw_searches(&places[slot], &slots[slot]))
-            slots[slot].chosen = (slots[slot].chosen & 0x10000u) | dw_attempts_best(&attempts[slot], sums[slot]);
+            slots[slot].chosen =
+                (slots[slot].chosen & 0x10000u) | dw_attempts_best(&attempts[slot], sums[slot]);
 }
 
-/* ------------------------------------------------------------------------------------------- codes */
+/* ------------------------------------------------------------------------------------------- codes
+ */
 
-/* The dithers of eight elements of the sample from `at` on; none for those behind the nth. Elements that do not begin with a counter's eight take
- * parts of two; they are moved into place by steps, since registers have no index. */
+/* The dithers of eight elements of the sample from `at` on; none for those behind the nth. Elements
+ * that do not begin with a counter's eight take parts of two; they are moved into place by steps,
+ * since registers have no index. */
 DW_DEVICE dw_eight dw_dithers(uint64_t dither_key, uint64_t at, uint32_t n)
 {
     philox4x32_key_t key = {{(uint32_t)dither_key, (uint32_t)(dither_key >> 32)}};
@@ -151,7 +173,8 @@ DW_DEVICE dw_eight dw_dithers(uint64_t dither_key, uint64_t at, uint32_t n)
     uint32_t skipped = (uint32_t)(at % DW_EIGHT), words[DW_EIGHT];
 #pragma unroll
     for (uint32_t call = 0; call < 2; call++, counter++) {
-        philox4x32_ctr_t count = {{(uint32_t)counter, (uint32_t)(counter >> 32), 0, 0}}, made = {{0, 0, 0, 0}};
+        philox4x32_ctr_t count = {{(uint32_t)counter, (uint32_t)(counter >> 32), 0, 0}},
+                         made = {{0, 0, 0, 0}};
         if (call == 0 || skipped) made = philox4x32_R(10, count, key);
 #pragma unroll
         for (uint32_t i = 0; i < 4; i++) words[4 * call + i] = made.v[i];
@@ -161,16 +184,19 @@ DW_DEVICE dw_eight dw_dithers(uint64_t dither_key, uint64_t at, uint32_t n)
 #pragma unroll
     for (uint32_t i = 0; i < 5; i++) words[i] = skipped & 2 ? words[i + 1] : words[i];
 #pragma unroll
-    for (uint32_t i = 0; i < 4; i++) words[i] = skipped & 1 ? words[i] >> 16 | words[i + 1] << 16 : words[i];
+    for (uint32_t i = 0; i < 4; i++)
+        words[i] = skipped & 1 ? words[i] >> 16 | words[i + 1] << 16 : words[i];
     dw_eight dithers;
 #pragma unroll
     for (uint32_t i = 0; i < DW_EIGHT; i++)
-        dithers.of[i] = dw_dither_of((uint16_t)(i < n ? words[i / 2] >> (16 * (i % 2)) & 0xffffu : DW_DITHER_NONE));
+        dithers.of[i] = dw_dither_of(
+            (uint16_t)(i < n ? words[i / 2] >> (16 * (i % 2)) & 0xffffu : DW_DITHER_NONE));
     return dithers;
 }
 
 /* Eight codes into the planes of a tile of so many elements, from element `first` on. */
-DW_DEVICE void dw_put_codes(const uint32_t codes[DW_EIGHT], uint32_t bits, uint8_t *tile, uint32_t elements, uint32_t first)
+DW_DEVICE void dw_put_codes(const uint32_t codes[DW_EIGHT], uint32_t bits, uint8_t *tile,
+                            uint32_t elements, uint32_t first)
 {
     for (uint32_t from = 0; from < bits;) {
         uint32_t width = dw_plane_width(bits, from), mask = (1u << width) - 1u, low = 0, high = 0;
@@ -199,8 +225,9 @@ typedef struct dw_encoding {
     uint32_t codes[DW_EIGHT], next[DW_EIGHT];
 } dw_encoding;
 
-/* The level of an element that has a scale, two bits and more: step 6 of the encoder as dw_code_of has it, without conversions between floats and
- * integers, which a multiprocessor does at half its speed or less. */
+/* The level of an element that has a scale, two bits and more: step 6 of the encoder as dw_code_of
+ * has it, without conversions between floats and integers, which a multiprocessor does at half its
+ * speed or less. */
 DW_DEVICE int32_t dw_level_of(float delta, float inverse, int32_t half, float dither)
 {
     float scaled = delta * inverse;
@@ -209,11 +236,13 @@ DW_DEVICE int32_t dw_level_of(float delta, float inverse, int32_t half, float di
 }
 
 /* Code of element i of eight; its level comes back. */
-DW_DEVICE float dw_encode_code(dw_encoding *e, uint32_t i, float inverse, uint32_t bits, float dither)
+DW_DEVICE float dw_encode_code(dw_encoding *e, uint32_t i, float inverse, uint32_t bits,
+                               float dither)
 {
     int32_t half = 1 << (bits - 1), level = 0;
     if (bits == 1) {
-        e->codes[i] = (uint32_t)(inverse == 0.0f ? half : dw_code_of(e->delta.of[i], inverse, half, dither));
+        e->codes[i] =
+            (uint32_t)(inverse == 0.0f ? half : dw_code_of(e->delta.of[i], inverse, half, dither));
         return e->codes[i] ? 1.0f : -1.0f;
     }
     if (inverse != 0.0f) level = dw_level_of(e->delta.of[i], inverse, half, dither);
@@ -222,15 +251,18 @@ DW_DEVICE float dw_encode_code(dw_encoding *e, uint32_t i, float inverse, uint32
 }
 
 /* Codes and new prev of element i of eight, whose piece chose `chosen`. */
-DW_DEVICE void dw_encode_one(dw_encoding *e, uint32_t i, uint32_t chosen, float inverse, uint32_t bits, float dither, dw_dtype prev_dtype)
+DW_DEVICE void dw_encode_one(dw_encoding *e, uint32_t i, uint32_t chosen, float inverse,
+                             uint32_t bits, float dither, dw_dtype prev_dtype)
 {
     uint16_t scale = dw_scale_in(chosen);
-    float base = dw_is_direct(chosen) ? 0.0f : e->base.of[i], level = dw_encode_code(e, i, inverse, bits, dither);
+    float base = dw_is_direct(chosen) ? 0.0f : e->base.of[i],
+          level = dw_encode_code(e, i, inverse, bits, dither);
     float value = base + level * dw_bf16_widen(scale);
     e->next[i] = dw_narrow(dw_scale_is_poisoned(scale) ? e->base.of[i] : value, prev_dtype);
 }
 
-/* ------------------------------------------------------------------------------------------- a tile */
+/* ------------------------------------------------------------------------------------------- a
+ * tile */
 
 /* What a thread has of a tile. */
 typedef struct dw_eights {
@@ -241,8 +273,9 @@ typedef struct dw_eights {
 
 /* Scale and choice of the pieces of a thread's eights. Deltas follow the choice. */
 template <int Variant>
-DW_DEVICE void dw_decide(const dw_cuda_encode_part *part, const dw_tile *tile, uint64_t index, dw_encode_room *room, dw_search_room *search,
-                         dw_eights *all, uint32_t chosen[DW_SLOTS])
+DW_DEVICE void dw_decide(const dw_cuda_encode_part *part, const dw_tile *tile, uint64_t index,
+                         dw_encode_room *room, dw_search_room *search, dw_eights *all,
+                         uint32_t chosen[DW_SLOTS])
 {
     const dw_encode_job *job = &part->job;
     const dw_layout *layout = &job->layout;
@@ -263,9 +296,11 @@ DW_DEVICE void dw_decide(const dw_cuda_encode_part *part, const dw_tile *tile, u
         if (layout->cut_rows) {
             chosen[slot] = part->share.chosen[index];
         } else {
-            bool is_direct = layout->chooses && dw_extremes_largest(direct[slot]) < dw_extremes_largest(delta[slot]);
+            bool is_direct = layout->chooses &&
+                             dw_extremes_largest(direct[slot]) < dw_extremes_largest(delta[slot]);
             extremes = is_direct ? direct[slot] : delta[slot];
-            chosen[slot] = dw_scale_of(extremes, layout->bits, job->rule.scale != DW_SCALE_ABSMAX) | (is_direct ? 0x10000u : 0);
+            chosen[slot] = dw_scale_of(extremes, layout->bits, job->rule.scale != DW_SCALE_ABSMAX) |
+                           (is_direct ? 0x10000u : 0);
         }
 #pragma unroll
         for (uint32_t i = 0; i < DW_EIGHT; i++)
@@ -283,37 +318,45 @@ DW_DEVICE void dw_decide(const dw_cuda_encode_part *part, const dw_tile *tile, u
 /* What pads scales and codes is zero. */
 DW_DEVICE void dw_pad_tile(const dw_layout *layout, const dw_tile *tile, dw_encode_room *room)
 {
-    uint32_t scales_end = layout->by_channel ? 0 : 2 * tile->segments, codes = (uint32_t)(tile->codes - tile->offset);
+    uint32_t scales_end = layout->by_channel ? 0 : 2 * tile->segments,
+             codes = (uint32_t)(tile->codes - tile->offset);
     uint32_t codes_end = codes + tile->elements / 8 * layout->bits, bytes = (uint32_t)tile->bytes;
-    if (threadIdx.x < 16 && scales_end + threadIdx.x < codes) room->staged[scales_end + threadIdx.x] = 0;
-    if (threadIdx.x < 16 && codes_end + threadIdx.x < bytes) room->staged[codes_end + threadIdx.x] = 0;
+    if (threadIdx.x < 16 && scales_end + threadIdx.x < codes)
+        room->staged[scales_end + threadIdx.x] = 0;
+    if (threadIdx.x < 16 && codes_end + threadIdx.x < bytes)
+        room->staged[codes_end + threadIdx.x] = 0;
 }
 
 /* The first eight of every piece writes its scale down, and its choice. */
-DW_DEVICE uint32_t dw_note_piece(const dw_cuda_encode_part *part, const dw_tile *tile, const dw_place *place, uint32_t chosen, dw_encode_room *room)
+DW_DEVICE uint32_t dw_note_piece(const dw_cuda_encode_part *part, const dw_tile *tile,
+                                 const dw_place *place, uint32_t chosen, dw_encode_room *room)
 {
     if (!place->stored || !place->leads) return 0;
     *(uint16_t *)(room->staged + 2 * place->segment) = dw_scale_in(chosen);
-    if (dw_is_direct(chosen) && !part->share.chosen) atomicOr(&room->choices[place->segment / 32], 1u << place->segment % 32);
+    if (dw_is_direct(chosen) && !part->share.chosen)
+        atomicOr(&room->choices[place->segment / 32], 1u << place->segment % 32);
     if (part->share.chosen) part->share.chosen[tile->first_segment + place->segment] = chosen;
     return dw_count_of(chosen);
 }
 
 /* With a scale per channel nothing is left to decide, and every element has a piece of its own. */
-DW_DEVICE void dw_encode_columns(const dw_cuda_encode_part *part, const dw_place *place, const dw_eight *x, const dw_eight *dithers,
-                                 dw_dtype prev_dtype, dw_encoding *e)
+DW_DEVICE void dw_encode_columns(const dw_cuda_encode_part *part, const dw_place *place,
+                                 const dw_eight *x, const dw_eight *dithers, dw_dtype prev_dtype,
+                                 dw_encoding *e)
 {
     const dw_layout *layout = &part->job.layout;
 #pragma unroll
     for (uint32_t i = 0; i < DW_EIGHT; i++) {
         uint32_t chosen = i < place->n ? part->share.chosen[place->column + i] : 0;
         if (dw_is_direct(chosen)) e->delta.of[i] = x->of[i];
-        dw_encode_one(e, i, chosen, dw_scale_inverse(dw_scale_in(chosen)), layout->bits, dithers->of[i], prev_dtype);
+        dw_encode_one(e, i, chosen, dw_scale_inverse(dw_scale_in(chosen)), layout->bits,
+                      dithers->of[i], prev_dtype);
     }
 }
 
 /* The staged bytes into the payload, sixteen at a time; the digest's sum of a thread's. */
-DW_DEVICE uint64_t dw_put_tile(const dw_encode_job *job, const dw_tile *tile, const dw_encode_room *room)
+DW_DEVICE uint64_t dw_put_tile(const dw_encode_job *job, const dw_tile *tile,
+                               const dw_encode_room *room)
 {
     uint64_t sum = 0;
     for (uint32_t at = 16 * threadIdx.x; at < tile->bytes; at += 16 * DW_CUDA_THREADS) {
@@ -325,7 +368,8 @@ DW_DEVICE uint64_t dw_put_tile(const dw_encode_job *job, const dw_tile *tile, co
 }
 
 /* Whole bytes of choice bits, and behind those of the last tile the zeros. */
-DW_DEVICE void dw_put_choices(const dw_encode_job *job, const dw_tile *tile, uint64_t index, const dw_encode_room *room)
+DW_DEVICE void dw_put_choices(const dw_encode_job *job, const dw_tile *tile, uint64_t index,
+                              const dw_encode_room *room)
 {
     const dw_layout *layout = &job->layout;
     uint64_t first = tile->first_segment / 8, end = first + (tile->segments + 7) / 8;
@@ -340,11 +384,14 @@ DW_DEVICE void dw_put_choices(const dw_encode_job *job, const dw_tile *tile, uin
 DW_DEVICE void dw_gather_choices(const dw_cuda_encode_part *part)
 {
     const dw_layout *layout = &part->job.layout;
-    for (uint64_t at = threadIdx.x; layout->chooses && part->share.chosen && at < layout->choice_bytes; at += DW_CUDA_THREADS) {
+    for (uint64_t at = threadIdx.x;
+         layout->chooses && part->share.chosen && at < layout->choice_bytes;
+         at += DW_CUDA_THREADS) {
         uint32_t byte = 0;
         for (uint32_t i = 0; i < 8; i++) {
             uint64_t piece = 8 * at + i;
-            if (piece < layout->pieces && dw_is_direct(__ldcg(part->share.chosen + piece))) byte |= 1u << i;
+            if (piece < layout->pieces && dw_is_direct(__ldcg(part->share.chosen + piece)))
+                byte |= 1u << i;
         }
         part->job.payload[at] = (uint8_t)byte;
     }
@@ -356,18 +403,21 @@ DW_DEVICE void dw_end_encode(const dw_cuda_encode_part *part, dw_encode_room *ro
 {
     if (!dw_is_last(&part->share, &room->is_last)) return;
     dw_gather_choices(part);
-    uint64_t front = dw_block_sum(dw_front_sum(&part->job.layout, part->job.payload), room->found.sums[0]);
+    uint64_t front =
+        dw_block_sum(dw_front_sum(&part->job.layout, part->job.payload), room->found.sums[0]);
     if (threadIdx.x == 0) dw_report_part(&part->share, front);
 }
 
 /* All loads of a thread, before anything waits for one. */
-DW_DEVICE void dw_load_eights(const dw_encode_job *job, const dw_tile *tile, dw_dtype x_dtype, dw_dtype prev_dtype, dw_eights *all)
+DW_DEVICE void dw_load_eights(const dw_encode_job *job, const dw_tile *tile, dw_dtype x_dtype,
+                              dw_dtype prev_dtype, dw_eights *all)
 {
 #pragma unroll
     for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {
         all->place[slot] = dw_place_of(&job->layout, tile, job->stride, slot);
         all->x[slot] = dw_load_eight(job->x, x_dtype, all->place[slot].tensor, all->place[slot].n);
-        all->e[slot].base = dw_load_eight(job->prev, prev_dtype, all->place[slot].dense, all->place[slot].n);
+        all->e[slot].base =
+            dw_load_eight(job->prev, prev_dtype, all->place[slot].dense, all->place[slot].n);
     }
 #pragma unroll
     for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {
@@ -376,16 +426,21 @@ DW_DEVICE void dw_load_eights(const dw_encode_job *job, const dw_tile *tile, dw_
             all->e[slot].delta.of[i] = all->x[slot].of[i] - all->e[slot].base.of[i];
             all->dithers[slot].of[i] = 0.0f;
         }
-        if (job->rule.is_stochastic) all->dithers[slot] = dw_dithers(job->rule.dither_key, all->place[slot].dense, all->place[slot].n);
+        if (job->rule.is_stochastic)
+            all->dithers[slot] =
+                dw_dithers(job->rule.dither_key, all->place[slot].dense, all->place[slot].n);
     }
 }
 
 /* An eight's codes to the staged tile, and its new prev to memory; its part of the state digest. */
-DW_DEVICE uint64_t dw_store_encoded(const dw_encode_job *job, const dw_tile *tile, const dw_place *place, const dw_encoding *e, dw_dtype prev_dtype,
-                                    dw_encode_room *room)
+DW_DEVICE uint64_t dw_store_encoded(const dw_encode_job *job, const dw_tile *tile,
+                                    const dw_place *place, const dw_encoding *e,
+                                    dw_dtype prev_dtype, dw_encode_room *room)
 {
     const dw_layout *layout = &job->layout;
-    if (place->stored) dw_put_codes(e->codes, layout->bits, room->staged + (tile->codes - tile->offset), tile->elements, place->first);
+    if (place->stored)
+        dw_put_codes(e->codes, layout->bits, room->staged + (tile->codes - tile->offset),
+                     tile->elements, place->first);
     if (!job->next || !place->n) return 0;
     dw_store_eight(job->next, prev_dtype, place->dense, place->n, e->next);
     if (!job->audit.every || layout->c % 4 != 0) return 0;
@@ -393,38 +448,44 @@ DW_DEVICE uint64_t dw_store_encoded(const dw_encode_job *job, const dw_tile *til
 }
 
 template <int XType, int PrevType, int Variant>
-DW_DEVICE void dw_encode_tile(const dw_cuda_encode_part *parts, uint32_t n, dw_encode_room *room, dw_search_room *search)
+DW_DEVICE void dw_encode_tile(const dw_cuda_encode_part *parts, uint32_t n, dw_encode_room *room,
+                              dw_search_room *search)
 {
     uint64_t index, state = 0;
     uint32_t counts = 0, chosen[DW_SLOTS];
     const dw_cuda_encode_part *part = parts + dw_find_part(parts, n, DW_CUDA_TILES, &index);
     const dw_encode_job *job = &part->job;
     const dw_layout *layout = &job->layout;
-    const dw_dtype x_dtype = XType ? (dw_dtype)XType : job->x_dtype, prev_dtype = PrevType ? (dw_dtype)PrevType : job->prev_dtype;
+    const dw_dtype x_dtype = XType ? (dw_dtype)XType : job->x_dtype,
+                   prev_dtype = PrevType ? (dw_dtype)PrevType : job->prev_dtype;
     dw_tile tile = dw_layout_tile(layout, index);
     dw_eights all;
     dw_load_eights(job, &tile, x_dtype, prev_dtype, &all);
     if (threadIdx.x < DW_MOST_PIECES / 32) room->choices[threadIdx.x] = 0;
     dw_pad_tile(layout, &tile, room);
     __syncthreads();
-    if (Variant != DW_BY_COLUMNS) dw_decide<Variant>(part, &tile, index, room, search, &all, chosen);
+    if (Variant != DW_BY_COLUMNS)
+        dw_decide<Variant>(part, &tile, index, room, search, &all, chosen);
 #pragma unroll
     for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {
         dw_encoding *e = &all.e[slot];
         if (Variant == DW_BY_COLUMNS) {
-            dw_encode_columns(part, &all.place[slot], &all.x[slot], &all.dithers[slot], prev_dtype, e);
+            dw_encode_columns(part, &all.place[slot], &all.x[slot], &all.dithers[slot], prev_dtype,
+                              e);
         } else {
             float inverse = dw_scale_inverse(dw_scale_in(chosen[slot]));
             counts += dw_note_piece(part, &tile, &all.place[slot], chosen[slot], room);
 #pragma unroll
             for (uint32_t i = 0; i < DW_EIGHT; i++)
-                dw_encode_one(e, i, chosen[slot], inverse, layout->bits, all.dithers[slot].of[i], prev_dtype);
+                dw_encode_one(e, i, chosen[slot], inverse, layout->bits, all.dithers[slot].of[i],
+                              prev_dtype);
         }
         state += dw_store_encoded(job, &tile, &all.place[slot], e, prev_dtype, room);
     }
     __syncthreads();
     uint64_t payload = dw_put_tile(job, &tile, room);
-    if (Variant != DW_BY_COLUMNS && layout->chooses && !part->share.chosen) dw_put_choices(job, &tile, index, room);
+    if (Variant != DW_BY_COLUMNS && layout->chooses && !part->share.chosen)
+        dw_put_choices(job, &tile, index, room);
     dw_add_block(part->share.sums, payload, state, counts, &room->found);
     dw_end_encode(part, room);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * engine_cuda.c - the engine on a CUDA device: encoders and decoders of it, their launches and their memory. */
+ * engine_cuda.c - the engine on a CUDA device: encoders and decoders of it, their launches and
+ * their memory. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -34,7 +35,8 @@ static void release(void *context)
     leave(&o->engine);
 }
 
-/* The spare launch with the most room, of those that are too small; else the first that is large enough. */
+/* The spare launch with the most room, of those that are too small; else the first that is large
+ * enough. */
 static dw_launch *take_launch(dw_cuda_engine *engine, uint32_t n)
 {
     dw_launch **best = NULL;
@@ -68,7 +70,8 @@ static void share_launch(dw_launch *launch)
     launch->users++;
 }
 
-/* In the context. What was enqueued before a failure must be over before its memory is used again; while a stream captures, nothing runs. */
+/* In the context. What was enqueued before a failure must be over before its memory is used again;
+ * while a stream captures, nothing runs. */
 static dw_cuda_result enqueue(const dw_launch *launch, dw_cuda_stream stream, bool *captured)
 {
     const dw_cuda_driver *driver = &launch->engine->cuda->driver;
@@ -82,7 +85,8 @@ static dw_cuda_result enqueue(const dw_launch *launch, dw_cuda_stream stream, bo
     return error;
 }
 
-static dw_status start(void *context, bool encodes, dw_jobs jobs, uint32_t n, void *stream, dw_launch **launch, bool *captured, dw_why *why)
+static dw_status start(void *context, bool encodes, dw_jobs jobs, uint32_t n, void *stream,
+                       dw_launch **launch, bool *captured, dw_why *why)
 {
     dw_cuda_engine *engine = context;
     dw_cuda *cuda = engine->cuda;
@@ -93,9 +97,12 @@ static dw_status start(void *context, bool encodes, dw_jobs jobs, uint32_t n, vo
         made->encodes = encodes;
         status = dw_launch_fill(made, jobs, n, &engine->serial, why);
     }
-    if (status == DW_ERR_NO_MEMORY) snprintf(why->text, sizeof why->text, "%s", dw_status_string(status));
+    if (status == DW_ERR_NO_MEMORY)
+        snprintf(why->text, sizeof why->text, "%s", dw_status_string(status));
     if (!made) return status;
-    if (status == DW_ERR_LIMIT) snprintf(why->text, sizeof why->text, "the launch passes what a grid holds: make it of fewer samples");
+    if (status == DW_ERR_LIMIT)
+        snprintf(why->text, sizeof why->text,
+                 "the launch passes what a grid holds: make it of fewer samples");
     if (!status) {
         if (dw_cuda_enter(cuda, &error)) {
             error = enqueue(made, stream, captured);
@@ -103,7 +110,9 @@ static dw_status start(void *context, bool encodes, dw_jobs jobs, uint32_t n, vo
         }
         if (error) {
             status = error == DW_CUDA_OUT_OF_MEMORY ? DW_ERR_NO_MEMORY : DW_ERR_IO;
-            snprintf(why->text, sizeof why->text, "the work cannot be enqueued: the CUDA driver says: %s", dw_cuda_driver_error(&cuda->driver, error));
+            snprintf(why->text, sizeof why->text,
+                     "the work cannot be enqueued: the CUDA driver says: %s",
+                     dw_cuda_driver_error(&cuda->driver, error));
         }
     }
     if (status)
@@ -118,18 +127,24 @@ static dw_status reuse(dw_launch *launch, uint32_t first, dw_jobs jobs, uint32_t
     return dw_launch_refill(launch, first, jobs, n, &launch->engine->serial, why);
 }
 
-static dw_status make(owner **made, const dw_config *config, dw_cuda *cuda, dw_cuda_place place, dw_why *why)
+static dw_status make(owner **made, const dw_config *config, dw_cuda *cuda, dw_cuda_place place,
+                      dw_why *why)
 {
     if (!cuda || (place != DW_CUDA_DEVICE && place != DW_CUDA_PINNED)) {
-        if (why) snprintf(why->text, sizeof why->text, "cuda is NULL, or place is neither DW_CUDA_DEVICE nor DW_CUDA_PINNED");
+        if (why)
+            snprintf(why->text, sizeof why->text,
+                     "cuda is NULL, or place is neither DW_CUDA_DEVICE nor DW_CUDA_PINNED");
         return DW_ERR_ARGUMENT;
     }
-    dw_allocator allocator = cuda->allocator; /* launches may outlive the encoder that they came from, and so its allocator */
+    dw_allocator allocator = cuda->allocator; /* launches may outlive the encoder that they came
+                                                 from, and so its allocator */
     owner *o = dw_mem_allocate(&allocator, sizeof *o);
     if (!o) return DW_ERR_NO_MEMORY;
     memset(o, 0, sizeof *o);
     o->engine = (dw_cuda_engine){.cuda = cuda, .allocator = allocator, .users = 1};
-    o->slab = (dw_cuda_slab){.cuda = cuda, .pinned = place == DW_CUDA_PINNED, .allocator = dw_mem_allocator(&config->allocator)};
+    o->slab = (dw_cuda_slab){.cuda = cuda,
+                             .pinned = place == DW_CUDA_PINNED,
+                             .allocator = dw_mem_allocator(&config->allocator)};
     o->engine.remote = (dw_remote){.context = o,
                                    .device = cuda,
                                    .store = {dw_cuda_slab_take, dw_cuda_slab_give, &o->slab},
@@ -146,10 +161,12 @@ static dw_status make(owner **made, const dw_config *config, dw_cuda *cuda, dw_c
 
 static void say(dw_why *why, dw_status status)
 {
-    if (why && why->text[0] == 0) snprintf(why->text, sizeof why->text, "%s", dw_status_string(status));
+    if (why && why->text[0] == 0)
+        snprintf(why->text, sizeof why->text, "%s", dw_status_string(status));
 }
 
-dw_status dw_encoder_create_cuda(dw_encoder **encoder, const dw_config *config, dw_cuda *cuda, dw_cuda_place place, dw_why *why)
+dw_status dw_encoder_create_cuda(dw_encoder **encoder, const dw_config *config, dw_cuda *cuda,
+                                 dw_cuda_place place, dw_why *why)
 {
     owner *o;
     dw_status status = dw_encoder_create(encoder, config);
@@ -168,7 +185,8 @@ dw_status dw_encoder_create_cuda(dw_encoder **encoder, const dw_config *config, 
     return status;
 }
 
-dw_status dw_decoder_create_cuda(dw_decoder **decoder, const dw_config *config, dw_cuda *cuda, dw_cuda_place place, dw_why *why)
+dw_status dw_decoder_create_cuda(dw_decoder **decoder, const dw_config *config, dw_cuda *cuda,
+                                 dw_cuda_place place, dw_why *why)
 {
     owner *o;
     dw_status status = dw_decoder_create(decoder, config);

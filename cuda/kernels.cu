@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
- * kernels.cu - the kernels by name (message.h): for every pair of dtypes what is common, and for any what is not. */
+ * kernels.cu - the kernels by name (message.h): for every pair of dtypes what is common, and for
+ * any what is not. */
 #include "audit.cuh"
 #include "choose.cuh"
 #include "decode.cuh"
 #include "encode.cuh"
 
-/* Four blocks to a multiprocessor, with two eights of x and prev a thread, keep enough loads under way; the search, which computes more than it
- * loads, needs registers instead. */
+/* Four blocks to a multiprocessor, with two eights of x and prev a thread, keep enough loads under
+ * way; the search, which computes more than it loads, needs registers instead. */
 #define KERNEL(name) extern "C" __global__ void __launch_bounds__(DW_CUDA_THREADS, 4) name
-#define KERNEL_OF_MANY_REGISTERS(name) extern "C" __global__ void __launch_bounds__(DW_CUDA_THREADS, 2) name
+#define KERNEL_OF_MANY_REGISTERS(name)                                                             \
+    extern "C" __global__ void __launch_bounds__(DW_CUDA_THREADS, 2) name
 
-#define ENCODE(name, x, prev, variant)                             \
-    KERNEL(name)(const dw_cuda_encode_part *parts, uint32_t n)     \
-    {                                                              \
-        __shared__ dw_encode_room room;                            \
-        dw_encode_tile<x, prev, variant>(parts, n, &room, NULL);   \
+#define ENCODE(name, x, prev, variant)                                                             \
+    KERNEL(name)(const dw_cuda_encode_part *parts, uint32_t n)                                     \
+    {                                                                                              \
+        __shared__ dw_encode_room room;                                                            \
+        dw_encode_tile<x, prev, variant>(parts, n, &room, NULL);                                   \
     }
 ENCODE(dw_encode_f32_f32, DW_F32, DW_F32, DW_PLAIN)
 ENCODE(dw_encode_f32_f16, DW_F32, DW_F16, DW_PLAIN)
@@ -41,11 +43,11 @@ KERNEL(dw_choose_scales)(const dw_cuda_encode_part *parts, uint32_t n)
     dw_choose_part(parts, n, &room, lanes);
 }
 
-#define DECODE(name, type, has_state, by_columns)                     \
-    KERNEL(name)(const dw_cuda_decode_part *parts, uint32_t n)        \
-    {                                                                 \
-        __shared__ dw_decode_room room;                               \
-        dw_decode_tile<type, has_state, by_columns>(parts, n, &room); \
+#define DECODE(name, type, has_state, by_columns)                                                  \
+    KERNEL(name)(const dw_cuda_decode_part *parts, uint32_t n)                                     \
+    {                                                                                              \
+        __shared__ dw_decode_room room;                                                            \
+        dw_decode_tile<type, has_state, by_columns>(parts, n, &room);                              \
     }
 DECODE(dw_decode_f32, DW_F32, true, false)
 DECODE(dw_decode_f16, DW_F16, true, false)
@@ -63,7 +65,9 @@ KERNEL(dw_audit_encode)(const dw_cuda_encode_part *parts, uint32_t n)
     const dw_cuda_encode_part *part = parts + dw_find_part(parts, n, DW_CUDA_AUDIT, &block);
     const dw_encode_job *job = &part->job;
     uint64_t elements = (uint64_t)job->layout.t * job->layout.c;
-    dw_add_block(part->share.sums, 0, dw_stretch_sum(job->next, job->prev_dtype, elements, job->audit, block), 0, &room.found);
+    dw_add_block(part->share.sums, 0,
+                 dw_stretch_sum(job->next, job->prev_dtype, elements, job->audit, block), 0,
+                 &room.found);
     dw_end_encode(part, &room);
 }
 
@@ -74,5 +78,6 @@ KERNEL(dw_audit_decode)(const dw_cuda_decode_part *parts, uint32_t n)
     const dw_cuda_decode_part *part = parts + dw_find_part(parts, n, DW_CUDA_AUDIT, &block);
     const dw_decode_job *job = &part->job;
     uint64_t elements = (uint64_t)job->layout.t * job->layout.c;
-    dw_end_decode(part, 0, dw_stretch_sum(job->next, job->prev_dtype, elements, job->audit, block), 0, &room);
+    dw_end_decode(part, 0, dw_stretch_sum(job->next, job->prev_dtype, elements, job->audit, block),
+                  0, &room);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * launch.c - jobs of one launch: grouped by their kernels, staged, enqueued, and read when they are done. */
+ * launch.c - jobs of one launch: grouped by their kernels, staged, enqueued, and read when they are
+ * done. */
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -38,7 +39,8 @@ static unsigned char *host(const dw_launch *launch, uint64_t at)
 
 static dw_cuda_needs needs_of(const dw_launch *launch, dw_jobs jobs, uint32_t i)
 {
-    return launch->encodes ? dw_cuda_encode_needs(jobs.encode[i]) : dw_cuda_decode_needs(jobs.decode[i]);
+    return launch->encodes ? dw_cuda_encode_needs(jobs.encode[i])
+                           : dw_cuda_decode_needs(jobs.decode[i]);
 }
 
 static dw_status check_kernels(const dw_launch *launch, const dw_cuda_needs *needs, dw_why *why)
@@ -48,7 +50,10 @@ static dw_status check_kernels(const dw_launch *launch, const dw_cuda_needs *nee
         int kernel = needs->kernel[phase];
         if (kernel < 0 || launch->engine->cuda->kernels[kernel]) continue;
         dw_cuda_kernel_name(kernel, name);
-        snprintf(why->text, sizeof why->text, "this build has no kernel %s: use another codec, group or dtype, or compute on the CPU", name);
+        snprintf(
+            why->text, sizeof why->text,
+            "this build has no kernel %s: use another codec, group or dtype, or compute on the CPU",
+            name);
         return DW_ERR_UNSUPPORTED;
     }
     return DW_OK;
@@ -58,9 +63,12 @@ static dw_status check_kernels(const dw_launch *launch, const dw_cuda_needs *nee
 static dw_cuda_group *group_of(dw_launch *launch, const dw_cuda_needs *needs)
 {
     for (uint32_t i = 0; i < launch->n_groups; i++)
-        if (memcmp(launch->groups[i].kernel, needs->kernel, sizeof needs->kernel) == 0) return &launch->groups[i];
+        if (memcmp(launch->groups[i].kernel, needs->kernel, sizeof needs->kernel) == 0)
+            return &launch->groups[i];
     void *groups = launch->groups;
-    if (!dw_mem_grow(&launch->engine->allocator, &groups, &launch->groups_cap, launch->n_groups + 1, sizeof *launch->groups)) return NULL;
+    if (!dw_mem_grow(&launch->engine->allocator, &groups, &launch->groups_cap, launch->n_groups + 1,
+                     sizeof *launch->groups))
+        return NULL;
     launch->groups = groups;
     dw_cuda_group *made = &launch->groups[launch->n_groups++];
     *made = (dw_cuda_group){0};
@@ -72,7 +80,9 @@ static dw_cuda_group *group_of(dw_launch *launch, const dw_cuda_needs *needs)
 static dw_status sort(dw_launch *launch, dw_jobs jobs, dw_why *why)
 {
     void *places = launch->places;
-    if (!dw_mem_grow(&launch->engine->allocator, &places, &launch->places_cap, launch->n, sizeof *launch->places)) return DW_ERR_NO_MEMORY;
+    if (!dw_mem_grow(&launch->engine->allocator, &places, &launch->places_cap, launch->n,
+                     sizeof *launch->places))
+        return DW_ERR_NO_MEMORY;
     launch->places = places;
     launch->n_groups = 0;
     launch->chosen = 0;
@@ -92,15 +102,18 @@ static dw_status sort(dw_launch *launch, dw_jobs jobs, dw_why *why)
         launch->groups[g].first = first;
         first += launch->groups[g].n;
     }
-    for (uint32_t i = 0; i < launch->n; i++) launch->places[i].part += launch->groups[launch->places[i].group].first;
+    for (uint32_t i = 0; i < launch->n; i++)
+        launch->places[i].part += launch->groups[launch->places[i].group].first;
     return DW_OK;
 }
 
-static bool make_block(const dw_launch *launch, bool pinned, dw_cuda_block *block, uint64_t *have, uint64_t need)
+static bool make_block(const dw_launch *launch, bool pinned, dw_cuda_block *block, uint64_t *have,
+                       uint64_t need)
 {
     dw_cuda_block made;
     if (need <= *have) return true;
-    uint64_t bytes = dw_round_up(need + need / 2, 4096); /* frames differ a little: not a new block for each */
+    uint64_t bytes = dw_round_up(need + need / 2, 4096); /* frames differ a little: not a new block
+                                                            for each */
     if (dw_cuda_allocate(launch->engine->cuda, pinned, bytes, &made)) return false;
     dw_cuda_free(launch->engine->cuda, block);
     *block = made;
@@ -112,7 +125,8 @@ static dw_status make_room(dw_launch *launch)
 {
     uint64_t chosen_bytes;
     if (!dw_size_multiply(launch->chosen, sizeof(uint32_t), &chosen_bytes)) return DW_ERR_LIMIT;
-    uint64_t staged = reports_at(launch) + (uint64_t)launch->n * sizeof(dw_cuda_report), device = chosen_at(launch) + chosen_bytes;
+    uint64_t staged = reports_at(launch) + (uint64_t)launch->n * sizeof(dw_cuda_report),
+             device = chosen_at(launch) + chosen_bytes;
     bool made = make_block(launch, true, &launch->staged, &launch->staged_bytes, staged) &&
                 make_block(launch, false, &launch->device, &launch->device_bytes, device);
     return made ? DW_OK : DW_ERR_NO_MEMORY;
@@ -121,11 +135,14 @@ static dw_status make_room(dw_launch *launch)
 static dw_cuda_share share_of(const dw_launch *launch, uint32_t i)
 {
     const dw_cuda_place_of *place = &launch->places[i];
-    dw_cuda_address device = launch->device.address, reports = launch->staged.address + (dw_cuda_address)reports_at(launch);
-    dw_cuda_address chosen = device + (dw_cuda_address)(chosen_at(launch) + place->chosen * sizeof(uint32_t));
+    dw_cuda_address device = launch->device.address,
+                    reports = launch->staged.address + (dw_cuda_address)reports_at(launch);
+    dw_cuda_address chosen =
+        device + (dw_cuda_address)(chosen_at(launch) + place->chosen * sizeof(uint32_t));
     dw_cuda_share share = {
         .chosen = place->needs.has_chosen ? (uint32_t *)chosen : NULL,
-        .sums = (dw_cuda_sums *)(device + (dw_cuda_address)(sums_at(launch) + i * sizeof(dw_cuda_sums))),
+        .sums = (dw_cuda_sums *)(device +
+                                 (dw_cuda_address)(sums_at(launch) + i * sizeof(dw_cuda_sums))),
         .report = (dw_cuda_report *)(reports + (dw_cuda_address)(i * sizeof(dw_cuda_report))),
         .serial = place->serial,
     };
@@ -134,7 +151,8 @@ static dw_cuda_share share_of(const dw_launch *launch, uint32_t i)
 }
 
 /* The part of job i, in its place; its first blocks stay where they are. */
-static void write_part(dw_launch *launch, uint32_t i, dw_jobs jobs, uint32_t job, const uint64_t first[DW_CUDA_PHASES])
+static void write_part(dw_launch *launch, uint32_t i, dw_jobs jobs, uint32_t job,
+                       const uint64_t first[DW_CUDA_PHASES])
 {
     dw_cuda_share share = share_of(launch, i);
     unsigned char *at = host(launch, launch->places[i].part * part_bytes(launch));
@@ -172,18 +190,21 @@ dw_cuda_result dw_launch_enqueue(const dw_launch *launch, dw_cuda_stream stream,
 {
     const dw_cuda *cuda = launch->engine->cuda;
     *enqueued = 0;
-    dw_cuda_result error = cuda->driver.copy_to_device(launch->device.address, launch->staged.host, (size_t)copied_bytes(launch), stream);
+    dw_cuda_result error = cuda->driver.copy_to_device(launch->device.address, launch->staged.host,
+                                                       (size_t)copied_bytes(launch), stream);
     if (error) return error;
     ++*enqueued;
     for (uint32_t g = 0; g < launch->n_groups; g++) {
         const dw_cuda_group *group = &launch->groups[g];
-        dw_cuda_address parts = launch->device.address + (dw_cuda_address)(group->first * part_bytes(launch));
+        dw_cuda_address parts =
+            launch->device.address + (dw_cuda_address)(group->first * part_bytes(launch));
         uint32_t n = group->n;
         void *parameters[] = {&parts, &n};
         for (int phase = 0; phase < DW_CUDA_PHASES; phase++) {
             if (group->blocks[phase] == 0) continue;
-            error = cuda->driver.launch(cuda->kernels[group->kernel[phase]], (unsigned)group->blocks[phase], 1, 1, DW_CUDA_THREADS, 1, 1, 0,
-                                        stream, parameters, NULL);
+            error = cuda->driver.launch(cuda->kernels[group->kernel[phase]],
+                                        (unsigned)group->blocks[phase], 1, 1, DW_CUDA_THREADS, 1, 1,
+                                        0, stream, parameters, NULL);
             if (error) return error;
             ++*enqueued;
         }
@@ -193,17 +214,20 @@ dw_cuda_result dw_launch_enqueue(const dw_launch *launch, dw_cuda_stream stream,
 
 static bool fits(const dw_cuda_needs *a, const dw_cuda_needs *b)
 {
-    return memcmp(a->kernel, b->kernel, sizeof a->kernel) == 0 && memcmp(a->blocks, b->blocks, sizeof a->blocks) == 0 &&
-           a->chosen_room == b->chosen_room;
+    return memcmp(a->kernel, b->kernel, sizeof a->kernel) == 0 &&
+           memcmp(a->blocks, b->blocks, sizeof a->blocks) == 0 && a->chosen_room == b->chosen_room;
 }
 
-dw_status dw_launch_refill(dw_launch *launch, uint32_t first, dw_jobs jobs, uint32_t n, uint64_t *serial, dw_why *why)
+dw_status dw_launch_refill(dw_launch *launch, uint32_t first, dw_jobs jobs, uint32_t n,
+                           uint64_t *serial, dw_why *why)
 {
     for (uint32_t i = 0; i < n; i++) {
         dw_cuda_needs needs = needs_of(launch, jobs, i);
         if (fits(&needs, &launch->places[first + i].needs)) continue;
         snprintf(why->text, sizeof why->text,
-                 "sample %u needs other kernels than the captured ones, as a frame of another kind does: capture such a frame", (unsigned)i);
+                 "sample %u needs other kernels than the captured ones, as a frame of another kind "
+                 "does: capture such a frame",
+                 (unsigned)i);
         return DW_ERR_UNSUPPORTED;
     }
     for (uint32_t i = 0; i < n; i++) {
@@ -218,18 +242,20 @@ dw_status dw_launch_refill(dw_launch *launch, uint32_t first, dw_jobs jobs, uint
     return DW_OK;
 }
 
-dw_status dw_launch_done(const dw_launch *launch, uint32_t first, uint32_t n, dw_chunk_result *results)
+dw_status dw_launch_done(const dw_launch *launch, uint32_t first, uint32_t n,
+                         dw_chunk_result *results)
 {
     for (uint32_t i = 0; i < n; i++) {
-        const volatile uint64_t *serial =
-            (const volatile uint64_t *)(const void *)host(launch, reports_at(launch) + (first + i) * sizeof(dw_cuda_report) +
-                                                                      offsetof(dw_cuda_report, serial));
+        const volatile uint64_t *serial = (const volatile uint64_t *)(const void *)host(
+            launch, reports_at(launch) + (first + i) * sizeof(dw_cuda_report) +
+                        offsetof(dw_cuda_report, serial));
         if (*serial != launch->places[first + i].serial) return DW_PENDING;
     }
     atomic_thread_fence(memory_order_acquire); /* the device stored the serial last */
     for (uint32_t i = 0; i < n; i++) {
         dw_cuda_report report;
-        memcpy(&report, host(launch, reports_at(launch) + (first + i) * sizeof report), sizeof report);
+        memcpy(&report, host(launch, reports_at(launch) + (first + i) * sizeof report),
+               sizeof report);
         results[i] = (dw_chunk_result){.payload_sum = report.payload, .state_sum = report.state};
         results[i].sums.direct = report.direct;
         results[i].sums.zero = report.zero;

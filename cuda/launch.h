@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * launch.h - jobs of one launch: their parts in pinned memory and on the device, the kernels that work on them, and what those report. */
+ * launch.h - jobs of one launch: their parts in pinned memory and on the device, the kernels that
+ * work on them, and what those report. */
 #ifndef DW_CUDA_LAUNCH_H
 #define DW_CUDA_LAUNCH_H
 
@@ -22,7 +23,8 @@ typedef struct dw_cuda_group {
     uint64_t blocks[DW_CUDA_PHASES];
 } dw_cuda_group;
 
-/* Staged: parts, then sums, which go to the device in one copy; behind them, and only in pinned memory, the reports. */
+/* Staged: parts, then sums, which go to the device in one copy; behind them, and only in pinned
+ * memory, the reports. */
 struct dw_launch {
     dw_launch *next;
     dw_cuda_engine *engine;
@@ -37,14 +39,19 @@ struct dw_launch {
     uint64_t staged_bytes, device_bytes;
 };
 
-/* Sorts the jobs into groups and writes their parts. Errors: NO_MEMORY, LIMIT, UNSUPPORTED; nothing was enqueued. */
-dw_status dw_launch_fill(dw_launch *launch, dw_jobs jobs, uint32_t n, uint64_t *serial, dw_why *why);
+/* Sorts the jobs into groups and writes their parts. Errors: NO_MEMORY, LIMIT, UNSUPPORTED; nothing
+ * was enqueued. */
+dw_status dw_launch_fill(dw_launch *launch, dw_jobs jobs, uint32_t n, uint64_t *serial,
+                         dw_why *why);
 
 /* The copy and the kernels, in the current context. */
-dw_cuda_result dw_launch_enqueue(const dw_launch *launch, dw_cuda_stream stream, uint32_t *enqueued);
+dw_cuda_result dw_launch_enqueue(const dw_launch *launch, dw_cuda_stream stream,
+                                 uint32_t *enqueued);
 
-dw_status dw_launch_refill(dw_launch *launch, uint32_t first, dw_jobs jobs, uint32_t n, uint64_t *serial, dw_why *why);
-dw_status dw_launch_done(const dw_launch *launch, uint32_t first, uint32_t n, dw_chunk_result *results);
+dw_status dw_launch_refill(dw_launch *launch, uint32_t first, dw_jobs jobs, uint32_t n,
+                           uint64_t *serial, dw_why *why);
+dw_status dw_launch_done(const dw_launch *launch, uint32_t first, uint32_t n,
+                         dw_chunk_result *results);
 void dw_launch_release(dw_launch *launch); /* its memory; not the struct */
 
 struct dw_cuda_engine {

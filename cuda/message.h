@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * message.h - what host and device agree on: the parts of a message, in device memory, and the kernels that work on them.
+ * message.h - what host and device agree on: the parts of a message, in device memory, and the
+ * kernels that work on them.
  *
- * A launch is given an array of parts, one per sample, of one message or of several. Part i has the blocks [first[phase], first[phase] +
- * blocks[phase]) of the grid of a phase; a block looks up whose it is. All pointers are addresses that the device can reach.
+ * A launch is given an array of parts, one per sample, of one message or of several. Part i has the
+ * blocks [first[phase], first[phase] + blocks[phase]) of the grid of a phase; a block looks up
+ * whose it is. All pointers are addresses that the device can reach.
  *
  * | name    | unit  | meaning                                                                              | memory        |
  * | job     |       | as for every engine (src/engine/engine.h); payload lies at a multiple of 16 bytes    | part          |
@@ -14,24 +16,33 @@
  *
  * Kernels, each with the parameters (parts, number of parts), DW_CUDA_THREADS threads a block:
  *
- *   dw_choose_scales                scales of whole rows over several tiles, and of channels: where phase CHOOSE has blocks
- *   dw_encode_<x>_<prev>            phase TILES; dw_encode_columns where there is a scale per channel, dw_encode_mse where a tile has to
- *                                   search for scales: these two for all dtypes
- *   dw_decode_<prev>                phase TILES, with state; dw_decode_columns
+ *   dw_choose_scales                scales of whole rows over several tiles, and of channels: where
+ * phase CHOOSE has blocks dw_encode_<x>_<prev>            phase TILES; dw_encode_columns where
+ * there is a scale per channel, dw_encode_mse where a tile has to search for scales: these two for
+ * all dtypes dw_decode_<prev>                phase TILES, with state; dw_decode_columns
  *   dw_decode_direct_<y>            without state; dw_decode_direct_columns
- *   dw_audit_encode, dw_audit_decode  phase AUDIT: the state digest where rows are no multiple of four channels
+ *   dw_audit_encode, dw_audit_decode  phase AUDIT: the state digest where rows are no multiple of
+ * four channels
  *
- * in this order on one stream. The dtypes are f32, f16 and bf16; without state an encode takes <prev> = <x>. */
+ * in this order on one stream. The dtypes are f32, f16 and bf16; without state an encode takes
+ * <prev> = <x>. */
 #ifndef DW_CUDA_MESSAGE_H
 #define DW_CUDA_MESSAGE_H
 
 #include "engine.h"
 
 enum { DW_CUDA_THREADS = 128 };
-typedef enum dw_cuda_phase { DW_CUDA_CHOOSE, DW_CUDA_TILES, DW_CUDA_AUDIT, DW_CUDA_PHASES } dw_cuda_phase;
+typedef enum dw_cuda_phase {
+    DW_CUDA_CHOOSE,
+    DW_CUDA_TILES,
+    DW_CUDA_AUDIT,
+    DW_CUDA_PHASES
+} dw_cuda_phase;
 
 typedef struct dw_cuda_sums {
-    unsigned long long payload, state, direct, zero, poisoned, arrived; /* arrived: blocks that are done, of all phases but CHOOSE */
+    unsigned long long payload, state, direct, zero, poisoned, arrived; /* arrived: blocks that are
+                                                                           done, of all phases but
+                                                                           CHOOSE */
 } dw_cuda_sums;
 
 typedef struct dw_cuda_report {

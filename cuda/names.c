@@ -28,7 +28,8 @@ void dw_cuda_kernel_name(int kernel, char name[DW_CUDA_NAME_BYTES])
     while (families[i].first > kernel) i--;
     int at = kernel - families[i].first;
     if (families[i].dtypes == 2)
-        snprintf(name, DW_CUDA_NAME_BYTES, "%s_%s_%s", families[i].name, dtypes[at / 3], dtypes[at % 3]);
+        snprintf(name, DW_CUDA_NAME_BYTES, "%s_%s_%s", families[i].name, dtypes[at / 3],
+                 dtypes[at % 3]);
     else if (families[i].dtypes == 1)
         snprintf(name, DW_CUDA_NAME_BYTES, "%s_%s", families[i].name, dtypes[at]);
     else
@@ -45,12 +46,14 @@ static int at_dtypes(dw_dtype x, dw_dtype prev)
     return 3 * at_dtype(x) + at_dtype(prev);
 }
 
-/* The digest of a state whose rows are no multiple of four channels has a phase of its own. As many blocks as there can be audited
- * stretches, whatever the sequence: some may find none. */
-static void need_audit(dw_cuda_needs *needs, const dw_layout *layout, const void *next, dw_audit audit, int kernel)
+/* The digest of a state whose rows are no multiple of four channels has a phase of its own. As many
+ * blocks as there can be audited stretches, whatever the sequence: some may find none. */
+static void need_audit(dw_cuda_needs *needs, const dw_layout *layout, const void *next,
+                       dw_audit audit, int kernel)
 {
     if (!next || !audit.every || layout->c % 4 == 0) return;
-    uint64_t stretches = ((uint64_t)layout->t * layout->c + DW_TILE_ELEMENTS - 1) / DW_TILE_ELEMENTS;
+    uint64_t stretches =
+        ((uint64_t)layout->t * layout->c + DW_TILE_ELEMENTS - 1) / DW_TILE_ELEMENTS;
     needs->kernel[DW_CUDA_AUDIT] = kernel;
     needs->blocks[DW_CUDA_AUDIT] = (stretches + audit.every - 1) / audit.every;
 }
@@ -58,15 +61,19 @@ static void need_audit(dw_cuda_needs *needs, const dw_layout *layout, const void
 dw_cuda_needs dw_cuda_encode_needs(const dw_encode_job *job)
 {
     const dw_layout *layout = &job->layout;
-    bool is_mse = job->rule.scale == DW_SCALE_MSE && !layout->cut_rows; /* rows are searched for where they are chosen for */
-    int plain = DW_CUDA_AT_ENCODE + at_dtypes(job->x_dtype, job->next || job->prev ? job->prev_dtype : job->x_dtype);
+    bool is_mse = job->rule.scale == DW_SCALE_MSE && !layout->cut_rows; /* rows are searched for
+                                                                           where they are chosen for
+                                                                         */
+    int plain = DW_CUDA_AT_ENCODE +
+                at_dtypes(job->x_dtype, job->next || job->prev ? job->prev_dtype : job->x_dtype);
     int tiles = layout->by_channel ? DW_CUDA_AT_COLUMNS : is_mse ? DW_CUDA_AT_MSE : plain;
     dw_cuda_needs needs = {.kernel = {-1, tiles, -1}, .blocks = {0, layout->tiles, 0}};
     if (layout->by_channel || layout->cut_rows) {
         needs.kernel[DW_CUDA_CHOOSE] = DW_CUDA_AT_CHOOSE;
         needs.blocks[DW_CUDA_CHOOSE] = layout->by_channel ? (layout->c + 31u) / 32u : layout->t;
     }
-    bool tiles_decide = !layout->by_channel && !layout->cut_rows, whole_bytes = layout->tile_segments % 8 == 0;
+    bool tiles_decide = !layout->by_channel && !layout->cut_rows,
+         whole_bytes = layout->tile_segments % 8 == 0;
     needs.has_chosen = !tiles_decide || (layout->chooses && !whole_bytes);
     needs.chosen_room = tiles_decide && whole_bytes ? 0 : layout->pieces;
     need_audit(&needs, layout, job->next, job->audit, DW_CUDA_AT_AUDIT_ENCODE);
@@ -76,9 +83,12 @@ dw_cuda_needs dw_cuda_encode_needs(const dw_encode_job *job)
 dw_cuda_needs dw_cuda_decode_needs(const dw_decode_job *job)
 {
     const dw_layout *layout = &job->layout;
-    int with_state = layout->by_channel ? DW_CUDA_AT_DECODE_COLUMNS : DW_CUDA_AT_DECODE + at_dtype(job->prev_dtype);
-    int direct = layout->by_channel ? DW_CUDA_AT_DIRECT_COLUMNS : DW_CUDA_AT_DIRECT + at_dtype(job->y_dtype);
-    dw_cuda_needs needs = {.kernel = {-1, job->next ? with_state : direct, -1}, .blocks = {0, layout->tiles, 0}};
+    int with_state = layout->by_channel ? DW_CUDA_AT_DECODE_COLUMNS
+                                        : DW_CUDA_AT_DECODE + at_dtype(job->prev_dtype);
+    int direct =
+        layout->by_channel ? DW_CUDA_AT_DIRECT_COLUMNS : DW_CUDA_AT_DIRECT + at_dtype(job->y_dtype);
+    dw_cuda_needs needs = {.kernel = {-1, job->next ? with_state : direct, -1},
+                           .blocks = {0, layout->tiles, 0}};
     need_audit(&needs, layout, job->next, job->audit, DW_CUDA_AT_AUDIT_DECODE);
     return needs;
 }

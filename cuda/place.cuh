@@ -6,26 +6,29 @@
 #include "block.cuh"
 
 typedef struct dw_place {
-    uint32_t first;   /* of the eight, among the elements that the tile stores */
-    uint32_t stored;  /* whether it stores them, be it as padding */
-    uint32_t n;       /* how many of the eight are no padding */
-    uint32_t segment; /* within the tile */
-    uint32_t leads;   /* the first eight of the segment */
-    uint32_t column;  /* channel of the first */
+    uint32_t first;         /* of the eight, among the elements that the tile stores */
+    uint32_t stored;        /* whether it stores them, be it as padding */
+    uint32_t n;             /* how many of the eight are no padding */
+    uint32_t segment;       /* within the tile */
+    uint32_t leads;         /* the first eight of the segment */
+    uint32_t column;        /* channel of the first */
     uint64_t dense, tensor; /* number of the first in prev, and in the tensor */
 } dw_place;
 
 /* Rows that fill their segments lie side by side in prev, and in a tensor without gaps. */
 DW_DEVICE bool dw_rows_touch(const dw_layout *layout, int64_t stride)
 {
-    return !layout->cut_rows && layout->last_channels == layout->segment_width && stride == (int64_t)layout->c;
+    return !layout->cut_rows && layout->last_channels == layout->segment_width &&
+           stride == (int64_t)layout->c;
 }
 
 /* The eights of a slot lie side by side, thread by thread; so do the slots. */
-DW_DEVICE dw_place dw_place_of(const dw_layout *layout, const dw_tile *tile, int64_t stride, uint32_t slot)
+DW_DEVICE dw_place dw_place_of(const dw_layout *layout, const dw_tile *tile, int64_t stride,
+                               uint32_t slot)
 {
     dw_place place;
-    uint32_t first = (slot * DW_CUDA_THREADS + threadIdx.x) * DW_EIGHT, width = layout->cut_rows ? tile->elements : layout->segment_width;
+    uint32_t first = (slot * DW_CUDA_THREADS + threadIdx.x) * DW_EIGHT,
+             width = layout->cut_rows ? tile->elements : layout->segment_width;
     place.first = first;
     place.stored = first < tile->elements;
     if ((width & (width - 1)) == 0)
@@ -40,8 +43,10 @@ DW_DEVICE dw_place dw_place_of(const dw_layout *layout, const dw_tile *tile, int
     }
     uint64_t row = tile->first_segment / layout->row_segments;
     uint32_t segment = (uint32_t)(tile->first_segment % layout->row_segments) + place.segment;
-    uint32_t rows = segment / layout->row_segments, in_row = segment - rows * layout->row_segments, within = first - place.segment * width;
-    uint32_t channels = in_row + 1 == layout->row_segments ? layout->last_channels : layout->segment_channels;
+    uint32_t rows = segment / layout->row_segments, in_row = segment - rows * layout->row_segments,
+             within = first - place.segment * width;
+    uint32_t channels =
+        in_row + 1 == layout->row_segments ? layout->last_channels : layout->segment_channels;
     uint32_t left = place.stored && within < channels ? channels - within : 0;
     row += rows;
     place.n = left < DW_EIGHT ? left : (uint32_t)DW_EIGHT;

@@ -7,7 +7,8 @@
 /* The driver gives memory in pages of 2 MiB; slots begin where a warp's widest access does. */
 enum { BLOCK_BYTES = 2 << 20, ALIGNMENT = 256 };
 
-/* At most a sixteenth of a slot is slack, so that lengths which differ a little share their slots. */
+/* At most a sixteenth of a slot is slack, so that lengths which differ a little share their slots.
+ */
 static uint64_t slot_bytes(uint64_t bytes)
 {
     uint64_t step = ALIGNMENT;
@@ -25,25 +26,32 @@ static dw_cuda_slots *find_size(const dw_cuda_slab *slab, uint64_t bytes)
 static dw_cuda_slots *add_size(dw_cuda_slab *slab, uint64_t bytes)
 {
     void *sizes = slab->sizes;
-    if (!dw_mem_grow(&slab->allocator, &sizes, &slab->sizes_cap, slab->n_sizes + 1, sizeof *slab->sizes)) return NULL;
+    if (!dw_mem_grow(&slab->allocator, &sizes, &slab->sizes_cap, slab->n_sizes + 1,
+                     sizeof *slab->sizes))
+        return NULL;
     slab->sizes = sizes;
     slab->sizes[slab->n_sizes] = (dw_cuda_slots){.bytes = bytes};
     return &slab->sizes[slab->n_sizes++];
 }
 
-/* One block more, cut into free slots. There is room in the list for every slot, so that giving back cannot fail. */
+/* One block more, cut into free slots. There is room in the list for every slot, so that giving
+ * back cannot fail. */
 static bool carve(dw_cuda_slab *slab, dw_cuda_slots *slots)
 {
     uint64_t n = slots->bytes < BLOCK_BYTES ? BLOCK_BYTES / slots->bytes : 1;
     void *list = slots->free, *blocks = slab->blocks;
-    if (!dw_mem_grow(&slab->allocator, &list, &slots->cap, slots->all + n, sizeof *slots->free)) return false;
+    if (!dw_mem_grow(&slab->allocator, &list, &slots->cap, slots->all + n, sizeof *slots->free))
+        return false;
     slots->free = list;
-    if (!dw_mem_grow(&slab->allocator, &blocks, &slab->blocks_cap, slab->n_blocks + 1, sizeof *slab->blocks)) return false;
+    if (!dw_mem_grow(&slab->allocator, &blocks, &slab->blocks_cap, slab->n_blocks + 1,
+                     sizeof *slab->blocks))
+        return false;
     slab->blocks = blocks;
     dw_cuda_block *block = &slab->blocks[slab->n_blocks];
     if (dw_cuda_allocate(slab->cuda, slab->pinned, n * slots->bytes, block)) return false;
     slab->n_blocks++;
-    for (uint64_t i = n; i-- > 0;) slots->free[slots->n_free++] = block->address + (dw_cuda_address)(i * slots->bytes);
+    for (uint64_t i = n; i-- > 0;)
+        slots->free[slots->n_free++] = block->address + (dw_cuda_address)(i * slots->bytes);
     slots->all += n;
     return true;
 }
@@ -68,7 +76,8 @@ void dw_cuda_slab_release(dw_cuda_slab *slab)
 {
     for (uint64_t i = 0; i < slab->n_blocks; i++) dw_cuda_free(slab->cuda, &slab->blocks[i]);
     for (uint64_t i = 0; i < slab->n_sizes; i++)
-        dw_mem_release(&slab->allocator, slab->sizes[i].free, slab->sizes[i].cap * sizeof *slab->sizes[i].free);
+        dw_mem_release(&slab->allocator, slab->sizes[i].free,
+                       slab->sizes[i].cap * sizeof *slab->sizes[i].free);
     dw_mem_release(&slab->allocator, slab->sizes, slab->sizes_cap * sizeof *slab->sizes);
     dw_mem_release(&slab->allocator, slab->blocks, slab->blocks_cap * sizeof *slab->blocks);
     memset(slab, 0, sizeof *slab);

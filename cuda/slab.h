@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * slab.h - slots for copies of prev, carved from large blocks of the device's memory or of pinned memory.
+ * slab.h - slots for copies of prev, carved from large blocks of the device's memory or of pinned
+ * memory.
  *
- * Which slots are free is kept in main memory: the pool of mem.h writes into free slots. Errors: take gives NULL. State: what is given back
- * goes to the next taker of the same size. Threads: one at a time. */
+ * Which slots are free is kept in main memory: the pool of mem.h writes into free slots. Errors:
+ * take gives NULL. State: what is given back goes to the next taker of the same size. Threads: one
+ * at a time. */
 #ifndef DW_CUDA_SLAB_H
 #define DW_CUDA_SLAB_H
 

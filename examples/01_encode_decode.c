@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * 01_encode_decode.c - one tensor there and back: what it costs in bytes and what it costs in error. */
+ * 01_encode_decode.c - one tensor there and back: what it costs in bytes and what it costs in
+ * error. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

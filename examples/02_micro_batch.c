@@ -58,22 +58,23 @@ int main(void)
         for (int batch = 0; batch < SAMPLES / N; batch++) {
             dw_key keys[N];
             for (int n = 0; n < N; n++) {
-                int sample =
-                    (batch * N + n + epoch) % SAMPLES; /* any order: the key names the sample */
+                int sample = (batch * N + n + epoch) % SAMPLES; /* any order: the key names the
+                                                                   sample */
                 keys[n] = (dw_key){.sample = (uint64_t)sample};
                 forward(x + n * T * C, sample, epoch);
             }
             size_t len = 0, reply_len = 0;
             check(dw_encode(encoder, keys, &sent, frame, cap, &len), "dw_encode");
-            check(dw_decode(decoder, frame, len, &received, reply, reply_cap, &reply_len), "dw_decode");
+            check(dw_decode(decoder, frame, len, &received, reply, reply_cap, &reply_len),
+                  "dw_decode");
             check(dw_encoder_feedback(encoder, reply, reply_len), "dw_encoder_feedback");
             bytes += len;
             last = relative_error(x, y);
         }
         if (epoch == 0) first = last;
         size_t raw = (size_t)SAMPLES * T * C * sizeof(float);
-        printf("%5d  %10zu  %10zu  %5.1f  %.5f\n", epoch + 1, raw, bytes, (double)raw / (double)bytes,
-               last);
+        printf("%5d  %10zu  %10zu  %5.1f  %.5f\n", epoch + 1, raw, bytes,
+               (double)raw / (double)bytes, last);
     }
     dw_counters count = dw_encoder_counters(encoder);
     printf("%llu key entries, %llu delta entries; |x - prev| / |x| = %.3f\n",

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * 03_lost_frame.c - a frame is lost: the decoder refuses the next change, says what it holds, and is healed. */
+ * 03_lost_frame.c - a frame is lost: the decoder refuses the next change, says what it holds, and
+ * is healed. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -59,8 +60,8 @@ int main(void)
             check(status, "dw_decode");
             continue;
         }
-        /* The reply named the version that the decoder holds; the encoder still has it, and sends prev
-         * itself so that this step's tensor is not lost either. */
+        /* The reply named the version that the decoder holds; the encoder still has it, and sends
+         * prev itself so that this step's tensor is not lost either. */
         refused++;
         check(dw_encoder_resync(encoder, &key, 1, frame, cap, &len), "dw_encoder_resync");
         check(dw_decode(decoder, frame, len, &received, reply, reply_cap, &reply_len), "dw_decode");

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * 04_link.c - two ranks and a channel between them: replies, lost frames and the wire take care of themselves.
+ * 04_link.c - two ranks and a channel between them: replies, lost frames and the wire take care of
+ * themselves.
  *
  * Two threads stand for two machines; "loop://" joins ends within one process. On two machines the
- * URI would be "tcp://host:port", one end with role = DW_LINK_LISTEN, and nothing else would change.
+ * URI would be "tcp://host:port", one end with role = DW_LINK_LISTEN, and nothing else would
+ * change.
  *
  * 04_link [URI]: try "shaped:rate=100mbit,delay=5ms/loop://example". */
 #include <math.h>
@@ -45,7 +47,8 @@ static int open_ends(dw_link_role role, int sends, dw_link **link, dw_channel **
 
 static float activation(int sample, int epoch, int i)
 {
-    return sinf((float)(sample * 911 + i) * 0.61f) + 0.1f * cosf((float)i * 0.23f) / (float)(1 + epoch);
+    return sinf((float)(sample * 911 + i) * 0.61f) +
+           0.1f * cosf((float)i * 0.23f) / (float)(1 + epoch);
 }
 
 /* The first stage: computes, hands the tensor over, and computes on while it travels. */

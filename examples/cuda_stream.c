@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * cuda_stream.c - activations that lie on a GPU: encoded and decoded on a stream, which never waits.
+ * cuda_stream.c - activations that lie on a GPU: encoded and decoded on a stream, which never
+ * waits.
  *
- * The frame lies in pinned host memory, where a network can read it. On one machine both ends share the stream; on two, the frame travels in
- * between. Exit 77: there is no GPU. */
+ * The frame lies in pinned host memory, where a network can read it. On one machine both ends share
+ * the stream; on two, the frame travels in between. Exit 77: there is no GPU. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,7 +29,8 @@ static void check_cuda(cudaError_t error, const char *what)
 /* What a layer would have left in x: a little different every epoch. */
 static void make_activation(float *x, int epoch)
 {
-    for (int i = 0; i < ELEMENTS; i++) x[i] = sinf((float)i * 0.37f) + 0.05f * (float)epoch * cosf((float)i * 0.11f);
+    for (int i = 0; i < ELEMENTS; i++)
+        x[i] = sinf((float)i * 0.37f) + 0.05f * (float)epoch * cosf((float)i * 0.11f);
 }
 
 int main(void)
@@ -47,14 +49,19 @@ int main(void)
     dw_encoder *encoder;
     dw_decoder *decoder;
 
-    check(dw_config_parse(&config, "delta:bits=4,group=64,replies=never", &why) == DW_OK, "config", why.text);
-    check_cuda(cudaStreamCreate(&stream), "a stream"); /* of the primary context, which dw_cuda_open uses too */
+    check(dw_config_parse(&config, "delta:bits=4,group=64,replies=never", &why) == DW_OK, "config",
+          why.text);
+    check_cuda(cudaStreamCreate(&stream), "a stream"); /* of the primary context, which dw_cuda_open
+                                                          uses too */
     check(dw_cuda_open(&cuda, 0, &why) == DW_OK, "dw_cuda_open", why.text);
-    check(dw_encoder_create_cuda(&encoder, &config, cuda, DW_CUDA_DEVICE, &why) == DW_OK, "encoder", why.text);
-    check(dw_decoder_create_cuda(&decoder, &config, cuda, DW_CUDA_DEVICE, &why) == DW_OK, "decoder", why.text);
+    check(dw_encoder_create_cuda(&encoder, &config, cuda, DW_CUDA_DEVICE, &why) == DW_OK, "encoder",
+          why.text);
+    check(dw_decoder_create_cuda(&decoder, &config, cuda, DW_CUDA_DEVICE, &why) == DW_OK, "decoder",
+          why.text);
     check_cuda(cudaMalloc(&x, sizeof host), "memory for x");
     check_cuda(cudaMalloc(&y, sizeof host), "memory for y");
-    dw_tensor on_device = dw_tensor_3d(x, DW_F32, 1, TOKENS, CHANNELS), received = dw_tensor_3d(y, DW_F32, 1, TOKENS, CHANNELS);
+    dw_tensor on_device = dw_tensor_3d(x, DW_F32, 1, TOKENS, CHANNELS),
+              received = dw_tensor_3d(y, DW_F32, 1, TOKENS, CHANNELS);
     size_t cap = dw_frame_bound(&config, &on_device);
     check_cuda(cudaHostAlloc(&frame, cap, cudaHostAllocMapped | cudaHostAllocPortable), "a frame");
 
@@ -66,17 +73,24 @@ int main(void)
         size_t head_len, len, reply_len;
         make_activation(host, epoch);
         check_cuda(cudaMemcpyAsync(x, host, sizeof host, cudaMemcpyHostToDevice, stream), "x");
-        check(dw_encode_async(encoder, &key, &on_device, frame, cap, stream, &out) == DW_OK, "encode", dw_encoder_why(encoder));
+        check(dw_encode_async(encoder, &key, &on_device, frame, cap, stream, &out) == DW_OK,
+              "encode", dw_encoder_why(encoder));
         /* Here the next micro-batch would be enqueued. */
-        while ((status = dw_encode_finish(out, frame, cap, &head_len, &len)) == DW_PENDING) {}
+        while ((status = dw_encode_finish(out, frame, cap, &head_len, &len)) == DW_PENDING) {
+        }
         check(status == DW_OK, "encode", dw_encoder_why(encoder));
-        check(dw_decode_async(decoder, frame, head_len, frame, len, &received, stream, &in) == DW_OK, "decode", dw_decoder_why(decoder));
-        while ((status = dw_decode_finish(in, NULL, 0, &reply_len)) == DW_PENDING) {}
+        check(dw_decode_async(decoder, frame, head_len, frame, len, &received, stream, &in) ==
+                  DW_OK,
+              "decode", dw_decoder_why(decoder));
+        while ((status = dw_decode_finish(in, NULL, 0, &reply_len)) == DW_PENDING) {
+        }
         check(status == DW_OK, "decode", dw_decoder_why(decoder));
         check_cuda(cudaMemcpy(back, y, sizeof back, cudaMemcpyDeviceToHost), "y");
         double error = 0, norm = 0;
-        for (int i = 0; i < ELEMENTS; i++) error += pow((double)back[i] - host[i], 2), norm += pow((double)host[i], 2);
-        printf("epoch %d: %zu bytes became %zu, |y - x| / |x| = %.4f\n", epoch, sizeof host, len, sqrt(error / norm));
+        for (int i = 0; i < ELEMENTS; i++)
+            error += pow((double)back[i] - host[i], 2), norm += pow((double)host[i], 2);
+        printf("epoch %d: %zu bytes became %zu, |y - x| / |x| = %.4f\n", epoch, sizeof host, len,
+               sqrt(error / norm));
         check(sqrt(error / norm) < 0.02, "y", "it is not x");
     }
     dw_encoder_destroy(encoder);

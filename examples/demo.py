@@ -5,7 +5,9 @@
 
 A two-stage pipeline of two processes over TCP is fine-tuned on one text after a short pre-training on another. The link is
 first measured unshaped; then its rate is set so that the uncompressed run is 8 times slower, which is what AQ-SGD's authors
-measured for GPT2-1.5B at 100 Mbit/s, and every run is timed behind that link, from its first step to its last evaluation."""
+measured for GPT2-1.5B at 100 Mbit/s, and every run is timed behind that link, from its first step to its last evaluation.
+"""
+
 import argparse
 import hashlib
 import json
@@ -19,7 +21,16 @@ import time
 SLOWDOWN = 8.0
 MODEL = {"layers": 4, "channels": 128, "heads": 4, "context": 128}
 PRETRAIN = {"batch": 32, "micro-batches": 8, "steps": 400, "warmup": 20, "lr": 3e-3, "seed": 1}
-FINETUNE = {"batch": 16, "micro-batches": 16, "epochs": 6, "samples": 240, "held-out": 64, "warmup": 5, "lr": 1e-3, "seed": 2}
+FINETUNE = {
+    "batch": 16,
+    "micro-batches": 16,
+    "epochs": 6,
+    "samples": 240,
+    "held-out": 64,
+    "warmup": 5,
+    "lr": 1e-3,
+    "seed": 2,
+}
 
 # name, what it is, forward, backward
 RUNS = [
@@ -57,14 +68,27 @@ class Demo:
             self.finetune.update({"samples": 32, "held-out": 16, "epochs": 2, "warmup": 1})
         self.out.mkdir(parents=True, exist_ok=True)
         if not self.program.exists():
-            raise Failed(f"{self.program} is not built: `./run demo` builds it, with OpenBLAS and jansson installed")
+            raise Failed(
+                f"{self.program} is not built: `./run demo` builds it, with OpenBLAS and jansson installed"
+            )
 
     def train(self, name, more, title):
         """One `deltawire train`; its lines are shown as they come. Returns its summary event."""
         log = self.out / f"{name}.jsonl"
         say(f"[{time.monotonic() - self.started:4.0f} s] {title}")
-        command = [str(self.program), "train", "--local", "2", "--log", str(log), *options_of(self.model), *more]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        command = [
+            str(self.program),
+            "train",
+            "--local",
+            "2",
+            "--log",
+            str(log),
+            *options_of(self.model),
+            *more,
+        ]
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
         lines = []
         try:
             for line in process.stdout:
@@ -76,7 +100,9 @@ class Demo:
             process.wait()
             raise
         if process.wait() != 0:
-            raise Failed(f"{' '.join(command)} exited with {process.returncode}:\n" + "\n".join(lines[-5:]))
+            raise Failed(
+                f"{' '.join(command)} exited with {process.returncode}:\n" + "\n".join(lines[-5:])
+            )
         events = [json.loads(line) for line in log.read_text().splitlines()]
         return next(event for event in events if event["event"] == "summary")
 
@@ -91,14 +117,42 @@ class Demo:
             return there
         for old in self.out.glob("pretrained-*"):
             shutil.rmtree(old)
-        self.train("pretrain", ["--text", str(text), "--save", str(there), "--print-every", "50", *options_of(self.pretrain)],
-                   f"pre-training on {text.name}, {self.pretrain['steps']} steps, no slow wire")
+        self.train(
+            "pretrain",
+            [
+                "--text",
+                str(text),
+                "--save",
+                str(there),
+                "--print-every",
+                "50",
+                *options_of(self.pretrain),
+            ],
+            f"pre-training on {text.name}, {self.pretrain['steps']} steps, no slow wire",
+        )
         return there
 
     def finetuned(self, name, title, text, model, link, forward, backward, **other):
         settings = {**self.finetune, **other}
-        return self.train(name, ["--text", str(text), "--init", str(model), "--link", link, "--forward", forward,
-                                 "--backward", backward, "--print-every", "30", *options_of(settings)], title)
+        return self.train(
+            name,
+            [
+                "--text",
+                str(text),
+                "--init",
+                str(model),
+                "--link",
+                link,
+                "--forward",
+                forward,
+                "--backward",
+                backward,
+                "--print-every",
+                "30",
+                *options_of(settings),
+            ],
+            title,
+        )
 
 
 def shaped(bits_per_second):
@@ -108,13 +162,29 @@ def shaped(bits_per_second):
 def calibrate(demo, text, model, epochs):
     """The rate at which raw f32 takes SLOWDOWN times as long as on the bare link.
 
-    A slow wire's time is nearly proportional to 1 / rate, so one short run at a guess gives the rate."""
-    bare = demo.finetuned("unshaped", f"raw f32 on the bare link, {epochs} epochs", text, model, "tcp://127.0.0.1:0",
-                          "raw:f32", "raw:f32")
+    A slow wire's time is nearly proportional to 1 / rate, so one short run at a guess gives the rate.
+    """
+    bare = demo.finetuned(
+        "unshaped",
+        f"raw f32 on the bare link, {epochs} epochs",
+        text,
+        model,
+        "tcp://127.0.0.1:0",
+        "raw:f32",
+        "raw:f32",
+    )
     bits = 8.0 * max(bare["bytes_forward"], bare["bytes_backward"])
     rate = bits / (SLOWDOWN * bare["wall_s"])
-    probe = demo.finetuned("probe", "the same for one epoch behind a guessed rate, to set the link", text, model, shaped(rate),
-                           "raw:f32", "raw:f32", epochs=1)
+    probe = demo.finetuned(
+        "probe",
+        "the same for one epoch behind a guessed rate, to set the link",
+        text,
+        model,
+        shaped(rate),
+        "raw:f32",
+        "raw:f32",
+        epochs=1,
+    )
     return bare, rate * (probe["wall_s"] * epochs / bare["wall_s"]) / SLOWDOWN
 
 
@@ -122,12 +192,16 @@ def default_texts(out):
     """Debian's fortunes to pre-train on, the King James Bible to fine-tune on."""
     fortunes, bible = out / "fortunes.txt", out / "bible.txt"
     folder = pathlib.Path("/usr/share/games/fortunes")
-    parts = [p for p in sorted(folder.glob("*")) if p.is_file() and not p.is_symlink() and p.suffix == ""]
+    parts = [
+        p for p in sorted(folder.glob("*")) if p.is_file() and not p.is_symlink() and p.suffix == ""
+    ]
     if not parts or not shutil.which("bible"):
         raise Failed("no texts: install the packages fortunes and bible-kjv, or give --text FILE")
     fortunes.write_bytes(b"".join(p.read_bytes() for p in parts))
     if not bible.exists() or bible.stat().st_size < 1 << 20:
-        verses = subprocess.run(["bible", "-f", "gen1:1-rev22:21"], capture_output=True, check=True).stdout
+        verses = subprocess.run(
+            ["bible", "-f", "gen1:1-rev22:21"], capture_output=True, check=True
+        ).stdout
         bible.write_bytes(verses)
     return fortunes, bible
 
@@ -162,7 +236,7 @@ def summarize(bare, rate, results, seconds):
         "demo_s": seconds,
     }
     for name, result in results.items():
-        suffix = name[len(name.rstrip("2")):]
+        suffix = name[len(name.rstrip("2")) :]
         key = name.rstrip("2") + suffix
         summary[f"loss_{key}"] = result["held_out_loss"]
         summary[f"wall_{key}"] = result["wall_s"]
@@ -176,53 +250,109 @@ def summarize(bare, rate, results, seconds):
 
 def targets(summary):
     """What the demo is there to show; each with whether it holds."""
+
     def kernel_agrees(key):
         ours, kernel = summary[f"bytes_{key}"], summary[f"kernel_bytes_{key}"]
         return kernel is not None and abs(ours - kernel) <= 0.02 * kernel
+
     return [
         ("speedup >= 4.3", summary["speedup"] >= 4.3, f"{summary['speedup']:.2f}"),
         ("speedup2 >= 5", summary["speedup2"] >= 5, f"{summary['speedup2']:.2f}"),
-        ("loss_delta / loss_raw <= 1.01", summary["loss_delta"] <= 1.01 * summary["loss_raw"],
-         f"{summary['loss_delta'] / summary['loss_raw']:.4f}"),
-        ("loss_delta2 / loss_raw <= 1.005", summary["loss_delta2"] <= 1.005 * summary["loss_raw"],
-         f"{summary['loss_delta2'] / summary['loss_raw']:.4f}"),
-        ("loss_delta2 < loss_direct2", summary["loss_delta2"] < summary["loss_direct2"],
-         f"{summary['loss_delta2']:.4f} and {summary['loss_direct2']:.4f}"),
-        ("7 <= slowdown_raw <= 9", 7 <= summary["slowdown_raw"] <= 9, f"{summary['slowdown_raw']:.2f}"),
-        ("bytes_raw is what the kernel counted, within 2 %", kernel_agrees("raw"),
-         f"{summary['bytes_raw']} and {summary['kernel_bytes_raw']}"),
-        ("bytes_delta is what the kernel counted, within 2 %", kernel_agrees("delta"),
-         f"{summary['bytes_delta']} and {summary['kernel_bytes_delta']}"),
+        (
+            "loss_delta / loss_raw <= 1.01",
+            summary["loss_delta"] <= 1.01 * summary["loss_raw"],
+            f"{summary['loss_delta'] / summary['loss_raw']:.4f}",
+        ),
+        (
+            "loss_delta2 / loss_raw <= 1.005",
+            summary["loss_delta2"] <= 1.005 * summary["loss_raw"],
+            f"{summary['loss_delta2'] / summary['loss_raw']:.4f}",
+        ),
+        (
+            "loss_delta2 < loss_direct2",
+            summary["loss_delta2"] < summary["loss_direct2"],
+            f"{summary['loss_delta2']:.4f} and {summary['loss_direct2']:.4f}",
+        ),
+        (
+            "7 <= slowdown_raw <= 9",
+            7 <= summary["slowdown_raw"] <= 9,
+            f"{summary['slowdown_raw']:.2f}",
+        ),
+        (
+            "bytes_raw is what the kernel counted, within 2 %",
+            kernel_agrees("raw"),
+            f"{summary['bytes_raw']} and {summary['kernel_bytes_raw']}",
+        ),
+        (
+            "bytes_delta is what the kernel counted, within 2 %",
+            kernel_agrees("delta"),
+            f"{summary['bytes_delta']} and {summary['kernel_bytes_delta']}",
+        ),
     ]
 
 
 def table(bare, results):
-    rows = [("run (forward / backward)", "held-out", "wall", "faster", "forward", "backward", "ratio", "compute", "codec", "wait")]
+    rows = [
+        (
+            "run (forward / backward)",
+            "held-out",
+            "wall",
+            "faster",
+            "forward",
+            "backward",
+            "ratio",
+            "compute",
+            "codec",
+            "wait",
+        )
+    ]
     slowest = results["raw"]["wall_s"]
     titles = {name: title for name, title, _, _ in RUNS}
     for name, result in [("bare", bare), *results.items()]:
-        rows.append((titles.get(name, "raw f32, bare link"), f"{result['held_out_loss']:.4f}", f"{result['wall_s']:.1f} s",
-                     f"{slowest / result['wall_s']:.2f}x", f"{result['bytes_forward'] / 1e6:.1f} MB",
-                     f"{result['bytes_backward'] / 1e6:.1f} MB", f"{total(result, 'raw') / total(result, 'bytes'):.1f}x",
-                     f"{result['compute_s']:.1f} s", f"{result['codec_s']:.2f} s", f"{result['wait_s']:.1f} s"))
+        rows.append(
+            (
+                titles.get(name, "raw f32, bare link"),
+                f"{result['held_out_loss']:.4f}",
+                f"{result['wall_s']:.1f} s",
+                f"{slowest / result['wall_s']:.2f}x",
+                f"{result['bytes_forward'] / 1e6:.1f} MB",
+                f"{result['bytes_backward'] / 1e6:.1f} MB",
+                f"{total(result, 'raw') / total(result, 'bytes'):.1f}x",
+                f"{result['compute_s']:.1f} s",
+                f"{result['codec_s']:.2f} s",
+                f"{result['wait_s']:.1f} s",
+            )
+        )
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    line = lambda row: "| " + " | ".join(cell.ljust(w) if i == 0 else cell.rjust(w)
-                                         for i, (cell, w) in enumerate(zip(row, widths))) + " |"
-    rule = "|" + "|".join("-" * (w + 1) + ("-" if i == 0 else ":") for i, w in enumerate(widths)) + "|"
+    line = (
+        lambda row: "| "
+        + " | ".join(
+            cell.ljust(w) if i == 0 else cell.rjust(w)
+            for i, (cell, w) in enumerate(zip(row, widths))
+        )
+        + " |"
+    )
+    rule = (
+        "|" + "|".join("-" * (w + 1) + ("-" if i == 0 else ":") for i, w in enumerate(widths)) + "|"
+    )
     return "\n".join([line(rows[0]), rule, *map(line, rows[1:])])
 
 
 def draw(out, rate):
     import matplotlib
+
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
+
     figure, axes = plt.subplots(figsize=(9, 5.5))
     curves = [("unshaped", "raw f32, bare link")] + [(name, title) for name, title, _, _ in RUNS]
     for name, title in curves:
         events = [json.loads(line) for line in (out / f"{name}.jsonl").read_text().splitlines()]
         points = [(e["wall_s"], e["loss"]) for e in events if e["event"] == "eval"]
         style = {"color": "black", "linestyle": ":"} if name == "unshaped" else {}
-        axes.plot(*zip(*points), marker="o", markersize=4, label=f"{title}: {points[-1][1]:.4f}", **style)
+        axes.plot(
+            *zip(*points), marker="o", markersize=4, label=f"{title}: {points[-1][1]:.4f}", **style
+        )
     axes.set_xscale("log")
     axes.set_xlabel(f"wall clock, seconds, behind a link of {rate / 1e6:.1f} Mbit/s")
     axes.set_ylabel("held-out loss, nats per byte")
@@ -242,7 +372,9 @@ def run(arguments):
     say(f"the link: {rate / 1e6:.2f} Mbit/s each way, 1 ms delay")
     results = {}
     for name, title, forward, backward in RUNS:
-        results[name] = demo.finetuned(name, title, finetune_text, model, shaped(rate), forward, backward)
+        results[name] = demo.finetuned(
+            name, title, finetune_text, model, shaped(rate), forward, backward
+        )
     summary = summarize(bare, rate, results, time.monotonic() - demo.started)
     (out / "summary.json").write_text(json.dumps(summary, indent=2, sort_keys=True) + "\n")
     draw(out, rate)
@@ -251,19 +383,33 @@ def run(arguments):
     for what, holds, value in targets(summary):
         print(f"   {'holds ' if holds else 'MISSED'}  {what}: {value}")
         missed += not holds
-    print(f"\n   {out}/summary.json, {out}/loss.png, {out}/*.jsonl; {summary['demo_s']:.0f} s in all")
+    print(
+        f"\n   {out}/summary.json, {out}/loss.png, {out}/*.jsonl; {summary['demo_s']:.0f} s in all"
+    )
     if missed and not arguments.small:
-        print("   A target was missed. Timings need a machine that does nothing else: close what runs beside, and try again.")
+        print(
+            "   A target was missed. Timings need a machine that does nothing else: close what runs beside, and try again."
+        )
     return 1 if missed and arguments.strict else 0
 
 
 def main():
     parser = argparse.ArgumentParser(prog="./run demo", description=__doc__.splitlines()[0])
-    parser.add_argument("--text", metavar="FILE", help="any UTF-8 file: pre-train on its first half, fine-tune on its second")
-    parser.add_argument("--small", action="store_true", help="a tiny model for seconds: shows that all works, proves nothing")
+    parser.add_argument(
+        "--text",
+        metavar="FILE",
+        help="any UTF-8 file: pre-train on its first half, fine-tune on its second",
+    )
+    parser.add_argument(
+        "--small",
+        action="store_true",
+        help="a tiny model for seconds: shows that all works, proves nothing",
+    )
     parser.add_argument("--strict", action="store_true", help="exit with 1 if a target is missed")
     parser.add_argument("--build", default="build/release", help=argparse.SUPPRESS)
-    parser.add_argument("--out", default="build/demo", help="where everything is written (default: %(default)s)")
+    parser.add_argument(
+        "--out", default="build/demo", help="where everything is written (default: %(default)s)"
+    )
     try:
         return run(parser.parse_args())
     except Failed as failure:

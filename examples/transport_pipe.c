@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * transport_pipe.c - a whole backend: messages through a Unix-domain socket. docs/transports.md walks through it. */
+ * transport_pipe.c - a whole backend: messages through a Unix-domain socket. docs/transports.md
+ * walks through it. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -19,7 +20,7 @@ typedef struct pipe_end {
     int fd;
     uint64_t sent, received;
     int sending, receiving; /* something is in flight */
-    uint64_t length;        /* of the message that is arriving: survives a recv whose room was too small */
+    uint64_t length; /* of the message that is arriving: survives a recv whose room was too small */
     size_t length_done;
     char name[sizeof(((struct sockaddr_un *)0)->sun_path)];
 } pipe_end;
@@ -32,9 +33,11 @@ typedef struct pipe_request {
     size_t len, done; /* done counts the bytes of the length, too */
 } pipe_request;
 
-/* ---- Open and close: the only two that may block -------------------------------------------------- */
+/* ---- Open and close: the only two that may block
+ * -------------------------------------------------- */
 
-static dw_status complain(dw_why *why, dw_status status, const char *what, const char *name, const char *reason)
+static dw_status complain(dw_why *why, dw_status status, const char *what, const char *name,
+                          const char *reason)
 {
     snprintf(why->text, sizeof why->text, "%s pipe://%.100s: %s", what, name, reason);
     why->offset = -1;
@@ -52,19 +55,21 @@ static int64_t now_ms(void)
 static dw_status check_time(const dw_transport_open *how, int64_t deadline_ms)
 {
     char reason[64];
-    if (*how->cancelled) return complain(how->why, DW_ERR_CANCELLED, "opening", how->address, "cancelled");
+    if (*how->cancelled)
+        return complain(how->why, DW_ERR_CANCELLED, "opening", how->address, "cancelled");
     if (now_ms() < deadline_ms) return DW_OK;
     snprintf(reason, sizeof reason, "no peer within %u ms", how->timeout_ms);
     return complain(how->why, DW_ERR_TIMEOUT, "opening", how->address, reason);
 }
 
-static dw_status listen_at(pipe_end *end, const struct sockaddr_un *address, const dw_transport_open *how,
-                           int64_t deadline_ms)
+static dw_status listen_at(pipe_end *end, const struct sockaddr_un *address,
+                           const dw_transport_open *how, int64_t deadline_ms)
 {
     const int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (listener < 0 || bind(listener, (const struct sockaddr *)address, sizeof *address) != 0 ||
         listen(listener, 1) != 0) {
-        const dw_status status = complain(how->why, DW_ERR_ADDRESS, "cannot listen at", end->name, strerror(errno));
+        const dw_status status =
+            complain(how->why, DW_ERR_ADDRESS, "cannot listen at", end->name, strerror(errno));
         if (listener >= 0) close(listener);
         return status;
     }
@@ -84,12 +89,13 @@ static dw_status listen_at(pipe_end *end, const struct sockaddr_un *address, con
     return status;
 }
 
-static dw_status dial(pipe_end *end, const struct sockaddr_un *address, const dw_transport_open *how,
-                      int64_t deadline_ms)
+static dw_status dial(pipe_end *end, const struct sockaddr_un *address,
+                      const dw_transport_open *how, int64_t deadline_ms)
 {
     for (;;) {
         end->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-        if (end->fd < 0) return complain(how->why, DW_ERR_ADDRESS, "no socket for", end->name, strerror(errno));
+        if (end->fd < 0)
+            return complain(how->why, DW_ERR_ADDRESS, "no socket for", end->name, strerror(errno));
         if (connect(end->fd, (const struct sockaddr *)address, sizeof *address) == 0) return DW_OK;
         close(end->fd);
         const dw_status status = check_time(how, deadline_ms);
@@ -103,7 +109,8 @@ static dw_status pipe_open(void *endpoint, const dw_transport_open *how)
     pipe_end *end = endpoint;
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     if (how->address[0] == '\0' || strlen(how->address) >= sizeof address.sun_path) {
-        return complain(how->why, DW_ERR_ADDRESS, "no path for a pipe:", how->address, "write pipe:///tmp/name");
+        return complain(how->why, DW_ERR_ADDRESS, "no path for a pipe:", how->address,
+                        "write pipe:///tmp/name");
     }
     strcpy(address.sun_path, how->address);
     strcpy(end->name, how->address);
@@ -119,13 +126,15 @@ static dw_status pipe_close(void *endpoint)
     return DW_OK;
 }
 
-/* ---- Messages: nothing here waits ----------------------------------------------------------------- */
+/* ---- Messages: nothing here waits
+ * ----------------------------------------------------------------- */
 
 static dw_status pipe_send(void *endpoint, void *request_room, const void *data, size_t len)
 {
     pipe_end *end = endpoint;
     pipe_request *request = request_room;
-    *request = (pipe_request){.sends = 1, .length = len, .bytes = (char *)(uintptr_t)data, .len = len};
+    *request =
+        (pipe_request){.sends = 1, .length = len, .bytes = (char *)(uintptr_t)data, .len = len};
     end->sending = 1;
     return DW_OK; /* test does the work */
 }
@@ -144,7 +153,8 @@ static dw_status judge(const pipe_end *end, ssize_t n, dw_why *why)
 {
     if (n > 0) return DW_OK;
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return DW_PENDING;
-    return complain(why, DW_ERR_PEER, "lost the peer at", end->name, n == 0 ? "it closed" : strerror(errno));
+    return complain(why, DW_ERR_PEER, "lost the peer at", end->name,
+                    n == 0 ? "it closed" : strerror(errno));
 }
 
 static dw_status go_on_sending(pipe_end *end, pipe_request *request, size_t *len, dw_why *why)
@@ -153,7 +163,8 @@ static dw_status go_on_sending(pipe_end *end, pipe_request *request, size_t *len
     while (request->done < head + request->len) {
         const char *from = request->done < head ? (const char *)&request->length + request->done
                                                 : request->bytes + (request->done - head);
-        const size_t left = request->done < head ? head - request->done : head + request->len - request->done;
+        const size_t left =
+            request->done < head ? head - request->done : head + request->len - request->done;
         const ssize_t n = send(end->fd, from, left, MSG_NOSIGNAL);
         const dw_status status = judge(end, n, why);
         if (status != DW_OK) return status;
@@ -177,8 +188,10 @@ static dw_status go_on_receiving(pipe_end *end, pipe_request *request, size_t *l
             }
             if (request->done == *len) break;
         }
-        char *to = at_length ? (char *)&end->length + end->length_done : request->bytes + request->done;
-        const size_t left = at_length ? sizeof end->length - end->length_done : *len - request->done;
+        char *to =
+            at_length ? (char *)&end->length + end->length_done : request->bytes + request->done;
+        const size_t left =
+            at_length ? sizeof end->length - end->length_done : *len - request->done;
         const ssize_t n = recv(end->fd, to, left, 0);
         const dw_status status = judge(end, n, why);
         if (status != DW_OK) return status;
@@ -193,7 +206,8 @@ static dw_status go_on_receiving(pipe_end *end, pipe_request *request, size_t *l
 static dw_status pipe_test(void *endpoint, void *request_room, size_t *len, dw_why *why)
 {
     pipe_request *request = request_room;
-    return request->sends ? go_on_sending(endpoint, request, len, why) : go_on_receiving(endpoint, request, len, why);
+    return request->sends ? go_on_sending(endpoint, request, len, why)
+                          : go_on_receiving(endpoint, request, len, why);
 }
 
 static void pipe_caps(void *endpoint, dw_transport_caps *caps)

@@ -9,7 +9,8 @@
 
 #include "ops.h"
 
-void dw_matmul(float *y, const float *x, const float *w, float beta, uint32_t B, uint32_t O, uint32_t J)
+void dw_matmul(float *y, const float *x, const float *w, float beta, uint32_t B, uint32_t O,
+               uint32_t J)
 {
     cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)B, (int)O, (int)J, 1, x, (int)J, w,
                 (int)J, beta, y, (int)O);
@@ -87,7 +88,8 @@ static size_t lay_out_scratch(dw_block_scratch *scratch, const dw_model_shape *s
     return used;
 }
 
-dw_status dw_block_scratch_create(dw_block_scratch *scratch, const dw_model_shape *shape, uint32_t N)
+dw_status dw_block_scratch_create(dw_block_scratch *scratch, const dw_model_shape *shape,
+                                  uint32_t N)
 {
     memset(scratch, 0, sizeof *scratch);
     scratch->all = dw_floats(lay_out_scratch(scratch, shape, N));
@@ -113,8 +115,8 @@ static void product(int transpose_a, int transpose_b, size_t rows, size_t column
 
 static void attend(const dw_model_shape *shape, dw_block_memory *memory, uint32_t N)
 {
-    const size_t C = shape->channels, H = shape->heads, T = shape->context, P = padded(shape->context),
-                 D = C / H;
+    const size_t C = shape->channels, H = shape->heads, T = shape->context,
+                 P = padded(shape->context), D = C / H;
     const float scale = 1.0f / sqrtf((float)D);
     for (size_t n = 0; n < N; n++)
         for (size_t h = 0; h < H; h++) {
@@ -133,8 +135,8 @@ void dw_block_forward(const dw_part *part, const dw_model_shape *shape, dw_block
     const dw_parameter *at = part->tensors;
     const float *p = part->params;
     memory->x = x;
-    dw_layernorm(memory->norm1, memory->mean1, memory->rstd1, x, p + at[DW_BLOCK_NORM1_SCALE].offset,
-                 p + at[DW_BLOCK_NORM1_SHIFT].offset, B, C);
+    dw_layernorm(memory->norm1, memory->mean1, memory->rstd1, x,
+                 p + at[DW_BLOCK_NORM1_SCALE].offset, p + at[DW_BLOCK_NORM1_SHIFT].offset, B, C);
     dw_matmul(memory->qkv, memory->norm1, p + at[DW_BLOCK_QKV].offset, 0, B, 3 * C, C);
     dw_add_bias(memory->qkv, p + at[DW_BLOCK_QKV_BIAS].offset, B, 3 * C);
     attend(shape, memory, N);
@@ -149,12 +151,13 @@ void dw_block_forward(const dw_part *part, const dw_model_shape *shape, dw_block
     dw_matmul(memory->y, memory->bent, p + at[DW_BLOCK_NARROW].offset, 1, B, C, 4 * C);
 }
 
-/* From the gradient of what the heads found (scratch->d_row) to that of queries, keys and values. */
+/* From the gradient of what the heads found (scratch->d_row) to that of queries, keys and values.
+ */
 static void attend_backward(const dw_model_shape *shape, const dw_block_memory *memory,
                             dw_block_scratch *scratch, uint32_t N)
 {
-    const size_t C = shape->channels, H = shape->heads, T = shape->context, P = padded(shape->context),
-                 D = C / H;
+    const size_t C = shape->channels, H = shape->heads, T = shape->context,
+                 P = padded(shape->context), D = C / H;
     const float scale = 1.0f / sqrtf((float)D);
     for (size_t n = 0; n < N; n++)
         for (size_t h = 0; h < H; h++) {
@@ -185,9 +188,9 @@ void dw_block_backward(dw_part *part, const dw_model_shape *shape, const dw_bloc
     dw_matmul_dx(scratch->d_row, scratch->d_wide, p + at[DW_BLOCK_WIDEN].offset, B, 4 * C, C);
     dw_matmul_dw(g + at[DW_BLOCK_WIDEN].offset, scratch->d_wide, memory->norm2, B, 4 * C, C);
     dw_sum_rows(g + at[DW_BLOCK_WIDEN_BIAS].offset, scratch->d_wide, B, 4 * C);
-    dw_layernorm_backward(d, g + at[DW_BLOCK_NORM2_SCALE].offset, g + at[DW_BLOCK_NORM2_SHIFT].offset,
-                          scratch->d_row, memory->middle, p + at[DW_BLOCK_NORM2_SCALE].offset,
-                          memory->mean2, memory->rstd2, B, C);
+    dw_layernorm_backward(d, g + at[DW_BLOCK_NORM2_SCALE].offset,
+                          g + at[DW_BLOCK_NORM2_SHIFT].offset, scratch->d_row, memory->middle,
+                          p + at[DW_BLOCK_NORM2_SCALE].offset, memory->mean2, memory->rstd2, B, C);
 
     dw_matmul_dx(scratch->d_row, d, p + at[DW_BLOCK_JOIN].offset, B, C, C);
     dw_matmul_dw(g + at[DW_BLOCK_JOIN].offset, d, memory->heads, B, C, C);
@@ -196,7 +199,7 @@ void dw_block_backward(dw_part *part, const dw_model_shape *shape, const dw_bloc
     dw_matmul_dx(scratch->d_row, scratch->d_qkv, p + at[DW_BLOCK_QKV].offset, B, 3 * C, C);
     dw_matmul_dw(g + at[DW_BLOCK_QKV].offset, scratch->d_qkv, memory->norm1, B, 3 * C, C);
     dw_sum_rows(g + at[DW_BLOCK_QKV_BIAS].offset, scratch->d_qkv, B, 3 * C);
-    dw_layernorm_backward(d, g + at[DW_BLOCK_NORM1_SCALE].offset, g + at[DW_BLOCK_NORM1_SHIFT].offset,
-                          scratch->d_row, memory->x, p + at[DW_BLOCK_NORM1_SCALE].offset, memory->mean1,
-                          memory->rstd1, B, C);
+    dw_layernorm_backward(d, g + at[DW_BLOCK_NORM1_SCALE].offset,
+                          g + at[DW_BLOCK_NORM1_SHIFT].offset, scratch->d_row, memory->x,
+                          p + at[DW_BLOCK_NORM1_SCALE].offset, memory->mean1, memory->rstd1, B, C);
 }

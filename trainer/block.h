@@ -21,8 +21,8 @@
  * | y                   | (B, C)       | what goes out                              | memory | */
 typedef struct dw_block_memory {
     const float *x;
-    float *norm1, *mean1, *rstd1, *qkv, *weights, *heads, *middle, *norm2, *mean2, *rstd2, *wide, *bent,
-        *y;
+    float *norm1, *mean1, *rstd1, *qkv, *weights, *heads, *middle, *norm2, *mean2, *rstd2, *wide,
+        *bent, *y;
     float *all; /* the one allocation behind them */
 } dw_block_memory;
 
@@ -34,7 +34,8 @@ typedef struct dw_block_scratch {
 
 dw_status dw_block_memory_create(dw_block_memory *memory, const dw_model_shape *shape, uint32_t N);
 void dw_block_memory_destroy(dw_block_memory *memory);
-dw_status dw_block_scratch_create(dw_block_scratch *scratch, const dw_model_shape *shape, uint32_t N);
+dw_status dw_block_scratch_create(dw_block_scratch *scratch, const dw_model_shape *shape,
+                                  uint32_t N);
 void dw_block_scratch_destroy(dw_block_scratch *scratch);
 
 /* memory->y = block(x); x must stay until the way back. */
@@ -45,7 +46,8 @@ void dw_block_forward(const dw_part *part, const dw_model_shape *shape, dw_block
 void dw_block_backward(dw_part *part, const dw_model_shape *shape, const dw_block_memory *memory,
                        dw_block_scratch *scratch, float *d, uint32_t N);
 
-/* Matrix products with a weight w (O, J): y (B, O) = beta y + x w', dx (B, J) = dy w, dw += dy' x. */
+/* Matrix products with a weight w (O, J): y (B, O) = beta y + x w', dx (B, J) = dy w, dw += dy' x.
+ */
 void dw_matmul(float *y, const float *x, const float *w, float beta, uint32_t B, uint32_t O,
                uint32_t J);
 void dw_matmul_dx(float *dx, const float *dy, const float *w, uint32_t B, uint32_t O, uint32_t J);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * checkpoint.c - files of parts, the manifest, and the order of writing that keeps the old one whole. */
+ * checkpoint.c - files of parts, the manifest, and the order of writing that keeps the old one
+ * whole. */
 #include "checkpoint.h"
 
 #include <dirent.h>
@@ -35,7 +36,8 @@ typedef struct part_header {
 _Static_assert(sizeof(part_header) == 64, "a part file's header is 64 bytes");
 static const char magic[8] = "DW-PART";
 
-static void part_path(char *path, size_t cap, const char *directory, const char *name, uint64_t digest)
+static void part_path(char *path, size_t cap, const char *directory, const char *name,
+                      uint64_t digest)
 {
     snprintf(path, cap, "%s/%s-%016" PRIx64 ".part", directory, name, digest);
 }
@@ -99,8 +101,8 @@ static dw_status write_file(const char *directory, const char *path, const char 
                   path, strerror(error));
 }
 
-dw_status dw_checkpoint_write(const char *directory, const dw_model_shape *shape, const dw_part *part,
-                              uint32_t step, uint64_t *digest, dw_why *why)
+dw_status dw_checkpoint_write(const char *directory, const dw_model_shape *shape,
+                              const dw_part *part, uint32_t step, uint64_t *digest, dw_why *why)
 {
     char path[4200], temporary[4200];
     /* params, grads, mean and square follow each other; grads do not belong in a checkpoint. */
@@ -147,7 +149,8 @@ static json_t *manifest_of(const dw_model_shape *shape, uint32_t step, const uin
                      (json_int_t)step, "parts", parts);
 }
 
-/* XXH3 over the manifest without its own digest, compact and sorted, so that no edit goes unseen. */
+/* XXH3 over the manifest without its own digest, compact and sorted, so that no edit goes unseen.
+ */
 static int digest_manifest(json_t *manifest, uint64_t *digest)
 {
     char *text = json_dumps(manifest, JSON_COMPACT | JSON_SORT_KEYS);
@@ -171,9 +174,10 @@ dw_status dw_checkpoint_commit(const char *directory, const dw_model_shape *shap
         if (json_object_set_new(manifest, "digest", json_string(hex)) == 0)
             text = json_dumps(manifest, JSON_INDENT(2));
     }
-    dw_status status = text ? write_file(directory, path, temporary, text, strlen(text), "\n", 1, why)
-                            : dw_say(why, DW_ERR_NO_MEMORY,
-                                     "out of memory while writing a checkpoint to %s", directory);
+    dw_status status =
+        text ? write_file(directory, path, temporary, text, strlen(text), "\n", 1, why)
+             : dw_say(why, DW_ERR_NO_MEMORY, "out of memory while writing a checkpoint to %s",
+                      directory);
     free(text);
     json_decref(manifest);
     return status;
@@ -192,8 +196,8 @@ static dw_status read_manifest(dw_checkpoint *checkpoint, json_t *manifest, dw_w
     json_int_t format = 0, L = 0, C = 0, H = 0, T = 0, step = -1;
     json_t *parts = NULL;
     if (json_unpack(manifest, "{s:I, s:{s:I, s:I, s:I, s:I}, s:I, s:o}", "format", &format, "model",
-                    "layers", &L, "channels", &C, "heads", &H, "context", &T, "step", &step, "parts",
-                    &parts) ||
+                    "layers", &L, "channels", &C, "heads", &H, "context", &T, "step", &step,
+                    "parts", &parts) ||
         L < 0 || C < 0 || H < 0 || T < 0 || L > UINT32_MAX || C > UINT32_MAX || H > UINT32_MAX ||
         T > UINT32_MAX || step < 0 || step > UINT32_MAX)
         return dw_say(why, DW_ERR_FORMAT, "%s/manifest.json is not a checkpoint's manifest",
@@ -228,7 +232,8 @@ dw_status dw_checkpoint_open(dw_checkpoint *checkpoint, const char *directory, d
     memset(checkpoint, 0, sizeof *checkpoint);
     char path[4200];
     if (strlen(directory) >= sizeof checkpoint->directory)
-        return dw_say(why, DW_ERR_LIMIT, "the checkpoint's directory name is longer than 4095 bytes");
+        return dw_say(why, DW_ERR_LIMIT,
+                      "the checkpoint's directory name is longer than 4095 bytes");
     strcpy(checkpoint->directory, directory);
     snprintf(path, sizeof path, "%s/manifest.json", directory);
     if (access(path, R_OK))
@@ -246,8 +251,8 @@ dw_status dw_checkpoint_open(dw_checkpoint *checkpoint, const char *directory, d
     json_object_del(manifest, "digest");
     dw_status status;
     if (unreadable || digest_manifest(manifest, &digest) || digest != stored)
-        status =
-            dw_say(why, DW_ERR_CORRUPT, "%s was changed or damaged: its digest does not match", path);
+        status = dw_say(why, DW_ERR_CORRUPT, "%s was changed or damaged: its digest does not match",
+                        path);
     else
         status = read_manifest(checkpoint, manifest, why);
     checkpoint->digest = digest;
@@ -268,7 +273,8 @@ static dw_status read_floats(const char *path, const dw_checkpoint *checkpoint, 
 {
     FILE *file = fopen(path, "rb");
     if (!file)
-        return dw_say(why, DW_ERR_IO, "cannot read the checkpoint file %s: %s", path, strerror(errno));
+        return dw_say(why, DW_ERR_IO, "cannot read the checkpoint file %s: %s", path,
+                      strerror(errno));
     part_header header;
     const size_t n = 3 * part->n;
     size_t heads = fread(&header, sizeof header, 1, file);
@@ -277,11 +283,12 @@ static dw_status read_floats(const char *path, const dw_checkpoint *checkpoint, 
     int failed = ferror(file), error = errno;
     fclose(file);
     if (failed)
-        return dw_say(why, DW_ERR_IO, "cannot read the checkpoint file %s: %s", path, strerror(error));
+        return dw_say(why, DW_ERR_IO, "cannot read the checkpoint file %s: %s", path,
+                      strerror(error));
     if (!heads || memcmp(header.magic, magic, sizeof magic) ||
         header.header_digest != XXH3_64bits(&header, offsetof(part_header, header_digest)))
-        return dw_say(why, DW_ERR_CORRUPT, "the checkpoint file %s is damaged: its header is not whole",
-                      path);
+        return dw_say(why, DW_ERR_CORRUPT,
+                      "the checkpoint file %s is damaged: its header is not whole", path);
     if (header.format != FORMAT || header.index != part->index || header.n != part->n)
         return dw_say(why, DW_ERR_FORMAT, "the checkpoint file %s belongs to another model or part",
                       path);
@@ -292,13 +299,15 @@ static dw_status read_floats(const char *path, const dw_checkpoint *checkpoint, 
     return DW_OK;
 }
 
-dw_status dw_checkpoint_read(const dw_checkpoint *checkpoint, dw_part *part, int optimizer, dw_why *why)
+dw_status dw_checkpoint_read(const dw_checkpoint *checkpoint, dw_part *part, int optimizer,
+                             dw_why *why)
 {
     char path[4200];
     if (part->index >= checkpoint->n_parts)
         return dw_say(why, DW_ERR_FORMAT, "the checkpoint %s has no part %s", checkpoint->directory,
                       part->name);
-    part_path(path, sizeof path, checkpoint->directory, part->name, checkpoint->digests[part->index]);
+    part_path(path, sizeof path, checkpoint->directory, part->name,
+              checkpoint->digests[part->index]);
     float *floats = dw_floats(3 * part->n);
     if (!floats) return dw_say(why, DW_ERR_NO_MEMORY, "out of memory while reading %s", path);
     dw_status status = read_floats(path, checkpoint, part, floats, why);
@@ -319,7 +328,8 @@ dw_status dw_checkpoint_prepare(const char *directory, const dw_model_shape *sha
         return dw_say(why, DW_ERR_IO, "cannot make the checkpoint directory %s: %s", directory,
                       strerror(errno));
     if (access(directory, W_OK | X_OK))
-        return dw_say(why, DW_ERR_IO, "cannot write checkpoints to %s: %s", directory, strerror(errno));
+        return dw_say(why, DW_ERR_IO, "cannot write checkpoints to %s: %s", directory,
+                      strerror(errno));
     dw_checkpoint old;
     if (dw_checkpoint_open(&old, directory, NULL) < 0)
         return DW_OK; /* none, or a broken one: to be replaced */
@@ -329,7 +339,8 @@ dw_status dw_checkpoint_prepare(const char *directory, const dw_model_shape *sha
     return dw_say(why, DW_ERR_MISMATCH,
                   "%s holds a checkpoint of another model (%u layers, %u channels, %u heads, "
                   "context %u); save to another directory",
-                  directory, old.shape.layers, old.shape.channels, old.shape.heads, old.shape.context);
+                  directory, old.shape.layers, old.shape.channels, old.shape.heads,
+                  old.shape.context);
 }
 
 void dw_checkpoint_tidy(const char *directory, const dw_part *part)

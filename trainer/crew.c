@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * crew.c - one job at a time, its pieces given out under a lock: a piece takes tens of microseconds, the lock one tenth of one. */
+ * crew.c - one job at a time, its pieces given out under a lock: a piece takes tens of
+ * microseconds, the lock one tenth of one. */
 #include "crew.h"
 
 #include <pthread.h>
@@ -21,7 +22,8 @@ struct dw_crew {
     pthread_t threads[];
 };
 
-/* The lock is held, and is held again on return. The job may be gone then, unless it is the caller's own. */
+/* The lock is held, and is held again on return. The job may be gone then, unless it is the
+ * caller's own. */
 static void take_pieces(dw_crew *crew, job *j)
 {
     while (crew->job == j && j->next < j->n) {
@@ -29,7 +31,8 @@ static void take_pieces(dw_crew *crew, job *j)
         pthread_mutex_unlock(&crew->lock);
         j->task(j->context, i);
         pthread_mutex_lock(&crew->lock);
-        if (--j->left == 0) { /* its caller cannot go on before the lock is free, nor another piece be taken */
+        if (--j->left == 0) { /* its caller cannot go on before the lock is free, nor another piece
+                                 be taken */
             crew->job = NULL;
             pthread_cond_signal(&crew->done);
         }

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * crew.h - threads that help encoders and decoders: the parallel_for of their configs.
  *
- * Sleeping threads are woken for every call and share its pieces with the caller, who does not wait for those that wake late. Several
- * threads may call: while one is served, the others do their pieces alone.
+ * Sleeping threads are woken for every call and share its pieces with the caller, who does not wait
+ * for those that wake late. Several threads may call: while one is served, the others do their
+ * pieces alone.
  *
- * Errors: of create, NO_MEMORY; parallel_for cannot fail. State: none between calls. Threads: any. */
+ * Errors: of create, NO_MEMORY; parallel_for cannot fail. State: none between calls. Threads: any.
+ */
 #ifndef DW_TRAINER_CREW_H
 #define DW_TRAINER_CREW_H
 

@@ -33,7 +33,8 @@ static dw_status read_text(const char *path, uint64_t offset, uint64_t most, uin
             cap = 2 * (used + take);
             uint8_t *larger = realloc(room, cap);
             if (!larger) {
-                status = dw_say(why, DW_ERR_NO_MEMORY, "out of memory while reading the text %s", path);
+                status =
+                    dw_say(why, DW_ERR_NO_MEMORY, "out of memory while reading the text %s", path);
                 break;
             }
             room = larger;
@@ -44,9 +45,9 @@ static dw_status read_text(const char *path, uint64_t offset, uint64_t most, uin
     if (status == DW_OK && ferror(file))
         status = dw_say(why, DW_ERR_IO, "cannot read the text %s: %s", path, strerror(errno));
     else if (status == DW_OK && !used)
-        status =
-            dw_say(why, DW_ERR_IO,
-                   offset ? "the text %s has nothing behind its offset" : "the text %s is empty", path);
+        status = dw_say(
+            why, DW_ERR_IO,
+            offset ? "the text %s has nothing behind its offset" : "the text %s is empty", path);
     fclose(file);
     if (status < 0) {
         free(room);
@@ -62,9 +63,10 @@ dw_status dw_data_open(dw_data *data, const char *path, uint64_t offset, uint32_
 {
     memset(data, 0, sizeof *data);
     if (samples && samples < batch)
-        return dw_say(why, DW_ERR_ARGUMENT,
-                      "%u samples do not fill one batch of %u; give more samples or a smaller batch",
-                      samples, batch);
+        return dw_say(
+            why, DW_ERR_ARGUMENT,
+            "%u samples do not fill one batch of %u; give more samples or a smaller batch", samples,
+            batch);
     const uint64_t width = (uint64_t)T + 1;
     uint64_t most = samples ? ((uint64_t)samples + held_out) * width : UINT64_MAX, len = 0;
     dw_status status = read_text(path, offset, most, &data->bytes, &len, why);

@@ -54,7 +54,8 @@ static dw_status create_slot(dw_model *model, slot *s)
 
 static void destroy_slot(dw_model *model, slot *s)
 {
-    for (uint32_t i = 0; s->blocks && i < model->n_blocks; i++) dw_block_memory_destroy(&s->blocks[i]);
+    for (uint32_t i = 0; s->blocks && i < model->n_blocks; i++)
+        dw_block_memory_destroy(&s->blocks[i]);
     free(s->blocks);
     free(s->samples);
     free(s->input);
@@ -76,14 +77,16 @@ static dw_status create_rooms(dw_model *model)
     return status;
 }
 
-dw_status dw_model_create(dw_model **out, const dw_model_shape *shape, uint32_t first, uint32_t n_parts,
-                          uint32_t N, uint32_t n_slots)
+dw_status dw_model_create(dw_model **out, const dw_model_shape *shape, uint32_t first,
+                          uint32_t n_parts, uint32_t N, uint32_t n_slots)
 {
     *out = NULL;
     dw_status status = dw_model_shape_check(shape, NULL);
     if (status < 0) return status;
-    if (!n_parts || !N || !n_slots || first + n_parts > dw_model_parts(shape)) return DW_ERR_ARGUMENT;
-    /* Products take int extents; the widest row has 4 C columns or H P weights, and H <= C, P < T + 8. */
+    if (!n_parts || !N || !n_slots || first + n_parts > dw_model_parts(shape))
+        return DW_ERR_ARGUMENT;
+    /* Products take int extents; the widest row has 4 C columns or H P weights, and H <= C, P < T
+     * + 8. */
     uint64_t widest = (uint64_t)shape->channels * 4;
     if ((uint64_t)N * shape->context * widest > INT32_MAX * (uint64_t)16 ||
         (uint64_t)N * shape->context > INT32_MAX)
@@ -118,7 +121,8 @@ void dw_model_destroy(dw_model *model)
 {
     if (!model) return;
     for (uint32_t i = 0; model->parts && i < model->n_parts; i++) dw_part_destroy(&model->parts[i]);
-    for (uint32_t i = 0; model->slots && i < model->n_slots; i++) destroy_slot(model, &model->slots[i]);
+    for (uint32_t i = 0; model->slots && i < model->n_slots; i++)
+        destroy_slot(model, &model->slots[i]);
     dw_block_scratch_destroy(&model->scratch);
     free(model->parts);
     free(model->slots);
@@ -221,13 +225,14 @@ static void score_backward(dw_model *model, const slot *s)
     const uint32_t C = model->shape.channels, B = s->N * model->shape.context;
     dw_part *head = &model->parts[model->n_parts - 1];
     const dw_parameter *at = head->tensors;
-    dw_matmul_dx(model->d_norm, s->logits, head->params + at[DW_HEAD_LOGITS].offset, B, DW_VOCABULARY,
-                 C);
+    dw_matmul_dx(model->d_norm, s->logits, head->params + at[DW_HEAD_LOGITS].offset, B,
+                 DW_VOCABULARY, C);
     dw_matmul_dw(head->grads + at[DW_HEAD_LOGITS].offset, s->logits, s->norm, B, DW_VOCABULARY, C);
     memset(model->gradient, 0, (size_t)B * C * sizeof(float));
     dw_layernorm_backward(model->gradient, head->grads + at[DW_HEAD_NORM_SCALE].offset,
-                          head->grads + at[DW_HEAD_NORM_SHIFT].offset, model->d_norm, stream(model, s),
-                          head->params + at[DW_HEAD_NORM_SCALE].offset, s->mean, s->rstd, B, C);
+                          head->grads + at[DW_HEAD_NORM_SHIFT].offset, model->d_norm,
+                          stream(model, s), head->params + at[DW_HEAD_NORM_SCALE].offset, s->mean,
+                          s->rstd, B, C);
 }
 
 void dw_model_forward(dw_model *model, uint32_t i, uint32_t N, const uint8_t *samples)

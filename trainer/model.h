@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * model.h - a GPT-2-style decoder over bytes, cut into parts (embed, blocks, head), of which a stage owns a
- * contiguous range: pre-LayerNorm, causal attention, GELU (tanh form), learned positions, untied head; f32.
+ * model.h - a GPT-2-style decoder over bytes, cut into parts (embed, blocks, head), of which a
+ * stage owns a contiguous range: pre-LayerNorm, causal attention, GELU (tanh form), learned
+ * positions, untied head; f32.
  *
- * A slot keeps what the way back needs of one micro-batch. N samples of T + 1 bytes: byte t is a token in,
- * byte t + 1 what should come out. Not thread-safe; nothing after create can fail.
+ * A slot keeps what the way back needs of one micro-batch. N samples of T + 1 bytes: byte t is a
+ * token in, byte t + 1 what should come out. Not thread-safe; nothing after create can fail.
  * Source: Radford et al., Language models are unsupervised multitask learners (2019). */
 #ifndef DW_TRAINER_MODEL_H
 #define DW_TRAINER_MODEL_H
@@ -25,7 +26,8 @@ dw_part *dw_model_part(dw_model *model, uint32_t i);
 int dw_model_owns_embed(const dw_model *model);
 int dw_model_owns_head(const dw_model *model);
 
-/* Where the activation (N, T, C) of the stage before is put, ahead of forward; without use at the first stage. */
+/* Where the activation (N, T, C) of the stage before is put, ahead of forward; without use at the
+ * first stage. */
 float *dw_model_input(dw_model *model, uint32_t slot);
 
 /* samples: (N, T + 1) bytes, read by the stages that own embed or head; NULL elsewhere. */
@@ -34,12 +36,12 @@ void dw_model_forward(dw_model *model, uint32_t slot, uint32_t N, const uint8_t 
 /* What forward left for the next stage: (N, T, C); NULL at the last stage. */
 float *dw_model_output(dw_model *model, uint32_t slot);
 
-/* Last stage, after forward: the sum of -ln p(next byte) over N T tokens. Where backward is not 0 it also
- * leaves the gradient of scale times that sum for dw_model_backward. */
+/* Last stage, after forward: the sum of -ln p(next byte) over N T tokens. Where backward is not 0
+ * it also leaves the gradient of scale times that sum for dw_model_backward. */
 double dw_model_loss(dw_model *model, uint32_t slot, int backward, float scale);
 
-/* The gradient (N, T, C) at the edge of the stage: of the output before backward (all but the last stage fill it
- * in), of the input after it (to be sent to the stage before). One for all slots. */
+/* The gradient (N, T, C) at the edge of the stage: of the output before backward (all but the last
+ * stage fill it in), of the input after it (to be sent to the stage before). One for all slots. */
 float *dw_model_gradient(dw_model *model);
 
 /* Adds to the gradients of all parameters of the stage. */

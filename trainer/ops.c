@@ -5,9 +5,9 @@
 #include <math.h>
 #include <string.h>
 
-/* One function per instruction set, chosen when the program starts. Contraction is off (meson.build), so
- * the choice changes the time and not one bit of the result. DW_CLONES is empty where the compiler or a
- * sanitizer cannot do it. */
+/* One function per instruction set, chosen when the program starts. Contraction is off
+ * (meson.build), so the choice changes the time and not one bit of the result. DW_CLONES is empty
+ * where the compiler or a sanitizer cannot do it. */
 #ifdef DW_HAVE_TARGET_CLONES
 #define CLONES __attribute__((target_clones("avx2", "default")))
 #else
@@ -62,10 +62,11 @@ INLINE float max_lanes(lanes x)
 }
 
 /* e^x = 2^n e^r, n = rint(x / ln 2), |r| <= ln 2 / 2 = 0.347. Taylor's series to r^6 leaves
- * 0.347^7 / 7! = 1.2e-7, one unit in the last place. Adding 1.5 * 2^23 rounds to an integer and leaves n in
- * the low bits, from where a shift by 23 brings it into the exponent. ln 2 in two parts: the first has 9 bits
- * (0.693359375 = 355/512), so n times it is exact. Below -87 the result is e^-87 (1.6e-38), not 0; above 88
- * it is e^88. A NaN stays one: `larger` gives its second argument, and x is second in both calls. */
+ * 0.347^7 / 7! = 1.2e-7, one unit in the last place. Adding 1.5 * 2^23 rounds to an integer and
+ * leaves n in the low bits, from where a shift by 23 brings it into the exponent. ln 2 in two
+ * parts: the first has 9 bits (0.693359375 = 355/512), so n times it is exact. Below -87 the result
+ * is e^-87 (1.6e-38), not 0; above 88 it is e^88. A NaN stays one: `larger` gives its second
+ * argument, and x is second in both calls. */
 INLINE lanes exp_lanes(lanes x)
 {
     const float round = 12582912.0f;
@@ -128,7 +129,8 @@ CLONES void dw_layernorm_backward(float *restrict dx, float *restrict dw, float 
     }
 }
 
-/* 0.5 h (1 + tanh u) = h / (1 + e^-2u), u = sqrt(2/pi) (h + 0.044715 h^3): one exponential, no tanh. */
+/* 0.5 h (1 + tanh u) = h / (1 + e^-2u), u = sqrt(2/pi) (h + 0.044715 h^3): one exponential, no
+ * tanh. */
 #define GELU_2U    1.5957691216f /* 2 sqrt(2/pi) */
 #define GELU_CUBIC 0.044715f
 
@@ -149,8 +151,8 @@ CLONES void dw_gelu_backward(float *restrict d, const float *restrict h, size_t 
     for (size_t i = 0; i < n; i += DW_LANES) {
         lanes x = load(h + i), xx = x * x;
         lanes s = 1.0f / (1.0f + exp_lanes(x * (-GELU_2U - GELU_2U * GELU_CUBIC * xx)));
-        lanes slope =
-            x * (GELU_2U + 3.0f * GELU_2U * GELU_CUBIC * xx); /* x times the derivative of 2u */
+        lanes slope = x * (GELU_2U + 3.0f * GELU_2U * GELU_CUBIC * xx); /* x times the derivative of
+                                                                           2u */
         store(d + i, load(d + i) * (s + s * (1.0f - s) * slope));
     }
 }
@@ -215,8 +217,8 @@ CLONES void dw_add_bias(float *restrict y, const float *restrict b, size_t B, si
         for (size_t c = 0; c < C; c += DW_LANES) store(y + c, load(y + c) + load(b + c));
 }
 
-CLONES void dw_copy_bias(float *restrict y, const float *restrict x, const float *restrict b, size_t B,
-                         size_t C)
+CLONES void dw_copy_bias(float *restrict y, const float *restrict x, const float *restrict b,
+                         size_t B, size_t C)
 {
     for (size_t r = 0; r < B; r++, y += C, x += C)
         for (size_t c = 0; c < C; c += DW_LANES) store(y + c, load(x + c) + load(b + c));
@@ -236,7 +238,8 @@ CLONES double dw_sum_squares(const float *x, size_t n)
     enum { WIDE = 4 };
     double_lanes sum = {0};
     for (size_t i = 0; i < n; i += WIDE) {
-        double_lanes d = __builtin_convertvector(*(const half_lanes_anywhere *)(x + i), double_lanes);
+        double_lanes d =
+            __builtin_convertvector(*(const half_lanes_anywhere *)(x + i), double_lanes);
         sum += d * d;
     }
     double a[WIDE];
@@ -246,10 +249,10 @@ CLONES double dw_sum_squares(const float *x, size_t n)
     return a[0];
 }
 
-/* A plain loop: it holds no sum, so compilers vectorise it as it stands (-fno-math-errno lets them see
- * that sqrtf is one instruction). */
-CLONES void dw_adamw_step(float *restrict p, float *restrict g, float *restrict m, float *restrict v,
-                          size_t n, const dw_adamw *how)
+/* A plain loop: it holds no sum, so compilers vectorise it as it stands (-fno-math-errno lets them
+ * see that sqrtf is one instruction). */
+CLONES void dw_adamw_step(float *restrict p, float *restrict g, float *restrict m,
+                          float *restrict v, size_t n, const dw_adamw *how)
 {
     const float lr = how->lr, beta1 = how->beta1, beta2 = how->beta2, epsilon = how->epsilon;
     const float keep = 1.0f - lr * how->decay, scale = how->gradient_scale;

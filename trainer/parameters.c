@@ -30,11 +30,11 @@ dw_status dw_model_shape_check(const dw_model_shape *shape, dw_why *why)
     if (L < 1 || L > 9999)
         snprintf(why->text, sizeof why->text, "layers is %u; give 1 to 9999", L);
     else if (C < DW_LANES || C > 65536 || C % DW_LANES)
-        snprintf(why->text, sizeof why->text, "channels is %u; give a multiple of %d up to 65536", C,
-                 DW_LANES);
+        snprintf(why->text, sizeof why->text, "channels is %u; give a multiple of %d up to 65536",
+                 C, DW_LANES);
     else if (H < 1 || C % H)
-        snprintf(why->text, sizeof why->text, "heads is %u; give a number that divides the %u channels",
-                 H, C);
+        snprintf(why->text, sizeof why->text,
+                 "heads is %u; give a number that divides the %u channels", H, C);
     else if (T < 1 || T > 65536)
         snprintf(why->text, sizeof why->text, "context is %u; give 1 to 65536 tokens", T);
     else

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * parameters.h - what the model learns, part by part: embed, block-00 ..., head.
  *
- * A part is what a checkpoint file holds and the least that a stage can own. All its numbers lie in one
- * vector, tensor after tensor, so the optimizer, the clipping and the checkpoint need not know them apart.
- * C is a multiple of 8, so every tensor starts on a 32-byte boundary. */
+ * A part is what a checkpoint file holds and the least that a stage can own. All its numbers lie in
+ * one vector, tensor after tensor, so the optimizer, the clipping and the checkpoint need not know
+ * them apart. C is a multiple of 8, so every tensor starts on a 32-byte boundary. */
 #ifndef DW_TRAINER_PARAMETERS_H
 #define DW_TRAINER_PARAMETERS_H
 
@@ -66,7 +66,8 @@ uint32_t dw_model_parts(const dw_model_shape *shape); /* L + 2 */
 dw_status dw_part_create(dw_part *part, const dw_model_shape *shape, uint32_t index);
 void dw_part_destroy(dw_part *part);
 
-/* Draws params from seed, as GPT-2 does: deviation 0.02, what is added to the residual stream 0.02 / sqrt(2 L). */
+/* Draws params from seed, as GPT-2 does: deviation 0.02, what is added to the residual stream 0.02
+ * / sqrt(2 L). */
 void dw_part_initialize(dw_part *part, uint64_t seed);
 
 /* Zeroed room for n floats on a cache line's boundary; NULL: no memory. For free(). */

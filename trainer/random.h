@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * random.h - seeded random numbers: Philox4x32-10 (Random123), addressed by what they are for.
  *
- * A number depends on (seed, purpose, a, b) and on nothing else, least of all on how many were drawn before:
- * a stage draws its own parameters and gets what one single stage would have drawn.
+ * A number depends on (seed, purpose, a, b) and on nothing else, least of all on how many were
+ * drawn before: a stage draws its own parameters and gets what one single stage would have drawn.
  * Source: Salmon et al., Parallel random numbers: as easy as 1, 2, 3 (SC 2011). */
 #ifndef DW_TRAINER_RANDOM_H
 #define DW_TRAINER_RANDOM_H
@@ -10,7 +10,10 @@
 #include <Random123/philox.h>
 #include <stdint.h>
 
-typedef enum dw_random_purpose { DW_RANDOM_PARAMETERS = 1, DW_RANDOM_SHUFFLE = 2 } dw_random_purpose;
+typedef enum dw_random_purpose {
+    DW_RANDOM_PARAMETERS = 1,
+    DW_RANDOM_SHUFFLE = 2
+} dw_random_purpose;
 
 static inline philox4x32_ctr_t dw_random(uint64_t seed, dw_random_purpose purpose, uint32_t a,
                                          uint64_t b)

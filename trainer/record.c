@@ -39,7 +39,8 @@ struct dw_record {
 
 static dw_status failed(const dw_record *record, dw_why *why)
 {
-    return dw_say(why, DW_ERR_IO, "cannot write the record %.180s: %s", record->path, strerror(errno));
+    return dw_say(why, DW_ERR_IO, "cannot write the record %.180s: %s", record->path,
+                  strerror(errno));
 }
 
 static dw_status write_all(dw_record *record, const void *bytes, size_t n, dw_why *why)
@@ -47,7 +48,8 @@ static dw_status write_all(dw_record *record, const void *bytes, size_t n, dw_wh
     return fwrite(bytes, 1, n, record->file) == n ? DW_OK : failed(record, why);
 }
 
-/* The head goes to the disk at once: a place that cannot be written is known before anything is computed. */
+/* The head goes to the disk at once: a place that cannot be written is known before anything is
+ * computed. */
 static dw_status begin(dw_record *record, const file_head *head, dw_why *why)
 {
     record->file = fopen(record->path, "wb");
@@ -71,8 +73,12 @@ dw_status dw_record_create(dw_record **out, const char *directory, dw_direction 
     snprintf(record->path, sizeof record->path, "%s/%s-%u.record", directory,
              direction == DW_FORWARD ? "forward" : "backward", rank);
     record->values = (size_t)T * C;
-    file_head head = {
-        .version = VERSION, .direction = direction, .rank = rank, .T = T, .C = C, .samples = samples};
+    file_head head = {.version = VERSION,
+                      .direction = direction,
+                      .rank = rank,
+                      .T = T,
+                      .C = C,
+                      .samples = samples};
     memcpy(head.magic, magic, sizeof magic);
     dw_status status = begin(record, &head, why);
     if (status == DW_OK)

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * record.h - what a rank sends, as files: for whoever compares codecs on real tensors (bench/replay.c reads them).
+ * record.h - what a rank sends, as files: for whoever compares codecs on real tensors
+ * (bench/replay.c reads them).
  *
- * DIR/forward-R.record holds the activations that rank R sends to rank R + 1, DIR/backward-R.record the gradients that it sends to
- * rank R - 1, in the order in which they were sent, held-out samples included; as the encoder was given them, not as they arrive.
+ * DIR/forward-R.record holds the activations that rank R sends to rank R + 1, DIR/backward-R.record
+ * the gradients that it sends to rank R - 1, in the order in which they were sent, held-out samples
+ * included; as the encoder was given them, not as they arrive.
  *
  *     file   = header (32 bytes), then tensors up to the file's end
  *     tensor = step (4 bytes), zero (4), sample (8), T*C values f32, token-major
@@ -16,10 +18,12 @@
  * | 24     | 4     | C              | channels                                                              |
  * | 28     | 4     | samples        | ids below it were trained on; the others are held out                 |
  *
- * step: the one under way, from 1; of held-out samples the one before the evaluation. sample: the id that is the tensor's key.
+ * step: the one under way, from 1; of held-out samples the one before the evaluation. sample: the
+ * id that is the tensor's key.
  *
- * Errors: NO_MEMORY, LIMIT (a name too long), IO, each with a sentence. State: a run that ended early leaves what it had sent by
- * then, a full disk a last tensor that is cut short. Threads: one at a time. */
+ * Errors: NO_MEMORY, LIMIT (a name too long), IO, each with a sentence. State: a run that ended
+ * early leaves what it had sent by then, a full disk a last tensor that is cut short. Threads: one
+ * at a time. */
 #ifndef DW_TRAINER_RECORD_H
 #define DW_TRAINER_RECORD_H
 

@@ -35,7 +35,8 @@ static dw_status forward(dw_stage *stage, const dw_data *data, const uint32_t *i
 {
     const size_t width = (size_t)data->T + 1;
     uint64_t since = dw_stage_now();
-    for (uint32_t n = 0; n < N; n++) memcpy(samples + n * width, dw_data_sample(data, ids[n]), width);
+    for (uint32_t n = 0; n < N; n++)
+        memcpy(samples + n * width, dw_data_sample(data, ids[n]), width);
     dw_model_forward(stage->model, slot, N, samples);
     dw_stage_computed(stage, since);
     return is_last(stage)
@@ -64,15 +65,15 @@ static dw_status try_forward(step *s, int wait)
     const uint32_t *ids = s->ids + (size_t)i * s->N;
     dw_status status = DW_OK;
     if (!is_first(stage))
-        status =
-            dw_stage_recv(stage, &stage->before, ids, s->N, dw_model_input(stage->model, slot), wait);
+        status = dw_stage_recv(stage, &stage->before, ids, s->N, dw_model_input(stage->model, slot),
+                               wait);
     if (status == DW_OK) status = forward(stage, s->data, ids, s->N, slot, s->samples);
     if (status != DW_OK) return status;
     s->forwards++;
     if (!is_last(stage)) return DW_OK;
     uint64_t since = dw_stage_now();
-    s->loss +=
-        dw_model_loss(stage->model, slot, 1, 1.0f / ((float)s->M * (float)s->N * (float)s->data->T));
+    s->loss += dw_model_loss(stage->model, slot, 1,
+                             1.0f / ((float)s->M * (float)s->N * (float)s->data->T));
     dw_stage_computed(stage, since);
     return backward(s, slot);
 }
@@ -88,7 +89,8 @@ static dw_status try_backward(step *s, int wait)
     return status == DW_OK ? backward(s, i) : status;
 }
 
-/* A stage in the middle waits for two neighbours at once: it looks at one and waits a little for the other. */
+/* A stage in the middle waits for two neighbours at once: it looks at one and waits a little for
+ * the other. */
 static dw_status do_what_has_arrived(step *s)
 {
     dw_status status = s->backwards < s->forwards ? try_backward(s, 0) : DW_PENDING;
@@ -123,16 +125,17 @@ dw_status dw_schedule_eval(dw_stage *stage, const dw_data *data, double *loss)
     const uint32_t N = config->batch / config->micro_batches;
     uint8_t *samples = malloc((size_t)N * (data->T + 1));
     uint32_t *ids = malloc(N * sizeof *ids);
-    dw_status status = samples && ids
-                           ? DW_OK
-                           : dw_say(&stage->why, DW_ERR_NO_MEMORY, "out of memory for a micro-batch");
+    dw_status status =
+        samples && ids ? DW_OK
+                       : dw_say(&stage->why, DW_ERR_NO_MEMORY, "out of memory for a micro-batch");
     double sum = 0;
     for (uint32_t at = 0; at < data->held_out && status == DW_OK; at += N) {
         uint32_t n = data->held_out - at < N ? data->held_out - at : N;
         for (uint32_t i = 0; i < n; i++) ids[i] = data->samples + at + i;
         status = dw_stage_check(stage);
         if (status == DW_OK && !is_first(stage))
-            status = dw_stage_recv(stage, &stage->before, ids, n, dw_model_input(stage->model, 0), 1);
+            status =
+                dw_stage_recv(stage, &stage->before, ids, n, dw_model_input(stage->model, 0), 1);
         if (status == DW_OK) status = forward(stage, data, ids, n, 0, samples);
         if (status < 0 || !is_last(stage)) continue;
         uint64_t since = dw_stage_now();

@@ -56,15 +56,16 @@ static dw_status check_addresses(const dw_train_config *config, dw_why *why)
 {
     const uint32_t rank = config->rank, stages = config->stages;
     if (rank + 1 < stages && !config->listen)
-        return dw_say(why, DW_ERR_ARGUMENT, "rank %u of %u needs an address to listen on for rank %u",
-                      rank, stages, rank + 1);
+        return dw_say(why, DW_ERR_ARGUMENT,
+                      "rank %u of %u needs an address to listen on for rank %u", rank, stages,
+                      rank + 1);
     if (rank > 0 && !config->connect)
         return dw_say(why, DW_ERR_ARGUMENT,
                       "rank %u of %u needs the address to connect to where rank %u listens", rank,
                       stages, rank - 1);
     if (rank + 1 == stages && config->listen)
-        return dw_say(why, DW_ERR_ARGUMENT, "rank %u of %u is the last: there is nobody to listen for",
-                      rank, stages);
+        return dw_say(why, DW_ERR_ARGUMENT,
+                      "rank %u of %u is the last: there is nobody to listen for", rank, stages);
     if (rank == 0 && config->connect)
         return dw_say(why, DW_ERR_ARGUMENT, "rank 0 is the first: there is nobody to connect to");
     return DW_OK;
@@ -109,8 +110,8 @@ static uint64_t now_ns(void *context)
 }
 
 /* Points at the offending word, for the reader of a terminal. */
-static dw_status parse_codec(dw_config *codec, char canonical[DW_CONFIG_TEXT_BYTES], const char *text,
-                             const char *which, dw_why *why)
+static dw_status parse_codec(dw_config *codec, char canonical[DW_CONFIG_TEXT_BYTES],
+                             const char *text, const char *which, dw_why *why)
 {
     dw_why codec_why = {.offset = -1};
     dw_status status = dw_config_parse(codec, text, &codec_why);
@@ -129,10 +130,11 @@ static dw_status resolve(dw_settings *settings, const dw_train_config *config, d
 {
     memset(settings, 0, sizeof *settings);
     if (config->struct_size != sizeof *config)
-        return dw_say(why, DW_ERR_ARGUMENT,
-                      "dw_train_config.struct_size is %zu, not %zu: set it, and compile against the "
-                      "library's own header",
-                      config->struct_size, sizeof *config);
+        return dw_say(
+            why, DW_ERR_ARGUMENT,
+            "dw_train_config.struct_size is %zu, not %zu: set it, and compile against the "
+            "library's own header",
+            config->struct_size, sizeof *config);
     settings->config = *config;
     fill_defaults(&settings->config);
     config = &settings->config;
@@ -142,11 +144,11 @@ static dw_status resolve(dw_settings *settings, const dw_train_config *config, d
     if (status == DW_OK) status = check_place(config, why);
     if (status == DW_OK) status = check_numbers(config, why);
     if (status == DW_OK)
-        status =
-            parse_codec(&settings->forward, settings->forward_text, config->forward, "forward", why);
-    if (status == DW_OK)
-        status = parse_codec(&settings->backward, settings->backward_text, config->backward, "backward",
+        status = parse_codec(&settings->forward, settings->forward_text, config->forward, "forward",
                              why);
+    if (status == DW_OK)
+        status = parse_codec(&settings->backward, settings->backward_text, config->backward,
+                             "backward", why);
     return status;
 }
 
@@ -174,8 +176,9 @@ dw_status dw_settings_count(dw_settings *settings, uint32_t samples, dw_why *why
         return dw_say(why, DW_ERR_LIMIT, "%" PRIu64 " steps are more than 2^31; give fewer", steps);
     config->steps = (uint32_t)steps;
     if (config->warmup >= config->steps) {
-        return dw_say(why, DW_ERR_ARGUMENT, "warmup is %u of %u steps; give fewer than there are steps",
-                      config->warmup, config->steps);
+        return dw_say(why, DW_ERR_ARGUMENT,
+                      "warmup is %u of %u steps; give fewer than there are steps", config->warmup,
+                      config->steps);
     }
     if (!config->eval_every) config->eval_every = settings->steps_per_epoch;
     return DW_OK;
@@ -186,7 +189,8 @@ static json_t *hex(uint64_t digest)
     return json_sprintf("%016" PRIx64, digest);
 }
 
-/* In the order in which they are compared: the text comes last, as what was read of it follows from others. */
+/* In the order in which they are compared: the text comes last, as what was read of it follows from
+ * others. */
 json_t *dw_settings_greeting(const dw_settings *settings, uint64_t text, uint64_t checkpoint)
 {
     const dw_train_config *config = &settings->config;
@@ -239,16 +243,18 @@ static dw_status differ(const char *name, const json_t *ours, const json_t *thei
 {
     if (!strcmp(name, "text"))
         return dw_say(why, DW_ERR_MISMATCH,
-                      "rank %u reads another text: give all ranks the same file and text-offset", peer);
+                      "rank %u reads another text: give all ranks the same file and text-offset",
+                      peer);
     if (!strcmp(name, "checkpoint"))
         return dw_say(why, DW_ERR_MISMATCH,
                       "rank %u starts from another checkpoint: give all ranks the same", peer);
     char *mine = json_dumps(ours, JSON_ENCODE_ANY | JSON_ENSURE_ASCII),
          *other = json_dumps(theirs, JSON_ENCODE_ANY | JSON_ENSURE_ASCII);
-    dw_status status = dw_say(why, DW_ERR_MISMATCH,
-                              "rank %u was started with %s %.60s, this rank with %.60s: give both the "
-                              "same",
-                              peer, name, other ? other : "?", mine ? mine : "?");
+    dw_status status =
+        dw_say(why, DW_ERR_MISMATCH,
+               "rank %u was started with %s %.60s, this rank with %.60s: give both the "
+               "same",
+               peer, name, other ? other : "?", mine ? mine : "?");
     free(mine);
     free(other);
     return status;
@@ -269,10 +275,11 @@ dw_status dw_settings_compare(json_t *ours, json_t *theirs, uint32_t peer, dw_wh
                           peer, name);
         if (!strcmp(name, "rank")) {
             if (rank == peer) continue;
-            return dw_say(why, DW_ERR_MISMATCH,
-                          "the neighbour calls itself rank %d, but rank %u belongs here: check rank, "
-                          "listen and connect",
-                          (int)rank, peer);
+            return dw_say(
+                why, DW_ERR_MISMATCH,
+                "the neighbour calls itself rank %d, but rank %u belongs here: check rank, "
+                "listen and connect",
+                (int)rank, peer);
         }
         if (!json_equal(mine, other)) return differ(name, mine, other, peer, why);
     }

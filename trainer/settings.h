@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * settings.h - what a run was asked for: defaults filled in, checked, and compared with the neighbours'. */
+ * settings.h - what a run was asked for: defaults filled in, checked, and compared with the
+ * neighbours'. */
 #ifndef DW_TRAINER_SETTINGS_H
 #define DW_TRAINER_SETTINGS_H
 
@@ -9,8 +10,9 @@
 #include "parameters.h"
 
 typedef struct dw_settings {
-    dw_train_config config; /* no zero left that means a default, but for samples, steps and eval_every,
-                             * which dw_settings_count fills in, and the URIs and paths that were not given */
+    dw_train_config config; /* no zero left that means a default, but for samples, steps and
+                             * eval_every, which dw_settings_count fills in, and the URIs and paths
+                             * that were not given */
     dw_model_shape shape;
     dw_config forward, backward;
     char forward_text[DW_CONFIG_TEXT_BYTES], backward_text[DW_CONFIG_TEXT_BYTES]; /* canonical */
@@ -23,12 +25,12 @@ dw_status dw_settings_resolve(dw_settings *settings, const dw_train_config *conf
 /* Once the number of samples is known: steps, steps_per_epoch, eval_every. Errors: LIMIT. */
 dw_status dw_settings_count(dw_settings *settings, uint32_t samples, dw_why *why);
 
-/* All that the ranks of a pipeline must agree on, as the greeting they exchange; NULL: no memory. text: digest of the
- * samples; checkpoint: digest of the checkpoint started from, or 0. */
+/* All that the ranks of a pipeline must agree on, as the greeting they exchange; NULL: no memory.
+ * text: digest of the samples; checkpoint: digest of the checkpoint started from, or 0. */
 json_t *dw_settings_greeting(const dw_settings *settings, uint64_t text, uint64_t checkpoint);
 
-/* Compares the greeting of a neighbour, which should be of rank peer, with ours. Errors: MISMATCH, with the
- * first setting that differs and both values; PROTOCOL, NO_MEMORY. */
+/* Compares the greeting of a neighbour, which should be of rank peer, with ours. Errors: MISMATCH,
+ * with the first setting that differs and both values; PROTOCOL, NO_MEMORY. */
 dw_status dw_settings_compare(json_t *ours, json_t *theirs, uint32_t peer, dw_why *why);
 
 #endif

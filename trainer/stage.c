@@ -67,7 +67,8 @@ static void give_last_words(dw_stage *stage, dw_neighbour *to, dw_status status)
 
 static dw_status hear(dw_stage *stage, dw_neighbour *neighbour)
 {
-    if (!neighbour->link || !__atomic_load_n(&neighbour->words.arrived, __ATOMIC_ACQUIRE)) return DW_OK;
+    if (!neighbour->link || !__atomic_load_n(&neighbour->words.arrived, __ATOMIC_ACQUIRE))
+        return DW_OK;
     return dw_say(&stage->why, neighbour->words.status, "%s", neighbour->words.text);
 }
 
@@ -80,8 +81,9 @@ dw_status dw_stage_check(dw_stage *stage)
     return status < 0 ? status : hear(stage, &stage->after);
 }
 
-/* The sentence for a link that failed: what the neighbour said before, else what the link noticed. Its last words are
- * in front of the end on the link, but the thread that brings both wakes us before it hands the words over. */
+/* The sentence for a link that failed: what the neighbour said before, else what the link noticed.
+ * Its last words are in front of the end on the link, but the thread that brings both wakes us
+ * before it hands the words over. */
 static dw_status link_failed(dw_stage *stage, dw_neighbour *neighbour, dw_status status,
                              const char *sentence)
 {
@@ -150,8 +152,8 @@ dw_status dw_stage_gather(dw_stage *stage, json_t *own, json_t **all)
         list = json_array();
     const uint32_t rank = stage->settings->config.rank, stages = stage->settings->config.stages;
     if (status == DW_OK && (!json_is_array(list) || json_array_size(list) != stages - rank - 1))
-        status = dw_say(&stage->why, DW_ERR_PROTOCOL, "rank %u sent a control message of another shape",
-                        rank + 1);
+        status = dw_say(&stage->why, DW_ERR_PROTOCOL,
+                        "rank %u sent a control message of another shape", rank + 1);
     if (status == DW_OK && json_array_insert(list, 0, own))
         status = dw_say(&stage->why, DW_ERR_NO_MEMORY, "out of memory for a control message");
     if (status == DW_OK && stage->before.link)
@@ -217,7 +219,8 @@ static dw_status meet(dw_stage *stage, dw_neighbour *neighbour, dw_link_role rol
     json_t *theirs = NULL;
     status = send_json(stage, neighbour, TAG_GREETING, greeting);
     if (status == DW_OK) status = recv_json(stage, neighbour, TAG_GREETING, &theirs);
-    if (status == DW_OK) status = dw_settings_compare(greeting, theirs, neighbour->rank, &stage->why);
+    if (status == DW_OK)
+        status = dw_settings_compare(greeting, theirs, neighbour->rank, &stage->why);
     json_decref(theirs);
     if (status < 0) return status;
     dw_config forward = stage->settings->forward, backward = stage->settings->backward;
@@ -225,12 +228,11 @@ static dw_status meet(dw_stage *stage, dw_neighbour *neighbour, dw_link_role rol
         forward.parallel_for = backward.parallel_for = dw_crew_parallel_for;
         forward.parallel_context = backward.parallel_context = stage->crew;
     }
-    dw_channel_config channel = {
-        .struct_size = sizeof channel,
-        .id = CHANNEL_ID,
-        .send = listens ? &forward : &backward,
-        .recv = listens ? &backward : &forward,
-        .open_timeout_ms = config->open_timeout_ms};
+    dw_channel_config channel = {.struct_size = sizeof channel,
+                                 .id = CHANNEL_ID,
+                                 .send = listens ? &forward : &backward,
+                                 .recv = listens ? &backward : &forward,
+                                 .open_timeout_ms = config->open_timeout_ms};
     status = dw_channel_open(&neighbour->channel, neighbour->link, &channel, &why);
     return status < 0 ? link_failed(stage, neighbour, status, why.text) : DW_OK;
 }
@@ -258,20 +260,24 @@ dw_status dw_stage_open(dw_stage *stage, const dw_settings *settings, const dw_t
     stage->settings = settings;
     stage->hooks = hooks;
     stage->total_parts = dw_model_parts(&settings->shape);
-    dw_stage_parts(&settings->shape, config->rank, config->stages, &stage->first_part, &stage->n_parts);
+    dw_stage_parts(&settings->shape, config->rank, config->stages, &stage->first_part,
+                   &stage->n_parts);
     /* GPipe keeps every micro-batch in flight; the last stage takes each back at once. */
     uint32_t slots = config->rank + 1 == config->stages ? 1 : config->micro_batches;
-    dw_status status = dw_model_create(&stage->model, &settings->shape, stage->first_part,
-                                       stage->n_parts, config->batch / config->micro_batches, slots);
+    dw_status status =
+        dw_model_create(&stage->model, &settings->shape, stage->first_part, stage->n_parts,
+                        config->batch / config->micro_batches, slots);
     if (status < 0)
-        dw_say(&stage->why, status,
-               status == DW_ERR_LIMIT
-                   ? "a micro-batch is too large for the matrix products: give more "
-                     "micro-batches"
-                   : "out of memory for the model: give fewer layers or channels, or smaller batches");
+        dw_say(
+            &stage->why, status,
+            status == DW_ERR_LIMIT
+                ? "a micro-batch is too large for the matrix products: give more "
+                  "micro-batches"
+                : "out of memory for the model: give fewer layers or channels, or smaller batches");
     if (status == DW_OK && config->threads > 1) {
         status = dw_crew_create(&stage->crew, config->threads);
-        if (status < 0) dw_say(&stage->why, status, "cannot start %u threads: give fewer", config->threads);
+        if (status < 0)
+            dw_say(&stage->why, status, "cannot start %u threads: give fewer", config->threads);
     }
     if (status == DW_OK && config->record) status = open_records(stage);
     if (status == DW_OK && config->rank > 0)
@@ -309,10 +315,12 @@ void dw_stage_close(dw_stage *stage, dw_status status)
 
 static dw_tensor view(const dw_stage *stage, float *x, uint32_t N)
 {
-    return dw_tensor_3d(x, DW_F32, N, stage->settings->shape.context, stage->settings->shape.channels);
+    return dw_tensor_3d(x, DW_F32, N, stage->settings->shape.context,
+                        stage->settings->shape.channels);
 }
 
-dw_status dw_stage_send(dw_stage *stage, dw_neighbour *to, const uint32_t *ids, uint32_t N, float *x)
+dw_status dw_stage_send(dw_stage *stage, dw_neighbour *to, const uint32_t *ids, uint32_t N,
+                        float *x)
 {
     dw_key *keys = calloc(N, sizeof *keys);
     if (!keys)
@@ -327,8 +335,8 @@ dw_status dw_stage_send(dw_stage *stage, dw_neighbour *to, const uint32_t *ids, 
     return to->record ? dw_record_add(to->record, stage->step, ids, N, x, &stage->why) : DW_OK;
 }
 
-dw_status dw_stage_recv(dw_stage *stage, dw_neighbour *from, const uint32_t *ids, uint32_t N, float *x,
-                        int wait)
+dw_status dw_stage_recv(dw_stage *stage, dw_neighbour *from, const uint32_t *ids, uint32_t N,
+                        float *x, int wait)
 {
     dw_key *keys = calloc(N, sizeof *keys);
     if (!keys)
@@ -346,8 +354,8 @@ dw_status dw_stage_recv(dw_stage *stage, dw_neighbour *from, const uint32_t *ids
     stage->wait_ns += dw_stage_now() - since - (dw_channel_received(from->channel).busy_ns - busy);
     for (uint32_t n = 0; n < N && status == DW_OK; n++)
         if (keys[n].sample != ids[n] || keys[n].slice)
-            status = dw_say(&stage->why, DW_ERR_PROTOCOL, "rank %u sent other samples than this step's",
-                            from->rank);
+            status = dw_say(&stage->why, DW_ERR_PROTOCOL,
+                            "rank %u sent other samples than this step's", from->rank);
     free(keys);
     return status;
 }
@@ -358,13 +366,15 @@ dw_status dw_stage_flush(dw_stage *stage)
     return status < 0 ? status : dw_record_flush(stage->after.record, &stage->why);
 }
 
-/* The kernel's counters are a few milliseconds behind ours, and a byte counts when it was acknowledged. */
+/* The kernel's counters are a few milliseconds behind ours, and a byte counts when it was
+ * acknowledged. */
 static void settle(dw_link *link)
 {
     for (int tries = 0; link && tries < 50; tries++) {
         dw_link_counters now = dw_link_count(link);
         if (now.kernel_bytes_sent == 0) return;
-        if (now.kernel_bytes_sent >= now.bytes_sent && now.kernel_bytes_received >= now.bytes_received)
+        if (now.kernel_bytes_sent >= now.bytes_sent &&
+            now.kernel_bytes_received >= now.bytes_received)
             return;
         struct timespec nap = {.tv_nsec = 10000000};
         nanosleep(&nap, NULL);

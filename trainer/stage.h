@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
- * stage.h - one rank of the pipeline: its parts of the model, its links to the neighbours, and what the ranks
- * tell each other beside tensors.
+ * stage.h - one rank of the pipeline: its parts of the model, its links to the neighbours, and what
+ * the ranks tell each other beside tensors.
  *
- * Tensors travel on one channel per link: activations towards higher ranks, gradients back, both under the ids of
- * their samples. Control messages are JSON on tags of their own. Every rank runs the same sequence of gathers
- * and spreads, so they need no names.
+ * Tensors travel on one channel per link: activations towards higher ranks, gradients back, both
+ * under the ids of their samples. Control messages are JSON on tags of their own. Every rank runs
+ * the same sequence of gathers and spreads, so they need no names.
  *
- * Errors: whatever a call says, *why of the stage holds one sentence. When a neighbour told why it stopped,
- * that is the sentence. CANCELLED: this process or another was asked to stop. */
+ * Errors: whatever a call says, *why of the stage holds one sentence. When a neighbour told why it
+ * stopped, that is the sentence. CANCELLED: this process or another was asked to stop. */
 #ifndef DW_TRAINER_STAGE_H
 #define DW_TRAINER_STAGE_H
 
-#include "deltawire/transport.h"
 #include "crew.h"
+#include "deltawire/transport.h"
 #include "model.h"
 #include "record.h"
 #include "settings.h"
@@ -48,8 +48,8 @@ typedef struct dw_stage {
 void dw_stage_parts(const dw_model_shape *shape, uint32_t rank, uint32_t stages, uint32_t *first,
                     uint32_t *n);
 
-/* Makes the model, meets the neighbours and compares greetings with them (borrowed). On an error the stage is closed,
- * but for why. */
+/* Makes the model, meets the neighbours and compares greetings with them (borrowed). On an error
+ * the stage is closed, but for why. */
 dw_status dw_stage_open(dw_stage *stage, const dw_settings *settings, const dw_train_hooks *hooks,
                         json_t *greeting);
 
@@ -59,13 +59,15 @@ void dw_stage_close(dw_stage *stage, dw_status status);
 /* Fails where somebody asked for a stop. */
 dw_status dw_stage_check(dw_stage *stage);
 
-/* Sends and receives (N, T, C). Receiving into x waits until the tensor is here; where wait is 0 it looks once and
- * may say PENDING. The samples must be those of ids. */
-dw_status dw_stage_send(dw_stage *stage, dw_neighbour *to, const uint32_t *ids, uint32_t N, float *x);
-dw_status dw_stage_recv(dw_stage *stage, dw_neighbour *from, const uint32_t *ids, uint32_t N, float *x,
-                        int wait);
+/* Sends and receives (N, T, C). Receiving into x waits until the tensor is here; where wait is 0 it
+ * looks once and may say PENDING. The samples must be those of ids. */
+dw_status dw_stage_send(dw_stage *stage, dw_neighbour *to, const uint32_t *ids, uint32_t N,
+                        float *x);
+dw_status dw_stage_recv(dw_stage *stage, dw_neighbour *from, const uint32_t *ids, uint32_t N,
+                        float *x, int wait);
 
-/* Every rank gives one value (taken over, NULL: no memory); rank 0 gets the array of all, by rank, the others NULL. */
+/* Every rank gives one value (taken over, NULL: no memory); rank 0 gets the array of all, by rank,
+ * the others NULL. */
 dw_status dw_stage_gather(dw_stage *stage, json_t *own, json_t **all);
 
 /* Rank 0 gives a value (taken over), all get it. Returns a new reference. */

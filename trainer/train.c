@@ -62,9 +62,9 @@ static json_t *pack_cost(const dw_train_cost *cost)
 
 static void unpack_cost(json_t *list, dw_train_cost *cost)
 {
-    uint64_t *const counts[] = {&cost->bytes_forward,   &cost->bytes_backward, &cost->frames_forward,
-                                &cost->frames_backward, &cost->raw_forward,    &cost->raw_backward,
-                                &cost->kernel_forward,  &cost->kernel_backward};
+    uint64_t *const counts[] = {
+        &cost->bytes_forward, &cost->bytes_backward, &cost->frames_forward, &cost->frames_backward,
+        &cost->raw_forward,   &cost->raw_backward,   &cost->kernel_forward, &cost->kernel_backward};
     cost->compute_s = number_of(json_array_get(list, 0));
     cost->codec_s = number_of(json_array_get(list, 1));
     cost->wait_s = number_of(json_array_get(list, 2));
@@ -90,7 +90,8 @@ static void add_cost(dw_train_cost *sum, const dw_train_cost *cost)
 /* ------------------------------------------------------------------------------------------------
  * One step */
 
-/* What this rank tells rank 0 after its backward: each part's sum of squares, the loss where it is known, its cost. */
+/* What this rank tells rank 0 after its backward: each part's sum of squares, the loss where it is
+ * known, its cost. */
 static json_t *pack_report(run *r, double loss)
 {
     dw_stage *stage = &r->stage;
@@ -99,11 +100,13 @@ static json_t *pack_report(run *r, double loss)
     for (uint32_t i = 0; sums && i < stage->n_parts; i++)
         json_array_append_new(sums, number(dw_optimizer_sum(dw_model_part(stage->model, i))));
     dw_stage_cost(stage, &cost);
-    return json_pack("{s:o, s:o, s:o}", "sums", sums, "loss", number(loss), "cost", pack_cost(&cost));
+    return json_pack("{s:o, s:o, s:o}", "sums", sums, "loss", number(loss), "cost",
+                     pack_cost(&cost));
 }
 
 /* Rank 0: the norm over all parts, the last rank's loss, all links' bytes. */
-static dw_status read_reports(run *r, json_t *reports, double *norm, double *loss, dw_train_cost *cost)
+static dw_status read_reports(run *r, json_t *reports, double *norm, double *loss,
+                              dw_train_cost *cost)
 {
     dw_stage *stage = &r->stage;
     const uint32_t stages = r->settings.config.stages;
@@ -119,7 +122,8 @@ static dw_status read_reports(run *r, json_t *reports, double *norm, double *los
         dw_train_cost one;
         unpack_cost(json_object_get(report, "cost"), &one);
         if (rank)
-            one.compute_s = one.codec_s = one.wait_s = 0; /* a step's line tells this rank's seconds */
+            one.compute_s = one.codec_s = one.wait_s = 0; /* a step's line tells this rank's seconds
+                                                           */
         add_cost(cost, &one);
     }
     *loss = number_of(json_object_get(json_array_get(reports, stages - 1), "loss"));
@@ -242,7 +246,8 @@ static dw_status write_parts(run *r, json_t **digests)
     return DW_OK;
 }
 
-/* When all ranks have written their parts, all learn of all digests; then each puts the manifest in its place. */
+/* When all ranks have written their parts, all learn of all digests; then each puts the manifest in
+ * its place. */
 static dw_status agree_on_manifest(run *r, json_t *own)
 {
     dw_stage *stage = &r->stage;
@@ -263,8 +268,8 @@ static dw_status agree_on_manifest(run *r, json_t *own)
     if (!digests)
         status = dw_say(&stage->why, DW_ERR_NO_MEMORY, "out of memory for a manifest");
     else if (n != stage->total_parts)
-        status =
-            dw_say(&stage->why, DW_ERR_PROTOCOL, "the other ranks did not save all parts of the model");
+        status = dw_say(&stage->why, DW_ERR_PROTOCOL,
+                        "the other ranks did not save all parts of the model");
     else
         status = dw_checkpoint_commit(r->settings.config.save, &r->settings.shape, r->step, digests,
                                       r->settings.config.rank, &stage->why);
@@ -311,12 +316,12 @@ static dw_status open_checkpoints(run *r, dw_why *why)
     if (status == DW_OK && start &&
         memcmp(&r->start.shape, &r->settings.shape, sizeof r->start.shape)) {
         const dw_model_shape *a = &r->start.shape, *b = &r->settings.shape;
-        status =
-            dw_say(why, DW_ERR_MISMATCH,
-                   "%s holds a model of %u layers, %u channels, %u heads, context %u; asked for are "
-                   "%u, %u, %u, %u",
-                   start, a->layers, a->channels, a->heads, a->context, b->layers, b->channels,
-                   b->heads, b->context);
+        status = dw_say(
+            why, DW_ERR_MISMATCH,
+            "%s holds a model of %u layers, %u channels, %u heads, context %u; asked for are "
+            "%u, %u, %u, %u",
+            start, a->layers, a->channels, a->heads, a->context, b->layers, b->channels, b->heads,
+            b->context);
     }
     if (status == DW_OK && config->resume) {
         r->first_step = r->start.step;
@@ -440,7 +445,8 @@ dw_status dw_train(const dw_train_config *config, const dw_train_hooks *hooks, d
     run *r = calloc(1, sizeof *r);
     if (!r) return dw_say(why, DW_ERR_NO_MEMORY, "out of memory for the run");
     r->hooks = hooks ? hooks : &no_hooks;
-    /* One process per stage already fills the cores, and the order of sums must not depend on their number. */
+    /* One process per stage already fills the cores, and the order of sums must not depend on their
+     * number. */
     openblas_set_num_threads(1);
     dw_status status = open_run(r, config, why);
     if (status == DW_OK) {

@@ -95,8 +95,9 @@ DW_API dw_tensor dw_tensor_3d(void *data, dw_dtype dtype, uint32_t n, uint32_t t
 /* Bytes of one element; 0 for no dtype of ours. */
 DW_API size_t dw_dtype_bytes(dw_dtype dtype);
 
-/* A view of a DLTensor (DLPack; a DLManagedTensor begins with one) of extents (C), (T, C) or (N, T, C), with where it lies, as DLDevice says: 1 host,
- * 2 CUDA, 3 pinned host memory; and with the stream that its owner gave with it. Errors: ARGUMENT (channels with gaps, other extents), LIMIT,
+/* A view of a DLTensor (DLPack; a DLManagedTensor begins with one) of extents (C), (T, C) or (N, T,
+ * C), with where it lies, as DLDevice says: 1 host, 2 CUDA, 3 pinned host memory; and with the
+ * stream that its owner gave with it. Errors: ARGUMENT (channels with gaps, other extents), LIMIT,
  * UNSUPPORTED (no dtype of ours). */
 typedef struct dw_dlpack_view {
     dw_tensor tensor;
@@ -113,7 +114,8 @@ typedef struct dw_key {
 /* ---------------------------------------------------------------------------------------------
  * Configuration. struct_size = sizeof(dw_config); zero means default everywhere else.
  * As text: "delta:bits=4,group=64,scale=signed,key=8,prev=bf16,choose=never,replies=never",
- * "direct:bits=6,rounding=stochastic", "raw:f32". dw_config_parse and dw_config_format are inverse to each other. */
+ * "direct:bits=6,rounding=stochastic", "raw:f32". dw_config_parse and dw_config_format are inverse
+ * to each other. */
 typedef enum dw_codec { DW_CODEC_DELTA = 1, DW_CODEC_DIRECT = 2, DW_CODEC_RAW = 3 } dw_codec;
 typedef enum dw_scale { DW_SCALE_ABSMAX = 1, DW_SCALE_SIGNED = 2, DW_SCALE_MSE = 3 } dw_scale;
 typedef enum dw_rounding { DW_ROUNDING_NEAREST = 1, DW_ROUNDING_STOCHASTIC = 2 } dw_rounding;
@@ -126,7 +128,8 @@ enum { DW_GROUP_ROW = 0xffff, DW_GROUP_CHANNEL = 0xfffe };
 /* How x itself travels where there is no base: 2..8 bits in groups, or a float format. */
 enum { DW_KEY_F16 = 16, DW_KEY_BF16 = 17, DW_KEY_F32 = 32, DW_KEY_RAW = 1 /* x's own dtype */ };
 
-/* All callbacks belong to one object and are called from the thread that calls into it. A dw_task may run in any. */
+/* All callbacks belong to one object and are called from the thread that calls into it. A dw_task
+ * may run in any. */
 typedef void dw_task(void *task_context, size_t i);
 typedef struct dw_allocator {
     void *(*allocate)(void *context, size_t bytes, size_t alignment); /* NULL: no memory */
@@ -169,11 +172,12 @@ typedef struct dw_config {
     uint32_t audit;
     uint64_t quota_bytes;
     uint64_t incarnation;
-    dw_allocator allocator;             /* all NULL: malloc and free */
-    uint64_t (*now_ns)(void *context);  /* NULL: the time counters stay 0 */
+    dw_allocator allocator;            /* all NULL: malloc and free */
+    uint64_t (*now_ns)(void *context); /* NULL: the time counters stay 0 */
     void *now_context;
-    /* Calls task(task_context, i) once for every i below n, in any order and from any threads, and returns when all have returned. What is
-     * computed does not depend on it. NULL: the library uses no threads. Not called for small tensors. */
+    /* Calls task(task_context, i) once for every i below n, in any order and from any threads, and
+     * returns when all have returned. What is computed does not depend on it. NULL: the library
+     * uses no threads. Not called for small tensors. */
     void (*parallel_for)(void *context, size_t n, dw_task *task, void *task_context);
     void *parallel_context;
 } dw_config;
@@ -185,8 +189,9 @@ DW_API dw_status dw_config_parse(dw_config *config, const char *text, dw_why *wh
 enum { DW_CONFIG_TEXT_BYTES = 256 }; /* enough for any config */
 DW_API dw_status dw_config_format(const dw_config *config, char *text, size_t cap);
 
-/* Room that is enough for any frame of x: exact for raw and direct; for delta it holds n entries of the largest
- * kind and n forgotten keys. 0 where config or x is not valid. Pure function of (config, shape). */
+/* Room that is enough for any frame of x: exact for raw and direct; for delta it holds n entries of
+ * the largest kind and n forgotten keys. 0 where config or x is not valid. Pure function of
+ * (config, shape). */
 DW_API size_t dw_frame_bound(const dw_config *config, const dw_tensor *x);
 
 /* The bytes that a reply to a frame of n samples can take at most. */
@@ -205,14 +210,15 @@ typedef struct dw_counters {
     uint64_t groups;            /* quantized groups ... */
     uint64_t direct_groups;     /* ... of delta entries, in which direct was the better choice */
     uint64_t zero_groups;       /* ... with nothing above 2^-96 */
-    uint64_t poisoned_groups;   /* ... that held NaN or Inf; encoder: also each such value of a float key entry */
-    uint64_t acks, nacks;       /* replies: taken (encoder) or given (decoder) */
-    uint64_t rebases;           /* NACKs answered with a delta from an older base */
-    uint64_t resyncs;           /* entries re-sent from prev */
-    uint64_t rejected_frames;   /* decoder: frames that changed nothing */
-    uint64_t keys_held;         /* now, not since creation */
-    uint64_t state_bytes;       /* now: what all copies of prev and their bookkeeping take */
-    uint64_t busy_ns;           /* inside encode or decode, by config.now_ns */
+    uint64_t poisoned_groups; /* ... that held NaN or Inf; encoder: also each such value of a float
+                                 key entry */
+    uint64_t acks, nacks;     /* replies: taken (encoder) or given (decoder) */
+    uint64_t rebases;         /* NACKs answered with a delta from an older base */
+    uint64_t resyncs;         /* entries re-sent from prev */
+    uint64_t rejected_frames; /* decoder: frames that changed nothing */
+    uint64_t keys_held;       /* now, not since creation */
+    uint64_t state_bytes;     /* now: what all copies of prev and their bookkeeping take */
+    uint64_t busy_ns;         /* inside encode or decode, by config.now_ns */
     double x_square, delta_square, error_square; /* encoder only */
 } dw_counters;
 
@@ -232,27 +238,29 @@ DW_API void dw_encoder_destroy(dw_encoder *encoder); /* NULL is fine */
  * | frame | (cap)     | bytes | room; dw_frame_bound is enough           | caller |
  * | *len  |           | bytes | of the frame                             |        |
  *
- * Errors: ARGUMENT, NO_ROOM, NO_MEMORY, LIMIT, each with state as it was. NaN and Inf, in x or in x - prev,
- * are no error: their group is poisoned (the peer sees NaN there, prev stays) and counted. A full quota
- * is no error: the sample travels stateless.
- * State: a key's first visit, a changed shape and a lost frame give a key entry, all others delta.
- * Source: arXiv:2206.01299, Algorithm 1; docs/format.md, Exactness. */
+ * Errors: ARGUMENT, NO_ROOM, NO_MEMORY, LIMIT, each with state as it was. NaN and Inf, in x or in x
+ * - prev, are no error: their group is poisoned (the peer sees NaN there, prev stays) and counted.
+ * A full quota is no error: the sample travels stateless. State: a key's first visit, a changed
+ * shape and a lost frame give a key entry, all others delta. Source: arXiv:2206.01299, Algorithm 1;
+ * docs/format.md, Exactness. */
 DW_API dw_status dw_encode(dw_encoder *encoder, const dw_key *keys, const dw_tensor *x, void *frame,
                            size_t cap, size_t *len);
 
 /* Takes the peer's reply. An ACK frees the undo copies, a NACK makes the next entry of its keys
- * start from what the peer holds; one that says replaced makes the encoder take a new incarnation. Errors: FORMAT, VERSION, CORRUPT (nothing changed). */
+ * start from what the peer holds; one that says replaced makes the encoder take a new incarnation.
+ * Errors: FORMAT, VERSION, CORRUPT (nothing changed). */
 DW_API dw_status dw_encoder_feedback(dw_encoder *encoder, const void *reply, size_t reply_len);
 
-/* Makes a frame that carries prev itself, exactly, for n keys of one shape that were encoded before:
- * what a decoder that missed frames needs to give the tensor it missed, without x. Poisoned groups
- * arrive as prev. Errors: ARGUMENT (a key that is not held), NO_ROOM, NO_MEMORY. A cap of
+/* Makes a frame that carries prev itself, exactly, for n keys of one shape that were encoded
+ * before: what a decoder that missed frames needs to give the tensor it missed, without x. Poisoned
+ * groups arrive as prev. Errors: ARGUMENT (a key that is not held), NO_ROOM, NO_MEMORY. A cap of
  * dw_frame_bound of the same config with key = DW_KEY_F32 is enough. */
 DW_API dw_status dw_encoder_resync(dw_encoder *encoder, const dw_key *keys, uint32_t n, void *frame,
                                    size_t cap, size_t *len);
 
-/* Forgets a key here and, told in the next frames as far as their room goes (dw_frame_bound has some for it), at
- * the decoder; told again until the decoder has answered, and counted in the quota as long. Unknown keys are fine. */
+/* Forgets a key here and, told in the next frames as far as their room goes (dw_frame_bound has
+ * some for it), at the decoder; told again until the decoder has answered, and counted in the quota
+ * as long. Unknown keys are fine. */
 DW_API dw_status dw_encoder_forget(dw_encoder *encoder, dw_key key);
 
 /* A read-only view (1, T, C) of prev, valid until the next call. ARGUMENT: the key is not held. */
@@ -262,7 +270,8 @@ DW_API dw_counters dw_encoder_counters(const dw_encoder *encoder);
 DW_API const char *dw_encoder_why(const dw_encoder *encoder); /* the last error, in a sentence */
 
 /* ---------------------------------------------------------------------------------------------
- * Decoder. Same rules. Its config must name the same codec, bits, group, key, prev, choose, audit and quota. */
+ * Decoder. Same rules. Its config must name the same codec, bits, group, key, prev, choose, audit
+ * and quota. */
 typedef struct dw_decoder dw_decoder;
 
 DW_API dw_status dw_decoder_create(dw_decoder **decoder, const dw_config *config);
@@ -278,9 +287,9 @@ DW_API void dw_decoder_destroy(dw_decoder *decoder); /* NULL is fine */
  * | *reply_len |           | bytes | 0: there is nothing to send back                  |        |
  *
  * Errors: FORMAT, VERSION, CORRUPT, SHAPE, MISMATCH, LIMIT, NO_ROOM, NO_MEMORY, STALE, BASE, STATE.
- * A rejected frame changes neither state nor y, but that a copy found rotten is given up (STATE, and before a
- * NACK names it); where its keys could be read, reply is a NACK that
- * names what is held (an ACK for a duplicate of what is held). */
+ * A rejected frame changes neither state nor y, but that a copy found rotten is given up (STATE,
+ * and before a NACK names it); where its keys could be read, reply is a NACK that names what is
+ * held (an ACK for a duplicate of what is held). */
 DW_API dw_status dw_decode(dw_decoder *decoder, const void *frame, size_t len, const dw_tensor *y,
                            void *reply, size_t reply_cap, size_t *reply_len);
 
@@ -291,12 +300,12 @@ DW_API const char *dw_decoder_why(const dw_decoder *decoder);
 /* ---------------------------------------------------------------------------------------------
  * Reading a frame or a reply without decoding it: for inspectors and for whoever routes frames. */
 typedef enum dw_entry_kind {
-    DW_ENTRY_RAW = 1,        /* stateless, a float format */
-    DW_ENTRY_DIRECT = 2,     /* stateless, quantized */
-    DW_ENTRY_KEY = 3,        /* x itself into state, quantized */
-    DW_ENTRY_KEY_RAW = 4,    /* x itself into state, a float format */
-    DW_ENTRY_DELTA = 5,      /* the change from a base */
-    DW_ENTRY_SYNC = 6        /* the encoder's prev itself into state, exactly */
+    DW_ENTRY_RAW = 1,     /* stateless, a float format */
+    DW_ENTRY_DIRECT = 2,  /* stateless, quantized */
+    DW_ENTRY_KEY = 3,     /* x itself into state, quantized */
+    DW_ENTRY_KEY_RAW = 4, /* x itself into state, a float format */
+    DW_ENTRY_DELTA = 5,   /* the change from a base */
+    DW_ENTRY_SYNC = 6     /* the encoder's prev itself into state, exactly */
 } dw_entry_kind;
 
 typedef struct dw_frame_info {
@@ -304,13 +313,13 @@ typedef struct dw_frame_info {
     dw_codec codec;
     uint64_t incarnation, sequence;
     uint32_t n, t, c;
-    dw_dtype x, prev;      /* prev 0: stateless */
-    uint32_t bits;         /* of delta entries (codec delta) or direct entries; 0: none */
-    uint32_t key;          /* as dw_config.key, never DW_KEY_RAW; 0: none */
-    uint32_t group;        /* as dw_config.group; 0: nothing is quantized */
+    dw_dtype x, prev; /* prev 0: stateless */
+    uint32_t bits;    /* of delta entries (codec delta) or direct entries; 0: none */
+    uint32_t key;     /* as dw_config.key, never DW_KEY_RAW; 0: none */
+    uint32_t group;   /* as dw_config.group; 0: nothing is quantized */
     int chooses, wants_reply;
-    uint32_t audit;        /* state digest over 1 of so many tiles; 0: none */
-    uint32_t n_forgotten;  /* keys the decoder is told to forget */
+    uint32_t audit;       /* state digest over 1 of so many tiles; 0: none */
+    uint32_t n_forgotten; /* keys the decoder is told to forget */
     uint64_t payload_bytes;
 } dw_frame_info;
 
@@ -323,26 +332,31 @@ typedef struct dw_entry_info {
 
 typedef struct dw_reply_info {
     int accepted; /* ACK, else NACK */
-    int replaced; /* NACK because the decoder has met a later life of the encoder: take a new incarnation */
+    int replaced; /* NACK because the decoder has met a later life of the encoder: take a new
+                     incarnation */
     uint64_t incarnation, sequence;
     uint32_t n;
 } dw_reply_info;
 
 typedef struct dw_reply_entry {
     dw_key key;
-    int held; /* 0: the decoder holds nothing of this key */
-    uint64_t incarnation, version, chain; /* version: sequence of the frame that made what is held */
+    int held;                             /* 0: the decoder holds nothing of this key */
+    uint64_t incarnation, version, chain; /* version: sequence of the frame that made what is held
+                                           */
 } dw_reply_entry;
 
-/* Errors: ARGUMENT, FORMAT, VERSION, CORRUPT (header and tables; payloads are not read), SHAPE (n is not N). */
+/* Errors: ARGUMENT, FORMAT, VERSION, CORRUPT (header and tables; payloads are not read), SHAPE (n
+ * is not N). */
 DW_API dw_status dw_frame_read(const void *frame, size_t len, dw_frame_info *info, dw_why *why);
-/* Entries [first, first + n), and all N keys; each call reads the tables anew, so ask for many at once. */
+/* Entries [first, first + n), and all N keys; each call reads the tables anew, so ask for many at
+ * once. */
 DW_API dw_status dw_frame_entries(const void *frame, size_t len, uint32_t first, uint32_t n,
                                   dw_entry_info *entries);
 DW_API dw_status dw_frame_keys(const void *frame, size_t len, uint32_t n, dw_key *keys);
 DW_API dw_status dw_frame_forgotten(const void *frame, size_t len, uint32_t i, dw_key *key);
 DW_API dw_status dw_reply_read(const void *reply, size_t len, dw_reply_info *info, dw_why *why);
-DW_API dw_status dw_reply_entry_read(const void *reply, size_t len, uint32_t i, dw_reply_entry *entry);
+DW_API dw_status dw_reply_entry_read(const void *reply, size_t len, uint32_t i,
+                                     dw_reply_entry *entry);
 
 #ifdef __cplusplus
 }

@@ -9,12 +9,13 @@
 extern "C" {
 #endif
 
-/* What links over NCCL stand on: two libraries, found at run time, and a GPU. Into dw_link_options go transports =
- * {dw_nccl_transport(), NULL} and transport_context = the dw_nccl; then
+/* What links over NCCL stand on: two libraries, found at run time, and a GPU. Into dw_link_options
+ * go transports = {dw_nccl_transport(), NULL} and transport_context = the dw_nccl; then
  *     dw_link_open(&link, "nccl:tcp://10.0.0.1:7000", ...)      any URI may stand behind "nccl:"
- * What stands behind joins the ends, carries messages of up to 16 KiB, and notices a peer's death; NCCL carries the longer ones, which
- * are staged: a dw_link's lie in main memory. Who drives the table without a link may give memory of this GPU as well. The ends are two
- * processes with a GPU each. NCCL knows no TLS. Threads: as many links as you like, each in any thread. */
+ * What stands behind joins the ends, carries messages of up to 16 KiB, and notices a peer's death;
+ * NCCL carries the longer ones, which are staged: a dw_link's lie in main memory. Who drives the
+ * table without a link may give memory of this GPU as well. The ends are two processes with a GPU
+ * each. NCCL knows no TLS. Threads: as many links as you like, each in any thread. */
 typedef struct dw_nccl dw_nccl;
 
 /* struct_size = sizeof(dw_nccl_options); zero means default.
@@ -36,8 +37,8 @@ typedef struct dw_nccl_options {
     const char *library, *driver;
 } dw_nccl_options;
 
-/* options may be NULL. Errors: ARGUMENT; UNSUPPORTED (no library, one before 2.18, no driver, no such GPU; why says which);
- * NO_MEMORY. */
+/* options may be NULL. Errors: ARGUMENT; UNSUPPORTED (no library, one before 2.18, no driver, no
+ * such GPU; why says which); NO_MEMORY. */
 DW_API dw_status dw_nccl_create(dw_nccl **nccl, const dw_nccl_options *options, dw_why *why);
 
 /* After all links over it were closed. NULL is fine. NCCL and the driver stay loaded. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * trainer.h - the reference pipeline trainer: one call runs one rank of a GPipe pipeline that trains a small
- * GPT-2-style model on the bytes of a file, over channels to its neighbours. */
+ * trainer.h - the reference pipeline trainer: one call runs one rank of a GPipe pipeline that
+ * trains a small GPT-2-style model on the bytes of a file, over channels to its neighbours. */
 #ifndef DELTAWIRE_TRAINER_H
 #define DELTAWIRE_TRAINER_H
 
@@ -10,8 +10,8 @@
 extern "C" {
 #endif
 
-/* struct_size = sizeof(dw_train_config); zero means default. All ranks give the same values, but for the
- * first group; a rank that differs is told which setting it is.
+/* struct_size = sizeof(dw_train_config); zero means default. All ranks give the same values, but
+ * for the first group; a rank that differs is told which setting it is.
  *
  * | name                | meaning                                                       | default    |
  * | rank, stages        | this process is stage `rank` of `stages`                      | 0 of 1     |
@@ -80,13 +80,14 @@ typedef struct dw_train_config {
     int insecure_plaintext;
 } dw_train_config;
 
-/* What the pipeline did so far. Seconds are those of one rank or the mean of all; bytes are the sum over all
- * links: payload, framing and replies, so `forward` is all that went from lower to higher ranks. */
+/* What the pipeline did so far. Seconds are those of one rank or the mean of all; bytes are the sum
+ * over all links: payload, framing and replies, so `forward` is all that went from lower to higher
+ * ranks. */
 typedef struct dw_train_cost {
-    double compute_s;                         /* in the model and the optimizer */
-    double codec_s;                           /* in encoders and decoders */
-    double wait_s;                            /* for a neighbour or the wire */
-    uint64_t bytes_forward, bytes_backward;   /* on the wire, framing and control messages included */
+    double compute_s;                       /* in the model and the optimizer */
+    double codec_s;                         /* in encoders and decoders */
+    double wait_s;                          /* for a neighbour or the wire */
+    uint64_t bytes_forward, bytes_backward; /* on the wire, framing and control messages included */
     uint64_t frames_forward, frames_backward; /* encoded frames alone, bytes */
     uint64_t raw_forward, raw_backward;       /* what the same tensors take as f32 */
     uint64_t kernel_forward, kernel_backward; /* by the kernel's socket counters; 0: unknown */
@@ -122,7 +123,8 @@ typedef struct dw_train_summary {
     double eval_s;        /* of that, in evaluations */
     dw_train_cost cost;   /* mean seconds of all ranks */
     uint32_t stages;
-    const dw_train_cost *ranks; /* (stages): bytes of a rank are those of its link to the next rank */
+    const dw_train_cost *ranks; /* (stages): bytes of a rank are those of its link to the next rank
+                                 */
 } dw_train_summary;
 
 /* All may be NULL. All but on_listening are called by rank 0 alone, on the caller's thread. */
@@ -137,16 +139,19 @@ typedef struct dw_train_hooks {
     const volatile int *stop; /* becomes non-zero: all ranks end soon, this one with CANCELLED */
 } dw_train_hooks;
 
-/* Trains. Blocks until the end; sets the number of OpenBLAS threads to 1. CANCELLED: this rank or another was
- * stopped. Errors: ARGUMENT, CONFIG, MISMATCH, IO, CORRUPT, LIMIT, NO_MEMORY, the link's; one sentence in
- * *why for each. A rank that fails tells the others, which then fail with its sentence. */
+/* Trains. Blocks until the end; sets the number of OpenBLAS threads to 1. CANCELLED: this rank or
+ * another was stopped. Errors: ARGUMENT, CONFIG, MISMATCH, IO, CORRUPT, LIMIT, NO_MEMORY, the
+ * link's; one sentence in *why for each. A rank that fails tells the others, which then fail with
+ * its sentence. */
 DW_API dw_status dw_train(const dw_train_config *config, const dw_train_hooks *hooks, dw_why *why);
 
-/* The errors of dw_train that need no file and no peer: for all but listen and connect, so that a rank may look before it asks for them. */
+/* The errors of dw_train that need no file and no peer: for all but listen and connect, so that a
+ * rank may look before it asks for them. */
 DW_API dw_status dw_train_check(const dw_train_config *config, dw_why *why);
 
-/* Newer CPUs than OpenBLAS knows get its slowest products. The name that OPENBLAS_CORETYPE must have in the
- * environment, before the program starts, to get those made for what this CPU can do; NULL: all is well. */
+/* Newer CPUs than OpenBLAS knows get its slowest products. The name that OPENBLAS_CORETYPE must
+ * have in the environment, before the program starts, to get those made for what this CPU can do;
+ * NULL: all is well. */
 DW_API const char *dw_train_blas_advice(void);
 
 #ifdef __cplusplus

@@ -14,8 +14,9 @@ extern "C" {
 /* ---------------------------------------------------------------------------------------------
  * Link: two ranks, one transport. Messages arrive whole, once, in order per tag, or the link fails:
  * from then on every call gives the same error. A thread of the link's own moves the bytes, so
- * sends go on while the caller computes. Every function may be called from any thread. After fork() links and channels are
- * the parent's alone: in the child every call answers ARGUMENT, closing does nothing, and descriptors stay open until exec or exit. */
+ * sends go on while the caller computes. Every function may be called from any thread. After fork()
+ * links and channels are the parent's alone: in the child every call answers ARGUMENT, closing does
+ * nothing, and descriptors stay open until exec or exit. */
 typedef struct dw_link dw_link;
 typedef struct dw_transport dw_transport;
 
@@ -53,39 +54,45 @@ typedef struct dw_link_options {
 } dw_link_options;
 
 /* uri: "tcp://127.0.0.1:7000", "tcp://[::1]:0" (0: any port, see on_listening), "loop://name",
- * "shaped:rate=100mbit,delay=20ms/tcp://host:7000?stripes=4" and more (docs/transports.md). Blocks until both ends have agreed on the
- * version; looking up a name (not a numeric address) takes as long as the system likes: neither open_timeout_ms nor cancelled ends
- * that. Errors: ARGUMENT, CONFIG, ADDRESS, TIMEOUT, PEER, PROTOCOL, VERSION, CANCELLED, NO_MEMORY,
- * UNSUPPORTED, AUTH (no tls and no loopback address; or see tls.h), each with a sentence in *why. */
+ * "shaped:rate=100mbit,delay=20ms/tcp://host:7000?stripes=4" and more (docs/transports.md). Blocks
+ * until both ends have agreed on the version; looking up a name (not a numeric address) takes as
+ * long as the system likes: neither open_timeout_ms nor cancelled ends that. Errors: ARGUMENT,
+ * CONFIG, ADDRESS, TIMEOUT, PEER, PROTOCOL, VERSION, CANCELLED, NO_MEMORY, UNSUPPORTED, AUTH (no
+ * tls and no loopback address; or see tls.h), each with a sentence in *why. */
 DW_API dw_status dw_link_open(dw_link **link, const char *uri, const dw_link_options *options,
                               dw_why *why);
 
-/* Sends what is queued (at most close_timeout_ms), then closes. Messages not released go with it. Calls that wait in other threads end
- * (DW_ERR_CANCELLED) and none may follow. In a handler: it returns at once, no handler is called any more, and the link goes by itself. NULL is fine. */
+/* Sends what is queued (at most close_timeout_ms), then closes. Messages not released go with it.
+ * Calls that wait in other threads end (DW_ERR_CANCELLED) and none may follow. In a handler: it
+ * returns at once, no handler is called any more, and the link goes by itself. NULL is fine. */
 DW_API void dw_link_close(dw_link *link);
 
-/* Makes every call on the link, in any thread, return DW_ERR_CANCELLED. Only dw_link_close may follow. */
+/* Makes every call on the link, in any thread, return DW_ERR_CANCELLED. Only dw_link_close may
+ * follow. */
 DW_API void dw_link_cancel(dw_link *link);
 
 /* Queues a copy of the message and returns. DW_PENDING: the queue is full, nothing was taken. */
 DW_API dw_status dw_link_send(dw_link *link, uint32_t tag, const void *data, size_t len);
 
-/* The same without the copy: room for cap bytes to write into, then the message's true length (0..cap).
- * Each begin is followed by one end; len = DW_LINK_DROP gives the room back unsent. */
+/* The same without the copy: room for cap bytes to write into, then the message's true length
+ * (0..cap). Each begin is followed by one end; len = DW_LINK_DROP gives the room back unsent. */
 #define DW_LINK_DROP SIZE_MAX
 DW_API dw_status dw_link_send_begin(dw_link *link, uint32_t tag, size_t cap, void **room);
 DW_API dw_status dw_link_send_end(dw_link *link, void *room, size_t len);
 
 /* The next message with this tag: *data stays the link's, valid until dw_link_release. timeout_ms:
  * < 0 waits as long as the link lives, 0 looks once; DW_PENDING: nothing within that time. */
-DW_API dw_status dw_link_recv(dw_link *link, uint32_t tag, int timeout_ms, void **data, size_t *len);
+DW_API dw_status dw_link_recv(dw_link *link, uint32_t tag, int timeout_ms, void **data,
+                              size_t *len);
 DW_API void dw_link_release(dw_link *link, void *data);
 
-/* Waits until everything queued is in the hands of the operating system; over tcp, until the peer's end has it. */
+/* Waits until everything queued is in the hands of the operating system; over tcp, until the peer's
+ * end has it. */
 DW_API dw_status dw_link_flush(dw_link *link, int timeout_ms);
 
-/* Waits until a message of cap bytes would be taken: what to do after DW_PENDING, for the wire does not fall idle meanwhile as
- * it does where a flush waits for the end. Of two threads that hear it the other may be the first to send. */
+/* Waits until a message of cap bytes would be taken: what to do after DW_PENDING, for the wire does
+ * not fall idle meanwhile as it does where a flush waits for the end. Of two threads that hear it
+ * the other may be the first to send. */
 DW_API dw_status dw_link_wait_room(dw_link *link, size_t cap, int timeout_ms);
 
 /* A handler takes the messages of one tag as they arrive, on the link's own thread, instead of
@@ -98,16 +105,21 @@ typedef struct dw_link_counters {
     uint64_t messages_sent, messages_received;
     uint64_t bytes_sent, bytes_received; /* on the wire: payload, tags and framing */
     uint64_t queued_bytes;               /* now */
-    uint64_t recv_wait_ns, send_wait_ns; /* callers blocked in recv; in flush, wait_room and close */
-    uint64_t kernel_bytes_sent, kernel_bytes_received; /* acknowledged to and received by the operating system,
-                                  * at most 10 ms old; 0 where the backend cannot tell */
-    uint64_t queue_ns;            /* summed over messages: from dw_link_send until the backend had it all */
-    uint64_t retransmits, rtt_ns, resent_bytes, reconnects; /* as kernel_*: segments sent again, the fastest connection's round
-                                  * trip; what the backend itself sent again, connections that came back */
+    uint64_t recv_wait_ns, send_wait_ns; /* callers blocked in recv; in flush, wait_room and close
+                                          */
+    uint64_t kernel_bytes_sent, kernel_bytes_received; /* acknowledged to and received by the
+                                                        * operating system, at most 10 ms old; 0
+                                                        * where the backend cannot tell */
+    uint64_t queue_ns; /* summed over messages: from dw_link_send until the backend had it all */
+    uint64_t retransmits, rtt_ns, resent_bytes, reconnects; /* as kernel_*: segments sent again, the
+                                                             * fastest connection's round trip; what
+                                                             * the backend itself sent again,
+                                                             * connections that came back */
 } dw_link_counters;
 DW_API dw_link_counters dw_link_count(dw_link *link);
 
-DW_API const char *dw_link_peer_name(dw_link *link); /* that it has proven to have; "" without TLS */
+DW_API const char *dw_link_peer_name(dw_link *link); /* that it has proven to have; "" without TLS
+                                                      */
 
 /* Why the link failed, in a sentence that names the peer; "" while it lives. */
 DW_API const char *dw_link_why(dw_link *link);
@@ -132,20 +144,22 @@ typedef struct dw_channel_config {
     uint32_t open_timeout_ms;
 } dw_channel_config;
 
-/* Errors: ARGUMENT, CONFIG, MISMATCH (with both configs in *why), TIMEOUT, NO_MEMORY, the link's. */
-DW_API dw_status dw_channel_open(dw_channel **channel, dw_link *link, const dw_channel_config *config,
-                                 dw_why *why);
-/* Before dw_link_close. Waits until the peer has received what was sent, for it may ask for some of it
- * anew; at most the link's close_timeout_ms, and never with replies = never. NULL is fine. */
+/* Errors: ARGUMENT, CONFIG, MISMATCH (with both configs in *why), TIMEOUT, NO_MEMORY, the link's.
+ */
+DW_API dw_status dw_channel_open(dw_channel **channel, dw_link *link,
+                                 const dw_channel_config *config, dw_why *why);
+/* Before dw_link_close. Waits until the peer has received what was sent, for it may ask for some of
+ * it anew; at most the link's close_timeout_ms, and never with replies = never. NULL is fine. */
 DW_API void dw_channel_close(dw_channel *channel);
 
 /* Encodes x and queues the frame; x and keys are the caller's again on return, the sending goes on
  * behind. Waits only while the link's queue is full. */
 DW_API dw_status dw_channel_send(dw_channel *channel, const dw_key *keys, const dw_tensor *x);
 
-/* The next tensor: y's shape must be the sender's; keys (y->n) is filled in, or NULL. timeout_ms as in
- * dw_link_recv. A frame that was rejected is asked for again without the caller's help. */
-DW_API dw_status dw_channel_recv(dw_channel *channel, int timeout_ms, dw_key *keys, const dw_tensor *y);
+/* The next tensor: y's shape must be the sender's; keys (y->n) is filled in, or NULL. timeout_ms as
+ * in dw_link_recv. A frame that was rejected is asked for again without the caller's help. */
+DW_API dw_status dw_channel_recv(dw_channel *channel, int timeout_ms, dw_key *keys,
+                                 const dw_tensor *y);
 
 /* Tells the peer, with the next frame, to forget a key of what we send. */
 DW_API dw_status dw_channel_forget(dw_channel *channel, dw_key key);
@@ -155,48 +169,58 @@ DW_API dw_counters dw_channel_received(dw_channel *channel);
 DW_API const char *dw_channel_why(dw_channel *channel); /* the last error, in a sentence */
 
 /* ---------------------------------------------------------------------------------------------
- * Backend: a scheme, two sizes, six functions and perhaps a seventh. calls.c owns queues, threads, timeouts and URIs; a
- * backend moves messages between two ends and nothing else. All calls come from one thread at a time;
- * only open and close may block. docs/transports.md shows one being written.
+ * Backend: a scheme, two sizes, six functions and perhaps a seventh. calls.c owns queues, threads,
+ * timeouts and URIs; a backend moves messages between two ends and nothing else. All calls come
+ * from one thread at a time; only open and close may block. docs/transports.md shows one being
+ * written.
  *
  * At most one send and one recv are in flight per endpoint; each is driven by test until it answers
- * DW_OK or an error. Buffers stay valid until then (of a send: until caps says that it is not kept any more) or until close. */
+ * DW_OK or an error. Buffers stay valid until then (of a send: until caps says that it is not kept
+ * any more) or until close. */
 typedef struct dw_transport_open {
-    const char *address;       /* what follows "scheme://" or "scheme:" in the URI */
+    const char *address; /* what follows "scheme://" or "scheme:" in the URI */
     dw_link_role role;
     uint32_t timeout_ms;
-    uint32_t peer_timeout_ms;      /* for a backend whose system can watch for a vanished peer by itself */
-    const volatile int *cancelled; /* never NULL */
+    uint32_t peer_timeout_ms; /* for a backend whose system can watch for a vanished peer by itself
+                               */
+    const volatile int *cancelled;                        /* never NULL */
     void (*on_listening)(void *context, const char *uri); /* never NULL */
     void *listening_context;
-    /* For a backend that stands in front of another: finds the other by its URI. address is what to put
-     * into the other's dw_transport_open. */
+    /* For a backend that stands in front of another: finds the other by its URI. address is what to
+     * put into the other's dw_transport_open. */
     const dw_transport *(*find)(void *context, const char *uri, const char **address);
     void *find_context;
     void *context; /* the options' transport_context */
-    const dw_tls_options *tls; int insecure_plaintext; /* the options'; a backend that cannot do it may leave it: caps tell */
-    dw_why *why;   /* never NULL: a sentence for any error */
+    const dw_tls_options *tls;
+    int insecure_plaintext; /* the options'; a backend that cannot do it may leave it: caps tell */
+    dw_why *why;            /* never NULL: a sentence for any error */
     uint64_t longest_message; /* that the link takes, its header included; 0: any */
     int heeds_kept_sends;     /* the caller does; else a backend copies what it needs after DW_OK */
 } dw_transport_open;
 
 typedef struct dw_transport_caps {
-    int wait_fd;         /* test is worth calling when poll() reports one of wait_events on it; -1: none */
-    int wait_events;     /* POLLIN, POLLOUT: only for what is in flight, so that an idle link sleeps */
-    int64_t wake_ns;     /* test is worth calling after so long in any case; -1: never by itself */
-    uint64_t wire_sent, wire_received; /* bytes so far, framing included; the first grows while a send
-                          * goes on, the second stands still between messages: timeouts look at both */
-    uint32_t framing_bytes; /* what each message adds on the wire */
-    int asks_kernel;        /* set by the caller: kernel_* are wanted too, which may cost a system call */
-    uint64_t kernel_sent, kernel_received; /* what the operating system counted on this connection; 0: unknown */
-    char peer[96];       /* names the other end in error messages */
-    int is_secure, asks_session; /* TLS stands over every byte; set by the caller: the next two are then wanted, too */
-    char peer_name[64];  /* that it has proven to have */
-    unsigned char session[32]; /* random; known to both ends, and to nobody else */
-    uint32_t retry_ms;   /* 0: messages arrive whole, once, in order. Else they may not (a wire made to test that): channels
-                          * then ask anew for what has not come within this time */
-    uint64_t kept_sends; /* so many of the sends answered DW_OK, the last ones, have data that the backend still needs */
-    uint64_t retransmits, rtt_ns, resent_bytes, reconnects; /* the first two asked for as kernel_* are */
+    int wait_fd; /* test is worth calling when poll() reports one of wait_events on it; -1: none */
+    int wait_events; /* POLLIN, POLLOUT: only for what is in flight, so that an idle link sleeps */
+    int64_t wake_ns; /* test is worth calling after so long in any case; -1: never by itself */
+    uint64_t wire_sent, wire_received; /* bytes so far, framing included; the first grows while a
+                                        * send goes on, the second stands still between messages:
+                                        * timeouts look at both */
+    uint32_t framing_bytes;            /* what each message adds on the wire */
+    int asks_kernel; /* set by the caller: kernel_* are wanted too, which may cost a system call */
+    uint64_t kernel_sent, kernel_received; /* what the operating system counted on this connection;
+                                              0: unknown */
+    char peer[96];                         /* names the other end in error messages */
+    int is_secure, asks_session; /* TLS stands over every byte; set by the caller: the next two are
+                                    then wanted, too */
+    char peer_name[64];          /* that it has proven to have */
+    unsigned char session[32];   /* random; known to both ends, and to nobody else */
+    uint32_t retry_ms;   /* 0: messages arrive whole, once, in order. Else they may not (a wire made
+                          * to test that): channels   then ask anew for what has not come within this
+                          * time */
+    uint64_t kept_sends; /* so many of the sends answered DW_OK, the last ones, have data that the
+                            backend still needs */
+    uint64_t retransmits, rtt_ns, resent_bytes, reconnects; /* the first two asked for as kernel_*
+                                                               are */
 } dw_transport_caps;
 
 struct dw_transport {
@@ -204,16 +228,18 @@ struct dw_transport {
     size_t endpoint_bytes; /* room for one end, zeroed, aligned as malloc does */
     size_t request_bytes;  /* room for one send or recv in flight, zeroed */
     dw_status (*open)(void *endpoint, const dw_transport_open *how);
-    /* DW_PENDING: something may still touch the data or the room of a request in flight; the link then never
-     * uses that memory again. */
+    /* DW_PENDING: something may still touch the data or the room of a request in flight; the link
+     * then never uses that memory again. */
     dw_status (*close)(void *endpoint);
     dw_status (*send)(void *endpoint, void *request, const void *data, size_t len);
     dw_status (*recv)(void *endpoint, void *request, void *room, size_t cap);
-    /* DW_OK: done, *len is the message's length. DW_PENDING: not yet. DW_ERR_NO_ROOM (recv only): the next
-     * message has *len bytes, more than cap; it is kept, post a larger recv. Else: the link is dead. */
+    /* DW_OK: done, *len is the message's length. DW_PENDING: not yet. DW_ERR_NO_ROOM (recv only):
+     * the next message has *len bytes, more than cap; it is kept, post a larger recv. Else: the
+     * link is dead. */
     dw_status (*test)(void *endpoint, void *request, size_t *len, dw_why *why);
     void (*caps)(void *endpoint, dw_transport_caps *caps);
-    dw_status (*turn)(void *endpoint, dw_why *why); /* NULL, or: what is due while no recv is in flight, in place of its test */
+    dw_status (*turn)(void *endpoint, dw_why *why); /* NULL, or: what is due while no recv is in
+                                                       flight, in place of its test */
 };
 
 #ifdef __cplusplus

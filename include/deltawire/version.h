@@ -3,9 +3,9 @@
 #ifndef DELTAWIRE_VERSION_H
 #define DELTAWIRE_VERSION_H
 
-#define DW_VERSION_MAJOR 0
-#define DW_VERSION_MINOR 1
-#define DW_VERSION_PATCH 0
+#define DW_VERSION_MAJOR  0
+#define DW_VERSION_MINOR  1
+#define DW_VERSION_PATCH  0
 #define DW_VERSION_STRING "0.1.0"
 
 /* Of the bytes on the wire, docs/format.md. */

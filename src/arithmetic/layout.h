@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
- * layout.h - pieces and tiles: where every byte of a quantized payload lies, as text that C and CUDA share (docs/format.md, 3.2).
+ * layout.h - pieces and tiles: where every byte of a quantized payload lies, as text that C and
+ * CUDA share (docs/format.md, 3.2).
  *
- * A pure function of shape, bits and group. Rows are cut into segments, which tiles hold one after the other. A segment is a piece, with a
- * scale of its own in its tile; but with a scale per channel the pieces are the channels, and their scales lie in front of the tiles. All
- * sizes are 64-bit; dw_layout_make alone multiplies, and refuses what does not fit, so that sums and products below it cannot overflow. */
+ * A pure function of shape, bits and group. Rows are cut into segments, which tiles hold one after
+ * the other. A segment is a piece, with a scale of its own in its tile; but with a scale per
+ * channel the pieces are the channels, and their scales lie in front of the tiles. All sizes are
+ * 64-bit; dw_layout_make alone multiplies, and refuses what does not fit, so that sums and products
+ * below it cannot overflow. */
 #ifndef DW_LAYOUT_H
 #define DW_LAYOUT_H
 
@@ -19,12 +22,12 @@ enum { DW_TILE_ELEMENTS = 2048, DW_LAYOUT_ROW = 0xffff, DW_LAYOUT_CHANNEL = 0xff
 typedef struct dw_layout {
     uint32_t t, c, bits;
     bool chooses;
-    bool by_channel;             /* a piece is one channel of all tokens */
-    uint32_t segment_channels;   /* channels of a segment, but for the last of a row */
-    uint32_t segment_width;      /* elements stored for it */
+    bool by_channel;                    /* a piece is one channel of all tokens */
+    uint32_t segment_channels;          /* channels of a segment, but for the last of a row */
+    uint32_t segment_width;             /* elements stored for it */
     uint32_t last_channels, last_width; /* the last segment of a row */
     uint32_t row_segments, tile_segments;
-    bool cut_rows;               /* every row is cut into tiles of one segment */
+    bool cut_rows; /* every row is cut into tiles of one segment */
     uint64_t pieces, segments, tiles;
     uint64_t choice_bytes, scale_bytes; /* in front of the tiles; scale_bytes only by_channel */
     uint64_t tile_bytes, payload_bytes;
@@ -67,8 +70,10 @@ DW_INLINE void dw_layout_rows(dw_layout *layout, uint32_t c, uint32_t group)
     layout->tile_segments = layout->cut_rows ? 1 : DW_TILE_ELEMENTS / layout->segment_width;
 }
 
-/* Bytes of a tile of so many segments and elements: its scales are in it, or in front of all tiles. */
-DW_INLINE uint64_t dw_layout_tile_bytes(const dw_layout *layout, uint64_t segments, uint64_t elements)
+/* Bytes of a tile of so many segments and elements: its scales are in it, or in front of all tiles.
+ */
+DW_INLINE uint64_t dw_layout_tile_bytes(const dw_layout *layout, uint64_t segments,
+                                        uint64_t elements)
 {
     return dw_tile_bytes(layout->by_channel ? 0 : segments, elements, layout->bits);
 }
@@ -76,11 +81,14 @@ DW_INLINE uint64_t dw_layout_tile_bytes(const dw_layout *layout, uint64_t segmen
 /* Bytes of all tiles of one row of a cut layout. */
 DW_INLINE uint64_t dw_layout_row_bytes(const dw_layout *layout)
 {
-    return (layout->row_segments - 1) * layout->tile_bytes + dw_layout_tile_bytes(layout, 1, layout->last_width);
+    return (layout->row_segments - 1) * layout->tile_bytes +
+           dw_layout_tile_bytes(layout, 1, layout->last_width);
 }
 
-/* t, c >= 1; bits 1..8; group 16..256, DW_LAYOUT_ROW or DW_LAYOUT_CHANNEL. false: the payload would pass 2^62 bytes. */
-DW_INLINE bool dw_layout_make(dw_layout *layout, uint32_t t, uint32_t c, uint32_t bits, uint32_t group, bool chooses)
+/* t, c >= 1; bits 1..8; group 16..256, DW_LAYOUT_ROW or DW_LAYOUT_CHANNEL. false: the payload would
+ * pass 2^62 bytes. */
+DW_INLINE bool dw_layout_make(dw_layout *layout, uint32_t t, uint32_t c, uint32_t bits,
+                              uint32_t group, bool chooses)
 {
     memset(layout, 0, sizeof *layout);
     layout->t = t;
@@ -94,17 +102,20 @@ DW_INLINE bool dw_layout_make(dw_layout *layout, uint32_t t, uint32_t c, uint32_
     if (layout->segments > UINT64_MAX / 4 / (layout->segment_width + 64u)) return false;
     layout->choice_bytes = chooses ? dw_round_up((layout->pieces + 7) / 8, 16) : 0;
     layout->scale_bytes = layout->by_channel ? dw_scale_bytes(c) : 0;
-    layout->tile_bytes = dw_layout_tile_bytes(layout, layout->tile_segments, (uint64_t)layout->tile_segments * layout->segment_width);
+    layout->tile_bytes = dw_layout_tile_bytes(
+        layout, layout->tile_segments, (uint64_t)layout->tile_segments * layout->segment_width);
     uint64_t front = layout->choice_bytes + layout->scale_bytes;
     if (layout->cut_rows) {
         layout->tiles = layout->segments;
         layout->payload_bytes = front + t * dw_layout_row_bytes(layout);
         return true;
     }
-    uint64_t full = layout->segments / layout->tile_segments, rest = layout->segments % layout->tile_segments;
+    uint64_t full = layout->segments / layout->tile_segments,
+             rest = layout->segments % layout->tile_segments;
     layout->tiles = full + (rest != 0);
     layout->payload_bytes = front + full * layout->tile_bytes;
-    if (rest) layout->payload_bytes += dw_layout_tile_bytes(layout, rest, rest * layout->segment_width);
+    if (rest)
+        layout->payload_bytes += dw_layout_tile_bytes(layout, rest, rest * layout->segment_width);
     return true;
 }
 
@@ -134,23 +145,25 @@ DW_INLINE dw_tile dw_layout_tile(const dw_layout *layout, uint64_t i)
 DW_INLINE uint64_t dw_layout_scale(const dw_layout *layout, uint64_t piece)
 {
     if (layout->by_channel) return layout->choice_bytes + 2 * piece;
-    return dw_layout_tile(layout, piece / layout->tile_segments).offset + 2 * (piece % layout->tile_segments);
+    return dw_layout_tile(layout, piece / layout->tile_segments).offset +
+           2 * (piece % layout->tile_segments);
 }
 
 /* ---------------------------------------------------------------------------------------------
- * Chunks: what one thread makes at a time, the same for any number of threads. A chunk is a run of tiles that ends on a byte of choice
- * bits; by_channel, a strip of channels over all tokens. */
+ * Chunks: what one thread makes at a time, the same for any number of threads. A chunk is a run of
+ * tiles that ends on a byte of choice bits; by_channel, a strip of channels over all tokens. */
 enum { DW_CHUNK_TILES = 16, DW_CHUNK_ROWS = 8, DW_STRIP_CHANNELS = 256 };
 
 typedef struct dw_chunk {
-    uint64_t first_tile, tiles;      /* not by_channel */
+    uint64_t first_tile, tiles;       /* not by_channel */
     uint64_t first_element, elements; /* of prev, that they hold */
     uint32_t first_channel, channels; /* by_channel */
 } dw_chunk;
 
 DW_INLINE uint64_t dw_layout_chunk_tiles(const dw_layout *layout)
 {
-    return layout->cut_rows ? (uint64_t)DW_CHUNK_ROWS * layout->row_segments : (uint64_t)DW_CHUNK_TILES;
+    return layout->cut_rows ? (uint64_t)DW_CHUNK_ROWS * layout->row_segments
+                            : (uint64_t)DW_CHUNK_TILES;
 }
 
 DW_INLINE uint64_t dw_layout_chunks(const dw_layout *layout)
@@ -171,7 +184,8 @@ DW_INLINE uint64_t dw_layout_element(const dw_layout *layout, uint64_t tile)
 {
     uint64_t segment = tile * layout->tile_segments;
     if (segment >= layout->segments) return (uint64_t)layout->t * layout->c;
-    return segment / layout->row_segments * layout->c + segment % layout->row_segments * layout->segment_channels;
+    return segment / layout->row_segments * layout->c +
+           segment % layout->row_segments * layout->segment_channels;
 }
 
 DW_INLINE dw_chunk dw_layout_chunk(const dw_layout *layout, uint64_t i)
@@ -188,7 +202,8 @@ DW_INLINE dw_chunk dw_layout_chunk(const dw_layout *layout, uint64_t i)
     uint64_t left = layout->tiles - chunk.first_tile;
     chunk.tiles = left < each ? left : each;
     chunk.first_element = dw_layout_element(layout, chunk.first_tile);
-    chunk.elements = dw_layout_element(layout, chunk.first_tile + chunk.tiles) - chunk.first_element;
+    chunk.elements =
+        dw_layout_element(layout, chunk.first_tile + chunk.tiles) - chunk.first_element;
     return chunk;
 }
 

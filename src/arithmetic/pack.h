@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * pack.h - codes to planes of bits and back, as text that C and CUDA share (docs/format.md, 3.2). */
+ * pack.h - codes to planes of bits and back, as text that C and CUDA share (docs/format.md, 3.2).
+ */
 #ifndef DW_PACK_H
 #define DW_PACK_H
 
@@ -7,7 +8,8 @@
 
 #include "half.h"
 
-/* The width of the plane that starts at bit `from` of a code of `bits` bits: the largest power of two that is left. */
+/* The width of the plane that starts at bit `from` of a code of `bits` bits: the largest power of
+ * two that is left. */
 DW_INLINE uint32_t dw_plane_width(uint32_t bits, uint32_t from)
 {
     uint32_t left = bits - from;
@@ -28,28 +30,34 @@ DW_INLINE void dw_unpack_eight(const uint8_t *plane, uint32_t from, uint32_t wid
     uint64_t word = 0;
     uint32_t mask = (1u << width) - 1u;
     for (uint32_t i = 0; i < width; i++) word |= (uint64_t)plane[i] << (8 * i);
-    for (uint32_t i = 0; i < 8; i++) codes[i] = (uint8_t)(codes[i] | ((uint32_t)(word >> (width * i)) & mask) << from);
+    for (uint32_t i = 0; i < 8; i++)
+        codes[i] = (uint8_t)(codes[i] | ((uint32_t)(word >> (width * i)) & mask) << from);
 }
 
-/* n codes (a multiple of 8), elements [first, first + n) of a tile of tile_elements, into the planes at `tile`. */
-DW_INLINE void dw_pack(const uint8_t *codes, size_t n, uint32_t bits, uint8_t *tile, size_t tile_elements, size_t first)
+/* n codes (a multiple of 8), elements [first, first + n) of a tile of tile_elements, into the
+ * planes at `tile`. */
+DW_INLINE void dw_pack(const uint8_t *codes, size_t n, uint32_t bits, uint8_t *tile,
+                       size_t tile_elements, size_t first)
 {
     for (uint32_t from = 0; from < bits;) {
         uint32_t width = dw_plane_width(bits, from);
         uint8_t *plane = tile + tile_elements * from / 8 + first * width / 8;
-        for (size_t i = 0; i < n; i += 8) dw_pack_eight(codes + i, from, width, plane + i / 8 * width);
+        for (size_t i = 0; i < n; i += 8)
+            dw_pack_eight(codes + i, from, width, plane + i / 8 * width);
         from += width;
     }
 }
 
 /* The inverse; codes need not be cleared. */
-DW_INLINE void dw_unpack(uint8_t *codes, size_t n, uint32_t bits, const uint8_t *tile, size_t tile_elements, size_t first)
+DW_INLINE void dw_unpack(uint8_t *codes, size_t n, uint32_t bits, const uint8_t *tile,
+                         size_t tile_elements, size_t first)
 {
     for (size_t i = 0; i < n; i++) codes[i] = 0;
     for (uint32_t from = 0; from < bits;) {
         uint32_t width = dw_plane_width(bits, from);
         const uint8_t *plane = tile + tile_elements * from / 8 + first * width / 8;
-        for (size_t i = 0; i < n; i += 8) dw_unpack_eight(plane + i / 8 * width, from, width, codes + i);
+        for (size_t i = 0; i < n; i += 8)
+            dw_unpack_eight(plane + i / 8 * width, from, width, codes + i);
         from += width;
     }
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * quant.h - scales and codes: the arithmetic of a piece, as text that C and CUDA share.
  *
- * docs/format.md, Exactness, numbers the steps that these functions are. Nothing here may be contracted, reassociated or
- * replaced by a division: the bits are the format. */
+ * docs/format.md, Exactness, numbers the steps that these functions are. Nothing here may be
+ * contracted, reassociated or replaced by a division: the bits are the format. */
 #ifndef DW_QUANT_H
 #define DW_QUANT_H
 
@@ -11,13 +11,16 @@
 #include "half.h"
 
 #if !defined(__CUDACC__) && FLT_EVAL_METHOD != 0
-#error "float arithmetic must be rounded to float: -msse2 -mfpmath=sse on x86, -fexcess-precision=fast on s390x (FLT_EVAL_METHOD must be 0)"
+#error                                                                                             \
+    "float arithmetic must be rounded to float: -msse2 -mfpmath=sse on x86, -fexcess-precision=fast on s390x (FLT_EVAL_METHOD must be 0)"
 #endif
 #if defined(__FAST_MATH__)
 #error "the arithmetic is part of the format: build without -ffast-math"
 #endif
 
-#define DW_ZERO_BELOW 0x0f800000u /* 2^-96: keeps every scale a normal number (the inverse of one above 2^126 is subnormal) */
+#define DW_ZERO_BELOW                                                                              \
+    0x0f800000u /* 2^-96: keeps every scale a normal number (the inverse of one above 2^126 is     \
+                   subnormal) */
 
 /* The largest magnitudes of a piece by sign, as binary32 bits without the sign. */
 typedef struct dw_extremes {
@@ -29,17 +32,19 @@ DW_INLINE uint32_t dw_extremes_largest(dw_extremes extremes)
     return extremes.positive > extremes.negative ? extremes.positive : extremes.negative;
 }
 
-/* The number of scales' worth that the largest magnitude is given: without or with the level that only one sign has. One bit has two
- * levels, one for each sign. */
+/* The number of scales' worth that the largest magnitude is given: without or with the level that
+ * only one sign has. One bit has two levels, one for each sign. */
 DW_INLINE uint32_t dw_levels(uint32_t bits, int uses_all)
 {
     uint32_t half = 1u << (bits - 1);
     return bits == 1 || uses_all ? half : half - 1;
 }
 
-/* The smallest bf16 s with s * levels >= largest, at most the largest finite bf16. Where the levels are a power of two the quotient is exact,
- * and is rounded up. Else: rounding is monotonic and every bf16 is a binary32, so the rounded quotient, cut to bf16, is that s or the one
- * below it; the product that tells is exact (8 bits times 8). largest: binary32 bits, finite, at least 2^-99, so that s is a normal number. */
+/* The smallest bf16 s with s * levels >= largest, at most the largest finite bf16. Where the levels
+ * are a power of two the quotient is exact, and is rounded up. Else: rounding is monotonic and
+ * every bf16 is a binary32, so the rounded quotient, cut to bf16, is that s or the one below it;
+ * the product that tells is exact (8 bits times 8). largest: binary32 bits, finite, at least 2^-99,
+ * so that s is a normal number. */
 DW_INLINE uint16_t dw_scale_for(uint32_t largest, uint32_t bits, int uses_all)
 {
     uint32_t scale;
@@ -53,7 +58,8 @@ DW_INLINE uint16_t dw_scale_for(uint32_t largest, uint32_t bits, int uses_all)
     return (uint16_t)(scale > DW_BF16_LARGEST ? DW_BF16_LARGEST : scale);
 }
 
-/* Steps 3 to 5 of the encoder: the scale of a piece. is_signed: the extreme lies on the lowest level. */
+/* Steps 3 to 5 of the encoder: the scale of a piece. is_signed: the extreme lies on the lowest
+ * level. */
 DW_INLINE uint16_t dw_scale_of(dw_extremes extremes, uint32_t bits, int is_signed)
 {
     uint32_t largest = dw_extremes_largest(extremes);
@@ -79,27 +85,30 @@ DW_INLINE float dw_scale_inverse(uint16_t scale)
     return dw_scale_is_flat(scale) ? 0.0f : 1.0f / dw_bf16_widen(scale);
 }
 
-/* Adding and subtracting 1.5 * 2^23 rounds to an integer, ties to even: two separately rounded sums, which vectorize where rintf is a
- * call. |value| < 2^22. */
+/* Adding and subtracting 1.5 * 2^23 rounds to an integer, ties to even: two separately rounded
+ * sums, which vectorize where rintf is a call. |value| < 2^22. */
 DW_INLINE float dw_rint(float value)
 {
     return (value + 12582912.0f) - 12582912.0f;
 }
 
-/* Step 6. |delta * inverse| is at most 2^(bits-1) and a little. dither: 0, or what stochastic rounding adds. A flat piece has
- * inverse 0, and only zero levels: a dither never reaches a half. */
+/* Step 6. |delta * inverse| is at most 2^(bits-1) and a little. dither: 0, or what stochastic
+ * rounding adds. A flat piece has inverse 0, and only zero levels: a dither never reaches a half.
+ */
 DW_INLINE int32_t dw_code_of(float delta, float inverse, int32_t half, float dither)
 {
     float scaled = delta * inverse;
-    if (half == 1) return inverse == 0.0f || (dither == 0.0f ? scaled : scaled * 0.5f + dither) >= 0.0f; /* half of it may vanish */
+    if (half == 1)
+        return inverse == 0.0f || (dither == 0.0f ? scaled : scaled * 0.5f + dither) >=
+                                      0.0f; /* half of it may vanish */
     int32_t level = (int32_t)dw_rint(scaled + dither);
     level = level < -half ? -half : level;
     level = level > half - 1 ? half - 1 : level;
     return level + half;
 }
 
-/* Stochastic rounding: a number from the middle of one of 65536 equal parts of (-1/2, 1/2), exactly. DITHER_NONE is the one next to 0,
- * for padding, which must stay on the zero level. */
+/* Stochastic rounding: a number from the middle of one of 65536 equal parts of (-1/2, 1/2),
+ * exactly. DITHER_NONE is the one next to 0, for padding, which must stay on the zero level. */
 #define DW_DITHER_NONE 0x8000u
 DW_INLINE float dw_dither_of(uint16_t part)
 {
@@ -113,20 +122,22 @@ DW_INLINE float dw_reconstruct(float base, int32_t code, int32_t half, float sca
     return base + (float)level * scale;
 }
 
-/* The scales that mean-square search tries, and what it takes to judge them: in units of the attempt's own scale a value is u and its
- * error u - level, so that no square overflows or vanishes; weight makes the sums comparable. */
+/* The scales that mean-square search tries, and what it takes to judge them: in units of the
+ * attempt's own scale a value is u and its error u - level, so that no square overflows or
+ * vanishes; weight makes the sums comparable. */
 enum { DW_ATTEMPTS = 4 };
 typedef struct dw_attempts {
     uint16_t scale[DW_ATTEMPTS];
     float inverse[DW_ATTEMPTS], weight[DW_ATTEMPTS];
 } dw_attempts;
 
-/* 64ths of the largest magnitude that the lowest level is put on: the four that together lost least of recorded activations and
- * gradients (bench/README.md, Scales). */
+/* 64ths of the largest magnitude that the lowest level is put on: the four that together lost least
+ * of recorded activations and gradients (bench/README.md, Scales). */
 DW_INLINE uint32_t dw_attempt_part(uint32_t bits, uint32_t i)
 {
-    const uint8_t parts[8][DW_ATTEMPTS] = {{11, 16, 20, 24}, {42, 49, 55, 62}, {48, 53, 58, 64}, {57, 59, 61, 64},
-                                           {61, 63, 64, 67}, {63, 64, 66, 68}, {64, 65, 66, 67}, {64, 65, 66, 67}};
+    const uint8_t parts[8][DW_ATTEMPTS] = {{11, 16, 20, 24}, {42, 49, 55, 62}, {48, 53, 58, 64},
+                                           {57, 59, 61, 64}, {61, 63, 64, 67}, {63, 64, 66, 68},
+                                           {64, 65, 66, 67}, {64, 65, 66, 67}};
     return parts[bits - 1][i];
 }
 
@@ -138,7 +149,8 @@ DW_INLINE dw_attempts dw_attempts_of(dw_extremes extremes, uint32_t bits)
     uint16_t sign = bits > 1 && extremes.positive > extremes.negative ? 0x8000u : 0u;
     for (uint32_t i = 0; i < DW_ATTEMPTS; i++) {
         float part = (float)dw_attempt_part(bits, i) * 0x1p-6f;
-        made.scale[i] = (uint16_t)(dw_scale_for(dw_bits_of(dw_float_of(largest) * part), bits, 1) | sign);
+        made.scale[i] =
+            (uint16_t)(dw_scale_for(dw_bits_of(dw_float_of(largest) * part), bits, 1) | sign);
         made.inverse[i] = dw_scale_inverse(made.scale[i]);
         float to_first = dw_bf16_widen(made.scale[i]) * made.inverse[0];
         made.weight[i] = to_first * to_first;

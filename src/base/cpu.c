@@ -23,8 +23,8 @@ void dw_cpu_leave_exact(dw_cpu_mode mode)
 
 #elif defined(__aarch64__)
 
-/* FPCR 0: no traps, round to nearest even, neither FZ nor FZ16, NaN as they come, halves by IEEE. The upper half of FPCR is reserved
- * as zero, so that FPSR finds room beside it. */
+/* FPCR 0: no traps, round to nearest even, neither FZ nor FZ16, NaN as they come, halves by IEEE.
+ * The upper half of FPCR is reserved as zero, so that FPSR finds room beside it. */
 dw_cpu_mode dw_cpu_enter_exact(void)
 {
     uint64_t control, status;
@@ -61,7 +61,8 @@ void dw_cpu_leave_exact(dw_cpu_mode mode)
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <cpuid.h>
 
-/* Intel SDM 1, 13.2 and 14.3: XCR0 tells which registers the operating system saves; bits 1 and 2: xmm and ymm, 5 to 7: AVX-512. */
+/* Intel SDM 1, 13.2 and 14.3: XCR0 tells which registers the operating system saves; bits 1 and 2:
+ * xmm and ymm, 5 to 7: AVX-512. */
 static uint64_t saved_registers(void)
 {
     uint32_t low, high;

@@ -33,8 +33,9 @@ bool dw_size_add(uint64_t a, uint64_t b, uint64_t *result)
     return true;
 }
 
-/* Large blocks begin on a huge page and ask for such pages: prev is gone through from end to end, and with pages of 4 KiB every one of
- * them costs a walk through the page tables. Only whole pages: the rest of a block must not take one for itself. */
+/* Large blocks begin on a huge page and ask for such pages: prev is gone through from end to end,
+ * and with pages of 4 KiB every one of them costs a walk through the page tables. Only whole pages:
+ * the rest of a block must not take one for itself. */
 static void *libc_allocate(void *context, size_t bytes, size_t alignment)
 {
     (void)context;
@@ -71,7 +72,8 @@ void dw_mem_release(const dw_allocator *allocator, void *memory, uint64_t bytes)
     if (memory) allocator->release(allocator->context, memory, (size_t)bytes);
 }
 
-bool dw_mem_grow(const dw_allocator *allocator, void **array, uint64_t *cap, uint64_t need, size_t element)
+bool dw_mem_grow(const dw_allocator *allocator, void **array, uint64_t *cap, uint64_t need,
+                 size_t element)
 {
     uint64_t bytes, grown = *cap ? *cap : 8;
     if (need <= *cap) return true;
@@ -98,7 +100,8 @@ uint64_t dw_mem_random(void)
         fclose(source);
     }
     /* No random source at all: the clock and an address still tell two lives apart. */
-    if (!value) value = (uint64_t)time(NULL) * UINT64_C(0x9E3779B97F4A7C15) ^ (uint64_t)(uintptr_t)&value;
+    if (!value)
+        value = (uint64_t)time(NULL) * UINT64_C(0x9E3779B97F4A7C15) ^ (uint64_t)(uintptr_t)&value;
     return value ? value : 1;
 }
 
@@ -118,7 +121,8 @@ void dw_pool_release(dw_pool *pool)
     dw_pool_init(pool, &(dw_allocator){0});
 }
 
-/* Slots come in multiples of a step that is a power of two: at most 32 steps to a slot, at least 17 beyond the smallest. */
+/* Slots come in multiples of a step that is a power of two: at most 32 steps to a slot, at least 17
+ * beyond the smallest. */
 static uint64_t slot_step(uint64_t bytes)
 {
     uint64_t step = ALIGNMENT;

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * mem.h - memory: the caller's allocator, checked sizes, and pools of equal slots.
  *
- * A pool hands out slots of any size, 64-byte aligned, and keeps what is given back for the next taker of the
- * same size, so that a steady state allocates nothing. Slots are carved from chunks of about two mebibytes, which the
- * default allocator takes from huge pages where it can.
+ * A pool hands out slots of any size, 64-byte aligned, and keeps what is given back for the next
+ * taker of the same size, so that a steady state allocates nothing. Slots are carved from chunks of
+ * about two mebibytes, which the default allocator takes from huge pages where it can.
  *
- * Errors: NULL where the allocator has none. State: dw_pool_give cannot fail. Threads: one at a time. */
+ * Errors: NULL where the allocator has none. State: dw_pool_give cannot fail. Threads: one at a
+ * time. */
 #ifndef DW_MEM_H
 #define DW_MEM_H
 
@@ -23,7 +24,8 @@ dw_allocator dw_mem_allocator(const dw_allocator *chosen);
 void *dw_mem_allocate(const dw_allocator *allocator, uint64_t bytes);
 void dw_mem_release(const dw_allocator *allocator, void *memory, uint64_t bytes);
 
-/* Memory that is not this processor's, for copies of prev. take: NULL where there is none; give cannot fail. */
+/* Memory that is not this processor's, for copies of prev. take: NULL where there is none; give
+ * cannot fail. */
 typedef struct dw_store {
     void *(*take)(void *context, uint64_t bytes);
     void (*give)(void *context, void *slot, uint64_t bytes);
@@ -31,12 +33,14 @@ typedef struct dw_store {
 } dw_store;
 
 /* Grows *array of *cap elements to hold at least need; false: no memory, nothing changed. */
-bool dw_mem_grow(const dw_allocator *allocator, void **array, uint64_t *cap, uint64_t need, size_t element);
+bool dw_mem_grow(const dw_allocator *allocator, void **array, uint64_t *cap, uint64_t need,
+                 size_t element);
 
 /* 64 bits from the operating system's random source; never 0. */
 uint64_t dw_mem_random(void);
 
-/* Sixteen sizes to a power of two, up to 2^63: at most a sixteenth of a slot is slack, and every size has its class. */
+/* Sixteen sizes to a power of two, up to 2^63: at most a sixteenth of a slot is slack, and every
+ * size has its class. */
 enum { DW_POOL_CLASSES = 16 * 60 };
 
 typedef struct dw_pool_class {

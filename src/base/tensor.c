@@ -9,7 +9,8 @@ size_t dw_dtype_bytes(dw_dtype dtype)
 
 dw_tensor dw_tensor_3d(void *data, dw_dtype dtype, uint32_t n, uint32_t t, uint32_t c)
 {
-    uint64_t sample = (uint64_t)t * c; /* one that passes INT64_MAX is refused by whoever takes the view */
+    uint64_t sample = (uint64_t)t * c; /* one that passes INT64_MAX is refused by whoever takes the
+                                          view */
     return (dw_tensor){data, dtype, n, t, c, sample > INT64_MAX ? INT64_MAX : (int64_t)sample, c};
 }
 
@@ -53,5 +54,6 @@ bool dw_tensor_overlaps(const dw_tensor *tensor)
 
 void *dw_tensor_sample(const dw_tensor *tensor, uint32_t n)
 {
-    return (unsigned char *)tensor->data + (size_t)n * (size_t)tensor->stride_n * dw_dtype_bytes(tensor->dtype);
+    return (unsigned char *)tensor->data +
+           (size_t)n * (size_t)tensor->stride_n * dw_dtype_bytes(tensor->dtype);
 }

@@ -2,7 +2,8 @@
  * tensor_dlpack.c - DLPack's tensors as views. */
 #include "tensor.h"
 
-/* DLTensor of dmlc/dlpack's dlpack.h, whose memory layout is the same from 0.2 on; DLManagedTensor begins with one. */
+/* DLTensor of dmlc/dlpack's dlpack.h, whose memory layout is the same from 0.2 on; DLManagedTensor
+ * begins with one. */
 typedef struct dl_tensor {
     void *data;
     int32_t device_type, device_id;
@@ -18,7 +19,8 @@ enum { DL_FLOAT = 2, DL_BFLOAT = 4 };
 static dw_dtype dtype_of(const dl_tensor *from)
 {
     if (from->type_lanes != 1) return (dw_dtype)0;
-    if (from->type_code == DL_FLOAT) return from->type_bits == 32 ? DW_F32 : from->type_bits == 16 ? DW_F16 : (dw_dtype)0;
+    if (from->type_code == DL_FLOAT)
+        return from->type_bits == 32 ? DW_F32 : from->type_bits == 16 ? DW_F16 : (dw_dtype)0;
     return from->type_code == DL_BFLOAT && from->type_bits == 16 ? DW_BF16 : (dw_dtype)0;
 }
 
@@ -32,7 +34,8 @@ static dw_status take_extents(const dl_tensor *from, int64_t extents[3], int64_t
         if (extents[i] < 1 || extents[i] > UINT32_MAX) return DW_ERR_ARGUMENT;
         strides[i] = at < 0 || !from->strides ? dense : from->strides[at];
         uint64_t next;
-        if (!dw_size_multiply((uint64_t)dense, (uint64_t)extents[i], &next) || next > INT64_MAX) return DW_ERR_LIMIT;
+        if (!dw_size_multiply((uint64_t)dense, (uint64_t)extents[i], &next) || next > INT64_MAX)
+            return DW_ERR_LIMIT;
         dense = (int64_t)next;
     }
     return DW_OK;

@@ -10,14 +10,34 @@ typedef struct word {
     uint32_t value;
 } word;
 
-static const word codecs[] = {{"delta", DW_CODEC_DELTA}, {"direct", DW_CODEC_DIRECT}, {"raw", DW_CODEC_RAW}, {0}};
-static const word widths[] = {{"1", 1}, {"2", 2}, {"3", 3}, {"4", 4}, {"5", 5}, {"6", 6}, {"7", 7}, {"8", 8}, {0}};
-static const word groups[] = {{"16", 16},   {"32", 32},   {"64", 64},
-                              {"128", 128}, {"256", 256}, {"row", DW_GROUP_ROW}, {"channel", DW_GROUP_CHANNEL}, {0}};
-static const word scales[] = {{"absmax", DW_SCALE_ABSMAX}, {"signed", DW_SCALE_SIGNED}, {"mse", DW_SCALE_MSE}, {0}};
-static const word roundings[] = {{"nearest", DW_ROUNDING_NEAREST}, {"stochastic", DW_ROUNDING_STOCHASTIC}, {0}};
-static const word keys[] = {{"2", 2}, {"3", 3}, {"4", 4}, {"5", 5}, {"6", 6}, {"7", 7}, {"8", 8},
-                            {"raw", DW_KEY_RAW}, {"f32", DW_KEY_F32}, {"f16", DW_KEY_F16}, {"bf16", DW_KEY_BF16}, {0}};
+static const word codecs[] = {
+    {"delta", DW_CODEC_DELTA}, {"direct", DW_CODEC_DIRECT}, {"raw", DW_CODEC_RAW}, {0}};
+static const word widths[] = {{"1", 1}, {"2", 2}, {"3", 3}, {"4", 4}, {"5", 5},
+                              {"6", 6}, {"7", 7}, {"8", 8}, {0}};
+static const word groups[] = {{"16", 16},
+                              {"32", 32},
+                              {"64", 64},
+                              {"128", 128},
+                              {"256", 256},
+                              {"row", DW_GROUP_ROW},
+                              {"channel", DW_GROUP_CHANNEL},
+                              {0}};
+static const word scales[] = {
+    {"absmax", DW_SCALE_ABSMAX}, {"signed", DW_SCALE_SIGNED}, {"mse", DW_SCALE_MSE}, {0}};
+static const word roundings[] = {
+    {"nearest", DW_ROUNDING_NEAREST}, {"stochastic", DW_ROUNDING_STOCHASTIC}, {0}};
+static const word keys[] = {{"2", 2},
+                            {"3", 3},
+                            {"4", 4},
+                            {"5", 5},
+                            {"6", 6},
+                            {"7", 7},
+                            {"8", 8},
+                            {"raw", DW_KEY_RAW},
+                            {"f32", DW_KEY_F32},
+                            {"f16", DW_KEY_F16},
+                            {"bf16", DW_KEY_BF16},
+                            {0}};
 static const word dtypes[] = {{"f32", DW_F32}, {"f16", DW_F16}, {"bf16", DW_BF16}, {0}};
 static const word choices[] = {{"group", DW_CHOOSE_GROUP}, {"never", DW_CHOOSE_NEVER}, {0}};
 static const word replies[] = {{"always", DW_REPLIES_ALWAYS}, {"never", DW_REPLIES_NEVER}, {0}};
@@ -34,9 +54,15 @@ typedef struct option {
     void (*set)(dw_config *config, uint64_t value);
 } option;
 
-#define FIELD(name, type)                                                                               \
-    static uint64_t get_##name(const dw_config *config) { return (uint64_t)config->name; }              \
-    static void set_##name(dw_config *config, uint64_t value) { config->name = (type)value; }
+#define FIELD(name, type)                                                                          \
+    static uint64_t get_##name(const dw_config *config)                                            \
+    {                                                                                              \
+        return (uint64_t)config->name;                                                             \
+    }                                                                                              \
+    static void set_##name(dw_config *config, uint64_t value)                                      \
+    {                                                                                              \
+        config->name = (type)value;                                                                \
+    }
 FIELD(bits, uint32_t)
 FIELD(group, uint32_t)
 FIELD(scale, dw_scale)
@@ -65,7 +91,8 @@ static const option options[] = {
     {"replies", FOR_DELTA | FOR_DIRECT | FOR_RAW, replies, 0, 0, get_replies, set_replies},
     {"audit", FOR_DELTA, NULL, 1, DW_AUDIT_NEVER, get_audit, set_audit},
     {"quota_bytes", FOR_DELTA, NULL, 1, UINT64_MAX, get_quota_bytes, set_quota_bytes},
-    {"incarnation", FOR_DELTA | FOR_DIRECT | FOR_RAW, NULL, 1, UINT64_MAX, get_incarnation, set_incarnation},
+    {"incarnation", FOR_DELTA | FOR_DIRECT | FOR_RAW, NULL, 1, UINT64_MAX, get_incarnation,
+     set_incarnation},
 };
 enum { N_OPTIONS = sizeof options / sizeof *options };
 
@@ -103,15 +130,17 @@ static void list_options(dw_codec codec, char *out, size_t cap)
     out[0] = 0;
     for (int i = 0; i < N_OPTIONS && used < cap; i++)
         if (options[i].codecs & codec_bit(codec))
-            used += (size_t)snprintf(out + used, cap - used, "%s%s", used ? " " : "", options[i].name);
+            used +=
+                (size_t)snprintf(out + used, cap - used, "%s%s", used ? " " : "", options[i].name);
 }
 
-static dw_status complain(dw_why *why, const char *text, const char *at, size_t len, const char *what, const char *known)
+static dw_status complain(dw_why *why, const char *text, const char *at, size_t len,
+                          const char *what, const char *known)
 {
     if (why) {
         why->offset = (int)(at - text);
-        snprintf(why->text, sizeof why->text, "%s '%.*s' at character %d; known are: %s", what, (int)(len < 40 ? len : 40),
-                 at, why->offset + 1, known);
+        snprintf(why->text, sizeof why->text, "%s '%.*s' at character %d; known are: %s", what,
+                 (int)(len < 40 ? len : 40), at, why->offset + 1, known);
     }
     return DW_ERR_CONFIG;
 }
@@ -122,14 +151,16 @@ static bool parse_number(const char *text, size_t len, const option *o, uint64_t
     if (len == 0 || len > 20) return false;
     for (size_t i = 0; i < len; i++) {
         if (text[i] < '0' || text[i] > '9') return false;
-        if (!dw_size_multiply(sum, 10, &sum) || !dw_size_add(sum, (uint64_t)(text[i] - '0'), &sum)) return false;
+        if (!dw_size_multiply(sum, 10, &sum) || !dw_size_add(sum, (uint64_t)(text[i] - '0'), &sum))
+            return false;
     }
     *value = sum;
     return sum >= o->least && sum <= o->most;
 }
 
 /* One "name=value", or a bare value where the codec has an obvious option for it (raw:f32). */
-static dw_status parse_option(dw_config *config, const char *text, const char *at, size_t len, uint32_t *seen, dw_why *why)
+static dw_status parse_option(dw_config *config, const char *text, const char *at, size_t len,
+                              uint32_t *seen, dw_why *why)
 {
     char known[160];
     const char *equals = memchr(at, '=', len);
@@ -139,7 +170,8 @@ static dw_status parse_option(dw_config *config, const char *text, const char *a
     for (int i = 0; i < N_OPTIONS && !found; i++) {
         const option *o = &options[i];
         bool named = equals && strlen(o->name) == name_len && memcmp(o->name, at, name_len) == 0;
-        if ((named || (!equals && o->get == get_raw)) && (o->codecs & codec_bit(config->codec))) found = o;
+        if ((named || (!equals && o->get == get_raw)) && (o->codecs & codec_bit(config->codec)))
+            found = o;
     }
     if (!found) {
         list_options(config->codec, known, sizeof known);
@@ -157,8 +189,8 @@ static dw_status parse_option(dw_config *config, const char *text, const char *a
     }
     uint64_t number = 0;
     if (!parse_number(value, value_len, found, &number)) {
-        snprintf(known, sizeof known, "whole numbers from %llu to %llu", (unsigned long long)found->least,
-                 (unsigned long long)found->most);
+        snprintf(known, sizeof known, "whole numbers from %llu to %llu",
+                 (unsigned long long)found->least, (unsigned long long)found->most);
         return complain(why, text, value, value_len, "bad value", known);
     }
     found->set(config, number);
@@ -192,7 +224,8 @@ static size_t write_option(const option *o, uint64_t value, char mark, char *roo
 {
     bool bare = o->get == get_raw; /* raw:f32 */
     if (o->words)
-        return (size_t)snprintf(room, cap, "%c%s%s%s", mark, bare ? "" : o->name, bare ? "" : "=", word_of(o->words, value));
+        return (size_t)snprintf(room, cap, "%c%s%s%s", mark, bare ? "" : o->name, bare ? "" : "=",
+                                word_of(o->words, value));
     return (size_t)snprintf(room, cap, "%c%s=%llu", mark, o->name, (unsigned long long)value);
 }
 
@@ -237,9 +270,15 @@ dw_status dw_params_resolve(dw_params *params, const dw_config *config, dw_dtype
     uint32_t audit = config->audit == 0 ? 1 : config->audit == DW_AUDIT_NEVER ? 0 : config->audit;
     *params = (dw_params){
         .codec = codec,
-        .bits = raw ? 0 : config->bits ? config->bits : 4,
-        .group = raw ? 0 : config->group ? config->group : 64,
-        .key = delta ? key : raw ? own_form : 0,
+        .bits = raw            ? 0
+                : config->bits ? config->bits
+                               : 4,
+        .group = raw             ? 0
+                 : config->group ? config->group
+                                 : 64,
+        .key = delta ? key
+               : raw ? own_form
+                     : 0,
         .prev = delta ? (config->prev ? config->prev : x) : (dw_dtype)0,
         .chooses = delta && config->choose != DW_CHOOSE_NEVER,
         .scale = config->scale,

@@ -4,12 +4,14 @@
 
 #include "quantized.h"
 
-/* One value between formats. Exact: IEEE, as kind RAW wants it; else RN, with NaN for all that is not finite. */
+/* One value between formats. Exact: IEEE, as kind RAW wants it; else RN, with NaN for all that is
+ * not finite. */
 static uint32_t load_bits(const unsigned char *from, dw_dtype dtype)
 {
     uint32_t single = from[0] | (uint32_t)from[1] << 8;
     if (dtype == DW_F32) return single | (uint32_t)from[2] << 16 | (uint32_t)from[3] << 24;
-    return dw_bits_of(dtype == DW_F16 ? dw_f16_widen((uint16_t)single) : dw_bf16_widen((uint16_t)single));
+    return dw_bits_of(dtype == DW_F16 ? dw_f16_widen((uint16_t)single)
+                                      : dw_bf16_widen((uint16_t)single));
 }
 
 static uint32_t round_to(float value, dw_dtype dtype, int exact)
@@ -69,15 +71,19 @@ void dw_put_floats(const dw_float_job *job)
     memset(job->payload + n * size, 0, (size_t)(job->bytes - n * size));
     if (same && wire_order()) {
         for (uint64_t t = 0; t < job->t; t++)
-            memcpy(job->payload + t * job->c * size, dw_at(job->tensor, job->dtype, t * (uint64_t)job->stride), job->c * size);
+            memcpy(job->payload + t * job->c * size,
+                   dw_at(job->tensor, job->dtype, t * (uint64_t)job->stride), job->c * size);
         return;
     }
     for (uint64_t i = 0; i < n; i++) {
-        const void *x = dw_at(job->tensor, job->dtype, i / job->c * (uint64_t)job->stride + i % job->c);
+        const void *x =
+            dw_at(job->tensor, job->dtype, i / job->c * (uint64_t)job->stride + i % job->c);
         uint32_t bits = load_native(x, job->dtype, same);
         if (!same) bits = round_to(dw_float_of(bits), job->form, job->exact);
         store_bits(job->payload + i * size, job->form, bits);
-        if (!same) job->sums->poisoned += !is_finite(load_bits(job->payload + i * size, job->form)) && !job->exact;
+        if (!same)
+            job->sums->poisoned +=
+                !is_finite(load_bits(job->payload + i * size, job->form)) && !job->exact;
     }
 }
 
@@ -87,7 +93,8 @@ void dw_take_floats(const dw_float_job *job, int to_next)
     int same = job->exact && job->form == job->dtype;
     if (same && !to_next && wire_order()) {
         for (uint64_t t = 0; t < job->t; t++)
-            memcpy(dw_at(job->tensor, job->dtype, t * (uint64_t)job->stride), job->payload + t * job->c * size, job->c * size);
+            memcpy(dw_at(job->tensor, job->dtype, t * (uint64_t)job->stride),
+                   job->payload + t * job->c * size, job->c * size);
         return;
     }
     for (uint64_t i = 0; i < (uint64_t)job->t * job->c; i++) {
@@ -104,7 +111,8 @@ void dw_take_floats(const dw_float_job *job, int to_next)
             if (size == 4) bits |= (uint32_t)from[2] << 16 | (uint32_t)from[3] << 24;
             store_native(y, job->dtype, bits);
         } else if (job->exact) {
-            store_native(y, job->dtype, round_to(dw_float_of(load_bits(from, job->form)), job->dtype, 1));
+            store_native(y, job->dtype,
+                         round_to(dw_float_of(load_bits(from, job->form)), job->dtype, 1));
         } else if (!is_finite(load_bits(from, job->form))) {
             store_native(y, job->dtype, round_to(dw_float_of(DW_F32_NAN), job->dtype, 0));
         } else { /* y = RN(prev') */

@@ -16,9 +16,11 @@ static inline void *dw_at(const void *base, dw_dtype dtype, uint64_t element)
 enum { DW_MEASURED_SHARE = 32 };
 
 /* quantized_columns.c: chunks of payloads with a scale per channel. */
-void dw_columns_encode(const dw_engine *engine, const dw_encode_job *job, uint64_t chunk, dw_chunk_result *result);
+void dw_columns_encode(const dw_engine *engine, const dw_encode_job *job, uint64_t chunk,
+                       dw_chunk_result *result);
 void dw_columns_decode(const dw_engine *engine, const dw_decode_job *job, uint64_t chunk);
-void dw_columns_poison(const dw_decode_job *job, uint64_t chunk); /* NaN into y where channels are poisoned */
+void dw_columns_poison(const dw_decode_job *job, uint64_t chunk); /* NaN into y where channels are
+                                                                     poisoned */
 
 /* floats.c: the two of dw_engine. */
 void dw_put_floats(const dw_float_job *job);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * quantized_columns.c - payloads with a scale per channel: a strip of channels goes over all tokens, first for its scales, then for its codes. */
+ * quantized_columns.c - payloads with a scale per channel: a strip of channels goes over all
+ * tokens, first for its scales, then for its codes. */
 #include <string.h>
 
 #include "quantized.h"
@@ -43,7 +44,8 @@ static void place_codes(const strip *s, uint64_t t, dw_column_run *run)
     dw_tile tile = dw_layout_tile(layout, segment / layout->tile_segments);
     run->codes = s->payload + tile.codes;
     run->tile_elements = tile.elements;
-    run->first = (uint32_t)(segment % layout->tile_segments) * layout->segment_width + s->first % layout->segment_channels;
+    run->first = (uint32_t)(segment % layout->tile_segments) * layout->segment_width +
+                 s->first % layout->segment_channels;
 }
 
 static dw_column_run encode_row(const strip *s, const dw_encode_job *job, uint64_t t)
@@ -69,15 +71,18 @@ static dw_extremes direct_of(const dw_column_extremes *extremes, uint32_t i)
     return (dw_extremes){extremes->direct_positive[i], extremes->direct_negative[i]};
 }
 
-static void search_scales(const dw_engine *engine, strip *s, const dw_encode_job *job, const dw_column_extremes *extremes,
-                          dw_chosen *chosen)
+static void search_scales(const dw_engine *engine, strip *s, const dw_encode_job *job,
+                          const dw_column_extremes *extremes, dw_chosen *chosen)
 {
     dw_column_squares squares;
     dw_attempts attempts[DW_COLUMNS];
     memset(&squares, 0, sizeof squares);
     for (uint32_t i = 0; i < s->columns.n; i++) {
-        if (dw_scale_is_flat(chosen[i].scale)) continue; /* inverses of 0 keep infinities out of the sums, but for a poisoned column's */
-        attempts[i] = dw_attempts_of(chosen[i].direct ? direct_of(extremes, i) : delta_of(extremes, i), job->layout.bits);
+        if (dw_scale_is_flat(chosen[i].scale))
+            continue; /* inverses of 0 keep infinities out of the sums, but for a poisoned column's
+                       */
+        attempts[i] = dw_attempts_of(
+            chosen[i].direct ? direct_of(extremes, i) : delta_of(extremes, i), job->layout.bits);
         for (int k = 0; k < DW_ATTEMPTS; k++) squares.inverse[k][i] = attempts[i].inverse[k];
     }
     for (uint64_t t = 0; t < job->layout.t; t++) {
@@ -92,7 +97,8 @@ static void search_scales(const dw_engine *engine, strip *s, const dw_encode_job
     }
 }
 
-static void choose_columns(const dw_engine *engine, strip *s, const dw_encode_job *job, dw_chosen *chosen)
+static void choose_columns(const dw_engine *engine, strip *s, const dw_encode_job *job,
+                           dw_chosen *chosen)
 {
     const dw_layout *layout = s->layout;
     dw_column_extremes extremes;
@@ -103,8 +109,10 @@ static void choose_columns(const dw_engine *engine, strip *s, const dw_encode_jo
     }
     for (uint32_t i = 0; i < s->columns.n; i++) {
         dw_extremes delta = delta_of(&extremes, i), direct = direct_of(&extremes, i);
-        chosen[i].direct = layout->chooses && dw_extremes_largest(direct) < dw_extremes_largest(delta);
-        chosen[i].scale = dw_scale_of(chosen[i].direct ? direct : delta, layout->bits, job->rule.scale != DW_SCALE_ABSMAX);
+        chosen[i].direct =
+            layout->chooses && dw_extremes_largest(direct) < dw_extremes_largest(delta);
+        chosen[i].scale = dw_scale_of(chosen[i].direct ? direct : delta, layout->bits,
+                                      job->rule.scale != DW_SCALE_ABSMAX);
         set_column(s, i, chosen[i]);
     }
     if (job->rule.scale != DW_SCALE_MSE) return;
@@ -117,8 +125,10 @@ static void put_front(const strip *s, const dw_chosen *chosen, dw_sums *sums)
 {
     const dw_layout *layout = s->layout;
     bool last = s->first + s->columns.n == layout->c;
-    uint8_t *choices = s->payload + s->first / 8, *scales = s->payload + layout->choice_bytes + 2 * (uint64_t)s->first;
-    if (layout->chooses) memset(choices, 0, (size_t)(last ? layout->choice_bytes - s->first / 8 : DW_COLUMNS / 8));
+    uint8_t *choices = s->payload + s->first / 8,
+            *scales = s->payload + layout->choice_bytes + 2 * (uint64_t)s->first;
+    if (layout->chooses)
+        memset(choices, 0, (size_t)(last ? layout->choice_bytes - s->first / 8 : DW_COLUMNS / 8));
     if (last) memset(scales, 0, (size_t)(layout->scale_bytes - 2 * (uint64_t)s->first));
     for (uint32_t i = 0; i < s->columns.n; i++) {
         if (chosen[i].direct) choices[i / 8] = (uint8_t)(choices[i / 8] | 1u << i % 8);
@@ -145,8 +155,13 @@ static void measure(const dw_engine *engine, const dw_column_run *run, dw_sums *
 {
     float decoded[DW_COLUMNS];
     dw_norms norms = {0, 0, 0};
-    dw_norms_run call = {.x = run->x, .x_dtype = run->x_dtype, .base = run->prev, .base_dtype = run->prev_dtype, .back = run->out,
-                         .back_dtype = run->prev_dtype, .n = run->columns->n};
+    dw_norms_run call = {.x = run->x,
+                         .x_dtype = run->x_dtype,
+                         .base = run->prev,
+                         .base_dtype = run->prev_dtype,
+                         .back = run->out,
+                         .back_dtype = run->prev_dtype,
+                         .n = run->columns->n};
     if (!run->out) {
         dw_column_run back = *run;
         back.x_dtype = DW_F32;
@@ -161,7 +176,8 @@ static void measure(const dw_engine *engine, const dw_column_run *run, dw_sums *
     sums->error_square += norms.error;
 }
 
-void dw_columns_encode(const dw_engine *engine, const dw_encode_job *job, uint64_t chunk, dw_chunk_result *result)
+void dw_columns_encode(const dw_engine *engine, const dw_encode_job *job, uint64_t chunk,
+                       dw_chunk_result *result)
 {
     strip s;
     dw_chosen chosen[DW_COLUMNS];
@@ -175,7 +191,8 @@ void dw_columns_encode(const dw_engine *engine, const dw_encode_job *job, uint64
         run.dither = job->rule.is_stochastic ? &dither : NULL;
         place_codes(&s, t, &run);
         engine->kernels->encode_columns(&run);
-        if (t % DW_MEASURED_SHARE == chunk % DW_MEASURED_SHARE) measure(engine, &run, &result->sums);
+        if (t % DW_MEASURED_SHARE == chunk % DW_MEASURED_SHARE)
+            measure(engine, &run, &result->sums);
     }
 }
 
@@ -184,7 +201,8 @@ static dw_chosen read_column(const strip *s, uint32_t i)
     const dw_layout *layout = s->layout;
     uint64_t channel = (uint64_t)s->first + i;
     const uint8_t *scale = s->payload + dw_layout_scale(layout, channel);
-    return (dw_chosen){(uint16_t)(scale[0] | scale[1] << 8), layout->chooses && (s->payload[channel / 8] >> channel % 8 & 1)};
+    return (dw_chosen){(uint16_t)(scale[0] | scale[1] << 8),
+                       layout->chooses && (s->payload[channel / 8] >> channel % 8 & 1)};
 }
 
 void dw_columns_decode(const dw_engine *engine, const dw_decode_job *job, uint64_t chunk)
@@ -195,14 +213,15 @@ void dw_columns_decode(const dw_engine *engine, const dw_decode_job *job, uint64
     for (uint32_t i = 0; i < s.columns.n; i++) set_column(&s, i, read_column(&s, i));
     for (uint64_t t = 0; t < job->layout.t; t++) {
         uint64_t dense = t * job->layout.c + s.first;
-        dw_column_run run = {.x_dtype = state ? job->prev_dtype : job->y_dtype,
-                             .prev_dtype = job->prev_dtype,
-                             .bits = job->layout.bits,
-                             .columns = &s.columns,
-                             .prev = dw_at(job->prev, job->prev_dtype, dense),
-                             .out = state ? dw_at(job->next, job->prev_dtype, dense)
-                                          : dw_at(job->y, job->y_dtype, t * (uint64_t)job->stride + s.first),
-                             .poison_keeps = state};
+        dw_column_run run = {
+            .x_dtype = state ? job->prev_dtype : job->y_dtype,
+            .prev_dtype = job->prev_dtype,
+            .bits = job->layout.bits,
+            .columns = &s.columns,
+            .prev = dw_at(job->prev, job->prev_dtype, dense),
+            .out = state ? dw_at(job->next, job->prev_dtype, dense)
+                         : dw_at(job->y, job->y_dtype, t * (uint64_t)job->stride + s.first),
+            .poison_keeps = state};
         place_codes(&s, t, &run);
         engine->kernels->decode_columns(&run);
     }
@@ -215,6 +234,7 @@ void dw_columns_poison(const dw_decode_job *job, uint64_t chunk)
     for (uint32_t i = 0; i < s.columns.n; i++) {
         if (!dw_scale_is_poisoned(read_column(&s, i).scale)) continue;
         for (uint64_t t = 0; t < job->layout.t; t++)
-            dw_fill_nan(dw_at(job->y, job->y_dtype, t * (uint64_t)job->stride + s.first + i), job->y_dtype, 1);
+            dw_fill_nan(dw_at(job->y, job->y_dtype, t * (uint64_t)job->stride + s.first + i),
+                        job->y_dtype, 1);
     }
 }

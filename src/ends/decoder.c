@@ -72,7 +72,8 @@ static void digest_chunk(void *context, size_t index)
     uint64_t each = blocks / parts, rest = blocks % parts;
     uint64_t from = each * part + (part < rest ? part : rest), n = each + (part < rest);
     a->decoder->work.results[index] =
-        (dw_chunk_result){.payload_sum = engine->bytes_sum(engine, a->frame + p->entry.payload_offset, 16 * from, 16 * n)};
+        (dw_chunk_result){.payload_sum = engine->bytes_sum(
+                              engine, a->frame + p->entry.payload_offset, 16 * from, 16 * n)};
 }
 
 /* The new prev, in a fresh slot. Runs in any thread. */
@@ -121,14 +122,17 @@ static void write_chunk(void *context, size_t index)
 static dw_status prepare_chunks(dw_arrival *a)
 {
     dw_decoder *decoder = a->decoder;
-    if (!dw_work_begin(&decoder->work, &decoder->allocator, a->info.n)) return dw_decoder_fail(decoder, DW_ERR_NO_MEMORY, NULL);
+    if (!dw_work_begin(&decoder->work, &decoder->allocator, a->info.n))
+        return dw_decoder_fail(decoder, DW_ERR_NO_MEMORY, NULL);
     for (uint32_t i = 0; i < a->info.n; i++) {
         dw_incoming *p = &a->plans[i];
         bool floats = dw_kind_is_floats(p->entry.kind);
         if (!floats) p->job = dw_arrival_job(a, p, i);
         dw_work_put(&decoder->work, floats ? 1 : dw_layout_chunks(&p->job.layout));
     }
-    return dw_work_ready(&decoder->work, &decoder->allocator) ? DW_OK : dw_decoder_fail(decoder, DW_ERR_NO_MEMORY, NULL);
+    return dw_work_ready(&decoder->work, &decoder->allocator)
+               ? DW_OK
+               : dw_decoder_fail(decoder, DW_ERR_NO_MEMORY, NULL);
 }
 
 /* Step 6: the payloads are what was sent. */
@@ -137,20 +141,25 @@ static dw_status check_payloads(dw_arrival *a)
     dw_decoder *decoder = a->decoder;
     dw_work_run(&decoder->work, &decoder->config, digest_chunk, a);
     for (uint32_t i = 0; i < a->info.n; i++)
-        if (dw_digest_of_sum(dw_work_join(&decoder->work, i).payload_sum) != a->plans[i].entry.payload_digest)
-            return dw_decoder_fail(decoder, DW_ERR_CORRUPT, "a payload's checksum does not match: its bytes were changed on the way");
+        if (dw_digest_of_sum(dw_work_join(&decoder->work, i).payload_sum) !=
+            a->plans[i].entry.payload_digest)
+            return dw_decoder_fail(
+                decoder, DW_ERR_CORRUPT,
+                "a payload's checksum does not match: its bytes were changed on the way");
     return DW_OK;
 }
 
-/* Steps 8 and 9: into fresh slots, then the digest. A mismatch costs the copy that the delta started from: either it is rotten, or the
- * two machines do not compute alike, and only a key frame can tell. */
+/* Steps 8 and 9: into fresh slots, then the digest. A mismatch costs the copy that the delta
+ * started from: either it is rotten, or the two machines do not compute alike, and only a key frame
+ * can tell. */
 static dw_status reconstruct(dw_arrival *a)
 {
     dw_decoder *decoder = a->decoder;
     const dw_engine *engine = &decoder->engine;
     dw_audit audit = {a->info.audit, a->info.sequence};
     dw_status status = DW_OK;
-    if (a->info.codec == DW_CODEC_DELTA) dw_work_run(&decoder->work, &decoder->config, advance_chunk, a);
+    if (a->info.codec == DW_CODEC_DELTA)
+        dw_work_run(&decoder->work, &decoder->config, advance_chunk, a);
     for (uint32_t i = 0; i < a->info.n; i++) {
         dw_incoming *p = &a->plans[i];
         if (!dw_kind_has_state(p->entry.kind)) continue;
@@ -158,9 +167,11 @@ static dw_status reconstruct(dw_arrival *a)
         p->fresh.chain = dw_frame_chain(&a->info, &p->entry);
         p->fresh.audit = a->info.audit;
         if (!a->info.audit) continue;
-        uint64_t sum = dw_kind_is_floats(p->entry.kind)
-                           ? engine->state_sum(engine, p->fresh.data, a->info.prev, (uint64_t)a->info.t * a->info.c, audit)
-                           : engine->seam_sum(engine, &p->job.layout, p->fresh.data, a->info.prev, audit);
+        uint64_t sum =
+            dw_kind_is_floats(p->entry.kind)
+                ? engine->state_sum(engine, p->fresh.data, a->info.prev,
+                                    (uint64_t)a->info.t * a->info.c, audit)
+                : engine->seam_sum(engine, &p->job.layout, p->fresh.data, a->info.prev, audit);
         p->fresh.state_digest = dw_digest_of_sum(sum + dw_work_join(&decoder->work, i).state_sum);
         if (p->fresh.state_digest == p->entry.state_digest) continue;
         status = DW_ERR_STATE;
@@ -171,7 +182,8 @@ static dw_status reconstruct(dw_arrival *a)
 
 static void count_scales(dw_counters *counters, const uint8_t *scales, uint64_t n)
 {
-    uint64_t zero = 0, poisoned = 0; /* of their own: stores to counters would keep the loop from being vectorized */
+    uint64_t zero = 0, poisoned = 0; /* of their own: stores to counters would keep the loop from
+                                        being vectorized */
     for (uint64_t i = 0; i < n; i++) {
         uint32_t bits = scales[2 * i] | (uint32_t)scales[2 * i + 1] << 8;
         zero += bits == 0;
@@ -200,14 +212,16 @@ void dw_arrival_commit(dw_arrival *a)
 {
     dw_decoder *decoder = a->decoder;
     dw_counters *counters = &decoder->counters;
-    dw_held shape = {.t = a->info.t, .c = a->info.c, .dtype = a->info.prev, .incarnation = a->info.incarnation};
+    dw_held shape = {
+        .t = a->info.t, .c = a->info.c, .dtype = a->info.prev, .incarnation = a->info.incarnation};
     uint64_t raw = 0;
     bool state = false;
     for (uint32_t i = 0; i < a->info.n; i++) {
         dw_incoming *p = &a->plans[i];
         counters->delta_entries += p->entry.kind == DW_ENTRY_DELTA;
         counters->stateless_entries += !dw_kind_has_state(p->entry.kind);
-        counters->key_entries += dw_kind_has_state(p->entry.kind) && p->entry.kind != DW_ENTRY_DELTA;
+        counters->key_entries +=
+            dw_kind_has_state(p->entry.kind) && p->entry.kind != DW_ENTRY_DELTA;
         if (!dw_kind_has_state(p->entry.kind)) continue;
         dw_predictor_commit(&decoder->predictor, p->held, &shape, p->fresh, false);
         state = true;
@@ -220,7 +234,8 @@ void dw_arrival_commit(dw_arrival *a)
             dw_predictor_remove(&decoder->predictor, held);
     }
     if (state && decoder->incarnation != a->info.incarnation) {
-        if (decoder->incarnation) decoder->retired[decoder->n_retired++ % DW_RETIRED] = decoder->incarnation;
+        if (decoder->incarnation)
+            decoder->retired[decoder->n_retired++ % DW_RETIRED] = decoder->incarnation;
         decoder->incarnation = a->info.incarnation;
         dw_predictor_remove_lives_but(&decoder->predictor, a->info.incarnation);
     }
@@ -233,7 +248,8 @@ void dw_arrival_commit(dw_arrival *a)
 static void commit(dw_arrival *a)
 {
     for (uint32_t i = 0; i < a->info.n; i++)
-        if (!dw_kind_is_floats(a->plans[i].entry.kind)) count_pieces(&a->decoder->counters, &a->plans[i]);
+        if (!dw_kind_is_floats(a->plans[i].entry.kind))
+            count_pieces(&a->decoder->counters, &a->plans[i]);
     dw_arrival_commit(a);
 }
 
@@ -259,27 +275,35 @@ static dw_status receive(dw_arrival *a)
     return status;
 }
 
-dw_status dw_decode(dw_decoder *decoder, const void *frame, size_t len, const dw_tensor *y, void *reply, size_t reply_cap,
-                    size_t *reply_len)
+dw_status dw_decode(dw_decoder *decoder, const void *frame, size_t len, const dw_tensor *y,
+                    void *reply, size_t reply_cap, size_t *reply_len)
 {
     const char *why;
     bool tables_intact;
     if (reply_len) *reply_len = 0;
     if (!decoder) return DW_ERR_ARGUMENT;
-    if (decoder->remote) return dw_decoder_fail(decoder, DW_ERR_UNSUPPORTED, "this decoder computes on a GPU: call dw_decode_async");
-    if (!frame || !y || (reply && !reply_len)) return dw_decoder_fail(decoder, DW_ERR_ARGUMENT, "an argument is NULL");
+    if (decoder->remote)
+        return dw_decoder_fail(decoder, DW_ERR_UNSUPPORTED,
+                               "this decoder computes on a GPU: call dw_decode_async");
+    if (!frame || !y || (reply && !reply_len))
+        return dw_decoder_fail(decoder, DW_ERR_ARGUMENT, "an argument is NULL");
     dw_status status = dw_tensor_check(y);
     if (status || dw_tensor_overlaps(y))
-        return dw_decoder_fail(decoder, status ? status : DW_ERR_ARGUMENT,
-                    "y is no tensor that can be written: see its dtype, alignment, extents and strides");
+        return dw_decoder_fail(
+            decoder, status ? status : DW_ERR_ARGUMENT,
+            "y is no tensor that can be written: see its dtype, alignment, extents and strides");
     if (reply && reply_cap < dw_reply_bound(y->n))
-        return dw_decoder_fail(decoder, DW_ERR_NO_ROOM, "the reply does not fit: dw_reply_bound tells the room that is enough");
+        return dw_decoder_fail(
+            decoder, DW_ERR_NO_ROOM,
+            "the reply does not fit: dw_reply_bound tells the room that is enough");
     uint64_t started = now(decoder);
     decoder->calls++;
     dw_arrival a = {.decoder = decoder, .frame = frame, .body = frame, .len = len, .y = y};
     status = dw_frame_open(frame, len, &a.info, &tables_intact, &why);
-    if (status) snprintf(decoder->why.text, sizeof decoder->why.text, "the frame cannot be read: %s", why);
-    bool answers = tables_intact && reply && reply_cap >= dw_reply_bound(a.info.n) && dw_decoder_asks_for_reply(&a);
+    if (status)
+        snprintf(decoder->why.text, sizeof decoder->why.text, "the frame cannot be read: %s", why);
+    bool answers = tables_intact && reply && reply_cap >= dw_reply_bound(a.info.n) &&
+                   dw_decoder_asks_for_reply(&a);
     if (!status) status = receive(&a);
     if (answers) *reply_len = dw_decoder_write_reply(&a, status != DW_OK, reply);
     if (status) decoder->counters.rejected_frames++;

@@ -27,7 +27,8 @@ struct dw_decoder {
     dw_config config;
     dw_allocator allocator;
     dw_engine engine;
-    const dw_remote *remote; /* the engine, where it is none of this processor: then only decoder_calls.c computes */
+    const dw_remote *remote; /* the engine, where it is none of this processor: then only
+                                decoder_calls.c computes */
     dw_predictor predictor;
     uint64_t incarnation, retired[DW_RETIRED], n_retired;
     uint64_t calls;
@@ -54,19 +55,22 @@ typedef struct dw_arrival {
 
 static inline dw_status dw_decoder_fail(dw_decoder *decoder, dw_status status, const char *sentence)
 {
-    snprintf(decoder->why.text, sizeof decoder->why.text, "%s", sentence ? sentence : dw_status_string(status));
+    snprintf(decoder->why.text, sizeof decoder->why.text, "%s",
+             sentence ? sentence : dw_status_string(status));
     return status;
 }
 
-/* decoder_plan.c, in this order; on an error give_up. agrees: with the config and y. plan: finds the keys, in *plans of *cap. job: of
- * entry i, of a quantized kind. admit: in step, within the quota, and with slots for the next prev. */
+/* decoder_plan.c, in this order; on an error give_up. agrees: with the config and y. plan: finds
+ * the keys, in *plans of *cap. job: of entry i, of a quantized kind. admit: in step, within the
+ * quota, and with slots for the next prev. */
 dw_status dw_arrival_agrees(dw_arrival *a);
 dw_status dw_arrival_plan(dw_arrival *a, dw_incoming **plans, uint64_t *cap);
 dw_decode_job dw_arrival_job(const dw_arrival *a, const dw_incoming *p, uint32_t i);
 dw_status dw_arrival_admit(dw_arrival *a);
 void dw_arrival_give_up(dw_arrival *a);
 
-/* What is held of a key that the frame tells to forget, NULL where the telling is too old for it. */
+/* What is held of a key that the frame tells to forget, NULL where the telling is too old for it.
+ */
 dw_held *dw_arrival_to_forget(const dw_arrival *a, uint32_t i);
 
 /* decoder.c: the new copies become what is held. Cannot fail. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * decoder_plan.c - what a frame wants of what is held: all that can be refused before its payloads are read. */
+ * decoder_plan.c - what a frame wants of what is held: all that can be refused before its payloads
+ * are read. */
 #include <string.h>
 
 #include "decoder.h"
@@ -16,14 +17,17 @@ dw_status dw_arrival_agrees(dw_arrival *a)
     dw_status status = dw_params_resolve(&params, &decoder->config, info->x);
     if (status) return dw_decoder_fail(decoder, status, NULL);
     if (params.codec != info->codec || params.bits != info->bits || params.group != info->group ||
-        params.key != info->key || params.prev != info->prev || params.chooses != (info->chooses != 0) ||
-        params.audit != info->audit)
+        params.key != info->key || params.prev != info->prev ||
+        params.chooses != (info->chooses != 0) || params.audit != info->audit)
         return dw_decoder_fail(decoder, DW_ERR_MISMATCH,
-                               "the frame was encoded with another config: give both ends the same codec, bits, group, key, prev, "
+                               "the frame was encoded with another config: give both ends the same "
+                               "codec, bits, group, key, prev, "
                                "choose and audit");
     if (info->n != y->n || info->t != y->t || info->c != y->c) {
-        snprintf(decoder->why.text, sizeof decoder->why.text, "the frame carries (%u, %u, %u) but y is (%u, %u, %u)",
-                 (unsigned)info->n, (unsigned)info->t, (unsigned)info->c, (unsigned)y->n, (unsigned)y->t, (unsigned)y->c);
+        snprintf(decoder->why.text, sizeof decoder->why.text,
+                 "the frame carries (%u, %u, %u) but y is (%u, %u, %u)", (unsigned)info->n,
+                 (unsigned)info->t, (unsigned)info->c, (unsigned)y->n, (unsigned)y->t,
+                 (unsigned)y->c);
         return DW_ERR_SHAPE;
     }
     return DW_OK;
@@ -34,15 +38,18 @@ static dw_status check_step(const dw_arrival *a, const dw_incoming *p)
 {
     const dw_held *held = p->held;
     const dw_frame_info *info = &a->info;
-    bool holds = held->now.data != NULL, same_life = holds && held->incarnation == info->incarnation;
+    bool holds = held->now.data != NULL,
+         same_life = holds && held->incarnation == info->incarnation;
     if (dw_decoder_is_retired(a->decoder, info->incarnation)) return DW_ERR_STALE;
     if (same_life && info->sequence <= held->now.version) return DW_ERR_STALE;
     if (p->entry.kind != DW_ENTRY_DELTA) return DW_OK;
     if (!same_life || held->now.chain != p->entry.base_chain) return DW_ERR_BASE;
-    return held->t == info->t && held->c == info->c && held->dtype == info->prev ? DW_OK : DW_ERR_BASE;
+    return held->t == info->t && held->c == info->c && held->dtype == info->prev ? DW_OK
+                                                                                 : DW_ERR_BASE;
 }
 
-/* Looks the keys up and finds the payloads. Keys that are new are added now, so that nothing can fail later. */
+/* Looks the keys up and finds the payloads. Keys that are new are added now, so that nothing can
+ * fail later. */
 dw_status dw_arrival_plan(dw_arrival *a, dw_incoming **plans, uint64_t *cap)
 {
     dw_decoder *decoder = a->decoder;
@@ -67,25 +74,34 @@ dw_status dw_arrival_plan(dw_arrival *a, dw_incoming **plans, uint64_t *cap)
             if (status) return dw_decoder_fail(decoder, status, NULL);
             p->added = true;
         }
-        if (p->held->mark == decoder->calls) return dw_decoder_fail(decoder, DW_ERR_FORMAT, "the frame names a key twice");
+        if (p->held->mark == decoder->calls)
+            return dw_decoder_fail(decoder, DW_ERR_FORMAT, "the frame names a key twice");
         if (p->held->busy) {
             p->held = NULL; /* nothing of it is this frame's to give up */
-            return dw_decoder_fail(decoder, DW_ERR_ARGUMENT, "a key is in a frame that is still in flight: finish or cancel that frame first");
+            return dw_decoder_fail(
+                decoder, DW_ERR_ARGUMENT,
+                "a key is in a frame that is still in flight: finish or cancel that frame first");
         }
         p->held->mark = decoder->calls;
     }
     for (uint32_t i = 0; i < a->info.n_forgotten; i++) {
-        dw_held *held = dw_predictor_find(&decoder->predictor, dw_frame_get_forgotten(a->frame, a->info.n, i));
-        if (held && held->mark == decoder->calls) return dw_decoder_fail(decoder, DW_ERR_FORMAT, "the frame forgets a key that it carries");
+        dw_held *held =
+            dw_predictor_find(&decoder->predictor, dw_frame_get_forgotten(a->frame, a->info.n, i));
+        if (held && held->mark == decoder->calls)
+            return dw_decoder_fail(decoder, DW_ERR_FORMAT,
+                                   "the frame forgets a key that it carries");
     }
     return DW_OK;
 }
 
-/* What is held of a key that the frame tells to forget, NULL where the telling is too old for it. */
+/* What is held of a key that the frame tells to forget, NULL where the telling is too old for it.
+ */
 dw_held *dw_arrival_to_forget(const dw_arrival *a, uint32_t i)
 {
-    dw_held *held = dw_predictor_find(&a->decoder->predictor, dw_frame_get_forgotten(a->frame, a->info.n, i));
-    bool older = held && held->incarnation == a->info.incarnation && held->now.version < a->info.sequence;
+    dw_held *held =
+        dw_predictor_find(&a->decoder->predictor, dw_frame_get_forgotten(a->frame, a->info.n, i));
+    bool older =
+        held && held->incarnation == a->info.incarnation && held->now.version < a->info.sequence;
     return older ? held : NULL;
 }
 
@@ -117,14 +133,16 @@ dw_decode_job dw_arrival_job(const dw_arrival *a, const dw_incoming *p, uint32_t
     return job;
 }
 
-/* Step 7, and the slots. A frame of another life replaces all that is held, which then takes nothing of the quota. The first entry that is
- * out of step names the status: BASE before STALE. */
+/* Step 7, and the slots. A frame of another life replaces all that is held, which then takes
+ * nothing of the quota. The first entry that is out of step names the status: BASE before STALE. */
 dw_status dw_arrival_admit(dw_arrival *a)
 {
     dw_decoder *decoder = a->decoder;
     dw_status worst = DW_OK;
     bool new_life = a->info.codec == DW_CODEC_DELTA && decoder->incarnation != a->info.incarnation;
-    uint64_t before = (new_life ? 0 : decoder->predictor.held_bytes - bytes_to_forget(a)) + decoder->predictor.reserved_bytes, used = before;
+    uint64_t before = (new_life ? 0 : decoder->predictor.held_bytes - bytes_to_forget(a)) +
+                      decoder->predictor.reserved_bytes,
+             used = before;
     uint64_t bytes = (uint64_t)a->info.t * a->info.c * dw_dtype_bytes(a->info.prev);
     for (uint32_t i = 0; i < a->info.n; i++) {
         if (!dw_kind_has_state(a->plans[i].entry.kind)) continue;
@@ -136,10 +154,13 @@ dw_status dw_arrival_admit(dw_arrival *a)
         dw_incoming *p = &a->plans[i];
         if (!dw_kind_has_state(p->entry.kind)) continue;
         uint64_t have = new_life ? 0 : p->held->counted, growth = bytes > have ? bytes - have : 0;
-        dw_status status = dw_predictor_take(&decoder->predictor, bytes, growth, &used, &p->fresh.data);
+        dw_status status =
+            dw_predictor_take(&decoder->predictor, bytes, growth, &used, &p->fresh.data);
         if (status)
             return dw_decoder_fail(decoder, status,
-                                   status == DW_ERR_LIMIT ? "quota_bytes is full: give both ends the same quota" : NULL);
+                                   status == DW_ERR_LIMIT
+                                       ? "quota_bytes is full: give both ends the same quota"
+                                       : NULL);
         p->job.next = p->fresh.data;
         p->job.audit.every = a->info.audit;
     }
@@ -154,6 +175,7 @@ void dw_arrival_give_up(dw_arrival *a)
     for (uint32_t i = a->n_planned; i-- > 0;) {
         dw_incoming *p = &a->plans[i];
         dw_predictor_give(&decoder->predictor, p->fresh.data, bytes);
-        if (p->added || p->gives_up || (p->held && p->held->doomed)) dw_predictor_remove(&decoder->predictor, p->held);
+        if (p->added || p->gives_up || (p->held && p->held->doomed))
+            dw_predictor_remove(&decoder->predictor, p->held);
     }
 }

@@ -49,18 +49,21 @@ void dw_encoder_destroy(dw_encoder *encoder)
 static dw_status prepare_chunks(dw_draft *d)
 {
     dw_encoder *encoder = d->encoder;
-    if (!dw_work_begin(&encoder->work, &encoder->allocator, d->info.n)) return dw_encoder_fail(encoder, DW_ERR_NO_MEMORY, NULL);
+    if (!dw_work_begin(&encoder->work, &encoder->allocator, d->info.n))
+        return dw_encoder_fail(encoder, DW_ERR_NO_MEMORY, NULL);
     for (uint32_t i = 0; i < d->info.n; i++) {
         dw_outgoing *p = &d->plans[i];
         bool floats = dw_kind_is_floats(p->entry.kind);
         if (!floats) p->job = dw_draft_job(d, p, i);
         dw_work_put(&encoder->work, floats ? 1 : dw_layout_chunks(&p->job.layout));
     }
-    if (!dw_work_ready(&encoder->work, &encoder->allocator)) return dw_encoder_fail(encoder, DW_ERR_NO_MEMORY, NULL);
+    if (!dw_work_ready(&encoder->work, &encoder->allocator))
+        return dw_encoder_fail(encoder, DW_ERR_NO_MEMORY, NULL);
     return DW_OK;
 }
 
-static void encode_floats(const dw_draft *d, const dw_outgoing *p, uint32_t i, dw_chunk_result *result)
+static void encode_floats(const dw_draft *d, const dw_outgoing *p, uint32_t i,
+                          dw_chunk_result *result)
 {
     const dw_engine *engine = &d->encoder->engine;
     dw_float_job job = {.t = d->info.t,
@@ -96,7 +99,8 @@ static void encode_chunk(void *context, size_t index)
     dw_cpu_leave_exact(mode);
 }
 
-/* The digests of an entry's payload and new prev: what its chunks know of them, and what they leave out. */
+/* The digests of an entry's payload and new prev: what its chunks know of them, and what they leave
+ * out. */
 static void digest_entry(dw_draft *d, dw_outgoing *p, const dw_chunk_result *known)
 {
     const dw_engine *engine = &d->encoder->engine;
@@ -104,10 +108,13 @@ static void digest_entry(dw_draft *d, dw_outgoing *p, const dw_chunk_result *kno
     dw_audit audit = {d->info.audit, d->info.sequence};
     bool floats = dw_kind_is_floats(p->entry.kind);
     uint64_t left = floats ? p->entry.payload_bytes : dw_layout_undigested(&p->job.layout);
-    p->entry.payload_digest = dw_digest_of_sum(known->payload_sum + engine->bytes_sum(engine, payload, 0, left));
+    p->entry.payload_digest =
+        dw_digest_of_sum(known->payload_sum + engine->bytes_sum(engine, payload, 0, left));
     if (!dw_kind_has_state(p->entry.kind) || !d->info.audit) return;
-    uint64_t rest = floats ? engine->state_sum(engine, p->fresh.data, d->info.prev, (uint64_t)d->info.t * d->info.c, audit)
-                           : engine->seam_sum(engine, &p->job.layout, p->fresh.data, d->info.prev, audit);
+    uint64_t rest =
+        floats ? engine->state_sum(engine, p->fresh.data, d->info.prev,
+                                   (uint64_t)d->info.t * d->info.c, audit)
+               : engine->seam_sum(engine, &p->job.layout, p->fresh.data, d->info.prev, audit);
     p->entry.state_digest = dw_digest_of_sum(known->state_sum + rest);
 }
 
@@ -139,11 +146,13 @@ static void seal_frame(dw_draft *d)
 static void count_entry(dw_counters *counters, dw_entry_kind kind)
 {
     counters->delta_entries += kind == DW_ENTRY_DELTA;
-    counters->key_entries += kind == DW_ENTRY_KEY || kind == DW_ENTRY_KEY_RAW || kind == DW_ENTRY_SYNC;
+    counters->key_entries +=
+        kind == DW_ENTRY_KEY || kind == DW_ENTRY_KEY_RAW || kind == DW_ENTRY_SYNC;
     counters->stateless_entries += !dw_kind_has_state(kind);
 }
 
-/* The keys that the frame tells of: answered for by its reply, or gone where there are no replies. */
+/* The keys that the frame tells of: answered for by its reply, or gone where there are no replies.
+ */
 static void mark_told(dw_draft *d)
 {
     dw_predictor *predictor = &d->encoder->predictor;
@@ -161,7 +170,8 @@ void dw_draft_commit(dw_draft *d, uint64_t total)
 {
     dw_encoder *encoder = d->encoder;
     dw_counters *counters = &encoder->counters;
-    dw_held shape = {.t = d->info.t, .c = d->info.c, .dtype = d->info.prev, .incarnation = d->info.incarnation};
+    dw_held shape = {
+        .t = d->info.t, .c = d->info.c, .dtype = d->info.prev, .incarnation = d->info.incarnation};
     uint64_t raw = 0;
     for (uint32_t i = 0; i < d->info.n; i++) {
         dw_outgoing *p = &d->plans[i];
@@ -171,7 +181,8 @@ void dw_draft_commit(dw_draft *d, uint64_t total)
             p->held->base = DW_BASE_NOW;
             p->held->incarnation = d->info.incarnation;
         } else if (dw_kind_has_state(p->entry.kind)) {
-            dw_predictor_commit(&encoder->predictor, p->held, &shape, p->fresh, d->params.wants_reply);
+            dw_predictor_commit(&encoder->predictor, p->held, &shape, p->fresh,
+                                d->params.wants_reply);
         } else if (p->added) { /* no room in the quota: nothing is held of it */
             dw_predictor_remove(&encoder->predictor, p->held);
         }
@@ -201,17 +212,26 @@ static uint64_t now(const dw_encoder *encoder)
     return encoder->config.now_ns ? encoder->config.now_ns(encoder->config.now_context) : 0;
 }
 
-dw_status dw_encode(dw_encoder *encoder, const dw_key *keys, const dw_tensor *x, void *frame, size_t cap, size_t *len)
+dw_status dw_encode(dw_encoder *encoder, const dw_key *keys, const dw_tensor *x, void *frame,
+                    size_t cap, size_t *len)
 {
     uint64_t total;
     if (!encoder) return DW_ERR_ARGUMENT;
-    if (!keys || !x || !x->data || !frame || !len) return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "an argument is NULL");
-    if (encoder->remote) return dw_encoder_fail(encoder, DW_ERR_UNSUPPORTED, "this encoder computes on a GPU: call dw_encode_async");
+    if (!keys || !x || !x->data || !frame || !len)
+        return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "an argument is NULL");
+    if (encoder->remote)
+        return dw_encoder_fail(encoder, DW_ERR_UNSUPPORTED,
+                               "this encoder computes on a GPU: call dw_encode_async");
     dw_status status = dw_tensor_check(x);
-    if (status) return dw_encoder_fail(encoder, status, "x is no tensor that can be walked: see its dtype, alignment, extents and strides");
+    if (status)
+        return dw_encoder_fail(
+            encoder, status,
+            "x is no tensor that can be walked: see its dtype, alignment, extents and strides");
     uint64_t started = now(encoder);
-    if (encoder->sequence == UINT64_MAX) dw_encoder_begin_life(encoder); /* the numbers are used up */
-    dw_draft d = {.encoder = encoder, .keys = keys, .x = x, .frame = frame, .most_forgotten = UINT32_MAX};
+    if (encoder->sequence == UINT64_MAX)
+        dw_encoder_begin_life(encoder); /* the numbers are used up */
+    dw_draft d = {
+        .encoder = encoder, .keys = keys, .x = x, .frame = frame, .most_forgotten = UINT32_MAX};
     status = dw_params_resolve(&d.params, &encoder->config, x->dtype);
     if (status) return dw_encoder_fail(encoder, status, NULL);
     dw_draft_describe(&d, x->n, x->t, x->c, x->dtype);
@@ -250,11 +270,13 @@ static dw_status plan_sync(dw_draft *d, const dw_key *keys, uint32_t n)
         dw_outgoing *p = &d->plans[i];
         memset(p, 0, sizeof *p);
         p->held = dw_predictor_find(&encoder->predictor, keys[i]);
-        if (!p->held || !p->held->now.data) return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "a key is not held");
+        if (!p->held || !p->held->now.data)
+            return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "a key is not held");
         const dw_held *first = encoder->plans[0].held;
         if (p->held->mark == encoder->calls || p->held->t != first->t || p->held->c != first->c ||
             p->held->dtype != first->dtype)
-            return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "the keys are doubled or of several shapes");
+            return dw_encoder_fail(encoder, DW_ERR_ARGUMENT,
+                                   "the keys are doubled or of several shapes");
         p->held->mark = encoder->calls;
         p->entry.key = keys[i];
         p->entry.kind = DW_ENTRY_SYNC;
@@ -263,12 +285,17 @@ static dw_status plan_sync(dw_draft *d, const dw_key *keys, uint32_t n)
     return DW_OK;
 }
 
-dw_status dw_encoder_resync(dw_encoder *encoder, const dw_key *keys, uint32_t n, void *frame, size_t cap, size_t *len)
+dw_status dw_encoder_resync(dw_encoder *encoder, const dw_key *keys, uint32_t n, void *frame,
+                            size_t cap, size_t *len)
 {
     uint64_t total;
     if (!encoder) return DW_ERR_ARGUMENT;
-    if (!keys || n == 0 || !frame || !len) return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "an argument is NULL or zero");
-    if (encoder->remote) return dw_encoder_fail(encoder, DW_ERR_UNSUPPORTED, "prev lies on a GPU, which has no frames of prev itself: encode x again");
+    if (!keys || n == 0 || !frame || !len)
+        return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "an argument is NULL or zero");
+    if (encoder->remote)
+        return dw_encoder_fail(
+            encoder, DW_ERR_UNSUPPORTED,
+            "prev lies on a GPU, which has no frames of prev itself: encode x again");
     if (encoder->sequence == UINT64_MAX) dw_encoder_begin_life(encoder);
     dw_draft d = {.encoder = encoder, .keys = keys, .frame = frame, .most_forgotten = UINT32_MAX};
     dw_status status = plan_sync(&d, keys, n);
@@ -307,7 +334,9 @@ dw_status dw_encoder_forget(dw_encoder *encoder, dw_key key)
     dw_held *held = dw_predictor_find(&encoder->predictor, key);
     if (!held) return DW_OK;
     if (held->busy)
-        return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "the key is in a frame that is still in flight: finish or cancel that frame first");
+        return dw_encoder_fail(
+            encoder, DW_ERR_ARGUMENT,
+            "the key is in a frame that is still in flight: finish or cancel that frame first");
     dw_predictor_forget(&encoder->predictor, held);
     return DW_OK;
 }

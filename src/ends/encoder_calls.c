@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * encoder_calls.c - the way out through an engine elsewhere: plan and enqueue now, seal and commit when it is done. */
+ * encoder_calls.c - the way out through an engine elsewhere: plan and enqueue now, seal and commit
+ * when it is done. */
 #include <string.h>
 
 #include "deltawire/cuda.h"
@@ -42,7 +43,10 @@ dw_status dw_encoder_settle(dw_encoder *encoder, const dw_remote *remote, dw_why
     dw_status status = dw_params_resolve(&params, &encoder->config, DW_F32);
     if (!status && dw_dtype_of(params.key)) {
         status = DW_ERR_UNSUPPORTED;
-        if (why) snprintf(why->text, sizeof why->text, "there are no kernels for floats: take codec delta with key=2..8, or codec direct");
+        if (why)
+            snprintf(
+                why->text, sizeof why->text,
+                "there are no kernels for floats: take codec delta with key=2..8, or codec direct");
     }
     if (status) return status;
     encoder->remote = remote;
@@ -75,7 +79,9 @@ void dw_encoder_hear(dw_encoder *encoder, const dw_reply_entry *entry, bool acce
     for (dw_encode_ticket *t = encoder->tickets; t; t = t->next) {
         for (uint32_t i = 0; t->flying && i < t->draft.info.n; i++) {
             dw_outgoing *p = &t->plans[i];
-            if (!p->held || p->entry.key.sample != entry->key.sample || p->entry.key.slice != entry->key.slice) continue;
+            if (!p->held || p->entry.key.sample != entry->key.sample ||
+                p->entry.key.slice != entry->key.slice)
+                continue;
             p->heard = *entry;
             p->is_heard = true;
             p->heard_accepted = accepted;
@@ -135,12 +141,14 @@ static dw_status prepare_jobs(dw_encode_ticket *t)
     return DW_OK;
 }
 
-/* Plans a frame and takes its number: what other frames that are planned meanwhile must know of it. */
+/* Plans a frame and takes its number: what other frames that are planned meanwhile must know of it.
+ */
 static dw_status book(dw_encode_ticket *t, dw_encoder *encoder, const dw_key *keys)
 {
     dw_draft *d = &t->draft;
     if (encoder->sequence == UINT64_MAX) dw_encoder_begin_life(encoder);
-    *d = (dw_draft){.encoder = encoder, .keys = keys, .x = &t->x, .frame = t->frame, .most_forgotten = t->x.n};
+    *d = (dw_draft){
+        .encoder = encoder, .keys = keys, .x = &t->x, .frame = t->frame, .most_forgotten = t->x.n};
     dw_status status = dw_params_resolve(&d->params, &encoder->config, t->x.dtype);
     if (status) return dw_encoder_fail(encoder, status, NULL);
     dw_draft_describe(d, t->x.n, t->x.t, t->x.c, t->x.dtype);
@@ -181,12 +189,14 @@ static void close_booking(dw_encode_ticket *t)
         if (t->plans[i].held) t->plans[i].held->busy = false;
 }
 
-/* Keys that were among the forgotten go back there: all of them, or those of which nothing is held after all. */
+/* Keys that were among the forgotten go back there: all of them, or those of which nothing is held
+ * after all. */
 static void forget_again(dw_encode_ticket *t, bool all)
 {
     for (uint32_t i = 0; i < t->draft.info.n; i++) {
         dw_outgoing *p = &t->plans[i];
-        if (p->revived && (all || !dw_kind_has_state(p->entry.kind))) dw_predictor_forget(&t->draft.encoder->predictor, p->held);
+        if (p->revived && (all || !dw_kind_has_state(p->entry.kind)))
+            dw_predictor_forget(&t->draft.encoder->predictor, p->held);
     }
 }
 
@@ -215,19 +225,26 @@ static void take_off(dw_encode_ticket *t)
 static void learn_what_was_heard(dw_encode_ticket *t)
 {
     for (uint32_t i = 0; i < t->draft.info.n; i++)
-        if (t->plans[i].is_heard) dw_encoder_learn(t->draft.encoder, &t->plans[i].heard, t->plans[i].heard_accepted);
+        if (t->plans[i].is_heard)
+            dw_encoder_learn(t->draft.encoder, &t->plans[i].heard, t->plans[i].heard_accepted);
 }
 
 static dw_status check_item(const dw_encode_item *item)
 {
     dw_encoder *encoder = item->encoder;
     if (!encoder) return DW_ERR_ARGUMENT;
-    if (!encoder->remote) return dw_encoder_fail(encoder, DW_ERR_UNSUPPORTED, "this encoder computes on the CPU: call dw_encode");
+    if (!encoder->remote)
+        return dw_encoder_fail(encoder, DW_ERR_UNSUPPORTED,
+                               "this encoder computes on the CPU: call dw_encode");
     if (!item->keys || !item->x || !item->x->data || !item->frame)
         return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "an argument is NULL");
     dw_status status = dw_tensor_check(item->x);
-    if (status) return dw_encoder_fail(encoder, status, "x is no tensor that can be walked: see its dtype, alignment, extents and strides");
-    if ((uintptr_t)item->frame % 16) return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "frame must be aligned to 16 bytes");
+    if (status)
+        return dw_encoder_fail(
+            encoder, status,
+            "x is no tensor that can be walked: see its dtype, alignment, extents and strides");
+    if ((uintptr_t)item->frame % 16)
+        return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "frame must be aligned to 16 bytes");
     return DW_OK;
 }
 
@@ -271,14 +288,16 @@ static dw_status launch_items(dw_encode_item *items, size_t count, void *stream)
     uint64_t n = 0, at = 0;
     for (size_t i = 0; i < count; i++) n += items[i].ticket->draft.info.n;
     if (n > UINT32_MAX) return dw_encoder_fail(encoder, DW_ERR_LIMIT, NULL);
-    if (!grow(encoder, &first->jobs, &first->jobs_cap, n, sizeof *first->jobs)) return dw_encoder_fail(encoder, DW_ERR_NO_MEMORY, NULL);
+    if (!grow(encoder, &first->jobs, &first->jobs_cap, n, sizeof *first->jobs))
+        return dw_encoder_fail(encoder, DW_ERR_NO_MEMORY, NULL);
     for (size_t i = 0; i < count; i++) {
         dw_encode_ticket *t = items[i].ticket;
         t->first = (uint32_t)at;
         for (uint32_t k = 0; k < t->draft.info.n; k++) first->jobs[at++] = &t->plans[k].job;
     }
-    dw_status status = encoder->remote->launch(encoder->remote->context, true, (dw_jobs){.encode = first->jobs}, (uint32_t)n, stream, &launch,
-                                               &captured, &encoder->why);
+    dw_status status =
+        encoder->remote->launch(encoder->remote->context, true, (dw_jobs){.encode = first->jobs},
+                                (uint32_t)n, stream, &launch, &captured, &encoder->why);
     if (status) return status;
     for (size_t i = 0; i < count; i++) {
         items[i].ticket->launch = launch;
@@ -298,7 +317,8 @@ dw_status dw_encode_many_async(dw_encode_item *items, size_t count, void *stream
     for (size_t i = 0; i < count && !status; i++) {
         status = check_item(&items[i]);
         if (!status && items[i].encoder->remote->device != items[0].encoder->remote->device)
-            status = dw_encoder_fail(items[i].encoder, DW_ERR_ARGUMENT, "the encoders of one launch must be of one dw_cuda");
+            status = dw_encoder_fail(items[i].encoder, DW_ERR_ARGUMENT,
+                                     "the encoders of one launch must be of one dw_cuda");
     }
     for (; booked < count && !status; booked += !status) status = book_item(&items[booked]);
     if (!status) status = launch_items(items, count, stream);
@@ -306,8 +326,8 @@ dw_status dw_encode_many_async(dw_encode_item *items, size_t count, void *stream
     return status;
 }
 
-dw_status dw_encode_async(dw_encoder *encoder, const dw_key *keys, const dw_tensor *x, void *frame, size_t cap, void *stream,
-                          dw_encode_ticket **ticket)
+dw_status dw_encode_async(dw_encoder *encoder, const dw_key *keys, const dw_tensor *x, void *frame,
+                          size_t cap, void *stream, dw_encode_ticket **ticket)
 {
     dw_encode_item item = {encoder, keys, x, frame, cap, NULL};
     if (!encoder) return DW_ERR_ARGUMENT;
@@ -323,10 +343,12 @@ dw_status dw_encode_again(dw_encode_ticket *t, const dw_key *keys)
     dw_encoder *encoder = t->draft.encoder;
     if (!keys) return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "an argument is NULL");
     if (!t->captured || t->flying)
-        return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "only a ticket that a stream captured is used again, after finish");
+        return dw_encoder_fail(encoder, DW_ERR_ARGUMENT,
+                               "only a ticket that a stream captured is used again, after finish");
     dw_status status = book(t, encoder, keys);
     if (status) return status;
-    status = encoder->remote->reuse(t->launch, t->first, (dw_jobs){.encode = t->jobs}, t->draft.info.n, &encoder->why);
+    status = encoder->remote->reuse(t->launch, t->first, (dw_jobs){.encode = t->jobs},
+                                    t->draft.info.n, &encoder->why);
     if (!status) {
         take_off(t);
         return DW_OK;
@@ -348,21 +370,27 @@ static void seal(dw_encode_ticket *t, uint8_t *head)
         p->entry.state_digest = audited ? dw_digest_of_sum(t->results[i].state_sum) : 0;
         dw_draft_put_entry(d, p, i, head);
     }
-    for (uint32_t i = 0; i < d->info.n_forgotten; i++) dw_frame_put_forgotten(head, d->info.n, i, t->told[i].key);
+    for (uint32_t i = 0; i < d->info.n_forgotten; i++)
+        dw_frame_put_forgotten(head, d->info.n, i, t->told[i].key);
     dw_frame_seal(head, &d->info);
 }
 
-dw_status dw_encode_finish(dw_encode_ticket *t, void *head, size_t head_cap, size_t *head_len, size_t *len)
+dw_status dw_encode_finish(dw_encode_ticket *t, void *head, size_t head_cap, size_t *head_len,
+                           size_t *len)
 {
     uint64_t end;
     if (!t) return DW_ERR_ARGUMENT;
     dw_draft *d = &t->draft;
     dw_encoder *encoder = d->encoder;
-    if (!head || !head_len || !len) return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "an argument is NULL");
-    if (!t->flying) return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "the ticket has no frame in flight");
+    if (!head || !head_len || !len)
+        return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "an argument is NULL");
+    if (!t->flying)
+        return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "the ticket has no frame in flight");
     (void)dw_frame_table_end(d->info.n, d->info.n_forgotten, &end);
     if (end > head_cap)
-        return dw_encoder_fail(encoder, DW_ERR_NO_ROOM, "the head does not fit: dw_frame_head_bound tells the room that is enough");
+        return dw_encoder_fail(
+            encoder, DW_ERR_NO_ROOM,
+            "the head does not fit: dw_frame_head_bound tells the room that is enough");
     dw_status status = encoder->remote->done(t->launch, t->first, d->info.n, t->results);
     if (status) return status;
     seal(t, head);
@@ -384,9 +412,12 @@ dw_status dw_encode_cancel(dw_encode_ticket *t)
 {
     if (!t) return DW_ERR_ARGUMENT;
     dw_encoder *encoder = t->draft.encoder;
-    if (!t->flying && !t->captured) return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "the ticket has ended");
+    if (!t->flying && !t->captured)
+        return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "the ticket has ended");
     if (t->flying) {
-        if (!t->captured && encoder->remote->done(t->launch, t->first, t->draft.info.n, t->results) == DW_PENDING) return DW_PENDING;
+        if (!t->captured &&
+            encoder->remote->done(t->launch, t->first, t->draft.info.n, t->results) == DW_PENDING)
+            return DW_PENDING;
         drop_booking(t);
         learn_what_was_heard(t);
     }

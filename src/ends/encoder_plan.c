@@ -47,9 +47,13 @@ static dw_status plan_state(dw_draft *d, dw_outgoing *p, uint64_t *used)
         p->added = true;
     }
     p->held = held;
-    if (held->mark == encoder->calls) return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "two samples of one call have the same key");
+    if (held->mark == encoder->calls)
+        return dw_encoder_fail(encoder, DW_ERR_ARGUMENT,
+                               "two samples of one call have the same key");
     if (held->busy)
-        return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "a key is in a frame that is still in flight: finish or cancel that frame first");
+        return dw_encoder_fail(
+            encoder, DW_ERR_ARGUMENT,
+            "a key is in a frame that is still in flight: finish or cancel that frame first");
     held->mark = encoder->calls;
     uint64_t growth = bytes > held->counted ? bytes - held->counted : 0;
     dw_status status = dw_predictor_take(&encoder->predictor, bytes, growth, used, &p->fresh.data);
@@ -85,7 +89,8 @@ void dw_draft_unplan(dw_draft *d, uint32_t n)
 dw_status dw_draft_plan(dw_draft *d, dw_outgoing **plans, uint64_t *cap)
 {
     dw_encoder *encoder = d->encoder;
-    uint64_t before = encoder->predictor.held_bytes + encoder->predictor.reserved_bytes, used = before;
+    uint64_t before = encoder->predictor.held_bytes + encoder->predictor.reserved_bytes,
+             used = before;
     encoder->calls++;
     void *grown = *plans;
     if (!dw_mem_grow(&encoder->allocator, &grown, cap, d->info.n, sizeof(dw_outgoing)))
@@ -109,7 +114,8 @@ dw_status dw_draft_plan(dw_draft *d, dw_outgoing **plans, uint64_t *cap)
 /* A telling whose frame was not answered for so many frames is taken for lost. */
 enum { TELL_AGAIN_AFTER = 32 };
 
-/* The next key at or behind `from` that this frame is to tell of: not one that it carries, nor one told lately. */
+/* The next key at or behind `from` that this frame is to tell of: not one that it carries, nor one
+ * told lately. */
 dw_held *dw_draft_next_to_tell(const dw_draft *d, dw_held *from)
 {
     for (; from; from = from->newer) {
@@ -124,19 +130,27 @@ dw_status dw_draft_lay_out(dw_draft *d, size_t cap, uint64_t *total)
 {
     dw_encoder *encoder = d->encoder;
     uint64_t end, payload = 0, bytes;
-    if (!dw_frame_table_end(d->info.n, 0, &end)) return dw_encoder_fail(encoder, DW_ERR_LIMIT, NULL);
+    if (!dw_frame_table_end(d->info.n, 0, &end))
+        return dw_encoder_fail(encoder, DW_ERR_LIMIT, NULL);
     for (uint32_t i = 0; i < d->info.n; i++) {
         dw_outgoing *p = &d->plans[i];
-        if (!dw_frame_payload_bytes(&d->info, p->entry.kind, &bytes)) return dw_encoder_fail(encoder, DW_ERR_LIMIT, NULL);
+        if (!dw_frame_payload_bytes(&d->info, p->entry.kind, &bytes))
+            return dw_encoder_fail(encoder, DW_ERR_LIMIT, NULL);
         p->entry.payload_bytes = bytes;
-        if (!dw_size_add(payload, bytes, &payload)) return dw_encoder_fail(encoder, DW_ERR_LIMIT, NULL);
+        if (!dw_size_add(payload, bytes, &payload))
+            return dw_encoder_fail(encoder, DW_ERR_LIMIT, NULL);
     }
     if (!dw_size_add(end, payload, total) || *total > cap)
-        return dw_encoder_fail(encoder, DW_ERR_NO_ROOM, "the frame does not fit: dw_frame_bound tells the room that is enough");
+        return dw_encoder_fail(
+            encoder, DW_ERR_NO_ROOM,
+            "the frame does not fit: dw_frame_bound tells the room that is enough");
     if (d->info.codec == DW_CODEC_DELTA) {
         dw_held *tell = dw_draft_next_to_tell(d, encoder->predictor.oldest_forgotten);
-        for (; tell && d->info.n_forgotten < d->most_forgotten; tell = dw_draft_next_to_tell(d, tell->newer)) {
-            if (!dw_frame_table_end(d->info.n, d->info.n_forgotten + 1, &bytes) || bytes + payload > cap) break;
+        for (; tell && d->info.n_forgotten < d->most_forgotten;
+             tell = dw_draft_next_to_tell(d, tell->newer)) {
+            if (!dw_frame_table_end(d->info.n, d->info.n_forgotten + 1, &bytes) ||
+                bytes + payload > cap)
+                break;
             d->info.n_forgotten++;
         }
     }
@@ -150,7 +164,8 @@ dw_status dw_draft_lay_out(dw_draft *d, size_t cap, uint64_t *total)
     return DW_OK;
 }
 
-/* Another number for every visit of every key, so that what rounding adds to one has nothing to do with another. */
+/* Another number for every visit of every key, so that what rounding adds to one has nothing to do
+ * with another. */
 static uint64_t dither_key(const dw_draft *d, dw_key key)
 {
     uint64_t words[4] = {d->encoder->config.seed, key.sample, key.slice, d->info.sequence};
@@ -159,8 +174,9 @@ static uint64_t dither_key(const dw_draft *d, dw_key key)
     return dw_digest_bytes(bytes, sizeof bytes);
 }
 
-/* What recorded activations and gradients lost least with, at the price of absmax (bench/README.md, Scales). One bit wants a search; and
- * only absmax has a level for every value, which stochastic rounding needs to be right on average. */
+/* What recorded activations and gradients lost least with, at the price of absmax (bench/README.md,
+ * Scales). One bit wants a search; and only absmax has a level for every value, which stochastic
+ * rounding needs to be right on average. */
 static dw_scale default_scale(uint32_t bits, bool is_stochastic)
 {
     return is_stochastic ? DW_SCALE_ABSMAX : bits == 1 ? DW_SCALE_MSE : DW_SCALE_SIGNED;

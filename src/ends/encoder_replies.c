@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * encoder_replies.c - what an encoder learns from replies: which of its copies the decoder holds. */
+ * encoder_replies.c - what an encoder learns from replies: which of its copies the decoder holds.
+ */
 #include <stdio.h>
 
 #include "encoder.h"
@@ -15,7 +16,8 @@ void dw_encoder_begin_life(dw_encoder *encoder)
 /* The frame `sequence` was taken, and with it what it told. */
 static void stop_telling(dw_encoder *encoder, uint64_t sequence)
 {
-    for (dw_held *held = encoder->predictor.oldest_forgotten, *next; held && held->told; held = next) {
+    for (dw_held *held = encoder->predictor.oldest_forgotten, *next; held && held->told;
+         held = next) {
         next = held->newer;
         if (held->told == sequence) dw_predictor_remove(&encoder->predictor, held);
     }
@@ -52,7 +54,8 @@ dw_status dw_encoder_feedback(dw_encoder *encoder, const void *reply, size_t rep
         snprintf(encoder->why.text, sizeof encoder->why.text, "the reply cannot be read: %s", why);
         return status;
     }
-    if (info.incarnation != encoder->incarnation) return DW_OK; /* to an earlier life: says nothing of ours */
+    if (info.incarnation != encoder->incarnation)
+        return DW_OK; /* to an earlier life: says nothing of ours */
     encoder->counters.acks += info.accepted != 0;
     encoder->counters.nacks += !info.accepted;
     if (info.replaced) {

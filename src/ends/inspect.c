@@ -26,7 +26,8 @@ dw_status dw_frame_read(const void *frame, size_t len, dw_frame_info *info, dw_w
     return status;
 }
 
-dw_status dw_frame_entries(const void *frame, size_t len, uint32_t first, uint32_t n, dw_entry_info *entries)
+dw_status dw_frame_entries(const void *frame, size_t len, uint32_t first, uint32_t n,
+                           dw_entry_info *entries)
 {
     dw_frame_info info;
     uint64_t at = 0;

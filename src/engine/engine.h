@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * engine.h - where the memory lives: one sample between tensor, payload and prev, on the CPU or a GPU.
+ * engine.h - where the memory lives: one sample between tensor, payload and prev, on the CPU or a
+ * GPU.
  *
  * | name     | shape  | unit  | meaning                                       | owner   |
  * | x, y     | (T, C) |       | stride elements from one token to the next    | caller  |
@@ -7,9 +8,10 @@
  * | next     | (T, C) |       | dense, never prev itself; NULL: no state      | predict |
  * | payload  |        | bytes | layout.payload_bytes, or the floats' bytes    | frame   |
  *
- * Quantized payloads are made and read in chunks (layout.h), each by one call, in any order and by any threads: what comes out does not
- * depend on it. Errors: none: whoever calls has checked every size. State: none, prev and next are the caller's. Threads: any, on
- * different chunks or memory; the caller has entered the exact mode (cpu.h) in each. */
+ * Quantized payloads are made and read in chunks (layout.h), each by one call, in any order and by
+ * any threads: what comes out does not depend on it. Errors: none: whoever calls has checked every
+ * size. State: none, prev and next are the caller's. Threads: any, on different chunks or memory;
+ * the caller has entered the exact mode (cpu.h) in each. */
 #ifndef DW_ENGINE_H
 #define DW_ENGINE_H
 
@@ -33,7 +35,8 @@ static inline void dw_sums_add(dw_sums *to, const dw_sums *sums)
     to->poisoned += sums->poisoned;
 }
 
-/* What a chunk adds to what is known of its sample. The digests' sums have no order; those of squares are joined chunk by chunk. */
+/* What a chunk adds to what is known of its sample. The digests' sums have no order; those of
+ * squares are joined chunk by chunk. */
 typedef struct dw_chunk_result {
     dw_sums sums;
     uint64_t payload_sum, state_sum; /* of the stretches that lie in the chunk, or of its bytes */
@@ -69,7 +72,8 @@ typedef struct dw_decode_job {
     dw_layout layout;
     const uint8_t *payload;
     const void *prev;
-    void *next; /* with state: only this is written; y comes from emit, after the digest was checked */
+    void *next; /* with state: only this is written; y comes from emit, after the digest was checked
+                 */
     dw_dtype prev_dtype;
     void *y;
     dw_dtype y_dtype;
@@ -97,21 +101,30 @@ typedef struct dw_engine dw_engine;
 struct dw_engine {
     const char *name;
     const struct dw_kernels *kernels; /* the CPU's instruction set; NULL in an engine elsewhere */
-    void (*encode)(const dw_engine *engine, const dw_encode_job *job, uint64_t chunk, dw_chunk_result *result);
-    void (*decode)(const dw_engine *engine, const dw_decode_job *job, uint64_t chunk, dw_chunk_result *result); /* to next, or, without state, to y */
-    void (*emit)(const dw_engine *engine, const dw_decode_job *job, uint64_t chunk); /* y from next; NaN where pieces are poisoned */
+    void (*encode)(const dw_engine *engine, const dw_encode_job *job, uint64_t chunk,
+                   dw_chunk_result *result);
+    void (*decode)(const dw_engine *engine, const dw_decode_job *job, uint64_t chunk,
+                   dw_chunk_result *result); /* to next, or, without state, to y */
+    void (*emit)(const dw_engine *engine, const dw_decode_job *job, uint64_t chunk); /* y from next;
+                                                                                        NaN where
+                                                                                        pieces are
+                                                                                        poisoned */
     void (*put_floats)(const dw_float_job *job);               /* tensor to payload */
     void (*take_floats)(const dw_float_job *job, int to_next); /* payload to next, or to tensor */
-    /* Sums of digests (docs/format.md, 4): over the bytes [from, from + bytes) of a payload, both multiples of 16; over the audited
-     * stretches of prev that end within no chunk; over all audited stretches. */
-    uint64_t (*bytes_sum)(const dw_engine *engine, const uint8_t *payload, uint64_t from, uint64_t bytes);
-    uint64_t (*seam_sum)(const dw_engine *engine, const dw_layout *layout, const void *prev, dw_dtype dtype, dw_audit audit);
-    uint64_t (*state_sum)(const dw_engine *engine, const void *prev, dw_dtype dtype, uint64_t elements, dw_audit audit);
+    /* Sums of digests (docs/format.md, 4): over the bytes [from, from + bytes) of a payload, both
+     * multiples of 16; over the audited stretches of prev that end within no chunk; over all
+     * audited stretches. */
+    uint64_t (*bytes_sum)(const dw_engine *engine, const uint8_t *payload, uint64_t from,
+                          uint64_t bytes);
+    uint64_t (*seam_sum)(const dw_engine *engine, const dw_layout *layout, const void *prev,
+                         dw_dtype dtype, dw_audit audit);
+    uint64_t (*state_sum)(const dw_engine *engine, const void *prev, dw_dtype dtype,
+                          uint64_t elements, dw_audit audit);
 };
 
-/* An engine elsewhere, which works on streams: launch enqueues and returns, and what the jobs tell is read later. All addresses in jobs are
- * ones that it can reach. The sums that done gives are of whole payloads and of all audited stretches; norms are 0. pieces too: the layout
- * knows them.
+/* An engine elsewhere, which works on streams: launch enqueues and returns, and what the jobs tell
+ * is read later. All addresses in jobs are ones that it can reach. The sums that done gives are of
+ * whole payloads and of all audited stretches; norms are 0. pieces too: the layout knows them.
  *
  * | function | meaning                                                                                                          |
  * | launch   | n jobs, of one frame or of several, by the order of the stream: all of them or none. *captured: the stream only  |
@@ -121,7 +134,8 @@ struct dw_engine {
  * | done     | PENDING until jobs [first, first + n) are done, then what they tell                                              |
  * | share    | one user more, each of whom will close it                                                                        |
  *
- * Errors: NO_MEMORY, LIMIT, UNSUPPORTED, IO, each with a sentence and nothing in flight. Threads: one at a time. */
+ * Errors: NO_MEMORY, LIMIT, UNSUPPORTED, IO, each with a sentence and nothing in flight. Threads:
+ * one at a time. */
 typedef struct dw_launch dw_launch;
 
 typedef union dw_jobs { /* pointers to n jobs of one kind */
@@ -133,16 +147,19 @@ typedef struct dw_remote {
     void *context;
     const void *device; /* engines of one device may share a launch */
     dw_store store;
-    dw_status (*launch)(void *context, bool encodes, dw_jobs jobs, uint32_t n, void *stream, dw_launch **launch, bool *captured,
-                        dw_why *why);
+    dw_status (*launch)(void *context, bool encodes, dw_jobs jobs, uint32_t n, void *stream,
+                        dw_launch **launch, bool *captured, dw_why *why);
     dw_status (*reuse)(dw_launch *launch, uint32_t first, dw_jobs jobs, uint32_t n, dw_why *why);
-    dw_status (*done)(const dw_launch *launch, uint32_t first, uint32_t n, dw_chunk_result *results);
+    dw_status (*done)(const dw_launch *launch, uint32_t first, uint32_t n,
+                      dw_chunk_result *results);
     void (*share)(dw_launch *launch);
     void (*close)(dw_launch *launch);
-    void (*release)(void *context); /* by the encoder or decoder that ends; its launches are closed */
+    void (*release)(void *context); /* by the encoder or decoder that ends; its launches are closed
+                                     */
 } dw_remote;
 
-/* Right after creation: another engine, which the object will release. UNSUPPORTED, with a sentence: the config needs what it has not. */
+/* Right after creation: another engine, which the object will release. UNSUPPORTED, with a
+ * sentence: the config needs what it has not. */
 dw_status dw_encoder_settle(dw_encoder *encoder, const dw_remote *remote, dw_why *why);
 dw_status dw_decoder_settle(dw_decoder *decoder, const dw_remote *remote, dw_why *why);
 
@@ -160,7 +177,8 @@ static inline uint64_t dw_digest_of_sum(uint64_t sum)
 /* kernels NULL: the best that this processor has. */
 dw_engine dw_engine_cpu(const struct dw_kernels *kernels);
 
-/* For tests and the benchmark, before the first call: another engine than the best. The bits are the same. */
+/* For tests and the benchmark, before the first call: another engine than the best. The bits are
+ * the same. */
 void dw_encoder_use(dw_encoder *encoder, const dw_engine *engine);
 void dw_decoder_use(dw_decoder *decoder, const dw_engine *engine);
 

@@ -11,7 +11,8 @@ void dw_work_release(dw_work *work, const dw_allocator *allocator)
 bool dw_work_begin(dw_work *work, const dw_allocator *allocator, uint32_t n)
 {
     void *first = work->first;
-    if (!dw_mem_grow(allocator, &first, &work->first_cap, (uint64_t)n + 1, sizeof *work->first)) return false;
+    if (!dw_mem_grow(allocator, &first, &work->first_cap, (uint64_t)n + 1, sizeof *work->first))
+        return false;
     work->first = first;
     work->first[0] = 0;
     work->entries = 0;
@@ -28,7 +29,8 @@ void dw_work_put(dw_work *work, uint64_t chunks)
 bool dw_work_ready(dw_work *work, const dw_allocator *allocator)
 {
     void *results = work->results;
-    if (!dw_mem_grow(allocator, &results, &work->results_cap, work->chunks, sizeof *work->results)) return false;
+    if (!dw_mem_grow(allocator, &results, &work->results_cap, work->chunks, sizeof *work->results))
+        return false;
     work->results = results;
     return true;
 }

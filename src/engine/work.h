@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
- * work.h - a frame's chunks: which entry each belongs to, who makes them, and what they tell together.
+ * work.h - a frame's chunks: which entry each belongs to, who makes them, and what they tell
+ * together.
  *
  * | name    | meaning                                                    | owner |
  * | first   | of every entry, its first chunk; and the end               | work  |
  * | results | of every chunk; written by its task, read when all is done | work  |
  *
- * Errors: false: no memory, nothing changed. Arrays are kept from call to call, so that a steady state allocates nothing. Threads:
- * dw_work_run calls the config's parallel_for; the other functions belong to the thread of the call, but dw_work_entry to any. */
+ * Errors: false: no memory, nothing changed. Arrays are kept from call to call, so that a steady
+ * state allocates nothing. Threads: dw_work_run calls the config's parallel_for; the other
+ * functions belong to the thread of the call, but dw_work_entry to any. */
 #ifndef DW_WORK_H
 #define DW_WORK_H
 

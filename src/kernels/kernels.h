@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * kernels.h - the innermost loops, one table per instruction set; kernels_c.c is their specification.
+ * kernels.h - the innermost loops, one table per instruction set; kernels_c.c is their
+ * specification.
  *
- * A run is a sequence of pieces that lie side by side in memory: pieces of one row, or whole rows that touch. Kernels see no strides,
- * no headers and no keys. Every table gives the same bits for the same run.
+ * A run is a sequence of pieces that lie side by side in memory: pieces of one row, or whole rows
+ * that touch. Kernels see no strides, no headers and no keys. Every table gives the same bits for
+ * the same run.
  *
  * | name          | shape            | unit  | meaning                                                    |
  * | channels      |                  |       | elements of the run in memory; only its last piece may be  |
@@ -18,8 +20,8 @@
  * | sum           |                  |       | NULL, or what the digest of out is added to                |
  * | element       |                  |       | for the digest: as its `first`                             |
  *
- * With a scale per channel a run is a stretch of one row, and every element has a choice and a scale of its own, in a dw_columns that was
- * filled from the extremes of all rows.
+ * With a scale per channel a run is a stretch of one row, and every element has a choice and a
+ * scale of its own, in a dw_columns that was filled from the extremes of all rows.
  *
  * Errors: none; sizes were checked before. Threads: no state at all. */
 #ifndef DW_KERNELS_H
@@ -42,8 +44,9 @@ typedef struct dw_chosen {
     int direct;
 } dw_chosen;
 
-/* Stochastic rounding: element i of the sample takes part i % 8 of the eight 16-bit parts, low ones first, of Philox4x32-10 with the
- * counter (low and high half of i / 8, 0, 0) and this key, low half first. */
+/* Stochastic rounding: element i of the sample takes part i % 8 of the eight 16-bit parts, low ones
+ * first, of Philox4x32-10 with the counter (low and high half of i / 8, 0, 0) and this key, low
+ * half first. */
 typedef struct dw_dither {
     uint64_t key, element; /* element: which one of its sample the run begins with */
 } dw_dither;
@@ -77,11 +80,12 @@ typedef struct dw_decode_run {
     uint64_t *sum, element;
 } dw_decode_run;
 
-/* A strip of channels that have a scale each: what the encoder gathers over all rows, then what all rows are coded or decoded with. */
+/* A strip of channels that have a scale each: what the encoder gathers over all rows, then what all
+ * rows are coded or decoded with. */
 enum { DW_COLUMNS = 256 };
 
 typedef struct dw_columns {
-    uint32_t n, stored; /* channels, and elements stored for them: a multiple of 16 */
+    uint32_t n, stored;             /* channels, and elements stored for them: a multiple of 16 */
     uint32_t base_mask[DW_COLUMNS]; /* 0: direct; else ones */
     uint32_t keep_mask[DW_COLUMNS]; /* ones: poisoned */
     float scale[DW_COLUMNS], inverse[DW_COLUMNS];
@@ -89,7 +93,8 @@ typedef struct dw_columns {
 
 /* Extremes by column; positive[i] and negative[i] as in dw_extremes. */
 typedef struct dw_column_extremes {
-    uint32_t delta_positive[DW_COLUMNS], delta_negative[DW_COLUMNS], direct_positive[DW_COLUMNS], direct_negative[DW_COLUMNS];
+    uint32_t delta_positive[DW_COLUMNS], delta_negative[DW_COLUMNS], direct_positive[DW_COLUMNS],
+        direct_negative[DW_COLUMNS];
 } dw_column_extremes;
 
 /* Mean-square search by column. */
@@ -117,7 +122,8 @@ typedef struct dw_norms_run {
     uint64_t n;
 } dw_norms_run;
 
-#define DW_NORM_LIMIT 0x7e967699u /* 1e38: where x, x - base or x - back is not below it, the element is left out */
+#define DW_NORM_LIMIT                                                                              \
+    0x7e967699u /* 1e38: where x, x - base or x - back is not below it, the element is left out */
 
 typedef struct dw_norms {
     double x, delta, error;
@@ -128,27 +134,32 @@ typedef struct dw_kernels {
     void (*encode)(const dw_encode_run *run);
     void (*decode)(const dw_decode_run *run);
     /* The extremes of n elements, joined with what *candidates holds; for rows of several runs. */
-    void (*extremes)(const void *x, dw_dtype x_dtype, const void *prev, dw_dtype prev_dtype, uint64_t n,
-                     dw_candidates *candidates);
-    /* The squares of what each attempt would lose of x - prev, added to sums: element i to sums[attempt][i % DW_NORM_LANES]; for rows of
-     * several runs. */
-    void (*squares)(const void *x, dw_dtype x_dtype, const void *prev, dw_dtype prev_dtype, uint64_t n, uint32_t bits,
-                    const dw_attempts *attempts, float sums[DW_ATTEMPTS][DW_NORM_LANES]);
-    /* One row of a strip: its extremes joined, its squares added, its codes and new prev, the way back. */
+    void (*extremes)(const void *x, dw_dtype x_dtype, const void *prev, dw_dtype prev_dtype,
+                     uint64_t n, dw_candidates *candidates);
+    /* The squares of what each attempt would lose of x - prev, added to sums: element i to
+     * sums[attempt][i % DW_NORM_LANES]; for rows of several runs. */
+    void (*squares)(const void *x, dw_dtype x_dtype, const void *prev, dw_dtype prev_dtype,
+                    uint64_t n, uint32_t bits, const dw_attempts *attempts,
+                    float sums[DW_ATTEMPTS][DW_NORM_LANES]);
+    /* One row of a strip: its extremes joined, its squares added, its codes and new prev, the way
+     * back. */
     void (*column_extremes)(const dw_column_run *run, dw_column_extremes *extremes);
     void (*column_squares)(const dw_column_run *run, dw_column_squares *squares);
     void (*encode_columns)(const dw_column_run *run);
     void (*decode_columns)(const dw_column_run *run);
     /* RN of docs/format.md: from finite values to finite values. Same dtypes copy. */
     void (*convert)(const void *from, dw_dtype from_dtype, void *to, dw_dtype to_dtype, uint64_t n);
-    /* The sum of docs/format.md, 4, over n elements of prev; the first of them is its element number `first`, a multiple of 4. */
+    /* The sum of docs/format.md, 4, over n elements of prev; the first of them is its element
+     * number `first`, a multiple of 4. */
     uint64_t (*digest)(const void *elements, dw_dtype dtype, uint64_t first, uint64_t n);
-    /* The same sum over a payload's bytes, whose words are little-endian everywhere; from and n are multiples of 16. */
+    /* The same sum over a payload's bytes, whose words are little-endian everywhere; from and n are
+     * multiples of 16. */
     uint64_t (*digest_bytes)(const uint8_t *payload, uint64_t from, uint64_t n);
-    /* Copies past the caches where that is possible; to begins on a line of 64 bytes. last: and all of it is seen by other threads as
-     * early as whatever is stored next. */
+    /* Copies past the caches where that is possible; to begins on a line of 64 bytes. last: and all
+     * of it is seen by other threads as early as whatever is stored next. */
     void (*stream)(void *to, const void *from, uint64_t bytes, int last);
-    /* Adds sums of squares in binary64: DW_NORM_LANES of them, element i into sum i % DW_NORM_LANES, then these in order. */
+    /* Adds sums of squares in binary64: DW_NORM_LANES of them, element i into sum i %
+     * DW_NORM_LANES, then these in order. */
     void (*norms)(const dw_norms_run *run, dw_norms *norms);
 } dw_kernels;
 
@@ -160,8 +171,8 @@ extern const dw_kernels dw_kernels_avx2, dw_kernels_avx512;
 extern const dw_kernels dw_kernels_neon;
 #endif
 
-/* The best table for this processor among those that need no feature (DW_CPU_... of cpu.h) beyond `allowed`. It is asked once per
- * encoder or decoder, which keeps the answer. */
+/* The best table for this processor among those that need no feature (DW_CPU_... of cpu.h) beyond
+ * `allowed`. It is asked once per encoder or decoder, which keeps the answer. */
 const dw_kernels *dw_kernels_choose(uint32_t allowed);
 
 /* A table by its name; NULL where this build has none, or this processor cannot run it. */

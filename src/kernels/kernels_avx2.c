@@ -16,13 +16,22 @@ typedef __m256i i64x8;
 
 #define TWICE_F(operation, x, y) ((f32x16){operation((x).a, (y).a), operation((x).b, (y).b)})
 #define TWICE_I(operation, x, y) ((i32x16){operation((x).a, (y).a), operation((x).b, (y).b)})
-#define i_shl(x, n) ((i32x16){_mm256_slli_epi32((x).a, n), _mm256_slli_epi32((x).b, n)})
-#define i_shr(x, n) ((i32x16){_mm256_srli_epi32((x).a, n), _mm256_srli_epi32((x).b, n)})
-#define i_sra(x, n) ((i32x16){_mm256_srai_epi32((x).a, n), _mm256_srai_epi32((x).b, n)})
+#define i_shl(x, n)              ((i32x16){_mm256_slli_epi32((x).a, n), _mm256_slli_epi32((x).b, n)})
+#define i_shr(x, n)              ((i32x16){_mm256_srli_epi32((x).a, n), _mm256_srli_epi32((x).b, n)})
+#define i_sra(x, n)              ((i32x16){_mm256_srai_epi32((x).a, n), _mm256_srai_epi32((x).b, n)})
 
-DW_VECTOR i32x16 f_bits(f32x16 x) { return (i32x16){_mm256_castps_si256(x.a), _mm256_castps_si256(x.b)}; }
-DW_VECTOR f32x16 i_float(i32x16 x) { return (f32x16){_mm256_castsi256_ps(x.a), _mm256_castsi256_ps(x.b)}; }
-DW_VECTOR f32x16 f_set(float value) { return (f32x16){_mm256_set1_ps(value), _mm256_set1_ps(value)}; }
+DW_VECTOR i32x16 f_bits(f32x16 x)
+{
+    return (i32x16){_mm256_castps_si256(x.a), _mm256_castps_si256(x.b)};
+}
+DW_VECTOR f32x16 i_float(i32x16 x)
+{
+    return (f32x16){_mm256_castsi256_ps(x.a), _mm256_castsi256_ps(x.b)};
+}
+DW_VECTOR f32x16 f_set(float value)
+{
+    return (f32x16){_mm256_set1_ps(value), _mm256_set1_ps(value)};
+}
 DW_VECTOR f32x16 f_load(const void *from)
 {
     return (f32x16){_mm256_loadu_ps(from), _mm256_loadu_ps((const float *)from + 8)};
@@ -32,15 +41,34 @@ DW_VECTOR void f_store(void *to, f32x16 x)
     _mm256_storeu_ps(to, x.a);
     _mm256_storeu_ps((float *)to + 8, x.b);
 }
-DW_VECTOR f32x16 f_add(f32x16 x, f32x16 y) { return TWICE_F(_mm256_add_ps, x, y); }
-DW_VECTOR f32x16 f_sub(f32x16 x, f32x16 y) { return TWICE_F(_mm256_sub_ps, x, y); }
-DW_VECTOR f32x16 f_mul(f32x16 x, f32x16 y) { return TWICE_F(_mm256_mul_ps, x, y); }
-DW_VECTOR f32x16 f_div(f32x16 x, f32x16 y) { return TWICE_F(_mm256_div_ps, x, y); }
-DW_VECTOR f32x16 f_min(f32x16 x, f32x16 y) { return TWICE_F(_mm256_min_ps, x, y); }
-DW_VECTOR f32x16 f_max(f32x16 x, f32x16 y) { return TWICE_F(_mm256_max_ps, x, y); }
+DW_VECTOR f32x16 f_add(f32x16 x, f32x16 y)
+{
+    return TWICE_F(_mm256_add_ps, x, y);
+}
+DW_VECTOR f32x16 f_sub(f32x16 x, f32x16 y)
+{
+    return TWICE_F(_mm256_sub_ps, x, y);
+}
+DW_VECTOR f32x16 f_mul(f32x16 x, f32x16 y)
+{
+    return TWICE_F(_mm256_mul_ps, x, y);
+}
+DW_VECTOR f32x16 f_div(f32x16 x, f32x16 y)
+{
+    return TWICE_F(_mm256_div_ps, x, y);
+}
+DW_VECTOR f32x16 f_min(f32x16 x, f32x16 y)
+{
+    return TWICE_F(_mm256_min_ps, x, y);
+}
+DW_VECTOR f32x16 f_max(f32x16 x, f32x16 y)
+{
+    return TWICE_F(_mm256_max_ps, x, y);
+}
 DW_VECTOR i32x16 f_less(f32x16 x, f32x16 y)
 {
-    return f_bits((f32x16){_mm256_cmp_ps(x.a, y.a, _CMP_LT_OQ), _mm256_cmp_ps(x.b, y.b, _CMP_LT_OQ)});
+    return f_bits(
+        (f32x16){_mm256_cmp_ps(x.a, y.a, _CMP_LT_OQ), _mm256_cmp_ps(x.b, y.b, _CMP_LT_OQ)});
 }
 
 #define f_muladd f_muladd
@@ -50,9 +78,12 @@ DW_VECTOR f32x16 f_muladd(f32x16 x, f32x16 y, f32x16 z)
 }
 
 #define i_nearest(x) ((i32x16){_mm256_cvtps_epi32((x).a), _mm256_cvtps_epi32((x).b)})
-#define f_whole(x) ((f32x16){_mm256_cvtepi32_ps((x).a), _mm256_cvtepi32_ps((x).b)})
+#define f_whole(x)   ((f32x16){_mm256_cvtepi32_ps((x).a), _mm256_cvtepi32_ps((x).b)})
 
-DW_VECTOR i32x16 i_set(int32_t value) { return (i32x16){_mm256_set1_epi32(value), _mm256_set1_epi32(value)}; }
+DW_VECTOR i32x16 i_set(int32_t value)
+{
+    return (i32x16){_mm256_set1_epi32(value), _mm256_set1_epi32(value)};
+}
 DW_VECTOR i32x16 i_load(const void *from)
 {
     return (i32x16){_mm256_loadu_si256(from), _mm256_loadu_si256((const __m256i *)from + 1)};
@@ -62,14 +93,38 @@ DW_VECTOR void i_store(void *to, i32x16 x)
     _mm256_storeu_si256(to, x.a);
     _mm256_storeu_si256((__m256i *)to + 1, x.b);
 }
-DW_VECTOR i32x16 i_add(i32x16 x, i32x16 y) { return TWICE_I(_mm256_add_epi32, x, y); }
-DW_VECTOR i32x16 i_sub(i32x16 x, i32x16 y) { return TWICE_I(_mm256_sub_epi32, x, y); }
-DW_VECTOR i32x16 i_and(i32x16 x, i32x16 y) { return TWICE_I(_mm256_and_si256, x, y); }
-DW_VECTOR i32x16 i_or(i32x16 x, i32x16 y) { return TWICE_I(_mm256_or_si256, x, y); }
-DW_VECTOR i32x16 i_andnot(i32x16 x, i32x16 y) { return TWICE_I(_mm256_andnot_si256, x, y); }
-DW_VECTOR i32x16 i_max(i32x16 x, i32x16 y) { return TWICE_I(_mm256_max_epi32, x, y); }
-DW_VECTOR i32x16 i_max_unsigned(i32x16 x, i32x16 y) { return TWICE_I(_mm256_max_epu32, x, y); }
-DW_VECTOR i32x16 i_greater(i32x16 x, i32x16 y) { return TWICE_I(_mm256_cmpgt_epi32, x, y); }
+DW_VECTOR i32x16 i_add(i32x16 x, i32x16 y)
+{
+    return TWICE_I(_mm256_add_epi32, x, y);
+}
+DW_VECTOR i32x16 i_sub(i32x16 x, i32x16 y)
+{
+    return TWICE_I(_mm256_sub_epi32, x, y);
+}
+DW_VECTOR i32x16 i_and(i32x16 x, i32x16 y)
+{
+    return TWICE_I(_mm256_and_si256, x, y);
+}
+DW_VECTOR i32x16 i_or(i32x16 x, i32x16 y)
+{
+    return TWICE_I(_mm256_or_si256, x, y);
+}
+DW_VECTOR i32x16 i_andnot(i32x16 x, i32x16 y)
+{
+    return TWICE_I(_mm256_andnot_si256, x, y);
+}
+DW_VECTOR i32x16 i_max(i32x16 x, i32x16 y)
+{
+    return TWICE_I(_mm256_max_epi32, x, y);
+}
+DW_VECTOR i32x16 i_max_unsigned(i32x16 x, i32x16 y)
+{
+    return TWICE_I(_mm256_max_epu32, x, y);
+}
+DW_VECTOR i32x16 i_greater(i32x16 x, i32x16 y)
+{
+    return TWICE_I(_mm256_cmpgt_epi32, x, y);
+}
 DW_VECTOR uint32_t i_signs(i32x16 x)
 {
     f32x16 f = i_float(x);
@@ -94,11 +149,14 @@ DW_VECTOR f32x16 widen_bf16(const void *from)
     return i_float(i_shl(halves, 16));
 }
 
-/* The instruction makes signalling NaN quiet; the format keeps their bits, so the quiet bit is put back as it was. */
+/* The instruction makes signalling NaN quiet; the format keeps their bits, so the quiet bit is put
+ * back as it was. */
 DW_VECTOR f32x16 widen_f16(const void *from)
 {
-    f32x16 wide = {_mm256_cvtph_ps(_mm_loadu_si128(from)), _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)from + 1))};
-    f32x16 nan = {_mm256_cmp_ps(wide.a, wide.a, _CMP_UNORD_Q), _mm256_cmp_ps(wide.b, wide.b, _CMP_UNORD_Q)};
+    f32x16 wide = {_mm256_cvtph_ps(_mm_loadu_si128(from)),
+                   _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)from + 1))};
+    f32x16 nan = {_mm256_cmp_ps(wide.a, wide.a, _CMP_UNORD_Q),
+                  _mm256_cmp_ps(wide.b, wide.b, _CMP_UNORD_Q)};
     i32x16 quiet = i_andnot(halves_widened(from), i_set(0x200)), loud = i_shl(quiet, 13);
     return i_float(i_andnot(i_and(loud, f_bits(nan)), f_bits(wide)));
 }
@@ -114,26 +172,30 @@ DW_VECTOR void narrow_bf16(void *to, f32x16 value)
 DW_VECTOR void narrow_f16(void *to, f32x16 value)
 {
     _mm_storeu_si128(to, _mm256_cvtps_ph(value.a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
-    _mm_storeu_si128((__m128i *)to + 1, _mm256_cvtps_ph(value.b, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+    _mm_storeu_si128((__m128i *)to + 1,
+                     _mm256_cvtps_ph(value.b, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 
 DW_VECTOR void i_store_quarter(int32_t *to, i32x16 x)
 {
     __m256i half = _mm256_max_epu32(x.a, x.b);
-    _mm_store_si128((void *)to, _mm_max_epu32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1)));
+    _mm_store_si128((void *)to,
+                    _mm_max_epu32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1)));
 }
 
 DW_VECTOR i32x16 i_columns(const int32_t *quarters)
 {
-    return (i32x16){_mm256_set_m128i(columns_of_four(quarters + 16), columns_of_four(quarters)),
-                    _mm256_set_m128i(columns_of_four(quarters + 48), columns_of_four(quarters + 32))};
+    return (i32x16){
+        _mm256_set_m128i(columns_of_four(quarters + 16), columns_of_four(quarters)),
+        _mm256_set_m128i(columns_of_four(quarters + 48), columns_of_four(quarters + 32))};
 }
 
 /* Two blocks of levels to 32 bytes. */
 DW_VECTOR __m256i join32(i32x16 x, i32x16 y)
 {
     __m256i first = _mm256_packs_epi32(x.a, x.b), second = _mm256_packs_epi32(y.a, y.b);
-    return _mm256_permutevar8x32_epi32(_mm256_packs_epi16(first, second), _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+    return _mm256_permutevar8x32_epi32(_mm256_packs_epi16(first, second),
+                                       _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
 }
 
 #define codes_of_levels codes_of_levels
@@ -143,7 +205,8 @@ DW_VECTOR codes64 codes_of_levels(i32x16 l0, i32x16 l1, i32x16 l2, i32x16 l3, in
     return (codes64){_mm256_add_epi8(join32(l0, l1), zero), _mm256_add_epi8(join32(l2, l3), zero)};
 }
 
-/* The even level is the lower byte of 16 bits, the odd one the upper: a number that packing leaves as it is. */
+/* The even level is the lower byte of 16 bits, the odd one the upper: a number that packing leaves
+ * as it is. */
 DW_VECTOR __m256i pair32(i32x16 even, i32x16 odd)
 {
     i32x16 both = i_or(i_and(even, i_set(0xff)), i_shl(odd, 8));
@@ -154,39 +217,48 @@ DW_VECTOR __m256i pair32(i32x16 even, i32x16 odd)
 DW_VECTOR codes64 codes_of_pairs(i32x16 even0, i32x16 odd0, i32x16 even1, i32x16 odd1, int half)
 {
     __m256i zero = _mm256_set1_epi8((char)half);
-    return (codes64){_mm256_add_epi8(pair32(even0, odd0), zero), _mm256_add_epi8(pair32(even1, odd1), zero)};
+    return (codes64){_mm256_add_epi8(pair32(even0, odd0), zero),
+                     _mm256_add_epi8(pair32(even1, odd1), zero)};
 }
 
-#define FIELD32(codes, from, width) \
+#define FIELD32(codes, from, width)                                                                \
     _mm256_and_si256(_mm256_srli_epi16(codes, from), _mm256_set1_epi8((char)((1 << (width)) - 1)))
-#define codes_field(codes, from, width) ((codes64){FIELD32((codes).a, from, width), FIELD32((codes).b, from, width)})
+#define codes_field(codes, from, width)                                                            \
+    ((codes64){FIELD32((codes).a, from, width), FIELD32((codes).b, from, width)})
 
-DW_VECTOR void codes_put8(uint8_t *to, codes64 codes) { i_store(to, codes); }
+DW_VECTOR void codes_put8(uint8_t *to, codes64 codes)
+{
+    i_store(to, codes);
+}
 
 DW_VECTOR void codes_put4(uint8_t *to, codes64 codes)
 {
     __m256i factors = _mm256_set1_epi16(0x1001);
-    __m256i packed = _mm256_packus_epi16(_mm256_maddubs_epi16(codes.a, factors), _mm256_maddubs_epi16(codes.b, factors));
+    __m256i packed = _mm256_packus_epi16(_mm256_maddubs_epi16(codes.a, factors),
+                                         _mm256_maddubs_epi16(codes.b, factors));
     _mm256_storeu_si256((void *)to, _mm256_permute4x64_epi64(packed, 0xd8));
 }
 
 DW_VECTOR __m256i fours32(__m256i codes)
 {
-    return _mm256_madd_epi16(_mm256_maddubs_epi16(codes, _mm256_set1_epi16(0x0401)), _mm256_set1_epi32(0x00100001));
+    return _mm256_madd_epi16(_mm256_maddubs_epi16(codes, _mm256_set1_epi16(0x0401)),
+                             _mm256_set1_epi32(0x00100001));
 }
 
 DW_VECTOR void codes_put2(uint8_t *to, codes64 codes)
 {
     __m256i words = _mm256_packs_epi32(fours32(codes.a), fours32(codes.b));
-    __m256i bytes = _mm256_permutevar8x32_epi32(_mm256_packus_epi16(words, words), _mm256_setr_epi32(0, 4, 1, 5, 0, 4, 1, 5));
+    __m256i bytes = _mm256_permutevar8x32_epi32(_mm256_packus_epi16(words, words),
+                                                _mm256_setr_epi32(0, 4, 1, 5, 0, 4, 1, 5));
     _mm_storeu_si128((void *)to, _mm256_castsi256_si128(bytes));
 }
 
-#define codes_put1(to, codes, from)                                                                     \
-    do {                                                                                                \
-        uint32_t bits_[2] = {(uint32_t)_mm256_movemask_epi8(_mm256_slli_epi16((codes).a, 7 - (from))),  \
-                             (uint32_t)_mm256_movemask_epi8(_mm256_slli_epi16((codes).b, 7 - (from)))}; \
-        memcpy(to, bits_, sizeof bits_);                                                                \
+#define codes_put1(to, codes, from)                                                                \
+    do {                                                                                           \
+        uint32_t bits_[2] = {                                                                      \
+            (uint32_t)_mm256_movemask_epi8(_mm256_slli_epi16((codes).a, 7 - (from))),              \
+            (uint32_t)_mm256_movemask_epi8(_mm256_slli_epi16((codes).b, 7 - (from)))};             \
+        memcpy(to, bits_, sizeof bits_);                                                           \
     } while (0)
 
 DW_VECTOR i32x16 i_take8(const uint8_t *from)
@@ -198,42 +270,57 @@ DW_VECTOR i32x16 i_take8(const uint8_t *from)
 DW_VECTOR i32x16 i_take4(const uint8_t *from)
 {
     __m256i shifts = _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28), low = _mm256_set1_epi32(15);
-    return (i32x16){_mm256_and_si256(_mm256_srlv_epi32(_mm256_set1_epi32(take_word4(from)), shifts), low),
-                    _mm256_and_si256(_mm256_srlv_epi32(_mm256_set1_epi32(take_word4(from + 4)), shifts), low)};
+    return (i32x16){
+        _mm256_and_si256(_mm256_srlv_epi32(_mm256_set1_epi32(take_word4(from)), shifts), low),
+        _mm256_and_si256(_mm256_srlv_epi32(_mm256_set1_epi32(take_word4(from + 4)), shifts), low)};
 }
 
 DW_VECTOR i32x16 i_take2(const uint8_t *from)
 {
     __m256i word = _mm256_set1_epi32(take_word4(from)), low = _mm256_set1_epi32(3);
     return (i32x16){
-        _mm256_and_si256(_mm256_srlv_epi32(word, _mm256_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14)), low),
-        _mm256_and_si256(_mm256_srlv_epi32(word, _mm256_setr_epi32(16, 18, 20, 22, 24, 26, 28, 30)), low)};
+        _mm256_and_si256(_mm256_srlv_epi32(word, _mm256_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14)),
+                         low),
+        _mm256_and_si256(_mm256_srlv_epi32(word, _mm256_setr_epi32(16, 18, 20, 22, 24, 26, 28, 30)),
+                         low)};
 }
 
 DW_VECTOR i32x16 i_take1(const uint8_t *from)
 {
     __m256i word = _mm256_set1_epi32(take_word2(from)), low = _mm256_set1_epi32(1);
-    return (i32x16){_mm256_and_si256(_mm256_srlv_epi32(word, _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)), low),
-                    _mm256_and_si256(_mm256_srlv_epi32(word, _mm256_setr_epi32(8, 9, 10, 11, 12, 13, 14, 15)), low)};
+    return (i32x16){
+        _mm256_and_si256(_mm256_srlv_epi32(word, _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)), low),
+        _mm256_and_si256(_mm256_srlv_epi32(word, _mm256_setr_epi32(8, 9, 10, 11, 12, 13, 14, 15)),
+                         low)};
 }
 
-DW_VECTOR i32x16 i_take16(const uint8_t *from) { return halves_widened(from); }
+DW_VECTOR i32x16 i_take16(const uint8_t *from)
+{
+    return halves_widened(from);
+}
 
 DW_VECTOR void f_pair_parts(f32x16 x, f32x16 y, f32x16 *even, f32x16 *odd)
 {
-#define OF_FOUR(a, b, which) \
+#define OF_FOUR(a, b, which)                                                                       \
     _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(_mm256_shuffle_ps(a, b, which)), 0xd8))
     *even = (f32x16){OF_FOUR(x.a, x.b, 0x88), OF_FOUR(y.a, y.b, 0x88)};
     *odd = (f32x16){OF_FOUR(x.a, x.b, 0xdd), OF_FOUR(y.a, y.b, 0xdd)};
 #undef OF_FOUR
 }
 
-/* The upper halves, one more where the lower ones are above a tie, or at one beside an odd upper half. */
+/* The upper halves, one more where the lower ones are above a tie, or at one beside an odd upper
+ * half. */
 DW_VECTOR __m256i narrow_pair16(__m256i e, __m256i o)
 {
-    __m256i upper = _mm256_blend_epi16(_mm256_srli_epi32(e, 16), o, 0xaa), lower = _mm256_blend_epi16(e, _mm256_slli_epi32(o, 16), 0xaa);
+    __m256i upper = _mm256_blend_epi16(_mm256_srli_epi32(e, 16), o, 0xaa),
+            lower = _mm256_blend_epi16(e, _mm256_slli_epi32(o, 16), 0xaa);
     __m256i tie = _mm256_adds_epu16(lower, _mm256_and_si256(upper, _mm256_set1_epi16(1)));
-    __m256i up = _mm256_cmpeq_epi16(_mm256_max_epu16(tie, _mm256_set1_epi16(-0x7fff)), tie); /* at least 0x8001: -1 */
+    __m256i up =
+        _mm256_cmpeq_epi16(_mm256_max_epu16(tie, _mm256_set1_epi16(-0x7fff)), tie); /* at
+                                                                                       least
+                                                                                       0x8001:
+                                                                                       -1
+                                                                                     */
     return _mm256_sub_epi16(upper, up);
 }
 
@@ -243,11 +330,15 @@ DW_VECTOR i32x16 narrow_pair(f32x16 even, f32x16 odd)
     return (i32x16){narrow_pair16(e.a, o.a), narrow_pair16(e.b, o.b)};
 }
 
-DW_VECTOR i64x8 i_no_products(void) { return _mm256_setzero_si256(); }
+DW_VECTOR i64x8 i_no_products(void)
+{
+    return _mm256_setzero_si256();
+}
 
 DW_VECTOR i64x8 i_pair_products(i64x8 sum, i32x16 x)
 {
-    __m256i a = _mm256_mul_epu32(x.a, _mm256_srli_epi64(x.a, 32)), b = _mm256_mul_epu32(x.b, _mm256_srli_epi64(x.b, 32));
+    __m256i a = _mm256_mul_epu32(x.a, _mm256_srli_epi64(x.a, 32)),
+            b = _mm256_mul_epu32(x.b, _mm256_srli_epi64(x.b, 32));
     return _mm256_add_epi64(sum, _mm256_add_epi64(a, b));
 }
 
@@ -262,16 +353,34 @@ DW_VECTOR uint64_t i_sum_products(i64x8 sum)
 /* Philox: one counter per 64-bit lane. */
 typedef __m256i w64;
 enum { W_LANES = 4, SIDES = 2 };
-DW_VECTOR w64 w_set(uint32_t value) { return _mm256_set1_epi64x(value); }
-DW_VECTOR w64 w_fill(const uint64_t *value) { return _mm256_set1_epi64x((long long)*value); }
+DW_VECTOR w64 w_set(uint32_t value)
+{
+    return _mm256_set1_epi64x(value);
+}
+DW_VECTOR w64 w_fill(const uint64_t *value)
+{
+    return _mm256_set1_epi64x((long long)*value);
+}
 DW_VECTOR w64 w_count(uint64_t first)
 {
     return _mm256_add_epi64(_mm256_set1_epi64x((int64_t)first), _mm256_setr_epi64x(0, 1, 2, 3));
 }
-DW_VECTOR w64 w_mul(w64 a, w64 b) { return _mm256_mul_epu32(a, b); }
-DW_VECTOR w64 w_shr32(w64 a) { return _mm256_shuffle_epi32(a, 0xf5); } /* the low half does not matter: no shift, whose port the products need */
-DW_VECTOR w64 w_xor3(w64 a, w64 b, w64 c) { return _mm256_xor_si256(_mm256_xor_si256(a, b), c); }
-DW_VECTOR w64 w_join(w64 low, w64 high) { return _mm256_blend_epi32(low, _mm256_shuffle_epi32(high, 0xa0), 0xaa); }
+DW_VECTOR w64 w_mul(w64 a, w64 b)
+{
+    return _mm256_mul_epu32(a, b);
+}
+DW_VECTOR w64 w_shr32(w64 a)
+{
+    return _mm256_shuffle_epi32(a, 0xf5);
+} /* the low half does not matter: no shift, whose port the products need */
+DW_VECTOR w64 w_xor3(w64 a, w64 b, w64 c)
+{
+    return _mm256_xor_si256(_mm256_xor_si256(a, b), c);
+}
+DW_VECTOR w64 w_join(w64 low, w64 high)
+{
+    return _mm256_blend_epi32(low, _mm256_shuffle_epi32(high, 0xa0), 0xaa);
+}
 DW_VECTOR void w_store_turns(void *to, w64 a, w64 b)
 {
     __m256i even = _mm256_unpacklo_epi64(a, b), odd = _mm256_unpackhi_epi64(a, b);
@@ -284,7 +393,10 @@ DW_VECTOR void i_stream(void *to, i32x16 x)
     _mm256_stream_si256(to, x.a);
     _mm256_stream_si256((__m256i *)to + 1, x.b);
 }
-DW_VECTOR void i_stream_end(void) { _mm_sfence(); }
+DW_VECTOR void i_stream_end(void)
+{
+    _mm_sfence();
+}
 
 typedef struct f64x16 {
     __m256d part[4];
@@ -292,7 +404,8 @@ typedef struct f64x16 {
 
 DW_VECTOR f64x16 d_none(void)
 {
-    return (f64x16){{_mm256_setzero_pd(), _mm256_setzero_pd(), _mm256_setzero_pd(), _mm256_setzero_pd()}};
+    return (f64x16){
+        {_mm256_setzero_pd(), _mm256_setzero_pd(), _mm256_setzero_pd(), _mm256_setzero_pd()}};
 }
 
 DW_VECTOR __m256d d_add_four(__m256d sum, __m128 x)
@@ -325,5 +438,7 @@ DW_VECTOR void d_store(double *to, f64x16 x)
 
 #include "kernels_columns.h"
 
-const dw_kernels dw_kernels_avx2 = {"avx2", encode, decode, extremes, squares, column_extremes, column_squares,
-    encode_columns, decode_columns, convert, digest, digest_bytes, stream, norms};
+const dw_kernels dw_kernels_avx2 = {
+    "avx2",          encode,         decode,         extremes,       squares,
+    column_extremes, column_squares, encode_columns, decode_columns, convert,
+    digest,          digest_bytes,   stream,         norms};

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * kernels_c.c - the innermost loops in plain C: the specification that every other table must equal. */
+ * kernels_c.c - the innermost loops in plain C: the specification that every other table must
+ * equal. */
 #include <Random123/philox.h>
 
 #include "kernels.h"
@@ -65,8 +66,8 @@ static void subtract(const float *x, const float *base, uint64_t n, float *delta
     for (uint64_t i = 0; i < n; i++) delta[i] = x[i] - base[i];
 }
 
-static void extremes_c(const void *x, dw_dtype x_dtype, const void *prev, dw_dtype prev_dtype, uint64_t n,
-                       dw_candidates *candidates)
+static void extremes_c(const void *x, dw_dtype x_dtype, const void *prev, dw_dtype prev_dtype,
+                       uint64_t n, dw_candidates *candidates)
 {
     float wide[256], base[256];
     for (uint64_t at = 0; at < n; at += 256) {
@@ -100,7 +101,8 @@ static void load(piece *p, const dw_encode_run *run, uint64_t at, uint64_t n)
 }
 
 /* The parts of elements [first, first + n) of a sample; behind them, up to width, padding. */
-static void fill_dither(const dw_dither *dither, uint64_t first, uint64_t n, uint32_t width, uint16_t *parts)
+static void fill_dither(const dw_dither *dither, uint64_t first, uint64_t n, uint32_t width,
+                        uint16_t *parts)
 {
     philox4x32_key_t key = {{(uint32_t)dither->key, (uint32_t)(dither->key >> 32)}};
     philox4x32_ctr_t words = {{0}};
@@ -121,11 +123,13 @@ static void add_squares(const float *delta, uint64_t n, uint32_t bits, const dw_
     float half = (float)(1u << (bits - 1));
     for (uint32_t k = 0; k < DW_ATTEMPTS; k++)
         for (uint64_t i = 0; i < n; i++)
-            sums[k][i % DW_NORM_LANES] += dw_attempt_square(delta[i], attempts->inverse[k], -half, half - 1);
+            sums[k][i % DW_NORM_LANES] +=
+                dw_attempt_square(delta[i], attempts->inverse[k], -half, half - 1);
 }
 
-static void squares_c(const void *x, dw_dtype x_dtype, const void *prev, dw_dtype prev_dtype, uint64_t n, uint32_t bits,
-                      const dw_attempts *attempts, float sums[DW_ATTEMPTS][DW_NORM_LANES])
+static void squares_c(const void *x, dw_dtype x_dtype, const void *prev, dw_dtype prev_dtype,
+                      uint64_t n, uint32_t bits, const dw_attempts *attempts,
+                      float sums[DW_ATTEMPTS][DW_NORM_LANES])
 {
     float wide[256], base[256];
     for (uint64_t at = 0; at < n; at += 256) { /* a multiple of the lanes */
@@ -182,13 +186,14 @@ static void quantize(piece *p, const dw_encode_run *run, uint64_t at, uint64_t n
         for (uint32_t i = 0; i < run->width; i++)
             p->codes[i] = (uint8_t)dw_code_of(p->delta[i], inverse, half, dw_dither_of(parts[i]));
     } else {
-        for (uint32_t i = 0; i < run->width; i++) p->codes[i] = (uint8_t)dw_code_of(p->delta[i], inverse, half, 0.0f);
+        for (uint32_t i = 0; i < run->width; i++)
+            p->codes[i] = (uint8_t)dw_code_of(p->delta[i], inverse, half, 0.0f);
     }
 }
 
 /* The new prev of a piece: by the decoder's rule, from the codes. */
-static void reconstruct(const uint8_t *codes, const float *base, uint64_t n, uint32_t bits, uint16_t scale, void *to,
-                        dw_dtype dtype)
+static void reconstruct(const uint8_t *codes, const float *base, uint64_t n, uint32_t bits,
+                        uint16_t scale, void *to, dw_dtype dtype)
 {
     float out[DW_TILE_ELEMENTS];
     int32_t half = 1 << (bits - 1);
@@ -224,7 +229,8 @@ static void encode_piece(const dw_encode_run *run, uint32_t i, uint64_t at, uint
     }
     quantize(p, run, at, n, scale);
     store_scale(run->scales, i, scale);
-    dw_pack(p->codes, run->width, run->bits, run->codes, run->tile_elements, run->first + (size_t)i * run->width);
+    dw_pack(p->codes, run->width, run->bits, run->codes, run->tile_elements,
+            run->first + (size_t)i * run->width);
     run->counts->pieces++;
     run->counts->direct += chosen.direct != 0;
     run->counts->zero += scale == 0;
@@ -255,7 +261,8 @@ static uint32_t digest_word(const void *elements, dw_dtype dtype, uint64_t word,
 {
     if (dtype == DW_F32) return word < n ? ((const uint32_t *)elements)[word] : 0;
     const uint16_t *half = elements;
-    uint32_t low = 2 * word < n ? half[2 * word] : 0u, high = 2 * word + 1 < n ? half[2 * word + 1] : 0u;
+    uint32_t low = 2 * word < n ? half[2 * word] : 0u,
+             high = 2 * word + 1 < n ? half[2 * word + 1] : 0u;
     return low | high << 16;
 }
 
@@ -292,7 +299,8 @@ static void decode_piece(const dw_decode_run *run, uint32_t i, uint64_t at, uint
         widen(prev, run->prev_dtype, n, base);
     else
         memset(base, 0, n * sizeof *base);
-    dw_unpack(codes, run->width, run->bits, run->codes, run->tile_elements, run->first + (size_t)i * run->width);
+    dw_unpack(codes, run->width, run->bits, run->codes, run->tile_elements,
+              run->first + (size_t)i * run->width);
     reconstruct(codes, base, n, run->bits, scale, out, run->out_dtype);
 }
 
@@ -349,13 +357,15 @@ static void column_squares_c(const dw_column_run *run, dw_column_squares *to)
 }
 
 /* The new values of a row; a poisoned column keeps prev, or 0, or becomes NaN. */
-static void put_columns(const dw_column_run *run, const uint8_t *codes, const float *base, dw_dtype dtype)
+static void put_columns(const dw_column_run *run, const uint8_t *codes, const float *base,
+                        dw_dtype dtype)
 {
     const dw_columns *columns = run->columns;
     int32_t half = 1 << (run->bits - 1);
     float out[DW_COLUMNS] = {0};
     for (uint32_t i = 0; i < columns->n; i++) {
-        out[i] = dw_reconstruct(masked(base[i], columns->base_mask[i]), codes[i], half, columns->scale[i]);
+        out[i] = dw_reconstruct(masked(base[i], columns->base_mask[i]), codes[i], half,
+                                columns->scale[i]);
         if (columns->keep_mask[i]) out[i] = base[i];
     }
     narrow(out, columns->n, run->out, dtype);
@@ -377,7 +387,8 @@ static void encode_columns_c(const dw_column_run *run)
     for (uint32_t i = 0; i < columns->n; i++) {
         float delta = x[i] - masked(base[i], columns->base_mask[i]);
         float dither = run->dither ? dw_dither_of(parts[i]) : 0.0f;
-        if (columns->inverse[i] != 0.0f) codes[i] = (uint8_t)dw_code_of(delta, columns->inverse[i], half, dither);
+        if (columns->inverse[i] != 0.0f)
+            codes[i] = (uint8_t)dw_code_of(delta, columns->inverse[i], half, dither);
     }
     dw_pack(codes, columns->stored, run->bits, run->codes, run->tile_elements, run->first);
     if (run->out) put_columns(run, codes, base, run->prev_dtype);
@@ -392,7 +403,8 @@ static void decode_columns_c(const dw_column_run *run)
     put_columns(run, codes, base, run->x_dtype);
 }
 
-static void convert_c(const void *from, dw_dtype from_dtype, void *to, dw_dtype to_dtype, uint64_t n)
+static void convert_c(const void *from, dw_dtype from_dtype, void *to, dw_dtype to_dtype,
+                      uint64_t n)
 {
     float wide[256];
     if (from_dtype == to_dtype) {
@@ -414,7 +426,8 @@ static uint64_t digest_bytes_c(const uint8_t *payload, uint64_t from, uint64_t n
         uint32_t low = b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
         uint32_t high = b[4] | (uint32_t)b[5] << 8 | (uint32_t)b[6] << 16 | (uint32_t)b[7] << 24;
         uint32_t place = (uint32_t)(at / 4);
-        sum += (uint64_t)(low + DIGEST_KEY * (place + 1)) * (uint32_t)(high + DIGEST_KEY * (place + 2));
+        sum += (uint64_t)(low + DIGEST_KEY * (place + 1)) *
+               (uint32_t)(high + DIGEST_KEY * (place + 2));
     }
     return sum;
 }
@@ -432,7 +445,8 @@ static int is_counted(float value)
 
 static void norms_c(const dw_norms_run *run, dw_norms *norms)
 {
-    double x_sums[DW_NORM_LANES] = {0}, delta_sums[DW_NORM_LANES] = {0}, error_sums[DW_NORM_LANES] = {0};
+    double x_sums[DW_NORM_LANES] = {0}, delta_sums[DW_NORM_LANES] = {0},
+           error_sums[DW_NORM_LANES] = {0};
     float x[256], base[256] = {0}, back[256];
     for (uint64_t at = 0; at < run->n; at += 256) {
         uint64_t now = run->n - at < 256 ? run->n - at : 256;
@@ -454,5 +468,17 @@ static void norms_c(const dw_norms_run *run, dw_norms *norms)
     }
 }
 
-const dw_kernels dw_kernels_c = {"c", encode_c, decode_c, extremes_c, squares_c, column_extremes_c, column_squares_c, encode_columns_c,
-                                 decode_columns_c, convert_c, digest_c, digest_bytes_c, stream_c, norms_c};
+const dw_kernels dw_kernels_c = {"c",
+                                 encode_c,
+                                 decode_c,
+                                 extremes_c,
+                                 squares_c,
+                                 column_extremes_c,
+                                 column_squares_c,
+                                 encode_columns_c,
+                                 decode_columns_c,
+                                 convert_c,
+                                 digest_c,
+                                 digest_bytes_c,
+                                 stream_c,
+                                 norms_c};

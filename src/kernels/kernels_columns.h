@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  * kernels_columns.h - rows of a strip whose channels have a scale each, in vectors.
  *
- * Text for vector kernels, as kernels_simd.h and kernels_dither.h, which come before it. The last block of a row may be cut short by its
- * end; it is taken through a buffer, and what it computes behind the end goes to columns that nobody reads. */
+ * Text for vector kernels, as kernels_simd.h and kernels_dither.h, which come before it. The last
+ * block of a row may be cut short by its end; it is taken through a buffer, and what it computes
+ * behind the end goes to columns that nobody reads. */
 
 static void fill_nan(unsigned char *out, dw_dtype dtype, size_t n)
 {
     size_t size = bytes_of(dtype);
     uint32_t nan = dtype == DW_F32 ? DW_F32_NAN : dtype == DW_F16 ? DW_F16_NAN : DW_BF16_NAN;
-    for (size_t i = 0; i < n; i++) memcpy(out + i * size, &nan, size); /* little-endian: the low half */
+    for (size_t i = 0; i < n; i++)
+        memcpy(out + i * size, &nan, size); /* little-endian: the low half */
 }
 
 static f32x16 load_cut(const void *from, dw_dtype dtype, size_t i, size_t n)
@@ -29,7 +31,8 @@ DW_VECTOR f32x16 masked_base(const dw_column_run *run, f32x16 base, size_t i)
 
 DW_VECTOR void join_columns(uint32_t *positive, uint32_t *negative, f32x16 value)
 {
-    i_store(positive, i_max(i_load(positive), f_bits(value))); /* as signed integers negative floats are below all others */
+    i_store(positive, i_max(i_load(positive), f_bits(value))); /* as signed integers negative floats
+                                                                  are below all others */
     i_store(negative, i_max(i_load(negative), negative_magnitude(f_bits(value))));
 }
 
@@ -38,7 +41,8 @@ static void column_extremes(const dw_column_run *run, dw_column_extremes *to)
     for (size_t i = 0; i < run->columns->n; i += LANES) {
         f32x16 x = load_cut(run->x, run->x_dtype, i, run->columns->n);
         join_columns(to->direct_positive + i, to->direct_negative + i, x);
-        join_columns(to->delta_positive + i, to->delta_negative + i, run->prev ? f_sub(x, column_base(run, i)) : x);
+        join_columns(to->delta_positive + i, to->delta_negative + i,
+                     run->prev ? f_sub(x, column_base(run, i)) : x);
     }
 }
 
@@ -55,7 +59,8 @@ static void column_squares(const dw_column_run *run, dw_column_squares *to)
 }
 
 /* The new values of a block: from its levels, or what a poisoned column keeps. */
-DW_VECTOR void put_block(const dw_column_run *run, size_t i, f32x16 base, f32x16 level, dw_dtype dtype)
+DW_VECTOR void put_block(const dw_column_run *run, size_t i, f32x16 base, f32x16 level,
+                         dw_dtype dtype)
 {
     const dw_columns *columns = run->columns;
     i32x16 keep = i_load(columns->keep_mask + i);
@@ -85,8 +90,10 @@ static i32x16 encode_block(const dw_column_run *run, const uint16_t *dithers, si
 {
     const dw_columns *columns = run->columns;
     if (i >= columns->n) return i_set(0);
-    f32x16 base = column_base(run, i), delta = f_sub(load_cut(run->x, run->x_dtype, i, columns->n), masked_base(run, base, i));
-    steps d = steps_of(delta, f_load(columns->inverse + i), run->bits, dithers ? dithers + i : NULL);
+    f32x16 base = column_base(run, i),
+           delta = f_sub(load_cut(run->x, run->x_dtype, i, columns->n), masked_base(run, base, i));
+    steps d =
+        steps_of(delta, f_load(columns->inverse + i), run->bits, dithers ? dithers + i : NULL);
     if (run->out) put_any(run, i, base, d.level, run->prev_dtype);
     return d.step;
 }
@@ -106,7 +113,8 @@ static void encode_columns(const dw_column_run *run)
             put64(codes, run->bits, run->codes, run->tile_elements, run->first + i);
         } else {
             put64(codes, run->bits, tile, CHUNK, 0);
-            copy_planes(tile, run->bits, columns->stored - i, run->codes, run->tile_elements, run->first + i);
+            copy_planes(tile, run->bits, columns->stored - i, run->codes, run->tile_elements,
+                        run->first + i);
         }
     }
 }
@@ -116,9 +124,12 @@ static void decode_columns(const dw_column_run *run)
     const dw_columns *columns = run->columns;
     levels v = levels_of(1.0f, run->bits);
     for (size_t i = 0; i < columns->n; i += LANES) {
-        f32x16 level = add_level(f_set(0), take16(run->bits, run->codes, run->tile_elements, run->first + i), v, run->bits);
+        f32x16 level =
+            add_level(f_set(0), take16(run->bits, run->codes, run->tile_elements, run->first + i),
+                      v, run->bits);
         put_any(run, i, column_base(run, i), level, run->x_dtype);
     }
     for (uint32_t i = 0; i < columns->n && !run->poison_keeps; i++)
-        if (columns->keep_mask[i]) fill_nan((unsigned char *)run->out + i * bytes_of(run->x_dtype), run->x_dtype, 1);
+        if (columns->keep_mask[i])
+            fill_nan((unsigned char *)run->out + i * bytes_of(run->x_dtype), run->x_dtype, 1);
 }

@@ -14,7 +14,8 @@ typedef struct planes {
 /* Bits of the plane number k of codes of so many bits; 0: there is none. */
 DW_VECTOR uint32_t plane_bits(uint32_t bits, int k)
 {
-    uint32_t first = dw_plane_width(bits, 0), second = bits > first ? dw_plane_width(bits, first) : 0;
+    uint32_t first = dw_plane_width(bits, 0),
+             second = bits > first ? dw_plane_width(bits, first) : 0;
     return k == 0 ? first : k == 1 ? second : bits - first - second;
 }
 
@@ -37,11 +38,13 @@ typedef struct coded {
     planes codes;
     const unsigned char *base;
     unsigned char *out;
-    uintptr_t ahead; /* what of prev the next tile will want, whatever this one is added to; may be outside of everything */
+    uintptr_t ahead; /* what of prev the next tile will want, whatever this one is added to; may be
+                        outside of everything */
     tally made;
 } coded;
 
-/* The values that codes stand for: all of them where they can be looked up, else what makes them. */
+/* The values that codes stand for: all of them where they can be looked up, else what makes them.
+ */
 typedef struct levels {
     f32x16 table, scale, zero_level;
 } levels;
@@ -80,7 +83,9 @@ DW_VECTOR i32x16 take_codes(planes from, uint32_t bits)
     case 4: return i_take4(from.first);
     case 5: return i_or(i_take4(from.first), i_shl(i_take1(from.second), 4));
     case 6: return i_or(i_take4(from.first), i_shl(i_take2(from.second), 4));
-    case 7: return i_or(i_or(i_take4(from.first), i_shl(i_take2(from.second), 4)), i_shl(i_take1(from.third), 6));
+    case 7:
+        return i_or(i_or(i_take4(from.first), i_shl(i_take2(from.second), 4)),
+                    i_shl(i_take1(from.third), 6));
     default: return i_take8(from.first);
     }
 }
@@ -130,11 +135,13 @@ DW_VECTOR code_pair take_few(planes from, uint32_t bits)
     code_pair codes = {LOW(two, 2), i_shr(two, 2)};
     if (bits == 2) return codes;
     i32x16 one = i_take2(from.second);
-    return (code_pair){i_or(codes.even, i_shl(LOW(one, 1), 2)), i_or(codes.odd, i_shl(i_shr(one, 1), 2))};
+    return (code_pair){i_or(codes.even, i_shl(LOW(one, 1), 2)),
+                       i_or(codes.odd, i_shl(i_shr(one, 1), 2))};
 #endif
 }
 
-/* 32 codes. A lane takes what two elements have in a plane, the even one's bits below the odd one's. */
+/* 32 codes. A lane takes what two elements have in a plane, the even one's bits below the odd
+ * one's. */
 DW_VECTOR code_pair take_pair(planes from, uint32_t bits)
 {
     if (bits == 8) {
@@ -149,7 +156,8 @@ DW_VECTOR code_pair take_pair(planes from, uint32_t bits)
     code_pair codes = {LOW(four, 4), i_shr(four, 4)};
     if (bits >= 6) {
         i32x16 two = i_take4(from.second);
-        codes = (code_pair){i_or(codes.even, i_shl(LOW(two, 2), 4)), i_or(codes.odd, i_shl(i_shr(two, 2), 4))};
+        codes = (code_pair){i_or(codes.even, i_shl(LOW(two, 2), 4)),
+                            i_or(codes.odd, i_shl(i_shr(two, 2), 4))};
     }
     if (bits == 5 || bits == 7) {
         i32x16 one = i_take2(bits == 5 ? from.second : from.third);
@@ -161,13 +169,15 @@ DW_VECTOR code_pair take_pair(planes from, uint32_t bits)
     return codes;
 }
 
-/* What is decoded, and whether the digest is taken of it while it is in registers: of f32 and bf16 only. */
+/* What is decoded, and whether the digest is taken of it while it is in registers: of f32 and bf16
+ * only. */
 typedef struct decode_kind {
     dw_dtype dtype;
     uint32_t bits, digests;
 } decode_kind;
 
-/* The first n elements: 16, 32 or 64; those after `at`. bf16 goes in pairs of blocks, if there are two. The tally after them. */
+/* The first n elements: 16, 32 or 64; those after `at`. bf16 goes in pairs of blocks, if there are
+ * two. The tally after them. */
 DW_VECTOR tally decode_blocks(coded c, size_t n, levels v, decode_kind kind)
 {
     dw_dtype dtype = kind.dtype;
@@ -176,7 +186,8 @@ DW_VECTOR tally decode_blocks(coded c, size_t n, levels v, decode_kind kind)
             code_pair codes = take_pair(planes_on(c.codes, kind.bits, at), kind.bits);
             pair base = load_pair(c.base, at);
             DW_PREFETCH(c.ahead, 2 * at);
-            i32x16 made = narrow_pair(add_level(base.even, codes.even, v, kind.bits), add_level(base.odd, codes.odd, v, kind.bits));
+            i32x16 made = narrow_pair(add_level(base.even, codes.even, v, kind.bits),
+                                      add_level(base.odd, codes.odd, v, kind.bits));
             i_store(c.out + 2 * at, made);
             if (kind.digests) c.made = tally_add(c.made, made);
         }
@@ -197,7 +208,8 @@ DW_VECTOR coded decode_step(coded c, size_t n, levels v, decode_kind kind)
 {
     tally made = decode_blocks(c, n, v, kind);
     size_t bytes = n * bytes_of(kind.dtype);
-    return (coded){planes_on(c.codes, kind.bits, n), c.base + bytes, c.out + bytes, c.ahead + bytes, made};
+    return (coded){planes_on(c.codes, kind.bits, n), c.base + bytes, c.out + bytes, c.ahead + bytes,
+                   made};
 }
 
 /* n elements, a multiple of 16, of one piece; what follows them. */
@@ -250,17 +262,20 @@ static void take_scales(const dw_decode_run *run, piece_scales *to)
 }
 
 /* What a piece is added to, where there is a choice. No branch: choices follow no pattern. */
-DW_VECTOR const unsigned char *chosen_prev(const unsigned char *prev, const uint8_t *choices, uint64_t bit)
+DW_VECTOR const unsigned char *chosen_prev(const unsigned char *prev, const uint8_t *choices,
+                                           uint64_t bit)
 {
     uintptr_t direct = 0 - (uintptr_t)(choices[bit / 8] >> bit % 8 & 1);
     return (const unsigned char *)(((uintptr_t)prev & ~direct) | ((uintptr_t)no_prev & direct));
 }
 
 /* Pieces that are not short; special ones too, which are done again. */
-DW_VECTOR void decode_pieces(const dw_decode_run *given, uint32_t pieces, const float *scales, decode_kind kind)
+DW_VECTOR void decode_pieces(const dw_decode_run *given, uint32_t pieces, const float *scales,
+                             decode_kind kind)
 {
     dw_decode_run run = *given; /* stores to out may alias the caller's */
-    coded c = {.codes = planes_at(run.codes, kind.bits, run.tile_elements, run.first), .out = run.out};
+    coded c = {.codes = planes_at(run.codes, kind.bits, run.tile_elements, run.first),
+               .out = run.out};
     const unsigned char *prev = run.prev ? run.prev : no_prev;
     size_t step = run.prev ? run.width * bytes_of(kind.dtype) : 0;
     if (!run.prev) run.choices = NULL;
@@ -275,19 +290,19 @@ DW_VECTOR void decode_pieces(const dw_decode_run *given, uint32_t pieces, const 
 
 typedef void decode_function(const dw_decode_run *run, uint32_t pieces, const float *scales);
 
-#define DECODE(name, dtype, bits, digests)                                                                                 \
-    static void name(const dw_decode_run *run, uint32_t pieces, const float *scales)                                       \
-    {                                                                                                                      \
-        decode_pieces(run, pieces, scales, (decode_kind){dtype, bits, digests});                                           \
+#define DECODE(name, dtype, bits, digests)                                                         \
+    static void name(const dw_decode_run *run, uint32_t pieces, const float *scales)               \
+    {                                                                                              \
+        decode_pieces(run, pieces, scales, (decode_kind){dtype, bits, digests});                   \
     }
-#define DECODE_DTYPE(name, dtype, digests)                                                                                 \
-    DECODE(decode_##name##_1, dtype, 1, digests)                                                                           \
-    DECODE(decode_##name##_2, dtype, 2, digests)                                                                           \
-    DECODE(decode_##name##_3, dtype, 3, digests)                                                                           \
-    DECODE(decode_##name##_4, dtype, 4, digests)                                                                           \
-    DECODE(decode_##name##_5, dtype, 5, digests)                                                                           \
-    DECODE(decode_##name##_6, dtype, 6, digests)                                                                           \
-    DECODE(decode_##name##_7, dtype, 7, digests)                                                                           \
+#define DECODE_DTYPE(name, dtype, digests)                                                         \
+    DECODE(decode_##name##_1, dtype, 1, digests)                                                   \
+    DECODE(decode_##name##_2, dtype, 2, digests)                                                   \
+    DECODE(decode_##name##_3, dtype, 3, digests)                                                   \
+    DECODE(decode_##name##_4, dtype, 4, digests)                                                   \
+    DECODE(decode_##name##_5, dtype, 5, digests)                                                   \
+    DECODE(decode_##name##_6, dtype, 6, digests)                                                   \
+    DECODE(decode_##name##_7, dtype, 7, digests)                                                   \
     DECODE(decode_##name##_8, dtype, 8, digests)
 DECODE_DTYPE(f32, DW_F32, 0)
 DECODE_DTYPE(f16, DW_F16, 0)
@@ -297,11 +312,14 @@ DECODE_DTYPE(bf16_digest, DW_BF16, 1)
 #undef DECODE_DTYPE
 #undef DECODE
 
-/* The last piece of a run, of n elements: what fills blocks as a piece of its own, then the rest through padded buffers. */
-static void decode_short(const dw_decode_run *run, decode_function *decode_whole, uint32_t p, size_t n, float scale)
+/* The last piece of a run, of n elements: what fills blocks as a piece of its own, then the rest
+ * through padded buffers. */
+static void decode_short(const dw_decode_run *run, decode_function *decode_whole, uint32_t p,
+                         size_t n, float scale)
 {
     _Alignas(64) unsigned char base[4 * LANES] = {0}, out[4 * LANES];
-    size_t size = bytes_of(run->out_dtype), at = (size_t)p * run->width, rest = n % LANES, whole = n - rest;
+    size_t size = bytes_of(run->out_dtype), at = (size_t)p * run->width, rest = n % LANES,
+           whole = n - rest;
     dw_decode_run part = *run;
     part.first_piece += p;
     part.first += (uint32_t)at;
@@ -327,16 +345,23 @@ static void decode_short(const dw_decode_run *run, decode_function *decode_whole
 static int may_digest(const dw_decode_run *run, const piece_scales *scales)
 {
     uint32_t special = 0;
-    for (uint32_t from = 0; from < run->pieces; from += BATCH) special |= scales->special[from / BATCH];
-    return run->sum && run->out_dtype != DW_F16 && !special && run->channels == (uint64_t)run->pieces * run->width &&
+    for (uint32_t from = 0; from < run->pieces; from += BATCH)
+        special |= scales->special[from / BATCH];
+    return run->sum && run->out_dtype != DW_F16 && !special &&
+           run->channels == (uint64_t)run->pieces * run->width &&
            run->width % (run->out_dtype == DW_F32 ? LANES : 2 * LANES) == 0;
 }
 
 static void decode(const dw_decode_run *run)
 {
-#define ALL_BITS(name) {name##_1, name##_2, name##_3, name##_4, name##_5, name##_6, name##_7, name##_8}
-    static decode_function *const table[3][8] = {ALL_BITS(decode_f32), ALL_BITS(decode_f16), ALL_BITS(decode_bf16)};
-    static decode_function *const digesting[3][8] = {ALL_BITS(decode_f32_digest), {0}, ALL_BITS(decode_bf16_digest)};
+#define ALL_BITS(name)                                                                             \
+    {                                                                                              \
+        name##_1, name##_2, name##_3, name##_4, name##_5, name##_6, name##_7, name##_8             \
+    }
+    static decode_function *const table[3][8] = {ALL_BITS(decode_f32), ALL_BITS(decode_f16),
+                                                 ALL_BITS(decode_bf16)};
+    static decode_function *const digesting[3][8] = {
+        ALL_BITS(decode_f32_digest), {0}, ALL_BITS(decode_bf16_digest)};
 #undef ALL_BITS
     piece_scales scales;
     uint32_t full = (uint32_t)(run->channels / run->width);

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  * kernels_dither.h - the random parts of stochastic rounding, many counters side by side.
  *
- * Text for vector kernels, as kernels_simd.h, which comes before it. Philox4x32-10 (Salmon et al., Parallel random numbers: as easy as
- * 1, 2, 3, SC11; Random123): a 64-bit lane holds one word of one counter in its low half, and whatever the last product left in its high
- * half, which the next one does not look at. */
+ * Text for vector kernels, as kernels_simd.h, which comes before it. Philox4x32-10 (Salmon et al.,
+ * Parallel random numbers: as easy as 1, 2, 3, SC11; Random123): a 64-bit lane holds one word of
+ * one counter in its low half, and whatever the last product left in its high half, which the next
+ * one does not look at. */
 
 enum { CHUNK = 64 };
 
-/* Room for the parts of a tile that begins within a counter's eight, in whole calls of philox; a chunk more may be read. */
+/* Room for the parts of a tile that begins within a counter's eight, in whole calls of philox; a
+ * chunk more may be read. */
 
 typedef struct parts {
     _Alignas(64) uint16_t all[DW_TILE_ELEMENTS + 8 + SIDES * 8 * W_LANES + CHUNK];
@@ -28,7 +30,8 @@ static inline philox_keys philox_keys_of(uint64_t key)
     return keys;
 }
 
-/* The next SIDES * W_LANES counters' parts, eight each. A round waits for the one before: several registers of counters go side by side. */
+/* The next SIDES * W_LANES counters' parts, eight each. A round waits for the one before: several
+ * registers of counters go side by side. */
 DW_VECTOR void philox(uint64_t counter, const philox_keys *keys, uint16_t *to)
 {
     const w64 first = w_set(0xD2511F53u), second = w_set(0xCD9E8D57u);
@@ -49,16 +52,20 @@ DW_VECTOR void philox(uint64_t counter, const philox_keys *keys, uint16_t *to)
         }
     }
     for (int side = 0; side < SIDES; side++)
-        w_store_turns(to + (size_t)side * 8 * W_LANES, w_join(c0[side], c1[side]), w_join(c2[side], c3[side]));
+        w_store_turns(to + (size_t)side * 8 * W_LANES, w_join(c0[side], c1[side]),
+                      w_join(c2[side], c3[side]));
 }
 
-/* Elements [first, first + n) of the sample; behind them padding up to width. The first of them in memory. */
-static const uint16_t *fill_parts(const dw_dither *dither, uint64_t first, size_t n, size_t width, parts *to)
+/* Elements [first, first + n) of the sample; behind them padding up to width. The first of them in
+ * memory. */
+static const uint16_t *fill_parts(const dw_dither *dither, uint64_t first, size_t n, size_t width,
+                                  parts *to)
 {
     philox_keys keys = philox_keys_of(dither->key);
     uint64_t counter = (dither->element + first) / 8;
     size_t skipped = (size_t)((dither->element + first) % 8), end = skipped + n;
-    for (size_t at = 0; at < end; at += SIDES * 8 * W_LANES, counter += SIDES * W_LANES) philox(counter, &keys, to->all + at);
+    for (size_t at = 0; at < end; at += SIDES * 8 * W_LANES, counter += SIDES * W_LANES)
+        philox(counter, &keys, to->all + at);
     for (size_t i = n; i < width; i++) to->all[skipped + i] = DW_DITHER_NONE;
     return to->all + skipped;
 }
@@ -126,7 +133,8 @@ DW_VECTOR f32x16 square_of(f32x16 delta, f32x16 inverse, uint32_t bits)
     f32x16 scaled = f_mul(delta, inverse), level;
     if (bits == 1) {
         i32x16 below = f_less(scaled, f_set(0));
-        level = i_float(i_or(i_and(below, f_bits(f_set(-1.0f))), i_andnot(below, f_bits(f_set(1.0f)))));
+        level =
+            i_float(i_or(i_and(below, f_bits(f_set(-1.0f))), i_andnot(below, f_bits(f_set(1.0f)))));
     } else {
         level = f_whole(i_nearest(f_max(f_min(scaled, f_set(half - 1)), f_set(-half))));
     }

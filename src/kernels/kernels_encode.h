@@ -1,25 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0
  * kernels_encode.h - x and prev to codes and the new prev, in vectors.
  *
- * Text for vector kernels, as kernels_simd.h, which comes before it. Three steps, over all whole pieces of a run:
+ * Text for vector kernels, as kernels_simd.h, which comes before it. Three steps, over all whole
+ * pieces of a run:
  *
- *   sweep   reads x and prev, leaves the deltas in a scratch in the first-level cache and the extremes of 16 pieces in folds
- *   decide  makes the scales of 16 pieces side by side, one piece per lane
- *   finish  takes deltas to codes, planes and the new prev, 64 elements at a time, for one number of bits
+ *   sweep   reads x and prev, leaves the deltas in a scratch in the first-level cache and the
+ * extremes of 16 pieces in folds decide  makes the scales of 16 pieces side by side, one piece per
+ * lane finish  takes deltas to codes, planes and the new prev, 64 elements at a time, for one
+ * number of bits
  *
- * All sweeps and decisions go before the first finish, so that the processor has other work while it waits for a scale. Where prev is
- * bf16, or only x and x is, blocks go through in pairs: the even and the odd elements of 32. Short last pieces go through buffers that
- * are padded with zeros, so no loop has a mask; pieces that are poisoned or have huge scales are done again in C. */
+ * All sweeps and decisions go before the first finish, so that the processor has other work while
+ * it waits for a scale. Where prev is bf16, or only x and x is, blocks go through in pairs: the
+ * even and the odd elements of 32. Short last pieces go through buffers that are padded with zeros,
+ * so no loop has a mask; pieces that are poisoned or have huge scales are done again in C. */
 
 enum { BLOCKS = DW_TILE_ELEMENTS / LANES };
 
 typedef struct scratch {
     _Alignas(64) float delta[DW_TILE_ELEMENTS + CHUNK];
-    _Alignas(64) float scale[BLOCKS + LANES], inverse[BLOCKS + LANES]; /* of every block; and room to store 16 at once */
-    _Alignas(64) int32_t base_mask[BLOCKS + LANES];                    /* 0: the block's piece is direct */
-    _Alignas(64) int32_t folds[2][BATCH * LANES];                       /* extremes of deltas, and of x itself */
-    uint32_t special[BLOCKS / BATCH];                                   /* by batch, a mask of pieces */
-    parts parts;                                                        /* of stochastic rounding */
+    _Alignas(64) float scale[BLOCKS + LANES], inverse[BLOCKS + LANES]; /* of every block; and room
+                                                                          to store 16 at once */
+    _Alignas(64) int32_t base_mask[BLOCKS + LANES]; /* 0: the block's piece is direct */
+    _Alignas(64) int32_t folds[2][BATCH * LANES];   /* extremes of deltas, and of x itself */
+    uint32_t special[BLOCKS / BATCH];               /* by batch, a mask of pieces */
+    parts parts;                                    /* of stochastic rounding */
 } scratch;
 
 /* Pieces side by side in memory, none of them short. */
@@ -30,7 +34,8 @@ typedef struct stretch {
     size_t channels;        /* less than pieces * width only where the one piece is short */
 } stretch;
 
-/* ------------------------------------------------------------------------------------------- sweep */
+/* ------------------------------------------------------------------------------------------- sweep
+ */
 
 /* Four blocks as the scratch has them. */
 typedef struct four {
@@ -81,9 +86,10 @@ typedef struct sweep_kind {
     int has_prev, pairs, chooses, stores; /* stores: else the finish reads x */
 } sweep_kind;
 
-/* Blocks from element `at` of a stretch on; joins their extremes with what is known of the piece, unless they are its first. */
-DW_VECTOR void sweep_blocks(const stretch *s, sweep_kind kind, size_t at, int n, float *delta, int first, lanes_extremes *of_delta,
-                            lanes_extremes *of_x)
+/* Blocks from element `at` of a stretch on; joins their extremes with what is known of the piece,
+ * unless they are its first. */
+DW_VECTOR void sweep_blocks(const stretch *s, sweep_kind kind, size_t at, int n, float *delta,
+                            int first, lanes_extremes *of_delta, lanes_extremes *of_x)
 {
     four x = load_blocks(s->x, kind.x, at, kind.pairs, n), d = x;
     if (kind.has_prev) {
@@ -99,7 +105,8 @@ DW_VECTOR void sweep_blocks(const stretch *s, sweep_kind kind, size_t at, int n,
 }
 
 /* Pieces `from` to `to`, at most 16. */
-DW_VECTOR void sweep(const stretch *given, uint32_t width, uint32_t from, uint32_t to, sweep_kind kind, scratch *b)
+DW_VECTOR void sweep(const stretch *given, uint32_t width, uint32_t from, uint32_t to,
+                     sweep_kind kind, scratch *b)
 {
     const stretch s = *given; /* what is stored may alias the caller's */
     const int unit = kind.pairs ? 2 : 1;
@@ -108,30 +115,33 @@ DW_VECTOR void sweep(const stretch *given, uint32_t width, uint32_t from, uint32
         size_t at = (size_t)p * width, end = at + width;
         if (width >= CHUNK) {
             sweep_blocks(&s, kind, at, 4, b->delta, 1, &d, &x);
-            ROLLED for (at += CHUNK; at + CHUNK <= end; at += CHUNK) sweep_blocks(&s, kind, at, 4, b->delta, 0, &d, &x);
+            ROLLED for (at += CHUNK; at + CHUNK <= end; at += CHUNK)
+                sweep_blocks(&s, kind, at, 4, b->delta, 0, &d, &x);
         } else {
             sweep_blocks(&s, kind, at, unit, b->delta, 1, &d, &x);
             at += (size_t)unit * LANES;
         }
-        ROLLED for (; at < end; at += (size_t)unit * LANES) sweep_blocks(&s, kind, at, unit, b->delta, 0, &d, &x);
+        ROLLED for (; at < end; at += (size_t)unit * LANES)
+            sweep_blocks(&s, kind, at, unit, b->delta, 0, &d, &x);
         extremes_put(b->folds[0], p - from, d.positive, d.negative);
         if (kind.chooses) extremes_put(b->folds[1], p - from, x.positive, x.negative);
     }
 }
 
-typedef void sweep_function(const stretch *s, uint32_t width, uint32_t from, uint32_t to, scratch *b);
+typedef void sweep_function(const stretch *s, uint32_t width, uint32_t from, uint32_t to,
+                            scratch *b);
 
-#define SWEEP(name, x, prev, has_prev, pairs, chooses, stores)                                             \
-    static void name(const stretch *s, uint32_t width, uint32_t from, uint32_t to, scratch *b)             \
-    {                                                                                                      \
-        sweep(s, width, from, to, (sweep_kind){x, prev, has_prev, pairs, chooses, stores}, b);             \
+#define SWEEP(name, x, prev, has_prev, pairs, chooses, stores)                                     \
+    static void name(const stretch *s, uint32_t width, uint32_t from, uint32_t to, scratch *b)     \
+    {                                                                                              \
+        sweep(s, width, from, to, (sweep_kind){x, prev, has_prev, pairs, chooses, stores}, b);     \
     }
-#define SWEEPS(name, x)                                                                                    \
-    SWEEP(sweep_##name##_f32, x, DW_F32, 1, 0, 0, 1)                                                       \
-    SWEEP(sweep_##name##_f16, x, DW_F16, 1, 0, 0, 1)                                                       \
-    SWEEP(sweep_##name##_bf16, x, DW_BF16, 1, 0, 0, 1)                                                     \
-    SWEEP(choose_##name##_f32, x, DW_F32, 1, 0, 1, 1)                                                      \
-    SWEEP(choose_##name##_f16, x, DW_F16, 1, 0, 1, 1)                                                      \
+#define SWEEPS(name, x)                                                                            \
+    SWEEP(sweep_##name##_f32, x, DW_F32, 1, 0, 0, 1)                                               \
+    SWEEP(sweep_##name##_f16, x, DW_F16, 1, 0, 0, 1)                                               \
+    SWEEP(sweep_##name##_bf16, x, DW_BF16, 1, 0, 0, 1)                                             \
+    SWEEP(choose_##name##_f32, x, DW_F32, 1, 0, 1, 1)                                              \
+    SWEEP(choose_##name##_f16, x, DW_F16, 1, 0, 1, 1)                                              \
     SWEEP(choose_##name##_bf16, x, DW_BF16, 1, 0, 1, 1)
 SWEEPS(f32, DW_F32)
 SWEEPS(f16, DW_F16)
@@ -154,34 +164,40 @@ SWEEP(choose_halves, DW_BF16, DW_BF16, 1, 1, 1, 0)
 static void take_direct(const dw_encode_run *run, const stretch *s, uint32_t piece, scratch *b)
 {
     size_t at = (size_t)piece * run->width;
-    for (size_t end = at + run->width; at < end; at += LANES) f_store(b->delta + at, load(s->x, run->x_dtype, at));
+    for (size_t end = at + run->width; at < end; at += LANES)
+        f_store(b->delta + at, load(s->x, run->x_dtype, at));
 }
 
-/* ------------------------------------------------------------------------------------------- decide */
+/* -------------------------------------------------------------------------------------------
+ * decide */
 
-DW_VECTOR void add_squares(const unsigned char *x, dw_dtype x_dtype, const unsigned char *prev, dw_dtype prev_dtype, uint64_t n,
-                           uint32_t bits, const dw_attempts *attempts, float sums[DW_ATTEMPTS][DW_NORM_LANES])
+DW_VECTOR void add_squares(const unsigned char *x, dw_dtype x_dtype, const unsigned char *prev,
+                           dw_dtype prev_dtype, uint64_t n, uint32_t bits,
+                           const dw_attempts *attempts, float sums[DW_ATTEMPTS][DW_NORM_LANES])
 {
     f32x16 lanes[DW_ATTEMPTS];
     for (int k = 0; k < DW_ATTEMPTS; k++) lanes[k] = f_load(sums[k]);
     for (uint64_t at = 0; at < n; at += LANES) {
         f32x16 delta = load(x, x_dtype, at);
         if (prev) delta = f_sub(delta, load(prev, prev_dtype, at));
-        for (int k = 0; k < DW_ATTEMPTS; k++) lanes[k] = f_add(lanes[k], square_of(delta, f_set(attempts->inverse[k]), bits));
+        for (int k = 0; k < DW_ATTEMPTS; k++)
+            lanes[k] = f_add(lanes[k], square_of(delta, f_set(attempts->inverse[k]), bits));
     }
     for (int k = 0; k < DW_ATTEMPTS; k++) f_store(sums[k], lanes[k]);
 }
 
 /* For pieces, and for rows of several runs. */
-static void squares(const void *x, dw_dtype x_dtype, const void *prev, dw_dtype prev_dtype, uint64_t n, uint32_t bits,
-                    const dw_attempts *attempts, float sums[DW_ATTEMPTS][DW_NORM_LANES])
+static void squares(const void *x, dw_dtype x_dtype, const void *prev, dw_dtype prev_dtype,
+                    uint64_t n, uint32_t bits, const dw_attempts *attempts,
+                    float sums[DW_ATTEMPTS][DW_NORM_LANES])
 {
     uint64_t whole = n / LANES * LANES;
     add_squares(x, x_dtype, prev, prev_dtype, whole, bits, attempts, sums);
     if (whole < n)
         dw_kernels_c.squares((const unsigned char *)x + whole * bytes_of(x_dtype), x_dtype,
-                             prev ? (const unsigned char *)prev + whole * bytes_of(prev_dtype) : NULL, prev_dtype, n - whole, bits,
-                             attempts, sums);
+                             prev ? (const unsigned char *)prev + whole * bytes_of(prev_dtype)
+                                  : NULL,
+                             prev_dtype, n - whole, bits, attempts, sums);
 }
 
 /* The scales of a batch, a piece per lane, and what of it takes part. */
@@ -194,7 +210,8 @@ typedef struct decision {
 } decision;
 
 /* dw_scale_of of quant.h, a piece per lane. Special pieces are done again. */
-DW_VECTOR void scales_of(i32x16 positive, i32x16 negative, uint32_t bits, int is_signed, decision *d)
+DW_VECTOR void scales_of(i32x16 positive, i32x16 negative, uint32_t bits, int is_signed,
+                         decision *d)
 {
     int32_t half = 1 << (bits - 1);
     i32x16 largest = i_max(positive, negative);
@@ -205,9 +222,11 @@ DW_VECTOR void scales_of(i32x16 positive, i32x16 negative, uint32_t bits, int is
     } else {
         f32x16 amount = i_float(largest), count = f_set((float)(half - 1));
         scale = i_shr(f_bits(f_div(amount, count)), 16);
-        scale = i_sub(scale, f_less(f_mul(i_float(i_shl(scale, 16)), count), amount)); /* ones are -1 */
+        scale = i_sub(scale, f_less(f_mul(i_float(i_shl(scale, 16)), count), amount)); /* ones are
+                                                                                          -1 */
     }
-    i32x16 special = i_greater(largest, i_set(SPECIAL_FROM - 1)), zero = i_greater(i_set((int32_t)DW_ZERO_BELOW), largest);
+    i32x16 special = i_greater(largest, i_set(SPECIAL_FROM - 1)),
+           zero = i_greater(i_set((int32_t)DW_ZERO_BELOW), largest);
     i32x16 flat = i_or(special, zero);
     scale = i_andnot(flat, scale);
     f32x16 wide = i_float(i_shl(scale, 16));
@@ -260,27 +279,33 @@ static void decide_row(const dw_chosen *row, decision *d)
 }
 
 /* Mean-square search, for the pieces of a batch that have a scale. */
-static void search_scales(const dw_encode_run *run, const stretch *s, uint32_t from, uint32_t n, decision *d)
+static void search_scales(const dw_encode_run *run, const stretch *s, uint32_t from, uint32_t n,
+                          decision *d)
 {
     uint32_t live = ((1u << n) - 1) & ~(d->special | d->zero);
     for (; live; live &= live - 1) {
         uint32_t p = (uint32_t)__builtin_ctz(live);
         size_t at = (size_t)(from + p) * run->width;
-        dw_attempts attempts = dw_attempts_of((dw_extremes){d->positive[p], d->negative[p]}, run->bits);
+        dw_attempts attempts =
+            dw_attempts_of((dw_extremes){d->positive[p], d->negative[p]}, run->bits);
         float lanes[DW_ATTEMPTS][DW_NORM_LANES] = {{0}}, sums[DW_ATTEMPTS];
-        const void *base = run->prev && !(d->direct >> p & 1) ? s->prev + at * bytes_of(run->prev_dtype) : NULL;
-        squares(s->x + at * bytes_of(run->x_dtype), run->x_dtype, base, run->prev_dtype, run->width, run->bits, &attempts, lanes);
+        const void *base =
+            run->prev && !(d->direct >> p & 1) ? s->prev + at * bytes_of(run->prev_dtype) : NULL;
+        squares(s->x + at * bytes_of(run->x_dtype), run->x_dtype, base, run->prev_dtype, run->width,
+                run->bits, &attempts, lanes);
         for (int k = 0; k < DW_ATTEMPTS; k++) sums[k] = dw_lanes_sum(lanes[k]);
         set_scale(d, p, dw_attempts_best(&attempts, sums));
     }
 }
 
-/* One value per piece to one per block; what is stored behind the last is overwritten by the next. */
+/* One value per piece to one per block; what is stored behind the last is overwritten by the next.
+ */
 DW_VECTOR void spread(void *to, const void *values, uint32_t pieces, uint32_t blocks)
 {
 #ifdef f_lookup
     if (pieces == BATCH && blocks == 4) {
-        static const _Alignas(64) int32_t quarter[LANES] = {0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3};
+        static const _Alignas(64)
+            int32_t quarter[LANES] = {0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3};
         f32x16 all = f_load(values);
         for (int k = 0; k < 4; k++)
             f_store((float *)to + k * LANES, f_lookup(all, i_add(i_load(quarter), i_set(4 * k))));
@@ -298,11 +323,14 @@ static void mark_direct(const dw_encode_run *run, uint32_t piece, uint32_t direc
     uint64_t bit = run->first_piece + piece;
     uint8_t *byte = run->choices + bit / 8;
     for (uint32_t bits = direct << bit % 8; bits; bits >>= 8, byte++)
-        if (bits & 0xff) *byte = (uint8_t)(*byte | bits); /* the neighbours may be another thread's */
+        if (bits & 0xff)
+            *byte = (uint8_t)(*byte | bits); /* the neighbours may be another thread's */
 }
 
-/* Scales, choices and counts of the pieces `from` to `to` of a stretch. stores: the sweep left deltas. */
-static void decide(const dw_encode_run *run, const stretch *s, uint32_t from, uint32_t to, int stores, scratch *b)
+/* Scales, choices and counts of the pieces `from` to `to` of a stretch. stores: the sweep left
+ * deltas. */
+static void decide(const dw_encode_run *run, const stretch *s, uint32_t from, uint32_t to,
+                   int stores, scratch *b)
 {
     decision d;
     uint32_t n = to - from, live = (1u << n) - 1, blocks = run->width / LANES;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * kernels_finish.h - deltas and scales to codes, planes and the new prev, in vectors: the last step of encode.
+ * kernels_finish.h - deltas and scales to codes, planes and the new prev, in vectors: the last step
+ * of encode.
  *
  * Text for vector kernels, as kernels_simd.h; kernels_encode.h comes before it. */
 
@@ -12,16 +13,17 @@ typedef struct span {
     const int32_t *base_mask;
     const uint16_t *dithers; /* NULL: nearest rounding */
     uint8_t *tile;
-    size_t elements, first, n; /* n: a multiple of 64 */
+    size_t elements, first, n;  /* n: a multiple of 64 */
     const unsigned char *ahead; /* what of x the next sweep will read; or NULL */
     int far;                    /* and its prev too, both from memory */
     uint32_t bits;
 } span;
 
-/* What a finish is made for. A finish that chooses makes the deltas of x once more, now that it knows what from; but for those of all
- * modes (any) block by block, for which direct pieces were put right in the scratch.
- * prev: DW_F32 to DW_BF16, or 0: no state. bits 0: any. any: all that an encoder may want beside nearest
- * rounding to a scale that its piece cannot pass: dithers, smaller scales, one bit. */
+/* What a finish is made for. A finish that chooses makes the deltas of x once more, now that it
+ * knows what from; but for those of all modes (any) block by block, for which direct pieces were
+ * put right in the scratch. prev: DW_F32 to DW_BF16, or 0: no state. bits 0: any. any: all that an
+ * encoder may want beside nearest rounding to a scale that its piece cannot pass: dithers, smaller
+ * scales, one bit. */
 typedef struct finish_kind {
     int prev, pairs, chooses;
     uint32_t bits;
@@ -57,8 +59,8 @@ DW_VECTOR void put64(codes64 codes, uint32_t bits, uint8_t *tile, size_t element
     }
 }
 
-/* Step 6 of the encoder. |delta * inverse| passes the lowest level by less than the rounding (docs/format.md: s * L >= A), so only the
- * upper end is clamped. */
+/* Step 6 of the encoder. |delta * inverse| passes the lowest level by less than the rounding
+ * (docs/format.md: s * L >= A), so only the upper end is clamped. */
 DW_VECTOR i32x16 level_of(f32x16 delta, float inverse, f32x16 top)
 {
     return i_nearest(f_min(f_mul(delta, f_set(inverse)), top));
@@ -89,7 +91,8 @@ DW_VECTOR i32x16 finish_block(const span *s, size_t block, f32x16 top, finish_ki
     return level;
 }
 
-/* The same in all modes. A piece without a scale has an inverse of 0, and so finite deltas: a poisoned one is done again. */
+/* The same in all modes. A piece without a scale has an inverse of 0, and so finite deltas: a
+ * poisoned one is done again. */
 DW_VECTOR i32x16 finish_any(const span *s, size_t block, ends all, finish_kind kind)
 {
     size_t at = block * LANES;
@@ -124,35 +127,43 @@ DW_VECTOR pair deltas_of_pair(const span *s, size_t block, finish_kind kind, pai
     if (kind.prev) {
         DW_PREFETCH(s->prev, 2 * (at + DW_TILE_ELEMENTS));
         *base = load_pair(s->prev, at);
-        *base = (pair){chosen_base(s, block, base->even, kind.chooses), chosen_base(s, block, base->odd, kind.chooses)};
+        *base = (pair){chosen_base(s, block, base->even, kind.chooses),
+                       chosen_base(s, block, base->odd, kind.chooses)};
     }
     if (kind.chooses) d = (pair){f_sub(d.even, base->even), f_sub(d.odd, base->odd)};
     return d;
 }
 
 /* Two blocks as a pair. */
-DW_VECTOR void finish_pair(const span *s, size_t block, f32x16 top, finish_kind kind, i32x16 level[2])
+DW_VECTOR void finish_pair(const span *s, size_t block, f32x16 top, finish_kind kind,
+                           i32x16 level[2])
 {
     pair base, d = deltas_of_pair(s, block, kind, &base);
     level[0] = level_of(d.even, s->inverse[block], top);
     level[1] = level_of(d.odd, s->inverse[block], top);
     if (kind.prev)
-        i_store(s->next + 2 * block * LANES, narrow_pair(advance(s, block, base.even, level[0]), advance(s, block, base.odd, level[1])));
+        i_store(s->next + 2 * block * LANES, narrow_pair(advance(s, block, base.even, level[0]),
+                                                         advance(s, block, base.odd, level[1])));
 }
 
 /* The same with dithers, two bits and more: the parts of a pair lie as its halves do. */
-DW_VECTOR void finish_dithered_pair(const span *s, size_t block, ends all, finish_kind kind, i32x16 step[2])
+DW_VECTOR void finish_dithered_pair(const span *s, size_t block, ends all, finish_kind kind,
+                                    i32x16 step[2])
 {
     pair base, d = deltas_of_pair(s, block, kind, &base);
     i32x16 words = i_load(s->dithers + block * LANES), fraction = i_set(0xffff << 7);
-    f32x16 inverse = f_set(s->inverse[block]), even = f_mul(d.even, inverse), odd = f_mul(d.odd, inverse);
-    steps low = steps_within(f_add(even, dither_of_fraction(i_and(i_shl(words, 7), fraction))), all);
-    steps high = steps_within(f_add(odd, dither_of_fraction(i_and(i_shr(words, 9), fraction))), all);
+    f32x16 inverse = f_set(s->inverse[block]), even = f_mul(d.even, inverse),
+           odd = f_mul(d.odd, inverse);
+    steps low =
+        steps_within(f_add(even, dither_of_fraction(i_and(i_shl(words, 7), fraction))), all);
+    steps high =
+        steps_within(f_add(odd, dither_of_fraction(i_and(i_shr(words, 9), fraction))), all);
     step[0] = low.step;
     step[1] = high.step;
     if (kind.prev) {
         f32x16 scale = f_set(s->scale[block]);
-        f32x16 even_next = f_muladd(low.level, scale, base.even), odd_next = f_muladd(high.level, scale, base.odd);
+        f32x16 even_next = f_muladd(low.level, scale, base.even),
+               odd_next = f_muladd(high.level, scale, base.odd);
         i_store(s->next + 2 * block * LANES, narrow_pair(even_next, odd_next));
     }
 }
@@ -166,7 +177,8 @@ DW_VECTOR size_t ahead_lines(finish_kind kind)
 /* Asks for what the next sweep will read. */
 DW_VECTOR void ask_ahead(const span *s, finish_kind kind)
 {
-    for (size_t line = 0; !s->far && line < ahead_lines(kind); line++) DW_PREFETCH(s->ahead, 64 * line);
+    for (size_t line = 0; !s->far && line < ahead_lines(kind); line++)
+        DW_PREFETCH(s->ahead, 64 * line);
     for (size_t line = 0; s->far && line < ahead_lines(kind); line++) {
         DW_PREFETCH_FAR(s->ahead, 64 * line);
         DW_PREFETCH_FAR(s->prev, 4 * DW_TILE_ELEMENTS + 64 * line);
@@ -206,7 +218,8 @@ DW_VECTOR void finish(const span *given, finish_kind kind)
     uint32_t bits = kind.bits ? kind.bits : s.bits;
     size_t size = kind.prev ? bytes_of((dw_dtype)kind.prev) : 0;
     ends all = ends_of(bits);
-    ROLLED for (size_t left = s.n; left; left -= CHUNK) {
+    ROLLED for (size_t left = s.n; left; left -= CHUNK)
+    {
         finish_chunk(&s, all, kind, bits);
         s.from += (kind.pairs && (!kind.prev || kind.chooses) ? 2 : 4) * CHUNK;
         s.prev += size * CHUNK;
@@ -222,20 +235,21 @@ DW_VECTOR void finish(const span *given, finish_kind kind)
 
 typedef void finish_function(const span *s);
 
-#define FINISH(name, ...)                          \
-    static void name(const span *s)                \
-    {                                              \
-        finish(s, (finish_kind){__VA_ARGS__});     \
+#define FINISH(name, ...)                                                                          \
+    static void name(const span *s)                                                                \
+    {                                                                                              \
+        finish(s, (finish_kind){__VA_ARGS__});                                                     \
     }
-#define FINISHES(name, ...)                                                                                        \
-    FINISH(name##_2, __VA_ARGS__, 2, 0)                                                                            \
-    FINISH(name##_3, __VA_ARGS__, 3, 0)                                                                            \
-    FINISH(name##_4, __VA_ARGS__, 4, 0)                                                                            \
-    FINISH(name##_5, __VA_ARGS__, 5, 0)                                                                            \
-    FINISH(name##_6, __VA_ARGS__, 6, 0)                                                                            \
-    FINISH(name##_7, __VA_ARGS__, 7, 0)                                                                            \
-    FINISH(name##_8, __VA_ARGS__, 8, 0)                                                                            \
-    static finish_function *const name[] = {name##_2, name##_3, name##_4, name##_5, name##_6, name##_7, name##_8};
+#define FINISHES(name, ...)                                                                        \
+    FINISH(name##_2, __VA_ARGS__, 2, 0)                                                            \
+    FINISH(name##_3, __VA_ARGS__, 3, 0)                                                            \
+    FINISH(name##_4, __VA_ARGS__, 4, 0)                                                            \
+    FINISH(name##_5, __VA_ARGS__, 5, 0)                                                            \
+    FINISH(name##_6, __VA_ARGS__, 6, 0)                                                            \
+    FINISH(name##_7, __VA_ARGS__, 7, 0)                                                            \
+    FINISH(name##_8, __VA_ARGS__, 8, 0)                                                            \
+    static finish_function *const name[] = {name##_2, name##_3, name##_4, name##_5,                \
+                                            name##_6, name##_7, name##_8};
 FINISHES(finish_floats, 0, 0, 0)
 FINISHES(finish_f32, DW_F32, 0, 0)
 FINISHES(finish_f32_chosen, DW_F32, 0, 1)
@@ -262,7 +276,8 @@ FINISH(finish_dithered_pairs_chosen, DW_BF16, 1, 1, 0, 1)
 #undef FINISHES
 #undef FINISH
 
-/* ------------------------------------------------------------------------------------------- encode */
+/* -------------------------------------------------------------------------------------------
+ * encode */
 
 /* Which sweep and finish a run takes. */
 typedef struct plan {
@@ -279,19 +294,23 @@ static sweep_function *const pairs_of[3] = {sweep_f32_pairs, sweep_f16_pairs, sw
 static plan plan_any(const dw_encode_run *run, sweep_function *const *by_prev)
 {
     static finish_function *const finishes[3][2] = {{finish_any_f32, finish_any_f32_chosen},
-                                                     {finish_any_f16, finish_any_f16_chosen},
-                                                     {finish_any_bf16, finish_any_bf16_chosen}};
+                                                    {finish_any_f16, finish_any_f16_chosen},
+                                                    {finish_any_bf16, finish_any_bf16_chosen}};
     sweep_function *const without[] = {sweep_f32, sweep_f16, sweep_bf16};
 #ifdef codes_of_pairs
     if (run->dither && run->bits > 1 && run->width % 32 == 0) {
         int x_is_half = run->x_dtype == DW_BF16, prev_is_half = run->prev_dtype == DW_BF16;
         if (!run->next && x_is_half) return (plan){sweep_pairs, finish_dithered_halves, 1, 1};
-        if (run->next && prev_is_half && !run->choices) return (plan){pairs_of[run->x_dtype - DW_F32], finish_dithered_pairs, 1, 0};
-        if (run->next && prev_is_half && x_is_half) return (plan){choose_halves, finish_dithered_pairs_chosen, 1, 1};
+        if (run->next && prev_is_half && !run->choices)
+            return (plan){pairs_of[run->x_dtype - DW_F32], finish_dithered_pairs, 1, 0};
+        if (run->next && prev_is_half && x_is_half)
+            return (plan){choose_halves, finish_dithered_pairs_chosen, 1, 1};
     }
 #endif
-    if (!run->next) return (plan){without[run->x_dtype - DW_F32], finish_any_floats, 0, run->x_dtype == DW_F32};
-    return (plan){by_prev[run->prev_dtype - DW_F32], finishes[run->prev_dtype - DW_F32][run->choices != NULL], 0, 0};
+    if (!run->next)
+        return (plan){without[run->x_dtype - DW_F32], finish_any_floats, 0, run->x_dtype == DW_F32};
+    return (plan){by_prev[run->prev_dtype - DW_F32],
+                  finishes[run->prev_dtype - DW_F32][run->choices != NULL], 0, 0};
 }
 
 static plan plan_without_state(const dw_encode_run *run, int pairs)
@@ -321,9 +340,11 @@ static plan plan_for(const dw_encode_run *run)
     if (run->dither || run->scale == DW_SCALE_MSE || run->bits == 1) return plan_any(run, by_prev);
     if (!run->next) return plan_without_state(run, pairs);
     if (chooses) {
-        if (run->prev_dtype == DW_F32 && x_is_prev) return (plan){choose_floats, finish_f32_chosen[bits], 0, 1};
+        if (run->prev_dtype == DW_F32 && x_is_prev)
+            return (plan){choose_floats, finish_f32_chosen[bits], 0, 1};
 #ifdef codes_of_pairs
-        if (run->prev_dtype == DW_BF16 && x_is_prev && pairs) return (plan){choose_halves, finish_pairs_chosen[bits], 1, 1};
+        if (run->prev_dtype == DW_BF16 && x_is_prev && pairs)
+            return (plan){choose_halves, finish_pairs_chosen[bits], 1, 1};
 #endif
         return plan_any(run, by_prev);
     }
@@ -336,19 +357,23 @@ static plan plan_for(const dw_encode_run *run)
 }
 
 /* n elements of the planes of one chunk into those of a tile. */
-static void copy_planes(const uint8_t *chunk, uint32_t bits, size_t n, uint8_t *tile, size_t elements, size_t first)
+static void copy_planes(const uint8_t *chunk, uint32_t bits, size_t n, uint8_t *tile,
+                        size_t elements, size_t first)
 {
     for (uint32_t bit = 0; bit < bits;) {
         uint32_t width = dw_plane_width(bits, bit);
-        memcpy(tile + elements * bit / 8 + first * width / 8, chunk + CHUNK * bit / 8, n * width / 8);
+        memcpy(tile + elements * bit / 8 + first * width / 8, chunk + CHUNK * bit / 8,
+               n * width / 8);
         bit += width;
     }
 }
 
-/* The end of a stretch that fills no chunk: through buffers of one. The bytes of the other elements are not kept. */
+/* The end of a stretch that fills no chunk: through buffers of one. The bytes of the other elements
+ * are not kept. */
 static void finish_rest(const plan *with, const span *s, size_t n, size_t from_size, size_t size)
 {
-    _Alignas(64) unsigned char from[4 * CHUNK] = {0}, prev[4 * CHUNK] = {0}, next[4 * CHUNK], tile[CHUNK];
+    _Alignas(64) unsigned char from[4 * CHUNK] = {0}, prev[4 * CHUNK] = {0}, next[4 * CHUNK],
+                                        tile[CHUNK];
     span rest = *s;
     memcpy(from, s->from, n * from_size);
     if (s->next) memcpy(prev, s->prev, n * size);
@@ -378,7 +403,8 @@ static void encode_special(const dw_encode_run *run, const stretch *s, uint32_t 
     one.first_piece += s->piece + piece;
     one.first += (s->piece + piece) * run->width;
     if (run->dither) {
-        dither = (dw_dither){run->dither->key, run->dither->element + (uint64_t)(s->piece + piece) * run->width};
+        dither = (dw_dither){run->dither->key,
+                             run->dither->element + (uint64_t)(s->piece + piece) * run->width};
         one.dither = &dither;
     }
     dw_kernels_c.encode(&one);
@@ -389,9 +415,10 @@ static int asks_far(const dw_encode_run *run)
     return run->is_far && run->next && run->x_dtype == DW_F32 && run->prev_dtype == DW_F32;
 }
 
-/* Whether the finish asks for the x of the next sweep. Two tiles of x and of prev as floats, with the scratch, would drive out of the
- * first-level cache what this run still wants: there the processor's own prefetching does better, unless all comes from memory, where
- * the second level is near enough. */
+/* Whether the finish asks for the x of the next sweep. Two tiles of x and of prev as floats, with
+ * the scratch, would drive out of the first-level cache what this run still wants: there the
+ * processor's own prefetching does better, unless all comes from memory, where the second level is
+ * near enough. */
 static int asks_ahead(const dw_encode_run *run, const plan *with)
 {
     return run->next ? run->x_dtype != DW_F32 || asks_far(run) : with->reads_x;
@@ -399,9 +426,11 @@ static int asks_ahead(const dw_encode_run *run, const plan *with)
 
 static void encode_stretch(const dw_encode_run *run, const plan *with, const stretch *s, scratch *b)
 {
-    size_t total = (size_t)s->pieces * run->width, whole = total / CHUNK * CHUNK, x_size = bytes_of(run->x_dtype);
+    size_t total = (size_t)s->pieces * run->width, whole = total / CHUNK * CHUNK,
+           x_size = bytes_of(run->x_dtype);
     size_t size = bytes_of(run->prev_dtype), from_size = with->reads_x ? x_size : 4;
-    if (s->pieces % BATCH) memset(b->folds, 0, sizeof b->folds); /* lanes without a piece compute too */
+    if (s->pieces % BATCH)
+        memset(b->folds, 0, sizeof b->folds); /* lanes without a piece compute too */
     for (uint32_t from = 0; from < s->pieces; from += BATCH) {
         uint32_t to = s->pieces - from < BATCH ? s->pieces : from + BATCH;
         with->sweep(s, run->width, from, to, b);
@@ -413,7 +442,9 @@ static void encode_stretch(const dw_encode_run *run, const plan *with, const str
                 .scale = b->scale,
                 .inverse = b->inverse,
                 .base_mask = b->base_mask,
-                .dithers = run->dither ? fill_parts(run->dither, (size_t)s->piece * run->width, s->channels, total, &b->parts) : NULL,
+                .dithers = run->dither ? fill_parts(run->dither, (size_t)s->piece * run->width,
+                                                    s->channels, total, &b->parts)
+                                       : NULL,
                 .tile = run->codes,
                 .elements = run->tile_elements,
                 .first = run->first + (size_t)s->piece * run->width,
@@ -439,10 +470,13 @@ static void encode_stretch(const dw_encode_run *run, const plan *with, const str
             encode_special(run, s, from + (uint32_t)__builtin_ctz(special));
 }
 
-/* The last piece of a row that its piece is too wide for: padded with zeros, as the format has it. */
-static void encode_short(const dw_encode_run *run, const plan *with, uint32_t piece, size_t n, scratch *b)
+/* The last piece of a row that its piece is too wide for: padded with zeros, as the format has it.
+ */
+static void encode_short(const dw_encode_run *run, const plan *with, uint32_t piece, size_t n,
+                         scratch *b)
 {
-    _Alignas(64) unsigned char x[4 * DW_TILE_ELEMENTS], prev[4 * DW_TILE_ELEMENTS], next[4 * DW_TILE_ELEMENTS];
+    _Alignas(64) unsigned char x[4 * DW_TILE_ELEMENTS], prev[4 * DW_TILE_ELEMENTS],
+        next[4 * DW_TILE_ELEMENTS];
     size_t x_size = bytes_of(run->x_dtype), size = bytes_of(run->prev_dtype);
     size_t at = (size_t)piece * run->width;
     memcpy(x, (const unsigned char *)run->x + at * x_size, n * x_size);
@@ -456,8 +490,8 @@ static void encode_short(const dw_encode_run *run, const plan *with, uint32_t pi
     if (run->next) memcpy((unsigned char *)run->next + at * size, next, n * size);
 }
 
-/* How many elements go through all three steps together. Floats with state take 16 bytes of every element and the scratch: half a tile stays
- * in a first-level cache of 32 KiB. */
+/* How many elements go through all three steps together. Floats with state take 16 bytes of every
+ * element and the scratch: half a tile stays in a first-level cache of 32 KiB. */
 static uint32_t stretch_elements(const dw_encode_run *run)
 {
     return run->next && run->prev_dtype == DW_F32 ? DW_TILE_ELEMENTS / 2 : DW_TILE_ELEMENTS;
@@ -474,9 +508,14 @@ static void encode(const dw_encode_run *run)
         uint32_t pieces = full - piece < most ? full - piece : most;
         size_t at = (size_t)piece * run->width;
         stretch s = {(const unsigned char *)run->x + at * bytes_of(run->x_dtype),
-                     run->prev ? (const unsigned char *)run->prev + at * bytes_of(run->prev_dtype) : no_prev,
-                     run->next ? (unsigned char *)run->next + at * bytes_of(run->prev_dtype) : NULL, piece, pieces, (size_t)pieces * run->width};
+                     run->prev ? (const unsigned char *)run->prev + at * bytes_of(run->prev_dtype)
+                               : no_prev,
+                     run->next ? (unsigned char *)run->next + at * bytes_of(run->prev_dtype) : NULL,
+                     piece,
+                     pieces,
+                     (size_t)pieces * run->width};
         encode_stretch(run, &with, &s, &b);
     }
-    if (full < run->pieces) encode_short(run, &with, full, run->channels - (size_t)full * run->width, &b);
+    if (full < run->pieces)
+        encode_short(run, &with, full, run->channels - (size_t)full * run->width, &b);
 }

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
- * kernels_neon.c - blocks of 16 lanes as four registers of Advanced SIMD, the vector unit of every 64-bit Arm. */
+ * kernels_neon.c - blocks of 16 lanes as four registers of Advanced SIMD, the vector unit of every
+ * 64-bit Arm. */
 #if !defined(__aarch64__) || !defined(__ARM_NEON) || !defined(__ARM_FP)
 #error "build kernels_neon.c for 64-bit Arm, with its floating point and vector registers"
 #endif
 #if defined(__AARCH64EB__)
-#error "kernels_neon.c takes codes from memory in little-endian order: big-endian Arm has the kernels of kernels_c.c"
+#error                                                                                             \
+    "kernels_neon.c takes codes from memory in little-endian order: big-endian Arm has the kernels of kernels_c.c"
 #endif
 #include <arm_neon.h>
 #include <string.h>
@@ -15,7 +17,8 @@
 #define DW_VECTOR static inline __attribute__((always_inline))
 
 #define DW_PREFETCH(from, bytes) __builtin_prefetch((const void *)((uintptr_t)(from) + (bytes)))
-#define DW_PREFETCH_FAR(from, bytes) __builtin_prefetch((const void *)((uintptr_t)(from) + (bytes)), 0, 2)
+#define DW_PREFETCH_FAR(from, bytes)                                                               \
+    __builtin_prefetch((const void *)((uintptr_t)(from) + (bytes)), 0, 2)
 
 typedef struct f32x16 {
     float32x4_t a, b, c, d;
@@ -26,22 +29,32 @@ typedef struct i32x16 {
 typedef struct codes64 {
     uint8x16_t a, b, c, d;
 } codes64;
-typedef struct i64x8 { /* twice as many sums as its name asks for: the additions wait for each other less */
+typedef struct i64x8 { /* twice as many sums as its name asks for: the additions wait for each other
+                          less */
     uint64x2_t a, b, c, d;
 } i64x8;
 
-#define EACH(type, operation, x)    ((type){operation((x).a), operation((x).b), operation((x).c), operation((x).d)})
-#define PAIRS(type, operation, x, y) \
-    ((type){operation((x).a, (y).a), operation((x).b, (y).b), operation((x).c, (y).c), operation((x).d, (y).d)})
-#define SHIFTED(type, operation, x, n) \
+#define EACH(type, operation, x)                                                                   \
+    ((type){operation((x).a), operation((x).b), operation((x).c), operation((x).d)})
+#define PAIRS(type, operation, x, y)                                                               \
+    ((type){operation((x).a, (y).a), operation((x).b, (y).b), operation((x).c, (y).c),             \
+            operation((x).d, (y).d)})
+#define SHIFTED(type, operation, x, n)                                                             \
     ((type){operation((x).a, n), operation((x).b, n), operation((x).c, n), operation((x).d, n)})
 #define i_shl(x, n) SHIFTED(i32x16, vshlq_n_u32, x, n)
 #define i_shr(x, n) SHIFTED(i32x16, vshrq_n_u32, x, n)
 
-/* ------------------------------------------------------------------------------------------- floats */
+/* -------------------------------------------------------------------------------------------
+ * floats */
 
-DW_VECTOR i32x16 f_bits(f32x16 x) { return EACH(i32x16, vreinterpretq_u32_f32, x); }
-DW_VECTOR f32x16 i_float(i32x16 x) { return EACH(f32x16, vreinterpretq_f32_u32, x); }
+DW_VECTOR i32x16 f_bits(f32x16 x)
+{
+    return EACH(i32x16, vreinterpretq_u32_f32, x);
+}
+DW_VECTOR f32x16 i_float(i32x16 x)
+{
+    return EACH(f32x16, vreinterpretq_f32_u32, x);
+}
 DW_VECTOR f32x16 f_set(float value)
 {
     float32x4_t all = vdupq_n_f32(value);
@@ -51,8 +64,9 @@ DW_VECTOR f32x16 f_set(float value)
 DW_VECTOR i32x16 i_load(const void *from)
 {
     const uint8_t *bytes = from;
-    return (i32x16){vreinterpretq_u32_u8(vld1q_u8(bytes)), vreinterpretq_u32_u8(vld1q_u8(bytes + 16)),
-                    vreinterpretq_u32_u8(vld1q_u8(bytes + 32)), vreinterpretq_u32_u8(vld1q_u8(bytes + 48))};
+    return (i32x16){
+        vreinterpretq_u32_u8(vld1q_u8(bytes)), vreinterpretq_u32_u8(vld1q_u8(bytes + 16)),
+        vreinterpretq_u32_u8(vld1q_u8(bytes + 32)), vreinterpretq_u32_u8(vld1q_u8(bytes + 48))};
 }
 DW_VECTOR void codes_put8(uint8_t *to, codes64 codes)
 {
@@ -61,24 +75,56 @@ DW_VECTOR void codes_put8(uint8_t *to, codes64 codes)
     vst1q_u8(to + 32, codes.c);
     vst1q_u8(to + 48, codes.d);
 }
-DW_VECTOR void i_store(void *to, i32x16 x) { codes_put8(to, EACH(codes64, vreinterpretq_u8_u32, x)); }
-DW_VECTOR f32x16 f_load(const void *from) { return i_float(i_load(from)); }
-DW_VECTOR void f_store(void *to, f32x16 x) { i_store(to, f_bits(x)); }
-DW_VECTOR f32x16 f_add(f32x16 x, f32x16 y) { return PAIRS(f32x16, vaddq_f32, x, y); }
-DW_VECTOR f32x16 f_sub(f32x16 x, f32x16 y) { return PAIRS(f32x16, vsubq_f32, x, y); }
-DW_VECTOR f32x16 f_mul(f32x16 x, f32x16 y) { return PAIRS(f32x16, vmulq_f32, x, y); }
+DW_VECTOR void i_store(void *to, i32x16 x)
+{
+    codes_put8(to, EACH(codes64, vreinterpretq_u8_u32, x));
+}
+DW_VECTOR f32x16 f_load(const void *from)
+{
+    return i_float(i_load(from));
+}
+DW_VECTOR void f_store(void *to, f32x16 x)
+{
+    i_store(to, f_bits(x));
+}
+DW_VECTOR f32x16 f_add(f32x16 x, f32x16 y)
+{
+    return PAIRS(f32x16, vaddq_f32, x, y);
+}
+DW_VECTOR f32x16 f_sub(f32x16 x, f32x16 y)
+{
+    return PAIRS(f32x16, vsubq_f32, x, y);
+}
+DW_VECTOR f32x16 f_mul(f32x16 x, f32x16 y)
+{
+    return PAIRS(f32x16, vmulq_f32, x, y);
+}
 #define f_muladd f_muladd
 DW_VECTOR f32x16 f_muladd(f32x16 x, f32x16 y, f32x16 z)
 {
-    return (f32x16){vfmaq_f32(z.a, x.a, y.a), vfmaq_f32(z.b, x.b, y.b), vfmaq_f32(z.c, x.c, y.c), vfmaq_f32(z.d, x.d, y.d)};
+    return (f32x16){vfmaq_f32(z.a, x.a, y.a), vfmaq_f32(z.b, x.b, y.b), vfmaq_f32(z.c, x.c, y.c),
+                    vfmaq_f32(z.d, x.d, y.d)};
 }
-DW_VECTOR f32x16 f_div(f32x16 x, f32x16 y) { return PAIRS(f32x16, vdivq_f32, x, y); }
+DW_VECTOR f32x16 f_div(f32x16 x, f32x16 y)
+{
+    return PAIRS(f32x16, vdivq_f32, x, y);
+}
 /* Those that give the number beside a quiet NaN; vminq and vmaxq would give the NaN. */
-DW_VECTOR f32x16 f_min(f32x16 x, f32x16 y) { return PAIRS(f32x16, vminnmq_f32, x, y); }
-DW_VECTOR f32x16 f_max(f32x16 x, f32x16 y) { return PAIRS(f32x16, vmaxnmq_f32, x, y); }
-DW_VECTOR i32x16 f_less(f32x16 x, f32x16 y) { return PAIRS(i32x16, vcltq_f32, x, y); }
+DW_VECTOR f32x16 f_min(f32x16 x, f32x16 y)
+{
+    return PAIRS(f32x16, vminnmq_f32, x, y);
+}
+DW_VECTOR f32x16 f_max(f32x16 x, f32x16 y)
+{
+    return PAIRS(f32x16, vmaxnmq_f32, x, y);
+}
+DW_VECTOR i32x16 f_less(f32x16 x, f32x16 y)
+{
+    return PAIRS(i32x16, vcltq_f32, x, y);
+}
 
-/* ------------------------------------------------------------------------------------------- integers */
+/* -------------------------------------------------------------------------------------------
+ * integers */
 
 /* Lanes are kept unsigned; where the sign matters an operation looks at them as signed. */
 DW_VECTOR uint32x4_t max_signed(uint32x4_t x, uint32x4_t y)
@@ -89,7 +135,10 @@ DW_VECTOR uint32x4_t greater_signed(uint32x4_t x, uint32x4_t y)
 {
     return vcgtq_s32(vreinterpretq_s32_u32(x), vreinterpretq_s32_u32(y));
 }
-DW_VECTOR uint32x4_t without(uint32x4_t mask, uint32x4_t x) { return vbicq_u32(x, mask); }
+DW_VECTOR uint32x4_t without(uint32x4_t mask, uint32x4_t x)
+{
+    return vbicq_u32(x, mask);
+}
 #define shr_signed(x, n) vreinterpretq_u32_s32(vshrq_n_s32(vreinterpretq_s32_u32(x), n))
 #define i_sra(x, n)      SHIFTED(i32x16, shr_signed, x, n)
 
@@ -100,18 +149,48 @@ DW_VECTOR i32x16 i_set(int32_t value)
 }
 #define nearest_signed(x) vreinterpretq_u32_s32(vcvtnq_s32_f32(x))
 #define whole_signed(x)   vcvtq_f32_s32(vreinterpretq_s32_u32(x))
-#define i_nearest i_nearest
-DW_VECTOR i32x16 i_nearest(f32x16 x) { return EACH(i32x16, nearest_signed, x); }
-DW_VECTOR f32x16 f_whole(i32x16 x) { return EACH(f32x16, whole_signed, x); }
+#define i_nearest         i_nearest
+DW_VECTOR i32x16 i_nearest(f32x16 x)
+{
+    return EACH(i32x16, nearest_signed, x);
+}
+DW_VECTOR f32x16 f_whole(i32x16 x)
+{
+    return EACH(f32x16, whole_signed, x);
+}
 
-DW_VECTOR i32x16 i_add(i32x16 x, i32x16 y) { return PAIRS(i32x16, vaddq_u32, x, y); }
-DW_VECTOR i32x16 i_sub(i32x16 x, i32x16 y) { return PAIRS(i32x16, vsubq_u32, x, y); }
-DW_VECTOR i32x16 i_and(i32x16 x, i32x16 y) { return PAIRS(i32x16, vandq_u32, x, y); }
-DW_VECTOR i32x16 i_or(i32x16 x, i32x16 y) { return PAIRS(i32x16, vorrq_u32, x, y); }
-DW_VECTOR i32x16 i_andnot(i32x16 x, i32x16 y) { return PAIRS(i32x16, without, x, y); }
-DW_VECTOR i32x16 i_max(i32x16 x, i32x16 y) { return PAIRS(i32x16, max_signed, x, y); }
-DW_VECTOR i32x16 i_max_unsigned(i32x16 x, i32x16 y) { return PAIRS(i32x16, vmaxq_u32, x, y); }
-DW_VECTOR i32x16 i_greater(i32x16 x, i32x16 y) { return PAIRS(i32x16, greater_signed, x, y); }
+DW_VECTOR i32x16 i_add(i32x16 x, i32x16 y)
+{
+    return PAIRS(i32x16, vaddq_u32, x, y);
+}
+DW_VECTOR i32x16 i_sub(i32x16 x, i32x16 y)
+{
+    return PAIRS(i32x16, vsubq_u32, x, y);
+}
+DW_VECTOR i32x16 i_and(i32x16 x, i32x16 y)
+{
+    return PAIRS(i32x16, vandq_u32, x, y);
+}
+DW_VECTOR i32x16 i_or(i32x16 x, i32x16 y)
+{
+    return PAIRS(i32x16, vorrq_u32, x, y);
+}
+DW_VECTOR i32x16 i_andnot(i32x16 x, i32x16 y)
+{
+    return PAIRS(i32x16, without, x, y);
+}
+DW_VECTOR i32x16 i_max(i32x16 x, i32x16 y)
+{
+    return PAIRS(i32x16, max_signed, x, y);
+}
+DW_VECTOR i32x16 i_max_unsigned(i32x16 x, i32x16 y)
+{
+    return PAIRS(i32x16, vmaxq_u32, x, y);
+}
+DW_VECTOR i32x16 i_greater(i32x16 x, i32x16 y)
+{
+    return PAIRS(i32x16, greater_signed, x, y);
+}
 
 /* The low halves of the lanes, eight to a register. */
 DW_VECTOR uint16x8_t halves_of(uint32x4_t x, uint32x4_t y)
@@ -122,10 +201,12 @@ DW_VECTOR uint16x8_t halves_of(uint32x4_t x, uint32x4_t y)
 /* The low bytes of the lanes. */
 DW_VECTOR uint8x16_t bytes_of_lanes(i32x16 x)
 {
-    return vuzp1q_u8(vreinterpretq_u8_u16(halves_of(x.a, x.b)), vreinterpretq_u8_u16(halves_of(x.c, x.d)));
+    return vuzp1q_u8(vreinterpretq_u8_u16(halves_of(x.a, x.b)),
+                     vreinterpretq_u8_u16(halves_of(x.c, x.d)));
 }
 
-/* A bit of every byte: the first byte's is the lowest. tests: the bit that is asked for, in all bytes. */
+/* A bit of every byte: the first byte's is the lowest. tests: the bit that is asked for, in all
+ * bytes. */
 DW_VECTOR uint8x16_t bit_of_bytes(uint8x16_t bytes, uint8x16_t tests)
 {
     static const uint8_t places[16] = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
@@ -139,10 +220,17 @@ DW_VECTOR uint32_t i_signs(i32x16 x)
     return vaddv_u8(vget_low_u8(bits)) | (uint32_t)vaddv_u8(vget_high_u8(bits)) << 8;
 }
 
-/* ------------------------------------------------------------------------------------------- halves */
+/* -------------------------------------------------------------------------------------------
+ * halves */
 
-DW_VECTOR uint16x8_t load_eight(const void *from) { return vreinterpretq_u16_u8(vld1q_u8(from)); }
-DW_VECTOR void store_eight(void *to, uint16x8_t halves) { vst1q_u8(to, vreinterpretq_u8_u16(halves)); }
+DW_VECTOR uint16x8_t load_eight(const void *from)
+{
+    return vreinterpretq_u16_u8(vld1q_u8(from));
+}
+DW_VECTOR void store_eight(void *to, uint16x8_t halves)
+{
+    vst1q_u8(to, vreinterpretq_u8_u16(halves));
+}
 
 DW_VECTOR void i_store_halves(void *to, i32x16 x)
 {
@@ -152,30 +240,38 @@ DW_VECTOR void i_store_halves(void *to, i32x16 x)
 
 DW_VECTOR i32x16 halves_widened(uint16x8_t low, uint16x8_t high)
 {
-    return (i32x16){vmovl_u16(vget_low_u16(low)), vmovl_high_u16(low), vmovl_u16(vget_low_u16(high)), vmovl_high_u16(high)};
+    return (i32x16){vmovl_u16(vget_low_u16(low)), vmovl_high_u16(low),
+                    vmovl_u16(vget_low_u16(high)), vmovl_high_u16(high)};
 }
 
-DW_VECTOR i32x16 i_take16(const uint8_t *from) { return halves_widened(load_eight(from), load_eight(from + 16)); }
+DW_VECTOR i32x16 i_take16(const uint8_t *from)
+{
+    return halves_widened(load_eight(from), load_eight(from + 16));
+}
 
 DW_VECTOR f32x16 widen_bf16(const void *from)
 {
     uint16x8_t low = load_eight(from), high = load_eight((const uint8_t *)from + 16);
-    return i_float((i32x16){vshll_n_u16(vget_low_u16(low), 16), vshll_high_n_u16(low, 16), vshll_n_u16(vget_low_u16(high), 16),
-                            vshll_high_n_u16(high, 16)});
+    return i_float((i32x16){vshll_n_u16(vget_low_u16(low), 16), vshll_high_n_u16(low, 16),
+                            vshll_n_u16(vget_low_u16(high), 16), vshll_high_n_u16(high, 16)});
 }
 
-/* The instruction makes signalling NaN quiet; the format keeps their bits, so the quiet bit is put back as it was. */
+/* The instruction makes signalling NaN quiet; the format keeps their bits, so the quiet bit is put
+ * back as it was. */
 DW_VECTOR f32x16 widen_f16(const void *from)
 {
     uint16x8_t low = load_eight(from), high = load_eight((const uint8_t *)from + 16);
-    f32x16 wide = {vcvt_f32_f16(vreinterpret_f16_u16(vget_low_u16(low))), vcvt_high_f32_f16(vreinterpretq_f16_u16(low)),
-                   vcvt_f32_f16(vreinterpret_f16_u16(vget_low_u16(high))), vcvt_high_f32_f16(vreinterpretq_f16_u16(high))};
+    f32x16 wide = {vcvt_f32_f16(vreinterpret_f16_u16(vget_low_u16(low))),
+                   vcvt_high_f32_f16(vreinterpretq_f16_u16(low)),
+                   vcvt_f32_f16(vreinterpret_f16_u16(vget_low_u16(high))),
+                   vcvt_high_f32_f16(vreinterpretq_f16_u16(high))};
     i32x16 number = PAIRS(i32x16, vceqq_f32, wide, wide);
     i32x16 loud = i_shl(i_andnot(halves_widened(low, high), i_set(0x200)), 13);
     return i_float(i_andnot(i_andnot(number, loud), f_bits(wide)));
 }
 
-/* What rounds to nearest even in the carry, as dw_bf16_round: the upper half of the sum is the bf16. */
+/* What rounds to nearest even in the carry, as dw_bf16_round: the upper half of the sum is the
+ * bf16. */
 DW_VECTOR uint32x4_t bf16_sum(uint32x4_t bits)
 {
     uint32x4_t odd = vandq_u32(vshrq_n_u32(bits, 16), vdupq_n_u32(1));
@@ -198,7 +294,8 @@ DW_VECTOR void narrow_bf16(void *to, f32x16 value)
 DW_VECTOR void narrow_f16(void *to, f32x16 value)
 {
     store_eight(to, vreinterpretq_u16_f16(vcvt_high_f16_f32(vcvt_f16_f32(value.a), value.b)));
-    store_eight((uint8_t *)to + 16, vreinterpretq_u16_f16(vcvt_high_f16_f32(vcvt_f16_f32(value.c), value.d)));
+    store_eight((uint8_t *)to + 16,
+                vreinterpretq_u16_f16(vcvt_high_f16_f32(vcvt_f16_f32(value.c), value.d)));
 }
 
 /* The odd block's halves stay where they are, the even one's go below them. */
@@ -213,7 +310,8 @@ DW_VECTOR i32x16 narrow_pair(f32x16 even, f32x16 odd)
     return PAIRS(i32x16, narrow_pair4, e, o);
 }
 
-/* ------------------------------------------------------------------------------------------- reductions */
+/* -------------------------------------------------------------------------------------------
+ * reductions */
 
 DW_VECTOR void i_store_quarter(int32_t *to, i32x16 x)
 {
@@ -223,13 +321,14 @@ DW_VECTOR void i_store_quarter(int32_t *to, i32x16 x)
 DW_VECTOR uint32x4_t columns_of_four(const int32_t *quarters)
 {
     const uint32_t *from = (const uint32_t *)quarters;
-    return vpmaxq_u32(vpmaxq_u32(vld1q_u32(from), vld1q_u32(from + 4)), vpmaxq_u32(vld1q_u32(from + 8), vld1q_u32(from + 12)));
+    return vpmaxq_u32(vpmaxq_u32(vld1q_u32(from), vld1q_u32(from + 4)),
+                      vpmaxq_u32(vld1q_u32(from + 8), vld1q_u32(from + 12)));
 }
 
 DW_VECTOR i32x16 i_columns(const int32_t *quarters)
 {
-    return (i32x16){columns_of_four(quarters), columns_of_four(quarters + 16), columns_of_four(quarters + 32),
-                    columns_of_four(quarters + 48)};
+    return (i32x16){columns_of_four(quarters), columns_of_four(quarters + 16),
+                    columns_of_four(quarters + 32), columns_of_four(quarters + 48)};
 }
 
 DW_VECTOR i64x8 i_no_products(void)
@@ -240,9 +339,12 @@ DW_VECTOR i64x8 i_no_products(void)
 
 DW_VECTOR i64x8 i_pair_products(i64x8 sum, i32x16 x)
 {
-    uint32x4_t even = vuzp1q_u32(x.a, x.b), odd = vuzp2q_u32(x.a, x.b), more = vuzp1q_u32(x.c, x.d), most = vuzp2q_u32(x.c, x.d);
-    return (i64x8){vmlal_u32(sum.a, vget_low_u32(even), vget_low_u32(odd)), vmlal_high_u32(sum.b, even, odd),
-                   vmlal_u32(sum.c, vget_low_u32(more), vget_low_u32(most)), vmlal_high_u32(sum.d, more, most)};
+    uint32x4_t even = vuzp1q_u32(x.a, x.b), odd = vuzp2q_u32(x.a, x.b), more = vuzp1q_u32(x.c, x.d),
+               most = vuzp2q_u32(x.c, x.d);
+    return (i64x8){vmlal_u32(sum.a, vget_low_u32(even), vget_low_u32(odd)),
+                   vmlal_high_u32(sum.b, even, odd),
+                   vmlal_u32(sum.c, vget_low_u32(more), vget_low_u32(most)),
+                   vmlal_high_u32(sum.d, more, most)};
 }
 
 DW_VECTOR uint64_t i_sum_products(i64x8 sum)
@@ -250,28 +352,37 @@ DW_VECTOR uint64_t i_sum_products(i64x8 sum)
     return vaddvq_u64(vaddq_u64(vaddq_u64(sum.a, sum.b), vaddq_u64(sum.c, sum.d)));
 }
 
-/* ------------------------------------------------------------------------------------------- planes of bits */
+/* -------------------------------------------------------------------------------------------
+ * planes of bits */
 
 DW_VECTOR codes64 codes_join(i32x16 c0, i32x16 c1, i32x16 c2, i32x16 c3)
 {
-    return (codes64){bytes_of_lanes(c0), bytes_of_lanes(c1), bytes_of_lanes(c2), bytes_of_lanes(c3)};
+    return (codes64){bytes_of_lanes(c0), bytes_of_lanes(c1), bytes_of_lanes(c2),
+                     bytes_of_lanes(c3)};
 }
 
 /* Bits [from, from + width) of every byte. */
 DW_VECTOR uint8x16_t field(uint8x16_t codes, int from, int width)
 {
-    return vandq_u8(vshlq_u8(codes, vdupq_n_s8((int8_t)-from)), vdupq_n_u8((uint8_t)((1 << width) - 1)));
+    return vandq_u8(vshlq_u8(codes, vdupq_n_s8((int8_t)-from)),
+                    vdupq_n_u8((uint8_t)((1 << width) - 1)));
 }
 
 DW_VECTOR codes64 codes_field(codes64 codes, int from, int width)
 {
-    return (codes64){field(codes.a, from, width), field(codes.b, from, width), field(codes.c, from, width),
-                     field(codes.d, from, width)};
+    return (codes64){field(codes.a, from, width), field(codes.b, from, width),
+                     field(codes.c, from, width), field(codes.d, from, width)};
 }
 
 /* Neighbours among 32 bytes of 4, or of 2 bits each, joined to 16 bytes of twice as many. */
-DW_VECTOR uint8x16_t join4(uint8x16_t x, uint8x16_t y) { return vsliq_n_u8(vuzp1q_u8(x, y), vuzp2q_u8(x, y), 4); }
-DW_VECTOR uint8x16_t join2(uint8x16_t x, uint8x16_t y) { return vsliq_n_u8(vuzp1q_u8(x, y), vuzp2q_u8(x, y), 2); }
+DW_VECTOR uint8x16_t join4(uint8x16_t x, uint8x16_t y)
+{
+    return vsliq_n_u8(vuzp1q_u8(x, y), vuzp2q_u8(x, y), 4);
+}
+DW_VECTOR uint8x16_t join2(uint8x16_t x, uint8x16_t y)
+{
+    return vsliq_n_u8(vuzp1q_u8(x, y), vuzp2q_u8(x, y), 2);
+}
 
 DW_VECTOR void codes_put4(uint8_t *to, codes64 codes)
 {
@@ -298,15 +409,20 @@ DW_VECTOR i32x16 bytes_widened(uint8x16_t bytes)
     return halves_widened(vmovl_u8(vget_low_u8(bytes)), vmovl_high_u8(bytes));
 }
 
-DW_VECTOR i32x16 i_take8(const uint8_t *from) { return bytes_widened(vld1q_u8(from)); }
+DW_VECTOR i32x16 i_take8(const uint8_t *from)
+{
+    return bytes_widened(vld1q_u8(from));
+}
 
 DW_VECTOR i32x16 i_take4(const uint8_t *from)
 {
-    uint8x8_t pairs = vld1_u8(from), low = vand_u8(pairs, vdup_n_u8(15)), high = vshr_n_u8(pairs, 4);
+    uint8x8_t pairs = vld1_u8(from), low = vand_u8(pairs, vdup_n_u8(15)),
+              high = vshr_n_u8(pairs, 4);
     return bytes_widened(vcombine_u8(vzip1_u8(low, high), vzip2_u8(low, high)));
 }
 
-/* Every byte of the plane beside itself, as often as it has elements; then each is shifted down by its own place. */
+/* Every byte of the plane beside itself, as often as it has elements; then each is shifted down by
+ * its own place. */
 DW_VECTOR i32x16 i_take2(const uint8_t *from)
 {
     static const uint8_t bytes[16] = {0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3};
@@ -324,10 +440,15 @@ DW_VECTOR i32x16 i_take1(const uint8_t *from)
     return bytes_widened(vandq_u8(vshlq_u8(spread, vld1q_s8(places)), vdupq_n_u8(1)));
 }
 
-/* ------------------------------------------------------------------------------------------- past the caches, and binary64 */
+/* ------------------------------------------------------------------------------------------- past
+ * the caches, and binary64 */
 
-/* No store of Arm leaves the caches alone without being ordered by hand; the plain one needs no end. */
-DW_VECTOR void i_stream(void *to, i32x16 x) { i_store(to, x); }
+/* No store of Arm leaves the caches alone without being ordered by hand; the plain one needs no
+ * end. */
+DW_VECTOR void i_stream(void *to, i32x16 x)
+{
+    i_store(to, x);
+}
 DW_VECTOR void i_stream_end(void) {}
 
 typedef struct f64x16 {
@@ -363,7 +484,8 @@ DW_VECTOR void d_store(double *to, f64x16 x)
     for (int i = 0; i < 8; i++) vst1q_f64(to + 2 * i, x.part[i]);
 }
 
-/* ------------------------------------------------------------------------------------------- Philox */
+/* -------------------------------------------------------------------------------------------
+ * Philox */
 
 /* One counter per 64-bit lane; four registers, for every round waits for the one before. */
 typedef i64x8 w64;
@@ -388,21 +510,38 @@ DW_VECTOR w64 w_count(uint64_t first)
     return (w64){a, b, c, vaddq_u64(c, two)};
 }
 
-DW_VECTOR uint64x2_t mul_low(uint64x2_t x, uint64x2_t y) { return vmull_u32(vmovn_u64(x), vmovn_u64(y)); }
-DW_VECTOR uint64x2_t join_low(uint64x2_t low, uint64x2_t high) { return vsliq_n_u64(low, high, 32); }
-DW_VECTOR w64 w_mul(w64 x, w64 y) { return PAIRS(w64, mul_low, x, y); }
-DW_VECTOR w64 w_shr32(w64 x) { return SHIFTED(w64, vshrq_n_u64, x, 32); }
+DW_VECTOR uint64x2_t mul_low(uint64x2_t x, uint64x2_t y)
+{
+    return vmull_u32(vmovn_u64(x), vmovn_u64(y));
+}
+DW_VECTOR uint64x2_t join_low(uint64x2_t low, uint64x2_t high)
+{
+    return vsliq_n_u64(low, high, 32);
+}
+DW_VECTOR w64 w_mul(w64 x, w64 y)
+{
+    return PAIRS(w64, mul_low, x, y);
+}
+DW_VECTOR w64 w_shr32(w64 x)
+{
+    return SHIFTED(w64, vshrq_n_u64, x, 32);
+}
 DW_VECTOR w64 w_xor3(w64 x, w64 y, w64 z)
 {
     w64 two = PAIRS(w64, veorq_u64, x, y);
     return PAIRS(w64, veorq_u64, two, z);
 }
-DW_VECTOR w64 w_join(w64 low, w64 high) { return PAIRS(w64, join_low, low, high); }
+DW_VECTOR w64 w_join(w64 low, w64 high)
+{
+    return PAIRS(w64, join_low, low, high);
+}
 
 DW_VECTOR void w_store_turns(void *to, w64 x, w64 y)
 {
-    w64 first = {vzip1q_u64(x.a, y.a), vzip2q_u64(x.a, y.a), vzip1q_u64(x.b, y.b), vzip2q_u64(x.b, y.b)};
-    w64 second = {vzip1q_u64(x.c, y.c), vzip2q_u64(x.c, y.c), vzip1q_u64(x.d, y.d), vzip2q_u64(x.d, y.d)};
+    w64 first = {vzip1q_u64(x.a, y.a), vzip2q_u64(x.a, y.a), vzip1q_u64(x.b, y.b),
+                 vzip2q_u64(x.b, y.b)};
+    w64 second = {vzip1q_u64(x.c, y.c), vzip2q_u64(x.c, y.c), vzip1q_u64(x.d, y.d),
+                  vzip2q_u64(x.d, y.d)};
     codes_put8(to, EACH(codes64, vreinterpretq_u8_u64, first));
     codes_put8((uint8_t *)to + 64, EACH(codes64, vreinterpretq_u8_u64, second));
 }
@@ -418,5 +557,7 @@ DW_VECTOR void w_store_turns(void *to, w64 x, w64 y)
 
 #include "kernels_columns.h"
 
-const dw_kernels dw_kernels_neon = {"neon", encode, decode, extremes, squares, column_extremes, column_squares,
-    encode_columns, decode_columns, convert, digest, digest_bytes, stream, norms};
+const dw_kernels dw_kernels_neon = {
+    "neon",          encode,         decode,         extremes,       squares,
+    column_extremes, column_squares, encode_columns, decode_columns, convert,
+    digest,          digest_bytes,   stream,         norms};

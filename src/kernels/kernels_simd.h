@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * kernels_simd.h - the vector kernels, written once: what encode (kernels_encode.h) and decode (kernels_decode.h) share, and the short
- * kernels. Each instruction set includes this text after its primitives.
+ * kernels_simd.h - the vector kernels, written once: what encode (kernels_encode.h) and decode
+ * (kernels_decode.h) share, and the short kernels. Each instruction set includes this text after
+ * its primitives.
  *
  * What an instruction set gives, for blocks of 16 lanes (f32x16, i32x16) and 64 codes (codes64):
  * | f_set f_load f_add f_sub f_mul f_div f_min f_max f_bits f_less   | lane-wise; min and max give the second where the first is a quiet NaN |
@@ -53,9 +54,10 @@ enum { LANES = 16, BATCH = 16 };
 /* What is read as prev where there is none: no run is longer. */
 static const _Alignas(64) unsigned char no_prev[4 * DW_TILE_ELEMENTS];
 
-/* Pieces with a scale from here on, 2^95, and poisoned ones, are left to C. Half of 2^8 levels times less than that, 2^102, is below half a
- * unit in the last place of the largest f32 (2^103) and bf16 (2^119): whatever finite base it is added to, the sum rounds to a finite value,
- * and nothing is clamped. A product below 2^102 is exact, and may be fused with the sum. */
+/* Pieces with a scale from here on, 2^95, and poisoned ones, are left to C. Half of 2^8 levels
+ * times less than that, 2^102, is below half a unit in the last place of the largest f32 (2^103)
+ * and bf16 (2^119): whatever finite base it is added to, the sum rounds to a finite value, and
+ * nothing is clamped. A product below 2^102 is exact, and may be fused with the sum. */
 #define SPECIAL_FROM 0x6f000000
 
 /* Where only the scale is known: no scale of a largest magnitude below that is as large. */
@@ -115,7 +117,10 @@ DW_VECTOR void store_finite(unsigned char *to, dw_dtype dtype, size_t i, f32x16 
 /* RN: what is stored is finite. Not for NaN. */
 DW_VECTOR void store(unsigned char *to, dw_dtype dtype, size_t i, f32x16 value)
 {
-    store_finite(to, dtype, i, f_clamp(value, dtype == DW_F32 ? FLT_MAX : dtype == DW_F16 ? 65504.0f : 0x1.fep127f));
+    store_finite(to, dtype, i,
+                 f_clamp(value, dtype == DW_F32   ? FLT_MAX
+                                : dtype == DW_F16 ? 65504.0f
+                                                  : 0x1.fep127f));
 }
 
 /* RN of a finite base and a level times a scale that is not special. */
@@ -127,8 +132,8 @@ DW_VECTOR void store_sum(unsigned char *to, dw_dtype dtype, size_t i, f32x16 val
         store_finite(to, dtype, i, value);
 }
 
-/* Two blocks of which one has the even and one the odd elements of 32: what bf16 are cut into, and put together from, at half the
- * cost of two blocks in a row. */
+/* Two blocks of which one has the even and one the odd elements of 32: what bf16 are cut into, and
+ * put together from, at half the cost of two blocks in a row. */
 typedef struct pair {
     f32x16 even, odd;
 } pair;
@@ -149,8 +154,8 @@ DW_VECTOR pair pair_of(f32x16 first, f32x16 second)
 }
 #endif
 
-/* Extremes of 16 lanes each. As unsigned integers negative floats are larger than all others, so that the unsigned maximum is the
- * largest negative magnitude wherever its top bit is set. */
+/* Extremes of 16 lanes each. As unsigned integers negative floats are larger than all others, so
+ * that the unsigned maximum is the largest negative magnitude wherever its top bit is set. */
 typedef struct lanes_extremes {
     i32x16 positive, negative;
 } lanes_extremes;
@@ -197,8 +202,8 @@ static dw_extremes reduce_extremes(lanes_extremes e, dw_extremes known)
     return known;
 }
 
-DW_VECTOR void extremes_of(const unsigned char *x, dw_dtype x_dtype, const unsigned char *prev, dw_dtype prev_dtype, uint64_t n,
-                           dw_candidates *candidates)
+DW_VECTOR void extremes_of(const unsigned char *x, dw_dtype x_dtype, const unsigned char *prev,
+                           dw_dtype prev_dtype, uint64_t n, dw_candidates *candidates)
 {
     lanes_extremes delta = {i_set(0), i_set(0)}, direct = delta;
     for (uint64_t at = 0; at < n; at += LANES) {
@@ -211,26 +216,32 @@ DW_VECTOR void extremes_of(const unsigned char *x, dw_dtype x_dtype, const unsig
     candidates->direct = reduce_extremes(direct, candidates->direct);
 }
 
-static void extremes(const void *x, dw_dtype x_dtype, const void *prev, dw_dtype prev_dtype, uint64_t n,
-                     dw_candidates *candidates)
+static void extremes(const void *x, dw_dtype x_dtype, const void *prev, dw_dtype prev_dtype,
+                     uint64_t n, dw_candidates *candidates)
 {
     uint64_t whole = n / LANES * LANES;
     if (!prev) prev_dtype = DW_F32; /* any will do */
     switch (x_dtype * 4 + prev_dtype) {
-#define EXTREMES(a, b) \
+#define EXTREMES(a, b)                                                                             \
     case a * 4 + b: extremes_of(x, a, prev, b, whole, candidates); break;
-        EXTREMES(DW_F32, DW_F32) EXTREMES(DW_F32, DW_F16) EXTREMES(DW_F32, DW_BF16)
-        EXTREMES(DW_F16, DW_F32) EXTREMES(DW_F16, DW_F16) EXTREMES(DW_F16, DW_BF16)
+        EXTREMES(DW_F32, DW_F32)
+        EXTREMES(DW_F32, DW_F16)
+        EXTREMES(DW_F32, DW_BF16)
+        EXTREMES(DW_F16, DW_F32)
+        EXTREMES(DW_F16, DW_F16)
+        EXTREMES(DW_F16, DW_BF16)
         EXTREMES(DW_BF16, DW_F32) EXTREMES(DW_BF16, DW_F16) EXTREMES(DW_BF16, DW_BF16)
 #undef EXTREMES
     }
     if (whole < n)
         dw_kernels_c.extremes((const unsigned char *)x + whole * bytes_of(x_dtype), x_dtype,
-                              prev ? (const unsigned char *)prev + whole * bytes_of(prev_dtype) : NULL, prev_dtype, n - whole,
-                              candidates);
+                              prev ? (const unsigned char *)prev + whole * bytes_of(prev_dtype)
+                                   : NULL,
+                              prev_dtype, n - whole, candidates);
 }
 
-DW_VECTOR void convert_blocks(const unsigned char *from, dw_dtype from_dtype, unsigned char *to, dw_dtype to_dtype, uint64_t n)
+DW_VECTOR void convert_blocks(const unsigned char *from, dw_dtype from_dtype, unsigned char *to,
+                              dw_dtype to_dtype, uint64_t n)
 {
     for (uint64_t at = 0; at < n; at += LANES) store(to, to_dtype, at, load(from, from_dtype, at));
 }
@@ -243,9 +254,11 @@ static void convert(const void *from, dw_dtype from_dtype, void *to, dw_dtype to
         return;
     }
     switch (from_dtype * 4 + to_dtype) {
-#define CONVERT(a, b) \
+#define CONVERT(a, b)                                                                              \
     case a * 4 + b: convert_blocks(from, a, to, b, whole); break;
-        CONVERT(DW_F32, DW_F16) CONVERT(DW_F32, DW_BF16) CONVERT(DW_F16, DW_F32)
+        CONVERT(DW_F32, DW_F16)
+        CONVERT(DW_F32, DW_BF16)
+        CONVERT(DW_F16, DW_F32)
         CONVERT(DW_F16, DW_BF16) CONVERT(DW_BF16, DW_F32) CONVERT(DW_BF16, DW_F16)
 #undef CONVERT
     }
@@ -272,7 +285,8 @@ DW_VECTOR tally tally_from(uint32_t place)
 
 DW_VECTOR tally tally_add(tally t, i32x16 words)
 {
-    return (tally){i_pair_products(t.sum, i_add(words, t.keys)), i_add(t.keys, i_set((int32_t)(DIGEST_KEY * LANES)))};
+    return (tally){i_pair_products(t.sum, i_add(words, t.keys)),
+                   i_add(t.keys, i_set((int32_t)(DIGEST_KEY * LANES)))};
 }
 
 /* `words` of them, in whole blocks; the first is the word number `place`. */
@@ -286,21 +300,26 @@ static uint64_t digest_words(const unsigned char *from, uint32_t place, uint64_t
 /* What fills no block is added in C: the sum has no order. */
 static uint64_t digest(const void *elements, dw_dtype dtype, uint64_t first, uint64_t n)
 {
-    uint64_t per_word = dtype == DW_F32 ? 1 : 2, words = n / per_word / LANES * LANES, done = words * per_word;
+    uint64_t per_word = dtype == DW_F32 ? 1 : 2, words = n / per_word / LANES * LANES,
+             done = words * per_word;
     uint64_t total = digest_words(elements, (uint32_t)(first / per_word), words);
-    return done < n ? total + dw_kernels_c.digest((const unsigned char *)elements + 4 * words, dtype, first + done, n - done) : total;
+    return done < n ? total + dw_kernels_c.digest((const unsigned char *)elements + 4 * words,
+                                                  dtype, first + done, n - done)
+                    : total;
 }
 
 static uint64_t digest_bytes(const uint8_t *payload, uint64_t from, uint64_t n)
 {
     uint64_t whole = n / (4 * LANES) * (4 * LANES);
-    return digest_words(payload + from, (uint32_t)(from / 4), whole / 4) + dw_kernels_c.digest_bytes(payload, from + whole, n - whole);
+    return digest_words(payload + from, (uint32_t)(from / 4), whole / 4) +
+           dw_kernels_c.digest_bytes(payload, from + whole, n - whole);
 }
 
 static void stream(void *to, const void *from, uint64_t bytes, int last)
 {
     uint64_t whole = bytes / 64 * 64;
-    for (uint64_t at = 0; at < whole; at += 64) i_stream((unsigned char *)to + at, i_load((const unsigned char *)from + at));
+    for (uint64_t at = 0; at < whole; at += 64)
+        i_stream((unsigned char *)to + at, i_load((const unsigned char *)from + at));
     memcpy((unsigned char *)to + whole, (const unsigned char *)from + whole, bytes - whole);
     if (last) i_stream_end();
 }
@@ -344,7 +363,8 @@ static void norms(const dw_norms_run *run, dw_norms *to)
     f32x16 none = f_set(0);
     uint64_t at = 0;
     for (; at + LANES <= run->n; at += LANES)
-        sums = norms_block(sums, load(run->x, run->x_dtype, at), run->base ? load(run->base, run->base_dtype, at) : none,
+        sums = norms_block(sums, load(run->x, run->x_dtype, at),
+                           run->base ? load(run->base, run->base_dtype, at) : none,
                            load(run->back, run->back_dtype, at));
     if (at < run->n)
         sums = norms_block(sums, load_rest(run->x, run->x_dtype, at, run->n),

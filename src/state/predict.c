@@ -46,7 +46,8 @@ static void give_copy(dw_predictor *predictor, void *slot, uint64_t bytes)
 
 void dw_predictor_release(dw_predictor *predictor)
 {
-    dw_mem_release(&predictor->pool.allocator, predictor->table, predictor->table_cap * sizeof *predictor->table);
+    dw_mem_release(&predictor->pool.allocator, predictor->table,
+                   predictor->table_cap * sizeof *predictor->table);
     dw_pool_release(&predictor->pool);
     predictor->table = NULL;
     predictor->table_cap = predictor->keys = 0;
@@ -122,7 +123,8 @@ static void drop(dw_predictor *predictor, const dw_held *held, dw_copy *copy)
     memset(copy, 0, sizeof *copy);
 }
 
-/* Linear probing without tombstones: whoever stands behind the gap and belongs before it moves up. */
+/* Linear probing without tombstones: whoever stands behind the gap and belongs before it moves up.
+ */
 static void close_gap(dw_predictor *predictor, uint64_t gap)
 {
     uint64_t mask = predictor->table_cap - 1;
@@ -137,10 +139,14 @@ static void close_gap(dw_predictor *predictor, uint64_t gap)
 
 static void unlink_forgotten(dw_predictor *predictor, dw_held *held)
 {
-    if (held->older) held->older->newer = held->newer;
-    else predictor->oldest_forgotten = held->newer;
-    if (held->newer) held->newer->older = held->older;
-    else predictor->newest_forgotten = held->older;
+    if (held->older)
+        held->older->newer = held->newer;
+    else
+        predictor->oldest_forgotten = held->newer;
+    if (held->newer)
+        held->newer->older = held->older;
+    else
+        predictor->newest_forgotten = held->older;
     held->older = held->newer = NULL;
     held->forgotten = false;
     held->told = 0;
@@ -159,8 +165,10 @@ void dw_predictor_forget(dw_predictor *predictor, dw_held *held)
     drop(predictor, held, &held->undo);
     held->forgotten = true;
     held->older = predictor->newest_forgotten;
-    if (held->older) held->older->newer = held;
-    else predictor->oldest_forgotten = held;
+    if (held->older)
+        held->older->newer = held;
+    else
+        predictor->oldest_forgotten = held;
     predictor->newest_forgotten = held;
     predictor->n_forgotten++;
 }
@@ -201,7 +209,8 @@ void dw_predictor_remove_lives_but(dw_predictor *predictor, uint64_t incarnation
     }
 }
 
-dw_status dw_predictor_take(dw_predictor *predictor, uint64_t bytes, uint64_t growth, uint64_t *used, void **slot)
+dw_status dw_predictor_take(dw_predictor *predictor, uint64_t bytes, uint64_t growth,
+                            uint64_t *used, void **slot)
 {
     uint64_t quota = predictor->quota_bytes;
     if (quota && growth && (*used > quota || growth > quota - *used)) return DW_ERR_LIMIT;
@@ -216,7 +225,8 @@ void dw_predictor_give(dw_predictor *predictor, void *slot, uint64_t bytes)
     give_copy(predictor, slot, bytes);
 }
 
-void dw_predictor_commit(dw_predictor *predictor, dw_held *held, const dw_held *shape, dw_copy fresh, bool keep_undo)
+void dw_predictor_commit(dw_predictor *predictor, dw_held *held, const dw_held *shape,
+                         dw_copy fresh, bool keep_undo)
 {
     bool same_shape = held->t == shape->t && held->c == shape->c && held->dtype == shape->dtype;
     uint64_t counted = held->counted;
@@ -225,7 +235,8 @@ void dw_predictor_commit(dw_predictor *predictor, dw_held *held, const dw_held *
         drop(predictor, held, &held->now);
         drop(predictor, held, &held->undo);
     } else if (held->undo.data) {
-        /* Either undo was the base, or it is what the decoder last confirmed: keep it, not the copy in flight. */
+        /* Either undo was the base, or it is what the decoder last confirmed: keep it, not the copy
+         * in flight. */
         drop(predictor, held, &held->now);
     } else {
         held->undo = held->now;
@@ -238,7 +249,8 @@ void dw_predictor_commit(dw_predictor *predictor, dw_held *held, const dw_held *
     held->base = DW_BASE_NOW;
     held->doomed = false;
     /* Until it is confirmed, the decoder may still hold the larger copy of before. */
-    count(predictor, held, keep_undo && counted > dw_held_bytes(held) ? counted : dw_held_bytes(held));
+    count(predictor, held,
+          keep_undo && counted > dw_held_bytes(held) ? counted : dw_held_bytes(held));
 }
 
 void dw_predictor_confirm(dw_predictor *predictor, dw_held *held)

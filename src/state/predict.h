@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  * predict.h - what both ends hold of a key: copies of prev, versions, chains, undo, quota.
  *
- * Nothing here is advanced in place: a new prev is made in a fresh slot, and commit swaps slots, which cannot fail.
+ * Nothing here is advanced in place: a new prev is made in a fresh slot, and commit swaps slots,
+ * which cannot fail.
  *
  * | name   | meaning                                                                       | owner   |
  * | now    | the newest copy; data NULL where there is none                                | predict |
  * | undo   | encoder: an older copy that the decoder may still hold, until now is confirmed| predict |
  * | base   | encoder: what the next delta starts from                                      | caller  |
  *
- * Errors: NO_MEMORY, LIMIT (the quota), with everything as it was. State machine: docs/architecture.md, Staying in step.
- * Threads: one at a time. Source: AQ-SGD (arXiv:2206.01299), m(xi). */
+ * Errors: NO_MEMORY, LIMIT (the quota), with everything as it was. State machine:
+ * docs/architecture.md, Staying in step. Threads: one at a time. Source: AQ-SGD (arXiv:2206.01299),
+ * m(xi). */
 #ifndef DW_PREDICT_H
 #define DW_PREDICT_H
 
@@ -28,9 +30,10 @@ typedef struct dw_held {
     uint32_t t, c;
     dw_dtype dtype;
     uint64_t incarnation;
-    uint64_t mark; /* the call that touched it last: tells a doubled key */
+    uint64_t mark;    /* the call that touched it last: tells a doubled key */
     uint64_t checked; /* the call that re-hashed it last */
-    uint64_t counted; /* bytes that it takes of the quota: the largest copy that the other end may hold */
+    uint64_t counted; /* bytes that it takes of the quota: the largest copy that the other end may
+                         hold */
     dw_copy now, undo;
     dw_base base;
     bool busy;      /* a frame in flight carries it */
@@ -42,20 +45,22 @@ typedef struct dw_held {
 
 typedef struct dw_predictor {
     dw_pool pool;
-    dw_store store; /* of copies; take NULL: the pool */
+    dw_store store;        /* of copies; take NULL: the pool */
     uint64_t stored_bytes; /* taken from it */
-    dw_held **table; /* open addressing, linear probing */
+    dw_held **table;       /* open addressing, linear probing */
     uint64_t table_cap, keys;
-    uint64_t seed; /* so that nobody who names the keys can choose collisions */
+    uint64_t seed;                    /* so that nobody who names the keys can choose collisions */
     uint64_t quota_bytes, held_bytes; /* held_bytes: what all keys take of the quota */
-    uint64_t reserved_bytes; /* what frames in flight will add to it */
+    uint64_t reserved_bytes;          /* what frames in flight will add to it */
     dw_held *oldest_forgotten, *newest_forgotten;
     uint64_t n_forgotten;
 } dw_predictor;
 
-void dw_predictor_init(dw_predictor *predictor, const dw_allocator *allocator, uint64_t quota_bytes);
+void dw_predictor_init(dw_predictor *predictor, const dw_allocator *allocator,
+                       uint64_t quota_bytes);
 
-/* Before the first key: copies live there. Whoever made the store ends it, and with it all copies. */
+/* Before the first key: copies live there. Whoever made the store ends it, and with it all copies.
+ */
 void dw_predictor_use(dw_predictor *predictor, const dw_store *store);
 
 /* All that is taken: copies and their bookkeeping. */
@@ -72,11 +77,12 @@ dw_status dw_predictor_add(dw_predictor *predictor, dw_key key, dw_held **held);
 /* Gives up a key and its copies. */
 void dw_predictor_remove(dw_predictor *predictor, dw_held *held);
 
-/* Gives up all keys whose copies another incarnation made, no delta can start from them. Those that are busy are doomed, and take
- * nothing of the quota. */
+/* Gives up all keys whose copies another incarnation made, no delta can start from them. Those that
+ * are busy are doomed, and take nothing of the quota. */
 void dw_predictor_remove_lives_but(dw_predictor *predictor, uint64_t incarnation);
 
-/* Gives up the copies but remembers the key, and its share of the quota, until it is removed or committed anew. */
+/* Gives up the copies but remembers the key, and its share of the quota, until it is removed or
+ * committed anew. */
 void dw_predictor_forget(dw_predictor *predictor, dw_held *held);
 
 /* The key counts as never forgotten; its copies are gone all the same. */
@@ -84,14 +90,18 @@ void dw_predictor_revive(dw_predictor *predictor, dw_held *held);
 
 uint64_t dw_held_bytes(const dw_held *held); /* of one copy */
 
-/* A slot for a copy of these bytes; LIMIT where *used and what the key grows by pass the quota. *used begins with what the keys take
- * of the quota and is advanced, so that the keys of one frame are counted together. */
-dw_status dw_predictor_take(dw_predictor *predictor, uint64_t bytes, uint64_t growth, uint64_t *used, void **slot);
+/* A slot for a copy of these bytes; LIMIT where *used and what the key grows by pass the quota.
+ * *used begins with what the keys take of the quota and is advanced, so that the keys of one frame
+ * are counted together. */
+dw_status dw_predictor_take(dw_predictor *predictor, uint64_t bytes, uint64_t growth,
+                            uint64_t *used, void **slot);
 void dw_predictor_give(dw_predictor *predictor, void *slot, uint64_t bytes);
 
-/* Makes `fresh` what is held, with the shape, dtype and incarnation of *shape (a dw_held with no copies). keep_undo: one older copy stays
- * as undo: the one that was undo already, which the decoder is likelier to hold, else what was held until now. */
-void dw_predictor_commit(dw_predictor *predictor, dw_held *held, const dw_held *shape, dw_copy fresh, bool keep_undo);
+/* Makes `fresh` what is held, with the shape, dtype and incarnation of *shape (a dw_held with no
+ * copies). keep_undo: one older copy stays as undo: the one that was undo already, which the
+ * decoder is likelier to hold, else what was held until now. */
+void dw_predictor_commit(dw_predictor *predictor, dw_held *held, const dw_held *shape,
+                         dw_copy fresh, bool keep_undo);
 
 /* The decoder holds `now`: older copies can go. */
 void dw_predictor_confirm(dw_predictor *predictor, dw_held *held);

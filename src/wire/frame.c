@@ -13,12 +13,35 @@ enum { MAJOR = 1, MINOR = 0 };
 
 /* Where the fields of docs/format.md lie. */
 enum {
-    AT_MAJOR = 4, AT_MINOR = 5, AT_CODEC = 6, AT_FLAGS = 7, AT_INCARNATION = 8, AT_SEQUENCE = 16,
-    AT_N = 24, AT_T = 28, AT_C = 32, AT_X = 36, AT_PREV = 37, AT_BITS = 38, AT_KEY = 39, AT_GROUP = 40,
-    AT_AUDIT = 42, AT_ZERO = 43, AT_FORGOTTEN = 44, AT_PAYLOAD = 48, AT_ZERO2 = 56, AT_TABLE_DIGEST = 64,
+    AT_MAJOR = 4,
+    AT_MINOR = 5,
+    AT_CODEC = 6,
+    AT_FLAGS = 7,
+    AT_INCARNATION = 8,
+    AT_SEQUENCE = 16,
+    AT_N = 24,
+    AT_T = 28,
+    AT_C = 32,
+    AT_X = 36,
+    AT_PREV = 37,
+    AT_BITS = 38,
+    AT_KEY = 39,
+    AT_GROUP = 40,
+    AT_AUDIT = 42,
+    AT_ZERO = 43,
+    AT_FORGOTTEN = 44,
+    AT_PAYLOAD = 48,
+    AT_ZERO2 = 56,
+    AT_TABLE_DIGEST = 64,
     AT_HEADER_DIGEST = 72
 };
-enum { REPLY_ANSWER = 6, REPLY_ZERO = 7, REPLY_ZERO2 = 28, REPLY_TABLE_DIGEST = 32, REPLY_HEADER_DIGEST = 40 };
+enum {
+    REPLY_ANSWER = 6,
+    REPLY_ZERO = 7,
+    REPLY_ZERO2 = 28,
+    REPLY_TABLE_DIGEST = 32,
+    REPLY_HEADER_DIGEST = 40
+};
 enum { ENTRY_KIND = 12, ENTRY_ZERO = 13, ENTRY_BASE = 16, ENTRY_PAYLOAD = 24, ENTRY_STATE = 32 };
 
 static void put(uint8_t *to, uint64_t value, int bytes)
@@ -40,7 +63,10 @@ uint64_t dw_digest_bytes(const void *bytes, uint64_t len)
 
 dw_dtype dw_dtype_of(uint32_t form)
 {
-    return form == DW_KEY_F32 ? DW_F32 : form == DW_KEY_F16 ? DW_F16 : form == DW_KEY_BF16 ? DW_BF16 : (dw_dtype)0;
+    return form == DW_KEY_F32    ? DW_F32
+           : form == DW_KEY_F16  ? DW_F16
+           : form == DW_KEY_BF16 ? DW_BF16
+                                 : (dw_dtype)0;
 }
 
 bool dw_kind_has_state(dw_entry_kind kind)
@@ -71,7 +97,8 @@ bool dw_frame_payload_bytes(const dw_frame_info *info, dw_entry_kind kind, uint6
     uint64_t elements, all;
     if (dw_kind_is_floats(kind)) {
         if (!dw_size_multiply(info->t, info->c, &elements) ||
-            !dw_size_multiply(elements, dw_dtype_bytes(dw_frame_form(info, kind)), &all) || all > PTRDIFF_MAX)
+            !dw_size_multiply(elements, dw_dtype_bytes(dw_frame_form(info, kind)), &all) ||
+            all > PTRDIFF_MAX)
             return false;
         *bytes = dw_round_up(all, 16);
         return true;
@@ -83,8 +110,9 @@ bool dw_frame_payload_bytes(const dw_frame_info *info, dw_entry_kind kind, uint6
 
 bool dw_frame_table_end(uint32_t n, uint32_t n_forgotten, uint64_t *bytes)
 {
-    *bytes = DW_HEADER_BYTES +
-             dw_round_up((uint64_t)n * DW_ENTRY_BYTES + (uint64_t)n_forgotten * DW_FORGOTTEN_BYTES, 16);
+    *bytes =
+        DW_HEADER_BYTES +
+        dw_round_up((uint64_t)n * DW_ENTRY_BYTES + (uint64_t)n_forgotten * DW_FORGOTTEN_BYTES, 16);
     return *bytes <= PTRDIFF_MAX; /* two 38-bit products: only a 32-bit machine can refuse */
 }
 
@@ -143,14 +171,16 @@ void dw_frame_seal(uint8_t *frame, const dw_frame_info *info)
 {
     uint64_t end = 0;
     (void)dw_frame_table_end(info->n, info->n_forgotten, &end);
-    uint64_t used = DW_HEADER_BYTES + (uint64_t)info->n * DW_ENTRY_BYTES + (uint64_t)info->n_forgotten * DW_FORGOTTEN_BYTES;
+    uint64_t used = DW_HEADER_BYTES + (uint64_t)info->n * DW_ENTRY_BYTES +
+                    (uint64_t)info->n_forgotten * DW_FORGOTTEN_BYTES;
     memset(frame + used, 0, (size_t)(end - used));
     memset(frame, 0, DW_HEADER_BYTES);
     memcpy(frame, frame_magic, 4);
     frame[AT_MAJOR] = MAJOR;
     frame[AT_MINOR] = MINOR;
     frame[AT_CODEC] = (uint8_t)info->codec;
-    frame[AT_FLAGS] = (uint8_t)((info->chooses ? DW_FLAG_CHOOSES : 0) | (info->wants_reply ? DW_FLAG_WANTS_REPLY : 0));
+    frame[AT_FLAGS] = (uint8_t)((info->chooses ? DW_FLAG_CHOOSES : 0) |
+                                (info->wants_reply ? DW_FLAG_WANTS_REPLY : 0));
     put(frame + AT_INCARNATION, info->incarnation, 8);
     put(frame + AT_SEQUENCE, info->sequence, 8);
     put(frame + AT_N, info->n, 4);
@@ -164,13 +194,15 @@ void dw_frame_seal(uint8_t *frame, const dw_frame_info *info)
     frame[AT_AUDIT] = (uint8_t)info->audit;
     put(frame + AT_FORGOTTEN, info->n_forgotten, 4);
     put(frame + AT_PAYLOAD, info->payload_bytes, 8);
-    put(frame + AT_TABLE_DIGEST, dw_digest_bytes(frame + DW_HEADER_BYTES, end - DW_HEADER_BYTES), 8);
+    put(frame + AT_TABLE_DIGEST, dw_digest_bytes(frame + DW_HEADER_BYTES, end - DW_HEADER_BYTES),
+        8);
     put(frame + AT_HEADER_DIGEST, dw_digest_bytes(frame, AT_HEADER_DIGEST), 8);
 }
 
 static bool group_is_valid(uint32_t group)
 {
-    return group == DW_GROUP_ROW || group == DW_GROUP_CHANNEL || group == 16 || group == 32 || group == 64 || group == 128 || group == 256;
+    return group == DW_GROUP_ROW || group == DW_GROUP_CHANNEL || group == 16 || group == 32 ||
+           group == 64 || group == 128 || group == 256;
 }
 
 static bool bits_are_valid(uint32_t bits, uint32_t least)
@@ -192,12 +224,13 @@ static const char *bad_field(const uint8_t *frame, const dw_frame_info *info)
     if (delta ? dw_dtype_bytes(info->prev) == 0 : info->prev != 0) return "unknown dtype of prev";
     if (raw ? info->bits != 0 : !bits_are_valid(info->bits, 1)) return "bits out of range";
     bool form = dw_dtype_of(info->key) != 0;
-    if (delta ? !form && !bits_are_valid(info->key, 2) : raw ? !form : info->key != 0) return "unknown form of key entries";
+    if (delta ? !form && !bits_are_valid(info->key, 2) : raw ? !form : info->key != 0)
+        return "unknown form of key entries";
     if (raw ? info->group != 0 : !group_is_valid(info->group)) return "unknown group";
     if (!delta && (info->audit || info->n_forgotten)) return "state without the delta codec";
     if (frame[AT_ZERO] || get(frame + AT_ZERO2, 8)) return "a reserved byte is not zero";
-    if (!dw_size_multiply(info->n, (uint64_t)info->t * info->c, &bytes) || !dw_size_multiply(bytes, 4, &bytes) ||
-        bytes > INT64_MAX)
+    if (!dw_size_multiply(info->n, (uint64_t)info->t * info->c, &bytes) ||
+        !dw_size_multiply(bytes, 4, &bytes) || bytes > INT64_MAX)
         return "the shape is too large";
     return NULL;
 }
@@ -237,18 +270,21 @@ static bool kind_belongs(const dw_frame_info *info, dw_entry_kind kind)
     return kind == DW_ENTRY_DELTA || kind == DW_ENTRY_SYNC;
 }
 
-static const char *bad_entry(const uint8_t *e, const dw_frame_info *info, const dw_entry_info *entry)
+static const char *bad_entry(const uint8_t *e, const dw_frame_info *info,
+                             const dw_entry_info *entry)
 {
     if (get(e + ENTRY_ZERO, 3)) return "a reserved byte of an entry is not zero";
     if (!kind_belongs(info, entry->kind)) return "an entry's kind does not belong to the codec";
     if (entry->kind == DW_ENTRY_DELTA ? entry->base_chain == 0 : entry->base_chain != 0)
         return "an entry's base does not fit its kind";
     bool audited = info->audit != 0 && dw_kind_has_state(entry->kind);
-    if (audited ? entry->state_digest == 0 : entry->state_digest != 0) return "an entry's state digest does not fit";
+    if (audited ? entry->state_digest == 0 : entry->state_digest != 0)
+        return "an entry's state digest does not fit";
     return NULL;
 }
 
-/* Step 3 of section 2: the tables, but for doubled keys, which the decoder finds while it looks them up. */
+/* Step 3 of section 2: the tables, but for doubled keys, which the decoder finds while it looks
+ * them up. */
 static const char *bad_tables(const uint8_t *frame, uint64_t end, const dw_frame_info *info)
 {
     const uint8_t *at = frame + DW_HEADER_BYTES;
@@ -266,14 +302,16 @@ static const char *bad_tables(const uint8_t *frame, uint64_t end, const dw_frame
 }
 
 /* Step 3 of section 2: the sizes. */
-static const char *bad_sizes(const uint8_t *frame, uint64_t len, uint64_t end, const dw_frame_info *info)
+static const char *bad_sizes(const uint8_t *frame, uint64_t len, uint64_t end,
+                             const dw_frame_info *info)
 {
     uint64_t payload = 0, all;
     for (uint32_t i = 0; i < info->n; i++) {
         dw_entry_info entry;
         uint64_t bytes;
         dw_frame_get_entry(frame, i, &entry);
-        if (!dw_frame_payload_bytes(info, entry.kind, &bytes) || !dw_size_add(payload, bytes, &payload))
+        if (!dw_frame_payload_bytes(info, entry.kind, &bytes) ||
+            !dw_size_add(payload, bytes, &payload))
             return "the shape is too large";
     }
     if (payload != info->payload_bytes) return "payload_bytes is not what shape and kinds say";
@@ -284,18 +322,22 @@ static const char *bad_sizes(const uint8_t *frame, uint64_t len, uint64_t end, c
 uint64_t dw_frame_reach(const uint8_t *head, uint64_t head_len)
 {
     uint64_t end;
-    if (head_len < DW_HEADER_BYTES || !dw_frame_table_end((uint32_t)get(head + AT_N, 4), (uint32_t)get(head + AT_FORGOTTEN, 4), &end) ||
+    if (head_len < DW_HEADER_BYTES ||
+        !dw_frame_table_end((uint32_t)get(head + AT_N, 4), (uint32_t)get(head + AT_FORGOTTEN, 4),
+                            &end) ||
         end > head_len)
         return head_len;
     return end;
 }
 
-dw_status dw_frame_open(const uint8_t *frame, uint64_t len, dw_frame_info *info, bool *tables_intact, const char **why)
+dw_status dw_frame_open(const uint8_t *frame, uint64_t len, dw_frame_info *info,
+                        bool *tables_intact, const char **why)
 {
     return dw_frame_open_head(frame, len, len, info, tables_intact, why);
 }
 
-dw_status dw_frame_open_head(const uint8_t *frame, uint64_t head_len, uint64_t len, dw_frame_info *info, bool *tables_intact, const char **why)
+dw_status dw_frame_open_head(const uint8_t *frame, uint64_t head_len, uint64_t len,
+                             dw_frame_info *info, bool *tables_intact, const char **why)
 {
     dw_frame_info found;
     uint64_t end;
@@ -307,13 +349,16 @@ dw_status dw_frame_open_head(const uint8_t *frame, uint64_t head_len, uint64_t l
     *why = "it was written in another version of the format";
     if (frame[AT_MAJOR] != MAJOR || frame[AT_MINOR] != MINOR) return DW_ERR_VERSION;
     *why = "the header's checksum does not match";
-    if (get(frame + AT_HEADER_DIGEST, 8) != dw_digest_bytes(frame, AT_HEADER_DIGEST)) return DW_ERR_CORRUPT;
+    if (get(frame + AT_HEADER_DIGEST, 8) != dw_digest_bytes(frame, AT_HEADER_DIGEST))
+        return DW_ERR_CORRUPT;
     read_header(frame, &found);
     if ((*why = bad_field(frame, &found)) != NULL) return DW_ERR_FORMAT;
     *why = "it ends within its tables";
-    if (!dw_frame_table_end(found.n, found.n_forgotten, &end) || head_len < end) return DW_ERR_FORMAT;
+    if (!dw_frame_table_end(found.n, found.n_forgotten, &end) || head_len < end)
+        return DW_ERR_FORMAT;
     *why = "the tables' checksum does not match";
-    if (get(frame + AT_TABLE_DIGEST, 8) != dw_digest_bytes(frame + DW_HEADER_BYTES, end - DW_HEADER_BYTES))
+    if (get(frame + AT_TABLE_DIGEST, 8) !=
+        dw_digest_bytes(frame + DW_HEADER_BYTES, end - DW_HEADER_BYTES))
         return DW_ERR_CORRUPT;
     if ((*why = bad_tables(frame, end, &found)) != NULL) return DW_ERR_FORMAT;
     *tables_intact = true;
@@ -335,7 +380,8 @@ void dw_frame_get_entry(const uint8_t *frame, uint32_t i, dw_entry_info *entry)
 
 dw_key dw_frame_get_forgotten(const uint8_t *frame, uint32_t n, uint32_t i)
 {
-    const uint8_t *f = frame + DW_HEADER_BYTES + (uint64_t)n * DW_ENTRY_BYTES + (uint64_t)i * DW_FORGOTTEN_BYTES;
+    const uint8_t *f =
+        frame + DW_HEADER_BYTES + (uint64_t)n * DW_ENTRY_BYTES + (uint64_t)i * DW_FORGOTTEN_BYTES;
     return (dw_key){get(f, 8), (uint32_t)get(f + 8, 4)};
 }
 
@@ -362,7 +408,8 @@ void dw_reply_seal(uint8_t *reply, const dw_reply_info *info)
     put(reply + AT_INCARNATION, info->incarnation, 8);
     put(reply + AT_SEQUENCE, info->sequence, 8);
     put(reply + AT_N, info->n, 4);
-    put(reply + REPLY_TABLE_DIGEST, dw_digest_bytes(reply + DW_REPLY_BYTES, (uint64_t)info->n * DW_HELD_BYTES), 8);
+    put(reply + REPLY_TABLE_DIGEST,
+        dw_digest_bytes(reply + DW_REPLY_BYTES, (uint64_t)info->n * DW_HELD_BYTES), 8);
     put(reply + REPLY_HEADER_DIGEST, dw_digest_bytes(reply, REPLY_HEADER_DIGEST), 8);
 }
 
@@ -375,14 +422,16 @@ dw_status dw_reply_open(const uint8_t *reply, uint64_t len, dw_reply_info *info,
     *why = "it was written in another version of the format";
     if (reply[AT_MAJOR] != MAJOR || reply[AT_MINOR] != MINOR) return DW_ERR_VERSION;
     *why = "the header's checksum does not match";
-    if (get(reply + REPLY_HEADER_DIGEST, 8) != dw_digest_bytes(reply, REPLY_HEADER_DIGEST)) return DW_ERR_CORRUPT;
+    if (get(reply + REPLY_HEADER_DIGEST, 8) != dw_digest_bytes(reply, REPLY_HEADER_DIGEST))
+        return DW_ERR_CORRUPT;
     uint64_t n = get(reply + AT_N, 4);
     *why = "its length or a reserved byte is wrong";
-    if (len != DW_REPLY_BYTES + n * DW_HELD_BYTES || reply[REPLY_ZERO] || get(reply + REPLY_ZERO2, 4) ||
-        reply[REPLY_ANSWER] < 1 || reply[REPLY_ANSWER] > 3)
+    if (len != DW_REPLY_BYTES + n * DW_HELD_BYTES || reply[REPLY_ZERO] ||
+        get(reply + REPLY_ZERO2, 4) || reply[REPLY_ANSWER] < 1 || reply[REPLY_ANSWER] > 3)
         return DW_ERR_FORMAT;
     *why = "the entries' checksum does not match";
-    if (get(reply + REPLY_TABLE_DIGEST, 8) != dw_digest_bytes(reply + DW_REPLY_BYTES, n * DW_HELD_BYTES))
+    if (get(reply + REPLY_TABLE_DIGEST, 8) !=
+        dw_digest_bytes(reply + DW_REPLY_BYTES, n * DW_HELD_BYTES))
         return DW_ERR_CORRUPT;
     *why = "an entry's fields contradict each other";
     for (uint64_t i = 0; i < n; i++) {
@@ -390,8 +439,9 @@ dw_status dw_reply_open(const uint8_t *reply, uint64_t len, dw_reply_info *info,
         bool names = get(e + 16, 8) || get(e + 24, 8) || get(e + 32, 8);
         if (e[12] > 1 || get(e + 13, 3) || (e[12] == 0 && names)) return DW_ERR_FORMAT;
     }
-    *info = (dw_reply_info){reply[REPLY_ANSWER] == 1, reply[REPLY_ANSWER] == 3, get(reply + AT_INCARNATION, 8),
-                            get(reply + AT_SEQUENCE, 8), (uint32_t)n};
+    *info =
+        (dw_reply_info){reply[REPLY_ANSWER] == 1, reply[REPLY_ANSWER] == 3,
+                        get(reply + AT_INCARNATION, 8), get(reply + AT_SEQUENCE, 8), (uint32_t)n};
     *why = "";
     return DW_OK;
 }
@@ -399,6 +449,9 @@ dw_status dw_reply_open(const uint8_t *reply, uint64_t len, dw_reply_info *info,
 void dw_reply_get_entry(const uint8_t *reply, uint32_t i, dw_reply_entry *entry)
 {
     const uint8_t *e = reply + DW_REPLY_BYTES + (uint64_t)i * DW_HELD_BYTES;
-    *entry = (dw_reply_entry){{get(e, 8), (uint32_t)get(e + 8, 4)}, e[12] != 0, get(e + 16, 8), get(e + 24, 8),
+    *entry = (dw_reply_entry){{get(e, 8), (uint32_t)get(e + 8, 4)},
+                              e[12] != 0,
+                              get(e + 16, 8),
+                              get(e + 24, 8),
                               get(e + 32, 8)};
 }

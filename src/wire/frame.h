@@ -1,19 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0
- * frame.h - the only room that knows bytes on the wire: headers, tables, replies (docs/format.md, 1, 2, 6).
+ * frame.h - the only room that knows bytes on the wire: headers, tables, replies (docs/format.md,
+ * 1, 2, 6).
  *
- * Errors of the readers: FORMAT, VERSION, CORRUPT, in the order of docs/format.md, 2, steps 1 to 3. On error nothing is written, but that
- * dw_frame_open gives the header of a frame whose tables are intact and whose sizes are wrong.
- * State: none. Threads: any. */
+ * Errors of the readers: FORMAT, VERSION, CORRUPT, in the order of docs/format.md, 2, steps 1 to 3.
+ * On error nothing is written, but that dw_frame_open gives the header of a frame whose tables are
+ * intact and whose sizes are wrong. State: none. Threads: any. */
 #ifndef DW_FRAME_H
 #define DW_FRAME_H
 
 #include "layout.h"
 #include "mem.h"
 
-enum { DW_HEADER_BYTES = 80, DW_ENTRY_BYTES = 40, DW_FORGOTTEN_BYTES = 16, DW_REPLY_BYTES = 48, DW_HELD_BYTES = 40 };
+enum {
+    DW_HEADER_BYTES = 80,
+    DW_ENTRY_BYTES = 40,
+    DW_FORGOTTEN_BYTES = 16,
+    DW_REPLY_BYTES = 48,
+    DW_HELD_BYTES = 40
+};
 enum { DW_FLAG_CHOOSES = 1, DW_FLAG_WANTS_REPLY = 2 };
 
-/* Bytes of the payload of an entry of this kind; false where they overflow. info gives shape and parameters. */
+/* Bytes of the payload of an entry of this kind; false where they overflow. info gives shape and
+ * parameters. */
 bool dw_frame_payload_bytes(const dw_frame_info *info, dw_entry_kind kind, uint64_t *bytes);
 
 /* Bytes of header and tables; false on overflow. */
@@ -45,12 +53,19 @@ void dw_frame_seal(uint8_t *frame, const dw_frame_info *info);
 void dw_reply_put_entry(uint8_t *reply, uint32_t i, const dw_reply_entry *entry);
 void dw_reply_seal(uint8_t *reply, const dw_reply_info *info);
 
-/* Readers. dw_frame_open is dw_frame_read without the sentence; *tables_intact says whether the keys could be read. */
-dw_status dw_frame_open(const uint8_t *frame, uint64_t len, dw_frame_info *info, bool *tables_intact, const char **why);
+/* Readers. dw_frame_open is dw_frame_read without the sentence; *tables_intact says whether the
+ * keys could be read. */
+dw_status dw_frame_open(const uint8_t *frame, uint64_t len, dw_frame_info *info,
+                        bool *tables_intact, const char **why);
 /* The same where only head_len bytes of the frame are at hand, which hold header and tables. */
-dw_status dw_frame_open_head(const uint8_t *head, uint64_t head_len, uint64_t len, dw_frame_info *info, bool *tables_intact, const char **why);
-uint64_t dw_frame_reach(const uint8_t *head, uint64_t head_len); /* the end of the tables by what the header says, at most head_len */
-void dw_frame_get_entry(const uint8_t *frame, uint32_t i, dw_entry_info *entry); /* without payload offset and bytes */
+dw_status dw_frame_open_head(const uint8_t *head, uint64_t head_len, uint64_t len,
+                             dw_frame_info *info, bool *tables_intact, const char **why);
+uint64_t dw_frame_reach(const uint8_t *head, uint64_t head_len); /* the end of the tables by what
+                                                                    the header says, at most
+                                                                    head_len */
+void dw_frame_get_entry(const uint8_t *frame, uint32_t i, dw_entry_info *entry); /* without payload
+                                                                                    offset and bytes
+                                                                                  */
 dw_key dw_frame_get_forgotten(const uint8_t *frame, uint32_t n, uint32_t i);
 dw_status dw_reply_open(const uint8_t *reply, uint64_t len, dw_reply_info *info, const char **why);
 void dw_reply_get_entry(const uint8_t *reply, uint32_t i, dw_reply_entry *entry);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_arithmetic.c - half.h, quant.h, pack.h, layout.h against definitions that are written another way. */
+ * test_arithmetic.c - half.h, quant.h, pack.h, layout.h against definitions that are written
+ * another way. */
 #include <math.h>
 
 #include "layout.h"
@@ -11,10 +12,12 @@
 static double value_of(uint32_t bits, int exponent_bits, int fraction_bits)
 {
     int bias = (1 << (exponent_bits - 1)) - 1;
-    uint32_t fraction = bits & ((1u << fraction_bits) - 1), exponent = bits >> fraction_bits & ((1u << exponent_bits) - 1);
+    uint32_t fraction = bits & ((1u << fraction_bits) - 1),
+             exponent = bits >> fraction_bits & ((1u << exponent_bits) - 1);
     double sign = bits >> (exponent_bits + fraction_bits) ? -1 : 1;
     if (exponent == 0) return sign * ldexp(fraction, 1 - bias - fraction_bits);
-    return sign * ldexp(fraction + (double)(1u << fraction_bits), (int)exponent - bias - fraction_bits);
+    return sign *
+           ldexp(fraction + (double)(1u << fraction_bits), (int)exponent - bias - fraction_bits);
 }
 
 static void every_half_widens_to_its_value_and_rounds_back(void **state)
@@ -39,7 +42,8 @@ static void rounds_to_nearest_even_between_all_neighbours(void **state)
 {
     (void)state;
     for (uint32_t h = 0; h < 0x7bff; h++) {
-        float a = dw_f16_widen((uint16_t)h), b = dw_f16_widen((uint16_t)(h + 1)), middle = (a + b) / 2;
+        float a = dw_f16_widen((uint16_t)h), b = dw_f16_widen((uint16_t)(h + 1)),
+              middle = (a + b) / 2;
         assert_int_equal(dw_f16_round(middle), h + (h & 1));
         assert_int_equal(dw_f16_round(nextafterf(middle, 0)), h);
         assert_int_equal(dw_f16_round(nextafterf(middle, INFINITY)), h + 1);
@@ -67,7 +71,8 @@ static void the_largest_values_clamp_and_the_rest_overflows(void **state)
     assert_int_equal(dw_bf16_round(NAN) & 0x7fff, 0x7fc0);
 }
 
-/* The smallest bf16 with s * L >= A, for every A of two binades (all mantissas repeat in the others) and every L. */
+/* The smallest bf16 with s * L >= A, for every A of two binades (all mantissas repeat in the
+ * others) and every L. */
 static void scale_is_the_smallest_that_covers(void **state)
 {
     (void)state;
@@ -94,7 +99,11 @@ static void scales_at_the_edges_stay_normal_and_finite(void **state)
             uint16_t most = dw_scale_of((dw_extremes){0, 0x7f7fffff}, bits, is_signed) & 0x7fff;
             assert_true(most <= 0x7f7f);
         }
-    assert_int_equal(dw_scale_of((dw_extremes){0x3f800000, 0x3f800000}, 4, 1) & 0x8000, 0); /* a tie is positive */
+    assert_int_equal(dw_scale_of((dw_extremes){0x3f800000, 0x3f800000}, 4, 1) & 0x8000,
+                     0); /* a tie
+                            is
+                            positive
+                          */
     assert_int_equal(dw_scale_of((dw_extremes){0x3f800001, 0x3f800000}, 4, 1) & 0x8000, 0x8000);
 }
 
@@ -103,7 +112,9 @@ static void codes_round_ties_to_even_and_stay_in_range(void **state)
     (void)state;
     for (int32_t half = 2; half <= 128; half *= 2)
         for (int32_t q = -half - 2; q <= half + 1; q++) {
-            int32_t even = q % 2 == 0 ? q : q + 1, clamped = even < -half ? -half : even > half - 1 ? half - 1 : even;
+            int32_t even = q % 2 == 0 ? q : q + 1, clamped = even < -half      ? -half
+                                                             : even > half - 1 ? half - 1
+                                                                               : even;
             assert_int_equal(dw_code_of((float)q + 0.5f, 1.0f, half, 0.0f), clamped + half);
         }
 }
@@ -116,14 +127,17 @@ static void packing_is_the_bits_of_the_format(void **state)
         uint8_t codes[2048], back[2048], tile[2048];
         for (size_t n = 16; n <= 2048; n += n < 64 ? 16 : 496) {
             memset(tile, 0, sizeof tile);
-            for (size_t i = 0; i < n; i++) codes[i] = (uint8_t)(test_next(&random) & ((1u << bits) - 1));
-            for (size_t first = 0; first < n; first += 16) dw_pack(codes + first, 16, bits, tile, n, first);
+            for (size_t i = 0; i < n; i++)
+                codes[i] = (uint8_t)(test_next(&random) & ((1u << bits) - 1));
+            for (size_t first = 0; first < n; first += 16)
+                dw_pack(codes + first, 16, bits, tile, n, first);
             for (size_t i = 0; i < n; i++) { /* one element from its definition */
                 uint32_t code = 0, from = 0;
                 for (uint32_t p = 8; p >= 1; p /= 2) {
                     if (!(bits & p)) continue;
                     size_t bit = p * i;
-                    code |= (uint32_t)(tile[n * from / 8 + bit / 8] >> bit % 8 & ((1u << p) - 1)) << from;
+                    code |= (uint32_t)(tile[n * from / 8 + bit / 8] >> bit % 8 & ((1u << p) - 1))
+                            << from;
                     from += p;
                 }
                 assert_int_equal(code, codes[i]);
@@ -143,7 +157,8 @@ static void one_bit_is_the_sign(void **state)
     assert_int_equal(dw_code_of(-0.0f, 1.0f, 1, 0.0f), 1);
     assert_int_equal(dw_code_of(-0x1p-149f, 1.0f, 1, 0.0f), 0);
     assert_int_equal(dw_code_of(-5.0f, 0.0f, 1, -0.25f), 1); /* a flat piece */
-    assert_true(dw_reconstruct(2.0f, 1, 1, 0.5f) == 2.5f && dw_reconstruct(2.0f, 0, 1, 0.5f) == 1.5f);
+    assert_true(dw_reconstruct(2.0f, 1, 1, 0.5f) == 2.5f &&
+                dw_reconstruct(2.0f, 0, 1, 0.5f) == 1.5f);
 }
 
 /* All 65536 dithers are different, lie symmetrically in (-1/2, 1/2), and none moves a zero. */
@@ -190,7 +205,8 @@ static void tiles_cover_the_payload(void **state)
     assert_false(dw_layout_make(&layout, UINT32_MAX, UINT32_MAX, 8, 16, true));
 }
 
-/* Chunks lie end to end too, begin on a byte of choice bits, and hold every element of prev once. */
+/* Chunks lie end to end too, begin on a byte of choice bits, and hold every element of prev once.
+ */
 static void chunks_cover_the_sample(void **state)
 {
     (void)state;
@@ -206,7 +222,8 @@ static void chunks_cover_the_sample(void **state)
                     assert_int_equal(chunk.first_tile, tiles);
                     assert_int_equal(chunk.first_element, elements);
                     assert_int_equal(chunk.first_channel, strips);
-                    if (!layout.by_channel) assert_int_equal(dw_layout_tile(&layout, tiles).first_segment % 8, 0);
+                    if (!layout.by_channel)
+                        assert_int_equal(dw_layout_tile(&layout, tiles).first_segment % 8, 0);
                     tiles += chunk.tiles, elements += chunk.elements, strips += chunk.channels;
                 }
                 assert_int_equal(tiles, layout.by_channel ? 0 : layout.tiles);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_rounding.c - stochastic rounding: right on average at every level, within 4 sigma; independent of position, key, version and
- * neighbour; and the same numbers however a tensor is cut. The seeds are fixed, so that the outcome is too. */
+ * test_rounding.c - stochastic rounding: right on average at every level, within 4 sigma;
+ * independent of position, key, version and neighbour; and the same numbers however a tensor is
+ * cut. The seeds are fixed, so that the outcome is too. */
 #include <math.h>
 
 #include "tool.h"
@@ -35,14 +36,16 @@ static void turn(rounder *r, dw_key key, uint32_t t, uint32_t c)
     assert_int_equal(test_pair_decode(&r->pair, &y), DW_OK);
 }
 
-/* The first of every group holds the scale at 1; the others lie a share above a level. The mean error of so many must be within 4 sigma,
- * and so must that of every lane of a block of 64, with fewer. */
+/* The first of every group holds the scale at 1; the others lie a share above a level. The mean
+ * error of so many must be within 4 sigma, and so must that of every lane of a block of 64, with
+ * fewer. */
 static void check_level(uint32_t bits, int level, double share)
 {
     char config[64];
     int most = (1 << (bits - 1)) - 1;
     double value = level + share, sum = 0, lanes[G] = {0}, n = (double)(ELEMENTS - T);
-    snprintf(config, sizeof config, "direct:bits=%u,rounding=stochastic,seed=%d", (unsigned)bits, 200 + level);
+    snprintf(config, sizeof config, "direct:bits=%u,rounding=stochastic,seed=%d", (unsigned)bits,
+             200 + level);
     rounder r = open_rounder(config, T, G);
     for (int i = 0; i < ELEMENTS; i++) r.x[i] = i % G == 0 ? (float)most : (float)value;
     turn(&r, (dw_key){bits, 0}, T, G);
@@ -54,9 +57,11 @@ static void check_level(uint32_t bits, int level, double share)
         lanes[i % G] += r.y[i] - exact;
     }
     double sigma = sqrt(share * (1 - share));
-    if (fabs(sum) > 4 * sigma * sqrt(n)) fail_msg("%u bits, %g: off by %g", (unsigned)bits, value, sum / n);
+    if (fabs(sum) > 4 * sigma * sqrt(n))
+        fail_msg("%u bits, %g: off by %g", (unsigned)bits, value, sum / n);
     for (int k = 1; k < G; k++)
-        if (fabs(lanes[k]) > 5 * sigma * sqrt((double)T)) fail_msg("%u bits, %g: lane %d is off by %g", (unsigned)bits, value, k, lanes[k] / T);
+        if (fabs(lanes[k]) > 5 * sigma * sqrt((double)T))
+            fail_msg("%u bits, %g: lane %d is off by %g", (unsigned)bits, value, k, lanes[k] / T);
     close_rounder(&r);
 }
 
@@ -107,7 +112,8 @@ static double correlation(const int8_t *a, const int8_t *b, int lag)
 
 static void neighbours_keys_and_versions_are_independent(void **state)
 {
-    static int8_t first[ELEMENTS], again[ELEMENTS], other_key[ELEMENTS], other_slice[ELEMENTS], other_seed[ELEMENTS];
+    static int8_t first[ELEMENTS], again[ELEMENTS], other_key[ELEMENTS], other_slice[ELEMENTS],
+        other_seed[ELEMENTS];
     rounder r = open_rounder("direct:bits=4,rounding=stochastic,seed=1", T, G);
     rounder seeded = open_rounder("direct:bits=4,rounding=stochastic,seed=2", T, G);
     (void)state;
@@ -117,19 +123,23 @@ static void neighbours_keys_and_versions_are_independent(void **state)
     flips(&r, (dw_key){1, 1}, other_slice);
     flips(&seeded, (dw_key){1, 0}, other_seed);
     for (int lag = 1; lag <= 130; lag++)
-        if (fabs(correlation(first, first, lag)) > 4.5) fail_msg("elements %d apart go together", lag);
+        if (fabs(correlation(first, first, lag)) > 4.5)
+            fail_msg("elements %d apart go together", lag);
     const int8_t *others[] = {again, other_key, other_slice, other_seed};
     for (int k = 0; k < 4; k++)
         for (int lag = 0; lag <= 16; lag++)
-            if (fabs(correlation(first, others[k], lag)) > 4.5) fail_msg("visits %d go together at a distance of %d", k, lag);
+            if (fabs(correlation(first, others[k], lag)) > 4.5)
+                fail_msg("visits %d go together at a distance of %d", k, lag);
     close_rounder(&r);
     close_rounder(&seeded);
 }
 
-/* An element's number is its place in the sample, so the same numbers fall however rows, groups and strips cut it. */
+/* An element's number is its place in the sample, so the same numbers fall however rows, groups and
+ * strips cut it. */
 static void the_numbers_belong_to_the_elements(void **state)
 {
-    static const char *const cuts[] = {"group=16", "group=64", "group=256", "group=row", "group=channel"};
+    static const char *const cuts[] = {"group=16", "group=64", "group=256", "group=row",
+                                       "group=channel"};
     enum { ROWS = 31, COLUMNS = 2100 };
     float *expected = NULL;
     (void)state;
@@ -137,7 +147,9 @@ static void the_numbers_belong_to_the_elements(void **state)
         char config[96];
         snprintf(config, sizeof config, "direct:bits=4,rounding=stochastic,seed=9,%s", cuts[k]);
         rounder r = open_rounder(config, ROWS, COLUMNS);
-        for (int i = 0; i < ROWS * COLUMNS; i++) r.x[i] = i % COLUMNS % 16 == 0 || i / COLUMNS == 0 ? 7.0f : 2.5f; /* a scale of 1 in all cuts */
+        for (int i = 0; i < ROWS * COLUMNS; i++)
+            r.x[i] = i % COLUMNS % 16 == 0 || i / COLUMNS == 0 ? 7.0f : 2.5f; /* a scale of 1 in all
+                                                                                 cuts */
         turn(&r, (dw_key){1, 0}, ROWS, COLUMNS);
         if (!expected) {
             expected = r.y;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * test_cpu.c - the caller's floating-point mode: neither does it change a bit, nor is it changed.
  *
- * Values are chosen for the modes: prev keeps subnormals that only an addition of zero can flush, one sum is subnormal though neither of
- * its terms is, and the rest rounds in every step. */
+ * Values are chosen for the modes: prev keeps subnormals that only an addition of zero can flush,
+ * one sum is subnormal though neither of its terms is, and the rest rounds in every step. */
 #if defined(__x86_64__)
 #include <xmmintrin.h>
 #else
@@ -14,13 +14,15 @@
 #include "kernels.h"
 #include "tool.h"
 
-/* ------------------------------------------------------------------------------------------- modes of this processor */
+/* ------------------------------------------------------------------------------------------- modes
+ * of this processor */
 
 #if defined(__x86_64__)
 
-/* MXCSR: rounding in bits 13 and 14, FTZ 15, DAZ 6; bits 7 to 12 mask traps, 0 to 5 are flags. 0x1f80 is what a program starts with. */
-static const uint64_t modes[] = {0x1f80, 0x3f80, 0x5f80, 0x7f80, 0x9f80, 0x1fc0, 0x9fc0, 0xbfc0, 0xdfc0, 0xffc0,
-                                 0x1fa1, 0x0000, 0x0d40, 0x9fed};
+/* MXCSR: rounding in bits 13 and 14, FTZ 15, DAZ 6; bits 7 to 12 mask traps, 0 to 5 are flags.
+ * 0x1f80 is what a program starts with. */
+static const uint64_t modes[] = {0x1f80, 0x3f80, 0x5f80, 0x7f80, 0x9f80, 0x1fc0, 0x9fc0,
+                                 0xbfc0, 0xdfc0, 0xffc0, 0x1fa1, 0x0000, 0x0d40, 0x9fed};
 
 static uint64_t mode_get(void)
 {
@@ -34,9 +36,21 @@ static void mode_set(uint64_t mode)
 
 #elif defined(__aarch64__)
 
-/* FPCR: rounding in bits 22 and 23, FZ 24, DN 25, AHP 26, FZ16 19, traps 8 to 15; FPSR, in the upper half, keeps flags in bits 0 to 7. */
-static const uint64_t modes[] = {0x00000000, 0x00400000, 0x00800000, 0x00c00000, 0x01000000, 0x02000000, 0x04000000, 0x00080000,
-                                 0x07c80000, 0x07800000, 0x01000000 | UINT64_C(0x11) << 32, UINT64_C(0x9f) << 32, 0x00001f00};
+/* FPCR: rounding in bits 22 and 23, FZ 24, DN 25, AHP 26, FZ16 19, traps 8 to 15; FPSR, in the
+ * upper half, keeps flags in bits 0 to 7. */
+static const uint64_t modes[] = {0x00000000,
+                                 0x00400000,
+                                 0x00800000,
+                                 0x00c00000,
+                                 0x01000000,
+                                 0x02000000,
+                                 0x04000000,
+                                 0x00080000,
+                                 0x07c80000,
+                                 0x07800000,
+                                 0x01000000 | UINT64_C(0x11) << 32,
+                                 UINT64_C(0x9f) << 32,
+                                 0x00001f00};
 
 static uint64_t mode_get(void)
 {
@@ -83,7 +97,8 @@ static void mode_set(uint64_t mode)
 
 enum { MODES = sizeof modes / sizeof *modes };
 
-/* ------------------------------------------------------------------------------------------- three visits of one key */
+/* ------------------------------------------------------------------------------------------- three
+ * visits of one key */
 
 enum { T = 2, C = 128, VISITS = 3 };
 
@@ -95,8 +110,9 @@ typedef struct journey {
     uint64_t left[2 * VISITS]; /* the mode behind each call */
 } journey;
 
-/* The first piece of x. Visit 0 makes it prev bit by bit. The largest change of visit 1 is -2^-96, the least that is not nothing, and
- * its scale 2^-103; x[1] then goes up by one step from just above -2^-103, and the sum is 2^-127. */
+/* The first piece of x. Visit 0 makes it prev bit by bit. The largest change of visit 1 is -2^-96,
+ * the least that is not nothing, and its scale 2^-103; x[1] then goes up by one step from just
+ * above -2^-103, and the sum is 2^-127. */
 static float x[VISITS][T * C];
 
 static void fill_x(void)
@@ -110,7 +126,8 @@ static void fill_x(void)
     }
 }
 
-static void travel(journey *j, const char *config, dw_dtype y_dtype, const dw_kernels *kernels, uint64_t mode)
+static void travel(journey *j, const char *config, dw_dtype y_dtype, const dw_kernels *kernels,
+                   uint64_t mode)
 {
     test_pair pair;
     dw_key key = {1, 0};
@@ -122,13 +139,15 @@ static void travel(journey *j, const char *config, dw_dtype y_dtype, const dw_ke
     dw_encoder_use(pair.encoder, &engine);
     dw_decoder_use(pair.decoder, &engine);
     for (int v = 0; v < VISITS; v++) {
-        dw_tensor tx = dw_tensor_3d(x[v], DW_F32, 1, T, C), ty = dw_tensor_3d(j->y[v], y_dtype, 1, T, C);
+        dw_tensor tx = dw_tensor_3d(x[v], DW_F32, 1, T, C),
+                  ty = dw_tensor_3d(j->y[v], y_dtype, 1, T, C);
         mode_set(mode);
-        j->statuses[2 * v] = dw_encode(pair.encoder, &key, &tx, j->frames[v], pair.cap, &j->lens[v]);
+        j->statuses[2 * v] =
+            dw_encode(pair.encoder, &key, &tx, j->frames[v], pair.cap, &j->lens[v]);
         j->left[2 * v] = mode_get();
         mode_set(mode);
-        j->statuses[2 * v + 1] =
-            dw_decode(pair.decoder, j->frames[v], j->lens[v], &ty, j->replies[v], pair.reply_cap, &j->reply_lens[v]);
+        j->statuses[2 * v + 1] = dw_decode(pair.decoder, j->frames[v], j->lens[v], &ty,
+                                           j->replies[v], pair.reply_cap, &j->reply_lens[v]);
         j->left[2 * v + 1] = mode_get();
         mode_set(own);
     }
@@ -136,7 +155,8 @@ static void travel(journey *j, const char *config, dw_dtype y_dtype, const dw_ke
     test_pair_close(&pair);
 }
 
-/* A mode that this processor does not take (valgrind's has no flushing, few Arms have traps) is none. */
+/* A mode that this processor does not take (valgrind's has no flushing, few Arms have traps) is
+ * none. */
 static bool mode_exists(uint64_t mode)
 {
     uint64_t own = mode_get();
@@ -156,12 +176,13 @@ static void check_modes(const char *config, dw_dtype y_dtype, const dw_kernels *
         for (int k = 0; k < 2 * VISITS; k++) {
             assert_int_equal(found.statuses[k], DW_OK);
             if (found.left[k] != modes[m])
-                fail_msg("%s with %s: the mode was %llx and is %llx", config, kernels->name, (unsigned long long)modes[m],
-                         (unsigned long long)found.left[k]);
+                fail_msg("%s with %s: the mode was %llx and is %llx", config, kernels->name,
+                         (unsigned long long)modes[m], (unsigned long long)found.left[k]);
             found.left[k] = expected.left[k];
         }
         if (memcmp(&expected, &found, sizeof found) != 0)
-            fail_msg("%s with %s makes other bytes in the mode %llx", config, kernels->name, (unsigned long long)modes[m]);
+            fail_msg("%s with %s makes other bytes in the mode %llx", config, kernels->name,
+                     (unsigned long long)modes[m]);
     }
 }
 
@@ -182,7 +203,8 @@ static void the_callers_mode_changes_no_bit_and_is_not_changed(void **state)
     (void)state;
     fill_x();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        for (uint32_t mask = 0; mask < 8; mask++) check_modes(cases[i].config, cases[i].y, dw_kernels_choose(mask));
+        for (uint32_t mask = 0; mask < 8; mask++)
+            check_modes(cases[i].config, cases[i].y, dw_kernels_choose(mask));
 }
 
 /* The values above are worth nothing unless they meet what flushing would flush. */
@@ -191,7 +213,8 @@ static void subnormal_sums_are_kept(void **state)
     static journey j;
     (void)state;
     fill_x();
-    travel(&j, "delta:bits=8,scale=signed,key=raw,prev=f32,choose=never,incarnation=7", DW_F32, dw_kernels_choose(~0u), mode_get());
+    travel(&j, "delta:bits=8,scale=signed,key=raw,prev=f32,choose=never,incarnation=7", DW_F32,
+           dw_kernels_choose(~0u), mode_get());
     assert_true(j.y[0][2] == 2 * 0x1p-140f && j.y[1][2] == j.y[0][2]);
     assert_true(j.y[1][1] == 0x1p-127f);
 }

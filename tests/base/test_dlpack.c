@@ -46,7 +46,8 @@ static void takes_one_two_and_three_extents(void **state)
     assert_true(view.tensor.stride_n == 15 && view.tensor.stride_t == 5);
     t = floats(2, shape + 1, strides + 1);
     assert_int_equal(dw_tensor_from_dlpack(&view, &t, NULL), DW_OK);
-    assert_true(view.tensor.n == 1 && view.tensor.t == 3 && view.tensor.c == 5 && view.tensor.stride_t == 8);
+    assert_true(view.tensor.n == 1 && view.tensor.t == 3 && view.tensor.c == 5 &&
+                view.tensor.stride_t == 8);
     t = floats(1, shape + 2, NULL);
     assert_int_equal(dw_tensor_from_dlpack(&view, &t, NULL), DW_OK);
     assert_true(view.tensor.n == 1 && view.tensor.t == 1 && view.tensor.c == 5);
@@ -58,7 +59,8 @@ static void knows_three_dtypes(void **state)
         data_type type;
         dw_dtype dtype;
     } types[] = {{{2, 32, 1}, DW_F32}, {{2, 16, 1}, DW_F16}, {{4, 16, 1}, DW_BF16}};
-    static const data_type others[] = {{0, 32, 1}, {2, 64, 1}, {2, 8, 1}, {4, 32, 1}, {2, 32, 2}, {1, 16, 1}};
+    static const data_type others[] = {{0, 32, 1}, {2, 64, 1}, {2, 8, 1},
+                                       {4, 32, 1}, {2, 32, 2}, {1, 16, 1}};
     int64_t shape[] = {4};
     dw_dlpack_view view = {.device_id = 77};
     (void)state;
@@ -79,7 +81,8 @@ static void knows_three_dtypes(void **state)
 
 static void refuses_what_cannot_be_walked(void **state)
 {
-    int64_t shape[] = {2, 3, 5, 1}, gaps[] = {30, 10, 2}, woven[] = {15, 4, 1}, huge[] = {1 << 30, 1 << 30, 16}, none[] = {2, 0, 5};
+    int64_t shape[] = {2, 3, 5, 1}, gaps[] = {30, 10, 2}, woven[] = {15, 4, 1},
+            huge[] = {1 << 30, 1 << 30, 16}, none[] = {2, 0, 5};
     int64_t backwards[] = {-15, 5, 1}, column[] = {1}, apart[] = {9};
     dw_dlpack_view view;
     (void)state;
@@ -108,7 +111,8 @@ static void refuses_what_cannot_be_walked(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(takes_one_two_and_three_extents), cmocka_unit_test(knows_three_dtypes),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(takes_one_two_and_three_extents),
+                                       cmocka_unit_test(knows_three_dtypes),
                                        cmocka_unit_test(refuses_what_cannot_be_walked)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

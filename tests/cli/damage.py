@@ -6,6 +6,7 @@
 Says "ready", and at SIGTERM how many segments it has changed. The checksum of a segment is made to fit what was changed: what TCP itself
 notices, TCP mends. Only long segments in which no frame begins, only their middle, and only a few: bytes of tensors, as good as always. Where a
 message ends is nothing that a channel could heal."""
+
 import select
 import signal
 import socket
@@ -23,8 +24,8 @@ def checksum(data):
         data += b"\0"
     total = sum(struct.unpack(f"!{len(data) // 2}H", data))
     while total >> 16:
-        total = (total & 0xffff) + (total >> 16)
-    return ~total & 0xffff
+        total = (total & 0xFFFF) + (total >> 16)
+    return ~total & 0xFFFF
 
 
 class Wire:
@@ -51,7 +52,7 @@ class Wire:
                 data[(payload + end) // 2] ^= 0x10
                 self.damaged += 1
         struct.pack_into("!H", data, at + 16, 0)
-        pseudo = bytes(data[14 + 12:14 + 20]) + struct.pack("!BBH", 0, TCP, end - at)
+        pseudo = bytes(data[14 + 12 : 14 + 20]) + struct.pack("!BBH", 0, TCP, end - at)
         struct.pack_into("!H", data, at + 16, checksum(pseudo + bytes(data[at:end])))
         return bytes(data)
 

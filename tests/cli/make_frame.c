@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * make_frame.c - writes a key frame, a delta frame and their replies into a directory, for test_cli.py. */
+ * make_frame.c - writes a key frame, a delta frame and their replies into a directory, for
+ * test_cli.py. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,7 +32,8 @@ int main(int argc, char **argv)
         return 1;
     for (int visit = 0; visit < 2; visit++) {
         for (int i = 0; i < N * T * C; i++) x[i] = sinf((float)i) + 0.1f * (float)visit;
-        const dw_tensor in = dw_tensor_3d(x, DW_F32, N, T, C), out = dw_tensor_3d(y, DW_F32, N, T, C);
+        const dw_tensor in = dw_tensor_3d(x, DW_F32, N, T, C),
+                        out = dw_tensor_3d(y, DW_F32, N, T, C);
         size_t len, reply_len;
         if (dw_encode(encoder, keys, &in, frame, sizeof frame, &len) ||
             dw_decode(decoder, frame, len, &out, reply, sizeof reply, &reply_len) ||

@@ -17,8 +17,22 @@ import unittest
 
 PROGRAM = sys.argv.pop(1)
 MAKE_FRAME = sys.argv.pop(1)
-SMALL = ["--layers", "2", "--channels", "32", "--heads", "2", "--context", "24", "--batch", "8", "--samples", "32",
-         "--held-out", "6"]
+SMALL = [
+    "--layers",
+    "2",
+    "--channels",
+    "32",
+    "--heads",
+    "2",
+    "--context",
+    "24",
+    "--batch",
+    "8",
+    "--samples",
+    "32",
+    "--held-out",
+    "6",
+]
 
 
 def run(*arguments, **options):
@@ -49,7 +63,12 @@ class Base(unittest.TestCase):
         self.directory = tempfile.mkdtemp(prefix="deltawire-cli-")
         self.text = os.path.join(self.directory, "text")
         with open(self.text, "w") as file:
-            file.write("".join(f"{i} bottles of ale stand on a wall, and {i * i % 97} fell. " for i in range(400)))
+            file.write(
+                "".join(
+                    f"{i} bottles of ale stand on a wall, and {i * i % 97} fell. "
+                    for i in range(400)
+                )
+            )
 
     def tearDown(self):
         shutil.rmtree(self.directory)
@@ -76,20 +95,29 @@ class Base(unittest.TestCase):
 class Usage(Base):
     def test_names_the_word_that_is_wrong(self):
         for arguments, word in [
-                (["--frobnicate"], "--frobnicate"), (["--layers", "many"], '--layers "many"'),
-                (["--layers", "-1"], '--layers "-1"'), (["--batch", "8x"], '--batch "8x"'),
-                (["--lr", "fast"], '--lr "fast"'), (["--seed", "99999999999999999999"], "--seed"),
-                (["extra"], '"extra"'), (["--local", "2", "--rank", "1"], "--local"),
-                (["--link", "tcp://127.0.0.1:0"], "--link")]:
+            (["--frobnicate"], "--frobnicate"),
+            (["--layers", "many"], '--layers "many"'),
+            (["--layers", "-1"], '--layers "-1"'),
+            (["--batch", "8x"], '--batch "8x"'),
+            (["--lr", "fast"], '--lr "fast"'),
+            (["--seed", "99999999999999999999"], "--seed"),
+            (["extra"], '"extra"'),
+            (["--local", "2", "--rank", "1"], "--local"),
+            (["--link", "tcp://127.0.0.1:0"], "--link"),
+        ]:
             result = self.train(*arguments)
             self.assertEqual(result.returncode, 2, arguments)
             self.assertIn(word, result.stderr)
         for arguments, word in [
-                (["--forward", "delta:bits=17"], '"17"'), (["--backward", "derict"], '"derict"'),
-                (["--local", "2", "--forward", "delta:bots=4"], "bots"),
-                (["--heads", "5"], "heads is 5"), (["--micro-batches", "3"], "3 micro-batches"),
-                (["--local", "3"], "3 stages cannot share 2 layers"), (["--rank", "1", "--stages", "2"], "rank 1"),
-                (["--epochs", "2", "--steps", "3"], "epochs (2)")]:
+            (["--forward", "delta:bits=17"], '"17"'),
+            (["--backward", "derict"], '"derict"'),
+            (["--local", "2", "--forward", "delta:bots=4"], "bots"),
+            (["--heads", "5"], "heads is 5"),
+            (["--micro-batches", "3"], "3 micro-batches"),
+            (["--local", "3"], "3 stages cannot share 2 layers"),
+            (["--rank", "1", "--stages", "2"], "rank 1"),
+            (["--epochs", "2", "--steps", "3"], "epochs (2)"),
+        ]:
             self.assert_one_sentence(self.train(*arguments), 2, word)
         self.assertEqual(run("train").returncode, 2)  # no text
 
@@ -107,8 +135,12 @@ class Usage(Base):
         open(self.path("empty"), "w").close()
         with open(self.path("short"), "w") as file:
             file.write("x" * 100)
-        for text, word in [("missing", "No such file"), ("empty", "is empty"), ("short", "too short for a batch of 8"),
-                           (".", "directory")]:
+        for text, word in [
+            ("missing", "No such file"),
+            ("empty", "is empty"),
+            ("short", "too short for a batch of 8"),
+            (".", "directory"),
+        ]:
             for place in ([], ["--local", "2"]):
                 result = run("train", *SMALL, "--text", self.path(text), *place)
                 self.assert_one_sentence(result, 1, text, word)
@@ -117,7 +149,9 @@ class Usage(Base):
 class Runs(Base):
     def test_stages_agree_and_the_log_is_whole(self):
         for stages in "1", "2":
-            result = self.train("--local", stages, "--epochs", "2", "--log", self.path(f"log{stages}"))
+            result = self.train(
+                "--local", stages, "--epochs", "2", "--log", self.path(f"log{stages}")
+            )
             self.assertEqual(result.returncode, 0, result.stderr)
             self.assertRegex(result.stdout, r"step +8/8 \| loss \d\.\d{4} \| norm")
             self.assertRegex(result.stdout, r"held-out loss \d\.\d{4} after 8 steps")
@@ -128,23 +162,43 @@ class Runs(Base):
             for key in "loss", "norm", "lr", "train_loss", "held_out_loss":
                 self.assertEqual(a.get(key), b.get(key))  # bit for bit
         summary = two[-1]
-        for key in ("wall_s eval_s compute_s codec_s wait_s bytes_forward bytes_backward frames_forward frames_backward "
-                    "raw_forward raw_backward ratio_forward ratio_backward held_out_loss train_loss").split():
+        for key in (
+            "wall_s eval_s compute_s codec_s wait_s bytes_forward bytes_backward frames_forward frames_backward "
+            "raw_forward raw_backward ratio_forward ratio_backward held_out_loss train_loss"
+        ).split():
             self.assertGreater(summary[key], 0, key)
         self.assertEqual(len(summary["ranks"]), 2)
         self.assertEqual(summary["held_out_loss"], two[-2]["loss"])
         self.assertGreaterEqual(summary["bytes_forward"], summary["raw_forward"])
 
     def test_kernel_counters_agree_with_ours(self):
-        self.assertEqual(self.train("--local", "2", "--epochs", "4", "--log", self.path("log")).returncode, 0)
+        self.assertEqual(
+            self.train("--local", "2", "--epochs", "4", "--log", self.path("log")).returncode, 0
+        )
         summary = self.log_of("log")[-1]
         for way in "forward", "backward":
             if summary["kernel_" + way] is not None:
                 self.assertLess(abs(summary["kernel_" + way] / summary["bytes_" + way] - 1), 0.02)
 
     def test_two_ranks_started_by_hand(self):
-        first = subprocess.Popen([PROGRAM, "train", "--text", self.text, *SMALL, "--rank", "0", "--stages", "2", "--listen",
-                                  "tcp://127.0.0.1:0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        first = subprocess.Popen(
+            [
+                PROGRAM,
+                "train",
+                "--text",
+                self.text,
+                *SMALL,
+                "--rank",
+                "0",
+                "--stages",
+                "2",
+                "--listen",
+                "tcp://127.0.0.1:0",
+            ],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         address = re.match(r"listening on (\S+)", first.stdout.readline()).group(1)
         second = self.train("--rank", "1", "--stages", "2", "--connect", address)
         out, _ = first.communicate(timeout=60)
@@ -153,11 +207,30 @@ class Runs(Base):
         self.assertEqual(second.stdout, "")
 
     def test_ranks_that_differ_are_told_in_what(self):
-        first = subprocess.Popen([PROGRAM, "train", "--text", self.text, *SMALL, "--rank", "0", "--stages", "2", "--listen",
-                                  "tcp://127.0.0.1:0", "--forward", "delta:bits=4"], stdout=subprocess.PIPE,
-                                 stderr=subprocess.PIPE, text=True)
+        first = subprocess.Popen(
+            [
+                PROGRAM,
+                "train",
+                "--text",
+                self.text,
+                *SMALL,
+                "--rank",
+                "0",
+                "--stages",
+                "2",
+                "--listen",
+                "tcp://127.0.0.1:0",
+                "--forward",
+                "delta:bits=4",
+            ],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         address = re.match(r"listening on (\S+)", first.stdout.readline()).group(1)
-        second = self.train("--rank", "1", "--stages", "2", "--connect", address, "--forward", "delta:bits=3")
+        second = self.train(
+            "--rank", "1", "--stages", "2", "--connect", address, "--forward", "delta:bits=3"
+        )
         _, err = first.communicate(timeout=60)
         self.assert_one_sentence(second, 1, 'forward "delta', "bits=3")
         self.assertEqual(first.returncode, 1)
@@ -168,15 +241,34 @@ class Runs(Base):
             other.bind(("127.0.0.1", 0))
             other.listen()
             port = other.getsockname()[1]
-            result = self.train("--rank", "0", "--stages", "2", "--listen", f"tcp://127.0.0.1:{port}")
+            result = self.train(
+                "--rank", "0", "--stages", "2", "--listen", f"tcp://127.0.0.1:{port}"
+            )
             self.assert_one_sentence(result, 1, str(port), "in use")
             result = self.train("--local", "2", "--link", f"tcp://127.0.0.1:{port}")
             self.assert_one_sentence(result, 1, str(port), "in use")
 
     def test_a_stranger_on_the_port_does_not_hang_the_run(self):
-        first = subprocess.Popen([PROGRAM, "train", "--text", self.text, *SMALL, "--rank", "0", "--stages", "2", "--listen",
-                                  "tcp://127.0.0.1:0", "--open-timeout", "3"], stdout=subprocess.PIPE,
-                                 stderr=subprocess.PIPE, text=True)
+        first = subprocess.Popen(
+            [
+                PROGRAM,
+                "train",
+                "--text",
+                self.text,
+                *SMALL,
+                "--rank",
+                "0",
+                "--stages",
+                "2",
+                "--listen",
+                "tcp://127.0.0.1:0",
+                "--open-timeout",
+                "3",
+            ],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         port = int(re.match(r"listening on \S+:(\d+)", first.stdout.readline()).group(1))
         with socket.create_connection(("127.0.0.1", port)) as stranger:
             stranger.sendall(b"GET / HTTP/1.0\r\n\r\n" * 100)
@@ -187,8 +279,12 @@ class Runs(Base):
 
 class Ends(Base):
     def start_long(self, *arguments):
-        process = subprocess.Popen([PROGRAM, "train", "--text", self.text, *SMALL, "--steps", "1000000", *arguments],
-                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            [PROGRAM, "train", "--text", self.text, *SMALL, "--steps", "1000000", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         for line in process.stdout:
             if line.startswith("step    3/"):
                 break
@@ -200,7 +296,10 @@ class Ends(Base):
 
     def test_ctrl_c_ends_all_ranks_with_one_sentence(self):
         for place in (["--local", "1"], ["--local", "2"]):
-            for number, code, word in [(signal.SIGINT, 130, "Ctrl-C"), (signal.SIGTERM, 143, "Terminated")]:
+            for number, code, word in [
+                (signal.SIGINT, 130, "Ctrl-C"),
+                (signal.SIGTERM, 143, "Terminated"),
+            ]:
                 process = self.start_long(*place)
                 ranks = children_of(process.pid)
                 process.send_signal(number)
@@ -246,20 +345,38 @@ class Checkpoints(Base):
     def test_saves_and_goes_on(self):
         whole = self.train("--epochs", "4", "--log", self.path("whole"))
         self.assertEqual(whole.returncode, 0)
-        half = self.train("--local", "2", "--epochs", "4", "--save", self.path("save"), "--save-every", "9", "--log",
-                          self.path("half"))
+        half = self.train(
+            "--local",
+            "2",
+            "--epochs",
+            "4",
+            "--save",
+            self.path("save"),
+            "--save-every",
+            "9",
+            "--log",
+            self.path("half"),
+        )
         self.assertEqual(half.returncode, 0)
-        self.assertEqual(len(glob.glob(self.path("save/*"))), 5)  # embed, two blocks, head, manifest
-        resumed = self.train("--resume", self.path("save"), "--epochs", "6", "--log", self.path("resumed"))
+        self.assertEqual(
+            len(glob.glob(self.path("save/*"))), 5
+        )  # embed, two blocks, head, manifest
+        resumed = self.train(
+            "--resume", self.path("save"), "--epochs", "6", "--log", self.path("resumed")
+        )
         self.assertEqual(resumed.returncode, 0, resumed.stderr)
-        self.assertEqual([line["step"] for line in self.log_of("resumed") if line["event"] == "step"][0], 17)
+        self.assertEqual(
+            [line["step"] for line in self.log_of("resumed") if line["event"] == "step"][0], 17
+        )
 
     def test_a_full_disk_leaves_the_old_checkpoint_whole(self):
         for place in (["--local", "1"], ["--local", "2"]):
             save = self.path("save" + place[1])
             self.assertEqual(self.train(*place, "--save", save).returncode, 0)
             before = {name: content_of(name) for name in glob.glob(save + "/*")}
-            result = self.train(*place, "--epochs", "2", "--save", save, preexec_fn=self.limited(20000))
+            result = self.train(
+                *place, "--epochs", "2", "--save", save, preexec_fn=self.limited(20000)
+            )
             self.assert_one_sentence(result, 1, save, "File too large", "untouched")
             self.assertEqual(before, {name: content_of(name) for name in glob.glob(save + "/*")})
             self.assertEqual(self.train("--init", save).returncode, 0)
@@ -267,13 +384,17 @@ class Checkpoints(Base):
     def test_a_full_file_system_does_too(self):
         mount = self.path("small")
         os.mkdir(mount)
-        if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", mount], capture_output=True).returncode:
+        if subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", mount], capture_output=True
+        ).returncode:
             self.skipTest("no tmpfs can be mounted here")
         try:
             save = os.path.join(mount, "save")
             first = self.train("--local", "2", "--save", save)
             self.assertEqual(first.returncode, 1 if "No space" in first.stderr else 0, first.stderr)
-            with open(os.path.join(mount, "filler"), "wb") as file:  # less is left than a checkpoint takes
+            with open(
+                os.path.join(mount, "filler"), "wb"
+            ) as file:  # less is left than a checkpoint takes
                 try:
                     file.write(bytes(400 << 10))
                 except OSError:
@@ -312,20 +433,36 @@ class Records(Base):
         result = self.train("--local", "2", "--epochs", "2", "--record", record)
         self.assertEqual(result.returncode, 0, result.stderr)
         tensor = 16 + 24 * 32 * 4
-        self.assertEqual({name: os.path.getsize(os.path.join(record, name)) for name in os.listdir(record)},
-                         {"forward-0.record": 32 + 2 * (32 + 6) * tensor, "backward-1.record": 32 + 2 * 32 * tensor})
+        self.assertEqual(
+            {name: os.path.getsize(os.path.join(record, name)) for name in os.listdir(record)},
+            {
+                "forward-0.record": 32 + 2 * (32 + 6) * tensor,
+                "backward-1.record": 32 + 2 * 32 * tensor,
+            },
+        )
 
     def test_a_record_that_cannot_be_written_is_told(self):
         result = self.train("--local", "2", "--record", "/proc/nowhere")
         self.assert_one_sentence(result, 1, "/proc/nowhere", "for records")
-        self.assert_one_sentence(self.train("--record", self.path("record")), 2, "sends nothing to record")
+        self.assert_one_sentence(
+            self.train("--record", self.path("record")), 2, "sends nothing to record"
+        )
 
     def test_a_full_disk_ends_the_run_with_a_sentence(self):
         record = self.path("record")
         # At once; only when the buffer is flushed at the end, and only what rank 0 sends, which is more; on the way.
         for limit, epochs in (10, "1"), (110000, "1"), (1500000, "20"):
-            result = self.train("--local", "2", "--epochs", epochs, "--record", record, preexec_fn=lambda: resource.setrlimit(
-                resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY)))
+            result = self.train(
+                "--local",
+                "2",
+                "--epochs",
+                epochs,
+                "--record",
+                record,
+                preexec_fn=lambda: resource.setrlimit(
+                    resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY)
+                ),
+            )
             self.assert_one_sentence(result, 1, record, "File too large")
 
 
@@ -345,9 +482,14 @@ class Inspect(Base):
             self.assertEqual(frame["message"], "frame")
             self.assertEqual(frame["bytes"], os.path.getsize(self.path(name)))
             self.assertEqual(frame["shape"], [2, 3, 64])
-            self.assertEqual((frame["codec"], frame["bits"], frame["group"], frame["x"]), ("delta", 3, "32", "f32"))
-            self.assertEqual([(entry["sample"], entry["slice"], entry["kind"]) for entry in frame["entries"]],
-                             [("1234567890123456789", 0, kind), ("42", 7, kind)])
+            self.assertEqual(
+                (frame["codec"], frame["bits"], frame["group"], frame["x"]),
+                ("delta", 3, "32", "f32"),
+            )
+            self.assertEqual(
+                [(entry["sample"], entry["slice"], entry["kind"]) for entry in frame["entries"]],
+                [("1234567890123456789", 0, kind), ("42", 7, kind)],
+            )
         self.assertGreater(delta["sequence"], key["sequence"])
         self.assertEqual(key["incarnation"], delta["incarnation"])
         lines = run("inspect", self.path("delta")).stdout.splitlines()
@@ -359,17 +501,21 @@ class Inspect(Base):
         for name in "key-reply", "delta-reply":
             reply = self.inspect(name)
             self.assertEqual((reply["message"], reply["accepted"]), ("reply", True))
-            self.assertEqual([entry["sample"] for entry in reply["entries"]], ["1234567890123456789", "42"])
+            self.assertEqual(
+                [entry["sample"] for entry in reply["entries"]], ["1234567890123456789", "42"]
+            )
 
     def test_hostile_files_do_no_harm(self):
         for name in "delta", "delta-reply":
             whole = content_of(self.path(name))
             # Payloads are not read; all that is in front of them is.
-            read = min([entry.get("payload_offset", len(whole)) for entry in self.inspect(name)["entries"]])
+            read = min(
+                [entry.get("payload_offset", len(whole)) for entry in self.inspect(name)["entries"]]
+            )
             bad = [whole[:cut] for cut in (1, 7, 8, 31, len(whole) - 1)] + [whole + b"x"]
             for at in range(0, read, 5):
-                for flip in 0x01, 0xff:
-                    bad.append(whole[:at] + bytes([whole[at] ^ flip]) + whole[at + 1:])
+                for flip in 0x01, 0xFF:
+                    bad.append(whole[:at] + bytes([whole[at] ^ flip]) + whole[at + 1 :])
             for content in bad:
                 with open(self.path("bad"), "wb") as file:
                     file.write(content)

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # test_launch.py - ranks that launchers start: every way to meet, the commands of docs/deploy.md, and the same losses by all.
 """usage: test_launch.py PROGRAM ROOT [MPI...] [tls]: the MPIs that the program was built for, and whether with TLS."""
+
 import glob
 import json
 import os
@@ -20,14 +21,31 @@ PROGRAM, ROOT = os.path.abspath(sys.argv[1]), pathlib.Path(sys.argv[2])
 HAS_TLS = "tls" in sys.argv[3:]
 MPIS = [mpi for mpi in sys.argv[3:] if shutil.which("mpirun." + mpi)]
 del sys.argv[1:]
-SMALL = ["--layers", "4", "--channels", "32", "--heads", "2", "--context", "24", "--batch", "8", "--samples", "32",
-         "--held-out", "6", "--epochs", "2", "--quiet"]
+SMALL = [
+    "--layers",
+    "4",
+    "--channels",
+    "32",
+    "--heads",
+    "2",
+    "--context",
+    "24",
+    "--batch",
+    "8",
+    "--samples",
+    "32",
+    "--held-out",
+    "6",
+    "--epochs",
+    "2",
+    "--quiet",
+]
 CODECS = ["--forward", "delta:bits=4", "--backward", "direct:bits=6"]
 MPIRUN = str(ROOT / "tests" / "transports" / "mpi" / "mpirun.sh")
 
 # Stand-ins on one machine for what starts processes on others.
 FAKE_SSH = '#!/bin/sh\nshift\nexec sh -c "$*"\n'
-FAKE_SRUN = '''#!/bin/sh
+FAKE_SRUN = """#!/bin/sh
 n=$2; shift 2
 rank=$n
 while [ $rank -gt 0 ]; do
@@ -35,8 +53,8 @@ while [ $rank -gt 0 ]; do
     env SLURM_PROCID=$rank SLURM_NTASKS=$n SLURM_JOB_NODELIST="localhost,node[07-09,12]" MASTER_PORT=$FREE_PORT "$@" &
 done
 wait
-'''
-FAKE_TORCHRUN = '''#!/bin/sh
+"""
+FAKE_TORCHRUN = """#!/bin/sh
 n=$4; shift 5
 rank=$n
 while [ $rank -gt 0 ]; do
@@ -44,7 +62,7 @@ while [ $rank -gt 0 ]; do
     env RANK=$rank WORLD_SIZE=$n MASTER_ADDR=127.0.0.1 MASTER_PORT=$((FREE_PORT - 1)) TORCHELASTIC_USE_AGENT_STORE=True "$@" &
 done
 wait
-'''
+"""
 # Only rank 0 writes a log, so all may be asked for one.
 DELTAWIRE = '#!/bin/sh\ncommand=$1; shift\n[ $command = train ] || exec "$PROGRAM" $command "$@"\nexec "$PROGRAM" $command "$@" $SMALL --log "$LOG"\n'
 
@@ -60,7 +78,12 @@ class Base(unittest.TestCase):
         self.directory = tempfile.mkdtemp(prefix="deltawire-launch-")
         self.text = self.path("book.txt")
         with open(self.text, "w") as file:
-            file.write("".join(f"{i} bottles of ale stand on a wall, and {i * i % 97} fell. " for i in range(400)))
+            file.write(
+                "".join(
+                    f"{i} bottles of ale stand on a wall, and {i * i % 97} fell. "
+                    for i in range(400)
+                )
+            )
 
     def tearDown(self):
         shutil.rmtree(self.directory)
@@ -73,7 +96,11 @@ class Base(unittest.TestCase):
             lines = [json.loads(line) for line in file]
         self.assertEqual(lines[-1]["event"], "summary")
         os.unlink(self.path(name))
-        return [(line["event"], line["loss"], line.get("norm")) for line in lines if line["event"] in ("step", "eval")]
+        return [
+            (line["event"], line["loss"], line.get("norm"))
+            for line in lines
+            if line["event"] in ("step", "eval")
+        ]
 
     def local(self, stages):
         self.start(["--local", str(stages), "--log", self.path("local")]).check()
@@ -81,20 +108,28 @@ class Base(unittest.TestCase):
 
     def start(self, arguments, before=(), **variables):
         """Starts one process; its check() waits for the end, which must be a good one."""
-        process = subprocess.Popen([*before, PROGRAM, "train", "--text", self.text, *SMALL, *CODECS, *arguments],
-                                   env={**os.environ, **{key: str(value) for key, value in variables.items()}},
-                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            [*before, PROGRAM, "train", "--text", self.text, *SMALL, *CODECS, *arguments],
+            env={**os.environ, **{key: str(value) for key, value in variables.items()}},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
 
         def check(code=0):
             process.out, process.err = process.communicate(timeout=100)
             self.assertEqual(process.returncode, code, process.err + process.out)
             return process
+
         process.check = check
         return process
 
     def run_ranks(self, ranks):
         """ranks: (arguments, variables) of each, rank 0 first; started in the other order."""
-        started = [self.start([*arguments, "--log", self.path("log")], **variables) for arguments, variables in reversed(ranks)]
+        started = [
+            self.start([*arguments, "--log", self.path("log")], **variables)
+            for arguments, variables in reversed(ranks)
+        ]
         for process in started:
             process.check()
         return self.losses("log")
@@ -105,13 +140,39 @@ class Meeting(Base):
         three = self.local(3)
         self.assertEqual(len(three), 10)
         ways = {
-            "torchrun": lambda r, port: (["--link", "env://"], dict(RANK=r, WORLD_SIZE=3, MASTER_ADDR="localhost", MASTER_PORT=port)),
-            "IPv6": lambda r, port: (["--link", "env://"], dict(RANK=r, WORLD_SIZE=3, MASTER_ADDR="::1", MASTER_PORT=port)),
-            "Open MPI": lambda r, port: (["--link", f"tcp://127.0.0.1:{port}"], dict(OMPI_COMM_WORLD_RANK=r, OMPI_COMM_WORLD_SIZE=3)),
-            "PMI": lambda r, port: (["--link", f"shaped:rate=1gbit/tcp://127.0.0.1:{port}"], dict(PMI_RANK=r, PMI_SIZE=3)),
-            "options": lambda r, port: (["--link", f"tcp://127.0.0.1:{port}", "--rank", str(r), "--stages", "3", "--host", "127.0.0.1"],
-                                        dict(SLURM_PROCID=0, SLURM_NTASKS=1)),
-            "file": lambda r, port: (["--link", f"file://{self.path('meeting')}", "--host", "127.0.0.1"], dict(RANK=r, WORLD_SIZE=3)),
+            "torchrun": lambda r, port: (
+                ["--link", "env://"],
+                dict(RANK=r, WORLD_SIZE=3, MASTER_ADDR="localhost", MASTER_PORT=port),
+            ),
+            "IPv6": lambda r, port: (
+                ["--link", "env://"],
+                dict(RANK=r, WORLD_SIZE=3, MASTER_ADDR="::1", MASTER_PORT=port),
+            ),
+            "Open MPI": lambda r, port: (
+                ["--link", f"tcp://127.0.0.1:{port}"],
+                dict(OMPI_COMM_WORLD_RANK=r, OMPI_COMM_WORLD_SIZE=3),
+            ),
+            "PMI": lambda r, port: (
+                ["--link", f"shaped:rate=1gbit/tcp://127.0.0.1:{port}"],
+                dict(PMI_RANK=r, PMI_SIZE=3),
+            ),
+            "options": lambda r, port: (
+                [
+                    "--link",
+                    f"tcp://127.0.0.1:{port}",
+                    "--rank",
+                    str(r),
+                    "--stages",
+                    "3",
+                    "--host",
+                    "127.0.0.1",
+                ],
+                dict(SLURM_PROCID=0, SLURM_NTASKS=1),
+            ),
+            "file": lambda r, port: (
+                ["--link", f"file://{self.path('meeting')}", "--host", "127.0.0.1"],
+                dict(RANK=r, WORLD_SIZE=3),
+            ),
         }
         for name, way in ways.items():
             if name == "IPv6" and not os.path.exists("/proc/net/if_inet6"):
@@ -133,20 +194,55 @@ class Meeting(Base):
     def test_says_what_is_missing(self):
         self.refused(2, "MASTER_ADDR", ["--link", "env://"], RANK=0, WORLD_SIZE=2)
         self.refused(2, "--rank and --stages", ["--link", "env://"])
-        self.refused(2, "RANK=\"x\"", ["--link", "env://"], RANK="x", WORLD_SIZE=2, MASTER_ADDR="localhost")
-        self.refused(2, "RANK=\"2\"", ["--link", "env://"], RANK=2, WORLD_SIZE=2, MASTER_ADDR="localhost")
-        self.refused(2, "MASTER_PORT", ["--link", "env://"], RANK=0, WORLD_SIZE=2, MASTER_ADDR="localhost", MASTER_PORT="70000")
+        self.refused(
+            2, 'RANK="x"', ["--link", "env://"], RANK="x", WORLD_SIZE=2, MASTER_ADDR="localhost"
+        )
+        self.refused(
+            2, 'RANK="2"', ["--link", "env://"], RANK=2, WORLD_SIZE=2, MASTER_ADDR="localhost"
+        )
+        self.refused(
+            2,
+            "MASTER_PORT",
+            ["--link", "env://"],
+            RANK=0,
+            WORLD_SIZE=2,
+            MASTER_ADDR="localhost",
+            MASTER_PORT="70000",
+        )
         self.refused(2, "mpi://, env://", ["--link", "loop://x"], RANK=0, WORLD_SIZE=2)
         self.refused(2, "leave them out", ["--link", "mpi://", "--rank", "0", "--stages", "2"])
-        self.refused(1, "no-such-host.invalid", ["--link", "tcp://no-such-host.invalid:1"], RANK=1, WORLD_SIZE=2)
-        self.refused(1, "cannot reach rank 0", ["--link", f"tcp://127.0.0.1:{free_port()}", "--open-timeout", "0.3"], RANK=1, WORLD_SIZE=2)
-        self.refused(1, "rank 0 did not tell", ["--link", f"file://{self.path('nobody')}", "--open-timeout", "0.3"], RANK=1, WORLD_SIZE=2)
+        self.refused(
+            1,
+            "no-such-host.invalid",
+            ["--link", "tcp://no-such-host.invalid:1"],
+            RANK=1,
+            WORLD_SIZE=2,
+        )
+        self.refused(
+            1,
+            "cannot reach rank 0",
+            ["--link", f"tcp://127.0.0.1:{free_port()}", "--open-timeout", "0.3"],
+            RANK=1,
+            WORLD_SIZE=2,
+        )
+        self.refused(
+            1,
+            "rank 0 did not tell",
+            ["--link", f"file://{self.path('nobody')}", "--open-timeout", "0.3"],
+            RANK=1,
+            WORLD_SIZE=2,
+        )
 
     def test_every_rank_sees_at_once_what_cannot_be_trained(self):
-        for rank in range(3):  # nobody else is there: who asked for the others first would say that instead
+        for rank in range(
+            3
+        ):  # nobody else is there: who asked for the others first would say that instead
             for meeting in f"tcp://127.0.0.1:{free_port()}", f"file://{self.path('nobody')}":
-                for word, wrong in {"3 stages cannot share 2 layers": ["--layers", "2"], "a batch of 8": ["--micro-batches", "3"],
-                                    "forward codec": ["--forward", "delta:bits=99"]}.items():
+                for word, wrong in {
+                    "3 stages cannot share 2 layers": ["--layers", "2"],
+                    "a batch of 8": ["--micro-batches", "3"],
+                    "forward codec": ["--forward", "delta:bits=99"],
+                }.items():
                     self.refused(2, word, ["--link", meeting, *wrong], RANK=rank, WORLD_SIZE=3)
 
     def test_a_port_in_use_is_named_at_once(self):
@@ -186,7 +282,9 @@ class Mpi(Base):
         for mpi in MPIS:
             for link in "mpi://", "shaped:rate=1gbit,delay=1ms/mpi://":
                 with self.subTest(mpi + " " + link):
-                    self.start(["--link", link, "--log", self.path("log")], before=[MPIRUN, mpi, "4"]).check()
+                    self.start(
+                        ["--link", link, "--log", self.path("log")], before=[MPIRUN, mpi, "4"]
+                    ).check()
                     self.assertEqual(self.losses("log"), four)
 
     def test_a_rank_that_cannot_start_ends_the_job(self):
@@ -197,15 +295,28 @@ class Mpi(Base):
 
     def test_names_the_library_that_is_missing(self):
         alone = shutil.copy(PROGRAM, self.path("deltawire"))
-        for variables, word in [({"PMI_RANK": "0"}, "MPICH"), ({"OMPI_COMM_WORLD_SIZE": "1"}, "Open MPI"), ({}, "cannot be loaded")]:
-            libraries = ":".join(str(pathlib.Path(PROGRAM).parent.parent / room) for room in ("src", "transports"))
+        for variables, word in [
+            ({"PMI_RANK": "0"}, "MPICH"),
+            ({"OMPI_COMM_WORLD_SIZE": "1"}, "Open MPI"),
+            ({}, "cannot be loaded"),
+        ]:
+            libraries = ":".join(
+                str(pathlib.Path(PROGRAM).parent.parent / room) for room in ("src", "transports")
+            )
             empty = self.path("transports-only")
             os.makedirs(empty, exist_ok=True)
-            for path in glob.glob(f"{libraries.split(':')[1]}/libdeltawire-link.so*") + glob.glob(f"{libraries.split(':')[0]}/libdeltawire.so*"):
+            for path in glob.glob(f"{libraries.split(':')[1]}/libdeltawire-link.so*") + glob.glob(
+                f"{libraries.split(':')[0]}/libdeltawire.so*"
+            ):
                 if not os.path.isdir(path):
                     shutil.copy(path, empty)
-            result = subprocess.run([alone, "train", "--text", self.text, "--link", "mpi://"], capture_output=True, text=True, timeout=60,
-                                    env={"LD_LIBRARY_PATH": empty, "PATH": os.environ["PATH"], **variables})
+            result = subprocess.run(
+                [alone, "train", "--text", self.text, "--link", "mpi://"],
+                capture_output=True,
+                text=True,
+                timeout=60,
+                env={"LD_LIBRARY_PATH": empty, "PATH": os.environ["PATH"], **variables},
+            )
             self.assertEqual(result.returncode, 1, result.stderr)
             self.assertIn(word, result.stderr)
             self.assertIn("libdeltawire-mpi-", result.stderr)
@@ -228,8 +339,13 @@ class Keys(Base):
         self.assertNotEqual(first.read_bytes(), second.read_bytes())
         self.assertEqual(first.stat().st_mode & 0o777, 0o600)
         before = first.read_bytes()
-        for arguments, code, word in [([str(first)], 1, "is there already"), ([self.path("no/such/folder")], 1, "No such file"),
-                                      ([], 2, "Usage"), (["--force"], 2, "Usage"), (["--help"], 0, "")]:
+        for arguments, code, word in [
+            ([str(first)], 1, "is there already"),
+            ([self.path("no/such/folder")], 1, "No such file"),
+            ([], 2, "Usage"),
+            (["--force"], 2, "Usage"),
+            (["--help"], 0, ""),
+        ]:
             result = subprocess.run([PROGRAM, "keygen", *arguments], capture_output=True, text=True)
             self.assertEqual(result.returncode, code)
             self.assertIn(word, result.stderr)
@@ -239,8 +355,12 @@ class Keys(Base):
         key, port = self.key(), free_port()
         expected = self.local(3)
         link = ["--link", f"tcp://127.0.0.1:{port}", "--group-key", key]
-        self.assertEqual(self.run_ranks([(link, dict(RANK=rank, WORLD_SIZE=3)) for rank in range(3)]), expected)
-        self.start(["--local", "3", "--log", self.path("log")], DELTAWIRE_GROUP_KEY_FILE=key).check()
+        self.assertEqual(
+            self.run_ranks([(link, dict(RANK=rank, WORLD_SIZE=3)) for rank in range(3)]), expected
+        )
+        self.start(
+            ["--local", "3", "--log", self.path("log")], DELTAWIRE_GROUP_KEY_FILE=key
+        ).check()
         self.assertEqual(self.losses("log"), expected)
 
     def test_who_has_another_key_is_turned_away(self):
@@ -250,38 +370,86 @@ class Keys(Base):
         time.sleep(0.5)
         self.failing("another group key", [*link, "--group-key", other], RANK=1, WORLD_SIZE=2)
         self.failing("does it want a key?", [*link, "--open-timeout", "1"], RANK=1, WORLD_SIZE=2)
-        self.start([*link, "--group-key", key], RANK=1, WORLD_SIZE=2, DELTAWIRE_GROUP_KEY_FILE=other).check() # the option counts
+        self.start(
+            [*link, "--group-key", key], RANK=1, WORLD_SIZE=2, DELTAWIRE_GROUP_KEY_FILE=other
+        ).check()  # the option counts
         first.check()
 
     def test_tcp_keeps_to_this_machine_without_a_key(self):
-        for arguments in (["--link", "tcp://192.0.2.1:7000", "--rank", "0", "--stages", "2", "--host", "192.0.2.1"],
-                          ["--rank", "0", "--stages", "2", "--listen", "tcp://0.0.0.0:0"],
-                          ["--rank", "1", "--stages", "2", "--connect", "tcp://192.0.2.1:7000"]):
+        for arguments in (
+            [
+                "--link",
+                "tcp://192.0.2.1:7000",
+                "--rank",
+                "0",
+                "--stages",
+                "2",
+                "--host",
+                "192.0.2.1",
+            ],
+            ["--rank", "0", "--stages", "2", "--listen", "tcp://0.0.0.0:0"],
+            ["--rank", "1", "--stages", "2", "--connect", "tcp://192.0.2.1:7000"],
+        ):
             self.failing("--insecure-plaintext", arguments)
-        with_option = ["--rank", "0", "--stages", "2", "--listen", "tcp://0.0.0.0:0", "--open-timeout", "0.2"]
+        with_option = [
+            "--rank",
+            "0",
+            "--stages",
+            "2",
+            "--listen",
+            "tcp://0.0.0.0:0",
+            "--open-timeout",
+            "0.2",
+        ]
         self.failing("no peer connected", [*with_option, "--insecure-plaintext"])
         self.failing("no peer connected", [*with_option, "--group-key", self.key()])
 
     def test_options_that_contradict_each_other(self):
         key = self.key()
-        for arguments, word in [(["--insecure-plaintext", "--group-key", key], "contradict"), (["--group-key", key, "--ca", key], "leave one out"),
-                                (["--certificate", key, "--key", key], "all three")]:
+        for arguments, word in [
+            (["--insecure-plaintext", "--group-key", key], "contradict"),
+            (["--group-key", key, "--ca", key], "leave one out"),
+            (["--certificate", key, "--key", key], "all three"),
+        ]:
             process = self.start(["--local", "2", *arguments])
             process.check(2)
             self.assertIn(word, process.err)
         # What the environment says is for those who say nothing.
-        self.start(["--local", "2", "--insecure-plaintext"], DELTAWIRE_GROUP_KEY_FILE="/nonexistent").check()
+        self.start(
+            ["--local", "2", "--insecure-plaintext"], DELTAWIRE_GROUP_KEY_FILE="/nonexistent"
+        ).check()
         self.failing("/nonexistent", ["--local", "2"], DELTAWIRE_GROUP_KEY_FILE="/nonexistent")
 
     def certificates(self):
-        making = re.search(r"^```sh\n(openssl req -x509 .*?)^```$", (ROOT / "docs/deploy.md").read_text(), re.S | re.M).group(1)
-        subprocess.run(["sh", "-e", "-c", making], cwd=self.directory, check=True, capture_output=True)
-        return [["--certificate", self.path(f"rank{r}.pem"), "--key", self.path(f"rank{r}.key"), "--ca", self.path("ca.pem")] for r in (0, 1)]
+        making = re.search(
+            r"^```sh\n(openssl req -x509 .*?)^```$",
+            (ROOT / "docs/deploy.md").read_text(),
+            re.S | re.M,
+        ).group(1)
+        subprocess.run(
+            ["sh", "-e", "-c", making], cwd=self.directory, check=True, capture_output=True
+        )
+        return [
+            [
+                "--certificate",
+                self.path(f"rank{r}.pem"),
+                "--key",
+                self.path(f"rank{r}.key"),
+                "--ca",
+                self.path("ca.pem"),
+            ]
+            for r in (0, 1)
+        ]
 
     def test_a_certificate_is_for_its_rank(self):
         if not shutil.which("openssl"):
             self.skipTest("no openssl program here")
-        link, own = ["--link", f"tcp://127.0.0.1:{free_port()}", "--open-timeout", "20"], self.certificates()
+        link, own = [
+            "--link",
+            f"tcp://127.0.0.1:{free_port()}",
+            "--open-timeout",
+            "20",
+        ], self.certificates()
         first = self.start([*link, *own[0]], RANK=0, WORLD_SIZE=3)
         self.failing("this end is rank/2", [*link, *own[1]], code=2, RANK=2, WORLD_SIZE=3)
         second = self.start([*link, *own[1]], RANK=1, WORLD_SIZE=3)
@@ -298,8 +466,16 @@ class Documented(Base):
     def tools(self, mpi):
         folder = self.path("bin")
         os.makedirs(folder, exist_ok=True)
-        for name, text in [("ssh", FAKE_SSH), ("srun", FAKE_SRUN), ("torchrun", FAKE_TORCHRUN), ("deltawire", DELTAWIRE),
-                           ("mpirun", f'#!/bin/sh\n[ "$1" = -n ] || exit 2\nn=$2; shift 2\nexec {MPIRUN} {mpi} $n "$@"\n')]:
+        for name, text in [
+            ("ssh", FAKE_SSH),
+            ("srun", FAKE_SRUN),
+            ("torchrun", FAKE_TORCHRUN),
+            ("deltawire", DELTAWIRE),
+            (
+                "mpirun",
+                f'#!/bin/sh\n[ "$1" = -n ] || exit 2\nn=$2; shift 2\nexec {MPIRUN} {mpi} $n "$@"\n',
+            ),
+        ]:
             path = os.path.join(folder, name)
             with open(path, "w") as file:
                 file.write(text)
@@ -307,7 +483,9 @@ class Documented(Base):
         return folder
 
     def test_the_commands_of_the_manual_work(self):
-        commands = re.findall(r"^```sh\n(.*?)^```$", (ROOT / "docs/deploy.md").read_text(), re.S | re.M)
+        commands = re.findall(
+            r"^```sh\n(.*?)^```$", (ROOT / "docs/deploy.md").read_text(), re.S | re.M
+        )
         self.assertGreaterEqual(len(commands), 10)
         expected = {stages: self.local(stages) for stages in (2, 3, 4)}
         for command in commands:
@@ -315,19 +493,34 @@ class Documented(Base):
                 if "mpirun" in command and not MPIS:
                     continue
                 train = re.search(r"(?:-n|--stages|--nproc-per-node|--local) (\d)", command)
-                stages = int(train.group(1)) if train else 0 # 0: keys are made
+                stages = int(train.group(1)) if train else 0  # 0: keys are made
                 port = free_port()
-                env = {**os.environ, "PATH": self.tools(mpi) + ":" + os.environ["PATH"], "PROGRAM": PROGRAM,
-                       "SMALL": " ".join(SMALL), "LOG": self.path("log"), "FREE_PORT": str(port),
-                       "DELTAWIRE_GROUP_KEY_FILE": self.path("run.key")}  # which the first command makes
+                env = {
+                    **os.environ,
+                    "PATH": self.tools(mpi) + ":" + os.environ["PATH"],
+                    "PROGRAM": PROGRAM,
+                    "SMALL": " ".join(SMALL),
+                    "LOG": self.path("log"),
+                    "FREE_PORT": str(port),
+                    "DELTAWIRE_GROUP_KEY_FILE": self.path("run.key"),
+                }  # which the first command makes
                 if "mpirun" in command:
                     env["MASTER_PORT"] = str(port)
-                here = command.replace("node0:7000", f"127.0.0.1:{port}").replace("MASTER_ADDR=node0", "MASTER_ADDR=127.0.0.1")
+                here = command.replace("node0:7000", f"127.0.0.1:{port}").replace(
+                    "MASTER_ADDR=node0", "MASTER_ADDR=127.0.0.1"
+                )
                 here = here.replace("file:///shared/", f"file://{self.directory}/")
                 if "file:" in here:
                     here = here.replace("--rank", "--host 127.0.0.1 --rank")
                 with self.subTest(mpi + ": " + command):
-                    result = subprocess.run(["sh", "-e", "-c", here], env=env, cwd=self.directory, capture_output=True, text=True, timeout=100)
+                    result = subprocess.run(
+                        ["sh", "-e", "-c", here],
+                        env=env,
+                        cwd=self.directory,
+                        capture_output=True,
+                        text=True,
+                        timeout=100,
+                    )
                     self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
                     if stages:
                         self.assertEqual(self.losses("log"), expected[stages])

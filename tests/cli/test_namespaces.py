@@ -4,6 +4,7 @@
 """usage: test_namespaces.py PROGRAM
 
 Exit 77, with a sentence, where namespaces may not be made."""
+
 import json
 import os
 import shutil
@@ -19,8 +20,27 @@ import damage
 PROGRAM = os.path.abspath(sys.argv[1]) if len(sys.argv) > 1 else ""
 del sys.argv[1:]
 RANKS = 4
-SMALL = ["--layers", "4", "--channels", "64", "--heads", "2", "--context", "24", "--batch", "8", "--samples", "32", "--held-out", "2",
-         "--forward", "delta:bits=4", "--backward", "direct:bits=6", "--quiet"]
+SMALL = [
+    "--layers",
+    "4",
+    "--channels",
+    "64",
+    "--heads",
+    "2",
+    "--context",
+    "24",
+    "--batch",
+    "8",
+    "--samples",
+    "32",
+    "--held-out",
+    "2",
+    "--forward",
+    "delta:bits=4",
+    "--backward",
+    "direct:bits=6",
+    "--quiet",
+]
 SKIPPED = 77
 
 
@@ -61,12 +81,41 @@ class Lan:
         must("ip", "netns", "exec", name, *command)
 
     def plug(self, rank, machine, rate):
-        must("ip", "link", "add", "eth0", "netns", machine, "type", "veth", "peer", "name", f"port{rank}", "netns", self.switch)
+        must(
+            "ip",
+            "link",
+            "add",
+            "eth0",
+            "netns",
+            machine,
+            "type",
+            "veth",
+            "peer",
+            "name",
+            f"port{rank}",
+            "netns",
+            self.switch,
+        )
         self.inside(machine, "ip", "address", "add", f"10.77.0.{rank + 1}/24", "dev", "eth0")
         self.inside(machine, "ip", "link", "set", "eth0", "up")
         self.inside(self.switch, "ip", "link", "set", f"port{rank}", "master", "br0", "up")
         for where, wire in ((machine, "eth0"), (self.switch, f"port{rank}")):
-            self.inside(where, "tc", "qdisc", "add", "dev", wire, "root", "tbf", "rate", rate, "burst", "64kb", "latency", "200ms")
+            self.inside(
+                where,
+                "tc",
+                "qdisc",
+                "add",
+                "dev",
+                wire,
+                "root",
+                "tbf",
+                "rate",
+                rate,
+                "burst",
+                "64kb",
+                "latency",
+                "200ms",
+            )
 
     def cut(self, rank):
         self.inside(self.switch, "ip", "link", "set", f"port{rank}", "down")
@@ -77,16 +126,28 @@ class Lan:
     def damage(self, rank):
         """A process in the wire of a rank, which changes bytes on their way in; kill it to end that."""
         port, inner = f"port{rank}", f"inner{rank}"
-        self.inside(self.switch, "ip", "link", "add", inner, "type", "veth", "peer", "name", f"outer{rank}")
+        self.inside(
+            self.switch, "ip", "link", "add", inner, "type", "veth", "peer", "name", f"outer{rank}"
+        )
         self.inside(self.switch, "ip", "link", "set", port, "nomaster")
         self.inside(self.switch, "ip", "link", "set", f"outer{rank}", "master", "br0", "up")
-        for where, name in ((self.switch, port), (self.switch, inner), (self.switch, f"outer{rank}"), (self.machines[rank], "eth0")):
-            self.inside(where, "ip", "link", "set", name, "gso_max_segs", "1", "up")  # a frame is a packet
+        for where, name in (
+            (self.switch, port),
+            (self.switch, inner),
+            (self.switch, f"outer{rank}"),
+            (self.machines[rank], "eth0"),
+        ):
+            self.inside(
+                where, "ip", "link", "set", name, "gso_max_segs", "1", "up"
+            )  # a frame is a packet
         for other, machine in enumerate(self.machines):
             self.inside(machine, "ip", "link", "set", "eth0", "gso_max_segs", "1")
             self.inside(self.switch, "ip", "link", "set", f"port{other}", "gso_max_segs", "1")
-        process = subprocess.Popen(["ip", "netns", "exec", self.switch, "/usr/bin/python3", damage.__file__, port, inner],
-                                   stdout=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            ["ip", "netns", "exec", self.switch, "/usr/bin/python3", damage.__file__, port, inner],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         if process.stdout.readline() != "ready\n":
             raise RuntimeError("the process in the wire did not start")
         return process
@@ -113,7 +174,12 @@ class Machines(unittest.TestCase):
         self.directory = tempfile.mkdtemp(prefix="deltawire-namespaces-")
         self.lan, self.started = None, []
         with open(self.path("book.txt"), "w") as file:
-            file.write("".join(f"{i} bottles of ale stand on a wall, and {i * i % 97} fell. " for i in range(400)))
+            file.write(
+                "".join(
+                    f"{i} bottles of ale stand on a wall, and {i * i % 97} fell. "
+                    for i in range(400)
+                )
+            )
         subprocess.run([PROGRAM, "keygen", self.path("run.key")], check=True, capture_output=True)
 
     def tearDown(self):
@@ -129,16 +195,43 @@ class Machines(unittest.TestCase):
         return os.path.join(self.directory, name)
 
     def train(self, epochs, *arguments, before=()):
-        process = subprocess.Popen([*before, PROGRAM, "train", "--text", self.path("book.txt"), *SMALL, "--epochs", str(epochs), *arguments],
-                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            [
+                *before,
+                PROGRAM,
+                "train",
+                "--text",
+                self.path("book.txt"),
+                *SMALL,
+                "--epochs",
+                str(epochs),
+                *arguments,
+            ],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         self.started.append(process)
         return process
 
     def start_ranks(self, rate, epochs, *arguments):
         self.lan = Lan(rate)
-        return [self.train(epochs, "--link", "tcp://10.77.0.1:7000", "--rank", str(rank), "--stages", str(RANKS), "--log",
-                           self.path("log"), *(arguments or ("--group-key", self.path("run.key"))),
-                           before=("ip", "netns", "exec", self.lan.machines[rank])) for rank in range(RANKS)]
+        return [
+            self.train(
+                epochs,
+                "--link",
+                "tcp://10.77.0.1:7000",
+                "--rank",
+                str(rank),
+                "--stages",
+                str(RANKS),
+                "--log",
+                self.path("log"),
+                *(arguments or ("--group-key", self.path("run.key"))),
+                before=("ip", "netns", "exec", self.lan.machines[rank]),
+            )
+            for rank in range(RANKS)
+        ]
 
     def events(self, name):
         try:
@@ -150,7 +243,11 @@ class Machines(unittest.TestCase):
     def losses(self, name):
         events = self.events(name)
         self.assertEqual(events[-1]["event"], "summary")
-        return [(event["event"], event["loss"], event.get("norm")) for event in events if event["event"] in ("step", "eval")]
+        return [
+            (event["event"], event["loss"], event.get("norm"))
+            for event in events
+            if event["event"] in ("step", "eval")
+        ]
 
     def local(self, epochs):
         self.finish([self.train(epochs, "--local", str(RANKS), "--log", self.path("local"))])
@@ -193,7 +290,12 @@ class Machines(unittest.TestCase):
     def test_a_rank_that_is_killed_is_named_by_its_neighbours(self):
         ranks = self.start_ranks("100mbit", 1000)
         self.wait_for_steps(ranks, 3)
-        victim = subprocess.run(["ip", "netns", "pids", self.lan.machines[2]], capture_output=True, text=True, check=True)
+        victim = subprocess.run(
+            ["ip", "netns", "pids", self.lan.machines[2]],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
         os.kill(int(victim.stdout.split()[0]), signal.SIGKILL)
         for rank in (0, 1, 3):
             out, err = ranks[rank].communicate(timeout=60)

@@ -30,11 +30,18 @@ static void find_address(char *uri, size_t cap)
     close(fd);
 }
 
-/* Somebody comes under a name that it can prove, says what it likes, and is told something with `tag`. */
-static void come(const char *uri, const char *name, const char *says, uint32_t tag, const char *word)
+/* Somebody comes under a name that it can prove, says what it likes, and is told something with
+ * `tag`. */
+static void come(const char *uri, const char *name, const char *says, uint32_t tag,
+                 const char *word)
 {
-    const dw_tls_options tls = {.struct_size = sizeof tls, .own_name = name, .peer_name = "rank/0", .group_key = key, .group_key_bytes = sizeof key};
-    const dw_link_options options = {.struct_size = sizeof options, .open_timeout_ms = PATIENCE_MS, .tls = &tls};
+    const dw_tls_options tls = {.struct_size = sizeof tls,
+                                .own_name = name,
+                                .peer_name = "rank/0",
+                                .group_key = key,
+                                .group_key_bytes = sizeof key};
+    const dw_link_options options = {
+        .struct_size = sizeof options, .open_timeout_ms = PATIENCE_MS, .tls = &tls};
     dw_link *link;
     dw_why why;
     void *data;
@@ -42,7 +49,8 @@ static void come(const char *uri, const char *name, const char *says, uint32_t t
     if (dw_link_open(&link, uri, &options, &why) != DW_OK) fail_msg("%s", why.text);
     assert_int_equal(dw_link_send(link, TAG_GREETING, says, strlen(says)), DW_OK);
     const dw_status status = dw_link_recv(link, tag, PATIENCE_MS, &data, &len);
-    if (status != DW_OK) fail_msg("%s, who says '%s': %d '%s'", name, says, status, dw_link_why(link));
+    if (status != DW_OK)
+        fail_msg("%s, who says '%s': %d '%s'", name, says, status, dw_link_why(link));
     if (!memmem(data, len, word, strlen(word))) fail_msg("'%.*s'", (int)len, (char *)data);
     dw_link_release(link, data);
     dw_link_close(link);
@@ -55,13 +63,17 @@ static void a_rank_is_who_its_key_says(void **state)
     dw_rendezvous *rendezvous;
     dw_why why;
     find_address(uri, sizeof uri);
-    const dw_tls_options tls = {.struct_size = sizeof tls, .group_key = key, .group_key_bytes = sizeof key};
-    const dw_rendezvous_options options = {.uri = uri, .rank = 0, .stages = 3, .timeout_ms = PATIENCE_MS, .tls = &tls};
+    const dw_tls_options tls = {
+        .struct_size = sizeof tls, .group_key = key, .group_key_bytes = sizeof key};
+    const dw_rendezvous_options options = {
+        .uri = uri, .rank = 0, .stages = 3, .timeout_ms = PATIENCE_MS, .tls = &tls};
     if (dw_rendezvous_open(&rendezvous, &options, &why) != DW_OK) fail_msg("%s", why.text);
     assert_int_equal(dw_rendezvous_tell(rendezvous, "tcp://here", &why), DW_OK);
-    come(uri, "rank/2", "rank 1 of 3", TAG_REFUSAL, "you are rank/2 by your key or certificate, not rank 1");
+    come(uri, "rank/2", "rank 1 of 3", TAG_REFUSAL,
+         "you are rank/2 by your key or certificate, not rank 1");
     come(uri, "rank/11", "rank 1 of 3", TAG_REFUSAL, "you are rank/11");
-    come(uri, "rank/1", "rank 1 of 3", TAG_ADDRESS, "tcp://here"); /* the place was not taken by any of them */
+    come(uri, "rank/1", "rank 1 of 3", TAG_ADDRESS, "tcp://here"); /* the place was not taken by any
+                                                                      of them */
     dw_rendezvous_close(rendezvous);
 }
 

@@ -16,8 +16,28 @@ import unittest
 
 PROGRAM = sys.argv.pop(1)
 HAS_TLS = sys.argv.pop(1) == "tls"
-SMALL = ["--layers", "2", "--channels", "32", "--heads", "2", "--context", "24", "--batch", "8", "--samples", "64",
-         "--held-out", "6", "--epochs", "3", "--forward", "delta:bits=3", "--backward", "direct:bits=6"]
+SMALL = [
+    "--layers",
+    "2",
+    "--channels",
+    "32",
+    "--heads",
+    "2",
+    "--context",
+    "24",
+    "--batch",
+    "8",
+    "--samples",
+    "64",
+    "--held-out",
+    "6",
+    "--epochs",
+    "3",
+    "--forward",
+    "delta:bits=3",
+    "--backward",
+    "direct:bits=6",
+]
 
 
 class Proxy(threading.Thread):
@@ -88,7 +108,12 @@ class Wan(unittest.TestCase):
         self.directory = tempfile.mkdtemp(prefix="deltawire-wan-")
         self.text = os.path.join(self.directory, "text")
         with open(self.text, "w") as file:
-            file.write("".join(f"{i} bottles of ale stand on a wall, and {i * i % 97} fell. " for i in range(400)))
+            file.write(
+                "".join(
+                    f"{i} bottles of ale stand on a wall, and {i * i % 97} fell. "
+                    for i in range(400)
+                )
+            )
 
     def tearDown(self):
         shutil.rmtree(self.directory)
@@ -96,26 +121,69 @@ class Wan(unittest.TestCase):
     def train(self, name, cuts, options="?grace=60s", key=()):
         """Two ranks with a proxy between; what they lost, and the proxy."""
         log = os.path.join(self.directory, name)
-        first = subprocess.Popen([PROGRAM, "train", "--text", self.text, *SMALL, *key, "--rank", "0", "--stages", "2", "--log", log,
-                                  "--listen", "tcp://127.0.0.1:0" + options], stdout=subprocess.PIPE, text=True)
+        first = subprocess.Popen(
+            [
+                PROGRAM,
+                "train",
+                "--text",
+                self.text,
+                *SMALL,
+                *key,
+                "--rank",
+                "0",
+                "--stages",
+                "2",
+                "--log",
+                log,
+                "--listen",
+                "tcp://127.0.0.1:0" + options,
+            ],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         port = int(re.match(r"listening on \S+:(\d+)", first.stdout.readline()).group(1))
         proxy = Proxy(port, cuts)
-        second = subprocess.run([PROGRAM, "train", "--text", self.text, *SMALL, *key, "--rank", "1", "--stages", "2",
-                                 "--connect", f"tcp://127.0.0.1:{proxy.port}{options}"], capture_output=True, text=True, timeout=200)
+        second = subprocess.run(
+            [
+                PROGRAM,
+                "train",
+                "--text",
+                self.text,
+                *SMALL,
+                *key,
+                "--rank",
+                "1",
+                "--stages",
+                "2",
+                "--connect",
+                f"tcp://127.0.0.1:{proxy.port}{options}",
+            ],
+            capture_output=True,
+            text=True,
+            timeout=200,
+        )
         output = first.communicate(timeout=100)[0]
         proxy.stop = True
         proxy.join()
         self.assertEqual((first.returncode, second.returncode), (0, 0), output + second.stderr)
         with open(log) as file:
             lines = [json.loads(line) for line in file]
-        losses = [(line["event"], line.get("step"), line["loss"]) for line in lines if "loss" in line]
+        losses = [
+            (line["event"], line.get("step"), line["loss"]) for line in lines if "loss" in line
+        ]
         self.assertGreater(len(losses), 20)
         return losses, proxy
 
     def test_cuts_change_no_bit_of_any_loss(self):
         whole, untouched = self.train("whole", [])
         size = untouched.moved
-        cuts = [(size // 10, "one", 0), (size // 5, "all", 1.0), (size // 3, "one", 0), (size // 2, "all", 0), (size * 3 // 4, "one", 0)]
+        cuts = [
+            (size // 10, "one", 0),
+            (size // 5, "all", 1.0),
+            (size // 3, "one", 0),
+            (size // 2, "all", 0),
+            (size * 3 // 4, "one", 0),
+        ]
         ways = [("?grace=60s", []), ("?grace=60s&stripes=1", [])]
         key = os.path.join(self.directory, "run.key")
         if HAS_TLS:

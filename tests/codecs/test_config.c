@@ -5,13 +5,24 @@
 static void reads_and_writes_every_option(void **state)
 {
     static const char *const texts[] = {
-        "delta", "direct", "raw", "raw:f32", "raw:bf16,replies=never", "delta:bits=2,scale=signed",
-        "delta:bits=8,group=row,scale=absmax,key=raw,prev=f16,choose=never,replies=never,audit=16,quota_bytes=1000,incarnation=5",
-        "direct:bits=6,group=128,replies=always", "delta:key=bf16", "delta:key=3,audit=255",
-        "direct:bits=1,group=channel,scale=mse,rounding=stochastic,seed=18446744073709551615", "delta:rounding=nearest",
+        "delta",
+        "direct",
+        "raw",
+        "raw:f32",
+        "raw:bf16,replies=never",
+        "delta:bits=2,scale=signed",
+        "delta:bits=8,group=row,scale=absmax,key=raw,prev=f16,choose=never,replies=never,audit=16,"
+        "quota_bytes=1000,incarnation=5",
+        "direct:bits=6,group=128,replies=always",
+        "delta:key=bf16",
+        "delta:key=3,audit=255",
+        "direct:bits=1,group=channel,scale=mse,rounding=stochastic,seed=18446744073709551615",
+        "delta:rounding=nearest",
         /* the longest of all */
-        ("delta:bits=8,group=channel,scale=absmax,rounding=stochastic,seed=18446744073709551615,key=bf16,prev=bf16,choose=never,"
-        "replies=always,audit=255,quota_bytes=18446744073709551615,incarnation=18446744073709551615"),
+        ("delta:bits=8,group=channel,scale=absmax,rounding=stochastic,seed=18446744073709551615,"
+         "key=bf16,prev=bf16,choose=never,"
+         "replies=always,audit=255,quota_bytes=18446744073709551615,incarnation="
+         "18446744073709551615"),
     };
     (void)state;
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
@@ -27,11 +38,23 @@ static void reads_and_writes_every_option(void **state)
 
 static void points_at_the_offending_word(void **state)
 {
-    static const struct { const char *text, *word; int offset; } bad[] = {
-        {"dleta:bits=4", "'dleta'", 0},       {"delta:bits=9", "'9'", 11},          {"delta:bits=4,grup=64", "'grup'", 13},
-        {"delta:bits=", "''", 11},            {"raw:f64", "'f64'", 4},              {"direct:key=8", "'key'", 7},
-        {"delta:bits=4,", "''", 13},          {"delta:quota_bytes=-1", "'-1'", 18}, {"delta:audit=99999999999999999999", "'9999", 12},
-        {"", "''", 0},                        {"delta:scale=SIGNED", "'SIGNED'", 12}, {"delta:bits", "'bits'", 6},  {"delta:bits=2,bits=8", "'bits=8'", 13},
+    static const struct {
+        const char *text, *word;
+        int offset;
+    } bad[] = {
+        {"dleta:bits=4", "'dleta'", 0},
+        {"delta:bits=9", "'9'", 11},
+        {"delta:bits=4,grup=64", "'grup'", 13},
+        {"delta:bits=", "''", 11},
+        {"raw:f64", "'f64'", 4},
+        {"direct:key=8", "'key'", 7},
+        {"delta:bits=4,", "''", 13},
+        {"delta:quota_bytes=-1", "'-1'", 18},
+        {"delta:audit=99999999999999999999", "'9999", 12},
+        {"", "''", 0},
+        {"delta:scale=SIGNED", "'SIGNED'", 12},
+        {"delta:bits", "'bits'", 6},
+        {"delta:bits=2,bits=8", "'bits=8'", 13},
     };
     (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -83,15 +106,22 @@ static void a_short_buffer_is_refused(void **state)
     char text[16];
     (void)state;
     assert_int_equal(dw_config_parse(&config, "delta:bits=4,group=32", NULL), DW_OK);
-    for (size_t cap = 0; cap < sizeof text; cap++) assert_int_equal(dw_config_format(&config, text, cap), DW_ERR_NO_ROOM);
+    for (size_t cap = 0; cap < sizeof text; cap++)
+        assert_int_equal(dw_config_format(&config, text, cap), DW_ERR_NO_ROOM);
 }
 
 /* One config, two ends: what one leaves out the other may say. */
 static void ends_that_differ_are_told_so(void **state)
 {
     float x[64] = {1}, y[64];
-    static const char *const others[] = {"delta:bits=3", "delta:bits=4,group=32", "delta:bits=4,key=7", "delta:bits=4,prev=f16",
-                                         "delta:bits=4,choose=never", "delta:bits=4,audit=2", "direct:bits=4", "raw"};
+    static const char *const others[] = {"delta:bits=3",
+                                         "delta:bits=4,group=32",
+                                         "delta:bits=4,key=7",
+                                         "delta:bits=4,prev=f16",
+                                         "delta:bits=4,choose=never",
+                                         "delta:bits=4,audit=2",
+                                         "direct:bits=4",
+                                         "raw"};
     (void)state;
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         test_pair pair;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * cmocka.c - runs the tests of one program, one after the other, and counts them in cmocka's words. */
+ * cmocka.c - runs the tests of one program, one after the other, and counts them in cmocka's words.
+ */
 #include "cmocka.h"
 
 #include <setjmp.h>
@@ -28,7 +29,8 @@ static int run(const struct CMUnitTest *test)
     return verdict;
 }
 
-int plain_run(const struct CMUnitTest *tests, size_t n, int (*setup)(void **state), int (*teardown)(void **state))
+int plain_run(const struct CMUnitTest *tests, size_t n, int (*setup)(void **state),
+              int (*teardown)(void **state))
 {
     static const char *const words[] = {"[       OK ]", "[  FAILED  ]", "[  SKIPPED ]"};
     size_t counts[3] = {0, 0, 0};

@@ -7,6 +7,7 @@ FILE: kernels_sm_XX.cubin with the log of ptxas beside it, and kernels.ptx. BUDG
 spills and instructions per element (a thread has sixteen; the size of the code, slow paths and all, stands for them). More than it says is
 an error, and so is a tenth less: then --write it down. Another release of nvcc than the budget's makes other code: then only PTX is looked at.
 Exit 77: there are no files, the build had no nvcc."""
+
 import json
 import pathlib
 import re
@@ -17,21 +18,23 @@ INSTRUCTION_BYTES = 16
 ELEMENTS = 16  # of a thread
 SLACK = 0.10
 # What may not stand in PTX: products fused with sums, flushed subnormals, and quotients that are not rounded as IEEE 754 has it.
-FORBIDDEN = re.compile(r"\b(fma\.|mad\.[a-z.]*f32|\w+(\.\w+)*\.ftz|div\.(approx|full)|rcp\.approx|sqrt\.approx|ex2\.|lg2\.|\w+(\.\w+)*\.sat\.f32)")
+FORBIDDEN = re.compile(
+    r"\b(fma\.|mad\.[a-z.]*f32|\w+(\.\w+)*\.ftz|div\.(approx|full)|rcp\.approx|sqrt\.approx|ex2\.|lg2\.|\w+(\.\w+)*\.sat\.f32)"
+)
 
 
 def code_bytes(cubin):
     """{kernel: bytes of its code} from the sections of an ELF file."""
     data = cubin.read_bytes()
-    table, = struct.unpack_from("<Q", data, 0x28)
-    size, count, names = struct.unpack_from("<HHH", data, 0x3a)
+    (table,) = struct.unpack_from("<Q", data, 0x28)
+    size, count, names = struct.unpack_from("<HHH", data, 0x3A)
     sections = [struct.unpack_from("<IIQQQQ", data, table + i * size) for i in range(count)]
     strings = sections[names][4]
     found = {}
     for name, _, _, _, _, length in sections:
-        text = data[strings + name:data.index(b"\0", strings + name)].decode()
+        text = data[strings + name : data.index(b"\0", strings + name)].decode()
         if text.startswith(".text."):
-            found[text[len(".text."):]] = length
+            found[text[len(".text.") :]] = length
     return found
 
 
@@ -55,8 +58,13 @@ def measure(files):
             continue
         sizes, used = code_bytes(cubin), resources(cubin.with_suffix(".log"))
         measured[cubin.stem.split("_", 1)[1]] = {
-            kernel: {"registers": used[kernel][0], "spilled_bytes": used[kernel][1],
-                     "instructions_per_element": round(sizes[kernel] / INSTRUCTION_BYTES / ELEMENTS, 1)} for kernel in sorted(used)}
+            kernel: {
+                "registers": used[kernel][0],
+                "spilled_bytes": used[kernel][1],
+                "instructions_per_element": round(sizes[kernel] / INSTRUCTION_BYTES / ELEMENTS, 1),
+            }
+            for kernel in sorted(used)
+        }
     return measured
 
 
@@ -100,19 +108,25 @@ def main():
         return 77
     measured = measure(files)
     if "--write" in sys.argv:
-        budget_file.write_text(json.dumps({"nvcc": release(files), "kernels": measured}, indent=1) + "\n")
+        budget_file.write_text(
+            json.dumps({"nvcc": release(files), "kernels": measured}, indent=1) + "\n"
+        )
         return 0
     budget, complaints = json.loads(budget_file.read_text()), []
     if budget["nvcc"] == release(files):
         complaints += compare(measured, budget["kernels"])
     else:
-        print(f"budget: it is one of nvcc {budget['nvcc']}, and this is {release(files)}: code left out")
+        print(
+            f"budget: it is one of nvcc {budget['nvcc']}, and this is {release(files)}: code left out"
+        )
     for path in files:
         if path.suffix == ".ptx":
             complaints += check_ptx(path)
     for complaint in complaints:
         print(f"budget: {complaint}")
-    print(f"budget: {sum(len(kernels) for kernels in measured.values())} kernels, {len(complaints)} complaints")
+    print(
+        f"budget: {sum(len(kernels) for kernels in measured.values())} kernels, {len(complaints)} complaints"
+    )
     return 1 if complaints else 0
 
 

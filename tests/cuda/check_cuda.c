@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * check_cuda.c - the kernels of cuda/, executed on the CPU, against the C engine: payloads, new prev, y and sums, byte by byte.
+ * check_cuda.c - the kernels of cuda/, executed on the CPU, against the C engine: payloads, new
+ * prev, y and sums, byte by byte.
  *
- * check_cuda [--share N]: only one in N of the random draws. Every message runs twice, the second time with blocks and threads from the
- * last to the first. Buffers have exactly the bytes that may be touched, so that a sanitizer sees one too many. */
+ * check_cuda [--share N]: only one in N of the random draws. Every message runs twice, the second
+ * time with blocks and threads from the last to the first. Buffers have exactly the bytes that may
+ * be touched, so that a sanitizer sees one too many. */
 #include <math.h>
 
 #include "emulated.h"
@@ -14,7 +16,8 @@
 enum { MOST_PARTS = 3 };
 static int share = 1;
 
-/* ------------------------------------------------------------------------------------------- samples */
+/* -------------------------------------------------------------------------------------------
+ * samples */
 
 /* What the samples of a message have in common, and one sample's memory. */
 typedef struct shape {
@@ -49,15 +52,19 @@ static uint32_t below(uint32_t n)
 static const char *describe(const shape *s)
 {
     static char text[256];
-    snprintf(text, sizeof text, "x %d prev %d y %d (%u, %u) stride %d + %d bits %u group %u scale %d choice %d prev %d state %d stochastic %d hostile %d audit %u",
-             (int)s->x, (int)s->prev, (int)s->y, (unsigned)s->t, (unsigned)s->c, (int)s->stride, (int)s->offset, (unsigned)s->bits,
-             (unsigned)s->group, (int)s->scale, s->chooses, s->has_prev, s->has_state, s->stochastic, s->hostile, (unsigned)s->audit.every);
+    snprintf(text, sizeof text,
+             "x %d prev %d y %d (%u, %u) stride %d + %d bits %u group %u scale %d choice %d prev "
+             "%d state %d stochastic %d hostile %d audit %u",
+             (int)s->x, (int)s->prev, (int)s->y, (unsigned)s->t, (unsigned)s->c, (int)s->stride,
+             (int)s->offset, (unsigned)s->bits, (unsigned)s->group, (int)s->scale, s->chooses,
+             s->has_prev, s->has_state, s->stochastic, s->hostile, (unsigned)s->audit.every);
     return text;
 }
 
 static void *allocate(size_t bytes)
 {
-    unsigned char *memory = aligned_alloc(64, (bytes + 63) / 64 * 64); /* rounded up: the guards are the offsets at the end */
+    unsigned char *memory = aligned_alloc(64, (bytes + 63) / 64 * 64); /* rounded up: the guards are
+                                                                          the offsets at the end */
     assert_non_null(memory);
     for (size_t i = 0; i < bytes; i++) memory[i] = (unsigned char)test_next(&source);
     return memory;
@@ -76,8 +83,12 @@ static size_t dense_elements(const shape *s)
 static shape draw_shape(void)
 {
     static const uint32_t groups[] = {16, 32, 64, 128, 256, DW_GROUP_ROW, DW_GROUP_CHANNEL};
-    static const uint32_t widths[] = {1, 3, 16, 31, 64, 65, 96, 100, 128, 252, 256, 300, 640, 1028, 2048, 2049, 2500, 4100};
-    shape s = {.x = (dw_dtype)(1 + below(3)), .prev = (dw_dtype)(1 + below(3)), .y = (dw_dtype)(1 + below(3)), .bits = 1 + below(8)};
+    static const uint32_t widths[] = {1,   3,   16,  31,  64,   65,   96,   100,  128,
+                                      252, 256, 300, 640, 1028, 2048, 2049, 2500, 4100};
+    shape s = {.x = (dw_dtype)(1 + below(3)),
+               .prev = (dw_dtype)(1 + below(3)),
+               .y = (dw_dtype)(1 + below(3)),
+               .bits = 1 + below(8)};
     s.group = groups[below(7)];
     s.c = below(3) ? widths[below(18)] : 1 + below(700);
     s.t = 1 + below(s.c > 2000 ? 3 : 6000 / s.c > 40 ? 40 : 6000 / s.c);
@@ -94,11 +105,13 @@ static shape draw_shape(void)
     return s;
 }
 
-/* What chance would bring too seldom: searches over several tiles, over channels and over rows of odd width, tame values. */
+/* What chance would bring too seldom: searches over several tiles, over channels and over rows of
+ * odd width, tame values. */
 enum { ALWAYS = 12 };
 static shape shape_to_search(uint32_t i)
 {
-    static const uint32_t widths[] = {2500, 300, 96}, groups[] = {DW_GROUP_ROW, DW_GROUP_CHANNEL, DW_GROUP_ROW};
+    static const uint32_t widths[] = {2500, 300, 96},
+                          groups[] = {DW_GROUP_ROW, DW_GROUP_CHANNEL, DW_GROUP_ROW};
     shape s = draw_shape();
     s.c = widths[i % 3];
     s.t = i % 3 ? 20 : 3;
@@ -129,9 +142,12 @@ static void fill_sample(const shape *s, sample *made)
             size_t at = s->offset + t * (size_t)s->stride + i;
             float base = s->has_prev ? test_get(made->prev, s->prev, t * (size_t)s->c + i) : 0.0f;
             uint32_t mood = (t + i / 32) % 5;
-            float value = mood == 0 ? base : mood == 1 ? test_get(made->x, s->x, at) : base + 0.1f * test_get(made->x, s->x, at);
+            float value = mood == 0   ? base
+                          : mood == 1 ? test_get(made->x, s->x, at)
+                                      : base + 0.1f * test_get(made->x, s->x, at);
             test_set(made->x, s->x, at, value);
-            if (!isfinite(test_get(made->x, s->x, at)) && s->hostile < 2) test_set(made->x, s->x, at, 1.0f);
+            if (!isfinite(test_get(made->x, s->x, at)) && s->hostile < 2)
+                test_set(made->x, s->x, at, 1.0f);
         }
     }
     if (s->hostile) test_spoil(&source, made->x, s->x, n, s->hostile == 2);
@@ -139,8 +155,12 @@ static void fill_sample(const shape *s, sample *made)
 
 static output make_output(const shape *s, const sample *given, const output *like)
 {
-    size_t next_bytes = dense_elements(s) * dw_dtype_bytes(s->prev), y_bytes = tensor_elements(s) * dw_dtype_bytes(s->y);
-    output out = {allocate(given->layout.payload_bytes), allocate(next_bytes), allocate(y_bytes), {{0, 0, 0, 0, 0, 0, 0}, 0, 0}};
+    size_t next_bytes = dense_elements(s) * dw_dtype_bytes(s->prev),
+           y_bytes = tensor_elements(s) * dw_dtype_bytes(s->y);
+    output out = {allocate(given->layout.payload_bytes),
+                  allocate(next_bytes),
+                  allocate(y_bytes),
+                  {{0, 0, 0, 0, 0, 0, 0}, 0, 0}};
     if (!like) return out;
     memcpy(out.payload, like->payload, given->layout.payload_bytes);
     memcpy(out.next, like->next, next_bytes);
@@ -157,24 +177,36 @@ static void free_output(output *out)
 
 static dw_encode_job encode_job(const shape *s, const sample *given, const output *out)
 {
-    dw_encode_job job = {.layout = given->layout, .rule = {s->scale, s->stochastic, given->dither_key}, .x_dtype = s->x,
-                         .x = (unsigned char *)given->x + s->offset * dw_dtype_bytes(s->x), .stride = s->stride,
-                         .prev = s->has_prev ? given->prev : NULL, .next = s->has_state ? out->next : NULL, .prev_dtype = s->prev,
-                         .payload = out->payload, .audit = s->audit};
+    dw_encode_job job = {.layout = given->layout,
+                         .rule = {s->scale, s->stochastic, given->dither_key},
+                         .x_dtype = s->x,
+                         .x = (unsigned char *)given->x + s->offset * dw_dtype_bytes(s->x),
+                         .stride = s->stride,
+                         .prev = s->has_prev ? given->prev : NULL,
+                         .next = s->has_state ? out->next : NULL,
+                         .prev_dtype = s->prev,
+                         .payload = out->payload,
+                         .audit = s->audit};
     return job;
 }
 
 /* with_y: beside the state; without state there is always y. */
 static dw_decode_job decode_job(const shape *s, const sample *given, const output *out, int with_y)
 {
-    dw_decode_job job = {.layout = given->layout, .payload = out->payload, .prev = s->has_prev ? given->prev : NULL,
-                         .next = s->has_state ? out->next : NULL, .prev_dtype = s->prev, .y_dtype = s->y, .stride = s->stride,
+    dw_decode_job job = {.layout = given->layout,
+                         .payload = out->payload,
+                         .prev = s->has_prev ? given->prev : NULL,
+                         .next = s->has_state ? out->next : NULL,
+                         .prev_dtype = s->prev,
+                         .y_dtype = s->y,
+                         .stride = s->stride,
                          .audit = s->audit};
     if (with_y || !s->has_state) job.y = (unsigned char *)out->y + s->offset * dw_dtype_bytes(s->y);
     return job;
 }
 
-/* ------------------------------------------------------------------------------------------- the C engine */
+/* ------------------------------------------------------------------------------------------- the C
+ * engine */
 
 static void spec_encode(const shape *s, const sample *given, output *out)
 {
@@ -187,7 +219,8 @@ static void spec_encode(const shape *s, const sample *given, output *out)
         out->result.state_sum += one.state_sum;
     }
     out->result.payload_sum = engine.bytes_sum(&engine, job.payload, 0, job.layout.payload_bytes);
-    if (s->has_state && s->audit.every) out->result.state_sum += engine.seam_sum(&engine, &job.layout, job.next, s->prev, s->audit);
+    if (s->has_state && s->audit.every)
+        out->result.state_sum += engine.seam_sum(&engine, &job.layout, job.next, s->prev, s->audit);
 }
 
 static void spec_decode(const shape *s, const sample *given, output *out, int with_y)
@@ -199,9 +232,11 @@ static void spec_decode(const shape *s, const sample *given, output *out, int wi
         engine.decode(&engine, &job, i, &one);
         out->result.state_sum += one.state_sum;
     }
-    for (uint64_t i = 0; s->has_state && with_y && i < dw_layout_chunks(&job.layout); i++) engine.emit(&engine, &job, i);
+    for (uint64_t i = 0; s->has_state && with_y && i < dw_layout_chunks(&job.layout); i++)
+        engine.emit(&engine, &job, i);
     out->result.payload_sum = engine.bytes_sum(&engine, job.payload, 0, job.layout.payload_bytes);
-    if (s->has_state && s->audit.every) out->result.state_sum += engine.seam_sum(&engine, &job.layout, job.next, s->prev, s->audit);
+    if (s->has_state && s->audit.every)
+        out->result.state_sum += engine.seam_sum(&engine, &job.layout, job.next, s->prev, s->audit);
     for (uint64_t i = 0; i < job.layout.pieces; i++) {
         const uint8_t *scale = job.payload + dw_layout_scale(&job.layout, i);
         out->result.sums.direct += job.layout.chooses && (job.payload[i / 8] >> i % 8 & 1);
@@ -210,21 +245,25 @@ static void spec_decode(const shape *s, const sample *given, output *out, int wi
     }
 }
 
-/* ------------------------------------------------------------------------------------------- the kernels */
+/* ------------------------------------------------------------------------------------------- the
+ * kernels */
 
 static const char *const names[] = {"", "f32", "f16", "bf16"};
 
 /* How many blocks a part has in each phase. */
-static void count_blocks(const dw_layout *layout, int has_state, dw_audit audit, int encodes, uint64_t blocks[DW_CUDA_PHASES])
+static void count_blocks(const dw_layout *layout, int has_state, dw_audit audit, int encodes,
+                         uint64_t blocks[DW_CUDA_PHASES])
 {
-    uint64_t elements = (uint64_t)layout->t * layout->c, stretches = (elements + DW_TILE_ELEMENTS - 1) / DW_TILE_ELEMENTS;
+    uint64_t elements = (uint64_t)layout->t * layout->c,
+             stretches = (elements + DW_TILE_ELEMENTS - 1) / DW_TILE_ELEMENTS;
     memset(blocks, 0, DW_CUDA_PHASES * sizeof *blocks);
     blocks[DW_CUDA_TILES] = layout->tiles;
     if (encodes && layout->by_channel) blocks[DW_CUDA_CHOOSE] = (layout->c + 31) / 32;
     if (encodes && layout->cut_rows && !layout->by_channel) blocks[DW_CUDA_CHOOSE] = layout->t;
     if (!has_state || !audit.every || layout->c % 4 == 0) return;
     uint64_t phase = audit.sequence % audit.every;
-    blocks[DW_CUDA_AUDIT] = phase < stretches ? (stretches - phase + audit.every - 1) / audit.every : 1;
+    blocks[DW_CUDA_AUDIT] =
+        phase < stretches ? (stretches - phase + audit.every - 1) / audit.every : 1;
 }
 
 typedef struct message {
@@ -235,22 +274,26 @@ typedef struct message {
     uint64_t grid[DW_CUDA_PHASES];
 } message;
 
-static dw_cuda_share share_of(message *m, uint32_t i, const shape *s, const dw_layout *layout, int encodes)
+static dw_cuda_share share_of(message *m, uint32_t i, const shape *s, const dw_layout *layout,
+                              int encodes)
 {
-    dw_cuda_share made = {.sums = &m->sums[i], .report = &m->reports[i], .serial = 1 + test_next(&source) / 2};
+    dw_cuda_share made = {
+        .sums = &m->sums[i], .report = &m->reports[i], .serial = 1 + test_next(&source) / 2};
     count_blocks(layout, s->has_state, s->audit, encodes, made.blocks);
     for (int phase = 0; phase < DW_CUDA_PHASES; phase++) {
         made.first[phase] = m->grid[phase];
         m->grid[phase] += made.blocks[phase];
     }
-    if (encodes && (layout->by_channel || layout->cut_rows || (layout->chooses && layout->tile_segments % 8)))
+    if (encodes &&
+        (layout->by_channel || layout->cut_rows || (layout->chooses && layout->tile_segments % 8)))
         made.chosen = allocate(layout->pieces * sizeof *made.chosen);
     return made;
 }
 
 static void launch(const char *kernel, const void *parts, uint32_t n, uint64_t grid, const shape *s)
 {
-    if (grid && !dw_shim_launch(kernel, parts, n, grid)) fail_msg("there is no kernel %s: %s", kernel, describe(s));
+    if (grid && !dw_shim_launch(kernel, parts, n, grid))
+        fail_msg("there is no kernel %s: %s", kernel, describe(s));
 }
 
 static void take_report(const message *m, uint32_t i, uint64_t serial, output *out)
@@ -270,7 +313,9 @@ static void cuda_encode(const shape *s, const sample *given, output *out, uint32
     message m;
     char kernel[64];
     memset(&m, 0, sizeof m);
-    for (uint32_t i = 0; i < n; i++) m.encode[i] = (dw_cuda_encode_part){share_of(&m, i, s, &given[i].layout, 1), encode_job(s, &given[i], &out[i])};
+    for (uint32_t i = 0; i < n; i++)
+        m.encode[i] = (dw_cuda_encode_part){share_of(&m, i, s, &given[i].layout, 1),
+                                            encode_job(s, &given[i], &out[i])};
     launch("dw_choose_scales", m.encode, n, m.grid[DW_CUDA_CHOOSE], s);
     snprintf(kernel, sizeof kernel, "dw_encode_%s_%s", names[s->x], names[s->prev]);
     if (s->scale == DW_SCALE_MSE && !m.grid[DW_CUDA_CHOOSE]) strcpy(kernel, "dw_encode_mse");
@@ -289,7 +334,8 @@ static void cuda_decode(const shape *s, const sample *given, output *out, uint32
     char kernel[64];
     memset(&m, 0, sizeof m);
     for (uint32_t i = 0; i < n; i++)
-        m.decode[i] = (dw_cuda_decode_part){share_of(&m, i, s, &given[i].layout, 0), decode_job(s, &given[i], &out[i], with_y)};
+        m.decode[i] = (dw_cuda_decode_part){share_of(&m, i, s, &given[i].layout, 0),
+                                            decode_job(s, &given[i], &out[i], with_y)};
     snprintf(kernel, sizeof kernel, "dw_decode_%s%s", s->has_state ? "" : "direct_",
              given->layout.by_channel ? "columns" : names[s->has_state ? s->prev : s->y]);
     launch(kernel, m.decode, n, m.grid[DW_CUDA_TILES], s);
@@ -297,23 +343,30 @@ static void cuda_decode(const shape *s, const sample *given, output *out, uint32
     for (uint32_t i = 0; i < n; i++) take_report(&m, i, m.decode[i].share.serial, &out[i]);
 }
 
-/* ------------------------------------------------------------------------------------------- tests */
+/* ------------------------------------------------------------------------------------------- tests
+ */
 
-static void same_bytes(const char *what, const void *expected, const void *found, size_t n, const shape *s)
+static void same_bytes(const char *what, const void *expected, const void *found, size_t n,
+                       const shape *s)
 {
     const unsigned char *a = expected, *b = found;
     for (size_t i = 0; i < n; i++)
-        if (a[i] != b[i]) fail_msg("%s: byte %zu of %zu is %02x, C has %02x: %s", what, i, n, b[i], a[i], describe(s));
+        if (a[i] != b[i])
+            fail_msg("%s: byte %zu of %zu is %02x, C has %02x: %s", what, i, n, b[i], a[i],
+                     describe(s));
 }
 
 static void same_sums(const output *expected, const output *found, const shape *s)
 {
     const dw_chunk_result *a = &expected->result, *b = &found->result;
     if (a->payload_sum != b->payload_sum || a->state_sum != b->state_sum)
-        fail_msg("digests: %d %d: %s", a->payload_sum != b->payload_sum, a->state_sum != b->state_sum, describe(s));
-    if (a->sums.direct != b->sums.direct || a->sums.zero != b->sums.zero || a->sums.poisoned != b->sums.poisoned)
-        fail_msg("counts of pieces, direct %d zero %d poisoned %d, C has %d %d %d: %s", (int)b->sums.direct, (int)b->sums.zero,
-                 (int)b->sums.poisoned, (int)a->sums.direct, (int)a->sums.zero, (int)a->sums.poisoned, describe(s));
+        fail_msg("digests: %d %d: %s", a->payload_sum != b->payload_sum,
+                 a->state_sum != b->state_sum, describe(s));
+    if (a->sums.direct != b->sums.direct || a->sums.zero != b->sums.zero ||
+        a->sums.poisoned != b->sums.poisoned)
+        fail_msg("counts of pieces, direct %d zero %d poisoned %d, C has %d %d %d: %s",
+                 (int)b->sums.direct, (int)b->sums.zero, (int)b->sums.poisoned, (int)a->sums.direct,
+                 (int)a->sums.zero, (int)a->sums.poisoned, describe(s));
 }
 
 static void check_encodes(const shape *s, const sample *given, uint32_t n)
@@ -328,8 +381,10 @@ static void check_encodes(const shape *s, const sample *given, uint32_t n)
         }
         cuda_encode(s, given, found, n);
         for (uint32_t i = 0; i < n; i++) {
-            same_bytes("payload", expected[i].payload, found[i].payload, given[i].layout.payload_bytes, s);
-            same_bytes("next", expected[i].next, found[i].next, dense_elements(s) * dw_dtype_bytes(s->prev), s);
+            same_bytes("payload", expected[i].payload, found[i].payload,
+                       given[i].layout.payload_bytes, s);
+            same_bytes("next", expected[i].next, found[i].next,
+                       dense_elements(s) * dw_dtype_bytes(s->prev), s);
             same_sums(&expected[i], &found[i], s);
             free_output(&expected[i]);
             free_output(&found[i]);
@@ -337,7 +392,8 @@ static void check_encodes(const shape *s, const sample *given, uint32_t n)
     }
 }
 
-/* Random scales are mostly such as occur, 0 among them; with hostile shapes they, and choices and codes, are any bytes at all. */
+/* Random scales are mostly such as occur, 0 among them; with hostile shapes they, and choices and
+ * codes, are any bytes at all. */
 static void tame_scales(const shape *s, const sample *given, uint8_t *payload)
 {
     for (uint64_t i = 0; i < given->layout.pieces; i++) {
@@ -361,8 +417,10 @@ static void check_decodes(const shape *s, const sample *given, uint32_t n)
         }
         cuda_decode(s, given, found, n, with_y);
         for (uint32_t i = 0; i < n; i++) {
-            same_bytes("next", expected[i].next, found[i].next, dense_elements(s) * dw_dtype_bytes(s->prev), s);
-            same_bytes("y", expected[i].y, found[i].y, tensor_elements(s) * dw_dtype_bytes(s->y), s);
+            same_bytes("next", expected[i].next, found[i].next,
+                       dense_elements(s) * dw_dtype_bytes(s->prev), s);
+            same_bytes("y", expected[i].y, found[i].y, tensor_elements(s) * dw_dtype_bytes(s->y),
+                       s);
             same_sums(&expected[i], &found[i], s);
             free_output(&expected[i]);
             free_output(&found[i]);
@@ -401,6 +459,7 @@ static void decodes_as_the_c_engine_does(void **state)
 int main(int argc, char **argv)
 {
     if (argc == 3 && !strcmp(argv[1], "--share")) share = atoi(argv[2]) > 0 ? atoi(argv[2]) : 1;
-    const struct CMUnitTest tests[] = {cmocka_unit_test(encodes_as_the_c_engine_does), cmocka_unit_test(decodes_as_the_c_engine_does)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(encodes_as_the_c_engine_does),
+                                       cmocka_unit_test(decodes_as_the_c_engine_does)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * fake_at_once.c - the rest of a driver, for programs that bring their own: work is done as it is enqueued, time is the host's. */
+ * fake_at_once.c - the rest of a driver, for programs that bring their own: work is done as it is
+ * enqueued, time is the host's. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,8 +9,8 @@
 #include "fake_cuda.h"
 
 #define EXPORT __attribute__((visibility("default")))
-#define FUNCTION(name, ...)       \
-    EXPORT int name(__VA_ARGS__); \
+#define FUNCTION(name, ...)                                                                        \
+    EXPORT int name(__VA_ARGS__);                                                                  \
     EXPORT int name(__VA_ARGS__)
 
 __attribute__((constructor)) static void begin(void)

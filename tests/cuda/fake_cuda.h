@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * fake_cuda.h - what a test can ask of the driver that stands for libcuda: a device whose memory the host cannot touch, and whose work waits
- * until it is told to run. */
+ * fake_cuda.h - what a test can ask of the driver that stands for libcuda: a device whose memory
+ * the host cannot touch, and whose work waits until it is told to run. */
 #ifndef DW_TEST_FAKE_CUDA_H
 #define DW_TEST_FAKE_CUDA_H
 
@@ -11,16 +11,16 @@
 #include "emulated.h"
 
 typedef struct fake_cuda {
-    long calls, fail_at;  /* the fail_at-th call that can fail does; < 0: none does */
-    const char *failed;   /* the function that did */
-    long allocations;     /* of memory, ever */
+    long calls, fail_at; /* the fail_at-th call that can fail does; < 0: none does */
+    const char *failed;  /* the function that did */
+    long allocations;    /* of memory, ever */
     long blocks, contexts, retained, modules, depth; /* in hands now */
     long launches, copies, synchronizations;         /* enqueued, ever */
-    bool at_once;         /* nothing waits to be told */
-    bool capturing;       /* work goes into a graph instead of the queue ... */
-    int graph;            /* ... this one, 0 or 1 */
-    int mode;             /* in which the thread captures: 0, as it begins, or 2, in which it may allocate */
-    const char *missing;  /* no kernel of this name */
+    bool at_once;                                    /* nothing waits to be told */
+    bool capturing; /* work goes into a graph instead of the queue ... */
+    int graph;      /* ... this one, 0 or 1 */
+    int mode; /* in which the thread captures: 0, as it begins, or 2, in which it may allocate */
+    const char *missing; /* no kernel of this name */
     /* Device memory, and how the test reads and writes it. */
     void *(*allocate)(size_t bytes);
     void (*release)(void *memory);

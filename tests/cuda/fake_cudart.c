@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * fake_cudart.c - what examples/cuda_stream.c asks of CUDA's runtime, over the driver in main memory. */
+ * fake_cudart.c - what examples/cuda_stream.c asks of CUDA's runtime, over the driver in main
+ * memory. */
 #include <string.h>
 
 #include <cuda_runtime_api.h>
@@ -44,7 +45,9 @@ cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned flags)
 {
     static _Alignas(64) unsigned char room[4 << 20];
     *memory = room;
-    return bytes <= sizeof room && flags == (cudaHostAllocMapped | cudaHostAllocPortable) ? cudaSuccess : cudaErrorMemoryAllocation;
+    return bytes <= sizeof room && flags == (cudaHostAllocMapped | cudaHostAllocPortable)
+               ? cudaSuccess
+               : cudaErrorMemoryAllocation;
 }
 
 cudaError_t cudaFreeHost(void *memory)
@@ -58,10 +61,12 @@ cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, enum cudaMemcpy
     cuda->touch(true);
     memcpy(to, from, bytes);
     cuda->touch(false);
-    return kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToHost ? cudaSuccess : cudaErrorInvalidValue;
+    return kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToHost ? cudaSuccess
+                                                                            : cudaErrorInvalidValue;
 }
 
-cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t stream)
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
+                            cudaStream_t stream)
 {
     return stream ? cudaErrorInvalidValue : cudaMemcpy(to, from, bytes, kind);
 }

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
- * fake_kernels.c - stands for the kernels: the CPU's engine does their work, and dies where a launch is not what cuda/message.h says. */
+ * fake_kernels.c - stands for the kernels: the CPU's engine does their work, and dies where a
+ * launch is not what cuda/message.h says. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "../../cuda/message.h"
 #include "cpu.h"
 #include "fake_cuda.h"
-#include "../../cuda/message.h"
 
 static void die(const char *kernel, const char *what)
 {
@@ -25,17 +26,22 @@ static void expect(const char *kernel, const char *wanted)
 }
 
 /* The blocks of a phase: part after part, as many as the grid. */
-static uint64_t blocks_before(const char *kernel, const dw_cuda_share *share, int phase, uint64_t before)
+static uint64_t blocks_before(const char *kernel, const dw_cuda_share *share, int phase,
+                              uint64_t before)
 {
-    if (share->first[phase] != before) die(kernel, "a part does not begin where the one before it ends");
+    if (share->first[phase] != before)
+        die(kernel, "a part does not begin where the one before it ends");
     return before + share->blocks[phase];
 }
 
 static void check_chosen(const char *kernel, const dw_cuda_share *share, const dw_layout *layout)
 {
-    bool wanted = layout->by_channel || layout->cut_rows || (layout->chooses && layout->tile_segments % 8);
-    if (wanted != (share->chosen != NULL)) die(kernel, "chosen is there and not wanted, or the other way round");
-    if (wanted) memset(share->chosen, 0xab, layout->pieces * sizeof *share->chosen); /* it is all ours */
+    bool wanted =
+        layout->by_channel || layout->cut_rows || (layout->chooses && layout->tile_segments % 8);
+    if (wanted != (share->chosen != NULL))
+        die(kernel, "chosen is there and not wanted, or the other way round");
+    if (wanted)
+        memset(share->chosen, 0xab, layout->pieces * sizeof *share->chosen); /* it is all ours */
 }
 
 static uint64_t choose_blocks(const dw_layout *layout)
@@ -48,12 +54,16 @@ static bool wants_audit(const dw_layout *layout, const void *next, dw_audit audi
     return next && audit.every && layout->c % 4;
 }
 
-static void check_blocks(const char *kernel, const dw_cuda_share *share, const dw_layout *layout, bool encodes, bool audits)
+static void check_blocks(const char *kernel, const dw_cuda_share *share, const dw_layout *layout,
+                         bool encodes, bool audits)
 {
     static const dw_cuda_sums nothing;
-    if (share->blocks[DW_CUDA_CHOOSE] != (encodes ? choose_blocks(layout) : 0)) die(kernel, "the blocks that choose are not as many");
-    if (share->blocks[DW_CUDA_TILES] != layout->tiles) die(kernel, "the blocks of tiles are not as many");
-    if ((share->blocks[DW_CUDA_AUDIT] != 0) != audits) die(kernel, "an audit is missing, or one too many");
+    if (share->blocks[DW_CUDA_CHOOSE] != (encodes ? choose_blocks(layout) : 0))
+        die(kernel, "the blocks that choose are not as many");
+    if (share->blocks[DW_CUDA_TILES] != layout->tiles)
+        die(kernel, "the blocks of tiles are not as many");
+    if ((share->blocks[DW_CUDA_AUDIT] != 0) != audits)
+        die(kernel, "an audit is missing, or one too many");
     if (memcmp(share->sums, &nothing, sizeof nothing) != 0) die(kernel, "sums are not zero");
     if (share->serial == 0) die(kernel, "serial is 0");
 }
@@ -62,7 +72,8 @@ static void check_blocks(const char *kernel, const dw_cuda_share *share, const d
 static void report(const dw_cuda_share *share)
 {
     dw_cuda_sums *sums = share->sums;
-    *share->report = (dw_cuda_report){sums->payload, sums->state, sums->direct, sums->zero, sums->poisoned, share->serial};
+    *share->report = (dw_cuda_report){sums->payload, sums->state,    sums->direct,
+                                      sums->zero,    sums->poisoned, share->serial};
     memset(sums, 0, sizeof *sums);
 }
 
@@ -74,7 +85,8 @@ static void encode_part(const char *kernel, const dw_cuda_encode_part *part)
     dw_engine engine = dw_engine_cpu(NULL);
     bool state = job->next != NULL;
     bool mse = job->rule.scale == DW_SCALE_MSE && !layout->cut_rows;
-    snprintf(wanted, sizeof wanted, "dw_encode_%s_%s", dtype_name(job->x_dtype), dtype_name(state ? job->prev_dtype : job->x_dtype));
+    snprintf(wanted, sizeof wanted, "dw_encode_%s_%s", dtype_name(job->x_dtype),
+             dtype_name(state ? job->prev_dtype : job->x_dtype));
     expect(kernel, layout->by_channel ? "dw_encode_columns" : mse ? "dw_encode_mse" : wanted);
     bool audits = wants_audit(layout, job->next, job->audit);
     check_blocks(kernel, &part->share, layout, true, audits);
@@ -91,7 +103,8 @@ static void encode_part(const char *kernel, const dw_cuda_encode_part *part)
         sums.poisoned += result.sums.poisoned;
     }
     sums.payload += engine.bytes_sum(&engine, job->payload, 0, dw_layout_undigested(layout));
-    if (state && job->audit.every) sums.state += engine.seam_sum(&engine, layout, job->next, job->prev_dtype, job->audit);
+    if (state && job->audit.every)
+        sums.state += engine.seam_sum(&engine, layout, job->next, job->prev_dtype, job->audit);
     *part->share.sums = sums;
     if (!audits) report(&part->share);
 }
@@ -125,13 +138,16 @@ static void decode_part(const char *kernel, const dw_cuda_decode_part *part)
         if (state && job->y) engine.emit(&engine, job, i);
     }
     sums.payload = engine.bytes_sum(&engine, job->payload, 0, layout->payload_bytes);
-    if (state && job->audit.every) sums.state += engine.seam_sum(&engine, layout, job->next, job->prev_dtype, job->audit);
-    if (layout->by_channel) count_scales(&sums, job->payload + layout->choice_bytes, layout->pieces);
+    if (state && job->audit.every)
+        sums.state += engine.seam_sum(&engine, layout, job->next, job->prev_dtype, job->audit);
+    if (layout->by_channel)
+        count_scales(&sums, job->payload + layout->choice_bytes, layout->pieces);
     for (uint64_t i = 0; !layout->by_channel && i < layout->tiles; i++) {
         dw_tile tile = dw_layout_tile(layout, i);
         count_scales(&sums, job->payload + tile.offset, tile.segments);
     }
-    for (uint64_t i = 0; layout->chooses && i < layout->pieces; i++) sums.direct += job->payload[i / 8] >> i % 8 & 1;
+    for (uint64_t i = 0; layout->chooses && i < layout->pieces; i++)
+        sums.direct += job->payload[i / 8] >> i % 8 & 1;
     *part->share.sums = sums;
     if (!audits) report(&part->share);
 }
@@ -144,7 +160,8 @@ static void choose_part(const char *kernel, const dw_cuda_encode_part *part)
 
 int dw_shim_launch(const char *kernel, const void *parts, uint32_t n, uint64_t grid)
 {
-    bool audits = strncmp(kernel, "dw_audit", 8) == 0, decodes = strstr(kernel, "decode") != NULL, chooses = strncmp(kernel, "dw_choose", 9) == 0;
+    bool audits = strncmp(kernel, "dw_audit", 8) == 0, decodes = strstr(kernel, "decode") != NULL,
+         chooses = strncmp(kernel, "dw_choose", 9) == 0;
     int phase = audits ? DW_CUDA_AUDIT : chooses ? DW_CUDA_CHOOSE : DW_CUDA_TILES;
     uint64_t blocks = 0;
     dw_cpu_mode mode = dw_cpu_enter_exact();

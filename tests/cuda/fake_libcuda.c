@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
- * fake_libcuda.c - the functions of the CUDA driver that the engine calls, in main memory: a queue instead of streams, and calls that fail. */
+ * fake_libcuda.c - the functions of the CUDA driver that the engine calls, in main memory: a queue
+ * instead of streams, and calls that fail. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
-#include "fake_cuda.h"
 #include "../../cuda/message.h"
+#include "fake_cuda.h"
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -54,7 +55,8 @@ static void *allocate(size_t bytes, bool host)
     while (at < MOST_BLOCKS && blocks[at].memory) at++;
     if (at == MOST_BLOCKS) die("too many blocks");
     bytes = (bytes + PAGE - 1) / PAGE * PAGE;
-    void *memory = mmap(NULL, bytes, host ? PROT_READ | PROT_WRITE : PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *memory = mmap(NULL, bytes, host ? PROT_READ | PROT_WRITE : PROT_NONE,
+                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) die("no memory");
     blocks[at] = (block){memory, bytes, host};
     state.allocations++;
@@ -77,7 +79,9 @@ static void release(void *memory)
 static void touch(bool allowed)
 {
     for (int i = 0; i < MOST_BLOCKS; i++)
-        if (blocks[i].memory && !blocks[i].host) mprotect(blocks[i].memory, blocks[i].bytes, allowed ? PROT_READ | PROT_WRITE : PROT_NONE);
+        if (blocks[i].memory && !blocks[i].host)
+            mprotect(blocks[i].memory, blocks[i].bytes,
+                     allowed ? PROT_READ | PROT_WRITE : PROT_NONE);
 }
 
 static void *allocate_device(size_t bytes)
@@ -134,8 +138,8 @@ static int in_context(void)
     return state.depth > 0 ? 0 : INVALID_CONTEXT;
 }
 
-#define FUNCTION(name, ...)          \
-    EXPORT int name(__VA_ARGS__);    \
+#define FUNCTION(name, ...)                                                                        \
+    EXPORT int name(__VA_ARGS__);                                                                  \
     EXPORT int name(__VA_ARGS__)
 
 FUNCTION(cuInit, unsigned flags)
@@ -231,7 +235,8 @@ FUNCTION(cuMemFree_v2, uintptr_t memory)
 
 FUNCTION(cuMemHostAlloc, void **memory, size_t bytes, unsigned flags)
 {
-    if (in_context() || (state.mode != 2 && !state.at_once) || fails() || flags != 3) return OUT_OF_MEMORY;
+    if (in_context() || (state.mode != 2 && !state.at_once) || fails() || flags != 3)
+        return OUT_OF_MEMORY;
     *memory = allocate(bytes, true);
     return 0;
 }
@@ -285,12 +290,13 @@ FUNCTION(cuStreamSynchronize, void *stream)
     return 0;
 }
 
-FUNCTION(cuLaunchKernel, void *function, unsigned x, unsigned y, unsigned z, unsigned threads, unsigned b, unsigned c, unsigned shared,
-         void *stream, void **parameters, void **extra)
+FUNCTION(cuLaunchKernel, void *function, unsigned x, unsigned y, unsigned z, unsigned threads,
+         unsigned b, unsigned c, unsigned shared, void *stream, void **parameters, void **extra)
 {
     (void)stream, (void)extra;
     if (in_context() || fails()) return LAUNCH_FAILED;
-    if (y * z * b * c != 1 || threads != DW_CUDA_THREADS || shared) die("a launch has another shape");
+    if (y * z * b * c != 1 || threads != DW_CUDA_THREADS || shared)
+        die("a launch has another shape");
     work w = {.kernel = function, .bytes = x};
     memcpy(&w.from, parameters[0], sizeof w.from);
     memcpy(&w.n, parameters[1], sizeof w.n);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * flight.h - one of several frames of a rig that are under way at once: keys and memory of its own. */
+ * flight.h - one of several frames of a rig that are under way at once: keys and memory of its own.
+ */
 #ifndef DW_TEST_CUDA_FLIGHT_H
 #define DW_TEST_CUDA_FLIGHT_H
 
@@ -17,7 +18,8 @@ typedef struct flight {
 void flight_open(flight *f, const rig *r);
 void flight_close(flight *f);
 
-/* Draws x, on both sides; what the CPU makes of it; the same on the device, until it is under way; its end, with the same bytes. */
+/* Draws x, on both sides; what the CPU makes of it; the same on the device, until it is under way;
+ * its end, with the same bytes. */
 dw_tensor flight_input(rig *r, flight *f, test_random *random);
 void flight_twin(rig *r, flight *f);
 void flight_start(rig *r, flight *f, test_random *random);

@@ -39,7 +39,8 @@ void rig_from_device(void *host, const void *device, size_t bytes)
     fake_cuda_get()->touch(false);
 }
 
-void rig_open(rig *r, dw_cuda *cuda, const char *config, uint32_t n, uint32_t t, uint32_t c, dw_cuda_place place)
+void rig_open(rig *r, dw_cuda *cuda, const char *config, uint32_t n, uint32_t t, uint32_t c,
+              dw_cuda_place place)
 {
     static float nothing;
     dw_why why = {.text = ""};
@@ -49,8 +50,10 @@ void rig_open(rig *r, dw_cuda *cuda, const char *config, uint32_t n, uint32_t t,
     assert_int_equal(dw_encoder_create(&r->cpu_encoder, &r->config), DW_OK);
     assert_int_equal(dw_decoder_create(&r->cpu_decoder, &r->config), DW_OK);
     r->config.allocator = test_allocator_hooks(&r->allocator);
-    if (dw_encoder_create_cuda(&r->encoder, &r->config, cuda, place, &why)) fail_msg("%s: %s", config, why.text);
-    if (dw_decoder_create_cuda(&r->decoder, &r->config, cuda, place, &why)) fail_msg("%s: %s", config, why.text);
+    if (dw_encoder_create_cuda(&r->encoder, &r->config, cuda, place, &why))
+        fail_msg("%s: %s", config, why.text);
+    if (dw_decoder_create_cuda(&r->decoder, &r->config, cuda, place, &why))
+        fail_msg("%s: %s", config, why.text);
     dw_tensor x = dw_tensor_3d(&nothing, DW_F32, n, t, c);
     r->cap = dw_frame_bound(&r->config, &x);
     r->reply_cap = dw_reply_bound(n);
@@ -136,14 +139,17 @@ void rig_decode(rig *r, dw_dtype dtype)
     dw_decode_ticket *ticket;
     size_t bytes = (size_t)r->n * r->t * r->c * dw_dtype_bytes(dtype);
     dw_tensor y = dw_tensor_3d(r->cpu_y, dtype, r->n, r->t, r->c);
-    r->status = dw_decode(r->cpu_decoder, r->frame, r->len, &y, r->cpu_reply, r->reply_cap, &r->cpu_reply_len);
+    r->status = dw_decode(r->cpu_decoder, r->frame, r->len, &y, r->cpu_reply, r->reply_cap,
+                          &r->cpu_reply_len);
     dw_status status = rig_decode_start(r, dtype, &ticket);
     if (status) fail_msg("decode: %d %s", status, dw_decoder_why(r->decoder));
     memset(r->head, 0x5a, r->head_cap); /* a head is read once */
     fake_cuda_get()->run();
     status = dw_decode_finish(ticket, r->reply, r->reply_cap, &r->reply_len);
-    bool host_first = r->status == DW_ERR_CORRUPT && (status == DW_ERR_BASE || status == DW_ERR_STALE); /* what the host can see */
-    if (status != r->status && !host_first) fail_msg("finish: %d, not %d: %s", status, r->status, dw_decoder_why(r->decoder));
+    bool host_first = r->status == DW_ERR_CORRUPT &&
+                      (status == DW_ERR_BASE || status == DW_ERR_STALE); /* what the host can see */
+    if (status != r->status && !host_first)
+        fail_msg("finish: %d, not %d: %s", status, r->status, dw_decoder_why(r->decoder));
     assert_int_equal(r->reply_len, r->cpu_reply_len);
     assert_memory_equal(r->reply, r->cpu_reply, r->reply_len);
     if (status) return;
@@ -158,7 +164,8 @@ void rig_feedback(rig *r)
     assert_int_equal(dw_encoder_feedback(r->cpu_encoder, r->cpu_reply, r->cpu_reply_len), DW_OK);
 }
 
-static void same_copy(dw_status a_status, const dw_tensor *a, dw_status b_status, const dw_tensor *b)
+static void same_copy(dw_status a_status, const dw_tensor *a, dw_status b_status,
+                      const dw_tensor *b)
 {
     assert_int_equal(a_status, b_status);
     if (a_status) return;
@@ -174,7 +181,8 @@ static void same_copy(dw_status a_status, const dw_tensor *a, dw_status b_status
 void rig_in_step(rig *r, dw_key key)
 {
     dw_tensor a, b;
-    dw_status a_status = dw_encoder_peek(r->encoder, key, &a), b_status = dw_encoder_peek(r->cpu_encoder, key, &b);
+    dw_status a_status = dw_encoder_peek(r->encoder, key, &a),
+              b_status = dw_encoder_peek(r->cpu_encoder, key, &b);
     same_copy(a_status, &a, b_status, &b);
     a_status = dw_decoder_peek(r->decoder, key, &a);
     b_status = dw_decoder_peek(r->cpu_decoder, key, &b);

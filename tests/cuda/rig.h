@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
- * rig.h - an encoder and a decoder on the fake device, each beside its twin on the CPU; everything asserts that they agree. */
+ * rig.h - an encoder and a decoder on the fake device, each beside its twin on the CPU; everything
+ * asserts that they agree. */
 #ifndef DW_TEST_CUDA_RIG_H
 #define DW_TEST_CUDA_RIG_H
 
-#include "tool.h"
 #include "deltawire/cuda.h"
 #include "fake_cuda.h"
+#include "tool.h"
 
 typedef struct rig {
     dw_cuda *cuda;
@@ -23,13 +24,15 @@ typedef struct rig {
 extern const char *rig_library; /* the fake's path */
 
 dw_cuda *rig_open_cuda(void);
-void rig_open(rig *r, dw_cuda *cuda, const char *config, uint32_t n, uint32_t t, uint32_t c, dw_cuda_place place);
+void rig_open(rig *r, dw_cuda *cuda, const char *config, uint32_t n, uint32_t t, uint32_t c,
+              dw_cuda_place place);
 void rig_close(rig *r);
 
 /* Both encode r->x as x; the frames are the same bytes, in r->frame. */
 void rig_encode(rig *r, const dw_key *keys, dw_dtype x);
 dw_status rig_encode_start(rig *r, const dw_key *keys, dw_dtype x, dw_encode_ticket **ticket);
-void rig_encode_end(rig *r, dw_encode_ticket *ticket); /* and compare with cpu_frame, which somebody made */
+void rig_encode_end(rig *r, dw_encode_ticket *ticket); /* and compare with cpu_frame, which somebody
+                                                          made */
 
 /* Both decode r->frame to y; status, y and reply are the same. */
 void rig_decode(rig *r, dw_dtype y);

@@ -6,8 +6,8 @@
 
 #include "emulated.h"
 
-#include <cstdio>
 #include <csetjmp>
+#include <cstdio>
 #include <cstdlib>
 #include <ucontext.h>
 #if defined(__SANITIZE_ADDRESS__)
@@ -23,13 +23,15 @@
 
 shim_index threadIdx, blockIdx;
 
-namespace {
+namespace
+{
 
 enum { THREADS = DW_CUDA_THREADS, STACK_BYTES = 64 << 10 };
 
 typedef void kernel_function(const void *parts, uint32_t n);
 
-/* makecontext gives a fiber its stack; from then on it is left and entered by _setjmp and _longjmp, which ask the system for nothing. */
+/* makecontext gives a fiber its stack; from then on it is left and entered by _setjmp and _longjmp,
+ * which ask the system for nothing. */
 struct fiber {
     ucontext_t context;
     jmp_buf place;
@@ -75,7 +77,8 @@ void to_fiber(fiber *f)
 void to_scheduler(fiber *f)
 {
 #ifdef SHIM_ASAN
-    __sanitizer_start_switch_fiber(f->at ? &f->fake_stack : NULL, scheduler_stack, scheduler_stack_bytes);
+    __sanitizer_start_switch_fiber(f->at ? &f->fake_stack : NULL, scheduler_stack,
+                                   scheduler_stack_bytes);
 #endif
     unsigned thread = threadIdx.x;
     if (_setjmp(f->place) == 0) _longjmp(scheduler, 1);
@@ -118,8 +121,8 @@ void run_block(void)
         for (unsigned i = 1; i < THREADS; i++) {
             const char *mine = fibers[i].at, *first = fibers[0].at;
             if (mine == first || (mine && first && !strcmp(mine, first))) continue;
-            fprintf(stderr, "shim: block %u: thread 0 waits at %s, thread %u at %s\n", blockIdx.x, first ? first : "its end", i,
-                    mine ? mine : "its end");
+            fprintf(stderr, "shim: block %u: thread 0 waits at %s, thread %u at %s\n", blockIdx.x,
+                    first ? first : "its end", i, mine ? mine : "its end");
             abort();
         }
     }
@@ -130,17 +133,25 @@ struct named {
     kernel_function *kernel;
 };
 
-#define NAMED(name, part) {#name, [](const void *parts, uint32_t n) { name((const part *)parts, n); }}
+#define NAMED(name, part)                                                                          \
+    {                                                                                              \
+#name, [](const void *parts, uint32_t n) { name((const part *)parts, n); }                 \
+    }
 #define ENCODER(name) NAMED(name, dw_cuda_encode_part)
 #define DECODER(name) NAMED(name, dw_cuda_decode_part)
 
 const named kernels[] = {
-    ENCODER(dw_encode_f32_f32), ENCODER(dw_encode_f32_f16), ENCODER(dw_encode_f32_bf16), ENCODER(dw_encode_f16_f32),
-    ENCODER(dw_encode_f16_f16), ENCODER(dw_encode_f16_bf16), ENCODER(dw_encode_bf16_f32), ENCODER(dw_encode_bf16_f16),
-    ENCODER(dw_encode_bf16_bf16), ENCODER(dw_encode_columns), ENCODER(dw_encode_mse), ENCODER(dw_choose_scales), DECODER(dw_decode_f32),
-    DECODER(dw_decode_f16), DECODER(dw_decode_bf16), DECODER(dw_decode_columns), DECODER(dw_decode_direct_f32),
-    DECODER(dw_decode_direct_f16), DECODER(dw_decode_direct_bf16), DECODER(dw_decode_direct_columns), ENCODER(dw_audit_encode),
-    DECODER(dw_audit_decode),
+    ENCODER(dw_encode_f32_f32),     ENCODER(dw_encode_f32_f16),
+    ENCODER(dw_encode_f32_bf16),    ENCODER(dw_encode_f16_f32),
+    ENCODER(dw_encode_f16_f16),     ENCODER(dw_encode_f16_bf16),
+    ENCODER(dw_encode_bf16_f32),    ENCODER(dw_encode_bf16_f16),
+    ENCODER(dw_encode_bf16_bf16),   ENCODER(dw_encode_columns),
+    ENCODER(dw_encode_mse),         ENCODER(dw_choose_scales),
+    DECODER(dw_decode_f32),         DECODER(dw_decode_f16),
+    DECODER(dw_decode_bf16),        DECODER(dw_decode_columns),
+    DECODER(dw_decode_direct_f32),  DECODER(dw_decode_direct_f16),
+    DECODER(dw_decode_direct_bf16), DECODER(dw_decode_direct_columns),
+    ENCODER(dw_audit_encode),       DECODER(dw_audit_decode),
 };
 
 } // namespace

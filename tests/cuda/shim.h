@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
- * shim.h - the words of CUDA that the kernels use, on a CPU: blocks one after the other, a fiber per thread.
+ * shim.h - the words of CUDA that the kernels use, on a CPU: blocks one after the other, a fiber
+ * per thread.
  *
- * A fiber runs until it reaches a barrier or an exchange between lanes; when all of the block have, all go on. So every such place must be
- * reached by all threads of a block, in the same order: a block that does not is said so and ends the program. The order in which fibers and
- * blocks run can be turned round, to find results that depend on it. Not seen here: races between two such places, and what a memory
- * model would reorder; for those there are the tools on a GPU. */
+ * A fiber runs until it reaches a barrier or an exchange between lanes; when all of the block have,
+ * all go on. So every such place must be reached by all threads of a block, in the same order: a
+ * block that does not is said so and ends the program. The order in which fibers and blocks run can
+ * be turned round, to find results that depend on it. Not seen here: races between two such places,
+ * and what a memory model would reorder; for those there are the tools on a GPU. */
 #ifndef DW_SHIM_H
 #define DW_SHIM_H
 
@@ -15,7 +17,7 @@
 #define __device__
 #define __global__
 #define __forceinline__ inline
-#define __shared__ static
+#define __shared__      static
 #define __launch_bounds__(...)
 #define __align__(bytes) __attribute__((aligned(bytes)))
 
@@ -30,8 +32,8 @@ void shim_meet(const char *what);
 /* A word of every thread's, readable by all until the next but one exchange. */
 const uint32_t *shim_exchange(uint32_t mine);
 
-#define __syncthreads() shim_meet("__syncthreads")
-#define __threadfence() ((void)0)
+#define __syncthreads()        shim_meet("__syncthreads")
+#define __threadfence()        ((void)0)
 #define __threadfence_system() ((void)0)
 
 struct uint4 {
@@ -43,14 +45,35 @@ static inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w)
 }
 
 /* Misaligned vector accesses are errors on a GPU: UBSan finds them here. */
-template <typename Type> static inline Type __ldcs(const Type *from) { return *from; }
-template <typename Type> static inline Type __ldcg(const Type *from) { return *from; }
-template <typename Type> static inline void __stcs(Type *to, Type value) { *to = value; }
+template <typename Type> static inline Type __ldcs(const Type *from)
+{
+    return *from;
+}
+template <typename Type> static inline Type __ldcg(const Type *from)
+{
+    return *from;
+}
+template <typename Type> static inline void __stcs(Type *to, Type value)
+{
+    *to = value;
+}
 
-static inline unsigned max(unsigned a, unsigned b) { return a > b ? a : b; }
-static inline int max(int a, int b) { return a > b ? a : b; }
-static inline int min(int a, int b) { return a < b ? a : b; }
-static inline int __clz(int value) { return value ? __builtin_clz((unsigned)value) : 32; }
+static inline unsigned max(unsigned a, unsigned b)
+{
+    return a > b ? a : b;
+}
+static inline int max(int a, int b)
+{
+    return a > b ? a : b;
+}
+static inline int min(int a, int b)
+{
+    return a < b ? a : b;
+}
+static inline int __clz(int value)
+{
+    return value ? __builtin_clz((unsigned)value) : 32;
+}
 
 template <typename Type> static inline Type shim_fetch_add(Type *to, Type value)
 {
@@ -58,7 +81,10 @@ template <typename Type> static inline Type shim_fetch_add(Type *to, Type value)
     *to += value;
     return before;
 }
-static inline unsigned long long atomicAdd(unsigned long long *to, unsigned long long value) { return shim_fetch_add(to, value); }
+static inline unsigned long long atomicAdd(unsigned long long *to, unsigned long long value)
+{
+    return shim_fetch_add(to, value);
+}
 static inline unsigned atomicMax(unsigned *to, unsigned value)
 {
     unsigned before = *to;

@@ -1,15 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_cuda.c - encoders and decoders on a device, beside those on the CPU: the same bytes, states, replies and refusals. */
+ * test_cuda.c - encoders and decoders on a device, beside those on the CPU: the same bytes, states,
+ * replies and refusals. */
 #include "rig.h"
 
 #include "../../cuda/slab.h"
 #include "frame.h"
 
 static const char *const configs[] = {
-    "direct:bits=2,scale=signed", "direct:bits=4,group=32", "direct:bits=8,group=row", "direct:bits=3,group=channel,scale=mse",
-    "direct:bits=1", "direct:bits=4,rounding=stochastic,seed=5",
-    "delta:bits=2,scale=signed", "delta:bits=3,group=32,prev=bf16", "delta:bits=4,prev=f16,group=row", "delta:bits=1",
-    "delta:bits=4,choose=never,replies=never", "delta:bits=7,key=3,audit=3", "delta:bits=3,group=channel,scale=mse,prev=f32", "delta:bits=2,group=row,scale=mse",
+    "direct:bits=2,scale=signed",
+    "direct:bits=4,group=32",
+    "direct:bits=8,group=row",
+    "direct:bits=3,group=channel,scale=mse",
+    "direct:bits=1",
+    "direct:bits=4,rounding=stochastic,seed=5",
+    "delta:bits=2,scale=signed",
+    "delta:bits=3,group=32,prev=bf16",
+    "delta:bits=4,prev=f16,group=row",
+    "delta:bits=1",
+    "delta:bits=4,choose=never,replies=never",
+    "delta:bits=7,key=3,audit=3",
+    "delta:bits=3,group=channel,scale=mse,prev=f32",
+    "delta:bits=2,group=row,scale=mse",
     "delta:bits=5,group=256,audit=255,rounding=stochastic,seed=9",
 };
 enum { N_CONFIGS = sizeof configs / sizeof *configs };
@@ -22,12 +33,15 @@ enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 static const dw_dtype dtypes[] = {DW_F32, DW_F16, DW_BF16};
 
 /* Epochs with hostile values, lost frames and lost replies: each time both sides lose the same. */
-static void run_epochs(dw_cuda *cuda, const char *config, const struct shape *s, dw_dtype x, dw_dtype y, test_random *random)
+static void run_epochs(dw_cuda *cuda, const char *config, const struct shape *s, dw_dtype x,
+                       dw_dtype y, test_random *random)
 {
     rig r;
     dw_key keys[4];
-    rig_open(&r, cuda, config, s->n, s->t, s->c, test_next(random) % 2 ? DW_CUDA_DEVICE : DW_CUDA_PINNED);
-    for (uint32_t i = 0; i < s->n; i++) keys[i] = (dw_key){test_next(random), (uint32_t)test_next(random)};
+    rig_open(&r, cuda, config, s->n, s->t, s->c,
+             test_next(random) % 2 ? DW_CUDA_DEVICE : DW_CUDA_PINNED);
+    for (uint32_t i = 0; i < s->n; i++)
+        keys[i] = (dw_key){test_next(random), (uint32_t)test_next(random)};
     for (int epoch = 0; epoch < 6; epoch++) {
         size_t elements = (size_t)s->n * s->t * s->c;
         test_fill(random, r.x, x, elements, epoch == 3 ? 1e-30f : 3.0f);
@@ -49,7 +63,9 @@ static void frames_tensors_and_replies_are_those_of_the_cpu(void **state)
     (void)state;
     for (int k = 0; k < N_CONFIGS; k++)
         for (int i = 0; i < N_SHAPES; i++)
-            for (int j = 0; j < 3; j++) run_epochs(cuda, configs[k], &shapes[i], dtypes[j], dtypes[(k + i + j) % 3], &random);
+            for (int j = 0; j < 3; j++)
+                run_epochs(cuda, configs[k], &shapes[i], dtypes[j], dtypes[(k + i + j) % 3],
+                           &random);
     dw_cuda_close(cuda);
     rig_nothing_left();
 }
@@ -62,8 +78,10 @@ static void a_full_quota_and_forgotten_keys_are_the_same(void **state)
     (void)state;
     for (int place = DW_CUDA_DEVICE; place <= DW_CUDA_PINNED; place++) {
         bool replies = place == DW_CUDA_DEVICE; /* without them nothing may be lost */
-        rig_open(&r, cuda, replies ? "delta:bits=3,quota_bytes=6000,prev=f32" : "delta:bits=3,quota_bytes=6000,prev=f32,replies=never", 2, 3, 64,
-                 (dw_cuda_place)place);
+        rig_open(&r, cuda,
+                 replies ? "delta:bits=3,quota_bytes=6000,prev=f32"
+                         : "delta:bits=3,quota_bytes=6000,prev=f32,replies=never",
+                 2, 3, 64, (dw_cuda_place)place);
         for (int step = 0; step < 300; step++) {
             dw_key keys[2] = {{test_next(&random) % 10, 0}, {10 + test_next(&random) % 10, 0}};
             test_fill(&random, r.x, DW_BF16, 2 * 3 * 64, 1.0f);
@@ -72,7 +90,8 @@ static void a_full_quota_and_forgotten_keys_are_the_same(void **state)
             if (step % 7 && step % 5) rig_feedback(&r);
             for (int k = 0; k < 2 && step % 3 == 0; k++) {
                 dw_key key = {test_next(&random) % 20, 0};
-                assert_int_equal(dw_encoder_forget(r.encoder, key), dw_encoder_forget(r.cpu_encoder, key));
+                assert_int_equal(dw_encoder_forget(r.encoder, key),
+                                 dw_encoder_forget(r.cpu_encoder, key));
             }
             for (uint32_t k = 0; k < 20; k++) rig_in_step(&r, (dw_key){k, 0});
         }
@@ -84,7 +103,8 @@ static void a_full_quota_and_forgotten_keys_are_the_same(void **state)
     rig_nothing_left();
 }
 
-/* A forgotten key that comes back too large for the quota travels stateless, and is still to be told. */
+/* A forgotten key that comes back too large for the quota travels stateless, and is still to be
+ * told. */
 static void a_forgotten_key_without_room_is_still_told(void **state)
 {
     test_random random = {test_seed()};
@@ -119,11 +139,13 @@ static void a_forgotten_key_without_room_is_still_told(void **state)
     rig_nothing_left();
 }
 
-/* Changes to a frame that the host sees, and some that only the device does; the twin on the CPU must refuse alike. */
+/* Changes to a frame that the host sees, and some that only the device does; the twin on the CPU
+ * must refuse alike. */
 static void a_refused_frame_changes_nothing(void **state)
 {
     enum { T = 5, C = 100 };
-    static const char *const words[] = {"delta:bits=4,prev=f32", "delta:bits=4,prev=f32,group=channel"};
+    static const char *const words[] = {"delta:bits=4,prev=f32",
+                                        "delta:bits=4,prev=f32,group=channel"};
     test_random random = {test_seed()};
     dw_cuda *cuda = rig_open_cuda();
     dw_key keys[2] = {{1, 0}, {2, 0}};
@@ -161,7 +183,8 @@ static void a_refused_frame_changes_nothing(void **state)
     rig_nothing_left();
 }
 
-/* A copy that rots on the device: the next delta's digest tells, what is held is given up, and a key frame heals it. */
+/* A copy that rots on the device: the next delta's digest tells, what is held is given up, and a
+ * key frame heals it. */
 static void a_rotten_copy_is_given_up(void **state)
 {
     test_random random = {test_seed()};
@@ -201,7 +224,8 @@ static void a_rotten_copy_is_given_up(void **state)
 
 static void what_has_no_kernel_is_unsupported(void **state)
 {
-    static const char *const floats[] = {"raw", "raw:bf16", "delta:key=raw", "delta:key=f32", "delta:key=bf16"};
+    static const char *const floats[] = {"raw", "raw:bf16", "delta:key=raw", "delta:key=f32",
+                                         "delta:key=bf16"};
     dw_cuda *cuda = rig_open_cuda();
     dw_encoder *encoder;
     dw_decoder *decoder;
@@ -211,23 +235,29 @@ static void what_has_no_kernel_is_unsupported(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof floats / sizeof *floats; i++) {
         assert_int_equal(dw_config_parse(&config, floats[i], NULL), DW_OK);
-        assert_int_equal(dw_encoder_create_cuda(&encoder, &config, cuda, DW_CUDA_DEVICE, &why), DW_ERR_UNSUPPORTED);
+        assert_int_equal(dw_encoder_create_cuda(&encoder, &config, cuda, DW_CUDA_DEVICE, &why),
+                         DW_ERR_UNSUPPORTED);
         assert_null(encoder);
         assert_non_null(strstr(why.text, "key=2..8"));
-        assert_int_equal(dw_decoder_create_cuda(&decoder, &config, cuda, DW_CUDA_DEVICE, NULL), DW_ERR_UNSUPPORTED);
+        assert_int_equal(dw_decoder_create_cuda(&decoder, &config, cuda, DW_CUDA_DEVICE, NULL),
+                         DW_ERR_UNSUPPORTED);
         assert_null(decoder);
     }
-    assert_int_equal(dw_encoder_create_cuda(&encoder, &config, cuda, (dw_cuda_place)7, &why), DW_ERR_ARGUMENT);
-    assert_int_equal(dw_encoder_create_cuda(&encoder, &config, NULL, DW_CUDA_DEVICE, &why), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_encoder_create_cuda(&encoder, &config, cuda, (dw_cuda_place)7, &why),
+                     DW_ERR_ARGUMENT);
+    assert_int_equal(dw_encoder_create_cuda(&encoder, &config, NULL, DW_CUDA_DEVICE, &why),
+                     DW_ERR_ARGUMENT);
     rig_open(&r, cuda, "delta:bits=4,prev=bf16", 1, 2, 64, DW_CUDA_DEVICE);
     dw_tensor x = dw_tensor_3d(r.x, DW_F32, 1, 2, 64);
     dw_key key = {1, 0};
     assert_int_equal(dw_encode(r.encoder, &key, &x, r.frame, r.cap, &r.len), DW_ERR_UNSUPPORTED);
-    assert_int_equal(dw_encoder_resync(r.encoder, &key, 1, r.frame, r.cap, &r.len), DW_ERR_UNSUPPORTED);
+    assert_int_equal(dw_encoder_resync(r.encoder, &key, 1, r.frame, r.cap, &r.len),
+                     DW_ERR_UNSUPPORTED);
     assert_int_equal(dw_decode(r.decoder, r.frame, r.cap, &x, NULL, 0, NULL), DW_ERR_UNSUPPORTED);
     assert_non_null(strstr(dw_decoder_why(r.decoder), "dw_decode_async"));
     dw_encode_ticket *ticket = NULL;
-    assert_int_equal(dw_encode_async(r.cpu_encoder, &key, &x, r.frame, r.cap, NULL, &ticket), DW_ERR_UNSUPPORTED);
+    assert_int_equal(dw_encode_async(r.cpu_encoder, &key, &x, r.frame, r.cap, NULL, &ticket),
+                     DW_ERR_UNSUPPORTED);
     rig_close(&r);
     dw_cuda_close(cuda);
     fake_cuda_get()->missing = "dw_encode_f32_bf16";
@@ -255,7 +285,8 @@ static void a_frame_of_prev_itself_is_refused_with_a_nack(void **state)
     rig_encode(&r, &key, DW_F32);
     assert_int_equal(dw_encoder_resync(r.cpu_encoder, &key, 1, r.frame, r.room, &r.len), DW_OK);
     assert_int_equal(rig_decode_start(&r, DW_F32, &ticket), DW_OK);
-    assert_int_equal(dw_decode_finish(ticket, r.reply, r.reply_cap, &r.reply_len), DW_ERR_UNSUPPORTED);
+    assert_int_equal(dw_decode_finish(ticket, r.reply, r.reply_cap, &r.reply_len),
+                     DW_ERR_UNSUPPORTED);
     assert_int_equal(dw_reply_read(r.reply, r.reply_len, &reply, NULL), DW_OK);
     assert_int_equal(reply.accepted, 0);
     assert_int_equal(dw_decoder_counters(r.decoder).keys_held, 0);
@@ -264,7 +295,8 @@ static void a_frame_of_prev_itself_is_refused_with_a_nack(void **state)
     rig_nothing_left();
 }
 
-/* Slots of many blocks in the list at once, of sizes that share their slots and of sizes that do not. */
+/* Slots of many blocks in the list at once, of sizes that share their slots and of sizes that do
+ * not. */
 static void slots_are_taken_again(void **state)
 {
     enum { SLOTS = 40 };
@@ -285,7 +317,8 @@ static void slots_are_taken_again(void **state)
                 fake_cuda_get()->touch(false);
             }
             fake_cuda_get()->touch(true);
-            for (int i = 0; i < SLOTS; i++) assert_int_equal(((unsigned char *)slots[i])[sizes[s] - 1], i);
+            for (int i = 0; i < SLOTS; i++)
+                assert_int_equal(((unsigned char *)slots[i])[sizes[s] - 1], i);
             fake_cuda_get()->touch(false);
             for (int i = 0; i < SLOTS; i++) dw_cuda_slab_give(&slab, slots[i], sizes[s]);
         }
@@ -299,7 +332,8 @@ static void slots_are_taken_again(void **state)
     rig_nothing_left();
 }
 
-/* From one sample to many, with the same encoder; and to more than a grid has blocks, which nobody touches. */
+/* From one sample to many, with the same encoder; and to more than a grid has blocks, which nobody
+ * touches. */
 static void launches_grow_up_to_a_grid(void **state)
 {
     enum { MANY = 60 };
@@ -317,7 +351,9 @@ static void launches_grow_up_to_a_grid(void **state)
         rig_decode(&r, DW_F32);
     }
     dw_tensor x = {r.device_x, DW_F32, 1, 1u << 31, 2048, 0, 2048};
-    assert_int_equal(dw_encode_async(r.encoder, keys, &x, r.device_frame, SIZE_MAX / 2, NULL, &ticket), DW_ERR_LIMIT);
+    assert_int_equal(
+        dw_encode_async(r.encoder, keys, &x, r.device_frame, SIZE_MAX / 2, NULL, &ticket),
+        DW_ERR_LIMIT);
     assert_non_null(strstr(dw_encoder_why(r.encoder), "grid"));
     rig_close(&r);
     dw_cuda_close(cuda);
@@ -336,8 +372,10 @@ static void a_head_has_room_for_what_is_forgotten(void **state)
         for (uint32_t k = 0; k < 8; k++) {
             assert_int_equal(rig_encode_start(&r, &(dw_key){k, 0}, DW_F32, &ticket), DW_OK);
             fake_cuda_get()->run();
-            assert_int_equal(dw_encode_finish(ticket, r.head, r.head_cap, &r.head_len, &r.len), DW_OK);
-            for (uint32_t i = 1; i < 8 && k == 7 && round == 0; i++) assert_int_equal(dw_encoder_forget(r.encoder, (dw_key){i, 0}), DW_OK);
+            assert_int_equal(dw_encode_finish(ticket, r.head, r.head_cap, &r.head_len, &r.len),
+                             DW_OK);
+            for (uint32_t i = 1; i < 8 && k == 7 && round == 0; i++)
+                assert_int_equal(dw_encoder_forget(r.encoder, (dw_key){i, 0}), DW_OK);
         }
     rig_close(&r);
     dw_cuda_close(cuda);
@@ -358,10 +396,13 @@ static void a_head_ends_where_it_ends(void **state)
     for (size_t head_len = 0; head_len <= r.head_len; head_len++) {
         uint8_t *head = malloc(head_len ? head_len : 1);
         memcpy(head, r.frame, head_len);
-        assert_int_equal(dw_decode_async(r.decoder, head, head_len, r.device_frame, r.len, &y, NULL, &ticket), DW_OK);
+        assert_int_equal(
+            dw_decode_async(r.decoder, head, head_len, r.device_frame, r.len, &y, NULL, &ticket),
+            DW_OK);
         free(head);
         fake_cuda_get()->run();
-        assert_int_equal(dw_decode_finish(ticket, r.reply, r.reply_cap, &r.reply_len), head_len < r.head_len ? DW_ERR_FORMAT : DW_OK);
+        assert_int_equal(dw_decode_finish(ticket, r.reply, r.reply_cap, &r.reply_len),
+                         head_len < r.head_len ? DW_ERR_FORMAT : DW_OK);
     }
     rig_close(&r);
     dw_cuda_close(cuda);
@@ -373,11 +414,15 @@ static void what_is_missing_is_said(void **state)
     dw_cuda *cuda = (dw_cuda *)1;
     dw_why why;
     (void)state;
-    assert_int_equal(dw_cuda_open_library(&cuda, "libnothing-of-this-name.so.1", "kernels", 0, &why), DW_ERR_UNSUPPORTED);
+    assert_int_equal(
+        dw_cuda_open_library(&cuda, "libnothing-of-this-name.so.1", "kernels", 0, &why),
+        DW_ERR_UNSUPPORTED);
     assert_non_null(strstr(why.text, "libnothing-of-this-name.so.1 cannot be loaded"));
-    assert_int_equal(dw_cuda_open_library(&cuda, "libm.so.6", "kernels", 0, &why), DW_ERR_UNSUPPORTED);
+    assert_int_equal(dw_cuda_open_library(&cuda, "libm.so.6", "kernels", 0, &why),
+                     DW_ERR_UNSUPPORTED);
     assert_non_null(strstr(why.text, "libm.so.6 has no cuInit"));
-    assert_int_equal(dw_cuda_open_library(&cuda, rig_library, "kernels", 3, &why), DW_ERR_UNSUPPORTED);
+    assert_int_equal(dw_cuda_open_library(&cuda, rig_library, "kernels", 3, &why),
+                     DW_ERR_UNSUPPORTED);
     assert_non_null(strstr(why.text, "no device 3"));
     assert_int_equal(dw_cuda_open_library(&cuda, rig_library, NULL, 0, &why), DW_ERR_UNSUPPORTED);
     assert_non_null(strstr(why.text, "the kernels do not load"));

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_cuda_flight.c - frames that are under way: several at once, calls of the driver that fail, and no allocation. */
+ * test_cuda_flight.c - frames that are under way: several at once, calls of the driver that fail,
+ * and no allocation. */
 #include "flight.h"
 
 #include "../../cuda/device.h"
@@ -25,7 +26,8 @@ static void forget_some(rig *r, test_random *random)
 {
     dw_key key = {test_next(random) % KEYS, 0};
     if (test_next(random) % 2) return;
-    if (dw_encoder_forget(r->encoder, key) == DW_OK) assert_int_equal(dw_encoder_forget(r->cpu_encoder, key), DW_OK);
+    if (dw_encoder_forget(r->encoder, key) == DW_OK)
+        assert_int_equal(dw_encoder_forget(r->cpu_encoder, key), DW_OK);
 }
 
 static void several_frames_fly_at_once(void **state)
@@ -46,7 +48,9 @@ static void several_frames_fly_at_once(void **state)
         if (step % 2) fake_cuda_get()->run();
         for (uint32_t i = 0; i < FLIGHTS && step % 2 == 0; i++) {
             size_t unused;
-            assert_int_equal(dw_encode_finish(flights[i].out, flights[i].head, sizeof flights[i].head, &unused, &unused), DW_PENDING);
+            assert_int_equal(dw_encode_finish(flights[i].out, flights[i].head,
+                                              sizeof flights[i].head, &unused, &unused),
+                             DW_PENDING);
             assert_int_equal(dw_encode_cancel(flights[i].out), DW_PENDING);
         }
         if (step % 2 == 0) fake_cuda_get()->run();
@@ -54,7 +58,11 @@ static void several_frames_fly_at_once(void **state)
         for (uint32_t i = 0; i < FLIGHTS; i++) flight_arrive(&r, &flights[i]);
         assert_int_equal(dw_decode_finish(flights[0].in, NULL, 0, NULL), DW_PENDING);
         fake_cuda_get()->run();
-        assert_int_equal(dw_decode_finish(flights[2].in, NULL, 0, NULL), DW_ERR_ARGUMENT); /* not before the first */
+        assert_int_equal(dw_decode_finish(flights[2].in, NULL, 0, NULL), DW_ERR_ARGUMENT); /* not
+                                                                                              before
+                                                                                              the
+                                                                                              first
+                                                                                            */
         for (uint32_t i = 0; i < FLIGHTS; i++) {
             flight_land(&r, &flights[i]);
             rig_feedback(&r);
@@ -62,14 +70,16 @@ static void several_frames_fly_at_once(void **state)
         for (uint32_t i = 0; i < KEYS; i++) rig_in_step(&r, (dw_key){i, 0});
     }
     rig_same_counters(&r);
-    assert_true(dw_encoder_counters(r.encoder).stateless_entries > 0); /* what is in flight counts in the quota */
+    assert_true(dw_encoder_counters(r.encoder).stateless_entries > 0); /* what is in flight counts
+                                                                          in the quota */
     for (int i = 0; i < FLIGHTS; i++) flight_close(&flights[i]);
     rig_close(&r);
     dw_cuda_close(cuda);
     rig_nothing_left();
 }
 
-/* A key is in one frame at a time; what is asked of it meanwhile is refused, and what is heard of it waits. */
+/* A key is in one frame at a time; what is asked of it meanwhile is refused, and what is heard of
+ * it waits. */
 static void a_key_in_flight_is_left_alone(void **state)
 {
     test_random random = {test_seed()};
@@ -81,7 +91,8 @@ static void a_key_in_flight_is_left_alone(void **state)
     (void)state;
     rig_open(&r, cuda, "delta:bits=4", 2, T, C, DW_CUDA_DEVICE);
     flight_open(&f, &r);
-    for (int step = 0; step < 12; step++) { /* frames 0, 3, ... are lost: the NACK comes while the next one flies */
+    for (int step = 0; step < 12; step++) { /* frames 0, 3, ... are lost: the NACK comes while the
+                                               next one flies */
         flight_start(&r, &f, &random);
         ticket = f.out;
         dw_counters before = dw_encoder_counters(r.encoder);
@@ -111,7 +122,8 @@ static void a_key_in_flight_is_left_alone(void **state)
     rig_nothing_left();
 }
 
-/* The ACK of the frame that told a key comes while another one carries it anew: it is held, as if that frame had been first. */
+/* The ACK of the frame that told a key comes while another one carries it anew: it is held, as if
+ * that frame had been first. */
 static void a_key_comes_back_before_its_telling_is_answered(void **state)
 {
     test_random random = {test_seed()};
@@ -169,7 +181,8 @@ static void a_cancelled_frame_has_never_been(void **state)
     assert_memory_equal(&before, &after, sizeof before);
     size_t len = r.len;
     dw_frame_info info;
-    for (int i = 0; i < 2; i++) { /* the forgotten key, which the first cancelled frame carried and the second one told, is still to tell */
+    for (int i = 0; i < 2; i++) { /* the forgotten key, which the first cancelled frame carried and
+                                     the second one told, is still to tell */
         others[1].sample = 4;
         assert_int_equal(rig_encode_start(&r, others, DW_F32, &out), DW_OK);
         fake_cuda_get()->run();
@@ -199,12 +212,14 @@ static dw_status round_trip(rig *r, flight *f)
 {
     size_t head_len, len;
     dw_tensor x = dw_tensor_3d(f->device_x, DW_F32, r->n, r->t, r->c);
-    dw_status status = dw_encode_async(r->encoder, f->keys, &x, f->device_frame, r->cap, NULL, &f->out);
+    dw_status status =
+        dw_encode_async(r->encoder, f->keys, &x, f->device_frame, r->cap, NULL, &f->out);
     if (status) return status;
     fake_cuda_get()->run();
     assert_int_equal(dw_encode_finish(f->out, f->head, sizeof f->head, &head_len, &len), DW_OK);
     for (;;) { /* the frame is there: it must be taken in the end */
-        status = dw_decode_async(r->decoder, f->head, head_len, f->device_frame, len, &x, NULL, &f->in);
+        status =
+            dw_decode_async(r->decoder, f->head, head_len, f->device_frame, len, &x, NULL, &f->in);
         if (!status) break;
         assert_true(status == DW_ERR_NO_MEMORY || status == DW_ERR_IO);
         r->status = status;
@@ -231,7 +246,8 @@ static bool short_life(long fail_at)
         rig_nothing_left();
         return true;
     }
-    rig_open(&r, cuda, "delta:bits=4,group=row", 2, T, 98, fail_at % 2 ? DW_CUDA_DEVICE : DW_CUDA_PINNED);
+    rig_open(&r, cuda, "delta:bits=4,group=row", 2, T, 98,
+             fail_at % 2 ? DW_CUDA_DEVICE : DW_CUDA_PINNED);
     flight_open(&f, &r);
     rig_to_device(f.device_x, r.x, r.tensor_bytes);
     for (int step = 0; step < 4; step++) {
@@ -264,7 +280,8 @@ static bool short_life(long fail_at)
     return failed;
 }
 
-/* Where the context cannot be entered, memory cannot be given back either; in all other cases it must be. */
+/* Where the context cannot be entered, memory cannot be given back either; in all other cases it
+ * must be. */
 static void every_call_of_the_driver_may_fail(void **state)
 {
     fake_cuda *fake = fake_cuda_get();
@@ -276,8 +293,10 @@ static void every_call_of_the_driver_may_fail(void **state)
         long waits = fake->synchronizations;
         fake->mode = 0; /* a mode that could not be given back */
         (void)short_life(n);
-        assert_int_equal(fake->synchronizations - waits, strcmp(fake->failed, "cuLaunchKernel") == 0); /* for the copy before it */
-        if (strcmp(fake->failed, "cuCtxPushCurrent_v2") != 0) assert_int_equal(fake->blocks, blocks);
+        assert_int_equal(fake->synchronizations - waits,
+                         strcmp(fake->failed, "cuLaunchKernel") == 0); /* for the copy before it */
+        if (strcmp(fake->failed, "cuCtxPushCurrent_v2") != 0)
+            assert_int_equal(fake->blocks, blocks);
     }
     fake->fail_at = -1;
     fake->mode = 0;
@@ -324,7 +343,8 @@ static void two_lives_do_not_mix(void **state)
 {
     test_random random = {test_seed()};
     dw_cuda *cuda = rig_open_cuda();
-    flight old = {.keys = {{1, 0}, {2, 0}}}, new = {.keys = {{1, 0}, {3, 0}}}, late = {.keys = {{5, 0}, {6, 0}}};
+    flight old = {.keys = {{1, 0}, {2, 0}}}, new = {.keys = {{1, 0}, {3, 0}}},
+           late = {.keys = {{5, 0}, {6, 0}}};
     dw_config config;
     rig r;
     (void)state;
@@ -342,7 +362,8 @@ static void two_lives_do_not_mix(void **state)
     config.incarnation = 78;
     dw_encoder_destroy(r.encoder);
     dw_encoder_destroy(r.cpu_encoder);
-    assert_int_equal(dw_encoder_create_cuda(&r.encoder, &config, cuda, DW_CUDA_PINNED, NULL), DW_OK);
+    assert_int_equal(dw_encoder_create_cuda(&r.encoder, &config, cuda, DW_CUDA_PINNED, NULL),
+                     DW_OK);
     config.allocator = (dw_allocator){0};
     assert_int_equal(dw_encoder_create(&r.cpu_encoder, &config), DW_OK);
     flight_start(&r, &new, &random);
@@ -350,7 +371,9 @@ static void two_lives_do_not_mix(void **state)
     flight_end(&new);
     dw_tensor y = dw_tensor_3d(new.device_x, DW_F32, 2, T, C);
     flight_arrive(&r, &old);
-    assert_int_equal(dw_decode_async(r.decoder, new.cpu_frame, new.cpu_len, new.device_frame, new.cpu_len, &y, NULL, &new.in), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_decode_async(r.decoder, new.cpu_frame, new.cpu_len, new.device_frame,
+                                     new.cpu_len, &y, NULL, &new.in),
+                     DW_ERR_ARGUMENT);
     assert_non_null(strstr(dw_decoder_why(r.decoder), "another life"));
     fake_cuda_get()->run();
     flight_land(&r, &old);
@@ -359,7 +382,8 @@ static void two_lives_do_not_mix(void **state)
     flight_land(&r, &new);
     for (uint32_t k = 0; k < 7; k++) {
         dw_tensor a, b;
-        assert_int_equal(dw_decoder_peek(r.decoder, (dw_key){k, 0}, &a), dw_decoder_peek(r.cpu_decoder, (dw_key){k, 0}, &b));
+        assert_int_equal(dw_decoder_peek(r.decoder, (dw_key){k, 0}, &a),
+                         dw_decoder_peek(r.cpu_decoder, (dw_key){k, 0}, &b));
     }
     memcpy(r.frame, late.cpu_frame, r.len = late.cpu_len);
     rig_decode(&r, DW_F32);
@@ -372,15 +396,16 @@ static void two_lives_do_not_mix(void **state)
     rig_nothing_left();
 }
 
-/* A frame makes new what an earlier one in flight tells to forget, or what an earlier life left, and is then refused: the old copy, which
- * only its flight kept, goes too. */
+/* A frame makes new what an earlier one in flight tells to forget, or what an earlier life left,
+ * and is then refused: the old copy, which only its flight kept, goes too. */
 static void a_refused_frame_does_not_keep_what_should_go(void **state)
 {
     test_random random = {test_seed()};
     dw_cuda *cuda = rig_open_cuda();
     (void)state;
     for (int another_life = 0; another_life < 2; another_life++) {
-        flight f[3] = {{.keys = {{1, 0}, {2, 0}}}, {.keys = {{3, 0}, {4, 0}}}, {.keys = {{1, 0}, {5, 0}}}};
+        flight f[3] = {
+            {.keys = {{1, 0}, {2, 0}}}, {.keys = {{3, 0}, {4, 0}}}, {.keys = {{1, 0}, {5, 0}}}};
         dw_tensor prev;
         rig r;
         rig_open(&r, cuda, "delta:bits=4", 2, T, C, DW_CUDA_DEVICE);
@@ -391,7 +416,8 @@ static void a_refused_frame_does_not_keep_what_should_go(void **state)
                 config.incarnation = 78;
                 dw_encoder_destroy(r.encoder);
                 dw_encoder_destroy(r.cpu_encoder);
-                assert_int_equal(dw_encoder_create_cuda(&r.encoder, &config, cuda, DW_CUDA_DEVICE, NULL), DW_OK);
+                assert_int_equal(
+                    dw_encoder_create_cuda(&r.encoder, &config, cuda, DW_CUDA_DEVICE, NULL), DW_OK);
                 assert_int_equal(dw_encoder_create(&r.cpu_encoder, &config), DW_OK);
             } else if (i == 1) {
                 assert_int_equal(dw_encoder_forget(r.encoder, f[0].keys[0]), DW_OK);
@@ -414,10 +440,14 @@ static void a_refused_frame_does_not_keep_what_should_go(void **state)
         flight_land(&r, &f[1]);
         dw_tensor y = dw_tensor_3d(f[2].device_x, DW_F32, 2, T, C);
         dw_decode_ticket *twice = NULL;
-        assert_int_equal(dw_decode_async(r.decoder, f[2].cpu_frame, f[2].cpu_len, f[2].device_frame, f[2].cpu_len, &y, NULL, &twice), DW_ERR_ARGUMENT);
-        assert_int_equal(dw_decode_finish(f[2].in, r.reply, r.reply_cap, &r.reply_len), DW_ERR_CORRUPT);
+        assert_int_equal(dw_decode_async(r.decoder, f[2].cpu_frame, f[2].cpu_len, f[2].device_frame,
+                                         f[2].cpu_len, &y, NULL, &twice),
+                         DW_ERR_ARGUMENT);
+        assert_int_equal(dw_decode_finish(f[2].in, r.reply, r.reply_cap, &r.reply_len),
+                         DW_ERR_CORRUPT);
         for (uint32_t k = 0; k < 6; k++) rig_in_step(&r, (dw_key){k, 0});
-        assert_int_equal(dw_decoder_counters(r.decoder).keys_held, dw_decoder_counters(r.cpu_decoder).keys_held);
+        assert_int_equal(dw_decoder_counters(r.decoder).keys_held,
+                         dw_decoder_counters(r.cpu_decoder).keys_held);
         for (int i = 0; i < 3; i++) flight_close(&f[i]);
         rig_close(&r);
     }

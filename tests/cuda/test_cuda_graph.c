@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_cuda_graph.c - frames that a stream captured: replayed with other keys, they are what fresh calls would have made. */
+ * test_cuda_graph.c - frames that a stream captured: replayed with other keys, they are what fresh
+ * calls would have made. */
 #include "flight.h"
 
 enum { T = 3, C = 64 };
@@ -18,8 +19,8 @@ static void replay(int graph)
     fake_cuda_get()->run();
 }
 
-/* Replays of a captured encode and a captured decode give what fresh calls give on the CPU, with other keys and, once every key has its
- * memory, without a call of the driver. */
+/* Replays of a captured encode and a captured decode give what fresh calls give on the CPU, with
+ * other keys and, once every key has its memory, without a call of the driver. */
 static void replay_steps(rig *r, flight *f, test_random *random)
 {
     for (int step = 0; step < 40; step++) {
@@ -33,9 +34,11 @@ static void replay_steps(rig *r, flight *f, test_random *random)
             flight_twin(r, f);
             assert_int_equal(dw_encode_again(f->out, f->keys), DW_OK);
         }
-        assert_int_equal(dw_encode_again(f->out, f->keys), DW_ERR_ARGUMENT); /* one frame at a time */
+        assert_int_equal(dw_encode_again(f->out, f->keys), DW_ERR_ARGUMENT); /* one frame at a time
+                                                                              */
         size_t unused;
-        assert_int_equal(dw_encode_finish(f->out, f->head, sizeof f->head, &unused, &unused), DW_PENDING);
+        assert_int_equal(dw_encode_finish(f->out, f->head, sizeof f->head, &unused, &unused),
+                         DW_PENDING);
         replay(0);
         flight_end(f);
         if (step == 0) {
@@ -55,7 +58,8 @@ static void replay_steps(rig *r, flight *f, test_random *random)
 
 static void a_captured_frame_is_used_again(void **state)
 {
-    static const char *const words[] = {"delta:bits=4,rounding=stochastic,seed=3", "delta:bits=3,group=row,prev=bf16,audit=3", "direct:bits=4",
+    static const char *const words[] = {"delta:bits=4,rounding=stochastic,seed=3",
+                                        "delta:bits=3,group=row,prev=bf16,audit=3", "direct:bits=4",
                                         "delta:bits=3,group=channel"};
     test_random random = {test_seed()};
     dw_cuda *cuda = rig_open_cuda();
@@ -63,7 +67,8 @@ static void a_captured_frame_is_used_again(void **state)
     for (int w = 0; w < 4; w++) {
         flight f = {.out = NULL};
         rig r;
-        rig_open(&r, cuda, words[w], 2, T, w == 1 ? 198 : C, w % 2 ? DW_CUDA_PINNED : DW_CUDA_DEVICE);
+        rig_open(&r, cuda, words[w], 2, T, w == 1 ? 198 : C,
+                 w % 2 ? DW_CUDA_PINNED : DW_CUDA_DEVICE);
         flight_open(&f, &r);
         replay_steps(&r, &f, &random);
         rig_same_counters(&r);
@@ -102,7 +107,8 @@ static void a_captured_frame_is_not_used_for_another_kind(void **state)
     assert_int_equal(dw_encode_again(f.out, fresh), DW_OK);
     replay(0);
     flight_end(&f);
-    /* A frame that the decoder refuses: again says so at once, and finish once more, with the reply. */
+    /* A frame that the decoder refuses: again says so at once, and finish once more, with the
+     * reply. */
     memcpy(r.frame, f.cpu_frame, r.len = f.cpu_len);
     start_capture(1);
     flight_arrive(&r, &f);
@@ -118,7 +124,8 @@ static void a_captured_frame_is_not_used_for_another_kind(void **state)
     rig_nothing_left();
 }
 
-/* What is too small for the frame that is captured goes back while the thread captures, and so does all that an encoder has. */
+/* What is too small for the frame that is captured goes back while the thread captures, and so does
+ * all that an encoder has. */
 static void memory_goes_back_while_a_stream_captures(void **state)
 {
     test_random random = {test_seed()};
@@ -138,7 +145,9 @@ static void memory_goes_back_while_a_stream_captures(void **state)
     for (uint32_t i = 0; i < 400; i++) keys[i] = (dw_key){i + 3, 0};
     x = dw_tensor_3d(large.device_x, DW_F32, 400, T, C);
     start_capture(0);
-    assert_int_equal(dw_encode_async(small.encoder, keys, &x, large.device_frame, large.cap, NULL, &ticket), DW_OK);
+    assert_int_equal(
+        dw_encode_async(small.encoder, keys, &x, large.device_frame, large.cap, NULL, &ticket),
+        DW_OK);
     rig_close(&large);
     fake_cuda_get()->capturing = false;
     fake_cuda_get()->drop_graph(0);

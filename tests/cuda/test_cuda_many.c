@@ -16,7 +16,8 @@ static void many_encoders_share_one_launch(void **state)
     rig rigs[MANY];
     (void)state;
     for (uint32_t i = 0; i < MANY; i++) {
-        rig_open(&rigs[i], cuda, i % 2 ? "delta:bits=4" : "delta:bits=2,group=32", 2, T, C, DW_CUDA_DEVICE);
+        rig_open(&rigs[i], cuda, i % 2 ? "delta:bits=4" : "delta:bits=2,group=32", 2, T, C,
+                 DW_CUDA_DEVICE);
         flight_open(&flights[i], &rigs[i]);
         for (uint32_t k = 0; k < 2; k++) flights[i].keys[k] = (dw_key){k, i};
     }
@@ -24,7 +25,8 @@ static void many_encoders_share_one_launch(void **state)
         for (int i = 0; i < MANY; i++) {
             x[i] = flight_input(&rigs[i], &flights[i], &random);
             flight_twin(&rigs[i], &flights[i]);
-            items[i] = (dw_encode_item){rigs[i].encoder, flights[i].keys, &x[i], flights[i].device_frame, rigs[i].cap, NULL};
+            items[i] = (dw_encode_item){rigs[i].encoder,         flights[i].keys, &x[i],
+                                        flights[i].device_frame, rigs[i].cap,     NULL};
         }
         long launches = fake->launches, copies = fake->copies;
         items[MANY - 1].cap = 10; /* all or none */
@@ -40,7 +42,8 @@ static void many_encoders_share_one_launch(void **state)
             flight_end(&flights[i]);
         }
     }
-    /* Two frames of one encoder, and not the same key in both; a forgotten key that one carries is not told by the other. */
+    /* Two frames of one encoder, and not the same key in both; a forgotten key that one carries is
+     * not told by the other. */
     items[1] = items[0];
     assert_int_equal(dw_encode_many_async(items, 2, NULL), DW_ERR_ARGUMENT);
     items[1].keys = flights[1].keys;
@@ -50,10 +53,14 @@ static void many_encoders_share_one_launch(void **state)
     assert_int_equal(dw_encode_many_async(items, 3, NULL), DW_OK);
     fake->run();
     size_t head_len, len;
-    assert_int_equal(dw_encode_finish(items[1].ticket, flights[1].head, sizeof flights[1].head, &head_len, &len), DW_OK);
+    assert_int_equal(
+        dw_encode_finish(items[1].ticket, flights[1].head, sizeof flights[1].head, &head_len, &len),
+        DW_OK);
     assert_int_equal(head_len, dw_frame_head_bound(2) - 32); /* it tells of none */
     rig_close(&rigs[0]); /* the encoder that the launch came from may go first */
-    assert_int_equal(dw_encode_finish(items[2].ticket, flights[2].head, sizeof flights[2].head, &head_len, &len), DW_OK);
+    assert_int_equal(
+        dw_encode_finish(items[2].ticket, flights[2].head, sizeof flights[2].head, &head_len, &len),
+        DW_OK);
     for (int i = 0; i < MANY; i++) {
         if (i) rig_close(&rigs[i]);
         flight_close(&flights[i]);
@@ -75,7 +82,8 @@ static void many_decoders_share_one_launch(void **state)
     rig rigs[MANY];
     (void)state;
     for (uint32_t i = 0; i < MANY; i++) {
-        rig_open(&rigs[i], cuda, i % 2 ? "delta:bits=4" : "delta:bits=2,group=32", 2, T, C, DW_CUDA_PINNED);
+        rig_open(&rigs[i], cuda, i % 2 ? "delta:bits=4" : "delta:bits=2,group=32", 2, T, C,
+                 DW_CUDA_PINNED);
         flight_open(&flights[i], &rigs[i]);
         for (uint32_t k = 0; k < 2; k++) flights[i].keys[k] = (dw_key){k, i};
     }
@@ -86,7 +94,9 @@ static void many_decoders_share_one_launch(void **state)
             fake->run();
             flight_end(f);
             y[i] = dw_tensor_3d(f->device_x, DW_F32, 2, T, C);
-            items[i] = (dw_decode_item){rigs[i].decoder, f->cpu_frame, f->device_frame, f->cpu_len, f->cpu_len, &y[i], NULL};
+            items[i] = (dw_decode_item){
+                rigs[i].decoder, f->cpu_frame, f->device_frame, f->cpu_len, f->cpu_len,
+                &y[i],           NULL};
         }
         long launches = fake->launches;
         items[BROKEN].head = flights[1].cpu_frame; /* of another config */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_cuda_misuse.c - careless callers and hostile frames: refused, with everything as it was and no byte read that is not the frame's. */
+ * test_cuda_misuse.c - careless callers and hostile frames: refused, with everything as it was and
+ * no byte read that is not the frame's. */
 #include "../../cuda/device.h"
-#include "frame.h"
 #include "flight.h"
+#include "frame.h"
 
 enum { T = 3, C = 64 };
 
@@ -18,37 +19,58 @@ static void every_pointer_may_be_null(void **state)
     rig r;
     (void)state;
     rig_open(&r, cuda, "delta:bits=4", 2, T, C, DW_CUDA_DEVICE);
-    dw_tensor x = dw_tensor_3d(r.device_x, DW_F32, 2, T, C), nowhere = dw_tensor_3d(NULL, DW_F32, 2, T, C);
+    dw_tensor x = dw_tensor_3d(r.device_x, DW_F32, 2, T, C),
+              nowhere = dw_tensor_3d(NULL, DW_F32, 2, T, C);
     assert_int_equal(dw_cuda_open(NULL, 0, NULL), DW_ERR_ARGUMENT);
     dw_cuda_close(NULL);
-    assert_int_equal(dw_encoder_create_cuda(NULL, &r.config, cuda, DW_CUDA_DEVICE, NULL), DW_ERR_ARGUMENT);
-    assert_int_equal(dw_encoder_create_cuda(&encoder, NULL, cuda, DW_CUDA_DEVICE, NULL), DW_ERR_ARGUMENT);
-    assert_int_equal(dw_encoder_create_cuda(&encoder, &r.config, NULL, DW_CUDA_DEVICE, NULL), DW_ERR_ARGUMENT);
-    assert_int_equal(dw_encoder_create_cuda(&encoder, &r.config, cuda, (dw_cuda_place)0, NULL), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_encoder_create_cuda(NULL, &r.config, cuda, DW_CUDA_DEVICE, NULL),
+                     DW_ERR_ARGUMENT);
+    assert_int_equal(dw_encoder_create_cuda(&encoder, NULL, cuda, DW_CUDA_DEVICE, NULL),
+                     DW_ERR_ARGUMENT);
+    assert_int_equal(dw_encoder_create_cuda(&encoder, &r.config, NULL, DW_CUDA_DEVICE, NULL),
+                     DW_ERR_ARGUMENT);
+    assert_int_equal(dw_encoder_create_cuda(&encoder, &r.config, cuda, (dw_cuda_place)0, NULL),
+                     DW_ERR_ARGUMENT);
     assert_null(encoder);
-    assert_int_equal(dw_decoder_create_cuda(NULL, &r.config, cuda, DW_CUDA_DEVICE, NULL), DW_ERR_ARGUMENT);
-    assert_int_equal(dw_decoder_create_cuda(&decoder, NULL, cuda, DW_CUDA_DEVICE, NULL), DW_ERR_ARGUMENT);
-    assert_int_equal(dw_decoder_create_cuda(&decoder, &r.config, NULL, DW_CUDA_DEVICE, NULL), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_decoder_create_cuda(NULL, &r.config, cuda, DW_CUDA_DEVICE, NULL),
+                     DW_ERR_ARGUMENT);
+    assert_int_equal(dw_decoder_create_cuda(&decoder, NULL, cuda, DW_CUDA_DEVICE, NULL),
+                     DW_ERR_ARGUMENT);
+    assert_int_equal(dw_decoder_create_cuda(&decoder, &r.config, NULL, DW_CUDA_DEVICE, NULL),
+                     DW_ERR_ARGUMENT);
     assert_null(decoder);
-    assert_int_equal(dw_encode_async(NULL, keys, &x, r.device_frame, r.cap, NULL, &out), DW_ERR_ARGUMENT);
-    assert_int_equal(dw_encode_async(r.encoder, NULL, &x, r.device_frame, r.cap, NULL, &out), DW_ERR_ARGUMENT);
-    assert_int_equal(dw_encode_async(r.encoder, keys, NULL, r.device_frame, r.cap, NULL, &out), DW_ERR_ARGUMENT);
-    assert_int_equal(dw_encode_async(r.encoder, keys, &nowhere, r.device_frame, r.cap, NULL, &out), DW_ERR_ARGUMENT);
-    assert_int_equal(dw_encode_async(r.encoder, keys, &x, NULL, r.cap, NULL, &out), DW_ERR_ARGUMENT);
-    assert_int_equal(dw_encode_async(r.encoder, keys, &x, r.device_frame + 8, r.cap, NULL, &out), DW_ERR_ARGUMENT);
-    assert_int_equal(dw_encode_async(r.encoder, keys, &x, r.device_frame, r.cap, NULL, NULL), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_encode_async(NULL, keys, &x, r.device_frame, r.cap, NULL, &out),
+                     DW_ERR_ARGUMENT);
+    assert_int_equal(dw_encode_async(r.encoder, NULL, &x, r.device_frame, r.cap, NULL, &out),
+                     DW_ERR_ARGUMENT);
+    assert_int_equal(dw_encode_async(r.encoder, keys, NULL, r.device_frame, r.cap, NULL, &out),
+                     DW_ERR_ARGUMENT);
+    assert_int_equal(dw_encode_async(r.encoder, keys, &nowhere, r.device_frame, r.cap, NULL, &out),
+                     DW_ERR_ARGUMENT);
+    assert_int_equal(dw_encode_async(r.encoder, keys, &x, NULL, r.cap, NULL, &out),
+                     DW_ERR_ARGUMENT);
+    assert_int_equal(dw_encode_async(r.encoder, keys, &x, r.device_frame + 8, r.cap, NULL, &out),
+                     DW_ERR_ARGUMENT);
+    assert_int_equal(dw_encode_async(r.encoder, keys, &x, r.device_frame, r.cap, NULL, NULL),
+                     DW_ERR_ARGUMENT);
     assert_int_equal(dw_encode_many_async(NULL, 1, NULL), DW_ERR_ARGUMENT);
     assert_int_equal(dw_encode_many_async(&(dw_encode_item){0}, 0, NULL), DW_ERR_ARGUMENT);
     assert_int_equal(dw_encode_many_async(&(dw_encode_item){0}, 1, NULL), DW_ERR_ARGUMENT);
     assert_int_equal(dw_encode_again(NULL, keys), DW_ERR_ARGUMENT);
     assert_int_equal(dw_encode_finish(NULL, r.head, r.head_cap, &head_len, &len), DW_ERR_ARGUMENT);
     assert_int_equal(dw_encode_cancel(NULL), DW_ERR_ARGUMENT);
-    assert_int_equal(dw_decode_async(NULL, r.frame, 80, r.device_frame, 80, &x, NULL, &in), DW_ERR_ARGUMENT);
-    assert_int_equal(dw_decode_async(r.decoder, NULL, 80, r.device_frame, 80, &x, NULL, &in), DW_ERR_ARGUMENT);
-    assert_int_equal(dw_decode_async(r.decoder, r.frame, 80, NULL, 80, &x, NULL, &in), DW_ERR_ARGUMENT);
-    assert_int_equal(dw_decode_async(r.decoder, r.frame, 80, r.device_frame + 1, 80, &x, NULL, &in), DW_ERR_ARGUMENT);
-    assert_int_equal(dw_decode_async(r.decoder, r.frame, 80, r.device_frame, 80, NULL, NULL, &in), DW_ERR_ARGUMENT);
-    assert_int_equal(dw_decode_async(r.decoder, r.frame, 80, r.device_frame, 80, &x, NULL, NULL), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_decode_async(NULL, r.frame, 80, r.device_frame, 80, &x, NULL, &in),
+                     DW_ERR_ARGUMENT);
+    assert_int_equal(dw_decode_async(r.decoder, NULL, 80, r.device_frame, 80, &x, NULL, &in),
+                     DW_ERR_ARGUMENT);
+    assert_int_equal(dw_decode_async(r.decoder, r.frame, 80, NULL, 80, &x, NULL, &in),
+                     DW_ERR_ARGUMENT);
+    assert_int_equal(dw_decode_async(r.decoder, r.frame, 80, r.device_frame + 1, 80, &x, NULL, &in),
+                     DW_ERR_ARGUMENT);
+    assert_int_equal(dw_decode_async(r.decoder, r.frame, 80, r.device_frame, 80, NULL, NULL, &in),
+                     DW_ERR_ARGUMENT);
+    assert_int_equal(dw_decode_async(r.decoder, r.frame, 80, r.device_frame, 80, &x, NULL, NULL),
+                     DW_ERR_ARGUMENT);
     assert_int_equal(dw_decode_many_async(NULL, 1, NULL), DW_ERR_ARGUMENT);
     assert_int_equal(dw_decode_many_async(&(dw_decode_item){0}, 0, NULL), DW_ERR_ARGUMENT);
     assert_int_equal(dw_decode_many_async(&(dw_decode_item){0}, 1, NULL), DW_ERR_ARGUMENT);
@@ -86,16 +108,22 @@ static void bad_views_are_refused(void **state)
         {{r.device_x, DW_F32, 2, T, C, T * C, -C}, DW_ERR_ARGUMENT, DW_ERR_ARGUMENT},
         {{r.device_x, DW_F32, 2, T, C, INT64_MAX, C}, DW_ERR_LIMIT, DW_ERR_LIMIT},
         {{r.device_x, DW_F32, 2, T, C, T * C, INT64_MAX}, DW_ERR_LIMIT, DW_ERR_LIMIT},
-        {{r.device_x, DW_F32, UINT32_MAX, UINT32_MAX, UINT32_MAX, T * C, UINT32_MAX}, DW_ERR_LIMIT, DW_ERR_LIMIT},
-        {{r.device_x, DW_F32, 2, T, C, T * C - 1, C}, DW_OK, DW_ERR_ARGUMENT}, /* may be read, not written */
+        {{r.device_x, DW_F32, UINT32_MAX, UINT32_MAX, UINT32_MAX, T * C, UINT32_MAX},
+         DW_ERR_LIMIT,
+         DW_ERR_LIMIT},
+        {{r.device_x, DW_F32, 2, T, C, T * C - 1, C}, DW_OK, DW_ERR_ARGUMENT}, /* may be read, not
+                                                                                  written */
         {{r.device_x, DW_F32, 2, T, C, 0, C}, DW_OK, DW_ERR_ARGUMENT},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        dw_status status = dw_encode_async(r.encoder, keys, &bad[i].view, r.device_frame, r.cap, NULL, &out);
+        dw_status status =
+            dw_encode_async(r.encoder, keys, &bad[i].view, r.device_frame, r.cap, NULL, &out);
         assert_int_equal(status, bad[i].encode);
         fake_cuda_get()->run();
         if (!status) assert_int_equal(dw_encode_cancel(out), DW_OK);
-        assert_int_equal(dw_decode_async(r.decoder, r.frame, 80, r.device_frame, 80, &bad[i].view, NULL, &in), bad[i].decode);
+        assert_int_equal(
+            dw_decode_async(r.decoder, r.frame, 80, r.device_frame, 80, &bad[i].view, NULL, &in),
+            bad[i].decode);
     }
     assert_int_equal(dw_encoder_counters(r.encoder).keys_held, 0);
     rig_close(&r);
@@ -103,7 +131,8 @@ static void bad_views_are_refused(void **state)
     rig_nothing_left();
 }
 
-/* Tickets that have ended, were never captured, or have no room; dw_cuda closed first, and frames that nobody finished. */
+/* Tickets that have ended, were never captured, or have no room; dw_cuda closed first, and frames
+ * that nobody finished. */
 static void tickets_end_once(void **state)
 {
     test_random random = {test_seed()};
@@ -122,14 +151,16 @@ static void tickets_end_once(void **state)
     assert_int_equal(dw_encode_finish(f.out, f.head, 80, &head_len, &len), DW_ERR_NO_ROOM);
     assert_int_equal(dw_encode_finish(f.out, NULL, 80, &head_len, &len), DW_ERR_ARGUMENT);
     flight_end(&f);
-    assert_int_equal(dw_encode_finish(f.out, f.head, sizeof f.head, &head_len, &len), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_encode_finish(f.out, f.head, sizeof f.head, &head_len, &len),
+                     DW_ERR_ARGUMENT);
     assert_int_equal(dw_encode_again(f.out, f.keys), DW_ERR_ARGUMENT);
     assert_int_equal(dw_encode_cancel(f.out), DW_ERR_ARGUMENT);
     flight_arrive(&r, &f);
     assert_string_equal(dw_decoder_why(r.decoder), "");
     assert_int_equal(dw_decode_again(f.in, f.cpu_frame, f.cpu_len, f.cpu_len), DW_ERR_ARGUMENT);
     fake_cuda_get()->run();
-    assert_int_equal(dw_decode_finish(f.in, r.reply, r.reply_cap - 1, &r.reply_len), DW_ERR_NO_ROOM);
+    assert_int_equal(dw_decode_finish(f.in, r.reply, r.reply_cap - 1, &r.reply_len),
+                     DW_ERR_NO_ROOM);
     assert_int_equal(dw_decode_finish(f.in, r.reply, r.reply_cap, NULL), DW_ERR_ARGUMENT);
     flight_land(&r, &f);
     assert_int_equal(dw_decode_finish(f.in, r.reply, r.reply_cap, &r.reply_len), DW_ERR_ARGUMENT);
@@ -163,14 +194,17 @@ static void reseal(uint8_t *head, uint64_t head_len)
 /* Changes the frame, mostly where it says what lies where. The new length. */
 static size_t spoil(uint8_t *frame, size_t len, size_t head_len, test_random *random)
 {
-    static const uint8_t fields[] = {24, 25, 28, 32, 36, 37, 38, 39, 40, 41, 42, 44, 48, 49, 7, 6, 92, 132, 96, 136};
+    static const uint8_t fields[] = {24, 25, 28, 32, 36, 37, 38, 39,  40, 41,
+                                     42, 44, 48, 49, 7,  6,  92, 132, 96, 136};
     int changes = 1 + (int)(test_next(random) % 2);
     for (int i = 0; i < changes; i++) {
-        size_t at = test_next(random) % 2 ? fields[test_next(random) % sizeof fields] : test_next(random) % head_len;
+        size_t at = test_next(random) % 2 ? fields[test_next(random) % sizeof fields]
+                                          : test_next(random) % head_len;
         uint8_t value = (uint8_t)test_next(random);
         frame[at] = test_next(random) % 2 ? value : (uint8_t)(frame[at] + value % 5 - 2);
     }
-    if (test_next(random) % 8 == 0) memcpy(frame + 120, frame + 80, 12); /* the first key once more */
+    if (test_next(random) % 8 == 0)
+        memcpy(frame + 120, frame + 80, 12); /* the first key once more */
     reseal(frame, head_len);
     return test_next(random) % 8 ? len : test_next(random) % (len + 1);
 }
@@ -181,19 +215,23 @@ static dw_status both_decode(rig *r, const uint8_t *frame, size_t len, size_t he
     dw_decode_ticket *ticket;
     uint8_t *body = aligned_alloc(16, dw_round_up(len ? len : 1, 16)), *copy = malloc(len + 1);
     uint8_t *head = malloc(head_len ? head_len : 1);
-    dw_tensor y = dw_tensor_3d(r->cpu_y, DW_F32, r->n, r->t, r->c), device_y = dw_tensor_3d(r->y, DW_F32, r->n, r->t, r->c);
+    dw_tensor y = dw_tensor_3d(r->cpu_y, DW_F32, r->n, r->t, r->c),
+              device_y = dw_tensor_3d(r->y, DW_F32, r->n, r->t, r->c);
     memcpy(copy, frame, len);
     memcpy(body, frame, len);
     memcpy(head, frame, head_len < len ? head_len : len);
-    dw_status cpu = dw_decode(r->cpu_decoder, copy, len, &y, r->cpu_reply, r->reply_cap, &r->cpu_reply_len);
-    dw_status status = dw_decode_async(r->decoder, head, head_len < len ? head_len : len, body, len, &device_y, NULL, &ticket);
+    dw_status cpu =
+        dw_decode(r->cpu_decoder, copy, len, &y, r->cpu_reply, r->reply_cap, &r->cpu_reply_len);
+    dw_status status = dw_decode_async(r->decoder, head, head_len < len ? head_len : len, body, len,
+                                       &device_y, NULL, &ticket);
     if (status) fail_msg("decode: %d %s", status, dw_decoder_why(r->decoder));
     memset(head, 0xff, head_len);
     free(head);
     fake_cuda_get()->run();
     status = dw_decode_finish(ticket, r->reply, r->reply_cap, &r->reply_len);
     bool host_first = cpu == DW_ERR_CORRUPT && status < DW_OK;
-    if (status != cpu && !host_first) fail_msg("%d, not %d: %s", status, cpu, dw_decoder_why(r->decoder));
+    if (status != cpu && !host_first)
+        fail_msg("%d, not %d: %s", status, cpu, dw_decoder_why(r->decoder));
     assert_int_equal(r->reply_len, r->cpu_reply_len);
     if (status == cpu) assert_memory_equal(r->reply, r->cpu_reply, r->reply_len);
     if (!status) assert_memory_equal(r->y, r->cpu_y, r->tensor_bytes);
@@ -204,7 +242,9 @@ static dw_status both_decode(rig *r, const uint8_t *frame, size_t len, size_t he
 
 static void hostile_frames_are_refused_as_on_the_cpu(void **state)
 {
-    static const char *const words[] = {"delta:bits=4,quota_bytes=9000", "delta:bits=2,group=channel,choose=never", "direct:bits=3", "delta:bits=4,audit=255"};
+    static const char *const words[] = {"delta:bits=4,quota_bytes=9000",
+                                        "delta:bits=2,group=channel,choose=never", "direct:bits=3",
+                                        "delta:bits=4,audit=255"};
     test_random random = {test_seed()};
     long seen[64] = {0};
     (void)state;
@@ -226,7 +266,8 @@ static void hostile_frames_are_refused_as_on_the_cpu(void **state)
                 memcpy(bad, r.frame, r.len);
                 size_t len = spoil(bad, r.len, r.head_len, &random);
                 dw_status status = both_decode(&r, bad, len, r.head_len);
-                if (status == DW_ERR_STATE || status == DW_OK) break; /* what is held may have changed */
+                if (status == DW_ERR_STATE || status == DW_OK)
+                    break; /* what is held may have changed */
                 seen[-status]++;
             }
             dw_status status = both_decode(&r, r.frame, r.len, r.head_len);
@@ -234,7 +275,8 @@ static void hostile_frames_are_refused_as_on_the_cpu(void **state)
             rig_feedback(&r);
             for (uint32_t k = 0; k < 8; k++) {
                 dw_tensor a, b;
-                assert_int_equal(dw_decoder_peek(r.decoder, (dw_key){k / 2, k % 2}, &a), dw_decoder_peek(r.cpu_decoder, (dw_key){k / 2, k % 2}, &b));
+                assert_int_equal(dw_decoder_peek(r.decoder, (dw_key){k / 2, k % 2}, &a),
+                                 dw_decoder_peek(r.cpu_decoder, (dw_key){k / 2, k % 2}, &b));
             }
         }
         dw_counters a = dw_decoder_counters(r.decoder), b = dw_decoder_counters(r.cpu_decoder);
@@ -245,7 +287,8 @@ static void hostile_frames_are_refused_as_on_the_cpu(void **state)
         dw_cuda_close(cuda);
         rig_nothing_left();
     }
-    static const dw_status all[] = {DW_OK, DW_ERR_FORMAT, DW_ERR_VERSION, DW_ERR_MISMATCH, DW_ERR_SHAPE, DW_ERR_BASE, DW_ERR_CORRUPT};
+    static const dw_status all[] = {DW_OK,        DW_ERR_FORMAT, DW_ERR_VERSION, DW_ERR_MISMATCH,
+                                    DW_ERR_SHAPE, DW_ERR_BASE,   DW_ERR_CORRUPT};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) assert_true(seen[-all[i]] > 0);
 }
 
@@ -268,18 +311,23 @@ static void start_to_starve(starving *s, long fail_at)
         s->books.fail_at = fail_at / 2;
 }
 
-/* Two frames leave in one launch, or again in their graph: whoever has no memory has done nothing, and works when called again. */
+/* Two frames leave in one launch, or again in their graph: whoever has no memory has done nothing,
+ * and works when called again. */
 static void leave_starving(starving *s, bool again)
 {
     dw_encode_item items[2];
     for (int i = 0; i < 2; i++) {
-        items[i] = (dw_encode_item){s->r.encoder, s->f[i].keys, &s->x[i], s->f[i].device_frame, s->r.cap, NULL};
+        items[i] = (dw_encode_item){s->r.encoder,         s->f[i].keys, &s->x[i],
+                                    s->f[i].device_frame, s->r.cap,     NULL};
         dw_tensor x = dw_tensor_3d(s->r.x, DW_F32, 2, T, C);
-        assert_int_equal(dw_encode(s->r.cpu_encoder, s->f[i].keys, &x, s->f[i].cpu_frame, s->r.cap, &s->f[i].cpu_len), DW_OK);
+        assert_int_equal(dw_encode(s->r.cpu_encoder, s->f[i].keys, &x, s->f[i].cpu_frame, s->r.cap,
+                                   &s->f[i].cpu_len),
+                         DW_OK);
     }
     for (int i = 0; i < (again ? 2 : 1);) {
         dw_counters before = dw_encoder_counters(s->r.encoder);
-        dw_status status = again ? dw_encode_again(s->f[i].out, s->f[i].keys) : dw_encode_many_async(items, 2, NULL);
+        dw_status status = again ? dw_encode_again(s->f[i].out, s->f[i].keys)
+                                 : dw_encode_many_async(items, 2, NULL);
         dw_counters after = dw_encoder_counters(s->r.encoder);
         i += !status;
         if (!status) continue;
@@ -295,11 +343,18 @@ static void arrive_starving(starving *s, bool again)
 {
     dw_decode_item items[2];
     for (int i = 0; i < 2; i++)
-        items[i] = (dw_decode_item){s->r.decoder, s->f[i].cpu_frame, s->f[i].device_frame, s->f[i].cpu_len, s->f[i].cpu_len, &s->x[i], NULL};
+        items[i] = (dw_decode_item){s->r.decoder,
+                                    s->f[i].cpu_frame,
+                                    s->f[i].device_frame,
+                                    s->f[i].cpu_len,
+                                    s->f[i].cpu_len,
+                                    &s->x[i],
+                                    NULL};
     for (int i = 0; i < (again ? 2 : 1);) {
         dw_counters before = dw_decoder_counters(s->r.decoder);
-        dw_status status = again ? dw_decode_again(s->f[i].in, s->f[i].cpu_frame, s->f[i].cpu_len, s->f[i].cpu_len)
-                                 : dw_decode_many_async(items, 2, NULL);
+        dw_status status =
+            again ? dw_decode_again(s->f[i].in, s->f[i].cpu_frame, s->f[i].cpu_len, s->f[i].cpu_len)
+                  : dw_decode_many_async(items, 2, NULL);
         dw_counters after = dw_decoder_counters(s->r.decoder);
         i += !status;
         if (!status) continue;
@@ -354,8 +409,11 @@ static long starved_life(long fail_at)
         for (int i = 0; i < 2; i++) {
             dw_tensor y = dw_tensor_3d(s->r.cpu_y, DW_F32, 2, T, C);
             rig *r = &s->r;
-            assert_int_equal(dw_decode_finish(s->f[i].in, r->reply, r->reply_cap, &r->reply_len), DW_OK);
-            assert_int_equal(dw_decode(r->cpu_decoder, s->f[i].cpu_frame, s->f[i].cpu_len, &y, r->cpu_reply, r->reply_cap, &r->cpu_reply_len), DW_OK);
+            assert_int_equal(dw_decode_finish(s->f[i].in, r->reply, r->reply_cap, &r->reply_len),
+                             DW_OK);
+            assert_int_equal(dw_decode(r->cpu_decoder, s->f[i].cpu_frame, s->f[i].cpu_len, &y,
+                                       r->cpu_reply, r->reply_cap, &r->cpu_reply_len),
+                             DW_OK);
             rig_feedback(r);
             rig_to_device(s->f[i].device_x, r->x, r->tensor_bytes);
         }

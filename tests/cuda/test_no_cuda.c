@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_no_cuda.c - what any build says on any machine: a device, or a sentence why there is none; never a detour. */
+ * test_no_cuda.c - what any build says on any machine: a device, or a sentence why there is none;
+ * never a detour. */
 #include "deltawire/cuda.h"
 #include "tool.h"
 
@@ -29,8 +30,10 @@ static void nothing_is_created_without_a_device(void **state)
     dw_encoder *encoder = (dw_encoder *)1;
     dw_decoder *decoder = (dw_decoder *)1;
     (void)state;
-    assert_int_equal(dw_encoder_create_cuda(&encoder, &config, NULL, DW_CUDA_DEVICE, NULL), DW_ERR_ARGUMENT);
-    assert_int_equal(dw_decoder_create_cuda(&decoder, &config, NULL, DW_CUDA_DEVICE, NULL), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_encoder_create_cuda(&encoder, &config, NULL, DW_CUDA_DEVICE, NULL),
+                     DW_ERR_ARGUMENT);
+    assert_int_equal(dw_decoder_create_cuda(&decoder, &config, NULL, DW_CUDA_DEVICE, NULL),
+                     DW_ERR_ARGUMENT);
     assert_null(encoder);
     assert_null(decoder);
 }
@@ -45,9 +48,12 @@ static void an_object_of_the_cpu_has_no_asynchronous_calls(void **state)
     test_pair pair;
     (void)state;
     test_pair_open(&pair, "delta", 1, 1, 64, DW_F32);
-    assert_int_equal(dw_encode_async(pair.encoder, &(dw_key){1, 0}, &tx, frame, sizeof frame, NULL, &out), DW_ERR_UNSUPPORTED);
+    assert_int_equal(
+        dw_encode_async(pair.encoder, &(dw_key){1, 0}, &tx, frame, sizeof frame, NULL, &out),
+        DW_ERR_UNSUPPORTED);
     assert_non_null(strstr(dw_encoder_why(pair.encoder), "call dw_encode"));
-    assert_int_equal(dw_decode_async(pair.decoder, frame, 80, frame, sizeof frame, &tx, NULL, &in), DW_ERR_UNSUPPORTED);
+    assert_int_equal(dw_decode_async(pair.decoder, frame, 80, frame, sizeof frame, &tx, NULL, &in),
+                     DW_ERR_UNSUPPORTED);
     assert_non_null(strstr(dw_decoder_why(pair.decoder), "call dw_decode"));
     assert_true(!out && !in);
     assert_int_equal(dw_encode_finish(NULL, frame, 80, NULL, NULL), DW_ERR_ARGUMENT);

@@ -1,23 +1,40 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_codec.c - tensors through encoder and decoder: both ends hold the same bits, and the right ones. */
+ * test_codec.c - tensors through encoder and decoder: both ends hold the same bits, and the right
+ * ones. */
 #include <math.h>
 
 #include "frame.h"
 #include "tool.h"
 
 static const char *const configs[] = {
-    "raw", "raw:f32", "raw:bf16", "raw:f16",
-    "direct:bits=2,scale=signed", "direct:bits=3", "direct:bits=4,group=32", "direct:bits=6,group=128", "direct:bits=8,group=row",
-    "direct:bits=5,group=16", "direct:bits=7,group=256",
-    "delta:bits=2,scale=signed", "delta:bits=3,group=32", "delta:bits=4,prev=bf16", "delta:bits=6,prev=f16,group=row",
-    "delta:bits=8,key=raw,prev=f32", "delta:bits=4,choose=never,replies=never", "delta:bits=5,key=bf16", "delta:bits=7,key=3,audit=3",
-    "delta:bits=2,key=f16,group=256,audit=255", "delta:bits=3,group=row,choose=group,scale=signed",
+    "raw",
+    "raw:f32",
+    "raw:bf16",
+    "raw:f16",
+    "direct:bits=2,scale=signed",
+    "direct:bits=3",
+    "direct:bits=4,group=32",
+    "direct:bits=6,group=128",
+    "direct:bits=8,group=row",
+    "direct:bits=5,group=16",
+    "direct:bits=7,group=256",
+    "delta:bits=2,scale=signed",
+    "delta:bits=3,group=32",
+    "delta:bits=4,prev=bf16",
+    "delta:bits=6,prev=f16,group=row",
+    "delta:bits=8,key=raw,prev=f32",
+    "delta:bits=4,choose=never,replies=never",
+    "delta:bits=5,key=bf16",
+    "delta:bits=7,key=3,audit=3",
+    "delta:bits=2,key=f16,group=256,audit=255",
+    "delta:bits=3,group=row,choose=group,scale=signed",
 };
 enum { N_CONFIGS = sizeof configs / sizeof *configs };
 
 static const struct shape {
     uint32_t n, t, c;
-} shapes[] = {{1, 1, 1}, {2, 3, 64}, {3, 5, 100}, {1, 33, 96}, {1, 2, 2049}, {2, 1, 4128}, {1, 40, 128}, {2, 2, 2048}};
+} shapes[] = {{1, 1, 1},    {2, 3, 64},   {3, 5, 100},  {1, 33, 96},
+              {1, 2, 2049}, {2, 1, 4128}, {1, 40, 128}, {2, 2, 2048}};
 enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 
 static const dw_dtype dtypes[] = {DW_F32, DW_F16, DW_BF16};
@@ -42,17 +59,20 @@ static void gaps_untouched(const dw_tensor *y, uint32_t gap)
     size_t size = dw_dtype_bytes(y->dtype);
     for (size_t row = 0; row < (size_t)y->n * y->t; row++)
         for (size_t i = 0; i < gap * size; i++)
-            assert_int_equal(((uint8_t *)y->data)[(row * (size_t)y->stride_t + y->c) * size + i], 0xa5);
+            assert_int_equal(((uint8_t *)y->data)[(row * (size_t)y->stride_t + y->c) * size + i],
+                             0xa5);
 }
 
-static void run_epochs(const char *config, const struct shape *s, dw_dtype x_dtype, dw_dtype y_dtype, test_random *random)
+static void run_epochs(const char *config, const struct shape *s, dw_dtype x_dtype,
+                       dw_dtype y_dtype, test_random *random)
 {
     test_pair pair;
     uint32_t gap = (uint32_t)(test_next(random) % 3);
     size_t n = elements(s, gap);
     void *data = malloc(n * 4), *out = malloc(n * 4);
     dw_key keys[8];
-    for (uint32_t i = 0; i < s->n; i++) keys[i] = (dw_key){test_next(random), (uint32_t)test_next(random)};
+    for (uint32_t i = 0; i < s->n; i++)
+        keys[i] = (dw_key){test_next(random), (uint32_t)test_next(random)};
     test_pair_open(&pair, config, s->n, s->t, s->c, x_dtype);
     dw_tensor x = strided(data, x_dtype, s, gap), y = strided(out, y_dtype, s, gap);
     for (int epoch = 0; epoch < 4; epoch++) {
@@ -77,10 +97,12 @@ static void both_ends_hold_the_same_bits(void **state)
     (void)state;
     for (int k = 0; k < N_CONFIGS; k++)
         for (int i = 0; i < N_SHAPES; i++)
-            for (int j = 0; j < 9; j++) run_epochs(configs[k], &shapes[i], dtypes[j / 3], dtypes[j % 3], &random);
+            for (int j = 0; j < 9; j++)
+                run_epochs(configs[k], &shapes[i], dtypes[j / 3], dtypes[j % 3], &random);
 }
 
-/* The largest error of a b-bit code is half a step, s <= (1 + 2^-7) * A / L; checked against the input itself. */
+/* The largest error of a b-bit code is half a step, s <= (1 + 2^-7) * A / L; checked against the
+ * input itself. */
 static void error_is_at_most_half_a_step(void **state)
 {
     test_random random = {test_seed()};
@@ -99,7 +121,8 @@ static void error_is_at_most_half_a_step(void **state)
             float most = 0;
             for (int i = 0; i < 64; i++) most = fmaxf(most, fabsf(x[64 * g + i]));
             float step = most / (float)((1 << (bits - 1)) - 1) * (1 + 0x1p-7f);
-            for (int i = 0; i < 64; i++) assert_true(fabsf(x[64 * g + i] - y[64 * g + i]) <= 0.5001f * step);
+            for (int i = 0; i < 64; i++)
+                assert_true(fabsf(x[64 * g + i] - y[64 * g + i]) <= 0.5001f * step);
         }
         test_pair_close(&pair);
     }
@@ -130,7 +153,8 @@ static void the_default_scale_is_the_one_that_suits_the_bits(void **state)
             uint8_t frames[2][1024];
             const char *rounding = stochastic ? "stochastic" : "nearest";
             const char *scale = stochastic ? "absmax" : bits == 1 ? "mse" : "signed";
-            snprintf(plain, sizeof plain, "direct:bits=%u,incarnation=7,rounding=%s", (unsigned)bits, rounding);
+            snprintf(plain, sizeof plain, "direct:bits=%u,incarnation=7,rounding=%s",
+                     (unsigned)bits, rounding);
             snprintf(explicit, sizeof explicit, "%s,scale=%s", plain, scale);
             size_t len = frame_of(plain, &tx, frames[0], sizeof frames[0]);
             assert_int_equal(len, frame_of(explicit, &tx, frames[1], sizeof frames[1]));
@@ -145,7 +169,12 @@ static void signed_scale_puts_the_extreme_on_the_last_level(void **state)
     for (int sign = -1; sign <= 1; sign += 2) {
         test_pair pair;
         test_pair_open(&pair, "direct:bits=2,scale=signed", 1, 1, 64, DW_F32);
-        for (int i = 0; i < 64; i++) x[i] = (float)sign * (i == 7 ? 2.0f : i % 3 == 0 ? 1.0f : i % 3 == 1 ? -1.0f : 0.0f) + 0.0f; /* no -0 */
+        for (int i = 0; i < 64; i++)
+            x[i] = (float)sign * (i == 7       ? 2.0f
+                                  : i % 3 == 0 ? 1.0f
+                                  : i % 3 == 1 ? -1.0f
+                                               : 0.0f) +
+                   0.0f; /* no -0 */
         dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 1, 64), ty = dw_tensor_3d(y, DW_F32, 1, 1, 64);
         test_pair_encode(&pair, &(dw_key){1, 0}, &tx);
         assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
@@ -185,7 +214,8 @@ static void a_bad_value_never_outlives_its_frame(void **state)
     dw_key key = {5, 0};
     (void)state;
     test_pair_open(&pair, "delta:bits=8,group=64,key=8", 1, 1, 256, DW_F32);
-    dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 1, 256), ty = dw_tensor_3d(y, DW_F32, 1, 1, 256), prev;
+    dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 1, 256), ty = dw_tensor_3d(y, DW_F32, 1, 1, 256),
+              prev;
     for (int epoch = 0; epoch < 3; epoch++) {
         test_fill(&random, x, DW_F32, 256, 1.0f);
         if (epoch == 1) x[70] = NAN;
@@ -218,7 +248,8 @@ static void an_unrelated_base_is_passed_over_group_by_group(void **state)
     test_fill(&random, x, DW_F32, 256, 100.0f);
     test_pair_encode(&pair, &key, &tx);
     assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
-    for (int i = 64; i < 128; i++) x[i] = 0.01f * (float)i; /* this group forgets its past, the others stay near */
+    for (int i = 64; i < 128; i++)
+        x[i] = 0.01f * (float)i; /* this group forgets its past, the others stay near */
     test_pair_encode(&pair, &key, &tx);
     assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
     assert_int_equal(dw_encoder_counters(pair.encoder).direct_groups, 1);
@@ -236,7 +267,8 @@ static void raw_passes_every_bit(void **state)
     for (int k = 0; k < 3; k++) {
         for (int i = 0; i < 300; i++) x[i] = (uint32_t)test_next(&random);
         test_pair_open(&pair, "raw", 1, 3, 100, dtypes[k]);
-        dw_tensor tx = dw_tensor_3d(x, dtypes[k], 1, 3, 100), ty = dw_tensor_3d(y, dtypes[k], 1, 3, 100);
+        dw_tensor tx = dw_tensor_3d(x, dtypes[k], 1, 3, 100),
+                  ty = dw_tensor_3d(y, dtypes[k], 1, 3, 100);
         test_pair_encode(&pair, &(dw_key){1, 0}, &tx);
         assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
         assert_memory_equal(x, y, 300 * dw_dtype_bytes(dtypes[k]));
@@ -254,8 +286,11 @@ static void the_bound_is_exact_for_first_visits(void **state)
         dw_tensor tx = dw_tensor_3d(x, DW_F32, 2, 3, 200);
         test_pair_open(&pair, configs[k], 2, 3, 200, DW_F32);
         test_pair_encode(&pair, keys, &tx);
-        bool delta = pair.config.codec == DW_CODEC_DELTA, key_is_larger = !delta || pair.config.key != 3;
-        if (key_is_larger) assert_int_equal(pair.len, pair.cap - (delta ? 2 * 16 : 0)); /* room for forgotten keys */
+        bool delta = pair.config.codec == DW_CODEC_DELTA,
+             key_is_larger = !delta || pair.config.key != 3;
+        if (key_is_larger)
+            assert_int_equal(pair.len, pair.cap - (delta ? 2 * 16 : 0)); /* room for forgotten keys
+                                                                          */
         assert_true(pair.len <= pair.cap);
         test_pair_encode(&pair, keys, &tx);
         assert_true(pair.len <= pair.cap);
@@ -329,7 +364,8 @@ static dw_status visit(test_pair *pair, uint64_t sample, uint32_t t, float *x, f
     return status;
 }
 
-/* The same quota at both ends must never lock a key out, whatever is forgotten, lost, or begins anew. */
+/* The same quota at both ends must never lock a key out, whatever is forgotten, lost, or begins
+ * anew. */
 static void equal_quotas_stay_equal(void **state)
 {
     float x[128] = {1}, y[128];
@@ -340,8 +376,10 @@ static void equal_quotas_stay_equal(void **state)
     dw_encoder_forget(pair.encoder, (dw_key){1, 0});
     for (int i = 0; i < 4; i++) assert_int_equal(visit(&pair, 2, 1, x, y), DW_OK);
     assert_int_equal(dw_decoder_counters(pair.decoder).keys_held, 1);
-    assert_true(dw_encoder_counters(pair.encoder).delta_entries >= 2); /* the room was found again */
-    dw_encoder_destroy(pair.encoder); /* another life, other keys: the dead one's copies must not fill the quota */
+    assert_true(dw_encoder_counters(pair.encoder).delta_entries >= 2); /* the room was found again
+                                                                        */
+    dw_encoder_destroy(pair.encoder); /* another life, other keys: the dead one's copies must not
+                                         fill the quota */
     assert_int_equal(dw_encoder_create(&pair.encoder, &pair.config), DW_OK);
     for (int i = 0; i < 3; i++) assert_int_equal(visit(&pair, 9, 1, x, y), DW_OK);
     assert_int_equal(dw_encoder_counters(pair.encoder).delta_entries, 2);
@@ -353,14 +391,16 @@ static void a_lost_telling_is_told_again(void **state)
     float x[128] = {1}, y[128];
     test_pair pair;
     (void)state;
-    test_pair_open(&pair, "delta:bits=4,quota_bytes=512,prev=f32", 1, 1, 64, DW_F32); /* two copies */
+    test_pair_open(&pair, "delta:bits=4,quota_bytes=512,prev=f32", 1, 1, 64, DW_F32); /* two copies
+                                                                                       */
     assert_int_equal(visit(&pair, 1, 1, x, y), DW_OK);
     assert_int_equal(visit(&pair, 2, 1, x, y), DW_OK);
     dw_encoder_forget(pair.encoder, (dw_key){1, 0});
     dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 1, 64);
     test_pair_encode(&pair, &(dw_key){2, 0}, &tx); /* tells, and is lost */
     int statuses = 0;
-    for (int i = 0; i < 100; i++) statuses += visit(&pair, 2 + (uint64_t)i % 2, 1, x, y) == DW_ERR_LIMIT;
+    for (int i = 0; i < 100; i++)
+        statuses += visit(&pair, 2 + (uint64_t)i % 2, 1, x, y) == DW_ERR_LIMIT;
     assert_int_equal(statuses, 0);
     assert_int_equal(dw_decoder_counters(pair.decoder).keys_held, 2);
     test_pair_in_step(&pair, (dw_key){1, 0});
@@ -392,7 +432,8 @@ static void used_up_numbers_begin_a_new_life(void **state)
     (void)state;
     test_pair_open(&pair, "delta:bits=4,incarnation=9", 1, 1, 64, DW_F32);
     assert_int_equal(visit(&pair, 1, 1, x, y), DW_OK);
-    dw_reply_entry far_ahead = {.key = key, .held = 1, .incarnation = 9, .version = UINT64_MAX, .chain = 3};
+    dw_reply_entry far_ahead = {
+        .key = key, .held = 1, .incarnation = 9, .version = UINT64_MAX, .chain = 3};
     dw_reply_put_entry(pair.reply, 0, &far_ahead);
     dw_reply_seal(pair.reply, &(dw_reply_info){.incarnation = 9, .sequence = 1, .n = 1});
     pair.reply_len = dw_reply_bound(1);

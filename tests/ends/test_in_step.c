@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_in_step.c - two ends over a network that loses, doubles, reorders and damages: an accepted frame is always right, and
- * once the faults stop every key is in step again after at most one rejected frame.
+ * test_in_step.c - two ends over a network that loses, doubles, reorders and damages: an accepted
+ * frame is always right, and once the faults stop every key is in step again after at most one
+ * rejected frame.
  *
  * test_in_step [WORLDS]: how many networks are tried; fewer do for processors that are emulated. */
 #include "tool.h"
@@ -21,7 +22,10 @@ typedef struct world {
     test_pair pair;
     test_random random;
     packet frames[IN_FLIGHT];
-    struct { uint8_t bytes[512]; size_t len; } replies[IN_FLIGHT];
+    struct {
+        uint8_t bytes[512];
+        size_t len;
+    } replies[IN_FLIGHT];
     int n_frames, n_replies;
     float x[KEYS * CHANNELS];
     long accepted, rejected, silent;
@@ -92,7 +96,8 @@ static void resync_some(world *w)
 {
     dw_key key = key_of((uint32_t)pick(w, KEYS));
     if (w->n_frames == IN_FLIGHT) return;
-    if (dw_encoder_resync(w->pair.encoder, &key, 1, w->pair.frame, w->pair.cap, &w->pair.len)) return;
+    if (dw_encoder_resync(w->pair.encoder, &key, 1, w->pair.frame, w->pair.cap, &w->pair.len))
+        return;
     keep_frame(w, key.slice, 1);
 }
 
@@ -110,13 +115,15 @@ static void snapshot(const world *w, float *bits)
 
 static dw_status deliver(world *w, int i)
 {
-    float y[KEYS * CHANNELS], untouched[KEYS * CHANNELS], before[KEYS * CHANNELS], after[KEYS * CHANNELS];
+    float y[KEYS * CHANNELS], untouched[KEYS * CHANNELS], before[KEYS * CHANNELS],
+        after[KEYS * CHANNELS];
     packet *p = &w->frames[i];
     memset(y, 0x5a, sizeof y);
     memset(untouched, 0x5a, sizeof untouched);
     snapshot(w, before);
     dw_tensor out = dw_tensor_3d(y, DW_F32, p->n, 1, CHANNELS);
-    dw_status status = dw_decode(w->pair.decoder, p->bytes, p->len, &out, w->pair.reply, w->pair.reply_cap, &w->pair.reply_len);
+    dw_status status = dw_decode(w->pair.decoder, p->bytes, p->len, &out, w->pair.reply,
+                                 w->pair.reply_cap, &w->pair.reply_len);
     snapshot(w, after);
     if (status == DW_OK) {
         assert_false(p->damaged);
@@ -136,7 +143,8 @@ static dw_status deliver(world *w, int i)
 
 static void take_reply(world *w, int i)
 {
-    assert_int_equal(dw_encoder_feedback(w->pair.encoder, w->replies[i].bytes, w->replies[i].len), DW_OK);
+    assert_int_equal(dw_encoder_feedback(w->pair.encoder, w->replies[i].bytes, w->replies[i].len),
+                     DW_OK);
     w->replies[i] = w->replies[--w->n_replies];
 }
 
@@ -163,24 +171,41 @@ static void restart_decoder(world *w)
 static void chaos_step(world *w, int restarts)
 {
     switch (pick(w, 12)) {
-    case 0: case 1: case 2: encode_some(w); break;
+    case 0:
+    case 1:
+    case 2: encode_some(w); break;
     case 3: resync_some(w); break;
-    case 4: case 5: /* deliver, in any order */
+    case 4:
+    case 5: /* deliver, in any order */
         if (w->n_frames) {
             int i = (int)pick(w, (uint64_t)w->n_frames);
             deliver(w, i);
             drop_frame(w, i);
         }
         break;
-    case 6: if (w->n_frames) deliver(w, (int)pick(w, (uint64_t)w->n_frames)); break; /* stays: a duplicate to come */
-    case 7: if (w->n_frames) drop_frame(w, (int)pick(w, (uint64_t)w->n_frames)); break;
-    case 8: if (w->n_frames && pick(w, 2)) damage(w, &w->frames[pick(w, (uint64_t)w->n_frames)]); break;
-    case 9: if (w->n_replies) take_reply(w, (int)pick(w, (uint64_t)w->n_replies)); break;
-    case 10: if (w->n_replies) w->n_replies--; break; /* a reply is lost */
+    case 6:
+        if (w->n_frames) deliver(w, (int)pick(w, (uint64_t)w->n_frames));
+        break; /* stays: a duplicate to come */
+    case 7:
+        if (w->n_frames) drop_frame(w, (int)pick(w, (uint64_t)w->n_frames));
+        break;
+    case 8:
+        if (w->n_frames && pick(w, 2)) damage(w, &w->frames[pick(w, (uint64_t)w->n_frames)]);
+        break;
+    case 9:
+        if (w->n_replies) take_reply(w, (int)pick(w, (uint64_t)w->n_replies));
+        break;
+    case 10:
+        if (w->n_replies) w->n_replies--;
+        break; /* a reply is lost */
     default:
-        if (restarts && pick(w, 8) == 0) restart_encoder(w);
-        else if (restarts && pick(w, 8) == 0) restart_decoder(w);
-        else dw_encoder_forget(w->pair.encoder, key_of((uint32_t)pick(w, KEYS) * (uint32_t)(pick(w, 6) == 0 ? 1 : 99)));
+        if (restarts && pick(w, 8) == 0)
+            restart_encoder(w);
+        else if (restarts && pick(w, 8) == 0)
+            restart_decoder(w);
+        else
+            dw_encoder_forget(w->pair.encoder, key_of((uint32_t)pick(w, KEYS) *
+                                                      (uint32_t)(pick(w, 6) == 0 ? 1 : 99)));
     }
 }
 
@@ -254,7 +279,8 @@ static void every_damaged_byte_is_noticed(void **state)
         for (size_t at = 0; at < pair.len; at++) {
             pair.frame[at] ^= 0x10;
             dw_status status = test_pair_decode(&pair, &ty);
-            assert_true(status == DW_ERR_CORRUPT || status == DW_ERR_FORMAT || status == DW_ERR_VERSION);
+            assert_true(status == DW_ERR_CORRUPT || status == DW_ERR_FORMAT ||
+                        status == DW_ERR_VERSION);
             pair.frame[at] ^= 0x10;
         }
         assert_int_equal(dw_decoder_counters(pair.decoder).keys_held, visit ? 2 : 0);
@@ -288,7 +314,8 @@ static void a_lost_frame_heals_with_a_delta_from_the_older_base(void **state)
     test_pair_close(&pair);
 }
 
-/* Memory rot: a bit of the decoder's copy changes. The digest notices, and the next frame is a key frame. */
+/* Memory rot: a bit of the decoder's copy changes. The digest notices, and the next frame is a key
+ * frame. */
 static void a_rotten_copy_is_noticed_and_given_up(void **state)
 {
     float x[64], y[64];
@@ -308,7 +335,8 @@ static void a_rotten_copy_is_noticed_and_given_up(void **state)
     test_pair_encode(&pair, &key, &tx);
     assert_int_equal(test_pair_decode(&pair, &ty), DW_ERR_STATE);
     assert_int_equal(dw_decoder_counters(pair.decoder).keys_held, 0);
-    assert_int_equal(dw_decoder_counters(pair.decoder).state_bytes, 0); /* neither the copy nor the scratch is left */
+    assert_int_equal(dw_decoder_counters(pair.decoder).state_bytes, 0); /* neither the copy nor the
+                                                                           scratch is left */
     test_pair_feedback(&pair);
     test_pair_encode(&pair, &key, &tx);
     assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
@@ -345,7 +373,8 @@ static void a_rotten_copy_is_never_offered_as_a_base(void **state)
     test_pair_close(&pair);
 }
 
-/* An encoder that was restored without its memory but with its name begins at sequence 1 again: one NACK must be enough. */
+/* An encoder that was restored without its memory but with its name begins at sequence 1 again: one
+ * NACK must be enough. */
 static void a_namesake_leaps_over_what_is_held(void **state)
 {
     float x[64] = {1}, y[64];
@@ -383,13 +412,15 @@ static void resync_gives_the_tensor_that_was_missed(void **state)
     for (int visit = 0; visit < 3; visit++) test_pair_encode(&pair, &key, &tx);
     assert_int_equal(test_pair_decode(&pair, &ty), DW_ERR_BASE);
     test_pair_feedback(&pair); /* the NACK first, as a channel does */
-    assert_int_equal(dw_encoder_resync(pair.encoder, &key, 1, pair.frame, pair.cap, &pair.len), DW_OK);
+    assert_int_equal(dw_encoder_resync(pair.encoder, &key, 1, pair.frame, pair.cap, &pair.len),
+                     DW_OK);
     assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
     assert_int_equal(dw_encoder_peek(pair.encoder, key, &prev), DW_OK);
     assert_memory_equal(y, prev.data, sizeof y);
     test_pair_encode(&pair, &key, &tx);
     assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
-    assert_int_equal(dw_encoder_counters(pair.encoder).key_entries, 2); /* the first visit and the resync */
+    assert_int_equal(dw_encoder_counters(pair.encoder).key_entries, 2); /* the first visit and the
+                                                                           resync */
     test_pair_close(&pair);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_no_memory.c - the n-th allocation fails, for every n: the right status, state as it was, nothing leaked, and a second try that gives
- * the bits of a run in which nothing failed. */
+ * test_no_memory.c - the n-th allocation fails, for every n: the right status, state as it was,
+ * nothing leaked, and a second try that gives the bits of a run in which nothing failed. */
 #include "tool.h"
 
 enum { CALLS = 8, N = 3, C = 96 };
@@ -31,7 +31,8 @@ static void encode_call(run *r, int call)
     dw_tensor tx = dw_tensor_3d(x, DW_F32, N, 1, C);
     for (;;) {
         dw_counters before = dw_encoder_counters(r->encoder);
-        dw_status status = dw_encode(r->encoder, keys, &tx, r->frames[call], sizeof r->frames[call], &r->lens[call]);
+        dw_status status = dw_encode(r->encoder, keys, &tx, r->frames[call], sizeof r->frames[call],
+                                     &r->lens[call]);
         if (status == DW_OK) return;
         dw_counters after = dw_encoder_counters(r->encoder);
         assert_int_equal(status, DW_ERR_NO_MEMORY);
@@ -50,7 +51,8 @@ static void decode_call(run *r, int call)
     dw_tensor ty = dw_tensor_3d(r->ys[call], DW_F32, N, 1, C);
     for (;;) {
         dw_counters before = dw_decoder_counters(r->decoder);
-        dw_status status = dw_decode(r->decoder, r->frames[call], r->lens[call], &ty, reply, sizeof reply, &reply_len);
+        dw_status status = dw_decode(r->decoder, r->frames[call], r->lens[call], &ty, reply,
+                                     sizeof reply, &reply_len);
         if (status == DW_OK) break;
         dw_counters after = dw_decoder_counters(r->decoder);
         assert_int_equal(status, DW_ERR_NO_MEMORY);
@@ -112,7 +114,8 @@ static void every_allocation_may_fail_once(void **state)
 static void without_any_memory_nothing_is_made(void **state)
 {
     test_allocator allocator = {.fail_at = 0};
-    dw_config config = {.struct_size = sizeof config, .allocator = test_allocator_hooks(&allocator)};
+    dw_config config = {.struct_size = sizeof config,
+                        .allocator = test_allocator_hooks(&allocator)};
     dw_encoder *encoder = (dw_encoder *)1;
     dw_decoder *decoder = (dw_decoder *)1;
     (void)state;

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_parallel.c - a parallel_for in the config changes no bit: not backwards, not in threads, not in threads with another rounding. */
+ * test_parallel.c - a parallel_for in the config changes no bit: not backwards, not in threads, not
+ * in threads with another rounding. */
 #include <fenv.h>
 #include <pthread.h>
 
 #include "tool.h"
 
-/* Chunks in the order of a counter that threads share; each thread begins in the rounding mode given. */
+/* Chunks in the order of a counter that threads share; each thread begins in the rounding mode
+ * given. */
 typedef struct crew {
     int threads, rounding;
     long calls;
@@ -35,10 +37,15 @@ static void *work(void *argument)
 static void in_threads(void *context, size_t n, dw_task *task, void *task_context)
 {
     crew *c = context;
-    shift s = {.lock = PTHREAD_MUTEX_INITIALIZER, .n = n, .task = task, .context = task_context, .rounding = c->rounding};
+    shift s = {.lock = PTHREAD_MUTEX_INITIALIZER,
+               .n = n,
+               .task = task,
+               .context = task_context,
+               .rounding = c->rounding};
     pthread_t threads[8];
     c->calls++;
-    for (int i = 0; i < c->threads; i++) assert_int_equal(pthread_create(&threads[i], NULL, work, &s), 0);
+    for (int i = 0; i < c->threads; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, work, &s), 0);
     for (int i = 0; i < c->threads; i++) pthread_join(threads[i], NULL);
 }
 
@@ -74,8 +81,10 @@ static void same(const void *a, const void *b, size_t n, const char *what, const
 
 enum { N = 2, VISITS = 3 };
 
-/* The same samples, visit by visit, through a pair without threads and one with: frames, y, prev and counters. */
-static void compare(const char *config, uint32_t t, uint32_t c, dw_dtype dtype, int kind, int strided)
+/* The same samples, visit by visit, through a pair without threads and one with: frames, y, prev
+ * and counters. */
+static void compare(const char *config, uint32_t t, uint32_t c, dw_dtype dtype, int kind,
+                    int strided)
 {
     test_random random = {test_seed()};
     size_t n = (size_t)N * t * c, room = n + (size_t)N * t * 8;
@@ -100,9 +109,11 @@ static void compare(const char *config, uint32_t t, uint32_t c, dw_dtype dtype, 
         y.data = ys[1];
         assert_int_equal(test_pair_decode(&threaded.pair, &y), DW_OK);
         same(ys[0], ys[1], room * 4, "y", config);
-        for (int i = 0; i < N && plain.pair.config.codec == DW_CODEC_DELTA; i++) test_pair_in_step(&threaded.pair, keys[i]);
+        for (int i = 0; i < N && plain.pair.config.codec == DW_CODEC_DELTA; i++)
+            test_pair_in_step(&threaded.pair, keys[i]);
     }
-    dw_counters a = dw_encoder_counters(plain.pair.encoder), b = dw_encoder_counters(threaded.pair.encoder);
+    dw_counters a = dw_encoder_counters(plain.pair.encoder),
+                b = dw_encoder_counters(threaded.pair.encoder);
     same(&a, &b, sizeof a, "counters of the encoder", config);
     a = dw_decoder_counters(plain.pair.decoder), b = dw_decoder_counters(threaded.pair.decoder);
     same(&a, &b, sizeof a, "counters of the decoder", config);
@@ -121,7 +132,8 @@ static void threads_change_no_bit(void **state)
         int strided;
     } cases[] = {
         {"delta:bits=4,incarnation=7", 70, 1024, DW_F32, 0},
-        {"delta:bits=4,incarnation=7,audit=3", 90, 1000, DW_F32, 1}, /* chunks that end within stretches */
+        {"delta:bits=4,incarnation=7,audit=3", 90, 1000, DW_F32, 1}, /* chunks that end within
+                                                                        stretches */
         {"delta:bits=3,group=row,incarnation=7", 80, 1600, DW_BF16, 0},
         {"delta:bits=2,group=row,scale=mse,incarnation=7,audit=2", 21, 5000, DW_F32, 0},
         {"delta:bits=1,group=32,incarnation=7", 2000, 70, DW_F16, 0},
@@ -130,7 +142,8 @@ static void threads_change_no_bit(void **state)
         {"delta:bits=4,rounding=stochastic,incarnation=7", 90, 999, DW_F32, 0},
         {"delta:bits=4,key=raw,incarnation=7", 64, 1024, DW_F32, 0},
         {"direct:bits=6,group=256,incarnation=7", 70, 1024, DW_F32, 1},
-        {"direct:bits=4,rounding=stochastic,group=channel,seed=3,incarnation=7", 70, 1024, DW_BF16, 0},
+        {"direct:bits=4,rounding=stochastic,group=channel,seed=3,incarnation=7", 70, 1024, DW_BF16,
+         0},
         {"raw:incarnation=7", 70, 1024, DW_F32, 0},
     };
     (void)state;

@@ -47,10 +47,12 @@ void fuzz_floats(fuzz_input *input, float *x, size_t n)
         switch (mode & 3) {
         case 0:
             bits = (seed & 0x80000000u) | (127u - (exponent & 7u)) << 23 | (seed >> 9);
-            break;                                                                 /* ordinary */
-        case 1: bits = (seed & 0x80000000u) | exponent << 23 | (seed >> 9); break; /* any magnitude */
-        case 2: bits = seed; break;                                                /* any bits */
-        default: bits = value; break;                                              /* all the same */
+            break; /* ordinary */
+        case 1:
+            bits = (seed & 0x80000000u) | exponent << 23 | (seed >> 9);
+            break;                    /* any magnitude */
+        case 2: bits = seed; break;   /* any bits */
+        default: bits = value; break; /* all the same */
         }
         if ((mode & 4) && i % 1024 == spot) bits = value; /* one outlier in so many */
         memcpy(&x[i], &bits, sizeof bits);

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
- * fuzz_config.c - any text is a config or a clear error; what was parsed is written and read back the same. */
+ * fuzz_config.c - any text is a config or a clear error; what was parsed is written and read back
+ * the same. */
 #include "fuzz.h"
 
 /* What a config means, field by field: padding and callbacks do not count. */
 static bool same(const dw_config *a, const dw_config *b)
 {
-    return a->codec == b->codec && a->bits == b->bits && a->group == b->group && a->scale == b->scale &&
-           a->key == b->key && a->raw == b->raw && a->prev == b->prev && a->choose == b->choose &&
-           a->replies == b->replies && a->audit == b->audit && a->quota_bytes == b->quota_bytes &&
-           a->incarnation == b->incarnation;
+    return a->codec == b->codec && a->bits == b->bits && a->group == b->group &&
+           a->scale == b->scale && a->key == b->key && a->raw == b->raw && a->prev == b->prev &&
+           a->choose == b->choose && a->replies == b->replies && a->audit == b->audit &&
+           a->quota_bytes == b->quota_bytes && a->incarnation == b->incarnation;
 }
 
 static void check_error(const char *text, dw_status status, const dw_why *why)

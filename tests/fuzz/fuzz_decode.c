@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * fuzz_decode.c - any bytes as a frame, against a decoder that holds state: rejected means unchanged. */
+ * fuzz_decode.c - any bytes as a frame, against a decoder that holds state: rejected means
+ * unchanged. */
 #include "fuzz.h"
 
 enum { N = 2, MOST = 1 << 16, FILL = 0xa5 };
@@ -80,7 +81,8 @@ static dw_status decode(world *w, const uint8_t *frame, size_t len, size_t *repl
     return status;
 }
 
-/* The next good frame with some bytes changed and its length, or the input's own bytes; sealed or not. */
+/* The next good frame with some bytes changed and its length, or the input's own bytes; sealed or
+ * not. */
 static size_t make_hostile(world *w, fuzz_input *input, size_t len)
 {
     uint32_t mode = fuzz_byte(input);
@@ -133,7 +135,8 @@ static void require_in_step(const world *w)
     }
 }
 
-/* The good frame, which the hostile one came before, and one round trip more where that was told. */
+/* The good frame, which the hostile one came before, and one round trip more where that was told.
+ */
 static void require_recovery(world *w, fuzz_input *input, size_t len, dw_status hostile)
 {
     size_t reply_len;

@@ -1,13 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0
- * fuzz_link.c - what a peer can send over a link: greetings, messages, goodbyes, and what a channel makes of them.
+ * fuzz_link.c - what a peer can send over a link: greetings, messages, goodbyes, and what a channel
+ * makes of them.
  *
- * The backend lies in memory and does what it must; the input is a program of what comes by it, of what the program on this side calls,
- * and of time. Messages come as they were sent, in order by tag; errors are those that the peer has earned; memory has a bound. */
+ * The backend lies in memory and does what it must; the input is a program of what comes by it, of
+ * what the program on this side calls, and of time. Messages come as they were sent, in order by
+ * tag; errors are those that the peer has earned; memory has a bound. */
 #include "channel.h"
 #include "mem_wire.h"
 #include "unthreaded.h"
 
-enum { TAGS = 4, EXPECTED = 4096, STEPS_MOST = 300, FRAMES = 64, CHANNEL = 1, SAID_MOST = 4 << 20, CONTROLS_MOST = 20000, ROWS = 2, COLUMNS = 16, VALUES = ROWS * COLUMNS };
+enum {
+    TAGS = 4,
+    EXPECTED = 4096,
+    STEPS_MOST = 300,
+    FRAMES = 64,
+    CHANNEL = 1,
+    SAID_MOST = 4 << 20,
+    CONTROLS_MOST = 20000,
+    ROWS = 2,
+    COLUMNS = 16,
+    VALUES = ROWS * COLUMNS
+};
 
 static const uint32_t tags[TAGS] = {0, 7, 0xffffffff, 96};
 static const dw_transport *const transports[] = {&mem_wire_transport, NULL};
@@ -27,7 +40,7 @@ static struct run {
     unsigned controls;
     int handled[TAGS];
     int may_end[64]; /* by status, negated */
-    int must_end; /* there was nonsense */
+    int must_end;    /* there was nonsense */
     int has_waited;
     int has_met, is_over; /* hello, bye have left */
     dw_status ended;
@@ -45,13 +58,15 @@ static struct run {
     uint64_t reply_sequence;
 } run;
 
-/* ---- Messages ----------------------------------------------------------------------------------- */
+/* ---- Messages -----------------------------------------------------------------------------------
+ */
 
 /* Long stretches of bytes, and which stretch tells the message. */
 static const unsigned char *pattern(uint32_t number)
 {
     static unsigned char all[(1 << 18) + 256];
-    for (size_t i = 0; all[1] == 0 && i < sizeof all; i++) all[sizeof all - 1 - i] = (unsigned char)(i * 7 + (i >> 8) + (i >> 16) * 3) | 1;
+    for (size_t i = 0; all[1] == 0 && i < sizeof all; i++)
+        all[sizeof all - 1 - i] = (unsigned char)(i * 7 + (i >> 8) + (i >> 16) * 3) | 1;
     return all + number % 255;
 }
 
@@ -95,7 +110,8 @@ static void look_at_sent(const unsigned char *data, size_t len)
     dw_envelope envelope;
     data += DW_LINK_HEADER_BYTES;
     len -= DW_LINK_HEADER_BYTES;
-    REQUIRE(!run.is_over && kind == (run.has_met ? kind == DW_KIND_BYE ? DW_KIND_BYE : DW_KIND_DATA : DW_KIND_HELLO));
+    REQUIRE(!run.is_over && kind == (run.has_met ? kind == DW_KIND_BYE ? DW_KIND_BYE : DW_KIND_DATA
+                                                 : DW_KIND_HELLO));
     run.has_met = 1;
     run.is_over = kind == DW_KIND_BYE;
     if (kind != DW_KIND_DATA) return;
@@ -105,15 +121,18 @@ static void look_at_sent(const unsigned char *data, size_t len)
         return;
     }
     REQUIRE(dw_envelope_read(data, len, 0, &envelope));
-    if (envelope.kind == DW_ENVELOPE_ACK && envelope.body_len > 0) dw_encoder_feedback(run.encoder, envelope.body, envelope.body_len);
+    if (envelope.kind == DW_ENVELOPE_ACK && envelope.body_len > 0)
+        dw_encoder_feedback(run.encoder, envelope.body, envelope.body_len);
     if (envelope.kind != DW_ENVELOPE_FRAME && envelope.kind != DW_ENVELOPE_RESENT) return;
     float y[VALUES];
     const dw_tensor there = dw_tensor_3d(y, DW_F32, 1, ROWS, COLUMNS);
-    dw_decode(run.decoder, envelope.body, envelope.body_len, &there, run.reply, sizeof run.reply, &run.reply_len);
+    dw_decode(run.decoder, envelope.body, envelope.body_len, &there, run.reply, sizeof run.reply,
+              &run.reply_len);
     run.reply_sequence = envelope.sequence;
 }
 
-/* ---- What must hold at all times ------------------------------------------------------------------ */
+/* ---- What must hold at all times
+ * ------------------------------------------------------------------ */
 
 static void may_end_with(dw_status status)
 {
@@ -128,17 +147,22 @@ static void check(void)
     REQUIRE((link->status == DW_OK) == (dw_link_why(run.link)[0] == '\0'));
     if (run.ended != DW_OK) REQUIRE(link->status == run.ended);
     run.ended = link->status;
-    /* One message is always taken. Answers of channels go past the limit of the queue, but not without end. */
+    /* One message is always taken. Answers of channels go past the limit of the queue, but not
+     * without end. */
     const uint64_t longest = run.max_message + DW_BUFFER_PREFIX_BYTES + DW_LINK_ROOM_BYTES;
-    const uint64_t sends = run.has_channel ? 2 * run.max_queued + 2 * longest : run.max_queued > longest ? run.max_queued : longest;
+    const uint64_t sends = run.has_channel            ? 2 * run.max_queued + 2 * longest
+                           : run.max_queued > longest ? run.max_queued
+                                                      : longest;
     REQUIRE(link->queued_bytes <= sends);
     if (link->inboxes.bytes <= run.max_queued) run.has_waited = 0;
     if (!run.has_waited) REQUIRE(link->inboxes.bytes <= run.max_queued + longest);
-    for (const dw_buffer *buffer = link->pool.newest; buffer; buffer = buffer->older) room += buffer->cap;
+    for (const dw_buffer *buffer = link->pool.newest; buffer; buffer = buffer->older)
+        room += buffer->cap;
     REQUIRE(link->pool.free_bytes <= link->pool.keep_bytes && link->pool.free_bytes <= room);
 }
 
-/* ---- The peer ----------------------------------------------------------------------------------- */
+/* ---- The peer -----------------------------------------------------------------------------------
+ */
 
 static size_t length(fuzz_input *input)
 {
@@ -186,7 +210,8 @@ static void say_odd(fuzz_input *input)
     run.must_end = 1;
 }
 
-/* ---- This side ---------------------------------------------------------------------------------- */
+/* ---- This side ----------------------------------------------------------------------------------
+ */
 
 static void receive(fuzz_input *input)
 {
@@ -199,7 +224,9 @@ static void receive(fuzz_input *input)
     if (run.handled[tag]) {
         REQUIRE(status == DW_ERR_ARGUMENT);
     } else if (status == DW_OK) {
-        REQUIRE(run.link->status == DW_OK || run.link->status == DW_ERR_PEER); /* after nonsense nothing is given any more */
+        REQUIRE(run.link->status == DW_OK || run.link->status == DW_ERR_PEER); /* after nonsense
+                                                                                  nothing is given
+                                                                                  any more */
         take_expected(&run.by_tag[tag], data, len);
         dw_link_release(run.link, data);
     } else {
@@ -214,8 +241,10 @@ static void handle(void *context, const void *data, size_t len)
         unsigned char echo[10];
         fill(echo, sizeof echo, run.numbers);
         if (!expect(&run.leaving, run.numbers, sizeof echo)) return;
-        if (dw_link_send(run.link, 7, echo, sizeof echo) != DW_OK) run.leaving.n--;
-        else run.numbers++;
+        if (dw_link_send(run.link, 7, echo, sizeof echo) != DW_OK)
+            run.leaving.n--;
+        else
+            run.numbers++;
     }
 }
 
@@ -223,7 +252,9 @@ static void set_handler(fuzz_input *input)
 {
     const unsigned tag = fuzz_byte(input) % TAGS;
     const int sets = fuzz_byte(input) % 4 != 0;
-    if (dw_link_handle(run.link, tags[tag], sets ? handle : NULL, sets ? &run.by_tag[tag] : NULL) == DW_OK) run.handled[tag] = sets;
+    if (dw_link_handle(run.link, tags[tag], sets ? handle : NULL, sets ? &run.by_tag[tag] : NULL) ==
+        DW_OK)
+        run.handled[tag] = sets;
 }
 
 static void send_message(fuzz_input *input)
@@ -232,9 +263,11 @@ static void send_message(fuzz_input *input)
     const size_t len = length(input);
     void *room;
     const dw_status status = dw_link_send_begin(run.link, tags[tag], len, &room);
-    if (status == DW_PENDING) REQUIRE(run.link->queued_bytes + len + DW_BUFFER_PREFIX_BYTES > run.max_queued);
+    if (status == DW_PENDING)
+        REQUIRE(run.link->queued_bytes + len + DW_BUFFER_PREFIX_BYTES > run.max_queued);
     if (status == DW_ERR_LIMIT) REQUIRE(len > run.link->max_message_bytes);
-    REQUIRE(status == DW_OK || status == DW_PENDING || status == DW_ERR_LIMIT || status == run.link->status);
+    REQUIRE(status == DW_OK || status == DW_PENDING || status == DW_ERR_LIMIT ||
+            status == run.link->status);
     if (status != DW_OK) return;
     const int drops = fuzz_byte(input) % 8 == 7 || run.leaving.n == EXPECTED;
     fill(room, len, run.numbers);
@@ -270,7 +303,8 @@ static void change_wire(fuzz_input *input)
     }
 }
 
-/* ---- The channel -------------------------------------------------------------------------------- */
+/* ---- The channel --------------------------------------------------------------------------------
+ */
 
 static void *add_envelope(uint32_t which, size_t body_len)
 {
@@ -287,9 +321,12 @@ static void say_channel_hello(fuzz_input *input)
     unsigned char *hello = message + DW_ENVELOPE_BYTES;
     hello[0] = DW_FORMAT_MAJOR;
     hello[1] = DW_FORMAT_MINOR;
-    for (int i = 0; i < 2; i++) REQUIRE(dw_config_format(&run.config, (char *)hello + 4 + i * DW_CONFIG_TEXT_BYTES, DW_CONFIG_TEXT_BYTES) == DW_OK);
+    for (int i = 0; i < 2; i++)
+        REQUIRE(dw_config_format(&run.config, (char *)hello + 4 + i * DW_CONFIG_TEXT_BYTES,
+                                 DW_CONFIG_TEXT_BYTES) == DW_OK);
     if (how >= 200) hello[fuzz_below(input, HELLO_BYTES)] ^= fuzz_byte(input);
-    dw_envelope_seal(message, 0, DW_ENVELOPE_HELLO, how >= 250 ? DW_PENDING : DW_OK, 0, HELLO_BYTES);
+    dw_envelope_seal(message, 0, DW_ENVELOPE_HELLO, how >= 250 ? DW_PENDING : DW_OK, 0,
+                     HELLO_BYTES);
 }
 
 static void say_frame(fuzz_input *input)
@@ -299,7 +336,8 @@ static void say_frame(fuzz_input *input)
     size_t len;
     if (run.n_made == FRAMES) return;
     const dw_key key = {.sample = fuzz_byte(input) % 3};
-    for (int i = 0; i < VALUES; i++) x[i] = (float)((int)(run.numbers * 7 + (unsigned)i * 13) % 101 - 50);
+    for (int i = 0; i < VALUES; i++)
+        x[i] = (float)((int)(run.numbers * 7 + (unsigned)i * 13) % 101 - 50);
     run.numbers++;
     const dw_tensor there = dw_tensor_3d(x, DW_F32, 1, ROWS, COLUMNS);
     REQUIRE(dw_encode(run.encoder, &key, &there, frame, sizeof frame, &len) == DW_OK);
@@ -311,33 +349,45 @@ static void say_frame(fuzz_input *input)
     if (!message) return;
     memcpy(message + DW_ENVELOPE_BYTES, frame, len);
     const uint64_t sequence = how < 160 ? run.next_sequence++ : run.next_sequence + how % 8 - 4;
-    dw_envelope_seal(message, 0, how >= 224 ? DW_ENVELOPE_RESENT : DW_ENVELOPE_FRAME, DW_OK, sequence, len);
-    if (how >= 120 && how < 160) message[fuzz_below(input, (uint32_t)(DW_ENVELOPE_BYTES + len))] ^= 1 + fuzz_byte(input) % 255;
+    dw_envelope_seal(message, 0, how >= 224 ? DW_ENVELOPE_RESENT : DW_ENVELOPE_FRAME, DW_OK,
+                     sequence, len);
+    if (how >= 120 && how < 160)
+        message[fuzz_below(input, (uint32_t)(DW_ENVELOPE_BYTES + len))] ^=
+            1 + fuzz_byte(input) % 255;
 }
 
 /* Acknowledgements, requests and all else that a peer's channel can say; many at once, perhaps. */
 static void say_control(fuzz_input *input)
 {
-    static const dw_status about[] = {DW_OK, DW_ERR_CORRUPT, DW_ERR_BASE, DW_ERR_STATE, DW_ERR_STALE, DW_PENDING, DW_ERR_FORMAT};
+    static const dw_status about[] = {DW_OK,        DW_ERR_CORRUPT, DW_ERR_BASE,  DW_ERR_STATE,
+                                      DW_ERR_STALE, DW_PENDING,     DW_ERR_FORMAT};
     const dw_envelope_kind kind = (dw_envelope_kind)(DW_ENVELOPE_HELLO + fuzz_byte(input) % 9);
     const dw_status status = about[fuzz_byte(input) % 7];
     const unsigned how = fuzz_byte(input), which = fuzz_byte(input) % 16;
-    const uint64_t sequence = how < 128 ? run.reply_sequence + how % 4 : how < 250 ? how % 64 : UINT64_MAX;
+    const uint64_t sequence = how < 128   ? run.reply_sequence + how % 4
+                              : how < 250 ? how % 64
+                                          : UINT64_MAX;
     const size_t len = how & 1 ? run.reply_len : 0;
-    for (unsigned i = which & 8 ? 10 * fuzz_below(input, 3000) : 1; i > 0 && run.controls < CONTROLS_MOST; i--, run.controls++) {
+    for (unsigned i = which & 8 ? 10 * fuzz_below(input, 3000) : 1;
+         i > 0 && run.controls < CONTROLS_MOST; i--, run.controls++) {
         unsigned char *message = add_envelope(which % 8 < 3 ? which % 8 : DW_TAG_CONTROL, len);
         if (!message) return;
         memcpy(message + DW_ENVELOPE_BYTES, run.reply, len);
         dw_envelope_seal(message, 0, kind, status, sequence, len);
         if (which == 7 || which == 15) message[DW_ENVELOPE_BYTES - 1] ^= 1;
     }
-    if (wire.is_stuck || run.controls > 100) may_end_with(DW_ERR_PROTOCOL); /* for what asks without end */
+    if (wire.is_stuck || run.controls > 100)
+        may_end_with(DW_ERR_PROTOCOL); /* for what asks without end */
 }
 
 static void open_channel(fuzz_input *input)
 {
     dw_why why;
-    const dw_channel_config config = {.struct_size = sizeof config, .id = CHANNEL, .send = &run.config, .recv = &run.config, .open_timeout_ms = 3000};
+    const dw_channel_config config = {.struct_size = sizeof config,
+                                      .id = CHANNEL,
+                                      .send = &run.config,
+                                      .recv = &run.config,
+                                      .open_timeout_ms = 3000};
     if (run.channel) return;
     run.has_waited = 1;
     say_channel_hello(input);
@@ -350,12 +400,14 @@ static void send_tensor(fuzz_input *input)
 {
     float x[VALUES];
     const dw_key key = {.sample = fuzz_byte(input) % 3};
-    for (int i = 0; i < VALUES; i++) x[i] = (float)((int)(run.numbers * 5 + (unsigned)i * 11) % 97 - 48);
+    for (int i = 0; i < VALUES; i++)
+        x[i] = (float)((int)(run.numbers * 5 + (unsigned)i * 11) % 97 - 48);
     run.numbers++;
     const dw_tensor here = dw_tensor_3d(x, DW_F32, 1, ROWS, COLUMNS);
     if (run.link->max_message_bytes < 1024) return;
     const dw_status status = dw_channel_send(run.channel, &key, &here);
-    REQUIRE(status == DW_OK || (status == run.link->status && status != DW_OK) || status == DW_ERR_PEER);
+    REQUIRE(status == DW_OK || (status == run.link->status && status != DW_OK) ||
+            status == DW_ERR_PEER);
 }
 
 /* What is received is what the peer's encoder has made at some time, to the bit. */
@@ -365,7 +417,8 @@ static void receive_tensor(fuzz_input *input)
     dw_key key;
     const dw_tensor here = dw_tensor_3d(y, DW_F32, 1, ROWS, COLUMNS);
     run.has_waited = 1;
-    const dw_status status = dw_channel_recv(run.channel, (int[]){0, 30, 0, 500}[fuzz_byte(input) % 4], &key, &here);
+    const dw_status status =
+        dw_channel_recv(run.channel, (int[]){0, 30, 0, 500}[fuzz_byte(input) % 4], &key, &here);
     if (status != DW_OK) {
         REQUIRE(status == DW_PENDING || dw_channel_why(run.channel)[0]);
         return;
@@ -375,25 +428,41 @@ static void receive_tensor(fuzz_input *input)
     REQUIRE(found < run.n_made);
 }
 
-/* ---- The program -------------------------------------------------------------------------------- */
+/* ---- The program --------------------------------------------------------------------------------
+ */
 
 static void do_one(fuzz_input *input, unsigned what)
 {
     switch (what) {
-    case 0: case 1: say_message(input); break;
+    case 0:
+    case 1: say_message(input); break;
     case 2: say_odd(input); break;
-    case 3: case 4: receive(input); break;
+    case 3:
+    case 4: receive(input); break;
     case 5: set_handler(input); break;
     case 6: send_message(input); break;
     case 7: pass_time(input); break;
     case 8: change_wire(input); break;
-    case 9: if (run.has_channel) open_channel(input); break;
-    case 10: if (run.has_channel) say_frame(input); break;
-    case 11: if (run.has_channel) say_control(input); break;
-    case 12: if (run.channel) send_tensor(input); break;
-    case 13: if (run.channel) receive_tensor(input); break;
-    case 14: if (run.channel) dw_channel_forget(run.channel, (dw_key){.sample = fuzz_byte(input) % 3}); break;
-    default: for (int i = fuzz_byte(input) % 8; i >= 0; i--) unthreaded_turn();
+    case 9:
+        if (run.has_channel) open_channel(input);
+        break;
+    case 10:
+        if (run.has_channel) say_frame(input);
+        break;
+    case 11:
+        if (run.has_channel) say_control(input);
+        break;
+    case 12:
+        if (run.channel) send_tensor(input);
+        break;
+    case 13:
+        if (run.channel) receive_tensor(input);
+        break;
+    case 14:
+        if (run.channel) dw_channel_forget(run.channel, (dw_key){.sample = fuzz_byte(input) % 3});
+        break;
+    default:
+        for (int i = fuzz_byte(input) % 8; i >= 0; i--) unthreaded_turn();
     }
 }
 
@@ -428,18 +497,29 @@ static dw_status open_link(fuzz_input *input)
     if (wire.keeps > 0) may_end_with(DW_ERR_TIMEOUT);
     wire.on_sent = look_at_sent;
     greet(input);
-    const dw_link_options options = {.struct_size = sizeof options, .transports = transports, .max_message_bytes = run.max_message,
-                                     .max_queued_bytes = run.max_queued, .open_timeout_ms = 2000};
+    const dw_link_options options = {.struct_size = sizeof options,
+                                     .transports = transports,
+                                     .max_message_bytes = run.max_message,
+                                     .max_queued_bytes = run.max_queued,
+                                     .open_timeout_ms = 2000};
     const dw_status status = dw_link_open(&run.link, "mem:", &options, &why);
     REQUIRE((status == DW_OK) == (run.link != NULL));
-    REQUIRE(status == DW_OK || (why.text[0] && (status == DW_ERR_PROTOCOL || status == DW_ERR_VERSION || status == DW_ERR_TIMEOUT)));
+    REQUIRE(status == DW_OK ||
+            (why.text[0] &&
+             (status == DW_ERR_PROTOCOL || status == DW_ERR_VERSION || status == DW_ERR_TIMEOUT)));
     return status;
 }
 
 static void make_codecs(void)
 {
-    run.config = (dw_config){.struct_size = sizeof run.config, .codec = DW_CODEC_DELTA, .bits = 4, .group = 16, .prev = DW_F32, .incarnation = 5};
-    REQUIRE(dw_encoder_create(&run.encoder, &run.config) == DW_OK && dw_decoder_create(&run.decoder, &run.config) == DW_OK);
+    run.config = (dw_config){.struct_size = sizeof run.config,
+                             .codec = DW_CODEC_DELTA,
+                             .bits = 4,
+                             .group = 16,
+                             .prev = DW_F32,
+                             .incarnation = 5};
+    REQUIRE(dw_encoder_create(&run.encoder, &run.config) == DW_OK &&
+            dw_decoder_create(&run.decoder, &run.config) == DW_OK);
     run.config.incarnation = 0x1234;
 }
 
@@ -449,7 +529,9 @@ static void end(void)
     void *data;
     size_t len;
     run.has_waited = 1;
-    if (run.must_end) REQUIRE(dw_link_recv(run.link, 0x7777, 100, &data, &len) == run.link->status && run.link->status != DW_OK);
+    if (run.must_end)
+        REQUIRE(dw_link_recv(run.link, 0x7777, 100, &data, &len) == run.link->status &&
+                run.link->status != DW_OK);
     check();
     dw_channel_close(run.channel);
     dw_link_close(run.link);

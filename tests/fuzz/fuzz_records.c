@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * fuzz_records.c - what a peer can do to an end of tcp after the meeting: the input is a program of what it says, and when.
+ * fuzz_records.c - what a peer can do to an end of tcp after the meeting: the input is a program of
+ * what it says, and when.
  *
- * Whatever it does, the link gets messages whole, in order and once, made of what was said of them; nothing is acknowledged that did
- * not come, nor sent that was not asked for; memory has a bound; and errors are those that the peer has earned. */
+ * Whatever it does, the link gets messages whole, in order and once, made of what was said of them;
+ * nothing is acknowledged that did not come, nor sent that was not asked for; memory has a bound;
+ * and errors are those that the peer has earned. */
 #include <linux/sockios.h>
 #include <poll.h>
 #include <sys/ioctl.h>
@@ -26,13 +28,17 @@ static struct stand_in {
     dw_status status; /* DW_OK until it has failed */
 } link;
 
-/* ---- In place of a link ------------------------------------------------------------------------- */
+/* ---- In place of a link -------------------------------------------------------------------------
+ */
 
 static void fail(dw_status status, const dw_why *why)
 {
     link.status = status;
     REQUIRE(why->text[0] && memchr(why->text, 0, sizeof why->text));
-    const int is_earned = status == DW_ERR_PROTOCOL ? said.may_fail : (status == DW_ERR_PEER || status == DW_ERR_TIMEOUT) && peer.was_alone;
+    const int is_earned =
+        status == DW_ERR_PROTOCOL
+            ? said.may_fail
+            : (status == DW_ERR_PEER || status == DW_ERR_TIMEOUT) && peer.was_alone;
     if (!is_earned) fprintf(stderr, "%d: %s\n", (int)status, why->text);
     REQUIRE(is_earned);
 }
@@ -63,28 +69,34 @@ static void receive(void)
     dw_why why = {.text = ""};
     dw_status status;
     if (!link.room && !link.is_paused) post(DW_LINK_ROOM_BYTES + DW_LINK_HEADER_BYTES);
-    if (link.room) status = dw_transport_tcp.test(link.end, &link.recv_request, &len, &why);
-    else status = dw_transport_tcp.turn(link.end, &why) == DW_OK ? DW_PENDING : link.end->status;
+    if (link.room)
+        status = dw_transport_tcp.test(link.end, &link.recv_request, &len, &why);
+    else
+        status = dw_transport_tcp.turn(link.end, &why) == DW_OK ? DW_PENDING : link.end->status;
     if (status == DW_OK) {
         take_message(len);
     } else if (status == DW_ERR_NO_ROOM) {
         REQUIRE(len > link.cap);
         free(link.room);
         link.room = NULL;
-        if (len > peer.longest) fail(DW_ERR_PROTOCOL, &(dw_why){.text = "too long for the link"});
-        else post(len);
+        if (len > peer.longest)
+            fail(DW_ERR_PROTOCOL, &(dw_why){.text = "too long for the link"});
+        else
+            post(len);
     } else if (status != DW_PENDING) {
         fail(status, &why);
     }
 }
 
-/* Bytes that were sent may go when the end has said so, and not before we have acknowledged them. */
+/* Bytes that were sent may go when the end has said so, and not before we have acknowledged them.
+ */
 static void let_go(void)
 {
     dw_transport_caps caps = {.wait_fd = -1};
     dw_transport_tcp.caps(link.end, &caps);
     REQUIRE(caps.kept_sends <= link.answered - link.let_go);
-    while (link.answered - link.let_go > caps.kept_sends) free(link.kept[link.let_go++ % RAW_SENT_MOST]);
+    while (link.answered - link.let_go > caps.kept_sends)
+        free(link.kept[link.let_go++ % RAW_SENT_MOST]);
     if (!link.copies) REQUIRE(link.let_go <= said.whole);
 }
 
@@ -129,7 +141,8 @@ static void begin_send(size_t len)
     test_send();
 }
 
-/* ---- Memory ------------------------------------------------------------------------------------- */
+/* ---- Memory -------------------------------------------------------------------------------------
+ */
 
 static void count(const dw_tcp_stash *list, uint64_t *held, uint64_t *counted)
 {
@@ -142,23 +155,29 @@ static void count(const dw_tcp_stash *list, uint64_t *held, uint64_t *counted)
 static void check_memory(void)
 {
     uint64_t held = 0, counted = 0, unused = 0, none = 0;
-    for (unsigned i = 0; i < DW_TCP_ARRIVING_MOST; i++) count(link.end->arriving[i].stash, &held, &counted);
-    for (unsigned i = 0; i < link.end->options.stripes; i++) count(link.end->stripes[i].stash, &held, &counted);
+    for (unsigned i = 0; i < DW_TCP_ARRIVING_MOST; i++)
+        count(link.end->arriving[i].stash, &held, &counted);
+    for (unsigned i = 0; i < link.end->options.stripes; i++)
+        count(link.end->stripes[i].stash, &held, &counted);
     REQUIRE(counted == link.end->stash_bytes);
     count(link.end->unused, &unused, &none);
-    /* A window and two chunks of it; what lies unused, as much again; and what the shortest messages take at least. */
+    /* A window and two chunks of it; what lies unused, as much again; and what the shortest
+     * messages take at least. */
     REQUIRE(unused <= DW_TCP_WINDOW_BYTES);
     REQUIRE(counted <= DW_TCP_WINDOW_BYTES + 4 * MEBIBYTE);
     REQUIRE(held <= 2 * DW_TCP_WINDOW_BYTES + 4 * MEBIBYTE + DW_TCP_ARRIVING_MOST * 1024);
 }
 
-/* ---- The program -------------------------------------------------------------------------------- */
+/* ---- The program --------------------------------------------------------------------------------
+ */
 
-/* What a well-behaved peer would make of message n: always the same. grows: each pair has a longer one than all before. */
+/* What a well-behaved peer would make of message n: always the same. grows: each pair has a longer
+ * one than all before. */
 static size_t length_of(uint64_t number)
 {
     if (link.grows) return number % 2 == 0 ? 10 : 400000 + 7000 * (size_t)(number / 2 % 90);
-    static const size_t lengths[] = {40, 10, 1200000, 4088, 0, 1 << 20, 16384, (1 << 20) + 1, 30, 3000000, 70000, 5000};
+    static const size_t lengths[] = {40, 10,      1200000, 4088, 0, 1 << 20, 16384, (1 << 20) + 1,
+                                     30, 3000000, 70000,   5000};
     return lengths[number % (sizeof lengths / sizeof *lengths)];
 }
 
@@ -167,7 +186,8 @@ static raw_connection *pick(fuzz_input *input)
     return &peer.connections[fuzz_byte(input) % peer.n_connections];
 }
 
-static void write_body(raw_connection *connection, uint64_t number, uint64_t chunk, unsigned variant, size_t len)
+static void write_body(raw_connection *connection, uint64_t number, uint64_t chunk,
+                       unsigned variant, size_t len)
 {
     for (size_t done = 0; done < len && peer.written < WRITTEN_MOST; done += RAW_PATTERN_BYTES) {
         const size_t n = len - done < RAW_PATTERN_BYTES ? len - done : RAW_PATTERN_BYTES;
@@ -176,10 +196,12 @@ static void write_body(raw_connection *connection, uint64_t number, uint64_t chu
 }
 
 /* The record of one chunk of message n, as it should be; so many bytes of it. */
-static void write_chunk(raw_connection *connection, uint64_t number, size_t chunk, unsigned variant, size_t most)
+static void write_chunk(raw_connection *connection, uint64_t number, size_t chunk, unsigned variant,
+                        size_t most)
 {
     unsigned char header[DW_TCP_CHUNK_RECORD_BYTES];
-    const size_t total = length_of(number), offset = chunk * RAW_PATTERN_BYTES, left = total - offset;
+    const size_t total = length_of(number), offset = chunk * RAW_PATTERN_BYTES,
+                 left = total - offset;
     const size_t len = left < RAW_PATTERN_BYTES ? left : RAW_PATTERN_BYTES;
     const int is_chunk = total > DW_TCP_CHUNK_BYTES;
     if (number >= SAID_NUMBERS || said_is_full() || !said_is_between(&connection->says)) return;
@@ -197,13 +219,19 @@ static uint64_t pick_number(fuzz_input *input)
     if (how < 128) return next + how % 4;
     if (how < 192) return next > how % 64 ? next - how % 64 : 0;
     if (how < 250) return peer.taken + DW_TCP_ARRIVING_MOST - 1 - how % 8;
-    return (const uint64_t[]){peer.taken + DW_TCP_ARRIVING_MOST, UINT64_MAX, UINT64_C(1) << 32, next + 500, SAID_NUMBERS - 1, 0}[how - 250];
+    return (const uint64_t[]){peer.taken + DW_TCP_ARRIVING_MOST,
+                              UINT64_MAX,
+                              UINT64_C(1) << 32,
+                              next + 500,
+                              SAID_NUMBERS - 1,
+                              0}[how - 250];
 }
 
 /* The first chunk that nobody brought yet, or any. */
 static size_t pick_chunk(fuzz_input *input, uint64_t number)
 {
-    const size_t total = length_of(number), chunks = total == 0 ? 1 : (total + RAW_PATTERN_BYTES - 1) / RAW_PATTERN_BYTES;
+    const size_t total = length_of(number),
+                 chunks = total == 0 ? 1 : (total + RAW_PATTERN_BYTES - 1) / RAW_PATTERN_BYTES;
     const unsigned how = fuzz_byte(input);
     size_t chunk = 0;
     if (how >= 64) return how % chunks;
@@ -217,7 +245,8 @@ static void say_chunk(fuzz_input *input, int is_cut)
     const uint64_t number = pick_number(input);
     const size_t chunk = pick_chunk(input, number);
     const unsigned variant = fuzz_byte(input);
-    write_chunk(connection, number, chunk, variant < 240 ? 0 : variant, is_cut ? fuzz_below(input, 65536) * 16 : SIZE_MAX);
+    write_chunk(connection, number, chunk, variant < 240 ? 0 : variant,
+                is_cut ? fuzz_below(input, 65536) * 16 : SIZE_MAX);
 }
 
 static void say_rest(fuzz_input *input)
@@ -232,7 +261,8 @@ static void say_many(fuzz_input *input)
 {
     raw_connection *connection = pick(input);
     uint64_t number = pick_number(input);
-    for (unsigned i = fuzz_below(input, 1100); i > 0 && number < SAID_NUMBERS && peer.written < WRITTEN_MOST; i--, number++) {
+    for (unsigned i = fuzz_below(input, 1100);
+         i > 0 && number < SAID_NUMBERS && peer.written < WRITTEN_MOST; i--, number++) {
         const uint64_t swapped = number ^ (uint64_t)link.grows;
         if (link.grows || length_of(number) < 100) write_chunk(connection, swapped, 0, 0, SIZE_MAX);
     }
@@ -243,7 +273,9 @@ static void say_early(fuzz_input *input)
 {
     raw_connection *connection = pick(input);
     uint64_t number = said_prefix() + 1;
-    for (unsigned i = fuzz_below(input, 40); i > 0 && number < SAID_NUMBERS && link.status == DW_OK && peer.written < WRITTEN_MOST; number++) {
+    for (unsigned i = fuzz_below(input, 40);
+         i > 0 && number < SAID_NUMBERS && link.status == DW_OK && peer.written < WRITTEN_MOST;
+         number++) {
         if (length_of(number) < MEBIBYTE) continue;
         write_chunk(connection, number, 0, 0, SIZE_MAX);
         i--;
@@ -252,8 +284,19 @@ static void say_early(fuzz_input *input)
 
 static uint64_t odd_total(fuzz_input *input, uint64_t number)
 {
-    const uint64_t totals[] = {length_of(number), MEBIBYTE + 1, 2 * MEBIBYTE, 3 * MEBIBYTE - 1, peer.longest, peer.longest + 1,
-                               UINT64_C(1) << 40, (UINT64_C(1) << 40) + 1, UINT64_MAX, 0, 20, MEBIBYTE, UINT64_C(257) << 20};
+    const uint64_t totals[] = {length_of(number),
+                               MEBIBYTE + 1,
+                               2 * MEBIBYTE,
+                               3 * MEBIBYTE - 1,
+                               peer.longest,
+                               peer.longest + 1,
+                               UINT64_C(1) << 40,
+                               (UINT64_C(1) << 40) + 1,
+                               UINT64_MAX,
+                               0,
+                               20,
+                               MEBIBYTE,
+                               UINT64_C(257) << 20};
     return totals[fuzz_byte(input) % (sizeof totals / sizeof *totals)];
 }
 
@@ -267,19 +310,27 @@ static void say_odd(fuzz_input *input)
     const uint64_t offset = how % 8 * chunk_len + (how >= 224);
     uint64_t len = total > offset && total - offset < chunk_len ? total - offset : chunk_len;
     if (how >= 200 && how < 224) len = fuzz_below(input, 65536) * 64;
-    const int kind = what < 160 ? total <= MEBIBYTE && what < 80 ? DW_TCP_MESSAGE : DW_TCP_CHUNK : what % 9;
+    const int kind =
+        what < 160 ? total <= MEBIBYTE && what < 80 ? DW_TCP_MESSAGE : DW_TCP_CHUNK : what % 9;
     raw_header(header, kind, number, (size_t)(kind == DW_TCP_MESSAGE && total < len ? total : len));
     const unsigned whole = fuzz_byte(input), limit = fuzz_byte(input);
-    if (whole >= 200) dw_put64(header + 16, whole >= 250 ? UINT64_MAX : peer.seen + (whole - 200) % 4);
+    if (whole >= 200)
+        dw_put64(header + 16, whole >= 250 ? UINT64_MAX : peer.seen + (whole - 200) % 4);
     if (whole >= 150 && whole < 200) dw_put64(header + 16, 0);
-    if (limit >= 200) dw_put64(header + 24, (const uint64_t[]){0, UINT64_MAX, 1, MEBIBYTE}[limit % 4]);
+    if (limit >= 200)
+        dw_put64(header + 24, (const uint64_t[]){0, UINT64_MAX, 1, MEBIBYTE}[limit % 4]);
     dw_put64(header + 32, offset);
     dw_put64(header + 40, total);
-    raw_write(connection, header, kind == DW_TCP_CHUNK ? DW_TCP_CHUNK_RECORD_BYTES : DW_TCP_RECORD_BYTES);
+    raw_write(connection, header,
+              kind == DW_TCP_CHUNK ? DW_TCP_CHUNK_RECORD_BYTES : DW_TCP_RECORD_BYTES);
     const unsigned body = fuzz_byte(input);
     const uint64_t wanted = connection->says.body_left;
-    if (body < 128) write_body(connection, number, offset / chunk_len, body & 1, (size_t)(wanted < 2 * MEBIBYTE ? wanted : 2 * MEBIBYTE));
-    else if (body < 192) write_body(connection, number, offset / chunk_len, 0, (size_t)(wanted < 999 ? wanted : 999));
+    if (body < 128)
+        write_body(connection, number, offset / chunk_len, body & 1,
+                   (size_t)(wanted < 2 * MEBIBYTE ? wanted : 2 * MEBIBYTE));
+    else if (body < 192)
+        write_body(connection, number, offset / chunk_len, 0,
+                   (size_t)(wanted < 999 ? wanted : 999));
 }
 
 static void say_raw(fuzz_input *input)
@@ -303,7 +354,8 @@ static void say_word(raw_connection *connection, int kind)
 static void come_back(fuzz_input *input)
 {
     const unsigned how = fuzz_byte(input), which = fuzz_byte(input), counts = fuzz_byte(input);
-    raw_hello hello = {.stripe = which % 4, .stripes = peer.stripes, .answer = peer.listens ? 0 : DW_TCP_WELCOME};
+    raw_hello hello = {
+        .stripe = which % 4, .stripes = peer.stripes, .answer = peer.listens ? 0 : DW_TCP_WELCOME};
     if (how >= 128) hello.session = how % 3;
     if (how >= 192) hello.stripe = which;
     if (how >= 208) hello.answer = which % 5;
@@ -312,8 +364,10 @@ static void come_back(fuzz_input *input)
     if (how >= 240) hello.cut = 1;
     if (counts >= 128) hello.odd_whole = counts % 10;
     if (counts >= 192) hello.odd_limit = counts % 9;
-    if (peer.listens) raw_connect(&hello);
-    else peer.next = hello;
+    if (peer.listens)
+        raw_connect(&hello);
+    else
+        peer.next = hello;
     peer.refuses = !peer.listens && how < 16;
 }
 
@@ -329,9 +383,12 @@ static void pass_time(fuzz_input *input)
 
 static void do_one(fuzz_input *input, unsigned what)
 {
-    static const size_t lengths[] = {10, 0, 4088, 16384, 16385, 70000, 1 << 20, (1 << 20) + 1, 3000000};
+    static const size_t lengths[] = {10,    0,       4088,          16384,  16385,
+                                     70000, 1 << 20, (1 << 20) + 1, 3000000};
     switch (what) {
-    case 0: case 1: case 2: say_chunk(input, 0); break;
+    case 0:
+    case 1:
+    case 2: say_chunk(input, 0); break;
     case 3: say_chunk(input, 1); break;
     case 4: say_rest(input); break;
     case 5: say_odd(input); break;
@@ -343,12 +400,19 @@ static void do_one(fuzz_input *input, unsigned what)
     case 11: pass_time(input); break;
     case 12: pick(input)->is_stalled ^= 1; break;
     case 13: say_word(pick(input), DW_TCP_STATE + fuzz_byte(input) % 4); break;
-    case 14: if (fuzz_byte(input) % 8 == 0) say_early(input); else say_many(input); break;
-    default: for (int i = fuzz_byte(input) % 16; i > 0; i--) target_turn();
+    case 14:
+        if (fuzz_byte(input) % 8 == 0)
+            say_early(input);
+        else
+            say_many(input);
+        break;
+    default:
+        for (int i = fuzz_byte(input) % 16; i > 0; i--) target_turn();
     }
 }
 
-/* ---- The end ------------------------------------------------------------------------------------ */
+/* ---- The end ------------------------------------------------------------------------------------
+ */
 
 /* Until nothing moves, however long that is by the clock. */
 static void settle(void)
@@ -364,7 +428,8 @@ static void settle(void)
     }
 }
 
-/* As a peer that is well again would: what is begun is ended, and everything that came is acknowledged. */
+/* As a peer that is well again would: what is begun is ended, and everything that came is
+ * acknowledged. */
 static raw_connection *say_what_is_left(void)
 {
     raw_connection *found = NULL;
@@ -388,7 +453,9 @@ static int must_have_failed(void)
     for (unsigned i = 0; i < peer.n_connections; i++) {
         const said_stream *says = &peer.connections[i].says;
         if (!raw_is_stripe(&peer.connections[i]) || !says->is_sure) continue;
-        if (says->is_nonsense || says->most_whole > peer.n_sent || says->most_number >= peer.taken + DW_TCP_ARRIVING_MOST) return 1;
+        if (says->is_nonsense || says->most_whole > peer.n_sent ||
+            says->most_number >= peer.taken + DW_TCP_ARRIVING_MOST)
+            return 1;
     }
     return said_two_lengths();
 }
@@ -417,7 +484,8 @@ static void check_the_end(void)
     if (!talker) return;
     REQUIRE(told >= peer.taken);
     REQUIRE(!link.sending);
-    for (uint64_t n = said.whole; n < peer.n_sent; n++) REQUIRE(peer.sent[n].seen == peer.sent[n].chunks); /* but what we said to have */
+    for (uint64_t n = said.whole; n < peer.n_sent; n++)
+        REQUIRE(peer.sent[n].seen == peer.sent[n].chunks); /* but what we said to have */
 }
 
 static void open_end(fuzz_input *input)
@@ -426,7 +494,8 @@ static void open_end(fuzz_input *input)
     const unsigned how = fuzz_byte(input), stripes = fuzz_byte(input) % 4 + 1;
     char address[64];
     dw_why why = {.text = ""};
-    snprintf(address, sizeof address, "127.0.0.1:7?stripes=%u&grace=%s", stripes, how & 8 ? "0ms" : "2s");
+    snprintf(address, sizeof address, "127.0.0.1:7?stripes=%u&grace=%s", stripes,
+             how & 8 ? "0ms" : "2s");
     peer.listens = how & 1;
     peer.stripes = (how >> 4 & 3) + 1;
     if (!peer.listens && peer.stripes > stripes) peer.stripes = stripes;
@@ -434,14 +503,20 @@ static void open_end(fuzz_input *input)
     peer.next = (raw_hello){.answer = DW_TCP_WELCOME, .stripes = peer.stripes};
     link.copies = how >> 2 & 1;
     link.grows = how >> 7;
-    const dw_transport_open as = {.address = address, .role = peer.listens ? DW_LINK_LISTEN : DW_LINK_CONNECT, .timeout_ms = 60000,
-                                  .peer_timeout_ms = 60000, .cancelled = &never, .why = &why, .longest_message = peer.longest,
+    const dw_transport_open as = {.address = address,
+                                  .role = peer.listens ? DW_LINK_LISTEN : DW_LINK_CONNECT,
+                                  .timeout_ms = 60000,
+                                  .peer_timeout_ms = 60000,
+                                  .cancelled = &never,
+                                  .why = &why,
+                                  .longest_message = peer.longest,
                                   .heeds_kept_sends = !link.copies};
     link.end = calloc(1, dw_transport_tcp.endpoint_bytes);
     REQUIRE(link.end && dw_transport_tcp.open(link.end, &as) == DW_OK);
     /* The stripes beside the first come by themselves, to a listener as the program says. */
     for (int i = 0; i < 4; i++) target_turn();
-    for (unsigned i = 1; peer.listens && (how & 64) && i < peer.stripes; i++) raw_connect(&(raw_hello){.stripe = i, .stripes = peer.stripes});
+    for (unsigned i = 1; peer.listens && (how & 64) && i < peer.stripes; i++)
+        raw_connect(&(raw_hello){.stripe = i, .stripes = peer.stripes});
     for (int i = 0; i < 4; i++) target_turn();
 }
 

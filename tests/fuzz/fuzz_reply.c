@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * fuzz_reply.c - any bytes as a reply: the encoder never breaks, and its next frames still arrive. */
+ * fuzz_reply.c - any bytes as a reply: the encoder never breaks, and its next frames still arrive.
+ */
 #include "fuzz.h"
 
 enum { N = 2, T = 2, C = 40, MOST = 4096 };
@@ -67,7 +68,8 @@ static dw_status read_whole(const uint8_t *reply, size_t len)
         return status;
     }
     dw_reply_entry entry;
-    for (uint32_t i = 0; i < info.n; i++) REQUIRE(dw_reply_entry_read(reply, len, i, &entry) == DW_OK);
+    for (uint32_t i = 0; i < info.n; i++)
+        REQUIRE(dw_reply_entry_read(reply, len, i, &entry) == DW_OK);
     REQUIRE(dw_reply_entry_read(reply, len, info.n, &entry) != DW_OK);
     return DW_OK;
 }
@@ -101,7 +103,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         REQUIRE(memcmp(&before, &after, sizeof before) == 0);
     }
     require_in_step(&p);
-    /* A forged reply may at most cost: whatever it said, two honest round trips later all is well. */
+    /* A forged reply may at most cost: whatever it said, two honest round trips later all is well.
+     */
     dw_status status = exchange(&p, &input, reply, &len);
     for (int tries = 0; tries < 2 && status != DW_OK; tries++) {
         REQUIRE(taken == DW_OK); /* a reply that was refused costs nothing */

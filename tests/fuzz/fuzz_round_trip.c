@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
- * fuzz_round_trip.c - two ends and a bad wire: frames and replies are lost, doubled, reordered, damaged;
- * ends restart. What is accepted is right, and a good wire heals everything. */
+ * fuzz_round_trip.c - two ends and a bad wire: frames and replies are lost, doubled, reordered,
+ * damaged; ends restart. What is accepted is right, and a good wire heals everything. */
 #include <math.h>
 
 #include "fuzz.h"
 
 enum { KEYS = 5, IN_FLIGHT = 4, MOST_N = 3, MOST_STEPS = 40, LIVES = 8 };
 
-/* A frame under way, with what it must leave at the decoder: the encoder's prev when it was made. */
+/* A frame under way, with what it must leave at the decoder: the encoder's prev when it was made.
+ */
 typedef struct flight {
     size_t len, prev_bytes;
     uint8_t *frame, *prev; /* prev: n times prev_bytes; none for codecs without state */
@@ -32,7 +33,8 @@ typedef struct world {
     uint8_t reply[IN_FLIGHT][256];
     size_t reply_len[IN_FLIGHT];
     uint32_t n_replies;
-    /* What the decoder has accepted since it was made: the incarnations in order, and of each key the last. */
+    /* What the decoder has accepted since it was made: the incarnations in order, and of each key
+     * the last. */
     uint64_t lives[LIVES];
     uint32_t n_lives;
     uint64_t key_life[KEYS], key_sequence[KEYS];
@@ -112,7 +114,8 @@ static void send_frame(world *w, fuzz_input *input, const uint32_t *which, uint3
     remember_prev(w, f);
 }
 
-/* prev itself, of one key that the encoder holds in this shape: what a decoder that missed frames asks for. */
+/* prev itself, of one key that the encoder holds in this shape: what a decoder that missed frames
+ * asks for. */
 static void send_resync(world *w, uint32_t which)
 {
     dw_tensor prev;
@@ -133,7 +136,8 @@ static void send_resync(world *w, uint32_t which)
 }
 
 /* y is what prev is, where both have the same dtype and y is a number. */
-static void require_same_numbers(const uint8_t *y, const uint8_t *prev, size_t count, dw_dtype dtype)
+static void require_same_numbers(const uint8_t *y, const uint8_t *prev, size_t count,
+                                 dw_dtype dtype)
 {
     size_t size = dw_dtype_bytes(dtype);
     for (size_t i = 0; i < count; i++) {
@@ -150,7 +154,8 @@ static void require_same_numbers(const uint8_t *y, const uint8_t *prev, size_t c
     }
 }
 
-/* State never goes back: neither to an older frame of a key, nor to an incarnation that was replaced. */
+/* State never goes back: neither to an older frame of a key, nor to an incarnation that was
+ * replaced. */
 static void check_order(world *w, const flight *f)
 {
     if (!f->any_state) return;
@@ -287,7 +292,9 @@ static void step(world *w, fuzz_input *input)
         case 0: restart_encoder(w); break;
         case 1: restart_decoder(w); break;
         case 2:
-        case 3: REQUIRE(dw_encoder_forget(w->encoder, key_of(fuzz_below(input, KEYS))) == DW_OK); break;
+        case 3:
+            REQUIRE(dw_encoder_forget(w->encoder, key_of(fuzz_below(input, KEYS))) == DW_OK);
+            break;
         case 4: w->n_replies = 0; break; /* lost */
         case 5:
         case 6: send_resync(w, fuzz_below(input, KEYS)); break;
@@ -296,7 +303,8 @@ static void step(world *w, fuzz_input *input)
     }
 }
 
-/* A good wire from now on: every key arrives after at most one refusal, and both ends hold the same. */
+/* A good wire from now on: every key arrives after at most one refusal, and both ends hold the
+ * same. */
 static void require_healing(world *w, fuzz_input *input)
 {
     while (w->n_wire > 0) remove_flight(w, 0);
@@ -308,7 +316,8 @@ static void require_healing(world *w, fuzz_input *input)
                 send_frame(w, input, &which, 1);
                 status = deliver(w, 0, NULL);
                 remove_flight(w, 0);
-                REQUIRE(status == DW_OK || w->n_replies == 1); /* whoever refuses says what it holds */
+                REQUIRE(status == DW_OK || w->n_replies == 1); /* whoever refuses says what it holds
+                                                                */
                 if (w->n_replies > 0) take_reply(w, 0, false);
             }
             REQUIRE(status == DW_OK);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * fuzz_stranger.c - any bytes from a stranger: an identity is read whole or not at all, and no handshake comes to its end. */
+ * fuzz_stranger.c - any bytes from a stranger: an identity is read whole or not at all, and no
+ * handshake comes to its end. */
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -10,7 +11,8 @@ static void check_identity(const uint8_t *data, size_t size)
 {
     char client[DW_TLS_NAME_BYTES], server[DW_TLS_NAME_BYTES], whole[DW_TLS_IDENTITY_BYTES + 8];
     if (dw_tls_identity_read(data, size, client, server) != 0) return;
-    REQUIRE(dw_tls_name_is_valid(client, strlen(client)) && dw_tls_name_is_valid(server, strlen(server)));
+    REQUIRE(dw_tls_name_is_valid(client, strlen(client)) &&
+            dw_tls_name_is_valid(server, strlen(server)));
     snprintf(whole, sizeof whole, "dw1 %s %s", client, server);
     REQUIRE(strlen(whole) == size && memcmp(whole, data, size) == 0);
     unsigned char key[DW_TLS_PAIR_KEY_BYTES];
@@ -24,8 +26,11 @@ static void check_handshake(const uint8_t *data, size_t size, dw_link_role role)
     int ends[2];
     dw_why why;
     if (!contexts[role]) {
-        const dw_tls_options options = {.struct_size = sizeof options, .own_name = "a", .peer_name = "b",
-                                        .group_key = "0123456789abcdef0123456789abcdef", .group_key_bytes = 32};
+        const dw_tls_options options = {.struct_size = sizeof options,
+                                        .own_name = "a",
+                                        .peer_name = "b",
+                                        .group_key = "0123456789abcdef0123456789abcdef",
+                                        .group_key_bytes = 32};
         REQUIRE(dw_tls_context_create(&contexts[role], &options, role, &why) == DW_OK);
     }
     REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends) == 0);

@@ -74,7 +74,9 @@ static dw_status test_send(size_t *len)
     REQUIRE(wire.data);
     if (wire.is_stuck) return DW_PENDING;
     wire.on_sent(wire.data, wire.len);
-    wire.kept[wire.n_kept++] = (struct mem_wire_kept){.data = wire.data, .len = wire.len, .first_byte = wire.data[0],
+    wire.kept[wire.n_kept++] = (struct mem_wire_kept){.data = wire.data,
+                                                      .len = wire.len,
+                                                      .first_byte = wire.data[0],
                                                       .last_byte = wire.data[wire.len - 1]};
     *len = wire.len;
     wire.sent += wire.len;

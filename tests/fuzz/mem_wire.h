@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * mem_wire.h - a backend without a wire: what the peer sends lies in a queue of the fuzz target's, and what the link sends is looked at. */
+ * mem_wire.h - a backend without a wire: what the peer sends lies in a queue of the fuzz target's,
+ * and what the link sends is looked at. */
 #ifndef DELTAWIRE_TESTS_FUZZ_MEM_WIRE_H
 #define DELTAWIRE_TESTS_FUZZ_MEM_WIRE_H
 
@@ -16,7 +17,7 @@ typedef struct mem_wire {
         size_t announced; /* 0: as long as it is */
     } queue[MEM_WIRE_MESSAGES];
     unsigned first, n;
-    dw_status ends_with; /* when the queue is empty; DW_OK: it goes on */
+    dw_status ends_with;     /* when the queue is empty; DW_OK: it goes on */
     uint64_t received, sent; /* bytes, as caps tell them */
     int is_stuck;            /* takes nothing */
     uint64_t keeps;          /* so many sends are kept behind their answer */

@@ -9,8 +9,10 @@
 
 #include "link.h"
 
-dw_status __wrap_dw_tcp_listen(const dw_transport_open *how, const dw_tcp_options *options, const struct addrinfo *addresses, int *listener);
-int __wrap_dw_tcp_dial(const struct sockaddr *address, socklen_t len, const dw_tcp_options *options);
+dw_status __wrap_dw_tcp_listen(const dw_transport_open *how, const dw_tcp_options *options,
+                               const struct addrinfo *addresses, int *listener);
+int __wrap_dw_tcp_dial(const struct sockaddr *address, socklen_t len,
+                       const dw_tcp_options *options);
 
 raw_peer peer;
 
@@ -23,13 +25,15 @@ enum { LASTING = 1024 };
 static unsigned char lasting[LASTING][64];
 static unsigned n_lasting;
 
-/* ---- Sockets ------------------------------------------------------------------------------------ */
+/* ---- Sockets ------------------------------------------------------------------------------------
+ */
 
 static int open_door(void)
 {
     const struct sockaddr_un any = {.sun_family = AF_UNIX};
     const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    REQUIRE(fd >= 0 && bind(fd, (const struct sockaddr *)&any, sizeof any.sun_family) == 0 && listen(fd, 64) == 0);
+    REQUIRE(fd >= 0 && bind(fd, (const struct sockaddr *)&any, sizeof any.sun_family) == 0 &&
+            listen(fd, 64) == 0);
     door_len = sizeof door_name;
     REQUIRE(getsockname(fd, (struct sockaddr *)&door_name, &door_len) == 0);
     return fd;
@@ -54,7 +58,8 @@ static raw_connection *add_connection(int fd, const raw_hello *hello)
 static void note_alone(void)
 {
     for (unsigned i = 0; i < peer.n_connections; i++) {
-        const raw_connection *other = &peer.connections[i]; /* one that we do not listen to may be closed already */
+        const raw_connection *other = &peer.connections[i]; /* one that we do not listen to may be
+                                                               closed already */
         if (other->fd >= 0 && other->says.is_stripe && !other->is_stalled) return;
     }
     peer.was_alone = 1;
@@ -79,7 +84,9 @@ void raw_start(void)
     uint32_t word = 1;
     for (size_t i = 0; pattern[1] == 0 && i < sizeof pattern; i++) {
         word = word * 1664525u + 1013904223u;
-        pattern[sizeof pattern - 1 - i] = (unsigned char)(word >> 24 | 1); /* never 0, as the bytes of what is not needed any more */
+        pattern[sizeof pattern - 1 - i] = (unsigned char)(word >> 24 | 1); /* never 0, as the bytes
+                                                                              of what is not needed
+                                                                              any more */
     }
     memset(&peer, 0, sizeof peer);
     n_lasting = 0;
@@ -93,7 +100,8 @@ void raw_end(void)
     door = -1;
 }
 
-/* ---- Hellos ------------------------------------------------------------------------------------- */
+/* ---- Hellos -------------------------------------------------------------------------------------
+ */
 
 static uint64_t odd(int how, uint64_t honest)
 {
@@ -104,7 +112,9 @@ static uint64_t odd(int how, uint64_t honest)
 /* What we once said to have the end will not send again. */
 static void note_seen(void)
 {
-    while (peer.seen < peer.n_numbered && (peer.seen < said.whole || peer.sent[peer.seen].seen == peer.sent[peer.seen].chunks)) peer.seen++;
+    while (peer.seen < peer.n_numbered &&
+           (peer.seen < said.whole || peer.sent[peer.seen].seen == peer.sent[peer.seen].chunks))
+        peer.seen++;
 }
 
 uint64_t raw_honest_limit(void)
@@ -141,7 +151,8 @@ void raw_connect(const raw_hello *hello)
     if (fd >= 0) say_hello(add_connection(fd, hello));
 }
 
-dw_status __wrap_dw_tcp_listen(const dw_transport_open *how, const dw_tcp_options *options, const struct addrinfo *addresses, int *listener)
+dw_status __wrap_dw_tcp_listen(const dw_transport_open *how, const dw_tcp_options *options,
+                               const struct addrinfo *addresses, int *listener)
 {
     (void)how, (void)options, (void)addresses;
     *listener = open_door();
@@ -155,24 +166,29 @@ int __wrap_dw_tcp_dial(const struct sockaddr *address, socklen_t len, const dw_t
     if (door < 0) door = open_door();
     if (!peer.has_session) memset(peer.session, 0x5a, sizeof peer.session);
     peer.has_session = 1;
-    const int full = peer.n_connections == RAW_CONNECTIONS, fd = peer.refuses || full ? -1 : knock();
+    const int full = peer.n_connections == RAW_CONNECTIONS,
+              fd = peer.refuses || full ? -1 : knock();
     errno = ECONNREFUSED;
     if (fd < 0) return -1;
-    raw_connection *connection = add_connection(accept4(door, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC), &peer.next);
+    raw_connection *connection =
+        add_connection(accept4(door, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC), &peer.next);
     REQUIRE(connection->fd >= 0);
     peer.next = (raw_hello){.answer = DW_TCP_WELCOME, .stripes = peer.stripes};
     say_hello(connection);
     return fd;
 }
 
-/* Whether what we said is a hello that deserves a welcome. is_new: of a session that is to be made. */
+/* Whether what we said is a hello that deserves a welcome. is_new: of a session that is to be made.
+ */
 static int is_sound(const raw_connection *connection, int *is_new)
 {
     static const unsigned char none[DW_TCP_SESSION_BYTES];
     const unsigned char *said_here = connection->says.hello;
     *is_new = memcmp(said_here + 8, none, sizeof none) == 0;
-    return connection->says.hello_n == DW_TCP_HELLO_BYTES && memcmp(said_here, "DWTCP\n\2", 7) == 0 && said_here[7] == (peer.listens ? 'C' : 'L') &&
-           ((peer.listens && *is_new) || memcmp(said_here + 8, peer.session, sizeof peer.session) == 0);
+    return connection->says.hello_n == DW_TCP_HELLO_BYTES &&
+           memcmp(said_here, "DWTCP\n\2", 7) == 0 && said_here[7] == (peer.listens ? 'C' : 'L') &&
+           ((peer.listens && *is_new) ||
+            memcmp(said_here + 8, peer.session, sizeof peer.session) == 0);
 }
 
 /* Both hellos are through, as far as we can know. */
@@ -180,20 +196,25 @@ static void note_welcome(raw_connection *connection)
 {
     const unsigned char *heard = connection->hello_heard;
     int is_new;
-    if (connection->says.is_stripe || connection->hello_n < DW_TCP_HELLO_BYTES || !is_sound(connection, &is_new)) return;
+    if (connection->says.is_stripe || connection->hello_n < DW_TCP_HELLO_BYTES ||
+        !is_sound(connection, &is_new))
+        return;
     if ((peer.listens ? heard : connection->says.hello)[26] != DW_TCP_WELCOME) return;
     if (peer.listens && is_new) {
         memcpy(peer.session, heard + 8, sizeof peer.session);
         peer.stripes = heard[25];
         if (peer.has_session) said_forget_others(&connection->says);
-        for (unsigned i = 0; i < peer.n_connections && peer.has_session; i++) peer.connections[i].says.is_stripe = 0;
+        for (unsigned i = 0; i < peer.n_connections && peer.has_session; i++)
+            peer.connections[i].says.is_stripe = 0;
         peer.has_session = 1;
     }
     connection->says.is_stripe = 1;
     connection->last_whole = dw_get64(heard + 32);
     connection->last_limit = dw_get64(heard + 40);
-    const int is_first = !peer.listens && connection == peer.connections; /* which knows no session */
-    REQUIRE((is_first || memcmp(heard + 8, peer.session, sizeof peer.session) == 0) && heard[24] < peer.stripes);
+    const int is_first = !peer.listens && connection == peer.connections; /* which knows no session
+                                                                           */
+    REQUIRE((is_first || memcmp(heard + 8, peer.session, sizeof peer.session) == 0) &&
+            heard[24] < peer.stripes);
     REQUIRE(connection->last_whole <= said_prefix());
 }
 
@@ -203,22 +224,28 @@ static void judge_hello(raw_connection *connection)
     int is_new;
     REQUIRE(memcmp(heard, "DWTCP\n\2", 7) == 0 && heard[7] == (peer.listens ? 'L' : 'C'));
     REQUIRE(heard[27] == 0 && dw_get32(heard + 28) == 0);
-    if (peer.listens) REQUIRE(heard[26] >= DW_TCP_WELCOME && heard[26] <= DW_TCP_TAKEN);
-    else REQUIRE(heard[26] == 0);
+    if (peer.listens)
+        REQUIRE(heard[26] >= DW_TCP_WELCOME && heard[26] <= DW_TCP_TAKEN);
+    else
+        REQUIRE(heard[26] == 0);
     if (heard[26] == DW_TCP_WELCOME) REQUIRE(is_sound(connection, &is_new));
     note_welcome(connection);
 }
 
-/* ---- What the end says -------------------------------------------------------------------------- */
+/* ---- What the end says --------------------------------------------------------------------------
+ */
 
 void raw_note_send(uint64_t len)
 {
     raw_sent *sent = &peer.sent[peer.n_sent++];
-    *sent = (raw_sent){.len = len, .position = peer.sent_bytes, .chunks = len == 0 ? 1 : (unsigned)((len + (1 << 20) - 1) >> 20)};
+    *sent = (raw_sent){.len = len,
+                       .position = peer.sent_bytes,
+                       .chunks = len == 0 ? 1 : (unsigned)((len + (1 << 20) - 1) >> 20)};
     peer.sent_bytes += len;
 }
 
-/* Nobody sends what was not asked of it, past its limit, or twice on one connection's account of order. */
+/* Nobody sends what was not asked of it, past its limit, or twice on one connection's account of
+ * order. */
 static void begin_body(raw_connection *connection, int kind, size_t len)
 {
     const unsigned char *header = connection->header;
@@ -229,7 +256,8 @@ static void begin_body(raw_connection *connection, int kind, size_t len)
     REQUIRE((kind == DW_TCP_CHUNK) == (sent->len > DW_TCP_CHUNK_BYTES));
     REQUIRE(kind == DW_TCP_MESSAGE ? len == sent->len : dw_get64(header + 40) == sent->len);
     REQUIRE(offset % RAW_PATTERN_BYTES == 0 && (offset < sent->len || offset == 0));
-    REQUIRE(len == (sent->len - offset < RAW_PATTERN_BYTES ? sent->len - offset : RAW_PATTERN_BYTES));
+    REQUIRE(len ==
+            (sent->len - offset < RAW_PATTERN_BYTES ? sent->len - offset : RAW_PATTERN_BYTES));
     REQUIRE(sent->position + offset < said.limit);
     connection->number = number;
     connection->at = offset;
@@ -252,8 +280,10 @@ static void judge_record(raw_connection *connection)
     const uint64_t whole = dw_get64(header + 16), limit = dw_get64(header + 24);
     connection->header_n = 0;
     REQUIRE(header[1] == 0 && header[2] == 0 && header[3] == 0);
-    REQUIRE(whole >= connection->last_whole && whole <= said_prefix()); /* nothing is acknowledged that did not come */
-    REQUIRE(limit >= connection->last_limit && limit <= peer.taken_bytes + said_bytes_of(peer.taken) + DW_TCP_NEAR_WINDOW_BYTES);
+    REQUIRE(whole >= connection->last_whole && whole <= said_prefix()); /* nothing is acknowledged
+                                                                           that did not come */
+    REQUIRE(limit >= connection->last_limit &&
+            limit <= peer.taken_bytes + said_bytes_of(peer.taken) + DW_TCP_NEAR_WINDOW_BYTES);
     connection->last_whole = whole;
     connection->last_limit = limit;
     if (kind == DW_TCP_MESSAGE || kind == DW_TCP_CHUNK) {
@@ -271,7 +301,8 @@ static void judge_record(raw_connection *connection)
 static void judge_body(raw_connection *connection, const unsigned char *bytes, size_t n)
 {
     const size_t within = connection->at % RAW_PATTERN_BYTES;
-    const unsigned char *right = raw_pattern(connection->number, connection->at / RAW_PATTERN_BYTES, 7) + within;
+    const unsigned char *right =
+        raw_pattern(connection->number, connection->at / RAW_PATTERN_BYTES, 7) + within;
     if (memcmp(bytes, right, n) != 0) {
         REQUIRE(connection->number < said.whole);
         for (size_t i = 0; i < n; i++) REQUIRE(bytes[i] == right[i] || bytes[i] == 0);
@@ -300,7 +331,8 @@ static void hear(raw_connection *connection, const unsigned char *bytes, size_t 
             if (connection->header_n == 0) connection->header[0] = bytes[0];
             const unsigned char kind = connection->header[0];
             REQUIRE(kind >= DW_TCP_MESSAGE && kind <= DW_TCP_LEAVE && connection->says.is_stripe);
-            const size_t whole = kind == DW_TCP_CHUNK ? DW_TCP_CHUNK_RECORD_BYTES : DW_TCP_RECORD_BYTES;
+            const size_t whole =
+                kind == DW_TCP_CHUNK ? DW_TCP_CHUNK_RECORD_BYTES : DW_TCP_RECORD_BYTES;
             used = n < whole - connection->header_n ? n : whole - connection->header_n;
             memcpy(connection->header + connection->header_n, bytes, used);
             connection->header_n += used;
@@ -320,8 +352,10 @@ void raw_hear(void)
             const ssize_t n = recv(connection->fd, room, sizeof room, 0);
             if (n < 0 && errno == EAGAIN) break;
             peer.moved = 1;
-            if (n > 0) hear(connection, room, (size_t)n);
-            else raw_close(connection);
+            if (n > 0)
+                hear(connection, room, (size_t)n);
+            else
+                raw_close(connection);
         }
     }
 }
@@ -331,7 +365,8 @@ int raw_is_stripe(const raw_connection *connection)
     return connection->fd >= 0 && connection->says.is_stripe;
 }
 
-/* ---- What we say -------------------------------------------------------------------------------- */
+/* ---- What we say --------------------------------------------------------------------------------
+ */
 
 void raw_header(unsigned char *header, int kind, uint64_t number, size_t len)
 {
@@ -349,14 +384,20 @@ void raw_write(raw_connection *connection, const unsigned char *bytes, size_t n)
     enum { TURNS = 1000 };
     int idle = 0;
     const int lasts = (uintptr_t)bytes - (uintptr_t)pattern < sizeof pattern;
-    if (!lasts && n <= sizeof lasting[0] && !said_is_between(&connection->says)) { /* a header in the middle of a body is bytes of a message */
+    if (!lasts && n <= sizeof lasting[0] && !said_is_between(&connection->says)) { /* a header in
+                                                                                      the middle of
+                                                                                      a body is
+                                                                                      bytes of a
+                                                                                      message */
         REQUIRE(n_lasting < LASTING);
         unsigned char *copy = lasting[n_lasting++];
         memcpy(copy, bytes, n);
         bytes = copy;
     }
     said_bytes(&connection->says, bytes, n, peer.taken, peer.n_numbered, peer.longest);
-    if (peer.written + n > DW_TCP_WINDOW_BYTES && said_undelivered(peer.taken) > DW_TCP_WINDOW_BYTES) said.may_fail = 1;
+    if (peer.written + n > DW_TCP_WINDOW_BYTES &&
+        said_undelivered(peer.taken) > DW_TCP_WINDOW_BYTES)
+        said.may_fail = 1;
     while (n > 0 && connection->fd >= 0) {
         const ssize_t sent = send(connection->fd, bytes, n, MSG_NOSIGNAL);
         if (sent > 0) {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * raw_peer.h - the other end of a link over tcp, by hand: connections without a network, what is written to them, and what the end under
- * test says by them, which must make sense at all times.
+ * raw_peer.h - the other end of a link over tcp, by hand: connections without a network, what is
+ * written to them, and what the end under test says by them, which must make sense at all times.
  *
- * Programs that use it are linked with --wrap=dw_tcp_listen,--wrap=dw_tcp_dial: connections are Unix-domain sockets. */
+ * Programs that use it are linked with --wrap=dw_tcp_listen,--wrap=dw_tcp_dial: connections are
+ * Unix-domain sockets. */
 #ifndef DELTAWIRE_TESTS_FUZZ_RAW_PEER_H
 #define DELTAWIRE_TESTS_FUZZ_RAW_PEER_H
 
@@ -48,8 +49,8 @@ typedef struct raw_peer {
     raw_hello next; /* what the next dialler is answered */
     raw_sent sent[RAW_SENT_MOST];
     uint64_t n_sent, sent_bytes;
-    uint64_t n_numbered; /* of these, that the end may hear of again */
-    uint64_t seen;       /* messages that came whole, from the first on */
+    uint64_t n_numbered;         /* of these, that the end may hear of again */
+    uint64_t seen;               /* messages that came whole, from the first on */
     uint64_t taken, taken_bytes; /* by the end's link */
     uint64_t longest;
     uint64_t written;

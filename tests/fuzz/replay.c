@@ -2,7 +2,8 @@
  * replay.c - a fuzz target without a fuzzer: replays a corpus, or tries random inputs from a seed.
  *
  * replay PATH...                            every file, and every file of every folder
- * replay --random SEED [--count N | --seconds S]   inputs of up to 512 random bytes; number i has the seed SEED + i */
+ * replay --random SEED [--count N | --seconds S]   inputs of up to 512 random bytes; number i has
+ * the seed SEED + i */
 #include <dirent.h>
 #include <errno.h>
 #include <signal.h>

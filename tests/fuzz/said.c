@@ -42,8 +42,10 @@ void said_forget_others(const said_stream *stream)
     prefix = 0;
     for (uint64_t n = 0; n < end_of_numbers; n++) {
         for (said_part **at = &messages[n]; *at;) {
-            if ((*at)->by == stream) at = &(*at)->next;
-            else *at = (*at)->next;
+            if ((*at)->by == stream)
+                at = &(*at)->next;
+            else
+                *at = (*at)->next;
         }
     }
 }
@@ -60,13 +62,16 @@ static size_t chunks_of(uint64_t total)
     return total == 0 ? 1 : (size_t)((total + chunk_of(total) - 1) / chunk_of(total));
 }
 
-/* ---- Reading ------------------------------------------------------------------------------------ */
+/* ---- Reading ------------------------------------------------------------------------------------
+ */
 
-static said_part *add_part(said_stream *stream, uint64_t number, uint64_t total, size_t offset, size_t len)
+static said_part *add_part(said_stream *stream, uint64_t number, uint64_t total, size_t offset,
+                           size_t len)
 {
     if (number >= SAID_NUMBERS || n_parts == PARTS) return NULL;
     said_part *part = &parts[n_parts++];
-    *part = (said_part){.next = messages[number], .by = stream, .total = total, .offset = offset, .len = len};
+    *part = (said_part){
+        .next = messages[number], .by = stream, .total = total, .offset = offset, .len = len};
     for (const said_part *other = messages[number]; other; other = other->next) {
         if (other->total != total) said.may_fail = 1;
     }
@@ -87,7 +92,8 @@ static void read_header(said_stream *stream, uint64_t taken, uint64_t sent, uint
 {
     const unsigned char *header = stream->header;
     const int kind = header[0];
-    const uint64_t number = dw_get64(header + 8), whole = dw_get64(header + 16), limit = dw_get64(header + 24);
+    const uint64_t number = dw_get64(header + 8), whole = dw_get64(header + 16),
+                   limit = dw_get64(header + 24);
     const size_t len = dw_get32(header + 4);
     stream->header_n = 0;
     if (whole > stream->most_whole) stream->most_whole = whole;
@@ -95,7 +101,8 @@ static void read_header(said_stream *stream, uint64_t taken, uint64_t sent, uint
     if (whole > said.whole) said.whole = whole;
     if (limit > said.limit) said.limit = limit;
     stream->asks += kind == DW_TCP_ASK;
-    if (kind != DW_TCP_MESSAGE && kind != DW_TCP_CHUNK) return; /* nothing follows, whatever len says */
+    if (kind != DW_TCP_MESSAGE && kind != DW_TCP_CHUNK)
+        return; /* nothing follows, whatever len says */
     const uint64_t offset = kind == DW_TCP_CHUNK ? dw_get64(header + 32) : 0;
     const uint64_t total = kind == DW_TCP_CHUNK ? dw_get64(header + 40) : len;
     if (number > stream->most_number) stream->most_number = number;
@@ -118,8 +125,10 @@ static void take_body(said_stream *stream, const unsigned char *bytes, size_t n)
     } else if (n_spans < SPANS) {
         said_span *span = &spans[n_spans++];
         *span = (said_span){.bytes = bytes, .len = n};
-        if (part->last) part->last->next = span;
-        else part->first = span;
+        if (part->last)
+            part->last->next = span;
+        else
+            part->first = span;
         part->last = span;
     } else {
         return;
@@ -141,7 +150,8 @@ static size_t take_hello(said_stream *stream, const unsigned char *bytes, size_t
     return taken;
 }
 
-void said_bytes(said_stream *stream, const unsigned char *bytes, size_t n, uint64_t taken, uint64_t sent, uint64_t longest)
+void said_bytes(said_stream *stream, const unsigned char *bytes, size_t n, uint64_t taken,
+                uint64_t sent, uint64_t longest)
 {
     while (n > 0 && !stream->is_nonsense) {
         size_t used;
@@ -156,7 +166,9 @@ void said_bytes(said_stream *stream, const unsigned char *bytes, size_t n, uint6
                 stream->is_nonsense = said.may_fail = 1;
                 return;
             }
-            const size_t whole = kind == DW_TCP_CHUNK ? DW_TCP_CHUNK_RECORD_BYTES : DW_TCP_RECORD_BYTES, left = whole - stream->header_n;
+            const size_t whole =
+                             kind == DW_TCP_CHUNK ? DW_TCP_CHUNK_RECORD_BYTES : DW_TCP_RECORD_BYTES,
+                         left = whole - stream->header_n;
             used = n < left ? n : left;
             memcpy(stream->header + stream->header_n, bytes, used);
             stream->header_n += used;
@@ -174,14 +186,17 @@ int said_is_full(void)
 
 int said_is_between(const said_stream *stream)
 {
-    return !stream->is_nonsense && stream->hello_n == DW_TCP_HELLO_BYTES && stream->header_n == 0 && stream->body_left == 0;
+    return !stream->is_nonsense && stream->hello_n == DW_TCP_HELLO_BYTES && stream->header_n == 0 &&
+           stream->body_left == 0;
 }
 
-/* ---- Messages ----------------------------------------------------------------------------------- */
+/* ---- Messages -----------------------------------------------------------------------------------
+ */
 
 static int counts(const said_part *part, uint64_t total, int surely)
 {
-    return part->total == total && part->got == part->len && (!surely || (part->by->is_stripe && part->by->is_sure));
+    return part->total == total && part->got == part->len &&
+           (!surely || (part->by->is_stripe && part->by->is_sure));
 }
 
 static int is_whole_with(uint64_t number, uint64_t total, int surely)
@@ -208,7 +223,8 @@ int said_is_whole(uint64_t number, int surely)
 
 int said_has_chunk(uint64_t number, uint64_t total, size_t chunk)
 {
-    for (const said_part *part = number < end_of_numbers ? messages[number] : NULL; part; part = part->next) {
+    for (const said_part *part = number < end_of_numbers ? messages[number] : NULL; part;
+         part = part->next) {
         if (counts(part, total, 0) && part->offset / chunk_of(total) == chunk) return 1;
     }
     return 0;
@@ -223,7 +239,9 @@ uint64_t said_prefix(void)
 uint64_t said_bytes_of(uint64_t number)
 {
     uint64_t bytes = 0;
-    for (const said_part *part = number < end_of_numbers ? messages[number] : NULL; part; part = part->next) bytes += part->got;
+    for (const said_part *part = number < end_of_numbers ? messages[number] : NULL; part;
+         part = part->next)
+        bytes += part->got;
     return bytes;
 }
 
@@ -249,7 +267,8 @@ int said_two_lengths(void)
     return 0;
 }
 
-/* ---- What the end made of it -------------------------------------------------------------------- */
+/* ---- What the end made of it --------------------------------------------------------------------
+ */
 
 static int is_byte_of(const said_part *part, size_t at, unsigned char byte)
 {
@@ -259,13 +278,16 @@ static int is_byte_of(const said_part *part, size_t at, unsigned char byte)
     return 0;
 }
 
-/* Two connections may bring one chunk with other bytes at the same time: then each byte is one of theirs. */
-static int is_mixed(uint64_t number, uint64_t total, size_t offset, const unsigned char *data, size_t len)
+/* Two connections may bring one chunk with other bytes at the same time: then each byte is one of
+ * theirs. */
+static int is_mixed(uint64_t number, uint64_t total, size_t offset, const unsigned char *data,
+                    size_t len)
 {
     for (size_t i = 0; i < len; i++) {
         int found = 0;
         for (const said_part *part = messages[number]; part && !found; part = part->next) {
-            found = part->total == total && part->offset == offset && part->by->is_stripe && is_byte_of(part, i, data[i]);
+            found = part->total == total && part->offset == offset && part->by->is_stripe &&
+                    is_byte_of(part, i, data[i]);
         }
         if (!found) return 0;
     }
@@ -280,7 +302,8 @@ void said_check(uint64_t number, const unsigned char *data, size_t len)
         const size_t n = len - offset < chunk_len ? len - offset : chunk_len;
         int found = 0;
         for (const said_part *part = messages[number]; part && !found; part = part->next) {
-            found = counts(part, len, 0) && part->by->is_stripe && part->offset == offset && part->first && part->first->len == n &&
+            found = counts(part, len, 0) && part->by->is_stripe && part->offset == offset &&
+                    part->first && part->first->len == n &&
                     memcmp(part->first->bytes, data + offset, n) == 0;
         }
         REQUIRE(found || is_mixed(number, len, offset, data + offset, n));

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * said.h - what a hand-made peer has said to an end of tcp: its bytes, read a second time after the rules in tcp_end.h.
+ * said.h - what a hand-made peer has said to an end of tcp: its bytes, read a second time after the
+ * rules in tcp_end.h.
  *
- * The end reads its connections in an order of its own, so what is said here is only what it must have noticed at the latest, and
- * what it may have noticed already. Nothing is freed: said_forget drops all. */
+ * The end reads its connections in an order of its own, so what is said here is only what it must
+ * have noticed at the latest, and what it may have noticed already. Nothing is freed: said_forget
+ * drops all. */
 #ifndef DELTAWIRE_TESTS_FUZZ_SAID_H
 #define DELTAWIRE_TESTS_FUZZ_SAID_H
 
@@ -36,15 +38,17 @@ extern said_all said;
 void said_forget(void);
 void said_forget_others(const said_stream *stream); /* a new session begins with it */
 
-/* Said next, and soon written. The bytes must stay. taken, sent: messages that the end's link has by now, and has sent. */
-void said_bytes(said_stream *stream, const unsigned char *bytes, size_t n, uint64_t taken, uint64_t sent, uint64_t longest);
+/* Said next, and soon written. The bytes must stay. taken, sent: messages that the end's link has
+ * by now, and has sent. */
+void said_bytes(said_stream *stream, const unsigned char *bytes, size_t n, uint64_t taken,
+                uint64_t sent, uint64_t longest);
 int said_is_full(void); /* no more can be remembered: it is time to end */
 /* Whether the next byte begins a record. */
 int said_is_between(const said_stream *stream);
 
 int said_is_whole(uint64_t number, int surely);
 int said_has_chunk(uint64_t number, uint64_t total, size_t chunk); /* whole, by any connection */
-uint64_t said_prefix(void);       /* messages, from the first on, that may be there whole */
+uint64_t said_prefix(void); /* messages, from the first on, that may be there whole */
 uint64_t said_undelivered(uint64_t taken); /* bytes said of messages from that number on */
 uint64_t said_bytes_of(uint64_t number);
 /* Ends the process where a message is not made of what was said of it. */

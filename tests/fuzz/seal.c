@@ -22,8 +22,8 @@ static void store64(uint8_t *p, uint64_t value)
     for (int i = 0; i < 8; i++) p[i] = (uint8_t)(value >> (8 * i));
 }
 
-/* Every entry's payload has the same size unless kinds are mixed; then the frame's own reader says where
- * each lies, as soon as the header and the tables are sealed. */
+/* Every entry's payload has the same size unless kinds are mixed; then the frame's own reader says
+ * where each lies, as soon as the header and the tables are sealed. */
 static void seal_payloads(uint8_t *frame, size_t len, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {

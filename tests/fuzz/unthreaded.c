@@ -10,13 +10,17 @@
 
 typedef void *(*routine)(void *context);
 
-int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, routine run, void *context);
+int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, routine run,
+                          void *context);
 int __real_pthread_join(pthread_t thread, void **result);
-int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, routine run, void *context);
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, routine run,
+                          void *context);
 int __wrap_pthread_join(pthread_t thread, void **result);
 int __wrap_pthread_cond_wait(pthread_cond_t *condition, pthread_mutex_t *lock);
-int __wrap_pthread_cond_timedwait(pthread_cond_t *condition, pthread_mutex_t *lock, const struct timespec *until);
-int __wrap_ppoll(struct pollfd *watched, nfds_t n, const struct timespec *timeout, const sigset_t *mask);
+int __wrap_pthread_cond_timedwait(pthread_cond_t *condition, pthread_mutex_t *lock,
+                                  const struct timespec *until);
+int __wrap_ppoll(struct pollfd *watched, nfds_t n, const struct timespec *timeout,
+                 const sigset_t *mask);
 
 enum { WAITS_MOST = 300000 };
 
@@ -45,7 +49,8 @@ void unthreaded_turn(void)
 }
 
 /* The fuzzer has a thread of its own. */
-int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, routine run, void *context)
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, routine run,
+                          void *context)
 {
     if (run != dw_link_run) return __real_pthread_create(thread, attributes, run, context);
     waits_for_turns = context;
@@ -73,7 +78,8 @@ int __wrap_pthread_cond_wait(pthread_cond_t *condition, pthread_mutex_t *lock)
     return 0;
 }
 
-int __wrap_pthread_cond_timedwait(pthread_cond_t *condition, pthread_mutex_t *lock, const struct timespec *until)
+int __wrap_pthread_cond_timedwait(pthread_cond_t *condition, pthread_mutex_t *lock,
+                                  const struct timespec *until)
 {
     (void)condition;
     REQUIRE(++waits < WAITS_MOST);
@@ -85,11 +91,14 @@ int __wrap_pthread_cond_timedwait(pthread_cond_t *condition, pthread_mutex_t *lo
     return ETIMEDOUT;
 }
 
-int __wrap_ppoll(struct pollfd *watched, nfds_t n, const struct timespec *timeout, const sigset_t *mask)
+int __wrap_ppoll(struct pollfd *watched, nfds_t n, const struct timespec *timeout,
+                 const sigset_t *mask)
 {
     (void)mask;
     REQUIRE(++waits < WAITS_MOST);
     const int ready = poll(watched, n, 0);
-    if (ready == 0) fuzz_clock_move(timeout ? (int64_t)timeout->tv_sec * 1000000000 + timeout->tv_nsec : (int64_t)3600000 * DW_NS_PER_MS);
+    if (ready == 0)
+        fuzz_clock_move(timeout ? (int64_t)timeout->tv_sec * 1000000000 + timeout->tv_nsec
+                                : (int64_t)3600000 * DW_NS_PER_MS);
     return ready;
 }

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
- * unthreaded.h - a link whose thread runs when it is told to, in the thread of the fuzz target: an input does the same in every run.
+ * unthreaded.h - a link whose thread runs when it is told to, in the thread of the fuzz target: an
+ * input does the same in every run.
  *
- * Programs that use it are linked with --wrap for clock_gettime, ppoll, pthread_create, pthread_join, pthread_cond_wait and
- * pthread_cond_timedwait. Whoever waits moves the clock. */
+ * Programs that use it are linked with --wrap for clock_gettime, ppoll, pthread_create,
+ * pthread_join, pthread_cond_wait and pthread_cond_timedwait. Whoever waits moves the clock. */
 #ifndef DELTAWIRE_TESTS_FUZZ_UNTHREADED_H
 #define DELTAWIRE_TESTS_FUZZ_UNTHREADED_H
 
 #include "link.h"
 
 void unthreaded_start(void);
-void unthreaded_turn(void); /* what the link's thread would do in one round; nothing while there is no link */
+void unthreaded_turn(void); /* what the link's thread would do in one round; nothing while there is
+                               no link */
 
 #endif

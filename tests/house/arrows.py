@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # arrows.py - who may include whom, and what the pure layer may not touch.
 """arrows.py ROOT. The rules are docs/architecture.md's; each complaint names file, line and rule."""
+
 import os
 import re
 import sys
@@ -24,7 +25,10 @@ ROOM_ARROWS = {
 }
 
 # Headers of src/ that another room may include all the same.
-OPEN_HEADERS = {"bench": {"engine.h", "frame.h", "kernels.h"}, "cuda": {"engine.h", "quant.h", "pack.h", "half.h", "layout.h"}}
+OPEN_HEADERS = {
+    "bench": {"engine.h", "frame.h", "kernels.h"},
+    "cuda": {"engine.h", "quant.h", "pack.h", "half.h", "layout.h"},
+}
 
 # Within src/: noun -> nouns whose header it may include; its own is always allowed. A noun is the
 # file's name without suffix and without the part after "_" (kernels_c.c and kernels.h: kernels).
@@ -54,15 +58,32 @@ FILE_ARROWS = {
 }
 
 # What C11 gives without an operating system, and header-only libraries that are compiled in.
-PURE_HEADERS = {"assert.h", "fenv.h", "float.h", "inttypes.h", "limits.h", "math.h", "stdalign.h", "stdarg.h",
-                "stdbool.h", "stddef.h", "stdint.h", "stdio.h", "stdlib.h", "string.h", "xxhash.h", "Random123/philox.h"}
+PURE_HEADERS = {
+    "assert.h",
+    "fenv.h",
+    "float.h",
+    "inttypes.h",
+    "limits.h",
+    "math.h",
+    "stdalign.h",
+    "stdarg.h",
+    "stdbool.h",
+    "stddef.h",
+    "stdint.h",
+    "stdio.h",
+    "stdlib.h",
+    "string.h",
+    "xxhash.h",
+    "Random123/philox.h",
+}
 VECTOR_HEADERS = {"immintrin.h", "xmmintrin.h", "arm_neon.h"}
 MAY_ASK_THE_SYSTEM = {"src/base/mem.c", "src/base/cpu.c"}
 
 # stdio.h is there for snprintf, stdlib.h for malloc and strtoul; these are not to be called.
 BANNED_CALLS = re.compile(
     r"\b(printf|fprintf|vprintf|vfprintf|puts|fputs|putchar|fwrite|fopen|fread|perror|scanf|sprintf|vsprintf|"
-    r"strcpy|strcat|exit|_exit|abort|atexit|getenv|setenv|system|signal|rand|srand)\s*\(")
+    r"strcpy|strcat|exit|_exit|abort|atexit|getenv|setenv|system|signal|rand|srand)\s*\("
+)
 SYSTEM_CALLS = {"fopen", "fread"}  # a file of random bytes is a way to ask the system
 
 # Made while building.
@@ -77,7 +98,10 @@ def noun(path):
 
 def find(root, path, name):
     """The file in the tree that an #include "name" in path means, or None."""
-    for place in (house.pathlib.Path(os.path.normpath(path.parent / name)), house.pathlib.Path("include") / name):
+    for place in (
+        house.pathlib.Path(os.path.normpath(path.parent / name)),
+        house.pathlib.Path("include") / name,
+    ):
         if (house.pathlib.Path(root) / place).is_file():
             return place
     # The folders of a room are on the include path: the room's own first.
@@ -103,7 +127,7 @@ def check_include(root, path, line, bracket, name):
     target = find(root, path, name)
     if target is None:
         if room != "tests" and name not in MADE:
-            yield f"{where}: \"{name}\" is no file of this project"
+            yield f'{where}: "{name}" is no file of this project'
         return
     there = target.parts[0]
     if there not in ROOM_ARROWS[room] and target.name not in OPEN_HEADERS.get(room, ()):
@@ -123,7 +147,9 @@ def check(root):
     for path in house.files(root, {".c", ".h", ".cc", ".cu", ".cuh"}):
         source = house.text(root, path)
         # Strings are blanked in the stripped text, so includes are read where comments only are gone.
-        uncommented = re.sub(r"/\*.*?\*/", lambda m: "\n" * m.group(0).count("\n"), source, flags=re.S)
+        uncommented = re.sub(
+            r"/\*.*?\*/", lambda m: "\n" * m.group(0).count("\n"), source, flags=re.S
+        )
         for match in INCLUDE.finditer(uncommented):
             line = uncommented.count("\n", 0, match.start()) + 1
             complaints += check_include(root, path, line, match.group(1), match.group(2))

@@ -10,6 +10,7 @@ reported passed (a crash, a leak, a sanitizer's finding) counts as one failure m
 
 Prints the failures, then "N passed, N failed, N skipped"; exits 1 on any failure or when no test ran.
 """
+
 import json
 import pathlib
 import re

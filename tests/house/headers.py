@@ -2,15 +2,29 @@
 # SPDX-License-Identifier: Apache-2.0
 # headers.py - each public header compiles alone, as C11 and as C++17, with gcc and with clang.
 """headers.py ROOT. Exits 77 when one of the four compilers is not there."""
+
 import shutil
 import subprocess
 import sys
 
 import house
 
-STRICT = ["-fsyntax-only", "-Wall", "-Wextra", "-Wpedantic", "-pedantic-errors", "-Werror", "-Wundef", "-Wshadow"]
-COMPILERS = [("gcc", ["-std=c11", "-x", "c", "-Wstrict-prototypes"]), ("g++", ["-std=c++17", "-x", "c++"]),
-             ("clang", ["-std=c11", "-x", "c", "-Wstrict-prototypes"]), ("clang++", ["-std=c++17", "-x", "c++"])]
+STRICT = [
+    "-fsyntax-only",
+    "-Wall",
+    "-Wextra",
+    "-Wpedantic",
+    "-pedantic-errors",
+    "-Werror",
+    "-Wundef",
+    "-Wshadow",
+]
+COMPILERS = [
+    ("gcc", ["-std=c11", "-x", "c", "-Wstrict-prototypes"]),
+    ("g++", ["-std=c++17", "-x", "c++"]),
+    ("clang", ["-std=c11", "-x", "c", "-Wstrict-prototypes"]),
+    ("clang++", ["-std=c++17", "-x", "c++"]),
+]
 
 
 def check(root, compilers=None):
@@ -20,13 +34,20 @@ def check(root, compilers=None):
         # Twice: a header without a guard fails then; a declaration after it: it must end cleanly.
         program = f'#include "{name}"\n#include "{name}"\nextern int after_the_header;\n'
         for compiler, options in compilers or COMPILERS:
-            done = subprocess.run([compiler, *options, *STRICT, "-I", str(house.pathlib.Path(root) / "include"), "-"],
-                                  input=program, text=True, capture_output=True, check=False)
+            done = subprocess.run(
+                [compiler, *options, *STRICT, "-I", str(house.pathlib.Path(root) / "include"), "-"],
+                input=program,
+                text=True,
+                capture_output=True,
+                check=False,
+            )
             if done.returncode:
-                complaints.append(f"{path} alone does not compile with {compiler} {options[0]}:\n{done.stderr}")
+                complaints.append(
+                    f"{path} alone does not compile with {compiler} {options[0]}:\n{done.stderr}"
+                )
         source = house.text(root, path)
         if 'extern "C"' not in source and "(" in house.without_comments(source):
-            complaints.append(f"{path}: declares functions without extern \"C\" for C++")
+            complaints.append(f'{path}: declares functions without extern "C" for C++')
     return complaints
 
 

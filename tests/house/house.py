@@ -4,15 +4,31 @@ import pathlib
 import re
 import sys
 
-ROOMS = ("include", "src", "stores", "cuda", "transports", "trainer", "cli", "examples", "bench", "tests", "python")
+ROOMS = (
+    "include",
+    "src",
+    "stores",
+    "cuda",
+    "transports",
+    "trainer",
+    "cli",
+    "examples",
+    "bench",
+    "tests",
+    "python",
+)
 PUBLIC_HEADERS = "include/deltawire"
 
 
 def files(root, suffixes, rooms=ROOMS):
     """Paths relative to root of every file of these kinds in these rooms, sorted."""
     root = pathlib.Path(root)
-    return [path.relative_to(root) for room in rooms for path in sorted((root / room).rglob("*"))
-            if path.is_file() and path.suffix in suffixes and "__pycache__" not in path.parts]
+    return [
+        path.relative_to(root)
+        for room in rooms
+        for path in sorted((root / room).rglob("*"))
+        if path.is_file() and path.suffix in suffixes and "__pycache__" not in path.parts
+    ]
 
 
 def text(root, path):

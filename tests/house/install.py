@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # install.py - the library as others get it: installed (pkg-config, CMake), and as a Meson subproject.
 """install.py ROOT. Builds consumer/main.c in every way; each must run and print the same digests."""
+
 import os
 import pathlib
 import shutil
@@ -14,7 +15,9 @@ NOT_COPIED = shutil.ignore_patterns("build*", ".git", "__pycache__", "*.o")
 
 
 def run(command, **options):
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False, **options)
+    done = subprocess.run(
+        [str(word) for word in command], capture_output=True, text=True, check=False, **options
+    )
     if done.returncode:
         print(f"$ {' '.join(map(str, command))}\n{done.stdout[-6000:]}\n{done.stderr[-6000:]}")
         sys.exit(f"install: {command[0]} failed")
@@ -27,8 +30,21 @@ def with_env(**variables):
 
 def install(root, work):
     """Installs into work/here, then moves that, for packages are unpacked elsewhere than they were built."""
-    run(["meson", "setup", work / "build", root, f"--prefix={work / 'here'}", "--wrap-mode=nodownload",
-         "-Dtests=disabled", "-Dbench=disabled", "-Dtrainer=disabled", "-Dtransports=enabled", "-Dgpu_archs="])
+    run(
+        [
+            "meson",
+            "setup",
+            work / "build",
+            root,
+            f"--prefix={work / 'here'}",
+            "--wrap-mode=nodownload",
+            "-Dtests=disabled",
+            "-Dbench=disabled",
+            "-Dtrainer=disabled",
+            "-Dtransports=enabled",
+            "-Dgpu_archs=",
+        ]
+    )
     run(["meson", "install", "-C", work / "build"])
     for path in (work / "here").rglob("*"):
         if path.suffix in {".cmake", ".h"} and str(work) in path.read_text():
@@ -47,15 +63,44 @@ def pkg_config_consumers(prefix, work):
     static = run(["pkg-config", "--static", "--libs", "deltawire"], env=env).split()
     static = ["-l:libdeltawire.a" if word == "-ldeltawire" else word for word in static]
     for name, libs in (("shared", shared), ("static", static)):
-        run(["cc", "-std=c11", "-Wall", "-Werror", *cflags, HERE / "consumer/main.c", "-o", work / name, *libs])
-    needed = {name: "libdeltawire.so.0" in run(["readelf", "-d", work / name]) for name in ("shared", "static")}
+        run(
+            [
+                "cc",
+                "-std=c11",
+                "-Wall",
+                "-Werror",
+                *cflags,
+                HERE / "consumer/main.c",
+                "-o",
+                work / name,
+                *libs,
+            ]
+        )
+    needed = {
+        name: "libdeltawire.so.0" in run(["readelf", "-d", work / name])
+        for name in ("shared", "static")
+    }
     if needed != {"shared": True, "static": False}:
         sys.exit(f"install: who needs libdeltawire.so.0 at run time: {needed}")
     for name, how in (("link-shared", ["--libs"]), ("link-static", ["--static", "--libs"])):
         libs = run(["pkg-config", *how, "deltawire-link"], env=env).split()
         if "--static" in how:
-            libs = [f"-l:lib{word[2:]}.a" if word.startswith("-ldeltawire") else word for word in libs]
-        run(["cc", "-std=c11", "-Wall", "-Werror", *cflags, HERE / "consumer/link.c", "-o", work / name, *libs])
+            libs = [
+                f"-l:lib{word[2:]}.a" if word.startswith("-ldeltawire") else word for word in libs
+            ]
+        run(
+            [
+                "cc",
+                "-std=c11",
+                "-Wall",
+                "-Werror",
+                *cflags,
+                HERE / "consumer/link.c",
+                "-o",
+                work / name,
+                *libs,
+            ]
+        )
         run([work / name], env=env if name == "link-shared" else None)
     yield "pkg-config, shared", run([work / "shared"], env=env)
     yield "pkg-config, static", run([work / "static"])
@@ -81,13 +126,27 @@ def meson_host(root, work, compiler):
     for name in ("main.c", "link.c"):
         shutil.copy(HERE / "consumer" / name, project)
     shutil.copytree(root, project / "subprojects/deltawire", ignore=NOT_COPIED)
-    run(["meson", "setup", project / "build", project, "-Dc_args=-ffast-math", "--wrap-mode=nodownload",
-         "-Dc_link_args=-ffast-math", "-Ddefault_library=static", "-Ddeltawire:gpu_archs="], env=with_env(CC=compiler))
+    run(
+        [
+            "meson",
+            "setup",
+            project / "build",
+            project,
+            "-Dc_args=-ffast-math",
+            "--wrap-mode=nodownload",
+            "-Dc_link_args=-ffast-math",
+            "-Ddefault_library=static",
+            "-Ddeltawire:gpu_archs=",
+        ],
+        env=with_env(CC=compiler),
+    )
     run(["ninja", "-C", project / "build"])
     targets = run(["meson", "introspect", "--targets", project / "build"])
     for word in ("test_", "bench_", "01_encode_decode"):
         if word in targets:
-            sys.exit(f"install: as a subproject the library builds {word}..., which its host did not ask for")
+            sys.exit(
+                f"install: as a subproject the library builds {word}..., which its host did not ask for"
+            )
     run([project / "build/host-link"])
     return run([project / "build/host"])
 
@@ -106,7 +165,9 @@ def main():
         outputs = dict(pkg_config_consumers(prefix, work))
         outputs.update(cmake_consumers(prefix, work))
         for compiler in ("gcc", "clang"):
-            outputs[f"Meson subproject, {compiler} -std=gnu11 -ffast-math"] = meson_host(root, work, compiler)
+            outputs[f"Meson subproject, {compiler} -std=gnu11 -ffast-math"] = meson_host(
+                root, work, compiler
+            )
     expected = outputs["pkg-config, shared"]
     print(expected)
     wrong = [name for name, output in outputs.items() if output != expected]

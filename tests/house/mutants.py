@@ -6,6 +6,7 @@
 A check that has never failed is no check. Each mutant is one change to a copy of the tree, and the
 words that the check's complaint must then contain.
 """
+
 import pathlib
 import shutil
 import subprocess
@@ -29,32 +30,92 @@ MARK = "TO" "DO"
 TREE_MUTANTS = [
     (arrows, "src/base/status.c", "#include <unistd.h>\n", "<unistd.h> is not of C11's own"),
     (arrows, "src/base/status.c", "#include <pthread.h>\n", "<pthread.h> is not of C11's own"),
-    (arrows, "src/base/status.c", '#include "deltawire/transport.h"\n#include "codec.h"\n', '"codec.h"'),
-    (arrows, "src/base/status.c", "void f(void) { printf(\"\"); }\n", "must not call printf"),
+    (
+        arrows,
+        "src/base/status.c",
+        '#include "deltawire/transport.h"\n#include "codec.h"\n',
+        '"codec.h"',
+    ),
+    (arrows, "src/base/status.c", 'void f(void) { printf(""); }\n', "must not call printf"),
     (arrows, "src/base/status.c", "void f(void) { exit(1); }\n", "must not call exit"),
-    (arrows, "src/base/status.c", "const char *f(void) { return getenv(\"A\"); }\n", "must not call getenv"),
-    (arrows, "src/predict_mutant.c", '#include "frame_mutant.h"\n', "predict_mutant.c must not include frame_mutant.h"),
+    (
+        arrows,
+        "src/base/status.c",
+        'const char *f(void) { return getenv("A"); }\n',
+        "must not call getenv",
+    ),
+    (
+        arrows,
+        "src/predict_mutant.c",
+        '#include "frame_mutant.h"\n',
+        "predict_mutant.c must not include frame_mutant.h",
+    ),
     (arrows, "src/novelty.c", '#include "frame_mutant.h"\n', "no rule for novelty.c"),
-    (arrows, "transports/mutant.c", '#include "../src/frame_mutant.h"\n', "transports/ must not include src/"),
+    (
+        arrows,
+        "transports/mutant.c",
+        '#include "../src/frame_mutant.h"\n',
+        "transports/ must not include src/",
+    ),
     (arrows, "trainer/mutant.c", '#include "frame_mutant.h"\n', "trainer/ must not include src/"),
-    (arrows, "examples/mutant.c", '#include "mutant_room.h"\n', "examples/ must not include transports/"),
+    (
+        arrows,
+        "examples/mutant.c",
+        '#include "mutant_room.h"\n',
+        "examples/ must not include transports/",
+    ),
     (arrows, "examples/mutant.c", '#include "nowhere.h"\n', "no file of this project"),
     (arrows, "include/deltawire/version.h", "#include <stdio.h>\n", "a public header may include"),
     (style, "src/mutant.c", "int dw_x;\n", "the head must be"),
     (style, "src/mutant.c", FUNCTION.format("other.c"), "the head must be"),
     (style, "tests/mutant.py", "import sys\n", "the head must be"),
     (style, "src/mutant.c", FUNCTION.format("mutant.c") + LONG, "dw_long has"),
-    (style, "src/mutant.c", FUNCTION.format("mutant.c") + "\n" * style.FILE_LINES, "split it, or say why"),
+    (
+        style,
+        "src/mutant.c",
+        FUNCTION.format("mutant.c") + "\n" * style.FILE_LINES,
+        "split it, or say why",
+    ),
     (style, "src/mutant.c", FUNCTION.format("mutant.c") + f"/* {MARK}: more */\n", "must not stay"),
     (style, "docs/mutant.md", f"{MARK}\n", "must not stay"),
-    (style, "tests/house/exceptions.txt", "src/base/status.c:dw_nothing - it was once long enough\n", "no exception any more"),
+    (
+        style,
+        "tests/house/exceptions.txt",
+        "src/base/status.c:dw_nothing - it was once long enough\n",
+        "no exception any more",
+    ),
     (style, "tests/house/exceptions.txt", "src/base/status.c - long\n", "say why"),
-    (style, "include/deltawire/mutant.h", FUNCTION.format("mutant.h") + "\n" * 500, "lines together"),
-    (headers, "include/deltawire/mutant.h", "static inline void dw_f(size_t n) { (void)n; }\n", "alone does not compile"),
+    (
+        style,
+        "include/deltawire/mutant.h",
+        FUNCTION.format("mutant.h") + "\n" * 500,
+        "lines together",
+    ),
+    (
+        headers,
+        "include/deltawire/mutant.h",
+        "static inline void dw_f(size_t n) { (void)n; }\n",
+        "alone does not compile",
+    ),
     (headers, "include/deltawire/mutant.h", "void dw_f(int);\n", 'without extern "C"'),
-    (headers, "include/deltawire/mutant.h", "typedef struct { int a; int b[]; } dw_flexible;\n", "does not compile with g++"),
-    (headers, "include/deltawire/mutant.h", "enum { DW_A = 1 };\n", "alone does not compile with gcc"),  # no guard
-    (headers, "include/deltawire/mutant.h", "#if DW_UNKNOWN\n#endif\n", "alone does not compile with clang "),
+    (
+        headers,
+        "include/deltawire/mutant.h",
+        "typedef struct { int a; int b[]; } dw_flexible;\n",
+        "does not compile with g++",
+    ),
+    (
+        headers,
+        "include/deltawire/mutant.h",
+        "enum { DW_A = 1 };\n",
+        "alone does not compile with gcc",
+    ),  # no guard
+    (
+        headers,
+        "include/deltawire/mutant.h",
+        "#if DW_UNKNOWN\n#endif\n",
+        "alone does not compile with clang ",
+    ),
 ]
 
 HELPERS = {"src/frame_mutant.h": "#define DW_A\n", "transports/mutant_room.h": "#define DW_A\n"}
@@ -63,7 +124,10 @@ PROGRAM = "int main(void)\n{\n    return RETURN;\n}\n"
 SNIPPET_MUTANTS = [
     ("```c\nint main(void) { return undeclared; }\n```\n", "does not compile"),
     ("```c\n" + PROGRAM.replace("RETURN", "3") + "```\n", "exits with 3"),
-    ("```c\n" + PROGRAM.replace("RETURN", "0") + "```\n\n```text output\nhello\n```\n", "the program prints"),
+    (
+        "```c\n" + PROGRAM.replace("RETURN", "0") + "```\n\n```text output\nhello\n```\n",
+        "the program prints",
+    ),
     ("```text output\nhello\n```\n", "output without a program"),
     ("```c sketch\nint x\n```\n", "unknown mark"),
 ]
@@ -71,14 +135,29 @@ SNIPPET_MUTANTS = [
 # source of a library's object, words of the complaint
 OBJECT_MUTANTS = [
     ("int stray(void) { return 1; }", "stray does not begin with dw_"),
-    ("static int count; int dw_next(void); int dw_next(void) { return ++count; }", "count is writable global data (.bss)"),
+    (
+        "static int count; int dw_next(void); int dw_next(void) { return ++count; }",
+        "count is writable global data (.bss)",
+    ),
     ("int dw_level = 3;", "dw_level is writable global data (.data)"),
-    ("static _Thread_local int depth; int dw_next(void); int dw_next(void) { return ++depth; }", "depth is writable global data (.tbss)"),
+    (
+        "static _Thread_local int depth; int dw_next(void); int dw_next(void) { return ++depth; }",
+        "depth is writable global data (.tbss)",
+    ),
     ("void exit(int); void dw_leave(void); void dw_leave(void) { exit(1); }", "calls exit"),
-    ("void *malloc(unsigned long); void *dw_m(void); void *dw_m(void) { return malloc(8); }", "calls malloc"),
-    ("int puts(const char *); void dw_say(void); void dw_say(void) { puts(\"\"); }", "calls puts"),
-    ("void *dlopen(const char *, int); void *dw_d(void); void *dw_d(void) { return dlopen(\"\", 1); }", "calls dlopen"),
-    ("int socket(int, int, int); int dw_s(void); int dw_s(void) { return socket(0, 0, 0); }", "calls socket"),
+    (
+        "void *malloc(unsigned long); void *dw_m(void); void *dw_m(void) { return malloc(8); }",
+        "calls malloc",
+    ),
+    ('int puts(const char *); void dw_say(void); void dw_say(void) { puts(""); }', "calls puts"),
+    (
+        'void *dlopen(const char *, int); void *dw_d(void); void *dw_d(void) { return dlopen("", 1); }',
+        "calls dlopen",
+    ),
+    (
+        "int socket(int, int, int); int dw_s(void); int dw_s(void) { return socket(0, 0, 0); }",
+        "calls socket",
+    ),
 ]
 INNOCENT_OBJECT = """
 static const char *const names[] = {"a", "b"};
@@ -88,14 +167,18 @@ const char *dw_name(int i); const char *dw_name(int i) { return names[i]; }
 
 def expect(failures, name, complaints, words):
     if not any(words in complaint for complaint in complaints):
-        failures.append(f"{name} survives: expected a complaint with \"{words}\", got {complaints[:3]}")
+        failures.append(
+            f'{name} survives: expected a complaint with "{words}", got {complaints[:3]}'
+        )
 
 
 def copy(root, place):
     for name in house.ROOMS + ("docs", "run", ".ci", "README.md"):
         source = pathlib.Path(root) / name
         if source.is_dir():
-            shutil.copytree(source, place / name, ignore=shutil.ignore_patterns("__pycache__", "corpus"))
+            shutil.copytree(
+                source, place / name, ignore=shutil.ignore_patterns("__pycache__", "corpus")
+            )
         elif source.exists():
             shutil.copy(source, place / name)
     (place / "docs").mkdir(exist_ok=True)
@@ -139,13 +222,22 @@ def snippet_mutants(root, failures):
         place = pathlib.Path(name)
         (place / "src").mkdir()
         (place / "include").symlink_to(pathlib.Path(root).resolve() / "include")
-        subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(place / "src/libdeltawire.so")],
-                       input=INNOCENT_OBJECT, text=True, check=True)
+        subprocess.run(
+            ["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(place / "src/libdeltawire.so")],
+            input=INNOCENT_OBJECT,
+            text=True,
+            check=True,
+        )
         for content, words in SNIPPET_MUTANTS:
             (place / "README.md").write_text(content)
             expect(failures, f"snippets: {words}", snippets.check(place, place), words)
         (place / "README.md").write_text("words only\n")
-        expect(failures, "snippets: empty README", snippets.check(place, place), "shows no whole C program")
+        expect(
+            failures,
+            "snippets: empty README",
+            snippets.check(place, place),
+            "shows no whole C program",
+        )
         (place / "README.md").write_text("```c\n" + PROGRAM.replace("RETURN", "0") + "```\n")
         if snippets.check(place, place):
             failures.append("snippets complains about a sound program")
@@ -157,19 +249,32 @@ def object_mutants(failures):
         place = pathlib.Path(name)
 
         def archive(source):
-            subprocess.run(["cc", "-O0", "-fPIC", "-c", "-x", "c", "-", "-o", str(place / "mutant.o")], input=source,
-                           text=True, check=True)
+            subprocess.run(
+                ["cc", "-O0", "-fPIC", "-c", "-x", "c", "-", "-o", str(place / "mutant.o")],
+                input=source,
+                text=True,
+                check=True,
+            )
             (place / "libmutant.a").unlink(missing_ok=True)
-            subprocess.run(["ar", "rcs", str(place / "libmutant.a"), str(place / "mutant.o")], check=True)
-            return [*symbols.check_archive(place / "libmutant.a"), *symbols.check_pure(place / "libmutant.a")]
+            subprocess.run(
+                ["ar", "rcs", str(place / "libmutant.a"), str(place / "mutant.o")], check=True
+            )
+            return [
+                *symbols.check_archive(place / "libmutant.a"),
+                *symbols.check_pure(place / "libmutant.a"),
+            ]
 
         if archive(INNOCENT_OBJECT):
             failures.append(f"symbols complains about constants: {archive(INNOCENT_OBJECT)}")
         for source, words in OBJECT_MUTANTS:
             expect(failures, f"symbols: {source}", archive(source), words)
         shared = place / "libmutant.so.1"
-        subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(shared)], input="int dw_extra = 1;", text=True,
-                       check=True)
+        subprocess.run(
+            ["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(shared)],
+            input="int dw_extra = 1;",
+            text=True,
+            check=True,
+        )
         complaints = list(symbols.check_shared(shared, {"dw_wanted"}))
         for words in ("exports dw_extra", "does not export dw_wanted", "has no SONAME"):
             expect(failures, f"symbols: {words}", complaints, words)
@@ -181,25 +286,54 @@ def counting(failures):
     cases = [
         ({"result": "OK", "stderr": "[  PASSED  ] 12 test(s).\n"}, (12, 0, 0)),
         ({"result": "OK"}, (1, 0, 0)),
-        ({"result": "FAIL", "stderr": "[  PASSED  ] 11 test(s).\n[  FAILED  ] 1 test(s), listed below:\n"}, (11, 1, 0)),
-        ({"result": "FAIL", "stderr": "[  PASSED  ] 12 test(s).\n==1==ERROR: LeakSanitizer"}, (12, 1, 0)),
+        (
+            {
+                "result": "FAIL",
+                "stderr": "[  PASSED  ] 11 test(s).\n[  FAILED  ] 1 test(s), listed below:\n",
+            },
+            (11, 1, 0),
+        ),
+        (
+            {"result": "FAIL", "stderr": "[  PASSED  ] 12 test(s).\n==1==ERROR: LeakSanitizer"},
+            (12, 1, 0),
+        ),
         ({"result": "TIMEOUT"}, (0, 1, 0)),
         ({"result": "ERROR"}, (0, 1, 0)),
         ({"result": "SKIP"}, (0, 0, 1)),
-        ({"result": "OK", "stdout": "[  PASSED  ] 3 test(s).\n[  SKIPPED ] 2 test(s), listed below:\n"}, (3, 0, 2)),
+        (
+            {
+                "result": "OK",
+                "stdout": "[  PASSED  ] 3 test(s).\n[  SKIPPED ] 2 test(s), listed below:\n",
+            },
+            (3, 0, 2),
+        ),
         ({"result": "OK", "stderr": "[  FAILED  ] 1 test(s), listed below:\n"}, (0, 1, 0)),
     ]
     for entry, counts in cases:
         if count_results.count_program(entry) != counts:
-            failures.append(f"count_results: {entry} gives {count_results.count_program(entry)}, not {counts}")
+            failures.append(
+                f"count_results: {entry} gives {count_results.count_program(entry)}, not {counts}"
+            )
     with tempfile.TemporaryDirectory(prefix="dw-mutants-") as name:
         (pathlib.Path(name) / "builds.tsv").write_text("pass\ta\nfail\tb\nskip\tc\n")
         if count_results.count_directory(pathlib.Path(name)) != ([1, 1, 1], ["b"], 0):
-            failures.append("count_results: a build that passes, one that fails and one that is skipped are not told apart")
-    tests = [{"name": "codec", "suite": ["deltawire:pure"], "cmd": ["/b/codec"]}, {"name": "tcp", "suite": ["deltawire:transports", "deltawire:threads"]},
-             {"name": "arrows", "suite": ["deltawire:house"]}]
-    picks = [("*", "", 3), ("*,-house", "", 2), ("threads", "", 1), ("pure,transports,-threads", "", 1),
-             ("*", "^pure/", 1), ("*", "tcp|arrows", 2), ("*", "nothing", 0)]
+            failures.append(
+                "count_results: a build that passes, one that fails and one that is skipped are not told apart"
+            )
+    tests = [
+        {"name": "codec", "suite": ["deltawire:pure"], "cmd": ["/b/codec"]},
+        {"name": "tcp", "suite": ["deltawire:transports", "deltawire:threads"]},
+        {"name": "arrows", "suite": ["deltawire:house"]},
+    ]
+    picks = [
+        ("*", "", 3),
+        ("*,-house", "", 2),
+        ("threads", "", 1),
+        ("pure,transports,-threads", "", 1),
+        ("*", "^pure/", 1),
+        ("*", "tcp|arrows", 2),
+        ("*", "nothing", 0),
+    ]
     for suites, pattern, number in picks:
         got = list(pick_tests.pick(tests, suites, pick_tests.re.compile(pattern)))
         if len(got) != number:
@@ -212,7 +346,9 @@ def counting(failures):
 def main():
     root = sys.argv[1]
     failures = []
-    number = tree_mutants(root, failures) + snippet_mutants(root, failures) + object_mutants(failures)
+    number = (
+        tree_mutants(root, failures) + snippet_mutants(root, failures) + object_mutants(failures)
+    )
     number += counting(failures)
     for failure in failures:
         print(failure)

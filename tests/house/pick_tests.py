@@ -7,6 +7,7 @@
 --filter: searched in "suite/name"; empty picks all.
 --programs DIRECTORY: only tests whose command was built there, no scripts: for valgrind.
 """
+
 import argparse
 import json
 import re
@@ -36,7 +37,10 @@ def main():
     try:
         pattern = re.compile(options.filter)
     except re.error as error:
-        print(f"run: --filter '{options.filter}' is not a regular expression: {error}", file=sys.stderr)
+        print(
+            f"run: --filter '{options.filter}' is not a regular expression: {error}",
+            file=sys.stderr,
+        )
         sys.exit(2)
     for name in pick(json.load(sys.stdin), options.suites, pattern, options.programs):
         print(name)

@@ -7,6 +7,7 @@ A block marked ```c is a whole program: it is compiled (C11, all warnings are er
 exit with 0. If the next block is marked ```text output, its text is what the program must print.
 A block marked ```c fragment is a part of something and is not compiled.
 """
+
 import pathlib
 import re
 import subprocess
@@ -20,7 +21,11 @@ BLOCK = re.compile(r"^```([^\n]*)\n(.*?)^```[ \t]*$", re.S | re.M)
 
 def documents(root):
     root = pathlib.Path(root)
-    return [root / "README.md", *sorted((root / "docs").glob("**/*.md")), *sorted((root / "bench").glob("*.md"))]
+    return [
+        root / "README.md",
+        *sorted((root / "docs").glob("**/*.md")),
+        *sorted((root / "bench").glob("*.md")),
+    ]
 
 
 def blocks(path):
@@ -41,11 +46,31 @@ def run_program(root, build, code, work):
     for folder, name in libraries:
         place = pathlib.Path(build).resolve() / folder
         link += [f"-L{place}", f"-l{name}", f"-Wl,-rpath,{place}"]
-    done = subprocess.run(["cc", "-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-I", f"{root}/include",
-                           str(source), "-o", str(program), *link, "-lm"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [
+            "cc",
+            "-std=c11",
+            "-Wall",
+            "-Wextra",
+            "-Wpedantic",
+            "-Werror",
+            "-I",
+            f"{root}/include",
+            str(source),
+            "-o",
+            str(program),
+            *link,
+            "-lm",
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if done.returncode:
         return f"does not compile:\n{done.stderr}", ""
-    done = subprocess.run([str(program)], capture_output=True, text=True, timeout=60, check=False, cwd=work)
+    done = subprocess.run(
+        [str(program)], capture_output=True, text=True, timeout=60, check=False, cwd=work
+    )
     if done.returncode:
         return f"exits with {done.returncode}:\n{done.stdout}{done.stderr}", ""
     return None, done.stdout

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # symbols.py - what the libraries export, what they call, and that the pure layer has no state of its own.
 """symbols.py ROOT BUILD. Reads nm, objdump and readelf of the libraries in BUILD."""
+
 import pathlib
 import re
 import subprocess
@@ -19,18 +20,57 @@ LIBRARIES = {
 }
 
 # All that the pure layer asks of libc and libm. No input or output, no threads, no way out.
-PURE_CALLS = {"memchr", "memcmp", "memcpy", "memmove", "memset", "strchr", "strcmp", "strcspn", "strlen", "strncmp",
-              "strspn", "snprintf", "vsnprintf", "strtoul", "strtoull", "rintf", "nearbyintf", "sqrt",
-              "__assert_fail", "__stack_chk_fail", "_GLOBAL_OFFSET_TABLE_"}
+PURE_CALLS = {
+    "memchr",
+    "memcmp",
+    "memcpy",
+    "memmove",
+    "memset",
+    "strchr",
+    "strcmp",
+    "strcspn",
+    "strlen",
+    "strncmp",
+    "strspn",
+    "snprintf",
+    "vsnprintf",
+    "strtoul",
+    "strtoull",
+    "rintf",
+    "nearbyintf",
+    "sqrt",
+    "__assert_fail",
+    "__stack_chk_fail",
+    "_GLOBAL_OFFSET_TABLE_",
+}
 # What mem.c and cpu.c may ask of the system besides: memory, randomness, the rounding mode.
-SYSTEM_CALLS = {"malloc", "calloc", "free", "aligned_alloc", "posix_memalign", "madvise", "getrandom", "fopen", "fopen64",
-                "fread", "fclose", "time", "feholdexcept", "fesetround", "fesetenv", "__cpu_model", "__cpu_indicator_init"}
+SYSTEM_CALLS = {
+    "malloc",
+    "calloc",
+    "free",
+    "aligned_alloc",
+    "posix_memalign",
+    "madvise",
+    "getrandom",
+    "fopen",
+    "fopen64",
+    "fread",
+    "fclose",
+    "time",
+    "feholdexcept",
+    "fesetround",
+    "fesetenv",
+    "__cpu_model",
+    "__cpu_indicator_init",
+}
 SYSTEM_OBJECTS = {"base_mem.c.o", "base_cpu.c.o"}
 # The CUDA driver is found at run time, by one file.
 LINKER_CALLS = {"dlopen", "dlsym", "dlclose"}
 LINKER_OBJECTS = {"driver.c.o"}
 FORTIFIED = re.compile(r"^__(\w+)_chk$")  # what _FORTIFY_SOURCE turns memcpy and friends into
-WRITABLE = re.compile(r"^\S+ (.{7}) (\.(?:data|bss|tdata|tbss)\S*|\*COM\*)\s+([0-9a-f]+)\s+(?:\.hidden )?(\S+)$")
+WRITABLE = re.compile(
+    r"^\S+ (.{7}) (\.(?:data|bss|tdata|tbss)\S*|\*COM\*)\s+([0-9a-f]+)\s+(?:\.hidden )?(\S+)$"
+)
 
 
 def run(*command):
@@ -48,12 +88,18 @@ def declared(root, headers):
 
 
 def check_shared(library, functions):
-    exported = {line.split()[-1].split("@")[0] for line in run("nm", "-D", "--defined-only", str(library)).splitlines()}
+    exported = {
+        line.split()[-1].split("@")[0]
+        for line in run("nm", "-D", "--defined-only", str(library)).splitlines()
+    }
     for name in sorted(exported - functions):
         yield f"{library.name} exports {name}, which no public header declares"
     for name in sorted(functions - exported):
         yield f"{library.name} does not export {name}, which a public header declares"
-    if not re.search(r"SONAME.*\[" + re.escape(library.name.split(".so")[0]) + r"\.so\.\d+\]", run("readelf", "-d", str(library))):
+    if not re.search(
+        r"SONAME.*\[" + re.escape(library.name.split(".so")[0]) + r"\.so\.\d+\]",
+        run("readelf", "-d", str(library)),
+    ):
         yield f"{library.name} has no SONAME with a version number"
 
 
@@ -78,7 +124,11 @@ def check_pure(archive):
     for member, name in sorted(wanted):
         fortified = FORTIFIED.match(name)
         plain = fortified.group(1) if fortified else name
-        allowed = PURE_CALLS | (SYSTEM_CALLS if member in SYSTEM_OBJECTS else LINKER_CALLS if member in LINKER_OBJECTS else set())
+        allowed = PURE_CALLS | (
+            SYSTEM_CALLS
+            if member in SYSTEM_OBJECTS
+            else LINKER_CALLS if member in LINKER_OBJECTS else set()
+        )
         if name not in defined and name not in allowed and plain not in allowed:
             yield f"{archive.name}: {member} calls {name}: the pure layer may not (see PURE_CALLS in symbols.py)"
     for line in run("objdump", "-t", str(archive)).splitlines():
@@ -95,13 +145,19 @@ def check(root, build):
     for name, (headers, folder) in LIBRARIES.items():
         place = pathlib.Path(build) / folder
         functions = declared(root, headers)
-        shared = [path for path in place.glob(f"lib{name}.so*") if not path.is_symlink() and path.is_file()]
+        shared = [
+            path
+            for path in place.glob(f"lib{name}.so*")
+            if not path.is_symlink() and path.is_file()
+        ]
         archive = place / f"lib{name}.a"
         if not shared and not archive.exists() and name != "deltawire":
             print(f"symbols: lib{name} was not built")
             continue
         if len(shared) != 1 or not archive.exists():
-            complaints.append(f"{place}: expected one lib{name}.so.* and lib{name}.a (default_library=both)")
+            complaints.append(
+                f"{place}: expected one lib{name}.so.* and lib{name}.a (default_library=both)"
+            )
             continue
         if not functions:
             complaints.append(f"{headers}: not one DW_API function found")

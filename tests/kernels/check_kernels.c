@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
- * check_kernels.c - every table of kernels that this processor can run, against the C table, byte by byte.
+ * check_kernels.c - every table of kernels that this processor can run, against the C table, byte
+ * by byte.
  *
- * check_kernels [--share N] [--best NAME]: N: only one in N of the random draws, for processors that are emulated; NAME: the table that
- * the ladder must take here.
+ * check_kernels [--share N] [--best NAME]: N: only one in N of the random draws, for processors
+ * that are emulated; NAME: the table that the ladder must take here.
  *
- * Buffers lie between pages that nobody may touch, flush with one of them, so that an element too many read or written is a fault. */
+ * Buffers lie between pages that nobody may touch, flush with one of them, so that an element too
+ * many read or written is a fault. */
 #include <float.h>
 #include <math.h>
 #include <sys/mman.h>
@@ -17,7 +19,11 @@
 #include "tool.h"
 
 static const char *const table_names[] = {"avx2", "avx512", "neon"};
-enum { TABLES = sizeof table_names / sizeof *table_names, MOST = DW_TILE_ELEMENTS + 304, SLOT_BYTES = 4 * MOST + 4096 };
+enum {
+    TABLES = sizeof table_names / sizeof *table_names,
+    MOST = DW_TILE_ELEMENTS + 304,
+    SLOT_BYTES = 4 * MOST + 4096
+};
 
 static const dw_kernels *const specification = &dw_kernels_c;
 
@@ -30,7 +36,8 @@ static int drawn(int all, int always)
     return always + (all - always) / share;
 }
 
-/* ------------------------------------------------------------------------------------------- guarded memory */
+/* -------------------------------------------------------------------------------------------
+ * guarded memory */
 
 typedef struct slot {
     unsigned char *start, *end; /* between them everything may be touched */
@@ -39,7 +46,8 @@ typedef struct slot {
 static slot slot_open(void)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE), inner = (SLOT_BYTES + page - 1) / page * page;
-    unsigned char *all = mmap(NULL, inner + 2 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    unsigned char *all =
+        mmap(NULL, inner + 2 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     assert_true(all != MAP_FAILED);
     assert_int_equal(mprotect(all + page, inner, PROT_READ | PROT_WRITE), 0);
     return (slot){all + page, all + page + inner};
@@ -105,7 +113,8 @@ static void *odd_copy(bench *b, int which, const void *from, size_t bytes)
     return memory;
 }
 
-/* ------------------------------------------------------------------------------------------- runs */
+/* ------------------------------------------------------------------------------------------- runs
+ */
 
 typedef struct shape {
     dw_dtype x, prev;
@@ -123,22 +132,28 @@ static const char *describe(const shape *s)
 {
     static char text[256];
     snprintf(text, sizeof text,
-             "x %s prev %s%s%s bits %u width %u channels %lu of tile %u from %u, choice %d scale %d hostile %d row %d dither %d",
-             dtype_names[s->x], dtype_names[s->prev], s->has_prev ? "" : " (none)", s->has_next ? "" : " (no state)",
-             (unsigned)s->bits, (unsigned)s->width, (unsigned long)s->channels, (unsigned)s->tile_pieces, (unsigned)s->first,
-             s->chooses, (int)s->scale, s->hostile, s->whole_row, s->dither != NULL);
+             "x %s prev %s%s%s bits %u width %u channels %lu of tile %u from %u, choice %d scale "
+             "%d hostile %d row %d dither %d",
+             dtype_names[s->x], dtype_names[s->prev], s->has_prev ? "" : " (none)",
+             s->has_next ? "" : " (no state)", (unsigned)s->bits, (unsigned)s->width,
+             (unsigned long)s->channels, (unsigned)s->tile_pieces, (unsigned)s->first, s->chooses,
+             (int)s->scale, s->hostile, s->whole_row, s->dither != NULL);
     return text;
 }
 
-static void same_bytes(const char *what, const void *expected, const void *found, size_t n, const char *table, const char *run)
+static void same_bytes(const char *what, const void *expected, const void *found, size_t n,
+                       const char *table, const char *run)
 {
     const unsigned char *a = expected, *b = found;
     for (size_t i = 0; i < n; i++)
-        if (a[i] != b[i]) fail_msg("%s: %s: byte %zu of %zu is %02x, C has %02x: %s", table, what, i, n, b[i], a[i], run);
+        if (a[i] != b[i])
+            fail_msg("%s: %s: byte %zu of %zu is %02x, C has %02x: %s", table, what, i, n, b[i],
+                     a[i], run);
 }
 
 /* A run somewhere in a tile; what follows it in the tile must stay as it is. */
-static shape shape_of(bench *b, dw_dtype x, dw_dtype prev, uint32_t bits, uint32_t width, uint64_t channels)
+static shape shape_of(bench *b, dw_dtype x, dw_dtype prev, uint32_t bits, uint32_t width,
+                      uint64_t channels)
 {
     shape s = {.x = x, .prev = prev, .bits = bits, .width = width, .channels = channels};
     s.pieces = (uint32_t)((channels + width - 1) / width);
@@ -150,14 +165,16 @@ static shape shape_of(bench *b, dw_dtype x, dw_dtype prev, uint32_t bits, uint32
     s.has_prev = s.has_next && below(b, 4) != 0;
     s.chooses = s.has_prev && below(b, 2);
     s.scale = (dw_scale)(1 + below(b, 3));
-    b->dither = (dw_dither){test_next(&b->random), below(b, 2) ? below(b, 1000) : test_next(&b->random) >> below(b, 40)};
+    b->dither = (dw_dither){test_next(&b->random),
+                            below(b, 2) ? below(b, 1000) : test_next(&b->random) >> below(b, 40)};
     if (below(b, 3) == 0) s.dither = &b->dither;
     s.hostile = (int)below(b, 3);
     s.whole_row = s.pieces == 1 && below(b, 4) == 0;
     return s;
 }
 
-/* x near prev in most pieces, equal in some, far away in others; mirrored values, so that signs tie. */
+/* x near prev in most pieces, equal in some, far away in others; mirrored values, so that signs
+ * tie. */
 static void fill_run(bench *b, const shape *s, void *x, void *prev)
 {
     size_t n = s->channels;
@@ -166,7 +183,8 @@ static void fill_run(bench *b, const shape *s, void *x, void *prev)
     if (s->hostile && n) test_spoil(&b->random, prev, s->prev, n, 0);
     float far = sizes[below(b, 6)];
     for (size_t i = 0; i < n; i++) {
-        float noise = test_normal(&b->random) * far, base = s->has_prev ? test_get(prev, s->prev, i) : 0.0f;
+        float noise = test_normal(&b->random) * far,
+              base = s->has_prev ? test_get(prev, s->prev, i) : 0.0f;
         uint32_t mood = (uint32_t)(i / s->width * 7 + b->random.state % 3) % 5;
         float value = mood == 0 ? base : mood == 1 ? noise : base + noise * 0.1f;
         if (i % 2 && below(b, 4) == 0) value = 2 * base - test_get(x, s->x, i - 1);
@@ -176,7 +194,8 @@ static void fill_run(bench *b, const shape *s, void *x, void *prev)
     if (s->hostile && n) test_spoil(&b->random, x, s->x, n, s->hostile == 2);
     if (s->hostile == 2 && s->x == DW_F16 && n) { /* signalling NaN keep their bits */
         uint16_t *halves = x;
-        uint32_t payload = below(b, 3) ? below(b, 0x1ff) : below(b, 2) * 0x1fe; /* the ends more often */
+        uint32_t payload = below(b, 3) ? below(b, 0x1ff) : below(b, 2) * 0x1fe; /* the ends more
+                                                                                   often */
         halves[below(b, (uint32_t)n)] = (uint16_t)(0x7c01 + payload + (below(b, 2) << 15));
     }
 }
@@ -188,8 +207,8 @@ typedef struct output {
     dw_piece_counts counts;
 } output;
 
-static void run_encode(const dw_kernels *kernels, const shape *s, const void *x, const void *prev, const dw_chosen *row,
-                       output *out)
+static void run_encode(const dw_kernels *kernels, const shape *s, const void *x, const void *prev,
+                       const dw_chosen *row, output *out)
 {
     dw_encode_run run = {.x_dtype = s->x,
                          .prev_dtype = s->has_next ? s->prev : (dw_dtype)0,
@@ -216,9 +235,11 @@ static void run_encode(const dw_kernels *kernels, const shape *s, const void *x,
 static void check_encode(bench *b, const shape *s)
 {
     static unsigned char plain_x[4 * MOST], plain_prev[4 * MOST], expected[4][4 * MOST];
-    size_t x_bytes = s->channels * dw_dtype_bytes(s->x), prev_bytes = s->channels * dw_dtype_bytes(s->prev);
+    size_t x_bytes = s->channels * dw_dtype_bytes(s->x),
+           prev_bytes = s->channels * dw_dtype_bytes(s->prev);
     fill_run(b, s, plain_x, plain_prev);
-    const void *x = odd_copy(b, X, plain_x, x_bytes), *prev = odd_copy(b, PREV, plain_prev, prev_bytes);
+    const void *x = odd_copy(b, X, plain_x, x_bytes),
+               *prev = odd_copy(b, PREV, plain_prev, prev_bytes);
     output out = {.scale_bytes = 2 * (size_t)s->pieces,
                   .choice_bytes = (size_t)(s->first_piece + s->pieces + 7) / 8,
                   .code_bytes = (size_t)s->tile_pieces * s->width * s->bits / 8,
@@ -229,16 +250,19 @@ static void check_encode(bench *b, const shape *s)
     out.codes = guarded(b, CODES, out.code_bytes);
     out.next = guarded(b, NEXT, out.next_bytes);
     output spec = out;
-    spec.scales = expected[0], spec.choices = expected[1], spec.codes = expected[2], spec.next = expected[3];
+    spec.scales = expected[0], spec.choices = expected[1], spec.codes = expected[2],
+    spec.next = expected[3];
     memcpy(spec.scales, out.scales, out.scale_bytes);
     memcpy(spec.choices, out.choices, out.choice_bytes);
     memcpy(spec.codes, out.codes, out.code_bytes);
     memcpy(spec.next, out.next, out.next_bytes);
     dw_candidates found = {{0, 0}, {0, 0}};
-    specification->extremes(plain_x, s->x, s->has_prev ? plain_prev : NULL, s->prev, s->channels, &found);
+    specification->extremes(plain_x, s->x, s->has_prev ? plain_prev : NULL, s->prev, s->channels,
+                            &found);
     dw_chosen row = {0, s->chooses && below(b, 2)};
     dw_extremes *extremes = row.direct ? &found.direct : &found.delta;
-    if (extremes->positive < DW_F32_INFINITY / 2) extremes->positive += below(b, 2) << 23; /* of the rest of the row */
+    if (extremes->positive < DW_F32_INFINITY / 2)
+        extremes->positive += below(b, 2) << 23; /* of the rest of the row */
     row.scale = dw_scale_of(*extremes, s->bits, s->scale != DW_SCALE_ABSMAX);
     run_encode(specification, s, plain_x, plain_prev, &row, &spec);
     run_encode(b->kernels, s, x, prev, &row, &out);
@@ -254,12 +278,15 @@ static void check_encode(bench *b, const shape *s)
 static void check_decode(bench *b, const shape *s)
 {
     static unsigned char plain_prev[4 * MOST], expected[4 * MOST];
-    size_t size = dw_dtype_bytes(s->prev), bytes = s->channels * size, code_bytes = (size_t)s->tile_pieces * s->width * s->bits / 8;
+    size_t size = dw_dtype_bytes(s->prev), bytes = s->channels * size,
+           code_bytes = (size_t)s->tile_pieces * s->width * s->bits / 8;
     test_fill(&b->random, plain_prev, s->prev, s->channels, 1);
     if (s->hostile && s->channels) test_spoil(&b->random, plain_prev, s->prev, s->channels, 0);
-    uint8_t *scales = guarded(b, SCALES, 2 * (size_t)s->pieces), *codes = guarded(b, CODES, code_bytes);
+    uint8_t *scales = guarded(b, SCALES, 2 * (size_t)s->pieces),
+            *codes = guarded(b, CODES, code_bytes);
     if (s->hostile < 2) /* mostly scales that occur */
-        for (uint32_t i = 0; i < s->pieces; i++) scales[2 * i + 1] = (uint8_t)(0x3c + below(b, 6) + (below(b, 2) << 7));
+        for (uint32_t i = 0; i < s->pieces; i++)
+            scales[2 * i + 1] = (uint8_t)(0x3c + below(b, 6) + (below(b, 2) << 7));
     uint8_t *choices = guarded(b, CHOICES, (size_t)(s->first_piece + s->pieces + 7) / 8);
     void *out = guarded(b, NEXT, bytes);
     memcpy(expected, out, bytes);
@@ -290,7 +317,8 @@ static void check_decode(bench *b, const shape *s)
     same_bytes("digest", &sums[0], &sums[1], sizeof sums[0], b->kernels->name, describe(s));
 }
 
-/* ------------------------------------------------------------------------------------------- tests */
+/* ------------------------------------------------------------------------------------------- tests
+ */
 
 static const uint32_t widths[] = {16, 32, 64, 128, 256, 96, 160, 1024, 2048};
 enum { WIDTHS = sizeof widths / sizeof *widths };
@@ -317,7 +345,9 @@ static void check_every_kind(bench *b, void (*check)(bench *, const shape *), in
                 for (int w = 0; w < WIDTHS; w++)
                     for (int draw = 0; draw < draws; draw++) {
                         uint32_t cap = DW_TILE_ELEMENTS / widths[w] * widths[w];
-                        uint64_t channels = draw == 0 ? cap : draw == 1 ? cap - 1 : below(b, draw % 2 ? cap + 1 : 301);
+                        uint64_t channels = draw == 0   ? cap
+                                            : draw == 1 ? cap - 1
+                                                        : below(b, draw % 2 ? cap + 1 : 301);
                         shape s = shape_of(b, dtypes[x], dtypes[prev], bits, widths[w], channels);
                         check(b, &s);
                     }
@@ -337,7 +367,8 @@ static void sizes_of(bench *b)
 {
     for (uint64_t n = 0; n <= 300; n++)
         for (int w = (int)(n % (uint64_t)share); w < WIDTHS; w += share) {
-            shape s = shape_of(b, dtypes[below(b, 3)], dtypes[below(b, 3)], 1 + below(b, 8), widths[w], n);
+            shape s = shape_of(b, dtypes[below(b, 3)], dtypes[below(b, 3)], 1 + below(b, 8),
+                               widths[w], n);
             check_encode(b, &s);
             check_decode(b, &s);
         }
@@ -365,12 +396,18 @@ static void extremes_of(bench *b)
 {
     static unsigned char x[4 * MOST], prev[4 * MOST];
     for (int round = 0; round < drawn(4000, 600); round++) {
-        shape s = {.x = dtypes[below(b, 3)], .prev = dtypes[below(b, 3)], .has_prev = (int)below(b, 2), .width = 64, .bits = 4,
-                   .hostile = (int)below(b, 3), .channels = round < 600 ? (uint64_t)round / 2 : below(b, MOST)};
+        shape s = {.x = dtypes[below(b, 3)],
+                   .prev = dtypes[below(b, 3)],
+                   .has_prev = (int)below(b, 2),
+                   .width = 64,
+                   .bits = 4,
+                   .hostile = (int)below(b, 3),
+                   .channels = round < 600 ? (uint64_t)round / 2 : below(b, MOST)};
         fill_run(b, &s, x, prev);
         dw_candidates expected = {{below(b, 2), 0}, {0, below(b, 2)}}, found = expected;
         const void *odd = odd_copy(b, X, x, s.channels * dw_dtype_bytes(s.x));
-        const void *base = s.has_prev ? odd_copy(b, PREV, prev, s.channels * dw_dtype_bytes(s.prev)) : NULL;
+        const void *base =
+            s.has_prev ? odd_copy(b, PREV, prev, s.channels * dw_dtype_bytes(s.prev)) : NULL;
         dw_dtype prev_dtype = base ? s.prev : (dw_dtype)0;
         specification->extremes(odd, s.x, base, prev_dtype, s.channels, &expected);
         b->kernels->extremes(odd, s.x, base, prev_dtype, s.channels, &found);
@@ -390,13 +427,19 @@ static void squares_of(bench *b)
     static unsigned char x[4 * MOST], prev[4 * MOST];
     for (int round = 0; round < drawn(4000, 600); round++) {
         uint64_t n = round < 600 ? (uint64_t)round / 2 : below(b, MOST);
-        shape s = {.x = dtypes[below(b, 3)], .prev = dtypes[below(b, 3)], .has_prev = (int)below(b, 2), .width = 64,
-                   .bits = 1 + below(b, 8), .channels = n};
+        shape s = {.x = dtypes[below(b, 3)],
+                   .prev = dtypes[below(b, 3)],
+                   .has_prev = (int)below(b, 2),
+                   .width = 64,
+                   .bits = 1 + below(b, 8),
+                   .channels = n};
         fill_run(b, &s, x, prev);
-        dw_attempts attempts = dw_attempts_of((dw_extremes){0x3f800000u + below(b, 1 << 24), below(b, 0x40000000)}, s.bits);
+        dw_attempts attempts = dw_attempts_of(
+            (dw_extremes){0x3f800000u + below(b, 1 << 24), below(b, 0x40000000)}, s.bits);
         float expected[DW_ATTEMPTS][DW_NORM_LANES], found[DW_ATTEMPTS][DW_NORM_LANES];
         for (int k = 0; k < DW_ATTEMPTS; k++)
-            for (int i = 0; i < DW_NORM_LANES; i++) expected[k][i] = found[k][i] = (float)below(b, 100) * 0.1f;
+            for (int i = 0; i < DW_NORM_LANES; i++)
+                expected[k][i] = found[k][i] = (float)below(b, 100) * 0.1f;
         const void *odd = odd_copy(b, X, x, n * dw_dtype_bytes(s.x));
         const void *base = s.has_prev ? odd_copy(b, PREV, prev, n * dw_dtype_bytes(s.prev)) : NULL;
         specification->squares(odd, s.x, base, s.prev, n, s.bits, &attempts, expected);
@@ -411,8 +454,10 @@ static void searches_scales_as_c_does(void **state)
     for_each_table(squares_of);
 }
 
-/* Columns of every sort: alive, flat, poisoned, direct. Scales that fit what the row holds, or a little less. */
-static void fill_columns(bench *b, const shape *s, const void *x, const void *prev, dw_columns *columns)
+/* Columns of every sort: alive, flat, poisoned, direct. Scales that fit what the row holds, or a
+ * little less. */
+static void fill_columns(bench *b, const shape *s, const void *x, const void *prev,
+                         dw_columns *columns)
 {
     static const float parts[] = {1, 1, 0.3f, 2};
     memset(columns, 0, sizeof *columns);
@@ -434,13 +479,15 @@ static void fill_columns(bench *b, const shape *s, const void *x, const void *pr
 /* Both tables on one row: reads what lies at guards, writes codes and new values at guards. */
 static void check_columns(bench *b, const shape *s, dw_column_run *run, dw_columns *columns)
 {
-    static unsigned char x[4 * MOST], prev[4 * MOST], expected_out[4 * MOST], expected_codes[4 * MOST];
+    static unsigned char x[4 * MOST], prev[4 * MOST], expected_out[4 * MOST],
+        expected_codes[4 * MOST];
     fill_run(b, s, x, prev);
     fill_columns(b, s, x, prev, columns);
     uint32_t n = columns->n;
     run->first = 32 * below(b, 8);
     run->tile_elements = run->first + columns->stored + 32 * below(b, 3);
-    size_t code_bytes = (size_t)run->tile_elements * s->bits / 8, out_bytes = n * dw_dtype_bytes(s->prev);
+    size_t code_bytes = (size_t)run->tile_elements * s->bits / 8,
+           out_bytes = n * dw_dtype_bytes(s->prev);
     const char *table = b->kernels->name, *text = describe(s);
     run->x = odd_copy(b, X, x, n * dw_dtype_bytes(s->x));
     run->prev = s->has_prev ? odd_copy(b, PREV, prev, n * dw_dtype_bytes(s->prev)) : NULL;
@@ -473,14 +520,19 @@ static void columns_of(bench *b)
     for (int round = 0; round < drawn(6000, 256); round++) {
         uint32_t n = round < 2560 ? 1 + (uint32_t)round % 256 : 1 + below(b, 256);
         shape s = shape_of(b, dtypes[below(b, 3)], dtypes[below(b, 3)], 1 + below(b, 8), 256, n);
-        dw_column_run run = {.x_dtype = s.x, .prev_dtype = s.prev, .bits = s.bits, .columns = &columns, .poison_keeps = 1,
+        dw_column_run run = {.x_dtype = s.x,
+                             .prev_dtype = s.prev,
+                             .bits = s.bits,
+                             .columns = &columns,
+                             .poison_keeps = 1,
                              .dither = s.dither};
         check_columns(b, &s, &run, &columns);
         run.x_dtype = s.x;
         memset(extremes, 0, sizeof extremes), memset(squares, 0, sizeof squares);
         for (uint32_t i = 0; i < n; i++) {
             extremes[0].delta_positive[i] = extremes[1].delta_positive[i] = below(b, 0x40000000);
-            for (int k = 0; k < DW_ATTEMPTS; k++) squares[0].inverse[k][i] = squares[1].inverse[k][i] = (float)below(b, 100);
+            for (int k = 0; k < DW_ATTEMPTS; k++)
+                squares[0].inverse[k][i] = squares[1].inverse[k][i] = (float)below(b, 100);
         }
         specification->column_extremes(&run, &extremes[0]);
         b->kernels->column_extremes(&run, &extremes[1]);
@@ -493,7 +545,8 @@ static void columns_of(bench *b)
         specification->column_squares(&run, &squares[0]);
         b->kernels->column_squares(&run, &squares[1]);
         for (int k = 0; k < DW_ATTEMPTS; k++)
-            same_bytes("column squares", squares[0].sum[k], squares[1].sum[k], n * sizeof(float), b->kernels->name, describe(&s));
+            same_bytes("column squares", squares[0].sum[k], squares[1].sum[k], n * sizeof(float),
+                       b->kernels->name, describe(&s));
     }
 }
 
@@ -511,7 +564,8 @@ static void payload_digests_of(bench *b)
         for (uint64_t n = 0; n <= 1024; n += 16) {
             uint8_t *at_guard = slot_place(b->slots[X], from + n, 1);
             memcpy(at_guard, payload, from + n);
-            assert_true(specification->digest_bytes(payload, from, n) == b->kernels->digest_bytes(at_guard, from, n));
+            assert_true(specification->digest_bytes(payload, from, n) ==
+                        b->kernels->digest_bytes(at_guard, from, n));
         }
 }
 
@@ -531,12 +585,15 @@ static void conversions_of(bench *b)
         random_bytes(b, from, sizeof from);
         for (size_t i = 0; i < n; i++) {
             if (a == DW_F32 && below(b, 2)) { /* a tie, or next to one, of f16 or bf16 */
-                uint32_t bits = (uint32_t)test_next(&b->random) & (below(b, 2) ? 0xfffff000u : 0xffff8000u);
+                uint32_t bits =
+                    (uint32_t)test_next(&b->random) & (below(b, 2) ? 0xfffff000u : 0xffff8000u);
                 bits += below(b, 3) - 1u;
-                if (below(b, 2)) bits = (bits & 0x80ffffffu) | (0x38000000u - below(b, 16) * 0x800000u);
+                if (below(b, 2))
+                    bits = (bits & 0x80ffffffu) | (0x38000000u - below(b, 16) * 0x800000u);
                 memcpy(from + 4 * i, &bits, 4);
             }
-            if (!isfinite(test_get(from, a, i))) test_set(from, a, i, below(b, 2) ? FLT_MAX / 65536 : -0.0f);
+            if (!isfinite(test_get(from, a, i)))
+                test_set(from, a, i, below(b, 2) ? FLT_MAX / 65536 : -0.0f);
             if (!isfinite(test_get(from, a, i))) test_set(from, a, i, 65504.0f);
         }
         const void *odd = odd_copy(b, X, from, n * dw_dtype_bytes(a));
@@ -569,8 +626,10 @@ static void digests_of(bench *b)
                 void *at_guard = slot_place(b->slots[X], bytes, 1);
                 memcpy(at_guard, sample, bytes);
                 size_t skipped = (size_t)first * dw_dtype_bytes(dtypes[d]);
-                uint64_t expected = specification->digest((unsigned char *)sample + skipped, dtypes[d], first, n);
-                uint64_t found = b->kernels->digest((unsigned char *)at_guard + skipped, dtypes[d], first, n);
+                uint64_t expected =
+                    specification->digest((unsigned char *)sample + skipped, dtypes[d], first, n);
+                uint64_t found =
+                    b->kernels->digest((unsigned char *)at_guard + skipped, dtypes[d], first, n);
                 assert_true(found == expected);
             }
 }
@@ -590,7 +649,8 @@ static void streams_of(bench *b)
         memset(to, 0, (size_t)(b->slots[NEXT].end - to));
         b->kernels->stream(to, odd_copy(b, X, from, n), n, n % 2 == 0);
         same_bytes("streamed", from, to, n, b->kernels->name, "");
-        for (unsigned char *rest = to + n; rest < b->slots[NEXT].end; rest++) assert_int_equal(*rest, 0);
+        for (unsigned char *rest = to + n; rest < b->slots[NEXT].end; rest++)
+            assert_int_equal(*rest, 0);
     }
 }
 
@@ -604,20 +664,27 @@ static void norms_of(bench *b)
 {
     static unsigned char x[4 * MOST], base[4 * MOST], back[4 * MOST];
     for (int round = 0; round < drawn(3000, 600); round++) {
-        shape s = {.x = dtypes[below(b, 3)], .prev = dtypes[below(b, 3)], .has_prev = (int)below(b, 2), .width = 64, .bits = 4,
-                   .hostile = (int)below(b, 3), .channels = round < 600 ? (uint64_t)round / 2 : below(b, MOST)};
+        shape s = {.x = dtypes[below(b, 3)],
+                   .prev = dtypes[below(b, 3)],
+                   .has_prev = (int)below(b, 2),
+                   .width = 64,
+                   .bits = 4,
+                   .hostile = (int)below(b, 3),
+                   .channels = round < 600 ? (uint64_t)round / 2 : below(b, MOST)};
         dw_dtype back_dtype = dtypes[below(b, 3)];
         fill_run(b, &s, x, base);
         test_fill(&b->random, back, back_dtype, s.channels, 1);
         if (s.hostile && s.channels) test_spoil(&b->random, back, back_dtype, s.channels, 0);
         dw_norms expected = {1, 2, 3}, found = expected;
-        dw_norms_run run = {.x = odd_copy(b, X, x, s.channels * dw_dtype_bytes(s.x)),
-                            .x_dtype = s.x,
-                            .base = s.has_prev ? odd_copy(b, PREV, base, s.channels * dw_dtype_bytes(s.prev)) : NULL,
-                            .base_dtype = s.prev,
-                            .back = odd_copy(b, NEXT, back, s.channels * dw_dtype_bytes(back_dtype)),
-                            .back_dtype = back_dtype,
-                            .n = s.channels};
+        dw_norms_run run = {
+            .x = odd_copy(b, X, x, s.channels * dw_dtype_bytes(s.x)),
+            .x_dtype = s.x,
+            .base =
+                s.has_prev ? odd_copy(b, PREV, base, s.channels * dw_dtype_bytes(s.prev)) : NULL,
+            .base_dtype = s.prev,
+            .back = odd_copy(b, NEXT, back, s.channels * dw_dtype_bytes(back_dtype)),
+            .back_dtype = back_dtype,
+            .n = s.channels};
         specification->norms(&run, &expected);
         b->kernels->norms(&run, &found);
         same_bytes("norms", &expected, &found, sizeof found, b->kernels->name, describe(&s));
@@ -637,7 +704,8 @@ typedef struct journey {
     size_t lens[3];
 } journey;
 
-static void travel(journey *j, const char *config, const dw_tensor *x, const dw_kernels *encodes, const dw_kernels *decodes)
+static void travel(journey *j, const char *config, const dw_tensor *x, const dw_kernels *encodes,
+                   const dw_kernels *decodes)
 {
     dw_key key = {3, 0};
     dw_engine out = dw_engine_cpu(encodes), in = dw_engine_cpu(decodes);
@@ -648,7 +716,9 @@ static void travel(journey *j, const char *config, const dw_tensor *x, const dw_
     dw_decoder_use(j->pair.decoder, &in);
     for (int i = 0; i < 3; i++) {
         dw_tensor now = *x;
-        now.data = (unsigned char *)x->data + (size_t)i * dw_dtype_bytes(x->dtype); /* x moves along by an element a visit */
+        now.data = (unsigned char *)x->data + (size_t)i * dw_dtype_bytes(x->dtype); /* x moves along
+                                                                                       by an element
+                                                                                       a visit */
         test_pair_encode(&j->pair, &key, &now);
         j->lens[i] = j->pair.len;
         j->frames[i] = malloc(j->pair.len);
@@ -658,7 +728,8 @@ static void travel(journey *j, const char *config, const dw_tensor *x, const dw_
         test_pair_feedback(&j->pair);
         test_pair_in_step(&j->pair, key);
     }
-    /* A duplicate makes the decoder digest what it holds anew: it must be what was digested on its way to memory. */
+    /* A duplicate makes the decoder digest what it holds anew: it must be what was digested on its
+     * way to memory. */
     dw_reply_info reply;
     assert_int_equal(test_pair_decode(&j->pair, &y), DW_ERR_STALE);
     assert_int_equal(dw_reply_read(j->pair.reply, j->pair.reply_len, &reply, NULL), DW_OK);
@@ -695,7 +766,8 @@ static void frames_of(bench *b)
         void *data = malloc(n * dw_dtype_bytes(cases[i].x));
         assert_non_null(data);
         test_fill(&b->random, data, cases[i].x, n < 40000 ? n : 40000, 1);
-        size_t filled = (n < 40000 ? n : 40000) * dw_dtype_bytes(cases[i].x), bytes = n * dw_dtype_bytes(cases[i].x);
+        size_t filled = (n < 40000 ? n : 40000) * dw_dtype_bytes(cases[i].x),
+               bytes = n * dw_dtype_bytes(cases[i].x);
         for (size_t at = filled; at < bytes; at += filled)
             memcpy((unsigned char *)data + at, data, bytes - at < filled ? bytes - at : filled);
         dw_tensor x = dw_tensor_3d(data, cases[i].x, 1, cases[i].t, cases[i].c);
@@ -704,10 +776,13 @@ static void frames_of(bench *b)
         travel(&found, cases[i].config, &x, b->kernels, specification);
         for (int k = 0; k < 3; k++) {
             assert_int_equal(expected.lens[k], found.lens[k]);
-            same_bytes("frame", expected.frames[k], found.frames[k], found.lens[k], b->kernels->name, cases[i].config);
+            same_bytes("frame", expected.frames[k], found.frames[k], found.lens[k],
+                       b->kernels->name, cases[i].config);
         }
-        dw_counters a = dw_encoder_counters(expected.pair.encoder), c = dw_encoder_counters(found.pair.encoder);
-        if (!strstr(cases[i].config, "bits=2") && !strstr(cases[i].config, "bits=1")) assert_true(a.error_square < 0.25 * a.x_square);
+        dw_counters a = dw_encoder_counters(expected.pair.encoder),
+                    c = dw_encoder_counters(found.pair.encoder);
+        if (!strstr(cases[i].config, "bits=2") && !strstr(cases[i].config, "bits=1"))
+            assert_true(a.error_square < 0.25 * a.x_square);
         same_bytes("counters", &a, &c, sizeof a, b->kernels->name, cases[i].config);
         arrive(&expected);
         arrive(&found);
@@ -724,14 +799,18 @@ static void makes_the_frames_that_c_makes(void **state)
 /* Of all that the processor has and the mask allows, the widest. */
 static const char *best_of(uint32_t features)
 {
-    return features & DW_CPU_AVX512 ? "avx512" : features & DW_CPU_AVX2 ? "avx2" : features & DW_CPU_NEON ? "neon" : "c";
+    return features & DW_CPU_AVX512 ? "avx512"
+           : features & DW_CPU_AVX2 ? "avx2"
+           : features & DW_CPU_NEON ? "neon"
+                                    : "c";
 }
 
 static void the_ladder_takes_what_the_mask_allows(void **state)
 {
     (void)state;
     uint32_t features = dw_cpu_features();
-    for (uint32_t mask = 0; mask < 8; mask++) assert_string_equal(dw_kernels_choose(mask)->name, best_of(features & mask));
+    for (uint32_t mask = 0; mask < 8; mask++)
+        assert_string_equal(dw_kernels_choose(mask)->name, best_of(features & mask));
     assert_string_equal(dw_kernels_choose(~0u)->name, best_of(features));
     if (expected_best) assert_string_equal(dw_kernels_choose(~0u)->name, expected_best);
     assert_ptr_equal(dw_kernels_find("c"), &dw_kernels_c);
@@ -755,10 +834,12 @@ static void every_mask_makes_the_same_frames(void **state)
     for (uint32_t out = 0; out < 8; out++)
         for (uint32_t in = 0; in < 8; in++) {
             journey found;
-            travel(&found, "delta:bits=4,incarnation=7", &x, dw_kernels_choose(out), dw_kernels_choose(in));
+            travel(&found, "delta:bits=4,incarnation=7", &x, dw_kernels_choose(out),
+                   dw_kernels_choose(in));
             for (int k = 0; k < 3; k++) {
                 assert_int_equal(found.lens[k], expected.lens[k]);
-                same_bytes("frame", expected.frames[k], found.frames[k], found.lens[k], dw_kernels_choose(out)->name, "masks");
+                same_bytes("frame", expected.frames[k], found.frames[k], found.lens[k],
+                           dw_kernels_choose(out)->name, "masks");
             }
             arrive(&found);
         }

@@ -124,27 +124,37 @@ static void tensors_that_cannot_be_walked_are_refused(void **state)
     test_pair pair;
     (void)state;
     test_pair_open(&pair, "delta:bits=4", 1, 1, 64, DW_F32);
-    const struct { dw_tensor x; dw_status status; } bad[] = {
-        {{x, (dw_dtype)9, 1, 1, 64, 64, 64}, DW_ERR_ARGUMENT}, {{x, DW_F32, 0, 1, 64, 64, 64}, DW_ERR_ARGUMENT},
-        {{x, DW_F32, 1, 0, 64, 64, 64}, DW_ERR_ARGUMENT},      {{x, DW_F32, 1, 1, 0, 64, 64}, DW_ERR_ARGUMENT},
-        {{x, DW_F32, 1, 2, 64, 64, 63}, DW_ERR_ARGUMENT},      {{x, DW_F32, 2, 1, 64, -64, 64}, DW_ERR_ARGUMENT},
+    const struct {
+        dw_tensor x;
+        dw_status status;
+    } bad[] = {
+        {{x, (dw_dtype)9, 1, 1, 64, 64, 64}, DW_ERR_ARGUMENT},
+        {{x, DW_F32, 0, 1, 64, 64, 64}, DW_ERR_ARGUMENT},
+        {{x, DW_F32, 1, 0, 64, 64, 64}, DW_ERR_ARGUMENT},
+        {{x, DW_F32, 1, 1, 0, 64, 64}, DW_ERR_ARGUMENT},
+        {{x, DW_F32, 1, 2, 64, 64, 63}, DW_ERR_ARGUMENT},
+        {{x, DW_F32, 2, 1, 64, -64, 64}, DW_ERR_ARGUMENT},
         {{NULL, DW_F32, 1, 1, 64, 64, 64}, DW_ERR_ARGUMENT},
         {{x, DW_F32, UINT32_MAX, UINT32_MAX, UINT32_MAX, 64, UINT32_MAX}, DW_ERR_LIMIT},
         {{x, DW_F32, 2, 1, 64, INT64_MAX, 64}, DW_ERR_LIMIT},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        assert_int_equal(dw_encode(pair.encoder, &(dw_key){1, 0}, &bad[i].x, frame, sizeof frame, &len), bad[i].status);
+        assert_int_equal(
+            dw_encode(pair.encoder, &(dw_key){1, 0}, &bad[i].x, frame, sizeof frame, &len),
+            bad[i].status);
         assert_true(dw_encoder_why(pair.encoder)[0] != 0);
         if (bad[i].x.data) assert_int_equal(dw_frame_bound(&pair.config, &bad[i].x), 0);
     }
     dw_key twice[2] = {{1, 0}, {1, 0}};
     float two[128] = {0};
     dw_tensor tx = dw_tensor_3d(two, DW_F32, 2, 1, 64);
-    assert_int_equal(dw_encode(pair.encoder, twice, &tx, frame, sizeof frame, &len), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_encode(pair.encoder, twice, &tx, frame, sizeof frame, &len),
+                     DW_ERR_ARGUMENT);
     tx.n = 1;
     assert_int_equal(dw_encode(pair.encoder, twice, &tx, frame, 100, &len), DW_ERR_NO_ROOM);
     assert_int_equal(dw_encoder_counters(pair.encoder).keys_held, 0);
-    assert_int_equal(dw_encoder_resync(pair.encoder, twice, 1, frame, sizeof frame, &len), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_encoder_resync(pair.encoder, twice, 1, frame, sizeof frame, &len),
+                     DW_ERR_ARGUMENT);
     test_pair_close(&pair);
 }
 

@@ -57,8 +57,9 @@ void test_fill(test_random *random, void *data, dw_dtype dtype, size_t n, float 
 
 void test_spoil(test_random *random, void *data, dw_dtype dtype, size_t n, int non_finite)
 {
-    static const uint32_t finite[] = {0x80000000, 0x00000001, 0x807fffff, 0x7f7fffff, 0xff7fffff, 0x3fffffff,
-                                      0x0f7fffff, 0x0f800000, 0x33000001, 0x477fe000, 0x477ff000};
+    static const uint32_t finite[] = {0x80000000, 0x00000001, 0x807fffff, 0x7f7fffff,
+                                      0xff7fffff, 0x3fffffff, 0x0f7fffff, 0x0f800000,
+                                      0x33000001, 0x477fe000, 0x477ff000};
     static const uint32_t special[] = {0x7fc00000, 0x7f800000, 0xff800000, 0x7f800001, 0xffc12345};
     for (size_t k = 0; k < n / 16 + 1; k++) {
         size_t i = test_next(random) % n;
@@ -66,11 +67,13 @@ void test_spoil(test_random *random, void *data, dw_dtype dtype, size_t n, int n
                             ? special[test_next(random) % 5]
                             : finite[test_next(random) % (sizeof finite / sizeof *finite)];
         test_set(data, dtype, i, dw_float_of(bits));
-        if (dtype != DW_F32 && !non_finite && !isfinite(test_get(data, dtype, i))) test_set(data, dtype, i, -1.0f);
+        if (dtype != DW_F32 && !non_finite && !isfinite(test_get(data, dtype, i)))
+            test_set(data, dtype, i, -1.0f);
     }
 }
 
-void test_pair_open(test_pair *pair, const char *config, uint32_t n, uint32_t t, uint32_t c, dw_dtype dtype)
+void test_pair_open(test_pair *pair, const char *config, uint32_t n, uint32_t t, uint32_t c,
+                    dw_dtype dtype)
 {
     static float nothing;
     dw_why why = {.text = ""};
@@ -103,7 +106,8 @@ void test_pair_encode(test_pair *pair, const dw_key *keys, const dw_tensor *x)
 
 dw_status test_pair_decode(test_pair *pair, const dw_tensor *y)
 {
-    return dw_decode(pair->decoder, pair->frame, pair->len, y, pair->reply, pair->reply_cap, &pair->reply_len);
+    return dw_decode(pair->decoder, pair->frame, pair->len, y, pair->reply, pair->reply_cap,
+                     &pair->reply_len);
 }
 
 void test_pair_feedback(test_pair *pair)
@@ -114,7 +118,8 @@ void test_pair_feedback(test_pair *pair)
 void test_pair_in_step(const test_pair *pair, dw_key key)
 {
     dw_tensor a, b;
-    dw_status first = dw_encoder_peek(pair->encoder, key, &a), second = dw_decoder_peek(pair->decoder, key, &b);
+    dw_status first = dw_encoder_peek(pair->encoder, key, &a),
+              second = dw_decoder_peek(pair->decoder, key, &b);
     assert_int_equal(first, second);
     if (first) return;
     assert_int_equal(a.dtype, b.dtype);

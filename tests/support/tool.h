@@ -4,8 +4,8 @@
 #define DW_TEST_TOOL_H
 
 #include <setjmp.h>
-#include <stdbool.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -25,7 +25,8 @@ uint64_t test_next(test_random *random);
 double test_uniform(test_random *random); /* [0, 1) */
 float test_normal(test_random *random);
 
-/* The seed of this run: DW_TEST_SEED, or a fixed one; printed, so that a failure can be run again. */
+/* The seed of this run: DW_TEST_SEED, or a fixed one; printed, so that a failure can be run again.
+ */
 uint64_t test_seed(void);
 
 /* n*t*c elements of a dtype; values drawn normally with the given size. */
@@ -46,7 +47,8 @@ typedef struct test_pair {
     size_t cap, len, reply_cap, reply_len;
 } test_pair;
 
-void test_pair_open(test_pair *pair, const char *config, uint32_t n, uint32_t t, uint32_t c, dw_dtype dtype);
+void test_pair_open(test_pair *pair, const char *config, uint32_t n, uint32_t t, uint32_t c,
+                    dw_dtype dtype);
 void test_pair_close(test_pair *pair);
 void test_pair_encode(test_pair *pair, const dw_key *keys, const dw_tensor *x);
 dw_status test_pair_decode(test_pair *pair, const dw_tensor *y);
@@ -67,7 +69,8 @@ static inline bool test_can_run(void)
 
 /* An allocator that counts, fails the n-th call, and knows what is still out. */
 typedef struct test_allocator {
-    long calls, fail_at; /* fail_at < 0: never; else every call from that one on, or that one alone */
+    long calls, fail_at; /* fail_at < 0: never; else every call from that one on, or that one alone
+                          */
     int only_once;
     size_t out_bytes, out_blocks;
 } test_allocator;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * ops_plain.c - the trainer's loops once more, for the oldest instruction set and under other names. */
+ * ops_plain.c - the trainer's loops once more, for the oldest instruction set and under other
+ * names. */
 #undef DW_HAVE_TARGET_CLONES
 #define dw_layernorm               plain_layernorm
 #define dw_layernorm_backward      plain_layernorm_backward

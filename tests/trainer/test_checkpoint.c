@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_checkpoint.c - what is saved comes back, what is damaged does not, and a save that fails leaves the old one. */
+ * test_checkpoint.c - what is saved comes back, what is damaged does not, and a save that fails
+ * leaves the old one. */
 #include <dirent.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -91,7 +92,8 @@ static dw_status load(uint32_t expected_step, dw_why *why)
             assert_memory_equal(part.mean, parts[i].mean, bytes);
             assert_memory_equal(part.square, parts[i].square, bytes);
         } else {
-            for (size_t k = 0; k < part.n; k++) assert_true(part.params[k] == 0 && part.mean[k] == 0);
+            for (size_t k = 0; k < part.n; k++)
+                assert_true(part.params[k] == 0 && part.mean[k] == 0);
         }
         dw_part_destroy(&part);
     }
@@ -156,7 +158,8 @@ static void a_disk_that_is_full_leaves_the_old_checkpoint(void **state)
     signal(SIGXFSZ, SIG_IGN);
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
     little = old;
-    /* Past the first part, within the header, within the floats; the manifest (about 400 bytes) is short. */
+    /* Past the first part, within the header, within the floats; the manifest (about 400 bytes) is
+     * short. */
     static const rlim_t limits[] = {10, 64, 5000, 30000, 40000};
     for (size_t k = 0; k < sizeof limits / sizeof *limits; k++) {
         little.rlim_cur = limits[k];

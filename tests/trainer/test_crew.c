@@ -22,7 +22,8 @@ static void each_piece_once(dw_crew *crew, size_t n)
     count c = {{0}};
     dw_crew_parallel_for(crew, n, once, &c);
     for (size_t i = 0; i < MOST; i++)
-        if (__atomic_load_n(&c.of[i], __ATOMIC_RELAXED) != (i < n)) fail_msg("piece %zu of %zu was done %d times", i, n, c.of[i]);
+        if (__atomic_load_n(&c.of[i], __ATOMIC_RELAXED) != (i < n))
+            fail_msg("piece %zu of %zu was done %d times", i, n, c.of[i]);
 }
 
 static void does_every_piece_once(void **state)
@@ -50,7 +51,8 @@ static void serves_several_callers(void **state)
     pthread_t callers[CALLERS];
     (void)state;
     assert_int_equal(dw_crew_create(&crew, 3), DW_OK);
-    for (int i = 0; i < CALLERS; i++) assert_int_equal(pthread_create(&callers[i], NULL, call_often, crew), 0);
+    for (int i = 0; i < CALLERS; i++)
+        assert_int_equal(pthread_create(&callers[i], NULL, call_often, crew), 0);
     for (int i = 0; i < CALLERS; i++) pthread_join(callers[i], NULL);
     dw_crew_destroy(crew);
 }

@@ -45,7 +45,8 @@ static void samples_are_pieces_of_the_file(void **state)
         assert_int_equal(data.samples, (SAMPLES * WIDTH + 3 - offsets[k]) / WIDTH - 5);
         for (uint32_t id = 0; id < data.samples + 5; id++)
             for (size_t t = 0; t < WIDTH; t++)
-                assert_int_equal(dw_data_sample(&data, id)[t], byte_at(offsets[k] + id * WIDTH + t));
+                assert_int_equal(dw_data_sample(&data, id)[t],
+                                 byte_at(offsets[k] + id * WIDTH + t));
         dw_data_close(&data);
     }
     unlink(path);
@@ -110,7 +111,8 @@ static void tells_texts_apart(void **state)
     unlink(path);
 }
 
-static void assert_refused(dw_status status, const dw_why *why, dw_status expected, const char *word)
+static void assert_refused(dw_status status, const dw_why *why, dw_status expected,
+                           const char *word)
 {
     assert_int_equal(status, expected);
     if (!strstr(why->text, word)) fail_msg("\"%s\" does not say \"%s\"", why->text, word);
@@ -123,14 +125,17 @@ static void refuses_what_is_no_text_to_train_on(void **state)
     dw_why why;
     assert_refused(dw_data_open(&data, "/no/such/file", 0, 0, 0, T, 4, 1, &why), &why, DW_ERR_IO,
                    "/no/such/file");
-    assert_refused(dw_data_open(&data, "/tmp", 0, 0, 0, T, 4, 1, &why), &why, DW_ERR_IO, "directory");
-    assert_refused(dw_data_open(&data, "/dev/null", 0, 0, 0, T, 4, 1, &why), &why, DW_ERR_IO, "empty");
+    assert_refused(dw_data_open(&data, "/tmp", 0, 0, 0, T, 4, 1, &why), &why, DW_ERR_IO,
+                   "directory");
+    assert_refused(dw_data_open(&data, "/dev/null", 0, 0, 0, T, 4, 1, &why), &why, DW_ERR_IO,
+                   "empty");
     write_text(4 * WIDTH - 1);
     assert_refused(dw_data_open(&data, path, 0, 0, 0, T, 4, 1, &why), &why, DW_ERR_IO,
                    "too short for a batch of 4");
     assert_refused(dw_data_open(&data, path, 4000, 0, 0, T, 1, 1, &why), &why, DW_ERR_IO,
                    "behind its offset");
-    assert_refused(dw_data_open(&data, path, 0, 0, 3, T, 1, 1, &why), &why, DW_ERR_IO, "3 held out");
+    assert_refused(dw_data_open(&data, path, 0, 0, 3, T, 1, 1, &why), &why, DW_ERR_IO,
+                   "3 held out");
     assert_refused(dw_data_open(&data, path, 0, 4, 0, T, 1, 1, &why), &why, DW_ERR_IO, "3 samples");
     assert_refused(dw_data_open(&data, path, 0, 2, 0, T, 3, 1, &why), &why, DW_ERR_ARGUMENT,
                    "batch of 3");

@@ -24,7 +24,8 @@ static void fill_samples(uint8_t *samples, size_t n)
         samples[i] = (uint8_t)(dw_random(5, DW_RANDOM_SHUFFLE, 0, i).v[0] % 96 + 32);
 }
 
-/* Larger than a fresh model's, and no vector at its trivial start, so that every term of a gradient counts. */
+/* Larger than a fresh model's, and no vector at its trivial start, so that every term of a gradient
+ * counts. */
 static void stir(dw_model *model)
 {
     dw_model_initialize(model, 3);
@@ -33,7 +34,8 @@ static void stir(dw_model *model)
         for (size_t k = 0; k < part->n; k++)
             part->params[k] +=
                 0.3f *
-                ((float)dw_random(9, DW_RANDOM_PARAMETERS, part->index, k).v[0] / 2147483648.0f - 1);
+                ((float)dw_random(9, DW_RANDOM_PARAMETERS, part->index, k).v[0] / 2147483648.0f -
+                 1);
     }
 }
 
@@ -52,8 +54,8 @@ static double loss_of(dw_model *model, const uint8_t *samples)
 }
 
 /* The slope of the loss along a direction (part->mean holds it), by central differences. */
-static double slope(dw_model *model, dw_part *part, const dw_parameter *tensor, const float *direction,
-                    double h, const uint8_t *samples)
+static double slope(dw_model *model, dw_part *part, const dw_parameter *tensor,
+                    const float *direction, double h, const uint8_t *samples)
 {
     const size_t n = (size_t)tensor->rows * tensor->columns;
     float *x = part->params + tensor->offset, *kept = malloc(n * sizeof *kept);
@@ -69,8 +71,8 @@ static double slope(dw_model *model, dw_part *part, const dw_parameter *tensor, 
     return (side[1] - side[0]) / (2 * h);
 }
 
-/* Two directions for each tensor: along its gradient, where the slope is its norm, and along random signs, where a
- * part of the gradient that is wrong cannot hide behind the rest. */
+/* Two directions for each tensor: along its gradient, where the slope is its norm, and along random
+ * signs, where a part of the gradient that is wrong cannot hide behind the rest. */
 static void check_tensor(dw_model *model, dw_part *part, const dw_parameter *tensor,
                          const uint8_t *samples)
 {
@@ -85,15 +87,16 @@ static void check_tensor(dw_model *model, dw_part *part, const dw_parameter *ten
         double expected = 0;
         for (size_t i = 0; i < n; i++) {
             const int sign = dw_random(11, DW_RANDOM_SHUFFLE, part->index, i).v[1] & 1;
-            direction[i] =
-                kind ? (sign ? 1.0f : -1.0f) / sqrtf((float)n) : (float)((double)gradient[i] / norm);
+            direction[i] = kind ? (sign ? 1.0f : -1.0f) / sqrtf((float)n)
+                                : (float)((double)gradient[i] / norm);
             expected += (double)direction[i] * (double)gradient[i];
         }
         const double h = 2e-3, found = slope(model, part, tensor, direction, h, samples);
-        /* Rounding in float gives the loss (about 300) an error near 1e-5, over 2 h; the rest is curvature. */
+        /* Rounding in float gives the loss (about 300) an error near 1e-5, over 2 h; the rest is
+         * curvature. */
         if (fabs(found - expected) > 0.005 * fabs(expected) + 0.002 * norm + 0.01)
-            fail_msg("%s %s, direction %d: slope %g, gradient %g, norm %g", part->name, tensor->name,
-                     kind, found, expected, norm);
+            fail_msg("%s %s, direction %d: slope %g, gradient %g, norm %g", part->name,
+                     tensor->name, kind, found, expected, norm);
     }
     free(direction);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_ops.c - the trainer's loops: right to float precision, and the same bits from every instruction set. */
+ * test_ops.c - the trainer's loops: right to float precision, and the same bits from every
+ * instruction set. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -140,8 +141,8 @@ static void layernorm_is_that_of_the_definition(void **state)
         for (size_t i = 0; i < C; i++) mean += (double)b[r * C + i] / C;
         for (size_t i = 0; i < C; i++) square += pow((double)b[r * C + i] - mean, 2) / C;
         for (size_t i = 0; i < C; i++) {
-            double y =
-                ((double)b[r * C + i] - mean) / sqrt(square + 1e-5) * (double)c[i] + (double)c[C + i];
+            double y = ((double)b[r * C + i] - mean) / sqrt(square + 1e-5) * (double)c[i] +
+                       (double)c[C + i];
             assert_close((double)a[r * C + i], y, 3e-5, "the layer norm");
         }
     }
@@ -157,8 +158,8 @@ static void softmax_sees_no_later_token(void **state)
         for (size_t i = 0; i <= t; i++) top = fmax(top, (double)a2[t * P + i]);
         for (size_t i = 0; i <= t; i++) sum += exp(0.25 * ((double)a2[t * P + i] - top));
         for (size_t i = 0; i <= t; i++)
-            assert_close((double)a[t * P + i], exp(0.25 * ((double)a2[t * P + i] - top)) / sum, 3e-6,
-                         "the softmax");
+            assert_close((double)a[t * P + i], exp(0.25 * ((double)a2[t * P + i] - top)) / sum,
+                         3e-6, "the softmax");
         for (size_t i = t + 1; i < P; i++) assert_true(a[t * P + i] == 0);
     }
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_record.c - records byte by byte, whole runs of them, and the sentences of those that cannot be written.
+ * test_record.c - records byte by byte, whole runs of them, and the sentences of those that cannot
+ * be written.
  *
  * Every rank of a run is a thread; they meet over loop. */
 #include <pthread.h>
@@ -92,7 +93,8 @@ static void a_place_that_cannot_be_written_is_named_at_once(void **state)
     char *endless = calloc(1, 5000);
     assert_non_null(endless);
     memset(endless, 'x', 4999);
-    assert_int_equal(dw_record_create(&record, endless, DW_FORWARD, 0, 2, 3, 1, &why), DW_ERR_LIMIT);
+    assert_int_equal(dw_record_create(&record, endless, DW_FORWARD, 0, 2, 3, 1, &why),
+                     DW_ERR_LIMIT);
     free(endless);
     assert_null(record);
     dw_record_close(record);
@@ -116,7 +118,8 @@ static void a_disk_that_fills_up_is_told(void **state)
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &little), 0);
     dw_status added = dw_record_add(record, 1, &id, 1, x, &why); /* into the buffer */
     dw_status flushed = dw_record_flush(record, &why), status = DW_OK;
-    for (int i = 0; i < 200 && status == DW_OK; i++) status = dw_record_add(record, 1, &id, 1, x, &why);
+    for (int i = 0; i < 200 && status == DW_OK; i++)
+        status = dw_record_add(record, 1, &id, 1, x, &why);
     dw_record_close(record);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
     assert_int_equal(added, DW_OK);
@@ -128,9 +131,19 @@ static void a_disk_that_fills_up_is_told(void **state)
 /* ------------------------------------------------------------------------------------------------
  * Whole runs: 3 epochs of 3 steps of 8 samples, of 26 (two are left over) and 7 held out. */
 
-enum { STAGES_MAX = 3, T = 24, C = 32, M = 4, N = 2, SAMPLES = 26, HELD_OUT = 7, EPOCHS = 3, SEED = 4 };
+enum {
+    STAGES_MAX = 3,
+    T = 24,
+    C = 32,
+    M = 4,
+    N = 2,
+    SAMPLES = 26,
+    HELD_OUT = 7,
+    EPOCHS = 3,
+    SEED = 4
+};
 enum { TRAINED = 24, VISITS = TRAINED + HELD_OUT }; /* tensors of an epoch */
-enum { VALUES = T * C * 4, SENT = 16 + VALUES };    /* bytes of a tensor, without and with its head */
+enum { VALUES = T * C * 4, SENT = 16 + VALUES }; /* bytes of a tensor, without and with its head */
 
 typedef struct rank_run {
     dw_train_config config;
@@ -154,7 +167,8 @@ static void *run_rank(void *context)
 }
 
 /* Returns the held-out loss. record NULL: none. */
-static double run_pipeline(uint32_t stages, const char *text, const char *forward, const char *record)
+static double run_pipeline(uint32_t stages, const char *text, const char *forward,
+                           const char *record)
 {
     static const char *const places[] = {"loop://record-0", "loop://record-1"};
     rank_run ranks[STAGES_MAX];
@@ -215,7 +229,8 @@ static void assert_sent(const uint8_t *sent, uint32_t step, uint64_t id)
     assert_memory_equal(sent + 8, &id, sizeof id);
 }
 
-/* The first step, computed anew by two models that send nothing: what stage 0 of 2 gives out, and the gradient that comes back. */
+/* The first step, computed anew by two models that send nothing: what stage 0 of 2 gives out, and
+ * the gradient that comes back. */
 static void assert_first_step(dw_data *data, const uint8_t *forward, const uint8_t *backward)
 {
     const dw_model_shape shape = {3, C, 2, T};
@@ -244,15 +259,16 @@ static void assert_first_step(dw_data *data, const uint8_t *forward, const uint8
     dw_model_destroy(last);
 }
 
-static void assert_same_record(const char *way, uint32_t rank, const uint8_t *expected, size_t tensors,
-                               size_t alike)
+static void assert_same_record(const char *way, uint32_t rank, const uint8_t *expected,
+                               size_t tensors, size_t alike)
 {
     uint8_t *record = record_of(way, rank, tensors);
     assert_memory_equal(record, expected, alike * SENT);
     free(record);
 }
 
-/* Ids in the order of the epochs, held-out ones behind each; the values of the first step, and by other stages those of all. */
+/* Ids in the order of the epochs, held-out ones behind each; the values of the first step, and by
+ * other stages those of all. */
 static void what_is_recorded_is_what_was_sent(void **state)
 {
     dw_data data;
@@ -276,17 +292,18 @@ static void what_is_recorded_is_what_was_sent(void **state)
         const uint32_t *ids = dw_data_order(&data, epoch, 0), step = 3 * epoch + 1;
         for (uint32_t i = 0; i < TRAINED; i++)
             assert_sent(there + i * SENT, step + i / (M * N), ids[i]);
-        for (uint32_t i = 0; i < TRAINED; i++) assert_sent(back + i * SENT, step + i / (M * N), ids[i]);
+        for (uint32_t i = 0; i < TRAINED; i++)
+            assert_sent(back + i * SENT, step + i / (M * N), ids[i]);
         for (uint32_t i = 0; i < HELD_OUT; i++)
             assert_sent(there + (TRAINED + i) * SENT, step + 2, SAMPLES + i);
     }
     assert_first_step(&data, forward, backward);
-    run_pipeline(3, text, NULL,
-                 directory); /* the edge between two stages is the second one between three */
+    run_pipeline(3, text, NULL, directory); /* the edge between two stages is the second one between
+                                               three */
     assert_same_record("forward", 1, forward, EPOCHS * VISITS, EPOCHS * VISITS);
     assert_same_record("backward", 2, backward, EPOCHS * TRAINED, EPOCHS * TRAINED);
-    run_pipeline(2, text, "delta:bits=2",
-                 directory); /* what the encoder was given, not what it made of it */
+    run_pipeline(2, text, "delta:bits=2", directory); /* what the encoder was given, not what it
+                                                         made of it */
     assert_same_record("forward", 0, forward, EPOCHS * VISITS, M * N);
     dw_data_close(&data);
     free(forward);

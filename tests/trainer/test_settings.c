@@ -48,11 +48,11 @@ static void assert_refused(dw_train_config config, const char *word)
     if (!strstr(why.text, word)) fail_msg("\"%s\" does not say \"%s\"", why.text, word);
 }
 
-#define REFUSED(word, ...)                                                                             \
-    do {                                                                                               \
-        dw_train_config config = sound();                                                              \
-        __VA_ARGS__;                                                                                   \
-        assert_refused(config, word);                                                                  \
+#define REFUSED(word, ...)                                                                         \
+    do {                                                                                           \
+        dw_train_config config = sound();                                                          \
+        __VA_ARGS__;                                                                               \
+        assert_refused(config, word);                                                              \
     } while (0)
 
 static void names_the_setting_that_is_wrong(void **state)
@@ -65,7 +65,8 @@ static void names_the_setting_that_is_wrong(void **state)
     REFUSED("connect to where rank 0", config.connect = NULL);
     REFUSED("nobody to listen for", config.listen = "tcp://:1");
     REFUSED("nobody to connect to", config.rank = 0, config.listen = "tcp://:1");
-    REFUSED("a single stage sends nothing", config.rank = 0, config.stages = 1, config.connect = NULL, config.record = "x");
+    REFUSED("a single stage sends nothing", config.rank = 0, config.stages = 1,
+            config.connect = NULL, config.record = "x");
     REFUSED("no text", config.text = NULL);
     REFUSED("epochs (2) and steps (3)", config.epochs = 2, config.steps = 3);
     REFUSED("3 micro-batches cannot share a batch of 16", config.micro_batches = 3);
@@ -113,11 +114,11 @@ static dw_train_config neighbour(void)
     return config;
 }
 
-#define DIFFERS(word, ...)                                                                             \
-    do {                                                                                               \
-        dw_train_config config = neighbour();                                                          \
-        __VA_ARGS__;                                                                                   \
-        assert_compared(greeting_of(config, 1, 2), DW_ERR_MISMATCH, word);                             \
+#define DIFFERS(word, ...)                                                                         \
+    do {                                                                                           \
+        dw_train_config config = neighbour();                                                      \
+        __VA_ARGS__;                                                                               \
+        assert_compared(greeting_of(config, 1, 2), DW_ERR_MISMATCH, word);                         \
     } while (0)
 
 static void names_the_setting_that_two_ranks_do_not_share(void **state)
@@ -172,8 +173,8 @@ static void counts_steps(void **state)
     config.epochs = 3;
     config.warmup = 30;
     assert_int_equal(dw_settings_resolve(&s, &config, &why), DW_OK);
-    assert_int_equal(dw_settings_count(&s, 165, &why),
-                     DW_ERR_ARGUMENT); /* 30 steps: all would be warm-up */
+    assert_int_equal(dw_settings_count(&s, 165, &why), DW_ERR_ARGUMENT); /* 30 steps: all would be
+                                                                            warm-up */
     assert_non_null(strstr(why.text, "warmup is 30 of 30"));
     config.warmup = 29;
     assert_int_equal(dw_settings_resolve(&s, &config, &why), DW_OK);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_train.c - whole runs: any number of stages gives the same bits, seeds repeat, checkpoints go on, ends are clean.
+ * test_train.c - whole runs: any number of stages gives the same bits, seeds repeat, checkpoints go
+ * on, ends are clean.
  *
  * Every rank is a thread with a link of its own over tcp on loopback. */
 #include <math.h>
@@ -220,7 +221,8 @@ static void a_seeded_run_repeats_bit_for_bit(void **state)
 
 static void over_loop(rank *r)
 {
-    static const char *const links[STAGES_MAX] = {"loop://train-0", "loop://train-1", "loop://train-2"};
+    static const char *const links[STAGES_MAX] = {"loop://train-0", "loop://train-1",
+                                                  "loop://train-2"};
     if (r->config.listen) r->config.listen = links[r->index];
 }
 
@@ -258,18 +260,20 @@ static void compression_is_lossy_small_and_counted(void **state)
     assert_int_equal(b->raw_forward, a->raw_forward);
     assert_true(a->frames_forward >= a->raw_forward && a->bytes_forward >= a->frames_forward);
     assert_true(b->frames_forward < a->frames_forward / 3 && b->bytes_forward >= b->frames_forward);
-    assert_true(b->frames_backward < a->frames_backward / 3 && b->bytes_backward >= b->frames_backward);
+    assert_true(b->frames_backward < a->frames_backward / 3 &&
+                b->bytes_backward >= b->frames_backward);
     assert_true(b->codec_s > 0 && b->compute_s > 0 && b->wait_s > 0);
     assert_true(delta.summary.wall_s >= delta.summary.eval_s && delta.summary.eval_s > 0);
-    /* Each rank's seconds fit into the run; the sum of a rank's three must not count anything twice. */
+    /* Each rank's seconds fit into the run; the sum of a rank's three must not count anything
+     * twice. */
     for (int i = 0; i < 2; i++) {
         const dw_train_cost *c = &delta.costs[i];
         assert_true(c->compute_s + c->codec_s + c->wait_s < 1.2 * delta.summary.wall_s + 0.5);
     }
     assert_int_equal(delta.costs[1].bytes_forward, 0); /* the last rank has no link to a next one */
     assert_true(delta.summary.held_out_loss == delta.held_out[2]);
-    assert_true(fabs(delta.summary.train_loss - (delta.loss[6] + delta.loss[7] + delta.loss[8]) / 3) <
-                1e-12);
+    assert_true(fabs(delta.summary.train_loss -
+                     (delta.loss[6] + delta.loss[7] + delta.loss[8]) / 3) < 1e-12);
 }
 
 /* Behind the samples to train on the text goes on in another language. */
@@ -287,7 +291,8 @@ static void measures_on_the_samples_behind(void **state)
     assert_true(run.summary.held_out_loss > run.summary.train_loss + 2);
 }
 
-/* The last rank's cost comes from its link to the one before; there must be no waiting where there is no link. */
+/* The last rank's cost comes from its link to the one before; there must be no waiting where there
+ * is no link. */
 static void a_single_stage_waits_for_nobody(void **state)
 {
     (void)state;
@@ -315,8 +320,8 @@ static void a_checkpoint_goes_on_where_it_stopped(void **state)
         assert_int_equal(begun.saves, 1);
         pipeline resumed = a_run();
         resumed.config.resume = directory;
-        run_pipeline(&resumed, 3 - stages,
-                     NULL); /* saved by one stage, resumed by two, and the reverse */
+        run_pipeline(&resumed, 3 - stages, NULL); /* saved by one stage, resumed by two, and the
+                                                     reverse */
         assert_all(&resumed, DW_OK);
         assert_memory_equal(resumed.loss + 4, whole.loss + 4, 5 * sizeof *whole.loss);
         assert_true(resumed.held_out[resumed.evals - 1] == whole.held_out[whole.evals - 1]);
@@ -401,7 +406,8 @@ static void ranks_that_differ_are_told_in_what(void **state)
     run = a_run();
     run_pipeline(&run, 3, with_another_text);
     assert_all(&run, DW_ERR_MISMATCH); /* rank 0 hears of it from rank 1 */
-    for (int i = 0; i < 3; i++) assert_non_null(strstr(run.ranks[i].why.text, "reads another text"));
+    for (int i = 0; i < 3; i++)
+        assert_non_null(strstr(run.ranks[i].why.text, "reads another text"));
 }
 
 static void with_nowhere_to_save(rank *r)
@@ -432,12 +438,14 @@ static void what_one_rank_cannot_do_all_hear(void **state)
 static int set_up(void **state)
 {
     (void)state;
-    static const char *const words[] = {"the ", "sea ", "and ", "all ", "that ", "is ", "in ", "it "};
+    static const char *const words[] = {"the ",  "sea ", "and ", "all ",
+                                        "that ", "is ",  "in ",  "it "};
     if (test_folder(directory, "train")) return -1;
     snprintf(text, sizeof text, "%s/text", directory);
     FILE *file = fopen(text, "w");
     if (!file) return -1;
-    for (uint32_t i = 0, x = 1; i < 400; i++) fputs(words[(x = x * 1103515245 + 12345) >> 29], file);
+    for (uint32_t i = 0, x = 1; i < 400; i++)
+        fputs(words[(x = x * 1103515245 + 12345) >> 29], file);
     return fclose(file);
 }
 

@@ -14,7 +14,13 @@ print(whole.stdout[-4000:], whole.stderr[-4000:])
 if whole.returncode != 0 or not files:
     sys.exit("the second decoder disagrees with the golden frames")
 
-breaks = subprocess.run(decoder + ["--list-breaks"], capture_output=True, text=True, check=True).stdout.split()
-missed = [b for b in breaks if subprocess.run(decoder + ["--break", b] + files, capture_output=True).returncode == 0]
+breaks = subprocess.run(
+    decoder + ["--list-breaks"], capture_output=True, text=True, check=True
+).stdout.split()
+missed = [
+    b
+    for b in breaks
+    if subprocess.run(decoder + ["--break", b] + files, capture_output=True).returncode == 0
+]
 print(f"{len(breaks) - len(missed)} of {len(breaks)} breaks are caught")
 sys.exit(f"not caught: {' '.join(missed)}" if missed else 0)

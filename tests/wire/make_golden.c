@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * make_golden.c - writes the golden frames: good ones, and bad ones with the status they must give.
  *
- * make_golden DIR writes tests/golden/NAME.json anew, the good ones with what was encoded; make_golden --check DIR [KERNELS] compares them
- * with what this build makes, with the best kernels or those named (77: not on this processor): the encoder's bits are the same on every
- * compiler and machine. Statuses of bad frames are written here by hand. */
+ * make_golden DIR writes tests/golden/NAME.json anew, the good ones with what was encoded;
+ * make_golden --check DIR [KERNELS] compares them with what this build makes, with the best kernels
+ * or those named (77: not on this processor): the encoder's bits are the same on every compiler and
+ * machine. Statuses of bad frames are written here by hand. */
 #include <stdarg.h>
 
 #include "engine.h"
@@ -13,7 +14,7 @@
 
 typedef struct golden {
     const char *name, *directory, *encoder; /* encoder: its config */
-    int check, tells_x; /* tells_x: each frame is of the data as it is then */
+    int check, tells_x;                     /* tells_x: each frame is of the data as it is then */
     char *text;
     size_t len, cap;
     test_pair pair;
@@ -87,7 +88,8 @@ static const char *status_name(dw_status status)
 static void emit_config(golden *g, const dw_frame_info *info)
 {
     static const char *const codecs[] = {"", "delta", "direct", "raw"};
-    emit(g, "{\"config\": {\"codec\": \"%s\", \"bits\": %u, ", codecs[info->codec], (unsigned)info->bits);
+    emit(g, "{\"config\": {\"codec\": \"%s\", \"bits\": %u, ", codecs[info->codec],
+         (unsigned)info->bits);
     if (dw_dtype_of(info->key))
         emit(g, "\"key\": \"%s\", ", dtype_name(dw_dtype_of(info->key)));
     else
@@ -98,17 +100,31 @@ static void emit_config(golden *g, const dw_frame_info *info)
         emit(g, "\"group\": \"channel\", ");
     else
         emit(g, "\"group\": %u, ", (unsigned)info->group);
-    emit(g, "\"prev\": \"%s\", \"chooses\": %s, \"audit\": %u},\n \"encoder\": \"%s\",\n \"steps\": [\n",
-         dtype_name(info->prev ? info->prev : DW_F32), info->chooses ? "true" : "false", (unsigned)info->audit, g->encoder);
+    emit(g,
+         "\"prev\": \"%s\", \"chooses\": %s, \"audit\": %u},\n \"encoder\": \"%s\",\n \"steps\": "
+         "[\n",
+         dtype_name(info->prev ? info->prev : DW_F32), info->chooses ? "true" : "false",
+         (unsigned)info->audit, g->encoder);
 }
 
-static golden begin(const char *directory, int check, const char *name, const char *config, dw_dtype x, dw_dtype y, uint32_t n,
-                    uint32_t t, uint32_t c)
+static golden begin(const char *directory, int check, const char *name, const char *config,
+                    dw_dtype x, dw_dtype y, uint32_t n, uint32_t t, uint32_t c)
 {
     char with_life[160];
-    golden g = {.name = name, .directory = directory, .encoder = config, .check = check, .x = x, .y = y, .n = n, .t = t, .c = c,
-                .frame_n = n, .frame_t = t, .frame_c = c};
-    snprintf(with_life, sizeof with_life, "%s%sincarnation=81985529216486895", config, strchr(config, ':') ? "," : ":");
+    golden g = {.name = name,
+                .directory = directory,
+                .encoder = config,
+                .check = check,
+                .x = x,
+                .y = y,
+                .n = n,
+                .t = t,
+                .c = c,
+                .frame_n = n,
+                .frame_t = t,
+                .frame_c = c};
+    snprintf(with_life, sizeof with_life, "%s%sincarnation=81985529216486895", config,
+             strchr(config, ':') ? "," : ":");
     test_pair_open(&g.pair, with_life, n, t, c, x);
     use_kernels(&g);
     for (uint32_t i = 0; i < n; i++) g.keys[i] = (dw_key){1000 + i, i};
@@ -136,8 +152,8 @@ static void emit_prev(golden *g)
     for (uint32_t i = 0; i < g->n && g->pair.config.codec == DW_CODEC_DELTA; i++) {
         dw_tensor prev = {0};
         int held = dw_decoder_peek(g->pair.decoder, g->keys[i], &prev) == DW_OK;
-        emit(g, "%s{\"sample\": %llu, \"slice\": %u, ", i ? ", " : "", (unsigned long long)g->keys[i].sample,
-             (unsigned)g->keys[i].slice);
+        emit(g, "%s{\"sample\": %llu, \"slice\": %u, ", i ? ", " : "",
+             (unsigned long long)g->keys[i].sample, (unsigned)g->keys[i].slice);
         emit_floats(g, "bits", prev.data, held ? (size_t)prev.t * prev.c : 0, prev.dtype);
         emit(g, "}");
     }
@@ -150,11 +166,11 @@ static void deliver(golden *g, const uint8_t *frame, size_t len, dw_status expec
     size_t elements = (size_t)g->frame_n * g->frame_t * g->frame_c;
     void *out = calloc(elements, 4);
     dw_tensor y = dw_tensor_3d(out, g->y, g->frame_n, g->frame_t, g->frame_c);
-    dw_status status =
-        dw_decode(g->pair.decoder, frame, len, &y, g->pair.reply, g->pair.reply_cap, &g->pair.reply_len);
+    dw_status status = dw_decode(g->pair.decoder, frame, len, &y, g->pair.reply, g->pair.reply_cap,
+                                 &g->pair.reply_len);
     if (status != expected) {
-        printf("%s, step %d: %s, expected %s: %s\n", g->name, g->steps, status_name(status), status_name(expected),
-               dw_decoder_why(g->pair.decoder));
+        printf("%s, step %d: %s, expected %s: %s\n", g->name, g->steps, status_name(status),
+               status_name(expected), dw_decoder_why(g->pair.decoder));
         failures++;
     }
     if (g->steps++ == 0) {
@@ -171,8 +187,9 @@ static void deliver(golden *g, const uint8_t *frame, size_t len, dw_status expec
         emit(g, ",\n   ");
     }
     emit_hex(g, "frame", frame, len);
-    emit(g, ", \"n\": %u, \"t\": %u, \"c\": %u, \"y_dtype\": \"%s\", \"status\": \"%s\", ", (unsigned)g->frame_n,
-         (unsigned)g->frame_t, (unsigned)g->frame_c, dtype_name(g->y), status_name(expected));
+    emit(g, ", \"n\": %u, \"t\": %u, \"c\": %u, \"y_dtype\": \"%s\", \"status\": \"%s\", ",
+         (unsigned)g->frame_n, (unsigned)g->frame_t, (unsigned)g->frame_c, dtype_name(g->y),
+         status_name(expected));
     emit_floats(g, "y", out, status ? 0 : elements, g->y);
     emit(g, ", ");
     emit_hex(g, "reply", g->pair.reply, g->pair.reply_len);
@@ -215,10 +232,13 @@ static void finish(golden *g)
 }
 
 /* Epochs of one config: first visit, change, hostile values, NaN, nearly nothing. */
-static void good(const char *directory, int check, const char *name, const char *config, dw_dtype x, dw_dtype y, uint32_t n, uint32_t t,
-                 uint32_t c)
+static void good(const char *directory, int check, const char *name, const char *config, dw_dtype x,
+                 dw_dtype y, uint32_t n, uint32_t t, uint32_t c)
 {
-    static const struct { float size; int spoil; } epochs[] = {{2, 0}, {2, 0}, {1, 1}, {1, 2}, {1e-31f, 0}, {3e-6f, 0}};
+    static const struct {
+        float size;
+        int spoil;
+    } epochs[] = {{2, 0}, {2, 0}, {1, 1}, {1, 2}, {1e-31f, 0}, {3e-6f, 0}};
     golden g = begin(directory, check, name, config, x, y, n, t, c);
     g.tells_x = 1;
     for (unsigned e = 0; e < sizeof epochs / sizeof *epochs; e++) {
@@ -279,15 +299,21 @@ static void bad_bytes(const char *directory, int check)
     send_with(&g, 8, 0x55, 0, DW_ERR_CORRUPT);
     send_with(&g, 72, (uint8_t)(g.pair.frame[72] ^ 1), 0, DW_ERR_CORRUPT);
     send_with(&g, 80, 0x55, 0, DW_ERR_CORRUPT);
-    send_with(&g, g.pair.len - 1, (uint8_t)(g.pair.frame[g.pair.len - 1] ^ 0x80), 0, DW_ERR_CORRUPT);
-    static const struct { size_t at; uint8_t value; dw_status expected; } fields[] = {
-        {6, 0, DW_ERR_FORMAT},  {6, 4, DW_ERR_FORMAT},   {7, 4, DW_ERR_FORMAT},   {28, 0, DW_ERR_FORMAT},
-        {35, 1, DW_ERR_FORMAT}, {36, 0, DW_ERR_FORMAT},  {36, 4, DW_ERR_FORMAT},  {37, 0, DW_ERR_FORMAT},
-        {37, 9, DW_ERR_FORMAT}, {38, 0, DW_ERR_FORMAT},  {38, 9, DW_ERR_FORMAT},  {39, 1, DW_ERR_FORMAT},
-        {39, 9, DW_ERR_FORMAT}, {40, 48, DW_ERR_FORMAT}, {40, 0, DW_ERR_FORMAT},  {43, 1, DW_ERR_FORMAT},
-        {48, 1, DW_ERR_FORMAT}, {56, 1, DW_ERR_FORMAT},  {38, 5, DW_ERR_MISMATCH}, {42, 2, DW_ERR_MISMATCH},
-        {92, 0, DW_ERR_FORMAT}, {92, 1, DW_ERR_FORMAT},  {92, 9, DW_ERR_FORMAT},  {92, 6, DW_ERR_FORMAT},
-        {93, 1, DW_ERR_FORMAT}, {96, 1, DW_ERR_FORMAT}};
+    send_with(&g, g.pair.len - 1, (uint8_t)(g.pair.frame[g.pair.len - 1] ^ 0x80), 0,
+              DW_ERR_CORRUPT);
+    static const struct {
+        size_t at;
+        uint8_t value;
+        dw_status expected;
+    } fields[] = {{6, 0, DW_ERR_FORMAT},    {6, 4, DW_ERR_FORMAT},    {7, 4, DW_ERR_FORMAT},
+                  {28, 0, DW_ERR_FORMAT},   {35, 1, DW_ERR_FORMAT},   {36, 0, DW_ERR_FORMAT},
+                  {36, 4, DW_ERR_FORMAT},   {37, 0, DW_ERR_FORMAT},   {37, 9, DW_ERR_FORMAT},
+                  {38, 0, DW_ERR_FORMAT},   {38, 9, DW_ERR_FORMAT},   {39, 1, DW_ERR_FORMAT},
+                  {39, 9, DW_ERR_FORMAT},   {40, 48, DW_ERR_FORMAT},  {40, 0, DW_ERR_FORMAT},
+                  {43, 1, DW_ERR_FORMAT},   {48, 1, DW_ERR_FORMAT},   {56, 1, DW_ERR_FORMAT},
+                  {38, 5, DW_ERR_MISMATCH}, {42, 2, DW_ERR_MISMATCH}, {92, 0, DW_ERR_FORMAT},
+                  {92, 1, DW_ERR_FORMAT},   {92, 9, DW_ERR_FORMAT},   {92, 6, DW_ERR_FORMAT},
+                  {93, 1, DW_ERR_FORMAT},   {96, 1, DW_ERR_FORMAT}};
     for (unsigned i = 0; i < sizeof fields / sizeof *fields; i++)
         send_with(&g, fields[i].at, fields[i].value, 1, fields[i].expected);
     uint8_t *copy = malloc(g.pair.len);
@@ -312,7 +338,8 @@ static void bad_bytes(const char *directory, int check)
 
 static void out_of_step(const char *directory, int check)
 {
-    golden g = begin(directory, check, "out_of_step", "delta:bits=4,group=32", DW_F32, DW_F32, 1, 2, 64);
+    golden g =
+        begin(directory, check, "out_of_step", "delta:bits=4,group=32", DW_F32, DW_F32, 1, 2, 64);
     fill(&g, 1, 1, 0);
     encode(&g);
     send(&g, DW_OK);
@@ -350,11 +377,14 @@ static void out_of_step(const char *directory, int check)
     finish(&g);
 }
 
-/* A sum that lies on a tie in binary32 and above it before: prev' must be rounded from binary32. 261/256 = 9 * 29/256 lies half way between
- * two bf16, 2^-30 is lost beside it, and 127 * 29/256 makes 29/256 the scale. */
+/* A sum that lies on a tie in binary32 and above it before: prev' must be rounded from binary32.
+ * 261/256 = 9 * 29/256 lies half way between two bf16, 2^-30 is lost beside it, and 127 * 29/256
+ * makes 29/256 the scale. */
 static void rounded_twice(const char *directory, int check)
 {
-    golden g = begin(directory, check, "rounded_twice", "delta:bits=8,scale=absmax,key=raw,prev=bf16,choose=never", DW_F32, DW_F32, 1, 1, 16);
+    golden g =
+        begin(directory, check, "rounded_twice",
+              "delta:bits=8,scale=absmax,key=raw,prev=bf16,choose=never", DW_F32, DW_F32, 1, 1, 16);
     memset(g.data, 0, 16 * sizeof *g.data);
     g.data[1] = 0x1p-30f;
     encode(&g);
@@ -409,31 +439,40 @@ int main(int argc, char **argv)
     good(d, check, "raw_bf16_of_f16", "raw:bf16", DW_F16, DW_F32, 1, 2, 33);
     good(d, check, "raw_f16", "raw:f16", DW_F16, DW_BF16, 1, 2, 33);
     good(d, check, "raw_f16_to_f32", "raw", DW_F16, DW_F32, 1, 2, 33);
-    good(d, check, "direct_2_signed", "direct:bits=2,scale=signed,group=32", DW_F32, DW_F32, 1, 3, 96);
+    good(d, check, "direct_2_signed", "direct:bits=2,scale=signed,group=32", DW_F32, DW_F32, 1, 3,
+         96);
     good(d, check, "direct_3_row", "direct:bits=3,group=row", DW_BF16, DW_BF16, 1, 30, 100);
     good(d, check, "direct_5", "direct:bits=5,group=16", DW_F16, DW_F32, 1, 2, 50);
     good(d, check, "direct_8", "direct:bits=8,group=128", DW_F32, DW_F16, 1, 2, 130);
     good(d, check, "delta_2_signed", "delta:bits=2,scale=signed", DW_F32, DW_F32, 2, 2, 64);
     good(d, check, "delta_3", "delta:bits=3,group=32", DW_F32, DW_BF16, 1, 3, 70);
-    good(d, check, "delta_4_never", "delta:bits=4,choose=never,replies=never", DW_F32, DW_F32, 1, 2, 64);
+    good(d, check, "delta_4_never", "delta:bits=4,choose=never,replies=never", DW_F32, DW_F32, 1, 2,
+         64);
     good(d, check, "delta_4_bf16", "delta:bits=4", DW_BF16, DW_BF16, 1, 2, 128);
     good(d, check, "delta_6_f16_row", "delta:bits=6,group=row,prev=f16", DW_F32, DW_F32, 1, 3, 90);
     good(d, check, "delta_7_key_3", "delta:bits=7,key=3,group=256", DW_F16, DW_F16, 1, 1, 300);
     good(d, check, "delta_8_key_raw", "delta:bits=8,key=raw,prev=bf16", DW_F32, DW_F32, 1, 2, 64);
     good(d, check, "delta_4_key_f16", "delta:bits=4,key=f16,prev=f32", DW_F32, DW_F32, 1, 2, 64);
-    good(d, check, "delta_4_long_row", "delta:bits=4,group=row,key=4,audit=2,prev=f16", DW_F16, DW_F16, 1, 2, 2100);
-    good(d, check, "delta_2_audit", "delta:bits=2,key=2,audit=3,group=256,prev=bf16", DW_BF16, DW_BF16, 1, 9, 512);
+    good(d, check, "delta_4_long_row", "delta:bits=4,group=row,key=4,audit=2,prev=f16", DW_F16,
+         DW_F16, 1, 2, 2100);
+    good(d, check, "delta_2_audit", "delta:bits=2,key=2,audit=3,group=256,prev=bf16", DW_BF16,
+         DW_BF16, 1, 9, 512);
     good(d, check, "delta_4_no_audit", "delta:bits=4,audit=255", DW_F32, DW_F32, 1, 1, 64);
     good(d, check, "direct_1_mse", "direct:bits=1,scale=mse,group=32", DW_F32, DW_F32, 1, 3, 96);
     good(d, check, "direct_6_channel", "direct:bits=6,group=channel", DW_F16, DW_BF16, 1, 5, 300);
     good(d, check, "delta_1", "delta:bits=1,prev=bf16,choose=never", DW_F32, DW_F32, 1, 2, 70);
-    good(d, check, "delta_1_stochastic", "delta:bits=1,prev=bf16,rounding=stochastic", DW_F32, DW_F32, 1, 2, 70);
+    good(d, check, "delta_1_stochastic", "delta:bits=1,prev=bf16,rounding=stochastic", DW_F32,
+         DW_F32, 1, 2, 70);
     good(d, check, "delta_2_mse", "delta:bits=2,scale=mse,group=32", DW_BF16, DW_F32, 1, 2, 100);
-    good(d, check, "delta_3_mse_long_row", "delta:bits=3,scale=mse,group=row,rounding=stochastic,seed=5", DW_F32, DW_F32, 1, 2, 2065);
+    good(d, check, "delta_3_mse_long_row",
+         "delta:bits=3,scale=mse,group=row,rounding=stochastic,seed=5", DW_F32, DW_F32, 1, 2, 2065);
     good(d, check, "delta_4_channel", "delta:bits=4,group=channel", DW_F32, DW_F32, 2, 5, 40);
-    good(d, check, "delta_5_channel_mse", "delta:bits=5,scale=mse,group=channel,key=bf16,audit=2", DW_BF16, DW_F32, 1, 3, 2090);
-    good(d, check, "delta_1_channel_stochastic", "delta:bits=1,group=channel,rounding=stochastic", DW_F32, DW_F32, 1, 6, 21);
-    good(d, check, "delta_4_stochastic", "delta:bits=4,rounding=stochastic,seed=7", DW_F32, DW_F32, 2, 2, 71);
+    good(d, check, "delta_5_channel_mse", "delta:bits=5,scale=mse,group=channel,key=bf16,audit=2",
+         DW_BF16, DW_F32, 1, 3, 2090);
+    good(d, check, "delta_1_channel_stochastic", "delta:bits=1,group=channel,rounding=stochastic",
+         DW_F32, DW_F32, 1, 6, 21);
+    good(d, check, "delta_4_stochastic", "delta:bits=4,rounding=stochastic,seed=7", DW_F32, DW_F32,
+         2, 2, 71);
     good(d, check, "delta_4_quota", "delta:bits=4,quota_bytes=256", DW_F32, DW_F32, 2, 1, 64);
     bad_bytes(d, check);
     out_of_step(d, check);

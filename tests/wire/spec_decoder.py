@@ -19,15 +19,15 @@ from xxh3 import xxh3_64 as H
 MASK32 = 0xFFFFFFFF
 MASK64 = 0xFFFFFFFFFFFFFFFF
 
-RAW, DIRECT, KEY, KEY_RAW, DELTA, SYNC = 1, 2, 3, 4, 5, 6       # 1.2, kinds
+RAW, DIRECT, KEY, KEY_RAW, DELTA, SYNC = 1, 2, 3, 4, 5, 6  # 1.2, kinds
 STATEFUL = (KEY, KEY_RAW, DELTA, SYNC)
-CODEC_DELTA, CODEC_DIRECT, CODEC_RAW = 1, 2, 3                  # 1.1, codec
+CODEC_DELTA, CODEC_DIRECT, CODEC_RAW = 1, 2, 3  # 1.1, codec
 CODECS = {"delta": CODEC_DELTA, "direct": CODEC_DIRECT, "raw": CODEC_RAW}
-FLAG_CHOICES, FLAG_REPLY = 1, 2                                 # 1.1, flags
-WHOLE_ROW, CHANNEL = 65535, 65534                               # 1.1, group
+FLAG_CHOICES, FLAG_REPLY = 1, 2  # 1.1, flags
+WHOLE_ROW, CHANNEL = 65535, 65534  # 1.1, group
 GROUPS = (16, 32, 64, 128, 256, WHOLE_ROW, CHANNEL)
-TILE = 2048                                                     # 3.2 and 4
-REMEMBERED = 16                                                  # 2 step 7: incarnations seen replaced
+TILE = 2048  # 3.2 and 4
+REMEMBERED = 16  # 2 step 7: incarnations seen replaced
 
 # Errors that can be switched on with --break, to show that the golden files catch them.
 BREAKS = {
@@ -82,7 +82,7 @@ def up(n, m):
 # ---------------------------------------------------------------------------------------------------------------------
 # Floats: conventions, section 5 (Exactness) and 3.1
 
-INFINITY = 1 << 400     # a magnitude larger than any sum of finite values
+INFINITY = 1 << 400  # a magnitude larger than any sum of finite values
 
 
 class Format:
@@ -139,8 +139,8 @@ F16 = Format("f16", 2, 16, 2, 11, 125, 0x7BFF, 0x7C00, 0x7E00)
 BF16 = Format("bf16", 3, 17, 2, 8, 16, 0x7F7F, 0x7F80, 0x7FC0)
 FORMATS = (F32, F16, BF16)
 BY_NAME = {f.name: f for f in FORMATS}
-BY_CODE = {f.code: f for f in FORMATS}      # x, prev
-BY_FORM = {f.form: f for f in FORMATS}      # key
+BY_CODE = {f.code: f for f in FORMATS}  # x, prev
+BY_FORM = {f.form: f for f in FORMATS}  # key
 
 
 def rn(fmt, value):
@@ -162,7 +162,7 @@ def add(a, b):
     """The binary32 sum of a finite binary32 and a binary32 (section 5 step 4)."""
     total = (-a[1] if a[0] else a[1]) + (-b[1] if b[0] else b[1])
     if total == 0:
-        return a[0] and b[0] and a[1] == 0, 0       # x - x is +0; only -0 + -0 is -0
+        return a[0] and b[0] and a[1] == 0, 0  # x - x is +0; only -0 + -0 is -0
     exact = total < 0, abs(total)
     return exact if "skip-binary32" in broken else to_binary32(exact)
 
@@ -180,8 +180,12 @@ def convert(source, target, bits):
         return bits
     if source.is_nan(bits):
         sign = target.sign if bits & source.sign else 0
-        if target is F32:       # widening: exact, so the fraction stays, from the top
-            return sign | F32.infinity | (bits & ((1 << (source.digits - 1)) - 1)) << (F32.digits - source.digits)
+        if target is F32:  # widening: exact, so the fraction stays, from the top
+            return (
+                sign
+                | F32.infinity
+                | (bits & ((1 << (source.digits - 1)) - 1)) << (F32.digits - source.digits)
+            )
         return sign | target.nan
     return (rn if "clamp-raw" in broken else Format.pack)(target, source.unpack(bits))
 
@@ -198,7 +202,9 @@ def to_bytes(bits, fmt):
 # ---------------------------------------------------------------------------------------------------------------------
 # Layout of quantized payloads: section 3.2
 
-Piece = namedtuple("Piece", "start w g")        # first element of the sample, channels, channels as stored
+Piece = namedtuple(
+    "Piece", "start w g"
+)  # first element of the sample, channels, channels as stored
 
 
 def cut_row(C, group):
@@ -222,7 +228,9 @@ def row_pieces(C, group):
     full, g, last, last_g = cut_row(C, group)
     if full == 1 and last == 0:
         return [Piece(0, C, g)]
-    return [Piece(i * g, g, g) for i in range(full)] + ([Piece(full * g, last, last_g)] if last else [])
+    return [Piece(i * g, g, g) for i in range(full)] + (
+        [Piece(full * g, last, last_g)] if last else []
+    )
 
 
 def tile_bytes(scales, n, bits):
@@ -261,7 +269,9 @@ def pieces_of(T, C, group):
 
 def front_bytes(T, C, group, choices):
     """Choice bits, and the scales of channels."""
-    return (choice_bytes(pieces_of(T, C, group)) if choices else 0) + (up(2 * C, 16) if group == CHANNEL else 0)
+    return (choice_bytes(pieces_of(T, C, group)) if choices else 0) + (
+        up(2 * C, 16) if group == CHANNEL else 0
+    )
 
 
 def payload_size(kind, T, C, bits, key, group, prev, choices):
@@ -286,7 +296,7 @@ def tiles_of(T, C, group):
     per_tile = TILE // row[0].g
     if "tile-per-row" in broken:
         per_tile = min(per_tile, len(row))
-    return [pieces[i:i + per_tile] for i in range(0, len(pieces), per_tile)]
+    return [pieces[i : i + per_tile] for i in range(0, len(pieces), per_tile)]
 
 
 def planes_of(bits):
@@ -322,8 +332,11 @@ ENTRY = struct.Struct("<QIB3sQQQ")
 FORGOTTEN = struct.Struct("<QII")
 CHAIN = struct.Struct("<QQQIB3xQQIIBBBBH2x")
 
-Header = namedtuple("Header", "magic major minor codec flags incarnation sequence N T C x prev bits key group audit "
-                              "zero1 F payload_bytes zero2 table_digest header_digest")
+Header = namedtuple(
+    "Header",
+    "magic major minor codec flags incarnation sequence N T C x prev bits key group audit "
+    "zero1 F payload_bytes zero2 table_digest header_digest",
+)
 Entry = namedtuple("Entry", "sample slice kind zero base_chain payload_digest state_digest")
 
 
@@ -367,7 +380,7 @@ def tables_end(h):
 def parse_tables(frame, h):
     """Step 2, and of step 3 what concerns the tables."""
     need(len(frame) >= tables_end(h), "FORMAT", "shorter than its tables")
-    tables = frame[HEADER.size:tables_end(h)]
+    tables = frame[HEADER.size : tables_end(h)]
     need(h.table_digest == H(tables), "CORRUPT", "table_digest")
     split, end = ENTRY.size * h.N, ENTRY.size * h.N + FORGOTTEN.size * h.F
     entries = [Entry._make(e) for e in ENTRY.iter_unpack(tables[:split])]
@@ -407,13 +420,15 @@ def check_keys(entries, forgotten):
 def parse_payloads(frame, h, entries):
     """Step 3: where the payloads lie."""
     choices = bool(h.flags & FLAG_CHOICES)
-    size_of = {k: payload_size(k, h.T, h.C, h.bits, h.key, h.group, h.prev, choices) for k in kinds_of(h)}
+    size_of = {
+        k: payload_size(k, h.T, h.C, h.bits, h.key, h.group, h.prev, choices) for k in kinds_of(h)
+    }
     total = sum(size_of[e.kind] for e in entries)
     need(h.payload_bytes == total, "FORMAT", "payload_bytes")
     need(len(frame) == tables_end(h) + total, "FORMAT", "length")
     payloads, at = [], tables_end(h)
     for e in entries:
-        payloads.append(frame[at:at + size_of[e.kind]])
+        payloads.append(frame[at : at + size_of[e.kind]])
         at += size_of[e.kind]
     return payloads
 
@@ -421,8 +436,27 @@ def parse_payloads(frame, h, entries):
 def chain_of(h, e):
     """Section 2."""
     base_chain = 0 if "chain-without-base" in broken else e.base_chain
-    return H(CHAIN.pack(base_chain, h.incarnation, e.sample, e.slice, e.kind, h.sequence, e.payload_digest,
-                        h.T, h.C, h.prev, h.bits, h.key, h.flags & FLAG_CHOICES, h.group)) or 1
+    return (
+        H(
+            CHAIN.pack(
+                base_chain,
+                h.incarnation,
+                e.sample,
+                e.slice,
+                e.kind,
+                h.sequence,
+                e.payload_digest,
+                h.T,
+                h.C,
+                h.prev,
+                h.bits,
+                h.key,
+                h.flags & FLAG_CHOICES,
+                h.group,
+            )
+        )
+        or 1
+    )
 
 
 def digest(words, wanted):
@@ -457,9 +491,10 @@ def payload_digest(payload):
 # ---------------------------------------------------------------------------------------------------------------------
 # Reconstruction: sections 3.1 and 5
 
+
 def decode_floats(payload, fmt, count, prev_fmt, y_fmt):
     """Kinds RAW (no prev), KEY_RAW and SYNC (3.1): y and prev'."""
-    values = elements(payload[:count * fmt.size], fmt)
+    values = elements(payload[: count * fmt.size], fmt)
     if prev_fmt is None:
         return [convert(fmt, y_fmt, bits) for bits in values], None
     finite = [fmt.is_finite(bits) for bits in values]
@@ -478,25 +513,38 @@ def decode_quantized(payload, h, kind, held, prev_fmt, y_fmt):
         pieces = pieces_of(h.T, h.C, h.group)
         choices, at = read_choices(payload, pieces), choice_bytes(pieces)
     if h.group == CHANNEL:
-        by_channel = elements(payload[at:at + 2 * h.C], BF16)
+        by_channel = elements(payload[at : at + 2 * h.C], BF16)
         at += up(2 * h.C, 16)
     for tile in tiles_of(h.T, h.C, h.group):
         n = sum(segment.g for segment in tile)
         in_tile = scales_in_tile(len(tile), h.group)
-        scales = elements(payload[at:at + 2 * in_tile], BF16)
-        codes = read_codes(payload[at + up(2 * in_tile, 16):], n, bits)
+        scales = elements(payload[at : at + 2 * in_tile], BF16)
+        codes = read_codes(payload[at + up(2 * in_tile, 16) :], n, bits)
         at += tile_bytes(in_tile, n, bits)
         first = 0
         for place, segment in enumerate(tile):
-            part = codes[first:first + segment.w]
+            part = codes[first : first + segment.w]
             if h.group == CHANNEL:
                 for i, code in enumerate(part, segment.start):
                     channel = i // h.C if "channel-of-row" in broken else i % h.C
                     direct = choices is not None and choices[channel] == 1
-                    decode_piece(Piece(i, 1, 1), by_channel[channel], [code], bits, held, direct, prev, prev_fmt, y, y_fmt)
+                    decode_piece(
+                        Piece(i, 1, 1),
+                        by_channel[channel],
+                        [code],
+                        bits,
+                        held,
+                        direct,
+                        prev,
+                        prev_fmt,
+                        y,
+                        y_fmt,
+                    )
             else:
                 direct = choices is not None and choices[number] == 1
-                decode_piece(segment, scales[place], part, bits, held, direct, prev, prev_fmt, y, y_fmt)
+                decode_piece(
+                    segment, scales[place], part, bits, held, direct, prev, prev_fmt, y, y_fmt
+                )
             first += segment.g
             number += 1
     return y, prev
@@ -504,10 +552,12 @@ def decode_quantized(payload, h, kind, held, prev_fmt, y_fmt):
 
 def decode_piece(piece, scale, codes, bits, held, direct, prev, prev_fmt, y, y_fmt):
     """Section 5, Reconstruction, of one piece; `prev` begins as what was held, or +0, and becomes prev'."""
-    if not BF16.is_finite(scale):                                               # step 2
+    if not BF16.is_finite(scale):  # step 2
         for i in range(piece.start, piece.start + piece.w):
             y[i] = y_fmt.nan
-            if prev is not None and ("poison-clears" in broken or ("poison-direct-clears" in broken and direct)):
+            if prev is not None and (
+                "poison-clears" in broken or ("poison-direct-clears" in broken and direct)
+            ):
                 prev[i] = 0
         return
     with_base = held is not None and (not direct or "base-in-direct" in broken)
@@ -515,12 +565,12 @@ def decode_piece(piece, scale, codes, bits, held, direct, prev, prev_fmt, y, y_f
     one_bit = bits == 1 and "one-bit-zero" not in broken
     value_of = {code: scaled(2 * code - 1 if one_bit else code - middle, s) for code in set(codes)}
     for i, code in enumerate(codes, piece.start):
-        base = prev_fmt.unpack(held[i]) if with_base else (False, 0)            # step 1
-        value = value_of[code]                                                  # step 3
-        r = add(base, value)                                                    # step 4
+        base = prev_fmt.unpack(held[i]) if with_base else (False, 0)  # step 1
+        value = value_of[code]  # step 3
+        r = add(base, value)  # step 4
         if "keep-minus-zero" in broken and not with_base:
             r = value
-        result = r                                                              # step 5
+        result = r  # step 5
         if prev is not None:
             prev[i] = rn(prev_fmt, r)
             if "y-from-r" not in broken:
@@ -547,10 +597,10 @@ class Decoder:
         self.prev_fmt = BY_NAME[prev] if delta else None
         self.chooses = bool(delta and chooses)
         self.audit = audit if delta else 0
-        self.held = {}          # (sample, slice) -> Held
-        self.incarnation = None # of the last accepted frame with state
-        self.replaced = []      # incarnations seen replaced, the latest last
-        self.status = "OK"      # of the last frame
+        self.held = {}  # (sample, slice) -> Held
+        self.incarnation = None  # of the last accepted frame with state
+        self.replaced = []  # incarnations seen replaced, the latest last
+        self.status = "OK"  # of the last frame
 
     def prev(self, sample, slice_):
         """What is held of a key, as bit patterns, or None."""
@@ -566,18 +616,18 @@ class Decoder:
         return self.status, y
 
     def _decode(self, frame, shape, y_fmt):
-        h = parse_header(frame)                                                 # step 1
-        entries, forgotten = parse_tables(frame, h)                             # steps 2 and 3
-        payloads = parse_payloads(frame, h, entries)                            # step 3
-        self._check_configuration(h)                                            # step 4
-        need((h.N, h.T, h.C) == shape, "SHAPE")                                 # step 5
-        check_keys(entries, forgotten)                                          # step 6
+        h = parse_header(frame)  # step 1
+        entries, forgotten = parse_tables(frame, h)  # steps 2 and 3
+        payloads = parse_payloads(frame, h, entries)  # step 3
+        self._check_configuration(h)  # step 4
+        need((h.N, h.T, h.C) == shape, "SHAPE")  # step 5
+        check_keys(entries, forgotten)  # step 6
         for e, payload in zip(entries, payloads):
             need(e.payload_digest == payload_digest(payload), "CORRUPT", "payload_digest")
-        self._check_in_step(h, entries)                                         # step 7
-        made = [self._reconstruct(h, e, p, y_fmt) for e, p in zip(entries, payloads)]   # step 8
-        self._check_state(h, entries, [prev for _, prev in made])               # step 9
-        self._commit(h, entries, [prev for _, prev in made], forgotten)         # step 10
+        self._check_in_step(h, entries)  # step 7
+        made = [self._reconstruct(h, e, p, y_fmt) for e, p in zip(entries, payloads)]  # step 8
+        self._check_state(h, entries, [prev for _, prev in made])  # step 9
+        self._commit(h, entries, [prev for _, prev in made], forgotten)  # step 10
         return [bits for y, _ in made for bits in y]
 
     def _check_configuration(self, h):
@@ -595,7 +645,9 @@ class Decoder:
     def _step_of(self, h, e):
         held = self.held.get((e.sample, e.slice))
         same = held is not None and held.incarnation == h.incarnation
-        if "no-stale" not in broken and (h.incarnation in self.replaced or (same and h.sequence <= held.version)):
+        if "no-stale" not in broken and (
+            h.incarnation in self.replaced or (same and h.sequence <= held.version)
+        ):
             return "STALE"
         if e.kind == DELTA:
             dtype_and_shape = same and (held.T, held.C) == (h.T, h.C)
@@ -612,8 +664,12 @@ class Decoder:
 
     def _check_state(self, h, entries, prevs):
         """Step 9: every base whose delta has a wrong digest is given up."""
-        wrong = [e for e, prev in zip(entries, prevs)
-                 if e.state_digest and e.state_digest != state_digest(prev, self.prev_fmt, h.audit, h.sequence)]
+        wrong = [
+            e
+            for e, prev in zip(entries, prevs)
+            if e.state_digest
+            and e.state_digest != state_digest(prev, self.prev_fmt, h.audit, h.sequence)
+        ]
         if "no-state-check" in broken:
             return
         if "keep-after-state" not in broken:
@@ -627,11 +683,14 @@ class Decoder:
         for e, prev in zip(entries, prevs):
             if prev is None:
                 continue
-            self.held[e.sample, e.slice] = Held(prev, h.T, h.C, h.incarnation, h.sequence, chain_of(h, e),
-                                                e.state_digest)
+            self.held[e.sample, e.slice] = Held(
+                prev, h.T, h.C, h.incarnation, h.sequence, chain_of(h, e), e.state_digest
+            )
         for key in forgotten:
             held = self.held.get(key)
-            older = held is not None and held.incarnation == h.incarnation and held.version < h.sequence
+            older = (
+                held is not None and held.incarnation == h.incarnation and held.version < h.sequence
+            )
             if older and "keep-forgotten" not in broken:
                 del self.held[key]
         if any(e.kind in STATEFUL for e in entries):
@@ -641,7 +700,9 @@ class Decoder:
         """Step 7: an accepted frame with state of another incarnation replaces the one before."""
         before, self.incarnation = self.incarnation, incarnation
         if before != incarnation:
-            self.held = {key: held for key, held in self.held.items() if held.incarnation == incarnation}
+            self.held = {
+                key: held for key, held in self.held.items() if held.incarnation == incarnation
+            }
         if before not in (None, incarnation) and "forget-replaced" not in broken:
             self.replaced = (self.replaced + [before])[-REMEMBERED:]
 
@@ -695,8 +756,10 @@ Reply = namedtuple("Reply", "answer incarnation sequence entries")
 
 
 def build_reply(answer, incarnation, sequence, entries):
-    table = b"".join(REPLY_ENTRY.pack(e.sample, e.slice, e.held, bytes(3), e.incarnation, e.version, e.chain)
-                     for e in entries)
+    table = b"".join(
+        REPLY_ENTRY.pack(e.sample, e.slice, e.held, bytes(3), e.incarnation, e.version, e.chain)
+        for e in entries
+    )
     head = REPLY.pack(b"DWR1", 1, 0, answer, 0, incarnation, sequence, len(entries), 0, H(table), 0)
     return head[:40] + struct.pack("<Q", H(head[:40])) + table
 
@@ -704,14 +767,25 @@ def build_reply(answer, incarnation, sequence, entries):
 def parse_reply(reply):
     """A Reply; raises Refused.  The checks go in the order of those of a frame."""
     need(len(reply) >= REPLY.size and reply[:4] == b"DWR1", "FORMAT", "no reply")
-    _, major, minor, answer, zero1, incarnation, sequence, N, zero2, table_digest, digest = REPLY.unpack_from(reply)
+    _, major, minor, answer, zero1, incarnation, sequence, N, zero2, table_digest, digest = (
+        REPLY.unpack_from(reply)
+    )
     need((major, minor) == (1, 0), "VERSION")
     need(digest == H(reply[:40]), "CORRUPT", "header_digest")
-    need(answer in (ACK, NACK, REPLACED) and zero1 == zero2 == 0 and incarnation and sequence, "FORMAT", "a field's range")
+    need(
+        answer in (ACK, NACK, REPLACED) and zero1 == zero2 == 0 and incarnation and sequence,
+        "FORMAT",
+        "a field's range",
+    )
     need(len(reply) == REPLY.size + REPLY_ENTRY.size * N, "FORMAT", "length")
-    table = reply[REPLY.size:]
+    table = reply[REPLY.size :]
     need(table_digest == H(table), "CORRUPT", "table_digest")
-    return Reply(answer, incarnation, sequence, [parse_reply_entry(e) for e in REPLY_ENTRY.iter_unpack(table)])
+    return Reply(
+        answer,
+        incarnation,
+        sequence,
+        [parse_reply_entry(e) for e in REPLY_ENTRY.iter_unpack(table)],
+    )
 
 
 def parse_reply_entry(fields):
@@ -723,6 +797,7 @@ def parse_reply_entry(fields):
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Golden files
+
 
 def check_step(decoder, step):
     """Yields what differs from the golden file."""
@@ -748,8 +823,10 @@ def compare(name, got, wanted, fmt):
     differ = [i for i in range(len(got)) if got[i] != wanted[i]]
     if differ:
         i, digits = differ[0], 2 * fmt.size
-        yield (f"{name}: {len(differ)} of {len(got)} elements differ, the first at {i}: "
-               f"{got[i]:0{digits}x}, specified {wanted[i]:0{digits}x}")
+        yield (
+            f"{name}: {len(differ)} of {len(got)} elements differ, the first at {i}: "
+            f"{got[i]:0{digits}x}, specified {wanted[i]:0{digits}x}"
+        )
 
 
 def compare_reply(got, wanted):
@@ -772,7 +849,9 @@ def check_file(path):
     with open(path, encoding="utf-8") as file:
         golden = json.load(file)
     names = ("codec", "bits", "key", "group", "prev", "chooses", "audit")
-    decoder = Decoder(**{name: golden["config"][name] for name in names if golden["config"].get(name) is not None})
+    decoder = Decoder(
+        **{name: golden["config"][name] for name in names if golden["config"].get(name) is not None}
+    )
     mismatches = 0
     for number, step in enumerate(golden["steps"]):
         try:
@@ -790,12 +869,24 @@ def check_file(path):
 def main():
     about = "Checks golden files with a decoder written from docs/format.md alone."
     listed = "\n".join(f"  {name:22}{what}" for name, what in BREAKS.items())
-    parser = argparse.ArgumentParser(description=about, epilog=f"names for --break:\n{listed}",
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=about,
+        epilog=f"names for --break:\n{listed}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("files", nargs="*", metavar="FILE.dwg")
-    parser.add_argument("--break", dest="breaks", action="append", default=[], choices=list(BREAKS), metavar="NAME",
-                        help="decode with this error")
-    parser.add_argument("--list-breaks", action="store_true", help="print the names for --break, one per line")
+    parser.add_argument(
+        "--break",
+        dest="breaks",
+        action="append",
+        default=[],
+        choices=list(BREAKS),
+        metavar="NAME",
+        help="decode with this error",
+    )
+    parser.add_argument(
+        "--list-breaks", action="store_true", help="print the names for --break, one per line"
+    )
     arguments = parser.parse_args()
     if arguments.list_breaks:
         print("\n".join(BREAKS))

@@ -13,19 +13,21 @@
 #include "envelope.h"
 #include "link.h"
 
-/* Tags of channel id: id << 8 | ... Frames travel in order on their own tag, so a receiver that waits for
- * one to be sent anew on the third tag leaves the later ones where they are. */
+/* Tags of channel id: id << 8 | ... Frames travel in order on their own tag, so a receiver that
+ * waits for one to be sent anew on the third tag leaves the later ones where they are. */
 enum { DW_TAG_CONTROL = 0, DW_TAG_FRAMES = 1, DW_TAG_RESENT = 2 };
 
 /* Copies kept until acknowledged: so many frames, and so many bytes (the link's max_queued_bytes).
- * Older ones are given up; a request for such a frame is refused and becomes an error at the peer. */
+ * Older ones are given up; a request for such a frame is refused and becomes an error at the peer.
+ */
 enum { DW_CHANNEL_KEPT = 1024 };
 
 /* A frame that was rejected so often is an error: two broken ends must not talk for ever. */
 enum { DW_CHANNEL_TRIES = 4 };
 
-/* On a wire that may lose messages (the link's retry_ms), answers get lost as well: a frame is sent anew so often. Whoever
- * waits in vain waits twice as long before the next request, up to so many times retry_ms. */
+/* On a wire that may lose messages (the link's retry_ms), answers get lost as well: a frame is sent
+ * anew so often. Whoever waits in vain waits twice as long before the next request, up to so many
+ * times retry_ms. */
 enum { DW_CHANNEL_ANSWERS = 64, DW_CHANNEL_PATIENCE = 64 };
 
 typedef struct dw_kept_frame {
@@ -43,44 +45,48 @@ struct dw_channel {
     int sends, receives;
     dw_config send, recv;
 
-    /* Sending. encoder_lock may be held for as long as an encode takes, so the link's thread only tries
-     * it: what it cannot do at once waits in replies, and whoever holds the lock does it before the end. */
+    /* Sending. encoder_lock may be held for as long as an encode takes, so the link's thread only
+     * tries it: what it cannot do at once waits in replies, and whoever holds the lock does it
+     * before the end. */
     pthread_mutex_t encoder_lock;
     dw_encoder *encoder;
     uint64_t next_sequence, acknowledged; /* frames [acknowledged, next_sequence) are under way */
     dw_kept_frame kept[DW_CHANNEL_KEPT];
     uint64_t kept_bytes;
-    pthread_mutex_t replies_lock; /* guards the rest of this block; held for a few instructions only */
+    pthread_mutex_t replies_lock; /* guards the rest of this block; held for a few instructions only
+                                   */
     pthread_cond_t replied;       /* something was acknowledged, or the peer closed */
     dw_buffer *replies_head, *replies_tail; /* messages of the link, retained */
-    uint64_t outstanding;         /* next_sequence - acknowledged, for whoever waits */
+    uint64_t outstanding;                   /* next_sequence - acknowledged, for whoever waits */
     int peer_closed;
-    uint64_t controls_taken;      /* control messages that arrived, damaged ones too; the link's thread only */
+    uint64_t controls_taken; /* control messages that arrived, damaged ones too; the link's thread
+                                only */
 
     /* Receiving. */
     pthread_mutex_t decoder_lock; /* against dw_channel_received in another thread */
     dw_decoder *decoder;
-    uint64_t expected;      /* sequence of the next tensor */
-    int requested, tries;   /* it was rejected and has been asked for anew; how often */
+    uint64_t expected;    /* sequence of the next tensor */
+    int requested, tries; /* it was rejected and has been asked for anew; how often */
     dw_status requested_for;
     uint64_t controls_told; /* control messages sent so far ... */
     uint64_t request;       /* ... and the number of the latest request among them */
     void *held;             /* message with frame `expected`, arrived and not decoded */
     size_t held_len;
-    void *ahead;            /* message with a later frame: what lies between was lost */
+    void *ahead; /* message with a later frame: what lies between was lost */
     size_t ahead_len;
     uint64_t ahead_sequence;
-    int64_t heard_ns;       /* when something last came, or was last asked for ... */
-    uint32_t patience_ms;   /* ... and when to ask next, on a wire that may lose messages */
-    dw_status recv_status;  /* once it is not DW_OK, for ever */
+    int64_t heard_ns;      /* when something last came, or was last asked for ... */
+    uint32_t patience_ms;  /* ... and when to ask next, on a wire that may lose messages */
+    dw_status recv_status; /* once it is not DW_OK, for ever */
 
     pthread_mutex_t why_lock;
-    dw_why why[2];          /* of sending, of receiving */
+    dw_why why[2]; /* of sending, of receiving */
     int last_why;
 };
 
 /* Writes the channel's last error, a sentence; returns status. */
-dw_status dw_channel_report(dw_channel *channel, int direction, dw_status status, const char *sentence);
+dw_status dw_channel_report(dw_channel *channel, int direction, dw_status status,
+                            const char *sentence);
 /* The same with the link's sentence. */
 dw_status dw_channel_report_link(dw_channel *channel, int direction, dw_status status);
 
@@ -89,13 +95,15 @@ static inline uint32_t dw_channel_tag(const dw_channel *channel, uint32_t which)
     return channel->id << 8 | which;
 }
 
-/* channel_greeting.c: what this end sends and receives. about = DW_PENDING: the peer's greeting has not come, and is asked for. */
+/* channel_greeting.c: what this end sends and receives. about = DW_PENDING: the peer's greeting has
+ * not come, and is asked for. */
 dw_status dw_channel_tell_hello(dw_channel *channel, dw_status about);
 
 /* channel_send.c */
-/* A message of the channel: envelope, body. Never waits: for answers, which are small or asked for. */
-dw_status dw_channel_tell(dw_channel *channel, uint32_t which, dw_envelope_kind kind, dw_status about,
-                          uint64_t sequence, const void *body, size_t body_len);
+/* A message of the channel: envelope, body. Never waits: for answers, which are small or asked for.
+ */
+dw_status dw_channel_tell(dw_channel *channel, uint32_t which, dw_envelope_kind kind,
+                          dw_status about, uint64_t sequence, const void *body, size_t body_len);
 /* The link's handler for the control tag. */
 void dw_channel_take_control(void *channel, const void *data, size_t len);
 /* Waits until the peer has acknowledged all frames, closed, or the link's close timeout is over. */

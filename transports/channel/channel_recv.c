@@ -23,14 +23,16 @@ static void release(dw_channel *channel, void **message)
     *message = NULL;
 }
 
-/* ---- Requests ----------------------------------------------------------------------------------- */
+/* ---- Requests -----------------------------------------------------------------------------------
+ */
 
 static int can_ask(const dw_channel *channel)
 {
     return channel->recv.replies != DW_REPLIES_NEVER;
 }
 
-static dw_status request(dw_channel *channel, dw_status because, const void *reply, size_t reply_len)
+static dw_status request(dw_channel *channel, dw_status because, const void *reply,
+                         size_t reply_len)
 {
     const dw_status status = dw_channel_tell(channel, DW_TAG_CONTROL, DW_ENVELOPE_AGAIN, because,
                                              channel->expected, reply, reply_len);
@@ -49,23 +51,28 @@ static int64_t patience_ends(const dw_channel *channel)
     return channel->heard_ns + (int64_t)channel->patience_ms * DW_NS_PER_MS;
 }
 
-/* Frame `expected`, a request for it or the answer may have been lost, or the frame was not sent yet. That is no attempt that
- * failed: nothing was rejected. */
+/* Frame `expected`, a request for it or the answer may have been lost, or the frame was not sent
+ * yet. That is no attempt that failed: nothing was rejected. */
 static dw_status ask_what_became(dw_channel *channel)
 {
-    if (channel->patience_ms / DW_CHANNEL_PATIENCE < channel->link->retry_ms) channel->patience_ms *= 2;
+    if (channel->patience_ms / DW_CHANNEL_PATIENCE < channel->link->retry_ms)
+        channel->patience_ms *= 2;
     return request(channel, channel->requested ? channel->requested_for : DW_ERR_CORRUPT, NULL, 0);
 }
 
-/* Asks for frame `expected` anew; the reply of the decoder says what it holds. Where messages may be lost, late answers to earlier
- * requests come as well, damaged ones among them: what counts there is that the decoder has rejected the frame. */
-static dw_status ask_again(dw_channel *channel, dw_status because, const void *reply, size_t reply_len)
+/* Asks for frame `expected` anew; the reply of the decoder says what it holds. Where messages may
+ * be lost, late answers to earlier requests come as well, damaged ones among them: what counts
+ * there is that the decoder has rejected the frame. */
+static dw_status ask_again(dw_channel *channel, dw_status because, const void *reply,
+                           size_t reply_len)
 {
     const int counts = channel->link->retry_ms == 0 || reply != NULL;
     if (counts && channel->tries >= DW_CHANNEL_TRIES) {
         dw_why why;
-        dw_link_report(&why, because, "frame %llu was rejected %d times in a row (%.140s); the two ends cannot "
-                       "agree", (unsigned long long)channel->expected, channel->tries + 1,
+        dw_link_report(&why, because,
+                       "frame %llu was rejected %d times in a row (%.140s); the two ends cannot "
+                       "agree",
+                       (unsigned long long)channel->expected, channel->tries + 1,
                        dw_status_string(because));
         return end_with(channel, because, why.text);
     }
@@ -74,9 +81,11 @@ static dw_status ask_again(dw_channel *channel, dw_status because, const void *r
     return status;
 }
 
-/* ---- Messages ----------------------------------------------------------------------------------- */
+/* ---- Messages -----------------------------------------------------------------------------------
+ */
 
-/* A frame on its own tag. Their order is the link's, so a damaged envelope can only be the next one's. */
+/* A frame on its own tag. Their order is the link's, so a damaged envelope can only be the next
+ * one's. */
 static dw_status sort_frame(dw_channel *channel, void *message, size_t len)
 {
     dw_envelope envelope;
@@ -86,7 +95,8 @@ static dw_status sort_frame(dw_channel *channel, void *message, size_t len)
         channel->held_len = len;
         return DW_OK;
     }
-    if (sound && envelope.kind == DW_ENVELOPE_FRAME && envelope.sequence > channel->expected && can_ask(channel)) {
+    if (sound && envelope.kind == DW_ENVELOPE_FRAME && envelope.sequence > channel->expected &&
+        can_ask(channel)) {
         channel->ahead = message;
         channel->ahead_len = len;
         channel->ahead_sequence = envelope.sequence;
@@ -102,13 +112,14 @@ static dw_status sort_frame(dw_channel *channel, void *message, size_t len)
         return end_with(channel, DW_ERR_PEER, "the peer closed its end of this channel");
     }
     if (envelope.kind != DW_ENVELOPE_FRAME || envelope.sequence > channel->expected) {
-        return end_with(channel, DW_ERR_PROTOCOL, "what arrived is not the next frame; does something else use "
+        return end_with(channel, DW_ERR_PROTOCOL,
+                        "what arrived is not the next frame; does something else use "
                         "this channel's tags?");
     }
     /* A duplicate: it was applied, and is acknowledged again. */
     if (can_ask(channel)) {
-        const dw_status told =
-            dw_channel_tell(channel, DW_TAG_CONTROL, DW_ENVELOPE_ACK, DW_OK, envelope.sequence, NULL, 0);
+        const dw_status told = dw_channel_tell(channel, DW_TAG_CONTROL, DW_ENVELOPE_ACK, DW_OK,
+                                               envelope.sequence, NULL, 0);
         channel->controls_told += told == DW_OK;
     }
     return DW_OK;
@@ -123,9 +134,11 @@ static dw_status sort_answer(dw_channel *channel, void *message, size_t len)
         status = ask_again(channel, DW_ERR_CORRUPT, NULL, 0);
     } else if (envelope.kind == DW_ENVELOPE_REPEAT) {
         /* Damaged acknowledgements are reported like this too; nothing waits for those. */
-        if (envelope.sequence == channel->request) status = ask_again(channel, channel->requested_for, NULL, 0);
+        if (envelope.sequence == channel->request)
+            status = ask_again(channel, channel->requested_for, NULL, 0);
     } else if (envelope.kind == DW_ENVELOPE_CLOSED) {
-        status = end_with(channel, DW_ERR_PEER, "the peer closed its end of this channel before it had sent a "
+        status = end_with(channel, DW_ERR_PEER,
+                          "the peer closed its end of this channel before it had sent a "
                           "damaged frame anew");
     } else if (envelope.sequence == channel->expected) {
         if (envelope.kind == DW_ENVELOPE_RESENT) {
@@ -136,10 +149,13 @@ static dw_status sort_answer(dw_channel *channel, void *message, size_t len)
         if (envelope.kind == DW_ENVELOPE_NOT_YET) channel->requested = 0;
         if (envelope.kind == DW_ENVELOPE_REFUSED) {
             dw_why why;
-            dw_link_report(&why, channel->requested_for, "frame %llu was rejected (%.80s) and cannot be sent anew: "
-                           "%.*s", (unsigned long long)channel->expected,
+            dw_link_report(&why, channel->requested_for,
+                           "frame %llu was rejected (%.80s) and cannot be sent anew: "
+                           "%.*s",
+                           (unsigned long long)channel->expected,
                            dw_status_string(channel->requested_for),
-                           envelope.body_len > 100 ? 100 : (int)envelope.body_len, (const char *)envelope.body);
+                           envelope.body_len > 100 ? 100 : (int)envelope.body_len,
+                           (const char *)envelope.body);
             status = end_with(channel, channel->requested_for, why.text);
         }
     }
@@ -169,11 +185,14 @@ static dw_status fetch(dw_channel *channel, int64_t deadline_ns)
             }
             continue;
         }
-        const uint32_t tag = dw_channel_tag(channel, channel->requested ? DW_TAG_RESENT : DW_TAG_FRAMES);
+        const uint32_t tag =
+            dw_channel_tag(channel, channel->requested ? DW_TAG_RESENT : DW_TAG_FRAMES);
         void *message;
         size_t len;
         const int64_t patience_ns = patience_ends(channel);
-        status = dw_link_recv(channel->link, tag, remaining_ms(patience_ns < deadline_ns ? patience_ns : deadline_ns), &message, &len);
+        status = dw_link_recv(channel->link, tag,
+                              remaining_ms(patience_ns < deadline_ns ? patience_ns : deadline_ns),
+                              &message, &len);
         if (status == DW_PENDING && patience_ns < deadline_ns) {
             status = patience_ns <= dw_link_now_ns() ? ask_what_became(channel) : DW_OK;
             continue;
@@ -181,15 +200,17 @@ static dw_status fetch(dw_channel *channel, int64_t deadline_ns)
         if (status == DW_PENDING) return status;
         if (status != DW_OK) return dw_channel_report_link(channel, DW_WHY_RECV, status);
         channel->heard_ns = dw_link_now_ns();
-        status = channel->requested ? sort_answer(channel, message, len) : sort_frame(channel, message, len);
+        status = channel->requested ? sort_answer(channel, message, len)
+                                    : sort_frame(channel, message, len);
     }
     return status;
 }
 
-/* ---- Decoding ----------------------------------------------------------------------------------- */
+/* ---- Decoding -----------------------------------------------------------------------------------
+ */
 
-/* Errors that sending anew can heal: damaged bytes (VERSION too, which is read before any digest), and
- * states that differ. */
+/* Errors that sending anew can heal: damaged bytes (VERSION too, which is read before any digest),
+ * and states that differ. */
 static int can_heal(dw_status status)
 {
     return status == DW_ERR_CORRUPT || status == DW_ERR_FORMAT || status == DW_ERR_VERSION ||
@@ -212,23 +233,27 @@ static void accept_frame(dw_channel *channel)
     channel->patience_ms = channel->link->retry_ms;
 }
 
-/* Decodes into y with the reply in its envelope behind `room` (NULL: none is given) and sends that. */
-static dw_status decode_and_reply(dw_channel *channel, dw_key *keys, const dw_tensor *y, unsigned char *room,
-                                  size_t reply_cap)
+/* Decodes into y with the reply in its envelope behind `room` (NULL: none is given) and sends that.
+ */
+static dw_status decode_and_reply(dw_channel *channel, dw_key *keys, const dw_tensor *y,
+                                  unsigned char *room, size_t reply_cap)
 {
     const unsigned char *frame = (const unsigned char *)channel->held + DW_ENVELOPE_BYTES;
     const size_t frame_len = channel->held_len - DW_ENVELOPE_BYTES;
     unsigned char *reply = room ? room + DW_ENVELOPE_BYTES : NULL;
     size_t reply_len = 0;
     pthread_mutex_lock(&channel->decoder_lock);
-    const dw_status status = dw_decode(channel->decoder, frame, frame_len, y, reply, reply_cap, &reply_len);
+    const dw_status status =
+        dw_decode(channel->decoder, frame, frame_len, y, reply, reply_cap, &reply_len);
     pthread_mutex_unlock(&channel->decoder_lock);
     if (status == DW_OK) {
         if (keys) dw_frame_keys(frame, frame_len, y->n, keys);
         if (room) {
-            dw_envelope_seal(room, channel->link->session, DW_ENVELOPE_ACK, DW_OK, channel->expected, reply_len);
+            dw_envelope_seal(room, channel->link->session, DW_ENVELOPE_ACK, DW_OK,
+                             channel->expected, reply_len);
             /* A dead link is told of next time. */
-            const dw_status told = dw_link_send_end(channel->link, room, DW_ENVELOPE_BYTES + reply_len);
+            const dw_status told =
+                dw_link_send_end(channel->link, room, DW_ENVELOPE_BYTES + reply_len);
             channel->controls_told += told == DW_OK;
         }
         accept_frame(channel);
@@ -238,10 +263,14 @@ static dw_status decode_and_reply(dw_channel *channel, dw_key *keys, const dw_te
     dw_status asked = status;
     if (!is_callers(status)) {
         release(channel, &channel->held);
-        if (room && can_heal(status)) asked = ask_again(channel, status, reply, reply_len);
-        else if (!can_heal(status)) channel->recv_status = status;
-        else if (can_ask(channel)) channel->recv_status = status; /* the link is dead: nobody to ask */
-        else accept_frame(channel);
+        if (room && can_heal(status))
+            asked = ask_again(channel, status, reply, reply_len);
+        else if (!can_heal(status))
+            channel->recv_status = status;
+        else if (can_ask(channel))
+            channel->recv_status = status; /* the link is dead: nobody to ask */
+        else
+            accept_frame(channel);
     }
     if (room) dw_link_send_end(channel->link, room, DW_LINK_DROP);
     return asked;
@@ -252,10 +281,12 @@ static dw_status decode_held(dw_channel *channel, dw_key *keys, const dw_tensor 
     void *room = NULL;
     const size_t reply_cap = dw_reply_bound(y->n);
     if (can_ask(channel)) {
-        const dw_status status = dw_link_send_begin_always(channel->link, dw_channel_tag(channel, DW_TAG_CONTROL),
-                                                           DW_ENVELOPE_BYTES + reply_cap, &room);
+        const dw_status status =
+            dw_link_send_begin_always(channel->link, dw_channel_tag(channel, DW_TAG_CONTROL),
+                                      DW_ENVELOPE_BYTES + reply_cap, &room);
         if (status == DW_ERR_NO_MEMORY) return report(channel, status, "no memory for a reply");
-        if (status != DW_OK) room = NULL; /* the link has ended; what arrived before is still good */
+        if (status != DW_OK)
+            room = NULL; /* the link has ended; what arrived before is still good */
     }
     return decode_and_reply(channel, keys, y, room, reply_cap);
 }
@@ -264,7 +295,8 @@ dw_status dw_channel_recv(dw_channel *channel, int timeout_ms, dw_key *keys, con
 {
     if (!channel || !dw_owner_is_us(&channel->link->owner)) return DW_ERR_ARGUMENT;
     if (!channel->receives || !y) {
-        return report(channel, DW_ERR_ARGUMENT, "receiving needs a channel that was opened with a recv config, "
+        return report(channel, DW_ERR_ARGUMENT,
+                      "receiving needs a channel that was opened with a recv config, "
                       "and a tensor");
     }
     const int64_t deadline =
@@ -279,7 +311,8 @@ dw_status dw_channel_recv(dw_channel *channel, int timeout_ms, dw_key *keys, con
 
 dw_counters dw_channel_received(dw_channel *channel)
 {
-    if (!channel || !channel->receives || !dw_owner_is_us(&channel->link->owner)) return (dw_counters){0};
+    if (!channel || !channel->receives || !dw_owner_is_us(&channel->link->owner))
+        return (dw_counters){0};
     pthread_mutex_lock(&channel->decoder_lock);
     const dw_counters counters = dw_decoder_counters(channel->decoder);
     pthread_mutex_unlock(&channel->decoder_lock);

@@ -1,24 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0
- * channel_send.c - tensors out: encode into the link's own buffer, keep what may be asked for again,
- * answer the receiver while the caller computes. */
+ * channel_send.c - tensors out: encode into the link's own buffer, keep what may be asked for
+ * again, answer the receiver while the caller computes. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "channel.h"
 
-dw_status dw_channel_tell(dw_channel *channel, uint32_t which, dw_envelope_kind kind, dw_status about,
-                          uint64_t sequence, const void *body, size_t body_len)
+dw_status dw_channel_tell(dw_channel *channel, uint32_t which, dw_envelope_kind kind,
+                          dw_status about, uint64_t sequence, const void *body, size_t body_len)
 {
     void *room;
-    const dw_status status = dw_link_send_begin_always(channel->link, dw_channel_tag(channel, which),
-                                                       DW_ENVELOPE_BYTES + body_len, &room);
+    const dw_status status = dw_link_send_begin_always(
+        channel->link, dw_channel_tag(channel, which), DW_ENVELOPE_BYTES + body_len, &room);
     if (status != DW_OK) return status;
     if (body_len > 0) memcpy((unsigned char *)room + DW_ENVELOPE_BYTES, body, body_len);
     dw_envelope_seal(room, channel->link->session, kind, about, sequence, body_len);
     return dw_link_send_end(channel->link, room, DW_ENVELOPE_BYTES + body_len);
 }
 
-/* ---- Copies of what is under way; the encoder's lock is held ------------------------------------ */
+/* ---- Copies of what is under way; the encoder's lock is held ------------------------------------
+ */
 
 static dw_kept_frame *slot_of(dw_channel *channel, uint64_t sequence)
 {
@@ -57,7 +58,8 @@ static void publish_outstanding(dw_channel *channel)
 
 static void acknowledge(dw_channel *channel, uint64_t sequence)
 {
-    if (sequence >= channel->next_sequence) return; /* a peer that acknowledges what was never sent */
+    if (sequence >= channel->next_sequence)
+        return; /* a peer that acknowledges what was never sent */
     /* The receiver takes frames in order: whoever has this one has all before it. */
     for (; channel->acknowledged <= sequence; channel->acknowledged++) {
         if (channel->next_sequence - channel->acknowledged <= DW_CHANNEL_KEPT) {
@@ -67,7 +69,8 @@ static void acknowledge(dw_channel *channel, uint64_t sequence)
     publish_outstanding(channel);
 }
 
-/* ---- Answers; the encoder's lock is held -------------------------------------------------------- */
+/* ---- Answers; the encoder's lock is held --------------------------------------------------------
+ */
 
 static dw_status refuse(dw_channel *channel, uint64_t sequence, const char *sentence)
 {
@@ -75,8 +78,8 @@ static dw_status refuse(dw_channel *channel, uint64_t sequence, const char *sent
                            strlen(sentence));
 }
 
-/* The receiver's state is not ours: a frame that carries prev itself brings it back into step and gives it
- * the tensor. It takes the place of the copy. */
+/* The receiver's state is not ours: a frame that carries prev itself brings it back into step and
+ * gives it the tensor. It takes the place of the copy. */
 static dw_status resync(dw_channel *channel, uint64_t sequence, const dw_kept_frame *kept)
 {
     const int resent = kept->resent;
@@ -90,19 +93,22 @@ static dw_status resync(dw_channel *channel, uint64_t sequence, const dw_kept_fr
     dw_frame_keys(frame, frame_len, info.n, keys); /* the frame was read above */
     dw_config exact = channel->send;
     exact.key = DW_KEY_F32;
-    const dw_tensor shape = dw_tensor_3d(keys, info.x, info.n, info.t, info.c); /* only its shape is looked at */
+    const dw_tensor shape = dw_tensor_3d(keys, info.x, info.n, info.t, info.c); /* only its shape is
+                                                                                   looked at */
     const size_t cap = dw_frame_bound(&exact, &shape);
     void *room;
     status = dw_link_send_begin_always(channel->link, dw_channel_tag(channel, DW_TAG_RESENT),
                                        DW_ENVELOPE_BYTES + cap, &room);
     if (status == DW_ERR_LIMIT) {
-        status = refuse(channel, sequence, "the whole state in one frame is past max_message_bytes; raise that");
+        status = refuse(channel, sequence,
+                        "the whole state in one frame is past max_message_bytes; raise that");
     } else if (status == DW_OK) {
         size_t len;
-        const dw_status made = dw_encoder_resync(channel->encoder, keys, info.n,
-                                                 (unsigned char *)room + DW_ENVELOPE_BYTES, cap, &len);
+        const dw_status made = dw_encoder_resync(
+            channel->encoder, keys, info.n, (unsigned char *)room + DW_ENVELOPE_BYTES, cap, &len);
         if (made == DW_OK) {
-            dw_envelope_seal(room, channel->link->session, DW_ENVELOPE_RESENT, DW_OK, sequence, len);
+            dw_envelope_seal(room, channel->link->session, DW_ENVELOPE_RESENT, DW_OK, sequence,
+                             len);
             keep(channel, sequence, room, DW_ENVELOPE_BYTES + len);
             slot_of(channel, sequence)->resent = resent;
             status = dw_link_send_end(channel->link, room, DW_ENVELOPE_BYTES + len);
@@ -119,26 +125,29 @@ static dw_status send_again(dw_channel *channel, const dw_envelope *request)
 {
     const uint64_t sequence = request->sequence;
     if (sequence >= channel->next_sequence) {
-        return dw_channel_tell(channel, DW_TAG_RESENT, DW_ENVELOPE_NOT_YET, DW_OK, sequence, NULL, 0);
+        return dw_channel_tell(channel, DW_TAG_RESENT, DW_ENVELOPE_NOT_YET, DW_OK, sequence, NULL,
+                               0);
     }
     dw_kept_frame *kept = slot_of(channel, sequence);
     if (channel->next_sequence - sequence > DW_CHANNEL_KEPT || !kept->message) {
         return refuse(channel, sequence, "the sender keeps no copy of the frame any more");
     }
-    /* A request of 32 bytes brings a whole frame past the limit of the queue: a receiver that asks without end
-     * must not fill our memory. */
-    if (kept->resent >= (channel->link->retry_ms > 0 ? DW_CHANNEL_ANSWERS : DW_CHANNEL_TRIES)) return refuse(channel, sequence, "it was asked for too often");
+    /* A request of 32 bytes brings a whole frame past the limit of the queue: a receiver that asks
+     * without end must not fill our memory. */
+    if (kept->resent >= (channel->link->retry_ms > 0 ? DW_CHANNEL_ANSWERS : DW_CHANNEL_TRIES))
+        return refuse(channel, sequence, "it was asked for too often");
     kept->resent++;
     const int out_of_step = request->about == DW_ERR_BASE || request->about == DW_ERR_STATE ||
                             request->about == DW_ERR_STALE;
     if (out_of_step) {
-        /* What it holds, so that the new frame's version is past it. A reply that cannot be read is no
-         * loss: the request is answered all the same. */
-        if (request->body_len > 0) dw_encoder_feedback(channel->encoder, request->body, request->body_len);
+        /* What it holds, so that the new frame's version is past it. A reply that cannot be read is
+         * no loss: the request is answered all the same. */
+        if (request->body_len > 0)
+            dw_encoder_feedback(channel->encoder, request->body, request->body_len);
         return resync(channel, sequence, kept);
     }
-    /* Damaged on the way: the same bytes once more. Not told to the encoder, for which nothing has changed:
-     * with the copy the receiver arrives at the same state. */
+    /* Damaged on the way: the same bytes once more. Not told to the encoder, for which nothing has
+     * changed: with the copy the receiver arrives at the same state. */
     return dw_channel_tell(channel, DW_TAG_RESENT, DW_ENVELOPE_RESENT, DW_OK, sequence,
                            (const unsigned char *)kept->message + DW_ENVELOPE_BYTES,
                            kept->len - DW_ENVELOPE_BYTES);
@@ -156,9 +165,12 @@ static void end_without_answer(dw_channel *channel, dw_status status)
 static void answer(dw_channel *channel, dw_buffer *message)
 {
     dw_envelope envelope;
-    if (!dw_envelope_read(dw_buffer_payload(message), message->len, channel->link->session, &envelope)) return; /* sound when queued */
+    if (!dw_envelope_read(dw_buffer_payload(message), message->len, channel->link->session,
+                          &envelope))
+        return; /* sound when queued */
     if (envelope.kind == DW_ENVELOPE_ACK) {
-        if (envelope.body_len > 0) dw_encoder_feedback(channel->encoder, envelope.body, envelope.body_len);
+        if (envelope.body_len > 0)
+            dw_encoder_feedback(channel->encoder, envelope.body, envelope.body_len);
         acknowledge(channel, envelope.sequence);
     } else {
         end_without_answer(channel, send_again(channel, &envelope));
@@ -195,8 +207,8 @@ static int has_replies(dw_channel *channel)
     return has;
 }
 
-/* Answers what waits, unless somebody holds the encoder, who will. Looking again after the unlock closes
- * the gap between that one's last look and its unlock. */
+/* Answers what waits, unless somebody holds the encoder, who will. Looking again after the unlock
+ * closes the gap between that one's last look and its unlock. */
 static void answer_if_free(dw_channel *channel)
 {
     while (has_replies(channel) && pthread_mutex_trylock(&channel->encoder_lock) == 0) {
@@ -213,7 +225,8 @@ void dw_channel_take_control(void *context, const void *data, size_t len)
     if (!dw_envelope_read(data, len, channel->link->session, &envelope)) {
         /* They arrive in order, so its number is known though nothing in it can be believed. */
         if (!channel->sends) return;
-        end_without_answer(channel, dw_channel_tell(channel, DW_TAG_RESENT, DW_ENVELOPE_REPEAT, DW_OK, number, NULL, 0));
+        end_without_answer(channel, dw_channel_tell(channel, DW_TAG_RESENT, DW_ENVELOPE_REPEAT,
+                                                    DW_OK, number, NULL, 0));
         return;
     }
     if (envelope.kind == DW_ENVELOPE_CLOSED) {
@@ -227,28 +240,34 @@ void dw_channel_take_control(void *context, const void *data, size_t len)
         end_without_answer(channel, dw_channel_tell_hello(channel, DW_OK));
         return;
     }
-    if (!channel->sends || (envelope.kind != DW_ENVELOPE_ACK && envelope.kind != DW_ENVELOPE_AGAIN)) return;
+    if (!channel->sends || (envelope.kind != DW_ENVELOPE_ACK && envelope.kind != DW_ENVELOPE_AGAIN))
+        return;
     void *message = (void *)(uintptr_t)data;
     dw_link_retain(channel->link, message);
     dw_buffer *buffer = dw_buffer_of(message);
     buffer->next = NULL;
     pthread_mutex_lock(&channel->replies_lock);
-    if (channel->replies_tail) channel->replies_tail->next = buffer;
-    else channel->replies_head = buffer;
+    if (channel->replies_tail)
+        channel->replies_tail->next = buffer;
+    else
+        channel->replies_head = buffer;
     channel->replies_tail = buffer;
     pthread_mutex_unlock(&channel->replies_lock);
     answer_if_free(channel);
 }
 
-/* ---- The public side ---------------------------------------------------------------------------- */
+/* ---- The public side ----------------------------------------------------------------------------
+ */
 
 static dw_status reserve(dw_channel *channel, size_t cap, void **room)
 {
     for (;;) {
         const uint32_t tag = dw_channel_tag(channel, DW_TAG_FRAMES);
         dw_status status = dw_link_send_begin(channel->link, tag, cap, room);
-        if (status == DW_PENDING) status = dw_link_wait_room(channel->link, cap, -1);
-        else return status;
+        if (status == DW_PENDING)
+            status = dw_link_wait_room(channel->link, cap, -1);
+        else
+            return status;
         if (status != DW_OK) return status;
     }
 }
@@ -262,12 +281,13 @@ static int is_closed_by_peer(dw_channel *channel)
 }
 
 /* The encoder's lock is held. */
-static dw_status encode_into(dw_channel *channel, const dw_key *keys, const dw_tensor *x, void *room,
-                             size_t bound)
+static dw_status encode_into(dw_channel *channel, const dw_key *keys, const dw_tensor *x,
+                             void *room, size_t bound)
 {
     answer_all(channel);
     size_t len;
-    dw_status status = dw_encode(channel->encoder, keys, x, (unsigned char *)room + DW_ENVELOPE_BYTES, bound, &len);
+    dw_status status = dw_encode(channel->encoder, keys, x,
+                                 (unsigned char *)room + DW_ENVELOPE_BYTES, bound, &len);
     if (status != DW_OK) {
         dw_channel_report(channel, DW_WHY_SEND, status, dw_encoder_why(channel->encoder));
         dw_link_send_end(channel->link, room, DW_LINK_DROP);
@@ -287,22 +307,27 @@ dw_status dw_channel_send(dw_channel *channel, const dw_key *keys, const dw_tens
 {
     if (!channel || !dw_owner_is_us(&channel->link->owner)) return DW_ERR_ARGUMENT;
     if (!channel->sends || !keys || !x) {
-        return dw_channel_report(channel, DW_WHY_SEND, DW_ERR_ARGUMENT,
-                                 "sending needs a channel that was opened with a send config, keys and a tensor");
+        return dw_channel_report(
+            channel, DW_WHY_SEND, DW_ERR_ARGUMENT,
+            "sending needs a channel that was opened with a send config, keys and a tensor");
     }
     if (is_closed_by_peer(channel)) {
-        return dw_channel_report(channel, DW_WHY_SEND, DW_ERR_PEER, "the peer closed its end of this channel");
+        return dw_channel_report(channel, DW_WHY_SEND, DW_ERR_PEER,
+                                 "the peer closed its end of this channel");
     }
     const size_t bound = dw_frame_bound(&channel->send, x);
     if (bound == 0) {
-        return dw_channel_report(channel, DW_WHY_SEND, DW_ERR_ARGUMENT,
-                                 "the tensor has no data, an extent of zero, or strides that overlap");
+        return dw_channel_report(
+            channel, DW_WHY_SEND, DW_ERR_ARGUMENT,
+            "the tensor has no data, an extent of zero, or strides that overlap");
     }
     void *room;
     dw_status status = reserve(channel, DW_ENVELOPE_BYTES + bound, &room);
     if (status == DW_ERR_LIMIT) {
-        return dw_channel_report(channel, DW_WHY_SEND, status, "the frame could be longer than the link's "
-                                 "max_message_bytes; raise that at both ends or send fewer samples at once");
+        return dw_channel_report(
+            channel, DW_WHY_SEND, status,
+            "the frame could be longer than the link's "
+            "max_message_bytes; raise that at both ends or send fewer samples at once");
     }
     if (status != DW_OK) return dw_channel_report_link(channel, DW_WHY_SEND, status);
     pthread_mutex_lock(&channel->encoder_lock);
@@ -316,11 +341,13 @@ dw_status dw_channel_forget(dw_channel *channel, dw_key key)
 {
     if (!channel || !dw_owner_is_us(&channel->link->owner)) return DW_ERR_ARGUMENT;
     if (!channel->sends) {
-        return dw_channel_report(channel, DW_WHY_SEND, DW_ERR_ARGUMENT, "this channel sends nothing to forget");
+        return dw_channel_report(channel, DW_WHY_SEND, DW_ERR_ARGUMENT,
+                                 "this channel sends nothing to forget");
     }
     pthread_mutex_lock(&channel->encoder_lock);
     const dw_status status = dw_encoder_forget(channel->encoder, key);
-    if (status != DW_OK) dw_channel_report(channel, DW_WHY_SEND, status, dw_encoder_why(channel->encoder));
+    if (status != DW_OK)
+        dw_channel_report(channel, DW_WHY_SEND, status, dw_encoder_why(channel->encoder));
     pthread_mutex_unlock(&channel->encoder_lock);
     answer_if_free(channel);
     return status;
@@ -328,7 +355,8 @@ dw_status dw_channel_forget(dw_channel *channel, dw_key key)
 
 dw_counters dw_channel_sent(dw_channel *channel)
 {
-    if (!channel || !channel->sends || !dw_owner_is_us(&channel->link->owner)) return (dw_counters){0};
+    if (!channel || !channel->sends || !dw_owner_is_us(&channel->link->owner))
+        return (dw_counters){0};
     pthread_mutex_lock(&channel->encoder_lock);
     const dw_counters counters = dw_encoder_counters(channel->encoder);
     pthread_mutex_unlock(&channel->encoder_lock);
@@ -336,18 +364,21 @@ dw_counters dw_channel_sent(dw_channel *channel)
     return counters;
 }
 
-/* ---- The end ------------------------------------------------------------------------------------ */
+/* ---- The end ------------------------------------------------------------------------------------
+ */
 
 void dw_channel_wait_acknowledged(dw_channel *channel)
 {
-    const int64_t deadline = dw_link_now_ns() + (int64_t)channel->link->close_timeout_ms * DW_NS_PER_MS;
+    const int64_t deadline =
+        dw_link_now_ns() + (int64_t)channel->link->close_timeout_ms * DW_NS_PER_MS;
     /* A short step, because the end of the link is told to others than this condition. */
     const int64_t step_ns = (int64_t)20 * DW_NS_PER_MS;
     pthread_mutex_lock(&channel->replies_lock);
     while (channel->outstanding > 0 && !channel->peer_closed && dw_link_now_ns() < deadline &&
            dw_link_why(channel->link)[0] == '\0') {
         const int64_t until = dw_link_now_ns() + step_ns;
-        const struct timespec at = {.tv_sec = (time_t)(until / 1000000000), .tv_nsec = (long)(until % 1000000000)};
+        const struct timespec at = {.tv_sec = (time_t)(until / 1000000000),
+                                    .tv_nsec = (long)(until % 1000000000)};
         pthread_cond_timedwait(&channel->replied, &channel->replies_lock, &at);
     }
     pthread_mutex_unlock(&channel->replies_lock);
@@ -356,6 +387,7 @@ void dw_channel_wait_acknowledged(dw_channel *channel)
 void dw_channel_release_sent(dw_channel *channel)
 {
     dw_buffer *message;
-    while ((message = next_reply(channel)) != NULL) dw_link_release(channel->link, dw_buffer_payload(message));
+    while ((message = next_reply(channel)) != NULL)
+        dw_link_release(channel->link, dw_buffer_payload(message));
     for (int i = 0; i < DW_CHANNEL_KEPT; i++) let_go(channel, &channel->kept[i]);
 }

@@ -12,7 +12,8 @@ enum { CHECKED_BYTES = 24 };
 /* A frame's header: docs/format.md, 1.1. */
 enum { FRAME_HEADER_BYTES = 80 };
 
-static uint64_t digest(const unsigned char *message, uint64_t session, dw_envelope_kind kind, size_t body_len)
+static uint64_t digest(const unsigned char *message, uint64_t session, dw_envelope_kind kind,
+                       size_t body_len)
 {
     const uint64_t head = XXH3_64bits_withSeed(message, CHECKED_BYTES, session);
     const int is_frame = kind == DW_ENVELOPE_FRAME || kind == DW_ENVELOPE_RESENT;
@@ -20,7 +21,8 @@ static uint64_t digest(const unsigned char *message, uint64_t session, dw_envelo
     return XXH3_64bits_withSeed(message + DW_ENVELOPE_BYTES, body_len, head);
 }
 
-void dw_envelope_seal(void *message, uint64_t session, dw_envelope_kind kind, dw_status about, uint64_t sequence, size_t body_len)
+void dw_envelope_seal(void *message, uint64_t session, dw_envelope_kind kind, dw_status about,
+                      uint64_t sequence, size_t body_len)
 {
     unsigned char *at = message;
     dw_put32(at, (uint32_t)kind);

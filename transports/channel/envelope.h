@@ -22,12 +22,14 @@ enum { DW_ENVELOPE_BYTES = 32 };
 typedef enum dw_envelope_kind {
     DW_ENVELOPE_HELLO = 1,   /* body: see channel_greeting.c */
     DW_ENVELOPE_FRAME = 2,   /* body: a frame */
-    DW_ENVELOPE_RESENT = 3,  /* body: a frame, asked for: the same again, or one made by dw_encoder_resync */
+    DW_ENVELOPE_RESENT = 3,  /* body: a frame, asked for: the same again, or one made by
+                                dw_encoder_resync */
     DW_ENVELOPE_ACK = 4,     /* body: the decoder's reply, or nothing */
     DW_ENVELOPE_AGAIN = 5,   /* status: why the frame was rejected; body as in ACK */
     DW_ENVELOPE_REFUSED = 6, /* the frame asked for cannot be sent anew; body: a sentence */
     DW_ENVELOPE_NOT_YET = 7, /* the frame asked for has not been sent so far */
-    DW_ENVELOPE_REPEAT = 8,  /* control message number `sequence` arrived damaged: if it asked, ask again */
+    DW_ENVELOPE_REPEAT = 8,  /* control message number `sequence` arrived damaged: if it asked, ask
+                                again */
     DW_ENVELOPE_CLOSED = 9   /* nothing follows */
 } dw_envelope_kind;
 
@@ -40,7 +42,8 @@ typedef struct dw_envelope {
 } dw_envelope;
 
 /* Writes the envelope in front of the body that already lies behind it. session: dw_link.session */
-void dw_envelope_seal(void *message, uint64_t session, dw_envelope_kind kind, dw_status about, uint64_t sequence, size_t body_len);
+void dw_envelope_seal(void *message, uint64_t session, dw_envelope_kind kind, dw_status about,
+                      uint64_t sequence, size_t body_len);
 
 /* 0: damaged, or no envelope. */
 int dw_envelope_read(const void *message, size_t len, uint64_t session, dw_envelope *envelope);

@@ -7,13 +7,20 @@
 
 enum { HUGE_PAGE_BYTES = 2 << 20 };
 
-/* Long messages begin on a huge page and ask for such pages: whoever copies them, the kernel most of all, then looks up few addresses. */
+/* Long messages begin on a huge page and ask for such pages: whoever copies them, the kernel most
+ * of all, then looks up few addresses. */
 static dw_buffer *allocate(size_t bytes)
 {
     if (bytes < HUGE_PAGE_BYTES) return aligned_alloc(DW_BUFFER_PREFIX_BYTES, bytes);
-    dw_buffer *buffer = aligned_alloc(HUGE_PAGE_BYTES, (bytes + HUGE_PAGE_BYTES - 1) / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES);
+    dw_buffer *buffer = aligned_alloc(HUGE_PAGE_BYTES, (bytes + HUGE_PAGE_BYTES - 1) /
+                                                           HUGE_PAGE_BYTES * HUGE_PAGE_BYTES);
 #ifdef MADV_HUGEPAGE
-    if (buffer) (void)madvise(buffer, bytes / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES, MADV_HUGEPAGE); /* advice: all works without */
+    if (buffer)
+        (void)madvise(buffer, bytes / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES, MADV_HUGEPAGE); /* advice:
+                                                                                            all
+                                                                                            works
+                                                                                            without
+                                                                                          */
 #endif
     return buffer;
 }
@@ -21,7 +28,8 @@ static dw_buffer *allocate(size_t bytes)
 dw_buffer *dw_buffer_take(dw_buffer_pool *pool, size_t cap)
 {
     uint32_t size_class = 0;
-    while (size_class < DW_BUFFER_CLASSES && ((uint64_t)DW_BUFFER_LEAST_BYTES << size_class) < cap) {
+    while (size_class < DW_BUFFER_CLASSES &&
+           ((uint64_t)DW_BUFFER_LEAST_BYTES << size_class) < cap) {
         size_class++;
     }
     const uint64_t room = (uint64_t)DW_BUFFER_LEAST_BYTES << size_class;
@@ -52,8 +60,10 @@ dw_buffer *dw_buffer_take(dw_buffer_pool *pool, size_t cap)
 static void take_out(dw_buffer_pool *pool, dw_buffer *buffer)
 {
     if (buffer->older) buffer->older->newer = buffer->newer;
-    if (buffer->newer) buffer->newer->older = buffer->older;
-    else pool->newest = buffer->older;
+    if (buffer->newer)
+        buffer->newer->older = buffer->older;
+    else
+        pool->newest = buffer->older;
 }
 
 static void destroy(dw_buffer_pool *pool, dw_buffer *buffer)
@@ -62,7 +72,8 @@ static void destroy(dw_buffer_pool *pool, dw_buffer *buffer)
     free(buffer);
 }
 
-/* The reference that its request held is never dropped: whoever else holds one cannot bring it back. */
+/* The reference that its request held is never dropped: whoever else holds one cannot bring it
+ * back. */
 void dw_buffer_lose(dw_buffer_pool *pool, dw_buffer *buffer)
 {
     take_out(pool, buffer);

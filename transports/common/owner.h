@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * owner.h - the process that something belongs to. What fork() makes has the memory and the descriptors as well, but none of the
- * threads, and locks as they happened to stand. */
+ * owner.h - the process that something belongs to. What fork() makes has the memory and the
+ * descriptors as well, but none of the threads, and locks as they happened to stand. */
 #ifndef DW_OWNER_H
 #define DW_OWNER_H
 

@@ -31,7 +31,8 @@ dw_status dw_link_report_at(dw_why *why, dw_status status, int offset, const cha
     return status;
 }
 
-void dw_link_report_first(dw_status *kept, dw_why *why, dw_status status, const char *format, va_list arguments)
+void dw_link_report_first(dw_status *kept, dw_why *why, dw_status status, const char *format,
+                          va_list arguments)
 {
     if (*kept != DW_OK) return;
     fill(why, -1, format, arguments);
@@ -41,9 +42,12 @@ void dw_link_report_first(dw_status *kept, dw_why *why, dw_status status, const 
 const char *dw_link_system_says(int error)
 {
     switch (error) {
-    case EMFILE: return "this process has as many files open as it may; raise `ulimit -n`, or close links";
-    case ENFILE: return "this machine has as many files open as it may; raise /proc/sys/fs/file-max";
-    case ENOSPC: return "epoll watches as many files as it may; raise /proc/sys/fs/epoll/max_user_watches";
+    case EMFILE:
+        return "this process has as many files open as it may; raise `ulimit -n`, or close links";
+    case ENFILE:
+        return "this machine has as many files open as it may; raise /proc/sys/fs/file-max";
+    case ENOSPC:
+        return "epoll watches as many files as it may; raise /proc/sys/fs/epoll/max_user_watches";
     default: return strerror(error);
     }
 }

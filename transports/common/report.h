@@ -9,7 +9,8 @@
 
 #include "deltawire/deltawire.h"
 
-/* Writes the sentence (why may be NULL) and returns status: `return dw_link_report(why, DW_ERR_..., "...")`. */
+/* Writes the sentence (why may be NULL) and returns status: `return dw_link_report(why, DW_ERR_...,
+ * "...")`. */
 dw_status dw_link_report(dw_why *why, dw_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
@@ -17,11 +18,13 @@ dw_status dw_link_report(dw_why *why, dw_status status, const char *format, ...)
 dw_status dw_link_report_at(dw_why *why, dw_status status, int offset, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* Of an end that breaks: the first trouble stays, in *kept and *why; DW_OK means that there was none. */
-void dw_link_report_first(dw_status *kept, dw_why *why, dw_status status, const char *format, va_list arguments)
-    __attribute__((format(printf, 4, 0)));
+/* Of an end that breaks: the first trouble stays, in *kept and *why; DW_OK means that there was
+ * none. */
+void dw_link_report_first(dw_status *kept, dw_why *why, dw_status status, const char *format,
+                          va_list arguments) __attribute__((format(printf, 4, 0)));
 
-/* What a call of the system failed of, and what to do where it is a limit of the system's that people can raise. */
+/* What a call of the system failed of, and what to do where it is a limit of the system's that
+ * people can raise. */
 const char *dw_link_system_says(int error);
 
 /* Monotonic: deadlines must not move when somebody sets the clock. */

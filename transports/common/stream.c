@@ -28,7 +28,8 @@ ptrdiff_t dw_stream_write(dw_stream *stream, const struct iovec *parts, int n_pa
 {
     if (stream->cover) return stream->cover->write(stream, parts, n_parts);
     /* msghdr has no const; sendmsg only reads. */
-    const struct msghdr message = {.msg_iov = (struct iovec *)(uintptr_t)parts, .msg_iovlen = (size_t)n_parts};
+    const struct msghdr message = {.msg_iov = (struct iovec *)(uintptr_t)parts,
+                                   .msg_iovlen = (size_t)n_parts};
     const ssize_t n = sendmsg(stream->fd, &message, MSG_NOSIGNAL);
     return n >= 0 ? n : judge(stream, errno);
 }

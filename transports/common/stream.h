@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * stream.h - bytes both ways over one connected, nonblocking socket: as they are, or under a cover (TLS).
+ * stream.h - bytes both ways over one connected, nonblocking socket: as they are, or under a cover
+ * (TLS).
  *
  * | name   | meaning                                                        | owner           |
  * | fd     | the socket                                                     | the stream      |
@@ -8,15 +9,16 @@
  * | error  | errno of what broke the stream, where it was the socket        |                 |
  * | text   | what broke it, where the cover knows better; "" otherwise      |                 |
  *
- * State: opened by whoever has the socket; each call may be the one that finds it ended or broken, and after
- * that only dw_stream_close may follow. Threads: one at a time. */
+ * State: opened by whoever has the socket; each call may be the one that finds it ended or broken,
+ * and after that only dw_stream_close may follow. Threads: one at a time. */
 #ifndef DW_STREAM_H
 #define DW_STREAM_H
 
 #include <stddef.h>
 #include <sys/uio.h>
 
-/* What a read or write answers where it moved nothing. WAIT: poll for dw_stream_events first. ENDED: the other end closed. */
+/* What a read or write answers where it moved nothing. WAIT: poll for dw_stream_events first.
+ * ENDED: the other end closed. */
 enum { DW_STREAM_WAIT = 0, DW_STREAM_ENDED = -1, DW_STREAM_BROKEN = -2 };
 
 typedef struct dw_stream dw_stream;
@@ -39,8 +41,9 @@ struct dw_stream {
     char text[160];
 };
 
-/* Bytes moved, at least one, or one of the answers above. A write may take a part only. After DW_STREAM_WAIT it
- * must come again with the same bytes, and at least as many: under a cover they may be on their way already. */
+/* Bytes moved, at least one, or one of the answers above. A write may take a part only. After
+ * DW_STREAM_WAIT it must come again with the same bytes, and at least as many: under a cover they
+ * may be on their way already. */
 ptrdiff_t dw_stream_read(dw_stream *stream, void *room, size_t cap);
 ptrdiff_t dw_stream_write(dw_stream *stream, const struct iovec *parts, int n);
 int dw_stream_events(const dw_stream *stream, int reading, int writing); /* for poll */

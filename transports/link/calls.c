@@ -31,7 +31,8 @@ static int wait_until(dw_link *link, pthread_cond_t *what, int64_t deadline_ns)
     return 1;
 }
 
-/* Around calls that let go of the lock in between. Whoever closes the link meanwhile waits for their end. */
+/* Around calls that let go of the lock in between. Whoever closes the link meanwhile waits for
+ * their end. */
 static void begin_call(dw_link *link)
 {
     pthread_mutex_lock(&link->lock);
@@ -44,8 +45,8 @@ static void end_call(dw_link *link)
     pthread_mutex_unlock(&link->lock);
 }
 
-/* Nobody may touch the link of the process that forked us: its lock may be held by a thread that is not here, and what we
- * say on its connections its peer would hear. */
+/* Nobody may touch the link of the process that forked us: its lock may be held by a thread that is
+ * not here, and what we say on its connections its peer would hear. */
 static int is_usable(const dw_link *link)
 {
     return link && dw_owner_is_us(&link->owner);
@@ -89,21 +90,27 @@ void dw_link_count_unsent(dw_link *link, int more)
     const int64_t now = dw_link_now_ns();
     link->counters.queue_ns += link->unsent * (uint64_t)(now - link->unsent_ns);
     link->unsent_ns = now;
-    if (more > 0) link->unsent += (uint64_t)more;
-    else link->unsent -= (uint64_t)-more;
+    if (more > 0)
+        link->unsent += (uint64_t)more;
+    else
+        link->unsent -= (uint64_t)-more;
 }
 
-/* What a caller hands to the backend itself: no more than fits into the buffers of any system at once. */
+/* What a caller hands to the backend itself: no more than fits into the buffers of any system at
+ * once. */
 enum { PUSH_NOW_BYTES = 16384 };
 
 void dw_link_enqueue(dw_link *link, dw_buffer *buffer)
 {
     buffer->next = NULL;
-    if (link->queue_tail) link->queue_tail->next = buffer;
-    else link->queue_head = buffer;
+    if (link->queue_tail)
+        link->queue_tail->next = buffer;
+    else
+        link->queue_head = buffer;
     link->queue_tail = buffer;
     dw_link_count_unsent(link, 1);
-    if (link->unsent == 1 && buffer->kind == DW_KIND_DATA && buffer->len <= PUSH_NOW_BYTES && dw_link_may_drive(link)) {
+    if (link->unsent == 1 && buffer->kind == DW_KIND_DATA && buffer->len <= PUSH_NOW_BYTES &&
+        dw_link_may_drive(link)) {
         dw_link_push_now(link);
     } else {
         dw_link_wake(link);
@@ -121,9 +128,10 @@ void dw_link_cancel(dw_link *link)
     pthread_mutex_unlock(&link->lock);
 }
 
-/* Waits as the thread would. receives: whoever waits wants what comes, however much of other tags lies here already. */
-static void drive(dw_link *link, int (*has_ended)(const dw_link *link, uint64_t what), uint64_t what, int64_t deadline_ns,
-                  uint32_t receives)
+/* Waits as the thread would. receives: whoever waits wants what comes, however much of other tags
+ * lies here already. */
+static void drive(dw_link *link, int (*has_ended)(const dw_link *link, uint64_t what),
+                  uint64_t what, int64_t deadline_ns, uint32_t receives)
 {
     link->waiters += receives;
     dw_link_drive(link, has_ended, what, deadline_ns);
@@ -131,22 +139,28 @@ static void drive(dw_link *link, int (*has_ended)(const dw_link *link, uint64_t 
     if (link->waiters > 0) dw_link_wake(link); /* others still wait */
 }
 
-/* ---- Sending ---------------------------------------------------------------------------------- */
+/* ---- Sending ----------------------------------------------------------------------------------
+ */
 
 static int has_room(const dw_link *link, uint64_t cap)
 {
     /* One message is always taken, or one longer than the limit could never be sent. */
-    return link->queued_bytes == 0 || link->queued_bytes + cost((size_t)cap) <= link->max_queued_bytes;
+    return link->queued_bytes == 0 ||
+           link->queued_bytes + cost((size_t)cap) <= link->max_queued_bytes;
 }
 
-/* Answers do not wait for room; but a peer that asks on and on, and takes none of them, must not fill our memory. The lock is held. */
+/* Answers do not wait for room; but a peer that asks on and on, and takes none of them, must not
+ * fill our memory. The lock is held. */
 static void bound_answers(dw_link *link)
 {
     char sentence[256];
     const uint64_t queued = link->queued_bytes, most = link->max_queued_bytes;
     if (queued <= most || queued - most <= most + link->max_message_bytes) return;
-    snprintf(sentence, sizeof sentence, "%s asks for answers without end, and takes none: %llu bytes wait for it; raise max_queued_bytes if "
-             "it is only slow", link->peer, (unsigned long long)queued);
+    snprintf(sentence, sizeof sentence,
+             "%s asks for answers without end, and takes none: %llu bytes wait for it; raise "
+             "max_queued_bytes if "
+             "it is only slow",
+             link->peer, (unsigned long long)queued);
     dw_link_fail(link, DW_ERR_PROTOCOL, sentence);
 }
 
@@ -222,7 +236,8 @@ static int is_drained(const dw_link *link, uint64_t unused)
 }
 
 /* Until messages have left so far that has_ended says so. */
-static dw_status wait_for_sends(dw_link *link, int (*has_ended)(const dw_link *link, uint64_t what), uint64_t what, int timeout_ms)
+static dw_status wait_for_sends(dw_link *link, int (*has_ended)(const dw_link *link, uint64_t what),
+                                uint64_t what, int timeout_ms)
 {
     const int64_t begun = dw_link_now_ns(), deadline = deadline_of(timeout_ms);
     begin_call(link);
@@ -254,7 +269,8 @@ dw_status dw_link_flush(dw_link *link, int timeout_ms)
     return is_usable(link) ? wait_for_sends(link, is_drained, 0, timeout_ms) : DW_ERR_ARGUMENT;
 }
 
-/* ---- Receiving -------------------------------------------------------------------------------- */
+/* ---- Receiving --------------------------------------------------------------------------------
+ */
 
 /* Sleeps until something arrives. Past the limit of arrived messages the thread reads on only while
  * somebody waits in vain, or two tags could block each other. */
@@ -342,8 +358,10 @@ dw_status dw_link_handle(dw_link *link, uint32_t tag, dw_link_handler handle, vo
     dw_inbox *inbox = NULL;
     if (status == DW_OK && handle) {
         inbox = dw_inbox_get(&link->inboxes, tag);
-        if (!inbox) status = DW_ERR_NO_MEMORY;
-        else if (inbox->waiters > 0) status = DW_ERR_ARGUMENT;
+        if (!inbox)
+            status = DW_ERR_NO_MEMORY;
+        else if (inbox->waiters > 0)
+            status = DW_ERR_ARGUMENT;
     } else if (!handle) {
         inbox = dw_inbox_find(&link->inboxes, tag);
     }
@@ -353,7 +371,8 @@ dw_status dw_link_handle(dw_link *link, uint32_t tag, dw_link_handler handle, vo
         if (handle && inbox->head) dw_link_call_handlers(link);
     }
     if (!handle && !pthread_equal(pthread_self(), link->thread)) {
-        while (link->handling && link->handling_tag == tag) pthread_cond_wait(&link->handled, &link->lock);
+        while (link->handling && link->handling_tag == tag)
+            pthread_cond_wait(&link->handled, &link->lock);
     }
     inbox = dw_inbox_find(&link->inboxes, tag);
     if (inbox) dw_inbox_tidy(&link->inboxes, inbox);
@@ -361,7 +380,8 @@ dw_status dw_link_handle(dw_link *link, uint32_t tag, dw_link_handler handle, vo
     return status;
 }
 
-/* ---- Looking ---------------------------------------------------------------------------------- */
+/* ---- Looking ----------------------------------------------------------------------------------
+ */
 
 dw_link_counters dw_link_count(dw_link *link)
 {
@@ -381,7 +401,9 @@ const char *dw_link_peer_name(dw_link *link)
 const char *dw_link_why(dw_link *link)
 {
     if (!link) return "";
-    if (!is_usable(link)) return "this link belongs to the process that opened it, not to what that one has forked; open another";
+    if (!is_usable(link))
+        return "this link belongs to the process that opened it, not to what that one has forked; "
+               "open another";
     pthread_mutex_lock(&link->lock);
     const char *text = link->status == DW_OK ? "" : link->why.text;
     pthread_mutex_unlock(&link->lock);

@@ -4,7 +4,8 @@
 
 #include "link.h"
 
-/* What a message weighs: small ones occupy a whole small buffer, so that a flood of them counts too. */
+/* What a message weighs: small ones occupy a whole small buffer, so that a flood of them counts
+ * too. */
 static uint64_t weight(const dw_buffer *buffer)
 {
     const uint64_t least = buffer->cap < DW_LINK_ROOM_BYTES ? buffer->cap : DW_LINK_ROOM_BYTES;
@@ -43,8 +44,10 @@ dw_inbox *dw_inbox_get(dw_inboxes *inboxes, uint32_t tag)
 void dw_inbox_put(dw_inboxes *inboxes, dw_inbox *inbox, dw_buffer *buffer)
 {
     buffer->next = NULL;
-    if (inbox->tail) inbox->tail->next = buffer;
-    else inbox->head = buffer;
+    if (inbox->tail)
+        inbox->tail->next = buffer;
+    else
+        inbox->head = buffer;
     inbox->tail = buffer;
     inboxes->bytes += weight(buffer);
 }

@@ -24,20 +24,21 @@
 enum { DW_LINK_VERSION = 1 };
 enum { DW_KIND_DATA = 1, DW_KIND_HELLO = 2, DW_KIND_BYE = 3 };
 
-/* Messages up to this size arrive without a second look; longer ones announce their length first. */
+/* Messages up to this size arrive without a second look; longer ones announce their length first.
+ */
 enum { DW_LINK_ROOM_BYTES = 4096 };
 
 typedef struct dw_inbox {
     struct dw_inbox *next; /* same bucket, or unused ones */
     uint32_t tag;
-    uint32_t waiters;      /* threads in dw_link_recv */
+    uint32_t waiters; /* threads in dw_link_recv */
     dw_buffer *head, *tail;
     dw_link_handler handle;
     void *handle_context;
 } dw_inbox;
 
-/* Whose the wheel is: whoever has it calls the backend, and nobody else. ASLEEP: the thread's, which waits in poll, and
- * a caller may take it. FREE: a caller has left it a moment ago. */
+/* Whose the wheel is: whoever has it calls the backend, and nobody else. ASLEEP: the thread's,
+ * which waits in poll, and a caller may take it. FREE: a caller has left it a moment ago. */
 typedef enum dw_wheel { DW_WHEEL_FREE, DW_WHEEL_THREAD, DW_WHEEL_ASLEEP, DW_WHEEL_CALLER } dw_wheel;
 
 enum { DW_INBOX_BUCKETS = 64 };
@@ -58,10 +59,10 @@ struct dw_link {
     uint64_t own_max_message_bytes;
     uint64_t max_queued_bytes;
     char peer[96];
-    uint64_t session; /* of TLS, told by its exporter; 0: without TLS */
+    uint64_t session;   /* of TLS, told by its exporter; 0: without TLS */
     char peer_name[64]; /* that it has proven to have */
-    /* Pipes that wake from poll: the thread, and a caller that has the wheel. Each empties its own, so that neither can
-     * swallow what was to wake the other. */
+    /* Pipes that wake from poll: the thread, and a caller that has the wheel. Each empties its own,
+     * so that neither can swallow what was to wake the other. */
     struct dw_bell {
         int read, write;
     } thread_bell, caller_bell;
@@ -74,9 +75,9 @@ struct dw_link {
     int64_t send_moved_ns, recv_moved_ns; /* when bytes last moved */
     int64_t kept_moved_ns; /* when there was last a sign that what was sent will be acknowledged */
     uint64_t send_moved_bytes, recv_moved_bytes, recv_whole_bytes;
-    int broken;            /* the backend must not be called any more */
-    int is_dry;            /* a recv is in flight, and its last test found nothing */
-    int has_settled;       /* the last look at the clock let go of messages: somebody may wait for that */
+    int broken;      /* the backend must not be called any more */
+    int is_dry;      /* a recv is in flight, and its last test found nothing */
+    int has_settled; /* the last look at the clock let go of messages: somebody may wait for that */
 
     /* Under lock. */
     pthread_mutex_t lock;
@@ -85,44 +86,47 @@ struct dw_link {
     pthread_cond_t handled; /* a handler returned */
     dw_buffer_pool pool;
     dw_buffer *queue_head, *queue_tail;
-    dw_buffer *kept_head, *kept_tail; /* sent, but the backend still needs the bytes: oldest first */
-    uint64_t kept;         /* how many */
-    uint64_t queued_bytes; /* reserved, queued, in flight and kept */
-    uint64_t unsent;       /* messages queued and in flight */
-    int64_t unsent_ns;     /* when that last changed */
+    dw_buffer *kept_head, *kept_tail; /* sent, but the backend still needs the bytes: oldest first
+                                       */
+    uint64_t kept;                    /* how many */
+    uint64_t queued_bytes;            /* reserved, queued, in flight and kept */
+    uint64_t unsent;                  /* messages queued and in flight */
+    int64_t unsent_ns;                /* when that last changed */
     dw_inboxes inboxes;
-    uint32_t waiters;      /* threads in dw_link_recv that found nothing */
+    uint32_t waiters; /* threads in dw_link_recv that found nothing */
     int receiving_paused;
     dw_wheel wheel;
-    pthread_cond_t standby; /* the thread may be needed */
-    int thread_polls;       /* the thread is in poll, whosever the wheel is now ... */
+    pthread_cond_t standby;  /* the thread may be needed */
+    int thread_polls;        /* the thread is in poll, whosever the wheel is now ... */
     int64_t thread_wakes_ns; /* ... until then at most */
-    int64_t left_ns;        /* when a caller last ended its wait for a message */
-    int thread_needed;      /* at once */
-    int handlers_due;       /* a message for a handler has come */
-    int kicked;            /* something changed since the wheel's owner last looked */
-    int sleeping;          /* the wheel's owner is, or is about to be, in poll */
-    int handling;          /* a handler runs ... */
-    uint32_t handling_tag; /* ... for this tag */
-    uint32_t callers;      /* calls that may let go of the lock before they end */
-    int is_abandoned;      /* closed by a handler: the thread takes the link down when it ends */
+    int64_t left_ns;         /* when a caller last ended its wait for a message */
+    int thread_needed;       /* at once */
+    int handlers_due;        /* a message for a handler has come */
+    int kicked;              /* something changed since the wheel's owner last looked */
+    int sleeping;            /* the wheel's owner is, or is about to be, in poll */
+    int handling;            /* a handler runs ... */
+    uint32_t handling_tag;   /* ... for this tag */
+    uint32_t callers;        /* calls that may let go of the lock before they end */
+    int is_abandoned;        /* closed by a handler: the thread takes the link down when it ends */
     int closing, bye_received, bye_queued, bye_sent;
     int64_t bye_deadline_ns;
-    dw_status status;      /* DW_OK while the link lives; set once */
+    dw_status status; /* DW_OK while the link lives; set once */
     dw_why why;
     int64_t kernel_asked_ns; /* when the operating system's counters were last taken over ... */
     int kernel_stale;        /* ... and whether bytes have moved since */
     dw_link_counters counters;
 };
 
-/* calls.c; the lock is held by the caller of all but ring. count_unsent: so many more, or fewer, wait to leave. */
+/* calls.c; the lock is held by the caller of all but ring. count_unsent: so many more, or fewer,
+ * wait to leave. */
 void dw_link_count_unsent(dw_link *link, int more);
 void dw_link_fail(dw_link *link, dw_status status, const char *sentence);
 void dw_link_wake(dw_link *link);
 void dw_link_ring(const struct dw_bell *bell); /* needs no lock */
 void dw_link_enqueue(dw_link *link, dw_buffer *buffer);
 
-/* For channel_greeting.c. Room past the limit of the queue, up to as much again and a message: answers that must not wait. */
+/* For channel_greeting.c. Room past the limit of the queue, up to as much again and a message:
+ * answers that must not wait. */
 dw_status dw_link_send_begin_always(dw_link *link, uint32_t tag, size_t cap, void **room);
 /* Keeps a message (begun, received or being handled) valid until one more dw_link_release. */
 void dw_link_retain(dw_link *link, void *data);
@@ -135,32 +139,37 @@ dw_buffer *dw_inbox_take(dw_inboxes *inboxes, dw_inbox *inbox);
 void dw_inbox_tidy(dw_inboxes *inboxes, dw_inbox *inbox); /* forgets it when nothing needs it */
 void dw_inbox_empty(dw_inboxes *inboxes); /* not the messages: those are the pool's */
 
-/* open.c: closes the endpoint, once; takes down a link whose thread has ended, or is ending and touches it no more. */
+/* open.c: closes the endpoint, once; takes down a link whose thread has ended, or is ending and
+ * touches it no more. */
 void dw_link_hang_up(dw_link *link);
 void dw_link_take_down(dw_link *link);
 
 /* wheel.c */
 void *dw_link_run(void *link);
-/* The lock is held by the caller of these. may_drive: the wheel can be had. drive: does what the link's thread would do,
- * until has_ended (which is asked under the lock), the link's end or the deadline. push_now: sends what is queued without waking the thread. Both let
- * go of the lock meanwhile. */
+/* The lock is held by the caller of these. may_drive: the wheel can be had. drive: does what the
+ * link's thread would do, until has_ended (which is asked under the lock), the link's end or the
+ * deadline. push_now: sends what is queued without waking the thread. Both let go of the lock
+ * meanwhile. */
 int dw_link_may_drive(const dw_link *link);
-void dw_link_drive(dw_link *link, int (*has_ended)(const dw_link *link, uint64_t what), uint64_t what, int64_t deadline_ns);
+void dw_link_drive(dw_link *link, int (*has_ended)(const dw_link *link, uint64_t what),
+                   uint64_t what, int64_t deadline_ns);
 void dw_link_push_now(dw_link *link);
 /* The thread runs them soon, whoever has the wheel. */
 void dw_link_call_handlers(dw_link *link);
 
 /* progress.c; for whoever has the wheel. */
-int dw_link_push(dw_link *link);     /* returns how many messages left */
-int dw_link_pass(dw_link *link);     /* sends and receives; returns how many messages moved */
+int dw_link_push(dw_link *link);      /* returns how many messages left */
+int dw_link_pass(dw_link *link);      /* sends and receives; returns how many messages moved */
 int64_t dw_link_watch(dw_link *link); /* how long until the clock must be looked at again */
 int dw_link_part(dw_link *link, int64_t *left_ns); /* closing; whether to go on */
-void dw_link_run_handlers(dw_link *link); /* needs no wheel; the thread's */
-/* Starts the buffer's sending / makes room and starts a receive / sleeps until something may have happened. */
+void dw_link_run_handlers(dw_link *link);          /* needs no wheel; the thread's */
+/* Starts the buffer's sending / makes room and starts a receive / sleeps until something may have
+ * happened. */
 dw_status dw_link_start_send(dw_link *link, dw_buffer *buffer);
 void dw_link_keep_sent(dw_link *link); /* the send in flight is done */
 dw_status dw_link_start_recv(dw_link *link, size_t room_bytes);
-int dw_link_sleep(dw_link *link, int64_t at_most_ns); /* 0: somebody has taken the wheel meanwhile */
+int dw_link_sleep(dw_link *link, int64_t at_most_ns); /* 0: somebody has taken the wheel meanwhile
+                                                       */
 
 /* Little-endian fields of headers. */
 static inline void dw_put32(unsigned char *at, uint32_t value)

@@ -14,12 +14,15 @@
 static const dw_transport *const built_in[] = {&dw_transport_tcp, &dw_transport_loop,
                                                &dw_transport_shaped, NULL};
 
-/* ---- URI -> backend --------------------------------------------------------------------------- */
+/* ---- URI -> backend ---------------------------------------------------------------------------
+ */
 
-static const dw_transport *find_in(const dw_transport *const *transports, const char *scheme, size_t len)
+static const dw_transport *find_in(const dw_transport *const *transports, const char *scheme,
+                                   size_t len)
 {
     for (; transports && *transports; transports++) {
-        if ((*transports)->scheme && strlen((*transports)->scheme) == len && memcmp((*transports)->scheme, scheme, len) == 0) {
+        if ((*transports)->scheme && strlen((*transports)->scheme) == len &&
+            memcmp((*transports)->scheme, scheme, len) == 0) {
             return *transports;
         }
     }
@@ -43,27 +46,32 @@ static int is_complete(const dw_transport *t)
     return t->open && t->close && t->send && t->recv && t->test && t->caps;
 }
 
-static dw_status explain_unknown(const dw_transport *const *transports, const char *uri, dw_why *why)
+static dw_status explain_unknown(const dw_transport *const *transports, const char *uri,
+                                 dw_why *why)
 {
     char known[160] = "";
     const dw_transport *const *lists[] = {built_in, transports};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
         for (const dw_transport *const *t = lists[i]; t && *t; t++) {
             const size_t used = strlen(known);
-            snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", (*t)->scheme ? (*t)->scheme : "?");
+            snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "",
+                     (*t)->scheme ? (*t)->scheme : "?");
         }
     }
     const size_t len = strcspn(uri, ":/");
     if (uri[len] != ':' || len == 0) {
-        return dw_link_report_at(why, DW_ERR_CONFIG, 0,
-                                 "'%.80s' does not start with a scheme; write tcp://host:port (known: %s)", uri,
-                                 known);
+        return dw_link_report_at(
+            why, DW_ERR_CONFIG, 0,
+            "'%.80s' does not start with a scheme; write tcp://host:port (known: %s)", uri, known);
     }
-    return dw_link_report_at(why, DW_ERR_UNSUPPORTED, 0, "no transport is called '%.*s'; write one of %s in "
-                             "front, as in tcp://host:port", len > 40 ? 40 : (int)len, uri, known);
+    return dw_link_report_at(why, DW_ERR_UNSUPPORTED, 0,
+                             "no transport is called '%.*s'; write one of %s in "
+                             "front, as in tcp://host:port",
+                             len > 40 ? 40 : (int)len, uri, known);
 }
 
-/* ---- Greeting --------------------------------------------------------------------------------- */
+/* ---- Greeting ---------------------------------------------------------------------------------
+ */
 
 /* | offset | bytes | hello                                   |
  * | 0      | 4     | "DWLK"                                  |
@@ -90,9 +98,11 @@ static dw_status read_hello(dw_link *link, size_t len, dw_why *why)
     const unsigned char *hello = wire + DW_LINK_HEADER_BYTES;
     if (len < DW_LINK_HEADER_BYTES + HELLO_BYTES || dw_get32(wire + 4) != DW_KIND_HELLO ||
         memcmp(hello, hello_magic, sizeof hello_magic) != 0) {
-        return dw_link_report(why, DW_ERR_PROTOCOL,
-                              "%s does not speak the deltawire link protocol; is another program behind "
-                              "this address?", link->peer);
+        return dw_link_report(
+            why, DW_ERR_PROTOCOL,
+            "%s does not speak the deltawire link protocol; is another program behind "
+            "this address?",
+            link->peer);
     }
     const uint32_t version = dw_get32(hello + 4) & 0xffff;
     if (version != DW_LINK_VERSION) {
@@ -100,10 +110,11 @@ static dw_status read_hello(dw_link *link, size_t len, dw_why *why)
         for (int i = 0; i < 16 && hello[16 + i] > ' ' && hello[16 + i] < 127; i++) {
             release[i] = (char)hello[16 + i];
         }
-        return dw_link_report(why, DW_ERR_VERSION,
-                              "%s speaks link version %u (deltawire %s), this end %d (deltawire %s); run the "
-                              "same release at both ends", link->peer, version, release[0] ? release : "?",
-                              DW_LINK_VERSION, DW_VERSION_STRING);
+        return dw_link_report(
+            why, DW_ERR_VERSION,
+            "%s speaks link version %u (deltawire %s), this end %d (deltawire %s); run the "
+            "same release at both ends",
+            link->peer, version, release[0] ? release : "?", DW_LINK_VERSION, DW_VERSION_STRING);
     }
     const uint64_t peer_max = dw_get64(hello + 8);
     if (peer_max < link->max_message_bytes) link->max_message_bytes = peer_max;
@@ -129,11 +140,13 @@ static dw_status greet(dw_link *link, const dw_transport_open *how, int64_t dead
     size_t len = 0, sent_len;
     for (;;) {
         /* The peer's hello before our own errors: it may tell why the peer left. */
-        if (got == DW_PENDING) got = transport->test(link->endpoint, link->recv_request, &len, how->why);
+        if (got == DW_PENDING)
+            got = transport->test(link->endpoint, link->recv_request, &len, how->why);
         if (got == DW_ERR_NO_ROOM) {
-            return dw_link_report(how->why, DW_ERR_PROTOCOL,
-                                  "%s began with a message of %zu bytes, not with deltawire's greeting",
-                                  link->peer, len);
+            return dw_link_report(
+                how->why, DW_ERR_PROTOCOL,
+                "%s began with a message of %zu bytes, not with deltawire's greeting", link->peer,
+                len);
         }
         if (got != DW_OK && got != DW_PENDING) return got;
         if (sent == DW_PENDING) {
@@ -141,14 +154,15 @@ static dw_status greet(dw_link *link, const dw_transport_open *how, int64_t dead
         }
         if (sent != DW_PENDING && got == DW_OK) break;
         if (dw_link_is_set(how->cancelled)) {
-            return dw_link_report(how->why, DW_ERR_CANCELLED, "opening the link to %s was cancelled", link->peer);
+            return dw_link_report(how->why, DW_ERR_CANCELLED,
+                                  "opening the link to %s was cancelled", link->peer);
         }
         const int64_t left = deadline_ns - dw_link_now_ns();
         if (left <= 0 || (sent != DW_OK && sent != DW_PENDING)) {
             if (left > 0) return sent;
             return dw_link_report(how->why, DW_ERR_TIMEOUT,
-                                  "%s accepted the connection but did not greet within %u ms", link->peer,
-                                  how->timeout_ms);
+                                  "%s accepted the connection but did not greet within %u ms",
+                                  link->peer, how->timeout_ms);
         }
         dw_link_sleep(link, left < look_ns ? left : look_ns);
     }
@@ -161,7 +175,8 @@ static dw_status greet(dw_link *link, const dw_transport_open *how, int64_t dead
     return DW_OK;
 }
 
-/* ---- Building and taking down ----------------------------------------------------------------- */
+/* ---- Building and taking down -----------------------------------------------------------------
+ */
 
 static int start_conditions(dw_link *link)
 {
@@ -226,7 +241,8 @@ static void free_link(dw_link *link)
     free(link);
 }
 
-/* Calls of other threads that were under way have been told that the link is over, and may be about to notice. */
+/* Calls of other threads that were under way have been told that the link is over, and may be about
+ * to notice. */
 void dw_link_take_down(dw_link *link)
 {
     pthread_mutex_lock(&link->lock);
@@ -235,8 +251,8 @@ void dw_link_take_down(dw_link *link)
     free_link(link);
 }
 
-static dw_status make_link(dw_link **made, const dw_transport *transport, const dw_link_options *options,
-                           dw_why *why)
+static dw_status make_link(dw_link **made, const dw_transport *transport,
+                           const dw_link_options *options, dw_why *why)
 {
     dw_link *link = calloc(1, sizeof *link);
     if (!link) return dw_link_report(why, DW_ERR_NO_MEMORY, "no memory for a link");
@@ -244,7 +260,8 @@ static dw_status make_link(dw_link **made, const dw_transport *transport, const 
         const int error = errno;
         close_bell(&link->thread_bell);
         free(link);
-        return dw_link_report(why, DW_ERR_IO, "cannot make a pipe for a link: %s", dw_link_system_says(error));
+        return dw_link_report(why, DW_ERR_IO, "cannot make a pipe for a link: %s",
+                              dw_link_system_says(error));
     }
     if (pthread_mutex_init(&link->lock, NULL) != 0 || !start_conditions(link)) {
         close_bell(&link->thread_bell);
@@ -258,7 +275,8 @@ static dw_status make_link(dw_link **made, const dw_transport *transport, const 
     link->close_timeout_ms = options->close_timeout_ms;
     link->max_message_bytes = link->own_max_message_bytes = options->max_message_bytes;
     link->max_queued_bytes = options->max_queued_bytes;
-    /* Both directions, and messages longer than a short queue: memory from the system costs more than the wire. */
+    /* Both directions, and messages longer than a short queue: memory from the system costs more
+     * than the wire. */
     link->pool.keep_bytes = options->max_queued_bytes + ((uint64_t)64 << 20);
     link->endpoint = calloc(1, transport->endpoint_bytes);
     link->send_request = calloc(1, transport->request_bytes);
@@ -285,8 +303,10 @@ static dw_status start_thread(dw_link *link, dw_why *why)
     const int error = pthread_create(&link->thread, NULL, dw_link_run, link);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (error != 0) {
-        return dw_link_report(why, DW_ERR_NO_MEMORY, "cannot start the thread of a link: %s; raise `ulimit -u`, or open fewer links",
-                              strerror(error));
+        return dw_link_report(
+            why, DW_ERR_NO_MEMORY,
+            "cannot start the thread of a link: %s; raise `ulimit -u`, or open fewer links",
+            strerror(error));
     }
     return DW_OK;
 }
@@ -297,25 +317,29 @@ static void ignore_listening(void *context, const char *uri)
     (void)uri;
 }
 
-static dw_status complete_options(dw_link_options *full, const dw_link_options *options, dw_why *why)
+static dw_status complete_options(dw_link_options *full, const dw_link_options *options,
+                                  dw_why *why)
 {
     *full = (dw_link_options){0};
     if (options) {
         if (options->struct_size < sizeof(size_t) || options->struct_size > sizeof *full) {
-            return dw_link_report(why, DW_ERR_ARGUMENT,
-                                  "dw_link_options.struct_size is %zu; set it to sizeof(dw_link_options), %zu",
-                                  options->struct_size, sizeof *full);
+            return dw_link_report(
+                why, DW_ERR_ARGUMENT,
+                "dw_link_options.struct_size is %zu; set it to sizeof(dw_link_options), %zu",
+                options->struct_size, sizeof *full);
         }
         memcpy(full, options, options->struct_size);
     }
     if (full->role == 0) full->role = DW_LINK_CONNECT;
     if (full->role != DW_LINK_CONNECT && full->role != DW_LINK_LISTEN) {
-        return dw_link_report(why, DW_ERR_ARGUMENT, "role %d is neither listen nor connect", (int)full->role);
+        return dw_link_report(why, DW_ERR_ARGUMENT, "role %d is neither listen nor connect",
+                              (int)full->role);
     }
     if (full->open_timeout_ms == 0) full->open_timeout_ms = 60000;
     if (full->peer_timeout_ms == 0) full->peer_timeout_ms = 60000;
     if (full->close_timeout_ms == 0) full->close_timeout_ms = 5000;
-    const uint64_t gibibyte = (uint64_t)1 << 30, most = SIZE_MAX / 4; /* sums of a few sizes never wrap */
+    const uint64_t gibibyte = (uint64_t)1 << 30, most = SIZE_MAX / 4; /* sums of a few sizes never
+                                                                         wrap */
     if (full->max_message_bytes == 0) full->max_message_bytes = gibibyte;
     if (full->max_message_bytes > most) full->max_message_bytes = most;
     if (full->max_queued_bytes == 0) full->max_queued_bytes = gibibyte;
@@ -339,8 +363,10 @@ static dw_status meet(dw_link *link, const dw_transport_open *how, const char *u
     link->peer[sizeof link->peer - 1] = '\0';
     if (link->peer[0] == '\0') memcpy(link->peer, "the peer", sizeof "the peer");
     if (how->tls && !caps.is_secure) {
-        return dw_link_report(how->why, DW_ERR_UNSUPPORTED, "%.60s: %s carries no TLS; use tcp, or leave dw_link_options.tls out "
-                              "where nobody else can listen", uri, link->transport->scheme);
+        return dw_link_report(how->why, DW_ERR_UNSUPPORTED,
+                              "%.60s: %s carries no TLS; use tcp, or leave dw_link_options.tls out "
+                              "where nobody else can listen",
+                              uri, link->transport->scheme);
     }
     if (caps.is_secure) {
         memcpy(link->peer_name, caps.peer_name, sizeof link->peer_name - 1);
@@ -356,7 +382,8 @@ dw_status dw_link_open(dw_link **link, const char *uri, const dw_link_options *o
     dw_why own_why;
     if (!why) why = &own_why;
     *why = (dw_why){.text = "", .offset = -1};
-    if (!link || !uri) return dw_link_report(why, DW_ERR_ARGUMENT, "dw_link_open needs a link and a URI");
+    if (!link || !uri)
+        return dw_link_report(why, DW_ERR_ARGUMENT, "dw_link_open needs a link and a URI");
     *link = NULL;
     dw_link_options full;
     dw_status status = complete_options(&full, options, why);
@@ -379,8 +406,11 @@ dw_status dw_link_open(dw_link **link, const char *uri, const dw_link_options *o
     const dw_transport *transport = find_transport(how.find_context, uri, &how.address);
     if (!transport) return explain_unknown(full.transports, uri, why);
     if (!is_complete(transport)) {
-        return dw_link_report_at(why, DW_ERR_ARGUMENT, 0, "the transport '%s' lacks one of open, close, send, recv, test and caps; only turn may be "
-                                 "left out", transport->scheme);
+        return dw_link_report_at(why, DW_ERR_ARGUMENT, 0,
+                                 "the transport '%s' lacks one of open, close, send, recv, test "
+                                 "and caps; only turn may be "
+                                 "left out",
+                                 transport->scheme);
     }
     dw_link *made = NULL;
     status = make_link(&made, transport, &full, why);

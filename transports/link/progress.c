@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * progress.c - what is done with the wheel of a link: moving bytes, running handlers, watching the clock. */
+ * progress.c - what is done with the wheel of a link: moving bytes, running handlers, watching the
+ * clock. */
 #include "link.h"
 
 #include <stdio.h>
@@ -20,7 +21,8 @@ static void fail(dw_link *link, dw_status status, const dw_why *why)
     pthread_mutex_unlock(&link->lock);
 }
 
-/* ---- One message on its way ------------------------------------------------------------------- */
+/* ---- One message on its way -------------------------------------------------------------------
+ */
 
 dw_status dw_link_start_send(dw_link *link, dw_buffer *buffer)
 {
@@ -37,7 +39,8 @@ dw_status dw_link_start_send(dw_link *link, dw_buffer *buffer)
 static dw_status begin_recv(dw_link *link)
 {
     memset(link->recv_request, 0, link->transport->request_bytes);
-    return link->transport->recv(link->endpoint, link->recv_request, dw_buffer_wire(link->receiving),
+    return link->transport->recv(link->endpoint, link->recv_request,
+                                 dw_buffer_wire(link->receiving),
                                  DW_LINK_HEADER_BYTES + link->receiving->cap);
 }
 
@@ -50,7 +53,8 @@ dw_status dw_link_start_recv(dw_link *link, size_t room_bytes)
     return link->receiving ? begin_recv(link) : DW_ERR_NO_MEMORY;
 }
 
-/* ---- Sending ---------------------------------------------------------------------------------- */
+/* ---- Sending ----------------------------------------------------------------------------------
+ */
 
 /* Lets go of what the backend needs no more. The lock is held. */
 static void settle(dw_link *link, uint64_t still_kept)
@@ -61,7 +65,8 @@ static void settle(dw_link *link, uint64_t still_kept)
         link->kept_head = buffer->next;
         if (!link->kept_head) link->kept_tail = NULL;
         link->kept--;
-        if (buffer->kind == DW_KIND_DATA) link->queued_bytes -= (uint64_t)buffer->len + DW_BUFFER_PREFIX_BYTES;
+        if (buffer->kind == DW_KIND_DATA)
+            link->queued_bytes -= (uint64_t)buffer->len + DW_BUFFER_PREFIX_BYTES;
         dw_buffer_drop(&link->pool, buffer);
     }
     pthread_cond_broadcast(&link->drained);
@@ -74,8 +79,10 @@ static void keep(dw_link *link, const dw_transport_caps *caps)
     link->sending = NULL;
     if (sent->kind != DW_KIND_HELLO) dw_link_count_unsent(link, -1);
     sent->next = NULL;
-    if (link->kept_tail) link->kept_tail->next = sent;
-    else link->kept_head = sent;
+    if (link->kept_tail)
+        link->kept_tail->next = sent;
+    else
+        link->kept_head = sent;
     link->kept_tail = sent;
     link->kept++;
     if (sent->kind == DW_KIND_BYE) {
@@ -137,13 +144,14 @@ static int push(dw_link *link, dw_why *why, dw_status *status)
     return moved;
 }
 
-/* ---- Receiving -------------------------------------------------------------------------------- */
+/* ---- Receiving --------------------------------------------------------------------------------
+ */
 
 /* The lock is held. */
 static int may_receive(dw_link *link)
 {
-    link->receiving_paused = link->inboxes.bytes > link->max_queued_bytes && link->waiters == 0 &&
-                             !link->closing;
+    link->receiving_paused =
+        link->inboxes.bytes > link->max_queued_bytes && link->waiters == 0 && !link->closing;
     return !link->receiving_paused && !link->bye_received;
 }
 
@@ -183,7 +191,8 @@ static dw_status sort_in(dw_link *link, size_t len, dw_why *why)
     const uint32_t kind = len < DW_LINK_HEADER_BYTES ? 0 : dw_get32(wire + 4);
     if (kind != DW_KIND_DATA && kind != DW_KIND_BYE) {
         return dw_link_report(why, DW_ERR_PROTOCOL,
-                              "%s sent a message of %zu bytes that is not deltawire's", link->peer, len);
+                              "%s sent a message of %zu bytes that is not deltawire's", link->peer,
+                              len);
     }
     link->receiving = NULL;
     if (kind == DW_KIND_BYE) {
@@ -196,7 +205,8 @@ static dw_status sort_in(dw_link *link, size_t len, dw_why *why)
     pthread_mutex_lock(&link->lock);
     dw_inbox *inbox = link->closing ? NULL : dw_inbox_get(&link->inboxes, buffer->tag);
     link->counters.messages_received++;
-    if (caps.wire_received > link->counters.bytes_received) link->counters.bytes_received = caps.wire_received;
+    if (caps.wire_received > link->counters.bytes_received)
+        link->counters.bytes_received = caps.wire_received;
     if (inbox) {
         dw_inbox_put(&link->inboxes, inbox, buffer);
         if (inbox->handle) dw_link_call_handlers(link);
@@ -221,16 +231,22 @@ static int pull(dw_link *link, dw_why *why, dw_status *status)
             const dw_status begun = await_message(link);
             if (begun != DW_OK) {
                 const int may_turn = begun == DW_PENDING && link->transport->turn;
-                *status = may_turn ? link->transport->turn(link->endpoint, why) : begun == DW_PENDING ? DW_OK : begun;
+                *status = may_turn              ? link->transport->turn(link->endpoint, why)
+                          : begun == DW_PENDING ? DW_OK
+                                                : begun;
                 return moved;
             }
         }
         size_t len = 0;
         *status = link->transport->test(link->endpoint, link->recv_request, &len, why);
         const int has_come = *status == DW_OK || *status == DW_ERR_NO_ROOM;
-        if (has_come && len > link->own_max_message_bytes + DW_LINK_HEADER_BYTES) { /* whether there is room for it or not */
-            *status = dw_link_report(why, DW_ERR_PROTOCOL, "%s announced a message of %zu bytes; at most %llu are allowed", link->peer,
-                                     len, (unsigned long long)link->own_max_message_bytes);
+        if (has_come && len > link->own_max_message_bytes + DW_LINK_HEADER_BYTES) { /* whether there
+                                                                                       is room for
+                                                                                       it or not */
+            *status =
+                dw_link_report(why, DW_ERR_PROTOCOL,
+                               "%s announced a message of %zu bytes; at most %llu are allowed",
+                               link->peer, len, (unsigned long long)link->own_max_message_bytes);
         } else if (*status == DW_ERR_NO_ROOM) {
             *status = dw_link_start_recv(link, len - DW_LINK_HEADER_BYTES);
         } else if (*status == DW_OK) {
@@ -251,7 +267,8 @@ void dw_link_run_handlers(dw_link *link)
     link->handlers_due = 0;
     for (int i = 0; i < DW_INBOX_BUCKETS; i++) {
         for (dw_inbox *inbox = link->inboxes.bucket[i]; inbox;) {
-            if (!inbox->handle || !inbox->head || link->status == DW_ERR_CANCELLED || link->is_abandoned) {
+            if (!inbox->handle || !inbox->head || link->status == DW_ERR_CANCELLED ||
+                link->is_abandoned) {
                 inbox = inbox->next;
                 continue;
             }
@@ -272,10 +289,12 @@ void dw_link_run_handlers(dw_link *link)
     pthread_mutex_unlock(&link->lock);
 }
 
-/* ---- The clock -------------------------------------------------------------------------------- */
+/* ---- The clock --------------------------------------------------------------------------------
+ */
 
-/* Looks at the counters of the backend: a send, its acknowledgement, or the rest of a message, that stands still for too
- * long is an error. Between messages a peer may be silent for ever. Returns when to look again. */
+/* Looks at the counters of the backend: a send, its acknowledgement, or the rest of a message, that
+ * stands still for too long is an error. Between messages a peer may be silent for ever. Returns
+ * when to look again. */
 int64_t dw_link_watch(dw_link *link)
 {
     const int64_t now = dw_link_now_ns();
@@ -283,11 +302,14 @@ int64_t dw_link_watch(dw_link *link)
     const int asks = link->kernel_stale && now - link->kernel_asked_ns >= kernel_age_ns;
     dw_transport_caps caps = {.wait_fd = -1, .wake_ns = -1, .asks_kernel = asks};
     link->transport->caps(link->endpoint, &caps);
-    const int sent = caps.wire_sent != link->send_moved_bytes, received = caps.wire_received != link->recv_moved_bytes;
+    const int sent = caps.wire_sent != link->send_moved_bytes,
+              received = caps.wire_received != link->recv_moved_bytes;
     const int settles = caps.kept_sends < link->kept; /* which nobody else changes */
     link->has_settled = settles;
-    /* A peer that lives answers even where it acknowledges nothing yet; and what goes slowly moves in the kernel. */
-    const int stirs = asks && (caps.kernel_sent != link->counters.kernel_bytes_sent || caps.kernel_received != link->counters.kernel_bytes_received);
+    /* A peer that lives answers even where it acknowledges nothing yet; and what goes slowly moves
+     * in the kernel. */
+    const int stirs = asks && (caps.kernel_sent != link->counters.kernel_bytes_sent ||
+                               caps.kernel_received != link->counters.kernel_bytes_received);
     if (sent) link->send_moved_ns = now;
     if (sent || settles || stirs) link->kept_moved_ns = now;
     if (received) link->recv_moved_ns = now;
@@ -305,15 +327,18 @@ int64_t dw_link_watch(dw_link *link)
     const int64_t kept_left = caps.kept_sends > 0 ? link->kept_moved_ns + limit - now : INT64_MAX;
     const int64_t recv_left = owes ? link->recv_moved_ns + limit - now : INT64_MAX;
 
-    const int64_t kernel_left = link->kernel_stale ? link->kernel_asked_ns + kernel_age_ns - now : INT64_MAX;
+    const int64_t kernel_left =
+        link->kernel_stale ? link->kernel_asked_ns + kernel_age_ns - now : INT64_MAX;
     int64_t left = send_left < recv_left ? send_left : recv_left;
     if (kept_left < left) left = kept_left;
-    if (left > 0 && !asks && !sent && !received && !settles) return left < kernel_left ? left : kernel_left;
+    if (left > 0 && !asks && !sent && !received && !settles)
+        return left < kernel_left ? left : kernel_left;
 
     pthread_mutex_lock(&link->lock);
     settle(link, caps.kept_sends);
     link->counters.bytes_sent = caps.wire_sent;
-    if (caps.wire_received > link->counters.bytes_received) link->counters.bytes_received = caps.wire_received;
+    if (caps.wire_received > link->counters.bytes_received)
+        link->counters.bytes_received = caps.wire_received;
     link->counters.resent_bytes = caps.resent_bytes;
     link->counters.reconnects = caps.reconnects;
     if (asks) {
@@ -326,21 +351,25 @@ int64_t dw_link_watch(dw_link *link)
     if (link->status != DW_OK) {
         left = INT64_MAX; /* said already; parting has a deadline of its own */
     } else if (send_left <= 0) {
-        snprintf(sentence, sizeof sentence, "%s took no bytes for %u ms while a message was waiting to leave",
-                 link->peer, link->peer_timeout_ms);
+        snprintf(sentence, sizeof sentence,
+                 "%s took no bytes for %u ms while a message was waiting to leave", link->peer,
+                 link->peer_timeout_ms);
     } else if (kept_left <= 0) {
-        snprintf(sentence, sizeof sentence, "%s took nothing for %u ms of what is under way to it; is its process stopped, or does its program not receive?",
+        snprintf(sentence, sizeof sentence,
+                 "%s took nothing for %u ms of what is under way to it; is its process stopped, or "
+                 "does its program not receive?",
                  link->peer, link->peer_timeout_ms);
     } else if (recv_left <= 0) {
-        snprintf(sentence, sizeof sentence, "%s stopped in the middle of a message for %u ms", link->peer,
-                 link->peer_timeout_ms);
+        snprintf(sentence, sizeof sentence, "%s stopped in the middle of a message for %u ms",
+                 link->peer, link->peer_timeout_ms);
     }
     if (sentence[0]) dw_link_fail(link, DW_ERR_TIMEOUT, sentence);
     pthread_mutex_unlock(&link->lock);
     return left < kernel_left ? left : kernel_left;
 }
 
-/* ---- Parting ---------------------------------------------------------------------------------- */
+/* ---- Parting ----------------------------------------------------------------------------------
+ */
 
 static void drop_queue(dw_link *link)
 {
@@ -348,15 +377,16 @@ static void drop_queue(dw_link *link)
         dw_buffer *buffer = link->queue_head;
         link->queue_head = buffer->next;
         dw_link_count_unsent(link, -1);
-        if (buffer->kind == DW_KIND_DATA) link->queued_bytes -= (uint64_t)buffer->len + DW_BUFFER_PREFIX_BYTES;
+        if (buffer->kind == DW_KIND_DATA)
+            link->queued_bytes -= (uint64_t)buffer->len + DW_BUFFER_PREFIX_BYTES;
         dw_buffer_drop(&link->pool, buffer);
     }
     link->queue_tail = NULL;
 }
 
-/* Both ends say goodbye and hear it before anybody closes: then no byte is unread when the connection
- * goes, and a TCP reset cannot destroy what the other end has not read yet. Returns whether to go on;
- * *left_ns: how long. */
+/* Both ends say goodbye and hear it before anybody closes: then no byte is unread when the
+ * connection goes, and a TCP reset cannot destroy what the other end has not read yet. Returns
+ * whether to go on; *left_ns: how long. */
 int dw_link_part(dw_link *link, int64_t *left_ns)
 {
     int go_on = 1;
@@ -384,7 +414,8 @@ int dw_link_part(dw_link *link, int64_t *left_ns)
     return go_on;
 }
 
-/* ---- Both directions -------------------------------------------------------------------------- */
+/* ---- Both directions --------------------------------------------------------------------------
+ */
 
 int dw_link_push(dw_link *link)
 {
@@ -400,14 +431,16 @@ int dw_link_pass(dw_link *link)
     dw_why why = {.text = "", .offset = -1}, pull_why = {.text = "", .offset = -1};
     dw_status pushed, pulled;
     int moved = push(link, &why, &pushed), vain = 0;
-    /* When sending fails, what has arrived may tell more: a goodbye, or the last messages. A backend may say once that
-     * there is nothing without looking. */
+    /* When sending fails, what has arrived may tell more: a goodbye, or the last messages. A
+     * backend may say once that there is nothing without looking. */
     do {
         const int taken = pull(link, &pull_why, &pulled);
         moved += taken;
         vain = taken > 0 ? 0 : vain + 1;
     } while (pushed != DW_OK && pulled == DW_OK && vain < 2);
-    if (pulled != DW_OK) fail(link, pulled, &pull_why);
-    else if (pushed != DW_OK) fail(link, pushed, &why);
+    if (pulled != DW_OK)
+        fail(link, pulled, &pull_why);
+    else if (pushed != DW_OK)
+        fail(link, pushed, &why);
     return moved;
 }

@@ -1,20 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0
- * wheel.c - who calls the backend: the link's thread, or a caller that would only wait for the thread.
+ * wheel.c - who calls the backend: the link's thread, or a caller that would only wait for the
+ * thread.
  *
- * A thread of its own keeps bytes moving while the program computes; but a message that goes through it costs two changes
- * of thread at either end, several times what the message itself costs. So a caller that waits in dw_link_recv takes the
- * wheel and waits on the backend itself, and a caller that sends a short message hands it over itself. The thread then stands
- * by. It takes the wheel again when the last caller has been gone for a moment, or at once where something is left to do. */
+ * A thread of its own keeps bytes moving while the program computes; but a message that goes
+ * through it costs two changes of thread at either end, several times what the message itself
+ * costs. So a caller that waits in dw_link_recv takes the wheel and waits on the backend itself,
+ * and a caller that sends a short message hands it over itself. The thread then stands by. It takes
+ * the wheel again when the last caller has been gone for a moment, or at once where something is
+ * left to do. */
 #include <poll.h>
 #include <unistd.h>
 
 #include "link.h"
 
-/* How long the wheel stays free for the next call: longer than a program takes between two of a conversation, short beside
- * any timeout. */
+/* How long the wheel stays free for the next call: longer than a program takes between two of a
+ * conversation, short beside any timeout. */
 static const int64_t standby_ns = DW_NS_PER_MS;
 
-/* ---- Sleeping --------------------------------------------------------------------------------- */
+/* ---- Sleeping ---------------------------------------------------------------------------------
+ */
 
 static int64_t backend_wakes(dw_link *link, dw_transport_caps *caps)
 {
@@ -59,7 +63,8 @@ int dw_link_sleep(dw_link *link, int64_t at_most_ns)
     pthread_mutex_unlock(&link->lock);
     if (wait[0].revents) {
         char bytes[64];
-        while (read(bell, bytes, sizeof bytes) > 0) {}
+        while (read(bell, bytes, sizeof bytes) > 0) {
+        }
     }
     return ours;
 }
@@ -67,16 +72,19 @@ int dw_link_sleep(dw_link *link, int64_t at_most_ns)
 void dw_link_call_handlers(dw_link *link)
 {
     link->handlers_due = 1;
-    if (link->thread_polls) dw_link_ring(&link->thread_bell);
-    else pthread_cond_signal(&link->standby);
+    if (link->thread_polls)
+        dw_link_ring(&link->thread_bell);
+    else
+        pthread_cond_signal(&link->standby);
 }
 
-/* ---- Callers ---------------------------------------------------------------------------------- */
+/* ---- Callers ----------------------------------------------------------------------------------
+ */
 
 int dw_link_may_drive(const dw_link *link)
 {
-    return (link->wheel == DW_WHEEL_ASLEEP || link->wheel == DW_WHEEL_FREE) && link->status == DW_OK && !link->closing &&
-           !link->broken;
+    return (link->wheel == DW_WHEEL_ASLEEP || link->wheel == DW_WHEEL_FREE) &&
+           link->status == DW_OK && !link->closing && !link->broken;
 }
 
 static void take(dw_link *link)
@@ -90,22 +98,27 @@ static void take(dw_link *link)
 static void leave(dw_link *link, int64_t next_ns)
 {
     const int64_t now = dw_link_now_ns();
-    const int busy = link->sending || link->queue_head || link->kicked || link->receiving_paused || link->broken || link->closing || link->status != DW_OK;
+    const int busy = link->sending || link->queue_head || link->kicked || link->receiving_paused ||
+                     link->broken || link->closing || link->status != DW_OK;
     if (link->thread_polls) {
         link->wheel = DW_WHEEL_ASLEEP;
         link->sleeping = 1;
-        if (busy || (next_ns != INT64_MAX && now + next_ns < link->thread_wakes_ns)) dw_link_wake(link);
+        if (busy || (next_ns != INT64_MAX && now + next_ns < link->thread_wakes_ns))
+            dw_link_wake(link);
     } else {
         link->wheel = DW_WHEEL_FREE;
-        if (busy) dw_link_wake(link);
-        else if (link->thread_wakes_ns == INT64_MAX) pthread_cond_signal(&link->standby); /* it begins to count */
+        if (busy)
+            dw_link_wake(link);
+        else if (link->thread_wakes_ns == INT64_MAX)
+            pthread_cond_signal(&link->standby); /* it begins to count */
     }
 }
 
 static int64_t next_look(dw_link *link)
 {
     dw_transport_caps caps;
-    const int64_t clock = link->broken ? 0 : dw_link_watch(link), backend = link->broken ? 0 : backend_wakes(link, &caps);
+    const int64_t clock = link->broken ? 0 : dw_link_watch(link),
+                  backend = link->broken ? 0 : backend_wakes(link, &caps);
     return clock < backend ? clock : backend;
 }
 
@@ -119,12 +132,14 @@ void dw_link_push_now(dw_link *link)
     leave(link, next_ns);
 }
 
-void dw_link_drive(dw_link *link, int (*has_ended)(const dw_link *link, uint64_t what), uint64_t what, int64_t deadline_ns)
+void dw_link_drive(dw_link *link, int (*has_ended)(const dw_link *link, uint64_t what),
+                   uint64_t what, int64_t deadline_ns)
 {
     int64_t next_ns = 0;
     take(link);
     while (!has_ended(link, what) && link->status == DW_OK && !link->closing && !link->broken) {
-        /* Where the backend has just said that nothing is there, poll is asked first: one call in place of two. */
+        /* Where the backend has just said that nothing is there, poll is asked first: one call in
+         * place of two. */
         const int is_idle = link->is_dry && !link->sending && !link->queue_head;
         pthread_mutex_unlock(&link->lock);
         const int moved = is_idle ? 0 : dw_link_pass(link);
@@ -142,7 +157,8 @@ void dw_link_drive(dw_link *link, int (*has_ended)(const dw_link *link, uint64_t
     leave(link, next_ns);
 }
 
-/* ---- The thread ------------------------------------------------------------------------------- */
+/* ---- The thread -------------------------------------------------------------------------------
+ */
 
 /* Waits until the wheel is ours. */
 static void stand_by(dw_link *link)
@@ -159,10 +175,12 @@ static void stand_by(dw_link *link)
         const int is_over = dw_link_now_ns() >= free_ns;
         if (link->wheel == DW_WHEEL_FREE && (link->thread_needed || is_over)) break;
         if (is_over) {
-            link->thread_wakes_ns = INT64_MAX; /* the caller waits for long, and tells when it leaves */
+            link->thread_wakes_ns = INT64_MAX; /* the caller waits for long, and tells when it
+                                                  leaves */
             pthread_cond_wait(&link->standby, &link->lock);
         } else {
-            const struct timespec at = {.tv_sec = (time_t)(free_ns / 1000000000), .tv_nsec = (long)(free_ns % 1000000000)};
+            const struct timespec at = {.tv_sec = (time_t)(free_ns / 1000000000),
+                                        .tv_nsec = (long)(free_ns % 1000000000)};
             link->thread_wakes_ns = free_ns; /* in a conversation nobody has to tell */
             pthread_cond_timedwait(&link->standby, &link->lock, &at);
         }
@@ -197,7 +215,8 @@ void *dw_link_run(void *context)
     dw_link_hang_up(link);
     pthread_mutex_lock(&link->lock);
     if (link->status == DW_OK) {
-        /* Only dw_link_close gets here; it lets nobody else in, but a call that races with it must end. */
+        /* Only dw_link_close gets here; it lets nobody else in, but a call that races with it must
+         * end. */
         dw_link_fail(link, DW_ERR_CANCELLED, "the link was closed here");
     }
     const int is_abandoned = link->is_abandoned;

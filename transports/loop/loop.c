@@ -42,10 +42,11 @@ typedef struct loop_request {
 } loop_request;
 
 /* ---- Finding each other -----------------------------------------------------------------------
- * The only changeable global of the libraries. The two ends share nothing but a name in two strings,
- * and both calls to open must work in any order, from any thread, without an object that the user
- * would have to make and hand to both for this backend alone. An entry lives on the stack of an open
- * call and is gone when that returns, so the table is empty whenever nobody is opening. */
+ * The only changeable global of the libraries. The two ends share nothing but a name in two
+ * strings, and both calls to open must work in any order, from any thread, without an object that
+ * the user would have to make and hand to both for this backend alone. An entry lives on the stack
+ * of an open call and is gone when that returns, so the table is empty whenever nobody is opening.
+ */
 typedef struct meeting {
     struct meeting *next;
     const char *name;
@@ -79,7 +80,8 @@ static loop_hub *create_hub(dw_why *why)
     for (int i = 0; i < 2; i++) {
         int ends[2];
         if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) {
-            dw_link_report(why, DW_ERR_NO_MEMORY, "cannot make a pipe for a loop: %s", dw_link_system_says(errno));
+            dw_link_report(why, DW_ERR_NO_MEMORY, "cannot make a pipe for a loop: %s",
+                           dw_link_system_says(errno));
             destroy_hub(hub);
             return NULL;
         }
@@ -103,7 +105,8 @@ static dw_status enter(meeting *own, dw_why *why)
             other->met = 1;
             status = DW_OK;
         } else if (own->side == 0) {
-            status = dw_link_report(why, DW_ERR_ADDRESS, "loop://%.60s has a listener already", own->name);
+            status = dw_link_report(why, DW_ERR_ADDRESS, "loop://%.60s has a listener already",
+                                    own->name);
         }
     }
     if (status == DW_PENDING) {
@@ -143,8 +146,10 @@ static dw_status loop_open(void *context, const dw_transport_open *how)
 {
     loop_endpoint *end = context;
     if (how->address[0] == '\0' || strlen(how->address) >= sizeof end->name) {
-        return dw_link_report_at(how->why, DW_ERR_ADDRESS, 0, "a loop needs a name of 1 to %zu characters, as in "
-                                 "loop://name", sizeof end->name - 1);
+        return dw_link_report_at(how->why, DW_ERR_ADDRESS, 0,
+                                 "a loop needs a name of 1 to %zu characters, as in "
+                                 "loop://name",
+                                 sizeof end->name - 1);
     }
     snprintf(end->name, sizeof end->name, "%s", how->address);
     end->me = how->role == DW_LINK_LISTEN ? 0 : 1;
@@ -156,20 +161,24 @@ static dw_status loop_open(void *context, const dw_transport_open *how)
     dw_status status = enter(&own, how->why);
     if (status == DW_PENDING) {
         const int64_t deadline = dw_link_now_ns() + (int64_t)how->timeout_ms * DW_NS_PER_MS;
-        while (!has_met(&own) && !dw_link_is_set(how->cancelled) && dw_link_now_ns() < deadline) poll(NULL, 0, 1);
+        while (!has_met(&own) && !dw_link_is_set(how->cancelled) && dw_link_now_ns() < deadline)
+            poll(NULL, 0, 1);
         status = leave(&own) ? DW_OK : DW_PENDING;
     }
     if (status == DW_PENDING) {
         destroy_hub(own.hub);
-        if (dw_link_is_set(how->cancelled)) return dw_link_report(how->why, DW_ERR_CANCELLED, "opening %s was cancelled", uri);
-        return dw_link_report(how->why, DW_ERR_TIMEOUT, "nobody opened the other end of %s within %u ms", uri,
+        if (dw_link_is_set(how->cancelled))
+            return dw_link_report(how->why, DW_ERR_CANCELLED, "opening %s was cancelled", uri);
+        return dw_link_report(how->why, DW_ERR_TIMEOUT,
+                              "nobody opened the other end of %s within %u ms", uri,
                               how->timeout_ms);
     }
     if (status == DW_OK) end->hub = own.hub;
     return status;
 }
 
-/* ---- Messages --------------------------------------------------------------------------------- */
+/* ---- Messages ---------------------------------------------------------------------------------
+ */
 
 /* Wakes the other side; the hub's lock is held. */
 static void ring(loop_hub *hub, int side)
@@ -267,7 +276,8 @@ static dw_status loop_test(void *context, void *request_room, size_t *len, dw_wh
     const int alone = !hub->side[1 - end->me].here;
     pthread_mutex_unlock(&hub->lock);
     if (status == DW_PENDING && alone) {
-        return dw_link_report(why, DW_ERR_PEER, "the other end of loop://%s closed without a goodbye", end->name);
+        return dw_link_report(why, DW_ERR_PEER,
+                              "the other end of loop://%s closed without a goodbye", end->name);
     }
     return status;
 }

@@ -10,15 +10,17 @@
 #include "mpi_end.h"
 #include "report.h"
 
-/* Nobody wakes us: MPI has no descriptor to wait on, and moves nothing unless it is called. While bytes are under way
- * it is called all the time; otherwise after a sixteenth of the time for which nothing has moved. So a message is
- * late by that part of the wait for it, and an idle link costs a thousand short calls a second. */
+/* Nobody wakes us: MPI has no descriptor to wait on, and moves nothing unless it is called. While
+ * bytes are under way it is called all the time; otherwise after a sixteenth of the time for which
+ * nothing has moved. So a message is late by that part of the wait for it, and an idle link costs a
+ * thousand short calls a second. */
 static const int64_t busy_ns = 1000000, alert_ns = 50000, most_nap_ns = 1000000;
 
 /* A peer that is alive answers a farewell at once, whatever its program is doing. */
 static const int64_t farewell_ns = (int64_t)2000 * DW_NS_PER_MS;
 
-/* How long a living peer may be silent, at least: as tcp.c's watch for a machine that has vanished. */
+/* How long a living peer may be silent, at least: as tcp.c's watch for a machine that has vanished.
+ */
 static const int64_t least_silence_ns = (int64_t)12000 * DW_NS_PER_MS;
 
 typedef struct mpi_request {
@@ -29,27 +31,33 @@ typedef struct mpi_request {
     size_t posted;             /* of a long send */
 } mpi_request;
 
-/* ---- Open and close --------------------------------------------------------------------------- */
+/* ---- Open and close ---------------------------------------------------------------------------
+ */
 
-/* Says farewell and takes what is under way, so that MPI lets go of all memory. DW_PENDING: it does not. */
+/* Says farewell and takes what is under way, so that MPI lets go of all memory. DW_PENDING: it does
+ * not. */
 static dw_status part(mpi_end *end)
 {
-    const int64_t begun = dw_link_now_ns(), deadline = end->status == DW_OK ? begun + farewell_ns : begun;
+    const int64_t begun = dw_link_now_ns(),
+                  deadline = end->status == DW_OK ? begun + farewell_ns : begun;
     int quiet;
     end->receiving = 0;
     for (;;) {
         pthread_mutex_lock(&end->node->lock);
         if (!end->fin_said) end->fin_said = dw_mpi_say(end, DW_MPI_FIN, end->out_posted, NULL, 0);
         const int moved = dw_mpi_pump(end);
-        /* What is left of the message that was arriving will not come: the peer has sent all it ever will. */
+        /* What is left of the message that was arriving will not come: the peer has sent all it
+         * ever will. */
         quiet = dw_mpi_is_quiet(end);
         pthread_mutex_unlock(&end->node->lock);
         if (quiet || end->status != DW_OK || dw_link_now_ns() >= deadline) break;
         if (!moved) poll(NULL, 0, dw_link_now_ns() - begun < busy_ns ? 0 : 1);
     }
     pthread_mutex_lock(&end->node->lock);
-    if (quiet) dw_mpi_withdraw(end);
-    else end->node->lost = 1;
+    if (quiet)
+        dw_mpi_withdraw(end);
+    else
+        end->node->lost = 1;
     end->node->ends--;
     pthread_mutex_unlock(&end->node->lock);
     return quiet ? DW_OK : DW_PENDING;
@@ -71,7 +79,8 @@ static dw_status mpi_open(void *context, const dw_transport_open *how)
     end->heeds_kept = how->heeds_kept_sends;
     dw_status status = dw_mpi_read_address(end->node, how, &end->peer, &number);
     if (status != DW_OK) return status;
-    snprintf(end->uri, sizeof end->uri, number ? "mpi://%d/%d" : "mpi://%d", end->node->rank, number);
+    snprintf(end->uri, sizeof end->uri, number ? "mpi://%d/%d" : "mpi://%d", end->node->rank,
+             number);
     const int64_t silence = (int64_t)how->peer_timeout_ms * DW_NS_PER_MS;
     end->silence_ns = silence < least_silence_ns ? least_silence_ns : silence;
     status = dw_mpi_end_make(end, how->why);
@@ -80,15 +89,20 @@ static dw_status mpi_open(void *context, const dw_transport_open *how)
         status = dw_mpi_meet(end->node, how, end->peer, number, end->own_tag, &end->peer_tag);
     }
     pthread_mutex_lock(&end->node->lock);
-    if (status == DW_OK) end->node->ends++;
-    else if (end->room) dw_mpi_withdraw(end);
+    if (status == DW_OK)
+        end->node->ends++;
+    else if (end->room)
+        dw_mpi_withdraw(end);
     pthread_mutex_unlock(&end->node->lock);
-    if (status == DW_OK) end->heard_ns = end->pumped_ns = end->moved_ns = dw_link_now_ns();
-    else free(end->room);
+    if (status == DW_OK)
+        end->heard_ns = end->pumped_ns = end->moved_ns = dw_link_now_ns();
+    else
+        free(end->room);
     return status;
 }
 
-/* ---- Messages --------------------------------------------------------------------------------- */
+/* ---- Messages ---------------------------------------------------------------------------------
+ */
 
 static dw_status mpi_send(void *context, void *request_room, const void *data, size_t len)
 {
@@ -112,8 +126,9 @@ static dw_status go_on_sending(mpi_end *end, mpi_request *request)
 {
     if (!request->begun) {
         const int is_long = request->len > DW_MPI_NOTE_BYTES - DW_MPI_NOTE_HEADER;
-        const int said = is_long ? dw_mpi_say(end, DW_MPI_LONG, request->len, NULL, 0)
-                                 : dw_mpi_say(end, DW_MPI_DATA, request->len, request->data, request->len);
+        const int said =
+            is_long ? dw_mpi_say(end, DW_MPI_LONG, request->len, NULL, 0)
+                    : dw_mpi_say(end, DW_MPI_DATA, request->len, request->data, request->len);
         if (!said) return DW_PENDING;
         request->begun = 1;
         end->sent += DW_MPI_NOTE_HEADER;
@@ -122,9 +137,12 @@ static dw_status go_on_sending(mpi_end *end, mpi_request *request)
             return DW_OK;
         }
     }
-    /* The next message is announced while the last chunks of this one travel: else the wire would fall idle in between. */
+    /* The next message is announced while the last chunks of this one travel: else the wire would
+     * fall idle in between. */
     dw_mpi_out_chunks(end, request->data, request->len, &request->posted);
-    return request->posted == request->len && (end->heeds_kept || end->chunks_out.n == 0) ? DW_OK : DW_PENDING;
+    return request->posted == request->len && (end->heeds_kept || end->chunks_out.n == 0)
+               ? DW_OK
+               : DW_PENDING;
 }
 
 static dw_status test_send(mpi_end *end, mpi_request *request, size_t *len, dw_why *why)
@@ -138,7 +156,8 @@ static dw_status test_send(mpi_end *end, mpi_request *request, size_t *len, dw_w
         *why = end->why;
         status = end->status;
     } else if (end->fin_heard) {
-        status = dw_link_report(why, DW_ERR_PEER, "rank %d closed its end of the link without a goodbye", end->peer);
+        status = dw_link_report(why, DW_ERR_PEER,
+                                "rank %d closed its end of the link without a goodbye", end->peer);
     }
     return status;
 }
@@ -157,7 +176,8 @@ static dw_status go_on_receiving(mpi_end *end, mpi_request *request, size_t *len
     uint64_t value;
     const unsigned char *data;
     if (!end->long_active) {
-        if (!dw_mpi_oldest(end, &kind, &value, &data) || (kind == DW_MPI_LONG && end->wastes)) return DW_PENDING;
+        if (!dw_mpi_oldest(end, &kind, &value, &data) || (kind == DW_MPI_LONG && end->wastes))
+            return DW_PENDING;
         *len = value > SIZE_MAX ? SIZE_MAX : (size_t)value;
         if (*len > request->len) return DW_ERR_NO_ROOM;
         if (kind == DW_MPI_DATA && value > 0) memcpy(request->room, data, *len);
@@ -188,10 +208,14 @@ static dw_status test_recv(mpi_end *end, mpi_request *request, size_t *len, dw_w
         *why = end->why;
         status = end->status;
     } else if (end->long_active && was_cut_off(end)) {
-        status = dw_link_report(why, DW_ERR_PEER, "rank %d closed its end of the link in the middle of a message (after %zu "
-                                "bytes of it)", end->peer, end->long_done);
+        status = dw_link_report(
+            why, DW_ERR_PEER,
+            "rank %d closed its end of the link in the middle of a message (after %zu "
+            "bytes of it)",
+            end->peer, end->long_done);
     } else if (!end->long_active && end->fin_heard) {
-        status = dw_link_report(why, DW_ERR_PEER, "rank %d closed its end of the link without a goodbye", end->peer);
+        status = dw_link_report(why, DW_ERR_PEER,
+                                "rank %d closed its end of the link without a goodbye", end->peer);
     }
     return status;
 }
@@ -202,7 +226,8 @@ static dw_status mpi_test(void *context, void *request_room, size_t *len, dw_why
     mpi_request *request = request_room;
     pthread_mutex_lock(&end->node->lock);
     const int moved = dw_mpi_pump(end);
-    const dw_status status = request->sends ? test_send(end, request, len, why) : test_recv(end, request, len, why);
+    const dw_status status =
+        request->sends ? test_send(end, request, len, why) : test_recv(end, request, len, why);
     pthread_mutex_unlock(&end->node->lock);
     /* Ranks often share a processor with each other and with what they compute. */
     if (status == DW_PENDING && !moved) sched_yield();
@@ -221,7 +246,8 @@ static int64_t nap(const mpi_end *end)
 static void mpi_caps(void *context, dw_transport_caps *caps)
 {
     mpi_end *end = context;
-    /* While the link neither sends nor receives, nothing is tested; signs of life and farewells go on. */
+    /* While the link neither sends nor receives, nothing is tested; signs of life and farewells go
+     * on. */
     if (!end->sending && !end->receiving) {
         pthread_mutex_lock(&end->node->lock);
         dw_mpi_pump(end);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * mpi_end.c - what comes and goes between two ranks: notes, credit, chunks, signs of life, farewells. */
+ * mpi_end.c - what comes and goes between two ranks: notes, credit, chunks, signs of life,
+ * farewells. */
 #include "mpi_end.h"
 
 #include <stdio.h>
@@ -9,7 +10,8 @@
 #include "link.h"
 #include "report.h"
 
-/* Three signs of life fit into the shortest silence that counts as death (see silence_ns in mpi.c). */
+/* Three signs of life fit into the shortest silence that counts as death (see silence_ns in mpi.c).
+ */
 static const int64_t beat_ns = (int64_t)4000 * DW_NS_PER_MS;
 
 void dw_mpi_break(mpi_end *end, dw_status status, const char *format, ...)
@@ -29,7 +31,8 @@ static int is_fine(mpi_end *end, int code, const char *what)
     return 0;
 }
 
-/* ---- Requests in order ------------------------------------------------------------------------ */
+/* ---- Requests in order ------------------------------------------------------------------------
+ */
 
 static MPI_Request *next_place(mpi_ring *ring)
 {
@@ -42,7 +45,8 @@ static int has_ended(mpi_end *end, mpi_ring *ring, const char *what, int *len)
     int done = 0;
     MPI_Status envelope;
     if (ring->n == 0) return 0;
-    if (!is_fine(end, MPI_Test(&ring->request[ring->head], &done, &envelope), what) || !done) return 0;
+    if (!is_fine(end, MPI_Test(&ring->request[ring->head], &done, &envelope), what) || !done)
+        return 0;
     if (len) MPI_Get_count(&envelope, MPI_BYTE, len);
     ring->head = (ring->head + 1) % ring->cap;
     ring->n--;
@@ -60,12 +64,13 @@ static void step_off(mpi_line *line)
     line->n--;
 }
 
-/* ---- Notes ------------------------------------------------------------------------------------ */
+/* ---- Notes ------------------------------------------------------------------------------------
+ */
 
 static void post_note(mpi_end *end, unsigned char note)
 {
-    const int code = MPI_Irecv(end->room->in[note], DW_MPI_NOTE_BYTES, MPI_BYTE, end->peer, end->own_tag, end->node->comm,
-                               &end->in[note]);
+    const int code = MPI_Irecv(end->room->in[note], DW_MPI_NOTE_BYTES, MPI_BYTE, end->peer,
+                               end->own_tag, end->node->comm, &end->in[note]);
     if (is_fine(end, code, "receiving")) line_up(&end->posted, note);
 }
 
@@ -96,8 +101,8 @@ int dw_mpi_say(mpi_end *end, int kind, uint64_t value, const void *data, size_t 
     dw_put32(note + 4, end->owed);
     dw_put64(note + 8, value);
     if (len > 0) memcpy(note + DW_MPI_NOTE_HEADER, data, len);
-    const int code = MPI_Isend(note, (int)(DW_MPI_NOTE_HEADER + len), MPI_BYTE, end->peer, end->peer_tag, end->node->comm,
-                               next_place(&end->out));
+    const int code = MPI_Isend(note, (int)(DW_MPI_NOTE_HEADER + len), MPI_BYTE, end->peer,
+                               end->peer_tag, end->node->comm, next_place(&end->out));
     if (!is_fine(end, code, "sending")) return 0;
     end->out.n++;
     end->owed = 0;
@@ -136,7 +141,9 @@ static int sort_note(mpi_end *end, unsigned char number, int len)
     end->credit += credit;
     if (kind == DW_MPI_DATA || kind == DW_MPI_LONG) {
         const uint64_t inside = (uint64_t)(len - DW_MPI_NOTE_HEADER);
-        if (kind == DW_MPI_DATA ? value != inside : inside != 0 || value <= DW_MPI_NOTE_BYTES - DW_MPI_NOTE_HEADER) return 0;
+        if (kind == DW_MPI_DATA ? value != inside
+                                : inside != 0 || value <= DW_MPI_NOTE_BYTES - DW_MPI_NOTE_HEADER)
+            return 0;
         line_up(&end->arrived, number);
         return end->arrived.n <= DW_MPI_CREDITS;
     }
@@ -168,7 +175,8 @@ static int hear(mpi_end *end)
     return moved;
 }
 
-/* ---- Chunks ----------------------------------------------------------------------------------- */
+/* ---- Chunks -----------------------------------------------------------------------------------
+ */
 
 static size_t least(size_t a, size_t b)
 {
@@ -180,9 +188,11 @@ void dw_mpi_out_chunks(mpi_end *end, const unsigned char *data, size_t len, size
     mpi_ring *ring = &end->chunks_out;
     while (*posted < len && ring->n < ring->cap && !end->fin_said && end->status == DW_OK) {
         const size_t bytes = least(len - *posted, DW_MPI_CHUNK_BYTES);
-        const int code = MPI_Isend(data + *posted, (int)bytes, MPI_BYTE, end->peer, end->peer_tag + 1, end->node->comm, next_place(ring));
+        const int code = MPI_Isend(data + *posted, (int)bytes, MPI_BYTE, end->peer,
+                                   end->peer_tag + 1, end->node->comm, next_place(ring));
         if (!is_fine(end, code, "sending")) break;
-        end->leaving[(ring->head + ring->n) % ring->cap] = (struct mpi_chunk){.bytes = bytes, .message = end->answered};
+        end->leaving[(ring->head + ring->n) % ring->cap] =
+            (struct mpi_chunk){.bytes = bytes, .message = end->answered};
         ring->n++;
         end->out_posted++;
         *posted += bytes;
@@ -209,8 +219,8 @@ uint64_t dw_mpi_kept(const mpi_end *end)
 
 static void post_chunk(mpi_end *end, unsigned char *to, size_t bytes)
 {
-    const int code = MPI_Irecv(to, (int)bytes, MPI_BYTE, end->peer, end->own_tag + 1, end->node->comm,
-                               next_place(&end->chunks_in));
+    const int code = MPI_Irecv(to, (int)bytes, MPI_BYTE, end->peer, end->own_tag + 1,
+                               end->node->comm, next_place(&end->chunks_in));
     if (!is_fine(end, code, "receiving")) return;
     end->chunks_in.n++;
     end->in_posted++;
@@ -218,8 +228,9 @@ static void post_chunk(mpi_end *end, unsigned char *to, size_t bytes)
 
 void dw_mpi_post_chunks(mpi_end *end)
 {
-    while (end->long_active && end->long_posted < end->long_len && end->chunks_in.n < end->chunks_in.cap &&
-           end->status == DW_OK && !(end->fin_heard && end->in_posted >= end->fin_chunks)) {
+    while (end->long_active && end->long_posted < end->long_len &&
+           end->chunks_in.n < end->chunks_in.cap && end->status == DW_OK &&
+           !(end->fin_heard && end->in_posted >= end->fin_chunks)) {
         const size_t bytes = least(end->long_len - end->long_posted, DW_MPI_CHUNK_BYTES);
         post_chunk(end, end->long_room + end->long_posted, bytes);
         end->long_posted += bytes;
@@ -236,7 +247,9 @@ static int take_chunks(mpi_end *end)
         end->heard_ns = end->pumped_ns;
         if (!end->long_active) continue; /* unwanted */
         if ((size_t)len != least(end->long_len - end->long_done, DW_MPI_CHUNK_BYTES)) {
-            dw_mpi_break(end, DW_ERR_PROTOCOL, "rank %d sent a chunk of %d bytes, not as long as announced", end->peer, len);
+            dw_mpi_break(end, DW_ERR_PROTOCOL,
+                         "rank %d sent a chunk of %d bytes, not as long as announced", end->peer,
+                         len);
         }
         end->long_done += (size_t)len;
         end->received += (uint64_t)len;
@@ -247,21 +260,25 @@ static int take_chunks(mpi_end *end)
 /* The peer has closed and nobody here reads: it still waits for what it had begun to send. */
 static void waste_chunks(mpi_end *end)
 {
-    if (end->fin_heard && !end->receiving && end->chunks_in.n == 0 && end->in_posted < end->fin_chunks) {
+    if (end->fin_heard && !end->receiving && end->chunks_in.n == 0 &&
+        end->in_posted < end->fin_chunks) {
         end->long_active = 0;
         end->wastes = 1;
         post_chunk(end, end->room->waste, DW_MPI_CHUNK_BYTES);
     }
 }
 
-/* ---- All of it -------------------------------------------------------------------------------- */
+/* ---- All of it --------------------------------------------------------------------------------
+ */
 
 static void listen_for_life(mpi_end *end, int64_t now)
 {
     if (end->fin_heard || now - end->heard_ns <= end->silence_ns) return;
-    dw_mpi_break(end, DW_ERR_TIMEOUT, "rank %d has said nothing for %lld ms, where it speaks every %lld even while it "
-                 "computes; its process or its machine is gone, or stands still", end->peer,
-                 (long long)(end->silence_ns / DW_NS_PER_MS), (long long)(beat_ns / DW_NS_PER_MS));
+    dw_mpi_break(end, DW_ERR_TIMEOUT,
+                 "rank %d has said nothing for %lld ms, where it speaks every %lld even while it "
+                 "computes; its process or its machine is gone, or stands still",
+                 end->peer, (long long)(end->silence_ns / DW_NS_PER_MS),
+                 (long long)(beat_ns / DW_NS_PER_MS));
 }
 
 int dw_mpi_pump(mpi_end *end)
@@ -272,7 +289,8 @@ int dw_mpi_pump(mpi_end *end)
     if (now - end->pumped_ns > beat_ns) end->heard_ns = now;
     end->pumped_ns = now;
     moved += hear(end) + take_chunks(end) + let_chunks_go(end);
-    while (has_ended(end, &end->out, "sending", NULL)) {}
+    while (has_ended(end, &end->out, "sending", NULL)) {
+    }
     if (moved) end->moved_ns = now;
     waste_chunks(end);
     if (end->fin_heard) {
@@ -288,7 +306,8 @@ int dw_mpi_pump(mpi_end *end)
 
 int dw_mpi_is_quiet(const mpi_end *end)
 {
-    return end->fin_said && end->fin_heard && end->in_done >= end->fin_chunks && end->out.n == 0 && end->chunks_out.n == 0;
+    return end->fin_said && end->fin_heard && end->in_done >= end->fin_chunks && end->out.n == 0 &&
+           end->chunks_out.n == 0;
 }
 
 /* Requests that nothing was matched with end at once. */
@@ -300,7 +319,9 @@ static void cancel(MPI_Request *request)
 
 void dw_mpi_withdraw(mpi_end *end)
 {
-    for (; end->posted.n > 0; step_off(&end->posted)) cancel(&end->in[end->posted.note[end->posted.head]]);
+    for (; end->posted.n > 0; step_off(&end->posted))
+        cancel(&end->in[end->posted.note[end->posted.head]]);
     mpi_ring *ring = &end->chunks_in;
-    for (; ring->n > 0; ring->n--, ring->head = (ring->head + 1) % ring->cap) cancel(&ring->request[ring->head]);
+    for (; ring->n > 0; ring->n--, ring->head = (ring->head + 1) % ring->cap)
+        cancel(&ring->request[ring->head]);
 }

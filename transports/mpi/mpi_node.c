@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * mpi_node.c - this process's place among the ranks: MPI's beginning and end, the duplicate of a communicator. */
+ * mpi_node.c - this process's place among the ranks: MPI's beginning and end, the duplicate of a
+ * communicator. */
 #include "mpi_node.h"
 
 #include <stdio.h>
@@ -30,18 +31,22 @@ static dw_status start(dw_mpi *node, dw_why *why)
     int is_initialized = 0, is_finalized = 0, level = MPI_THREAD_SINGLE;
     MPI_Initialized(&is_initialized);
     MPI_Finalized(&is_finalized);
-    if (is_finalized) return dw_link_report(why, DW_ERR_UNSUPPORTED, "MPI was finalized and cannot be used again");
+    if (is_finalized)
+        return dw_link_report(why, DW_ERR_UNSUPPORTED,
+                              "MPI was finalized and cannot be used again");
     if (is_initialized) {
         MPI_Query_thread(&level);
         if (level >= MPI_THREAD_MULTIPLE) return DW_OK;
-        return dw_link_report(why, DW_ERR_UNSUPPORTED, "the program initialized MPI for fewer threads than links need; "
+        return dw_link_report(why, DW_ERR_UNSUPPORTED,
+                              "the program initialized MPI for fewer threads than links need; "
                               "call MPI_Init_thread with MPI_THREAD_MULTIPLE");
     }
     const int code = MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &level);
     if (code != MPI_SUCCESS) return dw_mpi_failed(why, code, "MPI_Init_thread", -1);
     node->finalizes = 1;
     if (level >= MPI_THREAD_SERIALIZED) return DW_OK;
-    return dw_link_report(why, DW_ERR_UNSUPPORTED, "this MPI library lets only one thread call it; links need more");
+    return dw_link_report(why, DW_ERR_UNSUPPORTED,
+                          "this MPI library lets only one thread call it; links need more");
 }
 
 static dw_status join(dw_mpi *node, MPI_Comm comm, dw_why *why)
@@ -50,7 +55,8 @@ static dw_status join(dw_mpi *node, MPI_Comm comm, dw_why *why)
     int *most = NULL;
     int code = MPI_Comm_test_inter(comm, &is_inter);
     if (code == MPI_SUCCESS && is_inter) {
-        return dw_link_report(why, DW_ERR_ARGUMENT, "links need an intracommunicator; this one joins two groups");
+        return dw_link_report(why, DW_ERR_ARGUMENT,
+                              "links need an intracommunicator; this one joins two groups");
     }
     if (code == MPI_SUCCESS) code = MPI_Comm_dup(comm, &node->comm);
     if (code != MPI_SUCCESS) return dw_mpi_failed(why, code, "duplicating the communicator", -1);
@@ -60,22 +66,26 @@ static dw_status join(dw_mpi *node, MPI_Comm comm, dw_why *why)
     MPI_Comm_get_attr(node->comm, MPI_TAG_UB, &most, &has_most);
     node->last_tag = has_most ? *most : 32767; /* what the standard promises */
     node->next_tag = DW_MPI_FIRST_TAG;
-    node->next_nonce = (uint64_t)dw_link_now_ns(); /* another one than an earlier program's at the same place */
+    node->next_nonce = (uint64_t)dw_link_now_ns(); /* another one than an earlier program's at the
+                                                      same place */
     return DW_OK;
 }
 
 dw_status dw_mpi_create(dw_mpi **mpi, const void *communicator, dw_why *why)
 {
-    if (!mpi) return dw_link_report(why, DW_ERR_ARGUMENT, "dw_mpi_create needs a place for the result");
+    if (!mpi)
+        return dw_link_report(why, DW_ERR_ARGUMENT, "dw_mpi_create needs a place for the result");
     *mpi = NULL;
     dw_mpi *node = calloc(1, sizeof *node);
-    if (!node) return dw_link_report(why, DW_ERR_NO_MEMORY, "no memory for a place among the ranks");
+    if (!node)
+        return dw_link_report(why, DW_ERR_NO_MEMORY, "no memory for a place among the ranks");
     if (pthread_mutex_init(&node->lock, NULL) != 0) {
         free(node);
         return dw_link_report(why, DW_ERR_NO_MEMORY, "no memory for a lock");
     }
     dw_status status = start(node, why);
-    if (status == DW_OK) status = join(node, communicator ? *(const MPI_Comm *)communicator : MPI_COMM_WORLD, why);
+    if (status == DW_OK)
+        status = join(node, communicator ? *(const MPI_Comm *)communicator : MPI_COMM_WORLD, why);
     if (status == DW_OK) {
         *mpi = node;
         return DW_OK;
@@ -92,10 +102,12 @@ static void clear_away(dw_mpi *mpi)
     char bytes[64];
     int is_here = 1, len = 0;
     MPI_Status envelope;
-    while (MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, mpi->comm, &is_here, &envelope) == MPI_SUCCESS && is_here) {
+    while (MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, mpi->comm, &is_here, &envelope) == MPI_SUCCESS &&
+           is_here) {
         MPI_Get_count(&envelope, MPI_BYTE, &len);
         if (len > (int)sizeof bytes) break;
-        MPI_Recv(bytes, len, MPI_BYTE, envelope.MPI_SOURCE, envelope.MPI_TAG, mpi->comm, MPI_STATUS_IGNORE);
+        MPI_Recv(bytes, len, MPI_BYTE, envelope.MPI_SOURCE, envelope.MPI_TAG, mpi->comm,
+                 MPI_STATUS_IGNORE);
     }
 }
 
@@ -105,11 +117,13 @@ void dw_mpi_destroy(dw_mpi *mpi)
     pthread_mutex_lock(&mpi->lock);
     const int ends = mpi->ends;
     pthread_mutex_unlock(&mpi->lock);
-    if (ends > 0) return; /* their threads call MPI by way of this communicator: what is theirs stays */
+    if (ends > 0)
+        return; /* their threads call MPI by way of this communicator: what is theirs stays */
     if (!mpi->lost) {
         clear_away(mpi);
-        /* MPICH before 4.2, over UCX and TCP: a rank that is through with its part of MPI_Finalize helps no other to get rid of its
-         * connections, and the other waits for ever (pmodels/mpich, pull request 6596). Ranks that begin together seldom meet that. */
+        /* MPICH before 4.2, over UCX and TCP: a rank that is through with its part of MPI_Finalize
+         * helps no other to get rid of its connections, and the other waits for ever
+         * (pmodels/mpich, pull request 6596). Ranks that begin together seldom meet that. */
         if (mpi->finalizes) MPI_Barrier(mpi->comm);
         MPI_Comm_free(&mpi->comm);
         if (mpi->finalizes) MPI_Finalize();

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
- * mpi_open.c - how two ends find each other among the ranks: addresses, and a handshake that can be given up.
+ * mpi_open.c - how two ends find each other among the ranks: addresses, and a handshake that can be
+ * given up.
  *
- * MPI has messages but no connections: what somebody sent who gave up waiting is still delivered. So both ends
- * name themselves by a nonce, and each goes on only with an answer to its own:
+ * MPI has messages but no connections: what somebody sent who gave up waiting is still delivered.
+ * So both ends name themselves by a nonce, and each goes on only with an answer to its own:
  *
- *     connector: KNOCK (its nonce, its tag) --> listener: WELCOME (both nonces, its tag) --> connector: CONFIRM
+ *     connector: KNOCK (its nonce, its tag) --> listener: WELCOME (both nonces, its tag) -->
+ * connector: CONFIRM
  *
  * A KNOCK or WELCOME of an earlier attempt is answered, or passed over, and does no harm. */
 #include "mpi_node.h"
@@ -42,11 +44,13 @@ typedef struct mpi_meeting {
     const dw_transport_open *how;
     int peer, out_tag, in_tag, own_tag;
     uint64_t nonce;
-    MPI_Request out[2], in; /* never more than two notes under way: the second is sent when an answer came */
+    MPI_Request out[2], in; /* never more than two notes under way: the second is sent when an
+                               answer came */
     unsigned char out_bytes[2][NOTE_BYTES], in_bytes[NOTE_BYTES];
 } mpi_meeting;
 
-/* ---- Addresses -------------------------------------------------------------------------------- */
+/* ---- Addresses --------------------------------------------------------------------------------
+ */
 
 static int read_number(const char **text, int most, int *value)
 {
@@ -58,15 +62,18 @@ static int read_number(const char **text, int most, int *value)
     return number <= most;
 }
 
-dw_status dw_mpi_read_address(const dw_mpi *node, const dw_transport_open *how, int *peer, int *number)
+dw_status dw_mpi_read_address(const dw_mpi *node, const dw_transport_open *how, int *peer,
+                              int *number)
 {
     const char *at = how->address;
     *number = 0;
     if (!node) {
-        return dw_link_report_at(how->why, DW_ERR_ARGUMENT, 0, "mpi needs the transport_context that dw_mpi_create makes");
+        return dw_link_report_at(how->why, DW_ERR_ARGUMENT, 0,
+                                 "mpi needs the transport_context that dw_mpi_create makes");
     }
     if (!read_number(&at, node->size - 1, peer)) {
-        return dw_link_report_at(how->why, DW_ERR_ADDRESS, 0, "'%.60s' is no rank; write mpi:// and one of 0 to %d",
+        return dw_link_report_at(how->why, DW_ERR_ADDRESS, 0,
+                                 "'%.60s' is no rank; write mpi:// and one of 0 to %d",
                                  how->address, node->size - 1);
     }
     if (*at == '/') {
@@ -74,13 +81,16 @@ dw_status dw_mpi_read_address(const dw_mpi *node, const dw_transport_open *how, 
         if (!read_number(&at, DW_MPI_NUMBERS - 1, number)) *peer = -1;
     }
     if (*at || *peer < 0) {
-        return dw_link_report_at(how->why, DW_ERR_ADDRESS, (int)(at - how->address), "'%.60s' is no address; write a rank, "
-                                 "or rank/number with a number from 0 to %d", how->address, DW_MPI_NUMBERS - 1);
+        return dw_link_report_at(how->why, DW_ERR_ADDRESS, (int)(at - how->address),
+                                 "'%.60s' is no address; write a rank, "
+                                 "or rank/number with a number from 0 to %d",
+                                 how->address, DW_MPI_NUMBERS - 1);
     }
     return DW_OK;
 }
 
-/* ---- Notes ------------------------------------------------------------------------------------ */
+/* ---- Notes ------------------------------------------------------------------------------------
+ */
 
 static int say(mpi_meeting *m, int i, int kind, uint64_t peer_nonce)
 {
@@ -115,11 +125,16 @@ static dw_status hear(mpi_meeting *m, mpi_note *note)
     if (!is_here) return DW_PENDING;
     MPI_Get_count(&envelope, MPI_BYTE, &len);
     const unsigned char *bytes = m->in_bytes;
-    if (len != NOTE_BYTES || memcmp(bytes, magic, sizeof magic) != 0 || bytes[6] != MEETING_VERSION) {
-        return dw_link_report(m->how->why, DW_ERR_VERSION, "rank %d meets by other rules than this end; run the same "
-                              "release of deltawire at all ranks", m->peer);
+    if (len != NOTE_BYTES || memcmp(bytes, magic, sizeof magic) != 0 ||
+        bytes[6] != MEETING_VERSION) {
+        return dw_link_report(m->how->why, DW_ERR_VERSION,
+                              "rank %d meets by other rules than this end; run the same "
+                              "release of deltawire at all ranks",
+                              m->peer);
     }
-    *note = (mpi_note){.kind = bytes[7], .peer_nonce = dw_get64(bytes + 8), .own_nonce = dw_get64(bytes + 16),
+    *note = (mpi_note){.kind = bytes[7],
+                       .peer_nonce = dw_get64(bytes + 8),
+                       .own_nonce = dw_get64(bytes + 16),
                        .tag = (int)dw_get32(bytes + 24)};
     code = listen_on(m);
     return code == MPI_SUCCESS ? DW_OK : dw_mpi_failed(m->how->why, code, "meeting", m->peer);
@@ -145,7 +160,8 @@ static dw_status answer(mpi_meeting *m, const mpi_note *note, uint64_t *guest, i
         /* The answer to an earlier knock may still be under way; nobody waits for it any more. */
         const int i = is_sent(m, 0) ? 0 : 1;
         if (i == 0 || is_sent(m, 1)) code = say(m, i, WELCOME, note->peer_nonce);
-    } else if (listens && note->kind == CONFIRM && note->own_nonce == m->nonce && note->peer_nonce == *guest) {
+    } else if (listens && note->kind == CONFIRM && note->own_nonce == m->nonce &&
+               note->peer_nonce == *guest) {
         return DW_OK;
     } else if (!listens && note->kind == WELCOME && note->own_nonce == m->nonce) {
         *peer_tag = note->tag;
@@ -155,17 +171,21 @@ static dw_status answer(mpi_meeting *m, const mpi_note *note, uint64_t *guest, i
     return code == MPI_SUCCESS ? DW_PENDING : dw_mpi_failed(m->how->why, code, "meeting", m->peer);
 }
 
-/* ---- Meeting ---------------------------------------------------------------------------------- */
+/* ---- Meeting ----------------------------------------------------------------------------------
+ */
 
 static dw_status check_time(const mpi_meeting *m, int64_t deadline_ns)
 {
     const dw_transport_open *how = m->how;
     if (dw_link_is_set(how->cancelled)) {
-        return dw_link_report(how->why, DW_ERR_CANCELLED, "opening mpi://%.60s was cancelled", how->address);
+        return dw_link_report(how->why, DW_ERR_CANCELLED, "opening mpi://%.60s was cancelled",
+                              how->address);
     }
     if (dw_link_now_ns() < deadline_ns) return DW_PENDING;
-    return dw_link_report(how->why, DW_ERR_TIMEOUT, "rank %d did not open its end of mpi://%.60s within %u ms; does it "
-                          "take the other role, and the same number?", m->peer, how->address, how->timeout_ms);
+    return dw_link_report(how->why, DW_ERR_TIMEOUT,
+                          "rank %d did not open its end of mpi://%.60s within %u ms; does it "
+                          "take the other role, and the same number?",
+                          m->peer, how->address, how->timeout_ms);
 }
 
 static dw_status wait_for_peer(mpi_meeting *m, int *peer_tag)
@@ -200,7 +220,8 @@ static void part(mpi_meeting *m)
     if (done) free(m);
 }
 
-dw_status dw_mpi_meet(dw_mpi *node, const dw_transport_open *how, int peer, int number, int own_tag, int *peer_tag)
+dw_status dw_mpi_meet(dw_mpi *node, const dw_transport_open *how, int peer, int number, int own_tag,
+                      int *peer_tag)
 {
     const int listens = how->role == DW_LINK_LISTEN;
     mpi_meeting *m = calloc(1, sizeof *m);

@@ -8,8 +8,8 @@
 #include "link.h"
 #include "nccl_end.h"
 
-/* NCCL wakes nobody. While chunks are under way it is asked all the time, and otherwise after a sixteenth of the time for which
- * nothing has moved. */
+/* NCCL wakes nobody. While chunks are under way it is asked all the time, and otherwise after a
+ * sixteenth of the time for which nothing has moved. */
 static const int64_t busy_ns = 200000, most_nap_ns = 1000000;
 
 typedef struct nccl_request {
@@ -17,10 +17,11 @@ typedef struct nccl_request {
     int begun, is_wanted;
     unsigned char *data; /* of a send, not written; of a recv, the room */
     size_t len;
-    uint64_t number;     /* short: of its note; long: of long messages */
+    uint64_t number; /* short: of its note; long: of long messages */
 } nccl_request;
 
-/* ---- What all links stand on -------------------------------------------------------------------- */
+/* ---- What all links stand on --------------------------------------------------------------------
+ */
 
 static dw_status take_communicator(dw_nccl *nccl, void *communicator, dw_why *why)
 {
@@ -34,23 +35,32 @@ static dw_status take_communicator(dw_nccl *nccl, void *communicator, dw_why *wh
                               dw_nccl_library_error(&nccl->library, NULL, error));
     }
     if (ranks == 2) return DW_OK;
-    return dw_link_report(why, DW_ERR_ARGUMENT, "the communicator has %d ranks; split one of 2 off it with ncclCommSplit, or give none: "
-                          "then each link makes its own", ranks);
+    return dw_link_report(
+        why, DW_ERR_ARGUMENT,
+        "the communicator has %d ranks; split one of 2 off it with ncclCommSplit, or give none: "
+        "then each link makes its own",
+        ranks);
 }
 
-static dw_status complete_options(dw_nccl_options *full, const dw_nccl_options *options, dw_why *why)
+static dw_status complete_options(dw_nccl_options *full, const dw_nccl_options *options,
+                                  dw_why *why)
 {
     *full = (dw_nccl_options){0};
     if (options) {
         if (options->struct_size < sizeof(size_t) || options->struct_size > sizeof *full) {
-            return dw_link_report(why, DW_ERR_ARGUMENT, "dw_nccl_options.struct_size is %zu; set it to sizeof(dw_nccl_options), %zu",
-                                  options->struct_size, sizeof *full);
+            return dw_link_report(
+                why, DW_ERR_ARGUMENT,
+                "dw_nccl_options.struct_size is %zu; set it to sizeof(dw_nccl_options), %zu",
+                options->struct_size, sizeof *full);
         }
         memcpy(full, options, options->struct_size);
     }
     if (full->device < 0 || full->max_ctas > 32) {
-        return dw_link_report(why, DW_ERR_ARGUMENT, "device is %d and max_ctas %u; a device is an ordinal from 0, and NCCL knows at most "
-                              "32 blocks", full->device, full->max_ctas);
+        return dw_link_report(
+            why, DW_ERR_ARGUMENT,
+            "device is %d and max_ctas %u; a device is an ordinal from 0, and NCCL knows at most "
+            "32 blocks",
+            full->device, full->max_ctas);
     }
     if (full->max_ctas == 0) full->max_ctas = 2;
     return DW_OK;
@@ -60,7 +70,9 @@ dw_status dw_nccl_create(dw_nccl **nccl, const dw_nccl_options *options, dw_why 
 {
     dw_nccl_options full;
     if (why) *why = (dw_why){.text = "", .offset = -1};
-    if (!nccl) return dw_link_report(why, DW_ERR_ARGUMENT, "dw_nccl_create needs a place for what it makes");
+    if (!nccl)
+        return dw_link_report(why, DW_ERR_ARGUMENT,
+                              "dw_nccl_create needs a place for what it makes");
     *nccl = NULL;
     dw_status status = complete_options(&full, options, why);
     if (status != DW_OK) return status;
@@ -94,14 +106,17 @@ int dw_nccl_version(const dw_nccl *nccl)
     return nccl ? nccl->library.version : 0;
 }
 
-/* ---- Open and close ----------------------------------------------------------------------------- */
+/* ---- Open and close -----------------------------------------------------------------------------
+ */
 
 static dw_status end_ways(nccl_end *end)
 {
     int mode, entered = 0;
     if (!end->out.nccl) return DW_OK; /* nothing was made */
-    /* Without the context everything is lost, communicators and all: one refusal is not taken for the last word. */
-    for (int tries = 0; tries < 3 && !entered; tries++) entered = dw_nccl_device_enter(&end->nccl->device, &mode);
+    /* Without the context everything is lost, communicators and all: one refusal is not taken for
+     * the last word. */
+    for (int tries = 0; tries < 3 && !entered; tries++)
+        entered = dw_nccl_device_enter(&end->nccl->device, &mode);
     if (!entered) return DW_PENDING;
     const dw_status out = dw_nccl_way_end(&end->out), in = dw_nccl_way_end(&end->in);
     dw_nccl_device_leave(&end->nccl->device, mode);
@@ -149,8 +164,10 @@ static dw_status open_behind(nccl_end *end, const dw_transport_open *how)
     inner_how.longest_message = 0;
     notes->inner = how->find(how->find_context, how->address, &inner_how.address);
     if (!notes->inner) {
-        return dw_link_report_at(how->why, DW_ERR_UNSUPPORTED, 0, "there is no transport for '%.80s' to join the two ends; write "
-                                 "nccl:tcp://host:port", how->address);
+        return dw_link_report_at(how->why, DW_ERR_UNSUPPORTED, 0,
+                                 "there is no transport for '%.80s' to join the two ends; write "
+                                 "nccl:tcp://host:port",
+                                 how->address);
     }
     notes->end = calloc(1, notes->inner->endpoint_bytes);
     notes->send_request = calloc(1, notes->inner->request_bytes);
@@ -162,7 +179,8 @@ static dw_status open_behind(nccl_end *end, const dw_transport_open *how)
     }
     const dw_status status = notes->inner->open(notes->end, &inner_how);
     notes->is_open = status == DW_OK;
-    if (status != DW_OK && how->why->offset >= 0) how->why->offset += (int)(inner_how.address - how->address);
+    if (status != DW_OK && how->why->offset >= 0)
+        how->why->offset += (int)(inner_how.address - how->address);
     return status;
 }
 
@@ -172,10 +190,14 @@ static dw_status nccl_open(void *context, const dw_transport_open *how)
     const int64_t deadline = dw_link_now_ns() + (int64_t)how->timeout_ms * DW_NS_PER_MS;
     int mode;
     end->nccl = how->context;
-    if (!end->nccl) return dw_link_report(how->why, DW_ERR_ARGUMENT, "nccl needs the transport_context that dw_nccl_create makes");
+    if (!end->nccl)
+        return dw_link_report(how->why, DW_ERR_ARGUMENT,
+                              "nccl needs the transport_context that dw_nccl_create makes");
     dw_status status = open_behind(end, how);
     if (status == DW_OK && !dw_nccl_device_enter(&end->nccl->device, &mode)) {
-        status = dw_link_report(how->why, DW_ERR_IO, "the driver does not let this thread use GPU %d", end->nccl->device.ordinal);
+        status =
+            dw_link_report(how->why, DW_ERR_IO, "the driver does not let this thread use GPU %d",
+                           end->nccl->device.ordinal);
     } else if (status == DW_OK) {
         status = dw_nccl_way_make(&end->out, end->nccl, 1, how->why);
         if (status == DW_OK) status = dw_nccl_way_make(&end->in, end->nccl, 0, how->why);
@@ -187,7 +209,8 @@ static dw_status nccl_open(void *context, const dw_transport_open *how)
     return status;
 }
 
-/* ---- Messages ----------------------------------------------------------------------------------- */
+/* ---- Messages -----------------------------------------------------------------------------------
+ */
 
 static dw_status start(nccl_end *end, nccl_request *request, void *data, size_t len)
 {
@@ -239,8 +262,10 @@ static dw_status go_on_sending(nccl_end *end, nccl_request *request)
 {
     nccl_notes *notes = &end->notes;
     if (!request->begun) {
-        const int said = request->is_long ? dw_nccl_notes_say(notes, DW_NCCL_LONG, request->len, NULL, 0)
-                                          : dw_nccl_notes_say(notes, DW_NCCL_DATA, request->len, request->data, request->len);
+        const int said =
+            request->is_long
+                ? dw_nccl_notes_say(notes, DW_NCCL_LONG, request->len, NULL, 0)
+                : dw_nccl_notes_say(notes, DW_NCCL_DATA, request->len, request->data, request->len);
         if (!said) return DW_PENDING;
         request->begun = 1;
         request->number = request->is_long ? notes->longs_said : notes->said;
@@ -260,7 +285,8 @@ static dw_status go_on_sending(nccl_end *end, nccl_request *request)
 }
 
 /* A short message that goes to the GPU is copied at once: it is ours no longer than the note. */
-static dw_status copy_short(nccl_end *end, const nccl_request *request, const void *data, size_t len)
+static dw_status copy_short(nccl_end *end, const nccl_request *request, const void *data,
+                            size_t len)
 {
     int mode;
     if (!request->is_on_device) {
@@ -284,7 +310,8 @@ static dw_status go_on_receiving(nccl_end *end, nccl_request *request, size_t *l
         if (!dw_nccl_notes_oldest(notes, &kind, &value, &data)) return DW_PENDING;
         *len = value > SIZE_MAX ? SIZE_MAX : (size_t)value;
         if (*len > request->len) return DW_ERR_NO_ROOM;
-        const dw_status copied = kind == DW_NCCL_DATA ? copy_short(end, request, data, *len) : DW_OK;
+        const dw_status copied =
+            kind == DW_NCCL_DATA ? copy_short(end, request, data, *len) : DW_OK;
         dw_nccl_notes_take_off(notes);
         end->received += end->framing_bytes + (kind == DW_NCCL_DATA ? value : 0);
         if (kind == DW_NCCL_DATA) return copied;
@@ -293,7 +320,8 @@ static dw_status go_on_receiving(nccl_end *end, nccl_request *request, size_t *l
         notes->long_asked = ++end->longs_in;
         dw_nccl_way_begin(&end->in, request->data, *len, request->is_on_device);
     }
-    /* Asking goes first: what is enqueued before that would wait on the GPU for a peer that does not know. */
+    /* Asking goes first: what is enqueued before that would wait on the GPU for a peer that does
+     * not know. */
     if (notes->long_asked > 0) dw_nccl_notes_pump(notes);
     if (notes->long_asked > 0) return DW_PENDING;
     dw_status status;
@@ -312,19 +340,22 @@ static dw_status nccl_test(void *context, void *request_room, size_t *len, dw_wh
     nccl_notes *notes = &end->notes;
     const nccl_way *way = request->sends ? &end->out : &end->in;
     if (dw_nccl_notes_pump(notes)) end->moved_ns = dw_link_now_ns();
-    dw_status status = request->sends ? go_on_sending(end, request) : go_on_receiving(end, request, len);
+    dw_status status =
+        request->sends ? go_on_sending(end, request) : go_on_receiving(end, request, len);
     if (request->sends && status == DW_OK) *len = request->len;
     if (status == DW_PENDING && way->status != DW_OK) {
         status = way->status;
         *why = way->why;
-        /* A peer that goes takes its communicators along: the link behind knows better what happened. */
+        /* A peer that goes takes its communicators along: the link behind knows better what
+         * happened. */
         if (notes->status != DW_OK) status = notes->status;
         if (notes->status != DW_OK) *why = notes->why;
     } else if (status == DW_PENDING && notes->status != DW_OK) {
         status = notes->status;
         *why = notes->why;
     } else if (status == DW_ERR_IO) {
-        dw_link_report(why, status, "the driver of GPU %d refused a context or a copy", end->nccl->device.ordinal);
+        dw_link_report(why, status, "the driver of GPU %d refused a context or a copy",
+                       end->nccl->device.ordinal);
     }
     if (status == DW_PENDING && dw_nccl_way_is_busy(way)) sched_yield();
     if (status != DW_PENDING) *(request->sends ? &end->sending : &end->receiving) = 0;
@@ -345,9 +376,12 @@ static void nccl_caps(void *context, dw_transport_caps *caps)
     caps->kernel_sent = caps->kernel_received = 0;
     caps->is_secure = 0; /* whatever stands over the notes: nothing stands over what NCCL carries */
     caps->framing_bytes = end->framing_bytes;
-    if ((end->sending && dw_nccl_way_is_busy(&end->out)) || (end->receiving && end->receives_long)) {
+    if ((end->sending && dw_nccl_way_is_busy(&end->out)) ||
+        (end->receiving && end->receives_long)) {
         const int64_t quiet = dw_link_now_ns() - end->moved_ns;
-        const int64_t nap = quiet < busy_ns ? 0 : quiet / 16 < most_nap_ns ? quiet / 16 : most_nap_ns;
+        const int64_t nap = quiet < busy_ns            ? 0
+                            : quiet / 16 < most_nap_ns ? quiet / 16
+                                                       : most_nap_ns;
         if (caps->wake_ns < 0 || nap < caps->wake_ns) caps->wake_ns = nap;
     }
 }

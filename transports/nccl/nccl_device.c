@@ -22,17 +22,26 @@ static dw_status open_driver(dw_nccl_driver *driver, const char *path, dw_why *w
 {
     void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!handle) {
-        return dw_link_report(why, DW_ERR_UNSUPPORTED, "%.120s cannot be loaded: NCCL needs NVIDIA's driver; install it, or use "
-                              "another transport", path);
+        return dw_link_report(
+            why, DW_ERR_UNSUPPORTED,
+            "%.120s cannot be loaded: NCCL needs NVIDIA's driver; install it, or use "
+            "another transport",
+            path);
     }
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
         void *address = dlsym(handle, functions[i].name);
         if (!address) {
             dlclose(handle);
-            return dw_link_report(why, DW_ERR_UNSUPPORTED, "%.120s has no %s: it is too old, install a newer driver of NVIDIA's",
-                                  path, functions[i].name);
+            return dw_link_report(
+                why, DW_ERR_UNSUPPORTED,
+                "%.120s has no %s: it is too old, install a newer driver of NVIDIA's", path,
+                functions[i].name);
         }
-        memcpy((unsigned char *)driver + functions[i].offset, &address, sizeof address); /* C has no cast to a function */
+        memcpy((unsigned char *)driver + functions[i].offset, &address, sizeof address); /* C has no
+                                                                                            cast to
+                                                                                            a
+                                                                                            function
+                                                                                          */
     }
     driver->handle = handle;
     return DW_OK;
@@ -45,10 +54,12 @@ dw_status dw_nccl_device_open(dw_nccl_device *device, const char *path, int ordi
     if (status != DW_OK) return status;
     int error = device->driver.init(0);
     if (error == DW_NCCL_CUDA_SUCCESS) error = device->driver.device_get(&device->number, ordinal);
-    if (error == DW_NCCL_CUDA_SUCCESS) error = device->driver.context_retain(&device->context, device->number);
+    if (error == DW_NCCL_CUDA_SUCCESS)
+        error = device->driver.context_retain(&device->context, device->number);
     if (error == DW_NCCL_CUDA_SUCCESS) return DW_OK;
-    dw_link_report(why, DW_ERR_UNSUPPORTED, "GPU %d cannot be used (%.120s): is there one, and is its driver loaded?", ordinal,
-                   dw_nccl_device_error(device, error));
+    dw_link_report(why, DW_ERR_UNSUPPORTED,
+                   "GPU %d cannot be used (%.120s): is there one, and is its driver loaded?",
+                   ordinal, dw_nccl_device_error(device, error));
     device->context = NULL;
     dw_nccl_device_close(device);
     return DW_ERR_UNSUPPORTED;
@@ -80,13 +91,15 @@ void dw_nccl_device_leave(const dw_nccl_device *device, int mode)
 int dw_nccl_device_owns(const dw_nccl_device *device, const void *address)
 {
     int type = 0;
-    return device->driver.pointer_attribute(&type, DW_NCCL_POINTER_MEMORY_TYPE, (dw_nccl_address)address) == DW_NCCL_CUDA_SUCCESS &&
+    return device->driver.pointer_attribute(&type, DW_NCCL_POINTER_MEMORY_TYPE,
+                                            (dw_nccl_address)address) == DW_NCCL_CUDA_SUCCESS &&
            type == DW_NCCL_MEMORY_OF_DEVICE;
 }
 
 const char *dw_nccl_device_error(const dw_nccl_device *device, int error)
 {
     const char *text = NULL;
-    if (device->driver.error_string(error, &text) != DW_NCCL_CUDA_SUCCESS || !text) return "an error that the driver has no words for";
+    if (device->driver.error_string(error, &text) != DW_NCCL_CUDA_SUCCESS || !text)
+        return "an error that the driver has no words for";
     return text;
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * nccl_device.h - what links over NCCL need of the CUDA driver, found at run time: streams, events, memory, copies.
+ * nccl_device.h - what links over NCCL need of the CUDA driver, found at run time: streams, events,
+ * memory, copies.
  *
- * Names end in _v2 where the driver's own header says so behind a macro. Errors: UNSUPPORTED where the driver, a function or the device is
- * missing. Source: CUDA Driver API reference. */
+ * Names end in _v2 where the driver's own header says so behind a macro. Errors: UNSUPPORTED where
+ * the driver, a function or the device is missing. Source: CUDA Driver API reference. */
 #ifndef DW_NCCL_DEVICE_H
 #define DW_NCCL_DEVICE_H
 
@@ -19,30 +20,33 @@ typedef struct dw_nccl_context_handle *dw_nccl_context;
 typedef struct dw_nccl_event_handle *dw_nccl_event;
 
 /* One row per function: its name in the library, ours, and its parameters. */
-#define DW_NCCL_DRIVER_FUNCTIONS(ROW)                                                                       \
-    ROW(cuInit, init, (unsigned flags))                                                                     \
-    ROW(cuDeviceGet, device_get, (int *device, int ordinal))                                                \
-    ROW(cuGetErrorString, error_string, (int error, const char **text))                                     \
-    ROW(cuDevicePrimaryCtxRetain, context_retain, (dw_nccl_context *context, int device))                   \
-    ROW(cuDevicePrimaryCtxRelease_v2, context_release, (int device))                                        \
-    ROW(cuCtxPushCurrent_v2, context_push, (dw_nccl_context context))                                       \
-    ROW(cuCtxPopCurrent_v2, context_pop, (dw_nccl_context *context))                                        \
-    ROW(cuThreadExchangeStreamCaptureMode, exchange_capture_mode, (int *mode))                              \
-    ROW(cuStreamCreate, stream_create, (dw_nccl_stream *stream, unsigned flags))                            \
-    ROW(cuStreamDestroy_v2, stream_destroy, (dw_nccl_stream stream))                                        \
-    ROW(cuStreamQuery, stream_query, (dw_nccl_stream stream))                                               \
-    ROW(cuEventCreate, event_create, (dw_nccl_event *event, unsigned flags))                                \
-    ROW(cuEventDestroy_v2, event_destroy, (dw_nccl_event event))                                            \
-    ROW(cuEventRecord, event_record, (dw_nccl_event event, dw_nccl_stream stream))                          \
-    ROW(cuEventQuery, event_query, (dw_nccl_event event))                                                   \
-    ROW(cuMemAlloc_v2, memory_allocate, (dw_nccl_address *memory, size_t bytes))                            \
-    ROW(cuMemFree_v2, memory_free, (dw_nccl_address memory))                                                \
-    ROW(cuMemHostAlloc, host_allocate, (void **memory, size_t bytes, unsigned flags))                       \
-    ROW(cuMemFreeHost, host_free, (void *memory))                                                           \
-    ROW(cuMemcpyHtoD_v2, copy_now, (dw_nccl_address to, const void *from, size_t bytes))                    \
-    ROW(cuMemcpyHtoDAsync_v2, copy_in, (dw_nccl_address to, const void *from, size_t bytes, dw_nccl_stream stream)) \
-    ROW(cuMemcpyDtoHAsync_v2, copy_out, (void *to, dw_nccl_address from, size_t bytes, dw_nccl_stream stream))      \
-    ROW(cuPointerGetAttribute, pointer_attribute, (void *value, int attribute, dw_nccl_address pointer))
+#define DW_NCCL_DRIVER_FUNCTIONS(ROW)                                                              \
+    ROW(cuInit, init, (unsigned flags))                                                            \
+    ROW(cuDeviceGet, device_get, (int *device, int ordinal))                                       \
+    ROW(cuGetErrorString, error_string, (int error, const char **text))                            \
+    ROW(cuDevicePrimaryCtxRetain, context_retain, (dw_nccl_context * context, int device))         \
+    ROW(cuDevicePrimaryCtxRelease_v2, context_release, (int device))                               \
+    ROW(cuCtxPushCurrent_v2, context_push, (dw_nccl_context context))                              \
+    ROW(cuCtxPopCurrent_v2, context_pop, (dw_nccl_context * context))                              \
+    ROW(cuThreadExchangeStreamCaptureMode, exchange_capture_mode, (int *mode))                     \
+    ROW(cuStreamCreate, stream_create, (dw_nccl_stream * stream, unsigned flags))                  \
+    ROW(cuStreamDestroy_v2, stream_destroy, (dw_nccl_stream stream))                               \
+    ROW(cuStreamQuery, stream_query, (dw_nccl_stream stream))                                      \
+    ROW(cuEventCreate, event_create, (dw_nccl_event * event, unsigned flags))                      \
+    ROW(cuEventDestroy_v2, event_destroy, (dw_nccl_event event))                                   \
+    ROW(cuEventRecord, event_record, (dw_nccl_event event, dw_nccl_stream stream))                 \
+    ROW(cuEventQuery, event_query, (dw_nccl_event event))                                          \
+    ROW(cuMemAlloc_v2, memory_allocate, (dw_nccl_address * memory, size_t bytes))                  \
+    ROW(cuMemFree_v2, memory_free, (dw_nccl_address memory))                                       \
+    ROW(cuMemHostAlloc, host_allocate, (void **memory, size_t bytes, unsigned flags))              \
+    ROW(cuMemFreeHost, host_free, (void *memory))                                                  \
+    ROW(cuMemcpyHtoD_v2, copy_now, (dw_nccl_address to, const void *from, size_t bytes))           \
+    ROW(cuMemcpyHtoDAsync_v2, copy_in,                                                             \
+        (dw_nccl_address to, const void *from, size_t bytes, dw_nccl_stream stream))               \
+    ROW(cuMemcpyDtoHAsync_v2, copy_out,                                                            \
+        (void *to, dw_nccl_address from, size_t bytes, dw_nccl_stream stream))                     \
+    ROW(cuPointerGetAttribute, pointer_attribute,                                                  \
+        (void *value, int attribute, dw_nccl_address pointer))
 
 typedef struct dw_nccl_driver {
     void *handle;
@@ -60,8 +64,8 @@ typedef struct dw_nccl_device {
 dw_status dw_nccl_device_open(dw_nccl_device *device, const char *path, int ordinal, dw_why *why);
 void dw_nccl_device_close(dw_nccl_device *device); /* the driver stays loaded */
 
-/* Around every use, in whatever thread: the context becomes current, and what another thread captures does not forbid us
- * anything. 0: the driver refused. */
+/* Around every use, in whatever thread: the context becomes current, and what another thread
+ * captures does not forbid us anything. 0: the driver refused. */
 int dw_nccl_device_enter(const dw_nccl_device *device, int *mode);
 void dw_nccl_device_leave(const dw_nccl_device *device, int mode);
 

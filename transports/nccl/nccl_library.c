@@ -16,14 +16,15 @@ static const wanted functions[] = {
 #define ROW(symbol, name, parameters) {#symbol, offsetof(dw_nccl_library, name)},
     DW_NCCL_FUNCTIONS(ROW)
 #undef ROW
-    {"ncclGetErrorString", offsetof(dw_nccl_library, error_text)},
+        {"ncclGetErrorString", offsetof(dw_nccl_library, error_text)},
     {"ncclGetLastError", offsetof(dw_nccl_library, last_error)},
 };
 
 static void *find_copy(const char *path)
 {
     if (path) return dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    /* What the program is linked to or has made global; what one of its libraries brought along; what the system has. */
+    /* What the program is linked to or has made global; what one of its libraries brought along;
+     * what the system has. */
     void *program = dlopen(NULL, RTLD_NOW | RTLD_LOCAL);
     if (program && dlsym(program, "ncclGetVersion")) return program;
     if (program) dlclose(program);
@@ -37,22 +38,33 @@ dw_status dw_nccl_library_open(dw_nccl_library *library, const char *path, dw_wh
     const char *name = path ? path : "libnccl.so.2";
     void *handle = find_copy(path);
     if (!handle) {
-        return dw_link_report(why, DW_ERR_UNSUPPORTED, "%.120s cannot be loaded: install NCCL 2.18 or later, name the path of libnccl in "
-                              "dw_nccl_options.library, or use another transport", name);
+        return dw_link_report(
+            why, DW_ERR_UNSUPPORTED,
+            "%.120s cannot be loaded: install NCCL 2.18 or later, name the path of libnccl in "
+            "dw_nccl_options.library, or use another transport",
+            name);
     }
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
         void *address = dlsym(handle, functions[i].name);
         if (!address) {
             dlclose(handle);
-            return dw_link_report(why, DW_ERR_UNSUPPORTED, "%.120s has no %s: it is too old, install NCCL 2.18 or later", name,
-                                  functions[i].name);
+            return dw_link_report(why, DW_ERR_UNSUPPORTED,
+                                  "%.120s has no %s: it is too old, install NCCL 2.18 or later",
+                                  name, functions[i].name);
         }
-        memcpy((unsigned char *)library + functions[i].offset, &address, sizeof address); /* C has no cast to a function */
+        memcpy((unsigned char *)library + functions[i].offset, &address,
+               sizeof address); /* C has
+                                   no cast
+                                   to a
+                                   function
+                                 */
     }
-    if (library->get_version(&library->version) != DW_NCCL_SUCCESS || library->version < DW_NCCL_OLDEST) {
+    if (library->get_version(&library->version) != DW_NCCL_SUCCESS ||
+        library->version < DW_NCCL_OLDEST) {
         const int version = library->version;
         dlclose(handle);
-        return dw_link_report(why, DW_ERR_UNSUPPORTED, "%.120s is NCCL %d.%d, which is too old: install 2.18 or later", name,
+        return dw_link_report(why, DW_ERR_UNSUPPORTED,
+                              "%.120s is NCCL %d.%d, which is too old: install 2.18 or later", name,
                               version / 10000, version / 100 % 100);
     }
     library->handle = handle;

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * nccl_library.h - the functions of NCCL that we call, found at run time; no header of NCCL's is needed.
+ * nccl_library.h - the functions of NCCL that we call, found at run time; no header of NCCL's is
+ * needed.
  *
- * Errors: UNSUPPORTED where the library or a function is missing, or is too old. State: a library that was opened stays so: NCCL
- * has threads that may outlive the last communicator. Source: NCCL's API reference, 2.18 (ncclCommSplit) and later. */
+ * Errors: UNSUPPORTED where the library or a function is missing, or is too old. State: a library
+ * that was opened stays so: NCCL has threads that may outlive the last communicator. Source: NCCL's
+ * API reference, 2.18 (ncclCommSplit) and later. */
 #ifndef DW_NCCL_LIBRARY_H
 #define DW_NCCL_LIBRARY_H
 
@@ -11,8 +13,13 @@
 
 #include "deltawire/deltawire.h"
 
-enum { DW_NCCL_SUCCESS = 0, DW_NCCL_SYSTEM_ERROR = 2, DW_NCCL_REMOTE_ERROR = 6, DW_NCCL_IN_PROGRESS = 7 };
-enum { DW_NCCL_UINT8 = 1 };           /* the type of all that we send */
+enum {
+    DW_NCCL_SUCCESS = 0,
+    DW_NCCL_SYSTEM_ERROR = 2,
+    DW_NCCL_REMOTE_ERROR = 6,
+    DW_NCCL_IN_PROGRESS = 7
+};
+enum { DW_NCCL_UINT8 = 1 }; /* the type of all that we send */
 enum { DW_NCCL_OLDEST = 21800 };
 
 typedef struct dw_nccl_comm_handle *dw_nccl_comm;
@@ -21,7 +28,8 @@ typedef struct dw_nccl_id {
     char bytes[128];
 } dw_nccl_id;
 
-/* ncclConfig_t as of 2.18. Its size tells later versions what is not there; what older ones do not know is padding to them. */
+/* ncclConfig_t as of 2.18. Its size tells later versions what is not there; what older ones do not
+ * know is padding to them. */
 typedef struct dw_nccl_config {
     size_t size;
     unsigned magic, version;
@@ -30,22 +38,30 @@ typedef struct dw_nccl_config {
     int split_share, traffic_class;
 } dw_nccl_config;
 
-#define DW_NCCL_CONFIG                                                                                            \
-    {.size = sizeof(dw_nccl_config), .magic = 0xcafebeef, .version = DW_NCCL_OLDEST, .cga_cluster_size = INT_MIN, \
-     .min_ctas = INT_MIN, .max_ctas = INT_MIN, .split_share = INT_MIN, .traffic_class = INT_MIN}
+#define DW_NCCL_CONFIG                                                                             \
+    {                                                                                              \
+        .size = sizeof(dw_nccl_config), .magic = 0xcafebeef, .version = DW_NCCL_OLDEST,            \
+        .cga_cluster_size = INT_MIN, .min_ctas = INT_MIN, .max_ctas = INT_MIN,                     \
+        .split_share = INT_MIN, .traffic_class = INT_MIN                                           \
+    }
 
 /* One row per function: its name in the library, ours, and its parameters. */
-#define DW_NCCL_FUNCTIONS(ROW)                                                                                            \
-    ROW(ncclGetVersion, get_version, (int *version))                                                                      \
-    ROW(ncclGetUniqueId, get_id, (dw_nccl_id *id))                                                                        \
-    ROW(ncclCommInitRankConfig, init, (dw_nccl_comm *comm, int ranks, dw_nccl_id id, int rank, dw_nccl_config *config))   \
-    ROW(ncclCommSplit, split, (dw_nccl_comm comm, int color, int key, dw_nccl_comm *made, dw_nccl_config *config))        \
-    ROW(ncclCommCount, count, (dw_nccl_comm comm, int *ranks))                                                            \
-    ROW(ncclCommUserRank, rank, (dw_nccl_comm comm, int *rank))                                                           \
-    ROW(ncclCommGetAsyncError, async_error, (dw_nccl_comm comm, int *error))                                              \
-    ROW(ncclCommAbort, abort, (dw_nccl_comm comm))                                                                        \
-    ROW(ncclSend, send, (const void *from, size_t count, int type, int peer, dw_nccl_comm comm, dw_nccl_stream stream))   \
-    ROW(ncclRecv, receive, (void *to, size_t count, int type, int peer, dw_nccl_comm comm, dw_nccl_stream stream))
+#define DW_NCCL_FUNCTIONS(ROW)                                                                     \
+    ROW(ncclGetVersion, get_version, (int *version))                                               \
+    ROW(ncclGetUniqueId, get_id, (dw_nccl_id * id))                                                \
+    ROW(ncclCommInitRankConfig, init,                                                              \
+        (dw_nccl_comm * comm, int ranks, dw_nccl_id id, int rank, dw_nccl_config *config))         \
+    ROW(ncclCommSplit, split,                                                                      \
+        (dw_nccl_comm comm, int color, int key, dw_nccl_comm *made, dw_nccl_config *config))       \
+    ROW(ncclCommCount, count, (dw_nccl_comm comm, int *ranks))                                     \
+    ROW(ncclCommUserRank, rank, (dw_nccl_comm comm, int *rank))                                    \
+    ROW(ncclCommGetAsyncError, async_error, (dw_nccl_comm comm, int *error))                       \
+    ROW(ncclCommAbort, abort, (dw_nccl_comm comm))                                                 \
+    ROW(ncclSend, send,                                                                            \
+        (const void *from, size_t count, int type, int peer, dw_nccl_comm comm,                    \
+         dw_nccl_stream stream))                                                                   \
+    ROW(ncclRecv, receive,                                                                         \
+        (void *to, size_t count, int type, int peer, dw_nccl_comm comm, dw_nccl_stream stream))
 
 typedef struct dw_nccl_library {
     void *handle;
@@ -57,7 +73,8 @@ typedef struct dw_nccl_library {
 #undef ROW
 } dw_nccl_library;
 
-/* path NULL: the copy that the process has loaded already, for two of them in one process quarrel; else libnccl.so.2. */
+/* path NULL: the copy that the process has loaded already, for two of them in one process quarrel;
+ * else libnccl.so.2. */
 dw_status dw_nccl_library_open(dw_nccl_library *library, const char *path, dw_why *why);
 
 /* What NCCL says of an error, in its own words; never NULL. comm may be NULL. */

@@ -19,11 +19,16 @@ static void fail(nccl_notes *notes, dw_status status, const dw_why *why)
 static void fail_protocol(nccl_notes *notes)
 {
     dw_why why;
-    fail(notes, dw_link_report(&why, DW_ERR_PROTOCOL, "the peer sent what no deltawire sends over NCCL; run the same release at both "
-                               "ends"), &why);
+    fail(notes,
+         dw_link_report(
+             &why, DW_ERR_PROTOCOL,
+             "the peer sent what no deltawire sends over NCCL; run the same release at both "
+             "ends"),
+         &why);
 }
 
-/* ---- Out ---------------------------------------------------------------------------------------- */
+/* ---- Out ----------------------------------------------------------------------------------------
+ */
 
 static void look_after_sending(nccl_notes *notes)
 {
@@ -33,8 +38,10 @@ static void look_after_sending(nccl_notes *notes)
     const dw_status status = notes->inner->test(notes->end, notes->send_request, &len, &why);
     if (status == DW_PENDING) return;
     notes->is_sending = 0;
-    if (status == DW_OK) notes->left++;
-    else fail(notes, status, &why);
+    if (status == DW_OK)
+        notes->left++;
+    else
+        fail(notes, status, &why);
 }
 
 int dw_nccl_notes_say(nccl_notes *notes, int kind, uint64_t value, const void *data, size_t len)
@@ -47,10 +54,14 @@ int dw_nccl_notes_say(nccl_notes *notes, int kind, uint64_t value, const void *d
     dw_put64(notes->out + 8, value);
     if (len > 0) memcpy(notes->out + DW_NCCL_NOTE_HEADER, data, len);
     memset(notes->send_request, 0, notes->inner->request_bytes);
-    const dw_status status = notes->inner->send(notes->end, notes->send_request, notes->out, DW_NCCL_NOTE_HEADER + len);
+    const dw_status status =
+        notes->inner->send(notes->end, notes->send_request, notes->out, DW_NCCL_NOTE_HEADER + len);
     if (status != DW_OK) {
         dw_why why;
-        fail(notes, dw_link_report(&why, status, "the link behind NCCL takes nothing: %s", dw_status_string(status)), &why);
+        fail(notes,
+             dw_link_report(&why, status, "the link behind NCCL takes nothing: %s",
+                            dw_status_string(status)),
+             &why);
         return 0;
     }
     notes->is_sending = 1;
@@ -62,7 +73,8 @@ int dw_nccl_notes_say(nccl_notes *notes, int kind, uint64_t value, const void *d
     return 1;
 }
 
-/* ---- In ----------------------------------------------------------------------------------------- */
+/* ---- In -----------------------------------------------------------------------------------------
+ */
 
 static unsigned next_place(const nccl_notes *notes)
 {
@@ -72,10 +84,14 @@ static unsigned next_place(const nccl_notes *notes)
 void dw_nccl_notes_listen(nccl_notes *notes)
 {
     memset(notes->recv_request, 0, notes->inner->request_bytes);
-    const dw_status status = notes->inner->recv(notes->end, notes->recv_request, notes->in[next_place(notes)], DW_NCCL_NOTE_BYTES);
+    const dw_status status = notes->inner->recv(notes->end, notes->recv_request,
+                                                notes->in[next_place(notes)], DW_NCCL_NOTE_BYTES);
     if (status == DW_OK) return;
     dw_why why;
-    fail(notes, dw_link_report(&why, status, "the link behind NCCL gives nothing: %s", dw_status_string(status)), &why);
+    fail(notes,
+         dw_link_report(&why, status, "the link behind NCCL gives nothing: %s",
+                        dw_status_string(status)),
+         &why);
 }
 
 /* One note that has come. Whether it was what one of ours may say. */
@@ -117,12 +133,15 @@ static int hear(nccl_notes *notes)
     dw_transport_caps caps = {.wait_fd = -1};
     notes->inner->caps(notes->end, &caps);
     notes->whole_bytes = caps.wire_received;
-    if (sort_note(notes, len)) dw_nccl_notes_listen(notes);
-    else fail_protocol(notes);
+    if (sort_note(notes, len))
+        dw_nccl_notes_listen(notes);
+    else
+        fail_protocol(notes);
     return 1;
 }
 
-int dw_nccl_notes_oldest(const nccl_notes *notes, int *kind, uint64_t *value, const unsigned char **data)
+int dw_nccl_notes_oldest(const nccl_notes *notes, int *kind, uint64_t *value,
+                         const unsigned char **data)
 {
     if (notes->n == 0) return 0;
     const unsigned char *note = notes->in[notes->head];
@@ -132,7 +151,8 @@ int dw_nccl_notes_oldest(const nccl_notes *notes, int *kind, uint64_t *value, co
     return 1;
 }
 
-/* The room of the note that is being received stays where it is: it lies behind all that arrived. */
+/* The room of the note that is being received stays where it is: it lies behind all that arrived.
+ */
 void dw_nccl_notes_take_off(nccl_notes *notes)
 {
     notes->head = (notes->head + 1) % DW_NCCL_NOTES;
@@ -150,6 +170,7 @@ int dw_nccl_notes_pump(nccl_notes *notes)
         notes->long_asked = 0;
         moved++;
     }
-    if (notes->owed >= DW_NCCL_CREDITS / 2 && dw_nccl_notes_say(notes, DW_NCCL_CREDIT, 0, NULL, 0)) moved++;
+    if (notes->owed >= DW_NCCL_CREDITS / 2 && dw_nccl_notes_say(notes, DW_NCCL_CREDIT, 0, NULL, 0))
+        moved++;
     return moved;
 }

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
- * nccl_open.c - how two ends agree to use NCCL: a greeting over the link behind, two communicators, and each other's verdict.
+ * nccl_open.c - how two ends agree to use NCCL: a greeting over the link behind, two communicators,
+ * and each other's verdict.
  *
  *     both: HELLO (with the listener's two unique ids) --> communicators, not blocking --> VERDICT
  *
- * So an end that cannot go on tells the other one why, and nobody waits for a communicator that will never be whole. */
+ * So an end that cannot go on tells the other one why, and nobody waits for a communicator that
+ * will never be whole. */
 #include "nccl_end.h"
 
 #include <poll.h>
@@ -33,19 +35,23 @@ typedef struct nccl_meeting {
     int rank;
     dw_nccl_id id[2];
     const char *waits_for;
-    int tells, listens;  /* a message of ours, one of the peer's is under way */
+    int tells, listens; /* a message of ours, one of the peer's is under way */
     size_t heard_len;
 } nccl_meeting;
 
-/* ---- Waiting ------------------------------------------------------------------------------------ */
+/* ---- Waiting ------------------------------------------------------------------------------------
+ */
 
 /* DW_PENDING: go on. */
 static dw_status sleep_a_little(const nccl_meeting *m)
 {
     const dw_transport_open *how = m->how;
-    if (dw_link_is_set(how->cancelled)) return dw_link_report(how->why, DW_ERR_CANCELLED, "opening nccl:%.120s was cancelled", how->address);
+    if (dw_link_is_set(how->cancelled))
+        return dw_link_report(how->why, DW_ERR_CANCELLED, "opening nccl:%.120s was cancelled",
+                              how->address);
     if (dw_link_now_ns() >= m->deadline_ns) {
-        return dw_link_report(how->why, DW_ERR_TIMEOUT, "within %u ms %s", how->timeout_ms, m->waits_for);
+        return dw_link_report(how->why, DW_ERR_TIMEOUT, "within %u ms %s", how->timeout_ms,
+                              m->waits_for);
     }
     nccl_notes *notes = &m->end->notes;
     dw_transport_caps caps = {.wait_fd = -1, .wake_ns = -1};
@@ -63,8 +69,10 @@ static dw_status look_at(const nccl_meeting *m, void *request, int *is_under_way
     if (status == DW_PENDING) return DW_OK;
     *is_under_way = 0;
     if (status != DW_ERR_NO_ROOM) return status;
-    return dw_link_report(m->how->why, DW_ERR_PROTOCOL, "the peer does not speak to NCCL's links of deltawire; begin the URI with nccl: "
-                          "at both ends");
+    return dw_link_report(
+        m->how->why, DW_ERR_PROTOCOL,
+        "the peer does not speak to NCCL's links of deltawire; begin the URI with nccl: "
+        "at both ends");
 }
 
 /* Both directions: a backend may not be able to send unless the other end receives. */
@@ -72,7 +80,8 @@ static dw_status look(nccl_meeting *m)
 {
     size_t sent;
     const dw_status status = look_at(m, m->end->notes.send_request, &m->tells, &sent);
-    return status == DW_OK ? look_at(m, m->end->notes.recv_request, &m->listens, &m->heard_len) : status;
+    return status == DW_OK ? look_at(m, m->end->notes.recv_request, &m->listens, &m->heard_len)
+                           : status;
 }
 
 static dw_status finish(nccl_meeting *m, const int *is_under_way)
@@ -90,7 +99,9 @@ static dw_status tell(nccl_meeting *m, const void *data, size_t len)
     nccl_notes *notes = &m->end->notes;
     memset(notes->send_request, 0, notes->inner->request_bytes);
     const dw_status status = notes->inner->send(notes->end, notes->send_request, data, len);
-    if (status != DW_OK) return dw_link_report(m->how->why, status, "the link behind NCCL takes nothing: %s", dw_status_string(status));
+    if (status != DW_OK)
+        return dw_link_report(m->how->why, status, "the link behind NCCL takes nothing: %s",
+                              dw_status_string(status));
     m->tells = 1;
     return finish(m, &m->tells);
 }
@@ -101,7 +112,8 @@ static void listen_for(nccl_meeting *m)
     m->listens = 1;
 }
 
-/* ---- Greeting ----------------------------------------------------------------------------------- */
+/* ---- Greeting -----------------------------------------------------------------------------------
+ */
 
 static dw_status say_hello(nccl_meeting *m)
 {
@@ -134,40 +146,54 @@ static dw_status take_hello(nccl_meeting *m)
     const size_t len = m->heard_len;
     if (status != DW_OK) return status;
     if (len < 8 || memcmp(hello, magic, sizeof magic) != 0) {
-        return dw_link_report(why, DW_ERR_PROTOCOL, "the peer does not speak to NCCL's links of deltawire; begin the URI with nccl: at "
-                              "both ends");
+        return dw_link_report(
+            why, DW_ERR_PROTOCOL,
+            "the peer does not speak to NCCL's links of deltawire; begin the URI with nccl: at "
+            "both ends");
     }
     if (hello[6] != RULES_VERSION || len != HELLO_BYTES) {
-        return dw_link_report(why, DW_ERR_VERSION, "the peer uses NCCL by other rules than this end; run the same release of deltawire "
-                              "at both ends");
+        return dw_link_report(
+            why, DW_ERR_VERSION,
+            "the peer uses NCCL by other rules than this end; run the same release of deltawire "
+            "at both ends");
     }
     const int theirs = (int)dw_get32(hello + 8), ours = nccl->library.version;
     if (theirs / 100 != ours / 100) {
-        return dw_link_report(why, DW_ERR_VERSION, "the peer has NCCL %d.%d, this end %d.%d, which do not work together; install the same "
-                              "at both ends", theirs / 10000, theirs / 100 % 100, ours / 10000, ours / 100 % 100);
+        return dw_link_report(
+            why, DW_ERR_VERSION,
+            "the peer has NCCL %d.%d, this end %d.%d, which do not work together; install the same "
+            "at both ends",
+            theirs / 10000, theirs / 100 % 100, ours / 10000, ours / 100 % 100);
     }
     if (hello[7] != (nccl->user_comm != NULL)) {
-        return dw_link_report(why, DW_ERR_MISMATCH, "one end gives an NCCL communicator of its own and the other does not; do the "
-                              "same at both ends");
+        return dw_link_report(
+            why, DW_ERR_MISMATCH,
+            "one end gives an NCCL communicator of its own and the other does not; do the "
+            "same at both ends");
     }
     if ((int)dw_get32(hello + 12) != 1 - m->rank) {
-        return dw_link_report(why, DW_ERR_MISMATCH, "both ends are rank %d; one must listen and the other connect, and communicators "
-                              "that are given must be the same", m->rank);
+        return dw_link_report(
+            why, DW_ERR_MISMATCH,
+            "both ends are rank %d; one must listen and the other connect, and communicators "
+            "that are given must be the same",
+            m->rank);
     }
     if (m->how->role == DW_LINK_CONNECT) memcpy(m->id, hello + 16, sizeof m->id);
     return DW_OK;
 }
 
-/* ---- Verdicts ----------------------------------------------------------------------------------- */
+/* ---- Verdicts -----------------------------------------------------------------------------------
+ */
 
 static dw_status read_verdict(const nccl_meeting *m)
 {
     const size_t len = m->heard_len;
     const unsigned char *verdict = m->end->notes.in[0];
-    if (len < 4) return dw_link_report(m->how->why, DW_ERR_PROTOCOL, "the peer broke off its greeting");
+    if (len < 4)
+        return dw_link_report(m->how->why, DW_ERR_PROTOCOL, "the peer broke off its greeting");
     if (dw_get32(verdict) == 0) return DW_OK;
-    return dw_link_report(m->how->why, DW_ERR_PEER, "the peer could not use NCCL: %.*s", len - 4 > 180 ? 180 : (int)(len - 4),
-                          (const char *)verdict + 4);
+    return dw_link_report(m->how->why, DW_ERR_PEER, "the peer could not use NCCL: %.*s",
+                          len - 4 > 180 ? 180 : (int)(len - 4), (const char *)verdict + 4);
 }
 
 static dw_status say_verdict(nccl_meeting *m, dw_status ours)
@@ -182,7 +208,8 @@ static dw_status say_verdict(nccl_meeting *m, dw_status ours)
     return ours != DW_OK ? ours : status;
 }
 
-/* ---- Communicators ------------------------------------------------------------------------------ */
+/* ---- Communicators ------------------------------------------------------------------------------
+ */
 
 /* Until the communicator is whole, or the peer says that it never will be. */
 static dw_status await(nccl_meeting *m, dw_nccl_comm comm)
@@ -193,8 +220,9 @@ static dw_status await(nccl_meeting *m, dw_nccl_comm comm)
         const int error = library->async_error(comm, &state);
         if (error == DW_NCCL_SUCCESS && state == DW_NCCL_SUCCESS) return DW_OK;
         if (error != DW_NCCL_SUCCESS || state != DW_NCCL_IN_PROGRESS) {
-            return dw_link_report(m->how->why, DW_ERR_IO, "NCCL could not join the two ends: %.180s",
-                                  dw_nccl_library_error(library, comm, error != DW_NCCL_SUCCESS ? error : state));
+            return dw_link_report(
+                m->how->why, DW_ERR_IO, "NCCL could not join the two ends: %.180s",
+                dw_nccl_library_error(library, comm, error != DW_NCCL_SUCCESS ? error : state));
         }
         dw_status status = look(m);
         if (status == DW_OK && !m->listens) status = read_verdict(m);
@@ -220,7 +248,8 @@ static dw_status make_comm(nccl_meeting *m, int i, dw_nccl_comm *comm)
         error = nccl->library.init(comm, 2, m->id[i], m->rank, &config);
     }
     if (error != DW_NCCL_SUCCESS && error != DW_NCCL_IN_PROGRESS) {
-        return dw_link_report(m->how->why, DW_ERR_IO, "NCCL could not begin to join the two ends: %.160s",
+        return dw_link_report(m->how->why, DW_ERR_IO,
+                              "NCCL could not begin to join the two ends: %.160s",
                               dw_nccl_library_error(&nccl->library, NULL, error));
     }
     return status == DW_OK ? await(m, *comm) : status;
@@ -229,7 +258,8 @@ static dw_status make_comm(nccl_meeting *m, int i, dw_nccl_comm *comm)
 static dw_status make_both(nccl_meeting *m)
 {
     nccl_end *end = m->end;
-    m->waits_for = "NCCL did not join the two ends; does it take the right network (NCCL_SOCKET_IFNAME), and is each end on a GPU of "
+    m->waits_for = "NCCL did not join the two ends; does it take the right network "
+                   "(NCCL_SOCKET_IFNAME), and is each end on a GPU of "
                    "its own?";
     end->out.peer = end->in.peer = 1 - m->rank;
     dw_status status = DW_OK;
@@ -245,7 +275,10 @@ static dw_status make_both(nccl_meeting *m)
 
 dw_status dw_nccl_agree(nccl_end *end, const dw_transport_open *how, int64_t deadline_ns)
 {
-    nccl_meeting m = {.end = end, .how = how, .deadline_ns = deadline_ns, .waits_for = "the peer did not greet over the link behind NCCL"};
+    nccl_meeting m = {.end = end,
+                      .how = how,
+                      .deadline_ns = deadline_ns,
+                      .waits_for = "the peer did not greet over the link behind NCCL"};
     nccl_notes *notes = &end->notes;
     listen_for(&m);
     dw_status status = say_hello(&m);

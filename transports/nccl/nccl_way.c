@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * nccl_way.c - one direction of NCCL between two ranks: chunks that are staged, enqueued and finished, and never waited for.
+ * nccl_way.c - one direction of NCCL between two ranks: chunks that are staged, enqueued and
+ * finished, and never waited for.
  *
- * A communicator that does not block may answer "in progress": then the call is going on in a thread of NCCL's, and nothing else may be
- * done with the communicator, nor an event be recorded behind the call, before ncclCommGetAsyncError says otherwise. */
+ * A communicator that does not block may answer "in progress": then the call is going on in a
+ * thread of NCCL's, and nothing else may be done with the communicator, nor an event be recorded
+ * behind the call, before ncclCommGetAsyncError says otherwise. */
 #include "nccl_end.h"
 
 #include <poll.h>
@@ -41,12 +43,16 @@ dw_status dw_nccl_way_make(nccl_way *way, const dw_nccl *nccl, int sends, dw_why
     for (int i = 0; i < DW_NCCL_SLOTS && error == DW_NCCL_CUDA_SUCCESS; i++) {
         nccl_slot *slot = &way->slot[i];
         error = driver->event_create(&slot->event, DW_NCCL_EVENT_NO_TIMING);
-        if (error == DW_NCCL_CUDA_SUCCESS) error = driver->host_allocate(&slot->pinned, DW_NCCL_CHUNK_BYTES, 0);
-        if (error == DW_NCCL_CUDA_SUCCESS) error = driver->memory_allocate(&slot->staged, DW_NCCL_CHUNK_BYTES);
+        if (error == DW_NCCL_CUDA_SUCCESS)
+            error = driver->host_allocate(&slot->pinned, DW_NCCL_CHUNK_BYTES, 0);
+        if (error == DW_NCCL_CUDA_SUCCESS)
+            error = driver->memory_allocate(&slot->staged, DW_NCCL_CHUNK_BYTES);
     }
     if (error == DW_NCCL_CUDA_SUCCESS) return DW_OK;
-    return dw_link_report(why, DW_ERR_NO_MEMORY, "GPU %d has no room for a link over NCCL, %d MiB: %.120s", nccl->device.ordinal,
-                          2 * DW_NCCL_SLOTS * (DW_NCCL_CHUNK_BYTES >> 20), dw_nccl_device_error(&nccl->device, error));
+    return dw_link_report(why, DW_ERR_NO_MEMORY,
+                          "GPU %d has no room for a link over NCCL, %d MiB: %.120s",
+                          nccl->device.ordinal, 2 * DW_NCCL_SLOTS * (DW_NCCL_CHUNK_BYTES >> 20),
+                          dw_nccl_device_error(&nccl->device, error));
 }
 
 void dw_nccl_way_begin(nccl_way *way, void *data, size_t len, int is_on_device)
@@ -62,7 +68,8 @@ int dw_nccl_way_is_busy(const nccl_way *way)
     return way->done < way->len;
 }
 
-/* ---- Enqueueing --------------------------------------------------------------------------------- */
+/* ---- Enqueueing ---------------------------------------------------------------------------------
+ */
 
 static nccl_slot *newest(nccl_way *way)
 {
@@ -76,7 +83,8 @@ static void finish_issue(nccl_way *way)
     nccl_slot *slot = newest(way);
     way->is_issuing = 0;
     if (!way->sends && !way->is_on_device &&
-        !is_fine(way, driver->copy_out(slot->pinned, slot->staged, slot->len, way->stream), "copying")) {
+        !is_fine(way, driver->copy_out(slot->pinned, slot->staged, slot->len, way->stream),
+                 "copying")) {
         return;
     }
     is_fine(way, driver->event_record(slot->event, way->stream), what_we_do(way));
@@ -112,10 +120,16 @@ static void issue(nccl_way *way)
     void *at = way->is_on_device ? data : (void *)slot->staged;
     if (way->sends && !way->is_on_device) {
         memcpy(slot->pinned, data, slot->len);
-        if (!is_fine(way, nccl->device.driver.copy_in(slot->staged, slot->pinned, slot->len, way->stream), "copying")) return;
+        if (!is_fine(
+                way,
+                nccl->device.driver.copy_in(slot->staged, slot->pinned, slot->len, way->stream),
+                "copying"))
+            return;
     }
-    const int error = way->sends ? nccl->library.send(at, slot->len, DW_NCCL_UINT8, way->peer, way->comm, way->stream)
-                                 : nccl->library.receive(at, slot->len, DW_NCCL_UINT8, way->peer, way->comm, way->stream);
+    const int error = way->sends ? nccl->library.send(at, slot->len, DW_NCCL_UINT8, way->peer,
+                                                      way->comm, way->stream)
+                                 : nccl->library.receive(at, slot->len, DW_NCCL_UINT8, way->peer,
+                                                         way->comm, way->stream);
     way->posted += slot->len;
     if (error != DW_NCCL_SUCCESS && error != DW_NCCL_IN_PROGRESS) {
         fail(way, error == DW_NCCL_REMOTE_ERROR ? DW_ERR_PEER : DW_ERR_IO, what_we_do(way),
@@ -126,7 +140,8 @@ static void issue(nccl_way *way)
     look_after_issue(way);
 }
 
-/* ---- Finishing ---------------------------------------------------------------------------------- */
+/* ---- Finishing ----------------------------------------------------------------------------------
+ */
 
 /* Whether the oldest chunk has ended. */
 static int take_oldest(nccl_way *way)
@@ -148,20 +163,23 @@ int dw_nccl_way_step(nccl_way *way)
     int moved = 0;
     if (way->status == DW_OK && (way->is_issuing || way->n > 0)) look_after_issue(way);
     while (way->status == DW_OK && take_oldest(way)) moved = 1;
-    while (way->status == DW_OK && !way->is_issuing && way->n < DW_NCCL_SLOTS && way->posted < way->len) {
+    while (way->status == DW_OK && !way->is_issuing && way->n < DW_NCCL_SLOTS &&
+           way->posted < way->len) {
         issue(way);
         moved = 1;
     }
     return moved;
 }
 
-/* ---- The end ------------------------------------------------------------------------------------ */
+/* ---- The end ------------------------------------------------------------------------------------
+ */
 
 static int lets_go(const nccl_way *way)
 {
     const int64_t deadline = dw_link_now_ns() + abort_ns;
     int error;
-    while ((error = way->nccl->device.driver.stream_query(way->stream)) == DW_NCCL_CUDA_NOT_READY && dw_link_now_ns() < deadline) {
+    while ((error = way->nccl->device.driver.stream_query(way->stream)) == DW_NCCL_CUDA_NOT_READY &&
+           dw_link_now_ns() < deadline) {
         poll(NULL, 0, 1);
     }
     return error != DW_NCCL_CUDA_NOT_READY;
@@ -171,7 +189,8 @@ dw_status dw_nccl_way_end(nccl_way *way)
 {
     if (!way->nccl) return DW_OK;
     const dw_nccl_driver *driver = &way->nccl->device.driver;
-    /* Both ends have heard each other's goodbye, or something has failed: either way nothing that is on its way is wanted. */
+    /* Both ends have heard each other's goodbye, or something has failed: either way nothing that
+     * is on its way is wanted. */
     if (way->comm) way->nccl->library.abort(way->comm);
     way->comm = NULL;
     if (way->stream && !lets_go(way)) return DW_PENDING;

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  * shaped.c - a slow wire in front of any backend: "shaped:rate=100mbit,delay=20ms/tcp://host:7000".
  *
- * Each sender shapes what it sends. A message's last byte leaves at start + bits / rate, where start is
- * when the one before it left, or now if the wire is idle; it arrives delay later. Times are carried
- * forward from message to message and never from the clock while there is work, so that a thread that
- * wakes late delays a message but does not slow the wire. In virtual time the clock goes to whatever is next as soon as
- * nothing else is to be done.
+ * Each sender shapes what it sends. A message's last byte leaves at start + bits / rate, where
+ * start is when the one before it left, or now if the wire is idle; it arrives delay later. Times
+ * are carried forward from message to message and never from the clock while there is work, so that
+ * a thread that wakes late delays a message but does not slow the wire. In virtual time the clock
+ * goes to whatever is next as soon as nothing else is to be done.
  *
- * Faults befall the link's messages of data. Its greeting and its goodbye come through, in their place. */
+ * Faults befall the link's messages of data. Its greeting and its goodbye come through, in their
+ * place. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,21 +17,23 @@
 #include "link.h"
 #include "shaped_settings.h"
 
-/* A send is answered as soon as its last byte leaves within this time: while there is work, the next
- * message is here before the wire falls idle, even if the thread oversleeps by as much. */
+/* A send is answered as soon as its last byte leaves within this time: while there is work, the
+ * next message is here before the wire falls idle, even if the thread oversleeps by as much. */
 static const double lookahead_ns = 50e6;
 
-/* Messages on their way are copies; past this many bytes (and what the wire itself holds) sends wait. */
+/* Messages on their way are copies; past this many bytes (and what the wire itself holds) sends
+ * wait. */
 static const double least_pipe_bytes = 64 << 20;
 
-/* A message that should have arrived so long ago means that the backend behind is the slower one. */
+/* A message that should have arrived so long ago means that the backend behind is the slower one.
+ */
 static const double overdue_ns = 1e9;
 
 typedef struct parcel {
     struct parcel *next;
     size_t len;
     uint32_t size_class; /* has room for 256 << size_class bytes */
-    double due_ns; /* since open: when to hand it on */
+    double due_ns;       /* since open: when to hand it on */
     _Alignas(16) unsigned char data[];
 } parcel;
 
@@ -49,15 +52,15 @@ typedef struct shaped_endpoint {
     dw_shaped_settings settings;
     dw_link_role role;
     int64_t opened_ns;
-    double virtual_ns;             /* the time, where it is virtual */
+    double virtual_ns; /* the time, where it is virtual */
     double pipe_bytes_max;
-    double free_ns;                /* when the last byte of all so far leaves */
+    double free_ns; /* when the last byte of all so far leaves */
     uint64_t base_bytes, shaped_bytes, told_bytes;
     uint64_t messages, message_bytes; /* of data, so far */
-    parcel *held;                  /* waits for the next message to overtake it ... */
-    int64_t held_until_ns;         /* ... until then, by the real clock */
-    parcel *head, *tail;           /* on the way, oldest first */
-    parcel *kept, *kept_tail;      /* handed on, but the other backend still needs them */
+    parcel *held;                     /* waits for the next message to overtake it ... */
+    int64_t held_until_ns;            /* ... until then, by the real clock */
+    parcel *head, *tail;              /* on the way, oldest first */
+    parcel *kept, *kept_tail;         /* handed on, but the other backend still needs them */
     uint64_t n_kept;
     parcel *unused[PARCEL_CLASSES];
     uint64_t pipe_bytes;
@@ -73,7 +76,8 @@ static double now_of(const shaped_endpoint *end)
     return (double)(dw_link_now_ns() - end->opened_ns);
 }
 
-/* ---- Open and close --------------------------------------------------------------------------- */
+/* ---- Open and close ---------------------------------------------------------------------------
+ */
 
 typedef struct announcement {
     const dw_transport_open *how;
@@ -85,8 +89,8 @@ static void announce(void *context, const char *inner_uri)
 {
     const announcement *to = context;
     char uri[512];
-    snprintf(uri, sizeof uri, "shaped:%.*s%s", (int)(to->inner_uri - to->how->address), to->how->address,
-             inner_uri);
+    snprintf(uri, sizeof uri, "shaped:%.*s%s", (int)(to->inner_uri - to->how->address),
+             to->how->address, inner_uri);
     to->how->on_listening(to->how->listening_context, uri);
 }
 
@@ -103,7 +107,8 @@ static dw_status shaped_close(void *context)
 {
     shaped_endpoint *end = context;
     const dw_status closed = end->inner_open ? end->inner->close(end->inner_end) : DW_OK;
-    if (closed == DW_PENDING && end->inner_sending) end->head = end->head->next; /* lost: it may still be read */
+    if (closed == DW_PENDING && end->inner_sending)
+        end->head = end->head->next; /* lost: it may still be read */
     free(end->inner_end);
     free(end->inner_send);
     free(end->inner_recv);
@@ -114,7 +119,8 @@ static dw_status shaped_close(void *context)
     return closed;
 }
 
-static dw_status open_inner(shaped_endpoint *end, const dw_transport_open *how, const char *inner_uri)
+static dw_status open_inner(shaped_endpoint *end, const dw_transport_open *how,
+                            const char *inner_uri)
 {
     announcement to = {.how = how, .inner_uri = inner_uri};
     dw_transport_open inner_how = *how;
@@ -162,12 +168,14 @@ static dw_status shaped_open(void *context, const dw_transport_open *how)
     end->pipe_bytes_max = least_pipe_bytes;
     const dw_shaped_settings *settings = &end->settings;
     if (settings->ns_per_byte > 0) {
-        end->pipe_bytes_max += (lookahead_ns + settings->delay_ns + settings->jitter_ns) / settings->ns_per_byte;
+        end->pipe_bytes_max +=
+            (lookahead_ns + settings->delay_ns + settings->jitter_ns) / settings->ns_per_byte;
     }
     return DW_OK;
 }
 
-/* ---- The wire --------------------------------------------------------------------------------- */
+/* ---- The wire ---------------------------------------------------------------------------------
+ */
 
 static parcel *take_parcel(shaped_endpoint *end, size_t len)
 {
@@ -203,8 +211,10 @@ static void settle(shaped_endpoint *end)
 static void put_on_the_way(shaped_endpoint *end, parcel *added)
 {
     added->next = NULL;
-    if (end->tail) end->tail->next = added;
-    else end->head = added;
+    if (end->tail)
+        end->tail->next = added;
+    else
+        end->head = added;
     end->tail = added;
 }
 
@@ -222,10 +232,13 @@ static void pump(shaped_endpoint *end)
     const double now = now_of(end);
     while (end->status == DW_OK && end->head) {
         if (!end->inner_sending) {
-            if (end->settings.has_virtual_time && end->head->due_ns > end->virtual_ns) end->virtual_ns = end->head->due_ns;
-            else if (end->head->due_ns > now) return;
+            if (end->settings.has_virtual_time && end->head->due_ns > end->virtual_ns)
+                end->virtual_ns = end->head->due_ns;
+            else if (end->head->due_ns > now)
+                return;
             memset(end->inner_send, 0, end->inner->request_bytes);
-            end->status = end->inner->send(end->inner_end, end->inner_send, end->head->data, end->head->len);
+            end->status =
+                end->inner->send(end->inner_end, end->inner_send, end->head->data, end->head->len);
             if (end->status != DW_OK) return;
             end->inner_sending = 1;
         }
@@ -239,8 +252,10 @@ static void pump(shaped_endpoint *end)
         end->head = sent->next;
         if (!end->head) end->tail = NULL;
         sent->next = NULL;
-        if (end->n_kept++ == 0) end->kept = sent;
-        else end->kept_tail->next = sent;
+        if (end->n_kept++ == 0)
+            end->kept = sent;
+        else
+            end->kept_tail->next = sent;
         end->kept_tail = sent;
     }
 }
@@ -251,7 +266,8 @@ static parcel *pack(shaped_endpoint *end, const void *data, size_t len, const dw
     if (!added) return NULL;
     added->len = len;
     memcpy(added->data, data, len);
-    /* The link's header has no digest, as no backend damages bytes: only what lies behind it is hit. */
+    /* The link's header has no digest, as no backend damages bytes: only what lies behind it is
+     * hit. */
     if (fate->is_corrupt && len > DW_LINK_HEADER_BYTES) {
         const uint64_t bit = fate->flips % (8 * (uint64_t)(len - DW_LINK_HEADER_BYTES));
         added->data[DW_LINK_HEADER_BYTES + bit / 8] ^= (unsigned char)(1u << bit % 8);
@@ -280,8 +296,11 @@ static void carry(shaped_endpoint *end, parcel *added, size_t len, const dw_shap
 
 static dw_status cut(shaped_endpoint *end)
 {
-    end->status = dw_link_report(&end->why, DW_ERR_PEER, "the shaped wire broke after %llu messages and %llu bytes, as disconnect= "
-                                 "in its URI asks", (unsigned long long)end->messages, (unsigned long long)end->message_bytes);
+    end->status =
+        dw_link_report(&end->why, DW_ERR_PEER,
+                       "the shaped wire broke after %llu messages and %llu bytes, as disconnect= "
+                       "in its URI asks",
+                       (unsigned long long)end->messages, (unsigned long long)end->message_bytes);
     return DW_OK; /* the next test says so */
 }
 
@@ -289,9 +308,11 @@ static dw_status shaped_send(void *context, void *request_room, const void *data
 {
     shaped_endpoint *end = context;
     shaped_request *request = request_room;
-    const int is_data = len >= DW_LINK_HEADER_BYTES && dw_get32((const unsigned char *)data + 4) == DW_KIND_DATA;
+    const int is_data =
+        len >= DW_LINK_HEADER_BYTES && dw_get32((const unsigned char *)data + 4) == DW_KIND_DATA;
     dw_shaped_fate fate = {.is_cut = 0};
-    if (is_data) fate = dw_shaped_draw(&end->settings, end->role, end->messages, end->message_bytes);
+    if (is_data)
+        fate = dw_shaped_draw(&end->settings, end->role, end->messages, end->message_bytes);
     *request = (shaped_request){.sends = 1, .len = len, .leaves_ns = end->free_ns};
     if (fate.is_cut) return cut(end);
     parcel *first = NULL, *second = NULL;
@@ -344,7 +365,8 @@ static dw_status shaped_test(void *context, void *request_room, size_t *len, dw_
         *why = end->why;
         return end->status;
     }
-    if (end->settings.has_virtual_time && request->leaves_ns > end->virtual_ns) end->virtual_ns = request->leaves_ns;
+    if (end->settings.has_virtual_time && request->leaves_ns > end->virtual_ns)
+        end->virtual_ns = request->leaves_ns;
     if (!may_answer(end, now_of(end))) return DW_PENDING;
     *len = request->len;
     end->sending = NULL;
@@ -375,14 +397,19 @@ static void shaped_caps(void *context, dw_transport_caps *caps)
     end->inner->caps(end->inner_end, caps);
     caps->kept_sends = 0; /* parcels are copies */
     const double now = now_of(end), ns_per_byte = end->settings.ns_per_byte;
-    if (end->head && !end->inner_sending) wake_within(caps, end->settings.has_virtual_time ? 0 : end->head->due_ns - now);
+    if (end->head && !end->inner_sending)
+        wake_within(caps, end->settings.has_virtual_time ? 0 : end->head->due_ns - now);
     if (end->sending && end->sending->leaves_ns - lookahead_ns > now) {
-        wake_within(caps, end->settings.has_virtual_time ? 0 : end->sending->leaves_ns - lookahead_ns - now);
+        wake_within(caps, end->settings.has_virtual_time
+                              ? 0
+                              : end->sending->leaves_ns - lookahead_ns - now);
     }
     if (end->held) wake_within(caps, (double)(end->held_until_ns - dw_link_now_ns()));
-    /* What has left the sender, to the byte: a timeout looks whether this grows. While the wire stands still it does not. */
+    /* What has left the sender, to the byte: a timeout looks whether this grows. While the wire
+     * stands still it does not. */
     const double left_ns = end->free_ns - now;
-    const uint64_t to_leave = left_ns > 0 && ns_per_byte > 0 ? (uint64_t)(left_ns / ns_per_byte) : 0;
+    const uint64_t to_leave =
+        left_ns > 0 && ns_per_byte > 0 ? (uint64_t)(left_ns / ns_per_byte) : 0;
     const uint64_t left = to_leave < end->shaped_bytes ? end->shaped_bytes - to_leave : 0;
     if (end->base_bytes + left > end->told_bytes) end->told_bytes = end->base_bytes + left;
     caps->wire_sent = end->told_bytes;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * shaped_faults.c - which message meets which fate: numbers from the seed, the end and the message's own number. */
+ * shaped_faults.c - which message meets which fate: numbers from the seed, the end and the
+ * message's own number. */
 #include "shaped_settings.h"
 
 /* SplitMix64's finalizer: neighbouring inputs give unrelated outputs. */
@@ -11,7 +12,8 @@ static uint64_t mix(uint64_t z)
     return z ^ (z >> 31);
 }
 
-/* Each kind of fault has numbers of its own: a test that adds one keeps the others where they were. */
+/* Each kind of fault has numbers of its own: a test that adds one keeps the others where they were.
+ */
 enum { OF_LOSS, OF_DUPLICATE, OF_CORRUPT, OF_BIT, OF_REORDER, OF_STALL, OF_CUT, OF_JITTER };
 
 static double part_of(uint64_t stream, int which)
@@ -19,7 +21,8 @@ static double part_of(uint64_t stream, int which)
     return (double)(mix(stream + (uint64_t)which) >> 11) * 0x1p-53;
 }
 
-dw_shaped_fate dw_shaped_draw(const dw_shaped_settings *settings, dw_link_role role, uint64_t n, uint64_t bytes_before)
+dw_shaped_fate dw_shaped_draw(const dw_shaped_settings *settings, dw_link_role role, uint64_t n,
+                              uint64_t bytes_before)
 {
     const uint64_t stream = mix(mix(settings->seed * 2 + (role == DW_LINK_LISTEN)) + n);
     dw_shaped_fate fate = {.is_lost = part_of(stream, OF_LOSS) < settings->loss,
@@ -37,11 +40,15 @@ dw_shaped_fate dw_shaped_draw(const dw_shaped_settings *settings, dw_link_role r
 
 uint32_t dw_shaped_retry_ms(const dw_shaped_settings *settings)
 {
-    if (settings->loss <= 0 && settings->duplicate <= 0 && settings->corrupt <= 0 && settings->reorder <= 0) return 0;
-    /* There and back, a thread that wakes late, and a message of 64 KiB each way. Who asks waits longer each time. */
+    if (settings->loss <= 0 && settings->duplicate <= 0 && settings->corrupt <= 0 &&
+        settings->reorder <= 0)
+        return 0;
+    /* There and back, a thread that wakes late, and a message of 64 KiB each way. Who asks waits
+     * longer each time. */
     double wait_ns = 20e6;
     if (!settings->has_virtual_time) {
-        wait_ns += 2 * (settings->delay_ns + settings->jitter_ns) + 2 * 65536 * settings->ns_per_byte;
+        wait_ns +=
+            2 * (settings->delay_ns + settings->jitter_ns) + 2 * 65536 * settings->ns_per_byte;
     }
     const double wait_ms = wait_ns * 1e-6;
     return wait_ms < 60000 ? (uint32_t)wait_ms : 60000;

@@ -11,7 +11,8 @@ typedef struct unit {
     double factor;
 } unit;
 
-static const unit rate_units[] = {{"bit", 1}, {"kbit", 1e3}, {"mbit", 1e6}, {"gbit", 1e9}, {NULL, 0}};
+static const unit rate_units[] = {
+    {"bit", 1}, {"kbit", 1e3}, {"mbit", 1e6}, {"gbit", 1e9}, {NULL, 0}};
 static const unit time_units[] = {{"us", 1e3}, {"ms", 1e6}, {"s", 1e9}, {NULL, 0}};
 static const unit chance_units[] = {{"", 1}, {"%", 0.01}, {NULL, 0}};
 static const unit percent_units[] = {{"%", 0.01}, {NULL, 0}};
@@ -55,7 +56,8 @@ static const double most_ns = 3600e9;
 static int read_rate(const reader *from)
 {
     double bits;
-    if (!read_quantity(from->text, from->len, rate_units, &bits) || bits < 1 || bits > 1e12) return 0;
+    if (!read_quantity(from->text, from->len, rate_units, &bits) || bits < 1 || bits > 1e12)
+        return 0;
     from->settings->ns_per_byte = 8e9 / bits;
     return 1;
 }
@@ -101,7 +103,8 @@ static int read_chance_and_time(const reader *from, double *chance, double *ns)
     const char *colon = memchr(from->text, ':', from->len);
     if (!colon) return read_chance(from->text, from->len, chance);
     const size_t before = (size_t)(colon - from->text);
-    return read_chance(from->text, before, chance) && read_time(colon + 1, from->len - before - 1, ns);
+    return read_chance(from->text, before, chance) &&
+           read_time(colon + 1, from->len - before - 1, ns);
 }
 
 static int read_reorder(const reader *from)
@@ -126,7 +129,8 @@ static int read_disconnect(const reader *from)
     const int counts = read_quantity(from->text, from->len, count_units, &value);
     if (!counts && !read_quantity(from->text, from->len, size_units, &value)) return 0;
     if (value < 1) return 0;
-    *(counts ? &from->settings->disconnect_messages : &from->settings->disconnect_bytes) = (uint64_t)value;
+    *(counts ? &from->settings->disconnect_messages : &from->settings->disconnect_bytes) =
+        (uint64_t)value;
     return 1;
 }
 
@@ -144,7 +148,8 @@ static int read_seed(const reader *from)
 static int read_clock(const reader *from)
 {
     from->settings->has_virtual_time = from->len == 7 && memcmp(from->text, "virtual", 7) == 0;
-    return from->settings->has_virtual_time || (from->len == 4 && memcmp(from->text, "real", 4) == 0);
+    return from->settings->has_virtual_time ||
+           (from->len == 4 && memcmp(from->text, "real", 4) == 0);
 }
 
 static const struct word {
@@ -154,28 +159,36 @@ static const struct word {
 } words[] = {
     {"rate=", read_rate, "write a rate from 1bit to 1000gbit (per second), as 100mbit"},
     {"delay=", read_delay, "write a delay from 0ms to 3600s, as 20ms or 1.5ms"},
-    {"jitter=", read_jitter, "write the most that is added to the delay, from 0ms to 3600s, as 5ms"},
+    {"jitter=", read_jitter,
+     "write the most that is added to the delay, from 0ms to 3600s, as 5ms"},
     {"loss=", read_loss, "write the part of the messages that is lost, as 0.01 or 1%"},
-    {"duplicate=", read_duplicate, "write the part of the messages that comes twice, as 0.01 or 1%"},
-    {"corrupt=", read_corrupt, "write the part of the messages in which a bit flips, as 0.01 or 1%"},
-    {"reorder=", read_reorder, "write the part of the messages that the next one overtakes, as 1%, and perhaps for how long "
-                               "one waits for the next, as 1%:20ms"},
-    {"stall=", read_stall, "write how often the wire stands still before a message, as 1%, and perhaps for how long, as 1%:200ms"},
-    {"disconnect=", read_disconnect, "write after how many messages (100) or bytes (5mb) the wire breaks, or how likely that is "
-                                     "at each message (0.1%)"},
+    {"duplicate=", read_duplicate,
+     "write the part of the messages that comes twice, as 0.01 or 1%"},
+    {"corrupt=", read_corrupt,
+     "write the part of the messages in which a bit flips, as 0.01 or 1%"},
+    {"reorder=", read_reorder,
+     "write the part of the messages that the next one overtakes, as 1%, and perhaps for how long "
+     "one waits for the next, as 1%:20ms"},
+    {"stall=", read_stall,
+     "write how often the wire stands still before a message, as 1%, and perhaps for how long, as "
+     "1%:200ms"},
+    {"disconnect=", read_disconnect,
+     "write after how many messages (100) or bytes (5mb) the wire breaks, or how likely that is "
+     "at each message (0.1%)"},
     {"seed=", read_seed, "write a whole number of at most 15 digits"},
     {"time=", read_clock, "write real or virtual"},
 };
 enum { WORDS = sizeof words / sizeof *words };
 
-static dw_status blame(const dw_transport_open *how, const char *word, size_t len, const char *advice)
+static dw_status blame(const dw_transport_open *how, const char *word, size_t len,
+                       const char *advice)
 {
     return dw_link_report_at(how->why, DW_ERR_CONFIG, (int)(word - how->address), "'%.*s': %s",
                              len > 60 ? 60 : (int)len, word, advice);
 }
 
-static dw_status read_word(dw_shaped_settings *settings, unsigned *given, const dw_transport_open *how, const char *text,
-                           size_t len)
+static dw_status read_word(dw_shaped_settings *settings, unsigned *given,
+                           const dw_transport_open *how, const char *text, size_t len)
 {
     for (unsigned i = 0; i < WORDS; i++) {
         const size_t name_len = strlen(words[i].name);
@@ -185,16 +198,21 @@ static dw_status read_word(dw_shaped_settings *settings, unsigned *given, const 
         const reader from = {.settings = settings, .text = text + name_len, .len = len - name_len};
         return words[i].read(&from) ? DW_OK : blame(how, from.text, from.len, words[i].advice);
     }
-    return blame(how, text, len, "a shaped link knows rate=100mbit, delay=20ms, jitter=, loss=1%, duplicate=, corrupt=, reorder=, "
+    return blame(how, text, len,
+                 "a shaped link knows rate=100mbit, delay=20ms, jitter=, loss=1%, duplicate=, "
+                 "corrupt=, reorder=, "
                  "stall=, disconnect=, seed= and time=");
 }
 
-dw_status dw_shaped_read_settings(dw_shaped_settings *settings, const dw_transport_open *how, const char **inner_uri)
+dw_status dw_shaped_read_settings(dw_shaped_settings *settings, const dw_transport_open *how,
+                                  const char **inner_uri)
 {
     const char *slash = strchr(how->address, '/');
     if (!slash || slash[1] == '\0' || slash[1] == '/') {
-        return dw_link_report_at(how->why, DW_ERR_CONFIG, 0, "'%.80s' does not say what to shape; write "
-                                 "shaped:rate=100mbit,delay=20ms/tcp://host:port", how->address);
+        return dw_link_report_at(how->why, DW_ERR_CONFIG, 0,
+                                 "'%.80s' does not say what to shape; write "
+                                 "shaped:rate=100mbit,delay=20ms/tcp://host:port",
+                                 how->address);
     }
     *settings = (dw_shaped_settings){.seed = 1};
     unsigned given = 0;

@@ -37,7 +37,8 @@ static dw_status tcp_recv(void *context, void *request_room, void *room, size_t 
     return DW_OK;
 }
 
-/* Done when stripes carry all of it: they go on by themselves, and the data stays until the peer has it. */
+/* Done when stripes carry all of it: they go on by themselves, and the data stays until the peer
+ * has it. */
 static dw_status test_send(dw_tcp_end *end, dw_tcp_request *request, size_t *len)
 {
     if (!request->is_kept && !dw_tcp_keep(end, request)) return DW_PENDING;
@@ -68,8 +69,10 @@ static dw_status tcp_test(void *context, void *request_room, size_t *len, dw_why
     dw_tcp_end *end = context;
     dw_tcp_request *request = request_room;
     dw_status status = DW_PENDING;
-    if (!request->sends) status = test_recv(end, len);
-    else if (end->status == DW_OK) status = test_send(end, request, len);
+    if (!request->sends)
+        status = test_recv(end, len);
+    else if (end->status == DW_OK)
+        status = test_send(end, request, len);
     if (status != DW_PENDING || end->status == DW_OK) return status;
     *why = end->why;
     return end->status;

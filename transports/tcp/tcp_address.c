@@ -14,28 +14,33 @@
 
 enum { BACKLOG = 128 };
 
-/* So much may wait unsent in the kernel: a stripe that has become slow is not fed much more than two chunks. With less, a fast one runs dry
- * while we are woken: 256 KiB took a quarter of the goodput of loopback. */
+/* So much may wait unsent in the kernel: a stripe that has become slow is not fed much more than
+ * two chunks. With less, a fast one runs dry while we are woken: 256 KiB took a quarter of the
+ * goodput of loopback. */
 enum { UNSENT_BYTES = 2 << 20 };
 
-/* ---- Options ------------------------------------------------------------------------------------ */
+/* ---- Options ------------------------------------------------------------------------------------
+ */
 
 static dw_status blame(const dw_transport_open *how, const char *at, const char *advice)
 {
-    return dw_link_report_at(how->why, DW_ERR_CONFIG, (int)(at - how->address), "'%.40s': %s", at, advice);
+    return dw_link_report_at(how->why, DW_ERR_CONFIG, (int)(at - how->address), "'%.40s': %s", at,
+                             advice);
 }
 
 /* "2s" or "500ms". */
 static int read_time(const char *text, size_t len, int64_t *ns)
 {
     const size_t digits = strspn(text, "0123456789");
-    const int is_ms = len == digits + 2 && !strncmp(text + digits, "ms", 2), is_s = len == digits + 1 && text[digits] == 's';
+    const int is_ms = len == digits + 2 && !strncmp(text + digits, "ms", 2),
+              is_s = len == digits + 1 && text[digits] == 's';
     if (digits < 1 || digits > 7 || (!is_ms && !is_s)) return 0;
     *ns = (int64_t)strtol(text, NULL, 10) * (is_s ? 1000 : 1) * DW_NS_PER_MS;
     return *ns <= (int64_t)3600000 * DW_NS_PER_MS;
 }
 
-static dw_status read_option(const dw_transport_open *how, dw_tcp_options *options, const char *word, size_t len)
+static dw_status read_option(const dw_transport_open *how, dw_tcp_options *options,
+                             const char *word, size_t len)
 {
     if (len > 8 && !strncmp(word, "stripes=", 8)) {
         const unsigned long n = strtoul(word + 8, NULL, 10);
@@ -45,12 +50,15 @@ static dw_status read_option(const dw_transport_open *how, dw_tcp_options *optio
         return DW_OK;
     }
     if (len > 11 && !strncmp(word, "congestion=", 11)) {
-        if (len - 11 >= DW_TCP_CONGESTION_BYTES) return blame(how, word + 11, "no congestion control has so long a name");
-        snprintf(options->congestion, sizeof options->congestion, "%.*s", (int)(len - 11), word + 11);
+        if (len - 11 >= DW_TCP_CONGESTION_BYTES)
+            return blame(how, word + 11, "no congestion control has so long a name");
+        snprintf(options->congestion, sizeof options->congestion, "%.*s", (int)(len - 11),
+                 word + 11);
         return DW_OK;
     }
     if (len > 6 && !strncmp(word, "grace=", 6)) {
-        if (!read_time(word + 6, len - 6, &options->grace_ns)) return blame(how, word + 6, "write a time from 0ms to 3600s, as 2s");
+        if (!read_time(word + 6, len - 6, &options->grace_ns))
+            return blame(how, word + 6, "write a time from 0ms to 3600s, as 2s");
         return DW_OK;
     }
     return blame(how, word, "after a tcp address, ?stripes=4&congestion=bbr&grace=2s are known");
@@ -58,7 +66,8 @@ static dw_status read_option(const dw_transport_open *how, dw_tcp_options *optio
 
 dw_status dw_tcp_read_options(const dw_transport_open *how, dw_tcp_options *options)
 {
-    *options = (dw_tcp_options){.stripes = DW_TCP_STRIPES, .grace_ns = (int64_t)2000 * DW_NS_PER_MS};
+    *options =
+        (dw_tcp_options){.stripes = DW_TCP_STRIPES, .grace_ns = (int64_t)2000 * DW_NS_PER_MS};
     const char *word = strchr(how->address, '?');
     while (word && *word) {
         word++;
@@ -70,7 +79,8 @@ dw_status dw_tcp_read_options(const dw_transport_open *how, dw_tcp_options *opti
     return DW_OK;
 }
 
-/* ---- Addresses ---------------------------------------------------------------------------------- */
+/* ---- Addresses ----------------------------------------------------------------------------------
+ */
 
 typedef struct place {
     char host[256], port[8];
@@ -92,14 +102,16 @@ static dw_status split_address(const dw_transport_open *how, place *at)
         port = colon ? colon + 1 : NULL;
     }
     if (!port || host_len == 0 || host_len >= sizeof at->host) {
-        return dw_link_report_at(how->why, DW_ERR_ADDRESS, 0,
-                                 "'%.100s' is no address; write host:port, 10.0.0.1:7000 or [::1]:7000", how->address);
+        return dw_link_report_at(
+            how->why, DW_ERR_ADDRESS, 0,
+            "'%.100s' is no address; write host:port, 10.0.0.1:7000 or [::1]:7000", how->address);
     }
     memcpy(at->host, address, host_len);
     at->host[host_len] = '\0';
     const size_t digits = strspn(port, "0123456789");
     unsigned number = 65536;
-    if (digits >= 1 && digits <= 5 && (port[digits] == '\0' || port[digits] == '?')) sscanf(port, "%u", &number);
+    if (digits >= 1 && digits <= 5 && (port[digits] == '\0' || port[digits] == '?'))
+        sscanf(port, "%u", &number);
     const unsigned least = how->role == DW_LINK_LISTEN ? 0 : 1;
     if (number < least || number > 65535) {
         return dw_link_report_at(how->why, DW_ERR_ADDRESS, (int)(port - how->address),
@@ -120,14 +132,16 @@ dw_status dw_tcp_resolve(const dw_transport_open *how, struct addrinfo **found)
     const int error = getaddrinfo(at.host, at.port, &hints, found);
     if (error == 0) return DW_OK;
     return dw_link_report_at(how->why, DW_ERR_ADDRESS, 0, "cannot resolve '%.100s': %s", at.host,
-                             error == EAI_SYSTEM ? dw_link_system_says(errno) : gai_strerror(error));
+                             error == EAI_SYSTEM ? dw_link_system_says(errno)
+                                                 : gai_strerror(error));
 }
 
 /* "127.0.0.1:7000" or "[::1]:7000"; text has room for 96 bytes. */
 static void print_address(const struct sockaddr *address, socklen_t len, char *text)
 {
     char host[80], port[8];
-    if (getnameinfo(address, len, host, sizeof host, port, sizeof port, NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
+    if (getnameinfo(address, len, host, sizeof host, port, sizeof port,
+                    NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
         snprintf(text, 96, "a peer without an address");
         return;
     }
@@ -145,12 +159,14 @@ void dw_tcp_print_peer(int fd, char text[96])
     }
 }
 
-/* ---- Sockets ------------------------------------------------------------------------------------ */
+/* ---- Sockets ------------------------------------------------------------------------------------
+ */
 
 static int set_congestion(int fd, const dw_tcp_options *options)
 {
     const size_t len = strlen(options->congestion);
-    return len == 0 || setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, options->congestion, (socklen_t)len) == 0;
+    return len == 0 ||
+           setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, options->congestion, (socklen_t)len) == 0;
 }
 
 dw_status dw_tcp_check_congestion(const dw_transport_open *how, const dw_tcp_options *options)
@@ -160,20 +176,25 @@ dw_status dw_tcp_check_congestion(const dw_transport_open *how, const dw_tcp_opt
     const int works = fd >= 0 && set_congestion(fd, options), error = errno;
     if (fd >= 0) close(fd);
     if (works) return DW_OK;
-    return dw_link_report_at(how->why, DW_ERR_CONFIG, (int)(strstr(how->address, "congestion=") + 11 - how->address),
-                             "this system lets us have no congestion control called '%s' (%s); leave congestion= out, or name one "
-                             "of /proc/sys/net/ipv4/tcp_allowed_congestion_control", options->congestion, strerror(error));
+    return dw_link_report_at(how->why, DW_ERR_CONFIG,
+                             (int)(strstr(how->address, "congestion=") + 11 - how->address),
+                             "this system lets us have no congestion control called '%s' (%s); "
+                             "leave congestion= out, or name one "
+                             "of /proc/sys/net/ipv4/tcp_allowed_congestion_control",
+                             options->congestion, strerror(error));
 }
 
-/* A machine that vanishes says nothing. The kernel finds out: by probes while nothing is under way, and by the age of what is
- * not acknowledged. Sooner than the link gives its peer up, so that there is time for another connection: what stands between
- * two machines may have forgotten this one. */
+/* A machine that vanishes says nothing. The kernel finds out: by probes while nothing is under way,
+ * and by the age of what is not acknowledged. Sooner than the link gives its peer up, so that there
+ * is time for another connection: what stands between two machines may have forgotten this one. */
 static void watch_for_silence(int fd, uint32_t peer_timeout_ms)
 {
-    const uint32_t least_ms = 12000, most_ms = 6 * 32767 * 1000; /* what TCP_KEEPINTVL can hold, six times */
+    const uint32_t least_ms = 12000, most_ms = 6 * 32767 * 1000; /* what TCP_KEEPINTVL can hold, six
+                                                                    times */
     unsigned total_ms = peer_timeout_ms / 4 < least_ms ? least_ms : peer_timeout_ms / 4;
     if (total_ms > most_ms) total_ms = most_ms;
-    const int on = 1, idle_s = (int)(total_ms / 2000), probes = 3, between_s = (int)(total_ms / 6000);
+    const int on = 1, idle_s = (int)(total_ms / 2000), probes = 3,
+              between_s = (int)(total_ms / 6000);
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &between_s, sizeof between_s);
@@ -216,11 +237,12 @@ static void tell_address(const dw_transport_open *how, int listener)
     how->on_listening(how->listening_context, uri);
 }
 
-dw_status dw_tcp_listen(const dw_transport_open *how, const dw_tcp_options *options, const struct addrinfo *addresses,
-                        int *listener)
+dw_status dw_tcp_listen(const dw_transport_open *how, const dw_tcp_options *options,
+                        const struct addrinfo *addresses, int *listener)
 {
     *listener = -1;
-    for (const struct addrinfo *a = addresses; a && *listener < 0; a = a->ai_next) *listener = bind_one(a, options);
+    for (const struct addrinfo *a = addresses; a && *listener < 0; a = a->ai_next)
+        *listener = bind_one(a, options);
     if (*listener >= 0) {
         tell_address(how, *listener);
         return DW_OK;
@@ -229,11 +251,13 @@ dw_status dw_tcp_listen(const dw_transport_open *how, const dw_tcp_options *opti
     place at = {.port = ""};
     split_address(how, &at);
     if (error == EADDRINUSE) {
-        return dw_link_report(how->why, DW_ERR_ADDRESS, "port %s of %.100s is in use; choose another, "
-                              "or 0 for any that is free", at.port, at.host);
+        return dw_link_report(how->why, DW_ERR_ADDRESS,
+                              "port %s of %.100s is in use; choose another, "
+                              "or 0 for any that is free",
+                              at.port, at.host);
     }
-    return dw_link_report(how->why, DW_ERR_ADDRESS, "cannot listen on %.100s port %s: %s", at.host, at.port,
-                          dw_link_system_says(error));
+    return dw_link_report(how->why, DW_ERR_ADDRESS, "cannot listen on %.100s port %s: %s", at.host,
+                          at.port, dw_link_system_says(error));
 }
 
 int dw_tcp_dial(const struct sockaddr *address, socklen_t len, const dw_tcp_options *options)
@@ -255,7 +279,8 @@ static int is_own_address(int fd)
     memset(&own, 0, sizeof own);
     memset(&peer, 0, sizeof peer);
     return getsockname(fd, (struct sockaddr *)&own, &own_len) == 0 &&
-           getpeername(fd, (struct sockaddr *)&peer, &peer_len) == 0 && own_len == peer_len && memcmp(&own, &peer, own_len) == 0;
+           getpeername(fd, (struct sockaddr *)&peer, &peer_len) == 0 && own_len == peer_len &&
+           memcmp(&own, &peer, own_len) == 0;
 }
 
 int dw_tcp_connected(int fd)

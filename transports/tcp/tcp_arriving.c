@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * tcp_arriving.c - records to messages: in order, each once, the awaited one without a copy of its long parts. */
+ * tcp_arriving.c - records to messages: in order, each once, the awaited one without a copy of its
+ * long parts. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,7 +10,8 @@
 /* Calls that read in one go; other stripes, and sending, get their turn after that. */
 enum { READS_PER_TURN = 8 };
 
-/* How long an acknowledgement waits for a message to travel with, and after how much it does not. */
+/* How long an acknowledgement waits for a message to travel with, and after how much it does not.
+ */
 static const int64_t tell_after_ns = 2 * DW_NS_PER_MS;
 enum { TELL_AFTER_BYTES = 1 << 20, TELL_AFTER_MESSAGES = 64 };
 
@@ -51,7 +53,8 @@ uint64_t dw_tcp_limit(const dw_tcp_end *end)
     return end->taken + direct + end->window;
 }
 
-/* ---- What came early ---------------------------------------------------------------------------- */
+/* ---- What came early ----------------------------------------------------------------------------
+ */
 
 static dw_tcp_stash *take_stash(dw_tcp_end *end, size_t len)
 {
@@ -73,8 +76,8 @@ static dw_tcp_stash *take_stash(dw_tcp_end *end, size_t len)
     return found;
 }
 
-/* Into the list of unused ones, shortest first, as far as a window needs them: a peer whose messages grow would leave one of every
- * length there. */
+/* Into the list of unused ones, shortest first, as far as a window needs them: a peer whose
+ * messages grow would leave one of every length there. */
 static void drop_stash(dw_tcp_end *end, dw_tcp_stash *stash)
 {
     dw_tcp_stash **at = &end->unused;
@@ -129,13 +132,16 @@ void dw_tcp_post(dw_tcp_end *end)
     }
 }
 
-/* ---- One chunk ---------------------------------------------------------------------------------- */
+/* ---- One chunk ----------------------------------------------------------------------------------
+ */
 
 static void soon_tell(dw_tcp_end *end, size_t bytes)
 {
     end->unsaid += bytes;
     if (end->tell_ns == 0) end->tell_ns = dw_link_now_ns() + tell_after_ns;
-    if (end->unsaid >= TELL_AFTER_BYTES || dw_tcp_whole(end) - end->told_whole >= TELL_AFTER_MESSAGES) end->tell_ns = 1;
+    if (end->unsaid >= TELL_AFTER_BYTES ||
+        dw_tcp_whole(end) - end->told_whole >= TELL_AFTER_MESSAGES)
+        end->tell_ns = 1;
 }
 
 /* Other stripes may be bringing parts of it once more. */
@@ -180,17 +186,22 @@ static void finish_chunk(dw_tcp_end *end, dw_tcp_stripe *stripe)
     a->wire += header_len + stripe->len;
     end->received_ahead += header_len + stripe->len;
     if (is_whole(a)) let_nobody_write(end, n);
-    while (end->whole < end->awaited + DW_TCP_ARRIVING_MOST && is_whole(arriving_of(end, end->whole))) end->whole++;
+    while (end->whole < end->awaited + DW_TCP_ARRIVING_MOST &&
+           is_whole(arriving_of(end, end->whole)))
+        end->whole++;
     soon_tell(end, stripe->len);
 }
 
 /* Whether a record with bytes of a message makes sense. */
 static int is_sane(const dw_tcp_end *end, const dw_tcp_stripe *stripe)
 {
-    if (stripe->message >= end->awaited + DW_TCP_ARRIVING_MOST || stripe->total > UINT64_C(1) << 40) return 0;
+    if (stripe->message >= end->awaited + DW_TCP_ARRIVING_MOST || stripe->total > UINT64_C(1) << 40)
+        return 0;
     if (!stripe->is_chunk) return stripe->len <= DW_TCP_CHUNK_BYTES;
     const size_t chunk_len = dw_tcp_chunk_len(stripe->total);
-    if (stripe->total <= DW_TCP_CHUNK_BYTES || stripe->offset >= stripe->total || stripe->offset % chunk_len != 0) return 0;
+    if (stripe->total <= DW_TCP_CHUNK_BYTES || stripe->offset >= stripe->total ||
+        stripe->offset % chunk_len != 0)
+        return 0;
     const uint64_t left = stripe->total - stripe->offset;
     return stripe->len == (left < chunk_len ? left : chunk_len);
 }
@@ -209,25 +220,31 @@ static void find_room(dw_tcp_end *end, dw_tcp_stripe *stripe, int must)
             return;
         }
     }
-    /* What is here entirely is put away; for the rest we wait a little: the message before it may be about to end. */
+    /* What is here entirely is put away; for the rest we wait a little: the message before it may
+     * be about to end. */
     if (!must && stripe->len > stripe->ahead_n) {
         stripe->is_undecided = 1;
         return;
     }
-    if (end->stash_bytes > DW_TCP_WINDOW_BYTES + (uint64_t)dw_tcp_chunk_len(stripe->total) || stripe->total > end->longest) {
-        dw_tcp_fail(end, DW_ERR_PROTOCOL, "%s sent more than it was allowed to, or announced a message of %llu bytes", end->peer,
-                    (unsigned long long)stripe->total);
+    if (end->stash_bytes > DW_TCP_WINDOW_BYTES + (uint64_t)dw_tcp_chunk_len(stripe->total) ||
+        stripe->total > end->longest) {
+        dw_tcp_fail(end, DW_ERR_PROTOCOL,
+                    "%s sent more than it was allowed to, or announced a message of %llu bytes",
+                    end->peer, (unsigned long long)stripe->total);
         return;
     }
     stripe->stash = take_stash(end, stripe->len);
-    if (stripe->stash) stripe->room = stripe->stash->data;
-    else dw_tcp_fail(end, DW_ERR_NO_MEMORY, "no memory for a part of a message of %s's", end->peer);
+    if (stripe->stash)
+        stripe->room = stripe->stash->data;
+    else
+        dw_tcp_fail(end, DW_ERR_NO_MEMORY, "no memory for a part of a message of %s's", end->peer);
 }
 
 static void begin_chunk(dw_tcp_end *end, dw_tcp_stripe *stripe)
 {
     if (!is_sane(end, stripe)) {
-        dw_tcp_fail(end, DW_ERR_PROTOCOL, "%s sent a record that is not deltawire's, or out of place", end->peer);
+        dw_tcp_fail(end, DW_ERR_PROTOCOL,
+                    "%s sent a record that is not deltawire's, or out of place", end->peer);
         return;
     }
     stripe->is_reading = 1;
@@ -245,16 +262,19 @@ static void begin_chunk(dw_tcp_end *end, dw_tcp_stripe *stripe)
     find_room(end, stripe, 0);
 }
 
-/* ---- Reading ------------------------------------------------------------------------------------ */
+/* ---- Reading ------------------------------------------------------------------------------------
+ */
 
 /* Takes a header off what was read ahead. 0: it is not here whole. */
 static int take_header(dw_tcp_end *end, dw_tcp_stripe *stripe)
 {
     if (stripe->ahead_n < 1) return 0;
     const unsigned char *header = stripe->ahead + stripe->ahead_at;
-    const size_t header_len = header[0] == DW_TCP_CHUNK ? DW_TCP_CHUNK_RECORD_BYTES : DW_TCP_RECORD_BYTES;
+    const size_t header_len =
+        header[0] == DW_TCP_CHUNK ? DW_TCP_CHUNK_RECORD_BYTES : DW_TCP_RECORD_BYTES;
     if (header[0] < DW_TCP_MESSAGE || header[0] > DW_TCP_LEAVE) {
-        dw_tcp_fail(end, DW_ERR_PROTOCOL, "%s sent bytes that are no record of deltawire's", end->peer);
+        dw_tcp_fail(end, DW_ERR_PROTOCOL, "%s sent bytes that are no record of deltawire's",
+                    end->peer);
         return 0;
     }
     if (stripe->ahead_n < header_len) return 0;
@@ -278,14 +298,16 @@ static int take_header(dw_tcp_end *end, dw_tcp_stripe *stripe)
 
 static void take_ahead(dw_tcp_stripe *stripe)
 {
-    const size_t left = stripe->len - stripe->done, n = stripe->ahead_n < left ? stripe->ahead_n : left;
+    const size_t left = stripe->len - stripe->done,
+                 n = stripe->ahead_n < left ? stripe->ahead_n : left;
     if (stripe->room) memcpy(stripe->room + stripe->done, stripe->ahead + stripe->ahead_at, n);
     stripe->ahead_at += n;
     stripe->ahead_n -= n;
     stripe->done += n;
 }
 
-/* What lies ahead becomes messages, or parts of them. Ends where more must be read, or a place be found. */
+/* What lies ahead becomes messages, or parts of them. Ends where more must be read, or a place be
+ * found. */
 static void sort_ahead(dw_tcp_end *end, dw_tcp_stripe *stripe)
 {
     while (end->status == DW_OK && !stripe->is_undecided) {
@@ -314,7 +336,9 @@ static ptrdiff_t read_once(dw_tcp_end *end, dw_tcp_stripe *stripe, int *is_short
         }
         return n;
     }
-    if (stripe->ahead_n > 0) memmove(stripe->ahead, stripe->ahead + stripe->ahead_at, stripe->ahead_n); /* a part of a header */
+    if (stripe->ahead_n > 0)
+        memmove(stripe->ahead, stripe->ahead + stripe->ahead_at, stripe->ahead_n); /* a part of a
+                                                                                      header */
     stripe->ahead_at = 0;
     const size_t cap = DW_TCP_AHEAD_BYTES - stripe->ahead_n;
     const ptrdiff_t n = dw_stream_read(&stripe->stream, stripe->ahead + stripe->ahead_n, cap);
@@ -326,7 +350,8 @@ static ptrdiff_t read_once(dw_tcp_end *end, dw_tcp_stripe *stripe, int *is_short
 void dw_tcp_read(dw_tcp_end *end, dw_tcp_stripe *stripe)
 {
     int is_short = 0;
-    for (int reads = 0; reads < READS_PER_TURN && stripe->is_open && end->status == DW_OK; reads++) {
+    for (int reads = 0; reads < READS_PER_TURN && stripe->is_open && end->status == DW_OK;
+         reads++) {
         sort_ahead(end, stripe);
         if (stripe->is_undecided || end->status != DW_OK) return;
         if (dw_tcp_has_next(end)) return;
@@ -344,15 +369,18 @@ void dw_tcp_read(dw_tcp_end *end, dw_tcp_stripe *stripe)
     end->is_restless |= stripe->is_open && dw_stream_has_more(&stripe->stream);
 }
 
-/* Nothing of the awaited message moved in this turn: what came before its time is put away, or it would block its stripe. */
+/* Nothing of the awaited message moved in this turn: what came before its time is put away, or it
+ * would block its stripe. */
 void dw_tcp_decide(dw_tcp_end *end)
 {
     const dw_tcp_arriving *a = arriving_of(end, end->awaited);
-    if (end->posted && a->is_known && a->total > end->posted->len) return; /* the link is about to give more room */
+    if (end->posted && a->is_known && a->total > end->posted->len)
+        return; /* the link is about to give more room */
     for (unsigned i = 0; i < end->n_stripes && end->status == DW_OK; i++) {
         dw_tcp_stripe *stripe = &end->stripes[i];
         const int is_awaited = stripe->message == end->awaited;
-        if (!stripe->is_open || !stripe->is_undecided || (end->moved_awaited && !is_awaited)) continue;
+        if (!stripe->is_open || !stripe->is_undecided || (end->moved_awaited && !is_awaited))
+            continue;
         find_room(end, stripe, 1);
         if (end->status == DW_OK) dw_tcp_read(end, stripe);
     }
@@ -383,7 +411,8 @@ void dw_tcp_forget_arriving(dw_tcp_end *end)
     end->is_direct = 0;
 }
 
-/* ---- For the link ------------------------------------------------------------------------------- */
+/* ---- For the link -------------------------------------------------------------------------------
+ */
 
 /* Hands the awaited message over, if it is here. */
 dw_status dw_tcp_deliver(dw_tcp_end *end, size_t *len)

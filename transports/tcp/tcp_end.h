@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * tcp_end.h - one end of a link over TCP: its state, and the rules by which its bytes travel.
  *
- * An end is a session: up to eight connections, the *stripes*, which come and go while messages stay in order. Every
- * connection begins with a hello each way; then records, each a header and the bytes it announces:
+ * An end is a session: up to eight connections, the *stripes*, which come and go while messages
+ * stay in order. Every connection begins with a hello each way; then records, each a header and the
+ * bytes it announces:
  *
  * | offset | bytes | hello                                                                             |
  * | 0      | 6     | "DWTCP\n"                                                                         |
@@ -26,12 +27,14 @@
  * | 32     | 8     | offset in the message; CHUNK only, as is the next                                 |
  * | 40     | 8     | length of the message                                                             |
  *
- * - A message of up to DW_TCP_CHUNK_BYTES goes in one record (MESSAGE), a longer one in chunks (CHUNK), whose length follows
- *   from the message's, in order, each on whatever stripe can take it.
- * - The sender keeps a message's bytes until the peer has it whole. What went by a stripe that is lost goes again by another;
- *   a receiver drops what it has already.
- * - STATE says only whole and limit. ASK wants an ECHO by the same stripe. LEAVE is the last record of an end that closes.
- * - A receiver never has to stop reading: nobody sends past its limit. So acknowledgements always get through.
+ * - A message of up to DW_TCP_CHUNK_BYTES goes in one record (MESSAGE), a longer one in chunks
+ * (CHUNK), whose length follows from the message's, in order, each on whatever stripe can take it.
+ * - The sender keeps a message's bytes until the peer has it whole. What went by a stripe that is
+ * lost goes again by another; a receiver drops what it has already.
+ * - STATE says only whole and limit. ASK wants an ECHO by the same stripe. LEAVE is the last record
+ * of an end that closes.
+ * - A receiver never has to stop reading: nobody sends past its limit. So acknowledgements always
+ * get through.
  *
  * | file            | its part                                                          |
  * | tcp.c           | the backend's table                                               |
@@ -43,7 +46,8 @@
  * | tcp_arriving.c  | records to messages                                               |
  * | tcp_kernel.c    | what the kernel tells of a connection                             |
  *
- * Everything is called by whoever has the link's wheel, one thread at a time, and but for opening nothing waits. */
+ * Everything is called by whoever has the link's wheel, one thread at a time, and but for opening
+ * nothing waits. */
 #ifndef DW_TCP_END_H
 #define DW_TCP_END_H
 
@@ -64,27 +68,39 @@ enum {
 };
 
 enum { DW_TCP_WELCOME = 1, DW_TCP_UNKNOWN = 2, DW_TCP_TAKEN = 3 }; /* answers in a hello */
-enum { DW_TCP_MESSAGE = 1, DW_TCP_CHUNK = 2, DW_TCP_STATE = 3, DW_TCP_ASK = 4, DW_TCP_ECHO = 5, DW_TCP_LEAVE = 6 };
+enum {
+    DW_TCP_MESSAGE = 1,
+    DW_TCP_CHUNK = 2,
+    DW_TCP_STATE = 3,
+    DW_TCP_ASK = 4,
+    DW_TCP_ECHO = 5,
+    DW_TCP_LEAVE = 6
+};
 
 enum {
     DW_TCP_STRIPES = 4, /* unless the URI says otherwise */
     DW_TCP_STRIPES_MOST = 8,
-    /* Long enough that a record's header costs nothing, short enough that a slow stripe does not hold much. */
+    /* Long enough that a record's header costs nothing, short enough that a slow stripe does not
+       hold much. */
     DW_TCP_CHUNK_BYTES = 1 << 20,
     DW_TCP_CHUNKS_MOST = 256, /* of one message: a longer one has longer chunks */
-    /* What a receiver lets come beyond what its link has: 16 Gbit/s for 2 ms, and where the way is longer 1 Gbit/s for 130 ms. More than
-     * the way needs would only wait in the kernel, and leave the processor's caches before it is read. */
+    /* What a receiver lets come beyond what its link has: 16 Gbit/s for 2 ms, and where the way is
+     * longer 1 Gbit/s for 130 ms. More than the way needs would only wait in the kernel, and leave
+     * the processor's caches before it is read. */
     DW_TCP_NEAR_WINDOW_BYTES = 4 << 20,
     DW_TCP_WINDOW_BYTES = 16 << 20,
     DW_TCP_NEAR_US = 2000,
-    DW_TCP_KEPT_MOST = 512,    /* messages sent and not acknowledged */
-    DW_TCP_ARRIVING_MOST = 2 * DW_TCP_KEPT_MOST, /* and not taken, beside as many that are acknowledged */
-    DW_TCP_AHEAD_BYTES = 16384, /* read at once where little is asked for: headers, short messages, often several */
+    DW_TCP_KEPT_MOST = 512,                      /* messages sent and not acknowledged */
+    DW_TCP_ARRIVING_MOST = 2 * DW_TCP_KEPT_MOST, /* and not taken, beside as many that are
+                                                    acknowledged */
+    DW_TCP_AHEAD_BYTES = 16384, /* read at once where little is asked for: headers, short messages,
+                                   often several */
     DW_TCP_GUESTS = DW_TLS_UNPROVEN_PEERS, /* connections that have not said yet what they are */
     DW_TCP_CONGESTION_BYTES = 16
 };
 
-/* ---- One connection until both hellos are through ----------------------------------------------- */
+/* ---- One connection until both hellos are through -----------------------------------------------
+ */
 
 typedef enum dw_tcp_phase {
     DW_TCP_NOBODY, /* no connection */
@@ -111,7 +127,8 @@ typedef struct dw_tcp_kernel {
     int queued; /* bytes that the peer's kernel has not acknowledged */
 } dw_tcp_kernel;
 
-/* ---- Stripes ------------------------------------------------------------------------------------ */
+/* ---- Stripes ------------------------------------------------------------------------------------
+ */
 
 /* A chunk that came before its message is asked for. */
 typedef struct dw_tcp_stash {
@@ -126,9 +143,11 @@ typedef struct dw_tcp_stripe {
     uint32_t events;
     /* The record that is being written. */
     int is_writing;
-    int is_blocked;  /* the socket takes nothing; poll will tell */
-    int is_broken;   /* writing failed: what can still be read is read before the stripe is given up */
-    int is_late;     /* what it carried went again by another: it gets nothing more until an ECHO has come */
+    int is_blocked; /* the socket takes nothing; poll will tell */
+    int is_broken;  /* writing failed: what can still be read is read before the stripe is given up
+                     */
+    int is_late;    /* what it carried went again by another: it gets nothing more until an ECHO has
+                       come */
     int must_ask, must_answer;
     int64_t asked_ns; /* since when an ECHO is wanted; 0: none is */
     unsigned char header[DW_TCP_CHUNK_RECORD_BYTES];
@@ -153,11 +172,12 @@ typedef struct dw_tcp_stripe {
     int64_t redial_ns;  /* of a dialler: when to try again */
     int64_t backoff_ns;
     int was_open;
-    int is_silent;      /* it was lost without a word from the other end */
+    int is_silent; /* it was lost without a word from the other end */
     unsigned char ahead[DW_TCP_AHEAD_BYTES];
 } dw_tcp_stripe;
 
-/* ---- Messages ----------------------------------------------------------------------------------- */
+/* ---- Messages -----------------------------------------------------------------------------------
+ */
 
 typedef struct dw_tcp_kept {
     const unsigned char *data;
@@ -171,12 +191,13 @@ typedef struct dw_tcp_kept {
 typedef struct dw_tcp_arriving {
     int is_known; /* its first bytes have come */
     uint64_t total, got;
-    uint64_t wire; /* bytes that came for it, headers included */
+    uint64_t wire;                         /* bytes that came for it, headers included */
     uint64_t has[DW_TCP_CHUNKS_MOST / 64]; /* chunks that are here whole */
     dw_tcp_stash *stash;
 } dw_tcp_arriving;
 
-/* ---- The end ------------------------------------------------------------------------------------ */
+/* ---- The end ------------------------------------------------------------------------------------
+ */
 
 typedef struct dw_tcp_options {
     unsigned stripes;
@@ -208,55 +229,57 @@ typedef struct dw_tcp_end {
     unsigned n_stripes, n_open;
     dw_tcp_stripe *stripes;
     int listener;
-    int64_t deaf_until_ns;       /* of a listener that could not accept: not watched until then; 0: it is */
-    unsigned next_guest;         /* the oldest guest's place, where all are taken */
-    dw_tcp_meeting *guests;      /* of a listener: DW_TCP_GUESTS */
-    dw_tcp_meeting *dials;       /* of a dialler: one for each stripe */
+    int64_t deaf_until_ns;  /* of a listener that could not accept: not watched until then; 0: it is
+                             */
+    unsigned next_guest;    /* the oldest guest's place, where all are taken */
+    dw_tcp_meeting *guests; /* of a listener: DW_TCP_GUESTS */
+    dw_tcp_meeting *dials;  /* of a dialler: one for each stripe */
     struct sockaddr_storage address; /* of a dialler: where the peer was found */
     socklen_t address_len;
-    char trouble[96];            /* of a dialler: why it did not work the last time */
-    int64_t lost_ns;             /* when the last stripe went; 0: there is one */
-    int lost_error;              /* errno; 0: the peer's end of the stream */
-    size_t cut_bytes;            /* of records that went with it in their middle */
-    char lost_text[160];         /* what its cover said; "": nothing */
-    int peer_left;               /* and said so */
-    int64_t tick_ns;             /* when the stripes' progress was last looked at */
+    char trouble[96];    /* of a dialler: why it did not work the last time */
+    int64_t lost_ns;     /* when the last stripe went; 0: there is one */
+    int lost_error;      /* errno; 0: the peer's end of the stream */
+    size_t cut_bytes;    /* of records that went with it in their middle */
+    char lost_text[160]; /* what its cover said; "": nothing */
+    int peer_left;       /* and said so */
+    int64_t tick_ns;     /* when the stripes' progress was last looked at */
     unsigned turns;
     unsigned n_guests;
 
     /* Sending. */
-    dw_tcp_kept *kept;           /* a ring of DW_TCP_KEPT_MOST, by number */
-    uint64_t seen_acked, seen_limit; /* by the clock ... */
-    int64_t seen_ns;                 /* ... when they last changed */
-    uint64_t next_message, acked, answered; /* numbers: of the next send; not kept any more; not in flight at the link's */
-    uint64_t cursor;             /* the first message that may have chunks no stripe carries ... */
-    uint32_t cursor_chunk;       /* ... and the first of these */
+    dw_tcp_kept *kept;                      /* a ring of DW_TCP_KEPT_MOST, by number */
+    uint64_t seen_acked, seen_limit;        /* by the clock ... */
+    int64_t seen_ns;                        /* ... when they last changed */
+    uint64_t next_message, acked, answered; /* numbers: of the next send; not kept any more; not in
+                                               flight at the link's */
+    uint64_t cursor;       /* the first message that may have chunks no stripe carries ... */
+    uint32_t cursor_chunk; /* ... and the first of these */
     uint64_t next_position, peer_limit;
     const struct dw_tcp_request *sending; /* the link's, until it is answered */
-    unsigned next_stripe;        /* chunks take turns */
+    unsigned next_stripe;                 /* chunks take turns */
 
     /* Receiving. */
-    dw_tcp_arriving *arriving;   /* a ring of DW_TCP_ARRIVING_MOST, by number */
-    uint64_t awaited, whole;     /* numbers: the link gets it next; the first that is not here whole */
-    uint64_t taken;              /* bytes of messages that the link has */
-    uint64_t window;             /* bytes that may come beyond */
+    dw_tcp_arriving *arriving; /* a ring of DW_TCP_ARRIVING_MOST, by number */
+    uint64_t awaited, whole; /* numbers: the link gets it next; the first that is not here whole */
+    uint64_t taken;          /* bytes of messages that the link has */
+    uint64_t window;         /* bytes that may come beyond */
     struct dw_tcp_request *posted;
-    int is_direct;               /* the awaited message is read to where the link wants it */
-    int has_looked;              /* the last read found less than it had room for */
-    unsigned hot;                /* the stripe that brought something last */
+    int is_direct;  /* the awaited message is read to where the link wants it */
+    int has_looked; /* the last read found less than it had room for */
+    unsigned hot;   /* the stripe that brought something last */
     dw_tcp_stash *unused;
     uint64_t stash_bytes, unused_bytes;
     uint64_t told_whole, told_limit, unsaid; /* bytes that came since */
-    int64_t tell_ns;             /* when the peer is to be told at the latest; 0: it knows */
-    int moved_awaited;           /* in this turn */
-    int is_restless;             /* a stream has bytes that poll does not see */
+    int64_t tell_ns;   /* when the peer is to be told at the latest; 0: it knows */
+    int moved_awaited; /* in this turn */
+    int is_restless;   /* a stream has bytes that poll does not see */
 
     /* Counters. */
-    uint64_t sent, sent_apart;         /* bytes on the wire: of messages, and others not added yet */
+    uint64_t sent, sent_apart; /* bytes on the wire: of messages, and others not added yet */
     uint64_t received, received_apart; /* of messages that the link has, and others not added yet */
     uint64_t received_ahead;           /* of messages that it has not */
     uint64_t resent_bytes, reconnects;
-    dw_tcp_kernel gone;                /* what the kernel counted on connections that are no more */
+    dw_tcp_kernel gone; /* what the kernel counted on connections that are no more */
 } dw_tcp_end;
 
 typedef struct dw_tcp_request {
@@ -268,7 +291,8 @@ typedef struct dw_tcp_request {
 } dw_tcp_request;
 
 /* The first trouble stays. */
-void dw_tcp_fail(dw_tcp_end *end, dw_status status, const char *format, ...) __attribute__((format(printf, 3, 4)));
+void dw_tcp_fail(dw_tcp_end *end, dw_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 
 /* tcp_open.c */
 dw_status dw_tcp_open(dw_tcp_end *end, const dw_transport_open *how);
@@ -278,8 +302,8 @@ void dw_tcp_close(dw_tcp_end *end);
 struct addrinfo;
 dw_status dw_tcp_read_options(const dw_transport_open *how, dw_tcp_options *options);
 dw_status dw_tcp_resolve(const dw_transport_open *how, struct addrinfo **found);
-dw_status dw_tcp_listen(const dw_transport_open *how, const dw_tcp_options *options, const struct addrinfo *addresses,
-                        int *listener);
+dw_status dw_tcp_listen(const dw_transport_open *how, const dw_tcp_options *options,
+                        const struct addrinfo *addresses, int *listener);
 dw_status dw_tcp_check_congestion(const dw_transport_open *how, const dw_tcp_options *options);
 /* A socket that connects; -1: errno tells why not. */
 int dw_tcp_dial(const struct sockaddr *address, socklen_t len, const dw_tcp_options *options);
@@ -287,18 +311,21 @@ int dw_tcp_connected(int fd); /* 0, or why not, as errno */
 void dw_tcp_tune(int fd, uint32_t peer_timeout_ms);
 void dw_tcp_print_peer(int fd, char text[96]);
 
-/* tcp_meeting.c. step: DW_PENDING: not yet; DW_OK: the hello of the other end lies in hears (a dialler), or is to be
- * answered, or has been (a guest); DW_ERR_IO: the connection is of no use, errno tells why, 0: it hung up; DW_ERR_AUTH, DW_ERR_PEER, DW_ERR_TIMEOUT: TLS
- * failed, the stream's text tells why. Others are errors. as_*: 0: no memory. */
+/* tcp_meeting.c. step: DW_PENDING: not yet; DW_OK: the hello of the other end lies in hears (a
+ * dialler), or is to be answered, or has been (a guest); DW_ERR_IO: the connection is of no use,
+ * errno tells why, 0: it hung up; DW_ERR_AUTH, DW_ERR_PEER, DW_ERR_TIMEOUT: TLS failed, the
+ * stream's text tells why. Others are errors. as_*: 0: no memory. */
 int dw_tcp_meet_as_guest(dw_tcp_meeting *meeting, int fd, int64_t until_ns, const dw_tcp_end *end);
-int dw_tcp_meet_as_dialler(dw_tcp_meeting *meeting, int fd, int64_t until_ns, const dw_tcp_end *end, unsigned stripe);
+int dw_tcp_meet_as_dialler(dw_tcp_meeting *meeting, int fd, int64_t until_ns, const dw_tcp_end *end,
+                           unsigned stripe);
 dw_status dw_tcp_meeting_step(dw_tcp_meeting *meeting, dw_tcp_end *end);
 void dw_tcp_answer(dw_tcp_meeting *meeting, const dw_tcp_end *end, unsigned stripe, int answer);
 void dw_tcp_meeting_end(dw_tcp_meeting *meeting);
 uint32_t dw_tcp_meeting_events(const dw_tcp_meeting *meeting);
 
 /* tcp_session.c */
-void dw_tcp_turn(dw_tcp_end *end, int wait_ms); /* everything that is due; waits only while opening */
+void dw_tcp_turn(dw_tcp_end *end, int wait_ms); /* everything that is due; waits only while opening
+                                                 */
 void dw_tcp_start_dial(dw_tcp_end *end, unsigned stripe, int64_t now);
 void dw_tcp_lose(dw_tcp_end *end, dw_tcp_stripe *stripe, int error);
 int64_t dw_tcp_wakes(const dw_tcp_end *end); /* ns from now; -1: never by itself */
@@ -310,10 +337,10 @@ void dw_tcp_watch_stripe(dw_tcp_end *end, dw_tcp_stripe *stripe);
 size_t dw_tcp_chunk_len(uint64_t total);
 int dw_tcp_keep(dw_tcp_end *end, dw_tcp_request *request); /* 0: not now */
 int dw_tcp_sends_on(const dw_tcp_end *end); /* the link's send would get on if it were asked for */
-void dw_tcp_give(dw_tcp_end *end);                         /* what stripes can take; and what the peer is to be told */
+void dw_tcp_give(dw_tcp_end *end); /* what stripes can take; and what the peer is to be told */
 void dw_tcp_write(dw_tcp_end *end, dw_tcp_stripe *stripe);
 void dw_tcp_acknowledge(dw_tcp_end *end, uint64_t whole, uint64_t limit);
-void dw_tcp_take_back(dw_tcp_end *end, unsigned stripe);      /* what a lost one carried */
+void dw_tcp_take_back(dw_tcp_end *end, unsigned stripe); /* what a lost one carried */
 void dw_tcp_overtake(dw_tcp_end *end, int64_t now, int64_t patience_ns);
 void dw_tcp_hear_from(dw_tcp_stripe *stripe, int kind); /* an ASK or an ECHO, among others */
 void dw_tcp_say_leave(dw_tcp_end *end);
@@ -323,15 +350,16 @@ uint64_t dw_tcp_whole(const dw_tcp_end *end);
 
 /* tcp_arriving.c */
 void dw_tcp_read(dw_tcp_end *end, dw_tcp_stripe *stripe);
-void dw_tcp_post(dw_tcp_end *end);     /* a request has come */
+void dw_tcp_post(dw_tcp_end *end); /* a request has come */
 dw_status dw_tcp_deliver(dw_tcp_end *end, size_t *len);
-void dw_tcp_decide(dw_tcp_end *end);   /* where bytes go that nobody has asked for yet */
+void dw_tcp_decide(dw_tcp_end *end); /* where bytes go that nobody has asked for yet */
 void dw_tcp_forget_reading(dw_tcp_end *end, dw_tcp_stripe *stripe);
 dw_tcp_stash *dw_tcp_take_room(dw_tcp_end *end, size_t len); /* NULL: no memory */
 void dw_tcp_give_room_back(dw_tcp_end *end, dw_tcp_stash *room);
 void dw_tcp_forget_arriving(dw_tcp_end *end); /* all that came and the link has not */
-int dw_tcp_has_next(const dw_tcp_end *end); /* the message that the link waits for is here */
-uint64_t dw_tcp_begun(const dw_tcp_end *end); /* bytes of messages that the link has not, as far as they came */
+int dw_tcp_has_next(const dw_tcp_end *end);   /* the message that the link waits for is here */
+uint64_t dw_tcp_begun(const dw_tcp_end *end); /* bytes of messages that the link has not, as far as
+                                                 they came */
 
 /* tcp_kernel.c */
 dw_tcp_kernel dw_tcp_ask_kernel(int fd);

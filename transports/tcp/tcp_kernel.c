@@ -3,8 +3,8 @@
 #include "tcp_end.h"
 
 #if defined(__linux__)
-#include <linux/tcp.h> /* the C library's netinet/tcp.h, which tcp_address.c needs, stops before some of these fields */
 #include <linux/sockios.h>
+#include <linux/tcp.h> /* the C library's netinet/tcp.h, which tcp_address.c needs, stops before some of these fields */
 #include <stddef.h>
 #include <sys/ioctl.h>
 
@@ -15,7 +15,8 @@ dw_tcp_kernel dw_tcp_ask_kernel(int fd)
     socklen_t len = sizeof info;
     dw_tcp_kernel told = {0};
     if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) != 0) return told;
-    if (len < offsetof(struct tcp_info, tcpi_bytes_received) + sizeof info.tcpi_bytes_received) return told;
+    if (len < offsetof(struct tcp_info, tcpi_bytes_received) + sizeof info.tcpi_bytes_received)
+        return told;
     told.sent = info.tcpi_bytes_acked;
     told.received = info.tcpi_bytes_received;
     told.retransmits = info.tcpi_total_retrans;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * tcp_meeting.c - one connection until both ends have said what they are, in steps that never wait.
  *
- * A listener tells its peer by the hello from strangers (port scanners, browsers), whom it dismisses. The role is in it
- * because two dialling sockets can, by accident, connect to each other or to themselves. */
+ * A listener tells its peer by the hello from strangers (port scanners, browsers), whom it
+ * dismisses. The role is in it because two dialling sockets can, by accident, connect to each other
+ * or to themselves. */
 #include <errno.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -43,7 +44,8 @@ int dw_tcp_meet_as_guest(dw_tcp_meeting *meeting, int fd, int64_t until_ns, cons
     return begun;
 }
 
-int dw_tcp_meet_as_dialler(dw_tcp_meeting *meeting, int fd, int64_t until_ns, const dw_tcp_end *end, unsigned stripe)
+int dw_tcp_meet_as_dialler(dw_tcp_meeting *meeting, int fd, int64_t until_ns, const dw_tcp_end *end,
+                           unsigned stripe)
 {
     const int begun = begin(meeting, fd, until_ns, end);
     meeting->phase = DW_TCP_CONNECTING;
@@ -80,7 +82,8 @@ static dw_status lost(int error)
 static dw_status say(dw_tcp_meeting *meeting)
 {
     while (meeting->said < DW_TCP_HELLO_BYTES) {
-        const struct iovec part = {meeting->says + meeting->said, DW_TCP_HELLO_BYTES - meeting->said};
+        const struct iovec part = {meeting->says + meeting->said,
+                                   DW_TCP_HELLO_BYTES - meeting->said};
         const ptrdiff_t n = dw_stream_write(&meeting->stream, &part, 1);
         if (n == DW_STREAM_WAIT) return DW_PENDING;
         if (n < 0) return lost(meeting->stream.error);
@@ -89,17 +92,20 @@ static dw_status say(dw_tcp_meeting *meeting)
     return DW_OK;
 }
 
-/* DW_ERR_PROTOCOL: not one of ours; DW_ERR_VERSION: hears[6] tells which. Both as soon as it is sure. */
+/* DW_ERR_PROTOCOL: not one of ours; DW_ERR_VERSION: hears[6] tells which. Both as soon as it is
+ * sure. */
 static dw_status hear(dw_tcp_meeting *meeting)
 {
     while (meeting->heard < DW_TCP_HELLO_BYTES) {
-        const ptrdiff_t n = dw_stream_read(&meeting->stream, meeting->hears + meeting->heard, DW_TCP_HELLO_BYTES - meeting->heard);
+        const ptrdiff_t n = dw_stream_read(&meeting->stream, meeting->hears + meeting->heard,
+                                           DW_TCP_HELLO_BYTES - meeting->heard);
         if (n == DW_STREAM_WAIT) return DW_PENDING;
         if (n < 0) return lost(n == DW_STREAM_ENDED ? 0 : meeting->stream.error);
         meeting->heard += (size_t)n;
         const size_t known = meeting->heard < sizeof magic ? meeting->heard : sizeof magic;
         if (memcmp(meeting->hears, magic, known) != 0) return DW_ERR_PROTOCOL;
-        if (meeting->heard >= DW_TCP_PREAMBLE_BYTES && meeting->hears[6] != DW_TCP_VERSION) return DW_ERR_VERSION;
+        if (meeting->heard >= DW_TCP_PREAMBLE_BYTES && meeting->hears[6] != DW_TCP_VERSION)
+            return DW_ERR_VERSION;
     }
     if (meeting->hears[7] == (meeting->dials ? 'L' : 'C')) return DW_OK;
     return lost(EISCONN); /* it is in our own role: another dialler, or ourselves */
@@ -115,7 +121,8 @@ dw_status dw_tcp_meeting_step(dw_tcp_meeting *meeting, dw_tcp_end *end)
         meeting->phase = DW_TCP_SHAKING;
     }
     if (meeting->phase == DW_TCP_SHAKING) {
-        status = end->tls ? dw_tls_shake(&meeting->stream) : DW_OK; /* a bare stream has nothing to agree on */
+        status = end->tls ? dw_tls_shake(&meeting->stream) : DW_OK; /* a bare stream has nothing to
+                                                                       agree on */
         if (status != DW_OK) return status;
         meeting->phase = meeting->dials ? DW_TCP_SAYING : DW_TCP_HEARING;
     }

@@ -15,21 +15,27 @@
 enum { REDIAL_MS = 100, LOOK_MS = 20, CONNECT_MS = 5000 };
 
 /* Whether to give up, and why. */
-static dw_status check_time(const dw_tcp_end *end, const dw_transport_open *how, int64_t deadline_ns)
+static dw_status check_time(const dw_tcp_end *end, const dw_transport_open *how,
+                            int64_t deadline_ns)
 {
     if (dw_link_is_set(how->cancelled)) {
-        return dw_link_report(how->why, DW_ERR_CANCELLED, "opening tcp://%.100s was cancelled", how->address);
+        return dw_link_report(how->why, DW_ERR_CANCELLED, "opening tcp://%.100s was cancelled",
+                              how->address);
     }
     if (dw_link_now_ns() < deadline_ns) return DW_OK;
     if (how->role == DW_LINK_LISTEN) {
-        return dw_link_report(how->why, DW_ERR_TIMEOUT, "no peer connected to tcp://%.100s within %u ms%s", how->address,
+        return dw_link_report(how->why, DW_ERR_TIMEOUT,
+                              "no peer connected to tcp://%.100s within %u ms%s", how->address,
                               how->timeout_ms, end->turned_away);
     }
-    return dw_link_report(how->why, DW_ERR_TIMEOUT, "nobody answered at tcp://%.100s within %u ms (%s); is the "
-                          "other end started, and listening there?", how->address, how->timeout_ms, end->trouble);
+    return dw_link_report(how->why, DW_ERR_TIMEOUT,
+                          "nobody answered at tcp://%.100s within %u ms (%s); is the "
+                          "other end started, and listening there?",
+                          how->address, how->timeout_ms, end->trouble);
 }
 
-/* A name may have addresses behind which nobody says even no (IPv6 that leads nowhere): none of several may take all the time. */
+/* A name may have addresses behind which nobody says even no (IPv6 that leads nowhere): none of
+ * several may take all the time. */
 static int64_t time_to_connect(const dw_transport_open *how, const struct addrinfo *addresses)
 {
     int64_t n = 0;
@@ -38,13 +44,17 @@ static int64_t time_to_connect(const dw_transport_open *how, const struct addrin
     return n == 1 ? INT64_MAX / 2 : (share_ms < CONNECT_MS ? share_ms : CONNECT_MS) * DW_NS_PER_MS;
 }
 
-/* Turns until the end is open, has failed, time is over, or (dialling) this attempt has come to nothing: DW_PENDING. */
-static dw_status wait_for_peer(dw_tcp_end *end, const dw_transport_open *how, int64_t deadline_ns, int64_t connected_by_ns)
+/* Turns until the end is open, has failed, time is over, or (dialling) this attempt has come to
+ * nothing: DW_PENDING. */
+static dw_status wait_for_peer(dw_tcp_end *end, const dw_transport_open *how, int64_t deadline_ns,
+                               int64_t connected_by_ns)
 {
     while (end->is_opening && end->status == DW_OK) {
         const dw_status status = check_time(end, how, deadline_ns);
         if (status != DW_OK) return status;
-        if (end->dials && end->dials[0].phase == DW_TCP_CONNECTING && dw_link_now_ns() >= connected_by_ns) dw_tcp_meeting_end(&end->dials[0]);
+        if (end->dials && end->dials[0].phase == DW_TCP_CONNECTING &&
+            dw_link_now_ns() >= connected_by_ns)
+            dw_tcp_meeting_end(&end->dials[0]);
         if (end->dials && end->dials[0].phase == DW_TCP_NOBODY) return DW_PENDING;
         dw_tcp_turn(end, LOOK_MS);
     }
@@ -52,18 +62,20 @@ static dw_status wait_for_peer(dw_tcp_end *end, const dw_transport_open *how, in
     return end->status;
 }
 
-static dw_status meet_listening(dw_tcp_end *end, const dw_transport_open *how, const struct addrinfo *addresses,
-                                int64_t deadline_ns)
+static dw_status meet_listening(dw_tcp_end *end, const dw_transport_open *how,
+                                const struct addrinfo *addresses, int64_t deadline_ns)
 {
     const dw_status status = dw_tcp_listen(how, &end->options, addresses, &end->listener);
     if (status != DW_OK) return status;
     dw_tcp_watch_listener(end);
     const dw_status met = wait_for_peer(end, how, deadline_ns, INT64_MAX);
-    if (end->n_stripes == 1 && end->options.grace_ns == 0) dw_tcp_stop_listening(end); /* nobody else is expected, ever */
+    if (end->n_stripes == 1 && end->options.grace_ns == 0)
+        dw_tcp_stop_listening(end); /* nobody else is expected, ever */
     return met;
 }
 
-static dw_status meet_dialling(dw_tcp_end *end, const dw_transport_open *how, const struct addrinfo *addresses, int64_t deadline_ns)
+static dw_status meet_dialling(dw_tcp_end *end, const dw_transport_open *how,
+                               const struct addrinfo *addresses, int64_t deadline_ns)
 {
     const int64_t connect_ns = time_to_connect(how, addresses);
     for (;;) {
@@ -72,7 +84,8 @@ static dw_status meet_dialling(dw_tcp_end *end, const dw_transport_open *how, co
             end->address_len = a->ai_addrlen;
             dw_tcp_start_dial(end, 0, dw_link_now_ns());
             if (!end->tls) end->dials[0].until_ns = INT64_MAX; /* the open's own time counts */
-            const dw_status status = wait_for_peer(end, how, deadline_ns, dw_link_now_ns() + connect_ns);
+            const dw_status status =
+                wait_for_peer(end, how, deadline_ns, dw_link_now_ns() + connect_ns);
             if (status != DW_PENDING) return status;
         }
         for (int waited = 0; waited < REDIAL_MS; waited += LOOK_MS) {
@@ -96,17 +109,21 @@ static dw_status make(dw_tcp_end *end, const dw_transport_open *how)
     end->peer_limit = 0;
     memcpy(end->peer, "the peer", sizeof "the peer");
     end->stripes = calloc(end->options.stripes, sizeof *end->stripes);
-    for (unsigned i = 0; end->stripes && i < end->options.stripes; i++) end->stripes[i].stream.fd = -1;
+    for (unsigned i = 0; end->stripes && i < end->options.stripes; i++)
+        end->stripes[i].stream.fd = -1;
     end->kept = calloc(DW_TCP_KEPT_MOST, sizeof *end->kept);
     end->arriving = calloc(DW_TCP_ARRIVING_MOST, sizeof *end->arriving);
-    if (listens) end->guests = calloc(DW_TCP_GUESTS, sizeof *end->guests);
-    else end->dials = calloc(end->options.stripes, sizeof *end->dials);
+    if (listens)
+        end->guests = calloc(DW_TCP_GUESTS, sizeof *end->guests);
+    else
+        end->dials = calloc(end->options.stripes, sizeof *end->dials);
     if (!end->stripes || !end->kept || !end->arriving || (!end->guests && !end->dials)) {
         return dw_link_report(how->why, DW_ERR_NO_MEMORY, "no memory for a link over TCP");
     }
     end->poller = epoll_create1(EPOLL_CLOEXEC);
     if (end->poller >= 0) return DW_OK;
-    return dw_link_report(how->why, DW_ERR_IO, "cannot watch sockets: %s", dw_link_system_says(errno));
+    return dw_link_report(how->why, DW_ERR_IO, "cannot watch sockets: %s",
+                          dw_link_system_says(errno));
 }
 
 dw_status dw_tcp_open(dw_tcp_end *end, const dw_transport_open *how)
@@ -121,7 +138,8 @@ dw_status dw_tcp_open(dw_tcp_end *end, const dw_transport_open *how)
     if (status != DW_OK) return status;
     status = dw_tcp_check_plaintext(how, addresses);
     if (status == DW_OK) status = make(end, how);
-    if (status == DW_OK && how->tls) status = dw_tls_context_create(&end->tls, how->tls, how->role, how->why);
+    if (status == DW_OK && how->tls)
+        status = dw_tls_context_create(&end->tls, how->tls, how->role, how->why);
     if (status == DW_OK) {
         status = how->role == DW_LINK_LISTEN ? meet_listening(end, how, addresses, deadline_ns)
                                              : meet_dialling(end, how, addresses, deadline_ns);
@@ -136,13 +154,15 @@ void dw_tcp_close(dw_tcp_end *end)
 {
     dw_tcp_stop_listening(end);
     dw_tcp_say_leave(end);
-    for (unsigned i = 0; end->dials && i < end->options.stripes; i++) dw_tcp_meeting_end(&end->dials[i]);
+    for (unsigned i = 0; end->dials && i < end->options.stripes; i++)
+        dw_tcp_meeting_end(&end->dials[i]);
     for (unsigned i = 0; end->stripes && i < end->options.stripes; i++) {
         dw_tcp_forget_reading(end, &end->stripes[i]);
         dw_stream_close(&end->stripes[i].stream);
     }
     if (end->arriving) dw_tcp_forget_arriving(end);
-    for (unsigned i = 0; end->kept && i < DW_TCP_KEPT_MOST; i++) free(end->kept[i].copy); /* NULL is fine */
+    for (unsigned i = 0; end->kept && i < DW_TCP_KEPT_MOST; i++)
+        free(end->kept[i].copy); /* NULL is fine */
     while (end->unused) {
         dw_tcp_stash *next = end->unused->next;
         free(end->unused);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * tcp_send.c - messages to records, by whatever stripe can take them; what is kept until the peer has it. */
+ * tcp_send.c - messages to records, by whatever stripe can take them; what is kept until the peer
+ * has it. */
 #include <string.h>
 
 #include "link.h"
@@ -14,7 +15,8 @@ static dw_tcp_kept *kept_of(const dw_tcp_end *end, uint64_t number)
 size_t dw_tcp_chunk_len(uint64_t total)
 {
     const uint64_t page = 4096, part = (total + DW_TCP_CHUNKS_MOST - 1) / DW_TCP_CHUNKS_MOST;
-    return part <= DW_TCP_CHUNK_BYTES ? DW_TCP_CHUNK_BYTES : (size_t)((part + page - 1) / page * page);
+    return part <= DW_TCP_CHUNK_BYTES ? DW_TCP_CHUNK_BYTES
+                                      : (size_t)((part + page - 1) / page * page);
 }
 
 static size_t chunk_bytes(const dw_tcp_kept *kept, uint32_t chunk)
@@ -27,7 +29,8 @@ int dw_tcp_sends_on(const dw_tcp_end *end)
 {
     const dw_tcp_request *request = end->sending;
     if (!request) return 0;
-    return request->is_kept ? end->cursor > request->number : end->next_message - end->acked < DW_TCP_KEPT_MOST;
+    return request->is_kept ? end->cursor > request->number
+                            : end->next_message - end->acked < DW_TCP_KEPT_MOST;
 }
 
 int dw_tcp_keep(dw_tcp_end *end, dw_tcp_request *request)
@@ -36,14 +39,16 @@ int dw_tcp_keep(dw_tcp_end *end, dw_tcp_request *request)
     dw_tcp_kept *kept = kept_of(end, end->next_message);
     if (end->copies) {
         kept->copy = dw_tcp_take_room(end, request->len);
-        if (!kept->copy) dw_tcp_fail(end, DW_ERR_NO_MEMORY, "no memory for a message to %s", end->peer);
+        if (!kept->copy)
+            dw_tcp_fail(end, DW_ERR_NO_MEMORY, "no memory for a message to %s", end->peer);
         if (!kept->copy) return 0;
         if (request->len > 0) memcpy(kept->copy->data, request->data, request->len);
     }
     kept->data = end->copies ? kept->copy->data : request->data;
     kept->len = request->len;
     kept->chunk_len = dw_tcp_chunk_len(request->len);
-    kept->chunks = request->len == 0 ? 1 : (uint32_t)((request->len + kept->chunk_len - 1) / kept->chunk_len);
+    kept->chunks =
+        request->len == 0 ? 1 : (uint32_t)((request->len + kept->chunk_len - 1) / kept->chunk_len);
     kept->position = end->next_position;
     memset(kept->on, 0, kept->chunks);
     request->number = end->next_message++;
@@ -52,10 +57,12 @@ int dw_tcp_keep(dw_tcp_end *end, dw_tcp_request *request)
     return 1;
 }
 
-/* ---- Records ------------------------------------------------------------------------------------ */
+/* ---- Records ------------------------------------------------------------------------------------
+ */
 
 /* What every record says beside its own purpose. */
-static void begin_record(dw_tcp_end *end, dw_tcp_stripe *stripe, int kind, size_t len, uint64_t message)
+static void begin_record(dw_tcp_end *end, dw_tcp_stripe *stripe, int kind, size_t len,
+                         uint64_t message)
 {
     unsigned char *header = stripe->header;
     dw_put32(header, (uint32_t)kind);
@@ -74,11 +81,13 @@ static void begin_record(dw_tcp_end *end, dw_tcp_stripe *stripe, int kind, size_
     stripe->is_writing = 1;
 }
 
-static void begin_chunk(dw_tcp_end *end, dw_tcp_stripe *stripe, dw_tcp_kept *kept, uint64_t number, uint32_t chunk)
+static void begin_chunk(dw_tcp_end *end, dw_tcp_stripe *stripe, dw_tcp_kept *kept, uint64_t number,
+                        uint32_t chunk)
 {
     const size_t offset = (size_t)chunk * kept->chunk_len;
     const int is_chunk = kept->len > DW_TCP_CHUNK_BYTES;
-    begin_record(end, stripe, is_chunk ? DW_TCP_CHUNK : DW_TCP_MESSAGE, chunk_bytes(kept, chunk), number);
+    begin_record(end, stripe, is_chunk ? DW_TCP_CHUNK : DW_TCP_MESSAGE, chunk_bytes(kept, chunk),
+                 number);
     if (is_chunk) {
         dw_put64(stripe->header + 32, offset);
         dw_put64(stripe->header + 40, kept->len);
@@ -90,8 +99,9 @@ static void begin_chunk(dw_tcp_end *end, dw_tcp_stripe *stripe, dw_tcp_kept *kep
     stripe->is_clear = 0;
 }
 
-/* The bytes of a message that the peer has by another stripe, and that are ours no longer: the record must have its length.
- * A cover that has taken a part of them already does not mind that the rest reads otherwise. */
+/* The bytes of a message that the peer has by another stripe, and that are ours no longer: the
+ * record must have its length. A cover that has taken a part of them already does not mind that the
+ * rest reads otherwise. */
 static const unsigned char nothing[16384];
 
 void dw_tcp_write(dw_tcp_end *end, dw_tcp_stripe *stripe)
@@ -118,12 +128,14 @@ void dw_tcp_write(dw_tcp_end *end, dw_tcp_stripe *stripe)
         stripe->header_done += of_header;
         stripe->body_done += (size_t)n - of_header;
         *(is_apart ? &end->sent_apart : &end->sent) += (size_t)n;
-        stripe->is_writing = stripe->header_done < stripe->header_len || stripe->body_done < stripe->body_len;
+        stripe->is_writing =
+            stripe->header_done < stripe->header_len || stripe->body_done < stripe->body_len;
     }
     dw_tcp_watch_stripe(end, stripe);
 }
 
-/* ---- Which stripe ------------------------------------------------------------------------------- */
+/* ---- Which stripe -------------------------------------------------------------------------------
+ */
 
 static int is_free(const dw_tcp_stripe *stripe)
 {
@@ -140,15 +152,17 @@ static dw_tcp_stripe *find_free(const dw_tcp_end *end, unsigned first)
     return NULL;
 }
 
-/* Over a short way one connection carries all the short messages that there can be: they wait for it, for what goes by others comes out
- * of order and has to be put away. */
+/* Over a short way one connection carries all the short messages that there can be: they wait for
+ * it, for what goes by others comes out of order and has to be put away. */
 static int must_wait(const dw_tcp_end *end)
 {
     const dw_tcp_stripe *usual = &end->stripes[0];
-    return end->window == DW_TCP_NEAR_WINDOW_BYTES && usual->is_open && usual->is_writing && !usual->is_late && !usual->is_broken;
+    return end->window == DW_TCP_NEAR_WINDOW_BYTES && usual->is_open && usual->is_writing &&
+           !usual->is_late && !usual->is_broken;
 }
 
-/* Short messages keep to the first that is free, so that the receiver knows where to look; chunks go round. NULL: not now. */
+/* Short messages keep to the first that is free, so that the receiver knows where to look; chunks
+ * go round. NULL: not now. */
 static dw_tcp_stripe *choose(dw_tcp_end *end, int is_short)
 {
     if (is_short) return must_wait(end) ? NULL : find_free(end, 0);
@@ -180,8 +194,10 @@ static void ask_and_answer(dw_tcp_end *end)
         dw_tcp_stripe *stripe = &end->stripes[i];
         if (!(stripe->must_ask || stripe->must_answer) || !is_free(stripe)) continue;
         begin_record(end, stripe, stripe->must_answer ? DW_TCP_ECHO : DW_TCP_ASK, 0, 0);
-        if (stripe->must_answer) stripe->must_answer = 0;
-        else stripe->must_ask = 0;
+        if (stripe->must_answer)
+            stripe->must_answer = 0;
+        else
+            stripe->must_ask = 0;
         dw_tcp_write(end, stripe);
     }
 }
@@ -200,7 +216,8 @@ void dw_tcp_give(dw_tcp_end *end)
     ask_and_answer(end);
     dw_tcp_kept *kept;
     while ((kept = find_chunk(end)) != NULL) {
-        if (kept->position + (uint64_t)end->cursor_chunk * kept->chunk_len >= end->peer_limit) break;
+        if (kept->position + (uint64_t)end->cursor_chunk * kept->chunk_len >= end->peer_limit)
+            break;
         dw_tcp_stripe *stripe = choose(end, kept->len <= DW_TCP_AHEAD_BYTES);
         if (!stripe) break;
         begin_chunk(end, stripe, kept, end->cursor, end->cursor_chunk);
@@ -222,12 +239,14 @@ void dw_tcp_say_leave(dw_tcp_end *end)
     }
 }
 
-/* ---- Acknowledged, lost, overdue ---------------------------------------------------------------- */
+/* ---- Acknowledged, lost, overdue ----------------------------------------------------------------
+ */
 
 void dw_tcp_acknowledge(dw_tcp_end *end, uint64_t whole, uint64_t limit)
 {
     if (whole > end->next_message) {
-        dw_tcp_fail(end, DW_ERR_PROTOCOL, "%s acknowledged messages that were never sent", end->peer);
+        dw_tcp_fail(end, DW_ERR_PROTOCOL, "%s acknowledged messages that were never sent",
+                    end->peer);
         return;
     }
     if (limit > end->peer_limit) end->peer_limit = limit;
@@ -257,15 +276,16 @@ void dw_tcp_take_back(dw_tcp_end *end, unsigned index)
             kept->on[chunk] &= (uint8_t)~bit;
             if (kept->on[chunk]) continue; /* another carries it, too */
             end->resent_bytes += chunk_bytes(kept, chunk);
-            if (number > end->cursor || (number == end->cursor && chunk >= end->cursor_chunk)) continue;
+            if (number > end->cursor || (number == end->cursor && chunk >= end->cursor_chunk))
+                continue;
             end->cursor = number;
             end->cursor_chunk = chunk;
         }
     }
 }
 
-/* The peer acknowledges nothing: every stripe is asked whether it still gets there. Those that do not answer, and on which the
- * kernel moves nothing, are stuck. */
+/* The peer acknowledges nothing: every stripe is asked whether it still gets there. Those that do
+ * not answer, and on which the kernel moves nothing, are stuck. */
 static uint8_t find_stuck(dw_tcp_end *end, int64_t now, int64_t patience_ns)
 {
     uint8_t stuck = 0;
@@ -285,7 +305,8 @@ static uint8_t find_stuck(dw_tcp_end *end, int64_t now, int64_t patience_ns)
     return stuck;
 }
 
-/* The oldest message waits for stripes that are stuck while others are not: they take over its chunks. */
+/* The oldest message waits for stripes that are stuck while others are not: they take over its
+ * chunks. */
 void dw_tcp_overtake(dw_tcp_end *end, int64_t now, int64_t patience_ns)
 {
     const uint8_t stuck = find_stuck(end, now, patience_ns);

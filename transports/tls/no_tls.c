@@ -5,13 +5,16 @@
 #include "report.h"
 #include "tls.h"
 
-dw_status dw_tls_context_create(dw_tls_context **context, const dw_tls_options *options, dw_link_role role, dw_why *why)
+dw_status dw_tls_context_create(dw_tls_context **context, const dw_tls_options *options,
+                                dw_link_role role, dw_why *why)
 {
     (void)options;
     (void)role;
     *context = NULL;
-    return dw_link_report(why, DW_ERR_UNSUPPORTED, "this build of deltawire has no TLS; build it with OpenSSL 3.0 or later "
-                          "(-Dtls=enabled), or use a network that you trust and insecure_plaintext");
+    return dw_link_report(
+        why, DW_ERR_UNSUPPORTED,
+        "this build of deltawire has no TLS; build it with OpenSSL 3.0 or later "
+        "(-Dtls=enabled), or use a network that you trust and insecure_plaintext");
 }
 
 /* Without a context there is nothing to call these with. */

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
- * tls_context.c - from options to an SSL_CTX: a group key or certificates, never both; TLS 1.3 and nothing else. */
+ * tls_context.c - from options to an SSL_CTX: a group key or certificates, never both; TLS 1.3 and
+ * nothing else. */
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "report.h"
-#include "tls_state.h"
 #include "tls_socket.h"
+#include "tls_state.h"
 
 /* AES-GCM keeps its promise for 2^24.5 records of 16 KiB under one key (RFC 8446, 5.5). */
 static const uint64_t records_per_key = UINT64_C(1) << 22;
@@ -23,7 +24,8 @@ const char *dw_tls_last_words(void)
     return reason ? reason : "no reason told";
 }
 
-/* ---- Certificates ----------------------------------------------------------------------------- */
+/* ---- Certificates -----------------------------------------------------------------------------
+ */
 
 /* A passphrase would be asked for on the terminal, of a program that may have none. */
 static int no_passphrase(char *room, int cap, int writes, void *context)
@@ -57,7 +59,8 @@ static int use_chain(SSL_CTX *ssl, BIO *pem)
 static int use_key(SSL_CTX *ssl, BIO *pem)
 {
     EVP_PKEY *key = PEM_read_bio_PrivateKey(pem, NULL, no_passphrase, NULL);
-    const int is_good = key && SSL_CTX_use_PrivateKey(ssl, key) == 1; /* compares it with the certificate */
+    const int is_good = key && SSL_CTX_use_PrivateKey(ssl, key) == 1; /* compares it with the
+                                                                         certificate */
     EVP_PKEY_free(key);
     return is_good;
 }
@@ -85,45 +88,59 @@ static dw_status use_pem(SSL_CTX *ssl, const pem_part *part, dw_why *why)
 {
     const char *place = part->pem ? "memory" : part->file;
     if (!part->file == !part->pem) {
-        return dw_link_report(why, DW_ERR_ARGUMENT, "certificates need the %s, in a file or in memory%s", part->what,
+        return dw_link_report(why, DW_ERR_ARGUMENT,
+                              "certificates need the %s, in a file or in memory%s", part->what,
                               part->file ? ", not in both" : "");
     }
     BIO *pem = open_pem(part->file, part->pem);
     if (!pem) {
-        return dw_link_report(why, DW_ERR_IO, "cannot read the %s in %.120s: %s", part->what, place, dw_tls_last_words());
+        return dw_link_report(why, DW_ERR_IO, "cannot read the %s in %.120s: %s", part->what, place,
+                              dw_tls_last_words());
     }
     const int is_good = part->use(ssl, pem);
     BIO_free(pem);
     if (is_good) return DW_OK;
-    return dw_link_report(why, DW_ERR_CONFIG, "the %s in %.100s cannot be used (%s); it must be PEM, without a passphrase, and the "
-                          "key the certificate's", part->what, place, dw_tls_last_words());
+    return dw_link_report(
+        why, DW_ERR_CONFIG,
+        "the %s in %.100s cannot be used (%s); it must be PEM, without a passphrase, and the "
+        "key the certificate's",
+        part->what, place, dw_tls_last_words());
 }
 
-static dw_status setup_certificates(dw_tls_context *context, const dw_tls_options *options, dw_why *why)
+static dw_status setup_certificates(dw_tls_context *context, const dw_tls_options *options,
+                                    dw_why *why)
 {
-    const pem_part parts[] = {{"certificate", options->certificate_file, options->certificate_pem, use_chain},
-                              {"private key", options->key_file, options->key_pem, use_key},
-                              {"CA's certificate", options->ca_file, options->ca_pem, use_authorities}};
+    const pem_part parts[] = {
+        {"certificate", options->certificate_file, options->certificate_pem, use_chain},
+        {"private key", options->key_file, options->key_pem, use_key},
+        {"CA's certificate", options->ca_file, options->ca_pem, use_authorities}};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         const dw_status status = use_pem(context->ssl, &parts[i], why);
         if (status != DW_OK) return status;
     }
     char name[DW_TLS_NAME_BYTES];
-    const int is_named = dw_tls_certificate_name(SSL_CTX_get0_certificate(context->ssl), context->own_name, name);
+    const int is_named =
+        dw_tls_certificate_name(SSL_CTX_get0_certificate(context->ssl), context->own_name, name);
     if (!is_named && !name[0]) {
-        return dw_link_report(why, DW_ERR_CONFIG, "our certificate names no end: it needs an URI deltawire:NAME among its "
-                              "alternative names");
+        return dw_link_report(
+            why, DW_ERR_CONFIG,
+            "our certificate names no end: it needs an URI deltawire:NAME among its "
+            "alternative names");
     }
     if (!is_named) {
-        return dw_link_report(why, DW_ERR_CONFIG, "our certificate is that of %s, and this end is %s", name, context->own_name);
+        return dw_link_report(why, DW_ERR_CONFIG,
+                              "our certificate is that of %s, and this end is %s", name,
+                              context->own_name);
     }
     memcpy(context->own_name, name, sizeof name);
-    SSL_CTX_set_verify(context->ssl, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, dw_tls_verify);
+    SSL_CTX_set_verify(context->ssl, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT,
+                       dw_tls_verify);
     SSL_CTX_set_verify_depth(context->ssl, MOST_ISSUERS);
     return DW_OK;
 }
 
-/* ---- The context ------------------------------------------------------------------------------ */
+/* ---- The context ------------------------------------------------------------------------------
+ */
 
 static int restrict_protocol(SSL_CTX *ssl)
 {
@@ -131,7 +148,8 @@ static int restrict_protocol(SSL_CTX *ssl)
     SSL_CTX_set_mode(ssl, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
     SSL_CTX_set_session_cache_mode(ssl, SSL_SESS_CACHE_OFF);
     SSL_CTX_set_max_cert_list(ssl, DW_TLS_UNPROVEN_BYTES);
-    return SSL_CTX_set_min_proto_version(ssl, TLS1_3_VERSION) && SSL_CTX_set_max_proto_version(ssl, TLS1_3_VERSION) &&
+    return SSL_CTX_set_min_proto_version(ssl, TLS1_3_VERSION) &&
+           SSL_CTX_set_max_proto_version(ssl, TLS1_3_VERSION) &&
            SSL_CTX_set_ciphersuites(ssl, "TLS_AES_128_GCM_SHA256:TLS_CHACHA20_POLY1305_SHA256") &&
            SSL_CTX_set1_groups_list(ssl, "X25519:P-256") && SSL_CTX_set_num_tickets(ssl, 0) &&
            SSL_CTX_set_max_early_data(ssl, 0) && SSL_CTX_set_recv_max_early_data(ssl, 0);
@@ -142,8 +160,10 @@ static dw_status take_name(char *room, const char *name, const char *what, dw_wh
     if (!name) return DW_OK;
     const size_t len = strlen(name);
     if (!dw_tls_name_is_valid(name, len)) {
-        return dw_link_report(why, DW_ERR_ARGUMENT, "%s '%.70s' cannot be a name; use 1 to %d letters, digits and ._-/:@+", what,
-                              name, DW_TLS_NAME_BYTES - 1);
+        return dw_link_report(
+            why, DW_ERR_ARGUMENT,
+            "%s '%.70s' cannot be a name; use 1 to %d letters, digits and ._-/:@+", what, name,
+            DW_TLS_NAME_BYTES - 1);
     }
     memcpy(room, name, len + 1);
     return DW_OK;
@@ -152,39 +172,50 @@ static dw_status take_name(char *room, const char *name, const char *what, dw_wh
 static dw_status fill_context(dw_tls_context *context, const dw_tls_options *options, dw_why *why)
 {
     const int has_group_key = options->group_key || options->group_key_file;
-    const int has_certificate = options->certificate_file || options->certificate_pem || options->key_file ||
-                                options->key_pem || options->ca_file || options->ca_pem;
+    const int has_certificate = options->certificate_file || options->certificate_pem ||
+                                options->key_file || options->key_pem || options->ca_file ||
+                                options->ca_pem;
     if (has_group_key == has_certificate) {
-        return dw_link_report(why, DW_ERR_ARGUMENT, "TLS needs a group key or certificates%s; see deltawire/tls.h",
-                              has_group_key ? ", not both: who had the one would not need the other" : "");
+        return dw_link_report(
+            why, DW_ERR_ARGUMENT, "TLS needs a group key or certificates%s; see deltawire/tls.h",
+            has_group_key ? ", not both: who had the one would not need the other" : "");
     }
     dw_status status = take_name(context->own_name, options->own_name, "own_name", why);
-    if (status == DW_OK) status = take_name(context->peer_name, options->peer_name, "peer_name", why);
+    if (status == DW_OK)
+        status = take_name(context->peer_name, options->peer_name, "peer_name", why);
     if (status != DW_OK) return status;
     if (context->role == DW_LINK_CONNECT && !context->peer_name[0]) {
-        return dw_link_report(why, DW_ERR_ARGUMENT, "whoever connects by TLS must say to whom: set peer_name");
+        return dw_link_report(why, DW_ERR_ARGUMENT,
+                              "whoever connects by TLS must say to whom: set peer_name");
     }
     if (context->own_name[0] && strcmp(context->own_name, context->peer_name) == 0) {
-        return dw_link_report(why, DW_ERR_ARGUMENT, "own_name and peer_name are both '%s'; no two ends have one name",
+        return dw_link_report(why, DW_ERR_ARGUMENT,
+                              "own_name and peer_name are both '%s'; no two ends have one name",
                               context->own_name);
     }
     context->ssl = SSL_CTX_new(TLS_method());
     context->socket = dw_tls_socket_method();
-    if (!context->ssl || !context->socket) return dw_link_report(why, DW_ERR_NO_MEMORY, "no memory for TLS");
+    if (!context->ssl || !context->socket)
+        return dw_link_report(why, DW_ERR_NO_MEMORY, "no memory for TLS");
     if (!restrict_protocol(context->ssl)) {
-        return dw_link_report(why, DW_ERR_UNSUPPORTED, "this machine's OpenSSL refuses what is needed of TLS 1.3: %s",
+        return dw_link_report(why, DW_ERR_UNSUPPORTED,
+                              "this machine's OpenSSL refuses what is needed of TLS 1.3: %s",
                               dw_tls_last_words());
     }
     context->uses_group_key = has_group_key;
-    return has_group_key ? dw_tls_psk_setup(context, options, why) : setup_certificates(context, options, why);
+    return has_group_key ? dw_tls_psk_setup(context, options, why)
+                         : setup_certificates(context, options, why);
 }
 
-dw_status dw_tls_context_create(dw_tls_context **context, const dw_tls_options *options, dw_link_role role, dw_why *why)
+dw_status dw_tls_context_create(dw_tls_context **context, const dw_tls_options *options,
+                                dw_link_role role, dw_why *why)
 {
     *context = NULL;
     if (options->struct_size < sizeof(size_t) || options->struct_size > sizeof *options) {
-        return dw_link_report(why, DW_ERR_ARGUMENT, "dw_tls_options.struct_size is %zu; set it to sizeof(dw_tls_options), %zu",
-                              options->struct_size, sizeof *options);
+        return dw_link_report(
+            why, DW_ERR_ARGUMENT,
+            "dw_tls_options.struct_size is %zu; set it to sizeof(dw_tls_options), %zu",
+            options->struct_size, sizeof *options);
     }
     dw_tls_options full = {0};
     memcpy(&full, options, options->struct_size);

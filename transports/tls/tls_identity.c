@@ -13,7 +13,8 @@ int dw_tls_name_is_valid(const char *name, size_t len)
     if (len < 1 || len >= DW_TLS_NAME_BYTES) return 0;
     for (size_t i = 0; i < len; i++) { /* no isalnum: the answer must not depend on the locale */
         const char c = name[i];
-        const int is_plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+        const int is_plain =
+            (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
         if (!is_plain && (c == '\0' || !strchr(others, c))) return 0;
     }
     return 1;
@@ -39,9 +40,11 @@ int dw_tls_certificate_name(X509 *certificate, const char *wanted, char name[DW_
     for (int i = 0; names && i < sk_GENERAL_NAME_num(names) && !found; i++) {
         const GENERAL_NAME *one = sk_GENERAL_NAME_value(names, i);
         char candidate[DW_TLS_NAME_BYTES];
-        if (one->type != GEN_URI || !take_name(one->d.uniformResourceIdentifier, candidate)) continue;
+        if (one->type != GEN_URI || !take_name(one->d.uniformResourceIdentifier, candidate))
+            continue;
         if (!wanted[0] || strcmp(wanted, candidate) == 0) found = 1;
-        if (found || !name[0]) memcpy(name, candidate, sizeof candidate); /* who it is instead, for the sentence */
+        if (found || !name[0])
+            memcpy(name, candidate, sizeof candidate); /* who it is instead, for the sentence */
     }
     GENERAL_NAMES_free(names);
     return found;

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * tls_psk.c - the group key: keys of pairs derived from it, and the identities that name them on the wire.
+ * tls_psk.c - the group key: keys of pairs derived from it, and the identities that name them on
+ * the wire.
  *
- * One key for a whole group would let every handshake be played back to whoever began it, and to any third end
- * (RFC 9257). So the key of a connection belongs to two names in two roles, and an end answers only to its own. */
+ * One key for a whole group would let every handshake be played back to whoever began it, and to
+ * any third end (RFC 9257). So the key of a connection belongs to two names in two roles, and an
+ * end answers only to its own. */
 #include <errno.h>
 #include <fcntl.h>
 #include <openssl/core_names.h>
@@ -17,29 +19,35 @@
 
 static const char prefix[4] = {'d', 'w', '1', ' '};
 
-/* TLS_AES_128_GCM_SHA256. The hash of a key is bound to its suite's; the other suite we allow has the same. */
+/* TLS_AES_128_GCM_SHA256. The hash of a key is bound to its suite's; the other suite we allow has
+ * the same. */
 static const unsigned char suite[2] = {0x13, 0x01};
 
-/* ---- Keys and identities ---------------------------------------------------------------------- */
+/* ---- Keys and identities ----------------------------------------------------------------------
+ */
 
-int dw_tls_pair_key(const unsigned char *group_key, size_t group_key_bytes, const char *client, const char *server,
-                    unsigned char key[DW_TLS_PAIR_KEY_BYTES])
+int dw_tls_pair_key(const unsigned char *group_key, size_t group_key_bytes, const char *client,
+                    const char *server, unsigned char key[DW_TLS_PAIR_KEY_BYTES])
 {
     static const char salt[] = "deltawire group key";
-    char info[2 * DW_TLS_NAME_BYTES + 1]; /* the names' ends are part of it: "a", "bc" are not "ab", "c" */
+    char info[2 * DW_TLS_NAME_BYTES + 1]; /* the names' ends are part of it: "a", "bc" are not "ab",
+                                             "c" */
     const size_t client_len = strlen(client) + 1, server_len = strlen(server) + 1;
     memcpy(info, client, client_len);
     memcpy(info + client_len, server, server_len);
     /* The library's prototype has no const here; it only reads. */
     OSSL_PARAM parameters[] = {
         OSSL_PARAM_construct_utf8_string(OSSL_KDF_PARAM_DIGEST, (char *)(uintptr_t) "SHA256", 0),
-        OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_KEY, (void *)(uintptr_t)group_key, group_key_bytes),
-        OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_SALT, (void *)(uintptr_t)salt, sizeof salt - 1),
+        OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_KEY, (void *)(uintptr_t)group_key,
+                                          group_key_bytes),
+        OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_SALT, (void *)(uintptr_t)salt,
+                                          sizeof salt - 1),
         OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_INFO, info, client_len + server_len),
         OSSL_PARAM_construct_end()};
     EVP_KDF *kdf = EVP_KDF_fetch(NULL, "HKDF", NULL);
     EVP_KDF_CTX *derivation = kdf ? EVP_KDF_CTX_new(kdf) : NULL;
-    const int is_made = derivation && EVP_KDF_derive(derivation, key, DW_TLS_PAIR_KEY_BYTES, parameters) > 0;
+    const int is_made =
+        derivation && EVP_KDF_derive(derivation, key, DW_TLS_PAIR_KEY_BYTES, parameters) > 0;
     EVP_KDF_CTX_free(derivation);
     EVP_KDF_free(kdf);
     return is_made;
@@ -47,13 +55,16 @@ int dw_tls_pair_key(const unsigned char *group_key, size_t group_key_bytes, cons
 
 int dw_tls_identity_read(const unsigned char *identity, size_t len, char *client, char *server)
 {
-    if (len >= DW_TLS_IDENTITY_BYTES || len <= sizeof prefix || memcmp(identity, prefix, sizeof prefix) != 0) return -1;
+    if (len >= DW_TLS_IDENTITY_BYTES || len <= sizeof prefix ||
+        memcmp(identity, prefix, sizeof prefix) != 0)
+        return -1;
     const char *first = (const char *)identity + sizeof prefix;
     const size_t rest = len - sizeof prefix;
     const char *space = memchr(first, ' ', rest);
     if (!space) return -1;
     const size_t first_len = (size_t)(space - first), second_len = rest - first_len - 1;
-    if (!dw_tls_name_is_valid(first, first_len) || !dw_tls_name_is_valid(space + 1, second_len)) return -1;
+    if (!dw_tls_name_is_valid(first, first_len) || !dw_tls_name_is_valid(space + 1, second_len))
+        return -1;
     memcpy(client, first, first_len);
     client[first_len] = '\0';
     memcpy(server, space + 1, second_len);
@@ -61,7 +72,8 @@ int dw_tls_identity_read(const unsigned char *identity, size_t len, char *client
     return 0;
 }
 
-/* ---- What OpenSSL asks ------------------------------------------------------------------------ */
+/* ---- What OpenSSL asks ------------------------------------------------------------------------
+ */
 
 /* A key as OpenSSL wants it: the session that it would have been resumed from. */
 static SSL_SESSION *as_session(SSL *ssl, const unsigned char *key)
@@ -69,22 +81,27 @@ static SSL_SESSION *as_session(SSL *ssl, const unsigned char *key)
     SSL_SESSION *session = SSL_SESSION_new();
     const SSL_CIPHER *cipher = SSL_CIPHER_find(ssl, suite);
     if (session && cipher && SSL_SESSION_set1_master_key(session, key, DW_TLS_PAIR_KEY_BYTES) &&
-        SSL_SESSION_set_cipher(session, cipher) && SSL_SESSION_set_protocol_version(session, TLS1_3_VERSION)) {
+        SSL_SESSION_set_cipher(session, cipher) &&
+        SSL_SESSION_set_protocol_version(session, TLS1_3_VERSION)) {
         return session;
     }
     SSL_SESSION_free(session);
     return NULL;
 }
 
-static int give_own_key(SSL *ssl, const EVP_MD *hash, const unsigned char **identity, size_t *len, SSL_SESSION **session)
+static int give_own_key(SSL *ssl, const EVP_MD *hash, const unsigned char **identity, size_t *len,
+                        SSL_SESSION **session)
 {
     const dw_tls *tls = SSL_get_app_data(ssl);
     const dw_tls_context *context = tls->context;
     unsigned char key[DW_TLS_PAIR_KEY_BYTES];
     *session = NULL;
-    /* Asked a second time after the listener wanted another share of the keys: with the hash that it chose. */
+    /* Asked a second time after the listener wanted another share of the keys: with the hash that
+     * it chose. */
     if (hash && EVP_MD_get_type(hash) != NID_sha256) return 1;
-    if (!dw_tls_pair_key(context->group_key, context->group_key_bytes, context->own_name, context->peer_name, key)) return 0;
+    if (!dw_tls_pair_key(context->group_key, context->group_key_bytes, context->own_name,
+                         context->peer_name, key))
+        return 0;
     *session = as_session(ssl, key);
     OPENSSL_cleanse(key, sizeof key);
     *identity = (const unsigned char *)context->identity;
@@ -92,25 +109,30 @@ static int give_own_key(SSL *ssl, const EVP_MD *hash, const unsigned char **iden
     return *session != NULL;
 }
 
-/* Whoever names a pair that there is not gets a key that nobody has, in the same way: it looks like a wrong key. */
+/* Whoever names a pair that there is not gets a key that nobody has, in the same way: it looks like
+ * a wrong key. */
 static int find_key(SSL *ssl, const unsigned char *identity, size_t len, SSL_SESSION **session)
 {
     dw_tls *tls = SSL_get_app_data(ssl);
     const dw_tls_context *context = tls->context;
     char client[DW_TLS_NAME_BYTES] = "", server[DW_TLS_NAME_BYTES] = "";
     const int is_read = dw_tls_identity_read(identity, len, client, server) == 0;
-    const int is_known = is_read && strcmp(server, context->own_name) == 0 && strcmp(client, context->own_name) != 0 &&
+    const int is_known = is_read && strcmp(server, context->own_name) == 0 &&
+                         strcmp(client, context->own_name) != 0 &&
                          (!context->peer_name[0] || strcmp(client, context->peer_name) == 0);
     unsigned char key[DW_TLS_PAIR_KEY_BYTES];
-    const int is_made = is_known ? dw_tls_pair_key(context->group_key, context->group_key_bytes, client, server, key)
-                                 : dw_tls_pair_key(context->dummy_key, sizeof context->dummy_key, client, server, key);
+    const int is_made =
+        is_known
+            ? dw_tls_pair_key(context->group_key, context->group_key_bytes, client, server, key)
+            : dw_tls_pair_key(context->dummy_key, sizeof context->dummy_key, client, server, key);
     *session = is_made ? as_session(ssl, key) : NULL;
     OPENSSL_cleanse(key, sizeof key);
     if (is_known) memcpy(tls->peer_name, client, sizeof client);
     return *session != NULL;
 }
 
-/* ---- The group key ---------------------------------------------------------------------------- */
+/* ---- The group key ----------------------------------------------------------------------------
+ */
 
 static dw_status read_key_file(dw_tls_context *context, const char *path, dw_why *why)
 {
@@ -122,14 +144,19 @@ static dw_status read_key_file(dw_tls_context *context, const char *path, dw_why
     if (fd < 0 || fstat(fd, &about) != 0) {
         const int error = errno;
         if (fd >= 0) close(fd);
-        return dw_link_report(why, DW_ERR_IO, "cannot read the group key in %.150s: %s", path, strerror(error));
+        return dw_link_report(why, DW_ERR_IO, "cannot read the group key in %.150s: %s", path,
+                              strerror(error));
     }
     if (about.st_mode & S_IRWXO) {
         close(fd);
-        return dw_link_report(why, DW_ERR_CONFIG, "everybody on this machine can read or change the group key in %.100s; "
-                              "take it from them: chmod 600", path);
+        return dw_link_report(
+            why, DW_ERR_CONFIG,
+            "everybody on this machine can read or change the group key in %.100s; "
+            "take it from them: chmod 600",
+            path);
     }
-    while (have < sizeof room && (n = read(fd, room + have, sizeof room - have)) > 0) have += (size_t)n;
+    while (have < sizeof room && (n = read(fd, room + have, sizeof room - have)) > 0)
+        have += (size_t)n;
     const int error = errno;
     close(fd);
     if (n == 0 || have == sizeof room) {
@@ -137,14 +164,17 @@ static dw_status read_key_file(dw_tls_context *context, const char *path, dw_why
         if (have <= DW_TLS_GROUP_KEY_MOST) memcpy(context->group_key, room, have);
     }
     OPENSSL_cleanse(room, sizeof room);
-    return n < 0 ? dw_link_report(why, DW_ERR_IO, "cannot read the group key in %.150s: %s", path, strerror(error)) : DW_OK;
+    return n < 0 ? dw_link_report(why, DW_ERR_IO, "cannot read the group key in %.150s: %s", path,
+                                  strerror(error))
+                 : DW_OK;
 }
 
 static dw_status take_key(dw_tls_context *context, const dw_tls_options *options, dw_why *why)
 {
     dw_status status = DW_OK;
     if (options->group_key && options->group_key_file) {
-        return dw_link_report(why, DW_ERR_ARGUMENT, "give the group key in memory or in a file, not both");
+        return dw_link_report(why, DW_ERR_ARGUMENT,
+                              "give the group key in memory or in a file, not both");
     }
     if (options->group_key_file) {
         status = read_key_file(context, options->group_key_file, why);
@@ -155,23 +185,29 @@ static dw_status take_key(dw_tls_context *context, const dw_tls_options *options
         }
     }
     if (status != DW_OK) return status;
-    if (context->group_key_bytes >= DW_TLS_GROUP_KEY_LEAST && context->group_key_bytes <= DW_TLS_GROUP_KEY_MOST) return DW_OK;
-    return dw_link_report(why, DW_ERR_ARGUMENT, "the group key%s%.80s has %s%zu bytes; make one of %d random bytes, as "
-                          "`deltawire keygen FILE` does", options->group_key_file ? " in " : "",
+    if (context->group_key_bytes >= DW_TLS_GROUP_KEY_LEAST &&
+        context->group_key_bytes <= DW_TLS_GROUP_KEY_MOST)
+        return DW_OK;
+    return dw_link_report(why, DW_ERR_ARGUMENT,
+                          "the group key%s%.80s has %s%zu bytes; make one of %d random bytes, as "
+                          "`deltawire keygen FILE` does",
+                          options->group_key_file ? " in " : "",
                           options->group_key_file ? options->group_key_file : "",
-                          context->group_key_bytes > DW_TLS_GROUP_KEY_MOST ? "at least " : "", context->group_key_bytes,
-                          DW_TLS_GROUP_KEY_LEAST);
+                          context->group_key_bytes > DW_TLS_GROUP_KEY_MOST ? "at least " : "",
+                          context->group_key_bytes, DW_TLS_GROUP_KEY_LEAST);
 }
 
 dw_status dw_tls_psk_setup(dw_tls_context *context, const dw_tls_options *options, dw_why *why)
 {
     if (!context->own_name[0]) {
-        return dw_link_report(why, DW_ERR_ARGUMENT, "a group key needs own_name: keys are made for pairs of names");
+        return dw_link_report(why, DW_ERR_ARGUMENT,
+                              "a group key needs own_name: keys are made for pairs of names");
     }
     const dw_status status = take_key(context, options, why);
     if (status != DW_OK) return status;
     if (RAND_bytes(context->dummy_key, sizeof context->dummy_key) != 1) {
-        return dw_link_report(why, DW_ERR_IO, "no random numbers to be had: %s", dw_tls_last_words());
+        return dw_link_report(why, DW_ERR_IO, "no random numbers to be had: %s",
+                              dw_tls_last_words());
     }
     if (context->role == DW_LINK_LISTEN) {
         SSL_CTX_set_psk_find_session_callback(context->ssl, find_key);

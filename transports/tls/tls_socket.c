@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * tls_socket.c - how OpenSSL reaches a socket: without SIGPIPE, and not past what a stranger may send.
+ * tls_socket.c - how OpenSSL reaches a socket: without SIGPIPE, and not past what a stranger may
+ * send.
  *
- * OpenSSL's own BIO writes by write(), which raises SIGPIPE in the program's threads, and reads as much as comes. */
+ * OpenSSL's own BIO writes by write(), which raises SIGPIPE in the program's threads, and reads as
+ * much as comes. */
 #include "tls_socket.h"
 
 #include <errno.h>
@@ -30,8 +32,10 @@ static int read_socket(BIO *bio, char *room, int cap)
     if (n > 0 && !tls->is_proven) tls->unproven_bytes += (uint64_t)n;
     if (n == 0) tls->has_eof = 1;
     if (n >= 0) return (int)n;
-    if (is_for_later(errno)) BIO_set_retry_read(bio);
-    else tls->error = errno;
+    if (is_for_later(errno))
+        BIO_set_retry_read(bio);
+    else
+        tls->error = errno;
     return -1;
 }
 
@@ -41,8 +45,10 @@ static int write_socket(BIO *bio, const char *data, int len)
     BIO_clear_retry_flags(bio);
     const ssize_t n = send(tls->fd, data, (size_t)len, MSG_NOSIGNAL);
     if (n >= 0) return (int)n;
-    if (is_for_later(errno)) BIO_set_retry_write(bio);
-    else tls->error = errno;
+    if (is_for_later(errno))
+        BIO_set_retry_write(bio);
+    else
+        tls->error = errno;
     return -1;
 }
 
@@ -63,10 +69,12 @@ static int create_socket(BIO *bio)
 
 BIO_METHOD *dw_tls_socket_method(void)
 {
-    /* A type without a number of its own: there are 128 of those in a process, and a context needs none. */
+    /* A type without a number of its own: there are 128 of those in a process, and a context needs
+     * none. */
     BIO_METHOD *method = BIO_meth_new(BIO_TYPE_SOURCE_SINK, "deltawire stream");
-    if (method && BIO_meth_set_read(method, read_socket) && BIO_meth_set_write(method, write_socket) &&
-        BIO_meth_set_ctrl(method, control_socket) && BIO_meth_set_create(method, create_socket)) {
+    if (method && BIO_meth_set_read(method, read_socket) &&
+        BIO_meth_set_write(method, write_socket) && BIO_meth_set_ctrl(method, control_socket) &&
+        BIO_meth_set_create(method, create_socket)) {
         return method;
     }
     BIO_meth_free(method);

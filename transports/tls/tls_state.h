@@ -26,7 +26,8 @@ struct dw_tls_context {
     BIO_METHOD *socket; /* of all its connections */
     dw_link_role role;
     int uses_group_key;
-    char own_name[DW_TLS_NAME_BYTES], peer_name[DW_TLS_NAME_BYTES]; /* peer: "" where anybody may come */
+    char own_name[DW_TLS_NAME_BYTES], peer_name[DW_TLS_NAME_BYTES]; /* peer: "" where anybody may
+                                                                       come */
     unsigned char group_key[DW_TLS_GROUP_KEY_MOST], dummy_key[DW_TLS_GROUP_KEY_LEAST];
     size_t group_key_bytes;
     char identity[DW_TLS_IDENTITY_BYTES]; /* ours, where we dial with a group key */
@@ -45,10 +46,10 @@ typedef struct dw_tls {
     int error;                  /* errno of the socket */
     int wants;                  /* events of the handshake */
     int read_wants_write, write_wants_read, read_waits;
-    int is_pending;             /* a record is encrypted, and the socket has not taken all of it */
-    uint64_t records;           /* since the last key */
+    int is_pending;   /* a record is encrypted, and the socket has not taken all of it */
+    uint64_t records; /* since the last key */
     char peer_name[DW_TLS_NAME_BYTES];
-    unsigned char *joined;      /* one record, where it is put together of several parts */
+    unsigned char *joined; /* one record, where it is put together of several parts */
 } dw_tls;
 
 /* tls_psk.c */
@@ -56,8 +57,8 @@ dw_status dw_tls_psk_setup(dw_tls_context *context, const dw_tls_options *option
 /* 0, or -1 where it is not one: for the fuzzer, too. Names have DW_TLS_NAME_BYTES each. */
 int dw_tls_identity_read(const unsigned char *identity, size_t len, char *client, char *server);
 /* 0: OpenSSL failed. */
-int dw_tls_pair_key(const unsigned char *group_key, size_t group_key_bytes, const char *client, const char *server,
-                    unsigned char key[DW_TLS_PAIR_KEY_BYTES]);
+int dw_tls_pair_key(const unsigned char *group_key, size_t group_key_bytes, const char *client,
+                    const char *server, unsigned char key[DW_TLS_PAIR_KEY_BYTES]);
 
 /* tls_identity.c */
 int dw_tls_name_is_valid(const char *name, size_t len);

@@ -19,8 +19,8 @@ enum { RECORDS_PER_CALL = 16 };
 
 static const char session_label[] = "EXPORTER-deltawire-session";
 
-/* The listener's first record. Only by it does a connector know that its certificate was taken, too: in TLS 1.3 the
- * listener is the last to judge. */
+/* The listener's first record. Only by it does a connector know that its certificate was taken,
+ * too: in TLS 1.3 the listener is the last to judge. */
 static const unsigned char welcome = 'W';
 
 static const dw_stream_cover cover;
@@ -30,7 +30,8 @@ static dw_tls *of(const dw_stream *stream)
     return stream->inside;
 }
 
-/* ---- What went wrong -------------------------------------------------------------------------- */
+/* ---- What went wrong --------------------------------------------------------------------------
+ */
 
 typedef struct phrase {
     int reason; /* OpenSSL's; of an alert that the peer sent: 1000 and its number */
@@ -38,21 +39,31 @@ typedef struct phrase {
 } phrase;
 
 static const phrase phrases[] = {
-    {SSL_R_WRONG_VERSION_NUMBER, "does not speak TLS; is its link without a key, or is it another program?"},
-    {SSL_R_HTTP_REQUEST, "does not speak TLS; is its link without a key, or is it another program?"},
+    {SSL_R_WRONG_VERSION_NUMBER,
+     "does not speak TLS; is its link without a key, or is it another program?"},
+    {SSL_R_HTTP_REQUEST,
+     "does not speak TLS; is its link without a key, or is it another program?"},
     {SSL_R_UNSUPPORTED_PROTOCOL, "offers no TLS 1.3"},
-    {SSL_R_BINDER_DOES_NOT_VERIFY, "holds another group key, or names two ends that do not meet here"},
+    {SSL_R_BINDER_DOES_NOT_VERIFY,
+     "holds another group key, or names two ends that do not meet here"},
     {SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE, "shows no certificate"},
-    {SSL_R_DECRYPTION_FAILED_OR_BAD_RECORD_MAC, "sent a record that was changed on the way, or is not from it"},
+    {SSL_R_DECRYPTION_FAILED_OR_BAD_RECORD_MAC,
+     "sent a record that was changed on the way, or is not from it"},
     {SSL_R_UNEXPECTED_EOF_WHILE_READING, "is cut off: the connection ended without TLS's goodbye"},
-    {SSL_AD_REASON_OFFSET + SSL_AD_ILLEGAL_PARAMETER, "turns us away: it holds another group key, or expects other names"},
+    {SSL_AD_REASON_OFFSET + SSL_AD_ILLEGAL_PARAMETER,
+     "turns us away: it holds another group key, or expects other names"},
     {SSL_AD_REASON_OFFSET + SSL_AD_HANDSHAKE_FAILURE,
-     "turns us away: it expects another name, or a certificate where we have a group key, or the other way round"},
+     "turns us away: it expects another name, or a certificate where we have a group key, or the "
+     "other way round"},
     {SSL_AD_REASON_OFFSET + SSL_AD_CERTIFICATE_REQUIRED, "turns us away: it wants a certificate"},
-    {SSL_AD_REASON_OFFSET + SSL_AD_UNKNOWN_CA, "turns us away: our certificate is from a CA that it does not know"},
-    {SSL_AD_REASON_OFFSET + SSL_AD_CERTIFICATE_EXPIRED, "turns us away: our certificate has expired"},
-    {SSL_AD_REASON_OFFSET + SSL_AD_UNSUPPORTED_CERTIFICATE, "turns us away: our certificate is for another purpose"},
-    {SSL_AD_REASON_OFFSET + SSL_AD_BAD_CERTIFICATE, "turns us away: our certificate is not good (is it valid already?)"},
+    {SSL_AD_REASON_OFFSET + SSL_AD_UNKNOWN_CA,
+     "turns us away: our certificate is from a CA that it does not know"},
+    {SSL_AD_REASON_OFFSET + SSL_AD_CERTIFICATE_EXPIRED,
+     "turns us away: our certificate has expired"},
+    {SSL_AD_REASON_OFFSET + SSL_AD_UNSUPPORTED_CERTIFICATE,
+     "turns us away: our certificate is for another purpose"},
+    {SSL_AD_REASON_OFFSET + SSL_AD_BAD_CERTIFICATE,
+     "turns us away: our certificate is not good (is it valid already?)"},
     {SSL_AD_REASON_OFFSET + SSL_AD_PROTOCOL_VERSION, "turns us away: it speaks no TLS 1.3"}};
 
 static void explain_certificate(dw_stream *stream, long verdict)
@@ -62,10 +73,11 @@ static void explain_certificate(dw_stream *stream, long verdict)
         snprintf(stream->text, sizeof stream->text, "shows a certificate that is not good: %s",
                  X509_verify_cert_error_string(verdict));
     } else if (!tls->peer_name[0]) {
-        snprintf(stream->text, sizeof stream->text, "shows a certificate that names no end (an URI deltawire:NAME)");
+        snprintf(stream->text, sizeof stream->text,
+                 "shows a certificate that names no end (an URI deltawire:NAME)");
     } else {
-        snprintf(stream->text, sizeof stream->text, "is %.63s by its certificate, not %.63s", tls->peer_name,
-                 tls->context->peer_name);
+        snprintf(stream->text, sizeof stream->text, "is %.63s by its certificate, not %.63s",
+                 tls->peer_name, tls->context->peer_name);
     }
 }
 
@@ -76,11 +88,13 @@ static void explain(dw_stream *stream, const char *doing)
     const long verdict = SSL_get_verify_result(tls->ssl);
     stream->error = tls->error;
     if (tls->error) {
-        snprintf(stream->text, sizeof stream->text, "broke the connection (%s)", strerror(tls->error));
+        snprintf(stream->text, sizeof stream->text, "broke the connection (%s)",
+                 strerror(tls->error));
         return;
     }
     if (tls->said_too_much) {
-        snprintf(stream->text, sizeof stream->text, "sent more than %d bytes and had not said who it is", DW_TLS_UNPROVEN_BYTES);
+        snprintf(stream->text, sizeof stream->text,
+                 "sent more than %d bytes and had not said who it is", DW_TLS_UNPROVEN_BYTES);
         return;
     }
     if (!tls->context->uses_group_key && reason == SSL_R_CERTIFICATE_VERIFY_FAILED) {
@@ -95,14 +109,16 @@ static void explain(dw_stream *stream, const char *doing)
     snprintf(stream->text, sizeof stream->text, "%s (%s)", doing, dw_tls_last_words());
 }
 
-/* ---- Handshake -------------------------------------------------------------------------------- */
+/* ---- Handshake --------------------------------------------------------------------------------
+ */
 
 dw_status dw_tls_cover(dw_stream *stream, dw_tls_context *context, int64_t deadline_ns)
 {
     dw_tls *tls = calloc(1, sizeof *tls);
     BIO *socket = BIO_new(context->socket);
     if (tls) {
-        *tls = (dw_tls){.context = context, .fd = stream->fd, .deadline_ns = deadline_ns, .wants = POLLOUT};
+        *tls = (dw_tls){
+            .context = context, .fd = stream->fd, .deadline_ns = deadline_ns, .wants = POLLOUT};
         tls->ssl = SSL_new(context->ssl);
         tls->joined = malloc(RECORD_BYTES);
     }
@@ -171,21 +187,26 @@ dw_status dw_tls_shake(dw_stream *stream)
     if (!tls->is_shaken) {
         result = SSL_do_handshake(tls->ssl);
         if (result != 1) return judge(stream, result);
-        if (!is_who_it_must_be(tls)) return refuse(stream, DW_ERR_AUTH, "came through TLS's handshake without proof of who it is");
+        if (!is_who_it_must_be(tls))
+            return refuse(stream, DW_ERR_AUTH,
+                          "came through TLS's handshake without proof of who it is");
         tls->is_shaken = 1;
     }
     result = listens ? SSL_write(tls->ssl, &welcome, 1) : SSL_read(tls->ssl, &said, 1);
     if (result != 1) return judge(stream, result);
-    if (!listens && said != welcome) return refuse(stream, DW_ERR_AUTH, "speaks another protocol under TLS");
+    if (!listens && said != welcome)
+        return refuse(stream, DW_ERR_AUTH, "speaks another protocol under TLS");
     tls->is_proven = 1;
-    SSL_set_read_ahead(tls->ssl, 1); /* before, it would count as a stranger's what comes right behind the handshake */
+    SSL_set_read_ahead(tls->ssl, 1); /* before, it would count as a stranger's what comes right
+                                        behind the handshake */
     return DW_OK;
 }
 
 void dw_tls_session(const dw_stream *stream, unsigned char session[DW_TLS_SESSION_BYTES])
 {
     memset(session, 0, DW_TLS_SESSION_BYTES);
-    SSL_export_keying_material(of(stream)->ssl, session, DW_TLS_SESSION_BYTES, session_label, sizeof session_label - 1, NULL, 0, 0);
+    SSL_export_keying_material(of(stream)->ssl, session, DW_TLS_SESSION_BYTES, session_label,
+                               sizeof session_label - 1, NULL, 0, 0);
 }
 
 const char *dw_tls_peer_name(const dw_stream *stream)
@@ -193,14 +214,16 @@ const char *dw_tls_peer_name(const dw_stream *stream)
     return of(stream)->peer_name;
 }
 
-/* ---- Records ---------------------------------------------------------------------------------- */
+/* ---- Records ----------------------------------------------------------------------------------
+ */
 
 /* A read or write that moved nothing. */
 static ptrdiff_t stop(dw_stream *stream, int result, int *wants_other)
 {
     dw_tls *tls = of(stream);
     const int error = SSL_get_error(tls->ssl, result);
-    const int other = wants_other == &tls->read_wants_write ? SSL_ERROR_WANT_WRITE : SSL_ERROR_WANT_READ;
+    const int other =
+        wants_other == &tls->read_wants_write ? SSL_ERROR_WANT_WRITE : SSL_ERROR_WANT_READ;
     if (error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE) {
         *wants_other = error == other;
         return DW_STREAM_WAIT;
@@ -238,7 +261,8 @@ static ptrdiff_t read_records(dw_stream *stream, void *room, size_t cap)
 }
 
 /* The next `take` bytes behind the first `skip` of the parts, in one piece. */
-static const unsigned char *gather(dw_tls *tls, const struct iovec *parts, int n, size_t skip, size_t take)
+static const unsigned char *gather(dw_tls *tls, const struct iovec *parts, int n, size_t skip,
+                                   size_t take)
 {
     size_t have = 0;
     for (int i = 0; i < n && have < take; i++) {
@@ -288,11 +312,13 @@ static int wanted_events(const dw_stream *stream, int reading, int writing)
            (writing ? (tls->write_wants_read ? POLLIN : POLLOUT) : 0);
 }
 
-/* OpenSSL counts the beginning of a record as well, with which nothing can be done yet: so what the last read found is remembered. */
+/* OpenSSL counts the beginning of a record as well, with which nothing can be done yet: so what the
+ * last read found is remembered. */
 static int has_records(const dw_stream *stream)
 {
     const dw_tls *tls = of(stream);
-    if (tls->is_broken || tls->is_ended) return 1; /* and has not been told yet, or nobody would ask */
+    if (tls->is_broken || tls->is_ended)
+        return 1; /* and has not been told yet, or nobody would ask */
     return !tls->read_waits && SSL_has_pending(tls->ssl);
 }
 
@@ -309,5 +335,8 @@ static void end(dw_stream *stream)
     stream->inside = NULL;
 }
 
-static const dw_stream_cover cover = {
-    .read = read_records, .write = write_records, .events = wanted_events, .has_more = has_records, .close = end};
+static const dw_stream_cover cover = {.read = read_records,
+                                      .write = write_records,
+                                      .events = wanted_events,
+                                      .has_more = has_records,
+                                      .close = end};

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * main.c - a program of somebody else's that embeds the library; prints a digest of all bytes it got.
+ * main.c - a program of somebody else's that embeds the library; prints a digest of all bytes it
+ * got.
  *
  * It is built against the installed library, from CMake, and as the host of a Meson subproject with
  * -ffast-math: every build must print the same digest, for the arithmetic is part of the format. */
@@ -26,8 +27,8 @@ static uint64_t fnv1a(uint64_t digest, const void *data, size_t bytes)
     return digest;
 }
 
-/* Floats made of bits, so that the flags of this file cannot change them: full mantissas; the groups'
- * exponents reach from the smallest subnormals to 2^100; here and there a -0 and a NaN. */
+/* Floats made of bits, so that the flags of this file cannot change them: full mantissas; the
+ * groups' exponents reach from the smallest subnormals to 2^100; here and there a -0 and a NaN. */
 static void fill(float *x, uint32_t *seed, int epoch)
 {
     for (int i = 0; i < N * T * C; i++) {
@@ -68,7 +69,8 @@ static uint64_t digest_of(const char *text)
         fill(x, &seed, epoch);
         check(dw_encode(encoder, keys, &tx, frame, cap, &len), "dw_encode");
         check(dw_decode(decoder, frame, len, &ty, reply, reply_cap, &reply_len), "dw_decode");
-        if (reply_len > 0) check(dw_encoder_feedback(encoder, reply, reply_len), "dw_encoder_feedback");
+        if (reply_len > 0)
+            check(dw_encoder_feedback(encoder, reply, reply_len), "dw_encoder_feedback");
         digest = fnv1a(fnv1a(digest, frame, len), y, sizeof y);
     }
     if (dw_encoder_counters(encoder).frames != EPOCHS) exit(1);

@@ -7,7 +7,8 @@ static suite_verdict follow_plans(void *context, unsigned char *message, size_t 
     test_wire *wire = context;
     const uint32_t tag = dw_get32(message);
     (void)n;
-    if (dw_get32(message + 4) != DW_KIND_DATA || tag >> 8 != ID || (tag & 0xff) > DW_TAG_RESENT) return SUITE_PASS;
+    if (dw_get32(message + 4) != DW_KIND_DATA || tag >> 8 != ID || (tag & 0xff) > DW_TAG_RESENT)
+        return SUITE_PASS;
     suite_verdict verdict = SUITE_PASS;
     pthread_mutex_lock(&wire->lock);
     const int number = wire->count[tag & 0xff]++;
@@ -24,25 +25,29 @@ static suite_verdict follow_plans(void *context, unsigned char *message, size_t 
     return verdict;
 }
 
-/* ---- Pairs of channels -------------------------------------------------------------------------- */
+/* ---- Pairs of channels --------------------------------------------------------------------------
+ */
 
 static const dw_transport *const with_spoiled[] = {&suite_spoiled, NULL};
 const suite_backend channels_backends[3] = {
     {.name = "loop", .uri = "loop://channel-%d", .transports = with_spoiled},
     {.name = "tcp", .uri = "tcp://127.0.0.1:0", .transports = with_spoiled},
-    {.name = "shaped", .uri = "shaped:rate=1gbit,delay=2ms/tcp://127.0.0.1:0", .transports = with_spoiled}};
+    {.name = "shaped",
+     .uri = "shaped:rate=1gbit,delay=2ms/tcp://127.0.0.1:0",
+     .transports = with_spoiled}};
 
 static void *open_end(void *context)
 {
     void **arguments = context;
     test_channels *channels = arguments[0];
     const int i = *(const int *)arguments[1];
-    channels->status[i] = dw_channel_open(&channels->end[i], channels->links.link[i], &channels->config[i],
-                                          &channels->why[i]);
+    channels->status[i] = dw_channel_open(&channels->end[i], channels->links.link[i],
+                                          &channels->config[i], &channels->why[i]);
     return NULL;
 }
 
-void channels_prepare(test_channels *channels, const suite_backend *backend, const char *sends, const char *receives)
+void channels_prepare(test_channels *channels, const suite_backend *backend, const char *sends,
+                      const char *receives)
 {
     memset(channels, 0, sizeof *channels);
     pthread_mutex_init(&channels->wire.lock, NULL);
@@ -50,19 +55,24 @@ void channels_prepare(test_channels *channels, const suite_backend *backend, con
     channels->links.prefix[0] = channels->links.prefix[1] = "spoiled:";
     const char *texts[2] = {sends, receives};
     for (int i = 0; i < 2; i++) {
-        channels->config[i] = (dw_channel_config){.struct_size = sizeof(dw_channel_config), .id = ID};
+        channels->config[i] =
+            (dw_channel_config){.struct_size = sizeof(dw_channel_config), .id = ID};
         if (!texts[i]) continue;
         dw_why why;
-        if (dw_config_parse(&channels->codec[i], texts[i], &why)) fail_msg("%s: %s", texts[i], why.text);
-        if (i == 0) channels->config[0].send = &channels->codec[0];
-        else channels->config[1].recv = &channels->codec[1];
+        if (dw_config_parse(&channels->codec[i], texts[i], &why))
+            fail_msg("%s: %s", texts[i], why.text);
+        if (i == 0)
+            channels->config[0].send = &channels->codec[0];
+        else
+            channels->config[1].recv = &channels->codec[1];
     }
 }
 
 void channels_try_open(test_channels *channels)
 {
     suite_set_spoiler(&(suite_spoiler){.spoil = follow_plans, .context = &channels->wire});
-    /* The wrapper is named in the URI of the one end and announced by the backend below to the other. */
+    /* The wrapper is named in the URI of the one end and announced by the backend below to the
+     * other. */
     suite_open(&channels->links);
     suite_set_spoiler(NULL);
     pthread_t other;
@@ -100,7 +110,8 @@ void channels_close(test_channels *channels)
     pthread_mutex_destroy(&channels->wire.lock);
 }
 
-/* ---- Tensors ------------------------------------------------------------------------------------ */
+/* ---- Tensors ------------------------------------------------------------------------------------
+ */
 
 void channels_make_tensor(int i, dw_key keys[N], float x[N * T * C])
 {
@@ -108,7 +119,8 @@ void channels_make_tensor(int i, dw_key keys[N], float x[N * T * C])
     test_fill(&random, x, DW_F32, N * T * C, 1.0f);
     test_random drift = {.state = 1000 + (uint64_t)i};
     for (int k = 0; k < N * T * C; k++) x[k] += 0.05f * test_normal(&drift);
-    for (int n = 0; n < N; n++) keys[n] = (dw_key){.sample = (uint64_t)(i % (KEYS / N)) * N + (uint64_t)n, .slice = 4};
+    for (int n = 0; n < N; n++)
+        keys[n] = (dw_key){.sample = (uint64_t)(i % (KEYS / N)) * N + (uint64_t)n, .slice = 4};
 }
 
 void channels_send(test_channels *channels, int i)
@@ -118,10 +130,12 @@ void channels_send(test_channels *channels, int i)
     channels_make_tensor(i, keys, x);
     const dw_tensor view = dw_tensor_3d(x, DW_F32, N, T, C);
     const dw_status status = dw_channel_send(channels->end[0], keys, &view);
-    if (status != DW_OK) fail_msg("send %d: %d, %s", i, (int)status, dw_channel_why(channels->end[0]));
+    if (status != DW_OK)
+        fail_msg("send %d: %d, %s", i, (int)status, dw_channel_why(channels->end[0]));
 }
 
-dw_status channels_receive(test_channels *channels, int timeout_ms, dw_key keys[N], float y[N * T * C])
+dw_status channels_receive(test_channels *channels, int timeout_ms, dw_key keys[N],
+                           float y[N * T * C])
 {
     const dw_tensor view = dw_tensor_3d(y, DW_F32, N, T, C);
     return dw_channel_recv(channels->end[1], timeout_ms, keys, &view);
@@ -138,7 +152,8 @@ void channels_expect(test_channels *channels, test_reference *reference, int i)
     assert_int_equal(test_pair_decode(&reference->pair, &out), DW_OK);
     if (reference->pair.reply_len > 0) test_pair_feedback(&reference->pair);
     const dw_status status = channels_receive(channels, PATIENCE_MS, got_keys, got);
-    if (status != DW_OK) fail_msg("tensor %d: %d, %s", i, (int)status, dw_channel_why(channels->end[1]));
+    if (status != DW_OK)
+        fail_msg("tensor %d: %d, %s", i, (int)status, dw_channel_why(channels->end[1]));
     assert_memory_equal(got, y, TENSOR_BYTES);
     for (int n = 0; n < N; n++) {
         assert_int_equal(got_keys[n].sample, keys[n].sample);
@@ -146,13 +161,16 @@ void channels_expect(test_channels *channels, test_reference *reference, int i)
     }
 }
 
-const char *const channels_configs[CHANNELS_CONFIGS] = {"raw:f32", "direct:bits=6", "delta:bits=3,scale=signed", "delta:bits=2,key=raw"};
+const char *const channels_configs[CHANNELS_CONFIGS] = {
+    "raw:f32", "direct:bits=6", "delta:bits=3,scale=signed", "delta:bits=2,key=raw"};
 
 /* While its caller does nothing, the sender takes the acknowledgements and lets its copies go. */
 static void expect_all_acknowledged(test_channels *channels, int tensors)
 {
     dw_channel *sender = channels->end[0];
-    const uint64_t acks = sender->send.codec == DW_CODEC_DELTA ? (uint64_t)tensors : 0; /* others send no reply */
+    const uint64_t acks = sender->send.codec == DW_CODEC_DELTA ? (uint64_t)tensors : 0; /* others
+                                                                                           send no
+                                                                                           reply */
     uint64_t kept = 1;
     for (int i = 0; i < 1000 && (kept > 0 || dw_channel_sent(sender).acks < acks); i++) {
         suite_sleep_ms(5);
@@ -164,8 +182,8 @@ static void expect_all_acknowledged(test_channels *channels, int tensors)
     assert_int_equal(dw_channel_sent(sender).acks, acks);
 }
 
-void channels_carry(const suite_backend *backend, const char *config, int tensors, int ahead, const test_plan *plans,
-                  size_t n_plans)
+void channels_carry(const suite_backend *backend, const char *config, int tensors, int ahead,
+                    const test_plan *plans, size_t n_plans)
 {
     test_channels channels;
     channels_prepare(&channels, backend, config, config);
@@ -179,12 +197,15 @@ void channels_carry(const suite_backend *backend, const char *config, int tensor
         while (sent < tensors && sent < i + ahead) channels_send(&channels, sent++);
         channels_expect(&channels, &reference, i);
     }
-    if (n_plans > 0) assert_true(channels.wire.spoiled > 0);
-    else if (channels.codec[0].replies != DW_REPLIES_NEVER) expect_all_acknowledged(&channels, tensors);
+    if (n_plans > 0)
+        assert_true(channels.wire.spoiled > 0);
+    else if (channels.codec[0].replies != DW_REPLIES_NEVER)
+        expect_all_acknowledged(&channels, tensors);
     dw_key keys[N];
     float y[N * T * C];
     assert_int_equal(channels_receive(&channels, 0, keys, y), DW_PENDING);
-    assert_int_equal(dw_channel_received(channels.end[1]).raw_bytes, (uint64_t)tensors * TENSOR_BYTES);
+    assert_int_equal(dw_channel_received(channels.end[1]).raw_bytes,
+                     (uint64_t)tensors * TENSOR_BYTES);
     test_pair_close(&reference.pair);
     channels_close(&channels);
 }

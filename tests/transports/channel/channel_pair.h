@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * channel_pair.h - two channels that face each other over a wire that follows plans; everything asserts. */
+ * channel_pair.h - two channels that face each other over a wire that follows plans; everything
+ * asserts. */
 #ifndef DW_TEST_CHANNEL_PAIR_H
 #define DW_TEST_CHANNEL_PAIR_H
 
@@ -15,10 +16,10 @@ enum { TENSOR_BYTES = N * T * C * 4 };
 enum { AT_ENVELOPE = DW_LINK_HEADER_BYTES, AT_FRAME = AT_ENVELOPE + DW_ENVELOPE_BYTES };
 
 typedef struct test_plan {
-    uint32_t which;      /* DW_TAG_... */
-    int first, last;     /* messages with this tag, counted from 0 over both ends */
+    uint32_t which;  /* DW_TAG_... */
+    int first, last; /* messages with this tag, counted from 0 over both ends */
     suite_verdict verdict;
-    int flip_at;         /* byte of the message; < 0: from its end; NO_FLIP: none */
+    int flip_at; /* byte of the message; < 0: from its end; NO_FLIP: none */
 } test_plan;
 
 enum { NO_FLIP = 0x7fffffff };
@@ -42,7 +43,8 @@ typedef struct test_channels {
 
 extern const suite_backend channels_backends[3]; /* loop, tcp, shaped */
 
-void channels_prepare(test_channels *channels, const suite_backend *backend, const char *sends, const char *receives);
+void channels_prepare(test_channels *channels, const suite_backend *backend, const char *sends,
+                      const char *receives);
 void channels_try_open(test_channels *channels); /* whatever comes of it: see status */
 void channels_open(test_channels *channels, const suite_backend *backend, const char *config);
 void channels_close(test_channels *channels);
@@ -50,7 +52,8 @@ void channels_close(test_channels *channels);
 /* Tensor number i visits N of the KEYS keys; values drift from epoch to epoch. */
 void channels_make_tensor(int i, dw_key keys[N], float x[N * T * C]);
 void channels_send(test_channels *channels, int i);
-dw_status channels_receive(test_channels *channels, int timeout_ms, dw_key keys[N], float y[N * T * C]);
+dw_status channels_receive(test_channels *channels, int timeout_ms, dw_key keys[N],
+                           float y[N * T * C]);
 
 /* What must arrive: the same tensors through a codec pair without any wire. */
 typedef struct test_reference {
@@ -64,7 +67,7 @@ enum { CHANNELS_CONFIGS = 4 };
 extern const char *const channels_configs[CHANNELS_CONFIGS];
 
 /* Sends and receives so many tensors, at most `ahead` under way, on a wire with these plans. */
-void channels_carry(const suite_backend *backend, const char *config, int tensors, int ahead, const test_plan *plans,
-                    size_t n_plans);
+void channels_carry(const suite_backend *backend, const char *config, int tensors, int ahead,
+                    const test_plan *plans, size_t n_plans);
 
 #endif

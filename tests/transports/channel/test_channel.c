@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_channel.c - tensors through channels: the same bits as without a wire; opening, misuse, closing. */
+ * test_channel.c - tensors through channels: the same bits as without a wire; opening, misuse,
+ * closing. */
 #include "channel_pair.h"
 
 static void tensors_arrive_as_without_a_wire(void **state)
 {
     (void)state;
     for (size_t b = 0; b < sizeof channels_backends / sizeof *channels_backends; b++) {
-        for (int c = 0; c < CHANNELS_CONFIGS; c++) channels_carry(&channels_backends[b], channels_configs[c], 40, 3, NULL, 0);
+        for (int c = 0; c < CHANNELS_CONFIGS; c++)
+            channels_carry(&channels_backends[b], channels_configs[c], 40, 3, NULL, 0);
     }
     channels_carry(&channels_backends[1], "delta:bits=4,replies=never", 40, 3, NULL, 0);
 }
@@ -24,14 +26,16 @@ static void a_forgotten_key_begins_anew(void **state)
     }
     assert_int_equal(dw_channel_received(channels.end[1]).keys_held, KEYS);
     assert_int_equal(dw_channel_forget(channels.end[0], (dw_key){.sample = 2, .slice = 4}), DW_OK);
-    assert_int_equal(dw_channel_forget(channels.end[1], (dw_key){.sample = 2, .slice = 4}), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_channel_forget(channels.end[1], (dw_key){.sample = 2, .slice = 4}),
+                     DW_ERR_ARGUMENT);
     channels_send(&channels, 0);
     assert_int_equal(channels_receive(&channels, PATIENCE_MS, keys, y), DW_OK);
     assert_int_equal(dw_channel_received(channels.end[1]).keys_held, KEYS - 1);
     channels_close(&channels);
 }
 
-/* ---- Opening ------------------------------------------------------------------------------------ */
+/* ---- Opening ------------------------------------------------------------------------------------
+ */
 
 static void different_configs_are_a_mismatch_at_both_ends(void **state)
 {
@@ -47,7 +51,8 @@ static void different_configs_are_a_mismatch_at_both_ends(void **state)
                  {"delta:bits=3,quota_bytes=100000", "delta:bits=3", DW_ERR_MISMATCH},
                  {"delta:bits=3", NULL, DW_ERR_MISMATCH},
                  {"direct:bits=3", "delta:bits=3", DW_ERR_MISMATCH},
-                 {"delta:bits=3,scale=signed", "delta:bits=3", DW_OK}}; /* the encoder's own affair */
+                 {"delta:bits=3,scale=signed", "delta:bits=3", DW_OK}}; /* the encoder's own affair
+                                                                         */
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         test_channels channels;
         channels_prepare(&channels, &channels_backends[0], cases[i].sends, cases[i].receives);
@@ -57,11 +62,14 @@ static void different_configs_are_a_mismatch_at_both_ends(void **state)
         }
         channels_try_open(&channels);
         for (int k = 0; k < 2; k++) {
-            if (channels.status[k] != cases[i].status) fail_msg("%s: %d", cases[i].sends, (int)channels.status[k]);
+            if (channels.status[k] != cases[i].status)
+                fail_msg("%s: %d", cases[i].sends, (int)channels.status[k]);
             if (cases[i].status == DW_OK) continue;
             assert_null(channels.end[k]);
-            if (!cases[i].receives) assert_non_null(strstr(channels.why[k].text, "nothing"));
-            else if (!strstr(channels.why[k].text, cases[i].sends) || !strstr(channels.why[k].text, cases[i].receives))
+            if (!cases[i].receives)
+                assert_non_null(strstr(channels.why[k].text, "nothing"));
+            else if (!strstr(channels.why[k].text, cases[i].sends) ||
+                     !strstr(channels.why[k].text, cases[i].receives))
                 fail_msg("%s", channels.why[k].text);
         }
         channels_close(&channels);
@@ -77,17 +85,21 @@ static void opening_alone_is_a_timeout(void **state)
     dw_channel *channel;
     dw_why why;
     channels.config[0].open_timeout_ms = 100;
-    assert_int_equal(dw_channel_open(&channel, channels.links.link[0], &channels.config[0], &why), DW_ERR_TIMEOUT);
+    assert_int_equal(dw_channel_open(&channel, channels.links.link[0], &channels.config[0], &why),
+                     DW_ERR_TIMEOUT);
     assert_non_null(strstr(why.text, "channel 3"));
     assert_null(channel);
     channels.config[0].id = 0x10000;
-    assert_int_equal(dw_channel_open(&channel, channels.links.link[0], &channels.config[0], &why), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_channel_open(&channel, channels.links.link[0], &channels.config[0], &why),
+                     DW_ERR_ARGUMENT);
     channels.config[0].id = ID;
     channels.config[0].send = NULL;
-    assert_int_equal(dw_channel_open(&channel, channels.links.link[0], &channels.config[0], &why), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_channel_open(&channel, channels.links.link[0], &channels.config[0], &why),
+                     DW_ERR_ARGUMENT);
     channels.codec[0].bits = 99;
     channels.config[0].send = &channels.codec[0];
-    assert_int_equal(dw_channel_open(&channel, channels.links.link[0], &channels.config[0], &why), DW_ERR_CONFIG);
+    assert_int_equal(dw_channel_open(&channel, channels.links.link[0], &channels.config[0], &why),
+                     DW_ERR_CONFIG);
     assert_non_null(strstr(why.text, "channel 3"));
     channels_close(&channels);
 }
@@ -99,7 +111,8 @@ static void an_id_that_is_open_is_refused(void **state)
     channels_open(&channels, &channels_backends[0], "raw:f32");
     dw_channel *second;
     dw_why why;
-    assert_int_equal(dw_channel_open(&second, channels.links.link[0], &channels.config[0], &why), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_channel_open(&second, channels.links.link[0], &channels.config[0], &why),
+                     DW_ERR_ARGUMENT);
     assert_non_null(strstr(why.text, "open already"));
     channels_send(&channels, 0);
     dw_key keys[N];
@@ -108,7 +121,8 @@ static void an_id_that_is_open_is_refused(void **state)
     channels_close(&channels);
 }
 
-/* ---- Calls -------------------------------------------------------------------------------------- */
+/* ---- Calls --------------------------------------------------------------------------------------
+ */
 
 static void a_wrong_shape_leaves_the_frame_for_a_better_call(void **state)
 {
@@ -148,7 +162,8 @@ static void what_was_sent_can_be_received_after_the_sender_closed(void **state)
     channels.end[0] = NULL;
     dw_key keys[N];
     float y[N * T * C];
-    for (int i = 0; i < 5; i++) assert_int_equal(channels_receive(&channels, PATIENCE_MS, keys, y), DW_OK);
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(channels_receive(&channels, PATIENCE_MS, keys, y), DW_OK);
     assert_int_equal(channels_receive(&channels, PATIENCE_MS, keys, y), DW_ERR_PEER);
     assert_non_null(strstr(dw_channel_why(channels.end[1]), "closed its end"));
     channels_close(&channels);
@@ -208,10 +223,12 @@ static void does_not_allocate_in_steady_state(void **state)
             float y[N * T * C];
             channels_send(&channels, i);
             assert_int_equal(channels_receive(&channels, PATIENCE_MS, keys, y), DW_OK);
-            /* A frame's buffer is in use until its sender has heard that it came, which its link's thread is told. */
+            /* A frame's buffer is in use until its sender has heard that it came, which its link's
+             * thread is told. */
             dw_channel_wait_acknowledged(channels.end[0]);
         }
-        /* 60 frames and as many replies; the timing of the threads decides how many buffers are in use at once. */
+        /* 60 frames and as many replies; the timing of the threads decides how many buffers are in
+         * use at once. */
         assert_in_range(suite_allocations() - before, 0, 10);
         channels_close(&channels);
     }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_channel_faults.c - the same bits as without a wire, over shaped wires that lose, double, reorder and damage messages. */
+ * test_channel_faults.c - the same bits as without a wire, over shaped wires that lose, double,
+ * reorder and damage messages. */
 #include "channel_pair.h"
 
 /* What stands in front of the backend; %u is the seed. */
@@ -8,8 +9,10 @@ static const char *const faults[] = {
     "shaped:duplicate=20%%,seed=%u/",
     "shaped:reorder=20%%:3ms,seed=%u/",
     "shaped:corrupt=8%%,seed=%u/",
-    "shaped:loss=4%%,duplicate=5%%,reorder=5%%:3ms,corrupt=4%%,stall=1%%:5ms,delay=1ms,jitter=2ms,seed=%u/",
-    "shaped:loss=4%%,duplicate=5%%,reorder=5%%:3ms,corrupt=4%%,rate=1mbit,delay=9s,jitter=1s,stall=1%%:5s,time=virtual,seed=%u/",
+    "shaped:loss=4%%,duplicate=5%%,reorder=5%%:3ms,corrupt=4%%,stall=1%%:5ms,delay=1ms,jitter=2ms,"
+    "seed=%u/",
+    "shaped:loss=4%%,duplicate=5%%,reorder=5%%:3ms,corrupt=4%%,rate=1mbit,delay=9s,jitter=1s,stall="
+    "1%%:5s,time=virtual,seed=%u/",
 };
 enum { FAULTS = sizeof faults / sizeof *faults, TENSORS = 40, AHEAD = 4 };
 
@@ -19,7 +22,8 @@ static void carry(const char *fault, unsigned seed, const char *inner, const cha
     /* %d in inner is the suite's. */
     const int used = snprintf(uri, sizeof uri, fault, seed);
     snprintf(uri + used, sizeof uri - (size_t)used, "%s", inner);
-    const suite_backend backend = {.name = "faults", .uri = uri, .transports = channels_backends[0].transports};
+    const suite_backend backend = {
+        .name = "faults", .uri = uri, .transports = channels_backends[0].transports};
     test_channels channels;
     channels_prepare(&channels, &backend, config, config);
     channels_try_open(&channels);
@@ -36,7 +40,8 @@ static void carry(const char *fault, unsigned seed, const char *inner, const cha
     dw_key keys[N];
     float y[N * T * C];
     assert_int_equal(channels_receive(&channels, 0, keys, y), DW_PENDING);
-    assert_int_equal(dw_channel_received(channels.end[1]).raw_bytes, (uint64_t)TENSORS * TENSOR_BYTES);
+    assert_int_equal(dw_channel_received(channels.end[1]).raw_bytes,
+                     (uint64_t)TENSORS * TENSOR_BYTES);
     test_pair_close(&reference.pair);
     channels_close(&channels);
 }
@@ -47,22 +52,33 @@ static void every_fault_is_healed(void **state)
     for (size_t f = 0; f < FAULTS; f++) {
         const int64_t begun = suite_now_ns();
         for (unsigned seed = 1; seed <= 3; seed++) {
-            carry(faults[f], seed, "loop://faults-%d", channels_configs[(f + seed) % CHANNELS_CONFIGS]);
+            carry(faults[f], seed, "loop://faults-%d",
+                  channels_configs[(f + seed) % CHANNELS_CONFIGS]);
         }
         carry(faults[f], 4, "tcp://127.0.0.1:0", "delta:bits=3,scale=signed");
         print_message("%s: %.2f s\n", faults[f], (double)(suite_now_ns() - begun) * 1e-9);
     }
 }
 
-/* One message of each kind is lost, or comes twice, and the rest arrives: the wire does not lose by itself, but says that it may. */
+/* One message of each kind is lost, or comes twice, and the rest arrives: the wire does not lose by
+ * itself, but says that it may. */
 static void every_kind_of_message_may_be_lost_or_doubled(void **state)
 {
     (void)state;
-    const suite_backend backend = {.name = "may lose", .uri = "shaped:loss=0.0000000001%/loop://may-lose-%d",
+    const suite_backend backend = {.name = "may lose",
+                                   .uri = "shaped:loss=0.0000000001%/loop://may-lose-%d",
                                    .transports = channels_backends[0].transports};
-#define LOSE(which_, first_, last_) {.which = which_, .first = first_, .last = last_, .verdict = SUITE_DROP, .flip_at = NO_FLIP}
-#define DOUBLE(which_, first_, last_) {.which = which_, .first = first_, .last = last_, .verdict = SUITE_TWICE, .flip_at = NO_FLIP}
-    /* Control messages 0 and 1 are the greetings, 2 and 3 acknowledge two frames, 4 asks for the third where that was lost. */
+#define LOSE(which_, first_, last_)                                                                \
+    {                                                                                              \
+        .which = which_, .first = first_, .last = last_, .verdict = SUITE_DROP, .flip_at = NO_FLIP \
+    }
+#define DOUBLE(which_, first_, last_)                                                              \
+    {                                                                                              \
+        .which = which_, .first = first_, .last = last_, .verdict = SUITE_TWICE,                   \
+        .flip_at = NO_FLIP                                                                         \
+    }
+    /* Control messages 0 and 1 are the greetings, 2 and 3 acknowledge two frames, 4 asks for the
+     * third where that was lost. */
     const test_plan plans[][3] = {
         {LOSE(DW_TAG_FRAMES, 0, 0)},
         {LOSE(DW_TAG_FRAMES, 11, 11)}, /* nothing comes behind the last that could tell */
@@ -77,30 +93,38 @@ static void every_kind_of_message_may_be_lost_or_doubled(void **state)
         {DOUBLE(DW_TAG_FRAMES, 0, 11)},
         {LOSE(DW_TAG_FRAMES, 2, 3), DOUBLE(DW_TAG_CONTROL, 3, 6), DOUBLE(DW_TAG_RESENT, 0, 3)},
         /* Damage and loss: the request for a damaged frame is lost, or its answer. */
-        {{.which = DW_TAG_FRAMES, .first = 2, .last = 2, .flip_at = -1}, LOSE(DW_TAG_CONTROL, 4, 4)},
+        {{.which = DW_TAG_FRAMES, .first = 2, .last = 2, .flip_at = -1},
+         LOSE(DW_TAG_CONTROL, 4, 4)},
         {{.which = DW_TAG_FRAMES, .first = 2, .last = 2, .flip_at = -1}, LOSE(DW_TAG_RESENT, 0, 0)},
-        {{.which = DW_TAG_FRAMES, .first = 2, .last = 2, .flip_at = -1}, {.which = DW_TAG_CONTROL, .first = 4, .last = 4, .flip_at = AT_ENVELOPE},
+        {{.which = DW_TAG_FRAMES, .first = 2, .last = 2, .flip_at = -1},
+         {.which = DW_TAG_CONTROL, .first = 4, .last = 4, .flip_at = AT_ENVELOPE},
          LOSE(DW_TAG_CONTROL, 2, 2)},
     };
 #undef LOSE
 #undef DOUBLE
     for (size_t p = 0; p < sizeof plans / sizeof *plans; p++) {
-        for (int c = 1; c < CHANNELS_CONFIGS; c += 2) channels_carry(&backend, channels_configs[c], 12, AHEAD, plans[p], 3);
+        for (int c = 1; c < CHANNELS_CONFIGS; c += 2)
+            channels_carry(&backend, channels_configs[c], 12, AHEAD, plans[p], 3);
     }
 }
 
-/* A receiver that has asked often, for a frame that was not sent yet, hears so often; then it comes, damaged. */
+/* A receiver that has asked often, for a frame that was not sent yet, hears so often; then it
+ * comes, damaged. */
 static void late_answers_are_no_attempts_that_failed(void **state)
 {
     (void)state;
-    const suite_backend backend = {.name = "may lose", .uri = "shaped:loss=0.0000000001%/loop://late-%d",
+    const suite_backend backend = {.name = "may lose",
+                                   .uri = "shaped:loss=0.0000000001%/loop://late-%d",
                                    .transports = channels_backends[0].transports};
     test_channels channels;
     channels_prepare(&channels, &backend, "direct:bits=6", "direct:bits=6");
-    channels.wire.plans[0] = (test_plan){.which = DW_TAG_FRAMES, .first = 0, .last = 0, .flip_at = -1};
+    channels.wire.plans[0] =
+        (test_plan){.which = DW_TAG_FRAMES, .first = 0, .last = 0, .flip_at = -1};
     channels_try_open(&channels);
     for (int i = 0; i < 2 * DW_CHANNEL_TRIES; i++) {
-        assert_int_equal(dw_channel_tell(channels.end[0], DW_TAG_RESENT, DW_ENVELOPE_NOT_YET, DW_OK, 0, NULL, 0), DW_OK);
+        assert_int_equal(
+            dw_channel_tell(channels.end[0], DW_TAG_RESENT, DW_ENVELOPE_NOT_YET, DW_OK, 0, NULL, 0),
+            DW_OK);
     }
     for (int i = 0; i < 3; i++) channels_send(&channels, i);
     dw_key keys[N];
@@ -118,14 +142,18 @@ static void greetings_that_get_lost_are_repeated(void **state)
     (void)state;
     for (unsigned seed = 1; seed <= 8; seed++) {
         char uri[128];
-        snprintf(uri, sizeof uri, "shaped:loss=%s,seed=%u/loop://greetings-%%d", seed % 2 ? "45%" : "25%,corrupt=25%", seed);
-        const suite_backend backend = {.name = "greetings", .uri = uri, .transports = channels_backends[0].transports};
+        snprintf(uri, sizeof uri, "shaped:loss=%s,seed=%u/loop://greetings-%%d",
+                 seed % 2 ? "45%" : "25%,corrupt=25%", seed);
+        const suite_backend backend = {
+            .name = "greetings", .uri = uri, .transports = channels_backends[0].transports};
         test_channels channels;
         channels_prepare(&channels, &backend, "direct:bits=6", "direct:bits=6");
-        channels.links.options[0].close_timeout_ms = channels.links.options[1].close_timeout_ms = 10;
+        channels.links.options[0].close_timeout_ms = channels.links.options[1].close_timeout_ms =
+            10;
         channels_try_open(&channels);
         for (int i = 0; i < 2; i++) {
-            if (channels.status[i] != DW_OK) fail_msg("%s, end %d: %s", uri, i, channels.why[i].text);
+            if (channels.status[i] != DW_OK)
+                fail_msg("%s, end %d: %s", uri, i, channels.why[i].text);
         }
         channels_close(&channels);
     }
@@ -135,7 +163,8 @@ static void greetings_that_get_lost_are_repeated(void **state)
 static void waiting_costs_few_messages(void **state)
 {
     (void)state;
-    const suite_backend backend = {.name = "idle", .uri = "shaped:loss=1%/loop://idle-%d",
+    const suite_backend backend = {.name = "idle",
+                                   .uri = "shaped:loss=1%/loop://idle-%d",
                                    .transports = channels_backends[0].transports};
     test_channels channels;
     channels_open(&channels, &backend, "direct:bits=6");
@@ -144,7 +173,8 @@ static void waiting_costs_few_messages(void **state)
     const uint64_t before = channels.end[1]->controls_told;
     assert_int_equal(channels_receive(&channels, 500, keys, y), DW_PENDING);
     const uint64_t asked = channels.end[1]->controls_told - before;
-    assert_in_range(asked, 1, 6); /* after 20, 60, 140, 300 ms, and one more where the first wait began earlier */
+    assert_in_range(asked, 1, 6); /* after 20, 60, 140, 300 ms, and one more where the first wait
+                                     began earlier */
     channels_send(&channels, 0);
     assert_int_equal(channels_receive(&channels, PATIENCE_MS, keys, y), DW_OK);
     channels_close(&channels);
@@ -165,7 +195,8 @@ static void on_a_wire_that_keeps_its_promise_nobody_asks(void **state)
 static void a_broken_wire_is_the_error_of_both_ends(void **state)
 {
     (void)state;
-    const suite_backend backend = {.name = "cut", .uri = "shaped:disconnect=10/loop://cut-%d",
+    const suite_backend backend = {.name = "cut",
+                                   .uri = "shaped:disconnect=10/loop://cut-%d",
                                    .transports = channels_backends[0].transports};
     test_channels channels;
     channels_open(&channels, &backend, "direct:bits=6");

@@ -2,7 +2,8 @@
  * test_channel_healing.c - the same bits as without a wire, whatever the wire does to frames. */
 #include "channel_pair.h"
 
-/* ---- Damage ------------------------------------------------------------------------------------- */
+/* ---- Damage -------------------------------------------------------------------------------------
+ */
 
 static void heals_a_frame_that_was_damaged_anywhere(void **state)
 {
@@ -12,13 +13,17 @@ static void heals_a_frame_that_was_damaged_anywhere(void **state)
         const test_plan plan = {.which = DW_TAG_FRAMES, .first = 4, .last = 4, .flip_at = at};
         channels_carry(&channels_backends[0], channels_configs[2], 8, 4, &plan, 1);
     }
-    static const int places[] = {0, 4, 5, 6, 7, 8, 16, 24, 33, 37, 48, 64, 72, 79, 80, 92, 96, 104, 119, 160, 200};
+    static const int places[] = {0,  4,  5,  6,  7,  8,  16,  24,  33,  37, 48,
+                                 64, 72, 79, 80, 92, 96, 104, 119, 160, 200};
     for (size_t p = 0; p < sizeof places / sizeof *places; p++) {
-        const test_plan plan = {.which = DW_TAG_FRAMES, .first = 4, .last = 5, .flip_at = AT_FRAME + places[p]};
-        for (int c = 0; c < CHANNELS_CONFIGS; c++) channels_carry(&channels_backends[p % 2], channels_configs[c], 9, 4, &plan, 1);
+        const test_plan plan = {
+            .which = DW_TAG_FRAMES, .first = 4, .last = 5, .flip_at = AT_FRAME + places[p]};
+        for (int c = 0; c < CHANNELS_CONFIGS; c++)
+            channels_carry(&channels_backends[p % 2], channels_configs[c], 9, 4, &plan, 1);
     }
     const test_plan last_byte = {.which = DW_TAG_FRAMES, .first = 0, .last = 6, .flip_at = -1};
-    for (int c = 0; c < CHANNELS_CONFIGS; c++) channels_carry(&channels_backends[2], channels_configs[c], 9, 5, &last_byte, 1);
+    for (int c = 0; c < CHANNELS_CONFIGS; c++)
+        channels_carry(&channels_backends[2], channels_configs[c], 9, 5, &last_byte, 1);
 }
 
 static void heals_when_the_answer_is_damaged_too(void **state)
@@ -26,10 +31,11 @@ static void heals_when_the_answer_is_damaged_too(void **state)
     (void)state;
     for (int c = 0; c < CHANNELS_CONFIGS; c++) {
         const test_plan body[] = {{.which = DW_TAG_FRAMES, .first = 4, .last = 4, .flip_at = -1},
-                             {.which = DW_TAG_RESENT, .first = 0, .last = 1, .flip_at = -1}};
+                                  {.which = DW_TAG_RESENT, .first = 0, .last = 1, .flip_at = -1}};
         channels_carry(&channels_backends[0], channels_configs[c], 9, 4, body, 2);
-        const test_plan envelope[] = {{.which = DW_TAG_FRAMES, .first = 4, .last = 4, .flip_at = AT_ENVELOPE + 8},
-                                 {.which = DW_TAG_RESENT, .first = 0, .last = 1, .flip_at = AT_ENVELOPE + 8}};
+        const test_plan envelope[] = {
+            {.which = DW_TAG_FRAMES, .first = 4, .last = 4, .flip_at = AT_ENVELOPE + 8},
+            {.which = DW_TAG_RESENT, .first = 0, .last = 1, .flip_at = AT_ENVELOPE + 8}};
         channels_carry(&channels_backends[1], channels_configs[c], 9, 4, envelope, 2);
     }
 }
@@ -38,16 +44,20 @@ static void heals_when_acknowledgements_and_requests_are_damaged(void **state)
 {
     (void)state;
     for (int c = 0; c < CHANNELS_CONFIGS; c++) {
-        /* 0 and 1 are the hellos; 2, 3 acknowledge two frames; 4 asks for the damaged third, and is damaged
-         * itself, as is its first repetition. */
-        const test_plan request[] = {{.which = DW_TAG_FRAMES, .first = 2, .last = 2, .flip_at = -1},
-                                {.which = DW_TAG_CONTROL, .first = 4, .last = 5, .flip_at = AT_ENVELOPE + 8}};
+        /* 0 and 1 are the hellos; 2, 3 acknowledge two frames; 4 asks for the damaged third, and is
+         * damaged itself, as is its first repetition. */
+        const test_plan request[] = {
+            {.which = DW_TAG_FRAMES, .first = 2, .last = 2, .flip_at = -1},
+            {.which = DW_TAG_CONTROL, .first = 4, .last = 5, .flip_at = AT_ENVELOPE + 8}};
         channels_carry(&channels_backends[0], channels_configs[c], 9, 4, request, 2);
-        const test_plan acknowledgements = {.which = DW_TAG_CONTROL, .first = 2, .last = 6, .flip_at = AT_ENVELOPE + 4};
+        const test_plan acknowledgements = {
+            .which = DW_TAG_CONTROL, .first = 2, .last = 6, .flip_at = AT_ENVELOPE + 4};
         channels_carry(&channels_backends[0], channels_configs[c], 30, 4, &acknowledgements, 1);
-        /* What the peer says about damaged acknowledgements must not use up the attempts at a damaged frame. */
-        const test_plan later[] = {{.which = DW_TAG_CONTROL, .first = 2, .last = 7, .flip_at = AT_ENVELOPE + 4},
-                                   {.which = DW_TAG_FRAMES, .first = 8, .last = 8, .flip_at = -1}};
+        /* What the peer says about damaged acknowledgements must not use up the attempts at a
+         * damaged frame. */
+        const test_plan later[] = {
+            {.which = DW_TAG_CONTROL, .first = 2, .last = 7, .flip_at = AT_ENVELOPE + 4},
+            {.which = DW_TAG_FRAMES, .first = 8, .last = 8, .flip_at = -1}};
         channels_carry(&channels_backends[0], channels_configs[c], 12, 3, later, 2);
     }
 }
@@ -56,12 +66,25 @@ static void drops_duplicates_and_fetches_what_was_lost(void **state)
 {
     (void)state;
     for (int c = 0; c < CHANNELS_CONFIGS; c++) {
-        const test_plan twice = {.which = DW_TAG_FRAMES, .first = 2, .last = 5, .verdict = SUITE_TWICE, .flip_at = NO_FLIP};
+        const test_plan twice = {.which = DW_TAG_FRAMES,
+                                 .first = 2,
+                                 .last = 5,
+                                 .verdict = SUITE_TWICE,
+                                 .flip_at = NO_FLIP};
         channels_carry(&channels_backends[0], channels_configs[c], 12, 4, &twice, 1);
-        const test_plan lost = {.which = DW_TAG_FRAMES, .first = 3, .last = 4, .verdict = SUITE_DROP, .flip_at = NO_FLIP};
+        const test_plan lost = {.which = DW_TAG_FRAMES,
+                                .first = 3,
+                                .last = 4,
+                                .verdict = SUITE_DROP,
+                                .flip_at = NO_FLIP};
         channels_carry(&channels_backends[0], channels_configs[c], 12, 4, &lost, 1);
-        const test_plan answers = {.which = DW_TAG_RESENT, .first = 0, .last = 5, .verdict = SUITE_TWICE, .flip_at = NO_FLIP};
-        const test_plan both[] = {{.which = DW_TAG_FRAMES, .first = 3, .last = 4, .flip_at = -1}, answers};
+        const test_plan answers = {.which = DW_TAG_RESENT,
+                                   .first = 0,
+                                   .last = 5,
+                                   .verdict = SUITE_TWICE,
+                                   .flip_at = NO_FLIP};
+        const test_plan both[] = {{.which = DW_TAG_FRAMES, .first = 3, .last = 4, .flip_at = -1},
+                                  answers};
         channels_carry(&channels_backends[1], channels_configs[c], 12, 4, both, 2);
     }
 }
@@ -71,8 +94,10 @@ static void gives_up_on_a_frame_that_never_arrives_whole(void **state)
     (void)state;
     test_channels channels;
     channels_prepare(&channels, &channels_backends[1], channels_configs[2], channels_configs[2]);
-    channels.wire.plans[0] = (test_plan){.which = DW_TAG_FRAMES, .first = 1, .last = 1, .flip_at = -1};
-    channels.wire.plans[1] = (test_plan){.which = DW_TAG_RESENT, .first = 0, .last = 1000, .flip_at = -1};
+    channels.wire.plans[0] =
+        (test_plan){.which = DW_TAG_FRAMES, .first = 1, .last = 1, .flip_at = -1};
+    channels.wire.plans[1] =
+        (test_plan){.which = DW_TAG_RESENT, .first = 0, .last = 1000, .flip_at = -1};
     channels_try_open(&channels);
     for (int i = 0; i < 3; i++) channels_send(&channels, i);
     dw_key keys[N];
@@ -80,7 +105,8 @@ static void gives_up_on_a_frame_that_never_arrives_whole(void **state)
     assert_int_equal(channels_receive(&channels, PATIENCE_MS, keys, y), DW_OK);
     assert_int_equal(channels_receive(&channels, PATIENCE_MS, keys, y), DW_ERR_CORRUPT);
     assert_non_null(strstr(dw_channel_why(channels.end[1]), "frame 1"));
-    assert_int_equal(channels_receive(&channels, PATIENCE_MS, keys, y), DW_ERR_CORRUPT); /* and for ever */
+    assert_int_equal(channels_receive(&channels, PATIENCE_MS, keys, y), DW_ERR_CORRUPT); /* and for
+                                                                                            ever */
     assert_int_equal(channels.wire.count[DW_TAG_RESENT], DW_CHANNEL_TRIES);
     channels_close(&channels);
 }
@@ -93,7 +119,9 @@ static void a_receiver_that_asks_without_end_is_refused(void **state)
     channels_send(&channels, 0);
     for (int i = 0; i < 50; i++) {
         const dw_status about = i % 2 ? DW_ERR_CORRUPT : DW_ERR_BASE;
-        assert_int_equal(dw_channel_tell(channels.end[1], DW_TAG_CONTROL, DW_ENVELOPE_AGAIN, about, 0, NULL, 0), DW_OK);
+        assert_int_equal(
+            dw_channel_tell(channels.end[1], DW_TAG_CONTROL, DW_ENVELOPE_AGAIN, about, 0, NULL, 0),
+            DW_OK);
     }
     int frames = 0, refusals = 0;
     for (int i = 0; i < 50; i++) {
@@ -101,7 +129,8 @@ static void a_receiver_that_asks_without_end_is_refused(void **state)
         size_t len;
         dw_envelope envelope;
         const uint32_t tag = dw_channel_tag(channels.end[1], DW_TAG_RESENT);
-        assert_int_equal(dw_link_recv(channels.links.link[1], tag, PATIENCE_MS, &message, &len), DW_OK);
+        assert_int_equal(dw_link_recv(channels.links.link[1], tag, PATIENCE_MS, &message, &len),
+                         DW_OK);
         assert_true(dw_envelope_read(message, len, channels.links.link[1]->session, &envelope));
         frames += envelope.kind == DW_ENVELOPE_RESENT;
         refusals += envelope.kind == DW_ENVELOPE_REFUSED;
@@ -122,20 +151,25 @@ static void without_replies_a_damaged_frame_is_an_error(void **state)
 {
     (void)state;
     test_channels channels;
-    channels_prepare(&channels, &channels_backends[0], "direct:bits=8,replies=never", "direct:bits=8,replies=never");
-    channels.wire.plans[0] = (test_plan){.which = DW_TAG_FRAMES, .first = 1, .last = 1, .flip_at = -1};
-    channels.wire.plans[1] = (test_plan){.which = DW_TAG_FRAMES, .first = 2, .last = 2, .flip_at = AT_ENVELOPE + 9};
+    channels_prepare(&channels, &channels_backends[0], "direct:bits=8,replies=never",
+                     "direct:bits=8,replies=never");
+    channels.wire.plans[0] =
+        (test_plan){.which = DW_TAG_FRAMES, .first = 1, .last = 1, .flip_at = -1};
+    channels.wire.plans[1] =
+        (test_plan){.which = DW_TAG_FRAMES, .first = 2, .last = 2, .flip_at = AT_ENVELOPE + 9};
     channels_try_open(&channels);
     for (int i = 0; i < 4; i++) channels_send(&channels, i);
     dw_key keys[N];
     float y[N * T * C];
     const dw_status expected[] = {DW_OK, DW_ERR_CORRUPT, DW_ERR_CORRUPT, DW_OK};
-    for (int i = 0; i < 4; i++) assert_int_equal(channels_receive(&channels, PATIENCE_MS, keys, y), expected[i]);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(channels_receive(&channels, PATIENCE_MS, keys, y), expected[i]);
     assert_int_equal(channels.wire.count[DW_TAG_CONTROL], 2); /* the hellos: nothing was answered */
     channels_close(&channels);
 }
 
-/* ---- Out of step -------------------------------------------------------------------------------- */
+/* ---- Out of step --------------------------------------------------------------------------------
+ */
 
 /* The receiver's state goes wrong in between; what arrives must still be what the encoder holds. */
 static void recover(const char *config, int lose_all)
@@ -150,7 +184,8 @@ static void recover(const char *config, int lose_all)
         if (i == 9 || i == 16) {
             if (lose_all) {
                 dw_decoder_destroy(channels.end[1]->decoder);
-                assert_int_equal(dw_decoder_create(&channels.end[1]->decoder, &channels.end[1]->recv), DW_OK);
+                assert_int_equal(
+                    dw_decoder_create(&channels.end[1]->decoder, &channels.end[1]->recv), DW_OK);
             } else {
                 dw_tensor prev;
                 const dw_key key = {.sample = 3, .slice = 4};
@@ -178,7 +213,8 @@ static void a_state_too_large_for_a_message_is_an_error(void **state)
     (void)state;
     test_channels channels;
     channels_prepare(&channels, &channels_backends[0], "delta:bits=2,key=2", "delta:bits=2,key=2");
-    channels.links.options[0].max_message_bytes = 1500; /* frames have about 800 bytes, prev has 3840 */
+    channels.links.options[0].max_message_bytes = 1500; /* frames have about 800 bytes, prev has
+                                                           3840 */
     channels_try_open(&channels);
     dw_key keys[N];
     float y[N * T * C];
@@ -219,7 +255,8 @@ static void without_replies_a_lost_state_is_an_error(void **state)
     channels_close(&channels);
 }
 
-/* ---- At the same time --------------------------------------------------------------------------- */
+/* ---- At the same time ---------------------------------------------------------------------------
+ */
 
 enum { ROUNDS = 300 };
 
@@ -250,16 +287,18 @@ static void *receive_all(void *context)
         dw_key keys[N], expected[N];
         float y[N * T * C], x[N * T * C];
         const dw_tensor view = dw_tensor_3d(y, DW_F32, N, T, C);
-        traffic->status = dw_channel_recv(traffic->channels->end[traffic->end], PATIENCE_MS, keys, &view);
+        traffic->status =
+            dw_channel_recv(traffic->channels->end[traffic->end], PATIENCE_MS, keys, &view);
         channels_make_tensor(i, expected, x);
-        if (traffic->status == DW_OK && keys[0].sample != expected[0].sample) traffic->status = DW_ERR_MISMATCH;
+        if (traffic->status == DW_OK && keys[0].sample != expected[0].sample)
+            traffic->status = DW_ERR_MISMATCH;
         if (i % 16 == 0) dw_channel_sent(traffic->channels->end[traffic->end]);
     }
     return NULL;
 }
 
-/* Both ends send and receive at once, on a wire that damages a frame now and then: at worst one frame, its
- * request twice and one answer, which is as many times as a frame is asked for. */
+/* Both ends send and receive at once, on a wire that damages a frame now and then: at worst one
+ * frame, its request twice and one answer, which is as many times as a frame is asked for. */
 static void both_directions_run_at_once_and_heal(void **state)
 {
     (void)state;
@@ -267,17 +306,26 @@ static void both_directions_run_at_once_and_heal(void **state)
         test_channels channels;
         channels_prepare(&channels, &channels_backends[b], "delta:bits=4", "delta:bits=4");
         channels.config[0].recv = channels.config[1].send = &channels.codec[0];
-        channels.wire.plans[0] = (test_plan){.which = DW_TAG_FRAMES, .first = 20, .last = 29, .flip_at = -1};
-        channels.wire.plans[1] = (test_plan){.which = DW_TAG_FRAMES, .first = 200, .last = 209, .flip_at = AT_ENVELOPE + 8};
-        channels.wire.plans[2] = (test_plan){.which = DW_TAG_RESENT, .first = 3, .last = 3, .flip_at = -1};
-        channels.wire.plans[3] = (test_plan){.which = DW_TAG_CONTROL, .first = 40, .last = 41, .flip_at = AT_ENVELOPE + 1};
+        channels.wire.plans[0] =
+            (test_plan){.which = DW_TAG_FRAMES, .first = 20, .last = 29, .flip_at = -1};
+        channels.wire.plans[1] = (test_plan){
+            .which = DW_TAG_FRAMES, .first = 200, .last = 209, .flip_at = AT_ENVELOPE + 8};
+        channels.wire.plans[2] =
+            (test_plan){.which = DW_TAG_RESENT, .first = 3, .last = 3, .flip_at = -1};
+        channels.wire.plans[3] = (test_plan){
+            .which = DW_TAG_CONTROL, .first = 40, .last = 41, .flip_at = AT_ENVELOPE + 1};
         channels_try_open(&channels);
-        test_traffic all[4] = {{&channels, 0, DW_OK}, {&channels, 1, DW_OK}, {&channels, 0, DW_OK}, {&channels, 1, DW_OK}};
+        test_traffic all[4] = {{&channels, 0, DW_OK},
+                               {&channels, 1, DW_OK},
+                               {&channels, 0, DW_OK},
+                               {&channels, 1, DW_OK}};
         pthread_t threads[4];
-        for (int i = 0; i < 4; i++) pthread_create(&threads[i], NULL, i < 2 ? send_all : receive_all, &all[i]);
+        for (int i = 0; i < 4; i++)
+            pthread_create(&threads[i], NULL, i < 2 ? send_all : receive_all, &all[i]);
         for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
         for (int i = 0; i < 4; i++) {
-            if (all[i].status != DW_OK) fail_msg("thread %d: %s", i, dw_channel_why(channels.end[all[i].end]));
+            if (all[i].status != DW_OK)
+                fail_msg("thread %d: %s", i, dw_channel_why(channels.end[all[i].end]));
         }
         assert_true(channels.wire.spoiled >= 20);
         channels_close(&channels);

@@ -45,7 +45,8 @@ static void blames_a_transport_with_holes(void **state)
         if (hole == 5) holed.caps = NULL;
         const dw_transport nameless = {.scheme = NULL};
         const dw_transport *const more[] = {&nameless, &holed, NULL};
-        const dw_link_options options = {.struct_size = sizeof options, .transports = more, .open_timeout_ms = 20};
+        const dw_link_options options = {
+            .struct_size = sizeof options, .transports = more, .open_timeout_ms = 20};
         assert_int_equal(try_to_open("holed:loop://x", &options, &why), DW_ERR_ARGUMENT);
         assert_non_null(strstr(why.text, "'holed' lacks"));
         assert_int_equal(try_to_open("nothing://x", &options, &why), DW_ERR_UNSUPPORTED);
@@ -58,7 +59,9 @@ static void blames_options_it_cannot_read(void **state)
     dw_why why;
     assert_int_equal(try_to_open("loop://x", &(dw_link_options){0}, &why), DW_ERR_ARGUMENT);
     assert_non_null(strstr(why.text, "struct_size"));
-    assert_int_equal(try_to_open("loop://x", &(dw_link_options){.struct_size = sizeof(dw_link_options) + 8}, &why),
+    assert_int_equal(try_to_open("loop://x",
+                                 &(dw_link_options){.struct_size = sizeof(dw_link_options) + 8},
+                                 &why),
                      DW_ERR_ARGUMENT);
     const dw_link_options strange = {.struct_size = sizeof strange, .role = (dw_link_role)9};
     assert_int_equal(try_to_open("loop://x", &strange, &why), DW_ERR_ARGUMENT);
@@ -66,7 +69,8 @@ static void blames_options_it_cannot_read(void **state)
     assert_int_equal(try_to_open(NULL, NULL, NULL), DW_ERR_ARGUMENT);
     /* Options of an older release, which had fewer fields. */
     const dw_link_options shorter = {.struct_size = offsetof(dw_link_options, peer_timeout_ms),
-                                     .role = DW_LINK_CONNECT, .open_timeout_ms = 20};
+                                     .role = DW_LINK_CONNECT,
+                                     .open_timeout_ms = 20};
     assert_int_equal(try_to_open("loop://nobody-is-here", &shorter, &why), DW_ERR_TIMEOUT);
 }
 
@@ -80,7 +84,8 @@ typedef struct listener {
 static void *listen_until_told(void *context)
 {
     listener *me = context;
-    const dw_link_options options = {.struct_size = sizeof options, .role = DW_LINK_LISTEN, .cancelled = &me->stop};
+    const dw_link_options options = {
+        .struct_size = sizeof options, .role = DW_LINK_LISTEN, .cancelled = &me->stop};
     do { /* the other thread's attempts may come in between */
         me->status = dw_link_open(&me->link, "loop://taken", &options, NULL);
     } while (me->status == DW_ERR_ADDRESS && !__atomic_load_n(&me->stop, __ATOMIC_RELAXED));
@@ -91,7 +96,8 @@ static void a_loop_needs_a_name_that_nobody_listens_to(void **state)
 {
     (void)state;
     dw_why why;
-    const dw_link_options options = {.struct_size = sizeof options, .role = DW_LINK_LISTEN, .open_timeout_ms = 20};
+    const dw_link_options options = {
+        .struct_size = sizeof options, .role = DW_LINK_LISTEN, .open_timeout_ms = 20};
     assert_int_equal(try_to_open("loop://", &options, &why), DW_ERR_ADDRESS);
     assert_non_null(strstr(why.text, "needs a name"));
     listener first = {.link = NULL};
@@ -159,7 +165,8 @@ static void the_pool_gives_buffers_back_and_keeps_to_its_limit(void **state)
     dw_buffer_pool_empty(&pool);
 }
 
-/* ---- No memory ---------------------------------------------------------------------------------- */
+/* ---- No memory ----------------------------------------------------------------------------------
+ */
 
 typedef struct visitor {
     suite_pair *pair;
@@ -180,8 +187,10 @@ static void *visit(void *context)
     if (me->status != DW_OK) return NULL;
     dw_link_release(link, data);
     dw_channel_config config = {.struct_size = sizeof config, .id = 9, .open_timeout_ms = 200};
-    if (me->end == 0) config.send = &me->codec;
-    else config.recv = &me->codec;
+    if (me->end == 0)
+        config.send = &me->codec;
+    else
+        config.recv = &me->codec;
     dw_channel *channel;
     me->status = dw_channel_open(&channel, link, &config, NULL);
     if (me->status != DW_OK) return NULL;
@@ -197,7 +206,8 @@ static void *visit(void *context)
 static void any_allocation_may_fail(void **state)
 {
     (void)state;
-    static const char *const uris[] = {"loop://memory-%d", "tcp://127.0.0.1:0", "shaped:rate=1gbit/loop://memory-%d"};
+    static const char *const uris[] = {"loop://memory-%d", "tcp://127.0.0.1:0",
+                                       "shaped:rate=1gbit/loop://memory-%d"};
     for (size_t u = 0; u < sizeof uris / sizeof *uris; u++) {
         const suite_backend backend = {.name = "memory", .uri = uris[u]};
         int failures = 0, going = 1;

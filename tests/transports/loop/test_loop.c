@@ -35,9 +35,12 @@ static void open_both(loop_end side[2])
         side[i] = (loop_end){.end = calloc(1, dw_transport_loop.endpoint_bytes),
                              .send = calloc(1, dw_transport_loop.request_bytes),
                              .recv = calloc(1, dw_transport_loop.request_bytes)};
-        side[i].how = (dw_transport_open){.address = "bare", .role = i == 0 ? DW_LINK_LISTEN : DW_LINK_CONNECT,
-                                          .timeout_ms = SUITE_PATIENCE_MS, .cancelled = &never,
-                                          .on_listening = ignore, .why = &side[i].why};
+        side[i].how = (dw_transport_open){.address = "bare",
+                                          .role = i == 0 ? DW_LINK_LISTEN : DW_LINK_CONNECT,
+                                          .timeout_ms = SUITE_PATIENCE_MS,
+                                          .cancelled = &never,
+                                          .on_listening = ignore,
+                                          .why = &side[i].why};
     }
     pthread_create(&other, NULL, open_end, &side[0]);
     open_end(&side[1]);
@@ -80,7 +83,8 @@ static void the_bell_rings_until_the_right_request_has_heard_it(void **state)
     assert_true(is_worth_testing(&side[1]));
     assert_int_equal(test_of(&side[1], side[1].recv), DW_OK); /* now the send is done ... */
     assert_int_equal(test_of(&side[0], side[0].recv), DW_PENDING);
-    assert_true(is_worth_testing(&side[0])); /* ... and this test of the recv has not swallowed it */
+    assert_true(is_worth_testing(&side[0])); /* ... and this test of the recv has not swallowed it
+                                              */
     assert_int_equal(test_of(&side[0], side[0].send), DW_OK);
     assert_false(is_worth_testing(&side[0]));
     for (int i = 0; i < 2; i++) {

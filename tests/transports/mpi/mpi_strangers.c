@@ -1,12 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
- * mpi_strangers.c - rank 1 speaks to a link of rank 0 by MPI's own calls, and says what it should not. */
+ * mpi_strangers.c - rank 1 speaks to a link of rank 0 by MPI's own calls, and says what it should
+ * not. */
 #include "mpi_strangers.h"
 
 #include "link.h"
 #include "mpi_end.h"
 #include "transport_suite.h"
 
-enum { TAG = 3, HELLO_BYTES = 32, MEETING_BYTES = 32, OWN_TAG = DW_MPI_FIRST_TAG + 1000, KNOCK = 1, CONFIRM = 3 };
+enum {
+    TAG = 3,
+    HELLO_BYTES = 32,
+    MEETING_BYTES = 32,
+    OWN_TAG = DW_MPI_FIRST_TAG + 1000,
+    KNOCK = 1,
+    CONFIRM = 3
+};
 
 static MPI_Comm program;
 static dw_mpi *mpi; /* another than the other tests': what is said here is never made good */
@@ -18,32 +26,71 @@ typedef struct misdeed {
     uint32_t kind, credit, link_kind;                    /* of a note of data; 0: as it should be */
     uint64_t value;                                      /* of a note; 0: its length */
     size_t len;                                          /* of all of it; 0: a message of 4 bytes */
-    size_t chunk;                                        /* follows a note that announces one; 0: none */
-    dw_status status;                                    /* what rank 0 is told */
+    size_t chunk;     /* follows a note that announces one; 0: none */
+    dw_status status; /* what rank 0 is told */
     const char *word;
 } misdeed;
 
 static const misdeed misdeeds[] = {
-    {.name = "meets by other rules", .meeting_version = 3, .status = DW_ERR_VERSION, .word = "by other rules"},
-    {.name = "greets for another link version", .hello_version = 6, .status = DW_ERR_VERSION, .word = "same release"},
-    {.name = "greets as something else", .magic = 1, .status = DW_ERR_PROTOCOL, .word = "does not speak"},
-    {.name = "sends a message of no known kind", .link_kind = 0x55, .status = DW_ERR_PROTOCOL, .word = "rank 1"},
-    {.name = "sends a note of no known kind", .kind = 77, .status = DW_ERR_PROTOCOL, .word = "no deltawire sends"},
-    {.name = "sends less than a note's header", .len = 5, .status = DW_ERR_PROTOCOL, .word = "no deltawire sends"},
-    {.name = "sends less than it says", .value = 13, .status = DW_ERR_PROTOCOL, .word = "no deltawire sends"},
-    {.name = "gives more credit than there is", .credit = DW_MPI_CREDITS + 1, .status = DW_ERR_PROTOCOL, .word = "no deltawire sends"},
-    {.name = "announces what fits into a note", .kind = DW_MPI_LONG, .value = 100, .len = DW_MPI_NOTE_HEADER, .status = DW_ERR_PROTOCOL,
+    {.name = "meets by other rules",
+     .meeting_version = 3,
+     .status = DW_ERR_VERSION,
+     .word = "by other rules"},
+    {.name = "greets for another link version",
+     .hello_version = 6,
+     .status = DW_ERR_VERSION,
+     .word = "same release"},
+    {.name = "greets as something else",
+     .magic = 1,
+     .status = DW_ERR_PROTOCOL,
+     .word = "does not speak"},
+    {.name = "sends a message of no known kind",
+     .link_kind = 0x55,
+     .status = DW_ERR_PROTOCOL,
+     .word = "rank 1"},
+    {.name = "sends a note of no known kind",
+     .kind = 77,
+     .status = DW_ERR_PROTOCOL,
      .word = "no deltawire sends"},
-    {.name = "announces more than a link takes", .kind = DW_MPI_LONG, .value = UINT64_C(1) << 60, .len = DW_MPI_NOTE_HEADER,
-     .status = DW_ERR_PROTOCOL, .word = "announced"},
-    {.name = "sends a shorter chunk than announced", .kind = DW_MPI_LONG, .value = 2 << 20, .len = DW_MPI_NOTE_HEADER, .chunk = 1000,
-     .status = DW_ERR_PROTOCOL, .word = "not as long as announced"},
+    {.name = "sends less than a note's header",
+     .len = 5,
+     .status = DW_ERR_PROTOCOL,
+     .word = "no deltawire sends"},
+    {.name = "sends less than it says",
+     .value = 13,
+     .status = DW_ERR_PROTOCOL,
+     .word = "no deltawire sends"},
+    {.name = "gives more credit than there is",
+     .credit = DW_MPI_CREDITS + 1,
+     .status = DW_ERR_PROTOCOL,
+     .word = "no deltawire sends"},
+    {.name = "announces what fits into a note",
+     .kind = DW_MPI_LONG,
+     .value = 100,
+     .len = DW_MPI_NOTE_HEADER,
+     .status = DW_ERR_PROTOCOL,
+     .word = "no deltawire sends"},
+    {.name = "announces more than a link takes",
+     .kind = DW_MPI_LONG,
+     .value = UINT64_C(1) << 60,
+     .len = DW_MPI_NOTE_HEADER,
+     .status = DW_ERR_PROTOCOL,
+     .word = "announced"},
+    {.name = "sends a shorter chunk than announced",
+     .kind = DW_MPI_LONG,
+     .value = 2 << 20,
+     .len = DW_MPI_NOTE_HEADER,
+     .chunk = 1000,
+     .status = DW_ERR_PROTOCOL,
+     .word = "not as long as announced"},
 };
 enum { MISDEEDS = sizeof misdeeds / sizeof *misdeeds };
 
-/* ---- Rank 1 ------------------------------------------------------------------------------------- */
+/* ---- Rank 1 -------------------------------------------------------------------------------------
+ */
 
-static void send_note(int tag, uint32_t kind, uint32_t credit, uint64_t value, unsigned char *note, size_t len)
+static void send_note(int tag, uint32_t kind, uint32_t credit, uint64_t value, unsigned char *note,
+                      size_t len)
 {
     dw_put32(note, kind);
     dw_put32(note + 4, credit);
@@ -53,7 +100,14 @@ static void send_note(int tag, uint32_t kind, uint32_t credit, uint64_t value, u
 
 static void say_meeting(const misdeed *m, int kind, uint64_t peer_nonce)
 {
-    unsigned char note[MEETING_BYTES] = {'D', 'W', 'M', 'P', 'I', '\n', (unsigned char)(1 ^ m->meeting_version), (unsigned char)kind};
+    unsigned char note[MEETING_BYTES] = {'D',
+                                         'W',
+                                         'M',
+                                         'P',
+                                         'I',
+                                         '\n',
+                                         (unsigned char)(1 ^ m->meeting_version),
+                                         (unsigned char)kind};
     const int number = (int)(m - misdeeds);
     dw_put64(note + 8, 99);
     dw_put64(note + 16, peer_nonce);
@@ -80,7 +134,8 @@ static void say_wrong(const misdeed *m, int tag)
     const size_t len = m->len ? m->len : sizeof note;
     dw_put32(note + DW_MPI_NOTE_HEADER, TAG);
     dw_put32(note + DW_MPI_NOTE_HEADER + 4, m->link_kind ? m->link_kind : DW_KIND_DATA);
-    send_note(tag, m->kind ? m->kind : DW_MPI_DATA, m->credit, m->value ? m->value : len - DW_MPI_NOTE_HEADER, note, len);
+    send_note(tag, m->kind ? m->kind : DW_MPI_DATA, m->credit,
+              m->value ? m->value : len - DW_MPI_NOTE_HEADER, note, len);
     if (m->chunk) MPI_Send(chunk, (int)m->chunk, MPI_BYTE, 0, tag + 1, mpi->comm);
 }
 
@@ -97,7 +152,8 @@ static void misbehave(const misdeed *m)
         wait_until_told();
         return;
     }
-    MPI_Recv(welcome, sizeof welcome, MPI_BYTE, 0, 2 * (int)(m - misdeeds), mpi->comm, MPI_STATUS_IGNORE);
+    MPI_Recv(welcome, sizeof welcome, MPI_BYTE, 0, 2 * (int)(m - misdeeds), mpi->comm,
+             MPI_STATUS_IGNORE);
     const int tag = (int)dw_get32(welcome + 24);
     say_meeting(m, CONFIRM, dw_get64(welcome + 8));
     say_hello(m, tag);
@@ -106,18 +162,23 @@ static void misbehave(const misdeed *m)
         say_wrong(m, tag);
         wait_until_told();
     }
-    send_note(tag, DW_MPI_FIN, 0, m->chunk != 0, farewell, sizeof farewell); /* rank 0 need not wait for it in vain */
+    send_note(tag, DW_MPI_FIN, 0, m->chunk != 0, farewell, sizeof farewell); /* rank 0 need not wait
+                                                                                for it in vain */
     if (!opens) wait_until_told();
 }
 
-/* ---- Rank 0 ------------------------------------------------------------------------------------- */
+/* ---- Rank 0 -------------------------------------------------------------------------------------
+ */
 
 static void is_told(const misdeed *m)
 {
     static const dw_transport *transports[2];
     transports[0] = dw_mpi_transport();
-    const dw_link_options options = {.struct_size = sizeof options, .role = DW_LINK_LISTEN, .open_timeout_ms = 30000,
-                                     .transports = transports, .transport_context = mpi};
+    const dw_link_options options = {.struct_size = sizeof options,
+                                     .role = DW_LINK_LISTEN,
+                                     .open_timeout_ms = 30000,
+                                     .transports = transports,
+                                     .transport_context = mpi};
     dw_link *link;
     dw_why why;
     char uri[32];
@@ -131,13 +192,16 @@ static void is_told(const misdeed *m)
     }
     MPI_Send(NULL, 0, MPI_BYTE, 1, 0, program);
     dw_link_close(link);
-    if (status != m->status || !strstr(why.text, m->word)) fail_msg("%s: %d: %s", m->name, (int)status, why.text);
+    if (status != m->status || !strstr(why.text, m->word))
+        fail_msg("%s: %d: %s", m->name, (int)status, why.text);
 }
 
 static void is_refused_with_a_sentence(void **state)
 {
-    if (mpi->rank == 0) is_told(*state);
-    else misbehave(*state);
+    if (mpi->rank == 0)
+        is_told(*state);
+    else
+        misbehave(*state);
 }
 
 static int together(void **state)
@@ -153,7 +217,9 @@ int run_mpi_strangers(const MPI_Comm *communicator)
     program = *communicator;
     if (dw_mpi_create(&mpi, communicator, &why) != DW_OK) return fprintf(stderr, "%s\n", why.text);
     for (int i = 0; i < MISDEEDS; i++) {
-        tests[i] = (struct CMUnitTest){.name = misdeeds[i].name, .test_func = is_refused_with_a_sentence, .setup_func = together,
+        tests[i] = (struct CMUnitTest){.name = misdeeds[i].name,
+                                       .test_func = is_refused_with_a_sentence,
+                                       .setup_func = together,
                                        .initial_state = (void *)(uintptr_t)&misdeeds[i]};
     }
     const int failed = cmocka_run_group_tests_name("a rank that", tests, NULL, NULL);

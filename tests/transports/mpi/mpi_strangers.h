@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
- * mpi_strangers.h - rank 1 speaks to a link of rank 0 by MPI's own calls, and says what it should not. */
+ * mpi_strangers.h - rank 1 speaks to a link of rank 0 by MPI's own calls, and says what it should
+ * not. */
 #ifndef DW_TEST_MPI_STRANGERS_H
 #define DW_TEST_MPI_STRANGERS_H
 
 #include <mpi.h>
 
-/* Called by both ranks of the communicator. The number of failed tests; all that fails does so at rank 0. */
+/* Called by both ranks of the communicator. The number of failed tests; all that fails does so at
+ * rank 0. */
 int run_mpi_strangers(const MPI_Comm *program);
 
 #endif

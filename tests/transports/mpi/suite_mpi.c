@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * suite_mpi.c - the backend between MPI's ranks passes the suite, each rank with itself, also with a shaped wire in front; see test_mpi_ranks.c. */
+ * suite_mpi.c - the backend between MPI's ranks passes the suite, each rank with itself, also with
+ * a shaped wire in front; see test_mpi_ranks.c. */
 #include "transport_suite.h"
 
 #include "deltawire/mpi.h"
@@ -13,7 +14,11 @@ int main(void)
     char uri[32], shaped_uri[64];
     snprintf(uri, sizeof uri, "mpi://%d/%%d", dw_mpi_rank(mpi));
     snprintf(shaped_uri, sizeof shaped_uri, "shaped:rate=8gbit,delay=1ms/%s", uri);
-    const suite_backend bare = {.name = "mpi", .uri = uri, .transports = transports, .one_process = 1, .transport_context = mpi};
+    const suite_backend bare = {.name = "mpi",
+                                .uri = uri,
+                                .transports = transports,
+                                .one_process = 1,
+                                .transport_context = mpi};
     suite_backend shaped = bare; /* which does not keep for MPI what it has sent */
     shaped.name = "shaped over mpi";
     shaped.uri = shaped_uri;

@@ -11,8 +11,8 @@
 
 enum { TAG = 7 };
 
-static MPI_Comm program;  /* of the program: its ranks in another order than the world's */
-static dw_mpi *mpi;       /* over it */
+static MPI_Comm program; /* of the program: its ranks in another order than the world's */
+static dw_mpi *mpi;      /* over it */
 static int me, other;
 static const char *folder; /* both ranks see it */
 static const dw_transport *transports[2];
@@ -48,18 +48,24 @@ static int together(void **state)
     return MPI_Barrier(program) != MPI_SUCCESS;
 }
 
-/* ---- Messages ----------------------------------------------------------------------------------- */
+/* ---- Messages -----------------------------------------------------------------------------------
+ */
 
 static void carries_every_size_both_ways(void **state)
 {
     (void)state;
-    const size_t chunk = 1 << 20, sizes[] = {0, 1, 4095, 4096, 4097, 8191, 8192, 8193, 65536, 65537, chunk - 1, chunk, chunk + 1,
-                                             4 * chunk, 4 * chunk + 1, 9 * chunk - 1, 256 * chunk, 0, 3};
+    const size_t chunk = 1 << 20,
+                 sizes[] = {0,         1,         4095,          4096,          4097,        8191,
+                            8192,      8193,      65536,         65537,         chunk - 1,   chunk,
+                            chunk + 1, 4 * chunk, 4 * chunk + 1, 9 * chunk - 1, 256 * chunk, 0,
+                            3};
     const uint64_t n = sizeof sizes / sizeof *sizes;
     dw_link *link = open_link(0);
     for (uint64_t i = 0; i < n; i++) {
-        if (me == 0) suite_send(link, TAG, i, sizes[i]);
-        else suite_expect(link, TAG, i, sizes[i]);
+        if (me == 0)
+            suite_send(link, TAG, i, sizes[i]);
+        else
+            suite_expect(link, TAG, i, sizes[i]);
     }
     for (uint64_t i = 0; i + 3 < n; i++) suite_send(link, TAG, i + 50, sizes[i]);
     for (uint64_t i = 0; i + 3 < n; i++) suite_expect(link, TAG, i + 50, sizes[i]);
@@ -105,7 +111,8 @@ static void make_file(const char *name)
     fclose(file);
 }
 
-/* MPI_Isend alone would still lie there: the sender calls neither the library nor MPI until the other has all. */
+/* MPI_Isend alone would still lie there: the sender calls neither the library nor MPI until the
+ * other has all. */
 static void a_message_leaves_and_arrives_while_both_programs_do_something_else(void **state)
 {
     (void)state;
@@ -141,7 +148,8 @@ static void the_program_s_own_messages_and_ours_do_not_meet(void **state)
     dw_link_close(link);
 }
 
-/* ---- Load and trouble --------------------------------------------------------------------------- */
+/* ---- Load and trouble ---------------------------------------------------------------------------
+ */
 
 enum { LOAD = 60, LOAD_TAGS = 3 };
 
@@ -158,14 +166,17 @@ static void *send_load(void *context)
     for (uint64_t n = 0; n < LOAD && status >= DW_OK;) {
         suite_fill(data, load_bytes(n), n);
         status = dw_link_send(context, TAG + (uint32_t)n % LOAD_TAGS, data, load_bytes(n));
-        if (status == DW_PENDING) status = dw_link_wait_room(context, load_bytes(n), SUITE_PATIENCE_MS);
-        else n++;
+        if (status == DW_PENDING)
+            status = dw_link_wait_room(context, load_bytes(n), SUITE_PATIENCE_MS);
+        else
+            n++;
     }
     free(data);
     return (void *)(intptr_t)status;
 }
 
-/* Neither rank waits for the other before it sends, and both have more to say than may be queued. */
+/* Neither rank waits for the other before it sends, and both have more to say than may be queued.
+ */
 static void both_ranks_talk_at_once(void **state)
 {
     (void)state;
@@ -175,13 +186,15 @@ static void both_ranks_talk_at_once(void **state)
     pthread_t thread;
     void *sent;
     assert_int_equal(pthread_create(&thread, NULL, send_load, link), 0);
-    for (uint64_t n = 0; n < LOAD; n++) suite_expect(link, TAG + (uint32_t)n % LOAD_TAGS, n, load_bytes(n));
+    for (uint64_t n = 0; n < LOAD; n++)
+        suite_expect(link, TAG + (uint32_t)n % LOAD_TAGS, n, load_bytes(n));
     pthread_join(thread, &sent);
     assert_int_equal((intptr_t)sent, DW_OK);
     dw_link_close(link);
 }
 
-/* What is taken of a message that rank 0 queued is in its queue, in one of MPI's 32 notes, or in rank 1's queue. */
+/* What is taken of a message that rank 0 queued is in its queue, in one of MPI's 32 notes, or in
+ * rank 1's queue. */
 static void a_full_queue_says_pending_and_goes_on(void **state)
 {
     (void)state;
@@ -196,7 +209,8 @@ static void a_full_queue_says_pending_and_goes_on(void **state)
             sent = suite_send_until_full(link, TAG, len);
             const uint64_t queued = dw_link_count(link).queued_bytes;
             const dw_status room = dw_link_wait_room(link, len, 20);
-            MPI_Send(&sent, 1, MPI_UINT64_T, other, 4, program); /* before anything fails here: rank 1 waits for it */
+            MPI_Send(&sent, 1, MPI_UINT64_T, other, 4, program); /* before anything fails here: rank
+                                                                    1 waits for it */
             assert_in_range(sent * len, 1 << 20, 3 << 20);
             assert_in_range(queued, (1 << 20) - len, (1 << 20) + len);
             assert_int_equal(room, DW_PENDING);
@@ -249,14 +263,18 @@ static void cancelling_ends_the_calls_of_both_ranks(void **state)
     void *data;
     size_t len;
     if (me == 0) pthread_create(&thread, NULL, cancel_soon, link);
-    assert_int_equal(dw_link_recv(link, TAG, -1, &data, &len), me == 0 ? DW_ERR_CANCELLED : DW_ERR_PEER);
+    assert_int_equal(dw_link_recv(link, TAG, -1, &data, &len),
+                     me == 0 ? DW_ERR_CANCELLED : DW_ERR_PEER);
     assert_int_equal(dw_link_send(link, TAG, "x", 1), me == 0 ? DW_ERR_CANCELLED : DW_ERR_PEER);
-    assert_non_null(strstr(dw_link_why(link), me == 0 ? "cancelled" : "rank 0 closed its end of the link without a goodbye"));
+    assert_non_null(
+        strstr(dw_link_why(link),
+               me == 0 ? "cancelled" : "rank 0 closed its end of the link without a goodbye"));
     if (me == 0) pthread_join(thread, NULL);
     dw_link_close(link);
 }
 
-/* Rank 0 sends two long messages and cancels soon after the first has begun to leave. Returns whether rank 1 had a part of one then. */
+/* Rank 0 sends two long messages and cancels soon after the first has begun to leave. Returns
+ * whether rank 1 had a part of one then. */
 static int cancel_in_mid_message(dw_link *link, size_t whole)
 {
     int had_part = 0;
@@ -270,17 +288,20 @@ static int cancel_in_mid_message(dw_link *link, size_t whole)
     void *data;
     size_t len;
     dw_status status;
-    for (uint64_t n = 0; (status = dw_link_recv(link, TAG, SUITE_PATIENCE_MS, &data, &len)) == DW_OK; n++) {
+    for (uint64_t n = 0;
+         (status = dw_link_recv(link, TAG, SUITE_PATIENCE_MS, &data, &len)) == DW_OK; n++) {
         assert_true(suite_is(data, len, n, whole));
         dw_link_release(link, data);
     }
     assert_int_equal(status, DW_ERR_PEER);
-    had_part = strstr(dw_link_why(link), "rank 0 closed its end of the link in the middle of a message") != NULL;
+    had_part = strstr(dw_link_why(link),
+                      "rank 0 closed its end of the link in the middle of a message") != NULL;
     MPI_Send(&had_part, 1, MPI_INT, other, 5, program);
     return had_part;
 }
 
-/* Chunks that rank 1 waits for will not come, and others that rank 0 has sent are not wanted: both ends get rid of them. */
+/* Chunks that rank 1 waits for will not come, and others that rank 0 has sent are not wanted: both
+ * ends get rid of them. */
 static void cancelling_in_mid_message_delivers_no_part_of_it(void **state)
 {
     (void)state;
@@ -308,7 +329,8 @@ int MPI_Comm_free(MPI_Comm *comm)
     return PMPI_Comm_free(comm);
 }
 
-/* To destroy the place first is against the rules, and yet nobody's end: MPI would abort where a thread calls it with what is gone. */
+/* To destroy the place first is against the rules, and yet nobody's end: MPI would abort where a
+ * thread calls it with what is gone. */
 static void a_link_outlives_the_place_that_it_was_opened_over(void **state)
 {
     (void)state;
@@ -329,7 +351,8 @@ static void a_link_outlives_the_place_that_it_was_opened_over(void **state)
     }
 }
 
-/* ---- Meeting ------------------------------------------------------------------------------------ */
+/* ---- Meeting ------------------------------------------------------------------------------------
+ */
 
 static void an_end_that_gave_up_waiting_does_not_disturb_the_next(void **state)
 {
@@ -340,7 +363,8 @@ static void an_end_that_gave_up_waiting_does_not_disturb_the_next(void **state)
     options.open_timeout_ms = 100;
     char uri[32];
     snprintf(uri, sizeof uri, "mpi://%d/9", other);
-    /* First the connector alone, twice: two knocks lie at the listener. Then the listener alone, which answers them. */
+    /* First the connector alone, twice: two knocks lie at the listener. Then the listener alone,
+     * which answers them. */
     for (int turn = 0; turn < 3; turn++) {
         MPI_Barrier(program);
         if ((turn < 2) == (me == 1)) {
@@ -374,8 +398,13 @@ static void says_what_is_wrong_with_an_address(void **state)
     const struct {
         const char *uri, *word;
         int offset;
-    } cases[] = {{"mpi://", "0 to 1", 6}, {"mpi://2", "0 to 1", 6}, {"mpi://-1", "no rank", 6}, {"mpi://0x", "no address", 7},
-                 {"mpi://0/4096", "0 to 4095", 12}, {"mpi://0/", "rank/number", 8}, {"mpi://99999999999", "no rank", 6}};
+    } cases[] = {{"mpi://", "0 to 1", 6},
+                 {"mpi://2", "0 to 1", 6},
+                 {"mpi://-1", "no rank", 6},
+                 {"mpi://0x", "no address", 7},
+                 {"mpi://0/4096", "0 to 4095", 12},
+                 {"mpi://0/", "rank/number", 8},
+                 {"mpi://99999999999", "no rank", 6}};
     const dw_link_options options = options_of(1);
     dw_link_options without = options;
     without.transport_context = NULL;
@@ -390,7 +419,8 @@ static void says_what_is_wrong_with_an_address(void **state)
     assert_non_null(strstr(why.text, "dw_mpi_create"));
 }
 
-/* ---- Programs ----------------------------------------------------------------------------------- */
+/* ---- Programs -----------------------------------------------------------------------------------
+ */
 
 /* The test is whether the program ends: one rank is gone, and only the library notices. */
 static int lose_a_peer(void)
@@ -405,13 +435,16 @@ static int lose_a_peer(void)
     if (me == 1) {
         void *data;
         size_t len;
-        if (dw_link_recv(link, TAG, 60000, &data, &len) != DW_OK) return fprintf(stderr, "idle: %s\n", dw_link_why(link));
+        if (dw_link_recv(link, TAG, 60000, &data, &len) != DW_OK)
+            return fprintf(stderr, "idle: %s\n", dw_link_why(link));
         kill(getpid(), SIGKILL);
     }
     void *data;
     size_t len;
-    /* Longer than a silence that counts as death: nothing is sent, and yet both know that the other lives. */
-    if (dw_link_recv(link, TAG, 13000, &data, &len) != DW_PENDING) return fprintf(stderr, "idle: %s\n", dw_link_why(link));
+    /* Longer than a silence that counts as death: nothing is sent, and yet both know that the other
+     * lives. */
+    if (dw_link_recv(link, TAG, 13000, &data, &len) != DW_PENDING)
+        return fprintf(stderr, "idle: %s\n", dw_link_why(link));
     dw_link_send(link, TAG, "go", 2);
     const int64_t begun = suite_now_ns();
     const dw_status status = dw_link_recv(link, TAG, SUITE_PATIENCE_MS, &data, &len);
@@ -432,14 +465,17 @@ static int refuse_too_few_threads(void)
     const dw_status status = dw_mpi_create(&mpi, NULL, &why);
     MPI_Finalize();
     const dw_status too_late = dw_mpi_create(&mpi, NULL, NULL);
-    const int right = level >= MPI_THREAD_MULTIPLE || (status == DW_ERR_UNSUPPORTED && strstr(why.text, "MPI_THREAD_MULTIPLE"));
-    if (!right || too_late != DW_ERR_UNSUPPORTED || mpi) return fprintf(stderr, "%d: %s\n", (int)status, why.text);
+    const int right = level >= MPI_THREAD_MULTIPLE ||
+                      (status == DW_ERR_UNSUPPORTED && strstr(why.text, "MPI_THREAD_MULTIPLE"));
+    if (!right || too_late != DW_ERR_UNSUPPORTED || mpi)
+        return fprintf(stderr, "%d: %s\n", (int)status, why.text);
     return 0;
 }
 
 static int failed;
 
-/* MPICH 4.0 over UCX's TCP has been seen to wait in MPI_Finalize for a peer that had gone to its last barrier already. */
+/* MPICH 4.0 over UCX's TCP has been seen to wait in MPI_Finalize for a peer that had gone to its
+ * last barrier already. */
 static void stop_finalizing(int number)
 {
     (void)number;
@@ -454,7 +490,8 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup(carries_every_size_both_ways, together),
         cmocka_unit_test_setup(many_small_messages_wait_for_credit_and_arrive_in_order, together),
         cmocka_unit_test_setup(links_of_different_numbers_are_different, together),
-        cmocka_unit_test_setup(a_message_leaves_and_arrives_while_both_programs_do_something_else, together),
+        cmocka_unit_test_setup(a_message_leaves_and_arrives_while_both_programs_do_something_else,
+                               together),
         cmocka_unit_test_setup(the_program_s_own_messages_and_ours_do_not_meet, together),
         cmocka_unit_test_setup(both_ranks_talk_at_once, together),
         cmocka_unit_test_setup(a_full_queue_says_pending_and_goes_on, together),
@@ -479,9 +516,11 @@ int main(int argc, char **argv)
     transports[0] = dw_mpi_transport();
     me = dw_mpi_rank(mpi);
     other = 1 - me;
-    if (me == rank || dw_mpi_size(mpi) != 2) return fprintf(stderr, "rank %d of %d\n", me, dw_mpi_size(mpi));
+    if (me == rank || dw_mpi_size(mpi) != 2)
+        return fprintf(stderr, "rank %d of %d\n", me, dw_mpi_size(mpi));
     if (!strcmp(what, "death")) return lose_a_peer();
-    failed = cmocka_run_group_tests_name("mpi ranks", tests, NULL, NULL) + run_mpi_strangers(&program);
+    failed =
+        cmocka_run_group_tests_name("mpi ranks", tests, NULL, NULL) + run_mpi_strangers(&program);
     MPI_Barrier(program); /* the communicator is still the program's */
     dw_mpi_destroy(mpi);
     int is_finalized = 0;

@@ -13,7 +13,14 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-enum { OUT_OF_MEMORY = 2, INVALID_VALUE = 1, INVALID_CONTEXT = 201, NO_DEVICE = 100, NOT_READY = 600, LAUNCH_FAILED = 719 };
+enum {
+    OUT_OF_MEMORY = 2,
+    INVALID_VALUE = 1,
+    INVALID_CONTEXT = 201,
+    NO_DEVICE = 100,
+    NOT_READY = 600,
+    LAUNCH_FAILED = 719
+};
 enum { MOST_BLOCKS = 1024, MOST_STREAMS = 64 };
 
 struct fake_event {
@@ -85,17 +92,20 @@ void fake_violation(const char *what)
 void fake_check_context(void)
 {
     if (depth <= 0) fake_violation("a call without the context");
-    if (depth > 0 && capture_mode != 2) fake_violation("a call that another thread's capture would forbid");
+    if (depth > 0 && capture_mode != 2)
+        fake_violation("a call that another thread's capture would forbid");
 }
 
-/* ---- Memory ------------------------------------------------------------------------------------- */
+/* ---- Memory -------------------------------------------------------------------------------------
+ */
 
 static block *find(const void *address, size_t len, bool pinned)
 {
     const unsigned char *at = address;
     for (int i = 0; i < MOST_BLOCKS; i++) {
         block *b = &blocks[i];
-        if (b->memory && b->pinned == pinned && at >= b->memory && at + len <= b->memory + b->bytes) return b;
+        if (b->memory && b->pinned == pinned && at >= b->memory && at + len <= b->memory + b->bytes)
+            return b;
     }
     return NULL;
 }
@@ -122,7 +132,8 @@ static void *allocate(size_t bytes, bool pinned)
     while (at < MOST_BLOCKS && blocks[at].memory) at++;
     const size_t whole = (bytes + 4095) / 4096 * 4096;
     if (at == MOST_BLOCKS) abort();
-    unsigned char *memory = mmap(NULL, pinned ? whole : 2 * whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    unsigned char *memory = mmap(NULL, pinned ? whole : 2 * whole, PROT_READ | PROT_WRITE,
+                                 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) abort();
     if (!pinned) mprotect(memory, whole, PROT_NONE);
     blocks[at] = (block){memory, whole, pinned};
@@ -142,7 +153,8 @@ static void release(void *memory, bool pinned)
     *(pinned ? &state.pinned : &state.blocks) -= 1;
 }
 
-/* ---- Streams ------------------------------------------------------------------------------------ */
+/* ---- Streams ------------------------------------------------------------------------------------
+ */
 
 void fake_stream_add(fake_stream *stream, fake_work *work)
 {
@@ -169,7 +181,9 @@ static void run(fake_stream *stream)
         fake_work *work = stream->head;
         if (work->kind == FAKE_COPY) memcpy(work->host, work->from, work->len);
         if (work->kind == FAKE_EVENT) work->event->done = work->ticket;
-        if ((work->kind == FAKE_SEND || work->kind == FAKE_RECEIVE) && !fake_comm_move(work->comm, work)) return;
+        if ((work->kind == FAKE_SEND || work->kind == FAKE_RECEIVE) &&
+            !fake_comm_move(work->comm, work))
+            return;
         drop_head(stream);
     }
 }
@@ -191,7 +205,8 @@ EXPORT int fake_nccl_is_idle(void)
 {
     int idle = 1;
     fake_lock();
-    for (int i = 0; i < MOST_STREAMS; i++) idle &= !streams[i] || (!streams[i]->head && !streams[i]->held);
+    for (int i = 0; i < MOST_STREAMS; i++)
+        idle &= !streams[i] || (!streams[i]->head && !streams[i]->held);
     fake_unlock();
     return idle;
 }
@@ -202,13 +217,14 @@ static int checked(const char *function, int error)
     return fake_fails(function) ? error : 0;
 }
 
-#define LOCKED(body)   \
-    fake_lock();       \
-    int result = body; \
-    fake_unlock();     \
+#define LOCKED(body)                                                                               \
+    fake_lock();                                                                                   \
+    int result = body;                                                                             \
+    fake_unlock();                                                                                 \
     return result
 
-/* ---- The driver's functions --------------------------------------------------------------------- */
+/* ---- The driver's functions ---------------------------------------------------------------------
+ */
 
 FAKE_FUNCTION(cuInit, unsigned flags)
 {
@@ -402,7 +418,8 @@ FAKE_FUNCTION(cuMemFreeHost, void *memory)
     return 0;
 }
 
-static int copy(void *to, const void *from, size_t len, const void *pinned, fake_stream *stream, const char *function)
+static int copy(void *to, const void *from, size_t len, const void *pinned, fake_stream *stream,
+                const char *function)
 {
     const int error = checked(function, LAUNCH_FAILED);
     if (error) return error;

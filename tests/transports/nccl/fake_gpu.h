@@ -21,8 +21,8 @@ typedef struct fake_work {
     fake_event *event;
     uint64_t ticket;
     fake_comm *comm;
-    uint64_t head;       /* the length, which goes first ... */
-    size_t moved;        /* ... and is counted here */
+    uint64_t head; /* the length, which goes first ... */
+    size_t moved;  /* ... and is counted here */
 } fake_work;
 
 /* One lock for all: the fake is called by both ends' threads. */
@@ -34,13 +34,14 @@ void fake_violation(const char *what);
 void fake_check_context(void);
 unsigned char *fake_look(const void *device_memory, size_t len);
 void fake_stream_add(fake_stream *stream, fake_work *work);
-void fake_stream_hold(fake_stream *stream, int change); /* a call that will enqueue on it is in progress */
+void fake_stream_hold(fake_stream *stream, int change); /* a call that will enqueue on it is in
+                                                           progress */
 void fake_streams_forget(const fake_comm *comm);
 /* Whether it is done. */
 int fake_comm_move(fake_comm *comm, fake_work *work);
 
-#define FAKE_FUNCTION(name, ...)                                            \
-    __attribute__((visibility("default"))) int name(__VA_ARGS__);           \
+#define FAKE_FUNCTION(name, ...)                                                                   \
+    __attribute__((visibility("default"))) int name(__VA_ARGS__);                                  \
     int name(__VA_ARGS__)
 
 #endif

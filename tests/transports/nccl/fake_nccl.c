@@ -29,12 +29,13 @@ struct fake_comm {
     char name[100];
     int listener, socket; /* -1: none */
     int state;
-    int late;             /* questions left until what was asked is done */
-    fake_work *waiting;   /* goes on its stream then */
+    int late;           /* questions left until what was asked is done */
+    fake_work *waiting; /* goes on its stream then */
     fake_stream *stream;
 };
 
-/* ---- Joining ------------------------------------------------------------------------------------ */
+/* ---- Joining ------------------------------------------------------------------------------------
+ */
 
 static socklen_t address_of(const fake_comm *comm, struct sockaddr_un *address)
 {
@@ -52,22 +53,27 @@ static void join(fake_comm *comm)
     if (comm->socket >= 0 || comm->state != SUCCESS || fake_nccl_get()->never_joins) return;
     if (comm->rank == 0 && comm->listener < 0) {
         comm->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-        if (bind(comm->listener, (struct sockaddr *)&address, len) != 0 || listen(comm->listener, 1) != 0) comm->state = SYSTEM_ERROR;
+        if (bind(comm->listener, (struct sockaddr *)&address, len) != 0 ||
+            listen(comm->listener, 1) != 0)
+            comm->state = SYSTEM_ERROR;
     }
     if (comm->rank == 0) {
         comm->socket = accept4(comm->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         return;
     }
     const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (connect(fd, (struct sockaddr *)&address, len) == 0) comm->socket = fd;
-    else close(fd);
+    if (connect(fd, (struct sockaddr *)&address, len) == 0)
+        comm->socket = fd;
+    else
+        close(fd);
 }
 
 static int make(fake_comm **made, int ranks, int rank, const char *name)
 {
     fake_comm *comm = calloc(1, sizeof *comm);
     if (!comm) return SYSTEM_ERROR;
-    *comm = (fake_comm){.rank = rank, .ranks = ranks, .listener = -1, .socket = -1, .late = fake_nccl_get()->late};
+    *comm = (fake_comm){
+        .rank = rank, .ranks = ranks, .listener = -1, .socket = -1, .late = fake_nccl_get()->late};
     snprintf(comm->name, sizeof comm->name, "%s", name);
     fake_nccl_get()->comms++;
     *made = comm;
@@ -75,9 +81,11 @@ static int make(fake_comm **made, int ranks, int rank, const char *name)
     return IN_PROGRESS;
 }
 
-/* ---- Moving bytes ------------------------------------------------------------------------------- */
+/* ---- Moving bytes -------------------------------------------------------------------------------
+ */
 
-/* A length goes before the bytes, so that sizes can be compared. Returns whether the work is done. */
+/* A length goes before the bytes, so that sizes can be compared. Returns whether the work is done.
+ */
 int fake_comm_move(fake_comm *comm, fake_work *work)
 {
     fake_nccl *state = fake_nccl_get();
@@ -89,7 +97,8 @@ int fake_comm_move(fake_comm *comm, fake_work *work)
         const size_t left = (in_head ? sizeof work->head : work->len) - at;
         if (!in_head && left == 0) return 1;
         unsigned char *bytes = in_head ? head + at : work->host + at;
-        const ssize_t n = work->kind == FAKE_SEND ? send(comm->socket, bytes, left, MSG_NOSIGNAL) : recv(comm->socket, bytes, left, 0);
+        const ssize_t n = work->kind == FAKE_SEND ? send(comm->socket, bytes, left, MSG_NOSIGNAL)
+                                                  : recv(comm->socket, bytes, left, 0);
         if (n < 0 && (errno == EAGAIN || errno == EINTR)) return 0;
         if (n <= 0) {
             comm->state = REMOTE_ERROR;
@@ -97,7 +106,8 @@ int fake_comm_move(fake_comm *comm, fake_work *work)
         }
         work->moved += (size_t)n;
         if (work->kind == FAKE_SEND && !in_head) state->bytes_sent += (size_t)n;
-        if (work->kind == FAKE_RECEIVE && work->moved == sizeof work->head && work->head != work->len) {
+        if (work->kind == FAKE_RECEIVE && work->moved == sizeof work->head &&
+            work->head != work->len) {
             fake_violation("a send and its receive differ in size");
             comm->state = REMOTE_ERROR;
             return 0;
@@ -105,17 +115,23 @@ int fake_comm_move(fake_comm *comm, fake_work *work)
     }
 }
 
-static int enqueue(fake_comm *comm, fake_stream *stream, int kind, const void *memory, size_t len, int type, int peer)
+static int enqueue(fake_comm *comm, fake_stream *stream, int kind, const void *memory, size_t len,
+                   int type, int peer)
 {
     fake_nccl *state = fake_nccl_get();
     fake_check_context();
     if (fake_fails(kind == FAKE_SEND ? "ncclSend" : "ncclRecv")) return SYSTEM_ERROR;
-    if (comm->late > 0 || comm->waiting) fake_violation("a communicator that is in progress was called");
+    if (comm->late > 0 || comm->waiting)
+        fake_violation("a communicator that is in progress was called");
     if (type != 1 || peer != 1 - comm->rank || len == 0) return INVALID_ARGUMENT;
     if (comm->state != SUCCESS) return comm->state;
     *(kind == FAKE_SEND ? &state->sends : &state->receives) += 1;
     fake_work *work = calloc(1, sizeof *work);
-    *work = (fake_work){.kind = kind, .comm = comm, .host = fake_look(memory, len), .len = len, .head = kind == FAKE_SEND ? len : 0};
+    *work = (fake_work){.kind = kind,
+                        .comm = comm,
+                        .host = fake_look(memory, len),
+                        .len = len,
+                        .head = kind == FAKE_SEND ? len : 0};
     if (state->late == 0) {
         fake_stream_add(stream, work);
         return SUCCESS;
@@ -127,7 +143,8 @@ static int enqueue(fake_comm *comm, fake_stream *stream, int kind, const void *m
     return IN_PROGRESS;
 }
 
-/* ---- NCCL's functions --------------------------------------------------------------------------- */
+/* ---- NCCL's functions ---------------------------------------------------------------------------
+ */
 
 FAKE_FUNCTION(ncclGetVersion, int *version)
 {
@@ -146,26 +163,32 @@ FAKE_FUNCTION(ncclGetUniqueId, fake_id *id)
     return fails ? SYSTEM_ERROR : SUCCESS;
 }
 
-FAKE_FUNCTION(ncclCommInitRankConfig, fake_comm **comm, int ranks, fake_id id, int rank, fake_config *config)
+FAKE_FUNCTION(ncclCommInitRankConfig, fake_comm **comm, int ranks, fake_id id, int rank,
+              fake_config *config)
 {
     fake_lock();
     fake_check_context();
     int result = INVALID_ARGUMENT;
-    if (fake_fails("ncclCommInitRankConfig")) result = SYSTEM_ERROR;
-    else if (config->magic == 0xcafebeef && config->blocking == 0 && config->size >= sizeof *config) result = make(comm, ranks, rank, id.name);
+    if (fake_fails("ncclCommInitRankConfig"))
+        result = SYSTEM_ERROR;
+    else if (config->magic == 0xcafebeef && config->blocking == 0 && config->size >= sizeof *config)
+        result = make(comm, ranks, rank, id.name);
     fake_unlock();
     return result;
 }
 
-FAKE_FUNCTION(ncclCommSplit, fake_comm *comm, int color, int key, fake_comm **made, fake_config *config)
+FAKE_FUNCTION(ncclCommSplit, fake_comm *comm, int color, int key, fake_comm **made,
+              fake_config *config)
 {
     char name[sizeof comm->name + 16];
     fake_lock();
     fake_check_context();
     int result = INVALID_ARGUMENT;
     snprintf(name, sizeof name, "%s-%d", comm->name, comm->splits++);
-    if (fake_fails("ncclCommSplit")) result = SYSTEM_ERROR;
-    else if (config->blocking == 0 && color == 0) result = make(made, comm->ranks, key, name);
+    if (fake_fails("ncclCommSplit"))
+        result = SYSTEM_ERROR;
+    else if (config->blocking == 0 && color == 0)
+        result = make(made, comm->ranks, key, name);
     fake_unlock();
     return result == IN_PROGRESS ? SUCCESS : result; /* of one that blocks */
 }
@@ -216,7 +239,8 @@ FAKE_FUNCTION(ncclCommAbort, fake_comm *comm)
     return SUCCESS;
 }
 
-FAKE_FUNCTION(ncclSend, const void *from, size_t len, int type, int peer, fake_comm *comm, fake_stream *stream)
+FAKE_FUNCTION(ncclSend, const void *from, size_t len, int type, int peer, fake_comm *comm,
+              fake_stream *stream)
 {
     fake_lock();
     const int result = enqueue(comm, stream, FAKE_SEND, from, len, type, peer);
@@ -224,7 +248,8 @@ FAKE_FUNCTION(ncclSend, const void *from, size_t len, int type, int peer, fake_c
     return result;
 }
 
-FAKE_FUNCTION(ncclRecv, void *to, size_t len, int type, int peer, fake_comm *comm, fake_stream *stream)
+FAKE_FUNCTION(ncclRecv, void *to, size_t len, int type, int peer, fake_comm *comm,
+              fake_stream *stream)
 {
     fake_lock();
     const int result = enqueue(comm, stream, FAKE_RECEIVE, to, len, type, peer);

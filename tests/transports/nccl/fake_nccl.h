@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
- * fake_nccl.h - what a test can ask of the library that stands for libnccl and libcuda: two ranks joined by a socket, a GPU whose memory
- * the host cannot touch, and work that goes on only while somebody asks for it.
+ * fake_nccl.h - what a test can ask of the library that stands for libnccl and libcuda: two ranks
+ * joined by a socket, a GPU whose memory the host cannot touch, and work that goes on only while
+ * somebody asks for it.
  *
- * What the real ones would do silently, it counts as a violation: sizes that differ, a call to a communicator that is in progress, an event recorded
- * behind such a call, work outside the context, copies that would block. */
+ * What the real ones would do silently, it counts as a violation: sizes that differ, a call to a
+ * communicator that is in progress, an event recorded behind such a call, work outside the context,
+ * copies that would block. */
 #ifndef DW_TEST_FAKE_NCCL_H
 #define DW_TEST_FAKE_NCCL_H
 
@@ -11,19 +13,19 @@
 
 typedef struct fake_nccl {
     /* Set by the test. */
-    int version;        /* as ncclGetVersion tells it */
-    long fail_at;       /* the fail_at-th call that can fail does; < 0: none does */
-    int late;           /* after every call a communicator is in progress for so many questions */
-    int stands_still;   /* no send or receive ever ends */
-    int never_joins;    /* no communicator becomes whole */
+    int version;      /* as ncclGetVersion tells it */
+    long fail_at;     /* the fail_at-th call that can fail does; < 0: none does */
+    int late;         /* after every call a communicator is in progress for so many questions */
+    int stands_still; /* no send or receive ever ends */
+    int never_joins;  /* no communicator becomes whole */
     int has_no_gpu;
     /* Told by the fake. */
     long calls;         /* that can fail */
     const char *failed; /* the one that did */
     long violations;
-    const char *violation; /* the last of them */
+    const char *violation;                                 /* the last of them */
     long comms, streams, events, blocks, pinned, contexts; /* in hands now */
-    long aborts, sends, receives; /* ever */
+    long aborts, sends, receives;                          /* ever */
     size_t bytes_sent;
 } fake_nccl;
 

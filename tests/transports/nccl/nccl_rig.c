@@ -23,7 +23,9 @@ int rig_begin(int argc, char **argv)
 
 dw_status rig_try_create(dw_nccl **nccl, void *communicator, dw_why *why)
 {
-    const dw_nccl_options options = {.struct_size = sizeof options, .library = fake_path, .driver = fake_path,
+    const dw_nccl_options options = {.struct_size = sizeof options,
+                                     .library = fake_path,
+                                     .driver = fake_path,
                                      .communicator = communicator};
     return dw_nccl_create(nccl, &options, why);
 }
@@ -51,7 +53,8 @@ void rig_reset(void)
 void rig_nothing_is_left(void)
 {
     const fake_nccl *fake = fake_nccl_get();
-    if (fake->violations) fail_msg("%ld violations, the last: %s", fake->violations, fake->violation);
+    if (fake->violations)
+        fail_msg("%ld violations, the last: %s", fake->violations, fake->violation);
     assert_int_equal(fake->comms, 0);
     assert_int_equal(fake->streams, 0);
     assert_int_equal(fake->events, 0);
@@ -65,11 +68,16 @@ void rig_prepare(suite_pair *pair, const char *uri)
 {
     static suite_backend backend;
     rig_reset();
-    backend = (suite_backend){.name = "nccl", .uri = uri, .transports = rig_transports, .one_process = 1, .transport_context = rig_common};
+    backend = (suite_backend){.name = "nccl",
+                              .uri = uri,
+                              .transports = rig_transports,
+                              .one_process = 1,
+                              .transport_context = rig_common};
     suite_prepare(pair, &backend);
 }
 
-/* ---- Without links ------------------------------------------------------------------------------ */
+/* ---- Without links ------------------------------------------------------------------------------
+ */
 
 /* A loop that says that TLS stands over it. */
 static dw_transport secure_loop;
@@ -97,8 +105,14 @@ static void *open_raw(void *context)
 {
     static const volatile int never = 0;
     rig_raw_end *raw = context;
-    const dw_transport_open how = {.address = "loop://raw", .role = raw->role, .timeout_ms = SUITE_PATIENCE_MS, .cancelled = &never,
-                                   .on_listening = ignore, .find = find_loop, .context = rig_common, .why = &raw->why};
+    const dw_transport_open how = {.address = "loop://raw",
+                                   .role = raw->role,
+                                   .timeout_ms = SUITE_PATIENCE_MS,
+                                   .cancelled = &never,
+                                   .on_listening = ignore,
+                                   .find = find_loop,
+                                   .context = rig_common,
+                                   .why = &raw->why};
     raw->status = dw_nccl_transport()->open(&raw->end, &how);
     return NULL;
 }
@@ -108,7 +122,8 @@ void rig_open_raw(rig_raw_end raw[2])
     pthread_t other;
     secure_loop = dw_transport_loop;
     secure_loop.caps = secure_caps;
-    for (int i = 0; i < 2; i++) raw[i] = (rig_raw_end){.role = i ? DW_LINK_CONNECT : DW_LINK_LISTEN};
+    for (int i = 0; i < 2; i++)
+        raw[i] = (rig_raw_end){.role = i ? DW_LINK_CONNECT : DW_LINK_LISTEN};
     pthread_create(&other, NULL, open_raw, &raw[0]);
     open_raw(&raw[1]);
     pthread_join(other, NULL);

@@ -20,7 +20,7 @@ const char *rig_fake(void); /* its path */
 
 dw_status rig_try_create(dw_nccl **nccl, void *communicator, dw_why *why);
 dw_nccl *rig_create(void *communicator);
-void rig_reset(void); /* the fake does what it should, and has counted nothing */
+void rig_reset(void);           /* the fake does what it should, and has counted nothing */
 void rig_nothing_is_left(void); /* after everything was closed; nor was anything violated */
 
 /* A pair over this URI, both of whose ends stand on rig_common; and a fake that was reset. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * suite_nccl.c - NCCL in front of tcp passes the suite, over a fake of NCCL that is late; the suite's fork is in test_nccl.c. */
+ * suite_nccl.c - NCCL in front of tcp passes the suite, over a fake of NCCL that is late; the
+ * suite's fork is in test_nccl.c. */
 #include "nccl_rig.h"
 
 int main(int argc, char **argv)
@@ -8,10 +9,14 @@ int main(int argc, char **argv)
     rig_common = rig_create(NULL);
     rig_reset();
     fake_nccl_get()->late = 1;
-    const suite_backend nccl = {.name = "nccl over tcp", .uri = "nccl:tcp://127.0.0.1:0", .transports = rig_transports,
-                                .one_process = 1, .transport_context = rig_common};
+    const suite_backend nccl = {.name = "nccl over tcp",
+                                .uri = "nccl:tcp://127.0.0.1:0",
+                                .transports = rig_transports,
+                                .one_process = 1,
+                                .transport_context = rig_common};
     int failed = run_transport_suite(&nccl);
-    if (fake_nccl_get()->violations) failed += fprintf(stderr, "the suite: %s\n", fake_nccl_get()->violation);
+    if (fake_nccl_get()->violations)
+        failed += fprintf(stderr, "the suite: %s\n", fake_nccl_get()->violation);
     dw_nccl_destroy(rig_common);
     return failed;
 }

@@ -1,18 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_nccl.c - links over NCCL without NCCL or a GPU: over a fake that compares sizes, and is late where it is told to. */
+ * test_nccl.c - links over NCCL without NCCL or a GPU: over a fake that compares sizes, and is late
+ * where it is told to. */
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "nccl_rig.h"
 
-/* ---- Bytes -------------------------------------------------------------------------------------- */
+/* ---- Bytes --------------------------------------------------------------------------------------
+ */
 
 static void every_length_arrives_by_sends_and_receives_of_one_size(void **state)
 {
     (void)state;
-    static const size_t lengths[] = {0, 1, 16375, 16376, 16377, 16384, 16385, 100000, (1 << 20) - 9, (1 << 20) - 8, (1 << 20) - 7, 1 << 20,
-                                     (4 << 20) - 8, (5 << 20) + 3, 9999999};
+    static const size_t lengths[] = {0,
+                                     1,
+                                     16375,
+                                     16376,
+                                     16377,
+                                     16384,
+                                     16385,
+                                     100000,
+                                     (1 << 20) - 9,
+                                     (1 << 20) - 8,
+                                     (1 << 20) - 7,
+                                     1 << 20,
+                                     (4 << 20) - 8,
+                                     (5 << 20) + 3,
+                                     9999999};
     enum { LENGTHS = sizeof lengths / sizeof *lengths };
     for (int late = 0; late < 3; late += 2) {
         suite_pair pair;
@@ -24,7 +39,8 @@ static void every_length_arrives_by_sends_and_receives_of_one_size(void **state)
             suite_send(pair.link[n % 2], RIG_TAG, n, lengths[n]);
             suite_expect(pair.link[1 - n % 2], RIG_TAG, n, lengths[n]);
             /* The link puts 8 bytes in front. */
-            if (lengths[n] + 8 > DW_NCCL_SHORT_BYTES) chunks += (long)((lengths[n] + 8 + DW_NCCL_CHUNK_BYTES - 1) / DW_NCCL_CHUNK_BYTES);
+            if (lengths[n] + 8 > DW_NCCL_SHORT_BYTES)
+                chunks += (long)((lengths[n] + 8 + DW_NCCL_CHUNK_BYTES - 1) / DW_NCCL_CHUNK_BYTES);
         }
         assert_int_equal(fake_nccl_now().sends, chunks);
         assert_int_equal(fake_nccl_now().receives, chunks);
@@ -63,7 +79,11 @@ static void both_directions_run_at_once(void **state)
         pthread_t threads[2];
         for (int i = 0; i < 2; i++) pthread_create(&threads[i], NULL, talk, &talkers[i]);
         for (uint64_t n = 0; n < 30; n++) {
-            for (int i = 0; i < 2; i++) suite_expect(pair.link[i], RIG_TAG, n, n % 3 == 0 ? 2500000 + n : n % 3 == 1 ? 100 + n : 20000 + n);
+            for (int i = 0; i < 2; i++)
+                suite_expect(pair.link[i], RIG_TAG, n,
+                             n % 3 == 0   ? 2500000 + n
+                             : n % 3 == 1 ? 100 + n
+                                          : 20000 + n);
         }
         for (int i = 0; i < 2; i++) {
             pthread_join(threads[i], NULL);
@@ -88,10 +108,12 @@ static void nothing_waits_on_the_gpu_while_a_link_is_idle(void **state)
         suite_expect(pair.link[1], RIG_TAG, n, 3000000);
         assert_int_equal(dw_link_flush(pair.link[0], SUITE_PATIENCE_MS), DW_OK);
     }
-    /* Messages that nobody takes fill the receiver's queue; the next one is announced and no more. */
+    /* Messages that nobody takes fill the receiver's queue; the next one is announced and no more.
+     */
     for (uint64_t n = 0; n < 4; n++) suite_send(pair.link[0], RIG_TAG, n, 2000000);
     const int64_t end = suite_now_ns() + (int64_t)SUITE_PATIENCE_MS * 1000000;
-    while (dw_link_count(pair.link[1]).messages_received < 4 && suite_now_ns() < end) suite_sleep_ms(1);
+    while (dw_link_count(pair.link[1]).messages_received < 4 && suite_now_ns() < end)
+        suite_sleep_ms(1);
     suite_sleep_ms(50);
     while (!fake_nccl_is_idle() && suite_now_ns() < end) suite_sleep_ms(1);
     assert_true(fake_nccl_is_idle());
@@ -117,7 +139,8 @@ static void a_shape_goes_in_front(void **state)
     rig_nothing_is_left();
 }
 
-/* ---- Without a link: the GPU's own memory ------------------------------------------------------- */
+/* ---- Without a link: the GPU's own memory -------------------------------------------------------
+ */
 
 static void carry_raw(rig_raw_end raw[2], const void *from, void *to, size_t len)
 {
@@ -130,7 +153,8 @@ static void carry_raw(rig_raw_end raw[2], const void *from, void *to, size_t len
     dw_status status[2] = {DW_PENDING, DW_PENDING};
     while (status[0] == DW_PENDING || status[1] == DW_PENDING) {
         for (int i = 0; i < 2; i++) {
-            if (status[i] == DW_PENDING) status[i] = table->test(&raw[i].end, request[i], &got, &why);
+            if (status[i] == DW_PENDING)
+                status[i] = table->test(&raw[i].end, request[i], &got, &why);
             if (status[i] != DW_PENDING && status[i] != DW_OK) fail_msg("%s", why.text);
         }
     }
@@ -152,13 +176,15 @@ static void memory_of_the_gpu_is_sent_and_filled_without_staging(void **state)
     dw_nccl_address on_device[2];
     int mode;
     assert_true(dw_nccl_device_enter(&rig_common->device, &mode));
-    for (int i = 0; i < 2; i++) assert_int_equal(rig_common->device.driver.memory_allocate(&on_device[i], most), 0);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(rig_common->device.driver.memory_allocate(&on_device[i], most), 0);
     dw_nccl_device_leave(&rig_common->device, mode);
     unsigned char *host[2] = {malloc(most), malloc(most)};
     static const size_t lengths[] = {3500001, 20000, 100, 1};
     for (uint64_t n = 0; n < 16; n++) { /* from and to: host or device, each way */
         const size_t len = lengths[n / 4];
-        void *from = n & 1 ? (void *)on_device[0] : host[0], *to = n & 2 ? (void *)on_device[1] : host[1];
+        void *from = n & 1 ? (void *)on_device[0] : host[0],
+             *to = n & 2 ? (void *)on_device[1] : host[1];
         suite_fill(n & 1 ? fake_nccl_look(from) : from, len, n);
         carry_raw(raw, from, to, len);
         assert_true(suite_is(n & 2 ? fake_nccl_look(to) : to, len, n, len));
@@ -171,20 +197,25 @@ static void memory_of_the_gpu_is_sent_and_filled_without_staging(void **state)
     rig_nothing_is_left();
 }
 
-/* ---- Two processes, as it is with GPUs ---------------------------------------------------------- */
+/* ---- Two processes, as it is with GPUs ----------------------------------------------------------
+ */
 
 static void be_killed(int fd)
 {
     char uri[256] = "";
     if (read(fd, uri, sizeof uri - 1) <= 0) _exit(2);
-    const dw_link_options options = {.struct_size = sizeof options, .transports = rig_transports, .transport_context = rig_create(NULL)};
+    const dw_link_options options = {.struct_size = sizeof options,
+                                     .transports = rig_transports,
+                                     .transport_context = rig_create(NULL)};
     dw_link *link;
     if (dw_link_open(&link, uri, &options, NULL) != DW_OK) _exit(3);
     for (;;) {
         static char data[200000];
         const dw_status status = dw_link_send(link, RIG_TAG, data, sizeof data);
-        if (status == DW_PENDING) dw_link_wait_room(link, sizeof data, -1);
-        else if (status != DW_OK) _exit(0);
+        if (status == DW_PENDING)
+            dw_link_wait_room(link, sizeof data, -1);
+        else if (status != DW_OK)
+            _exit(0);
     }
 }
 
@@ -204,12 +235,17 @@ static void notices_at_once_that_the_peer_was_killed(void **state)
     assert_true(child >= 0);
     if (child == 0) be_killed(ends[0]);
     dw_nccl *own = rig_create(NULL);
-    const dw_link_options options = {.struct_size = sizeof options, .role = DW_LINK_LISTEN, .open_timeout_ms = 30000,
-                                     .transports = rig_transports, .transport_context = own, .on_listening = tell_child,
+    const dw_link_options options = {.struct_size = sizeof options,
+                                     .role = DW_LINK_LISTEN,
+                                     .open_timeout_ms = 30000,
+                                     .transports = rig_transports,
+                                     .transport_context = own,
+                                     .on_listening = tell_child,
                                      .listening_context = &ends[1]};
     dw_link *link;
     dw_why why;
-    if (dw_link_open(&link, "nccl:tcp://127.0.0.1:0", &options, &why) != DW_OK) fail_msg("%s", why.text);
+    if (dw_link_open(&link, "nccl:tcp://127.0.0.1:0", &options, &why) != DW_OK)
+        fail_msg("%s", why.text);
     dw_status status = DW_OK;
     for (int messages = 0; status == DW_OK; messages++) {
         void *data;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_nccl_real.c - what can be tested of the NCCL that is installed, without a GPU: its symbols, its version, its unique ids, and our
- * idea of its types. Exits 77 where there is none. */
+ * test_nccl_real.c - what can be tested of the NCCL that is installed, without a GPU: its symbols,
+ * its version, its unique ids, and our idea of its types. Exits 77 where there is none. */
 #include <dlfcn.h>
 
 #include "transport_suite.h"
@@ -12,7 +12,8 @@
 #if defined(__has_include)
 #if __has_include(<nccl.h>) && __has_include(<cuda_runtime.h>)
 #include <nccl.h>
-#define SAME_PLACE(theirs, ours) _Static_assert(offsetof(ncclConfig_t, theirs) == offsetof(dw_nccl_config, ours), #ours)
+#define SAME_PLACE(theirs, ours)                                                                   \
+    _Static_assert(offsetof(ncclConfig_t, theirs) == offsetof(dw_nccl_config, ours), #ours)
 SAME_PLACE(size, size);
 SAME_PLACE(magic, magic);
 SAME_PLACE(version, version);
@@ -24,7 +25,8 @@ SAME_PLACE(netName, net_name);
 SAME_PLACE(splitShare, split_share);
 _Static_assert(sizeof(ncclUniqueId) == sizeof(dw_nccl_id), "unique id");
 _Static_assert((int)ncclUint8 == DW_NCCL_UINT8 && (int)ncclInProgress == DW_NCCL_IN_PROGRESS &&
-               (int)ncclRemoteError == DW_NCCL_REMOTE_ERROR, "numbers");
+                   (int)ncclRemoteError == DW_NCCL_REMOTE_ERROR,
+               "numbers");
 #endif
 #endif
 

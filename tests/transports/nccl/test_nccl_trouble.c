@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_nccl_trouble.c - links over NCCL where something goes wrong: over a fake that fails, stands still, or is another one at the other end. */
+ * test_nccl_trouble.c - links over NCCL where something goes wrong: over a fake that fails, stands
+ * still, or is another one at the other end. */
 #include "nccl_rig.h"
 
 #include "link.h"
 
-/* ---- Trouble ------------------------------------------------------------------------------------ */
+/* ---- Trouble ------------------------------------------------------------------------------------
+ */
 
 static void a_transfer_that_stands_still_is_a_timeout_and_is_aborted(void **state)
 {
@@ -18,7 +20,8 @@ static void a_transfer_that_stands_still_is_a_timeout_and_is_aborted(void **stat
     void *data;
     size_t len;
     const dw_status status = dw_link_recv(pair.link[1], RIG_TAG, SUITE_PATIENCE_MS, &data, &len);
-    assert_true(status == DW_ERR_TIMEOUT || status == DW_ERR_PEER); /* whichever end notices first */
+    assert_true(status == DW_ERR_TIMEOUT || status == DW_ERR_PEER); /* whichever end notices first
+                                                                     */
     assert_true(fake_nccl_now().sends == 1 && fake_nccl_now().receives == 1);
     suite_close(&pair);
     assert_int_equal(fake_nccl_get()->aborts, 4);
@@ -36,14 +39,16 @@ static void communicators_that_never_join_are_a_timeout_at_both_ends(void **stat
     int timeouts = 0;
     for (int i = 0; i < 2; i++) {
         assert_true(pair.status[i] == DW_ERR_TIMEOUT || pair.status[i] == DW_ERR_PEER);
-        timeouts += pair.status[i] == DW_ERR_TIMEOUT && strstr(pair.why[i].text, "within 1000 ms NCCL") != NULL;
+        timeouts += pair.status[i] == DW_ERR_TIMEOUT &&
+                    strstr(pair.why[i].text, "within 1000 ms NCCL") != NULL;
     }
     assert_true(timeouts >= 1);
     suite_close(&pair);
     rig_nothing_is_left();
 }
 
-/* Wherever the driver or NCCL fails, both ends end, in an error or in bytes that are right, and give everything back. */
+/* Wherever the driver or NCCL fails, both ends end, in an error or in bytes that are right, and
+ * give everything back. */
 static void every_call_may_fail_once(void **state)
 {
     (void)state;
@@ -64,14 +69,16 @@ static void every_call_may_fail_once(void **state)
                 suite_fill(data, 1200000, k);
                 status = dw_link_send(pair.link[k], RIG_TAG, data, 1200000);
                 failed_at = pair.link[status == DW_OK ? 1 - k : k];
-                if (status == DW_OK) status = dw_link_recv(pair.link[1 - k], RIG_TAG, SUITE_PATIENCE_MS, &got, &len);
+                if (status == DW_OK)
+                    status = dw_link_recv(pair.link[1 - k], RIG_TAG, SUITE_PATIENCE_MS, &got, &len);
                 if (status == DW_OK) {
                     assert_true(suite_is(got, len, k, 1200000));
                     dw_link_release(pair.link[1 - k], got);
                 }
                 free(data);
             }
-            if (status != DW_OK) assert_string_not_equal(dw_link_why((dw_link *)(uintptr_t)failed_at), "");
+            if (status != DW_OK)
+                assert_string_not_equal(dw_link_why((dw_link *)(uintptr_t)failed_at), "");
             assert_true(status != DW_PENDING && status != DW_ERR_TIMEOUT);
         }
         for (int i = 0; i < 2; i++) {
@@ -95,7 +102,8 @@ static void every_call_may_fail_once(void **state)
     assert_true(failed > 60);
 }
 
-/* ---- Forged notes ------------------------------------------------------------------------------- */
+/* ---- Forged notes -------------------------------------------------------------------------------
+ */
 
 typedef struct forged {
     uint32_t kind, credit;
@@ -120,7 +128,9 @@ static dw_status hear_forged(const forged *note)
     dw_put64(message + 8, note->value);
     for (int i = 0; i < note->times && status == DW_OK; i++) {
         memset(notes->send_request, 0, notes->inner->request_bytes);
-        assert_int_equal(notes->inner->send(notes->end, notes->send_request, message, DW_NCCL_NOTE_HEADER + note->inside), DW_OK);
+        assert_int_equal(notes->inner->send(notes->end, notes->send_request, message,
+                                            DW_NCCL_NOTE_HEADER + note->inside),
+                         DW_OK);
         do {
             dw_transport_caps caps = {.wait_fd = -1};
             table->caps(&raw[1].end, &caps); /* it hears notes, and takes none */
@@ -139,20 +149,35 @@ static void forged_notes_end_the_link(void **state)
 {
     (void)state;
     rig_reset();
-    const forged honest[] = {{DW_NCCL_DATA, 0, 10, 10, 1}, {DW_NCCL_DATA, 0, 0, 0, DW_NCCL_CREDITS}, {DW_NCCL_LONG, 0, 1, 0, 1},
-                             {DW_NCCL_LONG, 0, UINT64_MAX, 0, 1}, {DW_NCCL_CREDIT, 0, 0, 0, 3}};
-    const forged wrong[] = {{0, 0, 0, 0, 1}, {5, 0, 0, 0, 1}, {DW_NCCL_DATA, 0, 11, 10, 1}, {DW_NCCL_DATA, 0, 9, 10, 1},
-                            {DW_NCCL_DATA, 0, UINT64_MAX, 0, 1}, {DW_NCCL_DATA, 0, 0, 0, DW_NCCL_CREDITS + 1}, {DW_NCCL_LONG, 0, 0, 0, 1},
-                            {DW_NCCL_LONG, 0, 100000, 1, 1}, {DW_NCCL_GO, 0, 1, 0, 1}, {DW_NCCL_GO, 0, 0, 0, 1},
-                            {DW_NCCL_CREDIT, 1, 0, 0, 1}, {DW_NCCL_CREDIT, UINT32_MAX, 0, 0, 1}, {DW_NCCL_CREDIT, 0, 0, 1, 1}};
-    for (size_t i = 0; i < sizeof honest / sizeof *honest; i++) assert_int_equal(hear_forged(&honest[i]), DW_OK);
+    const forged honest[] = {{DW_NCCL_DATA, 0, 10, 10, 1},
+                             {DW_NCCL_DATA, 0, 0, 0, DW_NCCL_CREDITS},
+                             {DW_NCCL_LONG, 0, 1, 0, 1},
+                             {DW_NCCL_LONG, 0, UINT64_MAX, 0, 1},
+                             {DW_NCCL_CREDIT, 0, 0, 0, 3}};
+    const forged wrong[] = {{0, 0, 0, 0, 1},
+                            {5, 0, 0, 0, 1},
+                            {DW_NCCL_DATA, 0, 11, 10, 1},
+                            {DW_NCCL_DATA, 0, 9, 10, 1},
+                            {DW_NCCL_DATA, 0, UINT64_MAX, 0, 1},
+                            {DW_NCCL_DATA, 0, 0, 0, DW_NCCL_CREDITS + 1},
+                            {DW_NCCL_LONG, 0, 0, 0, 1},
+                            {DW_NCCL_LONG, 0, 100000, 1, 1},
+                            {DW_NCCL_GO, 0, 1, 0, 1},
+                            {DW_NCCL_GO, 0, 0, 0, 1},
+                            {DW_NCCL_CREDIT, 1, 0, 0, 1},
+                            {DW_NCCL_CREDIT, UINT32_MAX, 0, 0, 1},
+                            {DW_NCCL_CREDIT, 0, 0, 1, 1}};
+    for (size_t i = 0; i < sizeof honest / sizeof *honest; i++)
+        assert_int_equal(hear_forged(&honest[i]), DW_OK);
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        if (hear_forged(&wrong[i]) != DW_ERR_PROTOCOL) fail_msg("forged note %zu went unnoticed", i);
+        if (hear_forged(&wrong[i]) != DW_ERR_PROTOCOL)
+            fail_msg("forged note %zu went unnoticed", i);
     }
     rig_nothing_is_left();
 }
 
-/* ---- Agreement ---------------------------------------------------------------------------------- */
+/* ---- Agreement ----------------------------------------------------------------------------------
+ */
 
 static void ends_that_do_not_fit_together_say_why(void **state)
 {
@@ -172,7 +197,8 @@ static void ends_that_do_not_fit_together_say_why(void **state)
             dw_nccl_id id;
             assert_true(dw_nccl_device_enter(&rig_common->device, &mode));
             assert_int_equal(rig_common->library.get_id(&id), 0);
-            assert_int_equal(rig_common->library.init(&comm, 2, id, 1, &config), DW_NCCL_IN_PROGRESS);
+            assert_int_equal(rig_common->library.init(&comm, 2, id, 1, &config),
+                             DW_NCCL_IN_PROGRESS);
             dw_nccl_device_leave(&rig_common->device, mode);
             other = rig_create(comm);
             expected = DW_ERR_MISMATCH;
@@ -180,7 +206,8 @@ static void ends_that_do_not_fit_together_say_why(void **state)
         pair.options[1].transport_context = other;
         suite_try_open(&pair);
         for (int i = 0; i < 2; i++) {
-            if (pair.status[i] != expected && pair.status[i] != DW_ERR_PEER) fail_msg("%d: %s", pair.status[i], pair.why[i].text);
+            if (pair.status[i] != expected && pair.status[i] != DW_ERR_PEER)
+                fail_msg("%d: %s", pair.status[i], pair.why[i].text);
         }
         assert_true(pair.status[0] == expected || pair.status[1] == expected);
         suite_close(&pair);
@@ -229,8 +256,11 @@ static void a_communicator_of_the_program_is_split_and_left_alone(void **state)
     assert_true(dw_nccl_device_enter(&rig_common->device, &mode));
     assert_int_equal(rig_common->library.get_id(&id), 0);
     /* The listener is rank 1 here: ranks are the communicator's. */
-    for (int i = 0; i < 2; i++) assert_int_equal(rig_common->library.init(&comm[i], 2, id, 1 - i, &config), DW_NCCL_IN_PROGRESS);
-    for (int i = 0; i < 4; i++) assert_int_equal(rig_common->library.async_error(comm[i % 2], &error), 0);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(rig_common->library.init(&comm[i], 2, id, 1 - i, &config),
+                         DW_NCCL_IN_PROGRESS);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(rig_common->library.async_error(comm[i % 2], &error), 0);
     dw_nccl_device_leave(&rig_common->device, mode);
     for (int i = 0; i < 2; i++) own[i] = rig_create(comm[i]);
     for (int round = 0; round < 2; round++) {
@@ -259,11 +289,13 @@ static void says_what_is_missing(void **state)
     rig_reset();
     dw_nccl *nccl = (dw_nccl *)(uintptr_t)1;
     dw_why why;
-    dw_nccl_options options = {.struct_size = sizeof options, .library = "/nowhere/libnccl.so.2", .driver = rig_fake()};
+    dw_nccl_options options = {
+        .struct_size = sizeof options, .library = "/nowhere/libnccl.so.2", .driver = rig_fake()};
     assert_int_equal(dw_nccl_create(&nccl, &options, &why), DW_ERR_UNSUPPORTED);
     assert_null(nccl);
     assert_non_null(strstr(why.text, "/nowhere/libnccl.so.2"));
-    options = (dw_nccl_options){.struct_size = sizeof options, .library = rig_fake(), .driver = "/nowhere/libcuda.so.1"};
+    options = (dw_nccl_options){
+        .struct_size = sizeof options, .library = rig_fake(), .driver = "/nowhere/libcuda.so.1"};
     assert_int_equal(dw_nccl_create(&nccl, &options, &why), DW_ERR_UNSUPPORTED);
     assert_non_null(strstr(why.text, "/nowhere/libcuda.so.1"));
     options.driver = rig_fake();
@@ -296,7 +328,9 @@ static void says_what_is_missing(void **state)
                  {"nccl:tcp://127.0.0.1:7", NULL, DW_ERR_ARGUMENT, "dw_nccl_create"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         dw_link *link;
-        const dw_link_options how = {.struct_size = sizeof how, .transports = rig_transports, .transport_context = cases[i].context};
+        const dw_link_options how = {.struct_size = sizeof how,
+                                     .transports = rig_transports,
+                                     .transport_context = cases[i].context};
         assert_int_equal(dw_link_open(&link, cases[i].uri, &how, &why), cases[i].status);
         if (!strstr(why.text, cases[i].word)) fail_msg("%s: %s", cases[i].uri, why.text);
     }

@@ -7,7 +7,8 @@ enum { TAG = 1 };
 /* When it took this long in a quiet moment, it is right: noise only ever makes it longer. */
 enum { ATTEMPTS = 5 };
 
-/* The mutants that sleep per message or forget the time they overslept take 1.6 times as long and more. */
+/* The mutants that sleep per message or forget the time they overslept take 1.6 times as long and
+ * more. */
 static const double slack = 1.25;
 
 static double seconds_to_carry(const char *uri, int messages, size_t len)
@@ -20,7 +21,8 @@ static double seconds_to_carry(const char *uri, int messages, size_t len)
     void *got;
     size_t got_len;
     const int64_t begun = suite_now_ns();
-    for (int i = 0; i < messages; i++) assert_int_equal(dw_link_send(pair.link[0], TAG, data, len), DW_OK);
+    for (int i = 0; i < messages; i++)
+        assert_int_equal(dw_link_send(pair.link[0], TAG, data, len), DW_OK);
     for (int i = 0; i < messages; i++) {
         assert_int_equal(dw_link_recv(pair.link[1], TAG, -1, &got, &got_len), DW_OK);
         dw_link_release(pair.link[1], got);
@@ -31,7 +33,8 @@ static double seconds_to_carry(const char *uri, int messages, size_t len)
     return seconds;
 }
 
-/* Never faster than the wire, and, in the best of a few attempts on a busy machine, not much slower. */
+/* Never faster than the wire, and, in the best of a few attempts on a busy machine, not much
+ * slower. */
 static void takes(const char *uri, int messages, size_t len, double expected)
 {
     double least = 1e9;
@@ -69,7 +72,8 @@ static void many_small_messages_take_no_longer_than_few_large_ones(void **state)
 static void delay_is_paid_once_by_many_messages(void **state)
 {
     (void)state;
-    takes("shaped:rate=8mbit,delay=150ms/loop://delay-%d", 100, 2492, wire_seconds(100, 2500, 8e6) + 0.15);
+    takes("shaped:rate=8mbit,delay=150ms/loop://delay-%d", 100, 2492,
+          wire_seconds(100, 2500, 8e6) + 0.15);
     takes("shaped:delay=200ms/loop://delay-%d", 50, 1000, 0.2);
 }
 
@@ -93,7 +97,8 @@ static void *carry(void *context)
 static void the_directions_do_not_slow_each_other(void **state)
 {
     (void)state;
-    const suite_backend backend = {.name = "shaped", .uri = "shaped:rate=10mbit/loop://both-%d", .one_process = 1};
+    const suite_backend backend = {
+        .name = "shaped", .uri = "shaped:rate=10mbit/loop://both-%d", .one_process = 1};
     double least = 1e9;
     const double expected = wire_seconds(50, 10008, 10e6);
     for (int i = 0; i < ATTEMPTS && least > expected * slack; i++) {
@@ -116,7 +121,8 @@ static void the_directions_do_not_slow_each_other(void **state)
 static void a_slow_message_is_no_timeout(void **state)
 {
     (void)state;
-    const suite_backend backend = {.name = "shaped", .uri = "shaped:rate=800kbit/loop://slow-%d", .one_process = 1};
+    const suite_backend backend = {
+        .name = "shaped", .uri = "shaped:rate=800kbit/loop://slow-%d", .one_process = 1};
     suite_pair pair;
     suite_prepare(&pair, &backend);
     pair.options[0].peer_timeout_ms = pair.options[1].peer_timeout_ms = 150;
@@ -134,23 +140,26 @@ static void a_slow_message_is_no_timeout(void **state)
 static void counts_what_the_wire_carried(void **state)
 {
     (void)state;
-    const suite_backend backend = {.name = "shaped", .uri = "shaped:rate=1gbit,delay=1ms/tcp://127.0.0.1:0"};
+    const suite_backend backend = {.name = "shaped",
+                                   .uri = "shaped:rate=1gbit,delay=1ms/tcp://127.0.0.1:0"};
     suite_pair pair;
     suite_prepare(&pair, &backend);
     suite_open(&pair);
     static char data[1000];
     void *got;
     size_t len;
-    for (int i = 0; i < 100; i++) assert_int_equal(dw_link_send(pair.link[0], TAG, data, sizeof data), DW_OK);
+    for (int i = 0; i < 100; i++)
+        assert_int_equal(dw_link_send(pair.link[0], TAG, data, sizeof data), DW_OK);
     for (int i = 0; i < 100; i++) {
         assert_int_equal(dw_link_recv(pair.link[1], TAG, -1, &got, &len), DW_OK);
         dw_link_release(pair.link[1], got);
     }
     assert_int_equal(dw_link_flush(pair.link[0], -1), DW_OK);
-    /* Per message 1000 bytes, the link's 8 and TCP's 32; the greetings are 48 and 72. What tcp says beside, in records of 32 bytes and
-     * by other connections, the wire is not charged for. */
+    /* Per message 1000 bytes, the link's 8 and TCP's 32; the greetings are 48 and 72. What tcp says
+     * beside, in records of 32 bytes and by other connections, the wire is not charged for. */
     assert_int_equal(dw_link_count(pair.link[0]).bytes_sent, 100 * 1040 + 48 + 72);
-    const uint64_t received = dw_link_count(pair.link[1]).bytes_received, more = received - (100 * 1040 + 48 + 72);
+    const uint64_t received = dw_link_count(pair.link[1]).bytes_received,
+                   more = received - (100 * 1040 + 48 + 72);
     assert_true(more % 16 == 0 && more < 2000);
     assert_true(strncmp(pair.uri, "shaped:rate=1gbit,delay=1ms/tcp://127.0.0.1:", 44) == 0);
     suite_close(&pair);

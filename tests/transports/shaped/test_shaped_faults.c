@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_shaped_faults.c - which message a shaped wire loses, doubles, damages, holds back: counted, in front of a backend that
- * only writes down what it gets. */
+ * test_shaped_faults.c - which message a shaped wire loses, doubles, damages, holds back: counted,
+ * in front of a backend that only writes down what it gets. */
 #include "transport_suite.h"
 
 #include <math.h>
@@ -8,7 +8,8 @@
 #include "backends.h"
 #include "link.h"
 
-/* ---- The backend behind --------------------------------------------------------------------------- */
+/* ---- The backend behind
+ * --------------------------------------------------------------------------- */
 
 enum { MOST = 60000, LEN = 40, NUMBER_AT = 8, REST_AT = 32 };
 
@@ -60,7 +61,8 @@ static dw_status note_send(void *end, void *request, const void *data, size_t le
     (void)request;
     const unsigned char *got = data;
     unsigned char expected[LEN];
-    const uint64_t a = dw_get64(got + NUMBER_AT), b = dw_get64(got + NUMBER_AT + 8), c = dw_get64(got + NUMBER_AT + 16);
+    const uint64_t a = dw_get64(got + NUMBER_AT), b = dw_get64(got + NUMBER_AT + 8),
+                   c = dw_get64(got + NUMBER_AT + 16);
     noted one = {.number = (a & b) | (b & c) | (a & c), .kind = dw_get32(got + 4)};
     make_message(expected, one.number, one.kind);
     for (size_t i = 0; i < LEN; i++) {
@@ -96,11 +98,18 @@ static dw_status note_test(void *end, void *request, size_t *len, dw_why *why)
 static void note_caps(void *end, dw_transport_caps *caps)
 {
     (void)end;
-    *caps = (dw_transport_caps){.wait_fd = -1, .wake_ns = -1, .wire_sent = notes.bytes, .peer = "the notes"};
+    *caps = (dw_transport_caps){
+        .wait_fd = -1, .wake_ns = -1, .wire_sent = notes.bytes, .peer = "the notes"};
 }
 
-static const dw_transport note_transport = {.scheme = "notes", .endpoint_bytes = 1, .request_bytes = 1, .open = note_open,
-                                            .close = note_close, .send = note_send, .recv = note_recv, .test = note_test,
+static const dw_transport note_transport = {.scheme = "notes",
+                                            .endpoint_bytes = 1,
+                                            .request_bytes = 1,
+                                            .open = note_open,
+                                            .close = note_close,
+                                            .send = note_send,
+                                            .recv = note_recv,
+                                            .test = note_test,
                                             .caps = note_caps};
 
 static const dw_transport *find_notes(void *context, const char *uri, const char **address)
@@ -110,7 +119,8 @@ static const dw_transport *find_notes(void *context, const char *uri, const char
     return &note_transport;
 }
 
-/* ---- The wire in front ---------------------------------------------------------------------------- */
+/* ---- The wire in front
+ * ---------------------------------------------------------------------------- */
 
 typedef struct fault_wire {
     void *end, *request;
@@ -122,9 +132,14 @@ static void open_wire(fault_wire *wire, const char *words, dw_link_role role)
 {
     static const volatile int never = 0;
     char address[256];
-    *wire = (fault_wire){.end = calloc(1, dw_transport_shaped.endpoint_bytes), .request = calloc(1, dw_transport_shaped.request_bytes)};
+    *wire = (fault_wire){.end = calloc(1, dw_transport_shaped.endpoint_bytes),
+                         .request = calloc(1, dw_transport_shaped.request_bytes)};
     snprintf(address, sizeof address, "%s/notes:", words);
-    const dw_transport_open how = {.address = address, .role = role, .timeout_ms = 1000, .cancelled = &never, .find = find_notes,
+    const dw_transport_open how = {.address = address,
+                                   .role = role,
+                                   .timeout_ms = 1000,
+                                   .cancelled = &never,
+                                   .find = find_notes,
                                    .why = &wire->why};
     const dw_status status = dw_transport_shaped.open(wire->end, &how);
     if (status != DW_OK) fail_msg("%s: %s", address, wire->why.text);
@@ -159,7 +174,8 @@ static void send_all(const char *words, dw_link_role role, size_t messages)
     close_wire(&wire);
 }
 
-/* ---- Counts --------------------------------------------------------------------------------------- */
+/* ---- Counts
+ * --------------------------------------------------------------------------------------- */
 
 typedef struct found_faults {
     size_t lost, doubled, overtaken, damaged;
@@ -190,11 +206,13 @@ static found_faults count(size_t messages)
     return found;
 }
 
-/* Within 4 standard deviations of what was asked for. The seed is fixed: this passes always or never. */
+/* Within 4 standard deviations of what was asked for. The seed is fixed: this passes always or
+ * never. */
 static void is_about(size_t counted, double messages, double chance)
 {
     const double expected = messages * chance, deviation = sqrt(messages * chance * (1 - chance));
-    if (fabs((double)counted - expected) > 4 * deviation) fail_msg("%zu of %.0f, expected about %.0f", counted, messages, expected);
+    if (fabs((double)counted - expected) > 4 * deviation)
+        fail_msg("%zu of %.0f, expected about %.0f", counted, messages, expected);
 }
 
 static void each_fault_is_as_frequent_as_it_says(void **state)
@@ -213,7 +231,8 @@ static void each_fault_is_as_frequent_as_it_says(void **state)
     found = count(N);
     is_about(found.damaged, N, 0.025);
     assert_true(found.lost == 0 && found.overtaken == 0 && found.doubled == 0);
-    /* Whoever overtakes is not held back itself, so that with a chance of p the part p / (1 + p) is overtaken. */
+    /* Whoever overtakes is not held back itself, so that with a chance of p the part p / (1 + p) is
+     * overtaken. */
     send_all("reorder=10%:3600s,time=virtual", DW_LINK_CONNECT, N);
     found = count(N);
     is_about(found.overtaken, N, 0.1 / 1.1);
@@ -229,8 +248,11 @@ static void faults_do_not_depend_on_each_other(void **state)
     enum { N = 20000 };
     static unsigned char is_lost[2][N];
     for (int with = 0; with < 2; with++) {
-        send_all(with ? "loss=10%,duplicate=20%,corrupt=20%,stall=5%:1s,jitter=1s,rate=1mbit,time=virtual" : "loss=10%,time=virtual",
-                 DW_LINK_LISTEN, N);
+        send_all(
+            with
+                ? "loss=10%,duplicate=20%,corrupt=20%,stall=5%:1s,jitter=1s,rate=1mbit,time=virtual"
+                : "loss=10%,time=virtual",
+            DW_LINK_LISTEN, N);
         memset(is_lost[with], 1, N);
         for (size_t i = 0; i < notes.n; i++) is_lost[with][notes.at[i].number] = 0;
     }
@@ -245,7 +267,8 @@ static void the_same_seed_gives_the_same_faults(void **state)
     (void)state;
     enum { N = 3000 };
     static noted first[2 * N];
-    const char *const words = "loss=5%,duplicate=5%,corrupt=5%,reorder=5%:3600s,time=virtual,seed=11";
+    const char *const words =
+        "loss=5%,duplicate=5%,corrupt=5%,reorder=5%:3600s,time=virtual,seed=11";
     send_all(words, DW_LINK_LISTEN, N);
     const size_t n = notes.n;
     memcpy(first, notes.at, n * sizeof *first);
@@ -254,11 +277,13 @@ static void the_same_seed_gives_the_same_faults(void **state)
     assert_memory_equal(first, notes.at, n * sizeof *first);
     send_all(words, DW_LINK_CONNECT, N);
     assert_true(notes.n != n || memcmp(first, notes.at, n * sizeof *first) != 0);
-    send_all("loss=5%,duplicate=5%,corrupt=5%,reorder=5%:3600s,time=virtual,seed=12", DW_LINK_LISTEN, N);
+    send_all("loss=5%,duplicate=5%,corrupt=5%,reorder=5%:3600s,time=virtual,seed=12",
+             DW_LINK_LISTEN, N);
     assert_true(notes.n != n || memcmp(first, notes.at, n * sizeof *first) != 0);
 }
 
-/* ---- Exempt --------------------------------------------------------------------------------------- */
+/* ---- Exempt
+ * --------------------------------------------------------------------------------------- */
 
 static void greetings_and_goodbyes_come_through_in_their_place(void **state)
 {
@@ -299,15 +324,18 @@ static void a_message_without_a_successor_is_held_for_a_while_only(void **state)
     close_wire(&wire);
 }
 
-/* ---- Time ----------------------------------------------------------------------------------------- */
+/* ---- Time
+ * ----------------------------------------------------------------------------------------- */
 
 /* Hours of wire, each message by one test. */
 static void virtual_time_goes_by_itself(void **state)
 {
     (void)state;
-    send_all("rate=1bit,delay=3600s,jitter=3600s,stall=50%:3600s,time=virtual", DW_LINK_LISTEN, 1000);
+    send_all("rate=1bit,delay=3600s,jitter=3600s,stall=50%:3600s,time=virtual", DW_LINK_LISTEN,
+             1000);
     assert_int_equal(notes.n, 1000);
-    for (size_t i = 0; i < 1000; i++) assert_int_equal(notes.at[i].number, i); /* jitter alone changes no order */
+    for (size_t i = 0; i < 1000; i++)
+        assert_int_equal(notes.at[i].number, i); /* jitter alone changes no order */
 }
 
 static double first_wake_s(const char *words)
@@ -336,7 +364,8 @@ static void jitter_is_spread_evenly_on_top_of_the_delay(void **state)
         least = wake < least ? wake : least;
         most = wake > most ? wake : most;
     }
-    /* A tenth of 2000 s is left out 200 times in a row once in 10^9; a second's grace for a busy machine. */
+    /* A tenth of 2000 s is left out 200 times in a row once in 10^9; a second's grace for a busy
+     * machine. */
     assert_true(least >= 999 && least < 1200 && most > 2800 && most <= 3000);
     assert_true(fabs(sum / N - 2000) < 4 * 2000 / sqrt(12.0 * N));
 }
@@ -351,13 +380,15 @@ static void a_stall_holds_up_all_that_follows(void **state)
     dw_transport_shaped.caps(wire.end, &before);
     assert_int_equal(send_one(&wire, DW_KIND_DATA), DW_PENDING);
     dw_transport_shaped.caps(wire.end, &after);
-    assert_int_equal(after.wire_sent, before.wire_sent); /* a stall longer than the peer's timeout is one */
+    assert_int_equal(after.wire_sent, before.wire_sent); /* a stall longer than the peer's timeout
+                                                            is one */
     assert_true(after.wake_ns > INT64_C(990000000000) && after.wake_ns <= INT64_C(1000000000000));
     assert_int_equal(dw_transport_shaped.test(wire.end, wire.request, &len, &wire.why), DW_PENDING);
     close_wire(&wire);
 }
 
-/* ---- The end -------------------------------------------------------------------------------------- */
+/* ---- The end
+ * -------------------------------------------------------------------------------------- */
 
 static uint64_t messages_until_cut(const char *words)
 {
@@ -387,7 +418,8 @@ static void the_wire_breaks_when_it_is_told_to(void **state)
         snprintf(words, sizeof words, "disconnect=1%%,time=virtual,seed=%d", seed);
         sum += (double)messages_until_cut(words);
     }
-    assert_true(fabs(sum / 400 - 99) < 4 * 99.5 / 20); /* geometric: mean and deviation about 1 / p */
+    assert_true(fabs(sum / 400 - 99) < 4 * 99.5 / 20); /* geometric: mean and deviation about 1 / p
+                                                        */
 }
 
 int main(void)

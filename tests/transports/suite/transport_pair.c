@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * transport_pair.c - two ends in one process, a backend that spoils messages, counted allocations. */
+ * transport_pair.c - two ends in one process, a backend that spoils messages, counted allocations.
+ */
 #include <stdatomic.h>
 #include <time.h>
 
@@ -23,8 +24,9 @@ unsigned char suite_byte(uint64_t n, size_t i)
     return (unsigned char)(n * 31 + i * 7 + (i >> 8) * 13 + (i >> 16));
 }
 
-/* Bytes come in rows of 256, each with steps of 7 from its first: so a row is a part of two rounds of all bytes in such steps. Byte by byte,
- * long messages would take longer to make than to carry. */
+/* Bytes come in rows of 256, each with steps of 7 from its first: so a row is a part of two rounds
+ * of all bytes in such steps. Byte by byte, long messages would take longer to make than to carry.
+ */
 enum { ROW = 256 };
 
 static void make_rounds(unsigned char rounds[2 * ROW])
@@ -80,7 +82,8 @@ void suite_expect(dw_link *link, uint32_t tag, uint64_t n, size_t len)
     void *data;
     size_t got;
     const dw_status status = dw_link_recv(link, tag, SUITE_PATIENCE_MS, &data, &got);
-    if (status != DW_OK) fail_msg("receiving message %d gave %d: %s", (int)n, (int)status, dw_link_why(link));
+    if (status != DW_OK)
+        fail_msg("receiving message %d gave %d: %s", (int)n, (int)status, dw_link_why(link));
     assert_true(suite_is(data, got, n, len));
     dw_link_release(link, data);
 }
@@ -109,7 +112,8 @@ uint64_t suite_send_until_full(dw_link *link, uint32_t tag, size_t len)
     return sent;
 }
 
-/* ---- Pairs -------------------------------------------------------------------------------------- */
+/* ---- Pairs --------------------------------------------------------------------------------------
+ */
 
 static void note_address(void *context, const char *uri)
 {
@@ -127,12 +131,13 @@ void suite_prepare(suite_pair *pair, const suite_backend *backend)
     pthread_mutex_init(&pair->lock, NULL);
     pthread_cond_init(&pair->listening, NULL);
     for (int i = 0; i < 2; i++) {
-        pair->options[i] = (dw_link_options){.struct_size = sizeof(dw_link_options),
-                                             .role = i == SUITE_LISTENER ? DW_LINK_LISTEN : DW_LINK_CONNECT,
-                                             .open_timeout_ms = 30000,
-                                             .transports = backend->transports,
-                                             .transport_context = backend->transport_context,
-                                             .tls = backend->tls[i]};
+        pair->options[i] =
+            (dw_link_options){.struct_size = sizeof(dw_link_options),
+                              .role = i == SUITE_LISTENER ? DW_LINK_LISTEN : DW_LINK_CONNECT,
+                              .open_timeout_ms = 30000,
+                              .transports = backend->transports,
+                              .transport_context = backend->transport_context,
+                              .tls = backend->tls[i]};
     }
     pair->options[SUITE_LISTENER].on_listening = note_address;
     pair->options[SUITE_LISTENER].listening_context = pair;
@@ -143,11 +148,12 @@ static void *open_listener(void *context)
     suite_pair *pair = context;
     static atomic_int number;
     char address[400], uri[512];
-    /* A number for each pair: a backend that meets by name must not meet the pair of another test. */
+    /* A number for each pair: a backend that meets by name must not meet the pair of another test.
+     */
     const char *place = strstr(pair->backend->uri, "%d");
     if (place) {
-        snprintf(address, sizeof address, "%.*s%d%s", (int)(place - pair->backend->uri), pair->backend->uri,
-                 atomic_fetch_add(&number, 1), place + 2);
+        snprintf(address, sizeof address, "%.*s%d%s", (int)(place - pair->backend->uri),
+                 pair->backend->uri, atomic_fetch_add(&number, 1), place + 2);
     } else {
         snprintf(address, sizeof address, "%s", pair->backend->uri);
     }
@@ -202,7 +208,8 @@ void suite_close(suite_pair *pair)
     pthread_cond_destroy(&pair->listening);
 }
 
-/* ---- The spoiling backend ----------------------------------------------------------------------- */
+/* ---- The spoiling backend -----------------------------------------------------------------------
+ */
 
 typedef struct spoiled_endpoint {
     const dw_transport *inner;
@@ -211,7 +218,7 @@ typedef struct spoiled_endpoint {
     struct spoiled_copy {
         struct spoiled_copy *next;
         unsigned char data[];
-    } *copies, *copy; /* all so far: the backend behind may need them for long; and the newest */
+    } * copies, *copy; /* all so far: the backend behind may need them for long; and the newest */
     size_t copy_len, whole_len;
     uint64_t n;
     int copies_left;
@@ -273,7 +280,8 @@ static dw_status spoiled_send(void *context, void *request_room, const void *dat
     memcpy(end->copy->data, data, len);
     end->copy_len = end->whole_len = len;
     suite_verdict verdict = SUITE_PASS;
-    if (end->spoiler.spoil) verdict = end->spoiler.spoil(end->spoiler.context, end->copy->data, &end->copy_len, end->n);
+    if (end->spoiler.spoil)
+        verdict = end->spoiler.spoil(end->spoiler.context, end->copy->data, &end->copy_len, end->n);
     end->n++;
     end->copies_left = verdict == SUITE_DROP ? 0 : verdict == SUITE_TWICE ? 2 : 1;
     if (end->copies_left == 0) return DW_OK;
@@ -300,7 +308,8 @@ static dw_status spoiled_test(void *context, void *request_room, size_t *len, dw
         if (status != DW_OK) return status;
         if (--end->copies_left == 0) break;
         memset(end->send_request, 0, end->inner->request_bytes);
-        const dw_status again = end->inner->send(end->end, end->send_request, end->copy->data, end->copy_len);
+        const dw_status again =
+            end->inner->send(end->end, end->send_request, end->copy->data, end->copy_len);
         if (again != DW_OK) return again;
     }
     *len = end->whole_len;
@@ -333,7 +342,8 @@ const dw_transport suite_spoiled = {
     .turn = spoiled_turn,
 };
 
-/* ---- Counted allocations: linked with -Wl,--wrap ------------------------------------------------- */
+/* ---- Counted allocations: linked with -Wl,--wrap
+ * ------------------------------------------------- */
 
 static atomic_long allocations;
 

@@ -17,11 +17,13 @@ static void open_pair(suite_pair *pair, void **state)
     suite_open(pair);
 }
 
-/* ---- Messages ----------------------------------------------------------------------------------- */
+/* ---- Messages -----------------------------------------------------------------------------------
+ */
 
 static size_t some_length(uint64_t n)
 {
-    static const size_t lengths[] = {0, 1, 2, 7, 8, 63, 64, 255, 256, 1000, 4095, 4096, 4097, 5000, 70000};
+    static const size_t lengths[] = {0,   1,    2,    7,    8,    63,   64,   255,
+                                     256, 1000, 4095, 4096, 4097, 5000, 70000};
     return lengths[n % (sizeof lengths / sizeof *lengths)];
 }
 
@@ -33,13 +35,17 @@ static void delivers_whole_messages_in_order_per_tag(void **state)
     for (uint64_t n = 0; n < N; n++) suite_send(pair.link[0], 100 + n % 3, n, some_length(n));
     /* One tag after the other: what came first does not have to be taken first. */
     for (uint64_t tag = 3; tag-- > 0;) {
-        for (uint64_t n = tag; n < N; n += 3) suite_expect(pair.link[1], 100 + (uint32_t)tag, n, some_length(n));
+        for (uint64_t n = tag; n < N; n += 3)
+            suite_expect(pair.link[1], 100 + (uint32_t)tag, n, some_length(n));
     }
     void *data;
     size_t len;
     assert_int_equal(dw_link_recv(pair.link[1], 100, 0, &data, &len), DW_PENDING);
-    assert_int_equal(dw_link_flush(pair.link[0], SUITE_PATIENCE_MS), DW_OK); /* the last may be here before it is counted there */
-    const dw_link_counters sent = dw_link_count(pair.link[0]), received = dw_link_count(pair.link[1]);
+    assert_int_equal(dw_link_flush(pair.link[0], SUITE_PATIENCE_MS), DW_OK); /* the last may be here
+                                                                                before it is counted
+                                                                                there */
+    const dw_link_counters sent = dw_link_count(pair.link[0]),
+                           received = dw_link_count(pair.link[1]);
     assert_int_equal(sent.messages_sent, N);
     assert_int_equal(received.messages_received, N);
     assert_int_equal(sent.queued_bytes, 0);
@@ -65,7 +71,8 @@ static void carries_many_messages_in_flight(void **state)
     enum { N = 5000, TAGS = 200 }; /* more tags than a link has buckets for them */
     for (uint64_t n = 0; n < N; n++) suite_send(pair.link[0], TAG + (uint32_t)n % TAGS, n, n % 200);
     for (uint64_t tag = TAGS; tag-- > 0;) {
-        for (uint64_t n = tag; n < N; n += TAGS) suite_expect(pair.link[1], TAG + (uint32_t)tag, n, n % 200);
+        for (uint64_t n = tag; n < N; n += TAGS)
+            suite_expect(pair.link[1], TAG + (uint32_t)tag, n, n % 200);
     }
     suite_close(&pair);
 }
@@ -116,7 +123,8 @@ static void *wait_for_one(void *context)
     return NULL;
 }
 
-/* A caller that waits does the work of the link's thread, which must come back when the caller has what it wanted. */
+/* A caller that waits does the work of the link's thread, which must come back when the caller has
+ * what it wanted. */
 static void reads_on_when_callers_have_gone(void **state)
 {
     suite_pair pair;
@@ -131,8 +139,10 @@ static void reads_on_when_callers_have_gone(void **state)
         assert_int_equal(waiting.status, DW_OK);
         suite_send(pair.link[0], TAG, n + 1, 3000);
         const int64_t end = suite_now_ns() + (int64_t)SUITE_PATIENCE_MS * 1000000 / 4;
-        while (dw_link_count(pair.link[1]).messages_received < n + 2 && suite_now_ns() < end) suite_sleep_ms(1);
-        assert_int_equal(dw_link_count(pair.link[1]).messages_received, n + 2); /* nobody has asked for it */
+        while (dw_link_count(pair.link[1]).messages_received < n + 2 && suite_now_ns() < end)
+            suite_sleep_ms(1);
+        assert_int_equal(dw_link_count(pair.link[1]).messages_received, n + 2); /* nobody has asked
+                                                                                   for it */
         suite_expect(pair.link[1], TAG, n + 1, 3000);
     }
     suite_close(&pair);
@@ -161,24 +171,26 @@ static void does_not_allocate_in_steady_state(void **state)
     long before = 0;
     for (int round = 0; round < 60; round++) {
         if (round == 20) before = suite_allocations();
-        for (uint64_t n = 0; n < 8; n++) suite_send(pair.link[0], TAG + (uint32_t)n, n, some_length(n + 7));
+        for (uint64_t n = 0; n < 8; n++)
+            suite_send(pair.link[0], TAG + (uint32_t)n, n, some_length(n + 7));
         for (uint64_t n = 0; n < 8; n++) {
             suite_expect(pair.link[1], TAG + (uint32_t)n, n, some_length(n + 7));
             suite_send(pair.link[1], TAG, n, 30);
             suite_expect(pair.link[0], TAG, n, 30);
         }
-        /* A message is taken before its sender has heard so: without this a round could begin with one more
-         * buffer in use than any before. */
+        /* A message is taken before its sender has heard so: without this a round could begin with
+         * one more buffer in use than any before. */
         assert_int_equal(dw_link_flush(pair.link[0], SUITE_PATIENCE_MS), DW_OK);
         assert_int_equal(dw_link_flush(pair.link[1], SUITE_PATIENCE_MS), DW_OK);
     }
-    /* Which buffers are in use together depends on the threads' timing: a few may still be new. 40 rounds of
-     * 24 messages that allocate would be 960. */
+    /* Which buffers are in use together depends on the threads' timing: a few may still be new. 40
+     * rounds of 24 messages that allocate would be 960. */
     assert_in_range(suite_allocations() - before, 0, 24);
     suite_close(&pair);
 }
 
-/* ---- Room --------------------------------------------------------------------------------------- */
+/* ---- Room ---------------------------------------------------------------------------------------
+ */
 
 static void gives_back_dropped_and_shortened_room(void **state)
 {
@@ -262,7 +274,8 @@ static void refuses_messages_beyond_the_limit_of_either_end(void **state)
     suite_close(&pair);
 }
 
-/* ---- Handlers ----------------------------------------------------------------------------------- */
+/* ---- Handlers -----------------------------------------------------------------------------------
+ */
 
 typedef struct echo_state {
     dw_link *link;
@@ -349,7 +362,9 @@ int run_transport_suite(const suite_backend *backend)
         CASE(handlers_run_while_a_caller_waits_for_something_else),
     };
 #undef CASE
-    /* The ends come first: one of them forks a peer, which wants to be done while there is one thread. */
+    /* The ends come first: one of them forks a peer, which wants to be done while there is one
+     * thread. */
     print_message("transport suite: %s\n", backend->name);
-    return run_transport_suite_ends(backend) + cmocka_run_group_tests_name(backend->name, tests, NULL, NULL);
+    return run_transport_suite_ends(backend) +
+           cmocka_run_group_tests_name(backend->name, tests, NULL, NULL);
 }

@@ -4,13 +4,13 @@
 #define DW_TRANSPORT_SUITE_H
 
 #include <pthread.h>
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <setjmp.h>
 
 #include <cmocka.h>
 
@@ -18,21 +18,23 @@
 
 typedef struct suite_backend {
     const char *name;
-    const char *uri;                       /* to listen on; "%d" becomes a number that is new every time */
+    const char *uri; /* to listen on; "%d" becomes a number that is new every time */
     const dw_transport *const *transports; /* beside those built in; NULL: none */
     int one_process;                       /* both ends must live in one process */
     void *transport_context;
-    const dw_tls_options *tls[2];          /* of listener and connector; NULL: none */
+    const dw_tls_options *tls[2]; /* of listener and connector; NULL: none */
 } suite_backend;
 
 /* Runs the suite; returns the number of failed tests. */
 int run_transport_suite(const suite_backend *backend);
-int run_transport_suite_ends(const suite_backend *backend); /* its second half, which it runs first */
+int run_transport_suite_ends(const suite_backend *backend); /* its second half, which it runs first
+                                                             */
 
 /* Long enough that a busy machine does not fail a test, short enough that a hang is seen. */
 enum { SUITE_PATIENCE_MS = 60000 };
 
-/* ---- Two ends in one process -------------------------------------------------------------------- */
+/* ---- Two ends in one process --------------------------------------------------------------------
+ */
 
 enum { SUITE_LISTENER = 0, SUITE_CONNECTOR = 1 };
 
@@ -65,7 +67,8 @@ int suite_is(const void *data, size_t len, uint64_t n, size_t expected_len);
 /* Sends message n, waiting for room; receives and checks it. */
 void suite_send(dw_link *link, uint32_t tag, uint64_t n, size_t len);
 void suite_expect(dw_link *link, uint32_t tag, uint64_t n, size_t len);
-/* Nobody takes them: the receiver's own limit stops its reading, so in the end nothing moves for a second. How many were taken until then. */
+/* Nobody takes them: the receiver's own limit stops its reading, so in the end nothing moves for a
+ * second. How many were taken until then. */
 uint64_t suite_send_until_full(dw_link *link, uint32_t tag, size_t len);
 
 int64_t suite_now_ns(void);
@@ -77,8 +80,9 @@ long suite_allocations(void);
 void suite_fail_allocation(long n);
 int suite_allocation_has_failed(void);
 
-/* ---- A backend that spoils what another one sends ------------------------------------------------
- * "spoiled:" in front of any URI. Every message that leaves is shown to `spoil` first. */
+/* ---- A backend that spoils what another one sends
+ * ------------------------------------------------ "spoiled:" in front of any URI. Every message
+ * that leaves is shown to `spoil` first. */
 typedef enum suite_verdict { SUITE_PASS, SUITE_DROP, SUITE_TWICE } suite_verdict;
 typedef struct suite_spoiler {
     /* May change the bytes and shorten *len. n: how many messages left before. */

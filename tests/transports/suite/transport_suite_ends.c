@@ -26,7 +26,8 @@ typedef struct talker {
     int begins; /* to wait, the next moment */
 } talker;
 
-/* ---- Ends --------------------------------------------------------------------------------------- */
+/* ---- Ends ---------------------------------------------------------------------------------------
+ */
 
 static void *wait_in_recv(void *context)
 {
@@ -143,9 +144,11 @@ static void a_handler_may_close_its_link(void **state)
     assert_int_equal(__atomic_load_n(&there.calls, __ATOMIC_RELAXED), 1);
 }
 
-/* ---- Other processes ---------------------------------------------------------------------------- */
+/* ---- Other processes ----------------------------------------------------------------------------
+ */
 
-/* The child has the memory and the descriptors, and locks as they happened to stand: nothing it does may wait or reach the peer. */
+/* The child has the memory and the descriptors, and locks as they happened to stand: nothing it
+ * does may wait or reach the peer. */
 static int misuse(dw_link *link)
 {
     void *data;
@@ -195,8 +198,8 @@ static size_t length_of(uint64_t n)
 
 static void be_killed(const suite_backend *backend, const char *uri)
 {
-    const dw_link_options options = {.struct_size = sizeof options, .transports = backend->transports,
-                                     .tls = backend->tls[1]};
+    const dw_link_options options = {
+        .struct_size = sizeof options, .transports = backend->transports, .tls = backend->tls[1]};
     dw_link *link;
     if (dw_link_open(&link, uri, &options, NULL) != DW_OK) _exit(3);
     for (uint64_t n = 0;;) {
@@ -230,9 +233,13 @@ static dw_link *open_to_child(const suite_backend *backend, pid_t *child)
         if (read(pipe_ends[0], uri, sizeof uri - 1) <= 0) _exit(2);
         be_killed(backend, uri);
     }
-    const dw_link_options options = {.struct_size = sizeof options, .role = DW_LINK_LISTEN, .open_timeout_ms = 30000,
-                                     .transports = backend->transports, .on_listening = tell_child,
-                                     .listening_context = &pipe_ends[1], .tls = backend->tls[0]};
+    const dw_link_options options = {.struct_size = sizeof options,
+                                     .role = DW_LINK_LISTEN,
+                                     .open_timeout_ms = 30000,
+                                     .transports = backend->transports,
+                                     .on_listening = tell_child,
+                                     .listening_context = &pipe_ends[1],
+                                     .tls = backend->tls[0]};
     dw_link *link;
     dw_why why;
     if (dw_link_open(&link, backend->uri, &options, &why) != DW_OK) fail_msg("%s", why.text);
@@ -296,14 +303,16 @@ static void notices_at_once_that_the_peer_was_killed_in_mid_message(void **state
     assert_true(n >= SHORT_MESSAGES);
     const uint64_t whole = dw_link_count(link).messages_received;
     kill(child, SIGKILL);
-    assert_int_equal(take_messages(link, SUITE_PATIENCE_MS / 2, &n), DW_ERR_PEER); /* not a timeout */
+    assert_int_equal(take_messages(link, SUITE_PATIENCE_MS / 2, &n), DW_ERR_PEER); /* not a timeout
+                                                                                    */
     assert_string_not_equal(dw_link_why(link), "");
     assert_int_equal(n, whole); /* nothing of the one that had begun */
     dw_link_close(link);
     waitpid(child, NULL, 0);
 }
 
-/* ---- Time --------------------------------------------------------------------------------------- */
+/* ---- Time ---------------------------------------------------------------------------------------
+ */
 
 static void a_peer_that_takes_nothing_is_a_timeout(void **state)
 {
@@ -317,7 +326,8 @@ static void a_peer_that_takes_nothing_is_a_timeout(void **state)
     dw_status status = DW_OK;
     const int64_t end = suite_now_ns() + (int64_t)SUITE_PATIENCE_MS * 1000000;
     while ((status == DW_OK || status == DW_PENDING) && suite_now_ns() < end) {
-        status = dw_link_send(pair.link[0], TAG, data, len); /* the peer's limit stops its reading */
+        status = dw_link_send(pair.link[0], TAG, data, len); /* the peer's limit stops its reading
+                                                              */
         if (status == DW_PENDING) suite_sleep_ms(2);
     }
     free(data);
@@ -353,8 +363,10 @@ static void open_gives_up_when_nobody_comes(void **state)
     snprintf(uri, sizeof uri, "%s", pair.uri);
     suite_close(&pair);
     for (int role = DW_LINK_LISTEN; role <= DW_LINK_CONNECT; role++) {
-        const dw_link_options options = {.struct_size = sizeof options, .role = (dw_link_role)role,
-                                         .open_timeout_ms = 150, .transports = backend->transports,
+        const dw_link_options options = {.struct_size = sizeof options,
+                                         .role = (dw_link_role)role,
+                                         .open_timeout_ms = 150,
+                                         .transports = backend->transports,
                                          .transport_context = backend->transport_context,
                                          .tls = backend->tls[role == DW_LINK_CONNECT]};
         dw_link *link = (dw_link *)(uintptr_t)1;
@@ -371,7 +383,8 @@ static void open_gives_up_when_nobody_comes(void **state)
     }
 }
 
-/* ---- Strangers ---------------------------------------------------------------------------------- */
+/* ---- Strangers ----------------------------------------------------------------------------------
+ */
 
 static suite_verdict change_version(void *context, unsigned char *message, size_t *len, uint64_t n)
 {
@@ -438,7 +451,8 @@ static void greets_only_its_own_kind(void **state)
         suite_try_open(&pair);
         suite_set_spoiler(NULL);
         assert_int_equal(pair.status[0], cases[i].status);
-        if (!strstr(pair.why[0].text, cases[i].word)) fail_msg("'%s' lacks '%s'", pair.why[0].text, cases[i].word);
+        if (!strstr(pair.why[0].text, cases[i].word))
+            fail_msg("'%s' lacks '%s'", pair.why[0].text, cases[i].word);
         assert_null(pair.link[0]);
         suite_close(&pair);
     }
@@ -471,7 +485,8 @@ static void a_message_of_no_known_kind_ends_the_link(void **state)
     suite_send(pair.link[1], TAG, 1, 50);
     void *data;
     size_t len;
-    assert_int_equal(dw_link_recv(pair.link[0], TAG, SUITE_PATIENCE_MS, &data, &len), DW_ERR_PROTOCOL);
+    assert_int_equal(dw_link_recv(pair.link[0], TAG, SUITE_PATIENCE_MS, &data, &len),
+                     DW_ERR_PROTOCOL);
     assert_int_equal(dw_link_send(pair.link[0], TAG, "x", 1), DW_ERR_PROTOCOL);
     suite_close(&pair);
 }

@@ -8,7 +8,8 @@
 
 static int has_ipv6(void)
 {
-    const struct sockaddr_in6 address = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+    const struct sockaddr_in6 address = {.sin6_family = AF_INET6,
+                                         .sin6_addr = IN6ADDR_LOOPBACK_INIT};
     const int fd = socket(AF_INET6, SOCK_STREAM, 0);
     const int bound = fd >= 0 && bind(fd, (const struct sockaddr *)&address, sizeof address) == 0;
     if (fd >= 0) close(fd);
@@ -19,7 +20,8 @@ int main(void)
 {
     const suite_backend four = {.name = "tcp over IPv4", .uri = "tcp://127.0.0.1:0"};
     const suite_backend six = {.name = "tcp over IPv6", .uri = "tcp://[::1]:0"};
-    const suite_backend one = {.name = "tcp by one connection", .uri = "tcp://127.0.0.1:0?stripes=1"};
+    const suite_backend one = {.name = "tcp by one connection",
+                               .uri = "tcp://127.0.0.1:0?stripes=1"};
     const int failed = run_transport_suite(&four) + run_transport_suite(&one);
     if (has_ipv6()) return failed + run_transport_suite(&six);
     print_message("no IPv6 on this machine: its suite is left out\n");

@@ -42,7 +42,8 @@ static int listen_anywhere(int *port)
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     socklen_t len = sizeof address;
     if (bind(fd, (const struct sockaddr *)&address, sizeof address) || listen(fd, 64) ||
-        getsockname(fd, (struct sockaddr *)&address, &len)) abort();
+        getsockname(fd, (struct sockaddr *)&address, &len))
+        abort();
     *port = ntohs(address.sin_port);
     return fd;
 }
@@ -70,7 +71,8 @@ static void welcome(tcp_proxy *proxy)
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)proxy->to_port)};
     to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     const int other = socket(AF_INET, SOCK_STREAM, 0);
-    if (connect(other, (const struct sockaddr *)&to, sizeof to) != 0) { /* nobody there: nobody here */
+    if (connect(other, (const struct sockaddr *)&to, sizeof to) != 0) { /* nobody there: nobody here
+                                                                         */
         close(other);
         close(fd);
         return;
@@ -117,7 +119,8 @@ static void *carry_on(void *context)
         for (int i = 0; i < proxy->n && n_wait + 1 < 1 + 2 * AT_A_TIME; i++) {
             const connection *c = &proxy->all[i];
             for (int end = 0; end < 2 && c->fd[0] >= 0 && !c->stalled; end++) {
-                const short in = c->way[end]->n == 0 && !c->way[end]->ended ? POLLIN : 0, out = c->way[!end]->n > 0 ? POLLOUT : 0;
+                const short in = c->way[end]->n == 0 && !c->way[end]->ended ? POLLIN : 0,
+                            out = c->way[!end]->n > 0 ? POLLOUT : 0;
                 wait[n_wait++] = (struct pollfd){.fd = c->fd[end], .events = (short)(in | out)};
             }
         }
@@ -240,7 +243,8 @@ uint64_t proxy_backward(tcp_proxy *proxy)
     return moved(proxy, 1);
 }
 
-/* ---- Pairs -------------------------------------------------------------------------------------- */
+/* ---- Pairs --------------------------------------------------------------------------------------
+ */
 
 static atomic_int port_told;
 
@@ -253,11 +257,15 @@ static void note_port(void *context, const char *uri)
 static void open_end(proxy_pair *pair, int end, int port, dw_why *why, dw_status *status)
 {
     char uri[128];
-    const dw_link_options options = {.struct_size = sizeof options, .open_timeout_ms = 30000,
-                                     .role = end == 0 ? DW_LINK_LISTEN : DW_LINK_CONNECT, .on_listening = note_port,
-                                     .max_queued_bytes = pair->max_queued_bytes, .peer_timeout_ms = pair->peer_timeout_ms,
+    const dw_link_options options = {.struct_size = sizeof options,
+                                     .open_timeout_ms = 30000,
+                                     .role = end == 0 ? DW_LINK_LISTEN : DW_LINK_CONNECT,
+                                     .on_listening = note_port,
+                                     .max_queued_bytes = pair->max_queued_bytes,
+                                     .peer_timeout_ms = pair->peer_timeout_ms,
                                      .tls = pair->tls[end]};
-    snprintf(uri, sizeof uri, "tcp://127.0.0.1:%d%s", port, pair->options[end] ? pair->options[end] : "");
+    snprintf(uri, sizeof uri, "tcp://127.0.0.1:%d%s", port,
+             pair->options[end] ? pair->options[end] : "");
     *status = dw_link_open(&pair->link[end], uri, &options, why);
 }
 
@@ -277,7 +285,9 @@ static void come_and_go(int port)
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
     to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     const int fd = socket(AF_INET, SOCK_STREAM, 0);
-    if (connect(fd, (const struct sockaddr *)&to, sizeof to) != 0 || send(fd, hello, sizeof hello, MSG_NOSIGNAL) < 0) abort();
+    if (connect(fd, (const struct sockaddr *)&to, sizeof to) != 0 ||
+        send(fd, hello, sizeof hello, MSG_NOSIGNAL) < 0)
+        abort();
     const ssize_t n = recv(fd, answer, sizeof answer, MSG_WAITALL);
     if (n != (ssize_t)sizeof answer) fail_msg("a guest got %d bytes", (int)n);
     close(fd);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_tcp.c - TCP says clearly what is wrong with an address, a stranger or a peer, and counts as the kernel does. */
+ * test_tcp.c - TCP says clearly what is wrong with an address, a stranger or a peer, and counts as
+ * the kernel does. */
 #include "transport_suite.h"
 
 #include <arpa/inet.h>
@@ -15,9 +16,11 @@
 enum { TAG = 1, TCP_HELLO = 48, RECORD = 32, CHUNK_RECORD = 48, LINK_HEADER = 8, HELLO = 32 };
 
 static const suite_backend tcp4 = {.name = "tcp over IPv4", .uri = "tcp://127.0.0.1:0"};
-static const suite_backend tcp_one = {.name = "tcp by one connection", .uri = "tcp://127.0.0.1:0?stripes=1"};
+static const suite_backend tcp_one = {.name = "tcp by one connection",
+                                      .uri = "tcp://127.0.0.1:0?stripes=1"};
 
-/* ---- A peer made of bytes ----------------------------------------------------------------------- */
+/* ---- A peer made of bytes -----------------------------------------------------------------------
+ */
 
 static int raw_listen(int *port)
 {
@@ -43,12 +46,42 @@ static void raw_send(int fd, const void *data, size_t len)
     }
 }
 
-/* What a correct dialler says first: that it is new, and wants one stripe; then a record with the link's hello. */
+/* What a correct dialler says first: that it is new, and wants one stripe; then a record with the
+ * link's hello. */
 static const unsigned char greeting[TCP_HELLO + RECORD + LINK_HEADER + HELLO] = {
-    [0] = 'D', 'W', 'T', 'C', 'P', '\n', 2, 'C', [25] = 1, [43] = 1,
-    [TCP_HELLO] = 1, [TCP_HELLO + 4] = LINK_HEADER + HELLO, [TCP_HELLO + 27] = 1,
-    [TCP_HELLO + RECORD + 4] = 2, [TCP_HELLO + RECORD + LINK_HEADER] = 'D', 'W', 'L', 'K', 1, 0, 0, 0,
-    0, 0, 0, 16, 0, 0, 0, 0, '0', '.', '1'};
+    [0] = 'D',
+    'W',
+    'T',
+    'C',
+    'P',
+    '\n',
+    2,
+    'C',
+    [25] = 1,
+    [43] = 1,
+    [TCP_HELLO] = 1,
+    [TCP_HELLO + 4] = LINK_HEADER + HELLO,
+    [TCP_HELLO + 27] = 1,
+    [TCP_HELLO + RECORD + 4] = 2,
+    [TCP_HELLO + RECORD + LINK_HEADER] = 'D',
+    'W',
+    'L',
+    'K',
+    1,
+    0,
+    0,
+    0,
+    0,
+    0,
+    0,
+    16,
+    0,
+    0,
+    0,
+    0,
+    '0',
+    '.',
+    '1'};
 
 /* A listener that waits in a thread of its own, so that the test can be its peer. */
 typedef struct guest_book {
@@ -74,15 +107,19 @@ static void note_port(void *context, const char *uri)
 static void *wait_for_peer(void *context)
 {
     guest_book *book = context;
-    book->status = dw_link_open(&book->link, "tcp://127.0.0.1:0?grace=200ms", &book->options, &book->why);
+    book->status =
+        dw_link_open(&book->link, "tcp://127.0.0.1:0?grace=200ms", &book->options, &book->why);
     return NULL;
 }
 
 static void start_listening(guest_book *book, uint32_t open_timeout_ms, uint32_t peer_timeout_ms)
 {
-    *book = (guest_book){.options = {.struct_size = sizeof(dw_link_options), .role = DW_LINK_LISTEN,
-                                     .open_timeout_ms = open_timeout_ms, .peer_timeout_ms = peer_timeout_ms,
-                                     .on_listening = note_port, .listening_context = book}};
+    *book = (guest_book){.options = {.struct_size = sizeof(dw_link_options),
+                                     .role = DW_LINK_LISTEN,
+                                     .open_timeout_ms = open_timeout_ms,
+                                     .peer_timeout_ms = peer_timeout_ms,
+                                     .on_listening = note_port,
+                                     .listening_context = book}};
     pthread_mutex_init(&book->lock, NULL);
     pthread_cond_init(&book->changed, NULL);
     pthread_create(&book->thread, NULL, wait_for_peer, book);
@@ -93,14 +130,18 @@ static void start_listening(guest_book *book, uint32_t open_timeout_ms, uint32_t
 
 static dw_status try_to_open(const char *uri, dw_link_role role, dw_why *why)
 {
-    const dw_link_options options = {.struct_size = sizeof options, .role = role, .open_timeout_ms = 300, .insecure_plaintext = 1};
+    const dw_link_options options = {.struct_size = sizeof options,
+                                     .role = role,
+                                     .open_timeout_ms = 300,
+                                     .insecure_plaintext = 1};
     dw_link *link;
     const dw_status status = dw_link_open(&link, uri, &options, why);
     dw_link_close(link);
     return status;
 }
 
-/* ---- Addresses ---------------------------------------------------------------------------------- */
+/* ---- Addresses ----------------------------------------------------------------------------------
+ */
 
 static void says_what_is_wrong_with_an_address(void **state)
 {
@@ -109,18 +150,19 @@ static void says_what_is_wrong_with_an_address(void **state)
         const char *uri;
         dw_link_role role;
         const char *word, *blamed;
-    } cases[] = {{"tcp://127.0.0.1", DW_LINK_LISTEN, "host:port", "127.0.0.1"},
-                 {"tcp://:7000", DW_LINK_LISTEN, "host:port", ":7000"},
-                 {"tcp://[::1]7000", DW_LINK_LISTEN, "host:port", "[::1]7000"},
-                 {"tcp://[::1", DW_LINK_LISTEN, "host:port", "[::1"},
-                 {"tcp://", DW_LINK_LISTEN, "host:port", ""},
-                 {"tcp://127.0.0.1:", DW_LINK_LISTEN, "no port", ""},
-                 {"tcp://127.0.0.1:http", DW_LINK_LISTEN, "no port", "http"},
-                 {"tcp://127.0.0.1:65536", DW_LINK_LISTEN, "no port", "65536"},
-                 {"tcp://127.0.0.1:70x", DW_LINK_LISTEN, "no port", "70x"},
-                 {"tcp://127.0.0.1:0", DW_LINK_CONNECT, "no port to connect to", "0"},
-                 {"tcp://no-such-host.invalid:7000", DW_LINK_CONNECT, "cannot resolve", "no-such-host"},
-                 {"tcp://192.0.2.1:7000", DW_LINK_LISTEN, "cannot listen", NULL}};
+    } cases[] = {
+        {"tcp://127.0.0.1", DW_LINK_LISTEN, "host:port", "127.0.0.1"},
+        {"tcp://:7000", DW_LINK_LISTEN, "host:port", ":7000"},
+        {"tcp://[::1]7000", DW_LINK_LISTEN, "host:port", "[::1]7000"},
+        {"tcp://[::1", DW_LINK_LISTEN, "host:port", "[::1"},
+        {"tcp://", DW_LINK_LISTEN, "host:port", ""},
+        {"tcp://127.0.0.1:", DW_LINK_LISTEN, "no port", ""},
+        {"tcp://127.0.0.1:http", DW_LINK_LISTEN, "no port", "http"},
+        {"tcp://127.0.0.1:65536", DW_LINK_LISTEN, "no port", "65536"},
+        {"tcp://127.0.0.1:70x", DW_LINK_LISTEN, "no port", "70x"},
+        {"tcp://127.0.0.1:0", DW_LINK_CONNECT, "no port to connect to", "0"},
+        {"tcp://no-such-host.invalid:7000", DW_LINK_CONNECT, "cannot resolve", "no-such-host"},
+        {"tcp://192.0.2.1:7000", DW_LINK_LISTEN, "cannot listen", NULL}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         dw_why why = {.text = ""};
         assert_int_equal(try_to_open(cases[i].uri, cases[i].role, &why), DW_ERR_ADDRESS);
@@ -186,7 +228,8 @@ static void dials_until_the_listener_comes(void **state)
     suite_sleep_ms(250);
     char uri[64];
     snprintf(uri, sizeof uri, "tcp://127.0.0.1:%d", port);
-    const dw_link_options options = {.struct_size = sizeof options, .role = DW_LINK_LISTEN, .open_timeout_ms = 30000};
+    const dw_link_options options = {
+        .struct_size = sizeof options, .role = DW_LINK_LISTEN, .open_timeout_ms = 30000};
     dw_link *link;
     dw_why why;
     const dw_status status = dw_link_open(&link, uri, &options, &why);
@@ -196,7 +239,8 @@ static void dials_until_the_listener_comes(void **state)
     dw_link_close(dialler.link);
 }
 
-/* ---- Strangers ---------------------------------------------------------------------------------- */
+/* ---- Strangers ----------------------------------------------------------------------------------
+ */
 
 static void strangers_do_not_disturb_a_listener(void **state)
 {
@@ -218,7 +262,8 @@ static void strangers_do_not_disturb_a_listener(void **state)
     snprintf(dialler.uri, sizeof dialler.uri, "tcp://127.0.0.1:%d", book.port);
     dial(&dialler);
     pthread_join(book.thread, NULL);
-    if (book.status != DW_OK || dialler.status != DW_OK) fail_msg("%s / %s", book.why.text, dialler.why.text);
+    if (book.status != DW_OK || dialler.status != DW_OK)
+        fail_msg("%s / %s", book.why.text, dialler.why.text);
     assert_int_equal(dw_link_send(dialler.link, TAG, "hello", 5), DW_OK);
     void *data;
     size_t len;
@@ -243,7 +288,8 @@ static void *serve_falsely(void *context)
     const int fd = accept(server->listener, NULL, NULL);
     char room[64];
     if (server->says) raw_send(fd, server->says, strlen(server->says));
-    while (recv(fd, room, sizeof room, 0) > 0) {}
+    while (recv(fd, room, sizeof room, 0) > 0) {
+    }
     close(fd);
     return NULL;
 }
@@ -269,7 +315,8 @@ static void dialling_another_program_is_told_so(void **state)
         const dw_status status = try_to_open(uri, DW_LINK_CONNECT, &why);
         pthread_join(thread, NULL);
         close(server.listener);
-        if (status != cases[i].status || !strstr(why.text, cases[i].word)) fail_msg("%d: %s", (int)status, why.text);
+        if (status != cases[i].status || !strstr(why.text, cases[i].word))
+            fail_msg("%d: %s", (int)status, why.text);
     }
 }
 
@@ -279,7 +326,10 @@ static void a_dialler_of_another_version_is_told_so(void **state)
     guest_book book;
     start_listening(&book, 30000, 0);
     const int fd = knock(book.port);
-    raw_send(fd, "DWTCP\n\x09" "C", 8);
+    raw_send(fd,
+             "DWTCP\n\x09"
+             "C",
+             8);
     unsigned char answer[8] = {0};
     assert_int_equal(recv(fd, answer, sizeof answer, MSG_WAITALL), 8);
     assert_memory_equal(answer, "DWTCP\n\x02L", 8);
@@ -289,11 +339,12 @@ static void a_dialler_of_another_version_is_told_so(void **state)
     close(fd);
 }
 
-/* ---- Peers that fail in the middle -------------------------------------------------------------- */
+/* ---- Peers that fail in the middle --------------------------------------------------------------
+ */
 
 /* Our side of the test speaks the protocol by hand: first the greeting, then these bytes. */
-static dw_status status_after(const void *bytes, size_t len, uint32_t peer_timeout_ms, int hang_up, char *why,
-                              size_t why_cap)
+static dw_status status_after(const void *bytes, size_t len, uint32_t peer_timeout_ms, int hang_up,
+                              char *why, size_t why_cap)
 {
     guest_book book;
     start_listening(&book, 30000, peer_timeout_ms);
@@ -317,7 +368,8 @@ static void names_what_a_failing_peer_did(void **state)
     (void)state;
     char why[300];
     /* 100 bytes are announced, 10 come. */
-    const unsigned char part[RECORD + 10] = {1, [4] = 100, [8] = 1, [16] = 1, [27] = 1, [RECORD] = TAG, 0, 0, 0, 1};
+    const unsigned char part[RECORD + 10] = {
+        1, [4] = 100, [8] = 1, [16] = 1, [27] = 1, [RECORD] = TAG, 0, 0, 0, 1};
     assert_int_equal(status_after(part, sizeof part, 200, 0, why, sizeof why), DW_ERR_TIMEOUT);
     assert_non_null(strstr(why, "middle of a message"));
     assert_int_equal(status_after(part, sizeof part, 0, 1, why, sizeof why), DW_ERR_PEER);
@@ -329,14 +381,17 @@ static void names_what_a_failing_peer_did(void **state)
     assert_non_null(strstr(why, "without a goodbye"));
     assert_non_null(strstr(why, "127.0.0.1:"));
     /* A length that no message may have (64 GiB): nothing of the kind is allocated. */
-    const unsigned char endless[CHUNK_RECORD] = {2, [7] = 16, [8] = 1, [16] = 1, [27] = 1, [44] = 16};
+    const unsigned char endless[CHUNK_RECORD] = {
+        2, [7] = 16, [8] = 1, [16] = 1, [27] = 1, [44] = 16};
     assert_int_equal(status_after(endless, sizeof endless, 0, 0, why, sizeof why), DW_ERR_PROTOCOL);
     assert_non_null(strstr(why, "announced"));
-    const unsigned char tiny[RECORD + 3] = {1, [4] = 3, [8] = 1, [16] = 1, [27] = 1, [RECORD] = 1, 2, 3};
+    const unsigned char tiny[RECORD + 3] = {
+        1, [4] = 3, [8] = 1, [16] = 1, [27] = 1, [RECORD] = 1, 2, 3};
     assert_int_equal(status_after(tiny, sizeof tiny, 0, 0, why, sizeof why), DW_ERR_PROTOCOL);
 }
 
-/* ---- Short reads and writes: linked with -Wl,--wrap ---------------------------------------------- */
+/* ---- Short reads and writes: linked with -Wl,--wrap
+ * ---------------------------------------------- */
 
 static atomic_int at_most; /* bytes that one call moves; 0: as many as it likes */
 
@@ -397,7 +452,8 @@ static void reads_and_writes_may_be_cut_anywhere(void **state)
     }
 }
 
-/* ---- Counters ----------------------------------------------------------------------------------- */
+/* ---- Counters -----------------------------------------------------------------------------------
+ */
 
 /* The socket of this process whose own port, or the peer's, is the given one. */
 static int find_socket(int port, int of_peer)
@@ -407,7 +463,9 @@ static int find_socket(int port, int of_peer)
         socklen_t len = sizeof address, peer_len = sizeof address;
         struct sockaddr_in peer;
         if (getsockname(fd, (struct sockaddr *)&address, &len) != 0) continue;
-        if (getpeername(fd, (struct sockaddr *)&peer, &peer_len) != 0 || address.sin_family != AF_INET) continue;
+        if (getpeername(fd, (struct sockaddr *)&peer, &peer_len) != 0 ||
+            address.sin_family != AF_INET)
+            continue;
         if (ntohs(of_peer ? peer.sin_port : address.sin_port) == port) return fd;
     }
     return -1;
@@ -457,21 +515,26 @@ static void counts_what_the_kernel_counts(void **state)
         }
         /* The kernel counts the connection's opening as a byte. */
         assert_in_range(kernel.bytes_acked, ours.bytes_sent, ours.bytes_sent + APART + 2);
-        assert_in_range(kernel.bytes_received, ours.bytes_received, ours.bytes_received + APART + 2);
+        assert_in_range(kernel.bytes_received, ours.bytes_received,
+                        ours.bytes_received + APART + 2);
         /* The link's own view of the kernel's counters is at most 10 ms older. */
         dw_link_counters later = ours;
-        for (int tries = 0; tries < 500 && later.kernel_bytes_sent + APART < kernel.bytes_acked; tries++) {
+        for (int tries = 0; tries < 500 && later.kernel_bytes_sent + APART < kernel.bytes_acked;
+             tries++) {
             suite_sleep_ms(10);
             later = dw_link_count(pair.link[i]);
         }
-        assert_in_range(later.kernel_bytes_sent, kernel.bytes_acked - APART, kernel.bytes_acked + APART);
-        assert_in_range(later.kernel_bytes_received, kernel.bytes_received - APART, kernel.bytes_received + APART);
+        assert_in_range(later.kernel_bytes_sent, kernel.bytes_acked - APART,
+                        kernel.bytes_acked + APART);
+        assert_in_range(later.kernel_bytes_received, kernel.bytes_received - APART,
+                        kernel.bytes_received + APART);
         assert_true(later.rtt_ns > 0);
         assert_true(later.queue_ns > 0);
         assert_int_equal(later.resent_bytes, 0);
         assert_int_equal(later.reconnects, 0);
     }
-    const uint64_t least = 200 * (sizeof data + LINK_HEADER + RECORD) + TCP_HELLO + RECORD + LINK_HEADER + HELLO;
+    const uint64_t least =
+        200 * (sizeof data + LINK_HEADER + RECORD) + TCP_HELLO + RECORD + LINK_HEADER + HELLO;
     const uint64_t more = dw_link_count(pair.link[0]).bytes_sent - least;
     assert_true(more % RECORD == 0 && more <= 200 * RECORD);
     suite_close(&pair);

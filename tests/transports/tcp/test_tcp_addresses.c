@@ -10,30 +10,37 @@
 
 enum { TAG = 1, MOST = 16 };
 
-/* Who dials 127.0.0.1 while this is set finds two addresses: one with the port of silence, then the right one. */
+/* Who dials 127.0.0.1 while this is set finds two addresses: one with the port of silence, then the
+ * right one. */
 static char silent_port[8];
 static int lookup_ms; /* how long the system takes to look up whom to dial */
 
-int __real_getaddrinfo(const char *name, const char *port, const struct addrinfo *hints, struct addrinfo **found);
-int __wrap_getaddrinfo(const char *name, const char *port, const struct addrinfo *hints, struct addrinfo **found);
+int __real_getaddrinfo(const char *name, const char *port, const struct addrinfo *hints,
+                       struct addrinfo **found);
+int __wrap_getaddrinfo(const char *name, const char *port, const struct addrinfo *hints,
+                       struct addrinfo **found);
 
-int __wrap_getaddrinfo(const char *name, const char *port, const struct addrinfo *hints, struct addrinfo **found)
+int __wrap_getaddrinfo(const char *name, const char *port, const struct addrinfo *hints,
+                       struct addrinfo **found)
 {
     const int dials = strcmp(port, "0") != 0;
     if (dials && lookup_ms) suite_sleep_ms(lookup_ms);
     if (!dials || !silent_port[0]) return __real_getaddrinfo(name, port, hints, found);
     const int error = __real_getaddrinfo(name, silent_port, hints, found);
-    return error ? error : __real_getaddrinfo(name, port, hints, &(*found)->ai_next); /* freed as one list */
+    return error ? error : __real_getaddrinfo(name, port, hints, &(*found)->ai_next); /* freed as
+                                                                                         one list */
 }
 
 /* Whether the connection came about within a tenth of a second. */
 static int connects(int fd, const struct sockaddr_in *address)
 {
     struct pollfd wait = {.fd = fd, .events = POLLOUT};
-    return connect(fd, (const struct sockaddr *)address, sizeof *address) == 0 || poll(&wait, 1, 100) > 0;
+    return connect(fd, (const struct sockaddr *)address, sizeof *address) == 0 ||
+           poll(&wait, 1, 100) > 0;
 }
 
-/* A listener that accepts nobody: once its queue is full, whoever dials hears nothing. fds: what is to be closed; 0: it cannot be had. */
+/* A listener that accepts nobody: once its queue is full, whoever dials hears nothing. fds: what is
+ * to be closed; 0: it cannot be had. */
 static int make_silence(int fds[MOST])
 {
     struct sockaddr_in address = {.sin_family = AF_INET};
@@ -73,7 +80,8 @@ static void an_address_that_does_not_answer_leaves_time_for_the_next(void **stat
     silent_port[0] = '\0';
 }
 
-/* What the system does not let us cut short is taken off the peer's time: whoever dials has none left, though its peer is there. */
+/* What the system does not let us cut short is taken off the peer's time: whoever dials has none
+ * left, though its peer is there. */
 static void a_slow_lookup_counts_as_a_part_of_opening(void **state)
 {
     (void)state;
@@ -94,7 +102,9 @@ static void a_cancelled_open_ends_behind_a_slow_lookup(void **state)
 {
     (void)state;
     const volatile int cancelled = 1;
-    const dw_link_options options = {.struct_size = sizeof options, .open_timeout_ms = SUITE_PATIENCE_MS, .cancelled = &cancelled};
+    const dw_link_options options = {.struct_size = sizeof options,
+                                     .open_timeout_ms = SUITE_PATIENCE_MS,
+                                     .cancelled = &cancelled};
     dw_link *link;
     lookup_ms = 400;
     const dw_status status = dw_link_open(&link, "tcp://127.0.0.1:1", &options, NULL);
@@ -104,8 +114,9 @@ static void a_cancelled_open_ends_behind_a_slow_lookup(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_slow_lookup_counts_as_a_part_of_opening),
-                                       cmocka_unit_test(a_cancelled_open_ends_behind_a_slow_lookup),
-                                       cmocka_unit_test(an_address_that_does_not_answer_leaves_time_for_the_next)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_slow_lookup_counts_as_a_part_of_opening),
+        cmocka_unit_test(a_cancelled_open_ends_behind_a_slow_lookup),
+        cmocka_unit_test(an_address_that_does_not_answer_leaves_time_for_the_next)};
     return cmocka_run_group_tests_name("addresses of tcp", tests, NULL, NULL);
 }

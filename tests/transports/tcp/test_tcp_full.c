@@ -13,7 +13,8 @@
 
 enum { TAG = 1, FULL_MS = 450 };
 
-/* Linked with -Wl,--wrap=accept4. A process that has no descriptor left for the library has none for this test either. */
+/* Linked with -Wl,--wrap=accept4. A process that has no descriptor left for the library has none
+ * for this test either. */
 static atomic_int is_full, vain, accepted;
 
 int __real_accept4(int fd, struct sockaddr *address, socklen_t *len, int flags);
@@ -58,7 +59,9 @@ static void an_open_link_does_not_spin_while_a_stranger_knocks(void **state)
         suite_send(pair.link[1], TAG, i, 100); /* the link itself goes on */
         suite_expect(pair.link[0], TAG, i, 100);
         atomic_store(&is_full, 0);
-        for (int waited = 0; atomic_load(&accepted) == before && waited < SUITE_PATIENCE_MS; waited += 5) suite_sleep_ms(5);
+        for (int waited = 0; atomic_load(&accepted) == before && waited < SUITE_PATIENCE_MS;
+             waited += 5)
+            suite_sleep_ms(5);
         assert_int_equal(atomic_load(&accepted), before + 1);
         close(stranger);
     }
@@ -110,11 +113,14 @@ static void a_link_that_lacks_descriptors_says_what_to_do(void **state)
         const char *uri;
         dw_link_role role;
         int least; /* descriptors that a link needs: two pipes, and these */
-    } cases[] = {{"tcp://127.0.0.1:0", DW_LINK_LISTEN, 4 + 2}, {"tcp://127.0.0.1:1", DW_LINK_CONNECT, 4 + 2}, {"loop://full", DW_LINK_LISTEN, 4 + 4}};
+    } cases[] = {{"tcp://127.0.0.1:0", DW_LINK_LISTEN, 4 + 2},
+                 {"tcp://127.0.0.1:1", DW_LINK_CONNECT, 4 + 2},
+                 {"loop://full", DW_LINK_LISTEN, 4 + 4}};
     struct rlimit before;
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const dw_link_options options = {.struct_size = sizeof options, .role = cases[i].role, .open_timeout_ms = 100};
+        const dw_link_options options = {
+            .struct_size = sizeof options, .role = cases[i].role, .open_timeout_ms = 100};
         int lacking = 0;
         for (rlim_t n = 0; lacking == (int)n; n++) {
             dw_link *link;
@@ -123,8 +129,10 @@ static void a_link_that_lacks_descriptors_says_what_to_do(void **state)
             const dw_status status = dw_link_open(&link, cases[i].uri, &options, &why);
             setrlimit(RLIMIT_NOFILE, &before);
             assert_true(status < 0 && n < 20);
-            if (strstr(why.text, "raise `ulimit -n`")) lacking++;
-            else if (status != DW_ERR_TIMEOUT) fail_msg("%s with %d descriptors: %s", cases[i].uri, (int)n, why.text);
+            if (strstr(why.text, "raise `ulimit -n`"))
+                lacking++;
+            else if (status != DW_ERR_TIMEOUT)
+                fail_msg("%s with %d descriptors: %s", cases[i].uri, (int)n, why.text);
         }
         assert_true(lacking >= cases[i].least); /* more where some in between were taken before */
     }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_tcp_loss.c - a wire that really loses packets: what the kernel sends again is counted, and nothing is lost. */
+ * test_tcp_loss.c - a wire that really loses packets: what the kernel sends again is counted, and
+ * nothing is lost. */
 #include "transport_suite.h"
 
 #include <linux/tcp.h>
@@ -27,7 +28,9 @@ static uint64_t sent_again(int port)
         struct sockaddr_in peer = {0};
         struct tcp_info info = {0};
         socklen_t peer_len = sizeof peer, len = sizeof info;
-        if (getpeername(fd, (struct sockaddr *)&peer, &peer_len) != 0 || ntohs(peer.sin_port) != port) continue;
+        if (getpeername(fd, (struct sockaddr *)&peer, &peer_len) != 0 ||
+            ntohs(peer.sin_port) != port)
+            continue;
         if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0) all += info.tcpi_total_retrans;
     }
     return all;
@@ -65,7 +68,8 @@ static void what_is_sent_again_is_counted(void **state)
     }
     expect_what_the_kernel_says(pair.link[1], port);
     assert_true(dw_link_count(pair.link[1]).retransmits > before);
-    assert_int_equal(dw_link_count(pair.link[1]).resent_bytes, 0); /* the link itself had nothing to send again */
+    assert_int_equal(dw_link_count(pair.link[1]).resent_bytes, 0); /* the link itself had nothing to
+                                                                      send again */
     run("tc qdisc delete dev lo root");
     suite_close(&pair);
 }
@@ -73,9 +77,11 @@ static void what_is_sent_again_is_counted(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(what_is_sent_again_is_counted)};
-    if (unshare(CLONE_NEWNET) != 0 || run("ip link set lo up mtu 1500 && tc qdisc add dev lo root tbf rate 1gbit burst 64kb limit 64kb && "
+    if (unshare(CLONE_NEWNET) != 0 || run("ip link set lo up mtu 1500 && tc qdisc add dev lo root "
+                                          "tbf rate 1gbit burst 64kb limit 64kb && "
                                           "tc qdisc delete dev lo root") != 0) {
-        fprintf(stderr, "skipped: this machine allows no network namespace with tbf, or has no ip and tc (iproute2)\n");
+        fprintf(stderr, "skipped: this machine allows no network namespace with tbf, or has no ip "
+                        "and tc (iproute2)\n");
         return SKIPPED;
     }
     return cmocka_run_group_tests_name("tcp over a wire that loses packets", tests, NULL, NULL);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_tcp_reconnect.c - connections that are cut: every message once, in order and whole; and when a peer is given up. */
+ * test_tcp_reconnect.c - connections that are cut: every message once, in order and whole; and when
+ * a peer is given up. */
 #include "transport_suite.h"
 
 #include <arpa/inet.h>
@@ -15,7 +16,8 @@
 
 enum { TAG = 3 };
 
-/* ---- Cuts ---------------------------------------------------------------------------------------- */
+/* ---- Cuts
+ * ---------------------------------------------------------------------------------------- */
 
 static uint64_t next_random(uint64_t *state)
 {
@@ -46,7 +48,8 @@ static void *talk(void *context)
     for (uint64_t n = 0; n < me->messages; n++) {
         void *room;
         dw_status status;
-        while ((status = dw_link_send_begin(me->link, TAG, length_of(n), &room)) == DW_PENDING) suite_sleep_ms(1);
+        while ((status = dw_link_send_begin(me->link, TAG, length_of(n), &room)) == DW_PENDING)
+            suite_sleep_ms(1);
         if (status != DW_OK) break;
         suite_fill(room, length_of(n), n);
         if (dw_link_send_end(me->link, room, length_of(n)) != DW_OK) break;
@@ -61,7 +64,9 @@ static void *listen_to_all(void *context)
     for (; n < me->messages; n++) {
         void *data;
         size_t len;
-        if (dw_link_recv(me->link, TAG, SUITE_PATIENCE_MS, &data, &len) != DW_OK || !suite_is(data, len, n, length_of(n))) break;
+        if (dw_link_recv(me->link, TAG, SUITE_PATIENCE_MS, &data, &len) != DW_OK ||
+            !suite_is(data, len, n, length_of(n)))
+            break;
         dw_link_release(me->link, data);
     }
     atomic_store(&me->done, n == me->messages ? 1 : -1);
@@ -73,8 +78,10 @@ static void talk_under_cuts(const char *options, uint64_t messages, uint64_t see
 {
     proxy_pair pair = {.options = {options, options}, .max_queued_bytes = 8 << 20};
     proxy_pair_open(&pair);
-    talker talkers[2] = {{.link = pair.link[0], .messages = messages}, {.link = pair.link[1], .messages = messages}};
-    talker listeners[2] = {{.link = pair.link[0], .messages = messages}, {.link = pair.link[1], .messages = messages}};
+    talker talkers[2] = {{.link = pair.link[0], .messages = messages},
+                         {.link = pair.link[1], .messages = messages}};
+    talker listeners[2] = {{.link = pair.link[0], .messages = messages},
+                           {.link = pair.link[1], .messages = messages}};
     pthread_t threads[4];
     for (int i = 0; i < 2; i++) {
         pthread_create(&threads[i], NULL, talk, &talkers[i]);
@@ -86,17 +93,22 @@ static void talk_under_cuts(const char *options, uint64_t messages, uint64_t see
         const int n = proxy_count(pair.proxy), newest = n > 8 ? n - 8 : 0;
         suite_sleep_ms((int)(random % 23));
         if (cuts >= 150) continue;
-        proxy_cut(pair.proxy, random >> 40 & 7 ? newest + (int)((random >> 8) % (uint64_t)(n - newest)) : PROXY_ALL, random >> 50 & 1);
+        proxy_cut(pair.proxy,
+                  random >> 40 & 7 ? newest + (int)((random >> 8) % (uint64_t)(n - newest))
+                                   : PROXY_ALL,
+                  random >> 50 & 1);
         cuts++;
     }
     for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
     for (int i = 0; i < 2; i++) {
-        if (atomic_load(&listeners[i].done) != 1) fail_msg("end %d: '%s'", i, dw_link_why(pair.link[i]));
+        if (atomic_load(&listeners[i].done) != 1)
+            fail_msg("end %d: '%s'", i, dw_link_why(pair.link[i]));
         const dw_link_counters counters = dw_link_count(pair.link[i]);
         assert_int_equal(counters.messages_received, messages);
         assert_true(counters.reconnects > 0);
     }
-    print_message("%s: %d cuts, %d connections, %llu reconnects, %llu bytes sent again\n", options, cuts, proxy_count(pair.proxy),
+    print_message("%s: %d cuts, %d connections, %llu reconnects, %llu bytes sent again\n", options,
+                  cuts, proxy_count(pair.proxy),
                   (unsigned long long)dw_link_count(pair.link[1]).reconnects,
                   (unsigned long long)dw_link_count(pair.link[1]).resent_bytes);
     proxy_pair_close(&pair);
@@ -106,8 +118,10 @@ static void every_message_comes_once_whatever_is_cut(void **state)
 {
     uint64_t seed;
     const char *given = *state;
-    if (given) seed = strtoull(given, NULL, 10);
-    else if (getrandom(&seed, sizeof seed, 0) != (ssize_t)sizeof seed) abort();
+    if (given)
+        seed = strtoull(given, NULL, 10);
+    else if (getrandom(&seed, sizeof seed, 0) != (ssize_t)sizeof seed)
+        abort();
     print_message("seed %llu\n", (unsigned long long)seed);
     talk_under_cuts("?grace=60s", 250, seed);
     talk_under_cuts("?grace=60s&stripes=1", 250, seed + 1);
@@ -154,7 +168,8 @@ static void an_idle_link_comes_back(void **state)
     proxy_pair_close(&pair);
 }
 
-/* ---- Peers that are given up --------------------------------------------------------------------- */
+/* ---- Peers that are given up
+ * --------------------------------------------------------------------- */
 
 static void who_does_not_come_back_is_given_up(void **state)
 {
@@ -166,8 +181,10 @@ static void who_does_not_come_back_is_given_up(void **state)
     for (int i = 0; i < 2; i++) {
         void *data;
         size_t len;
-        assert_int_equal(dw_link_recv(pair.link[i], TAG, SUITE_PATIENCE_MS, &data, &len), DW_ERR_PEER);
-        if (!strstr(dw_link_why(pair.link[i]), "probably died")) fail_msg("%s", dw_link_why(pair.link[i]));
+        assert_int_equal(dw_link_recv(pair.link[i], TAG, SUITE_PATIENCE_MS, &data, &len),
+                         DW_ERR_PEER);
+        if (!strstr(dw_link_why(pair.link[i]), "probably died"))
+            fail_msg("%s", dw_link_why(pair.link[i]));
     }
     proxy_pair_close(&pair);
 }
@@ -182,7 +199,8 @@ static void who_leaves_is_not_waited_for(void **state)
         dw_link_cancel(pair.link[leaver]);
         void *data;
         size_t len;
-        assert_int_equal(dw_link_recv(pair.link[!leaver], TAG, SUITE_PATIENCE_MS / 2, &data, &len), DW_ERR_PEER);
+        assert_int_equal(dw_link_recv(pair.link[!leaver], TAG, SUITE_PATIENCE_MS / 2, &data, &len),
+                         DW_ERR_PEER);
         proxy_pair_close(&pair);
     }
 }
@@ -199,7 +217,9 @@ static void a_dialler_knows_at_once_that_its_listener_was_killed(void **state)
     assert_int_equal(pipe(ends), 0);
     const pid_t child = fork();
     if (child == 0) {
-        const dw_link_options options = {.struct_size = sizeof options, .role = DW_LINK_LISTEN, .on_listening = tell_parent,
+        const dw_link_options options = {.struct_size = sizeof options,
+                                         .role = DW_LINK_LISTEN,
+                                         .on_listening = tell_parent,
                                          .listening_context = &ends[1]};
         dw_link *link;
         if (dw_link_open(&link, "tcp://127.0.0.1:0?grace=3600s", &options, NULL) != DW_OK) _exit(1);
@@ -240,12 +260,15 @@ static void a_goodbye_ends_it_without_another_connection(void **state)
     proxy_pair_close(&pair);
 }
 
-/* ---- Strangers at an open session ---------------------------------------------------------------- */
+/* ---- Strangers at an open session
+ * ---------------------------------------------------------------- */
 
 /* What a listener answers to a hello of the given session byte and stripe. */
 static int answer_to(int port, unsigned char session, unsigned char stripe)
 {
-    unsigned char hello[48] = {'D', 'W', 'T', 'C', 'P', '\n', 2, 'C', session, [24] = stripe, [25] = 4}, answer[48] = {0};
+    unsigned char hello[48] = {'D', 'W', 'T',     'C',           'P',     '\n',
+                               2,   'C', session, [24] = stripe, [25] = 4},
+                  answer[48] = {0};
     const int fd = socket(AF_INET, SOCK_STREAM, 0);
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -287,8 +310,11 @@ static void who_goes_without_a_word_takes_no_place(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_dialler_knows_at_once_that_its_listener_was_killed), /* forks: while there is one thread */
-        cmocka_unit_test_prestate(every_message_comes_once_whatever_is_cut, argc > 1 ? argv[1] : NULL),
+        cmocka_unit_test(a_dialler_knows_at_once_that_its_listener_was_killed), /* forks: while
+                                                                                   there is one
+                                                                                   thread */
+        cmocka_unit_test_prestate(every_message_comes_once_whatever_is_cut,
+                                  argc > 1 ? argv[1] : NULL),
         cmocka_unit_test(comes_back_when_nobody_could_for_a_while),
         cmocka_unit_test(an_idle_link_comes_back),
         cmocka_unit_test(who_does_not_come_back_is_given_up),

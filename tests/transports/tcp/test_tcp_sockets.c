@@ -18,8 +18,11 @@ static int is_of(int fd, int port)
 {
     struct sockaddr_in own = {0}, peer = {0};
     socklen_t own_len = sizeof own, peer_len = sizeof peer;
-    if (getsockname(fd, (struct sockaddr *)&own, &own_len) != 0 || getpeername(fd, (struct sockaddr *)&peer, &peer_len) != 0) return 0;
-    return own.sin_family == AF_INET && (ntohs(own.sin_port) == port || ntohs(peer.sin_port) == port);
+    if (getsockname(fd, (struct sockaddr *)&own, &own_len) != 0 ||
+        getpeername(fd, (struct sockaddr *)&peer, &peer_len) != 0)
+        return 0;
+    return own.sin_family == AF_INET &&
+           (ntohs(own.sin_port) == port || ntohs(peer.sin_port) == port);
 }
 
 /* -1: it is not to be had. */
@@ -34,8 +37,10 @@ static void expect_options(int fd, const char *congestion)
 {
     assert_int_equal(option(fd, IPPROTO_TCP, TCP_NODELAY), 1);
     assert_int_equal(option(fd, SOL_SOCKET, SO_KEEPALIVE), 1);
-    assert_int_equal(option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT), 15000); /* a quarter of peer_timeout_ms */
-    const int idle_s = option(fd, IPPROTO_TCP, TCP_KEEPIDLE), between_s = option(fd, IPPROTO_TCP, TCP_KEEPINTVL);
+    assert_int_equal(option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT), 15000); /* a quarter of
+                                                                           peer_timeout_ms */
+    const int idle_s = option(fd, IPPROTO_TCP, TCP_KEEPIDLE),
+              between_s = option(fd, IPPROTO_TCP, TCP_KEEPINTVL);
     assert_in_range(idle_s + between_s * option(fd, IPPROTO_TCP, TCP_KEEPCNT), 12, 15);
     assert_true(fcntl(fd, F_GETFD) & FD_CLOEXEC);
     char name[32] = "";
@@ -67,7 +72,8 @@ static void every_stripe_is_told_the_same(void **state)
     suite_close(&pair);
 }
 
-/* ---- Strangers ---------------------------------------------------------------------------------- */
+/* ---- Strangers ----------------------------------------------------------------------------------
+ */
 
 static int is_hung_up_on(int fd)
 {
@@ -90,15 +96,18 @@ static void note_port(void *context, const char *uri)
 static void *wait_for_a_peer(void *context)
 {
     waiter *me = context;
-    const dw_link_options options = {.struct_size = sizeof options, .role = DW_LINK_LISTEN, .on_listening = note_port,
-                                     .listening_context = me, .cancelled = &me->cancelled};
+    const dw_link_options options = {.struct_size = sizeof options,
+                                     .role = DW_LINK_LISTEN,
+                                     .on_listening = note_port,
+                                     .listening_context = me,
+                                     .cancelled = &me->cancelled};
     dw_link *link;
     me->status = dw_link_open(&link, "tcp://127.0.0.1:0", &options, NULL);
     return NULL;
 }
 
-/* Whether it says nothing or a byte now and then, at a listener that waits and at one that has its peer. The last byte comes before the time is
- * up, so that nothing but the clock wakes the link. */
+/* Whether it says nothing or a byte now and then, at a listener that waits and at one that has its
+ * peer. The last byte comes before the time is up, so that nothing but the clock wakes the link. */
 static void who_does_not_say_what_it_is_has_ten_seconds(void **state)
 {
     (void)state;
@@ -114,13 +123,15 @@ static void who_does_not_say_what_it_is_has_ten_seconds(void **state)
     enum { STRANGERS = 4, MS = 1000000 };
     int strangers[STRANGERS];
     int64_t gone_ns[STRANGERS] = {0};
-    for (int i = 0; i < STRANGERS; i++) strangers[i] = knock(i % 2 ? waiting.port : port_of(pair.uri));
+    for (int i = 0; i < STRANGERS; i++)
+        strangers[i] = knock(i % 2 ? waiting.port : port_of(pair.uri));
     const int64_t begun = suite_now_ns(), most = begun + (int64_t)20000 * MS;
     size_t said = 0;
     for (int left = STRANGERS; left > 0 && suite_now_ns() < most; suite_sleep_ms(20)) {
         const size_t due = (size_t)((suite_now_ns() - begun) / (1100 * (int64_t)MS));
         for (; said < due && said < sizeof hello - 1; said++) {
-            for (int i = 2; i < STRANGERS; i++) (void)!send(strangers[i], hello + said, 1, MSG_NOSIGNAL);
+            for (int i = 2; i < STRANGERS; i++)
+                (void)!send(strangers[i], hello + said, 1, MSG_NOSIGNAL);
         }
         for (int i = 0; i < STRANGERS; i++) {
             if (gone_ns[i] || !is_hung_up_on(strangers[i])) continue;

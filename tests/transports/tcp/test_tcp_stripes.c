@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_tcp_stripes.c - several connections for one link: none of them holds the others up; records in any order. */
+ * test_tcp_stripes.c - several connections for one link: none of them holds the others up; records
+ * in any order. */
 #include "transport_suite.h"
 
 #include <arpa/inet.h>
@@ -21,7 +22,8 @@ static void wait_for_stripes(const proxy_pair *pair, int n)
 static void the_smaller_wish_counts(void **state)
 {
     (void)state;
-    const char *const wishes[][2] = {{"?stripes=2", "?stripes=7"}, {"?stripes=8", "?stripes=3"}, {"?stripes=1", NULL}};
+    const char *const wishes[][2] = {
+        {"?stripes=2", "?stripes=7"}, {"?stripes=8", "?stripes=3"}, {"?stripes=1", NULL}};
     const int counts[] = {2, 3, 1};
     for (int i = 0; i < 3; i++) {
         proxy_pair pair = {.options = {wishes[i][0], wishes[i][1]}};
@@ -49,7 +51,8 @@ static void a_stripe_that_never_comes_is_not_missed(void **state)
     proxy_pair_close(&pair);
 }
 
-/* One after the other falls silent in the middle of everything: what it carried goes by others, and nobody waits for it. */
+/* One after the other falls silent in the middle of everything: what it carried goes by others, and
+ * nobody waits for it. */
 static void a_stalled_stripe_does_not_hold_the_others(void **state)
 {
     (void)state;
@@ -59,13 +62,16 @@ static void a_stalled_stripe_does_not_hold_the_others(void **state)
     uint64_t n = 0;
     for (int stalled = 0; stalled < 3; stalled++) {
         proxy_stall(pair.proxy, stalled, 1);
-        for (int i = 0; i < 6; i++, n++) suite_send(pair.link[n & 1], TAG, n, i == 5 ? 10 : 4 * MEBIBYTE);
-        for (uint64_t m = n - 6; m < n; m++) suite_expect(pair.link[!(m & 1)], TAG, m, m == n - 1 ? 10 : 4 * MEBIBYTE);
+        for (int i = 0; i < 6; i++, n++)
+            suite_send(pair.link[n & 1], TAG, n, i == 5 ? 10 : 4 * MEBIBYTE);
+        for (uint64_t m = n - 6; m < n; m++)
+            suite_expect(pair.link[!(m & 1)], TAG, m, m == n - 1 ? 10 : 4 * MEBIBYTE);
     }
     for (int i = 0; i < 2; i++) {
         const dw_link_counters counters = dw_link_count(pair.link[i]);
         assert_true(counters.resent_bytes > 0);
-        assert_true(counters.resent_bytes < 15 * MEBIBYTE); /* of 28: not everything went everywhere */
+        assert_true(counters.resent_bytes < 15 * MEBIBYTE); /* of 28: not everything went everywhere
+                                                             */
         assert_int_equal(counters.reconnects, 0);
     }
     proxy_stall(pair.proxy, PROXY_ALL, 0); /* and what comes late is not taken twice */
@@ -76,7 +82,8 @@ static void a_stalled_stripe_does_not_hold_the_others(void **state)
     proxy_pair_close(&pair);
 }
 
-/* Who takes nothing is sent no more than its window and what its link holds, however long the sender's queue is. */
+/* Who takes nothing is sent no more than its window and what its link holds, however long the
+ * sender's queue is. */
 static void what_nobody_takes_stays_bounded(void **state)
 {
     (void)state;
@@ -105,7 +112,8 @@ static void what_nobody_takes_stays_bounded(void **state)
     proxy_pair_close(&pair);
 }
 
-/* ---- A peer made of bytes ------------------------------------------------------------------------ */
+/* ---- A peer made of bytes
+ * ------------------------------------------------------------------------ */
 
 static void put(unsigned char *at, uint64_t value, int bytes)
 {
@@ -135,7 +143,8 @@ static void send_header(int fd, int kind, uint64_t n, size_t total, size_t offse
     send_all(fd, header, kind == 2 ? 48 : 32);
 }
 
-static void send_part(int fd, int kind, uint64_t n, const unsigned char *message, size_t total, size_t offset, size_t len)
+static void send_part(int fd, int kind, uint64_t n, const unsigned char *message, size_t total,
+                      size_t offset, size_t len)
 {
     send_header(fd, kind, n, total, offset, len);
     send_all(fd, message + offset, len);
@@ -168,17 +177,22 @@ static void note_port(void *context, const char *uri)
 static void *listen_for_hand(void *context)
 {
     by_hand *hand = context;
-    const dw_link_options options = {.struct_size = sizeof options, .role = DW_LINK_LISTEN, .open_timeout_ms = 30000,
-                                     .on_listening = note_port, .listening_context = hand};
+    const dw_link_options options = {.struct_size = sizeof options,
+                                     .role = DW_LINK_LISTEN,
+                                     .open_timeout_ms = 30000,
+                                     .on_listening = note_port,
+                                     .listening_context = hand};
     hand->status = dw_link_open(&hand->link, "tcp://127.0.0.1:0?grace=100ms", &options, NULL);
     return NULL;
 }
 
 static int dial_by_hand(const by_hand *hand, unsigned char *session, unsigned char stripe)
 {
-    unsigned char hello[48] = {'D', 'W', 'T', 'C', 'P', '\n', 2, 'C', [24] = stripe, [25] = 2}, answer[48];
+    unsigned char hello[48] = {'D', 'W', 'T', 'C', 'P', '\n', 2, 'C', [24] = stripe, [25] = 2},
+                  answer[48];
     const int fd = socket(AF_INET, SOCK_STREAM, 0);
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)atomic_load(&hand->port))};
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_port = htons((uint16_t)atomic_load(&hand->port))};
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     assert_int_equal(connect(fd, (const struct sockaddr *)&address, sizeof address), 0);
     memcpy(hello + 8, session, 16);
@@ -198,7 +212,8 @@ static void open_by_hand(by_hand *hand)
     while (atomic_load(&hand->port) == 0) suite_sleep_ms(1);
     unsigned char session[16] = {0};
     hand->fd[0] = dial_by_hand(hand, session, 0);
-    unsigned char greeting[40] = {[4] = 2, [8] = 'D', 'W', 'L', 'K', 1, [20] = 1, [24] = '0', '.', '1'};
+    unsigned char greeting[40] = {[4] = 2, [8] = 'D', 'W',        'L', 'K',
+                                  1,       [20] = 1,  [24] = '0', '.', '1'};
     send_part(hand->fd[0], 1, 0, greeting, sizeof greeting, 0, sizeof greeting);
     pthread_join(hand->thread, NULL);
     assert_int_equal(hand->status, DW_OK);
@@ -218,7 +233,8 @@ static void records_may_come_in_any_order_and_twice(void **state)
     enum { LEN = 2800000, CHUNK = 1 << 20, TOTAL = LEN + 8 };
     by_hand hand;
     open_by_hand(&hand);
-    unsigned char *first = make_message(1, LEN), *second = make_message(2, 30), *third = make_message(3, LEN);
+    unsigned char *first = make_message(1, LEN), *second = make_message(2, 30),
+                  *third = make_message(3, LEN);
     send_part(hand.fd[1], 2, 3, third, TOTAL, CHUNK, CHUNK); /* what is awaited last comes first */
     send_part(hand.fd[1], 1, 2, second, 38, 0, 38);
     send_part(hand.fd[0], 2, 1, first, TOTAL, (size_t)2 * CHUNK, TOTAL - 2 * CHUNK);
@@ -255,7 +271,8 @@ static void drain(const by_hand *hand, size_t bytes)
 {
     static char room[65536];
     while (bytes > 0) {
-        struct pollfd wait[2] = {{.fd = hand->fd[0], .events = POLLIN}, {.fd = hand->fd[1], .events = POLLIN}};
+        struct pollfd wait[2] = {{.fd = hand->fd[0], .events = POLLIN},
+                                 {.fd = hand->fd[1], .events = POLLIN}};
         if (poll(wait, 2, SUITE_PATIENCE_MS / 4) <= 0) fail_msg("%zu bytes did not come", bytes);
         for (int i = 0; i < 2; i++) {
             if (!wait[i].revents) continue;
@@ -266,7 +283,8 @@ static void drain(const by_hand *hand, size_t bytes)
     }
 }
 
-/* 512 messages may be unacknowledged. The one word that acknowledges them all is the only thing that wakes the sender. */
+/* 512 messages may be unacknowledged. The one word that acknowledges them all is the only thing
+ * that wakes the sender. */
 static void an_acknowledgement_sets_a_waiting_send_going(void **state)
 {
     (void)state;
@@ -290,21 +308,23 @@ static void a_record_that_makes_no_sense_ends_the_link(void **state)
         int kind;
         uint64_t n;
         size_t total, offset, len;
-    } cases[] = {{9, 1, 20, 0, 20},                  /* no such kind */
-                 {1, 5000, 20, 0, 20},               /* far beyond what is acknowledged */
-                 {2, 1, 1200000, 7, 1 << 20},        /* no chunk begins there */
-                 {2, 1, 1200000, 0, 1000},           /* nor ends there */
-                 {2, 1, 1100000, 1100000, 0},        /* past the end */
-                 {2, 1, 20, 0, 20}};                 /* too short for chunks */
+    } cases[] = {{9, 1, 20, 0, 20},           /* no such kind */
+                 {1, 5000, 20, 0, 20},        /* far beyond what is acknowledged */
+                 {2, 1, 1200000, 7, 1 << 20}, /* no chunk begins there */
+                 {2, 1, 1200000, 0, 1000},    /* nor ends there */
+                 {2, 1, 1100000, 1100000, 0}, /* past the end */
+                 {2, 1, 20, 0, 20}};          /* too short for chunks */
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         by_hand hand;
         open_by_hand(&hand);
         /* What follows could find the link gone: it is not waited for. */
-        send_header(hand.fd[0], cases[i].kind, cases[i].n, cases[i].total, cases[i].offset, cases[i].len);
+        send_header(hand.fd[0], cases[i].kind, cases[i].n, cases[i].total, cases[i].offset,
+                    cases[i].len);
         void *data;
         size_t len;
         const dw_status status = dw_link_recv(hand.link, TAG, SUITE_PATIENCE_MS, &data, &len);
-        if (status != DW_ERR_PROTOCOL) fail_msg("case %zu: %d %s", i, (int)status, dw_link_why(hand.link));
+        if (status != DW_ERR_PROTOCOL)
+            fail_msg("case %zu: %d %s", i, (int)status, dw_link_why(hand.link));
         close_by_hand(&hand);
     }
 }
@@ -314,12 +334,17 @@ static void points_at_the_option_that_is_wrong(void **state)
     (void)state;
     const struct {
         const char *uri, *blamed;
-    } cases[] = {{"tcp://127.0.0.1:0?stripes=0", "0"}, {"tcp://127.0.0.1:0?stripes=9", "9"}, {"tcp://127.0.0.1:0?grace=2", "2"},
-                 {"tcp://127.0.0.1:0?stripes=2&colour=red", "colour=red"}, {"tcp://127.0.0.1:0?grace=9999s", "9999s"},
-                 {"tcp://127.0.0.1:0?", ""}, {"tcp://127.0.0.1:0?stripes=2&congestion=nonesuch", "nonesuch"},
+    } cases[] = {{"tcp://127.0.0.1:0?stripes=0", "0"},
+                 {"tcp://127.0.0.1:0?stripes=9", "9"},
+                 {"tcp://127.0.0.1:0?grace=2", "2"},
+                 {"tcp://127.0.0.1:0?stripes=2&colour=red", "colour=red"},
+                 {"tcp://127.0.0.1:0?grace=9999s", "9999s"},
+                 {"tcp://127.0.0.1:0?", ""},
+                 {"tcp://127.0.0.1:0?stripes=2&congestion=nonesuch", "nonesuch"},
                  {"tcp://127.0.0.1:0?congestion=sixteen-letters-", "sixteen-letters-"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const dw_link_options options = {.struct_size = sizeof options, .role = DW_LINK_LISTEN, .open_timeout_ms = 100};
+        const dw_link_options options = {
+            .struct_size = sizeof options, .role = DW_LINK_LISTEN, .open_timeout_ms = 100};
         dw_link *link;
         dw_why why = {.text = ""};
         assert_int_equal(dw_link_open(&link, cases[i].uri, &options, &why), DW_ERR_CONFIG);
@@ -338,13 +363,15 @@ static void a_congestion_control_that_there_is_can_be_chosen(void **state)
     proxy_pair_close(&pair);
 }
 
-/* Where nobody can come back the port is free as soon as the peer is there: one address for one peer after the other. */
+/* Where nobody can come back the port is free as soon as the peer is there: one address for one
+ * peer after the other. */
 static void a_port_can_serve_one_peer_after_the_other(void **state)
 {
     (void)state;
     proxy_pair pairs[3];
     for (int i = 0; i < 3; i++) {
-        pairs[i] = (proxy_pair){.options = {"?stripes=1&grace=0ms", NULL}, .port = i > 0 ? pairs[0].listener_port : 0};
+        pairs[i] = (proxy_pair){.options = {"?stripes=1&grace=0ms", NULL},
+                                .port = i > 0 ? pairs[0].listener_port : 0};
         proxy_pair_open(&pairs[i]);
     }
     for (int i = 0; i < 3; i++) {

@@ -57,7 +57,8 @@ void certificate_make(certificate *made, const certificate *by, const certificat
     X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_ASC, (const unsigned char *)number, -1, -1, 0);
     X509_set_issuer_name(x509, by ? X509_get_subject_name(by->x509) : name);
     X509 *issuer = by ? by->x509 : x509;
-    add_extension(x509, issuer, NID_basic_constraints, wish->is_authority ? "critical,CA:TRUE" : "critical,CA:FALSE");
+    add_extension(x509, issuer, NID_basic_constraints,
+                  wish->is_authority ? "critical,CA:TRUE" : "critical,CA:FALSE");
     if (wish->uri) {
         char uri[150];
         snprintf(uri, sizeof uri, "URI:%s", wish->uri);
@@ -66,8 +67,11 @@ void certificate_make(certificate *made, const certificate *by, const certificat
     if (wish->purpose) add_extension(x509, issuer, NID_ext_key_usage, wish->purpose);
     must(X509_sign(x509, by ? by->key : key, EVP_sha256()) > 0, "sign");
     BIO *pem = BIO_new(BIO_s_mem()), *key_pem = BIO_new(BIO_s_mem());
-    must(PEM_write_bio_X509(pem, x509) && PEM_write_bio_PrivateKey(key_pem, key, NULL, NULL, 0, NULL, NULL), "write PEM");
-    *made = (certificate){.x509 = x509, .key = key, .pem = as_text(pem), .key_pem = as_text(key_pem)};
+    must(PEM_write_bio_X509(pem, x509) &&
+             PEM_write_bio_PrivateKey(key_pem, key, NULL, NULL, 0, NULL, NULL),
+         "write PEM");
+    *made =
+        (certificate){.x509 = x509, .key = key, .pem = as_text(pem), .key_pem = as_text(key_pem)};
 }
 
 void certificate_free(certificate *one)

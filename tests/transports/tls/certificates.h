@@ -12,8 +12,8 @@ typedef struct certificate {
 } certificate;
 
 typedef struct certificate_wish {
-    const char *uri;     /* among the alternative names; NULL: none */
-    const char *purpose; /* extended key usage; NULL: any */
+    const char *uri;      /* among the alternative names; NULL: none */
+    const char *purpose;  /* extended key usage; NULL: any */
     long from_s, until_s; /* from now; both 0: an hour either way */
     int is_authority;
 } certificate_wish;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * hostile_peers.c - strangers of twelve kinds besiege listeners while an honest link works: none gets past, nothing is lost.
+ * hostile_peers.c - strangers of twelve kinds besiege listeners while an honest link works: none
+ * gets past, nothing is lost.
  *
- * hostile_peers [ATTEMPTS [SEED]]. One listener waits for a peer that never comes; the honest link's own port is besieged, too,
- * as far as it is open. The honest link has a wire of 1 Gbit/s; what it carried per second, in peace and under siege, is printed and
- * not judged. */
+ * hostile_peers [ATTEMPTS [SEED]]. One listener waits for a peer that never comes; the honest
+ * link's own port is besieged, too, as far as it is open. The honest link has a wire of 1 Gbit/s;
+ * what it carried per second, in peace and under siege, is printed and not judged. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -27,7 +28,8 @@
 
 enum { KINDS = 12, BESIEGERS = 2, MESSAGE_BYTES = 100000, TAG = 1, PATIENCE_MS = 60000 };
 
-static const unsigned char group_key[32] = "the key that no stranger has....", other_key[32] = "a key that strangers have.......";
+static const unsigned char group_key[32] = "the key that no stranger has....",
+                           other_key[32] = "a key that strangers have.......";
 
 static void die(const char *what)
 {
@@ -37,11 +39,15 @@ static void die(const char *what)
 
 static dw_tls_options with_key(const void *key, const char *own_name, const char *peer_name)
 {
-    return (dw_tls_options){.struct_size = sizeof(dw_tls_options), .own_name = own_name, .peer_name = peer_name,
-                            .group_key = key, .group_key_bytes = sizeof group_key};
+    return (dw_tls_options){.struct_size = sizeof(dw_tls_options),
+                            .own_name = own_name,
+                            .peer_name = peer_name,
+                            .group_key = key,
+                            .group_key_bytes = sizeof group_key};
 }
 
-/* ---- Listeners ------------------------------------------------------------------------------------ */
+/* ---- Listeners
+ * ------------------------------------------------------------------------------------ */
 
 typedef struct port {
     dw_tls_options tls;
@@ -62,8 +68,13 @@ static void note(void *context, const char *uri)
 static void *listen_there(void *context)
 {
     port *at = context;
-    const dw_link_options options = {.struct_size = sizeof options, .role = DW_LINK_LISTEN, .open_timeout_ms = 3600000, .tls = &at->tls,
-                                     .on_listening = note, .listening_context = at, .cancelled = &at->cancelled};
+    const dw_link_options options = {.struct_size = sizeof options,
+                                     .role = DW_LINK_LISTEN,
+                                     .open_timeout_ms = 3600000,
+                                     .tls = &at->tls,
+                                     .on_listening = note,
+                                     .listening_context = at,
+                                     .cancelled = &at->cancelled};
     at->status = dw_link_open(&at->link, at->uri, &options, &at->why);
     return NULL;
 }
@@ -76,14 +87,16 @@ static void start_listening(port *at, const char *uri)
     while (atomic_load(&at->number) == 0) usleep(1000);
 }
 
-/* ---- Strangers ------------------------------------------------------------------------------------ */
+/* ---- Strangers
+ * ------------------------------------------------------------------------------------ */
 
 typedef struct siege {
     const int *ports; /* two */
     int attempts;
     uint64_t random;
     SSL_CTX *tls12, *tls13, *certified;
-    dw_tls_context *wrong_key, *wrong_name, *right; /* `right` is only listened to: what a thief could have recorded */
+    dw_tls_context *wrong_key, *wrong_name, *right; /* `right` is only listened to: what a thief
+                                                       could have recorded */
     atomic_int *next, *past, *by_kind;
 } siege;
 
@@ -96,7 +109,9 @@ static uint64_t draw(siege *s)
 
 static int connect_to(int number)
 {
-    const struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)number), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    const struct sockaddr_in address = {.sin_family = AF_INET,
+                                        .sin_port = htons((uint16_t)number),
+                                        .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0) die("no socket");
     if (connect(fd, (const struct sockaddr *)&address, sizeof address) == 0) return fd;
@@ -118,8 +133,8 @@ static size_t record_hello(const siege *s, unsigned char *room, size_t cap)
     return n > 0 ? (size_t)n : 0;
 }
 
-/* Is it told anything that only a peer is told? TLS lets ends of other kinds believe that they came through; the word of welcome
- * under TLS is what counts, which is the listener's first record. */
+/* Is it told anything that only a peer is told? TLS lets ends of other kinds believe that they came
+ * through; the word of welcome under TLS is what counts, which is the listener's first record. */
 static int shake_raw(int fd, SSL_CTX *context)
 {
     const struct timeval wait = {.tv_sec = 2};
@@ -135,7 +150,8 @@ static int shake_raw(int fd, SSL_CTX *context)
 static int shake_as_deltawire(int fd, dw_tls_context *context)
 {
     dw_stream stream = {.fd = fd};
-    dw_status status = dw_tls_cover(&stream, context, dw_link_now_ns() + (int64_t)2000 * DW_NS_PER_MS);
+    dw_status status =
+        dw_tls_cover(&stream, context, dw_link_now_ns() + (int64_t)2000 * DW_NS_PER_MS);
     fcntl(fd, F_SETFL, O_NONBLOCK);
     while (status == DW_OK && (status = dw_tls_shake(&stream)) == DW_PENDING) {
         struct pollfd wait = {.fd = fd, .events = (short)dw_stream_events(&stream, 1, 0)};
@@ -155,7 +171,8 @@ static int is_welcomed(int fd, int wait_ms)
     while (poll(&wait, 1, wait_ms) > 0) {
         const ssize_t n = recv(fd, room, sizeof room, 0);
         if (n <= 0) return 0;
-        if (n >= 8 && memcmp(room, "DWTCP\n", 6) == 0) return 1; /* a listener that takes plaintext */
+        if (n >= 8 && memcmp(room, "DWTCP\n", 6) == 0)
+            return 1; /* a listener that takes plaintext */
     }
     return 0;
 }
@@ -170,19 +187,19 @@ static int attempt(siege *s, int kind, int fd)
     unsigned char room[20000];
     size_t len;
     switch (kind) {
-    case 0: /* says nothing */
-        return is_welcomed(fd, 1 + (int)(draw(s) % 30));
+    case 0: /* says nothing */ return is_welcomed(fd, 1 + (int)(draw(s) % 30));
     case 1: /* noise, some of it in good records */
         for (size_t i = 0; i < 600; i += 8) memcpy(room + i, &(uint64_t){draw(s)}, 8);
         if (draw(s) % 2) memcpy(room, "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 11);
         say(fd, room, 1 + draw(s) % 600);
         return is_welcomed(fd, 20);
     case 2: /* deltawire without TLS */
-        say(fd, "DWTCP\n\x01" "C\x28\0\0\0\0\0\0\0\0\0\0\0\2\0\0\0DWLK\1\0\0\0", 32);
+        say(fd,
+            "DWTCP\n\x01"
+            "C\x28\0\0\0\0\0\0\0\0\0\0\0\2\0\0\0DWLK\1\0\0\0",
+            32);
         return is_welcomed(fd, 20);
-    case 3:
-        say(fd, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", 35);
-        return is_welcomed(fd, 20);
+    case 3: say(fd, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", 35); return is_welcomed(fd, 20);
     case 4: return shake_raw(fd, s->tls12);
     case 5: return shake_raw(fd, s->tls13);
     case 6: return shake_raw(fd, s->certified);
@@ -202,7 +219,9 @@ static int attempt(siege *s, int kind, int fd)
     default: /* a hello that does not end */
         memset(room, 0, sizeof room);
         for (int i = 0; i < 5; i++) {
-            memcpy(room, i ? "\x16\x03\x01\x10\x00" : "\x16\x03\x01\x10\x00\x01\x00\xff\xff\x03\x03", i ? 5 : 11);
+            memcpy(room,
+                   i ? "\x16\x03\x01\x10\x00" : "\x16\x03\x01\x10\x00\x01\x00\xff\xff\x03\x03",
+                   i ? 5 : 11);
             say(fd, room, 5 + 4096);
         }
         return is_welcomed(fd, 20);
@@ -225,7 +244,8 @@ static void *besiege(void *context)
     return NULL;
 }
 
-/* ---- The honest link ------------------------------------------------------------------------------ */
+/* ---- The honest link
+ * ------------------------------------------------------------------------------ */
 
 typedef struct traffic {
     dw_link *from, *to;
@@ -242,7 +262,8 @@ static void *send_on(void *context)
         memset(message, (int)(n & 255), sizeof message);
         memcpy(message, &n, sizeof n);
         dw_status status;
-        while ((status = dw_link_send(t->from, TAG, message, sizeof message)) == DW_PENDING) dw_link_wait_room(t->from, sizeof message, 100);
+        while ((status = dw_link_send(t->from, TAG, message, sizeof message)) == DW_PENDING)
+            dw_link_wait_room(t->from, sizeof message, 100);
         if (status != DW_OK) die(dw_link_why(t->from));
     }
     if (dw_link_send(t->from, TAG, "", 0) != DW_OK) die(dw_link_why(t->from));
@@ -258,7 +279,8 @@ static void *receive_on(void *context)
         if (dw_link_recv(t->to, TAG, PATIENCE_MS, &data, &len) != DW_OK) die(dw_link_why(t->to));
         uint64_t number = n;
         if (len == MESSAGE_BYTES) memcpy(&number, data, sizeof number);
-        const int is_good = len == MESSAGE_BYTES && number == n && ((unsigned char *)data)[MESSAGE_BYTES - 1] == (n & 255);
+        const int is_good = len == MESSAGE_BYTES && number == n &&
+                            ((unsigned char *)data)[MESSAGE_BYTES - 1] == (n & 255);
         dw_link_release(t->to, data);
         if (len == 0) return NULL;
         if (!is_good) die("the honest link lost or changed a message");
@@ -268,16 +290,21 @@ static void *receive_on(void *context)
 
 static double per_second(traffic *t, uint64_t since, int64_t since_ns)
 {
-    return (double)(atomic_load(&t->received) - since) / ((double)(dw_link_now_ns() - since_ns) * 1e-9) * MESSAGE_BYTES * 1e-6;
+    return (double)(atomic_load(&t->received) - since) /
+           ((double)(dw_link_now_ns() - since_ns) * 1e-9) * MESSAGE_BYTES * 1e-6;
 }
 
-/* ---- The whole ------------------------------------------------------------------------------------ */
+/* ---- The whole
+ * ------------------------------------------------------------------------------------ */
 
 static SSL_CTX *client(int version, const certificate *own)
 {
     SSL_CTX *context = SSL_CTX_new(TLS_client_method());
-    if (!context || (version && !SSL_CTX_set_max_proto_version(context, version))) die("no context");
-    if (own && (!SSL_CTX_use_certificate(context, own->x509) || !SSL_CTX_use_PrivateKey(context, own->key))) die("no certificate");
+    if (!context || (version && !SSL_CTX_set_max_proto_version(context, version)))
+        die("no context");
+    if (own && (!SSL_CTX_use_certificate(context, own->x509) ||
+                !SSL_CTX_use_PrivateKey(context, own->key)))
+        die("no certificate");
     return context;
 }
 
@@ -295,26 +322,40 @@ static void open_honest(port *at, traffic *t)
     char uri[64];
     dw_why why;
     const dw_tls_options tls = with_key(group_key, "rank/1", "rank/0");
-    const dw_link_options options = {.struct_size = sizeof options, .open_timeout_ms = PATIENCE_MS, .tls = &tls, .max_queued_bytes = 4 << 20};
+    const dw_link_options options = {.struct_size = sizeof options,
+                                     .open_timeout_ms = PATIENCE_MS,
+                                     .tls = &tls,
+                                     .max_queued_bytes = 4 << 20};
     start_listening(at, "shaped:rate=1gbit/tcp://127.0.0.1:0");
     snprintf(uri, sizeof uri, "shaped:rate=1gbit/tcp://127.0.0.1:%d", atomic_load(&at->number));
     if (dw_link_open(&t->to, uri, &options, &why) != DW_OK) die(why.text);
     pthread_join(at->thread, NULL);
     if (at->status != DW_OK) die(at->why.text);
     t->from = at->link;
-    if (pthread_create(&t->sender, NULL, send_on, t) != 0 || pthread_create(&t->receiver, NULL, receive_on, t) != 0) die("no thread");
+    if (pthread_create(&t->sender, NULL, send_on, t) != 0 ||
+        pthread_create(&t->receiver, NULL, receive_on, t) != 0)
+        die("no thread");
 }
 
-static void run_siege(siege besiegers[BESIEGERS], int attempts, uint64_t seed, const int ports[2], atomic_int counts[2 + KINDS])
+static void run_siege(siege besiegers[BESIEGERS], int attempts, uint64_t seed, const int ports[2],
+                      atomic_int counts[2 + KINDS])
 {
     pthread_t threads[BESIEGERS];
     certificate stranger;
     certificate_make(&stranger, NULL, &(certificate_wish){.uri = "deltawire:rank/1"});
     for (int i = 0; i < BESIEGERS; i++) {
-        besiegers[i] = (siege){.ports = ports, .attempts = attempts, .random = seed + (uint64_t)i, .next = &counts[0], .past = &counts[1],
-                               .by_kind = &counts[2], .tls12 = client(TLS1_2_VERSION, &stranger), .tls13 = client(0, NULL),
-                               .certified = client(0, &stranger), .wrong_key = dialler(other_key, "rank/1"),
-                               .wrong_name = dialler(group_key, "rank/9"), .right = dialler(group_key, "rank/1")};
+        besiegers[i] = (siege){.ports = ports,
+                               .attempts = attempts,
+                               .random = seed + (uint64_t)i,
+                               .next = &counts[0],
+                               .past = &counts[1],
+                               .by_kind = &counts[2],
+                               .tls12 = client(TLS1_2_VERSION, &stranger),
+                               .tls13 = client(0, NULL),
+                               .certified = client(0, &stranger),
+                               .wrong_key = dialler(other_key, "rank/1"),
+                               .wrong_name = dialler(group_key, "rank/9"),
+                               .right = dialler(group_key, "rank/1")};
         if (pthread_create(&threads[i], NULL, besiege, &besiegers[i]) != 0) die("no thread");
     }
     for (int i = 0; i < BESIEGERS; i++) {
@@ -351,7 +392,8 @@ int main(int argc, char **argv)
     const int64_t start = dw_link_now_ns();
     const int ports[2] = {atomic_load(&waiting.number), atomic_load(&honest.number)};
     run_siege(besiegers, attempts, seed, ports, counts);
-    const double under_siege = per_second(&t, first, start), seconds = (double)(dw_link_now_ns() - start) * 1e-9;
+    const double under_siege = per_second(&t, first, start),
+                 seconds = (double)(dw_link_now_ns() - start) * 1e-9;
     atomic_store(&t.stop, 1);
     pthread_join(t.sender, NULL);
     pthread_join(t.receiver, NULL);
@@ -359,10 +401,13 @@ int main(int argc, char **argv)
     dw_link_close(t.to);
     __atomic_store_n(&waiting.cancelled, 1, __ATOMIC_RELAXED);
     pthread_join(waiting.thread, NULL);
-    if (waiting.status != DW_ERR_CANCELLED) die(waiting.status == DW_OK ? "a stranger was taken for the peer" : waiting.why.text);
+    if (waiting.status != DW_ERR_CANCELLED)
+        die(waiting.status == DW_OK ? "a stranger was taken for the peer" : waiting.why.text);
     printf("%d attempts in %.1f s, connections by kind:", attempts, seconds);
     for (int i = 0; i < KINDS; i++) printf(" %d", atomic_load(&counts[2 + i]));
-    printf("\n%d got past; the honest link carried %llu messages, %.0f MB/s in peace, %.0f MB/s under siege\n", atomic_load(&counts[1]),
-           (unsigned long long)atomic_load(&t.received), in_peace, under_siege);
+    printf("\n%d got past; the honest link carried %llu messages, %.0f MB/s in peace, %.0f MB/s "
+           "under siege\n",
+           atomic_load(&counts[1]), (unsigned long long)atomic_load(&t.received), in_peace,
+           under_siege);
     return atomic_load(&counts[1]) != 0;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_tls_links.c - links over tcp under TLS: who is turned away, and what both ends are told of it. */
+ * test_tls_links.c - links over tcp under TLS: who is turned away, and what both ends are told of
+ * it. */
 #include "transport_suite.h"
 
 #include <arpa/inet.h>
@@ -15,12 +16,14 @@ enum { MY_TAG = 7 };
 
 static dw_tls_options own[2], wrong_key, wrong_name;
 
-/* ---- Who meets whom ----------------------------------------------------------------------------- */
+/* ---- Who meets whom -----------------------------------------------------------------------------
+ */
 
 static void both_ends_know_who_the_other_is(void **state)
 {
     (void)state;
-    const suite_backend backend = {.name = "tls", .uri = "tcp://127.0.0.1:0", .tls = {&own[0], &own[1]}};
+    const suite_backend backend = {
+        .name = "tls", .uri = "tcp://127.0.0.1:0", .tls = {&own[0], &own[1]}};
     suite_pair pair;
     suite_prepare(&pair, &backend);
     suite_open(&pair);
@@ -46,7 +49,8 @@ static void both_ends_know_who_the_other_is(void **state)
 static void a_shape_in_front_changes_nothing(void **state)
 {
     (void)state;
-    const suite_backend backend = {.name = "tls", .uri = "shaped:delay=1ms/tcp://127.0.0.1:0", .tls = {&own[0], &own[1]}};
+    const suite_backend backend = {
+        .name = "tls", .uri = "shaped:delay=1ms/tcp://127.0.0.1:0", .tls = {&own[0], &own[1]}};
     suite_pair pair;
     suite_prepare(&pair, &backend);
     suite_open(&pair);
@@ -85,8 +89,12 @@ static void *listen_for_one(void *context)
 
 static void begin_listening(listening *me, const dw_tls_options *tls, uint32_t timeout_ms)
 {
-    *me = (listening){.options = {.struct_size = sizeof(dw_link_options), .role = DW_LINK_LISTEN, .open_timeout_ms = timeout_ms,
-                                  .on_listening = note, .listening_context = me, .tls = tls}};
+    *me = (listening){.options = {.struct_size = sizeof(dw_link_options),
+                                  .role = DW_LINK_LISTEN,
+                                  .open_timeout_ms = timeout_ms,
+                                  .on_listening = note,
+                                  .listening_context = me,
+                                  .tls = tls}};
     pthread_mutex_init(&me->lock, NULL);
     pthread_cond_init(&me->is_told, NULL);
     assert_int_equal(pthread_create(&me->thread, NULL, listen_for_one, me), 0);
@@ -95,9 +103,11 @@ static void begin_listening(listening *me, const dw_tls_options *tls, uint32_t t
     pthread_mutex_unlock(&me->lock);
 }
 
-static dw_status dial(const char *uri, const dw_tls_options *tls, uint32_t timeout_ms, dw_link **link, dw_why *why)
+static dw_status dial(const char *uri, const dw_tls_options *tls, uint32_t timeout_ms,
+                      dw_link **link, dw_why *why)
 {
-    const dw_link_options options = {.struct_size = sizeof options, .open_timeout_ms = timeout_ms, .tls = tls};
+    const dw_link_options options = {
+        .struct_size = sizeof options, .open_timeout_ms = timeout_ms, .tls = tls};
     return dw_link_open(link, uri, &options, why);
 }
 
@@ -112,7 +122,8 @@ static void a_listener_waits_on_for_the_right_one(void **state)
     const dw_tls_options *const wrong[] = {&wrong_key, &wrong_name};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         assert_int_equal(dial(me.uri, wrong[i], 60000, &link, &why), DW_ERR_AUTH);
-        if (!strstr(why.text, me.uri + 6) || !strstr(why.text, "another group key")) fail_msg("%s", why.text);
+        if (!strstr(why.text, me.uri + 6) || !strstr(why.text, "another group key"))
+            fail_msg("%s", why.text);
     }
     assert_int_equal(dial(me.uri, NULL, 300, &link, &why), DW_ERR_TIMEOUT); /* without TLS */
     if (!strstr(why.text, "does it want a key?")) fail_msg("%s", why.text);
@@ -152,7 +163,8 @@ static void a_dialler_is_told_that_nobody_answers_its_handshake(void **state)
     assert_int_equal(me.status, DW_ERR_TIMEOUT);
 }
 
-/* ---- Without TLS -------------------------------------------------------------------------------- */
+/* ---- Without TLS --------------------------------------------------------------------------------
+ */
 
 static void goes_nowhere_without_tls(void **state)
 {
@@ -161,26 +173,37 @@ static void goes_nowhere_without_tls(void **state)
         const char *uri;
         dw_link_role role;
         dw_status status;
-    } cases[] = {{"tcp://0.0.0.0:0", DW_LINK_LISTEN, DW_ERR_AUTH}, {"tcp://[::]:0", DW_LINK_LISTEN, DW_ERR_AUTH},
-                 {"tcp://192.0.2.1:7000", DW_LINK_LISTEN, DW_ERR_AUTH}, {"tcp://192.0.2.1:7000", DW_LINK_CONNECT, DW_ERR_AUTH},
-                 {"tcp://[2001:db8::1]:7000", DW_LINK_CONNECT, DW_ERR_AUTH}, {"tcp://[fe80::1]:7000", DW_LINK_CONNECT, DW_ERR_AUTH},
+    } cases[] = {{"tcp://0.0.0.0:0", DW_LINK_LISTEN, DW_ERR_AUTH},
+                 {"tcp://[::]:0", DW_LINK_LISTEN, DW_ERR_AUTH},
+                 {"tcp://192.0.2.1:7000", DW_LINK_LISTEN, DW_ERR_AUTH},
+                 {"tcp://192.0.2.1:7000", DW_LINK_CONNECT, DW_ERR_AUTH},
+                 {"tcp://[2001:db8::1]:7000", DW_LINK_CONNECT, DW_ERR_AUTH},
+                 {"tcp://[fe80::1]:7000", DW_LINK_CONNECT, DW_ERR_AUTH},
                  {"tcp://[::ffff:192.0.2.1]:7000", DW_LINK_CONNECT, DW_ERR_AUTH},
-                 {"tcp://128.0.0.1:7000", DW_LINK_CONNECT, DW_ERR_AUTH}, {"tcp://126.0.0.1:7000", DW_LINK_CONNECT, DW_ERR_AUTH},
-                 {"tcp://127.0.0.1:0", DW_LINK_LISTEN, DW_ERR_TIMEOUT}, {"tcp://127.7.7.7:0", DW_LINK_LISTEN, DW_ERR_TIMEOUT},
+                 {"tcp://128.0.0.1:7000", DW_LINK_CONNECT, DW_ERR_AUTH},
+                 {"tcp://126.0.0.1:7000", DW_LINK_CONNECT, DW_ERR_AUTH},
+                 {"tcp://127.0.0.1:0", DW_LINK_LISTEN, DW_ERR_TIMEOUT},
+                 {"tcp://127.7.7.7:0", DW_LINK_LISTEN, DW_ERR_TIMEOUT},
                  {"tcp://localhost:0", DW_LINK_LISTEN, DW_ERR_TIMEOUT}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const dw_link_options options = {.struct_size = sizeof options, .role = cases[i].role, .open_timeout_ms = 50};
+        const dw_link_options options = {
+            .struct_size = sizeof options, .role = cases[i].role, .open_timeout_ms = 50};
         dw_link *link;
         dw_why why = {.text = ""};
         const dw_status status = dw_link_open(&link, cases[i].uri, &options, &why);
         if (status != cases[i].status) fail_msg("%s: %d '%s'", cases[i].uri, status, why.text);
         if (status != DW_ERR_AUTH) continue;
-        if (!strstr(why.text, "insecure_plaintext") || !strstr(why.text, "--group-key") || why.text[254]) fail_msg("%s", why.text);
+        if (!strstr(why.text, "insecure_plaintext") || !strstr(why.text, "--group-key") ||
+            why.text[254])
+            fail_msg("%s", why.text);
     }
     /* With the option whose name says so, or with a key, all addresses will do. */
     for (int is_insecure = 0; is_insecure < 2; is_insecure++) {
-        const dw_link_options options = {.struct_size = sizeof options, .role = DW_LINK_LISTEN, .open_timeout_ms = 50,
-                                         .insecure_plaintext = is_insecure, .tls = is_insecure ? NULL : &own[0]};
+        const dw_link_options options = {.struct_size = sizeof options,
+                                         .role = DW_LINK_LISTEN,
+                                         .open_timeout_ms = 50,
+                                         .insecure_plaintext = is_insecure,
+                                         .tls = is_insecure ? NULL : &own[0]};
         dw_link *link;
         assert_int_equal(dw_link_open(&link, "tcp://0.0.0.0:0", &options, NULL), DW_ERR_TIMEOUT);
     }
@@ -210,19 +233,23 @@ static void says_what_is_wrong_with_the_keys(void **state)
     assert_non_null(strstr(why.text, "16 bytes"));
 }
 
-/* ---- Sessions ----------------------------------------------------------------------------------- */
+/* ---- Sessions -----------------------------------------------------------------------------------
+ */
 
-/* What was sealed in one session opens in no other, frames included, to the last bit of what their header vouches for. */
+/* What was sealed in one session opens in no other, frames included, to the last bit of what their
+ * header vouches for. */
 static void an_envelope_belongs_to_its_session(void **state)
 {
     (void)state;
-    static const dw_envelope_kind kinds[] = {DW_ENVELOPE_HELLO, DW_ENVELOPE_FRAME, DW_ENVELOPE_RESENT, DW_ENVELOPE_ACK};
+    static const dw_envelope_kind kinds[] = {DW_ENVELOPE_HELLO, DW_ENVELOPE_FRAME,
+                                             DW_ENVELOPE_RESENT, DW_ENVELOPE_ACK};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         _Alignas(16) unsigned char message[DW_ENVELOPE_BYTES + 200] = {0};
         dw_envelope envelope;
         const int is_frame = kinds[i] == DW_ENVELOPE_FRAME || kinds[i] == DW_ENVELOPE_RESENT;
         for (size_t len = 0; len <= 200; len += 40) {
-            const size_t whole = DW_ENVELOPE_BYTES + len, checked = is_frame && len > 80 ? DW_ENVELOPE_BYTES + 80 : whole;
+            const size_t whole = DW_ENVELOPE_BYTES + len,
+                         checked = is_frame && len > 80 ? DW_ENVELOPE_BYTES + 80 : whole;
             dw_envelope_seal(message, 5, kinds[i], DW_OK, 3, len);
             assert_true(dw_envelope_read(message, whole, 5, &envelope));
             assert_false(dw_envelope_read(message, whole, 7, &envelope));
@@ -241,11 +268,15 @@ static void a_channel_takes_nothing_of_another_session(void **state)
 {
     (void)state;
     test_channels channels;
-    channels_prepare(&channels, &(suite_backend){.name = "tls", .uri = "tcp://127.0.0.1:0", .transports = channels_backends[1].transports,
-                                                .tls = {&own[0], &own[1]}},
+    channels_prepare(&channels,
+                     &(suite_backend){.name = "tls",
+                                      .uri = "tcp://127.0.0.1:0",
+                                      .transports = channels_backends[1].transports,
+                                      .tls = {&own[0], &own[1]}},
                      "direct:bits=8,replies=never", "direct:bits=8,replies=never");
     channels_try_open(&channels);
-    if (channels.status[0] != DW_OK || channels.status[1] != DW_OK) fail_msg("%s", channels.why[0].text);
+    if (channels.status[0] != DW_OK || channels.status[1] != DW_OK)
+        fail_msg("%s", channels.why[0].text);
     dw_key keys[N];
     float y[N * T * C];
     channels_send(&channels, 0);
@@ -262,7 +293,9 @@ static void a_channel_takes_nothing_of_another_session(void **state)
 static void channels_heal_under_tls(void **state)
 {
     (void)state;
-    const suite_backend backend = {.name = "tls", .uri = "tcp://127.0.0.1:0", .transports = channels_backends[1].transports,
+    const suite_backend backend = {.name = "tls",
+                                   .uri = "tcp://127.0.0.1:0",
+                                   .transports = channels_backends[1].transports,
                                    .tls = {&own[0], &own[1]}};
     const test_plan plans[] = {{.which = DW_TAG_FRAMES, .first = 3, .last = 4, .flip_at = -1}};
     channels_carry(&backend, "delta:bits=4", 12, 3, plans, 1);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_tls_peers.c - who gets past the handshake: certificates good and bad, and peers that are no deltawire at all. */
+ * test_tls_peers.c - who gets past the handshake: certificates good and bad, and peers that are no
+ * deltawire at all. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -21,7 +22,8 @@ static int make_certificates(void **state)
 {
     (void)state;
     signal(SIGPIPE, SIG_IGN); /* OpenSSL's own sockets, of the raw ends */
-    const certificate_wish is_authority = {.is_authority = 1}, names_listener = {.uri = "deltawire:rank/0"},
+    const certificate_wish is_authority = {.is_authority = 1},
+                           names_listener = {.uri = "deltawire:rank/0"},
                            names_connector = {.uri = "deltawire:rank/1"};
     certificate_make(&authority, NULL, &is_authority);
     certificate_make(&other_authority, NULL, &is_authority);
@@ -40,19 +42,26 @@ static int free_certificates(void **state)
     return 0;
 }
 
-static dw_tls_options with_certificate(const certificate *own, const char *own_name, const char *peer_name)
+static dw_tls_options with_certificate(const certificate *own, const char *own_name,
+                                       const char *peer_name)
 {
-    return (dw_tls_options){.struct_size = sizeof(dw_tls_options), .own_name = own_name, .peer_name = peer_name,
-                            .certificate_pem = own->pem, .key_pem = own->key_pem, .ca_pem = authority.pem};
+    return (dw_tls_options){.struct_size = sizeof(dw_tls_options),
+                            .own_name = own_name,
+                            .peer_name = peer_name,
+                            .certificate_pem = own->pem,
+                            .key_pem = own->key_pem,
+                            .ca_pem = authority.pem};
 }
 
-/* ---- Certificates ------------------------------------------------------------------------------- */
+/* ---- Certificates -------------------------------------------------------------------------------
+ */
 
 static void certificates_meet_and_tell_names(void **state)
 {
     (void)state;
     for (int is_any = 0; is_any < 2; is_any++) {
-        const dw_tls_options listener = with_certificate(&listener_own, is_any ? NULL : "rank/0", is_any ? NULL : "rank/1");
+        const dw_tls_options listener =
+            with_certificate(&listener_own, is_any ? NULL : "rank/0", is_any ? NULL : "rank/1");
         const dw_tls_options connector = with_certificate(&connector_own, NULL, "rank/0");
         tls_pair pair = {.at_most = is_any ? 0 : 100};
         tls_pair_meet(&pair, &listener, &connector);
@@ -68,7 +77,8 @@ static void certificates_meet_and_tell_names(void **state)
 static void a_chain_may_have_links(void **state)
 {
     (void)state;
-    const certificate_wish is_authority = {.is_authority = 1}, names_connector = {.uri = "deltawire:rank/1"};
+    const certificate_wish is_authority = {.is_authority = 1},
+                           names_connector = {.uri = "deltawire:rank/1"};
     certificate link, end;
     char both[8192];
     certificate_make(&link, &authority, &is_authority);
@@ -81,7 +91,8 @@ static void a_chain_may_have_links(void **state)
         tls_pair pair = {0};
         tls_pair_make(&pair, &listener, &connector);
         tls_pair_shake(&pair);
-        for (int i = 0; i < 2; i++) assert_int_equal(pair.end[i].status, has_link ? DW_OK : DW_ERR_AUTH);
+        for (int i = 0; i < 2; i++)
+            assert_int_equal(pair.end[i].status, has_link ? DW_OK : DW_ERR_AUTH);
         tls_pair_free(&pair);
     }
     certificate_free(&link);
@@ -90,25 +101,41 @@ static void a_chain_may_have_links(void **state)
 
 typedef struct bad_certificate {
     certificate_wish wish;
-    const certificate *by; /* NULL: itself */
+    const certificate *by;     /* NULL: itself */
     const char *judged, *told; /* words in what the judging end and the other say */
 } bad_certificate;
 
 static const bad_certificate bad[] = {
     {{.uri = "deltawire:rank/1"}, &other_authority, "unable to get local issuer", "does not know"},
     {{.uri = "deltawire:rank/1"}, NULL, "self-signed", "does not know"},
-    {{.uri = "deltawire:rank/1", .from_s = -7200, .until_s = -3600}, &authority, "has expired", "has expired"},
-    {{.uri = "deltawire:rank/1", .from_s = 3600, .until_s = 7200}, &authority, "not yet valid", "not good"},
-    {{.uri = "deltawire:rank/2"}, &authority, "is rank/2 by its certificate, not rank/1", "turns us away"},
-    {{.uri = "deltawire:rank/11"}, &authority, "is rank/11 by its certificate, not rank/1", "turns us away"},
-    {{.uri = "deltawire:rank/1", .purpose = "codeSigning"}, &authority, "purpose", "turns us away"}};
+    {{.uri = "deltawire:rank/1", .from_s = -7200, .until_s = -3600},
+     &authority,
+     "has expired",
+     "has expired"},
+    {{.uri = "deltawire:rank/1", .from_s = 3600, .until_s = 7200},
+     &authority,
+     "not yet valid",
+     "not good"},
+    {{.uri = "deltawire:rank/2"},
+     &authority,
+     "is rank/2 by its certificate, not rank/1",
+     "turns us away"},
+    {{.uri = "deltawire:rank/11"},
+     &authority,
+     "is rank/11 by its certificate, not rank/1",
+     "turns us away"},
+    {{.uri = "deltawire:rank/1", .purpose = "codeSigning"},
+     &authority,
+     "purpose",
+     "turns us away"}};
 
 /* The same for both ends: `role` has the bad one. */
 static void refuse_bad(const bad_certificate *one, int role)
 {
     certificate own;
     certificate_make(&own, one->by, &one->wish);
-    dw_tls_options options[2] = {with_certificate(&listener_own, NULL, "rank/1"), with_certificate(&listener_own, NULL, "rank/1")};
+    dw_tls_options options[2] = {with_certificate(&listener_own, NULL, "rank/1"),
+                                 with_certificate(&listener_own, NULL, "rank/1")};
     options[role] = with_certificate(&own, NULL, "rank/0");
     tls_pair pair = {0};
     tls_pair_make(&pair, &options[LISTENER], &options[CONNECTOR]);
@@ -138,7 +165,8 @@ static void refuse_own(dw_tls_options options, dw_status status, const char *wor
     dw_tls_context *context;
     dw_why why = {.text = ""};
     const dw_status got = dw_tls_context_create(&context, &options, DW_LINK_CONNECT, &why);
-    if (got != status || !strstr(why.text, word)) fail_msg("%d '%s', not %d '%s'", got, why.text, status, word);
+    if (got != status || !strstr(why.text, word))
+        fail_msg("%d '%s', not %d '%s'", got, why.text, status, word);
 }
 
 static void says_what_is_wrong_with_its_own_certificate(void **state)
@@ -175,45 +203,56 @@ static void keys_and_certificates_do_not_mix(void **state)
 {
     (void)state;
     for (int has_key = 0; has_key < 2; has_key++) {
-        const dw_tls_options options[2][2] = {{with_certificate(&listener_own, NULL, NULL), with_certificate(&connector_own, NULL, "rank/0")},
-                                              {tls_with_group_key("rank/0", NULL), tls_with_group_key("rank/1", "rank/0")}};
+        const dw_tls_options options[2][2] = {
+            {with_certificate(&listener_own, NULL, NULL),
+             with_certificate(&connector_own, NULL, "rank/0")},
+            {tls_with_group_key("rank/0", NULL), tls_with_group_key("rank/1", "rank/0")}};
         tls_pair pair = {0};
         tls_pair_make(&pair, &options[has_key][LISTENER], &options[1 - has_key][CONNECTOR]);
         tls_pair_shake(&pair);
         for (int i = 0; i < 2; i++) {
-            if (pair.end[i].status != DW_ERR_AUTH || !pair.end[i].stream.text[0]) fail_msg("%d: %d '%s'", i, pair.end[i].status, pair.end[i].stream.text);
+            if (pair.end[i].status != DW_ERR_AUTH || !pair.end[i].stream.text[0])
+                fail_msg("%d: %d '%s'", i, pair.end[i].status, pair.end[i].stream.text);
         }
         tls_pair_free(&pair);
     }
 }
 
-/* ---- Peers that speak OpenSSL, but not ours ------------------------------------------------------- */
+/* ---- Peers that speak OpenSSL, but not ours
+ * ------------------------------------------------------- */
 
 static SSL_CTX *raw_context(const certificate *own, int version)
 {
     SSL_CTX *context = SSL_CTX_new(TLS_method());
     assert_non_null(context);
     if (version) assert_true(SSL_CTX_set_max_proto_version(context, version));
-    if (own) assert_true(SSL_CTX_use_certificate(context, own->x509) && SSL_CTX_use_PrivateKey(context, own->key));
+    if (own)
+        assert_true(SSL_CTX_use_certificate(context, own->x509) &&
+                    SSL_CTX_use_PrivateKey(context, own->key));
     SSL_CTX_set_verify(context, SSL_VERIFY_NONE, NULL);
     return context;
 }
 
-/* Lets one of our ends meet a raw one; the status of ours. *gets_through: the raw one took the handshake for a success, and got a byte. */
+/* Lets one of our ends meet a raw one; the status of ours. *gets_through: the raw one took the
+ * handshake for a success, and got a byte. */
 static dw_status meet_raw(tls_pair *pair, int own, SSL_CTX *context, int *gets_through)
 {
     SSL *raw = SSL_new(context);
     tls_end *end = &pair->end[own];
     SSL_set_fd(raw, pair->end[1 - own].stream.fd);
-    if (own == LISTENER) SSL_set_connect_state(raw);
-    else SSL_set_accept_state(raw);
+    if (own == LISTENER)
+        SSL_set_connect_state(raw);
+    else
+        SSL_set_accept_state(raw);
     *gets_through = 0;
     for (int i = 0; i < 50; i++) {
         char byte = 'W';
         tls_pair_carry(pair);
         if (end->status == DW_PENDING) end->status = dw_tls_shake(&end->stream);
         if (end->status < 0) shutdown(end->stream.fd, SHUT_WR);
-        if (SSL_do_handshake(raw) == 1 && (own == LISTENER ? SSL_read(raw, &byte, 1) : SSL_write(raw, &byte, 1)) == 1) *gets_through = 1;
+        if (SSL_do_handshake(raw) == 1 &&
+            (own == LISTENER ? SSL_read(raw, &byte, 1) : SSL_write(raw, &byte, 1)) == 1)
+            *gets_through = 1;
     }
     SSL_free(raw);
     return end->status;
@@ -225,7 +264,8 @@ static void expect_raw(int own, const dw_tls_options *options, SSL_CTX *context,
     int gets_through;
     tls_pair_make(&pair, own == LISTENER ? options : NULL, own == CONNECTOR ? options : NULL);
     const dw_status status = meet_raw(&pair, own, context, &gets_through);
-    if (status != DW_ERR_AUTH || !strstr(pair.end[own].stream.text, word)) fail_msg("%d '%s', not '%s'", status, pair.end[own].stream.text, word);
+    if (status != DW_ERR_AUTH || !strstr(pair.end[own].stream.text, word))
+        fail_msg("%d '%s', not '%s'", status, pair.end[own].stream.text, word);
     if (own == LISTENER) assert_false(gets_through);
     tls_pair_free(&pair);
     SSL_CTX_free(context);
@@ -234,32 +274,39 @@ static void expect_raw(int own, const dw_tls_options *options, SSL_CTX *context,
 static void turns_away_clients_of_other_kinds(void **state)
 {
     (void)state;
-    const dw_tls_options by_key = tls_with_group_key("rank/0", NULL), by_certificate = with_certificate(&listener_own, NULL, NULL);
+    const dw_tls_options by_key = tls_with_group_key("rank/0", NULL),
+                         by_certificate = with_certificate(&listener_own, NULL, NULL);
     expect_raw(LISTENER, &by_key, raw_context(NULL, 0), "failed in TLS's handshake");
     expect_raw(LISTENER, &by_key, raw_context(&connector_own, 0), "failed in TLS's handshake");
     expect_raw(LISTENER, &by_key, raw_context(&connector_own, TLS1_2_VERSION), "offers no TLS 1.3");
-    expect_raw(LISTENER, &by_certificate, raw_context(&connector_own, TLS1_2_VERSION), "offers no TLS 1.3");
+    expect_raw(LISTENER, &by_certificate, raw_context(&connector_own, TLS1_2_VERSION),
+               "offers no TLS 1.3");
     expect_raw(LISTENER, &by_certificate, raw_context(NULL, 0), "shows no certificate");
 }
 
-/* A server that shows a certificate where we count on the group key is let through by TLS itself. */
+/* A server that shows a certificate where we count on the group key is let through by TLS itself.
+ */
 static void takes_no_server_without_proof(void **state)
 {
     (void)state;
-    const dw_tls_options by_key = tls_with_group_key("rank/1", "rank/0"), by_certificate = with_certificate(&connector_own, NULL, "rank/0");
+    const dw_tls_options by_key = tls_with_group_key("rank/1", "rank/0"),
+                         by_certificate = with_certificate(&connector_own, NULL, "rank/0");
     const certificate_wish names_listener = {.uri = "deltawire:rank/0"};
     certificate self_signed;
     certificate_make(&self_signed, NULL, &names_listener);
     expect_raw(CONNECTOR, &by_key, raw_context(&self_signed, 0), "without proof");
     expect_raw(CONNECTOR, &by_key, raw_context(&listener_own, 0), "without proof");
     expect_raw(CONNECTOR, &by_certificate, raw_context(&self_signed, 0), "self-signed");
-    expect_raw(CONNECTOR, &by_certificate, raw_context(&listener_own, TLS1_2_VERSION), "no TLS 1.3");
+    expect_raw(CONNECTOR, &by_certificate, raw_context(&listener_own, TLS1_2_VERSION),
+               "no TLS 1.3");
     certificate_free(&self_signed);
 }
 
-/* ---- Peers that speak anything -------------------------------------------------------------------- */
+/* ---- Peers that speak anything
+ * -------------------------------------------------------------------- */
 
-static dw_status status_after(const dw_tls_options *options, const void *bytes, size_t len, char *text, size_t cap)
+static dw_status status_after(const dw_tls_options *options, const void *bytes, size_t len,
+                              char *text, size_t cap)
 {
     tls_pair pair = {0};
     tls_pair_make(&pair, options, NULL);
@@ -274,21 +321,30 @@ static dw_status status_after(const dw_tls_options *options, const void *bytes, 
 static void turns_away_what_is_no_tls(void **state)
 {
     (void)state;
-    const dw_tls_options both[2] = {tls_with_group_key("rank/0", NULL), with_certificate(&listener_own, NULL, NULL)};
-    static const char *const words[] = {"DWTCP\n\x01, as a link without TLS would go on", "GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+    const dw_tls_options both[2] = {tls_with_group_key("rank/0", NULL),
+                                    with_certificate(&listener_own, NULL, NULL)};
+    static const char *const words[] = {"DWTCP\n\x01, as a link without TLS would go on",
+                                        "GET / HTTP/1.1\r\nHost: x\r\n\r\n",
                                         "SSH-2.0-OpenSSH_9.2\r\n"};
     char text[200];
     for (int i = 0; i < 2; i++) {
         for (size_t j = 0; j < sizeof words / sizeof *words; j++) {
-            assert_int_equal(status_after(&both[i], words[j], strlen(words[j]), text, sizeof text), DW_ERR_AUTH);
+            assert_int_equal(status_after(&both[i], words[j], strlen(words[j]), text, sizeof text),
+                             DW_ERR_AUTH);
             if (!strstr(text, "does not speak TLS")) fail_msg("%s", text);
         }
         uint64_t random = 1;
-        for (int round = 0; round < 300; round++) { /* records of good length with nonsense in them */
-            unsigned char bytes[300] = {round % 3 ? 22 : (unsigned char)(20 + round % 5), 3, 1, 1, 39};
-            for (size_t j = 5; j < sizeof bytes; j++) bytes[j] = (unsigned char)((random = random * 6364136223846793005u + 1) >> 56);
-            if (round % 2) memcpy(bytes + 5, "\x01\x00\x01\x23\x03\x03", 6); /* it says that it is a ClientHello */
-            assert_int_equal(status_after(&both[i], bytes, sizeof bytes, text, sizeof text), DW_ERR_AUTH);
+        for (int round = 0; round < 300; round++) { /* records of good length with nonsense in them
+                                                     */
+            unsigned char bytes[300] = {round % 3 ? 22 : (unsigned char)(20 + round % 5), 3, 1, 1,
+                                        39};
+            for (size_t j = 5; j < sizeof bytes; j++)
+                bytes[j] = (unsigned char)((random = random * 6364136223846793005u + 1) >> 56);
+            if (round % 2)
+                memcpy(bytes + 5, "\x01\x00\x01\x23\x03\x03", 6); /* it says that it is a
+                                                                     ClientHello */
+            assert_int_equal(status_after(&both[i], bytes, sizeof bytes, text, sizeof text),
+                             DW_ERR_AUTH);
         }
     }
 }
@@ -297,11 +353,13 @@ static void turns_away_what_is_no_tls(void **state)
 static void takes_little_from_strangers(void **state)
 {
     (void)state;
-    const dw_tls_options both[2] = {tls_with_group_key("rank/0", NULL), with_certificate(&listener_own, NULL, NULL)};
+    const dw_tls_options both[2] = {tls_with_group_key("rank/0", NULL),
+                                    with_certificate(&listener_own, NULL, NULL)};
     for (int i = 0; i < 2; i++) {
         tls_pair pair = {0};
         tls_pair_make(&pair, &both[i], NULL);
-        unsigned char record[5 + 1000] = {22, 3, 1, 1000 >> 8, 1000 & 255, 1, 1, 0, 0, 3, 3}; /* 64 KiB are announced */
+        unsigned char record[5 + 1000] = {22, 3, 1, 1000 >> 8, 1000 & 255, 1,
+                                          1,  0, 0, 3,         3}; /* 64 KiB are announced */
         size_t said = 0;
         for (int n = 0; n < 60 && pair.end[LISTENER].status == DW_PENDING; n++) {
             tls_pair_say(&pair, CONNECTOR, record, sizeof record);
@@ -311,7 +369,8 @@ static void takes_little_from_strangers(void **state)
             pair.end[LISTENER].status = dw_tls_shake(&pair.end[LISTENER].stream);
         }
         assert_int_equal(pair.end[LISTENER].status, DW_ERR_AUTH);
-        if (!strstr(pair.end[LISTENER].stream.text, "more than 16384 bytes")) fail_msg("%s", pair.end[LISTENER].stream.text);
+        if (!strstr(pair.end[LISTENER].stream.text, "more than 16384 bytes"))
+            fail_msg("%s", pair.end[LISTENER].stream.text);
         assert_true(said <= 18000);
         tls_pair_free(&pair);
     }
@@ -330,7 +389,8 @@ static void waits_for_nobody_past_the_deadline(void **state)
         dw_status status = DW_PENDING;
         static const unsigned char drip[] = {22, 3, 1, 16, 0, 1, 0, 15, 252};
         for (size_t n = 0; status == DW_PENDING; n++) { /* a byte now and then, for ever */
-            if (says_something && n < 1000) tls_pair_say(&pair, CONNECTOR, n < sizeof drip ? &drip[n] : drip, 1);
+            if (says_something && n < 1000)
+                tls_pair_say(&pair, CONNECTOR, n < sizeof drip ? &drip[n] : drip, 1);
             tls_pair_carry(&pair);
             status = dw_tls_shake(&pair.end[LISTENER].stream);
             usleep(1000);
@@ -345,10 +405,12 @@ static void waits_for_nobody_past_the_deadline(void **state)
 static void notices_who_hangs_up(void **state)
 {
     (void)state;
-    const dw_tls_options listener = tls_with_group_key("rank/0", NULL), connector = tls_with_group_key("rank/1", "rank/0");
+    const dw_tls_options listener = tls_with_group_key("rank/0", NULL),
+                         connector = tls_with_group_key("rank/1", "rank/0");
     for (int own = 0; own < 2; own++) {
         tls_pair pair = {0};
-        tls_pair_make(&pair, own == LISTENER ? &listener : NULL, own == CONNECTOR ? &connector : NULL);
+        tls_pair_make(&pair, own == LISTENER ? &listener : NULL,
+                      own == CONNECTOR ? &connector : NULL);
         tls_pair_shake(&pair);
         assert_int_equal(pair.end[own].status, DW_PENDING);
         shutdown(pair.end[1 - own].stream.fd, SHUT_RDWR);
@@ -372,7 +434,8 @@ static void roles_are_not_interchangeable(void **state)
         dialling.end[CONNECTOR].status = dw_tls_shake(&dialling.end[CONNECTOR].stream);
         if (dialling.end[CONNECTOR].status != DW_PENDING) break;
         const ssize_t n = recv(dialling.end[CONNECTOR].wire, said, sizeof said, 0);
-        if (n > 0) assert_int_equal(send(dialling.end[CONNECTOR].wire, said, (size_t)n, MSG_NOSIGNAL), n);
+        if (n > 0)
+            assert_int_equal(send(dialling.end[CONNECTOR].wire, said, (size_t)n, MSG_NOSIGNAL), n);
     }
     assert_int_equal(dialling.end[CONNECTOR].status, DW_ERR_AUTH);
     tls_pair_free(&dialling);

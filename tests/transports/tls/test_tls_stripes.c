@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_tls_stripes.c - stripes under TLS: cuts and changed bytes are healed, and a session is taken up by nobody else. */
+ * test_tls_stripes.c - stripes under TLS: cuts and changed bytes are healed, and a session is taken
+ * up by nobody else. */
 #include "transport_suite.h"
 
 #include <arpa/inet.h>
@@ -22,7 +23,9 @@ static dw_tls_options own[2];
 
 static void open_pair(proxy_pair *pair)
 {
-    *pair = (proxy_pair){.options = {"?grace=60s", "?grace=60s"}, .max_queued_bytes = 8 << 20, .tls = {&own[0], &own[1]}};
+    *pair = (proxy_pair){.options = {"?grace=60s", "?grace=60s"},
+                         .max_queued_bytes = 8 << 20,
+                         .tls = {&own[0], &own[1]}};
     proxy_pair_open(pair);
 }
 
@@ -53,13 +56,16 @@ static void cuts_are_healed(void **state)
     for (size_t i = 0; i < sizeof random; i++) {
         const int n = proxy_count(pair.proxy);
         suite_send(pair.link[0], MY_TAG, i, 900000);
-        proxy_cut(pair.proxy, random[i] % 5 == 0 ? PROXY_ALL : n - 1 - random[i] % (n < 6 ? n : 6), random[i] >> 7);
+        proxy_cut(pair.proxy, random[i] % 5 == 0 ? PROXY_ALL : n - 1 - random[i] % (n < 6 ? n : 6),
+                  random[i] >> 7);
         suite_expect(pair.link[1], MY_TAG, i, 900000);
         talk(&pair, i + 100, 100);
     }
     assert_true(dw_link_count(pair.link[1]).reconnects > 0);
     assert_true(pair.link[0]->session == session && pair.link[1]->session == session);
-    for (int i = 0; i < 2; i++) assert_memory_equal(end_of(&pair, i)->tls_session, first, sizeof first); /* the first connection's */
+    for (int i = 0; i < 2; i++)
+        assert_memory_equal(end_of(&pair, i)->tls_session, first, sizeof first); /* the first
+                                                                                    connection's */
     assert_string_equal(dw_link_peer_name(pair.link[0]), "rank/1");
     proxy_pair_close(&pair);
 }
@@ -81,14 +87,18 @@ static void a_changed_byte_costs_a_connection_and_no_message(void **state)
 
 static void wait_for(const dw_stream *stream, int writing)
 {
-    struct pollfd wait = {.fd = stream->fd, .events = (short)dw_stream_events(stream, !writing, writing)};
+    struct pollfd wait = {.fd = stream->fd,
+                          .events = (short)dw_stream_events(stream, !writing, writing)};
     poll(&wait, 1, 100);
 }
 
 /* What a listener answers to somebody who proves a name and says a hello. */
-static int answer_to(int port, const dw_tls_options *tls, const unsigned char *session, unsigned char stripe)
+static int answer_to(int port, const dw_tls_options *tls, const unsigned char *session,
+                     unsigned char stripe)
 {
-    unsigned char hello[DW_TCP_HELLO_BYTES] = {'D', 'W', 'T', 'C', 'P', '\n', DW_TCP_VERSION, 'C', [24] = stripe, [25] = 4}, answer[DW_TCP_HELLO_BYTES];
+    unsigned char hello[DW_TCP_HELLO_BYTES] =
+        {'D', 'W', 'T', 'C', 'P', '\n', DW_TCP_VERSION, 'C', [24] = stripe, [25] = 4},
+                  answer[DW_TCP_HELLO_BYTES];
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     dw_tls_context *context;
@@ -105,7 +115,7 @@ static int answer_to(int port, const dw_tls_options *tls, const unsigned char *s
     const struct iovec whole = {hello, sizeof hello};
     assert_int_equal(dw_stream_write(&stream, &whole, 1), sizeof hello);
     size_t got = 0;
-    for (ptrdiff_t n; got < sizeof answer; got += n > 0 ? (size_t)n : 0) {
+    for (ptrdiff_t n; got<sizeof answer; got += n> 0 ? (size_t)n : 0) {
         n = dw_stream_read(&stream, answer + got, sizeof answer - got);
         if (n < 0) break;
         if (n == 0) wait_for(&stream, 0);
@@ -115,7 +125,8 @@ static int answer_to(int port, const dw_tls_options *tls, const unsigned char *s
     return got == sizeof answer ? answer[26] : -1;
 }
 
-/* A member of the group that has come to know the session's number, and another that is who began it. */
+/* A member of the group that has come to know the session's number, and another that is who began
+ * it. */
 static void who_takes_up_a_session_is_who_began_it(void **state)
 {
     (void)state;

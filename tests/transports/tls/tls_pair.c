@@ -19,8 +19,11 @@ const unsigned char tls_group_key[32] = "0123456789abcdefghijklmnopqrstu";
 
 dw_tls_options tls_with_group_key(const char *own_name, const char *peer_name)
 {
-    return (dw_tls_options){.struct_size = sizeof(dw_tls_options), .own_name = own_name, .peer_name = peer_name,
-                            .group_key = tls_group_key, .group_key_bytes = sizeof tls_group_key};
+    return (dw_tls_options){.struct_size = sizeof(dw_tls_options),
+                            .own_name = own_name,
+                            .peer_name = peer_name,
+                            .group_key = tls_group_key,
+                            .group_key_bytes = sizeof tls_group_key};
 }
 
 void tls_pair_make(tls_pair *pair, const dw_tls_options *listener, const dw_tls_options *connector)
@@ -30,18 +33,22 @@ void tls_pair_make(tls_pair *pair, const dw_tls_options *listener, const dw_tls_
         tls_end *end = &pair->end[i];
         int sockets[2];
         memset(end, 0, sizeof *end);
-        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, sockets), 0);
+        assert_int_equal(
+            socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, sockets), 0);
         end->stream.fd = sockets[0];
         end->wire = sockets[1];
         end->status = options[i] ? DW_PENDING : DW_OK;
         for (int j = 0; j < 2 && pair->socket_bytes; j++) {
-            setsockopt(sockets[j], SOL_SOCKET, SO_SNDBUF, &pair->socket_bytes, sizeof pair->socket_bytes);
+            setsockopt(sockets[j], SOL_SOCKET, SO_SNDBUF, &pair->socket_bytes,
+                       sizeof pair->socket_bytes);
         }
         if (!options[i]) continue;
         const dw_link_role role = i == LISTENER ? DW_LINK_LISTEN : DW_LINK_CONNECT;
         const dw_status made = dw_tls_context_create(&end->context, options[i], role, &end->why);
         if (made != DW_OK) fail_msg("%d: %s", made, end->why.text);
-        assert_int_equal(dw_tls_cover(&end->stream, end->context, dw_link_now_ns() + (int64_t)60000 * DW_NS_PER_MS), DW_OK);
+        assert_int_equal(dw_tls_cover(&end->stream, end->context,
+                                      dw_link_now_ns() + (int64_t)60000 * DW_NS_PER_MS),
+                         DW_OK);
     }
 }
 
@@ -105,7 +112,8 @@ void tls_pair_meet(tls_pair *pair, const dw_tls_options *listener, const dw_tls_
     tls_pair_make(pair, listener, connector);
     tls_pair_shake(pair);
     for (int i = 0; i < 2; i++) {
-        if (pair->end[i].status != DW_OK) fail_msg("%d: %d '%s'", i, pair->end[i].status, pair->end[i].stream.text);
+        if (pair->end[i].status != DW_OK)
+            fail_msg("%d: %d '%s'", i, pair->end[i].status, pair->end[i].stream.text);
     }
 }
 
@@ -139,8 +147,10 @@ void tls_pair_move(tls_pair *pair, int from, size_t len, uint64_t pattern)
     for (int idle = 0; got < len;) {
         const size_t before = sent + got;
         if (sent < len) {
-            const size_t cut = (sent * 7 + pattern) % (len - sent + 1); /* two parts, cut anywhere */
-            const struct iovec parts[2] = {{data + sent, cut}, {data + sent + cut, len - sent - cut}};
+            const size_t cut = (sent * 7 + pattern) % (len - sent + 1); /* two parts, cut anywhere
+                                                                         */
+            const struct iovec parts[2] = {{data + sent, cut},
+                                           {data + sent + cut, len - sent - cut}};
             const ptrdiff_t n = dw_stream_write(&pair->end[from].stream, parts, 2);
             if (n < 0) fail_msg("writing: %td '%s'", n, pair->end[from].stream.text);
             sent += (size_t)n;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * tls_pair.h - two ends under TLS with a wire between them that the test has in its hands: nothing moves unless it is told to. */
+ * tls_pair.h - two ends under TLS with a wire between them that the test has in its hands: nothing
+ * moves unless it is told to. */
 #ifndef DW_TESTS_TLS_PAIR_H
 #define DW_TESTS_TLS_PAIR_H
 
@@ -16,19 +17,21 @@ typedef struct tls_end {
     dw_why why;              /* of the context */
     unsigned char *said;     /* all that came out of it */
     size_t said_len, said_cap;
-    int is_gone;             /* it was closed, and the other end knows */
+    int is_gone; /* it was closed, and the other end knows */
 } tls_end;
 
 typedef struct tls_pair {
     tls_end end[2];
-    size_t at_most;  /* bytes that the wire carries at a time; 0: all */
-    size_t flip_at;  /* byte of what the listener says that is changed on the way; 0: none */
+    size_t at_most;   /* bytes that the wire carries at a time; 0: all */
+    size_t flip_at;   /* byte of what the listener says that is changed on the way; 0: none */
     int socket_bytes; /* size of sockets' buffers; 0: the system's */
 } tls_pair;
 
-/* Makes contexts, sockets and covers. NULL options: that end is the test's own, which uses pair.end[].wire's socket. */
+/* Makes contexts, sockets and covers. NULL options: that end is the test's own, which uses
+ * pair.end[].wire's socket. */
 void tls_pair_make(tls_pair *pair, const dw_tls_options *listener, const dw_tls_options *connector);
-/* Carries what lies on the wire, both ways: what each end said is told to the other. Returns bytes moved. */
+/* Carries what lies on the wire, both ways: what each end said is told to the other. Returns bytes
+ * moved. */
 size_t tls_pair_carry(tls_pair *pair);
 /* Both ends shake until neither is pending. An end that failed hangs up. */
 void tls_pair_shake(tls_pair *pair);
@@ -36,7 +39,8 @@ void tls_pair_shake(tls_pair *pair);
 void tls_pair_meet(tls_pair *pair, const dw_tls_options *listener, const dw_tls_options *connector);
 void tls_pair_free(tls_pair *pair);
 
-/* Moves len bytes of a pattern from one end to the other, in pieces as sizes say; fails the test where they arrive changed. */
+/* Moves len bytes of a pattern from one end to the other, in pieces as sizes say; fails the test
+ * where they arrive changed. */
 void tls_pair_move(tls_pair *pair, int from, size_t len, uint64_t pattern);
 
 /* A raw end says this, whatever it is. */
