@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # attempts.py - which scales mean-square search should try, on recorded tensors.
-"""Plays an encoder with scale=mse over records (`deltawire train --record`), keeps some of the pieces that it quantizes, and compares
-on them: the scale of signed alone, the four attempts of src/arithmetic/quant.h, the best few in 64ths of the largest magnitude that a greedy
-search finds for all records together, and a search of every 64th. Errors are |d - its reconstruction| / |d| over all pieces kept of
-one record; d are the changes of activations (choose=group) and gradients as they are."""
+"""Plays an encoder with scale=mse over records (`deltawire train --record`), keeps some of the
+pieces that it quantizes, and compares on them: the scale of signed alone, the four attempts of
+src/arithmetic/quant.h, the best few in 64ths of the largest magnitude that a greedy search finds
+for all records together, and a search of every 64th. Errors are |d - its reconstruction| / |d| over
+all pieces kept of one record; d are the changes of activations (choose=group) and gradients as they
+are."""
 
 import argparse
 import struct
@@ -56,7 +58,8 @@ def scales_for(largest, levels):
 
 
 def attempt(d, bits, part):
-    """(reconstructions, squares lost per piece) of the pieces d (n, G) with the scales of `signed` for that part of the largest."""
+    """(reconstructions, squares lost per piece) of the pieces d (n, G) with the scales of `signed`
+    for that part of the largest."""
     highest, lowest = d.max(axis=1), -d.min(axis=1)
     largest = np.maximum(np.maximum(highest, lowest), np.float32(2.0**-96))
     half = 1 << (bits - 1)
@@ -77,7 +80,8 @@ def quantize(d, bits):
 
 
 def pieces_of(direct, visits, bits, group):
-    """The pieces that an encoder quantizes with `bits`: gradients themselves, or changes of later visits (choose=group)."""
+    """The pieces that an encoder quantizes with `bits`: gradients themselves, or changes of later
+    visits (choose=group)."""
     prev, kept = {}, []
     for sample, first, x in visits:
         x = x.reshape(-1, group)
@@ -96,14 +100,16 @@ def pieces_of(direct, visits, bits, group):
 
 
 def arrives(d, made):
-    """How large the largest 16th of each piece arrives, 1 where errors have no side: <made, d> / <d, d> over these elements."""
+    """How large the largest 16th of each piece arrives, 1 where errors have no side: <made, d> /
+    <d, d> over these elements."""
     largest = np.abs(d) >= np.sort(np.abs(d), axis=1)[:, [-(d.shape[1] // 16)]]
     d = np.where(largest, d, 0).astype(np.float64)
     return (d * made).sum() / (d * d).sum()
 
 
 def best_few(lost, count):
-    """Parts whose best attempts lose least: chosen one by one, then exchanged as long as that helps. lost: (parts, pieces)."""
+    """Parts whose best attempts lose least: chosen one by one, then exchanged as long as that
+    helps. lost: (parts, pieces)."""
     total = lambda rows: np.min(lost[rows], axis=0).sum()
     chosen = []
     while len(chosen) < count:
@@ -160,7 +166,8 @@ def main():
             print(f"{bits:4d} {number:6d}   " + "  ".join(f"{error:.5f}" for error in errors))
         for number, d in enumerate(kept):
             print(
-                f"     the largest of {number} arrive at: signed {arrives(d, attempt(d, bits, 1.0)[0]):.3f}, "
+                f"     the largest of {number} arrive at: "
+                f"signed {arrives(d, attempt(d, bits, 1.0)[0]):.3f}, "
                 f"now {arrives(d, quantize(d, bits)):.3f}"
             )
         for table in tables[2:-1]:

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * bench_codec.cc - bytes of x per second through encode and decode, beside what the memory allows.
- */
+ * bench_codec.cc - bytes of x per second through encode and decode, beside what the memory
+ * allows. */
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -23,8 +23,8 @@ constexpr uint32_t kChannels = 1024;
 constexpr int kVariants = 2; /* of x: a sample that never changes would become zero groups */
 
 /* What a word behind the codec's name changes in its config. */
-enum Variant { kPlain, kChoose, kNoAudit, kWriteY, kStochastic, kMse };
-const char *const kVariantWords[] = {"", "+choose", "-audit", "+y", "+stochastic", "+mse"};
+enum Variant { kPlain, kChoose, kNoAudit, kWriteY, kReadY, kStochastic, kMse };
+const char *const kVariantWords[] = {"", "+choose", "-audit", "+y", "+read", "+stochastic", "+mse"};
 
 struct Case {
     bool encode;
@@ -101,8 +101,8 @@ void fill(unsigned char *x, size_t n, dw_dtype dtype, uint32_t seed)
         if (i % kChannels % 101 == 7) value *= 8.0f;
         if (dtype == DW_F32) {
             memcpy(x + i * 4, &value, 4);
-        } else if (dtype == DW_F16) { /* 1 to 2, and its negative: the spread does not matter for
-                                         speed */
+        } else if (dtype == DW_F16) {
+            /* 1 to 2, and its negative: the spread does not matter for speed. */
             uint16_t half = static_cast<uint16_t>(0x3c00 | (seed >> 16 & 0x83ff));
             memcpy(x + i * 2, &half, 2);
         } else { /* bf16: the upper half */
@@ -186,8 +186,14 @@ class Bench
         auto begin = std::chrono::steady_clock::now();
         dw_status status = dw_decode(decoder_, frames_[turn_].data.get(), frames_[turn_].len, &y,
                                      nullptr, 0, nullptr);
-        *seconds = seconds_since(begin);
+        *seconds = seconds_since(begin) + read_y(false);
         return status;
+    }
+
+    /* Seconds that a pass over a traffic takes, and what reads y behind it. */
+    double limit(size_t pass, bool streaming) const
+    {
+        return limit_pass(traffic(pass), streaming, pool()) + read_y(streaming);
     }
 
     /* What any encoder or decoder must read and write; the frame's few bytes of tables included. */
@@ -231,6 +237,15 @@ class Bench
     Pool *pool() const { return pool_.get(); }
 
   private:
+    /* Seconds that a loop takes which reads y once, where the case has one. */
+    double read_y(bool streaming) const
+    {
+        Traffic t;
+        if (case_.variant != kReadY) return 0;
+        t.reads.push_back({y_.get(), case_.bytes});
+        return limit_pass(t, streaming, pool());
+    }
+
     struct Frame {
         Buffer data;
         size_t len;
@@ -278,12 +293,12 @@ void run(benchmark::State &state, const Case &c)
     size_t block = c.block();
     for (auto _ : state) {
         state.PauseTiming();
-        if (times.size() % block == 0) { /* streaming first, for it empties the caches; the first
-                                            normal pass fills them again */
-            for (size_t i = 0; i < block; i++)
-                streaming.push_back(limit_pass(bench.traffic(i), true, bench.pool()));
+        if (times.size() % block == 0) {
+            /* Streaming first, for it empties the caches; the first normal pass fills them
+             * again. */
+            for (size_t i = 0; i < block; i++) streaming.push_back(bench.limit(i, true));
             for (size_t i = 0; i <= block; i++) {
-                double took = limit_pass(bench.traffic(i), false, bench.pool());
+                double took = bench.limit(i, false);
                 if (i > 0) normal.push_back(took);
             }
         }
@@ -306,8 +321,8 @@ void run(benchmark::State &state, const Case &c)
     state.counters["compression"] = bytes / static_cast<double>(bench.len());
     state.counters["payload_digest_share"] = payload / took;
     state.counters["state_digest_share"] = audit / took;
-    const dw_config config = c.config();
-    const double arithmetic = dw_bench_tile_seconds(c.table, &config, c.encode, c.x);
+    dw_config config = c.config();
+    double arithmetic = dw_bench_tile_seconds(c.table, &config, c.encode, c.x);
     if (arithmetic > 0) state.counters["arithmetic_GBps"] = 1e-9 / arithmetic;
 }
 
@@ -347,11 +362,13 @@ void add_cases(std::vector<Case> &all, const char *table, size_t bytes)
         {kPlain, DW_CODEC_DIRECT, 4, 64, DW_F32, DW_F32},
         {kStochastic, DW_CODEC_DIRECT, 4, 64, DW_F32, DW_F32},
         {kPlain, DW_CODEC_DIRECT, 4, 64, DW_BF16, DW_BF16},
+        {kReadY, DW_CODEC_DIRECT, 4, 64, DW_F32, DW_F32},
+        {kReadY, DW_CODEC_DIRECT, 4, 64, DW_BF16, DW_BF16},
         {kPlain, DW_CODEC_RAW, 32, 0, DW_F32, DW_F32},
     };
     for (const Codec &k : codecs) {
         bool encoder_only = k.variant == kStochastic || k.variant == kMse,
-             decoder_only = k.variant == kWriteY;
+             decoder_only = k.variant == kWriteY || k.variant == kReadY;
         for (bool encode : {true, false})
             for (int threads = 1; threads <= (k.variant == kPlain ? 2 : 1); threads++)
                 if (!(encode ? decoder_only : encoder_only))

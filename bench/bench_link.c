@@ -7,6 +7,7 @@
  * does falls on both; medians are compared. */
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,9 +31,9 @@ typedef struct plan {
     double part; /* of the usual number of messages */
     size_t only; /* this size; 0: all */
     int no_sizes;
-    int is_secure; /* links over TCP stand under TLS */
-    int strays;    /* so many strangers a second come to the link's port */
-    int port;      /* that one */
+    bool is_secure; /* links over TCP stand under TLS */
+    int strays;     /* so many strangers a second come to the link's port */
+    int port;       /* that one */
     strays strangers;
     const char *uri;       /* to listen on */
     wire bare, link, deep; /* deep: a link with the usual long queue, which keeps its memory */
@@ -47,7 +48,7 @@ static double now(void)
 
 static int by_size(const void *a, const void *b)
 {
-    const double x = *(const double *)a, y = *(const double *)b;
+    double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
 
@@ -57,15 +58,14 @@ static double median(double *values, int n)
     return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
 }
 
-/* ---- One stretch: seconds per message -----------------------------------------------------------
- */
+/* ---- One stretch: seconds per message -------------------------------------------------------- */
 
 typedef double stretch(int me, wire *w, size_t len, int n);
 
 /* There and back. */
 static double ping_pong(int me, wire *w, size_t len, int n)
 {
-    const double begun = now();
+    double begun = now();
     for (int i = 0; i < n; i++) {
         if (me == LEAD) w->send(w, len);
         w->recv(w, len);
@@ -77,7 +77,7 @@ static double ping_pong(int me, wire *w, size_t len, int n)
 /* n messages one way, and a byte back when all are there. */
 static double stream(int me, wire *w, size_t len, int n)
 {
-    const double begun = now();
+    double begun = now();
     if (me == LEAD) {
         for (int i = 0; i < n; i++) w->send(w, len);
         w->recv(w, 1);
@@ -93,10 +93,9 @@ static void compare(plan *p, stretch *measure, size_t len, int n, double *bare, 
 {
     double seconds[2][ROUNDS_MOST];
     n = (int)(n * p->part) + 2;
-    for (int round = -1; round < p->rounds; round++) { /* the first is not counted: memory, windows,
-                                                          caches */
-        const double one = measure(p->me, &p->bare, len, n),
-                     other = measure(p->me, &p->link, len, n);
+    for (int round = -1; round < p->rounds; round++) {
+        /* The first is not counted: memory, windows, caches. */
+        double one = measure(p->me, &p->bare, len, n), other = measure(p->me, &p->link, len, n);
         if (round < 0) continue;
         seconds[0][round] = one;
         seconds[1][round] = other;
@@ -109,9 +108,9 @@ static void compare_sizes(plan *p)
 {
     static const size_t sizes[] = {1, 64, 1024, 8192, 65536, 524288, 4 << 20, 32 << 20};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        const size_t len = sizes[i];
+        size_t len = sizes[i];
         if (p->only && p->only != len) continue;
-        const int by_bytes = (int)(((size_t)256 << 20) / len);
+        int by_bytes = (int)(((size_t)256 << 20) / len);
         double ping[2], flow[2];
         compare(p, ping_pong, len, by_bytes > 8000 ? 1000 : by_bytes / 8 + 2, &ping[0], &ping[1]);
         compare(p, stream, len, by_bytes > 20000 ? 20000 : by_bytes, &flow[0], &flow[1]);
@@ -123,14 +122,13 @@ static void compare_sizes(plan *p)
     }
 }
 
-/* ---- Sending while computing --------------------------------------------------------------------
- */
+/* ---- Sending while computing ----------------------------------------------------------------- */
 
 /* Seconds of arithmetic without a call to anybody. */
 static double compute(double seconds)
 {
     volatile double x = 1;
-    const double end = now() + seconds;
+    double end = now() + seconds;
     while (now() < end) {
         for (int i = 0; i < 10000; i++) x = x * 1.0000001;
     }
@@ -157,8 +155,8 @@ static double left_after(int me, wire *w, size_t len, double seconds)
 
 static void print_overlap(const plan *p, wire *w)
 {
-    const size_t len = p->part < 1 ? (size_t)1 << 20 : (size_t)512 << 20;
-    const double seconds = p->part < 1 ? 0.01 : 1.5;
+    size_t len = p->part < 1 ? (size_t)1 << 20 : (size_t)512 << 20;
+    double seconds = p->part < 1 ? 0.01 : 1.5;
     double whole[3], left[3];
     if (p->only) return;
     left_after(p->me, w, len, 0);
@@ -167,28 +165,27 @@ static void print_overlap(const plan *p, wire *w)
         left[round] = left_after(p->me, w, len, seconds);
     }
     if (p->me != LEAD) return;
-    const double transfer = median(whole, 3), wait = median(left, 3);
+    double transfer = median(whole, 3), wait = median(left, 3);
     printf(
         "%s: %zu MiB take %.1f ms; after %.1f s of computing, %.1f ms of waiting are left = %.3f\n",
         w->name, len >> 20, transfer * 1e3, seconds, wait * 1e3, wait / transfer);
     fflush(stdout);
 }
 
-/* ---- Strangers at the port ----------------------------------------------------------------------
- */
+/* ---- Strangers at the port ------------------------------------------------------------------- */
 
 /* The link's goodput with nobody at its port, and with strangers, in turns. */
 static void print_strays(plan *p)
 {
     double seconds[2][ROUNDS_MOST], came = 0, long_for = 0;
-    const size_t len = p->only ? p->only : (size_t)4 << 20;
-    const int n = (int)((double)((size_t)256 << 20) / (double)len * p->part) + 2;
+    size_t len = p->only ? p->only : (size_t)4 << 20;
+    int n = (int)((double)((size_t)256 << 20) / (double)len * p->part) + 2;
     for (int round = -1; round < p->rounds; round++) {
         for (int besieged = 0; besieged < 2; besieged++) {
-            const double begun = now();
-            const uint64_t before = p->me == LEAD ? strays_count(&p->strangers) : 0;
+            double begun = now();
+            uint64_t before = p->me == LEAD ? strays_count(&p->strangers) : 0;
             if (besieged && p->me == LEAD) strays_come(&p->strangers, p->port);
-            const double each = stream(p->me, &p->link, len, n);
+            double each = stream(p->me, &p->link, len, n);
             if (besieged && p->me == LEAD) strays_rest(&p->strangers);
             if (round < 0) continue;
             seconds[besieged][round] = each;
@@ -197,9 +194,9 @@ static void print_strays(plan *p)
         }
     }
     if (p->me != LEAD) return;
-    const double peace = median(seconds[0], p->rounds), siege = median(seconds[1], p->rounds);
-    printf("%zu bytes one way: %.1f MB/s with nobody else, %.1f MB/s with %.0f strangers a second "
-           "= %.3f\n",
+    double peace = median(seconds[0], p->rounds), siege = median(seconds[1], p->rounds);
+    printf("%zu bytes one way: %.1f MB/s with nobody else, %.1f MB/s with %.0f strangers "
+           "a second = %.3f\n",
            len, (double)len / peace * 1e-6, (double)len / siege * 1e-6, came / long_for,
            peace / siege);
 }
@@ -228,8 +225,7 @@ static void run(plan *p)
     p->bare.close(&p->bare);
 }
 
-/* ---- Two processes ------------------------------------------------------------------------------
- */
+/* ---- Two processes --------------------------------------------------------------------------- */
 
 static const size_t longest = (size_t)512 << 20;
 /* Enough for the wire never to fall idle, and no more memory than stays in reach of the caches. */
@@ -239,7 +235,7 @@ static const uint64_t queue_bytes = 24 << 20;
 static void run_here(plan *p)
 {
     if (p->strays) wire_die("strangers come to the ports of tcp, where MPI has none of ours");
-    const wire_mpi_ranks ranks = wire_mpi_begin();
+    wire_mpi_ranks ranks = wire_mpi_begin();
     p->me = ranks.me;
     p->bare = wire_of_mpi(&ranks, longest);
     print_overlap(p, &p->bare); /* before there are links: their threads would move it, too */
@@ -268,7 +264,7 @@ typedef struct listening {
 static void tell(void *context, const char *uri)
 {
     listening *at = context;
-    const int fd = at->fd;
+    int fd = at->fd;
     char room[128] = "";
     snprintf(room, sizeof room, "%s", uri);
     const char *port = strrchr(uri, ':');
@@ -277,26 +273,26 @@ static void tell(void *context, const char *uri)
         wire_die("the other process has gone");
 }
 
-static wire join(int me, const char *where, listening *at, uint64_t queued, int is_secure)
+static wire join(int me, const char *where, listening *at, uint64_t queued, bool is_secure)
 {
-    const int fd = at->fd;
+    int fd = at->fd;
     static const char key[32] = "a key that everybody may know...";
     static const char *const names[] = {"leader", "follower"};
-    const dw_tls_options tls = {.struct_size = sizeof tls,
-                                .own_name = names[me],
-                                .peer_name = names[1 - me],
-                                .group_key = key,
-                                .group_key_bytes = sizeof key};
+    dw_tls_options tls = {.struct_size = sizeof tls,
+                          .own_name = names[me],
+                          .peer_name = names[1 - me],
+                          .group_key = key,
+                          .group_key_bytes = sizeof key};
     char uri[128];
     snprintf(uri, sizeof uri, "%s", where);
     if (me == FOLLOW && recv(fd, uri, sizeof uri, MSG_WAITALL) != (ssize_t)sizeof uri)
         wire_die("no address came");
-    const dw_link_options options = {.struct_size = sizeof options,
-                                     .max_queued_bytes = queued,
-                                     .role = me == LEAD ? DW_LINK_LISTEN : DW_LINK_CONNECT,
-                                     .tls = is_secure ? &tls : NULL,
-                                     .on_listening = tell,
-                                     .listening_context = at};
+    dw_link_options options = {.struct_size = sizeof options,
+                               .max_queued_bytes = queued,
+                               .role = me == LEAD ? DW_LINK_LISTEN : DW_LINK_CONNECT,
+                               .tls = is_secure ? &tls : NULL,
+                               .on_listening = tell,
+                               .listening_context = at};
     return wire_of_link(uri, &options);
 }
 
@@ -308,7 +304,7 @@ static void run_here(plan *p)
     listen_at(&address, &listener);
     fflush(stdout);
     if (p->strays) p->strangers = strays_begin(p->strays);
-    const pid_t child = fork();
+    pid_t child = fork();
     p->me = child == 0 ? FOLLOW : LEAD;
     if (p->me == LEAD) {
         fd = accept(listener, NULL, NULL);
@@ -344,7 +340,7 @@ int main(int argc, char **argv)
                    atoi(argv[i + 1]) <= 100000) {
             p.strays = atoi(argv[++i]);
         } else if (!strcmp(argv[i], "--tls")) {
-            p.is_secure = 1;
+            p.is_secure = true;
         } else if (!strcmp(argv[i], "--overlap")) {
             p.no_sizes = 1;
         } else if (!strcmp(argv[i], "--listen") && i + 1 < argc) {

@@ -11,8 +11,9 @@ import sys
 import tempfile
 
 NAME = re.compile(
-    r"(encode|decode)/(delta([+](choose|y|stochastic|mse)|-audit)?|direct([+]stochastic)?|raw)/b\d+/g(\d+|row|channel)/(f32|f16|bf16)/(f32|f16|bf16|none)/"
-    r"[a-z0-9]+/\d+/t\d+$"
+    r"(encode|decode)/(delta([+](choose|y|stochastic|mse)|-audit)?|"
+    r"direct([+](read|stochastic))?|raw)/"
+    r"b\d+/g(\d+|row|channel)/(f32|f16|bf16)/(f32|f16|bf16|none)/[a-z0-9]+/\d+/t\d+$"
 )
 
 

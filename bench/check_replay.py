@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# check_replay.py - replay's figures against the same figures computed another way, and what it says of files that are no records.
+# check_replay.py - replay's figures against the same figures computed another way, and what it says
+# of files that are no records.
 """check_replay.py REPLAY"""
 
 import json
@@ -14,7 +15,8 @@ import unittest
 
 REPLAY = sys.argv.pop(1)
 T, C = 3, 40
-FRAME = 80 + 48  # header and one entry, docs/format.md
+# Header, parameters and one entry, docs/format.md.
+FRAME_RAW, FRAME_DELTA = 144, 176
 
 
 def f32(value):
@@ -36,7 +38,8 @@ def tensor(step, sample, values):
 
 
 def wave(sample, visit):
-    """Some values without a pattern that a codec could like; visits differ a little, samples much."""
+    """Some values without a pattern that a codec could like; visits differ a little, samples
+    much."""
     return [
         f32(math.sin(0.7 * i + sample % 1009) * (1 + i % 11) + 0.05 * visit * math.cos(1.3 * i))
         for i in range(T * C)
@@ -105,7 +108,7 @@ class Replay(unittest.TestCase):
         codec = result["codecs"][0]
         for part, tensors in ("first", 3), ("later", 5), ("all", 8):
             self.assertEqual((codec[part]["tensors"], codec[part]["error"]), (tensors, 0))
-            self.assertEqual(codec[part]["frame_bytes"], tensors * (FRAME + 4 * T * C))
+            self.assertEqual(codec[part]["frame_bytes"], tensors * (FRAME_RAW + 4 * T * C))
         before, change, x = {}, [], []
         for sample, visit in ORDER:
             values = wave(sample, visit)
@@ -137,10 +140,9 @@ class Replay(unittest.TestCase):
             "delta:bits=2,key=f32,group=row,choose=never", "delta:bits=2,key=2", "direct:bits=2"
         )["codecs"]
         self.assertEqual(exact["first"]["error"], 0)
-        self.assertEqual(exact["first"]["frame_bytes"], 3 * (FRAME + 4 * T * C))
-        self.assertEqual(
-            exact["later"]["frame_bytes"], 5 * (FRAME + 16 + 48)
-        )  # a tile: 3 scales, 3 x 64 codes of 2 bits
+        self.assertEqual(exact["first"]["frame_bytes"], 3 * (FRAME_DELTA + 4 * T * C))
+        # A tile: 3 scales, 3 x 64 codes of 2 bits.
+        self.assertEqual(exact["later"]["frame_bytes"], 5 * (FRAME_DELTA + 16 + 48))
         self.assertLess(exact["later"]["error"], exact["change"])
         self.assertGreater(coarse["change"], exact["change"])
         self.assertAlmostEqual(direct["first"]["error"], direct["later"]["error"], delta=0.1)

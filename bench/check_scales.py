@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# check_scales.py - the comparison of scales at its smallest, and that attempts.py plays the encoder that there is.
-"""usage: check_scales.py BUILD. The figures of a tiny model are not looked at, but for those that must agree."""
+# check_scales.py - the comparison of scales at its smallest, and that attempts.py plays the encoder
+# that there is.
+"""usage: check_scales.py BUILD. The figures of a tiny model are not looked at, but for those that
+must agree."""
 
 import json
 import pathlib
@@ -26,15 +28,17 @@ def run(script, *arguments):
 
 
 def assert_same_encoder(record, figures):
-    """What the library loses of the gradients with scale=mse is what attempts.py says it loses: of two scales whose sums of squares are
-    alike to the last places of a binary32 they may choose different ones, hence the margin."""
+    """What the library loses of the gradients with scale=mse is what attempts.py says it loses: of
+    two scales whose sums of squares are alike to the last places of a binary32 they may choose
+    different ones, hence the margin."""
     is_gradients, visits = attempts.read(record, 1 << 30)
     assert is_gradients and len(visits) == figures["tensors"], len(visits)
     for known in figures["codecs"]:
-        if known["codec"].count("scale=mse") and "rounding" not in known["codec"]:
-            words = dict(
-                word.split("=") for word in known["codec"].removeprefix("direct:").split(",")
-            )
+        # Canonical text: what is default is left out, so mse is not named where it is.
+        options = known["codec"].partition(":")[2].split(",")
+        words = dict(word.split("=") for word in options if word)
+        scale = words.get("scale", "mse" if words.get("bits") == "1" else "signed")
+        if scale == "mse" and "rounding" not in words:
             group = words.get("group", "64")
             if group.isdigit() and int(group) <= 64:  # the tiny model has 64 channels
                 d = np.concatenate([x.reshape(-1, int(group)) for _, _, x in visits])
@@ -68,9 +72,8 @@ def main():
         tables = (out / "scales.md").read_text()
         assert tables in printed
         rows = [line for line in tables.splitlines() if line.startswith("|")]
-        assert (
-            len(rows) == 8 + 12 + 6 + len(scales.TRAINED) + 1 + 2 * 4
-        ), tables  # and two lines of head for each
+        # The rows of all tables, and two lines of head for each table.
+        assert len(rows) == 8 + 12 + 6 + len(scales.TRAINED) + 1 + 2 * 4, tables
         assert (out / "scales.png").read_bytes()[:4] == b"\x89PNG"
         backward = out / "record" / "backward-1.record"
         compared = list(

@@ -63,7 +63,7 @@ static struct {
 #undef ROW
 } driver;
 
-void gpu_expect(int ok, const char *format, ...)
+void gpu_expect(bool ok, const char *format, ...)
 {
     va_list arguments;
     if (ok) return;

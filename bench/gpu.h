@@ -7,6 +7,7 @@
 #ifndef DW_BENCH_GPU_H
 #define DW_BENCH_GPU_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -34,8 +35,8 @@ void gpu_free(void *memory);
 void gpu_free_pinned(void *memory);
 void gpu_put(void *device, const void *host, size_t bytes);
 void gpu_get(void *host, const void *device, size_t bytes);
-void gpu_copy(const gpu *g, void *to, const void *from, size_t bytes); /* on the stream, any kind of
-                                                                          memory */
+/* On the stream, any kind of memory. */
+void gpu_copy(const gpu *g, void *to, const void *from, size_t bytes);
 void gpu_wait(const gpu *g);
 
 gpu_event *gpu_event_create(void);
@@ -50,7 +51,7 @@ void gpu_graph_launch(const gpu *g, gpu_graph *graph);
 void gpu_graph_destroy(gpu_graph *graph);
 
 /* Ends the program with a sentence unless ok. */
-void gpu_expect(int ok, const char *format, ...)
+void gpu_expect(bool ok, const char *format, ...)
 #if defined(__GNUC__)
     __attribute__((format(printf, 2, 3)))
 #endif

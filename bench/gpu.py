@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# gpu.py - what ./run gpu does once the programs are built: checks, sanitizers, figures, one JSON and a picture.
-"""usage: gpu.py --name | [--build DIR] [--out FILE.json] [--elements N] [--most N] [--repeats N] [--threads N]
+# gpu.py - what ./run gpu does once the programs are built: checks, sanitizers, figures, one JSON
+# and a picture.
+"""usage: gpu.py --name | [--build DIR] [--out FILE.json] [--elements N] [--most N] [--repeats N]
+[--threads N]
 
-Runs gpu_check (frames and states of the GPU against those of the CPU), gpu_link (two processes joined over NCCL), compute-sanitizer over a
-small gpu_check where it is installed, and gpu_bench; writes one JSON with date, device, driver, clocks and commit, and beside it a picture: share of the copy's bandwidth against size.
-Exit 77: there is no GPU."""
+Runs gpu_check (frames and states of the GPU against those of the CPU), gpu_link (two processes
+joined over NCCL), compute-sanitizer over a small gpu_check where it is installed, and gpu_bench;
+writes one JSON with date, device, driver, clocks and commit, and beside it a picture: share of the
+copy's bandwidth against size. Exit 77: there is no GPU."""
 
 import argparse
 import ctypes
@@ -51,7 +54,8 @@ def device_name():
 
 
 def run(command, log, limit):
-    """(exit status, output); what it prints is shown as it comes. No more than `limit` seconds, nor than are left of all."""
+    """(exit status, output); what it prints is shown as it comes. No more than `limit` seconds, nor
+    than are left of all."""
     limit = min(limit, max(DEADLINE - (time.monotonic() - STARTED), 1))
     log.append({"command": " ".join(map(str, command))})
     process = subprocess.Popen(
@@ -159,7 +163,8 @@ PINNED_GOAL = 0.85
 
 
 def add_bus_shares(made):
-    """prev in pinned memory crosses the bus both ways at once: its bytes one way, as a share of a copy that way."""
+    """prev in pinned memory crosses the bus both ways at once: its bytes one way, as a share of a
+    copy that way."""
     slower = min((way["GBps"] for way in made["bus"]), default=0)
     for case in made["bench"]:
         if "+pinned" in case["name"] and slower:
@@ -174,13 +179,15 @@ def compare(made):
         if case["elements"] == largest and "bus_share" in case:
             reached = "" if case["bus_share"] >= PINNED_GOAL else ": NOT REACHED"
             print(
-                f"   {case['name']:45} {case['bus_share']:.2f} of the bus, goal {PINNED_GOAL:.2f}{reached}"
+                f"   {case['name']:45} {case['bus_share']:.2f} of the bus, "
+                f"goal {PINNED_GOAL:.2f}{reached}"
             )
     for case in made["bench"]:
         if case["elements"] == largest:
             goal = GOALS.get(case["name"])
             print(
-                f"   {case['name']:45} {case['us']:10.1f} us  {case['GBps']:7.1f} of {case['copy_GBps']:7.1f} GB/s = {case['share']:.2f}"
+                f"   {case['name']:45} {case['us']:10.1f} us  {case['GBps']:7.1f} of "
+                f"{case['copy_GBps']:7.1f} GB/s = {case['share']:.2f}"
                 + (
                     f"  goal {goal:.2f}{'' if case['share'] >= goal else ': NOT REACHED'}"
                     if goal
@@ -281,7 +288,8 @@ def main():
     }
     if len(made["checked"]) < 30 or {case["name"] for case in made["bench"]} < set(GOALS):
         print(
-            "gpu: the programs ended well and said too little: their lines are not what is read here"
+            "gpu: the programs ended well and said too little: their lines are not what is read "
+            "here"
         )
         return 1
     add_bus_shares(made)

@@ -304,8 +304,8 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         for (size_t elements = most < 65536 ? most : 65536; elements <= most; elements *= 4)
             run_case(&g, &cases[i], elements);
-    run_case(&g, &cases[0], most < ((size_t)8 << 20) ? most : (size_t)8 << 20); /* 2048 x 4096, in a
-                                                                                   graph */
+    /* 2048 x 4096, in a graph. */
+    run_case(&g, &cases[0], most < ((size_t)8 << 20) ? most : (size_t)8 << 20);
     run_launches(&g, most < ((size_t)8 << 20) ? most : (size_t)8 << 20);
     run_launches(&g, CHANNELS);
     run_bus(&g, most);

@@ -17,8 +17,7 @@
 enum { MOST_THREADS = 64, CHANNELS = 4096, MOST_TOKENS = 4096 };
 static unsigned threads = 4;
 
-/* ------------------------------------------------------------------------------------------- the
- * CPU's threads */
+/* ---- The CPU's threads ----------------------------------------------------------------------- */
 
 typedef struct share {
     dw_task *task;
@@ -47,8 +46,7 @@ static void run_all(void *context, size_t n, dw_task *task, void *task_context)
     for (unsigned i = 0; i < threads; i++) pthread_join(made[i], NULL);
 }
 
-/* -------------------------------------------------------------------------------------------
- * tensors */
+/* ---- Tensors --------------------------------------------------------------------------------- */
 
 typedef struct filling {
     uint8_t *bytes;
@@ -88,8 +86,7 @@ static void fill(void *bytes, dw_dtype dtype, size_t elements, uint64_t seed, bo
     run_all(NULL, (f.n + 65535) >> 16, fill_words, &f);
 }
 
-/* ------------------------------------------------------------------------------------------- one
- * pair of ends each */
+/* ---- One pair of ends each ------------------------------------------------------------------- */
 
 typedef struct rig {
     gpu *g;

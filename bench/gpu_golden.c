@@ -26,8 +26,7 @@ typedef struct field {
     size_t len;
 } field;
 
-/* -------------------------------------------------------------------------------------------
- * reading */
+/* ---- Reading --------------------------------------------------------------------------------- */
 
 static char *read_file(const char *path)
 {
@@ -91,8 +90,7 @@ static field bytes(golden *d, const char *name)
     return f;
 }
 
-/* ------------------------------------------------------------------------------------------- one
- * file */
+/* ---- One file -------------------------------------------------------------------------------- */
 
 static void same(const golden *d, const char *what, field expected, const uint8_t *found,
                  size_t len)
@@ -164,10 +162,10 @@ static void check_decode(const golden *d, field frame, dw_tensor y, field golden
 static void check_prev(golden *d, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
-        const dw_key key = {.sample = number(d, "sample"), .slice = number(d, "slice")};
+        dw_key key = {.sample = number(d, "sample"), .slice = number(d, "slice")};
         field bits = bytes(d, "bits");
         dw_tensor prev = {0};
-        const bool held = dw_decoder_peek(d->decoder, key, &prev) == DW_OK;
+        bool held = dw_decoder_peek(d->decoder, key, &prev) == DW_OK;
         gpu_expect(held == (bits.len > 0), "%s: prev of sample %u is %sheld", d->path,
                    (unsigned)key.sample, held ? "" : "not ");
         uint8_t *found = malloc(bits.len + 1);
@@ -181,10 +179,10 @@ static void check_prev(golden *d, uint32_t n)
 
 static void check_step(golden *d, bool has_state)
 {
-    const dw_dtype x_dtype = dtype(d, "x_dtype");
+    dw_dtype x_dtype = dtype(d, "x_dtype");
     field x = bytes(d, "x"), frame = bytes(d, "frame");
-    const uint32_t n = number(d, "n"), t = number(d, "t"), c = number(d, "c");
-    const dw_dtype y_dtype = dtype(d, "y_dtype");
+    uint32_t n = number(d, "n"), t = number(d, "t"), c = number(d, "c");
+    dw_dtype y_dtype = dtype(d, "y_dtype");
     field y = bytes(d, "y"), reply = bytes(d, "reply");
     dw_key keys[MOST_SAMPLES];
     gpu_expect(n <= MOST_SAMPLES, "%s: %u samples", d->path, (unsigned)n);
@@ -216,7 +214,7 @@ static int check_file(golden *d)
     for (int i = 0; i < 8; i++)
         d->config.incarnation |= (uint64_t)first.data[8 + i] << 8 * i; /* docs/format.md, 2 */
     free(first.data);
-    const dw_status made =
+    dw_status made =
         dw_encoder_create_cuda(&d->encoder, &d->config, d->g->cuda, DW_CUDA_DEVICE, &why);
     gpu_expect(made == DW_OK || made == DW_ERR_UNSUPPORTED, "%s: %s", d->path, why.text);
     gpu_expect(dw_decoder_create_cuda(&d->decoder, &d->config, d->g->cuda, DW_CUDA_DEVICE, &why) ==
@@ -240,7 +238,7 @@ void gpu_golden(gpu *g, const char *directory)
     for (size_t i = 0; i < files.gl_pathc; i++) {
         golden d = {.g = g, .path = files.gl_pathv[i], .text = read_file(files.gl_pathv[i])};
         d.at = d.text;
-        const int outcome = check_file(&d);
+        int outcome = check_file(&d);
         checked += outcome > 0;
         without += outcome == 0;
         free(d.text);

@@ -105,7 +105,7 @@ static int be_rank(int rank, const dw_nccl_options *options, pipe_ends *ends)
     dw_why why;
     char uri[256] = "nccl:tcp://127.0.0.1:0";
     setenv("NCCL_HOSTID", rank ? "deltawire-1" : "deltawire-0", 0);
-    const dw_status status = dw_nccl_create(&nccl, options, &why);
+    dw_status status = dw_nccl_create(&nccl, options, &why);
     if (status == DW_ERR_UNSUPPORTED) {
         if (rank == 0) printf("absent\t%s\n", why.text);
         return ABSENT;
@@ -114,12 +114,12 @@ static int be_rank(int rank, const dw_nccl_options *options, pipe_ends *ends)
     if (rank == 1 && read(ends->read, uri, sizeof uri - 1) <= 0)
         return say(rank, "the address", "it never came");
     const dw_transport *const transports[] = {dw_nccl_transport(), NULL};
-    const dw_link_options how = {.struct_size = sizeof how,
-                                 .role = rank ? DW_LINK_CONNECT : DW_LINK_LISTEN,
-                                 .transports = transports,
-                                 .transport_context = nccl,
-                                 .on_listening = tell,
-                                 .listening_context = ends};
+    dw_link_options how = {.struct_size = sizeof how,
+                           .role = rank ? DW_LINK_CONNECT : DW_LINK_LISTEN,
+                           .transports = transports,
+                           .transport_context = nccl,
+                           .on_listening = tell,
+                           .listening_context = ends};
     if (dw_link_open(&link, uri, &how, &why) != DW_OK) return say(rank, "opening", why.text);
     int wrong = 0;
     double seconds = 0;
@@ -154,17 +154,17 @@ int main(int argc, char **argv)
     int fds[2], child_status = 0;
     if (pipe(fds) != 0) return say(0, "a pipe", "the system gives none");
     ends = (pipe_ends){fds[0], fds[1]};
-    const pid_t child = fork(); /* before anything has touched the driver, which does not survive it
-                                 */
+    /* Before anything has touched the driver, which does not survive it. */
+    pid_t child = fork();
     if (child < 0) return say(0, "a second process", "the system gives none");
     if (child == 0) {
         close(ends.write); /* its own copy would keep it waiting when the other one dies */
         return be_rank(1, &options, &ends);
     }
     close(ends.read);
-    const int own = be_rank(0, &options, &ends);
+    int own = be_rank(0, &options, &ends);
     close(ends.write);
     waitpid(child, &child_status, 0);
-    const int others = WIFEXITED(child_status) ? WEXITSTATUS(child_status) : 1;
+    int others = WIFEXITED(child_status) ? WEXITSTATUS(child_status) : 1;
     return own ? own : others;
 }

@@ -21,7 +21,9 @@ namespace
 constexpr size_t kLine = 64, kHugePage = 2u << 20;
 constexpr size_t kTile = 2048 * sizeof(float); /* of the longest stream, as a tile of the format */
 
-typedef uint64_t Line __attribute__((vector_size(kLine)));
+/* No wider than what every clone has in registers: gcc takes wider ones through memory. */
+typedef uint64_t Part __attribute__((vector_size(32)));
+constexpr size_t kParts = kLine / sizeof(Part);
 
 /* The widest vectors that the machine has: the limit must not depend on the flags of this file. */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
@@ -32,24 +34,31 @@ typedef uint64_t Line __attribute__((vector_size(kLine)));
 
 WIDEST void read_lines(const unsigned char *from, size_t lines, uint64_t *out)
 {
-    Line a = {}, b = {};
-    const Line *p = reinterpret_cast<const Line *>(from);
+    Part a = {}, b = {}, c = {}, d = {};
+    const Part *p = reinterpret_cast<const Part *>(from);
     size_t i = 0;
-    for (; i + 2 <= lines; i += 2) {
-        a |= p[i];
-        b |= p[i + 1];
+    for (; i + 2 <= lines; i += 2, p += 2 * kParts) {
+        a |= p[0];
+        b |= p[1];
+        c |= p[2];
+        d |= p[3];
     }
-    if (i < lines) a |= p[i];
-    a |= b;
+    if (i < lines) {
+        a |= p[0];
+        b |= p[1];
+    }
+    a |= c;
+    b |= d;
     memcpy(out, &a, sizeof a);
+    memcpy(out + sizeof a / sizeof *out, &b, sizeof b);
 }
 
 WIDEST void write_lines(unsigned char *to, size_t lines, const uint64_t *value)
 {
-    Line a;
+    Part a;
     memcpy(&a, value, sizeof a);
-    Line *p = reinterpret_cast<Line *>(to);
-    for (size_t i = 0; i < lines; i++) p[i] = a;
+    Part *p = reinterpret_cast<Part *>(to);
+    for (size_t i = 0; i < lines * kParts; i++) p[i] = a;
 }
 
 void stream_lines(unsigned char *to, size_t lines, const uint64_t *value)

@@ -28,7 +28,7 @@ static dw_status map(dw_bench_record *record, const char *path, dw_why *why)
     struct stat about;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return say(why, DW_ERR_IO, path, strerror(errno));
-    int failed = fstat(fd, &about);
+    bool failed = fstat(fd, &about);
     if (!failed && about.st_size < HEAD) {
         close(fd);
         return say(why, DW_ERR_FORMAT, path, "is no record: it is too short for the head of one");
@@ -59,8 +59,8 @@ static dw_status read_head(dw_bench_record *record, const char *path, dw_why *wh
     record->samples = words[5];
     if (!record->T || !record->C)
         return say(why, DW_ERR_FORMAT, path, "is a record of empty tensors");
-    if ((uint64_t)record->T * record->C > (UINT32_MAX >> 2)) /* and so sizes in bytes are far from
-                                                                any limit */
+    /* With this limit sizes in bytes cannot overflow either. */
+    if ((uint64_t)record->T * record->C > (UINT32_MAX >> 2))
         return say(why, DW_ERR_LIMIT, path, "is a record of tensors of more than 4 GiB");
     return DW_OK;
 }
@@ -89,8 +89,8 @@ static dw_status find_places(dw_bench_record *record)
 
 static dw_status find_tensors(dw_bench_record *record, const char *path, dw_why *why)
 {
-    const size_t each = TENSOR_HEAD + (size_t)record->T * record->C * sizeof(float),
-                 body = record->bytes - HEAD;
+    size_t each = TENSOR_HEAD + (size_t)record->T * record->C * sizeof(float),
+           body = record->bytes - HEAD;
     record->tensors = body / each;
     record->cut = body % each != 0;
     if (!record->tensors) return say(why, DW_ERR_FORMAT, path, "holds no whole tensor");
@@ -102,8 +102,8 @@ static dw_status find_tensors(dw_bench_record *record, const char *path, dw_why 
         dw_bench_visit *visit = &record->visits[i];
         memcpy(&visit->step, tensor, sizeof visit->step);
         memcpy(&visit->sample, tensor + 8, sizeof visit->sample);
-        visit->x = (const void *)(tensor + TENSOR_HEAD); /* all sizes before it are multiples of 4
-                                                          */
+        /* All sizes before it are multiples of 4. */
+        visit->x = (const void *)(tensor + TENSOR_HEAD);
     }
     return find_places(record) == DW_OK
                ? DW_OK

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <jansson.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,10 +22,9 @@ static const struct argp_option options[] = {
 
 static const char doc[] =
     "Sends what `deltawire train --record DIR` wrote through an encoder and a decoder per CODEC, "
-    "under the same ids and in the same "
-    "order, and prints the bytes of the frames per element, |x - last y| / |x| of a sample's later "
-    "visits, and the relative error "
-    "|x - y| / |x| of first visits, of later ones and of all, each over all elements."
+    "under the same ids and in the same order, and prints the bytes of the frames per element, "
+    "|x - last y| / |x| of a sample's later visits, and the relative error |x - y| / |x| of first "
+    "visits, of later ones and of all, each over all elements."
     "\v"
     "  replay record/forward-0.record delta:bits=2 delta:bits=2,scale=mse\n"
     "\n"
@@ -55,8 +55,7 @@ static error_t parse_option(int key, char *value, struct argp_state *state)
     return 0;
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Lines for people */
+/* ---- Lines for people ------------------------------------------------------------------------ */
 
 /* A codec may take minutes: where somebody looks on, a line says how far it is. */
 static void show_progress(void *context, double share)
@@ -91,8 +90,8 @@ static void print_head(const dw_bench_record *record, const char *path, int widt
            record->direction == 1 ? "activations" : "gradients", record->rank, record->tensors,
            record->T, record->C, record->places);
     if (record->cut)
-        printf("It ends within a tensor: the run that wrote it ended early. That tensor is left "
-               "out.\n\n");
+        printf("It ends within a tensor: the run that wrote it ended early. That tensor is "
+               "left out.\n\n");
     printf("%-*s  bytes/element          change    error of visits\n", width, "");
     printf("%-*s   first    later     later     first     later       all\n", width, "codec");
 }
@@ -107,7 +106,7 @@ static void print_number(double number, int decimals)
 
 static void print_trial(const dw_trial *trial, int width)
 {
-    const dw_trial_sums all = dw_trial_all(trial);
+    dw_trial_sums all = dw_trial_all(trial);
     printf("%-*s", width, trial->codec);
     print_number(bytes_per_element(&trial->first), 4);
     print_number(bytes_per_element(&trial->later), 4);
@@ -122,8 +121,7 @@ static void print_trial(const dw_trial *trial, int width)
     fflush(stdout);
 }
 
-/* ------------------------------------------------------------------------------------------------
- * JSON */
+/* ---- JSON ------------------------------------------------------------------------------------ */
 
 /* It knows no NaN. */
 static json_t *number_of(double number)
@@ -145,7 +143,7 @@ static int write_json(const char *path, const dw_bench_record *record, const cha
 {
     json_t *list = json_array();
     for (int i = 0; i < n; i++) {
-        const dw_trial_sums all = dw_trial_all(&trials[i]);
+        dw_trial_sums all = dw_trial_all(&trials[i]);
         json_array_append_new(list, json_pack("{s:s, s:o, s:o, s:o, s:o}", "codec", trials[i].codec,
                                               "change", number_of(change_of(&trials[i].later)),
                                               "first", describe_sums(&trials[i].first), "later",
@@ -159,15 +157,14 @@ static int write_json(const char *path, const dw_bench_record *record, const cha
                   (json_int_t)record->C, "tensors", (json_int_t)record->tensors, "samples",
                   (json_int_t)record->places, "cut", record->cut, "codecs", list);
     errno = 0;
-    int failed = !whole || json_dump_file(whole, path, JSON_INDENT(1));
+    bool failed = !whole || json_dump_file(whole, path, JSON_INDENT(1));
     if (failed)
         fprintf(stderr, "replay: cannot write %s: %s\n", path, strerror(errno ? errno : EIO));
     json_decref(whole);
     return failed;
 }
 
-/* ------------------------------------------------------------------------------------------------
- * The run */
+/* ---- The run --------------------------------------------------------------------------------- */
 
 static int width_of(const arguments *a)
 {
@@ -192,7 +189,7 @@ static int check_codecs(const arguments *a)
 
 static int try_all(const arguments *a, const dw_bench_record *record, dw_trial *trials)
 {
-    const int width = width_of(a);
+    int width = width_of(a);
     print_head(record, a->record, width);
     for (int i = 0; i < a->n_codecs; i++) {
         dw_why why = {.offset = -1};

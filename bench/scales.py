@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# scales.py - scale rules compared: on a record of the demo's training, and by the loss of that training with each of them.
-"""Pre-trains and fine-tunes the demo's model once, uncompressed, and records what its two stages send. The record is replayed through
-every codec of the grid; then the fine-tuning is repeated with some of them over a bare link. Writes tables, JSON and a picture.
-"""
+# scales.py - scale rules compared: on a record of the demo's training, and by the loss of that
+# training with each of them.
+"""Pre-trains and fine-tunes the demo's model once, uncompressed, and records what its two stages
+send. The record is replayed through every codec of the grid; then the fine-tuning is repeated with
+some of them over a bare link. Writes tables, JSON and a picture."""
 
 import argparse
 import json

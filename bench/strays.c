@@ -15,11 +15,11 @@
 
 static void knock(int port, uint64_t number)
 {
-    const struct sockaddr_in address = {.sin_family = AF_INET,
-                                        .sin_port = htons((uint16_t)port),
-                                        .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_port = htons((uint16_t)port),
+                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     static const char nonsense[100] = "GET / HTTP/1.0\r\n\r\n";
-    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
     if (fd < 0) return;
     if (connect(fd, (const struct sockaddr *)&address, sizeof address) == 0 && number % 2)
         send(fd, nonsense, sizeof nonsense, MSG_NOSIGNAL);
@@ -29,7 +29,7 @@ static void knock(int port, uint64_t number)
 /* Evenly, by the clock: who is late knocks at once. */
 static void roam(struct strays_shared *shared, int per_second)
 {
-    const long step_ns = 1000000000L / per_second;
+    long step_ns = 1000000000L / per_second;
     struct timespec next;
     clock_gettime(CLOCK_MONOTONIC, &next);
     for (;;) {
@@ -60,12 +60,12 @@ strays strays_begin(int per_second)
 void strays_come(const strays *s, int port)
 {
     __atomic_store_n(&s->shared->port, port, __ATOMIC_RELAXED);
-    __atomic_store_n(&s->shared->is_on, 1, __ATOMIC_RELAXED);
+    __atomic_store_n(&s->shared->is_on, true, __ATOMIC_RELAXED);
 }
 
 void strays_rest(const strays *s)
 {
-    __atomic_store_n(&s->shared->is_on, 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&s->shared->is_on, false, __ATOMIC_RELAXED);
 }
 
 uint64_t strays_count(const strays *s)

@@ -6,13 +6,15 @@
 #ifndef STRAYS_H
 #define STRAYS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
 typedef struct strays {
     pid_t process;
     struct strays_shared {
-        int is_on, port;
+        bool is_on;
+        int port;
         uint64_t connections; /* so far */
     } * shared;
 } strays;

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "kernels.h"
+#include "kernels/kernels.h"
 
 enum { TILE = 2048, ROUNDS = 15, CALLS = 100 };
 
@@ -19,12 +19,12 @@ typedef struct tile {
     dw_dither dither;
     dw_piece_counts counts;
     uint64_t sum, payload_bytes;
-    int encodes, has_state, audits;
+    bool encodes, has_state, audits;
 } tile;
 
 /* Values between -1 and 1 with as many steps as a half has there, and changes of a sixteenth of
  * that. */
-static void fill(unsigned char *to, const unsigned char *base, dw_dtype dtype)
+static void make_values(unsigned char *to, const unsigned char *base, dw_dtype dtype)
 {
     uint32_t seed = 1;
     for (size_t i = 0; i < TILE; i++) {
@@ -45,17 +45,17 @@ static void fill(unsigned char *to, const unsigned char *base, dw_dtype dtype)
     }
 }
 
-static void set_up(tile *t, const dw_config *config, int encodes, dw_dtype x)
+static void set_up(tile *t, const dw_config *config, bool encodes, dw_dtype x)
 {
-    const uint32_t pieces = TILE / config->group;
-    const int chooses = config->codec == DW_CODEC_DELTA && config->choose == DW_CHOOSE_GROUP;
+    uint32_t pieces = TILE / config->group;
+    bool chooses = config->codec == DW_CODEC_DELTA && config->choose == DW_CHOOSE_GROUP;
     t->encodes = encodes;
     t->has_state = config->codec == DW_CODEC_DELTA;
     t->audits = t->has_state && config->audit != DW_AUDIT_NEVER;
     t->dither = (dw_dither){.key = 1};
     t->payload_bytes = (2 * pieces + TILE * config->bits / 8 + 15) / 16 * 16;
-    fill(t->prev, NULL, t->has_state ? config->prev : x);
-    fill(t->x, t->has_state && config->prev == x ? t->prev : NULL, x);
+    make_values(t->prev, NULL, t->has_state ? config->prev : x);
+    make_values(t->x, t->has_state && config->prev == x ? t->prev : NULL, x);
     uint8_t *codes = t->payload + 2 * pieces;
     t->encode =
         (dw_encode_run){.x_dtype = x,
@@ -104,7 +104,7 @@ static void call(const dw_kernels *kernels, tile *t)
 
 static int by_size(const void *a, const void *b)
 {
-    const double first = *(const double *)a, second = *(const double *)b;
+    double first = *(const double *)a, second = *(const double *)b;
     return (first > second) - (first < second);
 }
 
@@ -113,7 +113,7 @@ static double seconds_between(struct timespec from, struct timespec to)
     return (double)(to.tv_sec - from.tv_sec) + (double)(to.tv_nsec - from.tv_nsec) * 1e-9;
 }
 
-double dw_bench_tile_seconds(const char *table, const dw_config *config, int encodes, dw_dtype x)
+double dw_bench_tile_seconds(const char *table, const dw_config *config, bool encodes, dw_dtype x)
 {
     static tile t;
     const dw_kernels *kernels = dw_kernels_find(table);

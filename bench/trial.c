@@ -27,7 +27,7 @@ static dw_status say(dw_why *why, dw_status status, const char *sentence)
 static dw_status meet(ends *e, const dw_config *config, const dw_bench_record *record)
 {
     dw_tensor x = dw_tensor_3d(NULL, DW_F32, 1, record->T, record->C);
-    const size_t values = (size_t)record->T * record->C;
+    size_t values = (size_t)record->T * record->C;
     e->frame_cap = dw_frame_bound(config, &x);
     e->reply_cap = dw_reply_bound(1);
     e->frame = malloc(e->frame_cap);
@@ -53,14 +53,10 @@ static void part(ends *e)
 static dw_status send(ends *e, const dw_bench_record *record, const dw_bench_visit *visit,
                       size_t *len, dw_why *why)
 {
-    const dw_key key = {.sample = visit->sample};
+    dw_key key = {.sample = visit->sample};
     size_t reply_len = 0;
-    dw_tensor x =
-        dw_tensor_3d((void *)(uintptr_t)visit->x, DW_F32, 1, record->T, record->C); /* it
-                                                                                       is
-                                                                                       only
-                                                                                       read
-                                                                                     */
+    /* It is only read. */
+    dw_tensor x = dw_tensor_3d((void *)(uintptr_t)visit->x, DW_F32, 1, record->T, record->C);
     dw_tensor y = dw_tensor_3d(e->y, DW_F32, 1, record->T, record->C);
     dw_status status = dw_encode(e->encoder, &key, &x, e->frame, e->frame_cap, len);
     if (status < 0) return say(why, status, dw_encoder_why(e->encoder));
@@ -78,7 +74,7 @@ static void add_visit(dw_trial_sums *sums, const dw_bench_record *record,
     for (uint32_t t = 0; t < record->T; t++) {
         double x_square = 0, change_square = 0, error_square = 0;
         for (size_t i = (size_t)t * record->C, end = i + record->C; i < end; i++) {
-            const double x = visit->x[i], change = x - (double)last[i], error = x - (double)y[i];
+            double x = visit->x[i], change = x - (double)last[i], error = x - (double)y[i];
             if (!isfinite(error)) {
                 sums->left_out++;
                 continue;
@@ -125,7 +121,7 @@ dw_status dw_trial_run(dw_trial *trial, const dw_bench_record *record, const cha
     status = dw_config_format(&config, trial->codec, sizeof trial->codec);
     if (status == DW_OK) status = meet(&e, &config, record);
     if (status < 0) say(why, status, "");
-    const size_t often = record->tensors / 100 + 1, values = (size_t)record->T * record->C;
+    size_t often = record->tensors / 100 + 1, values = (size_t)record->T * record->C;
     for (size_t i = 0; i < record->tensors && status == DW_OK; i++) {
         const dw_bench_visit *visit = &record->visits[i];
         dw_trial_sums *sums = visit->first ? &trial->first : &trial->later;

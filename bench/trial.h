@@ -3,8 +3,8 @@
  * way.
  *
  * Every tensor is a frame of its own under its sample's id, in the record's order, and every reply
- * is given back. All elements are looked at, in binary64: the library's own counters look at a few.
- */
+ * is given back. All elements are looked at, in binary64: the library's own counters look at a
+ * few. */
 #ifndef DELTAWIRE_BENCH_TRIAL_H
 #define DELTAWIRE_BENCH_TRIAL_H
 

@@ -31,8 +31,7 @@ char *wire_room(size_t bytes)
     return room;
 }
 
-/* ---- Sockets ----------------------------------------------------------------------------------
- */
+/* ---- Sockets --------------------------------------------------------------------------------- */
 
 typedef struct socket_wire {
     int fd;
@@ -43,7 +42,7 @@ static void socket_send(wire *w, size_t len)
 {
     const socket_wire *end = w->context;
     for (size_t done = 0; done < len;) {
-        const ssize_t n = send(end->fd, end->room + done, len - done, MSG_NOSIGNAL);
+        ssize_t n = send(end->fd, end->room + done, len - done, MSG_NOSIGNAL);
         if (n <= 0) wire_die("send: %s", strerror(errno));
         done += (size_t)n;
     }
@@ -53,7 +52,7 @@ static void socket_recv(wire *w, size_t len)
 {
     const socket_wire *end = w->context;
     for (size_t done = 0; done < len;) {
-        const ssize_t n = recv(end->fd, end->room + done, len - done, 0);
+        ssize_t n = recv(end->fd, end->room + done, len - done, 0);
         if (n <= 0) wire_die("recv: %s", n ? strerror(errno) : "the other end has gone");
         done += (size_t)n;
     }
@@ -86,8 +85,7 @@ wire wire_of_socket(int fd, size_t longest)
                   .close = socket_close};
 }
 
-/* ---- Links ------------------------------------------------------------------------------------
- */
+/* ---- Links ----------------------------------------------------------------------------------- */
 
 static void check(dw_link *link, dw_status status)
 {

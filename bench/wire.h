@@ -12,10 +12,10 @@
 typedef struct wire {
     const char *name;
     void *context;
-    void (*send)(struct wire *w, size_t len); /* returns when the bytes may be reused, or are queued
-                                               */
-    void (*begin)(struct wire *w, size_t len); /* begins to send, for flush to end it; the bare
-                                                  socket sends */
+    /* Returns when the bytes may be reused, or are queued. */
+    void (*send)(struct wire *w, size_t len);
+    /* Begins to send, for flush to end it; the bare socket sends. */
+    void (*begin)(struct wire *w, size_t len);
     void (*recv)(struct wire *w, size_t len);
     void (*flush)(struct wire *w); /* until all has left */
     void (*close)(struct wire *w);
@@ -30,8 +30,8 @@ char *wire_room(size_t bytes);
 /* A connected blocking socket: send() and recv() in a loop, no more. */
 wire wire_of_socket(int fd, size_t longest);
 
-/* A link. Messages are begun and ended in place, as a channel does it; nothing is copied in or out.
- */
+/* A link. Messages are begun and ended in place, as a channel does it; nothing is copied in or
+ * out. */
 wire wire_of_link(const char *uri, const dw_link_options *options);
 
 #endif

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * environment.c - what launchers tell a process of its place. */
+#include "environment.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "place.h"
 
 enum { DEFAULT_PORT = 29500 }; /* torch's */
 
@@ -32,7 +32,7 @@ static int read_number(const char *name, unsigned long most, uint32_t *number, d
     const char *value = getenv(name);
     char *end;
     errno = 0;
-    const unsigned long read = strtoul(value, &end, 10);
+    unsigned long read = strtoul(value, &end, 10);
     if (*value < '0' || *value > '9' || *end || errno || read > most)
         return complain(why, name, value);
     *number = (uint32_t)read;
@@ -42,12 +42,12 @@ static int read_number(const char *name, unsigned long most, uint32_t *number, d
 /* The first of "node[03-07,12],other": "node03". */
 static void first_host(const char *list, char *host, size_t cap)
 {
-    const size_t stem = strcspn(list, "[,");
+    size_t stem = strcspn(list, "[,");
     const char *rest = list + stem;
-    const size_t digits = *rest == '[' ? strspn(rest + 1, "0123456789") : 0;
-    const size_t tail = *rest == '[' ? strcspn(rest, "]") + 1 : 0; /* "rack[1-2]-node7" has more
-                                                                      behind */
-    const size_t more = tail && rest[tail - 1] == ']' ? strcspn(rest + tail, "[,") : 0;
+    size_t digits = *rest == '[' ? strspn(rest + 1, "0123456789") : 0;
+    /* "rack[1-2]-node7" has more behind the bracket. */
+    size_t tail = *rest == '[' ? strcspn(rest, "]") + 1 : 0;
+    size_t more = tail && rest[tail - 1] == ']' ? strcspn(rest + tail, "[,") : 0;
     snprintf(host, cap, "%.*s%.*s%.*s", (int)stem, list, (int)digits, rest + 1, (int)more,
              more ? rest + tail : "");
 }

@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  * inspect.c - `deltawire inspect FILE`: what a frame or a reply says about itself. */
+#include "inspect.h"
+
 #include <argp.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli.h"
+#include "complain.h"
 
 static const struct argp_option options[] = {
     {"json", 'j', 0, 0, "Print one JSON object instead of lines", 0},
@@ -17,14 +20,14 @@ static const struct argp_option options[] = {
 
 typedef struct arguments {
     const char *file;
-    int json;
+    bool json;
 } arguments;
 
 static error_t parse_option(int key, char *value, struct argp_state *state)
 {
     arguments *a = state->input;
     if (key == 'j')
-        a->json = 1;
+        a->json = true;
     else if (key == ARGP_KEY_ARG && !a->file)
         a->file = value;
     else if (key == ARGP_KEY_ARG)
@@ -36,47 +39,32 @@ static error_t parse_option(int key, char *value, struct argp_state *state)
     return 0;
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Words for numbers. A hostile frame may hold any number; each has some word. */
-
-static const char *codec_word(dw_codec codec)
-{
-    return codec == DW_CODEC_DELTA    ? "delta"
-           : codec == DW_CODEC_DIRECT ? "direct"
-           : codec == DW_CODEC_RAW    ? "raw"
-                                      : "?";
-}
+/* ---- Words for numbers. A hostile frame may hold any number; each has some word. ------------- */
 
 static const char *dtype_word(dw_dtype dtype)
 {
     return dtype == DW_F32 ? "f32" : dtype == DW_F16 ? "f16" : dtype == DW_BF16 ? "bf16" : "none";
 }
 
-static const char *key_word(char text[16], uint32_t key)
+static const char *role_word(dw_role role)
 {
-    if (key == DW_KEY_F32 || key == DW_KEY_F16 || key == DW_KEY_BF16)
-        return key == DW_KEY_F32 ? "f32" : key == DW_KEY_F16 ? "f16" : "bf16";
-    snprintf(text, 16, "%u bits", key);
-    return key ? text : "none";
-}
-
-static const char *group_word(char text[16], uint32_t group)
-{
-    snprintf(text, 16, "%u", group);
-    return group == DW_GROUP_ROW ? "row" : group ? text : "none";
-}
-
-static const char *entry_word(dw_entry_kind kind)
-{
-    switch (kind) {
-    case DW_ENTRY_RAW: return "raw";
-    case DW_ENTRY_DIRECT: return "direct";
-    case DW_ENTRY_KEY: return "key";
-    case DW_ENTRY_KEY_RAW: return "key-raw";
-    case DW_ENTRY_DELTA: return "delta";
-    case DW_ENTRY_SYNC: return "sync";
-    default: return "?";
+    switch (role) {
+    case DW_ROLE_STATELESS: return "stateless";
+    case DW_ROLE_KEY: return "key";
+    case DW_ROLE_DELTA: return "delta";
+    case DW_ROLE_SKIP: return "skip";
+    case DW_ROLE_SYNC: return "sync";
     }
+    return "?";
+}
+
+static const char *form_word(dw_form_name form)
+{
+    switch (form) {
+    case DW_FORM_FLOATS: return "floats";
+    case DW_FORM_QUANTIZED: return "quantized";
+    }
+    return form ? "?" : "none";
 }
 
 static json_t *hex(uint64_t value)
@@ -84,8 +72,7 @@ static json_t *hex(uint64_t value)
     return json_sprintf("%016" PRIx64, value);
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Everything is put into one JSON object; the lines for people are made from it. */
+/* ---- Everything is put into one JSON object; the lines for people are made from it. ---------- */
 
 static json_t *describe_entries(const void *frame, size_t len, uint32_t n)
 {
@@ -93,14 +80,15 @@ static json_t *describe_entries(const void *frame, size_t len, uint32_t n)
     dw_entry_info *entries = calloc(n, sizeof *entries);
     if (!entries || dw_frame_entries(frame, len, 0, n, entries) < 0) n = 0;
     for (uint32_t i = 0; i < n; i++) {
-        const dw_entry_info e = entries[i];
+        dw_entry_info e = entries[i];
         json_array_append_new(
             list,
-            json_pack("{s:o, s:I, s:s, s:o, s:o, s:o, s:I, s:I}", "sample",
+            json_pack("{s:o, s:I, s:s, s:s, s:o, s:o, s:o, s:I, s:I}", "sample",
                       json_sprintf("%" PRIu64, e.key.sample), "slice", (json_int_t)e.key.slice,
-                      "kind", entry_word(e.kind), "base_chain", hex(e.base_chain), "payload_digest",
-                      hex(e.payload_digest), "state_digest", hex(e.state_digest), "payload_offset",
-                      (json_int_t)e.payload_offset, "payload_bytes", (json_int_t)e.payload_bytes));
+                      "role", role_word(e.role), "form", form_word(e.form), "base_chain",
+                      hex(e.base_chain), "payload_digest", hex(e.payload_digest), "state_digest",
+                      hex(e.state_digest), "payload_offset", (json_int_t)e.payload_offset,
+                      "payload_bytes", (json_int_t)e.payload_bytes));
     }
     free(entries);
     return list;
@@ -108,23 +96,21 @@ static json_t *describe_entries(const void *frame, size_t len, uint32_t n)
 
 static json_t *describe_frame(const void *frame, size_t len, const dw_frame_info *info)
 {
-    char key[16], group[16];
+    char config[DW_CONFIG_TEXT_BYTES];
     json_t *forgotten = json_array();
     for (uint32_t i = 0; i < info->n_forgotten; i++) {
         dw_key k;
         if (dw_frame_forgotten(frame, len, i, &k) < 0) break;
         json_array_append_new(forgotten, json_sprintf("%" PRIu64 "/%u", k.sample, k.slice));
     }
+    if (dw_config_agreement(&info->config, config, sizeof config)) config[0] = 0;
     json_t *object = json_pack(
-        "{s:s, s:I, s:o, s:s, s:o, s:I, s:[I, I, I], s:s, s:s, s:I, s:s, s:s, s:b, s:b, s:I, s:I}",
-        "message", "frame", "bytes", (json_int_t)len, "format",
-        json_sprintf("%u.%u", info->version_major, info->version_minor), "codec",
-        codec_word(info->codec), "incarnation", hex(info->incarnation), "sequence",
-        (json_int_t)info->sequence, "shape", (json_int_t)info->n, (json_int_t)info->t,
-        (json_int_t)info->c, "x", dtype_word(info->x), "prev", dtype_word(info->prev), "bits",
-        (json_int_t)info->bits, "key", key_word(key, info->key), "group",
-        group_word(group, info->group), "chooses", info->chooses, "wants_reply", info->wants_reply,
-        "audit", (json_int_t)info->audit, "payload_bytes", (json_int_t)info->payload_bytes);
+        "{s:s, s:I, s:o, s:s, s:o, s:I, s:[I, I, I], s:s, s:b, s:I}", "message", "frame", "bytes",
+        (json_int_t)info->length, "format",
+        json_sprintf("%u.%u", info->version_major, info->version_minor), "config", config,
+        "incarnation", hex(info->incarnation), "sequence", (json_int_t)info->sequence, "shape",
+        (json_int_t)info->n, (json_int_t)info->t, (json_int_t)info->c, "x", dtype_word(info->x),
+        "wants_reply", info->wants_reply, "behind", (json_int_t)(len - info->length));
     json_object_set_new(object, "forgotten", forgotten);
     json_object_set_new(object, "entries", describe_entries(frame, len, info->n));
     return object;
@@ -190,8 +176,7 @@ static void print_lines(json_t *object)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------
- * The file */
+/* ---- The file -------------------------------------------------------------------------------- */
 
 static int read_file(const char *path, uint8_t **bytes, size_t *len)
 {
@@ -209,7 +194,8 @@ static int read_file(const char *path, uint8_t **bytes, size_t *len)
         got = fread(room + used, 1, cap - used, file);
         used += got;
     } while (got);
-    int failed = ferror(file) || !feof(file), error = errno;
+    bool failed = ferror(file) || !feof(file);
+    int error = errno;
     fclose(file);
     if (failed) {
         free(room);
@@ -224,8 +210,8 @@ static int read_file(const char *path, uint8_t **bytes, size_t *len)
 /* A reply has another magic, so at most one of the two readings gets past FORMAT. */
 static json_t *describe(const uint8_t *bytes, size_t len, dw_why *why)
 {
-    dw_frame_info frame;
-    dw_reply_info reply;
+    dw_frame_info frame = {.struct_size = sizeof frame};
+    dw_reply_info reply = {.struct_size = sizeof reply};
     dw_why reply_why = {.offset = -1};
     dw_status status = dw_frame_read(bytes, len, &frame, why);
     if (status == DW_OK) return describe_frame(bytes, len, &frame);

@@ -4,13 +4,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <unistd.h>
 
-#include "cli.h"
+#include "complain.h"
 
 enum { KEY_BYTES = 32 };
 
@@ -19,7 +20,7 @@ void dw_rank_name(char name[DW_RANK_NAME_BYTES], uint32_t rank)
     snprintf(name, DW_RANK_NAME_BYTES, "rank/%u", rank);
 }
 
-static int goes_by_mpi(const char *link)
+static bool goes_by_mpi(const char *link)
 {
     const char *mpi = link ? strstr(link, "mpi:") : NULL;
     return mpi && (mpi == link || mpi[-1] == '/');
@@ -29,8 +30,8 @@ dw_status dw_keys_choose(dw_tls_options *tls, const char *link, dw_train_config 
                          dw_why *why)
 {
     const char *file = getenv("DELTAWIRE_GROUP_KEY_FILE");
-    const int has_certificate = tls->certificate_file || tls->key_file || tls->ca_file;
-    const int is_given = tls->group_key_file || has_certificate;
+    bool has_certificate = tls->certificate_file || tls->key_file || tls->ca_file;
+    bool is_given = tls->group_key_file || has_certificate;
     *why = (dw_why){.offset = -1};
     if (is_given && config->insecure_plaintext) {
         snprintf(
@@ -55,29 +56,27 @@ dw_status dw_keys_choose(dw_tls_options *tls, const char *link, dw_train_config 
     return DW_OK;
 }
 
-/* ---- Making one -------------------------------------------------------------------------------
- */
+/* ---- Making one ------------------------------------------------------------------------------ */
 
 static const char help[] =
     "Usage: deltawire keygen FILE\n"
     "Writes 32 random bytes to FILE, which must not exist and which only its owner may read: the\n"
-    "group key of a run. Give every rank a copy, by a way that nobody else can see, and name it "
-    "by\n"
-    "--group-key or DELTAWIRE_GROUP_KEY_FILE.\n";
+    "group key of a run. Give every rank a copy, by a way that nobody else can see, and name it\n"
+    "by --group-key or DELTAWIRE_GROUP_KEY_FILE.\n";
 
 /* Whole and on the disk, or not there. */
 static int write_key(const char *path)
 {
     unsigned char key[KEY_BYTES];
-    const int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0) return -1;
-    int is_good = getrandom(key, sizeof key, 0) == (ssize_t)sizeof key &&
-                  write(fd, key, sizeof key) == (ssize_t)sizeof key;
+    bool is_good = getrandom(key, sizeof key, 0) == (ssize_t)sizeof key &&
+                   write(fd, key, sizeof key) == (ssize_t)sizeof key;
     is_good = is_good && fsync(fd) == 0;
     is_good = close(fd) == 0 && is_good;
     explicit_bzero(key, sizeof key);
     if (is_good) return 0;
-    const int error = errno;
+    int error = errno;
     unlink(path);
     errno = error;
     return -1;

@@ -5,10 +5,13 @@
  * none can be taken away in between. Each child runs this program with the user's options and those
  * of its place. What it has to say comes through a pipe, line by line, so that a failure which all
  * ranks tell of is printed once. */
+#include "local.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +22,8 @@
 #include <sys/prctl.h>
 #endif
 
-#include "cli.h"
+#include "complain.h"
+#include "signals.h"
 
 /* How long ranks that lost one of them may take to notice, before they are made to end. */
 enum { GRACE_S = 15 };
@@ -39,17 +43,17 @@ typedef struct local {
     const char *link;
     int argc;
     char **argv;
-    int code;            /* of the first that failed */
-    time_t failed_at;    /* 0: none did */
-    char sentence[LINE]; /* of the first that told why it failed; the others repeat it, or felt the
-                            same */
-    int passed_on;       /* the signal that the children were sent; 0: none */
+    int code;         /* of the first that failed */
+    time_t failed_at; /* 0: none did */
+    /* Of the first that told why it failed; the others repeat it, or felt the same. */
+    char sentence[LINE];
+    int passed_on; /* the signal that the children were sent; 0: none */
 } local;
 
 void dw_tell(int fd, const char *what, const char *text)
 {
     char line[LINE];
-    const int len = snprintf(line, sizeof line, "%s %.2000s\n", what, text);
+    int len = snprintf(line, sizeof line, "%s %.2000s\n", what, text);
     /* A parent that is gone needs to know nothing. */
     if (len > 0 && write(fd, line, (size_t)len) < 0) return;
 }
@@ -68,8 +72,7 @@ static void signal_all(const local *l, int number)
         if (l->children[r].pid) kill(l->children[r].pid, number);
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Starting */
+/* ---- Starting -------------------------------------------------------------------------------- */
 
 /* In the child: becomes this program with the arguments of its place; returns only where that
  * fails. */
@@ -105,7 +108,7 @@ static int start_rank(local *l, uint32_t rank)
 {
     child *c = &l->children[rank];
     int ends[2];
-    const pid_t parent = getpid();
+    pid_t parent = getpid();
     if (pipe(ends)) {
         dw_complain("cannot start rank %u: %s", rank, strerror(errno));
         return -1;
@@ -130,8 +133,7 @@ static int start_rank(local *l, uint32_t rank)
     return 0;
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Listening to the children */
+/* ---- Listening to the children --------------------------------------------------------------- */
 
 static void take_line(local *l, child *c, const char *line)
 {
@@ -194,10 +196,9 @@ static void count_the_ended(local *l)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------
- * The run */
+/* ---- The run --------------------------------------------------------------------------------- */
 
-static int any_left(const local *l)
+static bool any_left(const local *l)
 {
     for (uint32_t r = 0; r < l->started; r++)
         if (l->children[r].pid) return 1;
@@ -206,7 +207,7 @@ static int any_left(const local *l)
 
 static void watch(local *l)
 {
-    int ended_hard = 0;
+    bool ended_hard = false;
     do {
         listen_to_all(l);
         count_the_ended(l);
@@ -218,7 +219,7 @@ static void watch(local *l)
         if (l->failed_at && time(NULL) - l->failed_at > GRACE_S && !ended_hard) {
             dw_complain("not all ranks noticed within %d s; they are made to end", GRACE_S);
             signal_all(l, SIGKILL);
-            ended_hard = 1;
+            ended_hard = true;
         }
     } while (any_left(l));
 }

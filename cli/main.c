@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  * main.c - the `deltawire` program: finds the subcommand. */
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "cli.h"
+#include "complain.h"
+#include "deltawire/deltawire.h"
+#include "inspect.h"
 #include "keys.h"
+#include "train.h"
 
 static const char help[] = "Usage: deltawire COMMAND [OPTION...]\n"
                            "Makes distributed training fit a slow network.\n"
@@ -17,22 +19,6 @@ static const char help[] = "Usage: deltawire COMMAND [OPTION...]\n"
                            "\n"
                            "  deltawire COMMAND --help tells the options of a command.\n"
                            "  deltawire --version      tells the version.\n";
-
-void dw_complain(const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    fputs("deltawire: ", stderr);
-    vfprintf(stderr, format, arguments);
-    fputc('\n', stderr);
-    va_end(arguments);
-}
-
-int dw_exit_code(dw_status status)
-{
-    if (status >= 0) return DW_EXIT_OK;
-    return status == DW_ERR_ARGUMENT || status == DW_ERR_CONFIG ? DW_EXIT_USAGE : DW_EXIT_FAILED;
-}
 
 int main(int argc, char **argv)
 {

@@ -8,7 +8,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli.h"
+#include "complain.h"
+#include "environment.h"
+#include "ranks.h"
+#include "rendezvous.h"
 
 enum { URI_BYTES = 600 };
 
@@ -39,7 +42,7 @@ static const char *behind_shapes(const char *link)
 static dw_status place_by_mpi(dw_place *place, const char *link, size_t shapes,
                               dw_train_config *config, dw_why *why)
 {
-    const dw_status status = dw_ranks_open(&place->ranks, &config->rank, &config->stages, why);
+    dw_status status = dw_ranks_open(&place->ranks, &config->rank, &config->stages, why);
     if (status < 0) return status;
     config->transports = dw_ranks_transports(place->ranks);
     config->transport_context = dw_ranks_context(place->ranks);
@@ -59,7 +62,7 @@ void dw_place_tell(dw_place *place, const char *uri)
 }
 
 /* rank and stages: the user's, or the launcher's. */
-static dw_status find_rank(const dw_launch *launch, const char *link, int given,
+static dw_status find_rank(const dw_launch *launch, const char *link, bool given,
                            dw_train_config *config, dw_why *why)
 {
     if (!given) {
@@ -77,8 +80,8 @@ static dw_status find_rank(const dw_launch *launch, const char *link, int given,
                config->rank, config->stages);
 }
 
-/* Where this process is to listen for the next rank: where the first rank's machine can reach it.
- */
+/* Where this process is to listen for the next rank: where the first rank's machine can reach
+ * it. */
 static dw_status find_host(const char *meeting, const char *host, char *text, size_t cap,
                            dw_why *why)
 {
@@ -102,7 +105,7 @@ static dw_status find_host(const char *meeting, const char *host, char *text, si
 }
 
 static dw_status place_by_rendezvous(dw_place *place, const char *link, size_t shapes,
-                                     const char *host, int given, const volatile int *stop,
+                                     const char *host, bool given, const volatile int *stop,
                                      dw_train_config *config, dw_why *why)
 {
     dw_launch launch;
@@ -113,9 +116,8 @@ static dw_status place_by_rendezvous(dw_place *place, const char *link, size_t s
      * that have not. */
     if (status == DW_OK) status = dw_train_check(config, why);
     if (status < 0 || config->stages == 1) return status;
-    const char *query =
-        strncmp(link + shapes, "tcp:", 4) ? NULL : strchr(link + shapes, '?'); /* of the links, not
-                                                                                  of the meeting */
+    /* These options are for the links, not for the meeting. */
+    const char *query = strncmp(link + shapes, "tcp:", 4) ? NULL : strchr(link + shapes, '?');
     snprintf(meeting, sizeof meeting, "%.*s",
              query ? (int)(query - link - (ptrdiff_t)shapes) : URI_BYTES, link + shapes);
     if (!strncmp(meeting, "env:", 4)) {
@@ -128,14 +130,14 @@ static dw_status place_by_rendezvous(dw_place *place, const char *link, size_t s
     }
     status = find_host(meeting, host, own, sizeof own, why);
     if (status < 0) return status;
-    const dw_rendezvous_options options = {
-        .uri = meeting,
-        .rank = config->rank,
-        .stages = config->stages,
-        .timeout_ms = config->open_timeout_ms ? config->open_timeout_ms : 60000,
-        .stop = stop,
-        .tls = config->tls,
-        .insecure_plaintext = config->insecure_plaintext};
+    dw_rendezvous_options options = {.uri = meeting,
+                                     .rank = config->rank,
+                                     .stages = config->stages,
+                                     .timeout_ms =
+                                         config->open_timeout_ms ? config->open_timeout_ms : 60000,
+                                     .stop = stop,
+                                     .tls = config->tls,
+                                     .insecure_plaintext = config->insecure_plaintext};
     status = dw_rendezvous_open(&place->rendezvous, &options, why);
     if (status == DW_OK && config->rank > 0)
         status = dw_rendezvous_ask(place->rendezvous, place->connect, sizeof place->connect, why);
@@ -144,12 +146,12 @@ static dw_status place_by_rendezvous(dw_place *place, const char *link, size_t s
     return status;
 }
 
-dw_status dw_place_take(dw_place **taken, const char *link, const char *host, int given,
+dw_status dw_place_take(dw_place **taken, const char *link, const char *host, bool given,
                         const volatile int *stop, dw_train_config *config, dw_why *why)
 {
     const char *inner = behind_shapes(link);
-    const size_t shapes = (size_t)(inner - link);
-    const int by_mpi = !strncmp(inner, "mpi:", 4);
+    size_t shapes = (size_t)(inner - link);
+    bool by_mpi = !strncmp(inner, "mpi:", 4);
     *taken = NULL;
     if (!by_mpi && strncmp(inner, "env:", 4) && strncmp(inner, "tcp:", 4) &&
         strncmp(inner, "file:", 5))
@@ -163,11 +165,11 @@ dw_status dw_place_take(dw_place **taken, const char *link, const char *host, in
                    "--link mpi:// takes --rank and --stages from MPI; leave them out");
     dw_place *place = calloc(1, sizeof *place);
     if (!place) return say(why, DW_ERR_NO_MEMORY, "out of memory");
-    const dw_status status =
+    dw_status status =
         by_mpi ? place_by_mpi(place, link, shapes, config, why)
                : place_by_rendezvous(place, link, shapes, host, given, stop, config, why);
     if (status < 0) {
-        dw_place_leave(place, 0);
+        dw_place_leave(place, false);
         return status;
     }
     if (config->rank + 1 < config->stages) config->listen = place->listen;
@@ -176,7 +178,7 @@ dw_status dw_place_take(dw_place **taken, const char *link, const char *host, in
     return DW_OK;
 }
 
-void dw_place_leave(dw_place *place, int ok)
+void dw_place_leave(dw_place *place, bool ok)
 {
     if (!place) return;
     dw_rendezvous_close(place->rendezvous);

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  * ranks.c - libdeltawire-mpi, loaded when it is asked for: nobody needs MPI to train without it. */
+#include "ranks.h"
+
 #include <dlfcn.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "deltawire/mpi.h"
-#include "place.h"
 
 struct dw_ranks {
     dw_mpi *mpi;
@@ -18,8 +20,8 @@ struct dw_ranks {
 /* Each MPI has a binary interface of its own, so there is a library for each. */
 static const struct {
     const char *name, *library;
-    const char *marks[4]; /* variables that its launcher sets; Slurm's PMIx is Open MPI's way of
-                             starting */
+    /* Variables that its launcher sets; Slurm's PMIx is Open MPI's way of starting. */
+    const char *marks[4];
 } kinds[] = {
     {"Open MPI", "libdeltawire-mpi-openmpi.so.0", {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", NULL}},
     {"MPICH", "libdeltawire-mpi-mpich.so.0", {"PMI_SIZE", "PMI_RANK", "MPI_LOCALNRANKS", NULL}}};
@@ -47,7 +49,7 @@ __attribute__((format(printf, 3, 4))) static dw_status say(dw_why *why, dw_statu
 
 static void *load(dw_why *why)
 {
-    const size_t launcher = kind_of_launcher();
+    size_t launcher = kind_of_launcher();
     void *library = NULL;
     for (size_t kind = 0; kind < KINDS && !library; kind++) {
         if (launcher != KINDS && launcher != kind) continue;
@@ -67,7 +69,7 @@ static void *load(dw_why *why)
 }
 
 /* ISO C knows no way from an object pointer to a function; POSIX says that this one works. */
-static int find(void *library, const char *name, void *function)
+static bool find(void *library, const char *name, void *function)
 {
     void *const symbol = dlsym(library, name);
     memcpy(function, &symbol, sizeof symbol);
@@ -91,7 +93,7 @@ dw_status dw_ranks_open(dw_ranks **ranks, uint32_t *rank, uint32_t *stages, dw_w
         free(made);
         return say(why, DW_ERR_UNSUPPORTED, "libdeltawire-mpi is of another release");
     }
-    const dw_status status = create(&made->mpi, NULL, why);
+    dw_status status = create(&made->mpi, NULL, why);
     if (status < 0) {
         free(made);
         return status;

@@ -5,6 +5,8 @@
  * By TCP: every rank opens a link to rank 0 and says who it is. When it listens it tells its
  * address, which rank 0 passes on to the next one; so they start in any order. By files: rank r
  * writes path.r, and rank r + 1 reads and removes it. */
+#include "rendezvous.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netdb.h>
@@ -18,7 +20,6 @@
 #include <unistd.h>
 
 #include "keys.h"
-#include "place.h"
 
 enum { TAG_GREETING = 1, TAG_TELL = 2, TAG_ADDRESS = 3, TAG_REFUSAL = 4 };
 enum { URI_BYTES = 600, LOOK_MS = 20 };
@@ -29,7 +30,7 @@ typedef struct guest {
     uint32_t rank;
     dw_link *link;           /* NULL: not here yet; rank 0 itself has none */
     char address[URI_BYTES]; /* where it listens; "": not told yet */
-    int is_told;             /* it knows where the rank before it listens */
+    bool is_told;            /* it knows where the rank before it listens */
 } guest;
 
 struct dw_rendezvous {
@@ -42,7 +43,8 @@ struct dw_rendezvous {
     /* Of rank 0. */
     guest *guests;
     pthread_t thread;
-    int is_serving, stop;
+    bool is_serving;
+    int stop;    /* atomic */
     int listens; /* atomic: 1 the port is ours; -1 it cannot be had, see why */
     dw_why why;
     pthread_mutex_t lock;
@@ -66,12 +68,12 @@ static int64_t now_ms(void)
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-static int is_stopped(const dw_rendezvous *r)
+static bool is_stopped(const dw_rendezvous *r)
 {
     return r->options.stop && __atomic_load_n(r->options.stop, __ATOMIC_RELAXED);
 }
 
-int dw_own_address(const char *host, char *text, size_t cap)
+bool dw_own_address(const char *host, char *text, size_t cap)
 {
     struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_DGRAM}, *addresses = NULL;
     char name[80] = "";
@@ -79,7 +81,7 @@ int dw_own_address(const char *host, char *text, size_t cap)
     for (const struct addrinfo *a = addresses; a && !*name; a = a->ai_next) {
         struct sockaddr_storage own;
         socklen_t len = sizeof own;
-        const int fd = socket(a->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+        int fd = socket(a->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
         /* Connecting a datagram socket sends nothing: it asks the routing table. */
         if (fd >= 0 && !connect(fd, a->ai_addr, a->ai_addrlen) &&
             !getsockname(fd, (struct sockaddr *)&own, &len) &&
@@ -92,8 +94,7 @@ int dw_own_address(const char *host, char *text, size_t cap)
     return *name != '\0';
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Rank 0 */
+/* ---- Rank 0 ---------------------------------------------------------------------------------- */
 
 /* Tells a rank where the one before it listens, once both are known. The lock is held. */
 static void pass_on(dw_rendezvous *r, uint32_t rank)
@@ -102,7 +103,7 @@ static void pass_on(dw_rendezvous *r, uint32_t rank)
     const char *address = r->guests[rank - 1].address;
     if (to->is_told || !to->link || !*address) return;
     /* One that has died in between is missed by its neighbours, who say so. */
-    to->is_told = 1;
+    to->is_told = true;
     dw_link_send(to->link, TAG_ADDRESS, address, strlen(address));
 }
 
@@ -164,7 +165,7 @@ static void receive(dw_rendezvous *r, dw_link *link)
     dw_link_handle(link, TAG_TELL, take_address, who);
 }
 
-static int all_are_told(dw_rendezvous *r)
+static bool all_are_told(dw_rendezvous *r)
 {
     uint32_t told = 1;
     pthread_mutex_lock(&r->lock);
@@ -191,20 +192,20 @@ static void note_listening(void *context, const char *uri)
 static void *serve(void *context)
 {
     dw_rendezvous *r = context;
-    const int64_t end = now_ms() + r->options.timeout_ms;
+    int64_t end = now_ms() + r->options.timeout_ms;
     while (missing(r) && now_ms() < end && !__atomic_load_n(&r->stop, __ATOMIC_RELAXED)) {
-        const dw_link_options options = {.struct_size = sizeof options,
-                                         .role = DW_LINK_LISTEN,
-                                         .open_timeout_ms =
-                                             (uint32_t)(end - now_ms() > 0 ? end - now_ms() : 1),
-                                         .on_listening = note_listening,
-                                         .listening_context = r,
-                                         .cancelled = &r->stop,
-                                         .tls = r->options.tls ? &r->tls : NULL,
-                                         .insecure_plaintext = r->options.insecure_plaintext};
+        dw_link_options options = {.struct_size = sizeof options,
+                                   .role = DW_LINK_LISTEN,
+                                   .open_timeout_ms =
+                                       (uint32_t)(end - now_ms() > 0 ? end - now_ms() : 1),
+                                   .on_listening = note_listening,
+                                   .listening_context = r,
+                                   .cancelled = &r->stop,
+                                   .tls = r->options.tls ? &r->tls : NULL,
+                                   .insecure_plaintext = r->options.insecure_plaintext};
         dw_link *link;
         dw_why why;
-        const dw_status status = dw_link_open(&link, r->uri, &options, &why);
+        dw_status status = dw_link_open(&link, r->uri, &options, &why);
         if (status == DW_OK) {
             receive(r, link);
         } else if (!__atomic_load_n(&r->listens, __ATOMIC_ACQUIRE)) {
@@ -238,25 +239,23 @@ static dw_status start_serving(dw_rendezvous *r, dw_why *why)
     return say(why, DW_ERR_ADDRESS, "rank 0 cannot receive the others: %.200s", r->why.text);
 }
 
-/* ------------------------------------------------------------------------------------------------
- * The other ranks */
+/* ---- The other ranks ------------------------------------------------------------------------- */
 
 static dw_status greet(dw_rendezvous *r, dw_why *why)
 {
-    const dw_link_options options = {.struct_size = sizeof options,
-                                     .role = DW_LINK_CONNECT,
-                                     .open_timeout_ms = r->options.timeout_ms,
-                                     .cancelled = r->options.stop,
-                                     .tls = r->options.tls ? &r->tls : NULL,
-                                     .insecure_plaintext = r->options.insecure_plaintext};
+    dw_link_options options = {.struct_size = sizeof options,
+                               .role = DW_LINK_CONNECT,
+                               .open_timeout_ms = r->options.timeout_ms,
+                               .cancelled = r->options.stop,
+                               .tls = r->options.tls ? &r->tls : NULL,
+                               .insecure_plaintext = r->options.insecure_plaintext};
     char text[64];
     dw_why link_why;
     dw_status status = dw_link_open(&r->link, r->uri, &options, &link_why);
     if (status < 0)
         return say(why, status, "rank %u cannot reach rank 0: %.200s", r->options.rank,
                    link_why.text);
-    const int len =
-        snprintf(text, sizeof text, "rank %u of %u", r->options.rank, r->options.stages);
+    int len = snprintf(text, sizeof text, "rank %u of %u", r->options.rank, r->options.stages);
     return dw_link_send(r->link, TAG_GREETING, text, (size_t)len);
 }
 
@@ -284,8 +283,7 @@ static dw_status ask_rank_0(dw_rendezvous *r, char *uri, size_t cap, int64_t end
     return DW_PENDING;
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Files */
+/* ---- Files ----------------------------------------------------------------------------------- */
 
 static dw_status write_file(dw_rendezvous *r, const char *uri, dw_why *why)
 {
@@ -293,7 +291,7 @@ static dw_status write_file(dw_rendezvous *r, const char *uri, dw_why *why)
     snprintf(path, sizeof path, "%s.%u", r->path, r->options.rank);
     snprintf(fresh, sizeof fresh, "%s.new", path);
     FILE *file = fopen(fresh, "w");
-    const int written = file && fprintf(file, "%s\n", uri) > 0;
+    bool written = file && fprintf(file, "%s\n", uri) > 0;
     /* Whole or not at all: the next rank looks all the time. */
     if (file && !fclose(file) && written && !rename(fresh, path)) return DW_OK;
     return say(why, DW_ERR_IO, "cannot write %.200s: %s", path, strerror(errno));
@@ -306,7 +304,7 @@ static dw_status read_file(dw_rendezvous *r, char *uri, size_t cap, int64_t end)
     while (now_ms() < end && !is_stopped(r)) {
         FILE *file = fopen(path, "r");
         if (file) {
-            const int whole = fgets(uri, (int)(cap < INT32_MAX ? cap : INT32_MAX), file) != NULL;
+            bool whole = fgets(uri, (int)(cap < INT32_MAX ? cap : INT32_MAX), file) != NULL;
             fclose(file);
             uri[whole ? strcspn(uri, "\n") : 0] = '\0';
             unlink(path); /* the next run begins with none */
@@ -317,8 +315,7 @@ static dw_status read_file(dw_rendezvous *r, char *uri, size_t cap, int64_t end)
     return DW_PENDING;
 }
 
-/* ------------------------------------------------------------------------------------------------
- */
+/* ---- Opening and closing --------------------------------------------------------------------- */
 
 dw_status dw_rendezvous_open(dw_rendezvous **rendezvous, const dw_rendezvous_options *options,
                              dw_why *why)
@@ -330,8 +327,8 @@ dw_status dw_rendezvous_open(dw_rendezvous **rendezvous, const dw_rendezvous_opt
     dw_rank_name(r->own_name, options->rank);
     if (options->tls) r->tls = *options->tls;
     r->tls.own_name = r->own_name;
-    r->tls.peer_name = options->rank == 0 ? NULL : "rank/0"; /* rank 0 receives them all, and asks
-                                                                who it is */
+    /* Rank 0 receives them all, and asks who it is. */
+    r->tls.peer_name = options->rank == 0 ? NULL : "rank/0";
     /* One guest after the other comes to the same port, which is free again only when no connection
      * can come back. */
     snprintf(r->uri, sizeof r->uri, "%s?stripes=1&grace=0ms", options->uri);
@@ -357,9 +354,8 @@ dw_status dw_rendezvous_open(dw_rendezvous **rendezvous, const dw_rendezvous_opt
 
 dw_status dw_rendezvous_ask(dw_rendezvous *r, char *uri, size_t cap, dw_why *why)
 {
-    const int64_t end = now_ms() + r->options.timeout_ms;
-    const dw_status status =
-        *r->path ? read_file(r, uri, cap, end) : ask_rank_0(r, uri, cap, end, why);
+    int64_t end = now_ms() + r->options.timeout_ms;
+    dw_status status = *r->path ? read_file(r, uri, cap, end) : ask_rank_0(r, uri, cap, end, why);
     if (status != DW_PENDING) return status;
     if (is_stopped(r))
         return say(why, DW_ERR_CANCELLED, "rank %u was asked to stop", r->options.rank);
@@ -375,7 +371,7 @@ dw_status dw_rendezvous_tell(dw_rendezvous *r, const char *uri, dw_why *why)
         take_address(&r->guests[0], uri, strlen(uri));
         return DW_OK;
     }
-    const dw_status status = dw_link_send(r->link, TAG_TELL, uri, strlen(uri));
+    dw_status status = dw_link_send(r->link, TAG_TELL, uri, strlen(uri));
     if (status < 0)
         return say(why, status, "rank %u cannot tell where it listens: %.180s", r->options.rank,
                    dw_link_why(r->link));

@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  * report.c - a run as lines for people and as JSONL. */
+#include "report.h"
+
 #include <errno.h>
 #include <jansson.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli.h"
+#include "complain.h"
+#include "local.h"
 #include "place.h"
 
 struct dw_report {
@@ -129,9 +133,9 @@ static void on_step(void *context, const dw_train_step *step)
                              "seconds", number(step->seconds), "wall_s", number(step->wall_s));
     if (line) add_cost(line, now);
     log_line(report, line);
-    const int print = !report->options.quiet &&
-                      (step->step % report->options.print_every == 0 ||
-                       step->step == report->first_step + 1 || step->step == report->steps);
+    bool print = !report->options.quiet &&
+                 (step->step % report->options.print_every == 0 ||
+                  step->step == report->first_step + 1 || step->step == report->steps);
     if (print) {
         printf("step %4u/%u | loss %.4f | norm %.2f | lr %.1e | %.0f ms | wait %.0f ms", step->step,
                report->steps, step->loss, step->norm, step->lr, step->seconds * 1e3,

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  * signals.c - how a run is asked to stop. */
+#include "signals.h"
+
 #include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "cli.h"
+#include "complain.h"
 
 volatile int dw_stop_signal;
 

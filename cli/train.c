@@ -1,17 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0
  * train.c - `deltawire train`: options, and one rank run with them. */
+#include "train.h"
+
 #include <argp.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "cli.h"
+#include "complain.h"
 #include "keys.h"
+#include "local.h"
 #include "place.h"
+#include "report.h"
+#include "signals.h"
 
 enum {
     RANK = 256,
@@ -157,11 +163,11 @@ static const char doc[] =
     "The same on two machines; both give the same options but for their place:\n"
     "\n"
     "  first$  deltawire train --rank 0 --stages 2 --listen tcp://0.0.0.0:7000 \\\n"
-    "            --group-key run.key --text book.txt --forward delta:bits=4 --backward "
-    "direct:bits=8\n"
+    "            --group-key run.key --text book.txt \\\n"
+    "            --forward delta:bits=4 --backward direct:bits=8\n"
     "  second$ deltawire train --rank 1 --stages 2 --connect tcp://first:7000 \\\n"
-    "            --group-key run.key --text book.txt --forward delta:bits=4 --backward "
-    "direct:bits=8\n"
+    "            --group-key run.key --text book.txt \\\n"
+    "            --forward delta:bits=4 --backward direct:bits=8\n"
     "\n"
     "A stage in the middle has both --listen and --connect. Four stages under a launcher:\n"
     "\n"
@@ -169,8 +175,7 @@ static const char doc[] =
     "  export DELTAWIRE_GROUP_KEY_FILE=run.key # made by: deltawire keygen run.key\n"
     "  srun -n 4 deltawire train --link env:// --text book.txt\n"
     "\n"
-    "Exits with 0, 1 (failed), 2 (usage) or 130 "
-    "(Ctrl-C).";
+    "Exits with 0, 1 (failed), 2 (usage) or 130 (Ctrl-C).";
 
 typedef struct arguments {
     dw_train_config config;
@@ -268,7 +273,7 @@ static double none_below_zero(double value)
 
 static void check_place(arguments *a, struct argp_state *state)
 {
-    const int child = a->report.tell >= 0;
+    bool child = a->report.tell >= 0;
     if (child || !a->local) {
         if (a->link && !child && (a->config.listen || a->config.connect))
             argp_error(state, "--link finds the neighbours; leave out --listen and --connect");
@@ -316,7 +321,7 @@ static error_t parse_option(int key, char *value, struct argp_state *state)
     else if (key == INSECURE)
         a->config.insecure_plaintext = 1;
     else if (key == QUIET)
-        a->report.quiet = 1;
+        a->report.quiet = true;
     else if (key == TELL)
         a->report.tell = (int)whole(state, name, value, 0, INT32_MAX);
     else if (key == ARGP_KEY_ARG)
@@ -348,7 +353,7 @@ static int run_rank(arguments *a)
     if (dw_report_open(&report, &a->report)) return DW_EXIT_FAILED;
     dw_report_hooks(report, &hooks);
     status = dw_train(&a->config, &hooks, &why);
-    const int log_failed = dw_report_close(report), child = a->report.tell >= 0;
+    bool log_failed = dw_report_close(report) < 0, child = a->report.tell >= 0;
     dw_place_leave(a->report.place, status >= 0);
     if (dw_stop_signal && status == DW_ERR_CANCELLED) {
         if (!child) dw_explain_stop(dw_stop_signal);

@@ -10,8 +10,7 @@
 DW_DEVICE uint64_t dw_stretch_sum(const void *prev, dw_dtype dtype, uint64_t elements,
                                   dw_audit audit, uint64_t block)
 {
-    uint64_t first = (audit.sequence % audit.every + block * audit.every) * DW_TILE_ELEMENTS,
-             sum = 0;
+    uint64_t first = (audit.phase + block * audit.every) * DW_TILE_ELEMENTS, sum = 0;
     for (uint32_t i = 4 * threadIdx.x; i < DW_TILE_ELEMENTS && first + i < elements;
          i += 4 * DW_CUDA_THREADS) {
         uint32_t bits[4];

@@ -7,9 +7,9 @@
 #ifndef DW_CUDA_BLOCK_CUH
 #define DW_CUDA_BLOCK_CUH
 
+#include "arithmetic/pack.h"
+#include "arithmetic/quant.h"
 #include "message.h"
-#include "pack.h"
-#include "quant.h"
 
 #define DW_DEVICE static __device__ __forceinline__
 
@@ -26,8 +26,7 @@ enum {
 /* The most bytes of a tile: 8 bits of every element, a scale for every 16. */
 enum { DW_STAGED_BYTES = DW_TILE_ELEMENTS + 2 * DW_TILE_ELEMENTS / 16 };
 
-/* -------------------------------------------------------------------------------------------
- * memory */
+/* ---- Memory ---------------------------------------------------------------------------------- */
 
 typedef struct __align__(16) dw_sixteen
 {
@@ -68,8 +67,7 @@ DW_DEVICE void dw_payload_store(uint8_t *to, dw_sixteen all)
     *(uint4 *)to = make_uint4(all.word[0], all.word[1], all.word[2], all.word[3]);
 }
 
-/* ------------------------------------------------------------------------------------------- eight
- * elements */
+/* ---- Eight elements -------------------------------------------------------------------------- */
 
 typedef struct dw_eight {
     float of[DW_EIGHT];
@@ -171,8 +169,7 @@ DW_DEVICE float dw_float_of_level(int32_t level)
     return dw_float_of(DW_MAGIC_BITS + (uint32_t)level) - DW_MAGIC;
 }
 
-/* -------------------------------------------------------------------------------------------
- * digests (docs/format.md, 4) */
+/* ---- Digests (docs/format.md, 4) ------------------------------------------------------------- */
 
 #define DW_DIGEST_KEY 0x9E3779B1u
 
@@ -207,15 +204,13 @@ DW_DEVICE uint64_t dw_audit_eight(dw_audit audit, const uint32_t bits[DW_EIGHT],
     uint64_t sum = 0;
 #pragma unroll
     for (uint32_t i = 0; i < DW_EIGHT; i += 4) {
-        bool audited = audit.every == 1 ||
-                       (at + i) / DW_TILE_ELEMENTS % audit.every == audit.sequence % audit.every;
+        bool audited = audit.every == 1 || (at + i) / DW_TILE_ELEMENTS % audit.every == audit.phase;
         if (i < n && audited) sum += dw_digest_four(bits + i, dtype, at + i);
     }
     return sum;
 }
 
-/* -------------------------------------------------------------------------------------------
- * together */
+/* ---- Together -------------------------------------------------------------------------------- */
 
 /* Which part of a launch a block works for, and the block's number in it. */
 template <typename Part>

@@ -10,8 +10,8 @@ enum {
 }; /* channels of a block; src's engines cut other strips, and get the same bits */
 
 typedef struct dw_choose_room {
-    uint32_t positive[2][DW_STRIP], negative[2][DW_STRIP]; /* of x - prev, and of x; rows use the
-                                                              first */
+    /* Of x - prev, and of x; rows use the first. */
+    uint32_t positive[2][DW_STRIP], negative[2][DW_STRIP];
     float sums[DW_ATTEMPTS][DW_STRIP];
 } dw_choose_room;
 

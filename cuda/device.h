@@ -11,7 +11,7 @@
 
 #include "deltawire/cuda.h"
 #include "driver.h"
-#include "engine.h"
+#include "engine/engine.h"
 #include "names.h"
 
 struct dw_cuda {

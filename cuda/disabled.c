@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * disabled.c - what a build with -Dcuda=disabled says. */
 #include "deltawire/cuda.h"
+#include "engine/engine.h"
 
 static const char sentence[] = "this library was built with -Dcuda=disabled: build it with "
                                "-Dcuda=enabled, or compute on the CPU";
@@ -23,18 +24,9 @@ void dw_cuda_close(dw_cuda *cuda)
 }
 
 /* There is no dw_cuda to come here with. */
-dw_status dw_encoder_create_cuda(dw_encoder **encoder, const dw_config *config, dw_cuda *cuda,
-                                 dw_cuda_place place, dw_why *why)
+dw_status dw_engine_cuda(dw_engine *engine, const dw_config *config, dw_cuda *cuda,
+                         dw_cuda_place place, dw_why *why)
 {
-    (void)config, (void)cuda, (void)place, (void)why;
-    if (encoder) *encoder = NULL;
-    return DW_ERR_ARGUMENT;
-}
-
-dw_status dw_decoder_create_cuda(dw_decoder **decoder, const dw_config *config, dw_cuda *cuda,
-                                 dw_cuda_place place, dw_why *why)
-{
-    (void)config, (void)cuda, (void)place, (void)why;
-    if (decoder) *decoder = NULL;
+    (void)engine, (void)config, (void)cuda, (void)place, (void)why;
     return DW_ERR_ARGUMENT;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * driver.c - the CUDA driver as a table of functions: the only file that asks the dynamic linker.
- */
+ * driver.c - the CUDA driver as a table of functions: the only file that asks the dynamic
+ * linker. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>

@@ -20,8 +20,8 @@ typedef struct dw_encode_room {
     __align__(16) uint8_t staged[DW_STAGED_BYTES]; /* the tile's bytes */
     dw_found_room found;
     uint32_t choices[DW_MOST_PIECES / 32];
-    uint32_t positive[2][DW_MOST_PIECES], negative[2][DW_MOST_PIECES]; /* of rows: x - prev, and x
-                                                                        */
+    /* Of rows: x - prev, and x. */
+    uint32_t positive[2][DW_MOST_PIECES], negative[2][DW_MOST_PIECES];
     bool is_last;
 } dw_encode_room;
 
@@ -29,8 +29,7 @@ typedef struct dw_search_room {
     float squares[DW_TILE_ELEMENTS], lanes[DW_TILE_ELEMENTS], sums[DW_ATTEMPTS][DW_MOST_PIECES];
 } dw_search_room;
 
-/* -------------------------------------------------------------------------------------------
- * scales */
+/* ---- Scales ---------------------------------------------------------------------------------- */
 
 /* As integers with a sign, negative floats are below 0; without one, above all positive ones. */
 DW_DEVICE dw_extremes dw_extremes_of(const dw_eight *values)
@@ -80,8 +79,8 @@ DW_DEVICE void dw_join_shared(dw_encode_room *room, dw_extremes found[DW_SLOTS],
     }
 }
 
-/* The extremes of the pieces that a thread's eights belong to; they begin as those of the eights.
- */
+/* The extremes of the pieces that a thread's eights belong to; they begin as those of the
+ * eights. */
 DW_DEVICE void dw_join_pieces(dw_encode_room *room, const dw_layout *layout,
                               dw_extremes found[DW_SLOTS], const dw_place *places, uint32_t which)
 {
@@ -160,8 +159,8 @@ DW_DEVICE void dw_search(dw_search_room *room, const dw_layout *layout, const dw
                 (slots[slot].chosen & 0x10000u) | dw_attempts_best(&attempts[slot], sums[slot]);
 }
 
-/* ------------------------------------------------------------------------------------------- codes
- */
+/* -------------------------------------------------------------------------------------------
+ * codes */
 
 /* The dithers of eight elements of the sample from `at` on; none for those behind the nth. Elements
  * that do not begin with a counter's eight take parts of two; they are moved into place by steps,
@@ -261,8 +260,7 @@ DW_DEVICE void dw_encode_one(dw_encoding *e, uint32_t i, uint32_t chosen, float 
     e->next[i] = dw_narrow(dw_scale_is_poisoned(scale) ? e->base.of[i] : value, prev_dtype);
 }
 
-/* ------------------------------------------------------------------------------------------- a
- * tile */
+/* ---- A tile ---------------------------------------------------------------------------------- */
 
 /* What a thread has of a tile. */
 typedef struct dw_eights {
@@ -318,7 +316,7 @@ DW_DEVICE void dw_decide(const dw_cuda_encode_part *part, const dw_tile *tile, u
 /* What pads scales and codes is zero. */
 DW_DEVICE void dw_pad_tile(const dw_layout *layout, const dw_tile *tile, dw_encode_room *room)
 {
-    uint32_t scales_end = layout->by_channel ? 0 : 2 * tile->segments,
+    uint32_t scales_end = layout->by_channel ? 0 : layout->scale_size * tile->segments,
              codes = (uint32_t)(tile->codes - tile->offset);
     uint32_t codes_end = codes + tile->elements / 8 * layout->bits, bytes = (uint32_t)tile->bytes;
     if (threadIdx.x < 16 && scales_end + threadIdx.x < codes)

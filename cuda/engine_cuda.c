@@ -127,8 +127,8 @@ static dw_status reuse(dw_launch *launch, uint32_t first, dw_jobs jobs, uint32_t
     return dw_launch_refill(launch, first, jobs, n, &launch->engine->serial, why);
 }
 
-static dw_status make(owner **made, const dw_config *config, dw_cuda *cuda, dw_cuda_place place,
-                      dw_why *why)
+dw_status dw_engine_cuda(dw_engine *engine, const dw_config *config, dw_cuda *cuda,
+                         dw_cuda_place place, dw_why *why)
 {
     if (!cuda || (place != DW_CUDA_DEVICE && place != DW_CUDA_PINNED)) {
         if (why)
@@ -136,71 +136,24 @@ static dw_status make(owner **made, const dw_config *config, dw_cuda *cuda, dw_c
                      "cuda is NULL, or place is neither DW_CUDA_DEVICE nor DW_CUDA_PINNED");
         return DW_ERR_ARGUMENT;
     }
-    dw_allocator allocator = cuda->allocator; /* launches may outlive the encoder that they came
-                                                 from, and so its allocator */
+    /* Launches may outlive the encoder that they came from, and so its allocator. */
+    dw_allocator allocator = cuda->allocator;
     owner *o = dw_mem_allocate(&allocator, sizeof *o);
     if (!o) return DW_ERR_NO_MEMORY;
     memset(o, 0, sizeof *o);
     o->engine = (dw_cuda_engine){.cuda = cuda, .allocator = allocator, .users = 1};
-    o->slab = (dw_cuda_slab){.cuda = cuda,
-                             .pinned = place == DW_CUDA_PINNED,
-                             .allocator = dw_mem_allocator(&config->allocator)};
-    o->engine.remote = (dw_remote){.context = o,
-                                   .device = cuda,
-                                   .store = {dw_cuda_slab_take, dw_cuda_slab_give, &o->slab},
-                                   .launch = start,
-                                   .reuse = reuse,
-                                   .done = dw_launch_done,
-                                   .share = share_launch,
-                                   .close = close_launch,
-                                   .release = release};
+    dw_allocator own = dw_mem_allocator(&config->allocator);
+    dw_cuda_slab_init(&o->slab, cuda, place == DW_CUDA_PINNED, &own);
+    *engine = (dw_engine){.name = "cuda",
+                          .context = o,
+                          .device = cuda,
+                          .store = dw_cuda_slab_store(&o->slab),
+                          .submit = start,
+                          .reuse = reuse,
+                          .done = dw_launch_done,
+                          .share = share_launch,
+                          .close = close_launch,
+                          .release = release};
     dw_cuda_retain(cuda);
-    *made = o;
     return DW_OK;
-}
-
-static void say(dw_why *why, dw_status status)
-{
-    if (why && why->text[0] == 0)
-        snprintf(why->text, sizeof why->text, "%s", dw_status_string(status));
-}
-
-dw_status dw_encoder_create_cuda(dw_encoder **encoder, const dw_config *config, dw_cuda *cuda,
-                                 dw_cuda_place place, dw_why *why)
-{
-    owner *o;
-    dw_status status = dw_encoder_create(encoder, config);
-    if (why) *why = (dw_why){.offset = -1};
-    if (status) say(why, status);
-    if (status) return status;
-    status = make(&o, config, cuda, place, why);
-    if (!status) {
-        status = dw_encoder_settle(*encoder, &o->engine.remote, why);
-        if (status) release(o);
-    }
-    if (!status) return DW_OK;
-    say(why, status);
-    dw_encoder_destroy(*encoder);
-    *encoder = NULL;
-    return status;
-}
-
-dw_status dw_decoder_create_cuda(dw_decoder **decoder, const dw_config *config, dw_cuda *cuda,
-                                 dw_cuda_place place, dw_why *why)
-{
-    owner *o;
-    dw_status status = dw_decoder_create(decoder, config);
-    if (why) *why = (dw_why){.offset = -1};
-    if (status) say(why, status);
-    if (status) return status;
-    status = make(&o, config, cuda, place, why);
-    if (!status) {
-        status = dw_decoder_settle(*decoder, &o->engine.remote, why);
-        if (status) release(o);
-    }
-    if (!status) return DW_OK;
-    say(why, status);
-    dw_decoder_destroy(*decoder);
-    *decoder = NULL;
-    return status;
 }

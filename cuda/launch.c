@@ -112,8 +112,8 @@ static bool make_block(const dw_launch *launch, bool pinned, dw_cuda_block *bloc
 {
     dw_cuda_block made;
     if (need <= *have) return true;
-    uint64_t bytes = dw_round_up(need + need / 2, 4096); /* frames differ a little: not a new block
-                                                            for each */
+    /* Frames differ a little: not a new block for each. */
+    uint64_t bytes = dw_round_up(need + need / 2, 4096);
     if (dw_cuda_allocate(launch->engine->cuda, pinned, bytes, &made)) return false;
     dw_cuda_free(launch->engine->cuda, block);
     *block = made;

@@ -55,7 +55,6 @@ dw_status dw_launch_done(const dw_launch *launch, uint32_t first, uint32_t n,
 void dw_launch_release(dw_launch *launch); /* its memory; not the struct */
 
 struct dw_cuda_engine {
-    dw_remote remote;
     dw_cuda *cuda;
     dw_allocator allocator;
     uint64_t serial; /* of the last part that was written */

@@ -6,8 +6,9 @@
  * blocks [first[phase], first[phase] + blocks[phase]) of the grid of a phase; a block looks up
  * whose it is. All pointers are addresses that the device can reach.
  *
+ * wide table:
  * | name    | unit  | meaning                                                                              | memory        |
- * | job     |       | as for every engine (src/engine/engine.h); payload lies at a multiple of 16 bytes    | part          |
+ * | job     |       | as for every engine (src/engine/engine.h); payload lies at a multiple of 16 bytes           | part          |
  * | chosen  |       | scale | direct << 16 of every piece, where tiles cannot decide alone, or cannot       | device        |
  * |         |       | write whole bytes of choice bits; else NULL                                          |               |
  * | sums    |       | what the blocks add; zero before and after                                           | device        |
@@ -16,20 +17,24 @@
  *
  * Kernels, each with the parameters (parts, number of parts), DW_CUDA_THREADS threads a block:
  *
- *   dw_choose_scales                scales of whole rows over several tiles, and of channels: where
- * phase CHOOSE has blocks dw_encode_<x>_<prev>            phase TILES; dw_encode_columns where
- * there is a scale per channel, dw_encode_mse where a tile has to search for scales: these two for
- * all dtypes dw_decode_<prev>                phase TILES, with state; dw_decode_columns
- *   dw_decode_direct_<y>            without state; dw_decode_direct_columns
- *   dw_audit_encode, dw_audit_decode  phase AUDIT: the state digest where rows are no multiple of
- * four channels
+ *   dw_choose_scales
+ *       where phase CHOOSE has blocks: scales of whole rows over several tiles, and of channels
+ *   dw_encode_<x>_<prev>
+ *       phase TILES; for all dtypes dw_encode_columns where there is a scale per channel, and
+ *       dw_encode_mse where a tile has to search for scales
+ *   dw_decode_<prev>
+ *       phase TILES, with state; dw_decode_columns
+ *   dw_decode_direct_<y>
+ *       phase TILES, without state; dw_decode_direct_columns
+ *   dw_audit_encode, dw_audit_decode
+ *       phase AUDIT: the state digest where rows are no multiple of four channels
  *
  * in this order on one stream. The dtypes are f32, f16 and bf16; without state an encode takes
  * <prev> = <x>. */
 #ifndef DW_CUDA_MESSAGE_H
 #define DW_CUDA_MESSAGE_H
 
-#include "engine.h"
+#include "engine/engine.h"
 
 enum { DW_CUDA_THREADS = 128 };
 typedef enum dw_cuda_phase {
@@ -40,9 +45,8 @@ typedef enum dw_cuda_phase {
 } dw_cuda_phase;
 
 typedef struct dw_cuda_sums {
-    unsigned long long payload, state, direct, zero, poisoned, arrived; /* arrived: blocks that are
-                                                                           done, of all phases but
-                                                                           CHOOSE */
+    /* arrived: blocks that are done, of all phases but CHOOSE. */
+    unsigned long long payload, state, direct, zero, poisoned, arrived;
 } dw_cuda_sums;
 
 typedef struct dw_cuda_report {

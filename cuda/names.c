@@ -61,16 +61,16 @@ static void need_audit(dw_cuda_needs *needs, const dw_layout *layout, const void
 dw_cuda_needs dw_cuda_encode_needs(const dw_encode_job *job)
 {
     const dw_layout *layout = &job->layout;
-    bool is_mse = job->rule.scale == DW_SCALE_MSE && !layout->cut_rows; /* rows are searched for
-                                                                           where they are chosen for
-                                                                         */
+    /* Rows are searched for where they are chosen for. */
+    bool is_mse = job->rule.scale == DW_SCALE_MSE && !layout->cut_rows;
     int plain = DW_CUDA_AT_ENCODE +
                 at_dtypes(job->x_dtype, job->next || job->prev ? job->prev_dtype : job->x_dtype);
     int tiles = layout->by_channel ? DW_CUDA_AT_COLUMNS : is_mse ? DW_CUDA_AT_MSE : plain;
     dw_cuda_needs needs = {.kernel = {-1, tiles, -1}, .blocks = {0, layout->tiles, 0}};
     if (layout->by_channel || layout->cut_rows) {
         needs.kernel[DW_CUDA_CHOOSE] = DW_CUDA_AT_CHOOSE;
-        needs.blocks[DW_CUDA_CHOOSE] = layout->by_channel ? (layout->c + 31u) / 32u : layout->t;
+        needs.blocks[DW_CUDA_CHOOSE] =
+            layout->by_channel ? ((uint64_t)layout->c + 31) / 32 : layout->t;
     }
     bool tiles_decide = !layout->by_channel && !layout->cut_rows,
          whole_bytes = layout->tile_segments % 8 == 0;

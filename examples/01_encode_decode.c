@@ -39,7 +39,7 @@ int main(void)
     size_t cap = dw_frame_bound(&config, &sent), len = 0;
     void *frame = malloc(cap);
     if (!frame) return 1;
-    const dw_key key = {.sample = 17};
+    dw_key key = {.sample = 17};
     check(dw_encode(encoder, &key, &sent, frame, cap, &len), "dw_encode");
 
     /* ... the frame's len bytes travel by whatever carries bytes ... */

@@ -58,8 +58,8 @@ int main(void)
         for (int batch = 0; batch < SAMPLES / N; batch++) {
             dw_key keys[N];
             for (int n = 0; n < N; n++) {
-                int sample = (batch * N + n + epoch) % SAMPLES; /* any order: the key names the
-                                                                   sample */
+                /* Any order: the key names the sample. */
+                int sample = (batch * N + n + epoch) % SAMPLES;
                 keys[n] = (dw_key){.sample = (uint64_t)sample};
                 forward(x + n * T * C, sample, epoch);
             }
@@ -76,7 +76,8 @@ int main(void)
         printf("%5d  %10zu  %10zu  %5.1f  %.5f\n", epoch + 1, raw, bytes,
                (double)raw / (double)bytes, last);
     }
-    dw_counters count = dw_encoder_counters(encoder);
+    dw_counters count = {.struct_size = sizeof count};
+    (void)dw_encoder_counters(encoder, &count);
     printf("%llu key entries, %llu delta entries; |x - prev| / |x| = %.3f\n",
            (unsigned long long)count.key_entries, (unsigned long long)count.delta_entries,
            sqrt(count.delta_square / count.x_square));

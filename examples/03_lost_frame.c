@@ -2,6 +2,7 @@
  * 03_lost_frame.c - a frame is lost: the decoder refuses the next change, says what it holds, and
  * is healed. */
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +19,7 @@ static void check(dw_status status, const char *what)
 }
 
 /* Both ends must hold the same bits of the sample, or every later change would be wrong. */
-static int in_step(dw_encoder *encoder, dw_decoder *decoder, dw_key key)
+static bool in_step(dw_encoder *encoder, dw_decoder *decoder, dw_key key)
 {
     dw_tensor sent, received;
     check(dw_encoder_peek(encoder, key, &sent), "dw_encoder_peek");
@@ -42,7 +43,7 @@ int main(void)
     size_t cap = dw_frame_bound(&exact, &sent), reply_cap = dw_reply_bound(1);
     void *frame = malloc(cap), *reply = malloc(reply_cap);
     if (!frame || !reply) return 1;
-    const dw_key key = {.sample = 42};
+    dw_key key = {.sample = 42};
 
     int refused = 0;
     for (int step = 0; step < STEPS; step++) {
@@ -68,8 +69,9 @@ int main(void)
         check(dw_encoder_feedback(encoder, reply, reply_len), "dw_encoder_feedback");
         printf("        %4zu bytes heal it\n", len);
     }
-    int same = in_step(encoder, decoder, key);
-    dw_counters count = dw_encoder_counters(encoder);
+    bool same = in_step(encoder, decoder, key);
+    dw_counters count = {.struct_size = sizeof count};
+    (void)dw_encoder_counters(encoder, &count);
     printf("both ends hold %s bits; %llu NACK, %llu resync\n", same ? "the same" : "DIFFERENT",
            (unsigned long long)count.nacks, (unsigned long long)count.resyncs);
 

@@ -9,6 +9,7 @@
  * 04_link [URI]: try "shaped:rate=100mbit,delay=5ms/loop://example". */
 #include <math.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -19,7 +20,7 @@ enum { SAMPLES = 4, T = 32, C = 256, EPOCHS = 3, CHANNEL = 1 };
 static const char *uri = "loop://example";
 
 /* Both ends run this; sends is what differs. */
-static int open_ends(dw_link_role role, int sends, dw_link **link, dw_channel **channel)
+static int open_ends(dw_link_role role, bool sends, dw_link **link, dw_channel **channel)
 {
     dw_config codec;
     dw_why why;
@@ -56,7 +57,7 @@ static void *first_stage(void *failed)
 {
     dw_link *link = NULL;
     dw_channel *channel = NULL;
-    if (open_ends(DW_LINK_LISTEN, 1, &link, &channel) != 0) return failed;
+    if (open_ends(DW_LINK_LISTEN, true, &link, &channel) != 0) return failed;
     static float x[T * C];
     dw_tensor view = dw_tensor_3d(x, DW_F32, 1, T, C);
     void *result = NULL;
@@ -82,7 +83,7 @@ static int second_stage(void)
 {
     dw_link *link = NULL;
     dw_channel *channel = NULL;
-    if (open_ends(DW_LINK_CONNECT, 0, &link, &channel) != 0) return 1;
+    if (open_ends(DW_LINK_CONNECT, false, &link, &channel) != 0) return 1;
     static float y[T * C];
     dw_tensor view = dw_tensor_3d(y, DW_F32, 1, T, C);
     int failed = 0;

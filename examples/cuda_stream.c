@@ -5,6 +5,7 @@
  * The frame lies in pinned host memory, where a network can read it. On one machine both ends share
  * the stream; on two, the frame travels in between. Exit 77: there is no GPU. */
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -14,7 +15,7 @@
 
 enum { TOKENS = 256, CHANNELS = 1024, ELEMENTS = TOKENS * CHANNELS, EPOCHS = 3 };
 
-static void check(int ok, const char *what, const char *why)
+static void check(bool ok, const char *what, const char *why)
 {
     if (ok) return;
     fprintf(stderr, "%s: %s\n", what, why);
@@ -51,8 +52,8 @@ int main(void)
 
     check(dw_config_parse(&config, "delta:bits=4,group=64,replies=never", &why) == DW_OK, "config",
           why.text);
-    check_cuda(cudaStreamCreate(&stream), "a stream"); /* of the primary context, which dw_cuda_open
-                                                          uses too */
+    /* Of the primary context, which dw_cuda_open uses too. */
+    check_cuda(cudaStreamCreate(&stream), "a stream");
     check(dw_cuda_open(&cuda, 0, &why) == DW_OK, "dw_cuda_open", why.text);
     check(dw_encoder_create_cuda(&encoder, &config, cuda, DW_CUDA_DEVICE, &why) == DW_OK, "encoder",
           why.text);

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# demo.py - the main job: fine-tune a small GPT over a slow wire, uncompressed and compressed, and compare.
-"""Everything here is `deltawire train` with public options; this script only starts it, reads its logs and draws.
+# demo.py - the main job: fine-tune a small GPT over a slow wire, uncompressed and compressed, and
+# compare.
+"""Everything here is `deltawire train` with public options; this script only starts it, reads its
+logs and draws.
 
-A two-stage pipeline of two processes over TCP is fine-tuned on one text after a short pre-training on another. The link is
-first measured unshaped; then its rate is set so that the uncompressed run is 8 times slower, which is what AQ-SGD's authors
-measured for GPT2-1.5B at 100 Mbit/s, and every run is timed behind that link, from its first step to its last evaluation.
-"""
+A two-stage pipeline of two processes over TCP is fine-tuned on one text after a short pre-training
+on another. The link is first measured unshaped; then its rate is set so that the uncompressed run
+is 8 times slower, which is what AQ-SGD's authors measured for GPT2-1.5B at 100 Mbit/s, and every
+run is timed behind that link, from its first step to its last evaluation."""
 
 import argparse
 import hashlib
@@ -69,7 +71,8 @@ class Demo:
         self.out.mkdir(parents=True, exist_ok=True)
         if not self.program.exists():
             raise Failed(
-                f"{self.program} is not built: `./run demo` builds it, with OpenBLAS and jansson installed"
+                f"{self.program} is not built: `./run demo` builds it, with OpenBLAS and jansson "
+                "installed"
             )
 
     def train(self, name, more, title):
@@ -162,8 +165,8 @@ def shaped(bits_per_second):
 def calibrate(demo, text, model, epochs):
     """The rate at which raw f32 takes SLOWDOWN times as long as on the bare link.
 
-    A slow wire's time is nearly proportional to 1 / rate, so one short run at a guess gives the rate.
-    """
+    A slow wire's time is nearly proportional to 1 / rate, so one short run at a guess gives the
+    rate."""
     bare = demo.finetuned(
         "unshaped",
         f"raw f32 on the bare link, {epochs} epochs",
@@ -388,7 +391,8 @@ def run(arguments):
     )
     if missed and not arguments.small:
         print(
-            "   A target was missed. Timings need a machine that does nothing else: close what runs beside, and try again."
+            "   A target was missed. Timings need a machine that does nothing else: close what "
+            "runs beside, and try again."
         )
     return 1 if missed and arguments.strict else 0
 

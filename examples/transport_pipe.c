@@ -3,6 +3,7 @@
  * walks through it. */
 #include <errno.h>
 #include <poll.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -19,7 +20,7 @@ extern const dw_transport pipe_transport;
 typedef struct pipe_end {
     int fd;
     uint64_t sent, received;
-    int sending, receiving; /* something is in flight */
+    bool sending, receiving; /* something is in flight */
     uint64_t length; /* of the message that is arriving: survives a recv whose room was too small */
     size_t length_done;
     char name[sizeof(((struct sockaddr_un *)0)->sun_path)];
@@ -27,14 +28,13 @@ typedef struct pipe_end {
 
 /* A send or recv in flight. */
 typedef struct pipe_request {
-    int sends;
+    bool sends;
     uint64_t length; /* of a send, in front of the data */
     char *bytes;
     size_t len, done; /* done counts the bytes of the length, too */
 } pipe_request;
 
-/* ---- Open and close: the only two that may block
- * -------------------------------------------------- */
+/* ---- Open and close: the only two that may block --------------------------------------------- */
 
 static dw_status complain(dw_why *why, dw_status status, const char *what, const char *name,
                           const char *reason)
@@ -65,10 +65,10 @@ static dw_status check_time(const dw_transport_open *how, int64_t deadline_ms)
 static dw_status listen_at(pipe_end *end, const struct sockaddr_un *address,
                            const dw_transport_open *how, int64_t deadline_ms)
 {
-    const int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (listener < 0 || bind(listener, (const struct sockaddr *)address, sizeof *address) != 0 ||
         listen(listener, 1) != 0) {
-        const dw_status status =
+        dw_status status =
             complain(how->why, DW_ERR_ADDRESS, "cannot listen at", end->name, strerror(errno));
         if (listener >= 0) close(listener);
         return status;
@@ -98,7 +98,7 @@ static dw_status dial(pipe_end *end, const struct sockaddr_un *address,
             return complain(how->why, DW_ERR_ADDRESS, "no socket for", end->name, strerror(errno));
         if (connect(end->fd, (const struct sockaddr *)address, sizeof *address) == 0) return DW_OK;
         close(end->fd);
-        const dw_status status = check_time(how, deadline_ms);
+        dw_status status = check_time(how, deadline_ms);
         if (status != DW_OK) return status;
         poll(NULL, 0, 20); /* the listener may come later */
     }
@@ -115,7 +115,7 @@ static dw_status pipe_open(void *endpoint, const dw_transport_open *how)
     strcpy(address.sun_path, how->address);
     strcpy(end->name, how->address);
     end->fd = -1;
-    const int64_t deadline_ms = now_ms() + how->timeout_ms;
+    int64_t deadline_ms = now_ms() + how->timeout_ms;
     return how->role == DW_LINK_LISTEN ? listen_at(end, &address, how, deadline_ms)
                                        : dial(end, &address, how, deadline_ms);
 }
@@ -126,8 +126,7 @@ static dw_status pipe_close(void *endpoint)
     return DW_OK;
 }
 
-/* ---- Messages: nothing here waits
- * ----------------------------------------------------------------- */
+/* ---- Messages: nothing here waits ------------------------------------------------------------ */
 
 static dw_status pipe_send(void *endpoint, void *request_room, const void *data, size_t len)
 {
@@ -135,7 +134,7 @@ static dw_status pipe_send(void *endpoint, void *request_room, const void *data,
     pipe_request *request = request_room;
     *request =
         (pipe_request){.sends = 1, .length = len, .bytes = (char *)(uintptr_t)data, .len = len};
-    end->sending = 1;
+    end->sending = true;
     return DW_OK; /* test does the work */
 }
 
@@ -144,7 +143,7 @@ static dw_status pipe_recv(void *endpoint, void *request_room, void *room, size_
     pipe_end *end = endpoint;
     pipe_request *request = request_room;
     *request = (pipe_request){.bytes = room, .len = cap};
-    end->receiving = 1;
+    end->receiving = true;
     return DW_OK;
 }
 
@@ -159,47 +158,46 @@ static dw_status judge(const pipe_end *end, ssize_t n, dw_why *why)
 
 static dw_status go_on_sending(pipe_end *end, pipe_request *request, size_t *len, dw_why *why)
 {
-    const size_t head = sizeof request->length;
+    size_t head = sizeof request->length;
     while (request->done < head + request->len) {
         const char *from = request->done < head ? (const char *)&request->length + request->done
                                                 : request->bytes + (request->done - head);
-        const size_t left =
+        size_t left =
             request->done < head ? head - request->done : head + request->len - request->done;
-        const ssize_t n = send(end->fd, from, left, MSG_NOSIGNAL);
-        const dw_status status = judge(end, n, why);
+        ssize_t n = send(end->fd, from, left, MSG_NOSIGNAL);
+        dw_status status = judge(end, n, why);
         if (status != DW_OK) return status;
         request->done += (size_t)n;
         end->sent += (uint64_t)n;
     }
     *len = request->len;
-    end->sending = 0;
+    end->sending = false;
     return DW_OK;
 }
 
 static dw_status go_on_receiving(pipe_end *end, pipe_request *request, size_t *len, dw_why *why)
 {
     for (;;) {
-        const int at_length = end->length_done < sizeof end->length;
+        bool at_length = end->length_done < sizeof end->length;
         if (!at_length) {
             *len = (size_t)end->length;
             if (*len > request->len) {
-                end->receiving = 0;
+                end->receiving = false;
                 return DW_ERR_NO_ROOM; /* the length stays in `end` for the next recv */
             }
             if (request->done == *len) break;
         }
         char *to =
             at_length ? (char *)&end->length + end->length_done : request->bytes + request->done;
-        const size_t left =
-            at_length ? sizeof end->length - end->length_done : *len - request->done;
-        const ssize_t n = recv(end->fd, to, left, 0);
-        const dw_status status = judge(end, n, why);
+        size_t left = at_length ? sizeof end->length - end->length_done : *len - request->done;
+        ssize_t n = recv(end->fd, to, left, 0);
+        dw_status status = judge(end, n, why);
         if (status != DW_OK) return status;
         *(at_length ? &end->length_done : &request->done) += (size_t)n;
         end->received += (uint64_t)n;
     }
     end->length_done = 0;
-    end->receiving = 0;
+    end->receiving = false;
     return DW_OK;
 }
 
@@ -223,6 +221,7 @@ static void pipe_caps(void *endpoint, dw_transport_caps *caps)
 }
 
 const dw_transport pipe_transport = {
+    .struct_size = sizeof(dw_transport),
     .scheme = "pipe",
     .endpoint_bytes = sizeof(pipe_end),
     .request_bytes = sizeof(pipe_request),

@@ -1,909 +1,375 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# mutants.py - breaks the pure layer and the links in one place after the other and asks that a test notices.
+# mutants.py - breaks the pure layer and the links in one place after the other: a test must notice.
 """usage: mutants.py SOURCE [NAME...]
 
-Copies the tree, builds the pure suite once, then for each mutant changes one line, rebuilds and runs the suite. A mutant that
-survives is a check that is missing. Those of 64-bit Arm run by emulation, where Debian's cross compiler and qemu-user are there; those of the
-kernels for GPUs by the test that runs their source on the CPU; those of links by the inputs of the fuzzers. Part of `./run soak`.
-"""
+Copies the tree, builds the pure suite once, then for each mutant changes one line, rebuilds and
+runs the suite. A mutant that survives is a check that is missing. Those of 64-bit Arm run by
+emulation, where Debian's cross compiler and qemu-user are there; those of the kernels for GPUs by
+the test that runs their source on the CPU; those of links by the inputs of the fuzzers. Part of
+`./run soak`."""
 
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 
-# name: file, what stands there, what the mutant writes
+# name: file, what stands there, what the mutant writes. A wide table:
+# fmt: off
 MUTANTS = {
     "dlpack_offset": ("src/base/tensor_dlpack.c", "from->data + from->byte_offset", "from->data"),
     "dlpack_lanes": ("src/base/tensor_dlpack.c", "from->type_lanes != 1", "from->type_lanes == 0"),
-    "dlpack_gaps": (
-        "src/base/tensor_dlpack.c",
-        "strides[2] != 1 && extents[2] > 1",
-        "strides[2] < 1",
-    ),
-    "dlpack_rows": (
-        "src/base/tensor_dlpack.c",
-        "extents[1] > 1 ? strides[1] : extents[2]",
-        "extents[2]",
-    ),
-    "round_half_away": (
-        "src/arithmetic/half.h",
-        "uint32_t rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16",
-        "uint32_t rounded = (bits + 0x8000u) >> 16",
-    ),
-    "finite_half_away": (
-        "src/arithmetic/half.h",
-        "(uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16)",
-        "(uint16_t)((bits + 0x8000u) >> 16)",
-    ),
-    "power_of_two_cut": (
-        "src/arithmetic/quant.h",
-        "(largest - ((bits - 1) << 23) + 0xffffu) >> 16;",
-        "(largest - ((bits - 1) << 23)) >> 16;",
-    ),
-    "f16_overflow_wraps": (
-        "src/arithmetic/half.h",
-        "half = magnitude >= 0x477ff000u ? 0x7c00u : half;",
-        "",
-    ),
-    "no_clamp": (
-        "src/arithmetic/half.h",
-        "(magnitude > largest ? largest : magnitude)",
-        "magnitude",
-    ),
-    "scale_truncated": (
-        "src/arithmetic/quant.h",
-        "count < amount ? 1u : 0u;",
-        "count < amount ? 0u : 0u;",
-    ),
+    "dlpack_gaps": ("src/base/tensor_dlpack.c", "e->stride[3] == 1 || e->extent[3] == 1", "e->stride[3] >= 1"),
+    "dlpack_rows": ("src/base/tensor_dlpack.c", "tokens > 1 ? stride_t : e.extent[3]", "e.extent[3]"),
+    "dlpack_any_middle": ("src/base/tensor_dlpack.c", "e->stride[1] / b != e->stride[2]", "e->stride[1] < b"),
+    "dlpack_uneven_middle": ("src/base/tensor_dlpack.c", "e->stride[1] % b ||", ""),
+    "dlpack_middle_of_one": ("src/base/tensor_dlpack.c", "a > 1 && b > 1 &&", ""),
+    "dlpack_step_of_one": ("src/base/tensor_dlpack.c", "b > 1 ? e->stride[2] : e->stride[1]", "e->stride[2]"),
+    "dlpack_rows_are_tokens": ("src/base/tensor_dlpack.c", "from->ndim == 2 && rows_are_samples", "0 && rows_are_samples"),
+    "dlpack_any_major": ("src/base/tensor_dlpack.c", "versioned->major != DL_MAJOR", "versioned->major < DL_MAJOR"),
+    "dlpack_writes_anything": ("src/base/tensor_dlpack.c", "versioned->flags & DL_READ_ONLY", "versioned->flags & 0"),
+    "dlpack_flags_are_equal": ("src/base/tensor_dlpack.c", "versioned->flags & DL_READ_ONLY", "versioned->flags == DL_READ_ONLY"),
+    "dlpack_tokens_wrap": ("src/base/tensor_dlpack.c", "return *tokens <= UINT32_MAX ? DW_OK : DW_ERR_LIMIT;", "return DW_OK;"),
+    "round_half_away": ("src/arithmetic/half.h", "uint32_t rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16", "uint32_t rounded = (bits + 0x8000u) >> 16"),
+    "finite_half_away": ("src/arithmetic/half.h", "(uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16)", "(uint16_t)((bits + 0x8000u) >> 16)"),
+    "power_of_two_cut": ("src/arithmetic/quant.h", "(largest - ((bits - 1) << 23) + 0xffffu) >> 16;", "(largest - ((bits - 1) << 23)) >> 16;"),
+    "f16_overflow_wraps": ("src/arithmetic/half.h", "half = magnitude >= 0x477ff000u ? 0x7c00u : half;", ""),
+    "no_clamp": ("src/arithmetic/half.h", "(magnitude > largest ? largest : magnitude)", "magnitude"),
+    "scale_truncated": ("src/arithmetic/quant.h", "count < amount ? 1u : 0u;", "count < amount ? 0u : 0u;"),
+    "last_level_infinite": ("src/arithmetic/quant.h", "uint32_t most = DW_BF16_LARGEST - ((bits - 1) << 7);", "uint32_t most = DW_BF16_LARGEST;"),
+    "last_level_infinite_of_absmax": ("src/arithmetic/quant.h", "count > FLT_MAX ? 1u : 0u;", "count > FLT_MAX ? 0u : 0u;"),
     "zero_level_lost": ("src/arithmetic/quant.h", "if (largest < DW_ZERO_BELOW) return 0;", ""),
-    "sign_of_extreme": (
-        "src/arithmetic/quant.h",
-        "is_signed && extremes.positive > extremes.negative;",
-        "is_signed && extremes.positive >= extremes.negative;",
-    ),
-    "code_not_clamped": (
-        "src/arithmetic/quant.h",
-        "level = level > half - 1 ? half - 1 : level;",
-        "",
-    ),
-    "planes_high_first": (
-        "src/arithmetic/pack.h",
-        "return left >= 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1;",
-        "return left >= 8 ? 8 : left & 1 ? 1 : left & 2 ? 2 : 4;",
-    ),
-    "tile_of_one_row": (
-        "src/arithmetic/layout.h",
-        "layout->cut_rows ? 1 : DW_TILE_ELEMENTS / layout->segment_width;",
-        "layout->cut_rows ? 1 : DW_TILE_ELEMENTS / layout->segment_width / 2 + 1;",
-    ),
-    "x_instead_of_codes": (
-        "src/kernels/kernels_c.c",
-        "reconstruct(p->codes, p->base, n, run->bits, scale, next, run->prev_dtype);",
-        "narrow(p->x, n, next, run->prev_dtype);",
-    ),
-    "poison_spreads": (
-        "src/kernels/kernels_c.c",
-        "        keep(run->prev ? element(run->prev, run->prev_dtype, at) : NULL, n, next, run->prev_dtype);",
-        "        fill_nan(next, run->prev_dtype, n);",
-    ),
-    "choice_by_larger": (
-        "src/kernels/kernels_c.c",
-        "dw_extremes_largest(direct) < dw_extremes_largest(delta);",
-        "dw_extremes_largest(direct) > dw_extremes_largest(delta);",
-    ),
-    "vector_choice_lost": (
-        "src/kernels/kernels_encode.h",
-        "i_greater(i_max(positive, negative), i_max(x_positive, x_negative));",
-        "i_greater(i_max(x_positive, x_negative), i_max(positive, negative));",
-    ),
+    "sign_of_extreme": ("src/arithmetic/quant.h", "is_signed && extremes.positive > extremes.negative;", "is_signed && extremes.positive >= extremes.negative;"),
+    "code_not_clamped": ("src/arithmetic/quant.h", "level = level > half - 1 ? half - 1 : level;", ""),
+    "planes_high_first": ("src/arithmetic/pack.h", "return left >= 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1;",
+                          "return left >= 8 ? 8 : left & 1 ? 1 : left & 2 ? 2 : 4;"),
+    "chunks_that_wrap": ("src/arithmetic/layout.h", "return ((uint64_t)layout->c + DW_STRIP_CHANNELS - 1) / DW_STRIP_CHANNELS;", "return (layout->c + DW_STRIP_CHANNELS - 1) / DW_STRIP_CHANNELS;"),
+    "tile_of_one_row": ("src/arithmetic/layout.h", "layout->cut_rows ? 1 : DW_TILE_ELEMENTS / layout->segment_width;",
+                        "layout->cut_rows ? 1 : DW_TILE_ELEMENTS / layout->segment_width / 2 + 1;"),
+    "x_instead_of_codes": ("src/kernels/kernels_c.c", "reconstruct(p->codes, p->base, n, run->bits, scale, next, run->prev_dtype);",
+                           "narrow(p->x, n, next, run->prev_dtype);"),
+    "poison_spreads": ("src/kernels/kernels_c.c", "        keep(run->prev ? element(run->prev, run->prev_dtype, at) : NULL, n, next, run->prev_dtype);",
+                       "        fill_nan(next, run->prev_dtype, n);"),
+    "choice_by_larger": ("src/kernels/kernels_c.c", "dw_extremes_largest(direct) < dw_extremes_largest(delta);", "dw_extremes_largest(direct) > dw_extremes_largest(delta);"),
+    "vector_choice_lost": ("src/kernels/kernels_encode.h", "i_greater(i_max(positive, negative), i_max(x_positive, x_negative));",
+                           "i_greater(i_max(x_positive, x_negative), i_max(positive, negative));"),
     "vector_top_unclamped": ("src/kernels/kernels_dither.h", "f_set(half - 1)};", "f_set(half)};"),
-    "vector_bottom_unclamped": (
-        "src/kernels/kernels_dither.h",
-        "(ends){f_set(-half),",
-        "(ends){f_set(-half - 1),",
-    ),
-    "vector_tie_moved": (
-        "src/kernels/kernels_finish.h",
-        "i_nearest(f_min(f_mul(delta, f_set(inverse)), top));",
-        "i_nearest(f_min(f_mul(delta, f_set(inverse * 1.0000001f)), top));",
-    ),
-    "avx2_cut_levels": (
-        "src/kernels/kernels_avx2.c",
-        "_mm256_cvtps_epi32((x).b)",
-        "_mm256_cvttps_epi32((x).b)",
-    ),
-    "avx512_cut_levels": (
-        "src/kernels/kernels_avx512.c",
-        "#define i_nearest _mm512_cvtps_epi32",
-        "#define i_nearest _mm512_cvttps_epi32",
-    ),
-    "vector_power_cut": (
-        "src/kernels/kernels_encode.h",
-        "i_set(0xffff - (int32_t)",
-        "i_set(-(int32_t)",
-    ),
-    "vector_blocks_of_one_piece": (
-        "src/kernels/kernels_encode.h",
-        "p * blocks + k, value);",
-        "p * blocks, value);",
-    ),
-    "vector_sum_past_the_largest": (
-        "src/kernels/kernels_simd.h",
-        "#define SPECIAL_FROM 0x6f000000",
-        "#define SPECIAL_FROM 0x7c000000",
-    ),
-    "vector_sum_of_special_pieces": (
-        "src/kernels/kernels_decode.h",
-        "DW_F16 && !special &&",
-        "DW_F16 &&",
-    ),
-    "vector_sum_of_halves_of_a_register": (
-        "src/kernels/kernels_decode.h",
-        "(run->out_dtype == DW_F32 ? LANES : 2 * LANES) == 0",
-        "LANES == 0",
-    ),
-    "vector_sum_from_word_0": (
-        "src/kernels/kernels_decode.h",
-        "tally_from((uint32_t)(run.element / (4 / bytes_of(kind.dtype))));",
-        "tally_from(0);",
-    ),
-    "sum_of_a_part_of_a_stretch": (
-        "src/codecs/quantized.c",
-        "if (t->first != element || n != DW_TILE_ELEMENTS)",
-        "if (t->first != element)",
-    ),
-    "vector_scale_cut": (
-        "src/kernels/kernels_encode.h",
-        "scale = i_sub(scale, f_less(f_mul(i_float(i_shl(scale, 16)), count), amount));",
-        "scale = i_sub(scale, i_set(0));",
-    ),
-    "vector_sign_of_extreme": (
-        "src/kernels/kernels_encode.h",
-        "i_and(i_greater(positive, negative), i_set(0x8000))",
-        "i_and(i_set(-1), i_set(0x8000))",
-    ),
-    "vector_poison_spreads": (
-        "src/kernels/kernels_finish.h",
-        "            encode_special(run, s, from",
-        "            if (0) encode_special(run, s, from",
-    ),
+    "vector_bottom_unclamped": ("src/kernels/kernels_dither.h", "(ends){f_set(-half),", "(ends){f_set(-half - 1),"),
+    "vector_tie_moved": ("src/kernels/kernels_finish.h", "i_nearest(f_min(f_mul(delta, f_set(inverse)), top));",
+                         "i_nearest(f_min(f_mul(delta, f_set(inverse * 1.0000001f)), top));"),
+    "avx2_cut_levels": ("src/kernels/kernels_avx2.c", "_mm256_cvtps_epi32((x).b)", "_mm256_cvttps_epi32((x).b)"),
+    "avx512_cut_levels": ("src/kernels/kernels_avx512.c", "#define i_nearest _mm512_cvtps_epi32", "#define i_nearest _mm512_cvttps_epi32"),
+    "vector_power_cut": ("src/kernels/kernels_encode.h", "i_set(0xffff - (int32_t)", "i_set(-(int32_t)"),
+    "vector_blocks_of_one_piece": ("src/kernels/kernels_encode.h", "p * blocks + k, value);", "p * blocks, value);"),
+    "vector_sum_past_the_largest": ("src/kernels/kernels_simd.h", "#define SPECIAL_FROM 0x6f000000", "#define SPECIAL_FROM 0x7c000000"),
+    "vector_sum_of_special_pieces": ("src/kernels/kernels_decode.h", "DW_F16 && !special &&", "DW_F16 &&"),
+    "vector_sum_of_halves_of_a_register": ("src/kernels/kernels_decode.h", "(run->out_dtype == DW_F32 ? LANES : 2 * LANES) == 0", "LANES == 0"),
+    "vector_sum_from_word_0": ("src/kernels/kernels_decode.h", "tally_from((uint32_t)(run.element / (4 / bytes_of(kind.dtype))));",
+                               "tally_from(0);"),
+    "sum_of_a_part_of_a_stretch": ("src/codecs/quantized.c", "if (t->first != element || n != DW_TILE_ELEMENTS)", "if (t->first != element)"),
+    "vector_scale_cut": ("src/kernels/kernels_encode.h", "scale = i_sub(scale, f_less(f_mul(i_float(i_shl(scale, 16)), count), amount));",
+                         "scale = i_sub(scale, i_set(0));"),
+    "vector_sign_of_extreme": ("src/kernels/kernels_encode.h", "i_and(i_greater(positive, negative), i_set(0x8000))", "i_and(i_set(-1), i_set(0x8000))"),
+    "vector_poison_spreads": ("src/kernels/kernels_finish.h", "            encode_special(run, s, from", "            if (0) encode_special(run, s, from"),
     "vector_rest_of_planes": ("src/kernels/kernels_finish.h", "bit += width;", "bit += 8;"),
-    "vector_direct_keeps_base": (
-        "src/kernels/kernels_finish.h",
-        "return chooses ? i_float(",
-        "return chooses && 0 ? i_float(",
-    ),
-    "vector_chosen_pair_of_x": (
-        "src/kernels/kernels_finish.h",
-        "if (kind.chooses) d = (pair){",
-        "if (0) d = (pair){",
-    ),
-    "vector_choices_of_a_byte": (
-        "src/kernels/kernels_encode.h",
-        "bits; bits >>= 8, byte++)",
-        "bits & 0xff; bits >>= 8, byte++)",
-    ),
-    "vector_direct_codes_delta": (
-        "src/kernels/kernels_encode.h",
-        "        take_direct(run, s, from +",
-        "        if (0) take_direct(run, s, from +",
-    ),
-    "vector_row_of_its_own": (
-        "src/kernels/kernels_encode.h",
-        "    if (run->row)\n        decide_row",
-        "    if (0)\n        decide_row",
-    ),
-    "avx2_not_clamped": (
-        "src/kernels/kernels_simd.h",
-        "return f_max(f_min(value, f_set(largest)), f_set(-largest));",
-        "(void)largest;\n    return value;",
-    ),
-    "avx512_not_clamped": (
-        "src/kernels/kernels_avx512.c",
-        "_mm512_range_ps(a, _mm512_set1_ps(largest), 2)",
-        "((void)(largest), a)",
-    ),
-    "vector_reads_past_the_end": (
-        "src/kernels/kernels_decode.h",
-        "part.width = (uint32_t)whole;",
-        "part.width = (uint32_t)(whole + (rest ? LANES : 0));",
-    ),
-    "vector_poison_is_nan": (
-        "src/kernels/kernels_decode.h",
-        "            decode_special(run, p, p < full",
-        "            if (0) decode_special(run, p, p < full",
-    ),
-    "vector_choice_ignored": (
-        "src/kernels/kernels_decode.h",
-        "uintptr_t direct = 0 - (uintptr_t)(",
-        "uintptr_t direct = 0 * (uintptr_t)(",
-    ),
-    "vector_digest_step": (
-        "src/kernels/kernels_simd.h",
-        "i_add(t.keys, i_set((int32_t)(DIGEST_KEY * LANES)))",
-        "i_add(t.keys, i_set((int32_t)(DIGEST_KEY * LANES + 1)))",
-    ),
-    "avx512_quiet_nan": (
-        "src/kernels/kernels_avx512.c",
-        "_mm256_cmplt_epu16_mask(above_infinity, _mm256_set1_epi16(0x1ff));",
-        "0 * above_infinity[0];",
-    ),
-    "avx512_loud_range": (
-        "src/kernels/kernels_avx512.c",
-        "_mm256_set1_epi16(0x1ff));",
-        "_mm256_set1_epi16(0x1fe));",
-    ),
-    "avx2_quiet_nan": (
-        "src/kernels/kernels_avx2.c",
-        "i_andnot(i_and(loud, f_bits(nan)), f_bits(wide))",
-        "((void)nan, (void)loud, f_bits(wide))",
-    ),
-    "avx2_half_away": (
-        "src/kernels/kernels_avx2.c",
-        "i_add(i_add(bits, i_set(0x7fff)), i_and(upper, i_set(1)))",
-        "i_add(bits, i_add(i_set(0x8000), i_and(upper, i_set(0))))",
-    ),
-    "avx512_half_away": (
-        "src/kernels/kernels_avx512.c",
-        "i_add(i_add(bits, i_set(0x7fff)), odd)",
-        "i_add(bits, i_or(i_set(0x8000), i_and(odd, i_set(0))))",
-    ),
-    "avx2_quarters_swapped": (
-        "src/kernels/kernels_avx2.c",
-        "_mm256_setr_epi32(0, 4, 1, 5, 0, 4, 1, 5)",
-        "_mm256_setr_epi32(0, 1, 4, 5, 0, 4, 1, 5)",
-    ),
-    "default_scale": (
-        "src/ends/encoder_plan.c",
-        "bits == 1 ? DW_SCALE_MSE : DW_SCALE_SIGNED;",
-        "DW_SCALE_SIGNED;",
-    ),
-    "seam_unaudited": (
-        "src/codecs/quantized.c",
-        "if (seam == stretch || stretch == last",
-        "if (1 || stretch == last",
-    ),
-    "chunk_clears_its_neighbour": (
-        "src/codecs/quantized.c",
-        "end == layout->tiles ? layout->choice_bytes : end * layout->tile_segments / 8;",
-        "layout->choice_bytes;",
-    ),
-    "thread_keeps_its_rounding": (
-        "src/ends/encoder.c",
-        "dw_cpu_mode mode = dw_cpu_enter_exact();\n    if",
-        "dw_cpu_mode mode = {0};\n    if",
-    ),
-    "chunks_of_one_entry": (
-        "src/engine/work.c",
-        "if (work->first[middle] <= index)",
-        "if (work->first[middle] < index)",
-    ),
-    "dither_forgets_the_visit": (
-        "src/ends/encoder_plan.c",
-        "key.slice, d->info.sequence};",
-        "key.slice, 0 * d->info.sequence};",
-    ),
-    "dither_forgets_the_slice": (
-        "src/ends/encoder_plan.c",
-        "key.sample, key.slice, d->info",
-        "key.sample, 0 * key.slice, d->info",
-    ),
-    "dither_in_halves": (
-        "src/kernels/kernels_c.c",
-        "words.v[element % 8 / 2] >> (16 * (element % 2))",
-        "words.v[element % 8 / 4] >> (16 * (element % 2))",
-    ),
-    "dither_of_the_run": (
-        "src/kernels/kernels_c.c",
-        "fill_dither(run->dither, run->dither->element + at, n,",
-        "fill_dither(run->dither, at, n,",
-    ),
+    "vector_direct_keeps_base": ("src/kernels/kernels_finish.h", "return chooses ? i_float(", "return chooses && 0 ? i_float("),
+    "vector_chosen_pair_of_x": ("src/kernels/kernels_finish.h", "if (kind.chooses) d = (pair){", "if (0) d = (pair){"),
+    "vector_choices_of_a_byte": ("src/kernels/kernels_encode.h", "bits; bits >>= 8, byte++)", "bits & 0xff; bits >>= 8, byte++)"),
+    "vector_direct_codes_delta": ("src/kernels/kernels_encode.h", "        take_direct(run, s, from +", "        if (0) take_direct(run, s, from +"),
+    "vector_row_of_its_own": ("src/kernels/kernels_encode.h", "    if (run->row)\n        decide_row", "    if (0)\n        decide_row"),
+    "avx2_not_clamped": ("src/kernels/kernels_simd.h", "return f_max(f_min(value, f_set(largest)), f_set(-largest));", "(void)largest;\n    return value;"),
+    "avx512_not_clamped": ("src/kernels/kernels_avx512.c", "_mm512_range_ps(a, _mm512_set1_ps(largest), 2)", "((void)(largest), a)"),
+    "vector_reads_past_the_end": ("src/kernels/kernels_decode.h", "part.width = (uint32_t)whole;", "part.width = (uint32_t)(whole + (rest ? LANES : 0));"),
+    "vector_poison_is_nan": ("src/kernels/kernels_decode.h", "            decode_special(run, p, p < full", "            if (0) decode_special(run, p, p < full"),
+    "vector_choice_ignored": ("src/kernels/kernels_decode.h", "uintptr_t direct = 0 - (uintptr_t)(", "uintptr_t direct = 0 * (uintptr_t)("),
+    "vector_past_anywhere": ("src/kernels/kernels_decode.h", "run->out_dtype != DW_F16 && (uintptr_t)run->out % 64 == 0 &&", "run->out_dtype != DW_F16 &&"),
+    "vector_past_in_half_lines": ("src/kernels/kernels_decode.h", "run->width * bytes_of(run->out_dtype) % 64 == 0;", "1;"),
+    "vector_past_with_base": ("src/kernels/kernels_decode.h", "return run->past && !run->prev &&", "return run->past &&"),
+    "vector_lookup_with_base": ("src/kernels/kernels_decode.h", "!kind.digests && !run.prev &&", "!kind.digests &&"),
+    "vector_lookup_of_more": ("src/kernels/kernels_decode.h", "            run.width % (4 * LANES) == 0) {", "            run.width) {"),
+    "avx2_lookup_order": ("src/kernels/kernels_avx2.c", "_mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7)", "_mm256_setr_epi32(0, 2, 4, 6, 1, 3, 7, 5)"),
+    "add_fused": ("src/kernels/kernels_c.c", "store_sum(wide[i] + product, to,", "store_sum((float)((double)wide[i] + (double)factor * (double)from[at + i] + 0.0 * product), to,"),
+    "add_any_nan": ("src/kernels/kernels_c.c", "(bits & 0x7fffffffu) > DW_F32_INFINITY ? DW_F32_NAN : bits", "bits"),
+    "vector_add_fused": ("src/kernels/kernels_simd.h", "f_add(old, f_mul(factor, value))", "f_muladd(factor, value, old)"),
+    "vector_add_any_nan": ("src/kernels/kernels_simd.h", "i_greater(i_and(bits, i_set(0x7fffffff)), i_set((int32_t)DW_F32_INFINITY))", "i_greater(i_and(bits, i_set(0x7fffffff)), i_set(0x7fffffff))"),
+    "vector_add_clamps": ("src/kernels/kernels_simd.h", "store_finite(to, dtype, at, sum_of(", "store(to, dtype, at, sum_of("),
+    "vector_digest_step": ("src/kernels/kernels_simd.h", "i_add(t.keys, i_set((int32_t)(DIGEST_KEY * LANES)))", "i_add(t.keys, i_set((int32_t)(DIGEST_KEY * LANES + 1)))"),
+    "avx512_quiet_nan": ("src/kernels/kernels_avx512.c", "_mm256_cmplt_epu16_mask(above_infinity, _mm256_set1_epi16(0x1ff));", "0 * above_infinity[0];"),
+    "avx512_loud_range": ("src/kernels/kernels_avx512.c", "_mm256_set1_epi16(0x1ff));", "_mm256_set1_epi16(0x1fe));"),
+    "avx2_quiet_nan": ("src/kernels/kernels_avx2.c", "i_andnot(i_and(loud, f_bits(nan)), f_bits(wide))", "((void)nan, (void)loud, f_bits(wide))"),
+    "avx2_half_away": ("src/kernels/kernels_avx2.c", "i_add(i_add(bits, i_set(0x7fff)), i_and(upper, i_set(1)))", "i_add(bits, i_add(i_set(0x8000), i_and(upper, i_set(0))))"),
+    "avx512_half_away": ("src/kernels/kernels_avx512.c", "i_add(i_add(bits, i_set(0x7fff)), odd)", "i_add(bits, i_or(i_set(0x8000), i_and(odd, i_set(0))))"),
+    "avx2_quarters_swapped": ("src/kernels/kernels_avx2.c", "_mm256_setr_epi32(0, 4, 1, 5, 0, 4, 1, 5)", "_mm256_setr_epi32(0, 1, 4, 5, 0, 4, 1, 5)"),
+    "default_scale": ("src/codecs/plan.c", "bits == 1 ? DW_SCALE_MSE : DW_SCALE_SIGNED;", "DW_SCALE_SIGNED;"),
+    "seam_unaudited": ("src/codecs/audit.c", "if (seam == stretch || stretch == last", "if (1 || stretch == last"),
+    "chunk_clears_its_neighbour": ("src/codecs/quantized.c", "end == layout->tiles ? layout->choice_bytes : end * layout->tile_segments / 8;",
+                                   "layout->choice_bytes;"),
+    "thread_keeps_its_rounding": ("src/engine/engine_cpu.c", "dw_cpu_mode mode = dw_cpu_enter_exact();\n    job->plan->form->encode(job, chunk, &c->work.results[index]);", "dw_cpu_mode mode = {0};\n    job->plan->form->encode(job, chunk, &c->work.results[index]);"),
+    "chunks_of_one_entry": ("src/engine/work.c", "if (work->first[middle] <= index)", "if (work->first[middle] < index)"),
+    "dither_forgets_the_visit": ("src/codecs/plan.c", "dw_put(bytes + 24, sequence, 8);", "dw_put(bytes + 24, 0 * sequence, 8);"),
+    "dither_forgets_the_slice": ("src/codecs/plan.c", "dw_put(bytes + 16, key.slice, 8);", "dw_put(bytes + 16, 0 * key.slice, 8);"),
+    "dither_in_halves": ("src/kernels/kernels_c.c", "words.v[element % 8 / 2] >> (16 * (element % 2))", "words.v[element % 8 / 4] >> (16 * (element % 2))"),
+    "dither_of_the_run": ("src/kernels/kernels_c.c", "fill_dither(run->dither, run->dither->element + at, n,", "fill_dither(run->dither, at, n,"),
     "dither_off_the_middle": ("src/arithmetic/quant.h", "(0x1p-17f - 0.5f)", "(0x1p-16f - 0.5f)"),
     "dither_in_padding": ("src/kernels/kernels_c.c", "parts[i] = DW_DITHER_NONE;", "parts[i] = 0;"),
-    "mse_unweighted": (
-        "src/arithmetic/quant.h",
-        "if (sums[i] * made->weight[i] < sums[best] * made->weight[best])",
-        "if (sums[i] < sums[best])",
-    ),
-    "vector_column_of_its_neighbour": (
-        "src/kernels/kernels_columns.h",
-        "f_load(columns->inverse + i), run->bits, dithers ? dithers + i",
-        "f_load(columns->inverse), run->bits, dithers ? dithers + i",
-    ),
-    "vector_column_poison": (
-        "src/kernels/kernels_columns.h",
-        "i32x16 keep = i_load(columns->keep_mask + i);",
-        "i32x16 keep = i_set(0);",
-    ),
-    "vector_special_dither": (
-        "src/kernels/kernels_finish.h",
-        "run->dither->element + (uint64_t)(s->piece + piece) * run->width};",
-        "run->dither->element};",
-    ),
-    "vector_mse_of_x": (
-        "src/kernels/kernels_encode.h",
-        "run->prev && !(d->direct >> p & 1) ? s->prev",
-        "run->prev && 0 ? s->prev",
-    ),
-    "vector_rest_dithers": (
-        "src/kernels/kernels_finish.h",
-        "if (rest.dithers) rest.dithers += whole;",
-        "",
-    ),
-    "vector_dither_key": (
-        "src/kernels/kernels_dither.h",
-        "round * 0xBB67AE85u;",
-        "round * 0xBB67AE87u;",
-    ),
-    "vector_dither_sides": (
-        "src/kernels/kernels_dither.h",
-        "counter + (uint64_t)side * W_LANES",
-        "counter",
-    ),
+    "mse_unweighted": ("src/arithmetic/quant.h", "if (sums[i] * made->weight[i] < sums[best] * made->weight[best])", "if (sums[i] < sums[best])"),
+    "vector_column_of_its_neighbour": ("src/kernels/kernels_columns.h", "f_load(columns->inverse + i), run->bits, dithers ? dithers + i", "f_load(columns->inverse), run->bits, dithers ? dithers + i"),
+    "vector_column_poison": ("src/kernels/kernels_columns.h", "i32x16 keep = i_load(columns->keep_mask + i);", "i32x16 keep = i_set(0);"),
+    "vector_special_dither": ("src/kernels/kernels_finish.h", "run->dither->element + (uint64_t)(s->piece + piece) * run->width};", "run->dither->element};"),
+    "vector_mse_of_x": ("src/kernels/kernels_encode.h", "run->prev && !(d->direct >> p & 1) ? s->prev", "run->prev && 0 ? s->prev"),
+    "vector_rest_dithers": ("src/kernels/kernels_finish.h", "if (rest.dithers) rest.dithers += whole;", ""),
+    "vector_dither_key": ("src/kernels/kernels_dither.h", "round * 0xBB67AE85u;", "round * 0xBB67AE87u;"),
+    "vector_dither_sides": ("src/kernels/kernels_dither.h", "counter + (uint64_t)side * W_LANES", "counter"),
     "vector_pair_dithers": ("src/kernels/kernels_finish.h", "i_shr(words, 9)", "i_shr(words, 8)"),
-    "vector_dither_skip": (
-        "src/kernels/kernels_dither.h",
-        "return to->all + skipped;",
-        "return to->all;",
-    ),
-    "vector_square_low_end": (
-        "src/kernels/kernels_dither.h",
-        "i_nearest(f_max(f_min(scaled, f_set(half - 1)), f_set(-half)))",
-        "i_nearest(f_min(scaled, f_set(half - 1)))",
-    ),
-    "vector_payload_digest": (
-        "src/kernels/kernels_simd.h",
-        "(uint32_t)(from / 4), whole / 4)",
-        "0, whole / 4)",
-    ),
-    "channels_keep_no_poison": (
-        "src/kernels/kernels_c.c",
-        "if (columns->keep_mask[i]) out[i] = base[i];",
-        "",
-    ),
-    "one_bit_of_minus_zero": (
-        "src/arithmetic/quant.h",
-        "scaled * 0.5f + dither) >=\n                                      0.0f;",
-        "scaled * 0.5f + dither) > 0.0f;",
-    ),
-    "one_bit_vanishes": (
-        "src/arithmetic/quant.h",
-        "(dither == 0.0f ? scaled : scaled * 0.5f + dither)",
-        "(scaled * 0.5f + dither)",
-    ),
-    "avx512_columns_swapped": (
-        "src/kernels/kernels_avx512.c",
-        "fold_eight(folds, 0), high = fold_eight(folds, 8)",
-        "fold_eight(folds, 8), high = fold_eight(folds, 0)",
-    ),
-    "avx512_sign_not_turned": (
-        "src/kernels/kernels_avx512.c",
-        "_mm512_xor_si512(negative, _mm512_set1_epi32(INT32_MIN))",
-        "negative",
-    ),
-    "avx2_columns_swapped": (
-        "src/kernels/kernels_avx2.c",
-        "_mm256_set_m128i(columns_of_four(quarters + 48), columns_of_four(quarters + 32))",
-        "_mm256_set_m128i(columns_of_four(quarters + 32), columns_of_four(quarters + 48))",
-    ),
-    "stretch_unaudited": (
-        "src/codecs/quantized.c",
-        "if (t->first == element) (void)audit_stretch",
-        "if (0) (void)audit_stretch",
-    ),
-    "tile_not_stored": (
-        "src/codecs/quantized.c",
-        "t->scratch, n * size, done == t->end);",
-        "t->scratch, n * size - (done == t->end), 1);",
-    ),
-    "tiles_that_are_no_stretches": (
-        "src/codecs/quantized.c",
-        "bool whole = layout->cut_rows\n                     ? layout->c % DW_TILE_ELEMENTS == 0",
-        "bool whole = layout->cut_rows ? true",
-    ),
-    "measured_elsewhere": (
-        "src/codecs/quantized.c",
-        "    r->next = dw_at(r->next, prev_dtype, (uint64_t)skipped * layout->segment_channels);\n",
-        "    (void)prev_dtype;\n",
-    ),
-    "norms_lane": (
-        "src/kernels/kernels_simd.h",
-        "is_counted(delta)), is_counted(error));",
-        "is_counted(delta)), is_counted(x));",
-    ),
-    "digest_of_half": (
-        "src/kernels/kernels_c.c",
-        "sum += (uint64_t)low * high;",
-        "sum += (uint64_t)low * low;",
-    ),
+    "vector_dither_skip": ("src/kernels/kernels_dither.h", "return to->all + skipped;", "return to->all;"),
+    "vector_square_low_end": ("src/kernels/kernels_dither.h", "i_nearest(f_max(f_min(scaled, f_set(half - 1)), f_set(-half)))", "i_nearest(f_min(scaled, f_set(half - 1)))"),
+    "vector_payload_digest": ("src/kernels/kernels_simd.h", "(uint32_t)(from / 4), whole / 4)", "0, whole / 4)"),
+    "channels_keep_no_poison": ("src/kernels/kernels_c.c", "if (columns->keep_mask[i]) out[i] = base[i];", ""),
+    "one_bit_of_minus_zero": ("src/arithmetic/quant.h", "scaled * 0.5f + dither) >= 0.0f;", "scaled * 0.5f + dither) > 0.0f;"),
+    "one_bit_vanishes": ("src/arithmetic/quant.h", "(dither == 0.0f ? scaled : scaled * 0.5f + dither)", "(scaled * 0.5f + dither)"),
+    "avx512_columns_swapped": ("src/kernels/kernels_avx512.c", "fold_eight(folds, 0), high = fold_eight(folds, 8)", "fold_eight(folds, 8), high = fold_eight(folds, 0)"),
+    "avx512_sign_not_turned": ("src/kernels/kernels_avx512.c", "_mm512_xor_si512(negative, _mm512_set1_epi32(INT32_MIN))", "negative"),
+    "mx_tie_away": ("src/arithmetic/mx.h", "code = dw_bits_of(dw_float_of(magnitude) + dw_float_of(places)) - places;", "code = dw_bits_of(dw_float_of(magnitude) + dw_float_of(places - 1u)) - (places - 1u);"),
+    "mx_minus_zero_written": ("src/arithmetic/mx.h", "(code && bits >> 31 ? code", "(bits >> 31 ? code"),
+    "mx_not_saturated": ("src/arithmetic/mx.h", "if (magnitude > dw_bits_of(of.most)) magnitude = dw_bits_of(of.most);", ""),
+    "mx_lowest_power": ("src/arithmetic/mx.h", "scale ? scale << 23 : 0x00400000u", "scale << 23"),
+    "mx_scale_below_0": ("src/arithmetic/mx.h", "return exponent > top ? exponent - top : 0;", "return exponent - top;"),
+    "mx_infinite_element": ("src/arithmetic/mx.h", "if (magnitude > of.largest) magnitude = of.largest;", ""),
+    "mx_layout_scales_of_two": ("src/arithmetic/layout.h", "bits, 32, 1, chooses);", "bits, 32, 2, chooses);"),
+    "mx_poison_of_x": ("src/kernels/kernels_mx_c.h", "return largest < DW_F32_INFINITY ? largest : DW_F32_INFINITY;", "return largest;"),
+    "mx_choice_by_larger": ("src/kernels/kernels_mx_c.h", "if (of_x >= *largest) return false;", "if (of_x <= *largest) return false;"),
+    "vector_mx_minus_zero": ("src/kernels/kernels_mx.h", "return codes_clear(codes_of_low_bytes(codes[0], codes[1], codes[2], codes[3]), 1 << (bits - 1)); /* no -0 */",
+                             "return codes_of_low_bytes(codes[0], codes[1], codes[2], codes[3]);"),
+    "vector_mx_pairs_minus_zero": ("src/kernels/kernels_mx.h", "return codes_clear(codes_of_low_byte_pairs(codes[0], codes[1], codes[2], codes[3]), 1 << (bits - 1));",
+                                   "return codes_of_low_byte_pairs(codes[0], codes[1], codes[2], codes[3]);"),
+    "vector_mx_low_end": ("src/kernels/kernels_mx.h", "uint32_t lowest = int8 ? 7 : 1;", "uint32_t lowest = 0;"),
+    "vector_mx_high_end": ("src/kernels/kernels_mx.h", "i_greater(largest, i_set(SPECIAL_FROM - 1))", "i_greater(largest, i_set(0x7f7fffff))"),
+    "vector_mx_direct_keeps_base": ("src/kernels/kernels_mx.h", "if (kind.chooses) base.part[k] = i_float(", "if (0) base.part[k] = i_float("),
+    "vector_mx_zero_behind_the_end": ("src/kernels/kernels_mx.h", "made.zero - (blocks == 1);", "made.zero;"),
+    "vector_mx_lowest_power": ("src/kernels/kernels_mx.h", "i_max(i_shl(scale, 23), i_set(0x00400000))", "i_shl(scale, 23)"),
+    "vector_mx_special_scale": ("src/kernels/kernels_mx.h", "enum { MX_SPECIAL_SCALE = 207 };", "enum { MX_SPECIAL_SCALE = 255 };"),
+    "vector_mx_infinite_element": ("src/kernels/kernels_mx.h", "mx_finite(h_and(both, upper), 0x7b00)", "h_and(both, upper)"),
+    "vector_mx_six_bits": ("src/kernels/kernels_mx.h", "h_and(h_sra(odd, 2), tops)", "h_and(h_sra(odd, 3), tops)"),
+    "vector_mx_digest": ("src/kernels/kernels_mx.h", "tally_from((uint32_t)(run.element_number / (4 / size)));", "tally_from(0);"),
+    "avx2_columns_swapped": ("src/kernels/kernels_avx2.c", "_mm256_set_m128i(columns_of_four(quarters + 48), columns_of_four(quarters + 32))", "_mm256_set_m128i(columns_of_four(quarters + 32), columns_of_four(quarters + 48))"),
+    "stretch_unaudited": ("src/codecs/quantized.c", "if (t->first == element) (void)audit_stretch", "if (0) (void)audit_stretch"),
+    "tile_not_stored": ("src/codecs/quantized.c", "t->scratch, n * size, done == t->end);", "t->scratch, n * size - (done == t->end), 1);"),
+    "tiles_that_are_no_stretches": ("src/codecs/quantized.c", "bool whole = layout->cut_rows ? layout->c % DW_TILE_ELEMENTS == 0", "bool whole = layout->cut_rows ? true"),
+    "measured_elsewhere": ("src/codecs/quantized.c", "    r->next = dw_at(r->next, prev_dtype, (uint64_t)skipped * layout->segment_channels);\n", "    (void)prev_dtype;\n"),
+    "norms_lane": ("src/kernels/kernels_simd.h", "is_counted(delta)), is_counted(error));", "is_counted(delta)), is_counted(x));"),
+    "digest_of_half": ("src/kernels/kernels_c.c", "sum += (uint64_t)low * high;", "sum += (uint64_t)low * low;"),
     "stride_ignored": ("src/codecs/quantized.c", "stride == (int64_t)layout->c;", "true;"),
-    "float_mode_kept": (
-        "src/base/cpu.c",
-        "if (mode.saved != EXACT_MXCSR) _mm_setcsr(EXACT_MXCSR);",
-        "",
-    ),
-    "float_mode_not_restored": (
-        "src/base/cpu.c",
-        "_mm_setcsr((unsigned)mode.saved);",
-        "(void)mode;",
-    ),
+    "float_mode_kept": ("src/base/cpu.c", "if (mode.saved != EXACT_MXCSR) _mm_setcsr(EXACT_MXCSR);", ""),
+    "float_mode_not_restored": ("src/base/cpu.c", "_mm_setcsr((unsigned)mode.saved);", "(void)mode;"),
     "float_mode_flushes": ("src/base/cpu.c", "EXACT_MXCSR = 0x1f80", "EXACT_MXCSR = 0x9f80"),
-    "float_mode_of_the_receiver": (
-        "src/ends/decoder.c",
-        "entry.kind)) return;\n    dw_cpu_mode mode = dw_cpu_enter_exact();",
-        "entry.kind)) return;\n    dw_cpu_mode mode = {0x1f80};",
-    ),
-    "counters_in_the_callers_mode": (
-        "src/ends/encoder.c",
-        "    dw_cpu_mode mode = dw_cpu_enter_exact(); /* the counters' sums too are ours to round */\n",
-        "    dw_cpu_mode mode = {0x1f80};\n",
-    ),
-    "ladder_without_needs": (
-        "src/kernels/kernels.c",
-        "if ((ladder[i].needs & ~features) == 0) best = ladder[i].kernels;",
-        "(void)features, best = ladder[i].kernels;",
-    ),
-    "ladder_without_mask": (
-        "src/kernels/kernels.c",
-        "dw_cpu_features() & allowed;",
-        "dw_cpu_features() | (allowed & 0);",
-    ),
-    "header_digest_unchecked": (
-        "src/wire/frame.c",
-        "if (get(frame + AT_HEADER_DIGEST, 8) != dw_digest_bytes(frame, AT_HEADER_DIGEST))\n        return DW_ERR_CORRUPT;",
-        "",
-    ),
-    "length_unchecked": ("src/wire/frame.c", "all != len) return", "all > len) return"),
-    "kind_unchecked": (
-        "src/wire/frame.c",
-        'if (!kind_belongs(info, entry->kind)) return "an entry\'s kind does not belong to the codec";',
-        "",
-    ),
+    "float_mode_of_the_receiver": ("src/engine/engine_cpu.c", "if (!job->next) return;\n    dw_cpu_mode mode = dw_cpu_enter_exact();", "if (!job->next) return;\n    dw_cpu_mode mode = {0x1f80};"),
+    "counters_in_the_callers_mode": ("src/ends/encoder_commit.c", "dw_cpu_mode mode = dw_cpu_enter_exact(); /* the sums too are ours to round */", "dw_cpu_mode mode = {0x1f80};"),
+    "ladder_without_needs": ("src/kernels/kernels.c", "if ((ladder[i].needs & ~features) == 0) best = ladder[i].kernels;", "(void)features, best = ladder[i].kernels;"),
+    "ladder_without_mask": ("src/kernels/kernels.c", "dw_cpu_features() & allowed;", "dw_cpu_features() | (allowed & 0);"),
+    "header_digest_unchecked": ("src/wire/frame.c", "if (dw_get(frame + AT_HEADER_DIGEST, 8) != dw_digest_bytes(frame, AT_HEADER_DIGEST)) return DW_ERR_CORRUPT;", ""),
+    "length_unchecked": ("src/wire/frame.c", "if (len < found.length) return DW_ERR_FORMAT;", ""),
+    "role_unchecked": ("src/wire/frame.c", 'if (!use_fits(entry->role, entry->use)) return "an entry\'s use does not fit its role";', ""),
+    "form_unchecked": ("src/codecs/plan.c", "if (plan->form->wire != (dw_form_name)entry->form)", "if (0)"),
+    "size_unchecked": ("src/codecs/plan.c", ": entry->payload_bytes != plan->payload_bytes)", ": 0)"),
+    "audit_of_the_sequence": ("src/codecs/plan.c", "(uint32_t)(dw_digest_bytes(bytes, sizeof bytes) % every)", "(uint32_t)(sequence % every)"),
+    "parameters_not_in_the_chain": ("src/wire/frame.c", "dw_put(b + 56, parameters, 8);", ""),
+    "defaults_written_out": ("src/codecs/config.c", "value == dw_option_value(o, &without)", "value == UINT64_MAX"),
+    "limit_ignored": ("src/ends/encoder_calls.c", "options.limit && options.limit < cap ? options.limit : cap;", "cap;"),
+    "brief_keeps_its_slot": ("src/ends/encoder_plan.c", "dw_predictor_give(&t->encoder->predictor, p->fresh.data, copy_bytes(t));\n        p->fresh.data = NULL;", ""),
+    "reset_keeps_keys": ("src/ends/encoder.c", "dw_predictor_clear(&encoder->predictor);", ""),
+    "skip_takes_no_base": ("src/ends/decoder_plan.c", "bool based = p->entry.role == DW_ROLE_DELTA || p->entry.role == DW_ROLE_SKIP;\n    if (dw_decoder_is_retired", "bool based = p->entry.role == DW_ROLE_DELTA;\n    if (dw_decoder_is_retired"),
+    "adds_instead_of_scaling": ("src/codecs/emitting.c", "add(from, job->factor,", "add(from, 1,"),
+    "saved_prev_unchecked": ("src/wire/saved.c", "if (dw_get(from + AT_PREV_DIGEST, 8) !=", "if (0 * dw_get(from + AT_PREV_DIGEST, 8) =="),
+    "saved_sequence_forgotten": ("src/ends/saving.c", "if (saver->sequence && saved.sequence > *saver->sequence) *saver->sequence = saved.sequence;", ""),
+    "another_life_imported": ("src/ends/saving.c", "if (is_new || *saver->incarnation == saved->incarnation) return DW_OK;", "return DW_OK;"),
+    "longer_struct_taken": ("src/codecs/config.c", "if (bytes[i])\n            return complain", "if (0)\n            return complain"),
     "chain_without_base": ("src/wire/frame.c", "put(b, entry->base_chain, 8);", ""),
-    "payload_unchecked": (
-        "src/ends/decoder.c",
-        "!=\n            a->plans[i].entry.payload_digest)",
-        "== 0)",
-    ),
-    "base_unchecked": (
-        "src/ends/decoder_plan.c",
-        "if (!same_life || held->now.chain != p->entry.base_chain) return DW_ERR_BASE;",
-        "if (!same_life) return DW_ERR_BASE;",
-    ),
-    "stale_taken": (
-        "src/ends/decoder_plan.c",
-        "if (same_life && info->sequence <= held->now.version) return DW_ERR_STALE;",
-        "",
-    ),
-    "state_digest_unchecked": (
-        "src/ends/decoder.c",
-        "if (p->fresh.state_digest == p->entry.state_digest) continue;",
-        "continue;",
-    ),
-    "rotten_base_named": (
-        "src/ends/decoder_replies.c",
-        "    dw_predictor_remove(&decoder->predictor, held);\n    return NULL;",
-        "    return held;",
-    ),
-    "retired_taken": (
-        "src/ends/decoder_plan.c",
-        "if (dw_decoder_is_retired(a->decoder, info->incarnation)) return DW_ERR_STALE;",
-        "",
-    ),
-    "replaced_untold": (
-        "src/ends/decoder_replies.c",
-        "dw_reply_info info = {1, dw_decoder_is_retired(decoder, a->info.incarnation),",
-        "dw_reply_info info = {1, 0,",
-    ),
-    "slot_leaks": (
-        "src/ends/decoder_plan.c",
-        "        dw_predictor_give(&decoder->predictor, p->fresh.data, bytes);\n",
-        "",
-    ),
-    "key_stays_after_failure": (
-        "src/ends/encoder_plan.c",
-        "        if (p->added) dw_predictor_remove(&encoder->predictor, p->held);\n",
-        "",
-    ),
-    "undo_forgotten": (
-        "src/state/predict.c",
-        "        held->undo = held->now;\n",
-        "        drop(predictor, held, &held->now);\n",
-    ),
+    "payload_unchecked": ("src/engine/engine_cpu.c", "c->is_right = false;", "c->is_right = true;"),
+    "payload_unjudged": ("src/ends/decoder_commit.c", "if (dw_digest_of_sum(t->results[i].payload_sum) != t->in[i].job.payload_digest)", "if (0)"),
+    "base_unchecked": ("src/ends/decoder_plan.c", "if (!same_life || held->now.chain != p->entry.base_chain) return DW_ERR_BASE;",
+                       "if (!same_life) return DW_ERR_BASE;"),
+    "stale_taken": ("src/ends/decoder_plan.c", "if (same_life && header->sequence <= held->now.version) return DW_ERR_STALE;", ""),
+    "state_digest_unchecked": ("src/ends/decoder_commit.c", "if (p->fresh.state_digest == p->entry.state_digest) continue;", "continue;"),
+    "dropped_taken": ("src/ends/decoder_plan.c", "return !same_life && dw_predictor_refuses", "return 0 && dw_predictor_refuses"),
+    "telling_not_counted": ("src/ends/decoder_commit.c", "if (t->header.n_forgotten && !dw_decoder_is_retired(decoder, t->header.incarnation))", "if (0)"),
+    "given_up_taken": ("src/ends/decoder_plan.c", "dw_predictor_drop(&decoder->predictor, p->held);", "dw_predictor_remove(&decoder->predictor, p->held);"),
+    "rotten_taken": ("src/ends/decoder_replies.c", "dw_predictor_drop(&decoder->predictor, held);", "dw_predictor_remove(&decoder->predictor, held);"),
+    "dropped_in_any_life": ("src/state/predict.c", "return predictor->dropped_incarnation == incarnation &&", "return"),
+    "dropped_again_lower": ("src/state/predict.c", "if (same && predictor->dropped_sequence >= sequence) return;", "(void)same;"),
+    "dropped_not_told": ("src/ends/decoder_replies.c", "out.version = decoder->predictor.dropped_sequence;", "out.incarnation = 0;"),
+    "leap_over_held_alone": ("src/ends/encoder_replies.c", "bool ours = entry->incarnation == encoder->incarnation;", "bool ours = entry->held && entry->incarnation == encoder->incarnation;"),
+    "rotten_base_named": ("src/ends/decoder_replies.c", "    dw_predictor_drop(&decoder->predictor, held);\n    return NULL;", "    return held;"),
+    "retired_taken": ("src/ends/decoder_plan.c", "if (dw_decoder_is_retired(t->decoder, header->incarnation)) return DW_ERR_STALE;", ""),
+    "replaced_untold": ("src/ends/decoder_replies.c", ".replaced = dw_decoder_is_retired(decoder, t->header.incarnation),", ".replaced = 0,"),
+    "slot_leaks": ("src/ends/decoder_plan.c", "        dw_predictor_give(&decoder->predictor, p->fresh.data, bytes);\n", ""),
+    "key_stays_after_failure": ("src/ends/encoder_plan.c", "        if (p->added) dw_predictor_remove(&encoder->predictor, p->held);\n", ""),
+    "undo_forgotten": ("src/state/predict.c", "        held->undo = held->now;\n", "        drop(predictor, held, &held->now);\n"),
     "nack_ignored": ("src/ends/encoder_replies.c", "        held->base = DW_BASE_NOTHING;\n", ""),
-    "no_leap": (
-        "src/ends/encoder_replies.c",
-        "if (ours && entry->version > encoder->sequence) encoder->sequence = entry->version;",
-        "",
-    ),
-    "doubled_key_taken": (
-        "src/ends/encoder_plan.c",
-        "if (held->mark == encoder->calls)\n        return dw_encoder_fail",
-        "if (0) return dw_encoder_fail",
-    ),
-    "quota_ignored": (
-        "src/state/predict.c",
-        "growth > quota - *used)) return DW_ERR_LIMIT;",
-        "growth > quota - *used)) (void)used;",
-    ),
-    "gap_left_in_table": (
-        "src/state/predict.c",
-        "        predictor->table[gap] = predictor->table[i];\n        gap = i;\n",
-        "",
-    ),
-    "option_of_other_codec": (
-        "src/codecs/config.c",
-        "&& (o->codecs & codec_bit(config->codec)))\n            found = o;",
-        ") found = o;",
-    ),
+    "no_leap": ("src/ends/encoder_replies.c", "if (ours && entry->version > encoder->sequence) encoder->sequence = entry->version;", ""),
+    "doubled_key_taken": ("src/ends/encoder_plan.c", "if (held->mark == encoder->calls) return dw_encoder_fail", "if (0) return dw_encoder_fail"),
+    "quota_ignored": ("src/state/predict.c", "growth > quota - *used)) return DW_ERR_LIMIT;", "growth > quota - *used)) (void)used;"),
+    "chunks_are_kept": ("src/base/pool.c", "while (pool->oldest && is_too_much(pool, more)) release_chunk", "while (0) release_chunk"),
+    "free_room_stays_apart": ("src/base/pool.c", "if (block->after && block->after->state == FREE)", "if (0)"),
+    "free_room_before_stays_apart": ("src/base/pool.c", "if (block->before && block->before->state == FREE)", "if (0)"),
+    "peak_of_ever": ("src/base/pool.c", "pool->peak_before = pool->peak;", "if (pool->peak > pool->peak_before) pool->peak_before = pool->peak;"),
+    "slots_rest_for_ever": ("src/base/pool.c", "if (is_too_much(pool, 0)) end_rests(pool);", ""),
+    "rests_are_not_ended": ("src/base/pool.c", "        end_rests(pool);\n        block = find_free", "        block = find_free"),
+    "nothing_rests": ("src/base/pool.c", "if (block->large) {", "if (true) {"),
+    "room_of_any_bin": ("src/base/pool.c", "last = large ? bin : pool->last_small;", "last = 15 * 64;"),
+    "memory_ends_before_room": ("src/base/pool.c", "if (!had_some) return NULL;", "return NULL;"),
+    "small_slots_among_copies": ("src/base/pool.c", "bool small = bytes <= SMALL;", "bool small = false;"),
+    "slack_without_books": ("src/base/pool.c", "pool->taken_bytes + pool->book_bytes;", "pool->taken_bytes;"),
+    "slack_without_table": ("src/state/predict.c", "dw_pool_slack(&predictor->pool) + predictor->table_cap * sizeof *predictor->table", "dw_pool_slack(&predictor->pool)"),
+    "gap_left_in_table": ("src/state/predict.c", "        predictor->table[gap] = predictor->table[i];\n        gap = i;\n", ""),
+    "option_of_other_codec": ("src/codecs/config.c", "if ((named || (!equals && is_bare(o))) && (o->codecs & dw_codec_bit(config->codec)))", "if (named || (!equals && is_bare(o)))"),
 }
 
 # As MUTANTS, but in the cross build for 64-bit Arm.
 MUTANTS_OF_ARM = {
-    "neon_quiet_nan": (
-        "src/kernels/kernels_neon.c",
-        "i_andnot(i_andnot(number, loud), f_bits(wide))",
-        "((void)number, (void)loud, f_bits(wide))",
-    ),
-    "neon_half_away": (
-        "src/kernels/kernels_neon.c",
-        "vaddq_u32(vaddq_u32(bits, vdupq_n_u32(0x7fff)), odd)",
-        "vaddq_u32(bits, vorrq_u32(vdupq_n_u32(0x8000), vandq_u32(odd, vdupq_n_u32(0))))",
-    ),
-    "neon_pair_swapped": (
-        "src/kernels/kernels_neon.c",
-        "vsriq_n_u32(bf16_sum(odd), bf16_sum(even), 16)",
-        "vsriq_n_u32(bf16_sum(even), bf16_sum(odd), 16)",
-    ),
-    "neon_signed_maximum": (
-        "src/kernels/kernels_neon.c",
-        "i_max_unsigned(i32x16 x, i32x16 y)\n{\n    return PAIRS(i32x16, vmaxq_u32, x, y);\n}",
-        "i_max_unsigned(i32x16 x, i32x16 y) { return PAIRS(i32x16, max_signed, x, y); }",
-    ),
-    "neon_unsigned_shift": (
-        "src/kernels/kernels_neon.c",
-        "vreinterpretq_u32_s32(vshrq_n_s32(vreinterpretq_s32_u32(x), n))",
-        "vshrq_n_u32(x, n)",
-    ),
-    "neon_columns_swapped": (
-        "src/kernels/kernels_neon.c",
-        "columns_of_four(quarters + 32), columns_of_four(quarters + 48)",
-        "columns_of_four(quarters + 48),\n                    columns_of_four(quarters + 32)",
-    ),
-    "neon_signs_swapped": (
-        "src/kernels/kernels_neon.c",
-        "vaddv_u8(vget_low_u8(bits)) | (uint32_t)vaddv_u8(vget_high_u8(bits)) << 8",
-        "vaddv_u8(vget_high_u8(bits)) | (uint32_t)vaddv_u8(vget_low_u8(bits)) << 8",
-    ),
-    "neon_odd_first": (
-        "src/kernels/kernels_neon.c",
-        "vsliq_n_u8(vuzp1q_u8(x, y), vuzp2q_u8(x, y), 2)",
-        "vsliq_n_u8(vuzp2q_u8(x, y), vuzp1q_u8(x, y), 2)",
-    ),
-    "neon_counter_twice": (
-        "src/kernels/kernels_neon.c",
-        "(w64){a, b, c, vaddq_u64(c, two)}",
-        "(w64){a, b, c, c}",
-    ),
-    "neon_bit_order": (
-        "src/kernels/kernels_neon.c",
-        "{0, -1, -2, -3, -4, -5, -6, -7, 0, -1, -2, -3, -4, -5, -6, -7}",
-        "{-7, -6, -5, -4, -3, -2, -1, 0, -7, -6, -5, -4, -3, -2, -1, 0}",
-    ),
-    "neon_product_lost": (
-        "src/kernels/kernels_neon.c",
-        "vmlal_high_u32(sum.d, more, most)",
-        "sum.d",
-    ),
-    "neon_square_lane": (
-        "src/kernels/kernels_neon.c",
-        "d_add_four(sum.part + 6, x.d);",
-        "d_add_four(sum.part + 6, x.c);",
-    ),
-    "arm_mode_kept": (
-        "src/base/cpu.c",
-        'if (control != 0) __asm__ volatile("msr fpcr, %0" : : "r"((uint64_t)0));',
-        "",
-    ),
+    "neon_quiet_nan": ("src/kernels/kernels_neon.c", "i_andnot(i_andnot(number, loud), f_bits(wide))", "((void)number, (void)loud, f_bits(wide))"),
+    "neon_half_away": ("src/kernels/kernels_neon.c", "vaddq_u32(vaddq_u32(bits, vdupq_n_u32(0x7fff)), odd)",
+                       "vaddq_u32(bits, vorrq_u32(vdupq_n_u32(0x8000), vandq_u32(odd, vdupq_n_u32(0))))"),
+    "neon_pair_swapped": ("src/kernels/kernels_neon.c", "vsriq_n_u32(bf16_sum(odd), bf16_sum(even), 16)", "vsriq_n_u32(bf16_sum(even), bf16_sum(odd), 16)"),
+    "neon_signed_maximum": ("src/kernels/kernels_neon.c", "i_max_unsigned(i32x16 x, i32x16 y) { return PAIRS(i32x16, vmaxq_u32, x, y); }",
+                            "i_max_unsigned(i32x16 x, i32x16 y) { return PAIRS(i32x16, max_signed, x, y); }"),
+    "neon_unsigned_shift": ("src/kernels/kernels_neon.c", "vreinterpretq_u32_s32(vshrq_n_s32(vreinterpretq_s32_u32(x), n))", "vshrq_n_u32(x, n)"),
+    "neon_columns_swapped": ("src/kernels/kernels_neon.c", "columns_of_four(quarters + 32),\n                    columns_of_four(quarters + 48)",
+                             "columns_of_four(quarters + 48),\n                    columns_of_four(quarters + 32)"),
+    "neon_signs_swapped": ("src/kernels/kernels_neon.c", "vaddv_u8(vget_low_u8(bits)) | (uint32_t)vaddv_u8(vget_high_u8(bits)) << 8",
+                           "vaddv_u8(vget_high_u8(bits)) | (uint32_t)vaddv_u8(vget_low_u8(bits)) << 8"),
+    "neon_odd_first": ("src/kernels/kernels_neon.c", "vsliq_n_u8(vuzp1q_u8(x, y), vuzp2q_u8(x, y), 2)", "vsliq_n_u8(vuzp2q_u8(x, y), vuzp1q_u8(x, y), 2)"),
+    "neon_counter_twice": ("src/kernels/kernels_neon.c", "(w64){a, b, c, vaddq_u64(c, two)}", "(w64){a, b, c, c}"),
+    "neon_bit_order": ("src/kernels/kernels_neon.c", "{0, -1, -2, -3, -4, -5, -6, -7, 0, -1, -2, -3, -4, -5, -6, -7}",
+                       "{-7, -6, -5, -4, -3, -2, -1, 0, -7, -6, -5, -4, -3, -2, -1, 0}"),
+    "neon_product_lost": ("src/kernels/kernels_neon.c", "vmlal_high_u32(sum.d, more, most)", "sum.d"),
+    "neon_square_lane": ("src/kernels/kernels_neon.c", "d_add_four(sum.part + 6, x.d);", "d_add_four(sum.part + 6, x.c);"),
+    "arm_mode_kept": ("src/base/cpu.c", 'if (control != 0) __asm__ volatile("msr fpcr, %0" : : "r"((uint64_t)0));', ""),
     "arm_mode_flushes": ("src/base/cpu.c", '"r"((uint64_t)0)', '"r"((uint64_t)1 << 24)'),
-    "arm_mode_not_restored": (
-        "src/base/cpu.c",
-        'if (control != 0) __asm__ volatile("msr fpcr, %0" : : "r"(control));',
-        "(void)control;",
-    ),
-    "arm_flags_not_restored": (
-        "src/base/cpu.c",
-        '__asm__ volatile("msr fpsr, %0" : : "r"(status));',
-        "(void)status;",
-    ),
+    "arm_mode_not_restored": ("src/base/cpu.c", 'if (control != 0) __asm__ volatile("msr fpcr, %0" : : "r"(control));', "(void)control;"),
+    "arm_flags_not_restored": ("src/base/cpu.c", '__asm__ volatile("msr fpsr, %0" : : "r"(status));', "(void)status;"),
     "arm_ladder_empty": ("src/kernels/kernels.c", "    {DW_CPU_NEON, &dw_kernels_neon},\n", ""),
 }
 
 # The kernels for GPUs, whose source the test cuda_kernels runs on the CPU.
 MUTANTS_OF_GPU = {
-    "choice_of_the_wrong_extremes": (
-        "cuda/encode.cuh",
-        "extremes = is_direct ? direct[slot] : delta[slot];",
-        "extremes = delta[slot];",
-    ),
-    "zeros_behind_choices": (
-        "cuda/encode.cuh",
-        "index + 1 == layout->tiles ? layout->choice_bytes : end;",
-        "end;",
-    ),
-    "sum_loses_bits": (
-        "cuda/block.cuh",
-        "(uint32_t)(mine >> 44)) << 44;",
-        "(uint32_t)(mine >> 44) & 0xffffu) << 44;",
-    ),
-    "audit_of_the_first_stretch": (
-        "cuda/block.cuh",
-        "(at + i) / DW_TILE_ELEMENTS % audit.every",
-        "at / DW_TILE_ELEMENTS / 2 % audit.every",
-    ),
-    "poison_keeps_nothing": (
-        "cuda/encode.cuh",
-        "dw_scale_is_poisoned(scale) ? e->base.of[i] : value",
-        "dw_scale_is_poisoned(scale) ? 0.0f : value",
-    ),
-    "poison_spreads_to_prev": (
-        "cuda/decode.cuh",
-        "is_poisoned && !keeps ? dw_nan_of(dtype)",
-        "is_poisoned ? dw_nan_of(dtype)",
-    ),
-    "dither_of_the_thread": (
-        "cuda/encode.cuh",
-        "uint64_t counter = at / DW_EIGHT;",
-        "uint64_t counter = threadIdx.x;",
-    ),
+    "gpu_mx_direct_keeps_base": ("cuda/mx.cuh", "float base = direct ? 0.0f : e->base.of[i];", "float base = e->base.of[i];"),
+    "gpu_mx_keeps_poison": ("cuda/mx.cuh", "dw_narrow(poisoned ? held->of[i] : value, dtype)", "dw_narrow(value, dtype)"),
+    "gpu_mx_scale_bytes": ("cuda/encode.cuh", "layout->by_channel ? 0 : layout->scale_size * tile->segments,", "layout->by_channel ? 0 : 2 * tile->segments,"),
+    "choice_of_the_wrong_extremes": ("cuda/encode.cuh", "extremes = is_direct ? direct[slot] : delta[slot];", "extremes = delta[slot];"),
+    "zeros_behind_choices": ("cuda/encode.cuh", "index + 1 == layout->tiles ? layout->choice_bytes : end;", "end;"),
+    "sum_loses_bits": ("cuda/block.cuh", "(uint32_t)(mine >> 44)) << 44;", "(uint32_t)(mine >> 44) & 0xffffu) << 44;"),
+    "audit_of_the_first_stretch": ("cuda/block.cuh", "(at + i) / DW_TILE_ELEMENTS % audit.every", "at / DW_TILE_ELEMENTS / 2 % audit.every"),
+    "poison_keeps_nothing": ("cuda/encode.cuh", "dw_scale_is_poisoned(scale) ? e->base.of[i] : value", "dw_scale_is_poisoned(scale) ? 0.0f : value"),
+    "poison_spreads_to_prev": ("cuda/decode.cuh", "is_poisoned && !keeps ? dw_nan_of(dtype)", "is_poisoned ? dw_nan_of(dtype)"),
+    "dither_of_the_thread": ("cuda/encode.cuh", "uint64_t counter = at / DW_EIGHT;", "uint64_t counter = threadIdx.x;"),
     "dither_not_skipped": ("cuda/encode.cuh", "skipped & 2 ? words[i + 1] : words[i]", "words[i]"),
-    "dither_in_padding": (
-        "cuda/encode.cuh",
-        "i < n ? words[i / 2] >> (16 * (i % 2)) & 0xffffu : DW_DITHER_NONE",
-        "words[i / 2] >> (16 * (i % 2)) & 0xffffu",
-    ),
+    "dither_in_padding": ("cuda/encode.cuh", "i < n ? words[i / 2] >> (16 * (i % 2)) & 0xffffu : DW_DITHER_NONE", "words[i / 2] >> (16 * (i % 2)) & 0xffffu"),
     "zeros_behind_scales": ("cuda/encode.cuh", "room->staged[scales_end + threadIdx.x] = 0;", ";"),
-    "zeros_behind_codes": (
-        "cuda/encode.cuh",
-        "if (threadIdx.x < 16 && codes_end + threadIdx.x < bytes)\n        room->staged[codes_end + threadIdx.x] = 0;",
-        "",
-    ),
-    "zeros_behind_channels": (
-        "cuda/choose.cuh",
-        "at < layout->scale_bytes; at++)\n        scales[at] = 0;",
-        "0; at++) scales[at] = 0;",
-    ),
+    "zeros_behind_codes": ("cuda/encode.cuh", "if (threadIdx.x < 16 && codes_end + threadIdx.x < bytes) room->staged[codes_end + threadIdx.x] = 0;", ""),
+    "zeros_behind_channels": ("cuda/choose.cuh", "at < layout->scale_bytes; at++) scales[at] = 0;", "0; at++) scales[at] = 0;"),
     "used_message_stays_used": ("cuda/block.cuh", "(void)dw_taken(&sums->arrived);", ""),
-    "no_barrier_before_the_tile_leaves": (
-        "cuda/encode.cuh",
-        "    __syncthreads();\n    uint64_t payload = dw_put_tile",
-        "    uint64_t payload = dw_put_tile",
-    ),
-    "no_barrier_before_codes_are_read": (
-        "cuda/decode.cuh",
-        "    __syncthreads();\n#pragma unroll\n    for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {\n        if (!ByColumns",
-        "#pragma unroll\n    for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {\n        if (!ByColumns",
-    ),
-    "search_of_half_a_piece": (
-        "cuda/encode.cuh",
-        "at < width; at += DW_NORM_LANES) sum += squares[at];",
-        "at < width / 2; at += DW_NORM_LANES) sum += squares[at];",
-    ),
-    "search_of_a_part_of_a_row": (
-        "cuda/choose.cuh",
-        "for (uint64_t i = lane; i < layout->c; i += DW_NORM_LANES)",
-        "for (uint64_t i = lane; i < layout->c / 16; i += DW_NORM_LANES)",
-    ),
-    "search_of_a_part_of_a_channel": (
-        "cuda/choose.cuh",
-        "t < job->layout.t; t++)",
-        "t < job->layout.t / 4; t++)",
-    ),
-    "pieces_not_counted": (
-        "cuda/decode.cuh",
-        "if (!ByColumns && places[slot].stored && places[slot].leads)",
-        "if (0)",
-    ),
+    "no_barrier_before_the_tile_leaves": ("cuda/encode.cuh", "    __syncthreads();\n    uint64_t payload = dw_put_tile", "    uint64_t payload = dw_put_tile"),
+    "no_barrier_before_codes_are_read": ("cuda/decode.cuh", "    __syncthreads();\n#pragma unroll\n    for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {\n        if (!ByColumns", "#pragma unroll\n    for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {\n        if (!ByColumns"),
+    "search_of_half_a_piece": ("cuda/encode.cuh", "at < width; at += DW_NORM_LANES) sum += squares[at];", "at < width / 2; at += DW_NORM_LANES) sum += squares[at];"),
+    "search_of_a_part_of_a_row": ("cuda/choose.cuh", "for (uint64_t i = lane; i < layout->c; i += DW_NORM_LANES)", "for (uint64_t i = lane; i < layout->c / 16; i += DW_NORM_LANES)"),
+    "search_of_a_part_of_a_channel": ("cuda/choose.cuh", "t < job->layout.t; t++)", "t < job->layout.t / 4; t++)"),
+    "pieces_not_counted": ("cuda/decode.cuh", "if (!ByColumns && places[slot].stored && places[slot].leads)", "if (0)"),
     "channels_not_counted": ("cuda/decode.cuh", "if (chosen == 0) atomicAdd", "if (0) atomicAdd"),
-    "rows_of_one_tile": (
-        "cuda/choose.cuh",
-        "part->share.chosen[row * layout->row_segments + i] = chosen;",
-        "part->share.chosen[row * layout->row_segments] = chosen;",
-    ),
-    "strip_forgets_rows": (
-        "cuda/choose.cuh",
-        "t += DW_CUDA_THREADS / DW_STRIP) {",
-        "t += DW_CUDA_THREADS) {",
-    ),
-    "group_of_half_its_lanes": (
-        "cuda/encode.cuh",
-        "dw_join_lanes(found[slot], width / DW_EIGHT);",
-        "dw_join_lanes(found[slot], width / DW_EIGHT / 2);",
-    ),
-    "tensor_without_its_stride": (
-        "cuda/place.cuh",
-        "row * (uint64_t)stride + place.column;",
-        "row * (uint64_t)layout->c + place.column;",
-    ),
-    "padding_is_stored": (
-        "cuda/place.cuh",
-        "within < channels ? channels - within : 0;",
-        "within < channels ? DW_EIGHT : 0;",
-    ),
-    "high_codes_lost": (
-        "cuda/encode.cuh",
-        "*(uint16_t *)to = (uint16_t)(low | high << 8);",
-        "*(uint16_t *)to = (uint16_t)low;",
-    ),
-    "digest_of_a_part": (
-        "cuda/block.cuh",
-        "dw_digest_pair(all.word[2], all.word[3], place + 2);",
-        "dw_digest_pair(all.word[2], all.word[3], place);",
-    ),
-    "front_not_digested": (
-        "cuda/encode.cuh",
-        "dw_block_sum(dw_front_sum(&part->job.layout, part->job.payload), room->found.sums[0]);",
-        "dw_block_sum(0, room->found.sums[0]);",
-    ),
-    "part_of_the_neighbour": (
-        "cuda/block.cuh",
-        "parts[middle].share.first[phase] <= blockIdx.x",
-        "parts[middle].share.first[phase] < blockIdx.x",
-    ),
-    "odd_end_of_a_state": (
-        "cuda/audit.cuh",
-        "dtype == DW_F32 && first + i + 2 >= elements;",
-        "dtype == DW_F32 && first + i + 4 >= elements;",
-    ),
-    "y_of_another_dtype": (
-        "cuda/decode.cuh",
-        "dw_narrow(dw_widen(next[i], prev_dtype), job->y_dtype);",
-        "dw_narrow(dw_widen(next[i], prev_dtype), prev_dtype);",
-    ),
-    "levels_not_clamped": (
-        "cuda/encode.cuh",
-        "return min(max(level, -half), half - 1);",
-        "return max(level, -half);",
-    ),
-    "levels_of_nobody": (
-        "cuda/encode.cuh",
-        "if (inverse != 0.0f) level = dw_level_of",
-        "level = dw_level_of",
-    ),
-    "negative_zeros_count": (
-        "cuda/encode.cuh",
-        "negative >> 31 ? negative & 0x7fffffffu : 0}",
-        "negative & 0x7fffffffu}",
-    ),
-    "serial_of_nobody": (
-        "cuda/block.cuh",
-        "report->serial = share->serial;",
-        "report->serial = 1;",
-    ),
+    "rows_of_one_tile": ("cuda/choose.cuh", "part->share.chosen[row * layout->row_segments + i] = chosen;", "part->share.chosen[row * layout->row_segments] = chosen;"),
+    "strip_forgets_rows": ("cuda/choose.cuh", "t += DW_CUDA_THREADS / DW_STRIP) {", "t += DW_CUDA_THREADS) {"),
+    "group_of_half_its_lanes": ("cuda/encode.cuh", "dw_join_lanes(found[slot], width / DW_EIGHT);", "dw_join_lanes(found[slot], width / DW_EIGHT / 2);"),
+    "tensor_without_its_stride": ("cuda/place.cuh", "row * (uint64_t)stride + place.column;", "row * (uint64_t)layout->c + place.column;"),
+    "padding_is_stored": ("cuda/place.cuh", "within < channels ? channels - within : 0;", "within < channels ? DW_EIGHT : 0;"),
+    "high_codes_lost": ("cuda/encode.cuh", "*(uint16_t *)to = (uint16_t)(low | high << 8);", "*(uint16_t *)to = (uint16_t)low;"),
+    "digest_of_a_part": ("cuda/block.cuh", "dw_digest_pair(all.word[2], all.word[3], place + 2);", "dw_digest_pair(all.word[2], all.word[3], place);"),
+    "front_not_digested": ("cuda/encode.cuh", "dw_block_sum(dw_front_sum(&part->job.layout, part->job.payload), room->found.sums[0]);", "dw_block_sum(0, room->found.sums[0]);"),
+    "part_of_the_neighbour": ("cuda/block.cuh", "parts[middle].share.first[phase] <= blockIdx.x", "parts[middle].share.first[phase] < blockIdx.x"),
+    "odd_end_of_a_state": ("cuda/audit.cuh", "dtype == DW_F32 && first + i + 2 >= elements;", "dtype == DW_F32 && first + i + 4 >= elements;"),
+    "y_of_another_dtype": ("cuda/decode.cuh", "dw_narrow(dw_widen(next[i], prev_dtype), job->y_dtype);", "dw_narrow(dw_widen(next[i], prev_dtype), prev_dtype);"),
+    "levels_not_clamped": ("cuda/encode.cuh", "return min(max(level, -half), half - 1);", "return max(level, -half);"),
+    "levels_of_nobody": ("cuda/encode.cuh", "if (inverse != 0.0f) level = dw_level_of", "level = dw_level_of"),
+    "negative_zeros_count": ("cuda/encode.cuh", "negative >> 31 ? negative & 0x7fffffffu : 0}", "negative & 0x7fffffffu}"),
+    "serial_of_nobody": ("cuda/block.cuh", "report->serial = share->serial;", "report->serial = 1;"),
 }
 
 # Links and the backend tcp, against the inputs of fuzz_records and fuzz_link.
 MUTANTS_OF_LINKS = {
-    "early_chunks_without_end": (
-        "transports/tcp/tcp_arriving.c",
-        "end->stash_bytes > DW_TCP_WINDOW_BYTES + (uint64_t)dw_tcp_chunk_len(stripe->total) ||",
-        "",
-    ),
-    "unused_chunks_without_end": (
-        "transports/tcp/tcp_arriving.c",
-        "if (end->unused_bytes + stash->cap > DW_TCP_WINDOW_BYTES) {",
-        "if (0) {",
-    ),
-    "two_lengths": (
-        "transports/tcp/tcp_arriving.c",
-        "} else if (a->total != stripe->total) {",
-        "} else if (0) {",
-    ),
-    "a_chunk_counts_twice": (
-        "transports/tcp/tcp_arriving.c",
-        "if (n < end->whole || (a->has[number / 64] >> number % 64 & 1)) {",
-        "if (n < end->whole) {",
-    ),
-    "chunks_anywhere": (
-        "transports/tcp/tcp_arriving.c",
-        "||\n        stripe->offset % chunk_len != 0)\n        return 0;",
-        ") return 0;",
-    ),
-    "numbers_without_end": (
-        "transports/tcp/tcp_arriving.c",
-        "stripe->message >= end->awaited + DW_TCP_ARRIVING_MOST || ",
-        "",
-    ),
-    "acknowledged_too_early": (
-        "transports/tcp/tcp_arriving.c",
-        "return end->whole < most ? end->whole : most;",
-        "return end->whole + 1 < most ? end->whole + 1 : most;",
-    ),
-    "order_of_arrival": (
-        "transports/tcp/tcp_arriving.c",
-        "if (stripe->message == end->awaited) {\n        begin_direct",
-        "if (stripe->message >= end->awaited) {\n        begin_direct",
-    ),
-    "acknowledged_never_sent": (
-        "transports/tcp/tcp_send.c",
-        "if (whole > end->next_message) {",
-        "if (0) {",
-    ),
-    "limit_ignored": (
-        "transports/tcp/tcp_send.c",
-        "if (kept->position + (uint64_t)end->cursor_chunk * kept->chunk_len >= end->peer_limit)\n            break;",
-        "",
-    ),
-    "lost_chunks_stay_lost": (
-        "transports/tcp/tcp_send.c",
-        "            end->cursor = number;\n            end->cursor_chunk = chunk;\n",
-        "",
-    ),
-    "sent_bytes_let_go_early": (
-        "transports/tcp/tcp.c",
-        "!end->copies && end->answered > end->acked ? end->answered - end->acked : 0;",
-        "0;",
-    ),
-    "strangers_are_stripes": (
-        "transports/tcp/tcp_session.c",
-        "return end->has_session && differs == 0;",
-        "return end->has_session && differs < 2;",
-    ),
-    "words_of_another_session": (
-        "transports/tcp/tcp_session.c",
-        "    dw_tcp_forget_arriving(end); /*",
-        "    /*",
-    ),
-    "longer_than_allowed": (
-        "transports/link/progress.c",
-        "const int has_come = *status == DW_OK || *status == DW_ERR_NO_ROOM;",
-        "const int has_come = *status == DW_ERR_NO_ROOM;",
-    ),
-    "kinds_unchecked": (
-        "transports/link/progress.c",
-        "if (kind != DW_KIND_DATA && kind != DW_KIND_BYE) {",
-        "if (kind == 0) {",
-    ),
-    "never_paused": (
-        "transports/link/progress.c",
-        "link->inboxes.bytes > link->max_queued_bytes && link->waiters == 0 &&",
-        "0 &&",
-    ),
-    "acknowledgements_unwatched": (
-        "transports/link/progress.c",
-        "caps.kept_sends > 0 ? link->kept_moved_ns + limit - now : INT64_MAX;",
-        "INT64_MAX;",
-    ),
-    "fails_again_and_again": (
-        "transports/link/progress.c",
-        "if (link->status != DW_OK) {\n        left = INT64_MAX;",
-        "if (0) {\n        left = INT64_MAX;",
-    ),
-    "answers_without_end": (
-        "transports/link/calls.c",
-        "    if (always) bound_answers(link);\n",
-        "",
-    ),
-    "given_after_nonsense": (
-        "transports/link/calls.c",
-        "link->status == DW_OK || link->status == DW_ERR_PEER;",
-        "1;",
-    ),
-    "last_comes_first": (
-        "transports/link/inbox.c",
-        "    if (inbox->tail)\n        inbox->tail->next = buffer;\n    else\n        inbox->head = buffer;\n    inbox->tail = buffer;\n",
-        "    buffer->next = inbox->head;\n    inbox->head = buffer;\n    if (!inbox->tail) inbox->tail = buffer;\n",
-    ),
-    "peers_limit_ignored": (
-        "transports/link/open.c",
-        "if (peer_max < link->max_message_bytes) link->max_message_bytes = peer_max;",
-        "(void)peer_max;",
-    ),
+    "early_chunks_without_end": ("transports/tcp/tcp_arriving.c", "end->stash_bytes > DW_TCP_WINDOW_BYTES + (uint64_t)dw_tcp_chunk_len(stripe->total) || ", ""),
+    "unused_chunks_without_end": ("transports/tcp/tcp_arriving.c", "if (end->unused_bytes + stash->cap > DW_TCP_WINDOW_BYTES) {", "if (0) {"),
+    "two_lengths": ("transports/tcp/tcp_arriving.c", "} else if (a->total != stripe->total) {", "} else if (0) {"),
+    "a_chunk_counts_twice": ("transports/tcp/tcp_arriving.c", "if (n < end->whole || (a->has[number / 64] >> number % 64 & 1)) {", "if (n < end->whole) {"),
+    "chunks_anywhere": ("transports/tcp/tcp_arriving.c", "|| stripe->offset % chunk_len != 0) return false;", ") return false;"),
+    "numbers_without_end": ("transports/tcp/tcp_arriving.c", "stripe->message >= end->awaited + DW_TCP_ARRIVING_MOST || ", ""),
+    "acknowledged_too_early": ("transports/tcp/tcp_arriving.c", "return end->whole < most ? end->whole : most;", "return end->whole + 1 < most ? end->whole + 1 : most;"),
+    "order_of_arrival": ("transports/tcp/tcp_arriving.c", "if (stripe->message == end->awaited) {\n        begin_direct", "if (stripe->message >= end->awaited) {\n        begin_direct"),
+    "acknowledged_never_sent": ("transports/tcp/tcp_send.c", "if (whole > end->next_message) {", "if (0) {"),
+    "limit_ignored": ("transports/tcp/tcp_send.c", "if (kept->position + (uint64_t)end->cursor_chunk * kept->chunk_len >= end->peer_limit) break;", ""),
+    "lost_chunks_stay_lost": ("transports/tcp/tcp_send.c", "            end->cursor = number;\n            end->cursor_chunk = chunk;\n", ""),
+    "sent_bytes_let_go_early": ("transports/tcp/tcp.c", "!end->copies && end->answered > end->acked ? end->answered - end->acked : 0;", "0;"),
+    "strangers_are_stripes": ("transports/tcp/tcp_peer.c", "return end->has_session && differs == 0;", "return end->has_session && differs < 2;"),
+    "words_of_another_session": ("transports/tcp/tcp_guests.c", "    dw_tcp_forget_arriving(end);", ""),
+    "longer_than_allowed": ("transports/link/progress.c", "bool has_come = *status == DW_OK || *status == DW_ERR_NO_ROOM;", "bool has_come = *status == DW_ERR_NO_ROOM;"),
+    "kinds_unchecked": ("transports/link/progress.c", "if (kind != DW_KIND_DATA && kind != DW_KIND_BYE) {", "if (kind == 0) {"),
+    "never_paused": ("transports/link/progress.c", "link->inboxes.bytes > link->max_queued_bytes && link->waiters == 0 &&", "0 &&"),
+    "acknowledgements_unwatched": ("transports/link/progress.c", "caps.kept_sends > 0 ? link->kept_moved_ns + limit - now : INT64_MAX;", "INT64_MAX;"),
+    "fails_again_and_again": ("transports/link/progress.c", "if (link->status != DW_OK) {\n        left = INT64_MAX;", "if (0) {\n        left = INT64_MAX;"),
+    "answers_without_end": ("transports/link/calls.c", "    if (always) bound_answers(link);\n", ""),
+    "given_after_nonsense": ("transports/link/calls.c", "link->status == DW_OK || link->status == DW_ERR_PEER;", "1;"),
+    "last_comes_first": ("transports/link/inbox.c", "    if (inbox->tail) inbox->tail->next = buffer;\n    else inbox->head = buffer;\n    inbox->tail = buffer;\n",
+                         "    buffer->next = inbox->head;\n    inbox->head = buffer;\n    if (!inbox->tail) inbox->tail = buffer;\n"),
+    "peers_limit_ignored": ("transports/link/open.c", "if (peer_max < link->max_message_bytes) link->max_message_bytes = peer_max;", "(void)peer_max;"),
 }
-REPLAYS = ["tests/fuzz/replay_records", "tests/fuzz/replay_link"]
+# What only the fuzzers of frames see, by their random inputs and their model.
+MUTANTS_OF_FRAMES = {
+    "length_bound": ("src/wire/frame.c", "dw_size_multiply(all, 9, &all)", "dw_size_multiply(all, 8, &all)"),
+    "skip_without_zero_digest": ("src/wire/frame.c", "if (empty != (entry->payload_digest == 0) || (empty && entry->payload_bytes))", "if (empty && entry->payload_bytes)"),
+    "stateless_use_exact": ("src/wire/frame.c", "return use == DW_USE_WHOLE || use == DW_USE_BRIEF;", "return use == DW_USE_WHOLE || use == DW_USE_BRIEF || use == DW_USE_EXACT;"),
+    "padding_of_tables": ("src/wire/frame.c", "if (frame[at]) return", "if (0) return"),
+    "parameters_unordered": ("src/codecs/plan.c", "return again.n_parameters == n_parameters && memcmp(again.block, block, (size_t)n_parameters * DW_PARAMETER_BYTES) == 0;", "return again.n_parameters == n_parameters;"),
+    "seed_without_draws": ("src/ends/decoder_read.c", "if (header->seed && !draws)", "if (0)"),
+    "ack_of_bad_entries": ("src/ends/decoder_read.c", "t->prev = plans ? plans->params.prev : config.prev;", "if (!bad) t->prev = plans ? plans->params.prev : config.prev;"),
+    "stale_before_base": ("src/ends/decoder_plan.c", "if (status < worst) worst = status;", "if (status && !worst) worst = status;"),
+    "forgets_what_it_carries": ("src/ends/decoder_plan.c", "if (held && held->mark == decoder->calls)\n            return", "if (held && held->mark == 0)\n            return"),
+    "skip_with_digest": ("src/ends/decoder_plan.c", ".payload_digest = p->entry.role == DW_ROLE_SKIP ? dw_digest_of_sum(0) : p->entry.payload_digest", ".payload_digest = p->entry.payload_digest"),
+    "gives_up_without_base": ("src/ends/decoder_commit.c", "p->gives_up = p->entry.base_chain != 0;", "p->gives_up = true;"),
+    "skip_in_dense_y": ("src/codecs/skip.c", "t * (uint64_t)job->stride, made->c);", "t * made->c, made->c);"),
+    "limit_ignored": ("src/ends/encoder_calls.c", "t->room = options.limit && options.limit < cap ? options.limit : cap;", "t->room = cap;"),
+    "longer_than_expected": ("src/ends/encoder_plan.c", "if (total > t->room) shorten(t, end, &payload);", "if (total > 2 * t->room) shorten(t, end, &payload);"),
+    "reconstructs_rounded": ("src/ends/encoder_calls.c", ".is_exact = t->out[i].entry.role == DW_ROLE_STATELESS,", ".is_exact = false,"),
+}
+# Structs of older and newer callers, against tests/transports/common/test_sized.c.
+MUTANTS_OF_SIZES = {
+    "newer_options_taken": ("transports/common/sized.c", "if (bytes > own_bytes && !is_zero(", "if (0 && !is_zero("),
+    "zeros_of_a_newer_caller_refused": ("transports/common/sized.c", "if (bytes > own_bytes && !is_zero((const unsigned char *)given + own_bytes, bytes - own_bytes)) {", "if (bytes > own_bytes) {"),
+    "past_the_end_of_an_older_struct": ("transports/common/sized.c", "memcpy(own, given, given_bytes < own_bytes ? given_bytes : own_bytes);", "memcpy(own, given, own_bytes);"),
+    "rest_of_newer_counters_left": ("transports/common/sized.c", "memset(own, 0, own_bytes);", ""),
+    "size_of_the_caller_lost": ("transports/common/sized.c", "memcpy(own, &own_bytes, sizeof own_bytes);", ""),
+    "caps_past_their_end": ("transports/common/sized.c", "if (caps->struct_size >= sizeof whole) {", "if (1) {"),
+    "news_to_a_backend_refused": ("transports/common/sized.c", "dw_take_told(how, sizeof *how, given", "dw_take_asked(how, sizeof *how, given"),
+    "no_size_is_a_size": ("transports/common/sized.c", "if (*bytes >= sizeof *bytes && *bytes <= MOST_BYTES)", "if (*bytes <= MOST_BYTES)"),
+    "any_size_is_a_size": ("transports/common/sized.c", "if (*bytes >= sizeof *bytes && *bytes <= MOST_BYTES)", "if (*bytes >= sizeof *bytes)"),
+    "turn_of_an_older_table": ("transports/link/open.c", "status = dw_take_transport(&transport, found, why);", "transport = *found;"),
+    "inner_table_not_asked": ("transports/shaped/shaped.c", "dw_status status = dw_take_transport(&end->inner, found, how->why);", "dw_status status = DW_OK;\n    end->inner = *found;"),
+    "keys_not_asked": ("transports/link/open.c", "dw_status status = dw_take_asked(tls, sizeof *tls, full->tls, \"dw_tls_options\", why);", "dw_status status = DW_OK;\n        *tls = *full->tls;"),
+    "codecs_not_asked": ("transports/channel/channel_open.c", "dw_status status = dw_take_asked(own, sizeof *own, config, \"dw_config\", why);", "dw_status status = DW_OK;\n    *own = *config;"),
+}
+# What the two ends of a channel must agree on, against test_channel.c.
+MUTANTS_OF_CHANNELS = {
+    "scales_compared": ("transports/channel/channel_greeting.c", "shared.scale = 0;", ""),
+    "rounding_compared": ("transports/channel/channel_greeting.c", "shared.rounding = 0;", ""),
+    "seeds_compared": ("transports/channel/channel_greeting.c", "shared.seed = 0;", ""),
+    "lives_compared": ("transports/channel/channel_greeting.c", "shared.incarnation = 0;", ""),
+    "any_config_will_do": ("transports/channel/channel_greeting.c", "&& strcmp(own, anew) == 0;", ";"),
+}
+# fmt: on
+NEEDED = {
+    "peers": ["tests/fuzz/replay_records", "tests/fuzz/replay_link"],
+    "frames": [f"tests/fuzz/replay_{name}" for name in ("decode", "round_trip", "reply")],
+    "sized": ["tests/transports/common/test_sized"],
+    "channels": ["tests/transports/channel/test_channel"],
+}
 ARM_TOOLS = ["aarch64-linux-gnu-gcc", "qemu-aarch64"]
 
 
@@ -927,7 +393,7 @@ def set_up(tree, build, *options):
 
 
 def build_and_test(build, suite):
-    needed = REPLAYS if suite == "peers" else ["tests/all"]
+    needed = NEEDED.get(suite, ["tests/all"])
     compiled = subprocess.run(["ninja", "-C", str(build), *needed], capture_output=True, text=True)
     if compiled.returncode != 0:
         compiled = subprocess.run(["ninja", "-C", str(build)], capture_output=True, text=True)
@@ -954,6 +420,12 @@ def build_and_test(build, suite):
     return "" if tests.returncode == 0 else "noticed"
 
 
+def places_of(text, old):
+    """Where `old` stands in a source, however its lines are broken: (start, end) of each place."""
+    letters = [re.escape(letter) for letter in old if not letter.isspace()]
+    return [match.span() for match in re.finditer(r"\s*".join(letters), text)]
+
+
 def try_each(source, tree, build, suite, mutants):
     """The names of those that no test of the suite notices."""
     survivors = []
@@ -961,11 +433,10 @@ def try_each(source, tree, build, suite, mutants):
         sys.exit("the tests fail before anything is broken")
     for name, (file, old, new) in mutants.items():
         text = (source / file).read_text()
-        if text.count(old) != 1:
-            sys.exit(
-                f"{name}: {file} has {text.count(old)} places to change, not one: mend tests/mutants.py"
-            )
-        (tree / file).write_text(text.replace(old, new))
+        places = places_of(text, old)
+        if len(places) != 1:
+            sys.exit(f"{name}: {file} has {len(places)} places to change, not one")
+        (tree / file).write_text(text[: places[0][0]] + new + text[places[0][1] :])
         result = build_and_test(build, suite)
         print(f"{name:28} {result or 'SURVIVES'}", flush=True)
         if result != "noticed":
@@ -980,10 +451,23 @@ def main():
         *MUTANTS_OF_ARM,
         *MUTANTS_OF_GPU,
         *MUTANTS_OF_LINKS,
+        *MUTANTS_OF_FRAMES,
+        *MUTANTS_OF_SIZES,
+        *MUTANTS_OF_CHANNELS,
     ]
-    apart = {*MUTANTS_OF_ARM, *MUTANTS_OF_GPU, *MUTANTS_OF_LINKS}
+    apart = {
+        *MUTANTS_OF_ARM,
+        *MUTANTS_OF_GPU,
+        *MUTANTS_OF_LINKS,
+        *MUTANTS_OF_SIZES,
+        *MUTANTS_OF_CHANNELS,
+        *MUTANTS_OF_FRAMES,
+    }
     chosen = {name: MUTANTS[name] for name in names if name not in apart}
+    of_frames = {name: MUTANTS_OF_FRAMES[name] for name in names if name in MUTANTS_OF_FRAMES}
     of_links = {name: MUTANTS_OF_LINKS[name] for name in names if name in MUTANTS_OF_LINKS}
+    of_sizes = {name: MUTANTS_OF_SIZES[name] for name in names if name in MUTANTS_OF_SIZES}
+    of_channels = {name: MUTANTS_OF_CHANNELS[name] for name in names if name in MUTANTS_OF_CHANNELS}
     of_arm = {name: MUTANTS_OF_ARM[name] for name in names if name in MUTANTS_OF_ARM}
     of_gpu = {name: MUTANTS_OF_GPU[name] for name in names if name in MUTANTS_OF_GPU}
     survivors = []
@@ -993,7 +477,10 @@ def main():
         if chosen:
             set_up(tree, tree / "build")
             survivors += try_each(source, tree, tree / "build", "pure", chosen)
-        if of_links:
+        if of_frames:
+            set_up(tree, tree / "build-frames", "-Dcuda=disabled", "-Dgpu_archs=")
+            survivors += try_each(source, tree, tree / "build-frames", "frames", of_frames)
+        if of_links or of_sizes or of_channels:
             set_up(
                 tree,
                 tree / "build-links",
@@ -1002,7 +489,13 @@ def main():
                 "-Dmpi=disabled",
                 "-Dgpu_archs=",
             )
-            survivors += try_each(source, tree, tree / "build-links", "peers", of_links)
+            for suite, mutants in (
+                ("peers", of_links),
+                ("sized", of_sizes),
+                ("channels", of_channels),
+            ):
+                if mutants:
+                    survivors += try_each(source, tree, tree / "build-links", suite, mutants)
         if of_gpu:
             set_up(tree, tree / "build-gpu", "-Dcuda=enabled", "-Dgpu_archs=")
             survivors += try_each(source, tree, tree / "build-gpu", "bits_of_gpu", of_gpu)
@@ -1013,10 +506,13 @@ def main():
             survivors += try_each(source, tree, tree / "build-aarch64", "bits", of_arm)
         elif of_arm:
             print(
-                f"{len(of_arm)} mutants of 64-bit Arm are left out: {' or '.join(ARM_TOOLS)} is missing"
+                f"{len(of_arm)} mutants of 64-bit Arm are left out: {' or '.join(ARM_TOOLS)} is "
+                "missing"
             )
     print(
-        f"{len(chosen) + len(of_arm) + len(of_gpu) + len(of_links)} mutants, {len(survivors)} survive"
+        f"{sum(map(len, (chosen, of_frames, of_arm, of_gpu, of_links, of_sizes, of_channels)))} "
+        "mutants, "
+        f"{len(survivors)} survive"
     )
     sys.exit(1 if survivors else 0)
 

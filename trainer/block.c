@@ -4,6 +4,7 @@
 
 #include <cblas.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -43,7 +44,7 @@ static float *cut(float *all, size_t *used, size_t n)
 
 static size_t lay_out_memory(dw_block_memory *memory, const dw_model_shape *shape, uint32_t N)
 {
-    const size_t C = shape->channels, B = (size_t)N * shape->context;
+    size_t C = shape->channels, B = (size_t)N * shape->context;
     size_t used = 0;
     float *all = memory->all;
     memory->norm1 = cut(all, &used, B * C);
@@ -79,7 +80,7 @@ void dw_block_memory_destroy(dw_block_memory *memory)
 
 static size_t lay_out_scratch(dw_block_scratch *scratch, const dw_model_shape *shape, uint32_t N)
 {
-    const size_t C = shape->channels, T = shape->context, B = N * T;
+    size_t C = shape->channels, T = shape->context, B = N * T;
     size_t used = 0;
     scratch->d_wide = cut(scratch->all, &used, B * 4 * C);
     scratch->d_qkv = cut(scratch->all, &used, B * 3 * C);
@@ -105,7 +106,7 @@ void dw_block_scratch_destroy(dw_block_scratch *scratch)
 }
 
 /* A product of two matrices that lie inside larger ones: row strides sa, sb, sc. */
-static void product(int transpose_a, int transpose_b, size_t rows, size_t columns, size_t inner,
+static void product(bool transpose_a, bool transpose_b, size_t rows, size_t columns, size_t inner,
                     const float *a, size_t sa, const float *b, size_t sb, float *c, size_t sc)
 {
     cblas_sgemm(CblasRowMajor, transpose_a ? CblasTrans : CblasNoTrans,
@@ -115,23 +116,23 @@ static void product(int transpose_a, int transpose_b, size_t rows, size_t column
 
 static void attend(const dw_model_shape *shape, dw_block_memory *memory, uint32_t N)
 {
-    const size_t C = shape->channels, H = shape->heads, T = shape->context,
-                 P = padded(shape->context), D = C / H;
-    const float scale = 1.0f / sqrtf((float)D);
+    size_t C = shape->channels, H = shape->heads, T = shape->context, P = padded(shape->context),
+           D = C / H;
+    float scale = 1.0f / sqrtf((float)D);
     for (size_t n = 0; n < N; n++)
         for (size_t h = 0; h < H; h++) {
             const float *q = memory->qkv + n * T * 3 * C + h * D, *k = q + C, *v = k + C;
             float *a = memory->weights + (n * H + h) * T * P;
-            product(0, 1, T, T, D, q, 3 * C, k, 3 * C, a, P);
+            product(false, true, T, T, D, q, 3 * C, k, 3 * C, a, P);
             dw_causal_softmax(a, scale, T, P);
-            product(0, 0, T, D, T, a, P, v, 3 * C, memory->heads + n * T * C + h * D, C);
+            product(false, false, T, D, T, a, P, v, 3 * C, memory->heads + n * T * C + h * D, C);
         }
 }
 
 void dw_block_forward(const dw_part *part, const dw_model_shape *shape, dw_block_memory *memory,
                       const float *x, uint32_t N)
 {
-    const uint32_t C = shape->channels, B = N * shape->context;
+    uint32_t C = shape->channels, B = N * shape->context;
     const dw_parameter *at = part->tensors;
     const float *p = part->params;
     memory->x = x;
@@ -151,14 +152,14 @@ void dw_block_forward(const dw_part *part, const dw_model_shape *shape, dw_block
     dw_matmul(memory->y, memory->bent, p + at[DW_BLOCK_NARROW].offset, 1, B, C, 4 * C);
 }
 
-/* From the gradient of what the heads found (scratch->d_row) to that of queries, keys and values.
- */
+/* From the gradient of what the heads found (scratch->d_row) to that of queries, keys and
+ * values. */
 static void attend_backward(const dw_model_shape *shape, const dw_block_memory *memory,
                             dw_block_scratch *scratch, uint32_t N)
 {
-    const size_t C = shape->channels, H = shape->heads, T = shape->context,
-                 P = padded(shape->context), D = C / H;
-    const float scale = 1.0f / sqrtf((float)D);
+    size_t C = shape->channels, H = shape->heads, T = shape->context, P = padded(shape->context),
+           D = C / H;
+    float scale = 1.0f / sqrtf((float)D);
     for (size_t n = 0; n < N; n++)
         for (size_t h = 0; h < H; h++) {
             const float *q = memory->qkv + n * T * 3 * C + h * D, *k = q + C, *v = k + C;
@@ -166,18 +167,18 @@ static void attend_backward(const dw_model_shape *shape, const dw_block_memory *
             const float *a = memory->weights + (n * H + h) * T * P;
             const float *dy = scratch->d_row + n * T * C + h * D;
             float *da = scratch->d_weights;
-            product(1, 0, T, D, T, a, P, dy, C, dv, 3 * C);
-            product(0, 1, T, T, D, dy, C, v, 3 * C, da, P);
+            product(true, false, T, D, T, a, P, dy, C, dv, 3 * C);
+            product(false, true, T, T, D, dy, C, v, 3 * C, da, P);
             dw_causal_softmax_backward(da, a, scale, T, P);
-            product(0, 0, T, D, T, da, P, k, 3 * C, dq, 3 * C);
-            product(1, 0, T, D, T, da, P, q, 3 * C, dk, 3 * C);
+            product(false, false, T, D, T, da, P, k, 3 * C, dq, 3 * C);
+            product(true, false, T, D, T, da, P, q, 3 * C, dk, 3 * C);
         }
 }
 
 void dw_block_backward(dw_part *part, const dw_model_shape *shape, const dw_block_memory *memory,
                        dw_block_scratch *scratch, float *d, uint32_t N)
 {
-    const uint32_t C = shape->channels, B = N * shape->context;
+    uint32_t C = shape->channels, B = N * shape->context;
     const dw_parameter *at = part->tensors;
     const float *p = part->params;
     float *g = part->grads;

@@ -9,16 +9,16 @@
 
 /* What the way back needs of the way forward, for one micro-batch.
  *
- * | name                | shape        | meaning                                    | owner |
- * | x                   | (B, C)       | what came in                               | the part before |
- * | norm1, mean1, rstd1 | (B, C), (B)  | first layer norm                           | memory |
- * | qkv                 | (B, 3C)      | queries, keys, values                      | memory |
- * | weights             | (N, H, T, P) | of attention, after the softmax            | memory |
- * | heads               | (B, C)       | what the heads found, side by side         | memory |
- * | middle              | (B, C)       | the residual stream behind the attention   | memory |
- * | norm2, mean2, rstd2 | (B, C), (B)  | second layer norm                          | memory |
- * | wide, bent          | (B, 4C)      | before and behind the GELU                 | memory |
- * | y                   | (B, C)       | what goes out                              | memory | */
+ * | name                | shape        | meaning                             | owner       |
+ * | x                   | (B, C)       | what came in                        | part before |
+ * | norm1, mean1, rstd1 | (B, C), (B)  | first layer norm                    | memory      |
+ * | qkv                 | (B, 3C)      | queries, keys, values               | memory      |
+ * | weights             | (N, H, T, P) | of attention, after the softmax     | memory      |
+ * | heads               | (B, C)       | what the heads found, side by side  | memory      |
+ * | middle              | (B, C)       | the residual stream after attention | memory      |
+ * | norm2, mean2, rstd2 | (B, C), (B)  | second layer norm                   | memory      |
+ * | wide, bent          | (B, 4C)      | before and behind the GELU          | memory      |
+ * | y                   | (B, C)       | what goes out                       | memory      | */
 typedef struct dw_block_memory {
     const float *x;
     float *norm1, *mean1, *rstd1, *qkv, *weights, *heads, *middle, *norm2, *mean2, *rstd2, *wide,
@@ -46,8 +46,8 @@ void dw_block_forward(const dw_part *part, const dw_model_shape *shape, dw_block
 void dw_block_backward(dw_part *part, const dw_model_shape *shape, const dw_block_memory *memory,
                        dw_block_scratch *scratch, float *d, uint32_t N);
 
-/* Matrix products with a weight w (O, J): y (B, O) = beta y + x w', dx (B, J) = dy w, dw += dy' x.
- */
+/* Matrix products with a weight w (O, J): y (B, O) = beta y + x w', dx (B, J) = dy w,
+ * dw += dy' x. */
 void dw_matmul(float *y, const float *x, const float *w, float beta, uint32_t B, uint32_t O,
                uint32_t J);
 void dw_matmul_dx(float *dx, const float *dy, const float *w, uint32_t B, uint32_t O, uint32_t J);

@@ -84,14 +84,14 @@ static dw_status write_file(const char *directory, const char *path, const char 
     if (fd < 0)
         return dw_say(why, DW_ERR_IO, "cannot write the checkpoint file %s: %s", temporary,
                       strerror(errno));
-    int failed = write_all(fd, head, head_len) || write_all(fd, body, body_len) || fsync(fd);
+    bool failed = write_all(fd, head, head_len) || write_all(fd, body, body_len) || fsync(fd);
     int error = errno;
     if (close(fd) && !failed) {
-        failed = 1;
+        failed = true;
         error = errno;
     }
     if (!failed && (rename(temporary, path) || flush_directory(directory))) {
-        failed = 1;
+        failed = true;
         error = errno;
     }
     if (!failed) return DW_OK;
@@ -106,7 +106,7 @@ dw_status dw_checkpoint_write(const char *directory, const dw_model_shape *shape
 {
     char path[4200], temporary[4200];
     /* params, grads, mean and square follow each other; grads do not belong in a checkpoint. */
-    const size_t vector = part->n * sizeof(float);
+    size_t vector = part->n * sizeof(float);
     float *floats = malloc(3 * vector);
     if (!floats)
         return dw_say(why, DW_ERR_NO_MEMORY, "out of memory while writing a checkpoint to %s",
@@ -149,8 +149,8 @@ static json_t *manifest_of(const dw_model_shape *shape, uint32_t step, const uin
                      (json_int_t)step, "parts", parts);
 }
 
-/* XXH3 over the manifest without its own digest, compact and sorted, so that no edit goes unseen.
- */
+/* XXH3 over the manifest without its own digest, compact and sorted, so that no edit goes
+ * unseen. */
 static int digest_manifest(json_t *manifest, uint64_t *digest)
 {
     char *text = json_dumps(manifest, JSON_COMPACT | JSON_SORT_KEYS);
@@ -247,7 +247,7 @@ dw_status dw_checkpoint_open(dw_checkpoint *checkpoint, const char *directory, d
                       manifest ? "no object" : error.text);
     }
     uint64_t stored = 0, digest = 0;
-    int unreadable = parse_hex(json_string_value(json_object_get(manifest, "digest")), &stored);
+    bool unreadable = parse_hex(json_string_value(json_object_get(manifest, "digest")), &stored);
     json_object_del(manifest, "digest");
     dw_status status;
     if (unreadable || digest_manifest(manifest, &digest) || digest != stored)
@@ -276,11 +276,12 @@ static dw_status read_floats(const char *path, const dw_checkpoint *checkpoint, 
         return dw_say(why, DW_ERR_IO, "cannot read the checkpoint file %s: %s", path,
                       strerror(errno));
     part_header header;
-    const size_t n = 3 * part->n;
+    size_t n = 3 * part->n;
     size_t heads = fread(&header, sizeof header, 1, file);
     size_t got = heads ? fread(floats, sizeof *floats, n, file) : 0;
-    int more = got == n && fgetc(file) != EOF;
-    int failed = ferror(file), error = errno;
+    bool more = got == n && fgetc(file) != EOF;
+    bool failed = ferror(file);
+    int error = errno;
     fclose(file);
     if (failed)
         return dw_say(why, DW_ERR_IO, "cannot read the checkpoint file %s: %s", path,
@@ -299,7 +300,7 @@ static dw_status read_floats(const char *path, const dw_checkpoint *checkpoint, 
     return DW_OK;
 }
 
-dw_status dw_checkpoint_read(const dw_checkpoint *checkpoint, dw_part *part, int optimizer,
+dw_status dw_checkpoint_read(const dw_checkpoint *checkpoint, dw_part *part, bool optimizer,
                              dw_why *why)
 {
     char path[4200];
@@ -333,7 +334,7 @@ dw_status dw_checkpoint_prepare(const char *directory, const dw_model_shape *sha
     dw_checkpoint old;
     if (dw_checkpoint_open(&old, directory, NULL) < 0)
         return DW_OK; /* none, or a broken one: to be replaced */
-    int same = !memcmp(&old.shape, shape, sizeof *shape);
+    bool same = !memcmp(&old.shape, shape, sizeof *shape);
     dw_checkpoint_close(&old);
     if (same) return DW_OK;
     return dw_say(why, DW_ERR_MISMATCH,
@@ -347,16 +348,16 @@ void dw_checkpoint_tidy(const char *directory, const dw_part *part)
 {
     dw_checkpoint now;
     uint64_t keep = 0, digest;
-    int whole = dw_checkpoint_open(&now, directory, NULL) == DW_OK;
+    bool whole = dw_checkpoint_open(&now, directory, NULL) == DW_OK;
     if (whole) keep = part->index < now.n_parts ? now.digests[part->index] : 0;
     /* A manifest that cannot be read may still be repaired by hand: then nothing is removed. */
     char path[4200];
     snprintf(path, sizeof path, "%s/manifest.json", directory);
-    int broken = !whole && access(path, F_OK) == 0;
+    bool broken = !whole && access(path, F_OK) == 0;
     if (whole) dw_checkpoint_close(&now);
     DIR *entries = broken ? NULL : opendir(directory);
     if (!entries) return;
-    const size_t prefix = strlen(part->name);
+    size_t prefix = strlen(part->name);
     for (struct dirent *entry; (entry = readdir(entries));) {
         const char *name = entry->d_name;
         char hex[17];

@@ -13,6 +13,8 @@
 #ifndef DW_TRAINER_CHECKPOINT_H
 #define DW_TRAINER_CHECKPOINT_H
 
+#include <stdbool.h>
+
 #include "parameters.h"
 
 typedef struct dw_checkpoint {
@@ -24,14 +26,14 @@ typedef struct dw_checkpoint {
     uint64_t digest;   /* of the manifest: do two ranks hold the same checkpoint? */
 } dw_checkpoint;
 
-/* Reads the manifest. Errors: IO (no checkpoint, unreadable), FORMAT, VERSION, CORRUPT, NO_MEMORY.
- */
+/* Reads the manifest. Errors: IO (no checkpoint, unreadable), FORMAT, VERSION, CORRUPT,
+ * NO_MEMORY. */
 dw_status dw_checkpoint_open(dw_checkpoint *checkpoint, const char *directory, dw_why *why);
 void dw_checkpoint_close(dw_checkpoint *checkpoint);
 
 /* Reads params, and mean and square where optimizer is not 0. The part must be of the checkpoint's
  * shape. Errors: IO, FORMAT, CORRUPT, NO_MEMORY; the part is then as it was. */
-dw_status dw_checkpoint_read(const dw_checkpoint *checkpoint, dw_part *part, int optimizer,
+dw_status dw_checkpoint_read(const dw_checkpoint *checkpoint, dw_part *part, bool optimizer,
                              dw_why *why);
 
 /* Makes the directory where it is missing and refuses one that holds another model's checkpoint, so

@@ -31,8 +31,8 @@ static void take_pieces(dw_crew *crew, job *j)
         pthread_mutex_unlock(&crew->lock);
         j->task(j->context, i);
         pthread_mutex_lock(&crew->lock);
-        if (--j->left == 0) { /* its caller cannot go on before the lock is free, nor another piece
-                                 be taken */
+        if (--j->left == 0) {
+            /* Its caller cannot go on before the lock is free, nor another piece be taken. */
             crew->job = NULL;
             pthread_cond_signal(&crew->done);
         }

@@ -5,8 +5,8 @@
  * for those that wake late. Several threads may call: while one is served, the others do their
  * pieces alone.
  *
- * Errors: of create, NO_MEMORY; parallel_for cannot fail. State: none between calls. Threads: any.
- */
+ * Errors: of create, NO_MEMORY; parallel_for cannot fail. State: none between calls.
+ * Threads: any. */
 #ifndef DW_TRAINER_CREW_H
 #define DW_TRAINER_CREW_H
 

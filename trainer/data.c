@@ -67,22 +67,21 @@ dw_status dw_data_open(dw_data *data, const char *path, uint64_t offset, uint32_
             why, DW_ERR_ARGUMENT,
             "%u samples do not fill one batch of %u; give more samples or a smaller batch", samples,
             batch);
-    const uint64_t width = (uint64_t)T + 1;
+    uint64_t width = (uint64_t)T + 1;
     uint64_t most = samples ? ((uint64_t)samples + held_out) * width : UINT64_MAX, len = 0;
     dw_status status = read_text(path, offset, most, &data->bytes, &len, why);
     if (status < 0) return status;
-    const uint64_t found = len / width, least = (uint64_t)batch + held_out;
+    uint64_t found = len / width, least = (uint64_t)batch + held_out;
     if (found < least)
         status = dw_say(why, DW_ERR_IO,
                         "the text %s has %" PRIu64
-                        " bytes: too short for a batch of %u and %u held out, which take "
-                        "%" PRIu64 " (samples are %" PRIu64 " bytes)",
+                        " bytes: too short for a batch of %u and %u held out, which take %" PRIu64
+                        " (samples are %" PRIu64 " bytes)",
                         path, len, batch, held_out, least * width, width);
     else if (samples && found < (uint64_t)samples + held_out)
         status = dw_say(why, DW_ERR_IO,
                         "the text %s has %" PRIu64 " samples of %" PRIu64
-                        " bytes; %u to train on and %u held out were "
-                        "asked for",
+                        " bytes; %u to train on and %u held out were asked for",
                         path, found, width, samples, held_out);
     else if (found > UINT32_MAX)
         status = dw_say(why, DW_ERR_LIMIT,

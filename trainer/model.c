@@ -25,7 +25,7 @@ typedef struct slot {
 struct dw_model {
     dw_model_shape shape;
     uint32_t n_parts, n_blocks, n_slots, N;
-    int owns_embed, owns_head;
+    bool owns_embed, owns_head;
     dw_part *parts, *first_block; /* blocks lie together */
     slot *slots;
     dw_block_scratch scratch;
@@ -35,7 +35,7 @@ struct dw_model {
 
 static dw_status create_slot(dw_model *model, slot *s)
 {
-    const size_t C = model->shape.channels, B = (size_t)model->N * model->shape.context;
+    size_t C = model->shape.channels, B = (size_t)model->N * model->shape.context;
     s->samples = malloc(B + model->N);
     s->input = dw_floats(B * C);
     s->blocks = calloc(model->n_blocks ? model->n_blocks : 1, sizeof *s->blocks);
@@ -67,7 +67,7 @@ static void destroy_slot(dw_model *model, slot *s)
 
 static dw_status create_rooms(dw_model *model)
 {
-    const size_t C = model->shape.channels, B = (size_t)model->N * model->shape.context;
+    size_t C = model->shape.channels, B = (size_t)model->N * model->shape.context;
     model->gradient = dw_floats(B * C);
     if (!model->gradient) return DW_ERR_NO_MEMORY;
     if (model->owns_head && !(model->d_norm = dw_floats(B * C))) return DW_ERR_NO_MEMORY;
@@ -146,12 +146,12 @@ dw_part *dw_model_part(dw_model *model, uint32_t i)
     return &model->parts[i];
 }
 
-int dw_model_owns_embed(const dw_model *model)
+bool dw_model_owns_embed(const dw_model *model)
 {
     return model->owns_embed;
 }
 
-int dw_model_owns_head(const dw_model *model)
+bool dw_model_owns_head(const dw_model *model)
 {
     return model->owns_head;
 }
@@ -179,7 +179,7 @@ float *dw_model_output(dw_model *model, uint32_t i)
 
 static void embed(const dw_model *model, slot *s)
 {
-    const size_t C = model->shape.channels, T = model->shape.context;
+    size_t C = model->shape.channels, T = model->shape.context;
     const dw_part *part = &model->parts[0];
     const float *tokens = part->params + part->tensors[DW_EMBED_TOKENS].offset;
     const float *positions = part->params + part->tensors[DW_EMBED_POSITIONS].offset;
@@ -194,7 +194,7 @@ static void embed(const dw_model *model, slot *s)
 
 static void embed_backward(dw_model *model, const slot *s)
 {
-    const size_t C = model->shape.channels, T = model->shape.context;
+    size_t C = model->shape.channels, T = model->shape.context;
     dw_part *part = &model->parts[0];
     float *tokens = part->grads + part->tensors[DW_EMBED_TOKENS].offset;
     float *positions = part->grads + part->tensors[DW_EMBED_POSITIONS].offset;
@@ -211,7 +211,7 @@ static void embed_backward(dw_model *model, const slot *s)
 
 static void score(const dw_model *model, slot *s)
 {
-    const uint32_t C = model->shape.channels, B = s->N * model->shape.context;
+    uint32_t C = model->shape.channels, B = s->N * model->shape.context;
     const dw_part *head = &model->parts[model->n_parts - 1];
     const float *p = head->params;
     dw_layernorm(s->norm, s->mean, s->rstd, stream(model, s),
@@ -222,7 +222,7 @@ static void score(const dw_model *model, slot *s)
 
 static void score_backward(dw_model *model, const slot *s)
 {
-    const uint32_t C = model->shape.channels, B = s->N * model->shape.context;
+    uint32_t C = model->shape.channels, B = s->N * model->shape.context;
     dw_part *head = &model->parts[model->n_parts - 1];
     const dw_parameter *at = head->tensors;
     dw_matmul_dx(model->d_norm, s->logits, head->params + at[DW_HEAD_LOGITS].offset, B,
@@ -249,10 +249,10 @@ void dw_model_forward(dw_model *model, uint32_t i, uint32_t N, const uint8_t *sa
     if (model->owns_head) score(model, s);
 }
 
-double dw_model_loss(dw_model *model, uint32_t i, int backward, float scale)
+double dw_model_loss(dw_model *model, uint32_t i, bool backward, float scale)
 {
     slot *s = &model->slots[i];
-    const size_t T = model->shape.context;
+    size_t T = model->shape.context;
     double loss = 0;
     for (size_t n = 0; n < s->N; n++)
         loss += dw_cross_entropy(s->logits + n * T * DW_VOCABULARY, s->samples + n * (T + 1) + 1,

@@ -9,6 +9,8 @@
 #ifndef DW_TRAINER_MODEL_H
 #define DW_TRAINER_MODEL_H
 
+#include <stdbool.h>
+
 #include "parameters.h"
 
 typedef struct dw_model dw_model;
@@ -23,8 +25,8 @@ void dw_model_initialize(dw_model *model, uint64_t seed);
 
 uint32_t dw_model_part_count(const dw_model *model);
 dw_part *dw_model_part(dw_model *model, uint32_t i);
-int dw_model_owns_embed(const dw_model *model);
-int dw_model_owns_head(const dw_model *model);
+bool dw_model_owns_embed(const dw_model *model);
+bool dw_model_owns_head(const dw_model *model);
 
 /* Where the activation (N, T, C) of the stage before is put, ahead of forward; without use at the
  * first stage. */
@@ -38,7 +40,7 @@ float *dw_model_output(dw_model *model, uint32_t slot);
 
 /* Last stage, after forward: the sum of -ln p(next byte) over N T tokens. Where backward is not 0
  * it also leaves the gradient of scale times that sum for dw_model_backward. */
-double dw_model_loss(dw_model *model, uint32_t slot, int backward, float scale);
+double dw_model_loss(dw_model *model, uint32_t slot, bool backward, float scale);
 
 /* The gradient (N, T, C) at the edge of the stage: of the output before backward (all but the last
  * stage fill it in), of the input after it (to be sent to the stage before). One for all slots. */

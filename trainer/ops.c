@@ -151,8 +151,8 @@ CLONES void dw_gelu_backward(float *restrict d, const float *restrict h, size_t 
     for (size_t i = 0; i < n; i += DW_LANES) {
         lanes x = load(h + i), xx = x * x;
         lanes s = 1.0f / (1.0f + exp_lanes(x * (-GELU_2U - GELU_2U * GELU_CUBIC * xx)));
-        lanes slope = x * (GELU_2U + 3.0f * GELU_2U * GELU_CUBIC * xx); /* x times the derivative of
-                                                                           2u */
+        /* x times the derivative of 2u. */
+        lanes slope = x * (GELU_2U + 3.0f * GELU_2U * GELU_CUBIC * xx);
         store(d + i, load(d + i) * (s + s * (1.0f - s) * slope));
     }
 }
@@ -188,7 +188,7 @@ CLONES void dw_causal_softmax_backward(float *restrict d, const float *restrict 
     }
 }
 
-CLONES double dw_cross_entropy(float *logits, const uint8_t *targets, int backward, float scale,
+CLONES double dw_cross_entropy(float *logits, const uint8_t *targets, bool backward, float scale,
                                size_t B, size_t V)
 {
     double loss = 0;
@@ -254,9 +254,9 @@ CLONES double dw_sum_squares(const float *x, size_t n)
 CLONES void dw_adamw_step(float *restrict p, float *restrict g, float *restrict m,
                           float *restrict v, size_t n, const dw_adamw *how)
 {
-    const float lr = how->lr, beta1 = how->beta1, beta2 = how->beta2, epsilon = how->epsilon;
-    const float keep = 1.0f - lr * how->decay, scale = how->gradient_scale;
-    const float correction1 = how->correction1, correction2 = how->correction2;
+    float lr = how->lr, beta1 = how->beta1, beta2 = how->beta2, epsilon = how->epsilon;
+    float keep = 1.0f - lr * how->decay, scale = how->gradient_scale;
+    float correction1 = how->correction1, correction2 = how->correction2;
     for (size_t i = 0; i < n; i++) {
         float gradient = g[i] * scale;
         float mean = beta1 * m[i] + (1.0f - beta1) * gradient;

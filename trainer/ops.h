@@ -9,6 +9,7 @@
 #ifndef DW_TRAINER_OPS_H
 #define DW_TRAINER_OPS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -41,14 +42,14 @@ void dw_causal_softmax_backward(float *restrict d, const float *restrict a, floa
 
 /* Sum over rows of -log softmax(logits)[target]. Where backward is not 0, logits (B, V) become
  * their gradient times scale. */
-double dw_cross_entropy(float *logits, const uint8_t *targets, int backward, float scale, size_t B,
+double dw_cross_entropy(float *logits, const uint8_t *targets, bool backward, float scale, size_t B,
                         size_t V);
 
 void dw_add_bias(float *restrict y, const float *restrict b, size_t B, size_t C); /* y += b */
 void dw_copy_bias(float *restrict y, const float *restrict x, const float *restrict b, size_t B,
-                  size_t C);                                                       /* y = x + b */
-void dw_sum_rows(float *restrict db, const float *restrict d, size_t B, size_t C); /* db += sum of
-                                                                                      rows */
+                  size_t C); /* y = x + b */
+/* db += sum of rows. */
+void dw_sum_rows(float *restrict db, const float *restrict d, size_t B, size_t C);
 
 /* The sum of the squares of n floats, in double. */
 double dw_sum_squares(const float *x, size_t n);

@@ -8,7 +8,7 @@
 
 double dw_optimizer_rate(const dw_optimizer *optimizer, uint32_t step)
 {
-    const uint32_t warmup = optimizer->warmup, steps = optimizer->steps;
+    uint32_t warmup = optimizer->warmup, steps = optimizer->steps;
     if (step < warmup) return optimizer->lr * (step + 1.0) / warmup;
     /* Falls to lr / (steps - warmup) at the last step, so that none is wasted on a rate of 0. */
     return optimizer->lr * (steps - step) / (double)(steps - warmup);

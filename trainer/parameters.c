@@ -62,7 +62,7 @@ static void add_tensor(dw_part *part, const char *name, uint32_t rows, uint32_t 
 /* The order is that of the enumerations in parameters.h. */
 static void list_tensors(dw_part *part, const dw_model_shape *shape)
 {
-    const uint32_t L = shape->layers, C = shape->channels, T = shape->context, V = DW_VOCABULARY;
+    uint32_t L = shape->layers, C = shape->channels, T = shape->context, V = DW_VOCABULARY;
     const float deviation = 0.02f;
     if (part->index == 0) {
         strcpy(part->name, "embed");
@@ -78,7 +78,7 @@ static void list_tensors(dw_part *part, const dw_model_shape *shape)
         return;
     }
     /* 2 L products are added to the residual stream; so scaled, their sum keeps its variance. */
-    const float residual = deviation / sqrtf(2.0f * (float)L);
+    float residual = deviation / sqrtf(2.0f * (float)L);
     snprintf(part->name, sizeof part->name, "block-%02u", part->index - 1);
     add_tensor(part, "norm1.scale", 1, C, 0, 1);
     add_tensor(part, "norm1.shift", 1, C, 0, 0);

@@ -11,10 +11,10 @@
 
 enum { DW_VOCABULARY = 256 }; /* the tokens are bytes */
 
-/* | layers   | L: blocks                                  | 1..9999  |
- * | channels | C: width of the residual stream            | a multiple of 8 and of heads, at most 65536 |
- * | heads    | H: attention heads, C / H channels each    | 1..C     |
- * | context  | T: tokens of a sample                      | 1..65536 | */
+/* | layers   | L: blocks                            | 1..9999                                 |
+ * | channels | C: width of the residual stream      | multiple of 8 and of heads, up to 65536 |
+ * | heads    | H: attention heads of C / H channels | 1..C                                    |
+ * | context  | T: tokens of a sample                | 1..65536                                | */
 typedef struct dw_model_shape {
     uint32_t layers, channels, heads, context;
 } dw_model_shape;
@@ -47,8 +47,8 @@ typedef struct dw_parameter {
 
 enum { DW_PARAMETERS_MAX = 12 };
 
-/* | params, grads | (n) | what is learned and its gradient, summed over micro-batches      | part |
- * | mean, square  | (n) | the optimizer's moving averages of the gradient and its square   | part | */
+/* | params, grads | (n) | what is learned and its gradient, summed over micro-batches | part |
+ * | mean, square  | (n) | the optimizer's averages of the gradient and of its square  | part | */
 typedef struct dw_part {
     char name[24];
     uint32_t index; /* 0 embed, 1..L blocks, L + 1 head */

@@ -93,7 +93,7 @@ dw_status dw_record_add(dw_record *record, uint32_t step, const uint32_t *ids, u
 {
     dw_status status = DW_OK;
     for (uint32_t n = 0; n < N && status == DW_OK; n++) {
-        const tensor_head head = {.step = step, .sample = ids[n]};
+        tensor_head head = {.step = step, .sample = ids[n]};
         status = write_all(record, &head, sizeof head, why);
         if (status == DW_OK)
             status = write_all(record, x + n * record->values, record->values * sizeof *x, why);

@@ -9,14 +9,14 @@
  *     file   = header (32 bytes), then tensors up to the file's end
  *     tensor = step (4 bytes), zero (4), sample (8), T*C values f32, token-major
  *
- * | offset | bytes | header's field | meaning, little-endian                                                |
- * | 0      | 8     | magic          | DW-SENT and a zero                                                    |
- * | 8      | 4     | version        | 1                                                                     |
- * | 12     | 4     | direction      | 1: forward, 2: backward                                               |
- * | 16     | 4     | rank           | who sends                                                             |
- * | 20     | 4     | T              | tokens of a sample                                                    |
- * | 24     | 4     | C              | channels                                                              |
- * | 28     | 4     | samples        | ids below it were trained on; the others are held out                 |
+ * | offset | bytes | header's field | meaning, little-endian                                |
+ * | 0      | 8     | magic          | DW-SENT and a zero                                    |
+ * | 8      | 4     | version        | 1                                                     |
+ * | 12     | 4     | direction      | 1: forward, 2: backward                               |
+ * | 16     | 4     | rank           | who sends                                             |
+ * | 20     | 4     | T              | tokens of a sample                                    |
+ * | 24     | 4     | C              | channels                                              |
+ * | 28     | 4     | samples        | ids below it were trained on; the others are held out |
  *
  * step: the one under way, from 1; of held-out samples the one before the evaluation. sample: the
  * id that is the tensor's key.

@@ -2,6 +2,7 @@
  * schedule.c - who computes what when. */
 #include "schedule.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -19,12 +20,12 @@ typedef struct step {
     double loss;                  /* sum over tokens */
 } step;
 
-static int is_first(const dw_stage *stage)
+static bool is_first(const dw_stage *stage)
 {
     return !stage->before.link;
 }
 
-static int is_last(const dw_stage *stage)
+static bool is_last(const dw_stage *stage)
 {
     return !stage->after.link;
 }
@@ -33,7 +34,7 @@ static int is_last(const dw_stage *stage)
 static dw_status forward(dw_stage *stage, const dw_data *data, const uint32_t *ids, uint32_t N,
                          uint32_t slot, uint8_t *samples)
 {
-    const size_t width = (size_t)data->T + 1;
+    size_t width = (size_t)data->T + 1;
     uint64_t since = dw_stage_now();
     for (uint32_t n = 0; n < N; n++)
         memcpy(samples + n * width, dw_data_sample(data, ids[n]), width);
@@ -58,10 +59,10 @@ static dw_status backward(step *s, uint32_t slot)
 }
 
 /* The next micro-batch forward, when it is here. */
-static dw_status try_forward(step *s, int wait)
+static dw_status try_forward(step *s, bool wait)
 {
     dw_stage *stage = s->stage;
-    const uint32_t i = s->forwards, slot = is_last(stage) ? 0 : i;
+    uint32_t i = s->forwards, slot = is_last(stage) ? 0 : i;
     const uint32_t *ids = s->ids + (size_t)i * s->N;
     dw_status status = DW_OK;
     if (!is_first(stage))
@@ -72,17 +73,17 @@ static dw_status try_forward(step *s, int wait)
     s->forwards++;
     if (!is_last(stage)) return DW_OK;
     uint64_t since = dw_stage_now();
-    s->loss += dw_model_loss(stage->model, slot, 1,
+    s->loss += dw_model_loss(stage->model, slot, true,
                              1.0f / ((float)s->M * (float)s->N * (float)s->data->T));
     dw_stage_computed(stage, since);
     return backward(s, slot);
 }
 
 /* The next micro-batch backward, when its gradient is here. Not for the last stage. */
-static dw_status try_backward(step *s, int wait)
+static dw_status try_backward(step *s, bool wait)
 {
     dw_stage *stage = s->stage;
-    const uint32_t i = s->backwards;
+    uint32_t i = s->backwards;
     const uint32_t *ids = s->ids + (size_t)i * s->N;
     dw_status status =
         dw_stage_recv(stage, &stage->after, ids, s->N, dw_model_gradient(stage->model), wait);
@@ -93,7 +94,7 @@ static dw_status try_backward(step *s, int wait)
  * the other. */
 static dw_status do_what_has_arrived(step *s)
 {
-    dw_status status = s->backwards < s->forwards ? try_backward(s, 0) : DW_PENDING;
+    dw_status status = s->backwards < s->forwards ? try_backward(s, false) : DW_PENDING;
     if (status < 0) return status;
     dw_status next = try_forward(s, s->backwards == s->forwards);
     if (next != DW_PENDING || status == DW_OK) return next < 0 ? next : DW_OK;
@@ -106,14 +107,15 @@ static dw_status do_what_has_arrived(step *s)
 dw_status dw_schedule_step(dw_stage *stage, const dw_data *data, const uint32_t *ids, double *loss)
 {
     const dw_train_config *config = &stage->settings->config;
-    const uint32_t M = config->micro_batches;
+    uint32_t M = config->micro_batches;
     step s = {.stage = stage, .data = data, .ids = ids, .M = M, .N = config->batch / M};
     s.samples = malloc((size_t)s.N * (data->T + 1));
     if (!s.samples) return dw_say(&stage->why, DW_ERR_NO_MEMORY, "out of memory for a micro-batch");
     dw_status status = dw_stage_check(stage);
     while (status == DW_OK && s.forwards < M)
-        status = is_first(stage) || is_last(stage) ? try_forward(&s, 1) : do_what_has_arrived(&s);
-    while (status == DW_OK && s.backwards < M) status = try_backward(&s, 1);
+        status =
+            is_first(stage) || is_last(stage) ? try_forward(&s, true) : do_what_has_arrived(&s);
+    while (status == DW_OK && s.backwards < M) status = try_backward(&s, true);
     free(s.samples);
     *loss = s.loss / ((double)config->batch * data->T);
     return status;
@@ -122,7 +124,7 @@ dw_status dw_schedule_step(dw_stage *stage, const dw_data *data, const uint32_t 
 dw_status dw_schedule_eval(dw_stage *stage, const dw_data *data, double *loss)
 {
     const dw_train_config *config = &stage->settings->config;
-    const uint32_t N = config->batch / config->micro_batches;
+    uint32_t N = config->batch / config->micro_batches;
     uint8_t *samples = malloc((size_t)N * (data->T + 1));
     uint32_t *ids = malloc(N * sizeof *ids);
     dw_status status =
@@ -135,11 +137,11 @@ dw_status dw_schedule_eval(dw_stage *stage, const dw_data *data, double *loss)
         status = dw_stage_check(stage);
         if (status == DW_OK && !is_first(stage))
             status =
-                dw_stage_recv(stage, &stage->before, ids, n, dw_model_input(stage->model, 0), 1);
+                dw_stage_recv(stage, &stage->before, ids, n, dw_model_input(stage->model, 0), true);
         if (status == DW_OK) status = forward(stage, data, ids, n, 0, samples);
         if (status < 0 || !is_last(stage)) continue;
         uint64_t since = dw_stage_now();
-        sum += dw_model_loss(stage->model, 0, 0, 0);
+        sum += dw_model_loss(stage->model, 0, false, 0);
         dw_stage_computed(stage, since);
     }
     free(samples);

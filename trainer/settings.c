@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -38,7 +39,7 @@ static void fill_defaults(dw_train_config *config)
 
 static dw_status check_place(const dw_train_config *config, dw_why *why)
 {
-    const uint32_t rank = config->rank, stages = config->stages;
+    uint32_t rank = config->rank, stages = config->stages;
     if (rank >= stages)
         return dw_say(why, DW_ERR_ARGUMENT, "rank is %u of %u stages; ranks count from 0", rank,
                       stages);
@@ -54,7 +55,7 @@ static dw_status check_place(const dw_train_config *config, dw_why *why)
 
 static dw_status check_addresses(const dw_train_config *config, dw_why *why)
 {
-    const uint32_t rank = config->rank, stages = config->stages;
+    uint32_t rank = config->rank, stages = config->stages;
     if (rank + 1 < stages && !config->listen)
         return dw_say(why, DW_ERR_ARGUMENT,
                       "rank %u of %u needs an address to listen on for rank %u", rank, stages,
@@ -154,7 +155,7 @@ static dw_status resolve(dw_settings *settings, const dw_train_config *config, d
 
 dw_status dw_settings_resolve(dw_settings *settings, const dw_train_config *config, dw_why *why)
 {
-    const dw_status status = resolve(settings, config, why);
+    dw_status status = resolve(settings, config, why);
     return status < 0 ? status : check_addresses(&settings->config, why);
 }
 
@@ -230,9 +231,9 @@ json_t *dw_settings_greeting(const dw_settings *settings, uint64_t text, uint64_
         {"text", hex(text)},
     };
     json_t *greeting = json_object();
-    int failed = !greeting;
+    bool failed = !greeting;
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
-        if (json_object_set_new(greeting, fields[i].name, fields[i].value)) failed = 1;
+        if (json_object_set_new(greeting, fields[i].name, fields[i].value)) failed = true;
     if (!failed) return greeting;
     json_decref(greeting);
     return NULL;

@@ -10,9 +10,9 @@
 #include "parameters.h"
 
 typedef struct dw_settings {
-    dw_train_config config; /* no zero left that means a default, but for samples, steps and
-                             * eval_every, which dw_settings_count fills in, and the URIs and paths
-                             * that were not given */
+    /* No zero left that means a default, but for samples, steps and eval_every, which
+     * dw_settings_count fills in, and the URIs and paths that were not given. */
+    dw_train_config config;
     dw_model_shape shape;
     dw_config forward, backward;
     char forward_text[DW_CONFIG_TEXT_BYTES], backward_text[DW_CONFIG_TEXT_BYTES]; /* canonical */

@@ -37,8 +37,7 @@ void dw_stage_parts(const dw_model_shape *shape, uint32_t rank, uint32_t stages,
     *n = blocks + (rank == 0) + (rank + 1 == stages);
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Stopping */
+/* ---- Stopping -------------------------------------------------------------------------------- */
 
 /* On the link's thread. What is not understood still says that the neighbour stopped. */
 static void take_last_words(void *context, const void *data, size_t len)
@@ -51,7 +50,7 @@ static void take_last_words(void *context, const void *data, size_t len)
     words->status = status < 0 && status > -1000 ? (dw_status)status : DW_ERR_PEER;
     strncpy(words->text, text ? text : "a neighbour stopped", sizeof words->text - 1);
     json_decref(message);
-    __atomic_store_n(&words->arrived, 1, __ATOMIC_RELEASE);
+    __atomic_store_n(&words->arrived, true, __ATOMIC_RELEASE);
 }
 
 static void give_last_words(dw_stage *stage, dw_neighbour *to, dw_status status)
@@ -99,14 +98,13 @@ static dw_status link_failed(dw_stage *stage, dw_neighbour *neighbour, dw_status
                   neighbour->rank, *reason ? reason : dw_status_string(status));
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Control messages */
+/* ---- Control messages ------------------------------------------------------------------------ */
 
 static dw_status send_json(dw_stage *stage, dw_neighbour *to, uint32_t tag, json_t *value)
 {
     char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
     if (!text) return dw_say(&stage->why, DW_ERR_NO_MEMORY, "out of memory for a control message");
-    const size_t length = strlen(text);
+    size_t length = strlen(text);
     dw_status status;
     while ((status = dw_link_send(to->link, tag, text, length)) == DW_PENDING) {
         dw_status stopped = dw_stage_check(stage);
@@ -150,7 +148,7 @@ dw_status dw_stage_gather(dw_stage *stage, json_t *own, json_t **all)
         status = recv_json(stage, &stage->after, TAG_CONTROL, &list);
     else
         list = json_array();
-    const uint32_t rank = stage->settings->config.rank, stages = stage->settings->config.stages;
+    uint32_t rank = stage->settings->config.rank, stages = stage->settings->config.stages;
     if (status == DW_OK && (!json_is_array(list) || json_array_size(list) != stages - rank - 1))
         status = dw_say(&stage->why, DW_ERR_PROTOCOL,
                         "rank %u sent a control message of another shape", rank + 1);
@@ -182,13 +180,12 @@ dw_status dw_stage_spread(dw_stage *stage, json_t *own, json_t **value)
     return status;
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Meeting */
+/* ---- Meeting --------------------------------------------------------------------------------- */
 
 static dw_status meet(dw_stage *stage, dw_neighbour *neighbour, dw_link_role role, json_t *greeting)
 {
     const dw_train_config *config = &stage->settings->config;
-    const int listens = role == DW_LINK_LISTEN;
+    bool listens = role == DW_LINK_LISTEN;
     neighbour->rank = listens ? config->rank + 1 : config->rank - 1;
     char own_name[24], peer_name[24];
     dw_tls_options tls = {0};
@@ -241,7 +238,7 @@ static dw_status meet(dw_stage *stage, dw_neighbour *neighbour, dw_link_role rol
 static dw_status open_records(dw_stage *stage)
 {
     const dw_train_config *config = &stage->settings->config;
-    const uint32_t T = config->context, C = config->channels, rank = config->rank;
+    uint32_t T = config->context, C = config->channels, rank = config->rank;
     dw_status status = DW_OK;
     if (rank + 1 < config->stages)
         status = dw_record_create(&stage->after.record, config->record, DW_FORWARD, rank, T, C,
@@ -310,8 +307,7 @@ void dw_stage_close(dw_stage *stage, dw_status status)
     stage->model = NULL;
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Tensors */
+/* ---- Tensors --------------------------------------------------------------------------------- */
 
 static dw_tensor view(const dw_stage *stage, float *x, uint32_t N)
 {
@@ -336,7 +332,7 @@ dw_status dw_stage_send(dw_stage *stage, dw_neighbour *to, const uint32_t *ids, 
 }
 
 dw_status dw_stage_recv(dw_stage *stage, dw_neighbour *from, const uint32_t *ids, uint32_t N,
-                        float *x, int wait)
+                        float *x, bool wait)
 {
     dw_key *keys = calloc(N, sizeof *keys);
     if (!keys)
@@ -371,7 +367,8 @@ dw_status dw_stage_flush(dw_stage *stage)
 static void settle(dw_link *link)
 {
     for (int tries = 0; link && tries < 50; tries++) {
-        dw_link_counters now = dw_link_count(link);
+        dw_link_counters now = {.struct_size = sizeof now};
+        dw_link_count(link, &now);
         if (now.kernel_bytes_sent == 0) return;
         if (now.kernel_bytes_sent >= now.bytes_sent &&
             now.kernel_bytes_received >= now.bytes_received)
@@ -397,7 +394,8 @@ void dw_stage_cost(dw_stage *stage, dw_train_cost *cost)
     if (stage->after.channel) {
         dw_counters sent = dw_channel_sent(stage->after.channel);
         dw_counters received = dw_channel_received(stage->after.channel);
-        dw_link_counters link = dw_link_count(stage->after.link);
+        dw_link_counters link = {.struct_size = sizeof link};
+        dw_link_count(stage->after.link, &link);
         codec_ns += sent.busy_ns + received.busy_ns;
         cost->bytes_forward = link.bytes_sent;
         cost->bytes_backward = link.bytes_received;

@@ -11,6 +11,8 @@
 #ifndef DW_TRAINER_STAGE_H
 #define DW_TRAINER_STAGE_H
 
+#include <stdbool.h>
+
 #include "crew.h"
 #include "deltawire/transport.h"
 #include "model.h"
@@ -19,7 +21,7 @@
 
 /* A neighbour's last words, put down by the link's thread. */
 typedef struct dw_last_words {
-    int arrived; /* atomic: 1 once status and text are whole */
+    bool arrived; /* atomic: true once status and text are whole */
     dw_status status;
     char text[256];
 } dw_last_words;
@@ -64,7 +66,7 @@ dw_status dw_stage_check(dw_stage *stage);
 dw_status dw_stage_send(dw_stage *stage, dw_neighbour *to, const uint32_t *ids, uint32_t N,
                         float *x);
 dw_status dw_stage_recv(dw_stage *stage, dw_neighbour *from, const uint32_t *ids, uint32_t N,
-                        float *x, int wait);
+                        float *x, bool wait);
 
 /* Every rank gives one value (taken over, NULL: no memory); rank 0 gets the array of all, by rank,
  * the others NULL. */

@@ -3,6 +3,7 @@
 #include <cblas.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,7 +31,7 @@ static double seconds_since(uint64_t ns)
     return (double)(dw_stage_now() - ns) * 1e-9;
 }
 
-static int is_rank_0(const run *r)
+static bool is_rank_0(const run *r)
 {
     return r->settings.config.rank == 0;
 }
@@ -46,8 +47,7 @@ static double number_of(const json_t *value)
     return json_is_number(value) ? json_number_value(value) : (double)NAN;
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Costs between ranks */
+/* ---- Costs between ranks --------------------------------------------------------------------- */
 
 static json_t *pack_cost(const dw_train_cost *cost)
 {
@@ -87,8 +87,7 @@ static void add_cost(dw_train_cost *sum, const dw_train_cost *cost)
     sum->kernel_backward += cost->kernel_backward;
 }
 
-/* ------------------------------------------------------------------------------------------------
- * One step */
+/* ---- One step -------------------------------------------------------------------------------- */
 
 /* What this rank tells rank 0 after its backward: each part's sum of squares, the loss where it is
  * known, its cost. */
@@ -109,7 +108,7 @@ static dw_status read_reports(run *r, json_t *reports, double *norm, double *los
                               dw_train_cost *cost)
 {
     dw_stage *stage = &r->stage;
-    const uint32_t stages = r->settings.config.stages;
+    uint32_t stages = r->settings.config.stages;
     double *sums = calloc(stage->total_parts, sizeof *sums);
     if (!sums)
         return dw_say(&stage->why, DW_ERR_NO_MEMORY, "out of memory for the norm of the gradient");
@@ -121,9 +120,8 @@ static dw_status read_reports(run *r, json_t *reports, double *norm, double *los
             sums[n++] = number_of(json_array_get(list, i));
         dw_train_cost one;
         unpack_cost(json_object_get(report, "cost"), &one);
-        if (rank)
-            one.compute_s = one.codec_s = one.wait_s = 0; /* a step's line tells this rank's seconds
-                                                           */
+        /* A step's line tells this rank's seconds. */
+        if (rank) one.compute_s = one.codec_s = one.wait_s = 0;
         add_cost(cost, &one);
     }
     *loss = number_of(json_object_get(json_array_get(reports, stages - 1), "loss"));
@@ -169,8 +167,8 @@ static dw_status update(run *r, double loss, double *mean_loss, double *norm, dw
 static dw_status train_step(run *r)
 {
     const dw_train_config *config = &r->settings.config;
-    const uint32_t epoch = r->step / r->settings.steps_per_epoch,
-                   place = r->step % r->settings.steps_per_epoch;
+    uint32_t epoch = r->step / r->settings.steps_per_epoch,
+             place = r->step % r->settings.steps_per_epoch;
     uint64_t since = dw_stage_now();
     double loss = 0, mean_loss = 0, norm = 0;
     dw_train_cost cost;
@@ -223,8 +221,7 @@ static dw_status evaluate(run *r)
     return DW_OK;
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Checkpoints */
+/* ---- Checkpoints ----------------------------------------------------------------------------- */
 
 /* Writes this rank's parts and returns their digests, as strings: JSON integers have a sign. */
 static dw_status write_parts(run *r, json_t **digests)
@@ -304,8 +301,7 @@ static dw_status load_parts(run *r)
     return status;
 }
 
-/* ------------------------------------------------------------------------------------------------
- * The run */
+/* ---- The run --------------------------------------------------------------------------------- */
 
 static dw_status open_checkpoints(run *r, dw_why *why)
 {
@@ -365,7 +361,7 @@ static void announce(run *r)
 {
     if (!is_rank_0(r) || !r->hooks->on_start) return;
     const dw_train_config *config = &r->settings.config;
-    const uint64_t L = config->layers, C = config->channels, T = config->context, V = DW_VOCABULARY;
+    uint64_t L = config->layers, C = config->channels, T = config->context, V = DW_VOCABULARY;
     dw_train_start start = {.stages = config->stages,
                             .steps = config->steps,
                             .steps_per_epoch = r->settings.steps_per_epoch,
@@ -389,7 +385,7 @@ static dw_status train(run *r)
     r->step = r->first_step;
     while (status == DW_OK && r->step < config->steps) {
         status = train_step(r);
-        const int last = r->step == config->steps;
+        bool last = r->step == config->steps;
         if (status == DW_OK && r->data.held_out && (last || r->step % config->eval_every == 0))
             status = evaluate(r);
         if (status == DW_OK && config->save && !last && config->save_every &&
@@ -402,7 +398,7 @@ static dw_status train(run *r)
 /* Rank 0 gathers what all have spent; the spread lets the others leave only when it has. */
 static dw_status summarize(run *r, double wall_s)
 {
-    const uint32_t stages = r->settings.config.stages;
+    uint32_t stages = r->settings.config.stages;
     dw_train_cost cost;
     json_t *all, *goodbye;
     dw_stage_settle(&r->stage);
@@ -472,7 +468,7 @@ const char *dw_train_blas_advice(void)
         "Prescott",     "Core2",     "Penryn", "Dunnington", "Nehalem",     "Athlon", "Opteron",
         "Opteron_SSE3", "Barcelona", "Bobcat", "Atom",       "Sandybridge", "Generic"};
     const char *now = openblas_get_corename();
-    int slow = 0;
+    bool slow = false;
     for (size_t i = 0; i < sizeof old / sizeof *old; i++) slow |= !strcmp(now, old[i]);
     __builtin_cpu_init();
     if (!slow || !__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return NULL;

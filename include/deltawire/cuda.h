@@ -19,8 +19,8 @@ DW_API void dw_cuda_close(dw_cuda *cuda); /* NULL is fine */
 /* Where prev lies: device memory, or pinned host memory; config.quota_bytes counts either. As
  * dw_encoder_create and dw_decoder_create, and UNSUPPORTED for codec raw and key = raw, f32, f16,
  * bf16. Of the functions in deltawire.h dw_encode, dw_encoder_resync and dw_decode answer
- * UNSUPPORTED then; peek gives addresses of the device; norms and busy_ns in the counters stay 0.
- */
+ * UNSUPPORTED then; peek gives addresses of the device; norms and busy_ns in the counters stay
+ * 0. */
 typedef enum dw_cuda_place { DW_CUDA_DEVICE = 1, DW_CUDA_PINNED = 2 } dw_cuda_place;
 DW_API dw_status dw_encoder_create_cuda(dw_encoder **encoder, const dw_config *config,
                                         dw_cuda *cuda, dw_cuda_place place, dw_why *why);
@@ -33,6 +33,7 @@ DW_API dw_status dw_decoder_create_cuda(dw_decoder **decoder, const dw_config *c
  * once; x, frame and y stay as they are until finish or cancel, which end the ticket. Destroy only
  * what no stream works for.
  *
+ * wide table:
  * | name  | memory                | meaning                                                                                              |
  * | x, y  | the device reaches it | y->data NULL: advance prev only (ARGUMENT where the frame has stateless entries)                     |
  * | frame | the device reaches it | aligned to 16; device memory, or pinned host memory where the network is to read it                  |
@@ -51,8 +52,8 @@ DW_API size_t dw_frame_head_bound(uint32_t n); /* room enough for a head */
 /* As dw_encode; at most n forgotten keys travel in a frame. many: frames of encoders of one dw_cuda
  * in one launch, all or none; one thread's until their tickets end. Errors: those of dw_encode;
  * UNSUPPORTED, IO (CUDA); why is told by the encoder at fault, else by the first. again:
- * UNSUPPORTED for kinds of entries (key, delta, stateless) that want other kernels than captured.
- */
+ * UNSUPPORTED for kinds of entries (key, delta, stateless) that want other kernels than
+ * captured. */
 DW_API dw_status dw_encode_async(dw_encoder *encoder, const dw_key *keys, const dw_tensor *x,
                                  void *frame, size_t cap, void *stream, dw_encode_ticket **ticket);
 typedef struct dw_encode_item {
@@ -69,8 +70,8 @@ DW_API dw_status dw_encode_again(dw_encode_ticket *ticket, const dw_key *keys);
  * advanced. NO_ROOM: head_cap. */
 DW_API dw_status dw_encode_finish(dw_encode_ticket *ticket, void *head, size_t head_cap,
                                   size_t *head_len, size_t *len);
-DW_API dw_status dw_encode_cancel(dw_encode_ticket *ticket); /* as if it had never been; PENDING:
-                                                                still running, unless captured */
+/* As if it had never been; PENDING: still running, unless captured. */
+DW_API dw_status dw_encode_cancel(dw_encode_ticket *ticket);
 
 /* As dw_decode. What is wrong with the frame, finish tells, with the reply (STALE and BASE before
  * CORRUPT: payloads are read last); then y is undefined. Tickets of a decoder finish in their

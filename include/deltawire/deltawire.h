@@ -12,10 +12,14 @@
 extern "C" {
 #endif
 
+/* Marks what the shared library exports. Define it as nothing for tools that read C without its
+ * extensions: cffi, pycparser. */
+#ifndef DW_API
 #if defined(__GNUC__)
 #define DW_API __attribute__((visibility("default")))
 #else
 #define DW_API
+#endif
 #endif
 
 /* ---------------------------------------------------------------------------------------------
@@ -95,10 +99,16 @@ DW_API dw_tensor dw_tensor_3d(void *data, dw_dtype dtype, uint32_t n, uint32_t t
 /* Bytes of one element; 0 for no dtype of ours. */
 DW_API size_t dw_dtype_bytes(dw_dtype dtype);
 
-/* A view of a DLTensor (DLPack; a DLManagedTensor begins with one) of extents (C), (T, C) or (N, T,
- * C), with where it lies, as DLDevice says: 1 host, 2 CUDA, 3 pinned host memory; and with the
- * stream that its owner gave with it. Errors: ARGUMENT (channels with gaps, other extents), LIMIT,
- * UNSUPPORTED (no dtype of ours). */
+/* A view of a DLTensor (DLPack; a DLManagedTensor begins with one), with where it lies, as DLDevice
+ * says: 1 host, 2 CUDA, 3 pinned host memory; and with the stream that its owner gave with it.
+ *
+ * | extents      | become      | condition                                                     |
+ * | (C)          | (1, 1, C)   |                                                               |
+ * | (T, C)       | (1, T, C)   | or (N, C): (N, 1, C), with DW_DLPACK_ROWS_ARE_SAMPLES         |
+ * | (N, T, C)    | (N, T, C)   |                                                               |
+ * | (N, A, B, C) | (N, A*B, C) | every step along A is as long as B steps along B              |
+ *
+ * Errors: ARGUMENT (channels with gaps, other extents), LIMIT, UNSUPPORTED (no dtype of ours). */
 typedef struct dw_dlpack_view {
     dw_tensor tensor;
     int device_type, device_id;
@@ -106,27 +116,56 @@ typedef struct dw_dlpack_view {
 } dw_dlpack_view;
 DW_API dw_status dw_tensor_from_dlpack(dw_dlpack_view *view, const void *dl_tensor, void *stream);
 
+/* The same for what a capsule of __dlpack__ holds: a DLManagedTensor ("dltensor"), or a
+ * DLManagedTensorVersioned ("dltensor_versioned", DLPack 1.0 and later). The caller keeps it alive
+ * while the view is used, and calls its deleter afterwards. flags: those below. Errors: those
+ * above, *view as it was, and a sentence in *why; also UNSUPPORTED (another major version of
+ * DLPack) and ARGUMENT (read only, but DW_DLPACK_WRITES; unknown flags). */
+enum {
+    DW_DLPACK_VERSIONED = 1,       /* managed is a DLManagedTensorVersioned */
+    DW_DLPACK_WRITES = 2,          /* the view will be written: a y, not an x */
+    DW_DLPACK_ROWS_ARE_SAMPLES = 4 /* two extents are (N, C), not (T, C) */
+};
+DW_API dw_status dw_tensor_from_dlpack_managed(dw_dlpack_view *view, const void *managed,
+                                               unsigned flags, void *stream, dw_why *why);
+
+/* Frozen, as dw_tensor and dw_allocator: these three are passed in arrays or by value, and never
+ * change in any version. */
 typedef struct dw_key {
     uint64_t sample; /* stays the same in every epoch */
     uint32_t slice;  /* token slice of the sample, 0 where samples are not cut */
 } dw_key;
 
 /* ---------------------------------------------------------------------------------------------
- * Configuration. struct_size = sizeof(dw_config); zero means default everywhere else.
- * As text: "delta:bits=4,group=64,scale=signed,key=8,prev=bf16,choose=never,replies=never",
- * "direct:bits=6,rounding=stochastic", "raw:f32". dw_config_parse and dw_config_format are inverse
- * to each other. */
-typedef enum dw_codec { DW_CODEC_DELTA = 1, DW_CODEC_DIRECT = 2, DW_CODEC_RAW = 3 } dw_codec;
+ * Configuration. As text: "delta:bits=4,group=64,key=8,prev=bf16", "direct:bits=6",
+ * "raw:f32"; docs/codecs.md has every option with its range and default. Zero
+ * means default in every field. */
+typedef enum dw_codec {
+    DW_CODEC_DELTA = 1,  /* the change since the sample's last visit (AQ-SGD) */
+    DW_CODEC_DIRECT = 2, /* the tensor itself, quantized in groups */
+    DW_CODEC_RAW = 3     /* floats as they are */
+} dw_codec;
 typedef enum dw_scale { DW_SCALE_ABSMAX = 1, DW_SCALE_SIGNED = 2, DW_SCALE_MSE = 3 } dw_scale;
 typedef enum dw_rounding { DW_ROUNDING_NEAREST = 1, DW_ROUNDING_STOCHASTIC = 2 } dw_rounding;
 typedef enum dw_choose { DW_CHOOSE_GROUP = 1, DW_CHOOSE_NEVER = 2 } dw_choose;
 typedef enum dw_replies { DW_REPLIES_ALWAYS = 1, DW_REPLIES_NEVER = 2 } dw_replies;
 
+/* How values become bytes. */
+typedef enum dw_form_name {
+    DW_FORM_FLOATS = 1,   /* f32, f16 or bf16 as they are */
+    DW_FORM_QUANTIZED = 2 /* 1 to 8 bits, a scale for each group */
+} dw_form_name;
+
 /* group: all channels of a token share one scale; each channel has one for all tokens */
 enum { DW_GROUP_ROW = 0xffff, DW_GROUP_CHANNEL = 0xfffe };
 
 /* How x itself travels where there is no base: 2..8 bits in groups, or a float format. */
-enum { DW_KEY_F16 = 16, DW_KEY_BF16 = 17, DW_KEY_F32 = 32, DW_KEY_RAW = 1 /* x's own dtype */ };
+enum {
+    DW_KEY_F16 = 16,
+    DW_KEY_BF16 = 17,
+    DW_KEY_F32 = 32,
+    DW_KEY_RAW = 1 /* x's own dtype */
+};
 
 /* All callbacks belong to one object and are called from the thread that calls into it. A dw_task
  * may run in any. */
@@ -137,25 +176,11 @@ typedef struct dw_allocator {
     void *context;
 } dw_allocator;
 
-/* | field             | values                              | default                            |
- * | codec             | delta direct raw                    | delta                              |
- * | bits              | 1..8                                | 4                                  |
- * | group             | 16 32 64 128 256 row channel        | 64                                 |
- * | scale             | absmax signed mse                   | signed; mse for 1 bit; absmax with |
- * |                   | (encoder only, not on wire)         | stochastic rounding                |
- * | rounding          | nearest stochastic                  | nearest (encoder only)             |
- * | seed              | of stochastic rounding              | 0 (encoder only)                   |
- * | key               | 2..8 raw f32 f16 bf16               | 8                                  |
- * | raw               | codec raw: the dtype on the wire    | x's dtype                          |
- * | prev              | f32 f16 bf16                        | x's dtype                          |
- * | choose            | group never: delta or direct        | group                              |
- * | replies           | always never                        | always                             |
- * | audit             | state digest over 1 of so many tiles| 1; DW_AUDIT_NEVER: none            |
- * | quota_bytes       | most bytes of prev                  | 0: no limit                        |
- * | incarnation       | names this encoder's life           | 0: random                          |
- */
 enum { DW_AUDIT_NEVER = 0xff };
 
+/* A config. Begin with dw_config_init or dw_config_parse: they set struct_size, by which a later
+ * version of the library knows how much of the struct this program has; what is missing is default.
+ * A struct that is longer than the library's is accepted where all that it has more is zero. */
 typedef struct dw_config {
     size_t struct_size;
     dw_codec codec;
@@ -182,12 +207,25 @@ typedef struct dw_config {
     void *parallel_context;
 } dw_config;
 
-/* Fills *config (struct_size too) from text. Errors: CONFIG, with the offending word in *why. */
-DW_API dw_status dw_config_parse(dw_config *config, const char *text, dw_why *why);
+/* Fills the first struct_size bytes of *config with defaults; struct_size: sizeof(dw_config) as the
+ * program was compiled. Errors: ARGUMENT (NULL, or shorter than any version's). */
+DW_API dw_status dw_config_init(dw_config *config, size_t struct_size);
 
-/* Writes the canonical text, defaults left out. Errors: CONFIG, NO_ROOM; text is then "". */
+/* Sets *config, struct_size bytes of it as dw_config_init, to what text says. Errors: CONFIG, with
+ * the offending word, its place and what is allowed in *why; *config is then as it was. */
+DW_API dw_status dw_config_parse_sized(dw_config *config, size_t struct_size, const char *text,
+                                       dw_why *why);
+#define dw_config_parse(config, text, why)                                                         \
+    dw_config_parse_sized(config, sizeof(dw_config), text, why)
+
+/* Writes the canonical text: the codec, and the options that are not default, in one order. Configs
+ * that mean the same have the same text. Callbacks and the allocator have no text. Errors: CONFIG,
+ * NO_ROOM; text is then "". */
 enum { DW_CONFIG_TEXT_BYTES = 256 }; /* enough for any config */
 DW_API dw_status dw_config_format(const dw_config *config, char *text, size_t cap);
+
+/* As dw_config_format, with only what both ends of a wire must agree on. */
+DW_API dw_status dw_config_agreement(const dw_config *config, char *text, size_t cap);
 
 /* Room that is enough for any frame of x: exact for raw and direct; for delta it holds n entries of
  * the largest kind and n forgotten keys. 0 where config or x is not valid. Pure function of
@@ -201,6 +239,7 @@ DW_API size_t dw_reply_bound(uint32_t n);
  * Counters, since creation. Norms are sums over a sample of the elements (one in 32 or so), so only
  * their quotients mean something: sqrt(delta_square / x_square) is |x - prev| / |x|. */
 typedef struct dw_counters {
+    size_t struct_size;         /* set by the caller: sizeof(dw_counters) */
     uint64_t frames;            /* encoded, or decoded and accepted */
     uint64_t key_entries;       /* entries that carried x itself into state */
     uint64_t delta_entries;     /* entries that carried a change: the hits */
@@ -210,15 +249,18 @@ typedef struct dw_counters {
     uint64_t groups;            /* quantized groups ... */
     uint64_t direct_groups;     /* ... of delta entries, in which direct was the better choice */
     uint64_t zero_groups;       /* ... with nothing above 2^-96 */
-    uint64_t poisoned_groups; /* ... that held NaN or Inf; encoder: also each such value of a float
-                                 key entry */
+    /* ... that held NaN or Inf; encoder: also each such value of a float key entry. */
+    uint64_t poisoned_groups;
     uint64_t acks, nacks;     /* replies: taken (encoder) or given (decoder) */
     uint64_t rebases;         /* NACKs answered with a delta from an older base */
     uint64_t resyncs;         /* entries re-sent from prev */
     uint64_t rejected_frames; /* decoder: frames that changed nothing */
     uint64_t keys_held;       /* now, not since creation */
     uint64_t state_bytes;     /* now: what all copies of prev and their bookkeeping take */
-    uint64_t busy_ns;         /* inside encode or decode, by config.now_ns */
+    /* now: taken beside them, free for the next copies, and tables; at most what state_bytes lately
+     * was and 2 MiB, but for free room between copies that are held. */
+    uint64_t slack_bytes;
+    uint64_t busy_ns;                            /* inside encode or decode, by config.now_ns */
     double x_square, delta_square, error_square; /* encoder only */
 } dw_counters;
 
@@ -226,8 +268,12 @@ typedef struct dw_counters {
  * Encoder. One per direction and tensor of a model; not thread-safe, different ones independent. */
 typedef struct dw_encoder dw_encoder;
 
-/* Errors: ARGUMENT, CONFIG, NO_MEMORY; *encoder is then NULL. */
+/* Makes an encoder of a config, or of a config's text ("delta:bits=4"). On an error *encoder is
+ * NULL, and why (which may be NULL) says in a sentence what is wrong and what is allowed. Errors:
+ * ARGUMENT, CONFIG, NO_MEMORY. */
 DW_API dw_status dw_encoder_create(dw_encoder **encoder, const dw_config *config);
+DW_API dw_status dw_encoder_create_why(dw_encoder **encoder, const dw_config *config, dw_why *why);
+DW_API dw_status dw_encoder_create_text(dw_encoder **encoder, const char *text, dw_why *why);
 DW_API void dw_encoder_destroy(dw_encoder *encoder); /* NULL is fine */
 
 /* Turns x into one frame and advances prev of its keys, as the decoder will (AQ-SGD, Algorithm 1).
@@ -246,6 +292,29 @@ DW_API void dw_encoder_destroy(dw_encoder *encoder); /* NULL is fine */
 DW_API dw_status dw_encode(dw_encoder *encoder, const dw_key *keys, const dw_tensor *x, void *frame,
                            size_t cap, size_t *len);
 
+/* What dw_encode_with may be told. Zero means default in every field.
+ *
+ * | name           | meaning                                                                     |
+ * | struct_size    | sizeof(dw_encode_options)                                                   |
+ * | stateless      | not 0: no entry touches state; keys may be NULL                             |
+ * | limit          | not 0: the frame takes at most so many bytes. What does not fit as a key    |
+ * |                | entry travels stateless, as short as a change; forgotten keys wait          |
+ * | reconstruction | a tensor of x's shape that gets what the decoder will make of the frame, or |
+ * |                | NULL                                                                        |
+ */
+typedef struct dw_encode_options {
+    size_t struct_size;
+    int stateless;
+    size_t limit;
+    const dw_tensor *reconstruction;
+} dw_encode_options;
+
+/* As dw_encode, with options (NULL: none). Errors: those of dw_encode; NO_ROOM too where nothing
+ * can be made as short as the limit; SHAPE: of the reconstruction. */
+DW_API dw_status dw_encode_with(dw_encoder *encoder, const dw_key *keys, const dw_tensor *x,
+                                const dw_encode_options *options, void *frame, size_t cap,
+                                size_t *len);
+
 /* Takes the peer's reply. An ACK frees the undo copies, a NACK makes the next entry of its keys
  * start from what the peer holds; one that says replaced makes the encoder take a new incarnation.
  * Errors: FORMAT, VERSION, CORRUPT (nothing changed). */
@@ -263,10 +332,16 @@ DW_API dw_status dw_encoder_resync(dw_encoder *encoder, const dw_key *keys, uint
  * as long. Unknown keys are fine. */
 DW_API dw_status dw_encoder_forget(dw_encoder *encoder, dw_key key);
 
+/* Forgets everything and takes a new incarnation: the next entry of every key is a key entry, and
+ * the decoder drops what it held of this encoder's earlier life. Errors: ARGUMENT (a frame is in
+ * flight). */
+DW_API dw_status dw_encoder_reset(dw_encoder *encoder);
+
 /* A read-only view (1, T, C) of prev, valid until the next call. ARGUMENT: the key is not held. */
 DW_API dw_status dw_encoder_peek(const dw_encoder *encoder, dw_key key, dw_tensor *prev);
 
-DW_API dw_counters dw_encoder_counters(const dw_encoder *encoder);
+/* Fills *counters, whose struct_size the caller has set. Errors: ARGUMENT. */
+DW_API dw_status dw_encoder_counters(const dw_encoder *encoder, dw_counters *counters);
 DW_API const char *dw_encoder_why(const dw_encoder *encoder); /* the last error, in a sentence */
 
 /* ---------------------------------------------------------------------------------------------
@@ -274,7 +349,10 @@ DW_API const char *dw_encoder_why(const dw_encoder *encoder); /* the last error,
  * and quota. */
 typedef struct dw_decoder dw_decoder;
 
+/* As those of the encoder. */
 DW_API dw_status dw_decoder_create(dw_decoder **decoder, const dw_config *config);
+DW_API dw_status dw_decoder_create_why(dw_decoder **decoder, const dw_config *config, dw_why *why);
+DW_API dw_status dw_decoder_create_text(dw_decoder **decoder, const char *text, dw_why *why);
 DW_API void dw_decoder_destroy(dw_decoder *decoder); /* NULL is fine */
 
 /* Turns a frame into y and advances prev of its keys, bit for bit as the encoder did.
@@ -293,57 +371,109 @@ DW_API void dw_decoder_destroy(dw_decoder *decoder); /* NULL is fine */
 DW_API dw_status dw_decode(dw_decoder *decoder, const void *frame, size_t len, const dw_tensor *y,
                            void *reply, size_t reply_cap, size_t *reply_len);
 
+/* What dw_decode_with may be told. adds: not 0: y[i] += factor * value, computed as RN(y +
+ * RN(factor * value)) in binary32, rounded once more to y's dtype (docs/format.md, 5); NaN and
+ * infinities of y and of poisoned groups follow IEEE 754. */
+typedef struct dw_decode_options {
+    size_t struct_size; /* sizeof(dw_decode_options) */
+    int adds;
+    float factor;
+} dw_decode_options;
+
+/* As dw_decode, with options (NULL: none). */
+DW_API dw_status dw_decode_with(dw_decoder *decoder, const void *frame, size_t len,
+                                const dw_tensor *y, const dw_decode_options *options, void *reply,
+                                size_t reply_cap, size_t *reply_len);
+
+/* How long the next frame for these keys will be at most, as far as the decoder can know: room to
+ * post a receive with, where a transport must know before. shape: n, t, c and dtype of the tensor
+ * that the other end encodes; its data is not looked at. What the encoder has forgotten, rebases or
+ * has no quota for is known to it alone: let it encode with this limit (dw_encode_options), which
+ * it can always keep where both ends have seen the same frames. Errors: ARGUMENT, LIMIT. */
+DW_API dw_status dw_decoder_expect(dw_decoder *decoder, const dw_key *keys, const dw_tensor *shape,
+                                   size_t *len);
+
 DW_API dw_status dw_decoder_peek(const dw_decoder *decoder, dw_key key, dw_tensor *prev);
-DW_API dw_counters dw_decoder_counters(const dw_decoder *decoder);
+DW_API dw_status dw_decoder_counters(const dw_decoder *decoder, dw_counters *counters);
 DW_API const char *dw_decoder_why(const dw_decoder *decoder);
 
 /* ---------------------------------------------------------------------------------------------
+ * Saving what is held of a key, for checkpoints: docs/format.md, 7 has the bytes, which are the
+ * same on every machine. Save both ends between the same two frames; restore into an encoder and a
+ * decoder of the same configs that have seen no frame: the first import gives them the saved
+ * incarnation, and what comes next goes on where they were. A key that only one end has is healed
+ * like a lost frame.
+ *
+ * export: the state of one key into room of cap bytes; *len bytes, also where room is NULL, which
+ * only asks. export_all: one key after the other, to a function that ends it by another status than
+ * DW_OK and must not call the object. import: takes the place of what is held of the key.
+ *
+ * Errors: ARGUMENT (the key is not held, or in flight), NO_ROOM, NO_MEMORY, FORMAT, VERSION,
+ * CORRUPT, MISMATCH (saved by the other end, or under another incarnation), LIMIT (quota_bytes),
+ * UNSUPPORTED (prev lies on a GPU); nothing is changed then. */
+typedef dw_status dw_saved_visit(void *context, dw_key key, const void *saved, size_t len);
+DW_API dw_status dw_encoder_export(dw_encoder *encoder, dw_key key, void *room, size_t cap,
+                                   size_t *len);
+DW_API dw_status dw_encoder_export_all(dw_encoder *encoder, dw_saved_visit *visit, void *context);
+DW_API dw_status dw_encoder_import(dw_encoder *encoder, const void *saved, size_t len);
+DW_API dw_status dw_decoder_export(dw_decoder *decoder, dw_key key, void *room, size_t cap,
+                                   size_t *len);
+DW_API dw_status dw_decoder_export_all(dw_decoder *decoder, dw_saved_visit *visit, void *context);
+DW_API dw_status dw_decoder_import(dw_decoder *decoder, const void *saved, size_t len);
+
+/* ---------------------------------------------------------------------------------------------
  * Reading a frame or a reply without decoding it: for inspectors and for whoever routes frames. */
-typedef enum dw_entry_kind {
-    DW_ENTRY_RAW = 1,     /* stateless, a float format */
-    DW_ENTRY_DIRECT = 2,  /* stateless, quantized */
-    DW_ENTRY_KEY = 3,     /* x itself into state, quantized */
-    DW_ENTRY_KEY_RAW = 4, /* x itself into state, a float format */
-    DW_ENTRY_DELTA = 5,   /* the change from a base */
-    DW_ENTRY_SYNC = 6     /* the encoder's prev itself into state, exactly */
-} dw_entry_kind;
+/* What an entry does to the state of its key at both ends. */
+typedef enum dw_role {
+    DW_ROLE_STATELESS = 1, /* nothing */
+    DW_ROLE_KEY = 2,       /* prev becomes x, as the form gives it back */
+    DW_ROLE_DELTA = 3,     /* prev becomes prev plus what the form gives back */
+    DW_ROLE_SKIP = 4,      /* prev stays; version and chain advance; there is no payload */
+    DW_ROLE_SYNC = 5       /* prev becomes the encoder's prev, exactly */
+} dw_role;
 
 typedef struct dw_frame_info {
+    size_t struct_size; /* set by the caller: sizeof(dw_frame_info) */
     uint8_t version_major, version_minor;
-    dw_codec codec;
-    uint64_t incarnation, sequence;
+    uint64_t incarnation, sequence, seed;
+    uint64_t length; /* bytes of the frame; what lies behind them does not belong to it */
     uint32_t n, t, c;
-    dw_dtype x, prev; /* prev 0: stateless */
-    uint32_t bits;    /* of delta entries (codec delta) or direct entries; 0: none */
-    uint32_t key;     /* as dw_config.key, never DW_KEY_RAW; 0: none */
-    uint32_t group;   /* as dw_config.group; 0: nothing is quantized */
-    int chooses, wants_reply;
-    uint32_t audit;       /* state digest over 1 of so many tiles; 0: none */
+    dw_dtype x;
+    int wants_reply;
     uint32_t n_forgotten; /* keys the decoder is told to forget */
-    uint64_t payload_bytes;
+    dw_config config;     /* what both ends must agree on, defaults filled in */
 } dw_frame_info;
 
 typedef struct dw_entry_info {
     dw_key key;
-    dw_entry_kind kind;
+    dw_role role;
+    dw_form_name form; /* 0: there is no payload */
     uint64_t base_chain, payload_digest, state_digest;
     uint64_t payload_offset, payload_bytes; /* within the frame */
 } dw_entry_info;
 
 typedef struct dw_reply_info {
-    int accepted; /* ACK, else NACK */
-    int replaced; /* NACK because the decoder has met a later life of the encoder: take a new
-                     incarnation */
+    size_t struct_size; /* set by the caller: sizeof(dw_reply_info) */
+    int accepted;       /* ACK, else NACK */
+    /* NACK because the decoder has met a later life of the encoder: take a new incarnation. */
+    int replaced;
     uint64_t incarnation, sequence;
     uint32_t n;
 } dw_reply_info;
 
 typedef struct dw_reply_entry {
     dw_key key;
-    int held;                             /* 0: the decoder holds nothing of this key */
-    uint64_t incarnation, version, chain; /* version: sequence of the frame that made what is held
-                                           */
+    int held; /* 0: the decoder holds nothing of this key */
+    /* version: sequence of the frame that made what is held; with held 0: up to which it takes no
+     * key frame, or 0. */
+    uint64_t incarnation, version, chain;
 } dw_reply_entry;
+
+/* Bytes of the frame that begins at `frame`, of which the first `have` bytes are there: what a
+ * reader of a stream must wait for, and where the next frame begins. The length is bounded by the
+ * shape in the header, whose digest was checked. PENDING: fewer than a header's 80 bytes, *len is
+ * how many are needed to know. Errors: ARGUMENT, FORMAT, VERSION, CORRUPT. */
+DW_API dw_status dw_frame_length(const void *frame, size_t have, uint64_t *len);
 
 /* Errors: ARGUMENT, FORMAT, VERSION, CORRUPT (header and tables; payloads are not read), SHAPE (n
  * is not N). */

@@ -13,8 +13,10 @@ extern "C" {
 /* A place among the ranks of a communicator. Into dw_link_options go transports =
  * {dw_mpi_transport(), NULL} and transport_context = the dw_mpi; then
  *
- *     listening rank 0:  dw_link_open(&link, "mpi://1", ...)      the peer's rank in the
- * communicator connecting rank 1: dw_link_open(&link, "mpi://0", ...)
+ *     listening rank 0:  dw_link_open(&link, "mpi://1", ...)
+ *     connecting rank 1: dw_link_open(&link, "mpi://0", ...)
+ *
+ * The number is the peer's rank in the communicator.
  *
  * "mpi://1/7" is number 7 of up to 4096 links between the same two ranks (0 where none is given).
  *

@@ -18,8 +18,9 @@ extern "C" {
  * each. NCCL knows no TLS. Threads: as many links as you like, each in any thread. */
 typedef struct dw_nccl dw_nccl;
 
-/* struct_size = sizeof(dw_nccl_options); zero means default.
+/* Zero means default; struct_size as transport.h says.
  *
+ * wide table:
  * | name         | meaning                                                                       | default      |
  * | device       | ordinal of the GPU, whose primary context is used                             | 0            |
  * | communicator | an ncclComm_t of two ranks on this GPU, made by the same copy of NCCL: each   | each link    |

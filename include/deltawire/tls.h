@@ -14,6 +14,7 @@ extern "C" {
  * who the other is, nobody between them can read, change, repeat or cut short what they send, and
  * keys of past sessions are of no use to a thief.
  *
+ * wide table:
  * | name              | meaning                                                             | default              |
  * | own_name          | this end, as "rank/3": 1 to 63 letters, digits or ._-/:@+           | the certificate's    |
  * | peer_name         | who the other end must be; needed to connect                        | any of group or CA   |
@@ -32,7 +33,7 @@ extern "C" {
  * without TLS), AUTH (the peer is not who it must be, or takes us for a stranger). A listener turns
  * strangers away and goes on waiting. */
 typedef struct dw_tls_options {
-    size_t struct_size; /* sizeof(dw_tls_options) */
+    size_t struct_size; /* sizeof(dw_tls_options); see transport.h */
     const char *own_name, *peer_name;
     const void *group_key;
     size_t group_key_bytes;

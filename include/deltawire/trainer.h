@@ -13,6 +13,7 @@ extern "C" {
 /* struct_size = sizeof(dw_train_config); zero means default. All ranks give the same values, but
  * for the first group; a rank that differs is told which setting it is.
  *
+ * wide table:
  * | name                | meaning                                                       | default    |
  * | rank, stages        | this process is stage `rank` of `stages`                      | 0 of 1     |
  * | listen              | URI where the next rank is awaited (all but the last)         | -          |
@@ -123,8 +124,8 @@ typedef struct dw_train_summary {
     double eval_s;        /* of that, in evaluations */
     dw_train_cost cost;   /* mean seconds of all ranks */
     uint32_t stages;
-    const dw_train_cost *ranks; /* (stages): bytes of a rank are those of its link to the next rank
-                                 */
+    /* (stages): bytes of a rank are those of its link to the next rank. */
+    const dw_train_cost *ranks;
 } dw_train_summary;
 
 /* All may be NULL. All but on_listening are called by rank 0 alone, on the caller's thread. */

@@ -12,6 +12,24 @@ extern "C" {
 #endif
 
 /* ---------------------------------------------------------------------------------------------
+ * Structs that begin with struct_size, here and in tls.h and nccl.h. Whoever makes one sets it to
+ * sizeof the struct and to zero what he does not name: `dw_link_options options = {.struct_size =
+ * sizeof options};`. Zero means default. The fields that there are keep their places in all
+ * versions to come; new ones come behind the end, never into padding. So programs, backends and the
+ * library work together although they were compiled against headers of different age:
+ *
+ * - A shorter struct, from somebody older, is taken as if zeros followed.
+ * - A longer one, from somebody newer, is taken if all that lies behind the fields known here is
+ *   zero. Else the call is refused with ARGUMENT and a sentence, since what it asks for cannot be
+ *   done here. What only tells a backend something (dw_transport_open) is taken in any case.
+ * - Where a struct is filled in (dw_link_counters, dw_transport_caps), nothing is written past the
+ *   struct_size that its owner gave. What a longer one has more is zero in counters, and stays in
+ *   caps as it was.
+ *
+ * A size of less than its own 8 bytes, or of more than 4096, is a mistake: ARGUMENT. Flags in
+ * these structs are int, 0 or 1: their size is the same in every language. */
+
+/* ---------------------------------------------------------------------------------------------
  * Link: two ranks, one transport. Messages arrive whole, once, in order per tag, or the link fails:
  * from then on every call gives the same error. A thread of the link's own moves the bytes, so
  * sends go on while the caller computes. Every function may be called from any thread. After fork()
@@ -22,7 +40,7 @@ typedef struct dw_transport dw_transport;
 
 typedef enum dw_link_role { DW_LINK_LISTEN = 1, DW_LINK_CONNECT = 2 } dw_link_role;
 
-/* struct_size = sizeof(dw_link_options); zero means default.
+/* Zero means default.
  *
  * | name              | unit  | meaning                                            | default |
  * | role              |       | who waits and who dials                            | connect |
@@ -102,24 +120,25 @@ typedef void (*dw_link_handler)(void *context, const void *data, size_t len);
 DW_API dw_status dw_link_handle(dw_link *link, uint32_t tag, dw_link_handler handle, void *context);
 
 typedef struct dw_link_counters {
+    size_t struct_size;
     uint64_t messages_sent, messages_received;
     uint64_t bytes_sent, bytes_received; /* on the wire: payload, tags and framing */
     uint64_t queued_bytes;               /* now */
-    uint64_t recv_wait_ns, send_wait_ns; /* callers blocked in recv; in flush, wait_room and close
-                                          */
-    uint64_t kernel_bytes_sent, kernel_bytes_received; /* acknowledged to and received by the
-                                                        * operating system, at most 10 ms old; 0
-                                                        * where the backend cannot tell */
+    /* Callers blocked in recv; in flush, wait_room and close. */
+    uint64_t recv_wait_ns, send_wait_ns;
+    /* Acknowledged to and received by the operating system, at most 10 ms old; 0 where the backend
+     * cannot tell. */
+    uint64_t kernel_bytes_sent, kernel_bytes_received;
     uint64_t queue_ns; /* summed over messages: from dw_link_send until the backend had it all */
-    uint64_t retransmits, rtt_ns, resent_bytes, reconnects; /* as kernel_*: segments sent again, the
-                                                             * fastest connection's round trip; what
-                                                             * the backend itself sent again,
-                                                             * connections that came back */
+    /* As kernel_*: segments sent again, the fastest connection's round trip; what the backend
+     * itself sent again, connections that came back. */
+    uint64_t retransmits, rtt_ns, resent_bytes, reconnects;
 } dw_link_counters;
-DW_API dw_link_counters dw_link_count(dw_link *link);
+/* Fills in *counters, whose struct_size is set. ARGUMENT: it is not, or link is NULL. */
+DW_API dw_status dw_link_count(dw_link *link, dw_link_counters *counters);
 
-DW_API const char *dw_link_peer_name(dw_link *link); /* that it has proven to have; "" without TLS
-                                                      */
+/* That it has proven to have; "" without TLS. */
+DW_API const char *dw_link_peer_name(dw_link *link);
 
 /* Why the link failed, in a sentence that names the peer; "" while it lives. */
 DW_API const char *dw_link_why(dw_link *link);
@@ -144,8 +163,8 @@ typedef struct dw_channel_config {
     uint32_t open_timeout_ms;
 } dw_channel_config;
 
-/* Errors: ARGUMENT, CONFIG, MISMATCH (with both configs in *why), TIMEOUT, NO_MEMORY, the link's.
- */
+/* Errors: ARGUMENT, CONFIG, MISMATCH (with both configs in *why), TIMEOUT, NO_MEMORY, the
+ * link's. */
 DW_API dw_status dw_channel_open(dw_channel **channel, dw_link *link,
                                  const dw_channel_config *config, dw_why *why);
 /* Before dw_link_close. Waits until the peer has received what was sent, for it may ask for some of
@@ -169,7 +188,7 @@ DW_API dw_counters dw_channel_received(dw_channel *channel);
 DW_API const char *dw_channel_why(dw_channel *channel); /* the last error, in a sentence */
 
 /* ---------------------------------------------------------------------------------------------
- * Backend: a scheme, two sizes, six functions and perhaps a seventh. calls.c owns queues, threads,
+ * Backend: a scheme, two sizes, six functions and perhaps a seventh. A link owns queues, threads,
  * timeouts and URIs; a backend moves messages between two ends and nothing else. All calls come
  * from one thread at a time; only open and close may block. docs/transports.md shows one being
  * written.
@@ -178,11 +197,12 @@ DW_API const char *dw_channel_why(dw_channel *channel); /* the last error, in a 
  * DW_OK or an error. Buffers stay valid until then (of a send: until caps says that it is not kept
  * any more) or until close. */
 typedef struct dw_transport_open {
+    size_t struct_size;
     const char *address; /* what follows "scheme://" or "scheme:" in the URI */
     dw_link_role role;
     uint32_t timeout_ms;
-    uint32_t peer_timeout_ms; /* for a backend whose system can watch for a vanished peer by itself
-                               */
+    /* For a backend whose system can watch for a vanished peer by itself. */
+    uint32_t peer_timeout_ms;
     const volatile int *cancelled;                        /* never NULL */
     void (*on_listening)(void *context, const char *uri); /* never NULL */
     void *listening_context;
@@ -199,31 +219,34 @@ typedef struct dw_transport_open {
 } dw_transport_open;
 
 typedef struct dw_transport_caps {
+    size_t struct_size; /* set by the caller, as all that follows was set to a default */
     int wait_fd; /* test is worth calling when poll() reports one of wait_events on it; -1: none */
     int wait_events; /* POLLIN, POLLOUT: only for what is in flight, so that an idle link sleeps */
     int64_t wake_ns; /* test is worth calling after so long in any case; -1: never by itself */
-    uint64_t wire_sent, wire_received; /* bytes so far, framing included; the first grows while a
-                                        * send goes on, the second stands still between messages:
-                                        * timeouts look at both */
-    uint32_t framing_bytes;            /* what each message adds on the wire */
+    /* Bytes so far, framing included; the first grows while a send goes on, the second stands still
+     * between messages: timeouts look at both. */
+    uint64_t wire_sent, wire_received;
+    uint32_t framing_bytes; /* what each message adds on the wire */
     int asks_kernel; /* set by the caller: kernel_* are wanted too, which may cost a system call */
-    uint64_t kernel_sent, kernel_received; /* what the operating system counted on this connection;
-                                              0: unknown */
-    char peer[96];                         /* names the other end in error messages */
-    int is_secure, asks_session; /* TLS stands over every byte; set by the caller: the next two are
-                                    then wanted, too */
-    char peer_name[64];          /* that it has proven to have */
-    unsigned char session[32];   /* random; known to both ends, and to nobody else */
-    uint32_t retry_ms;   /* 0: messages arrive whole, once, in order. Else they may not (a wire made
-                          * to test that): channels   then ask anew for what has not come within this
-                          * time */
-    uint64_t kept_sends; /* so many of the sends answered DW_OK, the last ones, have data that the
-                            backend still needs */
-    uint64_t retransmits, rtt_ns, resent_bytes, reconnects; /* the first two asked for as kernel_*
-                                                               are */
+    /* What the operating system counted on this connection; 0: unknown. */
+    uint64_t kernel_sent, kernel_received;
+    char peer[96]; /* names the other end in error messages */
+    /* TLS stands over every byte; set by the caller: the next two are then wanted, too. */
+    int is_secure, asks_session;
+    char peer_name[64];        /* that it has proven to have */
+    unsigned char session[32]; /* random; known to both ends, and to nobody else */
+    /* 0: messages arrive whole, once, in order. Else they may not (a wire made to test that):
+     * channels then ask anew for what has not come within this time. */
+    uint32_t retry_ms;
+    /* So many of the sends answered DW_OK, the last ones, have data that the backend still
+     * needs. */
+    uint64_t kept_sends;
+    /* The first two asked for as kernel_* are. */
+    uint64_t retransmits, rtt_ns, resent_bytes, reconnects;
 } dw_transport_caps;
 
 struct dw_transport {
+    size_t struct_size;
     const char *scheme;
     size_t endpoint_bytes; /* room for one end, zeroed, aligned as malloc does */
     size_t request_bytes;  /* room for one send or recv in flight, zeroed */
@@ -238,8 +261,8 @@ struct dw_transport {
      * link is dead. */
     dw_status (*test)(void *endpoint, void *request, size_t *len, dw_why *why);
     void (*caps)(void *endpoint, dw_transport_caps *caps);
-    dw_status (*turn)(void *endpoint, dw_why *why); /* NULL, or: what is due while no recv is in
-                                                       flight, in place of its test */
+    /* NULL, or: what is due while no recv is in flight, in place of its test. */
+    dw_status (*turn)(void *endpoint, dw_why *why);
 };
 
 #ifdef __cplusplus

@@ -9,7 +9,7 @@
 #define DW_VERSION_STRING "0.1.0"
 
 /* Of the bytes on the wire, docs/format.md. */
-#define DW_FORMAT_MAJOR 1
+#define DW_FORMAT_MAJOR 2
 #define DW_FORMAT_MINOR 0
 
 #endif

@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "shared.h"
+#include "base/shared.h"
 
 #define DW_F32_NAN      0x7fc00000u
 #define DW_F32_INFINITY 0x7f800000u
@@ -38,8 +38,8 @@ DW_INLINE float dw_bf16_widen(uint16_t half)
     return dw_float_of((uint32_t)half << 16);
 }
 
-/* Adding 0x7fff, and one more where the last kept bit is odd, rounds to nearest even in the carry.
- */
+/* Adding 0x7fff, and one more where the last kept bit is odd, rounds to nearest even in the
+ * carry. */
 DW_INLINE uint16_t dw_bf16_round(float value)
 {
     uint32_t bits = dw_bits_of(value);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
- * layout.h - pieces and tiles: where every byte of a quantized payload lies, as text that C and
- * CUDA share (docs/format.md, 3.2).
+ * layout.h - pieces and tiles: where every byte of a quantized or microscaling payload lies, as
+ * text that C and CUDA share (docs/format.md, 3.2 and 3.3).
  *
  * A pure function of shape, bits and group. Rows are cut into segments, which tiles hold one after
  * the other. A segment is a piece, with a scale of its own in its tile; but with a scale per
  * channel the pieces are the channels, and their scales lie in front of the tiles. All sizes are
- * 64-bit; dw_layout_make alone multiplies, and refuses what does not fit, so that sums and products
- * below it cannot overflow. */
+ * 64-bit; dw_layout_make_scaled alone multiplies, and refuses what does not fit, so that sums and
+ * products below it cannot overflow. */
 #ifndef DW_LAYOUT_H
 #define DW_LAYOUT_H
 
@@ -15,12 +15,13 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "shared.h"
+#include "base/shared.h"
 
 enum { DW_TILE_ELEMENTS = 2048, DW_LAYOUT_ROW = 0xffff, DW_LAYOUT_CHANNEL = 0xfffe };
 
 typedef struct dw_layout {
     uint32_t t, c, bits;
+    uint32_t scale_size; /* bytes of a scale: 2, of microscaling 1 */
     bool chooses;
     bool by_channel;                    /* a piece is one channel of all tokens */
     uint32_t segment_channels;          /* channels of a segment, but for the last of a row */
@@ -46,14 +47,10 @@ DW_INLINE uint64_t dw_round_up(uint64_t value, uint64_t multiple)
     return (value + multiple - 1) / multiple * multiple;
 }
 
-DW_INLINE uint64_t dw_scale_bytes(uint64_t pieces)
+/* Bytes of so many scales, padding included. */
+DW_INLINE uint64_t dw_layout_scales_bytes(const dw_layout *layout, uint64_t pieces)
 {
-    return dw_round_up(2 * pieces, 16);
-}
-
-DW_INLINE uint64_t dw_tile_bytes(uint64_t pieces, uint64_t elements, uint32_t bits)
-{
-    return dw_scale_bytes(pieces) + dw_round_up(elements * bits / 8, 16);
+    return dw_round_up(layout->scale_size * pieces, 16);
 }
 
 DW_INLINE void dw_layout_rows(dw_layout *layout, uint32_t c, uint32_t group)
@@ -70,12 +67,13 @@ DW_INLINE void dw_layout_rows(dw_layout *layout, uint32_t c, uint32_t group)
     layout->tile_segments = layout->cut_rows ? 1 : DW_TILE_ELEMENTS / layout->segment_width;
 }
 
-/* Bytes of a tile of so many segments and elements: its scales are in it, or in front of all tiles.
- */
+/* Bytes of a tile of so many segments and elements: its scales are in it, or in front of all
+ * tiles. */
 DW_INLINE uint64_t dw_layout_tile_bytes(const dw_layout *layout, uint64_t segments,
                                         uint64_t elements)
 {
-    return dw_tile_bytes(layout->by_channel ? 0 : segments, elements, layout->bits);
+    return dw_layout_scales_bytes(layout, layout->by_channel ? 0 : segments) +
+           dw_round_up(elements * layout->bits / 8, 16);
 }
 
 /* Bytes of all tiles of one row of a cut layout. */
@@ -85,12 +83,12 @@ DW_INLINE uint64_t dw_layout_row_bytes(const dw_layout *layout)
            dw_layout_tile_bytes(layout, 1, layout->last_width);
 }
 
-/* t, c >= 1; bits 1..8; group 16..256, DW_LAYOUT_ROW or DW_LAYOUT_CHANNEL. false: the payload would
- * pass 2^62 bytes. */
-DW_INLINE bool dw_layout_make(dw_layout *layout, uint32_t t, uint32_t c, uint32_t bits,
-                              uint32_t group, bool chooses)
+/* As dw_layout_make, with scales of so many bytes, 1 or 2. */
+DW_INLINE bool dw_layout_make_scaled(dw_layout *layout, uint32_t t, uint32_t c, uint32_t bits,
+                                     uint32_t group, uint32_t scale_size, bool chooses)
 {
     memset(layout, 0, sizeof *layout);
+    layout->scale_size = scale_size;
     layout->t = t;
     layout->c = c;
     layout->bits = bits;
@@ -101,7 +99,7 @@ DW_INLINE bool dw_layout_make(dw_layout *layout, uint32_t t, uint32_t c, uint32_
     layout->pieces = layout->by_channel ? c : layout->segments;
     if (layout->segments > UINT64_MAX / 4 / (layout->segment_width + 64u)) return false;
     layout->choice_bytes = chooses ? dw_round_up((layout->pieces + 7) / 8, 16) : 0;
-    layout->scale_bytes = layout->by_channel ? dw_scale_bytes(c) : 0;
+    layout->scale_bytes = layout->by_channel ? dw_layout_scales_bytes(layout, c) : 0;
     layout->tile_bytes = dw_layout_tile_bytes(
         layout, layout->tile_segments, (uint64_t)layout->tile_segments * layout->segment_width);
     uint64_t front = layout->choice_bytes + layout->scale_bytes;
@@ -117,6 +115,22 @@ DW_INLINE bool dw_layout_make(dw_layout *layout, uint32_t t, uint32_t c, uint32_
     if (rest)
         layout->payload_bytes += dw_layout_tile_bytes(layout, rest, rest * layout->segment_width);
     return true;
+}
+
+/* A quantized payload. t, c >= 1; bits 1..8; group 16..256, DW_LAYOUT_ROW or DW_LAYOUT_CHANNEL.
+ * false: the payload would pass 2^62 bytes. */
+DW_INLINE bool dw_layout_make(dw_layout *layout, uint32_t t, uint32_t c, uint32_t bits,
+                              uint32_t group, bool chooses)
+{
+    return dw_layout_make_scaled(layout, t, c, bits, group, 2, chooses);
+}
+
+/* A microscaling payload, whose pieces are blocks of 32 channels with a scale of one byte. bits: of
+ * an element (arithmetic/mx.h). */
+DW_INLINE bool dw_layout_make_mx(dw_layout *layout, uint32_t t, uint32_t c, uint32_t bits,
+                                 bool chooses)
+{
+    return dw_layout_make_scaled(layout, t, c, bits, 32, 1, chooses);
 }
 
 DW_INLINE dw_tile dw_layout_tile(const dw_layout *layout, uint64_t i)
@@ -136,7 +150,8 @@ DW_INLINE dw_tile dw_layout_tile(const dw_layout *layout, uint64_t i)
         tile.elements = tile.segments * layout->segment_width;
         tile.offset = front + i * layout->tile_bytes;
     }
-    tile.codes = tile.offset + (layout->by_channel ? 0 : dw_scale_bytes(tile.segments));
+    tile.codes =
+        tile.offset + (layout->by_channel ? 0 : dw_layout_scales_bytes(layout, tile.segments));
     tile.bytes = dw_layout_tile_bytes(layout, tile.segments, tile.elements);
     return tile;
 }
@@ -144,9 +159,9 @@ DW_INLINE dw_tile dw_layout_tile(const dw_layout *layout, uint64_t i)
 /* Where in the payload the scale of a piece lies. */
 DW_INLINE uint64_t dw_layout_scale(const dw_layout *layout, uint64_t piece)
 {
-    if (layout->by_channel) return layout->choice_bytes + 2 * piece;
+    if (layout->by_channel) return layout->choice_bytes + layout->scale_size * piece;
     return dw_layout_tile(layout, piece / layout->tile_segments).offset +
-           2 * (piece % layout->tile_segments);
+           layout->scale_size * (piece % layout->tile_segments);
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -168,7 +183,8 @@ DW_INLINE uint64_t dw_layout_chunk_tiles(const dw_layout *layout)
 
 DW_INLINE uint64_t dw_layout_chunks(const dw_layout *layout)
 {
-    if (layout->by_channel) return (layout->c + DW_STRIP_CHANNELS - 1) / DW_STRIP_CHANNELS;
+    if (layout->by_channel)
+        return ((uint64_t)layout->c + DW_STRIP_CHANNELS - 1) / DW_STRIP_CHANNELS;
     uint64_t each = dw_layout_chunk_tiles(layout);
     return (layout->tiles + each - 1) / each;
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
- * pack.h - codes to planes of bits and back, as text that C and CUDA share (docs/format.md, 3.2).
- */
+ * pack.h - codes to planes of bits and back, as text that C and CUDA share (docs/format.md,
+ * 3.2). */
 #ifndef DW_PACK_H
 #define DW_PACK_H
 
 #include <stddef.h>
 
-#include "half.h"
+#include "arithmetic/half.h"
 
 /* The width of the plane that starts at bit `from` of a code of `bits` bits: the largest power of
  * two that is left. */

@@ -8,11 +8,10 @@
 
 #include <float.h>
 
-#include "half.h"
+#include "arithmetic/half.h"
 
 #if !defined(__CUDACC__) && FLT_EVAL_METHOD != 0
-#error                                                                                             \
-    "float arithmetic must be rounded to float: -msse2 -mfpmath=sse on x86, -fexcess-precision=fast on s390x (FLT_EVAL_METHOD must be 0)"
+#error "FLT_EVAL_METHOD must be 0: -msse2 -mfpmath=sse on x86, -fexcess-precision=fast on s390x"
 #endif
 #if defined(__FAST_MATH__)
 #error "the arithmetic is part of the format: build without -ffast-math"
@@ -40,22 +39,27 @@ DW_INLINE uint32_t dw_levels(uint32_t bits, int uses_all)
     return bits == 1 || uses_all ? half : half - 1;
 }
 
-/* The smallest bf16 s with s * levels >= largest, at most the largest finite bf16. Where the levels
- * are a power of two the quotient is exact, and is rounded up. Else: rounding is monotonic and
- * every bf16 is a binary32, so the rounded quotient, cut to bf16, is that s or the one below it;
- * the product that tells is exact (8 bits times 8). largest: binary32 bits, finite, at least 2^-99,
- * so that s is a normal number. */
+/* The smallest bf16 s with s * levels >= largest, at most the largest whose product with the levels
+ * is finite: an infinite one would throw prev from one end of the numbers to the other, for ever.
+ * Where the levels are a power of two the quotient is exact, and is rounded up. Else: rounding is
+ * monotonic and every bf16 is a binary32, so the rounded quotient, cut to bf16, is that s or the
+ * one below it; the product that tells is exact (8 bits times 8), or infinite, and then the s below
+ * it is the largest. largest: binary32 bits, at least 2^-99, so that s is a normal number, and
+ * finite unless uses_all. */
 DW_INLINE uint16_t dw_scale_for(uint32_t largest, uint32_t bits, int uses_all)
 {
     uint32_t scale;
     if (bits == 1 || uses_all) {
+        uint32_t most = DW_BF16_LARGEST - ((bits - 1) << 7);
         scale = (largest - ((bits - 1) << 23) + 0xffffu) >> 16;
+        scale = scale > most ? most : scale;
     } else {
         float amount = dw_float_of(largest), count = (float)dw_levels(bits, 0);
         scale = dw_bits_of(amount / count) >> 16;
         scale += dw_bf16_widen((uint16_t)scale) * count < amount ? 1u : 0u;
+        scale -= dw_bf16_widen((uint16_t)scale) * count > FLT_MAX ? 1u : 0u;
     }
-    return (uint16_t)(scale > DW_BF16_LARGEST ? DW_BF16_LARGEST : scale);
+    return (uint16_t)scale;
 }
 
 /* Steps 3 to 5 of the encoder: the scale of a piece. is_signed: the extreme lies on the lowest
@@ -93,8 +97,8 @@ DW_INLINE float dw_rint(float value)
 }
 
 /* Step 6. |delta * inverse| is at most 2^(bits-1) and a little. dither: 0, or what stochastic
- * rounding adds. A flat piece has inverse 0, and only zero levels: a dither never reaches a half.
- */
+ * rounding adds. A flat piece has inverse 0, and only zero levels: a dither never reaches a
+ * half. */
 DW_INLINE int32_t dw_code_of(float delta, float inverse, int32_t half, float dither)
 {
     float scaled = delta * inverse;

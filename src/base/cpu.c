@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * cpu.c - the processor's instruction sets and its floating-point mode. */
-#include "cpu.h"
+#include "base/cpu.h"
 
 #if defined(__SSE__) || defined(__x86_64__)
 #include <xmmintrin.h>

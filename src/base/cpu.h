@@ -31,8 +31,8 @@ void dw_cpu_leave_exact(dw_cpu_mode mode);
 enum {
     DW_CPU_AVX2 = 1,   /* with F16C and FMA */
     DW_CPU_AVX512 = 2, /* F, BW, VL and DQ */
-    DW_CPU_NEON = 4,   /* Advanced SIMD; the calling conventions of 64-bit Arm want it, so it is
-                          always there */
+    /* Advanced SIMD; the calling conventions of 64-bit Arm want it, so it is always there. */
+    DW_CPU_NEON = 4,
     DW_CPU_ALL = 0x7fffffff
 };
 uint32_t dw_cpu_features(void);

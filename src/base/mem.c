@@ -10,14 +10,9 @@
 #include <string.h>
 #include <time.h>
 
-#include "mem.h"
+#include "base/mem.h"
 
-enum { ALIGNMENT = 64, HUGE_PAGE_BYTES = 2 << 20, CHUNK_BYTES = HUGE_PAGE_BYTES };
-
-struct dw_pool_chunk {
-    dw_pool_chunk *next;
-    uint64_t bytes;
-};
+enum { ALIGNMENT = 64, HUGE_PAGE_BYTES = 2 << 20 };
 
 bool dw_size_multiply(uint64_t a, uint64_t b, uint64_t *result)
 {
@@ -103,81 +98,4 @@ uint64_t dw_mem_random(void)
     if (!value)
         value = (uint64_t)time(NULL) * UINT64_C(0x9E3779B97F4A7C15) ^ (uint64_t)(uintptr_t)&value;
     return value ? value : 1;
-}
-
-void dw_pool_init(dw_pool *pool, const dw_allocator *allocator)
-{
-    memset(pool, 0, sizeof *pool);
-    pool->allocator = *allocator;
-}
-
-void dw_pool_release(dw_pool *pool)
-{
-    while (pool->chunks) {
-        dw_pool_chunk *chunk = pool->chunks;
-        pool->chunks = chunk->next;
-        dw_mem_release(&pool->allocator, chunk, chunk->bytes);
-    }
-    dw_pool_init(pool, &(dw_allocator){0});
-}
-
-/* Slots come in multiples of a step that is a power of two: at most 32 steps to a slot, at least 17
- * beyond the smallest. */
-static uint64_t slot_step(uint64_t bytes)
-{
-    uint64_t step = ALIGNMENT;
-    while (bytes > 32 * step) step *= 2;
-    return step;
-}
-
-static uint64_t slot_size(uint64_t bytes)
-{
-    uint64_t step = slot_step(bytes);
-    return (bytes + step - 1) / step * step;
-}
-
-static dw_pool_class *class_of(dw_pool *pool, uint64_t slot_bytes)
-{
-    uint64_t last = slot_step(slot_bytes), first = 0;
-    for (uint64_t step = ALIGNMENT; step < last; step *= 2) first += 16;
-    return &pool->classes[first + slot_bytes / last - 1];
-}
-
-static void push(dw_pool_class *class, void *slot)
-{
-    memcpy(slot, &class->first_free, sizeof(void *));
-    class->first_free = slot;
-}
-
-void *dw_pool_take(dw_pool *pool, uint64_t bytes)
-{
-    if (bytes == 0 || bytes > PTRDIFF_MAX / 2) return NULL;
-    uint64_t slot_bytes = slot_size(bytes);
-    dw_pool_class *class = class_of(pool, slot_bytes);
-    if (!class->first_free) {
-        uint64_t slots = slot_bytes < CHUNK_BYTES ? CHUNK_BYTES / slot_bytes : 1;
-        uint64_t chunk_bytes = ALIGNMENT + slots * slot_bytes;
-        if (slots > 1 && chunk_bytes < CHUNK_BYTES) chunk_bytes = CHUNK_BYTES;
-        dw_pool_chunk *chunk = dw_mem_allocate(&pool->allocator, chunk_bytes);
-        if (!chunk) return NULL;
-        *chunk = (dw_pool_chunk){pool->chunks, chunk_bytes};
-        pool->chunks = chunk;
-        unsigned char *slot = (unsigned char *)chunk + ALIGNMENT;
-        pool->taken_bytes += slot_bytes;
-        for (uint64_t i = slots - 1; i >= 1; i--) push(class, slot + i * slot_bytes);
-        return slot;
-    }
-    void *slot = class->first_free;
-    memcpy(&class->first_free, slot, sizeof(void *));
-    pool->taken_bytes += slot_bytes;
-    return slot;
-}
-
-void dw_pool_give(dw_pool *pool, void *slot, uint64_t bytes)
-{
-    if (!slot) return;
-    uint64_t slot_bytes = slot_size(bytes);
-    dw_pool_class *class = class_of(pool, slot_bytes);
-    pool->taken_bytes -= slot_bytes;
-    push(class, slot);
 }

@@ -26,9 +26,12 @@ const char *dw_status_string(dw_status status)
     case DW_ERR_IO: return "a file or the operating system failed";
     case DW_ERR_STALE: return "a duplicate or an older frame: already applied";
     case DW_ERR_BASE:
-        return "the change starts from a state that is not held here; a key frame will follow";
+        return "the change starts from a state that is not held here: a reply makes the encoder "
+               "send a "
+               "key frame";
     case DW_ERR_STATE:
-        return "the reconstruction differs from the sender's; a key frame will follow";
+        return "the reconstruction differs from the sender's: a reply makes the encoder send a key "
+               "frame";
     case DW_ERR_TIMEOUT: return "the peer did not answer in time";
     case DW_ERR_PEER: return "the peer closed the link or died";
     case DW_ERR_ADDRESS: return "the address cannot be resolved, bound or reached";

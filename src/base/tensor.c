@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * tensor.c - views: are they sound, and where is what. */
-#include "tensor.h"
+#include "base/tensor.h"
 
 size_t dw_dtype_bytes(dw_dtype dtype)
 {
@@ -9,8 +9,8 @@ size_t dw_dtype_bytes(dw_dtype dtype)
 
 dw_tensor dw_tensor_3d(void *data, dw_dtype dtype, uint32_t n, uint32_t t, uint32_t c)
 {
-    uint64_t sample = (uint64_t)t * c; /* one that passes INT64_MAX is refused by whoever takes the
-                                          view */
+    /* One that passes INT64_MAX is refused by whoever takes the view. */
+    uint64_t sample = (uint64_t)t * c;
     return (dw_tensor){data, dtype, n, t, c, sample > INT64_MAX ? INT64_MAX : (int64_t)sample, c};
 }
 

@@ -5,7 +5,7 @@
 #ifndef DW_TENSOR_H
 #define DW_TENSOR_H
 
-#include "mem.h"
+#include "base/mem.h"
 
 dw_status dw_tensor_check(const dw_tensor *tensor);
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * tensor_dlpack.c - DLPack's tensors as views. */
-#include "tensor.h"
+#include <stdio.h>
+
+#include "base/tensor.h"
 
 /* DLTensor of dmlc/dlpack's dlpack.h, whose memory layout is the same from 0.2 on; DLManagedTensor
  * begins with one. */
@@ -24,42 +26,121 @@ static dw_dtype dtype_of(const dl_tensor *from)
     return from->type_code == DL_BFLOAT && from->type_bits == 16 ? DW_BF16 : (dw_dtype)0;
 }
 
-/* Extents and strides of the last three dimensions; a dimension that is missing is 1 long. */
-static dw_status take_extents(const dl_tensor *from, int64_t extents[3], int64_t strides[3])
+/* DLManagedTensorVersioned, of which every version 1 begins so. */
+typedef struct dl_versioned {
+    uint32_t major, minor;
+    void *manager_context;
+    void (*deleter)(struct dl_versioned *self);
+    uint64_t flags;
+    dl_tensor tensor;
+} dl_versioned;
+
+enum { DL_MAJOR = 1, DL_READ_ONLY = 1 };
+
+typedef struct extents {
+    int64_t extent[4], stride[4]; /* (N, A, B, C); where one is missing it is 1 long */
+} extents;
+
+/* Where in (N, A, B, C) the extents of so many dimensions go, and two that are (N, C). */
+static const uint8_t places[4][4] = {{3}, {2, 3}, {0, 2, 3}, {0, 1, 2, 3}},
+                     places_of_samples[2] = {0, 3};
+
+static dw_status take_extents(const dl_tensor *from, bool rows_are_samples, extents *e,
+                              const char **why)
 {
+    const uint8_t *place =
+        from->ndim == 2 && rows_are_samples ? places_of_samples : places[from->ndim - 1];
     int64_t dense = 1;
-    for (int32_t i = 2; i >= 0; i--) {
-        int32_t at = from->ndim - 3 + i;
-        extents[i] = at < 0 ? 1 : from->shape[at];
-        if (extents[i] < 1 || extents[i] > UINT32_MAX) return DW_ERR_ARGUMENT;
-        strides[i] = at < 0 || !from->strides ? dense : from->strides[at];
+    *e = (extents){{1, 1, 1, 1}, {0, 0, 0, 1}};
+    for (int32_t i = from->ndim - 1; i >= 0; i--) {
         uint64_t next;
-        if (!dw_size_multiply((uint64_t)dense, (uint64_t)extents[i], &next) || next > INT64_MAX)
+        *why = "an extent is zero, negative, or past 2^32";
+        if (from->shape[i] < 1 || from->shape[i] > UINT32_MAX) return DW_ERR_ARGUMENT;
+        e->extent[place[i]] = from->shape[i];
+        e->stride[place[i]] = from->strides ? from->strides[i] : dense;
+        *why = "it has more elements than memory can hold";
+        if (!dw_size_multiply((uint64_t)dense, (uint64_t)from->shape[i], &next) || next > INT64_MAX)
             return DW_ERR_LIMIT;
         dense = (int64_t)next;
     }
+    *why = "its channels, the last extent, have gaps between them: make it contiguous";
+    return e->stride[3] == 1 || e->extent[3] == 1 ? DW_OK : DW_ERR_ARGUMENT;
+}
+
+/* (A, B) as one extent of tokens: all of B lie between one step along A and the next. */
+static dw_status join_tokens(const extents *e, int64_t *tokens, int64_t *stride, const char **why)
+{
+    int64_t a = e->extent[1], b = e->extent[2];
+    *tokens = a * b; /* both are below 2^32, and their product was checked */
+    *stride = b > 1 ? e->stride[2] : e->stride[1];
+    *why = "its two middle extents cannot be walked as one: make it contiguous";
+    if (a > 1 && b > 1 && (e->stride[1] % b || e->stride[1] / b != e->stride[2]))
+        return DW_ERR_ARGUMENT;
+    *why = "its two middle extents together pass 2^32";
+    return *tokens <= UINT32_MAX ? DW_OK : DW_ERR_LIMIT;
+}
+
+static dw_status make_view(dw_dlpack_view *view, const dl_tensor *from, bool rows_are_samples,
+                           void *stream, const char **why)
+{
+    extents e;
+    int64_t tokens, stride_t;
+    *why = "it has neither one, two, three nor four extents";
+    if (!from->shape || from->ndim < 1 || from->ndim > 4) return DW_ERR_ARGUMENT;
+    dw_dtype dtype = dtype_of(from);
+    *why = "its elements are neither f32, f16 nor bf16";
+    if (!dtype) return DW_ERR_UNSUPPORTED;
+    dw_status status = take_extents(from, rows_are_samples, &e, why);
+    if (!status) status = join_tokens(&e, &tokens, &stride_t, why);
+    if (status) return status;
+    dw_tensor tensor = {.data = from->data ? (unsigned char *)from->data + from->byte_offset : NULL,
+                        .dtype = dtype,
+                        .n = (uint32_t)e.extent[0],
+                        .t = (uint32_t)tokens,
+                        .c = (uint32_t)e.extent[3],
+                        .stride_n = e.extent[0] > 1 ? e.stride[0] : tokens * e.extent[3],
+                        .stride_t = tokens > 1 ? stride_t : e.extent[3]};
+    *why = "it cannot be walked: see its alignment, strides and size";
+    status = dw_tensor_check(&tensor);
+    if (status) return status;
+    *view = (dw_dlpack_view){tensor, from->device_type, from->device_id, stream};
     return DW_OK;
 }
 
 dw_status dw_tensor_from_dlpack(dw_dlpack_view *view, const void *given, void *stream)
 {
-    const dl_tensor *from = given;
-    int64_t extents[3], strides[3];
-    if (!view || !from || !from->shape || from->ndim < 1 || from->ndim > 3) return DW_ERR_ARGUMENT;
-    dw_dtype dtype = dtype_of(from);
-    if (!dtype) return DW_ERR_UNSUPPORTED;
-    dw_status status = take_extents(from, extents, strides);
-    if (status) return status;
-    if (strides[2] != 1 && extents[2] > 1) return DW_ERR_ARGUMENT;
-    dw_tensor tensor = {.data = from->data ? (unsigned char *)from->data + from->byte_offset : NULL,
-                        .dtype = dtype,
-                        .n = (uint32_t)extents[0],
-                        .t = (uint32_t)extents[1],
-                        .c = (uint32_t)extents[2],
-                        .stride_n = extents[0] > 1 ? strides[0] : extents[1] * extents[2],
-                        .stride_t = extents[1] > 1 ? strides[1] : extents[2]};
-    status = dw_tensor_check(&tensor);
-    if (status) return status;
-    *view = (dw_dlpack_view){tensor, from->device_type, from->device_id, stream};
-    return DW_OK;
+    const char *why;
+    return view && given ? make_view(view, given, false, stream, &why) : DW_ERR_ARGUMENT;
+}
+
+static dw_status open_managed(dw_dlpack_view *view, const void *managed, unsigned flags,
+                              void *stream, const char **why)
+{
+    const dl_tensor *from = managed;
+    *why = "an argument is NULL, or a flag is unknown";
+    if (!view || !managed ||
+        flags & ~(unsigned)(DW_DLPACK_VERSIONED | DW_DLPACK_WRITES | DW_DLPACK_ROWS_ARE_SAMPLES))
+        return DW_ERR_ARGUMENT;
+    if (flags & DW_DLPACK_VERSIONED) {
+        const dl_versioned *versioned = managed;
+        *why =
+            "it is of another major version of DLPack than 1: ask its owner for max_version=(1, 0)";
+        if (versioned->major != DL_MAJOR) return DW_ERR_UNSUPPORTED;
+        *why = "it is read only, and is to be written: copy it, or give another tensor";
+        if (flags & DW_DLPACK_WRITES && versioned->flags & DL_READ_ONLY) return DW_ERR_ARGUMENT;
+        from = &versioned->tensor;
+    }
+    return make_view(view, from, (flags & DW_DLPACK_ROWS_ARE_SAMPLES) != 0, stream, why);
+}
+
+dw_status dw_tensor_from_dlpack_managed(dw_dlpack_view *view, const void *managed, unsigned flags,
+                                        void *stream, dw_why *why)
+{
+    const char *sentence;
+    dw_status status = open_managed(view, managed, flags, stream, &sentence);
+    if (why) {
+        *why = (dw_why){.offset = -1};
+        if (status) snprintf(why->text, sizeof why->text, "this DLPack tensor: %s", sentence);
+    }
+    return status;
 }

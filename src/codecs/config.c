@@ -1,122 +1,49 @@
 /* SPDX-License-Identifier: Apache-2.0
- * config.c - "delta:bits=4,group=64" to dw_config and back; defaults and limits. */
+ * config.c - "delta:bits=4,group=64" to dw_config and back. */
 #include <stdio.h>
 #include <string.h>
 
-#include "params.h"
+#include "codecs/options.h"
 
-typedef struct word {
-    const char *text;
-    uint32_t value;
-} word;
+/* What the first callers know. Fields that come later stand behind these. */
+enum { FIRST_CONFIG_BYTES = sizeof(dw_config) };
 
-static const word codecs[] = {
-    {"delta", DW_CODEC_DELTA}, {"direct", DW_CODEC_DIRECT}, {"raw", DW_CODEC_RAW}, {0}};
-static const word widths[] = {{"1", 1}, {"2", 2}, {"3", 3}, {"4", 4}, {"5", 5},
-                              {"6", 6}, {"7", 7}, {"8", 8}, {0}};
-static const word groups[] = {{"16", 16},
-                              {"32", 32},
-                              {"64", 64},
-                              {"128", 128},
-                              {"256", 256},
-                              {"row", DW_GROUP_ROW},
-                              {"channel", DW_GROUP_CHANNEL},
-                              {0}};
-static const word scales[] = {
-    {"absmax", DW_SCALE_ABSMAX}, {"signed", DW_SCALE_SIGNED}, {"mse", DW_SCALE_MSE}, {0}};
-static const word roundings[] = {
-    {"nearest", DW_ROUNDING_NEAREST}, {"stochastic", DW_ROUNDING_STOCHASTIC}, {0}};
-static const word keys[] = {{"2", 2},
-                            {"3", 3},
-                            {"4", 4},
-                            {"5", 5},
-                            {"6", 6},
-                            {"7", 7},
-                            {"8", 8},
-                            {"raw", DW_KEY_RAW},
-                            {"f32", DW_KEY_F32},
-                            {"f16", DW_KEY_F16},
-                            {"bf16", DW_KEY_BF16},
-                            {0}};
-static const word dtypes[] = {{"f32", DW_F32}, {"f16", DW_F16}, {"bf16", DW_BF16}, {0}};
-static const word choices[] = {{"group", DW_CHOOSE_GROUP}, {"never", DW_CHOOSE_NEVER}, {0}};
-static const word replies[] = {{"always", DW_REPLIES_ALWAYS}, {"never", DW_REPLIES_NEVER}, {0}};
+dw_status dw_config_init(dw_config *config, size_t struct_size)
+{
+    if (!config || struct_size < FIRST_CONFIG_BYTES) return DW_ERR_ARGUMENT;
+    memset(config, 0, struct_size);
+    config->struct_size = struct_size;
+    return DW_OK;
+}
 
-enum { FOR_DELTA = 1, FOR_DIRECT = 2, FOR_RAW = 4 };
-
-/* One row per option: which codecs know it, its words (NULL: a number), and its place. */
-typedef struct option {
-    const char *name;
-    int codecs;
-    const word *words;
-    uint64_t least, most;
-    uint64_t (*get)(const dw_config *config);
-    void (*set)(dw_config *config, uint64_t value);
-} option;
-
-#define FIELD(name, type)                                                                          \
-    static uint64_t get_##name(const dw_config *config)                                            \
-    {                                                                                              \
-        return (uint64_t)config->name;                                                             \
-    }                                                                                              \
-    static void set_##name(dw_config *config, uint64_t value)                                      \
-    {                                                                                              \
-        config->name = (type)value;                                                                \
+static dw_status complain(dw_why *why, const char *sentence)
+{
+    if (why) {
+        why->offset = -1;
+        snprintf(why->text, sizeof why->text, "%s", sentence);
     }
-FIELD(bits, uint32_t)
-FIELD(group, uint32_t)
-FIELD(scale, dw_scale)
-FIELD(rounding, dw_rounding)
-FIELD(seed, uint64_t)
-FIELD(key, uint32_t)
-FIELD(raw, dw_dtype)
-FIELD(prev, dw_dtype)
-FIELD(choose, dw_choose)
-FIELD(replies, dw_replies)
-FIELD(audit, uint32_t)
-FIELD(quota_bytes, uint64_t)
-FIELD(incarnation, uint64_t)
-#undef FIELD
-
-static const option options[] = {
-    {"bits", FOR_DELTA | FOR_DIRECT, widths, 0, 0, get_bits, set_bits},
-    {"group", FOR_DELTA | FOR_DIRECT, groups, 0, 0, get_group, set_group},
-    {"scale", FOR_DELTA | FOR_DIRECT, scales, 0, 0, get_scale, set_scale},
-    {"rounding", FOR_DELTA | FOR_DIRECT, roundings, 0, 0, get_rounding, set_rounding},
-    {"seed", FOR_DELTA | FOR_DIRECT, NULL, 1, UINT64_MAX, get_seed, set_seed},
-    {"key", FOR_DELTA, keys, 0, 0, get_key, set_key},
-    {"dtype", FOR_RAW, dtypes, 0, 0, get_raw, set_raw},
-    {"prev", FOR_DELTA, dtypes, 0, 0, get_prev, set_prev},
-    {"choose", FOR_DELTA, choices, 0, 0, get_choose, set_choose},
-    {"replies", FOR_DELTA | FOR_DIRECT | FOR_RAW, replies, 0, 0, get_replies, set_replies},
-    {"audit", FOR_DELTA, NULL, 1, DW_AUDIT_NEVER, get_audit, set_audit},
-    {"quota_bytes", FOR_DELTA, NULL, 1, UINT64_MAX, get_quota_bytes, set_quota_bytes},
-    {"incarnation", FOR_DELTA | FOR_DIRECT | FOR_RAW, NULL, 1, UINT64_MAX, get_incarnation,
-     set_incarnation},
-};
-enum { N_OPTIONS = sizeof options / sizeof *options };
-
-static const word *find_word(const word *words, const char *text, size_t len)
-{
-    for (; words->text; words++)
-        if (strlen(words->text) == len && memcmp(words->text, text, len) == 0) return words;
-    return NULL;
+    return DW_ERR_CONFIG;
 }
 
-static const char *word_of(const word *words, uint64_t value)
+dw_status dw_config_take(dw_config *taken, const dw_config *given, dw_why *why)
 {
-    for (; words->text; words++)
-        if (words->value == value) return words->text;
-    return NULL;
-}
-
-static int codec_bit(dw_codec codec)
-{
-    return codec == DW_CODEC_DELTA ? FOR_DELTA : codec == DW_CODEC_DIRECT ? FOR_DIRECT : FOR_RAW;
+    size_t size = given->struct_size;
+    const unsigned char *bytes = (const unsigned char *)given;
+    if (size < FIRST_CONFIG_BYTES)
+        return complain(why, "the config's struct_size is not set: begin with dw_config_init");
+    for (size_t i = sizeof *taken; i < size; i++)
+        if (bytes[i])
+            return complain(why, "the config sets fields that this version of deltawire does not "
+                                 "have: install the version that the program was compiled with");
+    memset(taken, 0, sizeof *taken);
+    memcpy(taken, given, size < sizeof *taken ? size : sizeof *taken);
+    taken->struct_size = sizeof *taken;
+    if (!taken->codec) taken->codec = DW_CODEC_DELTA;
+    return DW_OK;
 }
 
 /* "2 3 4 ..." into out. */
-static void list_words(const word *words, char *out, size_t cap)
+static void list_words(const dw_word *words, char *out, size_t cap)
 {
     size_t used = 0;
     out[0] = 0;
@@ -124,28 +51,36 @@ static void list_words(const word *words, char *out, size_t cap)
         used += (size_t)snprintf(out + used, cap - used, "%s%s", used ? " " : "", words->text);
 }
 
-static void list_options(dw_codec codec, char *out, size_t cap)
+static void list_options(const dw_config *config, char *out, size_t cap)
 {
     size_t used = 0;
     out[0] = 0;
-    for (int i = 0; i < N_OPTIONS && used < cap; i++)
-        if (options[i].codecs & codec_bit(codec))
-            used +=
-                (size_t)snprintf(out + used, cap - used, "%s%s", used ? " " : "", options[i].name);
+    for (int i = 0; i < DW_OPTIONS && used < cap; i++)
+        if (dw_option_applies(&dw_options[i], config))
+            used += (size_t)snprintf(out + used, cap - used, "%s%s", used ? " " : "",
+                                     dw_options[i].name);
 }
 
-static dw_status complain(dw_why *why, const char *text, const char *at, size_t len,
-                          const char *what, const char *known)
+static void list_values(const dw_option *option, char *out, size_t cap)
 {
-    if (why) {
-        why->offset = (int)(at - text);
-        snprintf(why->text, sizeof why->text, "%s '%.*s' at character %d; known are: %s", what,
-                 (int)(len < 40 ? len : 40), at, why->offset + 1, known);
-    }
+    if (option->words)
+        list_words(option->words, out, cap);
+    else
+        snprintf(out, cap, "whole numbers from %llu to %llu", (unsigned long long)option->least,
+                 (unsigned long long)option->most);
+}
+
+static dw_status complain_at(dw_why *why, const char *text, const char *at, size_t len,
+                             const char *what, const char *known)
+{
+    if (!why) return DW_ERR_CONFIG;
+    why->offset = (int)(at - text);
+    snprintf(why->text, sizeof why->text, "%s '%.*s' at character %d; known are: %s", what,
+             (int)(len < 40 ? len : 40), at, why->offset + 1, known);
     return DW_ERR_CONFIG;
 }
 
-static bool parse_number(const char *text, size_t len, const option *o, uint64_t *value)
+static bool parse_number(const char *text, size_t len, const dw_option *option, uint64_t *value)
 {
     uint64_t sum = 0;
     if (len == 0 || len > 20) return false;
@@ -155,93 +90,117 @@ static bool parse_number(const char *text, size_t len, const option *o, uint64_t
             return false;
     }
     *value = sum;
-    return sum >= o->least && sum <= o->most;
+    return sum >= option->least && sum <= option->most;
 }
 
-/* One "name=value", or a bare value where the codec has an obvious option for it (raw:f32). */
+/* A codec with one option that no other has takes its value without a name: raw:f32. */
+static bool is_bare(const dw_option *option)
+{
+    return option->codecs == dw_codec_bit(DW_CODEC_RAW);
+}
+
+/* One "name=value", or a bare value. */
 static dw_status parse_option(dw_config *config, const char *text, const char *at, size_t len,
-                              uint32_t *seen, dw_why *why)
+                              const char *where[DW_OPTIONS], dw_why *why)
 {
     char known[160];
-    const char *equals = memchr(at, '=', len);
-    const char *value = equals ? equals + 1 : at;
+    const char *equals = memchr(at, '=', len), *value = equals ? equals + 1 : at;
     size_t name_len = equals ? (size_t)(equals - at) : 0, value_len = len - (size_t)(value - at);
-    const option *found = NULL;
-    for (int i = 0; i < N_OPTIONS && !found; i++) {
-        const option *o = &options[i];
+    const dw_option *found = NULL;
+    for (int i = 0; i < DW_OPTIONS && !found; i++) {
+        const dw_option *o = &dw_options[i];
         bool named = equals && strlen(o->name) == name_len && memcmp(o->name, at, name_len) == 0;
-        if ((named || (!equals && o->get == get_raw)) && (o->codecs & codec_bit(config->codec)))
+        if ((named || (!equals && is_bare(o))) && (o->codecs & dw_codec_bit(config->codec)))
             found = o;
     }
     if (!found) {
-        list_options(config->codec, known, sizeof known);
-        return complain(why, text, at, equals ? name_len : len, "unknown option", known);
+        list_options(config, known, sizeof known);
+        return complain_at(why, text, at, equals ? name_len : len, "unknown option", known);
     }
-    uint32_t bit = 1u << (found - options);
-    if (*seen & bit) return complain(why, text, at, len, "doubled option", "once each");
-    *seen |= bit;
-    if (found->words) {
-        const word *w = find_word(found->words, value, value_len);
-        list_words(found->words, known, sizeof known);
-        if (!w) return complain(why, text, value, value_len, "bad value", known);
-        found->set(config, w->value);
-        return DW_OK;
+    if (where[found - dw_options])
+        return complain_at(why, text, at, len, "doubled option", "once each");
+    where[found - dw_options] = at;
+    const dw_word *word = found->words ? dw_word_find(found->words, value, value_len) : NULL;
+    uint64_t number = word ? word->value : 0;
+    if (found->words ? !word : !parse_number(value, value_len, found, &number)) {
+        list_values(found, known, sizeof known);
+        return complain_at(why, text, value, value_len, "bad value", known);
     }
-    uint64_t number = 0;
-    if (!parse_number(value, value_len, found, &number)) {
-        snprintf(known, sizeof known, "whole numbers from %llu to %llu",
-                 (unsigned long long)found->least, (unsigned long long)found->most);
-        return complain(why, text, value, value_len, "bad value", known);
-    }
-    found->set(config, number);
+    dw_option_set(found, config, number);
     return DW_OK;
 }
 
-dw_status dw_config_parse(dw_config *config, const char *text, dw_why *why)
+/* Options that are fine alone and have no meaning together, as bits beside form=mx. */
+static dw_status check_together(const dw_config *config, const char *text,
+                                const char *const where[DW_OPTIONS], dw_why *why)
 {
     char known[160];
+    for (int i = 0; i < DW_OPTIONS; i++) {
+        if (!where[i] || dw_option_applies(&dw_options[i], config)) continue;
+        list_options(config, known, sizeof known);
+        return complain_at(why, text, where[i], strlen(dw_options[i].name),
+                           "beside the others there is no meaning in", known);
+    }
+    return DW_OK;
+}
+
+dw_status dw_config_parse_sized(dw_config *config, size_t struct_size, const char *text,
+                                dw_why *why)
+{
+    char known[160];
+    const char *where[DW_OPTIONS] = {NULL};
     if (why) *why = (dw_why){.offset = -1};
-    if (!config || !text) return DW_ERR_ARGUMENT;
+    if (!config || !text || struct_size < FIRST_CONFIG_BYTES) return DW_ERR_ARGUMENT;
     dw_config found = {.struct_size = sizeof found};
     size_t len = strcspn(text, ":");
-    const word *codec = find_word(codecs, text, len);
-    list_words(codecs, known, sizeof known);
-    if (!codec) return complain(why, text, text, len, "unknown codec", known);
+    const dw_word *codec = dw_word_find(dw_codec_words, text, len);
+    list_words(dw_codec_words, known, sizeof known);
+    if (!codec) return complain_at(why, text, text, len, "unknown codec", known);
     found.codec = (dw_codec)codec->value;
-    uint32_t seen = 0;
     for (const char *at = text + len; *at;) {
         size_t option_len = strcspn(++at, ",");
-        dw_status status = parse_option(&found, text, at, option_len, &seen, why);
+        dw_status status = parse_option(&found, text, at, option_len, where, why);
         if (status) return status;
         at += option_len;
     }
-    *config = found;
+    dw_status status = check_together(&found, text, where, why);
+    if (status) return status;
+    memset(config, 0, struct_size);
+    memcpy(config, &found, struct_size < sizeof found ? struct_size : sizeof found);
+    config->struct_size = struct_size;
     return DW_OK;
 }
 
 /* One option as ",name=value"; the length that it takes. */
-static size_t write_option(const option *o, uint64_t value, char mark, char *room, size_t cap)
+static size_t write_option(const dw_option *option, uint64_t value, char mark, char *room,
+                           size_t cap)
 {
-    bool bare = o->get == get_raw; /* raw:f32 */
-    if (o->words)
-        return (size_t)snprintf(room, cap, "%c%s%s%s", mark, bare ? "" : o->name, bare ? "" : "=",
-                                word_of(o->words, value));
-    return (size_t)snprintf(room, cap, "%c%s=%llu", mark, o->name, (unsigned long long)value);
+    bool bare = is_bare(option);
+    if (option->words)
+        return (size_t)snprintf(room, cap, "%c%s%s%s", mark, bare ? "" : option->name,
+                                bare ? "" : "=", dw_word_of(option->words, value));
+    return (size_t)snprintf(room, cap, "%c%s=%llu", mark, option->name, (unsigned long long)value);
 }
 
-dw_status dw_config_format(const dw_config *config, char *text, size_t cap)
+static dw_status write_text(const dw_config *given, bool only_agreed, char *text, size_t cap)
 {
-    dw_params params;
     char all[DW_CONFIG_TEXT_BYTES], mark = ':'; /* enough for any, so that used stays below */
-    if (!config || !text) return DW_ERR_ARGUMENT;
+    dw_config config;
+    if (!given || !text) return DW_ERR_ARGUMENT;
     if (cap) text[0] = 0;
-    dw_status status = dw_params_resolve(&params, config, DW_F32);
+    dw_status status = dw_config_take(&config, given, NULL);
+    if (!status) status = dw_config_check(&config, NULL);
     if (status) return status;
-    size_t used = (size_t)snprintf(all, sizeof all, "%s", word_of(codecs, params.codec));
-    for (int i = 0; i < N_OPTIONS; i++) {
-        uint64_t value = options[i].get(config);
-        if (!(options[i].codecs & codec_bit(params.codec)) || value == 0) continue;
-        used += write_option(&options[i], value, mark, all + used, sizeof all - used);
+    size_t used = (size_t)snprintf(all, sizeof all, "%s", dw_word_of(dw_codec_words, config.codec));
+    for (int i = 0; i < DW_OPTIONS; i++) {
+        const dw_option *o = &dw_options[i];
+        uint64_t value = dw_option_get(o, &config);
+        dw_config without = config;
+        dw_option_set(o, &without, 0);
+        if (value == 0 || !dw_option_applies(o, &config) ||
+            (only_agreed && o->agrees == DW_AGREE_NO) || value == dw_option_value(o, &without))
+            continue;
+        used += write_option(o, value, mark, all + used, sizeof all - used);
         mark = ',';
     }
     if (used >= cap) return DW_ERR_NO_ROOM;
@@ -249,42 +208,45 @@ dw_status dw_config_format(const dw_config *config, char *text, size_t cap)
     return DW_OK;
 }
 
-static bool option_is_valid(const option *o, uint64_t value)
+dw_status dw_config_format(const dw_config *config, char *text, size_t cap)
 {
-    if (value == 0) return true;
-    return o->words ? word_of(o->words, value) != NULL : value >= o->least && value <= o->most;
+    return write_text(config, false, text, cap);
 }
 
-dw_status dw_params_resolve(dw_params *params, const dw_config *config, dw_dtype x)
+dw_status dw_config_agreement(const dw_config *config, char *text, size_t cap)
 {
-    if (config->struct_size != sizeof *config) return DW_ERR_CONFIG;
-    dw_codec codec = config->codec ? config->codec : DW_CODEC_DELTA;
-    if (!word_of(codecs, codec)) return DW_ERR_CONFIG;
-    for (int i = 0; i < N_OPTIONS; i++)
-        if (!option_is_valid(&options[i], options[i].get(config))) return DW_ERR_CONFIG;
-    if (!config->allocator.allocate != !config->allocator.release) return DW_ERR_CONFIG;
-    bool delta = codec == DW_CODEC_DELTA, raw = codec == DW_CODEC_RAW;
-    dw_dtype own = raw && config->raw ? config->raw : x;
-    uint32_t own_form = own == DW_F32 ? DW_KEY_F32 : own == DW_F16 ? DW_KEY_F16 : DW_KEY_BF16;
-    uint32_t key = config->key == 0 ? 8 : config->key == DW_KEY_RAW ? own_form : config->key;
-    uint32_t audit = config->audit == 0 ? 1 : config->audit == DW_AUDIT_NEVER ? 0 : config->audit;
-    *params = (dw_params){
-        .codec = codec,
-        .bits = raw            ? 0
-                : config->bits ? config->bits
-                               : 4,
-        .group = raw             ? 0
-                 : config->group ? config->group
-                                 : 64,
-        .key = delta ? key
-               : raw ? own_form
-                     : 0,
-        .prev = delta ? (config->prev ? config->prev : x) : (dw_dtype)0,
-        .chooses = delta && config->choose != DW_CHOOSE_NEVER,
-        .scale = config->scale,
-        .is_stochastic = config->rounding == DW_ROUNDING_STOCHASTIC,
-        .wants_reply = config->replies != DW_REPLIES_NEVER,
-        .audit = delta ? audit : 0,
-    };
+    return write_text(config, true, text, cap);
+}
+
+static bool option_is_valid(const dw_option *option, uint64_t value)
+{
+    if (value == 0) return true;
+    return option->words ? dw_word_of(option->words, value) != NULL
+                         : value >= option->least && value <= option->most;
+}
+
+dw_status dw_config_check(const dw_config *config, dw_why *why)
+{
+    char known[160], text[200];
+    if (!dw_word_of(dw_codec_words, config->codec))
+        return complain(why, "the config's codec is none of dw_codec");
+    if (!config->allocator.allocate != !config->allocator.release)
+        return complain(why, "the config's allocator has one function and not the other");
+    for (int i = 0; i < DW_OPTIONS; i++) {
+        const dw_option *o = &dw_options[i];
+        uint64_t value = dw_option_get(o, config);
+        if (!option_is_valid(o, value)) {
+            list_values(o, known, sizeof known);
+            snprintf(text, sizeof text, "the config's %s is %llu; known are: %.120s", o->name,
+                     (unsigned long long)value, known);
+            return complain(why, text);
+        }
+        if (value && (o->codecs & dw_codec_bit(config->codec)) && !dw_option_applies(o, config)) {
+            snprintf(text, sizeof text,
+                     "the config's %s has no meaning beside its other options: leave it 0",
+                     o->name);
+            return complain(why, text);
+        }
+    }
     return DW_OK;
 }

@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
- * floats.c - payloads of floats: value by value between a tensor, prev and the wire. */
+ * floats.c - the form of floats as they are: value by value between a tensor, prev and the wire
+ * (docs/format.md, 3.1). */
 #include <string.h>
 
-#include "quantized.h"
+#include "base/mem.h"
+#include "codecs/audit.h"
+#include "codecs/emitting.h"
+#include "codecs/plan.h"
+#include "codecs/quantized.h"
 
 /* One value between formats. Exact: IEEE, as kind RAW wants it; else RN, with NaN for all that is
  * not finite. */
@@ -64,60 +69,156 @@ static bool wire_order(void)
     return first == 1;
 }
 
-void dw_put_floats(const dw_float_job *job)
+static uint64_t values_of(const dw_plan *plan)
 {
-    uint64_t size = dw_dtype_bytes(job->form), n = (uint64_t)job->t * job->c;
-    int same = job->exact && job->form == job->dtype;
-    memset(job->payload + n * size, 0, (size_t)(job->bytes - n * size));
+    return (uint64_t)plan->t * plan->c;
+}
+
+/* Exact: the same bits on both sides, but for their order in memory. */
+static void copy_rows(const dw_plan *plan, unsigned char *to, uint64_t to_stride,
+                      const unsigned char *from, uint64_t from_stride)
+{
+    size_t row = plan->c * dw_dtype_bytes(plan->params.dtype);
+    for (uint64_t t = 0; t < plan->t; t++) memcpy(to + t * to_stride, from + t * from_stride, row);
+}
+
+static void write_payload(const dw_encode_job *job, dw_sums *sums)
+{
+    const dw_plan *plan = job->plan;
+    dw_dtype form = plan->params.dtype;
+    uint64_t size = dw_dtype_bytes(form), n = values_of(plan);
+    bool same = job->is_exact && form == job->x_dtype;
+    memset(job->payload + n * size, 0, (size_t)(plan->payload_bytes - n * size));
     if (same && wire_order()) {
-        for (uint64_t t = 0; t < job->t; t++)
-            memcpy(job->payload + t * job->c * size,
-                   dw_at(job->tensor, job->dtype, t * (uint64_t)job->stride), job->c * size);
+        copy_rows(plan, job->payload, plan->c * size, job->x, (uint64_t)job->stride * size);
         return;
     }
     for (uint64_t i = 0; i < n; i++) {
-        const void *x =
-            dw_at(job->tensor, job->dtype, i / job->c * (uint64_t)job->stride + i % job->c);
-        uint32_t bits = load_native(x, job->dtype, same);
-        if (!same) bits = round_to(dw_float_of(bits), job->form, job->exact);
-        store_bits(job->payload + i * size, job->form, bits);
-        if (!same)
-            job->sums->poisoned +=
-                !is_finite(load_bits(job->payload + i * size, job->form)) && !job->exact;
+        uint64_t element = i / plan->c * (uint64_t)job->stride + i % plan->c;
+        uint32_t bits = load_native(dw_at(job->x, job->x_dtype, element), job->x_dtype, same);
+        if (!same) bits = round_to(dw_float_of(bits), form, job->is_exact);
+        store_bits(job->payload + i * size, form, bits);
+        bool poisoned =
+            !same && !job->is_exact && !is_finite(load_bits(job->payload + i * size, form));
+        sums->poisoned += poisoned;
     }
 }
 
-void dw_take_floats(const dw_float_job *job, int to_next)
+/* The new prev: RN of what is finite, +0 else. */
+static void keep(const dw_plan *plan, const uint8_t *payload, void *next)
 {
-    uint64_t size = dw_dtype_bytes(job->form);
-    int same = job->exact && job->form == job->dtype;
-    if (same && !to_next && wire_order()) {
-        for (uint64_t t = 0; t < job->t; t++)
-            memcpy(dw_at(job->tensor, job->dtype, t * (uint64_t)job->stride),
-                   job->payload + t * job->c * size, job->c * size);
-        return;
-    }
-    for (uint64_t i = 0; i < (uint64_t)job->t * job->c; i++) {
-        const unsigned char *from = job->payload + i * size;
-        if (to_next) {
-            uint32_t bits = load_bits(from, job->form);
-            uint32_t kept = is_finite(bits) ? round_to(dw_float_of(bits), job->prev_dtype, 0) : 0;
-            store_native(dw_at(job->next, job->prev_dtype, i), job->prev_dtype, kept);
-            continue;
-        }
-        void *y = dw_at(job->tensor, job->dtype, i / job->c * (uint64_t)job->stride + i % job->c);
-        if (same) {
-            uint32_t bits = from[0] | (uint32_t)from[1] << 8;
-            if (size == 4) bits |= (uint32_t)from[2] << 16 | (uint32_t)from[3] << 24;
-            store_native(y, job->dtype, bits);
-        } else if (job->exact) {
-            store_native(y, job->dtype,
-                         round_to(dw_float_of(load_bits(from, job->form)), job->dtype, 1));
-        } else if (!is_finite(load_bits(from, job->form))) {
-            store_native(y, job->dtype, round_to(dw_float_of(DW_F32_NAN), job->dtype, 0));
-        } else { /* y = RN(prev') */
-            uint32_t kept = load_native(dw_at(job->next, job->prev_dtype, i), job->prev_dtype, 0);
-            store_native(y, job->dtype, round_to(dw_float_of(kept), job->dtype, 0));
-        }
+    uint64_t size = dw_dtype_bytes(plan->params.dtype), n = values_of(plan);
+    for (uint64_t i = 0; i < n; i++) {
+        uint32_t bits = load_bits(payload + i * size, plan->params.dtype);
+        uint32_t kept = is_finite(bits) ? round_to(dw_float_of(bits), plan->prev, 0) : 0;
+        store_native(dw_at(next, plan->prev, i), plan->prev, kept);
     }
 }
+
+static uint32_t wire_bits(const unsigned char *from, uint64_t size)
+{
+    uint32_t bits = from[0] | (uint32_t)from[1] << 8;
+    return size == 4 ? bits | (uint32_t)from[2] << 16 | (uint32_t)from[3] << 24 : bits;
+}
+
+/* y of a value: exact where there is no state, RN(prev') where there is, NaN where the value was
+ * not finite. */
+static uint32_t value_of(const dw_decode_job *job, uint64_t i, bool same)
+{
+    dw_dtype form = job->plan->params.dtype;
+    uint64_t size = dw_dtype_bytes(form);
+    const unsigned char *from = job->payload + i * size;
+    if (same) return wire_bits(from, size);
+    uint32_t bits = load_bits(from, form);
+    if (job->is_exact) return round_to(dw_float_of(bits), job->y_dtype, 1);
+    if (!is_finite(bits)) return round_to(dw_float_of(DW_F32_NAN), job->y_dtype, 0);
+    uint32_t kept = load_native(dw_at(job->next, job->prev_dtype, i), job->prev_dtype, 0);
+    return round_to(dw_float_of(kept), job->y_dtype, 0);
+}
+
+/* The values as binary32, a part of a row at a time. */
+static void add_to_y(const dw_decode_job *job)
+{
+    const dw_plan *plan = job->plan;
+    dw_decode_job wide = *job; /* as if y were f32 */
+    float values[DW_TILE_ELEMENTS];
+    wide.y_dtype = DW_F32;
+    bool same = job->is_exact && plan->params.dtype == DW_F32;
+    for (uint64_t t = 0; t < plan->t; t++)
+        for (uint64_t c = 0, now; c < plan->c; c += now) {
+            now = plan->c - c < DW_TILE_ELEMENTS ? plan->c - c : DW_TILE_ELEMENTS;
+            for (uint64_t k = 0; k < now; k++)
+                values[k] = dw_float_of(value_of(&wide, t * plan->c + c + k, same));
+            dw_emit_added(job, values, t * (uint64_t)job->stride + c, now);
+        }
+}
+
+static void write_y(const dw_decode_job *job)
+{
+    if (job->adds) {
+        add_to_y(job);
+        return;
+    }
+    const dw_plan *plan = job->plan;
+    uint64_t size = dw_dtype_bytes(plan->params.dtype), n = values_of(plan);
+    bool same = job->is_exact && plan->params.dtype == job->y_dtype;
+    if (same && wire_order()) {
+        copy_rows(plan, job->y, (uint64_t)job->stride * size, job->payload, plan->c * size);
+        return;
+    }
+    for (uint64_t i = 0; i < n; i++) {
+        uint64_t element = i / plan->c * (uint64_t)job->stride + i % plan->c;
+        store_native(dw_at(job->y, job->y_dtype, element), job->y_dtype, value_of(job, i, same));
+    }
+}
+
+static void encode(const dw_encode_job *job, uint64_t chunk, dw_chunk_result *result)
+{
+    (void)chunk; /* there is one */
+    *result = (dw_chunk_result){0};
+    write_payload(job, &result->sums);
+    result->payload_sum = job->kernels->digest_bytes(job->payload, 0, job->plan->payload_bytes);
+    if (!job->next) return;
+    if (job->next != job->x) keep(job->plan, job->payload, job->next);
+    result->state_sum =
+        dw_state_sum(job->kernels, job->next, job->prev_dtype, values_of(job->plan), job->audit);
+}
+
+static void decode(const dw_decode_job *job, uint64_t chunk, dw_chunk_result *result)
+{
+    (void)chunk;
+    if (!job->next) {
+        write_y(job);
+        return;
+    }
+    keep(job->plan, job->payload, job->next);
+    result->state_sum =
+        dw_state_sum(job->kernels, job->next, job->prev_dtype, values_of(job->plan), job->audit);
+}
+
+static void emit(const dw_decode_job *job, uint64_t chunk)
+{
+    (void)chunk;
+    write_y(job);
+}
+
+static bool plan(dw_plan *made)
+{
+    uint64_t elements, bytes;
+    if (!dw_size_multiply(made->t, made->c, &elements) ||
+        !dw_size_multiply(elements, dw_dtype_bytes(made->params.dtype), &bytes) ||
+        bytes > PTRDIFF_MAX)
+        return false;
+    made->payload_bytes = dw_round_up(bytes, 16);
+    made->chunks = 1;
+    return true;
+}
+
+const dw_form dw_form_floats = {
+    .wire = DW_FORM_FLOATS,
+    .name = "floats",
+    .plan = plan,
+    .encode = encode,
+    .decode = decode,
+    .emit = emit,
+};

@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
- * quantized.c - samples in main memory: cuts chunks of them into runs and hands these to the
- * kernels. */
+ * quantized.c - the form of 1 to 8 bits a value: cuts chunks of a sample into runs and hands these
+ * to the kernels (docs/format.md, 3.2). */
+#include "codecs/quantized.h"
+
 #include <string.h>
 
-#include "quantized.h"
+#include "codecs/audit.h"
+#include "codecs/emitting.h"
+#include "codecs/plan.h"
 
 /* The norms in the counters come from one part of one tile in so many. */
 enum { MEASURED_PARTS = 8, MEASURED_TILES = DW_MEASURED_SHARE / MEASURED_PARTS };
@@ -14,10 +18,10 @@ typedef struct trail {
     dw_audit audit;
     unsigned char *next;
     dw_dtype dtype;
-    uint64_t end, first, sum; /* end: element behind the chunk; first: of the next audited stretch
-                               */
-    uint64_t elements;        /* of the sample */
-    bool streams; /* a tile is a stretch: it is made in scratch, and goes past the caches */
+    /* end: element behind the chunk; first: of the next audited stretch. */
+    uint64_t end, first, sum;
+    uint64_t elements; /* of the sample */
+    bool streams;      /* a tile is a stretch: it is made in scratch, and goes past the caches */
     _Alignas(64) unsigned char scratch[4 * DW_TILE_ELEMENTS];
 } trail;
 
@@ -25,14 +29,10 @@ typedef struct trail {
  * read before they are written. */
 enum { STREAMED_BYTES = 32 << 20 };
 
-/* The first audited stretch that does not begin before `element`, as an element. */
-static uint64_t next_stretch(dw_audit audit, uint64_t element)
-{
-    uint64_t stretch = (element + DW_TILE_ELEMENTS - 1) / DW_TILE_ELEMENTS,
-             phase = audit.sequence % audit.every;
-    return (stretch + (phase + audit.every - stretch % audit.every) % audit.every) *
-           DW_TILE_ELEMENTS;
-}
+/* The same of y. Where one y is written and read again and again, and the cache has room for it, 16
+ * MiB lose a tenth by that, a sum of y behind them included; where y comes from memory they gain a
+ * half. */
+enum { STREAMED_Y_BYTES = 16 << 20 };
 
 /* Rows that fill their segments lie side by side in prev, and in a tensor without gaps: then a tile
  * is one run. */
@@ -50,22 +50,14 @@ static void start_trail(trail *t, dw_audit audit, void *next, dw_dtype dtype,
     t->dtype = dtype;
     t->elements = next ? (uint64_t)layout->t * layout->c : 0;
     t->end = chunk->first_element + chunk->elements;
-    t->first = next && audit.every ? next_stretch(audit, chunk->first_element) : UINT64_MAX;
+    t->first = next && audit.every ? dw_next_stretch(audit, chunk->first_element) : UINT64_MAX;
     t->sum = 0;
+    /* Tiles that are stretches, each in one run. */
     bool whole = layout->cut_rows
-                     ? layout->c % DW_TILE_ELEMENTS == 0 /* tiles that are stretches, each in one
-                                                            run */
+                     ? layout->c % DW_TILE_ELEMENTS == 0
                      : touch && layout->tile_segments * layout->segment_width == DW_TILE_ELEMENTS;
     t->streams =
         whole && t->elements * dw_dtype_bytes(dtype) >= STREAMED_BYTES && (uintptr_t)next % 64 == 0;
-}
-
-static uint64_t stretch_sum(const dw_engine *engine, const void *from, dw_dtype dtype,
-                            uint64_t first, uint64_t elements)
-{
-    uint64_t left = elements - first;
-    return engine->kernels->digest(from, dtype, first,
-                                   left < DW_TILE_ELEMENTS ? left : DW_TILE_ELEMENTS);
 }
 
 /* A run that is the next audited stretch: where the kernel may add the stretch's sum, out of its
@@ -78,13 +70,13 @@ static uint64_t *run_sum(trail *t, uint64_t element, uint64_t n)
 }
 
 /* The stretch at t->first, if it is audited and ends before `done`. from: its elements. */
-static bool audit_stretch(const dw_engine *engine, trail *t, uint64_t done, const void *from)
+static bool audit_stretch(const dw_kernels *kernels, trail *t, uint64_t done, const void *from)
 {
     if (t->first >= t->elements) return false;
     uint64_t left = t->elements - t->first, n = left < DW_TILE_ELEMENTS ? left : DW_TILE_ELEMENTS;
     if (t->first + n > done) return false;
-    t->sum += stretch_sum(engine, from ? from : dw_at(t->next, t->dtype, t->first), t->dtype,
-                          t->first, t->elements);
+    t->sum += dw_stretch_sum(kernels, from ? from : dw_at(t->next, t->dtype, t->first), t->dtype,
+                             t->first, t->elements);
     t->first += (uint64_t)t->audit.every * DW_TILE_ELEMENTS;
     return true;
 }
@@ -95,16 +87,23 @@ static void *trail_place(trail *t, uint64_t element)
 }
 
 /* n elements from `element` on are made. */
-static void follow(const dw_engine *engine, trail *t, uint64_t element, uint64_t n)
+static void follow(const dw_kernels *kernels, trail *t, uint64_t element, uint64_t n)
 {
     uint64_t done = element + n, size = dw_dtype_bytes(t->dtype);
     if (!t->streams) {
-        while (audit_stretch(engine, t, done, NULL)) {
+        while (audit_stretch(kernels, t, done, NULL)) {
         }
         return;
     }
-    if (t->first == element) (void)audit_stretch(engine, t, done, t->scratch);
-    engine->kernels->stream(t->next + element * size, t->scratch, n * size, done == t->end);
+    if (t->first == element) (void)audit_stretch(kernels, t, done, t->scratch);
+    kernels->stream(t->next + element * size, t->scratch, n * size, done == t->end);
+}
+
+/* Whether y goes past the caches. With state it is written from the new prev. */
+static bool streams_y(const dw_decode_job *job)
+{
+    uint64_t elements = (uint64_t)job->layout.t * job->layout.c;
+    return !job->next && !job->adds && elements * dw_dtype_bytes(job->y_dtype) >= STREAMED_Y_BYTES;
 }
 
 /* A run: the segments of one tile that one kernel call can take. */
@@ -143,21 +142,25 @@ static uint32_t stored_width(const dw_layout *layout, const run *r)
     return layout->cut_rows ? r->tile.elements : layout->segment_width;
 }
 
-static void decode_run(const dw_engine *engine, const dw_decode_job *job, const run *r,
-                       uint64_t *sum)
+static void decode_run(const dw_decode_job *job, const run *r, uint64_t *sum, bool past)
 {
     const dw_layout *layout = &job->layout;
-    bool state = job->next != NULL;
+    bool state = job->next != NULL, adds = job->adds && !state;
+    uint64_t at = r->row * (uint64_t)job->stride + r->column;
+    float values[DW_TILE_ELEMENTS]; /* what is added to y */
     dw_decode_run call = {
-        .out_dtype = state ? job->prev_dtype : job->y_dtype,
+        .out_dtype = state  ? job->prev_dtype
+                     : adds ? DW_F32
+                            : job->y_dtype,
         .prev_dtype = job->prev_dtype,
         .bits = layout->bits,
         .width = stored_width(layout, r),
         .pieces = r->segments,
         .channels = r->channels,
         .prev = dw_at(job->prev, job->prev_dtype, dense_element(layout, r)),
-        .out = state ? r->next
-                     : dw_at(job->y, job->y_dtype, r->row * (uint64_t)job->stride + r->column),
+        .out = state  ? r->next
+               : adds ? values
+                      : dw_at(job->y, job->y_dtype, at),
         .poison_keeps = state,
         .scales = job->payload + r->tile.offset + 2 * (uint64_t)r->first_segment,
         .choices = layout->chooses ? job->payload : NULL,
@@ -167,34 +170,37 @@ static void decode_run(const dw_engine *engine, const dw_decode_job *job, const 
         .first = r->first_segment * layout->segment_width,
         .sum = sum,
         .element = dense_element(layout, r),
+        .past = past,
     };
-    engine->kernels->decode(&call);
+    job->kernels->decode(&call);
+    if (adds) dw_emit_added(job, values, at, r->channels);
 }
 
-static void decode(const dw_engine *engine, const dw_decode_job *job, uint64_t index,
-                   dw_chunk_result *result)
+static void decode(const dw_decode_job *job, uint64_t index, dw_chunk_result *result)
 {
     const dw_layout *layout = &job->layout;
     *result = (dw_chunk_result){0};
     if (layout->by_channel) {
-        dw_columns_decode(engine, job, index);
+        dw_columns_decode(job, index);
         return;
     }
     bool touch = rows_touch(layout, job->next ? (int64_t)layout->c : job->stride);
     dw_chunk chunk = dw_layout_chunk(layout, index);
     trail t;
     start_trail(&t, job->audit, job->next, job->prev_dtype, layout, &chunk, touch);
+    bool past = streams_y(job);
     for (uint64_t i = chunk.first_tile; i < chunk.first_tile + chunk.tiles; i++) {
         dw_tile tile = dw_layout_tile(layout, i);
         for (uint32_t first = 0; first < tile.segments;) {
             run r = run_at(layout, &tile, first, touch);
             uint64_t element = dense_element(layout, &r);
             r.next = trail_place(&t, element);
-            decode_run(engine, job, &r, run_sum(&t, element, r.channels));
-            follow(engine, &t, element, r.channels);
+            decode_run(job, &r, run_sum(&t, element, r.channels), past);
+            follow(job->kernels, &t, element, r.channels);
             first += r.segments;
         }
     }
+    if (past) job->kernels->stream(job->y, job->payload, 0, true);
     result->state_sum = t.sum;
 }
 
@@ -226,33 +232,31 @@ static void emit_poison(const dw_decode_job *job, const dw_tile *tile)
 }
 
 /* Rows [.., ..) of next into y: n elements of every row, from a column on. */
-static void emit_rows(const dw_engine *engine, const dw_decode_job *job, uint64_t element,
-                      uint64_t n)
+static void emit_rows(const dw_decode_job *job, uint64_t element, uint64_t n)
 {
     uint64_t c = job->layout.c;
     while (n > 0) {
         uint64_t row = element / c, column = element % c,
                  now = job->stride == (int64_t)c ? n : c - column;
         if (now > n) now = n;
-        engine->kernels->convert(dw_at(job->next, job->prev_dtype, element), job->prev_dtype,
-                                 dw_at(job->y, job->y_dtype, row * (uint64_t)job->stride + column),
-                                 job->y_dtype, now);
+        dw_emit_values(job, dw_at(job->next, job->prev_dtype, element), job->prev_dtype,
+                       row * (uint64_t)job->stride + column, now);
         element += now;
         n -= now;
     }
 }
 
-static void emit(const dw_engine *engine, const dw_decode_job *job, uint64_t index)
+static void emit(const dw_decode_job *job, uint64_t index)
 {
     const dw_layout *layout = &job->layout;
     dw_chunk chunk = dw_layout_chunk(layout, index);
     if (layout->by_channel) {
         for (uint64_t t = 0; t < layout->t; t++)
-            emit_rows(engine, job, t * layout->c + chunk.first_channel, chunk.channels);
+            emit_rows(job, t * layout->c + chunk.first_channel, chunk.channels);
         dw_columns_poison(job, index);
         return;
     }
-    emit_rows(engine, job, chunk.first_element, chunk.elements);
+    emit_rows(job, chunk.first_element, chunk.elements);
     for (uint64_t i = chunk.first_tile; i < chunk.first_tile + chunk.tiles; i++) {
         dw_tile tile = dw_layout_tile(layout, i);
         emit_poison(job, &tile);
@@ -261,7 +265,6 @@ static void emit(const dw_engine *engine, const dw_decode_job *job, uint64_t ind
 
 /* What the pieces of a chunk share. */
 typedef struct encoding {
-    const dw_engine *engine;
     const dw_encode_job *job;
     dw_piece_counts counts;
     dw_chosen row;
@@ -297,7 +300,7 @@ static void encode_run(encoding *e, const run *r)
         .is_far = e->is_far,
         .counts = &e->counts,
     };
-    e->engine->kernels->encode(&call);
+    e->job->kernels->encode(&call);
 }
 
 /* Narrows a run to the segments of its tile that are measured: one eighth of the tile, another one
@@ -342,15 +345,18 @@ static void measure(encoding *e, uint64_t tile, const run *encoded)
                          .back_dtype = job->prev_dtype,
                          .n = r.channels};
     if (!job->next) {
-        dw_decode_job again = {
-            .layout = *layout, .payload = job->payload, .y = decoded, .y_dtype = DW_F32};
+        dw_decode_job again = {.layout = *layout,
+                               .kernels = job->kernels,
+                               .payload = job->payload,
+                               .y = decoded,
+                               .y_dtype = DW_F32};
         run local = r;
         local.row = local.column = 0;
-        decode_run(e->engine, &again, &local, NULL);
+        decode_run(&again, &local, NULL, false);
         call.back = decoded;
         call.back_dtype = DW_F32;
     }
-    e->engine->kernels->norms(&call, &norms);
+    e->job->kernels->norms(&call, &norms);
     e->sums->x_square += norms.x;
     e->sums->delta_square += norms.delta;
     e->sums->error_square += norms.error;
@@ -360,7 +366,7 @@ static void measure(encoding *e, uint64_t tile, const run *encoded)
 static dw_chosen choose_row(const encoding *e, uint64_t row)
 {
     const dw_encode_job *job = e->job;
-    const dw_kernels *kernels = e->engine->kernels;
+    const dw_kernels *kernels = e->job->kernels;
     uint64_t c = job->layout.c;
     const void *x = dw_at(job->x, job->x_dtype, row * (uint64_t)job->stride),
                *prev = dw_at(job->prev, job->prev_dtype, row * c);
@@ -400,33 +406,26 @@ static void clear_chunk(const dw_encode_job *job, const dw_chunk *chunk)
     }
 }
 
-static uint64_t bytes_sum(const dw_engine *engine, const uint8_t *payload, uint64_t from,
-                          uint64_t bytes)
-{
-    return engine->kernels->digest_bytes(payload, from, bytes);
-}
-
 static uint64_t chunk_bytes_sum(const encoding *e, const dw_chunk *chunk)
 {
     const dw_layout *layout = &e->job->layout;
     dw_tile first = dw_layout_tile(layout, chunk->first_tile),
             last = dw_layout_tile(layout, chunk->first_tile + chunk->tiles - 1);
-    return bytes_sum(e->engine, e->job->payload, first.offset,
-                     last.offset + last.bytes - first.offset);
+    return e->job->kernels->digest_bytes(e->job->payload, first.offset,
+                                         last.offset + last.bytes - first.offset);
 }
 
-static void encode(const dw_engine *engine, const dw_encode_job *job, uint64_t index,
-                   dw_chunk_result *result)
+static void encode(const dw_encode_job *job, uint64_t index, dw_chunk_result *result)
 {
     const dw_layout *layout = &job->layout;
     *result = (dw_chunk_result){0};
     if (layout->by_channel) {
-        dw_columns_encode(engine, job, index, result);
+        dw_columns_encode(job, index, result);
         return;
     }
     bool touch = rows_touch(layout, job->stride);
     dw_chunk chunk = dw_layout_chunk(layout, index);
-    encoding e = {.engine = engine, .job = job, .sums = &result->sums};
+    encoding e = {.job = job, .sums = &result->sums};
     trail t;
     start_trail(&t, job->audit, job->next, job->prev_dtype, layout, &chunk, touch);
     e.is_far = t.streams;
@@ -441,7 +440,7 @@ static void encode(const dw_engine *engine, const dw_encode_job *job, uint64_t i
             r.next = trail_place(&t, element);
             encode_run(&e, &r);
             measure(&e, i, &r);
-            follow(engine, &t, element, r.channels);
+            follow(job->kernels, &t, element, r.channels);
             first += r.segments;
         }
     }
@@ -453,35 +452,72 @@ static void encode(const dw_engine *engine, const dw_encode_job *job, uint64_t i
     result->sums.poisoned = e.counts.poisoned;
 }
 
-static uint64_t state_sum(const dw_engine *engine, const void *prev, dw_dtype dtype,
-                          uint64_t elements, dw_audit audit)
+/* The choice bits, which no chunk digests, and the stretches that no chunk has seen whole. */
+static void encoded(const dw_encode_job *job, dw_chunk_result *result)
 {
-    uint64_t sum = 0, apart = (uint64_t)audit.every * DW_TILE_ELEMENTS;
-    for (uint64_t first = next_stretch(audit, 0); first < elements; first += apart)
-        sum += stretch_sum(engine, dw_at(prev, dtype, first), dtype, first, elements);
-    return sum;
+    const dw_layout *layout = &job->layout;
+    uint64_t left = dw_layout_undigested(layout);
+    result->payload_sum += job->kernels->digest_bytes(job->payload, 0, left);
+    if (job->next)
+        result->state_sum +=
+            dw_seam_sum(job->kernels, layout, job->next, job->prev_dtype, job->audit);
 }
 
-/* The stretches into which a chunk's end falls. */
-static uint64_t seam_sum(const dw_engine *engine, const dw_layout *layout, const void *prev,
-                         dw_dtype dtype, dw_audit audit)
+static void decoded(const dw_decode_job *job, dw_chunk_result *result)
 {
-    uint64_t elements = (uint64_t)layout->t * layout->c, sum = 0, chunks = dw_layout_chunks(layout),
-             last = UINT64_MAX;
-    if (layout->by_channel) return state_sum(engine, prev, dtype, elements, audit);
-    for (uint64_t i = 1; i < chunks; i++) {
-        uint64_t seam = dw_layout_chunk(layout, i).first_element,
-                 stretch = seam / DW_TILE_ELEMENTS * DW_TILE_ELEMENTS;
-        if (seam == stretch || stretch == last || next_stretch(audit, stretch) != stretch) continue;
-        last = stretch;
-        sum += stretch_sum(engine, dw_at(prev, dtype, stretch), dtype, stretch, elements);
+    result->state_sum +=
+        dw_seam_sum(job->kernels, &job->layout, job->next, job->prev_dtype, job->audit);
+}
+
+static void count_scales(dw_counters *counters, const uint8_t *scales, uint64_t n)
+{
+    /* Sums of their own: stores to counters would keep the loop from being vectorized. */
+    uint64_t zero = 0, poisoned = 0;
+    for (uint64_t i = 0; i < n; i++) {
+        uint32_t bits = scales[2 * i] | (uint32_t)scales[2 * i + 1] << 8;
+        zero += bits == 0;
+        poisoned += (bits & 0x7f80u) == 0x7f80u;
     }
-    return sum;
+    counters->zero_groups += zero;
+    counters->poisoned_groups += poisoned;
 }
 
-dw_engine dw_engine_cpu(const dw_kernels *kernels)
+static void count(const dw_decode_job *job, dw_counters *counters)
 {
-    if (!kernels) kernels = dw_kernels_choose(~0u);
-    return (dw_engine){"cpu",         kernels,        encode,    decode,   emit,
-                       dw_put_floats, dw_take_floats, bytes_sum, seam_sum, state_sum};
+    const dw_layout *layout = &job->layout;
+    const uint8_t *payload = job->payload;
+    counters->groups += layout->pieces;
+    if (layout->by_channel) count_scales(counters, payload + layout->choice_bytes, layout->pieces);
+    for (uint64_t i = 0; !layout->by_channel && i < layout->tiles; i++) {
+        dw_tile tile = dw_layout_tile(layout, i);
+        count_scales(counters, payload + tile.offset, tile.segments);
+    }
+    for (uint64_t i = 0; layout->chooses && i < layout->pieces; i++)
+        counters->direct_groups += payload[i / 8] >> i % 8 & 1;
 }
+
+static bool plan(dw_plan *made)
+{
+    const dw_form_params *params = &made->params;
+    if (!dw_layout_make(&made->layout, made->t, made->c, params->bits, params->group,
+                        params->chooses))
+        return false;
+    made->payload_bytes = made->layout.payload_bytes;
+    made->chunks = dw_layout_chunks(&made->layout);
+    return true;
+}
+
+static const dw_device_names kernels_on_a_device = {"dw_encode", "dw_decode"};
+
+const dw_form dw_form_quantized = {
+    .wire = DW_FORM_QUANTIZED,
+    .name = "quantized",
+    .plan = plan,
+    .encode = encode,
+    .decode = decode,
+    .emit = emit,
+    .encoded = encoded,
+    .decoded = decoded,
+    .count = count,
+    .device = &kernels_on_a_device,
+};

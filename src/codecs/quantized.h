@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * quantized.h - what the files of the CPU's engine share. */
+ * quantized.h - what the files of the quantized form share. */
 #ifndef DW_QUANTIZED_H
 #define DW_QUANTIZED_H
 
-#include "engine.h"
-#include "kernels.h"
+#include "codecs/form.h"
+#include "kernels/kernels.h"
 
 /* The address of an element; NULL where there is none. */
 static inline void *dw_at(const void *base, dw_dtype dtype, uint64_t element)
@@ -15,16 +15,11 @@ static inline void *dw_at(const void *base, dw_dtype dtype, uint64_t element)
 /* The norms in the counters come from one element in about so many. */
 enum { DW_MEASURED_SHARE = 32 };
 
-/* quantized_columns.c: chunks of payloads with a scale per channel. */
-void dw_columns_encode(const dw_engine *engine, const dw_encode_job *job, uint64_t chunk,
-                       dw_chunk_result *result);
-void dw_columns_decode(const dw_engine *engine, const dw_decode_job *job, uint64_t chunk);
-void dw_columns_poison(const dw_decode_job *job, uint64_t chunk); /* NaN into y where channels are
-                                                                     poisoned */
-
-/* floats.c: the two of dw_engine. */
-void dw_put_floats(const dw_float_job *job);
-void dw_take_floats(const dw_float_job *job, int to_next);
+/* quantized_columns.c: chunks of payloads with a scale per channel. poison: NaN into y where
+ * channels are poisoned. */
+void dw_columns_encode(const dw_encode_job *job, uint64_t chunk, dw_chunk_result *result);
+void dw_columns_decode(const dw_decode_job *job, uint64_t chunk);
+void dw_columns_poison(const dw_decode_job *job, uint64_t chunk);
 
 void dw_fill_nan(void *y, dw_dtype dtype, uint64_t n);
 

@@ -3,7 +3,8 @@
  * tokens, first for its scales, then for its codes. */
 #include <string.h>
 
-#include "quantized.h"
+#include "codecs/emitting.h"
+#include "codecs/quantized.h"
 
 typedef struct strip {
     const dw_layout *layout;
@@ -71,23 +72,22 @@ static dw_extremes direct_of(const dw_column_extremes *extremes, uint32_t i)
     return (dw_extremes){extremes->direct_positive[i], extremes->direct_negative[i]};
 }
 
-static void search_scales(const dw_engine *engine, strip *s, const dw_encode_job *job,
-                          const dw_column_extremes *extremes, dw_chosen *chosen)
+static void search_scales(strip *s, const dw_encode_job *job, const dw_column_extremes *extremes,
+                          dw_chosen *chosen)
 {
     dw_column_squares squares;
     dw_attempts attempts[DW_COLUMNS];
     memset(&squares, 0, sizeof squares);
     for (uint32_t i = 0; i < s->columns.n; i++) {
-        if (dw_scale_is_flat(chosen[i].scale))
-            continue; /* inverses of 0 keep infinities out of the sums, but for a poisoned column's
-                       */
+        /* Inverses of 0 keep infinities out of the sums, but for a poisoned column's. */
+        if (dw_scale_is_flat(chosen[i].scale)) continue;
         attempts[i] = dw_attempts_of(
             chosen[i].direct ? direct_of(extremes, i) : delta_of(extremes, i), job->layout.bits);
         for (int k = 0; k < DW_ATTEMPTS; k++) squares.inverse[k][i] = attempts[i].inverse[k];
     }
     for (uint64_t t = 0; t < job->layout.t; t++) {
         dw_column_run run = encode_row(s, job, t);
-        engine->kernels->column_squares(&run, &squares);
+        job->kernels->column_squares(&run, &squares);
     }
     for (uint32_t i = 0; i < s->columns.n; i++) {
         float sums[DW_ATTEMPTS];
@@ -97,15 +97,14 @@ static void search_scales(const dw_engine *engine, strip *s, const dw_encode_job
     }
 }
 
-static void choose_columns(const dw_engine *engine, strip *s, const dw_encode_job *job,
-                           dw_chosen *chosen)
+static void choose_columns(strip *s, const dw_encode_job *job, dw_chosen *chosen)
 {
     const dw_layout *layout = s->layout;
     dw_column_extremes extremes;
     memset(&extremes, 0, sizeof extremes);
     for (uint64_t t = 0; t < layout->t; t++) {
         dw_column_run run = encode_row(s, job, t);
-        engine->kernels->column_extremes(&run, &extremes);
+        job->kernels->column_extremes(&run, &extremes);
     }
     for (uint32_t i = 0; i < s->columns.n; i++) {
         dw_extremes delta = delta_of(&extremes, i), direct = direct_of(&extremes, i);
@@ -116,7 +115,7 @@ static void choose_columns(const dw_engine *engine, strip *s, const dw_encode_jo
         set_column(s, i, chosen[i]);
     }
     if (job->rule.scale != DW_SCALE_MSE) return;
-    search_scales(engine, s, job, &extremes, chosen);
+    search_scales(s, job, &extremes, chosen);
     for (uint32_t i = 0; i < s->columns.n; i++) set_column(s, i, chosen[i]);
 }
 
@@ -151,7 +150,7 @@ static void clear_ends(const dw_encode_job *job)
     }
 }
 
-static void measure(const dw_engine *engine, const dw_column_run *run, dw_sums *sums)
+static void measure(const dw_kernels *kernels, const dw_column_run *run, dw_sums *sums)
 {
     float decoded[DW_COLUMNS];
     dw_norms norms = {0, 0, 0};
@@ -166,23 +165,22 @@ static void measure(const dw_engine *engine, const dw_column_run *run, dw_sums *
         dw_column_run back = *run;
         back.x_dtype = DW_F32;
         back.out = decoded;
-        engine->kernels->decode_columns(&back);
+        kernels->decode_columns(&back);
         call.back = decoded;
         call.back_dtype = DW_F32;
     }
-    engine->kernels->norms(&call, &norms);
+    kernels->norms(&call, &norms);
     sums->x_square += norms.x;
     sums->delta_square += norms.delta;
     sums->error_square += norms.error;
 }
 
-void dw_columns_encode(const dw_engine *engine, const dw_encode_job *job, uint64_t chunk,
-                       dw_chunk_result *result)
+void dw_columns_encode(const dw_encode_job *job, uint64_t chunk, dw_chunk_result *result)
 {
     strip s;
     dw_chosen chosen[DW_COLUMNS];
     open_strip(&s, &job->layout, job->payload, chunk);
-    choose_columns(engine, &s, job, chosen);
+    choose_columns(&s, job, chosen);
     put_front(&s, chosen, &result->sums);
     if (chunk == 0) clear_ends(job);
     for (uint64_t t = 0; t < job->layout.t; t++) {
@@ -190,9 +188,9 @@ void dw_columns_encode(const dw_engine *engine, const dw_encode_job *job, uint64
         dw_dither dither = {job->rule.dither_key, t * job->layout.c + s.first};
         run.dither = job->rule.is_stochastic ? &dither : NULL;
         place_codes(&s, t, &run);
-        engine->kernels->encode_columns(&run);
+        job->kernels->encode_columns(&run);
         if (t % DW_MEASURED_SHARE == chunk % DW_MEASURED_SHARE)
-            measure(engine, &run, &result->sums);
+            measure(job->kernels, &run, &result->sums);
     }
 }
 
@@ -205,25 +203,30 @@ static dw_chosen read_column(const strip *s, uint32_t i)
                        layout->chooses && (s->payload[channel / 8] >> channel % 8 & 1)};
 }
 
-void dw_columns_decode(const dw_engine *engine, const dw_decode_job *job, uint64_t chunk)
+void dw_columns_decode(const dw_decode_job *job, uint64_t chunk)
 {
     strip s;
-    bool state = job->next != NULL;
+    bool state = job->next != NULL, adds = job->adds && !state;
+    float values[DW_COLUMNS]; /* what is added to y */
     open_strip(&s, &job->layout, job->payload, chunk);
     for (uint32_t i = 0; i < s.columns.n; i++) set_column(&s, i, read_column(&s, i));
     for (uint64_t t = 0; t < job->layout.t; t++) {
         uint64_t dense = t * job->layout.c + s.first;
-        dw_column_run run = {
-            .x_dtype = state ? job->prev_dtype : job->y_dtype,
-            .prev_dtype = job->prev_dtype,
-            .bits = job->layout.bits,
-            .columns = &s.columns,
-            .prev = dw_at(job->prev, job->prev_dtype, dense),
-            .out = state ? dw_at(job->next, job->prev_dtype, dense)
-                         : dw_at(job->y, job->y_dtype, t * (uint64_t)job->stride + s.first),
-            .poison_keeps = state};
+        uint64_t at = t * (uint64_t)job->stride + s.first;
+        dw_column_run run = {.x_dtype = state  ? job->prev_dtype
+                                        : adds ? DW_F32
+                                               : job->y_dtype,
+                             .prev_dtype = job->prev_dtype,
+                             .bits = job->layout.bits,
+                             .columns = &s.columns,
+                             .prev = dw_at(job->prev, job->prev_dtype, dense),
+                             .out = state  ? dw_at(job->next, job->prev_dtype, dense)
+                                    : adds ? values
+                                           : dw_at(job->y, job->y_dtype, at),
+                             .poison_keeps = state};
         place_codes(&s, t, &run);
-        engine->kernels->decode_columns(&run);
+        job->kernels->decode_columns(&run);
+        if (adds) dw_emit_added(job, values, at, s.columns.n);
     }
 }
 

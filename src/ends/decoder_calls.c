@@ -1,299 +1,213 @@
 /* SPDX-License-Identifier: Apache-2.0
- * decoder_calls.c - the way in through an engine elsewhere: check and enqueue now, compare digests
- * and commit when it is done. */
+ * decoder_calls.c - the calls that take frames: at once on the CPU, by tickets on a device. */
 #include <string.h>
 
-#include "decoder.h"
-#include "deltawire/cuda.h"
-#include "params.h"
-#include "tensor.h"
+#include "base/tensor.h"
+#include "ends/decoder.h"
 
-struct dw_decode_ticket {
-    dw_decode_ticket *next;
-    dw_arrival arrival; /* arrival.frame is a copy, which nobody else writes */
-    dw_tensor y;
-    const uint8_t *body;
-    uint8_t *head;
-    dw_incoming *plans;
-    const dw_decode_job **jobs;
-    dw_chunk_result *results;
-    uint64_t head_cap, plans_cap, jobs_cap, results_cap;
-    dw_launch *launch;
-    uint32_t first;  /* of the launch's jobs, the first of this frame */
-    uint64_t number; /* in the order of the calls */
-    bool captured;   /* it stays when its frame is finished */
-    bool flying;
-    bool tables_intact;
-    dw_status refusal; /* not 0: the frame was refused before it flew */
-    dw_why why;
-};
-
-dw_status dw_decoder_settle(dw_decoder *decoder, const dw_remote *remote, dw_why *why)
+static dw_status check_tensor(dw_decoder *decoder, const dw_tensor *y)
 {
-    dw_params params;
-    dw_status status = dw_params_resolve(&params, &decoder->config, DW_F32);
-    if (!status &&
-        (params.key == DW_KEY_F32 || params.key == DW_KEY_F16 || params.key == DW_KEY_BF16)) {
-        status = DW_ERR_UNSUPPORTED;
-        if (why)
-            snprintf(
-                why->text, sizeof why->text,
-                "there are no kernels for floats: take codec delta with key=2..8, or codec direct");
-    }
-    if (status) return status;
-    decoder->remote = remote;
-    dw_predictor_use(&decoder->predictor, &remote->store);
-    return DW_OK;
-}
-
-static void free_tickets(dw_decoder *decoder, dw_decode_ticket *t)
-{
-    for (dw_decode_ticket *next; t; t = next) {
-        next = t->next;
-        if (t->launch) decoder->remote->close(t->launch);
-        dw_mem_release(&decoder->allocator, t->head, t->head_cap);
-        dw_mem_release(&decoder->allocator, t->plans, t->plans_cap * sizeof *t->plans);
-        dw_mem_release(&decoder->allocator, t->jobs, t->jobs_cap * sizeof *t->jobs);
-        dw_mem_release(&decoder->allocator, t->results, t->results_cap * sizeof *t->results);
-        dw_mem_release(&decoder->allocator, t, sizeof *t);
-    }
-}
-
-void dw_decoder_end_tickets(dw_decoder *decoder)
-{
-    free_tickets(decoder, decoder->tickets);
-    free_tickets(decoder, decoder->spare_tickets);
-    decoder->tickets = decoder->spare_tickets = NULL;
-}
-
-static dw_decode_ticket *take_ticket(dw_decoder *decoder)
-{
-    dw_decode_ticket *t = decoder->spare_tickets;
-    if (t) {
-        decoder->spare_tickets = t->next;
-    } else {
-        t = dw_mem_allocate(&decoder->allocator, sizeof *t);
-        if (!t) return NULL;
-        memset(t, 0, sizeof *t);
-    }
-    t->arrival.decoder = decoder;
-    t->next = decoder->tickets;
-    decoder->tickets = t;
-    return t;
-}
-
-static void give_ticket(dw_decode_ticket *t)
-{
-    dw_decoder *decoder = t->arrival.decoder;
-    dw_decode_ticket **link = &decoder->tickets;
-    while (*link != t) link = &(*link)->next;
-    *link = t->next;
-    if (t->launch) decoder->remote->close(t->launch);
-    t->launch = NULL;
-    t->captured = t->flying = false;
-    t->refusal = DW_OK;
-    t->next = decoder->spare_tickets;
-    decoder->spare_tickets = t;
-}
-
-/* Header and tables, as they are now: whoever writes into the caller's memory later does not change
- * what was checked. */
-static dw_status copy_head(dw_decode_ticket *t, const uint8_t *head, uint64_t head_len,
-                           uint64_t len)
-{
-    dw_decoder *decoder = t->arrival.decoder;
-    void *grown = t->head;
-    uint64_t bytes = dw_frame_reach(head, head_len < len ? head_len : len);
-    if (!dw_mem_grow(&decoder->allocator, &grown, &t->head_cap, bytes, 1))
-        return dw_decoder_fail(decoder, DW_ERR_NO_MEMORY, NULL);
-    t->head = grown;
-    if (bytes) memcpy(t->head, head, (size_t)bytes);
-    t->arrival =
-        (dw_arrival){.decoder = decoder, .frame = t->head, .body = t->body, .len = len, .y = &t->y};
-    const char *why;
-    t->refusal = dw_frame_open_head(t->head, bytes, len, &t->arrival.info, &t->tables_intact, &why);
-    if (t->refusal)
-        snprintf(decoder->why.text, sizeof decoder->why.text, "the frame cannot be read: %s", why);
-    return DW_OK;
-}
-
-/* A frame of another life ends all that earlier lives left: not while one of these is on its way.
- */
-static bool meets_another_life(const dw_decode_ticket *t)
-{
-    const dw_decoder *decoder = t->arrival.decoder;
-    for (const dw_decode_ticket *other = decoder->tickets; other; other = other->next)
-        if (other->flying && other->arrival.info.incarnation != t->arrival.info.incarnation)
-            return true;
-    return false;
-}
-
-static dw_status check_entries(dw_decode_ticket *t)
-{
-    dw_decoder *decoder = t->arrival.decoder;
-    for (uint32_t i = 0; i < t->arrival.info.n; i++) {
-        dw_entry_kind kind = t->plans[i].entry.kind;
-        if (kind == DW_ENTRY_SYNC) {
-            t->refusal = DW_ERR_UNSUPPORTED;
-            return dw_decoder_fail(decoder, DW_ERR_UNSUPPORTED,
-                                   "the frame carries prev itself, for which there are no kernels: "
-                                   "a key frame will follow");
-        }
-        if (!dw_kind_has_state(kind) && !t->y.data)
-            return dw_decoder_fail(
-                decoder, DW_ERR_ARGUMENT,
-                "the frame has stateless entries, which go nowhere but to y: give y its data");
-    }
-    return DW_OK;
-}
-
-static dw_status prepare_jobs(dw_decode_ticket *t)
-{
-    dw_arrival *a = &t->arrival;
-    uint32_t n = a->info.n;
-    void *jobs = t->jobs, *results = t->results;
-    bool grown = dw_mem_grow(&a->decoder->allocator, &jobs, &t->jobs_cap, n, sizeof *t->jobs);
-    t->jobs = jobs;
-    grown = grown &&
-            dw_mem_grow(&a->decoder->allocator, &results, &t->results_cap, n, sizeof *t->results);
-    t->results = results;
-    if (!grown) return dw_decoder_fail(a->decoder, DW_ERR_NO_MEMORY, NULL);
-    for (uint32_t i = 0; i < n; i++) {
-        t->plans[i].job = dw_arrival_job(a, &t->plans[i], i);
-        t->jobs[i] = &t->plans[i].job;
-    }
-    return DW_OK;
-}
-
-/* What frames that come meanwhile must know of this one. */
-static void take_off(dw_decode_ticket *t)
-{
-    dw_decoder *decoder = t->arrival.decoder;
-    for (uint32_t i = 0; i < t->arrival.info.n; i++)
-        if (t->plans[i].held) t->plans[i].held->busy = true;
-    decoder->predictor.reserved_bytes += t->arrival.growth;
-    t->number = decoder->calls;
-    t->flying = true;
-}
-
-static void land(dw_decode_ticket *t)
-{
-    dw_decoder *decoder = t->arrival.decoder;
-    for (uint32_t i = 0; i < t->arrival.info.n; i++)
-        if (t->plans[i].held) t->plans[i].held->busy = false;
-    decoder->predictor.reserved_bytes -= t->arrival.growth;
-    t->flying = false;
-}
-
-/* All that the host can check. What is wrong with the frame becomes t->refusal; other errors are
- * the call's. */
-static dw_status book(dw_decode_ticket *t, const uint8_t *head, uint64_t head_len, uint64_t len)
-{
-    dw_decoder *decoder = t->arrival.decoder;
-    dw_arrival *a = &t->arrival;
-    decoder->calls++;
-    dw_status status = copy_head(t, head, head_len, len);
-    if (!status && !t->refusal) t->refusal = dw_arrival_agrees(a);
-    t->why = decoder->why;
-    if (status || t->refusal) return status;
-    if (a->info.codec == DW_CODEC_DELTA && meets_another_life(t))
-        return dw_decoder_fail(
-            decoder, DW_ERR_ARGUMENT,
-            "a frame of another life of the encoder is in flight: finish or cancel it first");
-    status = dw_arrival_plan(a, &t->plans, &t->plans_cap);
-    if (!status) status = check_entries(t);
-    if (!status) status = prepare_jobs(t);
-    if (!status) status = dw_arrival_admit(a);
-    if (status) dw_arrival_give_up(a);
-    if (status == DW_ERR_ARGUMENT || status == DW_ERR_NO_MEMORY) return status;
-    t->refusal = status;
+    if (y->n == 0)
+        return dw_decoder_fail(decoder, DW_ERR_ARGUMENT,
+                               "y has no samples (n is 0): there is nothing to decode into");
+    dw_status status = dw_tensor_check(y);
+    if (!status && dw_tensor_overlaps(y)) status = DW_ERR_ARGUMENT;
     if (status)
-        t->why = decoder->why;
-    else
-        take_off(t);
+        return dw_decoder_fail(decoder, status,
+                               "y is no tensor that can be written: see its dtype, alignment, "
+                               "extents and strides");
     return DW_OK;
 }
+
+static dw_status check_reply(dw_decoder *decoder, uint32_t n, const void *reply, size_t cap,
+                             const size_t *len)
+{
+    if (reply && !len) return dw_decoder_fail(decoder, DW_ERR_ARGUMENT, "an argument is NULL");
+    if (!reply || cap >= dw_reply_bound(n)) return DW_OK;
+    snprintf(decoder->why.text, sizeof decoder->why.text,
+             "the reply takes up to %zu bytes and there is room for %zu: dw_reply_bound tells the "
+             "room that is always enough",
+             dw_reply_bound(n), cap);
+    return DW_ERR_NO_ROOM;
+}
+
+/* What became of a frame whose results are there, or that was refused before. */
+static dw_status receive(dw_decode_ticket *t)
+{
+    dw_decoder *decoder = t->decoder;
+    if (t->refusal) {
+        decoder->why = t->why;
+        return t->refusal;
+    }
+    dw_status status = dw_arrival_judge(t);
+    dw_decode_ticket_land(t);
+    if (status) {
+        dw_arrival_give_up(t);
+        return status;
+    }
+    if (t->y.data && decoder->engine.emit)
+        decoder->engine.emit(decoder->engine.context, (dw_jobs){.decode = t->jobs}, t->header.n);
+    dw_arrival_commit(t);
+    return DW_OK;
+}
+
+/* The status of the frame, with its reply; the ticket has landed. */
+static dw_status finish(dw_decode_ticket *t, void *reply, size_t reply_cap, size_t *reply_len)
+{
+    dw_decoder *decoder = t->decoder;
+    dw_status status = receive(t);
+    bool answers = t->tables_intact && reply && reply_cap >= dw_reply_bound(t->header.n) &&
+                   dw_decoder_asks_for_reply(t);
+    if (answers) *reply_len = dw_decoder_write_reply(t, status != DW_OK, reply);
+    if (status) decoder->counters.rejected_frames++;
+    return status;
+}
+
+/* Submits a booked frame to an engine that is done at once. What the call itself cannot do, as
+ * finding memory, is the frame's status as well: it is not taken. */
+static void run(dw_decode_ticket *t, uint64_t len)
+{
+    dw_decoder *decoder = t->decoder;
+    dw_status status = dw_decode_ticket_book(t, len);
+    if (!status && t->flying) {
+        status = dw_decode_ticket_submit(&t, 1, NULL);
+        if (status) {
+            dw_decode_ticket_land(t);
+            dw_arrival_give_up(t);
+        } else {
+            (void)decoder->engine.done(t->launch, t->first, t->header.n, t->results);
+        }
+    }
+    if (!status) return;
+    t->refusal = status;
+    t->why = decoder->why;
+}
+
+static dw_status take_options(dw_decoder *decoder, const dw_decode_options *given,
+                              dw_decode_options *options)
+{
+    *options = (dw_decode_options){.struct_size = sizeof *options};
+    if (!given || dw_struct_take(options, sizeof *options, given, given->struct_size)) return DW_OK;
+    return dw_decoder_fail(decoder, DW_ERR_ARGUMENT,
+                           "the options' struct_size is not set, or they have fields that this "
+                           "version of deltawire does not know");
+}
+
+dw_status dw_decode_with(dw_decoder *decoder, const void *frame, size_t len, const dw_tensor *y,
+                         const dw_decode_options *given, void *reply, size_t reply_cap,
+                         size_t *reply_len)
+{
+    dw_decode_options options;
+    if (reply_len) *reply_len = 0;
+    if (!decoder) return DW_ERR_ARGUMENT;
+    if (decoder->engine.device)
+        return dw_decoder_fail(decoder, DW_ERR_UNSUPPORTED,
+                               "this decoder computes on a GPU: call dw_decode_async");
+    if (!frame || !y) return dw_decoder_fail(decoder, DW_ERR_ARGUMENT, "an argument is NULL");
+    dw_status status = check_tensor(decoder, y);
+    if (!status) status = check_reply(decoder, y->n, reply, reply_cap, reply_len);
+    if (!status) status = take_options(decoder, given, &options);
+    if (status) return status;
+    uint64_t started = dw_decoder_now(decoder);
+    dw_decode_ticket *t = dw_decode_ticket_take(decoder);
+    if (!t) return dw_decoder_fail(decoder, DW_ERR_NO_MEMORY, NULL);
+    t->frame = t->body = frame;
+    t->len = len;
+    t->y = *y;
+    t->adds = options.adds != 0;
+    t->factor = options.factor;
+    run(t, len);
+    status = finish(t, reply, reply_cap, reply_len);
+    dw_decode_ticket_give(t);
+    decoder->counters.busy_ns += dw_decoder_now(decoder) - started;
+    return status;
+}
+
+dw_status dw_decode(dw_decoder *decoder, const void *frame, size_t len, const dw_tensor *y,
+                    void *reply, size_t reply_cap, size_t *reply_len)
+{
+    return dw_decode_with(decoder, frame, len, y, NULL, reply, reply_cap, reply_len);
+}
+
+/* ---- Tickets. -------------------------------------------------------------------------------- */
 
 static dw_status check_item(const dw_decode_item *item)
 {
     dw_decoder *decoder = item->decoder;
     if (!decoder) return DW_ERR_ARGUMENT;
-    if (!decoder->remote)
+    if (!decoder->engine.device)
         return dw_decoder_fail(decoder, DW_ERR_UNSUPPORTED,
                                "this decoder computes on the CPU: call dw_decode");
     if (!item->head || !item->frame || !item->y)
         return dw_decoder_fail(decoder, DW_ERR_ARGUMENT, "an argument is NULL");
     if ((uintptr_t)item->frame % 16)
         return dw_decoder_fail(decoder, DW_ERR_ARGUMENT, "frame must be aligned to 16 bytes");
-    dw_status status = dw_tensor_check(item->y);
-    if (status || dw_tensor_overlaps(item->y))
-        return dw_decoder_fail(
-            decoder, status ? status : DW_ERR_ARGUMENT,
-            "y is no tensor that can be written: see its dtype, alignment, extents and strides");
+    return check_tensor(decoder, item->y);
+}
+
+/* Header and tables, as they are now: whoever writes into the caller's memory later does not change
+ * what was checked. */
+static dw_status copy_head(dw_decode_ticket *t, const uint8_t *head, uint64_t head_len,
+                           uint64_t len, uint64_t *bytes)
+{
+    void *grown = t->head;
+    *bytes = dw_frame_reach(head, head_len < len ? head_len : len);
+    bool done = dw_mem_grow(&t->decoder->allocator, &grown, &t->head_cap, *bytes, 1);
+    t->head = grown;
+    if (!done) return dw_decoder_fail(t->decoder, DW_ERR_NO_MEMORY, NULL);
+    if (*bytes) memcpy(t->head, head, (size_t)*bytes);
+    t->frame = t->head;
+    t->len = len;
     return DW_OK;
+}
+
+static dw_status book(dw_decode_ticket *t, const void *head, size_t head_len, size_t len)
+{
+    uint64_t bytes;
+    dw_status status = copy_head(t, head, head_len, len, &bytes);
+    return status ? status : dw_decode_ticket_book(t, bytes);
 }
 
 static dw_status book_item(dw_decode_item *item)
 {
-    dw_decode_ticket *t = take_ticket(item->decoder);
+    dw_decode_ticket *t = dw_decode_ticket_take(item->decoder);
     if (!t) return dw_decoder_fail(item->decoder, DW_ERR_NO_MEMORY, NULL);
     t->y = *item->y;
     t->body = item->frame;
     dw_status status = book(t, item->head, item->head_len, item->len);
     if (status)
-        give_ticket(t);
+        dw_decode_ticket_give(t);
     else
         item->ticket = t;
     return status;
+}
+
+static void drop(dw_decode_ticket *t)
+{
+    dw_decode_ticket_land(t);
+    dw_arrival_give_up(t);
 }
 
 static void drop_items(dw_decode_item *items, size_t count)
 {
     for (size_t i = count; i-- > 0;) {
         dw_decode_ticket *t = items[i].ticket;
-        if (t->flying) {
-            land(t);
-            dw_arrival_give_up(&t->arrival);
-        }
-        give_ticket(t);
+        if (t->flying) drop(t);
+        dw_decode_ticket_give(t);
         items[i].ticket = NULL;
     }
 }
 
-/* The jobs of all frames that were not refused into the first one's array, then one launch; of
- * none, nothing. */
-static dw_status launch_items(dw_decode_item *items, size_t count, void *stream)
+static dw_status submit_items(dw_decode_item *items, size_t count, void *stream)
 {
-    dw_decode_ticket *first = items[0].ticket;
     dw_decoder *decoder = items[0].decoder;
-    dw_launch *launch;
-    bool captured, launched = false;
-    uint64_t n = 0, at = 0;
-    for (size_t i = 0; i < count; i++)
-        n += items[i].ticket->flying ? items[i].ticket->arrival.info.n : 0;
-    if (n == 0) return DW_OK;
-    void *jobs = first->jobs;
-    if (n > UINT32_MAX) return dw_decoder_fail(decoder, DW_ERR_LIMIT, NULL);
-    if (!dw_mem_grow(&decoder->allocator, &jobs, &first->jobs_cap, n, sizeof *first->jobs))
-        return dw_decoder_fail(decoder, DW_ERR_NO_MEMORY, NULL);
-    first->jobs = jobs;
-    for (size_t i = 0; i < count; i++) {
-        dw_decode_ticket *t = items[i].ticket;
-        t->first = (uint32_t)at;
-        for (uint32_t k = 0; t->flying && k < t->arrival.info.n; k++)
-            first->jobs[at++] = &t->plans[k].job;
-    }
-    dw_status status =
-        decoder->remote->launch(decoder->remote->context, false, (dw_jobs){.decode = first->jobs},
-                                (uint32_t)n, stream, &launch, &captured, &decoder->why);
-    for (size_t i = 0; i < count && !status; i++) {
-        dw_decode_ticket *t = items[i].ticket;
-        if (!t->flying) continue;
-        if (launched) decoder->remote->share(launch);
-        launched = true;
-        t->launch = launch;
-        t->captured = captured;
-    }
+    dw_decode_ticket *few[16], **tickets = few;
+    uint64_t bytes = count * sizeof *tickets;
+    if (count > sizeof few / sizeof *few) tickets = dw_mem_allocate(&decoder->allocator, bytes);
+    if (!tickets) return dw_decoder_fail(decoder, DW_ERR_NO_MEMORY, NULL);
+    for (size_t i = 0; i < count; i++) tickets[i] = items[i].ticket;
+    dw_status status = dw_decode_ticket_submit(tickets, count, stream);
+    if (tickets != few) dw_mem_release(&decoder->allocator, tickets, bytes);
     return status;
 }
 
@@ -305,12 +219,12 @@ dw_status dw_decode_many_async(dw_decode_item *items, size_t count, void *stream
     for (size_t i = 0; i < count; i++) items[i].ticket = NULL;
     for (size_t i = 0; i < count && !status; i++) {
         status = check_item(&items[i]);
-        if (!status && items[i].decoder->remote->device != items[0].decoder->remote->device)
+        if (!status && items[i].decoder->engine.device != items[0].decoder->engine.device)
             status = dw_decoder_fail(items[i].decoder, DW_ERR_ARGUMENT,
                                      "the decoders of one launch must be of one dw_cuda");
     }
     for (; booked < count && !status; booked += !status) status = book_item(&items[booked]);
-    if (!status) status = launch_items(items, count, stream);
+    if (!status) status = submit_items(items, count, stream);
     if (status) drop_items(items, booked);
     return status;
 }
@@ -329,128 +243,61 @@ dw_status dw_decode_async(dw_decoder *decoder, const void *head, size_t head_len
 dw_status dw_decode_again(dw_decode_ticket *t, const void *head, size_t head_len, size_t len)
 {
     if (!t) return DW_ERR_ARGUMENT;
-    dw_decoder *decoder = t->arrival.decoder;
+    dw_decoder *decoder = t->decoder;
     if (!head) return dw_decoder_fail(decoder, DW_ERR_ARGUMENT, "an argument is NULL");
     if (!t->captured || t->flying || t->refusal)
         return dw_decoder_fail(decoder, DW_ERR_ARGUMENT,
                                "only a ticket that a stream captured is used again, after finish");
     dw_status status = book(t, head, head_len, len);
     if (status || t->refusal) return status ? status : t->refusal;
-    status = decoder->remote->reuse(t->launch, t->first, (dw_jobs){.decode = t->jobs},
-                                    t->arrival.info.n, &decoder->why);
-    if (status) {
-        land(t);
-        dw_arrival_give_up(&t->arrival);
-    }
+    status = decoder->engine.reuse(t->launch, t->first, (dw_jobs){.decode = t->jobs}, t->header.n,
+                                   &decoder->why);
+    if (status) drop(t);
     return status;
-}
-
-/* Steps 6, 8 and 9 of docs/format.md, 2, from what the device found. */
-static dw_status judge(dw_decode_ticket *t)
-{
-    dw_arrival *a = &t->arrival;
-    dw_status status = DW_OK;
-    for (uint32_t i = 0; i < a->info.n; i++)
-        if (dw_digest_of_sum(t->results[i].payload_sum) != t->plans[i].entry.payload_digest)
-            return dw_decoder_fail(
-                a->decoder, DW_ERR_CORRUPT,
-                "a payload's checksum does not match: its bytes were changed on the way");
-    for (uint32_t i = 0; i < a->info.n; i++) {
-        dw_incoming *p = &t->plans[i];
-        if (!dw_kind_has_state(p->entry.kind)) continue;
-        p->fresh.version = a->info.sequence;
-        p->fresh.chain = dw_frame_chain(&a->info, &p->entry);
-        p->fresh.audit = a->info.audit;
-        if (!a->info.audit) continue;
-        p->fresh.state_digest = dw_digest_of_sum(t->results[i].state_sum);
-        if (p->fresh.state_digest == p->entry.state_digest) continue;
-        status = DW_ERR_STATE;
-        p->gives_up = p->entry.kind == DW_ENTRY_DELTA;
-    }
-    return status ? dw_decoder_fail(a->decoder, status, NULL) : DW_OK;
-}
-
-static void count_groups(dw_decode_ticket *t)
-{
-    dw_counters *counters = &t->arrival.decoder->counters;
-    for (uint32_t i = 0; i < t->arrival.info.n; i++) {
-        const dw_sums *sums = &t->results[i].sums;
-        counters->groups += t->plans[i].job.layout.pieces;
-        counters->direct_groups += sums->direct;
-        counters->zero_groups += sums->zero;
-        counters->poisoned_groups += sums->poisoned;
-    }
 }
 
 static bool another_comes_first(const dw_decode_ticket *t)
 {
-    for (const dw_decode_ticket *other = t->arrival.decoder->tickets; other; other = other->next)
+    for (const dw_decode_ticket *other = t->decoder->tickets; other; other = other->next)
         if (other->flying && other->number < t->number) return true;
     return false;
-}
-
-static dw_status receive(dw_decode_ticket *t)
-{
-    dw_decoder *decoder = t->arrival.decoder;
-    if (t->refusal) {
-        decoder->why = t->why;
-        return t->refusal;
-    }
-    dw_status status = judge(t);
-    land(t);
-    if (status) {
-        dw_arrival_give_up(&t->arrival);
-        return status;
-    }
-    count_groups(t);
-    dw_arrival_commit(&t->arrival);
-    return DW_OK;
 }
 
 dw_status dw_decode_finish(dw_decode_ticket *t, void *reply, size_t reply_cap, size_t *reply_len)
 {
     if (reply_len) *reply_len = 0;
     if (!t) return DW_ERR_ARGUMENT;
-    dw_decoder *decoder = t->arrival.decoder;
-    if (reply && !reply_len)
-        return dw_decoder_fail(decoder, DW_ERR_ARGUMENT, "an argument is NULL");
+    dw_decoder *decoder = t->decoder;
     if (!t->flying && !t->refusal)
         return dw_decoder_fail(decoder, DW_ERR_ARGUMENT, "the ticket has no frame in flight");
-    if (reply && reply_cap < dw_reply_bound(t->y.n))
-        return dw_decoder_fail(
-            decoder, DW_ERR_NO_ROOM,
-            "the reply does not fit: dw_reply_bound tells the room that is enough");
+    dw_status status = check_reply(decoder, t->y.n, reply, reply_cap, reply_len);
+    if (status) return status;
     if (t->flying) {
         if (another_comes_first(t))
             return dw_decoder_fail(decoder, DW_ERR_ARGUMENT,
                                    "an earlier frame is in flight: finish that one first");
-        if (decoder->remote->done(t->launch, t->first, t->arrival.info.n, t->results) == DW_PENDING)
+        if (decoder->engine.done(t->launch, t->first, t->header.n, t->results) == DW_PENDING)
             return DW_PENDING;
     }
     decoder->calls++;
-    dw_status status = receive(t);
-    bool answers = t->tables_intact && reply && reply_cap >= dw_reply_bound(t->arrival.info.n) &&
-                   dw_decoder_asks_for_reply(&t->arrival);
-    if (answers) *reply_len = dw_decoder_write_reply(&t->arrival, status != DW_OK, reply);
-    if (status) decoder->counters.rejected_frames++;
+    status = finish(t, reply, reply_cap, reply_len);
     t->refusal = DW_OK;
-    if (!t->captured) give_ticket(t);
+    if (!t->captured) dw_decode_ticket_give(t);
     return status;
 }
 
 dw_status dw_decode_cancel(dw_decode_ticket *t)
 {
     if (!t) return DW_ERR_ARGUMENT;
-    dw_decoder *decoder = t->arrival.decoder;
+    dw_decoder *decoder = t->decoder;
     if (!t->flying && !t->captured && !t->refusal)
         return dw_decoder_fail(decoder, DW_ERR_ARGUMENT, "the ticket has ended");
     if (t->flying) {
         if (!t->captured &&
-            decoder->remote->done(t->launch, t->first, t->arrival.info.n, t->results) == DW_PENDING)
+            decoder->engine.done(t->launch, t->first, t->header.n, t->results) == DW_PENDING)
             return DW_PENDING;
-        land(t);
-        dw_arrival_give_up(&t->arrival);
+        drop(t);
     }
-    give_ticket(t);
+    dw_decode_ticket_give(t);
     return DW_OK;
 }

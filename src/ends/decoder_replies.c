@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * decoder_replies.c - the answer to a frame: what is held of its keys. */
-#include "decoder.h"
+#include "codecs/audit.h"
+#include "ends/decoder.h"
 
 bool dw_decoder_is_retired(const dw_decoder *decoder, uint64_t incarnation)
 {
@@ -10,34 +11,37 @@ bool dw_decoder_is_retired(const dw_decoder *decoder, uint64_t incarnation)
     return false;
 }
 
-/* A base that is named in a NACK must still be what it was: re-hash it, and give it up where it has
- * rotted. */
+/* A base that is named in a NACK must still be what it was: re-hash it, and drop it where its
+ * digest no longer matches. */
 static dw_held *intact(dw_decoder *decoder, dw_key key)
 {
     dw_held *held = dw_predictor_find(&decoder->predictor, key);
     if (!held || !held->now.data) return NULL;
     if (held->checked == decoder->calls) return held;
     held->checked = decoder->calls;
-    const dw_engine *engine = &decoder->engine;
-    if (!held->now.audit || decoder->remote)
-        return held; /* a GPU's copies are hashed when the next delta has advanced them */
-    dw_audit audit = {held->now.audit, held->now.version};
+    const dw_kernels *kernels = dw_engine_kernels(&decoder->engine);
+    /* Copies on a device are hashed when the next change has advanced them. */
+    if (!held->now.audit || !kernels) return held;
+    dw_audit audit = dw_audit_of(held->now.audit, key, held->now.version);
     uint64_t sum =
-        engine->state_sum(engine, held->now.data, held->dtype, (uint64_t)held->t * held->c, audit);
+        dw_state_sum(kernels, held->now.data, held->dtype, (uint64_t)held->t * held->c, audit);
     if (dw_digest_of_sum(sum) == held->now.state_digest) return held;
-    dw_predictor_remove(&decoder->predictor, held);
+    dw_predictor_drop(&decoder->predictor, held);
     return NULL;
 }
 
-size_t dw_decoder_write_reply(dw_arrival *a, bool rejected, uint8_t *reply)
+size_t dw_decoder_write_reply(dw_decode_ticket *t, bool rejected, uint8_t *reply)
 {
-    dw_decoder *decoder = a->decoder;
-    dw_reply_info info = {1, dw_decoder_is_retired(decoder, a->info.incarnation),
-                          a->info.incarnation, a->info.sequence, 0};
-    for (uint32_t i = 0; i < a->info.n; i++) {
-        dw_entry_info entry;
-        dw_frame_get_entry(a->frame, i, &entry);
-        if (!dw_kind_has_state(entry.kind)) continue;
+    dw_decoder *decoder = t->decoder;
+    dw_reply_info info = {.struct_size = sizeof info,
+                          .accepted = 1,
+                          .replaced = dw_decoder_is_retired(decoder, t->header.incarnation),
+                          .incarnation = t->header.incarnation,
+                          .sequence = t->header.sequence};
+    for (uint32_t i = 0; i < t->header.n; i++) {
+        dw_entry entry;
+        dw_frame_get_entry(t->frame, &t->header, i, &entry);
+        if (!dw_role_has_state(entry.role)) continue;
         dw_held *held = rejected ? intact(decoder, entry.key)
                                  : dw_predictor_find(&decoder->predictor, entry.key);
         dw_reply_entry out = {.key = entry.key};
@@ -46,8 +50,13 @@ size_t dw_decoder_write_reply(dw_arrival *a, bool rejected, uint8_t *reply)
             out.incarnation = held->incarnation;
             out.version = held->now.version;
             out.chain = held->now.chain;
+        } else if (dw_predictor_refuses(&decoder->predictor, t->header.incarnation,
+                                        t->header.sequence)) {
+            out.incarnation = t->header.incarnation;
+            out.version = decoder->predictor.dropped_sequence;
         }
-        info.accepted = info.accepted && out.held && out.chain == dw_frame_chain(&a->info, &entry);
+        uint64_t chain = dw_frame_chain(&t->header, t->parameters, t->prev, &entry);
+        info.accepted = info.accepted && out.held && out.chain == chain;
         dw_reply_put_entry(reply, info.n++, &out);
     }
     if (info.n == 0) info.accepted = !rejected; /* it only told of forgotten keys */
@@ -57,14 +66,14 @@ size_t dw_decoder_write_reply(dw_arrival *a, bool rejected, uint8_t *reply)
     return dw_reply_bound(info.n);
 }
 
-bool dw_decoder_asks_for_reply(const dw_arrival *a)
+bool dw_decoder_asks_for_reply(const dw_decode_ticket *t)
 {
-    if (!a->info.wants_reply) return false;
-    if (a->info.n_forgotten) return true;
-    for (uint32_t i = 0; i < a->info.n; i++) {
-        dw_entry_info entry;
-        dw_frame_get_entry(a->frame, i, &entry);
-        if (dw_kind_has_state(entry.kind)) return true;
+    if (!t->header.wants_reply) return false;
+    if (t->header.n_forgotten) return true;
+    for (uint32_t i = 0; i < t->header.n; i++) {
+        dw_entry entry;
+        dw_frame_get_entry(t->frame, &t->header, i, &entry);
+        if (dw_role_has_state(entry.role)) return true;
     }
     return false;
 }

@@ -1,58 +1,91 @@
 /* SPDX-License-Identifier: Apache-2.0
- * encoder.h - what the files of the encoder share. */
+ * encoder.h - what the files of the encoder share.
+ *
+ * A frame goes through four steps, for every engine the same: book (all that can fail: keys, slots,
+ * places), submit (the engine computes), seal (digests into the tables), commit (cannot fail).
+ *
+ * | file              | its one thing                                                         |
+ * | encoder.c         | the object: made, ended, asked, told to forget                        |
+ * | encoder_plan.c    | what a frame will carry and where: all that can fail                  |
+ * | encoder_ticket.c  | a frame on its way: booked, submitted, given up; room for many        |
+ * | encoder_commit.c  | a frame that is done: sealed, and what it says becomes what is held   |
+ * | encoder_calls.c   | the public calls that make frames                                     |
+ * | encoder_replies.c | what replies teach                                                    |
+ */
 #ifndef DW_ENCODER_H
 #define DW_ENCODER_H
 
 #include <stdio.h>
 
-#include "engine.h"
-#include "frame.h"
-#include "params.h"
-#include "predict.h"
-#include "work.h"
+#include "base/sized.h"
+#include "codecs/options.h"
+#include "codecs/plan.h"
+#include "deltawire/cuda.h"
+#include "engine/engine.h"
+#include "state/predict.h"
+#include "wire/frame.h"
 
 /* One sample on its way into a frame. */
 typedef struct dw_outgoing {
-    dw_entry_info entry;
+    dw_entry entry;
     dw_held *held;
     bool added; /* the key is new: gone again if the call fails */
     const dw_copy *base;
     dw_copy fresh;
-    dw_encode_job job;    /* quantized kinds */
-    dw_reply_entry heard; /* a reply that came while the frame was in flight; is_heard: there is one
-                           */
-    bool is_heard, heard_accepted, revived; /* revived: the key was among the forgotten */
+    dw_encode_job job;
+    /* A reply that came while the frame was in flight; is_heard: there is one. */
+    dw_reply_entry heard;
+    bool is_heard, heard_accepted;
+    bool revived; /* the key was among the forgotten */
 } dw_outgoing;
+
+/* A forgotten key that a frame tells of, and the frame that told it before. */
+typedef struct dw_told {
+    dw_key key;
+    uint64_t before;
+} dw_told;
+
+/* A frame on its way: an encode ticket. Arrays are kept from frame to frame. */
+struct dw_encode_ticket {
+    dw_encode_ticket *next;
+    dw_encoder *encoder;
+    const dw_plans *plans;
+    dw_plans own; /* where the engine is still at work when others are planned */
+    dw_header header;
+    const dw_key *keys; /* while it is booked; NULL: none are needed */
+    dw_tensor x;        /* data NULL: prev itself is sent */
+    bool has_x, is_stateless;
+    uint64_t room;           /* that the frame may take */
+    uint32_t most_forgotten; /* that it may tell of */
+    uint8_t *frame;
+    dw_outgoing *out;
+    dw_told *told;
+    const dw_encode_job **jobs;
+    /* What the decoder will compute, for whoever asks for the reconstruction. */
+    dw_decode_job *again;
+    const dw_decode_job **again_jobs;
+    dw_chunk_result *results;
+    uint64_t out_cap, told_cap, jobs_cap, again_cap, again_jobs_cap, results_cap;
+    uint64_t growth; /* of what its keys take of the quota */
+    dw_sums sums;
+    dw_launch *launch;
+    uint32_t first; /* of the launch's jobs, the first of this frame */
+    bool captured;  /* it stays when its frame is finished */
+    bool flying;
+};
 
 struct dw_encoder {
     dw_config config;
     dw_allocator allocator;
     dw_engine engine;
-    const dw_remote *remote; /* the engine, where it is none of this processor: then only
-                                encoder_calls.c computes */
     dw_predictor predictor;
+    dw_plan_cache plans;
     uint64_t incarnation, sequence, calls;
-    struct dw_encode_ticket *tickets, *spare_tickets; /* in their users' hands; to be taken */
-    dw_outgoing *plans;
-    uint64_t plans_cap;
-    dw_work work;
+    /* Returned to the caller, unfinished; to be reused. */
+    dw_encode_ticket *tickets, *spare_tickets;
     dw_counters counters;
     dw_why why;
 };
-
-/* A frame in the making. */
-typedef struct dw_draft {
-    dw_encoder *encoder;
-    dw_params params;
-    dw_frame_info info;
-    const dw_key *keys;
-    const dw_tensor *x;
-    uint8_t *frame;
-    dw_outgoing *plans;
-    uint32_t most_forgotten; /* that it may tell of */
-    uint64_t growth;         /* of what its keys take of the quota */
-    dw_sums sums;
-} dw_draft;
 
 static inline dw_status dw_encoder_fail(dw_encoder *encoder, dw_status status, const char *sentence)
 {
@@ -61,34 +94,43 @@ static inline dw_status dw_encoder_fail(dw_encoder *encoder, dw_status status, c
     return status;
 }
 
-/* A new name, under which nothing is held yet: for the decoder every key begins anew, and what it
- * held of the old name goes. */
+/* encoder.c. A new name, under which nothing is held yet: for the decoder every key begins anew,
+ * and what it held of the old name goes. */
 void dw_encoder_begin_life(dw_encoder *encoder);
+uint64_t dw_encoder_now(const dw_encoder *encoder);
 
-/* One entry of a reply: which of our copies is it that the decoder holds? */
-void dw_encoder_learn(dw_encoder *encoder, const dw_reply_entry *entry, bool accepted);
-
-/* encoder_plan.c, in this order. plan: finds the keys and takes slots for their next prev, in
- * *plans of *cap; fails with all as it was. unplan: gives back what plan took, for samples [0, n).
- * lay_out: places the payloads in cap bytes. job: sample i's, of a quantized kind. */
-void dw_draft_describe(dw_draft *d, uint32_t n, uint32_t t, uint32_t c, dw_dtype x);
-dw_status dw_draft_plan(dw_draft *d, dw_outgoing **plans, uint64_t *cap);
-void dw_draft_unplan(dw_draft *d, uint32_t n);
-dw_status dw_draft_lay_out(dw_draft *d, size_t cap, uint64_t *total);
-dw_encode_job dw_draft_job(const dw_draft *d, const dw_outgoing *p, uint32_t i);
+/* encoder_plan.c, in this order. plan: finds the keys and takes slots for their next prev; fails
+ * with everything as it was. plan_sync: the same for frames of prev itself. unplan: gives back what
+ * plan took, for samples [0, n). lay_out: places the payloads. job: of sample i. */
+dw_status dw_ticket_plan(dw_encode_ticket *t);
+dw_status dw_ticket_plan_sync(dw_encode_ticket *t);
+void dw_ticket_unplan(dw_encode_ticket *t, uint32_t n);
+dw_status dw_ticket_lay_out(dw_encode_ticket *t);
+dw_encode_job dw_ticket_job(const dw_encode_ticket *t, uint32_t i);
 
 /* The next forgotten key at or behind `from` that this frame is to tell of: not one that a frame
  * carries, nor one told lately. */
-dw_held *dw_draft_next_to_tell(const dw_draft *d, dw_held *from);
+dw_held *dw_ticket_next_to_tell(const dw_encode_ticket *t, dw_held *from);
 
-/* encoder.c, with the digests known: writes entry i into the tables, with its chain; makes what the
- * entries say what is held. */
-void dw_draft_put_entry(const dw_draft *d, dw_outgoing *p, uint32_t i, uint8_t *tables);
-void dw_draft_commit(dw_draft *d, uint64_t total);
-
-/* encoder_calls.c: gives up all tickets; the reply waits for the frame in flight that carries its
- * key. */
+/* encoder_ticket.c. take: one of the spare ones, or a new one; NULL: no memory. book: plans a frame
+ * and takes its number; an error leaves all as it was. drop: as if it had never been booked. fly:
+ * the point of no return before the engine is done. close: it is not in flight any more. */
+dw_encode_ticket *dw_ticket_take(dw_encoder *encoder);
+void dw_ticket_give(dw_encode_ticket *t);
+dw_status dw_ticket_book(dw_encode_ticket *t, const dw_key *keys, bool is_sync);
+void dw_ticket_drop(dw_encode_ticket *t);
+void dw_ticket_fly(dw_encode_ticket *t);
+void dw_ticket_close(dw_encode_ticket *t);
+dw_status dw_ticket_submit(dw_encode_ticket **tickets, size_t count, void *stream);
 void dw_encoder_end_tickets(dw_encoder *encoder);
-void dw_encoder_hear(dw_encoder *encoder, const dw_reply_entry *entry, bool accepted);
+/* The i-th key that the frame tells of, where nothing has become of it since. */
+dw_held *dw_ticket_still_told(const dw_encode_ticket *t, uint32_t i);
+
+/* encoder_commit.c, with the results known. */
+void dw_ticket_seal(dw_encode_ticket *t, uint8_t *head);
+void dw_ticket_commit(dw_encode_ticket *t);
+
+/* encoder_replies.c. One entry of a reply: which of our copies is it that the decoder holds? */
+void dw_encoder_learn(dw_encoder *encoder, const dw_reply_entry *entry, bool accepted);
 
 #endif

@@ -1,248 +1,203 @@
 /* SPDX-License-Identifier: Apache-2.0
- * encoder_calls.c - the way out through an engine elsewhere: plan and enqueue now, seal and commit
- * when it is done. */
+ * encoder_calls.c - the calls that make frames: at once on the CPU, by tickets on a device. */
 #include <string.h>
 
-#include "deltawire/cuda.h"
-#include "encoder.h"
-#include "tensor.h"
+#include "base/cpu.h"
+#include "base/tensor.h"
+#include "ends/encoder.h"
 
-/* A forgotten key that the frame tells of, and the frame that told it before. */
-typedef struct told {
-    dw_key key;
-    uint64_t before;
-} told;
+static dw_status check_tensor(dw_encoder *encoder, const dw_tensor *x)
+{
+    if (!x || !x->data) return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "an argument is NULL");
+    if (x->n == 0)
+        return dw_encoder_fail(encoder, DW_ERR_ARGUMENT,
+                               "x has no samples (n is 0): there is nothing to encode");
+    dw_status status = dw_tensor_check(x);
+    if (status)
+        return dw_encoder_fail(encoder, status,
+                               "x is no tensor that can be walked: see its dtype, alignment, "
+                               "extents and strides");
+    return DW_OK;
+}
 
-struct dw_encode_ticket {
-    dw_encode_ticket *next;
-    dw_draft draft;
-    dw_tensor x;
-    uint8_t *frame;
-    size_t cap;
-    uint64_t total;
-    dw_outgoing *plans;
-    told *told;
-    const dw_encode_job **jobs;
-    dw_chunk_result *results;
-    uint64_t plans_cap, told_cap, jobs_cap, results_cap;
-    dw_launch *launch;
-    uint32_t first; /* of the launch's jobs, the first of this frame */
-    bool captured;  /* it stays when its frame is finished */
-    bool flying;
-};
+/* As if the frame had never been asked for. */
+static void take_back(dw_encode_ticket *t)
+{
+    dw_ticket_drop(t);
+    t->encoder->sequence = t->header.sequence - 1;
+}
+
+/* Submits a booked frame to an engine that is done at once, and commits it. */
+static dw_status run(dw_encode_ticket *t)
+{
+    dw_encoder *encoder = t->encoder;
+    dw_status status = dw_ticket_submit(&t, 1, NULL);
+    if (status) {
+        take_back(t);
+        return status;
+    }
+    (void)encoder->engine.done(t->launch, t->first, t->header.n, t->results);
+    dw_cpu_mode mode = dw_cpu_enter_exact(); /* the counters' sums too are ours to round */
+    dw_ticket_seal(t, t->frame);
+    dw_cpu_leave_exact(mode);
+    return DW_OK;
+}
+
+/* The tensor that the decoder will make of the frame, from the frame and the new prev. */
+static dw_status prepare_reconstruction(dw_encode_ticket *t, const dw_tensor *y)
+{
+    dw_encoder *encoder = t->encoder;
+    void *again = t->again, *jobs = t->again_jobs;
+    bool grown =
+        dw_mem_grow(&encoder->allocator, &again, &t->again_cap, t->header.n, sizeof *t->again);
+    t->again = again;
+    grown = grown && dw_mem_grow(&encoder->allocator, &jobs, &t->again_jobs_cap, t->header.n,
+                                 sizeof *t->again_jobs);
+    t->again_jobs = jobs;
+    if (!grown) return dw_encoder_fail(encoder, DW_ERR_NO_MEMORY, NULL);
+    for (uint32_t i = 0; i < t->header.n; i++) {
+        const dw_encode_job *job = &t->out[i].job;
+        t->again[i] = (dw_decode_job){.layout = job->layout,
+                                      .payload = job->payload,
+                                      .prev = job->prev,
+                                      .next = job->next,
+                                      .prev_dtype = job->prev_dtype,
+                                      .y = dw_tensor_sample(y, i),
+                                      .y_dtype = y->dtype,
+                                      .stride = y->stride_t,
+                                      .draws_key = job->draws_key,
+                                      .is_exact = t->out[i].entry.role == DW_ROLE_STATELESS,
+                                      .plan = job->plan,
+                                      .kernels = job->kernels};
+        t->again_jobs[i] = &t->again[i];
+    }
+    return DW_OK;
+}
+
+static dw_status check_reconstruction(dw_encoder *encoder, const dw_tensor *x, const dw_tensor *y)
+{
+    if (!y) return DW_OK;
+    if (dw_tensor_check(y) || !y->data || dw_tensor_overlaps(y))
+        return dw_encoder_fail(encoder, DW_ERR_ARGUMENT,
+                               "the reconstruction is no tensor that can be written");
+    if (y->n != x->n || y->t != x->t || y->c != x->c)
+        return dw_encoder_fail(encoder, DW_ERR_SHAPE, "the reconstruction's shape is not x's");
+    return DW_OK;
+}
+
+static dw_status take_options(dw_encoder *encoder, const dw_encode_options *given,
+                              dw_encode_options *options)
+{
+    *options = (dw_encode_options){.struct_size = sizeof *options};
+    if (!given || dw_struct_take(options, sizeof *options, given, given->struct_size)) return DW_OK;
+    return dw_encoder_fail(encoder, DW_ERR_ARGUMENT,
+                           "the options' struct_size is not set, or they have fields that this "
+                           "version of deltawire does not know");
+}
+
+dw_status dw_encode_with(dw_encoder *encoder, const dw_key *keys, const dw_tensor *x,
+                         const dw_encode_options *given, void *frame, size_t cap, size_t *len)
+{
+    dw_encode_options options;
+    if (!encoder) return DW_ERR_ARGUMENT;
+    if (!frame || !len) return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "an argument is NULL");
+    if (encoder->engine.device)
+        return dw_encoder_fail(encoder, DW_ERR_UNSUPPORTED,
+                               "this encoder computes on a GPU: call dw_encode_async");
+    dw_status status = check_tensor(encoder, x);
+    if (!status) status = take_options(encoder, given, &options);
+    if (!status) status = check_reconstruction(encoder, x, options.reconstruction);
+    if (status) return status;
+    uint64_t started = dw_encoder_now(encoder);
+    dw_encode_ticket *t = dw_ticket_take(encoder);
+    if (!t) return dw_encoder_fail(encoder, DW_ERR_NO_MEMORY, NULL);
+    t->x = *x;
+    t->has_x = true;
+    t->is_stateless = options.stateless != 0;
+    t->frame = frame;
+    t->room = options.limit && options.limit < cap ? options.limit : cap;
+    t->most_forgotten = UINT32_MAX;
+    status = dw_ticket_book(t, keys, false);
+    if (!status && options.reconstruction) {
+        status = prepare_reconstruction(t, options.reconstruction);
+        if (status) take_back(t);
+    }
+    if (!status) status = run(t);
+    if (!status) {
+        if (options.reconstruction)
+            encoder->engine.emit(encoder->engine.context, (dw_jobs){.decode = t->again_jobs}, x->n);
+        *len = (size_t)t->header.length;
+        dw_ticket_commit(t);
+    }
+    dw_ticket_give(t);
+    if (!status) encoder->counters.busy_ns += dw_encoder_now(encoder) - started;
+    return status;
+}
+
+dw_status dw_encode(dw_encoder *encoder, const dw_key *keys, const dw_tensor *x, void *frame,
+                    size_t cap, size_t *len)
+{
+    return dw_encode_with(encoder, keys, x, NULL, frame, cap, len);
+}
+
+/* The shape of prev, as a tensor without data. */
+static dw_status shape_of_keys(dw_encoder *encoder, const dw_key *keys, uint32_t n, dw_tensor *x)
+{
+    const dw_held *held = dw_predictor_find(&encoder->predictor, keys[0]);
+    if (!held || !held->now.data)
+        return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "a key is not held");
+    *x = dw_tensor_3d(NULL, held->dtype, n, held->t, held->c);
+    return DW_OK;
+}
+
+dw_status dw_encoder_resync(dw_encoder *encoder, const dw_key *keys, uint32_t n, void *frame,
+                            size_t cap, size_t *len)
+{
+    dw_tensor shape;
+    if (!encoder) return DW_ERR_ARGUMENT;
+    if (!keys || n == 0 || !frame || !len)
+        return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "an argument is NULL or zero");
+    if (encoder->engine.device)
+        return dw_encoder_fail(encoder, DW_ERR_UNSUPPORTED,
+                               "prev lies on a GPU, which has no frames of prev itself: encode x "
+                               "again");
+    dw_status status = shape_of_keys(encoder, keys, n, &shape);
+    if (status) return status;
+    dw_encode_ticket *t = dw_ticket_take(encoder);
+    if (!t) return dw_encoder_fail(encoder, DW_ERR_NO_MEMORY, NULL);
+    t->x = shape;
+    t->has_x = t->is_stateless = false;
+    t->frame = frame;
+    t->room = cap;
+    t->most_forgotten = UINT32_MAX;
+    status = dw_ticket_book(t, keys, true);
+    if (!status) status = run(t);
+    if (!status) {
+        *len = (size_t)t->header.length;
+        dw_ticket_commit(t);
+    }
+    dw_ticket_give(t);
+    return status;
+}
+
+/* ---- Tickets. -------------------------------------------------------------------------------- */
 
 size_t dw_frame_head_bound(uint32_t n)
 {
     uint64_t bytes;
-    return dw_frame_table_end(n, n, &bytes) ? (size_t)bytes : 0;
-}
-
-dw_status dw_encoder_settle(dw_encoder *encoder, const dw_remote *remote, dw_why *why)
-{
-    dw_params params;
-    dw_status status = dw_params_resolve(&params, &encoder->config, DW_F32);
-    if (!status && dw_dtype_of(params.key)) {
-        status = DW_ERR_UNSUPPORTED;
-        if (why)
-            snprintf(
-                why->text, sizeof why->text,
-                "there are no kernels for floats: take codec delta with key=2..8, or codec direct");
-    }
-    if (status) return status;
-    encoder->remote = remote;
-    dw_predictor_use(&encoder->predictor, &remote->store);
-    return DW_OK;
-}
-
-static void free_tickets(dw_encoder *encoder, dw_encode_ticket *t)
-{
-    for (dw_encode_ticket *next; t; t = next) {
-        next = t->next;
-        if (t->launch) encoder->remote->close(t->launch);
-        dw_mem_release(&encoder->allocator, t->plans, t->plans_cap * sizeof *t->plans);
-        dw_mem_release(&encoder->allocator, t->told, t->told_cap * sizeof *t->told);
-        dw_mem_release(&encoder->allocator, t->jobs, t->jobs_cap * sizeof *t->jobs);
-        dw_mem_release(&encoder->allocator, t->results, t->results_cap * sizeof *t->results);
-        dw_mem_release(&encoder->allocator, t, sizeof *t);
-    }
-}
-
-void dw_encoder_end_tickets(dw_encoder *encoder)
-{
-    free_tickets(encoder, encoder->tickets);
-    free_tickets(encoder, encoder->spare_tickets);
-    encoder->tickets = encoder->spare_tickets = NULL;
-}
-
-void dw_encoder_hear(dw_encoder *encoder, const dw_reply_entry *entry, bool accepted)
-{
-    for (dw_encode_ticket *t = encoder->tickets; t; t = t->next) {
-        for (uint32_t i = 0; t->flying && i < t->draft.info.n; i++) {
-            dw_outgoing *p = &t->plans[i];
-            if (!p->held || p->entry.key.sample != entry->key.sample ||
-                p->entry.key.slice != entry->key.slice)
-                continue;
-            p->heard = *entry;
-            p->is_heard = true;
-            p->heard_accepted = accepted;
-        }
-    }
-}
-
-static dw_encode_ticket *take_ticket(dw_encoder *encoder)
-{
-    dw_encode_ticket *t = encoder->spare_tickets;
-    if (t) {
-        encoder->spare_tickets = t->next;
-    } else {
-        t = dw_mem_allocate(&encoder->allocator, sizeof *t);
-        if (!t) return NULL;
-        memset(t, 0, sizeof *t);
-    }
-    t->next = encoder->tickets;
-    encoder->tickets = t;
-    return t;
-}
-
-static void give_ticket(dw_encode_ticket *t)
-{
-    dw_encoder *encoder = t->draft.encoder;
-    dw_encode_ticket **link = &encoder->tickets;
-    while (*link != t) link = &(*link)->next;
-    *link = t->next;
-    if (t->launch) encoder->remote->close(t->launch);
-    t->launch = NULL;
-    t->captured = t->flying = false;
-    t->next = encoder->spare_tickets;
-    encoder->spare_tickets = t;
-}
-
-static bool grow(dw_encoder *encoder, void *array, uint64_t *cap, uint64_t need, size_t element)
-{
-    void *grown;
-    memcpy(&grown, array, sizeof grown);
-    bool done = dw_mem_grow(&encoder->allocator, &grown, cap, need, element);
-    memcpy(array, &grown, sizeof grown);
-    return done;
-}
-
-static dw_status prepare_jobs(dw_encode_ticket *t)
-{
-    dw_draft *d = &t->draft;
-    uint32_t n = d->info.n;
-    if (!grow(d->encoder, &t->jobs, &t->jobs_cap, n, sizeof *t->jobs) ||
-        !grow(d->encoder, &t->results, &t->results_cap, n, sizeof *t->results) ||
-        !grow(d->encoder, &t->told, &t->told_cap, d->info.n_forgotten, sizeof *t->told))
-        return dw_encoder_fail(d->encoder, DW_ERR_NO_MEMORY, NULL);
-    for (uint32_t i = 0; i < n; i++) {
-        t->plans[i].job = dw_draft_job(d, &t->plans[i], i);
-        t->jobs[i] = &t->plans[i].job;
-    }
-    return DW_OK;
-}
-
-/* Plans a frame and takes its number: what other frames that are planned meanwhile must know of it.
- */
-static dw_status book(dw_encode_ticket *t, dw_encoder *encoder, const dw_key *keys)
-{
-    dw_draft *d = &t->draft;
-    if (encoder->sequence == UINT64_MAX) dw_encoder_begin_life(encoder);
-    *d = (dw_draft){
-        .encoder = encoder, .keys = keys, .x = &t->x, .frame = t->frame, .most_forgotten = t->x.n};
-    dw_status status = dw_params_resolve(&d->params, &encoder->config, t->x.dtype);
-    if (status) return dw_encoder_fail(encoder, status, NULL);
-    dw_draft_describe(d, t->x.n, t->x.t, t->x.c, t->x.dtype);
-    if ((status = dw_draft_plan(d, &t->plans, &t->plans_cap)) != DW_OK) return status;
-    status = dw_draft_lay_out(d, t->cap, &t->total);
-    if (!status) status = prepare_jobs(t);
-    if (status) {
-        dw_draft_unplan(d, d->info.n);
-        return status;
-    }
-    dw_held *tell = dw_draft_next_to_tell(d, encoder->predictor.oldest_forgotten);
-    for (uint32_t i = 0; i < d->info.n_forgotten; i++) {
-        t->told[i] = (told){tell->key, tell->told};
-        dw_held *next = dw_draft_next_to_tell(d, tell->newer);
-        tell->told = d->info.sequence;
-        tell = next;
-    }
-    for (uint32_t i = 0; i < d->info.n; i++)
-        if (t->plans[i].held) t->plans[i].held->busy = true;
-    encoder->predictor.reserved_bytes += d->growth;
-    encoder->sequence = d->info.sequence;
-    return DW_OK;
-}
-
-/* The i-th key that the frame tells of, where nothing has become of it since. */
-static dw_held *still_told(const dw_encode_ticket *t, uint32_t i)
-{
-    dw_held *held = dw_predictor_find(&t->draft.encoder->predictor, t->told[i].key);
-    return held && held->forgotten && held->told == t->draft.info.sequence ? held : NULL;
-}
-
-static void close_booking(dw_encode_ticket *t)
-{
-    dw_predictor *predictor = &t->draft.encoder->predictor;
-    t->flying = false;
-    predictor->reserved_bytes -= t->draft.growth;
-    for (uint32_t i = 0; i < t->draft.info.n; i++)
-        if (t->plans[i].held) t->plans[i].held->busy = false;
-}
-
-/* Keys that were among the forgotten go back there: all of them, or those of which nothing is held
- * after all. */
-static void forget_again(dw_encode_ticket *t, bool all)
-{
-    for (uint32_t i = 0; i < t->draft.info.n; i++) {
-        dw_outgoing *p = &t->plans[i];
-        if (p->revived && (all || !dw_kind_has_state(p->entry.kind)))
-            dw_predictor_forget(&t->draft.encoder->predictor, p->held);
-    }
-}
-
-static void drop_booking(dw_encode_ticket *t)
-{
-    close_booking(t);
-    for (uint32_t i = 0; i < t->draft.info.n_forgotten; i++) {
-        dw_held *held = still_told(t, i);
-        if (held) held->told = t->told[i].before;
-    }
-    forget_again(t, true);
-    dw_draft_unplan(&t->draft, t->draft.info.n);
-}
-
-/* Nothing can fail any more: a forgotten key that this frame carries is told by no other. */
-static void take_off(dw_encode_ticket *t)
-{
-    for (uint32_t i = 0; i < t->draft.info.n; i++) {
-        dw_outgoing *p = &t->plans[i];
-        p->revived = p->held && p->held->forgotten;
-        if (p->revived) dw_predictor_revive(&t->draft.encoder->predictor, p->held);
-    }
-    t->flying = true;
-}
-
-static void learn_what_was_heard(dw_encode_ticket *t)
-{
-    for (uint32_t i = 0; i < t->draft.info.n; i++)
-        if (t->plans[i].is_heard)
-            dw_encoder_learn(t->draft.encoder, &t->plans[i].heard, t->plans[i].heard_accepted);
+    return dw_frame_table_end(DW_PARAMETERS_MOST, n, n, &bytes) ? (size_t)bytes : 0;
 }
 
 static dw_status check_item(const dw_encode_item *item)
 {
     dw_encoder *encoder = item->encoder;
     if (!encoder) return DW_ERR_ARGUMENT;
-    if (!encoder->remote)
+    if (!encoder->engine.device)
         return dw_encoder_fail(encoder, DW_ERR_UNSUPPORTED,
                                "this encoder computes on the CPU: call dw_encode");
-    if (!item->keys || !item->x || !item->x->data || !item->frame)
-        return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "an argument is NULL");
-    dw_status status = dw_tensor_check(item->x);
-    if (status)
-        return dw_encoder_fail(
-            encoder, status,
-            "x is no tensor that can be walked: see its dtype, alignment, extents and strides");
+    if (!item->frame) return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "an argument is NULL");
+    dw_status status = check_tensor(encoder, item->x);
+    if (status) return status;
     if ((uintptr_t)item->frame % 16)
         return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "frame must be aligned to 16 bytes");
     return DW_OK;
@@ -252,15 +207,17 @@ static dw_status check_item(const dw_encode_item *item)
 static dw_status book_item(dw_encode_item *item)
 {
     dw_encoder *encoder = item->encoder;
-    dw_encode_ticket *t = take_ticket(encoder);
+    dw_encode_ticket *t = dw_ticket_take(encoder);
     if (!t) return dw_encoder_fail(encoder, DW_ERR_NO_MEMORY, NULL);
-    t->draft.encoder = encoder;
     t->x = *item->x;
+    t->has_x = true;
+    t->is_stateless = false;
     t->frame = item->frame;
-    t->cap = item->cap;
-    dw_status status = book(t, encoder, item->keys);
+    t->room = item->cap;
+    t->most_forgotten = t->x.n;
+    dw_status status = dw_ticket_book(t, item->keys, false);
     if (status)
-        give_ticket(t);
+        dw_ticket_give(t);
     else
         item->ticket = t;
     return status;
@@ -270,42 +227,23 @@ static dw_status book_item(dw_encode_item *item)
 static void drop_items(dw_encode_item *items, size_t count)
 {
     for (size_t i = count; i-- > 0;) {
-        dw_encode_ticket *t = items[i].ticket;
-        drop_booking(t);
-        items[i].encoder->sequence = t->draft.info.sequence - 1;
-        give_ticket(t);
+        take_back(items[i].ticket);
+        dw_ticket_give(items[i].ticket);
         items[i].ticket = NULL;
     }
 }
 
-/* All jobs into the first ticket's array, then one launch. */
-static dw_status launch_items(dw_encode_item *items, size_t count, void *stream)
+static dw_status submit_items(dw_encode_item *items, size_t count, void *stream)
 {
-    dw_encode_ticket *first = items[0].ticket;
     dw_encoder *encoder = items[0].encoder;
-    dw_launch *launch;
-    bool captured;
-    uint64_t n = 0, at = 0;
-    for (size_t i = 0; i < count; i++) n += items[i].ticket->draft.info.n;
-    if (n > UINT32_MAX) return dw_encoder_fail(encoder, DW_ERR_LIMIT, NULL);
-    if (!grow(encoder, &first->jobs, &first->jobs_cap, n, sizeof *first->jobs))
-        return dw_encoder_fail(encoder, DW_ERR_NO_MEMORY, NULL);
-    for (size_t i = 0; i < count; i++) {
-        dw_encode_ticket *t = items[i].ticket;
-        t->first = (uint32_t)at;
-        for (uint32_t k = 0; k < t->draft.info.n; k++) first->jobs[at++] = &t->plans[k].job;
-    }
-    dw_status status =
-        encoder->remote->launch(encoder->remote->context, true, (dw_jobs){.encode = first->jobs},
-                                (uint32_t)n, stream, &launch, &captured, &encoder->why);
-    if (status) return status;
-    for (size_t i = 0; i < count; i++) {
-        items[i].ticket->launch = launch;
-        items[i].ticket->captured = captured;
-        if (i) encoder->remote->share(launch);
-        take_off(items[i].ticket);
-    }
-    return DW_OK;
+    dw_encode_ticket *few[16], **tickets = few;
+    uint64_t bytes = count * sizeof *tickets;
+    if (count > sizeof few / sizeof *few) tickets = dw_mem_allocate(&encoder->allocator, bytes);
+    if (!tickets) return dw_encoder_fail(encoder, DW_ERR_NO_MEMORY, NULL);
+    for (size_t i = 0; i < count; i++) tickets[i] = items[i].ticket;
+    dw_status status = dw_ticket_submit(tickets, count, stream);
+    if (tickets != few) dw_mem_release(&encoder->allocator, tickets, bytes);
+    return status;
 }
 
 dw_status dw_encode_many_async(dw_encode_item *items, size_t count, void *stream)
@@ -316,12 +254,12 @@ dw_status dw_encode_many_async(dw_encode_item *items, size_t count, void *stream
     for (size_t i = 0; i < count; i++) items[i].ticket = NULL;
     for (size_t i = 0; i < count && !status; i++) {
         status = check_item(&items[i]);
-        if (!status && items[i].encoder->remote->device != items[0].encoder->remote->device)
+        if (!status && items[i].encoder->engine.device != items[0].encoder->engine.device)
             status = dw_encoder_fail(items[i].encoder, DW_ERR_ARGUMENT,
                                      "the encoders of one launch must be of one dw_cuda");
     }
     for (; booked < count && !status; booked += !status) status = book_item(&items[booked]);
-    if (!status) status = launch_items(items, count, stream);
+    if (!status) status = submit_items(items, count, stream);
     if (status) drop_items(items, booked);
     return status;
 }
@@ -340,39 +278,20 @@ dw_status dw_encode_async(dw_encoder *encoder, const dw_key *keys, const dw_tens
 dw_status dw_encode_again(dw_encode_ticket *t, const dw_key *keys)
 {
     if (!t) return DW_ERR_ARGUMENT;
-    dw_encoder *encoder = t->draft.encoder;
+    dw_encoder *encoder = t->encoder;
     if (!keys) return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "an argument is NULL");
     if (!t->captured || t->flying)
         return dw_encoder_fail(encoder, DW_ERR_ARGUMENT,
                                "only a ticket that a stream captured is used again, after finish");
-    dw_status status = book(t, encoder, keys);
+    dw_status status = dw_ticket_book(t, keys, false);
     if (status) return status;
-    status = encoder->remote->reuse(t->launch, t->first, (dw_jobs){.encode = t->jobs},
-                                    t->draft.info.n, &encoder->why);
-    if (!status) {
-        take_off(t);
-        return DW_OK;
-    }
-    drop_booking(t);
-    encoder->sequence = t->draft.info.sequence - 1;
+    status = encoder->engine.reuse(t->launch, t->first, (dw_jobs){.encode = t->jobs}, t->header.n,
+                                   &encoder->why);
+    if (status)
+        take_back(t);
+    else
+        dw_ticket_fly(t);
     return status;
-}
-
-static void seal(dw_encode_ticket *t, uint8_t *head)
-{
-    dw_draft *d = &t->draft;
-    for (uint32_t i = 0; i < d->info.n; i++) {
-        dw_outgoing *p = &t->plans[i];
-        t->results[i].sums.pieces = p->job.layout.pieces;
-        dw_sums_add(&d->sums, &t->results[i].sums);
-        p->entry.payload_digest = dw_digest_of_sum(t->results[i].payload_sum);
-        bool audited = dw_kind_has_state(p->entry.kind) && d->info.audit;
-        p->entry.state_digest = audited ? dw_digest_of_sum(t->results[i].state_sum) : 0;
-        dw_draft_put_entry(d, p, i, head);
-    }
-    for (uint32_t i = 0; i < d->info.n_forgotten; i++)
-        dw_frame_put_forgotten(head, d->info.n, i, t->told[i].key);
-    dw_frame_seal(head, &d->info);
 }
 
 dw_status dw_encode_finish(dw_encode_ticket *t, void *head, size_t head_cap, size_t *head_len,
@@ -380,47 +299,43 @@ dw_status dw_encode_finish(dw_encode_ticket *t, void *head, size_t head_cap, siz
 {
     uint64_t end;
     if (!t) return DW_ERR_ARGUMENT;
-    dw_draft *d = &t->draft;
-    dw_encoder *encoder = d->encoder;
+    dw_encoder *encoder = t->encoder;
     if (!head || !head_len || !len)
         return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "an argument is NULL");
     if (!t->flying)
         return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "the ticket has no frame in flight");
-    (void)dw_frame_table_end(d->info.n, d->info.n_forgotten, &end);
+    (void)dw_frame_table_end(t->header.n_parameters, t->header.n, t->header.n_forgotten, &end);
     if (end > head_cap)
-        return dw_encoder_fail(
-            encoder, DW_ERR_NO_ROOM,
-            "the head does not fit: dw_frame_head_bound tells the room that is enough");
-    dw_status status = encoder->remote->done(t->launch, t->first, d->info.n, t->results);
+        return dw_encoder_fail(encoder, DW_ERR_NO_ROOM,
+                               "the head does not fit: dw_frame_head_bound tells the room that is "
+                               "enough");
+    dw_status status = encoder->engine.done(t->launch, t->first, t->header.n, t->results);
     if (status) return status;
-    seal(t, head);
-    close_booking(t);
-    for (uint32_t i = 0; i < d->info.n_forgotten && !d->params.wants_reply; i++) {
-        dw_held *held = still_told(t, i);
-        if (held) dw_predictor_remove(&encoder->predictor, held);
-    }
-    forget_again(t, false);
-    dw_draft_commit(d, t->total);
-    learn_what_was_heard(t);
+    for (uint32_t i = 0; i < t->header.n; i++)
+        t->results[i].sums.pieces = t->out[i].job.layout.pieces;
+    dw_ticket_seal(t, head);
     *head_len = (size_t)end;
-    *len = (size_t)t->total;
-    if (!t->captured) give_ticket(t);
+    *len = (size_t)t->header.length;
+    dw_ticket_commit(t);
+    if (!t->captured) dw_ticket_give(t);
     return DW_OK;
 }
 
 dw_status dw_encode_cancel(dw_encode_ticket *t)
 {
     if (!t) return DW_ERR_ARGUMENT;
-    dw_encoder *encoder = t->draft.encoder;
+    dw_encoder *encoder = t->encoder;
     if (!t->flying && !t->captured)
         return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "the ticket has ended");
     if (t->flying) {
         if (!t->captured &&
-            encoder->remote->done(t->launch, t->first, t->draft.info.n, t->results) == DW_PENDING)
+            encoder->engine.done(t->launch, t->first, t->header.n, t->results) == DW_PENDING)
             return DW_PENDING;
-        drop_booking(t);
-        learn_what_was_heard(t);
+        dw_ticket_drop(t);
+        for (uint32_t i = 0; i < t->header.n; i++)
+            if (t->out[i].is_heard)
+                dw_encoder_learn(encoder, &t->out[i].heard, t->out[i].heard_accepted);
     }
-    give_ticket(t);
+    dw_ticket_give(t);
     return DW_OK;
 }

@@ -1,45 +1,39 @@
 /* SPDX-License-Identifier: Apache-2.0
  * encoder_plan.c - what a frame will carry and where: all that can fail. */
+#include "ends/encoder.h"
+
 #include <string.h>
 
-#include "encoder.h"
-#include "tensor.h"
+#include "base/tensor.h"
 
-void dw_draft_describe(dw_draft *d, uint32_t n, uint32_t t, uint32_t c, dw_dtype x)
+static const dw_plan *plan_of(const dw_encode_ticket *t, dw_use use)
 {
-    const dw_encoder *encoder = d->encoder;
-    d->info = (dw_frame_info){.codec = d->params.codec,
-                              .incarnation = encoder->incarnation,
-                              .sequence = encoder->sequence + 1,
-                              .n = n,
-                              .t = t,
-                              .c = c,
-                              .x = x,
-                              .prev = d->params.prev,
-                              .bits = d->params.bits,
-                              .key = d->params.key,
-                              .group = d->params.group,
-                              .chooses = d->params.chooses,
-                              .wants_reply = d->params.wants_reply,
-                              .audit = d->params.audit};
+    return &t->plans->of[use];
 }
 
-/* The kinds of entries that carry x itself. */
-static dw_entry_kind stateless_kind(const dw_draft *d)
+static void become(dw_outgoing *p, const dw_encode_ticket *t, dw_role role, dw_use use)
 {
-    return dw_dtype_of(d->info.key) ? DW_ENTRY_RAW : DW_ENTRY_DIRECT;
+    p->entry.role = role;
+    p->entry.use = use;
+    p->entry.form = (uint8_t)plan_of(t, use)->form->wire;
 }
 
-static dw_entry_kind key_kind(const dw_draft *d)
+static uint64_t copy_bytes(const dw_encode_ticket *t)
 {
-    return dw_dtype_of(d->info.key) ? DW_ENTRY_KEY_RAW : DW_ENTRY_KEY;
+    return (uint64_t)t->header.t * t->header.c * dw_dtype_bytes(t->plans->params.prev);
 }
 
-/* Finds or adds the key of sample i and takes a slot for its next prev: all that can fail. */
-static dw_status plan_state(dw_draft *d, dw_outgoing *p, uint64_t *used)
+static bool is_same_shape(const dw_encode_ticket *t, const dw_held *held)
 {
-    dw_encoder *encoder = d->encoder;
-    uint64_t bytes = (uint64_t)d->info.t * d->info.c * dw_dtype_bytes(d->info.prev);
+    return held->t == t->header.t && held->c == t->header.c &&
+           held->dtype == t->plans->params.prev && held->incarnation == t->encoder->incarnation;
+}
+
+/* Finds or adds the key of sample i and takes a slot for its next prev. */
+static dw_status plan_state(dw_encode_ticket *t, dw_outgoing *p, uint64_t *used)
+{
+    dw_encoder *encoder = t->encoder;
+    uint64_t bytes = copy_bytes(t);
     dw_held *held = dw_predictor_find(&encoder->predictor, p->entry.key);
     if (!held) {
         dw_status status = dw_predictor_add(&encoder->predictor, p->entry.key, &held);
@@ -51,150 +45,203 @@ static dw_status plan_state(dw_draft *d, dw_outgoing *p, uint64_t *used)
         return dw_encoder_fail(encoder, DW_ERR_ARGUMENT,
                                "two samples of one call have the same key");
     if (held->busy)
-        return dw_encoder_fail(
-            encoder, DW_ERR_ARGUMENT,
-            "a key is in a frame that is still in flight: finish or cancel that frame first");
+        return dw_encoder_fail(encoder, DW_ERR_ARGUMENT,
+                               "a key is in a frame that is still in flight: finish or cancel that "
+                               "frame first");
     held->mark = encoder->calls;
     uint64_t growth = bytes > held->counted ? bytes - held->counted : 0;
     dw_status status = dw_predictor_take(&encoder->predictor, bytes, growth, used, &p->fresh.data);
-    if (status == DW_ERR_LIMIT) { /* a full quota sends stateless, it never fails */
-        p->entry.kind = stateless_kind(d);
-        return DW_OK;
-    }
+    if (status == DW_ERR_LIMIT) return DW_OK; /* a full quota sends stateless, it never fails */
     if (status) return dw_encoder_fail(encoder, status, NULL);
     const dw_copy *base = held->base == DW_BASE_NOW    ? &held->now
                           : held->base == DW_BASE_UNDO ? &held->undo
                                                        : NULL;
-    bool same = held->t == d->info.t && held->c == d->info.c && held->dtype == d->info.prev &&
-                held->incarnation == encoder->incarnation;
-    bool delta = base && base->data && same;
-    p->entry.kind = delta ? DW_ENTRY_DELTA : key_kind(d);
+    bool delta = base && base->data && is_same_shape(t, held);
+    become(p, t, delta ? DW_ROLE_DELTA : DW_ROLE_KEY, delta ? DW_USE_CHANGE : DW_USE_WHOLE);
     p->base = delta ? base : NULL;
     p->entry.base_chain = delta ? base->chain : 0;
     return DW_OK;
 }
 
-/* Gives back what plan_state took, for samples [0, n). */
-void dw_draft_unplan(dw_draft *d, uint32_t n)
+void dw_ticket_unplan(dw_encode_ticket *t, uint32_t n)
 {
-    dw_encoder *encoder = d->encoder;
-    uint64_t bytes = (uint64_t)d->info.t * d->info.c * dw_dtype_bytes(d->info.prev);
+    dw_encoder *encoder = t->encoder;
+    if (!t->has_x) return; /* prev itself takes nothing */
+    uint64_t bytes = copy_bytes(t);
     for (uint32_t i = n; i-- > 0;) {
-        dw_outgoing *p = &d->plans[i];
+        dw_outgoing *p = &t->out[i];
         dw_predictor_give(&encoder->predictor, p->fresh.data, bytes);
         if (p->added) dw_predictor_remove(&encoder->predictor, p->held);
     }
 }
 
-dw_status dw_draft_plan(dw_draft *d, dw_outgoing **plans, uint64_t *cap)
+static dw_status make_room(dw_encode_ticket *t)
 {
-    dw_encoder *encoder = d->encoder;
-    uint64_t before = encoder->predictor.held_bytes + encoder->predictor.reserved_bytes,
-             used = before;
+    dw_encoder *encoder = t->encoder;
+    void *grown = t->out;
+    bool done = dw_mem_grow(&encoder->allocator, &grown, &t->out_cap, t->header.n, sizeof *t->out);
+    t->out = grown;
     encoder->calls++;
-    void *grown = *plans;
-    if (!dw_mem_grow(&encoder->allocator, &grown, cap, d->info.n, sizeof(dw_outgoing)))
-        return dw_encoder_fail(encoder, DW_ERR_NO_MEMORY, NULL);
-    *plans = d->plans = grown;
-    for (uint32_t i = 0; i < d->info.n; i++) {
-        dw_outgoing *p = &d->plans[i];
+    return done ? DW_OK : dw_encoder_fail(encoder, DW_ERR_NO_MEMORY, NULL);
+}
+
+dw_status dw_ticket_plan(dw_encode_ticket *t)
+{
+    const dw_encoder *encoder = t->encoder;
+    bool keeps = t->plans->params.keeps_prev && !t->is_stateless;
+    dw_status status = make_room(t);
+    uint64_t before = encoder->predictor.held_bytes + encoder->predictor.reserved_bytes;
+    uint64_t used = before;
+    if (status) return status;
+    for (uint32_t i = 0; i < t->header.n; i++) {
+        dw_outgoing *p = &t->out[i];
         memset(p, 0, sizeof *p);
-        p->entry.key = d->keys[i];
-        p->entry.kind = d->info.codec == DW_CODEC_RAW ? DW_ENTRY_RAW : DW_ENTRY_DIRECT;
-        dw_status status = d->info.codec == DW_CODEC_DELTA ? plan_state(d, p, &used) : DW_OK;
+        p->entry.key = t->keys ? t->keys[i] : (dw_key){.sample = i};
+        become(p, t, DW_ROLE_STATELESS, DW_USE_WHOLE);
+        if (keeps) status = plan_state(t, p, &used);
         if (status) {
-            dw_draft_unplan(d, i + 1);
+            dw_ticket_unplan(t, i + 1);
             return status;
         }
     }
-    d->growth = used - before;
+    t->growth = used - before;
+    return DW_OK;
+}
+
+/* A sync entry: prev as it is, under a new version and chain. */
+dw_status dw_ticket_plan_sync(dw_encode_ticket *t)
+{
+    dw_encoder *encoder = t->encoder;
+    dw_status status = make_room(t);
+    t->growth = 0;
+    if (status) return status;
+    for (uint32_t i = 0; i < t->header.n; i++) {
+        dw_outgoing *p = &t->out[i];
+        memset(p, 0, sizeof *p);
+        p->held = dw_predictor_find(&encoder->predictor, t->keys[i]);
+        if (!p->held || !p->held->now.data)
+            return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "a key is not held");
+        if (p->held->busy)
+            return dw_encoder_fail(encoder, DW_ERR_ARGUMENT,
+                                   "a key is in a frame that is still in flight: finish or cancel "
+                                   "that frame first");
+        const dw_held *first = t->out[0].held;
+        if (p->held->mark == encoder->calls)
+            return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "a key is named twice");
+        if (p->held->t != first->t || p->held->c != first->c || p->held->dtype != first->dtype)
+            return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "the keys are of several shapes");
+        p->held->mark = encoder->calls;
+        p->entry.key = t->keys[i];
+        p->fresh.data = p->held->now.data;
+        become(p, t, DW_ROLE_SYNC, DW_USE_EXACT);
+    }
     return DW_OK;
 }
 
 /* A telling whose frame was not answered for so many frames is taken for lost. */
 enum { TELL_AGAIN_AFTER = 32 };
 
-/* The next key at or behind `from` that this frame is to tell of: not one that it carries, nor one
- * told lately. */
-dw_held *dw_draft_next_to_tell(const dw_draft *d, dw_held *from)
+dw_held *dw_ticket_next_to_tell(const dw_encode_ticket *t, dw_held *from)
 {
     for (; from; from = from->newer) {
-        bool lately = from->told && d->info.sequence - from->told < TELL_AGAIN_AFTER;
-        if (from->mark != d->encoder->calls && !from->busy && !lately) return from;
+        bool lately = from->told && t->header.sequence - from->told < TELL_AGAIN_AFTER;
+        if (from->mark != t->encoder->calls && !from->busy && !lately) return from;
     }
     return NULL;
 }
 
-/* Places the payloads and sees that all of it fits; forgotten keys travel where there is room. */
-dw_status dw_draft_lay_out(dw_draft *d, size_t cap, uint64_t *total)
+static bool payloads_of(const dw_encode_ticket *t, uint64_t *payload)
 {
-    dw_encoder *encoder = d->encoder;
-    uint64_t end, payload = 0, bytes;
-    if (!dw_frame_table_end(d->info.n, 0, &end))
+    *payload = 0;
+    for (uint32_t i = 0; i < t->header.n; i++) {
+        dw_outgoing *p = &t->out[i];
+        p->entry.payload_bytes = plan_of(t, p->entry.use)->payload_bytes;
+        if (!dw_size_add(*payload, p->entry.payload_bytes, payload)) return false;
+    }
+    return true;
+}
+
+/* Entries that carry x itself give way: the last ones first they travel stateless, as short as a
+ * change, until the frame fits. What was held of their keys stays. */
+static void shorten(dw_encode_ticket *t, uint64_t end, uint64_t *payload)
+{
+    uint64_t brief = plan_of(t, DW_USE_BRIEF)->payload_bytes;
+    if (!plan_of(t, DW_USE_BRIEF)->form) return;
+    for (uint32_t i = t->header.n; i-- > 0 && end + *payload > t->room;) {
+        dw_outgoing *p = &t->out[i];
+        if (p->entry.use != DW_USE_WHOLE || p->entry.payload_bytes <= brief) continue;
+        *payload -= p->entry.payload_bytes - brief;
+        dw_predictor_give(&t->encoder->predictor, p->fresh.data, copy_bytes(t));
+        p->fresh.data = NULL;
+        become(p, t, DW_ROLE_STATELESS, DW_USE_BRIEF);
+        p->entry.payload_bytes = brief;
+    }
+}
+
+static dw_status too_long(dw_encoder *encoder, uint64_t needed, uint64_t room)
+{
+    snprintf(encoder->why.text, sizeof encoder->why.text,
+             "the frame takes %llu bytes and there is room for %llu: dw_frame_bound tells the room "
+             "that is always enough",
+             (unsigned long long)needed, (unsigned long long)room);
+    return DW_ERR_NO_ROOM;
+}
+
+/* Places the payloads and sees that all of it fits; forgotten keys travel where there is room. */
+dw_status dw_ticket_lay_out(dw_encode_ticket *t)
+{
+    dw_encoder *encoder = t->encoder;
+    dw_header *header = &t->header;
+    uint64_t end, payload, total;
+    header->n_forgotten = 0;
+    if (!dw_frame_table_end(header->n_parameters, header->n, 0, &end) ||
+        !payloads_of(t, &payload) || !dw_size_add(end, payload, &total))
         return dw_encoder_fail(encoder, DW_ERR_LIMIT, NULL);
-    for (uint32_t i = 0; i < d->info.n; i++) {
-        dw_outgoing *p = &d->plans[i];
-        if (!dw_frame_payload_bytes(&d->info, p->entry.kind, &bytes))
-            return dw_encoder_fail(encoder, DW_ERR_LIMIT, NULL);
-        p->entry.payload_bytes = bytes;
-        if (!dw_size_add(payload, bytes, &payload))
-            return dw_encoder_fail(encoder, DW_ERR_LIMIT, NULL);
+    if (total > t->room) shorten(t, end, &payload);
+    if (end + payload > t->room) return too_long(encoder, end + payload, t->room);
+    dw_held *tell = t->plans->params.keeps_prev
+                        ? dw_ticket_next_to_tell(t, encoder->predictor.oldest_forgotten)
+                        : NULL;
+    for (; tell && header->n_forgotten < t->most_forgotten;
+         tell = dw_ticket_next_to_tell(t, tell->newer)) {
+        if (!dw_frame_table_end(header->n_parameters, header->n, header->n_forgotten + 1, &end) ||
+            end + payload > t->room)
+            break;
+        header->n_forgotten++;
     }
-    if (!dw_size_add(end, payload, total) || *total > cap)
-        return dw_encoder_fail(
-            encoder, DW_ERR_NO_ROOM,
-            "the frame does not fit: dw_frame_bound tells the room that is enough");
-    if (d->info.codec == DW_CODEC_DELTA) {
-        dw_held *tell = dw_draft_next_to_tell(d, encoder->predictor.oldest_forgotten);
-        for (; tell && d->info.n_forgotten < d->most_forgotten;
-             tell = dw_draft_next_to_tell(d, tell->newer)) {
-            if (!dw_frame_table_end(d->info.n, d->info.n_forgotten + 1, &bytes) ||
-                bytes + payload > cap)
-                break;
-            d->info.n_forgotten++;
-        }
-    }
-    (void)dw_frame_table_end(d->info.n, d->info.n_forgotten, &end);
-    d->info.payload_bytes = payload;
-    *total = end + payload;
-    for (uint32_t i = 0; i < d->info.n; i++) {
-        d->plans[i].entry.payload_offset = end;
-        end += d->plans[i].entry.payload_bytes;
+    (void)dw_frame_table_end(header->n_parameters, header->n, header->n_forgotten, &end);
+    header->length = end + payload;
+    for (uint32_t i = 0; i < header->n; i++) {
+        t->out[i].entry.payload_offset = end;
+        end += t->out[i].entry.payload_bytes;
     }
     return DW_OK;
 }
 
-/* Another number for every visit of every key, so that what rounding adds to one has nothing to do
- * with another. */
-static uint64_t dither_key(const dw_draft *d, dw_key key)
+dw_encode_job dw_ticket_job(const dw_encode_ticket *t, uint32_t i)
 {
-    uint64_t words[4] = {d->encoder->config.seed, key.sample, key.slice, d->info.sequence};
-    uint8_t bytes[sizeof words];
-    for (size_t i = 0; i < sizeof bytes; i++) bytes[i] = (uint8_t)(words[i / 8] >> (8 * (i % 8)));
-    return dw_digest_bytes(bytes, sizeof bytes);
-}
-
-/* What recorded activations and gradients lost least with, at the price of absmax (bench/README.md,
- * Scales). One bit wants a search; and only absmax has a level for every value, which stochastic
- * rounding needs to be right on average. */
-static dw_scale default_scale(uint32_t bits, bool is_stochastic)
-{
-    return is_stochastic ? DW_SCALE_ABSMAX : bits == 1 ? DW_SCALE_MSE : DW_SCALE_SIGNED;
-}
-
-dw_encode_job dw_draft_job(const dw_draft *d, const dw_outgoing *p, uint32_t i)
-{
-    dw_encode_job job = {.rule = {d->params.scale, d->params.is_stochastic, 0},
-                         .x = dw_tensor_sample(d->x, i),
-                         .x_dtype = d->x->dtype,
-                         .stride = d->x->stride_t,
-                         .prev = p->base ? p->base->data : NULL,
-                         .next = p->fresh.data,
-                         .prev_dtype = d->info.prev,
-                         .payload = d->frame + p->entry.payload_offset,
-                         .audit = {p->fresh.data ? d->info.audit : 0, d->info.sequence}};
-    if (job.rule.is_stochastic) job.rule.dither_key = dither_key(d, p->entry.key);
-    (void)dw_frame_layout(&d->info, p->entry.kind, &job.layout);
-    if (!job.rule.scale) job.rule.scale = default_scale(job.layout.bits, d->params.is_stochastic);
+    const dw_outgoing *p = &t->out[i];
+    const dw_plan *plan = plan_of(t, p->entry.use);
+    const dw_params *params = &t->plans->params;
+    uint32_t every = p->fresh.data ? params->audit : 0;
+    dw_encode_job job = {
+        .layout = plan->layout,
+        .rule = {dw_params_scale(params, plan->params.bits), params->is_stochastic, 0},
+        .x = t->has_x ? dw_tensor_sample(&t->x, i) : p->fresh.data,
+        .x_dtype = t->has_x ? t->x.dtype : params->prev,
+        .stride = t->has_x ? t->x.stride_t : (int64_t)t->header.c,
+        .prev = p->base ? p->base->data : NULL,
+        .next = p->fresh.data,
+        .prev_dtype = params->prev,
+        .payload = t->frame + p->entry.payload_offset,
+        .audit = dw_audit_of(every, p->entry.key, t->header.sequence),
+        .is_exact = p->entry.role != DW_ROLE_KEY,
+        .plan = plan,
+        .kernels = dw_engine_kernels(&t->encoder->engine)};
+    if (params->is_stochastic)
+        job.rule.dither_key =
+            dw_draws_key(t->encoder->config.seed, p->entry.key, t->header.sequence);
+    if (plan->form->draws)
+        job.draws_key = dw_draws_key(t->header.seed, p->entry.key, t->header.sequence);
     return job;
 }

@@ -1,16 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0
- * encoder_replies.c - what an encoder learns from replies: which of its copies the decoder holds.
- */
+ * encoder_replies.c - what an encoder learns from replies: which of its copies the decoder
+ * holds. */
 #include <stdio.h>
 
-#include "encoder.h"
+#include "ends/encoder.h"
+#include "wire/reply.h"
 
-void dw_encoder_begin_life(dw_encoder *encoder)
+/* The key is in a frame in flight: the reply waits for that. */
+static void hear(dw_encoder *encoder, const dw_reply_entry *entry, bool accepted)
 {
-    dw_predictor *predictor = &encoder->predictor;
-    encoder->incarnation = dw_digest_bytes(&encoder->incarnation, sizeof encoder->incarnation) | 1;
-    encoder->sequence = 0;
-    while (predictor->oldest_forgotten) dw_predictor_remove(predictor, predictor->oldest_forgotten);
+    for (dw_encode_ticket *t = encoder->tickets; t; t = t->next) {
+        for (uint32_t i = 0; t->flying && i < t->header.n; i++) {
+            dw_outgoing *p = &t->out[i];
+            if (!p->held || p->entry.key.sample != entry->key.sample ||
+                p->entry.key.slice != entry->key.slice)
+                continue;
+            p->heard = *entry;
+            p->is_heard = true;
+            p->heard_accepted = accepted;
+        }
+    }
 }
 
 /* The frame `sequence` was taken, and with it what it told. */
@@ -26,10 +35,10 @@ static void stop_telling(dw_encoder *encoder, uint64_t sequence)
 void dw_encoder_learn(dw_encoder *encoder, const dw_reply_entry *entry, bool accepted)
 {
     dw_held *held = dw_predictor_find(&encoder->predictor, entry->key);
-    bool ours = entry->held && entry->incarnation == encoder->incarnation;
+    bool ours = entry->incarnation == encoder->incarnation;
     if (ours && entry->version > encoder->sequence) encoder->sequence = entry->version;
     if (held && held->busy) {
-        dw_encoder_hear(encoder, entry, accepted);
+        hear(encoder, entry, accepted);
         return;
     }
     if (!held || !held->now.data) return;

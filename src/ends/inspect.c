@@ -2,7 +2,9 @@
  * inspect.c - frames and replies as readable structs, for whoever looks without decoding. */
 #include <stdio.h>
 
-#include "frame.h"
+#include "base/sized.h"
+#include "ends/reading.h"
+#include "wire/reply.h"
 
 static void explain(dw_why *why, const char *what, const char *reason)
 {
@@ -11,52 +13,102 @@ static void explain(dw_why *why, const char *what, const char *reason)
     snprintf(why->text, sizeof why->text, "the %s cannot be read: %s", what, reason);
 }
 
+/* A frame whose header, parameters and tables make sense. */
+static dw_status open_frame(const void *frame, size_t len, dw_header *header, dw_config *config,
+                            const char **reason)
+{
+    bool intact;
+    dw_plans plans;
+    dw_status status = dw_frame_open(frame, len, len, header, &intact, reason);
+    if (status) return status;
+    *reason = dw_frame_check(frame, header, &plans, config);
+    return *reason ? DW_ERR_FORMAT : DW_OK;
+}
+
 dw_status dw_frame_read(const void *frame, size_t len, dw_frame_info *info, dw_why *why)
 {
     const char *reason;
-    bool intact;
-    dw_frame_info found;
+    dw_header header;
+    dw_config config;
     if (why) *why = (dw_why){.offset = -1};
     if (!frame || !info) return DW_ERR_ARGUMENT;
-    dw_status status = dw_frame_open(frame, len, &found, &intact, &reason);
-    if (status)
+    dw_status status = open_frame(frame, len, &header, &config, &reason);
+    if (status) {
         explain(why, "frame", reason);
-    else
-        *info = found;
+        return status;
+    }
+    config.replies = header.wants_reply ? DW_REPLIES_ALWAYS : DW_REPLIES_NEVER;
+    dw_frame_info found = {.version_major = header.version_major,
+                           .version_minor = header.version_minor,
+                           .incarnation = header.incarnation,
+                           .sequence = header.sequence,
+                           .seed = header.seed,
+                           .length = header.length,
+                           .n = header.n,
+                           .t = header.t,
+                           .c = header.c,
+                           .x = header.x,
+                           .wants_reply = header.wants_reply,
+                           .n_forgotten = header.n_forgotten,
+                           .config = config};
+    return dw_struct_give(info, &found, sizeof found) ? DW_OK : DW_ERR_ARGUMENT;
+}
+
+dw_status dw_frame_length(const void *frame, size_t have, uint64_t *len)
+{
+    dw_header header;
+    const char *reason;
+    if (!frame || !len) return DW_ERR_ARGUMENT;
+    if (have < DW_HEADER_BYTES) {
+        *len = DW_HEADER_BYTES;
+        return DW_PENDING;
+    }
+    dw_status status = dw_frame_open_header(frame, have, &header, &reason);
+    if (!status) *len = header.length;
     return status;
 }
 
 dw_status dw_frame_entries(const void *frame, size_t len, uint32_t first, uint32_t n,
                            dw_entry_info *entries)
 {
-    dw_frame_info info;
+    dw_header header;
+    dw_config config;
+    const char *reason;
     uint64_t at = 0;
-    if (!entries) return DW_ERR_ARGUMENT;
-    dw_status status = dw_frame_read(frame, len, &info, NULL);
+    if (!frame || !entries) return DW_ERR_ARGUMENT;
+    dw_status status = open_frame(frame, len, &header, &config, &reason);
     if (status) return status;
-    if (first > info.n || n > info.n - first) return DW_ERR_ARGUMENT;
-    (void)dw_frame_table_end(info.n, info.n_forgotten, &at);
+    if (first > header.n || n > header.n - first) return DW_ERR_ARGUMENT;
+    (void)dw_frame_table_end(header.n_parameters, header.n, header.n_forgotten, &at);
     for (uint32_t i = 0; i < first + n; i++) {
-        dw_entry_info entry;
-        dw_frame_get_entry(frame, i, &entry);
-        (void)dw_frame_payload_bytes(&info, entry.kind, &entry.payload_bytes);
-        entry.payload_offset = at;
+        dw_entry entry;
+        dw_frame_get_entry(frame, &header, i, &entry);
+        if (i >= first)
+            entries[i - first] = (dw_entry_info){.key = entry.key,
+                                                 .role = entry.role,
+                                                 .form = (dw_form_name)entry.form,
+                                                 .base_chain = entry.base_chain,
+                                                 .payload_digest = entry.payload_digest,
+                                                 .state_digest = entry.state_digest,
+                                                 .payload_offset = at,
+                                                 .payload_bytes = entry.payload_bytes};
         at += entry.payload_bytes;
-        if (i >= first) entries[i - first] = entry;
     }
     return DW_OK;
 }
 
 dw_status dw_frame_keys(const void *frame, size_t len, uint32_t n, dw_key *keys)
 {
-    dw_frame_info info;
-    if (!keys) return DW_ERR_ARGUMENT;
-    dw_status status = dw_frame_read(frame, len, &info, NULL);
+    dw_header header;
+    dw_config config;
+    const char *reason;
+    if (!frame || !keys) return DW_ERR_ARGUMENT;
+    dw_status status = open_frame(frame, len, &header, &config, &reason);
     if (status) return status;
-    if (n != info.n) return DW_ERR_SHAPE;
+    if (n != header.n) return DW_ERR_SHAPE;
     for (uint32_t i = 0; i < n; i++) {
-        dw_entry_info entry;
-        dw_frame_get_entry(frame, i, &entry);
+        dw_entry entry;
+        dw_frame_get_entry(frame, &header, i, &entry);
         keys[i] = entry.key;
     }
     return DW_OK;
@@ -64,12 +116,14 @@ dw_status dw_frame_keys(const void *frame, size_t len, uint32_t n, dw_key *keys)
 
 dw_status dw_frame_forgotten(const void *frame, size_t len, uint32_t i, dw_key *key)
 {
-    dw_frame_info info;
-    if (!key) return DW_ERR_ARGUMENT;
-    dw_status status = dw_frame_read(frame, len, &info, NULL);
+    dw_header header;
+    dw_config config;
+    const char *reason;
+    if (!frame || !key) return DW_ERR_ARGUMENT;
+    dw_status status = open_frame(frame, len, &header, &config, &reason);
     if (status) return status;
-    if (i >= info.n_forgotten) return DW_ERR_ARGUMENT;
-    *key = dw_frame_get_forgotten(frame, info.n, i);
+    if (i >= header.n_forgotten) return DW_ERR_ARGUMENT;
+    *key = dw_frame_get_forgotten(frame, &header, i);
     return DW_OK;
 }
 
@@ -80,18 +134,19 @@ dw_status dw_reply_read(const void *reply, size_t len, dw_reply_info *info, dw_w
     if (why) *why = (dw_why){.offset = -1};
     if (!reply || !info) return DW_ERR_ARGUMENT;
     dw_status status = dw_reply_open(reply, len, &found, &reason);
-    if (status)
+    if (status) {
         explain(why, "reply", reason);
-    else
-        *info = found;
-    return status;
+        return status;
+    }
+    return dw_struct_give(info, &found, sizeof found) ? DW_OK : DW_ERR_ARGUMENT;
 }
 
 dw_status dw_reply_entry_read(const void *reply, size_t len, uint32_t i, dw_reply_entry *entry)
 {
     dw_reply_info info;
-    if (!entry) return DW_ERR_ARGUMENT;
-    dw_status status = dw_reply_read(reply, len, &info, NULL);
+    const char *reason;
+    if (!reply || !entry) return DW_ERR_ARGUMENT;
+    dw_status status = dw_reply_open(reply, len, &info, &reason);
     if (status) return status;
     if (i >= info.n) return DW_ERR_ARGUMENT;
     dw_reply_get_entry(reply, i, entry);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * work.c - a frame's chunks, given out and joined. */
-#include "work.h"
+#include "engine/work.h"
 
 void dw_work_release(dw_work *work, const dw_allocator *allocator)
 {

@@ -12,8 +12,8 @@
 #ifndef DW_WORK_H
 #define DW_WORK_H
 
-#include "engine.h"
-#include "mem.h"
+#include "base/mem.h"
+#include "codecs/job.h"
 
 typedef struct dw_work {
     uint64_t *first, first_cap;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * kernels.c - the ladder: which table of kernels a processor can run. */
-#include "kernels.h"
+#include "kernels/kernels.h"
 
 #include <string.h>
 
-#include "cpu.h"
+#include "base/cpu.h"
 
 /* From the plainest to the best. */
 static const struct {

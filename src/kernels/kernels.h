@@ -6,6 +6,7 @@
  * that touch. Kernels see no strides, no headers and no keys. Every table gives the same bits for
  * the same run.
  *
+ * wide table:
  * | name          | shape            | unit  | meaning                                                    |
  * | channels      |                  |       | elements of the run in memory; only its last piece may be  |
  * |               |                  |       | shorter than the others                                    |
@@ -19,6 +20,11 @@
  * | is_far        |                  |       | x and prev come from memory, past the caches: ask early    |
  * | sum           |                  |       | NULL, or what the digest of out is added to                |
  * | element       |                  |       | for the digest: as its `first`                             |
+ * | past          |                  |       | out may go past the caches: a call of stream that is the   |
+ * |               |                  |       | last one must follow, be it of nothing                     |
+ *
+ * Runs of microscaling are the same, with other names: their pieces are blocks of 32, whose scales
+ * are bytes. There prev is NULL where next is.
  *
  * With a scale per channel a run is a stretch of one row, and every element has a choice and a
  * scale of its own, in a dw_columns that was filled from the extremes of all rows.
@@ -27,8 +33,9 @@
 #ifndef DW_KERNELS_H
 #define DW_KERNELS_H
 
+#include "arithmetic/mx.h"
+#include "arithmetic/quant.h"
 #include "deltawire/deltawire.h"
-#include "quant.h"
 
 /* Both candidates of a piece: of x - base and, where there is a choice, of x. */
 typedef struct dw_candidates {
@@ -78,7 +85,36 @@ typedef struct dw_decode_run {
     uint64_t first_piece;
     uint32_t tile_elements, first;
     uint64_t *sum, element;
+    int past; /* see the table; only where there is no sum */
 } dw_decode_run;
+
+/* Microscaling: docs/format.md, 3.3 and 5. */
+typedef struct dw_mx_encode_run {
+    dw_dtype x_dtype, prev_dtype;
+    dw_element element;
+    uint32_t blocks;
+    uint64_t channels;
+    const void *x, *prev;
+    void *next;
+    uint8_t *scales, *choices, *codes; /* scales: a byte per block */
+    uint64_t first_piece;
+    uint32_t tile_elements, first;
+    dw_piece_counts *counts; /* zero: of blocks whose largest magnitude is 0 */
+} dw_mx_encode_run;
+
+typedef struct dw_mx_decode_run {
+    dw_dtype out_dtype, prev_dtype; /* out: prev's dtype with state, y's without */
+    dw_element element;
+    uint32_t blocks;
+    uint64_t channels;
+    const void *prev;
+    void *out;
+    int poison_keeps; /* a poisoned block leaves prev (or +0) in out; else NaN */
+    const uint8_t *scales, *choices, *codes;
+    uint64_t first_piece;
+    uint32_t tile_elements, first;
+    uint64_t *sum, element_number; /* as sum and element of a dw_decode_run */
+} dw_mx_decode_run;
 
 /* A strip of channels that have a scale each: what the encoder gathers over all rows, then what all
  * rows are coded or decoded with. */
@@ -156,11 +192,19 @@ typedef struct dw_kernels {
      * multiples of 16. */
     uint64_t (*digest_bytes)(const uint8_t *payload, uint64_t from, uint64_t n);
     /* Copies past the caches where that is possible; to begins on a line of 64 bytes. last: and all
-     * of it is seen by other threads as early as whatever is stored next. */
+     * that went past them is seen by other threads as early as whatever is stored next. */
     void (*stream)(void *to, const void *from, uint64_t bytes, int last);
     /* Adds sums of squares in binary64: DW_NORM_LANES of them, element i into sum i %
      * DW_NORM_LANES, then these in order. */
     void (*norms)(const dw_norms_run *run, dw_norms *norms);
+    /* to[i] += factor * from[i], in three steps that are rounded to nearest even each: the product
+     * in binary32, its sum with to[i] widened in binary32, and the sum once to to's dtype, too
+     * large becomes infinite. A sum that is NaN becomes 0x7fc00000, 0x7e00 or 0x7fc0, whatever made
+     * it: processors do not agree on the sign and the fraction of a NaN. from and to do not
+     * overlap. */
+    void (*add)(const float *from, float factor, void *to, dw_dtype to_dtype, uint64_t n);
+    void (*mx_encode)(const dw_mx_encode_run *run);
+    void (*mx_decode)(const dw_mx_decode_run *run);
 } dw_kernels;
 
 extern const dw_kernels dw_kernels_c;

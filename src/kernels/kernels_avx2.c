@@ -3,7 +3,7 @@
 #if !defined(__AVX2__) || !defined(__F16C__) || !defined(__FMA__) || defined(__AVX512F__)
 #error "build kernels_avx2.c, and no other file, with -mavx2 -mf16c -mfma"
 #endif
-#include "kernels_x86.h"
+#include "kernels/kernels_x86.h"
 
 typedef struct f32x16 {
     __m256 a, b;
@@ -16,9 +16,10 @@ typedef __m256i i64x8;
 
 #define TWICE_F(operation, x, y) ((f32x16){operation((x).a, (y).a), operation((x).b, (y).b)})
 #define TWICE_I(operation, x, y) ((i32x16){operation((x).a, (y).a), operation((x).b, (y).b)})
-#define i_shl(x, n)              ((i32x16){_mm256_slli_epi32((x).a, n), _mm256_slli_epi32((x).b, n)})
-#define i_shr(x, n)              ((i32x16){_mm256_srli_epi32((x).a, n), _mm256_srli_epi32((x).b, n)})
-#define i_sra(x, n)              ((i32x16){_mm256_srai_epi32((x).a, n), _mm256_srai_epi32((x).b, n)})
+#define SHIFTED(operation, x, n) ((i32x16){operation((x).a, n), operation((x).b, n)})
+#define i_shl(x, n)              SHIFTED(_mm256_slli_epi32, x, n)
+#define i_shr(x, n)              SHIFTED(_mm256_srli_epi32, x, n)
+#define i_sra(x, n)              SHIFTED(_mm256_srai_epi32, x, n)
 
 DW_VECTOR i32x16 f_bits(f32x16 x)
 {
@@ -315,12 +316,8 @@ DW_VECTOR __m256i narrow_pair16(__m256i e, __m256i o)
     __m256i upper = _mm256_blend_epi16(_mm256_srli_epi32(e, 16), o, 0xaa),
             lower = _mm256_blend_epi16(e, _mm256_slli_epi32(o, 16), 0xaa);
     __m256i tie = _mm256_adds_epu16(lower, _mm256_and_si256(upper, _mm256_set1_epi16(1)));
-    __m256i up =
-        _mm256_cmpeq_epi16(_mm256_max_epu16(tie, _mm256_set1_epi16(-0x7fff)), tie); /* at
-                                                                                       least
-                                                                                       0x8001:
-                                                                                       -1
-                                                                                     */
+    /* At least 0x8001: -1. */
+    __m256i up = _mm256_cmpeq_epi16(_mm256_max_epu16(tie, _mm256_set1_epi16(-0x7fff)), tie);
     return _mm256_sub_epi16(upper, up);
 }
 
@@ -328,6 +325,37 @@ DW_VECTOR i32x16 narrow_pair(f32x16 even, f32x16 odd)
 {
     i32x16 e = f_bits(even), o = f_bits(odd);
     return (i32x16){narrow_pair16(e.a, o.a), narrow_pair16(e.b, o.b)};
+}
+
+/* The lower and the upper bytes of 16 halves, in both halves of a register. */
+typedef struct h_table {
+    __m256i lower, upper;
+} h_table;
+
+DW_VECTOR h_table h_table_of(const void *halves)
+{
+    __m256i all = _mm256_loadu_si256(halves), low = _mm256_set1_epi16(0xff);
+    __m256i lower = _mm256_and_si256(all, low), upper = _mm256_srli_epi16(all, 8);
+    /* quarters: lower 0, upper 0, lower 1, upper 1 */
+    __m256i both = _mm256_packus_epi16(lower, upper);
+    return (h_table){_mm256_permute4x64_epi64(both, 0x88), _mm256_permute4x64_epi64(both, 0xdd)};
+}
+
+/* 64 codes of 4 bits. The words of 8 codes are put where two rounds of interleaving within halves
+ * of registers leave them in order. */
+#define h_lookup h_lookup
+DW_VECTOR void h_lookup(h_table table, const uint8_t *codes, i32x16 *first, i32x16 *second)
+{
+    __m256i all = _mm256_permutevar8x32_epi32(_mm256_loadu_si256((const void *)codes),
+                                              _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7)),
+            low = _mm256_set1_epi8(15);
+    __m256i even = _mm256_and_si256(all, low),
+            odd = _mm256_and_si256(_mm256_srli_epi16(all, 4), low);
+    __m256i a = _mm256_unpacklo_epi8(even, odd), b = _mm256_unpackhi_epi8(even, odd);
+    __m256i a0 = _mm256_shuffle_epi8(table.lower, a), a1 = _mm256_shuffle_epi8(table.upper, a),
+            b0 = _mm256_shuffle_epi8(table.lower, b), b1 = _mm256_shuffle_epi8(table.upper, b);
+    *first = (i32x16){_mm256_unpacklo_epi8(a0, a1), _mm256_unpackhi_epi8(a0, a1)};
+    *second = (i32x16){_mm256_unpacklo_epi8(b0, b1), _mm256_unpackhi_epi8(b0, b1)};
 }
 
 DW_VECTOR i64x8 i_no_products(void)
@@ -427,18 +455,82 @@ DW_VECTOR void d_store(double *to, f64x16 x)
     for (int i = 0; i < 4; i++) _mm256_storeu_pd(to + 4 * i, x.part[i]);
 }
 
+/* Microscaling. */
+DW_VECTOR i32x16 i_shr_each(i32x16 x, i32x16 n)
+{
+    return TWICE_I(_mm256_srlv_epi32, x, n);
+}
+
+DW_VECTOR i32x16 i_by_sign(f32x16 of, i32x16 negative, i32x16 positive)
+{
+    f32x16 yes = i_float(negative), no = i_float(positive);
+    return f_bits(
+        (f32x16){_mm256_blendv_ps(no.a, yes.a, of.a), _mm256_blendv_ps(no.b, yes.b, of.b)});
+}
+
+DW_VECTOR __m256i low_bytes32(i32x16 x, i32x16 y)
+{
+    __m256i low = _mm256_set1_epi32(0xff);
+    __m256i first = _mm256_packus_epi32(_mm256_and_si256(x.a, low), _mm256_and_si256(x.b, low));
+    __m256i second = _mm256_packus_epi32(_mm256_and_si256(y.a, low), _mm256_and_si256(y.b, low));
+    return _mm256_permutevar8x32_epi32(_mm256_packus_epi16(first, second),
+                                       _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+}
+
+DW_VECTOR codes64 codes_of_low_bytes(i32x16 c0, i32x16 c1, i32x16 c2, i32x16 c3)
+{
+    return (codes64){low_bytes32(c0, c1), low_bytes32(c2, c3)};
+}
+
+/* The even lane is the lower word of 32 bits, the odd one the upper. */
+DW_VECTOR __m256i low_byte_pairs32(i32x16 even, i32x16 odd)
+{
+    __m256i low = _mm256_set1_epi16(0xff);
+    __m256i a = _mm256_blend_epi16(even.a, _mm256_slli_epi32(odd.a, 16), 0xaa),
+            b = _mm256_blend_epi16(even.b, _mm256_slli_epi32(odd.b, 16), 0xaa);
+    return _mm256_permute4x64_epi64(
+        _mm256_packus_epi16(_mm256_and_si256(a, low), _mm256_and_si256(b, low)), 0xd8);
+}
+
+DW_VECTOR codes64 codes_of_low_byte_pairs(i32x16 even0, i32x16 odd0, i32x16 even1, i32x16 odd1)
+{
+    return (codes64){low_byte_pairs32(even0, odd0), low_byte_pairs32(even1, odd1)};
+}
+
+DW_VECTOR codes64 codes_clear(codes64 codes, int which)
+{
+    __m256i all = _mm256_set1_epi8((char)which);
+    return (codes64){_mm256_andnot_si256(_mm256_cmpeq_epi8(codes.a, all), codes.a),
+                     _mm256_andnot_si256(_mm256_cmpeq_epi8(codes.b, all), codes.b)};
+}
+
+DW_VECTOR f32x16 f_of_halves(h16x16 x)
+{
+    return (f32x16){_mm256_cvtph_ps(_mm256_castsi256_si128(x)),
+                    _mm256_cvtph_ps(_mm256_extracti128_si256(x, 1))};
+}
+
+DW_VECTOR void h_in_turns(h16x16 even, h16x16 odd, h16x16 *first, h16x16 *second)
+{
+    __m256i low = _mm256_unpacklo_epi16(even, odd), high = _mm256_unpackhi_epi16(even, odd);
+    *first = _mm256_permute2x128_si256(low, high, 0x20);
+    *second = _mm256_permute2x128_si256(low, high, 0x31);
+}
+
 /* in this order */
-#include "kernels_simd.h"
+#include "kernels/kernels_simd.h"
 
-#include "kernels_dither.h"
+#include "kernels/kernels_dither.h"
 
-#include "kernels_decode.h"
-#include "kernels_encode.h"
-#include "kernels_finish.h"
+#include "kernels/kernels_decode.h"
+#include "kernels/kernels_encode.h"
+#include "kernels/kernels_finish.h"
 
-#include "kernels_columns.h"
+#include "kernels/kernels_columns.h"
+#include "kernels/kernels_mx.h"
 
 const dw_kernels dw_kernels_avx2 = {
     "avx2",          encode,         decode,         extremes,       squares,
     column_extremes, column_squares, encode_columns, decode_columns, convert,
-    digest,          digest_bytes,   stream,         norms};
+    digest,          digest_bytes,   stream,         norms,          add,
+    mx_encode,       mx_decode};

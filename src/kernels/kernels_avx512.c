@@ -4,7 +4,7 @@
     !defined(__AVX512DQ__)
 #error "build kernels_avx512.c, and no other file, with -mavx512f -mavx512bw -mavx512vl -mavx512dq"
 #endif
-#include "kernels_x86.h"
+#include "kernels/kernels_x86.h"
 
 typedef __m512 f32x16;
 typedef __m512i i32x16, i64x8, codes64;
@@ -238,8 +238,8 @@ DW_VECTOR i32x16 i_take8(const uint8_t *from)
     return _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)from));
 }
 
-/* Every byte in 64 bits of its own: 28 places up, its high nibble is the low one of the upper lane.
- */
+/* Every byte in 64 bits of its own: 28 places up, its high nibble is the low one of the upper
+ * lane. */
 DW_VECTOR i32x16 i_take4(const uint8_t *from)
 {
     __m512i bytes = _mm512_cvtepu8_epi64(_mm_loadl_epi64((const void *)from));
@@ -397,18 +397,69 @@ DW_VECTOR void d_store(double *to, f64x16 x)
     _mm512_storeu_pd(to + 8, x.b);
 }
 
+/* Microscaling. */
+DW_VECTOR i32x16 i_shr_each(i32x16 a, i32x16 n)
+{
+    return _mm512_srlv_epi32(a, n);
+}
+
+DW_VECTOR i32x16 i_by_sign(f32x16 of, i32x16 negative, i32x16 positive)
+{
+    return _mm512_mask_mov_epi32(positive, _mm512_movepi32_mask(f_bits(of)), negative);
+}
+
+DW_VECTOR codes64 codes_of_low_bytes(i32x16 a, i32x16 b, i32x16 c, i32x16 d)
+{
+    __m512i low = _mm512_set1_epi32(0xff),
+            order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    __m512i first = _mm512_packus_epi32(i_and(a, low), i_and(b, low)),
+            second = _mm512_packus_epi32(i_and(c, low), i_and(d, low));
+    return _mm512_permutexvar_epi32(order, _mm512_packus_epi16(first, second));
+}
+
+/* The even lane is the lower word of 32 bits, the odd one the upper. */
+DW_VECTOR codes64 codes_of_low_byte_pairs(i32x16 even0, i32x16 odd0, i32x16 even1, i32x16 odd1)
+{
+    __m512i lower = _mm512_set1_epi32(0xffff), low = _mm512_set1_epi16(0xff),
+            order = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
+    __m512i first = i_pick(even0, i_shl(odd0, 16), lower),
+            second = i_pick(even1, i_shl(odd1, 16), lower);
+    return _mm512_permutexvar_epi64(order,
+                                    _mm512_packus_epi16(i_and(first, low), i_and(second, low)));
+}
+
+DW_VECTOR codes64 codes_clear(codes64 codes, int which)
+{
+    __mmask64 kept = _mm512_cmpneq_epi8_mask(codes, _mm512_set1_epi8((char)which));
+    return _mm512_maskz_mov_epi8(kept, codes);
+}
+
+DW_VECTOR f32x16 f_of_halves(h16x16 a)
+{
+    return _mm512_cvtph_ps(a);
+}
+
+DW_VECTOR void h_in_turns(h16x16 even, h16x16 odd, h16x16 *first, h16x16 *second)
+{
+    __m256i low = _mm256_unpacklo_epi16(even, odd), high = _mm256_unpackhi_epi16(even, odd);
+    *first = _mm256_permute2x128_si256(low, high, 0x20);
+    *second = _mm256_permute2x128_si256(low, high, 0x31);
+}
+
 /* in this order */
-#include "kernels_simd.h"
+#include "kernels/kernels_simd.h"
 
-#include "kernels_dither.h"
+#include "kernels/kernels_dither.h"
 
-#include "kernels_decode.h"
-#include "kernels_encode.h"
-#include "kernels_finish.h"
+#include "kernels/kernels_decode.h"
+#include "kernels/kernels_encode.h"
+#include "kernels/kernels_finish.h"
 
-#include "kernels_columns.h"
+#include "kernels/kernels_columns.h"
+#include "kernels/kernels_mx.h"
 
 const dw_kernels dw_kernels_avx512 = {
     "avx512",        encode,         decode,         extremes,       squares,
     column_extremes, column_squares, encode_columns, decode_columns, convert,
-    digest,          digest_bytes,   stream,         norms};
+    digest,          digest_bytes,   stream,         norms,          add,
+    mx_encode,       mx_decode};

@@ -3,9 +3,9 @@
  * equal. */
 #include <Random123/philox.h>
 
-#include "kernels.h"
-#include "layout.h"
-#include "pack.h"
+#include "arithmetic/layout.h"
+#include "arithmetic/pack.h"
+#include "kernels/kernels.h"
 
 static const void *element(const void *base, dw_dtype dtype, uint64_t i)
 {
@@ -468,6 +468,31 @@ static void norms_c(const dw_norms_run *run, dw_norms *norms)
     }
 }
 
+/* IEEE: infinities pass. A NaN has one pattern in each dtype. */
+static void store_sum(float sum, void *to, dw_dtype dtype, uint64_t i)
+{
+    uint32_t bits = dw_bits_of(sum);
+    float one = dw_float_of((bits & 0x7fffffffu) > DW_F32_INFINITY ? DW_F32_NAN : bits);
+    if (dtype == DW_F32)
+        ((float *)to)[i] = one;
+    else
+        ((uint16_t *)to)[i] = dtype == DW_F16 ? dw_f16_round(one) : dw_bf16_round(one);
+}
+
+static void add_c(const float *from, float factor, void *to, dw_dtype to_dtype, uint64_t n)
+{
+    float wide[256];
+    for (uint64_t at = 0; at < n; at += 256) {
+        uint64_t now = n - at < 256 ? n - at : 256;
+        widen(element(to, to_dtype, at), to_dtype, now, wide);
+        for (uint64_t i = 0; i < now; i++) {
+            float product = factor * from[at + i];
+            store_sum(wide[i] + product, to, to_dtype, at + i);
+        }
+    }
+}
+#include "kernels/kernels_mx_c.h"
+
 const dw_kernels dw_kernels_c = {"c",
                                  encode_c,
                                  decode_c,
@@ -481,4 +506,8 @@ const dw_kernels dw_kernels_c = {"c",
                                  digest_c,
                                  digest_bytes_c,
                                  stream_c,
-                                 norms_c};
+                                 norms_c,
+                                 add_c,
+
+                                 mx_encode_c,
+                                 mx_decode_c};

@@ -31,8 +31,8 @@ DW_VECTOR f32x16 masked_base(const dw_column_run *run, f32x16 base, size_t i)
 
 DW_VECTOR void join_columns(uint32_t *positive, uint32_t *negative, f32x16 value)
 {
-    i_store(positive, i_max(i_load(positive), f_bits(value))); /* as signed integers negative floats
-                                                                  are below all others */
+    /* As signed integers negative floats are below all others. */
+    i_store(positive, i_max(i_load(positive), f_bits(value)));
     i_store(negative, i_max(i_load(negative), negative_magnitude(f_bits(value))));
 }
 

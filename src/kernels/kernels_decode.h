@@ -38,13 +38,14 @@ typedef struct coded {
     planes codes;
     const unsigned char *base;
     unsigned char *out;
-    uintptr_t ahead; /* what of prev the next tile will want, whatever this one is added to; may be
-                        outside of everything */
+    /* What of prev the next tile will want, whatever this one is added to; may be outside of
+     * everything. */
+    uintptr_t ahead;
     tally made;
 } coded;
 
-/* The values that codes stand for: all of them where they can be looked up, else what makes them.
- */
+/* The values that codes stand for: all of them where they can be looked up, else what makes
+ * them. */
 typedef struct levels {
     f32x16 table, scale, zero_level;
 } levels;
@@ -169,12 +170,21 @@ DW_VECTOR code_pair take_pair(planes from, uint32_t bits)
     return codes;
 }
 
-/* What is decoded, and whether the digest is taken of it while it is in registers: of f32 and bf16
- * only. */
+/* What is decoded; whether the digest is taken of it while it is in registers, of f32 and bf16
+ * only; whether it goes past the caches, which is for what has no base, and begins on a line. */
 typedef struct decode_kind {
     dw_dtype dtype;
-    uint32_t bits, digests;
+    uint32_t bits, digests, past;
 } decode_kind;
+
+/* 64 bytes to their place. */
+DW_VECTOR void put_line(unsigned char *to, i32x16 made, decode_kind kind)
+{
+    if (kind.past)
+        i_stream(to, made);
+    else
+        i_store(to, made);
+}
 
 /* The first n elements: 16, 32 or 64; those after `at`. bf16 goes in pairs of blocks, if there are
  * two. The tally after them. */
@@ -184,17 +194,24 @@ DW_VECTOR tally decode_blocks(coded c, size_t n, levels v, decode_kind kind)
     if (dtype == DW_BF16 && n > LANES) {
         for (size_t at = 0; at < n; at += 2 * LANES) {
             code_pair codes = take_pair(planes_on(c.codes, kind.bits, at), kind.bits);
-            pair base = load_pair(c.base, at);
-            DW_PREFETCH(c.ahead, 2 * at);
+            pair base = {f_set(0), f_set(0)};
+            if (!kind.past) {
+                base = load_pair(c.base, at);
+                DW_PREFETCH(c.ahead, 2 * at);
+            }
             i32x16 made = narrow_pair(add_level(base.even, codes.even, v, kind.bits),
                                       add_level(base.odd, codes.odd, v, kind.bits));
-            i_store(c.out + 2 * at, made);
+            put_line(c.out + 2 * at, made, kind);
             if (kind.digests) c.made = tally_add(c.made, made);
         }
         return c.made;
     }
     for (size_t at = 0; at < n; at += LANES) {
         i32x16 codes = take_loose(planes_on(c.codes, kind.bits, at), kind.bits);
+        if (kind.past) {
+            i_stream(c.out + 4 * at, f_bits(add_level(f_set(0), codes, v, kind.bits)));
+            continue;
+        }
         DW_PREFETCH(c.ahead, bytes_of(dtype) * at);
         f32x16 made = add_level(load(c.base, dtype, at), codes, v, kind.bits);
         store_sum(c.out, dtype, at, made);
@@ -218,10 +235,33 @@ DW_VECTOR coded decode_values(coded c, size_t n, float scale, decode_kind kind)
     levels v = levels_of(scale, kind.bits);
     ROLLED for (; n >= 4 * LANES; n -= 4 * LANES) c = decode_step(c, 4 * LANES, v, kind);
     ROLLED for (; n >= 2 * LANES; n -= 2 * LANES) c = decode_step(c, 2 * LANES, v, kind);
-    if (kind.digests && kind.dtype == DW_BF16) return c; /* of half a register no words are taken */
+    if ((kind.digests || kind.past) && kind.dtype == DW_BF16)
+        return c; /* of half a register no words are taken, and it is no line */
     ROLLED for (; n; n -= LANES) c = decode_step(c, LANES, v, kind);
     return c;
 }
+
+#ifdef h_lookup
+/* The same without a base, in 16-bit floats of 4 bits: each is one of 16, and looked up. n: a
+ * multiple of 64. */
+DW_VECTOR coded look_up_values(coded c, size_t n, float scale, decode_kind kind)
+{
+    static const uint8_t all[8] = {0x10, 0x32, 0x54, 0x76, 0x98, 0xba, 0xdc, 0xfe};
+    _Alignas(32) unsigned char values[2 * LANES];
+    f32x16 made = add_level(f_set(0), i_take4(all), levels_of(scale, 4), 4);
+    store_sum(values, kind.dtype, 0, made);
+    h_table table = h_table_of(values);
+    for (; n; n -= 4 * LANES) {
+        i32x16 first, second;
+        h_lookup(table, c.codes.first, &first, &second);
+        put_line(c.out, first, kind);
+        put_line(c.out + 64, second, kind);
+        c.codes.first += 2 * LANES;
+        c.out += 8 * LANES;
+    }
+    return c;
+}
+#endif
 
 /* Piece p of a run, of n elements, where the arithmetic of the vectors does not hold. */
 static void decode_special(const dw_decode_run *run, uint32_t p, size_t n)
@@ -281,6 +321,13 @@ DW_VECTOR void decode_pieces(const dw_decode_run *given, uint32_t pieces, const 
     if (!run.prev) run.choices = NULL;
     if (kind.digests) c.made = tally_from((uint32_t)(run.element / (4 / bytes_of(kind.dtype))));
     for (uint32_t p = 0; p < pieces; p++, prev += step) {
+#ifdef h_lookup
+        if (kind.bits == 4 && kind.dtype != DW_F32 && !kind.digests && !run.prev &&
+            run.width % (4 * LANES) == 0) {
+            c = look_up_values(c, run.width, scales[p], kind);
+            continue;
+        }
+#endif
         c.base = run.choices ? chosen_prev(prev, run.choices, run.first_piece + p) : prev;
         c.ahead = (uintptr_t)prev + AHEAD * bytes_of(kind.dtype);
         c = decode_values(c, run.width, scales[p], kind);
@@ -290,25 +337,27 @@ DW_VECTOR void decode_pieces(const dw_decode_run *given, uint32_t pieces, const 
 
 typedef void decode_function(const dw_decode_run *run, uint32_t pieces, const float *scales);
 
-#define DECODE(name, dtype, bits, digests)                                                         \
+#define DECODE(name, ...)                                                                          \
     static void name(const dw_decode_run *run, uint32_t pieces, const float *scales)               \
     {                                                                                              \
-        decode_pieces(run, pieces, scales, (decode_kind){dtype, bits, digests});                   \
+        decode_pieces(run, pieces, scales, (decode_kind){__VA_ARGS__});                            \
     }
-#define DECODE_DTYPE(name, dtype, digests)                                                         \
-    DECODE(decode_##name##_1, dtype, 1, digests)                                                   \
-    DECODE(decode_##name##_2, dtype, 2, digests)                                                   \
-    DECODE(decode_##name##_3, dtype, 3, digests)                                                   \
-    DECODE(decode_##name##_4, dtype, 4, digests)                                                   \
-    DECODE(decode_##name##_5, dtype, 5, digests)                                                   \
-    DECODE(decode_##name##_6, dtype, 6, digests)                                                   \
-    DECODE(decode_##name##_7, dtype, 7, digests)                                                   \
-    DECODE(decode_##name##_8, dtype, 8, digests)
-DECODE_DTYPE(f32, DW_F32, 0)
-DECODE_DTYPE(f16, DW_F16, 0)
-DECODE_DTYPE(bf16, DW_BF16, 0)
-DECODE_DTYPE(f32_digest, DW_F32, 1)
-DECODE_DTYPE(bf16_digest, DW_BF16, 1)
+#define DECODE_DTYPE(name, dtype, digests, past)                                                   \
+    DECODE(decode_##name##_1, dtype, 1, digests, past)                                             \
+    DECODE(decode_##name##_2, dtype, 2, digests, past)                                             \
+    DECODE(decode_##name##_3, dtype, 3, digests, past)                                             \
+    DECODE(decode_##name##_4, dtype, 4, digests, past)                                             \
+    DECODE(decode_##name##_5, dtype, 5, digests, past)                                             \
+    DECODE(decode_##name##_6, dtype, 6, digests, past)                                             \
+    DECODE(decode_##name##_7, dtype, 7, digests, past)                                             \
+    DECODE(decode_##name##_8, dtype, 8, digests, past)
+DECODE_DTYPE(f32, DW_F32, 0, 0)
+DECODE_DTYPE(f16, DW_F16, 0, 0)
+DECODE_DTYPE(bf16, DW_BF16, 0, 0)
+DECODE_DTYPE(f32_digest, DW_F32, 1, 0)
+DECODE_DTYPE(bf16_digest, DW_BF16, 1, 0)
+DECODE_DTYPE(f32_past, DW_F32, 0, 1)
+DECODE_DTYPE(bf16_past, DW_BF16, 0, 1)
 #undef DECODE_DTYPE
 #undef DECODE
 
@@ -352,6 +401,14 @@ static int may_digest(const dw_decode_run *run, const piece_scales *scales)
            run->width % (run->out_dtype == DW_F32 ? LANES : 2 * LANES) == 0;
 }
 
+/* Whether all pieces that are not short begin on lines, and may go past the caches. f16 are
+ * narrowed on their way to memory. */
+static int may_pass(const dw_decode_run *run)
+{
+    return run->past && !run->prev && run->out_dtype != DW_F16 && (uintptr_t)run->out % 64 == 0 &&
+           run->width * bytes_of(run->out_dtype) % 64 == 0;
+}
+
 static void decode(const dw_decode_run *run)
 {
 #define ALL_BITS(name)                                                                             \
@@ -362,17 +419,24 @@ static void decode(const dw_decode_run *run)
                                                  ALL_BITS(decode_bf16)};
     static decode_function *const digesting[3][8] = {
         ALL_BITS(decode_f32_digest), {0}, ALL_BITS(decode_bf16_digest)};
+    static decode_function *const passing[3][8] = {
+        ALL_BITS(decode_f32_past), {0}, ALL_BITS(decode_bf16_past)};
 #undef ALL_BITS
     piece_scales scales;
     uint32_t full = (uint32_t)(run->channels / run->width);
     size_t n = run->channels - (size_t)full * run->width;
     take_scales(run, &scales);
+    for (size_t at = 0; run->past && at < run->channels * bytes_of(run->out_dtype); at += PAGE)
+        ask_page((const unsigned char *)run->out + at);
     if (may_digest(run, &scales)) {
         digesting[run->out_dtype - DW_F32][run->bits - 1](run, full, scales.wide);
         return;
     }
     decode_function *decode_whole = table[run->out_dtype - DW_F32][run->bits - 1];
-    decode_whole(run, full, scales.wide);
+    if (may_pass(run))
+        passing[run->out_dtype - DW_F32][run->bits - 1](run, full, scales.wide);
+    else
+        decode_whole(run, full, scales.wide);
     if (n) decode_short(run, decode_whole, full, n, scales.wide[full]);
     for (uint32_t from = 0; from < run->pieces; from += BATCH)
         for (uint32_t special = scales.special[from / BATCH]; special; special &= special - 1) {

@@ -5,9 +5,10 @@
  * pieces of a run:
  *
  *   sweep   reads x and prev, leaves the deltas in a scratch in the first-level cache and the
- * extremes of 16 pieces in folds decide  makes the scales of 16 pieces side by side, one piece per
- * lane finish  takes deltas to codes, planes and the new prev, 64 elements at a time, for one
- * number of bits
+ *           extremes of 16 pieces in folds
+ *   decide  makes the scales of 16 pieces side by side, one piece per lane
+ *   finish  takes deltas to codes, planes and the new prev, 64 elements at a time, for one number
+ *           of bits
  *
  * All sweeps and decisions go before the first finish, so that the processor has other work while
  * it waits for a scale. Where prev is bf16, or only x and x is, blocks go through in pairs: the
@@ -18,8 +19,8 @@ enum { BLOCKS = DW_TILE_ELEMENTS / LANES };
 
 typedef struct scratch {
     _Alignas(64) float delta[DW_TILE_ELEMENTS + CHUNK];
-    _Alignas(64) float scale[BLOCKS + LANES], inverse[BLOCKS + LANES]; /* of every block; and room
-                                                                          to store 16 at once */
+    /* Of every block; and room to store 16 at once. */
+    _Alignas(64) float scale[BLOCKS + LANES], inverse[BLOCKS + LANES];
     _Alignas(64) int32_t base_mask[BLOCKS + LANES]; /* 0: the block's piece is direct */
     _Alignas(64) int32_t folds[2][BATCH * LANES];   /* extremes of deltas, and of x itself */
     uint32_t special[BLOCKS / BATCH];               /* by batch, a mask of pieces */
@@ -34,8 +35,8 @@ typedef struct stretch {
     size_t channels;        /* less than pieces * width only where the one piece is short */
 } stretch;
 
-/* ------------------------------------------------------------------------------------------- sweep
- */
+/* -------------------------------------------------------------------------------------------
+ * sweep */
 
 /* Four blocks as the scratch has them. */
 typedef struct four {
@@ -168,8 +169,7 @@ static void take_direct(const dw_encode_run *run, const stretch *s, uint32_t pie
         f_store(b->delta + at, load(s->x, run->x_dtype, at));
 }
 
-/* -------------------------------------------------------------------------------------------
- * decide */
+/* ---- Decide ---------------------------------------------------------------------------------- */
 
 DW_VECTOR void add_squares(const unsigned char *x, dw_dtype x_dtype, const unsigned char *prev,
                            dw_dtype prev_dtype, uint64_t n, uint32_t bits,
@@ -222,8 +222,8 @@ DW_VECTOR void scales_of(i32x16 positive, i32x16 negative, uint32_t bits, int is
     } else {
         f32x16 amount = i_float(largest), count = f_set((float)(half - 1));
         scale = i_shr(f_bits(f_div(amount, count)), 16);
-        scale = i_sub(scale, f_less(f_mul(i_float(i_shl(scale, 16)), count), amount)); /* ones are
-                                                                                          -1 */
+        /* Ones are -1. */
+        scale = i_sub(scale, f_less(f_mul(i_float(i_shl(scale, 16)), count), amount));
     }
     i32x16 special = i_greater(largest, i_set(SPECIAL_FROM - 1)),
            zero = i_greater(i_set((int32_t)DW_ZERO_BELOW), largest);
@@ -298,8 +298,8 @@ static void search_scales(const dw_encode_run *run, const stretch *s, uint32_t f
     }
 }
 
-/* One value per piece to one per block; what is stored behind the last is overwritten by the next.
- */
+/* One value per piece to one per block; what is stored behind the last is overwritten by the
+ * next. */
 DW_VECTOR void spread(void *to, const void *values, uint32_t pieces, uint32_t blocks)
 {
 #ifdef f_lookup

@@ -276,8 +276,7 @@ FINISH(finish_dithered_pairs_chosen, DW_BF16, 1, 1, 0, 1)
 #undef FINISHES
 #undef FINISH
 
-/* -------------------------------------------------------------------------------------------
- * encode */
+/* ---- Encode ---------------------------------------------------------------------------------- */
 
 /* Which sweep and finish a run takes. */
 typedef struct plan {
@@ -470,8 +469,8 @@ static void encode_stretch(const dw_encode_run *run, const plan *with, const str
             encode_special(run, s, from + (uint32_t)__builtin_ctz(special));
 }
 
-/* The last piece of a row that its piece is too wide for: padded with zeros, as the format has it.
- */
+/* The last piece of a row that its piece is too wide for: padded with zeros, as the format has
+ * it. */
 static void encode_short(const dw_encode_run *run, const plan *with, uint32_t piece, size_t n,
                          scratch *b)
 {

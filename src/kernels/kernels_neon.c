@@ -5,14 +5,13 @@
 #error "build kernels_neon.c for 64-bit Arm, with its floating point and vector registers"
 #endif
 #if defined(__AARCH64EB__)
-#error                                                                                             \
-    "kernels_neon.c takes codes from memory in little-endian order: big-endian Arm has the kernels of kernels_c.c"
+#error "kernels_neon.c is for little-endian memory: big-endian Arm has the kernels of kernels_c.c"
 #endif
 #include <arm_neon.h>
 #include <string.h>
 
-#include "kernels.h"
-#include "layout.h"
+#include "arithmetic/layout.h"
+#include "kernels/kernels.h"
 
 #define DW_VECTOR static inline __attribute__((always_inline))
 
@@ -29,8 +28,8 @@ typedef struct i32x16 {
 typedef struct codes64 {
     uint8x16_t a, b, c, d;
 } codes64;
-typedef struct i64x8 { /* twice as many sums as its name asks for: the additions wait for each other
-                          less */
+typedef struct i64x8 {
+    /* Twice as many sums as its name asks for: the additions wait for each other less. */
     uint64x2_t a, b, c, d;
 } i64x8;
 
@@ -44,8 +43,7 @@ typedef struct i64x8 { /* twice as many sums as its name asks for: the additions
 #define i_shl(x, n) SHIFTED(i32x16, vshlq_n_u32, x, n)
 #define i_shr(x, n) SHIFTED(i32x16, vshrq_n_u32, x, n)
 
-/* -------------------------------------------------------------------------------------------
- * floats */
+/* ---- Floats ---------------------------------------------------------------------------------- */
 
 DW_VECTOR i32x16 f_bits(f32x16 x)
 {
@@ -123,8 +121,7 @@ DW_VECTOR i32x16 f_less(f32x16 x, f32x16 y)
     return PAIRS(i32x16, vcltq_f32, x, y);
 }
 
-/* -------------------------------------------------------------------------------------------
- * integers */
+/* ---- Integers -------------------------------------------------------------------------------- */
 
 /* Lanes are kept unsigned; where the sign matters an operation looks at them as signed. */
 DW_VECTOR uint32x4_t max_signed(uint32x4_t x, uint32x4_t y)
@@ -220,8 +217,7 @@ DW_VECTOR uint32_t i_signs(i32x16 x)
     return vaddv_u8(vget_low_u8(bits)) | (uint32_t)vaddv_u8(vget_high_u8(bits)) << 8;
 }
 
-/* -------------------------------------------------------------------------------------------
- * halves */
+/* ---- Halves ---------------------------------------------------------------------------------- */
 
 DW_VECTOR uint16x8_t load_eight(const void *from)
 {
@@ -310,8 +306,7 @@ DW_VECTOR i32x16 narrow_pair(f32x16 even, f32x16 odd)
     return PAIRS(i32x16, narrow_pair4, e, o);
 }
 
-/* -------------------------------------------------------------------------------------------
- * reductions */
+/* ---- Reductions ------------------------------------------------------------------------------ */
 
 DW_VECTOR void i_store_quarter(int32_t *to, i32x16 x)
 {
@@ -352,8 +347,7 @@ DW_VECTOR uint64_t i_sum_products(i64x8 sum)
     return vaddvq_u64(vaddq_u64(vaddq_u64(sum.a, sum.b), vaddq_u64(sum.c, sum.d)));
 }
 
-/* -------------------------------------------------------------------------------------------
- * planes of bits */
+/* ---- Planes of bits -------------------------------------------------------------------------- */
 
 DW_VECTOR codes64 codes_join(i32x16 c0, i32x16 c1, i32x16 c2, i32x16 c3)
 {
@@ -440,8 +434,7 @@ DW_VECTOR i32x16 i_take1(const uint8_t *from)
     return bytes_widened(vandq_u8(vshlq_u8(spread, vld1q_s8(places)), vdupq_n_u8(1)));
 }
 
-/* ------------------------------------------------------------------------------------------- past
- * the caches, and binary64 */
+/* ---- Past the caches, and binary64 ----------------------------------------------------------- */
 
 /* No store of Arm leaves the caches alone without being ordered by hand; the plain one needs no
  * end. */
@@ -484,8 +477,7 @@ DW_VECTOR void d_store(double *to, f64x16 x)
     for (int i = 0; i < 8; i++) vst1q_f64(to + 2 * i, x.part[i]);
 }
 
-/* -------------------------------------------------------------------------------------------
- * Philox */
+/* ---- Philox ---------------------------------------------------------------------------------- */
 
 /* One counter per 64-bit lane; four registers, for every round waits for the one before. */
 typedef i64x8 w64;
@@ -547,17 +539,21 @@ DW_VECTOR void w_store_turns(void *to, w64 x, w64 y)
 }
 
 /* in this order */
-#include "kernels_simd.h"
+#include "kernels/kernels_neon_mx.h"
 
-#include "kernels_dither.h"
+#include "kernels/kernels_simd.h"
 
-#include "kernels_decode.h"
-#include "kernels_encode.h"
-#include "kernels_finish.h"
+#include "kernels/kernels_dither.h"
 
-#include "kernels_columns.h"
+#include "kernels/kernels_decode.h"
+#include "kernels/kernels_encode.h"
+#include "kernels/kernels_finish.h"
+
+#include "kernels/kernels_columns.h"
+#include "kernels/kernels_mx.h"
 
 const dw_kernels dw_kernels_neon = {
     "neon",          encode,         decode,         extremes,       squares,
     column_extremes, column_squares, encode_columns, decode_columns, convert,
-    digest,          digest_bytes,   stream,         norms};
+    digest,          digest_bytes,   stream,         norms,          add,
+    mx_encode,       mx_decode};

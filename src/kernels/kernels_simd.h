@@ -4,6 +4,7 @@
  * its primitives.
  *
  * What an instruction set gives, for blocks of 16 lanes (f32x16, i32x16) and 64 codes (codes64):
+ * wide table:
  * | f_set f_load f_add f_sub f_mul f_div f_min f_max f_bits f_less   | lane-wise; min and max give the second where the first is a quiet NaN |
  * | i_set i_load i_store i_float i_add i_sub i_and i_or i_andnot     | i_andnot(a, b): b where a has 0                              |
  * | i_max i_max_unsigned i_greater i_shl i_shr i_sra                 | comparisons give lanes of ones; shifts by a literal          |
@@ -15,12 +16,18 @@
  * | narrow_pair                                                      | two blocks to 32 bf16 that take turns, as 16 words; RN of what rounds to a finite value |
  * | i_pair_products                                                  | sum of even lanes times odd lanes, in 64 bits                |
  * | i_stream i_stream_end                                            | a store past the caches, to a line; their end                |
+ * | i_shr_each i_by_sign                                             | by lanes; lanes of the second where the first is negative, else of the third |
+ * | codes_of_low_bytes codes_clear                                   | the low bytes of four blocks; codes that equal the second become 0 |
+ * | h_set h_and h_or h_xor h_min h_shl h_shr h_sra (h16x16)          | 16 words of 16 bits; min of what has no sign                 |
+ * | h_take16 h_take8 h_take4                                         | one per word: 16, 8 and 4 bits of a plane                    |
+ * | f_of_halves h_in_turns                                           | f16 to a block; words by turns of the first and the second, in two registers |
  * | w_set w_count w_mul w_shr32 w_xor3                               | Philox: W_LANES lanes of 64 bits; w_count: first, first + 1, ...; w_mul: of the  |
  * |                                                                  | low halves; w_shr32: the high halves go low, what goes high does not matter |
  * | w_join w_store_turns                                             | low halves of two to one; lanes of two by turns to memory    |
  * | d_none d_add_square d_store (f64x16)                             | sums in binary64                                             |
  *
  * What it may give in a better form than the one below; it then also defines a macro of that name:
+ * wide table:
  * | f_muladd                                                         | x * y + z where x * y is exact: rounded once either way      |
  * | f_clamp                                                          | to a largest magnitude; not for NaN                          |
  * | i_nearest f_whole                                                | to integers, ties to even, and back; below 2^22              |
@@ -28,16 +35,19 @@
  * | extremes_put extremes_take                                       | the extremes of 16 pieces on their way to one lane each      |
  *
  * What it may leave out, without a macro of that name:
+ * wide table:
  * | codes_of_pairs with f_pair_parts                                 | as codes_of_levels, of two pairs; two blocks to a pair       |
+ * | codes_of_low_byte_pairs, beside codes_of_pairs                   | as codes_of_low_bytes, of two pairs                          |
  * | f_lookup i_loose4 i_loose2 i_loose1 i_pick                       | values by the lanes' low 4 bits; i_take with anything above; |
  * |                                                                  | bits of the first where the third has ones, else the second  |
+ * | h_lookup with h_table, h_table_of                                | 64 codes of 4 bits to 16-bit floats of a table of 16         |
  */
 #ifndef DW_VECTOR
 #error "kernels_simd.h is included by the file of one instruction set, after its primitives"
 #endif
-#include "kernels.h"
-#include "layout.h"
-#include "pack.h"
+#include "arithmetic/layout.h"
+#include "arithmetic/pack.h"
+#include "kernels/kernels.h"
 
 enum { LANES = 16, BATCH = 16 };
 
@@ -103,7 +113,8 @@ DW_VECTOR f32x16 load(const unsigned char *from, dw_dtype dtype, size_t i)
     return dtype == DW_F16 ? widen_f16(from + 2 * i) : widen_bf16(from + 2 * i);
 }
 
-/* RN of what rounds to a finite value. */
+/* RN of what rounds to a finite value. Others round to infinity, and the NaN 0x7fc00000 to the one
+ * of the dtype. */
 DW_VECTOR void store_finite(unsigned char *to, dw_dtype dtype, size_t i, f32x16 value)
 {
     if (dtype == DW_F32)
@@ -222,15 +233,12 @@ static void extremes(const void *x, dw_dtype x_dtype, const void *prev, dw_dtype
     uint64_t whole = n / LANES * LANES;
     if (!prev) prev_dtype = DW_F32; /* any will do */
     switch (x_dtype * 4 + prev_dtype) {
-#define EXTREMES(a, b)                                                                             \
-    case a * 4 + b: extremes_of(x, a, prev, b, whole, candidates); break;
-        EXTREMES(DW_F32, DW_F32)
-        EXTREMES(DW_F32, DW_F16)
-        EXTREMES(DW_F32, DW_BF16)
-        EXTREMES(DW_F16, DW_F32)
-        EXTREMES(DW_F16, DW_F16)
-        EXTREMES(DW_F16, DW_BF16)
+/* clang-format off */
+#define EXTREMES(a, b) case a * 4 + b: extremes_of(x, a, prev, b, whole, candidates); break;
+        EXTREMES(DW_F32, DW_F32) EXTREMES(DW_F32, DW_F16) EXTREMES(DW_F32, DW_BF16)
+        EXTREMES(DW_F16, DW_F32) EXTREMES(DW_F16, DW_F16) EXTREMES(DW_F16, DW_BF16)
         EXTREMES(DW_BF16, DW_F32) EXTREMES(DW_BF16, DW_F16) EXTREMES(DW_BF16, DW_BF16)
+/* clang-format on */
 #undef EXTREMES
     }
     if (whole < n)
@@ -315,12 +323,23 @@ static uint64_t digest_bytes(const uint8_t *payload, uint64_t from, uint64_t n)
            dw_kernels_c.digest_bytes(payload, from + whole, n - whole);
 }
 
+/* What is asked for ahead of stores to where nothing was for long: the first line of each page, for
+ * its address alone. Such stores wait for the translation of every page, one after the other; with
+ * it at hand they run at the speed of the memory. */
+enum { PAGE = 4096, PAGES_AHEAD = 2 };
+
+DW_VECTOR void ask_page(const void *to)
+{
+    DW_PREFETCH((uintptr_t)to / PAGE * PAGE, PAGES_AHEAD * PAGE);
+}
+
 static void stream(void *to, const void *from, uint64_t bytes, int last)
 {
     uint64_t whole = bytes / 64 * 64;
     for (uint64_t at = 0; at < whole; at += 64)
         i_stream((unsigned char *)to + at, i_load((const unsigned char *)from + at));
-    memcpy((unsigned char *)to + whole, (const unsigned char *)from + whole, bytes - whole);
+    if (whole < bytes)
+        memcpy((unsigned char *)to + whole, (const unsigned char *)from + whole, bytes - whole);
     if (last) i_stream_end();
 }
 
@@ -373,4 +392,34 @@ static void norms(const dw_norms_run *run, dw_norms *to)
     to->x = add_lanes(to->x, sums.x);
     to->delta = add_lanes(to->delta, sums.delta);
     to->error = add_lanes(to->error, sums.error);
+}
+
+/* A NaN has one pattern, which narrows to the one of each dtype. */
+DW_VECTOR f32x16 sum_of(f32x16 old, f32x16 value, f32x16 factor)
+{
+    i32x16 bits = f_bits(f_add(old, f_mul(factor, value)));
+    i32x16 nan = i_greater(i_and(bits, i_set(0x7fffffff)), i_set((int32_t)DW_F32_INFINITY));
+    return i_float(i_or(i_andnot(nan, bits), i_and(nan, i_set((int32_t)DW_F32_NAN))));
+}
+
+DW_VECTOR void add_blocks(const float *from, float factor, unsigned char *to, dw_dtype dtype,
+                          uint64_t n)
+{
+    f32x16 factors = f_set(factor);
+    for (uint64_t at = 0; at < n; at += LANES)
+        store_finite(to, dtype, at, sum_of(load(to, dtype, at), f_load(from + at), factors));
+}
+
+static void add(const float *from, float factor, void *to, dw_dtype to_dtype, uint64_t n)
+{
+    uint64_t whole = n / LANES * LANES;
+    if (to_dtype == DW_F32)
+        add_blocks(from, factor, to, DW_F32, whole);
+    else if (to_dtype == DW_F16)
+        add_blocks(from, factor, to, DW_F16, whole);
+    else
+        add_blocks(from, factor, to, DW_BF16, whole);
+    if (whole < n)
+        dw_kernels_c.add(from + whole, factor, (unsigned char *)to + whole * bytes_of(to_dtype),
+                         to_dtype, n - whole);
 }

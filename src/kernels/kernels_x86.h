@@ -7,8 +7,8 @@
 #include <immintrin.h>
 #include <string.h>
 
-#include "kernels.h"
-#include "layout.h"
+#include "arithmetic/layout.h"
+#include "kernels/kernels.h"
 
 #define DW_VECTOR static inline __attribute__((always_inline))
 
@@ -44,6 +44,49 @@ DW_VECTOR int32_t take_word2(const uint8_t *from)
     uint16_t word;
     memcpy(&word, from, sizeof word);
     return word;
+}
+
+/* Microscaling: 16 words of 16 bits, one register with both instruction sets. */
+typedef __m256i h16x16;
+#define h_shl(a, n) _mm256_slli_epi16(a, n)
+#define h_shr(a, n) _mm256_srli_epi16(a, n)
+#define h_sra(a, n) _mm256_srai_epi16(a, n)
+DW_VECTOR h16x16 h_set(int value)
+{
+    return _mm256_set1_epi16((short)value);
+}
+DW_VECTOR h16x16 h_and(h16x16 a, h16x16 b)
+{
+    return _mm256_and_si256(a, b);
+}
+DW_VECTOR h16x16 h_or(h16x16 a, h16x16 b)
+{
+    return _mm256_or_si256(a, b);
+}
+DW_VECTOR h16x16 h_xor(h16x16 a, h16x16 b)
+{
+    return _mm256_xor_si256(a, b);
+}
+DW_VECTOR h16x16 h_min(h16x16 a, h16x16 b)
+{
+    return _mm256_min_epi16(a, b);
+}
+DW_VECTOR h16x16 h_take16(const uint8_t *from)
+{
+    return _mm256_loadu_si256((const void *)from);
+}
+DW_VECTOR h16x16 h_take8(const uint8_t *from)
+{
+    return _mm256_cvtepu8_epi16(_mm_loadu_si128((const void *)from));
+}
+
+/* Every byte in 32 bits of its own: 12 places up, its high nibble is the low one of the upper
+ * word. */
+DW_VECTOR h16x16 h_take4(const uint8_t *from)
+{
+    __m256i bytes = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)from));
+    return _mm256_and_si256(_mm256_or_si256(bytes, _mm256_slli_epi32(bytes, 12)),
+                            _mm256_set1_epi16(15));
 }
 
 #endif

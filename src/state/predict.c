@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#include "predict.h"
+#include "state/predict.h"
 
 void dw_predictor_init(dw_predictor *predictor, const dw_allocator *allocator, uint64_t quota_bytes)
 {
@@ -25,6 +25,13 @@ uint64_t dw_predictor_bytes(const dw_predictor *predictor)
     return predictor->pool.taken_bytes + predictor->stored_bytes;
 }
 
+uint64_t dw_predictor_slack(const dw_predictor *predictor)
+{
+    const dw_store *store = &predictor->store;
+    return dw_pool_slack(&predictor->pool) + predictor->table_cap * sizeof *predictor->table +
+           (store->slack ? store->slack(store->context) : 0);
+}
+
 static void *take_copy(dw_predictor *predictor, uint64_t bytes)
 {
     if (!predictor->store.take) return dw_pool_take(&predictor->pool, bytes);
@@ -37,7 +44,7 @@ static void give_copy(dw_predictor *predictor, void *slot, uint64_t bytes)
 {
     if (!slot) return;
     if (!predictor->store.take) {
-        dw_pool_give(&predictor->pool, slot, bytes);
+        dw_pool_give(&predictor->pool, slot);
         return;
     }
     predictor->store.give(predictor->store.context, slot, bytes);
@@ -123,8 +130,8 @@ static void drop(dw_predictor *predictor, const dw_held *held, dw_copy *copy)
     memset(copy, 0, sizeof *copy);
 }
 
-/* Linear probing without tombstones: whoever stands behind the gap and belongs before it moves up.
- */
+/* Linear probing without tombstones: whoever stands behind the gap and belongs before it moves
+ * up. */
 static void close_gap(dw_predictor *predictor, uint64_t gap)
 {
     uint64_t mask = predictor->table_cap - 1;
@@ -182,8 +189,37 @@ void dw_predictor_remove(dw_predictor *predictor, dw_held *held)
     if (held->forgotten) unlink_forgotten(predictor, held);
     drop(predictor, held, &held->now);
     drop(predictor, held, &held->undo);
-    dw_pool_give(&predictor->pool, held, sizeof *held);
+    dw_pool_give(&predictor->pool, held);
     predictor->keys--;
+}
+
+void dw_predictor_refuse_until(dw_predictor *predictor, uint64_t incarnation, uint64_t sequence)
+{
+    bool same = predictor->dropped_incarnation == incarnation;
+    if (same && predictor->dropped_sequence >= sequence) return;
+    predictor->dropped_incarnation = incarnation;
+    predictor->dropped_sequence = sequence;
+}
+
+bool dw_predictor_refuses(const dw_predictor *predictor, uint64_t incarnation, uint64_t sequence)
+{
+    return predictor->dropped_incarnation == incarnation && sequence <= predictor->dropped_sequence;
+}
+
+void dw_predictor_drop(dw_predictor *predictor, dw_held *held)
+{
+    if (held->now.data) dw_predictor_refuse_until(predictor, held->incarnation, held->now.version);
+    dw_predictor_remove(predictor, held);
+}
+
+/* Closing a gap moves others up: the place is looked at again. */
+void dw_predictor_clear(dw_predictor *predictor)
+{
+    for (uint64_t i = 0; i < predictor->table_cap;)
+        if (predictor->table[i])
+            dw_predictor_remove(predictor, predictor->table[i]);
+        else
+            i++;
 }
 
 static void count(dw_predictor *predictor, dw_held *held, uint64_t bytes)

@@ -4,6 +4,7 @@
  * Nothing here is advanced in place: a new prev is made in a fresh slot, and commit swaps slots,
  * which cannot fail.
  *
+ * wide table:
  * | name   | meaning                                                                       | owner   |
  * | now    | the newest copy; data NULL where there is none                                | predict |
  * | undo   | encoder: an older copy that the decoder may still hold, until now is confirmed| predict |
@@ -15,7 +16,7 @@
 #ifndef DW_PREDICT_H
 #define DW_PREDICT_H
 
-#include "mem.h"
+#include "base/pool.h"
 
 typedef struct dw_copy {
     void *data;
@@ -32,8 +33,8 @@ typedef struct dw_held {
     uint64_t incarnation;
     uint64_t mark;    /* the call that touched it last: tells a doubled key */
     uint64_t checked; /* the call that re-hashed it last */
-    uint64_t counted; /* bytes that it takes of the quota: the largest copy that the other end may
-                         hold */
+    /* Bytes that it takes of the quota: the largest copy that the other end may hold. */
+    uint64_t counted;
     dw_copy now, undo;
     dw_base base;
     bool busy;      /* a frame in flight carries it */
@@ -54,17 +55,22 @@ typedef struct dw_predictor {
     uint64_t reserved_bytes;          /* what frames in flight will add to it */
     dw_held *oldest_forgotten, *newest_forgotten;
     uint64_t n_forgotten;
+    uint64_t dropped_incarnation, dropped_sequence; /* decoder: see dw_predictor_refuse_until */
 } dw_predictor;
 
 void dw_predictor_init(dw_predictor *predictor, const dw_allocator *allocator,
                        uint64_t quota_bytes);
 
-/* Before the first key: copies live there. Whoever made the store ends it, and with it all copies.
- */
+/* Before the first key: copies live there. Whoever made the store ends it, and with it all
+ * copies. */
 void dw_predictor_use(dw_predictor *predictor, const dw_store *store);
 
-/* All that is taken: copies and their bookkeeping. */
+/* All that is in use: copies and what is known of their keys. */
 uint64_t dw_predictor_bytes(const dw_predictor *predictor);
+
+/* All that is taken from allocator and store beside it: free room for the next copies (pool.h says
+ * how much at most), and tables. */
+uint64_t dw_predictor_slack(const dw_predictor *predictor);
 
 void dw_predictor_release(dw_predictor *predictor);
 
@@ -74,8 +80,22 @@ dw_held *dw_predictor_find(const dw_predictor *predictor, dw_key key);
 /* Finds a key or adds it, with no copies. */
 dw_status dw_predictor_add(dw_predictor *predictor, dw_key key, dw_held **held);
 
+/* Gives up all keys. */
+void dw_predictor_clear(dw_predictor *predictor);
+
 /* Gives up a key and its copies. */
 void dw_predictor_remove(dw_predictor *predictor, dw_held *held);
+
+/* Decoder: a key of this life was dropped by the frame `sequence`, or the copy that it had made.
+ * What is held of no key any more could be taken once again from a frame that comes late or twice,
+ * and the encoder would not know of it: such frames of that life are too old up to here. One number
+ * for all keys: a key that comes late for the first time may be refused with them, and is sent
+ * again. */
+void dw_predictor_refuse_until(dw_predictor *predictor, uint64_t incarnation, uint64_t sequence);
+bool dw_predictor_refuses(const dw_predictor *predictor, uint64_t incarnation, uint64_t sequence);
+
+/* Decoder: gives up a key, and refuses all frames up to the one that made its copy. */
+void dw_predictor_drop(dw_predictor *predictor, dw_held *held);
 
 /* Gives up all keys whose copies another incarnation made, no delta can start from them. Those that
  * are busy are doomed, and take nothing of the quota. */

@@ -1,73 +1,97 @@
 /* SPDX-License-Identifier: Apache-2.0
- * frame.h - the only room that knows bytes on the wire: headers, tables, replies (docs/format.md,
- * 1, 2, 6).
+ * frame.h - the bytes of a frame: header, parameter block, tables (docs/format.md, 1).
  *
- * Errors of the readers: FORMAT, VERSION, CORRUPT, in the order of docs/format.md, 2, steps 1 to 3.
- * On error nothing is written, but that dw_frame_open gives the header of a frame whose tables are
- * intact and whose sizes are wrong. State: none. Threads: any. */
+ * This room knows where every byte lies and what it may be by itself. It does not know codecs: the
+ * parameter block is a run of bytes here, and a form is a number.
+ *
+ * Errors of the readers: FORMAT, VERSION, CORRUPT, in the order of docs/format.md, 2, steps 1 to 3;
+ * *why is then a part of a sentence, "the frame cannot be read: %s".
+ * State: none. Threads: any. */
 #ifndef DW_FRAME_H
 #define DW_FRAME_H
 
-#include "layout.h"
-#include "mem.h"
+#include "base/mem.h"
 
 enum {
     DW_HEADER_BYTES = 80,
-    DW_ENTRY_BYTES = 40,
+    DW_PARAMETER_BYTES = 8, /* one parameter: its number, and its value */
+    DW_PARAMETERS_MOST = 32,
+    DW_ENTRY_BYTES = 48,
     DW_FORGOTTEN_BYTES = 16,
-    DW_REPLY_BYTES = 48,
-    DW_HELD_BYTES = 40
 };
-enum { DW_FLAG_CHOOSES = 1, DW_FLAG_WANTS_REPLY = 2 };
 
-/* Bytes of the payload of an entry of this kind; false where they overflow. info gives shape and
- * parameters. */
-bool dw_frame_payload_bytes(const dw_frame_info *info, dw_entry_kind kind, uint64_t *bytes);
+/* Which of a config's ways of writing values an entry uses. */
+typedef enum dw_use {
+    DW_USE_NONE = 0,   /* there is no payload */
+    DW_USE_WHOLE = 1,  /* x itself: key entries, and stateless ones */
+    DW_USE_CHANGE = 2, /* x - prev: delta entries */
+    DW_USE_BRIEF = 3,  /* x itself, written as changes are: stateless entries that must be short */
+    DW_USE_EXACT = 4,  /* prev as it is: sync entries */
+} dw_use;
+enum { DW_USES = 5 };
 
-/* Bytes of header and tables; false on overflow. */
-bool dw_frame_table_end(uint32_t n, uint32_t n_forgotten, uint64_t *bytes);
+typedef struct dw_header {
+    uint8_t version_major, version_minor;
+    uint8_t codec; /* its number on the wire */
+    bool wants_reply;
+    uint64_t incarnation, sequence, seed;
+    uint32_t n, t, c;
+    dw_dtype x;
+    uint32_t n_parameters, n_forgotten;
+    uint64_t length; /* of the whole frame, without what may lie behind it */
+} dw_header;
 
-/* The layout of the payload of a quantized kind; false where its size overflows. */
-bool dw_frame_layout(const dw_frame_info *info, dw_entry_kind kind, dw_layout *layout);
+typedef struct dw_entry {
+    dw_key key;
+    dw_role role;
+    uint8_t form; /* its number on the wire; 0: no payload */
+    dw_use use;
+    uint64_t base_chain, payload_bytes, payload_digest, state_digest;
+    uint64_t payload_offset; /* within the frame; not on the wire */
+} dw_entry;
 
-/* The dtype of a form (16, 17, 32); 0 where it is none. */
-dw_dtype dw_dtype_of(uint32_t form);
-
-/* The dtype of the payload of a kind of floats: RAW, KEY_RAW, SYNC. */
-dw_dtype dw_frame_form(const dw_frame_info *info, dw_entry_kind kind);
-
-bool dw_kind_has_state(dw_entry_kind kind);
-bool dw_kind_is_floats(dw_entry_kind kind);
+static inline bool dw_role_has_state(dw_role role)
+{
+    return role != DW_ROLE_STATELESS;
+}
 
 /* H of docs/format.md: XXH3-64. */
 uint64_t dw_digest_bytes(const void *bytes, uint64_t len);
 
-/* The chain that an entry of a frame makes. */
-uint64_t dw_frame_chain(const dw_frame_info *info, const dw_entry_info *entry);
+/* Where the tables begin and end; false where the size passes what an address can be. */
+static inline uint64_t dw_frame_tables(uint32_t n_parameters)
+{
+    return DW_HEADER_BYTES + (uint64_t)n_parameters * DW_PARAMETER_BYTES;
+}
+bool dw_frame_table_end(uint32_t n_parameters, uint32_t n, uint32_t n_forgotten, uint64_t *bytes);
 
-/* Writers: the tables first, then the header, which seals them. frame has room for all of it. */
-void dw_frame_put_entry(uint8_t *frame, uint32_t i, const dw_entry_info *entry);
-void dw_frame_put_forgotten(uint8_t *frame, uint32_t n, uint32_t i, dw_key key);
-void dw_frame_seal(uint8_t *frame, const dw_frame_info *info);
+/* The chain that an entry of a frame makes. parameters: H of the parameter block. */
+uint64_t dw_frame_chain(const dw_header *header, uint64_t parameters, dw_dtype prev,
+                        const dw_entry *entry);
 
-void dw_reply_put_entry(uint8_t *reply, uint32_t i, const dw_reply_entry *entry);
-void dw_reply_seal(uint8_t *reply, const dw_reply_info *info);
+/* Writers: parameter block and tables first, then the header, which seals them. The frame has room
+ * for all of it. */
+void dw_frame_put_parameters(uint8_t *frame, const uint8_t *block, uint32_t n_parameters);
+void dw_frame_put_entry(uint8_t *frame, const dw_header *header, uint32_t i, const dw_entry *entry);
+void dw_frame_put_forgotten(uint8_t *frame, const dw_header *header, uint32_t i, dw_key key);
+void dw_frame_seal(uint8_t *frame, const dw_header *header);
 
-/* Readers. dw_frame_open is dw_frame_read without the sentence; *tables_intact says whether the
- * keys could be read. */
-dw_status dw_frame_open(const uint8_t *frame, uint64_t len, dw_frame_info *info,
+/* Step 1: the header alone, of which `have` bytes are there. */
+dw_status dw_frame_open_header(const uint8_t *frame, uint64_t have, dw_header *header,
+                               const char **why);
+
+/* Steps 1 to 3, but for what only a codec can judge (the parameter block, and whether a payload has
+ * the size that they give it). head: the first head_len bytes, which hold header, parameters and
+ * tables; len: of all that came, at least header->length. *tables_intact: the keys could be
+ * read. */
+dw_status dw_frame_open(const uint8_t *head, uint64_t head_len, uint64_t len, dw_header *header,
                         bool *tables_intact, const char **why);
-/* The same where only head_len bytes of the frame are at hand, which hold header and tables. */
-dw_status dw_frame_open_head(const uint8_t *head, uint64_t head_len, uint64_t len,
-                             dw_frame_info *info, bool *tables_intact, const char **why);
-uint64_t dw_frame_reach(const uint8_t *head, uint64_t head_len); /* the end of the tables by what
-                                                                    the header says, at most
-                                                                    head_len */
-void dw_frame_get_entry(const uint8_t *frame, uint32_t i, dw_entry_info *entry); /* without payload
-                                                                                    offset and bytes
-                                                                                  */
-dw_key dw_frame_get_forgotten(const uint8_t *frame, uint32_t n, uint32_t i);
-dw_status dw_reply_open(const uint8_t *reply, uint64_t len, dw_reply_info *info, const char **why);
-void dw_reply_get_entry(const uint8_t *reply, uint32_t i, dw_reply_entry *entry);
+
+/* The end of the tables by what the header says, at most head_len. */
+uint64_t dw_frame_reach(const uint8_t *head, uint64_t head_len);
+
+/* Of a frame that was opened. get_entry leaves payload_offset 0. */
+void dw_frame_get_entry(const uint8_t *frame, const dw_header *header, uint32_t i, dw_entry *entry);
+dw_key dw_frame_get_forgotten(const uint8_t *frame, const dw_header *header, uint32_t i);
 
 #endif

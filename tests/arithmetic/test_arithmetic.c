@@ -3,10 +3,10 @@
  * another way. */
 #include <math.h>
 
-#include "layout.h"
-#include "pack.h"
-#include "quant.h"
-#include "tool.h"
+#include "arithmetic/layout.h"
+#include "arithmetic/pack.h"
+#include "arithmetic/quant.h"
+#include "support/tool.h"
 
 /* The value of a small float format from its fields, in double: no bit trick of ours in it. */
 static double value_of(uint32_t bits, int exponent_bits, int fraction_bits)
@@ -99,12 +99,38 @@ static void scales_at_the_edges_stay_normal_and_finite(void **state)
             uint16_t most = dw_scale_of((dw_extremes){0, 0x7f7fffff}, bits, is_signed) & 0x7fff;
             assert_true(most <= 0x7f7f);
         }
-    assert_int_equal(dw_scale_of((dw_extremes){0x3f800000, 0x3f800000}, 4, 1) & 0x8000,
-                     0); /* a tie
-                            is
-                            positive
-                          */
+    /* A tie is positive. */
+    assert_int_equal(dw_scale_of((dw_extremes){0x3f800000, 0x3f800000}, 4, 1) & 0x8000, 0);
     assert_int_equal(dw_scale_of((dw_extremes){0x3f800001, 0x3f800000}, 4, 1) & 0x8000, 0x8000);
+}
+
+/* Up to the largest number: the levels' product with a scale is finite, and the scale is the
+ * smallest that covers, or, where none does, the largest of which this is true. */
+static void the_last_level_is_finite(void **state)
+{
+    (void)state;
+    for (uint32_t width = 1; width <= 8; width++)
+        for (int uses_all = 0; uses_all < 2; uses_all++) {
+            float levels = (float)dw_levels(width, uses_all);
+            uint32_t end = uses_all ? DW_F32_INFINITY : DW_F32_LARGEST;
+            for (uint32_t bits = dw_bits_of(0x1p124f);;
+                 bits = end - bits > 131 ? bits + 131 : end) {
+                uint16_t scale = dw_scale_for(bits, width, uses_all);
+                float most = dw_bf16_widen(scale) * levels;
+                assert_true(isfinite(most));
+                if (most < dw_float_of(bits))
+                    assert_true(isinf(dw_bf16_widen((uint16_t)(scale + 1)) * levels));
+                else
+                    assert_true(dw_bf16_widen((uint16_t)(scale - 1)) * levels < dw_float_of(bits));
+                if (bits == end) break;
+            }
+            uint32_t largest = width == 1 || uses_all ? 0x7f7f - ((width - 1) << 7)
+                                                      : dw_bits_of(FLT_MAX / levels) >> 16;
+            assert_int_equal(dw_scale_for(DW_F32_LARGEST, width, uses_all), largest);
+            dw_attempts made = dw_attempts_of((dw_extremes){0, DW_F32_LARGEST}, width);
+            for (int k = 0; k < DW_ATTEMPTS; k++)
+                assert_true(isfinite(dw_bf16_widen(made.scale[k]) * (float)dw_levels(width, 1)));
+        }
 }
 
 static void codes_round_ties_to_even_and_stay_in_range(void **state)
@@ -205,8 +231,8 @@ static void tiles_cover_the_payload(void **state)
     assert_false(dw_layout_make(&layout, UINT32_MAX, UINT32_MAX, 8, 16, true));
 }
 
-/* Chunks lie end to end too, begin on a byte of choice bits, and hold every element of prev once.
- */
+/* Chunks lie end to end too, begin on a byte of choice bits, and hold every element of prev
+ * once. */
 static void chunks_cover_the_sample(void **state)
 {
     (void)state;
@@ -232,6 +258,43 @@ static void chunks_cover_the_sample(void **state)
             }
 }
 
+/* Where 32 bits end nothing wraps: the last chunk ends where the sample does, the last tile where
+ * the payload does, and every channel lies in the one chunk that its number says. */
+static void the_longest_rows_are_covered_too(void **state)
+{
+    static const uint32_t longest[] = {UINT32_MAX,       UINT32_MAX - 1,    UINT32_MAX - 15,
+                                       UINT32_MAX - 254, UINT32_MAX - 255,  UINT32_MAX - 256,
+                                       UINT32_MAX - 257, UINT32_MAX - 2047, UINT32_MAX - 2048};
+    static const uint32_t tokens[] = {1, 2, 9, 1 << 20};
+    (void)state;
+    for (int g = 0; g < 7; g++)
+        for (size_t c = 0; c < sizeof longest / sizeof *longest; c++)
+            for (size_t t = 0; t < sizeof tokens / sizeof *tokens; t++) {
+                dw_layout layout;
+                uint64_t elements = (uint64_t)tokens[t] * longest[c];
+                assert_true(
+                    dw_layout_make(&layout, tokens[t], longest[c], 8, groups[g], (int)c % 2));
+                assert_true(layout.payload_bytes > elements);
+                assert_true(layout.payload_bytes < elements / 4 * 5 + 3 * (uint64_t)longest[c]);
+                dw_tile tile = dw_layout_tile(&layout, layout.tiles - 1);
+                assert_int_equal(tile.offset + tile.bytes, layout.payload_bytes);
+                assert_int_equal(tile.first_segment + tile.segments, layout.segments);
+                uint64_t chunks = dw_layout_chunks(&layout);
+                assert_true(chunks > 0);
+                dw_chunk last = dw_layout_chunk(&layout, chunks - 1);
+                if (layout.by_channel) {
+                    assert_int_equal(last.first_channel, (chunks - 1) * DW_STRIP_CHANNELS);
+                    assert_true(last.channels >= 1 && last.channels <= DW_STRIP_CHANNELS);
+                    assert_int_equal((uint64_t)last.first_channel + last.channels, longest[c]);
+                    assert_int_equal(dw_layout_scale(&layout, longest[c] - 1),
+                                     layout.choice_bytes + 2 * ((uint64_t)longest[c] - 1));
+                } else {
+                    assert_int_equal(last.first_tile + last.tiles, layout.tiles);
+                    assert_int_equal(last.first_element + last.elements, elements);
+                }
+            }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -240,12 +303,14 @@ int main(void)
         cmocka_unit_test(the_largest_values_clamp_and_the_rest_overflows),
         cmocka_unit_test(scale_is_the_smallest_that_covers),
         cmocka_unit_test(scales_at_the_edges_stay_normal_and_finite),
+        cmocka_unit_test(the_last_level_is_finite),
         cmocka_unit_test(codes_round_ties_to_even_and_stay_in_range),
         cmocka_unit_test(packing_is_the_bits_of_the_format),
         cmocka_unit_test(one_bit_is_the_sign),
         cmocka_unit_test(dithers_are_the_middles_of_equal_parts),
         cmocka_unit_test(tiles_cover_the_payload),
         cmocka_unit_test(chunks_cover_the_sample),
+        cmocka_unit_test(the_longest_rows_are_covered_too),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,7 +4,7 @@
  * cut. The seeds are fixed, so that the outcome is too. */
 #include <math.h>
 
-#include "tool.h"
+#include "support/tool.h"
 
 enum { G = 64, T = 512, ELEMENTS = T * G };
 
@@ -147,9 +147,9 @@ static void the_numbers_belong_to_the_elements(void **state)
         char config[96];
         snprintf(config, sizeof config, "direct:bits=4,rounding=stochastic,seed=9,%s", cuts[k]);
         rounder r = open_rounder(config, ROWS, COLUMNS);
+        /* The scale is 1, however the values are cut into pieces. */
         for (int i = 0; i < ROWS * COLUMNS; i++)
-            r.x[i] = i % COLUMNS % 16 == 0 || i / COLUMNS == 0 ? 7.0f : 2.5f; /* a scale of 1 in all
-                                                                                 cuts */
+            r.x[i] = i % COLUMNS % 16 == 0 || i / COLUMNS == 0 ? 7.0f : 2.5f;
         turn(&r, (dw_key){1, 0}, ROWS, COLUMNS);
         if (!expected) {
             expected = r.y;

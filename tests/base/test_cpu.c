@@ -9,13 +9,12 @@
 #include <fenv.h>
 #endif
 
-#include "cpu.h"
-#include "engine.h"
-#include "kernels.h"
-#include "tool.h"
+#include "base/cpu.h"
+#include "engine/engine.h"
+#include "kernels/kernels.h"
+#include "support/tool.h"
 
-/* ------------------------------------------------------------------------------------------- modes
- * of this processor */
+/* ---- Modes of this processor ----------------------------------------------------------------- */
 
 #if defined(__x86_64__)
 
@@ -97,8 +96,7 @@ static void mode_set(uint64_t mode)
 
 enum { MODES = sizeof modes / sizeof *modes };
 
-/* ------------------------------------------------------------------------------------------- three
- * visits of one key */
+/* ---- Three visits of one key ----------------------------------------------------------------- */
 
 enum { T = 2, C = 128, VISITS = 3 };
 
@@ -131,13 +129,12 @@ static void travel(journey *j, const char *config, dw_dtype y_dtype, const dw_ke
 {
     test_pair pair;
     dw_key key = {1, 0};
-    dw_engine engine = dw_engine_cpu(kernels);
     uint64_t own = mode_get();
     memset(j, 0, sizeof *j);
     test_pair_open(&pair, config, 1, T, C, DW_F32);
     assert_true(pair.cap <= sizeof j->frames[0] && pair.reply_cap <= sizeof j->replies[0]);
-    dw_encoder_use(pair.encoder, &engine);
-    dw_decoder_use(pair.decoder, &engine);
+    dw_encoder_use(pair.encoder, kernels);
+    dw_decoder_use(pair.decoder, kernels);
     for (int v = 0; v < VISITS; v++) {
         dw_tensor tx = dw_tensor_3d(x[v], DW_F32, 1, T, C),
                   ty = dw_tensor_3d(j->y[v], y_dtype, 1, T, C);

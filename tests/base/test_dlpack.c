@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * test_dlpack.c - DLPack's tensors become views, or are refused. */
-#include "tool.h"
+#include "support/tool.h"
 
 /* As dlpack.h has it: DLDevice and DLDataType within DLTensor. */
 typedef struct device {
@@ -81,7 +81,7 @@ static void knows_three_dtypes(void **state)
 
 static void refuses_what_cannot_be_walked(void **state)
 {
-    int64_t shape[] = {2, 3, 5, 1}, gaps[] = {30, 10, 2}, woven[] = {15, 4, 1},
+    int64_t shape[] = {2, 3, 5, 1, 1}, gaps[] = {30, 10, 2}, woven[] = {15, 4, 1},
             huge[] = {1 << 30, 1 << 30, 16}, none[] = {2, 0, 5};
     int64_t backwards[] = {-15, 5, 1}, column[] = {1}, apart[] = {9};
     dw_dlpack_view view;
@@ -96,7 +96,7 @@ static void refuses_what_cannot_be_walked(void **state)
     assert_int_equal(dw_tensor_from_dlpack(&view, &t, NULL), DW_ERR_LIMIT);
     t = floats(3, none, NULL);
     assert_int_equal(dw_tensor_from_dlpack(&view, &t, NULL), DW_ERR_ARGUMENT);
-    t = floats(4, shape, NULL);
+    t = floats(5, shape, NULL);
     assert_int_equal(dw_tensor_from_dlpack(&view, &t, NULL), DW_ERR_ARGUMENT);
     t = floats(0, shape, NULL);
     assert_int_equal(dw_tensor_from_dlpack(&view, &t, NULL), DW_ERR_ARGUMENT);
@@ -109,9 +109,122 @@ static void refuses_what_cannot_be_walked(void **state)
     assert_int_equal(dw_tensor_from_dlpack(&view, &t, NULL), DW_OK);
 }
 
+static bool is_view(const dw_dlpack_view *view, uint32_t n, uint32_t t, uint32_t c,
+                    int64_t stride_n, int64_t stride_t)
+{
+    const dw_tensor *x = &view->tensor;
+    return x->n == n && x->t == t && x->c == c && x->stride_n == stride_n &&
+           x->stride_t == stride_t && x->data == memory + 16;
+}
+
+static void joins_the_two_middle_ones_of_four(void **state)
+{
+    int64_t shape[] = {2, 3, 4, 5}, padded[] = {90, 28, 7, 1}, cut[] = {100, 32, 7, 1},
+            uneven[] = {90, 29, 7, 1}, flat[] = {2, 1, 4, 5}, tall[] = {2, 3, 1, 5},
+            wild[] = {90, 1000, 7, 1}, wide[] = {90, 7, 1000, 1};
+    int64_t huge[] = {1, 1 << 17, 1 << 16, 1};
+    dw_dlpack_view view;
+    dw_why why;
+    (void)state;
+    dl_tensor t = floats(4, shape, NULL);
+    assert_int_equal(dw_tensor_from_dlpack(&view, &t, NULL), DW_OK);
+    assert_true(is_view(&view, 2, 12, 5, 60, 5));
+    t = floats(4, shape, padded);
+    assert_int_equal(dw_tensor_from_dlpack(&view, &t, NULL), DW_OK);
+    assert_true(is_view(&view, 2, 12, 5, 90, 7));
+    t = floats(4, shape, cut); /* an image within a larger one */
+    assert_int_equal(dw_tensor_from_dlpack_managed(&view, &t, 0, NULL, &why), DW_ERR_ARGUMENT);
+    assert_non_null(strstr(why.text, "middle"));
+    t = floats(4, shape, uneven);
+    assert_int_equal(dw_tensor_from_dlpack(&view, &t, NULL), DW_ERR_ARGUMENT);
+    t = floats(4, flat, wild); /* strides of what is one long say nothing */
+    assert_int_equal(dw_tensor_from_dlpack(&view, &t, NULL), DW_OK);
+    assert_true(is_view(&view, 2, 4, 5, 90, 7));
+    t = floats(4, tall, wide);
+    assert_int_equal(dw_tensor_from_dlpack(&view, &t, NULL), DW_OK);
+    assert_true(is_view(&view, 2, 3, 5, 90, 7));
+    t = floats(4, huge, NULL);
+    assert_int_equal(dw_tensor_from_dlpack(&view, &t, NULL), DW_ERR_LIMIT);
+}
+
+static void rows_are_tokens_or_samples(void **state)
+{
+    int64_t shape[] = {8, 5}, strides[] = {6, 1};
+    dw_dlpack_view view;
+    dw_why why = {"?", 0};
+    (void)state;
+    dl_tensor t = floats(2, shape, strides);
+    assert_int_equal(dw_tensor_from_dlpack_managed(&view, &t, 0, NULL, &why), DW_OK);
+    assert_true(is_view(&view, 1, 8, 5, 40, 6));
+    assert_true(why.text[0] == 0 && why.offset == -1);
+    assert_int_equal(
+        dw_tensor_from_dlpack_managed(&view, &t, DW_DLPACK_ROWS_ARE_SAMPLES, NULL, NULL), DW_OK);
+    assert_true(is_view(&view, 8, 1, 5, 6, 5));
+    int64_t three[] = {2, 3, 5};
+    t = floats(3, three, NULL); /* of three nothing changes */
+    assert_int_equal(
+        dw_tensor_from_dlpack_managed(&view, &t, DW_DLPACK_ROWS_ARE_SAMPLES, NULL, NULL), DW_OK);
+    assert_true(is_view(&view, 2, 3, 5, 15, 5));
+    t = floats(1, three, NULL);
+    assert_int_equal(
+        dw_tensor_from_dlpack_managed(&view, &t, DW_DLPACK_ROWS_ARE_SAMPLES, NULL, NULL), DW_OK);
+    assert_true(is_view(&view, 1, 1, 2, 2, 2));
+}
+
+/* As dlpack.h 1.0 has it. */
+typedef struct versioned {
+    struct {
+        uint32_t major, minor;
+    } version;
+    void *manager_ctx;
+    void (*deleter)(struct versioned *self);
+    uint64_t flags;
+    dl_tensor dl_tensor;
+} versioned;
+
+static void versioned_tensors_say_what_may_be_done(void **state)
+{
+    enum { READ_ONLY = 1, COPIED = 2 };
+    int64_t shape[] = {2, 3, 5};
+    int stream;
+    versioned v = {{1, 3}, NULL, NULL, 0, floats(3, shape, NULL)};
+    dw_dlpack_view view = {.device_id = 77};
+    dw_why why;
+    (void)state;
+    const unsigned reads = DW_DLPACK_VERSIONED, writes = reads | DW_DLPACK_WRITES;
+    v.version.major = 2;
+    assert_int_equal(dw_tensor_from_dlpack_managed(&view, &v, reads, NULL, &why),
+                     DW_ERR_UNSUPPORTED);
+    assert_non_null(strstr(why.text, "version"));
+    v.version.major = 1;
+    v.flags = READ_ONLY | COPIED;
+    assert_int_equal(dw_tensor_from_dlpack_managed(&view, &v, writes, NULL, &why), DW_ERR_ARGUMENT);
+    assert_non_null(strstr(why.text, "read only"));
+    assert_int_equal(view.device_id, 77);
+    assert_int_equal(dw_tensor_from_dlpack_managed(&view, &v, reads, &stream, &why), DW_OK);
+    assert_true(is_view(&view, 2, 3, 5, 15, 5));
+    assert_true(view.device_type == 2 && view.device_id == 1 && view.stream == &stream);
+    v.flags = COPIED;
+    assert_int_equal(dw_tensor_from_dlpack_managed(&view, &v, writes, NULL, &why), DW_OK);
+    dl_tensor plain = floats(3, shape, NULL); /* says nothing of reading or writing */
+    assert_int_equal(dw_tensor_from_dlpack_managed(&view, &plain, DW_DLPACK_WRITES, NULL, &why),
+                     DW_OK);
+    assert_int_equal(dw_tensor_from_dlpack_managed(&view, &v, 8, NULL, &why), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_tensor_from_dlpack_managed(&view, NULL, reads, NULL, &why),
+                     DW_ERR_ARGUMENT);
+    assert_int_equal(dw_tensor_from_dlpack_managed(NULL, &v, reads, NULL, &why), DW_ERR_ARGUMENT);
+    v.dl_tensor.dtype.bits = 64;
+    assert_int_equal(dw_tensor_from_dlpack_managed(&view, &v, reads, NULL, &why),
+                     DW_ERR_UNSUPPORTED);
+    assert_non_null(strstr(why.text, "f32"));
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(takes_one_two_and_three_extents),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(joins_the_two_middle_ones_of_four),
+                                       cmocka_unit_test(rows_are_tokens_or_samples),
+                                       cmocka_unit_test(versioned_tensors_say_what_may_be_done),
+                                       cmocka_unit_test(takes_one_two_and_three_extents),
                                        cmocka_unit_test(knows_three_dtypes),
                                        cmocka_unit_test(refuses_what_cannot_be_walked)};
     return cmocka_run_group_tests(tests, NULL, NULL);

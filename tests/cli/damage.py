@@ -1,11 +1,13 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-# damage.py - a wire with a fault: passes Ethernet frames between two interfaces, and changes a byte of some TCP segments.
+# damage.py - a wire with a fault: passes Ethernet frames between two interfaces, and changes a byte
+# of some TCP segments.
 """usage: damage.py A B
 
-Says "ready", and at SIGTERM how many segments it has changed. The checksum of a segment is made to fit what was changed: what TCP itself
-notices, TCP mends. Only long segments in which no frame begins, only their middle, and only a few: bytes of tensors, as good as always. Where a
-message ends is nothing that a channel could heal."""
+Says "ready", and at SIGTERM how many segments it has changed. The checksum of a segment is made to
+fit what was changed: what TCP itself notices, TCP mends. Only long segments in which no frame
+begins, only their middle, and only a few: bytes of tensors, as good as always. Where a message ends
+is nothing that a channel could heal."""
 
 import select
 import signal
@@ -38,7 +40,8 @@ class Wire:
         self.long = self.damaged = 0
 
     def change(self, frame):
-        """The frame with a good checksum, for the kernel leaves that to the card that is not there; sometimes damaged."""
+        """The frame with a good checksum, for the kernel leaves that to the card that is not there;
+        sometimes damaged."""
         if struct.unpack_from("!H", frame, 12)[0] != IPV4 or frame[14 + 9] != TCP:
             return frame
         data = bytearray(frame)

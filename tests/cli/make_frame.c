@@ -2,6 +2,7 @@
  * make_frame.c - writes a key frame, a delta frame and their replies into a directory, for
  * test_cli.py. */
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -13,7 +14,7 @@ static int write_file(const char *directory, const char *name, const void *bytes
     snprintf(path, sizeof path, "%s/%s", directory, name);
     FILE *file = fopen(path, "wb");
     if (!file) return -1;
-    int failed = fwrite(bytes, 1, len, file) != len;
+    bool failed = fwrite(bytes, 1, len, file) != len;
     return fclose(file) || failed ? -1 : 0;
 }
 
@@ -32,8 +33,7 @@ int main(int argc, char **argv)
         return 1;
     for (int visit = 0; visit < 2; visit++) {
         for (int i = 0; i < N * T * C; i++) x[i] = sinf((float)i) + 0.1f * (float)visit;
-        const dw_tensor in = dw_tensor_3d(x, DW_F32, N, T, C),
-                        out = dw_tensor_3d(y, DW_F32, N, T, C);
+        dw_tensor in = dw_tensor_3d(x, DW_F32, N, T, C), out = dw_tensor_3d(y, DW_F32, N, T, C);
         size_t len, reply_len;
         if (dw_encode(encoder, keys, &in, frame, sizeof frame, &len) ||
             dw_decode(decoder, frame, len, &out, reply, sizeof reply, &reply_len) ||

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# test_demo.py - the demo at its smallest: every run happens, and what it writes is whole. Its figures are not looked at.
+# test_demo.py - the demo at its smallest: every run happens, and what it writes is whole. Its
+# figures are not looked at.
 """usage: test_demo.py SOURCE BUILD"""
 
 import json

@@ -1,7 +1,9 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-# test_launch.py - ranks that launchers start: every way to meet, the commands of docs/deploy.md, and the same losses by all.
-"""usage: test_launch.py PROGRAM ROOT [MPI...] [tls]: the MPIs that the program was built for, and whether with TLS."""
+# test_launch.py - ranks that launchers start: every way to meet, the commands of docs/deploy.md,
+# and the same losses by all.
+"""usage: test_launch.py PROGRAM ROOT [MPI...] [tls]: the MPIs that the program was built for, and
+whether with TLS."""
 
 import glob
 import json
@@ -50,7 +52,8 @@ n=$2; shift 2
 rank=$n
 while [ $rank -gt 0 ]; do
     rank=$((rank - 1))
-    env SLURM_PROCID=$rank SLURM_NTASKS=$n SLURM_JOB_NODELIST="localhost,node[07-09,12]" MASTER_PORT=$FREE_PORT "$@" &
+    env SLURM_PROCID=$rank SLURM_NTASKS=$n SLURM_JOB_NODELIST="localhost,node[07-09,12]" \\
+        MASTER_PORT=$FREE_PORT "$@" &
 done
 wait
 """
@@ -59,12 +62,17 @@ n=$4; shift 5
 rank=$n
 while [ $rank -gt 0 ]; do
     rank=$((rank - 1))
-    env RANK=$rank WORLD_SIZE=$n MASTER_ADDR=127.0.0.1 MASTER_PORT=$((FREE_PORT - 1)) TORCHELASTIC_USE_AGENT_STORE=True "$@" &
+    env RANK=$rank WORLD_SIZE=$n MASTER_ADDR=127.0.0.1 MASTER_PORT=$((FREE_PORT - 1)) \\
+        TORCHELASTIC_USE_AGENT_STORE=True "$@" &
 done
 wait
 """
 # Only rank 0 writes a log, so all may be asked for one.
-DELTAWIRE = '#!/bin/sh\ncommand=$1; shift\n[ $command = train ] || exec "$PROGRAM" $command "$@"\nexec "$PROGRAM" $command "$@" $SMALL --log "$LOG"\n'
+DELTAWIRE = """#!/bin/sh
+command=$1; shift
+[ $command = train ] || exec "$PROGRAM" $command "$@"
+exec "$PROGRAM" $command "$@" $SMALL --log "$LOG"
+"""
 
 
 def free_port():
@@ -234,9 +242,8 @@ class Meeting(Base):
         )
 
     def test_every_rank_sees_at_once_what_cannot_be_trained(self):
-        for rank in range(
-            3
-        ):  # nobody else is there: who asked for the others first would say that instead
+        # Nobody else is there: who asked for the others first would say that instead.
+        for rank in range(3):
             for meeting in f"tcp://127.0.0.1:{free_port()}", f"file://{self.path('nobody')}":
                 for word, wrong in {
                     "3 stages cannot share 2 layers": ["--layers", "2"],
@@ -301,7 +308,8 @@ class Mpi(Base):
             ({}, "cannot be loaded"),
         ]:
             libraries = ":".join(
-                str(pathlib.Path(PROGRAM).parent.parent / room) for room in ("src", "transports")
+                str(pathlib.Path(PROGRAM).parent.parent / room)
+                for room in ("src", "transports", "transports/mpi", "transports/nccl")
             )
             empty = self.path("transports-only")
             os.makedirs(empty, exist_ok=True)
@@ -370,9 +378,10 @@ class Keys(Base):
         time.sleep(0.5)
         self.failing("another group key", [*link, "--group-key", other], RANK=1, WORLD_SIZE=2)
         self.failing("does it want a key?", [*link, "--open-timeout", "1"], RANK=1, WORLD_SIZE=2)
+        # The option counts, not the environment.
         self.start(
             [*link, "--group-key", key], RANK=1, WORLD_SIZE=2, DELTAWIRE_GROUP_KEY_FILE=other
-        ).check()  # the option counts
+        ).check()
         first.check()
 
     def test_tcp_keeps_to_this_machine_without_a_key(self):
@@ -461,7 +470,8 @@ class Keys(Base):
 
 @unittest.skipUnless(HAS_TLS, "this build has no TLS, and the manual's commands have a key")
 class Documented(Base):
-    """Every command of docs/deploy.md, as it stands there but for the names of machines and the shared directory."""
+    """Every command of docs/deploy.md, as it stands there but for the names of machines and the
+    shared directory."""
 
     def tools(self, mpi):
         folder = self.path("bin")
@@ -495,6 +505,7 @@ class Documented(Base):
                 train = re.search(r"(?:-n|--stages|--nproc-per-node|--local) (\d)", command)
                 stages = int(train.group(1)) if train else 0  # 0: keys are made
                 port = free_port()
+                # The first command makes run.key.
                 env = {
                     **os.environ,
                     "PATH": self.tools(mpi) + ":" + os.environ["PATH"],
@@ -503,7 +514,7 @@ class Documented(Base):
                     "LOG": self.path("log"),
                     "FREE_PORT": str(port),
                     "DELTAWIRE_GROUP_KEY_FILE": self.path("run.key"),
-                }  # which the first command makes
+                }
                 if "mpirun" in command:
                     env["MASTER_PORT"] = str(port)
                 here = command.replace("node0:7000", f"127.0.0.1:{port}").replace(

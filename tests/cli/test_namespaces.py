@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-# test_namespaces.py - four machines in one: network namespaces behind a switch, with slow wires that are cut and damaged.
+# test_namespaces.py - four machines in one: network namespaces behind a switch, with slow wires
+# that are cut and damaged.
 """usage: test_namespaces.py PROGRAM
 
 Exit 77, with a sentence, where namespaces may not be made."""
@@ -55,7 +56,8 @@ def must(*command):
 
 
 class Lan:
-    """A switch in a namespace of its own, and a machine per rank: 10.77.0.1, ..., each behind a wire with a rate."""
+    """A switch in a namespace of its own, and a machine per rank: 10.77.0.1, ..., each behind a
+    wire with a rate."""
 
     def __init__(self, rate):
         self.switch = f"dw{os.getpid()}s"
@@ -124,7 +126,8 @@ class Lan:
         self.inside(self.switch, "ip", "link", "set", f"port{rank}", "up")
 
     def damage(self, rank):
-        """A process in the wire of a rank, which changes bytes on their way in; kill it to end that."""
+        """A process in the wire of a rank, which changes bytes on their way in; kill it to end
+        that."""
         port, inner = f"port{rank}", f"inner{rank}"
         self.inside(
             self.switch, "ip", "link", "add", inner, "type", "veth", "peer", "name", f"outer{rank}"
@@ -137,9 +140,8 @@ class Lan:
             (self.switch, f"outer{rank}"),
             (self.machines[rank], "eth0"),
         ):
-            self.inside(
-                where, "ip", "link", "set", name, "gso_max_segs", "1", "up"
-            )  # a frame is a packet
+            # A frame is a packet.
+            self.inside(where, "ip", "link", "set", name, "gso_max_segs", "1", "up")
         for other, machine in enumerate(self.machines):
             self.inside(machine, "ip", "link", "set", "eth0", "gso_max_segs", "1")
             self.inside(self.switch, "ip", "link", "set", f"port{other}", "gso_max_segs", "1")

@@ -11,8 +11,7 @@
 
 #include <cmocka.h>
 
-#include "../../cli/cli.h"
-#include "../../cli/place.h"
+#include "../../cli/rendezvous.h"
 
 enum { TAG_GREETING = 1, TAG_TELL = 2, TAG_ADDRESS = 3, TAG_REFUSAL = 4, PATIENCE_MS = 60000 };
 
@@ -23,7 +22,7 @@ static void find_address(char *uri, size_t cap)
 {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t len = sizeof address;
-    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
     assert_int_equal(bind(fd, (struct sockaddr *)&address, len), 0);
     assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &len), 0);
     snprintf(uri, cap, "tcp://127.0.0.1:%d", ntohs(address.sin_port));
@@ -35,12 +34,12 @@ static void find_address(char *uri, size_t cap)
 static void come(const char *uri, const char *name, const char *says, uint32_t tag,
                  const char *word)
 {
-    const dw_tls_options tls = {.struct_size = sizeof tls,
-                                .own_name = name,
-                                .peer_name = "rank/0",
-                                .group_key = key,
-                                .group_key_bytes = sizeof key};
-    const dw_link_options options = {
+    dw_tls_options tls = {.struct_size = sizeof tls,
+                          .own_name = name,
+                          .peer_name = "rank/0",
+                          .group_key = key,
+                          .group_key_bytes = sizeof key};
+    dw_link_options options = {
         .struct_size = sizeof options, .open_timeout_ms = PATIENCE_MS, .tls = &tls};
     dw_link *link;
     dw_why why;
@@ -48,7 +47,7 @@ static void come(const char *uri, const char *name, const char *says, uint32_t t
     size_t len;
     if (dw_link_open(&link, uri, &options, &why) != DW_OK) fail_msg("%s", why.text);
     assert_int_equal(dw_link_send(link, TAG_GREETING, says, strlen(says)), DW_OK);
-    const dw_status status = dw_link_recv(link, tag, PATIENCE_MS, &data, &len);
+    dw_status status = dw_link_recv(link, tag, PATIENCE_MS, &data, &len);
     if (status != DW_OK)
         fail_msg("%s, who says '%s': %d '%s'", name, says, status, dw_link_why(link));
     if (!memmem(data, len, word, strlen(word))) fail_msg("'%.*s'", (int)len, (char *)data);
@@ -63,24 +62,18 @@ static void a_rank_is_who_its_key_says(void **state)
     dw_rendezvous *rendezvous;
     dw_why why;
     find_address(uri, sizeof uri);
-    const dw_tls_options tls = {
+    dw_tls_options tls = {
         .struct_size = sizeof tls, .group_key = key, .group_key_bytes = sizeof key};
-    const dw_rendezvous_options options = {
+    dw_rendezvous_options options = {
         .uri = uri, .rank = 0, .stages = 3, .timeout_ms = PATIENCE_MS, .tls = &tls};
     if (dw_rendezvous_open(&rendezvous, &options, &why) != DW_OK) fail_msg("%s", why.text);
     assert_int_equal(dw_rendezvous_tell(rendezvous, "tcp://here", &why), DW_OK);
     come(uri, "rank/2", "rank 1 of 3", TAG_REFUSAL,
          "you are rank/2 by your key or certificate, not rank 1");
     come(uri, "rank/11", "rank 1 of 3", TAG_REFUSAL, "you are rank/11");
-    come(uri, "rank/1", "rank 1 of 3", TAG_ADDRESS, "tcp://here"); /* the place was not taken by any
-                                                                      of them */
+    /* The place was not taken by any of them. */
+    come(uri, "rank/1", "rank 1 of 3", TAG_ADDRESS, "tcp://here");
     dw_rendezvous_close(rendezvous);
-}
-
-/* What keys.c needs of the program. */
-void dw_complain(const char *format, ...)
-{
-    (void)format;
 }
 
 int main(void)

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-# test_wan.py - training over a network that cuts connections ends with the losses of a training over one that does not.
+# test_wan.py - training over a network that cuts connections ends with the losses of a training
+# over one that does not.
 import json
 import os
 import re
@@ -41,7 +42,8 @@ SMALL = [
 
 
 class Proxy(threading.Thread):
-    """Carries whoever dials to the given port. cuts: after so many bytes in all, what is done: "one", "all", or "all" for so many seconds."""
+    """Carries whoever dials to the given port. cuts: after so many bytes in all, what is done:
+    "one", "all", or "all" for so many seconds."""
 
     def __init__(self, port, cuts):
         super().__init__(daemon=True)

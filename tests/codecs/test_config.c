@@ -1,27 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0
  * test_config.c - config strings, structs, and what is said about bad ones. */
-#include "tool.h"
+#include "support/tool.h"
 
+/* Canonical text comes back as it is. */
 static void reads_and_writes_every_option(void **state)
 {
     static const char *const texts[] = {
         "delta",
         "direct",
         "raw",
-        "raw:f32",
-        "raw:bf16,replies=never",
-        "delta:bits=2,scale=signed",
-        "delta:bits=8,group=row,scale=absmax,key=raw,prev=f16,choose=never,replies=never,audit=16,"
+        "raw:f16",
+        "raw:bf16,replies=never,incarnation=3",
+        "delta:bits=2,group=row,scale=absmax,key=raw,prev=bf16,choose=never,replies=never,audit=7,"
         "quota_bytes=1000,incarnation=5",
-        "direct:bits=6,group=128,replies=always",
+        "direct:bits=6,group=128",
         "delta:key=bf16",
         "delta:key=3,audit=255",
-        "direct:bits=1,group=channel,scale=mse,rounding=stochastic,seed=18446744073709551615",
-        "delta:rounding=nearest",
+        "delta:bits=1,scale=mse", /* key entries have a default of their own */
+        "direct:bits=1,group=channel,rounding=stochastic,seed=18446744073709551615",
+        "direct:scale=signed,rounding=stochastic",
         /* the longest of all */
-        ("delta:bits=8,group=channel,scale=absmax,rounding=stochastic,seed=18446744073709551615,"
+        ("delta:bits=8,group=channel,scale=signed,rounding=stochastic,seed=18446744073709551615,"
          "key=bf16,prev=bf16,choose=never,"
-         "replies=always,audit=255,quota_bytes=18446744073709551615,incarnation="
+         "replies=never,audit=255,quota_bytes=18446744073709551615,incarnation="
          "18446744073709551615"),
     };
     (void)state;
@@ -34,6 +35,84 @@ static void reads_and_writes_every_option(void **state)
         assert_int_equal(dw_config_parse(&again, text, NULL), DW_OK);
         assert_memory_equal(&config, &again, sizeof config);
     }
+}
+
+/* Texts that mean the same have one canonical text. */
+static void defaults_are_left_out(void **state)
+{
+    static const struct {
+        const char *text, *canonical, *agreement;
+    } cases[] = {
+        {"delta:bits=4", "delta", "delta"},
+        {"delta:group=64,bits=4,key=8,choose=group,replies=always,audit=1,rounding=nearest",
+         "delta", "delta"},
+        {"delta:scale=signed", "delta", "delta"},
+        {"delta:bits=1,scale=signed", "delta:bits=1,scale=signed", "delta:bits=1"},
+        {"delta:bits=1,key=f32,scale=mse", "delta:bits=1,key=f32", "delta:bits=1,key=f32"},
+        {"direct:bits=1,scale=mse", "direct:bits=1", "direct:bits=1"},
+        {"direct:rounding=stochastic,scale=absmax", "direct:rounding=stochastic", "direct"},
+        {"delta:seed=3,quota_bytes=5,incarnation=9,bits=2",
+         "delta:bits=2,seed=3,quota_bytes=5,incarnation=9", "delta:bits=2,quota_bytes=5"},
+        {"direct:replies=always,bits=6", "direct:bits=6", "direct:bits=6"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        dw_config config;
+        char text[256];
+        assert_int_equal(dw_config_parse(&config, cases[i].text, NULL), DW_OK);
+        assert_int_equal(dw_config_format(&config, text, sizeof text), DW_OK);
+        assert_string_equal(text, cases[i].canonical);
+        assert_int_equal(dw_config_agreement(&config, text, sizeof text), DW_OK);
+        assert_string_equal(text, cases[i].agreement);
+    }
+}
+
+/* A program that was compiled with another version has a struct of another length. */
+static void structs_of_other_lengths_are_taken(void **state)
+{
+    struct {
+        dw_config config;
+        uint64_t more;
+    } longer;
+    char text[64];
+    dw_encoder *encoder;
+    dw_why why;
+    (void)state;
+    assert_int_equal(dw_config_init(&longer.config, sizeof longer), DW_OK);
+    assert_int_equal(dw_config_parse_sized(&longer.config, sizeof longer, "direct:bits=3", NULL),
+                     DW_OK);
+    assert_int_equal(longer.config.struct_size, sizeof longer);
+    assert_int_equal(longer.more, 0);
+    assert_int_equal(dw_config_format(&longer.config, text, sizeof text), DW_OK);
+    assert_string_equal(text, "direct:bits=3");
+    longer.more = 1; /* a field that this version does not know */
+    assert_int_equal(dw_encoder_create_why(&encoder, &longer.config, &why), DW_ERR_CONFIG);
+    assert_null(encoder);
+    assert_non_null(strstr(why.text, "version"));
+    longer.config.struct_size = 0;
+    assert_int_equal(dw_encoder_create_why(&encoder, &longer.config, &why), DW_ERR_CONFIG);
+    assert_non_null(strstr(why.text, "dw_config_init"));
+    assert_int_equal(dw_config_init(&longer.config, 8), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_config_init(NULL, sizeof longer), DW_ERR_ARGUMENT);
+}
+
+/* From a text to an encoder and a decoder, or to a sentence. */
+static void ends_are_made_of_texts(void **state)
+{
+    dw_encoder *encoder;
+    dw_decoder *decoder;
+    dw_why why;
+    (void)state;
+    assert_int_equal(dw_encoder_create_text(&encoder, "delta:bits=2", &why), DW_OK);
+    assert_int_equal(dw_decoder_create_text(&decoder, "delta:bits=2", &why), DW_OK);
+    dw_encoder_destroy(encoder);
+    dw_decoder_destroy(decoder);
+    assert_int_equal(dw_encoder_create_text(&encoder, "delta:bits=12", &why), DW_ERR_CONFIG);
+    assert_null(encoder);
+    assert_non_null(strstr(why.text, "'12' at character 12"));
+    assert_int_equal(dw_decoder_create_text(&decoder, "dolta", &why), DW_ERR_CONFIG);
+    assert_null(decoder);
+    assert_non_null(strstr(why.text, "delta direct"));
 }
 
 static void points_at_the_offending_word(void **state)
@@ -105,7 +184,7 @@ static void a_short_buffer_is_refused(void **state)
     dw_config config;
     char text[16];
     (void)state;
-    assert_int_equal(dw_config_parse(&config, "delta:bits=4,group=32", NULL), DW_OK);
+    assert_int_equal(dw_config_parse(&config, "delta:bits=3,group=32", NULL), DW_OK);
     for (size_t cap = 0; cap < sizeof text; cap++)
         assert_int_equal(dw_config_format(&config, text, cap), DW_ERR_NO_ROOM);
 }
@@ -142,6 +221,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_and_writes_every_option),
+        cmocka_unit_test(defaults_are_left_out),
+        cmocka_unit_test(structs_of_other_lengths_are_taken),
+        cmocka_unit_test(ends_are_made_of_texts),
         cmocka_unit_test(points_at_the_offending_word),
         cmocka_unit_test(a_struct_out_of_range_is_refused),
         cmocka_unit_test(a_short_buffer_is_refused),

@@ -48,6 +48,7 @@ _Noreturn void plain_skip(void);
 #define assert_null(p)                assert_true((p) == NULL)
 #define assert_non_null(p)            assert_true((p) != NULL)
 #define assert_ptr_equal(a, b)        assert_true((const void *)(a) == (const void *)(b))
+#define assert_int_not_equal(a, b)    assert_true((uint64_t)(a) != (uint64_t)(b))
 #define assert_string_equal(a, b)     assert_true(strcmp(a, b) == 0)
 #define assert_string_not_equal(a, b) assert_true(strcmp(a, b) != 0)
 #define assert_memory_equal(a, b, n)  assert_true(memcmp(a, b, n) == 0)

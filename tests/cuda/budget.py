@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# budget.py - what nvcc made of the kernels, against what they may cost: registers, spills, instructions, and the arithmetic of PTX.
+# budget.py - what nvcc made of the kernels, against what they may cost: registers, spills,
+# instructions, and the arithmetic of PTX.
 """usage: budget.py BUDGET.json [--write] [FILE...]
 
-FILE: kernels_sm_XX.cubin with the log of ptxas beside it, and kernels.ptx. BUDGET.json has, per architecture and kernel, registers, bytes of
-spills and instructions per element (a thread has sixteen; the size of the code, slow paths and all, stands for them). More than it says is
-an error, and so is a tenth less: then --write it down. Another release of nvcc than the budget's makes other code: then only PTX is looked at.
-Exit 77: there are no files, the build had no nvcc."""
+FILE: kernels_sm_XX.cubin with the log of ptxas beside it, and kernels.ptx. BUDGET.json has, per
+architecture and kernel, registers, bytes of spills and instructions per element (a thread has
+sixteen; the size of the code, slow paths and all, stands for them). More than it says is an error,
+and so is a tenth less: then --write it down. Another release of nvcc than the budget's makes other
+code: then only PTX is looked at. Exit 77: there are no files, the build had no nvcc."""
 
 import json
 import pathlib
@@ -17,9 +19,11 @@ import sys
 INSTRUCTION_BYTES = 16
 ELEMENTS = 16  # of a thread
 SLACK = 0.10
-# What may not stand in PTX: products fused with sums, flushed subnormals, and quotients that are not rounded as IEEE 754 has it.
+# What may not stand in PTX: products fused with sums, flushed subnormals, and quotients that are
+# not rounded as IEEE 754 has it.
 FORBIDDEN = re.compile(
-    r"\b(fma\.|mad\.[a-z.]*f32|\w+(\.\w+)*\.ftz|div\.(approx|full)|rcp\.approx|sqrt\.approx|ex2\.|lg2\.|\w+(\.\w+)*\.sat\.f32)"
+    r"\b(fma\.|mad\.[a-z.]*f32|\w+(\.\w+)*\.ftz|div\.(approx|full)|rcp\.approx|sqrt\.approx|"
+    r"ex2\.|lg2\.|\w+(\.\w+)*\.sat\.f32)"
 )
 
 
@@ -85,13 +89,19 @@ def compare(measured, budget):
         for kernel in sorted(kernels.keys() | budget[arch].keys()):
             found, allowed = kernels.get(kernel), budget[arch].get(kernel)
             if not found or not allowed:
-                yield f"{arch} {kernel}: {'is gone' if allowed else 'has no budget'}: run budget.py with --write"
+                yield (
+                    f"{arch} {kernel}: {'is gone' if allowed else 'has no budget'}: run budget.py "
+                    "with --write"
+                )
                 continue
             for what, most in allowed.items():
                 if found[what] > most * (1 if what == "spilled_bytes" else 1 + SLACK / 2):
                     yield f"{arch} {kernel}: {what} {found[what]}, the budget is {most}"
                 elif found[what] < most * (1 - SLACK) - 1:
-                    yield f"{arch} {kernel}: {what} {found[what]}, the budget of {most} is old: run budget.py with --write"
+                    yield (
+                        f"{arch} {kernel}: {what} {found[what]}, the budget of {most} is old: run "
+                        "budget.py with --write"
+                    )
 
 
 def check_ptx(path):
@@ -117,7 +127,8 @@ def main():
         complaints += compare(measured, budget["kernels"])
     else:
         print(
-            f"budget: it is one of nvcc {budget['nvcc']}, and this is {release(files)}: code left out"
+            f"budget: it is one of nvcc {budget['nvcc']}, and this is {release(files)}: code left "
+            "out"
         )
     for path in files:
         if path.suffix == ".ptx":
@@ -125,7 +136,8 @@ def main():
     for complaint in complaints:
         print(f"budget: {complaint}")
     print(
-        f"budget: {sum(len(kernels) for kernels in measured.values())} kernels, {len(complaints)} complaints"
+        f"budget: {sum(len(kernels) for kernels in measured.values())} kernels, {len(complaints)} "
+        "complaints"
     )
     return 1 if complaints else 0
 

@@ -7,17 +7,18 @@
  * be touched, so that a sanitizer sees one too many. */
 #include <math.h>
 
+#include "codecs/audit.h"
+#include "codecs/form.h"
 #include "emulated.h"
-#include "engine.h"
-#include "kernels.h"
+#include "engine/engine.h"
+#include "kernels/kernels.h"
 #include "message.h"
-#include "tool.h"
+#include "support/tool.h"
 
 enum { MOST_PARTS = 3 };
 static int share = 1;
 
-/* -------------------------------------------------------------------------------------------
- * samples */
+/* ---- Samples --------------------------------------------------------------------------------- */
 
 /* What the samples of a message have in common, and one sample's memory. */
 typedef struct shape {
@@ -63,8 +64,8 @@ static const char *describe(const shape *s)
 
 static void *allocate(size_t bytes)
 {
-    unsigned char *memory = aligned_alloc(64, (bytes + 63) / 64 * 64); /* rounded up: the guards are
-                                                                          the offsets at the end */
+    /* Rounded up: the guards are the offsets at the end. */
+    unsigned char *memory = aligned_alloc(64, (bytes + 63) / 64 * 64);
     assert_non_null(memory);
     for (size_t i = 0; i < bytes; i++) memory[i] = (unsigned char)test_next(&source);
     return memory;
@@ -98,7 +99,8 @@ static shape draw_shape(void)
     s.scale = (dw_scale)(1 + below(3));
     s.stochastic = below(3) == 0;
     s.hostile = (int)below(3);
-    s.audit = (dw_audit){s.has_state ? below(4) : 0, test_next(&source)};
+    s.audit.every = s.has_state ? below(4) : 0;
+    s.audit.phase = s.audit.every ? below(s.audit.every) : 0;
     s.stride = s.c + (below(2) ? below(20) : 0);
     s.offset = below(2) ? 1 + below(7) : 0;
     if (!s.has_state) s.prev = s.x; /* as kernels are named */
@@ -133,7 +135,7 @@ static void fill_sample(const shape *s, sample *made)
     made->x = allocate(n * dw_dtype_bytes(s->x));
     made->prev = allocate(dense * dw_dtype_bytes(s->prev));
     test_fill(&source, made->prev, s->prev, dense, sizes[below(6)]);
-    if (s->hostile) test_spoil(&source, made->prev, s->prev, dense, 0);
+    if (s->hostile) test_spoil(&source, made->prev, s->prev, dense, false);
     for (size_t i = 0; i < dense; i++) /* what is held is always finite */
         if (!isfinite(test_get(made->prev, s->prev, i))) test_set(made->prev, s->prev, i, 2.0f);
     test_fill(&source, made->x, s->x, n, far);
@@ -205,38 +207,37 @@ static dw_decode_job decode_job(const shape *s, const sample *given, const outpu
     return job;
 }
 
-/* ------------------------------------------------------------------------------------------- the C
- * engine */
+/* ---- The C engine ---------------------------------------------------------------------------- */
 
 static void spec_encode(const shape *s, const sample *given, output *out)
 {
-    dw_engine engine = dw_engine_cpu(&dw_kernels_c);
     dw_encode_job job = encode_job(s, given, out);
+    job.kernels = &dw_kernels_c;
     for (uint64_t i = 0; i < dw_layout_chunks(&job.layout); i++) {
         dw_chunk_result one;
-        engine.encode(&engine, &job, i, &one);
+        dw_form_quantized.encode(&job, i, &one);
         dw_sums_add(&out->result.sums, &one.sums);
         out->result.state_sum += one.state_sum;
     }
-    out->result.payload_sum = engine.bytes_sum(&engine, job.payload, 0, job.layout.payload_bytes);
+    out->result.payload_sum = job.kernels->digest_bytes(job.payload, 0, job.layout.payload_bytes);
     if (s->has_state && s->audit.every)
-        out->result.state_sum += engine.seam_sum(&engine, &job.layout, job.next, s->prev, s->audit);
+        out->result.state_sum += dw_seam_sum(job.kernels, &job.layout, job.next, s->prev, s->audit);
 }
 
 static void spec_decode(const shape *s, const sample *given, output *out, int with_y)
 {
-    dw_engine engine = dw_engine_cpu(&dw_kernels_c);
     dw_decode_job job = decode_job(s, given, out, with_y);
+    job.kernels = &dw_kernels_c;
     for (uint64_t i = 0; i < dw_layout_chunks(&job.layout); i++) {
         dw_chunk_result one;
-        engine.decode(&engine, &job, i, &one);
+        dw_form_quantized.decode(&job, i, &one);
         out->result.state_sum += one.state_sum;
     }
     for (uint64_t i = 0; s->has_state && with_y && i < dw_layout_chunks(&job.layout); i++)
-        engine.emit(&engine, &job, i);
-    out->result.payload_sum = engine.bytes_sum(&engine, job.payload, 0, job.layout.payload_bytes);
+        dw_form_quantized.emit(&job, i);
+    out->result.payload_sum = job.kernels->digest_bytes(job.payload, 0, job.layout.payload_bytes);
     if (s->has_state && s->audit.every)
-        out->result.state_sum += engine.seam_sum(&engine, &job.layout, job.next, s->prev, s->audit);
+        out->result.state_sum += dw_seam_sum(job.kernels, &job.layout, job.next, s->prev, s->audit);
     for (uint64_t i = 0; i < job.layout.pieces; i++) {
         const uint8_t *scale = job.payload + dw_layout_scale(&job.layout, i);
         out->result.sums.direct += job.layout.chooses && (job.payload[i / 8] >> i % 8 & 1);
@@ -245,8 +246,7 @@ static void spec_decode(const shape *s, const sample *given, output *out, int wi
     }
 }
 
-/* ------------------------------------------------------------------------------------------- the
- * kernels */
+/* ---- The kernels ----------------------------------------------------------------------------- */
 
 static const char *const names[] = {"", "f32", "f16", "bf16"};
 
@@ -258,10 +258,10 @@ static void count_blocks(const dw_layout *layout, int has_state, dw_audit audit,
              stretches = (elements + DW_TILE_ELEMENTS - 1) / DW_TILE_ELEMENTS;
     memset(blocks, 0, DW_CUDA_PHASES * sizeof *blocks);
     blocks[DW_CUDA_TILES] = layout->tiles;
-    if (encodes && layout->by_channel) blocks[DW_CUDA_CHOOSE] = (layout->c + 31) / 32;
+    if (encodes && layout->by_channel) blocks[DW_CUDA_CHOOSE] = ((uint64_t)layout->c + 31) / 32;
     if (encodes && layout->cut_rows && !layout->by_channel) blocks[DW_CUDA_CHOOSE] = layout->t;
     if (!has_state || !audit.every || layout->c % 4 == 0) return;
-    uint64_t phase = audit.sequence % audit.every;
+    uint64_t phase = audit.phase;
     blocks[DW_CUDA_AUDIT] =
         phase < stretches ? (stretches - phase + audit.every - 1) / audit.every : 1;
 }
@@ -343,8 +343,7 @@ static void cuda_decode(const shape *s, const sample *given, output *out, uint32
     for (uint32_t i = 0; i < n; i++) take_report(&m, i, m.decode[i].share.serial, &out[i]);
 }
 
-/* ------------------------------------------------------------------------------------------- tests
- */
+/* ---- Tests ----------------------------------------------------------------------------------- */
 
 static void same_bytes(const char *what, const void *expected, const void *found, size_t n,
                        const shape *s)

@@ -6,7 +6,9 @@
 #include <string.h>
 
 #include "../../cuda/message.h"
-#include "cpu.h"
+#include "base/cpu.h"
+#include "codecs/audit.h"
+#include "codecs/form.h"
 #include "fake_cuda.h"
 
 static void die(const char *kernel, const char *what)
@@ -46,7 +48,7 @@ static void check_chosen(const char *kernel, const dw_cuda_share *share, const d
 
 static uint64_t choose_blocks(const dw_layout *layout)
 {
-    return layout->by_channel ? (layout->c + 31) / 32 : layout->cut_rows ? layout->t : 0;
+    return layout->by_channel ? ((uint64_t)layout->c + 31) / 32 : layout->cut_rows ? layout->t : 0;
 }
 
 static bool wants_audit(const dw_layout *layout, const void *next, dw_audit audit)
@@ -80,9 +82,10 @@ static void report(const dw_cuda_share *share)
 static void encode_part(const char *kernel, const dw_cuda_encode_part *part)
 {
     char wanted[64];
-    const dw_encode_job *job = &part->job;
+    dw_encode_job own = part->job;
+    const dw_encode_job *job = &own;
+    own.kernels = dw_kernels_choose(~0u);
     const dw_layout *layout = &job->layout;
-    dw_engine engine = dw_engine_cpu(NULL);
     bool state = job->next != NULL;
     bool mse = job->rule.scale == DW_SCALE_MSE && !layout->cut_rows;
     snprintf(wanted, sizeof wanted, "dw_encode_%s_%s", dtype_name(job->x_dtype),
@@ -95,16 +98,16 @@ static void encode_part(const char *kernel, const dw_cuda_encode_part *part)
     sums.payload = 0;
     for (uint64_t i = 0; i < dw_layout_chunks(layout); i++) {
         dw_chunk_result result;
-        engine.encode(&engine, job, i, &result);
+        dw_form_quantized.encode(job, i, &result);
         sums.payload += result.payload_sum;
         sums.state += result.state_sum;
         sums.direct += result.sums.direct;
         sums.zero += result.sums.zero;
         sums.poisoned += result.sums.poisoned;
     }
-    sums.payload += engine.bytes_sum(&engine, job->payload, 0, dw_layout_undigested(layout));
+    sums.payload += job->kernels->digest_bytes(job->payload, 0, dw_layout_undigested(layout));
     if (state && job->audit.every)
-        sums.state += engine.seam_sum(&engine, layout, job->next, job->prev_dtype, job->audit);
+        sums.state += dw_seam_sum(job->kernels, layout, job->next, job->prev_dtype, job->audit);
     *part->share.sums = sums;
     if (!audits) report(&part->share);
 }
@@ -121,9 +124,10 @@ static void count_scales(dw_cuda_sums *sums, const uint8_t *scales, uint64_t n)
 static void decode_part(const char *kernel, const dw_cuda_decode_part *part)
 {
     char wanted[64];
-    const dw_decode_job *job = &part->job;
+    dw_decode_job own = part->job;
+    const dw_decode_job *job = &own;
+    own.kernels = dw_kernels_choose(~0u);
     const dw_layout *layout = &job->layout;
-    dw_engine engine = dw_engine_cpu(NULL);
     bool state = job->next != NULL;
     snprintf(wanted, sizeof wanted, "dw_decode%s_%s", state ? "" : "_direct",
              layout->by_channel ? "columns" : dtype_name(state ? job->prev_dtype : job->y_dtype));
@@ -133,13 +137,13 @@ static void decode_part(const char *kernel, const dw_cuda_decode_part *part)
     dw_cuda_sums sums = {0};
     for (uint64_t i = 0; i < dw_layout_chunks(layout); i++) {
         dw_chunk_result result;
-        engine.decode(&engine, job, i, &result);
+        dw_form_quantized.decode(job, i, &result);
         sums.state += result.state_sum;
-        if (state && job->y) engine.emit(&engine, job, i);
+        if (state && job->y) dw_form_quantized.emit(job, i);
     }
-    sums.payload = engine.bytes_sum(&engine, job->payload, 0, layout->payload_bytes);
+    sums.payload = job->kernels->digest_bytes(job->payload, 0, layout->payload_bytes);
     if (state && job->audit.every)
-        sums.state += engine.seam_sum(&engine, layout, job->next, job->prev_dtype, job->audit);
+        sums.state += dw_seam_sum(job->kernels, layout, job->next, job->prev_dtype, job->audit);
     if (layout->by_channel)
         count_scales(&sums, job->payload + layout->choice_bytes, layout->pieces);
     for (uint64_t i = 0; !layout->by_channel && i < layout->tiles; i++) {

@@ -6,7 +6,7 @@
 
 #include "deltawire/cuda.h"
 #include "fake_cuda.h"
-#include "tool.h"
+#include "support/tool.h"
 
 typedef struct rig {
     dw_cuda *cuda;
@@ -31,8 +31,8 @@ void rig_close(rig *r);
 /* Both encode r->x as x; the frames are the same bytes, in r->frame. */
 void rig_encode(rig *r, const dw_key *keys, dw_dtype x);
 dw_status rig_encode_start(rig *r, const dw_key *keys, dw_dtype x, dw_encode_ticket **ticket);
-void rig_encode_end(rig *r, dw_encode_ticket *ticket); /* and compare with cpu_frame, which somebody
-                                                          made */
+/* Also compares with cpu_frame, which must have been made before. */
+void rig_encode_end(rig *r, dw_encode_ticket *ticket);
 
 /* Both decode r->frame to y; status, y and reply are the same. */
 void rig_decode(rig *r, dw_dtype y);

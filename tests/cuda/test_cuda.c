@@ -4,7 +4,7 @@
 #include "rig.h"
 
 #include "../../cuda/slab.h"
-#include "frame.h"
+#include "wire/frame.h"
 
 static const char *const configs[] = {
     "direct:bits=2,scale=signed",
@@ -45,7 +45,7 @@ static void run_epochs(dw_cuda *cuda, const char *config, const struct shape *s,
     for (int epoch = 0; epoch < 6; epoch++) {
         size_t elements = (size_t)s->n * s->t * s->c;
         test_fill(random, r.x, x, elements, epoch == 3 ? 1e-30f : 3.0f);
-        if (epoch == 2) test_spoil(random, r.x, x, elements, 1);
+        if (epoch == 2) test_spoil(random, r.x, x, elements, true);
         rig_encode(&r, keys, x);
         if (epoch == 3) continue;
         rig_decode(&r, y);
@@ -95,7 +95,7 @@ static void a_full_quota_and_forgotten_keys_are_the_same(void **state)
             }
             for (uint32_t k = 0; k < 20; k++) rig_in_step(&r, (dw_key){k, 0});
         }
-        assert_true(dw_encoder_counters(r.encoder).stateless_entries > 10);
+        assert_true(test_encoder_counters(r.encoder).stateless_entries > 10);
         rig_same_counters(&r);
         rig_close(&r);
     }
@@ -109,7 +109,7 @@ static void a_forgotten_key_without_room_is_still_told(void **state)
 {
     test_random random = {test_seed()};
     dw_cuda *cuda = rig_open_cuda();
-    dw_frame_info info;
+    dw_frame_info info = {.struct_size = sizeof info};
     dw_key a = {1, 0}, b = {2, 0};
     rig r;
     (void)state;
@@ -124,7 +124,7 @@ static void a_forgotten_key_without_room_is_still_told(void **state)
     r.t = 3;
     rig_encode(&r, &a, DW_F32);
     rig_decode(&r, DW_F32);
-    assert_int_equal(dw_encoder_counters(r.encoder).stateless_entries, 1);
+    assert_int_equal(test_encoder_counters(r.encoder).stateless_entries, 1);
     r.t = 1;
     for (int i = 0; i < 3; i++) {
         rig_encode(&r, &b, DW_F32);
@@ -207,7 +207,7 @@ static void a_rotten_copy_is_given_up(void **state)
     assert_int_equal(dw_decode_finish(ticket, r.reply, r.reply_cap, &r.reply_len), DW_ERR_STATE);
     assert_int_equal(dw_decoder_peek(r.decoder, key, &prev), DW_ERR_ARGUMENT);
     assert_int_equal(dw_encoder_feedback(r.encoder, r.reply, r.reply_len), DW_OK);
-    dw_reply_info reply;
+    dw_reply_info reply = {.struct_size = sizeof reply};
     assert_int_equal(dw_reply_read(r.reply, r.reply_len, &reply, NULL), DW_OK);
     assert_int_equal(reply.accepted, 0);
     dw_encode_ticket *again;
@@ -215,8 +215,8 @@ static void a_rotten_copy_is_given_up(void **state)
     assert_int_equal(rig_encode_start(&r, &key, DW_F32, &again), DW_OK);
     fake_cuda_get()->run();
     assert_int_equal(dw_encode_finish(again, r.head, r.head_cap, &r.head_len, &r.len), DW_OK);
-    dw_frame_get_entry(r.head, 0, &entry);
-    assert_int_equal(entry.kind, DW_ENTRY_KEY);
+    assert_int_equal(dw_frame_entries(r.head, r.len, 0, 1, &entry), DW_OK);
+    assert_int_equal(entry.role, DW_ROLE_KEY);
     rig_close(&r);
     dw_cuda_close(cuda);
     rig_nothing_left();
@@ -266,7 +266,7 @@ static void what_has_no_kernel_is_unsupported(void **state)
     rig_open(&r, cuda, "delta:bits=4,prev=bf16", 1, 2, 64, DW_CUDA_DEVICE);
     assert_int_equal(rig_encode_start(&r, &key, DW_F32, &ticket), DW_ERR_UNSUPPORTED);
     assert_non_null(strstr(dw_encoder_why(r.encoder), "dw_encode_f32_bf16"));
-    assert_int_equal(dw_encoder_counters(r.encoder).keys_held, 0);
+    assert_int_equal(test_encoder_counters(r.encoder).keys_held, 0);
     rig_close(&r);
     dw_cuda_close(cuda);
     rig_nothing_left();
@@ -278,7 +278,7 @@ static void a_frame_of_prev_itself_is_refused_with_a_nack(void **state)
     dw_cuda *cuda = rig_open_cuda();
     dw_key key = {1, 0};
     dw_decode_ticket *ticket;
-    dw_reply_info reply;
+    dw_reply_info reply = {.struct_size = sizeof reply};
     rig r;
     (void)state;
     rig_open(&r, cuda, "delta:bits=4", 1, 2, 64, DW_CUDA_DEVICE);
@@ -289,7 +289,7 @@ static void a_frame_of_prev_itself_is_refused_with_a_nack(void **state)
                      DW_ERR_UNSUPPORTED);
     assert_int_equal(dw_reply_read(r.reply, r.reply_len, &reply, NULL), DW_OK);
     assert_int_equal(reply.accepted, 0);
-    assert_int_equal(dw_decoder_counters(r.decoder).keys_held, 0);
+    assert_int_equal(test_decoder_counters(r.decoder).keys_held, 0);
     rig_close(&r);
     dw_cuda_close(cuda);
     rig_nothing_left();
@@ -302,7 +302,10 @@ static void slots_are_taken_again(void **state)
     enum { SLOTS = 40 };
     dw_cuda *cuda = rig_open_cuda();
     test_allocator counts = {.fail_at = -1};
-    dw_cuda_slab slab = {.cuda = cuda, .allocator = test_allocator_hooks(&counts)};
+    dw_allocator allocator = test_allocator_hooks(&counts);
+    dw_cuda_slab slab;
+    dw_cuda_slab_init(&slab, cuda, false, &allocator);
+    dw_store store = dw_cuda_slab_store(&slab);
     static const uint64_t sizes[] = {1, 255, 257, 70000, 70001, 3 << 20};
     void *slots[SLOTS];
     (void)state;
@@ -310,7 +313,7 @@ static void slots_are_taken_again(void **state)
         long blocks = fake_cuda_get()->blocks;
         for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
             for (int i = 0; i < SLOTS; i++) {
-                slots[i] = dw_cuda_slab_take(&slab, sizes[s]);
+                slots[i] = store.take(store.context, sizes[s]);
                 assert_int_equal((uintptr_t)slots[i] % 256, 0);
                 fake_cuda_get()->touch(true);
                 memset(slots[i], i, sizes[s]);
@@ -320,14 +323,54 @@ static void slots_are_taken_again(void **state)
             for (int i = 0; i < SLOTS; i++)
                 assert_int_equal(((unsigned char *)slots[i])[sizes[s] - 1], i);
             fake_cuda_get()->touch(false);
-            for (int i = 0; i < SLOTS; i++) dw_cuda_slab_give(&slab, slots[i], sizes[s]);
+            for (int i = 0; i < SLOTS; i++) store.give(store.context, slots[i], sizes[s]);
         }
         if (round) assert_int_equal(fake_cuda_get()->blocks, blocks);
     }
-    assert_null(dw_cuda_slab_take(&slab, 0));
-    assert_null(dw_cuda_slab_take(&slab, UINT64_MAX));
+    assert_null(store.take(store.context, 0));
+    assert_null(store.take(store.context, UINT64_MAX));
     dw_cuda_slab_release(&slab);
     assert_int_equal(counts.out_blocks, 0);
+    dw_cuda_close(cuda);
+    rig_nothing_left();
+}
+
+/* Lengths that pass by, small ones and such as have blocks of their own, leave the device little;
+ * and once a chunk was refused, those that are free are given back and it is asked again. */
+static void what_is_free_goes_back_to_the_driver(void **state)
+{
+    enum { SLOTS = 20 };
+    dw_cuda *cuda = rig_open_cuda();
+    fake_cuda *fake = fake_cuda_get();
+    dw_allocator allocator = dw_mem_allocator(&(dw_allocator){0});
+    dw_cuda_slab slab;
+    void *slots[SLOTS];
+    (void)state;
+    for (int pinned = 0; pinned < 2; pinned++) {
+        long blocks = fake->blocks;
+        dw_cuda_slab_init(&slab, cuda, pinned != 0, &allocator);
+        dw_store store = dw_cuda_slab_store(&slab);
+        for (uint64_t bytes = 50000; bytes < 6 << 20; bytes += bytes / 5) {
+            for (int i = 0; i < SLOTS; i++) slots[i] = store.take(store.context, bytes);
+            for (int i = 0; i < SLOTS; i++) store.give(store.context, slots[i], bytes);
+            assert_true(slab.pool.chunk_bytes <= 2 * SLOTS * (bytes / 16 * 17) + (2 << 20));
+        }
+        assert_true(fake->blocks - blocks <= 3 * SLOTS);
+        for (int i = 0; i < 600; i++)
+            store.give(store.context, store.take(store.context, 1000), 1000);
+        assert_int_equal(fake->blocks - blocks, 1);
+        assert_true(store.slack(store.context) >= 2 << 20);
+        slots[0] = store.take(store.context, 3 << 20);
+        store.give(store.context, slots[0], 3 << 20);
+        assert_int_equal(fake->blocks - blocks, 2);
+        fake->fail_at = fake->calls + 2; /* the allocation itself, between the context's calls */
+        slots[0] = store.take(store.context, 4 << 20);
+        assert_non_null(slots[0]);
+        assert_int_equal(fake->blocks - blocks, 1);
+        fake->fail_at = -1;
+        dw_cuda_slab_release(&slab);
+        assert_int_equal(fake->blocks, blocks);
+    }
     dw_cuda_close(cuda);
     rig_nothing_left();
 }
@@ -444,6 +487,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(launches_grow_up_to_a_grid),
         cmocka_unit_test(a_head_has_room_for_what_is_forgotten),
         cmocka_unit_test(slots_are_taken_again),
+        cmocka_unit_test(what_is_free_goes_back_to_the_driver),
         cmocka_unit_test(a_head_ends_where_it_ends),
         cmocka_unit_test(what_is_missing_is_said),
     };

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * test_codec.c - tensors through encoder and decoder: both ends hold the same bits, and the right
  * ones. */
+#include <float.h>
 #include <math.h>
 
-#include "frame.h"
-#include "tool.h"
+#include "support/tool.h"
+#include "wire/frame.h"
+#include "wire/reply.h"
 
 static const char *const configs[] = {
     "raw",
@@ -77,7 +79,7 @@ static void run_epochs(const char *config, const struct shape *s, dw_dtype x_dty
     dw_tensor x = strided(data, x_dtype, s, gap), y = strided(out, y_dtype, s, gap);
     for (int epoch = 0; epoch < 4; epoch++) {
         test_fill(random, data, x_dtype, n, epoch == 3 ? 1e-30f : 3.0f);
-        if (epoch == 2) test_spoil(random, data, x_dtype, n, 1);
+        if (epoch == 2) test_spoil(random, data, x_dtype, n, true);
         memset(out, 0xa5, n * 4);
         test_pair_encode(&pair, keys, &x);
         dw_status status = test_pair_decode(&pair, &y);
@@ -206,6 +208,48 @@ static void delta_converges_where_direct_does_not(void **state)
     assert_true(error[0] < 1e-4 * error[1]);
 }
 
+/* From the one end of the numbers to 0, by changes alone: every step leaves less of it. A step that
+ * were infinite would lead to the other end, and back, for ever. */
+static void the_largest_changes_come_to_rest(void **state)
+{
+    enum { C = 64, T = 3, VISITS = 48 };
+    static const char *const scales[] = {"absmax", "signed", "mse"}, *const groups[] = {"64", "row",
+                                                                                        "channel"};
+    static float x[T * C];
+    (void)state;
+    for (uint32_t bits = 2; bits <= 8; bits++)
+        for (int which = 0; which < 9; which++)
+            for (int sign = 0; sign < 3; sign++) {
+                char config[96];
+                test_pair pair;
+                dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, T, C), held;
+                dw_key key = {5, 0};
+                float before = FLT_MAX;
+                snprintf(config, sizeof config, "delta:bits=%u,scale=%s,group=%s,choose=never",
+                         (unsigned)bits, scales[which % 3], groups[which / 3]);
+                test_pair_open(&pair, config, 1, T, C, DW_F32);
+                for (int visit = 0; visit < VISITS; visit++) {
+                    for (int i = 0; i < T * C; i++)
+                        x[i] = visit       ? 0.0f
+                               : sign == 2 ? (i % 2 ? FLT_MAX : -FLT_MAX)
+                               : sign      ? FLT_MAX
+                                           : -FLT_MAX;
+                    test_pair_encode(&pair, &key, &tx);
+                    assert_int_equal(test_pair_decode(&pair, &tx), DW_OK);
+                    test_pair_feedback(&pair);
+                    test_pair_in_step(&pair, key);
+                    assert_int_equal(dw_encoder_peek(pair.encoder, key, &held), DW_OK);
+                    float most = 0;
+                    for (int i = 0; i < T * C; i++)
+                        most = fmaxf(most, fabsf(((float *)held.data)[i]));
+                    if (visit) assert_true(most <= before);
+                    before = most;
+                }
+                assert_true(before < 0x1p100f);
+                test_pair_close(&pair);
+            }
+}
+
 static void a_bad_value_never_outlives_its_frame(void **state)
 {
     test_random random = {test_seed()};
@@ -231,8 +275,8 @@ static void a_bad_value_never_outlives_its_frame(void **state)
         assert_int_equal(dw_decoder_peek(pair.decoder, key, &prev), DW_OK);
         assert_memory_equal((float *)prev.data + 64, before + 64, 64 * sizeof(float));
     }
-    assert_int_equal(dw_encoder_counters(pair.encoder).poisoned_groups, 1);
-    assert_int_equal(dw_decoder_counters(pair.decoder).poisoned_groups, 1);
+    assert_int_equal(test_encoder_counters(pair.encoder).poisoned_groups, 1);
+    assert_int_equal(test_decoder_counters(pair.decoder).poisoned_groups, 1);
     test_pair_close(&pair);
 }
 
@@ -252,8 +296,8 @@ static void an_unrelated_base_is_passed_over_group_by_group(void **state)
         x[i] = 0.01f * (float)i; /* this group forgets its past, the others stay near */
     test_pair_encode(&pair, &key, &tx);
     assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
-    assert_int_equal(dw_encoder_counters(pair.encoder).direct_groups, 1);
-    assert_int_equal(dw_decoder_counters(pair.decoder).direct_groups, 1);
+    assert_int_equal(test_encoder_counters(pair.encoder).direct_groups, 1);
+    assert_int_equal(test_decoder_counters(pair.decoder).direct_groups, 1);
     for (int i = 64; i < 128; i++) assert_true(fabsf(x[i] - y[i]) <= 0.1f);
     test_pair_close(&pair);
 }
@@ -288,9 +332,8 @@ static void the_bound_is_exact_for_first_visits(void **state)
         test_pair_encode(&pair, keys, &tx);
         bool delta = pair.config.codec == DW_CODEC_DELTA,
              key_is_larger = !delta || pair.config.key != 3;
-        if (key_is_larger)
-            assert_int_equal(pair.len, pair.cap - (delta ? 2 * 16 : 0)); /* room for forgotten keys
-                                                                          */
+        /* Room for forgotten keys. */
+        if (key_is_larger) assert_int_equal(pair.len, pair.cap - (delta ? 2 * 16 : 0));
         assert_true(pair.len <= pair.cap);
         test_pair_encode(&pair, keys, &tx);
         assert_true(pair.len <= pair.cap);
@@ -343,13 +386,13 @@ static void a_full_quota_sends_stateless_and_never_fails(void **state)
         test_pair_feedback(&pair);
         for (int i = 0; i < 3; i++) test_pair_in_step(&pair, keys[i]);
     }
-    assert_int_equal(dw_encoder_counters(pair.encoder).stateless_entries, 3);
-    assert_int_equal(dw_encoder_counters(pair.encoder).delta_entries, 4);
-    assert_int_equal(dw_decoder_counters(pair.decoder).keys_held, 2);
+    assert_int_equal(test_encoder_counters(pair.encoder).stateless_entries, 3);
+    assert_int_equal(test_encoder_counters(pair.encoder).delta_entries, 4);
+    assert_int_equal(test_decoder_counters(pair.decoder).keys_held, 2);
     assert_int_equal(dw_encoder_forget(pair.encoder, keys[0]), DW_OK);
     test_pair_encode(&pair, keys + 1, &(dw_tensor){x, DW_F32, 1, 1, 64, 64, 64});
     assert_int_equal(test_pair_decode(&pair, &(dw_tensor){y, DW_F32, 1, 1, 64, 64, 64}), DW_OK);
-    assert_int_equal(dw_decoder_counters(pair.decoder).keys_held, 1);
+    assert_int_equal(test_decoder_counters(pair.decoder).keys_held, 1);
     test_pair_in_step(&pair, keys[0]);
     test_pair_close(&pair);
 }
@@ -375,14 +418,14 @@ static void equal_quotas_stay_equal(void **state)
     assert_int_equal(visit(&pair, 1, 1, x, y), DW_OK);
     dw_encoder_forget(pair.encoder, (dw_key){1, 0});
     for (int i = 0; i < 4; i++) assert_int_equal(visit(&pair, 2, 1, x, y), DW_OK);
-    assert_int_equal(dw_decoder_counters(pair.decoder).keys_held, 1);
-    assert_true(dw_encoder_counters(pair.encoder).delta_entries >= 2); /* the room was found again
-                                                                        */
-    dw_encoder_destroy(pair.encoder); /* another life, other keys: the dead one's copies must not
-                                         fill the quota */
+    assert_int_equal(test_decoder_counters(pair.decoder).keys_held, 1);
+    /* The room was found again. */
+    assert_true(test_encoder_counters(pair.encoder).delta_entries >= 2);
+    /* Another life, other keys: the dead one's copies must not fill the quota. */
+    dw_encoder_destroy(pair.encoder);
     assert_int_equal(dw_encoder_create(&pair.encoder, &pair.config), DW_OK);
     for (int i = 0; i < 3; i++) assert_int_equal(visit(&pair, 9, 1, x, y), DW_OK);
-    assert_int_equal(dw_encoder_counters(pair.encoder).delta_entries, 2);
+    assert_int_equal(test_encoder_counters(pair.encoder).delta_entries, 2);
     test_pair_close(&pair);
 }
 
@@ -391,8 +434,8 @@ static void a_lost_telling_is_told_again(void **state)
     float x[128] = {1}, y[128];
     test_pair pair;
     (void)state;
-    test_pair_open(&pair, "delta:bits=4,quota_bytes=512,prev=f32", 1, 1, 64, DW_F32); /* two copies
-                                                                                       */
+    /* Two copies. */
+    test_pair_open(&pair, "delta:bits=4,quota_bytes=512,prev=f32", 1, 1, 64, DW_F32);
     assert_int_equal(visit(&pair, 1, 1, x, y), DW_OK);
     assert_int_equal(visit(&pair, 2, 1, x, y), DW_OK);
     dw_encoder_forget(pair.encoder, (dw_key){1, 0});
@@ -402,7 +445,7 @@ static void a_lost_telling_is_told_again(void **state)
     for (int i = 0; i < 100; i++)
         statuses += visit(&pair, 2 + (uint64_t)i % 2, 1, x, y) == DW_ERR_LIMIT;
     assert_int_equal(statuses, 0);
-    assert_int_equal(dw_decoder_counters(pair.decoder).keys_held, 2);
+    assert_int_equal(test_decoder_counters(pair.decoder).keys_held, 2);
     test_pair_in_step(&pair, (dw_key){1, 0});
     test_pair_in_step(&pair, (dw_key){3, 0});
     test_pair_close(&pair);
@@ -419,8 +462,8 @@ static void forgotten_keys_leave_nothing_behind(void **state)
         assert_int_equal(visit(&pair, i, 1, x, y), DW_OK);
         dw_encoder_forget(pair.encoder, (dw_key){i, 0});
     }
-    assert_true(dw_decoder_counters(pair.decoder).keys_held <= 2);
-    assert_true(dw_encoder_counters(pair.encoder).state_bytes < 4096);
+    assert_true(test_decoder_counters(pair.decoder).keys_held <= 2);
+    assert_true(test_encoder_counters(pair.encoder).state_bytes < 4096);
     test_pair_close(&pair);
 }
 
@@ -478,7 +521,7 @@ static void a_key_that_changed_shape_starts_anew(void **state)
         assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
         test_pair_in_step(&pair, key);
     }
-    assert_int_equal(dw_encoder_counters(pair.encoder).key_entries, 4);
+    assert_int_equal(test_encoder_counters(pair.encoder).key_entries, 4);
     test_pair_close(&pair);
 }
 
@@ -490,6 +533,7 @@ int main(void)
         cmocka_unit_test(the_default_scale_is_the_one_that_suits_the_bits),
         cmocka_unit_test(signed_scale_puts_the_extreme_on_the_last_level),
         cmocka_unit_test(delta_converges_where_direct_does_not),
+        cmocka_unit_test(the_largest_changes_come_to_rest),
         cmocka_unit_test(a_bad_value_never_outlives_its_frame),
         cmocka_unit_test(an_unrelated_base_is_passed_over_group_by_group),
         cmocka_unit_test(raw_passes_every_bit),

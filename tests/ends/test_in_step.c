@@ -4,7 +4,7 @@
  * rejected frame.
  *
  * test_in_step [WORLDS]: how many networks are tried; fewer do for processors that are emulated. */
-#include "tool.h"
+#include "support/tool.h"
 
 enum { KEYS = 3, CHANNELS = 64, IN_FLIGHT = 6 };
 
@@ -283,7 +283,7 @@ static void every_damaged_byte_is_noticed(void **state)
                         status == DW_ERR_VERSION);
             pair.frame[at] ^= 0x10;
         }
-        assert_int_equal(dw_decoder_counters(pair.decoder).keys_held, visit ? 2 : 0);
+        assert_int_equal(test_decoder_counters(pair.decoder).keys_held, visit ? 2 : 0);
         assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
     }
     test_pair_close(&pair);
@@ -309,8 +309,8 @@ static void a_lost_frame_heals_with_a_delta_from_the_older_base(void **state)
     test_pair_encode(&pair, &key, &tx);
     assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
     test_pair_in_step(&pair, key);
-    assert_int_equal(dw_encoder_counters(pair.encoder).key_entries, 1);
-    assert_int_equal(dw_encoder_counters(pair.encoder).rebases, 1);
+    assert_int_equal(test_encoder_counters(pair.encoder).key_entries, 1);
+    assert_int_equal(test_encoder_counters(pair.encoder).rebases, 1);
     test_pair_close(&pair);
 }
 
@@ -334,14 +334,14 @@ static void a_rotten_copy_is_noticed_and_given_up(void **state)
     ((uint32_t *)prev.data)[13] ^= 1u << 20;
     test_pair_encode(&pair, &key, &tx);
     assert_int_equal(test_pair_decode(&pair, &ty), DW_ERR_STATE);
-    assert_int_equal(dw_decoder_counters(pair.decoder).keys_held, 0);
-    assert_int_equal(dw_decoder_counters(pair.decoder).state_bytes, 0); /* neither the copy nor the
-                                                                           scratch is left */
+    assert_int_equal(test_decoder_counters(pair.decoder).keys_held, 0);
+    /* Neither the copy nor the scratch is left. */
+    assert_int_equal(test_decoder_counters(pair.decoder).state_bytes, 0);
     test_pair_feedback(&pair);
     test_pair_encode(&pair, &key, &tx);
     assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
     test_pair_in_step(&pair, key);
-    assert_int_equal(dw_encoder_counters(pair.encoder).key_entries, 2);
+    assert_int_equal(test_encoder_counters(pair.encoder).key_entries, 2);
     test_pair_close(&pair);
 }
 
@@ -360,6 +360,9 @@ static void a_rotten_copy_is_never_offered_as_a_base(void **state)
     test_pair_encode(&pair, &key, &tx);
     assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
     test_pair_feedback(&pair);
+    uint8_t *first = malloc(pair.len);
+    size_t first_len = pair.len;
+    memcpy(first, pair.frame, first_len);
     assert_int_equal(dw_decoder_peek(pair.decoder, key, &prev), DW_OK);
     ((uint32_t *)prev.data)[5] ^= 1;
     test_pair_encode(&pair, &key, &tx); /* lost */
@@ -367,6 +370,10 @@ static void a_rotten_copy_is_never_offered_as_a_base(void **state)
     assert_int_equal(test_pair_decode(&pair, &ty), DW_ERR_BASE);
     assert_int_equal(dw_reply_entry_read(pair.reply, pair.reply_len, 0, &entry), DW_OK);
     assert_int_equal(entry.held, 0);
+    test_pair_feedback(&pair);
+    memcpy(pair.frame, first, pair.len = first_len); /* it does not come back either */
+    assert_int_equal(test_pair_decode(&pair, &ty), DW_ERR_STALE);
+    free(first);
     test_pair_feedback(&pair);
     test_pair_encode(&pair, &key, &tx);
     assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
@@ -398,6 +405,86 @@ static void a_namesake_leaps_over_what_is_held(void **state)
     test_pair_close(&pair);
 }
 
+/* A key frame that comes twice once its key was forgotten, and one that comes late for the first
+ * time: neither brings back what the encoder does not hold, and what it does hold is in step after
+ * one refusal. */
+static void a_dropped_key_is_not_taken_again(void **state)
+{
+    float x[64] = {1}, y[64];
+    test_pair pair;
+    dw_key gone = {1, 0}, late = {2, 0}, other = {3, 0};
+    dw_reply_entry entry;
+    (void)state;
+    test_pair_open(&pair, "delta:bits=4,quota_bytes=512,prev=f32", 1, 1, 64, DW_F32); /* for two */
+    dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 1, 64), ty = dw_tensor_3d(y, DW_F32, 1, 1, 64);
+    uint8_t *frames[2];
+    size_t lens[2];
+    for (int i = 0; i < 2; i++) {
+        test_pair_encode(&pair, i ? &late : &gone, &tx);
+        frames[i] = malloc(lens[i] = pair.len);
+        memcpy(frames[i], pair.frame, pair.len);
+        if (i) break;
+        assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+        test_pair_feedback(&pair);
+    }
+    assert_int_equal(dw_encoder_forget(pair.encoder, gone), DW_OK);
+    test_pair_encode(&pair, &other, &tx); /* the quota is full: it travels stateless, and tells */
+    assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+    test_pair_feedback(&pair);
+    for (int i = 0; i < 2; i++) {
+        memcpy(pair.frame, frames[i], pair.len = lens[i]);
+        assert_int_equal(test_pair_decode(&pair, &ty), DW_ERR_STALE);
+        assert_int_equal(test_decoder_counters(pair.decoder).keys_held, 0);
+        assert_int_equal(dw_reply_entry_read(pair.reply, pair.reply_len, 0, &entry), DW_OK);
+        assert_true(!entry.held && entry.chain == 0 && entry.version == 3);
+        test_pair_feedback(&pair);
+    }
+    for (int visit = 0; visit < 2; visit++) {
+        test_pair_encode(&pair, visit ? &other : &late, &tx);
+        assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+        test_pair_feedback(&pair);
+    }
+    test_pair_in_step(&pair, gone);
+    test_pair_in_step(&pair, late);
+    test_pair_in_step(&pair, other);
+    assert_int_equal(test_decoder_counters(pair.decoder).keys_held, 2);
+    free(frames[0]);
+    free(frames[1]);
+    test_pair_close(&pair);
+}
+
+/* The number belongs to one life: another one begins with none, and a namesake of the same life is
+ * told it, so that one refusal is enough. */
+static void what_was_dropped_is_of_one_life(void **state)
+{
+    (void)state;
+    for (int namesake = 0; namesake < 2; namesake++) {
+        float x[64] = {1}, y[64];
+        test_pair pair;
+        dw_key key = {1, 0};
+        test_pair_open(&pair, "delta:bits=4,incarnation=7", 1, 1, 64, DW_F32);
+        dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 1, 64), ty = dw_tensor_3d(y, DW_F32, 1, 1, 64);
+        for (uint64_t i = 0; i < 50; i++) {
+            test_pair_encode(&pair, &(dw_key){100 + i, 0}, &tx);
+            assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+            test_pair_feedback(&pair);
+            assert_int_equal(dw_encoder_forget(pair.encoder, (dw_key){100 + i, 0}), DW_OK);
+        }
+        dw_encoder_destroy(pair.encoder);
+        pair.config.incarnation += !namesake;
+        assert_int_equal(dw_encoder_create(&pair.encoder, &pair.config), DW_OK);
+        test_pair_encode(&pair, &key, &tx);
+        if (namesake) {
+            assert_int_equal(test_pair_decode(&pair, &ty), DW_ERR_STALE);
+            test_pair_feedback(&pair);
+            test_pair_encode(&pair, &key, &tx);
+        }
+        assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+        test_pair_in_step(&pair, key);
+        test_pair_close(&pair);
+    }
+}
+
 static void resync_gives_the_tensor_that_was_missed(void **state)
 {
     float x[64], y[64];
@@ -419,8 +506,8 @@ static void resync_gives_the_tensor_that_was_missed(void **state)
     assert_memory_equal(y, prev.data, sizeof y);
     test_pair_encode(&pair, &key, &tx);
     assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
-    assert_int_equal(dw_encoder_counters(pair.encoder).key_entries, 2); /* the first visit and the
-                                                                           resync */
+    /* The first visit and the resync. */
+    assert_int_equal(test_encoder_counters(pair.encoder).key_entries, 2);
     test_pair_close(&pair);
 }
 
@@ -435,6 +522,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_rotten_copy_is_noticed_and_given_up),
         cmocka_unit_test(a_rotten_copy_is_never_offered_as_a_base),
         cmocka_unit_test(a_namesake_leaps_over_what_is_held),
+        cmocka_unit_test(a_dropped_key_is_not_taken_again),
+        cmocka_unit_test(what_was_dropped_is_of_one_life),
         cmocka_unit_test(resync_gives_the_tensor_that_was_missed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,7 +4,7 @@
 #include <fenv.h>
 #include <pthread.h>
 
-#include "tool.h"
+#include "support/tool.h"
 
 /* Chunks in the order of a counter that threads share; each thread begins in the rounding mode
  * given. */
@@ -98,7 +98,7 @@ static void compare(const char *config, uint32_t t, uint32_t c, dw_dtype dtype, 
     open_party(&threaded, config, &x, kind);
     for (int visit = 0; visit < VISITS; visit++) {
         test_fill(&random, data, dtype, room, 1);
-        if (visit == 1) test_spoil(&random, data, dtype, room, 1);
+        if (visit == 1) test_spoil(&random, data, dtype, room, true);
         test_pair_encode(&plain.pair, keys, &x);
         test_pair_encode(&threaded.pair, keys, &x);
         assert_int_equal(plain.pair.len, threaded.pair.len);
@@ -112,10 +112,10 @@ static void compare(const char *config, uint32_t t, uint32_t c, dw_dtype dtype, 
         for (int i = 0; i < N && plain.pair.config.codec == DW_CODEC_DELTA; i++)
             test_pair_in_step(&threaded.pair, keys[i]);
     }
-    dw_counters a = dw_encoder_counters(plain.pair.encoder),
-                b = dw_encoder_counters(threaded.pair.encoder);
+    dw_counters a = test_encoder_counters(plain.pair.encoder),
+                b = test_encoder_counters(threaded.pair.encoder);
     same(&a, &b, sizeof a, "counters of the encoder", config);
-    a = dw_decoder_counters(plain.pair.decoder), b = dw_decoder_counters(threaded.pair.decoder);
+    a = test_decoder_counters(plain.pair.decoder), b = test_decoder_counters(threaded.pair.decoder);
     same(&a, &b, sizeof a, "counters of the decoder", config);
     assert_true(threaded.crew.calls >= 2 * VISITS);
     test_pair_close(&plain.pair);
@@ -132,8 +132,8 @@ static void threads_change_no_bit(void **state)
         int strided;
     } cases[] = {
         {"delta:bits=4,incarnation=7", 70, 1024, DW_F32, 0},
-        {"delta:bits=4,incarnation=7,audit=3", 90, 1000, DW_F32, 1}, /* chunks that end within
-                                                                        stretches */
+        /* Chunks that end within stretches. */
+        {"delta:bits=4,incarnation=7,audit=3", 90, 1000, DW_F32, 1},
         {"delta:bits=3,group=row,incarnation=7", 80, 1600, DW_BF16, 0},
         {"delta:bits=2,group=row,scale=mse,incarnation=7,audit=2", 21, 5000, DW_F32, 0},
         {"delta:bits=1,group=32,incarnation=7", 2000, 70, DW_F16, 0},

@@ -1,30 +1,113 @@
 /* SPDX-License-Identifier: Apache-2.0
- * decide.c - configs and tensors out of a fuzzer's input. */
+ * decide.c - configs, shapes and tensors out of a fuzzer's input. */
+#include "codecs/options.h"
 #include "fuzz.h"
 
-dw_config fuzz_config(fuzz_input *input)
+static uint32_t count_words(const dw_word *words)
 {
-    static const uint32_t groups[] = {16, 32, 64, 128, 256, DW_GROUP_ROW};
-    static const uint32_t keys[] = {2, 3,          4,          5,          6,          7,
-                                    8, DW_KEY_RAW, DW_KEY_F32, DW_KEY_F16, DW_KEY_BF16};
-    dw_config config = {.struct_size = sizeof config};
-    config.codec = (dw_codec)(1 + fuzz_below(input, 8) % 3); /* delta is the most likely */
-    if (config.codec == DW_CODEC_RAW) {
-        config.raw = (dw_dtype)fuzz_below(input, 4);
-    } else {
-        config.bits = 2 + fuzz_below(input, 7);
-        config.group = groups[fuzz_below(input, 6)];
-        config.scale = (dw_scale)fuzz_below(input, 3);
+    uint32_t n = 0;
+    while (words[n].text) n++;
+    return n;
+}
+
+/* 0 is the default. Where a range reaches far, numbers of the size of a few tensors are as likely
+ * as all others together: a quota is then full after a few keys. */
+static uint64_t pick_number(fuzz_input *input, const dw_option *option)
+{
+    uint64_t span = option->most - option->least;
+    switch (fuzz_below(input, 6)) {
+    case 0: return 0;
+    case 1: return option->least;
+    case 2: return option->most;
+    case 3: return option->least + fuzz_bytes(input, 1) % (span < 255 ? span + 1 : 256);
+    case 4: return option->least + fuzz_bytes(input, 2) % (span < 4095 ? span + 1 : 4096);
+    default:
+        return span == UINT64_MAX ? fuzz_bytes(input, 8)
+                                  : option->least + fuzz_bytes(input, 8) % (span + 1);
     }
-    if (config.codec == DW_CODEC_DELTA) {
-        config.key = keys[fuzz_below(input, 11)];
-        config.prev = (dw_dtype)fuzz_below(input, 4);
-        config.choose = (dw_choose)fuzz_below(input, 3);
-        static const uint32_t audits[] = {0, 1, 2, DW_AUDIT_NEVER};
-        config.audit = audits[fuzz_below(input, 4)];
-    }
-    config.incarnation = 0x1234;
+}
+
+static uint64_t pick(fuzz_input *input, const dw_option *option)
+{
+    if (!option->words) return pick_number(input, option);
+    uint32_t choice = fuzz_below(input, count_words(option->words) + 1);
+    return choice ? option->words[choice - 1].value : 0;
+}
+
+/* The first bytes of the input are the config's, however many it needs: a new row of the table
+ * moves nothing of what comes behind. */
+enum { CONFIG_BYTES = 64 };
+
+static fuzz_input cut_off(fuzz_input *from, size_t bytes)
+{
+    fuzz_input front = {from->data, from->left < bytes ? from->left : bytes};
+    from->data += front.left;
+    from->left -= front.left;
+    return front;
+}
+
+dw_config fuzz_config(fuzz_input *whole)
+{
+    fuzz_input front = cut_off(whole, CONFIG_BYTES), *input = &front;
+    dw_config config;
+    REQUIRE(dw_config_init(&config, sizeof config) == DW_OK);
+    /* Delta is the most likely: it has most to go wrong. */
+    uint32_t n_codecs = count_words(dw_codec_words), choice = fuzz_below(input, 2 * n_codecs);
+    config.codec = (dw_codec)dw_codec_words[choice < n_codecs ? choice : 0].value;
+    for (int i = 0; i < DW_OPTIONS; i++)
+        if (dw_options[i].codecs & dw_codec_bit(config.codec))
+            dw_option_set(&dw_options[i], &config, pick(input, &dw_options[i]));
+    /* What means nothing beside the others goes; that may take the meaning of one before it. */
+    for (int turn = 0; turn < DW_OPTIONS; turn++)
+        for (int i = 0; i < DW_OPTIONS; i++)
+            if (!dw_option_applies(&dw_options[i], &config))
+                dw_option_set(&dw_options[i], &config, 0);
+    if (config.incarnation == 0) config.incarnation = 0x1234;
+    config.allocator = fuzz_allocator();
+    REQUIRE(dw_config_check(&config, NULL) == DW_OK);
     return config;
+}
+
+void fuzz_shape(fuzz_input *input, uint32_t *t, uint32_t *c)
+{
+    static const uint32_t edges[] = {1, 15, 16, 17, 31, 32, 33, 63, 64, 65, 128, 255, 257, 300};
+    static const uint32_t long_rows[] = {2047, 2048, 2049, 2080, 2081, 4096, 4099};
+    static const uint32_t many_tokens[] = {9, 17, 33, 65, 127, 128, 129, 257};
+    switch (fuzz_below(input, 16)) {
+    case 0: /* rows that are cut, or nearly */
+        *c = long_rows[fuzz_below(input, 7)];
+        *t = 1 + fuzz_below(input, 2);
+        break;
+    case 1: /* more tokens than a tile of the narrowest groups has segments */
+        *c = 1 + fuzz_below(input, 33);
+        *t = many_tokens[fuzz_below(input, 8)];
+        break;
+    case 2:
+    case 3: /* a last group, tile or plane that is not full */
+        *c = edges[fuzz_below(input, 14)];
+        *t = 1 + fuzz_below(input, 5);
+        break;
+    default:
+        *c = 1 + fuzz_below(input, 80);
+        *t = 1 + fuzz_below(input, 4);
+        break;
+    }
+    REQUIRE((uint64_t)*t * *c <= FUZZ_ELEMENTS);
+}
+
+dw_tensor fuzz_tensor(fuzz_input *input, uint32_t n, uint32_t t, uint32_t c)
+{
+    dw_tensor x = dw_tensor_3d(NULL, (dw_dtype)(1 + fuzz_below(input, 3)), n, t, c);
+    uint32_t gaps = fuzz_byte(input);
+    x.stride_t = (int64_t)c + (gaps & 3);
+    x.stride_n = x.stride_t * t + (gaps >> 2 & 3);
+    return x;
+}
+
+size_t fuzz_tensor_bytes(const dw_tensor *x)
+{
+    int64_t last = (x->n - 1) * x->stride_n + (x->t - 1) * x->stride_t + x->c;
+    return (size_t)last * dw_dtype_bytes(x->dtype);
 }
 
 void fuzz_floats(fuzz_input *input, float *x, size_t n)
@@ -59,25 +142,36 @@ void fuzz_floats(fuzz_input *input, float *x, size_t n)
     }
 }
 
-void fuzz_tensor_fill(fuzz_input *input, const dw_tensor *x)
+/* The first rows of a sample get decisions of their own, and the rest of it one more: an input must
+ * not be spent on the rows of one tensor. */
+enum { ROWS_DECIDED = 2 };
+
+static void fill_sample(fuzz_input *input, const dw_tensor *x, uint32_t n, float *values)
 {
-    float *row = malloc(x->c * sizeof *row);
-    REQUIRE(row != NULL);
-    for (uint32_t n = 0; n < x->n; n++) {
-        for (uint32_t t = 0; t < x->t; t++) {
-            int64_t at = (int64_t)n * x->stride_n + (int64_t)t * x->stride_t;
-            fuzz_floats(input, row, x->c);
-            if (x->dtype == DW_F32) {
-                memcpy((float *)x->data + at, row, x->c * sizeof *row);
-                continue;
-            }
-            for (uint32_t c = 0; c < x->c; c++) {
-                uint32_t bits;
-                memcpy(&bits, &row[c], sizeof bits);
-                /* For f16 the upper half is some other number, which is as good. */
-                ((uint16_t *)x->data)[at + c] = (uint16_t)(bits >> 16);
-            }
+    for (uint32_t t = 0; t < x->t && t < ROWS_DECIDED; t++)
+        fuzz_floats(input, values + (size_t)t * x->c, x->c);
+    if (x->t > ROWS_DECIDED)
+        fuzz_floats(input, values + (size_t)ROWS_DECIDED * x->c,
+                    (size_t)(x->t - ROWS_DECIDED) * x->c);
+    for (uint32_t t = 0; t < x->t; t++) {
+        int64_t at = (int64_t)n * x->stride_n + (int64_t)t * x->stride_t;
+        const float *row = values + (size_t)t * x->c;
+        if (x->dtype == DW_F32) {
+            memcpy((float *)x->data + at, row, x->c * sizeof *row);
+            continue;
+        }
+        for (uint32_t c = 0; c < x->c; c++) {
+            uint32_t bits;
+            memcpy(&bits, &row[c], sizeof bits);
+            /* For f16 the upper half is some other number, which is as good. */
+            ((uint16_t *)x->data)[at + c] = (uint16_t)(bits >> 16);
         }
     }
-    free(row);
+}
+
+void fuzz_tensor_fill(fuzz_input *input, const dw_tensor *x)
+{
+    static float values[FUZZ_ELEMENTS];
+    REQUIRE((uint64_t)x->t * x->c <= FUZZ_ELEMENTS);
+    for (uint32_t n = 0; n < x->n; n++) fill_sample(input, x, n, values);
 }

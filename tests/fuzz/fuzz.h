@@ -44,15 +44,40 @@ static inline uint32_t fuzz_below(fuzz_input *input, uint32_t limit)
     return value % limit;
 }
 
-/* A valid config of any codec; incarnation fixed, so that an input does the same in every run. */
+static inline uint64_t fuzz_bytes(fuzz_input *input, int bytes)
+{
+    uint64_t value = 0;
+    for (int i = 0; i < bytes; i++) value = value << 8 | fuzz_byte(input);
+    return value;
+}
+
+/* A valid config of any codec, made from the library's own table of options: every word of every
+ * option can come, and of numbers both ends of their range and what lies between. The incarnation
+ * is never random, so that an input does the same in every run. The config allocates with
+ * fuzz_allocator. */
 dw_config fuzz_config(fuzz_input *input);
 
-/* n floats: each few decided by the input, from ordinary values to NaN, infinities and subnormals.
- */
+/* Extents of one sample: mostly some hundred elements; now and then a row that is cut (more than
+ * 2048 channels), or more tokens than a tile has segments. At most FUZZ_ELEMENTS elements. */
+enum { FUZZ_ELEMENTS = 9000 };
+void fuzz_shape(fuzz_input *input, uint32_t *t, uint32_t *c);
+
+/* A view of these extents, of any dtype and with any gaps between rows and samples; its data is
+ * NULL and takes fuzz_tensor_bytes, which is the view's exact size. */
+dw_tensor fuzz_tensor(fuzz_input *input, uint32_t n, uint32_t t, uint32_t c);
+size_t fuzz_tensor_bytes(const dw_tensor *x);
+
+/* n floats: each few decided by the input, from ordinary values to NaN, infinities and
+ * subnormals. */
 void fuzz_floats(fuzz_input *input, float *x, size_t n);
 
 /* The same in another dtype, by truncation: any bits are good bits here. */
 void fuzz_tensor_fill(fuzz_input *input, const dw_tensor *x);
+
+/* Memory for encoders and decoders. Their large blocks are kept from one input to the next:
+ * mapping, poisoning and unmapping them took more time than all else that an input does. Blocks
+ * that were given back are poisoned under AddressSanitizer. */
+dw_allocator fuzz_allocator(void);
 
 /* Writes the digests of format.md anew (payloads, tables, header) wherever the bytes can be read as
  * a frame or reply at all, so that mutations get past them. state_digest and base_chain stay. */

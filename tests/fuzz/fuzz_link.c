@@ -5,7 +5,7 @@
  * The backend lies in memory and does what it must; the input is a program of what comes by it, of
  * what the program on this side calls, and of time. Messages come as they were sent, in order by
  * tag; errors are those that the peer has earned; memory has a bound. */
-#include "channel.h"
+#include "channel/channel.h"
 #include "mem_wire.h"
 #include "unthreaded.h"
 
@@ -58,8 +58,7 @@ static struct run {
     uint64_t reply_sequence;
 } run;
 
-/* ---- Messages -----------------------------------------------------------------------------------
- */
+/* ---- Messages -------------------------------------------------------------------------------- */
 
 /* Long stretches of bytes, and which stretch tells the message. */
 static const unsigned char *pattern(uint32_t number)
@@ -131,8 +130,7 @@ static void look_at_sent(const unsigned char *data, size_t len)
     run.reply_sequence = envelope.sequence;
 }
 
-/* ---- What must hold at all times
- * ------------------------------------------------------------------ */
+/* ---- What must hold at all times ------------------------------------------------------------- */
 
 static void may_end_with(dw_status status)
 {
@@ -161,8 +159,7 @@ static void check(void)
     REQUIRE(link->pool.free_bytes <= link->pool.keep_bytes && link->pool.free_bytes <= room);
 }
 
-/* ---- The peer -----------------------------------------------------------------------------------
- */
+/* ---- The peer -------------------------------------------------------------------------------- */
 
 static size_t length(fuzz_input *input)
 {
@@ -210,8 +207,7 @@ static void say_odd(fuzz_input *input)
     run.must_end = 1;
 }
 
-/* ---- This side ----------------------------------------------------------------------------------
- */
+/* ---- This side ------------------------------------------------------------------------------- */
 
 static void receive(fuzz_input *input)
 {
@@ -224,9 +220,8 @@ static void receive(fuzz_input *input)
     if (run.handled[tag]) {
         REQUIRE(status == DW_ERR_ARGUMENT);
     } else if (status == DW_OK) {
-        REQUIRE(run.link->status == DW_OK || run.link->status == DW_ERR_PEER); /* after nonsense
-                                                                                  nothing is given
-                                                                                  any more */
+        /* After nonsense nothing is given any more. */
+        REQUIRE(run.link->status == DW_OK || run.link->status == DW_ERR_PEER);
         take_expected(&run.by_tag[tag], data, len);
         dw_link_release(run.link, data);
     } else {
@@ -303,8 +298,7 @@ static void change_wire(fuzz_input *input)
     }
 }
 
-/* ---- The channel --------------------------------------------------------------------------------
- */
+/* ---- The channel ----------------------------------------------------------------------------- */
 
 static void *add_envelope(uint32_t which, size_t body_len)
 {
@@ -428,8 +422,7 @@ static void receive_tensor(fuzz_input *input)
     REQUIRE(found < run.n_made);
 }
 
-/* ---- The program --------------------------------------------------------------------------------
- */
+/* ---- The program ----------------------------------------------------------------------------- */
 
 static void do_one(fuzz_input *input, unsigned what)
 {

@@ -9,9 +9,9 @@
 #include <poll.h>
 #include <sys/ioctl.h>
 
-#include "backends.h"
 #include "clock.h"
-#include "link.h"
+#include "common/backends.h"
+#include "link/link.h"
 #include "raw_peer.h"
 
 enum { WRITTEN_MOST = 40 << 20, TAKEN_MOST = 6000, STEPS_MOST = 400, MEBIBYTE = 1 << 20 };
@@ -28,8 +28,7 @@ static struct stand_in {
     dw_status status; /* DW_OK until it has failed */
 } link;
 
-/* ---- In place of a link -------------------------------------------------------------------------
- */
+/* ---- In place of a link ---------------------------------------------------------------------- */
 
 static void fail(dw_status status, const dw_why *why)
 {
@@ -88,11 +87,11 @@ static void receive(void)
     }
 }
 
-/* Bytes that were sent may go when the end has said so, and not before we have acknowledged them.
- */
+/* Bytes that were sent may go when the end has said so, and not before we have acknowledged
+ * them. */
 static void let_go(void)
 {
-    dw_transport_caps caps = {.wait_fd = -1};
+    dw_transport_caps caps = {.struct_size = sizeof caps, .wait_fd = -1};
     dw_transport_tcp.caps(link.end, &caps);
     REQUIRE(caps.kept_sends <= link.answered - link.let_go);
     while (link.answered - link.let_go > caps.kept_sends)
@@ -141,8 +140,7 @@ static void begin_send(size_t len)
     test_send();
 }
 
-/* ---- Memory -------------------------------------------------------------------------------------
- */
+/* ---- Memory ---------------------------------------------------------------------------------- */
 
 static void count(const dw_tcp_stash *list, uint64_t *held, uint64_t *counted)
 {
@@ -168,8 +166,7 @@ static void check_memory(void)
     REQUIRE(held <= 2 * DW_TCP_WINDOW_BYTES + 4 * MEBIBYTE + DW_TCP_ARRIVING_MOST * 1024);
 }
 
-/* ---- The program --------------------------------------------------------------------------------
- */
+/* ---- The program ----------------------------------------------------------------------------- */
 
 /* What a well-behaved peer would make of message n: always the same. grows: each pair has a longer
  * one than all before. */
@@ -411,8 +408,7 @@ static void do_one(fuzz_input *input, unsigned what)
     }
 }
 
-/* ---- The end ------------------------------------------------------------------------------------
- */
+/* ---- The end --------------------------------------------------------------------------------- */
 
 /* Until nothing moves, however long that is by the clock. */
 static void settle(void)
@@ -503,7 +499,8 @@ static void open_end(fuzz_input *input)
     peer.next = (raw_hello){.answer = DW_TCP_WELCOME, .stripes = peer.stripes};
     link.copies = how >> 2 & 1;
     link.grows = how >> 7;
-    const dw_transport_open as = {.address = address,
+    const dw_transport_open as = {.struct_size = sizeof as,
+                                  .address = address,
                                   .role = peer.listens ? DW_LINK_LISTEN : DW_LINK_CONNECT,
                                   .timeout_ms = 60000,
                                   .peer_timeout_ms = 60000,

@@ -7,11 +7,12 @@
 
 enum { KEYS = 5, IN_FLIGHT = 4, MOST_N = 3, MOST_STEPS = 40, LIVES = 8 };
 
-/* A frame under way, with what it must leave at the decoder: the encoder's prev when it was made.
- */
+/* A frame under way, with what it must leave at the decoder: the encoder's prev when it was
+ * made. */
 typedef struct flight {
     size_t len, prev_bytes;
     uint8_t *frame, *prev; /* prev: n times prev_bytes; none for codecs without state */
+    uint8_t *y;            /* what the encoder said that the decoder will make of it; or NULL */
     uint32_t n;
     uint32_t which[MOST_N];
     bool stateful[MOST_N], any_state;
@@ -57,6 +58,7 @@ static void land(flight *f)
 {
     free(f->frame);
     free(f->prev);
+    free(f->y);
     memset(f, 0, sizeof *f);
 }
 
@@ -71,7 +73,7 @@ static void remove_flight(world *w, uint32_t at)
 static void remember_prev(const world *w, flight *f)
 {
     if (w->config.codec != DW_CODEC_DELTA) return;
-    dw_frame_info info;
+    dw_frame_info info = {.struct_size = sizeof info};
     REQUIRE(dw_frame_read(f->frame, f->len, &info, NULL) == DW_OK);
     f->incarnation = info.incarnation;
     f->sequence = info.sequence;
@@ -79,7 +81,7 @@ static void remember_prev(const world *w, flight *f)
         dw_tensor prev;
         dw_entry_info entry;
         REQUIRE(dw_frame_entries(f->frame, f->len, i, 1, &entry) == DW_OK);
-        f->stateful[i] = entry.kind >= DW_ENTRY_KEY;
+        f->stateful[i] = entry.role != DW_ROLE_STATELESS;
         if (!f->stateful[i]) continue;
         f->any_state = true;
         REQUIRE(dw_encoder_peek(w->encoder, key_of(f->which[i]), &prev) == DW_OK);
@@ -91,27 +93,85 @@ static void remember_prev(const world *w, flight *f)
     }
 }
 
-static void send_frame(world *w, fuzz_input *input, const uint32_t *which, uint32_t n)
+static flight *next_flight(world *w)
 {
     if (w->n_wire == IN_FLIGHT) remove_flight(w, 0); /* the wire is full: the oldest is lost */
-    flight *f = &w->wire[w->n_wire++];
+    return &w->wire[w->n_wire++];
+}
+
+static dw_counters counters_of(const world *w)
+{
+    dw_counters found = {.struct_size = sizeof found};
+    REQUIRE(dw_encoder_counters(w->encoder, &found) == DW_OK);
+    return found;
+}
+
+/* What an encode is told: nothing, or any of what can be told. expected: what the decoder expects
+ * at most, 0 where that is not to be kept to. */
+enum { PLAIN = INT32_MAX };
+
+static dw_encode_options pick_options(fuzz_input *input, size_t cap, size_t expected,
+                                      dw_tensor *reconstruction)
+{
+    dw_encode_options options = {.struct_size = sizeof options};
+    uint32_t how = fuzz_byte(input);
+    options.limit = expected;
+    if (!expected && (how & 3) == 1)
+        options.limit = 1 + fuzz_below(input, 1 << 16) % (cap < 65535 ? cap : 65535);
+    options.stateless = expected != PLAIN && (how >> 2 & 7) == 1;
+    if ((how >> 5 & 1) == 1) options.reconstruction = reconstruction;
+    return options;
+}
+
+/* An encode that could not be done has changed nothing. */
+static void require_nothing_done(const world *w, const dw_counters *before)
+{
+    dw_counters after = counters_of(w);
+    after.slack_bytes = before->slack_bytes; /* room that was taken stays for the next frame */
+    REQUIRE(memcmp(&after, before, sizeof after) == 0);
+    REQUIRE(dw_encoder_why(w->encoder)[0]);
+}
+
+/* false: nothing could be made as short as the limit. */
+static bool send_frame(world *w, fuzz_input *input, const uint32_t *which, uint32_t n,
+                       size_t expected)
+{
+    flight *f = next_flight(w);
     f->n = n;
     dw_key keys[MOST_N];
     for (uint32_t i = 0; i < n; i++) {
         f->which[i] = which[i];
         keys[i] = key_of(which[i]);
     }
-    dw_tensor x = view(w, w->x, n);
+    dw_tensor x = view(w, w->x, n), y = x;
     fuzz_tensor_fill(input, &x);
     size_t cap = dw_frame_bound(&w->config, &x);
     f->frame = malloc(cap);
-    REQUIRE(f->frame != NULL);
-    REQUIRE(dw_encode(w->encoder, keys, &x, f->frame, cap, &f->len) == DW_OK);
-    REQUIRE(f->len <= cap);
+    f->y = calloc(n, w->sample_bytes);
+    REQUIRE(f->frame && f->y);
+    y.data = f->y;
+    dw_counters before = counters_of(w);
+    dw_encode_options options = pick_options(input, cap, expected, &y);
+    bool needs_keys = w->config.codec == DW_CODEC_DELTA && !options.stateless;
+    dw_status status = dw_encode_with(w->encoder, needs_keys || fuzz_byte(input) & 1 ? keys : NULL,
+                                      &x, &options, f->frame, cap, &f->len);
+    if (status == DW_ERR_NO_ROOM && options.limit && !expected) {
+        require_nothing_done(w, &before);
+        remove_flight(w, w->n_wire - 1);
+        return false;
+    }
+    REQUIRE(status == DW_OK);
+    REQUIRE(f->len <= cap && (!options.limit || f->len <= options.limit));
+    if (!options.reconstruction) {
+        free(f->y);
+        f->y = NULL;
+    }
     /* The frame's true size, so that the sanitizer sees a read past its end. */
     uint8_t *exact = realloc(f->frame, f->len);
     if (exact) f->frame = exact;
     remember_prev(w, f);
+    if (options.stateless) REQUIRE(!f->any_state);
+    return true;
 }
 
 /* prev itself, of one key that the encoder holds in this shape: what a decoder that missed frames
@@ -121,8 +181,7 @@ static void send_resync(world *w, uint32_t which)
     dw_tensor prev;
     dw_key key = key_of(which);
     if (dw_encoder_peek(w->encoder, key, &prev) != DW_OK) return;
-    if (w->n_wire == IN_FLIGHT) remove_flight(w, 0);
-    flight *f = &w->wire[w->n_wire++];
+    flight *f = next_flight(w);
     dw_config exact = w->config;
     exact.key = DW_KEY_F32;
     dw_tensor x = view(w, w->x, 1);
@@ -178,6 +237,10 @@ static void check_order(world *w, const flight *f)
 
 static void check_accepted(const world *w, const flight *f)
 {
+    size_t width = (size_t)w->c * dw_dtype_bytes(w->dtype),
+           stride = (size_t)w->stride_t * dw_dtype_bytes(w->dtype);
+    for (uint32_t row = 0; f->y && row < f->n * w->t; row++)
+        REQUIRE(memcmp(w->y + row * stride, f->y + row * stride, width) == 0);
     for (uint32_t i = 0; i < f->n; i++) {
         if (!f->stateful[i]) continue;
         const uint8_t *expected = f->prev + i * f->prev_bytes;
@@ -217,6 +280,7 @@ static dw_status deliver(world *w, uint32_t at, fuzz_input *damage)
     dw_status status = dw_decode(w->decoder, frame, f->len, &y, reply, sizeof reply, &reply_len);
     free(frame);
     REQUIRE(status != DW_ERR_ARGUMENT && status != DW_ERR_NO_MEMORY && status != DW_ERR_STATE);
+    REQUIRE(reply_len == 0 || w->config.replies != DW_REPLIES_NEVER);
     if (damage) REQUIRE(status < 0); /* one flipped bit anywhere is seen */
     if (status == DW_OK) {
         check_order(w, f);
@@ -262,7 +326,7 @@ static void step(world *w, fuzz_input *input)
         n = 1 + fuzz_below(input, MOST_N);
         at = fuzz_below(input, KEYS);
         for (uint32_t i = 0; i < n; i++) which[i] = (at + i) % KEYS;
-        send_frame(w, input, which, n);
+        (void)send_frame(w, input, which, n, 0);
         break;
     case 4:
     case 5: /* in order */
@@ -296,6 +360,7 @@ static void step(world *w, fuzz_input *input)
             REQUIRE(dw_encoder_forget(w->encoder, key_of(fuzz_below(input, KEYS))) == DW_OK);
             break;
         case 4: w->n_replies = 0; break; /* lost */
+        case 7: REQUIRE(dw_encoder_reset(w->encoder) == DW_OK); break;
         case 5:
         case 6: send_resync(w, fuzz_below(input, KEYS)); break;
         default: break;
@@ -303,40 +368,77 @@ static void step(world *w, fuzz_input *input)
     }
 }
 
+/* One frame there and its reply back, over a good wire. */
+static dw_status exchange(world *w, fuzz_input *input, const uint32_t *which, uint32_t n,
+                          size_t expected)
+{
+    if (!send_frame(w, input, which, n, expected)) return DW_OK;
+    dw_status status = deliver(w, 0, NULL);
+    remove_flight(w, 0);
+    /* whoever refuses says what it holds */
+    REQUIRE(status == DW_OK || w->n_replies == 1 || w->config.replies == DW_REPLIES_NEVER);
+    if (w->n_replies > 0) take_reply(w, 0, false);
+    return status;
+}
+
+static void require_taken(const world *w, dw_status status)
+{
+    char text[DW_CONFIG_TEXT_BYTES];
+    if (status == DW_OK) return;
+    (void)dw_config_format(&w->config, text, sizeof text);
+    fprintf(stderr, "status %d of (%u, %u) with %s: %s\n", status, (unsigned)w->t, (unsigned)w->c,
+            text, dw_decoder_why(w->decoder));
+    REQUIRE(status == DW_OK);
+}
+
 /* A good wire from now on: every key arrives after at most one refusal, and both ends hold the
- * same. */
+ * same. Where nobody answers, only a new life heals. */
 static void require_healing(world *w, fuzz_input *input)
 {
+    bool answers = w->config.replies != DW_REPLIES_NEVER;
     while (w->n_wire > 0) remove_flight(w, 0);
     w->n_replies = 0;
+    if (!answers) REQUIRE(dw_encoder_reset(w->encoder) == DW_OK);
     for (uint32_t which = 0; which < KEYS; which++) {
         for (int visit = 0; visit < 2; visit++) {
-            dw_status status = DW_ERR_BASE;
-            for (int tries = 0; tries < 2 && status != DW_OK; tries++) {
-                send_frame(w, input, &which, 1);
-                status = deliver(w, 0, NULL);
-                remove_flight(w, 0);
-                REQUIRE(status == DW_OK || w->n_replies == 1); /* whoever refuses says what it holds
-                                                                */
-                if (w->n_replies > 0) take_reply(w, 0, false);
-            }
-            REQUIRE(status == DW_OK);
+            dw_status status = exchange(w, input, &which, 1, PLAIN);
+            if (status != DW_OK && answers) status = exchange(w, input, &which, 1, PLAIN);
+            require_taken(w, status);
         }
     }
-    dw_counters sent = dw_encoder_counters(w->encoder), received = dw_decoder_counters(w->decoder);
-    if (w->config.codec == DW_CODEC_DELTA)
-        REQUIRE(sent.keys_held == KEYS && received.keys_held == KEYS);
+    if (w->config.codec != DW_CODEC_DELTA || w->config.quota_bytes) return;
+    dw_counters received = {.struct_size = sizeof received};
+    REQUIRE(dw_decoder_counters(w->decoder, &received) == DW_OK);
+    REQUIRE(counters_of(w).keys_held == KEYS && received.keys_held == KEYS);
+}
+
+/* Both ends have seen the same: whatever the decoder expects of the next frame, the encoder can
+ * keep to, though keys were forgotten here of which the decoder does not know. */
+static void require_expected(world *w, fuzz_input *input)
+{
+    for (uint32_t turns = 1 + fuzz_below(input, 4); turns > 0; turns--) {
+        uint32_t which[MOST_N], n = 1 + fuzz_below(input, MOST_N), at = fuzz_below(input, KEYS);
+        dw_key keys[MOST_N];
+        size_t expected = 0;
+        for (uint32_t i = 0; i < n; i++) {
+            which[i] = (at + i) % KEYS;
+            keys[i] = key_of(which[i]);
+        }
+        dw_tensor shape = view(w, NULL, n);
+        REQUIRE(dw_decoder_expect(w->decoder, keys, &shape, &expected) == DW_OK);
+        REQUIRE(expected > 0 && expected <= dw_frame_bound(&w->config, &shape));
+        if (fuzz_byte(input) % 4 == 1)
+            REQUIRE(dw_encoder_forget(w->encoder, key_of(fuzz_below(input, KEYS))) == DW_OK);
+        require_taken(w, exchange(w, input, which, n, expected));
+    }
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const uint32_t channels[] = {1,   15,  16,  17,  32,   63,   64,   65,
-                                        130, 256, 257, 700, 2047, 2048, 2049, 4099};
     fuzz_input input = {data, size};
     world w = {.config = fuzz_config(&input), .incarnation = 100};
     w.dtype = (dw_dtype)(1 + fuzz_below(&input, 3));
-    w.c = channels[fuzz_below(&input, 16)];
-    w.t = 1 + fuzz_below(&input, w.c > 300 ? 2 : 5);
+    fuzz_shape(&input, &w.t, &w.c);
     w.stride_t = w.c + fuzz_below(&input, 3);
     w.config.incarnation = w.incarnation;
     w.sample_bytes = (size_t)w.stride_t * w.t * dw_dtype_bytes(w.dtype);
@@ -347,6 +449,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     REQUIRE(dw_decoder_create(&w.decoder, &w.config) == DW_OK);
     for (int steps = 0; steps < MOST_STEPS && input.left > 0; steps++) step(&w, &input);
     require_healing(&w, &input);
+    require_expected(&w, &input);
     dw_encoder_destroy(w.encoder);
     dw_decoder_destroy(w.decoder);
     free(w.y);

@@ -5,7 +5,8 @@
 #include <unistd.h>
 
 #include "fuzz.h"
-#include "tls_state.h"
+#include "tls/tls_identity.h"
+#include "tls/tls_psk.h"
 
 static void check_identity(const uint8_t *data, size_t size)
 {

@@ -126,7 +126,8 @@ static void wire_caps(void *context, dw_transport_caps *caps)
     memcpy(caps->peer, "the fuzzer", sizeof "the fuzzer");
 }
 
-const dw_transport mem_wire_transport = {.scheme = "mem",
+const dw_transport mem_wire_transport = {.struct_size = sizeof(dw_transport),
+                                         .scheme = "mem",
                                          .endpoint_bytes = 16,
                                          .request_bytes = 16,
                                          .open = wire_open,

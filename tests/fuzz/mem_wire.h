@@ -5,7 +5,7 @@
 #define DELTAWIRE_TESTS_FUZZ_MEM_WIRE_H
 
 #include "fuzz.h"
-#include "link.h"
+#include "link/link.h"
 
 enum { MEM_WIRE_MESSAGES = 32768 };
 

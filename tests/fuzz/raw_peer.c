@@ -7,7 +7,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "link.h"
+#include "link/link.h"
 
 dw_status __wrap_dw_tcp_listen(const dw_transport_open *how, const dw_tcp_options *options,
                                const struct addrinfo *addresses, int *listener);
@@ -25,8 +25,7 @@ enum { LASTING = 1024 };
 static unsigned char lasting[LASTING][64];
 static unsigned n_lasting;
 
-/* ---- Sockets ------------------------------------------------------------------------------------
- */
+/* ---- Sockets --------------------------------------------------------------------------------- */
 
 static int open_door(void)
 {
@@ -58,8 +57,8 @@ static raw_connection *add_connection(int fd, const raw_hello *hello)
 static void note_alone(void)
 {
     for (unsigned i = 0; i < peer.n_connections; i++) {
-        const raw_connection *other = &peer.connections[i]; /* one that we do not listen to may be
-                                                               closed already */
+        /* One that we do not listen to may be closed already. */
+        const raw_connection *other = &peer.connections[i];
         if (other->fd >= 0 && other->says.is_stripe && !other->is_stalled) return;
     }
     peer.was_alone = 1;
@@ -84,9 +83,8 @@ void raw_start(void)
     uint32_t word = 1;
     for (size_t i = 0; pattern[1] == 0 && i < sizeof pattern; i++) {
         word = word * 1664525u + 1013904223u;
-        pattern[sizeof pattern - 1 - i] = (unsigned char)(word >> 24 | 1); /* never 0, as the bytes
-                                                                              of what is not needed
-                                                                              any more */
+        /* Never 0, as the bytes of what is not needed any more. */
+        pattern[sizeof pattern - 1 - i] = (unsigned char)(word >> 24 | 1);
     }
     memset(&peer, 0, sizeof peer);
     n_lasting = 0;
@@ -100,8 +98,7 @@ void raw_end(void)
     door = -1;
 }
 
-/* ---- Hellos -------------------------------------------------------------------------------------
- */
+/* ---- Hellos ---------------------------------------------------------------------------------- */
 
 static uint64_t odd(int how, uint64_t honest)
 {
@@ -178,8 +175,8 @@ int __wrap_dw_tcp_dial(const struct sockaddr *address, socklen_t len, const dw_t
     return fd;
 }
 
-/* Whether what we said is a hello that deserves a welcome. is_new: of a session that is to be made.
- */
+/* Whether what we said is a hello that deserves a welcome. is_new: of a session that is to be
+ * made. */
 static int is_sound(const raw_connection *connection, int *is_new)
 {
     static const unsigned char none[DW_TCP_SESSION_BYTES];
@@ -211,8 +208,8 @@ static void note_welcome(raw_connection *connection)
     connection->says.is_stripe = 1;
     connection->last_whole = dw_get64(heard + 32);
     connection->last_limit = dw_get64(heard + 40);
-    const int is_first = !peer.listens && connection == peer.connections; /* which knows no session
-                                                                           */
+    /* Which knows no session. */
+    const int is_first = !peer.listens && connection == peer.connections;
     REQUIRE((is_first || memcmp(heard + 8, peer.session, sizeof peer.session) == 0) &&
             heard[24] < peer.stripes);
     REQUIRE(connection->last_whole <= said_prefix());
@@ -232,8 +229,7 @@ static void judge_hello(raw_connection *connection)
     note_welcome(connection);
 }
 
-/* ---- What the end says --------------------------------------------------------------------------
- */
+/* ---- What the end says ----------------------------------------------------------------------- */
 
 void raw_note_send(uint64_t len)
 {
@@ -280,8 +276,8 @@ static void judge_record(raw_connection *connection)
     const uint64_t whole = dw_get64(header + 16), limit = dw_get64(header + 24);
     connection->header_n = 0;
     REQUIRE(header[1] == 0 && header[2] == 0 && header[3] == 0);
-    REQUIRE(whole >= connection->last_whole && whole <= said_prefix()); /* nothing is acknowledged
-                                                                           that did not come */
+    /* Nothing is acknowledged that did not come. */
+    REQUIRE(whole >= connection->last_whole && whole <= said_prefix());
     REQUIRE(limit >= connection->last_limit &&
             limit <= peer.taken_bytes + said_bytes_of(peer.taken) + DW_TCP_NEAR_WINDOW_BYTES);
     connection->last_whole = whole;
@@ -365,8 +361,7 @@ int raw_is_stripe(const raw_connection *connection)
     return connection->fd >= 0 && connection->says.is_stripe;
 }
 
-/* ---- What we say --------------------------------------------------------------------------------
- */
+/* ---- What we say ----------------------------------------------------------------------------- */
 
 void raw_header(unsigned char *header, int kind, uint64_t number, size_t len)
 {
@@ -384,11 +379,8 @@ void raw_write(raw_connection *connection, const unsigned char *bytes, size_t n)
     enum { TURNS = 1000 };
     int idle = 0;
     const int lasts = (uintptr_t)bytes - (uintptr_t)pattern < sizeof pattern;
-    if (!lasts && n <= sizeof lasting[0] && !said_is_between(&connection->says)) { /* a header in
-                                                                                      the middle of
-                                                                                      a body is
-                                                                                      bytes of a
-                                                                                      message */
+    if (!lasts && n <= sizeof lasting[0] && !said_is_between(&connection->says)) {
+        /* A header in the middle of a body is bytes of a message. */
         REQUIRE(n_lasting < LASTING);
         unsigned char *copy = lasting[n_lasting++];
         memcpy(copy, bytes, n);

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * replay.c - a fuzz target without a fuzzer: replays a corpus, or tries random inputs from a seed.
  *
- * replay PATH...                            every file, and every file of every folder
+ * replay PATH...
+ *     replays every file, and every file of every folder
  * replay --random SEED [--count N | --seconds S]   inputs of up to 512 random bytes; number i has
- * the seed SEED + i */
+ * the seed SEED + i
+ * replay --write SEED N FOLDER              N such inputs as files, for a fuzzer to begin with */
 #include <dirent.h>
 #include <errno.h>
 #include <signal.h>
@@ -83,16 +85,43 @@ static uint64_t next_random(uint64_t *state)
     return z ^ z >> 31;
 }
 
+/* The caller frees it. */
+static uint8_t *make_random(unsigned long long seed, size_t *size)
+{
+    uint64_t state = seed;
+    *size = next_random(&state) % 513;
+    uint8_t *data = malloc(*size ? *size : 1);
+    REQUIRE(data != NULL);
+    for (size_t i = 0; i < *size; i++) data[i] = (uint8_t)next_random(&state);
+    return data;
+}
+
 static void try_random(unsigned long long seed)
 {
+    size_t size;
     current_seed = seed;
-    uint64_t state = seed;
-    size_t size = next_random(&state) % 513;
-    uint8_t *data = malloc(size ? size : 1);
-    REQUIRE(data != NULL);
-    for (size_t i = 0; i < size; i++) data[i] = (uint8_t)next_random(&state);
+    uint8_t *data = make_random(seed, &size);
     LLVMFuzzerTestOneInput(data, size);
     free(data);
+}
+
+static int write_many(char **argv)
+{
+    unsigned long long seed = strtoull(argv[2], NULL, 10), count = strtoull(argv[3], NULL, 10);
+    for (unsigned long long i = 0; i < count; i++) {
+        char path[4096];
+        size_t size;
+        uint8_t *data = make_random(seed + i, &size);
+        snprintf(path, sizeof path, "%s/random_%llu", argv[4], seed + i);
+        FILE *file = fopen(path, "wb");
+        bool written = file && fwrite(data, 1, size, file) == size;
+        free(data);
+        if ((file && fclose(file) != 0) || !written) {
+            fprintf(stderr, "%s: %s\n", path, strerror(errno));
+            return 1;
+        }
+    }
+    return 0;
 }
 
 static int try_many(int argc, char **argv)
@@ -113,6 +142,7 @@ int main(int argc, char **argv)
 {
     signal(SIGABRT, on_death);
     if (argc >= 3 && strcmp(argv[1], "--random") == 0) return try_many(argc, argv);
+    if (argc == 5 && strcmp(argv[1], "--write") == 0) return write_many(argv);
     int files = 0;
     for (int i = 1; i < argc; i++)
         if (replay_path(argv[i], &files) != 0) return 1;

@@ -2,7 +2,7 @@
  * said.c - records of a hand-made peer, read a second time, and the messages that they make. */
 #include "said.h"
 
-#include "link.h"
+#include "link/link.h"
 
 enum { PARTS = 16384, SPANS = 65536 };
 
@@ -62,8 +62,7 @@ static size_t chunks_of(uint64_t total)
     return total == 0 ? 1 : (size_t)((total + chunk_of(total) - 1) / chunk_of(total));
 }
 
-/* ---- Reading ------------------------------------------------------------------------------------
- */
+/* ---- Reading --------------------------------------------------------------------------------- */
 
 static said_part *add_part(said_stream *stream, uint64_t number, uint64_t total, size_t offset,
                            size_t len)
@@ -190,8 +189,7 @@ int said_is_between(const said_stream *stream)
            stream->body_left == 0;
 }
 
-/* ---- Messages -----------------------------------------------------------------------------------
- */
+/* ---- Messages -------------------------------------------------------------------------------- */
 
 static int counts(const said_part *part, uint64_t total, int surely)
 {
@@ -267,8 +265,7 @@ int said_two_lengths(void)
     return 0;
 }
 
-/* ---- What the end made of it --------------------------------------------------------------------
- */
+/* ---- What the end made of it ----------------------------------------------------------------- */
 
 static int is_byte_of(const said_part *part, size_t at, unsigned char byte)
 {

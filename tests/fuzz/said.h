@@ -9,7 +9,7 @@
 #define DELTAWIRE_TESTS_FUZZ_SAID_H
 
 #include "fuzz.h"
-#include "tcp_end.h"
+#include "tcp/tcp_end.h"
 
 enum { SAID_NUMBERS = 8192 }; /* messages; what is beyond makes no sense */
 

@@ -7,10 +7,10 @@
 #ifndef DELTAWIRE_TESTS_FUZZ_UNTHREADED_H
 #define DELTAWIRE_TESTS_FUZZ_UNTHREADED_H
 
-#include "link.h"
+#include "link/link.h"
 
 void unthreaded_start(void);
-void unthreaded_turn(void); /* what the link's thread would do in one round; nothing while there is
-                               no link */
+/* What the link's thread would do in one round; nothing while there is no link. */
+void unthreaded_turn(void);
 
 #endif

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # arrows.py - who may include whom, and what the pure layer may not touch.
-"""arrows.py ROOT. The rules are docs/architecture.md's; each complaint names file, line and rule."""
+"""arrows.py ROOT. The rules are docs/architecture.md's; each complaint names file, line and
+rule."""
 
 import os
 import re
@@ -12,9 +13,9 @@ import house
 # Room -> rooms whose headers it may include.
 ROOM_ARROWS = {
     "include": {"include"},
-    "src": {"include", "src"},  # and between its files: FILE_ARROWS
+    "src": {"include", "src"},  # and between its folders: FOLDER_ARROWS
     "stores": {"include", "stores"},
-    "transports": {"include", "transports"},
+    "transports": {"include", "transports"},  # likewise
     "cuda": {"include", "cuda"},
     "trainer": {"include", "trainer"},
     "cli": {"include", "trainer", "cli"},
@@ -26,36 +27,47 @@ ROOM_ARROWS = {
 
 # Headers of src/ that another room may include all the same.
 OPEN_HEADERS = {
-    "bench": {"engine.h", "frame.h", "kernels.h"},
-    "cuda": {"engine.h", "quant.h", "pack.h", "half.h", "layout.h"},
+    "bench": {"engine/engine.h", "codecs/audit.h", "kernels/kernels.h"},
+    "cuda": {
+        "base/pool.h",
+        "engine/engine.h",
+        "arithmetic/mx.h",
+        "arithmetic/quant.h",
+        "arithmetic/pack.h",
+        "arithmetic/half.h",
+        "arithmetic/layout.h",
+    },
 }
 
-# Within src/: noun -> nouns whose header it may include; its own is always allowed. A noun is the
-# file's name without suffix and without the part after "_" (kernels_c.c and kernels.h: kernels).
-FILE_ARROWS = {
-    "encoder": {"predict", "frame", "tensor", "engine", "work", "params", "cpu", "mem"},
-    "decoder": {"predict", "frame", "tensor", "engine", "work", "params", "cpu", "mem"},
-    "work": {"engine", "mem"},
-    "bound": {"frame", "params", "tensor"},
-    "inspect": {"frame"},
-    "config": {"params", "mem"},
-    "params": {"mem"},
-    "engine": {"layout", "mem"},
-    "quantized": {"engine", "kernels", "quant", "pack", "half", "layout", "mem"},
-    "floats": {"engine", "quantized", "kernels", "quant", "pack", "half", "layout", "mem"},
-    "kernels": {"quant", "pack", "half", "layout", "cpu"},
-    "quant": {"half"},
-    "pack": {"half"},
-    "half": {"shared"},
-    "layout": {"shared"},
-    "shared": set(),
-    "predict": {"mem"},
-    "frame": {"mem", "layout"},
-    "tensor": {"mem"},
-    "mem": set(),
-    "cpu": set(),
-    "status": set(),
+# Within a room: folder -> folders whose headers it may include, besides its own. Every arrow points
+# down this list.
+FOLDER_ARROWS = {
+    "src": {
+        "ends": {"engine", "codecs", "state", "wire", "arithmetic", "base"},
+        "engine": {"codecs", "kernels", "base"},
+        "codecs": {"kernels", "wire", "arithmetic", "base"},
+        "kernels": {"arithmetic", "base"},
+        "state": {"base"},
+        "wire": {"base"},
+        "arithmetic": {"base"},
+        "base": set(),
+    },
+    "transports": {
+        "channel": {"link", "common"},
+        "link": {"common"},
+        "tcp": {"tls", "common"},
+        "tls": {"common"},
+        "shaped": {"common"},
+        "loop": {"common"},
+        "mpi": {"common"},
+        "nccl": {"common"},
+        "common": set(),
+    },
 }
+
+# The page whose sections "Inside ROOM/" show the same: | `folder/` | what | arrows | tests |
+PAGE = "docs/architecture.md"
+ROW = re.compile(r"^\| `(\w+)/` \|[^|]*\| ([^|]*?) \|", re.M)
 
 # What C11 gives without an operating system, and header-only libraries that are compiled in.
 PURE_HEADERS = {
@@ -81,8 +93,9 @@ MAY_ASK_THE_SYSTEM = {"src/base/mem.c", "src/base/cpu.c"}
 
 # stdio.h is there for snprintf, stdlib.h for malloc and strtoul; these are not to be called.
 BANNED_CALLS = re.compile(
-    r"\b(printf|fprintf|vprintf|vfprintf|puts|fputs|putchar|fwrite|fopen|fread|perror|scanf|sprintf|vsprintf|"
-    r"strcpy|strcat|exit|_exit|abort|atexit|getenv|setenv|system|signal|rand|srand)\s*\("
+    r"\b(printf|fprintf|vprintf|vfprintf|puts|fputs|putchar|fwrite|fopen|fread|perror|scanf|"
+    r"sprintf|vsprintf|strcpy|strcat|exit|_exit|abort|atexit|getenv|setenv|system|signal|rand|"
+    r"srand)\s*\("
 )
 SYSTEM_CALLS = {"fopen", "fread"}  # a file of random bytes is a way to ask the system
 
@@ -90,10 +103,6 @@ SYSTEM_CALLS = {"fopen", "fread"}  # a file of random bytes is a way to ask the 
 MADE = {"kernels_image.h"}
 
 INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*([<\"])([^>\"]+)[>\"]", re.M)
-
-
-def noun(path):
-    return re.split(r"[_.]", path.name)[0]
 
 
 def find(root, path, name):
@@ -104,13 +113,9 @@ def find(root, path, name):
     ):
         if (house.pathlib.Path(root) / place).is_file():
             return place
-    # The folders of a room are on the include path: the room's own first.
-    rooms = sorted(house.ROOMS, key=lambda room: room != path.parts[0])
-    for room in rooms:
-        top = house.pathlib.Path(root) / room
-        for file in [top / name, *sorted(top.glob(f"*/{name}"))]:
-            if file.is_file():
-                return file.relative_to(root)
+    for room in sorted(house.ROOMS, key=lambda room: room != path.parts[0]):  # its own first
+        if (house.pathlib.Path(root) / room / name).is_file():
+            return house.pathlib.Path(room) / name
     return None
 
 
@@ -119,10 +124,16 @@ def check_include(root, path, line, bracket, name):
     where = f"{path}:{line}"
     if bracket == "<" and not name.startswith("deltawire/"):
         if room == "include" and name not in {"stddef.h", "stdint.h", "stdbool.h"}:
-            yield f"{where}: a public header may include <stddef.h>, <stdint.h> and <stdbool.h>, not <{name}>"
+            yield (
+                f"{where}: a public header may include <stddef.h>, <stdint.h> and <stdbool.h>, "
+                f"not <{name}>"
+            )
         if room == "src" and name not in PURE_HEADERS and str(path) not in MAY_ASK_THE_SYSTEM:
-            if not (name in VECTOR_HEADERS and noun(path) in {"kernels", "engine", "codec"}):
-                yield f"{where}: the pure layer knows no operating system, and <{name}> is not of C11's own"
+            if not (name in VECTOR_HEADERS and path.parts[1] in {"kernels", "base"}):
+                yield (
+                    f"{where}: the pure layer knows no operating system, and <{name}> is not of "
+                    "C11's own"
+                )
         return
     target = find(root, path, name)
     if target is None:
@@ -130,29 +141,84 @@ def check_include(root, path, line, bracket, name):
             yield f'{where}: "{name}" is no file of this project'
         return
     there = target.parts[0]
-    if there not in ROOM_ARROWS[room] and target.name not in OPEN_HEADERS.get(room, ()):
+    if there not in ROOM_ARROWS[room] and "/".join(target.parts[1:]) not in OPEN_HEADERS.get(
+        room, ()
+    ):
         yield f"{where}: {room}/ must not include {target}"
-    elif room == there == "src":
-        mine, its = noun(path), noun(target)
-        if mine not in FILE_ARROWS:
-            yield f"{where}: arrows.py has no rule for {path.name}: add one, and to docs/architecture.md"
-        elif its != mine and its not in FILE_ARROWS[mine]:
-            yield f"{where}: {path.name} must not include {target.name}"
+    elif room == there and room in FOLDER_ARROWS:
+        mine, its = path.parts[1], target.parts[1]
+        if mine not in FOLDER_ARROWS[room]:
+            yield (
+                f"{where}: arrows.py has no rule for {room}/{mine}: add one, and to "
+                "docs/architecture.md"
+            )
+        elif its != mine and its not in FOLDER_ARROWS[room][mine]:
+            yield f"{where}: {room}/{mine} must not include {target}"
     if target.suffix not in {".h", ".cuh"} and room != "tests":
         yield f"{where}: includes {target}, which is no header"
 
 
+def check_page(root):
+    """docs/architecture.md has a row for each folder, with the arrows that are enforced here."""
+    page = house.pathlib.Path(root) / PAGE
+    sections = page.read_text(encoding="utf-8").split("\n## ") if page.is_file() else []
+    for room, folders in FOLDER_ARROWS.items():
+        text = next((s for s in sections if s.startswith(f"Inside {room}/\n")), "")
+        rows = {folder: set(arrows.split(", ")) for folder, arrows in ROW.findall(text)}
+        for folder in sorted(rows.keys() | folders.keys()):
+            ours = folders.get(folder)
+            if folder not in rows:
+                yield f"{PAGE}: Inside {room}/ has no row for {folder}/, and arrows.py has a rule"
+            elif ours is None:
+                yield f"{PAGE}: Inside {room}/ has a row for {folder}/, and arrows.py has no rule"
+            elif rows[folder] != (ours or {"nothing"}):
+                yield (
+                    f"{PAGE}: {room}/{folder}/ may include {', '.join(sorted(rows[folder]))}, and "
+                    f"in arrows.py {', '.join(sorted(ours)) or 'nothing'}"
+                )
+
+
+def circle(arrows):
+    """The files of one circle of includes, or []."""
+    done, path = set(), []
+
+    def walk(file):
+        if file in path:
+            return path[path.index(file) :] + [file]
+        if file in done:
+            return []
+        path.append(file)
+        for target in arrows.get(file, ()):
+            found = walk(target)
+            if found:
+                return found
+        path.pop()
+        done.add(file)
+        return []
+
+    for file in arrows:
+        found = walk(file)
+        if found:
+            return found
+    return []
+
+
 def check(root):
     complaints = []
+    arrows = {}
     for path in house.files(root, {".c", ".h", ".cc", ".cu", ".cuh"}):
         source = house.text(root, path)
-        # Strings are blanked in the stripped text, so includes are read where comments only are gone.
+        # Strings are blanked in the stripped text, so includes are read where comments only are
+        # gone.
         uncommented = re.sub(
             r"/\*.*?\*/", lambda m: "\n" * m.group(0).count("\n"), source, flags=re.S
         )
         for match in INCLUDE.finditer(uncommented):
             line = uncommented.count("\n", 0, match.start()) + 1
             complaints += check_include(root, path, line, match.group(1), match.group(2))
+            target = find(root, path, match.group(2))
+            if target is not None:
+                arrows.setdefault(path, []).append(target)
         if path.parts[0] == "src":
             bare = house.without_comments(source)
             for match in BANNED_CALLS.finditer(bare):
@@ -160,6 +226,18 @@ def check(root):
                     continue
                 line = bare.count("\n", 0, match.start()) + 1
                 complaints.append(f"{path}:{line}: the pure layer must not call {match.group(1)}")
+    complaints += check_page(root)
+    ring = circle(arrows)
+    if ring:
+        complaints.append(
+            "files that include each other in a circle: " + " -> ".join(map(str, ring))
+        )
+    for room, folders in FOLDER_ARROWS.items():
+        ring = circle({folder: sorted(targets) for folder, targets in folders.items()})
+        if ring:
+            complaints.append(
+                f"the folders of {room}/ lean on each other in a circle: " + " -> ".join(ring)
+            )
     return complaints
 
 

@@ -4,12 +4,12 @@
 """count_results.py DIRECTORY
 
 DIRECTORY holds Meson's *.json test logs (one JSON object per line and test program) and builds.tsv
-("pass", "fail" or "skip", a tab, what was built). A cmocka program counts as the test functions that it
-says it ran; any other program counts as one test. A program that failed although every function it
-reported passed (a crash, a leak, a sanitizer's finding) counts as one failure more.
+("pass", "fail" or "skip", a tab, what was built). A cmocka program counts as the test functions
+that it says it ran; any other program counts as one test. A program that failed although every
+function it reported passed (a crash, a leak, a sanitizer's finding) counts as one failure more.
 
-Prints the failures, then "N passed, N failed, N skipped"; exits 1 on any failure or when no test ran.
-"""
+Prints the failures, then "N passed, N failed, N skipped"; exits 1 on any failure or when no test
+ran."""
 
 import json
 import pathlib

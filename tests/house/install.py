@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# install.py - the library as others get it: installed (pkg-config, CMake), and as a Meson subproject.
-"""install.py ROOT. Builds consumer/main.c in every way; each must run and print the same digests."""
+# install.py - the library as others get it: installed (pkg-config, CMake), and as a Meson
+# subproject.
+"""install.py ROOT. Builds consumer/main.c in every way; each must run and print the same
+digests."""
 
 import os
 import pathlib
@@ -29,7 +31,8 @@ def with_env(**variables):
 
 
 def install(root, work):
-    """Installs into work/here, then moves that, for packages are unpacked elsewhere than they were built."""
+    """Installs into work/here, then moves that, for packages are unpacked elsewhere than they were
+    built."""
     run(
         [
             "meson",
@@ -145,7 +148,8 @@ def meson_host(root, work, compiler):
     for word in ("test_", "bench_", "01_encode_decode"):
         if word in targets:
             sys.exit(
-                f"install: as a subproject the library builds {word}..., which its host did not ask for"
+                f"install: as a subproject the library builds {word}..., which its host did not "
+                "ask for"
             )
     run([project / "build/host-link"])
     return run([project / "build/host"])

@@ -14,7 +14,9 @@ import sys
 import tempfile
 
 import arrows
+import blame
 import count_results
+import format
 import headers
 import house
 import pick_tests
@@ -25,100 +27,68 @@ import symbols
 FUNCTION = "/* SPDX-License-Identifier: Apache-2.0\n * {0} - a mutant. */\n"
 LONG = "int dw_long(void)\n{\n" + "    (void)0;\n" * style.FUNCTION_LINES + "    return 0;\n}\n"
 MARK = "TO" "DO"
+WIDE = "| " + 110 * "x" + " |"
+ROW, LINE = f" * {WIDE}\n", 110 * "x"
+C_TABLE = f"/* A table.\n *\n * wide table:\n{ROW}{ROW} */\n"
 
 # check, file, text appended (or the file's whole text when it is new), words of the complaint
+# A wide table:
+# fmt: off
 TREE_MUTANTS = [
     (arrows, "src/base/status.c", "#include <unistd.h>\n", "<unistd.h> is not of C11's own"),
     (arrows, "src/base/status.c", "#include <pthread.h>\n", "<pthread.h> is not of C11's own"),
-    (
-        arrows,
-        "src/base/status.c",
-        '#include "deltawire/transport.h"\n#include "codec.h"\n',
-        '"codec.h"',
-    ),
-    (arrows, "src/base/status.c", 'void f(void) { printf(""); }\n', "must not call printf"),
+    (arrows, "src/base/status.c", '#include "deltawire/transport.h"\n#include "codec.h"\n', '"codec.h"'),
+    (arrows, "src/base/status.c", "void f(void) { printf(\"\"); }\n", "must not call printf"),
     (arrows, "src/base/status.c", "void f(void) { exit(1); }\n", "must not call exit"),
-    (
-        arrows,
-        "src/base/status.c",
-        'const char *f(void) { return getenv("A"); }\n',
-        "must not call getenv",
-    ),
-    (
-        arrows,
-        "src/predict_mutant.c",
-        '#include "frame_mutant.h"\n',
-        "predict_mutant.c must not include frame_mutant.h",
-    ),
-    (arrows, "src/novelty.c", '#include "frame_mutant.h"\n', "no rule for novelty.c"),
-    (
-        arrows,
-        "transports/mutant.c",
-        '#include "../src/frame_mutant.h"\n',
-        "transports/ must not include src/",
-    ),
-    (arrows, "trainer/mutant.c", '#include "frame_mutant.h"\n', "trainer/ must not include src/"),
-    (
-        arrows,
-        "examples/mutant.c",
-        '#include "mutant_room.h"\n',
-        "examples/ must not include transports/",
-    ),
+    (arrows, "src/base/status.c", "const char *f(void) { return getenv(\"A\"); }\n", "must not call getenv"),
+    (arrows, "src/state/mutant.c", '#include "wire/mutant.h"\n', "src/state must not include src/wire/mutant.h"),
+    (arrows, "src/novelty/mutant.c", '#include "wire/mutant.h"\n', "no rule for src/novelty"),
+    (arrows, "src/wire/ring.h", '#include "wire/ring_too.h"\n', "in a circle"),
+    (arrows, "transports/tcp/mutant.c", '#include "link/link.h"\n', "transports/tcp must not include transports/link"),
+    (arrows, "transports/mutant.c", '#include "../src/wire/mutant.h"\n', "transports/ must not include src/"),
+    (arrows, "trainer/mutant.c", '#include "wire/mutant.h"\n', "trainer/ must not include src/"),
+    (arrows, "examples/mutant.c", '#include "mutant_room.h"\n', "examples/ must not include transports/"),
     (arrows, "examples/mutant.c", '#include "nowhere.h"\n', "no file of this project"),
     (arrows, "include/deltawire/version.h", "#include <stdio.h>\n", "a public header may include"),
     (style, "src/mutant.c", "int dw_x;\n", "the head must be"),
     (style, "src/mutant.c", FUNCTION.format("other.c"), "the head must be"),
     (style, "tests/mutant.py", "import sys\n", "the head must be"),
     (style, "src/mutant.c", FUNCTION.format("mutant.c") + LONG, "dw_long has"),
-    (
-        style,
-        "src/mutant.c",
-        FUNCTION.format("mutant.c") + "\n" * style.FILE_LINES,
-        "split it, or say why",
-    ),
+    (style, "src/mutant.c", FUNCTION.format("mutant.c") + "\n" * style.FILE_LINES, "split it, or say why"),
     (style, "src/mutant.c", FUNCTION.format("mutant.c") + f"/* {MARK}: more */\n", "must not stay"),
     (style, "docs/mutant.md", f"{MARK}\n", "must not stay"),
-    (
-        style,
-        "tests/house/exceptions.txt",
-        "src/base/status.c:dw_nothing - it was once long enough\n",
-        "no exception any more",
-    ),
+    (style, "tests/house/exceptions.txt", "src/base/status.c:dw_nothing - it was once long enough\n", "no exception any more"),
     (style, "tests/house/exceptions.txt", "src/base/status.c - long\n", "say why"),
-    (
-        style,
-        "include/deltawire/mutant.h",
-        FUNCTION.format("mutant.h") + "\n" * 500,
-        "lines together",
-    ),
-    (
-        headers,
-        "include/deltawire/mutant.h",
-        "static inline void dw_f(size_t n) { (void)n; }\n",
-        "alone does not compile",
-    ),
+    (style, "include/deltawire/mutant.h", FUNCTION.format("mutant.h") + "\n" * 500, "lines together"),
+    (format, "src/mutant.c", f"/* {LINE} */\n", "mutant.c:1: 116 columns, more than 100"),
+    (format, "src/mutant.c", f"/* Not marked.\n{ROW} */\n", "mutant.c:2: 117 columns"),
+    (format, "src/mutant.c", C_TABLE + f"/* {LINE} */\n", "mutant.c:7: 116 columns"),
+    (format, "src/mutant.c", C_TABLE.replace(" */", f" * {LINE} */"), "mutant.c:6: 116 columns"),
+    (format, "src/mutant.c", "/* A table.\n *\n * wide table:\n * | x | */\n", "mutant.c:3: this marker"),
+    (format, "cuda/kernels.cu", "int dw_x; \n", "blanks at the end"),
+    (format, "cuda/block.cuh", "\tint dw_x;\n", "a tab"),
+    (format, "tests/mutant.py", f"# fmt: off\n# {LINE}\n# fmt: on\n# {LINE}\n", "mutant.py:4: 112 columns"),
+    (format, "docs/mutant.md", f"{WIDE}\n", "mutant.md:1: 114 columns"),
+    (format, "docs/mutant.md", f"<!-- wide table -->\n{WIDE}\n\n{LINE}\n", "mutant.md:4: 110 columns"),
+    (format, "docs/mutant.md", "words", "ends with one newline"),
+    (format, "docs/mutant.md", "words\n\n", "ends with one newline"),
+    (format, "run", f"# {LINE}\n", "112 columns"),
+    (format, "tests/meson.build", f"# {LINE}\n", "112 columns"),
+    (format, "tests/cross/aarch64.ini", f"# {LINE}\n", "112 columns"),
+    (format, "tests/house/exceptions.txt", "docs/deploy.md:columns - it once had a long line\n", "no exception any more"),
+    (headers, "include/deltawire/mutant.h", "static inline void dw_f(size_t n) { (void)n; }\n", "alone does not compile"),
     (headers, "include/deltawire/mutant.h", "void dw_f(int);\n", 'without extern "C"'),
-    (
-        headers,
-        "include/deltawire/mutant.h",
-        "typedef struct { int a; int b[]; } dw_flexible;\n",
-        "does not compile with g++",
-    ),
-    (
-        headers,
-        "include/deltawire/mutant.h",
-        "enum { DW_A = 1 };\n",
-        "alone does not compile with gcc",
-    ),  # no guard
-    (
-        headers,
-        "include/deltawire/mutant.h",
-        "#if DW_UNKNOWN\n#endif\n",
-        "alone does not compile with clang ",
-    ),
+    (headers, "include/deltawire/mutant.h", "typedef struct { int a; int b[]; } dw_flexible;\n", "does not compile with g++"),
+    (headers, "include/deltawire/mutant.h", "enum { DW_A = 1 };\n", "alone does not compile with gcc"),  # no guard
+    (headers, "include/deltawire/mutant.h", "#if DW_UNKNOWN\n#endif\n", "alone does not compile with clang "),
 ]
+# fmt: on
 
-HELPERS = {"src/frame_mutant.h": "#define DW_A\n", "transports/mutant_room.h": "#define DW_A\n"}
+HELPERS = {
+    "src/wire/mutant.h": "#define DW_A\n",
+    "src/wire/ring_too.h": '#include "wire/ring.h"\n',
+    "transports/mutant_room.h": "#define DW_A\n",
+}
 
 PROGRAM = "int main(void)\n{\n    return RETURN;\n}\n"
 SNIPPET_MUTANTS = [
@@ -151,13 +121,24 @@ OBJECT_MUTANTS = [
     ),
     ('int puts(const char *); void dw_say(void); void dw_say(void) { puts(""); }', "calls puts"),
     (
-        'void *dlopen(const char *, int); void *dw_d(void); void *dw_d(void) { return dlopen("", 1); }',
+        "void *dlopen(const char *, int); void *dw_d(void); void *dw_d(void) "
+        '{ return dlopen("", 1); }',
         "calls dlopen",
     ),
     (
         "int socket(int, int, int); int dw_s(void); int dw_s(void) { return socket(0, 0, 0); }",
         "calls socket",
     ),
+]
+# A linker's version script: what stands there, what the mutant writes, words of the complaint.
+SOUND_MAP = "/* A map. */\nDELTAWIRE_0 {\nglobal:\n    dw_a;\n    dw_b;\nlocal:\n    *;\n};\n"
+MAP_MUTANTS = [
+    ("    dw_b;\n", "", "lacks dw_b"),
+    ("    dw_b;\n", "    dw_b;\n    dw_c;\n", "exports dw_c"),
+    ("    dw_a;\n    dw_b;\n", "    dw_b;\n    dw_a;\n", "in the order of the alphabet"),
+    ("dw_b;", "dw_*;", "write DELTAWIRE_0"),
+    ("    *;\n", "", "write DELTAWIRE_0"),
+    ("DELTAWIRE_0", "DELTAWIRE_1", "write DELTAWIRE_0"),
 ]
 INNOCENT_OBJECT = """
 static const char *const names[] = {"a", "b"};
@@ -193,6 +174,7 @@ def tree_mutants(root, failures):
         for check, path, added, words in TREE_MUTANTS:
             file = place / path
             before = file.read_text() if file.exists() else None
+            file.parent.mkdir(exist_ok=True)
             file.write_text((before or "") + added)
             if check is headers:  # only the mutant: the true headers have a test of their own
                 others = [p for p in (place / house.PUBLIC_HEADERS).iterdir() if p != file]
@@ -205,6 +187,80 @@ def tree_mutants(root, failures):
             else:
                 file.write_text(before)
     return len(TREE_MUTANTS)
+
+
+def format_mutants(root, failures):
+    """Marked tables may be wide; and what clang-format would change is seen, if it is here."""
+    for path, content in (
+        ("a.h", C_TABLE),
+        ("a.c", f"/* clang-format off */\nint {LINE};\n/* clang-format on */\n"),
+        ("a.py", f"# fmt: off\n# {LINE}\n# fmt: on\n"),
+        ("a.md", f"<!-- wide table -->\n{WIDE}\n{WIDE}\n"),
+    ):
+        for complaint in format.check_lines(pathlib.Path(path), content):
+            failures.append(f"format complains about a marked table: {complaint}")
+    with tempfile.TemporaryDirectory(prefix="dw-mutants-") as name:
+        place = pathlib.Path(name)
+        shutil.copy(pathlib.Path(root) / ".clang-format", place)
+        for suffix in sorted(format.SOURCES):
+            file = place / "src" / f"mutant{suffix}"
+            file.parent.mkdir(exist_ok=True)
+            file.write_text("int dw_x;\n")
+            if format.check_layout(place):
+                failures.append(f"clang_format complains about a sound {file.name}")
+            file.write_text("int  dw_x;\n")
+            complaints = format.check_layout(place)
+            if complaints is None:
+                print(f"{format.CLANG_FORMAT} is not installed: its mutants are left out")
+                break
+            expect(
+                failures, f"clang_format: {file.name}", complaints, f"src/{file.name}:1:4: error"
+            )
+            file.unlink()
+    return 4 + len(format.SOURCES)
+
+
+def page_mutants(root, failures):
+    """The page of the architecture with a row less, a row more, and another arrow."""
+    page = house.text(root, arrows.PAGE)
+    changes = [
+        ("| `wire/` |", "| wire |", "Inside src/ has no row for wire/"),
+        ("| `loop/` |", "| `pool/` |", "Inside transports/ has a row for pool/"),
+        ("| link, common |", "| link |", "transports/channel/ may include link, and in arrows.py"),
+        ("| nothing | `tests/base` |", "| wire | `tests/base` |", "src/base/ may include wire"),
+    ]
+    with tempfile.TemporaryDirectory(prefix="dw-mutants-") as name:
+        place = pathlib.Path(name)
+        (place / arrows.PAGE).parent.mkdir()
+        for old, new, words in changes:
+            (place / arrows.PAGE).write_text(page.replace(old, new))
+            expect(failures, f"arrows: {arrows.PAGE}: {new}", list(arrows.check_page(place)), words)
+    return len(changes)
+
+
+def blame_mutants(failures):
+    """Hashes of no commit are seen; where there is no history, nothing is claimed."""
+    with tempfile.TemporaryDirectory(prefix="dw-mutants-") as name:
+        (pathlib.Path(name) / blame.FILE).write_text("# none\n")
+        if blame.check(name) is not None:
+            failures.append("blame looks at a tree without history")
+        who = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+        for words in (["init", "-q"], [*who, "commit", "-q", "--allow-empty", "-m", "first"]):
+            if blame.git(name, *words) is None:
+                print("git is not here or refuses: blame's mutants are left out")
+                return 1
+        for line, words in (
+            (blame.git(name, "rev-parse", "HEAD"), None),
+            ("0" * 40, "is no commit"),
+            ("abcd", "a whole hash"),
+        ):
+            (pathlib.Path(name) / blame.FILE).write_text(line + "\n")
+            complaints = blame.check(name)
+            if words:
+                expect(failures, f"blame: {line}", complaints, words)
+            elif complaints:
+                failures.append(f"blame complains about a sound hash: {complaints}")
+    return 4
 
 
 def with_files_away(paths, action):
@@ -276,9 +332,23 @@ def object_mutants(failures):
             check=True,
         )
         complaints = list(symbols.check_shared(shared, {"dw_wanted"}))
-        for words in ("exports dw_extra", "does not export dw_wanted", "has no SONAME"):
+        for words in (
+            "exports dw_extra, which",
+            "dw_extra without the version",
+            "does not export dw_wanted",
+            "has no SONAME",
+        ):
             expect(failures, f"symbols: {words}", complaints, words)
-    return len(OBJECT_MUTANTS) + 3
+    return len(OBJECT_MUTANTS) + 4
+
+
+def map_mutants(failures):
+    if list(symbols.check_map(SOUND_MAP, "a.map", {"dw_a", "dw_b"})):
+        failures.append("symbols complains about a sound version script")
+    for old, new, words in MAP_MUTANTS:
+        complaints = list(symbols.check_map(SOUND_MAP.replace(old, new), "a.map", {"dw_a", "dw_b"}))
+        expect(failures, f"symbols: {words}", complaints, words)
+    return len(MAP_MUTANTS)
 
 
 def counting(failures):
@@ -318,7 +388,8 @@ def counting(failures):
         (pathlib.Path(name) / "builds.tsv").write_text("pass\ta\nfail\tb\nskip\tc\n")
         if count_results.count_directory(pathlib.Path(name)) != ([1, 1, 1], ["b"], 0):
             failures.append(
-                "count_results: a build that passes, one that fails and one that is skipped are not told apart"
+                "count_results: a build that passes, one that fails and one that is skipped are "
+                "not told apart"
             )
     tests = [
         {"name": "codec", "suite": ["deltawire:pure"], "cmd": ["/b/codec"]},
@@ -349,7 +420,13 @@ def main():
     number = (
         tree_mutants(root, failures) + snippet_mutants(root, failures) + object_mutants(failures)
     )
-    number += counting(failures)
+    number += (
+        format_mutants(root, failures)
+        + page_mutants(root, failures)
+        + blame_mutants(failures)
+        + map_mutants(failures)
+        + counting(failures)
+    )
     for failure in failures:
         print(failure)
     print(f"{number} mutants, {len(failures)} survive")

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# snippets.py - the C that README.md and docs/ show compiles, runs, and prints what they say it prints.
+# snippets.py - the C that README.md and docs/ show compiles, runs, and prints what they say it
+# prints.
 """snippets.py ROOT BUILD
 
-A block marked ```c is a whole program: it is compiled (C11, all warnings are errors) and run, and must
-exit with 0. If the next block is marked ```text output, its text is what the program must print.
-A block marked ```c fragment is a part of something and is not compiled.
-"""
+A block marked ```c is a whole program: it is compiled (C11, all warnings are errors) and run, and
+must exit with 0. If the next block is marked ```text output, its text is what the program must
+print. A block marked ```c fragment is a part of something and is not compiled."""
 
 import pathlib
 import re

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # style.py - file heads, sizes, and words that must not stay in the tree.
-"""style.py ROOT. Limits that a file or function may pass, with the reason, stand in exceptions.txt."""
+"""style.py ROOT. Limits that a file or function may pass, with the reason, stand in
+exceptions.txt."""
 
 import re
 import sys
@@ -10,7 +11,8 @@ import house
 
 FUNCTION_LINES = 75  # "about 60"
 FILE_LINES = 620  # "about 500"
-PUBLIC_HEADER_LINES = 1050  # all public headers together, cuda.h among them
+PUBLIC_HEADER_LINES = 1500  # all public headers together
+COLUMNS_MARK = ":columns"  # exceptions that are format.py's affair
 WORDS = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK)\b")
 
 FUNCTION_NAME = re.compile(r"(\w+)\s*\(")
@@ -65,7 +67,10 @@ def check_sizes(path, lines, allowed, used):
     if len(lines) > FILE_LINES:
         used.add(str(path))
         if str(path) not in allowed:
-            yield f"{path}: {len(lines)} lines, more than {FILE_LINES}: split it, or say why in exceptions.txt"
+            yield (
+                f"{path}: {len(lines)} lines, more than {FILE_LINES}: split it, or say why in "
+                "exceptions.txt"
+            )
     for name, first, count in functions(lines):
         if count > FUNCTION_LINES:
             used.add(f"{path}:{name}")
@@ -89,7 +94,7 @@ def check(root):
     complaints += [
         f"tests/house/exceptions.txt: {name} needs no exception any more"
         for name in allowed
-        if name not in used
+        if name not in used and not name.endswith(COLUMNS_MARK)
     ]
     public = house.files(root, {".h"}, (house.PUBLIC_HEADERS,))
     total = sum(len(house.text(root, path).splitlines()) for path in public)
@@ -102,7 +107,8 @@ def check(root):
         for number, line in enumerate(house.text(root, path).splitlines(), 1):
             if WORDS.search(line):
                 complaints.append(
-                    f'{path}:{number}: "{WORDS.search(line).group(1)}" must not stay: do it, or open an issue'
+                    f'{path}:{number}: "{WORDS.search(line).group(1)}" must not stay: do it, or '
+                    "open an issue"
                 )
     return complaints
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# symbols.py - what the libraries export, what they call, and that the pure layer has no state of its own.
+# symbols.py - what the libraries export, what they call, and that the pure layer has no state of
+# its own.
 """symbols.py ROOT BUILD. Reads nm, objdump and readelf of the libraries in BUILD."""
 
 import pathlib
@@ -14,10 +15,20 @@ import house
 LIBRARIES = {
     "deltawire": (["deltawire.h", "cuda.h"], "src"),
     "deltawire-link": (["transport.h"], "transports"),
-    "deltawire-nccl": (["nccl.h"], "transports"),
-    "deltawire-mpi-openmpi": (["mpi.h"], "transports"),
-    "deltawire-mpi-mpich": (["mpi.h"], "transports"),
+    "deltawire-nccl": (["nccl.h"], "transports/nccl"),
+    "deltawire-mpi-openmpi": (["mpi.h"], "transports/mpi"),
+    "deltawire-mpi-mpich": (["mpi.h"], "transports/mpi"),
 }
+# Library -> the linker's version script, which names the same functions once more.
+MAPS = {
+    "deltawire": "src/libdeltawire.map",
+    "deltawire-link": "transports/libdeltawire-link.map",
+    "deltawire-nccl": "transports/nccl/libdeltawire-nccl.map",
+    "deltawire-mpi-openmpi": "transports/mpi/libdeltawire-mpi.map",
+    "deltawire-mpi-mpich": "transports/mpi/libdeltawire-mpi.map",
+}
+VERSION_NODE = "DELTAWIRE_0"
+MAP = re.compile(r"^\s*(\w+)\s*\{\s*global:\s*((?:\w+;\s*)*)local:\s*\*;\s*\};\s*$")
 
 # All that the pure layer asks of libc and libm. No input or output, no threads, no way out.
 PURE_CALLS = {
@@ -82,16 +93,38 @@ def declared(root, headers):
     names = set()
     for header in headers:
         source = house.without_comments(house.text(root, f"{house.PUBLIC_HEADERS}/{header}"))
+        source = re.sub(r"^[ \t]*#.*$", "", source, flags=re.M)
         names |= set(re.findall(r"\bDW_API\b[^;{(]*?\b(\w+)\s*\(", source))
-        names.discard("__attribute__")
     return names
 
 
+def check_map(text, path, functions):
+    """The version script names the functions of the headers, each once, in order."""
+    match = MAP.match(house.without_comments(text))
+    if not match or match.group(1) != VERSION_NODE:
+        yield f"{path}: write {VERSION_NODE} {{ global: names; local: *; }};"
+        return
+    names = match.group(2).replace(";", " ").split()
+    for name in sorted(set(names) - functions):
+        yield f"{path} exports {name}, which no public header declares"
+    for name in sorted(functions - set(names)):
+        yield f"{path} lacks {name}, which a public header declares"
+    if names != sorted(set(names)):
+        yield f"{path}: write each name once, in the order of the alphabet"
+
+
 def check_shared(library, functions):
-    exported = {
-        line.split()[-1].split("@")[0]
-        for line in run("nm", "-D", "--defined-only", str(library)).splitlines()
-    }
+    exported = set()
+    for line in run("nm", "-D", "--defined-only", str(library)).splitlines():
+        name, _, version = line.split()[-1].partition("@@")
+        if name == VERSION_NODE:
+            continue
+        exported.add(name)
+        if version != VERSION_NODE:
+            yield (
+                f"{library.name} exports {name} without the version {VERSION_NODE}: is it linked "
+                "by its map?"
+            )
     for name in sorted(exported - functions):
         yield f"{library.name} exports {name}, which no public header declares"
     for name in sorted(functions - exported):
@@ -130,14 +163,20 @@ def check_pure(archive):
             else LINKER_CALLS if member in LINKER_OBJECTS else set()
         )
         if name not in defined and name not in allowed and plain not in allowed:
-            yield f"{archive.name}: {member} calls {name}: the pure layer may not (see PURE_CALLS in symbols.py)"
+            yield (
+                f"{archive.name}: {member} calls {name}: the pure layer may not (see PURE_CALLS "
+                "in symbols.py)"
+            )
     for line in run("objdump", "-t", str(archive)).splitlines():
         match = WRITABLE.match(line)
         if not match or match.group(2).startswith(".data.rel.ro"):
             continue
         flags, section, size, name = match.groups()
         if int(size, 16) > 0 and name != section:
-            yield f"{archive.name}: {name} is writable global data ({section}); the pure layer has no globals"
+            yield (
+                f"{archive.name}: {name} is writable global data ({section}); the pure layer has "
+                "no globals"
+            )
 
 
 def check(root, build):
@@ -161,6 +200,8 @@ def check(root, build):
             continue
         if not functions:
             complaints.append(f"{headers}: not one DW_API function found")
+        script = pathlib.Path(root, MAPS[name])
+        complaints += check_map(script.read_text(), MAPS[name], functions)
         complaints += check_shared(shared[0], functions)
         complaints += check_archive(archive)
         if name == "deltawire":

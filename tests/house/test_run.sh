@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# test_run.sh - the manners of ./run: help, usage errors, and a sentence where packages cannot be had.
-# test_run.sh ROOT
+# test_run.sh - the manners of ./run: help, usage errors, and a sentence where packages cannot be
+# had. test_run.sh ROOT
 root=$1
 failures=0
 
@@ -13,7 +13,8 @@ expect() {
     got=$?
     case $output in *"$words"*) found=1 ;; *) found=0 ;; esac
     if [ "$got" -ne "$code" ] || [ $found -eq 0 ]; then
-        printf 'FAILED: %s\n  exit %s, expected %s with "%s", output:\n%s\n' "$*" "$got" "$code" "$words" "$output"
+        printf 'FAILED: %s\n  exit %s, expected %s with "%s", output:\n%s\n' \
+            "$*" "$got" "$code" "$words" "$output"
         failures=$((failures + 1))
     fi
 }
@@ -32,6 +33,7 @@ expect 2 "test knows no '--fast'" "$root/run" test --fast
 expect 2 '--filter needs a regular expression' "$root/run" test --filter
 expect 2 "'(' is not a regular expression" "$root/run" test --filter '('
 expect 2 'fuzz takes a number of seconds' "$root/run" fuzz soon
+expect 2 "format knows no '--fast'" "$root/run" format --fast
 expect 2 'soak takes a number of minutes' "$root/run" soak forever
 
 # A machine on which a package is missing and nobody may install it.
@@ -40,16 +42,21 @@ for tool in bash dirname readlink nproc id env; do ln -s "$(command -v $tool)" b
 printf '#!/bin/sh\nexit 1\n' >bin/dpkg-query
 printf '#!/bin/sh\necho 1000\n' >bin/id.new && mv -f bin/id.new bin/id
 chmod +x bin/dpkg-query bin/id
-expect 1 'neither root nor sudo: as root, run: apt-get install gcc g++' env PATH="$scratch/bin" "$root/run" bench
+expect 1 'neither root nor sudo: as root, run: apt-get install gcc g++' \
+    env PATH="$scratch/bin" "$root/run" bench
 printf '#!/bin/sh\nexit 1\n' >bin/sudo
 chmod +x bin/sudo
-expect 1 'sudo refused: as root, run: apt-get install gcc g++' env PATH="$scratch/bin" "$root/run" bench
+expect 1 'sudo refused: as root, run: apt-get install gcc g++' \
+    env PATH="$scratch/bin" "$root/run" bench
 rm bin/dpkg-query
 expect 1 'this is not Debian' env PATH="$scratch/bin" "$root/run" bench
 
 # Nothing is written where the caller stands.
 left=$(ls "$scratch")
-[ "$left" = "$(printf 'bin\nlinked')" ] || { echo "FAILED: left behind: $left"; failures=$((failures + 1)); }
+if [ "$left" != "$(printf 'bin\nlinked')" ]; then
+    echo "FAILED: left behind: $left"
+    failures=$((failures + 1))
+fi
 
 echo "$failures failures"
 [ $failures -eq 0 ]

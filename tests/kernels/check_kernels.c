@@ -9,14 +9,14 @@
  * many read or written is a fault. */
 #include <float.h>
 #include <math.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
-#include "cpu.h"
-#include "engine.h"
-#include "kernels.h"
-#include "layout.h"
-#include "tool.h"
+#include "arithmetic/layout.h"
+#include "base/cpu.h"
+#include "codecs/form.h"
+#include "engine/engine.h"
+#include "guarded.h"
+#include "kernels/kernels.h"
+#include "support/tool.h"
 
 static const char *const table_names[] = {"avx2", "avx512", "neon"};
 enum {
@@ -36,35 +36,7 @@ static int drawn(int all, int always)
     return always + (all - always) / share;
 }
 
-/* -------------------------------------------------------------------------------------------
- * guarded memory */
-
-typedef struct slot {
-    unsigned char *start, *end; /* between them everything may be touched */
-} slot;
-
-static slot slot_open(void)
-{
-    size_t page = (size_t)sysconf(_SC_PAGESIZE), inner = (SLOT_BYTES + page - 1) / page * page;
-    unsigned char *all =
-        mmap(NULL, inner + 2 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    assert_true(all != MAP_FAILED);
-    assert_int_equal(mprotect(all + page, inner, PROT_READ | PROT_WRITE), 0);
-    return (slot){all + page, all + page + inner};
-}
-
-static void slot_close(slot s)
-{
-    size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    munmap(s.start - page, (size_t)(s.end - s.start) + 2 * page);
-}
-
-/* bytes, flush with the lower or the upper guard. */
-static void *slot_place(slot s, size_t bytes, int at_end)
-{
-    assert_true(bytes <= (size_t)(s.end - s.start));
-    return at_end ? s.end - bytes : s.start;
-}
+/* ---- Guarded memory -------------------------------------------------------------------------- */
 
 enum { X, PREV, NEXT, SCALES, CHOICES, CODES, SLOTS };
 
@@ -78,7 +50,7 @@ typedef struct bench {
 static bench bench_open(const dw_kernels *kernels)
 {
     bench b = {.random = {test_seed()}, .kernels = kernels};
-    for (int i = 0; i < SLOTS; i++) b.slots[i] = slot_open();
+    for (int i = 0; i < SLOTS; i++) b.slots[i] = slot_open(SLOT_BYTES);
     return b;
 }
 
@@ -113,8 +85,7 @@ static void *odd_copy(bench *b, int which, const void *from, size_t bytes)
     return memory;
 }
 
-/* ------------------------------------------------------------------------------------------- runs
- */
+/* ---- Runs ------------------------------------------------------------------------------------ */
 
 typedef struct shape {
     dw_dtype x, prev;
@@ -178,10 +149,10 @@ static shape shape_of(bench *b, dw_dtype x, dw_dtype prev, uint32_t bits, uint32
 static void fill_run(bench *b, const shape *s, void *x, void *prev)
 {
     size_t n = s->channels;
-    float sizes[] = {1, 1, 1e-3f, 1e30f, 1e-30f, 3e4f};
-    test_fill(&b->random, prev, s->prev, n, sizes[below(b, 6)]);
-    if (s->hostile && n) test_spoil(&b->random, prev, s->prev, n, 0);
-    float far = sizes[below(b, 6)];
+    float sizes[] = {1, 1, 1e-3f, 1e30f, 1e-30f, 3e4f, 0x1p125f}; /* the last: to the very end */
+    test_fill(&b->random, prev, s->prev, n, sizes[below(b, 7)]);
+    if (s->hostile && n) test_spoil(&b->random, prev, s->prev, n, false);
+    float far = sizes[below(b, 7)];
     for (size_t i = 0; i < n; i++) {
         float noise = test_normal(&b->random) * far,
               base = s->has_prev ? test_get(prev, s->prev, i) : 0.0f;
@@ -194,8 +165,8 @@ static void fill_run(bench *b, const shape *s, void *x, void *prev)
     if (s->hostile && n) test_spoil(&b->random, x, s->x, n, s->hostile == 2);
     if (s->hostile == 2 && s->x == DW_F16 && n) { /* signalling NaN keep their bits */
         uint16_t *halves = x;
-        uint32_t payload = below(b, 3) ? below(b, 0x1ff) : below(b, 2) * 0x1fe; /* the ends more
-                                                                                   often */
+        /* The ends more often. */
+        uint32_t payload = below(b, 3) ? below(b, 0x1ff) : below(b, 2) * 0x1fe;
         halves[below(b, (uint32_t)n)] = (uint16_t)(0x7c01 + payload + (below(b, 2) << 15));
     }
 }
@@ -281,7 +252,7 @@ static void check_decode(bench *b, const shape *s)
     size_t size = dw_dtype_bytes(s->prev), bytes = s->channels * size,
            code_bytes = (size_t)s->tile_pieces * s->width * s->bits / 8;
     test_fill(&b->random, plain_prev, s->prev, s->channels, 1);
-    if (s->hostile && s->channels) test_spoil(&b->random, plain_prev, s->prev, s->channels, 0);
+    if (s->hostile && s->channels) test_spoil(&b->random, plain_prev, s->prev, s->channels, false);
     uint8_t *scales = guarded(b, SCALES, 2 * (size_t)s->pieces),
             *codes = guarded(b, CODES, code_bytes);
     if (s->hostile < 2) /* mostly scales that occur */
@@ -307,18 +278,19 @@ static void check_decode(bench *b, const shape *s)
                          .first = s->first * s->width,
                          .element = 4 * (uint64_t)below(b, 1 << 30)};
     uint64_t sums[2] = {s->channels, s->channels};
-    if (below(b, 2)) run.sum = &sums[0];
+    run.past = (int)below(b, 2); /* out lies at the beginning of a page, or anywhere */
+    if (!run.past && below(b, 2)) run.sum = &sums[0];
     specification->decode(&run);
     if (s->has_prev) run.prev = odd_copy(b, PREV, plain_prev, bytes);
     run.out = out;
     if (run.sum) run.sum = &sums[1];
     b->kernels->decode(&run);
+    if (run.past) b->kernels->stream(out, out, 0, 1);
     same_bytes("decoded", expected, out, bytes, b->kernels->name, describe(s));
     same_bytes("digest", &sums[0], &sums[1], sizeof sums[0], b->kernels->name, describe(s));
 }
 
-/* ------------------------------------------------------------------------------------------- tests
- */
+/* ---- Tests ----------------------------------------------------------------------------------- */
 
 static const uint32_t widths[] = {16, 32, 64, 128, 256, 96, 160, 1024, 2048};
 enum { WIDTHS = sizeof widths / sizeof *widths };
@@ -532,7 +504,7 @@ static void columns_of(bench *b)
         for (uint32_t i = 0; i < n; i++) {
             extremes[0].delta_positive[i] = extremes[1].delta_positive[i] = below(b, 0x40000000);
             for (int k = 0; k < DW_ATTEMPTS; k++)
-                squares[0].inverse[k][i] = squares[1].inverse[k][i] = (float)below(b, 100);
+                squares[0].inverse[k][i] = squares[1].inverse[k][i] = (float)(1 + below(b, 100));
         }
         specification->column_extremes(&run, &extremes[0]);
         b->kernels->column_extremes(&run, &extremes[1]);
@@ -674,7 +646,7 @@ static void norms_of(bench *b)
         dw_dtype back_dtype = dtypes[below(b, 3)];
         fill_run(b, &s, x, base);
         test_fill(&b->random, back, back_dtype, s.channels, 1);
-        if (s.hostile && s.channels) test_spoil(&b->random, back, back_dtype, s.channels, 0);
+        if (s.hostile && s.channels) test_spoil(&b->random, back, back_dtype, s.channels, false);
         dw_norms expected = {1, 2, 3}, found = expected;
         dw_norms_run run = {
             .x = odd_copy(b, X, x, s.channels * dw_dtype_bytes(s.x)),
@@ -697,6 +669,68 @@ static void sums_squares_as_c_does(void **state)
     for_each_table(norms_of);
 }
 
+/* Any bits at all, sums next to ties, products that are rounded away, ends of the numbers. */
+static void fill_sums(bench *b, float *from, void *to, dw_dtype dtype, size_t n)
+{
+    float sizes[] = {1, 1e-3f, 3e4f, 1e-38f, 0x1p125f};
+    random_bytes(b, from, n * sizeof *from);
+    random_bytes(b, to, n * dw_dtype_bytes(dtype));
+    if (below(b, 3) == 0 || n == 0) return;
+    test_fill(&b->random, from, DW_F32, n, sizes[below(b, 5)]);
+    test_fill(&b->random, to, dtype, n, sizes[below(b, 5)]);
+    if (below(b, 2)) test_spoil(&b->random, from, DW_F32, n, (int)below(b, 2));
+    if (below(b, 2)) test_spoil(&b->random, to, dtype, n, (int)below(b, 2));
+}
+
+static float any_factor(bench *b)
+{
+    float factors[] = {1, -1, 0.5f, 1.0f / 3, -3.1f, 0, -0.0f, 0x1p-140f, FLT_MAX, INFINITY, NAN};
+    uint32_t bits = (uint32_t)test_next(&b->random);
+    return below(b, 4) ? factors[below(b, sizeof factors / sizeof *factors)] : dw_float_of(bits);
+}
+
+/* One element by the definition; volatile keeps compilers from joining the steps. */
+static uint32_t sum_by_definition(float from, float factor, float old, dw_dtype dtype)
+{
+    volatile float product = factor * from;
+    volatile float sum = old + product;
+    if (isnan(sum)) return dtype == DW_F32 ? 0x7fc00000 : dtype == DW_F16 ? 0x7e00 : 0x7fc0;
+    return dtype == DW_F32   ? dw_bits_of(sum)
+           : dtype == DW_F16 ? dw_f16_round(sum)
+                             : dw_bf16_round(sum);
+}
+
+static void sums_of(bench *b)
+{
+    static float from[MOST];
+    static unsigned char to[4 * MOST], before[4 * MOST];
+    for (int round = 0; round < drawn(4000, 900); round++) {
+        dw_dtype dtype = dtypes[round % 3];
+        size_t n = round < 900 ? (size_t)round / 3 : below(b, MOST), size = dw_dtype_bytes(dtype);
+        float factor = any_factor(b);
+        fill_sums(b, from, to, dtype, n);
+        memcpy(before, to, n * size);
+        void *odd = odd_copy(b, NEXT, to, n * size);
+        specification->add(from, factor, to, dtype, n);
+        b->kernels->add(odd_copy(b, X, from, n * sizeof *from), factor, odd, dtype, n);
+        char text[64];
+        snprintf(text, sizeof text, "%s, factor %a, %zu", dtype_names[dtype], (double)factor, n);
+        same_bytes("sums", to, odd, n * size, b->kernels->name, text);
+        for (size_t i = 0; i < n; i++) {
+            uint32_t bits = 0;
+            memcpy(&bits, to + i * size, size); /* of a little-endian machine, as all tables are */
+            assert_int_equal(bits,
+                             sum_by_definition(from[i], factor, test_get(before, dtype, i), dtype));
+        }
+    }
+}
+
+static void adds_in_steps_that_are_rounded_each(void **state)
+{
+    (void)state;
+    for_each_table(sums_of);
+}
+
 /* Three frames of one key by a pair that uses one table; the decoder gets the other's. */
 typedef struct journey {
     test_pair pair;
@@ -708,17 +742,15 @@ static void travel(journey *j, const char *config, const dw_tensor *x, const dw_
                    const dw_kernels *decodes)
 {
     dw_key key = {3, 0};
-    dw_engine out = dw_engine_cpu(encodes), in = dw_engine_cpu(decodes);
     dw_tensor y = *x;
     y.data = NULL;
     test_pair_open(&j->pair, config, 1, x->t, x->c, x->dtype);
-    dw_encoder_use(j->pair.encoder, &out);
-    dw_decoder_use(j->pair.decoder, &in);
+    dw_encoder_use(j->pair.encoder, encodes);
+    dw_decoder_use(j->pair.decoder, decodes);
     for (int i = 0; i < 3; i++) {
         dw_tensor now = *x;
-        now.data = (unsigned char *)x->data + (size_t)i * dw_dtype_bytes(x->dtype); /* x moves along
-                                                                                       by an element
-                                                                                       a visit */
+        /* x moves along by an element a visit. */
+        now.data = (unsigned char *)x->data + (size_t)i * dw_dtype_bytes(x->dtype);
         test_pair_encode(&j->pair, &key, &now);
         j->lens[i] = j->pair.len;
         j->frames[i] = malloc(j->pair.len);
@@ -730,7 +762,7 @@ static void travel(journey *j, const char *config, const dw_tensor *x, const dw_
     }
     /* A duplicate makes the decoder digest what it holds anew: it must be what was digested on its
      * way to memory. */
-    dw_reply_info reply;
+    dw_reply_info reply = {.struct_size = sizeof reply};
     assert_int_equal(test_pair_decode(&j->pair, &y), DW_ERR_STALE);
     assert_int_equal(dw_reply_read(j->pair.reply, j->pair.reply_len, &reply, NULL), DW_OK);
     assert_true(reply.accepted);
@@ -779,8 +811,8 @@ static void frames_of(bench *b)
             same_bytes("frame", expected.frames[k], found.frames[k], found.lens[k],
                        b->kernels->name, cases[i].config);
         }
-        dw_counters a = dw_encoder_counters(expected.pair.encoder),
-                    c = dw_encoder_counters(found.pair.encoder);
+        dw_counters a = test_encoder_counters(expected.pair.encoder),
+                    c = test_encoder_counters(found.pair.encoder);
         if (!strstr(cases[i].config, "bits=2") && !strstr(cases[i].config, "bits=1"))
             assert_true(a.error_square < 0.25 * a.x_square);
         same_bytes("counters", &a, &c, sizeof a, b->kernels->name, cases[i].config);
@@ -794,6 +826,74 @@ static void makes_the_frames_that_c_makes(void **state)
 {
     (void)state;
     for_each_table(frames_of);
+}
+
+/* A sample of a decoder without state, by both tables: to the same bytes of y, and the same bytes
+ * between its rows. skew: bytes from a page to y. */
+typedef struct large {
+    uint32_t bits, group, t, c;
+    dw_dtype y;
+    uint32_t gap, skew;
+} large;
+
+static void decode_large(const dw_kernels *kernels, const large *l, const uint8_t *payload,
+                         unsigned char *memory, size_t bytes)
+{
+    dw_decode_job job = {.kernels = kernels,
+                         .payload = payload,
+                         .y = memory + l->skew,
+                         .y_dtype = l->y,
+                         .stride = (int64_t)l->c + l->gap};
+    assert_true(dw_layout_make(&job.layout, l->t, l->c, l->bits, l->group, false));
+    memset(memory, 0x55, bytes);
+    for (uint64_t chunk = 0; chunk < dw_layout_chunks(&job.layout); chunk++) {
+        dw_chunk_result unused;
+        dw_form_quantized.decode(&job, chunk, &unused);
+    }
+}
+
+static void large_of(bench *b)
+{
+    static const large cases[] = {
+        {4, 64, 4200, 1000, DW_F32, 0, 0},
+        {4, 64, 4100, 1024, DW_F32, 0, 0},
+        {4, 64, 4100, 1024, DW_BF16, 1024, 0},
+        {4, 64, 4100, 2048, DW_BF16, 0, 2},
+        {3, 16, 4100, 2048, DW_BF16, 0, 0},
+        {2, 128, 4100, 1024, DW_F32, 16, 64},
+        {5, 32, 4100, 1025, DW_F32, 15, 0},
+        {4, 64, 4100, 2048, DW_F16, 0, 0},
+        {8, DW_LAYOUT_ROW, 1030, 4100, DW_F32, 0, 4},
+        {1, DW_LAYOUT_CHANNEL, 2100, 2048, DW_F32, 0, 0},
+    };
+    size_t all = sizeof cases / sizeof *cases;
+    for (size_t i = 0; i < (share > 1 ? 2 : all); i++) {
+        const large *l = &cases[i];
+        dw_layout layout;
+        assert_true(dw_layout_make(&layout, l->t, l->c, l->bits, l->group, false));
+        size_t bytes = (size_t)l->t * (l->c + l->gap) * dw_dtype_bytes(l->y) + 4096;
+        unsigned char *memory[2];
+        uint8_t *payload = malloc(layout.payload_bytes);
+        assert_non_null(payload);
+        random_bytes(b, payload, layout.payload_bytes); /* one scale in 256 is poisoned */
+        for (int k = 0; k < 2; k++) {
+            memory[k] = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+            assert_non_null(memory[k]);
+            decode_large(k ? b->kernels : specification, l, payload, memory[k], bytes);
+        }
+        char text[64];
+        snprintf(text, sizeof text, "case %zu", i);
+        same_bytes("large", memory[0], memory[1], bytes, b->kernels->name, text);
+        free(memory[0]);
+        free(memory[1]);
+        free(payload);
+    }
+}
+
+static void decodes_what_no_cache_holds_as_c_does(void **state)
+{
+    (void)state;
+    for_each_table(large_of);
 }
 
 /* Of all that the processor has and the mask allows, the widest. */
@@ -872,6 +972,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(the_ladder_takes_what_the_mask_allows),
         cmocka_unit_test(encodes_every_kind_of_run_as_c_does),
         cmocka_unit_test(decodes_any_bytes_as_c_does),
+        cmocka_unit_test(decodes_what_no_cache_holds_as_c_does),
         cmocka_unit_test(takes_every_size_up_to_300),
         cmocka_unit_test(finds_the_extremes_that_c_finds),
         cmocka_unit_test(searches_scales_as_c_does),
@@ -883,6 +984,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(makes_the_frames_that_c_makes),
         cmocka_unit_test(every_mask_makes_the_same_frames),
         cmocka_unit_test(sums_squares_as_c_does),
+        cmocka_unit_test(adds_in_steps_that_are_rounded_each),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

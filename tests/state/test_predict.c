@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_predict.c - keys, copies, quota and the pool beneath them. */
-#include "predict.h"
-#include "tool.h"
+ * test_predict.c - keys, copies and quota. */
+#include "state/predict.h"
+#include "support/tool.h"
 
 static void keys_are_found_whatever_comes_and_goes(void **state)
 {
@@ -31,74 +31,27 @@ static void keys_are_found_whatever_comes_and_goes(void **state)
     dw_predictor_release(&predictor);
 }
 
-static void a_pool_reuses_what_is_given_back(void **state)
+/* Of one life the highest number counts, in any order; another life has a number of its own. */
+static void late_frames_are_refused_up_to_the_highest(void **state)
 {
-    test_allocator counts = {.fail_at = -1};
-    dw_allocator allocator = test_allocator_hooks(&counts);
-    dw_pool pool;
-    void *slots[64];
-    (void)state;
-    dw_pool_init(&pool, &allocator);
-    for (int round = 0; round < 5; round++) {
-        long calls = counts.calls;
-        for (int i = 0; i < 64; i++) {
-            slots[i] = dw_pool_take(&pool, 100000);
-            assert_non_null(slots[i]);
-            assert_int_equal((uintptr_t)slots[i] % 64, 0);
-            memset(slots[i], i, 100000);
-        }
-        for (int i = 0; i < 64; i++) assert_int_equal(((unsigned char *)slots[i])[99999], i);
-        for (int i = 0; i < 64; i++) dw_pool_give(&pool, slots[i], 100000);
-        if (round) assert_int_equal(counts.calls, calls);
-        assert_int_equal(pool.taken_bytes, 0);
-    }
-    assert_null(dw_pool_take(&pool, UINT64_MAX));
-    assert_null(dw_pool_take(&pool, 0));
-    dw_pool_release(&pool);
-    assert_int_equal(counts.out_blocks, 0);
-}
-
-/* Sequences of every length, one after the other: each size is found again. */
-static void any_number_of_sizes_is_reused(void **state)
-{
-    test_allocator counts = {.fail_at = -1};
-    dw_allocator allocator = test_allocator_hooks(&counts);
-    dw_pool pool;
-    long calls = 0;
-    (void)state;
-    dw_pool_init(&pool, &allocator);
-    for (int round = 0; round < 4; round++) {
-        for (uint64_t bytes = 1; bytes < 3000000; bytes += 1 + bytes / 7) {
-            void *slot = dw_pool_take(&pool, bytes);
-            assert_non_null(slot);
-            memset(slot, 1, bytes);
-            dw_pool_give(&pool, slot, bytes);
-        }
-        if (round == 0) calls = counts.calls;
-    }
-    assert_int_equal(counts.calls, calls);
-    dw_pool_release(&pool);
-    assert_int_equal(counts.out_blocks, 0);
-}
-
-static void many_sizes_at_once_do_not_mix(void **state)
-{
+    dw_predictor predictor;
+    dw_held *held;
     dw_allocator allocator = dw_mem_allocator(&(dw_allocator){0});
-    dw_pool pool;
     (void)state;
-    dw_pool_init(&pool, &allocator);
-    for (int round = 0; round < 3; round++) {
-        unsigned char *slots[40];
-        for (int i = 0; i < 40; i++) {
-            slots[i] = dw_pool_take(&pool, 64u * (unsigned)(i + 1));
-            memset(slots[i], i, 64u * (unsigned)(i + 1));
-        }
-        for (int i = 0; i < 40; i++) {
-            for (unsigned k = 0; k < 64u * (unsigned)(i + 1); k++) assert_int_equal(slots[i][k], i);
-            dw_pool_give(&pool, slots[i], 64u * (unsigned)(i + 1));
-        }
-    }
-    dw_pool_release(&pool);
+    dw_predictor_init(&predictor, &allocator, 0);
+    assert_false(dw_predictor_refuses(&predictor, 7, 1));
+    dw_predictor_refuse_until(&predictor, 7, 10);
+    dw_predictor_refuse_until(&predictor, 7, 5);
+    assert_true(dw_predictor_refuses(&predictor, 7, 1) && dw_predictor_refuses(&predictor, 7, 10));
+    assert_false(dw_predictor_refuses(&predictor, 7, 11));
+    assert_false(dw_predictor_refuses(&predictor, 8, 1));
+    assert_int_equal(dw_predictor_add(&predictor, (dw_key){1, 0}, &held), DW_OK);
+    dw_predictor_drop(&predictor, held); /* without a copy nothing was taken from a frame */
+    assert_true(dw_predictor_refuses(&predictor, 7, 10));
+    dw_predictor_refuse_until(&predictor, 8, 2);
+    assert_true(dw_predictor_refuses(&predictor, 8, 2));
+    assert_false(dw_predictor_refuses(&predictor, 8, 3) || dw_predictor_refuses(&predictor, 7, 1));
+    dw_predictor_release(&predictor);
 }
 
 static void sizes_that_overflow_are_refused(void **state)
@@ -152,7 +105,7 @@ static void tensors_that_cannot_be_walked_are_refused(void **state)
                      DW_ERR_ARGUMENT);
     tx.n = 1;
     assert_int_equal(dw_encode(pair.encoder, twice, &tx, frame, 100, &len), DW_ERR_NO_ROOM);
-    assert_int_equal(dw_encoder_counters(pair.encoder).keys_held, 0);
+    assert_int_equal(test_encoder_counters(pair.encoder).keys_held, 0);
     assert_int_equal(dw_encoder_resync(pair.encoder, twice, 1, frame, sizeof frame, &len),
                      DW_ERR_ARGUMENT);
     test_pair_close(&pair);
@@ -168,7 +121,7 @@ static void a_reply_needs_its_room(void **state)
     test_pair_encode(&pair, &(dw_key){1, 0}, &tx);
     pair.reply_cap--;
     assert_int_equal(test_pair_decode(&pair, &ty), DW_ERR_NO_ROOM);
-    assert_int_equal(dw_decoder_counters(pair.decoder).keys_held, 0);
+    assert_int_equal(test_decoder_counters(pair.decoder).keys_held, 0);
     assert_int_equal(dw_decode(pair.decoder, pair.frame, pair.len, &ty, NULL, 0, NULL), DW_OK);
     test_pair_close(&pair);
 }
@@ -177,9 +130,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(keys_are_found_whatever_comes_and_goes),
-        cmocka_unit_test(a_pool_reuses_what_is_given_back),
-        cmocka_unit_test(any_number_of_sizes_is_reused),
-        cmocka_unit_test(many_sizes_at_once_do_not_mix),
+        cmocka_unit_test(late_frames_are_refused_up_to_the_highest),
         cmocka_unit_test(sizes_that_overflow_are_refused),
         cmocka_unit_test(tensors_that_cannot_be_walked_are_refused),
         cmocka_unit_test(a_reply_needs_its_room),

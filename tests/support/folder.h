@@ -14,7 +14,7 @@ static inline int test_folder(char path[TEST_FOLDER_BYTES], const char *name)
 {
     const char *place = getenv("TMPDIR");
     if (!place || !*place) place = P_tmpdir;
-    const int n = snprintf(path, TEST_FOLDER_BYTES, "%s/deltawire-%s-XXXXXX", place, name);
+    int n = snprintf(path, TEST_FOLDER_BYTES, "%s/deltawire-%s-XXXXXX", place, name);
     if (n < 0 || n >= TEST_FOLDER_BYTES) {
         fprintf(stderr, "TMPDIR=%s is too long for the paths of sockets: using %s\n", place,
                 P_tmpdir);

@@ -3,8 +3,9 @@
 #include "tool.h"
 
 #include <math.h>
+#include <stdbool.h>
 
-#include "half.h"
+#include "arithmetic/half.h"
 
 uint64_t test_next(test_random *random)
 {
@@ -55,7 +56,7 @@ void test_fill(test_random *random, void *data, dw_dtype dtype, size_t n, float 
     for (size_t i = 0; i < n; i++) test_set(data, dtype, i, size * test_normal(random));
 }
 
-void test_spoil(test_random *random, void *data, dw_dtype dtype, size_t n, int non_finite)
+void test_spoil(test_random *random, void *data, dw_dtype dtype, size_t n, bool non_finite)
 {
     static const uint32_t finite[] = {0x80000000, 0x00000001, 0x807fffff, 0x7f7fffff,
                                       0xff7fffff, 0x3fffffff, 0x0f7fffff, 0x0f800000,
@@ -131,9 +132,10 @@ void test_pair_in_step(const test_pair *pair, dw_key key)
 static void *count_allocate(void *context, size_t bytes, size_t alignment)
 {
     test_allocator *a = context;
-    long call = a->calls++;
+    int64_t call = a->calls++;
     if (a->fail_at >= 0 && (a->only_once ? call == a->fail_at : call >= a->fail_at)) return NULL;
     a->out_bytes += bytes;
+    if (a->out_bytes > a->most_bytes) a->most_bytes = a->out_bytes;
     a->out_blocks++;
     return aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
 }

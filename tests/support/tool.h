@@ -25,18 +25,33 @@ uint64_t test_next(test_random *random);
 double test_uniform(test_random *random); /* [0, 1) */
 float test_normal(test_random *random);
 
-/* The seed of this run: DW_TEST_SEED, or a fixed one; printed, so that a failure can be run again.
- */
+/* The seed of this run: DW_TEST_SEED, or a fixed one; printed, so that a failure can be run
+ * again. */
 uint64_t test_seed(void);
 
 /* n*t*c elements of a dtype; values drawn normally with the given size. */
 void test_fill(test_random *random, void *data, dw_dtype dtype, size_t n, float size);
 
 /* Overwrites some with NaN, infinities, -0, subnormals, the largest finite, full mantissas. */
-void test_spoil(test_random *random, void *data, dw_dtype dtype, size_t n, int non_finite);
+void test_spoil(test_random *random, void *data, dw_dtype dtype, size_t n, bool non_finite);
 
 float test_get(const void *data, dw_dtype dtype, size_t i);
 void test_set(void *data, dw_dtype dtype, size_t i, float value);
+
+/* The counters as a value. */
+static inline dw_counters test_encoder_counters(const dw_encoder *encoder)
+{
+    dw_counters counters = {.struct_size = sizeof counters};
+    assert_int_equal(dw_encoder_counters(encoder, &counters), DW_OK);
+    return counters;
+}
+
+static inline dw_counters test_decoder_counters(const dw_decoder *decoder)
+{
+    dw_counters counters = {.struct_size = sizeof counters};
+    assert_int_equal(dw_decoder_counters(decoder, &counters), DW_OK);
+    return counters;
+}
 
 /* Encoder and decoder of one config text, and room for frames; everything asserts. */
 typedef struct test_pair {
@@ -69,10 +84,10 @@ static inline bool test_can_run(void)
 
 /* An allocator that counts, fails the n-th call, and knows what is still out. */
 typedef struct test_allocator {
-    long calls, fail_at; /* fail_at < 0: never; else every call from that one on, or that one alone
-                          */
-    int only_once;
-    size_t out_bytes, out_blocks;
+    /* fail_at < 0: never; else every call from that one on, or that one alone. */
+    int64_t calls, fail_at;
+    bool only_once;
+    size_t out_bytes, out_blocks, most_bytes; /* most_bytes: at once, ever */
 } test_allocator;
 
 dw_allocator test_allocator_hooks(test_allocator *allocator);

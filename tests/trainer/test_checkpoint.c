@@ -5,6 +5,7 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -17,7 +18,7 @@
 #include <cmocka.h>
 
 #include "checkpoint.h"
-#include "folder.h"
+#include "support/folder.h"
 
 enum { PARTS = 4 };
 static const dw_model_shape shape = {.layers = 2, .channels = 16, .heads = 2, .context = 8};
@@ -39,7 +40,7 @@ static int set_up(void **state)
     return 0;
 }
 
-static int count_files(int remove)
+static int count_files(bool remove)
 {
     int n = 0;
     DIR *entries = opendir(directory);
@@ -57,7 +58,7 @@ static int count_files(int remove)
 static int tear_down(void **state)
 {
     (void)state;
-    count_files(1);
+    count_files(true);
     rmdir(directory);
     for (int i = 0; i < PARTS; i++) dw_part_destroy(&parts[i]);
     return 0;
@@ -85,8 +86,8 @@ static dw_status load(uint32_t expected_step, dw_why *why)
     for (uint32_t i = 0; i < PARTS && status == DW_OK; i++) {
         dw_part part;
         assert_int_equal(dw_part_create(&part, &shape, i), DW_OK);
-        status = dw_checkpoint_read(&checkpoint, &part, 1, why);
-        const size_t bytes = part.n * sizeof(float);
+        status = dw_checkpoint_read(&checkpoint, &part, true, why);
+        size_t bytes = part.n * sizeof(float);
         if (status == DW_OK) {
             assert_memory_equal(part.params, parts[i].params, bytes);
             assert_memory_equal(part.mean, parts[i].mean, bytes);
@@ -107,12 +108,12 @@ static void gives_back_what_was_saved(void **state)
     dw_why why;
     assert_int_equal(save(12, &why), DW_OK);
     assert_int_equal(load(12, &why), DW_OK);
-    assert_int_equal(count_files(0), PARTS + 1);
+    assert_int_equal(count_files(false), PARTS + 1);
     /* Without the optimizer its averages stay as they are. */
     dw_checkpoint checkpoint;
     assert_int_equal(dw_checkpoint_open(&checkpoint, directory, &why), DW_OK);
     parts[1].mean[3] = 99;
-    assert_int_equal(dw_checkpoint_read(&checkpoint, &parts[1], 0, &why), DW_OK);
+    assert_int_equal(dw_checkpoint_read(&checkpoint, &parts[1], false, &why), DW_OK);
     assert_true(parts[1].mean[3] == 99);
     dw_checkpoint_close(&checkpoint);
 }
@@ -125,7 +126,7 @@ static void a_new_checkpoint_takes_the_place_of_the_old(void **state)
     for (int i = 0; i < PARTS; i++) parts[i].params[0] += 1;
     assert_int_equal(save(2, &why), DW_OK);
     assert_int_equal(load(2, &why), DW_OK);
-    assert_int_equal(count_files(0), PARTS + 1); /* nothing of the old one is left */
+    assert_int_equal(count_files(false), PARTS + 1); /* nothing of the old one is left */
 }
 
 static void what_is_not_committed_changes_nothing(void **state)
@@ -140,7 +141,7 @@ static void what_is_not_committed_changes_nothing(void **state)
     assert_int_equal(load(1, &why), DW_OK);
     dw_checkpoint_tidy(directory, &parts[2]);
     assert_int_equal(load(1, &why), DW_OK);
-    assert_int_equal(count_files(0), PARTS + 1);
+    assert_int_equal(count_files(false), PARTS + 1);
 }
 
 /* Files may grow to so many bytes: what a full disk does, without one. */
@@ -168,7 +169,7 @@ static void a_disk_that_is_full_leaves_the_old_checkpoint(void **state)
         assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
         assert_int_equal(status, DW_ERR_IO);
         assert_non_null(strstr(why.text, "File too large"));
-        assert_int_equal(count_files(0), PARTS + 1);
+        assert_int_equal(count_files(false), PARTS + 1);
     }
     for (int i = 0; i < PARTS; i++) parts[i].params[0] = kept[i];
     assert_int_equal(load(1, &why), DW_OK);
@@ -266,7 +267,7 @@ static void does_not_replace_another_model(void **state)
 {
     (void)state;
     dw_why why;
-    const dw_model_shape other = {.layers = 3, .channels = 16, .heads = 2, .context = 8};
+    dw_model_shape other = {.layers = 3, .channels = 16, .heads = 2, .context = 8};
     assert_int_equal(dw_checkpoint_prepare(directory, &other, &why), DW_OK);
     assert_int_equal(save(3, &why), DW_OK);
     assert_int_equal(dw_checkpoint_prepare(directory, &shape, &why), DW_OK);

@@ -3,7 +3,7 @@
 #include <pthread.h>
 
 #include "crew.h"
-#include "tool.h"
+#include "support/tool.h"
 
 enum { MOST = 1000 };
 

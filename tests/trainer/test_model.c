@@ -50,14 +50,14 @@ static dw_model *whole_model(void)
 static double loss_of(dw_model *model, const uint8_t *samples)
 {
     dw_model_forward(model, 0, N, samples);
-    return dw_model_loss(model, 0, 0, 0);
+    return dw_model_loss(model, 0, false, 0);
 }
 
 /* The slope of the loss along a direction (part->mean holds it), by central differences. */
 static double slope(dw_model *model, dw_part *part, const dw_parameter *tensor,
                     const float *direction, double h, const uint8_t *samples)
 {
-    const size_t n = (size_t)tensor->rows * tensor->columns;
+    size_t n = (size_t)tensor->rows * tensor->columns;
     float *x = part->params + tensor->offset, *kept = malloc(n * sizeof *kept);
     double side[2];
     memcpy(kept, x, n * sizeof *kept);
@@ -76,22 +76,22 @@ static double slope(dw_model *model, dw_part *part, const dw_parameter *tensor,
 static void check_tensor(dw_model *model, dw_part *part, const dw_parameter *tensor,
                          const uint8_t *samples)
 {
-    const size_t n = (size_t)tensor->rows * tensor->columns;
+    size_t n = (size_t)tensor->rows * tensor->columns;
     const float *gradient = part->grads + tensor->offset;
     float *direction = malloc(n * sizeof *direction);
     double square = 0;
     for (size_t i = 0; i < n; i++) square += (double)gradient[i] * (double)gradient[i];
-    const double norm = sqrt(square);
+    double norm = sqrt(square);
     if (!(norm > 1e-3)) fail_msg("%s %s has no gradient", part->name, tensor->name);
     for (int kind = 0; kind < 2; kind++) {
         double expected = 0;
         for (size_t i = 0; i < n; i++) {
-            const int sign = dw_random(11, DW_RANDOM_SHUFFLE, part->index, i).v[1] & 1;
+            int sign = dw_random(11, DW_RANDOM_SHUFFLE, part->index, i).v[1] & 1;
             direction[i] = kind ? (sign ? 1.0f : -1.0f) / sqrtf((float)n)
                                 : (float)((double)gradient[i] / norm);
             expected += (double)direction[i] * (double)gradient[i];
         }
-        const double h = 2e-3, found = slope(model, part, tensor, direction, h, samples);
+        double h = 2e-3, found = slope(model, part, tensor, direction, h, samples);
         /* Rounding in float gives the loss (about 300) an error near 1e-5, over 2 h; the rest is
          * curvature. */
         if (fabs(found - expected) > 0.005 * fabs(expected) + 0.002 * norm + 0.01)
@@ -108,7 +108,7 @@ static void every_gradient_is_that_of_finite_differences(void **state)
     fill_samples(samples, sizeof samples);
     dw_model *model = whole_model();
     dw_model_forward(model, 0, N, samples);
-    dw_model_loss(model, 0, 1, 1);
+    dw_model_loss(model, 0, true, 1);
     dw_model_backward(model, 0);
     for (uint32_t p = 0; p < dw_model_part_count(model); p++) {
         dw_part *part = dw_model_part(model, p);
@@ -126,7 +126,7 @@ static void gradients_of_micro_batches_add_up(void **state)
     dw_model *model = whole_model();
     dw_part *part = dw_model_part(model, 2);
     dw_model_forward(model, 0, N, samples);
-    double loss = dw_model_loss(model, 0, 1, 1);
+    double loss = dw_model_loss(model, 0, true, 1);
     dw_model_backward(model, 0);
     float *once = malloc(part->n * sizeof *once);
     memcpy(once, part->grads, part->n * sizeof *once);
@@ -134,7 +134,7 @@ static void gradients_of_micro_batches_add_up(void **state)
     double sum = 0;
     for (int i = 0; i < N; i++) {
         dw_model_forward(model, 0, 1, samples + i * (T + 1));
-        sum += dw_model_loss(model, 0, 1, 1);
+        sum += dw_model_loss(model, 0, true, 1);
         dw_model_backward(model, 0);
     }
     assert_true(fabs(sum - loss) < 1e-3);
@@ -154,7 +154,7 @@ static void no_token_sees_a_later_one(void **state)
     dw_model *model;
     assert_int_equal(dw_model_create(&model, &shape, 0, 3, N, 1), DW_OK);
     stir(model);
-    const size_t rows = (T - 1) * shape.channels;
+    size_t rows = (T - 1) * shape.channels;
     float *before = malloc(rows * sizeof *before);
     dw_model_forward(model, 0, N, samples);
     memcpy(before, dw_model_output(model, 0), rows * sizeof *before);
@@ -168,7 +168,7 @@ static void no_token_sees_a_later_one(void **state)
 static double loss_of_stages(uint32_t stages, float *grads, const uint8_t *samples)
 {
     dw_model *models[3];
-    const size_t bytes = sizeof(float) * N * T * shape.channels;
+    size_t bytes = sizeof(float) * N * T * shape.channels;
     for (uint32_t r = 0; r < stages; r++) {
         uint32_t first, n;
         dw_stage_parts(&shape, r, stages, &first, &n);
@@ -177,7 +177,7 @@ static double loss_of_stages(uint32_t stages, float *grads, const uint8_t *sampl
         if (r) memcpy(dw_model_input(models[r], 0), dw_model_output(models[r - 1], 0), bytes);
         dw_model_forward(models[r], 0, N, samples);
     }
-    double loss = dw_model_loss(models[stages - 1], 0, 1, 0.01f);
+    double loss = dw_model_loss(models[stages - 1], 0, true, 0.01f);
     for (uint32_t r = stages; r-- > 0;) {
         if (r + 1 < stages)
             memcpy(dw_model_gradient(models[r]), dw_model_gradient(models[r + 1]), bytes);
@@ -217,7 +217,7 @@ static void every_part_belongs_to_one_stage(void **state)
     (void)state;
     for (uint32_t layers = 1; layers < 9; layers++)
         for (uint32_t stages = 1; stages <= layers; stages++) {
-            const dw_model_shape s = {.layers = layers, .channels = 8, .heads = 1, .context = 1};
+            dw_model_shape s = {.layers = layers, .channels = 8, .heads = 1, .context = 1};
             uint32_t next = 0, first, n;
             for (uint32_t r = 0; r < stages; r++) {
                 dw_stage_parts(&s, r, stages, &first, &n);
@@ -249,7 +249,7 @@ static void rejects_a_shape_that_cannot_be(void **state)
         assert_null(model);
     }
     dw_model *model;
-    const dw_model_shape wide = {1, 65536, 4, 65536};
+    dw_model_shape wide = {1, 65536, 4, 65536};
     assert_int_equal(dw_model_create(&model, &wide, 0, 3, 65536, 1), DW_ERR_LIMIT);
 }
 
@@ -267,7 +267,7 @@ static void parameters_do_not_depend_on_the_stages(void **state)
     /* Weights have the deviation asked for, and no two blocks the same. */
     const dw_parameter *t = &a->tensors[DW_BLOCK_WIDEN];
     double square = 0;
-    const size_t n = (size_t)t->rows * t->columns;
+    size_t n = (size_t)t->rows * t->columns;
     for (size_t i = 0; i < n; i++) square += pow((double)a->params[t->offset + i], 2) / (double)n;
     assert_true(fabs(sqrt(square) / 0.02 - 1) < 0.1);
     assert_memory_not_equal(a->params, dw_model_part(all, 2)->params, a->n * sizeof(float));

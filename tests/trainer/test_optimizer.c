@@ -52,16 +52,16 @@ static void updates_are_those_of_the_definition(void **state)
     for (size_t i = 0; i < part.n; i++) p[i] = (double)part.params[i];
     for (uint32_t step = 0; step < 5; step++) {
         for (size_t i = 0; i < part.n; i++) part.grads[i] = noise(step, i);
-        const double norm = sqrt(dw_optimizer_sum(&part)), scale = norm > 1 ? 1 / norm : 1;
-        const double lr = dw_optimizer_rate(&optimizer, step);
+        double norm = sqrt(dw_optimizer_sum(&part)), scale = norm > 1 ? 1 / norm : 1;
+        double lr = dw_optimizer_rate(&optimizer, step);
         for (uint32_t k = 0; k < part.n_tensors; k++) {
             const dw_parameter *t = &part.tensors[k];
             for (size_t i = t->offset; i < t->offset + (size_t)t->rows * t->columns; i++) {
-                const double g = (double)part.grads[i] * scale;
+                double g = (double)part.grads[i] * scale;
                 m[i] = 0.9 * m[i] + 0.1 * g;
                 v[i] = 0.95 * v[i] + 0.05 * g * g;
-                const double mean = m[i] / (1 - pow(0.9, step + 1)),
-                             square = v[i] / (1 - pow(0.95, step + 1));
+                double mean = m[i] / (1 - pow(0.9, step + 1)),
+                       square = v[i] / (1 - pow(0.95, step + 1));
                 p[i] -= lr * (mean / (sqrt(square) + 1e-8) + (t->rows > 1 ? 0.1 * p[i] : 0));
             }
         }
@@ -85,7 +85,7 @@ static void vectors_do_not_decay(void **state)
     dw_optimizer_update(&optimizer, &part, 4, 0);
     for (uint32_t k = 0; k < part.n_tensors; k++) {
         const dw_parameter *t = &part.tensors[k];
-        const float expected = t->rows > 1 ? 1 - 3e-3f * 0.1f : 1;
+        float expected = t->rows > 1 ? 1 - 3e-3f * 0.1f : 1;
         assert_true(fabsf(part.params[t->offset] - expected) < 1e-6f);
     }
     dw_part_destroy(&part);

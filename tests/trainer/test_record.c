@@ -19,9 +19,9 @@
 
 #include "data.h"
 #include "deltawire/trainer.h"
-#include "folder.h"
 #include "model.h"
 #include "record.h"
+#include "support/folder.h"
 
 static char directory[TEST_FOLDER_BYTES];
 
@@ -128,8 +128,7 @@ static void a_disk_that_fills_up_is_told(void **state)
     assert_non_null(strstr(why.text, "/forward-1.record: File too large"));
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Whole runs: 3 epochs of 3 steps of 8 samples, of 26 (two are left over) and 7 held out. */
+/* ---- Whole runs: 3 epochs of 3 steps of 8 samples, of 26 (two are left over) and 7 held out. - */
 
 enum {
     STAGES_MAX = 3,
@@ -161,7 +160,7 @@ static void on_summary(void *context, const dw_train_summary *summary)
 static void *run_rank(void *context)
 {
     rank_run *run = context;
-    const dw_train_hooks hooks = {.context = run, .on_summary = on_summary};
+    dw_train_hooks hooks = {.context = run, .on_summary = on_summary};
     run->status = dw_train(&run->config, &hooks, &run->why);
     return NULL;
 }
@@ -207,7 +206,7 @@ static uint8_t *record_of(const char *way, uint32_t rank, size_t tensors)
 {
     static const char magic[8] = "DW-SENT";
     const uint32_t head[] = {1, *way == 'f' ? 1 : 2, rank, T, C, SAMPLES};
-    const size_t len = tensors * SENT;
+    size_t len = tensors * SENT;
     char path[128];
     uint8_t *bytes = malloc(len), start[32];
     snprintf(path, sizeof path, "%s/%s-%u.record", directory, way, rank);
@@ -233,7 +232,7 @@ static void assert_sent(const uint8_t *sent, uint32_t step, uint64_t id)
  * the gradient that comes back. */
 static void assert_first_step(dw_data *data, const uint8_t *forward, const uint8_t *backward)
 {
-    const dw_model_shape shape = {3, C, 2, T};
+    dw_model_shape shape = {3, C, 2, T};
     uint8_t samples[N * (T + 1)];
     dw_model *first, *last;
     assert_int_equal(dw_model_create(&first, &shape, 0, 3, N, 1), DW_OK);
@@ -247,10 +246,10 @@ static void assert_first_step(dw_data *data, const uint8_t *forward, const uint8
         dw_model_forward(first, 0, N, samples);
         memcpy(dw_model_input(last, 0), dw_model_output(first, 0), N * VALUES);
         dw_model_forward(last, 0, N, samples);
-        dw_model_loss(last, 0, 1, 1.0f / ((float)M * (float)N * (float)T));
+        dw_model_loss(last, 0, true, 1.0f / ((float)M * (float)N * (float)T));
         dw_model_backward(last, 0);
         for (uint32_t n = 0; n < N; n++) {
-            const size_t at = (size_t)(m * N + n) * SENT + 16, value = (size_t)n * T * C;
+            size_t at = (size_t)(m * N + n) * SENT + 16, value = (size_t)n * T * C;
             assert_memory_equal(forward + at, dw_model_output(first, 0) + value, VALUES);
             assert_memory_equal(backward + at, dw_model_gradient(last) + value, VALUES);
         }
@@ -280,8 +279,8 @@ static void what_is_recorded_is_what_was_sent(void **state)
     for (uint32_t i = 0, x = 1; i < 1000; i++)
         fputc('a' + (int)((x = x * 1103515245 + 12345) >> 28), file);
     fclose(file);
-    const double plain = run_pipeline(2, text, NULL, NULL),
-                 recorded = run_pipeline(2, text, NULL, directory);
+    double plain = run_pipeline(2, text, NULL, NULL),
+           recorded = run_pipeline(2, text, NULL, directory);
     assert_true(plain > 0 && plain == recorded);
     uint8_t *forward = record_of("forward", 0, EPOCHS * VISITS),
             *backward = record_of("backward", 1, EPOCHS * TRAINED);
@@ -298,12 +297,12 @@ static void what_is_recorded_is_what_was_sent(void **state)
             assert_sent(there + (TRAINED + i) * SENT, step + 2, SAMPLES + i);
     }
     assert_first_step(&data, forward, backward);
-    run_pipeline(3, text, NULL, directory); /* the edge between two stages is the second one between
-                                               three */
+    /* The edge between two stages is the second one between three. */
+    run_pipeline(3, text, NULL, directory);
     assert_same_record("forward", 1, forward, EPOCHS * VISITS, EPOCHS * VISITS);
     assert_same_record("backward", 2, backward, EPOCHS * TRAINED, EPOCHS * TRAINED);
-    run_pipeline(2, text, "delta:bits=2", directory); /* what the encoder was given, not what it
-                                                         made of it */
+    /* What the encoder was given, not what it made of it. */
+    run_pipeline(2, text, "delta:bits=2", directory);
     assert_same_record("forward", 0, forward, EPOCHS * VISITS, M * N);
     dw_data_close(&data);
     free(forward);

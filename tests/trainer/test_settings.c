@@ -173,8 +173,8 @@ static void counts_steps(void **state)
     config.epochs = 3;
     config.warmup = 30;
     assert_int_equal(dw_settings_resolve(&s, &config, &why), DW_OK);
-    assert_int_equal(dw_settings_count(&s, 165, &why), DW_ERR_ARGUMENT); /* 30 steps: all would be
-                                                                            warm-up */
+    /* 30 steps: all would be warm-up. */
+    assert_int_equal(dw_settings_count(&s, 165, &why), DW_ERR_ARGUMENT);
     assert_non_null(strstr(why.text, "warmup is 30 of 30"));
     config.warmup = 29;
     assert_int_equal(dw_settings_resolve(&s, &config, &why), DW_OK);

@@ -17,7 +17,7 @@
 #include <cmocka.h>
 
 #include "deltawire/trainer.h"
-#include "folder.h"
+#include "support/folder.h"
 
 enum { STAGES_MAX = 3, STEPS_MAX = 40 };
 
@@ -94,13 +94,13 @@ static void on_summary(void *context, const dw_train_summary *summary)
 static void *run_rank(void *context)
 {
     rank *r = context;
-    const dw_train_hooks hooks = {.context = r,
-                                  .on_listening = on_listening,
-                                  .on_step = on_step,
-                                  .on_eval = on_eval,
-                                  .on_save = on_save,
-                                  .on_summary = on_summary,
-                                  .stop = &r->stop};
+    dw_train_hooks hooks = {.context = r,
+                            .on_listening = on_listening,
+                            .on_step = on_step,
+                            .on_eval = on_eval,
+                            .on_save = on_save,
+                            .on_summary = on_summary,
+                            .stop = &r->stop};
     r->status = dw_train(&r->config, &hooks, &r->why);
     pthread_mutex_lock(&r->run->lock);
     if (!*r->listening) strcpy(r->listening, "ended");
@@ -320,8 +320,8 @@ static void a_checkpoint_goes_on_where_it_stopped(void **state)
         assert_int_equal(begun.saves, 1);
         pipeline resumed = a_run();
         resumed.config.resume = directory;
-        run_pipeline(&resumed, 3 - stages, NULL); /* saved by one stage, resumed by two, and the
-                                                     reverse */
+        /* Saved by one stage, resumed by two, and the reverse. */
+        run_pipeline(&resumed, 3 - stages, NULL);
         assert_all(&resumed, DW_OK);
         assert_memory_equal(resumed.loss + 4, whole.loss + 4, 5 * sizeof *whole.loss);
         assert_true(resumed.held_out[resumed.evals - 1] == whole.held_out[whole.evals - 1]);

@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  * make_golden.c - writes the golden frames: good ones, and bad ones with the status they must give.
  *
- * make_golden DIR writes tests/golden/NAME.json anew, the good ones with what was encoded;
+ * make_golden DIR writes tests/wire/golden/NAME.json anew, the good ones with what was encoded;
  * make_golden --check DIR [KERNELS] compares them with what this build makes, with the best kernels
  * or those named (77: not on this processor): the encoder's bits are the same on every compiler and
  * machine. Statuses of bad frames are written here by hand. */
 #include <stdarg.h>
 
-#include "engine.h"
-#include "frame.h"
-#include "kernels.h"
-#include "tool.h"
+#include "engine/engine.h"
+#include "kernels/kernels.h"
+#include "support/seal.h"
+#include "support/tool.h"
+#include "wire/bytes.h"
+#include "wire/frame.h"
 
 typedef struct golden {
     const char *name, *directory, *encoder; /* encoder: its config */
@@ -31,9 +33,8 @@ static const dw_kernels *kernels; /* NULL: the best */
 
 static void use_kernels(golden *g)
 {
-    dw_engine engine = dw_engine_cpu(kernels);
-    dw_encoder_use(g->pair.encoder, &engine);
-    dw_decoder_use(g->pair.decoder, &engine);
+    dw_encoder_use(g->pair.encoder, kernels);
+    dw_decoder_use(g->pair.decoder, kernels);
 }
 
 static void emit(golden *g, const char *format, ...)
@@ -85,26 +86,36 @@ static const char *status_name(dw_status status)
     }
 }
 
-static void emit_config(golden *g, const dw_frame_info *info)
+static bool comma(golden *g, bool first)
+{
+    if (!first) emit(g, ", ");
+    return false;
+}
+
+/* The parameters by the names of docs/format.md, 1.2; and which of them follow x's dtype. */
+static void emit_config(golden *g, const uint8_t *frame)
 {
     static const char *const codecs[] = {"", "delta", "direct", "raw"};
-    emit(g, "{\"config\": {\"codec\": \"%s\", \"bits\": %u, ", codecs[info->codec],
-         (unsigned)info->bits);
-    if (dw_dtype_of(info->key))
-        emit(g, "\"key\": \"%s\", ", dtype_name(dw_dtype_of(info->key)));
-    else
-        emit(g, "\"key\": %u, ", (unsigned)info->key);
-    if (info->group == DW_GROUP_ROW)
-        emit(g, "\"group\": \"row\", ");
-    else if (info->group == DW_GROUP_CHANNEL)
-        emit(g, "\"group\": \"channel\", ");
-    else
-        emit(g, "\"group\": %u, ", (unsigned)info->group);
-    emit(g,
-         "\"prev\": \"%s\", \"chooses\": %s, \"audit\": %u},\n \"encoder\": \"%s\",\n \"steps\": "
-         "[\n",
-         dtype_name(info->prev ? info->prev : DW_F32), info->chooses ? "true" : "false",
-         (unsigned)info->audit, g->encoder);
+    static const char *const names[256] = {
+        [1] = "bits", [2] = "group",  [6] = "key",   [7] = "dtype",
+        [8] = "prev", [9] = "choose", [11] = "audit"};
+    const dw_config *config = &g->pair.config;
+    bool first = true;
+    emit(g, "{\"config\": {\"codec\": \"%s\", \"parameters\": {", codecs[frame[6]]);
+    for (int i = 0; i < frame[41]; i++) {
+        const uint8_t *at = frame + DW_HEADER_BYTES + 8 * i;
+        first = comma(g, first);
+        emit(g, "\"%s\": %u", names[at[0]], (unsigned)dw_get(at + 4, 4));
+    }
+    emit(g, "}, \"own\": [");
+    first = true;
+    if (config->codec == DW_CODEC_DELTA && !config->prev)
+        first = comma(g, first), emit(g, "\"prev\"");
+    if (config->codec == DW_CODEC_DELTA && config->key == DW_KEY_RAW)
+        first = comma(g, first), emit(g, "\"key\"");
+    if (config->codec == DW_CODEC_RAW && !config->raw)
+        first = comma(g, first), emit(g, "\"dtype\"");
+    emit(g, "]},\n \"encoder\": \"%s\",\n \"steps\": [\n", g->encoder);
 }
 
 static golden begin(const char *directory, int check, const char *name, const char *config,
@@ -174,9 +185,7 @@ static void deliver(golden *g, const uint8_t *frame, size_t len, dw_status expec
         failures++;
     }
     if (g->steps++ == 0) {
-        dw_frame_info info;
-        dw_frame_read(g->pair.frame, g->pair.len, &info, NULL);
-        emit_config(g, &info);
+        emit_config(g, g->pair.frame);
     } else {
         emit(g, ",\n");
     }
@@ -250,19 +259,6 @@ static void good(const char *directory, int check, const char *name, const char 
     finish(&g);
 }
 
-static void reseal(uint8_t *frame)
-{
-    dw_frame_info info = {0};
-    uint64_t end = 0;
-    info.n = (uint32_t)(frame[24] | frame[25] << 8);
-    info.n_forgotten = (uint32_t)(frame[44] | frame[45] << 8);
-    (void)dw_frame_table_end(info.n, info.n_forgotten, &end);
-    uint64_t tables = dw_digest_bytes(frame + 80, end - 80);
-    for (int i = 0; i < 8; i++) frame[64 + i] = (uint8_t)(tables >> 8 * i);
-    uint64_t header = dw_digest_bytes(frame, 72);
-    for (int i = 0; i < 8; i++) frame[72 + i] = (uint8_t)(header >> 8 * i);
-}
-
 /* One byte of the waiting frame set to a value, sealed again or not. */
 static void send_with(golden *g, size_t at, uint8_t value, int sealed, dw_status expected)
 {
@@ -270,7 +266,7 @@ static void send_with(golden *g, size_t at, uint8_t value, int sealed, dw_status
     if (!copy) abort();
     memcpy(copy, g->pair.frame, g->pair.len);
     copy[at] = value;
-    if (sealed) reseal(copy);
+    if (sealed) test_seal_tables(copy, g->pair.len);
     deliver(g, copy, g->pair.len, expected);
     free(copy);
 }
@@ -284,46 +280,95 @@ static void send_cut(golden *g, size_t len, dw_status expected)
     free(copy);
 }
 
+/* Where things lie in a frame of codec delta, which has six parameters, of two entries. */
+enum { PARAMETERS = 80, ENTRY = PARAMETERS + 6 * 8, SECOND = ENTRY + 48, TABLES_END = SECOND + 48 };
+
+/* One byte changed, and sealed again. */
+static const struct {
+    size_t at;
+    uint8_t value;
+    dw_status expected;
+} fields[] = {
+    {6, 0, DW_ERR_FORMAT},                 /* codec */
+    {6, 9, DW_ERR_FORMAT},                 /* a codec that nobody has */
+    {6, 2, DW_ERR_FORMAT},                 /* one that has other parameters */
+    {7, 2, DW_ERR_FORMAT},                 /* flags */
+    {28, 0, DW_ERR_FORMAT},                /* T */
+    {35, 1, DW_ERR_FORMAT},                /* C: a shape that is too large */
+    {36, 1, DW_ERR_FORMAT},                /* F: the tables would end elsewhere */
+    {40, 0, DW_ERR_FORMAT},                /* x */
+    {40, 4, DW_ERR_FORMAT},                /* x */
+    {41, 5, DW_ERR_FORMAT},                /* P */
+    {41, 33, DW_ERR_FORMAT},               /* P: more than there can be */
+    {42, 1, DW_ERR_FORMAT},                /* zero */
+    {47, 1, DW_ERR_FORMAT},                /* zero */
+    {48, 1, DW_ERR_FORMAT},                /* length: not what the entries add up to */
+    {55, 1, DW_ERR_FORMAT},                /* length: more than the shape can have */
+    {56, 1, DW_ERR_FORMAT},                /* seed: nothing draws */
+    {PARAMETERS, 0, DW_ERR_FORMAT},        /* no parameter */
+    {PARAMETERS, 3, DW_ERR_FORMAT},        /* one that frames do not have */
+    {PARAMETERS, 200, DW_ERR_FORMAT},      /* one that nobody has */
+    {PARAMETERS + 1, 1, DW_ERR_FORMAT},    /* zero */
+    {PARAMETERS + 4, 0, DW_ERR_FORMAT},    /* bits */
+    {PARAMETERS + 4, 9, DW_ERR_FORMAT},    /* bits */
+    {PARAMETERS + 7, 1, DW_ERR_FORMAT},    /* bits: the value's top byte */
+    {PARAMETERS + 12, 48, DW_ERR_FORMAT},  /* group */
+    {PARAMETERS + 20, 1, DW_ERR_FORMAT},   /* key: x's own has a number of its own */
+    {PARAMETERS + 20, 9, DW_ERR_FORMAT},   /* key */
+    {PARAMETERS + 28, 9, DW_ERR_FORMAT},   /* prev */
+    {PARAMETERS + 36, 3, DW_ERR_FORMAT},   /* choose */
+    {PARAMETERS + 44, 0, DW_ERR_FORMAT},   /* audit: the default is written out */
+    {PARAMETERS + 44, 2, DW_ERR_MISMATCH}, /* audit */
+    {PARAMETERS + 4, 5, DW_ERR_MISMATCH},  /* bits; key entries do not change */
+    {ENTRY + 12, 0, DW_ERR_FORMAT},        /* role */
+    {ENTRY + 12, 6, DW_ERR_FORMAT},        /* role */
+    {ENTRY + 12, 3, DW_ERR_FORMAT},        /* role: delta without a base */
+    {ENTRY + 13, 1, DW_ERR_FORMAT},        /* form: not what the parameters say */
+    {ENTRY + 13, 0, DW_ERR_FORMAT},        /* form: none */
+    {ENTRY + 14, 2, DW_ERR_FORMAT},        /* use: not of role key */
+    {ENTRY + 14, 9, DW_ERR_FORMAT},        /* use */
+    {ENTRY + 15, 1, DW_ERR_FORMAT},        /* zero */
+    {ENTRY + 16, 1, DW_ERR_FORMAT},        /* a base that key entries have not */
+    {ENTRY + 24, 1, DW_ERR_FORMAT},        /* payload_bytes: no multiple of 16 */
+    {ENTRY + 24, 16, DW_ERR_FORMAT},       /* payload_bytes: do not add up */
+};
+
 static void bad_bytes(const char *directory, int check)
 {
     golden g = begin(directory, check, "bad_bytes", "delta:bits=4", DW_F32, DW_F32, 2, 1, 64);
     fill(&g, 1, 1, 0);
     encode(&g);
-    static const size_t cuts[] = {0, 1, 79, 80, 159, 160, 161};
+    static const size_t cuts[] = {0, 1, 79, 80, ENTRY, TABLES_END - 1, TABLES_END, TABLES_END + 1};
     for (unsigned i = 0; i < sizeof cuts / sizeof *cuts; i++) send_cut(&g, cuts[i], DW_ERR_FORMAT);
     send_cut(&g, g.pair.len - 1, DW_ERR_FORMAT);
-    send_cut(&g, g.pair.len + 1, DW_ERR_FORMAT);
     send_with(&g, 0, 'X', 0, DW_ERR_FORMAT);
-    send_with(&g, 4, 2, 0, DW_ERR_VERSION);
+    send_with(&g, 4, 1, 0, DW_ERR_VERSION);
+    send_with(&g, 4, 3, 1, DW_ERR_VERSION);
     send_with(&g, 5, 1, 1, DW_ERR_VERSION);
     send_with(&g, 8, 0x55, 0, DW_ERR_CORRUPT);
     send_with(&g, 72, (uint8_t)(g.pair.frame[72] ^ 1), 0, DW_ERR_CORRUPT);
-    send_with(&g, 80, 0x55, 0, DW_ERR_CORRUPT);
+    send_with(&g, PARAMETERS + 4, 0x55, 0, DW_ERR_CORRUPT);
+    send_with(&g, ENTRY, 0x55, 0, DW_ERR_CORRUPT);
     send_with(&g, g.pair.len - 1, (uint8_t)(g.pair.frame[g.pair.len - 1] ^ 0x80), 0,
               DW_ERR_CORRUPT);
-    static const struct {
-        size_t at;
-        uint8_t value;
-        dw_status expected;
-    } fields[] = {{6, 0, DW_ERR_FORMAT},    {6, 4, DW_ERR_FORMAT},    {7, 4, DW_ERR_FORMAT},
-                  {28, 0, DW_ERR_FORMAT},   {35, 1, DW_ERR_FORMAT},   {36, 0, DW_ERR_FORMAT},
-                  {36, 4, DW_ERR_FORMAT},   {37, 0, DW_ERR_FORMAT},   {37, 9, DW_ERR_FORMAT},
-                  {38, 0, DW_ERR_FORMAT},   {38, 9, DW_ERR_FORMAT},   {39, 1, DW_ERR_FORMAT},
-                  {39, 9, DW_ERR_FORMAT},   {40, 48, DW_ERR_FORMAT},  {40, 0, DW_ERR_FORMAT},
-                  {43, 1, DW_ERR_FORMAT},   {48, 1, DW_ERR_FORMAT},   {56, 1, DW_ERR_FORMAT},
-                  {38, 5, DW_ERR_MISMATCH}, {42, 2, DW_ERR_MISMATCH}, {92, 0, DW_ERR_FORMAT},
-                  {92, 1, DW_ERR_FORMAT},   {92, 9, DW_ERR_FORMAT},   {92, 6, DW_ERR_FORMAT},
-                  {93, 1, DW_ERR_FORMAT},   {96, 1, DW_ERR_FORMAT}};
     for (unsigned i = 0; i < sizeof fields / sizeof *fields; i++)
         send_with(&g, fields[i].at, fields[i].value, 1, fields[i].expected);
     uint8_t *copy = malloc(g.pair.len);
     memcpy(copy, g.pair.frame, g.pair.len);
-    memcpy(copy + 120, copy + 80, 12); /* the second entry gets the first one's key */
-    reseal(copy);
+    memset(copy + ENTRY + 32, 0, 8); /* a payload digest of 0 */
+    test_seal_tables(copy, g.pair.len);
     deliver(&g, copy, g.pair.len, DW_ERR_FORMAT);
     memcpy(copy, g.pair.frame, g.pair.len);
-    copy[112] ^= 1; /* the first entry's state digest */
-    reseal(copy);
+    memset(copy + ENTRY + 40, 0, 8); /* a state digest of 0 */
+    test_seal_tables(copy, g.pair.len);
+    deliver(&g, copy, g.pair.len, DW_ERR_FORMAT);
+    memcpy(copy, g.pair.frame, g.pair.len);
+    memcpy(copy + SECOND, copy + ENTRY, 12); /* the second entry gets the first one's key */
+    test_seal_tables(copy, g.pair.len);
+    deliver(&g, copy, g.pair.len, DW_ERR_FORMAT);
+    memcpy(copy, g.pair.frame, g.pair.len);
+    copy[ENTRY + 40] ^= 1; /* the first entry's state digest */
+    test_seal_tables(copy, g.pair.len);
     deliver(&g, copy, g.pair.len, DW_ERR_STATE);
     free(copy);
     g.frame_t = 2;
@@ -332,7 +377,7 @@ static void bad_bytes(const char *directory, int check)
     g.frame_n = 1;
     send(&g, DW_ERR_SHAPE);
     g.frame_n = 2;
-    send(&g, DW_OK);
+    send_cut(&g, g.pair.len + 1, DW_OK); /* what lies behind a frame does not belong to it */
     finish(&g);
 }
 
@@ -360,8 +405,8 @@ static void out_of_step(const char *directory, int check)
     encode(&g);
     uint8_t *copy = malloc(g.pair.len);
     memcpy(copy, g.pair.frame, g.pair.len);
-    copy[80 + 32] ^= 1; /* the state digest */
-    reseal(copy);
+    copy[ENTRY + 40] ^= 1; /* the state digest */
+    test_seal_tables(copy, g.pair.len);
     deliver(&g, copy, g.pair.len, DW_ERR_STATE);
     send(&g, DW_ERR_BASE); /* the base was given up */
     test_pair_feedback(&g.pair);
@@ -396,6 +441,44 @@ static void rounded_twice(const char *directory, int check)
     finish(&g);
 }
 
+/* Frames that come twice, or for the first time but late, once a key was forgotten or given up. */
+static void dropped(const char *directory, int check)
+{
+    golden g = begin(directory, check, "dropped", "delta:bits=4", DW_F32, DW_F32, 1, 1, 64);
+    uint8_t first[4096], late[4096], copy[4096];
+    size_t first_len, late_len;
+    dw_key key = g.keys[0];
+    fill(&g, 1, 1, 0);
+    encode(&g);
+    memcpy(first, g.pair.frame, first_len = g.pair.len);
+    send(&g, DW_OK);
+    g.keys[0].sample = 5;
+    encode(&g);
+    memcpy(late, g.pair.frame, late_len = g.pair.len);
+    dw_encoder_forget(g.pair.encoder, key);
+    g.keys[0].sample = 6;
+    encode(&g);
+    send(&g, DW_OK); /* tells to forget the first key */
+    deliver(&g, first, first_len, DW_ERR_STALE);
+    deliver(&g, late, late_len, DW_ERR_STALE); /* its first time, but before the telling */
+    test_pair_feedback(&g.pair);
+    g.keys[0].sample = 5;
+    encode(&g);
+    send(&g, DW_OK);
+    memcpy(first, g.pair.frame, first_len = g.pair.len);
+    fill(&g, 2, 1, 0);
+    encode(&g);
+    memcpy(copy, g.pair.frame, g.pair.len);
+    copy[ENTRY + 40] ^= 1; /* the state digest */
+    test_seal_tables(copy, g.pair.len);
+    deliver(&g, copy, g.pair.len, DW_ERR_STATE); /* its base is given up */
+    deliver(&g, first, first_len, DW_ERR_STALE); /* and does not come back */
+    test_pair_feedback(&g.pair);
+    encode(&g);
+    send(&g, DW_OK);
+    finish(&g);
+}
+
 static void lives(const char *directory, int check)
 {
     golden g = begin(directory, check, "lives", "delta:bits=3,prev=bf16", DW_F32, DW_F32, 1, 1, 64);
@@ -421,6 +504,44 @@ static void lives(const char *directory, int check)
     g.keys[0].sample = 1000;
     send(&g, DW_OK); /* tells to forget the first key, whose prev is gone */
     encode(&g);
+    send(&g, DW_OK);
+    finish(&g);
+}
+
+/* A frame that leaves prev as it is, and a change from what that made. */
+static void skipped(const char *directory, int check)
+{
+    uint8_t frame[512];
+    golden g = begin(directory, check, "skip", "delta:bits=4,audit=2,prev=f16", DW_F32, DW_BF16, 1,
+                     3, 2048);
+    fill(&g, 1, 1, 0);
+    encode(&g);
+    send(&g, DW_OK);
+    size_t len = test_skip_frame(g.pair.frame, g.pair.decoder, frame, sizeof frame);
+    deliver(&g, frame, len, DW_OK);
+    deliver(&g, frame, len, DW_ERR_STALE);
+    frame[80 + 6 * 8 + 16] ^= 1; /* another base, under a later sequence */
+    frame[16] += 1;
+    test_seal_tables(frame, len);
+    deliver(&g, frame, len, DW_ERR_BASE);
+    finish(&g);
+}
+
+/* What does not fit its limit as a key entry travels as short as a change. */
+static void brief(const char *directory, int check)
+{
+    golden g = begin(directory, check, "brief", "delta:bits=3,group=32", DW_F32, DW_F32, 2, 2, 64);
+    fill(&g, 1, 1, 0);
+    dw_tensor x = dw_tensor_3d(g.data, g.x, g.n, g.t, g.c);
+    dw_encode_options options = {.struct_size = sizeof options,
+                                 .limit = 80 + 6 * 8 + 2 * 48 + 64 + 144};
+    if (dw_encode_with(g.pair.encoder, g.keys, &x, &options, g.pair.frame, g.pair.cap, &g.pair.len))
+        failures++;
+    send(&g, DW_OK);
+    options.limit = 0;
+    options.stateless = 1;
+    if (dw_encode_with(g.pair.encoder, NULL, &x, &options, g.pair.frame, g.pair.cap, &g.pair.len))
+        failures++;
     send(&g, DW_OK);
     finish(&g);
 }
@@ -474,10 +595,14 @@ int main(int argc, char **argv)
     good(d, check, "delta_4_stochastic", "delta:bits=4,rounding=stochastic,seed=7", DW_F32, DW_F32,
          2, 2, 71);
     good(d, check, "delta_4_quota", "delta:bits=4,quota_bytes=256", DW_F32, DW_F32, 2, 1, 64);
+    good(d, check, "direct_8_narrow", "direct:bits=8,group=256", DW_F32, DW_F32, 1, 40, 1);
     bad_bytes(d, check);
     out_of_step(d, check);
+    dropped(d, check);
     lives(d, check);
     rounded_twice(d, check);
+    skipped(d, check);
+    brief(d, check);
     printf("%d failures\n", failures);
     return failures ? 1 : 0;
 }

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # spec_decoder.py - a second decoder, written from docs/format.md alone.
-"""Decodes deltawire frames with Python integers only, and checks golden files (FILE.dwg) against itself.
+"""Decodes deltawire frames with Python integers only, and checks golden files against itself.
 
-Section numbers in comments are those of docs/format.md.  A finite float is the pair (negative, magnitude), the
-magnitude an integer in units of 2^-149: every f32, f16 and bf16 value is a whole number of those, so sums and products
-are exact and each rounding happens in one visible place, `Format.pack`.
+Section numbers in comments are those of docs/format.md. A finite float is the pair (negative,
+magnitude), the magnitude an integer in units of 2^-149: every f32, f16 and bf16 value is a whole
+number of those, so sums and products are exact and each rounding happens in one visible place,
+`Format.pack`.
 """
 
 import argparse
@@ -19,46 +20,140 @@ from xxh3 import xxh3_64 as H
 MASK32 = 0xFFFFFFFF
 MASK64 = 0xFFFFFFFFFFFFFFFF
 
-RAW, DIRECT, KEY, KEY_RAW, DELTA, SYNC = 1, 2, 3, 4, 5, 6  # 1.2, kinds
-STATEFUL = (KEY, KEY_RAW, DELTA, SYNC)
 CODEC_DELTA, CODEC_DIRECT, CODEC_RAW = 1, 2, 3  # 1.1, codec
 CODECS = {"delta": CODEC_DELTA, "direct": CODEC_DIRECT, "raw": CODEC_RAW}
-FLAG_CHOICES, FLAG_REPLY = 1, 2  # 1.1, flags
-WHOLE_ROW, CHANNEL = 65535, 65534  # 1.1, group
-GROUPS = (16, 32, 64, 128, 256, WHOLE_ROW, CHANNEL)
+FLAG_REPLY = 1  # 1.1, flags
+STATELESS, KEY, DELTA, SKIP, SYNC = 1, 2, 3, 4, 5  # 1.3, role
+STATEFUL = (KEY, DELTA, SKIP, SYNC)
+FROM_BASE = (DELTA, SKIP)
+NO_PAYLOAD, FLOATS, QUANTIZED = 0, 1, 2  # 1.3, form
+NOTHING, WHOLE, CHANGE, BRIEF, EXACT = 0, 1, 2, 3, 4  # 1.3, use
+USES = {
+    STATELESS: (WHOLE, BRIEF),
+    KEY: (WHOLE,),
+    DELTA: (CHANGE,),
+    SKIP: (NOTHING,),
+    SYNC: (EXACT,),
+}
+WHOLE_ROW, CHANNEL = 65535, 65534  # 1.2, group
+NEVER = 255  # 1.2, audit
 TILE = 2048  # 3.2 and 4
+WIDEST = 9  # 1.1: bytes of an element, in the bound of the length
 REMEMBERED = 16  # 2 step 7: incarnations seen replaced
+
+Parameter = namedtuple("Parameter", "name codecs values default")
+QUANTIZING = (CODEC_DELTA, CODEC_DIRECT)
+PARAMETERS = {  # 1.2. Only a break needs defaults: the page's frames have every parameter.
+    1: Parameter("bits", QUANTIZING, range(1, 9), 4),
+    2: Parameter("group", QUANTIZING, (16, 32, 64, 128, 256, WHOLE_ROW, CHANNEL), 64),
+    6: Parameter("key", (CODEC_DELTA,), (2, 3, 4, 5, 6, 7, 8, 32, 16, 17), 8),
+    7: Parameter("dtype", (CODEC_RAW,), (1, 2, 3), 1),
+    8: Parameter("prev", (CODEC_DELTA,), (1, 2, 3), 1),
+    9: Parameter("choose", (CODEC_DELTA,), (1, 2), 1),
+    11: Parameter("audit", (CODEC_DELTA,), range(1, NEVER + 1), 1),
+}
+
+# What the chain is made of (section 2), each with its place in struct's notation.
+CHAIN = {
+    "base": "Q",
+    "incarnation": "Q",
+    "sample": "Q",
+    "slice": "I",
+    "role": "B",
+    "form": "B",
+    "use": "B",
+    "prev": "B",
+    "sequence": "Q",
+    "payload-digest": "Q",
+    "tokens": "I",
+    "channels": "I",
+    "parameters": "Q",
+    "seed": "Q",
+    "codec": "B",
+    "zero": "7s",
+}
 
 # Errors that can be switched on with --break, to show that the golden files catch them.
 BREAKS = {
     "round-half-up": "ties round away from zero instead of to even (5)",
     "no-clamp": "RN lets a value that is too large become infinite (5, RN)",
-    "clamp-raw": "kind RAW clamps as RN does (3.1)",
+    "clamp-stateless": "stateless floats are clamped as RN does (3.1)",
     "flush-subnormals": "results that are subnormal become zero (5)",
     "skip-binary32": "prev' is rounded from the exact sum, not from its binary32 (5 step 4)",
     "keep-minus-zero": "a code of value -0 on base +0 stays -0 (5 step 4)",
     "y-from-r": "y is rounded from r instead of from prev' (5 step 5)",
     "base-in-direct": "pieces whose choice bit is 1 add prev all the same (5 step 1)",
     "choices-reversed": "choice bits count from the highest bit of a byte (3.2)",
-    "poison-clears": "a poisoned piece of a DELTA sets prev to +0 (5 step 2)",
-    "poison-direct-clears": "only a poisoned piece that is coded directly sets prev to +0 (5 step 2)",
+    "poison-clears": "a poisoned piece of a delta sets prev to +0 (5 step 2)",
+    "poison-direct-clears": "only a poisoned piece that is coded directly does (5 step 2)",
     "planes-swapped": "the planes lie in the opposite order (3.2)",
     "plane-bits-reversed": "a plane counts from the highest bit of a byte (3.2)",
     "payload-half": "every other pair of words is left out of the payload digest (4)",
     "one-bit-zero": "one bit has a zero level (5 step 3)",
     "channel-of-row": "scales per channel are taken by token (3.2)",
-    "key-bits": "key entries take `bits` instead of `key` bits (1.2)",
     "tile-per-row": "no tile goes on into the next row (3.2)",
-    "audit-all": "the state digest covers all tiles (4)",
-    "audit-from-zero": "tiles with t mod audit = 0 are audited (4)",
+    "key-bits": "key entries take `bits` instead of `key` bits (1.3, use 1)",
+    "brief-key-bits": "brief entries take `key` bits instead of `bits` (1.3, use 3)",
+    "brief-choices": "brief entries carry choice bits (1.3, use 3)",
+    "exact-of-key": "exact entries hold floats in the dtype `key` (1.3, use 4)",
+    "skip-refused": "the role skip is FORMAT (1.3)",
+    "skip-clears": "the role skip sets prev to +0 (3.3)",
+    "skip-keeps-version": "the role skip advances neither version nor chain (1.3)",
+    "skip-any-base": "base_chain of the role skip is not compared (2 step 7)",
+    "skip-unaudited": "the state digest of the role skip is not compared (2 step 9)",
+    "skip-keeps-copy": "a skip with a wrong state digest does not give up the copy (2 step 9)",
+    "audit-all": "the state digest covers all stretches (4)",
+    "audit-from-zero": "stretches with t mod audit = 0 are audited (4)",
+    "audit-of-sequence": "the audit's phase is the sequence (4; version 1.0)",
+    "audit-of-sample": "the audit's phase leaves the slice out (4)",
+    "audit-of-key": "the audit's phase leaves the sequence out (4)",
+    "never-is-255": "audit 255 audits one stretch in 255 (1.2)",
     "no-state-check": "the state digest is not compared (2 step 9)",
     "keep-after-state": "a wrong state digest does not give up the copy (2 step 9)",
     "no-stale": "sequence is not compared (2 step 7)",
+    "stale-before-base": "STALE goes before BASE where entries disagree (2 step 7)",
+    "any-shape": "the shape of what is held is not compared (2 step 7)",
+    "corrupt-before-base": "payload digests are compared before admission (2 steps 7 and 8)",
+    "take-dropped": "a key that was dropped is taken again from a late frame (2 step 7)",
     "forget-replaced": "incarnations seen replaced are not remembered (2 step 7)",
+    "remember-one": "only the last incarnation that was replaced is remembered (2 step 7)",
+    "replaced-by-stateless": "a frame without state replaces an incarnation too (2 step 7)",
+    "keep-other-lives": "what a replaced incarnation made stays (2 step 10)",
     "keep-forgotten": "forgotten keys are not dropped (2 step 10)",
-    "chain-without-base": "the chain leaves base_chain out (2)",
+    "forget-newer": "forgotten keys are dropped whatever their version (2 step 10)",
+    "forget-other-lives": "forgotten keys are dropped whoever made them (2 step 10)",
+    "padding-refused": "bytes behind the frame are refused (1)",
+    "payloads-from-behind": "payloads are looked for at the end of what came (1)",
+    "cut-unseen": "a frame may end before its length (2 step 3)",
+    "length-unbounded": "the length is not held against its bounds in step 1 (1.1)",
+    "length-unsummed": "the length need not be the sum of the sizes (1.1)",
+    "size-unchecked": "payload_bytes is taken as it is (1.3)",
+    "codec-early": "an unknown codec is refused in step 1, so unanswered (2 step 3)",
+    "block-unordered": "parameters may come in any order (1.2)",
+    "block-defaults": "parameters that are missing take their defaults (1.2)",
+    "block-unknown": "parameters that the codec has not are passed over (1.2)",
+    "block-values": "values of parameters are not checked (1.2)",
+    "reserved-flags": "flags without a meaning are not looked at (1.1)",
+    "reserved-header": "the zeros of the header are not looked at (1.1)",
+    "reserved-parameter": "the zeros of a parameter are not looked at (1.2)",
+    "reserved-entry": "the zero of an entry is not looked at (1.3)",
+    "reserved-forgotten": "the zero of a forgotten key is not looked at (1.3)",
+    "reserved-tables": "the zeros behind the tables are not looked at (1)",
+    "seed-any": "a seed may be there though no form draws (1.1)",
+    "digest-zero": "a payload_digest of 0 is CORRUPT, not FORMAT (1.3)",
+    "mismatch-unseen": "parameters are not compared with the decoder's config (2 step 4)",
+    "mismatch-after-shape": "the shape is compared before the parameters (2 steps 4 and 5)",
+    "own-of-first": "what is left to x's dtype follows the first frame for ever (1.1, x)",
+    "doubled-unseen": "entries with state may have one key (2 step 6)",
+    "forgotten-entry": "a forgotten key may be an entry's (2 step 6)",
+    "doubled-after-step": "doubled keys are looked for after step 7 (2 step 6)",
+    "version-unchecked": "frames of every version are read (2 step 1)",
     "duplicate-nack": "a duplicate of an accepted frame is answered NACK (6)",
+    "reply-unasked": "frames that want no reply get one (6)",
+    "reply-of-whole": "a frame that was cut short behind its tables gets no reply (6)",
+    "replaced-untold": "a frame of a replaced incarnation is answered with 2 (6)",
 }
+BREAKS.update({f"chain-without-{name}": f"the chain leaves {name} out (2)" for name in CHAIN})
 broken = set()
 
 
@@ -79,7 +174,7 @@ def up(n, m):
     return -(-n // m) * m
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------
 # Floats: conventions, section 5 (Exactness) and 3.1
 
 INFINITY = 1 << 400  # a magnitude larger than any sum of finite values
@@ -88,8 +183,8 @@ INFINITY = 1 << 400  # a magnitude larger than any sum of finite values
 class Format:
     """One dtype: `digits` significant bits, smallest subnormal 2^(unit - 149)."""
 
-    def __init__(self, name, code, form, size, digits, unit, largest, infinity, nan):
-        self.name, self.code, self.form, self.size = name, code, form, size
+    def __init__(self, name, code, key, size, digits, unit, largest, infinity, nan):
+        self.name, self.code, self.key, self.size = name, code, key, size
         self.digits, self.unit = digits, unit
         self.sign = 1 << (8 * size - 1)
         self.infinity, self.nan = infinity, nan
@@ -113,13 +208,15 @@ class Format:
             exponent -= 1
         return bool(bits & self.sign), fraction << (exponent + self.unit)
 
-    def pack(self, value):
-        """IEEE: to nearest even once, subnormals kept, too large becomes infinite."""
+    def pack(self, value, finer=0):
+        """IEEE: to nearest even once, subnormals kept, too large becomes infinite. The magnitude
+        is in units of 2^-149, or 2^-(149 + finer)."""
         negative, magnitude = value
-        drop = max(self.unit, magnitude.bit_length() - self.digits)
-        # `drop - unit` is one less than the exponent field, and the leading bit of a normal result adds that one;
-        # a carry out of the fraction moves on into the exponent in the same way.
-        bits = ((drop - self.unit) << (self.digits - 1)) + round_shift(magnitude, drop)
+        unit = self.unit + finer
+        drop = max(unit, magnitude.bit_length() - self.digits)
+        # `drop - unit` is one less than the exponent field, and the leading bit of a normal result
+        # adds that one; a carry out of the fraction moves on into the exponent in the same way.
+        bits = ((drop - unit) << (self.digits - 1)) + round_shift(magnitude, drop)
         if "flush-subnormals" in broken and bits < 1 << (self.digits - 1):
             bits = 0
         return min(bits, self.infinity) | (self.sign if negative else 0)
@@ -139,8 +236,8 @@ F16 = Format("f16", 2, 16, 2, 11, 125, 0x7BFF, 0x7C00, 0x7E00)
 BF16 = Format("bf16", 3, 17, 2, 8, 16, 0x7F7F, 0x7F80, 0x7FC0)
 FORMATS = (F32, F16, BF16)
 BY_NAME = {f.name: f for f in FORMATS}
-BY_CODE = {f.code: f for f in FORMATS}  # x, prev
-BY_FORM = {f.form: f for f in FORMATS}  # key
+BY_CODE = {f.code: f for f in FORMATS}  # x, prev, dtype
+BY_KEY = {f.key: f for f in FORMATS}  # key
 
 
 def rn(fmt, value):
@@ -168,14 +265,14 @@ def add(a, b):
 
 
 def scaled(steps, scale):
-    """steps * scale in binary32: exact, or infinite (section 5 step 3).  The integer 0 counts as +0."""
+    """steps * scale in binary32: exact, or infinite (5 step 3). The integer 0 counts as +0."""
     negative, magnitude = scale
     product = abs(steps) * magnitude
     return negative != (steps < 0), product if product <= F32.largest else INFINITY
 
 
 def convert(source, target, bits):
-    """Kind RAW (3.1): another dtype of the same value; no clamp."""
+    """Stateless floats (3.1): another dtype of the same value; no clamp."""
     if source is target:
         return bits
     if source.is_nan(bits):
@@ -187,7 +284,7 @@ def convert(source, target, bits):
                 | (bits & ((1 << (source.digits - 1)) - 1)) << (F32.digits - source.digits)
             )
         return sign | target.nan
-    return (rn if "clamp-raw" in broken else Format.pack)(target, source.unpack(bits))
+    return (rn if "clamp-stateless" in broken else Format.pack)(target, source.unpack(bits))
 
 
 def elements(data, fmt):
@@ -199,7 +296,7 @@ def to_bytes(bits, fmt):
     return struct.pack(f"<{len(bits)}{'I' if fmt.size == 4 else 'H'}", *bits)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------
 # Layout of quantized payloads: section 3.2
 
 Piece = namedtuple(
@@ -251,7 +348,7 @@ def long_rows(C, group):
 
 
 def quantized_size(T, C, group, bits, choices):
-    """Bytes of a quantized payload, without walking over its pieces: T and C may be anything here."""
+    """Bytes of a quantized payload, without walking over its pieces: T and C may be anything."""
     full, g, last, last_g = cut_row(C, group)
     segments = T * (full + (last > 0))
     head = front_bytes(T, C, group, choices)
@@ -272,19 +369,6 @@ def front_bytes(T, C, group, choices):
     return (choice_bytes(pieces_of(T, C, group)) if choices else 0) + (
         up(2 * C, 16) if group == CHANNEL else 0
     )
-
-
-def payload_size(kind, T, C, bits, key, group, prev, choices):
-    """Bytes of an entry's payload (section 3).  `prev` is a dtype code, `key` the header's byte."""
-    if kind in (RAW, KEY_RAW, SYNC):
-        fmt = BY_CODE[prev] if kind == SYNC else BY_FORM[key]
-        return up(T * C * fmt.size, 16)
-    return quantized_size(T, C, group, code_bits(kind, bits, key), choices and kind == DELTA)
-
-
-def code_bits(kind, bits, key):
-    """Kinds KEY and DIRECT of the codec delta take `key`; DELTA, and DIRECT of the codec direct (key 0), `bits`."""
-    return bits if kind == DELTA or key == 0 or "key-bits" in broken else key
 
 
 def tiles_of(T, C, group):
@@ -324,139 +408,218 @@ def read_choices(data, pieces):
     return [data[i // 8] >> (i % 8 ^ flip) & 1 for i in range(pieces)]
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------
 # Frames: section 1, and steps 1 to 3 of section 2
 
-HEADER = struct.Struct("<4sBBBBQQIIIBBBBHBBIQQQQ")
-ENTRY = struct.Struct("<QIB3sQQQ")
+HEADER = struct.Struct("<4sBBBBQQIIIIBB6sQQQQ")
+PARAMETER = struct.Struct("<B3sI")
+ENTRY = struct.Struct("<QIBBBBQQQQ")
 FORGOTTEN = struct.Struct("<QII")
-CHAIN = struct.Struct("<QQQIB3xQQIIBBBBH2x")
 
 Header = namedtuple(
     "Header",
-    "magic major minor codec flags incarnation sequence N T C x prev bits key group audit "
-    "zero1 F payload_bytes zero2 table_digest header_digest",
+    "magic major minor codec flags incarnation sequence N T C F x P zero length seed "
+    "table_digest header_digest",
 )
-Entry = namedtuple("Entry", "sample slice kind zero base_chain payload_digest state_digest")
+Entry = namedtuple(
+    "Entry",
+    "sample slice role form use zero base_chain payload_bytes payload_digest state_digest",
+)
+Tables = namedtuple("Tables", "block entries forgotten")
+Method = namedtuple("Method", "form fmt bits choices")  # what a use means: 1.3
 
 
 def parse_header(frame):
     """Step 1."""
     need(len(frame) >= HEADER.size and frame[:4] == b"DWF1", "FORMAT", "no frame")
     h = Header._make(HEADER.unpack_from(frame))
-    need((h.major, h.minor) == (1, 0), "VERSION")
+    need((h.major, h.minor) == (2, 0) or "version-unchecked" in broken, "VERSION")
     need(h.header_digest == H(frame[:72]), "CORRUPT", "header_digest")
     check_ranges(h)
     return h
 
 
 def check_ranges(h):
-    """1.1: the ranges of the fields."""
-    delta, direct, raw = (h.codec == c for c in (CODEC_DELTA, CODEC_DIRECT, CODEC_RAW))
-    key_floats = h.key in BY_FORM
+    """1.1: the ranges of the fields, but for those that step 3 looks at."""
     rules = {
-        "codec": delta or direct or raw,
-        "flags": h.flags <= 3 and (delta or not h.flags & FLAG_CHOICES),
+        "flags": h.flags <= FLAG_REPLY or "reserved-flags" in broken,
         "incarnation": h.incarnation != 0,
         "sequence": h.sequence != 0,
         "N, T, C": min(h.N, h.T, h.C) >= 1 and h.N * h.T * h.C * 4 < 1 << 63,
         "x": h.x in BY_CODE,
-        "prev": h.prev in BY_CODE if delta else h.prev == 0,
-        "bits": h.bits == 0 if raw else 1 <= h.bits <= 8,
-        "key": h.key == 0 if direct else key_floats or (delta and 2 <= h.key <= 8),
-        "group": h.group == 0 if raw else h.group in GROUPS,
-        "audit": delta or h.audit == 0,
-        "F": delta or h.F == 0,
-        "zero": h.zero1 == 0 and h.zero2 == 0,
+        "P": h.P <= 32,
+        "zero": not any(h.zero) or "reserved-header" in broken,
+        "codec": h.codec in CODECS.values() or "codec-early" not in broken,
     }
     for field, holds in rules.items():
         need(holds, "FORMAT", field)
+    end = tables_end(h)
+    bounded = end <= h.length <= end + h.N * (WIDEST * h.T * up(h.C, 32) + 64)
+    need(bounded or "length-unbounded" in broken, "FORMAT", "length")
 
 
 def tables_end(h):
-    return HEADER.size + up(ENTRY.size * h.N + FORGOTTEN.size * h.F, 16)
+    return up(HEADER.size + PARAMETER.size * h.P + ENTRY.size * h.N + FORGOTTEN.size * h.F, 16)
 
 
 def parse_tables(frame, h):
-    """Step 2, and of step 3 what concerns the tables."""
-    need(len(frame) >= tables_end(h), "FORMAT", "shorter than its tables")
-    tables = frame[HEADER.size : tables_end(h)]
-    need(h.table_digest == H(tables), "CORRUPT", "table_digest")
-    split, end = ENTRY.size * h.N, ENTRY.size * h.N + FORGOTTEN.size * h.F
-    entries = [Entry._make(e) for e in ENTRY.iter_unpack(tables[:split])]
-    forgotten = list(FORGOTTEN.iter_unpack(tables[split:end]))
-    need(not any(tables[end:]), "FORMAT", "padding of the tables")
+    """Step 2, and of step 3 what needs no codec but that all of the frame came."""
+    end = tables_end(h)
+    need(len(frame) >= end, "FORMAT", "shorter than its tables")
+    need(h.table_digest == H(frame[HEADER.size : end]), "CORRUPT", "table_digest")
+    entries_at = HEADER.size + PARAMETER.size * h.P
+    forgotten_at = entries_at + ENTRY.size * h.N
+    zeros_at = forgotten_at + FORGOTTEN.size * h.F
+    entries = [Entry._make(e) for e in ENTRY.iter_unpack(frame[entries_at:forgotten_at])]
+    forgotten = list(FORGOTTEN.iter_unpack(frame[forgotten_at:zeros_at]))
+    padded = not any(frame[zeros_at:end]) or "reserved-tables" in broken
+    need(padded, "FORMAT", "zeros behind the tables")
     for entry in entries:
-        check_entry(h, entry)
+        check_entry(entry)
     for _, _, zero in forgotten:
-        need(zero == 0, "FORMAT", "zero field of a forgotten key")
-    return entries, [key[:2] for key in forgotten]
+        need(zero == 0 or "reserved-forgotten" in broken, "FORMAT", "zero of a forgotten key")
+    summed = end + sum(e.payload_bytes for e in entries) == h.length
+    need(summed or "length-unsummed" in broken, "FORMAT", "the payloads' sizes")
+    return Tables(frame[HEADER.size : entries_at], entries, [key[:2] for key in forgotten])
 
 
-def kinds_of(h):
-    """1.2: the kinds that a codec knows."""
-    if h.codec == CODEC_RAW:
-        return (RAW,)
-    if h.codec == CODEC_DIRECT:
-        return (DIRECT,)
-    return (RAW, KEY_RAW, DELTA, SYNC) if h.key in BY_FORM else (DIRECT, KEY, DELTA, SYNC)
+def check_entry(e):
+    """1.3, as far as it needs no codec."""
+    need(e.role in USES and e.use in USES[e.role], "FORMAT", "role and use")
+    need(e.zero == 0 or "reserved-entry" in broken, "FORMAT", "zero of an entry")
+    need((e.role in FROM_BASE) == (e.base_chain != 0), "FORMAT", "base_chain")
+    need(e.payload_bytes % 16 == 0, "FORMAT", "payload_bytes")
+    empty = e.role == SKIP
+    need(empty == (e.form == NO_PAYLOAD), "FORMAT", "form of an entry without a payload")
+    need(not empty or e.payload_bytes == 0, "FORMAT", "payload of a skip")
+    need(not empty or "skip-refused" not in broken, "FORMAT", "skip")
+    need(not empty or e.payload_digest == 0, "FORMAT", "payload_digest of a skip")
+    status = "CORRUPT" if "digest-zero" in broken else "FORMAT"
+    need(empty or e.payload_digest != 0, status, "payload_digest is 0")
+    need(e.role in STATEFUL or e.state_digest == 0, "FORMAT", "state_digest without state")
 
 
-def check_entry(h, e):
-    need(e.kind in kinds_of(h), "FORMAT", "kind")
-    need(not any(e.zero), "FORMAT", "zero field of an entry")
-    need((e.kind == DELTA) == (e.base_chain != 0), "FORMAT", "base_chain")
-    digested = e.kind in STATEFUL and h.audit >= 1
+def parse_parameters(codec, block):
+    """1.2: {name: value}, in the order of the block."""
+    rows = list(PARAMETER.iter_unpack(block))
+    wanted = [number for number, row in PARAMETERS.items() if codec in row.codecs]
+    if "block-unknown" in broken:
+        rows = [row for row in rows if row[0] in wanted]
+    if "block-unordered" in broken:
+        rows.sort(key=lambda row: row[0])
+    if "block-defaults" in broken:
+        there = [number for number, _, _ in rows]
+        rows += [(n, bytes(3), PARAMETERS[n].default) for n in wanted if n not in there]
+        rows.sort(key=lambda row: row[0])
+    need([number for number, _, _ in rows] == wanted, "FORMAT", "parameters")
+    for number, zero, value in rows:
+        valid = value in PARAMETERS[number].values or "block-values" in broken
+        need(valid, "FORMAT", f"value of {PARAMETERS[number].name}")
+        need(not any(zero) or "reserved-parameter" in broken, "FORMAT", "zero of a parameter")
+    return {PARAMETERS[number].name: value for number, _, value in rows}
+
+
+def check_codec(h, tables):
+    """The rest of step 3: what must be known the codec to check. Returns the parameters."""
+    need(h.codec in CODECS.values(), "FORMAT", "codec")
+    parameters = parse_parameters(h.codec, tables.block)
+    need(h.codec == CODEC_DELTA or h.F == 0, "FORMAT", "forgotten keys")
+    need(h.seed == 0 or "seed-any" in broken, "FORMAT", "seed")
+    for e in tables.entries:
+        check_entry_of_codec(h, parameters, e)
+    return parameters
+
+
+def check_entry_of_codec(h, parameters, e):
+    plain = e.role == STATELESS and e.use == WHOLE
+    need(h.codec == CODEC_DELTA or plain, "FORMAT", "role or use that the codec has not")
+    need(e.form == method_of(h.codec, parameters, e.use).form, "FORMAT", "form")
+    digested = e.role in STATEFUL and is_audited(parameters)
     need((e.state_digest != 0) == digested, "FORMAT", "state_digest")
+    size = payload_size(h, parameters, e.use)
+    need(e.payload_bytes == size or "size-unchecked" in broken, "FORMAT", "payload_bytes")
+
+
+def is_audited(parameters):
+    return parameters["audit"] != NEVER or "never-is-255" in broken
+
+
+def method_of(codec, parameters, use):
+    """1.3: what a use means in a codec."""
+    if use == NOTHING:
+        return Method(NO_PAYLOAD, None, 0, False)
+    if codec == CODEC_RAW:
+        return Method(FLOATS, BY_CODE[parameters["dtype"]], 0, False)
+    bits = parameters["bits"]
+    if codec == CODEC_DIRECT:
+        return Method(QUANTIZED, None, bits, False)
+    chooses, key = parameters["choose"] == 1, parameters["key"]
+    if use == EXACT:
+        fmt = BY_CODE[parameters["prev"]]
+        return Method(FLOATS, BY_KEY.get(key, fmt) if "exact-of-key" in broken else fmt, 0, False)
+    if use == CHANGE:
+        return Method(QUANTIZED, None, bits, chooses)
+    if use == BRIEF:
+        choices = chooses and "brief-choices" in broken
+        return Method(QUANTIZED, None, key if "brief-key-bits" in broken else bits, choices)
+    if key in BY_KEY:
+        return Method(FLOATS, BY_KEY[key], 0, False)
+    return Method(QUANTIZED, None, bits if "key-bits" in broken else key, False)
+
+
+def payload_size(h, parameters, use):
+    """Bytes of an entry's payload (section 3)."""
+    method = method_of(h.codec, parameters, use)
+    if method.form == NO_PAYLOAD:
+        return 0
+    if method.form == FLOATS:
+        return up(h.T * h.C * method.fmt.size, 16)
+    return quantized_size(h.T, h.C, parameters["group"], method.bits, method.choices)
 
 
 def check_keys(entries, forgotten):
     """Step 6: entries with state are all of different keys, and none of them is forgotten."""
-    keys = [(e.sample, e.slice) for e in entries if e.kind in STATEFUL]
-    need(len(set(keys)) == len(keys), "FORMAT", "doubled key")
-    need(not set(keys) & set(forgotten), "FORMAT", "forgotten key with an entry")
+    keys = [(e.sample, e.slice) for e in entries if e.role in STATEFUL]
+    need(len(set(keys)) == len(keys) or "doubled-unseen" in broken, "FORMAT", "doubled key")
+    apart = not set(keys) & set(forgotten) or "forgotten-entry" in broken
+    need(apart, "FORMAT", "forgotten key with an entry")
 
 
-def parse_payloads(frame, h, entries):
-    """Step 3: where the payloads lie."""
-    choices = bool(h.flags & FLAG_CHOICES)
-    size_of = {
-        k: payload_size(k, h.T, h.C, h.bits, h.key, h.group, h.prev, choices) for k in kinds_of(h)
-    }
-    total = sum(size_of[e.kind] for e in entries)
-    need(h.payload_bytes == total, "FORMAT", "payload_bytes")
-    need(len(frame) == tables_end(h) + total, "FORMAT", "length")
+def cut_payloads(frame, h, entries):
+    """Where the payloads lie (section 1)."""
     payloads, at = [], tables_end(h)
+    if "payloads-from-behind" in broken:
+        at += len(frame) - h.length
     for e in entries:
-        payloads.append(frame[at : at + size_of[e.kind]])
-        at += size_of[e.kind]
+        payloads.append(frame[at : at + e.payload_bytes])
+        at += e.payload_bytes
     return payloads
 
 
-def chain_of(h, e):
+def chain_of(h, tables, e):
     """Section 2."""
-    base_chain = 0 if "chain-without-base" in broken else e.base_chain
-    return (
-        H(
-            CHAIN.pack(
-                base_chain,
-                h.incarnation,
-                e.sample,
-                e.slice,
-                e.kind,
-                h.sequence,
-                e.payload_digest,
-                h.T,
-                h.C,
-                h.prev,
-                h.bits,
-                h.key,
-                h.flags & FLAG_CHOICES,
-                h.group,
-            )
-        )
-        or 1
-    )
+    # In a block that step 3 refuses prev may be missing; no chain that is held has such a block.
+    prev = [value & 0xFF for number, _, value in PARAMETER.iter_unpack(tables.block) if number == 8]
+    fields = {
+        "base": e.base_chain,
+        "incarnation": h.incarnation,
+        "sample": e.sample,
+        "slice": e.slice,
+        "role": e.role,
+        "form": e.form,
+        "use": e.use,
+        "prev": prev[0] if prev else 0,
+        "sequence": h.sequence,
+        "payload-digest": e.payload_digest,
+        "tokens": h.T,
+        "channels": h.C,
+        "parameters": H(tables.block),
+        "seed": h.seed,
+        "codec": h.codec,
+        "zero": bytes(7),
+    }
+    names = [name for name in CHAIN if f"chain-without-{name}" not in broken]
+    return H(b"".join(struct.pack("<" + CHAIN[name], fields[name]) for name in names)) or 1
 
 
 def digest(words, wanted):
@@ -475,12 +638,25 @@ def digest(words, wanted):
     return S or 1
 
 
-def state_digest(prev, fmt, audit, sequence):
-    """Section 4.  `prev` are bit patterns."""
+def phase_of(sample, slice_, sequence):
+    """Section 4: which stretches of a visit of a key are audited."""
+    if "audit-from-zero" in broken:
+        return 0
+    if "audit-of-sequence" in broken:
+        return sequence
+    if "audit-of-sample" in broken:
+        slice_ = 0
+    if "audit-of-key" in broken:
+        sequence = 0
+    return H(struct.pack("<QIIQ", sample, slice_, 0, sequence))
+
+
+def state_digest(prev, fmt, audit, sample, slice_, sequence):
+    """Section 4. `prev` are bit patterns."""
     words = prev if fmt.size == 4 else [a | b << 16 for a, b in zip(prev[::2], prev[1::2] + [0])]
-    pairs_per_tile = TILE * fmt.size // 8
-    wanted = 0 if "audit-from-zero" in broken else sequence % audit
-    return digest(words, lambda i: "audit-all" in broken or i // pairs_per_tile % audit == wanted)
+    pairs = TILE * fmt.size // 8  # of a stretch
+    wanted = phase_of(sample, slice_, sequence) % audit
+    return digest(words, lambda i: "audit-all" in broken or i // pairs % audit == wanted)
 
 
 def payload_digest(payload):
@@ -488,223 +664,329 @@ def payload_digest(payload):
     return digest(elements(payload, F32), lambda i: "payload-half" not in broken or i % 2 == 0)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Reconstruction: sections 3.1 and 5
+# ------------------------------------------------------------------------------------------------
+# Reconstruction: sections 3 and 5
+
+# What a payload gives: values, each exact or None for NaN; prev' as bit patterns, or None where
+# there is no state; and, of stateless floats, the format and the bit patterns themselves.
+Made = namedtuple("Made", "values prev fmt bits")
 
 
-def decode_floats(payload, fmt, count, prev_fmt, y_fmt):
-    """Kinds RAW (no prev), KEY_RAW and SYNC (3.1): y and prev'."""
-    values = elements(payload[: count * fmt.size], fmt)
+def make_floats(payload, fmt, count, prev_fmt):
+    """3.1."""
+    bits = elements(payload[: count * fmt.size], fmt)
     if prev_fmt is None:
-        return [convert(fmt, y_fmt, bits) for bits in values], None
-    finite = [fmt.is_finite(bits) for bits in values]
-    prev = [rn(prev_fmt, fmt.unpack(bits)) if ok else 0 for bits, ok in zip(values, finite)]
-    y = [rn(y_fmt, prev_fmt.unpack(bits)) if ok else y_fmt.nan for bits, ok in zip(prev, finite)]
-    return y, prev
+        return Made([None if fmt.is_nan(b) else fmt.unpack(b) for b in bits], None, fmt, bits)
+    finite = [fmt.is_finite(b) for b in bits]
+    prev = [rn(prev_fmt, fmt.unpack(b)) if ok else 0 for b, ok in zip(bits, finite)]
+    values = [prev_fmt.unpack(b) if ok else None for b, ok in zip(prev, finite)]
+    return Made(values, prev, None, None)
 
 
-def decode_quantized(payload, h, kind, held, prev_fmt, y_fmt):
-    """Kinds DIRECT (no prev), KEY and DELTA (3.2): y and prev'.  `held` is the base of a DELTA, else None."""
-    bits = code_bits(kind, h.bits, h.key)
-    y = [0] * (h.T * h.C)
-    prev = None if prev_fmt is None else list(held) if held is not None else [0] * (h.T * h.C)
-    at, number, choices = 0, 0, None
-    if kind == DELTA and h.flags & FLAG_CHOICES:
-        pieces = pieces_of(h.T, h.C, h.group)
-        choices, at = read_choices(payload, pieces), choice_bytes(pieces)
-    if h.group == CHANNEL:
-        by_channel = elements(payload[at : at + 2 * h.C], BF16)
-        at += up(2 * h.C, 16)
-    for tile in tiles_of(h.T, h.C, h.group):
-        n = sum(segment.g for segment in tile)
-        in_tile = scales_in_tile(len(tile), h.group)
-        scales = elements(payload[at : at + 2 * in_tile], BF16)
-        codes = read_codes(payload[at + up(2 * in_tile, 16) :], n, bits)
-        at += tile_bytes(in_tile, n, bits)
-        first = 0
-        for place, segment in enumerate(tile):
-            part = codes[first : first + segment.w]
-            if h.group == CHANNEL:
-                for i, code in enumerate(part, segment.start):
-                    channel = i // h.C if "channel-of-row" in broken else i % h.C
-                    direct = choices is not None and choices[channel] == 1
-                    decode_piece(
-                        Piece(i, 1, 1),
-                        by_channel[channel],
-                        [code],
-                        bits,
-                        held,
-                        direct,
-                        prev,
-                        prev_fmt,
-                        y,
-                        y_fmt,
-                    )
-            else:
-                direct = choices is not None and choices[number] == 1
-                decode_piece(
-                    segment, scales[place], part, bits, held, direct, prev, prev_fmt, y, y_fmt
-                )
-            first += segment.g
-            number += 1
-    return y, prev
+def make_skip(held, prev_fmt):
+    """3.3."""
+    prev = [0] * len(held) if "skip-clears" in broken else list(held)
+    return Made([prev_fmt.unpack(b) for b in prev], prev, None, None)
 
 
-def decode_piece(piece, scale, codes, bits, held, direct, prev, prev_fmt, y, y_fmt):
-    """Section 5, Reconstruction, of one piece; `prev` begins as what was held, or +0, and becomes prev'."""
-    if not BF16.is_finite(scale):  # step 2
-        for i in range(piece.start, piece.start + piece.w):
-            y[i] = y_fmt.nan
-            if prev is not None and (
-                "poison-clears" in broken or ("poison-direct-clears" in broken and direct)
-            ):
-                prev[i] = 0
-        return
-    with_base = held is not None and (not direct or "base-in-direct" in broken)
-    s, middle = BF16.unpack(scale), 1 << (bits - 1)
-    one_bit = bits == 1 and "one-bit-zero" not in broken
-    value_of = {code: scaled(2 * code - 1 if one_bit else code - middle, s) for code in set(codes)}
-    for i, code in enumerate(codes, piece.start):
-        base = prev_fmt.unpack(held[i]) if with_base else (False, 0)  # step 1
-        value = value_of[code]  # step 3
-        r = add(base, value)  # step 4
-        if "keep-minus-zero" in broken and not with_base:
-            r = value
-        result = r  # step 5
-        if prev is not None:
-            prev[i] = rn(prev_fmt, r)
-            if "y-from-r" not in broken:
-                result = prev_fmt.unpack(prev[i])
-        y[i] = rn(y_fmt, result)
+class Quantized:
+    """One quantized payload (3.2) on its way to values and prev' (5).
+
+    `held` is the base of a role delta, else None; prev begins as what is held, or +0, and becomes
+    prev'; it is None where there is no state."""
+
+    def __init__(self, T, C, group, method, held, prev_fmt):
+        self.T, self.C, self.group = T, C, group
+        self.bits, self.chooses = method.bits, method.choices
+        self.held, self.prev_fmt = held, prev_fmt
+        self.values = [None] * (T * C)
+        self.prev = None
+        if prev_fmt is not None:
+            self.prev = list(held) if held is not None else [0] * (T * C)
+
+    def read(self, payload):
+        at, number, choices, by_channel = 0, 0, None, None
+        if self.chooses:
+            pieces = pieces_of(self.T, self.C, self.group)
+            choices, at = read_choices(payload, pieces), choice_bytes(pieces)
+        if self.group == CHANNEL:
+            by_channel = elements(payload[at : at + 2 * self.C], BF16)
+            at += up(2 * self.C, 16)
+        for tile in tiles_of(self.T, self.C, self.group):
+            n = sum(segment.g for segment in tile)
+            in_tile = scales_in_tile(len(tile), self.group)
+            scales = elements(payload[at : at + 2 * in_tile], BF16)
+            codes = read_codes(payload[at + up(2 * in_tile, 16) :], n, self.bits)
+            at += tile_bytes(in_tile, n, self.bits)
+            first = 0
+            for place, segment in enumerate(tile):
+                part = codes[first : first + segment.w]
+                if self.group == CHANNEL:
+                    self.make_columns(segment.start, part, by_channel, choices)
+                else:
+                    direct = choices is not None and choices[number] == 1
+                    self.make_piece(segment.start, part, scales[place], direct)
+                first += segment.g
+                number += 1
+        return Made(self.values, self.prev, None, None)
+
+    def make_columns(self, start, codes, by_channel, choices):
+        """A segment in which every channel is a piece of its own."""
+        for i, code in enumerate(codes, start):
+            channel = i // self.C if "channel-of-row" in broken else i % self.C
+            direct = choices is not None and choices[channel] == 1
+            self.make_piece(i, [code], by_channel[channel], direct)
+
+    def make_piece(self, start, codes, scale, direct):
+        """Section 5, Reconstruction."""
+        if not BF16.is_finite(scale):  # step 2
+            clears = "poison-clears" in broken or ("poison-direct-clears" in broken and direct)
+            if self.prev is not None and clears:
+                self.prev[start : start + len(codes)] = [0] * len(codes)
+            return
+        with_base = self.held is not None and (not direct or "base-in-direct" in broken)
+        value_of = self.levels(codes, scale)
+        for i, code in enumerate(codes, start):
+            base = self.prev_fmt.unpack(self.held[i]) if with_base else (False, 0)  # step 1
+            r = add(base, value_of[code])  # step 4
+            if "keep-minus-zero" in broken and not with_base:
+                r = value_of[code]
+            self.values[i] = r  # step 5
+            if self.prev is not None:
+                self.prev[i] = rn(self.prev_fmt, r)
+                if "y-from-r" not in broken:
+                    self.values[i] = self.prev_fmt.unpack(self.prev[i])
+
+    def levels(self, codes, scale):
+        """Step 3: the value of each code."""
+        s, middle = BF16.unpack(scale), 1 << (self.bits - 1)
+        one_bit = self.bits == 1 and "one-bit-zero" not in broken
+        return {code: scaled(2 * code - 1 if one_bit else code - middle, s) for code in set(codes)}
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+def write(made, y_fmt):
+    """y as bit patterns."""
+    if made.bits is not None:
+        return [convert(made.fmt, y_fmt, b) for b in made.bits]
+    return [y_fmt.nan if v is None else rn(y_fmt, v) for v in made.values]
+
+
+def write_added(made, y_fmt, factor, before):
+    """Section 5, Adding: `factor` the bit pattern of a binary32, `before` those of y."""
+    values = made.values
+    if made.bits is None:  # quantized, or with state: RN to binary32 comes first
+        values = [v if v is None else F32.unpack(rn(F32, v)) for v in values]
+    return [add_scaled(y_fmt, b, factor, value) for b, value in zip(before, values)]
+
+
+def add_scaled(y_fmt, before, factor, value):
+    if value is None or F32.is_nan(factor) or y_fmt.is_nan(before):
+        return y_fmt.nan
+    a, b = F32.unpack(factor), value
+    if INFINITY in (a[1], b[1]):
+        if 0 in (a[1], b[1]):
+            return y_fmt.nan
+        product = a[0] != b[0], INFINITY
+    else:
+        product = F32.unpack(F32.pack((a[0] != b[0], a[1] * b[1]), 149))
+    y = y_fmt.unpack(before)
+    if y[1] == product[1] == INFINITY and y[0] != product[0]:
+        return y_fmt.nan
+    return y_fmt.pack(to_binary32(add(y, product)))
+
+
+# ------------------------------------------------------------------------------------------------
 # The decoder: section 2
 
-Held = namedtuple("Held", "prev T C incarnation version chain digest")
+Held = namedtuple("Held", "prev fmt T C incarnation version chain digest audit")
 
 
 class Decoder:
-    def __init__(self, codec, bits=0, key=0, group=0, prev="f32", chooses=False, audit=0):
-        """codec "delta", "direct" or "raw"; key 2..8, "f32", "f16" or "bf16"; group a number or "row" or "channel".
-
-        Arguments that do not apply to the codec are ignored."""
-        delta, raw = codec == "delta", codec == "raw"
-        self.codec = CODECS[codec]
-        self.bits = 0 if raw else bits
-        self.key = 0 if codec == "direct" else BY_NAME[key].form if key in BY_NAME else key
-        self.group = 0 if raw else {"row": WHOLE_ROW, "channel": CHANNEL}.get(group, group)
-        self.prev_fmt = BY_NAME[prev] if delta else None
-        self.chooses = bool(delta and chooses)
-        self.audit = audit if delta else 0
+    def __init__(self, codec, parameters, own=()):
+        """codec "delta", "direct" or "raw"; parameters {name: number} as in 1.2; own: the names of
+        those that the config leaves to x's dtype."""
+        self.codec, self.parameters, self.own = CODECS[codec], dict(parameters), tuple(own)
         self.held = {}  # (sample, slice) -> Held
         self.incarnation = None  # of the last accepted frame with state
         self.replaced = []  # incarnations seen replaced, the latest last
+        self.dropped = None, 0  # incarnation, sequence: keys of that life were dropped up to there
         self.status = "OK"  # of the last frame
+        self.first_x = None
 
     def prev(self, sample, slice_):
-        """What is held of a key, as bit patterns, or None."""
+        """What is held of a key, as bit patterns, and their format; or nothing, and None."""
         held = self.held.get((sample, slice_))
-        return None if held is None else list(held.prev)
+        return ([], None) if held is None else (list(held.prev), held.fmt)
 
-    def decode(self, frame, n, t, c, y_dtype):
-        """Returns (status, y): y the bit patterns of all entries, or None where the status is not OK."""
+    def decode(self, frame, n, t, c, y_dtype, adds=None):
+        """Returns (status, y): y the bit patterns of all entries, or None where the status is not
+        OK. adds: (factor, y before) as bit patterns, to add to y instead of writing it."""
         try:
-            y, self.status = self._decode(bytes(frame), (n, t, c), BY_NAME[y_dtype]), "OK"
+            y, self.status = self._decode(bytes(frame), (n, t, c), BY_NAME[y_dtype], adds), "OK"
         except Refused as refusal:
             y, self.status = None, refusal.status
         return self.status, y
 
-    def _decode(self, frame, shape, y_fmt):
+    def _decode(self, frame, shape, y_fmt, adds):
         h = parse_header(frame)  # step 1
-        entries, forgotten = parse_tables(frame, h)  # steps 2 and 3
-        payloads = parse_payloads(frame, h, entries)  # step 3
-        self._check_configuration(h)  # step 4
-        need((h.N, h.T, h.C) == shape, "SHAPE")  # step 5
-        check_keys(entries, forgotten)  # step 6
-        for e, payload in zip(entries, payloads):
-            need(e.payload_digest == payload_digest(payload), "CORRUPT", "payload_digest")
-        self._check_in_step(h, entries)  # step 7
-        made = [self._reconstruct(h, e, p, y_fmt) for e, p in zip(entries, payloads)]  # step 8
-        self._check_state(h, entries, [prev for _, prev in made])  # step 9
-        self._commit(h, entries, [prev for _, prev in made], forgotten)  # step 10
-        return [bits for y, _ in made for bits in y]
+        tables = parse_tables(frame, h)  # steps 2 and 3
+        need(len(frame) >= h.length or "cut-unseen" in broken, "FORMAT", "cut short")
+        whole = len(frame) == h.length or "padding-refused" not in broken
+        need(whole, "FORMAT", "bytes behind the frame")
+        parameters = check_codec(h, tables)
+        self._check_receiver(h, parameters, shape)  # steps 4 and 5
+        payloads = cut_payloads(frame, h, tables.entries)
+        self._admit(h, parameters, tables, payloads)  # steps 6 to 8
+        made = [self._make(h, parameters, e, p) for e, p in zip(tables.entries, payloads)]  # step 9
+        self._check_state(h, parameters, tables.entries, made)
+        self._commit(h, parameters, tables, made)  # step 10
+        count = h.T * h.C
+        if adds is None:
+            return [bits for m in made for bits in write(m, y_fmt)]
+        factor, before = adds
+        return [
+            bits
+            for i, m in enumerate(made)
+            for bits in write_added(m, y_fmt, factor, before[i * count : (i + 1) * count])
+        ]
 
-    def _check_configuration(self, h):
-        prev = self.prev_fmt.code if self.prev_fmt else 0
-        mine = self.codec, self.bits, self.key, self.group, prev, self.chooses, self.audit
-        theirs = h.codec, h.bits, h.key, h.group, h.prev, bool(h.flags & FLAG_CHOICES), h.audit
-        need(mine == theirs, "MISMATCH")
+    def _check_receiver(self, h, parameters, shape):
+        """Steps 4 and 5."""
+        if "mismatch-after-shape" in broken:
+            need((h.N, h.T, h.C) == shape, "SHAPE")
+        mine = h.codec == self.codec and parameters == self._own_parameters(h)
+        if "mismatch-unseen" in broken:
+            mine = h.codec == self.codec
+        need(mine, "MISMATCH")
+        need((h.N, h.T, h.C) == shape, "SHAPE")
 
-    def _check_in_step(self, h, entries):
+    def _own_parameters(self, h):
+        """The decoder's, those that it leaves to x's dtype as x is."""
+        x = h.x
+        if "own-of-first" in broken:
+            x = self.first_x = self.first_x or x
+        of_x = {"prev": x, "dtype": x, "key": BY_CODE[x].key}
+        return {**self.parameters, **{name: of_x[name] for name in self.own}}
+
+    def _admit(self, h, parameters, tables, payloads):
+        """Steps 6 to 8."""
+        if "doubled-after-step" not in broken:
+            check_keys(tables.entries, tables.forgotten)
+        if "corrupt-before-base" in broken:
+            check_digests(tables.entries, payloads)
+        self._check_in_step(h, parameters, tables.entries)
+        if "doubled-after-step" in broken:
+            check_keys(tables.entries, tables.forgotten)
+        check_digests(tables.entries, payloads)
+
+    def _check_in_step(self, h, parameters, entries):
         """Step 7: BASE goes before STALE."""
-        found = [self._step_of(h, e) for e in entries if e.kind in STATEFUL]
-        for status in ("BASE", "STALE"):
+        found = [self._step_of(h, parameters, e) for e in entries if e.role in STATEFUL]
+        order = ("STALE", "BASE") if "stale-before-base" in broken else ("BASE", "STALE")
+        for status in order:
             need(status not in found, status)
 
-    def _step_of(self, h, e):
+    def _step_of(self, h, parameters, e):
         held = self.held.get((e.sample, e.slice))
         same = held is not None and held.incarnation == h.incarnation
         if "no-stale" not in broken and (
             h.incarnation in self.replaced or (same and h.sequence <= held.version)
         ):
             return "STALE"
-        if e.kind == DELTA:
-            dtype_and_shape = same and (held.T, held.C) == (h.T, h.C)
-            return "OK" if dtype_and_shape and held.chain == e.base_chain else "BASE"
-        return "OK"
+        if e.role not in FROM_BASE:
+            refused = not same and self._refuses(h) and "take-dropped" not in broken
+            return "STALE" if refused else "OK"
+        shaped = same and ((held.T, held.C) == (h.T, h.C) or "any-shape" in broken)
+        if not shaped or held.fmt is not BY_CODE[parameters["prev"]]:
+            return "BASE"
+        any_base = e.role == SKIP and "skip-any-base" in broken
+        return "OK" if held.chain == e.base_chain or any_base else "BASE"
 
-    def _reconstruct(self, h, e, payload, y_fmt):
-        prev_fmt = self.prev_fmt if e.kind in STATEFUL else None
-        if e.kind in (RAW, KEY_RAW, SYNC):
-            fmt = self.prev_fmt if e.kind == SYNC else BY_FORM[h.key]
-            return decode_floats(payload, fmt, h.T * h.C, prev_fmt, y_fmt)
-        held = self.held[e.sample, e.slice].prev if e.kind == DELTA else None
-        return decode_quantized(payload, h, e.kind, held, prev_fmt, y_fmt)
+    def _make(self, h, parameters, e, payload):
+        """Section 3."""
+        prev_fmt = BY_CODE[parameters["prev"]] if e.role in STATEFUL else None
+        held = self.held[e.sample, e.slice].prev if e.role in FROM_BASE else None
+        if e.role == SKIP:
+            return make_skip(held, prev_fmt)
+        method = method_of(h.codec, parameters, e.use)
+        if method.form == FLOATS:
+            return make_floats(payload, method.fmt, h.T * h.C, prev_fmt)
+        return Quantized(h.T, h.C, parameters["group"], method, held, prev_fmt).read(payload)
 
-    def _check_state(self, h, entries, prevs):
-        """Step 9: every base whose delta has a wrong digest is given up."""
-        wrong = [
-            e
-            for e, prev in zip(entries, prevs)
-            if e.state_digest
-            and e.state_digest != state_digest(prev, self.prev_fmt, h.audit, h.sequence)
-        ]
+    def _refuses(self, h):
+        """Step 7: a key of this life was dropped at this sequence or a later one."""
+        life, sequence = self.dropped
+        return h.incarnation == life and h.sequence <= sequence
+
+    def _drop(self, life, sequence):
+        before, highest = self.dropped
+        self.dropped = life, max(sequence, highest) if life == before else sequence
+
+    def _give_up(self, key):
+        held = self.held.pop(key, None)
+        if held is not None:
+            self._drop(held.incarnation, held.version)
+
+    def _check_state(self, h, parameters, entries, made):
+        """Step 9: every base from which an entry made a wrong digest is given up."""
         if "no-state-check" in broken:
             return
-        if "keep-after-state" not in broken:
-            for e in wrong:
-                if e.kind == DELTA:
-                    self.held.pop((e.sample, e.slice), None)
+        wrong = [
+            e
+            for e, m in zip(entries, made)
+            if e.state_digest and not (e.role == SKIP and "skip-unaudited" in broken)
+            if e.state_digest != self._digest_of(h, parameters, e, m)
+        ]
+        for e in wrong:
+            keeps = "keep-after-state" in broken
+            keeps |= e.role == SKIP and "skip-keeps-copy" in broken
+            if e.base_chain and not keeps:
+                self._give_up((e.sample, e.slice))
         need(not wrong, "STATE")
 
-    def _commit(self, h, entries, prevs, forgotten):
+    def _digest_of(self, h, parameters, e, made):
+        fmt = BY_CODE[parameters["prev"]]
+        audit = parameters["audit"]
+        return state_digest(made.prev, fmt, audit, e.sample, e.slice, h.sequence)
+
+    def _commit(self, h, parameters, tables, made):
         """Step 10."""
-        for e, prev in zip(entries, prevs):
-            if prev is None:
+        for e, m in zip(tables.entries, made):
+            if m.prev is None:
                 continue
-            self.held[e.sample, e.slice] = Held(
-                prev, h.T, h.C, h.incarnation, h.sequence, chain_of(h, e), e.state_digest
-            )
-        for key in forgotten:
-            held = self.held.get(key)
-            older = (
-                held is not None and held.incarnation == h.incarnation and held.version < h.sequence
-            )
-            if older and "keep-forgotten" not in broken:
-                del self.held[key]
-        if any(e.kind in STATEFUL for e in entries):
+            version, chain = h.sequence, chain_of(h, tables, e)
+            if e.role == SKIP and "skip-keeps-version" in broken:
+                held = self.held[e.sample, e.slice]
+                version, chain = held.version, held.chain
+            fmt, audit = BY_CODE[parameters["prev"]], parameters["audit"]
+            state = h.incarnation, version, chain, e.state_digest, audit
+            self.held[e.sample, e.slice] = Held(m.prev, fmt, h.T, h.C, *state)
+        if tables.forgotten and h.incarnation not in self.replaced:
+            self._drop(h.incarnation, h.sequence)
+        for key in tables.forgotten:
+            self._forget(h, key)
+        stateful = any(e.role in STATEFUL for e in tables.entries)
+        if stateful or "replaced-by-stateless" in broken:
             self._follow(h.incarnation)
+
+    def _forget(self, h, key):
+        held = self.held.get(key)
+        if held is None or "keep-forgotten" in broken:
+            return
+        older = held.version < h.sequence or "forget-newer" in broken
+        if older and (held.incarnation == h.incarnation or "forget-other-lives" in broken):
+            del self.held[key]
 
     def _follow(self, incarnation):
         """Step 7: an accepted frame with state of another incarnation replaces the one before."""
         before, self.incarnation = self.incarnation, incarnation
-        if before != incarnation:
+        if before != incarnation and "keep-other-lives" not in broken:
             self.held = {
-                key: held for key, held in self.held.items() if held.incarnation == incarnation
+                k: held for k, held in self.held.items() if held.incarnation == incarnation
             }
         if before not in (None, incarnation) and "forget-replaced" not in broken:
-            self.replaced = (self.replaced + [before])[-REMEMBERED:]
+            remembered = 1 if "remember-one" in broken else REMEMBERED
+            self.replaced = (self.replaced + [before])[-remembered:]
 
     # Section 6, the decoder's side.
 
@@ -712,39 +994,54 @@ class Decoder:
         """The reply to a frame that has been given to decode(), or b"" where it gets none."""
         try:
             h = parse_header(bytes(frame))
-            entries, forgotten = parse_tables(bytes(frame), h)
+            tables = parse_tables(bytes(frame), h)
         except Refused:
             return b""
-        entries = [e for e in entries if e.kind in STATEFUL]
-        if not h.flags & FLAG_REPLY or not (entries or forgotten):
+        entries = [e for e in tables.entries if e.role in STATEFUL]
+        wanted = h.flags & FLAG_REPLY or "reply-unasked" in broken
+        wanted = wanted and (len(frame) >= h.length or "reply-of-whole" not in broken)
+        if not wanted or not (entries or tables.forgotten):
             return b""
-        accepted = all(self._holds(h, e) for e in entries) if entries else self.status == "OK"
+        if self.status != "OK":
+            self._give_up_changed(entries)
+        accepted = self.status == "OK"
+        if entries:
+            accepted = all(self._holds(h, tables, e) for e in entries)
         if "duplicate-nack" in broken and self.status != "OK":
             accepted = False
-        if not accepted:
-            self._give_up_changed(entries)
-        answer = ACK if accepted else REPLACED if h.incarnation in self.replaced else NACK
-        return build_reply(answer, h.incarnation, h.sequence, [self._named(e) for e in entries])
+        untold = "replaced-untold" in broken
+        replaced = h.incarnation in self.replaced and not untold
+        answer = ACK if accepted else REPLACED if replaced else NACK
+        return build_reply(answer, h.incarnation, h.sequence, [self._named(h, e) for e in entries])
 
-    def _holds(self, h, e):
+    def _holds(self, h, tables, e):
         held = self.held.get((e.sample, e.slice))
-        return held is not None and held.chain == chain_of(h, e)
+        return held is not None and held.chain == chain_of(h, tables, e)
 
     def _give_up_changed(self, entries):
         for key in ((e.sample, e.slice) for e in entries):
             held = self.held.get(key)
-            if held is not None and held.digest:
-                if held.digest != state_digest(held.prev, self.prev_fmt, self.audit, held.version):
-                    del self.held[key]
+            if held is not None and held.digest and "no-state-check" not in broken:
+                if held.digest != state_digest(held.prev, held.fmt, held.audit, *key, held.version):
+                    self._give_up(key)
 
-    def _named(self, e):
+    def _named(self, h, e):
         held = self.held.get((e.sample, e.slice))
+        if held is None and self._refuses(h):
+            return ReplyEntry(e.sample, e.slice, 0, *self.dropped, 0)
         if held is None:
             return ReplyEntry(e.sample, e.slice, 0, 0, 0, 0)
         return ReplyEntry(e.sample, e.slice, 1, held.incarnation, held.version, held.chain)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+def check_digests(entries, payloads):
+    """Step 8."""
+    for e, payload in zip(entries, payloads):
+        if e.role != SKIP:
+            need(e.payload_digest == payload_digest(payload), "CORRUPT", "payload_digest")
+
+
+# ------------------------------------------------------------------------------------------------
 # Replies: section 6
 
 REPLY = struct.Struct("<4sBBBBQQIIQQ")
@@ -760,17 +1057,17 @@ def build_reply(answer, incarnation, sequence, entries):
         REPLY_ENTRY.pack(e.sample, e.slice, e.held, bytes(3), e.incarnation, e.version, e.chain)
         for e in entries
     )
-    head = REPLY.pack(b"DWR1", 1, 0, answer, 0, incarnation, sequence, len(entries), 0, H(table), 0)
+    head = REPLY.pack(b"DWR1", 2, 0, answer, 0, incarnation, sequence, len(entries), 0, H(table), 0)
     return head[:40] + struct.pack("<Q", H(head[:40])) + table
 
 
 def parse_reply(reply):
-    """A Reply; raises Refused.  The checks go in the order of those of a frame."""
+    """A Reply; raises Refused. The checks go in the order of those of a frame."""
     need(len(reply) >= REPLY.size and reply[:4] == b"DWR1", "FORMAT", "no reply")
     _, major, minor, answer, zero1, incarnation, sequence, N, zero2, table_digest, digest = (
         REPLY.unpack_from(reply)
     )
-    need((major, minor) == (1, 0), "VERSION")
+    need((major, minor) == (2, 0), "VERSION")
     need(digest == H(reply[:40]), "CORRUPT", "header_digest")
     need(
         answer in (ACK, NACK, REPLACED) and zero1 == zero2 == 0 and incarnation and sequence,
@@ -791,11 +1088,12 @@ def parse_reply(reply):
 def parse_reply_entry(fields):
     sample, slice_, held, zero, incarnation, version, chain = fields
     need(held in (0, 1) and not any(zero), "FORMAT", "entry of a reply")
-    need(held or incarnation == version == chain == 0, "FORMAT", "entry of a key that is not held")
+    not_held = chain == 0 and (incarnation == 0) == (version == 0)
+    need(held or not_held, "FORMAT", "entry of a key that is not held")
     return ReplyEntry(sample, slice_, held, incarnation, version, chain)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------
 # Golden files
 
 
@@ -803,7 +1101,7 @@ def check_step(decoder, step):
     """Yields what differs from the golden file."""
     frame = bytes.fromhex(step["frame"])
     y_fmt = BY_NAME[step["y_dtype"]]
-    status, y = decoder.decode(frame, step["n"], step["t"], step["c"], step["y_dtype"])
+    status, y = decoder.decode(frame, step["n"], step["t"], step["c"], step["y_dtype"], adds(step))
     if status != step["status"]:
         yield f"status {status}, specified {step['status']}"
     elif status == "OK":
@@ -811,9 +1109,17 @@ def check_step(decoder, step):
     yield from compare_reply(decoder.reply(frame), bytes.fromhex(step.get("reply") or ""))
     for wanted in step.get("prev") or []:
         name = f"prev of ({wanted['sample']}, {wanted['slice']})"
-        fmt = decoder.prev_fmt
-        bits = elements(bytes.fromhex(wanted["bits"] or ""), fmt)
-        yield from compare(name, decoder.prev(wanted["sample"], wanted["slice"]) or [], bits, fmt)
+        got, fmt = decoder.prev(wanted["sample"], wanted["slice"])
+        fmt = fmt or BF16
+        yield from compare(name, got, elements(bytes.fromhex(wanted["bits"] or ""), fmt), fmt)
+
+
+def adds(step):
+    """What decode() is told of a step that adds to y: {"factor": bits, "y": hex}."""
+    if not step.get("adds"):
+        return None
+    y_fmt = BY_NAME[step["y_dtype"]]
+    return step["adds"]["factor"], elements(bytes.fromhex(step["adds"]["y"]), y_fmt)
 
 
 def compare(name, got, wanted, fmt):
@@ -844,37 +1150,41 @@ def describe_reply(reply):
         return f"that is not valid ({refusal}) {reply.hex()}"
 
 
-def check_file(path):
-    """Prints every mismatch of one golden file; returns (steps, mismatches)."""
+def check_file(path, stop=False):
+    """Prints every mismatch of one golden file, or the first; returns (steps, mismatches)."""
     with open(path, encoding="utf-8") as file:
         golden = json.load(file)
-    names = ("codec", "bits", "key", "group", "prev", "chooses", "audit")
-    decoder = Decoder(
-        **{name: golden["config"][name] for name in names if golden["config"].get(name) is not None}
-    )
-    mismatches = 0
+    found = []
+    for what in mismatches_of(golden):
+        found.append(what)
+        print(f"{path}: {what}")
+        if stop:
+            break
+    return len(golden["steps"]), len(found)
+
+
+def mismatches_of(golden):
+    config = golden["config"]
+    decoder = Decoder(config["codec"], config["parameters"], config.get("own") or ())
     for number, step in enumerate(golden["steps"]):
         try:
-            differences = list(check_step(decoder, step))
-        except IndexError:
+            for what in check_step(decoder, step):
+                yield f"step {number}: {what}"
+        except (LookupError, ValueError, TypeError, ArithmeticError, struct.error):
             if not broken:
                 raise
-            differences = ["the broken decoder read past the end of a payload"]
-        for what in differences:
-            print(f"{path}: step {number}: {what}")
-        mismatches += len(differences)
-    return len(golden["steps"]), mismatches
+            yield f"step {number}: the broken decoder fell over"
 
 
 def main():
     about = "Checks golden files with a decoder written from docs/format.md alone."
-    listed = "\n".join(f"  {name:22}{what}" for name, what in BREAKS.items())
+    listed = "\n".join(f"  {name:30}{what}" for name, what in BREAKS.items())
     parser = argparse.ArgumentParser(
         description=about,
         epilog=f"names for --break:\n{listed}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("files", nargs="*", metavar="FILE.dwg")
+    parser.add_argument("files", nargs="*", metavar="FILE.json")
     parser.add_argument(
         "--break",
         dest="breaks",
@@ -887,6 +1197,7 @@ def main():
     parser.add_argument(
         "--list-breaks", action="store_true", help="print the names for --break, one per line"
     )
+    parser.add_argument("--stop", action="store_true", help="stop at the first mismatch")
     arguments = parser.parse_args()
     if arguments.list_breaks:
         print("\n".join(BREAKS))
@@ -894,7 +1205,11 @@ def main():
     if not arguments.files:
         parser.error("no files")
     broken.update(arguments.breaks)
-    results = [check_file(path) for path in arguments.files]
+    results = []
+    for path in arguments.files:
+        results.append(check_file(path, arguments.stop))
+        if arguments.stop and results[-1][1]:
+            break
     steps, mismatches = (sum(column) for column in zip(*results))
     if mismatches:
         print(f"{len(results)} files, {steps} steps: {mismatches} mismatches")

@@ -1,25 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0
  * channel.h - what the files of a channel share.
  *
- * | file           | owns                                                             |
- * | channel_greeting.c | opening (the two ends compare configs), closing, counters        |
- * | channel_send.c | encoder, copies of frames not acknowledged, answers to requests  |
- * | channel_recv.c | decoder, requests for rejected frames                            |
- * | envelope.c     | the channel's own header in front of every message               |
+ * | file               | owns                                                             |
+ * | channel_open.c     | opening, closing, encoder and decoder                            |
+ * | channel_greeting.c | what the two ends must agree on                                  |
+ * | channel_send.c     | encoder, copies of frames not acknowledged, answers to requests  |
+ * | channel_recv.c     | decoder, requests for rejected frames                            |
+ * | channel_tell.c     | short messages to the peer; the last error                       |
+ * | envelope.c         | the channel's own header in front of every message               |
  */
 #ifndef DW_CHANNEL_H
 #define DW_CHANNEL_H
 
-#include "envelope.h"
-#include "link.h"
+#include <stdbool.h>
+
+#include "channel/envelope.h"
+#include "link/link.h"
 
 /* Tags of channel id: id << 8 | ... Frames travel in order on their own tag, so a receiver that
  * waits for one to be sent anew on the third tag leaves the later ones where they are. */
 enum { DW_TAG_CONTROL = 0, DW_TAG_FRAMES = 1, DW_TAG_RESENT = 2 };
 
 /* Copies kept until acknowledged: so many frames, and so many bytes (the link's max_queued_bytes).
- * Older ones are given up; a request for such a frame is refused and becomes an error at the peer.
- */
+ * Older ones are given up; a request for such a frame is refused and becomes an error at the
+ * peer. */
 enum { DW_CHANNEL_KEPT = 1024 };
 
 /* A frame that was rejected so often is an error: two broken ends must not talk for ever. */
@@ -42,7 +46,7 @@ enum { DW_WHY_SEND = 0, DW_WHY_RECV = 1 };
 struct dw_channel {
     dw_link *link;
     uint32_t id;
-    int sends, receives;
+    bool sends, receives;
     dw_config send, recv;
 
     /* Sending. encoder_lock may be held for as long as an encode takes, so the link's thread only
@@ -53,20 +57,21 @@ struct dw_channel {
     uint64_t next_sequence, acknowledged; /* frames [acknowledged, next_sequence) are under way */
     dw_kept_frame kept[DW_CHANNEL_KEPT];
     uint64_t kept_bytes;
-    pthread_mutex_t replies_lock; /* guards the rest of this block; held for a few instructions only
-                                   */
-    pthread_cond_t replied;       /* something was acknowledged, or the peer closed */
+    /* Guards the rest of this block; held for a few instructions only. */
+    pthread_mutex_t replies_lock;
+    pthread_cond_t replied;                 /* something was acknowledged, or the peer closed */
     dw_buffer *replies_head, *replies_tail; /* messages of the link, retained */
     uint64_t outstanding;                   /* next_sequence - acknowledged, for whoever waits */
-    int peer_closed;
-    uint64_t controls_taken; /* control messages that arrived, damaged ones too; the link's thread
-                                only */
+    bool peer_closed;
+    /* Control messages that arrived, damaged ones too; the link's thread only. */
+    uint64_t controls_taken;
 
     /* Receiving. */
     pthread_mutex_t decoder_lock; /* against dw_channel_received in another thread */
     dw_decoder *decoder;
-    uint64_t expected;    /* sequence of the next tensor */
-    int requested, tries; /* it was rejected and has been asked for anew; how often */
+    uint64_t expected; /* sequence of the next tensor */
+    bool requested;
+    int tries; /* it was rejected and has been asked for anew; how often */
     dw_status requested_for;
     uint64_t controls_told; /* control messages sent so far ... */
     uint64_t request;       /* ... and the number of the latest request among them */
@@ -84,26 +89,26 @@ struct dw_channel {
     int last_why;
 };
 
-/* Writes the channel's last error, a sentence; returns status. */
-dw_status dw_channel_report(dw_channel *channel, int direction, dw_status status,
-                            const char *sentence);
-/* The same with the link's sentence. */
-dw_status dw_channel_report_link(dw_channel *channel, int direction, dw_status status);
-
 static inline uint32_t dw_channel_tag(const dw_channel *channel, uint32_t which)
 {
     return channel->id << 8 | which;
 }
 
-/* channel_greeting.c: what this end sends and receives. about = DW_PENDING: the peer's greeting has
- * not come, and is asked for. */
+/* channel_tell.c. tell: a message of the channel, envelope and body. Never waits: for answers,
+ * which are small or asked for. report: writes the channel's last error, a sentence; returns
+ * status. report_link: the same with the link's sentence. */
+dw_status dw_channel_tell(dw_channel *channel, uint32_t which, dw_envelope_kind kind,
+                          dw_status about, uint64_t sequence, const void *body, size_t body_len);
+dw_status dw_channel_report(dw_channel *channel, int direction, dw_status status,
+                            const char *sentence);
+dw_status dw_channel_report_link(dw_channel *channel, int direction, dw_status status);
+
+/* channel_greeting.c. greet: both ends mean the same. tell_hello: what this end sends and receives;
+ * about = DW_PENDING: the peer's greeting has not come, and is asked for. */
+dw_status dw_channel_greet(dw_channel *channel, uint32_t timeout_ms, dw_why *why);
 dw_status dw_channel_tell_hello(dw_channel *channel, dw_status about);
 
 /* channel_send.c */
-/* A message of the channel: envelope, body. Never waits: for answers, which are small or asked for.
- */
-dw_status dw_channel_tell(dw_channel *channel, uint32_t which, dw_envelope_kind kind,
-                          dw_status about, uint64_t sequence, const void *body, size_t body_len);
 /* The link's handler for the control tag. */
 void dw_channel_take_control(void *channel, const void *data, size_t len);
 /* Waits until the peer has acknowledged all frames, closed, or the link's close timeout is over. */

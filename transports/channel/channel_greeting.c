@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * channel_greeting.c - the two ends of a channel meet, compare their configs, and part. */
-#include "channel.h"
-
-#include <stdio.h>
-#include <stdlib.h>
+ * channel_greeting.c - the two ends of a channel compare their configs. */
 #include <string.h>
+
+#include "channel/channel.h"
 
 /* The hello's body, after which both ends know that they mean the same:
  *
@@ -12,86 +10,34 @@
  * | 0      | 1     | major version of the frame format                                     |
  * | 1      | 1     | minor version                                                         |
  * | 2      | 2     | zero                                                                  |
- * | 4      | 192   | config of what this end sends, canonical text, zero-filled; empty: nothing |
- * | 196    | 192   | config of what it receives                                            |
+ * | 4      | 256   | what both ends must agree on of the config of what this end sends: canonical |
+ * |        |       | text, zero-filled; empty: nothing                                     |
+ * | 260    | 256   | the same of what it receives                                          |
  */
 enum { CONFIG_BYTES = DW_CONFIG_TEXT_BYTES, HELLO_BYTES = 4 + 2 * CONFIG_BYTES };
 
-/* ---- Errors -------------------------------------------------------------------------------------
- */
-
-dw_status dw_channel_report(dw_channel *channel, int direction, dw_status status,
-                            const char *sentence)
-{
-    pthread_mutex_lock(&channel->why_lock);
-    dw_link_report(&channel->why[direction], status, "channel %u: %s", channel->id,
-                   sentence && sentence[0] ? sentence : dw_status_string(status));
-    channel->last_why = direction;
-    pthread_mutex_unlock(&channel->why_lock);
-    return status;
-}
-
-dw_status dw_channel_report_link(dw_channel *channel, int direction, dw_status status)
-{
-    return dw_channel_report(channel, direction, status, dw_link_why(channel->link));
-}
-
-const char *dw_channel_why(dw_channel *channel)
-{
-    if (!channel) return "";
-    if (!dw_owner_is_us(&channel->link->owner)) return dw_link_why(channel->link);
-    pthread_mutex_lock(&channel->why_lock);
-    const char *text = channel->why[channel->last_why].text;
-    pthread_mutex_unlock(&channel->why_lock);
-    return text;
-}
-
-/* ---- Configs ------------------------------------------------------------------------------------
- */
-
-static uint64_t monotonic_ns(void *context)
-{
-    (void)context;
-    return (uint64_t)dw_link_now_ns();
-}
-
-static dw_status take_config(dw_config *own, const dw_config *config, dw_why *why)
-{
-    if (config->struct_size < sizeof(size_t) || config->struct_size > sizeof *own) {
-        return dw_link_report(why, DW_ERR_ARGUMENT,
-                              "dw_config.struct_size is %zu; set it to sizeof(dw_config), %zu",
-                              config->struct_size, sizeof *own);
-    }
-    *own = (dw_config){0};
-    memcpy(own, config, config->struct_size);
-    own->struct_size = sizeof *own;
-    if (!own->now_ns) own->now_ns = monotonic_ns; /* the library's clock, so that busy_ns counts */
-    return DW_OK;
-}
-
-/* The canonical text of what both ends must share: how the encoder chooses scales and what it calls
- * itself are its own affair. */
+/* The canonical text of what both ends must agree on. How the encoder rounds and finds its scales,
+ * and what it calls itself, is its own affair: a decoder reads what it needs of that in frames. */
 static dw_status shared_text(const dw_config *config, char *text)
 {
     dw_config shared = *config;
     shared.scale = 0;
+    shared.rounding = 0;
+    shared.seed = 0;
     shared.incarnation = 0;
     return dw_config_format(&shared, text, CONFIG_BYTES);
 }
 
-static int same_config(const dw_config *own, int has_own, const char *peer_text)
+/* Of two such texts, ours and the peer's. The peer's is written anew: a release that does not write
+ * as this one does may still mean the same. */
+static bool is_same(const char *own, const char *peer)
 {
-    char own_shared[CONFIG_BYTES] = "", peer_shared[CONFIG_BYTES] = "";
-    dw_config peer = {0};
-    if (!has_own || !peer_text[0]) return !has_own && !peer_text[0];
-    if (dw_config_parse(&peer, peer_text, NULL) != DW_OK)
-        return 0; /* a word that this release does not know */
-    return shared_text(own, own_shared) == DW_OK && shared_text(&peer, peer_shared) == DW_OK &&
-           strcmp(own_shared, peer_shared) == 0;
+    char anew[CONFIG_BYTES];
+    dw_config config = {.struct_size = sizeof config};
+    if (!own[0] || !peer[0]) return !own[0] && !peer[0];
+    return dw_config_parse(&config, peer, NULL) == DW_OK && /* else: a word that we do not know */
+           shared_text(&config, anew) == DW_OK && strcmp(own, anew) == 0;
 }
-
-/* ---- Greeting -----------------------------------------------------------------------------------
- */
 
 static dw_status write_hello(const dw_channel *channel, unsigned char *hello, dw_why *why)
 {
@@ -100,9 +46,8 @@ static dw_status write_hello(const dw_channel *channel, unsigned char *hello, dw
     hello[1] = DW_FORMAT_MINOR;
     dw_status status = DW_OK;
     char *send_text = (char *)hello + 4, *recv_text = send_text + CONFIG_BYTES;
-    if (channel->sends) status = dw_config_format(&channel->send, send_text, CONFIG_BYTES);
-    if (status == DW_OK && channel->receives)
-        status = dw_config_format(&channel->recv, recv_text, CONFIG_BYTES);
+    if (channel->sends) status = shared_text(&channel->send, send_text);
+    if (status == DW_OK && channel->receives) status = shared_text(&channel->recv, recv_text);
     if (status == DW_OK) return DW_OK;
     return dw_link_report(why, status, "channel %u: a config cannot be written as text: %s",
                           channel->id, dw_status_string(status));
@@ -112,7 +57,7 @@ dw_status dw_channel_tell_hello(dw_channel *channel, dw_status about)
 {
     unsigned char hello[HELLO_BYTES];
     dw_why why;
-    const dw_status status = write_hello(channel, hello, &why);
+    dw_status status = write_hello(channel, hello, &why);
     if (status != DW_OK) return status;
     return dw_channel_tell(channel, DW_TAG_CONTROL, DW_ENVELOPE_HELLO, about, 0, hello,
                            HELLO_BYTES);
@@ -136,14 +81,11 @@ static dw_status compare(const dw_channel *channel, const unsigned char *own,
                               channel->id, peer[0], peer[1], DW_FORMAT_MAJOR, DW_FORMAT_MINOR);
     }
     const struct {
-        int same;
         const char *here, *own, *there, *peer;
-    } directions[2] = {{same_config(&channel->send, channel->sends, peer_receives), "sends",
-                        own_sends, "receives", peer_receives},
-                       {same_config(&channel->recv, channel->receives, peer_sends), "receives",
-                        own_receives, "sends", peer_sends}};
+    } directions[2] = {{"sends", own_sends, "receives", peer_receives},
+                       {"receives", own_receives, "sends", peer_sends}};
     for (int i = 0; i < 2; i++) {
-        if (directions[i].same) continue;
+        if (is_same(directions[i].own, directions[i].peer)) continue;
         return dw_link_report(
             why, DW_ERR_MISMATCH,
             "channel %u: this end %s '%.70s' but the peer %s '%.70s'; give "
@@ -154,7 +96,7 @@ static dw_status compare(const dw_channel *channel, const unsigned char *own,
     return DW_OK;
 }
 
-static int is_hello(const void *message, size_t len, uint64_t session)
+static bool is_hello(const void *message, size_t len, uint64_t session)
 {
     dw_envelope envelope;
     return dw_envelope_read(message, len, session, &envelope) && envelope.kind == DW_ENVELOPE_HELLO;
@@ -164,14 +106,14 @@ static int is_hello(const void *message, size_t len, uint64_t session)
  * arrives meanwhile is repeated by a peer that has heard us. */
 static dw_status await_hello(dw_channel *channel, uint32_t timeout_ms, void **message, size_t *len)
 {
-    const uint32_t tag = dw_channel_tag(channel, DW_TAG_CONTROL);
-    const int64_t deadline = dw_link_now_ns() + (int64_t)timeout_ms * DW_NS_PER_MS;
+    uint32_t tag = dw_channel_tag(channel, DW_TAG_CONTROL);
+    int64_t deadline = dw_link_now_ns() + (int64_t)timeout_ms * DW_NS_PER_MS;
     uint32_t wait_ms = channel->link->retry_ms;
     if (wait_ms == 0)
         return dw_link_recv(channel->link, tag,
                             timeout_ms > INT32_MAX ? INT32_MAX : (int)timeout_ms, message, len);
     for (;;) {
-        const int64_t left_ms = (deadline - dw_link_now_ns()) / DW_NS_PER_MS;
+        int64_t left_ms = (deadline - dw_link_now_ns()) / DW_NS_PER_MS;
         if (left_ms <= 0) return DW_PENDING;
         dw_status status = dw_link_recv(
             channel->link, tag, left_ms < wait_ms ? (int)left_ms : (int)wait_ms, message, len);
@@ -189,16 +131,16 @@ static dw_status await_hello(dw_channel *channel, uint32_t timeout_ms, void **me
 static dw_status exchange(dw_channel *channel, const unsigned char *hello, uint32_t timeout_ms,
                           void **message, size_t *len, dw_why *why)
 {
-    const uint32_t tag = dw_channel_tag(channel, DW_TAG_CONTROL);
+    uint32_t tag = dw_channel_tag(channel, DW_TAG_CONTROL);
     dw_status status = dw_link_recv(channel->link, tag, 0, message, len);
     if (status == DW_ERR_ARGUMENT) { /* somebody handles the tag */
         return dw_link_report(why, status, "channel %u is open already on this link", channel->id);
     }
-    int has_come = status == DW_OK;
+    bool has_come = status == DW_OK;
     if (has_come && channel->link->retry_ms > 0 &&
         !is_hello(*message, *len, channel->link->session)) {
         dw_link_release(channel->link, *message);
-        has_come = 0;
+        has_come = false;
         status = DW_PENDING;
     }
     if (has_come || status == DW_PENDING) {
@@ -221,7 +163,7 @@ static dw_status exchange(dw_channel *channel, const unsigned char *hello, uint3
     return DW_OK;
 }
 
-static dw_status greet(dw_channel *channel, uint32_t timeout_ms, dw_why *why)
+dw_status dw_channel_greet(dw_channel *channel, uint32_t timeout_ms, dw_why *why)
 {
     unsigned char hello[HELLO_BYTES];
     void *message;
@@ -243,123 +185,4 @@ static dw_status greet(dw_channel *channel, uint32_t timeout_ms, dw_why *why)
     }
     dw_link_release(channel->link, message);
     return status;
-}
-
-/* ---- Open and close -----------------------------------------------------------------------------
- */
-
-static int make_locks(dw_channel *channel)
-{
-    pthread_mutex_t *all[] = {&channel->encoder_lock, &channel->replies_lock,
-                              &channel->decoder_lock, &channel->why_lock};
-    size_t made = 0;
-    while (made < 4 && pthread_mutex_init(all[made], NULL) == 0) made++;
-    pthread_condattr_t monotonic;
-    int has_condition = 0;
-    if (made == 4 && pthread_condattr_init(&monotonic) == 0) {
-        has_condition = pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC) == 0 &&
-                        pthread_cond_init(&channel->replied, &monotonic) == 0;
-        pthread_condattr_destroy(&monotonic);
-    }
-    if (has_condition) return 1;
-    while (made > 0) pthread_mutex_destroy(all[--made]);
-    return 0;
-}
-
-static void free_channel(dw_channel *channel)
-{
-    dw_channel_release_sent(channel);
-    dw_channel_release_received(channel);
-    dw_encoder_destroy(channel->encoder);
-    dw_decoder_destroy(channel->decoder);
-    pthread_mutex_destroy(&channel->encoder_lock);
-    pthread_mutex_destroy(&channel->replies_lock);
-    pthread_mutex_destroy(&channel->decoder_lock);
-    pthread_mutex_destroy(&channel->why_lock);
-    pthread_cond_destroy(&channel->replied);
-    free(channel);
-}
-
-static dw_status make_codecs(dw_channel *channel, const dw_channel_config *config, dw_why *why)
-{
-    dw_status status = DW_OK;
-    if (config->send) {
-        status = take_config(&channel->send, config->send, why);
-        if (status == DW_OK) status = dw_encoder_create(&channel->encoder, &channel->send);
-    }
-    if (status == DW_OK && config->recv) {
-        status = take_config(&channel->recv, config->recv, why);
-        if (status == DW_OK) status = dw_decoder_create(&channel->decoder, &channel->recv);
-    }
-    channel->sends = channel->encoder != NULL;
-    channel->receives = channel->decoder != NULL;
-    if (status != DW_OK && !why->text[0]) {
-        dw_link_report(why, status, "channel %u: %s", channel->id, dw_status_string(status));
-    }
-    return status;
-}
-
-dw_status dw_channel_open(dw_channel **channel, dw_link *link, const dw_channel_config *config,
-                          dw_why *why)
-{
-    dw_why own_why;
-    if (!why) why = &own_why;
-    *why = (dw_why){.text = "", .offset = -1};
-    if (!channel || !link || !config ||
-        config->struct_size < offsetof(dw_channel_config, open_timeout_ms) ||
-        config->struct_size > sizeof *config) {
-        return dw_link_report(why, DW_ERR_ARGUMENT,
-                              "dw_channel_open needs a channel, a link, and a config with "
-                              "struct_size = sizeof(dw_channel_config)");
-    }
-    *channel = NULL;
-    if (config->id < 1 || config->id > 0xffff) {
-        return dw_link_report(why, DW_ERR_ARGUMENT, "%u is no channel id; use 1 to 65535",
-                              config->id);
-    }
-    if (!config->send && !config->recv) {
-        return dw_link_report(why, DW_ERR_ARGUMENT,
-                              "channel %u: name a send config, a recv config, or both", config->id);
-    }
-    dw_channel *made = calloc(1, sizeof *made);
-    if (!made || !make_locks(made)) {
-        free(made);
-        return dw_link_report(why, DW_ERR_NO_MEMORY, "channel %u: no memory", config->id);
-    }
-    made->link = link;
-    made->id = config->id;
-    dw_status status = make_codecs(made, config, why);
-    const uint32_t timeout_ms = config->struct_size < sizeof *config || config->open_timeout_ms == 0
-                                    ? 60000
-                                    : config->open_timeout_ms;
-    if (status == DW_OK) status = greet(made, timeout_ms, why);
-    made->heard_ns = dw_link_now_ns();
-    made->patience_ms = link->retry_ms;
-    if (status == DW_OK) {
-        status = dw_link_handle(link, dw_channel_tag(made, DW_TAG_CONTROL), dw_channel_take_control,
-                                made);
-        if (status != DW_OK)
-            dw_link_report(why, status, "channel %u: %s", made->id, dw_link_why(link));
-    }
-    if (status != DW_OK) {
-        free_channel(made);
-        return status;
-    }
-    *channel = made;
-    return DW_OK;
-}
-
-void dw_channel_close(dw_channel *channel)
-{
-    if (!channel || !dw_owner_is_us(&channel->link->owner)) return;
-    /* What the peer has not taken yet it may still ask for anew. */
-    if (channel->sends && channel->send.replies != DW_REPLIES_NEVER)
-        dw_channel_wait_acknowledged(channel);
-    if (channel->sends) {
-        dw_channel_tell(channel, DW_TAG_FRAMES, DW_ENVELOPE_CLOSED, DW_OK, 0, NULL, 0);
-        dw_channel_tell(channel, DW_TAG_RESENT, DW_ENVELOPE_CLOSED, DW_OK, 0, NULL, 0);
-    }
-    dw_channel_tell(channel, DW_TAG_CONTROL, DW_ENVELOPE_CLOSED, DW_OK, 0, NULL, 0);
-    dw_link_handle(channel->link, dw_channel_tag(channel, DW_TAG_CONTROL), NULL, NULL);
-    free_channel(channel);
 }

@@ -3,7 +3,7 @@
  * rejected while later frames wait in the link. */
 #include <limits.h>
 
-#include "channel.h"
+#include "channel/channel.h"
 
 static dw_status report(dw_channel *channel, dw_status status, const char *sentence)
 {
@@ -23,10 +23,9 @@ static void release(dw_channel *channel, void **message)
     *message = NULL;
 }
 
-/* ---- Requests -----------------------------------------------------------------------------------
- */
+/* ---- Requests -------------------------------------------------------------------------------- */
 
-static int can_ask(const dw_channel *channel)
+static bool can_ask(const dw_channel *channel)
 {
     return channel->recv.replies != DW_REPLIES_NEVER;
 }
@@ -34,11 +33,11 @@ static int can_ask(const dw_channel *channel)
 static dw_status request(dw_channel *channel, dw_status because, const void *reply,
                          size_t reply_len)
 {
-    const dw_status status = dw_channel_tell(channel, DW_TAG_CONTROL, DW_ENVELOPE_AGAIN, because,
-                                             channel->expected, reply, reply_len);
+    dw_status status = dw_channel_tell(channel, DW_TAG_CONTROL, DW_ENVELOPE_AGAIN, because,
+                                       channel->expected, reply, reply_len);
     if (status != DW_OK) return dw_channel_report_link(channel, DW_WHY_RECV, status);
     channel->request = channel->controls_told++;
-    channel->requested = 1;
+    channel->requested = true;
     channel->requested_for = because;
     channel->heard_ns = dw_link_now_ns();
     return DW_OK;
@@ -66,7 +65,7 @@ static dw_status ask_what_became(dw_channel *channel)
 static dw_status ask_again(dw_channel *channel, dw_status because, const void *reply,
                            size_t reply_len)
 {
-    const int counts = channel->link->retry_ms == 0 || reply != NULL;
+    bool counts = channel->link->retry_ms == 0 || reply != NULL;
     if (counts && channel->tries >= DW_CHANNEL_TRIES) {
         dw_why why;
         dw_link_report(&why, because,
@@ -76,20 +75,19 @@ static dw_status ask_again(dw_channel *channel, dw_status because, const void *r
                        dw_status_string(because));
         return end_with(channel, because, why.text);
     }
-    const dw_status status = request(channel, because, reply, reply_len);
+    dw_status status = request(channel, because, reply, reply_len);
     channel->tries += counts && status == DW_OK;
     return status;
 }
 
-/* ---- Messages -----------------------------------------------------------------------------------
- */
+/* ---- Messages -------------------------------------------------------------------------------- */
 
 /* A frame on its own tag. Their order is the link's, so a damaged envelope can only be the next
  * one's. */
 static dw_status sort_frame(dw_channel *channel, void *message, size_t len)
 {
     dw_envelope envelope;
-    const int sound = dw_envelope_read(message, len, channel->link->session, &envelope);
+    bool sound = dw_envelope_read(message, len, channel->link->session, &envelope);
     if (sound && envelope.kind == DW_ENVELOPE_FRAME && envelope.sequence == channel->expected) {
         channel->held = message;
         channel->held_len = len;
@@ -118,8 +116,8 @@ static dw_status sort_frame(dw_channel *channel, void *message, size_t len)
     }
     /* A duplicate: it was applied, and is acknowledged again. */
     if (can_ask(channel)) {
-        const dw_status told = dw_channel_tell(channel, DW_TAG_CONTROL, DW_ENVELOPE_ACK, DW_OK,
-                                               envelope.sequence, NULL, 0);
+        dw_status told = dw_channel_tell(channel, DW_TAG_CONTROL, DW_ENVELOPE_ACK, DW_OK,
+                                         envelope.sequence, NULL, 0);
         channel->controls_told += told == DW_OK;
     }
     return DW_OK;
@@ -146,7 +144,7 @@ static dw_status sort_answer(dw_channel *channel, void *message, size_t len)
             channel->held_len = len;
             return DW_OK;
         }
-        if (envelope.kind == DW_ENVELOPE_NOT_YET) channel->requested = 0;
+        if (envelope.kind == DW_ENVELOPE_NOT_YET) channel->requested = false;
         if (envelope.kind == DW_ENVELOPE_REFUSED) {
             dw_why why;
             dw_link_report(&why, channel->requested_for,
@@ -166,7 +164,7 @@ static dw_status sort_answer(dw_channel *channel, void *message, size_t len)
 static int remaining_ms(int64_t deadline_ns)
 {
     if (deadline_ns == INT64_MAX) return -1;
-    const int64_t left = (deadline_ns - dw_link_now_ns() + DW_NS_PER_MS - 1) / DW_NS_PER_MS;
+    int64_t left = (deadline_ns - dw_link_now_ns() + DW_NS_PER_MS - 1) / DW_NS_PER_MS;
     return left <= 0 ? 0 : left > INT_MAX ? INT_MAX : (int)left;
 }
 
@@ -185,11 +183,10 @@ static dw_status fetch(dw_channel *channel, int64_t deadline_ns)
             }
             continue;
         }
-        const uint32_t tag =
-            dw_channel_tag(channel, channel->requested ? DW_TAG_RESENT : DW_TAG_FRAMES);
+        uint32_t tag = dw_channel_tag(channel, channel->requested ? DW_TAG_RESENT : DW_TAG_FRAMES);
         void *message;
         size_t len;
-        const int64_t patience_ns = patience_ends(channel);
+        int64_t patience_ns = patience_ends(channel);
         status = dw_link_recv(channel->link, tag,
                               remaining_ms(patience_ns < deadline_ns ? patience_ns : deadline_ns),
                               &message, &len);
@@ -206,19 +203,18 @@ static dw_status fetch(dw_channel *channel, int64_t deadline_ns)
     return status;
 }
 
-/* ---- Decoding -----------------------------------------------------------------------------------
- */
+/* ---- Decoding -------------------------------------------------------------------------------- */
 
 /* Errors that sending anew can heal: damaged bytes (VERSION too, which is read before any digest),
  * and states that differ. */
-static int can_heal(dw_status status)
+static bool can_heal(dw_status status)
 {
     return status == DW_ERR_CORRUPT || status == DW_ERR_FORMAT || status == DW_ERR_VERSION ||
            status == DW_ERR_BASE || status == DW_ERR_STATE || status == DW_ERR_STALE;
 }
 
 /* Errors of this call, not of the frame: it stays and can be received by a better call. */
-static int is_callers(dw_status status)
+static bool is_callers(dw_status status)
 {
     return status == DW_ERR_ARGUMENT || status == DW_ERR_SHAPE || status == DW_ERR_NO_MEMORY ||
            status == DW_ERR_NO_ROOM;
@@ -228,22 +224,22 @@ static void accept_frame(dw_channel *channel)
 {
     release(channel, &channel->held);
     channel->expected++;
-    channel->requested = 0;
+    channel->requested = false;
     channel->tries = 0;
     channel->patience_ms = channel->link->retry_ms;
 }
 
-/* Decodes into y with the reply in its envelope behind `room` (NULL: none is given) and sends that.
- */
+/* Decodes into y with the reply in its envelope behind `room` (NULL: none is given) and sends
+ * that. */
 static dw_status decode_and_reply(dw_channel *channel, dw_key *keys, const dw_tensor *y,
                                   unsigned char *room, size_t reply_cap)
 {
     const unsigned char *frame = (const unsigned char *)channel->held + DW_ENVELOPE_BYTES;
-    const size_t frame_len = channel->held_len - DW_ENVELOPE_BYTES;
+    size_t frame_len = channel->held_len - DW_ENVELOPE_BYTES;
     unsigned char *reply = room ? room + DW_ENVELOPE_BYTES : NULL;
     size_t reply_len = 0;
     pthread_mutex_lock(&channel->decoder_lock);
-    const dw_status status =
+    dw_status status =
         dw_decode(channel->decoder, frame, frame_len, y, reply, reply_cap, &reply_len);
     pthread_mutex_unlock(&channel->decoder_lock);
     if (status == DW_OK) {
@@ -252,8 +248,7 @@ static dw_status decode_and_reply(dw_channel *channel, dw_key *keys, const dw_te
             dw_envelope_seal(room, channel->link->session, DW_ENVELOPE_ACK, DW_OK,
                              channel->expected, reply_len);
             /* A dead link is told of next time. */
-            const dw_status told =
-                dw_link_send_end(channel->link, room, DW_ENVELOPE_BYTES + reply_len);
+            dw_status told = dw_link_send_end(channel->link, room, DW_ENVELOPE_BYTES + reply_len);
             channel->controls_told += told == DW_OK;
         }
         accept_frame(channel);
@@ -279,9 +274,9 @@ static dw_status decode_and_reply(dw_channel *channel, dw_key *keys, const dw_te
 static dw_status decode_held(dw_channel *channel, dw_key *keys, const dw_tensor *y)
 {
     void *room = NULL;
-    const size_t reply_cap = dw_reply_bound(y->n);
+    size_t reply_cap = dw_reply_bound(y->n);
     if (can_ask(channel)) {
-        const dw_status status =
+        dw_status status =
             dw_link_send_begin_always(channel->link, dw_channel_tag(channel, DW_TAG_CONTROL),
                                       DW_ENVELOPE_BYTES + reply_cap, &room);
         if (status == DW_ERR_NO_MEMORY) return report(channel, status, "no memory for a reply");
@@ -299,7 +294,7 @@ dw_status dw_channel_recv(dw_channel *channel, int timeout_ms, dw_key *keys, con
                       "receiving needs a channel that was opened with a recv config, "
                       "and a tensor");
     }
-    const int64_t deadline =
+    int64_t deadline =
         timeout_ms < 0 ? INT64_MAX : dw_link_now_ns() + (int64_t)timeout_ms * DW_NS_PER_MS;
     for (;;) {
         dw_status status = fetch(channel, deadline);
@@ -314,7 +309,8 @@ dw_counters dw_channel_received(dw_channel *channel)
     if (!channel || !channel->receives || !dw_owner_is_us(&channel->link->owner))
         return (dw_counters){0};
     pthread_mutex_lock(&channel->decoder_lock);
-    const dw_counters counters = dw_decoder_counters(channel->decoder);
+    dw_counters counters = {.struct_size = sizeof counters};
+    (void)dw_decoder_counters(channel->decoder, &counters);
     pthread_mutex_unlock(&channel->decoder_lock);
     return counters;
 }

@@ -4,22 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "channel.h"
+#include "channel/channel.h"
 
-dw_status dw_channel_tell(dw_channel *channel, uint32_t which, dw_envelope_kind kind,
-                          dw_status about, uint64_t sequence, const void *body, size_t body_len)
-{
-    void *room;
-    const dw_status status = dw_link_send_begin_always(
-        channel->link, dw_channel_tag(channel, which), DW_ENVELOPE_BYTES + body_len, &room);
-    if (status != DW_OK) return status;
-    if (body_len > 0) memcpy((unsigned char *)room + DW_ENVELOPE_BYTES, body, body_len);
-    dw_envelope_seal(room, channel->link->session, kind, about, sequence, body_len);
-    return dw_link_send_end(channel->link, room, DW_ENVELOPE_BYTES + body_len);
-}
-
-/* ---- Copies of what is under way; the encoder's lock is held ------------------------------------
- */
+/* ---- Copies of what is under way; the encoder's lock is held --------------------------------- */
 
 static dw_kept_frame *slot_of(dw_channel *channel, uint64_t sequence)
 {
@@ -38,7 +25,7 @@ static void let_go(dw_channel *channel, dw_kept_frame *kept)
 static void keep(dw_channel *channel, uint64_t sequence, void *message, size_t len)
 {
     let_go(channel, slot_of(channel, sequence));
-    const uint64_t oldest = sequence > DW_CHANNEL_KEPT ? sequence - DW_CHANNEL_KEPT : 0;
+    uint64_t oldest = sequence > DW_CHANNEL_KEPT ? sequence - DW_CHANNEL_KEPT : 0;
     uint64_t i = channel->acknowledged > oldest ? channel->acknowledged : oldest;
     for (; i < sequence && channel->kept_bytes + len > channel->link->max_queued_bytes; i++) {
         let_go(channel, slot_of(channel, i));
@@ -69,8 +56,7 @@ static void acknowledge(dw_channel *channel, uint64_t sequence)
     publish_outstanding(channel);
 }
 
-/* ---- Answers; the encoder's lock is held --------------------------------------------------------
- */
+/* ---- Answers; the encoder's lock is held ----------------------------------------------------- */
 
 static dw_status refuse(dw_channel *channel, uint64_t sequence, const char *sentence)
 {
@@ -82,10 +68,10 @@ static dw_status refuse(dw_channel *channel, uint64_t sequence, const char *sent
  * gives it the tensor. It takes the place of the copy. */
 static dw_status resync(dw_channel *channel, uint64_t sequence, const dw_kept_frame *kept)
 {
-    const int resent = kept->resent;
+    int resent = kept->resent;
     const unsigned char *frame = (const unsigned char *)kept->message + DW_ENVELOPE_BYTES;
-    const size_t frame_len = kept->len - DW_ENVELOPE_BYTES;
-    dw_frame_info info;
+    size_t frame_len = kept->len - DW_ENVELOPE_BYTES;
+    dw_frame_info info = {.struct_size = sizeof info};
     dw_status status = dw_frame_read(frame, frame_len, &info, NULL);
     if (status != DW_OK) return refuse(channel, sequence, "the copy of the frame cannot be read");
     dw_key *keys = malloc((size_t)info.n * sizeof *keys);
@@ -93,9 +79,9 @@ static dw_status resync(dw_channel *channel, uint64_t sequence, const dw_kept_fr
     dw_frame_keys(frame, frame_len, info.n, keys); /* the frame was read above */
     dw_config exact = channel->send;
     exact.key = DW_KEY_F32;
-    const dw_tensor shape = dw_tensor_3d(keys, info.x, info.n, info.t, info.c); /* only its shape is
-                                                                                   looked at */
-    const size_t cap = dw_frame_bound(&exact, &shape);
+    /* Only its shape is looked at. */
+    dw_tensor shape = dw_tensor_3d(keys, info.x, info.n, info.t, info.c);
+    size_t cap = dw_frame_bound(&exact, &shape);
     void *room;
     status = dw_link_send_begin_always(channel->link, dw_channel_tag(channel, DW_TAG_RESENT),
                                        DW_ENVELOPE_BYTES + cap, &room);
@@ -104,8 +90,8 @@ static dw_status resync(dw_channel *channel, uint64_t sequence, const dw_kept_fr
                         "the whole state in one frame is past max_message_bytes; raise that");
     } else if (status == DW_OK) {
         size_t len;
-        const dw_status made = dw_encoder_resync(
-            channel->encoder, keys, info.n, (unsigned char *)room + DW_ENVELOPE_BYTES, cap, &len);
+        dw_status made = dw_encoder_resync(channel->encoder, keys, info.n,
+                                           (unsigned char *)room + DW_ENVELOPE_BYTES, cap, &len);
         if (made == DW_OK) {
             dw_envelope_seal(room, channel->link->session, DW_ENVELOPE_RESENT, DW_OK, sequence,
                              len);
@@ -123,7 +109,7 @@ static dw_status resync(dw_channel *channel, uint64_t sequence, const dw_kept_fr
 
 static dw_status send_again(dw_channel *channel, const dw_envelope *request)
 {
-    const uint64_t sequence = request->sequence;
+    uint64_t sequence = request->sequence;
     if (sequence >= channel->next_sequence) {
         return dw_channel_tell(channel, DW_TAG_RESENT, DW_ENVELOPE_NOT_YET, DW_OK, sequence, NULL,
                                0);
@@ -137,8 +123,8 @@ static dw_status send_again(dw_channel *channel, const dw_envelope *request)
     if (kept->resent >= (channel->link->retry_ms > 0 ? DW_CHANNEL_ANSWERS : DW_CHANNEL_TRIES))
         return refuse(channel, sequence, "it was asked for too often");
     kept->resent++;
-    const int out_of_step = request->about == DW_ERR_BASE || request->about == DW_ERR_STATE ||
-                            request->about == DW_ERR_STALE;
+    bool out_of_step = request->about == DW_ERR_BASE || request->about == DW_ERR_STATE ||
+                       request->about == DW_ERR_STALE;
     if (out_of_step) {
         /* What it holds, so that the new frame's version is past it. A reply that cannot be read is
          * no loss: the request is answered all the same. */
@@ -199,10 +185,10 @@ static void answer_all(dw_channel *channel)
     }
 }
 
-static int has_replies(dw_channel *channel)
+static bool has_replies(dw_channel *channel)
 {
     pthread_mutex_lock(&channel->replies_lock);
-    const int has = channel->replies_head != NULL;
+    bool has = channel->replies_head != NULL;
     pthread_mutex_unlock(&channel->replies_lock);
     return has;
 }
@@ -221,7 +207,7 @@ void dw_channel_take_control(void *context, const void *data, size_t len)
 {
     dw_channel *channel = context;
     dw_envelope envelope;
-    const uint64_t number = channel->controls_taken++;
+    uint64_t number = channel->controls_taken++;
     if (!dw_envelope_read(data, len, channel->link->session, &envelope)) {
         /* They arrive in order, so its number is known though nothing in it can be believed. */
         if (!channel->sends) return;
@@ -231,7 +217,7 @@ void dw_channel_take_control(void *context, const void *data, size_t len)
     }
     if (envelope.kind == DW_ENVELOPE_CLOSED) {
         pthread_mutex_lock(&channel->replies_lock);
-        channel->peer_closed = 1;
+        channel->peer_closed = true;
         pthread_cond_broadcast(&channel->replied);
         pthread_mutex_unlock(&channel->replies_lock);
         return;
@@ -256,13 +242,12 @@ void dw_channel_take_control(void *context, const void *data, size_t len)
     answer_if_free(channel);
 }
 
-/* ---- The public side ----------------------------------------------------------------------------
- */
+/* ---- The public side ------------------------------------------------------------------------- */
 
 static dw_status reserve(dw_channel *channel, size_t cap, void **room)
 {
     for (;;) {
-        const uint32_t tag = dw_channel_tag(channel, DW_TAG_FRAMES);
+        uint32_t tag = dw_channel_tag(channel, DW_TAG_FRAMES);
         dw_status status = dw_link_send_begin(channel->link, tag, cap, room);
         if (status == DW_PENDING)
             status = dw_link_wait_room(channel->link, cap, -1);
@@ -272,10 +257,10 @@ static dw_status reserve(dw_channel *channel, size_t cap, void **room)
     }
 }
 
-static int is_closed_by_peer(dw_channel *channel)
+static bool is_closed_by_peer(dw_channel *channel)
 {
     pthread_mutex_lock(&channel->replies_lock);
-    const int closed = channel->peer_closed;
+    bool closed = channel->peer_closed;
     pthread_mutex_unlock(&channel->replies_lock);
     return closed;
 }
@@ -293,7 +278,7 @@ static dw_status encode_into(dw_channel *channel, const dw_key *keys, const dw_t
         dw_link_send_end(channel->link, room, DW_LINK_DROP);
         return status;
     }
-    const uint64_t sequence = channel->next_sequence++;
+    uint64_t sequence = channel->next_sequence++;
     dw_envelope_seal(room, channel->link->session, DW_ENVELOPE_FRAME, DW_OK, sequence, len);
     if (channel->send.replies != DW_REPLIES_NEVER) {
         keep(channel, sequence, room, DW_ENVELOPE_BYTES + len);
@@ -315,7 +300,7 @@ dw_status dw_channel_send(dw_channel *channel, const dw_key *keys, const dw_tens
         return dw_channel_report(channel, DW_WHY_SEND, DW_ERR_PEER,
                                  "the peer closed its end of this channel");
     }
-    const size_t bound = dw_frame_bound(&channel->send, x);
+    size_t bound = dw_frame_bound(&channel->send, x);
     if (bound == 0) {
         return dw_channel_report(
             channel, DW_WHY_SEND, DW_ERR_ARGUMENT,
@@ -345,7 +330,7 @@ dw_status dw_channel_forget(dw_channel *channel, dw_key key)
                                  "this channel sends nothing to forget");
     }
     pthread_mutex_lock(&channel->encoder_lock);
-    const dw_status status = dw_encoder_forget(channel->encoder, key);
+    dw_status status = dw_encoder_forget(channel->encoder, key);
     if (status != DW_OK)
         dw_channel_report(channel, DW_WHY_SEND, status, dw_encoder_why(channel->encoder));
     pthread_mutex_unlock(&channel->encoder_lock);
@@ -358,27 +343,26 @@ dw_counters dw_channel_sent(dw_channel *channel)
     if (!channel || !channel->sends || !dw_owner_is_us(&channel->link->owner))
         return (dw_counters){0};
     pthread_mutex_lock(&channel->encoder_lock);
-    const dw_counters counters = dw_encoder_counters(channel->encoder);
+    dw_counters counters = {.struct_size = sizeof counters};
+    (void)dw_encoder_counters(channel->encoder, &counters);
     pthread_mutex_unlock(&channel->encoder_lock);
     answer_if_free(channel);
     return counters;
 }
 
-/* ---- The end ------------------------------------------------------------------------------------
- */
+/* ---- The end --------------------------------------------------------------------------------- */
 
 void dw_channel_wait_acknowledged(dw_channel *channel)
 {
-    const int64_t deadline =
-        dw_link_now_ns() + (int64_t)channel->link->close_timeout_ms * DW_NS_PER_MS;
+    int64_t deadline = dw_link_now_ns() + (int64_t)channel->link->close_timeout_ms * DW_NS_PER_MS;
     /* A short step, because the end of the link is told to others than this condition. */
-    const int64_t step_ns = (int64_t)20 * DW_NS_PER_MS;
+    int64_t step_ns = (int64_t)20 * DW_NS_PER_MS;
     pthread_mutex_lock(&channel->replies_lock);
     while (channel->outstanding > 0 && !channel->peer_closed && dw_link_now_ns() < deadline &&
            dw_link_why(channel->link)[0] == '\0') {
-        const int64_t until = dw_link_now_ns() + step_ns;
-        const struct timespec at = {.tv_sec = (time_t)(until / 1000000000),
-                                    .tv_nsec = (long)(until % 1000000000)};
+        int64_t until = dw_link_now_ns() + step_ns;
+        struct timespec at = {.tv_sec = (time_t)(until / 1000000000),
+                              .tv_nsec = (long)(until % 1000000000)};
         pthread_cond_timedwait(&channel->replied, &channel->replies_lock, &at);
     }
     pthread_mutex_unlock(&channel->replies_lock);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * envelope.c - the channel's header in front of every message. */
-#include "envelope.h"
+#include "channel/envelope.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include "link.h"
+#include "link/link.h"
 
 enum { CHECKED_BYTES = 24 };
 
@@ -15,8 +15,8 @@ enum { FRAME_HEADER_BYTES = 80 };
 static uint64_t digest(const unsigned char *message, uint64_t session, dw_envelope_kind kind,
                        size_t body_len)
 {
-    const uint64_t head = XXH3_64bits_withSeed(message, CHECKED_BYTES, session);
-    const int is_frame = kind == DW_ENVELOPE_FRAME || kind == DW_ENVELOPE_RESENT;
+    uint64_t head = XXH3_64bits_withSeed(message, CHECKED_BYTES, session);
+    bool is_frame = kind == DW_ENVELOPE_FRAME || kind == DW_ENVELOPE_RESENT;
     if (is_frame && body_len > FRAME_HEADER_BYTES) body_len = FRAME_HEADER_BYTES;
     return XXH3_64bits_withSeed(message + DW_ENVELOPE_BYTES, body_len, head);
 }
@@ -32,12 +32,12 @@ void dw_envelope_seal(void *message, uint64_t session, dw_envelope_kind kind, dw
     dw_put64(at + CHECKED_BYTES, digest(at, session, kind, body_len));
 }
 
-int dw_envelope_read(const void *message, size_t len, uint64_t session, dw_envelope *envelope)
+bool dw_envelope_read(const void *message, size_t len, uint64_t session, dw_envelope *envelope)
 {
     const unsigned char *at = message;
-    if (len < DW_ENVELOPE_BYTES || dw_get64(at + 16) != len - DW_ENVELOPE_BYTES) return 0;
-    const uint32_t kind = dw_get32(at);
-    if (kind < DW_ENVELOPE_HELLO || kind > DW_ENVELOPE_CLOSED) return 0;
+    if (len < DW_ENVELOPE_BYTES || dw_get64(at + 16) != len - DW_ENVELOPE_BYTES) return false;
+    uint32_t kind = dw_get32(at);
+    if (kind < DW_ENVELOPE_HELLO || kind > DW_ENVELOPE_CLOSED) return false;
     *envelope = (dw_envelope){.kind = (dw_envelope_kind)kind,
                               .about = (dw_status)(int32_t)dw_get32(at + 4),
                               .sequence = dw_get64(at + 8),

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * envelope.h - the channel's header in front of every message.
  *
+ * wide table:
  * | offset | bytes | field                                                        |
  * | 0      | 4     | kind                                                         |
  * | 4      | 4     | status that it is about, as 32-bit two's complement          |
@@ -12,6 +13,7 @@
 #ifndef DW_ENVELOPE_H
 #define DW_ENVELOPE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -20,17 +22,17 @@
 enum { DW_ENVELOPE_BYTES = 32 };
 
 typedef enum dw_envelope_kind {
-    DW_ENVELOPE_HELLO = 1,   /* body: see channel_greeting.c */
-    DW_ENVELOPE_FRAME = 2,   /* body: a frame */
-    DW_ENVELOPE_RESENT = 3,  /* body: a frame, asked for: the same again, or one made by
-                                dw_encoder_resync */
+    DW_ENVELOPE_HELLO = 1, /* body: see channel_greeting.c */
+    DW_ENVELOPE_FRAME = 2, /* body: a frame */
+    /* body: a frame, asked for: the same again, or one made by dw_encoder_resync. */
+    DW_ENVELOPE_RESENT = 3,
     DW_ENVELOPE_ACK = 4,     /* body: the decoder's reply, or nothing */
     DW_ENVELOPE_AGAIN = 5,   /* status: why the frame was rejected; body as in ACK */
     DW_ENVELOPE_REFUSED = 6, /* the frame asked for cannot be sent anew; body: a sentence */
     DW_ENVELOPE_NOT_YET = 7, /* the frame asked for has not been sent so far */
-    DW_ENVELOPE_REPEAT = 8,  /* control message number `sequence` arrived damaged: if it asked, ask
-                                again */
-    DW_ENVELOPE_CLOSED = 9   /* nothing follows */
+    /* Control message number `sequence` arrived damaged: if it asked, ask again. */
+    DW_ENVELOPE_REPEAT = 8,
+    DW_ENVELOPE_CLOSED = 9 /* nothing follows */
 } dw_envelope_kind;
 
 typedef struct dw_envelope {
@@ -45,7 +47,7 @@ typedef struct dw_envelope {
 void dw_envelope_seal(void *message, uint64_t session, dw_envelope_kind kind, dw_status about,
                       uint64_t sequence, size_t body_len);
 
-/* 0: damaged, or no envelope. */
-int dw_envelope_read(const void *message, size_t len, uint64_t session, dw_envelope *envelope);
+/* false: damaged, or no envelope. */
+bool dw_envelope_read(const void *message, size_t len, uint64_t session, dw_envelope *envelope);
 
 #endif

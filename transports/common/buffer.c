@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * buffer.c - the pool of message buffers. */
-#include "buffer.h"
+#include "common/buffer.h"
 
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -15,12 +15,8 @@ static dw_buffer *allocate(size_t bytes)
     dw_buffer *buffer = aligned_alloc(HUGE_PAGE_BYTES, (bytes + HUGE_PAGE_BYTES - 1) /
                                                            HUGE_PAGE_BYTES * HUGE_PAGE_BYTES);
 #ifdef MADV_HUGEPAGE
-    if (buffer)
-        (void)madvise(buffer, bytes / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES, MADV_HUGEPAGE); /* advice:
-                                                                                            all
-                                                                                            works
-                                                                                            without
-                                                                                          */
+    /* advice: all works without. */
+    if (buffer) (void)madvise(buffer, bytes / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES, MADV_HUGEPAGE);
 #endif
     return buffer;
 }
@@ -32,7 +28,7 @@ dw_buffer *dw_buffer_take(dw_buffer_pool *pool, size_t cap)
            ((uint64_t)DW_BUFFER_LEAST_BYTES << size_class) < cap) {
         size_class++;
     }
-    const uint64_t room = (uint64_t)DW_BUFFER_LEAST_BYTES << size_class;
+    uint64_t room = (uint64_t)DW_BUFFER_LEAST_BYTES << size_class;
     if (size_class == DW_BUFFER_CLASSES || room > SIZE_MAX - DW_BUFFER_PREFIX_BYTES) return NULL;
 
     dw_buffer *buffer = pool->free[size_class];

@@ -7,8 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* In front of every message on the wire: the tag and the kind, 32 bits each, little-endian. */
-enum { DW_LINK_HEADER_BYTES = 8 };
+#include "common/message.h"
 
 typedef struct dw_buffer {
     struct dw_buffer *next;          /* in a queue, an inbox or the pool */
@@ -45,10 +44,10 @@ enum { DW_BUFFER_LEAST_BYTES = 256, DW_BUFFER_CLASSES = 40 };
 
 typedef struct dw_buffer_pool {
     dw_buffer *free[DW_BUFFER_CLASSES];
-    dw_buffer *newest;               /* of all, free or in use */
-    uint64_t free_bytes, keep_bytes; /* waiting for use; more than keep_bytes go back to the system
-                                      */
-    uint64_t allocations;            /* since creation: stands still in steady state (tested) */
+    dw_buffer *newest; /* of all, free or in use */
+    /* Waiting for use; more than keep_bytes go back to the system. */
+    uint64_t free_bytes, keep_bytes;
+    uint64_t allocations; /* since creation: stands still in steady state (tested) */
 } dw_buffer_pool;
 
 /* A buffer with one reference and len 0; NULL: no memory. */

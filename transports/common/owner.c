@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * owner.c - which process we are, asked with every call of a link: a look at a page that fork()
  * wipes costs nothing, a system call does. */
-#include "owner.h"
+#include "common/owner.h"
 
 #include <stdint.h>
 #include <sys/mman.h>
@@ -27,7 +27,7 @@ void dw_owner_become(dw_owner *owner)
 #endif
 }
 
-int dw_owner_is_us(const dw_owner *owner)
+bool dw_owner_is_us(const dw_owner *owner)
 {
     return owner->page ? *owner->page : owner->process == getpid();
 }

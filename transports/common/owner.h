@@ -4,6 +4,7 @@
 #ifndef DW_OWNER_H
 #define DW_OWNER_H
 
+#include <stdbool.h>
 #include <sys/types.h>
 
 typedef struct dw_owner {
@@ -12,7 +13,7 @@ typedef struct dw_owner {
 } dw_owner;
 
 void dw_owner_become(dw_owner *owner); /* the calling process */
-int dw_owner_is_us(const dw_owner *owner);
+bool dw_owner_is_us(const dw_owner *owner);
 void dw_owner_end(dw_owner *owner);
 
 #endif

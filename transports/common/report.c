@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * report.c - how an error gets its sentence. */
-#include "report.h"
+#include "common/report.h"
 
 #include <errno.h>
 #include <stdio.h>

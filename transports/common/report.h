@@ -4,6 +4,7 @@
 #define DW_REPORT_H
 
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <time.h>
 
@@ -36,7 +37,7 @@ static inline int64_t dw_link_now_ns(void)
 }
 
 /* The flag belongs to the program, which may set it in a signal handler or another thread. */
-static inline int dw_link_is_set(const volatile int *flag)
+static inline bool dw_link_is_set(const volatile int *flag)
 {
     return __atomic_load_n(flag, __ATOMIC_RELAXED);
 }

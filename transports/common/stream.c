@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * stream.c - bytes over a socket, bare or covered. */
-#include "stream.h"
+#include "common/stream.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -19,7 +19,7 @@ static ptrdiff_t judge(dw_stream *stream, int error)
 ptrdiff_t dw_stream_read(dw_stream *stream, void *room, size_t cap)
 {
     if (stream->cover) return stream->cover->read(stream, room, cap);
-    const ssize_t n = recv(stream->fd, room, cap, 0);
+    ssize_t n = recv(stream->fd, room, cap, 0);
     if (n > 0) return n;
     return n == 0 ? DW_STREAM_ENDED : judge(stream, errno);
 }
@@ -30,17 +30,17 @@ ptrdiff_t dw_stream_write(dw_stream *stream, const struct iovec *parts, int n_pa
     /* msghdr has no const; sendmsg only reads. */
     const struct msghdr message = {.msg_iov = (struct iovec *)(uintptr_t)parts,
                                    .msg_iovlen = (size_t)n_parts};
-    const ssize_t n = sendmsg(stream->fd, &message, MSG_NOSIGNAL);
+    ssize_t n = sendmsg(stream->fd, &message, MSG_NOSIGNAL);
     return n >= 0 ? n : judge(stream, errno);
 }
 
-int dw_stream_events(const dw_stream *stream, int reading, int writing)
+int dw_stream_events(const dw_stream *stream, bool reading, bool writing)
 {
     if (stream->cover) return stream->cover->events(stream, reading, writing);
     return (reading ? POLLIN : 0) | (writing ? POLLOUT : 0);
 }
 
-int dw_stream_has_more(const dw_stream *stream)
+bool dw_stream_has_more(const dw_stream *stream)
 {
     return stream->cover && stream->cover->has_more(stream);
 }

@@ -14,6 +14,7 @@
 #ifndef DW_STREAM_H
 #define DW_STREAM_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <sys/uio.h>
 
@@ -27,9 +28,9 @@ typedef struct dw_stream_cover {
     ptrdiff_t (*read)(dw_stream *stream, void *room, size_t cap);
     ptrdiff_t (*write)(dw_stream *stream, const struct iovec *parts, int n);
     /* reading, writing: what the caller has in hand. */
-    int (*events)(const dw_stream *stream, int reading, int writing);
+    int (*events)(const dw_stream *stream, bool reading, bool writing);
     /* Bytes that a read would give without the socket: poll does not see them. */
-    int (*has_more)(const dw_stream *stream);
+    bool (*has_more)(const dw_stream *stream);
     void (*close)(dw_stream *stream);
 } dw_stream_cover;
 
@@ -46,8 +47,8 @@ struct dw_stream {
  * may be on their way already. */
 ptrdiff_t dw_stream_read(dw_stream *stream, void *room, size_t cap);
 ptrdiff_t dw_stream_write(dw_stream *stream, const struct iovec *parts, int n);
-int dw_stream_events(const dw_stream *stream, int reading, int writing); /* for poll */
-int dw_stream_has_more(const dw_stream *stream);
+int dw_stream_events(const dw_stream *stream, bool reading, bool writing); /* for poll */
+bool dw_stream_has_more(const dw_stream *stream);
 void dw_stream_close(dw_stream *stream); /* the socket too; twice is fine */
 
 #endif

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * calls.c - the public calls of a link: queue a message, take one, wait. */
-#include "link.h"
+#include "link/link.h"
 
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 /* A message without bytes occupies the queue as well. */
 static uint64_t cost(size_t len)
@@ -17,18 +16,18 @@ static int64_t deadline_of(int timeout_ms)
     return timeout_ms < 0 ? INT64_MAX : dw_link_now_ns() + (int64_t)timeout_ms * DW_NS_PER_MS;
 }
 
-/* Waits with the lock held; returns 0 once the deadline has passed. */
-static int wait_until(dw_link *link, pthread_cond_t *what, int64_t deadline_ns)
+/* Waits with the lock held; returns false once the deadline has passed. */
+static bool wait_until(dw_link *link, pthread_cond_t *what, int64_t deadline_ns)
 {
     if (deadline_ns == INT64_MAX) {
         pthread_cond_wait(what, &link->lock);
-        return 1;
+        return true;
     }
-    if (dw_link_now_ns() >= deadline_ns) return 0;
-    const struct timespec at = {.tv_sec = (time_t)(deadline_ns / 1000000000),
-                                .tv_nsec = (long)(deadline_ns % 1000000000)};
+    if (dw_link_now_ns() >= deadline_ns) return false;
+    struct timespec at = {.tv_sec = (time_t)(deadline_ns / 1000000000),
+                          .tv_nsec = (long)(deadline_ns % 1000000000)};
     pthread_cond_timedwait(what, &link->lock, &at);
-    return 1;
+    return true;
 }
 
 /* Around calls that let go of the lock in between. Whoever closes the link meanwhile waits for
@@ -47,68 +46,18 @@ static void end_call(dw_link *link)
 
 /* Nobody may touch the link of the process that forked us: its lock may be held by a thread that is
  * not here, and what we say on its connections its peer would hear. */
-static int is_usable(const dw_link *link)
+static bool is_usable(const dw_link *link)
 {
     return link && dw_owner_is_us(&link->owner);
-}
-
-void dw_link_ring(const struct dw_bell *bell)
-{
-    /* A full pipe is as good as another byte in it. */
-    const ssize_t written = write(bell->write, "", 1);
-    (void)written;
-}
-
-void dw_link_wake(dw_link *link)
-{
-    link->kicked = 1;
-    if (link->wheel == DW_WHEEL_FREE) {
-        link->thread_needed = 1;
-        pthread_cond_signal(&link->standby);
-        return;
-    }
-    if (!link->sleeping) return;
-    link->sleeping = 0;
-    dw_link_ring(link->wheel == DW_WHEEL_ASLEEP ? &link->thread_bell : &link->caller_bell);
-}
-
-void dw_link_fail(dw_link *link, dw_status status, const char *sentence)
-{
-    if (link->status == DW_OK) {
-        snprintf(link->why.text, sizeof link->why.text, "%s", sentence);
-        link->why.offset = -1;
-        link->status = status;
-    }
-    pthread_cond_broadcast(&link->arrived);
-    pthread_cond_broadcast(&link->drained);
-    dw_link_wake(link);
-}
-
-/* Messages that wait, times the time for which they do: the sum of all their waiting times. */
-void dw_link_count_unsent(dw_link *link, int more)
-{
-    const int64_t now = dw_link_now_ns();
-    link->counters.queue_ns += link->unsent * (uint64_t)(now - link->unsent_ns);
-    link->unsent_ns = now;
-    if (more > 0)
-        link->unsent += (uint64_t)more;
-    else
-        link->unsent -= (uint64_t)-more;
 }
 
 /* What a caller hands to the backend itself: no more than fits into the buffers of any system at
  * once. */
 enum { PUSH_NOW_BYTES = 16384 };
 
-void dw_link_enqueue(dw_link *link, dw_buffer *buffer)
+static void enqueue(dw_link *link, dw_buffer *buffer)
 {
-    buffer->next = NULL;
-    if (link->queue_tail)
-        link->queue_tail->next = buffer;
-    else
-        link->queue_head = buffer;
-    link->queue_tail = buffer;
-    dw_link_count_unsent(link, 1);
+    dw_link_append(link, buffer);
     if (link->unsent == 1 && buffer->kind == DW_KIND_DATA && buffer->len <= PUSH_NOW_BYTES &&
         dw_link_may_drive(link)) {
         dw_link_push_now(link);
@@ -130,7 +79,7 @@ void dw_link_cancel(dw_link *link)
 
 /* Waits as the thread would. receives: whoever waits wants what comes, however much of other tags
  * lies here already. */
-static void drive(dw_link *link, int (*has_ended)(const dw_link *link, uint64_t what),
+static void drive(dw_link *link, bool (*has_ended)(const dw_link *link, uint64_t what),
                   uint64_t what, int64_t deadline_ns, uint32_t receives)
 {
     link->waiters += receives;
@@ -139,10 +88,9 @@ static void drive(dw_link *link, int (*has_ended)(const dw_link *link, uint64_t 
     if (link->waiters > 0) dw_link_wake(link); /* others still wait */
 }
 
-/* ---- Sending ----------------------------------------------------------------------------------
- */
+/* ---- Sending --------------------------------------------------------------------------------- */
 
-static int has_room(const dw_link *link, uint64_t cap)
+static bool has_room(const dw_link *link, uint64_t cap)
 {
     /* One message is always taken, or one longer than the limit could never be sent. */
     return link->queued_bytes == 0 ||
@@ -154,7 +102,7 @@ static int has_room(const dw_link *link, uint64_t cap)
 static void bound_answers(dw_link *link)
 {
     char sentence[256];
-    const uint64_t queued = link->queued_bytes, most = link->max_queued_bytes;
+    uint64_t queued = link->queued_bytes, most = link->max_queued_bytes;
     if (queued <= most || queued - most <= most + link->max_message_bytes) return;
     snprintf(sentence, sizeof sentence,
              "%s asks for answers without end, and takes none: %llu bytes wait for it; raise "
@@ -164,7 +112,7 @@ static void bound_answers(dw_link *link)
     dw_link_fail(link, DW_ERR_PROTOCOL, sentence);
 }
 
-static dw_status send_begin(dw_link *link, uint32_t tag, size_t cap, int always, void **room)
+static dw_status send_begin(dw_link *link, uint32_t tag, size_t cap, bool always, void **room)
 {
     if (!is_usable(link) || !room) return DW_ERR_ARGUMENT;
     if (cap > link->max_message_bytes) return DW_ERR_LIMIT;
@@ -191,12 +139,12 @@ static dw_status send_begin(dw_link *link, uint32_t tag, size_t cap, int always,
 
 dw_status dw_link_send_begin(dw_link *link, uint32_t tag, size_t cap, void **room)
 {
-    return send_begin(link, tag, cap, 0, room);
+    return send_begin(link, tag, cap, false, room);
 }
 
 dw_status dw_link_send_begin_always(dw_link *link, uint32_t tag, size_t cap, void **room)
 {
-    return send_begin(link, tag, cap, 1, room);
+    return send_begin(link, tag, cap, true, room);
 }
 
 dw_status dw_link_send_end(dw_link *link, void *room, size_t len)
@@ -205,7 +153,7 @@ dw_status dw_link_send_end(dw_link *link, void *room, size_t len)
     dw_buffer *buffer = dw_buffer_of(room);
     if (len != DW_LINK_DROP && len > buffer->len) return DW_ERR_ARGUMENT;
     begin_call(link);
-    const dw_status status = link->status;
+    dw_status status = link->status;
     link->queued_bytes -= cost(buffer->len);
     if (len == DW_LINK_DROP || status != DW_OK) {
         dw_buffer_drop(&link->pool, buffer);
@@ -213,7 +161,7 @@ dw_status dw_link_send_end(dw_link *link, void *room, size_t len)
     } else {
         buffer->len = len;
         link->queued_bytes += cost(len);
-        dw_link_enqueue(link, buffer);
+        enqueue(link, buffer);
     }
     end_call(link);
     return len == DW_LINK_DROP ? DW_OK : status;
@@ -223,25 +171,26 @@ dw_status dw_link_send(dw_link *link, uint32_t tag, const void *data, size_t len
 {
     if (!data && len > 0) return DW_ERR_ARGUMENT;
     void *room;
-    const dw_status status = send_begin(link, tag, len, 0, &room);
+    dw_status status = send_begin(link, tag, len, false, &room);
     if (status != DW_OK) return status;
     if (len > 0) memcpy(room, data, len);
     return dw_link_send_end(link, room, len);
 }
 
-static int is_drained(const dw_link *link, uint64_t unused)
+static bool is_drained(const dw_link *link, uint64_t unused)
 {
     (void)unused;
     return link->unsent == 0 && link->kept == 0;
 }
 
 /* Until messages have left so far that has_ended says so. */
-static dw_status wait_for_sends(dw_link *link, int (*has_ended)(const dw_link *link, uint64_t what),
+static dw_status wait_for_sends(dw_link *link,
+                                bool (*has_ended)(const dw_link *link, uint64_t what),
                                 uint64_t what, int timeout_ms)
 {
-    const int64_t begun = dw_link_now_ns(), deadline = deadline_of(timeout_ms);
+    int64_t begun = dw_link_now_ns(), deadline = deadline_of(timeout_ms);
     begin_call(link);
-    int in_time = 1;
+    bool in_time = true;
     while (link->status == DW_OK && !has_ended(link, what) && in_time) {
         if (dw_link_may_drive(link)) {
             drive(link, has_ended, what, deadline, 0);
@@ -269,19 +218,18 @@ dw_status dw_link_flush(dw_link *link, int timeout_ms)
     return is_usable(link) ? wait_for_sends(link, is_drained, 0, timeout_ms) : DW_ERR_ARGUMENT;
 }
 
-/* ---- Receiving --------------------------------------------------------------------------------
- */
+/* ---- Receiving ------------------------------------------------------------------------------- */
 
 /* Sleeps until something arrives. Past the limit of arrived messages the thread reads on only while
  * somebody waits in vain, or two tags could block each other. */
-static dw_status wait_for_message(dw_link *link, uint32_t tag, int64_t deadline_ns, int *in_time)
+static dw_status wait_for_message(dw_link *link, uint32_t tag, int64_t deadline_ns, bool *in_time)
 {
     dw_inbox *inbox = dw_inbox_get(&link->inboxes, tag);
     if (!inbox) return DW_ERR_NO_MEMORY;
     inbox->waiters++;
     link->waiters++;
     if (link->receiving_paused) dw_link_wake(link);
-    const int64_t begun = dw_link_now_ns();
+    int64_t begun = dw_link_now_ns();
     *in_time = wait_until(link, &link->arrived, deadline_ns);
     link->counters.recv_wait_ns += (uint64_t)(dw_link_now_ns() - begun);
     link->waiters--;
@@ -290,7 +238,7 @@ static dw_status wait_for_message(dw_link *link, uint32_t tag, int64_t deadline_
 }
 
 /* Or something that says that none is to be waited for. */
-static int has_message(const dw_link *link, uint64_t tag)
+static bool has_message(const dw_link *link, uint64_t tag)
 {
     const dw_inbox *inbox = dw_inbox_find(&link->inboxes, (uint32_t)tag);
     return inbox && (inbox->head || inbox->handle);
@@ -299,14 +247,14 @@ static int has_message(const dw_link *link, uint64_t tag)
 dw_status dw_link_recv(dw_link *link, uint32_t tag, int timeout_ms, void **data, size_t *len)
 {
     if (!is_usable(link) || !data || !len) return DW_ERR_ARGUMENT;
-    const int64_t deadline = deadline_of(timeout_ms);
+    int64_t deadline = deadline_of(timeout_ms);
     dw_status status = DW_PENDING;
-    int in_time = 1;
+    bool in_time = true;
     begin_call(link);
     while (status == DW_PENDING) {
         dw_inbox *inbox = dw_inbox_find(&link->inboxes, tag);
         /* What came before the peer left is still good. */
-        const int may_take = link->status == DW_OK || link->status == DW_ERR_PEER;
+        bool may_take = link->status == DW_OK || link->status == DW_ERR_PEER;
         if (inbox && inbox->handle) {
             status = DW_ERR_ARGUMENT;
         } else if (inbox && inbox->head && may_take) {
@@ -320,12 +268,12 @@ dw_status dw_link_recv(dw_link *link, uint32_t tag, int timeout_ms, void **data,
         } else if (timeout_ms == 0 || !in_time) {
             break;
         } else if (dw_link_may_drive(link)) {
-            const int64_t begun = dw_link_now_ns();
+            int64_t begun = dw_link_now_ns();
             drive(link, has_message, tag, deadline, 1);
             link->counters.recv_wait_ns += (uint64_t)(dw_link_now_ns() - begun);
             in_time = deadline == INT64_MAX || dw_link_now_ns() < deadline;
         } else {
-            const dw_status waited = wait_for_message(link, tag, deadline, &in_time);
+            dw_status waited = wait_for_message(link, tag, deadline, &in_time);
             if (waited != DW_OK) status = waited;
         }
     }
@@ -380,17 +328,20 @@ dw_status dw_link_handle(dw_link *link, uint32_t tag, dw_link_handler handle, vo
     return status;
 }
 
-/* ---- Looking ----------------------------------------------------------------------------------
- */
+/* ---- Looking --------------------------------------------------------------------------------- */
 
-dw_link_counters dw_link_count(dw_link *link)
+dw_status dw_link_count(dw_link *link, dw_link_counters *counters)
 {
-    if (!is_usable(link)) return (dw_link_counters){0};
-    pthread_mutex_lock(&link->lock);
-    dw_link_counters counters = link->counters;
-    counters.queued_bytes = link->queued_bytes;
-    pthread_mutex_unlock(&link->lock);
-    return counters;
+    dw_link_counters now = {0};
+    if (!counters) return DW_ERR_ARGUMENT;
+    if (is_usable(link)) {
+        pthread_mutex_lock(&link->lock);
+        now = link->counters;
+        now.queued_bytes = link->queued_bytes;
+        pthread_mutex_unlock(&link->lock);
+    }
+    dw_status given = dw_give_told(counters, &now, sizeof now, "dw_link_counters", NULL);
+    return is_usable(link) ? given : DW_ERR_ARGUMENT;
 }
 
 const char *dw_link_peer_name(dw_link *link)

@@ -2,13 +2,13 @@
  * inbox.c - arrived messages by tag. */
 #include <stdlib.h>
 
-#include "link.h"
+#include "link/link.h"
 
 /* What a message weighs: small ones occupy a whole small buffer, so that a flood of them counts
  * too. */
 static uint64_t weight(const dw_buffer *buffer)
 {
-    const uint64_t least = buffer->cap < DW_LINK_ROOM_BYTES ? buffer->cap : DW_LINK_ROOM_BYTES;
+    uint64_t least = buffer->cap < DW_LINK_ROOM_BYTES ? buffer->cap : DW_LINK_ROOM_BYTES;
     return buffer->len > least ? buffer->len : least;
 }
 

@@ -2,30 +2,34 @@
  * link.h - what the files of a link share: its state, and who may touch which part of it.
  *
  * | file       | owns                                                                     |
+ * | open.c     | options, URI to backend, the greeting of the two ends                    |
  * | calls.c    | the public calls: sending, receiving, waiting, counting                  |
- * | open.c     | options, URI to backend, the greeting of the two ends, taking down       |
- * | progress.c | moving bytes, handlers, the clock; the thread                            |
  * | wheel.c    | who calls the backend: the thread, or a caller that waits anyway         |
+ * | progress.c | moving bytes, handlers, the clock                                        |
+ * | takedown.c | the end: the backend is closed, everything goes                          |
  * | inbox.c    | arrived messages by tag, handlers                                        |
- * | buffer.c   | memory of messages                                                       |
- * | owner.c    | whose the link is: not that of what its process forks                    |
+ * | queue.c    | messages that wait to leave                                              |
+ * | notice.c   | how threads learn that something has changed                             |
  */
 #ifndef DW_LINK_H
 #define DW_LINK_H
 
 #include <pthread.h>
+#include <stdbool.h>
 
-#include "buffer.h"
+#include "common/buffer.h"
+#include "common/fields.h"
+#include "common/message.h"
+#include "common/owner.h"
+#include "common/report.h"
+#include "common/sized.h"
 #include "deltawire/transport.h"
-#include "owner.h"
-#include "report.h"
 
-/* Link protocol. Every message of a backend is one header (tag, kind) and a payload. */
+/* Link protocol. Every message of a backend is one header (common/message.h) and a payload. */
 enum { DW_LINK_VERSION = 1 };
-enum { DW_KIND_DATA = 1, DW_KIND_HELLO = 2, DW_KIND_BYE = 3 };
 
-/* Messages up to this size arrive without a second look; longer ones announce their length first.
- */
+/* Messages up to this size arrive without a second look; longer ones announce their length
+ * first. */
 enum { DW_LINK_ROOM_BYTES = 4096 };
 
 typedef struct dw_inbox {
@@ -52,7 +56,7 @@ typedef struct dw_inboxes {
 struct dw_link {
     /* Fixed after open. */
     dw_owner owner;
-    const dw_transport *transport;
+    dw_transport transport;
     uint32_t peer_timeout_ms, close_timeout_ms;
     uint32_t retry_ms; /* the backend's: 0 unless it may lose, double, reorder or damage messages */
     uint64_t max_message_bytes; /* the smaller of both ends' */
@@ -70,14 +74,15 @@ struct dw_link {
 
     /* The opener's, then those of whoever has the wheel. */
     void *endpoint, *send_request, *recv_request;
-    int endpoint_open;
+    bool endpoint_open;
     dw_buffer *sending, *receiving;
     int64_t send_moved_ns, recv_moved_ns; /* when bytes last moved */
     int64_t kept_moved_ns; /* when there was last a sign that what was sent will be acknowledged */
     uint64_t send_moved_bytes, recv_moved_bytes, recv_whole_bytes;
-    int broken;      /* the backend must not be called any more */
-    int is_dry;      /* a recv is in flight, and its last test found nothing */
-    int has_settled; /* the last look at the clock let go of messages: somebody may wait for that */
+    bool broken; /* the backend must not be called any more */
+    bool is_dry; /* a recv is in flight, and its last test found nothing */
+    /* The last look at the clock let go of messages: somebody may wait for that. */
+    bool has_settled;
 
     /* Under lock. */
     pthread_mutex_t lock;
@@ -86,46 +91,50 @@ struct dw_link {
     pthread_cond_t handled; /* a handler returned */
     dw_buffer_pool pool;
     dw_buffer *queue_head, *queue_tail;
-    dw_buffer *kept_head, *kept_tail; /* sent, but the backend still needs the bytes: oldest first
-                                       */
-    uint64_t kept;                    /* how many */
-    uint64_t queued_bytes;            /* reserved, queued, in flight and kept */
-    uint64_t unsent;                  /* messages queued and in flight */
-    int64_t unsent_ns;                /* when that last changed */
+    /* Sent, but the backend still needs the bytes: oldest first. */
+    dw_buffer *kept_head, *kept_tail;
+    uint64_t kept;         /* how many */
+    uint64_t queued_bytes; /* reserved, queued, in flight and kept */
+    uint64_t unsent;       /* messages queued and in flight */
+    int64_t unsent_ns;     /* when that last changed */
     dw_inboxes inboxes;
     uint32_t waiters; /* threads in dw_link_recv that found nothing */
-    int receiving_paused;
+    bool receiving_paused;
     dw_wheel wheel;
     pthread_cond_t standby;  /* the thread may be needed */
-    int thread_polls;        /* the thread is in poll, whosever the wheel is now ... */
+    bool thread_polls;       /* the thread is in poll, whosever the wheel is now ... */
     int64_t thread_wakes_ns; /* ... until then at most */
     int64_t left_ns;         /* when a caller last ended its wait for a message */
-    int thread_needed;       /* at once */
-    int handlers_due;        /* a message for a handler has come */
-    int kicked;              /* something changed since the wheel's owner last looked */
-    int sleeping;            /* the wheel's owner is, or is about to be, in poll */
-    int handling;            /* a handler runs ... */
+    bool thread_needed;      /* at once */
+    bool handlers_due;       /* a message for a handler has come */
+    bool kicked;             /* something changed since the wheel's owner last looked */
+    bool sleeping;           /* the wheel's owner is, or is about to be, in poll */
+    bool handling;           /* a handler runs ... */
     uint32_t handling_tag;   /* ... for this tag */
     uint32_t callers;        /* calls that may let go of the lock before they end */
-    int is_abandoned;        /* closed by a handler: the thread takes the link down when it ends */
-    int closing, bye_received, bye_queued, bye_sent;
+    bool is_abandoned;       /* closed by a handler: the thread takes the link down when it ends */
+    bool closing, bye_received, bye_queued, bye_sent;
     int64_t bye_deadline_ns;
     dw_status status; /* DW_OK while the link lives; set once */
     dw_why why;
     int64_t kernel_asked_ns; /* when the operating system's counters were last taken over ... */
-    int kernel_stale;        /* ... and whether bytes have moved since */
+    bool kernel_stale;       /* ... and whether bytes have moved since */
     dw_link_counters counters;
 };
 
-/* calls.c; the lock is held by the caller of all but ring. count_unsent: so many more, or fewer,
- * wait to leave. */
-void dw_link_count_unsent(dw_link *link, int more);
+/* notice.c; the lock is held by the caller of all but ring. wake: whoever has the wheel looks at
+ * the link anew. fail: the link is over; the first sentence stays. call_handlers: the thread runs
+ * them soon, whoever has the wheel. */
 void dw_link_fail(dw_link *link, dw_status status, const char *sentence);
 void dw_link_wake(dw_link *link);
 void dw_link_ring(const struct dw_bell *bell); /* needs no lock */
-void dw_link_enqueue(dw_link *link, dw_buffer *buffer);
+void dw_link_call_handlers(dw_link *link);
 
-/* For channel_greeting.c. Room past the limit of the queue, up to as much again and a message:
+/* queue.c; the lock is held by the caller. count_unsent: so many more, or fewer, wait to leave. */
+void dw_link_count_unsent(dw_link *link, int more);
+void dw_link_append(dw_link *link, dw_buffer *buffer);
+
+/* calls.c. For channels. Room past the limit of the queue, up to as much again and a message:
  * answers that must not wait. */
 dw_status dw_link_send_begin_always(dw_link *link, uint32_t tag, size_t cap, void **room);
 /* Keeps a message (begun, received or being handled) valid until one more dw_link_release. */
@@ -139,9 +148,11 @@ dw_buffer *dw_inbox_take(dw_inboxes *inboxes, dw_inbox *inbox);
 void dw_inbox_tidy(dw_inboxes *inboxes, dw_inbox *inbox); /* forgets it when nothing needs it */
 void dw_inbox_empty(dw_inboxes *inboxes); /* not the messages: those are the pool's */
 
-/* open.c: closes the endpoint, once; takes down a link whose thread has ended, or is ending and
- * touches it no more. */
+/* takedown.c. hang_up closes the endpoint, once. take_down is for a link whose thread has ended, or
+ * is ending and touches it no more; free for one that has no thread yet. */
+void dw_link_close_bell(const struct dw_bell *bell); /* one that was not made is all zeros */
 void dw_link_hang_up(dw_link *link);
+void dw_link_free(dw_link *link);
 void dw_link_take_down(dw_link *link);
 
 /* wheel.c */
@@ -150,50 +161,22 @@ void *dw_link_run(void *link);
  * link's thread would do, until has_ended (which is asked under the lock), the link's end or the
  * deadline. push_now: sends what is queued without waking the thread. Both let go of the lock
  * meanwhile. */
-int dw_link_may_drive(const dw_link *link);
-void dw_link_drive(dw_link *link, int (*has_ended)(const dw_link *link, uint64_t what),
+bool dw_link_may_drive(const dw_link *link);
+void dw_link_drive(dw_link *link, bool (*has_ended)(const dw_link *link, uint64_t what),
                    uint64_t what, int64_t deadline_ns);
 void dw_link_push_now(dw_link *link);
-/* The thread runs them soon, whoever has the wheel. */
-void dw_link_call_handlers(dw_link *link);
 
 /* progress.c; for whoever has the wheel. */
 int dw_link_push(dw_link *link);      /* returns how many messages left */
 int dw_link_pass(dw_link *link);      /* sends and receives; returns how many messages moved */
 int64_t dw_link_watch(dw_link *link); /* how long until the clock must be looked at again */
-int dw_link_part(dw_link *link, int64_t *left_ns); /* closing; whether to go on */
-void dw_link_run_handlers(dw_link *link);          /* needs no wheel; the thread's */
+bool dw_link_part(dw_link *link, int64_t *left_ns); /* closing; whether to go on */
+void dw_link_run_handlers(dw_link *link);           /* needs no wheel; the thread's */
 /* Starts the buffer's sending / makes room and starts a receive / sleeps until something may have
  * happened. */
 dw_status dw_link_start_send(dw_link *link, dw_buffer *buffer);
 void dw_link_keep_sent(dw_link *link); /* the send in flight is done */
 dw_status dw_link_start_recv(dw_link *link, size_t room_bytes);
-int dw_link_sleep(dw_link *link, int64_t at_most_ns); /* 0: somebody has taken the wheel meanwhile
-                                                       */
-
-/* Little-endian fields of headers. */
-static inline void dw_put32(unsigned char *at, uint32_t value)
-{
-    for (int i = 0; i < 4; i++) at[i] = (unsigned char)(value >> (8 * i));
-}
-
-static inline uint32_t dw_get32(const unsigned char *at)
-{
-    uint32_t value = 0;
-    for (int i = 0; i < 4; i++) value |= (uint32_t)at[i] << (8 * i);
-    return value;
-}
-
-static inline void dw_put64(unsigned char *at, uint64_t value)
-{
-    for (int i = 0; i < 8; i++) at[i] = (unsigned char)(value >> (8 * i));
-}
-
-static inline uint64_t dw_get64(const unsigned char *at)
-{
-    uint64_t value = 0;
-    for (int i = 0; i < 8; i++) value |= (uint64_t)at[i] << (8 * i);
-    return value;
-}
+bool dw_link_sleep(dw_link *link, int64_t at_most_ns); /* false: somebody has the wheel now */
 
 #endif

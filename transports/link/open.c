@@ -8,14 +8,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "backends.h"
-#include "link.h"
+#include "common/backends.h"
+#include "link/link.h"
 
 static const dw_transport *const built_in[] = {&dw_transport_tcp, &dw_transport_loop,
                                                &dw_transport_shaped, NULL};
 
-/* ---- URI -> backend ---------------------------------------------------------------------------
- */
+/* ---- URI -> backend -------------------------------------------------------------------------- */
 
 static const dw_transport *find_in(const dw_transport *const *transports, const char *scheme,
                                    size_t len)
@@ -32,18 +31,12 @@ static const dw_transport *find_in(const dw_transport *const *transports, const 
 /* context: the options' transports, which come first. */
 static const dw_transport *find_transport(void *context, const char *uri, const char **address)
 {
-    const size_t len = strcspn(uri, ":/");
+    size_t len = strcspn(uri, ":/");
     if (uri[len] != ':') return NULL;
     *address = uri + len + 1;
     if (strncmp(*address, "//", 2) == 0) *address += 2;
     const dw_transport *found = find_in(context, uri, len);
     return found ? found : find_in(built_in, uri, len);
-}
-
-/* Whether every function that a link calls is there. */
-static int is_complete(const dw_transport *t)
-{
-    return t->open && t->close && t->send && t->recv && t->test && t->caps;
 }
 
 static dw_status explain_unknown(const dw_transport *const *transports, const char *uri,
@@ -53,12 +46,12 @@ static dw_status explain_unknown(const dw_transport *const *transports, const ch
     const dw_transport *const *lists[] = {built_in, transports};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
         for (const dw_transport *const *t = lists[i]; t && *t; t++) {
-            const size_t used = strlen(known);
+            size_t used = strlen(known);
             snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "",
                      (*t)->scheme ? (*t)->scheme : "?");
         }
     }
-    const size_t len = strcspn(uri, ":/");
+    size_t len = strcspn(uri, ":/");
     if (uri[len] != ':' || len == 0) {
         return dw_link_report_at(
             why, DW_ERR_CONFIG, 0,
@@ -70,8 +63,7 @@ static dw_status explain_unknown(const dw_transport *const *transports, const ch
                              len > 40 ? 40 : (int)len, uri, known);
 }
 
-/* ---- Greeting ---------------------------------------------------------------------------------
- */
+/* ---- Greeting -------------------------------------------------------------------------------- */
 
 /* | offset | bytes | hello                                   |
  * | 0      | 4     | "DWLK"                                  |
@@ -104,7 +96,7 @@ static dw_status read_hello(dw_link *link, size_t len, dw_why *why)
             "this address?",
             link->peer);
     }
-    const uint32_t version = dw_get32(hello + 4) & 0xffff;
+    uint32_t version = dw_get32(hello + 4) & 0xffff;
     if (version != DW_LINK_VERSION) {
         char release[17] = "";
         for (int i = 0; i < 16 && hello[16 + i] > ' ' && hello[16 + i] < 127; i++) {
@@ -116,7 +108,7 @@ static dw_status read_hello(dw_link *link, size_t len, dw_why *why)
             "same release at both ends",
             link->peer, version, release[0] ? release : "?", DW_LINK_VERSION, DW_VERSION_STRING);
     }
-    const uint64_t peer_max = dw_get64(hello + 8);
+    uint64_t peer_max = dw_get64(hello + 8);
     if (peer_max < link->max_message_bytes) link->max_message_bytes = peer_max;
     return DW_OK;
 }
@@ -127,7 +119,7 @@ static const int64_t look_ns = (int64_t)20 * DW_NS_PER_MS;
 /* Both ends send a hello and wait for the other's. */
 static dw_status greet(dw_link *link, const dw_transport_open *how, int64_t deadline_ns)
 {
-    const dw_transport *transport = link->transport;
+    const dw_transport *transport = &link->transport;
     dw_buffer *hello = dw_buffer_take(&link->pool, HELLO_BYTES);
     if (!hello) return DW_ERR_NO_MEMORY;
     hello->kind = DW_KIND_HELLO;
@@ -157,7 +149,7 @@ static dw_status greet(dw_link *link, const dw_transport_open *how, int64_t dead
             return dw_link_report(how->why, DW_ERR_CANCELLED,
                                   "opening the link to %s was cancelled", link->peer);
         }
-        const int64_t left = deadline_ns - dw_link_now_ns();
+        int64_t left = deadline_ns - dw_link_now_ns();
         if (left <= 0 || (sent != DW_OK && sent != DW_PENDING)) {
             if (left > 0) return sent;
             return dw_link_report(how->why, DW_ERR_TIMEOUT,
@@ -166,7 +158,7 @@ static dw_status greet(dw_link *link, const dw_transport_open *how, int64_t dead
         }
         dw_link_sleep(link, left < look_ns ? left : look_ns);
     }
-    const dw_status read = read_hello(link, len, how->why);
+    dw_status read = read_hello(link, len, how->why);
     if (read != DW_OK) return read;
     if (sent != DW_OK) return sent;
     dw_link_keep_sent(link);
@@ -175,13 +167,12 @@ static dw_status greet(dw_link *link, const dw_transport_open *how, int64_t dead
     return DW_OK;
 }
 
-/* ---- Building and taking down -----------------------------------------------------------------
- */
+/* ---- Building and taking down ---------------------------------------------------------------- */
 
-static int start_conditions(dw_link *link)
+static bool start_conditions(dw_link *link)
 {
     pthread_condattr_t monotonic;
-    if (pthread_condattr_init(&monotonic) != 0) return 0;
+    if (pthread_condattr_init(&monotonic) != 0) return false;
     int made = 0;
     if (pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC) == 0) {
         pthread_cond_t *all[] = {&link->arrived, &link->drained, &link->handled, &link->standby};
@@ -194,61 +185,12 @@ static int start_conditions(dw_link *link)
     return made == 4;
 }
 
-static int make_bell(struct dw_bell *bell)
+static bool make_bell(struct dw_bell *bell)
 {
     int ends[2];
-    if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return 0;
+    if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return false;
     *bell = (struct dw_bell){.read = ends[0], .write = ends[1]};
-    return 1;
-}
-
-/* One that was not made is all zeros. */
-static void close_bell(const struct dw_bell *bell)
-{
-    if (bell->read == bell->write) return;
-    close(bell->read);
-    close(bell->write);
-}
-
-void dw_link_hang_up(dw_link *link)
-{
-    if (!link->endpoint_open) return;
-    link->endpoint_open = 0;
-    if (link->transport->close(link->endpoint) != DW_PENDING) return;
-    pthread_mutex_lock(&link->lock);
-    if (link->sending) dw_buffer_lose(&link->pool, link->sending);
-    if (link->receiving) dw_buffer_lose(&link->pool, link->receiving);
-    link->sending = link->receiving = NULL;
-    pthread_mutex_unlock(&link->lock);
-}
-
-static void free_link(dw_link *link)
-{
-    dw_link_hang_up(link);
-    dw_inbox_empty(&link->inboxes);
-    dw_buffer_pool_empty(&link->pool);
-    free(link->endpoint);
-    free(link->send_request);
-    free(link->recv_request);
-    close_bell(&link->thread_bell);
-    close_bell(&link->caller_bell);
-    pthread_cond_destroy(&link->arrived);
-    pthread_cond_destroy(&link->drained);
-    pthread_cond_destroy(&link->handled);
-    pthread_cond_destroy(&link->standby);
-    pthread_mutex_destroy(&link->lock);
-    dw_owner_end(&link->owner);
-    free(link);
-}
-
-/* Calls of other threads that were under way have been told that the link is over, and may be about
- * to notice. */
-void dw_link_take_down(dw_link *link)
-{
-    pthread_mutex_lock(&link->lock);
-    while (link->callers > 0) pthread_cond_wait(&link->handled, &link->lock);
-    pthread_mutex_unlock(&link->lock);
-    free_link(link);
+    return true;
 }
 
 static dw_status make_link(dw_link **made, const dw_transport *transport,
@@ -257,20 +199,20 @@ static dw_status make_link(dw_link **made, const dw_transport *transport,
     dw_link *link = calloc(1, sizeof *link);
     if (!link) return dw_link_report(why, DW_ERR_NO_MEMORY, "no memory for a link");
     if (!make_bell(&link->thread_bell) || !make_bell(&link->caller_bell)) {
-        const int error = errno;
-        close_bell(&link->thread_bell);
+        int error = errno;
+        dw_link_close_bell(&link->thread_bell);
         free(link);
         return dw_link_report(why, DW_ERR_IO, "cannot make a pipe for a link: %s",
                               dw_link_system_says(error));
     }
     if (pthread_mutex_init(&link->lock, NULL) != 0 || !start_conditions(link)) {
-        close_bell(&link->thread_bell);
-        close_bell(&link->caller_bell);
+        dw_link_close_bell(&link->thread_bell);
+        dw_link_close_bell(&link->caller_bell);
         free(link);
         return dw_link_report(why, DW_ERR_NO_MEMORY, "no memory for the locks of a link");
     }
     dw_owner_become(&link->owner);
-    link->transport = transport;
+    link->transport = *transport;
     link->peer_timeout_ms = options->peer_timeout_ms;
     link->close_timeout_ms = options->close_timeout_ms;
     link->max_message_bytes = link->own_max_message_bytes = options->max_message_bytes;
@@ -282,7 +224,7 @@ static dw_status make_link(dw_link **made, const dw_transport *transport,
     link->send_request = calloc(1, transport->request_bytes);
     link->recv_request = calloc(1, transport->request_bytes);
     if (!link->endpoint || !link->send_request || !link->recv_request) {
-        free_link(link);
+        dw_link_free(link);
         return dw_link_report(why, DW_ERR_NO_MEMORY, "no memory for a link");
     }
     *made = link;
@@ -291,8 +233,8 @@ static dw_status make_link(dw_link **made, const dw_transport *transport,
 
 static dw_status start_thread(dw_link *link, dw_why *why)
 {
-    dw_transport_caps caps = {.wait_fd = -1};
-    link->transport->caps(link->endpoint, &caps);
+    dw_transport_caps caps = DW_NO_CAPS;
+    link->transport.caps(link->endpoint, &caps);
     link->recv_whole_bytes = link->recv_moved_bytes = caps.wire_received;
     link->counters.bytes_sent = link->send_moved_bytes = caps.wire_sent;
     link->counters.bytes_received = caps.wire_received;
@@ -300,7 +242,7 @@ static dw_status start_thread(dw_link *link, dw_why *why)
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    const int error = pthread_create(&link->thread, NULL, dw_link_run, link);
+    int error = pthread_create(&link->thread, NULL, dw_link_run, link);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (error != 0) {
         return dw_link_report(
@@ -317,18 +259,19 @@ static void ignore_listening(void *context, const char *uri)
     (void)uri;
 }
 
-static dw_status complete_options(dw_link_options *full, const dw_link_options *options,
-                                  dw_why *why)
+/* tls: room for what the options point to. */
+static dw_status complete_options(dw_link_options *full, dw_tls_options *tls,
+                                  const dw_link_options *options, dw_why *why)
 {
     *full = (dw_link_options){0};
     if (options) {
-        if (options->struct_size < sizeof(size_t) || options->struct_size > sizeof *full) {
-            return dw_link_report(
-                why, DW_ERR_ARGUMENT,
-                "dw_link_options.struct_size is %zu; set it to sizeof(dw_link_options), %zu",
-                options->struct_size, sizeof *full);
-        }
-        memcpy(full, options, options->struct_size);
+        dw_status status = dw_take_asked(full, sizeof *full, options, "dw_link_options", why);
+        if (status != DW_OK) return status;
+    }
+    if (full->tls) {
+        dw_status status = dw_take_asked(tls, sizeof *tls, full->tls, "dw_tls_options", why);
+        if (status != DW_OK) return status;
+        full->tls = tls;
     }
     if (full->role == 0) full->role = DW_LINK_CONNECT;
     if (full->role != DW_LINK_CONNECT && full->role != DW_LINK_LISTEN) {
@@ -338,8 +281,8 @@ static dw_status complete_options(dw_link_options *full, const dw_link_options *
     if (full->open_timeout_ms == 0) full->open_timeout_ms = 60000;
     if (full->peer_timeout_ms == 0) full->peer_timeout_ms = 60000;
     if (full->close_timeout_ms == 0) full->close_timeout_ms = 5000;
-    const uint64_t gibibyte = (uint64_t)1 << 30, most = SIZE_MAX / 4; /* sums of a few sizes never
-                                                                         wrap */
+    /* Sums of a few sizes never wrap. */
+    uint64_t gibibyte = (uint64_t)1 << 30, most = SIZE_MAX / 4;
     if (full->max_message_bytes == 0) full->max_message_bytes = gibibyte;
     if (full->max_message_bytes > most) full->max_message_bytes = most;
     if (full->max_queued_bytes == 0) full->max_queued_bytes = gibibyte;
@@ -349,15 +292,16 @@ static dw_status complete_options(dw_link_options *full, const dw_link_options *
 
 static dw_status meet(dw_link *link, const dw_transport_open *how, const char *uri)
 {
-    const int64_t deadline = dw_link_now_ns() + (int64_t)how->timeout_ms * DW_NS_PER_MS;
-    dw_status status = link->transport->open(link->endpoint, how);
+    int64_t deadline = dw_link_now_ns() + (int64_t)how->timeout_ms * DW_NS_PER_MS;
+    dw_status status = link->transport.open(link->endpoint, how);
     if (status != DW_OK) {
         if (how->why->offset >= 0) how->why->offset += (int)(how->address - uri);
         return status;
     }
-    link->endpoint_open = 1;
-    dw_transport_caps caps = {.wait_fd = -1, .asks_session = 1};
-    link->transport->caps(link->endpoint, &caps);
+    link->endpoint_open = true;
+    dw_transport_caps caps = DW_NO_CAPS;
+    caps.asks_session = 1;
+    link->transport.caps(link->endpoint, &caps);
     link->retry_ms = caps.retry_ms;
     memcpy(link->peer, caps.peer, sizeof link->peer);
     link->peer[sizeof link->peer - 1] = '\0';
@@ -366,7 +310,7 @@ static dw_status meet(dw_link *link, const dw_transport_open *how, const char *u
         return dw_link_report(how->why, DW_ERR_UNSUPPORTED,
                               "%.60s: %s carries no TLS; use tcp, or leave dw_link_options.tls out "
                               "where nobody else can listen",
-                              uri, link->transport->scheme);
+                              uri, link->transport.scheme);
     }
     if (caps.is_secure) {
         memcpy(link->peer_name, caps.peer_name, sizeof link->peer_name - 1);
@@ -386,10 +330,12 @@ dw_status dw_link_open(dw_link **link, const char *uri, const dw_link_options *o
         return dw_link_report(why, DW_ERR_ARGUMENT, "dw_link_open needs a link and a URI");
     *link = NULL;
     dw_link_options full;
-    dw_status status = complete_options(&full, options, why);
+    dw_tls_options tls;
+    dw_status status = complete_options(&full, &tls, options, why);
     if (status != DW_OK) return status;
 
-    dw_transport_open how = {.role = full.role,
+    dw_transport_open how = {.struct_size = sizeof how,
+                             .role = full.role,
                              .timeout_ms = full.open_timeout_ms,
                              .peer_timeout_ms = full.peer_timeout_ms,
                              .cancelled = full.cancelled ? full.cancelled : &never,
@@ -403,21 +349,17 @@ dw_status dw_link_open(dw_link **link, const char *uri, const dw_link_options *o
                              .why = why,
                              .longest_message = full.max_message_bytes + DW_LINK_HEADER_BYTES,
                              .heeds_kept_sends = 1};
-    const dw_transport *transport = find_transport(how.find_context, uri, &how.address);
-    if (!transport) return explain_unknown(full.transports, uri, why);
-    if (!is_complete(transport)) {
-        return dw_link_report_at(why, DW_ERR_ARGUMENT, 0,
-                                 "the transport '%s' lacks one of open, close, send, recv, test "
-                                 "and caps; only turn may be "
-                                 "left out",
-                                 transport->scheme);
-    }
+    const dw_transport *found = find_transport(how.find_context, uri, &how.address);
+    if (!found) return explain_unknown(full.transports, uri, why);
+    dw_transport transport;
+    status = dw_take_transport(&transport, found, why);
+    if (status != DW_OK) return status;
     dw_link *made = NULL;
-    status = make_link(&made, transport, &full, why);
+    status = make_link(&made, &transport, &full, why);
     if (status != DW_OK) return status;
     status = meet(made, &how, uri);
     if (status != DW_OK) {
-        free_link(made);
+        dw_link_free(made);
         if (!why->text[0]) dw_link_report(why, status, "%s", dw_status_string(status));
         return status;
     }
@@ -428,10 +370,10 @@ dw_status dw_link_open(dw_link **link, const char *uri, const dw_link_options *o
 void dw_link_close(dw_link *link)
 {
     if (!link || !dw_owner_is_us(&link->owner)) return;
-    const pthread_t thread = link->thread;
-    const int by_handler = pthread_equal(pthread_self(), thread); /* which cannot wait for itself */
+    pthread_t thread = link->thread;
+    bool by_handler = pthread_equal(pthread_self(), thread); /* which cannot wait for itself */
     pthread_mutex_lock(&link->lock);
-    link->closing = 1;
+    link->closing = true;
     link->is_abandoned = by_handler;
     link->bye_deadline_ns = dw_link_now_ns() + (int64_t)link->close_timeout_ms * DW_NS_PER_MS;
     dw_link_wake(link);

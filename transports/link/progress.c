@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * progress.c - what is done with the wheel of a link: moving bytes, running handlers, watching the
  * clock. */
-#include "link.h"
+#include "link/link.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -16,13 +16,12 @@ static const int64_t kernel_age_ns = 10 * DW_NS_PER_MS;
 static void fail(dw_link *link, dw_status status, const dw_why *why)
 {
     pthread_mutex_lock(&link->lock);
-    link->broken = 1;
+    link->broken = true;
     dw_link_fail(link, status, why->text[0] ? why->text : dw_status_string(status));
     pthread_mutex_unlock(&link->lock);
 }
 
-/* ---- One message on its way -------------------------------------------------------------------
- */
+/* ---- One message on its way ------------------------------------------------------------------ */
 
 dw_status dw_link_start_send(dw_link *link, dw_buffer *buffer)
 {
@@ -31,17 +30,16 @@ dw_status dw_link_start_send(dw_link *link, dw_buffer *buffer)
     dw_put32(wire + 4, buffer->kind);
     link->sending = buffer;
     link->send_moved_ns = link->kept_moved_ns = dw_link_now_ns();
-    memset(link->send_request, 0, link->transport->request_bytes);
-    return link->transport->send(link->endpoint, link->send_request, wire,
-                                 DW_LINK_HEADER_BYTES + buffer->len);
+    memset(link->send_request, 0, link->transport.request_bytes);
+    return link->transport.send(link->endpoint, link->send_request, wire,
+                                DW_LINK_HEADER_BYTES + buffer->len);
 }
 
 static dw_status begin_recv(dw_link *link)
 {
-    memset(link->recv_request, 0, link->transport->request_bytes);
-    return link->transport->recv(link->endpoint, link->recv_request,
-                                 dw_buffer_wire(link->receiving),
-                                 DW_LINK_HEADER_BYTES + link->receiving->cap);
+    memset(link->recv_request, 0, link->transport.request_bytes);
+    return link->transport.recv(link->endpoint, link->recv_request, dw_buffer_wire(link->receiving),
+                                DW_LINK_HEADER_BYTES + link->receiving->cap);
 }
 
 dw_status dw_link_start_recv(dw_link *link, size_t room_bytes)
@@ -53,8 +51,7 @@ dw_status dw_link_start_recv(dw_link *link, size_t room_bytes)
     return link->receiving ? begin_recv(link) : DW_ERR_NO_MEMORY;
 }
 
-/* ---- Sending ----------------------------------------------------------------------------------
- */
+/* ---- Sending --------------------------------------------------------------------------------- */
 
 /* Lets go of what the backend needs no more. The lock is held. */
 static void settle(dw_link *link, uint64_t still_kept)
@@ -86,7 +83,7 @@ static void keep(dw_link *link, const dw_transport_caps *caps)
     link->kept_tail = sent;
     link->kept++;
     if (sent->kind == DW_KIND_BYE) {
-        link->bye_sent = 1;
+        link->bye_sent = true;
     } else if (sent->kind == DW_KIND_DATA) {
         link->counters.messages_sent++;
         link->counters.bytes_sent = caps->wire_sent;
@@ -95,8 +92,8 @@ static void keep(dw_link *link, const dw_transport_caps *caps)
 
 void dw_link_keep_sent(dw_link *link)
 {
-    dw_transport_caps caps = {.wait_fd = -1};
-    link->transport->caps(link->endpoint, &caps);
+    dw_transport_caps caps = DW_NO_CAPS;
+    link->transport.caps(link->endpoint, &caps);
     pthread_mutex_lock(&link->lock);
     keep(link, &caps);
     settle(link, caps.kept_sends);
@@ -104,10 +101,10 @@ void dw_link_keep_sent(dw_link *link)
 }
 
 /* Settles the message that has left, if one has, and takes the next from the queue. */
-static dw_buffer *next_to_send(dw_link *link, int one_has_left)
+static dw_buffer *next_to_send(dw_link *link, bool one_has_left)
 {
-    dw_transport_caps caps = {.wait_fd = -1};
-    if (one_has_left) link->transport->caps(link->endpoint, &caps);
+    dw_transport_caps caps = DW_NO_CAPS;
+    if (one_has_left) link->transport.caps(link->endpoint, &caps);
     pthread_mutex_lock(&link->lock);
     if (one_has_left) {
         keep(link, &caps);
@@ -128,27 +125,26 @@ static int push(dw_link *link, dw_why *why, dw_status *status)
     int moved = 0;
     *status = DW_OK;
     if (!link->sending) {
-        dw_buffer *buffer = next_to_send(link, 0);
+        dw_buffer *buffer = next_to_send(link, false);
         if (!buffer) return 0;
         *status = dw_link_start_send(link, buffer);
     }
     while (*status == DW_OK && link->sending && moved < BATCH) {
         size_t len;
-        *status = link->transport->test(link->endpoint, link->send_request, &len, why);
+        *status = link->transport.test(link->endpoint, link->send_request, &len, why);
         if (*status != DW_OK) break;
         moved++;
-        dw_buffer *buffer = next_to_send(link, 1);
+        dw_buffer *buffer = next_to_send(link, true);
         if (buffer) *status = dw_link_start_send(link, buffer);
     }
     if (*status == DW_PENDING) *status = DW_OK;
     return moved;
 }
 
-/* ---- Receiving --------------------------------------------------------------------------------
- */
+/* ---- Receiving ------------------------------------------------------------------------------- */
 
 /* The lock is held. */
-static int may_receive(dw_link *link)
+static bool may_receive(dw_link *link)
 {
     link->receiving_paused =
         link->inboxes.bytes > link->max_queued_bytes && link->waiters == 0 && !link->closing;
@@ -159,7 +155,7 @@ static int may_receive(dw_link *link)
 static dw_status await_message(dw_link *link)
 {
     pthread_mutex_lock(&link->lock);
-    const int may = may_receive(link);
+    bool may = may_receive(link);
     if (may) link->receiving = dw_buffer_take(&link->pool, DW_LINK_ROOM_BYTES);
     pthread_mutex_unlock(&link->lock);
     if (!may) return DW_PENDING;
@@ -173,7 +169,7 @@ static void take_farewell(dw_link *link, dw_buffer *buffer)
     snprintf(sentence, sizeof sentence, "%s closed the link", link->peer);
     pthread_mutex_lock(&link->lock);
     dw_buffer_drop(&link->pool, buffer);
-    link->bye_received = 1;
+    link->bye_received = true;
     if (!link->closing) {
         link->bye_deadline_ns = dw_link_now_ns() + (int64_t)link->close_timeout_ms * DW_NS_PER_MS;
         dw_link_fail(link, DW_ERR_PEER, sentence);
@@ -184,11 +180,11 @@ static void take_farewell(dw_link *link, dw_buffer *buffer)
 static dw_status sort_in(dw_link *link, size_t len, dw_why *why)
 {
     dw_buffer *buffer = link->receiving;
-    dw_transport_caps caps = {.wait_fd = -1};
-    link->transport->caps(link->endpoint, &caps);
+    dw_transport_caps caps = DW_NO_CAPS;
+    link->transport.caps(link->endpoint, &caps);
     link->recv_whole_bytes = caps.wire_received;
     const unsigned char *wire = dw_buffer_wire(buffer);
-    const uint32_t kind = len < DW_LINK_HEADER_BYTES ? 0 : dw_get32(wire + 4);
+    uint32_t kind = len < DW_LINK_HEADER_BYTES ? 0 : dw_get32(wire + 4);
     if (kind != DW_KIND_DATA && kind != DW_KIND_BYE) {
         return dw_link_report(why, DW_ERR_PROTOCOL,
                               "%s sent a message of %zu bytes that is not deltawire's", link->peer,
@@ -224,25 +220,24 @@ static int pull(dw_link *link, dw_why *why, dw_status *status)
 {
     int moved = 0;
     size_t bytes = 0;
-    link->is_dry = 0;
+    link->is_dry = false;
     *status = DW_OK;
     while (*status == DW_OK && moved < BATCH && bytes < BATCH_BYTES) {
         if (!link->receiving) {
-            const dw_status begun = await_message(link);
+            dw_status begun = await_message(link);
             if (begun != DW_OK) {
-                const int may_turn = begun == DW_PENDING && link->transport->turn;
-                *status = may_turn              ? link->transport->turn(link->endpoint, why)
+                bool may_turn = begun == DW_PENDING && link->transport.turn;
+                *status = may_turn              ? link->transport.turn(link->endpoint, why)
                           : begun == DW_PENDING ? DW_OK
                                                 : begun;
                 return moved;
             }
         }
         size_t len = 0;
-        *status = link->transport->test(link->endpoint, link->recv_request, &len, why);
-        const int has_come = *status == DW_OK || *status == DW_ERR_NO_ROOM;
-        if (has_come && len > link->own_max_message_bytes + DW_LINK_HEADER_BYTES) { /* whether there
-                                                                                       is room for
-                                                                                       it or not */
+        *status = link->transport.test(link->endpoint, link->recv_request, &len, why);
+        bool has_come = *status == DW_OK || *status == DW_ERR_NO_ROOM;
+        if (has_come && len > link->own_max_message_bytes + DW_LINK_HEADER_BYTES) {
+            /* Whether there is room for it or not. */
             *status =
                 dw_link_report(why, DW_ERR_PROTOCOL,
                                "%s announced a message of %zu bytes; at most %llu are allowed",
@@ -264,7 +259,7 @@ static int pull(dw_link *link, dw_why *why, dw_status *status)
 void dw_link_run_handlers(dw_link *link)
 {
     pthread_mutex_lock(&link->lock);
-    link->handlers_due = 0;
+    link->handlers_due = false;
     for (int i = 0; i < DW_INBOX_BUCKETS; i++) {
         for (dw_inbox *inbox = link->inboxes.bucket[i]; inbox;) {
             if (!inbox->handle || !inbox->head || link->status == DW_ERR_CANCELLED ||
@@ -272,15 +267,15 @@ void dw_link_run_handlers(dw_link *link)
                 inbox = inbox->next;
                 continue;
             }
-            const dw_link_handler handle = inbox->handle;
+            dw_link_handler handle = inbox->handle;
             void *context = inbox->handle_context;
             dw_buffer *buffer = dw_inbox_take(&link->inboxes, inbox);
-            link->handling = 1;
+            link->handling = true;
             link->handling_tag = inbox->tag;
             pthread_mutex_unlock(&link->lock);
             handle(context, dw_buffer_payload(buffer), buffer->len);
             pthread_mutex_lock(&link->lock);
-            link->handling = 0;
+            link->handling = false;
             dw_buffer_drop(&link->pool, buffer);
             pthread_cond_broadcast(&link->handled);
             inbox = link->inboxes.bucket[i]; /* the handler may have changed the list */
@@ -289,27 +284,27 @@ void dw_link_run_handlers(dw_link *link)
     pthread_mutex_unlock(&link->lock);
 }
 
-/* ---- The clock --------------------------------------------------------------------------------
- */
+/* ---- The clock ------------------------------------------------------------------------------- */
 
 /* Looks at the counters of the backend: a send, its acknowledgement, or the rest of a message, that
  * stands still for too long is an error. Between messages a peer may be silent for ever. Returns
  * when to look again. */
 int64_t dw_link_watch(dw_link *link)
 {
-    const int64_t now = dw_link_now_ns();
-    const int64_t limit = (int64_t)link->peer_timeout_ms * DW_NS_PER_MS;
-    const int asks = link->kernel_stale && now - link->kernel_asked_ns >= kernel_age_ns;
-    dw_transport_caps caps = {.wait_fd = -1, .wake_ns = -1, .asks_kernel = asks};
-    link->transport->caps(link->endpoint, &caps);
-    const int sent = caps.wire_sent != link->send_moved_bytes,
-              received = caps.wire_received != link->recv_moved_bytes;
-    const int settles = caps.kept_sends < link->kept; /* which nobody else changes */
+    int64_t now = dw_link_now_ns();
+    int64_t limit = (int64_t)link->peer_timeout_ms * DW_NS_PER_MS;
+    bool asks = link->kernel_stale && now - link->kernel_asked_ns >= kernel_age_ns;
+    dw_transport_caps caps = DW_NO_CAPS;
+    caps.asks_kernel = asks;
+    link->transport.caps(link->endpoint, &caps);
+    bool sent = caps.wire_sent != link->send_moved_bytes,
+         received = caps.wire_received != link->recv_moved_bytes;
+    bool settles = caps.kept_sends < link->kept; /* which nobody else changes */
     link->has_settled = settles;
     /* A peer that lives answers even where it acknowledges nothing yet; and what goes slowly moves
      * in the kernel. */
-    const int stirs = asks && (caps.kernel_sent != link->counters.kernel_bytes_sent ||
-                               caps.kernel_received != link->counters.kernel_bytes_received);
+    bool stirs = asks && (caps.kernel_sent != link->counters.kernel_bytes_sent ||
+                          caps.kernel_received != link->counters.kernel_bytes_received);
     if (sent) link->send_moved_ns = now;
     if (sent || settles || stirs) link->kept_moved_ns = now;
     if (received) link->recv_moved_ns = now;
@@ -318,16 +313,16 @@ int64_t dw_link_watch(dw_link *link)
         link->kernel_asked_ns = now;
         link->kernel_stale = caps.kernel_sent != 0 && caps.kernel_sent < caps.wire_sent;
     } else if (sent || received) {
-        link->kernel_stale = 1;
+        link->kernel_stale = true;
     }
     link->send_moved_bytes = caps.wire_sent;
     link->recv_moved_bytes = caps.wire_received;
-    const int owes = link->receiving && caps.wire_received != link->recv_whole_bytes;
-    const int64_t send_left = link->sending ? link->send_moved_ns + limit - now : INT64_MAX;
-    const int64_t kept_left = caps.kept_sends > 0 ? link->kept_moved_ns + limit - now : INT64_MAX;
-    const int64_t recv_left = owes ? link->recv_moved_ns + limit - now : INT64_MAX;
+    bool owes = link->receiving && caps.wire_received != link->recv_whole_bytes;
+    int64_t send_left = link->sending ? link->send_moved_ns + limit - now : INT64_MAX;
+    int64_t kept_left = caps.kept_sends > 0 ? link->kept_moved_ns + limit - now : INT64_MAX;
+    int64_t recv_left = owes ? link->recv_moved_ns + limit - now : INT64_MAX;
 
-    const int64_t kernel_left =
+    int64_t kernel_left =
         link->kernel_stale ? link->kernel_asked_ns + kernel_age_ns - now : INT64_MAX;
     int64_t left = send_left < recv_left ? send_left : recv_left;
     if (kept_left < left) left = kept_left;
@@ -368,8 +363,7 @@ int64_t dw_link_watch(dw_link *link)
     return left < kernel_left ? left : kernel_left;
 }
 
-/* ---- Parting ----------------------------------------------------------------------------------
- */
+/* ---- Parting --------------------------------------------------------------------------------- */
 
 static void drop_queue(dw_link *link)
 {
@@ -387,41 +381,41 @@ static void drop_queue(dw_link *link)
 /* Both ends say goodbye and hear it before anybody closes: then no byte is unread when the
  * connection goes, and a TCP reset cannot destroy what the other end has not read yet. Returns
  * whether to go on; *left_ns: how long. */
-int dw_link_part(dw_link *link, int64_t *left_ns)
+bool dw_link_part(dw_link *link, int64_t *left_ns)
 {
-    int go_on = 1;
+    bool go_on = true;
     pthread_mutex_lock(&link->lock);
     if (link->status == DW_ERR_CANCELLED || (link->status != DW_OK && !link->bye_received)) {
-        go_on = 0;
+        go_on = false;
     } else if (link->closing || link->bye_received) {
         if (link->bye_received && !link->bye_queued) drop_queue(link); /* nobody would read it */
         if (!link->queue_head && !link->sending && !link->bye_queued) {
             dw_buffer *bye = dw_buffer_take(&link->pool, 0);
             if (bye) {
                 bye->kind = DW_KIND_BYE;
-                dw_link_enqueue(link, bye);
+                dw_link_append(link, bye);
+                dw_link_wake(link);
             } else {
-                go_on = 0;
+                go_on = false;
             }
-            link->bye_queued = 1;
+            link->bye_queued = true;
         }
-        const int64_t left = link->bye_deadline_ns - dw_link_now_ns();
+        int64_t left = link->bye_deadline_ns - dw_link_now_ns();
         /* A goodbye that is kept may still have to be sent again. */
-        if (left <= 0 || (link->bye_sent && link->bye_received && link->kept == 0)) go_on = 0;
+        if (left <= 0 || (link->bye_sent && link->bye_received && link->kept == 0)) go_on = false;
         if (left < *left_ns) *left_ns = left;
     }
     pthread_mutex_unlock(&link->lock);
     return go_on;
 }
 
-/* ---- Both directions --------------------------------------------------------------------------
- */
+/* ---- Both directions ------------------------------------------------------------------------- */
 
 int dw_link_push(dw_link *link)
 {
     dw_why why = {.text = "", .offset = -1};
     dw_status status;
-    const int moved = push(link, &why, &status);
+    int moved = push(link, &why, &status);
     if (status != DW_OK) fail(link, status, &why);
     return moved;
 }
@@ -434,7 +428,7 @@ int dw_link_pass(dw_link *link)
     /* When sending fails, what has arrived may tell more: a goodbye, or the last messages. A
      * backend may say once that there is nothing without looking. */
     do {
-        const int taken = pull(link, &pull_why, &pulled);
+        int taken = pull(link, &pull_why, &pulled);
         moved += taken;
         vain = taken > 0 ? 0 : vain + 1;
     } while (pushed != DW_OK && pulled == DW_OK && vain < 2);

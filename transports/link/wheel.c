@@ -11,53 +11,52 @@
 #include <poll.h>
 #include <unistd.h>
 
-#include "link.h"
+#include "link/link.h"
 
 /* How long the wheel stays free for the next call: longer than a program takes between two of a
  * conversation, short beside any timeout. */
 static const int64_t standby_ns = DW_NS_PER_MS;
 
-/* ---- Sleeping ---------------------------------------------------------------------------------
- */
+/* ---- Sleeping -------------------------------------------------------------------------------- */
 
 static int64_t backend_wakes(dw_link *link, dw_transport_caps *caps)
 {
-    *caps = (dw_transport_caps){.wait_fd = -1, .wake_ns = -1};
-    link->transport->caps(link->endpoint, caps);
+    *caps = DW_NO_CAPS;
+    link->transport.caps(link->endpoint, caps);
     return caps->wake_ns < 0 ? INT64_MAX : caps->wake_ns;
 }
 
-int dw_link_sleep(dw_link *link, int64_t at_most_ns)
+bool dw_link_sleep(dw_link *link, int64_t at_most_ns)
 {
     dw_transport_caps caps;
-    const int64_t wakes = backend_wakes(link, &caps);
+    int64_t wakes = backend_wakes(link, &caps);
     if (wakes < at_most_ns) at_most_ns = wakes;
     if (at_most_ns < 0) at_most_ns = 0;
 
     pthread_mutex_lock(&link->lock);
-    const int kicked = link->kicked, by_thread = link->wheel == DW_WHEEL_THREAD;
-    link->kicked = 0;
+    bool kicked = link->kicked, by_thread = link->wheel == DW_WHEEL_THREAD;
+    link->kicked = false;
     link->sleeping = !kicked;
     if (by_thread && !kicked) {
         link->wheel = DW_WHEEL_ASLEEP;
-        link->thread_polls = 1;
+        link->thread_polls = true;
         link->thread_wakes_ns = at_most_ns == INT64_MAX ? INT64_MAX : dw_link_now_ns() + at_most_ns;
     }
     pthread_mutex_unlock(&link->lock);
-    if (kicked) return 1;
+    if (kicked) return true;
 
-    const int bell = by_thread ? link->thread_bell.read : link->caller_bell.read;
+    int bell = by_thread ? link->thread_bell.read : link->caller_bell.read;
     struct pollfd wait[2] = {{.fd = bell, .events = POLLIN},
                              {.fd = caps.wait_fd, .events = (short)caps.wait_events}};
-    const struct timespec time = {.tv_sec = (time_t)(at_most_ns / 1000000000),
-                                  .tv_nsec = (long)(at_most_ns % 1000000000)};
+    struct timespec time = {.tv_sec = (time_t)(at_most_ns / 1000000000),
+                            .tv_nsec = (long)(at_most_ns % 1000000000)};
     ppoll(wait, caps.wait_fd >= 0 ? 2 : 1, at_most_ns == INT64_MAX ? NULL : &time, NULL);
 
     pthread_mutex_lock(&link->lock);
-    if (by_thread) link->thread_polls = 0;
-    const int ours = !by_thread || link->wheel == DW_WHEEL_ASLEEP;
+    if (by_thread) link->thread_polls = false;
+    bool ours = !by_thread || link->wheel == DW_WHEEL_ASLEEP;
     if (ours) {
-        link->sleeping = 0;
+        link->sleeping = false;
         if (by_thread) link->wheel = DW_WHEEL_THREAD;
     }
     pthread_mutex_unlock(&link->lock);
@@ -69,19 +68,9 @@ int dw_link_sleep(dw_link *link, int64_t at_most_ns)
     return ours;
 }
 
-void dw_link_call_handlers(dw_link *link)
-{
-    link->handlers_due = 1;
-    if (link->thread_polls)
-        dw_link_ring(&link->thread_bell);
-    else
-        pthread_cond_signal(&link->standby);
-}
+/* ---- Callers --------------------------------------------------------------------------------- */
 
-/* ---- Callers ----------------------------------------------------------------------------------
- */
-
-int dw_link_may_drive(const dw_link *link)
+bool dw_link_may_drive(const dw_link *link)
 {
     return (link->wheel == DW_WHEEL_ASLEEP || link->wheel == DW_WHEEL_FREE) &&
            link->status == DW_OK && !link->closing && !link->broken;
@@ -90,19 +79,19 @@ int dw_link_may_drive(const dw_link *link)
 static void take(dw_link *link)
 {
     link->wheel = DW_WHEEL_CALLER;
-    link->sleeping = 0;
-    link->thread_needed = 0; /* the caller does it, or says so again when it leaves */
+    link->sleeping = false;
+    link->thread_needed = false; /* the caller does it, or says so again when it leaves */
 }
 
 /* Gives the wheel back. The thread is woken where it is needed before it would look by itself. */
 static void leave(dw_link *link, int64_t next_ns)
 {
-    const int64_t now = dw_link_now_ns();
-    const int busy = link->sending || link->queue_head || link->kicked || link->receiving_paused ||
-                     link->broken || link->closing || link->status != DW_OK;
+    int64_t now = dw_link_now_ns();
+    bool busy = link->sending || link->queue_head || link->kicked || link->receiving_paused ||
+                link->broken || link->closing || link->status != DW_OK;
     if (link->thread_polls) {
         link->wheel = DW_WHEEL_ASLEEP;
-        link->sleeping = 1;
+        link->sleeping = true;
         if (busy || (next_ns != INT64_MAX && now + next_ns < link->thread_wakes_ns))
             dw_link_wake(link);
     } else {
@@ -117,8 +106,8 @@ static void leave(dw_link *link, int64_t next_ns)
 static int64_t next_look(dw_link *link)
 {
     dw_transport_caps caps;
-    const int64_t clock = link->broken ? 0 : dw_link_watch(link),
-                  backend = link->broken ? 0 : backend_wakes(link, &caps);
+    int64_t clock = link->broken ? 0 : dw_link_watch(link),
+            backend = link->broken ? 0 : backend_wakes(link, &caps);
     return clock < backend ? clock : backend;
 }
 
@@ -127,12 +116,12 @@ void dw_link_push_now(dw_link *link)
     take(link);
     pthread_mutex_unlock(&link->lock);
     dw_link_push(link);
-    const int64_t next_ns = next_look(link);
+    int64_t next_ns = next_look(link);
     pthread_mutex_lock(&link->lock);
     leave(link, next_ns);
 }
 
-void dw_link_drive(dw_link *link, int (*has_ended)(const dw_link *link, uint64_t what),
+void dw_link_drive(dw_link *link, bool (*has_ended)(const dw_link *link, uint64_t what),
                    uint64_t what, int64_t deadline_ns)
 {
     int64_t next_ns = 0;
@@ -140,15 +129,15 @@ void dw_link_drive(dw_link *link, int (*has_ended)(const dw_link *link, uint64_t
     while (!has_ended(link, what) && link->status == DW_OK && !link->closing && !link->broken) {
         /* Where the backend has just said that nothing is there, poll is asked first: one call in
          * place of two. */
-        const int is_idle = link->is_dry && !link->sending && !link->queue_head;
+        bool is_idle = link->is_dry && !link->sending && !link->queue_head;
         pthread_mutex_unlock(&link->lock);
-        const int moved = is_idle ? 0 : dw_link_pass(link);
-        link->has_settled = 0;
+        int moved = is_idle ? 0 : dw_link_pass(link);
+        link->has_settled = false;
         if (!link->broken) next_ns = dw_link_watch(link);
-        const int64_t left = deadline_ns == INT64_MAX ? INT64_MAX : deadline_ns - dw_link_now_ns();
+        int64_t left = deadline_ns == INT64_MAX ? INT64_MAX : deadline_ns - dw_link_now_ns();
         if (moved == 0 && !link->has_settled && !link->broken && left > 0) {
             dw_link_sleep(link, left < next_ns ? left : next_ns);
-            link->is_dry = 0;
+            link->is_dry = false;
         }
         pthread_mutex_lock(&link->lock);
         if (left <= 0) break;
@@ -157,8 +146,7 @@ void dw_link_drive(dw_link *link, int (*has_ended)(const dw_link *link, uint64_t
     leave(link, next_ns);
 }
 
-/* ---- The thread -------------------------------------------------------------------------------
- */
+/* ---- The thread ------------------------------------------------------------------------------ */
 
 /* Waits until the wheel is ours. */
 static void stand_by(dw_link *link)
@@ -171,44 +159,44 @@ static void stand_by(dw_link *link)
             pthread_mutex_lock(&link->lock);
             continue;
         }
-        const int64_t free_ns = link->left_ns + standby_ns;
-        const int is_over = dw_link_now_ns() >= free_ns;
+        int64_t free_ns = link->left_ns + standby_ns;
+        bool is_over = dw_link_now_ns() >= free_ns;
         if (link->wheel == DW_WHEEL_FREE && (link->thread_needed || is_over)) break;
         if (is_over) {
-            link->thread_wakes_ns = INT64_MAX; /* the caller waits for long, and tells when it
-                                                  leaves */
+            /* The caller waits for long, and tells when it leaves. */
+            link->thread_wakes_ns = INT64_MAX;
             pthread_cond_wait(&link->standby, &link->lock);
         } else {
-            const struct timespec at = {.tv_sec = (time_t)(free_ns / 1000000000),
-                                        .tv_nsec = (long)(free_ns % 1000000000)};
+            struct timespec at = {.tv_sec = (time_t)(free_ns / 1000000000),
+                                  .tv_nsec = (long)(free_ns % 1000000000)};
             link->thread_wakes_ns = free_ns; /* in a conversation nobody has to tell */
             pthread_cond_timedwait(&link->standby, &link->lock, &at);
         }
     }
     link->wheel = DW_WHEEL_THREAD;
-    link->thread_needed = 0;
+    link->thread_needed = false;
     pthread_mutex_unlock(&link->lock);
 }
 
 /* One round. Returns whether there is to be another. */
-static int turn(dw_link *link, int *ours)
+static bool turn(dw_link *link, bool *ours)
 {
-    const int moved = link->broken ? 0 : dw_link_pass(link);
+    int moved = link->broken ? 0 : dw_link_pass(link);
     dw_link_run_handlers(link);
-    if (link->broken) return 0;
+    if (link->broken) return false;
     int64_t left_ns = dw_link_watch(link);
-    if (!dw_link_part(link, &left_ns)) return 0;
+    if (!dw_link_part(link, &left_ns)) return false;
     if (moved == 0) *ours = dw_link_sleep(link, left_ns);
-    return 1;
+    return true;
 }
 
 void *dw_link_run(void *context)
 {
     dw_link *link = context;
-    int ours = 0;
+    bool ours = false;
     do {
         if (!ours) stand_by(link);
-        ours = 1;
+        ours = true;
     } while (turn(link, &ours));
     dw_link_run_handlers(link);
     /* Closing now tells the peer now, whenever our user may get round to dw_link_close. */
@@ -219,7 +207,7 @@ void *dw_link_run(void *context)
          * end. */
         dw_link_fail(link, DW_ERR_CANCELLED, "the link was closed here");
     }
-    const int is_abandoned = link->is_abandoned;
+    bool is_abandoned = link->is_abandoned;
     pthread_mutex_unlock(&link->lock);
     if (is_abandoned) dw_link_take_down(link);
     return NULL;

@@ -11,32 +11,34 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "backends.h"
-#include "report.h"
+#include "common/backends.h"
+#include "common/report.h"
+#include "common/sized.h"
 
 /* What the two ends share; side 0 listens, side 1 dials. */
 typedef struct loop_hub {
     pthread_mutex_t lock;
     int users;
     struct loop_side {
-        int here;
-        int bell_read, bell_write, rung; /* a pipe: rung by the other side, empty unless rung */
-        const void *data;                /* the message this side offers; offered: not taken yet */
+        bool here;
+        int bell_read, bell_write;
+        bool rung;        /* a pipe: rung by the other side, empty unless rung */
+        const void *data; /* the message this side offers; offered: not taken yet */
         size_t len;
-        int offered;
+        bool offered;
     } side[2];
 } loop_hub;
 
 typedef struct loop_endpoint {
     loop_hub *hub;
     int me;
-    int sending, receiving; /* in flight */
+    bool sending, receiving; /* in flight */
     uint64_t sent, received;
     char name[80];
 } loop_endpoint;
 
 typedef struct loop_request {
-    int sends;
+    bool sends;
     void *room;
     size_t len;
 } loop_request;
@@ -45,14 +47,14 @@ typedef struct loop_request {
  * The only changeable global of the libraries. The two ends share nothing but a name in two
  * strings, and both calls to open must work in any order, from any thread, without an object that
  * the user would have to make and hand to both for this backend alone. An entry lives on the stack
- * of an open call and is gone when that returns, so the table is empty whenever nobody is opening.
- */
+ * of an open call and is gone when that returns, so the table is empty whenever nobody is
+ * opening. */
 typedef struct meeting {
     struct meeting *next;
     const char *name;
     int side;
     loop_hub *hub;
-    int met;
+    bool met;
 } meeting;
 
 static pthread_mutex_t meetings_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -87,7 +89,7 @@ static loop_hub *create_hub(dw_why *why)
         }
         hub->side[i].bell_read = ends[0];
         hub->side[i].bell_write = ends[1];
-        hub->side[i].here = 1;
+        hub->side[i].here = true;
     }
     hub->users = 2;
     return hub;
@@ -102,7 +104,7 @@ static dw_status enter(meeting *own, dw_why *why)
         if (other->met || strcmp(other->name, own->name) != 0) continue;
         if (other->side != own->side) {
             own->hub = other->hub;
-            other->met = 1;
+            other->met = true;
             status = DW_OK;
         } else if (own->side == 0) {
             status = dw_link_report(why, DW_ERR_ADDRESS, "loop://%.60s has a listener already",
@@ -122,29 +124,33 @@ static dw_status enter(meeting *own, dw_why *why)
     return status;
 }
 
-static int has_met(const meeting *own)
+static bool has_met(const meeting *own)
 {
     pthread_mutex_lock(&meetings_lock);
-    const int met = own->met;
+    bool met = own->met;
     pthread_mutex_unlock(&meetings_lock);
     return met;
 }
 
 /* Leaves the table; whether somebody joined at the last moment. */
-static int leave(meeting *own)
+static bool leave(meeting *own)
 {
     pthread_mutex_lock(&meetings_lock);
     meeting **at = &meetings;
     while (*at != own) at = &(*at)->next;
     *at = own->next;
-    const int met = own->met;
+    bool met = own->met;
     pthread_mutex_unlock(&meetings_lock);
     return met;
 }
 
-static dw_status loop_open(void *context, const dw_transport_open *how)
+static dw_status loop_open(void *context, const dw_transport_open *given)
 {
     loop_endpoint *end = context;
+    dw_opening opening;
+    const dw_transport_open *how = &opening.how;
+    dw_status status = dw_take_opening(&opening, given);
+    if (status != DW_OK) return status;
     if (how->address[0] == '\0' || strlen(how->address) >= sizeof end->name) {
         return dw_link_report_at(how->why, DW_ERR_ADDRESS, 0,
                                  "a loop needs a name of 1 to %zu characters, as in "
@@ -158,9 +164,9 @@ static dw_status loop_open(void *context, const dw_transport_open *how)
     if (end->me == 0) how->on_listening(how->listening_context, uri);
 
     meeting own = {.name = end->name, .side = end->me};
-    dw_status status = enter(&own, how->why);
+    status = enter(&own, how->why);
     if (status == DW_PENDING) {
-        const int64_t deadline = dw_link_now_ns() + (int64_t)how->timeout_ms * DW_NS_PER_MS;
+        int64_t deadline = dw_link_now_ns() + (int64_t)how->timeout_ms * DW_NS_PER_MS;
         while (!has_met(&own) && !dw_link_is_set(how->cancelled) && dw_link_now_ns() < deadline)
             poll(NULL, 0, 1);
         status = leave(&own) ? DW_OK : DW_PENDING;
@@ -177,15 +183,14 @@ static dw_status loop_open(void *context, const dw_transport_open *how)
     return status;
 }
 
-/* ---- Messages ---------------------------------------------------------------------------------
- */
+/* ---- Messages -------------------------------------------------------------------------------- */
 
 /* Wakes the other side; the hub's lock is held. */
 static void ring(loop_hub *hub, int side)
 {
     if (hub->side[side].rung) return;
-    hub->side[side].rung = 1;
-    const ssize_t written = write(hub->side[side].bell_write, "", 1);
+    hub->side[side].rung = true;
+    ssize_t written = write(hub->side[side].bell_write, "", 1);
     (void)written; /* an empty pipe has room */
 }
 
@@ -196,9 +201,9 @@ static void silence(const loop_endpoint *end)
     struct loop_side *mine = &end->hub->side[end->me], *theirs = &end->hub->side[1 - end->me];
     if (!mine->rung || !theirs->here) return;
     if ((end->receiving && theirs->offered) || (end->sending && !mine->offered)) return;
-    mine->rung = 0;
+    mine->rung = false;
     char byte;
-    const ssize_t n = read(mine->bell_read, &byte, 1);
+    ssize_t n = read(mine->bell_read, &byte, 1);
     (void)n; /* rung says that there is one */
 }
 
@@ -207,10 +212,10 @@ static dw_status loop_close(void *context)
     loop_endpoint *end = context;
     loop_hub *hub = end->hub;
     pthread_mutex_lock(&hub->lock);
-    hub->side[end->me].here = 0;
-    hub->side[end->me].offered = 0; /* the buffer goes with its owner */
+    hub->side[end->me].here = false;
+    hub->side[end->me].offered = false; /* the buffer goes with its owner */
     ring(hub, 1 - end->me);
-    const int last = --hub->users == 0;
+    bool last = --hub->users == 0;
     pthread_mutex_unlock(&hub->lock);
     if (last) destroy_hub(hub);
     return DW_OK;
@@ -220,13 +225,13 @@ static dw_status loop_send(void *context, void *request_room, const void *data, 
 {
     loop_endpoint *end = context;
     loop_request *request = request_room;
-    *request = (loop_request){.sends = 1, .len = len};
+    *request = (loop_request){.sends = true, .len = len};
     struct loop_side *mine = &end->hub->side[end->me];
     pthread_mutex_lock(&end->hub->lock);
     mine->data = data;
     mine->len = len;
-    mine->offered = 1;
-    end->sending = 1;
+    mine->offered = true;
+    end->sending = true;
     ring(end->hub, 1 - end->me);
     pthread_mutex_unlock(&end->hub->lock);
     return DW_OK;
@@ -236,7 +241,7 @@ static dw_status loop_recv(void *context, void *request_room, void *room, size_t
 {
     loop_endpoint *end = context;
     loop_request *request = request_room;
-    end->receiving = 1;
+    end->receiving = true;
     *request = (loop_request){.room = room, .len = cap};
     return DW_OK;
 }
@@ -248,7 +253,7 @@ static dw_status take(loop_endpoint *end, const loop_request *request, size_t *l
     *len = theirs->len;
     if (theirs->len > request->len) return DW_ERR_NO_ROOM;
     if (theirs->len > 0) memcpy(request->room, theirs->data, theirs->len);
-    theirs->offered = 0;
+    theirs->offered = false;
     end->received += theirs->len;
     ring(end->hub, 1 - end->me);
     return DW_OK;
@@ -265,15 +270,15 @@ static dw_status loop_test(void *context, void *request_room, size_t *len, dw_wh
         status = hub->side[end->me].offered ? DW_PENDING : DW_OK;
         *len = request->len;
         if (status == DW_OK) {
-            end->sending = 0;
+            end->sending = false;
             end->sent += request->len;
         }
     } else {
         status = take(end, request, len);
-        if (status != DW_PENDING) end->receiving = 0;
+        if (status != DW_PENDING) end->receiving = false;
     }
     silence(end);
-    const int alone = !hub->side[1 - end->me].here;
+    bool alone = !hub->side[1 - end->me].here;
     pthread_mutex_unlock(&hub->lock);
     if (status == DW_PENDING && alone) {
         return dw_link_report(why, DW_ERR_PEER,
@@ -282,7 +287,7 @@ static dw_status loop_test(void *context, void *request_room, size_t *len, dw_wh
     return status;
 }
 
-static void loop_caps(void *context, dw_transport_caps *caps)
+static void fill_caps(void *context, dw_transport_caps *caps)
 {
     const loop_endpoint *end = context;
     caps->wait_fd = end->hub->side[end->me].bell_read;
@@ -294,7 +299,13 @@ static void loop_caps(void *context, dw_transport_caps *caps)
     snprintf(caps->peer, sizeof caps->peer, "loop://%s", end->name);
 }
 
+static void loop_caps(void *context, dw_transport_caps *caps)
+{
+    dw_give_caps(context, caps, fill_caps);
+}
+
 const dw_transport dw_transport_loop = {
+    .struct_size = sizeof(dw_transport),
     .scheme = "loop",
     .endpoint_bytes = sizeof(loop_endpoint),
     .request_bytes = sizeof(loop_request),

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "link.h"
-#include "mpi_end.h"
-#include "report.h"
+#include "common/report.h"
+#include "common/sized.h"
+#include "mpi/mpi_end.h"
 
 /* Nobody wakes us: MPI has no descriptor to wait on, and moves nothing unless it is called. While
  * bytes are under way it is called all the time; otherwise after a sixteenth of the time for which
@@ -19,33 +19,31 @@ static const int64_t busy_ns = 1000000, alert_ns = 50000, most_nap_ns = 1000000;
 /* A peer that is alive answers a farewell at once, whatever its program is doing. */
 static const int64_t farewell_ns = (int64_t)2000 * DW_NS_PER_MS;
 
-/* How long a living peer may be silent, at least: as tcp.c's watch for a machine that has vanished.
- */
+/* How long a living peer may be silent, at least: as tcp.c's watch for a machine that has
+ * vanished. */
 static const int64_t least_silence_ns = (int64_t)12000 * DW_NS_PER_MS;
 
 typedef struct mpi_request {
-    int sends, begun;
+    bool sends, begun;
     const unsigned char *data; /* of a send */
     unsigned char *room;       /* of a recv */
     size_t len;                /* bytes to send; room to receive into */
     size_t posted;             /* of a long send */
 } mpi_request;
 
-/* ---- Open and close ---------------------------------------------------------------------------
- */
+/* ---- Open and close -------------------------------------------------------------------------- */
 
 /* Says farewell and takes what is under way, so that MPI lets go of all memory. DW_PENDING: it does
  * not. */
 static dw_status part(mpi_end *end)
 {
-    const int64_t begun = dw_link_now_ns(),
-                  deadline = end->status == DW_OK ? begun + farewell_ns : begun;
-    int quiet;
-    end->receiving = 0;
+    int64_t begun = dw_link_now_ns(), deadline = end->status == DW_OK ? begun + farewell_ns : begun;
+    bool quiet;
+    end->receiving = false;
     for (;;) {
         pthread_mutex_lock(&end->node->lock);
         if (!end->fin_said) end->fin_said = dw_mpi_say(end, DW_MPI_FIN, end->out_posted, NULL, 0);
-        const int moved = dw_mpi_pump(end);
+        bool moved = dw_mpi_pump(end);
         /* What is left of the message that was arriving will not come: the peer has sent all it
          * ever will. */
         quiet = dw_mpi_is_quiet(end);
@@ -57,7 +55,7 @@ static dw_status part(mpi_end *end)
     if (quiet)
         dw_mpi_withdraw(end);
     else
-        end->node->lost = 1;
+        end->node->lost = true;
     end->node->ends--;
     pthread_mutex_unlock(&end->node->lock);
     return quiet ? DW_OK : DW_PENDING;
@@ -66,22 +64,26 @@ static dw_status part(mpi_end *end)
 static dw_status mpi_close(void *context)
 {
     mpi_end *end = context;
-    const dw_status status = part(end);
+    dw_status status = part(end);
     if (status == DW_OK) free(end->room); /* else it is MPI's for ever */
     return status;
 }
 
-static dw_status mpi_open(void *context, const dw_transport_open *how)
+static dw_status mpi_open(void *context, const dw_transport_open *given)
 {
     mpi_end *end = context;
     int number;
+    dw_opening opening;
+    const dw_transport_open *how = &opening.how;
+    dw_status status = dw_take_opening(&opening, given);
+    if (status != DW_OK) return status;
     end->node = how->context;
     end->heeds_kept = how->heeds_kept_sends;
-    dw_status status = dw_mpi_read_address(end->node, how, &end->peer, &number);
+    status = dw_mpi_read_address(end->node, how, &end->peer, &number);
     if (status != DW_OK) return status;
     snprintf(end->uri, sizeof end->uri, number ? "mpi://%d/%d" : "mpi://%d", end->node->rank,
              number);
-    const int64_t silence = (int64_t)how->peer_timeout_ms * DW_NS_PER_MS;
+    int64_t silence = (int64_t)how->peer_timeout_ms * DW_NS_PER_MS;
     end->silence_ns = silence < least_silence_ns ? least_silence_ns : silence;
     status = dw_mpi_end_make(end, how->why);
     if (status == DW_OK) {
@@ -101,15 +103,14 @@ static dw_status mpi_open(void *context, const dw_transport_open *how)
     return status;
 }
 
-/* ---- Messages ---------------------------------------------------------------------------------
- */
+/* ---- Messages -------------------------------------------------------------------------------- */
 
 static dw_status mpi_send(void *context, void *request_room, const void *data, size_t len)
 {
     mpi_end *end = context;
     mpi_request *request = request_room;
-    *request = (mpi_request){.sends = 1, .data = data, .len = len};
-    end->sending = 1;
+    *request = (mpi_request){.sends = true, .data = data, .len = len};
+    end->sending = true;
     return DW_OK;
 }
 
@@ -118,19 +119,19 @@ static dw_status mpi_recv(void *context, void *request_room, void *room, size_t 
     mpi_end *end = context;
     mpi_request *request = request_room;
     *request = (mpi_request){.room = room, .len = cap};
-    end->receiving = 1;
+    end->receiving = true;
     return DW_OK;
 }
 
 static dw_status go_on_sending(mpi_end *end, mpi_request *request)
 {
     if (!request->begun) {
-        const int is_long = request->len > DW_MPI_NOTE_BYTES - DW_MPI_NOTE_HEADER;
-        const int said =
-            is_long ? dw_mpi_say(end, DW_MPI_LONG, request->len, NULL, 0)
-                    : dw_mpi_say(end, DW_MPI_DATA, request->len, request->data, request->len);
+        bool is_long = request->len > DW_MPI_NOTE_BYTES - DW_MPI_NOTE_HEADER;
+        bool said = is_long
+                        ? dw_mpi_say(end, DW_MPI_LONG, request->len, NULL, 0)
+                        : dw_mpi_say(end, DW_MPI_DATA, request->len, request->data, request->len);
         if (!said) return DW_PENDING;
-        request->begun = 1;
+        request->begun = true;
         end->sent += DW_MPI_NOTE_HEADER;
         if (!is_long) {
             end->sent += request->len;
@@ -150,7 +151,7 @@ static dw_status test_send(mpi_end *end, mpi_request *request, size_t *len, dw_w
     dw_status status = go_on_sending(end, request);
     if (status == DW_OK) {
         *len = request->len;
-        end->sending = 0;
+        end->sending = false;
         end->answered++;
     } else if (end->status != DW_OK) {
         *why = end->why;
@@ -163,10 +164,10 @@ static dw_status test_send(mpi_end *end, mpi_request *request, size_t *len, dw_w
 }
 
 /* Whether the peer closed before it had sent all chunks of the message that is arriving. */
-static int was_cut_off(const mpi_end *end)
+static bool was_cut_off(const mpi_end *end)
 {
-    const size_t left = end->long_len - end->long_posted;
-    const uint64_t chunks = left / DW_MPI_CHUNK_BYTES + (left % DW_MPI_CHUNK_BYTES != 0);
+    size_t left = end->long_len - end->long_posted;
+    uint64_t chunks = left / DW_MPI_CHUNK_BYTES + (left % DW_MPI_CHUNK_BYTES != 0);
     return end->fin_heard && end->in_posted + chunks > end->fin_chunks;
 }
 
@@ -187,7 +188,7 @@ static dw_status go_on_receiving(mpi_end *end, mpi_request *request, size_t *len
             end->received += value;
             return DW_OK;
         }
-        end->long_active = 1;
+        end->long_active = true;
         end->long_room = request->room;
         end->long_len = *len;
         end->long_posted = end->long_done = 0;
@@ -195,7 +196,7 @@ static dw_status go_on_receiving(mpi_end *end, mpi_request *request, size_t *len
     dw_mpi_post_chunks(end);
     *len = end->long_len;
     if (end->long_done < end->long_len) return DW_PENDING;
-    end->long_active = 0;
+    end->long_active = false;
     return DW_OK;
 }
 
@@ -203,7 +204,7 @@ static dw_status test_recv(mpi_end *end, mpi_request *request, size_t *len, dw_w
 {
     dw_status status = go_on_receiving(end, request, len);
     if (status != DW_PENDING) {
-        end->receiving = 0;
+        end->receiving = false;
     } else if (end->status != DW_OK) {
         *why = end->why;
         status = end->status;
@@ -225,8 +226,8 @@ static dw_status mpi_test(void *context, void *request_room, size_t *len, dw_why
     mpi_end *end = context;
     mpi_request *request = request_room;
     pthread_mutex_lock(&end->node->lock);
-    const int moved = dw_mpi_pump(end);
-    const dw_status status =
+    bool moved = dw_mpi_pump(end);
+    dw_status status =
         request->sends ? test_send(end, request, len, why) : test_recv(end, request, len, why);
     pthread_mutex_unlock(&end->node->lock);
     /* Ranks often share a processor with each other and with what they compute. */
@@ -237,13 +238,13 @@ static dw_status mpi_test(void *context, void *request_room, size_t *len, dw_why
 /* How long MPI need not be called. */
 static int64_t nap(const mpi_end *end)
 {
-    const int64_t quiet = dw_link_now_ns() - end->moved_ns;
-    const int under_way = end->long_active || end->chunks_out.n > 0;
+    int64_t quiet = dw_link_now_ns() - end->moved_ns;
+    bool under_way = end->long_active || end->chunks_out.n > 0;
     if (quiet < (under_way ? busy_ns : alert_ns)) return 0;
     return quiet / 16 < most_nap_ns ? quiet / 16 : most_nap_ns;
 }
 
-static void mpi_caps(void *context, dw_transport_caps *caps)
+static void fill_caps(void *context, dw_transport_caps *caps)
 {
     mpi_end *end = context;
     /* While the link neither sends nor receives, nothing is tested; signs of life and farewells go
@@ -263,7 +264,13 @@ static void mpi_caps(void *context, dw_transport_caps *caps)
     snprintf(caps->peer, sizeof caps->peer, "rank %d", end->peer);
 }
 
+static void mpi_caps(void *context, dw_transport_caps *caps)
+{
+    dw_give_caps(context, caps, fill_caps);
+}
+
 static const dw_transport mpi_transport = {
+    .struct_size = sizeof(dw_transport),
     .scheme = "mpi",
     .endpoint_bytes = sizeof(mpi_end),
     .request_bytes = sizeof(mpi_request),

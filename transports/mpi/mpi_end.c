@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  * mpi_end.c - what comes and goes between two ranks: notes, credit, chunks, signs of life,
  * farewells. */
-#include "mpi_end.h"
+#include "mpi/mpi_end.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "link.h"
-#include "report.h"
+#include "common/fields.h"
+#include "common/report.h"
 
-/* Three signs of life fit into the shortest silence that counts as death (see silence_ns in mpi.c).
- */
+/* Three signs of life fit into the shortest silence that counts as death (see silence_ns in
+ * mpi.c). */
 static const int64_t beat_ns = (int64_t)4000 * DW_NS_PER_MS;
 
 void dw_mpi_break(mpi_end *end, dw_status status, const char *format, ...)
@@ -22,17 +22,16 @@ void dw_mpi_break(mpi_end *end, dw_status status, const char *format, ...)
     va_end(arguments);
 }
 
-static int is_fine(mpi_end *end, int code, const char *what)
+static bool is_fine(mpi_end *end, int code, const char *what)
 {
-    if (code == MPI_SUCCESS) return 1;
+    if (code == MPI_SUCCESS) return true;
     dw_why why;
-    const dw_status status = dw_mpi_failed(&why, code, what, end->peer);
+    dw_status status = dw_mpi_failed(&why, code, what, end->peer);
     dw_mpi_break(end, status, "%s", why.text);
-    return 0;
+    return false;
 }
 
-/* ---- Requests in order ------------------------------------------------------------------------
- */
+/* ---- Requests in order ----------------------------------------------------------------------- */
 
 static MPI_Request *next_place(mpi_ring *ring)
 {
@@ -40,17 +39,17 @@ static MPI_Request *next_place(mpi_ring *ring)
 }
 
 /* Whether the oldest has ended: it is gone then. *len: what it received. */
-static int has_ended(mpi_end *end, mpi_ring *ring, const char *what, int *len)
+static bool has_ended(mpi_end *end, mpi_ring *ring, const char *what, int *len)
 {
     int done = 0;
     MPI_Status envelope;
-    if (ring->n == 0) return 0;
+    if (ring->n == 0) return false;
     if (!is_fine(end, MPI_Test(&ring->request[ring->head], &done, &envelope), what) || !done)
-        return 0;
+        return false;
     if (len) MPI_Get_count(&envelope, MPI_BYTE, len);
     ring->head = (ring->head + 1) % ring->cap;
     ring->n--;
-    return 1;
+    return true;
 }
 
 static void line_up(mpi_line *line, unsigned char note)
@@ -64,13 +63,12 @@ static void step_off(mpi_line *line)
     line->n--;
 }
 
-/* ---- Notes ------------------------------------------------------------------------------------
- */
+/* ---- Notes ----------------------------------------------------------------------------------- */
 
 static void post_note(mpi_end *end, unsigned char note)
 {
-    const int code = MPI_Irecv(end->room->in[note], DW_MPI_NOTE_BYTES, MPI_BYTE, end->peer,
-                               end->own_tag, end->node->comm, &end->in[note]);
+    int code = MPI_Irecv(end->room->in[note], DW_MPI_NOTE_BYTES, MPI_BYTE, end->peer, end->own_tag,
+                         end->node->comm, &end->in[note]);
     if (is_fine(end, code, "receiving")) line_up(&end->posted, note);
 }
 
@@ -90,65 +88,65 @@ dw_status dw_mpi_end_make(mpi_end *end, dw_why *why)
     return end->status;
 }
 
-int dw_mpi_say(mpi_end *end, int kind, uint64_t value, const void *data, size_t len)
+bool dw_mpi_say(mpi_end *end, int kind, uint64_t value, const void *data, size_t len)
 {
-    const int costs = kind == DW_MPI_DATA || kind == DW_MPI_LONG;
+    bool costs = kind == DW_MPI_DATA || kind == DW_MPI_LONG;
     /* Notes without data may take the last places. */
-    if (end->fin_said || end->status != DW_OK || (costs && end->credit == 0)) return 0;
-    if (end->out.n >= (costs ? (unsigned)DW_MPI_CREDITS : end->out.cap)) return 0;
+    if (end->fin_said || end->status != DW_OK || (costs && end->credit == 0)) return false;
+    if (end->out.n >= (costs ? (unsigned)DW_MPI_CREDITS : end->out.cap)) return false;
     unsigned char *note = end->room->out[(end->out.head + end->out.n) % end->out.cap];
     dw_put32(note, (uint32_t)kind);
     dw_put32(note + 4, end->owed);
     dw_put64(note + 8, value);
     if (len > 0) memcpy(note + DW_MPI_NOTE_HEADER, data, len);
-    const int code = MPI_Isend(note, (int)(DW_MPI_NOTE_HEADER + len), MPI_BYTE, end->peer,
-                               end->peer_tag, end->node->comm, next_place(&end->out));
-    if (!is_fine(end, code, "sending")) return 0;
+    int code = MPI_Isend(note, (int)(DW_MPI_NOTE_HEADER + len), MPI_BYTE, end->peer, end->peer_tag,
+                         end->node->comm, next_place(&end->out));
+    if (!is_fine(end, code, "sending")) return false;
     end->out.n++;
     end->owed = 0;
     if (costs) end->credit--;
     end->said_ns = dw_link_now_ns();
     if (kind != DW_MPI_BEAT) end->moved_ns = end->said_ns;
-    return 1;
+    return true;
 }
 
-int dw_mpi_oldest(const mpi_end *end, int *kind, uint64_t *value, const unsigned char **data)
+bool dw_mpi_oldest(const mpi_end *end, int *kind, uint64_t *value, const unsigned char **data)
 {
-    if (end->arrived.n == 0) return 0;
+    if (end->arrived.n == 0) return false;
     const unsigned char *note = end->room->in[end->arrived.note[end->arrived.head]];
     *kind = (int)dw_get32(note);
     *value = dw_get64(note + 8);
     *data = note + DW_MPI_NOTE_HEADER;
-    return 1;
+    return true;
 }
 
 void dw_mpi_take_off(mpi_end *end)
 {
-    const unsigned char note = end->arrived.note[end->arrived.head];
+    unsigned char note = end->arrived.note[end->arrived.head];
     step_off(&end->arrived);
     end->owed++;
     if (!end->fin_heard) post_note(end, note);
 }
 
 /* One note that has come. Whether it was what one of ours may say. */
-static int sort_note(mpi_end *end, unsigned char number, int len)
+static bool sort_note(mpi_end *end, unsigned char number, int len)
 {
     const unsigned char *note = end->room->in[number];
-    if (len < DW_MPI_NOTE_HEADER) return 0;
-    const uint32_t kind = dw_get32(note), credit = dw_get32(note + 4);
-    const uint64_t value = dw_get64(note + 8);
-    if (credit > DW_MPI_CREDITS - end->credit) return 0;
+    if (len < DW_MPI_NOTE_HEADER) return false;
+    uint32_t kind = dw_get32(note), credit = dw_get32(note + 4);
+    uint64_t value = dw_get64(note + 8);
+    if (credit > DW_MPI_CREDITS - end->credit) return false;
     end->credit += credit;
     if (kind == DW_MPI_DATA || kind == DW_MPI_LONG) {
-        const uint64_t inside = (uint64_t)(len - DW_MPI_NOTE_HEADER);
+        uint64_t inside = (uint64_t)(len - DW_MPI_NOTE_HEADER);
         if (kind == DW_MPI_DATA ? value != inside
                                 : inside != 0 || value <= DW_MPI_NOTE_BYTES - DW_MPI_NOTE_HEADER)
-            return 0;
+            return false;
         line_up(&end->arrived, number);
         return end->arrived.n <= DW_MPI_CREDITS;
     }
     if (kind == DW_MPI_FIN) {
-        end->fin_heard = 1;
+        end->fin_heard = true;
         end->fin_chunks = value;
         return value >= end->in_done; /* nothing comes after it: the room is not posted again */
     }
@@ -156,18 +154,18 @@ static int sort_note(mpi_end *end, unsigned char number, int len)
     return kind == DW_MPI_CREDIT || kind == DW_MPI_BEAT;
 }
 
-static int hear(mpi_end *end)
+static bool hear(mpi_end *end)
 {
-    int moved = 0;
+    bool moved = false;
     while (end->posted.n > 0 && !end->fin_heard && end->status == DW_OK) {
-        const unsigned char note = end->posted.note[end->posted.head];
+        unsigned char note = end->posted.note[end->posted.head];
         int done = 0, len = 0;
         MPI_Status envelope;
         if (!is_fine(end, MPI_Test(&end->in[note], &done, &envelope), "receiving") || !done) break;
         MPI_Get_count(&envelope, MPI_BYTE, &len);
         step_off(&end->posted);
         end->heard_ns = end->pumped_ns;
-        moved += dw_get32(end->room->in[note]) != DW_MPI_BEAT;
+        moved |= dw_get32(end->room->in[note]) != DW_MPI_BEAT;
         if (!sort_note(end, note, len)) {
             dw_mpi_break(end, DW_ERR_PROTOCOL, "rank %d sent what no deltawire sends", end->peer);
         }
@@ -175,8 +173,7 @@ static int hear(mpi_end *end)
     return moved;
 }
 
-/* ---- Chunks -----------------------------------------------------------------------------------
- */
+/* ---- Chunks ---------------------------------------------------------------------------------- */
 
 static size_t least(size_t a, size_t b)
 {
@@ -187,9 +184,9 @@ void dw_mpi_out_chunks(mpi_end *end, const unsigned char *data, size_t len, size
 {
     mpi_ring *ring = &end->chunks_out;
     while (*posted < len && ring->n < ring->cap && !end->fin_said && end->status == DW_OK) {
-        const size_t bytes = least(len - *posted, DW_MPI_CHUNK_BYTES);
-        const int code = MPI_Isend(data + *posted, (int)bytes, MPI_BYTE, end->peer,
-                                   end->peer_tag + 1, end->node->comm, next_place(ring));
+        size_t bytes = least(len - *posted, DW_MPI_CHUNK_BYTES);
+        int code = MPI_Isend(data + *posted, (int)bytes, MPI_BYTE, end->peer, end->peer_tag + 1,
+                             end->node->comm, next_place(ring));
         if (!is_fine(end, code, "sending")) break;
         end->leaving[(ring->head + ring->n) % ring->cap] =
             (struct mpi_chunk){.bytes = bytes, .message = end->answered};
@@ -201,11 +198,11 @@ void dw_mpi_out_chunks(mpi_end *end, const unsigned char *data, size_t len, size
 }
 
 /* Chunks that have left. */
-static int let_chunks_go(mpi_end *end)
+static bool let_chunks_go(mpi_end *end)
 {
-    int moved = 0;
-    for (;; moved++) {
-        const size_t bytes = end->leaving[end->chunks_out.head].bytes;
+    bool moved = false;
+    for (;; moved = true) {
+        size_t bytes = end->leaving[end->chunks_out.head].bytes;
         if (!has_ended(end, &end->chunks_out, "sending", NULL)) return moved;
         end->sent += bytes;
         end->heard_ns = end->pumped_ns; /* a peer that takes is no dead one */
@@ -219,8 +216,8 @@ uint64_t dw_mpi_kept(const mpi_end *end)
 
 static void post_chunk(mpi_end *end, unsigned char *to, size_t bytes)
 {
-    const int code = MPI_Irecv(to, (int)bytes, MPI_BYTE, end->peer, end->own_tag + 1,
-                               end->node->comm, next_place(&end->chunks_in));
+    int code = MPI_Irecv(to, (int)bytes, MPI_BYTE, end->peer, end->own_tag + 1, end->node->comm,
+                         next_place(&end->chunks_in));
     if (!is_fine(end, code, "receiving")) return;
     end->chunks_in.n++;
     end->in_posted++;
@@ -231,18 +228,19 @@ void dw_mpi_post_chunks(mpi_end *end)
     while (end->long_active && end->long_posted < end->long_len &&
            end->chunks_in.n < end->chunks_in.cap && end->status == DW_OK &&
            !(end->fin_heard && end->in_posted >= end->fin_chunks)) {
-        const size_t bytes = least(end->long_len - end->long_posted, DW_MPI_CHUNK_BYTES);
+        size_t bytes = least(end->long_len - end->long_posted, DW_MPI_CHUNK_BYTES);
         post_chunk(end, end->long_room + end->long_posted, bytes);
         end->long_posted += bytes;
     }
 }
 
 /* Chunks that have come. */
-static int take_chunks(mpi_end *end)
+static bool take_chunks(mpi_end *end)
 {
-    int moved = 0, len = 0;
+    bool moved = false;
+    int len = 0;
     while (has_ended(end, &end->chunks_in, "receiving", &len)) {
-        moved++;
+        moved = true;
         end->in_done++;
         end->heard_ns = end->pumped_ns;
         if (!end->long_active) continue; /* unwanted */
@@ -262,14 +260,13 @@ static void waste_chunks(mpi_end *end)
 {
     if (end->fin_heard && !end->receiving && end->chunks_in.n == 0 &&
         end->in_posted < end->fin_chunks) {
-        end->long_active = 0;
-        end->wastes = 1;
+        end->long_active = false;
+        end->wastes = true;
         post_chunk(end, end->room->waste, DW_MPI_CHUNK_BYTES);
     }
 }
 
-/* ---- All of it --------------------------------------------------------------------------------
- */
+/* ---- All of it ------------------------------------------------------------------------------- */
 
 static void listen_for_life(mpi_end *end, int64_t now)
 {
@@ -281,14 +278,14 @@ static void listen_for_life(mpi_end *end, int64_t now)
                  (long long)(beat_ns / DW_NS_PER_MS));
 }
 
-int dw_mpi_pump(mpi_end *end)
+bool dw_mpi_pump(mpi_end *end)
 {
-    const int64_t now = dw_link_now_ns();
-    int moved = 0;
+    int64_t now = dw_link_now_ns();
     /* Who has slept cannot tell whether the other one was silent. */
     if (now - end->pumped_ns > beat_ns) end->heard_ns = now;
     end->pumped_ns = now;
-    moved += hear(end) + take_chunks(end) + let_chunks_go(end);
+    bool heard = hear(end), taken = take_chunks(end), let_go = let_chunks_go(end),
+         moved = heard || taken || let_go;
     while (has_ended(end, &end->out, "sending", NULL)) {
     }
     if (moved) end->moved_ns = now;
@@ -304,7 +301,7 @@ int dw_mpi_pump(mpi_end *end)
     return moved;
 }
 
-int dw_mpi_is_quiet(const mpi_end *end)
+bool dw_mpi_is_quiet(const mpi_end *end)
 {
     return end->fin_said && end->fin_heard && end->in_done >= end->fin_chunks && end->out.n == 0 &&
            end->chunks_out.n == 0;

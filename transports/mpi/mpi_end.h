@@ -5,28 +5,31 @@
  * are few. A longer message is announced by a note and follows in chunks, from the sender's memory
  * straight into the receiver's.
  *
+ * wide table:
  * | offset | bytes | header of a note                                               |
  * | 0      | 4     | kind                                                           |
  * | 4      | 4     | credit: so many more notes with data may come                  |
  * | 8      | 8     | DATA: bytes that follow; LONG: bytes of the message that is to come in chunks; FIN: chunks sent so far, in all |
  *
  * - A receiver has posted room for all notes that it gave credit for: what it has not taken never
- * fills the memory of MPI.
+ *   fills the memory of MPI.
  * - A process that dies tells nobody, and neither Open MPI 4.1 nor MPICH 4.0 notices for us. So
- * each end speaks every few seconds (BEAT), whatever its program is doing.
+ *   each end speaks every few seconds (BEAT), whatever its program is doing.
  * - MPI cannot take back what was sent. An end that closes says FIN, and takes what is still under
- * way until it has the other's FIN: then no request is left, and all memory is free. */
+ *   way until it has the other's FIN: then no request is left, and all memory is free. */
 #ifndef DW_MPI_END_H
 #define DW_MPI_END_H
 
-#include "mpi_node.h"
+#include <stdbool.h>
+
+#include "mpi/mpi_node.h"
 
 enum { DW_MPI_DATA = 1, DW_MPI_LONG = 2, DW_MPI_CREDIT = 3, DW_MPI_BEAT = 4, DW_MPI_FIN = 5 };
 
 enum {
     DW_MPI_NOTE_HEADER = 16,
-    DW_MPI_NOTE_BYTES = DW_MPI_NOTE_HEADER + 8192, /* longer messages gain nothing from being copied
-                                                    */
+    /* Longer messages gain nothing from being copied. */
+    DW_MPI_NOTE_BYTES = DW_MPI_NOTE_HEADER + 8192,
     DW_MPI_CREDITS = 32,               /* notes with data that may wait at the receiver */
     DW_MPI_NOTES = DW_MPI_CREDITS + 8, /* others come beside them, at most a few at a time */
     /* A timeout sees progress in steps of a chunk; several are under way, so that the wire does not
@@ -71,18 +74,18 @@ typedef struct mpi_end {
         uint64_t message;                    /* its number, from 0 */
     } leaving[DW_MPI_WINDOW];                /* of chunks_out */
     uint64_t answered;                       /* sends that the link has back */
-    int heeds_kept;                          /* it keeps their data as long as we need it */
+    bool heeds_kept;                         /* it keeps their data as long as we need it */
     uint64_t out_posted, in_posted, in_done; /* chunks, in all */
     /* The long message that is arriving. */
     unsigned char *long_room;
     size_t long_len, long_posted, long_done;
-    int long_active;
-    int wastes; /* chunks came that nobody read: long messages that were announced are not whole any
-                   more */
+    bool long_active;
+    /* Chunks came that nobody read: long messages that were announced are not whole any more. */
+    bool wastes;
 
-    int fin_said, fin_heard;
-    uint64_t fin_chunks;    /* what the peer's FIN tells */
-    int sending, receiving; /* requests of the link in flight */
+    bool fin_said, fin_heard;
+    uint64_t fin_chunks;     /* what the peer's FIN tells */
+    bool sending, receiving; /* requests of the link in flight */
     uint64_t sent, received;
     int64_t said_ns, heard_ns, pumped_ns, moved_ns;
     dw_status status; /* not DW_OK: broken */
@@ -90,17 +93,17 @@ typedef struct mpi_end {
 } mpi_end;
 
 /* All of these want the node's lock held, but the first, and call nothing that waits. */
-dw_status dw_mpi_end_make(mpi_end *end, dw_why *why); /* room, and posted notes: before the peer
-                                                         knows our tag */
+/* Room, and posted notes: before the peer knows our tag. */
+dw_status dw_mpi_end_make(mpi_end *end, dw_why *why);
 
 /* Takes what has come and lets go of what has left; returns whether anything moved. */
-int dw_mpi_pump(mpi_end *end);
+bool dw_mpi_pump(mpi_end *end);
 
-/* Sends a note; 0: not now. DATA and LONG use up credit. */
-int dw_mpi_say(mpi_end *end, int kind, uint64_t value, const void *data, size_t len);
+/* Sends a note; false: not now. DATA and LONG use up credit. */
+bool dw_mpi_say(mpi_end *end, int kind, uint64_t value, const void *data, size_t len);
 
-/* The oldest note with data that has arrived; 0: none. Stays until it is taken off. */
-int dw_mpi_oldest(const mpi_end *end, int *kind, uint64_t *value, const unsigned char **data);
+/* The oldest note with data that has arrived; false: none. Stays until it is taken off. */
+bool dw_mpi_oldest(const mpi_end *end, int *kind, uint64_t *value, const unsigned char **data);
 void dw_mpi_take_off(mpi_end *end);
 
 /* Chunks: out_chunks hands over as much of data as the window lets; kept tells how many of the last
@@ -110,7 +113,7 @@ uint64_t dw_mpi_kept(const mpi_end *end);
 void dw_mpi_post_chunks(mpi_end *end);
 
 /* Whether nothing is under way any more, in either direction, after both FINs. */
-int dw_mpi_is_quiet(const mpi_end *end);
+bool dw_mpi_is_quiet(const mpi_end *end);
 void dw_mpi_withdraw(mpi_end *end); /* what was posted and will never come */
 
 /* The first trouble stays. */

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * mpi_node.c - this process's place among the ranks: MPI's beginning and end, the duplicate of a
  * communicator. */
-#include "mpi_node.h"
+#include "mpi/mpi_node.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "report.h"
+#include "common/report.h"
 
 dw_status dw_mpi_failed(dw_why *why, int code, const char *what, int peer)
 {
@@ -20,7 +20,7 @@ dw_status dw_mpi_failed(dw_why *why, int code, const char *what, int peer)
 int dw_mpi_take_tags(dw_mpi *node)
 {
     if (node->next_tag > node->last_tag - 1) node->next_tag = DW_MPI_FIRST_TAG;
-    const int tag = node->next_tag;
+    int tag = node->next_tag;
     node->next_tag += 2;
     return tag;
 }
@@ -41,9 +41,9 @@ static dw_status start(dw_mpi *node, dw_why *why)
                               "the program initialized MPI for fewer threads than links need; "
                               "call MPI_Init_thread with MPI_THREAD_MULTIPLE");
     }
-    const int code = MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &level);
+    int code = MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &level);
     if (code != MPI_SUCCESS) return dw_mpi_failed(why, code, "MPI_Init_thread", -1);
-    node->finalizes = 1;
+    node->finalizes = true;
     if (level >= MPI_THREAD_SERIALIZED) return DW_OK;
     return dw_link_report(why, DW_ERR_UNSUPPORTED,
                           "this MPI library lets only one thread call it; links need more");
@@ -66,8 +66,8 @@ static dw_status join(dw_mpi *node, MPI_Comm comm, dw_why *why)
     MPI_Comm_get_attr(node->comm, MPI_TAG_UB, &most, &has_most);
     node->last_tag = has_most ? *most : 32767; /* what the standard promises */
     node->next_tag = DW_MPI_FIRST_TAG;
-    node->next_nonce = (uint64_t)dw_link_now_ns(); /* another one than an earlier program's at the
-                                                      same place */
+    /* Another one than an earlier program's at the same place. */
+    node->next_nonce = (uint64_t)dw_link_now_ns();
     return DW_OK;
 }
 
@@ -115,7 +115,7 @@ void dw_mpi_destroy(dw_mpi *mpi)
 {
     if (!mpi) return;
     pthread_mutex_lock(&mpi->lock);
-    const int ends = mpi->ends;
+    int ends = mpi->ends;
     pthread_mutex_unlock(&mpi->lock);
     if (ends > 0)
         return; /* their threads call MPI by way of this communicator: what is theirs stays */

@@ -6,19 +6,20 @@
 
 #include <mpi.h>
 #include <pthread.h>
+#include <stdbool.h>
 
 #include "deltawire/mpi.h"
 
 struct dw_mpi {
-    pthread_mutex_t lock; /* around every call of MPI after create: so MPI_THREAD_SERIALIZED is
-                             enough for links alone */
+    /* Around every call of MPI after create: so MPI_THREAD_SERIALIZED is enough for links alone. */
+    pthread_mutex_t lock;
     MPI_Comm comm;
     int rank, size;
-    int finalizes;
+    bool finalizes;
     int last_tag, next_tag; /* of sessions */
     uint64_t next_nonce;
-    int ends; /* of links, open now */
-    int lost; /* a peer went without a goodbye, or something of it is still under way */
+    int ends;  /* of links, open now */
+    bool lost; /* a peer went without a goodbye, or something of it is still under way */
 };
 
 /* Tags of the communicator. Meeting: twice a link's number, + 1 from the connecting side. A link

@@ -5,18 +5,19 @@
  * MPI has messages but no connections: what somebody sent who gave up waiting is still delivered.
  * So both ends name themselves by a nonce, and each goes on only with an answer to its own:
  *
- *     connector: KNOCK (its nonce, its tag) --> listener: WELCOME (both nonces, its tag) -->
- * connector: CONFIRM
+ *     connector: KNOCK (its nonce, its tag)
+ *     listener:  WELCOME (both nonces, its tag)
+ *     connector: CONFIRM
  *
  * A KNOCK or WELCOME of an earlier attempt is answered, or passed over, and does no harm. */
-#include "mpi_node.h"
+#include "mpi/mpi_node.h"
 
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "link.h"
-#include "report.h"
+#include "common/fields.h"
+#include "common/report.h"
 
 enum { KNOCK = 1, WELCOME = 2, CONFIRM = 3 };
 enum { MEETING_VERSION = 1, LOOK_MS = 1 };
@@ -44,19 +45,18 @@ typedef struct mpi_meeting {
     const dw_transport_open *how;
     int peer, out_tag, in_tag, own_tag;
     uint64_t nonce;
-    MPI_Request out[2], in; /* never more than two notes under way: the second is sent when an
-                               answer came */
+    /* Never more than two notes under way: the second is sent when an answer came. */
+    MPI_Request out[2], in;
     unsigned char out_bytes[2][NOTE_BYTES], in_bytes[NOTE_BYTES];
 } mpi_meeting;
 
-/* ---- Addresses --------------------------------------------------------------------------------
- */
+/* ---- Addresses ------------------------------------------------------------------------------- */
 
-static int read_number(const char **text, int most, int *value)
+static bool read_number(const char **text, int most, int *value)
 {
-    const size_t digits = strspn(*text, "0123456789");
-    if (digits == 0 || digits > 9) return 0;
-    const long number = strtol(*text, NULL, 10);
+    size_t digits = strspn(*text, "0123456789");
+    if (digits == 0 || digits > 9) return false;
+    long number = strtol(*text, NULL, 10);
     *text += digits;
     *value = (int)number;
     return number <= most;
@@ -89,8 +89,7 @@ dw_status dw_mpi_read_address(const dw_mpi *node, const dw_transport_open *how, 
     return DW_OK;
 }
 
-/* ---- Notes ------------------------------------------------------------------------------------
- */
+/* ---- Notes ----------------------------------------------------------------------------------- */
 
 static int say(mpi_meeting *m, int i, int kind, uint64_t peer_nonce)
 {
@@ -141,7 +140,7 @@ static dw_status hear(mpi_meeting *m, mpi_note *note)
 }
 
 /* Whether the slot of a note is free again; the lock is held. */
-static int is_sent(mpi_meeting *m, int i)
+static bool is_sent(mpi_meeting *m, int i)
 {
     int done = 1;
     MPI_Test(&m->out[i], &done, MPI_STATUS_IGNORE);
@@ -151,14 +150,14 @@ static int is_sent(mpi_meeting *m, int i)
 /* DW_OK: we have met, *peer_tag is known. */
 static dw_status answer(mpi_meeting *m, const mpi_note *note, uint64_t *guest, int *peer_tag)
 {
-    const int listens = m->how->role == DW_LINK_LISTEN;
+    bool listens = m->how->role == DW_LINK_LISTEN;
     int code = MPI_SUCCESS;
     if (note->tag < DW_MPI_FIRST_TAG) return DW_PENDING;
     if (listens && note->kind == KNOCK) {
         *guest = note->peer_nonce;
         *peer_tag = note->tag;
         /* The answer to an earlier knock may still be under way; nobody waits for it any more. */
-        const int i = is_sent(m, 0) ? 0 : 1;
+        int i = is_sent(m, 0) ? 0 : 1;
         if (i == 0 || is_sent(m, 1)) code = say(m, i, WELCOME, note->peer_nonce);
     } else if (listens && note->kind == CONFIRM && note->own_nonce == m->nonce &&
                note->peer_nonce == *guest) {
@@ -171,8 +170,7 @@ static dw_status answer(mpi_meeting *m, const mpi_note *note, uint64_t *guest, i
     return code == MPI_SUCCESS ? DW_PENDING : dw_mpi_failed(m->how->why, code, "meeting", m->peer);
 }
 
-/* ---- Meeting ----------------------------------------------------------------------------------
- */
+/* ---- Meeting --------------------------------------------------------------------------------- */
 
 static dw_status check_time(const mpi_meeting *m, int64_t deadline_ns)
 {
@@ -190,14 +188,14 @@ static dw_status check_time(const mpi_meeting *m, int64_t deadline_ns)
 
 static dw_status wait_for_peer(mpi_meeting *m, int *peer_tag)
 {
-    const int64_t deadline = dw_link_now_ns() + (int64_t)m->how->timeout_ms * DW_NS_PER_MS;
+    int64_t deadline = dw_link_now_ns() + (int64_t)m->how->timeout_ms * DW_NS_PER_MS;
     uint64_t guest = 0;
     dw_status status = DW_PENDING;
     while (status == DW_PENDING) {
         mpi_note note = {.kind = 0};
         pthread_mutex_lock(&m->node->lock);
         status = hear(m, &note);
-        const int came = status == DW_OK;
+        bool came = status == DW_OK;
         if (came) status = answer(m, &note, &guest, peer_tag);
         pthread_mutex_unlock(&m->node->lock);
         if (status == DW_PENDING) status = check_time(m, deadline);
@@ -223,7 +221,7 @@ static void part(mpi_meeting *m)
 dw_status dw_mpi_meet(dw_mpi *node, const dw_transport_open *how, int peer, int number, int own_tag,
                       int *peer_tag)
 {
-    const int listens = how->role == DW_LINK_LISTEN;
+    bool listens = how->role == DW_LINK_LISTEN;
     mpi_meeting *m = calloc(1, sizeof *m);
     if (!m) return dw_link_report(how->why, DW_ERR_NO_MEMORY, "no memory for a meeting");
     *m = (mpi_meeting){.node = node, .how = how, .peer = peer, .own_tag = own_tag};

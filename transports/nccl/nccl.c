@@ -5,23 +5,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "link.h"
-#include "nccl_end.h"
+#include "common/report.h"
+#include "common/sized.h"
+#include "nccl/nccl_end.h"
 
 /* NCCL wakes nobody. While chunks are under way it is asked all the time, and otherwise after a
  * sixteenth of the time for which nothing has moved. */
 static const int64_t busy_ns = 200000, most_nap_ns = 1000000;
 
 typedef struct nccl_request {
-    int sends, is_on_device, is_long;
-    int begun, is_wanted;
+    bool sends, is_on_device, is_long;
+    bool begun, is_wanted;
     unsigned char *data; /* of a send, not written; of a recv, the room */
     size_t len;
     uint64_t number; /* short: of its note; long: of long messages */
 } nccl_request;
 
-/* ---- What all links stand on --------------------------------------------------------------------
- */
+/* ---- What all links stand on ----------------------------------------------------------------- */
 
 static dw_status take_communicator(dw_nccl *nccl, void *communicator, dw_why *why)
 {
@@ -47,13 +47,8 @@ static dw_status complete_options(dw_nccl_options *full, const dw_nccl_options *
 {
     *full = (dw_nccl_options){0};
     if (options) {
-        if (options->struct_size < sizeof(size_t) || options->struct_size > sizeof *full) {
-            return dw_link_report(
-                why, DW_ERR_ARGUMENT,
-                "dw_nccl_options.struct_size is %zu; set it to sizeof(dw_nccl_options), %zu",
-                options->struct_size, sizeof *full);
-        }
-        memcpy(full, options, options->struct_size);
+        dw_status status = dw_take_asked(full, sizeof *full, options, "dw_nccl_options", why);
+        if (status != DW_OK) return status;
     }
     if (full->device < 0 || full->max_ctas > 32) {
         return dw_link_report(
@@ -106,19 +101,19 @@ int dw_nccl_version(const dw_nccl *nccl)
     return nccl ? nccl->library.version : 0;
 }
 
-/* ---- Open and close -----------------------------------------------------------------------------
- */
+/* ---- Open and close -------------------------------------------------------------------------- */
 
 static dw_status end_ways(nccl_end *end)
 {
-    int mode, entered = 0;
+    int mode;
+    bool entered = false;
     if (!end->out.nccl) return DW_OK; /* nothing was made */
     /* Without the context everything is lost, communicators and all: one refusal is not taken for
      * the last word. */
     for (int tries = 0; tries < 3 && !entered; tries++)
         entered = dw_nccl_device_enter(&end->nccl->device, &mode);
     if (!entered) return DW_PENDING;
-    const dw_status out = dw_nccl_way_end(&end->out), in = dw_nccl_way_end(&end->in);
+    dw_status out = dw_nccl_way_end(&end->out), in = dw_nccl_way_end(&end->in);
     dw_nccl_device_leave(&end->nccl->device, mode);
     return out == DW_OK ? in : out;
 }
@@ -127,8 +122,8 @@ static dw_status nccl_close(void *context)
 {
     nccl_end *end = context;
     nccl_notes *notes = &end->notes;
-    const dw_status ways = end_ways(end);
-    const dw_status behind = notes->is_open ? notes->inner->close(notes->end) : DW_OK;
+    dw_status ways = end_ways(end);
+    dw_status behind = notes->is_open ? notes->inner.close(notes->end) : DW_OK;
     free(notes->end);
     if (behind == DW_OK) { /* else some of it is the backend's for ever */
         free(notes->send_request);
@@ -136,7 +131,7 @@ static dw_status nccl_close(void *context)
         free(notes->in);
         free(notes->out);
     }
-    *notes = (nccl_notes){.is_open = 0};
+    *notes = (nccl_notes){.is_open = false};
     return ways == DW_OK ? behind : ways;
 }
 
@@ -162,45 +157,52 @@ static dw_status open_behind(nccl_end *end, const dw_transport_open *how)
     inner_how.listening_context = &to;
     inner_how.heeds_kept_sends = 0; /* notes leave from one buffer */
     inner_how.longest_message = 0;
-    notes->inner = how->find(how->find_context, how->address, &inner_how.address);
-    if (!notes->inner) {
+    const dw_transport *found =
+        how->find ? how->find(how->find_context, how->address, &inner_how.address) : NULL;
+    if (!found) {
         return dw_link_report_at(how->why, DW_ERR_UNSUPPORTED, 0,
                                  "there is no transport for '%.80s' to join the two ends; write "
                                  "nccl:tcp://host:port",
                                  how->address);
     }
-    notes->end = calloc(1, notes->inner->endpoint_bytes);
-    notes->send_request = calloc(1, notes->inner->request_bytes);
-    notes->recv_request = calloc(1, notes->inner->request_bytes);
+    dw_status status = dw_take_transport(&notes->inner, found, how->why);
+    if (status != DW_OK) return status;
+    notes->end = calloc(1, notes->inner.endpoint_bytes);
+    notes->send_request = calloc(1, notes->inner.request_bytes);
+    notes->recv_request = calloc(1, notes->inner.request_bytes);
     notes->in = malloc(DW_NCCL_NOTES * sizeof *notes->in);
     notes->out = malloc(DW_NCCL_NOTE_BYTES);
     if (!notes->end || !notes->send_request || !notes->recv_request || !notes->in || !notes->out) {
         return dw_link_report(how->why, DW_ERR_NO_MEMORY, "no memory for a link over NCCL");
     }
-    const dw_status status = notes->inner->open(notes->end, &inner_how);
+    status = notes->inner.open(notes->end, &inner_how);
     notes->is_open = status == DW_OK;
     if (status != DW_OK && how->why->offset >= 0)
         how->why->offset += (int)(inner_how.address - how->address);
     return status;
 }
 
-static dw_status nccl_open(void *context, const dw_transport_open *how)
+static dw_status nccl_open(void *context, const dw_transport_open *given)
 {
     nccl_end *end = context;
-    const int64_t deadline = dw_link_now_ns() + (int64_t)how->timeout_ms * DW_NS_PER_MS;
+    dw_opening opening;
+    const dw_transport_open *how = &opening.how;
+    dw_status status = dw_take_opening(&opening, given);
+    if (status != DW_OK) return status;
+    int64_t deadline = dw_link_now_ns() + (int64_t)how->timeout_ms * DW_NS_PER_MS;
     int mode;
     end->nccl = how->context;
     if (!end->nccl)
         return dw_link_report(how->why, DW_ERR_ARGUMENT,
                               "nccl needs the transport_context that dw_nccl_create makes");
-    dw_status status = open_behind(end, how);
+    status = open_behind(end, how);
     if (status == DW_OK && !dw_nccl_device_enter(&end->nccl->device, &mode)) {
         status =
             dw_link_report(how->why, DW_ERR_IO, "the driver does not let this thread use GPU %d",
                            end->nccl->device.ordinal);
     } else if (status == DW_OK) {
-        status = dw_nccl_way_make(&end->out, end->nccl, 1, how->why);
-        if (status == DW_OK) status = dw_nccl_way_make(&end->in, end->nccl, 0, how->why);
+        status = dw_nccl_way_make(&end->out, end->nccl, true, how->why);
+        if (status == DW_OK) status = dw_nccl_way_make(&end->in, end->nccl, false, how->why);
         if (status == DW_OK) status = dw_nccl_agree(end, how, deadline);
         dw_nccl_device_leave(&end->nccl->device, mode);
     }
@@ -209,8 +211,7 @@ static dw_status nccl_open(void *context, const dw_transport_open *how)
     return status;
 }
 
-/* ---- Messages -----------------------------------------------------------------------------------
- */
+/* ---- Messages -------------------------------------------------------------------------------- */
 
 static dw_status start(nccl_end *end, nccl_request *request, void *data, size_t len)
 {
@@ -227,8 +228,8 @@ static dw_status nccl_send(void *context, void *request_room, const void *data, 
 {
     nccl_end *end = context;
     nccl_request *request = request_room;
-    const dw_status status = start(end, request, (void *)(uintptr_t)data, len);
-    request->sends = 1;
+    dw_status status = start(end, request, (void *)(uintptr_t)data, len);
+    request->sends = true;
     request->is_long = len > DW_NCCL_SHORT_BYTES || request->is_on_device;
     end->sending = status == DW_OK;
     return status;
@@ -237,20 +238,21 @@ static dw_status nccl_send(void *context, void *request_room, const void *data, 
 static dw_status nccl_recv(void *context, void *request_room, void *room, size_t cap)
 {
     nccl_end *end = context;
-    const dw_status status = start(end, request_room, room, cap);
+    dw_status status = start(end, request_room, room, cap);
     end->receiving = status == DW_OK;
     return status;
 }
 
 /* In the context; whether anything moved. */
-static int step(nccl_end *end, nccl_way *way, dw_status *status)
+static bool step(nccl_end *end, nccl_way *way, dw_status *status)
 {
-    int mode, moved = 0;
+    int mode;
+    bool moved = false;
     *status = DW_OK;
-    if (!dw_nccl_way_is_busy(way)) return 0;
+    if (!dw_nccl_way_is_busy(way)) return false;
     if (!dw_nccl_device_enter(&end->nccl->device, &mode)) {
         *status = DW_ERR_IO;
-        return 0;
+        return false;
     }
     moved = dw_nccl_way_step(way);
     dw_nccl_device_leave(&end->nccl->device, mode);
@@ -262,19 +264,18 @@ static dw_status go_on_sending(nccl_end *end, nccl_request *request)
 {
     nccl_notes *notes = &end->notes;
     if (!request->begun) {
-        const int said =
-            request->is_long
-                ? dw_nccl_notes_say(notes, DW_NCCL_LONG, request->len, NULL, 0)
-                : dw_nccl_notes_say(notes, DW_NCCL_DATA, request->len, request->data, request->len);
+        bool said = request->is_long ? dw_nccl_notes_say(notes, DW_NCCL_LONG, request->len, NULL, 0)
+                                     : dw_nccl_notes_say(notes, DW_NCCL_DATA, request->len,
+                                                         request->data, request->len);
         if (!said) return DW_PENDING;
-        request->begun = 1;
+        request->begun = true;
         request->number = request->is_long ? notes->longs_said : notes->said;
         end->sent += end->framing_bytes + (request->is_long ? 0 : request->len);
     }
     if (!request->is_long) return notes->left >= request->number ? DW_OK : DW_PENDING;
     if (notes->long_wanted < request->number) return DW_PENDING;
     if (!request->is_wanted) {
-        request->is_wanted = 1;
+        request->is_wanted = true;
         end->moved_ns = dw_link_now_ns();
         dw_nccl_way_begin(&end->out, request->data, request->len, request->is_on_device);
     }
@@ -295,7 +296,7 @@ static dw_status copy_short(nccl_end *end, const nccl_request *request, const vo
     }
     if (len == 0) return DW_OK;
     if (!dw_nccl_device_enter(&end->nccl->device, &mode)) return DW_ERR_IO;
-    const int error = end->nccl->device.driver.copy_now((dw_nccl_address)request->data, data, len);
+    int error = end->nccl->device.driver.copy_now((dw_nccl_address)request->data, data, len);
     dw_nccl_device_leave(&end->nccl->device, mode);
     return error == DW_NCCL_CUDA_SUCCESS ? DW_OK : DW_ERR_IO;
 }
@@ -310,12 +311,11 @@ static dw_status go_on_receiving(nccl_end *end, nccl_request *request, size_t *l
         if (!dw_nccl_notes_oldest(notes, &kind, &value, &data)) return DW_PENDING;
         *len = value > SIZE_MAX ? SIZE_MAX : (size_t)value;
         if (*len > request->len) return DW_ERR_NO_ROOM;
-        const dw_status copied =
-            kind == DW_NCCL_DATA ? copy_short(end, request, data, *len) : DW_OK;
+        dw_status copied = kind == DW_NCCL_DATA ? copy_short(end, request, data, *len) : DW_OK;
         dw_nccl_notes_take_off(notes);
         end->received += end->framing_bytes + (kind == DW_NCCL_DATA ? value : 0);
         if (kind == DW_NCCL_DATA) return copied;
-        end->receives_long = 1;
+        end->receives_long = true;
         end->moved_ns = dw_link_now_ns();
         notes->long_asked = ++end->longs_in;
         dw_nccl_way_begin(&end->in, request->data, *len, request->is_on_device);
@@ -329,7 +329,7 @@ static dw_status go_on_receiving(nccl_end *end, nccl_request *request, size_t *l
     *len = end->in.len;
     if (status != DW_OK) return status;
     if (dw_nccl_way_is_busy(&end->in)) return DW_PENDING;
-    end->receives_long = 0;
+    end->receives_long = false;
     return DW_OK;
 }
 
@@ -358,35 +358,40 @@ static dw_status nccl_test(void *context, void *request_room, size_t *len, dw_wh
                        end->nccl->device.ordinal);
     }
     if (status == DW_PENDING && dw_nccl_way_is_busy(way)) sched_yield();
-    if (status != DW_PENDING) *(request->sends ? &end->sending : &end->receiving) = 0;
+    if (status != DW_PENDING) *(request->sends ? &end->sending : &end->receiving) = false;
     return status;
 }
 
-static void nccl_caps(void *context, dw_transport_caps *caps)
+static void fill_caps(void *context, dw_transport_caps *caps)
 {
     nccl_end *end = context;
     nccl_notes *notes = &end->notes;
     /* While the link neither sends nor receives, nothing is tested; credit and requests go on. */
     if (!end->sending && !end->receiving) dw_nccl_notes_pump(notes);
     caps->asks_kernel = caps->asks_session = 0; /* it knows a part only */
-    notes->inner->caps(notes->end, caps);
-    const uint64_t in_mid_note = caps->wire_received - notes->whole_bytes;
+    notes->inner.caps(notes->end, caps);
+    uint64_t in_mid_note = caps->wire_received - notes->whole_bytes;
     caps->wire_sent = end->sent + end->out.moved_bytes;
     caps->wire_received = end->received + end->in.moved_bytes + in_mid_note;
     caps->kernel_sent = caps->kernel_received = 0;
-    caps->is_secure = 0; /* whatever stands over the notes: nothing stands over what NCCL carries */
+    /* Whatever stands over the notes: nothing stands over what NCCL carries. */
+    caps->is_secure = false;
     caps->framing_bytes = end->framing_bytes;
     if ((end->sending && dw_nccl_way_is_busy(&end->out)) ||
         (end->receiving && end->receives_long)) {
-        const int64_t quiet = dw_link_now_ns() - end->moved_ns;
-        const int64_t nap = quiet < busy_ns            ? 0
-                            : quiet / 16 < most_nap_ns ? quiet / 16
-                                                       : most_nap_ns;
+        int64_t quiet = dw_link_now_ns() - end->moved_ns;
+        int64_t nap = quiet < busy_ns ? 0 : quiet / 16 < most_nap_ns ? quiet / 16 : most_nap_ns;
         if (caps->wake_ns < 0 || nap < caps->wake_ns) caps->wake_ns = nap;
     }
 }
 
+static void nccl_caps(void *context, dw_transport_caps *caps)
+{
+    dw_give_caps(context, caps, fill_caps);
+}
+
 static const dw_transport nccl_transport = {
+    .struct_size = sizeof(dw_transport),
     .scheme = "nccl",
     .endpoint_bytes = sizeof(nccl_end),
     .request_bytes = sizeof(nccl_request),

@@ -3,8 +3,8 @@
 #include <dlfcn.h>
 #include <string.h>
 
-#include "nccl_device.h"
-#include "report.h"
+#include "common/report.h"
+#include "nccl/nccl_device.h"
 
 /* The symbol's name, where its address goes. */
 typedef struct wanted {
@@ -37,11 +37,8 @@ static dw_status open_driver(dw_nccl_driver *driver, const char *path, dw_why *w
                 "%.120s has no %s: it is too old, install a newer driver of NVIDIA's", path,
                 functions[i].name);
         }
-        memcpy((unsigned char *)driver + functions[i].offset, &address, sizeof address); /* C has no
-                                                                                            cast to
-                                                                                            a
-                                                                                            function
-                                                                                          */
+        /* C has no cast to a function. */
+        memcpy((unsigned char *)driver + functions[i].offset, &address, sizeof address);
     }
     driver->handle = handle;
     return DW_OK;
@@ -50,7 +47,7 @@ static dw_status open_driver(dw_nccl_driver *driver, const char *path, dw_why *w
 dw_status dw_nccl_device_open(dw_nccl_device *device, const char *path, int ordinal, dw_why *why)
 {
     *device = (dw_nccl_device){.ordinal = ordinal};
-    const dw_status status = open_driver(&device->driver, path ? path : "libcuda.so.1", why);
+    dw_status status = open_driver(&device->driver, path ? path : "libcuda.so.1", why);
     if (status != DW_OK) return status;
     int error = device->driver.init(0);
     if (error == DW_NCCL_CUDA_SUCCESS) error = device->driver.device_get(&device->number, ordinal);
@@ -71,14 +68,14 @@ void dw_nccl_device_close(dw_nccl_device *device)
     device->context = NULL;
 }
 
-int dw_nccl_device_enter(const dw_nccl_device *device, int *mode)
+bool dw_nccl_device_enter(const dw_nccl_device *device, int *mode)
 {
-    if (device->driver.context_push(device->context) != DW_NCCL_CUDA_SUCCESS) return 0;
+    if (device->driver.context_push(device->context) != DW_NCCL_CUDA_SUCCESS) return false;
     *mode = DW_NCCL_CAPTURE_RELAXED;
-    if (device->driver.exchange_capture_mode(mode) == DW_NCCL_CUDA_SUCCESS) return 1;
+    if (device->driver.exchange_capture_mode(mode) == DW_NCCL_CUDA_SUCCESS) return true;
     dw_nccl_context popped;
     device->driver.context_pop(&popped);
-    return 0;
+    return false;
 }
 
 void dw_nccl_device_leave(const dw_nccl_device *device, int mode)
@@ -88,7 +85,7 @@ void dw_nccl_device_leave(const dw_nccl_device *device, int mode)
     device->driver.context_pop(&popped);
 }
 
-int dw_nccl_device_owns(const dw_nccl_device *device, const void *address)
+bool dw_nccl_device_owns(const dw_nccl_device *device, const void *address)
 {
     int type = 0;
     return device->driver.pointer_attribute(&type, DW_NCCL_POINTER_MEMORY_TYPE,

@@ -7,9 +7,10 @@
 #ifndef DW_NCCL_DEVICE_H
 #define DW_NCCL_DEVICE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
-#include "nccl_library.h"
+#include "nccl/nccl_library.h"
 
 enum { DW_NCCL_CUDA_SUCCESS = 0, DW_NCCL_CUDA_NOT_READY = 600 };
 enum { DW_NCCL_STREAM_NON_BLOCKING = 1, DW_NCCL_EVENT_NO_TIMING = 2, DW_NCCL_CAPTURE_RELAXED = 2 };
@@ -65,12 +66,12 @@ dw_status dw_nccl_device_open(dw_nccl_device *device, const char *path, int ordi
 void dw_nccl_device_close(dw_nccl_device *device); /* the driver stays loaded */
 
 /* Around every use, in whatever thread: the context becomes current, and what another thread
- * captures does not forbid us anything. 0: the driver refused. */
-int dw_nccl_device_enter(const dw_nccl_device *device, int *mode);
+ * captures does not forbid us anything. false: the driver refused. */
+bool dw_nccl_device_enter(const dw_nccl_device *device, int *mode);
 void dw_nccl_device_leave(const dw_nccl_device *device, int mode);
 
 /* Whether an address is the GPU's. In the context. */
-int dw_nccl_device_owns(const dw_nccl_device *device, const void *address);
+bool dw_nccl_device_owns(const dw_nccl_device *device, const void *address);
 
 const char *dw_nccl_device_error(const dw_nccl_device *device, int error); /* never NULL */
 

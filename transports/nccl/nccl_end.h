@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * nccl_end.h - one end of a link over NCCL: its state, and the rules by which its bytes travel.
  *
+ * wide table:
  * | file         | owns                                                                               |
  * | nccl.c       | the table of the backend; what all links of a program stand on                     |
  * | nccl_open.c  | the address, the greeting of the two ends, their communicators                     |
@@ -9,25 +10,27 @@
  *
  * Notes are messages of the backend behind:
  *
+ * wide table:
  * | offset | bytes | header of a note                                                        |
  * | 0      | 4     | kind                                                                    |
  * | 4      | 4     | credit: so many more notes with data may come                           |
  * | 8      | 8     | DATA: bytes that follow; LONG: bytes of the message that is to come; GO: number of the long message wanted |
  *
  * - Both ends know the sizes of all sends and receives before the first is made: a long message is
- * announced (LONG), asked for once there is room for it (GO), and cut the same way at both ends.
- * NCCL compares nothing: a smaller receive is written past its end, and a larger one hangs.
+ *   announced (LONG), asked for once there is room for it (GO), and cut the same way at both ends.
+ *   NCCL compares nothing: a smaller receive is written past its end, and a larger one hangs.
  * - Nothing is enqueued on the GPU before both ends want it: a receive that waits there occupies
- * the GPU, and the program's next cudaDeviceSynchronize waits for it.
+ *   the GPU, and the program's next cudaDeviceSynchronize waits for it.
  * - Each direction has a communicator and a stream of its own, on which both ends do the same
- * things in the same order. */
+ *   things in the same order. */
 #ifndef DW_NCCL_END_H
 #define DW_NCCL_END_H
 
 #include <pthread.h>
+#include <stdbool.h>
 
-#include "nccl_device.h"
-#include "nccl_library.h"
+#include "nccl/nccl_device.h"
+#include "nccl/nccl_library.h"
 
 #include "deltawire/nccl.h"
 
@@ -40,8 +43,7 @@ struct dw_nccl {
     pthread_mutex_t lock; /* while the user's communicator is being split */
 };
 
-/* ---- nccl_way.c: one direction ------------------------------------------------------------------
- */
+/* ---- nccl_way.c: one direction --------------------------------------------------------------- */
 
 enum {
     DW_NCCL_CHUNK_BYTES = 1 << 20, /* a timeout sees progress in steps of this */
@@ -59,13 +61,14 @@ typedef struct nccl_way {
     const dw_nccl *nccl;
     dw_nccl_comm comm;
     dw_nccl_stream stream;
-    int sends, peer;
+    bool sends;
+    int peer;
     nccl_slot slot[DW_NCCL_SLOTS];
     unsigned head, n; /* slots in use, oldest first */
-    int is_issuing;   /* NCCL has not said yet that it has enqueued the newest */
+    bool is_issuing;  /* NCCL has not said yet that it has enqueued the newest */
     /* The message. */
     unsigned char *data; /* a sender's is not written */
-    int is_on_device;
+    bool is_on_device;
     size_t len, posted, done; /* posted >= done */
     uint64_t moved_bytes;     /* ever */
     dw_status status;         /* not DW_OK: broken */
@@ -73,16 +76,15 @@ typedef struct nccl_way {
 } nccl_way;
 
 /* All of these want the context. make: streams, slots; the communicator comes later. */
-dw_status dw_nccl_way_make(nccl_way *way, const dw_nccl *nccl, int sends, dw_why *why);
-void dw_nccl_way_begin(nccl_way *way, void *data, size_t len, int is_on_device);
-int dw_nccl_way_step(nccl_way *way); /* whether anything moved */
-int dw_nccl_way_is_busy(const nccl_way *way);
-/* Aborts the communicator. DW_PENDING: the GPU has not let go of the memory, which is left to it.
- */
+dw_status dw_nccl_way_make(nccl_way *way, const dw_nccl *nccl, bool sends, dw_why *why);
+void dw_nccl_way_begin(nccl_way *way, void *data, size_t len, bool is_on_device);
+bool dw_nccl_way_step(nccl_way *way); /* whether anything moved */
+bool dw_nccl_way_is_busy(const nccl_way *way);
+/* Aborts the communicator. DW_PENDING: the GPU has not let go of the memory, which is left to
+ * it. */
 dw_status dw_nccl_way_end(nccl_way *way);
 
-/* ---- nccl_notes.c -------------------------------------------------------------------------------
- */
+/* ---- nccl_notes.c ---------------------------------------------------------------------------- */
 
 enum { DW_NCCL_DATA = 1, DW_NCCL_LONG = 2, DW_NCCL_GO = 3, DW_NCCL_CREDIT = 4 };
 
@@ -95,17 +97,17 @@ enum {
 };
 
 typedef struct nccl_notes {
-    const dw_transport *inner;
+    dw_transport inner;
     void *end, *send_request, *recv_request;
-    int is_open, is_sending;
+    bool is_open, is_sending;
     unsigned char (*in)[DW_NCCL_NOTE_BYTES], *out;
-    unsigned head, n; /* notes with data that arrived, oldest first; the next one is being received
-                         behind them */
+    /* Notes with data that arrived, oldest first; the next one is being received behind them. */
+    unsigned head, n;
     unsigned credit, owed; /* what we may send; what we have not given back yet */
     uint64_t said, left;   /* notes handed over, and those of them that have left */
     uint64_t long_asked;   /* GO is due for this long message, and was not said yet; 0: for none */
-    uint64_t longs_said;   /* our long messages so far, and the last of them that the peer asked for
-                            */
+    /* Our long messages so far, and the last of them that the peer asked for. */
+    uint64_t longs_said;
     uint64_t long_wanted;
     uint64_t whole_bytes; /* what the link behind had received when the last note was whole */
     dw_status status;
@@ -113,25 +115,24 @@ typedef struct nccl_notes {
 } nccl_notes;
 
 /* Takes what has come and sends what is due; returns whether anything moved. */
-int dw_nccl_notes_pump(nccl_notes *notes);
-/* 0: not now. DATA and LONG use up credit. */
-int dw_nccl_notes_say(nccl_notes *notes, int kind, uint64_t value, const void *data, size_t len);
-/* The oldest with data; 0: none. Stays until it is taken off. */
-int dw_nccl_notes_oldest(const nccl_notes *notes, int *kind, uint64_t *value,
-                         const unsigned char **data);
+bool dw_nccl_notes_pump(nccl_notes *notes);
+/* false: not now. DATA and LONG use up credit. */
+bool dw_nccl_notes_say(nccl_notes *notes, int kind, uint64_t value, const void *data, size_t len);
+/* The oldest with data; false: none. Stays until it is taken off. */
+bool dw_nccl_notes_oldest(const nccl_notes *notes, int *kind, uint64_t *value,
+                          const unsigned char **data);
 void dw_nccl_notes_take_off(nccl_notes *notes);
 void dw_nccl_notes_listen(nccl_notes *notes); /* begins to receive */
 
-/* ---- The end ------------------------------------------------------------------------------------
- */
+/* ---- The end --------------------------------------------------------------------------------- */
 
 typedef struct nccl_end {
     dw_nccl *nccl;
     nccl_notes notes;
     nccl_way out, in;
     uint64_t longs_in; /* long messages that were announced to us and asked for */
-    int receives_long;
-    int sending, receiving;  /* requests of the link in flight */
+    bool receives_long;
+    bool sending, receiving; /* requests of the link in flight */
     uint64_t sent, received; /* notes with data; what NCCL carries is counted by the ways */
     uint32_t framing_bytes;  /* the header of a note, and what the link behind adds to it */
     int64_t moved_ns;

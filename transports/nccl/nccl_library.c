@@ -3,8 +3,8 @@
 #include <dlfcn.h>
 #include <string.h>
 
-#include "nccl_library.h"
-#include "report.h"
+#include "common/report.h"
+#include "nccl/nccl_library.h"
 
 /* The symbol's name, where its address goes. */
 typedef struct wanted {
@@ -52,16 +52,12 @@ dw_status dw_nccl_library_open(dw_nccl_library *library, const char *path, dw_wh
                                   "%.120s has no %s: it is too old, install NCCL 2.18 or later",
                                   name, functions[i].name);
         }
-        memcpy((unsigned char *)library + functions[i].offset, &address,
-               sizeof address); /* C has
-                                   no cast
-                                   to a
-                                   function
-                                 */
+        /* C has no cast to a function. */
+        memcpy((unsigned char *)library + functions[i].offset, &address, sizeof address);
     }
     if (library->get_version(&library->version) != DW_NCCL_SUCCESS ||
         library->version < DW_NCCL_OLDEST) {
-        const int version = library->version;
+        int version = library->version;
         dlclose(handle);
         return dw_link_report(why, DW_ERR_UNSUPPORTED,
                               "%.120s is NCCL %d.%d, which is too old: install 2.18 or later", name,

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * nccl_notes.c - notes over the link behind: short messages, announcements, credit. */
-#include "nccl_end.h"
+#include "nccl/nccl_end.h"
 
 #include <string.h>
 
-#include "link.h"
+#include "common/fields.h"
+#include "common/report.h"
+#include "common/sized.h"
 
 /* One pump takes no more than this, for the other direction wants its turn. */
 enum { NOTES_AT_A_TIME = 8 };
@@ -27,54 +29,52 @@ static void fail_protocol(nccl_notes *notes)
          &why);
 }
 
-/* ---- Out ----------------------------------------------------------------------------------------
- */
+/* ---- Out ------------------------------------------------------------------------------------- */
 
 static void look_after_sending(nccl_notes *notes)
 {
     size_t len;
     dw_why why = {.text = "", .offset = -1};
     if (!notes->is_sending || notes->status != DW_OK) return;
-    const dw_status status = notes->inner->test(notes->end, notes->send_request, &len, &why);
+    dw_status status = notes->inner.test(notes->end, notes->send_request, &len, &why);
     if (status == DW_PENDING) return;
-    notes->is_sending = 0;
+    notes->is_sending = false;
     if (status == DW_OK)
         notes->left++;
     else
         fail(notes, status, &why);
 }
 
-int dw_nccl_notes_say(nccl_notes *notes, int kind, uint64_t value, const void *data, size_t len)
+bool dw_nccl_notes_say(nccl_notes *notes, int kind, uint64_t value, const void *data, size_t len)
 {
-    const int costs = kind == DW_NCCL_DATA || kind == DW_NCCL_LONG;
+    bool costs = kind == DW_NCCL_DATA || kind == DW_NCCL_LONG;
     look_after_sending(notes);
-    if (notes->is_sending || notes->status != DW_OK || (costs && notes->credit == 0)) return 0;
+    if (notes->is_sending || notes->status != DW_OK || (costs && notes->credit == 0)) return false;
     dw_put32(notes->out, (uint32_t)kind);
     dw_put32(notes->out + 4, notes->owed);
     dw_put64(notes->out + 8, value);
     if (len > 0) memcpy(notes->out + DW_NCCL_NOTE_HEADER, data, len);
-    memset(notes->send_request, 0, notes->inner->request_bytes);
-    const dw_status status =
-        notes->inner->send(notes->end, notes->send_request, notes->out, DW_NCCL_NOTE_HEADER + len);
+    memset(notes->send_request, 0, notes->inner.request_bytes);
+    dw_status status =
+        notes->inner.send(notes->end, notes->send_request, notes->out, DW_NCCL_NOTE_HEADER + len);
     if (status != DW_OK) {
         dw_why why;
         fail(notes,
              dw_link_report(&why, status, "the link behind NCCL takes nothing: %s",
                             dw_status_string(status)),
              &why);
-        return 0;
+        return false;
     }
-    notes->is_sending = 1;
+    notes->is_sending = true;
     notes->said++;
     notes->owed = 0;
     if (costs) notes->credit--;
     notes->longs_said += kind == DW_NCCL_LONG;
     look_after_sending(notes);
-    return 1;
+    return true;
 }
 
-/* ---- In -----------------------------------------------------------------------------------------
- */
+/* ---- In -------------------------------------------------------------------------------------- */
 
 static unsigned next_place(const nccl_notes *notes)
 {
@@ -83,9 +83,9 @@ static unsigned next_place(const nccl_notes *notes)
 
 void dw_nccl_notes_listen(nccl_notes *notes)
 {
-    memset(notes->recv_request, 0, notes->inner->request_bytes);
-    const dw_status status = notes->inner->recv(notes->end, notes->recv_request,
-                                                notes->in[next_place(notes)], DW_NCCL_NOTE_BYTES);
+    memset(notes->recv_request, 0, notes->inner.request_bytes);
+    dw_status status = notes->inner.recv(notes->end, notes->recv_request,
+                                         notes->in[next_place(notes)], DW_NCCL_NOTE_BYTES);
     if (status == DW_OK) return;
     dw_why why;
     fail(notes,
@@ -95,64 +95,64 @@ void dw_nccl_notes_listen(nccl_notes *notes)
 }
 
 /* One note that has come. Whether it was what one of ours may say. */
-static int sort_note(nccl_notes *notes, size_t len)
+static bool sort_note(nccl_notes *notes, size_t len)
 {
     const unsigned char *note = notes->in[next_place(notes)];
-    if (len < DW_NCCL_NOTE_HEADER) return 0;
-    const uint32_t kind = dw_get32(note), credit = dw_get32(note + 4);
-    const uint64_t value = dw_get64(note + 8), inside = len - DW_NCCL_NOTE_HEADER;
-    if (credit > DW_NCCL_CREDITS - notes->credit) return 0;
+    if (len < DW_NCCL_NOTE_HEADER) return false;
+    uint32_t kind = dw_get32(note), credit = dw_get32(note + 4);
+    uint64_t value = dw_get64(note + 8), inside = len - DW_NCCL_NOTE_HEADER;
+    if (credit > DW_NCCL_CREDITS - notes->credit) return false;
     notes->credit += credit;
     if (kind == DW_NCCL_DATA || kind == DW_NCCL_LONG) {
-        if (kind == DW_NCCL_DATA ? value != inside : inside != 0 || value == 0) return 0;
+        if (kind == DW_NCCL_DATA ? value != inside : inside != 0 || value == 0) return false;
         return ++notes->n <= DW_NCCL_CREDITS;
     }
     if (kind == DW_NCCL_GO) {
-        if (value != notes->long_wanted + 1 || value > notes->longs_said) return 0;
+        if (value != notes->long_wanted + 1 || value > notes->longs_said) return false;
         notes->long_wanted = value;
         return inside == 0;
     }
     return kind == DW_NCCL_CREDIT && inside == 0;
 }
 
-static int hear(nccl_notes *notes)
+static bool hear(nccl_notes *notes)
 {
     size_t len = 0;
     dw_why why = {.text = "", .offset = -1};
-    if (notes->status != DW_OK) return 0;
-    const dw_status status = notes->inner->test(notes->end, notes->recv_request, &len, &why);
-    if (status == DW_PENDING) return 0;
+    if (notes->status != DW_OK) return false;
+    dw_status status = notes->inner.test(notes->end, notes->recv_request, &len, &why);
+    if (status == DW_PENDING) return false;
     if (status == DW_ERR_NO_ROOM) {
         fail_protocol(notes);
-        return 0;
+        return false;
     }
     if (status != DW_OK) {
         fail(notes, status, &why);
-        return 0;
+        return false;
     }
-    dw_transport_caps caps = {.wait_fd = -1};
-    notes->inner->caps(notes->end, &caps);
+    dw_transport_caps caps = DW_NO_CAPS;
+    notes->inner.caps(notes->end, &caps);
     notes->whole_bytes = caps.wire_received;
     if (sort_note(notes, len))
         dw_nccl_notes_listen(notes);
     else
         fail_protocol(notes);
-    return 1;
+    return true;
 }
 
-int dw_nccl_notes_oldest(const nccl_notes *notes, int *kind, uint64_t *value,
-                         const unsigned char **data)
+bool dw_nccl_notes_oldest(const nccl_notes *notes, int *kind, uint64_t *value,
+                          const unsigned char **data)
 {
-    if (notes->n == 0) return 0;
+    if (notes->n == 0) return false;
     const unsigned char *note = notes->in[notes->head];
     *kind = (int)dw_get32(note);
     *value = dw_get64(note + 8);
     *data = note + DW_NCCL_NOTE_HEADER;
-    return 1;
+    return true;
 }
 
-/* The room of the note that is being received stays where it is: it lies behind all that arrived.
- */
+/* The room of the note that is being received stays where it is: it lies behind all that
+ * arrived. */
 void dw_nccl_notes_take_off(nccl_notes *notes)
 {
     notes->head = (notes->head + 1) % DW_NCCL_NOTES;
@@ -160,17 +160,18 @@ void dw_nccl_notes_take_off(nccl_notes *notes)
     notes->owed++;
 }
 
-int dw_nccl_notes_pump(nccl_notes *notes)
+bool dw_nccl_notes_pump(nccl_notes *notes)
 {
-    int moved = 0;
+    int heard = 0;
     look_after_sending(notes);
-    while (moved < NOTES_AT_A_TIME && hear(notes)) moved++;
+    while (heard < NOTES_AT_A_TIME && hear(notes)) heard++;
+    bool moved = heard > 0;
     /* What the peer's sends wait for goes before what we send. */
     if (notes->long_asked > 0 && dw_nccl_notes_say(notes, DW_NCCL_GO, notes->long_asked, NULL, 0)) {
         notes->long_asked = 0;
-        moved++;
+        moved = true;
     }
     if (notes->owed >= DW_NCCL_CREDITS / 2 && dw_nccl_notes_say(notes, DW_NCCL_CREDIT, 0, NULL, 0))
-        moved++;
+        moved = true;
     return moved;
 }

@@ -6,13 +6,15 @@
  *
  * So an end that cannot go on tells the other one why, and nobody waits for a communicator that
  * will never be whole. */
-#include "nccl_end.h"
+#include "nccl/nccl_end.h"
 
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "link.h"
+#include "common/fields.h"
+#include "common/report.h"
+#include "common/sized.h"
 
 /* | offset | bytes | hello                                                     |
  * | 0      | 6     | "DWNCCL"                                                  |
@@ -35,12 +37,11 @@ typedef struct nccl_meeting {
     int rank;
     dw_nccl_id id[2];
     const char *waits_for;
-    int tells, listens; /* a message of ours, one of the peer's is under way */
+    bool tells, listens; /* a message of ours, one of the peer's is under way */
     size_t heard_len;
 } nccl_meeting;
 
-/* ---- Waiting ------------------------------------------------------------------------------------
- */
+/* ---- Waiting --------------------------------------------------------------------------------- */
 
 /* DW_PENDING: go on. */
 static dw_status sleep_a_little(const nccl_meeting *m)
@@ -54,20 +55,20 @@ static dw_status sleep_a_little(const nccl_meeting *m)
                               m->waits_for);
     }
     nccl_notes *notes = &m->end->notes;
-    dw_transport_caps caps = {.wait_fd = -1, .wake_ns = -1};
-    notes->inner->caps(notes->end, &caps);
+    dw_transport_caps caps = DW_NO_CAPS;
+    notes->inner.caps(notes->end, &caps);
     struct pollfd wait = {.fd = caps.wait_fd, .events = (short)caps.wait_events};
     poll(&wait, caps.wait_fd >= 0, LOOK_MS);
     return DW_PENDING;
 }
 
-static dw_status look_at(const nccl_meeting *m, void *request, int *is_under_way, size_t *len)
+static dw_status look_at(const nccl_meeting *m, void *request, bool *is_under_way, size_t *len)
 {
     nccl_notes *notes = &m->end->notes;
     if (!*is_under_way) return DW_OK;
-    const dw_status status = notes->inner->test(notes->end, request, len, m->how->why);
+    dw_status status = notes->inner.test(notes->end, request, len, m->how->why);
     if (status == DW_PENDING) return DW_OK;
-    *is_under_way = 0;
+    *is_under_way = false;
     if (status != DW_ERR_NO_ROOM) return status;
     return dw_link_report(
         m->how->why, DW_ERR_PROTOCOL,
@@ -79,12 +80,12 @@ static dw_status look_at(const nccl_meeting *m, void *request, int *is_under_way
 static dw_status look(nccl_meeting *m)
 {
     size_t sent;
-    const dw_status status = look_at(m, m->end->notes.send_request, &m->tells, &sent);
+    dw_status status = look_at(m, m->end->notes.send_request, &m->tells, &sent);
     return status == DW_OK ? look_at(m, m->end->notes.recv_request, &m->listens, &m->heard_len)
                            : status;
 }
 
-static dw_status finish(nccl_meeting *m, const int *is_under_way)
+static dw_status finish(nccl_meeting *m, const bool *is_under_way)
 {
     for (;;) {
         dw_status status = look(m);
@@ -97,23 +98,22 @@ static dw_status finish(nccl_meeting *m, const int *is_under_way)
 static dw_status tell(nccl_meeting *m, const void *data, size_t len)
 {
     nccl_notes *notes = &m->end->notes;
-    memset(notes->send_request, 0, notes->inner->request_bytes);
-    const dw_status status = notes->inner->send(notes->end, notes->send_request, data, len);
+    memset(notes->send_request, 0, notes->inner.request_bytes);
+    dw_status status = notes->inner.send(notes->end, notes->send_request, data, len);
     if (status != DW_OK)
         return dw_link_report(m->how->why, status, "the link behind NCCL takes nothing: %s",
                               dw_status_string(status));
-    m->tells = 1;
+    m->tells = true;
     return finish(m, &m->tells);
 }
 
 static void listen_for(nccl_meeting *m)
 {
     dw_nccl_notes_listen(&m->end->notes);
-    m->listens = 1;
+    m->listens = true;
 }
 
-/* ---- Greeting -----------------------------------------------------------------------------------
- */
+/* ---- Greeting -------------------------------------------------------------------------------- */
 
 static dw_status say_hello(nccl_meeting *m)
 {
@@ -126,7 +126,7 @@ static dw_status say_hello(nccl_meeting *m)
     dw_put32(hello + 8, (uint32_t)nccl->library.version);
     dw_put32(hello + 12, (uint32_t)m->rank);
     for (int i = 0; i < 2 && m->how->role == DW_LINK_LISTEN && !nccl->user_comm; i++) {
-        const int error = nccl->library.get_id(&m->id[i]);
+        int error = nccl->library.get_id(&m->id[i]);
         if (error != DW_NCCL_SUCCESS) {
             return dw_link_report(m->how->why, DW_ERR_IO, "NCCL gives no unique id: %.180s",
                                   dw_nccl_library_error(&nccl->library, NULL, error));
@@ -142,8 +142,8 @@ static dw_status take_hello(nccl_meeting *m)
     dw_why *why = m->how->why;
     const dw_nccl *nccl = m->end->nccl;
     const unsigned char *hello = notes->in[0];
-    const dw_status status = finish(m, &m->listens);
-    const size_t len = m->heard_len;
+    dw_status status = finish(m, &m->listens);
+    size_t len = m->heard_len;
     if (status != DW_OK) return status;
     if (len < 8 || memcmp(hello, magic, sizeof magic) != 0) {
         return dw_link_report(
@@ -157,7 +157,7 @@ static dw_status take_hello(nccl_meeting *m)
             "the peer uses NCCL by other rules than this end; run the same release of deltawire "
             "at both ends");
     }
-    const int theirs = (int)dw_get32(hello + 8), ours = nccl->library.version;
+    int theirs = (int)dw_get32(hello + 8), ours = nccl->library.version;
     if (theirs / 100 != ours / 100) {
         return dw_link_report(
             why, DW_ERR_VERSION,
@@ -182,12 +182,11 @@ static dw_status take_hello(nccl_meeting *m)
     return DW_OK;
 }
 
-/* ---- Verdicts -----------------------------------------------------------------------------------
- */
+/* ---- Verdicts -------------------------------------------------------------------------------- */
 
 static dw_status read_verdict(const nccl_meeting *m)
 {
-    const size_t len = m->heard_len;
+    size_t len = m->heard_len;
     const unsigned char *verdict = m->end->notes.in[0];
     if (len < 4)
         return dw_link_report(m->how->why, DW_ERR_PROTOCOL, "the peer broke off its greeting");
@@ -199,17 +198,16 @@ static dw_status read_verdict(const nccl_meeting *m)
 static dw_status say_verdict(nccl_meeting *m, dw_status ours)
 {
     unsigned char verdict[4 + sizeof m->how->why->text];
-    const size_t len = ours == DW_OK ? 0 : strlen(m->how->why->text);
+    size_t len = ours == DW_OK ? 0 : strlen(m->how->why->text);
     dw_put32(verdict, (uint32_t)ours);
     memcpy(verdict + 4, m->how->why->text, len);
     dw_why own = *m->how->why;
-    const dw_status status = tell(m, verdict, 4 + len);
+    dw_status status = tell(m, verdict, 4 + len);
     if (ours != DW_OK) *m->how->why = own; /* that it could not be told matters less */
     return ours != DW_OK ? ours : status;
 }
 
-/* ---- Communicators ------------------------------------------------------------------------------
- */
+/* ---- Communicators --------------------------------------------------------------------------- */
 
 /* Until the communicator is whole, or the peer says that it never will be. */
 static dw_status await(nccl_meeting *m, dw_nccl_comm comm)
@@ -217,7 +215,7 @@ static dw_status await(nccl_meeting *m, dw_nccl_comm comm)
     const dw_nccl_library *library = &m->end->nccl->library;
     for (;;) {
         int state = DW_NCCL_SUCCESS;
-        const int error = library->async_error(comm, &state);
+        int error = library->async_error(comm, &state);
         if (error == DW_NCCL_SUCCESS && state == DW_NCCL_SUCCESS) return DW_OK;
         if (error != DW_NCCL_SUCCESS || state != DW_NCCL_IN_PROGRESS) {
             return dw_link_report(
@@ -291,8 +289,8 @@ dw_status dw_nccl_agree(nccl_end *end, const dw_transport_open *how, int64_t dea
     if (status == DW_OK) status = read_verdict(&m);
     if (status != DW_OK) return status;
     notes->credit = DW_NCCL_CREDITS;
-    dw_transport_caps caps = {.wait_fd = -1};
-    notes->inner->caps(notes->end, &caps);
+    dw_transport_caps caps = DW_NO_CAPS;
+    notes->inner.caps(notes->end, &caps);
     notes->whole_bytes = caps.wire_received;
     end->framing_bytes = DW_NCCL_NOTE_HEADER + caps.framing_bytes;
     dw_nccl_notes_listen(notes);

@@ -5,13 +5,13 @@
  * A communicator that does not block may answer "in progress": then the call is going on in a
  * thread of NCCL's, and nothing else may be done with the communicator, nor an event be recorded
  * behind the call, before ncclCommGetAsyncError says otherwise. */
-#include "nccl_end.h"
+#include "nccl/nccl_end.h"
 
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "report.h"
+#include "common/report.h"
 
 /* How long the GPU may take to notice that its communicator was aborted. */
 static const int64_t abort_ns = (int64_t)2000 * DW_NS_PER_MS;
@@ -22,11 +22,11 @@ static void fail(nccl_way *way, dw_status status, const char *what, const char *
     way->status = dw_link_report(&way->why, status, "NCCL failed while %s: %.180s", what, words);
 }
 
-static int is_fine(nccl_way *way, int error, const char *what)
+static bool is_fine(nccl_way *way, int error, const char *what)
 {
-    if (error == DW_NCCL_CUDA_SUCCESS) return 1;
+    if (error == DW_NCCL_CUDA_SUCCESS) return true;
     fail(way, DW_ERR_IO, what, dw_nccl_device_error(&way->nccl->device, error));
-    return 0;
+    return false;
 }
 
 static const char *what_we_do(const nccl_way *way)
@@ -34,7 +34,7 @@ static const char *what_we_do(const nccl_way *way)
     return way->sends ? "sending" : "receiving";
 }
 
-dw_status dw_nccl_way_make(nccl_way *way, const dw_nccl *nccl, int sends, dw_why *why)
+dw_status dw_nccl_way_make(nccl_way *way, const dw_nccl *nccl, bool sends, dw_why *why)
 {
     const dw_nccl_driver *driver = &nccl->device.driver;
     way->nccl = nccl;
@@ -55,7 +55,7 @@ dw_status dw_nccl_way_make(nccl_way *way, const dw_nccl *nccl, int sends, dw_why
                           dw_nccl_device_error(&nccl->device, error));
 }
 
-void dw_nccl_way_begin(nccl_way *way, void *data, size_t len, int is_on_device)
+void dw_nccl_way_begin(nccl_way *way, void *data, size_t len, bool is_on_device)
 {
     way->data = data;
     way->len = len;
@@ -63,13 +63,12 @@ void dw_nccl_way_begin(nccl_way *way, void *data, size_t len, int is_on_device)
     way->posted = way->done = 0;
 }
 
-int dw_nccl_way_is_busy(const nccl_way *way)
+bool dw_nccl_way_is_busy(const nccl_way *way)
 {
     return way->done < way->len;
 }
 
-/* ---- Enqueueing ---------------------------------------------------------------------------------
- */
+/* ---- Enqueueing ------------------------------------------------------------------------------ */
 
 static nccl_slot *newest(nccl_way *way)
 {
@@ -81,7 +80,7 @@ static void finish_issue(nccl_way *way)
 {
     const dw_nccl_driver *driver = &way->nccl->device.driver;
     nccl_slot *slot = newest(way);
-    way->is_issuing = 0;
+    way->is_issuing = false;
     if (!way->sends && !way->is_on_device &&
         !is_fine(way, driver->copy_out(slot->pinned, slot->staged, slot->len, way->stream),
                  "copying")) {
@@ -94,13 +93,13 @@ static void finish_issue(nccl_way *way)
 static void look_after_issue(nccl_way *way)
 {
     int state = DW_NCCL_SUCCESS;
-    const int error = way->nccl->library.async_error(way->comm, &state);
+    int error = way->nccl->library.async_error(way->comm, &state);
     if (error == DW_NCCL_SUCCESS && state == DW_NCCL_IN_PROGRESS) return;
     if (error == DW_NCCL_SUCCESS) {
         if (state == DW_NCCL_SUCCESS && way->is_issuing) finish_issue(way);
         if (state == DW_NCCL_SUCCESS) return;
     }
-    const int told = error != DW_NCCL_SUCCESS ? error : state;
+    int told = error != DW_NCCL_SUCCESS ? error : state;
     fail(way, told == DW_NCCL_REMOTE_ERROR ? DW_ERR_PEER : DW_ERR_IO, what_we_do(way),
          dw_nccl_library_error(&way->nccl->library, way->comm, told));
 }
@@ -126,57 +125,55 @@ static void issue(nccl_way *way)
                 "copying"))
             return;
     }
-    const int error = way->sends ? nccl->library.send(at, slot->len, DW_NCCL_UINT8, way->peer,
-                                                      way->comm, way->stream)
-                                 : nccl->library.receive(at, slot->len, DW_NCCL_UINT8, way->peer,
-                                                         way->comm, way->stream);
+    int error = way->sends ? nccl->library.send(at, slot->len, DW_NCCL_UINT8, way->peer, way->comm,
+                                                way->stream)
+                           : nccl->library.receive(at, slot->len, DW_NCCL_UINT8, way->peer,
+                                                   way->comm, way->stream);
     way->posted += slot->len;
     if (error != DW_NCCL_SUCCESS && error != DW_NCCL_IN_PROGRESS) {
         fail(way, error == DW_NCCL_REMOTE_ERROR ? DW_ERR_PEER : DW_ERR_IO, what_we_do(way),
              dw_nccl_library_error(&nccl->library, way->comm, error));
         return;
     }
-    way->is_issuing = 1;
+    way->is_issuing = true;
     look_after_issue(way);
 }
 
-/* ---- Finishing ----------------------------------------------------------------------------------
- */
+/* ---- Finishing ------------------------------------------------------------------------------- */
 
 /* Whether the oldest chunk has ended. */
-static int take_oldest(nccl_way *way)
+static bool take_oldest(nccl_way *way)
 {
-    if (way->n == 0 || (way->n == 1 && way->is_issuing)) return 0;
+    if (way->n == 0 || (way->n == 1 && way->is_issuing)) return false;
     const nccl_slot *slot = &way->slot[way->head];
-    const int error = way->nccl->device.driver.event_query(slot->event);
-    if (error == DW_NCCL_CUDA_NOT_READY || !is_fine(way, error, what_we_do(way))) return 0;
+    int error = way->nccl->device.driver.event_query(slot->event);
+    if (error == DW_NCCL_CUDA_NOT_READY || !is_fine(way, error, what_we_do(way))) return false;
     if (!way->sends && !way->is_on_device) memcpy(way->data + way->done, slot->pinned, slot->len);
     way->done += slot->len;
     way->moved_bytes += slot->len;
     way->head = (way->head + 1) % DW_NCCL_SLOTS;
     way->n--;
-    return 1;
+    return true;
 }
 
-int dw_nccl_way_step(nccl_way *way)
+bool dw_nccl_way_step(nccl_way *way)
 {
-    int moved = 0;
+    bool moved = false;
     if (way->status == DW_OK && (way->is_issuing || way->n > 0)) look_after_issue(way);
-    while (way->status == DW_OK && take_oldest(way)) moved = 1;
+    while (way->status == DW_OK && take_oldest(way)) moved = true;
     while (way->status == DW_OK && !way->is_issuing && way->n < DW_NCCL_SLOTS &&
            way->posted < way->len) {
         issue(way);
-        moved = 1;
+        moved = true;
     }
     return moved;
 }
 
-/* ---- The end ------------------------------------------------------------------------------------
- */
+/* ---- The end --------------------------------------------------------------------------------- */
 
-static int lets_go(const nccl_way *way)
+static bool lets_go(const nccl_way *way)
 {
-    const int64_t deadline = dw_link_now_ns() + abort_ns;
+    int64_t deadline = dw_link_now_ns() + abort_ns;
     int error;
     while ((error = way->nccl->device.driver.stream_query(way->stream)) == DW_NCCL_CUDA_NOT_READY &&
            dw_link_now_ns() < deadline) {

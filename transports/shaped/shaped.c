@@ -13,9 +13,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backends.h"
-#include "link.h"
-#include "shaped_settings.h"
+#include "common/backends.h"
+#include "common/fields.h"
+#include "common/message.h"
+#include "common/report.h"
+#include "common/sized.h"
+#include "shaped/shaped_faults.h"
+#include "shaped/shaped_settings.h"
 
 /* A send is answered as soon as its last byte leaves within this time: while there is work, the
  * next message is here before the wire falls idle, even if the thread oversleeps by as much. */
@@ -25,8 +29,8 @@ static const double lookahead_ns = 50e6;
  * wait. */
 static const double least_pipe_bytes = 64 << 20;
 
-/* A message that should have arrived so long ago means that the backend behind is the slower one.
- */
+/* A message that should have arrived so long ago means that the backend behind is the slower
+ * one. */
 static const double overdue_ns = 1e9;
 
 typedef struct parcel {
@@ -38,7 +42,7 @@ typedef struct parcel {
 } parcel;
 
 typedef struct shaped_request {
-    int sends;
+    bool sends;
     size_t len;
     double leaves_ns; /* of a send: its last byte */
 } shaped_request;
@@ -46,9 +50,9 @@ typedef struct shaped_request {
 enum { PARCEL_CLASSES = 48 };
 
 typedef struct shaped_endpoint {
-    const dw_transport *inner;
+    dw_transport inner;
     void *inner_end, *inner_send, *inner_recv;
-    int inner_open, inner_sending;
+    bool inner_open, inner_sending;
     dw_shaped_settings settings;
     dw_link_role role;
     int64_t opened_ns;
@@ -76,8 +80,7 @@ static double now_of(const shaped_endpoint *end)
     return (double)(dw_link_now_ns() - end->opened_ns);
 }
 
-/* ---- Open and close ---------------------------------------------------------------------------
- */
+/* ---- Open and close -------------------------------------------------------------------------- */
 
 typedef struct announcement {
     const dw_transport_open *how;
@@ -106,7 +109,7 @@ static void free_parcels(parcel *list)
 static dw_status shaped_close(void *context)
 {
     shaped_endpoint *end = context;
-    const dw_status closed = end->inner_open ? end->inner->close(end->inner_end) : DW_OK;
+    dw_status closed = end->inner_open ? end->inner.close(end->inner_end) : DW_OK;
     if (closed == DW_PENDING && end->inner_sending)
         end->head = end->head->next; /* lost: it may still be read */
     free(end->inner_end);
@@ -126,39 +129,46 @@ static dw_status open_inner(shaped_endpoint *end, const dw_transport_open *how,
     dw_transport_open inner_how = *how;
     inner_how.on_listening = announce;
     inner_how.listening_context = &to;
-    end->inner = how->find(how->find_context, inner_uri, &inner_how.address);
-    if (!end->inner) {
+    const dw_transport *found =
+        how->find ? how->find(how->find_context, inner_uri, &inner_how.address) : NULL;
+    if (!found) {
         return dw_link_report_at(how->why, DW_ERR_UNSUPPORTED, (int)(inner_uri - how->address),
                                  "there is no transport for '%.80s' to shape", inner_uri);
     }
-    end->inner_end = calloc(1, end->inner->endpoint_bytes);
-    end->inner_send = calloc(1, end->inner->request_bytes);
-    end->inner_recv = calloc(1, end->inner->request_bytes);
+    dw_status status = dw_take_transport(&end->inner, found, how->why);
+    if (status != DW_OK) return status;
+    end->inner_end = calloc(1, end->inner.endpoint_bytes);
+    end->inner_send = calloc(1, end->inner.request_bytes);
+    end->inner_recv = calloc(1, end->inner.request_bytes);
     if (!end->inner_end || !end->inner_send || !end->inner_recv) {
         return dw_link_report(how->why, DW_ERR_NO_MEMORY, "no memory for a shaped link");
     }
-    const dw_status status = end->inner->open(end->inner_end, &inner_how);
+    status = end->inner.open(end->inner_end, &inner_how);
     if (status != DW_OK) {
         if (how->why->offset >= 0) how->why->offset += (int)(inner_how.address - how->address);
         return status;
     }
-    end->inner_open = 1;
+    end->inner_open = true;
     return DW_OK;
 }
 
-static dw_status shaped_open(void *context, const dw_transport_open *how)
+static dw_status shaped_open(void *context, const dw_transport_open *given)
 {
     shaped_endpoint *end = context;
     const char *inner_uri = NULL;
-    dw_status status = dw_shaped_read_settings(&end->settings, how, &inner_uri);
+    dw_opening opening;
+    const dw_transport_open *how = &opening.how;
+    dw_status status = dw_take_opening(&opening, given);
+    if (status != DW_OK) return status;
+    status = dw_shaped_read_settings(&end->settings, how, &inner_uri);
     if (status != DW_OK) return status;
     status = open_inner(end, how, inner_uri);
     if (status != DW_OK) {
         shaped_close(end);
         return status;
     }
-    dw_transport_caps caps = {.wait_fd = -1};
-    end->inner->caps(end->inner_end, &caps);
+    dw_transport_caps caps = DW_NO_CAPS;
+    end->inner.caps(end->inner_end, &caps);
     end->base_bytes = caps.wire_sent;
     end->framing_bytes = caps.framing_bytes;
     end->told_bytes = caps.wire_sent;
@@ -174,8 +184,7 @@ static dw_status shaped_open(void *context, const dw_transport_open *how)
     return DW_OK;
 }
 
-/* ---- The wire ---------------------------------------------------------------------------------
- */
+/* ---- The wire -------------------------------------------------------------------------------- */
 
 static parcel *take_parcel(shaped_endpoint *end, size_t len)
 {
@@ -195,9 +204,9 @@ static parcel *take_parcel(shaped_endpoint *end, size_t len)
 /* What the backend behind has no need of any more can be used again. */
 static void settle(shaped_endpoint *end)
 {
-    dw_transport_caps caps = {.wait_fd = -1};
+    dw_transport_caps caps = DW_NO_CAPS;
     if (end->n_kept == 0) return;
-    end->inner->caps(end->inner_end, &caps);
+    end->inner.caps(end->inner_end, &caps);
     while (end->n_kept > caps.kept_sends) {
         parcel *done = end->kept;
         end->kept = done->next;
@@ -229,26 +238,26 @@ static void let_go_of_held(shaped_endpoint *end)
 static void pump(shaped_endpoint *end)
 {
     if (end->held && dw_link_now_ns() >= end->held_until_ns) let_go_of_held(end);
-    const double now = now_of(end);
+    double now = now_of(end);
     while (end->status == DW_OK && end->head) {
         if (!end->inner_sending) {
             if (end->settings.has_virtual_time && end->head->due_ns > end->virtual_ns)
                 end->virtual_ns = end->head->due_ns;
             else if (end->head->due_ns > now)
                 return;
-            memset(end->inner_send, 0, end->inner->request_bytes);
+            memset(end->inner_send, 0, end->inner.request_bytes);
             end->status =
-                end->inner->send(end->inner_end, end->inner_send, end->head->data, end->head->len);
+                end->inner.send(end->inner_end, end->inner_send, end->head->data, end->head->len);
             if (end->status != DW_OK) return;
-            end->inner_sending = 1;
+            end->inner_sending = true;
         }
         size_t len;
-        const dw_status status = end->inner->test(end->inner_end, end->inner_send, &len, &end->why);
+        dw_status status = end->inner.test(end->inner_end, end->inner_send, &len, &end->why);
         if (status == DW_PENDING) return;
         end->status = status;
         if (status != DW_OK) return;
         parcel *sent = end->head;
-        end->inner_sending = 0;
+        end->inner_sending = false;
         end->head = sent->next;
         if (!end->head) end->tail = NULL;
         sent->next = NULL;
@@ -269,7 +278,7 @@ static parcel *pack(shaped_endpoint *end, const void *data, size_t len, const dw
     /* The link's header has no digest, as no backend damages bytes: only what lies behind it is
      * hit. */
     if (fate->is_corrupt && len > DW_LINK_HEADER_BYTES) {
-        const uint64_t bit = fate->flips % (8 * (uint64_t)(len - DW_LINK_HEADER_BYTES));
+        uint64_t bit = fate->flips % (8 * (uint64_t)(len - DW_LINK_HEADER_BYTES));
         added->data[DW_LINK_HEADER_BYTES + bit / 8] ^= (unsigned char)(1u << bit % 8);
     }
     return added;
@@ -278,7 +287,7 @@ static parcel *pack(shaped_endpoint *end, const void *data, size_t len, const dw
 /* The wire carries a message once; what is lost was carried as well. */
 static void carry(shaped_endpoint *end, parcel *added, size_t len, const dw_shaped_fate *fate)
 {
-    const uint64_t wire_bytes = (uint64_t)len + end->framing_bytes;
+    uint64_t wire_bytes = (uint64_t)len + end->framing_bytes;
     end->free_ns += (double)wire_bytes * end->settings.ns_per_byte;
     end->shaped_bytes += wire_bytes;
     if (!added) return;
@@ -308,12 +317,12 @@ static dw_status shaped_send(void *context, void *request_room, const void *data
 {
     shaped_endpoint *end = context;
     shaped_request *request = request_room;
-    const int is_data =
+    bool is_data =
         len >= DW_LINK_HEADER_BYTES && dw_get32((const unsigned char *)data + 4) == DW_KIND_DATA;
-    dw_shaped_fate fate = {.is_cut = 0};
+    dw_shaped_fate fate = {.is_cut = false};
     if (is_data)
         fate = dw_shaped_draw(&end->settings, end->role, end->messages, end->message_bytes);
-    *request = (shaped_request){.sends = 1, .len = len, .leaves_ns = end->free_ns};
+    *request = (shaped_request){.sends = true, .len = len, .leaves_ns = end->free_ns};
     if (fate.is_cut) return cut(end);
     parcel *first = NULL, *second = NULL;
     if (!fate.is_lost && (first = pack(end, data, len, &fate)) == NULL) return DW_ERR_NO_MEMORY;
@@ -321,12 +330,12 @@ static dw_status shaped_send(void *context, void *request_room, const void *data
         free(first);
         return DW_ERR_NO_MEMORY;
     }
-    const double now = now_of(end);
+    double now = now_of(end);
     if (end->free_ns < now) end->free_ns = now;
     if (fate.stalls) end->free_ns += end->settings.stall_ns;
     if (!is_data) let_go_of_held(end); /* nothing overtakes by a goodbye */
     carry(end, first, len, &fate);
-    fate.is_held = 0; /* the second comes right behind */
+    fate.is_held = false; /* the second comes right behind */
     if (second) carry(end, second, len, &fate);
     end->messages += (uint64_t)is_data;
     end->message_bytes += is_data ? len : 0;
@@ -339,15 +348,15 @@ static dw_status shaped_recv(void *context, void *request_room, void *room, size
 {
     shaped_endpoint *end = context;
     shaped_request *request = request_room;
-    *request = (shaped_request){.sends = 0};
-    memset(end->inner_recv, 0, end->inner->request_bytes);
-    return end->inner->recv(end->inner_end, end->inner_recv, room, cap);
+    *request = (shaped_request){.sends = false};
+    memset(end->inner_recv, 0, end->inner.request_bytes);
+    return end->inner.recv(end->inner_end, end->inner_recv, room, cap);
 }
 
-static int may_answer(const shaped_endpoint *end, double now)
+static bool may_answer(const shaped_endpoint *end, double now)
 {
-    if (end->sending->leaves_ns - now > lookahead_ns) return 0;
-    if (end->head && now - end->head->due_ns > overdue_ns) return 0;
+    if (end->sending->leaves_ns - now > lookahead_ns) return false;
+    if (end->head && now - end->head->due_ns > overdue_ns) return false;
     return !end->head || end->head == end->tail || (double)end->pipe_bytes <= end->pipe_bytes_max;
 }
 
@@ -358,7 +367,7 @@ static dw_status shaped_test(void *context, void *request_room, size_t *len, dw_
     pump(end);
     settle(end);
     if (!request->sends) {
-        const dw_status received = end->inner->test(end->inner_end, end->inner_recv, len, why);
+        dw_status received = end->inner.test(end->inner_end, end->inner_recv, len, why);
         if (received != DW_PENDING || end->status == DW_OK) return received;
     }
     if (end->status != DW_OK) {
@@ -378,7 +387,7 @@ static dw_status shaped_turn(void *context, dw_why *why)
     shaped_endpoint *end = context;
     pump(end);
     settle(end);
-    const dw_status turned = end->inner->turn ? end->inner->turn(end->inner_end, why) : DW_OK;
+    dw_status turned = end->inner.turn ? end->inner.turn(end->inner_end, why) : DW_OK;
     if (turned != DW_OK || end->status == DW_OK) return turned;
     *why = end->why;
     return end->status;
@@ -386,17 +395,17 @@ static dw_status shaped_turn(void *context, dw_why *why)
 
 static void wake_within(dw_transport_caps *caps, double ns)
 {
-    const int64_t wake = ns > 0 ? (int64_t)ns : 0;
+    int64_t wake = ns > 0 ? (int64_t)ns : 0;
     if (caps->wake_ns < 0 || wake < caps->wake_ns) caps->wake_ns = wake;
 }
 
-static void shaped_caps(void *context, dw_transport_caps *caps)
+static void fill_caps(void *context, dw_transport_caps *caps)
 {
     shaped_endpoint *end = context;
     pump(end); /* whoever receives nothing just now, and has nothing to send, tests nothing */
-    end->inner->caps(end->inner_end, caps);
+    end->inner.caps(end->inner_end, caps);
     caps->kept_sends = 0; /* parcels are copies */
-    const double now = now_of(end), ns_per_byte = end->settings.ns_per_byte;
+    double now = now_of(end), ns_per_byte = end->settings.ns_per_byte;
     if (end->head && !end->inner_sending)
         wake_within(caps, end->settings.has_virtual_time ? 0 : end->head->due_ns - now);
     if (end->sending && end->sending->leaves_ns - lookahead_ns > now) {
@@ -407,16 +416,21 @@ static void shaped_caps(void *context, dw_transport_caps *caps)
     if (end->held) wake_within(caps, (double)(end->held_until_ns - dw_link_now_ns()));
     /* What has left the sender, to the byte: a timeout looks whether this grows. While the wire
      * stands still it does not. */
-    const double left_ns = end->free_ns - now;
-    const uint64_t to_leave =
-        left_ns > 0 && ns_per_byte > 0 ? (uint64_t)(left_ns / ns_per_byte) : 0;
-    const uint64_t left = to_leave < end->shaped_bytes ? end->shaped_bytes - to_leave : 0;
+    double left_ns = end->free_ns - now;
+    uint64_t to_leave = left_ns > 0 && ns_per_byte > 0 ? (uint64_t)(left_ns / ns_per_byte) : 0;
+    uint64_t left = to_leave < end->shaped_bytes ? end->shaped_bytes - to_leave : 0;
     if (end->base_bytes + left > end->told_bytes) end->told_bytes = end->base_bytes + left;
     caps->wire_sent = end->told_bytes;
     if (end->retry_ms > caps->retry_ms) caps->retry_ms = end->retry_ms;
 }
 
+static void shaped_caps(void *context, dw_transport_caps *caps)
+{
+    dw_give_caps(context, caps, fill_caps);
+}
+
 const dw_transport dw_transport_shaped = {
+    .struct_size = sizeof(dw_transport),
     .scheme = "shaped",
     .endpoint_bytes = sizeof(shaped_endpoint),
     .request_bytes = sizeof(shaped_request),

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * shaped_faults.c - which message meets which fate: numbers from the seed, the end and the
  * message's own number. */
-#include "shaped_settings.h"
+#include "shaped/shaped_faults.h"
 
 /* SplitMix64's finalizer: neighbouring inputs give unrelated outputs. */
 static uint64_t mix(uint64_t z)
@@ -12,8 +12,8 @@ static uint64_t mix(uint64_t z)
     return z ^ (z >> 31);
 }
 
-/* Each kind of fault has numbers of its own: a test that adds one keeps the others where they were.
- */
+/* Each kind of fault has numbers of its own: a test that adds one keeps the others where they
+ * were. */
 enum { OF_LOSS, OF_DUPLICATE, OF_CORRUPT, OF_BIT, OF_REORDER, OF_STALL, OF_CUT, OF_JITTER };
 
 static double part_of(uint64_t stream, int which)
@@ -24,7 +24,7 @@ static double part_of(uint64_t stream, int which)
 dw_shaped_fate dw_shaped_draw(const dw_shaped_settings *settings, dw_link_role role, uint64_t n,
                               uint64_t bytes_before)
 {
-    const uint64_t stream = mix(mix(settings->seed * 2 + (role == DW_LINK_LISTEN)) + n);
+    uint64_t stream = mix(mix(settings->seed * 2 + (role == DW_LINK_LISTEN)) + n);
     dw_shaped_fate fate = {.is_lost = part_of(stream, OF_LOSS) < settings->loss,
                            .is_doubled = part_of(stream, OF_DUPLICATE) < settings->duplicate,
                            .is_corrupt = part_of(stream, OF_CORRUPT) < settings->corrupt,
@@ -50,6 +50,6 @@ uint32_t dw_shaped_retry_ms(const dw_shaped_settings *settings)
         wait_ns +=
             2 * (settings->delay_ns + settings->jitter_ns) + 2 * 65536 * settings->ns_per_byte;
     }
-    const double wait_ms = wait_ns * 1e-6;
+    double wait_ms = wait_ns * 1e-6;
     return wait_ms < 60000 ? (uint32_t)wait_ms : 60000;
 }

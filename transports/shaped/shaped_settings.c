@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "report.h"
-#include "shaped_settings.h"
+#include "common/report.h"
+#include "shaped/shaped_settings.h"
 
 typedef struct unit {
     const char *name;
@@ -19,29 +19,31 @@ static const unit percent_units[] = {{"%", 0.01}, {NULL, 0}};
 static const unit count_units[] = {{"", 1}, {NULL, 0}};
 static const unit size_units[] = {{"b", 1}, {"kb", 1e3}, {"mb", 1e6}, {"gb", 1e9}, {NULL, 0}};
 
-/* "1.5mbit": digits, perhaps a point and more digits (whatever the locale), a unit. 0: not that. */
-static int read_quantity(const char *text, size_t len, const unit *units, double *value)
+/* "1.5mbit": digits, perhaps a point and more digits (whatever the locale), a unit. false: not
+ * that. */
+static bool read_quantity(const char *text, size_t len, const unit *units, double *value)
 {
     size_t i = 0, digits = 0;
     double number = 0, scale = 1;
-    int past_point = 0;
+    bool past_point = false;
     for (; i < len && (text[i] == '.' || (text[i] >= '0' && text[i] <= '9')); i++) {
         if (text[i] == '.') {
-            if (past_point++) return 0;
+            if (past_point) return false;
+            past_point = true;
             continue;
         }
         number = number * 10 + (text[i] - '0');
         if (past_point) scale *= 10;
         digits++;
     }
-    if (digits == 0 || digits > 15) return 0;
+    if (digits == 0 || digits > 15) return false;
     for (; units->name; units++) {
         if (strlen(units->name) == len - i && memcmp(units->name, text + i, len - i) == 0) {
             *value = number / scale * units->factor;
-            return 1;
+            return true;
         }
     }
-    return 0;
+    return false;
 }
 
 /* A value of the URI, and what is already known. */
@@ -53,99 +55,99 @@ typedef struct reader {
 
 static const double most_ns = 3600e9;
 
-static int read_rate(const reader *from)
+static bool read_rate(const reader *from)
 {
     double bits;
     if (!read_quantity(from->text, from->len, rate_units, &bits) || bits < 1 || bits > 1e12)
-        return 0;
+        return false;
     from->settings->ns_per_byte = 8e9 / bits;
-    return 1;
+    return true;
 }
 
-static int read_time(const char *text, size_t len, double *ns)
+static bool read_time(const char *text, size_t len, double *ns)
 {
     return read_quantity(text, len, time_units, ns) && *ns <= most_ns;
 }
 
-static int read_delay(const reader *from)
+static bool read_delay(const reader *from)
 {
     return read_time(from->text, from->len, &from->settings->delay_ns);
 }
 
-static int read_jitter(const reader *from)
+static bool read_jitter(const reader *from)
 {
     return read_time(from->text, from->len, &from->settings->jitter_ns);
 }
 
-static int read_chance(const char *text, size_t len, double *chance)
+static bool read_chance(const char *text, size_t len, double *chance)
 {
     return read_quantity(text, len, chance_units, chance) && *chance <= 1;
 }
 
-static int read_loss(const reader *from)
+static bool read_loss(const reader *from)
 {
     return read_chance(from->text, from->len, &from->settings->loss);
 }
 
-static int read_duplicate(const reader *from)
+static bool read_duplicate(const reader *from)
 {
     return read_chance(from->text, from->len, &from->settings->duplicate);
 }
 
-static int read_corrupt(const reader *from)
+static bool read_corrupt(const reader *from)
 {
     return read_chance(from->text, from->len, &from->settings->corrupt);
 }
 
 /* "1%:20ms"; without the colon, *ns stays. */
-static int read_chance_and_time(const reader *from, double *chance, double *ns)
+static bool read_chance_and_time(const reader *from, double *chance, double *ns)
 {
     const char *colon = memchr(from->text, ':', from->len);
     if (!colon) return read_chance(from->text, from->len, chance);
-    const size_t before = (size_t)(colon - from->text);
+    size_t before = (size_t)(colon - from->text);
     return read_chance(from->text, before, chance) &&
            read_time(colon + 1, from->len - before - 1, ns);
 }
 
-static int read_reorder(const reader *from)
+static bool read_reorder(const reader *from)
 {
     from->settings->reorder_hold_ns = 20e6;
     return read_chance_and_time(from, &from->settings->reorder, &from->settings->reorder_hold_ns);
 }
 
-static int read_stall(const reader *from)
+static bool read_stall(const reader *from)
 {
     from->settings->stall_ns = 200e6;
     return read_chance_and_time(from, &from->settings->stall, &from->settings->stall_ns);
 }
 
-static int read_disconnect(const reader *from)
+static bool read_disconnect(const reader *from)
 {
     double value;
     if (read_quantity(from->text, from->len, percent_units, &value)) {
         from->settings->disconnect = value;
         return value <= 1;
     }
-    const int counts = read_quantity(from->text, from->len, count_units, &value);
-    if (!counts && !read_quantity(from->text, from->len, size_units, &value)) return 0;
-    if (value < 1) return 0;
+    bool counts = read_quantity(from->text, from->len, count_units, &value);
+    if (!counts && !read_quantity(from->text, from->len, size_units, &value)) return false;
+    if (value < 1) return false;
     *(counts ? &from->settings->disconnect_messages : &from->settings->disconnect_bytes) =
         (uint64_t)value;
-    return 1;
+    return true;
 }
 
-static int read_seed(const reader *from)
+static bool read_seed(const reader *from)
 {
     double value;
     for (size_t i = 0; i < from->len; i++) {
-        if (from->text[i] == '.') return 0;
+        if (from->text[i] == '.') return false;
     }
-    if (!read_quantity(from->text, from->len, count_units, &value)) return 0;
+    if (!read_quantity(from->text, from->len, count_units, &value)) return false;
     from->settings->seed = (uint64_t)value; /* 15 digits: exact */
-    return 1;
+    return true;
 }
 
-static int read_clock(const reader *from)
+static bool read_clock(const reader *from)
 {
     from->settings->has_virtual_time = from->len == 7 && memcmp(from->text, "virtual", 7) == 0;
     return from->settings->has_virtual_time ||
@@ -154,7 +156,7 @@ static int read_clock(const reader *from)
 
 static const struct word {
     const char *name;
-    int (*read)(const reader *from);
+    bool (*read)(const reader *from);
     const char *advice;
 } words[] = {
     {"rate=", read_rate, "write a rate from 1bit to 1000gbit (per second), as 100mbit"},
@@ -191,11 +193,11 @@ static dw_status read_word(dw_shaped_settings *settings, unsigned *given,
                            const dw_transport_open *how, const char *text, size_t len)
 {
     for (unsigned i = 0; i < WORDS; i++) {
-        const size_t name_len = strlen(words[i].name);
+        size_t name_len = strlen(words[i].name);
         if (len <= name_len || memcmp(text, words[i].name, name_len) != 0) continue;
         if (*given & 1u << i) return blame(how, text, len, "this is given twice");
         *given |= 1u << i;
-        const reader from = {.settings = settings, .text = text + name_len, .len = len - name_len};
+        reader from = {.settings = settings, .text = text + name_len, .len = len - name_len};
         return words[i].read(&from) ? DW_OK : blame(how, from.text, from.len, words[i].advice);
     }
     return blame(how, text, len,
@@ -218,8 +220,8 @@ dw_status dw_shaped_read_settings(dw_shaped_settings *settings, const dw_transpo
     unsigned given = 0;
     const char *word = how->address;
     while (word <= slash) {
-        const size_t len = strcspn(word, ",/");
-        const dw_status status = read_word(settings, &given, how, word, len);
+        size_t len = strcspn(word, ",/");
+        dw_status status = read_word(settings, &given, how, word, len);
         if (status != DW_OK) return status;
         word += len + 1;
     }

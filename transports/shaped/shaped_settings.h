@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * shaped_settings.h - what the files of a shaped wire share.
+ * shaped_settings.h - what a shaped wire is to do, as the words of its URI say.
  *
  * | file              | owns                                                     |
  * | shaped.c          | the wire: what leaves when, and what is on its way       |
@@ -9,6 +9,7 @@
 #ifndef DW_SHAPED_SETTINGS_H
 #define DW_SHAPED_SETTINGS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -23,29 +24,11 @@ typedef struct dw_shaped_settings {
     double disconnect;                              /* 0: by chance never */
     uint64_t disconnect_messages, disconnect_bytes; /* after so many; 0: never */
     uint64_t seed;
-    int has_virtual_time;
+    bool has_virtual_time;
 } dw_shaped_settings;
 
 /* Reads up to the slash; *inner_uri is what follows it. */
 dw_status dw_shaped_read_settings(dw_shaped_settings *settings, const dw_transport_open *how,
                                   const char **inner_uri);
-
-/* What becomes of one message. */
-typedef struct dw_shaped_fate {
-    int is_cut; /* the wire breaks before it ... */
-    int is_lost, is_doubled, is_held, stalls;
-    int is_corrupt;
-    uint64_t flips; /* ... a bit of it, taken modulo their number */
-    double late;    /* part of the jitter, in [0, 1) */
-} dw_shaped_fate;
-
-/* The fate of message number n of those with data that this end has sent, with so many bytes before
- * it. It depends on nothing else, so that the same seed gives the same faults however threads run.
- * The two ends have different luck. */
-dw_shaped_fate dw_shaped_draw(const dw_shaped_settings *settings, dw_link_role role, uint64_t n,
-                              uint64_t bytes_before);
-
-/* How long to wait for a message that may have been lost; 0: none is. */
-uint32_t dw_shaped_retry_ms(const dw_shaped_settings *settings);
 
 #endif

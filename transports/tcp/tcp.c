@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  * tcp.c - the backend tcp, as links see it. */
-#include "tcp_end.h"
+#include "tcp/tcp_end.h"
 
 #include <poll.h>
 #include <string.h>
 
-#include "backends.h"
+#include "common/backends.h"
+#include "common/sized.h"
 
 static dw_status tcp_open(void *context, const dw_transport_open *how)
 {
-    return dw_tcp_open(context, how);
+    dw_opening opening;
+    dw_status status = dw_take_opening(&opening, how);
+    return status == DW_OK ? dw_tcp_open(context, &opening.how) : status;
 }
 
 static dw_status tcp_close(void *context)
@@ -23,7 +26,7 @@ static dw_status tcp_send(void *context, void *request_room, const void *data, s
     dw_tcp_end *end = context;
     dw_tcp_request *request = request_room;
     end->sending = request;
-    *request = (dw_tcp_request){.sends = 1, .data = data, .len = len};
+    *request = (dw_tcp_request){.sends = true, .data = data, .len = len};
     return (uint64_t)len > UINT64_C(1) << 40 ? DW_ERR_LIMIT : DW_OK;
 }
 
@@ -60,7 +63,7 @@ static dw_status test_recv(dw_tcp_end *end, size_t *len)
         dw_tcp_turn(end, 0);
         status = dw_tcp_deliver(end, len);
     }
-    if (status == DW_PENDING) end->has_looked = 0;
+    if (status == DW_PENDING) end->has_looked = false;
     return status;
 }
 
@@ -91,7 +94,7 @@ static void ask_kernel(const dw_tcp_end *end, dw_transport_caps *caps)
     dw_tcp_kernel all = end->gone;
     for (unsigned i = 0; i < end->n_stripes; i++) {
         if (!end->stripes[i].is_open) continue;
-        const dw_tcp_kernel one = dw_tcp_ask_kernel(end->stripes[i].stream.fd);
+        dw_tcp_kernel one = dw_tcp_ask_kernel(end->stripes[i].stream.fd);
         all.sent += one.sent;
         all.received += one.received;
         all.retransmits += one.retransmits;
@@ -103,7 +106,7 @@ static void ask_kernel(const dw_tcp_end *end, dw_transport_caps *caps)
     caps->rtt_ns = (uint64_t)all.rtt_us * 1000;
 }
 
-static void tcp_caps(void *context, dw_transport_caps *caps)
+static void fill_caps(void *context, dw_transport_caps *caps)
 {
     const dw_tcp_end *end = context;
     caps->wait_fd = end->poller;
@@ -124,7 +127,13 @@ static void tcp_caps(void *context, dw_transport_caps *caps)
     if (caps->asks_kernel) ask_kernel(end, caps);
 }
 
+static void tcp_caps(void *context, dw_transport_caps *caps)
+{
+    dw_give_caps(context, caps, fill_caps);
+}
+
 const dw_transport dw_transport_tcp = {
+    .struct_size = sizeof(dw_transport),
     .scheme = "tcp",
     .endpoint_bytes = sizeof(dw_tcp_end),
     .request_bytes = sizeof(dw_tcp_request),

@@ -9,8 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "report.h"
-#include "tcp_end.h"
+#include "common/report.h"
+#include "tcp/tcp_end.h"
 
 enum { BACKLOG = 128 };
 
@@ -19,8 +19,7 @@ enum { BACKLOG = 128 };
  * goodput of loopback. */
 enum { UNSENT_BYTES = 2 << 20 };
 
-/* ---- Options ------------------------------------------------------------------------------------
- */
+/* ---- Options --------------------------------------------------------------------------------- */
 
 static dw_status blame(const dw_transport_open *how, const char *at, const char *advice)
 {
@@ -29,12 +28,12 @@ static dw_status blame(const dw_transport_open *how, const char *at, const char 
 }
 
 /* "2s" or "500ms". */
-static int read_time(const char *text, size_t len, int64_t *ns)
+static bool read_time(const char *text, size_t len, int64_t *ns)
 {
-    const size_t digits = strspn(text, "0123456789");
-    const int is_ms = len == digits + 2 && !strncmp(text + digits, "ms", 2),
-              is_s = len == digits + 1 && text[digits] == 's';
-    if (digits < 1 || digits > 7 || (!is_ms && !is_s)) return 0;
+    size_t digits = strspn(text, "0123456789");
+    bool is_ms = len == digits + 2 && !strncmp(text + digits, "ms", 2),
+         is_s = len == digits + 1 && text[digits] == 's';
+    if (digits < 1 || digits > 7 || (!is_ms && !is_s)) return false;
     *ns = (int64_t)strtol(text, NULL, 10) * (is_s ? 1000 : 1) * DW_NS_PER_MS;
     return *ns <= (int64_t)3600000 * DW_NS_PER_MS;
 }
@@ -43,7 +42,7 @@ static dw_status read_option(const dw_transport_open *how, dw_tcp_options *optio
                              const char *word, size_t len)
 {
     if (len > 8 && !strncmp(word, "stripes=", 8)) {
-        const unsigned long n = strtoul(word + 8, NULL, 10);
+        unsigned long n = strtoul(word + 8, NULL, 10);
         if (strspn(word + 8, "0123456789") != len - 8 || n < 1 || n > DW_TCP_STRIPES_MOST)
             return blame(how, word + 8, "write a number of connections from 1 to 8");
         options->stripes = (unsigned)n;
@@ -71,16 +70,15 @@ dw_status dw_tcp_read_options(const dw_transport_open *how, dw_tcp_options *opti
     const char *word = strchr(how->address, '?');
     while (word && *word) {
         word++;
-        const size_t len = strcspn(word, "&");
-        const dw_status status = read_option(how, options, word, len);
+        size_t len = strcspn(word, "&");
+        dw_status status = read_option(how, options, word, len);
         if (status != DW_OK) return status;
         word += len;
     }
     return DW_OK;
 }
 
-/* ---- Addresses ----------------------------------------------------------------------------------
- */
+/* ---- Addresses ------------------------------------------------------------------------------- */
 
 typedef struct place {
     char host[256], port[8];
@@ -89,7 +87,7 @@ typedef struct place {
 static dw_status split_address(const dw_transport_open *how, place *at)
 {
     const char *address = how->address, *port;
-    const size_t whole = strcspn(address, "?");
+    size_t whole = strcspn(address, "?");
     size_t host_len;
     if (address[0] == '[') {
         const char *end = memchr(address, ']', whole);
@@ -108,11 +106,11 @@ static dw_status split_address(const dw_transport_open *how, place *at)
     }
     memcpy(at->host, address, host_len);
     at->host[host_len] = '\0';
-    const size_t digits = strspn(port, "0123456789");
+    size_t digits = strspn(port, "0123456789");
     unsigned number = 65536;
     if (digits >= 1 && digits <= 5 && (port[digits] == '\0' || port[digits] == '?'))
         sscanf(port, "%u", &number);
-    const unsigned least = how->role == DW_LINK_LISTEN ? 0 : 1;
+    unsigned least = how->role == DW_LINK_LISTEN ? 0 : 1;
     if (number < least || number > 65535) {
         return dw_link_report_at(how->why, DW_ERR_ADDRESS, (int)(port - how->address),
                                  "'%.40s' is no port to %s; write a number from %u to 65535", port,
@@ -125,11 +123,11 @@ static dw_status split_address(const dw_transport_open *how, place *at)
 dw_status dw_tcp_resolve(const dw_transport_open *how, struct addrinfo **found)
 {
     place at;
-    const dw_status status = split_address(how, &at);
+    dw_status status = split_address(how, &at);
     if (status != DW_OK) return status;
     struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
     if (how->role == DW_LINK_LISTEN) hints.ai_flags = AI_PASSIVE;
-    const int error = getaddrinfo(at.host, at.port, &hints, found);
+    int error = getaddrinfo(at.host, at.port, &hints, found);
     if (error == 0) return DW_OK;
     return dw_link_report_at(how->why, DW_ERR_ADDRESS, 0, "cannot resolve '%.100s': %s", at.host,
                              error == EAI_SYSTEM ? dw_link_system_says(errno)
@@ -159,12 +157,11 @@ void dw_tcp_print_peer(int fd, char text[96])
     }
 }
 
-/* ---- Sockets ------------------------------------------------------------------------------------
- */
+/* ---- Sockets --------------------------------------------------------------------------------- */
 
-static int set_congestion(int fd, const dw_tcp_options *options)
+static bool set_congestion(int fd, const dw_tcp_options *options)
 {
-    const size_t len = strlen(options->congestion);
+    size_t len = strlen(options->congestion);
     return len == 0 ||
            setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, options->congestion, (socklen_t)len) == 0;
 }
@@ -172,8 +169,9 @@ static int set_congestion(int fd, const dw_tcp_options *options)
 dw_status dw_tcp_check_congestion(const dw_transport_open *how, const dw_tcp_options *options)
 {
     if (!options->congestion[0]) return DW_OK;
-    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    const int works = fd >= 0 && set_congestion(fd, options), error = errno;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bool works = fd >= 0 && set_congestion(fd, options);
+    int error = errno;
     if (fd >= 0) close(fd);
     if (works) return DW_OK;
     return dw_link_report_at(how->why, DW_ERR_CONFIG,
@@ -189,12 +187,11 @@ dw_status dw_tcp_check_congestion(const dw_transport_open *how, const dw_tcp_opt
  * is time for another connection: what stands between two machines may have forgotten this one. */
 static void watch_for_silence(int fd, uint32_t peer_timeout_ms)
 {
-    const uint32_t least_ms = 12000, most_ms = 6 * 32767 * 1000; /* what TCP_KEEPINTVL can hold, six
-                                                                    times */
+    /* What TCP_KEEPINTVL can hold, six times. */
+    uint32_t least_ms = 12000, most_ms = 6 * 32767 * 1000;
     unsigned total_ms = peer_timeout_ms / 4 < least_ms ? least_ms : peer_timeout_ms / 4;
     if (total_ms > most_ms) total_ms = most_ms;
-    const int on = 1, idle_s = (int)(total_ms / 2000), probes = 3,
-              between_s = (int)(total_ms / 6000);
+    int on = 1, idle_s = (int)(total_ms / 2000), probes = 3, between_s = (int)(total_ms / 6000);
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &between_s, sizeof between_s);
@@ -204,7 +201,7 @@ static void watch_for_silence(int fd, uint32_t peer_timeout_ms)
 
 void dw_tcp_tune(int fd, uint32_t peer_timeout_ms)
 {
-    const int on = 1, unsent = UNSENT_BYTES;
+    int on = 1, unsent = UNSENT_BYTES;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof unsent);
     watch_for_silence(fd, peer_timeout_ms);
@@ -212,13 +209,13 @@ void dw_tcp_tune(int fd, uint32_t peer_timeout_ms)
 
 static int bind_one(const struct addrinfo *address, const dw_tcp_options *options)
 {
-    const int one = 1;
-    const int fd = socket(address->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    int one = 1;
+    int fd = socket(address->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0) return -1;
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
     set_congestion(fd, options); /* whoever is accepted inherits it */
     if (bind(fd, address->ai_addr, address->ai_addrlen) == 0 && listen(fd, BACKLOG) == 0) return fd;
-    const int error = errno;
+    int error = errno;
     close(fd);
     errno = error;
     return -1;
@@ -247,7 +244,7 @@ dw_status dw_tcp_listen(const dw_transport_open *how, const dw_tcp_options *opti
         tell_address(how, *listener);
         return DW_OK;
     }
-    const int error = errno;
+    int error = errno;
     place at = {.port = ""};
     split_address(how, &at);
     if (error == EADDRINUSE) {
@@ -262,17 +259,17 @@ dw_status dw_tcp_listen(const dw_transport_open *how, const dw_tcp_options *opti
 
 int dw_tcp_dial(const struct sockaddr *address, socklen_t len, const dw_tcp_options *options)
 {
-    const int fd = socket(address->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    int fd = socket(address->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0) return -1;
     set_congestion(fd, options);
     if (connect(fd, address, len) == 0 || errno == EINPROGRESS || errno == EINTR) return fd;
-    const int error = errno;
+    int error = errno;
     close(fd);
     errno = error;
     return -1;
 }
 
-static int is_own_address(int fd)
+static bool is_own_address(int fd)
 {
     struct sockaddr_storage own, peer;
     socklen_t own_len = sizeof own, peer_len = sizeof peer;

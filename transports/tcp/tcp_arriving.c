@@ -1,33 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0
- * tcp_arriving.c - records to messages: in order, each once, the awaited one without a copy of its
- * long parts. */
+ * tcp_arriving.c - parts of messages become messages: in order, each once, the awaited one without
+ * a copy of its long parts. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "link.h"
-#include "tcp_end.h"
+#include "common/report.h"
+#include "tcp/tcp_end.h"
 
-/* Calls that read in one go; other stripes, and sending, get their turn after that. */
-enum { READS_PER_TURN = 8 };
-
-/* How long an acknowledgement waits for a message to travel with, and after how much it does not.
- */
+/* How long an acknowledgement waits for a message to travel with, and after how much it does
+ * not. */
 static const int64_t tell_after_ns = 2 * DW_NS_PER_MS;
 enum { TELL_AFTER_BYTES = 1 << 20, TELL_AFTER_MESSAGES = 64 };
 
-static dw_tcp_arriving *arriving_of(const dw_tcp_end *end, uint64_t number)
-{
-    return &end->arriving[number % DW_TCP_ARRIVING_MOST];
-}
-
-static int is_whole(const dw_tcp_arriving *a)
+static bool is_whole(const dw_tcp_arriving *a)
 {
     return a->is_known && a->got == a->total && (a->total > 0 || a->has[0]);
 }
 
-int dw_tcp_has_next(const dw_tcp_end *end)
+bool dw_tcp_has_next(const dw_tcp_end *end)
 {
-    return end->posted && is_whole(arriving_of(end, end->awaited));
+    return end->posted && is_whole(dw_tcp_arriving_of(end, end->awaited));
 }
 
 uint64_t dw_tcp_begun(const dw_tcp_end *end)
@@ -43,18 +35,17 @@ uint64_t dw_tcp_begun(const dw_tcp_end *end)
 /* What was acknowledged and the link has not taken is bounded. */
 uint64_t dw_tcp_whole(const dw_tcp_end *end)
 {
-    const uint64_t most = end->awaited + DW_TCP_KEPT_MOST;
+    uint64_t most = end->awaited + DW_TCP_KEPT_MOST;
     return end->whole < most ? end->whole : most;
 }
 
 uint64_t dw_tcp_limit(const dw_tcp_end *end)
 {
-    const uint64_t direct = end->is_direct ? arriving_of(end, end->awaited)->got : 0;
+    uint64_t direct = end->is_direct ? dw_tcp_arriving_of(end, end->awaited)->got : 0;
     return end->taken + direct + end->window;
 }
 
-/* ---- What came early ----------------------------------------------------------------------------
- */
+/* ---- What came early ------------------------------------------------------------------------- */
 
 static dw_tcp_stash *take_stash(dw_tcp_end *end, size_t len)
 {
@@ -65,7 +56,7 @@ static dw_tcp_stash *take_stash(dw_tcp_end *end, size_t len)
         *at = found->next;
         end->unused_bytes -= found->cap;
     } else {
-        const size_t cap = len < 1024 ? 1024 : len;
+        size_t cap = len < 1024 ? 1024 : len;
         found = malloc(sizeof *found + cap);
         if (!found) return NULL;
         found->cap = cap;
@@ -109,9 +100,9 @@ void dw_tcp_give_room_back(dw_tcp_end *end, dw_tcp_stash *room)
 /* The awaited message can go where the link wants it, from now on and with what is here already. */
 static void begin_direct(dw_tcp_end *end)
 {
-    dw_tcp_arriving *a = arriving_of(end, end->awaited);
+    dw_tcp_arriving *a = dw_tcp_arriving_of(end, end->awaited);
     if (!end->posted || end->is_direct || !a->is_known || a->total > end->posted->len) return;
-    end->is_direct = 1;
+    end->is_direct = true;
     while (a->stash) {
         dw_tcp_stash *stash = a->stash;
         memcpy(end->posted->room + stash->offset, stash->data, stash->len);
@@ -127,13 +118,12 @@ void dw_tcp_post(dw_tcp_end *end)
     for (unsigned i = 0; i < end->n_stripes && end->is_direct; i++) {
         dw_tcp_stripe *stripe = &end->stripes[i];
         if (!stripe->is_undecided || stripe->message != end->awaited) continue;
-        stripe->is_undecided = 0;
+        stripe->is_undecided = false;
         stripe->room = end->posted->room + stripe->offset;
     }
 }
 
-/* ---- One chunk ----------------------------------------------------------------------------------
- */
+/* ---- One chunk ------------------------------------------------------------------------------- */
 
 static void soon_tell(dw_tcp_end *end, size_t bytes)
 {
@@ -150,20 +140,20 @@ static void let_nobody_write(dw_tcp_end *end, uint64_t message)
     for (unsigned i = 0; i < end->n_stripes; i++) {
         dw_tcp_stripe *stripe = &end->stripes[i];
         if (!stripe->is_reading || stripe->message != message) continue;
-        stripe->is_undecided = 0;
+        stripe->is_undecided = false;
         stripe->room = NULL;
         if (stripe->stash) drop_stash(end, stripe->stash);
         stripe->stash = NULL;
     }
 }
 
-static void finish_chunk(dw_tcp_end *end, dw_tcp_stripe *stripe)
+void dw_tcp_finish_chunk(dw_tcp_end *end, dw_tcp_stripe *stripe)
 {
-    const size_t header_len = stripe->is_chunk ? DW_TCP_CHUNK_RECORD_BYTES : DW_TCP_RECORD_BYTES;
-    const uint64_t n = stripe->message;
-    const size_t number = stripe->is_chunk ? stripe->offset / dw_tcp_chunk_len(stripe->total) : 0;
-    dw_tcp_arriving *a = arriving_of(end, n);
-    stripe->is_reading = 0;
+    size_t header_len = stripe->is_chunk ? DW_TCP_CHUNK_RECORD_BYTES : DW_TCP_RECORD_BYTES;
+    uint64_t n = stripe->message;
+    size_t number = stripe->is_chunk ? stripe->offset / dw_tcp_chunk_len(stripe->total) : 0;
+    dw_tcp_arriving *a = dw_tcp_arriving_of(end, n);
+    stripe->is_reading = false;
     stripe->backoff_ns = 0;
     if (n < end->whole || (a->has[number / 64] >> number % 64 & 1)) { /* it had come by another */
         end->received_apart += header_len + stripe->len;
@@ -187,30 +177,30 @@ static void finish_chunk(dw_tcp_end *end, dw_tcp_stripe *stripe)
     end->received_ahead += header_len + stripe->len;
     if (is_whole(a)) let_nobody_write(end, n);
     while (end->whole < end->awaited + DW_TCP_ARRIVING_MOST &&
-           is_whole(arriving_of(end, end->whole)))
+           is_whole(dw_tcp_arriving_of(end, end->whole)))
         end->whole++;
     soon_tell(end, stripe->len);
 }
 
 /* Whether a record with bytes of a message makes sense. */
-static int is_sane(const dw_tcp_end *end, const dw_tcp_stripe *stripe)
+static bool is_sane(const dw_tcp_end *end, const dw_tcp_stripe *stripe)
 {
     if (stripe->message >= end->awaited + DW_TCP_ARRIVING_MOST || stripe->total > UINT64_C(1) << 40)
-        return 0;
+        return false;
     if (!stripe->is_chunk) return stripe->len <= DW_TCP_CHUNK_BYTES;
-    const size_t chunk_len = dw_tcp_chunk_len(stripe->total);
+    size_t chunk_len = dw_tcp_chunk_len(stripe->total);
     if (stripe->total <= DW_TCP_CHUNK_BYTES || stripe->offset >= stripe->total ||
         stripe->offset % chunk_len != 0)
-        return 0;
-    const uint64_t left = stripe->total - stripe->offset;
+        return false;
+    uint64_t left = stripe->total - stripe->offset;
     return stripe->len == (left < chunk_len ? left : chunk_len);
 }
 
 /* Finds a place for the bytes of a record, if there is one now. */
-static void find_room(dw_tcp_end *end, dw_tcp_stripe *stripe, int must)
+void dw_tcp_find_room(dw_tcp_end *end, dw_tcp_stripe *stripe, bool must)
 {
-    dw_tcp_arriving *a = arriving_of(end, stripe->message);
-    stripe->is_undecided = 0;
+    dw_tcp_arriving *a = dw_tcp_arriving_of(end, stripe->message);
+    stripe->is_undecided = false;
     stripe->room = NULL;
     if (stripe->message < end->whole || (a->is_known && is_whole(a))) return;
     if (stripe->message == end->awaited) {
@@ -223,7 +213,7 @@ static void find_room(dw_tcp_end *end, dw_tcp_stripe *stripe, int must)
     /* What is here entirely is put away; for the rest we wait a little: the message before it may
      * be about to end. */
     if (!must && stripe->len > stripe->ahead_n) {
-        stripe->is_undecided = 1;
+        stripe->is_undecided = true;
         return;
     }
     if (end->stash_bytes > DW_TCP_WINDOW_BYTES + (uint64_t)dw_tcp_chunk_len(stripe->total) ||
@@ -240,150 +230,26 @@ static void find_room(dw_tcp_end *end, dw_tcp_stripe *stripe, int must)
         dw_tcp_fail(end, DW_ERR_NO_MEMORY, "no memory for a part of a message of %s's", end->peer);
 }
 
-static void begin_chunk(dw_tcp_end *end, dw_tcp_stripe *stripe)
+void dw_tcp_begin_chunk(dw_tcp_end *end, dw_tcp_stripe *stripe)
 {
     if (!is_sane(end, stripe)) {
         dw_tcp_fail(end, DW_ERR_PROTOCOL,
                     "%s sent a record that is not deltawire's, or out of place", end->peer);
         return;
     }
-    stripe->is_reading = 1;
+    stripe->is_reading = true;
     stripe->done = 0;
     if (stripe->message >= end->whole) {
-        dw_tcp_arriving *a = arriving_of(end, stripe->message);
+        dw_tcp_arriving *a = dw_tcp_arriving_of(end, stripe->message);
         if (!a->is_known) {
-            a->is_known = 1;
+            a->is_known = true;
             a->total = stripe->total;
         } else if (a->total != stripe->total) {
             dw_tcp_fail(end, DW_ERR_PROTOCOL, "%s gave a message two lengths", end->peer);
             return;
         }
     }
-    find_room(end, stripe, 0);
-}
-
-/* ---- Reading ------------------------------------------------------------------------------------
- */
-
-/* Takes a header off what was read ahead. 0: it is not here whole. */
-static int take_header(dw_tcp_end *end, dw_tcp_stripe *stripe)
-{
-    if (stripe->ahead_n < 1) return 0;
-    const unsigned char *header = stripe->ahead + stripe->ahead_at;
-    const size_t header_len =
-        header[0] == DW_TCP_CHUNK ? DW_TCP_CHUNK_RECORD_BYTES : DW_TCP_RECORD_BYTES;
-    if (header[0] < DW_TCP_MESSAGE || header[0] > DW_TCP_LEAVE) {
-        dw_tcp_fail(end, DW_ERR_PROTOCOL, "%s sent bytes that are no record of deltawire's",
-                    end->peer);
-        return 0;
-    }
-    if (stripe->ahead_n < header_len) return 0;
-    stripe->ahead_at += header_len;
-    stripe->ahead_n -= header_len;
-    dw_tcp_acknowledge(end, dw_get64(header + 16), dw_get64(header + 24));
-    stripe->len = dw_get32(header + 4);
-    stripe->message = dw_get64(header + 8);
-    stripe->is_chunk = header[0] == DW_TCP_CHUNK;
-    stripe->offset = stripe->is_chunk ? (size_t)dw_get64(header + 32) : 0;
-    stripe->total = stripe->is_chunk ? dw_get64(header + 40) : stripe->len;
-    if (header[0] == DW_TCP_MESSAGE || header[0] == DW_TCP_CHUNK) {
-        begin_chunk(end, stripe);
-    } else {
-        end->received_apart += header_len;
-        end->peer_left |= header[0] == DW_TCP_LEAVE;
-        dw_tcp_hear_from(stripe, header[0]);
-    }
-    return 1;
-}
-
-static void take_ahead(dw_tcp_stripe *stripe)
-{
-    const size_t left = stripe->len - stripe->done,
-                 n = stripe->ahead_n < left ? stripe->ahead_n : left;
-    if (stripe->room) memcpy(stripe->room + stripe->done, stripe->ahead + stripe->ahead_at, n);
-    stripe->ahead_at += n;
-    stripe->ahead_n -= n;
-    stripe->done += n;
-}
-
-/* What lies ahead becomes messages, or parts of them. Ends where more must be read, or a place be
- * found. */
-static void sort_ahead(dw_tcp_end *end, dw_tcp_stripe *stripe)
-{
-    while (end->status == DW_OK && !stripe->is_undecided) {
-        if (!stripe->is_reading) {
-            if (!take_header(end, stripe)) return;
-            continue;
-        }
-        if (stripe->room && stripe->message == end->awaited) end->moved_awaited = 1;
-        take_ahead(stripe);
-        if (stripe->done < stripe->len) return;
-        finish_chunk(end, stripe);
-    }
-}
-
-/* One call that reads. Long chunks go straight to their place; -> as dw_stream_read. */
-static ptrdiff_t read_once(dw_tcp_end *end, dw_tcp_stripe *stripe, int *is_short)
-{
-    const size_t left = stripe->is_reading ? stripe->len - stripe->done : 0;
-    if (stripe->room && stripe->is_reading && stripe->ahead_n == 0 && left >= DW_TCP_AHEAD_BYTES) {
-        const ptrdiff_t n = dw_stream_read(&stripe->stream, stripe->room + stripe->done, left);
-        if (n > 0) {
-            stripe->done += (size_t)n;
-            *is_short = 0;
-            if (stripe->message == end->awaited) end->moved_awaited = 1;
-            if (stripe->done == stripe->len) finish_chunk(end, stripe);
-        }
-        return n;
-    }
-    if (stripe->ahead_n > 0)
-        memmove(stripe->ahead, stripe->ahead + stripe->ahead_at, stripe->ahead_n); /* a part of a
-                                                                                      header */
-    stripe->ahead_at = 0;
-    const size_t cap = DW_TCP_AHEAD_BYTES - stripe->ahead_n;
-    const ptrdiff_t n = dw_stream_read(&stripe->stream, stripe->ahead + stripe->ahead_n, cap);
-    if (n > 0) stripe->ahead_n += (size_t)n;
-    *is_short = n < (ptrdiff_t)cap;
-    return n;
-}
-
-void dw_tcp_read(dw_tcp_end *end, dw_tcp_stripe *stripe)
-{
-    int is_short = 0;
-    for (int reads = 0; reads < READS_PER_TURN && stripe->is_open && end->status == DW_OK;
-         reads++) {
-        sort_ahead(end, stripe);
-        if (stripe->is_undecided || end->status != DW_OK) return;
-        if (dw_tcp_has_next(end)) return;
-        if (is_short && !stripe->is_broken && !dw_stream_has_more(&stripe->stream)) return;
-        const ptrdiff_t n = read_once(end, stripe, &is_short);
-        if (n == DW_STREAM_WAIT && !stripe->is_broken) return;
-        if (n <= 0) {
-            dw_tcp_lose(end, stripe, n == DW_STREAM_ENDED ? 0 : stripe->stream.error);
-            return;
-        }
-        end->has_looked = is_short;
-        end->hot = (unsigned)(stripe - end->stripes);
-    }
-    if (stripe->is_open) sort_ahead(end, stripe);
-    end->is_restless |= stripe->is_open && dw_stream_has_more(&stripe->stream);
-}
-
-/* Nothing of the awaited message moved in this turn: what came before its time is put away, or it
- * would block its stripe. */
-void dw_tcp_decide(dw_tcp_end *end)
-{
-    const dw_tcp_arriving *a = arriving_of(end, end->awaited);
-    if (end->posted && a->is_known && a->total > end->posted->len)
-        return; /* the link is about to give more room */
-    for (unsigned i = 0; i < end->n_stripes && end->status == DW_OK; i++) {
-        dw_tcp_stripe *stripe = &end->stripes[i];
-        const int is_awaited = stripe->message == end->awaited;
-        if (!stripe->is_open || !stripe->is_undecided || (end->moved_awaited && !is_awaited))
-            continue;
-        find_room(end, stripe, 1);
-        if (end->status == DW_OK) dw_tcp_read(end, stripe);
-    }
+    dw_tcp_find_room(end, stripe, false);
 }
 
 void dw_tcp_forget_reading(dw_tcp_end *end, dw_tcp_stripe *stripe)
@@ -391,7 +257,7 @@ void dw_tcp_forget_reading(dw_tcp_end *end, dw_tcp_stripe *stripe)
     if (stripe->stash) drop_stash(end, stripe->stash);
     stripe->stash = NULL;
     stripe->room = NULL;
-    stripe->is_reading = stripe->is_undecided = 0;
+    stripe->is_reading = stripe->is_undecided = false;
     stripe->ahead_n = 0;
 }
 
@@ -404,20 +270,19 @@ void dw_tcp_forget_arriving(dw_tcp_end *end)
             drop_stash(end, a->stash);
             a->stash = next;
         }
-        *a = (dw_tcp_arriving){.is_known = 0};
+        *a = (dw_tcp_arriving){.is_known = false};
     }
     end->received_apart += end->received_ahead;
     end->received_ahead = 0;
-    end->is_direct = 0;
+    end->is_direct = false;
 }
 
-/* ---- For the link -------------------------------------------------------------------------------
- */
+/* ---- For the link ---------------------------------------------------------------------------- */
 
 /* Hands the awaited message over, if it is here. */
 dw_status dw_tcp_deliver(dw_tcp_end *end, size_t *len)
 {
-    dw_tcp_arriving *a = arriving_of(end, end->awaited);
+    dw_tcp_arriving *a = dw_tcp_arriving_of(end, end->awaited);
     if (!end->posted || !a->is_known) return DW_PENDING;
     *len = (size_t)a->total;
     if (a->total > end->posted->len) {
@@ -427,12 +292,12 @@ dw_status dw_tcp_deliver(dw_tcp_end *end, size_t *len)
     begin_direct(end);
     if (!is_whole(a)) return DW_PENDING;
     end->posted = NULL;
-    end->is_direct = 0;
+    end->is_direct = false;
     end->taken += a->total;
     end->received += a->wire + end->received_apart;
     end->received_ahead -= a->wire;
     end->received_apart = 0;
-    *a = (dw_tcp_arriving){.is_known = 0};
+    *a = (dw_tcp_arriving){.is_known = false};
     end->awaited++;
     if (dw_tcp_limit(end) - end->told_limit >= end->window / 4) end->tell_ns = 1;
     return DW_OK;

@@ -5,6 +5,7 @@
  * stay in order. Every connection begins with a hello each way; then records, each a header and the
  * bytes it announces:
  *
+ * wide table:
  * | offset | bytes | hello                                                                             |
  * | 0      | 6     | "DWTCP\n"                                                                         |
  * | 6      | 1     | framing version; these 8 bytes stay where they are in every version to come       |
@@ -17,6 +18,7 @@
  * | 32     | 8     | whole, as in a record                                                             |
  * | 40     | 8     | limit, as in a record                                                             |
  *
+ * wide table:
  * | offset | bytes | record                                                                            |
  * | 0      | 1     | kind                                                                              |
  * | 1      | 3     | 0                                                                                 |
@@ -39,11 +41,17 @@
  * | file            | its part                                                          |
  * | tcp.c           | the backend's table                                               |
  * | tcp_open.c      | opening, closing, the end's memory                                |
- * | tcp_address.c   | addresses and options of a URI; sockets                           |
+ * | tcp_session.c   | what is due: a turn, the clock                                    |
+ * | tcp_guests.c    | whoever knocks at a listener                                      |
+ * | tcp_dials.c     | connections that a dialler makes                                  |
+ * | tcp_receive.c   | bytes of a stripe to records                                      |
+ * | tcp_stripes.c   | stripes come and go                                               |
+ * | tcp_peer.c      | who the other end is, and whether it is gone                      |
  * | tcp_meeting.c   | one connection until both hellos are through                      |
- * | tcp_session.c   | which connections there are: dialled, taken, lost; the clock      |
  * | tcp_send.c      | messages to records, by stripes; what is kept                     |
- * | tcp_arriving.c  | records to messages                                               |
+ * | tcp_arriving.c  | parts of messages to messages                                     |
+ * | tcp_poller.c    | what is watched                                                   |
+ * | tcp_address.c   | addresses and options of a URI; sockets                           |
  * | tcp_kernel.c    | what the kernel tells of a connection                             |
  *
  * Everything is called by whoever has the link's wheel, one thread at a time, and but for opening
@@ -52,11 +60,12 @@
 #define DW_TCP_END_H
 
 #include <netinet/in.h>
+#include <stdbool.h>
 #include <sys/socket.h>
 
+#include "common/stream.h"
 #include "deltawire/transport.h"
-#include "stream.h"
-#include "tls.h"
+#include "tls/tls.h"
 
 enum {
     DW_TCP_VERSION = 2,
@@ -90,17 +99,21 @@ enum {
     DW_TCP_NEAR_WINDOW_BYTES = 4 << 20,
     DW_TCP_WINDOW_BYTES = 16 << 20,
     DW_TCP_NEAR_US = 2000,
-    DW_TCP_KEPT_MOST = 512,                      /* messages sent and not acknowledged */
-    DW_TCP_ARRIVING_MOST = 2 * DW_TCP_KEPT_MOST, /* and not taken, beside as many that are
-                                                    acknowledged */
-    DW_TCP_AHEAD_BYTES = 16384, /* read at once where little is asked for: headers, short messages,
-                                   often several */
+    DW_TCP_KEPT_MOST = 512, /* messages sent and not acknowledged */
+    /* And not taken, beside as many that are acknowledged. */
+    DW_TCP_ARRIVING_MOST = 2 * DW_TCP_KEPT_MOST,
+    /* Read at once where little is asked for: headers, short messages, often several. */
+    DW_TCP_AHEAD_BYTES = 16384,
     DW_TCP_GUESTS = DW_TLS_UNPROVEN_PEERS, /* connections that have not said yet what they are */
-    DW_TCP_CONGESTION_BYTES = 16
+    DW_TCP_CONGESTION_BYTES = 16,
+    DW_TCP_MEETING_MS = 10000, /* until both hellos must be through */
+    DW_TCP_TICK_MS = 100       /* how often the clock looks at the stripes */
 };
 
-/* ---- One connection until both hellos are through -----------------------------------------------
- */
+/* What the poller tells an event by, with the index of the one that it is about. */
+enum { DW_TCP_ON_LISTENER = 0, DW_TCP_ON_GUEST = 1, DW_TCP_ON_DIAL = 2, DW_TCP_ON_STRIPE = 3 };
+
+/* ---- One connection until both hellos are through -------------------------------------------- */
 
 typedef enum dw_tcp_phase {
     DW_TCP_NOBODY, /* no connection */
@@ -113,7 +126,7 @@ typedef enum dw_tcp_phase {
 typedef struct dw_tcp_meeting {
     dw_stream stream;
     dw_tcp_phase phase;
-    int dials;
+    bool dials;
     uint32_t events;  /* what epoll is asked for */
     int64_t until_ns; /* then it is over */
     size_t heard, said;
@@ -127,8 +140,7 @@ typedef struct dw_tcp_kernel {
     int queued; /* bytes that the peer's kernel has not acknowledged */
 } dw_tcp_kernel;
 
-/* ---- Stripes ------------------------------------------------------------------------------------
- */
+/* ---- Stripes --------------------------------------------------------------------------------- */
 
 /* A chunk that came before its message is asked for. */
 typedef struct dw_tcp_stash {
@@ -139,16 +151,16 @@ typedef struct dw_tcp_stash {
 
 typedef struct dw_tcp_stripe {
     dw_stream stream;
-    int is_open;
+    bool is_open;
     uint32_t events;
     /* The record that is being written. */
-    int is_writing;
-    int is_blocked; /* the socket takes nothing; poll will tell */
-    int is_broken;  /* writing failed: what can still be read is read before the stripe is given up
-                     */
-    int is_late;    /* what it carried went again by another: it gets nothing more until an ECHO has
-                       come */
-    int must_ask, must_answer;
+    bool is_writing;
+    bool is_blocked; /* the socket takes nothing; poll will tell */
+    /* Writing failed: what can still be read is read before the stripe is given up. */
+    bool is_broken;
+    /* What it carried went again by another: it gets nothing more until an ECHO has come. */
+    bool is_late;
+    bool must_ask, must_answer;
     int64_t asked_ns; /* since when an ECHO is wanted; 0: none is */
     unsigned char header[DW_TCP_CHUNK_RECORD_BYTES];
     size_t header_len, header_done;
@@ -156,9 +168,9 @@ typedef struct dw_tcp_stripe {
     size_t body_len, body_done;
     uint64_t body_message;
     /* The record that is being read. */
-    int is_reading;
-    int is_undecided; /* where its bytes are to go: they wait in the socket meanwhile */
-    int is_chunk;
+    bool is_reading;
+    bool is_undecided; /* where its bytes are to go: they wait in the socket meanwhile */
+    bool is_chunk;
     uint64_t message;
     uint64_t total;
     size_t offset, len, done;
@@ -166,18 +178,17 @@ typedef struct dw_tcp_stripe {
     dw_tcp_stash *stash;
     size_t ahead_at, ahead_n;
     /* The clock's. */
-    int is_clear;       /* when last asked, the peer's kernel had all that was written */
+    bool is_clear;      /* when last asked, the peer's kernel had all that was written */
     uint64_t delivered; /* bytes that it had then */
     int64_t moved_ns;   /* when that changed, or began to matter */
     int64_t redial_ns;  /* of a dialler: when to try again */
     int64_t backoff_ns;
-    int was_open;
-    int is_silent; /* it was lost without a word from the other end */
+    bool was_open;
+    bool is_silent; /* it was lost without a word from the other end */
     unsigned char ahead[DW_TCP_AHEAD_BYTES];
 } dw_tcp_stripe;
 
-/* ---- Messages -----------------------------------------------------------------------------------
- */
+/* ---- Messages -------------------------------------------------------------------------------- */
 
 typedef struct dw_tcp_kept {
     const unsigned char *data;
@@ -189,15 +200,14 @@ typedef struct dw_tcp_kept {
 } dw_tcp_kept;
 
 typedef struct dw_tcp_arriving {
-    int is_known; /* its first bytes have come */
+    bool is_known; /* its first bytes have come */
     uint64_t total, got;
     uint64_t wire;                         /* bytes that came for it, headers included */
     uint64_t has[DW_TCP_CHUNKS_MOST / 64]; /* chunks that are here whole */
     dw_tcp_stash *stash;
 } dw_tcp_arriving;
 
-/* ---- The end ------------------------------------------------------------------------------------
- */
+/* ---- The end --------------------------------------------------------------------------------- */
 
 typedef struct dw_tcp_options {
     unsigned stripes;
@@ -210,10 +220,10 @@ typedef struct dw_tcp_end {
     dw_tcp_options options;
     uint32_t peer_timeout_ms;
     uint64_t longest; /* message that this end takes */
-    int copies;       /* what is kept */
+    bool copies;      /* what is kept */
     char peer[96];
     int poller; /* epoll: all the sockets below */
-    int is_opening;
+    bool is_opening;
     dw_status status; /* not DW_OK: broken */
     dw_why why;
 
@@ -225,15 +235,15 @@ typedef struct dw_tcp_end {
 
     /* Connections. */
     unsigned char session[DW_TCP_SESSION_BYTES];
-    int has_session;
+    bool has_session;
     unsigned n_stripes, n_open;
     dw_tcp_stripe *stripes;
     int listener;
-    int64_t deaf_until_ns;  /* of a listener that could not accept: not watched until then; 0: it is
-                             */
-    unsigned next_guest;    /* the oldest guest's place, where all are taken */
-    dw_tcp_meeting *guests; /* of a listener: DW_TCP_GUESTS */
-    dw_tcp_meeting *dials;  /* of a dialler: one for each stripe */
+    /* Of a listener that could not accept: not watched until then; 0: it is. */
+    int64_t deaf_until_ns;
+    unsigned next_guest;             /* the oldest guest's place, where all are taken */
+    dw_tcp_meeting *guests;          /* of a listener: DW_TCP_GUESTS */
+    dw_tcp_meeting *dials;           /* of a dialler: one for each stripe */
     struct sockaddr_storage address; /* of a dialler: where the peer was found */
     socklen_t address_len;
     char trouble[96];    /* of a dialler: why it did not work the last time */
@@ -241,17 +251,17 @@ typedef struct dw_tcp_end {
     int lost_error;      /* errno; 0: the peer's end of the stream */
     size_t cut_bytes;    /* of records that went with it in their middle */
     char lost_text[160]; /* what its cover said; "": nothing */
-    int peer_left;       /* and said so */
+    bool peer_left;      /* and said so */
     int64_t tick_ns;     /* when the stripes' progress was last looked at */
     unsigned turns;
     unsigned n_guests;
 
     /* Sending. */
-    dw_tcp_kept *kept;                      /* a ring of DW_TCP_KEPT_MOST, by number */
-    uint64_t seen_acked, seen_limit;        /* by the clock ... */
-    int64_t seen_ns;                        /* ... when they last changed */
-    uint64_t next_message, acked, answered; /* numbers: of the next send; not kept any more; not in
-                                               flight at the link's */
+    dw_tcp_kept *kept;               /* a ring of DW_TCP_KEPT_MOST, by number */
+    uint64_t seen_acked, seen_limit; /* by the clock ... */
+    int64_t seen_ns;                 /* ... when they last changed */
+    /* numbers: of the next send; not kept any more; not in flight at the link's. */
+    uint64_t next_message, acked, answered;
     uint64_t cursor;       /* the first message that may have chunks no stripe carries ... */
     uint32_t cursor_chunk; /* ... and the first of these */
     uint64_t next_position, peer_limit;
@@ -264,15 +274,15 @@ typedef struct dw_tcp_end {
     uint64_t taken;          /* bytes of messages that the link has */
     uint64_t window;         /* bytes that may come beyond */
     struct dw_tcp_request *posted;
-    int is_direct;  /* the awaited message is read to where the link wants it */
-    int has_looked; /* the last read found less than it had room for */
-    unsigned hot;   /* the stripe that brought something last */
+    bool is_direct;  /* the awaited message is read to where the link wants it */
+    bool has_looked; /* the last read found less than it had room for */
+    unsigned hot;    /* the stripe that brought something last */
     dw_tcp_stash *unused;
     uint64_t stash_bytes, unused_bytes;
     uint64_t told_whole, told_limit, unsaid; /* bytes that came since */
-    int64_t tell_ns;   /* when the peer is to be told at the latest; 0: it knows */
-    int moved_awaited; /* in this turn */
-    int is_restless;   /* a stream has bytes that poll does not see */
+    int64_t tell_ns;    /* when the peer is to be told at the latest; 0: it knows */
+    bool moved_awaited; /* in this turn */
+    bool is_restless;   /* a stream has bytes that poll does not see */
 
     /* Counters. */
     uint64_t sent, sent_apart; /* bytes on the wire: of messages, and others not added yet */
@@ -283,16 +293,24 @@ typedef struct dw_tcp_end {
 } dw_tcp_end;
 
 typedef struct dw_tcp_request {
-    int sends, is_kept;
+    bool sends, is_kept;
     const unsigned char *data;
     unsigned char *room;
     size_t len;      /* bytes to send; room to receive into */
     uint64_t number; /* of a send, once it is kept */
 } dw_tcp_request;
 
-/* The first trouble stays. */
+/* Where a message that is on its way lies. */
+static inline dw_tcp_arriving *dw_tcp_arriving_of(const dw_tcp_end *end, uint64_t number)
+{
+    return &end->arriving[number % DW_TCP_ARRIVING_MOST];
+}
+
+/* tcp_end.c. fail: the first trouble stays. chunk_len: of a message of that length; both ends
+ * compute it, so that a chunk has a number. */
 void dw_tcp_fail(dw_tcp_end *end, dw_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+size_t dw_tcp_chunk_len(uint64_t total);
 
 /* tcp_open.c */
 dw_status dw_tcp_open(dw_tcp_end *end, const dw_transport_open *how);
@@ -314,29 +332,59 @@ void dw_tcp_print_peer(int fd, char text[96]);
 /* tcp_meeting.c. step: DW_PENDING: not yet; DW_OK: the hello of the other end lies in hears (a
  * dialler), or is to be answered, or has been (a guest); DW_ERR_IO: the connection is of no use,
  * errno tells why, 0: it hung up; DW_ERR_AUTH, DW_ERR_PEER, DW_ERR_TIMEOUT: TLS failed, the
- * stream's text tells why. Others are errors. as_*: 0: no memory. */
-int dw_tcp_meet_as_guest(dw_tcp_meeting *meeting, int fd, int64_t until_ns, const dw_tcp_end *end);
-int dw_tcp_meet_as_dialler(dw_tcp_meeting *meeting, int fd, int64_t until_ns, const dw_tcp_end *end,
-                           unsigned stripe);
+ * stream's text tells why. Others are errors. as_*: false: no memory. */
+bool dw_tcp_meet_as_guest(dw_tcp_meeting *meeting, int fd, int64_t until_ns, const dw_tcp_end *end);
+bool dw_tcp_meet_as_dialler(dw_tcp_meeting *meeting, int fd, int64_t until_ns,
+                            const dw_tcp_end *end, unsigned stripe);
 dw_status dw_tcp_meeting_step(dw_tcp_meeting *meeting, dw_tcp_end *end);
 void dw_tcp_answer(dw_tcp_meeting *meeting, const dw_tcp_end *end, unsigned stripe, int answer);
 void dw_tcp_meeting_end(dw_tcp_meeting *meeting);
 uint32_t dw_tcp_meeting_events(const dw_tcp_meeting *meeting);
 
-/* tcp_session.c */
-void dw_tcp_turn(dw_tcp_end *end, int wait_ms); /* everything that is due; waits only while opening
-                                                 */
-void dw_tcp_start_dial(dw_tcp_end *end, unsigned stripe, int64_t now);
-void dw_tcp_lose(dw_tcp_end *end, dw_tcp_stripe *stripe, int error);
-int64_t dw_tcp_wakes(const dw_tcp_end *end); /* ns from now; -1: never by itself */
+/* tcp_session.c. turn: everything that is due; waits only while opening. wakes: ns from now; -1:
+ * never by itself. */
+void dw_tcp_turn(dw_tcp_end *end, int wait_ms);
+int64_t dw_tcp_wakes(const dw_tcp_end *end);
+
+/* tcp_poller.c. watch_meeting: false: a socket that is new to the poller does not fit, errno tells
+ * why. hear_listener: whether somebody who knocks is to be heard. */
 void dw_tcp_watch_listener(dw_tcp_end *end);
-void dw_tcp_stop_listening(dw_tcp_end *end);
+void dw_tcp_hear_listener(const dw_tcp_end *end, bool hears);
 void dw_tcp_watch_stripe(dw_tcp_end *end, dw_tcp_stripe *stripe);
+bool dw_tcp_watch_meeting(const dw_tcp_end *end, dw_tcp_meeting *meeting, uint32_t kind,
+                          uint32_t index);
+
+/* tcp_guests.c */
+void dw_tcp_admit(dw_tcp_end *end);
+void dw_tcp_hear_guest(dw_tcp_end *end, uint32_t index);
+void dw_tcp_dismiss(dw_tcp_end *end, dw_tcp_meeting *guest);
+void dw_tcp_listen_again(dw_tcp_end *end);
+void dw_tcp_stop_listening(dw_tcp_end *end);
+
+/* tcp_dials.c. refused: nobody listens there, or a listener that knows nothing of this session. */
+void dw_tcp_start_dial(dw_tcp_end *end, unsigned stripe, int64_t now);
+void dw_tcp_pursue_dial(dw_tcp_end *end, uint32_t index);
+void dw_tcp_dial_failed(dw_tcp_end *end, unsigned index, const char *trouble, bool refused);
+
+/* tcp_stripes.c. seat: the connection is met, and whole and limit are what its hello says. */
+void dw_tcp_seat(dw_tcp_end *end, dw_tcp_meeting *meeting, unsigned index, uint64_t whole,
+                 uint64_t limit);
+void dw_tcp_lose(dw_tcp_end *end, dw_tcp_stripe *stripe, int error);
+
+/* tcp_peer.c. is_new: it names no session. is_told: by the peer's machine itself. patience: how
+ * long an end without a connection waits for the other, ns. */
+bool dw_tcp_is_session(const dw_tcp_end *end, const unsigned char *named);
+bool dw_tcp_is_new(const unsigned char *named);
+bool dw_tcp_is_peer(const dw_tcp_end *end, const dw_stream *stream);
+bool dw_tcp_is_fresh(const dw_tcp_end *end);
+bool dw_tcp_is_told(int error);
+void dw_tcp_other_version(dw_tcp_end *end, const dw_tcp_meeting *meeting);
+void dw_tcp_gone(dw_tcp_end *end);
+int64_t dw_tcp_patience(const dw_tcp_end *end);
 
 /* tcp_send.c */
-size_t dw_tcp_chunk_len(uint64_t total);
-int dw_tcp_keep(dw_tcp_end *end, dw_tcp_request *request); /* 0: not now */
-int dw_tcp_sends_on(const dw_tcp_end *end); /* the link's send would get on if it were asked for */
+bool dw_tcp_keep(dw_tcp_end *end, dw_tcp_request *request); /* false: not now */
+bool dw_tcp_sends_on(const dw_tcp_end *end); /* the link's send would get on if it were asked for */
 void dw_tcp_give(dw_tcp_end *end); /* what stripes can take; and what the peer is to be told */
 void dw_tcp_write(dw_tcp_end *end, dw_tcp_stripe *stripe);
 void dw_tcp_acknowledge(dw_tcp_end *end, uint64_t whole, uint64_t limit);
@@ -344,22 +392,28 @@ void dw_tcp_take_back(dw_tcp_end *end, unsigned stripe); /* what a lost one carr
 void dw_tcp_overtake(dw_tcp_end *end, int64_t now, int64_t patience_ns);
 void dw_tcp_hear_from(dw_tcp_stripe *stripe, int kind); /* an ASK or an ECHO, among others */
 void dw_tcp_say_leave(dw_tcp_end *end);
-int dw_tcp_can_tell(const dw_tcp_end *end); /* a stripe is free for it */
+bool dw_tcp_can_tell(const dw_tcp_end *end); /* a stripe is free for it */
+
+/* tcp_receive.c. decide: where bytes go that nobody has asked for yet. */
+void dw_tcp_read(dw_tcp_end *end, dw_tcp_stripe *stripe);
+void dw_tcp_decide(dw_tcp_end *end);
+
+/* tcp_arriving.c. A record that was announced on a stripe: begun, found room for (must: now), and
+ * finished. whole, limit: as in a record. */
+void dw_tcp_begin_chunk(dw_tcp_end *end, dw_tcp_stripe *stripe);
+void dw_tcp_find_room(dw_tcp_end *end, dw_tcp_stripe *stripe, bool must);
+void dw_tcp_finish_chunk(dw_tcp_end *end, dw_tcp_stripe *stripe);
 uint64_t dw_tcp_limit(const dw_tcp_end *end);
 uint64_t dw_tcp_whole(const dw_tcp_end *end);
-
-/* tcp_arriving.c */
-void dw_tcp_read(dw_tcp_end *end, dw_tcp_stripe *stripe);
 void dw_tcp_post(dw_tcp_end *end); /* a request has come */
 dw_status dw_tcp_deliver(dw_tcp_end *end, size_t *len);
-void dw_tcp_decide(dw_tcp_end *end); /* where bytes go that nobody has asked for yet */
 void dw_tcp_forget_reading(dw_tcp_end *end, dw_tcp_stripe *stripe);
 dw_tcp_stash *dw_tcp_take_room(dw_tcp_end *end, size_t len); /* NULL: no memory */
 void dw_tcp_give_room_back(dw_tcp_end *end, dw_tcp_stash *room);
 void dw_tcp_forget_arriving(dw_tcp_end *end); /* all that came and the link has not */
-int dw_tcp_has_next(const dw_tcp_end *end);   /* the message that the link waits for is here */
-uint64_t dw_tcp_begun(const dw_tcp_end *end); /* bytes of messages that the link has not, as far as
-                                                 they came */
+bool dw_tcp_has_next(const dw_tcp_end *end);  /* the message that the link waits for is here */
+/* Bytes of messages that the link has not, as far as they came. */
+uint64_t dw_tcp_begun(const dw_tcp_end *end);
 
 /* tcp_kernel.c */
 dw_tcp_kernel dw_tcp_ask_kernel(int fd);

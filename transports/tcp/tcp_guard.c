@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  * tcp_guard.c - which addresses may be used without TLS. */
-#include "tcp_guard.h"
+#include "tcp/tcp_guard.h"
 
 #include <netinet/in.h>
 #include <string.h>
 
-#include "report.h"
+#include "common/report.h"
 
-static int is_loopback(const struct sockaddr *address)
+static bool is_loopback(const struct sockaddr *address)
 {
     if (address->sa_family == AF_INET) {
         struct sockaddr_in in;
         memcpy(&in, address, sizeof in);
         return ntohl(in.sin_addr.s_addr) >> 24 == 127;
     }
-    if (address->sa_family != AF_INET6) return 0;
+    if (address->sa_family != AF_INET6) return false;
     struct sockaddr_in6 in6;
     memcpy(&in6, address, sizeof in6);
     if (IN6_IS_ADDR_V4MAPPED(&in6.sin6_addr)) return in6.sin6_addr.s6_addr[12] == 127;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * tcp_kernel.c - what the kernel itself counted on a connection. */
-#include "tcp_end.h"
+#include "tcp/tcp_end.h"
 
 #if defined(__linux__)
 #include <linux/sockios.h>
-#include <linux/tcp.h> /* the C library's netinet/tcp.h, which tcp_address.c needs, stops before some of these fields */
+/* The C library's netinet/tcp.h, which tcp_address.c needs, stops before some of these fields. */
+#include <linux/tcp.h>
 #include <stddef.h>
 #include <sys/ioctl.h>
 

@@ -8,8 +8,8 @@
 #include <string.h>
 #include <sys/epoll.h>
 
-#include "link.h"
-#include "tcp_end.h"
+#include "common/fields.h"
+#include "tcp/tcp_end.h"
 
 static const unsigned char magic[6] = {'D', 'W', 'T', 'C', 'P', '\n'};
 
@@ -29,7 +29,7 @@ static void write_hello(unsigned char *hello, const dw_tcp_end *end, unsigned st
     hello[26] = (unsigned char)answer;
 }
 
-static int begin(dw_tcp_meeting *meeting, int fd, int64_t until_ns, const dw_tcp_end *end)
+static bool begin(dw_tcp_meeting *meeting, int fd, int64_t until_ns, const dw_tcp_end *end)
 {
     memset(meeting, 0, sizeof *meeting);
     meeting->stream.fd = fd;
@@ -37,19 +37,19 @@ static int begin(dw_tcp_meeting *meeting, int fd, int64_t until_ns, const dw_tcp
     return !end->tls || dw_tls_cover(&meeting->stream, end->tls, until_ns) == DW_OK;
 }
 
-int dw_tcp_meet_as_guest(dw_tcp_meeting *meeting, int fd, int64_t until_ns, const dw_tcp_end *end)
+bool dw_tcp_meet_as_guest(dw_tcp_meeting *meeting, int fd, int64_t until_ns, const dw_tcp_end *end)
 {
-    const int begun = begin(meeting, fd, until_ns, end);
+    bool begun = begin(meeting, fd, until_ns, end);
     meeting->phase = DW_TCP_SHAKING;
     return begun;
 }
 
-int dw_tcp_meet_as_dialler(dw_tcp_meeting *meeting, int fd, int64_t until_ns, const dw_tcp_end *end,
-                           unsigned stripe)
+bool dw_tcp_meet_as_dialler(dw_tcp_meeting *meeting, int fd, int64_t until_ns,
+                            const dw_tcp_end *end, unsigned stripe)
 {
-    const int begun = begin(meeting, fd, until_ns, end);
+    bool begun = begin(meeting, fd, until_ns, end);
     meeting->phase = DW_TCP_CONNECTING;
-    meeting->dials = 1;
+    meeting->dials = true;
     write_hello(meeting->says, end, stripe, 0);
     return begun;
 }
@@ -70,7 +70,7 @@ uint32_t dw_tcp_meeting_events(const dw_tcp_meeting *meeting)
 {
     if (meeting->phase == DW_TCP_CONNECTING) return EPOLLOUT;
     /* POLLIN and EPOLLIN are the same bits, on Linux by design. */
-    return (uint32_t)dw_stream_events(&meeting->stream, 1, meeting->phase == DW_TCP_SAYING);
+    return (uint32_t)dw_stream_events(&meeting->stream, true, meeting->phase == DW_TCP_SAYING);
 }
 
 static dw_status lost(int error)
@@ -82,9 +82,8 @@ static dw_status lost(int error)
 static dw_status say(dw_tcp_meeting *meeting)
 {
     while (meeting->said < DW_TCP_HELLO_BYTES) {
-        const struct iovec part = {meeting->says + meeting->said,
-                                   DW_TCP_HELLO_BYTES - meeting->said};
-        const ptrdiff_t n = dw_stream_write(&meeting->stream, &part, 1);
+        struct iovec part = {meeting->says + meeting->said, DW_TCP_HELLO_BYTES - meeting->said};
+        ptrdiff_t n = dw_stream_write(&meeting->stream, &part, 1);
         if (n == DW_STREAM_WAIT) return DW_PENDING;
         if (n < 0) return lost(meeting->stream.error);
         meeting->said += (size_t)n;
@@ -97,12 +96,12 @@ static dw_status say(dw_tcp_meeting *meeting)
 static dw_status hear(dw_tcp_meeting *meeting)
 {
     while (meeting->heard < DW_TCP_HELLO_BYTES) {
-        const ptrdiff_t n = dw_stream_read(&meeting->stream, meeting->hears + meeting->heard,
-                                           DW_TCP_HELLO_BYTES - meeting->heard);
+        ptrdiff_t n = dw_stream_read(&meeting->stream, meeting->hears + meeting->heard,
+                                     DW_TCP_HELLO_BYTES - meeting->heard);
         if (n == DW_STREAM_WAIT) return DW_PENDING;
         if (n < 0) return lost(n == DW_STREAM_ENDED ? 0 : meeting->stream.error);
         meeting->heard += (size_t)n;
-        const size_t known = meeting->heard < sizeof magic ? meeting->heard : sizeof magic;
+        size_t known = meeting->heard < sizeof magic ? meeting->heard : sizeof magic;
         if (memcmp(meeting->hears, magic, known) != 0) return DW_ERR_PROTOCOL;
         if (meeting->heard >= DW_TCP_PREAMBLE_BYTES && meeting->hears[6] != DW_TCP_VERSION)
             return DW_ERR_VERSION;
@@ -115,14 +114,14 @@ dw_status dw_tcp_meeting_step(dw_tcp_meeting *meeting, dw_tcp_end *end)
 {
     dw_status status;
     if (meeting->phase == DW_TCP_CONNECTING) {
-        const int error = dw_tcp_connected(meeting->stream.fd);
+        int error = dw_tcp_connected(meeting->stream.fd);
         if (error != 0) return lost(error);
         dw_tcp_tune(meeting->stream.fd, end->peer_timeout_ms);
         meeting->phase = DW_TCP_SHAKING;
     }
     if (meeting->phase == DW_TCP_SHAKING) {
-        status = end->tls ? dw_tls_shake(&meeting->stream) : DW_OK; /* a bare stream has nothing to
-                                                                       agree on */
+        /* A bare stream has nothing to agree on. */
+        status = end->tls ? dw_tls_shake(&meeting->stream) : DW_OK;
         if (status != DW_OK) return status;
         meeting->phase = meeting->dials ? DW_TCP_SAYING : DW_TCP_HEARING;
     }

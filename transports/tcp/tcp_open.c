@@ -8,9 +8,9 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#include "report.h"
-#include "tcp_end.h"
-#include "tcp_guard.h"
+#include "common/report.h"
+#include "tcp/tcp_end.h"
+#include "tcp/tcp_guard.h"
 
 enum { REDIAL_MS = 100, LOOK_MS = 20, CONNECT_MS = 5000 };
 
@@ -40,7 +40,7 @@ static int64_t time_to_connect(const dw_transport_open *how, const struct addrin
 {
     int64_t n = 0;
     for (const struct addrinfo *a = addresses; a; a = a->ai_next) n++;
-    const int64_t share_ms = how->timeout_ms / (2 * n); /* each gets a second chance */
+    int64_t share_ms = how->timeout_ms / (2 * n); /* each gets a second chance */
     return n == 1 ? INT64_MAX / 2 : (share_ms < CONNECT_MS ? share_ms : CONNECT_MS) * DW_NS_PER_MS;
 }
 
@@ -50,7 +50,7 @@ static dw_status wait_for_peer(dw_tcp_end *end, const dw_transport_open *how, in
                                int64_t connected_by_ns)
 {
     while (end->is_opening && end->status == DW_OK) {
-        const dw_status status = check_time(end, how, deadline_ns);
+        dw_status status = check_time(end, how, deadline_ns);
         if (status != DW_OK) return status;
         if (end->dials && end->dials[0].phase == DW_TCP_CONNECTING &&
             dw_link_now_ns() >= connected_by_ns)
@@ -65,10 +65,10 @@ static dw_status wait_for_peer(dw_tcp_end *end, const dw_transport_open *how, in
 static dw_status meet_listening(dw_tcp_end *end, const dw_transport_open *how,
                                 const struct addrinfo *addresses, int64_t deadline_ns)
 {
-    const dw_status status = dw_tcp_listen(how, &end->options, addresses, &end->listener);
+    dw_status status = dw_tcp_listen(how, &end->options, addresses, &end->listener);
     if (status != DW_OK) return status;
     dw_tcp_watch_listener(end);
-    const dw_status met = wait_for_peer(end, how, deadline_ns, INT64_MAX);
+    dw_status met = wait_for_peer(end, how, deadline_ns, INT64_MAX);
     if (end->n_stripes == 1 && end->options.grace_ns == 0)
         dw_tcp_stop_listening(end); /* nobody else is expected, ever */
     return met;
@@ -77,19 +77,18 @@ static dw_status meet_listening(dw_tcp_end *end, const dw_transport_open *how,
 static dw_status meet_dialling(dw_tcp_end *end, const dw_transport_open *how,
                                const struct addrinfo *addresses, int64_t deadline_ns)
 {
-    const int64_t connect_ns = time_to_connect(how, addresses);
+    int64_t connect_ns = time_to_connect(how, addresses);
     for (;;) {
         for (const struct addrinfo *a = addresses; a; a = a->ai_next) {
             memcpy(&end->address, a->ai_addr, a->ai_addrlen);
             end->address_len = a->ai_addrlen;
             dw_tcp_start_dial(end, 0, dw_link_now_ns());
             if (!end->tls) end->dials[0].until_ns = INT64_MAX; /* the open's own time counts */
-            const dw_status status =
-                wait_for_peer(end, how, deadline_ns, dw_link_now_ns() + connect_ns);
+            dw_status status = wait_for_peer(end, how, deadline_ns, dw_link_now_ns() + connect_ns);
             if (status != DW_PENDING) return status;
         }
         for (int waited = 0; waited < REDIAL_MS; waited += LOOK_MS) {
-            const dw_status status = check_time(end, how, deadline_ns);
+            dw_status status = check_time(end, how, deadline_ns);
             if (status != DW_OK) return status;
             dw_tcp_turn(end, LOOK_MS);
         }
@@ -98,13 +97,13 @@ static dw_status meet_dialling(dw_tcp_end *end, const dw_transport_open *how,
 
 static dw_status make(dw_tcp_end *end, const dw_transport_open *how)
 {
-    const int listens = how->role == DW_LINK_LISTEN;
+    bool listens = how->role == DW_LINK_LISTEN;
     end->role = how->role;
     end->peer_timeout_ms = how->peer_timeout_ms;
     end->longest = how->longest_message ? how->longest_message : UINT64_MAX;
     end->copies = !how->heeds_kept_sends;
     end->listener = -1;
-    end->is_opening = 1;
+    end->is_opening = true;
     end->window = DW_TCP_NEAR_WINDOW_BYTES;
     end->peer_limit = 0;
     memcpy(end->peer, "the peer", sizeof "the peer");
@@ -128,7 +127,7 @@ static dw_status make(dw_tcp_end *end, const dw_transport_open *how)
 
 dw_status dw_tcp_open(dw_tcp_end *end, const dw_transport_open *how)
 {
-    const int64_t deadline_ns = dw_link_now_ns() + (int64_t)how->timeout_ms * DW_NS_PER_MS;
+    int64_t deadline_ns = dw_link_now_ns() + (int64_t)how->timeout_ms * DW_NS_PER_MS;
     end->poller = end->listener = -1;
     dw_status status = dw_tcp_read_options(how, &end->options);
     if (status == DW_OK) status = dw_tcp_check_congestion(how, &end->options);

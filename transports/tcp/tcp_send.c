@@ -3,45 +3,38 @@
  * has it. */
 #include <string.h>
 
-#include "link.h"
-#include "tcp_end.h"
+#include "common/fields.h"
+#include "common/report.h"
+#include "tcp/tcp_end.h"
 
 static dw_tcp_kept *kept_of(const dw_tcp_end *end, uint64_t number)
 {
     return &end->kept[number % DW_TCP_KEPT_MOST];
 }
 
-/* Both ends compute it, so that a chunk has a number. */
-size_t dw_tcp_chunk_len(uint64_t total)
-{
-    const uint64_t page = 4096, part = (total + DW_TCP_CHUNKS_MOST - 1) / DW_TCP_CHUNKS_MOST;
-    return part <= DW_TCP_CHUNK_BYTES ? DW_TCP_CHUNK_BYTES
-                                      : (size_t)((part + page - 1) / page * page);
-}
-
 static size_t chunk_bytes(const dw_tcp_kept *kept, uint32_t chunk)
 {
-    const size_t offset = (size_t)chunk * kept->chunk_len;
+    size_t offset = (size_t)chunk * kept->chunk_len;
     return kept->len - offset < kept->chunk_len ? kept->len - offset : kept->chunk_len;
 }
 
-int dw_tcp_sends_on(const dw_tcp_end *end)
+bool dw_tcp_sends_on(const dw_tcp_end *end)
 {
     const dw_tcp_request *request = end->sending;
-    if (!request) return 0;
+    if (!request) return false;
     return request->is_kept ? end->cursor > request->number
                             : end->next_message - end->acked < DW_TCP_KEPT_MOST;
 }
 
-int dw_tcp_keep(dw_tcp_end *end, dw_tcp_request *request)
+bool dw_tcp_keep(dw_tcp_end *end, dw_tcp_request *request)
 {
-    if (end->next_message - end->acked >= DW_TCP_KEPT_MOST) return 0;
+    if (end->next_message - end->acked >= DW_TCP_KEPT_MOST) return false;
     dw_tcp_kept *kept = kept_of(end, end->next_message);
     if (end->copies) {
         kept->copy = dw_tcp_take_room(end, request->len);
         if (!kept->copy)
             dw_tcp_fail(end, DW_ERR_NO_MEMORY, "no memory for a message to %s", end->peer);
-        if (!kept->copy) return 0;
+        if (!kept->copy) return false;
         if (request->len > 0) memcpy(kept->copy->data, request->data, request->len);
     }
     kept->data = end->copies ? kept->copy->data : request->data;
@@ -52,13 +45,12 @@ int dw_tcp_keep(dw_tcp_end *end, dw_tcp_request *request)
     kept->position = end->next_position;
     memset(kept->on, 0, kept->chunks);
     request->number = end->next_message++;
-    request->is_kept = 1;
+    request->is_kept = true;
     end->next_position += request->len;
-    return 1;
+    return true;
 }
 
-/* ---- Records ------------------------------------------------------------------------------------
- */
+/* ---- Records --------------------------------------------------------------------------------- */
 
 /* What every record says beside its own purpose. */
 static void begin_record(dw_tcp_end *end, dw_tcp_stripe *stripe, int kind, size_t len,
@@ -78,14 +70,14 @@ static void begin_record(dw_tcp_end *end, dw_tcp_stripe *stripe, int kind, size_
     stripe->body_len = len;
     stripe->body_done = 0;
     stripe->body_message = message;
-    stripe->is_writing = 1;
+    stripe->is_writing = true;
 }
 
 static void begin_chunk(dw_tcp_end *end, dw_tcp_stripe *stripe, dw_tcp_kept *kept, uint64_t number,
                         uint32_t chunk)
 {
-    const size_t offset = (size_t)chunk * kept->chunk_len;
-    const int is_chunk = kept->len > DW_TCP_CHUNK_BYTES;
+    size_t offset = (size_t)chunk * kept->chunk_len;
+    bool is_chunk = kept->len > DW_TCP_CHUNK_BYTES;
     begin_record(end, stripe, is_chunk ? DW_TCP_CHUNK : DW_TCP_MESSAGE, chunk_bytes(kept, chunk),
                  number);
     if (is_chunk) {
@@ -96,7 +88,7 @@ static void begin_chunk(dw_tcp_end *end, dw_tcp_stripe *stripe, dw_tcp_kept *kep
     stripe->body = kept->data + offset;
     kept->on[chunk] |= (uint8_t)(1u << (stripe - end->stripes));
     if (stripe->is_clear) stripe->moved_ns = dw_link_now_ns();
-    stripe->is_clear = 0;
+    stripe->is_clear = false;
 }
 
 /* The bytes of a message that the peer has by another stripe, and that are ours no longer: the
@@ -106,25 +98,26 @@ static const unsigned char nothing[16384];
 
 void dw_tcp_write(dw_tcp_end *end, dw_tcp_stripe *stripe)
 {
-    const int is_apart = stripe->header[0] >= DW_TCP_STATE;
-    stripe->is_blocked = 0;
+    bool is_apart = stripe->header[0] >= DW_TCP_STATE;
+    stripe->is_blocked = false;
     while (stripe->is_writing && !stripe->is_blocked && !stripe->is_broken) {
-        const size_t header_left = stripe->header_len - stripe->header_done;
+        size_t header_left = stripe->header_len - stripe->header_done;
         size_t body_left = stripe->body_len - stripe->body_done;
         if (!stripe->body && body_left > sizeof nothing) body_left = sizeof nothing;
         const unsigned char *body = stripe->body ? stripe->body + stripe->body_done : nothing;
-        const struct iovec parts[2] = {{stripe->header + stripe->header_done, header_left},
-                                       /* iovec has no const; a write only reads */
-                                       {(void *)(uintptr_t)body, body_left}};
-        const int is_behind = header_left == 0, n_parts = 2 - is_behind - (body_left == 0);
-        const ptrdiff_t n = dw_stream_write(&stripe->stream, parts + is_behind, n_parts);
+        struct iovec parts[2] = {{stripe->header + stripe->header_done, header_left},
+                                 /* iovec has no const; a write only reads */
+                                 {(void *)(uintptr_t)body, body_left}};
+        bool is_behind = header_left == 0;
+        int n_parts = 2 - is_behind - (body_left == 0);
+        ptrdiff_t n = dw_stream_write(&stripe->stream, parts + is_behind, n_parts);
         if (n <= 0) {
             stripe->is_blocked = n == DW_STREAM_WAIT;
             stripe->is_broken = n != DW_STREAM_WAIT;
             end->is_restless |= stripe->is_broken; /* what the peer said last can still be read */
             break;
         }
-        const size_t of_header = (size_t)n < header_left ? (size_t)n : header_left;
+        size_t of_header = (size_t)n < header_left ? (size_t)n : header_left;
         stripe->header_done += of_header;
         stripe->body_done += (size_t)n - of_header;
         *(is_apart ? &end->sent_apart : &end->sent) += (size_t)n;
@@ -134,10 +127,9 @@ void dw_tcp_write(dw_tcp_end *end, dw_tcp_stripe *stripe)
     dw_tcp_watch_stripe(end, stripe);
 }
 
-/* ---- Which stripe -------------------------------------------------------------------------------
- */
+/* ---- Which stripe ---------------------------------------------------------------------------- */
 
-static int is_free(const dw_tcp_stripe *stripe)
+static bool is_free(const dw_tcp_stripe *stripe)
 {
     return stripe->is_open && !stripe->is_writing && !stripe->is_broken;
 }
@@ -154,7 +146,7 @@ static dw_tcp_stripe *find_free(const dw_tcp_end *end, unsigned first)
 
 /* Over a short way one connection carries all the short messages that there can be: they wait for
  * it, for what goes by others comes out of order and has to be put away. */
-static int must_wait(const dw_tcp_end *end)
+static bool must_wait(const dw_tcp_end *end)
 {
     const dw_tcp_stripe *usual = &end->stripes[0];
     return end->window == DW_TCP_NEAR_WINDOW_BYTES && usual->is_open && usual->is_writing &&
@@ -163,7 +155,7 @@ static int must_wait(const dw_tcp_end *end)
 
 /* Short messages keep to the first that is free, so that the receiver knows where to look; chunks
  * go round. NULL: not now. */
-static dw_tcp_stripe *choose(dw_tcp_end *end, int is_short)
+static dw_tcp_stripe *choose(dw_tcp_end *end, bool is_short)
 {
     if (is_short) return must_wait(end) ? NULL : find_free(end, 0);
     dw_tcp_stripe *stripe = find_free(end, end->next_stripe);
@@ -171,7 +163,7 @@ static dw_tcp_stripe *choose(dw_tcp_end *end, int is_short)
     return stripe;
 }
 
-int dw_tcp_can_tell(const dw_tcp_end *end)
+bool dw_tcp_can_tell(const dw_tcp_end *end)
 {
     return find_free(end, 0) != NULL;
 }
@@ -195,18 +187,18 @@ static void ask_and_answer(dw_tcp_end *end)
         if (!(stripe->must_ask || stripe->must_answer) || !is_free(stripe)) continue;
         begin_record(end, stripe, stripe->must_answer ? DW_TCP_ECHO : DW_TCP_ASK, 0, 0);
         if (stripe->must_answer)
-            stripe->must_answer = 0;
+            stripe->must_answer = false;
         else
-            stripe->must_ask = 0;
+            stripe->must_ask = false;
         dw_tcp_write(end, stripe);
     }
 }
 
 void dw_tcp_hear_from(dw_tcp_stripe *stripe, int kind)
 {
-    if (kind == DW_TCP_ASK) stripe->must_answer = 1;
+    if (kind == DW_TCP_ASK) stripe->must_answer = true;
     if (kind != DW_TCP_ECHO) return;
-    stripe->is_late = 0;
+    stripe->is_late = false;
     stripe->asked_ns = 0;
 }
 
@@ -239,8 +231,7 @@ void dw_tcp_say_leave(dw_tcp_end *end)
     }
 }
 
-/* ---- Acknowledged, lost, overdue ----------------------------------------------------------------
- */
+/* ---- Acknowledged, lost, overdue ------------------------------------------------------------- */
 
 void dw_tcp_acknowledge(dw_tcp_end *end, uint64_t whole, uint64_t limit)
 {
@@ -268,7 +259,7 @@ void dw_tcp_acknowledge(dw_tcp_end *end, uint64_t whole, uint64_t limit)
 
 void dw_tcp_take_back(dw_tcp_end *end, unsigned index)
 {
-    const uint8_t bit = (uint8_t)(1u << index);
+    uint8_t bit = (uint8_t)(1u << index);
     for (uint64_t number = end->acked; number < end->next_message; number++) {
         dw_tcp_kept *kept = kept_of(end, number);
         for (uint32_t chunk = 0; chunk < kept->chunks; chunk++) {
@@ -297,7 +288,7 @@ static uint8_t find_stuck(dw_tcp_end *end, int64_t now, int64_t patience_ns)
         if (!stripe->is_open || now - end->seen_ns < patience_ns) continue;
         if (stripe->asked_ns == 0) {
             stripe->asked_ns = now;
-            stripe->must_ask = 1;
+            stripe->must_ask = true;
         } else if (now - stripe->asked_ns >= patience_ns && now - stripe->moved_ns >= patience_ns) {
             stuck |= (uint8_t)(1u << i);
         }
@@ -309,15 +300,15 @@ static uint8_t find_stuck(dw_tcp_end *end, int64_t now, int64_t patience_ns)
  * chunks. */
 void dw_tcp_overtake(dw_tcp_end *end, int64_t now, int64_t patience_ns)
 {
-    const uint8_t stuck = find_stuck(end, now, patience_ns);
+    uint8_t stuck = find_stuck(end, now, patience_ns);
     for (unsigned i = 0; i < end->n_stripes; i++) {
-        if (stuck >> i & 1) end->stripes[i].is_late = 1;
+        if (stuck >> i & 1) end->stripes[i].is_late = true;
     }
     if (end->acked >= end->cursor || !stuck) return; /* not all of it was given to a stripe yet */
     dw_tcp_kept *kept = kept_of(end, end->acked);
     for (uint32_t chunk = 0; chunk < kept->chunks; chunk++) {
         if (kept->on[chunk] & (uint8_t)~stuck) continue;
-        dw_tcp_stripe *stripe = choose(end, 0);
+        dw_tcp_stripe *stripe = choose(end, false);
         if (!stripe) return;
         end->resent_bytes += chunk_bytes(kept, chunk);
         begin_chunk(end, stripe, kept, end->acked, chunk);

@@ -2,8 +2,8 @@
  * no_tls.c - TLS in a build without OpenSSL: said, and never left out silently. */
 #include <string.h>
 
-#include "report.h"
-#include "tls.h"
+#include "common/report.h"
+#include "tls/tls.h"
 
 dw_status dw_tls_context_create(dw_tls_context **context, const dw_tls_options *options,
                                 dw_link_role role, dw_why *why)

@@ -13,9 +13,9 @@
 #ifndef DW_TLS_H
 #define DW_TLS_H
 
+#include "common/stream.h"
 #include "deltawire/tls.h"
 #include "deltawire/transport.h"
-#include "stream.h"
 
 typedef struct dw_tls_context dw_tls_context;
 
@@ -33,13 +33,13 @@ void dw_tls_context_destroy(dw_tls_context *context); /* NULL is fine */
 dw_status dw_tls_cover(dw_stream *stream, dw_tls_context *context, int64_t deadline_ns);
 
 /* Goes on with the handshake. DW_OK: the peer is who it must be, and takes us for who we are.
- * DW_PENDING: call again when poll reports dw_stream_events(stream, 1, 0), and now and then for the
- * deadline's sake. TIMEOUT, PEER (gone), AUTH: stream->text says what the peer did or lacks,
- * without a subject. */
+ * DW_PENDING: call again when poll reports dw_stream_events(stream, true, false), and now and then
+ * for the deadline's sake. TIMEOUT, PEER (gone), AUTH: stream->text says what the peer did or
+ * lacks, without a subject. */
 dw_status dw_tls_shake(dw_stream *stream);
 
-/* After the handshake. The session: 32 bytes that both ends have in common and nobody else knows.
- */
+/* After the handshake. The session: 32 bytes that both ends have in common and nobody else
+ * knows. */
 void dw_tls_session(const dw_stream *stream, unsigned char session[DW_TLS_SESSION_BYTES]);
 const char *dw_tls_peer_name(const dw_stream *stream);
 

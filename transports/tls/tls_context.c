@@ -6,9 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "report.h"
-#include "tls_socket.h"
-#include "tls_state.h"
+#include "common/report.h"
+#include "common/sized.h"
+#include "tls/tls_identity.h"
+#include "tls/tls_psk.h"
+#include "tls/tls_socket.h"
+#include "tls/tls_words.h"
 
 /* AES-GCM keeps its promise for 2^24.5 records of 16 KiB under one key (RFC 8446, 5.5). */
 static const uint64_t records_per_key = UINT64_C(1) << 22;
@@ -16,16 +19,7 @@ static const uint64_t records_per_key = UINT64_C(1) << 22;
 /* Own certificate, one or two that link it to the CA, and the CA. */
 enum { MOST_ISSUERS = 3 };
 
-const char *dw_tls_last_words(void)
-{
-    const unsigned long error = ERR_peek_last_error();
-    const char *reason = error ? ERR_reason_error_string(error) : NULL;
-    ERR_clear_error();
-    return reason ? reason : "no reason told";
-}
-
-/* ---- Certificates -----------------------------------------------------------------------------
- */
+/* ---- Certificates ---------------------------------------------------------------------------- */
 
 /* A passphrase would be asked for on the terminal, of a program that may have none. */
 static int no_passphrase(char *room, int cap, int writes, void *context)
@@ -43,10 +37,10 @@ static BIO *open_pem(const char *file, const char *pem)
 }
 
 /* The first is the end's own; what follows links it to the CA. */
-static int use_chain(SSL_CTX *ssl, BIO *pem)
+static bool use_chain(SSL_CTX *ssl, BIO *pem)
 {
     X509 *own = PEM_read_bio_X509(pem, NULL, no_passphrase, NULL), *next;
-    int is_good = own && SSL_CTX_use_certificate(ssl, own) == 1;
+    bool is_good = own && SSL_CTX_use_certificate(ssl, own) == 1;
     X509_free(own);
     while (is_good && (next = PEM_read_bio_X509(pem, NULL, no_passphrase, NULL))) {
         is_good = SSL_CTX_add0_chain_cert(ssl, next) == 1;
@@ -56,23 +50,23 @@ static int use_chain(SSL_CTX *ssl, BIO *pem)
     return is_good;
 }
 
-static int use_key(SSL_CTX *ssl, BIO *pem)
+static bool use_key(SSL_CTX *ssl, BIO *pem)
 {
     EVP_PKEY *key = PEM_read_bio_PrivateKey(pem, NULL, no_passphrase, NULL);
-    const int is_good = key && SSL_CTX_use_PrivateKey(ssl, key) == 1; /* compares it with the
-                                                                         certificate */
+    /* Compares it with the certificate. */
+    bool is_good = key && SSL_CTX_use_PrivateKey(ssl, key) == 1;
     EVP_PKEY_free(key);
     return is_good;
 }
 
-static int use_authorities(SSL_CTX *ssl, BIO *pem)
+static bool use_authorities(SSL_CTX *ssl, BIO *pem)
 {
     X509 *authority;
     int n = 0;
     while ((authority = PEM_read_bio_X509(pem, NULL, no_passphrase, NULL))) {
-        const int is_added = X509_STORE_add_cert(SSL_CTX_get_cert_store(ssl), authority) == 1;
+        bool is_added = X509_STORE_add_cert(SSL_CTX_get_cert_store(ssl), authority) == 1;
         X509_free(authority);
-        if (!is_added) return 0;
+        if (!is_added) return false;
         n++;
     }
     if (n > 0) ERR_clear_error();
@@ -81,7 +75,7 @@ static int use_authorities(SSL_CTX *ssl, BIO *pem)
 
 typedef struct pem_part {
     const char *what, *file, *pem;
-    int (*use)(SSL_CTX *ssl, BIO *pem);
+    bool (*use)(SSL_CTX *ssl, BIO *pem);
 } pem_part;
 
 static dw_status use_pem(SSL_CTX *ssl, const pem_part *part, dw_why *why)
@@ -97,7 +91,7 @@ static dw_status use_pem(SSL_CTX *ssl, const pem_part *part, dw_why *why)
         return dw_link_report(why, DW_ERR_IO, "cannot read the %s in %.120s: %s", part->what, place,
                               dw_tls_last_words());
     }
-    const int is_good = part->use(ssl, pem);
+    bool is_good = part->use(ssl, pem);
     BIO_free(pem);
     if (is_good) return DW_OK;
     return dw_link_report(
@@ -110,16 +104,16 @@ static dw_status use_pem(SSL_CTX *ssl, const pem_part *part, dw_why *why)
 static dw_status setup_certificates(dw_tls_context *context, const dw_tls_options *options,
                                     dw_why *why)
 {
-    const pem_part parts[] = {
+    pem_part parts[] = {
         {"certificate", options->certificate_file, options->certificate_pem, use_chain},
         {"private key", options->key_file, options->key_pem, use_key},
         {"CA's certificate", options->ca_file, options->ca_pem, use_authorities}};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        const dw_status status = use_pem(context->ssl, &parts[i], why);
+        dw_status status = use_pem(context->ssl, &parts[i], why);
         if (status != DW_OK) return status;
     }
     char name[DW_TLS_NAME_BYTES];
-    const int is_named =
+    bool is_named =
         dw_tls_certificate_name(SSL_CTX_get0_certificate(context->ssl), context->own_name, name);
     if (!is_named && !name[0]) {
         return dw_link_report(
@@ -139,10 +133,9 @@ static dw_status setup_certificates(dw_tls_context *context, const dw_tls_option
     return DW_OK;
 }
 
-/* ---- The context ------------------------------------------------------------------------------
- */
+/* ---- The context ----------------------------------------------------------------------------- */
 
-static int restrict_protocol(SSL_CTX *ssl)
+static bool restrict_protocol(SSL_CTX *ssl)
 {
     SSL_CTX_set_options(ssl, SSL_OP_NO_TICKET | SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
     SSL_CTX_set_mode(ssl, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
@@ -158,7 +151,7 @@ static int restrict_protocol(SSL_CTX *ssl)
 static dw_status take_name(char *room, const char *name, const char *what, dw_why *why)
 {
     if (!name) return DW_OK;
-    const size_t len = strlen(name);
+    size_t len = strlen(name);
     if (!dw_tls_name_is_valid(name, len)) {
         return dw_link_report(
             why, DW_ERR_ARGUMENT,
@@ -171,10 +164,10 @@ static dw_status take_name(char *room, const char *name, const char *what, dw_wh
 
 static dw_status fill_context(dw_tls_context *context, const dw_tls_options *options, dw_why *why)
 {
-    const int has_group_key = options->group_key || options->group_key_file;
-    const int has_certificate = options->certificate_file || options->certificate_pem ||
-                                options->key_file || options->key_pem || options->ca_file ||
-                                options->ca_pem;
+    bool has_group_key = options->group_key || options->group_key_file;
+    bool has_certificate = options->certificate_file || options->certificate_pem ||
+                           options->key_file || options->key_pem || options->ca_file ||
+                           options->ca_pem;
     if (has_group_key == has_certificate) {
         return dw_link_report(
             why, DW_ERR_ARGUMENT, "TLS needs a group key or certificates%s; see deltawire/tls.h",
@@ -211,20 +204,15 @@ dw_status dw_tls_context_create(dw_tls_context **context, const dw_tls_options *
                                 dw_link_role role, dw_why *why)
 {
     *context = NULL;
-    if (options->struct_size < sizeof(size_t) || options->struct_size > sizeof *options) {
-        return dw_link_report(
-            why, DW_ERR_ARGUMENT,
-            "dw_tls_options.struct_size is %zu; set it to sizeof(dw_tls_options), %zu",
-            options->struct_size, sizeof *options);
-    }
-    dw_tls_options full = {0};
-    memcpy(&full, options, options->struct_size);
+    dw_tls_options full;
+    dw_status status = dw_take_asked(&full, sizeof full, options, "dw_tls_options", why);
+    if (status != DW_OK) return status;
     dw_tls_context *made = calloc(1, sizeof *made);
     if (!made) return dw_link_report(why, DW_ERR_NO_MEMORY, "no memory for TLS");
     made->role = role;
     made->records_per_key = records_per_key;
     ERR_clear_error();
-    const dw_status status = fill_context(made, &full, why);
+    status = fill_context(made, &full, why);
     if (status != DW_OK) {
         dw_tls_context_destroy(made);
         return status;

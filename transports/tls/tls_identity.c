@@ -3,46 +3,45 @@
 #include <openssl/x509v3.h>
 #include <string.h>
 
-#include "tls_state.h"
+#include "tls/tls_identity.h"
 
 static const char scheme[] = "deltawire:";
 
-int dw_tls_name_is_valid(const char *name, size_t len)
+bool dw_tls_name_is_valid(const char *name, size_t len)
 {
     static const char others[] = "._-/:@+";
-    if (len < 1 || len >= DW_TLS_NAME_BYTES) return 0;
+    if (len < 1 || len >= DW_TLS_NAME_BYTES) return false;
     for (size_t i = 0; i < len; i++) { /* no isalnum: the answer must not depend on the locale */
-        const char c = name[i];
-        const int is_plain =
-            (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
-        if (!is_plain && (c == '\0' || !strchr(others, c))) return 0;
+        char c = name[i];
+        bool is_plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+        if (!is_plain && (c == '\0' || !strchr(others, c))) return false;
     }
-    return 1;
+    return true;
 }
 
-/* The name in one URI; 0: it is none of ours. */
-static int take_name(const ASN1_IA5STRING *uri, char *name)
+/* The name in one URI; false: it is none of ours. */
+static bool take_name(const ASN1_IA5STRING *uri, char *name)
 {
-    const size_t len = (size_t)ASN1_STRING_length(uri), before = sizeof scheme - 1;
+    size_t len = (size_t)ASN1_STRING_length(uri), before = sizeof scheme - 1;
     const char *text = (const char *)ASN1_STRING_get0_data(uri);
-    if (len <= before || memcmp(text, scheme, before) != 0) return 0;
-    if (!dw_tls_name_is_valid(text + before, len - before)) return 0;
+    if (len <= before || memcmp(text, scheme, before) != 0) return false;
+    if (!dw_tls_name_is_valid(text + before, len - before)) return false;
     memcpy(name, text + before, len - before);
     name[len - before] = '\0';
-    return 1;
+    return true;
 }
 
-int dw_tls_certificate_name(X509 *certificate, const char *wanted, char name[DW_TLS_NAME_BYTES])
+bool dw_tls_certificate_name(X509 *certificate, const char *wanted, char name[DW_TLS_NAME_BYTES])
 {
     GENERAL_NAMES *names = X509_get_ext_d2i(certificate, NID_subject_alt_name, NULL, NULL);
-    int found = 0;
+    bool found = false;
     name[0] = '\0';
     for (int i = 0; names && i < sk_GENERAL_NAME_num(names) && !found; i++) {
         const GENERAL_NAME *one = sk_GENERAL_NAME_value(names, i);
         char candidate[DW_TLS_NAME_BYTES];
         if (one->type != GEN_URI || !take_name(one->d.uniformResourceIdentifier, candidate))
             continue;
-        if (!wanted[0] || strcmp(wanted, candidate) == 0) found = 1;
+        if (!wanted[0] || strcmp(wanted, candidate) == 0) found = true;
         if (found || !name[0])
             memcpy(name, candidate, sizeof candidate); /* who it is instead, for the sentence */
     }

@@ -14,8 +14,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "report.h"
-#include "tls_state.h"
+#include "common/report.h"
+#include "tls/tls_identity.h"
+#include "tls/tls_psk.h"
+#include "tls/tls_words.h"
 
 static const char prefix[4] = {'d', 'w', '1', ' '};
 
@@ -23,16 +25,15 @@ static const char prefix[4] = {'d', 'w', '1', ' '};
  * the same. */
 static const unsigned char suite[2] = {0x13, 0x01};
 
-/* ---- Keys and identities ----------------------------------------------------------------------
- */
+/* ---- Keys and identities --------------------------------------------------------------------- */
 
-int dw_tls_pair_key(const unsigned char *group_key, size_t group_key_bytes, const char *client,
-                    const char *server, unsigned char key[DW_TLS_PAIR_KEY_BYTES])
+bool dw_tls_pair_key(const unsigned char *group_key, size_t group_key_bytes, const char *client,
+                     const char *server, unsigned char key[DW_TLS_PAIR_KEY_BYTES])
 {
     static const char salt[] = "deltawire group key";
-    char info[2 * DW_TLS_NAME_BYTES + 1]; /* the names' ends are part of it: "a", "bc" are not "ab",
-                                             "c" */
-    const size_t client_len = strlen(client) + 1, server_len = strlen(server) + 1;
+    /* The names' ends are part of it: "a", "bc" are not "ab", "c". */
+    char info[2 * DW_TLS_NAME_BYTES + 1];
+    size_t client_len = strlen(client) + 1, server_len = strlen(server) + 1;
     memcpy(info, client, client_len);
     memcpy(info + client_len, server, server_len);
     /* The library's prototype has no const here; it only reads. */
@@ -46,7 +47,7 @@ int dw_tls_pair_key(const unsigned char *group_key, size_t group_key_bytes, cons
         OSSL_PARAM_construct_end()};
     EVP_KDF *kdf = EVP_KDF_fetch(NULL, "HKDF", NULL);
     EVP_KDF_CTX *derivation = kdf ? EVP_KDF_CTX_new(kdf) : NULL;
-    const int is_made =
+    bool is_made =
         derivation && EVP_KDF_derive(derivation, key, DW_TLS_PAIR_KEY_BYTES, parameters) > 0;
     EVP_KDF_CTX_free(derivation);
     EVP_KDF_free(kdf);
@@ -59,10 +60,10 @@ int dw_tls_identity_read(const unsigned char *identity, size_t len, char *client
         memcmp(identity, prefix, sizeof prefix) != 0)
         return -1;
     const char *first = (const char *)identity + sizeof prefix;
-    const size_t rest = len - sizeof prefix;
+    size_t rest = len - sizeof prefix;
     const char *space = memchr(first, ' ', rest);
     if (!space) return -1;
-    const size_t first_len = (size_t)(space - first), second_len = rest - first_len - 1;
+    size_t first_len = (size_t)(space - first), second_len = rest - first_len - 1;
     if (!dw_tls_name_is_valid(first, first_len) || !dw_tls_name_is_valid(space + 1, second_len))
         return -1;
     memcpy(client, first, first_len);
@@ -72,8 +73,7 @@ int dw_tls_identity_read(const unsigned char *identity, size_t len, char *client
     return 0;
 }
 
-/* ---- What OpenSSL asks ------------------------------------------------------------------------
- */
+/* ---- What OpenSSL asks ----------------------------------------------------------------------- */
 
 /* A key as OpenSSL wants it: the session that it would have been resumed from. */
 static SSL_SESSION *as_session(SSL *ssl, const unsigned char *key)
@@ -116,12 +116,12 @@ static int find_key(SSL *ssl, const unsigned char *identity, size_t len, SSL_SES
     dw_tls *tls = SSL_get_app_data(ssl);
     const dw_tls_context *context = tls->context;
     char client[DW_TLS_NAME_BYTES] = "", server[DW_TLS_NAME_BYTES] = "";
-    const int is_read = dw_tls_identity_read(identity, len, client, server) == 0;
-    const int is_known = is_read && strcmp(server, context->own_name) == 0 &&
-                         strcmp(client, context->own_name) != 0 &&
-                         (!context->peer_name[0] || strcmp(client, context->peer_name) == 0);
+    bool is_read = dw_tls_identity_read(identity, len, client, server) == 0;
+    bool is_known = is_read && strcmp(server, context->own_name) == 0 &&
+                    strcmp(client, context->own_name) != 0 &&
+                    (!context->peer_name[0] || strcmp(client, context->peer_name) == 0);
     unsigned char key[DW_TLS_PAIR_KEY_BYTES];
-    const int is_made =
+    bool is_made =
         is_known
             ? dw_tls_pair_key(context->group_key, context->group_key_bytes, client, server, key)
             : dw_tls_pair_key(context->dummy_key, sizeof context->dummy_key, client, server, key);
@@ -131,8 +131,7 @@ static int find_key(SSL *ssl, const unsigned char *identity, size_t len, SSL_SES
     return *session != NULL;
 }
 
-/* ---- The group key ----------------------------------------------------------------------------
- */
+/* ---- The group key --------------------------------------------------------------------------- */
 
 static dw_status read_key_file(dw_tls_context *context, const char *path, dw_why *why)
 {
@@ -140,9 +139,9 @@ static dw_status read_key_file(dw_tls_context *context, const char *path, dw_why
     struct stat about;
     size_t have = 0;
     ssize_t n = 1;
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0 || fstat(fd, &about) != 0) {
-        const int error = errno;
+        int error = errno;
         if (fd >= 0) close(fd);
         return dw_link_report(why, DW_ERR_IO, "cannot read the group key in %.150s: %s", path,
                               strerror(error));
@@ -157,7 +156,7 @@ static dw_status read_key_file(dw_tls_context *context, const char *path, dw_why
     }
     while (have < sizeof room && (n = read(fd, room + have, sizeof room - have)) > 0)
         have += (size_t)n;
-    const int error = errno;
+    int error = errno;
     close(fd);
     if (n == 0 || have == sizeof room) {
         context->group_key_bytes = have;
@@ -203,7 +202,7 @@ dw_status dw_tls_psk_setup(dw_tls_context *context, const dw_tls_options *option
         return dw_link_report(why, DW_ERR_ARGUMENT,
                               "a group key needs own_name: keys are made for pairs of names");
     }
-    const dw_status status = take_key(context, options, why);
+    dw_status status = take_key(context, options, why);
     if (status != DW_OK) return status;
     if (RAND_bytes(context->dummy_key, sizeof context->dummy_key) != 1) {
         return dw_link_report(why, DW_ERR_IO, "no random numbers to be had: %s",

@@ -4,14 +4,14 @@
  *
  * OpenSSL's own BIO writes by write(), which raises SIGPIPE in the program's threads, and reads as
  * much as comes. */
-#include "tls_socket.h"
+#include "tls/tls_socket.h"
 
 #include <errno.h>
 #include <sys/socket.h>
 
-#include "tls_state.h"
+#include "tls/tls_state.h"
 
-static int is_for_later(int error)
+static bool is_for_later(int error)
 {
     return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
 }
@@ -21,16 +21,16 @@ static int read_socket(BIO *bio, char *room, int cap)
     dw_tls *tls = BIO_get_data(bio);
     BIO_clear_retry_flags(bio);
     if (!tls->is_proven) {
-        const uint64_t left = DW_TLS_UNPROVEN_BYTES - tls->unproven_bytes;
+        uint64_t left = DW_TLS_UNPROVEN_BYTES - tls->unproven_bytes;
         if (left == 0) {
-            tls->said_too_much = 1;
+            tls->said_too_much = true;
             return -1;
         }
         if ((uint64_t)cap > left) cap = (int)left;
     }
-    const ssize_t n = recv(tls->fd, room, (size_t)cap, 0);
+    ssize_t n = recv(tls->fd, room, (size_t)cap, 0);
     if (n > 0 && !tls->is_proven) tls->unproven_bytes += (uint64_t)n;
-    if (n == 0) tls->has_eof = 1;
+    if (n == 0) tls->has_eof = true;
     if (n >= 0) return (int)n;
     if (is_for_later(errno))
         BIO_set_retry_read(bio);
@@ -43,7 +43,7 @@ static int write_socket(BIO *bio, const char *data, int len)
 {
     dw_tls *tls = BIO_get_data(bio);
     BIO_clear_retry_flags(bio);
-    const ssize_t n = send(tls->fd, data, (size_t)len, MSG_NOSIGNAL);
+    ssize_t n = send(tls->fd, data, (size_t)len, MSG_NOSIGNAL);
     if (n >= 0) return (int)n;
     if (is_for_later(errno))
         BIO_set_retry_write(bio);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * tls_state.h - what the files of TLS share.
+ * tls_state.h - what the files of TLS share: a context, and one connection.
  *
  * | file           | owns                                                                    |
  * | tls_context.c  | from options to an SSL_CTX: one mode each, TLS 1.3 and nothing else     |
@@ -7,14 +7,16 @@
  * | tls_identity.c | names; the name that a certificate proves                               |
  * | tls_stream.c   | one connection: handshake, records, key updates, the end                |
  * | tls_socket.c   | how OpenSSL reaches the socket                                          |
+ * | tls_words.c    | OpenSSL's own words for what went wrong                                 |
  * | no_tls.c       | all of it, in a build without OpenSSL                                   |
  */
 #ifndef DW_TLS_STATE_H
 #define DW_TLS_STATE_H
 
 #include <openssl/ssl.h>
+#include <stdbool.h>
 
-#include "tls.h"
+#include "tls/tls.h"
 
 enum { DW_TLS_GROUP_KEY_LEAST = 32, DW_TLS_GROUP_KEY_MOST = 4096, DW_TLS_PAIR_KEY_BYTES = 32 };
 
@@ -25,9 +27,9 @@ struct dw_tls_context {
     SSL_CTX *ssl;
     BIO_METHOD *socket; /* of all its connections */
     dw_link_role role;
-    int uses_group_key;
-    char own_name[DW_TLS_NAME_BYTES], peer_name[DW_TLS_NAME_BYTES]; /* peer: "" where anybody may
-                                                                       come */
+    bool uses_group_key;
+    /* peer: "" where anybody may come. */
+    char own_name[DW_TLS_NAME_BYTES], peer_name[DW_TLS_NAME_BYTES];
     unsigned char group_key[DW_TLS_GROUP_KEY_MOST], dummy_key[DW_TLS_GROUP_KEY_LEAST];
     size_t group_key_bytes;
     char identity[DW_TLS_IDENTITY_BYTES]; /* ours, where we dial with a group key */
@@ -41,32 +43,15 @@ typedef struct dw_tls {
     int fd;
     int64_t deadline_ns;
     uint64_t unproven_bytes;
-    int is_shaken, is_proven, is_broken, is_ended;
-    int said_too_much, has_eof; /* why the socket gave nothing */
-    int error;                  /* errno of the socket */
-    int wants;                  /* events of the handshake */
-    int read_wants_write, write_wants_read, read_waits;
-    int is_pending;   /* a record is encrypted, and the socket has not taken all of it */
+    bool is_shaken, is_proven, is_broken, is_ended;
+    bool said_too_much, has_eof; /* why the socket gave nothing */
+    int error;                   /* errno of the socket */
+    int wants;                   /* events of the handshake */
+    bool read_wants_write, write_wants_read, read_waits;
+    bool is_pending;  /* a record is encrypted, and the socket has not taken all of it */
     uint64_t records; /* since the last key */
     char peer_name[DW_TLS_NAME_BYTES];
     unsigned char *joined; /* one record, where it is put together of several parts */
 } dw_tls;
-
-/* tls_psk.c */
-dw_status dw_tls_psk_setup(dw_tls_context *context, const dw_tls_options *options, dw_why *why);
-/* 0, or -1 where it is not one: for the fuzzer, too. Names have DW_TLS_NAME_BYTES each. */
-int dw_tls_identity_read(const unsigned char *identity, size_t len, char *client, char *server);
-/* 0: OpenSSL failed. */
-int dw_tls_pair_key(const unsigned char *group_key, size_t group_key_bytes, const char *client,
-                    const char *server, unsigned char key[DW_TLS_PAIR_KEY_BYTES]);
-
-/* tls_identity.c */
-int dw_tls_name_is_valid(const char *name, size_t len);
-/* The certificate's own name; 0: it has none. Where `wanted` is not "", that one is looked for. */
-int dw_tls_certificate_name(X509 *certificate, const char *wanted, char name[DW_TLS_NAME_BYTES]);
-int dw_tls_verify(int is_good, X509_STORE_CTX *chain); /* SSL_CTX_set_verify's */
-
-/* OpenSSL's own words for its last error; empties its queue. */
-const char *dw_tls_last_words(void);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * tls_stream.c - one connection under TLS: handshake, records, key updates, the end. */
-#include "tls.h"
+#include "tls/tls.h"
 
 #include <errno.h>
 #include <openssl/err.h>
@@ -9,8 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "report.h"
-#include "tls_state.h"
+#include "common/report.h"
+#include "tls/tls_state.h"
+#include "tls/tls_words.h"
 
 enum { RECORD_BYTES = SSL3_RT_MAX_PLAIN_LENGTH };
 
@@ -30,8 +31,7 @@ static dw_tls *of(const dw_stream *stream)
     return stream->inside;
 }
 
-/* ---- What went wrong --------------------------------------------------------------------------
- */
+/* ---- What went wrong ------------------------------------------------------------------------- */
 
 typedef struct phrase {
     int reason; /* OpenSSL's; of an alert that the peer sent: 1000 and its number */
@@ -84,8 +84,8 @@ static void explain_certificate(dw_stream *stream, long verdict)
 static void explain(dw_stream *stream, const char *doing)
 {
     const dw_tls *tls = of(stream);
-    const int reason = ERR_GET_REASON(ERR_peek_last_error());
-    const long verdict = SSL_get_verify_result(tls->ssl);
+    int reason = ERR_GET_REASON(ERR_peek_last_error());
+    long verdict = SSL_get_verify_result(tls->ssl);
     stream->error = tls->error;
     if (tls->error) {
         snprintf(stream->text, sizeof stream->text, "broke the connection (%s)",
@@ -109,8 +109,7 @@ static void explain(dw_stream *stream, const char *doing)
     snprintf(stream->text, sizeof stream->text, "%s (%s)", doing, dw_tls_last_words());
 }
 
-/* ---- Handshake --------------------------------------------------------------------------------
- */
+/* ---- Handshake ------------------------------------------------------------------------------- */
 
 dw_status dw_tls_cover(dw_stream *stream, dw_tls_context *context, int64_t deadline_ns)
 {
@@ -146,9 +145,9 @@ dw_status dw_tls_cover(dw_stream *stream, dw_tls_context *context, int64_t deadl
 }
 
 /* Every way of OpenSSL's to complete a handshake that proves nothing ends here. */
-static int is_who_it_must_be(const dw_tls *tls)
+static bool is_who_it_must_be(const dw_tls *tls)
 {
-    if (SSL_version(tls->ssl) != TLS1_3_VERSION || !tls->peer_name[0]) return 0;
+    if (SSL_version(tls->ssl) != TLS1_3_VERSION || !tls->peer_name[0]) return false;
     if (tls->context->uses_group_key) return SSL_session_reused(tls->ssl) == 1;
     return SSL_session_reused(tls->ssl) == 0 && SSL_get0_peer_certificate(tls->ssl) != NULL &&
            SSL_get_verify_result(tls->ssl) == X509_V_OK;
@@ -156,7 +155,7 @@ static int is_who_it_must_be(const dw_tls *tls)
 
 static dw_status refuse(dw_stream *stream, dw_status status, const char *text)
 {
-    of(stream)->is_broken = 1;
+    of(stream)->is_broken = true;
     if (text) snprintf(stream->text, sizeof stream->text, "%s", text);
     return status;
 }
@@ -165,7 +164,7 @@ static dw_status refuse(dw_stream *stream, dw_status status, const char *text)
 static dw_status judge(dw_stream *stream, int result)
 {
     dw_tls *tls = of(stream);
-    const int error = SSL_get_error(tls->ssl, result);
+    int error = SSL_get_error(tls->ssl, result);
     tls->wants = error == SSL_ERROR_WANT_WRITE ? POLLOUT : POLLIN;
     if (error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE) {
         if (dw_link_now_ns() < tls->deadline_ns) return DW_PENDING;
@@ -179,7 +178,7 @@ static dw_status judge(dw_stream *stream, int result)
 dw_status dw_tls_shake(dw_stream *stream)
 {
     dw_tls *tls = of(stream);
-    const int listens = tls->context->role == DW_LINK_LISTEN;
+    bool listens = tls->context->role == DW_LINK_LISTEN;
     unsigned char said = 0;
     int result = 1;
     if (tls->is_proven) return DW_OK;
@@ -190,15 +189,15 @@ dw_status dw_tls_shake(dw_stream *stream)
         if (!is_who_it_must_be(tls))
             return refuse(stream, DW_ERR_AUTH,
                           "came through TLS's handshake without proof of who it is");
-        tls->is_shaken = 1;
+        tls->is_shaken = true;
     }
     result = listens ? SSL_write(tls->ssl, &welcome, 1) : SSL_read(tls->ssl, &said, 1);
     if (result != 1) return judge(stream, result);
     if (!listens && said != welcome)
         return refuse(stream, DW_ERR_AUTH, "speaks another protocol under TLS");
-    tls->is_proven = 1;
-    SSL_set_read_ahead(tls->ssl, 1); /* before, it would count as a stranger's what comes right
-                                        behind the handshake */
+    tls->is_proven = true;
+    /* Before, it would count as a stranger's what comes right behind the handshake. */
+    SSL_set_read_ahead(tls->ssl, 1);
     return DW_OK;
 }
 
@@ -214,26 +213,24 @@ const char *dw_tls_peer_name(const dw_stream *stream)
     return of(stream)->peer_name;
 }
 
-/* ---- Records ----------------------------------------------------------------------------------
- */
+/* ---- Records --------------------------------------------------------------------------------- */
 
 /* A read or write that moved nothing. */
-static ptrdiff_t stop(dw_stream *stream, int result, int *wants_other)
+static ptrdiff_t stop(dw_stream *stream, int result, bool *wants_other)
 {
     dw_tls *tls = of(stream);
-    const int error = SSL_get_error(tls->ssl, result);
-    const int other =
-        wants_other == &tls->read_wants_write ? SSL_ERROR_WANT_WRITE : SSL_ERROR_WANT_READ;
+    int error = SSL_get_error(tls->ssl, result);
+    int other = wants_other == &tls->read_wants_write ? SSL_ERROR_WANT_WRITE : SSL_ERROR_WANT_READ;
     if (error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE) {
         *wants_other = error == other;
         return DW_STREAM_WAIT;
     }
     if (error == SSL_ERROR_ZERO_RETURN) {
-        tls->is_ended = 1;
+        tls->is_ended = true;
         return DW_STREAM_ENDED;
     }
     explain(stream, "broke TLS's rules");
-    tls->is_broken = 1;
+    tls->is_broken = true;
     return DW_STREAM_BROKEN;
 }
 
@@ -243,16 +240,16 @@ static ptrdiff_t read_records(dw_stream *stream, void *room, size_t cap)
     size_t total = 0;
     if (tls->is_broken) return DW_STREAM_BROKEN;
     if (tls->is_ended) return DW_STREAM_ENDED;
-    tls->read_wants_write = 0;
-    tls->read_waits = 0;
+    tls->read_wants_write = false;
+    tls->read_waits = false;
     ERR_clear_error();
     for (int i = 0; i < RECORDS_PER_CALL && total < cap; i++) {
         size_t n = 0;
-        const int result = SSL_read_ex(tls->ssl, (unsigned char *)room + total, cap - total, &n);
+        int result = SSL_read_ex(tls->ssl, (unsigned char *)room + total, cap - total, &n);
         total += n;
         if (result == 1) continue;
         /* With bytes in hand, an end or an error is told by the next call. */
-        const ptrdiff_t told = stop(stream, result, &tls->read_wants_write);
+        ptrdiff_t told = stop(stream, result, &tls->read_wants_write);
         tls->read_waits = told == DW_STREAM_WAIT;
         if (total == 0) return told;
         break;
@@ -266,9 +263,9 @@ static const unsigned char *gather(dw_tls *tls, const struct iovec *parts, int n
 {
     size_t have = 0;
     for (int i = 0; i < n && have < take; i++) {
-        const size_t begin = skip < parts[i].iov_len ? skip : parts[i].iov_len;
+        size_t begin = skip < parts[i].iov_len ? skip : parts[i].iov_len;
         const unsigned char *from = (const unsigned char *)parts[i].iov_base + begin;
-        const size_t left = parts[i].iov_len - begin, len = left < take - have ? left : take - have;
+        size_t left = parts[i].iov_len - begin, len = left < take - have ? left : take - have;
         skip -= begin;
         if (len == take) return from;
         if (len > 0) memcpy(tls->joined + have, from, len);
@@ -283,28 +280,28 @@ static ptrdiff_t write_records(dw_stream *stream, const struct iovec *parts, int
     size_t whole = 0, done = 0;
     if (tls->is_broken) return DW_STREAM_BROKEN;
     for (int i = 0; i < n; i++) whole += parts[i].iov_len;
-    tls->write_wants_read = 0;
+    tls->write_wants_read = false;
     ERR_clear_error();
     for (int i = 0; i < RECORDS_PER_CALL && done < whole; i++) {
-        const size_t take = whole - done < RECORD_BYTES ? whole - done : RECORD_BYTES;
+        size_t take = whole - done < RECORD_BYTES ? whole - done : RECORD_BYTES;
         size_t moved = 0;
         if (tls->records >= tls->context->records_per_key && !tls->is_pending) {
             tls->records = 0;
             SSL_key_update(tls->ssl, SSL_KEY_UPDATE_NOT_REQUESTED);
         }
-        const int result = SSL_write_ex(tls->ssl, gather(tls, parts, n, done, take), take, &moved);
+        int result = SSL_write_ex(tls->ssl, gather(tls, parts, n, done, take), take, &moved);
         done += moved;
         tls->is_pending = result != 1;
         tls->records += result == 1;
         if (result == 1) continue;
-        const ptrdiff_t told = stop(stream, result, &tls->write_wants_read);
+        ptrdiff_t told = stop(stream, result, &tls->write_wants_read);
         if (done == 0) return told;
         break;
     }
     return (ptrdiff_t)done;
 }
 
-static int wanted_events(const dw_stream *stream, int reading, int writing)
+static int wanted_events(const dw_stream *stream, bool reading, bool writing)
 {
     const dw_tls *tls = of(stream);
     if (!tls->is_proven) return tls->wants;
@@ -314,11 +311,11 @@ static int wanted_events(const dw_stream *stream, int reading, int writing)
 
 /* OpenSSL counts the beginning of a record as well, with which nothing can be done yet: so what the
  * last read found is remembered. */
-static int has_records(const dw_stream *stream)
+static bool has_records(const dw_stream *stream)
 {
     const dw_tls *tls = of(stream);
     if (tls->is_broken || tls->is_ended)
-        return 1; /* and has not been told yet, or nobody would ask */
+        return true; /* and has not been told yet, or nobody would ask */
     return !tls->read_waits && SSL_has_pending(tls->ssl);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * link.c - a program of somebody else's that uses links: here only to be refused an unknown scheme.
- */
+ * link.c - a program of somebody else's that uses links: here only to be refused an unknown
+ * scheme. */
 #include <stdio.h>
 #include <string.h>
 

@@ -73,7 +73,8 @@ static uint64_t digest_of(const char *text)
             check(dw_encoder_feedback(encoder, reply, reply_len), "dw_encoder_feedback");
         digest = fnv1a(fnv1a(digest, frame, len), y, sizeof y);
     }
-    if (dw_encoder_counters(encoder).frames != EPOCHS) exit(1);
+    dw_counters counters = {.struct_size = sizeof counters};
+    if (dw_encoder_counters(encoder, &counters) || counters.frames != EPOCHS) exit(1);
     dw_encoder_destroy(encoder);
     dw_decoder_destroy(decoder);
     free(frame);

@@ -25,8 +25,7 @@ static suite_verdict follow_plans(void *context, unsigned char *message, size_t 
     return verdict;
 }
 
-/* ---- Pairs of channels --------------------------------------------------------------------------
- */
+/* ---- Pairs of channels ----------------------------------------------------------------------- */
 
 static const dw_transport *const with_spoiled[] = {&suite_spoiled, NULL};
 const suite_backend channels_backends[3] = {
@@ -110,8 +109,7 @@ void channels_close(test_channels *channels)
     pthread_mutex_destroy(&channels->wire.lock);
 }
 
-/* ---- Tensors ------------------------------------------------------------------------------------
- */
+/* ---- Tensors --------------------------------------------------------------------------------- */
 
 void channels_make_tensor(int i, dw_key keys[N], float x[N * T * C])
 {
@@ -168,9 +166,8 @@ const char *const channels_configs[CHANNELS_CONFIGS] = {
 static void expect_all_acknowledged(test_channels *channels, int tensors)
 {
     dw_channel *sender = channels->end[0];
-    const uint64_t acks = sender->send.codec == DW_CODEC_DELTA ? (uint64_t)tensors : 0; /* others
-                                                                                           send no
-                                                                                           reply */
+    /* Others send no reply. */
+    const uint64_t acks = sender->send.codec == DW_CODEC_DELTA ? (uint64_t)tensors : 0;
     uint64_t kept = 1;
     for (int i = 0; i < 1000 && (kept > 0 || dw_channel_sent(sender).acks < acks); i++) {
         suite_sleep_ms(5);

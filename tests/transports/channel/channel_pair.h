@@ -4,10 +4,10 @@
 #ifndef DW_TEST_CHANNEL_PAIR_H
 #define DW_TEST_CHANNEL_PAIR_H
 
-#include "transport_suite.h"
+#include "transports/suite/transport_suite.h"
 
-#include "channel.h"
-#include "tool.h"
+#include "channel/channel.h"
+#include "support/tool.h"
 
 enum { N = 2, T = 5, C = 96, ID = 3, KEYS = 6, PATIENCE_MS = 60000 };
 enum { TENSOR_BYTES = N * T * C * 4 };

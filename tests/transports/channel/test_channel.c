@@ -34,8 +34,7 @@ static void a_forgotten_key_begins_anew(void **state)
     channels_close(&channels);
 }
 
-/* ---- Opening ------------------------------------------------------------------------------------
- */
+/* ---- Opening --------------------------------------------------------------------------------- */
 
 static void different_configs_are_a_mismatch_at_both_ends(void **state)
 {
@@ -43,7 +42,8 @@ static void different_configs_are_a_mismatch_at_both_ends(void **state)
     static const struct {
         const char *sends, *receives;
         dw_status status;
-    } cases[] = {{"delta:bits=3", "delta:bits=4", DW_ERR_MISMATCH},
+    } cases[] = {{"delta:bits=3", "delta:bits=5", DW_ERR_MISMATCH},
+                 {"delta:bits=4", "delta", DW_OK}, /* the same, said otherwise */
                  {"delta:bits=3,key=raw", "delta:bits=3", DW_ERR_MISMATCH},
                  {"delta:bits=3,group=32", "delta:bits=3", DW_ERR_MISMATCH},
                  {"delta:bits=3,prev=bf16", "delta:bits=3", DW_ERR_MISMATCH},
@@ -51,8 +51,11 @@ static void different_configs_are_a_mismatch_at_both_ends(void **state)
                  {"delta:bits=3,quota_bytes=100000", "delta:bits=3", DW_ERR_MISMATCH},
                  {"delta:bits=3", NULL, DW_ERR_MISMATCH},
                  {"direct:bits=3", "delta:bits=3", DW_ERR_MISMATCH},
-                 {"delta:bits=3,scale=signed", "delta:bits=3", DW_OK}}; /* the encoder's own affair
-                                                                         */
+                 /* The encoder's own affair. */
+                 {"delta:bits=3,scale=mse", "delta:bits=3", DW_OK},
+                 {"delta:bits=3,rounding=stochastic", "delta:bits=3", DW_OK},
+                 {"delta:bits=3,seed=7", "delta:bits=3,seed=8", DW_OK},
+                 {"delta:bits=3", "delta:bits=3,rounding=stochastic,incarnation=5", DW_OK}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         test_channels channels;
         channels_prepare(&channels, &channels_backends[0], cases[i].sends, cases[i].receives);
@@ -71,6 +74,36 @@ static void different_configs_are_a_mismatch_at_both_ends(void **state)
             else if (!strstr(channels.why[k].text, cases[i].sends) ||
                      !strstr(channels.why[k].text, cases[i].receives))
                 fail_msg("%s", channels.why[k].text);
+        }
+        channels_close(&channels);
+    }
+}
+
+/* Whether defaults are left out of a config's text, as deltawire.h promises. */
+static int format_is_canonical(void)
+{
+    dw_config config = {.struct_size = sizeof config};
+    char text[DW_CONFIG_TEXT_BYTES];
+    assert_int_equal(dw_config_parse(&config, "delta:bits=4", NULL), DW_OK);
+    assert_int_equal(dw_config_format(&config, text, sizeof text), DW_OK);
+    return strcmp(text, "delta") == 0;
+}
+
+static void equal_configs_match_however_they_are_written(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        {"delta", "delta:bits=4"},
+        {"delta:bits=4,group=64,key=8,choose=group,audit=1", "delta"},
+        {"direct:bits=4,scale=absmax,replies=always", "direct"},
+        {"delta:bits=3,scale=signed", "delta:group=64,bits=3"}};
+    if (!format_is_canonical()) skip();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        test_channels channels;
+        channels_prepare(&channels, &channels_backends[0], cases[i][0], cases[i][1]);
+        channels_try_open(&channels);
+        for (int k = 0; k < 2; k++) {
+            if (channels.status[k] != DW_OK) fail_msg("%s", channels.why[k].text);
         }
         channels_close(&channels);
     }
@@ -121,8 +154,7 @@ static void an_id_that_is_open_is_refused(void **state)
     channels_close(&channels);
 }
 
-/* ---- Calls --------------------------------------------------------------------------------------
- */
+/* ---- Calls ----------------------------------------------------------------------------------- */
 
 static void a_wrong_shape_leaves_the_frame_for_a_better_call(void **state)
 {
@@ -240,6 +272,7 @@ int main(void)
         cmocka_unit_test(tensors_arrive_as_without_a_wire),
         cmocka_unit_test(a_forgotten_key_begins_anew),
         cmocka_unit_test(different_configs_are_a_mismatch_at_both_ends),
+        cmocka_unit_test(equal_configs_match_however_they_are_written),
         cmocka_unit_test(opening_alone_is_a_timeout),
         cmocka_unit_test(an_id_that_is_open_is_refused),
         cmocka_unit_test(a_wrong_shape_leaves_the_frame_for_a_better_call),

@@ -173,8 +173,8 @@ static void waiting_costs_few_messages(void **state)
     const uint64_t before = channels.end[1]->controls_told;
     assert_int_equal(channels_receive(&channels, 500, keys, y), DW_PENDING);
     const uint64_t asked = channels.end[1]->controls_told - before;
-    assert_in_range(asked, 1, 6); /* after 20, 60, 140, 300 ms, and one more where the first wait
-                                     began earlier */
+    /* After 20, 60, 140, 300 ms, and one more where the first wait began earlier. */
+    assert_in_range(asked, 1, 6);
     channels_send(&channels, 0);
     assert_int_equal(channels_receive(&channels, PATIENCE_MS, keys, y), DW_OK);
     channels_close(&channels);

@@ -2,8 +2,7 @@
  * test_channel_healing.c - the same bits as without a wire, whatever the wire does to frames. */
 #include "channel_pair.h"
 
-/* ---- Damage -------------------------------------------------------------------------------------
- */
+/* ---- Damage ---------------------------------------------------------------------------------- */
 
 static void heals_a_frame_that_was_damaged_anywhere(void **state)
 {
@@ -105,8 +104,8 @@ static void gives_up_on_a_frame_that_never_arrives_whole(void **state)
     assert_int_equal(channels_receive(&channels, PATIENCE_MS, keys, y), DW_OK);
     assert_int_equal(channels_receive(&channels, PATIENCE_MS, keys, y), DW_ERR_CORRUPT);
     assert_non_null(strstr(dw_channel_why(channels.end[1]), "frame 1"));
-    assert_int_equal(channels_receive(&channels, PATIENCE_MS, keys, y), DW_ERR_CORRUPT); /* and for
-                                                                                            ever */
+    /* It stays so for ever. */
+    assert_int_equal(channels_receive(&channels, PATIENCE_MS, keys, y), DW_ERR_CORRUPT);
     assert_int_equal(channels.wire.count[DW_TAG_RESENT], DW_CHANNEL_TRIES);
     channels_close(&channels);
 }
@@ -168,8 +167,7 @@ static void without_replies_a_damaged_frame_is_an_error(void **state)
     channels_close(&channels);
 }
 
-/* ---- Out of step --------------------------------------------------------------------------------
- */
+/* ---- Out of step ----------------------------------------------------------------------------- */
 
 /* The receiver's state goes wrong in between; what arrives must still be what the encoder holds. */
 static void recover(const char *config, int lose_all)
@@ -213,8 +211,8 @@ static void a_state_too_large_for_a_message_is_an_error(void **state)
     (void)state;
     test_channels channels;
     channels_prepare(&channels, &channels_backends[0], "delta:bits=2,key=2", "delta:bits=2,key=2");
-    channels.links.options[0].max_message_bytes = 1500; /* frames have about 800 bytes, prev has
-                                                           3840 */
+    /* Frames have about 800 bytes, prev has 3840. */
+    channels.links.options[0].max_message_bytes = 1500;
     channels_try_open(&channels);
     dw_key keys[N];
     float y[N * T * C];
@@ -255,8 +253,7 @@ static void without_replies_a_lost_state_is_an_error(void **state)
     channels_close(&channels);
 }
 
-/* ---- At the same time ---------------------------------------------------------------------------
- */
+/* ---- At the same time ------------------------------------------------------------------------ */
 
 enum { ROUNDS = 300 };
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * test_link.c - what a link refuses before any backend is asked, and the pool of its buffers. */
-#include "transport_suite.h"
+#include "transports/suite/transport_suite.h"
 
-#include "buffer.h"
+#include "common/buffer.h"
+#include "transports/suite/counted.h"
 
 static dw_status try_to_open(const char *uri, const dw_link_options *options, dw_why *why)
 {
@@ -43,7 +44,7 @@ static void blames_a_transport_with_holes(void **state)
         if (hole == 3) holed.recv = NULL;
         if (hole == 4) holed.test = NULL;
         if (hole == 5) holed.caps = NULL;
-        const dw_transport nameless = {.scheme = NULL};
+        const dw_transport nameless = {.struct_size = sizeof nameless};
         const dw_transport *const more[] = {&nameless, &holed, NULL};
         const dw_link_options options = {
             .struct_size = sizeof options, .transports = more, .open_timeout_ms = 20};
@@ -57,21 +58,10 @@ static void blames_options_it_cannot_read(void **state)
 {
     (void)state;
     dw_why why;
-    assert_int_equal(try_to_open("loop://x", &(dw_link_options){0}, &why), DW_ERR_ARGUMENT);
-    assert_non_null(strstr(why.text, "struct_size"));
-    assert_int_equal(try_to_open("loop://x",
-                                 &(dw_link_options){.struct_size = sizeof(dw_link_options) + 8},
-                                 &why),
-                     DW_ERR_ARGUMENT);
     const dw_link_options strange = {.struct_size = sizeof strange, .role = (dw_link_role)9};
     assert_int_equal(try_to_open("loop://x", &strange, &why), DW_ERR_ARGUMENT);
     assert_int_equal(dw_link_open(NULL, "loop://x", NULL, &why), DW_ERR_ARGUMENT);
     assert_int_equal(try_to_open(NULL, NULL, NULL), DW_ERR_ARGUMENT);
-    /* Options of an older release, which had fewer fields. */
-    const dw_link_options shorter = {.struct_size = offsetof(dw_link_options, peer_timeout_ms),
-                                     .role = DW_LINK_CONNECT,
-                                     .open_timeout_ms = 20};
-    assert_int_equal(try_to_open("loop://nobody-is-here", &shorter, &why), DW_ERR_TIMEOUT);
 }
 
 typedef struct listener {
@@ -127,7 +117,7 @@ static void every_call_refuses_null(void **state)
     assert_int_equal(dw_link_wait_room(NULL, 1, 0), DW_ERR_ARGUMENT);
     assert_int_equal(dw_link_handle(NULL, 1, NULL, NULL), DW_ERR_ARGUMENT);
     assert_string_equal(dw_link_why(NULL), "");
-    assert_int_equal(dw_link_count(NULL).messages_sent, 0);
+    assert_int_equal(counted(NULL).messages_sent, 0);
     dw_link_release(NULL, NULL);
     dw_link_cancel(NULL);
     dw_link_close(NULL);
@@ -165,8 +155,7 @@ static void the_pool_gives_buffers_back_and_keeps_to_its_limit(void **state)
     dw_buffer_pool_empty(&pool);
 }
 
-/* ---- No memory ----------------------------------------------------------------------------------
- */
+/* ---- No memory ------------------------------------------------------------------------------- */
 
 typedef struct visitor {
     suite_pair *pair;

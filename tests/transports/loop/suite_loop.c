@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * suite_loop.c - the backend within one process passes the suite. */
-#include "transport_suite.h"
+#include "transports/suite/transport_suite.h"
 
 int main(void)
 {

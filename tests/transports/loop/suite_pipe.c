@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * suite_pipe.c - the example of docs/transports.md passes the suite. */
-#include "folder.h"
-#include "transport_suite.h"
+#include "support/folder.h"
+#include "transports/suite/transport_suite.h"
 
 #include <unistd.h>
 

@@ -2,9 +2,9 @@
  * test_loop.c - the bare in-process backend wakes each of two waiting requests. */
 #include <poll.h>
 
-#include "transport_suite.h"
+#include "transports/suite/transport_suite.h"
 
-#include "backends.h"
+#include "common/backends.h"
 
 typedef struct loop_end {
     dw_transport_open how;
@@ -35,7 +35,8 @@ static void open_both(loop_end side[2])
         side[i] = (loop_end){.end = calloc(1, dw_transport_loop.endpoint_bytes),
                              .send = calloc(1, dw_transport_loop.request_bytes),
                              .recv = calloc(1, dw_transport_loop.request_bytes)};
-        side[i].how = (dw_transport_open){.address = "bare",
+        side[i].how = (dw_transport_open){.struct_size = sizeof(dw_transport_open),
+                                          .address = "bare",
                                           .role = i == 0 ? DW_LINK_LISTEN : DW_LINK_CONNECT,
                                           .timeout_ms = SUITE_PATIENCE_MS,
                                           .cancelled = &never,
@@ -64,7 +65,7 @@ static dw_status test_of(loop_end *side, void *request)
 
 static int is_worth_testing(const loop_end *side)
 {
-    dw_transport_caps caps = {.wait_fd = -1};
+    dw_transport_caps caps = {.struct_size = sizeof caps, .wait_fd = -1};
     dw_transport_loop.caps(side->end, &caps);
     struct pollfd wait = {.fd = caps.wait_fd, .events = (short)caps.wait_events};
     return poll(&wait, 1, 0) > 0;
@@ -83,8 +84,8 @@ static void the_bell_rings_until_the_right_request_has_heard_it(void **state)
     assert_true(is_worth_testing(&side[1]));
     assert_int_equal(test_of(&side[1], side[1].recv), DW_OK); /* now the send is done ... */
     assert_int_equal(test_of(&side[0], side[0].recv), DW_PENDING);
-    assert_true(is_worth_testing(&side[0])); /* ... and this test of the recv has not swallowed it
-                                              */
+    /* The test of the recv has not swallowed it. */
+    assert_true(is_worth_testing(&side[0]));
     assert_int_equal(test_of(&side[0], side[0].send), DW_OK);
     assert_false(is_worth_testing(&side[0]));
     for (int i = 0; i < 2; i++) {

@@ -3,9 +3,9 @@
  * not. */
 #include "mpi_strangers.h"
 
-#include "link.h"
-#include "mpi_end.h"
-#include "transport_suite.h"
+#include "link/link.h"
+#include "mpi/mpi_end.h"
+#include "transports/suite/transport_suite.h"
 
 enum {
     TAG = 3,
@@ -86,8 +86,7 @@ static const misdeed misdeeds[] = {
 };
 enum { MISDEEDS = sizeof misdeeds / sizeof *misdeeds };
 
-/* ---- Rank 1 -------------------------------------------------------------------------------------
- */
+/* ---- Rank 1 ---------------------------------------------------------------------------------- */
 
 static void send_note(int tag, uint32_t kind, uint32_t credit, uint64_t value, unsigned char *note,
                       size_t len)
@@ -162,13 +161,12 @@ static void misbehave(const misdeed *m)
         say_wrong(m, tag);
         wait_until_told();
     }
-    send_note(tag, DW_MPI_FIN, 0, m->chunk != 0, farewell, sizeof farewell); /* rank 0 need not wait
-                                                                                for it in vain */
+    /* Rank 0 need not wait for it in vain. */
+    send_note(tag, DW_MPI_FIN, 0, m->chunk != 0, farewell, sizeof farewell);
     if (!opens) wait_until_told();
 }
 
-/* ---- Rank 0 -------------------------------------------------------------------------------------
- */
+/* ---- Rank 0 ---------------------------------------------------------------------------------- */
 
 static void is_told(const misdeed *m)
 {

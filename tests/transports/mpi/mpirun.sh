@@ -1,12 +1,13 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# mpirun.sh - starts the ranks of a test with one MPI's launcher, as any user, on any number of processors.
-# mpirun.sh openmpi|mpich[:tcp] RANKS PROGRAM [ARGUMENT...]; ":tcp": not through shared memory. Exits 77 where that MPI is not
-# there. MPIRUN_OPTIONS: for the launcher.
+# mpirun.sh - starts the ranks of a test with one MPI's launcher, as any user, on any number of
+# processors. mpirun.sh openmpi|mpich[:tcp] RANKS PROGRAM [ARGUMENT...]; ":tcp": not through shared
+# memory. Exits 77 where that MPI is not there. MPIRUN_OPTIONS: for the launcher.
 mpi=${1%%:*} way=${1#*:} ranks=$2
 shift 2
 if ! command -v "mpirun.$mpi" >/dev/null || [ $# -eq 0 ]; then
-    echo "no $mpi here (no mpirun.$mpi, or not found by pkg-config when this was built): nothing is tested"
+    echo "no $mpi here (no mpirun.$mpi, or not found by pkg-config when this was built):" \
+        "nothing is tested"
     exit 77
 fi
 # What sanitizers find inside of MPI is no finding of ours.

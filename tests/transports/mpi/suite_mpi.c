@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * suite_mpi.c - the backend between MPI's ranks passes the suite, each rank with itself, also with
  * a shaped wire in front; see test_mpi_ranks.c. */
-#include "transport_suite.h"
+#include "transports/suite/transport_suite.h"
 
 #include "deltawire/mpi.h"
 

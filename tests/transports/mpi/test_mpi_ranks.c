@@ -4,10 +4,11 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include "transport_suite.h"
+#include "transports/suite/transport_suite.h"
 
 #include "deltawire/mpi.h"
 #include "mpi_strangers.h"
+#include "transports/suite/counted.h"
 
 enum { TAG = 7 };
 
@@ -48,8 +49,7 @@ static int together(void **state)
     return MPI_Barrier(program) != MPI_SUCCESS;
 }
 
-/* ---- Messages -----------------------------------------------------------------------------------
- */
+/* ---- Messages -------------------------------------------------------------------------------- */
 
 static void carries_every_size_both_ways(void **state)
 {
@@ -122,7 +122,7 @@ static void a_message_leaves_and_arrives_while_both_programs_do_something_else(v
         suite_send(link, TAG, 5, len);
         wait_for_file("received");
     } else {
-        while (dw_link_count(link).messages_received == 0) suite_sleep_ms(1);
+        while (counted(link).messages_received == 0) suite_sleep_ms(1);
         make_file("received");
         suite_expect(link, TAG, 5, len);
     }
@@ -148,8 +148,7 @@ static void the_program_s_own_messages_and_ours_do_not_meet(void **state)
     dw_link_close(link);
 }
 
-/* ---- Load and trouble ---------------------------------------------------------------------------
- */
+/* ---- Load and trouble ------------------------------------------------------------------------ */
 
 enum { LOAD = 60, LOAD_TAGS = 3 };
 
@@ -175,8 +174,8 @@ static void *send_load(void *context)
     return (void *)(intptr_t)status;
 }
 
-/* Neither rank waits for the other before it sends, and both have more to say than may be queued.
- */
+/* Neither rank waits for the other before it sends, and both have more to say than may be
+ * queued. */
 static void both_ranks_talk_at_once(void **state)
 {
     (void)state;
@@ -207,10 +206,10 @@ static void a_full_queue_says_pending_and_goes_on(void **state)
         uint64_t sent = 0;
         if (me == 0) {
             sent = suite_send_until_full(link, TAG, len);
-            const uint64_t queued = dw_link_count(link).queued_bytes;
+            const uint64_t queued = counted(link).queued_bytes;
             const dw_status room = dw_link_wait_room(link, len, 20);
-            MPI_Send(&sent, 1, MPI_UINT64_T, other, 4, program); /* before anything fails here: rank
-                                                                    1 waits for it */
+            /* Before anything fails here: rank 1 waits for it. */
+            MPI_Send(&sent, 1, MPI_UINT64_T, other, 4, program);
             assert_in_range(sent * len, 1 << 20, 3 << 20);
             assert_in_range(queued, (1 << 20) - len, (1 << 20) + len);
             assert_int_equal(room, DW_PENDING);
@@ -280,7 +279,7 @@ static int cancel_in_mid_message(dw_link *link, size_t whole)
     int had_part = 0;
     if (me == 0) {
         for (uint64_t n = 0; n < 2; n++) suite_send(link, TAG, n, whole);
-        while (dw_link_count(link).bytes_sent < whole / 16) suite_sleep_ms(1);
+        while (counted(link).bytes_sent < whole / 16) suite_sleep_ms(1);
         dw_link_cancel(link);
         MPI_Recv(&had_part, 1, MPI_INT, other, 5, program, MPI_STATUS_IGNORE);
         return had_part;
@@ -351,8 +350,7 @@ static void a_link_outlives_the_place_that_it_was_opened_over(void **state)
     }
 }
 
-/* ---- Meeting ------------------------------------------------------------------------------------
- */
+/* ---- Meeting --------------------------------------------------------------------------------- */
 
 static void an_end_that_gave_up_waiting_does_not_disturb_the_next(void **state)
 {
@@ -419,8 +417,7 @@ static void says_what_is_wrong_with_an_address(void **state)
     assert_non_null(strstr(why.text, "dw_mpi_create"));
 }
 
-/* ---- Programs -----------------------------------------------------------------------------------
- */
+/* ---- Programs -------------------------------------------------------------------------------- */
 
 /* The test is whether the program ends: one rank is gone, and only the library notices. */
 static int lose_a_peer(void)

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# test_mpi_ranks.sh - links between two ranks: through shared memory, through TCP, and when one of them dies.
-# test_mpi_ranks.sh openmpi|mpich 2 [PROGRAM]
+# test_mpi_ranks.sh - links between two ranks: through shared memory, through TCP, and when one of
+# them dies. test_mpi_ranks.sh openmpi|mpich 2 [PROGRAM]
 here=$(dirname "$0") mpi=$1
 [ $# -ge 3 ] || exec "$here/mpirun.sh" "$@" # it says that there is nothing to run, and skips
 folder=$(mktemp -d)
@@ -13,7 +13,11 @@ code=$?
 
 # Launchers end a job when one of its ranks dies, unless they are told to let the others live.
 # Hydra's own process on a host does not outlive a rank there: so there are two "hosts".
-if [ "$mpi" = openmpi ]; then keep=--enable-recovery; else keep="-disable-auto-cleanup -launcher fork -hosts localhost,127.0.0.1"; fi
+if [ "$mpi" = openmpi ]; then
+    keep=--enable-recovery
+else
+    keep="-disable-auto-cleanup -launcher fork -hosts localhost,127.0.0.1"
+fi
 MPIRUN_OPTIONS=$keep timeout 100 "$here/mpirun.sh" "$@" "$folder" death >"$folder/death.log" 2>&1 &
 death=$!
 
@@ -26,5 +30,8 @@ done
 
 wait $death # of no interest how: a rank of it was killed
 cat "$folder/death.log"
-[ -e "$folder/noticed" ] || { echo "FAILED: nobody noticed that rank 1 was killed"; failures=$((failures + 1)); }
+if [ ! -e "$folder/noticed" ]; then
+    echo "FAILED: nobody noticed that rank 1 was killed"
+    failures=$((failures + 1))
+fi
 exit $failures

@@ -96,8 +96,7 @@ void fake_check_context(void)
         fake_violation("a call that another thread's capture would forbid");
 }
 
-/* ---- Memory -------------------------------------------------------------------------------------
- */
+/* ---- Memory ---------------------------------------------------------------------------------- */
 
 static block *find(const void *address, size_t len, bool pinned)
 {
@@ -153,8 +152,7 @@ static void release(void *memory, bool pinned)
     *(pinned ? &state.pinned : &state.blocks) -= 1;
 }
 
-/* ---- Streams ------------------------------------------------------------------------------------
- */
+/* ---- Streams --------------------------------------------------------------------------------- */
 
 void fake_stream_add(fake_stream *stream, fake_work *work)
 {
@@ -223,8 +221,7 @@ static int checked(const char *function, int error)
     fake_unlock();                                                                                 \
     return result
 
-/* ---- The driver's functions ---------------------------------------------------------------------
- */
+/* ---- The driver's functions ------------------------------------------------------------------ */
 
 FAKE_FUNCTION(cuInit, unsigned flags)
 {

@@ -34,8 +34,8 @@ void fake_violation(const char *what);
 void fake_check_context(void);
 unsigned char *fake_look(const void *device_memory, size_t len);
 void fake_stream_add(fake_stream *stream, fake_work *work);
-void fake_stream_hold(fake_stream *stream, int change); /* a call that will enqueue on it is in
-                                                           progress */
+/* A call that will enqueue on it is in progress. */
+void fake_stream_hold(fake_stream *stream, int change);
 void fake_streams_forget(const fake_comm *comm);
 /* Whether it is done. */
 int fake_comm_move(fake_comm *comm, fake_work *work);

@@ -34,8 +34,7 @@ struct fake_comm {
     fake_stream *stream;
 };
 
-/* ---- Joining ------------------------------------------------------------------------------------
- */
+/* ---- Joining --------------------------------------------------------------------------------- */
 
 static socklen_t address_of(const fake_comm *comm, struct sockaddr_un *address)
 {
@@ -81,11 +80,10 @@ static int make(fake_comm **made, int ranks, int rank, const char *name)
     return IN_PROGRESS;
 }
 
-/* ---- Moving bytes -------------------------------------------------------------------------------
- */
+/* ---- Moving bytes ---------------------------------------------------------------------------- */
 
-/* A length goes before the bytes, so that sizes can be compared. Returns whether the work is done.
- */
+/* A length goes before the bytes, so that sizes can be compared. Returns whether the work is
+ * done. */
 int fake_comm_move(fake_comm *comm, fake_work *work)
 {
     fake_nccl *state = fake_nccl_get();
@@ -143,8 +141,7 @@ static int enqueue(fake_comm *comm, fake_stream *stream, int kind, const void *m
     return IN_PROGRESS;
 }
 
-/* ---- NCCL's functions ---------------------------------------------------------------------------
- */
+/* ---- NCCL's functions ------------------------------------------------------------------------ */
 
 FAKE_FUNCTION(ncclGetVersion, int *version)
 {

@@ -2,7 +2,7 @@
  * nccl_rig.c - links over the fake of NCCL, made and checked. */
 #include "nccl_rig.h"
 
-#include "backends.h"
+#include "common/backends.h"
 
 dw_nccl *rig_common;
 const dw_transport *rig_transports[2];
@@ -76,8 +76,7 @@ void rig_prepare(suite_pair *pair, const char *uri)
     suite_prepare(pair, &backend);
 }
 
-/* ---- Without links ------------------------------------------------------------------------------
- */
+/* ---- Without links --------------------------------------------------------------------------- */
 
 /* A loop that says that TLS stands over it. */
 static dw_transport secure_loop;
@@ -105,7 +104,8 @@ static void *open_raw(void *context)
 {
     static const volatile int never = 0;
     rig_raw_end *raw = context;
-    const dw_transport_open how = {.address = "loop://raw",
+    const dw_transport_open how = {.struct_size = sizeof how,
+                                   .address = "loop://raw",
                                    .role = raw->role,
                                    .timeout_ms = SUITE_PATIENCE_MS,
                                    .cancelled = &never,

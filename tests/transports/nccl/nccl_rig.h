@@ -3,11 +3,11 @@
 #ifndef DW_TEST_NCCL_RIG_H
 #define DW_TEST_NCCL_RIG_H
 
-#include "transport_suite.h"
+#include "transports/suite/transport_suite.h"
 
 #include "deltawire/nccl.h"
 #include "fake_nccl.h"
-#include "nccl_end.h"
+#include "nccl/nccl_end.h"
 
 enum { RIG_TAG = 5 };
 

@@ -6,9 +6,9 @@
 #include <unistd.h>
 
 #include "nccl_rig.h"
+#include "transports/suite/counted.h"
 
-/* ---- Bytes --------------------------------------------------------------------------------------
- */
+/* ---- Bytes ----------------------------------------------------------------------------------- */
 
 static void every_length_arrives_by_sends_and_receives_of_one_size(void **state)
 {
@@ -108,16 +108,15 @@ static void nothing_waits_on_the_gpu_while_a_link_is_idle(void **state)
         suite_expect(pair.link[1], RIG_TAG, n, 3000000);
         assert_int_equal(dw_link_flush(pair.link[0], SUITE_PATIENCE_MS), DW_OK);
     }
-    /* Messages that nobody takes fill the receiver's queue; the next one is announced and no more.
-     */
+    /* Messages that nobody takes fill the receiver's queue; the next one is announced and no
+     * more. */
     for (uint64_t n = 0; n < 4; n++) suite_send(pair.link[0], RIG_TAG, n, 2000000);
     const int64_t end = suite_now_ns() + (int64_t)SUITE_PATIENCE_MS * 1000000;
-    while (dw_link_count(pair.link[1]).messages_received < 4 && suite_now_ns() < end)
-        suite_sleep_ms(1);
+    while (counted(pair.link[1]).messages_received < 4 && suite_now_ns() < end) suite_sleep_ms(1);
     suite_sleep_ms(50);
     while (!fake_nccl_is_idle() && suite_now_ns() < end) suite_sleep_ms(1);
     assert_true(fake_nccl_is_idle());
-    assert_int_equal(dw_link_count(pair.link[0]).messages_sent, 4); /* three before, one of these */
+    assert_int_equal(counted(pair.link[0]).messages_sent, 4); /* three before, one of these */
     for (uint64_t n = 0; n < 4; n++) suite_expect(pair.link[1], RIG_TAG, n, 2000000);
     suite_close(&pair);
     rig_nothing_is_left();
@@ -139,8 +138,7 @@ static void a_shape_goes_in_front(void **state)
     rig_nothing_is_left();
 }
 
-/* ---- Without a link: the GPU's own memory -------------------------------------------------------
- */
+/* ---- Without a link: the GPU's own memory ---------------------------------------------------- */
 
 static void carry_raw(rig_raw_end raw[2], const void *from, void *to, size_t len)
 {
@@ -169,7 +167,7 @@ static void memory_of_the_gpu_is_sent_and_filled_without_staging(void **state)
     rig_reset();
     rig_raw_end raw[2];
     rig_open_raw(raw);
-    dw_transport_caps caps = {.wait_fd = -1};
+    dw_transport_caps caps = {.struct_size = sizeof caps, .wait_fd = -1};
     dw_nccl_transport()->caps(&raw[0].end, &caps);
     assert_false(caps.is_secure); /* though the notes are: nothing stands over what NCCL carries */
     const size_t most = 3500001;
@@ -197,8 +195,7 @@ static void memory_of_the_gpu_is_sent_and_filled_without_staging(void **state)
     rig_nothing_is_left();
 }
 
-/* ---- Two processes, as it is with GPUs ----------------------------------------------------------
- */
+/* ---- Two processes, as it is with GPUs ------------------------------------------------------- */
 
 static void be_killed(int fd)
 {

@@ -3,10 +3,10 @@
  * its version, its unique ids, and our idea of its types. Exits 77 where there is none. */
 #include <dlfcn.h>
 
-#include "transport_suite.h"
+#include "transports/suite/transport_suite.h"
 
 #include "deltawire/nccl.h"
-#include "nccl_library.h"
+#include "nccl/nccl_library.h"
 
 /* Its own header, where it and CUDA's are. */
 #if defined(__has_include)

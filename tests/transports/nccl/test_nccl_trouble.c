@@ -3,10 +3,9 @@
  * still, or is another one at the other end. */
 #include "nccl_rig.h"
 
-#include "link.h"
+#include "link/link.h"
 
-/* ---- Trouble ------------------------------------------------------------------------------------
- */
+/* ---- Trouble --------------------------------------------------------------------------------- */
 
 static void a_transfer_that_stands_still_is_a_timeout_and_is_aborted(void **state)
 {
@@ -20,8 +19,8 @@ static void a_transfer_that_stands_still_is_a_timeout_and_is_aborted(void **stat
     void *data;
     size_t len;
     const dw_status status = dw_link_recv(pair.link[1], RIG_TAG, SUITE_PATIENCE_MS, &data, &len);
-    assert_true(status == DW_ERR_TIMEOUT || status == DW_ERR_PEER); /* whichever end notices first
-                                                                     */
+    /* Whichever end notices first. */
+    assert_true(status == DW_ERR_TIMEOUT || status == DW_ERR_PEER);
     assert_true(fake_nccl_now().sends == 1 && fake_nccl_now().receives == 1);
     suite_close(&pair);
     assert_int_equal(fake_nccl_get()->aborts, 4);
@@ -102,8 +101,7 @@ static void every_call_may_fail_once(void **state)
     assert_true(failed > 60);
 }
 
-/* ---- Forged notes -------------------------------------------------------------------------------
- */
+/* ---- Forged notes ---------------------------------------------------------------------------- */
 
 typedef struct forged {
     uint32_t kind, credit;
@@ -127,17 +125,17 @@ static dw_status hear_forged(const forged *note)
     dw_put32(message + 4, note->credit);
     dw_put64(message + 8, note->value);
     for (int i = 0; i < note->times && status == DW_OK; i++) {
-        memset(notes->send_request, 0, notes->inner->request_bytes);
-        assert_int_equal(notes->inner->send(notes->end, notes->send_request, message,
-                                            DW_NCCL_NOTE_HEADER + note->inside),
+        memset(notes->send_request, 0, notes->inner.request_bytes);
+        assert_int_equal(notes->inner.send(notes->end, notes->send_request, message,
+                                           DW_NCCL_NOTE_HEADER + note->inside),
                          DW_OK);
         do {
-            dw_transport_caps caps = {.wait_fd = -1};
+            dw_transport_caps caps = {.struct_size = sizeof caps, .wait_fd = -1};
             table->caps(&raw[1].end, &caps); /* it hears notes, and takes none */
-        } while (notes->inner->test(notes->end, notes->send_request, &len, &why) == DW_PENDING);
+        } while (notes->inner.test(notes->end, notes->send_request, &len, &why) == DW_PENDING);
     }
     for (int i = 0; i < 10 && status == DW_OK; i++) {
-        dw_transport_caps caps = {.wait_fd = -1};
+        dw_transport_caps caps = {.struct_size = sizeof caps, .wait_fd = -1};
         table->caps(&raw[1].end, &caps);
         status = raw[1].end.notes.status;
     }
@@ -176,8 +174,7 @@ static void forged_notes_end_the_link(void **state)
     rig_nothing_is_left();
 }
 
-/* ---- Agreement ----------------------------------------------------------------------------------
- */
+/* ---- Agreement ------------------------------------------------------------------------------- */
 
 static void ends_that_do_not_fit_together_say_why(void **state)
 {
@@ -283,6 +280,36 @@ static void a_communicator_of_the_program_is_split_and_left_alone(void **state)
     rig_nothing_is_left();
 }
 
+/* Of callers that were compiled against an older or a newer header. */
+static void takes_options_of_any_age(void **state)
+{
+    (void)state;
+    rig_reset();
+    dw_nccl *nccl;
+    dw_why why;
+    struct {
+        dw_nccl_options known;
+        uint64_t more[2];
+    } options;
+    memset(&options, 0, sizeof options);
+    options.known.struct_size = sizeof options;
+    options.known.library = options.known.driver = rig_fake();
+    assert_int_equal(dw_nccl_create(&nccl, &options.known, &why), DW_OK);
+    dw_nccl_destroy(nccl);
+    options.more[1] = 1;
+    assert_int_equal(dw_nccl_create(&nccl, &options.known, &why), DW_ERR_ARGUMENT);
+    assert_non_null(strstr(why.text, "dw_nccl_options"));
+    options.known.struct_size = 0;
+    assert_int_equal(dw_nccl_create(&nccl, &options.known, &why), DW_ERR_ARGUMENT);
+    assert_non_null(strstr(why.text, "sizeof(dw_nccl_options)"));
+    /* A driver behind the end of an older struct is not looked at: the system's is, if there is. */
+    options.known.struct_size = offsetof(dw_nccl_options, driver);
+    options.known.driver = (const char *)(uintptr_t)1;
+    dw_status status = dw_nccl_create(&nccl, &options.known, &why);
+    if (status == DW_OK) dw_nccl_destroy(nccl);
+    assert_int_not_equal(status, DW_ERR_ARGUMENT);
+}
+
 static void says_what_is_missing(void **state)
 {
     (void)state;
@@ -303,8 +330,6 @@ static void says_what_is_missing(void **state)
     assert_int_equal(dw_nccl_create(&nccl, &options, &why), DW_ERR_UNSUPPORTED);
     assert_non_null(strstr(why.text, "GPU 3"));
     options.device = -1;
-    assert_int_equal(dw_nccl_create(&nccl, &options, &why), DW_ERR_ARGUMENT);
-    options = (dw_nccl_options){.struct_size = sizeof options + 8};
     assert_int_equal(dw_nccl_create(&nccl, &options, &why), DW_ERR_ARGUMENT);
     assert_int_equal(dw_nccl_create(NULL, NULL, &why), DW_ERR_ARGUMENT);
     fake_nccl_get()->version = 21703;
@@ -349,6 +374,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(ends_that_do_not_fit_together_say_why),
         cmocka_unit_test(a_peer_without_nccl_is_told_apart),
         cmocka_unit_test(a_communicator_of_the_program_is_split_and_left_alone),
+        cmocka_unit_test(takes_options_of_any_age),
         cmocka_unit_test(says_what_is_missing),
     };
     const int failed = cmocka_run_group_tests_name("nccl, trouble", tests, NULL, NULL);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * suite_shaped.c - a shaped wire passes the suite, in front of tcp and of loop. */
-#include "transport_suite.h"
+#include "transports/suite/transport_suite.h"
 
 int main(void)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * test_shaped.c - a shaped wire is as slow as it says, and says what is wrong with its words. */
-#include "transport_suite.h"
+#include "transports/suite/counted.h"
+#include "transports/suite/transport_suite.h"
 
 enum { TAG = 1 };
 
@@ -157,8 +158,8 @@ static void counts_what_the_wire_carried(void **state)
     assert_int_equal(dw_link_flush(pair.link[0], -1), DW_OK);
     /* Per message 1000 bytes, the link's 8 and TCP's 32; the greetings are 48 and 72. What tcp says
      * beside, in records of 32 bytes and by other connections, the wire is not charged for. */
-    assert_int_equal(dw_link_count(pair.link[0]).bytes_sent, 100 * 1040 + 48 + 72);
-    const uint64_t received = dw_link_count(pair.link[1]).bytes_received,
+    assert_int_equal(counted(pair.link[0]).bytes_sent, 100 * 1040 + 48 + 72);
+    const uint64_t received = counted(pair.link[1]).bytes_received,
                    more = received - (100 * 1040 + 48 + 72);
     assert_true(more % 16 == 0 && more < 2000);
     assert_true(strncmp(pair.uri, "shaped:rate=1gbit,delay=1ms/tcp://127.0.0.1:", 44) == 0);

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  * test_shaped_faults.c - which message a shaped wire loses, doubles, damages, holds back: counted,
  * in front of a backend that only writes down what it gets. */
-#include "transport_suite.h"
+#include "transports/suite/transport_suite.h"
 
 #include <math.h>
 
-#include "backends.h"
-#include "link.h"
+#include "common/backends.h"
+#include "link/link.h"
 
-/* ---- The backend behind
- * --------------------------------------------------------------------------- */
+/* ---- The backend behind ---------------------------------------------------------------------- */
 
 enum { MOST = 60000, LEN = 40, NUMBER_AT = 8, REST_AT = 32 };
 
@@ -98,11 +97,15 @@ static dw_status note_test(void *end, void *request, size_t *len, dw_why *why)
 static void note_caps(void *end, dw_transport_caps *caps)
 {
     (void)end;
-    *caps = (dw_transport_caps){
-        .wait_fd = -1, .wake_ns = -1, .wire_sent = notes.bytes, .peer = "the notes"};
+    *caps = (dw_transport_caps){.struct_size = sizeof *caps,
+                                .wait_fd = -1,
+                                .wake_ns = -1,
+                                .wire_sent = notes.bytes,
+                                .peer = "the notes"};
 }
 
-static const dw_transport note_transport = {.scheme = "notes",
+static const dw_transport note_transport = {.struct_size = sizeof(dw_transport),
+                                            .scheme = "notes",
                                             .endpoint_bytes = 1,
                                             .request_bytes = 1,
                                             .open = note_open,
@@ -119,8 +122,7 @@ static const dw_transport *find_notes(void *context, const char *uri, const char
     return &note_transport;
 }
 
-/* ---- The wire in front
- * ---------------------------------------------------------------------------- */
+/* ---- The wire in front ----------------------------------------------------------------------- */
 
 typedef struct fault_wire {
     void *end, *request;
@@ -135,7 +137,8 @@ static void open_wire(fault_wire *wire, const char *words, dw_link_role role)
     *wire = (fault_wire){.end = calloc(1, dw_transport_shaped.endpoint_bytes),
                          .request = calloc(1, dw_transport_shaped.request_bytes)};
     snprintf(address, sizeof address, "%s/notes:", words);
-    const dw_transport_open how = {.address = address,
+    const dw_transport_open how = {.struct_size = sizeof how,
+                                   .address = address,
                                    .role = role,
                                    .timeout_ms = 1000,
                                    .cancelled = &never,
@@ -174,8 +177,7 @@ static void send_all(const char *words, dw_link_role role, size_t messages)
     close_wire(&wire);
 }
 
-/* ---- Counts
- * --------------------------------------------------------------------------------------- */
+/* ---- Counts ---------------------------------------------------------------------------------- */
 
 typedef struct found_faults {
     size_t lost, doubled, overtaken, damaged;
@@ -282,8 +284,7 @@ static void the_same_seed_gives_the_same_faults(void **state)
     assert_true(notes.n != n || memcmp(first, notes.at, n * sizeof *first) != 0);
 }
 
-/* ---- Exempt
- * --------------------------------------------------------------------------------------- */
+/* ---- Exempt ---------------------------------------------------------------------------------- */
 
 static void greetings_and_goodbyes_come_through_in_their_place(void **state)
 {
@@ -313,7 +314,7 @@ static void a_message_without_a_successor_is_held_for_a_while_only(void **state)
     open_wire(&wire, "reorder=100%:5ms,time=virtual", DW_LINK_LISTEN);
     const int64_t begun = suite_now_ns();
     assert_int_equal(send_one(&wire, DW_KIND_DATA), DW_OK);
-    dw_transport_caps caps;
+    dw_transport_caps caps = {.struct_size = sizeof caps};
     do {
         dw_transport_shaped.caps(wire.end, &caps);
         assert_true(notes.n > 0 || caps.wake_ns >= 0); /* whoever waits must know for how long */
@@ -324,8 +325,7 @@ static void a_message_without_a_successor_is_held_for_a_while_only(void **state)
     close_wire(&wire);
 }
 
-/* ---- Time
- * ----------------------------------------------------------------------------------------- */
+/* ---- Time ------------------------------------------------------------------------------------ */
 
 /* Hours of wire, each message by one test. */
 static void virtual_time_goes_by_itself(void **state)
@@ -341,7 +341,7 @@ static void virtual_time_goes_by_itself(void **state)
 static double first_wake_s(const char *words)
 {
     fault_wire wire;
-    dw_transport_caps caps;
+    dw_transport_caps caps = {.struct_size = sizeof caps};
     open_wire(&wire, words, DW_LINK_LISTEN);
     assert_int_equal(send_one(&wire, DW_KIND_DATA), DW_OK);
     assert_int_equal(notes.n, 0);
@@ -374,21 +374,20 @@ static void a_stall_holds_up_all_that_follows(void **state)
 {
     (void)state;
     fault_wire wire;
-    dw_transport_caps before, after;
+    dw_transport_caps before = {.struct_size = sizeof before}, after = before;
     size_t len;
     open_wire(&wire, "stall=100%:1000s,rate=1gbit", DW_LINK_LISTEN);
     dw_transport_shaped.caps(wire.end, &before);
     assert_int_equal(send_one(&wire, DW_KIND_DATA), DW_PENDING);
     dw_transport_shaped.caps(wire.end, &after);
-    assert_int_equal(after.wire_sent, before.wire_sent); /* a stall longer than the peer's timeout
-                                                            is one */
+    /* A stall longer than the peer's timeout is one. */
+    assert_int_equal(after.wire_sent, before.wire_sent);
     assert_true(after.wake_ns > INT64_C(990000000000) && after.wake_ns <= INT64_C(1000000000000));
     assert_int_equal(dw_transport_shaped.test(wire.end, wire.request, &len, &wire.why), DW_PENDING);
     close_wire(&wire);
 }
 
-/* ---- The end
- * -------------------------------------------------------------------------------------- */
+/* ---- The end --------------------------------------------------------------------------------- */
 
 static uint64_t messages_until_cut(const char *words)
 {
@@ -418,8 +417,8 @@ static void the_wire_breaks_when_it_is_told_to(void **state)
         snprintf(words, sizeof words, "disconnect=1%%,time=virtual,seed=%d", seed);
         sum += (double)messages_until_cut(words);
     }
-    assert_true(fabs(sum / 400 - 99) < 4 * 99.5 / 20); /* geometric: mean and deviation about 1 / p
-                                                        */
+    /* Geometric: mean and deviation about 1 / p. */
+    assert_true(fabs(sum / 400 - 99) < 4 * 99.5 / 20);
 }
 
 int main(void)

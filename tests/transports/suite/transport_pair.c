@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * transport_pair.c - two ends in one process, a backend that spoils messages, counted allocations.
- */
+ * transport_pair.c - two ends in one process, a backend that spoils messages, counted
+ * allocations. */
 #include <stdatomic.h>
 #include <time.h>
 
@@ -25,8 +25,8 @@ unsigned char suite_byte(uint64_t n, size_t i)
 }
 
 /* Bytes come in rows of 256, each with steps of 7 from its first: so a row is a part of two rounds
- * of all bytes in such steps. Byte by byte, long messages would take longer to make than to carry.
- */
+ * of all bytes in such steps. Byte by byte, long messages would take longer to make than to
+ * carry. */
 enum { ROW = 256 };
 
 static void make_rounds(unsigned char rounds[2 * ROW])
@@ -112,8 +112,7 @@ uint64_t suite_send_until_full(dw_link *link, uint32_t tag, size_t len)
     return sent;
 }
 
-/* ---- Pairs --------------------------------------------------------------------------------------
- */
+/* ---- Pairs ----------------------------------------------------------------------------------- */
 
 static void note_address(void *context, const char *uri)
 {
@@ -148,8 +147,8 @@ static void *open_listener(void *context)
     suite_pair *pair = context;
     static atomic_int number;
     char address[400], uri[512];
-    /* A number for each pair: a backend that meets by name must not meet the pair of another test.
-     */
+    /* A number for each pair: a backend that meets by name must not meet the pair of another
+     * test. */
     const char *place = strstr(pair->backend->uri, "%d");
     if (place) {
         snprintf(address, sizeof address, "%.*s%d%s", (int)(place - pair->backend->uri),
@@ -208,8 +207,7 @@ void suite_close(suite_pair *pair)
     pthread_cond_destroy(&pair->listening);
 }
 
-/* ---- The spoiling backend -----------------------------------------------------------------------
- */
+/* ---- The spoiling backend -------------------------------------------------------------------- */
 
 typedef struct spoiled_endpoint {
     const dw_transport *inner;
@@ -330,6 +328,7 @@ static dw_status spoiled_turn(void *context, dw_why *why)
 }
 
 const dw_transport suite_spoiled = {
+    .struct_size = sizeof(dw_transport),
     .scheme = "spoiled",
     .endpoint_bytes = sizeof(spoiled_endpoint),
     .request_bytes = sizeof(spoiled_request),
@@ -342,8 +341,7 @@ const dw_transport suite_spoiled = {
     .turn = spoiled_turn,
 };
 
-/* ---- Counted allocations: linked with -Wl,--wrap
- * ------------------------------------------------- */
+/* ---- Counted allocations: linked with -Wl,--wrap --------------------------------------------- */
 
 static atomic_long allocations;
 

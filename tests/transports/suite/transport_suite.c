@@ -3,6 +3,7 @@
 #include <stdatomic.h>
 
 #include "transport_suite.h"
+#include "transports/suite/counted.h"
 
 enum { TAG = 7 };
 
@@ -17,8 +18,7 @@ static void open_pair(suite_pair *pair, void **state)
     suite_open(pair);
 }
 
-/* ---- Messages -----------------------------------------------------------------------------------
- */
+/* ---- Messages -------------------------------------------------------------------------------- */
 
 static size_t some_length(uint64_t n)
 {
@@ -41,11 +41,9 @@ static void delivers_whole_messages_in_order_per_tag(void **state)
     void *data;
     size_t len;
     assert_int_equal(dw_link_recv(pair.link[1], 100, 0, &data, &len), DW_PENDING);
-    assert_int_equal(dw_link_flush(pair.link[0], SUITE_PATIENCE_MS), DW_OK); /* the last may be here
-                                                                                before it is counted
-                                                                                there */
-    const dw_link_counters sent = dw_link_count(pair.link[0]),
-                           received = dw_link_count(pair.link[1]);
+    /* The last may be here before it is counted there. */
+    assert_int_equal(dw_link_flush(pair.link[0], SUITE_PATIENCE_MS), DW_OK);
+    const dw_link_counters sent = counted(pair.link[0]), received = counted(pair.link[1]);
     assert_int_equal(sent.messages_sent, N);
     assert_int_equal(received.messages_received, N);
     assert_int_equal(sent.queued_bytes, 0);
@@ -139,10 +137,10 @@ static void reads_on_when_callers_have_gone(void **state)
         assert_int_equal(waiting.status, DW_OK);
         suite_send(pair.link[0], TAG, n + 1, 3000);
         const int64_t end = suite_now_ns() + (int64_t)SUITE_PATIENCE_MS * 1000000 / 4;
-        while (dw_link_count(pair.link[1]).messages_received < n + 2 && suite_now_ns() < end)
+        while (counted(pair.link[1]).messages_received < n + 2 && suite_now_ns() < end)
             suite_sleep_ms(1);
-        assert_int_equal(dw_link_count(pair.link[1]).messages_received, n + 2); /* nobody has asked
-                                                                                   for it */
+        /* Nobody has asked for it. */
+        assert_int_equal(counted(pair.link[1]).messages_received, n + 2);
         suite_expect(pair.link[1], TAG, n + 1, 3000);
     }
     suite_close(&pair);
@@ -189,8 +187,7 @@ static void does_not_allocate_in_steady_state(void **state)
     suite_close(&pair);
 }
 
-/* ---- Room ---------------------------------------------------------------------------------------
- */
+/* ---- Room ------------------------------------------------------------------------------------ */
 
 static void gives_back_dropped_and_shortened_room(void **state)
 {
@@ -198,16 +195,16 @@ static void gives_back_dropped_and_shortened_room(void **state)
     open_pair(&pair, state);
     void *room;
     assert_int_equal(dw_link_send_begin(pair.link[0], TAG, 5000, &room), DW_OK);
-    assert_int_equal(dw_link_count(pair.link[0]).queued_bytes > 5000, 1);
+    assert_int_equal(counted(pair.link[0]).queued_bytes > 5000, 1);
     assert_int_equal(dw_link_send_end(pair.link[0], room, DW_LINK_DROP), DW_OK);
-    assert_int_equal(dw_link_count(pair.link[0]).queued_bytes, 0);
+    assert_int_equal(counted(pair.link[0]).queued_bytes, 0);
     assert_int_equal(dw_link_send_begin(pair.link[0], TAG, 5000, &room), DW_OK);
     assert_int_equal(dw_link_send_end(pair.link[0], room, 5001), DW_ERR_ARGUMENT);
     suite_fill(room, 10, 3);
     assert_int_equal(dw_link_send_end(pair.link[0], room, 10), DW_OK);
     suite_expect(pair.link[1], TAG, 3, 10);
     assert_int_equal(dw_link_flush(pair.link[0], SUITE_PATIENCE_MS), DW_OK);
-    assert_int_equal(dw_link_count(pair.link[0]).queued_bytes, 0);
+    assert_int_equal(counted(pair.link[0]).queued_bytes, 0);
     suite_close(&pair);
 }
 
@@ -253,7 +250,7 @@ static void messages_that_nobody_takes_do_not_block_other_tags(void **state)
     for (uint64_t n = 0; n < 6; n++) suite_send(pair.link[0], TAG, n, len);
     suite_send(pair.link[0], TAG + 1, 9, 100);
     suite_sleep_ms(30); /* the receiver has more than its limit and reads no further ... */
-    assert_true(dw_link_count(pair.link[1]).messages_received < 4);
+    assert_true(counted(pair.link[1]).messages_received < 4);
     suite_expect(pair.link[1], TAG + 1, 9, 100); /* ... unless somebody waits in vain */
     for (uint64_t n = 0; n < 6; n++) suite_expect(pair.link[1], TAG, n, len);
     suite_close(&pair);
@@ -274,8 +271,7 @@ static void refuses_messages_beyond_the_limit_of_either_end(void **state)
     suite_close(&pair);
 }
 
-/* ---- Handlers -----------------------------------------------------------------------------------
- */
+/* ---- Handlers -------------------------------------------------------------------------------- */
 
 typedef struct echo_state {
     dw_link *link;
@@ -303,7 +299,7 @@ static void handlers_get_messages_in_order_and_may_send(void **state)
     echo_state echo = {.link = pair.link[1]};
     /* Half of them are there before the handler is. */
     for (uint64_t n = 0; n < N / 2; n++) suite_send(pair.link[0], TAG, n, 100 + n % 5);
-    while (dw_link_count(pair.link[1]).messages_received < N / 2) suite_sleep_ms(1);
+    while (counted(pair.link[1]).messages_received < N / 2) suite_sleep_ms(1);
     assert_int_equal(dw_link_handle(pair.link[1], TAG, echo_back, &echo), DW_OK);
     void *data;
     size_t len;

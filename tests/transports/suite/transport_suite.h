@@ -27,14 +27,13 @@ typedef struct suite_backend {
 
 /* Runs the suite; returns the number of failed tests. */
 int run_transport_suite(const suite_backend *backend);
-int run_transport_suite_ends(const suite_backend *backend); /* its second half, which it runs first
-                                                             */
+/* Its second half, which it runs first. */
+int run_transport_suite_ends(const suite_backend *backend);
 
 /* Long enough that a busy machine does not fail a test, short enough that a hang is seen. */
 enum { SUITE_PATIENCE_MS = 60000 };
 
-/* ---- Two ends in one process --------------------------------------------------------------------
- */
+/* ---- Two ends in one process ----------------------------------------------------------------- */
 
 enum { SUITE_LISTENER = 0, SUITE_CONNECTOR = 1 };
 
@@ -80,9 +79,9 @@ long suite_allocations(void);
 void suite_fail_allocation(long n);
 int suite_allocation_has_failed(void);
 
-/* ---- A backend that spoils what another one sends
- * ------------------------------------------------ "spoiled:" in front of any URI. Every message
- * that leaves is shown to `spoil` first. */
+/* ---- A backend that spoils what another one sends -------------------------------------------- */
+
+/* It is "spoiled:" in front of any URI. Every message that leaves is shown to `spoil` first. */
 typedef enum suite_verdict { SUITE_PASS, SUITE_DROP, SUITE_TWICE } suite_verdict;
 typedef struct suite_spoiler {
     /* May change the bytes and shorten *len. n: how many messages left before. */

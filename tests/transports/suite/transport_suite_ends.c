@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * transport_suite_ends.c - what every backend must pass: how links begin and end. */
 #include "transport_suite.h"
+#include "transports/suite/counted.h"
 
 #include <malloc.h>
 #include <signal.h>
@@ -26,8 +27,7 @@ typedef struct talker {
     int begins; /* to wait, the next moment */
 } talker;
 
-/* ---- Ends ---------------------------------------------------------------------------------------
- */
+/* ---- Ends ------------------------------------------------------------------------------------ */
 
 static void *wait_in_recv(void *context)
 {
@@ -133,7 +133,7 @@ static void a_handler_may_close_its_link(void **state)
     open_pair(&pair, state);
     closer there = {.link = pair.link[1]};
     for (uint64_t n = 0; n < 3; n++) suite_send(pair.link[0], TAG, n, 100);
-    while (dw_link_count(pair.link[1]).messages_received < 3) suite_sleep_ms(1);
+    while (counted(pair.link[1]).messages_received < 3) suite_sleep_ms(1);
     pair.link[1] = NULL; /* the handler's from now on */
     assert_int_equal(dw_link_handle(there.link, TAG, close_here, &there), DW_OK);
     void *data;
@@ -144,8 +144,7 @@ static void a_handler_may_close_its_link(void **state)
     assert_int_equal(__atomic_load_n(&there.calls, __ATOMIC_RELAXED), 1);
 }
 
-/* ---- Other processes ----------------------------------------------------------------------------
- */
+/* ---- Other processes ------------------------------------------------------------------------- */
 
 /* The child has the memory and the descriptors, and locks as they happened to stand: nothing it
  * does may wait or reach the peer. */
@@ -159,7 +158,7 @@ static int misuse(dw_link *link)
     wrong += dw_link_flush(link, -1) != DW_ERR_ARGUMENT;
     wrong += dw_link_wait_room(link, 5, -1) != DW_ERR_ARGUMENT;
     wrong += dw_link_handle(link, TAG, NULL, NULL) != DW_ERR_ARGUMENT;
-    wrong += dw_link_count(link).messages_sent != 0;
+    wrong += counted(link).messages_sent != 0;
     wrong += !strstr(dw_link_why(link), "forked");
     dw_link_cancel(link);
     dw_link_close(link);
@@ -276,7 +275,7 @@ static void stop_in_mid_message(dw_link *link, pid_t child, uint64_t *n)
     const int64_t end = suite_now_ns() + (int64_t)SUITE_PATIENCE_MS * 1000000;
     while (suite_now_ns() < end) {
         assert_int_equal(take_messages(link, 1, n), DW_PENDING);
-        dw_link_counters count = dw_link_count(link);
+        dw_link_counters count = counted(link);
         if (part_of_a_message(&count) < PART_BYTES) continue;
         kill(child, SIGSTOP);
         waitpid(child, NULL, WUNTRACED);
@@ -284,7 +283,7 @@ static void stop_in_mid_message(dw_link *link, pid_t child, uint64_t *n)
         while (count.bytes_received != before) { /* what was on the way */
             before = count.bytes_received;
             suite_sleep_ms(30);
-            count = dw_link_count(link);
+            count = counted(link);
         }
         if (part_of_a_message(&count) >= PART_BYTES) return;
         kill(child, SIGCONT);
@@ -301,18 +300,17 @@ static void notices_at_once_that_the_peer_was_killed_in_mid_message(void **state
     dw_link *link = open_to_child(backend, &child);
     stop_in_mid_message(link, child, &n);
     assert_true(n >= SHORT_MESSAGES);
-    const uint64_t whole = dw_link_count(link).messages_received;
+    const uint64_t whole = counted(link).messages_received;
     kill(child, SIGKILL);
-    assert_int_equal(take_messages(link, SUITE_PATIENCE_MS / 2, &n), DW_ERR_PEER); /* not a timeout
-                                                                                    */
+    /* Not a timeout. */
+    assert_int_equal(take_messages(link, SUITE_PATIENCE_MS / 2, &n), DW_ERR_PEER);
     assert_string_not_equal(dw_link_why(link), "");
     assert_int_equal(n, whole); /* nothing of the one that had begun */
     dw_link_close(link);
     waitpid(child, NULL, 0);
 }
 
-/* ---- Time ---------------------------------------------------------------------------------------
- */
+/* ---- Time ------------------------------------------------------------------------------------ */
 
 static void a_peer_that_takes_nothing_is_a_timeout(void **state)
 {
@@ -326,8 +324,8 @@ static void a_peer_that_takes_nothing_is_a_timeout(void **state)
     dw_status status = DW_OK;
     const int64_t end = suite_now_ns() + (int64_t)SUITE_PATIENCE_MS * 1000000;
     while ((status == DW_OK || status == DW_PENDING) && suite_now_ns() < end) {
-        status = dw_link_send(pair.link[0], TAG, data, len); /* the peer's limit stops its reading
-                                                              */
+        /* The peer's limit stops its reading. */
+        status = dw_link_send(pair.link[0], TAG, data, len);
         if (status == DW_PENDING) suite_sleep_ms(2);
     }
     free(data);
@@ -383,8 +381,7 @@ static void open_gives_up_when_nobody_comes(void **state)
     }
 }
 
-/* ---- Strangers ----------------------------------------------------------------------------------
- */
+/* ---- Strangers ------------------------------------------------------------------------------- */
 
 static suite_verdict change_version(void *context, unsigned char *message, size_t *len, uint64_t n)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * suite_tcp.c - TCP passes the suite: over IPv4, over IPv6, by a single connection. */
-#include "transport_suite.h"
+#include "transports/suite/transport_suite.h"
 
 #include <netinet/in.h>
 #include <sys/socket.h>

@@ -10,7 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "transport_suite.h"
+#include "transports/suite/transport_suite.h"
 
 enum { MOST = 4096, ROOM = 65536, AT_A_TIME = 64 };
 
@@ -71,8 +71,8 @@ static void welcome(tcp_proxy *proxy)
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)proxy->to_port)};
     to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     const int other = socket(AF_INET, SOCK_STREAM, 0);
-    if (connect(other, (const struct sockaddr *)&to, sizeof to) != 0) { /* nobody there: nobody here
-                                                                         */
+    if (connect(other, (const struct sockaddr *)&to, sizeof to) != 0) {
+        /* Nobody there: nobody here. */
         close(other);
         close(fd);
         return;
@@ -243,8 +243,7 @@ uint64_t proxy_backward(tcp_proxy *proxy)
     return moved(proxy, 1);
 }
 
-/* ---- Pairs --------------------------------------------------------------------------------------
- */
+/* ---- Pairs ----------------------------------------------------------------------------------- */
 
 static atomic_int port_told;
 

@@ -20,9 +20,9 @@ int proxy_count(tcp_proxy *proxy); /* so far */
 int proxy_alive(tcp_proxy *proxy); /* now */
 void proxy_cut(tcp_proxy *proxy, int which, int reset);
 void proxy_stall(tcp_proxy *proxy, int which, int on); /* nothing passes, either way */
-void proxy_corrupt(tcp_proxy *proxy, int which); /* a bit of what the dialler says next is changed,
-                                                    and TCP does not notice */
-void proxy_refuse(tcp_proxy *proxy, int on);     /* new ones are hung up on */
+/* A bit of what the dialler says next is changed, and TCP does not notice. */
+void proxy_corrupt(tcp_proxy *proxy, int which);
+void proxy_refuse(tcp_proxy *proxy, int on);        /* new ones are hung up on */
 void proxy_stall_from(tcp_proxy *proxy, int first); /* this one and all later ones, for good */
 uint64_t proxy_forward(tcp_proxy *proxy);           /* bytes from diallers, in all */
 uint64_t proxy_backward(tcp_proxy *proxy);

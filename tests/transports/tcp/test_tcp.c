@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * test_tcp.c - TCP says clearly what is wrong with an address, a stranger or a peer, and counts as
  * the kernel does. */
-#include "transport_suite.h"
+#include "transports/suite/transport_suite.h"
 
 #include <arpa/inet.h>
 #include <assert.h>
@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "knock.h"
+#include "transports/suite/counted.h"
 
 enum { TAG = 1, TCP_HELLO = 48, RECORD = 32, CHUNK_RECORD = 48, LINK_HEADER = 8, HELLO = 32 };
 
@@ -19,8 +20,7 @@ static const suite_backend tcp4 = {.name = "tcp over IPv4", .uri = "tcp://127.0.
 static const suite_backend tcp_one = {.name = "tcp by one connection",
                                       .uri = "tcp://127.0.0.1:0?stripes=1"};
 
-/* ---- A peer made of bytes -----------------------------------------------------------------------
- */
+/* ---- A peer made of bytes -------------------------------------------------------------------- */
 
 static int raw_listen(int *port)
 {
@@ -140,8 +140,7 @@ static dw_status try_to_open(const char *uri, dw_link_role role, dw_why *why)
     return status;
 }
 
-/* ---- Addresses ----------------------------------------------------------------------------------
- */
+/* ---- Addresses ------------------------------------------------------------------------------- */
 
 static void says_what_is_wrong_with_an_address(void **state)
 {
@@ -239,8 +238,7 @@ static void dials_until_the_listener_comes(void **state)
     dw_link_close(dialler.link);
 }
 
-/* ---- Strangers ----------------------------------------------------------------------------------
- */
+/* ---- Strangers ------------------------------------------------------------------------------- */
 
 static void strangers_do_not_disturb_a_listener(void **state)
 {
@@ -339,8 +337,7 @@ static void a_dialler_of_another_version_is_told_so(void **state)
     close(fd);
 }
 
-/* ---- Peers that fail in the middle --------------------------------------------------------------
- */
+/* ---- Peers that fail in the middle ----------------------------------------------------------- */
 
 /* Our side of the test speaks the protocol by hand: first the greeting, then these bytes. */
 static dw_status status_after(const void *bytes, size_t len, uint32_t peer_timeout_ms, int hang_up,
@@ -390,8 +387,7 @@ static void names_what_a_failing_peer_did(void **state)
     assert_int_equal(status_after(tiny, sizeof tiny, 0, 0, why, sizeof why), DW_ERR_PROTOCOL);
 }
 
-/* ---- Short reads and writes: linked with -Wl,--wrap
- * ---------------------------------------------- */
+/* ---- Short reads and writes: linked with -Wl,--wrap ------------------------------------------ */
 
 static atomic_int at_most; /* bytes that one call moves; 0: as many as it likes */
 
@@ -452,8 +448,7 @@ static void reads_and_writes_may_be_cut_anywhere(void **state)
     }
 }
 
-/* ---- Counters -----------------------------------------------------------------------------------
- */
+/* ---- Counters -------------------------------------------------------------------------------- */
 
 /* The socket of this process whose own port, or the peer's, is the given one. */
 static int find_socket(int port, int of_peer)
@@ -505,7 +500,7 @@ static void counts_what_the_kernel_counts(void **state)
         socklen_t size = sizeof kernel;
         const int fd = find_socket(port, i == SUITE_CONNECTOR);
         assert_true(fd >= 0);
-        const dw_link_counters ours = dw_link_count(pair.link[i]);
+        const dw_link_counters ours = counted(pair.link[i]);
         /* The last acknowledgement may be on its way. */
         for (int tries = 0; tries < 100; tries++) {
             assert_int_equal(getsockopt(fd, IPPROTO_TCP, TCP_INFO, &kernel, &size), 0);
@@ -522,7 +517,7 @@ static void counts_what_the_kernel_counts(void **state)
         for (int tries = 0; tries < 500 && later.kernel_bytes_sent + APART < kernel.bytes_acked;
              tries++) {
             suite_sleep_ms(10);
-            later = dw_link_count(pair.link[i]);
+            later = counted(pair.link[i]);
         }
         assert_in_range(later.kernel_bytes_sent, kernel.bytes_acked - APART,
                         kernel.bytes_acked + APART);
@@ -535,7 +530,7 @@ static void counts_what_the_kernel_counts(void **state)
     }
     const uint64_t least =
         200 * (sizeof data + LINK_HEADER + RECORD) + TCP_HELLO + RECORD + LINK_HEADER + HELLO;
-    const uint64_t more = dw_link_count(pair.link[0]).bytes_sent - least;
+    const uint64_t more = counted(pair.link[0]).bytes_sent - least;
     assert_true(more % RECORD == 0 && more <= 200 * RECORD);
     suite_close(&pair);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * test_tcp_addresses.c - names that have several addresses, or are slow to be looked up. */
-#include "transport_suite.h"
+#include "transports/suite/transport_suite.h"
 
 #include <netdb.h>
 #include <netinet/in.h>
@@ -27,8 +27,8 @@ int __wrap_getaddrinfo(const char *name, const char *port, const struct addrinfo
     if (dials && lookup_ms) suite_sleep_ms(lookup_ms);
     if (!dials || !silent_port[0]) return __real_getaddrinfo(name, port, hints, found);
     const int error = __real_getaddrinfo(name, silent_port, hints, found);
-    return error ? error : __real_getaddrinfo(name, port, hints, &(*found)->ai_next); /* freed as
-                                                                                         one list */
+    /* Freed as one list. */
+    return error ? error : __real_getaddrinfo(name, port, hints, &(*found)->ai_next);
 }
 
 /* Whether the connection came about within a tenth of a second. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * test_tcp_full.c - links of a process that has no descriptor left. */
-#include "transport_suite.h"
+#include "transports/suite/transport_suite.h"
 
 #include <errno.h>
 #include <netinet/in.h>

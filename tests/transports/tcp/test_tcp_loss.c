@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * test_tcp_loss.c - a wire that really loses packets: what the kernel sends again is counted, and
  * nothing is lost. */
-#include "transport_suite.h"
+#include "transports/suite/transport_suite.h"
 
 #include <linux/tcp.h>
 #include <netinet/in.h>
@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "knock.h"
+#include "transports/suite/counted.h"
 
 enum { TAG = 1, SKIPPED = 77, MOST_FDS = 256, LONG = 4 << 20 };
 
@@ -42,7 +43,7 @@ static void expect_what_the_kernel_says(dw_link *link, int port)
     uint64_t ours, kernel;
     do {
         suite_sleep_ms(20); /* what a link says is at most 10 ms old */
-        ours = dw_link_count(link).retransmits;
+        ours = counted(link).retransmits;
         kernel = sent_again(port);
     } while (ours != kernel && suite_now_ns() < end);
     assert_int_equal(ours, kernel);
@@ -59,7 +60,7 @@ static void what_is_sent_again_is_counted(void **state)
     suite_send(pair.link[1], TAG, 0, LONG);
     suite_expect(pair.link[0], TAG, 0, LONG);
     expect_what_the_kernel_says(pair.link[1], port);
-    const uint64_t before = dw_link_count(pair.link[1]).retransmits;
+    const uint64_t before = counted(pair.link[1]).retransmits;
     /* Its queue holds a few packets, and those behind them are lost. */
     assert_int_equal(run("tc qdisc add dev lo root tbf rate 100mbit burst 5kb limit 15kb"), 0);
     for (uint64_t n = 0; n < 4; n++) {
@@ -67,9 +68,9 @@ static void what_is_sent_again_is_counted(void **state)
         suite_expect(pair.link[0], TAG, n, LONG / 4);
     }
     expect_what_the_kernel_says(pair.link[1], port);
-    assert_true(dw_link_count(pair.link[1]).retransmits > before);
-    assert_int_equal(dw_link_count(pair.link[1]).resent_bytes, 0); /* the link itself had nothing to
-                                                                      send again */
+    assert_true(counted(pair.link[1]).retransmits > before);
+    /* The link itself had nothing to send again. */
+    assert_int_equal(counted(pair.link[1]).resent_bytes, 0);
     run("tc qdisc delete dev lo root");
     suite_close(&pair);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * test_tcp_reconnect.c - connections that are cut: every message once, in order and whole; and when
  * a peer is given up. */
-#include "transport_suite.h"
+#include "transports/suite/transport_suite.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -13,11 +13,11 @@
 #include <unistd.h>
 
 #include "tcp_proxy.h"
+#include "transports/suite/counted.h"
 
 enum { TAG = 3 };
 
-/* ---- Cuts
- * ---------------------------------------------------------------------------------------- */
+/* ---- Cuts ------------------------------------------------------------------------------------ */
 
 static uint64_t next_random(uint64_t *state)
 {
@@ -103,14 +103,14 @@ static void talk_under_cuts(const char *options, uint64_t messages, uint64_t see
     for (int i = 0; i < 2; i++) {
         if (atomic_load(&listeners[i].done) != 1)
             fail_msg("end %d: '%s'", i, dw_link_why(pair.link[i]));
-        const dw_link_counters counters = dw_link_count(pair.link[i]);
+        const dw_link_counters counters = counted(pair.link[i]);
         assert_int_equal(counters.messages_received, messages);
         assert_true(counters.reconnects > 0);
     }
     print_message("%s: %d cuts, %d connections, %llu reconnects, %llu bytes sent again\n", options,
                   cuts, proxy_count(pair.proxy),
-                  (unsigned long long)dw_link_count(pair.link[1]).reconnects,
-                  (unsigned long long)dw_link_count(pair.link[1]).resent_bytes);
+                  (unsigned long long)counted(pair.link[1]).reconnects,
+                  (unsigned long long)counted(pair.link[1]).resent_bytes);
     proxy_pair_close(&pair);
 }
 
@@ -148,7 +148,7 @@ static void comes_back_when_nobody_could_for_a_while(void **state)
         suite_expect(pair.link[1], TAG, n, 700000);
         suite_expect(pair.link[0], TAG, n, 70);
     }
-    assert_true(dw_link_count(pair.link[1]).reconnects > 0);
+    assert_true(counted(pair.link[1]).reconnects > 0);
     proxy_pair_close(&pair);
 }
 
@@ -168,8 +168,7 @@ static void an_idle_link_comes_back(void **state)
     proxy_pair_close(&pair);
 }
 
-/* ---- Peers that are given up
- * --------------------------------------------------------------------- */
+/* ---- Peers that are given up ----------------------------------------------------------------- */
 
 static void who_does_not_come_back_is_given_up(void **state)
 {
@@ -260,8 +259,7 @@ static void a_goodbye_ends_it_without_another_connection(void **state)
     proxy_pair_close(&pair);
 }
 
-/* ---- Strangers at an open session
- * ---------------------------------------------------------------- */
+/* ---- Strangers at an open session ------------------------------------------------------------ */
 
 /* What a listener answers to a hello of the given session byte and stripe. */
 static int answer_to(int port, unsigned char session, unsigned char stripe)
@@ -292,7 +290,7 @@ static void strangers_get_no_place_in_a_session(void **state)
         suite_send(pair.link[0], TAG, i, 1000);
         suite_expect(pair.link[1], TAG, i, 1000);
     }
-    assert_int_equal(dw_link_count(pair.link[0]).reconnects, 0);
+    assert_int_equal(counted(pair.link[0]).reconnects, 0);
     proxy_pair_close(&pair);
 }
 
@@ -310,9 +308,8 @@ static void who_goes_without_a_word_takes_no_place(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_dialler_knows_at_once_that_its_listener_was_killed), /* forks: while
-                                                                                   there is one
-                                                                                   thread */
+        /* Forks: while there is one thread. */
+        cmocka_unit_test(a_dialler_knows_at_once_that_its_listener_was_killed),
         cmocka_unit_test_prestate(every_message_comes_once_whatever_is_cut,
                                   argc > 1 ? argv[1] : NULL),
         cmocka_unit_test(comes_back_when_nobody_could_for_a_while),

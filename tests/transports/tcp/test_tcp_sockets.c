@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * test_tcp_sockets.c - what the sockets of a link are told, and how long a stranger keeps one. */
-#include "transport_suite.h"
+#include "transports/suite/transport_suite.h"
 
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -37,8 +37,8 @@ static void expect_options(int fd, const char *congestion)
 {
     assert_int_equal(option(fd, IPPROTO_TCP, TCP_NODELAY), 1);
     assert_int_equal(option(fd, SOL_SOCKET, SO_KEEPALIVE), 1);
-    assert_int_equal(option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT), 15000); /* a quarter of
-                                                                           peer_timeout_ms */
+    /* A quarter of peer_timeout_ms. */
+    assert_int_equal(option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT), 15000);
     const int idle_s = option(fd, IPPROTO_TCP, TCP_KEEPIDLE),
               between_s = option(fd, IPPROTO_TCP, TCP_KEEPINTVL);
     assert_in_range(idle_s + between_s * option(fd, IPPROTO_TCP, TCP_KEEPCNT), 12, 15);
@@ -72,8 +72,7 @@ static void every_stripe_is_told_the_same(void **state)
     suite_close(&pair);
 }
 
-/* ---- Strangers ----------------------------------------------------------------------------------
- */
+/* ---- Strangers ------------------------------------------------------------------------------- */
 
 static int is_hung_up_on(int fd)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * test_tcp_stripes.c - several connections for one link: none of them holds the others up; records
  * in any order. */
-#include "transport_suite.h"
+#include "transports/suite/transport_suite.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "tcp_proxy.h"
+#include "transports/suite/counted.h"
 
 enum { TAG = 5, MEBIBYTE = 1 << 20 };
 
@@ -34,7 +35,7 @@ static void the_smaller_wish_counts(void **state)
             suite_expect(pair.link[!(n & 1)], TAG, n, (size_t)n * 50000);
         }
         assert_int_equal(proxy_count(pair.proxy), counts[i]);
-        assert_int_equal(dw_link_count(pair.link[0]).resent_bytes, 0);
+        assert_int_equal(counted(pair.link[0]).resent_bytes, 0);
         proxy_pair_close(&pair);
     }
 }
@@ -68,10 +69,10 @@ static void a_stalled_stripe_does_not_hold_the_others(void **state)
             suite_expect(pair.link[!(m & 1)], TAG, m, m == n - 1 ? 10 : 4 * MEBIBYTE);
     }
     for (int i = 0; i < 2; i++) {
-        const dw_link_counters counters = dw_link_count(pair.link[i]);
+        const dw_link_counters counters = counted(pair.link[i]);
         assert_true(counters.resent_bytes > 0);
-        assert_true(counters.resent_bytes < 15 * MEBIBYTE); /* of 28: not everything went everywhere
-                                                             */
+        /* Of 28: not everything went everywhere. */
+        assert_true(counters.resent_bytes < 15 * MEBIBYTE);
         assert_int_equal(counters.reconnects, 0);
     }
     proxy_stall(pair.proxy, PROXY_ALL, 0); /* and what comes late is not taken twice */
@@ -112,8 +113,7 @@ static void what_nobody_takes_stays_bounded(void **state)
     proxy_pair_close(&pair);
 }
 
-/* ---- A peer made of bytes
- * ------------------------------------------------------------------------ */
+/* ---- A peer made of bytes -------------------------------------------------------------------- */
 
 static void put(unsigned char *at, uint64_t value, int bytes)
 {
@@ -252,7 +252,7 @@ static void records_may_come_in_any_order_and_twice(void **state)
     unsigned char *fourth = make_message(4, 0);
     send_part(hand.fd[1], 1, 4, fourth, 8, 0, 8);
     suite_expect(hand.link, TAG, 4, 0);
-    assert_int_equal(dw_link_count(hand.link).messages_received, 4);
+    assert_int_equal(counted(hand.link).messages_received, 4);
     /* What came late has left no trace in the places that later messages get. */
     enum { LAST = 1200 };
     for (uint64_t n = 5; n <= LAST; n++) {

@@ -22,9 +22,9 @@
 #include <unistd.h>
 
 #include "certificates.h"
+#include "common/report.h"
 #include "deltawire/transport.h"
-#include "report.h"
-#include "tls.h"
+#include "tls/tls.h"
 
 enum { KINDS = 12, BESIEGERS = 2, MESSAGE_BYTES = 100000, TAG = 1, PATIENCE_MS = 60000 };
 
@@ -46,8 +46,7 @@ static dw_tls_options with_key(const void *key, const char *own_name, const char
                             .group_key_bytes = sizeof group_key};
 }
 
-/* ---- Listeners
- * ------------------------------------------------------------------------------------ */
+/* ---- Listeners ------------------------------------------------------------------------------- */
 
 typedef struct port {
     dw_tls_options tls;
@@ -87,16 +86,15 @@ static void start_listening(port *at, const char *uri)
     while (atomic_load(&at->number) == 0) usleep(1000);
 }
 
-/* ---- Strangers
- * ------------------------------------------------------------------------------------ */
+/* ---- Strangers ------------------------------------------------------------------------------- */
 
 typedef struct siege {
     const int *ports; /* two */
     int attempts;
     uint64_t random;
     SSL_CTX *tls12, *tls13, *certified;
-    dw_tls_context *wrong_key, *wrong_name, *right; /* `right` is only listened to: what a thief
-                                                       could have recorded */
+    /* `right` is only listened to: what a thief could have recorded. */
+    dw_tls_context *wrong_key, *wrong_name, *right;
     atomic_int *next, *past, *by_kind;
 } siege;
 
@@ -244,8 +242,7 @@ static void *besiege(void *context)
     return NULL;
 }
 
-/* ---- The honest link
- * ------------------------------------------------------------------------------ */
+/* ---- The honest link ------------------------------------------------------------------------- */
 
 typedef struct traffic {
     dw_link *from, *to;
@@ -294,8 +291,7 @@ static double per_second(traffic *t, uint64_t since, int64_t since_ns)
            ((double)(dw_link_now_ns() - since_ns) * 1e-9) * MESSAGE_BYTES * 1e-6;
 }
 
-/* ---- The whole
- * ------------------------------------------------------------------------------------ */
+/* ---- The whole ------------------------------------------------------------------------------- */
 
 static SSL_CTX *client(int version, const certificate *own)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * suite_tls.c - TCP under TLS passes the suite. */
-#include "transport_suite.h"
+#include "transports/suite/transport_suite.h"
 
 #include "tls_pair.h"
 

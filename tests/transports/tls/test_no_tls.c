@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "tls.h"
+#include "tls/tls.h"
 
 static void keys_are_refused_with_a_sentence(void **state)
 {

@@ -15,8 +15,8 @@
 
 #include <cmocka.h>
 
-#include "folder.h"
-#include "report.h"
+#include "common/report.h"
+#include "support/folder.h"
 #include "tls_pair.h"
 
 static void meet_by_key(tls_pair *pair)
@@ -26,8 +26,7 @@ static void meet_by_key(tls_pair *pair)
     tls_pair_meet(pair, &listener, &connector);
 }
 
-/* ---- Bytes --------------------------------------------------------------------------------------
- */
+/* ---- Bytes ----------------------------------------------------------------------------------- */
 
 static void carries_every_size_both_ways(void **state)
 {
@@ -151,8 +150,7 @@ static void reads_on_while_an_answer_cannot_be_written(void **state)
     tls_pair_free(&pair);
 }
 
-/* ---- A socket that is full when the test says so: linked with -Wl,--wrap
- * ------------------------- */
+/* ---- A socket that is full when the test says so: linked with -Wl,--wrap --------------------- */
 
 static int is_full;
 
@@ -177,8 +175,9 @@ static void waits_for_what_openssl_waits_for(void **state)
     assert_int_equal(SSL_key_update(((dw_tls *)peer->inside)->ssl, SSL_KEY_UPDATE_REQUESTED), 1);
     assert_int_equal(dw_stream_write(peer, &part, 1), 40);
     tls_pair_carry(&pair);
-    is_full = 1; /* the answer cannot be written: OpenSSL 3.0 puts it off, another release may make
-                    the read wait for it */
+    /* The answer cannot be written: OpenSSL 3.0 puts it off, another release may make the read wait
+     * for it. */
+    is_full = 1;
     ptrdiff_t n = dw_stream_read(own, room, sizeof room);
     is_full = 0;
     if (n == DW_STREAM_WAIT) n = dw_stream_read(own, room, sizeof room);
@@ -223,8 +222,7 @@ static void tells_what_it_has_read_ahead(void **state)
     tls_pair_free(&pair);
 }
 
-/* ---- Ends ---------------------------------------------------------------------------------------
- */
+/* ---- Ends ------------------------------------------------------------------------------------ */
 
 static void tells_an_end_from_a_cut(void **state)
 {
@@ -268,8 +266,8 @@ static void a_changed_byte_breaks_the_stream(void **state)
         assert_int_equal(dw_stream_write(&pair.end[0].stream, &part, 1), sizeof data);
         tls_pair_carry(&pair);
         ptrdiff_t n = dw_stream_read(&pair.end[1].stream, room, sizeof room);
-        if (n == DW_STREAM_WAIT) { /* the length was changed: more is waited for, and what comes
-                                      does not fit */
+        if (n == DW_STREAM_WAIT) {
+            /* The length was changed: more is waited for, and what comes does not fit. */
             pair.flip_at = 0;
             for (int i = 0; i < 400 && n == DW_STREAM_WAIT; i++) {
                 assert_int_equal(dw_stream_write(&pair.end[0].stream, &part, 1), sizeof data);
@@ -285,8 +283,7 @@ static void a_changed_byte_breaks_the_stream(void **state)
     }
 }
 
-/* ---- Sessions -----------------------------------------------------------------------------------
- */
+/* ---- Sessions -------------------------------------------------------------------------------- */
 
 static void a_session_is_the_two_ends_own(void **state)
 {
@@ -338,8 +335,7 @@ static void hands_out_no_tickets(void **state)
     tls_pair_free(&pair);
 }
 
-/* ---- Keys of pairs ------------------------------------------------------------------------------
- */
+/* ---- Keys of pairs --------------------------------------------------------------------------- */
 
 /* Both ends must refuse. What the listener told the connector is kept in `told`, where one is
  * given. */
@@ -462,8 +458,7 @@ static void reads_identities_and_nothing_else(void **state)
     assert_int_equal(strlen(server), 63);
 }
 
-/* ---- Options ------------------------------------------------------------------------------------
- */
+/* ---- Options --------------------------------------------------------------------------------- */
 
 static void expect(const dw_tls_options *options, dw_link_role role, dw_status status,
                    const char *word)
@@ -506,7 +501,7 @@ static void says_what_is_wrong_with_the_options(void **state)
     options.group_key_file = "x";
     expect(&options, DW_LINK_CONNECT, DW_ERR_ARGUMENT, "not both");
     options = tls_with_group_key("a", "b");
-    options.struct_size = sizeof options + 1;
+    options.struct_size = sizeof options.struct_size - 1;
     expect(&options, DW_LINK_CONNECT, DW_ERR_ARGUMENT, "struct_size");
 }
 

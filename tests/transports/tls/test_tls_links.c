@@ -1,23 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  * test_tls_links.c - links over tcp under TLS: who is turned away, and what both ends are told of
  * it. */
-#include "transport_suite.h"
+#include "transports/suite/transport_suite.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "channel_pair.h"
-#include "report.h"
+#include "common/report.h"
 #include "tls_pair.h"
+#include "transports/channel/channel_pair.h"
 
 enum { MY_TAG = 7 };
 
 static dw_tls_options own[2], wrong_key, wrong_name;
 
-/* ---- Who meets whom -----------------------------------------------------------------------------
- */
+/* ---- Who meets whom -------------------------------------------------------------------------- */
 
 static void both_ends_know_who_the_other_is(void **state)
 {
@@ -163,8 +162,7 @@ static void a_dialler_is_told_that_nobody_answers_its_handshake(void **state)
     assert_int_equal(me.status, DW_ERR_TIMEOUT);
 }
 
-/* ---- Without TLS --------------------------------------------------------------------------------
- */
+/* ---- Without TLS ----------------------------------------------------------------------------- */
 
 static void goes_nowhere_without_tls(void **state)
 {
@@ -233,8 +231,7 @@ static void says_what_is_wrong_with_the_keys(void **state)
     assert_non_null(strstr(why.text, "16 bytes"));
 }
 
-/* ---- Sessions -----------------------------------------------------------------------------------
- */
+/* ---- Sessions -------------------------------------------------------------------------------- */
 
 /* What was sealed in one session opens in no other, frames included, to the last bit of what their
  * header vouches for. */

@@ -13,7 +13,7 @@
 #include <cmocka.h>
 
 #include "certificates.h"
-#include "report.h"
+#include "common/report.h"
 #include "tls_pair.h"
 
 static certificate authority, other_authority, listener_own, connector_own;
@@ -53,8 +53,7 @@ static dw_tls_options with_certificate(const certificate *own, const char *own_n
                             .ca_pem = authority.pem};
 }
 
-/* ---- Certificates -------------------------------------------------------------------------------
- */
+/* ---- Certificates ---------------------------------------------------------------------------- */
 
 static void certificates_meet_and_tell_names(void **state)
 {
@@ -218,8 +217,7 @@ static void keys_and_certificates_do_not_mix(void **state)
     }
 }
 
-/* ---- Peers that speak OpenSSL, but not ours
- * ------------------------------------------------------- */
+/* ---- Peers that speak OpenSSL, but not ours -------------------------------------------------- */
 
 static SSL_CTX *raw_context(const certificate *own, int version)
 {
@@ -284,8 +282,8 @@ static void turns_away_clients_of_other_kinds(void **state)
     expect_raw(LISTENER, &by_certificate, raw_context(NULL, 0), "shows no certificate");
 }
 
-/* A server that shows a certificate where we count on the group key is let through by TLS itself.
- */
+/* A server that shows a certificate where we count on the group key is let through by TLS
+ * itself. */
 static void takes_no_server_without_proof(void **state)
 {
     (void)state;
@@ -302,8 +300,7 @@ static void takes_no_server_without_proof(void **state)
     certificate_free(&self_signed);
 }
 
-/* ---- Peers that speak anything
- * -------------------------------------------------------------------- */
+/* ---- Peers that speak anything --------------------------------------------------------------- */
 
 static dw_status status_after(const dw_tls_options *options, const void *bytes, size_t len,
                               char *text, size_t cap)
@@ -334,15 +331,14 @@ static void turns_away_what_is_no_tls(void **state)
             if (!strstr(text, "does not speak TLS")) fail_msg("%s", text);
         }
         uint64_t random = 1;
-        for (int round = 0; round < 300; round++) { /* records of good length with nonsense in them
-                                                     */
+        for (int round = 0; round < 300; round++) {
+            /* Records of good length with nonsense in them. */
             unsigned char bytes[300] = {round % 3 ? 22 : (unsigned char)(20 + round % 5), 3, 1, 1,
                                         39};
             for (size_t j = 5; j < sizeof bytes; j++)
                 bytes[j] = (unsigned char)((random = random * 6364136223846793005u + 1) >> 56);
-            if (round % 2)
-                memcpy(bytes + 5, "\x01\x00\x01\x23\x03\x03", 6); /* it says that it is a
-                                                                     ClientHello */
+            /* It says that it is a ClientHello. */
+            if (round % 2) memcpy(bytes + 5, "\x01\x00\x01\x23\x03\x03", 6);
             assert_int_equal(status_after(&both[i], bytes, sizeof bytes, text, sizeof text),
                              DW_ERR_AUTH);
         }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * test_tls_stripes.c - stripes under TLS: cuts and changed bytes are healed, and a session is taken
  * up by nobody else. */
-#include "transport_suite.h"
+#include "transports/suite/transport_suite.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -11,11 +11,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "link.h"
-#include "report.h"
-#include "tcp_end.h"
-#include "tcp_proxy.h"
+#include "common/report.h"
+#include "link/link.h"
+#include "tcp/tcp_end.h"
 #include "tls_pair.h"
+#include "transports/suite/counted.h"
+#include "transports/tcp/tcp_proxy.h"
 
 enum { MY_TAG = 3 };
 
@@ -61,11 +62,11 @@ static void cuts_are_healed(void **state)
         suite_expect(pair.link[1], MY_TAG, i, 900000);
         talk(&pair, i + 100, 100);
     }
-    assert_true(dw_link_count(pair.link[1]).reconnects > 0);
+    assert_true(counted(pair.link[1]).reconnects > 0);
     assert_true(pair.link[0]->session == session && pair.link[1]->session == session);
+    /* Both still have the session of the first connection. */
     for (int i = 0; i < 2; i++)
-        assert_memory_equal(end_of(&pair, i)->tls_session, first, sizeof first); /* the first
-                                                                                    connection's */
+        assert_memory_equal(end_of(&pair, i)->tls_session, first, sizeof first);
     assert_string_equal(dw_link_peer_name(pair.link[0]), "rank/1");
     proxy_pair_close(&pair);
 }
@@ -81,7 +82,7 @@ static void a_changed_byte_costs_a_connection_and_no_message(void **state)
         proxy_corrupt(pair.proxy, PROXY_ALL);
         talk(&pair, n, n % 3 ? 1200000 : 300);
     }
-    assert_true(dw_link_count(pair.link[1]).reconnects > 0);
+    assert_true(counted(pair.link[1]).reconnects > 0);
     proxy_pair_close(&pair);
 }
 

@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#include "report.h"
+#include "common/report.h"
 
 const unsigned char tls_group_key[32] = "0123456789abcdefghijklmnopqrstu";
 
@@ -147,8 +147,8 @@ void tls_pair_move(tls_pair *pair, int from, size_t len, uint64_t pattern)
     for (int idle = 0; got < len;) {
         const size_t before = sent + got;
         if (sent < len) {
-            const size_t cut = (sent * 7 + pattern) % (len - sent + 1); /* two parts, cut anywhere
-                                                                         */
+            /* Two parts, cut anywhere. */
+            const size_t cut = (sent * 7 + pattern) % (len - sent + 1);
             const struct iovec parts[2] = {{data + sent, cut},
                                            {data + sent + cut, len - sent - cut}};
             const ptrdiff_t n = dw_stream_write(&pair->end[from].stream, parts, 2);

@@ -4,8 +4,9 @@
 #ifndef DW_TESTS_TLS_PAIR_H
 #define DW_TESTS_TLS_PAIR_H
 
-#include "tls.h"
-#include "tls_state.h"
+#include "tls/tls.h"
+#include "tls/tls_identity.h"
+#include "tls/tls_psk.h"
 
 enum { LISTENER = 0, CONNECTOR = 1 };
 

@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * signals.h - how a run is asked to stop. */
+#ifndef DW_CLI_SIGNALS_H
+#define DW_CLI_SIGNALS_H
+
+/* The number of the signal that asked us to stop, 0 before. */
+extern volatile int dw_stop_signal;
+
+void dw_catch_signals(void);
+/* Tells the user which signal stopped the run. */
+void dw_explain_stop(int signal_number);
+
+#endif

@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * mx.cuh - microscaling, both ways: one tile of 64 blocks a block of threads, four threads to a
+ * block of 32 elements.
+ *
+ * Source: docs/format.md, 3.3 and 5. Loads, places, codes and digests are those of the quantized
+ * form. */
+#ifndef DW_CUDA_MX_CUH
+#define DW_CUDA_MX_CUH
+
+#include "decode.cuh"
+#include "encode.cuh"
+#include "message_mx.h"
+
+/* The part that a part of either sort begins with. */
+DW_DEVICE const dw_cuda_encode_part *dw_plain(const dw_cuda_encode_part *part)
+{
+    return part;
+}
+DW_DEVICE const dw_cuda_decode_part *dw_plain(const dw_cuda_decode_part *part)
+{
+    return part;
+}
+DW_DEVICE const dw_cuda_encode_part *dw_plain(const dw_cuda_mx_encode_part *part)
+{
+    return &part->of;
+}
+DW_DEVICE const dw_cuda_decode_part *dw_plain(const dw_cuda_mx_decode_part *part)
+{
+    return &part->of;
+}
+
+/* A NaN counts as infinite: its bits are not the same on every processor. */
+DW_DEVICE uint32_t dw_mx_largest(dw_extremes extremes)
+{
+    uint32_t largest = dw_extremes_largest(extremes);
+    return largest < DW_F32_INFINITY ? largest : DW_F32_INFINITY;
+}
+
+/* The first eight of every block writes its scale down, and its choice. The counts, as dw_count_of
+ * has them. */
+DW_DEVICE uint32_t dw_mx_note(const dw_place *place, uint32_t scale, bool direct, bool zero,
+                              dw_encode_room *room)
+{
+    if (!place->stored || !place->leads) return 0;
+    room->staged[place->segment] = (uint8_t)scale;
+    if (direct) atomicOr(&room->choices[place->segment / 32], 1u << place->segment % 32);
+    return (direct ? 1u : 0) | (zero ? 1u << 10 : 0) | (scale == DW_MX_POISONED ? 1u << 20 : 0);
+}
+
+/* Codes and new prev of eight elements of one block. */
+DW_DEVICE void dw_mx_encode_eight(dw_encoding *e, dw_element element, dw_element_facts facts,
+                                  uint32_t scale, bool direct, dw_dtype prev_dtype)
+{
+    bool poisoned = scale == DW_MX_POISONED;
+    float inverse = poisoned ? 0.0f : dw_mx_inverse(scale),
+          power = poisoned ? 0.0f : dw_mx_power(scale);
+#pragma unroll
+    for (uint32_t i = 0; i < DW_EIGHT; i++) {
+        float base = direct ? 0.0f : e->base.of[i];
+        e->codes[i] = poisoned ? 0 : dw_mx_code_of(e->delta.of[i], inverse, facts, element);
+        float value = base + dw_mx_value_of((uint8_t)e->codes[i], facts, element) * power;
+        e->next[i] = dw_narrow(poisoned ? e->base.of[i] : value, prev_dtype);
+    }
+}
+
+template <int XType, int PrevType>
+DW_DEVICE void dw_mx_encode_tile(const dw_cuda_mx_encode_part *parts, uint32_t n,
+                                 dw_encode_room *room)
+{
+    uint64_t index, state = 0;
+    uint32_t counts = 0;
+    const dw_cuda_mx_encode_part *part = parts + dw_find_part(parts, n, DW_CUDA_TILES, &index);
+    const dw_encode_job *job = &part->of.job;
+    const dw_layout *layout = &job->layout;
+    const dw_dtype x_dtype = (dw_dtype)XType, prev_dtype = (dw_dtype)PrevType;
+    dw_element_facts facts = dw_element_facts_of(part->element);
+    dw_tile tile = dw_layout_tile(layout, index);
+    dw_eights all;
+    dw_load_eights(job, &tile, x_dtype, prev_dtype, &all);
+    if (threadIdx.x < DW_MOST_PIECES / 32) room->choices[threadIdx.x] = 0;
+    dw_pad_tile(layout, &tile, room);
+    __syncthreads();
+    dw_extremes delta[DW_SLOTS], direct[DW_SLOTS];
+#pragma unroll
+    for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {
+        delta[slot] = dw_extremes_of(&all.e[slot].delta);
+        direct[slot] = dw_extremes_of(&all.x[slot]);
+    }
+    dw_join_pieces(room, layout, delta, all.place, 0);
+    if (layout->chooses) dw_join_pieces(room, layout, direct, all.place, 1);
+#pragma unroll
+    for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {
+        dw_encoding *e = &all.e[slot];
+        uint32_t of_delta = dw_mx_largest(delta[slot]), of_x = dw_mx_largest(direct[slot]);
+        bool is_direct = layout->chooses && of_x < of_delta;
+        uint32_t largest = is_direct ? of_x : of_delta, scale = dw_mx_scale_of(largest, facts.top);
+#pragma unroll
+        for (uint32_t i = 0; i < DW_EIGHT; i++)
+            if (is_direct) e->delta.of[i] = all.x[slot].of[i];
+        counts += dw_mx_note(&all.place[slot], scale, is_direct, largest == 0, room);
+        dw_mx_encode_eight(e, part->element, facts, scale, is_direct, prev_dtype);
+        state += dw_store_encoded(job, &tile, &all.place[slot], e, prev_dtype, room);
+    }
+    __syncthreads();
+    uint64_t payload = dw_put_tile(job, &tile, room);
+    if (layout->chooses) dw_put_choices(job, &tile, index, room);
+    dw_add_block(part->share.sums, payload, state, counts, &room->found);
+    dw_end_encode(&part->of, room);
+}
+
+/* The new prev of eight elements, or y, as bits; as dw_reconstruct_eight. */
+DW_DEVICE uint32_t dw_mx_reconstruct_eight(const dw_cuda_mx_decode_part *part, const dw_tile *tile,
+                                           const dw_place *place, const dw_eight *held,
+                                           dw_dtype dtype, bool keeps, const dw_decode_room *room,
+                                           uint32_t out[DW_EIGHT])
+{
+    const dw_decode_job *job = &part->of.job;
+    dw_element_facts facts = dw_element_facts_of(part->element);
+    uint64_t piece = tile->first_segment + place->segment;
+    uint32_t codes[DW_EIGHT], scale = room->staged[place->segment];
+    bool poisoned = scale == DW_MX_POISONED,
+         direct = job->layout.chooses && (job->payload[piece / 8] >> piece % 8 & 1);
+    float power = poisoned ? 0.0f : dw_mx_power(scale);
+    dw_get_codes(room->staged + (tile->codes - tile->offset), facts.bits, tile->elements,
+                 place->first, codes);
+#pragma unroll
+    for (uint32_t i = 0; i < DW_EIGHT; i++) {
+        float base = direct ? 0.0f : held->of[i];
+        float value = base + dw_mx_value_of((uint8_t)codes[i], facts, part->element) * power;
+        out[i] = poisoned && !keeps ? dw_nan_of(dtype)
+                                    : dw_narrow(poisoned ? held->of[i] : value, dtype);
+    }
+    return poisoned ? (1u << DW_EIGHT) - 1 : 0;
+}
+
+/* An eight to where it belongs; its part of the state digest. */
+template <bool HasState>
+DW_DEVICE uint64_t dw_mx_store_decoded(const dw_cuda_mx_decode_part *part, const dw_tile *tile,
+                                       const dw_place *place, const dw_eight *held, dw_dtype dtype,
+                                       const dw_decode_room *room)
+{
+    const dw_decode_job *job = &part->of.job;
+    uint32_t out[DW_EIGHT];
+    if (!place->n) return 0;
+    uint32_t poisoned =
+        dw_mx_reconstruct_eight(part, tile, place, held, dtype, HasState, room, out);
+    if (!HasState) {
+        dw_store_eight(job->y, dtype, place->tensor, place->n, out);
+        return 0;
+    }
+    dw_store_eight(job->next, dtype, place->dense, place->n, out);
+    if (job->y) dw_emit(job, place, out, dtype, poisoned);
+    if (!job->audit.every || job->layout.c % 4 != 0) return 0;
+    return dw_audit_eight(job->audit, out, dtype, place->dense, place->n);
+}
+
+/* Type: prev's dtype with state, y's without. A decoder counts blocks of scale 0 as zero. */
+template <int Type, bool HasState>
+DW_DEVICE void dw_mx_decode_tile(const dw_cuda_mx_decode_part *parts, uint32_t n,
+                                 dw_decode_room *room)
+{
+    uint64_t index, state = 0;
+    uint32_t counts = 0;
+    const dw_cuda_mx_decode_part *part = parts + dw_find_part(parts, n, DW_CUDA_TILES, &index);
+    const dw_decode_job *job = &part->of.job;
+    const dw_layout *layout = &job->layout;
+    const dw_dtype dtype = (dw_dtype)Type;
+    dw_tile tile = dw_layout_tile(layout, index);
+    dw_place places[DW_SLOTS];
+    dw_eight held[DW_SLOTS];
+#pragma unroll
+    for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {
+        places[slot] = dw_place_of(layout, &tile,
+                                   HasState && !job->y ? (int64_t)layout->c : job->stride, slot);
+        held[slot] =
+            dw_load_eight(HasState ? job->prev : NULL, dtype, places[slot].dense, places[slot].n);
+    }
+    uint64_t payload = dw_take_tile(job->payload, &tile, room);
+    __syncthreads();
+#pragma unroll
+    for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {
+        const dw_place *place = &places[slot];
+        if (place->stored && place->leads) {
+            uint64_t piece = tile.first_segment + place->segment;
+            uint32_t scale = room->staged[place->segment];
+            if (layout->chooses) counts += job->payload[piece / 8] >> piece % 8 & 1;
+            counts += (scale == 0 ? 1u << 10 : 0) + (scale == DW_MX_POISONED ? 1u << 20 : 0);
+        }
+        state += dw_mx_store_decoded<HasState>(part, &tile, place, &held[slot], dtype, room);
+    }
+    dw_end_decode(&part->of, payload, state, counts, room);
+}
+
+#endif

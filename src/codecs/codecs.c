@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * codecs.c - the codecs and the forms, a row each.
+ *
+ * A codec says which form each use of an entry takes and whether both ends keep prev. A new codec
+ * is a row here, and, where it brings a form of its own, the file of that form. */
+#include "codecs/codecs.h"
+
+/* Where a use takes its form and the words of it from. */
+typedef enum source {
+    NOTHING,  /* the codec has no such use */
+    OF_BITS,  /* quantized, with the options bits and group */
+    OF_DTYPE, /* floats, by the option dtype */
+    OF_KEY,   /* as the option key says */
+    OF_PREV,  /* floats, in prev's dtype */
+    EMPTY     /* no payload */
+} source;
+
+static const struct codec_row {
+    dw_codec wire;
+    bool keeps_prev;
+    source of[DW_USES];
+} codecs[] = {
+    {DW_CODEC_DELTA,
+     true,
+     {[DW_USE_NONE] = EMPTY,
+      [DW_USE_WHOLE] = OF_KEY,
+      [DW_USE_CHANGE] = OF_BITS,
+      [DW_USE_BRIEF] = OF_BITS,
+      [DW_USE_EXACT] = OF_PREV}},
+    {DW_CODEC_DIRECT, false, {[DW_USE_WHOLE] = OF_BITS}},
+    {DW_CODEC_RAW, false, {[DW_USE_WHOLE] = OF_DTYPE}},
+};
+enum { CODECS = sizeof codecs / sizeof *codecs };
+
+bool dw_codec_is_known(uint8_t wire)
+{
+    for (int i = 0; i < CODECS; i++)
+        if (codecs[i].wire == wire) return true;
+    return false;
+}
+
+static dw_dtype dtype_of_key(uint32_t key, dw_dtype x)
+{
+    switch (key) {
+    case DW_KEY_RAW: return x;
+    case DW_KEY_F32: return DW_F32;
+    case DW_KEY_F16: return DW_F16;
+    case DW_KEY_BF16: return DW_BF16;
+    default: return (dw_dtype)0;
+    }
+}
+
+static dw_form_params quantized(uint32_t bits, uint32_t group)
+{
+    return (dw_form_params){.form = &dw_form_quantized, .bits = bits, .group = group};
+}
+
+static dw_form_params floats(dw_dtype dtype)
+{
+    return (dw_form_params){.form = &dw_form_floats, .dtype = dtype};
+}
+
+/* config: with its defaults filled in. */
+static dw_form_params params_of(source of, const dw_config *config, dw_dtype x)
+{
+    dw_dtype key = dtype_of_key(config->key, x);
+    switch (of) {
+    case NOTHING: break;
+    case OF_BITS: return quantized(config->bits, config->group);
+    case OF_DTYPE: return floats(config->raw);
+    case OF_KEY: return key ? floats(key) : quantized(config->key, config->group);
+    case OF_PREV: return floats(config->prev);
+    case EMPTY: return (dw_form_params){.form = &dw_form_skip};
+    }
+    return (dw_form_params){0};
+}
+
+void dw_codec_fill(dw_params *params, const dw_config *config, dw_dtype x)
+{
+    const struct codec_row *row = codecs;
+    while (row->wire != config->codec) row++;
+    params->codec = (uint8_t)row->wire;
+    params->keeps_prev = row->keeps_prev;
+    for (int use = 0; use < DW_USES; use++) params->use[use] = params_of(row->of[use], config, x);
+    params->use[DW_USE_CHANGE].chooses = row->keeps_prev && config->choose != DW_CHOOSE_NEVER;
+}
+
+void dw_codec_own_dtypes(dw_config *config, dw_dtype x)
+{
+    if (config->codec == DW_CODEC_RAW && !config->raw) config->raw = x;
+    if (config->codec != DW_CODEC_DELTA) return;
+    if (!config->prev) config->prev = x;
+    if (config->key == DW_KEY_RAW)
+        config->key = x == DW_F32 ? DW_KEY_F32 : x == DW_F16 ? DW_KEY_F16 : DW_KEY_BF16;
+}

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * emitting.c - values on their way into y: written, or added to what is there. */
+#include "codecs/emitting.h"
+
+#include "codecs/quantized.h"
+
+void dw_emit_added(const dw_decode_job *job, const float *from, uint64_t at, uint64_t n)
+{
+    job->kernels->add(from, job->factor, dw_at(job->y, job->y_dtype, at), job->y_dtype, n);
+}
+
+void dw_emit_values(const dw_decode_job *job, const void *from, dw_dtype dtype, uint64_t at,
+                    uint64_t n)
+{
+    float values[DW_TILE_ELEMENTS]; /* stays in the first-level cache */
+    if (!job->adds) {
+        job->kernels->convert(from, dtype, dw_at(job->y, job->y_dtype, at), job->y_dtype, n);
+        return;
+    }
+    for (uint64_t done = 0, now; done < n; done += now) {
+        now = n - done < DW_TILE_ELEMENTS ? n - done : DW_TILE_ELEMENTS;
+        job->kernels->convert(dw_at(from, dtype, done), dtype, values, DW_F32, now);
+        dw_emit_added(job, values, at + done, now);
+    }
+}

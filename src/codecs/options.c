@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * options.c - the table of options. */
+#include "codecs/options.h"
+
+#include <string.h>
+
+const dw_word dw_codec_words[] = {
+    {"delta", DW_CODEC_DELTA}, {"direct", DW_CODEC_DIRECT}, {"raw", DW_CODEC_RAW}, {0}};
+
+static const dw_word widths[] = {{"1", 1}, {"2", 2}, {"3", 3}, {"4", 4}, {"5", 5},
+                                 {"6", 6}, {"7", 7}, {"8", 8}, {0}};
+static const dw_word groups[] = {{"16", 16},
+                                 {"32", 32},
+                                 {"64", 64},
+                                 {"128", 128},
+                                 {"256", 256},
+                                 {"row", DW_GROUP_ROW},
+                                 {"channel", DW_GROUP_CHANNEL},
+                                 {0}};
+static const dw_word scales[] = {
+    {"absmax", DW_SCALE_ABSMAX}, {"signed", DW_SCALE_SIGNED}, {"mse", DW_SCALE_MSE}, {0}};
+static const dw_word roundings[] = {
+    {"nearest", DW_ROUNDING_NEAREST}, {"stochastic", DW_ROUNDING_STOCHASTIC}, {0}};
+static const dw_word keys[] = {{"2", 2},
+                               {"3", 3},
+                               {"4", 4},
+                               {"5", 5},
+                               {"6", 6},
+                               {"7", 7},
+                               {"8", 8},
+                               {"raw", DW_KEY_RAW},
+                               {"f32", DW_KEY_F32},
+                               {"f16", DW_KEY_F16},
+                               {"bf16", DW_KEY_BF16},
+                               {0}};
+static const dw_word dtypes[] = {{"f32", DW_F32}, {"f16", DW_F16}, {"bf16", DW_BF16}, {0}};
+static const dw_word choices[] = {{"group", DW_CHOOSE_GROUP}, {"never", DW_CHOOSE_NEVER}, {0}};
+static const dw_word replies[] = {{"always", DW_REPLIES_ALWAYS}, {"never", DW_REPLIES_NEVER}, {0}};
+
+static uint64_t four(const dw_config *config)
+{
+    (void)config;
+    return 4;
+}
+
+static uint64_t sixty_four(const dw_config *config)
+{
+    (void)config;
+    return 64;
+}
+
+static uint64_t first(const dw_config *config) /* of the words that an option has */
+{
+    (void)config;
+    return 1;
+}
+
+static uint64_t eight(const dw_config *config)
+{
+    (void)config;
+    return 8;
+}
+
+static bool key_is_quantized(const dw_config *config)
+{
+    return config->key == 0 || (config->key >= 2 && config->key <= 8);
+}
+
+/* The rule that all entries take by default; 0: one for changes and another for x itself. */
+static uint64_t best_scale(const dw_config *config)
+{
+    bool delta = config->codec == DW_CODEC_DELTA || config->codec == 0;
+    if (config->rounding == DW_ROUNDING_STOCHASTIC) return DW_SCALE_ABSMAX;
+    if (config->bits != 1) return DW_SCALE_SIGNED;
+    return delta && key_is_quantized(config) ? 0 : DW_SCALE_MSE;
+}
+
+enum {
+    DELTA = 1 << DW_CODEC_DELTA,
+    DIRECT = 1 << DW_CODEC_DIRECT,
+    RAW = 1 << DW_CODEC_RAW,
+    ALL = DELTA | DIRECT | RAW
+};
+
+#define FIELD(name) offsetof(dw_config, name), sizeof(((dw_config *)0)->name)
+
+/* clang-format off */
+/* A row's place is its place in canonical text, too. */
+const dw_option dw_options[DW_OPTIONS] = {
+    {1, "bits", DELTA | DIRECT, DW_SCOPE_QUANTIZED, DW_AGREE_FRAME, widths, 0, 0, FIELD(bits), four,
+     "bits of a change, or of a value", "4"},
+    {2, "group", DELTA | DIRECT, DW_SCOPE_QUANTIZED, DW_AGREE_FRAME, groups, 0, 0, FIELD(group), sixty_four,
+     "channels that share a scale", "64"},
+    {3, "scale", DELTA | DIRECT, DW_SCOPE_QUANTIZED, DW_AGREE_NO, scales, 0, 0, FIELD(scale), best_scale,
+     "how the encoder finds a scale", "signed; mse for 1 bit; absmax with stochastic rounding"},
+    {4, "rounding", DELTA | DIRECT, DW_SCOPE_QUANTIZED, DW_AGREE_NO, roundings, 0, 0, FIELD(rounding), first,
+     "how the encoder rounds", "nearest"},
+    {5, "seed", DELTA | DIRECT, DW_SCOPE_QUANTIZED, DW_AGREE_NO, NULL, 1, UINT64_MAX, FIELD(seed), NULL,
+     "of stochastic rounding", "0"},
+    {6, "key", DELTA, DW_SCOPE_ALWAYS, DW_AGREE_FRAME, keys, 0, 0, FIELD(key), eight,
+     "how x itself travels where there is no base", "8"},
+    {7, "dtype", RAW, DW_SCOPE_ALWAYS, DW_AGREE_FRAME, dtypes, 0, 0, FIELD(raw), NULL,
+     "floats on the wire", "x's dtype"},
+    {8, "prev", DELTA, DW_SCOPE_ALWAYS, DW_AGREE_FRAME, dtypes, 0, 0, FIELD(prev), NULL,
+     "dtype in which both ends keep prev", "x's dtype"},
+    {9, "choose", DELTA, DW_SCOPE_ALWAYS, DW_AGREE_FRAME, choices, 0, 0, FIELD(choose), first,
+     "each group takes the better of change and value", "group"},
+    {10, "replies", ALL, DW_SCOPE_ALWAYS, DW_AGREE_CONFIG, replies, 0, 0, FIELD(replies), first,
+     "whether the decoder answers", "always"},
+    {11, "audit", DELTA, DW_SCOPE_ALWAYS, DW_AGREE_FRAME, NULL, 1, DW_AUDIT_NEVER, FIELD(audit), first,
+     "state digest over one tile in so many; 255: none", "1"},
+    {12, "quota_bytes", DELTA, DW_SCOPE_ALWAYS, DW_AGREE_CONFIG, NULL, 1, UINT64_MAX, FIELD(quota_bytes), NULL,
+     "most bytes of prev; the same at both ends", "no limit"},
+    {13, "incarnation", ALL, DW_SCOPE_ALWAYS, DW_AGREE_NO, NULL, 1, UINT64_MAX, FIELD(incarnation), NULL,
+     "names this encoder's life", "random"},
+};
+/* clang-format on */
+
+uint64_t dw_option_get(const dw_option *option, const dw_config *config)
+{
+    const unsigned char *field = (const unsigned char *)config + option->offset;
+    uint32_t narrow;
+    uint64_t wide;
+    if (option->size == sizeof wide) {
+        memcpy(&wide, field, sizeof wide);
+        return wide;
+    }
+    memcpy(&narrow, field, sizeof narrow);
+    return narrow;
+}
+
+void dw_option_set(const dw_option *option, dw_config *config, uint64_t value)
+{
+    unsigned char *field = (unsigned char *)config + option->offset;
+    uint32_t narrow = (uint32_t)value;
+    if (option->size == sizeof value)
+        memcpy(field, &value, sizeof value);
+    else
+        memcpy(field, &narrow, sizeof narrow);
+}
+
+bool dw_option_applies(const dw_option *option, const dw_config *config)
+{
+    bool quantizes = config->codec == DW_CODEC_DELTA || config->codec == DW_CODEC_DIRECT;
+    if (!(option->codecs & dw_codec_bit(config->codec))) return false;
+    return option->scope == DW_SCOPE_ALWAYS || quantizes;
+}
+
+uint64_t dw_option_value(const dw_option *option, const dw_config *config)
+{
+    uint64_t value = dw_option_get(option, config);
+    return value || !option->otherwise ? value : option->otherwise(config);
+}
+
+const dw_word *dw_word_find(const dw_word *words, const char *text, size_t len)
+{
+    for (; words->text; words++)
+        if (strlen(words->text) == len && memcmp(words->text, text, len) == 0) return words;
+    return NULL;
+}
+
+const char *dw_word_of(const dw_word *words, uint64_t value)
+{
+    for (; words->text; words++)
+        if (words->value == value) return words->text;
+    return NULL;
+}

@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * plan.c - from a config and a shape to what everything below only reads. */
+#include "codecs/plan.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "codecs/codecs.h"
+#include "codecs/options.h"
+#include "wire/bytes.h"
+
+/* Options by their numbers, as a parameter block has them; the table is in another order. */
+static const dw_option *option_after(uint32_t number)
+{
+    const dw_option *next = NULL;
+    for (int i = 0; i < DW_OPTIONS; i++) {
+        const dw_option *o = &dw_options[i];
+        if (o->number > number && (!next || o->number < next->number)) next = o;
+    }
+    return next;
+}
+
+static void fill_defaults(dw_config *config, dw_dtype x)
+{
+    for (int i = 0; i < DW_OPTIONS; i++) {
+        const dw_option *o = &dw_options[i];
+        bool agrees = o->agrees == DW_AGREE_FRAME;
+        if (agrees && !dw_option_applies(o, config)) dw_option_set(o, config, 0);
+        if (agrees && dw_option_applies(o, config))
+            dw_option_set(o, config, dw_option_value(o, config));
+    }
+    dw_codec_own_dtypes(config, x);
+}
+
+static void write_block(dw_params *params, const dw_config *config)
+{
+    uint8_t *at = params->block;
+    for (const dw_option *o = option_after(0); o; o = option_after(o->number)) {
+        if (o->agrees != DW_AGREE_FRAME || !dw_option_applies(o, config)) continue;
+        memset(at, 0, DW_PARAMETER_BYTES);
+        at[0] = o->number;
+        dw_put(at + 4, dw_option_get(o, config), 4);
+        at += DW_PARAMETER_BYTES;
+    }
+    params->n_parameters = (uint32_t)((at - params->block) / DW_PARAMETER_BYTES);
+    params->digest = dw_digest_bytes(params->block, (uint64_t)(at - params->block));
+}
+
+/* taken: a valid config. */
+static void resolve(dw_params *params, const dw_config *taken, dw_dtype x)
+{
+    dw_config config = *taken;
+    fill_defaults(&config, x);
+    memset(params, 0, sizeof *params);
+    dw_codec_fill(params, &config, x);
+    params->prev = params->keeps_prev ? config.prev : (dw_dtype)0;
+    params->audit = params->keeps_prev && config.audit != DW_AUDIT_NEVER ? config.audit : 0;
+    params->wants_reply = config.replies != DW_REPLIES_NEVER;
+    params->is_stochastic = config.rounding == DW_ROUNDING_STOCHASTIC;
+    params->scale = config.scale;
+    write_block(params, &config);
+}
+
+dw_status dw_params_resolve(dw_params *params, const dw_config *config, dw_dtype x, dw_why *why)
+{
+    dw_config taken;
+    dw_status status = dw_config_take(&taken, config, why);
+    if (!status) status = dw_config_check(&taken, why);
+    if (!status) resolve(params, &taken, x);
+    return status;
+}
+
+dw_status dw_params_on_device(const dw_params *params, dw_why *why)
+{
+    for (int use = DW_USE_WHOLE; use <= DW_USE_BRIEF; use++) {
+        const dw_form *form = params->use[use].form;
+        if (!form || form->device) continue;
+        if (why)
+            snprintf(why->text, sizeof why->text,
+                     "there are no kernels for the form \"%s\": take codec delta with key=2..8, or "
+                     "codec direct",
+                     form->name);
+        return DW_ERR_UNSUPPORTED;
+    }
+    return DW_OK;
+}
+
+bool dw_params_read(dw_config *config, uint8_t codec, dw_dtype x, const uint8_t *block,
+                    uint32_t n_parameters, const char **reason)
+{
+    dw_params again;
+    *config = (dw_config){.struct_size = sizeof *config, .codec = (dw_codec)codec};
+    *reason = "unknown codec";
+    if (!dw_codec_is_known(codec)) return false;
+    *reason =
+        "its parameters are not the ones of its codec, in their order and within their ranges";
+    for (uint32_t i = 0; i < n_parameters; i++) {
+        const uint8_t *at = block + (size_t)i * DW_PARAMETER_BYTES;
+        const dw_option *o = at[0] ? option_after(at[0] - 1u) : NULL;
+        if (!o || o->number != at[0]) return false;
+        dw_option_set(o, config, dw_get(at + 4, 4));
+    }
+    if (dw_config_check(config, NULL)) return false;
+    resolve(&again, config, x);
+    fill_defaults(config, x);
+    return again.n_parameters == n_parameters &&
+           memcmp(again.block, block, (size_t)n_parameters * DW_PARAMETER_BYTES) == 0;
+}
+
+static void name_value(const dw_option *o, uint64_t value, char *text, size_t cap)
+{
+    const char *word = o->words ? dw_word_of(o->words, value) : NULL;
+    if (word)
+        snprintf(text, cap, "%s=%s", o->name, word);
+    else
+        snprintf(text, cap, "%s=%llu", o->name, (unsigned long long)value);
+}
+
+static const uint8_t *find_parameter(const uint8_t *block, uint32_t n, uint8_t number)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (block[(size_t)i * DW_PARAMETER_BYTES] == number)
+            return block + (size_t)i * DW_PARAMETER_BYTES;
+    return NULL;
+}
+
+void dw_params_difference(const dw_params *own, uint8_t codec, const uint8_t *block,
+                          uint32_t n_parameters, char *text, size_t cap)
+{
+    char ours[64], theirs[64];
+    const char *own_word = dw_word_of(dw_codec_words, own->codec);
+    if (codec != own->codec) {
+        snprintf(text, cap, "codec %s, and this decoder has %s", dw_word_of(dw_codec_words, codec),
+                 own_word);
+        return;
+    }
+    for (const dw_option *o = option_after(0); o; o = option_after(o->number)) {
+        const uint8_t *mine = find_parameter(own->block, own->n_parameters, o->number);
+        const uint8_t *other = find_parameter(block, n_parameters, o->number);
+        if (mine && other && memcmp(mine, other, DW_PARAMETER_BYTES) == 0) continue;
+        if (!mine && !other) continue;
+        snprintf(ours, sizeof ours, "no %s", o->name);
+        snprintf(theirs, sizeof theirs, "no %s", o->name);
+        if (mine) name_value(o, dw_get(mine + 4, 4), ours, sizeof ours);
+        if (other) name_value(o, dw_get(other + 4, 4), theirs, sizeof theirs);
+        snprintf(text, cap, "%s, and this decoder has %s", theirs, ours);
+        return;
+    }
+    snprintf(text, cap, "other parameters");
+}
+
+/* What recorded activations and gradients lost least with, at the price of absmax (bench/README.md,
+ * Scales). One bit wants a search; and only absmax has a level for every value, which stochastic
+ * rounding needs to be right on average. */
+dw_scale dw_params_scale(const dw_params *params, uint32_t bits)
+{
+    if (params->scale) return params->scale;
+    if (params->is_stochastic) return DW_SCALE_ABSMAX;
+    return bits == 1 ? DW_SCALE_MSE : DW_SCALE_SIGNED;
+}
+
+dw_audit dw_audit_of(uint32_t every, dw_key key, uint64_t sequence)
+{
+    uint8_t bytes[24] = {0};
+    if (every <= 1) return (dw_audit){every, 0};
+    dw_put(bytes, key.sample, 8);
+    dw_put(bytes + 8, key.slice, 4);
+    dw_put(bytes + 16, sequence, 8);
+    return (dw_audit){every, (uint32_t)(dw_digest_bytes(bytes, sizeof bytes) % every)};
+}
+
+uint64_t dw_draws_key(uint64_t seed, dw_key key, uint64_t sequence)
+{
+    uint8_t bytes[32];
+    dw_put(bytes, seed, 8);
+    dw_put(bytes + 8, key.sample, 8);
+    dw_put(bytes + 16, key.slice, 8);
+    dw_put(bytes + 24, sequence, 8);
+    return dw_digest_bytes(bytes, sizeof bytes);
+}
+
+const char *dw_plans_bad_entry(const dw_plans *plans, const dw_entry *entry)
+{
+    const dw_plan *plan = &plans->of[entry->use];
+    bool audited = dw_role_has_state(entry->role) && plans->params.audit != 0;
+    if (!plan->form || (dw_role_has_state(entry->role) && !plans->params.keeps_prev))
+        return "an entry's role or use does not belong to the codec";
+    if (plan->form->wire != (dw_form_name)entry->form)
+        return "an entry's form is not the one that the parameters say";
+    if (audited != (entry->state_digest != 0)) return "an entry's state digest does not fit";
+    if (plan->size_varies ? entry->payload_bytes > plan->payload_bytes
+                          : entry->payload_bytes != plan->payload_bytes)
+        return "a payload's size is not what shape and parameters say";
+    return NULL;
+}
+
+dw_status dw_plans_make(dw_plans *plans, const dw_config *config, dw_dtype x, uint32_t t,
+                        uint32_t c, dw_why *why)
+{
+    plans->t = plans->c = 0;
+    dw_status status = dw_params_resolve(&plans->params, config, x, why);
+    if (status) return status;
+    for (int use = 0; use < DW_USES; use++) {
+        dw_plan *plan = &plans->of[use];
+        memset(plan, 0, sizeof *plan);
+        plan->params = plans->params.use[use];
+        plan->form = plan->params.form;
+        plan->prev = plans->params.prev;
+        plan->t = t;
+        plan->c = c;
+        if (plan->form && !plan->form->plan(plan)) {
+            if (why) snprintf(why->text, sizeof why->text, "the shape is too large to be encoded");
+            return DW_ERR_LIMIT;
+        }
+    }
+    plans->x = x;
+    plans->t = t;
+    plans->c = c;
+    return DW_OK;
+}
+
+const dw_plans *dw_plan_cache_get(dw_plan_cache *cache, const dw_config *config, dw_dtype x,
+                                  uint32_t t, uint32_t c, dw_status *status, dw_why *why)
+{
+    for (int i = 0; i < DW_PLANS_KEPT; i++) {
+        const dw_plans *kept = &cache->kept[i];
+        if (kept->t == t && kept->c == c && kept->x == x) return kept;
+    }
+    dw_plans *made = &cache->kept[cache->oldest];
+    *status = dw_plans_make(made, config, x, t, c, why);
+    if (*status) return NULL;
+    cache->oldest = (cache->oldest + 1) % DW_PLANS_KEPT;
+    return made;
+}

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * skip.c - the form of an entry without a payload: prev stays what it was (role skip). */
+#include <string.h>
+
+#include "codecs/audit.h"
+#include "codecs/emitting.h"
+#include "codecs/plan.h"
+#include "codecs/quantized.h"
+
+static bool plan(dw_plan *made)
+{
+    uint64_t bytes = (uint64_t)made->t * made->c;
+    if (bytes > PTRDIFF_MAX / 4) return false;
+    made->payload_bytes = 0;
+    made->chunks = 1;
+    return true;
+}
+
+static uint64_t keep(const dw_plan *made, const dw_kernels *kernels, const void *prev, void *next,
+                     dw_audit audit)
+{
+    uint64_t elements = (uint64_t)made->t * made->c;
+    memcpy(next, prev, (size_t)(elements * dw_dtype_bytes(made->prev)));
+    return dw_state_sum(kernels, next, made->prev, elements, audit);
+}
+
+static void encode(const dw_encode_job *job, uint64_t chunk, dw_chunk_result *result)
+{
+    (void)chunk; /* there is one */
+    *result = (dw_chunk_result){
+        .state_sum = keep(job->plan, job->kernels, job->prev, job->next, job->audit)};
+}
+
+static void decode(const dw_decode_job *job, uint64_t chunk, dw_chunk_result *result)
+{
+    (void)chunk;
+    result->state_sum = keep(job->plan, job->kernels, job->prev, job->next, job->audit);
+}
+
+static void emit(const dw_decode_job *job, uint64_t chunk)
+{
+    (void)chunk;
+    const dw_plan *made = job->plan;
+    for (uint64_t t = 0; t < made->t; t++)
+        dw_emit_values(job, dw_at(job->next, job->prev_dtype, t * made->c), job->prev_dtype,
+                       t * (uint64_t)job->stride, made->c);
+}
+
+const dw_form dw_form_skip = {
+    .wire = (dw_form_name)0,
+    .name = "skip",
+    .plan = plan,
+    .encode = encode,
+    .decode = decode,
+    .emit = emit,
+};

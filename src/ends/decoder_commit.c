@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * decoder_commit.c - what the engine found: judged (steps 8 and 9 of docs/format.md, 2), and taken
+ * (step 10). */
+#include "base/tensor.h"
+#include "ends/decoder.h"
+
+static const char *bad_payload(const dw_decode_ticket *t, uint32_t i)
+{
+    const dw_decode_job *job = &t->in[i].job;
+    if (!job->plan->form->check || t->decoder->engine.device) return NULL;
+    return job->plan->form->check(job->plan, job->payload, job->payload_bytes);
+}
+
+/* A state digest that does not match costs the copy that the change started from: either it is
+ * rotten, or the two machines do not compute alike, and only a key frame can tell. */
+dw_status dw_arrival_judge(dw_decode_ticket *t)
+{
+    dw_decoder *decoder = t->decoder;
+    const dw_params *params = &t->plans->params;
+    dw_status status = DW_OK;
+    for (uint32_t i = 0; i < t->header.n; i++) {
+        const char *why;
+        if (dw_digest_of_sum(t->results[i].payload_sum) != t->in[i].job.payload_digest)
+            return dw_decoder_fail(decoder, DW_ERR_CORRUPT,
+                                   "a payload's checksum does not match: its bytes were changed on "
+                                   "the way");
+        if ((why = bad_payload(t, i)) != NULL) return dw_decoder_fail(decoder, DW_ERR_FORMAT, why);
+    }
+    for (uint32_t i = 0; i < t->header.n; i++) {
+        dw_incoming *p = &t->in[i];
+        if (!dw_role_has_state(p->entry.role)) continue;
+        p->fresh.version = t->header.sequence;
+        p->fresh.chain = dw_frame_chain(&t->header, params->digest, params->prev, &p->entry);
+        p->fresh.audit = params->audit;
+        if (!params->audit) continue;
+        p->fresh.state_digest = dw_digest_of_sum(t->results[i].state_sum);
+        if (p->fresh.state_digest == p->entry.state_digest) continue;
+        status = DW_ERR_STATE;
+        p->gives_up = p->entry.base_chain != 0;
+    }
+    return status ? dw_decoder_fail(decoder, status, NULL) : DW_OK;
+}
+
+static void count(dw_decode_ticket *t)
+{
+    dw_counters *counters = &t->decoder->counters;
+    uint64_t raw = 0;
+    for (uint32_t i = 0; i < t->header.n; i++) {
+        dw_incoming *p = &t->in[i];
+        const dw_form *form = p->job.plan->form;
+        counters->delta_entries += p->entry.role == DW_ROLE_DELTA;
+        counters->stateless_entries += p->entry.role == DW_ROLE_STATELESS;
+        counters->key_entries += p->entry.role == DW_ROLE_KEY || p->entry.role == DW_ROLE_SYNC;
+        if (t->decoder->engine.device) {
+            counters->groups += p->job.layout.pieces;
+            counters->direct_groups += t->results[i].sums.direct;
+            counters->zero_groups += t->results[i].sums.zero;
+            counters->poisoned_groups += t->results[i].sums.poisoned;
+        } else if (form->count) {
+            form->count(&p->job, counters);
+        }
+    }
+    (void)dw_tensor_bytes(t->header.n, t->header.t, t->header.c, t->y.dtype, &raw);
+    counters->frames++;
+    counters->raw_bytes += raw;
+    counters->encoded_bytes += t->header.length;
+}
+
+static void begin_life(dw_decoder *decoder, uint64_t incarnation)
+{
+    if (decoder->incarnation)
+        decoder->retired[decoder->n_retired++ % DW_RETIRED] = decoder->incarnation;
+    decoder->incarnation = incarnation;
+    dw_predictor_remove_lives_but(&decoder->predictor, incarnation);
+}
+
+/* A later frame, which was finished while this one was in flight, told to forget: what this one
+ * brings goes at once, as it would have if they had come in their order. */
+static bool is_too_late(const dw_decode_ticket *t, const dw_incoming *p)
+{
+    bool holds = p->held->now.data && p->held->incarnation == t->header.incarnation;
+    return (p->held->doomed || !holds) &&
+           dw_predictor_refuses(&t->decoder->predictor, t->header.incarnation, t->header.sequence);
+}
+
+void dw_arrival_commit(dw_decode_ticket *t)
+{
+    dw_decoder *decoder = t->decoder;
+    dw_held shape = {
+        .t = t->header.t, .c = t->header.c, .dtype = t->prev, .incarnation = t->header.incarnation};
+    bool state = false;
+    count(t);
+    for (uint32_t i = 0; i < t->header.n; i++) {
+        dw_incoming *p = &t->in[i];
+        if (!dw_role_has_state(p->entry.role)) continue;
+        bool too_late = is_too_late(t, p);
+        dw_predictor_commit(&decoder->predictor, p->held, &shape, p->fresh, false);
+        if (too_late) dw_predictor_remove(&decoder->predictor, p->held);
+        state = true;
+    }
+    if (t->header.n_forgotten && !dw_decoder_is_retired(decoder, t->header.incarnation))
+        dw_predictor_refuse_until(&decoder->predictor, t->header.incarnation, t->header.sequence);
+    for (uint32_t i = 0; i < t->header.n_forgotten; i++) {
+        dw_held *held = dw_arrival_to_forget(t, i);
+        if (held && held->busy)
+            held->doomed = true;
+        else if (held)
+            dw_predictor_remove(&decoder->predictor, held);
+    }
+    if (state && decoder->incarnation != t->header.incarnation)
+        begin_life(decoder, t->header.incarnation);
+    t->n_planned = 0;
+}

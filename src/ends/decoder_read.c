@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * decoder_read.c - a frame's header, parameters and tables, against config and tensor: steps 1 to 5
+ * of docs/format.md, 2. */
+#include "ends/decoder.h"
+
+#include <string.h>
+
+static const uint8_t *block_of(const uint8_t *frame)
+{
+    return frame + DW_HEADER_BYTES;
+}
+
+static const char *bad_entries(const uint8_t *frame, const dw_header *header, const dw_plans *plans)
+{
+    bool draws = false;
+    for (int use = 0; use < DW_USES; use++)
+        draws = draws || (plans->of[use].form && plans->of[use].form->draws);
+    if (header->seed && !draws) return "it has a seed, and nothing that draws";
+    if (header->n_forgotten && !plans->params.keeps_prev)
+        return "it forgets keys, and its codec keeps none";
+    for (uint32_t i = 0; i < header->n; i++) {
+        dw_entry entry;
+        dw_frame_get_entry(frame, header, i, &entry);
+        const char *why = dw_plans_bad_entry(plans, &entry);
+        if (why) return why;
+    }
+    return NULL;
+}
+
+const char *dw_frame_check(const uint8_t *frame, const dw_header *header, dw_plans *plans,
+                           dw_config *config)
+{
+    const char *why;
+    if (!dw_params_read(config, header->codec, header->x, block_of(frame), header->n_parameters,
+                        &why))
+        return why;
+    if (dw_plans_make(plans, config, header->x, header->t, header->c, NULL))
+        return "the shape is too large";
+    return bad_entries(frame, header, plans);
+}
+
+static bool is_own(const dw_decode_ticket *t, const dw_params *own)
+{
+    return own->codec == t->header.codec && own->n_parameters == t->header.n_parameters &&
+           memcmp(own->block, block_of(t->frame), (size_t)own->n_parameters * DW_PARAMETER_BYTES) ==
+               0;
+}
+
+static dw_status unreadable(dw_decoder *decoder, dw_status status, const char *why)
+{
+    snprintf(decoder->why.text, sizeof decoder->why.text, "the frame cannot be read: %s", why);
+    return status;
+}
+
+/* Frames with the decoder's own parameters, which nearly all have, go by plans that were made
+ * before; others are judged by their own first, since what makes no sense is FORMAT and not
+ * MISMATCH. */
+dw_status dw_arrival_open(dw_decode_ticket *t, uint64_t head_len)
+{
+    dw_decoder *decoder = t->decoder;
+    dw_plans others;
+    dw_config config;
+    dw_status status;
+    const char *why;
+    t->plans = NULL;
+    t->prev = (dw_dtype)0;
+    dw_status opened =
+        dw_frame_open(t->frame, head_len, t->len, &t->header, &t->tables_intact, &why);
+    if (opened && !t->tables_intact) return unreadable(decoder, opened, why);
+    t->parameters =
+        dw_digest_bytes(block_of(t->frame), (uint64_t)t->header.n_parameters * DW_PARAMETER_BYTES);
+    const dw_plans *own = dw_plan_cache_get(&decoder->plans, &decoder->config, t->header.x,
+                                            t->header.t, t->header.c, &status, &decoder->why);
+    const dw_plans *plans = own && is_own(t, &own->params) ? own : NULL;
+    const char *bad = plans ? bad_entries(t->frame, &t->header, plans)
+                            : dw_frame_check(t->frame, &t->header, &others, &config);
+    /* The reply compares chains whatever is wrong with the entries: the duplicate of an accepted
+     * frame is an ACK (6). Where the parameters cannot be read no chain is the frame's. */
+    t->prev = plans ? plans->params.prev : config.prev;
+    if (opened) return unreadable(decoder, opened, why);
+    if (bad) return unreadable(decoder, DW_ERR_FORMAT, bad);
+    t->plans = plans;
+    if (plans && decoder->engine.device) {
+        t->own = *plans;
+        t->plans = &t->own;
+    }
+    return DW_OK;
+}
+
+dw_status dw_arrival_agrees(dw_decode_ticket *t)
+{
+    dw_decoder *decoder = t->decoder;
+    const dw_header *header = &t->header;
+    const dw_tensor *y = &t->y;
+    dw_params own;
+    char differs[128];
+    if (!t->plans) {
+        dw_status status = dw_params_resolve(&own, &decoder->config, header->x, &decoder->why);
+        if (status) return status;
+        dw_params_difference(&own, header->codec, block_of(t->frame), header->n_parameters, differs,
+                             sizeof differs);
+        snprintf(decoder->why.text, sizeof decoder->why.text,
+                 "the frame was encoded with %s: give both ends the same config", differs);
+        return DW_ERR_MISMATCH;
+    }
+    if (header->n != y->n || header->t != y->t || header->c != y->c) {
+        snprintf(decoder->why.text, sizeof decoder->why.text,
+                 "the frame carries (%u, %u, %u) but y is (%u, %u, %u)", (unsigned)header->n,
+                 (unsigned)header->t, (unsigned)header->c, (unsigned)y->n, (unsigned)y->t,
+                 (unsigned)y->c);
+        return DW_ERR_SHAPE;
+    }
+    return DW_OK;
+}

@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * decoder_ticket.c - a frame on its way in: booked, submitted, given up. */
+#include "ends/decoder.h"
+
+#include <string.h>
+
+static void free_tickets(dw_decoder *decoder, dw_decode_ticket *t)
+{
+    const dw_allocator *allocator = &decoder->allocator;
+    for (dw_decode_ticket *next; t; t = next) {
+        next = t->next;
+        if (t->launch) decoder->engine.close(t->launch);
+        dw_mem_release(allocator, t->head, t->head_cap);
+        dw_mem_release(allocator, t->in, t->in_cap * sizeof *t->in);
+        dw_mem_release(allocator, t->jobs, t->jobs_cap * sizeof *t->jobs);
+        dw_mem_release(allocator, t->results, t->results_cap * sizeof *t->results);
+        dw_mem_release(allocator, t, sizeof *t);
+    }
+}
+
+void dw_decoder_end_tickets(dw_decoder *decoder)
+{
+    free_tickets(decoder, decoder->tickets);
+    free_tickets(decoder, decoder->spare_tickets);
+    decoder->tickets = decoder->spare_tickets = NULL;
+}
+
+dw_decode_ticket *dw_decode_ticket_take(dw_decoder *decoder)
+{
+    dw_decode_ticket *t = decoder->spare_tickets;
+    if (t) {
+        decoder->spare_tickets = t->next;
+    } else {
+        t = dw_mem_allocate(&decoder->allocator, sizeof *t);
+        if (!t) return NULL;
+        memset(t, 0, sizeof *t);
+    }
+    t->decoder = decoder;
+    t->adds = false;
+    t->next = decoder->tickets;
+    decoder->tickets = t;
+    return t;
+}
+
+void dw_decode_ticket_give(dw_decode_ticket *t)
+{
+    dw_decoder *decoder = t->decoder;
+    dw_decode_ticket **link = &decoder->tickets;
+    while (*link != t) link = &(*link)->next;
+    *link = t->next;
+    if (t->launch) decoder->engine.close(t->launch);
+    t->launch = NULL;
+    t->captured = t->flying = false;
+    t->refusal = DW_OK;
+    t->next = decoder->spare_tickets;
+    decoder->spare_tickets = t;
+}
+
+/* A frame of another life ends all that earlier lives left: not while one of these is on its
+ * way. */
+static bool meets_another_life(const dw_decode_ticket *t)
+{
+    for (const dw_decode_ticket *other = t->decoder->tickets; other; other = other->next)
+        if (other->flying && other->header.incarnation != t->header.incarnation) return true;
+    return false;
+}
+
+/* What only a device asks. */
+static dw_status check_entries(dw_decode_ticket *t)
+{
+    dw_decoder *decoder = t->decoder;
+    for (uint32_t i = 0; i < t->header.n && decoder->engine.device; i++) {
+        const dw_entry *entry = &t->in[i].entry;
+        const dw_form *form = t->plans->of[entry->use].form;
+        if (!form->device) {
+            snprintf(
+                decoder->why.text, sizeof decoder->why.text,
+                "the frame carries values in the form \"%s\", for which there are no kernels on "
+                "this device",
+                form->name);
+            return DW_ERR_UNSUPPORTED;
+        }
+        if (!dw_role_has_state(entry->role) && !t->y.data)
+            return dw_decoder_fail(decoder, DW_ERR_ARGUMENT,
+                                   "the frame has stateless entries, which go nowhere but to y: "
+                                   "give y its data");
+    }
+    return DW_OK;
+}
+
+static dw_status prepare_jobs(dw_decode_ticket *t)
+{
+    dw_decoder *decoder = t->decoder;
+    uint32_t n = t->header.n;
+    void *jobs = t->jobs, *results = t->results;
+    bool grown = dw_mem_grow(&decoder->allocator, &jobs, &t->jobs_cap, n, sizeof *t->jobs);
+    t->jobs = jobs;
+    grown =
+        grown && dw_mem_grow(&decoder->allocator, &results, &t->results_cap, n, sizeof *t->results);
+    t->results = results;
+    if (!grown) return dw_decoder_fail(decoder, DW_ERR_NO_MEMORY, NULL);
+    for (uint32_t i = 0; i < n; i++) {
+        t->in[i].job = dw_arrival_job(t, i);
+        t->jobs[i] = &t->in[i].job;
+    }
+    return DW_OK;
+}
+
+/* What frames that come meanwhile must know of this one. */
+static void fly(dw_decode_ticket *t)
+{
+    dw_decoder *decoder = t->decoder;
+    for (uint32_t i = 0; i < t->header.n; i++)
+        if (t->in[i].held) t->in[i].held->busy = true;
+    decoder->predictor.reserved_bytes += t->growth;
+    t->number = decoder->calls;
+    t->flying = true;
+}
+
+void dw_decode_ticket_land(dw_decode_ticket *t)
+{
+    dw_decoder *decoder = t->decoder;
+    for (uint32_t i = 0; i < t->header.n; i++)
+        if (t->in[i].held) t->in[i].held->busy = false;
+    decoder->predictor.reserved_bytes -= t->growth;
+    t->flying = false;
+}
+
+dw_status dw_decode_ticket_book(dw_decode_ticket *t, uint64_t head_len)
+{
+    dw_decoder *decoder = t->decoder;
+    decoder->calls++;
+    t->n_planned = 0;
+    t->refusal = dw_arrival_open(t, head_len);
+    if (!t->refusal) t->refusal = dw_arrival_agrees(t);
+    t->why = decoder->why;
+    if (t->refusal) return DW_OK;
+    if (t->plans->params.keeps_prev && meets_another_life(t))
+        return dw_decoder_fail(decoder, DW_ERR_ARGUMENT,
+                               "a frame of another life of the encoder is in flight: finish or "
+                               "cancel it first");
+    dw_status status = dw_arrival_plan(t);
+    if (!status) status = check_entries(t);
+    if (!status) status = dw_arrival_admit(t);
+    if (!status) status = prepare_jobs(t);
+    if (status) dw_arrival_give_up(t);
+    if (status == DW_ERR_ARGUMENT || status == DW_ERR_NO_MEMORY) return status;
+    t->refusal = status;
+    if (status)
+        t->why = decoder->why;
+    else
+        fly(t);
+    return DW_OK;
+}
+
+/* The jobs of all frames that were not refused into the first one's array, then one launch. */
+dw_status dw_decode_ticket_submit(dw_decode_ticket **tickets, size_t count, void *stream)
+{
+    dw_decode_ticket *first = tickets[0];
+    dw_decoder *decoder = first->decoder;
+    const dw_engine *engine = &decoder->engine;
+    dw_launch *launch;
+    bool captured, launched = false;
+    uint64_t n = 0, at = 0;
+    for (size_t i = 0; i < count; i++) n += tickets[i]->flying ? tickets[i]->header.n : 0;
+    if (n == 0) return DW_OK;
+    void *jobs = first->jobs;
+    if (n > UINT32_MAX) return dw_decoder_fail(decoder, DW_ERR_LIMIT, NULL);
+    if (!dw_mem_grow(&decoder->allocator, &jobs, &first->jobs_cap, n, sizeof *first->jobs))
+        return dw_decoder_fail(decoder, DW_ERR_NO_MEMORY, NULL);
+    first->jobs = jobs;
+    for (size_t i = 0; i < count; i++) {
+        dw_decode_ticket *t = tickets[i];
+        t->first = (uint32_t)at;
+        for (uint32_t k = 0; t->flying && k < t->header.n; k++) first->jobs[at++] = &t->in[k].job;
+    }
+    dw_status status = engine->submit(engine->context, false, (dw_jobs){.decode = first->jobs},
+                                      (uint32_t)n, stream, &launch, &captured, &decoder->why);
+    if (status == DW_ERR_NO_MEMORY) (void)dw_decoder_fail(decoder, status, NULL);
+    for (size_t i = 0; i < count && !status; i++) {
+        dw_decode_ticket *t = tickets[i];
+        if (!t->flying) continue;
+        if (launched) engine->share(launch);
+        launched = true;
+        t->launch = launch;
+        t->captured = captured;
+    }
+    return status;
+}

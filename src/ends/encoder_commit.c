@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * encoder_commit.c - a frame that is done: sealed, and what it says becomes what is held. Nothing
+ * here can fail. */
+#include "base/cpu.h"
+#include "base/tensor.h"
+#include "ends/encoder.h"
+
+static void seal_entry(dw_encode_ticket *t, uint32_t i, uint8_t *head)
+{
+    dw_outgoing *p = &t->out[i];
+    const dw_params *params = &t->plans->params;
+    bool has_state = dw_role_has_state(p->entry.role);
+    p->entry.payload_digest = dw_digest_of_sum(t->results[i].payload_sum);
+    p->entry.state_digest =
+        has_state && params->audit ? dw_digest_of_sum(t->results[i].state_sum) : 0;
+    if (has_state) {
+        p->fresh.version = t->header.sequence;
+        p->fresh.state_digest = p->entry.state_digest;
+        p->fresh.audit = params->audit;
+        p->fresh.chain = dw_frame_chain(&t->header, params->digest, params->prev, &p->entry);
+    }
+    dw_frame_put_entry(head, &t->header, i, &p->entry);
+}
+
+void dw_ticket_seal(dw_encode_ticket *t, uint8_t *head)
+{
+    dw_frame_put_parameters(head, t->plans->params.block, t->header.n_parameters);
+    for (uint32_t i = 0; i < t->header.n; i++) {
+        dw_sums_add(&t->sums, &t->results[i].sums);
+        seal_entry(t, i, head);
+    }
+    for (uint32_t i = 0; i < t->header.n_forgotten; i++)
+        dw_frame_put_forgotten(head, &t->header, i, t->told[i].key);
+    dw_frame_seal(head, &t->header);
+}
+
+static void count(dw_encode_ticket *t)
+{
+    dw_counters *counters = &t->encoder->counters;
+    uint64_t raw = 0;
+    dw_cpu_mode mode = dw_cpu_enter_exact(); /* the sums too are ours to round */
+    for (uint32_t i = 0; i < t->header.n; i++) {
+        dw_role role = t->out[i].entry.role;
+        counters->delta_entries += role == DW_ROLE_DELTA;
+        counters->key_entries += role == DW_ROLE_KEY || role == DW_ROLE_SYNC;
+        counters->stateless_entries += role == DW_ROLE_STATELESS;
+        counters->resyncs += role == DW_ROLE_SYNC;
+    }
+    if (t->has_x) (void)dw_tensor_bytes(t->x.n, t->x.t, t->x.c, t->x.dtype, &raw);
+    counters->raw_bytes += raw;
+    counters->frames++;
+    counters->encoded_bytes += t->header.length;
+    counters->groups += t->sums.pieces;
+    counters->direct_groups += t->sums.direct;
+    counters->zero_groups += t->sums.zero;
+    counters->poisoned_groups += t->sums.poisoned;
+    counters->x_square += t->sums.x_square;
+    counters->delta_square += t->sums.delta_square;
+    counters->error_square += t->sums.error_square;
+    dw_cpu_leave_exact(mode);
+}
+
+static void commit_entry(dw_encode_ticket *t, dw_outgoing *p)
+{
+    dw_predictor *predictor = &t->encoder->predictor;
+    const dw_params *params = &t->plans->params;
+    dw_held shape = {.t = t->header.t,
+                     .c = t->header.c,
+                     .dtype = params->prev,
+                     .incarnation = t->header.incarnation};
+    if (p->entry.role == DW_ROLE_SYNC) {
+        p->held->now = p->fresh;
+        p->held->base = DW_BASE_NOW;
+        p->held->incarnation = t->header.incarnation;
+    } else if (dw_role_has_state(p->entry.role)) {
+        dw_predictor_commit(predictor, p->held, &shape, p->fresh, params->wants_reply);
+    } else if (p->added) { /* no room in the quota or the frame: nothing is held of it */
+        dw_predictor_remove(predictor, p->held);
+    } else if (p->revived) { /* nor is anything held of it that could be kept */
+        dw_predictor_forget(predictor, p->held);
+    }
+}
+
+static void learn_what_was_heard(dw_encode_ticket *t)
+{
+    for (uint32_t i = 0; i < t->header.n; i++)
+        if (t->out[i].is_heard)
+            dw_encoder_learn(t->encoder, &t->out[i].heard, t->out[i].heard_accepted);
+}
+
+/* Keys that the frame tells to forget are answered for by its reply, or gone where there are
+ * none. */
+void dw_ticket_commit(dw_encode_ticket *t)
+{
+    dw_predictor *predictor = &t->encoder->predictor;
+    dw_ticket_close(t);
+    for (uint32_t i = 0; i < t->header.n_forgotten && !t->plans->params.wants_reply; i++) {
+        dw_held *held = dw_ticket_still_told(t, i);
+        if (held) dw_predictor_remove(predictor, held);
+    }
+    for (uint32_t i = 0; i < t->header.n; i++) commit_entry(t, &t->out[i]);
+    count(t);
+    learn_what_was_heard(t);
+}

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * encoder_ticket.c - a frame on its way: booked, submitted, given up. */
+#include "ends/encoder.h"
+
+#include <string.h>
+
+#include "base/tensor.h"
+
+static void free_tickets(dw_encoder *encoder, dw_encode_ticket *t)
+{
+    const dw_allocator *allocator = &encoder->allocator;
+    for (dw_encode_ticket *next; t; t = next) {
+        next = t->next;
+        if (t->launch) encoder->engine.close(t->launch);
+        dw_mem_release(allocator, t->out, t->out_cap * sizeof *t->out);
+        dw_mem_release(allocator, t->told, t->told_cap * sizeof *t->told);
+        dw_mem_release(allocator, t->jobs, t->jobs_cap * sizeof *t->jobs);
+        dw_mem_release(allocator, t->again, t->again_cap * sizeof *t->again);
+        dw_mem_release(allocator, t->again_jobs, t->again_jobs_cap * sizeof *t->again_jobs);
+        dw_mem_release(allocator, t->results, t->results_cap * sizeof *t->results);
+        dw_mem_release(allocator, t, sizeof *t);
+    }
+}
+
+void dw_encoder_end_tickets(dw_encoder *encoder)
+{
+    free_tickets(encoder, encoder->tickets);
+    free_tickets(encoder, encoder->spare_tickets);
+    encoder->tickets = encoder->spare_tickets = NULL;
+}
+
+dw_encode_ticket *dw_ticket_take(dw_encoder *encoder)
+{
+    dw_encode_ticket *t = encoder->spare_tickets;
+    if (t) {
+        encoder->spare_tickets = t->next;
+    } else {
+        t = dw_mem_allocate(&encoder->allocator, sizeof *t);
+        if (!t) return NULL;
+        memset(t, 0, sizeof *t);
+    }
+    t->encoder = encoder;
+    t->next = encoder->tickets;
+    encoder->tickets = t;
+    return t;
+}
+
+void dw_ticket_give(dw_encode_ticket *t)
+{
+    dw_encoder *encoder = t->encoder;
+    dw_encode_ticket **link = &encoder->tickets;
+    while (*link != t) link = &(*link)->next;
+    *link = t->next;
+    if (t->launch) encoder->engine.close(t->launch);
+    t->launch = NULL;
+    t->captured = t->flying = false;
+    t->next = encoder->spare_tickets;
+    encoder->spare_tickets = t;
+}
+
+static bool grow(dw_encoder *encoder, void *array, uint64_t *cap, uint64_t need, size_t element)
+{
+    void *grown;
+    if (need <= *cap) return true;
+    memcpy(&grown, array, sizeof grown);
+    bool done = dw_mem_grow(&encoder->allocator, &grown, cap, need, element);
+    memcpy(array, &grown, sizeof grown);
+    return done;
+}
+
+static dw_status prepare_jobs(dw_encode_ticket *t)
+{
+    dw_encoder *encoder = t->encoder;
+    uint32_t n = t->header.n;
+    if (!grow(encoder, &t->jobs, &t->jobs_cap, n, sizeof *t->jobs) ||
+        !grow(encoder, &t->results, &t->results_cap, n, sizeof *t->results) ||
+        !grow(encoder, &t->told, &t->told_cap, t->header.n_forgotten, sizeof *t->told))
+        return dw_encoder_fail(encoder, DW_ERR_NO_MEMORY, NULL);
+    for (uint32_t i = 0; i < n; i++) {
+        t->out[i].job = dw_ticket_job(t, i);
+        t->jobs[i] = &t->out[i].job;
+    }
+    return DW_OK;
+}
+
+/* What the frame says of itself before its entries are planned; its shape stands in x. */
+static dw_status describe(dw_encode_ticket *t)
+{
+    dw_encoder *encoder = t->encoder;
+    dw_status status = DW_OK;
+    t->plans = dw_plan_cache_get(&encoder->plans, &encoder->config, t->x.dtype, t->x.t, t->x.c,
+                                 &status, &encoder->why);
+    if (!t->plans) return status;
+    if (encoder->engine.device) { /* others may be planned while this one is computed */
+        t->own = *t->plans;
+        t->plans = &t->own;
+    }
+    const dw_params *params = &t->plans->params;
+    if (!t->keys && params->keeps_prev && !t->is_stateless)
+        return dw_encoder_fail(encoder, DW_ERR_ARGUMENT,
+                               "keys is NULL, and this codec keeps state by key");
+    t->header = (dw_header){.codec = params->codec,
+                            .wants_reply = params->wants_reply,
+                            .incarnation = encoder->incarnation,
+                            .sequence = encoder->sequence + 1,
+                            .n = t->x.n,
+                            .t = t->x.t,
+                            .c = t->x.c,
+                            .x = t->x.dtype,
+                            .n_parameters = params->n_parameters};
+    for (int use = 0; use < DW_USES; use++)
+        if (t->plans->of[use].form && t->plans->of[use].form->draws)
+            t->header.seed = encoder->config.seed;
+    t->sums = (dw_sums){0};
+    return DW_OK;
+}
+
+/* What other frames that are planned meanwhile must know of this one. */
+static void mark(dw_encode_ticket *t)
+{
+    dw_encoder *encoder = t->encoder;
+    dw_held *tell = dw_ticket_next_to_tell(t, encoder->predictor.oldest_forgotten);
+    for (uint32_t i = 0; i < t->header.n_forgotten; i++) {
+        t->told[i] = (dw_told){tell->key, tell->told};
+        dw_held *next = dw_ticket_next_to_tell(t, tell->newer);
+        tell->told = t->header.sequence;
+        tell = next;
+    }
+    for (uint32_t i = 0; i < t->header.n; i++)
+        if (t->out[i].held) t->out[i].held->busy = true;
+    encoder->predictor.reserved_bytes += t->growth;
+    encoder->sequence = t->header.sequence;
+}
+
+dw_status dw_ticket_book(dw_encode_ticket *t, const dw_key *keys, bool is_sync)
+{
+    dw_encoder *encoder = t->encoder;
+    if (encoder->sequence == UINT64_MAX) dw_encoder_begin_life(encoder); /* all numbers are used */
+    t->keys = keys;
+    dw_status status = describe(t);
+    if (status) return status;
+    status = is_sync ? dw_ticket_plan_sync(t) : dw_ticket_plan(t);
+    if (status) return status;
+    status = dw_ticket_lay_out(t);
+    if (!status) status = prepare_jobs(t);
+    if (status)
+        dw_ticket_unplan(t, t->header.n);
+    else
+        mark(t);
+    return status;
+}
+
+dw_held *dw_ticket_still_told(const dw_encode_ticket *t, uint32_t i)
+{
+    dw_held *held = dw_predictor_find(&t->encoder->predictor, t->told[i].key);
+    return held && held->forgotten && held->told == t->header.sequence ? held : NULL;
+}
+
+void dw_ticket_close(dw_encode_ticket *t)
+{
+    t->flying = false;
+    t->encoder->predictor.reserved_bytes -= t->growth;
+    for (uint32_t i = 0; i < t->header.n; i++)
+        if (t->out[i].held) t->out[i].held->busy = false;
+}
+
+void dw_ticket_drop(dw_encode_ticket *t)
+{
+    dw_encoder *encoder = t->encoder;
+    dw_ticket_close(t);
+    for (uint32_t i = 0; i < t->header.n_forgotten; i++) {
+        dw_held *held = dw_ticket_still_told(t, i);
+        if (held) held->told = t->told[i].before;
+    }
+    for (uint32_t i = 0; i < t->header.n; i++)
+        if (t->out[i].revived) dw_predictor_forget(&encoder->predictor, t->out[i].held);
+    dw_ticket_unplan(t, t->header.n);
+}
+
+/* A forgotten key that this frame carries is not announced by any other. */
+void dw_ticket_fly(dw_encode_ticket *t)
+{
+    for (uint32_t i = 0; i < t->header.n; i++) {
+        dw_outgoing *p = &t->out[i];
+        p->revived = p->held && p->held->forgotten;
+        if (p->revived) dw_predictor_revive(&t->encoder->predictor, p->held);
+    }
+    t->flying = true;
+}
+
+/* All jobs into the first ticket's array, then one launch. */
+dw_status dw_ticket_submit(dw_encode_ticket **tickets, size_t count, void *stream)
+{
+    dw_encode_ticket *first = tickets[0];
+    dw_encoder *encoder = first->encoder;
+    const dw_engine *engine = &encoder->engine;
+    dw_launch *launch;
+    bool captured;
+    uint64_t n = 0, at = 0;
+    for (size_t i = 0; i < count; i++) n += tickets[i]->header.n;
+    if (n > UINT32_MAX) return dw_encoder_fail(encoder, DW_ERR_LIMIT, NULL);
+    if (!grow(encoder, &first->jobs, &first->jobs_cap, n, sizeof *first->jobs))
+        return dw_encoder_fail(encoder, DW_ERR_NO_MEMORY, NULL);
+    for (size_t i = 0; i < count; i++) {
+        dw_encode_ticket *t = tickets[i];
+        t->first = (uint32_t)at;
+        for (uint32_t k = 0; k < t->header.n; k++) first->jobs[at++] = &t->out[k].job;
+    }
+    dw_status status = engine->submit(engine->context, true, (dw_jobs){.encode = first->jobs},
+                                      (uint32_t)n, stream, &launch, &captured, &encoder->why);
+    if (status == DW_ERR_NO_MEMORY) (void)dw_encoder_fail(encoder, status, NULL);
+    if (status) return status;
+    for (size_t i = 0; i < count; i++) {
+        tickets[i]->launch = launch;
+        tickets[i]->captured = captured;
+        if (i) engine->share(launch);
+        dw_ticket_fly(tickets[i]);
+    }
+    return DW_OK;
+}

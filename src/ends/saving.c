@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * saving.c - one key's state out of a predictor and back, for both ends. */
+#include "ends/saving.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static dw_status fail(const dw_saver *saver, dw_status status, const char *sentence)
+{
+    snprintf(saver->why->text, sizeof saver->why->text, "%s",
+             sentence ? sentence : dw_status_string(status));
+    return status;
+}
+
+static dw_saved describe(const dw_saver *saver, const dw_held *held)
+{
+    return (dw_saved){.side = saver->side,
+                      .dtype = held->dtype,
+                      .is_base = held->base == DW_BASE_NOW,
+                      .key = held->key,
+                      .t = held->t,
+                      .c = held->c,
+                      .audit = held->now.audit,
+                      .incarnation = held->incarnation,
+                      .sequence = saver->sequence ? *saver->sequence : 0,
+                      .version = held->now.version,
+                      .chain = held->now.chain,
+                      .state_digest = held->now.state_digest,
+                      .prev = held->now.data};
+}
+
+static const char elsewhere[] = "prev lies on a GPU: copy what dw_encoder_peek or dw_decoder_peek "
+                                "name, or use an object of the "
+                                "CPU";
+
+dw_status dw_save(const dw_saver *saver, dw_key key, void *room, size_t cap, size_t *len)
+{
+    if (!len) return fail(saver, DW_ERR_ARGUMENT, "an argument is NULL");
+    if (saver->is_elsewhere) return fail(saver, DW_ERR_UNSUPPORTED, elsewhere);
+    const dw_held *held = dw_predictor_find(saver->predictor, key);
+    if (!held || !held->now.data) return fail(saver, DW_ERR_ARGUMENT, "the key is not held");
+    dw_saved saved = describe(saver, held);
+    *len = (size_t)dw_saved_bytes(&saved);
+    if (!room) return DW_OK;
+    if (*len > cap)
+        return fail(saver, DW_ERR_NO_ROOM,
+                    "the saved state does not fit: ask with room NULL how long it is");
+    dw_saved_write(room, &saved);
+    return DW_OK;
+}
+
+/* Keys by their places in the table: a visitor must not change what is held. */
+dw_status dw_save_all(const dw_saver *saver, dw_saved_visit *visit, void *context)
+{
+    const dw_predictor *predictor = saver->predictor;
+    void *room = NULL;
+    uint64_t cap = 0;
+    dw_status status = DW_OK;
+    if (!visit) return fail(saver, DW_ERR_ARGUMENT, "an argument is NULL");
+    if (saver->is_elsewhere) return fail(saver, DW_ERR_UNSUPPORTED, elsewhere);
+    for (uint64_t i = 0; i < predictor->table_cap && !status; i++) {
+        const dw_held *held = predictor->table[i];
+        if (!held || !held->now.data) continue;
+        dw_saved saved = describe(saver, held);
+        uint64_t bytes = dw_saved_bytes(&saved);
+        if (!dw_mem_grow(saver->allocator, &room, &cap, bytes, 1))
+            status = fail(saver, DW_ERR_NO_MEMORY, NULL);
+        if (status) break;
+        dw_saved_write(room, &saved);
+        status = visit(context, held->key, room, (size_t)bytes);
+    }
+    dw_mem_release(saver->allocator, room, cap);
+    return status;
+}
+
+/* An end that holds nothing takes the saved life for its own; one that lives another cannot. */
+static dw_status check_life(const dw_saver *saver, const dw_saved *saved)
+{
+    if (saved->side != saver->side)
+        return fail(saver, DW_ERR_MISMATCH,
+                    saver->side == DW_SIDE_ENCODER
+                        ? "the state was saved by a decoder, and this is an encoder"
+                        : "the state was saved by an encoder, and this is a decoder");
+    bool is_new = saver->predictor->keys == 0 && (!saver->sequence || *saver->sequence == 0);
+    if (is_new || *saver->incarnation == saved->incarnation) return DW_OK;
+    return fail(saver, DW_ERR_MISMATCH,
+                "the state was saved under another incarnation: import into an encoder or decoder "
+                "that has seen no frame");
+}
+
+static dw_status place(const dw_saver *saver, const dw_saved *saved)
+{
+    dw_predictor *predictor = saver->predictor;
+    dw_held *held = dw_predictor_find(predictor, saved->key);
+    bool added = !held;
+    uint64_t used = predictor->held_bytes + predictor->reserved_bytes;
+    uint64_t bytes = dw_saved_bytes(saved) - DW_SAVED_HEADER_BYTES;
+    dw_copy fresh = {NULL, saved->version, saved->chain, saved->state_digest, saved->audit};
+    dw_status status = held ? DW_OK : dw_predictor_add(predictor, saved->key, &held);
+    if (status) return fail(saver, status, NULL);
+    if (held->busy)
+        return fail(saver, DW_ERR_ARGUMENT, "the key is in a frame that is still in flight");
+    uint64_t growth = bytes > held->counted ? bytes - held->counted : 0;
+    status = dw_predictor_take(predictor, bytes, growth, &used, &fresh.data);
+    if (status) {
+        if (added) dw_predictor_remove(predictor, held);
+        return fail(saver, status, status == DW_ERR_LIMIT ? "quota_bytes is full" : NULL);
+    }
+    dw_saved_load(fresh.data, saved);
+    dw_held shape = {
+        .t = saved->t, .c = saved->c, .dtype = saved->dtype, .incarnation = saved->incarnation};
+    dw_predictor_commit(predictor, held, &shape, fresh, false);
+    if (!saved->is_base) held->base = DW_BASE_NOTHING;
+    return DW_OK;
+}
+
+dw_status dw_restore(const dw_saver *saver, const void *from, size_t len)
+{
+    dw_saved saved;
+    const char *why;
+    if (!from) return fail(saver, DW_ERR_ARGUMENT, "an argument is NULL");
+    if (saver->is_elsewhere) return fail(saver, DW_ERR_UNSUPPORTED, elsewhere);
+    dw_status status = dw_saved_read(from, len, &saved, &why);
+    if (status) {
+        snprintf(saver->why->text, sizeof saver->why->text, "the saved state cannot be read: %s",
+                 why);
+        return status;
+    }
+    status = check_life(saver, &saved);
+    if (!status) status = place(saver, &saved);
+    if (status) return status;
+    *saver->incarnation = saved.incarnation;
+    if (saver->sequence && saved.sequence > *saver->sequence) *saver->sequence = saved.sequence;
+    if (saver->sequence && saved.version > *saver->sequence) *saver->sequence = saved.version;
+    return DW_OK;
+}

@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * engine_cpu.c - the engine of this processor: a frame's chunks, shared among the caller's
+ * threads. */
+#include <string.h>
+
+#include "base/cpu.h"
+#include "codecs/plan.h"
+#include "engine/engine.h"
+#include "engine/work.h"
+#include "kernels/kernels.h"
+
+/* There is one launch, since each is done before submit returns. */
+struct dw_launch {
+    dw_config config;
+    dw_allocator allocator;
+    const dw_kernels *kernels;
+    dw_work work;
+    dw_jobs jobs;
+    dw_chunk_result *results; /* of every job of the last submit */
+    uint64_t results_cap;
+    bool is_right; /* every payload has the digest that its job names */
+};
+
+typedef struct dw_launch cpu;
+
+static uint64_t chunks_of(const dw_plan *plan)
+{
+    return plan->chunks;
+}
+
+/* Finds room for what the chunks tell. */
+static bool prepare(cpu *c, bool encodes, uint32_t n)
+{
+    void *results = c->results;
+    if (!dw_mem_grow(&c->allocator, &results, &c->results_cap, n, sizeof *c->results)) return false;
+    c->results = results;
+    if (!dw_work_begin(&c->work, &c->allocator, n)) return false;
+    for (uint32_t i = 0; i < n; i++)
+        dw_work_put(&c->work,
+                    chunks_of(encodes ? c->jobs.encode[i]->plan : c->jobs.decode[i]->plan));
+    return dw_work_ready(&c->work, &c->allocator);
+}
+
+/* Chunk `index` of all. Runs in any thread, as do the next three. */
+static void encode_chunk(void *context, size_t index)
+{
+    cpu *c = context;
+    uint64_t chunk;
+    const dw_encode_job *job = c->jobs.encode[dw_work_entry(&c->work, index, &chunk)];
+    dw_cpu_mode mode = dw_cpu_enter_exact();
+    job->plan->form->encode(job, chunk, &c->work.results[index]);
+    dw_cpu_leave_exact(mode);
+}
+
+/* An equal part of the payload for each of its chunks. */
+static void digest_chunk(void *context, size_t index)
+{
+    cpu *c = context;
+    uint64_t part;
+    uint32_t i = dw_work_entry(&c->work, index, &part);
+    const dw_decode_job *job = c->jobs.decode[i];
+    uint64_t blocks = job->payload_bytes / 16, parts = dw_work_chunks(&c->work, i);
+    uint64_t each = blocks / parts, rest = blocks % parts;
+    uint64_t from = each * part + (part < rest ? part : rest), n = each + (part < rest);
+    c->work.results[index] =
+        (dw_chunk_result){.payload_sum = c->kernels->digest_bytes(job->payload, 16 * from, 16 * n)};
+}
+
+/* The new prev, in a fresh slot. */
+static void decode_chunk(void *context, size_t index)
+{
+    cpu *c = context;
+    uint64_t chunk;
+    const dw_decode_job *job = c->jobs.decode[dw_work_entry(&c->work, index, &chunk)];
+    dw_chunk_result *result = &c->work.results[index];
+    *result = (dw_chunk_result){0};
+    if (!job->next) return;
+    dw_cpu_mode mode = dw_cpu_enter_exact();
+    job->plan->form->decode(job, chunk, result);
+    dw_cpu_leave_exact(mode);
+}
+
+/* y: from the new prev where there is state, else from the payload. */
+static void emit_chunk(void *context, size_t index)
+{
+    cpu *c = context;
+    uint64_t chunk;
+    const dw_decode_job *job = c->jobs.decode[dw_work_entry(&c->work, index, &chunk)];
+    dw_chunk_result unused;
+    if (!job->y) return;
+    dw_cpu_mode mode = dw_cpu_enter_exact();
+    if (job->next)
+        job->plan->form->emit(job, chunk);
+    else
+        job->plan->form->decode(job, chunk, &unused);
+    dw_cpu_leave_exact(mode);
+}
+
+static void encode_all(cpu *c, uint32_t n)
+{
+    dw_work_run(&c->work, &c->config, encode_chunk, c);
+    dw_cpu_mode mode = dw_cpu_enter_exact(); /* the counters' sums too are ours to round */
+    for (uint32_t i = 0; i < n; i++) {
+        const dw_encode_job *job = c->jobs.encode[i];
+        c->results[i] = dw_work_join(&c->work, i);
+        if (job->plan->form->encoded) job->plan->form->encoded(job, &c->results[i]);
+    }
+    dw_cpu_leave_exact(mode);
+}
+
+/* Payloads are digested before anything is made of them: y is written from what is right alone. */
+static void decode_all(cpu *c, uint32_t n)
+{
+    bool any_state = false;
+    c->is_right = true;
+    dw_work_run(&c->work, &c->config, digest_chunk, c);
+    for (uint32_t i = 0; i < n; i++) {
+        c->results[i] = dw_work_join(&c->work, i);
+        any_state = any_state || c->jobs.decode[i]->next;
+        if (dw_digest_of_sum(c->results[i].payload_sum) != c->jobs.decode[i]->payload_digest)
+            c->is_right = false;
+    }
+    if (!c->is_right || !any_state) return;
+    dw_work_run(&c->work, &c->config, decode_chunk, c);
+    for (uint32_t i = 0; i < n; i++) {
+        const dw_decode_job *job = c->jobs.decode[i];
+        c->results[i].state_sum = dw_work_join(&c->work, i).state_sum;
+        if (job->next && job->plan->form->decoded) job->plan->form->decoded(job, &c->results[i]);
+    }
+}
+
+static dw_status submit(void *context, bool encodes, dw_jobs jobs, uint32_t n, void *stream,
+                        dw_launch **launch, bool *captured, dw_why *why)
+{
+    cpu *c = context;
+    (void)stream;
+    (void)why;
+    c->jobs = jobs;
+    if (!prepare(c, encodes, n)) return DW_ERR_NO_MEMORY;
+    if (encodes)
+        encode_all(c, n);
+    else
+        decode_all(c, n);
+    *launch = c;
+    *captured = false;
+    return DW_OK;
+}
+
+static dw_status reuse(dw_launch *launch, uint32_t first, dw_jobs jobs, uint32_t n, dw_why *why)
+{
+    (void)launch, (void)first, (void)jobs, (void)n, (void)why;
+    return DW_ERR_UNSUPPORTED;
+}
+
+static dw_status done(const dw_launch *launch, uint32_t first, uint32_t n, dw_chunk_result *results)
+{
+    memcpy(results, launch->results + first, n * sizeof *results);
+    return DW_OK;
+}
+
+/* The jobs of the last submit: their chunks are known. */
+static void emit(void *context, dw_jobs jobs, uint32_t n)
+{
+    cpu *c = context;
+    (void)n;
+    c->jobs = jobs;
+    dw_work_run(&c->work, &c->config, emit_chunk, c);
+}
+
+static void nothing(dw_launch *launch)
+{
+    (void)launch;
+}
+
+static void release(void *context)
+{
+    cpu *c = context;
+    dw_allocator allocator = c->allocator;
+    dw_mem_release(&allocator, c->results, c->results_cap * sizeof *c->results);
+    dw_work_release(&c->work, &allocator);
+    dw_mem_release(&allocator, c, sizeof *c);
+}
+
+bool dw_engine_cpu(dw_engine *engine, const dw_config *config, const dw_kernels *kernels)
+{
+    dw_allocator allocator = dw_mem_allocator(&config->allocator);
+    cpu *c = dw_mem_allocate(&allocator, sizeof *c);
+    if (!c) return false;
+    memset(c, 0, sizeof *c);
+    c->config = *config;
+    c->allocator = allocator;
+    c->kernels = kernels ? kernels : dw_kernels_choose(~0u);
+    *engine = (dw_engine){.name = "cpu",
+                          .context = c,
+                          .submit = submit,
+                          .reuse = reuse,
+                          .done = done,
+                          .emit = emit,
+                          .share = nothing,
+                          .close = nothing,
+                          .release = release};
+    return true;
+}
+
+const dw_kernels *dw_engine_kernels(const dw_engine *engine)
+{
+    return engine->device ? NULL : ((const cpu *)engine->context)->kernels;
+}
+
+void dw_engine_use(dw_engine *engine, const dw_kernels *kernels)
+{
+    ((cpu *)engine->context)->kernels = kernels ? kernels : dw_kernels_choose(~0u);
+}

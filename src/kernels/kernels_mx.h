@@ -1,0 +1,603 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * kernels_mx.h - microscaling, in vectors.
+ *
+ * Text for vector kernels, as kernels_simd.h; it comes behind those of encode, finish and decode,
+ * whose helpers it shares. A block of 32 elements fits the registers, so an encode needs no scratch
+ * of deltas: for 16 blocks it reads x and prev, finds the scales of all of them, and reads both
+ * again, from the first-level cache, to make codes and the new prev. (To find a scale while its
+ * block waits in registers would be a chain of instructions too long for a processor to look past.)
+ * Where prev is bf16, or only x is and there is no state, a block goes through as its even and its
+ * odd elements.
+ *
+ * An encode leaves to C: blocks whose largest magnitude reaches 2^95, so that no sum needs a clamp
+ * (kernels_simd.h), and those so small that a power of two would be no normal number. A decode
+ * leaves to C the scales of which the same is true, and poisoned blocks.
+ *
+ * Codes to floats go by way of f16, whose exponents and fractions have room for those of all
+ * elements: sign, exponent and fraction are moved to their places there, and the conversion knows
+ * subnormal numbers. What is left is a factor of 2^(15 - bias), which the scale takes along. int8
+ * becomes the f16 1024 + 128 + level, from which 1152 is taken. All of this is exact. */
+
+/* ---- Encode ---------------------------------------------------------------------------------- */
+
+/* What the elements of a run have in common. A float element is rounded by adding a number to it
+ * whose last place is the step of the element there, and whose lowest byte already holds the rest
+ * of the code: the exponent and, below 0, the sign. So the lowest byte of the sum is the code. */
+typedef struct mx_rule {
+    float most;
+    int32_t smallest; /* binary32 bits of the smallest normal element */
+    int32_t down;     /* how far an exponent is above its place in a code */
+    int32_t positive, negative;
+    uint32_t top, bits;
+    int32_t least_special; /* smaller ones than this go to C */
+} mx_rule;
+
+static mx_rule mx_rule_of(dw_element element)
+{
+    dw_element_facts of = dw_element_facts_of(element);
+    bool int8 = element == DW_ELEMENT_INT8;
+    uint32_t down = 23 - of.fraction, smallest = (128 - of.bias) << 23,
+             positive = (down << 23) - (smallest >> down);
+    /* the lowest scale whose power of two, and 2^-6 of it for int8, is a normal number */
+    uint32_t lowest = int8 ? 7 : 1;
+    return (mx_rule){.most = int8 ? 127.0f : of.most,
+                     .smallest = (int32_t)smallest,
+                     .down = (int32_t)down,
+                     .positive = (int32_t)positive,
+                     .negative = (int32_t)(positive + 0x80000000u + (1u << (of.bits - 1))),
+                     .top = of.top,
+                     .bits = of.bits,
+                     .least_special = (int32_t)((of.top + lowest) << 23)};
+}
+
+/* What a kernel is made for. prev: 0 without state. */
+typedef struct mx_kind {
+    dw_dtype x;
+    int prev, chooses, int8;
+} mx_kind;
+
+DW_VECTOR int mx_pairs(mx_kind kind)
+{
+#ifdef codes_of_pairs
+    return kind.prev ? kind.prev == DW_BF16 : kind.x == DW_BF16;
+#else
+    (void)kind;
+    return 0;
+#endif
+}
+
+/* Where a chunk of two blocks lies. */
+typedef struct mx_chunk {
+    const unsigned char *x, *prev;
+    unsigned char *next;
+} mx_chunk;
+
+/* Two registers that hold a block. */
+typedef struct mx_values {
+    f32x16 part[2];
+} mx_values;
+
+DW_VECTOR mx_values mx_load(const unsigned char *from, dw_dtype dtype, size_t at, int pairs)
+{
+    four f = load_blocks(from, dtype, at, pairs, 2);
+    return (mx_values){{f.part[0], f.part[1]}};
+}
+
+/* Magnitudes, lane by lane the larger of both registers. */
+DW_VECTOR i32x16 mx_magnitudes(mx_values v)
+{
+    i32x16 magnitude = i_set(0x7fffffff);
+    return i_max(i_and(f_bits(v.part[0]), magnitude), i_and(f_bits(v.part[1]), magnitude));
+}
+
+/* A batch of blocks on its way: the largest magnitudes of x - prev and of x on their way to one
+ * lane each, then what every block is made with. */
+typedef struct mx_batch {
+    _Alignas(64) int32_t folds[BATCH * LANES];
+    _Alignas(64) float inverse[BATCH], scale[BATCH];
+    _Alignas(64) int32_t base_mask[BATCH]; /* 0: direct */
+    _Alignas(64) int32_t wire[BATCH];
+} mx_batch;
+
+/* Reads x and prev of n blocks. Magnitudes of x go where negative extremes would. */
+DW_VECTOR void mx_sweep(mx_chunk from, mx_kind kind, uint32_t n, mx_batch *batch)
+{
+    int pairs = mx_pairs(kind);
+    dw_dtype prev = kind.prev ? (dw_dtype)kind.prev : DW_F32;
+    ROLLED for (uint32_t i = 0; i < n; i++)
+    {
+        size_t at = (size_t)i * DW_MX_BLOCK;
+        mx_values x = mx_load(from.x, kind.x, at, pairs), d = x;
+        if (kind.prev) {
+            mx_values base = mx_load(from.prev, prev, at, pairs);
+            for (int k = 0; k < 2; k++) d.part[k] = f_sub(x.part[k], base.part[k]);
+        }
+        i32x16 of_x = i_set(0);
+        if (kind.chooses) of_x = i_or(mx_magnitudes(x), i_set(INT32_MIN));
+        extremes_put(batch->folds, i, mx_magnitudes(d), of_x);
+    }
+}
+
+/* What a run made besides: by blocks of the run, at most 64. */
+typedef struct mx_notes {
+    uint64_t direct, special;
+    uint32_t zero;
+} mx_notes;
+
+/* Scales of n blocks, the first of them number `block` of the run. Where the largest magnitude is 0
+ * the scale is taken as 0, which the values are too. */
+DW_VECTOR void mx_decide(const mx_rule *rule, mx_kind kind, uint32_t n, uint32_t block,
+                         mx_batch *batch, uint8_t *scales, mx_notes *notes)
+{
+    i32x16 largest, of_x, none = i_set(0);
+    uint32_t live = (1u << n) - 1, direct = 0;
+    int more = kind.int8 ? 6 : 0; /* levels are in units of 2^-6 */
+    extremes_take(batch->folds, &largest, &of_x);
+    if (kind.chooses) {
+        i32x16 is_direct = i_greater(largest, of_x);
+        largest = select(is_direct, of_x, largest);
+        i_store(batch->base_mask, i_andnot(is_direct, i_set(-1)));
+        direct = i_signs(is_direct);
+    }
+    i32x16 scale = i_max(i_sub(i_shr(largest, 23), i_set((int32_t)rule->top)), none);
+    i_store(batch->inverse, i_shl(i_sub(i_set(254 + more), scale), 23));
+    i_store(batch->scale, i_shl(i_max(i_sub(scale, i_set(more)), none), 23));
+    i_store(batch->wire, scale);
+    for (uint32_t i = 0; i < n; i++) scales[i] = (uint8_t)batch->wire[i];
+    i32x16 is_zero = i_greater(i_set(1), largest),
+           is_small = i_andnot(is_zero, i_greater(i_set(rule->least_special), largest));
+    uint32_t special = i_signs(i_or(is_small, i_greater(largest, i_set(SPECIAL_FROM - 1)))) & live;
+    notes->special |= (uint64_t)special << block;
+    notes->direct |= (uint64_t)(direct & live & ~special) << block;
+    notes->zero += (uint32_t)__builtin_popcount(i_signs(is_zero) & live);
+}
+
+/* An element times the inverse of the scale: what has its code as the lowest byte, and its value
+ * before the scale. */
+DW_VECTOR i32x16 mx_code(const mx_rule *rule, mx_kind kind, f32x16 scaled, f32x16 *value)
+{
+    f32x16 clamped = f_max(f_min(scaled, f_set(rule->most)), f_set(-rule->most));
+    if (kind.int8) {
+        i32x16 level = i_nearest(clamped);
+        *value = f_whole(level);
+        return level;
+    }
+    i32x16 exponent = i_max(i_and(f_bits(clamped), i_set(0x7f800000)), i_set(rule->smallest));
+    i32x16 places = i_add(i_add(exponent, i_shr_each(exponent, i_set(rule->down))),
+                          i_by_sign(clamped, i_set(rule->negative), i_set(rule->positive)));
+    f32x16 sum = f_add(clamped, i_float(places));
+    *value = f_sub(sum, i_float(places));
+    return f_bits(sum);
+}
+
+/* Block number `block` of a chunk, number `i` of its batch: codes as lowest bytes, and the new
+ * prev. */
+DW_VECTOR void mx_encode_block(const mx_chunk *chunk, const mx_rule *rule, mx_kind kind,
+                               size_t block, const mx_batch *batch, uint32_t i, i32x16 codes[2])
+{
+    int pairs = mx_pairs(kind);
+    size_t at = block * DW_MX_BLOCK;
+    dw_dtype prev = kind.prev ? (dw_dtype)kind.prev : DW_F32;
+    mx_values d = mx_load(chunk->x, kind.x, at, pairs), base = {{f_set(0), f_set(0)}}, next;
+    if (kind.prev) base = mx_load(chunk->prev, prev, at, pairs);
+    for (int k = 0; kind.prev && k < 2; k++) {
+        if (kind.chooses)
+            base.part[k] = i_float(i_and(f_bits(base.part[k]), i_set(batch->base_mask[i])));
+        d.part[k] = f_sub(d.part[k], base.part[k]);
+    }
+    for (int k = 0; k < 2; k++) {
+        f32x16 value;
+        codes[k] = mx_code(rule, kind, f_mul(d.part[k], f_set(batch->inverse[i])), &value);
+        next.part[k] = f_muladd(value, f_set(batch->scale[i]), base.part[k]);
+    }
+    if (kind.prev && pairs) i_store(chunk->next + 2 * at, narrow_pair(next.part[0], next.part[1]));
+    for (size_t k = 0; kind.prev && !pairs && k < 2; k++)
+        store_sum(chunk->next, prev, at + k * LANES, next.part[k]);
+}
+
+DW_VECTOR codes64 mx_join(const i32x16 codes[4], mx_kind kind, uint32_t bits)
+{
+#ifdef codes_of_pairs
+    if (mx_pairs(kind) && kind.int8)
+        return codes_of_pairs(codes[0], codes[1], codes[2], codes[3], 0);
+    if (mx_pairs(kind))
+        return codes_clear(codes_of_low_byte_pairs(codes[0], codes[1], codes[2], codes[3]),
+                           1 << (bits - 1));
+#endif
+    if (kind.int8) return codes_of_levels(codes[0], codes[1], codes[2], codes[3], 0);
+    return codes_clear(codes_of_low_bytes(codes[0], codes[1], codes[2], codes[3]),
+                       1 << (bits - 1)); /* no -0 */
+}
+
+DW_VECTOR void mx_put(codes64 codes, uint32_t bits, uint8_t *tile, size_t elements, size_t first)
+{
+    if (bits == 8)
+        put64(codes, 8, tile, elements, first);
+    else if (bits == 4)
+        put64(codes, 4, tile, elements, first);
+    else
+        put64(codes, 6, tile, elements, first);
+}
+
+/* Where codes go: to element `first` of a tile of so many. */
+typedef struct mx_target {
+    uint8_t *scales, *tile;
+    size_t elements, first;
+} mx_target;
+
+/* `chunks` chunks, the first block of them number 0 of the run. */
+DW_VECTOR void mx_encode_chunks(const mx_chunk *given, const mx_rule *given_rule, mx_kind kind,
+                                uint32_t chunks, const mx_target *given_target,
+                                mx_notes *given_notes)
+{
+    mx_chunk chunk = *given; /* what is stored may alias the caller's */
+    const mx_rule rule = *given_rule;
+    mx_target to = *given_target;
+    mx_notes notes = {0, 0, 0};
+    mx_batch batch;
+    uint32_t bits = kind.int8 ? 8 : rule.bits;
+    size_t size = kind.prev ? bytes_of((dw_dtype)kind.prev) : 0;
+    if (chunks % (BATCH / 2))
+        memset(batch.folds, 0, sizeof batch.folds); /* lanes without a block compute too */
+    for (uint32_t done = 0; done < chunks; done += BATCH / 2) {
+        uint32_t n = 2 * (chunks - done < BATCH / 2 ? chunks - done : BATCH / 2);
+        mx_sweep(chunk, kind, n, &batch);
+        mx_decide(&rule, kind, n, 2 * done, &batch, to.scales + 2 * done, &notes);
+        ROLLED for (uint32_t i = 0; i < n; i += 2)
+        {
+            i32x16 codes[4];
+            mx_encode_block(&chunk, &rule, kind, 0, &batch, i, codes);
+            mx_encode_block(&chunk, &rule, kind, 1, &batch, i + 1, codes + 2);
+            mx_put(mx_join(codes, kind, bits), bits, to.tile, to.elements, to.first);
+            chunk.x += bytes_of(kind.x) * CHUNK;
+            chunk.prev += size * CHUNK;
+            if (kind.prev) chunk.next += size * CHUNK;
+            to.first += CHUNK;
+        }
+    }
+    *given_notes = notes;
+}
+
+typedef void mx_encode_function(const mx_chunk *chunk, const mx_rule *rule, uint32_t chunks,
+                                const mx_target *to, mx_notes *notes);
+
+#define MX_ENCODE(name, ...)                                                                       \
+    static void name(const mx_chunk *chunk, const mx_rule *rule, uint32_t chunks,                  \
+                     const mx_target *to, mx_notes *notes)                                         \
+    {                                                                                              \
+        mx_encode_chunks(chunk, rule, (mx_kind){__VA_ARGS__}, chunks, to, notes);                  \
+    }
+/* By prev and choice, both sorts of elements: {floats, int8} without state, then with prev f32, f16
+ * and bf16, then these where there is a choice. */
+#define MX_ENCODES(name, x)                                                                        \
+    MX_ENCODE(name##_none, x, 0, 0, 0)                                                             \
+    MX_ENCODE(name##_f32, x, DW_F32, 0, 0)                                                         \
+    MX_ENCODE(name##_f16, x, DW_F16, 0, 0)                                                         \
+    MX_ENCODE(name##_bf16, x, DW_BF16, 0, 0)                                                       \
+    MX_ENCODE(name##_f32_chosen, x, DW_F32, 1, 0)                                                  \
+    MX_ENCODE(name##_f16_chosen, x, DW_F16, 1, 0)                                                  \
+    MX_ENCODE(name##_bf16_chosen, x, DW_BF16, 1, 0)                                                \
+    MX_ENCODE(name##_none_int8, x, 0, 0, 1)                                                        \
+    MX_ENCODE(name##_f32_int8, x, DW_F32, 0, 1)                                                    \
+    MX_ENCODE(name##_f16_int8, x, DW_F16, 0, 1)                                                    \
+    MX_ENCODE(name##_bf16_int8, x, DW_BF16, 0, 1)                                                  \
+    MX_ENCODE(name##_f32_chosen_int8, x, DW_F32, 1, 1)                                             \
+    MX_ENCODE(name##_f16_chosen_int8, x, DW_F16, 1, 1)                                             \
+    MX_ENCODE(name##_bf16_chosen_int8, x, DW_BF16, 1, 1)                                           \
+    static mx_encode_function *const name[2][7] = {                                                \
+        {name##_none, name##_f32, name##_f16, name##_bf16, name##_f32_chosen, name##_f16_chosen,   \
+         name##_bf16_chosen},                                                                      \
+        {name##_none_int8, name##_f32_int8, name##_f16_int8, name##_bf16_int8,                     \
+         name##_f32_chosen_int8, name##_f16_chosen_int8, name##_bf16_chosen_int8}};
+MX_ENCODES(mx_encode_f32, DW_F32)
+MX_ENCODES(mx_encode_f16, DW_F16)
+MX_ENCODES(mx_encode_bf16, DW_BF16)
+#undef MX_ENCODES
+#undef MX_ENCODE
+
+/* A block where the arithmetic of the vectors does not hold. */
+static void mx_encode_special(const dw_mx_encode_run *run, uint32_t block)
+{
+    size_t at = (size_t)block * DW_MX_BLOCK, size = bytes_of(run->prev_dtype);
+    uint64_t left = run->channels - at;
+    dw_mx_encode_run one = *run;
+    one.blocks = 1;
+    one.channels = left < DW_MX_BLOCK ? left : (uint64_t)DW_MX_BLOCK;
+    one.x = (const unsigned char *)run->x + at * bytes_of(run->x_dtype);
+    if (run->prev) one.prev = (const unsigned char *)run->prev + at * size;
+    if (run->next) one.next = (unsigned char *)run->next + at * size;
+    one.scales += block;
+    one.first_piece += block;
+    one.first += (uint32_t)at;
+    dw_kernels_c.mx_encode(&one);
+}
+
+static void mx_mark_direct(const dw_mx_encode_run *run, uint64_t direct)
+{
+    for (; direct; direct &= direct - 1) {
+        uint64_t bit = run->first_piece + (uint32_t)__builtin_ctzll(direct);
+        run->choices[bit / 8] = (uint8_t)(run->choices[bit / 8] | 1u << bit % 8);
+    }
+}
+
+/* The elements from `at` on, which fill no chunk: through buffers that are padded with zeros. What
+ * would follow the run is not kept. */
+static void mx_encode_rest(const dw_mx_encode_run *run, mx_encode_function *encode_with,
+                           const mx_rule *rule, size_t at, mx_notes *notes)
+{
+    _Alignas(64) unsigned char x[4 * CHUNK] = {0}, prev[4 * CHUNK] = {0}, next[4 * CHUNK],
+                                     tile[CHUNK];
+    uint8_t scales[2];
+    mx_notes made = {0, 0, 0};
+    uint32_t block = (uint32_t)(at / DW_MX_BLOCK), blocks = run->blocks - block;
+    size_t n = run->channels - at, x_size = bytes_of(run->x_dtype),
+           size = bytes_of(run->prev_dtype);
+    memcpy(x, (const unsigned char *)run->x + at * x_size, n * x_size);
+    if (run->prev) memcpy(prev, (const unsigned char *)run->prev + at * size, n * size);
+    mx_chunk chunk = {x, prev, next};
+    mx_target to = {scales, tile, CHUNK, 0};
+    encode_with(&chunk, rule, 1, &to, &made);
+    if (run->next) memcpy((unsigned char *)run->next + at * size, next, n * size);
+    memcpy(run->scales + block, scales, blocks);
+    copy_planes(tile, rule->bits, (size_t)blocks * DW_MX_BLOCK, run->codes, run->tile_elements,
+                run->first + at);
+    notes->direct |= made.direct << block;
+    notes->special |= made.special << block;
+    notes->zero += made.zero - (blocks == 1); /* the block behind the last is zero */
+}
+
+static void mx_encode(const dw_mx_encode_run *run)
+{
+    mx_encode_function *const(*const by_x[3])[7] = {mx_encode_f32, mx_encode_f16, mx_encode_bf16};
+    int prev = run->next ? run->prev_dtype - DW_F32 + (run->choices ? 4 : 1) : 0;
+    mx_encode_function *encode_with =
+        by_x[run->x_dtype - DW_F32][run->element == DW_ELEMENT_INT8][prev];
+    mx_rule rule = mx_rule_of(run->element);
+    mx_notes notes = {0, 0, 0};
+    size_t whole = run->channels / CHUNK * CHUNK;
+    mx_chunk chunk = {run->x, run->prev ? run->prev : no_prev, run->next};
+    mx_target to = {run->scales, run->codes, run->tile_elements, run->first};
+    encode_with(&chunk, &rule, (uint32_t)(whole / CHUNK), &to, &notes);
+    if (whole < run->channels) mx_encode_rest(run, encode_with, &rule, whole, &notes);
+    run->counts->pieces += run->blocks - (uint32_t)__builtin_popcountll(notes.special);
+    run->counts->zero += notes.zero;
+    run->counts->direct += (uint32_t)__builtin_popcountll(notes.direct);
+    if (notes.direct) mx_mark_direct(run, notes.direct);
+    for (uint64_t special = notes.special; special; special &= special - 1)
+        mx_encode_special(run, (uint32_t)__builtin_ctzll(special));
+}
+
+/* ---- Decode ---------------------------------------------------------------------------------- */
+
+/* Scales from here on are left to C: the largest element, below 2^16, times 2^(206 - 127) is below
+ * 2^95. */
+enum { MX_SPECIAL_SCALE = 207 };
+
+/* As decode_kind. */
+typedef struct mx_decode_kind {
+    dw_dtype dtype;
+    dw_element element;
+    int digests;
+} mx_decode_kind;
+
+DW_VECTOR uint32_t mx_bits(dw_element element)
+{
+    return element <= DW_ELEMENT_E5M2 ? 8 : element == DW_ELEMENT_E2M1 ? 4 : 6;
+}
+
+/* The power of two by which the f16 of a code is too small. */
+DW_VECTOR int mx_f16_below(dw_element element)
+{
+    switch (element) {
+    case DW_ELEMENT_INT8: return -6;
+    case DW_ELEMENT_E4M3: return 15 - 7;
+    case DW_ELEMENT_E5M2: return 0;
+    case DW_ELEMENT_E3M2: return 15 - 3;
+    default: return 15 - 1;
+    }
+}
+
+/* The even and the odd elements of a block, as f16. */
+typedef struct mx_halves {
+    h16x16 even, odd;
+} mx_halves;
+
+/* Magnitudes above the largest number of the format are that number. */
+DW_VECTOR h16x16 mx_finite(h16x16 half, int largest)
+{
+    return h_or(h_and(half, h_set(0x8000)), h_min(h_and(half, h_set(0x7fff)), h_set(largest)));
+}
+
+/* Words of two codes of 8 bits. */
+DW_VECTOR mx_halves mx_halves_of_8(h16x16 both, dw_element element)
+{
+    h16x16 upper = h_set(0xff00);
+    if (element == DW_ELEMENT_INT8)
+        return (mx_halves){h_xor(h_and(both, h_set(0xff)), h_set(0x6480)),
+                           h_xor(h_shr(both, 8), h_set(0x6480))};
+    if (element == DW_ELEMENT_E5M2)
+        return (mx_halves){mx_finite(h_shl(both, 8), 0x7b00),
+                           mx_finite(h_and(both, upper), 0x7b00)};
+    h16x16 fields = h_set(0xbf80), even = h_sra(h_shl(both, 8), 1), odd = h_sra(both, 1);
+    return (mx_halves){mx_finite(h_and(even, fields), 0x3f00),
+                       mx_finite(h_and(odd, fields), 0x3f00)};
+}
+
+/* Words of two low parts of four bits, and of two high parts of two: sign and top of the
+ * exponent. */
+DW_VECTOR mx_halves mx_halves_of_6(h16x16 low, h16x16 high, dw_element element)
+{
+    h16x16 even = h_shl(high, 14), odd = h_shl(high, 12);
+    if (element == DW_ELEMENT_E3M2) {
+        h16x16 fields = h_set(0x0f00), tops = h_set(0x9000);
+        return (mx_halves){h_or(h_and(h_shl(low, 8), fields), h_and(h_sra(even, 2), tops)),
+                           h_or(h_and(h_shl(low, 4), fields), h_and(h_sra(odd, 2), tops))};
+    }
+    h16x16 fields = h_set(0x0780), tops = h_set(0x8800);
+    return (mx_halves){h_or(h_and(h_shl(low, 7), fields), h_and(h_sra(even, 3), tops)),
+                       h_or(h_and(h_shl(low, 3), fields), h_and(h_sra(odd, 3), tops))};
+}
+
+DW_VECTOR mx_halves mx_take(planes from, dw_element element)
+{
+    if (mx_bits(element) == 8) return mx_halves_of_8(h_take16(from.first), element);
+    h16x16 low = h_take8(from.first);
+    if (mx_bits(element) == 6) return mx_halves_of_6(low, h_take4(from.second), element);
+    h16x16 fields = h_set(0x8e00);
+    return (mx_halves){h_and(h_sra(h_shl(low, 12), 3), fields),
+                       h_and(h_sra(h_shl(low, 8), 3), fields)};
+}
+
+DW_VECTOR f32x16 mx_floats(h16x16 halves, dw_element element)
+{
+    f32x16 wide = f_of_halves(halves);
+    return element == DW_ELEMENT_INT8 ? f_sub(wide, f_set(1152.0f)) : wide;
+}
+
+/* A block; what follows it. */
+DW_VECTOR coded mx_decode_block(coded c, float power, mx_decode_kind kind)
+{
+    mx_halves halves = mx_take(c.codes, kind.element);
+    f32x16 scale = f_set(power);
+    size_t size = bytes_of(kind.dtype);
+    if (kind.dtype == DW_BF16) {
+        pair base = load_pair(c.base, 0);
+        DW_PREFETCH(c.ahead, 0);
+        i32x16 made = narrow_pair(f_muladd(mx_floats(halves.even, kind.element), scale, base.even),
+                                  f_muladd(mx_floats(halves.odd, kind.element), scale, base.odd));
+        i_store(c.out, made);
+        if (kind.digests) c.made = tally_add(c.made, made);
+    } else {
+        h16x16 part[2];
+        h_in_turns(halves.even, halves.odd, &part[0], &part[1]);
+        for (size_t k = 0; k < 2; k++) {
+            DW_PREFETCH(c.ahead, k * LANES * size);
+            f32x16 made = f_muladd(mx_floats(part[k], kind.element), scale,
+                                   load(c.base, kind.dtype, k * LANES));
+            store_sum(c.out, kind.dtype, k * LANES, made);
+            if (kind.digests) c.made = tally_add(c.made, f_bits(made));
+        }
+    }
+    c.codes = planes_on(c.codes, mx_bits(kind.element), DW_MX_BLOCK);
+    c.out += size * DW_MX_BLOCK;
+    return c;
+}
+
+/* Whole blocks; special ones too, which are done again. powers: of their scales. */
+DW_VECTOR void mx_decode_blocks(const dw_mx_decode_run *given, uint32_t blocks, const float *powers,
+                                mx_decode_kind kind)
+{
+    dw_mx_decode_run run = *given; /* stores to out may alias the caller's */
+    coded c = {.codes = planes_at(run.codes, mx_bits(kind.element), run.tile_elements, run.first),
+               .out = run.out};
+    const unsigned char *prev = run.prev ? run.prev : no_prev;
+    size_t size = bytes_of(kind.dtype), step = run.prev ? DW_MX_BLOCK * size : 0;
+    if (!run.prev) run.choices = NULL;
+    if (kind.digests) c.made = tally_from((uint32_t)(run.element_number / (4 / size)));
+    ROLLED for (uint32_t i = 0; i < blocks; i++, prev += step)
+    {
+        c.base = run.choices ? chosen_prev(prev, run.choices, run.first_piece + i) : prev;
+        c.ahead = (uintptr_t)prev + AHEAD * size;
+        c = mx_decode_block(c, powers[i], kind);
+    }
+    if (kind.digests) *run.sum += i_sum_products(c.made.sum);
+}
+
+typedef void mx_decode_function(const dw_mx_decode_run *run, uint32_t blocks, const float *powers);
+
+#define MX_DECODE(name, ...)                                                                       \
+    static void name(const dw_mx_decode_run *run, uint32_t blocks, const float *powers)            \
+    {                                                                                              \
+        mx_decode_blocks(run, blocks, powers, (mx_decode_kind){__VA_ARGS__});                      \
+    }
+#define MX_DECODES(name, dtype, digests)                                                           \
+    MX_DECODE(name##_int8, dtype, DW_ELEMENT_INT8, digests)                                        \
+    MX_DECODE(name##_e4m3, dtype, DW_ELEMENT_E4M3, digests)                                        \
+    MX_DECODE(name##_e5m2, dtype, DW_ELEMENT_E5M2, digests)                                        \
+    MX_DECODE(name##_e3m2, dtype, DW_ELEMENT_E3M2, digests)                                        \
+    MX_DECODE(name##_e2m3, dtype, DW_ELEMENT_E2M3, digests)                                        \
+    MX_DECODE(name##_e2m1, dtype, DW_ELEMENT_E2M1, digests)                                        \
+    static mx_decode_function *const name[DW_ELEMENTS] = {name##_int8, name##_e4m3, name##_e5m2,   \
+                                                          name##_e3m2, name##_e2m3, name##_e2m1};
+MX_DECODES(mx_decode_f32, DW_F32, 0)
+MX_DECODES(mx_decode_f16, DW_F16, 0)
+MX_DECODES(mx_decode_bf16, DW_BF16, 0)
+MX_DECODES(mx_digest_f32, DW_F32, 1)
+MX_DECODES(mx_digest_bf16, DW_BF16, 1)
+#undef MX_DECODES
+#undef MX_DECODE
+
+/* The powers of a run's scales, with what the f16 of its codes are too small by; a mask of special
+ * blocks. */
+static uint64_t mx_take_powers(const dw_mx_decode_run *run, float *powers)
+{
+    uint64_t special = 0;
+    f32x16 below = f_set(dw_mx_power((uint32_t)(127 + mx_f16_below(run->element))));
+    for (uint32_t i = 0; i < run->blocks; i += LANES) {
+        uint8_t scales[LANES] = {0};
+        uint32_t n = run->blocks - i < LANES ? run->blocks - i : LANES;
+        memcpy(scales, run->scales + i, n);
+        i32x16 scale = i_take8(scales);
+        /* 0 is 2^-127, which is no normal number; special ones may become anything */
+        f_store(powers + i, f_mul(i_float(i_max(i_shl(scale, 23), i_set(0x00400000))), below));
+        special |= (uint64_t)i_signs(i_greater(scale, i_set(MX_SPECIAL_SCALE - 1))) << i;
+    }
+    return special;
+}
+
+/* Block i of a run, of n elements, where the arithmetic of the vectors does not hold. */
+static void mx_decode_special(const dw_mx_decode_run *run, uint32_t i, size_t n)
+{
+    size_t at = (size_t)i * DW_MX_BLOCK * bytes_of(run->out_dtype);
+    dw_mx_decode_run one = *run;
+    one.blocks = 1;
+    one.channels = n;
+    one.prev = run->prev ? (const unsigned char *)run->prev + at : NULL;
+    one.out = (unsigned char *)run->out + at;
+    one.scales += i;
+    one.first_piece += i;
+    one.first += i * DW_MX_BLOCK;
+    one.sum = NULL;
+    dw_kernels_c.mx_decode(&one);
+}
+
+/* The last block of a run, of n elements: through padded buffers. */
+static void mx_decode_short(const dw_mx_decode_run *run, mx_decode_function *decode_with,
+                            uint32_t i, size_t n, const float *power)
+{
+    _Alignas(64) unsigned char base[4 * DW_MX_BLOCK] = {0}, out[4 * DW_MX_BLOCK];
+    size_t size = bytes_of(run->out_dtype), at = (size_t)i * DW_MX_BLOCK;
+    dw_mx_decode_run one = *run;
+    if (run->prev) {
+        memcpy(base, (const unsigned char *)run->prev + at * size, n * size);
+        one.prev = base;
+    }
+    one.out = out;
+    one.first_piece += i;
+    one.first += (uint32_t)at;
+    decode_with(&one, 1, power);
+    memcpy((unsigned char *)run->out + at * size, out, n * size);
+}
+
+static void mx_decode(const dw_mx_decode_run *run)
+{
+    static mx_decode_function *const *const plain[3] = {mx_decode_f32, mx_decode_f16,
+                                                        mx_decode_bf16};
+    static mx_decode_function *const *const digesting[3] = {mx_digest_f32, NULL, mx_digest_bf16};
+    _Alignas(64) float powers[DW_TILE_ELEMENTS / DW_MX_BLOCK];
+    uint64_t special = mx_take_powers(run, powers);
+    uint32_t full = (uint32_t)(run->channels / DW_MX_BLOCK), type = run->out_dtype - DW_F32;
+    size_t rest = run->channels % DW_MX_BLOCK;
+    if (run->sum && run->out_dtype != DW_F16 && !special && !rest) {
+        digesting[type][run->element - 1](run, full, powers);
+        return;
+    }
+    mx_decode_function *decode_with = plain[type][run->element - 1];
+    decode_with(run, full, powers);
+    if (rest) mx_decode_short(run, decode_with, full, rest, powers + full);
+    for (; special; special &= special - 1) {
+        uint32_t i = (uint32_t)__builtin_ctzll(special);
+        mx_decode_special(run, i, i < full ? (size_t)DW_MX_BLOCK : rest);
+    }
+    if (run->sum) *run->sum += digest(run->out, run->out_dtype, run->element_number, run->channels);
+}

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * saved.h - the bytes of one key's saved state (docs/format.md, 7).
+ *
+ * Errors of the reader: FORMAT, VERSION, CORRUPT. State: none. Threads: any. */
+#ifndef DW_SAVED_H
+#define DW_SAVED_H
+
+#include "base/mem.h"
+
+enum { DW_SAVED_HEADER_BYTES = 96 };
+
+typedef enum dw_side { DW_SIDE_ENCODER = 1, DW_SIDE_DECODER = 2 } dw_side;
+
+typedef struct dw_saved {
+    dw_side side;
+    dw_dtype dtype;
+    bool is_base; /* the next change may start from it */
+    dw_key key;
+    uint32_t t, c, audit;
+    uint64_t incarnation, sequence; /* sequence: of the encoder's last frame; 0: a decoder's */
+    uint64_t version, chain, state_digest;
+    const void *prev; /* T*C values as memory holds them, when written; in the bytes, when read */
+} dw_saved;
+
+uint64_t dw_saved_bytes(const dw_saved *saved);
+void dw_saved_write(uint8_t *to, const dw_saved *saved);
+dw_status dw_saved_read(const uint8_t *from, uint64_t len, dw_saved *saved, const char **why);
+
+/* The values, of which a saved state holds the bytes in little-endian order, as memory holds
+ * them. */
+void dw_saved_load(void *prev, const dw_saved *saved);
+
+#endif

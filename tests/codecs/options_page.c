@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * options_page.c - the table of options in docs/codecs.md is the library's own.
+ *
+ * options_page PAGE: compares the rows between the markers "options: begin" and "options: end" with
+ * what the library's table says; on a difference it prints the rows that should stand there. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "codecs/options.h"
+
+static void add(char *text, size_t cap, const char *more)
+{
+    size_t used = strlen(text);
+    snprintf(text + used, cap - used, "%s", more);
+}
+
+static void write_codecs(const dw_option *option, char *text, size_t cap)
+{
+    for (const dw_word *codec = dw_codec_words; codec->text; codec++) {
+        if (!(option->codecs & dw_codec_bit((dw_codec)codec->value))) continue;
+        if (*text) add(text, cap, " ");
+        add(text, cap, codec->text);
+    }
+}
+
+static void write_values(const dw_option *option, char *text, size_t cap)
+{
+    if (!option->words)
+        snprintf(text, cap, "%llu to %llu", (unsigned long long)option->least,
+                 (unsigned long long)option->most);
+    for (const dw_word *word = option->words; word && word->text; word++) {
+        if (*text) add(text, cap, " ");
+        add(text, cap, word->text);
+    }
+}
+
+static const char *agreement_of(const dw_option *option)
+{
+    switch (option->agrees) {
+    case DW_AGREE_NO: return "no";
+    case DW_AGREE_CONFIG: return "yes";
+    case DW_AGREE_FRAME: return "yes, every frame says it";
+    }
+    return "";
+}
+
+static char *table(void)
+{
+    size_t cap = 16384;
+    char *text = calloc(1, cap);
+    if (!text) exit(1);
+    add(text, cap, "| option | number | codecs | values | default | meaning | both ends |\n");
+    add(text, cap, "|---|---|---|---|---|---|---|\n");
+    for (int i = 0; i < DW_OPTIONS; i++) {
+        const dw_option *o = &dw_options[i];
+        char row[1024], codecs[64] = "", values[256] = "";
+        write_codecs(o, codecs, sizeof codecs);
+        write_values(o, values, sizeof values);
+        snprintf(row, sizeof row, "| %s | %u | %s | %s | %s | %s | %s |\n", o->name, o->number,
+                 codecs, values, o->default_text, o->means, agreement_of(o));
+        add(text, cap, row);
+    }
+    return text;
+}
+
+int main(int argc, char **argv)
+{
+    static char page[65536];
+    FILE *file = argc == 2 ? fopen(argv[1], "rb") : NULL;
+    if (!file) {
+        fprintf(stderr, "usage: options_page docs/codecs.md\n");
+        return 2;
+    }
+    page[fread(page, 1, sizeof page - 1, file)] = 0;
+    fclose(file);
+    char *wanted = table(), *found = strstr(page, "<!-- options: begin -->");
+    char *end = found ? strstr(found, "<!-- options: end -->") : NULL;
+    if (found) found = strstr(found, "| option |");
+    if (!found || !end || (size_t)(end - found) != strlen(wanted) ||
+        memcmp(found, wanted, strlen(wanted)) != 0) {
+        printf("%s: between its markers there should be:\n%s", argv[1], wanted);
+        free(wanted);
+        return 1;
+    }
+    free(wanted);
+    return 0;
+}

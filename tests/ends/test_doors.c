@@ -1,0 +1,435 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_doors.c - what programs that embed an encoder or decoder need besides encode and decode:
+ * frames in a stream, limits, stateless entries by call, reconstructions, a new start,
+ * sentences. */
+#include <math.h>
+
+#include "arithmetic/half.h"
+#include "support/seal.h"
+#include "support/tool.h"
+
+enum { N = 2, T = 3, C = 64 };
+
+static dw_tensor tensor_of(float *data)
+{
+    return dw_tensor_3d(data, DW_F32, N, T, C);
+}
+
+static const dw_key keys[N] = {{7, 0}, {8, 1}};
+
+static void fill(float *x, uint64_t seed)
+{
+    test_random random = {seed};
+    test_fill(&random, x, DW_F32, N * T * C, 1.0f);
+}
+
+/* Frames one behind the other, and padding behind them. */
+static void frames_lie_behind_one_another(void **state)
+{
+    test_pair pair;
+    float x[N * T * C], y[N * T * C];
+    dw_tensor tx = tensor_of(x), ty = tensor_of(y);
+    uint8_t stream[65536] = {0};
+    size_t used = 0, at = 0;
+    (void)state;
+    test_pair_open(&pair, "delta:bits=3", N, T, C, DW_F32);
+    for (uint64_t i = 0; i < 3; i++) {
+        fill(x, i);
+        test_pair_encode(&pair, keys, &tx);
+        memcpy(stream + used, pair.frame, pair.len);
+        used += pair.len;
+    }
+    for (int i = 0; i < 3; i++) {
+        uint64_t len = 0;
+        assert_int_equal(dw_frame_length(stream + at, 79, &len), DW_PENDING);
+        assert_int_equal(len, 80);
+        assert_int_equal(dw_frame_length(stream + at, 80, &len), DW_OK);
+        assert_true(len <= used - at);
+        assert_int_equal(
+            dw_decode(pair.decoder, stream + at, sizeof stream - at, &ty, NULL, 0, NULL), DW_OK);
+        at += len;
+    }
+    assert_int_equal(at, used);
+    uint64_t len = 0;
+    assert_int_equal(dw_frame_length(stream + at, sizeof stream - at, &len), DW_ERR_FORMAT);
+    stream[50] ^= 1; /* the length */
+    assert_int_equal(dw_frame_length(stream, sizeof stream, &len), DW_ERR_CORRUPT);
+    stream[54] = 0x7f; /* a length that this shape cannot have, sealed by whoever made it */
+    test_seal_tables(stream, 80);
+    assert_int_equal(dw_frame_length(stream, sizeof stream, &len), DW_ERR_FORMAT);
+    stream[4] = 1;
+    assert_int_equal(dw_frame_length(stream, sizeof stream, &len), DW_ERR_VERSION);
+    assert_int_equal(dw_frame_length(NULL, 80, &len), DW_ERR_ARGUMENT);
+    test_pair_close(&pair);
+}
+
+/* The decoder expects a length, the encoder keeps to it, whatever either has lost. */
+static void a_limit_is_kept(void **state)
+{
+    test_pair pair;
+    float x[N * T * C], y[N * T * C];
+    dw_tensor tx = tensor_of(x), ty = tensor_of(y);
+    size_t first, later, len;
+    (void)state;
+    test_pair_open(&pair, "delta:bits=3", N, T, C, DW_F32);
+    assert_int_equal(dw_decoder_expect(pair.decoder, keys, &tx, &first), DW_OK);
+    fill(x, 1);
+    test_pair_encode(&pair, keys, &tx);
+    assert_int_equal(pair.len, first);
+    assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+    assert_int_equal(dw_decoder_expect(pair.decoder, keys, &tx, &later), DW_OK);
+    assert_true(later < first);
+    fill(x, 2);
+    test_pair_encode(&pair, keys, &tx);
+    assert_int_equal(pair.len, later);
+    assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+    /* The encoder forgets, and would send longer than the decoder expects. */
+    assert_int_equal(dw_encoder_forget(pair.encoder, keys[0]), DW_OK);
+    assert_int_equal(dw_encoder_forget(pair.encoder, keys[1]), DW_OK);
+    dw_encode_options options = {.struct_size = sizeof options, .limit = later};
+    fill(x, 3);
+    assert_int_equal(
+        dw_encode_with(pair.encoder, keys, &tx, &options, pair.frame, pair.cap, &pair.len), DW_OK);
+    assert_true(pair.len <= later);
+    assert_true(test_encoder_counters(pair.encoder).stateless_entries > 0);
+    assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+    /* Nothing can be made shorter than that: the sentence says how long, and nothing changes. */
+    options.limit = later - 64;
+    dw_counters before = test_encoder_counters(pair.encoder);
+    assert_int_equal(dw_encode_with(pair.encoder, keys, &tx, &options, pair.frame, pair.cap, &len),
+                     DW_ERR_NO_ROOM);
+    char words[64];
+    snprintf(words, sizeof words, "room for %zu", options.limit);
+    assert_non_null(strstr(dw_encoder_why(pair.encoder), words));
+    dw_counters after = test_encoder_counters(pair.encoder);
+    assert_memory_equal(&before, &after, sizeof before);
+    options.struct_size = 0;
+    assert_int_equal(dw_encode_with(pair.encoder, keys, &tx, &options, pair.frame, pair.cap, &len),
+                     DW_ERR_ARGUMENT);
+    test_pair_close(&pair);
+}
+
+static void entries_are_stateless_by_call(void **state)
+{
+    test_pair pair;
+    float x[N * T * C], y[N * T * C];
+    dw_tensor tx = tensor_of(x), ty = tensor_of(y);
+    dw_encode_options options = {.struct_size = sizeof options, .stateless = 1};
+    size_t len;
+    (void)state;
+    test_pair_open(&pair, "delta:bits=3", N, T, C, DW_F32);
+    fill(x, 1);
+    assert_int_equal(dw_encode(pair.encoder, NULL, &tx, pair.frame, pair.cap, &len),
+                     DW_ERR_ARGUMENT);
+    assert_non_null(strstr(dw_encoder_why(pair.encoder), "keys is NULL"));
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(dw_encode_with(pair.encoder, i ? keys : NULL, &tx, &options, pair.frame,
+                                        pair.cap, &pair.len),
+                         DW_OK);
+        assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+        assert_int_equal(pair.reply_len, 0);
+    }
+    assert_int_equal(test_encoder_counters(pair.encoder).keys_held, 0);
+    assert_int_equal(test_decoder_counters(pair.decoder).stateless_entries, 2 * N);
+    test_pair_close(&pair);
+    test_pair_open(&pair, "direct:bits=3", N, T, C, DW_F32);
+    assert_int_equal(dw_encode(pair.encoder, NULL, &tx, pair.frame, pair.cap, &pair.len), DW_OK);
+    assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+    test_pair_close(&pair);
+}
+
+/* What the decoder will make of a frame, known when it is made. */
+static void the_reconstruction_is_what_arrives(void **state)
+{
+    static const char *const configs[] = {"delta:bits=3",
+                                          "delta:bits=2,group=channel,prev=f16",
+                                          "delta:bits=4,key=raw,prev=bf16",
+                                          "direct:bits=1",
+                                          "direct:bits=5,group=row",
+                                          "raw:bf16"};
+    static const dw_dtype dtypes[] = {DW_F32, DW_F16, DW_BF16};
+    test_random random = {5};
+    float x[N * T * C], y[N * T * C], z[N * T * C];
+    (void)state;
+    for (size_t i = 0; i < sizeof configs / sizeof *configs; i++) {
+        test_pair pair;
+        test_pair_open(&pair, configs[i], N, T, C, DW_F32);
+        for (int visit = 0; visit < 3; visit++) {
+            dw_dtype dtype = dtypes[visit];
+            dw_tensor tx = tensor_of(x), ty = dw_tensor_3d(y, dtype, N, T, C), tz = ty;
+            dw_encode_options options = {.struct_size = sizeof options, .reconstruction = &tz};
+            tz.data = z;
+            fill(x, (uint64_t)visit + 10);
+            if (visit) test_spoil(&random, x, DW_F32, N * T * C, visit > 1);
+            memset(y, 0, sizeof y);
+            memset(z, 1, sizeof z);
+            assert_int_equal(
+                dw_encode_with(pair.encoder, keys, &tx, &options, pair.frame, pair.cap, &pair.len),
+                DW_OK);
+            assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+            assert_memory_equal(y, z, N * T * C * dw_dtype_bytes(dtype));
+        }
+        test_pair_close(&pair);
+    }
+}
+
+static uint32_t bits_at(const void *data, dw_dtype dtype, size_t i)
+{
+    return dtype == DW_F32 ? ((const uint32_t *)data)[i] : ((const uint16_t *)data)[i];
+}
+
+/* y + factor * value, the product and the sum rounded once each, and then to y's dtype. */
+static uint32_t added(const void *y, dw_dtype dtype, size_t i, float factor, float value)
+{
+    volatile float product = factor * value;
+    volatile float sum = test_get(y, dtype, i) + product;
+    if (isnan(sum))
+        return dtype == DW_F32 ? DW_F32_NAN : dtype == DW_F16 ? DW_F16_NAN : DW_BF16_NAN;
+    if (dtype == DW_F32) return dw_bits_of(sum);
+    return dtype == DW_F16 ? dw_f16_round(sum) : dw_bf16_round(sum);
+}
+
+/* A decode that adds gives what a decode to f32 and an addition afterwards give. */
+static void decodes_add_to_what_is_there(void **state)
+{
+    static const char *const configs[] = {"delta:bits=3",
+                                          "delta:bits=2,group=channel,prev=f16",
+                                          "delta:bits=4,key=raw,prev=bf16",
+                                          "direct:bits=1",
+                                          "direct:bits=5,group=row",
+                                          "direct:bits=4,group=channel",
+                                          "raw",
+                                          "raw:bf16"};
+    static const float factors[] = {1, -0.25f, 3e38f, 0};
+    test_random random = {11};
+    float x[N * T * C], value[N * T * C], before[N * T * C], y[N * T * C];
+    (void)state;
+    for (size_t i = 0; i < 2 * sizeof configs / sizeof *configs; i++) {
+        test_pair pair, twin;
+        const char *config = configs[i / 2];
+        test_pair_open(&pair, config, N, T, C, DW_F32);
+        test_pair_open(&twin, config, N, T, C, DW_F32);
+        for (int visit = 0; visit < 4; visit++) {
+            dw_dtype dtype = (dw_dtype)(1 + test_next(&random) % 3);
+            dw_tensor tx = tensor_of(x), tv = tensor_of(value),
+                      ty = dw_tensor_3d(y, dtype, N, T, C);
+            dw_decode_options options = {
+                .struct_size = sizeof options, .adds = 1, .factor = factors[visit]};
+            fill(x, test_next(&random));
+            if (visit) test_spoil(&random, x, DW_F32, N * T * C, i % 2);
+            test_fill(&random, before, dtype, N * T * C, 1.0f);
+            if (visit > 1) test_spoil(&random, before, dtype, N * T * C, true);
+            memcpy(y, before, sizeof y);
+            test_pair_encode(&pair, keys, &tx);
+            assert_int_equal(
+                dw_decode_with(pair.decoder, pair.frame, pair.len, &ty, &options, NULL, 0, NULL),
+                DW_OK);
+            assert_int_equal(dw_decode(twin.decoder, pair.frame, pair.len, &tv, NULL, 0, NULL),
+                             DW_OK);
+            for (size_t k = 0; k < N * T * C; k++)
+                if (bits_at(y, dtype, k) != added(before, dtype, k, options.factor, value[k]))
+                    fail_msg("%s, visit %d, element %zu: %08x", config, visit, k,
+                             bits_at(y, dtype, k));
+        }
+        memcpy(before, y, sizeof y); /* a frame that is refused adds nothing */
+        dw_tensor ty = tensor_of(y);
+        dw_decode_options options = {.struct_size = sizeof options, .adds = 1, .factor = 1};
+        pair.frame[pair.len - 1] ^= 1;
+        assert_true(
+            dw_decode_with(pair.decoder, pair.frame, pair.len, &ty, &options, NULL, 0, NULL) < 0);
+        assert_memory_equal(before, y, sizeof y);
+        test_pair_close(&pair);
+        test_pair_close(&twin);
+    }
+}
+
+static void a_reset_begins_anew(void **state)
+{
+    test_pair pair;
+    float x[N * T * C], y[N * T * C];
+    dw_tensor tx = tensor_of(x), ty = tensor_of(y);
+    (void)state;
+    test_pair_open(&pair, "delta:bits=3", N, T, C, DW_F32);
+    for (uint64_t i = 0; i < 4; i++) {
+        if (i == 2) {
+            assert_int_equal(dw_encoder_reset(pair.encoder), DW_OK);
+            assert_int_equal(test_encoder_counters(pair.encoder).keys_held, 0);
+            assert_int_equal(test_encoder_counters(pair.encoder).state_bytes, 0);
+        }
+        fill(x, i);
+        test_pair_encode(&pair, keys, &tx);
+        assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+        test_pair_feedback(&pair);
+    }
+    assert_int_equal(test_encoder_counters(pair.encoder).key_entries, 2 * N);
+    assert_int_equal(test_encoder_counters(pair.encoder).delta_entries, 2 * N);
+    for (int i = 0; i < N; i++) test_pair_in_step(&pair, keys[i]);
+    test_pair_close(&pair);
+}
+
+/* A frame that leaves prev as it is advances version and chain: what follows starts from them. */
+static void a_skip_keeps_prev(void **state)
+{
+    test_pair pair;
+    float x[T * C], y[T * C], z[T * C];
+    uint8_t frame[512];
+    dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, T, C), ty = dw_tensor_3d(y, DW_F32, 1, T, C);
+    (void)state;
+    test_pair_open(&pair, "delta:bits=3,audit=2", 1, T, C, DW_F32);
+    test_random random = {3};
+    test_fill(&random, x, DW_F32, T * C, 1.0f);
+    test_pair_encode(&pair, keys, &tx);
+    assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+    memcpy(z, y, sizeof y);
+    memset(y, 0, sizeof y);
+    size_t len = test_skip_frame(pair.frame, pair.decoder, frame, sizeof frame);
+    assert_true(len > 0);
+    assert_int_equal(
+        dw_decode(pair.decoder, frame, len, &ty, pair.reply, pair.reply_cap, &pair.reply_len),
+        DW_OK);
+    assert_memory_equal(y, z, sizeof y);
+    dw_reply_info info = {.struct_size = sizeof info};
+    dw_reply_entry entry;
+    assert_int_equal(dw_reply_read(pair.reply, pair.reply_len, &info, NULL), DW_OK);
+    assert_int_equal(info.accepted, 1);
+    assert_int_equal(dw_reply_entry_read(pair.reply, pair.reply_len, 0, &entry), DW_OK);
+    assert_int_equal(entry.version, 2);
+    assert_int_equal(dw_decode(pair.decoder, frame, len, &ty, NULL, 0, NULL), DW_ERR_STALE);
+    test_pair_encode(&pair, keys, &tx); /* its base is the key frame, which is not held any more */
+    assert_int_equal(test_pair_decode(&pair, &ty), DW_ERR_STALE); /* and its sequence was taken */
+    test_pair_close(&pair);
+}
+
+/* A sentence names the field, and promises nothing that will not come. */
+static void sentences_name_what_is_wrong(void **state)
+{
+    test_pair pair;
+    float x[N * T * C], y[N * T * C];
+    dw_tensor tx = tensor_of(x), ty = tensor_of(y), none = tx;
+    size_t len;
+    (void)state;
+    fill(x, 1);
+    test_pair_open(&pair, "delta:bits=3,replies=never", N, T, C, DW_F32);
+    none.n = 0;
+    assert_int_equal(dw_encode(pair.encoder, keys, &none, pair.frame, pair.cap, &len),
+                     DW_ERR_ARGUMENT);
+    assert_non_null(strstr(dw_encoder_why(pair.encoder), "no samples"));
+    dw_key same[N] = {{1, 0}, {1, 0}};
+    assert_int_equal(dw_encode(pair.encoder, same, &tx, pair.frame, pair.cap, &len),
+                     DW_ERR_ARGUMENT);
+    assert_non_null(strstr(dw_encoder_why(pair.encoder), "same key"));
+    assert_int_equal(dw_encode(pair.encoder, keys, &tx, pair.frame, 100, &len), DW_ERR_NO_ROOM);
+    assert_non_null(strstr(dw_encoder_why(pair.encoder), "room for 100"));
+    test_pair_encode(&pair, keys, &tx);
+    test_pair_encode(&pair, keys, &tx);
+    assert_int_equal(test_pair_decode(&pair, &ty), DW_ERR_BASE); /* the first one was lost */
+    assert_null(strstr(dw_decoder_why(pair.decoder), "will follow"));
+    dw_decoder_destroy(pair.decoder);
+    assert_int_equal(dw_decoder_create_text(&pair.decoder, "delta:bits=3,group=32", NULL), DW_OK);
+    assert_int_equal(test_pair_decode(&pair, &ty), DW_ERR_MISMATCH);
+    assert_non_null(strstr(dw_decoder_why(pair.decoder), "group=64"));
+    assert_non_null(strstr(dw_decoder_why(pair.decoder), "group=32"));
+    test_pair_close(&pair);
+}
+
+typedef struct saved_keys {
+    uint8_t bytes[4][2048];
+    size_t lens[4];
+    int n;
+} saved_keys;
+
+static dw_status save_one(void *context, dw_key key, const void *saved, size_t len)
+{
+    saved_keys *all = context;
+    assert_true(key.sample == keys[0].sample || key.sample == keys[1].sample);
+    assert_true(len <= sizeof all->bytes[0]);
+    memcpy(all->bytes[all->n], saved, len);
+    all->lens[all->n++] = len;
+    return DW_OK;
+}
+
+static void nothing_is_imported(test_pair *pair, const saved_keys *out)
+{
+    uint8_t bad[2048];
+    for (size_t at = 0; at < out->lens[0]; at++) { /* every byte has a checksum */
+        memcpy(bad, out->bytes[0], out->lens[0]);
+        bad[at] ^= 0x10;
+        assert_true(dw_encoder_import(pair->encoder, bad, out->lens[0]) < 0);
+    }
+    assert_int_equal(dw_encoder_import(pair->encoder, out->bytes[0], out->lens[0] - 1),
+                     DW_ERR_FORMAT);
+    assert_int_equal(dw_encoder_import(pair->encoder, out->bytes[0], 12), DW_ERR_FORMAT);
+    assert_int_equal(dw_decoder_import(pair->decoder, out->bytes[0], out->lens[0]),
+                     DW_ERR_MISMATCH);
+    assert_int_equal(test_encoder_counters(pair->encoder).keys_held, 0);
+    assert_int_equal(test_decoder_counters(pair->decoder).keys_held, 0);
+}
+
+/* Both ends are saved, end, and go on in others: the next frames are changes, with the same bytes
+ * as if nothing had happened. */
+static void both_ends_go_on_where_they_were_saved(void **state)
+{
+    test_pair pair, other;
+    float x[N * T * C], y[N * T * C], z[N * T * C];
+    dw_tensor tx = tensor_of(x), ty = tensor_of(y), tz = tensor_of(z);
+    saved_keys out = {.n = 0}, in = {.n = 0};
+    size_t len;
+    (void)state;
+    test_pair_open(&pair, "delta:bits=3,audit=2,prev=bf16", N, T, C, DW_F32);
+    for (uint64_t i = 0; i < 3; i++) {
+        fill(x, i);
+        test_pair_encode(&pair, keys, &tx);
+        assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+        test_pair_feedback(&pair);
+    }
+    assert_int_equal(dw_encoder_export_all(pair.encoder, save_one, &out), DW_OK);
+    assert_int_equal(dw_decoder_export_all(pair.decoder, save_one, &in), DW_OK);
+    assert_true(out.n == 2 && in.n == 2);
+    assert_int_equal(dw_encoder_export(pair.encoder, keys[0], NULL, 0, &len), DW_OK);
+    assert_int_equal(len, out.lens[0]);
+    assert_int_equal(dw_encoder_export(pair.encoder, keys[0], z, len - 1, &len), DW_ERR_NO_ROOM);
+    assert_int_equal(dw_encoder_export(pair.encoder, (dw_key){99, 0}, z, sizeof z, &len),
+                     DW_ERR_ARGUMENT);
+    test_pair_open(&other, "delta:bits=3,audit=2,prev=bf16", N, T, C, DW_F32);
+    nothing_is_imported(&other, &out);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(dw_encoder_import(other.encoder, out.bytes[i], out.lens[i]), DW_OK);
+        assert_int_equal(dw_decoder_import(other.decoder, in.bytes[i], in.lens[i]), DW_OK);
+    }
+    for (uint64_t i = 3; i < 6; i++) {
+        fill(x, i);
+        test_pair_encode(&pair, keys, &tx);
+        test_pair_encode(&other, keys, &tx);
+        assert_int_equal(pair.len, other.len);
+        assert_memory_equal(pair.frame, other.frame, pair.len);
+        assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+        assert_int_equal(test_pair_decode(&other, &tz), DW_OK);
+        assert_memory_equal(y, z, sizeof y);
+        test_pair_feedback(&pair);
+        test_pair_feedback(&other);
+    }
+    assert_int_equal(test_encoder_counters(other.encoder).delta_entries, 3 * N);
+    fill(x, 9);
+    dw_encoder_destroy(other.encoder); /* one that has a life of its own does not take another's */
+    assert_int_equal(dw_encoder_create(&other.encoder, &other.config), DW_OK);
+    test_pair_encode(&other, keys, &tx);
+    assert_int_equal(dw_encoder_import(other.encoder, out.bytes[0], out.lens[0]), DW_ERR_MISMATCH);
+    test_pair_close(&pair);
+    test_pair_close(&other);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(frames_lie_behind_one_another),
+        cmocka_unit_test(a_limit_is_kept),
+        cmocka_unit_test(entries_are_stateless_by_call),
+        cmocka_unit_test(the_reconstruction_is_what_arrives),
+        cmocka_unit_test(decodes_add_to_what_is_there),
+        cmocka_unit_test(a_reset_begins_anew),
+        cmocka_unit_test(a_skip_keeps_prev),
+        cmocka_unit_test(both_ends_go_on_where_they_were_saved),
+        cmocka_unit_test(sentences_name_what_is_wrong),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,387 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * draft.c - frames taken apart, changed or made up, and put together again. */
+#include "draft.h"
+
+enum { HEADER = 80, PARAMETER = 8, ENTRY = 48, FORGOTTEN = 16 };
+enum { AT_N = 24, AT_T = 28, AT_C = 32, AT_F = 36, AT_P = 41, AT_LENGTH = 48 };
+enum { ROLE = 12, FORM = 13, USE = 14, BASE = 16, BYTES = 24, STATE = 40 };
+enum { STATELESS = 1, KEY = 2, DELTA = 3, SKIP = 4, SYNC = 5 };
+enum { MOST_PAYLOAD = 1 << 16 };
+
+static uint64_t get(const uint8_t *at, int bytes)
+{
+    uint64_t value = 0;
+    for (int i = 0; i < bytes; i++) value |= (uint64_t)at[i] << (8 * i);
+    return value;
+}
+
+static void put(uint8_t *at, int bytes, uint64_t value)
+{
+    for (int i = 0; i < bytes; i++) at[i] = (uint8_t)(value >> (8 * i));
+}
+
+static void put_key(uint8_t *at, dw_key key)
+{
+    put(at, 8, key.sample);
+    put(at + 8, 4, key.slice);
+}
+
+static uint8_t *copy(const uint8_t *from, uint64_t bytes)
+{
+    uint8_t *made = malloc(bytes ? bytes : 1);
+    REQUIRE(made != NULL);
+    if (bytes) memcpy(made, from, bytes);
+    return made;
+}
+
+void draft_free(draft *d)
+{
+    for (uint32_t i = 0; i < d->n_entries; i++) free(d->payload[i]);
+    memset(d, 0, sizeof *d);
+}
+
+void draft_read(draft *d, const uint8_t *frame)
+{
+    memset(d, 0, sizeof *d);
+    memcpy(d->header, frame, HEADER);
+    d->n_parameters = frame[AT_P];
+    d->n_entries = (uint32_t)get(frame + AT_N, 4);
+    d->n_forgotten = (uint32_t)get(frame + AT_F, 4);
+    REQUIRE(d->n_parameters <= DRAFT_PARAMETERS && d->n_entries <= DRAFT_ENTRIES);
+    REQUIRE(d->n_forgotten <= DRAFT_FORGOTTEN);
+    const uint8_t *at = frame + HEADER;
+    memcpy(d->parameter, at, (size_t)PARAMETER * d->n_parameters);
+    at += (size_t)PARAMETER * d->n_parameters;
+    memcpy(d->entry, at, (size_t)ENTRY * d->n_entries);
+    at += (size_t)ENTRY * d->n_entries;
+    memcpy(d->forgotten, at, (size_t)FORGOTTEN * d->n_forgotten);
+    at += (size_t)FORGOTTEN * d->n_forgotten;
+    at = frame + ((size_t)(at - frame) + 15) / 16 * 16;
+    for (uint32_t i = 0; i < d->n_entries; i++) {
+        uint64_t bytes = get(d->entry[i] + BYTES, 8);
+        d->payload[i] = copy(at, bytes);
+        at += bytes;
+    }
+}
+
+uint8_t *draft_write(const draft *d, size_t *len)
+{
+    size_t tables = HEADER + (size_t)PARAMETER * d->n_parameters + (size_t)ENTRY * d->n_entries +
+                    (size_t)FORGOTTEN * d->n_forgotten;
+    size_t end = (tables + 15) / 16 * 16, at = HEADER;
+    *len = end;
+    for (uint32_t i = 0; i < d->n_entries; i++) *len += (size_t)get(d->entry[i] + BYTES, 8);
+    uint8_t *frame = calloc(*len, 1);
+    REQUIRE(frame != NULL);
+    memcpy(frame, d->header, HEADER);
+    frame[AT_P] = (uint8_t)d->n_parameters;
+    put(frame + AT_N, 4, d->n_entries);
+    put(frame + AT_F, 4, d->n_forgotten);
+    put(frame + AT_LENGTH, 8, *len);
+    memcpy(frame + at, d->parameter, (size_t)PARAMETER * d->n_parameters);
+    at += (size_t)PARAMETER * d->n_parameters;
+    memcpy(frame + at, d->entry, (size_t)ENTRY * d->n_entries);
+    at += (size_t)ENTRY * d->n_entries;
+    memcpy(frame + at, d->forgotten, (size_t)FORGOTTEN * d->n_forgotten);
+    for (uint32_t i = 0; i < d->n_entries; i++) {
+        size_t bytes = (size_t)get(d->entry[i] + BYTES, 8);
+        memcpy(frame + end, d->payload[i], bytes);
+        end += bytes;
+    }
+    fuzz_seal_frame(frame, *len);
+    return frame;
+}
+
+/* ---- Frames that nobody encoded. ------------------------------------------------------------- */
+
+/* Payload bytes like those of an encoder in their magnitudes, or any at all. */
+static void fill_payload(fuzz_input *input, uint8_t *payload, uint64_t bytes)
+{
+    uint32_t mode = fuzz_byte(input), seed = (uint32_t)fuzz_bytes(input, 2);
+    for (uint64_t i = 0; i < bytes; i++) {
+        seed = seed * 1664525u + 1013904223u;
+        payload[i] = (uint8_t)(seed >> 24);
+        if ((mode & 3) == 1) payload[i] = i % 2 ? 0x3f : payload[i]; /* scales around 1 */
+        if ((mode & 3) == 2) payload[i] = i % 2 ? 0x7f : payload[i]; /* large ones, and NaN */
+        if ((mode & 3) == 3) payload[i] = (uint8_t)(seed >> 30) * 0x55;
+    }
+}
+
+/* Makes entry i one of that role and use, with a payload of the size that these have; false: the
+ * codec has no such use. */
+static bool make_entry(draft *d, uint32_t i, fuzz_input *input, const draft_world *world,
+                       uint8_t role, uint8_t use)
+{
+    uint8_t *e = d->entry[i], form = 0, x = d->header[40];
+    uint32_t t = (uint32_t)get(d->header + AT_T, 4), c = (uint32_t)get(d->header + AT_C, 4);
+    dw_key key = {get(e, 8), (uint32_t)get(e + 8, 4)};
+    const model_held *held = model_find(world->model, key);
+    bool audits = world->model->config.audit != DW_AUDIT_NEVER && role != STATELESS;
+    bool based = role == DELTA || role == SKIP;
+    if (x < 1 || x > 3) return false;
+    size_t bytes = model_payload_bytes(&world->model->config, x, use, t, c, MOST_PAYLOAD, &form);
+    if (bytes == SIZE_MAX) return false;
+    e[ROLE] = role;
+    e[FORM] = form;
+    e[USE] = use;
+    put(e + BASE, 8, !based ? 0 : held ? held->chain : 1);
+    put(e + BYTES, 8, bytes);
+    put(e + BYTES + 8, 8, 0); /* the digest of no payload; another one is sealed */
+    put(e + STATE, 8, audits);
+    free(d->payload[i]);
+    d->payload[i] = copy(e, 0);
+    if (bytes == 0) return true;
+    free(d->payload[i]);
+    d->payload[i] = calloc(bytes, 1);
+    REQUIRE(d->payload[i] != NULL);
+    fill_payload(input, d->payload[i], bytes);
+    return true;
+}
+
+/* Deltas are the most likely: all others begin with nothing. Now and then a role has the use of
+ * another. */
+static void make_any_entry(draft *d, uint32_t i, fuzz_input *input, const draft_world *world)
+{
+    static const uint8_t kinds[20][2] = {
+        {DELTA, 2}, {DELTA, 2},     {DELTA, 2},     {DELTA, 2},     {KEY, 1},
+        {KEY, 1},   {KEY, 1},       {SYNC, 4},      {SYNC, 4},      {SKIP, 0},
+        {SKIP, 0},  {SKIP, 0},      {STATELESS, 1}, {STATELESS, 1}, {STATELESS, 3},
+        {DELTA, 2}, {STATELESS, 1}, {DELTA, 1},     {KEY, 3},       {STATELESS, 4}};
+    uint32_t kind = fuzz_below(input, 20);
+    bool keeps = world->model->config.codec == DW_CODEC_DELTA || fuzz_byte(input) % 16 == 1;
+    if (!keeps || !make_entry(d, i, input, world, kinds[kind][0], kinds[kind][1]))
+        (void)make_entry(d, i, input, world, STATELESS, 1);
+}
+
+void draft_make_up(draft *d, fuzz_input *input, const draft_world *world)
+{
+    memset(d, 0, sizeof *d);
+    uint8_t *h = d->header;
+    memcpy(h, "DWF1\2", 5);
+    h[6] = (uint8_t)world->model->config.codec;
+    h[7] = fuzz_byte(input) & 1;
+    put(h + 8, 8, world->incarnation);
+    put(h + 16, 8, world->sequence);
+    put(h + AT_T, 4, world->t);
+    put(h + AT_C, 4, world->c);
+    h[40] = (uint8_t)world->x;
+    d->n_parameters = model_parameters(&world->model->config, h[40], d->parameter[0]);
+    d->n_entries = world->n;
+    uint32_t first = fuzz_below(input, world->n_keys);
+    for (uint32_t i = 0; i < d->n_entries; i++) {
+        put_key(d->entry[i], world->keys[(first + i) % world->n_keys]);
+        d->payload[i] = copy(d->entry[i], 0);
+        make_any_entry(d, i, input, world);
+    }
+}
+
+/* ---- Changes. -------------------------------------------------------------------------------- */
+
+static void change_parameters(draft *d, fuzz_input *input)
+{
+    uint32_t n = d->n_parameters, i = n ? fuzz_below(input, n) : 0,
+             k = n ? fuzz_below(input, n) : 0;
+    uint8_t spare[PARAMETER];
+    switch (fuzz_below(input, 4)) {
+    case 0: /* one less */
+        if (n == 0) return;
+        memmove(d->parameter[i], d->parameter[i + 1], (size_t)PARAMETER * (n - i - 1));
+        d->n_parameters--;
+        return;
+    case 1: /* one more: another one again, or one with any number */
+        if (n == DRAFT_PARAMETERS) return;
+        memmove(d->parameter[i + 1], d->parameter[i], (size_t)PARAMETER * (n - i));
+        if (fuzz_byte(input) & 1) {
+            memset(d->parameter[i], 0, PARAMETER);
+            d->parameter[i][0] = fuzz_byte(input);
+            d->parameter[i][4] = fuzz_byte(input);
+        } else if (n > 0) {
+            memcpy(d->parameter[i], d->parameter[k], PARAMETER);
+        }
+        d->n_parameters++;
+        return;
+    case 2: /* in another order */
+        if (n == 0) return;
+        memcpy(spare, d->parameter[i], PARAMETER);
+        memcpy(d->parameter[i], d->parameter[k], PARAMETER);
+        memcpy(d->parameter[k], spare, PARAMETER);
+        return;
+    default: /* another small value, which is often one that the parameter has */
+        if (n > 0) put(d->parameter[i] + 4, 4, 1 + fuzz_below(input, 8));
+        return;
+    }
+}
+
+/* Entry i becomes a copy of entry k. */
+static void copy_entry(draft *d, uint32_t i, uint32_t k)
+{
+    uint8_t *payload = copy(d->payload[k], get(d->entry[k] + BYTES, 8));
+    free(d->payload[i]);
+    d->payload[i] = payload;
+    memcpy(d->entry[i], d->entry[k], ENTRY);
+}
+
+static void change_entries(draft *d, fuzz_input *input, const draft_world *world)
+{
+    uint32_t n = d->n_entries, i = fuzz_below(input, n ? n : 1), k = fuzz_below(input, n ? n : 1);
+    if (n == 0) return;
+    switch (fuzz_below(input, 7)) {
+    case 6: /* what no chain tells of */
+        put(d->entry[i] + STATE, 8, d->entry[i][STATE] == 0);
+        return;
+    case 0: /* one less */
+        copy_entry(d, i, n - 1);
+        free(d->payload[n - 1]);
+        d->payload[n - 1] = NULL;
+        d->n_entries--;
+        return;
+    case 1: /* one more, of the same or of another key */
+        if (n == DRAFT_ENTRIES) return;
+        copy_entry(d, n, i);
+        if (fuzz_byte(input) & 1)
+            put_key(d->entry[n], world->keys[fuzz_below(input, world->n_keys)]);
+        d->n_entries++;
+        return;
+    case 2: /* under another key, with its chain or not */
+        put_key(d->entry[i], world->keys[fuzz_below(input, world->n_keys)]);
+        if (fuzz_byte(input) & 1) make_any_entry(d, i, input, world);
+        return;
+    case 3:
+    case 4: /* another role */ make_any_entry(d, i, input, world); return;
+    default: /* of some other entry all but the key */
+        copy_entry(d, i, k);
+        put_key(d->entry[i], world->keys[fuzz_below(input, world->n_keys)]);
+        return;
+    }
+}
+
+static void change_forgotten(draft *d, fuzz_input *input, const draft_world *world)
+{
+    uint32_t n = d->n_forgotten;
+    if (n == DRAFT_FORGOTTEN || (n > 0 && fuzz_byte(input) % 4 == 0)) {
+        d->n_forgotten--;
+        return;
+    }
+    memset(d->forgotten[n], 0, FORGOTTEN);
+    dw_key key = world->keys[fuzz_below(input, world->n_keys)];
+    put_key(d->forgotten[n], key);
+    d->n_forgotten++;
+}
+
+static void change_header(draft *d, fuzz_input *input, const draft_world *world)
+{
+    uint8_t *h = d->header;
+    switch (fuzz_below(input, 6)) {
+    case 0: put(h + 8, 8, world->incarnation + fuzz_below(input, 3)); return; /* another life */
+    case 1:
+    case 2: put(h + 16, 8, world->sequence + fuzz_below(input, 6) - 3); return; /* late or early */
+    case 3: h[7] ^= 1; return;
+    case 4:
+        h[40] = (uint8_t)(1 + fuzz_below(input, 3));
+        return; /* x's dtype, which others follow */
+    default:
+        d->n_parameters =
+            model_parameters(&world->model->config, (uint8_t)(1 + h[40] % 3), d->parameter[0]);
+        return;
+    }
+}
+
+/* Some bytes of one payload. */
+static void change_payload(draft *d, fuzz_input *input)
+{
+    uint32_t i = fuzz_below(input, d->n_entries ? d->n_entries : 1);
+    uint64_t bytes = d->n_entries ? get(d->entry[i] + BYTES, 8) : 0;
+    for (uint32_t edits = 1 + fuzz_below(input, 4); edits > 0 && bytes > 0; edits--) {
+        uint64_t at = fuzz_below(input, 1 << 16) % bytes;
+        d->payload[i][at] = fuzz_byte(input);
+    }
+}
+
+void draft_change(draft *d, fuzz_input *input, const draft_world *world)
+{
+    switch (fuzz_below(input, 8)) {
+    case 0: change_parameters(d, input); return;
+    case 1:
+    case 2: change_entries(d, input, world); return;
+    case 3: change_forgotten(d, input, world); return;
+    case 4: change_header(d, input, world); return;
+    default: change_payload(d, input); return;
+    }
+}
+
+/* ---- Fields. --------------------------------------------------------------------------------- */
+
+typedef struct field {
+    uint8_t at, bytes;
+} field;
+
+static void change_value(fuzz_input *input, uint8_t *at, int bytes)
+{
+    uint64_t value = get(at, bytes), how = fuzz_below(input, 8);
+    switch (how) {
+    case 0: value = 0; break;
+    case 1: value = 1; break;
+    case 2: value = UINT64_MAX; break;
+    case 3: value++; break;
+    case 4: value--; break;
+    case 5: value ^= UINT64_C(1) << fuzz_below(input, (uint32_t)(8 * bytes)); break;
+    case 6: value = fuzz_byte(input); break;
+    default: value = fuzz_bytes(input, bytes); break;
+    }
+    put(at, bytes, value);
+}
+
+static void change_one(fuzz_input *input, uint8_t *bytes, size_t len, size_t start,
+                       const field *fields, uint32_t n)
+{
+    const field *f = &fields[fuzz_below(input, n)];
+    if (start <= len && start + f->at + f->bytes <= len)
+        change_value(input, bytes + start + f->at, f->bytes);
+}
+
+void fuzz_change_field(fuzz_input *input, uint8_t *frame, size_t len)
+{
+    static const field header[] = {{0, 4},  {4, 1},  {5, 1},  {6, 1},  {7, 1},  {8, 8},
+                                   {16, 8}, {24, 4}, {28, 4}, {32, 4}, {36, 4}, {40, 1},
+                                   {41, 1}, {42, 6}, {48, 8}, {56, 8}, {64, 8}, {72, 8}};
+    static const field parameter[] = {{0, 1}, {1, 3}, {4, 4}, {4, 4}};
+    static const field entry[] = {{0, 8},  {8, 4},  {12, 1}, {13, 1}, {14, 1},
+                                  {15, 1}, {16, 8}, {24, 8}, {32, 8}, {40, 8}};
+    static const field forgotten[] = {{0, 8}, {8, 4}, {12, 4}};
+    if (len < HEADER) return;
+    uint32_t p = frame[AT_P], n = (uint32_t)get(frame + AT_N, 4),
+             f = (uint32_t)get(frame + AT_F, 4);
+    size_t entries = HEADER + (size_t)PARAMETER * p, forgets = entries + (size_t)ENTRY * n;
+    switch (fuzz_below(input, 4)) {
+    case 0: change_one(input, frame, len, 0, header, sizeof header / sizeof *header); return;
+    case 1:
+        change_one(input, frame, len, HEADER + (size_t)PARAMETER * fuzz_below(input, p ? p : 1),
+                   parameter, 4);
+        return;
+    case 2:
+        change_one(input, frame, len,
+                   entries + (size_t)ENTRY * fuzz_below(input, n && n < 256 ? n : 1), entry, 10);
+        return;
+    default: /* the zeros behind the tables too */
+        change_one(input, frame, len,
+                   forgets + (size_t)FORGOTTEN * fuzz_below(input, f < 255 ? f + 1 : 1), forgotten,
+                   3);
+        return;
+    }
+}
+
+void fuzz_change_reply_field(fuzz_input *input, uint8_t *reply, size_t len)
+{
+    static const field header[] = {{0, 4},  {4, 1},  {5, 1},  {6, 1},  {7, 1}, {8, 8},
+                                   {16, 8}, {24, 4}, {28, 4}, {32, 8}, {40, 8}};
+    static const field entry[] = {{0, 8}, {8, 4}, {12, 1}, {13, 3}, {16, 8}, {24, 8}, {32, 8}};
+    enum { REPLY_HEADER = 48, REPLY_ENTRY = 40 };
+    if (len < REPLY_HEADER) return;
+    uint32_t n = (uint32_t)get(reply + 24, 4);
+    if (fuzz_byte(input) & 1)
+        change_one(input, reply, len, 0, header, sizeof header / sizeof *header);
+    else
+        change_one(input, reply, len,
+                   REPLY_HEADER + (size_t)REPLY_ENTRY * fuzz_below(input, n && n < 256 ? n : 1),
+                   entry, 7);
+}

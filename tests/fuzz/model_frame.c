@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * model_frame.c - how the model reads a frame: section 1 of docs/format.md, and steps 1 to 3. */
+#include "model_frame.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+/* Wider than any product of a header's fields. */
+__extension__ typedef unsigned __int128 wide;
+
+uint64_t model_get(const uint8_t *at, int bytes)
+{
+    uint64_t value = 0;
+    for (int i = 0; i < bytes; i++) value |= (uint64_t)at[i] << (8 * i);
+    return value;
+}
+
+void model_put(uint8_t *at, int bytes, uint64_t value)
+{
+    for (int i = 0; i < bytes; i++) at[i] = (uint8_t)(value >> (8 * i));
+}
+
+uint64_t model_hash(const void *bytes, uint64_t n)
+{
+    return XXH3_64bits(bytes, (size_t)n);
+}
+
+/* ---- Places in a frame (1). ------------------------------------------------------------------ */
+
+uint64_t model_entry_place(const model_header *h, uint32_t i)
+{
+    return HEADER + PARAMETER * (uint64_t)h->n_parameters + ENTRY * (uint64_t)i;
+}
+
+static uint64_t forgotten_place(const model_header *h, uint32_t i)
+{
+    return model_entry_place(h, h->n) + FORGOTTEN * (uint64_t)i;
+}
+
+uint64_t model_tables_end(const model_header *h)
+{
+    return (forgotten_place(h, h->n_forgotten) + 15) / 16 * 16;
+}
+
+model_entry model_entry_at(const uint8_t *frame, const model_header *h, uint32_t i)
+{
+    const uint8_t *e = frame + model_entry_place(h, i);
+    return (model_entry){.key = {model_get(e, 8), (uint32_t)model_get(e + 8, 4)},
+                         .role = e[12],
+                         .form = e[13],
+                         .use = e[14],
+                         .zero = e[15],
+                         .base_chain = model_get(e + 16, 8),
+                         .payload_bytes = model_get(e + 24, 8),
+                         .payload_digest = model_get(e + 32, 8),
+                         .state_digest = model_get(e + 40, 8)};
+}
+
+dw_key model_forgotten_at(const uint8_t *frame, const model_header *h, uint32_t i)
+{
+    const uint8_t *f = frame + forgotten_place(h, i);
+    return (dw_key){model_get(f, 8), (uint32_t)model_get(f + 8, 4)};
+}
+
+bool model_has_state(const model_entry *e)
+{
+    return e->role != STATELESS;
+}
+
+/* ---- Steps 1 to 3. --------------------------------------------------------------------------- */
+
+static dw_status open_header(const uint8_t *frame, size_t len, model_header *h)
+{
+    if (len < HEADER || memcmp(frame, "DWF1", 4) != 0) return DW_ERR_FORMAT;
+    if (frame[4] != 2 || frame[5] != 0) return DW_ERR_VERSION;
+    if (model_get(frame + 72, 8) != model_hash(frame, 72)) return DW_ERR_CORRUPT;
+    *h = (model_header){.codec = frame[6],
+                        .flags = frame[7],
+                        .incarnation = model_get(frame + 8, 8),
+                        .sequence = model_get(frame + 16, 8),
+                        .n = (uint32_t)model_get(frame + 24, 4),
+                        .t = (uint32_t)model_get(frame + 28, 4),
+                        .c = (uint32_t)model_get(frame + 32, 4),
+                        .n_forgotten = (uint32_t)model_get(frame + 36, 4),
+                        .x = frame[40],
+                        .n_parameters = frame[41],
+                        .length = model_get(frame + 48, 8),
+                        .seed = model_get(frame + 56, 8)};
+    if (h->flags > 1 || !h->incarnation || !h->sequence || !h->n || !h->t || !h->c)
+        return DW_ERR_FORMAT;
+    if (!model_bytes(h->x) || h->n_parameters > 32 || model_get(frame + 42, 6))
+        return DW_ERR_FORMAT;
+    wide elements = (wide)h->n * h->t * h->c;
+    if (elements * 4 >> 63) return DW_ERR_FORMAT;
+    wide padded = ((uint64_t)h->c + 31) / 32 * 32, end = model_tables_end(h);
+    if (h->length < end || h->length > end + h->n * (padded * 9 * h->t + 64)) return DW_ERR_FORMAT;
+    return DW_OK;
+}
+
+static dw_status open_tables(const uint8_t *frame, size_t len, const model_header *h)
+{
+    uint64_t end = model_tables_end(h);
+    if (len < end) return DW_ERR_FORMAT;
+    return model_get(frame + 64, 8) == model_hash(frame + HEADER, end - HEADER) ? DW_OK
+                                                                                : DW_ERR_CORRUPT;
+}
+
+static bool entry_is_possible(const model_entry *e)
+{
+    static const uint8_t uses[6][2] = {{0}, {1, 3}, {1, 1}, {2, 2}, {0, 0}, {4, 4}};
+    if (e->zero || e->role < STATELESS || e->role > SYNC) return false;
+    if (e->use != uses[e->role][0] && e->use != uses[e->role][1]) return false;
+    if ((e->role == CHANGE || e->role == SKIP) != (e->base_chain != 0)) return false;
+    if ((e->role == SKIP) != (e->payload_digest == 0)) return false;
+    if ((e->role == SKIP) != (e->form == 0)) return false;
+    if (e->role == SKIP && e->payload_bytes) return false;
+    if (!model_has_state(e) && e->state_digest) return false;
+    return e->payload_bytes % 16 == 0;
+}
+
+/* What step 3 says without knowing the codec, but for the end of what came. */
+static bool tables_are_possible(const uint8_t *frame, const model_header *h)
+{
+    wide payloads = 0;
+    for (uint32_t i = 0; i < h->n; i++) {
+        model_entry e = model_entry_at(frame, h, i);
+        if (!entry_is_possible(&e)) return false;
+        payloads += e.payload_bytes;
+    }
+    for (uint32_t i = 0; i < h->n_forgotten; i++)
+        if (model_get(frame + forgotten_place(h, i) + 12, 4)) return false;
+    for (uint64_t at = forgotten_place(h, h->n_forgotten); at < model_tables_end(h); at++)
+        if (frame[at]) return false;
+    return model_tables_end(h) + payloads == h->length;
+}
+
+static bool is_group(uint32_t value)
+{
+    return value == 16 || value == 32 || value == 64 || value == 128 || value == 256 ||
+           value == 65535 || value == 65534;
+}
+
+static bool is_key(uint32_t value)
+{
+    return (value >= 2 && value <= 8) || value == 32 || value == 16 || value == 17;
+}
+
+/* 1.2, the table: which codec has the parameter, and which values it has. */
+static bool codec_has(uint8_t codec, uint32_t number)
+{
+    if (number == BITS || number == GROUP) return codec == DELTA || codec == DIRECT;
+    if (number == DTYPE) return codec == RAW;
+    return codec == DELTA &&
+           (number == KEY_AS || number == PREV || number == CHOOSE || number == AUDIT);
+}
+
+static bool value_is_possible(uint32_t number, uint32_t value)
+{
+    switch (number) {
+    case BITS: return value >= 1 && value <= 8;
+    case GROUP: return is_group(value);
+    case KEY_AS: return is_key(value);
+    case DTYPE:
+    case PREV: return value >= 1 && value <= 3;
+    case CHOOSE: return value == 1 || value == 2;
+    case AUDIT: return value >= 1 && value <= 255;
+    default: return false;
+    }
+}
+
+static bool read_parameters(const uint8_t *frame, const model_header *h, model_params *p)
+{
+    uint32_t wanted = 0, last = 0;
+    *p =
+        (model_params){.codec = h->codec,
+                       .digest = model_hash(frame + HEADER, PARAMETER * (uint64_t)h->n_parameters)};
+    for (uint32_t i = 0; i < h->n_parameters; i++) {
+        const uint8_t *at = frame + HEADER + PARAMETER * i;
+        uint32_t number = at[0], value = (uint32_t)model_get(at + 4, 4);
+        if (number <= last || number >= MODEL_PARAMETERS || model_get(at + 1, 3)) return false;
+        if (!codec_has(h->codec, number) || !value_is_possible(number, value)) return false;
+        p->of[number] = value;
+        last = number;
+    }
+    for (uint32_t number = 1; number < MODEL_PARAMETERS; number++)
+        wanted += codec_has(h->codec, number);
+    return wanted > 0 && wanted == h->n_parameters;
+}
+
+static uint8_t dtype_of_key(uint32_t key)
+{
+    return key == 32 ? 1 : key == 16 ? 2 : key == 17 ? 3 : 0;
+}
+
+/* 1.3, the last table; false: the codec has no such use. */
+bool model_find_way(const model_params *p, uint32_t use, model_way *way)
+{
+    model_way quantized = {.form = QUANTIZED, .bits = p->of[BITS], .group = p->of[GROUP]};
+    *way = quantized;
+    switch (p->codec * 8 + use) {
+    case DELTA * 8 + 0: *way = (model_way){0}; return true;
+    case DELTA * 8 + 1:
+        if (dtype_of_key(p->of[KEY_AS]))
+            *way = (model_way){.form = FLOATS, .dtype = dtype_of_key(p->of[KEY_AS])};
+        else
+            way->bits = p->of[KEY_AS];
+        return true;
+    case DELTA * 8 + 2: way->chooses = p->of[CHOOSE] == 1; return true;
+    case DELTA * 8 + 4:
+        *way = (model_way){.form = FLOATS, .dtype = (uint8_t)p->of[PREV]};
+        return true;
+    case DELTA * 8 + 3:
+    case DIRECT * 8 + 1: return true;
+    case RAW * 8 + 1:
+        *way = (model_way){.form = FLOATS, .dtype = (uint8_t)p->of[DTYPE]};
+        return true;
+    default: return false;
+    }
+}
+
+static bool entries_fit_codec(const uint8_t *frame, const model_header *h, const model_params *p)
+{
+    bool audited = p->codec == DELTA && p->of[AUDIT] != 255;
+    if (h->seed || (h->n_forgotten && p->codec != DELTA)) return false;
+    for (uint32_t i = 0; i < h->n; i++) {
+        model_entry e = model_entry_at(frame, h, i);
+        model_way way;
+        if (!model_find_way(p, e.use, &way) || (model_has_state(&e) && p->codec != DELTA))
+            return false;
+        if (e.form != way.form) return false;
+        if ((model_has_state(&e) && audited) != (e.state_digest != 0)) return false;
+        if (model_size(&way, h->t, h->c, (size_t)h->length) != e.payload_bytes) return false;
+    }
+    return true;
+}
+
+/* *whole: steps 1 and 2, and of step 3 what needs no codec, hold: a reply can be made. */
+dw_status model_open_frame(const uint8_t *frame, size_t len, model_header *h, model_params *p,
+                           int *step, bool *whole)
+{
+    *step = 1;
+    *whole = false;
+    dw_status status = open_header(frame, len, h);
+    if (status) return status;
+    *step = 2;
+    status = open_tables(frame, len, h);
+    if (status) return status;
+    *step = 3;
+    if (!tables_are_possible(frame, h)) return DW_ERR_FORMAT;
+    *whole = true;
+    if (!read_parameters(frame, h, p)) {
+        *p = (model_params){.digest = p->digest};
+        return DW_ERR_FORMAT;
+    }
+    if (len < h->length || !entries_fit_codec(frame, h, p)) return DW_ERR_FORMAT;
+    return DW_OK;
+}
+
+dw_status model_read(const uint8_t *frame, size_t len, model_header *h)
+{
+    model_params p;
+    int step;
+    bool whole;
+    return model_open_frame(frame, len, h, &p, &step, &whole);
+}
+
+dw_status model_length(const uint8_t *frame, size_t have, uint64_t *len)
+{
+    model_header h;
+    if (have < HEADER) {
+        *len = HEADER;
+        return DW_PENDING;
+    }
+    dw_status status = open_header(frame, have, &h);
+    if (!status) *len = h.length;
+    return status;
+}
+
+/* ---- The decoder's own parameters (1.2), from its config. ------------------------------------ */
+
+uint32_t model_parameters(const dw_config *config, uint8_t x, uint8_t *block)
+{
+    static const uint8_t own[] = {0, 32, 16, 17};
+    uint8_t codec = config->codec ? (uint8_t)config->codec : DELTA;
+    uint32_t value[MODEL_PARAMETERS] = {
+        [BITS] = config->bits ? config->bits : 4,   [GROUP] = config->group ? config->group : 64,
+        [KEY_AS] = config->key ? config->key : 8,   [DTYPE] = config->raw ? config->raw : x,
+        [PREV] = config->prev ? config->prev : x,   [CHOOSE] = config->choose ? config->choose : 1,
+        [AUDIT] = config->audit ? config->audit : 1};
+    uint32_t n = 0;
+    if (value[KEY_AS] == DW_KEY_RAW) value[KEY_AS] = own[x];
+    for (uint32_t number = 1; number < MODEL_PARAMETERS; number++) {
+        if (!codec_has(codec, number)) continue;
+        memset(block + (size_t)PARAMETER * n, 0, PARAMETER);
+        block[PARAMETER * n] = (uint8_t)number;
+        model_put(block + PARAMETER * n + 4, 4, value[number]);
+        n++;
+    }
+    return n;
+}
+
+size_t model_payload_bytes(const dw_config *config, uint8_t x, uint32_t use, uint32_t t, uint32_t c,
+                           size_t most, uint8_t *form)
+{
+    uint8_t frame[HEADER + PARAMETER * MODEL_PARAMETERS] = {0};
+    model_header h = {.codec = config->codec ? (uint8_t)config->codec : DELTA};
+    model_params p;
+    model_way way;
+    h.n_parameters = (uint8_t)model_parameters(config, x, frame + HEADER);
+    if (!read_parameters(frame, &h, &p) || !model_find_way(&p, use, &way)) return SIZE_MAX;
+    *form = way.form;
+    return model_size(&way, t, c, most);
+}

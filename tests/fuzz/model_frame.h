@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * model_frame.h - how the model reads a frame: section 1 of docs/format.md, and steps 1 to 3. */
+#ifndef DELTAWIRE_TESTS_FUZZ_MODEL_FRAME_H
+#define DELTAWIRE_TESTS_FUZZ_MODEL_FRAME_H
+
+#include "model.h"
+#include "model_values.h"
+
+/* What the fields' numbers mean. */
+enum { DELTA = 1, DIRECT = 2, RAW = 3 };
+enum { STATELESS = 1, KEY = 2, CHANGE = 3, SKIP = 4, SYNC = 5 };
+enum { HEADER = 80, PARAMETER = 8, ENTRY = 48, FORGOTTEN = 16 };
+enum { BITS = 1, GROUP = 2, KEY_AS = 6, DTYPE = 7, PREV = 8, CHOOSE = 9, AUDIT = 11 };
+enum { FLOATS = 1, QUANTIZED = 2 };
+
+typedef struct model_entry {
+    dw_key key;
+    uint8_t role, form, use, zero;
+    uint64_t base_chain, payload_bytes, payload_digest, state_digest;
+} model_entry;
+
+/* Values by parameters' numbers; 0: it is not there. */
+typedef struct model_params {
+    uint8_t codec;
+    uint32_t of[MODEL_PARAMETERS];
+    uint64_t digest;
+} model_params;
+
+uint64_t model_get(const uint8_t *at, int bytes);
+void model_put(uint8_t *at, int bytes, uint64_t value);
+uint64_t model_hash(const void *bytes, uint64_t n);
+
+/* Where the parts of a frame begin, and what stands there. */
+uint64_t model_entry_place(const model_header *h, uint32_t i);
+uint64_t model_tables_end(const model_header *h);
+model_entry model_entry_at(const uint8_t *frame, const model_header *h, uint32_t i);
+dw_key model_forgotten_at(const uint8_t *frame, const model_header *h, uint32_t i);
+bool model_has_state(const model_entry *e);
+
+/* 1.3, the last table; false: the codec has no such use. */
+bool model_find_way(const model_params *p, uint32_t use, model_way *way);
+
+/* Steps 1 to 3. *whole: steps 1 and 2, and of step 3 what needs no codec, hold: a reply can be
+ * made. */
+dw_status model_open_frame(const uint8_t *frame, size_t len, model_header *h, model_params *p,
+                           int *step, bool *whole);
+
+#endif

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * model_values.h - the model's arithmetic and layouts: sections 3 and 5 of docs/format.md. */
+#ifndef DELTAWIRE_TESTS_FUZZ_MODEL_VALUES_H
+#define DELTAWIRE_TESTS_FUZZ_MODEL_VALUES_H
+
+#include "fuzz.h"
+
+/* How one use writes values (1.3, the last table). */
+typedef struct model_way {
+    uint8_t form; /* 0: no payload */
+    uint32_t bits, group;
+    bool chooses;
+    uint8_t dtype; /* of floats */
+} model_way;
+
+/* Section 3: the size of a payload; SIZE_MAX where it is more than `most`. */
+size_t model_size(const model_way *way, uint32_t t, uint32_t c, size_t most);
+
+/* One element as section 5 makes it, before it is rounded to y or prev. */
+typedef struct model_value {
+    float r;       /* step 4; of floats the value itself */
+    bool poisoned; /* y is NaN; state stays (deltas) or becomes +0 */
+    uint32_t bits; /* of floats, as they came, in their dtype */
+} model_value;
+
+/* All t*c elements of an entry; prev: what is held, for deltas, else NULL. */
+void model_values(const model_way *way, uint32_t t, uint32_t c, const uint8_t *payload,
+                  const uint8_t *prev, uint8_t prev_dtype, model_value *values);
+
+/* Bits of a dtype, in the machine's byte order. */
+size_t model_bytes(uint8_t dtype); /* 0: no dtype */
+uint32_t model_load(const uint8_t *data, uint8_t dtype, size_t i);
+void model_store(uint8_t *data, uint8_t dtype, size_t i, uint32_t bits);
+float model_widen(uint32_t bits, uint8_t dtype);
+bool model_is_finite(uint32_t bits, uint8_t dtype);
+
+uint32_t model_rn(float value, uint8_t dtype);      /* RN of section 5 */
+uint32_t model_convert(float value, uint8_t dtype); /* 3.1, role stateless: to another dtype */
+uint32_t model_nan(uint8_t dtype);                  /* of a poisoned y */
+
+/* Section 4. */
+uint64_t model_payload_digest(const uint8_t *payload, size_t bytes);
+uint64_t model_state_digest(const uint8_t *prev, uint8_t dtype, size_t n, uint32_t audit,
+                            uint32_t phase);
+
+#endif

@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_tools.c - the fuzzers' own tools: what they seal is valid, what they can pick is all there
+ * is, and their model takes what encoders make. */
+#include "codecs/options.h"
+#include "model.h"
+
+enum { N = 2, T = 3, C = 40, SEEDS = 4000 };
+
+static uint64_t next_random(uint64_t *state)
+{
+    uint64_t z = *state += 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+}
+
+static fuzz_input random_input(uint8_t *room, size_t bytes, uint64_t seed)
+{
+    for (size_t i = 0; i < bytes; i++) room[i] = (uint8_t)next_random(&seed);
+    return (fuzz_input){room, bytes};
+}
+
+/* ---- Sealing. -------------------------------------------------------------------------------- */
+
+static uint64_t get(const uint8_t *at, int bytes)
+{
+    uint64_t value = 0;
+    for (int i = 0; i < bytes; i++) value |= (uint64_t)at[i] << (8 * i);
+    return value;
+}
+
+/* Spoils every digest that sealing writes; state digests stay. */
+static void spoil_digests(uint8_t *frame)
+{
+    uint8_t *entries = frame + 80 + 8 * frame[41];
+    for (uint32_t i = 0; i < get(frame + 24, 4); i++) {
+        if (get(entries + 48 * i + 24, 8) == 0) continue; /* no payload, no digest */
+        for (int k = 32; k < 40; k++) entries[48 * i + k] ^= 0xff;
+    }
+    for (int k = 64; k < 80; k++) frame[k] ^= 0xff;
+}
+
+/* A key frame and a delta frame, each spoiled and sealed: the same bytes as before, and both the
+ * library and the model take them. */
+static void check_sealing(const dw_config *config)
+{
+    static const dw_key keys[N] = {{.sample = 1}, {.sample = 1, .slice = 1}};
+    static float values[N * T * C], out[N * T * C];
+    static uint8_t noise[64], reply[48 + 40 * N];
+    dw_tensor x = dw_tensor_3d(values, DW_F32, N, T, C), y = x, none = x;
+    dw_encoder *encoder;
+    dw_decoder *decoder;
+    model m;
+    size_t cap = dw_frame_bound(config, &x), len, reply_len;
+    uint8_t *frame = malloc(cap), *sealed = malloc(cap);
+    y.data = out;
+    none.data = NULL;
+    REQUIRE(frame && sealed);
+    REQUIRE(dw_encoder_create(&encoder, config) == DW_OK);
+    REQUIRE(dw_decoder_create(&decoder, config) == DW_OK);
+    model_open(&m, config);
+    for (uint64_t visit = 0; visit < 2; visit++) {
+        fuzz_input input = random_input(noise, sizeof noise, visit);
+        fuzz_tensor_fill(&input, &x);
+        REQUIRE(dw_encode(encoder, keys, &x, frame, cap, &len) == DW_OK);
+        memcpy(sealed, frame, len);
+        spoil_digests(sealed);
+        fuzz_seal_frame(sealed, len);
+        REQUIRE(memcmp(frame, sealed, len) == 0);
+        REQUIRE(dw_decode(decoder, sealed, len, &y, reply, sizeof reply, &reply_len) == DW_OK);
+        REQUIRE(model_decode(&m, sealed, len, &none, NULL, NULL, 0).status == DW_OK);
+    }
+    model_close(&m);
+    dw_encoder_destroy(encoder);
+    dw_decoder_destroy(decoder);
+    free(sealed);
+    free(frame);
+}
+
+static uint64_t value_of(const dw_option *option, uint32_t i)
+{
+    return option->words ? option->words[i].value : i == 0 ? option->least : option->most;
+}
+
+/* Every codec with every value of every option that it has, the others being default. */
+static void check_sealing_of_all(void)
+{
+    for (const dw_word *codec = dw_codec_words; codec->text; codec++) {
+        dw_config config = {.struct_size = sizeof config, .codec = (dw_codec)codec->value};
+        check_sealing(&config);
+        for (int o = 0; o < DW_OPTIONS; o++) {
+            const dw_option *option = &dw_options[o];
+            for (uint32_t i = 0; option->words ? option->words[i].text != NULL : i < 2; i++) {
+                dw_config one = config;
+                dw_option_set(option, &one, value_of(option, i));
+                if (dw_option_applies(option, &one) && dw_config_check(&one, NULL) == DW_OK)
+                    check_sealing(&one);
+            }
+        }
+    }
+    uint8_t room[64];
+    for (uint64_t seed = 0; seed < 200; seed++) {
+        fuzz_input input = random_input(room, sizeof room, seed);
+        dw_config config = fuzz_config(&input);
+        check_sealing(&config);
+    }
+}
+
+/* ---- What fuzz_config and fuzz_shape can pick. ----------------------------------------------- */
+
+enum { MOST_WORDS = 16, DEFAULT = MOST_WORDS, BETWEEN, KINDS };
+static uint32_t picked[4][DW_OPTIONS][KINDS];
+
+static void note(const dw_config *config, int o)
+{
+    const dw_option *option = &dw_options[o];
+    uint64_t value = dw_option_get(option, config);
+    uint32_t *row = picked[config->codec][o], i = 0;
+    if (value == 0) {
+        row[DEFAULT]++;
+        return;
+    }
+    uint32_t all = 2;
+    if (option->words)
+        for (all = 0; option->words[all].text;) all++;
+    REQUIRE(all < MOST_WORDS);
+    while (i < all && value_of(option, i) != value) i++;
+    REQUIRE(i < all || !option->words);
+    row[i < all ? i : BETWEEN]++;
+}
+
+static void require_picked(uint32_t times, const char *codec, const char *option, const char *what)
+{
+    if (times == 0)
+        fprintf(stderr, "%s: %s of %s was never picked from %d seeds\n", codec, what, option,
+                SEEDS);
+    REQUIRE(times > 0);
+}
+
+static void check_options(void)
+{
+    uint8_t room[64];
+    for (uint64_t seed = 0; seed < SEEDS; seed++) {
+        fuzz_input input = random_input(room, sizeof room, seed);
+        dw_config config = fuzz_config(&input);
+        REQUIRE(config.incarnation != 0);
+        for (int o = 0; o < DW_OPTIONS; o++)
+            if (dw_option_applies(&dw_options[o], &config)) note(&config, o);
+    }
+    for (const dw_word *codec = dw_codec_words; codec->text; codec++) {
+        for (int o = 0; o < DW_OPTIONS; o++) {
+            const dw_option *option = &dw_options[o];
+            const uint32_t *row = picked[codec->value][o];
+            if (!(option->codecs & dw_codec_bit((dw_codec)codec->value))) continue;
+            for (uint32_t i = 0; option->words && option->words[i].text; i++)
+                require_picked(row[i], codec->text, option->name, option->words[i].text);
+            if (strcmp(option->name, "incarnation") != 0)
+                require_picked(row[DEFAULT], codec->text, option->name, "the default");
+            if (option->words) continue;
+            require_picked(row[0], codec->text, option->name, "the least");
+            require_picked(row[1], codec->text, option->name, "the most");
+            require_picked(row[BETWEEN], codec->text, option->name, "a number between");
+        }
+    }
+}
+
+static void check_shapes(void)
+{
+    uint8_t room[16];
+    uint32_t cut = 0, long_cut = 0, many = 0, dtypes[4] = {0}, gaps = 0, t, c;
+    for (uint64_t seed = 0; seed < SEEDS; seed++) {
+        fuzz_input input = random_input(room, sizeof room, seed);
+        fuzz_shape(&input, &t, &c);
+        dw_tensor x = fuzz_tensor(&input, 2, t, c);
+        cut += c > 2048;
+        long_cut += c > 2048 && c % 2048 && t > 1;
+        many += t > 2048 / 16 && c <= 16;
+        dtypes[x.dtype]++;
+        gaps += x.stride_t > (int64_t)c && x.stride_n > x.stride_t * (int64_t)t;
+    }
+    REQUIRE(cut && long_cut && many && dtypes[1] && dtypes[2] && dtypes[3] && gaps);
+}
+
+int main(void)
+{
+    check_sealing_of_all();
+    check_options();
+    check_shapes();
+    puts("frames that are sealed anew decode; every word of every option is picked");
+    return 0;
+}

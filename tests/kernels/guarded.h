@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * guarded.h - memory between pages that nobody may touch. */
+#ifndef DW_TEST_GUARDED_H
+#define DW_TEST_GUARDED_H
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "support/tool.h"
+
+typedef struct slot {
+    unsigned char *start, *end; /* between them everything may be touched */
+} slot;
+
+/* At least so many bytes. */
+static inline slot slot_open(size_t bytes)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), inner = (bytes + page - 1) / page * page;
+    unsigned char *all =
+        mmap(NULL, inner + 2 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(all != MAP_FAILED);
+    assert_int_equal(mprotect(all + page, inner, PROT_READ | PROT_WRITE), 0);
+    return (slot){all + page, all + page + inner};
+}
+
+static inline void slot_close(slot s)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    munmap(s.start - page, (size_t)(s.end - s.start) + 2 * page);
+}
+
+/* bytes, flush with the lower or the upper guard. */
+static inline void *slot_place(slot s, size_t bytes, int at_end)
+{
+    assert_true(bytes <= (size_t)(s.end - s.start));
+    return at_end ? s.end - bytes : s.start;
+}
+
+#endif

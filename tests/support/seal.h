@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * seal.h - gives frames that somebody changed digests that match again. */
+#ifndef DW_TEST_SEAL_H
+#define DW_TEST_SEAL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "deltawire/deltawire.h"
+
+/* Where the entries of a frame begin, by its header; may lie behind its end. */
+size_t test_entries_at(const uint8_t *frame);
+
+/* Tables and header, where len bytes reach so far. */
+void test_seal_tables(uint8_t *frame, size_t len);
+
+/* The payloads too, where they lie within the frame by what the entries say. */
+void test_seal(uint8_t *frame, size_t len);
+
+/* A frame of one entry of role skip, as a later encoder may write it, behind a frame of one entry
+ * of that decoder's key: what is held stays, under the next sequence. after: the frame; its
+ * length. */
+size_t test_skip_frame(const uint8_t *after, const dw_decoder *decoder, uint8_t *frame, size_t cap);
+
+#endif

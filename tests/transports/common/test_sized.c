@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_sized.c - structs of callers and backends that were compiled against an older or a newer
+ * header: all that begin with struct_size, but for those of nccl.h (test_nccl_trouble.c). */
+#include "transports/suite/transport_suite.h"
+
+#include "aged.h"
+
+enum { TAG = 3, CHANNEL = 5 };
+
+/* Asks for a link that nobody will join. */
+static dw_status ask(const void *options, dw_why *why)
+{
+    dw_link *link;
+    dw_status status = dw_link_open(&link, "loop://nobody-else", options, why);
+    assert_null(link);
+    return status;
+}
+
+static void refuses_sizes_that_cannot_be(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = {0, 1, sizeof(size_t) - 1, 4097, SIZE_MAX};
+    dw_why why;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        dw_link_options options = {.struct_size = sizes[i], .open_timeout_ms = 20};
+        assert_int_equal(ask(&options, &why), DW_ERR_ARGUMENT);
+        assert_non_null(strstr(why.text, "sizeof(dw_link_options)"));
+        dw_tls_options tls = {.struct_size = sizes[i]};
+        options =
+            (dw_link_options){.struct_size = sizeof options, .open_timeout_ms = 20, .tls = &tls};
+        assert_int_equal(ask(&options, &why), DW_ERR_ARGUMENT);
+        assert_non_null(strstr(why.text, "sizeof(dw_tls_options)"));
+        dw_link_counters counters = {.struct_size = sizes[i], .messages_sent = 7};
+        assert_int_equal(dw_link_count(NULL, &counters), DW_ERR_ARGUMENT);
+        assert_int_equal(counters.messages_sent, 7);
+        dw_transport table = *aged_table(AGED_OLDER, 0);
+        table.struct_size = sizes[i];
+        const dw_transport *tables[] = {&table, NULL};
+        options = (dw_link_options){
+            .struct_size = sizeof options, .open_timeout_ms = 20, .transports = tables};
+        dw_link *link;
+        assert_int_equal(dw_link_open(&link, "aged:loop://nobody", &options, &why),
+                         DW_ERR_ARGUMENT);
+        assert_non_null(strstr(why.text, "sizeof(dw_transport)"));
+    }
+}
+
+static void takes_options_of_an_older_caller(void **state)
+{
+    (void)state;
+    dw_why why;
+    dw_link_options options;
+    memset(&options, 0xff, sizeof options); /* what lies behind the caller's struct */
+    options.struct_size = offsetof(dw_link_options, peer_timeout_ms);
+    options.role = DW_LINK_CONNECT;
+    options.open_timeout_ms = 20;
+    assert_int_equal(ask(&options, &why), DW_ERR_TIMEOUT);
+
+    dw_tls_options tls;
+    memset(&tls, 0xff, sizeof tls);
+    tls.struct_size = offsetof(dw_tls_options, group_key);
+    tls.own_name = "rank/0";
+    tls.peer_name = "rank/1";
+    options = (dw_link_options){.struct_size = sizeof options, .open_timeout_ms = 20, .tls = &tls};
+    assert_int_equal(ask(&options, &why), DW_ERR_TIMEOUT);
+    dw_link *link;
+    assert_int_not_equal(dw_link_open(&link, "tcp://127.0.0.1:1", &options, &why), DW_OK);
+#ifdef DW_HAVE_TLS
+    assert_non_null(strstr(why.text, "a group key or certificates")); /* it saw none */
+#endif
+}
+
+static void takes_options_of_a_newer_caller(void **state)
+{
+    (void)state;
+    dw_why why;
+    GROWN(dw_link_options) options;
+    memset(&options, 0, sizeof options);
+    options.known.struct_size = sizeof options;
+    options.known.open_timeout_ms = 20;
+    assert_int_equal(ask(&options, &why), DW_ERR_TIMEOUT);
+    ((unsigned char *)&options)[sizeof options - 1] = 1;
+    assert_int_equal(ask(&options, &why), DW_ERR_ARGUMENT);
+    assert_non_null(strstr(why.text, "dw_link_options"));
+    assert_non_null(strstr(why.text, "newer"));
+
+    GROWN(dw_tls_options) tls;
+    memset(&tls, 0, sizeof tls);
+    tls.known.struct_size = sizeof tls;
+    tls.known.own_name = "rank/0";
+    tls.known.peer_name = "rank/1";
+    tls.known.group_key = "a key of at least thirty-two bytes";
+    tls.known.group_key_bytes = 32;
+    options.more[0] = options.more[1] = 0;
+    options.known.tls = &tls.known;
+    assert_int_equal(ask(&options, &why), DW_ERR_TIMEOUT);
+    tls.more[0] = 1;
+    assert_int_equal(ask(&options, &why), DW_ERR_ARGUMENT);
+    assert_non_null(strstr(why.text, "dw_tls_options"));
+}
+
+static void counts_for_any_age(void **state)
+{
+    (void)state;
+    static const suite_backend loop = {.name = "loop", .uri = "loop://counted-%d"};
+    suite_pair pair;
+    suite_prepare(&pair, &loop);
+    suite_open(&pair);
+    suite_send(pair.link[0], TAG, 1, 100);
+    suite_expect(pair.link[1], TAG, 1, 100);
+    GROWN(dw_link_counters) counters;
+    memset(&counters, 0xee, sizeof counters);
+    counters.known.struct_size = offsetof(dw_link_counters, bytes_sent);
+    assert_int_equal(dw_link_count(pair.link[1], &counters.known), DW_OK);
+    assert_int_equal(counters.known.messages_received, 1);
+    assert_int_equal(counters.known.struct_size, offsetof(dw_link_counters, bytes_sent));
+    const unsigned char *bytes = (const unsigned char *)&counters;
+    for (size_t i = offsetof(dw_link_counters, bytes_sent); i < sizeof counters; i++)
+        assert_int_equal(bytes[i], 0xee);
+    counters.known.struct_size = sizeof counters;
+    assert_int_equal(dw_link_count(pair.link[1], &counters.known), DW_OK);
+    assert_int_equal(counters.known.messages_received, 1);
+    assert_int_equal(counters.known.struct_size, sizeof counters);
+    assert_int_equal(counters.more[0], 0);
+    assert_int_equal(counters.more[1], 0);
+    assert_int_equal(dw_link_count(pair.link[1], NULL), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_link_count(NULL, &counters.known), DW_ERR_ARGUMENT);
+    assert_int_equal(counters.known.messages_received, 0);
+    suite_close(&pair);
+}
+
+static dw_status open_channel(dw_link *link, const void *config, dw_why *why)
+{
+    dw_channel *channel = NULL;
+    dw_status status = dw_channel_open(&channel, link, config, why);
+    assert_null(channel);
+    return status;
+}
+
+/* Nobody opens the other end. */
+static void opens_channels_for_any_age(void **state)
+{
+    (void)state;
+    static const suite_backend loop = {.name = "loop", .uri = "loop://channels-%d"};
+    suite_pair pair;
+    dw_why why;
+    suite_prepare(&pair, &loop);
+    suite_open(&pair);
+    GROWN(dw_config) codec;
+    memset(&codec, 0, sizeof codec);
+    assert_int_equal(dw_config_parse(&codec.known, "direct:bits=6", NULL), DW_OK);
+    codec.known.struct_size = sizeof codec;
+    GROWN(dw_channel_config) config;
+    memset(&config, 0, sizeof config);
+    config.known.struct_size = sizeof config;
+    config.known.id = CHANNEL;
+    config.known.send = &codec.known;
+    config.known.open_timeout_ms = 20;
+    assert_int_equal(open_channel(pair.link[0], &config, &why), DW_ERR_TIMEOUT);
+    codec.more[1] = 1;
+    assert_int_equal(open_channel(pair.link[0], &config, &why), DW_ERR_ARGUMENT);
+    assert_non_null(strstr(why.text, "dw_config"));
+    codec.known.struct_size = 0;
+    assert_int_equal(open_channel(pair.link[0], &config, &why), DW_ERR_ARGUMENT);
+    config.more[0] = 1;
+    assert_int_equal(open_channel(pair.link[0], &config, &why), DW_ERR_ARGUMENT);
+    assert_non_null(strstr(why.text, "dw_channel_config"));
+    /* What follows is not looked at. */
+    config.known.struct_size = offsetof(dw_channel_config, send);
+    assert_int_equal(open_channel(pair.link[0], &config, &why), DW_ERR_ARGUMENT);
+    assert_non_null(strstr(why.text, "name a send config"));
+    config.known.struct_size = 0;
+    assert_int_equal(open_channel(pair.link[0], &config, &why), DW_ERR_ARGUMENT);
+    assert_non_null(strstr(why.text, "sizeof(dw_channel_config)"));
+    suite_close(&pair);
+}
+
+/* Links over a backend of another age, in front of each of ours and behind the shaped one. */
+static void works_with_backends_of_any_age(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *prefix, *uri;
+    } cases[] = {{"aged:", "loop://aged-%d"},
+                 {"aged:", "tcp://127.0.0.1:0"},
+                 {"aged:", "shaped:rate=1gbit/loop://aged-shaped-%d"},
+                 {NULL, "shaped:rate=1gbit/aged:loop://shaped-aged-%d"},
+                 {NULL, "shaped:rate=1gbit/aged:tcp://127.0.0.1:0"}};
+    for (aged_time time = AGED_OLDER; time <= AGED_NEWER; time++) {
+        const dw_transport *tables[] = {aged_table(time, 0), NULL};
+        aged_set_time(time);
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+            const suite_backend aged = {.name = "aged", .uri = cases[i].uri, .transports = tables};
+            suite_pair pair;
+            suite_prepare(&pair, &aged);
+            pair.prefix[0] = pair.prefix[1] = cases[i].prefix;
+            suite_open(&pair);
+            for (uint64_t n = 0; n < 8; n++) {
+                suite_send(pair.link[n % 2], TAG, n, n < 4 ? 100 : 3 << 20);
+                suite_expect(pair.link[1 - n % 2], TAG, n, n < 4 ? 100 : 3 << 20);
+            }
+            assert_int_equal(dw_link_flush(pair.link[0], SUITE_PATIENCE_MS), DW_OK);
+            suite_close(&pair);
+        }
+    }
+    assert_int_equal(aged_overruns(), 0);
+}
+
+static void refuses_a_backend_that_can_more(void **state)
+{
+    (void)state;
+    const dw_transport *tables[] = {aged_table(AGED_NEWER, 1), NULL};
+    static const char *const uris[] = {"aged:loop://x", "shaped:rate=1gbit/aged:loop://x"};
+    for (size_t i = 0; i < sizeof uris / sizeof *uris; i++) {
+        dw_link_options options = {
+            .struct_size = sizeof options, .open_timeout_ms = 20, .transports = tables};
+        dw_link *link;
+        dw_why why;
+        assert_int_equal(dw_link_open(&link, uris[i], &options, &why), DW_ERR_ARGUMENT);
+        assert_non_null(strstr(why.text, "dw_transport has"));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(refuses_sizes_that_cannot_be),
+        cmocka_unit_test(takes_options_of_an_older_caller),
+        cmocka_unit_test(takes_options_of_a_newer_caller),
+        cmocka_unit_test(counts_for_any_age),
+        cmocka_unit_test(opens_channels_for_any_age),
+        cmocka_unit_test(works_with_backends_of_any_age),
+        cmocka_unit_test(refuses_a_backend_that_can_more),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

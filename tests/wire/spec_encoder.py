@@ -1,0 +1,417 @@
+# SPDX-License-Identifier: Apache-2.0
+# spec_encoder.py - makes frames of format 2 from docs/format.md alone, and what must come of them.
+"""For tests of decoders: payloads are random bytes that the page allows, hostile ones among them,
+and what they give is computed here with Python's floats. (A sum of two binary32 that is rounded
+to binary64 and then to binary32 is rounded as if once.) spec_decoder.py, which it tests, shares
+nothing with it but H. Section numbers are those of docs/format.md.
+"""
+
+import struct
+
+from xxh3 import xxh3_64 as H
+
+F32, F16, BF16 = 1, 2, 3
+SIZE = {F32: 4, F16: 2, BF16: 2}
+NAMES = {F32: "f32", F16: "f16", BF16: "bf16"}
+NAN = {F32: 0x7FC00000, F16: 0x7E00, BF16: 0x7FC0}
+LARGEST = {F32: 0x7F7FFFFF, F16: 0x7BFF, BF16: 0x7F7F}
+OF_KEY = {32: F32, 16: F16, 17: BF16}
+NUMBERS = {"bits": 1, "group": 2, "key": 6, "dtype": 7, "prev": 8, "choose": 9, "audit": 11}
+CODECS = {"delta": 1, "direct": 2, "raw": 3}
+STATELESS, KEY, DELTA, SKIP, SYNC = 1, 2, 3, 4, 5
+NOTHING, WHOLE, CHANGE, BRIEF, EXACT = 0, 1, 2, 3, 4
+ROW, CHANNEL = 65535, 65534
+
+
+def up(n, m):
+    return -(-n // m) * m
+
+
+# ------------------------------------------------------------------------------------------------
+# Floats (3.1 and 5)
+
+
+def single(x):
+    """Rounded to binary32; overflow is an infinity."""
+    try:
+        return struct.unpack("<f", struct.pack("<f", x))[0]
+    except OverflowError:
+        return float("inf") if x > 0 else float("-inf")
+
+
+def widen(bits, dtype):
+    if dtype == F16:
+        return struct.unpack("<e", struct.pack("<H", bits))[0]
+    return struct.unpack("<f", struct.pack("<I", bits << 16 if dtype == BF16 else bits))[0]
+
+
+def nearest(x, dtype):
+    """The bits of a binary32 that is in the range of dtype, rounded to it."""
+    if dtype == F16:
+        return struct.unpack("<H", struct.pack("<e", x))[0]
+    bits = struct.unpack("<I", struct.pack("<f", x))[0]
+    return bits if dtype == F32 else bits + 0x7FFF + (bits >> 16 & 1) >> 16
+
+
+def clamped(x, dtype):
+    """RN of section 5."""
+    largest = widen(LARGEST[dtype], dtype)
+    return nearest(max(-largest, min(largest, x)), dtype)
+
+
+def converted(bits, source, target):
+    """3.1, role stateless."""
+    if source == target:
+        return bits
+    x, sign = widen(bits, source), bits >> 8 * SIZE[source] - 1
+    top = sign << 8 * SIZE[target] - 1
+    if x != x:
+        if target == F32:
+            fraction = bits & (0x3FF if source == F16 else 0x7F)
+            return top | 0x7F800000 | fraction << (13 if source == F16 else 16)
+        return top | NAN[target]
+    infinite = {F32: 0x7F800000, F16: 0x7C00, BF16: 0x7F80}[target]
+    # the first binary32 that rounds to infinity lies half a step above the largest finite number
+    limit = {F16: 65520.0, BF16: float.fromhex("0x1.ffp127"), F32: float("inf")}[target]
+    return top | infinite if abs(x) >= limit else nearest(x, target)
+
+
+def pack(bits, dtype):
+    return struct.pack(f"<{len(bits)}{'I' if SIZE[dtype] == 4 else 'H'}", *bits)
+
+
+# ------------------------------------------------------------------------------------------------
+# Digests (4)
+
+
+def folded(data, wanted=lambda pair: True):
+    data += bytes(-len(data) % 8)
+    pairs = struct.iter_unpack("<II", data)
+    S = sum(
+        (a + 0x9E3779B1 * (2 * i + 1)) % 2**32 * ((b + 0x9E3779B1 * (2 * i + 2)) % 2**32)
+        for i, (a, b) in enumerate(pairs)
+        if wanted(i)
+    )
+    S %= 2**64
+    S ^= S >> 33
+    S = S * 0xC2B2AE3D27D4EB4F % 2**64
+    S ^= S >> 29
+    S = S * 0x165667B19E3779F9 % 2**64
+    S ^= S >> 32
+    return S or 1
+
+
+def state_digest(prev, dtype, audit, key, sequence):
+    phase = H(struct.pack("<QIIQ", *key, 0, sequence)) % audit
+    return folded(pack(prev, dtype), lambda pair: pair * 8 // SIZE[dtype] // 2048 % audit == phase)
+
+
+# ------------------------------------------------------------------------------------------------
+# Payloads (3)
+
+
+def tiles_of(T, C, group):
+    """Tiles as lists of segments, a segment as (token, first channel, w, g)."""
+    rows = group in (ROW, CHANNEL)
+    width = min(C, 2048) if rows else group
+    segments = []
+    for t in range(T):
+        for at in range(0, C, width):
+            w = min(width, C - at)
+            segments.append((t, at, w, up(w, 32) if rows else group))
+    if rows and C > 2048:
+        return [[s] for s in segments]
+    per = 2048 // segments[0][3]
+    return [segments[i : i + per] for i in range(0, len(segments), per)]
+
+
+def planes(codes, bits):
+    """The planes of a tile, low bits of the codes first."""
+    out, shift = b"", 0
+    for p in (8, 4, 2, 1):
+        if bits & p:
+            whole = sum((c >> shift & (1 << p) - 1) << p * i for i, c in enumerate(codes))
+            out += whole.to_bytes(len(codes) * p // 8, "little")
+            shift += p
+    return out
+
+
+class Payloads:
+    """Random payloads of one shape, with what they give: y as bits, and prev'."""
+
+    def __init__(self, random, T, C, y, prev=None, calm=False):
+        self.random, self.T, self.C, self.y, self.prev, self.calm = random, T, C, y, prev, calm
+
+    def padded(self, data):
+        """Up to 16 bytes, with what readers do not look at."""
+        return data + self.random.randbytes(-len(data) % 16)
+
+    def floats(self, dtype, stateful):
+        bits = [self.float(dtype) for _ in range(self.T * self.C)]
+        payload = self.padded(pack(bits, dtype))
+        if not stateful:
+            return payload, [converted(b, dtype, self.y) for b in bits], None
+        prev, y = [], []
+        for b in bits:
+            x = widen(b, dtype)
+            finite = abs(x) < float("inf")
+            prev.append(clamped(x, self.prev) if finite else 0)
+            y.append(clamped(widen(prev[-1], self.prev), self.y) if finite else NAN[self.y])
+        return payload, y, prev
+
+    def float(self, dtype):
+        if self.calm or self.random.random() < 0.3:
+            return clamped(single(self.random.gauss(0, 1)), dtype)
+        return self.random.getrandbits(8 * SIZE[dtype])
+
+    def scale(self):
+        kind = 0.9 if self.calm else self.random.random()
+        if kind < 0.1:
+            return self.random.choice(
+                (0, 0x8000, 0x7F80, 0xFF80, 0x7FC0, 0x7F7F, 0xFF7F, 1, 0x8001)
+            )
+        if kind < 0.3:
+            return self.random.getrandbits(16)
+        return self.random.randrange(0x3C00, 0x3F80) | self.random.getrandbits(1) << 15
+
+    def quantized(self, bits, group, chooses, base, stateful):
+        """base: prev as bits, or None."""
+        tiles = tiles_of(self.T, self.C, group)
+        pieces = self.C if group == CHANNEL else sum(len(tile) for tile in tiles)
+        choices = [self.random.getrandbits(1) if chooses else 0 for _ in range(pieces)]
+        scales = [self.scale() for _ in range(pieces)]
+        payload, number = b"", 0
+        if chooses:
+            whole = sum(choice << i for i, choice in enumerate(choices))
+            whole |= self.random.getrandbits(8) << pieces & (1 << up(pieces, 8)) - 1
+            payload += self.padded(whole.to_bytes(up(pieces, 8) // 8, "little"))
+        if group == CHANNEL:
+            payload += self.padded(struct.pack(f"<{pieces}H", *scales))
+        y, prev = [0] * (self.T * self.C), list(base or [0] * (self.T * self.C))
+        for tile in tiles:
+            if group != CHANNEL:
+                own = scales[number : number + len(tile)]
+                payload += self.padded(struct.pack(f"<{len(own)}H", *own))
+            codes = []
+            for t, at, w, g in tile:
+                part = [self.random.getrandbits(bits) for _ in range(g)]
+                codes += part
+                for i in range(w):
+                    piece = at + i if group == CHANNEL else number
+                    to = t * self.C + at + i
+                    under = base[to] if base is not None and not choices[piece] else None
+                    self.element(y, prev, to, under, part[i], bits, scales[piece], stateful)
+                number += 1
+            payload += self.padded(planes(codes, bits))
+        return payload, y, prev if stateful else None
+
+    def element(self, y, prev, to, under, code, bits, scale, stateful):
+        """Section 5, Reconstruction; under: what is added to, or None."""
+        if scale & 0x7F80 == 0x7F80:
+            y[to] = NAN[self.y]
+            return
+        level = 2 * code - 1 if bits == 1 else code - 2 ** (bits - 1)
+        value = single(level * widen(scale, BF16))  # -0 where level is 0 and the scale negative
+        r = single((0.0 if under is None else widen(under, self.prev)) + value)
+        if stateful:
+            prev[to] = clamped(r, self.prev)
+            r = widen(prev[to], self.prev)
+        y[to] = clamped(r, self.y)
+
+
+# ------------------------------------------------------------------------------------------------
+# Frames (1) and replies (6)
+
+
+class Entry:
+    def __init__(self, key, role, form, use, payload, y, prev):
+        self.key, self.role, self.form, self.use, self.zero = key, role, form, use, 0
+        self.payload, self.y, self.prev = payload, y, prev
+        self.payload_bytes = len(payload)
+        self.payload_digest = folded(payload) if payload else 0
+        self.base_chain = self.state_digest = 0
+
+    @property
+    def stateful(self):
+        return self.role != STATELESS
+
+    def packed(self):
+        return struct.pack(
+            "<QIBBBBQQQQ",
+            *self.key,
+            self.role,
+            self.form,
+            self.use,
+            self.zero,
+            self.base_chain,
+            self.payload_bytes,
+            self.payload_digest,
+            self.state_digest,
+        )
+
+
+class Frame:
+    """Every field of a frame, to be changed at will before bytes() seals it."""
+
+    def __init__(self, codec, parameters, incarnation, sequence, T, C, x):
+        self.magic, self.version, self.codec, self.flags = b"DWF1", (2, 0), CODECS[codec], 1
+        self.incarnation, self.sequence, self.T, self.C, self.x = incarnation, sequence, T, C, x
+        self.rows = [[NUMBERS[name], 0, value] for name, value in parameters.items()]
+        self.rows.sort()
+        self.entries, self.forgotten = [], []  # forgotten: (sample, slice, zero)
+        self.seed, self.zero, self.zeros_behind = 0, bytes(6), None
+        self.N = self.F = self.P = self.length = self.table_digest = self.header_digest = None
+
+    def block(self):
+        return b"".join(struct.pack("<BBHI", n, zero, 0, value) for n, zero, value in self.rows)
+
+    def chain(self, e):
+        prev = [value for number, _, value in self.rows if number == 8]
+        head = struct.pack("<QQQI", e.base_chain, self.incarnation, *e.key)
+        head += struct.pack("<BBBB", e.role, e.form, e.use, prev[0])
+        head += struct.pack("<QQII", self.sequence, e.payload_digest, self.T, self.C)
+        return H(head + struct.pack("<QQB7x", H(self.block()), self.seed, self.codec)) or 1
+
+    def tables(self):
+        tables = self.block() + b"".join(e.packed() for e in self.entries)
+        tables += b"".join(struct.pack("<QII", *key) for key in self.forgotten)
+        zeros = bytes(-len(tables) % 16)
+        return tables + (zeros if self.zeros_behind is None else self.zeros_behind)
+
+    def bytes(self):
+        tables = self.tables()
+        payloads = b"".join(e.payload for e in self.entries)
+        given = lambda field, usual: usual if field is None else field
+        head = struct.pack("<4sBBBB", self.magic, *self.version, self.codec, self.flags)
+        head += struct.pack("<QQ", self.incarnation, self.sequence)
+        head += struct.pack("<III", given(self.N, len(self.entries)), self.T, self.C)
+        head += struct.pack("<IB", given(self.F, len(self.forgotten)), self.x)
+        head += struct.pack("<B6s", given(self.P, len(self.rows)), self.zero)
+        length = given(self.length, 80 + len(tables) + len(payloads))
+        head += struct.pack("<QQQ", length, self.seed, given(self.table_digest, H(tables)))
+        return head + struct.pack("<Q", given(self.header_digest, H(head))) + tables + payloads
+
+
+def reply(answer, frame, held):
+    """held: [(key, None or (incarnation, version, chain))]."""
+    table = b""
+    for key, state in held:
+        table += struct.pack("<QIB3x", *key, state is not None)
+        table += struct.pack("<QQQ", *(state or (0, 0, 0)))
+    head = struct.pack("<4sBBBB", b"DWR1", 2, 0, answer, 0)
+    head += struct.pack("<QQ", frame.incarnation, frame.sequence)
+    head += struct.pack("<IIQ", len(held), 0, H(table))
+    return head + struct.pack("<Q", H(head)) + table
+
+
+# ------------------------------------------------------------------------------------------------
+# Golden files
+
+
+class Script:
+    """Frames for one decoder, and what it must say: the text of a golden file."""
+
+    def __init__(self, random, codec, parameters, shape, y=F32, x=F32, own=(), calm=False):
+        self.random, self.codec, self.parameters = random, codec, dict(parameters)
+        self.codec_told, self.told = codec, dict(parameters)  # the decoder's, whatever follows
+        self.T, self.C = shape
+        self.y, self.x, self.own, self.calm = y, x, list(own), calm
+        self.incarnation, self.sequence = 0x0123456789ABCDEF, 0
+        self.held = (
+            {}
+        )  # key -> (prev, its dtype, incarnation, version, chain), as the decoder has it
+        self.keys = []  # all that were ever held
+        self.steps = []
+
+    def frame(self, *entries, sequence=None, incarnation=None):
+        """entries: (role, key), (role, key, use), or with the chain of another base behind it."""
+        if sequence is None:
+            self.sequence += 1
+        life = incarnation or self.incarnation
+        at = sequence or self.sequence
+        frame = Frame(self.codec, self.parameters, life, at, self.T, self.C, self.x)
+        for entry in entries:
+            frame.entries.append(self.entry(frame, *entry))
+        return frame
+
+    def entry(self, frame, role, key, use=None, base=None):
+        """base: (prev, ..., chain) in place of what is held."""
+        usual = {STATELESS: WHOLE, KEY: WHOLE, DELTA: CHANGE, SKIP: NOTHING, SYNC: EXACT}
+        use = usual[role] if use is None else use
+        base = (base or self.held[key]) if role in (DELTA, SKIP) else None
+        p, stateful = self.parameters, role != STATELESS
+        prev = p.get("prev")
+        make = Payloads(self.random, self.T, self.C, self.y, prev, self.calm)
+        if use == NOTHING:
+            y = [clamped(widen(b, prev), self.y) for b in base[0]]
+            e = Entry(key, role, 0, use, b"", y, list(base[0]))
+        elif self.codec == "raw" or use == EXACT or (use == WHOLE and p.get("key") in OF_KEY):
+            dtype = (
+                p["dtype"] if self.codec == "raw" else prev if use == EXACT else OF_KEY[p["key"]]
+            )
+            e = Entry(key, role, 1, use, *make.floats(dtype, stateful))
+        else:
+            bits = p["key"] if self.codec == "delta" and use == WHOLE else p["bits"]
+            chooses = use == CHANGE and p["choose"] == 1
+            under = base[0] if role == DELTA else None
+            made = make.quantized(bits, p["group"], chooses, under, stateful)
+            e = Entry(key, role, 2, use, *made)
+        if base:
+            e.base_chain = base[-1]
+        if stateful and p["audit"] != 255:
+            e.state_digest = state_digest(e.prev, prev, p["audit"], key, frame.sequence)
+        return e
+
+    def deliver(self, frame, status="OK", answer=1, gone=(), data=None, shape=None):
+        """gone: keys that the decoder holds no longer; answer 0: no reply; data: other bytes."""
+        if status == "OK":
+            for e in frame.entries:
+                if e.stateful:
+                    life = frame.incarnation, frame.sequence, frame.chain(e)
+                    self.held[e.key] = (e.prev, self.parameters["prev"], *life)
+                    self.keys += [e.key] if e.key not in self.keys else []
+        for key in gone:
+            del self.held[key]
+        data = frame.bytes() if data is None else data
+        named = [(e.key, self.held[e.key][2:] if e.key in self.held else None)
+                 for e in frame.entries if e.stateful]  # fmt: skip
+        n, t, c = shape or (len(frame.entries), self.T, self.C)
+        y = [bits for e in frame.entries for bits in e.y] if status == "OK" else []
+        self.steps.append({
+            "frame": data.hex(), "n": n, "t": t, "c": c, "y_dtype": NAMES[self.y],
+            "status": status, "y": pack(y, self.y).hex(),
+            "reply": reply(answer, frame, named).hex() if answer else "",
+            "prev": [{"sample": k[0], "slice": k[1], "bits": self.bits_of(k)} for k in self.keys],
+        })  # fmt: skip
+
+    def bits_of(self, key):
+        return pack(*self.held[key][:2]).hex() if key in self.held else ""
+
+    def send(self, *entries, **how):
+        """A frame that is taken."""
+        frame = self.frame(*entries)
+        self.deliver(frame, **how)
+        return frame
+
+    def text(self):
+        """The decoder's config as text (include/deltawire/deltawire.h)."""
+        names = {ROW: "row", CHANNEL: "channel"}
+        words = []
+        for name, value in self.told.items():
+            if name in self.own:
+                words += ["key=raw"] if name == "key" else []
+            elif name == "dtype":
+                words.append(NAMES[value])
+            elif name == "key" and value in OF_KEY:
+                words.append(f"key={NAMES[OF_KEY[value]]}")
+            elif name == "prev":
+                words.append(f"prev={NAMES[value]}")
+            elif name == "choose":
+                words.append(f"choose={'group' if value == 1 else 'never'}")
+            else:
+                words.append(f"{name}={names.get(value, value)}")
+        return self.codec_told + (":" + ",".join(words) if words else "")
+
+    def golden(self):
+        config = {"codec": self.codec_told, "parameters": self.told, "own": self.own}
+        return {"config": config, "encoder": self.text(), "steps": self.steps}

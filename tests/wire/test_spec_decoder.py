@@ -1,0 +1,600 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+# test_spec_decoder.py - the second decoder against frames that spec_encoder.py makes by the page.
+"""usage: test_spec_decoder.py [--write]
+
+Every role, form and use, with hostile payloads; and every way in which a frame can be refused, with
+the reply that it gets. --write makes golden_page/ anew: the shorter of them as golden files, which
+say to every decoder what the page says, and hold what no encoder of ours makes. golden.py shows
+that each planted error of spec_decoder.py is seen by them.
+"""
+
+import json
+import pathlib
+import random
+import struct
+import sys
+
+import spec_decoder
+from spec_encoder import (
+    BF16,
+    BRIEF,
+    CHANNEL,
+    DELTA,
+    F16,
+    F32,
+    KEY,
+    ROW,
+    SKIP,
+    STATELESS,
+    SYNC,
+    Script,
+    clamped,
+    folded,
+    single,
+    state_digest,
+    widen,
+)
+
+A, B, D = (7, 0), (7, 1), (2**64 - 1, 2**32 - 1)  # keys
+LONGEST_WRITTEN = 60000  # bytes of a golden file
+USUAL = {"bits": 4, "group": 32, "key": 8, "prev": F32, "choose": 1, "audit": 1}
+
+
+def script(codec="delta", shape=(2, 40), y=F32, calm=True, own=(), x=F32, seed=1, **more):
+    usual = USUAL if codec == "delta" else {"bits": 4, "group": 32} if codec == "direct" else {}
+    return Script(random.Random(seed), codec, {**usual, **more}, shape, y, x, own, calm)
+
+
+# ------------------------------------------------------------------------------------------------
+# Frames that are taken
+
+
+def every_role(s):
+    """All roles and uses of the codec delta, with payloads of any bits."""
+    s.send((KEY, A), (KEY, B), (STATELESS, A), (STATELESS, A, BRIEF))
+    s.send((DELTA, A), (DELTA, B), (STATELESS, D, BRIEF))
+    s.send((SKIP, A), (DELTA, B))
+    s.send((SYNC, A), (SKIP, B))
+    s.send((DELTA, A), (DELTA, B))
+    s.send((KEY, A), (SYNC, B))
+    s.send((DELTA, A), (SKIP, B))
+    s.send((SKIP, A), (DELTA, B))
+    return s
+
+
+def deltas():
+    """Configs that meet every form, group, plane and dtype; the long ones meet cut rows."""
+    groups = (16, 32, 64, 128, 256, ROW, CHANNEL)
+    for number in range(24):
+        more = {
+            "bits": number % 8 + 1,
+            "group": groups[number % 7],
+            "key": (8, 2, 16, 5, 32, 3, 17, 7, 4, 6)[number % 10],
+            "prev": (F32, BF16, F16)[number % 3],
+            "choose": 1 + (number % 5 == 4),
+            "audit": (1, 2, 255, 1, 3)[number % 5],
+        }
+        y = (BF16, F32, F16, F32)[number % 4]
+        shape = ((3, 70), (1, 16), (5, 33), (9, 257), (2, 300))[number % 5]
+        made = script("delta", shape, y, calm=False, seed=number, **more)
+        yield f"delta_{number}", every_role(made)
+    for number, group in enumerate((ROW, CHANNEL, 64)):
+        more = {"bits": 3, "group": group, "prev": (BF16, F32, F16)[number], "audit": 3}
+        made = script("delta", (3, 2100), calm=False, seed=number, **more)
+        yield f"delta_long_{number}", every_role(made)
+
+
+def others():
+    for number in range(12):
+        more = {"bits": number % 8 + 1, "group": (16, CHANNEL, ROW, 256, 64)[number % 5]}
+        y = (F32, F16, BF16)[number % 3]
+        shape = ((4, 50), (2, 2100), (1, 1))[number % 3]
+        s = script("direct", shape, y, calm=False, seed=number, **more)
+        s.send((STATELESS, A), (STATELESS, A), answer=0)
+        yield f"direct_{number}", s
+    for number in range(9):
+        y, dtype = (F32, F16, BF16)[number // 3], (F32, F16, BF16)[number % 3]
+        s = script("raw", (3, 111), y, calm=False, seed=number, dtype=dtype)
+        s.send((STATELESS, A), (STATELESS, B), answer=0)
+        yield f"raw_{number}", s
+
+
+def rounded_twice():
+    """Sums that lie on a tie of bf16 in binary32, and above it before."""
+    s = script(shape=(1, 16), bits=8, group=16, key=32, prev=BF16, choose=2)
+    key = s.frame((KEY, A))
+    one = lambda n: [struct.unpack("<I", struct.pack("<f", n))[0]] * 16
+    e = key.entries[0]
+    e.payload = struct.pack("<16I", *one(2.0**-30))
+    set_payload(key, e, [clamped(2.0**-30, BF16)] * 16)
+    s.deliver(key)
+    change = s.frame((DELTA, A))
+    e = change.entries[0]
+    e.payload = struct.pack("<H14x16B", 0x3DE8, *[128 + 9] * 16)  # 9 * 29 / 256
+    r = single(2.0**-30 + 261 / 256)
+    set_payload(change, e, [clamped(r, BF16)] * 16)
+    s.deliver(change)
+    return s
+
+
+def set_payload(frame, e, prev):
+    """Another payload, and the prev that comes of it; bf16, y f32."""
+    e.payload_digest, e.prev = folded(e.payload), prev
+    e.state_digest = state_digest(prev, BF16, 1, e.key, frame.sequence)
+    e.y = [bits << 16 for bits in prev]
+
+
+def padded():
+    """Bytes behind the frame: nobody looks at them, and another frame may begin there."""
+    s = script()
+    first = s.frame((KEY, A))
+    s.deliver(first, data=first.bytes() + b"\x55" * 37)
+    second = s.frame((DELTA, A), (KEY, B))
+    third = s.frame((KEY, D))
+    s.deliver(second, data=second.bytes() + third.bytes())
+    s.deliver(third, data=third.bytes() + bytes(16))
+    return s
+
+
+def own_dtypes():
+    """What is left to x's dtype follows every frame's x."""
+    s = script(own=("prev", "key"), x=F16, key=16, prev=F16)
+    s.send((KEY, A))
+    s.send((DELTA, A))
+    s.x = BF16
+    s.parameters.update(key=17, prev=BF16)
+    base = s.frame((KEY, B))
+    s.deliver(base)
+    wrong = s.frame((DELTA, B))
+    wrong.x = F16
+    s.deliver(wrong, "MISMATCH", 2)
+    s.send((DELTA, B))
+    change = s.frame((DELTA, B))
+    change.entries.append(s.entry(change, DELTA, A, None, ([0] * 80, *s.held[A][1:])))
+    s.deliver(change, "BASE", 2)  # prev of A is f16
+    s.send((KEY, A))
+    return s
+
+
+def own_raw():
+    s = script("raw", (1, 9), x=F32, own=("dtype",), dtype=F32)
+    s.send((STATELESS, A), answer=0)
+    s.x, s.parameters = BF16, {"dtype": BF16}
+    s.send((STATELESS, A), answer=0)
+    s.parameters = {"dtype": F32}
+    s.deliver(s.frame((STATELESS, A)), "MISMATCH", 0)
+    return s
+
+
+# ------------------------------------------------------------------------------------------------
+# In step
+
+
+def skips():
+    s = script(shape=(5, 440), audit=2, choose=2, group=256)
+    s.send((KEY, A), (KEY, B))
+    wrong = s.frame((SKIP, A))
+    wrong.entries[0].base_chain ^= 1
+    s.deliver(wrong, "BASE", 2)
+    before = s.held[A]
+    s.send((SKIP, A), (DELTA, B))
+    s.deliver(s.frame((SKIP, A, 0, before)), "BASE", 2)
+    s.deliver(s.frame((DELTA, A, 2, before)), "BASE", 2)
+    again = s.send((SKIP, A))
+    s.deliver(again, "STALE")
+    rotten = s.frame((SKIP, A), (DELTA, B))
+    rotten.entries[0].state_digest ^= 1
+    s.deliver(rotten, "STATE", 2, gone=[A])
+    s.send((DELTA, B))
+    other = s.frame((SKIP, B))
+    other.T, other.C = 10, 220
+    s.deliver(other, "BASE", 2, shape=(1, 10, 220))
+    s.deliver(s.frame((SKIP, B), incarnation=5, sequence=99), "BASE", 2)
+    s.send((SKIP, B))
+    return s
+
+
+def order_of_statuses():
+    s = script()
+    first = s.send((KEY, A), (KEY, B))
+    s.deliver(first, "STALE")
+    s.deliver(s.frame((KEY, A), sequence=1), "STALE", 2)
+    s.send((DELTA, A))
+    mixed = s.frame((KEY, A), (DELTA, B), sequence=2)  # STALE, and a base that is not held
+    mixed.entries[1].base_chain ^= 1
+    s.deliver(mixed, "BASE", 2)
+    damaged = s.frame((DELTA, A), (STATELESS, D))
+    damaged.entries[1].payload_digest ^= 1
+    s.deliver(damaged, "CORRUPT", 2)
+    damaged.entries[0].base_chain ^= 1
+    s.deliver(damaged, "BASE", 2)
+    late = s.frame((KEY, A), sequence=1)
+    late.entries[0].payload_digest ^= 1
+    s.deliver(late, "STALE", 2)
+    rotten = s.frame((DELTA, A), (DELTA, B), (KEY, D))
+    for e in rotten.entries[::2]:
+        e.state_digest ^= 2
+    s.deliver(rotten, "STATE", 2, gone=[A])
+    s.send((DELTA, B))
+    doubled = s.frame((KEY, B), (DELTA, B, 2, ([0] * 80, 1)))
+    s.deliver(doubled, "FORMAT", 2)
+    s.deliver(s.frame((KEY, A), (KEY, A)), "FORMAT", 2)
+    s.deliver(s.frame((KEY, D), (DELTA, B), (STATELESS, B)))
+    resized = s.frame((KEY, A))
+    resized.rows[2][2] = 5  # key: its payload has another size then
+    s.deliver(resized, "FORMAT", 2)
+    return s
+
+
+def mismatches():
+    s = script(choose=2)
+    s.send((KEY, A))
+    for name, value in (("bits", 4), ("key", 7), ("group", 16), ("prev", F16), ("choose", 1)):
+        mine, s.parameters = s.parameters, {**s.parameters, name: value, "audit": 2}
+        s.deliver(s.frame((KEY, A)), "MISMATCH", 2)
+        s.deliver(s.frame((KEY, A)), "MISMATCH", 2, shape=(1, 4, 20))
+        s.parameters = mine
+    other = s.frame((KEY, A))
+    other.rows[-1][2] = 7  # audit: no size tells it
+    s.deliver(other, "MISMATCH", 2)
+    s.codec, s.parameters = "direct", {"bits": 4, "group": 32}
+    direct = s.frame((STATELESS, A))
+    s.deliver(direct, "MISMATCH", 0)
+    s.codec, s.parameters = "delta", mine
+    s.deliver(s.frame((KEY, A)), "SHAPE", 2, shape=(1, 4, 20))
+    s.deliver(s.frame((KEY, A)), "SHAPE", 2, shape=(2, 2, 40))
+    s.deliver(s.frame((KEY, A), (KEY, A)), "SHAPE", 2, shape=(1, 2, 40))
+    s.send((DELTA, A))
+    return s
+
+
+def lives():
+    s = script()
+    s.send((KEY, A), (KEY, B))
+    stateless = s.frame((STATELESS, A), incarnation=50, sequence=1)
+    s.deliver(stateless, answer=0)
+    s.send((DELTA, A))
+    for life in range(100, 117):
+        old = s.frame((DELTA, A), (DELTA, B)) if life == 100 else None
+        s.deliver(s.frame((KEY, A), incarnation=life, sequence=1), gone=[B] if old else ())
+        if old:
+            s.deliver(old, "STALE", 3)
+    s.deliver(s.frame((KEY, A), incarnation=100, sequence=9), "STALE", 3)
+    s.deliver(s.frame((KEY, A), incarnation=115, sequence=9), "STALE", 3)
+    # the first life is the 17th that was replaced, and forgotten
+    s.deliver(s.frame((KEY, B), sequence=1), gone=[A])
+    return s
+
+
+def forgets():
+    s = script(shape=(1, 16))
+    s.send((KEY, A), (KEY, B), (KEY, D))
+
+    def telling(*keys, entries=(), **how):
+        frame = s.frame(*entries, **how)
+        frame.forgotten = [(*key, 0) for key in keys]
+        return frame
+
+    s.deliver(telling(A, A, (1, 1), entries=[(DELTA, B), (STATELESS, A)]), gone=[A])
+    s.deliver(telling(D, entries=[(STATELESS, A)], incarnation=6, sequence=50))
+    s.deliver(telling(D, entries=[(STATELESS, A)], sequence=1))
+    s.deliver(telling(B, entries=[(DELTA, B)]), "FORMAT", 2)
+    s.deliver(telling(D, entries=[(STATELESS, A)]), gone=[D])
+    odd = telling(D, entries=[(STATELESS, A)])
+    odd.forgotten[0] = (*D, 1)
+    s.deliver(odd, "FORMAT", 0)
+    quiet = telling(B, entries=[(STATELESS, A)])
+    quiet.flags = 0
+    s.deliver(quiet, answer=0, gone=[B])
+    return s
+
+
+def replies():
+    s = script()
+    quiet = s.frame((KEY, A))
+    quiet.flags = 0
+    s.deliver(quiet, answer=0)
+    change = s.frame((DELTA, A))
+    whole = change.bytes()
+    for cut, answer in ((1, 2), (len(change.entries[0].payload), 2)):
+        s.deliver(change, "FORMAT", answer, data=whole[:-cut])
+    end = len(whole) - len(change.entries[0].payload)
+    for cut in (0, 1, 79, 80, end - 1):
+        s.deliver(change, "FORMAT", 0, data=whole[:cut])
+    s.deliver(change)
+    s.deliver(change, "FORMAT", 1, data=whole[:-1])  # held all the same
+    damaged = bytearray(whole)
+    damaged[-1] ^= 1
+    s.deliver(change, "STALE", 1, data=bytes(damaged))
+    return s
+
+
+# ------------------------------------------------------------------------------------------------
+# Frames that are not valid: (what is done, status, answer)
+
+
+def fields(key, value):
+    return lambda frame: setattr(frame, key, value)
+
+
+def of_entry(field, value):
+    return lambda frame: setattr(frame.entries[1], field, value)
+
+
+def row(place, column, value):
+    return lambda frame: frame.rows[place].__setitem__(column, value)
+
+
+def rows(change):
+    return lambda frame: frame.rows.__setitem__(slice(None), change(frame.rows))
+
+
+def both(*changes):
+    return lambda frame: [change(frame) for change in changes]
+
+
+def lengthen(by):
+    """The length alone, and so that only its bounds can tell."""
+    return lambda frame: setattr(frame, "length", len(frame.bytes()) + by)
+
+
+def longer_payload(frame):
+    e = frame.entries[1]
+    e.payload += bytes(16)
+    e.payload_bytes += 16
+    e.payload_digest = folded(e.payload)
+
+
+def empty(frame):
+    e = frame.entries[1]
+    e.payload, e.payload_bytes = b"", 0
+
+
+def unordered(rows_):
+    return rows_[1::-1] + rows_[2:]
+
+
+# Of a frame of a key entry and a delta entry.
+BAD = [
+    (fields("magic", b"DWG1"), "FORMAT", 0),
+    (fields("version", (1, 0)), "VERSION", 0),
+    (fields("version", (2, 1)), "VERSION", 0),
+    (fields("version", (3, 0)), "VERSION", 0),
+    (fields("header_digest", 1), "CORRUPT", 0),
+    (fields("table_digest", 1), "CORRUPT", 0),
+    (both(fields("flags", 3), fields("table_digest", 1)), "FORMAT", 0),
+    (fields("flags", 0x81), "FORMAT", 0),
+    (fields("incarnation", 0), "FORMAT", 0),
+    (fields("sequence", 0), "FORMAT", 0),
+    (fields("N", 0), "FORMAT", 0),
+    (fields("T", 0), "FORMAT", 0),
+    (fields("C", 0), "FORMAT", 0),
+    (both(fields("T", 2**32 - 1), fields("C", 2**32 - 1)), "FORMAT", 0),
+    (fields("x", 0), "FORMAT", 0),
+    (fields("x", 4), "FORMAT", 0),
+    (fields("P", 33), "FORMAT", 0),
+    (fields("N", 2**32 - 1), "FORMAT", 0),
+    (fields("F", 2**32 - 1), "FORMAT", 0),
+    *((fields("zero", bytes(i) + b"\1" + bytes(5 - i)), "FORMAT", 0) for i in range(6)),
+    (lengthen(16), "FORMAT", 0),
+    (lengthen(-16), "FORMAT", 0),
+    (fields("length", 2**64 - 16), "FORMAT", 0),
+    (both(fields("length", 2**40), fields("table_digest", 1)), "FORMAT", 0),
+    (both(fields("length", 80), fields("table_digest", 1)), "FORMAT", 0),
+    (fields("zeros_behind", bytes(8)), "CORRUPT", 0),  # the digest is of more than the tables
+    (fields("codec", 0), "FORMAT", 2),
+    (fields("codec", 4), "FORMAT", 2),
+    (fields("codec", 2), "FORMAT", 2),
+    (both(fields("codec", 9), fields("table_digest", 1)), "CORRUPT", 0),
+    (fields("seed", 1), "FORMAT", 2),
+    (fields("seed", 2**63), "FORMAT", 2),
+    (rows(unordered), "FORMAT", 2),
+    (rows(lambda r: r[:-2] + r[-1:] + [[0, 0, 0]]), "FORMAT", 2),
+    (rows(lambda r: r[:1] + r), "FORMAT", 2),
+    (rows(lambda r: r[:-1]), "FORMAT", 2),
+    (rows(lambda r: []), "FORMAT", 2),
+    (rows(lambda r: r + [[12, 0, 0]]), "FORMAT", 2),
+    (rows(lambda r: r[:2] + [[3, 0, 1]] + r[2:]), "FORMAT", 2),
+    (rows(lambda r: r[:3] + [[7, 0, 1]] + r[3:]), "FORMAT", 2),
+    *((row(i, 1, 1 << 7 * i % 8), "FORMAT", 2) for i in range(6)),
+    (row(0, 2, 0), "FORMAT", 2),
+    (row(0, 2, 9), "FORMAT", 2),
+    (row(1, 2, 0), "FORMAT", 2),
+    (row(1, 2, 48), "FORMAT", 2),
+    (row(1, 2, 65533), "FORMAT", 2),
+    (row(1, 2, 32 + (1 << 16)), "FORMAT", 2),
+    (row(2, 2, 1), "FORMAT", 2),
+    (row(2, 2, 9), "FORMAT", 2),
+    (row(2, 2, 18), "FORMAT", 2),
+    (row(2, 2, 8 + 256), "FORMAT", 2),
+    (row(3, 2, 0), "FORMAT", 2),
+    (row(3, 2, 4), "FORMAT", 2),
+    (row(4, 2, 0), "FORMAT", 2),
+    (row(4, 2, 3), "FORMAT", 2),
+    (row(5, 2, 0), "FORMAT", 2),
+    (row(5, 2, 256), "FORMAT", 2),
+    (row(5, 2, 255), "FORMAT", 2),  # no state digests then
+    (of_entry("role", 0), "FORMAT", 0),
+    (of_entry("role", 6), "FORMAT", 0),
+    (of_entry("role", SKIP), "FORMAT", 0),
+    (of_entry("role", STATELESS), "FORMAT", 0),
+    (of_entry("use", 0), "FORMAT", 0),
+    (of_entry("use", 3), "FORMAT", 0),
+    (of_entry("use", 5), "FORMAT", 0),
+    (of_entry("form", 0), "FORMAT", 0),
+    (of_entry("form", 1), "FORMAT", 2),
+    (of_entry("form", 3), "FORMAT", 2),
+    (of_entry("zero", 1), "FORMAT", 0),
+    (of_entry("zero", 128), "FORMAT", 0),
+    (of_entry("base_chain", 0), "FORMAT", 0),
+    (of_entry("state_digest", 0), "FORMAT", 2),
+    (of_entry("payload_digest", 0), "FORMAT", 0),
+    (of_entry("payload_bytes", 8), "FORMAT", 0),
+    (of_entry("payload_bytes", 2**64 - 16), "FORMAT", 0),
+    (longer_payload, "FORMAT", 2),
+    (empty, "FORMAT", 2),
+    (both(of_entry("form", 0), empty), "FORMAT", 0),
+    (lambda frame: setattr(frame.entries[0], "base_chain", 1), "FORMAT", 0),
+]
+
+
+def bad_fields():
+    s = script(shape=(1, 24))
+    s.send((KEY, A), (KEY, B))
+    for change, status, answer in BAD:
+        frame = s.frame((KEY, A), (DELTA, B))
+        change(frame)
+        s.deliver(frame, status, answer)
+    s.send((DELTA, A), (DELTA, B))
+    return s
+
+
+def bad_skips():
+    s = script()
+    s.send((KEY, A))
+    first = lambda field, value: lambda frame: setattr(frame.entries[0], field, value)
+
+    def with_payload(frame):
+        e = frame.entries[0]
+        e.payload, e.payload_bytes = bytes(16), 16
+
+    for change, answer in (
+        (first("form", 1), 0),
+        (first("use", 2), 0),
+        (first("payload_digest", 1), 0),
+        (first("base_chain", 0), 0),
+        (with_payload, 0),
+        (first("state_digest", 0), 2),
+        (first("zero", 1), 0),
+    ):
+        frame = s.frame((SKIP, A))
+        change(frame)
+        s.deliver(frame, "FORMAT", answer)
+    stateless = s.frame((STATELESS, A))
+    stateless.entries[0].state_digest = 1
+    s.deliver(stateless, "FORMAT", 0)
+    s.send((SKIP, A))
+    return s
+
+
+def bad_lengths():
+    """Tables that end in zeros, and sums of sizes."""
+    s = script(shape=(1, 16), codec="direct", bits=4)
+    unaudited = s.frame((STATELESS, A))
+    s.deliver(unaudited, answer=0)
+    s = script(shape=(1, 16), audit=255)
+    s.send((KEY, A))
+    frame = s.frame((DELTA, A))
+    frame.entries[0].state_digest = 1
+    s.deliver(frame, "FORMAT", 2)
+    split = s.frame((KEY, A), (DELTA, A))
+    split.entries[0].payload_bytes += 16
+    s.deliver(split, "FORMAT", 0)
+    split = s.frame((KEY, B), (DELTA, A))
+    split.entries[0].payload_bytes += 16
+    split.entries[1].payload_bytes -= 16
+    s.deliver(split, "FORMAT", 2)
+    behind = s.frame((DELTA, A))
+    behind.length = len(behind.bytes()) + 16
+    s.deliver(behind, "FORMAT", 0, data=behind.bytes() + bytes(16))
+    s.send((DELTA, A))
+    return s
+
+
+def bad_zeros():
+    """Raw has one parameter, so its tables end in eight zeros."""
+    s = script("raw", (1, 5), dtype=F32)
+    s.send((STATELESS, A), answer=0)
+    frame = s.frame((STATELESS, A))
+    frame.zeros_behind = bytes(7) + b"\1"
+    s.deliver(frame, "FORMAT", 0)
+    for role, use in ((STATELESS, BRIEF), (KEY, 1), (SYNC, 4), (SKIP, 0)):
+        frame = s.frame((STATELESS, A))
+        e = frame.entries[0]
+        e.role, e.use, e.base_chain = role, use, 1 if role == SKIP else 0
+        frame.rows, frame.flags = [[7, 0, F32]], 0
+        s.deliver(frame, "FORMAT", 0)
+    frame = s.frame((STATELESS, A))
+    frame.forgotten = [(*A, 0)]
+    s.deliver(frame, "FORMAT", 2)
+    return s
+
+
+# ------------------------------------------------------------------------------------------------
+
+ALONE = (
+    rounded_twice,
+    padded,
+    own_dtypes,
+    own_raw,
+    skips,
+    order_of_statuses,
+    mismatches,
+    lives,
+    forgets,
+    replies,
+    bad_fields,
+    bad_skips,
+    bad_lengths,
+    bad_zeros,
+)
+
+
+def all_scripts():
+    made = {make.__name__: make() for make in ALONE}
+    made.update(deltas())
+    made.update(others())
+    return {name: s.golden() for name, s in made.items()}
+
+
+def check_adding():
+    """Section 5, Adding, of one delta: in binary32, rounded twice and then to y's dtype."""
+    failures = 0
+    for y in (F32, F16, BF16):
+        s = script(shape=(2, 40), y=y, prev=BF16)
+        first, second = s.send((KEY, A)), s.send((DELTA, A))
+        decoder = spec_decoder.Decoder("delta", s.parameters)
+        decoder.decode(first.bytes(), 1, 2, 40, {F32: "f32", F16: "f16", BF16: "bf16"}[y])
+        before = [clamped(single(s.random.gauss(0, 3)), y) for _ in range(80)]
+        factor = 0x3EAAAAAB  # 1/3
+        _, got = decoder.decode(
+            second.bytes(), 1, 2, 40, {1: "f32", 2: "f16", 3: "bf16"}[y], (factor, before)
+        )
+        values = [widen(bits, BF16) for bits in second.entries[0].prev]
+        wanted = [
+            clamped(single(widen(b, y) + single(widen(factor, F32) * value)), y)
+            for b, value in zip(before, values)
+        ]
+        failures += got != wanted
+    return failures
+
+
+def write(scripts):
+    """The scripts of one purpose each, and the shorter of the others."""
+    directory = pathlib.Path(__file__).resolve().parent / "golden_page"
+    directory.mkdir(exist_ok=True)
+    for name, golden in scripts.items():
+        steps = ",\n".join(json.dumps(step) for step in golden.pop("steps"))
+        text = json.dumps(golden)[:-1] + ', "steps": [\n' + steps + "\n]}\n"
+        if name in [make.__name__ for make in ALONE] or len(text) <= LONGEST_WRITTEN:
+            (directory / f"{name}.json").write_text(text, encoding="utf-8")
+
+
+def main():
+    scripts = all_scripts()
+    if sys.argv[1:] == ["--write"]:
+        write(scripts)
+        return 0
+    failures = check_adding()
+    for name, golden in scripts.items():
+        for what in spec_decoder.mismatches_of(golden):
+            print(f"{name}: {what}")
+            failures += 1
+    steps = sum(len(golden["steps"]) for golden in scripts.values())
+    print(f"{len(scripts)} scripts, {steps} frames: {failures} mismatches")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

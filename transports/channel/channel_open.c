@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * channel_open.c - the two ends of a channel meet and part. */
+#include "channel/channel.h"
+
+#include <stdlib.h>
+
+/* ---- Configs --------------------------------------------------------------------------------- */
+
+static uint64_t monotonic_ns(void *context)
+{
+    (void)context;
+    return (uint64_t)dw_link_now_ns();
+}
+
+static dw_status take_config(dw_config *own, const dw_config *config, dw_why *why)
+{
+    dw_status status = dw_take_asked(own, sizeof *own, config, "dw_config", why);
+    if (status != DW_OK) return status;
+    if (!own->now_ns) own->now_ns = monotonic_ns; /* the library's clock, so that busy_ns counts */
+    return DW_OK;
+}
+
+/* ---- Open and close -------------------------------------------------------------------------- */
+
+static bool make_locks(dw_channel *channel)
+{
+    pthread_mutex_t *all[] = {&channel->encoder_lock, &channel->replies_lock,
+                              &channel->decoder_lock, &channel->why_lock};
+    size_t made = 0;
+    while (made < 4 && pthread_mutex_init(all[made], NULL) == 0) made++;
+    pthread_condattr_t monotonic;
+    bool has_condition = false;
+    if (made == 4 && pthread_condattr_init(&monotonic) == 0) {
+        has_condition = pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC) == 0 &&
+                        pthread_cond_init(&channel->replied, &monotonic) == 0;
+        pthread_condattr_destroy(&monotonic);
+    }
+    if (has_condition) return true;
+    while (made > 0) pthread_mutex_destroy(all[--made]);
+    return false;
+}
+
+static void free_channel(dw_channel *channel)
+{
+    dw_channel_release_sent(channel);
+    dw_channel_release_received(channel);
+    dw_encoder_destroy(channel->encoder);
+    dw_decoder_destroy(channel->decoder);
+    pthread_mutex_destroy(&channel->encoder_lock);
+    pthread_mutex_destroy(&channel->replies_lock);
+    pthread_mutex_destroy(&channel->decoder_lock);
+    pthread_mutex_destroy(&channel->why_lock);
+    pthread_cond_destroy(&channel->replied);
+    free(channel);
+}
+
+static dw_status make_codecs(dw_channel *channel, const dw_channel_config *config, dw_why *why)
+{
+    dw_status status = DW_OK;
+    if (config->send) {
+        status = take_config(&channel->send, config->send, why);
+        if (status == DW_OK) status = dw_encoder_create(&channel->encoder, &channel->send);
+    }
+    if (status == DW_OK && config->recv) {
+        status = take_config(&channel->recv, config->recv, why);
+        if (status == DW_OK) status = dw_decoder_create(&channel->decoder, &channel->recv);
+    }
+    channel->sends = channel->encoder != NULL;
+    channel->receives = channel->decoder != NULL;
+    if (status != DW_OK && !why->text[0]) {
+        dw_link_report(why, status, "channel %u: %s", channel->id, dw_status_string(status));
+    }
+    return status;
+}
+
+dw_status dw_channel_open(dw_channel **channel, dw_link *link, const dw_channel_config *given,
+                          dw_why *why)
+{
+    dw_why own_why;
+    if (!why) why = &own_why;
+    *why = (dw_why){.text = "", .offset = -1};
+    if (!channel || !link || !given) {
+        return dw_link_report(why, DW_ERR_ARGUMENT,
+                              "dw_channel_open needs a channel, a link and a config");
+    }
+    *channel = NULL;
+    dw_channel_config full;
+    const dw_channel_config *config = &full;
+    dw_status status = dw_take_asked(&full, sizeof full, given, "dw_channel_config", why);
+    if (status != DW_OK) return status;
+    if (config->id < 1 || config->id > 0xffff) {
+        return dw_link_report(why, DW_ERR_ARGUMENT, "%u is no channel id; use 1 to 65535",
+                              config->id);
+    }
+    if (!config->send && !config->recv) {
+        return dw_link_report(why, DW_ERR_ARGUMENT,
+                              "channel %u: name a send config, a recv config, or both", config->id);
+    }
+    dw_channel *made = calloc(1, sizeof *made);
+    if (!made || !make_locks(made)) {
+        free(made);
+        return dw_link_report(why, DW_ERR_NO_MEMORY, "channel %u: no memory", config->id);
+    }
+    made->link = link;
+    made->id = config->id;
+    status = make_codecs(made, config, why);
+    uint32_t timeout_ms = config->open_timeout_ms == 0 ? 60000 : config->open_timeout_ms;
+    if (status == DW_OK) status = dw_channel_greet(made, timeout_ms, why);
+    made->heard_ns = dw_link_now_ns();
+    made->patience_ms = link->retry_ms;
+    if (status == DW_OK) {
+        status = dw_link_handle(link, dw_channel_tag(made, DW_TAG_CONTROL), dw_channel_take_control,
+                                made);
+        if (status != DW_OK)
+            dw_link_report(why, status, "channel %u: %s", made->id, dw_link_why(link));
+    }
+    if (status != DW_OK) {
+        free_channel(made);
+        return status;
+    }
+    *channel = made;
+    return DW_OK;
+}
+
+void dw_channel_close(dw_channel *channel)
+{
+    if (!channel || !dw_owner_is_us(&channel->link->owner)) return;
+    /* What the peer has not taken yet it may still ask for anew. */
+    if (channel->sends && channel->send.replies != DW_REPLIES_NEVER)
+        dw_channel_wait_acknowledged(channel);
+    if (channel->sends) {
+        dw_channel_tell(channel, DW_TAG_FRAMES, DW_ENVELOPE_CLOSED, DW_OK, 0, NULL, 0);
+        dw_channel_tell(channel, DW_TAG_RESENT, DW_ENVELOPE_CLOSED, DW_OK, 0, NULL, 0);
+    }
+    dw_channel_tell(channel, DW_TAG_CONTROL, DW_ENVELOPE_CLOSED, DW_OK, 0, NULL, 0);
+    dw_link_handle(channel->link, dw_channel_tag(channel, DW_TAG_CONTROL), NULL, NULL);
+    free_channel(channel);
+}

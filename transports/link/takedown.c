@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * takedown.c - the end of a link: the backend is closed, and everything goes. */
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "link/link.h"
+
+/* One that was not made is all zeros. */
+void dw_link_close_bell(const struct dw_bell *bell)
+{
+    if (bell->read == bell->write) return;
+    close(bell->read);
+    close(bell->write);
+}
+
+void dw_link_hang_up(dw_link *link)
+{
+    if (!link->endpoint_open) return;
+    link->endpoint_open = false;
+    if (link->transport.close(link->endpoint) != DW_PENDING) return;
+    pthread_mutex_lock(&link->lock);
+    if (link->sending) dw_buffer_lose(&link->pool, link->sending);
+    if (link->receiving) dw_buffer_lose(&link->pool, link->receiving);
+    link->sending = link->receiving = NULL;
+    pthread_mutex_unlock(&link->lock);
+}
+
+void dw_link_free(dw_link *link)
+{
+    dw_link_hang_up(link);
+    dw_inbox_empty(&link->inboxes);
+    dw_buffer_pool_empty(&link->pool);
+    free(link->endpoint);
+    free(link->send_request);
+    free(link->recv_request);
+    dw_link_close_bell(&link->thread_bell);
+    dw_link_close_bell(&link->caller_bell);
+    pthread_cond_destroy(&link->arrived);
+    pthread_cond_destroy(&link->drained);
+    pthread_cond_destroy(&link->handled);
+    pthread_cond_destroy(&link->standby);
+    pthread_mutex_destroy(&link->lock);
+    dw_owner_end(&link->owner);
+    free(link);
+}
+
+/* Calls of other threads that were under way have been told that the link is over, and may be about
+ * to notice. */
+void dw_link_take_down(dw_link *link)
+{
+    pthread_mutex_lock(&link->lock);
+    while (link->callers > 0) pthread_cond_wait(&link->handled, &link->lock);
+    pthread_mutex_unlock(&link->lock);
+    dw_link_free(link);
+}

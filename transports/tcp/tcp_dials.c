@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * tcp_dials.c - connections that a dialler makes, and makes again. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/fields.h"
+#include "common/report.h"
+#include "tcp/tcp_end.h"
+
+static const int64_t dial_ns = (int64_t)5000 * DW_NS_PER_MS;
+static const int64_t first_backoff_ns = (int64_t)50 * DW_NS_PER_MS,
+                     most_backoff_ns = (int64_t)10000 * DW_NS_PER_MS;
+/* Well within the grace that the other end gives. */
+static const int64_t lost_backoff_ns = (int64_t)400 * DW_NS_PER_MS;
+
+static void dial_later(dw_tcp_end *end, unsigned index, int64_t now)
+{
+    dw_tcp_stripe *stripe = &end->stripes[index];
+    int64_t most = end->n_open > 0 ? most_backoff_ns : lost_backoff_ns;
+    stripe->backoff_ns = stripe->backoff_ns == 0 ? first_backoff_ns : 2 * stripe->backoff_ns;
+    if (stripe->backoff_ns > most) stripe->backoff_ns = most;
+    stripe->redial_ns = now + stripe->backoff_ns;
+}
+
+static const char *hung_up_early(const dw_tcp_end *end)
+{
+    return end->tls ? "it hung up before it said what it is"
+                    : "it hung up before it said what it is; does it want a key?";
+}
+
+/* refused: nobody listens there, or a listener that knows nothing of this session. */
+void dw_tcp_dial_failed(dw_tcp_end *end, unsigned index, const char *trouble, bool refused)
+{
+    dw_tcp_meeting_end(&end->dials[index]);
+    snprintf(end->trouble, sizeof end->trouble, "%s", trouble);
+    if (end->is_opening) return;
+    if (refused && end->n_open == 0) { /* its machine is there, but it is not */
+        if (!dw_tcp_is_told(end->lost_error)) end->lost_error = ECONNRESET;
+        dw_tcp_gone(end);
+    }
+    dial_later(end, index, dw_link_now_ns());
+}
+
+void dw_tcp_start_dial(dw_tcp_end *end, unsigned index, int64_t now)
+{
+    int fd = dw_tcp_dial((const struct sockaddr *)&end->address, end->address_len, &end->options);
+    if (fd < 0) {
+        int error = errno;
+        dw_tcp_dial_failed(end, index, dw_link_system_says(error), error == ECONNREFUSED);
+        return;
+    }
+    if (!end->trouble[0]) snprintf(end->trouble, sizeof end->trouble, "no answer");
+    if (!dw_tcp_meet_as_dialler(
+            &end->dials[index], fd,
+            now + (end->tls ? (int64_t)DW_TCP_MEETING_MS * DW_NS_PER_MS : dial_ns), end, index)) {
+        dw_tcp_dial_failed(end, index, "no memory for TLS", false);
+    } else if (!dw_tcp_watch_meeting(end, &end->dials[index], DW_TCP_ON_DIAL, index)) {
+        dw_tcp_dial_failed(end, index, dw_link_system_says(errno), false);
+    }
+}
+
+/* The listener's hello is here. */
+static void take_answer(dw_tcp_end *end, unsigned index)
+{
+    const dw_tcp_meeting *dial = &end->dials[index];
+    unsigned n = dial->hears[25], answer = dial->hears[26];
+    if (answer != DW_TCP_WELCOME) {
+        dw_tcp_dial_failed(end, index,
+                           answer == DW_TCP_TAKEN ? "its listener has another peer"
+                                                  : "it knows nothing of this session",
+                           true);
+    } else if (end->is_opening &&
+               (n == 0 || n > end->options.stripes || dw_tcp_is_new(dial->hears + 8))) {
+        dw_tcp_fail(end, DW_ERR_PROTOCOL, "%s answered with a hello that makes no sense",
+                    end->peer);
+    } else if (!end->is_opening &&
+               (!dw_tcp_is_session(end, dial->hears + 8) || !dw_tcp_is_peer(end, &dial->stream))) {
+        dw_tcp_dial_failed(end, index, "it answers for another session", true);
+    } else {
+        if (end->is_opening) memcpy(end->session, dial->hears + 8, DW_TCP_SESSION_BYTES);
+        end->has_session = true;
+        end->n_stripes = end->is_opening ? n : end->n_stripes;
+        dw_tcp_seat(end, &end->dials[index], index, dw_get64(dial->hears + 32),
+                    dw_get64(dial->hears + 40));
+    }
+}
+
+void dw_tcp_pursue_dial(dw_tcp_end *end, uint32_t index)
+{
+    dw_tcp_meeting *dial = &end->dials[index];
+    if (dial->phase == DW_TCP_NOBODY) return;
+    dw_status status = dw_tcp_meeting_step(dial, end);
+    int error = errno;
+    bool was_hearing = dial->phase == DW_TCP_HEARING;
+    if (status == DW_PENDING) {
+        if (was_hearing)
+            snprintf(end->trouble, sizeof end->trouble,
+                     "connected, but it does not say what it is");
+        if (dial->phase == DW_TCP_SHAKING)
+            snprintf(end->trouble, sizeof end->trouble,
+                     "connected, but it does not go on with TLS's handshake");
+        dw_tcp_watch_meeting(end, dial, DW_TCP_ON_DIAL, index);
+    } else if (status == DW_OK) {
+        take_answer(end, index);
+    } else if (status == DW_ERR_AUTH && end->is_opening) {
+        char peer[96];
+        dw_tcp_print_peer(dial->stream.fd, peer);
+        dw_tcp_fail(end, status, "%s %s", peer, dial->stream.text);
+    } else if (status == DW_ERR_AUTH || status == DW_ERR_PEER || status == DW_ERR_TIMEOUT) {
+        dw_tcp_dial_failed(end, index,
+                           "it hung up in the middle of TLS's handshake; is its link without TLS?",
+                           false);
+    } else if (status == DW_ERR_VERSION && end->is_opening) {
+        dw_tcp_other_version(end, dial);
+    } else if (status == DW_ERR_PROTOCOL && end->is_opening) {
+        char peer[96];
+        dw_tcp_print_peer(dial->stream.fd, peer);
+        dw_tcp_fail(
+            end, status,
+            "what answers at %s is not deltawire; is another program listening on this port?",
+            peer);
+    } else if (status == DW_ERR_IO) {
+        bool hung_up = dw_tcp_is_told(error) && dial->phase != DW_TCP_CONNECTING;
+        dw_tcp_dial_failed(end, index,
+                           hung_up            ? hung_up_early(end)
+                           : error == EISCONN ? "it is dialling as well"
+                                              : strerror(error),
+                           error == ECONNREFUSED);
+    } else if (status == DW_ERR_VERSION || status == DW_ERR_PROTOCOL) {
+        dw_tcp_dial_failed(end, index, "something else answers there now", true);
+    } else {
+        dw_tcp_fail(end, status, "%s", dw_status_string(status));
+    }
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * tcp_poller.c - what the poller of an end over TCP is asked for. */
+#include <errno.h>
+#include <sys/epoll.h>
+
+#include "common/report.h"
+#include "tcp/tcp_end.h"
+
+/* false: a socket that is new to the poller does not fit, errno tells why. To change what is wanted
+ * of one cannot fail. */
+static bool watch(const dw_tcp_end *end, int fd, int how, uint32_t events, uint32_t kind,
+                  uint32_t index)
+{
+    struct epoll_event event = {.events = events, .data.u64 = (uint64_t)kind << 32 | index};
+    return epoll_ctl(end->poller, how, fd, &event) == 0;
+}
+
+void dw_tcp_watch_listener(dw_tcp_end *end)
+{
+    if (watch(end, end->listener, EPOLL_CTL_ADD, EPOLLIN, DW_TCP_ON_LISTENER, 0)) return;
+    dw_tcp_fail(end, DW_ERR_IO, "cannot watch the port for a peer: %s", dw_link_system_says(errno));
+}
+
+/* Whether somebody who knocks is to be heard. */
+void dw_tcp_hear_listener(const dw_tcp_end *end, bool hears)
+{
+    watch(end, end->listener, EPOLL_CTL_MOD, hears ? EPOLLIN : 0, DW_TCP_ON_LISTENER, 0);
+}
+
+void dw_tcp_watch_stripe(dw_tcp_end *end, dw_tcp_stripe *stripe)
+{
+    uint32_t events = (uint32_t)dw_stream_events(&stripe->stream, true, stripe->is_blocked);
+    if (events == stripe->events) return;
+    stripe->events = events;
+    watch(end, stripe->stream.fd, EPOLL_CTL_MOD, events, DW_TCP_ON_STRIPE,
+          (uint32_t)(stripe - end->stripes));
+}
+
+bool dw_tcp_watch_meeting(const dw_tcp_end *end, dw_tcp_meeting *meeting, uint32_t kind,
+                          uint32_t index)
+{
+    uint32_t events = dw_tcp_meeting_events(meeting);
+    if (events == meeting->events) return true;
+    if (!watch(end, meeting->stream.fd, meeting->events ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, events,
+               kind, index))
+        return false;
+    meeting->events = events;
+    return true;
+}

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * tcp_stripes.c - the connections of an end over TCP come, and go. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/report.h"
+#include "tcp/tcp_end.h"
+
+/* The connection is met: it becomes a stripe, in place of one that the other end has given up. */
+void dw_tcp_seat(dw_tcp_end *end, dw_tcp_meeting *meeting, unsigned index, uint64_t whole,
+                 uint64_t limit)
+{
+    dw_tcp_stripe *stripe = &end->stripes[index];
+    if (stripe->is_open) dw_tcp_lose(end, stripe, ECONNRESET);
+    if (end->n_open == 0 && !stripe->was_open) dw_tcp_print_peer(meeting->stream.fd, end->peer);
+    if (end->tls && end->is_opening) {
+        snprintf(end->peer_name, sizeof end->peer_name, "%s", dw_tls_peer_name(&meeting->stream));
+        dw_tls_session(&meeting->stream, end->tls_session);
+    }
+    stripe->stream = meeting->stream;
+    stripe->events = 0;
+    meeting->phase = DW_TCP_NOBODY;
+    stripe->is_open = stripe->is_clear = true;
+    stripe->is_silent = false;
+    stripe->moved_ns = dw_link_now_ns();
+    end->reconnects += (uint64_t)stripe->was_open;
+    stripe->was_open = true;
+    *(end->is_opening ? &end->sent : &end->sent_apart) += DW_TCP_HELLO_BYTES;
+    *(end->is_opening ? &end->received : &end->received_apart) += DW_TCP_HELLO_BYTES;
+    end->n_open++;
+    end->lost_ns = 0;
+    end->cut_bytes = 0;
+    end->is_opening = false;
+    end->peer_left = false;
+    end->has_looked = false;
+    end->is_restless = true; /* it may have said more than its hello */
+    if (dw_tcp_ask_kernel(stripe->stream.fd).rtt_us >= DW_TCP_NEAR_US &&
+        end->window < DW_TCP_WINDOW_BYTES) {
+        end->window = DW_TCP_WINDOW_BYTES;
+        end->tell_ns = 1;
+    }
+    dw_tcp_acknowledge(end, whole, limit);
+    dw_tcp_watch_stripe(end, stripe);
+}
+
+void dw_tcp_lose(dw_tcp_end *end, dw_tcp_stripe *stripe, int error)
+{
+    unsigned index = (unsigned)(stripe - end->stripes);
+    if (!stripe->is_open) return;
+    dw_tcp_kernel last = dw_tcp_ask_kernel(stripe->stream.fd);
+    end->gone.sent += last.sent;
+    end->gone.received += last.received;
+    end->gone.retransmits += last.retransmits;
+    end->cut_bytes +=
+        stripe->ahead_n + (stripe->is_reading ? stripe->done + DW_TCP_RECORD_BYTES : 0);
+    dw_tcp_forget_reading(end, stripe);
+    memcpy(end->lost_text, stripe->stream.text, sizeof end->lost_text);
+    dw_stream_close(&stripe->stream);
+    stripe->is_open = stripe->is_writing = stripe->is_blocked = stripe->is_broken =
+        stripe->is_late = false;
+    stripe->must_ask = stripe->must_answer = false;
+    stripe->asked_ns = 0;
+    stripe->is_silent = !dw_tcp_is_told(error);
+    stripe->redial_ns = dw_link_now_ns() + stripe->backoff_ns;
+    end->n_open--;
+    end->tell_ns = 1; /* what was said last may be lost */
+    dw_tcp_take_back(end, index);
+    if (end->n_open > 0) return;
+    end->lost_ns = dw_link_now_ns();
+    end->lost_error = error;
+}
