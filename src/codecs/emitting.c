@@ -2,7 +2,7 @@
  * emitting.c - values on their way into y: written, or added to what is there. */
 #include "codecs/emitting.h"
 
-#include "codecs/quantized.h"
+#include "codecs/tiles.h"
 
 void dw_emit_added(const dw_decode_job *job, const float *from, uint64_t at, uint64_t n)
 {

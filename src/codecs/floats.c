@@ -7,7 +7,7 @@
 #include "codecs/audit.h"
 #include "codecs/emitting.h"
 #include "codecs/plan.h"
-#include "codecs/quantized.h"
+#include "codecs/tiles.h"
 
 /* One value between formats. Exact: IEEE, as kind RAW wants it; else RN, with NaN for all that is
  * not finite. */

@@ -5,7 +5,7 @@
 #include "codecs/audit.h"
 #include "codecs/emitting.h"
 #include "codecs/plan.h"
-#include "codecs/quantized.h"
+#include "codecs/tiles.h"
 
 static bool plan(dw_plan *made)
 {

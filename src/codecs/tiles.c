@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * tiles.c - what the forms share whose payloads are laid out in tiles. */
+#include "codecs/tiles.h"
+
+#include <string.h>
+
+#include "arithmetic/mx.h"
+#include "codecs/emitting.h"
+
+/* ---- The walk of a chunk --------------------------------------------------------------------- */
+
+/* Samples that no cache holds until they are needed again need not push others out of it, nor be
+ * read before they are written. */
+enum { STREAMED_BYTES = 32 << 20 };
+
+/* Rows that fill their segments lie side by side in prev, and in a tensor without gaps: then a tile
+ * is one run. */
+static bool rows_touch(const dw_layout *layout, int64_t stride)
+{
+    return !layout->cut_rows && layout->last_channels == layout->segment_width &&
+           stride == (int64_t)layout->c;
+}
+
+static void start_trail(dw_walk *walk, dw_audit audit, void *next, dw_dtype dtype)
+{
+    dw_trail *t = &walk->trail;
+    const dw_layout *layout = walk->layout;
+    t->audit = audit;
+    t->next = next;
+    t->dtype = dtype;
+    t->elements = next ? (uint64_t)layout->t * layout->c : 0;
+    t->end = walk->chunk.first_element + walk->chunk.elements;
+    t->first = next && audit.every ? dw_next_stretch(audit, walk->chunk.first_element) : UINT64_MAX;
+    t->sum = 0;
+    /* Tiles that are stretches, each in one run. */
+    bool whole =
+        layout->cut_rows
+            ? layout->c % DW_TILE_ELEMENTS == 0
+            : walk->rows_touch && layout->tile_segments * layout->segment_width == DW_TILE_ELEMENTS;
+    t->streams =
+        whole && t->elements * dw_dtype_bytes(dtype) >= STREAMED_BYTES && (uintptr_t)next % 64 == 0;
+}
+
+void dw_walk_start(dw_walk *walk, const dw_layout *layout, uint64_t chunk, int64_t stride,
+                   dw_audit audit, void *next, dw_dtype prev_dtype)
+{
+    walk->layout = layout;
+    walk->chunk = dw_layout_chunk(layout, chunk);
+    walk->rows_touch = rows_touch(layout, stride);
+    walk->tile = walk->chunk.first_tile;
+    walk->next_segment = 0;
+    walk->run.tile = dw_layout_tile(layout, walk->tile);
+    start_trail(walk, audit, next, prev_dtype);
+}
+
+/* The stretch at t->first, if it is audited and ends before `done`. from: its elements. */
+static bool audit_stretch(const dw_kernels *kernels, dw_trail *t, uint64_t done, const void *from)
+{
+    if (t->first >= t->elements) return false;
+    uint64_t left = t->elements - t->first, n = left < DW_TILE_ELEMENTS ? left : DW_TILE_ELEMENTS;
+    if (t->first + n > done) return false;
+    t->sum += dw_stretch_sum(kernels, from ? from : dw_at(t->next, t->dtype, t->first), t->dtype,
+                             t->first, t->elements);
+    t->first += (uint64_t)t->audit.every * DW_TILE_ELEMENTS;
+    return true;
+}
+
+void dw_trail_follow(dw_trail *t, const dw_kernels *kernels, uint64_t element, uint64_t n)
+{
+    uint64_t done = element + n, size = dw_dtype_bytes(t->dtype);
+    if (!t->streams) {
+        while (audit_stretch(kernels, t, done, NULL)) {
+        }
+        return;
+    }
+    if (t->first == element) (void)audit_stretch(kernels, t, done, t->scratch);
+    kernels->stream(t->next + element * size, t->scratch, n * size, done == t->end);
+}
+
+/* ---- Encode ---------------------------------------------------------------------------------- */
+
+/* The last chunk clears up to the end of the choice bits. */
+void dw_tiles_clear(const dw_encode_job *job, const dw_chunk *chunk)
+{
+    const dw_layout *layout = &job->layout;
+    uint64_t end = chunk->first_tile + chunk->tiles;
+    if (layout->chooses) {
+        uint64_t from = chunk->first_tile * layout->tile_segments / 8;
+        uint64_t to = end == layout->tiles ? layout->choice_bytes : end * layout->tile_segments / 8;
+        memset(job->payload + from, 0, (size_t)(to - from));
+    }
+    for (uint64_t i = chunk->first_tile; i < end; i++) {
+        dw_tile tile = dw_layout_tile(layout, i);
+        uint64_t scales_end = tile.offset + layout->scale_size * (uint64_t)tile.segments;
+        uint64_t codes_end = tile.codes + (uint64_t)tile.elements * layout->bits / 8;
+        memset(job->payload + scales_end, 0, (size_t)(tile.codes - scales_end));
+        memset(job->payload + codes_end, 0, (size_t)(tile.offset + tile.bytes - codes_end));
+    }
+}
+
+uint64_t dw_tiles_payload_sum(const dw_encode_job *job, const dw_chunk *chunk)
+{
+    dw_tile first = dw_layout_tile(&job->layout, chunk->first_tile),
+            last = dw_layout_tile(&job->layout, chunk->first_tile + chunk->tiles - 1);
+    return job->kernels->digest_bytes(job->payload, first.offset,
+                                      last.offset + last.bytes - first.offset);
+}
+
+/* The norms come from one part of one tile in so many. */
+enum { MEASURED_PARTS = 8, MEASURED_TILES = DW_MEASURED_SHARE / MEASURED_PARTS };
+
+/* Narrows a run to the segments of its tile that are measured: one eighth of the tile, another one
+ * each time, so that no channel is always left out. false: none of them. */
+static bool measured_part(const dw_layout *layout, dw_dtype prev_dtype, uint64_t tile, dw_run *r)
+{
+    uint32_t parts =
+        layout->tile_segments < MEASURED_PARTS ? layout->tile_segments : MEASURED_PARTS;
+    uint64_t apart = MEASURED_TILES * MEASURED_PARTS / parts;
+    uint32_t count = layout->tile_segments / parts, from = (uint32_t)(tile / apart % parts) * count;
+    if (tile % apart) return false;
+    if (from >= r->tile.segments) from = 0;
+    uint32_t to = from + count, end = r->first_segment + r->segments;
+    if (to <= r->first_segment || from >= end) return false;
+    uint32_t skipped = from > r->first_segment ? from - r->first_segment : 0;
+    uint64_t most =
+        (uint64_t)((to < end ? to : end) - r->first_segment - skipped) * layout->segment_channels;
+    uint64_t left_out = (uint64_t)skipped * layout->segment_channels;
+    r->first_segment += skipped;
+    r->column += left_out;
+    r->element += left_out;
+    r->channels -= left_out;
+    r->next = dw_at(r->next, prev_dtype, left_out);
+    if (r->channels > most) r->channels = most;
+    r->segments =
+        (uint32_t)((r->channels + layout->segment_channels - 1) / layout->segment_channels);
+    return true;
+}
+
+void dw_tiles_measure(const dw_encode_job *job, uint64_t tile, const dw_run *run,
+                      dw_run_decoder *decode, dw_sums *sums)
+{
+    dw_run r = *run;
+    if (!measured_part(&job->layout, job->prev_dtype, tile, &r)) return;
+    float decoded[DW_TILE_ELEMENTS];
+    dw_norms norms = {0, 0, 0};
+    dw_norms_run call = {.x = dw_at(job->x, job->x_dtype, r.row * (uint64_t)job->stride + r.column),
+                         .x_dtype = job->x_dtype,
+                         .base = dw_at(job->prev, job->prev_dtype, r.element),
+                         .base_dtype = job->prev_dtype,
+                         .back = r.next,
+                         .back_dtype = job->prev_dtype,
+                         .n = r.channels};
+    if (!job->next) {
+        dw_decode_job again = {.layout = job->layout,
+                               .kernels = job->kernels,
+                               .payload = job->payload,
+                               .y = decoded,
+                               .y_dtype = DW_F32};
+        r.row = r.column = r.element = 0;
+        decode(&again, &r);
+        call.back = decoded;
+        call.back_dtype = DW_F32;
+    }
+    job->kernels->norms(&call, &norms);
+    sums->x_square += norms.x;
+    sums->delta_square += norms.delta;
+    sums->error_square += norms.error;
+}
+
+/* The choice bits, which no chunk digests, and the stretches that no chunk has seen whole. */
+void dw_tiles_encoded(const dw_encode_job *job, dw_chunk_result *result)
+{
+    uint64_t left = dw_layout_undigested(&job->layout);
+    result->payload_sum += job->kernels->digest_bytes(job->payload, 0, left);
+    if (job->next)
+        result->state_sum +=
+            dw_seam_sum(job->kernels, &job->layout, job->next, job->prev_dtype, job->audit);
+}
+
+/* ---- Decode ---------------------------------------------------------------------------------- */
+
+void dw_tiles_decoded(const dw_decode_job *job, dw_chunk_result *result)
+{
+    result->state_sum +=
+        dw_seam_sum(job->kernels, &job->layout, job->next, job->prev_dtype, job->audit);
+}
+
+void dw_fill_nan(void *y, dw_dtype dtype, uint64_t n)
+{
+    for (uint64_t i = 0; i < n; i++) {
+        if (dtype == DW_F32)
+            ((uint32_t *)y)[i] = DW_F32_NAN;
+        else
+            ((uint16_t *)y)[i] = dtype == DW_F16 ? DW_F16_NAN : DW_BF16_NAN;
+    }
+}
+
+static bool is_poisoned(const dw_layout *layout, const uint8_t *scale)
+{
+    return layout->scale_size == 1 ? *scale == DW_MX_POISONED
+                                   : dw_scale_is_poisoned((uint16_t)(scale[0] | scale[1] << 8));
+}
+
+/* NaN where the pieces of a tile are poisoned. */
+static void emit_poison(const dw_decode_job *job, const dw_tile *tile)
+{
+    const dw_layout *layout = &job->layout;
+    for (uint32_t p = 0; p < tile->segments; p++) {
+        const uint8_t *scale = job->payload + tile->offset + layout->scale_size * (uint64_t)p;
+        if (!is_poisoned(layout, scale)) continue;
+        uint64_t segment = tile->first_segment + p, row = segment / layout->row_segments;
+        uint32_t in_row = (uint32_t)(segment % layout->row_segments);
+        uint32_t n =
+            in_row + 1 == layout->row_segments ? layout->last_channels : layout->segment_channels;
+        uint64_t column = (uint64_t)in_row * layout->segment_channels;
+        dw_fill_nan(dw_at(job->y, job->y_dtype, row * (uint64_t)job->stride + column), job->y_dtype,
+                    n);
+    }
+}
+
+void dw_tiles_emit_rows(const dw_decode_job *job, uint64_t element, uint64_t n)
+{
+    uint64_t c = job->layout.c;
+    while (n > 0) {
+        uint64_t row = element / c, column = element % c,
+                 now = job->stride == (int64_t)c ? n : c - column;
+        if (now > n) now = n;
+        dw_emit_values(job, dw_at(job->next, job->prev_dtype, element), job->prev_dtype,
+                       row * (uint64_t)job->stride + column, now);
+        element += now;
+        n -= now;
+    }
+}
+
+void dw_tiles_emit(const dw_decode_job *job, uint64_t index)
+{
+    dw_chunk chunk = dw_layout_chunk(&job->layout, index);
+    dw_tiles_emit_rows(job, chunk.first_element, chunk.elements);
+    for (uint64_t i = chunk.first_tile; i < chunk.first_tile + chunk.tiles; i++) {
+        dw_tile tile = dw_layout_tile(&job->layout, i);
+        emit_poison(job, &tile);
+    }
+}
+
+/* ---- Counters -------------------------------------------------------------------------------- */
+
+static void count_scales(dw_counters *counters, const uint8_t *scales, uint64_t n)
+{
+    /* Sums of their own: stores to counters would keep the loop from being vectorized. */
+    uint64_t zero = 0, poisoned = 0;
+    for (uint64_t i = 0; i < n; i++) {
+        uint32_t bits = scales[2 * i] | (uint32_t)scales[2 * i + 1] << 8;
+        zero += bits == 0;
+        poisoned += (bits & 0x7f80u) == 0x7f80u;
+    }
+    counters->zero_groups += zero;
+    counters->poisoned_groups += poisoned;
+}
+
+/* A scale of 0 is also that of a block of very small values, which its codes would have to tell
+ * from one of zeros. */
+static void count_exponents(dw_counters *counters, const uint8_t *scales, uint64_t n)
+{
+    uint64_t zero = 0, poisoned = 0;
+    for (uint64_t i = 0; i < n; i++) {
+        zero += scales[i] == 0;
+        poisoned += scales[i] == DW_MX_POISONED;
+    }
+    counters->zero_groups += zero;
+    counters->poisoned_groups += poisoned;
+}
+
+void dw_tiles_count(const dw_decode_job *job, dw_counters *counters)
+{
+    const dw_layout *layout = &job->layout;
+    const uint8_t *payload = job->payload;
+    counters->groups += layout->pieces;
+    if (layout->by_channel) count_scales(counters, payload + layout->choice_bytes, layout->pieces);
+    for (uint64_t i = 0; !layout->by_channel && i < layout->tiles; i++) {
+        dw_tile tile = dw_layout_tile(layout, i);
+        if (layout->scale_size == 1)
+            count_exponents(counters, payload + tile.offset, tile.segments);
+        else
+            count_scales(counters, payload + tile.offset, tile.segments);
+    }
+    for (uint64_t i = 0; layout->chooses && i < layout->pieces; i++)
+        counters->direct_groups += payload[i / 8] >> i % 8 & 1;
+}
