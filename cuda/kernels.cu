@@ -59,12 +59,11 @@ DECODE(dw_decode_direct_f16, DW_F16, false, false)
 DECODE(dw_decode_direct_bf16, DW_BF16, false, false)
 DECODE(dw_decode_direct_columns, 0, false, true)
 
-template <typename Part> DW_DEVICE void dw_audit_encoded(const Part *parts, uint32_t n)
+KERNEL(dw_audit_encode)(const dw_cuda_encode_part *parts, uint32_t n)
 {
     __shared__ dw_encode_room room;
     uint64_t block;
-    const dw_cuda_encode_part *part =
-        dw_plain(parts + dw_find_part(parts, n, DW_CUDA_AUDIT, &block));
+    const dw_cuda_encode_part *part = parts + dw_find_part(parts, n, DW_CUDA_AUDIT, &block);
     const dw_encode_job *job = &part->job;
     uint64_t elements = (uint64_t)job->layout.t * job->layout.c;
     dw_add_block(part->share.sums, 0,
@@ -73,30 +72,19 @@ template <typename Part> DW_DEVICE void dw_audit_encoded(const Part *parts, uint
     dw_end_encode(part, &room);
 }
 
-template <typename Part> DW_DEVICE void dw_audit_decoded(const Part *parts, uint32_t n)
+KERNEL(dw_audit_decode)(const dw_cuda_decode_part *parts, uint32_t n)
 {
     __shared__ dw_decode_room room;
     uint64_t block;
-    const dw_cuda_decode_part *part =
-        dw_plain(parts + dw_find_part(parts, n, DW_CUDA_AUDIT, &block));
+    const dw_cuda_decode_part *part = parts + dw_find_part(parts, n, DW_CUDA_AUDIT, &block);
     const dw_decode_job *job = &part->job;
     uint64_t elements = (uint64_t)job->layout.t * job->layout.c;
     dw_end_decode(part, 0, dw_stretch_sum(job->next, job->prev_dtype, elements, job->audit, block),
                   0, &room);
 }
 
-#define AUDIT(name, part, audit)                                                                   \
-    KERNEL(name)(const part *parts, uint32_t n)                                                    \
-    {                                                                                              \
-        audit(parts, n);                                                                           \
-    }
-AUDIT(dw_audit_encode, dw_cuda_encode_part, dw_audit_encoded)
-AUDIT(dw_audit_decode, dw_cuda_decode_part, dw_audit_decoded)
-AUDIT(dw_audit_mx_encode, dw_cuda_mx_encode_part, dw_audit_encoded)
-AUDIT(dw_audit_mx_decode, dw_cuda_mx_decode_part, dw_audit_decoded)
-
 #define MX_ENCODE(name, x, prev)                                                                   \
-    KERNEL(name)(const dw_cuda_mx_encode_part *parts, uint32_t n)                                  \
+    KERNEL(name)(const dw_cuda_encode_part *parts, uint32_t n)                                     \
     {                                                                                              \
         __shared__ dw_encode_room room;                                                            \
         dw_mx_encode_tile<x, prev>(parts, n, &room);                                               \
@@ -112,7 +100,7 @@ MX_ENCODE(dw_mx_encode_bf16_f16, DW_BF16, DW_F16)
 MX_ENCODE(dw_mx_encode_bf16_bf16, DW_BF16, DW_BF16)
 
 #define MX_DECODE(name, type, has_state)                                                           \
-    KERNEL(name)(const dw_cuda_mx_decode_part *parts, uint32_t n)                                  \
+    KERNEL(name)(const dw_cuda_decode_part *parts, uint32_t n)                                     \
     {                                                                                              \
         __shared__ dw_decode_room room;                                                            \
         dw_mx_decode_tile<type, has_state>(parts, n, &room);                                       \

@@ -7,27 +7,9 @@
 #ifndef DW_CUDA_MX_CUH
 #define DW_CUDA_MX_CUH
 
+#include "arithmetic/mx.h"
 #include "decode.cuh"
 #include "encode.cuh"
-#include "message_mx.h"
-
-/* The part that a part of either sort begins with. */
-DW_DEVICE const dw_cuda_encode_part *dw_plain(const dw_cuda_encode_part *part)
-{
-    return part;
-}
-DW_DEVICE const dw_cuda_decode_part *dw_plain(const dw_cuda_decode_part *part)
-{
-    return part;
-}
-DW_DEVICE const dw_cuda_encode_part *dw_plain(const dw_cuda_mx_encode_part *part)
-{
-    return &part->of;
-}
-DW_DEVICE const dw_cuda_decode_part *dw_plain(const dw_cuda_mx_decode_part *part)
-{
-    return &part->of;
-}
 
 /* A NaN counts as infinite: its bits are not the same on every processor. */
 DW_DEVICE uint32_t dw_mx_largest(dw_extremes extremes)
@@ -64,16 +46,16 @@ DW_DEVICE void dw_mx_encode_eight(dw_encoding *e, dw_element element, dw_element
 }
 
 template <int XType, int PrevType>
-DW_DEVICE void dw_mx_encode_tile(const dw_cuda_mx_encode_part *parts, uint32_t n,
-                                 dw_encode_room *room)
+DW_DEVICE void dw_mx_encode_tile(const dw_cuda_encode_part *parts, uint32_t n, dw_encode_room *room)
 {
     uint64_t index, state = 0;
     uint32_t counts = 0;
-    const dw_cuda_mx_encode_part *part = parts + dw_find_part(parts, n, DW_CUDA_TILES, &index);
-    const dw_encode_job *job = &part->of.job;
+    const dw_cuda_encode_part *part = parts + dw_find_part(parts, n, DW_CUDA_TILES, &index);
+    const dw_encode_job *job = &part->job;
     const dw_layout *layout = &job->layout;
     const dw_dtype x_dtype = (dw_dtype)XType, prev_dtype = (dw_dtype)PrevType;
-    dw_element_facts facts = dw_element_facts_of(part->element);
+    const dw_element element = (dw_element)layout->element;
+    dw_element_facts facts = dw_element_facts_of(element);
     dw_tile tile = dw_layout_tile(layout, index);
     dw_eights all;
     dw_load_eights(job, &tile, x_dtype, prev_dtype, &all);
@@ -98,24 +80,25 @@ DW_DEVICE void dw_mx_encode_tile(const dw_cuda_mx_encode_part *parts, uint32_t n
         for (uint32_t i = 0; i < DW_EIGHT; i++)
             if (is_direct) e->delta.of[i] = all.x[slot].of[i];
         counts += dw_mx_note(&all.place[slot], scale, is_direct, largest == 0, room);
-        dw_mx_encode_eight(e, part->element, facts, scale, is_direct, prev_dtype);
+        dw_mx_encode_eight(e, element, facts, scale, is_direct, prev_dtype);
         state += dw_store_encoded(job, &tile, &all.place[slot], e, prev_dtype, room);
     }
     __syncthreads();
     uint64_t payload = dw_put_tile(job, &tile, room);
     if (layout->chooses) dw_put_choices(job, &tile, index, room);
     dw_add_block(part->share.sums, payload, state, counts, &room->found);
-    dw_end_encode(&part->of, room);
+    dw_end_encode(part, room);
 }
 
 /* The new prev of eight elements, or y, as bits; as dw_reconstruct_eight. */
-DW_DEVICE uint32_t dw_mx_reconstruct_eight(const dw_cuda_mx_decode_part *part, const dw_tile *tile,
+DW_DEVICE uint32_t dw_mx_reconstruct_eight(const dw_cuda_decode_part *part, const dw_tile *tile,
                                            const dw_place *place, const dw_eight *held,
                                            dw_dtype dtype, bool keeps, const dw_decode_room *room,
                                            uint32_t out[DW_EIGHT])
 {
-    const dw_decode_job *job = &part->of.job;
-    dw_element_facts facts = dw_element_facts_of(part->element);
+    const dw_decode_job *job = &part->job;
+    const dw_element element = (dw_element)job->layout.element;
+    dw_element_facts facts = dw_element_facts_of(element);
     uint64_t piece = tile->first_segment + place->segment;
     uint32_t codes[DW_EIGHT], scale = room->staged[place->segment];
     bool poisoned = scale == DW_MX_POISONED,
@@ -126,7 +109,7 @@ DW_DEVICE uint32_t dw_mx_reconstruct_eight(const dw_cuda_mx_decode_part *part, c
 #pragma unroll
     for (uint32_t i = 0; i < DW_EIGHT; i++) {
         float base = direct ? 0.0f : held->of[i];
-        float value = base + dw_mx_value_of((uint8_t)codes[i], facts, part->element) * power;
+        float value = base + dw_mx_value_of((uint8_t)codes[i], facts, element) * power;
         out[i] = poisoned && !keeps ? dw_nan_of(dtype)
                                     : dw_narrow(poisoned ? held->of[i] : value, dtype);
     }
@@ -135,11 +118,11 @@ DW_DEVICE uint32_t dw_mx_reconstruct_eight(const dw_cuda_mx_decode_part *part, c
 
 /* An eight to where it belongs; its part of the state digest. */
 template <bool HasState>
-DW_DEVICE uint64_t dw_mx_store_decoded(const dw_cuda_mx_decode_part *part, const dw_tile *tile,
+DW_DEVICE uint64_t dw_mx_store_decoded(const dw_cuda_decode_part *part, const dw_tile *tile,
                                        const dw_place *place, const dw_eight *held, dw_dtype dtype,
                                        const dw_decode_room *room)
 {
-    const dw_decode_job *job = &part->of.job;
+    const dw_decode_job *job = &part->job;
     uint32_t out[DW_EIGHT];
     if (!place->n) return 0;
     uint32_t poisoned =
@@ -156,13 +139,12 @@ DW_DEVICE uint64_t dw_mx_store_decoded(const dw_cuda_mx_decode_part *part, const
 
 /* Type: prev's dtype with state, y's without. A decoder counts blocks of scale 0 as zero. */
 template <int Type, bool HasState>
-DW_DEVICE void dw_mx_decode_tile(const dw_cuda_mx_decode_part *parts, uint32_t n,
-                                 dw_decode_room *room)
+DW_DEVICE void dw_mx_decode_tile(const dw_cuda_decode_part *parts, uint32_t n, dw_decode_room *room)
 {
     uint64_t index, state = 0;
     uint32_t counts = 0;
-    const dw_cuda_mx_decode_part *part = parts + dw_find_part(parts, n, DW_CUDA_TILES, &index);
-    const dw_decode_job *job = &part->of.job;
+    const dw_cuda_decode_part *part = parts + dw_find_part(parts, n, DW_CUDA_TILES, &index);
+    const dw_decode_job *job = &part->job;
     const dw_layout *layout = &job->layout;
     const dw_dtype dtype = (dw_dtype)Type;
     dw_tile tile = dw_layout_tile(layout, index);
@@ -188,7 +170,7 @@ DW_DEVICE void dw_mx_decode_tile(const dw_cuda_mx_decode_part *parts, uint32_t n
         }
         state += dw_mx_store_decoded<HasState>(part, &tile, place, &held[slot], dtype, room);
     }
-    dw_end_decode(&part->of, payload, state, counts, room);
+    dw_end_decode(part, payload, state, counts, room);
 }
 
 #endif

@@ -18,6 +18,9 @@ static const struct family {
     {DW_CUDA_AT_DIRECT_COLUMNS, 0, "dw_decode_direct_columns"},
     {DW_CUDA_AT_AUDIT_ENCODE, 0, "dw_audit_encode"},
     {DW_CUDA_AT_AUDIT_DECODE, 0, "dw_audit_decode"},
+    {DW_CUDA_AT_MX_ENCODE, 2, "dw_mx_encode"},
+    {DW_CUDA_AT_MX_DECODE, 1, "dw_mx_decode"},
+    {DW_CUDA_AT_MX_DIRECT, 1, "dw_mx_decode_direct"},
 };
 enum { N_FAMILIES = sizeof families / sizeof *families };
 
@@ -61,9 +64,10 @@ static void need_audit(dw_cuda_needs *needs, const dw_layout *layout, const void
 dw_cuda_needs dw_cuda_encode_needs(const dw_encode_job *job)
 {
     const dw_layout *layout = &job->layout;
+    bool is_mx = layout->element != 0;
     /* Rows are searched for where they are chosen for. */
-    bool is_mse = job->rule.scale == DW_SCALE_MSE && !layout->cut_rows;
-    int plain = DW_CUDA_AT_ENCODE +
+    bool is_mse = job->rule.scale == DW_SCALE_MSE && !layout->cut_rows && !is_mx;
+    int plain = (is_mx ? DW_CUDA_AT_MX_ENCODE : DW_CUDA_AT_ENCODE) +
                 at_dtypes(job->x_dtype, job->next || job->prev ? job->prev_dtype : job->x_dtype);
     int tiles = layout->by_channel ? DW_CUDA_AT_COLUMNS : is_mse ? DW_CUDA_AT_MSE : plain;
     dw_cuda_needs needs = {.kernel = {-1, tiles, -1}, .blocks = {0, layout->tiles, 0}};
@@ -83,10 +87,13 @@ dw_cuda_needs dw_cuda_encode_needs(const dw_encode_job *job)
 dw_cuda_needs dw_cuda_decode_needs(const dw_decode_job *job)
 {
     const dw_layout *layout = &job->layout;
-    int with_state = layout->by_channel ? DW_CUDA_AT_DECODE_COLUMNS
-                                        : DW_CUDA_AT_DECODE + at_dtype(job->prev_dtype);
+    bool is_mx = layout->element != 0;
+    int first = is_mx ? DW_CUDA_AT_MX_DECODE : DW_CUDA_AT_DECODE,
+        first_direct = is_mx ? DW_CUDA_AT_MX_DIRECT : DW_CUDA_AT_DIRECT;
+    int with_state =
+        layout->by_channel ? DW_CUDA_AT_DECODE_COLUMNS : first + at_dtype(job->prev_dtype);
     int direct =
-        layout->by_channel ? DW_CUDA_AT_DIRECT_COLUMNS : DW_CUDA_AT_DIRECT + at_dtype(job->y_dtype);
+        layout->by_channel ? DW_CUDA_AT_DIRECT_COLUMNS : first_direct + at_dtype(job->y_dtype);
     dw_cuda_needs needs = {.kernel = {-1, job->next ? with_state : direct, -1},
                            .blocks = {0, layout->tiles, 0}};
     need_audit(&needs, layout, job->next, job->audit, DW_CUDA_AT_AUDIT_DECODE);

@@ -156,6 +156,16 @@ typedef enum dw_form_name {
     DW_FORM_QUANTIZED = 2 /* 1 to 8 bits, a scale for each group */
 } dw_form_name;
 
+/* The elements of microscaling: OCP Microscaling Formats (MX) Specification 1.0. */
+typedef enum dw_element {
+    DW_ELEMENT_INT8 = 1, /* MXINT8: two's complement, in units of 2^-6 */
+    DW_ELEMENT_E4M3 = 2, /* MXFP8 */
+    DW_ELEMENT_E5M2 = 3,
+    DW_ELEMENT_E3M2 = 4, /* MXFP6 */
+    DW_ELEMENT_E2M3 = 5,
+    DW_ELEMENT_E2M1 = 6 /* MXFP4 */
+} dw_element;
+
 /* group: all channels of a token share one scale; each channel has one for all tokens */
 enum { DW_GROUP_ROW = 0xffff, DW_GROUP_CHANNEL = 0xfffe };
 

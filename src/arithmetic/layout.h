@@ -22,6 +22,7 @@ enum { DW_TILE_ELEMENTS = 2048, DW_LAYOUT_ROW = 0xffff, DW_LAYOUT_CHANNEL = 0xff
 typedef struct dw_layout {
     uint32_t t, c, bits;
     uint32_t scale_size; /* bytes of a scale: 2, of microscaling 1 */
+    uint32_t element;    /* dw_element of microscaling; else 0 */
     bool chooses;
     bool by_channel;                    /* a piece is one channel of all tokens */
     uint32_t segment_channels;          /* channels of a segment, but for the last of a row */
@@ -125,12 +126,14 @@ DW_INLINE bool dw_layout_make(dw_layout *layout, uint32_t t, uint32_t c, uint32_
     return dw_layout_make_scaled(layout, t, c, bits, group, 2, chooses);
 }
 
-/* A microscaling payload, whose pieces are blocks of 32 channels with a scale of one byte. bits: of
- * an element (arithmetic/mx.h). */
-DW_INLINE bool dw_layout_make_mx(dw_layout *layout, uint32_t t, uint32_t c, uint32_t bits,
-                                 bool chooses)
+/* A microscaling payload, whose pieces are blocks of 32 channels with a scale of one byte. element:
+ * a dw_element, of so many bits (arithmetic/mx.h). */
+DW_INLINE bool dw_layout_make_mx(dw_layout *layout, uint32_t t, uint32_t c, uint32_t element,
+                                 uint32_t bits, bool chooses)
 {
-    return dw_layout_make_scaled(layout, t, c, bits, 32, 1, chooses);
+    bool made = dw_layout_make_scaled(layout, t, c, bits, 32, 1, chooses);
+    layout->element = element;
+    return made;
 }
 
 DW_INLINE dw_tile dw_layout_tile(const dw_layout *layout, uint64_t i)

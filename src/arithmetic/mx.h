@@ -22,15 +22,7 @@
 #define DW_MX_H
 
 #include "arithmetic/quant.h"
-
-typedef enum dw_element {
-    DW_ELEMENT_INT8 = 1, /* MXINT8: two's complement, in units of 2^-6 */
-    DW_ELEMENT_E4M3,     /* MXFP8 */
-    DW_ELEMENT_E5M2,
-    DW_ELEMENT_E3M2, /* MXFP6 */
-    DW_ELEMENT_E2M3,
-    DW_ELEMENT_E2M1 /* MXFP4 */
-} dw_element;
+#include "deltawire/deltawire.h"
 
 enum { DW_ELEMENTS = 6, DW_MX_BLOCK = 32, DW_MX_POISONED = 0xff };
 

@@ -141,7 +141,7 @@ static void blocks_have_scales_of_one_byte(void **state)
     (void)state;
     dw_layout layout;
     /* Rows of 31 whole blocks and a rest. */
-    assert_true(dw_layout_make_mx(&layout, 3, 1000, 4, true));
+    assert_true(dw_layout_make_mx(&layout, 3, 1000, DW_ELEMENT_E2M1, 4, true));
     assert_int_equal(layout.pieces, 96);
     assert_int_equal(layout.tiles, 2);
     assert_int_equal(layout.last_channels, 8);
@@ -154,7 +154,7 @@ static void blocks_have_scales_of_one_byte(void **state)
     assert_int_equal(layout.payload_bytes, 16 + 64 + 1024 + 32 + 512);
     assert_int_equal(dw_layout_scale(&layout, 63), 16 + 63);
     assert_int_equal(dw_layout_scale(&layout, 65), 16 + 64 + 1024 + 1);
-    assert_true(dw_layout_make_mx(&layout, 1, 33, 6, false));
+    assert_true(dw_layout_make_mx(&layout, 1, 33, DW_ELEMENT_E2M3, 6, false));
     assert_int_equal(layout.payload_bytes, 16 + 48);
     assert_int_equal(dw_layout_tile(&layout, 0).codes, 16);
 }

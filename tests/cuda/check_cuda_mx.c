@@ -8,7 +8,7 @@
 
 #include "emulated.h"
 #include "kernels/kernels.h"
-#include "message_mx.h"
+#include "message.h"
 #include "support/tool.h"
 
 static int share = 1;
@@ -66,7 +66,7 @@ static sample draw_sample(void)
     s.tensor = s.offset + (size_t)(t - 1) * (size_t)s.stride + c;
     s.audit.every = s.has_state ? below(4) : 0;
     s.audit.phase = s.audit.every ? below(s.audit.every) : 0;
-    assert_true(dw_layout_make_mx(&s.layout, t, c, dw_element_facts_of(s.element).bits,
+    assert_true(dw_layout_make_mx(&s.layout, t, c, s.element, dw_element_facts_of(s.element).bits,
                                   s.has_prev && below(2)));
     s.x = allocate(s.tensor * dw_dtype_bytes(s.x_dtype));
     s.prev = allocate(s.dense * dw_dtype_bytes(s.prev_dtype));
@@ -245,7 +245,7 @@ static void take_report(const dw_cuda_report *report, output *out)
 
 static void cuda_encode(const sample *s, output *out)
 {
-    dw_cuda_mx_encode_part parts[PARTS];
+    dw_cuda_encode_part parts[PARTS];
     dw_cuda_sums sums[PARTS];
     dw_cuda_report reports[PARTS];
     uint64_t grid[DW_CUDA_PHASES] = {0};
@@ -253,26 +253,25 @@ static void cuda_encode(const sample *s, output *out)
     memset(parts, 0, sizeof parts), memset(sums, 0, sizeof sums);
     for (int i = 0; i < PARTS; i++) {
         parts[i].share = share_of(s, grid, &sums[i], &reports[i]);
-        parts[i].element = s->element;
-        parts[i].of.job = (dw_encode_job){.layout = s->layout,
-                                          .x = at(s->x, s->x_dtype, s->offset),
-                                          .x_dtype = s->x_dtype,
-                                          .stride = s->stride,
-                                          .prev = s->has_prev ? s->prev : NULL,
-                                          .next = s->has_state ? out[i].next : NULL,
-                                          .prev_dtype = s->prev_dtype,
-                                          .payload = out[i].payload,
-                                          .audit = s->audit};
+        parts[i].job = (dw_encode_job){.layout = s->layout,
+                                       .x = at(s->x, s->x_dtype, s->offset),
+                                       .x_dtype = s->x_dtype,
+                                       .stride = s->stride,
+                                       .prev = s->has_prev ? s->prev : NULL,
+                                       .next = s->has_state ? out[i].next : NULL,
+                                       .prev_dtype = s->prev_dtype,
+                                       .payload = out[i].payload,
+                                       .audit = s->audit};
     }
     snprintf(kernel, sizeof kernel, "dw_mx_encode_%s_%s", names[s->x_dtype], names[s->prev_dtype]);
     launch(kernel, parts, grid[DW_CUDA_TILES]);
-    launch("dw_audit_mx_encode", parts, grid[DW_CUDA_AUDIT]);
+    launch("dw_audit_encode", parts, grid[DW_CUDA_AUDIT]);
     for (int i = 0; i < PARTS; i++) take_report(&reports[i], &out[i]);
 }
 
 static void cuda_decode(const sample *s, output *out)
 {
-    dw_cuda_mx_decode_part parts[PARTS];
+    dw_cuda_decode_part parts[PARTS];
     dw_cuda_sums sums[PARTS];
     dw_cuda_report reports[PARTS];
     uint64_t grid[DW_CUDA_PHASES] = {0};
@@ -280,22 +279,20 @@ static void cuda_decode(const sample *s, output *out)
     memset(parts, 0, sizeof parts), memset(sums, 0, sizeof sums);
     for (int i = 0; i < PARTS; i++) {
         parts[i].share = share_of(s, grid, &sums[i], &reports[i]);
-        parts[i].element = s->element;
-        parts[i].of.job =
-            (dw_decode_job){.layout = s->layout,
-                            .payload = out[i].payload,
-                            .prev = s->has_prev ? s->prev : NULL,
-                            .next = s->has_state ? out[i].next : NULL,
-                            .prev_dtype = s->prev_dtype,
-                            .y = s->with_y ? at(out[i].y, s->y_dtype, s->offset) : NULL,
-                            .y_dtype = s->y_dtype,
-                            .stride = s->stride,
-                            .audit = s->audit};
+        parts[i].job = (dw_decode_job){.layout = s->layout,
+                                       .payload = out[i].payload,
+                                       .prev = s->has_prev ? s->prev : NULL,
+                                       .next = s->has_state ? out[i].next : NULL,
+                                       .prev_dtype = s->prev_dtype,
+                                       .y = s->with_y ? at(out[i].y, s->y_dtype, s->offset) : NULL,
+                                       .y_dtype = s->y_dtype,
+                                       .stride = s->stride,
+                                       .audit = s->audit};
     }
     snprintf(kernel, sizeof kernel, "dw_mx_decode_%s%s", s->has_state ? "" : "direct_",
              names[s->has_state ? s->prev_dtype : s->y_dtype]);
     launch(kernel, parts, grid[DW_CUDA_TILES]);
-    launch("dw_audit_mx_decode", parts, grid[DW_CUDA_AUDIT]);
+    launch("dw_audit_decode", parts, grid[DW_CUDA_AUDIT]);
     for (int i = 0; i < PARTS; i++) take_report(&reports[i], &out[i]);
 }
 
