@@ -31,6 +31,7 @@ struct Case {
     Variant variant;
     dw_codec codec;
     uint32_t bits, group;
+    dw_element element; /* 0: not microscaled */
     dw_dtype x, prev;
     const char *table;
     size_t bytes; /* of x */
@@ -53,12 +54,15 @@ const char *word(dw_dtype dtype)
     return dtype == DW_F32 ? "f32" : dtype == DW_F16 ? "f16" : "bf16";
 }
 
-/* <way>/<codec>/b<bits>/g<group>/<x>/<prev>/<isa>/<bytes of x>/t<threads> */
+/* <way>/<codec>/b<bits>/g<group>/<x>/<prev>/<isa>/<bytes of x>/t<threads>; microscaled: the element
+ * in place of b<bits> */
 std::string Case::name() const
 {
-    const char *codecs[] = {"", "delta", "direct", "raw"};
+    const char *codecs[] = {"", "delta", "direct", "raw", "mx"};
+    const char *elements[] = {"", "int8", "e4m3", "e5m2", "e3m2", "e2m3", "e2m1"};
     std::string s = encode ? "encode/" : "decode/";
-    s += std::string(codecs[codec]) + kVariantWords[variant] + "/b" + std::to_string(bits) + "/g";
+    s += std::string(codecs[codec]) + kVariantWords[variant] + "/";
+    s += (element ? elements[element] : "b" + std::to_string(bits)) + "/g";
     s += group == DW_GROUP_ROW       ? "row"
          : group == DW_GROUP_CHANNEL ? "channel"
                                      : std::to_string(group);
@@ -73,6 +77,9 @@ dw_config Case::config() const
     config.codec = codec;
     if (codec == DW_CODEC_RAW) {
         config.raw = x;
+    } else if (element) {
+        config.element = element;
+        if (codec == DW_CODEC_DELTA) config.form = DW_FORM_MX;
     } else {
         config.bits = bits;
         config.group = group;
@@ -333,38 +340,48 @@ void add_cases(std::vector<Case> &all, const char *table, size_t bytes)
         dw_codec codec;
         uint32_t bits, group;
         dw_dtype x, prev;
+        dw_element element;
     };
+    constexpr dw_element none = static_cast<dw_element>(0);
     static const Codec codecs[] = {
-        {kPlain, DW_CODEC_DELTA, 4, 64, DW_F32, DW_F32},
-        {kChoose, DW_CODEC_DELTA, 4, 64, DW_F32, DW_F32},
-        {kNoAudit, DW_CODEC_DELTA, 4, 64, DW_F32, DW_F32},
-        {kWriteY, DW_CODEC_DELTA, 4, 64, DW_F32, DW_F32},
-        {kStochastic, DW_CODEC_DELTA, 4, 64, DW_F32, DW_F32},
-        {kMse, DW_CODEC_DELTA, 4, 64, DW_F32, DW_F32},
-        {kPlain, DW_CODEC_DELTA, 4, 64, DW_BF16, DW_BF16},
-        {kChoose, DW_CODEC_DELTA, 4, 64, DW_BF16, DW_BF16},
-        {kNoAudit, DW_CODEC_DELTA, 4, 64, DW_BF16, DW_BF16},
-        {kStochastic, DW_CODEC_DELTA, 4, 64, DW_BF16, DW_BF16},
-        {kPlain, DW_CODEC_DELTA, 1, 64, DW_F32, DW_F32},
-        {kPlain, DW_CODEC_DELTA, 2, 64, DW_F32, DW_F32},
-        {kStochastic, DW_CODEC_DELTA, 2, 64, DW_F32, DW_F32},
-        {kMse, DW_CODEC_DELTA, 2, 64, DW_F32, DW_F32},
-        {kPlain, DW_CODEC_DELTA, 8, 64, DW_F32, DW_F32},
-        {kStochastic, DW_CODEC_DELTA, 8, 64, DW_F32, DW_F32},
-        {kPlain, DW_CODEC_DELTA, 3, 64, DW_BF16, DW_BF16},
-        {kStochastic, DW_CODEC_DELTA, 3, 64, DW_BF16, DW_BF16},
-        {kPlain, DW_CODEC_DELTA, 4, 32, DW_F32, DW_F32},
-        {kPlain, DW_CODEC_DELTA, 4, 128, DW_F32, DW_F32},
-        {kPlain, DW_CODEC_DELTA, 4, DW_GROUP_ROW, DW_F32, DW_F32},
-        {kPlain, DW_CODEC_DELTA, 4, DW_GROUP_CHANNEL, DW_F32, DW_F32},
-        {kPlain, DW_CODEC_DELTA, 4, 64, DW_F32, DW_BF16},
-        {kPlain, DW_CODEC_DELTA, 4, 64, DW_F16, DW_F16},
-        {kPlain, DW_CODEC_DIRECT, 4, 64, DW_F32, DW_F32},
-        {kStochastic, DW_CODEC_DIRECT, 4, 64, DW_F32, DW_F32},
-        {kPlain, DW_CODEC_DIRECT, 4, 64, DW_BF16, DW_BF16},
-        {kReadY, DW_CODEC_DIRECT, 4, 64, DW_F32, DW_F32},
-        {kReadY, DW_CODEC_DIRECT, 4, 64, DW_BF16, DW_BF16},
-        {kPlain, DW_CODEC_RAW, 32, 0, DW_F32, DW_F32},
+        {kPlain, DW_CODEC_DELTA, 4, 64, DW_F32, DW_F32, none},
+        {kChoose, DW_CODEC_DELTA, 4, 64, DW_F32, DW_F32, none},
+        {kNoAudit, DW_CODEC_DELTA, 4, 64, DW_F32, DW_F32, none},
+        {kWriteY, DW_CODEC_DELTA, 4, 64, DW_F32, DW_F32, none},
+        {kStochastic, DW_CODEC_DELTA, 4, 64, DW_F32, DW_F32, none},
+        {kMse, DW_CODEC_DELTA, 4, 64, DW_F32, DW_F32, none},
+        {kPlain, DW_CODEC_DELTA, 4, 64, DW_BF16, DW_BF16, none},
+        {kChoose, DW_CODEC_DELTA, 4, 64, DW_BF16, DW_BF16, none},
+        {kNoAudit, DW_CODEC_DELTA, 4, 64, DW_BF16, DW_BF16, none},
+        {kStochastic, DW_CODEC_DELTA, 4, 64, DW_BF16, DW_BF16, none},
+        {kPlain, DW_CODEC_DELTA, 1, 64, DW_F32, DW_F32, none},
+        {kPlain, DW_CODEC_DELTA, 2, 64, DW_F32, DW_F32, none},
+        {kStochastic, DW_CODEC_DELTA, 2, 64, DW_F32, DW_F32, none},
+        {kMse, DW_CODEC_DELTA, 2, 64, DW_F32, DW_F32, none},
+        {kPlain, DW_CODEC_DELTA, 8, 64, DW_F32, DW_F32, none},
+        {kStochastic, DW_CODEC_DELTA, 8, 64, DW_F32, DW_F32, none},
+        {kPlain, DW_CODEC_DELTA, 3, 64, DW_BF16, DW_BF16, none},
+        {kStochastic, DW_CODEC_DELTA, 3, 64, DW_BF16, DW_BF16, none},
+        {kPlain, DW_CODEC_DELTA, 4, 32, DW_F32, DW_F32, none},
+        {kPlain, DW_CODEC_DELTA, 4, 128, DW_F32, DW_F32, none},
+        {kPlain, DW_CODEC_DELTA, 4, DW_GROUP_ROW, DW_F32, DW_F32, none},
+        {kPlain, DW_CODEC_DELTA, 4, DW_GROUP_CHANNEL, DW_F32, DW_F32, none},
+        {kPlain, DW_CODEC_DELTA, 4, 64, DW_F32, DW_BF16, none},
+        {kPlain, DW_CODEC_DELTA, 4, 64, DW_F16, DW_F16, none},
+        {kPlain, DW_CODEC_DIRECT, 4, 64, DW_F32, DW_F32, none},
+        {kStochastic, DW_CODEC_DIRECT, 4, 64, DW_F32, DW_F32, none},
+        {kPlain, DW_CODEC_DIRECT, 4, 64, DW_BF16, DW_BF16, none},
+        {kReadY, DW_CODEC_DIRECT, 4, 64, DW_F32, DW_F32, none},
+        {kReadY, DW_CODEC_DIRECT, 4, 64, DW_BF16, DW_BF16, none},
+        {kPlain, DW_CODEC_RAW, 32, 0, DW_F32, DW_F32, none},
+        {kPlain, DW_CODEC_MX, 8, 32, DW_F32, DW_F32, DW_ELEMENT_INT8},
+        {kPlain, DW_CODEC_MX, 8, 32, DW_F32, DW_F32, DW_ELEMENT_E4M3},
+        {kPlain, DW_CODEC_MX, 8, 32, DW_BF16, DW_BF16, DW_ELEMENT_E4M3},
+        {kPlain, DW_CODEC_MX, 6, 32, DW_F32, DW_F32, DW_ELEMENT_E3M2},
+        {kPlain, DW_CODEC_MX, 4, 32, DW_F32, DW_F32, DW_ELEMENT_E2M1},
+        {kPlain, DW_CODEC_DELTA, 4, 32, DW_F32, DW_F32, DW_ELEMENT_E2M1},
+        {kChoose, DW_CODEC_DELTA, 4, 32, DW_F32, DW_F32, DW_ELEMENT_E2M1},
+        {kPlain, DW_CODEC_DELTA, 4, 32, DW_BF16, DW_BF16, DW_ELEMENT_E2M1},
     };
     for (const Codec &k : codecs) {
         bool encoder_only = k.variant == kStochastic || k.variant == kMse,
@@ -372,8 +389,8 @@ void add_cases(std::vector<Case> &all, const char *table, size_t bytes)
         for (bool encode : {true, false})
             for (int threads = 1; threads <= (k.variant == kPlain ? 2 : 1); threads++)
                 if (!(encode ? decoder_only : encoder_only))
-                    all.push_back({encode, k.variant, k.codec, k.bits, k.group, k.x, k.prev, table,
-                                   bytes, threads});
+                    all.push_back({encode, k.variant, k.codec, k.bits, k.group, k.element, k.x,
+                                   k.prev, table, bytes, threads});
     }
 }
 

@@ -12,8 +12,8 @@ import tempfile
 
 NAME = re.compile(
     r"(encode|decode)/(delta([+](choose|y|stochastic|mse)|-audit)?|"
-    r"direct([+](read|stochastic))?|raw)/"
-    r"b\d+/g(\d+|row|channel)/(f32|f16|bf16)/(f32|f16|bf16|none)/[a-z0-9]+/\d+/t\d+$"
+    r"direct([+](read|stochastic))?|raw|mx)/"
+    r"(b\d+|int8|e\dm\d)/g(\d+|row|channel)/(f32|f16|bf16)/(f32|f16|bf16|none)/[a-z0-9]+/\d+/t\d+$"
 )
 
 

@@ -43,6 +43,12 @@ static const bench_case cases[] = {
     {"decode/delta/b4/g64/f32/f32", "delta:bits=4,choose=never,replies=never", DW_F32, true,
      DW_CUDA_DEVICE},
     {"decode/direct/b4/g128/bf16/none", "direct:bits=4,group=128", DW_BF16, true, DW_CUDA_DEVICE},
+    {"encode/delta/e2m1/g32/bf16/bf16", "delta:form=mx,choose=never,replies=never", DW_BF16, false,
+     DW_CUDA_DEVICE},
+    {"decode/delta/e2m1/g32/bf16/bf16", "delta:form=mx,choose=never,replies=never", DW_BF16, true,
+     DW_CUDA_DEVICE},
+    {"encode/mx/e4m3/g32/bf16/none", "mx", DW_BF16, false, DW_CUDA_DEVICE},
+    {"decode/mx/e4m3/g32/bf16/none", "mx", DW_BF16, true, DW_CUDA_DEVICE},
     {"encode/delta+pinned/b4/g128/bf16/bf16", "delta:bits=4,group=128,choose=never,replies=never",
      DW_BF16, false, DW_CUDA_PINNED},
 };

@@ -349,6 +349,11 @@ static void check_modes(gpu *g)
                  {"delta:bits=5,group=row,replies=never", DW_CUDA_PINNED, true},
                  {"delta:bits=2,group=channel,scale=mse,replies=never", DW_CUDA_DEVICE, false},
                  {"direct:bits=4", DW_CUDA_DEVICE, false},
+                 {"mx:element=e4m3", DW_CUDA_DEVICE, false},
+                 {"mx:element=e3m2", DW_CUDA_DEVICE, true},
+                 {"delta:form=mx,element=e2m1,replies=never", DW_CUDA_DEVICE, false},
+                 {"delta:form=mx,element=int8,key=e5m2,prev=bf16,audit=3,replies=never",
+                  DW_CUDA_PINNED, true},
                  {"direct:bits=6,group=row,rounding=stochastic", DW_CUDA_DEVICE, true}};
     static const uint32_t shapes[][2] = {{1, 1},     {3, 100},  {17, 1000},
                                          {65, 2048}, {9, 4100}, {128, 768}};

@@ -20,8 +20,8 @@ def read(path):
     for run in runs:
         if run.get("error_occurred") or run.get("run_type") == "aggregate":
             continue
-        way, codec, bits, group, x, prev, isa, size, threads = run["name"].split("/")
-        label = f"{codec} {bits} {group} {x}/{prev} {isa} {threads}"
+        way, codec, width, group, x, prev, isa, size, threads = run["name"].split("/")
+        label = f"{codec} {width} {group} {x}/{prev} {isa} {threads}"
         lines.setdefault((way, label), []).append((int(size), run["GBps"], run["limit_GBps"]))
     return lines
 

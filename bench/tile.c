@@ -17,6 +17,8 @@ typedef struct tile {
     dw_encode_run encode;
     dw_decode_run decode;
     dw_dither dither;
+    dw_mx_encode_run mx_encode; /* in place of both, where there is an element */
+    dw_mx_decode_run mx_decode;
     dw_piece_counts counts;
     uint64_t sum, payload_bytes;
     bool encodes, has_state, audits;
@@ -90,14 +92,65 @@ static void set_up(tile *t, const dw_config *config, bool encodes, dw_dtype x)
                                 .sum = t->audits ? &t->sum : NULL};
 }
 
+/* The same runs, of blocks of 32. */
+static void set_up_mx(tile *t, dw_element element)
+{
+    uint32_t blocks = TILE / DW_MX_BLOCK;
+    const dw_encode_run *e = &t->encode;
+    const dw_decode_run *d = &t->decode;
+    t->payload_bytes = blocks + TILE * dw_element_facts_of(element).bits / 8;
+    t->mx_encode = (dw_mx_encode_run){.x_dtype = e->x_dtype,
+                                      .prev_dtype = e->prev_dtype,
+                                      .element = element,
+                                      .blocks = blocks,
+                                      .channels = TILE,
+                                      .x = e->x,
+                                      .prev = e->prev,
+                                      .next = e->next,
+                                      .scales = t->payload,
+                                      .choices = e->choices,
+                                      .codes = t->payload + blocks,
+                                      .tile_elements = TILE,
+                                      .counts = &t->counts};
+    t->mx_decode = (dw_mx_decode_run){.out_dtype = d->out_dtype,
+                                      .prev_dtype = d->prev_dtype,
+                                      .element = element,
+                                      .blocks = blocks,
+                                      .channels = TILE,
+                                      .prev = d->prev,
+                                      .out = d->out,
+                                      .poison_keeps = d->poison_keeps,
+                                      .scales = t->payload,
+                                      .choices = d->choices,
+                                      .codes = t->payload + blocks,
+                                      .tile_elements = TILE,
+                                      .sum = d->sum};
+}
+
+static void encode(const dw_kernels *kernels, tile *t)
+{
+    memset(t->choices, 0, sizeof t->choices); /* bits are set one by one */
+    if (t->mx_encode.element)
+        kernels->mx_encode(&t->mx_encode);
+    else
+        kernels->encode(&t->encode);
+}
+
+static void decode(const dw_kernels *kernels, tile *t)
+{
+    if (t->mx_decode.element)
+        kernels->mx_decode(&t->mx_decode);
+    else
+        kernels->decode(&t->decode);
+}
+
 static void call(const dw_kernels *kernels, tile *t)
 {
     if (t->encodes) {
-        memset(t->choices, 0, sizeof t->choices); /* bits are set one by one */
-        kernels->encode(&t->encode);
+        encode(kernels, t);
         if (t->audits) t->sum += kernels->digest(t->next, t->encode.prev_dtype, 0, TILE);
     } else {
-        kernels->decode(&t->decode);
+        decode(kernels, t);
     }
     t->sum += kernels->digest_bytes(t->payload, 0, t->payload_bytes);
 }
@@ -117,12 +170,15 @@ double dw_bench_tile_seconds(const char *table, const dw_config *config, bool en
 {
     static tile t;
     const dw_kernels *kernels = dw_kernels_find(table);
-    if (!kernels || config->codec == DW_CODEC_RAW || config->group == 0 || config->group > 256 ||
-        TILE % config->group)
+    dw_config own = *config;
+    if (own.element) own.group = DW_MX_BLOCK;
+    if (!kernels || own.codec == DW_CODEC_RAW || own.group == 0 || own.group > 256 ||
+        TILE % own.group)
         return 0;
     memset(&t, 0, sizeof t);
-    set_up(&t, config, encodes, x);
-    if (!encodes) kernels->encode(&t.encode); /* codes and scales that occur */
+    set_up(&t, &own, encodes, x);
+    if (own.element) set_up_mx(&t, own.element);
+    if (!encodes) encode(kernels, &t); /* codes and scales that occur */
     double rounds[ROUNDS];
     for (int round = 0; round < ROUNDS; round++) {
         struct timespec begin, end;

@@ -143,7 +143,8 @@ typedef struct dw_key {
 typedef enum dw_codec {
     DW_CODEC_DELTA = 1,  /* the change since the sample's last visit (AQ-SGD) */
     DW_CODEC_DIRECT = 2, /* the tensor itself, quantized in groups */
-    DW_CODEC_RAW = 3     /* floats as they are */
+    DW_CODEC_RAW = 3,    /* floats as they are */
+    DW_CODEC_MX = 4      /* the tensor itself, in an OCP microscaling format */
 } dw_codec;
 typedef enum dw_scale { DW_SCALE_ABSMAX = 1, DW_SCALE_SIGNED = 2, DW_SCALE_MSE = 3 } dw_scale;
 typedef enum dw_rounding { DW_ROUNDING_NEAREST = 1, DW_ROUNDING_STOCHASTIC = 2 } dw_rounding;
@@ -152,8 +153,9 @@ typedef enum dw_replies { DW_REPLIES_ALWAYS = 1, DW_REPLIES_NEVER = 2 } dw_repli
 
 /* How values become bytes. */
 typedef enum dw_form_name {
-    DW_FORM_FLOATS = 1,   /* f32, f16 or bf16 as they are */
-    DW_FORM_QUANTIZED = 2 /* 1 to 8 bits, a scale for each group */
+    DW_FORM_FLOATS = 1,    /* f32, f16 or bf16 as they are */
+    DW_FORM_QUANTIZED = 2, /* 1 to 8 bits, a scale for each group */
+    DW_FORM_MX = 3         /* OCP microscaling: blocks of 32 that share a power of two */
 } dw_form_name;
 
 /* The elements of microscaling: OCP Microscaling Formats (MX) Specification 1.0. */
@@ -169,8 +171,10 @@ typedef enum dw_element {
 /* group: all channels of a token share one scale; each channel has one for all tokens */
 enum { DW_GROUP_ROW = 0xffff, DW_GROUP_CHANNEL = 0xfffe };
 
-/* How x itself travels where there is no base: 2..8 bits in groups, or a float format. */
+/* How x itself travels where there is no base: 2..8 bits in groups, a float format, or, where
+ * changes are microscaled, DW_KEY_ELEMENT + a dw_element. */
 enum {
+    DW_KEY_ELEMENT = 64,
     DW_KEY_F16 = 16,
     DW_KEY_BF16 = 17,
     DW_KEY_F32 = 32,
@@ -194,6 +198,8 @@ enum { DW_AUDIT_NEVER = 0xff };
 typedef struct dw_config {
     size_t struct_size;
     dw_codec codec;
+    dw_form_name form; /* of changes: DW_FORM_QUANTIZED or DW_FORM_MX */
+    dw_element element;
     uint32_t bits;
     uint32_t group;
     dw_scale scale;
@@ -237,7 +243,7 @@ DW_API dw_status dw_config_format(const dw_config *config, char *text, size_t ca
 /* As dw_config_format, with only what both ends of a wire must agree on. */
 DW_API dw_status dw_config_agreement(const dw_config *config, char *text, size_t cap);
 
-/* Room that is enough for any frame of x: exact for raw and direct; for delta it holds n entries of
+/* Room that is enough for any frame of x: exact but for delta, for which it holds n entries of
  * the largest kind and n forgotten keys. 0 where config or x is not valid. Pure function of
  * (config, shape). */
 DW_API size_t dw_frame_bound(const dw_config *config, const dw_tensor *x);

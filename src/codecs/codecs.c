@@ -7,12 +7,14 @@
 
 /* Where a use takes its form and the words of it from. */
 typedef enum source {
-    NOTHING,  /* the codec has no such use */
-    OF_BITS,  /* quantized, with the options bits and group */
-    OF_DTYPE, /* floats, by the option dtype */
-    OF_KEY,   /* as the option key says */
-    OF_PREV,  /* floats, in prev's dtype */
-    EMPTY     /* no payload */
+    NOTHING, /* the codec has no such use */
+    OF_FORM, /* quantized with the options bits and group, or microscaled, as the option form says
+              */
+    OF_ELEMENT, /* microscaled, by the option element */
+    OF_DTYPE,   /* floats, by the option dtype */
+    OF_KEY,     /* as the option key says */
+    OF_PREV,    /* floats, in prev's dtype */
+    EMPTY       /* no payload */
 } source;
 
 static const struct codec_row {
@@ -24,11 +26,12 @@ static const struct codec_row {
      true,
      {[DW_USE_NONE] = EMPTY,
       [DW_USE_WHOLE] = OF_KEY,
-      [DW_USE_CHANGE] = OF_BITS,
-      [DW_USE_BRIEF] = OF_BITS,
+      [DW_USE_CHANGE] = OF_FORM,
+      [DW_USE_BRIEF] = OF_FORM,
       [DW_USE_EXACT] = OF_PREV}},
-    {DW_CODEC_DIRECT, false, {[DW_USE_WHOLE] = OF_BITS}},
+    {DW_CODEC_DIRECT, false, {[DW_USE_WHOLE] = OF_FORM}},
     {DW_CODEC_RAW, false, {[DW_USE_WHOLE] = OF_DTYPE}},
+    {DW_CODEC_MX, false, {[DW_USE_WHOLE] = OF_ELEMENT}},
 };
 enum { CODECS = sizeof codecs / sizeof *codecs };
 
@@ -60,15 +63,30 @@ static dw_form_params floats(dw_dtype dtype)
     return (dw_form_params){.form = &dw_form_floats, .dtype = dtype};
 }
 
+static dw_form_params microscaled(dw_element element)
+{
+    return (dw_form_params){.form = &dw_form_mx, .element = element};
+}
+
+static dw_form_params by_key(uint32_t key, uint32_t group, dw_dtype x)
+{
+    dw_dtype dtype = dtype_of_key(key, x);
+    if (dtype) return floats(dtype);
+    if (key > DW_KEY_ELEMENT) return microscaled((dw_element)(key - DW_KEY_ELEMENT));
+    return quantized(key, group);
+}
+
 /* config: with its defaults filled in. */
 static dw_form_params params_of(source of, const dw_config *config, dw_dtype x)
 {
-    dw_dtype key = dtype_of_key(config->key, x);
     switch (of) {
     case NOTHING: break;
-    case OF_BITS: return quantized(config->bits, config->group);
+    case OF_FORM:
+        return config->form == DW_FORM_MX ? microscaled(config->element)
+                                          : quantized(config->bits, config->group);
+    case OF_ELEMENT: return microscaled(config->element);
     case OF_DTYPE: return floats(config->raw);
-    case OF_KEY: return key ? floats(key) : quantized(config->key, config->group);
+    case OF_KEY: return by_key(config->key, config->group, x);
     case OF_PREV: return floats(config->prev);
     case EMPTY: return (dw_form_params){.form = &dw_form_skip};
     }

@@ -130,15 +130,32 @@ static dw_status parse_option(dw_config *config, const char *text, const char *a
     return DW_OK;
 }
 
-/* Options that are fine alone and have no meaning together, as bits beside form=mx. */
+/* The words of an option that go with the rest of a config. */
+static void list_fitting(const dw_option *option, const dw_config *config, char *out, size_t cap)
+{
+    size_t used = 0;
+    out[0] = 0;
+    for (const dw_word *word = option->words; word->text && used < cap; word++)
+        if (dw_option_fits(option, config, word->value))
+            used += (size_t)snprintf(out + used, cap - used, "%s%s", used ? " " : "", word->text);
+}
+
+/* Options and values that are fine alone and have no meaning together, as bits beside form=mx. */
 static dw_status check_together(const dw_config *config, const char *text,
                                 const char *const where[DW_OPTIONS], dw_why *why)
 {
     char known[160];
     for (int i = 0; i < DW_OPTIONS; i++) {
-        if (!where[i] || dw_option_applies(&dw_options[i], config)) continue;
+        const dw_option *o = &dw_options[i];
+        if (!where[i]) continue;
+        if (dw_option_applies(o, config)) {
+            if (dw_option_fits(o, config, dw_option_get(o, config))) continue;
+            list_fitting(o, config, known, sizeof known);
+            return complain_at(why, text, where[i], strcspn(where[i], ","),
+                               "beside the others there is no meaning in", known);
+        }
         list_options(config, known, sizeof known);
-        return complain_at(why, text, where[i], strlen(dw_options[i].name),
+        return complain_at(why, text, where[i], strlen(o->name),
                            "beside the others there is no meaning in", known);
     }
     return DW_OK;
@@ -245,6 +262,13 @@ dw_status dw_config_check(const dw_config *config, dw_why *why)
             snprintf(text, sizeof text,
                      "the config's %s has no meaning beside its other options: leave it 0",
                      o->name);
+            return complain(why, text);
+        }
+        if (dw_option_applies(o, config) && !dw_option_fits(o, config, value)) {
+            list_fitting(o, config, known, sizeof known);
+            snprintf(text, sizeof text,
+                     "the config's %s is %llu; known beside its other options are: %.110s", o->name,
+                     (unsigned long long)value, known);
             return complain(why, text);
         }
     }

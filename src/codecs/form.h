@@ -27,7 +27,7 @@
 typedef struct dw_plan dw_plan;
 
 /* Whatever stands in front of a form (a transform) or behind it (an entropy coder). None is there
- * yet; docs/format.md, 3.4 keeps their numbers. */
+ * yet; docs/format.md, 3.5 keeps their numbers. */
 typedef struct dw_stage {
     uint8_t wire;
     const char *name;
@@ -53,6 +53,6 @@ typedef struct dw_form {
     const dw_device_names *device; /* NULL: there are none, UNSUPPORTED at create */
 } dw_form;
 
-extern const dw_form dw_form_floats, dw_form_quantized, dw_form_skip;
+extern const dw_form dw_form_floats, dw_form_mx, dw_form_quantized, dw_form_skip;
 
 #endif

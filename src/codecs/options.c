@@ -4,8 +4,20 @@
 
 #include <string.h>
 
-const dw_word dw_codec_words[] = {
-    {"delta", DW_CODEC_DELTA}, {"direct", DW_CODEC_DIRECT}, {"raw", DW_CODEC_RAW}, {0}};
+const dw_word dw_codec_words[] = {{"delta", DW_CODEC_DELTA},
+                                  {"direct", DW_CODEC_DIRECT},
+                                  {"raw", DW_CODEC_RAW},
+                                  {"mx", DW_CODEC_MX},
+                                  {0}};
+
+static const dw_word forms[] = {{"quantized", DW_FORM_QUANTIZED}, {"mx", DW_FORM_MX}, {0}};
+static const dw_word elements[] = {{"int8", DW_ELEMENT_INT8},
+                                   {"e4m3", DW_ELEMENT_E4M3},
+                                   {"e5m2", DW_ELEMENT_E5M2},
+                                   {"e3m2", DW_ELEMENT_E3M2},
+                                   {"e2m3", DW_ELEMENT_E2M3},
+                                   {"e2m1", DW_ELEMENT_E2M1},
+                                   {0}};
 
 static const dw_word widths[] = {{"1", 1}, {"2", 2}, {"3", 3}, {"4", 4}, {"5", 5},
                                  {"6", 6}, {"7", 7}, {"8", 8}, {0}};
@@ -32,6 +44,12 @@ static const dw_word keys[] = {{"2", 2},
                                {"f32", DW_KEY_F32},
                                {"f16", DW_KEY_F16},
                                {"bf16", DW_KEY_BF16},
+                               {"int8", DW_KEY_ELEMENT + DW_ELEMENT_INT8},
+                               {"e4m3", DW_KEY_ELEMENT + DW_ELEMENT_E4M3},
+                               {"e5m2", DW_KEY_ELEMENT + DW_ELEMENT_E5M2},
+                               {"e3m2", DW_KEY_ELEMENT + DW_ELEMENT_E3M2},
+                               {"e2m3", DW_KEY_ELEMENT + DW_ELEMENT_E2M3},
+                               {"e2m1", DW_KEY_ELEMENT + DW_ELEMENT_E2M1},
                                {0}};
 static const dw_word dtypes[] = {{"f32", DW_F32}, {"f16", DW_F16}, {"bf16", DW_BF16}, {0}};
 static const dw_word choices[] = {{"group", DW_CHOOSE_GROUP}, {"never", DW_CHOOSE_NEVER}, {0}};
@@ -55,10 +73,34 @@ static uint64_t first(const dw_config *config) /* of the words that an option ha
     return 1;
 }
 
-static uint64_t eight(const dw_config *config)
+static bool is_microscaled(const dw_config *config)
+{
+    return config->codec == DW_CODEC_MX ||
+           (config->codec == DW_CODEC_DELTA && config->form == DW_FORM_MX);
+}
+
+static uint64_t eight_bits(const dw_config *config) /* of a key entry, in the form of changes */
+{
+    return is_microscaled(config) ? (uint64_t)DW_KEY_ELEMENT + DW_ELEMENT_INT8 : 8;
+}
+
+/* A key entry is quantized or microscaled as changes are, or of floats. */
+static bool key_fits(const dw_config *config, uint64_t key)
+{
+    bool is_element = key > DW_KEY_ELEMENT, is_bits = key >= 2 && key <= 8;
+    return is_microscaled(config) ? !is_bits : !is_element;
+}
+
+static uint64_t groups_form(const dw_config *config)
 {
     (void)config;
-    return 8;
+    return DW_FORM_QUANTIZED;
+}
+
+/* As wide as the default of what is quantized, or as OCP's first format. */
+static uint64_t best_element(const dw_config *config)
+{
+    return config->codec == DW_CODEC_MX ? DW_ELEMENT_E4M3 : DW_ELEMENT_E2M1;
 }
 
 static bool key_is_quantized(const dw_config *config)
@@ -79,7 +121,8 @@ enum {
     DELTA = 1 << DW_CODEC_DELTA,
     DIRECT = 1 << DW_CODEC_DIRECT,
     RAW = 1 << DW_CODEC_RAW,
-    ALL = DELTA | DIRECT | RAW
+    MX = 1 << DW_CODEC_MX,
+    ALL = DELTA | DIRECT | RAW | MX
 };
 
 #define FIELD(name) offsetof(dw_config, name), sizeof(((dw_config *)0)->name)
@@ -87,31 +130,35 @@ enum {
 /* clang-format off */
 /* A row's place is its place in canonical text, too. */
 const dw_option dw_options[DW_OPTIONS] = {
-    {1, "bits", DELTA | DIRECT, DW_SCOPE_QUANTIZED, DW_AGREE_FRAME, widths, 0, 0, FIELD(bits), four,
+    {14, "form", DELTA, DW_SCOPE_ALWAYS, DW_AGREE_UNUSUAL, forms, 0, 0, FIELD(form), groups_form, NULL,
+     "how changes become bytes", "quantized"},
+    {15, "element", DELTA | MX, DW_SCOPE_MX, DW_AGREE_FRAME, elements, 0, 0, FIELD(element), best_element, NULL,
+     "what a value is rounded to", "e4m3; e2m1 of a change"},
+    {1, "bits", DELTA | DIRECT, DW_SCOPE_QUANTIZED, DW_AGREE_FRAME, widths, 0, 0, FIELD(bits), four, NULL,
      "bits of a change, or of a value", "4"},
-    {2, "group", DELTA | DIRECT, DW_SCOPE_QUANTIZED, DW_AGREE_FRAME, groups, 0, 0, FIELD(group), sixty_four,
+    {2, "group", DELTA | DIRECT, DW_SCOPE_QUANTIZED, DW_AGREE_FRAME, groups, 0, 0, FIELD(group), sixty_four, NULL,
      "channels that share a scale", "64"},
-    {3, "scale", DELTA | DIRECT, DW_SCOPE_QUANTIZED, DW_AGREE_NO, scales, 0, 0, FIELD(scale), best_scale,
+    {3, "scale", DELTA | DIRECT, DW_SCOPE_QUANTIZED, DW_AGREE_NO, scales, 0, 0, FIELD(scale), best_scale, NULL,
      "how the encoder finds a scale", "signed; mse for 1 bit; absmax with stochastic rounding"},
-    {4, "rounding", DELTA | DIRECT, DW_SCOPE_QUANTIZED, DW_AGREE_NO, roundings, 0, 0, FIELD(rounding), first,
+    {4, "rounding", DELTA | DIRECT, DW_SCOPE_QUANTIZED, DW_AGREE_NO, roundings, 0, 0, FIELD(rounding), first, NULL,
      "how the encoder rounds", "nearest"},
-    {5, "seed", DELTA | DIRECT, DW_SCOPE_QUANTIZED, DW_AGREE_NO, NULL, 1, UINT64_MAX, FIELD(seed), NULL,
+    {5, "seed", DELTA | DIRECT, DW_SCOPE_QUANTIZED, DW_AGREE_NO, NULL, 1, UINT64_MAX, FIELD(seed), NULL, NULL,
      "of stochastic rounding", "0"},
-    {6, "key", DELTA, DW_SCOPE_ALWAYS, DW_AGREE_FRAME, keys, 0, 0, FIELD(key), eight,
-     "how x itself travels where there is no base", "8"},
-    {7, "dtype", RAW, DW_SCOPE_ALWAYS, DW_AGREE_FRAME, dtypes, 0, 0, FIELD(raw), NULL,
+    {6, "key", DELTA, DW_SCOPE_ALWAYS, DW_AGREE_FRAME, keys, 0, 0, FIELD(key), eight_bits, key_fits,
+     "how x itself travels where there is no base", "8; int8 beside form=mx"},
+    {7, "dtype", RAW, DW_SCOPE_ALWAYS, DW_AGREE_FRAME, dtypes, 0, 0, FIELD(raw), NULL, NULL,
      "floats on the wire", "x's dtype"},
-    {8, "prev", DELTA, DW_SCOPE_ALWAYS, DW_AGREE_FRAME, dtypes, 0, 0, FIELD(prev), NULL,
+    {8, "prev", DELTA, DW_SCOPE_ALWAYS, DW_AGREE_FRAME, dtypes, 0, 0, FIELD(prev), NULL, NULL,
      "dtype in which both ends keep prev", "x's dtype"},
-    {9, "choose", DELTA, DW_SCOPE_ALWAYS, DW_AGREE_FRAME, choices, 0, 0, FIELD(choose), first,
+    {9, "choose", DELTA, DW_SCOPE_ALWAYS, DW_AGREE_FRAME, choices, 0, 0, FIELD(choose), first, NULL,
      "each group takes the better of change and value", "group"},
-    {10, "replies", ALL, DW_SCOPE_ALWAYS, DW_AGREE_CONFIG, replies, 0, 0, FIELD(replies), first,
+    {10, "replies", ALL, DW_SCOPE_ALWAYS, DW_AGREE_CONFIG, replies, 0, 0, FIELD(replies), first, NULL,
      "whether the decoder answers", "always"},
-    {11, "audit", DELTA, DW_SCOPE_ALWAYS, DW_AGREE_FRAME, NULL, 1, DW_AUDIT_NEVER, FIELD(audit), first,
+    {11, "audit", DELTA, DW_SCOPE_ALWAYS, DW_AGREE_FRAME, NULL, 1, DW_AUDIT_NEVER, FIELD(audit), first, NULL,
      "state digest over one tile in so many; 255: none", "1"},
-    {12, "quota_bytes", DELTA, DW_SCOPE_ALWAYS, DW_AGREE_CONFIG, NULL, 1, UINT64_MAX, FIELD(quota_bytes), NULL,
+    {12, "quota_bytes", DELTA, DW_SCOPE_ALWAYS, DW_AGREE_CONFIG, NULL, 1, UINT64_MAX, FIELD(quota_bytes), NULL, NULL,
      "most bytes of prev; the same at both ends", "no limit"},
-    {13, "incarnation", ALL, DW_SCOPE_ALWAYS, DW_AGREE_NO, NULL, 1, UINT64_MAX, FIELD(incarnation), NULL,
+    {13, "incarnation", ALL, DW_SCOPE_ALWAYS, DW_AGREE_NO, NULL, 1, UINT64_MAX, FIELD(incarnation), NULL, NULL,
      "names this encoder's life", "random"},
 };
 /* clang-format on */
@@ -141,9 +188,18 @@ void dw_option_set(const dw_option *option, dw_config *config, uint64_t value)
 
 bool dw_option_applies(const dw_option *option, const dw_config *config)
 {
-    bool quantizes = config->codec == DW_CODEC_DELTA || config->codec == DW_CODEC_DIRECT;
     if (!(option->codecs & dw_codec_bit(config->codec))) return false;
-    return option->scope == DW_SCOPE_ALWAYS || quantizes;
+    switch (option->scope) {
+    case DW_SCOPE_ALWAYS: break;
+    case DW_SCOPE_QUANTIZED: return config->codec != DW_CODEC_RAW && !is_microscaled(config);
+    case DW_SCOPE_MX: return is_microscaled(config);
+    }
+    return true;
+}
+
+bool dw_option_fits(const dw_option *option, const dw_config *config, uint64_t value)
+{
+    return value == 0 || !option->fits || option->fits(config, value);
 }
 
 uint64_t dw_option_value(const dw_option *option, const dw_config *config)

@@ -16,14 +16,16 @@ typedef struct dw_word {
 /* Where an option means something, within the codecs that have it. */
 typedef enum dw_scope {
     DW_SCOPE_ALWAYS,
-    DW_SCOPE_QUANTIZED /* some values are quantized in groups */
+    DW_SCOPE_QUANTIZED, /* some values are quantized in groups */
+    DW_SCOPE_MX         /* some values are microscaled */
 } dw_scope;
 
 /* Must both ends have the same? */
 typedef enum dw_agreement {
     DW_AGREE_NO,
-    DW_AGREE_CONFIG, /* yes, and only whoever gave it to them can see to it */
-    DW_AGREE_FRAME   /* yes, and it travels in every frame */
+    DW_AGREE_CONFIG,  /* yes, and only whoever gave it to them can see to it */
+    DW_AGREE_FRAME,   /* yes, and it travels in every frame */
+    DW_AGREE_UNUSUAL, /* the same, but its default does not travel */
 } dw_agreement;
 
 typedef struct dw_option {
@@ -36,11 +38,13 @@ typedef struct dw_option {
     uint64_t least, most;                           /* ... in this range */
     size_t offset, size;                            /* of its field in dw_config */
     uint64_t (*otherwise)(const dw_config *config); /* its default, given the rest; 0: none */
-    const char *means, *default_text;               /* for the documentation */
+    /* Whether a value goes with the rest; NULL: every one does. */
+    bool (*fits)(const dw_config *config, uint64_t value);
+    const char *means, *default_text; /* for the documentation */
 } dw_option;
 
 extern const dw_option dw_options[];
-enum { DW_OPTIONS = 13 };
+enum { DW_OPTIONS = 15 };
 
 static inline uint32_t dw_codec_bit(dw_codec codec)
 {
@@ -52,6 +56,9 @@ void dw_option_set(const dw_option *option, dw_config *config, uint64_t value);
 
 /* Does it mean anything in this config, whose codec is known? */
 bool dw_option_applies(const dw_option *option, const dw_config *config);
+
+/* Whether a value that is set goes with the rest of the config, in which the option applies. */
+bool dw_option_fits(const dw_option *option, const dw_config *config, uint64_t value);
 
 /* The value in force: what is set, else the default; 0: there is neither. */
 uint64_t dw_option_value(const dw_option *option, const dw_config *config);

@@ -24,7 +24,7 @@ static void fill_defaults(dw_config *config, dw_dtype x)
 {
     for (int i = 0; i < DW_OPTIONS; i++) {
         const dw_option *o = &dw_options[i];
-        bool agrees = o->agrees == DW_AGREE_FRAME;
+        bool agrees = o->agrees >= DW_AGREE_FRAME;
         if (agrees && !dw_option_applies(o, config)) dw_option_set(o, config, 0);
         if (agrees && dw_option_applies(o, config))
             dw_option_set(o, config, dw_option_value(o, config));
@@ -36,10 +36,12 @@ static void write_block(dw_params *params, const dw_config *config)
 {
     uint8_t *at = params->block;
     for (const dw_option *o = option_after(0); o; o = option_after(o->number)) {
-        if (o->agrees != DW_AGREE_FRAME || !dw_option_applies(o, config)) continue;
+        uint64_t value = dw_option_get(o, config);
+        if (o->agrees < DW_AGREE_FRAME || !dw_option_applies(o, config)) continue;
+        if (o->agrees == DW_AGREE_UNUSUAL && value == o->otherwise(config)) continue;
         memset(at, 0, DW_PARAMETER_BYTES);
         at[0] = o->number;
-        dw_put(at + 4, dw_option_get(o, config), 4);
+        dw_put(at + 4, value, 4);
         at += DW_PARAMETER_BYTES;
     }
     params->n_parameters = (uint32_t)((at - params->block) / DW_PARAMETER_BYTES);

@@ -17,7 +17,8 @@
 typedef struct dw_form_params {
     const dw_form *form; /* NULL: the codec has no such use */
     uint32_t bits, group;
-    bool chooses; /* pieces may be coded as a change or directly */
+    dw_element element; /* of the form mx */
+    bool chooses;       /* pieces may be coded as a change or directly */
     dw_dtype dtype;
 } dw_form_params;
 

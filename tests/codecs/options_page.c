@@ -41,6 +41,7 @@ static const char *agreement_of(const dw_option *option)
     case DW_AGREE_NO: return "no";
     case DW_AGREE_CONFIG: return "yes";
     case DW_AGREE_FRAME: return "yes, every frame says it";
+    case DW_AGREE_UNUSUAL: return "yes, a frame says it where it is not the default";
     }
     return "";
 }

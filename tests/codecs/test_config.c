@@ -19,6 +19,11 @@ static void reads_and_writes_every_option(void **state)
         "delta:bits=1,scale=mse", /* key entries have a default of their own */
         "direct:bits=1,group=channel,rounding=stochastic,seed=18446744073709551615",
         "direct:scale=signed,rounding=stochastic",
+        "mx",
+        "mx:element=e2m1,incarnation=5",
+        "delta:form=mx",
+        "delta:form=mx,element=e4m3,key=e5m2,prev=bf16,choose=never",
+        "delta:form=mx,key=f16",
         /* the longest of all */
         ("delta:bits=8,group=channel,scale=signed,rounding=stochastic,seed=18446744073709551615,"
          "key=bf16,prev=bf16,choose=never,"
@@ -54,6 +59,9 @@ static void defaults_are_left_out(void **state)
         {"delta:seed=3,quota_bytes=5,incarnation=9,bits=2",
          "delta:bits=2,seed=3,quota_bytes=5,incarnation=9", "delta:bits=2,quota_bytes=5"},
         {"direct:replies=always,bits=6", "direct:bits=6", "direct:bits=6"},
+        {"delta:form=quantized", "delta", "delta"},
+        {"delta:key=int8,element=e2m1,form=mx", "delta:form=mx", "delta:form=mx"},
+        {"mx:element=e4m3,replies=always", "mx", "mx"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -134,6 +142,15 @@ static void points_at_the_offending_word(void **state)
         {"delta:scale=SIGNED", "'SIGNED'", 12},
         {"delta:bits", "'bits'", 6},
         {"delta:bits=2,bits=8", "'bits=8'", 13},
+        /* Fine alone, but not beside the others. */
+        {"delta:bits=2,form=mx", "'bits'", 6},
+        {"delta:element=e2m1", "'element'", 6},
+        {"delta:key=8,form=mx", "'key=8'", 6},
+        {"delta:bits=2,key=e4m3", "'key=e4m3'", 13},
+        {"mx:bits=4", "'bits'", 3},
+        {"mx:form=mx", "'form'", 3},
+        {"direct:element=e4m3", "'element'", 7},
+        {"delta:form=floats", "'floats'", 11},
     };
     (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -166,6 +183,13 @@ static void a_struct_out_of_range_is_refused(void **state)
         {.struct_size = sizeof(dw_config), .prev = (dw_dtype)4},
         {.struct_size = sizeof(dw_config), .audit = 256},
         {.struct_size = sizeof(dw_config), .choose = (dw_choose)3},
+        {.struct_size = sizeof(dw_config), .form = DW_FORM_FLOATS},
+        {.struct_size = sizeof(dw_config), .form = DW_FORM_MX, .bits = 4},
+        {.struct_size = sizeof(dw_config), .form = DW_FORM_MX, .key = 8},
+        {.struct_size = sizeof(dw_config), .form = DW_FORM_MX, .key = DW_KEY_ELEMENT},
+        {.struct_size = sizeof(dw_config), .element = DW_ELEMENT_E4M3},
+        {.struct_size = sizeof(dw_config), .codec = DW_CODEC_MX, .element = (dw_element)7},
+        {.struct_size = sizeof(dw_config), .key = DW_KEY_ELEMENT + DW_ELEMENT_E4M3},
     };
     (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -199,7 +223,9 @@ static void ends_that_differ_are_told_so(void **state)
                                          "delta:bits=4,prev=f16",
                                          "delta:bits=4,choose=never",
                                          "delta:bits=4,audit=2",
+                                         "delta:form=mx",
                                          "direct:bits=4",
+                                         "mx",
                                          "raw"};
     (void)state;
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {

@@ -27,6 +27,11 @@ static void expect(const char *kernel, const char *wanted)
     if (strcmp(kernel, wanted) != 0) die(kernel, wanted);
 }
 
+static const dw_form *form_of(const dw_layout *layout)
+{
+    return layout->element ? &dw_form_mx : &dw_form_quantized;
+}
+
 /* The blocks of a phase: part after part, as many as the grid. */
 static uint64_t blocks_before(const char *kernel, const dw_cuda_share *share, int phase,
                               uint64_t before)
@@ -87,9 +92,10 @@ static void encode_part(const char *kernel, const dw_cuda_encode_part *part)
     own.kernels = dw_kernels_choose(~0u);
     const dw_layout *layout = &job->layout;
     bool state = job->next != NULL;
-    bool mse = job->rule.scale == DW_SCALE_MSE && !layout->cut_rows;
-    snprintf(wanted, sizeof wanted, "dw_encode_%s_%s", dtype_name(job->x_dtype),
-             dtype_name(state ? job->prev_dtype : job->x_dtype));
+    bool is_mx = layout->element != 0;
+    bool mse = job->rule.scale == DW_SCALE_MSE && !layout->cut_rows && !is_mx;
+    snprintf(wanted, sizeof wanted, "dw_%sencode_%s_%s", is_mx ? "mx_" : "",
+             dtype_name(job->x_dtype), dtype_name(state ? job->prev_dtype : job->x_dtype));
     expect(kernel, layout->by_channel ? "dw_encode_columns" : mse ? "dw_encode_mse" : wanted);
     bool audits = wants_audit(layout, job->next, job->audit);
     check_blocks(kernel, &part->share, layout, true, audits);
@@ -98,7 +104,7 @@ static void encode_part(const char *kernel, const dw_cuda_encode_part *part)
     sums.payload = 0;
     for (uint64_t i = 0; i < dw_layout_chunks(layout); i++) {
         dw_chunk_result result;
-        dw_form_quantized.encode(job, i, &result);
+        form_of(layout)->encode(job, i, &result);
         sums.payload += result.payload_sum;
         sums.state += result.state_sum;
         sums.direct += result.sums.direct;
@@ -112,15 +118,6 @@ static void encode_part(const char *kernel, const dw_cuda_encode_part *part)
     if (!audits) report(&part->share);
 }
 
-static void count_scales(dw_cuda_sums *sums, const uint8_t *scales, uint64_t n)
-{
-    for (uint64_t i = 0; i < n; i++) {
-        uint32_t bits = scales[2 * i] | (uint32_t)scales[2 * i + 1] << 8;
-        sums->zero += bits == 0;
-        sums->poisoned += (bits & 0x7f80u) == 0x7f80u;
-    }
-}
-
 static void decode_part(const char *kernel, const dw_cuda_decode_part *part)
 {
     char wanted[64];
@@ -129,7 +126,8 @@ static void decode_part(const char *kernel, const dw_cuda_decode_part *part)
     own.kernels = dw_kernels_choose(~0u);
     const dw_layout *layout = &job->layout;
     bool state = job->next != NULL;
-    snprintf(wanted, sizeof wanted, "dw_decode%s_%s", state ? "" : "_direct",
+    snprintf(wanted, sizeof wanted, "dw_%sdecode%s_%s", layout->element ? "mx_" : "",
+             state ? "" : "_direct",
              layout->by_channel ? "columns" : dtype_name(state ? job->prev_dtype : job->y_dtype));
     expect(kernel, wanted);
     bool audits = wants_audit(layout, job->next, job->audit);
@@ -137,21 +135,18 @@ static void decode_part(const char *kernel, const dw_cuda_decode_part *part)
     dw_cuda_sums sums = {0};
     for (uint64_t i = 0; i < dw_layout_chunks(layout); i++) {
         dw_chunk_result result;
-        dw_form_quantized.decode(job, i, &result);
+        form_of(layout)->decode(job, i, &result);
         sums.state += result.state_sum;
-        if (state && job->y) dw_form_quantized.emit(job, i);
+        if (state && job->y) form_of(layout)->emit(job, i);
     }
     sums.payload = job->kernels->digest_bytes(job->payload, 0, layout->payload_bytes);
     if (state && job->audit.every)
         sums.state += dw_seam_sum(job->kernels, layout, job->next, job->prev_dtype, job->audit);
-    if (layout->by_channel)
-        count_scales(&sums, job->payload + layout->choice_bytes, layout->pieces);
-    for (uint64_t i = 0; !layout->by_channel && i < layout->tiles; i++) {
-        dw_tile tile = dw_layout_tile(layout, i);
-        count_scales(&sums, job->payload + tile.offset, tile.segments);
-    }
-    for (uint64_t i = 0; layout->chooses && i < layout->pieces; i++)
-        sums.direct += job->payload[i / 8] >> i % 8 & 1;
+    dw_counters counters = {0};
+    form_of(layout)->count(job, &counters);
+    sums.zero = counters.zero_groups;
+    sums.poisoned = counters.poisoned_groups;
+    sums.direct = counters.direct_groups;
     *part->share.sums = sums;
     if (!audits) report(&part->share);
 }

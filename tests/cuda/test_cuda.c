@@ -22,6 +22,11 @@ static const char *const configs[] = {
     "delta:bits=3,group=channel,scale=mse,prev=f32",
     "delta:bits=2,group=row,scale=mse",
     "delta:bits=5,group=256,audit=255,rounding=stochastic,seed=9",
+    "mx",
+    "mx:element=e2m3",
+    "delta:form=mx,element=e2m1",
+    "delta:form=mx,element=int8,key=e5m2,prev=f16,audit=3",
+    "delta:form=mx,element=e3m2,choose=never,prev=bf16",
 };
 enum { N_CONFIGS = sizeof configs / sizeof *configs };
 

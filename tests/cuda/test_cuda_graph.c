@@ -60,7 +60,7 @@ static void a_captured_frame_is_used_again(void **state)
 {
     static const char *const words[] = {"delta:bits=4,rounding=stochastic,seed=3",
                                         "delta:bits=3,group=row,prev=bf16,audit=3", "direct:bits=4",
-                                        "delta:bits=3,group=channel"};
+                                        "delta:bits=3,group=channel", "delta:form=mx,element=e4m3"};
     test_random random = {test_seed()};
     dw_cuda *cuda = rig_open_cuda();
     (void)state;

@@ -30,6 +30,12 @@ static const char *const configs[] = {
     "delta:bits=7,key=3,audit=3",
     "delta:bits=2,key=f16,group=256,audit=255",
     "delta:bits=3,group=row,choose=group,scale=signed",
+    "mx",
+    "mx:element=int8",
+    "mx:element=e2m3",
+    "delta:form=mx",
+    "delta:form=mx,element=e3m2,key=bf16,prev=bf16,audit=3",
+    "delta:form=mx,element=e2m3,key=e5m2,prev=f16,choose=never",
 };
 enum { N_CONFIGS = sizeof configs / sizeof *configs };
 
@@ -190,11 +196,12 @@ static void delta_converges_where_direct_does_not(void **state)
 {
     test_random random = {test_seed()};
     float x[1024], y[1024];
-    double error[2] = {0, 0};
-    static const char *const kinds[2] = {"delta:bits=2,scale=signed", "direct:bits=2,scale=signed"};
+    double error[4] = {0};
+    static const char *const kinds[4] = {"delta:bits=2,scale=signed", "direct:bits=2,scale=signed",
+                                         "delta:form=mx,element=e2m1", "mx:element=e2m1"};
     (void)state;
     test_fill(&random, x, DW_F32, 1024, 1.0f);
-    for (int k = 0; k < 2; k++) {
+    for (int k = 0; k < 4; k++) {
         test_pair pair;
         test_pair_open(&pair, kinds[k], 1, 8, 128, DW_F32);
         dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 8, 128), ty = dw_tensor_3d(y, DW_F32, 1, 8, 128);
@@ -206,6 +213,7 @@ static void delta_converges_where_direct_does_not(void **state)
         test_pair_close(&pair);
     }
     assert_true(error[0] < 1e-4 * error[1]);
+    assert_true(error[2] < 1e-4 * error[3]);
 }
 
 /* From the one end of the numbers to 0, by changes alone: every step leaves less of it. A step that

@@ -146,6 +146,8 @@ static void the_reconstruction_is_what_arrives(void **state)
                                           "delta:bits=4,key=raw,prev=bf16",
                                           "direct:bits=1",
                                           "direct:bits=5,group=row",
+                                          "delta:form=mx,element=e4m3,prev=f16",
+                                          "mx:element=e5m2",
                                           "raw:bf16"};
     static const dw_dtype dtypes[] = {DW_F32, DW_F16, DW_BF16};
     test_random random = {5};
@@ -197,6 +199,8 @@ static void decodes_add_to_what_is_there(void **state)
                                           "delta:bits=4,key=raw,prev=bf16",
                                           "direct:bits=1",
                                           "direct:bits=5,group=row",
+                                          "delta:form=mx,element=e4m3,prev=f16",
+                                          "mx:element=e5m2",
                                           "direct:bits=4,group=channel",
                                           "raw",
                                           "raw:bf16"};

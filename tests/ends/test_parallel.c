@@ -144,6 +144,9 @@ static void threads_change_no_bit(void **state)
         {"direct:bits=6,group=256,incarnation=7", 70, 1024, DW_F32, 1},
         {"direct:bits=4,rounding=stochastic,group=channel,seed=3,incarnation=7", 70, 1024, DW_BF16,
          0},
+        {"delta:form=mx,incarnation=7", 70, 1024, DW_F32, 0},
+        {"delta:form=mx,element=e2m3,audit=3,incarnation=7", 90, 1000, DW_F32, 1},
+        {"mx:incarnation=7", 90, 1000, DW_BF16, 1},
         {"raw:incarnation=7", 70, 1024, DW_F32, 0},
     };
     (void)state;

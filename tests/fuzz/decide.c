@@ -60,7 +60,8 @@ dw_config fuzz_config(fuzz_input *whole)
     /* What means nothing beside the others goes; that may take the meaning of one before it. */
     for (int turn = 0; turn < DW_OPTIONS; turn++)
         for (int i = 0; i < DW_OPTIONS; i++)
-            if (!dw_option_applies(&dw_options[i], &config))
+            if (!dw_option_applies(&dw_options[i], &config) ||
+                !dw_option_fits(&dw_options[i], &config, dw_option_get(&dw_options[i], &config)))
                 dw_option_set(&dw_options[i], &config, 0);
     if (config.incarnation == 0) config.incarnation = 0x1234;
     config.allocator = fuzz_allocator();

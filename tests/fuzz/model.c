@@ -189,7 +189,7 @@ typedef struct made {
     uint8_t *prev; /* NULL: the model_entry is stateless */
 } made;
 
-/* prev' (3.1, 3.3; 5 step 5). */
+/* prev' (3.1, 3.4; 5 step 5). */
 static void advance(const model_entry *e, uint8_t dtype, const model_held *base, size_t n,
                     made *out)
 {

@@ -140,26 +140,38 @@ static bool is_group(uint32_t value)
            value == 65535 || value == 65534;
 }
 
-static bool is_key(uint32_t value)
+static bool is_key(uint32_t value, bool microscaled)
 {
-    return (value >= 2 && value <= 8) || value == 32 || value == 16 || value == 17;
+    if (value == 32 || value == 16 || value == 17) return true;
+    return microscaled ? value >= 65 && value <= 70 : value >= 2 && value <= 8;
 }
 
-/* 1.2, the table: which codec has the parameter, and which values it has. */
-static bool codec_has(uint8_t codec, uint32_t number)
-{
-    if (number == BITS || number == GROUP) return codec == DELTA || codec == DIRECT;
-    if (number == DTYPE) return codec == RAW;
-    return codec == DELTA &&
-           (number == KEY_AS || number == PREV || number == CHOOSE || number == AUDIT);
-}
-
-static bool value_is_possible(uint32_t number, uint32_t value)
+/* 1.2, the table: which codec has the parameter, and which values it has. microscaled: the block
+ * says that changes are. */
+static bool codec_has(uint8_t codec, bool microscaled, uint32_t number)
 {
     switch (number) {
+    case BITS:
+    case GROUP: return codec == DIRECT || (codec == DELTA && !microscaled);
+    case DTYPE: return codec == RAW;
+    case FORM: return codec == DELTA && microscaled;
+    case ELEMENT: return codec == MX || (codec == DELTA && microscaled);
+    case KEY_AS:
+    case PREV:
+    case CHOOSE:
+    case AUDIT: return codec == DELTA;
+    default: return false;
+    }
+}
+
+static bool value_is_possible(uint32_t number, uint32_t value, bool microscaled)
+{
+    switch (number) {
+    case FORM: return value == MICROSCALED;
+    case ELEMENT: return value >= 1 && value <= 6;
     case BITS: return value >= 1 && value <= 8;
     case GROUP: return is_group(value);
-    case KEY_AS: return is_key(value);
+    case KEY_AS: return is_key(value, microscaled);
     case DTYPE:
     case PREV: return value >= 1 && value <= 3;
     case CHOOSE: return value == 1 || value == 2;
@@ -171,6 +183,7 @@ static bool value_is_possible(uint32_t number, uint32_t value)
 static bool read_parameters(const uint8_t *frame, const model_header *h, model_params *p)
 {
     uint32_t wanted = 0, last = 0;
+    bool unknown = false; /* no parameter has the value 0 */
     *p =
         (model_params){.codec = h->codec,
                        .digest = model_hash(frame + HEADER, PARAMETER * (uint64_t)h->n_parameters)};
@@ -178,13 +191,18 @@ static bool read_parameters(const uint8_t *frame, const model_header *h, model_p
         const uint8_t *at = frame + HEADER + PARAMETER * i;
         uint32_t number = at[0], value = (uint32_t)model_get(at + 4, 4);
         if (number <= last || number >= MODEL_PARAMETERS || model_get(at + 1, 3)) return false;
-        if (!codec_has(h->codec, number) || !value_is_possible(number, value)) return false;
         p->of[number] = value;
         last = number;
+        unknown |= value == 0;
     }
-    for (uint32_t number = 1; number < MODEL_PARAMETERS; number++)
-        wanted += codec_has(h->codec, number);
-    return wanted > 0 && wanted == h->n_parameters;
+    bool microscaled = p->of[FORM] != 0;
+    for (uint32_t number = 1; number < MODEL_PARAMETERS; number++) {
+        bool has = codec_has(h->codec, microscaled, number);
+        if (has != (p->of[number] != 0)) return false;
+        if (has && !value_is_possible(number, p->of[number], microscaled)) return false;
+        wanted += has;
+    }
+    return wanted > 0 && !unknown;
 }
 
 static uint8_t dtype_of_key(uint32_t key)
@@ -195,13 +213,16 @@ static uint8_t dtype_of_key(uint32_t key)
 /* 1.3, the last table; false: the codec has no such use. */
 bool model_find_way(const model_params *p, uint32_t use, model_way *way)
 {
-    model_way quantized = {.form = QUANTIZED, .bits = p->of[BITS], .group = p->of[GROUP]};
-    *way = quantized;
+    *way = p->of[ELEMENT]
+               ? model_microscaled(p->of[ELEMENT])
+               : (model_way){.form = QUANTIZED, .bits = p->of[BITS], .group = p->of[GROUP]};
     switch (p->codec * 8 + use) {
     case DELTA * 8 + 0: *way = (model_way){0}; return true;
     case DELTA * 8 + 1:
         if (dtype_of_key(p->of[KEY_AS]))
             *way = (model_way){.form = FLOATS, .dtype = dtype_of_key(p->of[KEY_AS])};
+        else if (p->of[FORM])
+            *way = model_microscaled(p->of[KEY_AS] - 64);
         else
             way->bits = p->of[KEY_AS];
         return true;
@@ -210,6 +231,7 @@ bool model_find_way(const model_params *p, uint32_t use, model_way *way)
         *way = (model_way){.form = FLOATS, .dtype = (uint8_t)p->of[PREV]};
         return true;
     case DELTA * 8 + 3:
+    case MX * 8 + 1:
     case DIRECT * 8 + 1: return true;
     case RAW * 8 + 1:
         *way = (model_way){.form = FLOATS, .dtype = (uint8_t)p->of[DTYPE]};
@@ -282,15 +304,24 @@ uint32_t model_parameters(const dw_config *config, uint8_t x, uint8_t *block)
 {
     static const uint8_t own[] = {0, 32, 16, 17};
     uint8_t codec = config->codec ? (uint8_t)config->codec : DELTA;
-    uint32_t value[MODEL_PARAMETERS] = {
-        [BITS] = config->bits ? config->bits : 4,   [GROUP] = config->group ? config->group : 64,
-        [KEY_AS] = config->key ? config->key : 8,   [DTYPE] = config->raw ? config->raw : x,
-        [PREV] = config->prev ? config->prev : x,   [CHOOSE] = config->choose ? config->choose : 1,
-        [AUDIT] = config->audit ? config->audit : 1};
+    bool microscaled = config->form == DW_FORM_MX;
+    uint32_t value[MODEL_PARAMETERS] = {[BITS] = config->bits ? config->bits : 4,
+                                        [GROUP] = config->group ? config->group : 64,
+                                        [KEY_AS] = config->key   ? config->key
+                                                   : microscaled ? 65
+                                                                 : 8,
+                                        [FORM] = MICROSCALED,
+                                        [ELEMENT] = config->element ? config->element
+                                                    : codec == MX   ? 2
+                                                                    : 6,
+                                        [DTYPE] = config->raw ? config->raw : x,
+                                        [PREV] = config->prev ? config->prev : x,
+                                        [CHOOSE] = config->choose ? config->choose : 1,
+                                        [AUDIT] = config->audit ? config->audit : 1};
     uint32_t n = 0;
     if (value[KEY_AS] == DW_KEY_RAW) value[KEY_AS] = own[x];
     for (uint32_t number = 1; number < MODEL_PARAMETERS; number++) {
-        if (!codec_has(codec, number)) continue;
+        if (!codec_has(codec, microscaled, number)) continue;
         memset(block + (size_t)PARAMETER * n, 0, PARAMETER);
         block[PARAMETER * n] = (uint8_t)number;
         model_put(block + PARAMETER * n + 4, 4, value[number]);

@@ -7,11 +7,11 @@
 #include "model_values.h"
 
 /* What the fields' numbers mean. */
-enum { DELTA = 1, DIRECT = 2, RAW = 3 };
+enum { DELTA = 1, DIRECT = 2, RAW = 3, MX = 4 };
 enum { STATELESS = 1, KEY = 2, CHANGE = 3, SKIP = 4, SYNC = 5 };
 enum { HEADER = 80, PARAMETER = 8, ENTRY = 48, FORGOTTEN = 16 };
-enum { BITS = 1, GROUP = 2, KEY_AS = 6, DTYPE = 7, PREV = 8, CHOOSE = 9, AUDIT = 11 };
-enum { FLOATS = 1, QUANTIZED = 2 };
+enum { BITS = 1, GROUP, KEY_AS = 6, DTYPE, PREV, CHOOSE, AUDIT = 11, FORM = 14, ELEMENT };
+enum { FLOATS = 1, QUANTIZED = 2, MICROSCALED = 3 };
 
 typedef struct model_entry {
     dw_key key;

@@ -4,7 +4,16 @@
 
 #include <math.h>
 
-enum { F32 = 1, F16 = 2, BF16 = 3, FLOATS = 1, WHOLE_ROW = 65535, CHANNEL = 65534, TILE = 2048 };
+enum {
+    F32 = 1,
+    F16 = 2,
+    BF16 = 3,
+    FLOATS = 1,
+    MICROSCALED = 3,
+    WHOLE_ROW = 65535,
+    CHANNEL = 65534,
+    TILE = 2048
+};
 
 /* ---- Floats. --------------------------------------------------------------------------------- */
 
@@ -109,6 +118,26 @@ static size_t up(size_t n, size_t m)
     return (n + m - 1) / m * m;
 }
 
+/* 3.3, the table, by the elements' numbers. int8 has no exponent. */
+static const struct element {
+    uint32_t bits, fraction, bias, largest;
+} elements[7] = {{0},           {8, 0, 0, 0},  {8, 3, 7, 0x7e}, {8, 2, 15, 0x7b},
+                 {6, 2, 3, 31}, {6, 3, 1, 31}, {4, 1, 1, 7}};
+
+model_way model_microscaled(uint32_t element)
+{
+    return (model_way){.form = MICROSCALED,
+                       .bits = elements[element].bits,
+                       .group = 32,
+                       .element = (uint8_t)element};
+}
+
+/* Bytes of a scale. */
+static size_t scale_bytes(const model_way *way)
+{
+    return way->form == MICROSCALED ? 1 : 2;
+}
+
 /* One row of c channels is cut into segments. */
 typedef struct cut {
     uint32_t segments; /* in a row */
@@ -151,7 +180,7 @@ static uint64_t front_bytes(const model_way *way, const cut *k, uint32_t t, uint
 
 static size_t tile_scales(const model_way *way, uint32_t segments)
 {
-    return way->group == CHANNEL ? 0 : up(2 * (size_t)segments, 16);
+    return way->group == CHANNEL ? 0 : up(scale_bytes(way) * segments, 16);
 }
 
 /* g of segment number i of the sample. */
@@ -214,6 +243,26 @@ static model_value reconstruct(uint32_t bits, uint32_t code, uint32_t scale, flo
     return (model_value){.r = base + value};
 }
 
+/* 3.3 and 5: what a code of an element stands for, times the scale. */
+static model_value microscale(uint8_t number, uint32_t code, uint32_t scale, float base)
+{
+    const struct element *e = &elements[number];
+    if (scale == 255) return (model_value){.poisoned = true};
+    uint32_t sign = 1u << (e->bits - 1), magnitude = code & (sign - 1);
+    double value = magnitude; /* every step is exact in a double */
+    if (number == 1) {
+        value = (code & sign ? (double)code - 256 : (double)code) / 64;
+    } else {
+        if (magnitude > e->largest) magnitude = e->largest;
+        uint32_t exponent = magnitude >> e->fraction, steps = magnitude & ((1u << e->fraction) - 1);
+        if (exponent) steps |= 1u << e->fraction;
+        if (!exponent) exponent = 1;
+        value = ldexp(steps, (int)exponent - (int)e->bias - (int)e->fraction);
+        if (code & sign) value = -value;
+    }
+    return (model_value){.r = base + (float)ldexp(value, (int)scale - 127)};
+}
+
 static uint32_t two_bytes(const uint8_t *at)
 {
     return at[0] | (uint32_t)at[1] << 8;
@@ -237,12 +286,14 @@ static void quantized_values(const model_way *way, uint32_t t, uint32_t c, const
                 uint64_t channel = s % k.segments * k.width + j;
                 uint64_t element = s / k.segments * c + channel, piece = by_channel ? channel : s;
                 bool direct = !prev || (way->chooses && payload[piece / 8] >> piece % 8 & 1);
-                const uint8_t *scale =
-                    by_channel ? channel_scales + 2 * channel : tile + 2 * (s - first);
+                const uint8_t *scale = by_channel ? channel_scales + 2 * channel
+                                                  : tile + scale_bytes(way) * (size_t)(s - first);
                 float base =
                     direct ? 0 : model_widen(model_load(prev, prev_dtype, element), prev_dtype);
-                values[element] = reconstruct(way->bits, code_at(codes, way->bits, n, at + j),
-                                              two_bytes(scale), base);
+                uint32_t code = code_at(codes, way->bits, n, at + j);
+                values[element] = way->element
+                                      ? microscale(way->element, code, *scale, base)
+                                      : reconstruct(way->bits, code, two_bytes(scale), base);
             }
         }
         tile = codes + up((size_t)n * way->bits / 8, 16);

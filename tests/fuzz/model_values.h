@@ -10,8 +10,12 @@ typedef struct model_way {
     uint8_t form; /* 0: no payload */
     uint32_t bits, group;
     bool chooses;
-    uint8_t dtype; /* of floats */
+    uint8_t dtype;   /* of floats */
+    uint8_t element; /* of what is microscaled; else 0 */
 } model_way;
+
+/* 3.3: a way of microscaling with so numbered elements. */
+model_way model_microscaled(uint32_t element);
 
 /* Section 3: the size of a payload; SIZE_MAX where it is more than `most`. */
 size_t model_size(const model_way *way, uint32_t t, uint32_t c, size_t most);

@@ -82,22 +82,31 @@ static uint64_t value_of(const dw_option *option, uint32_t i)
     return option->words ? option->words[i].value : i == 0 ? option->least : option->most;
 }
 
-/* Every codec with every value of every option that it has, the others being default. */
+/* Every value of every option that the codec of a config has, the others staying as they are. */
+static void check_sealing_around(const dw_config *config)
+{
+    check_sealing(config);
+    for (int o = 0; o < DW_OPTIONS; o++) {
+        const dw_option *option = &dw_options[o];
+        for (uint32_t i = 0; option->words ? option->words[i].text != NULL : i < 2; i++) {
+            dw_config one = *config;
+            dw_option_set(option, &one, value_of(option, i));
+            if (dw_option_applies(option, &one) && dw_config_check(&one, NULL) == DW_OK)
+                check_sealing(&one);
+        }
+    }
+}
+
 static void check_sealing_of_all(void)
 {
     for (const dw_word *codec = dw_codec_words; codec->text; codec++) {
         dw_config config = {.struct_size = sizeof config, .codec = (dw_codec)codec->value};
-        check_sealing(&config);
-        for (int o = 0; o < DW_OPTIONS; o++) {
-            const dw_option *option = &dw_options[o];
-            for (uint32_t i = 0; option->words ? option->words[i].text != NULL : i < 2; i++) {
-                dw_config one = config;
-                dw_option_set(option, &one, value_of(option, i));
-                if (dw_option_applies(option, &one) && dw_config_check(&one, NULL) == DW_OK)
-                    check_sealing(&one);
-            }
-        }
+        check_sealing_around(&config);
     }
+    /* What has a meaning beside microscaled changes alone. */
+    dw_config microscaled = {.struct_size = sizeof microscaled, .form = DW_FORM_MX};
+    microscaled.codec = DW_CODEC_DELTA;
+    check_sealing_around(&microscaled);
     uint8_t room[64];
     for (uint64_t seed = 0; seed < 200; seed++) {
         fuzz_input input = random_input(room, sizeof room, seed);
@@ -108,8 +117,8 @@ static void check_sealing_of_all(void)
 
 /* ---- What fuzz_config and fuzz_shape can pick. ----------------------------------------------- */
 
-enum { MOST_WORDS = 16, DEFAULT = MOST_WORDS, BETWEEN, KINDS };
-static uint32_t picked[4][DW_OPTIONS][KINDS];
+enum { MOST_CODECS = 8, MOST_WORDS = 24, DEFAULT = MOST_WORDS, BETWEEN, KINDS };
+static uint32_t picked[MOST_CODECS][DW_OPTIONS][KINDS];
 
 static void note(const dw_config *config, int o)
 {

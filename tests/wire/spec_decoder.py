@@ -97,7 +97,7 @@ BREAKS = {
     "brief-choices": "brief entries carry choice bits (1.3, use 3)",
     "exact-of-key": "exact entries hold floats in the dtype `key` (1.3, use 4)",
     "skip-refused": "the role skip is FORMAT (1.3)",
-    "skip-clears": "the role skip sets prev to +0 (3.3)",
+    "skip-clears": "the role skip sets prev to +0 (3.4)",
     "skip-keeps-version": "the role skip advances neither version nor chain (1.3)",
     "skip-any-base": "base_chain of the role skip is not compared (2 step 7)",
     "skip-unaudited": "the state digest of the role skip is not compared (2 step 9)",
@@ -684,7 +684,7 @@ def make_floats(payload, fmt, count, prev_fmt):
 
 
 def make_skip(held, prev_fmt):
-    """3.3."""
+    """3.4."""
     prev = [0] * len(held) if "skip-clears" in broken else list(held)
     return Made([prev_fmt.unpack(b) for b in prev], prev, None, None)
 
