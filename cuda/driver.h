@@ -16,6 +16,7 @@
 enum { DW_CUDA_SUCCESS = 0, DW_CUDA_OUT_OF_MEMORY = 2 };
 enum { DW_CUDA_HOST_PORTABLE = 1, DW_CUDA_HOST_MAPPED = 2 };
 enum { DW_CUDA_CAPTURE_RELAXED = 2 };
+enum { DW_CUDA_STREAM_NON_BLOCKING = 1 };
 
 typedef int dw_cuda_result;
 typedef uintptr_t dw_cuda_address; /* CUdeviceptr: as wide as a pointer */
@@ -45,9 +46,13 @@ typedef struct dw_cuda_stream_handle *dw_cuda_stream;
         (dw_cuda_address * address, void *memory, unsigned flags))                                 \
     ROW(cuMemcpyHtoDAsync_v2, copy_to_device,                                                      \
         (dw_cuda_address to, const void *from, size_t bytes, dw_cuda_stream stream))               \
+    ROW(cuMemcpyAsync, copy,                                                                       \
+        (dw_cuda_address to, dw_cuda_address from, size_t bytes, dw_cuda_stream stream))           \
     ROW(cuThreadExchangeStreamCaptureMode, exchange_capture_mode, (int *mode))                     \
     ROW(cuStreamIsCapturing, stream_is_capturing, (dw_cuda_stream stream, int *status))            \
     ROW(cuStreamSynchronize, stream_synchronize, (dw_cuda_stream stream))                          \
+    ROW(cuStreamCreate, stream_create, (dw_cuda_stream * stream, unsigned flags))                  \
+    ROW(cuStreamDestroy_v2, stream_destroy, (dw_cuda_stream stream))                               \
     ROW(cuLaunchKernel, launch,                                                                    \
         (dw_cuda_function function, unsigned grid_x, unsigned grid_y, unsigned grid_z,             \
          unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,              \

@@ -14,6 +14,14 @@ typedef struct owner {
     dw_cuda_slab slab;
 } owner;
 
+static void end_aside(dw_cuda_engine *engine)
+{
+    dw_cuda_result error;
+    if (!engine->aside || !dw_cuda_enter(engine->cuda, &error)) return;
+    (void)engine->cuda->driver.stream_destroy(engine->aside);
+    dw_cuda_leave(engine->cuda);
+}
+
 /* The last user ends it; the first one has given the copies back before. */
 static void leave(dw_cuda_engine *engine)
 {
@@ -24,6 +32,7 @@ static void leave(dw_cuda_engine *engine)
         dw_launch_release(launch);
         dw_mem_release(&allocator, launch, sizeof *launch);
     }
+    end_aside(engine);
     dw_cuda_close(engine->cuda);
     dw_mem_release(&allocator, engine, sizeof(owner));
 }
@@ -127,6 +136,42 @@ static dw_status reuse(dw_launch *launch, uint32_t first, dw_jobs jobs, uint32_t
     return dw_launch_refill(launch, first, jobs, n, &launch->engine->serial, why);
 }
 
+/* On a stream of our own that no other waits for: a receive that somebody enqueued may wait for
+ * what this program does next. In the context. */
+static dw_cuda_result copy_aside(dw_cuda_engine *engine, void *to, const void *from, size_t bytes)
+{
+    const dw_cuda_driver *driver = &engine->cuda->driver;
+    dw_cuda_result error = DW_CUDA_SUCCESS;
+    if (!engine->aside) error = driver->stream_create(&engine->aside, DW_CUDA_STREAM_NON_BLOCKING);
+    if (error) {
+        engine->aside = NULL;
+        return error;
+    }
+    error = driver->copy((dw_cuda_address)to, (dw_cuda_address)from, bytes, engine->aside);
+    dw_cuda_result waited = driver->stream_synchronize(engine->aside);
+    return error ? error : waited;
+}
+
+static dw_status copy(void *context, void *to, const void *from, uint64_t bytes, dw_why *why)
+{
+    dw_cuda_engine *engine = context;
+    const dw_cuda *cuda = engine->cuda;
+    int mode = DW_CUDA_CAPTURE_RELAXED; /* another stream may capture meanwhile */
+    dw_cuda_result error;
+    if (dw_cuda_enter(cuda, &error)) {
+        error = cuda->driver.exchange_capture_mode(&mode);
+        if (!error) {
+            error = copy_aside(engine, to, from, (size_t)bytes);
+            (void)cuda->driver.exchange_capture_mode(&mode);
+        }
+        dw_cuda_leave(cuda);
+    }
+    if (!error) return DW_OK;
+    snprintf(why->text, sizeof why->text, "prev cannot be copied: the CUDA driver says: %s",
+             dw_cuda_driver_error(&cuda->driver, error));
+    return error == DW_CUDA_OUT_OF_MEMORY ? DW_ERR_NO_MEMORY : DW_ERR_IO;
+}
+
 dw_status dw_engine_cuda(dw_engine *engine, const dw_config *config, dw_cuda *cuda,
                          dw_cuda_place place, dw_why *why)
 {
@@ -151,6 +196,7 @@ dw_status dw_engine_cuda(dw_engine *engine, const dw_config *config, dw_cuda *cu
                           .submit = start,
                           .reuse = reuse,
                           .done = dw_launch_done,
+                          .copy = copy,
                           .share = share_launch,
                           .close = close_launch,
                           .release = release};

@@ -60,6 +60,7 @@ struct dw_cuda_engine {
     uint64_t serial; /* of the last part that was written */
     unsigned users;  /* its encoder or decoder, and every launch in somebody's hands */
     dw_launch *spare;
+    dw_cuda_stream aside; /* for copies of saved states; NULL until the first */
 };
 
 #endif

@@ -19,8 +19,8 @@ DW_API void dw_cuda_close(dw_cuda *cuda); /* NULL is fine */
 /* Where prev lies: device memory, or pinned host memory; config.quota_bytes counts either. As
  * dw_encoder_create and dw_decoder_create, and UNSUPPORTED for codec raw and key = raw, f32, f16,
  * bf16. Of the functions in deltawire.h dw_encode, dw_encoder_resync and dw_decode answer
- * UNSUPPORTED then; peek gives addresses of the device; norms and busy_ns in the counters stay
- * 0. */
+ * UNSUPPORTED then; peek gives addresses of the device; export and import wait for their copy, on a
+ * stream of their own; norms and busy_ns in the counters stay 0. */
 typedef enum dw_cuda_place { DW_CUDA_DEVICE = 1, DW_CUDA_PINNED = 2 } dw_cuda_place;
 DW_API dw_status dw_encoder_create_cuda(dw_encoder **encoder, const dw_config *config,
                                         dw_cuda *cuda, dw_cuda_place place, dw_why *why);

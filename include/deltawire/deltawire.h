@@ -424,9 +424,11 @@ DW_API const char *dw_decoder_why(const dw_decoder *decoder);
  * only asks. export_all: one key after the other, to a function that ends it by another status than
  * DW_OK and must not call the object. import: takes the place of what is held of the key.
  *
- * Errors: ARGUMENT (the key is not held, or in flight), NO_ROOM, NO_MEMORY, FORMAT, VERSION,
- * CORRUPT, MISMATCH (saved by the other end, or under another incarnation), LIMIT (quota_bytes),
- * UNSUPPORTED (prev lies on a GPU); nothing is changed then. */
+ * Errors: ARGUMENT (the key is not held, or a frame that carries it is in flight; export_all: any
+ * frame that carries keys), NO_ROOM, NO_MEMORY, FORMAT, VERSION, CORRUPT, MISMATCH (saved by the
+ * other end, or under another incarnation), LIMIT (quota_bytes), IO (prev lies on a GPU: CUDA);
+ * nothing is changed then. What one end on a GPU saves, one on the CPU takes, and the other way
+ * round. */
 typedef dw_status dw_saved_visit(void *context, dw_key key, const void *saved, size_t len);
 DW_API dw_status dw_encoder_export(dw_encoder *encoder, dw_key key, void *room, size_t cap,
                                    size_t *len);

@@ -189,7 +189,7 @@ static dw_saver saver_of(dw_decoder *decoder)
                       .side = DW_SIDE_DECODER,
                       .incarnation = &decoder->incarnation,
                       .sequence = NULL,
-                      .is_elsewhere = decoder->engine.device != NULL,
+                      .engine = &decoder->engine,
                       .why = &decoder->why};
 }
 

@@ -190,7 +190,7 @@ static dw_saver saver_of(dw_encoder *encoder)
                       .side = DW_SIDE_ENCODER,
                       .incarnation = &encoder->incarnation,
                       .sequence = &encoder->sequence,
-                      .is_elsewhere = encoder->engine.device != NULL,
+                      .engine = &encoder->engine,
                       .why = &encoder->why};
 }
 

@@ -29,15 +29,55 @@ static dw_saved describe(const dw_saver *saver, const dw_held *held)
                       .prev = held->now.data};
 }
 
-static const char elsewhere[] = "prev lies on a GPU: copy what dw_encoder_peek or dw_decoder_peek "
-                                "name, or use an object of the "
-                                "CPU";
+static const char in_flight[] = "the key is in a frame that is still in flight: finish or cancel "
+                                "that frame first";
+
+static uint64_t values_bytes(const dw_saved *saved)
+{
+    return dw_saved_bytes(saved) - DW_SAVED_HEADER_BYTES;
+}
+
+/* Into room for all of it, which stays as it is on an error. */
+static dw_status write_saved(const dw_saver *saver, const dw_saved *held, void *room)
+{
+    const dw_engine *engine = saver->engine;
+    dw_saved saved = *held;
+    uint64_t bytes = values_bytes(held);
+    if (!engine->copy) {
+        dw_saved_write(room, held);
+        return DW_OK;
+    }
+    void *values = dw_mem_allocate(saver->allocator, bytes);
+    if (!values) return fail(saver, DW_ERR_NO_MEMORY, NULL);
+    dw_status status = engine->copy(engine->context, values, held->prev, bytes, saver->why);
+    saved.prev = values;
+    if (!status) dw_saved_write(room, &saved);
+    dw_mem_release(saver->allocator, values, bytes);
+    return status;
+}
+
+/* The values into a slot. */
+static dw_status load_saved(const dw_saver *saver, const dw_saved *saved, void *slot)
+{
+    const dw_engine *engine = saver->engine;
+    uint64_t bytes = values_bytes(saved);
+    if (!engine->copy) {
+        dw_saved_load(slot, saved);
+        return DW_OK;
+    }
+    void *values = dw_mem_allocate(saver->allocator, bytes);
+    if (!values) return fail(saver, DW_ERR_NO_MEMORY, NULL);
+    dw_saved_load(values, saved);
+    dw_status status = engine->copy(engine->context, slot, values, bytes, saver->why);
+    dw_mem_release(saver->allocator, values, bytes);
+    return status;
+}
 
 dw_status dw_save(const dw_saver *saver, dw_key key, void *room, size_t cap, size_t *len)
 {
     if (!len) return fail(saver, DW_ERR_ARGUMENT, "an argument is NULL");
-    if (saver->is_elsewhere) return fail(saver, DW_ERR_UNSUPPORTED, elsewhere);
     const dw_held *held = dw_predictor_find(saver->predictor, key);
+    if (held && held->busy) return fail(saver, DW_ERR_ARGUMENT, in_flight);
     if (!held || !held->now.data) return fail(saver, DW_ERR_ARGUMENT, "the key is not held");
     dw_saved saved = describe(saver, held);
     *len = (size_t)dw_saved_bytes(&saved);
@@ -45,8 +85,14 @@ dw_status dw_save(const dw_saver *saver, dw_key key, void *room, size_t cap, siz
     if (*len > cap)
         return fail(saver, DW_ERR_NO_ROOM,
                     "the saved state does not fit: ask with room NULL how long it is");
-    dw_saved_write(room, &saved);
-    return DW_OK;
+    return write_saved(saver, &saved, room);
+}
+
+static bool any_is_busy(const dw_predictor *predictor)
+{
+    for (uint64_t i = 0; i < predictor->table_cap; i++)
+        if (predictor->table[i] && predictor->table[i]->busy) return true;
+    return false;
 }
 
 /* Keys by their places in the table: a visitor must not change what is held. */
@@ -57,7 +103,7 @@ dw_status dw_save_all(const dw_saver *saver, dw_saved_visit *visit, void *contex
     uint64_t cap = 0;
     dw_status status = DW_OK;
     if (!visit) return fail(saver, DW_ERR_ARGUMENT, "an argument is NULL");
-    if (saver->is_elsewhere) return fail(saver, DW_ERR_UNSUPPORTED, elsewhere);
+    if (any_is_busy(predictor)) return fail(saver, DW_ERR_ARGUMENT, in_flight);
     for (uint64_t i = 0; i < predictor->table_cap && !status; i++) {
         const dw_held *held = predictor->table[i];
         if (!held || !held->now.data) continue;
@@ -65,9 +111,8 @@ dw_status dw_save_all(const dw_saver *saver, dw_saved_visit *visit, void *contex
         uint64_t bytes = dw_saved_bytes(&saved);
         if (!dw_mem_grow(saver->allocator, &room, &cap, bytes, 1))
             status = fail(saver, DW_ERR_NO_MEMORY, NULL);
-        if (status) break;
-        dw_saved_write(room, &saved);
-        status = visit(context, held->key, room, (size_t)bytes);
+        if (!status) status = write_saved(saver, &saved, room);
+        if (!status) status = visit(context, held->key, room, (size_t)bytes);
     }
     dw_mem_release(saver->allocator, room, cap);
     return status;
@@ -94,19 +139,23 @@ static dw_status place(const dw_saver *saver, const dw_saved *saved)
     dw_held *held = dw_predictor_find(predictor, saved->key);
     bool added = !held;
     uint64_t used = predictor->held_bytes + predictor->reserved_bytes;
-    uint64_t bytes = dw_saved_bytes(saved) - DW_SAVED_HEADER_BYTES;
+    uint64_t bytes = values_bytes(saved);
     dw_copy fresh = {NULL, saved->version, saved->chain, saved->state_digest, saved->audit};
     dw_status status = held ? DW_OK : dw_predictor_add(predictor, saved->key, &held);
     if (status) return fail(saver, status, NULL);
-    if (held->busy)
-        return fail(saver, DW_ERR_ARGUMENT, "the key is in a frame that is still in flight");
+    if (held->busy) return fail(saver, DW_ERR_ARGUMENT, in_flight);
     uint64_t growth = bytes > held->counted ? bytes - held->counted : 0;
     status = dw_predictor_take(predictor, bytes, growth, &used, &fresh.data);
     if (status) {
-        if (added) dw_predictor_remove(predictor, held);
-        return fail(saver, status, status == DW_ERR_LIMIT ? "quota_bytes is full" : NULL);
+        (void)fail(saver, status, status == DW_ERR_LIMIT ? "quota_bytes is full" : NULL);
+    } else {
+        status = load_saved(saver, saved, fresh.data);
+        if (status) dw_predictor_give(predictor, fresh.data, bytes);
     }
-    dw_saved_load(fresh.data, saved);
+    if (status) {
+        if (added) dw_predictor_remove(predictor, held);
+        return status;
+    }
     dw_held shape = {
         .t = saved->t, .c = saved->c, .dtype = saved->dtype, .incarnation = saved->incarnation};
     dw_predictor_commit(predictor, held, &shape, fresh, false);
@@ -119,7 +168,6 @@ dw_status dw_restore(const dw_saver *saver, const void *from, size_t len)
     dw_saved saved;
     const char *why;
     if (!from) return fail(saver, DW_ERR_ARGUMENT, "an argument is NULL");
-    if (saver->is_elsewhere) return fail(saver, DW_ERR_UNSUPPORTED, elsewhere);
     dw_status status = dw_saved_read(from, len, &saved, &why);
     if (status) {
         snprintf(saver->why->text, sizeof saver->why->text, "the saved state cannot be read: %s",

@@ -3,6 +3,7 @@
 #ifndef DW_SAVING_H
 #define DW_SAVING_H
 
+#include "engine/engine.h"
 #include "state/predict.h"
 #include "wire/saved.h"
 
@@ -12,7 +13,7 @@ typedef struct dw_saver {
     const dw_allocator *allocator;
     dw_side side;
     uint64_t *incarnation, *sequence; /* sequence NULL: a decoder's */
-    bool is_elsewhere;                /* copies lie where this processor cannot read them */
+    const dw_engine *engine;          /* which reaches the copies */
     dw_why *why;
 } dw_saver;
 

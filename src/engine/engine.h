@@ -14,6 +14,8 @@
  * | done     | PENDING until jobs [first, first + n) are done, then what they found: sums over    |
  * |          | whole payloads and over all audited stretches. Norms are 0 on a device             |
  * | emit     | y of n decode jobs whose digests are right. NULL: submit has written it            |
+ * | copy     | between memory of this program's and prev, which nothing in flight writes; waits   |
+ * |          | for nothing but itself. NULL: prev is memory of this program's                     |
  * | share    | one user more of a launch, each of whom will close it                              |
  * | release  | the encoder or decoder ends; its launches are closed                               |
  *
@@ -45,6 +47,7 @@ typedef struct dw_engine {
     dw_status (*done)(const dw_launch *launch, uint32_t first, uint32_t n,
                       dw_chunk_result *results);
     void (*emit)(void *context, dw_jobs jobs, uint32_t n);
+    dw_status (*copy)(void *context, void *to, const void *from, uint64_t bytes, dw_why *why);
     void (*share)(dw_launch *launch);
     void (*close)(dw_launch *launch);
     void (*release)(void *context);

@@ -56,24 +56,6 @@ FUNCTION(cuMemcpyDtoH_v2, void *to, uintptr_t from, size_t bytes)
     return 0;
 }
 
-FUNCTION(cuMemcpyAsync, uintptr_t to, uintptr_t from, size_t bytes, void *stream)
-{
-    (void)stream;
-    copy((void *)to, (const void *)from, bytes);
-    return 0;
-}
-
-FUNCTION(cuStreamCreate, void **stream, unsigned flags)
-{
-    *stream = fake_cuda_get();
-    return flags > 1;
-}
-
-FUNCTION(cuStreamDestroy_v2, void *stream)
-{
-    return stream != fake_cuda_get();
-}
-
 FUNCTION(cuEventCreate, void **event, unsigned flags)
 {
     *event = calloc(1, sizeof(struct timespec));

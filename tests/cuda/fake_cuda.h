@@ -14,9 +14,9 @@ typedef struct fake_cuda {
     long calls, fail_at; /* the fail_at-th call that can fail does; < 0: none does */
     const char *failed;  /* the function that did */
     long allocations;    /* of memory, ever */
-    long blocks, contexts, retained, modules, depth; /* in hands now */
-    long launches, copies, synchronizations;         /* enqueued, ever */
-    bool at_once;                                    /* nothing waits to be told */
+    long blocks, contexts, retained, modules, streams, depth; /* in hands now */
+    long launches, copies, synchronizations;                  /* enqueued, ever */
+    bool at_once;                                             /* nothing waits to be told */
     bool capturing; /* work goes into a graph instead of the queue ... */
     int graph;      /* ... this one, 0 or 1 */
     int mode; /* in which the thread captures: 0, as it begins, or 2, in which it may allocate */

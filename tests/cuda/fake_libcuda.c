@@ -30,8 +30,9 @@ typedef struct block {
 
 static fake_cuda state = {.fail_at = -1};
 static block blocks[MOST_BLOCKS];
-static work queue[MOST_WORK], graphs[2][MOST_WORK];
-static int n_queue, n_graphs[2];
+static work queue[MOST_WORK], graphs[2][MOST_WORK], aside[MOST_WORK];
+static int n_queue, n_graphs[2], n_aside;
+static char other_stream; /* the one that was made; it waits for no other, and captures nothing */
 static char names[MOST_KERNELS][48];
 static int n_names;
 
@@ -89,22 +90,32 @@ static void *allocate_device(size_t bytes)
     return allocate(bytes, false);
 }
 
-static void run(void)
+static void run_all(const work *waiting, int *n)
 {
     touch(true);
-    for (int i = 0; i < n_queue; i++) {
-        const work *w = &queue[i];
+    for (int i = 0; i < *n; i++) {
+        const work *w = &waiting[i];
         if (w->kernel)
             (void)dw_shim_launch(w->kernel, w->from, w->n, w->bytes);
         else
             memcpy(w->to, w->from, w->bytes);
     }
-    n_queue = 0;
+    *n = 0;
     touch(false);
 }
 
-static void add(work w)
+static void run(void)
 {
+    run_all(queue, &n_queue);
+}
+
+static void add(work w, const void *stream)
+{
+    if (stream == &other_stream && !state.at_once) {
+        if (n_aside == MOST_WORK) die("too much work waits");
+        aside[n_aside++] = w;
+        return;
+    }
     int *n = state.capturing ? &n_graphs[state.graph] : &n_queue;
     if (*n == MOST_WORK) die("too much work waits");
     (state.capturing ? graphs[state.graph] : queue)[(*n)++] = w;
@@ -257,10 +268,31 @@ FUNCTION(cuMemHostGetDevicePointer_v2, uintptr_t *address, void *memory, unsigne
 
 FUNCTION(cuMemcpyHtoDAsync_v2, uintptr_t to, const void *from, size_t bytes, void *stream)
 {
-    (void)stream;
     if (in_context() || fails()) return LAUNCH_FAILED;
-    add((work){NULL, (unsigned char *)to, from, bytes, 0});
+    add((work){NULL, (unsigned char *)to, from, bytes, 0}, stream);
     state.copies++;
+    return 0;
+}
+
+FUNCTION(cuMemcpyAsync, uintptr_t to, uintptr_t from, size_t bytes, void *stream)
+{
+    if (in_context() || fails()) return LAUNCH_FAILED;
+    add((work){NULL, (unsigned char *)to, (const unsigned char *)from, bytes, 0}, stream);
+    return 0;
+}
+
+FUNCTION(cuStreamCreate, void **stream, unsigned flags)
+{
+    if (in_context() || fails() || flags > 1) return OUT_OF_MEMORY;
+    *stream = &other_stream;
+    state.streams++;
+    return 0;
+}
+
+FUNCTION(cuStreamDestroy_v2, void *stream)
+{
+    if (stream != &other_stream || n_aside) die("no stream that has ended its work");
+    state.streams--;
     return 0;
 }
 
@@ -283,7 +315,13 @@ FUNCTION(cuStreamIsCapturing, void *stream, int *status)
 
 FUNCTION(cuStreamSynchronize, void *stream)
 {
-    (void)stream;
+    if (stream == &other_stream && !state.at_once) {
+        if (state.capturing && state.mode != 2) die("a thread that captures waits");
+        bool failed = in_context() || fails();
+        if (failed) n_aside = 0;
+        run_all(aside, &n_aside);
+        return failed ? LAUNCH_FAILED : 0;
+    }
     if (state.capturing) die("a stream that captures is waited for");
     state.synchronizations++;
     run();
@@ -293,14 +331,14 @@ FUNCTION(cuStreamSynchronize, void *stream)
 FUNCTION(cuLaunchKernel, void *function, unsigned x, unsigned y, unsigned z, unsigned threads,
          unsigned b, unsigned c, unsigned shared, void *stream, void **parameters, void **extra)
 {
-    (void)stream, (void)extra;
+    (void)extra;
     if (in_context() || fails()) return LAUNCH_FAILED;
     if (y * z * b * c != 1 || threads != DW_CUDA_THREADS || shared)
         die("a launch has another shape");
     work w = {.kernel = function, .bytes = x};
     memcpy(&w.from, parameters[0], sizeof w.from);
     memcpy(&w.n, parameters[1], sizeof w.n);
-    add(w);
+    add(w, stream);
     state.launches++;
     return 0;
 }
