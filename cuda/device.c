@@ -65,6 +65,20 @@ void dw_cuda_free(const dw_cuda *cuda, dw_cuda_block *block)
     *block = (dw_cuda_block){0, NULL};
 }
 
+bool dw_cuda_grow(const dw_cuda *cuda, bool pinned, dw_cuda_block *block, uint64_t *have,
+                  uint64_t need)
+{
+    dw_cuda_block made;
+    if (need <= *have) return true;
+    /* Frames differ a little: not a new block for each. */
+    uint64_t bytes = dw_round_up(need + need / 2, 4096);
+    if (dw_cuda_allocate(cuda, pinned, bytes, &made)) return false;
+    dw_cuda_free(cuda, block);
+    *block = made;
+    *have = bytes;
+    return true;
+}
+
 static dw_status complain(const dw_cuda *cuda, dw_why *why, const char *what, dw_cuda_result error)
 {
     if (why)

@@ -43,6 +43,10 @@ typedef struct dw_cuda_block {
 
 dw_cuda_result dw_cuda_allocate(const dw_cuda *cuda, bool pinned, uint64_t bytes,
                                 dw_cuda_block *block);
+/* A block of at least `need` bytes, *have, in place of one that is too small. false: no memory,
+ * nothing has changed. */
+bool dw_cuda_grow(const dw_cuda *cuda, bool pinned, dw_cuda_block *block, uint64_t *have,
+                  uint64_t need);
 void dw_cuda_free(const dw_cuda *cuda, dw_cuda_block *block); /* of none: nothing happens */
 
 #endif

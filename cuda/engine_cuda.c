@@ -94,8 +94,8 @@ static dw_cuda_result enqueue(const dw_launch *launch, dw_cuda_stream stream, bo
     return error;
 }
 
-static dw_status start(void *context, bool encodes, dw_jobs jobs, uint32_t n, void *stream,
-                       dw_launch **launch, bool *captured, dw_why *why)
+static dw_status start(void *context, bool encodes, dw_jobs jobs, uint32_t n, dw_heads heads,
+                       void *stream, dw_launch **launch, bool *captured, dw_why *why)
 {
     dw_cuda_engine *engine = context;
     dw_cuda *cuda = engine->cuda;
@@ -104,7 +104,7 @@ static dw_status start(void *context, bool encodes, dw_jobs jobs, uint32_t n, vo
     dw_status status = made ? DW_OK : DW_ERR_NO_MEMORY;
     if (made) {
         made->encodes = encodes;
-        status = dw_launch_fill(made, jobs, n, &engine->serial, why);
+        status = dw_launch_fill(made, jobs, n, heads, &engine->serial, why);
     }
     if (status == DW_ERR_NO_MEMORY)
         snprintf(why->text, sizeof why->text, "%s", dw_status_string(status));
@@ -131,9 +131,10 @@ static dw_status start(void *context, bool encodes, dw_jobs jobs, uint32_t n, vo
     return status;
 }
 
-static dw_status reuse(dw_launch *launch, uint32_t first, dw_jobs jobs, uint32_t n, dw_why *why)
+static dw_status reuse(dw_launch *launch, uint32_t first, dw_jobs jobs, uint32_t n,
+                       const dw_head *head, dw_why *why)
 {
-    return dw_launch_refill(launch, first, jobs, n, &launch->engine->serial, why);
+    return dw_launch_refill(launch, first, jobs, n, head, &launch->engine->serial, why);
 }
 
 /* On a stream of our own that no other waits for: a receive that somebody enqueued may wait for

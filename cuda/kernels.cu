@@ -5,6 +5,7 @@
 #include "choose.cuh"
 #include "decode.cuh"
 #include "encode.cuh"
+#include "head.cuh"
 #include "mx.cuh"
 
 /* Four blocks to a multiprocessor, with two eights of x and prev a thread, keep enough loads under
@@ -111,3 +112,10 @@ MX_DECODE(dw_mx_decode_bf16, DW_BF16, true)
 MX_DECODE(dw_mx_decode_direct_f32, DW_F32, false)
 MX_DECODE(dw_mx_decode_direct_f16, DW_F16, false)
 MX_DECODE(dw_mx_decode_direct_bf16, DW_BF16, false)
+
+KERNEL(dw_seal_heads)(const dw_cuda_head_part *parts, uint32_t n)
+{
+    __shared__ dw_head_room room;
+    (void)n;
+    dw_seal_head(parts, &room);
+}

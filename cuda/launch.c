@@ -107,43 +107,34 @@ static dw_status sort(dw_launch *launch, dw_jobs jobs, dw_why *why)
     return DW_OK;
 }
 
-static bool make_block(const dw_launch *launch, bool pinned, dw_cuda_block *block, uint64_t *have,
-                       uint64_t need)
-{
-    dw_cuda_block made;
-    if (need <= *have) return true;
-    /* Frames differ a little: not a new block for each. */
-    uint64_t bytes = dw_round_up(need + need / 2, 4096);
-    if (dw_cuda_allocate(launch->engine->cuda, pinned, bytes, &made)) return false;
-    dw_cuda_free(launch->engine->cuda, block);
-    *block = made;
-    *have = bytes;
-    return true;
-}
-
 static dw_status make_room(dw_launch *launch)
 {
     uint64_t chosen_bytes;
     if (!dw_size_multiply(launch->chosen, sizeof(uint32_t), &chosen_bytes)) return DW_ERR_LIMIT;
     uint64_t staged = reports_at(launch) + (uint64_t)launch->n * sizeof(dw_cuda_report),
              device = chosen_at(launch) + chosen_bytes;
-    bool made = make_block(launch, true, &launch->staged, &launch->staged_bytes, staged) &&
-                make_block(launch, false, &launch->device, &launch->device_bytes, device);
+    const dw_cuda *cuda = launch->engine->cuda;
+    bool made = dw_cuda_grow(cuda, true, &launch->staged, &launch->staged_bytes, staged) &&
+                dw_cuda_grow(cuda, false, &launch->device, &launch->device_bytes, device);
     return made ? DW_OK : DW_ERR_NO_MEMORY;
+}
+
+static dw_cuda_report *reports_of(const dw_launch *launch)
+{
+    return (dw_cuda_report *)(launch->staged.address + (dw_cuda_address)reports_at(launch));
 }
 
 static dw_cuda_share share_of(const dw_launch *launch, uint32_t i)
 {
     const dw_cuda_place_of *place = &launch->places[i];
-    dw_cuda_address device = launch->device.address,
-                    reports = launch->staged.address + (dw_cuda_address)reports_at(launch);
+    dw_cuda_address device = launch->device.address;
     dw_cuda_address chosen =
         device + (dw_cuda_address)(chosen_at(launch) + place->chosen * sizeof(uint32_t));
     dw_cuda_share share = {
         .chosen = place->needs.has_chosen ? (uint32_t *)chosen : NULL,
         .sums = (dw_cuda_sums *)(device +
                                  (dw_cuda_address)(sums_at(launch) + i * sizeof(dw_cuda_sums))),
-        .report = (dw_cuda_report *)(reports + (dw_cuda_address)(i * sizeof(dw_cuda_report))),
+        .report = reports_of(launch) + i,
         .serial = place->serial,
     };
     memcpy(share.blocks, place->needs.blocks, sizeof share.blocks);
@@ -166,7 +157,8 @@ static void write_part(dw_launch *launch, uint32_t i, dw_jobs jobs, uint32_t job
     }
 }
 
-dw_status dw_launch_fill(dw_launch *launch, dw_jobs jobs, uint32_t n, uint64_t *serial, dw_why *why)
+dw_status dw_launch_fill(dw_launch *launch, dw_jobs jobs, uint32_t n, dw_heads heads,
+                         uint64_t *serial, dw_why *why)
 {
     launch->n = n;
     dw_status status = sort(launch, jobs, why);
@@ -183,7 +175,8 @@ dw_status dw_launch_fill(dw_launch *launch, dw_jobs jobs, uint32_t n, uint64_t *
             if (group->blocks[phase] > INT32_MAX) return DW_ERR_LIMIT;
         }
     }
-    return DW_OK;
+    return dw_cuda_heads_fill(&launch->heads, launch->engine->cuda, heads, reports_of(launch),
+                              serial, why);
 }
 
 dw_cuda_result dw_launch_enqueue(const dw_launch *launch, dw_cuda_stream stream, uint32_t *enqueued)
@@ -209,7 +202,7 @@ dw_cuda_result dw_launch_enqueue(const dw_launch *launch, dw_cuda_stream stream,
             ++*enqueued;
         }
     }
-    return DW_CUDA_SUCCESS;
+    return dw_cuda_heads_enqueue(&launch->heads, cuda, stream);
 }
 
 static bool fits(const dw_cuda_needs *a, const dw_cuda_needs *b)
@@ -219,7 +212,7 @@ static bool fits(const dw_cuda_needs *a, const dw_cuda_needs *b)
 }
 
 dw_status dw_launch_refill(dw_launch *launch, uint32_t first, dw_jobs jobs, uint32_t n,
-                           uint64_t *serial, dw_why *why)
+                           const dw_head *head, uint64_t *serial, dw_why *why)
 {
     for (uint32_t i = 0; i < n; i++) {
         dw_cuda_needs needs = needs_of(launch, jobs, i);
@@ -239,6 +232,7 @@ dw_status dw_launch_refill(dw_launch *launch, uint32_t first, dw_jobs jobs, uint
         place->serial = ++*serial;
         write_part(launch, first + i, jobs, i, at);
     }
+    if (head) dw_cuda_heads_refill(&launch->heads, head, serial);
     return DW_OK;
 }
 
@@ -251,6 +245,7 @@ dw_status dw_launch_done(const dw_launch *launch, uint32_t first, uint32_t n,
                         offsetof(dw_cuda_report, serial));
         if (*serial != launch->places[first + i].serial) return DW_PENDING;
     }
+    if (!dw_cuda_heads_done(&launch->heads, first)) return DW_PENDING;
     atomic_thread_fence(memory_order_acquire); /* the device stored the serial last */
     for (uint32_t i = 0; i < n; i++) {
         dw_cuda_report report;
@@ -269,6 +264,7 @@ void dw_launch_release(dw_launch *launch)
     const dw_allocator *allocator = &launch->engine->allocator;
     dw_cuda_free(launch->engine->cuda, &launch->staged);
     dw_cuda_free(launch->engine->cuda, &launch->device);
+    dw_cuda_free(launch->engine->cuda, &launch->heads.staged);
     dw_mem_release(allocator, launch->groups, launch->groups_cap * sizeof *launch->groups);
     dw_mem_release(allocator, launch->places, launch->places_cap * sizeof *launch->places);
 }

@@ -5,6 +5,7 @@
 #define DW_CUDA_LAUNCH_H
 
 #include "device.h"
+#include "heads.h"
 
 typedef struct dw_cuda_engine dw_cuda_engine;
 
@@ -37,19 +38,20 @@ struct dw_launch {
     uint64_t groups_cap, places_cap, chosen;
     dw_cuda_block staged, device;
     uint64_t staged_bytes, device_bytes;
+    dw_cuda_heads heads;
 };
 
 /* Sorts the jobs into groups and writes their parts. Errors: NO_MEMORY, LIMIT, UNSUPPORTED; nothing
  * was enqueued. */
-dw_status dw_launch_fill(dw_launch *launch, dw_jobs jobs, uint32_t n, uint64_t *serial,
-                         dw_why *why);
+dw_status dw_launch_fill(dw_launch *launch, dw_jobs jobs, uint32_t n, dw_heads heads,
+                         uint64_t *serial, dw_why *why);
 
-/* The copy and the kernels, in the current context. */
+/* The copy and the kernels, that of the heads last, in the current context. */
 dw_cuda_result dw_launch_enqueue(const dw_launch *launch, dw_cuda_stream stream,
                                  uint32_t *enqueued);
 
 dw_status dw_launch_refill(dw_launch *launch, uint32_t first, dw_jobs jobs, uint32_t n,
-                           uint64_t *serial, dw_why *why);
+                           const dw_head *head, uint64_t *serial, dw_why *why);
 dw_status dw_launch_done(const dw_launch *launch, uint32_t first, uint32_t n,
                          dw_chunk_result *results);
 void dw_launch_release(dw_launch *launch); /* its memory; not the struct */

@@ -21,6 +21,7 @@ static const struct family {
     {DW_CUDA_AT_MX_ENCODE, 2, "dw_mx_encode"},
     {DW_CUDA_AT_MX_DECODE, 1, "dw_mx_decode"},
     {DW_CUDA_AT_MX_DIRECT, 1, "dw_mx_decode_direct"},
+    {DW_CUDA_AT_SEAL, 0, "dw_seal_heads"},
 };
 enum { N_FAMILIES = sizeof families / sizeof *families };
 

@@ -38,6 +38,7 @@ DW_API dw_status dw_decoder_create_cuda(dw_decoder **decoder, const dw_config *c
  * | x, y  | the device reaches it | y->data NULL: advance prev only (ARGUMENT where the frame has stateless entries)                     |
  * | frame | the device reaches it | aligned to 16; device memory, or pinned host memory where the network is to read it                  |
  * | head  | host                  | header and tables, the frame's first bytes: the host's part. May be frame itself; decode takes more  |
+ * |       |                       | encoders: the device's part, too, after dw_encoder_whole_frames                                      |
  *
  * Where the stream was capturing, the ticket stays after finish: dw_..._again gives its place in
  * the graph the next frame, of the same shape and in the same memory, without a word to the device;
@@ -67,11 +68,25 @@ typedef struct dw_encode_item {
 DW_API dw_status dw_encode_many_async(dw_encode_item *items, size_t count, void *stream);
 DW_API dw_status dw_encode_again(dw_encode_ticket *ticket, const dw_key *keys);
 /* PENDING, or OK: the frame is whole, *len bytes, of which head got the first *head_len; prev is
- * advanced. NO_ROOM: head_cap. */
+ * advanced. NO_ROOM: head_cap. Of whole frames head may be NULL. */
 DW_API dw_status dw_encode_finish(dw_encode_ticket *ticket, void *head, size_t head_cap,
                                   size_t *head_len, size_t *len);
 /* As if it had never been; PENDING: still running, unless captured. */
 DW_API dw_status dw_encode_cancel(dw_encode_ticket *ticket);
+
+/* Not 0: of later calls the device completes the head as well, in the frame, in the order of the
+ * stream. What is enqueued behind the call (ncclSend, cudaMemcpyAsync) finds the whole frame there,
+ * the bytes that finish will give; finish still has to come, and advances prev. In graphs too: one
+ * that is launched once more without again has 80 bytes of 0 for a header, which no decoder takes.
+ * A frame that was sent and is cancelled heals like a lost one, by replies: without them do not
+ * cancel it. Errors: ARGUMENT; UNSUPPORTED (an encoder on the CPU); of the later calls, UNSUPPORTED
+ * (no such kernel in this build). */
+DW_API dw_status dw_encoder_whole_frames(dw_encoder *encoder, int whole);
+
+/* Bytes of the frame in flight, known as soon as async, many or again returned: what a send behind
+ * it carries. Frames of one graph differ in length: let it carry cap bytes, what lies behind *len
+ * is not the frame's (dw_frame_length). ARGUMENT: none is in flight. */
+DW_API dw_status dw_encode_length(const dw_encode_ticket *ticket, size_t *len);
 
 /* As dw_decode. What is wrong with the frame, finish tells, with the reply (STALE and BASE before
  * CORRUPT: payloads are read last); then y is undefined. Tickets of a decoder finish in their

@@ -251,7 +251,7 @@ dw_status dw_decode_again(dw_decode_ticket *t, const void *head, size_t head_len
     dw_status status = book(t, head, head_len, len);
     if (status || t->refusal) return status ? status : t->refusal;
     status = decoder->engine.reuse(t->launch, t->first, (dw_jobs){.decode = t->jobs}, t->header.n,
-                                   &decoder->why);
+                                   NULL, &decoder->why);
     if (status) drop(t);
     return status;
 }

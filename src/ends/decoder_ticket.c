@@ -174,8 +174,9 @@ dw_status dw_decode_ticket_submit(dw_decode_ticket **tickets, size_t count, void
         t->first = (uint32_t)at;
         for (uint32_t k = 0; t->flying && k < t->header.n; k++) first->jobs[at++] = &t->in[k].job;
     }
-    dw_status status = engine->submit(engine->context, false, (dw_jobs){.decode = first->jobs},
-                                      (uint32_t)n, stream, &launch, &captured, &decoder->why);
+    dw_status status =
+        engine->submit(engine->context, false, (dw_jobs){.decode = first->jobs}, (uint32_t)n,
+                       (dw_heads){NULL, 0}, stream, &launch, &captured, &decoder->why);
     if (status == DW_ERR_NO_MEMORY) (void)dw_decoder_fail(decoder, status, NULL);
     for (size_t i = 0; i < count && !status; i++) {
         dw_decode_ticket *t = tickets[i];

@@ -55,6 +55,7 @@ struct dw_encode_ticket {
     const dw_key *keys; /* while it is booked; NULL: none are needed */
     dw_tensor x;        /* data NULL: prev itself is sent */
     bool has_x, is_stateless;
+    bool is_whole;           /* the engine completes the head in the frame */
     uint64_t room;           /* that the frame may take */
     uint32_t most_forgotten; /* that it may tell of */
     uint8_t *frame;
@@ -65,7 +66,10 @@ struct dw_encode_ticket {
     dw_decode_job *again;
     const dw_decode_job **again_jobs;
     dw_chunk_result *results;
+    uint8_t *draft; /* of a head that the engine completes */
+    dw_head *heads; /* of all frames of a launch */
     uint64_t out_cap, told_cap, jobs_cap, again_cap, again_jobs_cap, results_cap;
+    uint64_t draft_cap, heads_cap;
     uint64_t growth; /* of what its keys take of the quota */
     dw_sums sums;
     dw_launch *launch;
@@ -81,6 +85,7 @@ struct dw_encoder {
     dw_predictor predictor;
     dw_plan_cache plans;
     uint64_t incarnation, sequence, calls;
+    bool is_whole; /* of frames from now on: see dw_encoder_whole_frames */
     /* Returned to the caller, unfinished; to be reused. */
     dw_encode_ticket *tickets, *spare_tickets;
     dw_counters counters;
@@ -126,7 +131,10 @@ void dw_encoder_end_tickets(dw_encoder *encoder);
 /* The i-th key that the frame tells of, where nothing has become of it since. */
 dw_held *dw_ticket_still_told(const dw_encode_ticket *t, uint32_t i);
 
-/* encoder_commit.c, with the results known. */
+/* encoder_commit.c. draft: of a frame that is booked, for an engine that completes it. seal and
+ * commit: with the results known. */
+uint64_t dw_ticket_head_most(const dw_encode_ticket *t); /* bytes */
+dw_head dw_ticket_draft(dw_encode_ticket *t);
 void dw_ticket_seal(dw_encode_ticket *t, uint8_t *head);
 void dw_ticket_commit(dw_encode_ticket *t);
 

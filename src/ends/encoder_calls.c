@@ -188,6 +188,17 @@ size_t dw_frame_head_bound(uint32_t n)
     return dw_frame_table_end(DW_PARAMETERS_MOST, n, n, &bytes) ? (size_t)bytes : 0;
 }
 
+dw_status dw_encoder_whole_frames(dw_encoder *encoder, int whole)
+{
+    if (!encoder) return DW_ERR_ARGUMENT;
+    if (!encoder->engine.device)
+        return dw_encoder_fail(encoder, DW_ERR_UNSUPPORTED,
+                               "this encoder computes on the CPU, where dw_encode returns whole "
+                               "frames: leave dw_encoder_whole_frames out");
+    encoder->is_whole = whole != 0;
+    return DW_OK;
+}
+
 static dw_status check_item(const dw_encode_item *item)
 {
     dw_encoder *encoder = item->encoder;
@@ -285,8 +296,9 @@ dw_status dw_encode_again(dw_encode_ticket *t, const dw_key *keys)
                                "only a ticket that a stream captured is used again, after finish");
     dw_status status = dw_ticket_book(t, keys, false);
     if (status) return status;
+    dw_head head = t->is_whole ? dw_ticket_draft(t) : (dw_head){0};
     status = encoder->engine.reuse(t->launch, t->first, (dw_jobs){.encode = t->jobs}, t->header.n,
-                                   &encoder->why);
+                                   t->is_whole ? &head : NULL, &encoder->why);
     if (status)
         take_back(t);
     else
@@ -300,12 +312,13 @@ dw_status dw_encode_finish(dw_encode_ticket *t, void *head, size_t head_cap, siz
     uint64_t end;
     if (!t) return DW_ERR_ARGUMENT;
     dw_encoder *encoder = t->encoder;
-    if (!head || !head_len || !len)
+    bool in_frame = t->is_whole && !head; /* and nowhere else */
+    if (!len || (!in_frame && (!head || !head_len)))
         return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "an argument is NULL");
     if (!t->flying)
         return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "the ticket has no frame in flight");
     (void)dw_frame_table_end(t->header.n_parameters, t->header.n, t->header.n_forgotten, &end);
-    if (end > head_cap)
+    if (end > head_cap && !in_frame)
         return dw_encoder_fail(encoder, DW_ERR_NO_ROOM,
                                "the head does not fit: dw_frame_head_bound tells the room that is "
                                "enough");
@@ -313,11 +326,21 @@ dw_status dw_encode_finish(dw_encode_ticket *t, void *head, size_t head_cap, siz
     if (status) return status;
     for (uint32_t i = 0; i < t->header.n; i++)
         t->results[i].sums.pieces = t->out[i].job.layout.pieces;
-    dw_ticket_seal(t, head);
-    *head_len = (size_t)end;
+    dw_ticket_seal(t, in_frame ? t->draft : head);
+    if (head_len) *head_len = (size_t)end;
     *len = (size_t)t->header.length;
     dw_ticket_commit(t);
     if (!t->captured) dw_ticket_give(t);
+    return DW_OK;
+}
+
+dw_status dw_encode_length(const dw_encode_ticket *t, size_t *len)
+{
+    if (!t) return DW_ERR_ARGUMENT;
+    if (!len) return dw_encoder_fail(t->encoder, DW_ERR_ARGUMENT, "an argument is NULL");
+    if (!t->flying)
+        return dw_encoder_fail(t->encoder, DW_ERR_ARGUMENT, "the ticket has no frame in flight");
+    *len = (size_t)t->header.length;
     return DW_OK;
 }
 

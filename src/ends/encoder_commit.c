@@ -5,6 +5,39 @@
 #include "base/tensor.h"
 #include "ends/encoder.h"
 
+/* As many keys as a frame on a device tells of: see most_forgotten. */
+uint64_t dw_ticket_head_most(const dw_encode_ticket *t)
+{
+    uint64_t bytes;
+    (void)dw_frame_table_end(t->header.n_parameters, t->header.n, t->most_forgotten, &bytes);
+    return bytes;
+}
+
+dw_head dw_ticket_draft(dw_encode_ticket *t)
+{
+    dw_header *header = &t->header;
+    bool audits = t->plans->params.audit != 0;
+    uint64_t end;
+    (void)dw_frame_table_end(header->n_parameters, header->n, header->n_forgotten, &end);
+    dw_frame_put_parameters(t->draft, t->plans->params.block, header->n_parameters);
+    for (uint32_t i = 0; i < header->n; i++) {
+        dw_entry entry = t->out[i].entry;
+        entry.payload_digest = 1;
+        entry.state_digest = audits && dw_role_has_state(entry.role);
+        dw_frame_put_entry(t->draft, header, i, &entry);
+    }
+    for (uint32_t i = 0; i < header->n_forgotten; i++)
+        dw_frame_put_forgotten(t->draft, header, i, t->told[i].key);
+    dw_frame_seal(t->draft, header);
+    return (dw_head){.draft = t->draft,
+                     .bytes = end,
+                     .most = dw_ticket_head_most(t),
+                     .entries = dw_frame_tables(header->n_parameters),
+                     .frame = t->frame,
+                     .first = t->first,
+                     .n = header->n};
+}
+
 static void seal_entry(dw_encode_ticket *t, uint32_t i, uint8_t *head)
 {
     dw_outgoing *p = &t->out[i];

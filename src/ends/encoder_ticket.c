@@ -18,6 +18,8 @@ static void free_tickets(dw_encoder *encoder, dw_encode_ticket *t)
         dw_mem_release(allocator, t->again, t->again_cap * sizeof *t->again);
         dw_mem_release(allocator, t->again_jobs, t->again_jobs_cap * sizeof *t->again_jobs);
         dw_mem_release(allocator, t->results, t->results_cap * sizeof *t->results);
+        dw_mem_release(allocator, t->draft, t->draft_cap);
+        dw_mem_release(allocator, t->heads, t->heads_cap * sizeof *t->heads);
         dw_mem_release(allocator, t, sizeof *t);
     }
 }
@@ -40,6 +42,7 @@ dw_encode_ticket *dw_ticket_take(dw_encoder *encoder)
         memset(t, 0, sizeof *t);
     }
     t->encoder = encoder;
+    t->is_whole = encoder->is_whole;
     t->next = encoder->tickets;
     encoder->tickets = t;
     return t;
@@ -68,11 +71,18 @@ static bool grow(dw_encoder *encoder, void *array, uint64_t *cap, uint64_t need,
     return done;
 }
 
+/* Room for the draft of any head that this ticket can get. */
+static bool prepare_draft(dw_encode_ticket *t)
+{
+    return !t->is_whole ||
+           grow(t->encoder, &t->draft, &t->draft_cap, dw_ticket_head_most(t), sizeof *t->draft);
+}
+
 static dw_status prepare_jobs(dw_encode_ticket *t)
 {
     dw_encoder *encoder = t->encoder;
     uint32_t n = t->header.n;
-    if (!grow(encoder, &t->jobs, &t->jobs_cap, n, sizeof *t->jobs) ||
+    if (!prepare_draft(t) || !grow(encoder, &t->jobs, &t->jobs_cap, n, sizeof *t->jobs) ||
         !grow(encoder, &t->results, &t->results_cap, n, sizeof *t->results) ||
         !grow(encoder, &t->told, &t->told_cap, t->header.n_forgotten, sizeof *t->told))
         return dw_encoder_fail(encoder, DW_ERR_NO_MEMORY, NULL);
@@ -188,6 +198,21 @@ void dw_ticket_fly(dw_encode_ticket *t)
     t->flying = true;
 }
 
+/* The heads that the engine is to complete, in the first ticket's array. false: no memory. */
+static bool prepare_heads(dw_encode_ticket **tickets, size_t count, dw_heads *heads)
+{
+    dw_encode_ticket *first = tickets[0];
+    uint32_t n = 0;
+    for (size_t i = 0; i < count; i++) n += tickets[i]->is_whole;
+    if (!grow(first->encoder, &first->heads, &first->heads_cap, n, sizeof *first->heads))
+        return false;
+    *heads = (dw_heads){first->heads, n};
+    n = 0;
+    for (size_t i = 0; i < count; i++)
+        if (tickets[i]->is_whole) first->heads[n++] = dw_ticket_draft(tickets[i]);
+    return true;
+}
+
 /* All jobs into the first ticket's array, then one launch. */
 dw_status dw_ticket_submit(dw_encode_ticket **tickets, size_t count, void *stream)
 {
@@ -195,6 +220,7 @@ dw_status dw_ticket_submit(dw_encode_ticket **tickets, size_t count, void *strea
     dw_encoder *encoder = first->encoder;
     const dw_engine *engine = &encoder->engine;
     dw_launch *launch;
+    dw_heads heads;
     bool captured;
     uint64_t n = 0, at = 0;
     for (size_t i = 0; i < count; i++) n += tickets[i]->header.n;
@@ -206,8 +232,11 @@ dw_status dw_ticket_submit(dw_encode_ticket **tickets, size_t count, void *strea
         t->first = (uint32_t)at;
         for (uint32_t k = 0; k < t->header.n; k++) first->jobs[at++] = &t->out[k].job;
     }
-    dw_status status = engine->submit(engine->context, true, (dw_jobs){.encode = first->jobs},
-                                      (uint32_t)n, stream, &launch, &captured, &encoder->why);
+    if (!prepare_heads(tickets, count, &heads))
+        return dw_encoder_fail(encoder, DW_ERR_NO_MEMORY, NULL);
+    dw_status status =
+        engine->submit(engine->context, true, (dw_jobs){.encode = first->jobs}, (uint32_t)n, heads,
+                       stream, &launch, &captured, &encoder->why);
     if (status == DW_ERR_NO_MEMORY) (void)dw_encoder_fail(encoder, status, NULL);
     if (status) return status;
     for (size_t i = 0; i < count; i++) {

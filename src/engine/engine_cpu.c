@@ -129,10 +129,11 @@ static void decode_all(cpu *c, uint32_t n)
     }
 }
 
-static dw_status submit(void *context, bool encodes, dw_jobs jobs, uint32_t n, void *stream,
-                        dw_launch **launch, bool *captured, dw_why *why)
+static dw_status submit(void *context, bool encodes, dw_jobs jobs, uint32_t n, dw_heads heads,
+                        void *stream, dw_launch **launch, bool *captured, dw_why *why)
 {
     cpu *c = context;
+    (void)heads;
     (void)stream;
     (void)why;
     c->jobs = jobs;
@@ -146,9 +147,10 @@ static dw_status submit(void *context, bool encodes, dw_jobs jobs, uint32_t n, v
     return DW_OK;
 }
 
-static dw_status reuse(dw_launch *launch, uint32_t first, dw_jobs jobs, uint32_t n, dw_why *why)
+static dw_status reuse(dw_launch *launch, uint32_t first, dw_jobs jobs, uint32_t n,
+                       const dw_head *head, dw_why *why)
 {
-    (void)launch, (void)first, (void)jobs, (void)n, (void)why;
+    (void)launch, (void)first, (void)jobs, (void)n, (void)head, (void)why;
     return DW_ERR_UNSUPPORTED;
 }
 

@@ -27,8 +27,8 @@ enum {
     AT_ZERO = 42,
     AT_LENGTH = 48,
     AT_SEED = 56,
-    AT_TABLE_DIGEST = 64,
-    AT_HEADER_DIGEST = 72,
+    AT_TABLE_DIGEST = DW_TABLE_DIGEST_AT,
+    AT_HEADER_DIGEST = DW_HEADER_DIGEST_AT,
 };
 enum { FLAG_WANTS_REPLY = 1 };
 
@@ -41,8 +41,8 @@ enum {
     ENTRY_ZERO = 15,
     ENTRY_BASE = 16,
     ENTRY_BYTES = 24,
-    ENTRY_PAYLOAD = 32,
-    ENTRY_STATE = 40,
+    ENTRY_PAYLOAD = DW_PAYLOAD_DIGEST_AT,
+    ENTRY_STATE = DW_STATE_DIGEST_AT,
 };
 
 uint64_t dw_digest_bytes(const void *bytes, uint64_t len)

@@ -18,6 +18,11 @@ enum {
     DW_PARAMETERS_MOST = 32,
     DW_ENTRY_BYTES = 48,
     DW_FORGOTTEN_BYTES = 16,
+    /* Where digests lie: of tables and header in the header, of payload and state in an entry. */
+    DW_TABLE_DIGEST_AT = 64,
+    DW_HEADER_DIGEST_AT = 72,
+    DW_PAYLOAD_DIGEST_AT = 32,
+    DW_STATE_DIGEST_AT = 40,
 };
 
 /* Which of a config's ways of writing values an entry uses. */

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../cuda/message.h"
+#include "../../cuda/message_head.h"
 #include "base/cpu.h"
 #include "codecs/audit.h"
 #include "codecs/form.h"
@@ -157,8 +157,46 @@ static void choose_part(const char *kernel, const dw_cuda_encode_part *part)
     check_chosen(kernel, &part->share, &part->job.layout);
 }
 
+static uint64_t digest_at(const uint8_t *bytes, uint64_t digest)
+{
+    uint64_t word;
+    memcpy(&word, bytes, sizeof word);
+    return word ? digest : 0;
+}
+
+/* In the words of docs/format.md, 1: this host is little-endian, as all with a GPU are. */
+static void seal_head(const char *kernel, const dw_cuda_head_part *part)
+{
+    uint64_t tables = part->bytes - DW_HEADER_BYTES;
+    uint8_t *frame = (uint8_t *)part->frame;
+    if (part->serial == 0 || part->bytes % 16 ||
+        part->entries + part->n * DW_ENTRY_BYTES > part->bytes)
+        die(kernel, "a head that is none");
+    memcpy(frame, part->draft, part->bytes);
+    for (uint32_t i = 0; i < part->n; i++) {
+        uint8_t *entry = frame + part->entries + i * DW_ENTRY_BYTES;
+        uint64_t payload = digest_at(entry + DW_PAYLOAD_DIGEST_AT,
+                                     dw_digest_of_sum(part->reports[i].payload)),
+                 next = digest_at(entry + DW_STATE_DIGEST_AT,
+                                  dw_digest_of_sum(part->reports[i].state));
+        memcpy(entry + DW_PAYLOAD_DIGEST_AT, &payload, sizeof payload);
+        memcpy(entry + DW_STATE_DIGEST_AT, &next, sizeof next);
+    }
+    uint64_t digest = dw_digest_bytes(frame + DW_HEADER_BYTES, tables);
+    memcpy(frame + DW_TABLE_DIGEST_AT, &digest, sizeof digest);
+    digest = dw_digest_bytes(frame, DW_HEADER_DIGEST_AT);
+    memcpy(frame + DW_HEADER_DIGEST_AT, &digest, sizeof digest);
+    if (*part->sealed == part->serial) memset(frame, 0, DW_HEADER_BYTES);
+    *part->sealed = part->serial;
+}
+
 int dw_shim_launch(const char *kernel, const void *parts, uint32_t n, uint64_t grid)
 {
+    if (strcmp(kernel, "dw_seal_heads") == 0) {
+        if (grid != n) die(kernel, "not a block for each head");
+        for (uint32_t i = 0; i < n; i++) seal_head(kernel, (const dw_cuda_head_part *)parts + i);
+        return 1;
+    }
     bool audits = strncmp(kernel, "dw_audit", 8) == 0, decodes = strstr(kernel, "decode") != NULL,
          chooses = strncmp(kernel, "dw_choose", 9) == 0;
     int phase = audits ? DW_CUDA_AUDIT : chooses ? DW_CUDA_CHOOSE : DW_CUDA_TILES;

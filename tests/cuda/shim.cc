@@ -178,6 +178,7 @@ const named kernels[] = {
     DECODER(dw_mx_decode_direct_f32),
     DECODER(dw_mx_decode_direct_f16),
     DECODER(dw_mx_decode_direct_bf16),
+    NAMED(dw_seal_heads, dw_cuda_head_part),
 };
 
 } // namespace

@@ -70,6 +70,11 @@ static inline int min(int a, int b)
 {
     return a < b ? a : b;
 }
+static inline uint64_t __umul64hi(uint64_t a, uint64_t b)
+{
+    __extension__ typedef unsigned __int128 wide;
+    return (uint64_t)((wide)a * b >> 64);
+}
 static inline int __clz(int value)
 {
     return value ? __builtin_clz((unsigned)value) : 32;

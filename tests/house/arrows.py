@@ -36,6 +36,7 @@ OPEN_HEADERS = {
         "arithmetic/pack.h",
         "arithmetic/half.h",
         "arithmetic/layout.h",
+        "wire/frame.h",
     },
 }
 

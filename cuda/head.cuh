@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * head.cuh - the head of a frame, behind the kernels that made its payloads: their digests into the
+ * entries, and the digests of tables and header.
+ *
+ * Source: docs/format.md, 1; the specification is src/wire/frame.c. */
+#ifndef DW_CUDA_HEAD_CUH
+#define DW_CUDA_HEAD_CUH
+
+#include "message_head.h"
+#include "xxh3.cuh"
+
+enum { DW_HEADER_WORDS = DW_HEADER_BYTES / 8 };
+
+/* What the threads of a block share. A chunk has a word for every thread; in front of it lie the
+ * last ones of the chunk before. */
+typedef struct dw_head_room {
+    union {
+        dw_cuda_head_part part;
+        uint64_t part_words[sizeof(dw_cuda_head_part) / 8];
+    };
+    uint64_t words[DW_XXH3_LANES + DW_CUDA_THREADS];
+    uint64_t lanes[DW_XXH3_LANES];
+    uint64_t header[DW_HEADER_WORDS];
+} dw_head_room;
+
+/* Past the caches: the host may have written since the last replay. */
+DW_DEVICE uint64_t dw_fresh_word(const uint64_t *from)
+{
+    return *(const volatile uint64_t *)from;
+}
+
+/* Eight bytes of the head, with the digests of what the launch found. */
+DW_DEVICE uint64_t dw_head_word(const dw_cuda_head_part *part, uint64_t at)
+{
+    uint64_t word = dw_fresh_word(part->draft + at / 8);
+    if (word == 0 || at < part->entries) return word;
+    uint64_t entry = (at - part->entries) / DW_ENTRY_BYTES;
+    uint32_t within = (uint32_t)((at - part->entries) % DW_ENTRY_BYTES);
+    if (entry >= part->n) return word;
+    const dw_cuda_report *report = part->reports + entry;
+    if (within == DW_PAYLOAD_DIGEST_AT) return dw_digest_of_sum(dw_fresh_word(&report->payload));
+    if (within == DW_STATE_DIGEST_AT) return dw_digest_of_sum(dw_fresh_word(&report->state));
+    return word;
+}
+
+/* The tables' next chunk, for all threads and for the frame. */
+DW_DEVICE void dw_next_chunk(dw_head_room *room, uint64_t from)
+{
+    const dw_cuda_head_part *part = &room->part;
+    uint64_t at = DW_HEADER_BYTES + from + 8 * threadIdx.x, before = 0;
+    if (threadIdx.x < DW_XXH3_LANES) before = room->words[DW_CUDA_THREADS + threadIdx.x];
+    __syncthreads();
+    if (threadIdx.x < DW_XXH3_LANES) room->words[threadIdx.x] = before;
+    if (at < part->bytes) {
+        uint64_t word = dw_head_word(part, at);
+        room->words[DW_XXH3_LANES + threadIdx.x] = word;
+        part->frame[at / 8] = word;
+    }
+    __syncthreads();
+}
+
+/* Of one thread, once the frame has the tables. */
+DW_DEVICE void dw_end_head(dw_head_room *room, uint64_t tables)
+{
+    const dw_cuda_head_part *part = &room->part;
+    bool is_used = dw_fresh_word(part->sealed) == part->serial;
+    room->header[DW_TABLE_DIGEST_AT / 8] =
+        tables <= DW_XXH3_SHORT ? dw_xxh3_of_short(room->words + DW_XXH3_LANES, (uint32_t)tables)
+                                : dw_xxh3_of_lanes(room->lanes, tables);
+    room->header[DW_HEADER_DIGEST_AT / 8] = dw_xxh3_of_short(room->header, DW_HEADER_DIGEST_AT);
+    for (uint32_t i = 0; i < DW_HEADER_WORDS; i++) part->frame[i] = is_used ? 0 : room->header[i];
+    __threadfence_system();
+    *(volatile uint64_t *)part->sealed = part->serial;
+}
+
+DW_DEVICE void dw_seal_head(const dw_cuda_head_part *parts, dw_head_room *room)
+{
+    if (threadIdx.x < sizeof(dw_cuda_head_part) / 8)
+        room->part_words[threadIdx.x] =
+            dw_fresh_word((const uint64_t *)(parts + blockIdx.x) + threadIdx.x);
+    __syncthreads();
+    uint64_t tables = room->part.bytes - DW_HEADER_BYTES,
+             sum = dw_xxh3_begin[threadIdx.x % DW_XXH3_LANES];
+    if (threadIdx.x < DW_HEADER_WORDS)
+        room->header[threadIdx.x] = dw_fresh_word(room->part.draft + threadIdx.x);
+    for (uint64_t from = 0; from < tables; from += DW_XXH3_CHUNK_BYTES) {
+        dw_next_chunk(room, from);
+        if (tables > DW_XXH3_SHORT && threadIdx.x < DW_XXH3_LANES)
+            sum = dw_xxh3_chunk(sum, room->words + DW_XXH3_LANES, tables - from, threadIdx.x);
+    }
+    if (threadIdx.x < DW_XXH3_LANES) room->lanes[threadIdx.x] = sum;
+    __threadfence_system();
+    __syncthreads();
+    if (threadIdx.x == 0) dw_end_head(room, tables);
+}
+
+#endif
