@@ -26,6 +26,7 @@ typedef struct fake_cuda {
     void (*release)(void *memory);
     void (*touch)(bool allowed); /* the host may touch it: all of it, until it is forbidden again */
     void (*run)(void);           /* all that waits */
+    void (*run_but)(int n);      /* all but the last n */
     void (*launch_graph)(int graph); /* what was captured goes into the queue */
     void (*drop_graph)(int graph);
 } fake_cuda;

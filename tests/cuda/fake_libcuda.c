@@ -90,23 +90,30 @@ static void *allocate_device(size_t bytes)
     return allocate(bytes, false);
 }
 
-static void run_all(const work *waiting, int *n)
+static void run_first(work *waiting, int *waits, int n)
 {
     touch(true);
-    for (int i = 0; i < *n; i++) {
+    for (int i = 0; i < n; i++) {
         const work *w = &waiting[i];
         if (w->kernel)
             (void)dw_shim_launch(w->kernel, w->from, w->n, w->bytes);
         else
             memcpy(w->to, w->from, w->bytes);
     }
-    *n = 0;
+    *waits -= n;
+    memmove(waiting, waiting + n, (size_t)*waits * sizeof *waiting);
     touch(false);
 }
 
 static void run(void)
 {
-    run_all(queue, &n_queue);
+    run_first(queue, &n_queue, n_queue);
+}
+
+static void run_but(int n)
+{
+    if (n > n_queue) die("less work waits");
+    run_first(queue, &n_queue, n_queue - n);
 }
 
 static void add(work w, const void *stream)
@@ -138,6 +145,7 @@ EXPORT fake_cuda *fake_cuda_get(void)
     state.release = release;
     state.touch = touch;
     state.run = run;
+    state.run_but = run_but;
     state.launch_graph = launch_graph;
     state.drop_graph = drop_graph;
     return &state;
@@ -319,7 +327,7 @@ FUNCTION(cuStreamSynchronize, void *stream)
         if (state.capturing && state.mode != 2) die("a thread that captures waits");
         bool failed = in_context() || fails();
         if (failed) n_aside = 0;
-        run_all(aside, &n_aside);
+        run_first(aside, &n_aside, n_aside);
         return failed ? LAUNCH_FAILED : 0;
     }
     if (state.capturing) die("a stream that captures is waited for");

@@ -138,6 +138,33 @@ static void heads_of_any_length(void **state)
     free(x);
 }
 
+/* The kernels have told what they found, and the head is not there yet: nor is the frame, and its
+ * memory is not used for others. */
+static void finish_waits_for_the_head(void **state)
+{
+    test_random random = {test_seed()};
+    dw_cuda *cuda = rig_open_cuda();
+    flight f = {.keys = {{1, 0}, {2, 0}}};
+    size_t len;
+    rig r;
+    (void)state;
+    rig_open(&r, cuda, "delta:bits=4", 2, T, C, DW_CUDA_DEVICE);
+    flight_open(&f, &r);
+    assert_int_equal(dw_encoder_whole_frames(r.encoder, 1), DW_OK);
+    for (int step = 0; step < 3; step++) {
+        flight_start(&r, &f, &random);
+        fake_cuda_get()->run_but(1);
+        assert_int_equal(dw_encode_finish(f.out, NULL, 0, NULL, &len), DW_PENDING);
+        assert_int_equal(dw_encode_cancel(f.out), DW_PENDING);
+        fake_cuda_get()->run();
+        end_whole(&r, &f, false);
+    }
+    flight_close(&f);
+    rig_close(&r);
+    dw_cuda_close(cuda);
+    rig_nothing_left();
+}
+
 /* Of three frames in one launch two are whole, each in its own memory. */
 static void some_of_many_are_whole(void **state)
 {
@@ -425,6 +452,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_send_behind_has_the_whole_frame),
         cmocka_unit_test(heads_of_any_length),
+        cmocka_unit_test(finish_waits_for_the_head),
         cmocka_unit_test(some_of_many_are_whole),
         cmocka_unit_test(a_graph_sends_whole_frames),
         cmocka_unit_test(a_cancelled_frame_that_was_sent_heals),
