@@ -301,6 +301,38 @@ MUTANTS_OF_GPU = {
     "levels_of_nobody": ("cuda/encode.cuh", "if (inverse != 0.0f) level = dw_level_of", "level = dw_level_of"),
     "negative_zeros_count": ("cuda/encode.cuh", "negative >> 31 ? negative & 0x7fffffffu : 0}", "negative & 0x7fffffffu}"),
     "serial_of_nobody": ("cuda/block.cuh", "report->serial = share->serial;", "report->serial = 1;"),
+    "head_state_of_payload": ("cuda/head.cuh", "dw_digest_of_sum(dw_fresh_word(&report->state))", "dw_digest_of_sum(dw_fresh_word(&report->payload))"),
+    "head_digests_everywhere": ("cuda/head.cuh", "if (word == 0 || at < part->entries) return word;", "if (at < part->entries) return word;"),
+    "head_digests_of_forgotten": ("cuda/head.cuh", "if (entry >= part->n) return word;", "if (entry > part->n) return word;"),
+    "head_forgets_a_chunk": ("cuda/head.cuh", "if (threadIdx.x < DW_XXH3_LANES) room->words[threadIdx.x] = before;", ""),
+    "head_of_half_the_lanes": ("cuda/head.cuh", "__threadfence_system();\n    __syncthreads();\n    if (threadIdx.x == 0) dw_end_head", "__threadfence_system();\n    if (threadIdx.x == 0) dw_end_head"),
+    "head_made_twice": ("cuda/head.cuh", "part->frame[i] = is_used ? 0 : room->header[i];", "part->frame[i] = room->header[i];"),
+    "xxh3_stripe_too_many": ("cuda/xxh3.cuh", "is_last ? (uint32_t)left - 1 :", "is_last ? (uint32_t)left :"),
+    "xxh3_not_scrambled": ("cuda/xxh3.cuh", "sum ^= sum >> 47;", ""),
+    "xxh3_middle_of_the_secret": ("cuda/xxh3.cuh", "16 * (i - rounds) + 3", "16 * (i - rounds)"),
+    "xxh3_lane_of_its_own": ("cuda/xxh3.cuh", "return words[lane ^ 1] +", "return words[lane] +"),
+}
+
+# The engine on a device, against the tests over a driver in main memory.
+MUTANTS_OF_STREAMS = {
+    "finished_before_its_head": ("cuda/launch.c", "if (!dw_cuda_heads_done(&launch->heads, first)) return DW_PENDING;", ""),
+    "head_of_the_frame_before": ("cuda/launch.c", "if (head) dw_cuda_heads_refill(&launch->heads, head, serial);", ""),
+    "head_of_the_first_jobs": ("cuda/heads.c", ".reports = reports + head->first,", ".reports = reports,"),
+    "heads_of_one_serial": ("cuda/heads.c", "part->serial = ++*serial;", "part->serial = 1;"),
+    "heads_of_the_last_launch": ("cuda/heads.c", "heads->n = 0;\n    if (given.n == 0) return DW_OK;", "if (given.n == 0) return DW_OK;"),
+    "head_without_a_kernel": ("cuda/heads.c", "if (!cuda->kernels[DW_CUDA_AT_SEAL]) {", "if (0) {"),
+    "draft_of_a_stateless_entry": ("src/ends/encoder_commit.c", "entry.state_digest = audits && dw_role_has_state(entry.role);", "entry.state_digest = audits;"),
+    "draft_without_an_audit": ("src/ends/encoder_commit.c", "entry.state_digest = audits && dw_role_has_state(entry.role);", "entry.state_digest = dw_role_has_state(entry.role);"),
+    "whole_on_the_cpu": ("src/ends/encoder_calls.c", "if (!encoder->engine.device)\n        return dw_encoder_fail(encoder, DW_ERR_UNSUPPORTED,\n                               \"this encoder computes on the CPU, where dw_encode returns", "if (0)\n        return dw_encoder_fail(encoder, DW_ERR_UNSUPPORTED,\n                               \"this encoder computes on the CPU, where dw_encode returns"),
+    "head_into_nothing": ("src/ends/encoder_calls.c", "bool in_frame = t->is_whole && !head;", "bool in_frame = !head;"),
+    "saved_before_it_is_copied": ("cuda/engine_cuda.c", "dw_cuda_result waited = driver->stream_synchronize(engine->aside);", "dw_cuda_result waited = DW_CUDA_SUCCESS;"),
+    "saved_behind_all_others": ("cuda/engine_cuda.c", "(dw_cuda_address)from, bytes, engine->aside);", "(dw_cuda_address)from, bytes, NULL);"),
+    "saving_ends_a_capture": ("cuda/engine_cuda.c", "int mode = DW_CUDA_CAPTURE_RELAXED; /* another", "int mode = 0; /* another"),
+    "stream_of_saving_left": ("cuda/engine_cuda.c", "end_aside(engine);\n    dw_cuda_close", "dw_cuda_close"),
+    "saved_in_flight": ("src/ends/saving.c", "if (held && held->busy) return fail(saver, DW_ERR_ARGUMENT, in_flight);", ""),
+    "all_saved_in_flight": ("src/ends/saving.c", "if (any_is_busy(predictor)) return fail(saver, DW_ERR_ARGUMENT, in_flight);", ""),
+    "slot_of_a_failed_import": ("src/ends/saving.c", "if (status) dw_predictor_give(predictor, fresh.data, bytes);", ""),
+    "key_of_a_failed_import": ("src/ends/saving.c", "if (added) dw_predictor_remove(predictor, held);\n        return status;", "return status;"),
 }
 
 # Links and the backend tcp, against the inputs of fuzz_records and fuzz_link.
@@ -459,6 +491,7 @@ def main():
         *MUTANTS,
         *MUTANTS_OF_ARM,
         *MUTANTS_OF_GPU,
+        *MUTANTS_OF_STREAMS,
         *MUTANTS_OF_LINKS,
         *MUTANTS_OF_FRAMES,
         *MUTANTS_OF_SIZES,
@@ -467,6 +500,7 @@ def main():
     apart = {
         *MUTANTS_OF_ARM,
         *MUTANTS_OF_GPU,
+        *MUTANTS_OF_STREAMS,
         *MUTANTS_OF_LINKS,
         *MUTANTS_OF_SIZES,
         *MUTANTS_OF_CHANNELS,
@@ -479,6 +513,7 @@ def main():
     of_channels = {name: MUTANTS_OF_CHANNELS[name] for name in names if name in MUTANTS_OF_CHANNELS}
     of_arm = {name: MUTANTS_OF_ARM[name] for name in names if name in MUTANTS_OF_ARM}
     of_gpu = {name: MUTANTS_OF_GPU[name] for name in names if name in MUTANTS_OF_GPU}
+    of_streams = {name: MUTANTS_OF_STREAMS[name] for name in names if name in MUTANTS_OF_STREAMS}
     survivors = []
     with tempfile.TemporaryDirectory(prefix="deltawire-mutants-") as folder:
         tree = pathlib.Path(folder) / "tree"
@@ -505,9 +540,11 @@ def main():
             ):
                 if mutants:
                     survivors += try_each(source, tree, tree / "build-links", suite, mutants)
-        if of_gpu:
+        if of_gpu or of_streams:
             set_up(tree, tree / "build-gpu", "-Dcuda=enabled", "-Dgpu_archs=")
-            survivors += try_each(source, tree, tree / "build-gpu", "bits_of_gpu", of_gpu)
+            for suite, mutants in (("bits_of_gpu", of_gpu), ("cuda", of_streams)):
+                if mutants:
+                    survivors += try_each(source, tree, tree / "build-gpu", suite, mutants)
         if of_arm and all(shutil.which(tool) for tool in ARM_TOOLS):
             set_up(
                 tree, tree / "build-aarch64", "--cross-file", str(tree / "tests/cross/aarch64.ini")
@@ -518,11 +555,7 @@ def main():
                 f"{len(of_arm)} mutants of 64-bit Arm are left out: {' or '.join(ARM_TOOLS)} is "
                 "missing"
             )
-    print(
-        f"{sum(map(len, (chosen, of_frames, of_arm, of_gpu, of_links, of_sizes, of_channels)))} "
-        "mutants, "
-        f"{len(survivors)} survive"
-    )
+    print(f"{len(names)} mutants, {len(survivors)} survive")
     sys.exit(1 if survivors else 0)
 
 

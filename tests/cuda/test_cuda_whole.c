@@ -165,6 +165,35 @@ static void finish_waits_for_the_head(void **state)
     rig_nothing_left();
 }
 
+/* An encoder that makes no whole frames any more touches none that it made. */
+static void a_head_is_made_once(void **state)
+{
+    test_random random = {test_seed()};
+    dw_cuda *cuda = rig_open_cuda();
+    flight whole = {.keys = {{1, 0}, {2, 0}}}, other = {.keys = {{3, 0}, {4, 0}}};
+    uint8_t sent[SENT];
+    rig r;
+    (void)state;
+    rig_open(&r, cuda, "delta:bits=4", 2, T, C, DW_CUDA_DEVICE);
+    flight_open(&whole, &r);
+    flight_open(&other, &r);
+    assert_int_equal(dw_encoder_whole_frames(r.encoder, 1), DW_OK);
+    start_and_send(&r, &whole, &random, sent);
+    fake_cuda_get()->run();
+    end_whole(&r, &whole, false);
+    assert_int_equal(dw_encoder_whole_frames(r.encoder, 0), DW_OK);
+    flight_start(&r, &other, &random);
+    fake_cuda_get()->run();
+    flight_end(&other);
+    rig_from_device(sent, whole.device_frame, whole.cpu_len);
+    was_sent(&whole, sent);
+    flight_close(&whole);
+    flight_close(&other);
+    rig_close(&r);
+    dw_cuda_close(cuda);
+    rig_nothing_left();
+}
+
 /* Of three frames in one launch two are whole, each in its own memory. */
 static void some_of_many_are_whole(void **state)
 {
@@ -453,6 +482,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_send_behind_has_the_whole_frame),
         cmocka_unit_test(heads_of_any_length),
         cmocka_unit_test(finish_waits_for_the_head),
+        cmocka_unit_test(a_head_is_made_once),
         cmocka_unit_test(some_of_many_are_whole),
         cmocka_unit_test(a_graph_sends_whole_frames),
         cmocka_unit_test(a_cancelled_frame_that_was_sent_heals),
