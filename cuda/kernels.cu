@@ -5,6 +5,7 @@
 #include "choose.cuh"
 #include "decode.cuh"
 #include "encode.cuh"
+#include "floats.cuh"
 #include "head.cuh"
 #include "mx.cuh"
 
@@ -59,6 +60,18 @@ DECODE(dw_decode_direct_f32, DW_F32, false, false)
 DECODE(dw_decode_direct_f16, DW_F16, false, false)
 DECODE(dw_decode_direct_bf16, DW_BF16, false, false)
 DECODE(dw_decode_direct_columns, 0, false, true)
+
+KERNEL(dw_floats_encode)(const dw_cuda_encode_part *parts, uint32_t n)
+{
+    __shared__ dw_floats_room room;
+    dw_floats_encode_stretch(parts, n, &room);
+}
+
+KERNEL(dw_floats_decode)(const dw_cuda_decode_part *parts, uint32_t n)
+{
+    __shared__ dw_floats_room room;
+    dw_floats_decode_stretch(parts, n, &room);
+}
 
 KERNEL(dw_audit_encode)(const dw_cuda_encode_part *parts, uint32_t n)
 {

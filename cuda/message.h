@@ -28,8 +28,12 @@
  *       phase TILES, without state; dw_decode_direct_columns
  *   dw_mx_encode_<x>_<prev>, dw_mx_decode_<prev>, dw_mx_decode_direct_<y>
  *       phase TILES, where the layout is one of microscaling: `chosen` is NULL, for a tile has
- * whole blocks, and whole bytes of choice bits dw_audit_encode, dw_audit_decode phase AUDIT: the
- * state digest where rows are no multiple of four channels
+ *       whole blocks, and whole bytes of choice bits
+ *   dw_audit_encode, dw_audit_decode
+ *       phase AUDIT: the state digest where rows are no multiple of four channels
+ *   dw_floats_encode, dw_floats_decode
+ *       phase TILES, for all dtypes: the form floats, of which layout says t, c and tiles, here
+ *       stretches of 2048 elements; these digest the state too
  *
  * in this order on one stream. The dtypes are f32, f16 and bf16; without state an encode takes
  * <prev> = <x>. */

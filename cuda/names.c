@@ -22,6 +22,8 @@ static const struct family {
     {DW_CUDA_AT_MX_DECODE, 1, "dw_mx_decode"},
     {DW_CUDA_AT_MX_DIRECT, 1, "dw_mx_decode_direct"},
     {DW_CUDA_AT_SEAL, 0, "dw_seal_heads"},
+    {DW_CUDA_AT_FLOATS_ENCODE, 0, "dw_floats_encode"},
+    {DW_CUDA_AT_FLOATS_DECODE, 0, "dw_floats_decode"},
 };
 enum { N_FAMILIES = sizeof families / sizeof *families };
 
@@ -62,9 +64,16 @@ static void need_audit(dw_cuda_needs *needs, const dw_layout *layout, const void
     needs->blocks[DW_CUDA_AUDIT] = (stretches + audit.every - 1) / audit.every;
 }
 
+/* A block is a whole stretch of the state digest, so that needs no phase of its own. */
+static dw_cuda_needs floats_needs(const dw_layout *layout, int kernel)
+{
+    return (dw_cuda_needs){.kernel = {-1, kernel, -1}, .blocks = {0, layout->tiles, 0}};
+}
+
 dw_cuda_needs dw_cuda_encode_needs(const dw_encode_job *job)
 {
     const dw_layout *layout = &job->layout;
+    if (job->wire_dtype) return floats_needs(layout, DW_CUDA_AT_FLOATS_ENCODE);
     bool is_mx = layout->element != 0;
     /* Rows are searched for where they are chosen for. */
     bool is_mse = job->rule.scale == DW_SCALE_MSE && !layout->cut_rows && !is_mx;
@@ -88,6 +97,7 @@ dw_cuda_needs dw_cuda_encode_needs(const dw_encode_job *job)
 dw_cuda_needs dw_cuda_decode_needs(const dw_decode_job *job)
 {
     const dw_layout *layout = &job->layout;
+    if (job->wire_dtype) return floats_needs(layout, DW_CUDA_AT_FLOATS_DECODE);
     bool is_mx = layout->element != 0;
     int first = is_mx ? DW_CUDA_AT_MX_DECODE : DW_CUDA_AT_DECODE,
         first_direct = is_mx ? DW_CUDA_AT_MX_DIRECT : DW_CUDA_AT_DIRECT;

@@ -263,6 +263,17 @@ MUTANTS_OF_ARM = {
 
 # The kernels for GPUs, whose source the test cuda_kernels runs on the CPU.
 MUTANTS_OF_GPU = {
+    "gpu_floats_keep_poison": ("cuda/floats.cuh", "return dw_floats_is_finite(value) ? dw_narrow(value, prev_dtype) : 0;", "return dw_narrow(value, prev_dtype);"),
+    "gpu_floats_clamp_what_is_exact": ("cuda/floats.cuh", "return dtype == DW_F16 ? dw_f16_round(value) : dw_bf16_round(value);", "return dw_narrow(value, dtype);"),
+    "gpu_floats_rows_touch": ("cuda/floats.cuh", "return at + 1 + (uint64_t)stride - layout->c;", "return at + (uint64_t)stride - layout->c;"),
+    "gpu_floats_past_the_payload": ("cuda/floats.cuh", "if (bytes <= 16 * k) continue;\n        dw_payload_store", "if (!bytes) continue;\n        dw_payload_store"),
+    "gpu_floats_odd_end_of_a_state": ("cuda/floats.cuh", "dtype == DW_F32 && place->n - i <= 2;", "dtype == DW_F32 && place->n - i <= 1;"),
+    "gpu_floats_audit_of_the_first": ("cuda/floats.cuh", "% audit.every != audit.phase) return 0;", "% audit.every != 0) return 0;"),
+    "gpu_floats_poison_not_counted": ("cuda/floats.cuh", "poisoned += dw_floats_is_finite(value) ? 0 : 1;", "poisoned += 0;"),
+    "gpu_floats_sync_rounds": ("cuda/floats.cuh", "keeps = job->next && job->next != job->x;", "keeps = job->next != NULL;"),
+    "gpu_floats_y_of_the_wire": ("cuda/floats.cuh", "dw_narrow(dw_widen(next[i], job->prev_dtype), job->y_dtype)", "dw_narrow(next[i] ? value : 0.0f, job->y_dtype)"),
+    "gpu_floats_same_dtype_rounds": ("cuda/floats.cuh", "wire == job->y_dtype ? bits[i] : dw_floats_round", "dw_floats_round"),
+    "gpu_floats_end_of_a_stretch": ("cuda/floats.cuh", "left < DW_EIGHT ? (uint32_t)left : (uint32_t)DW_EIGHT;", "left ? (uint32_t)DW_EIGHT : 0;"),
     "gpu_mx_direct_keeps_base": ("cuda/mx.cuh", "float base = direct ? 0.0f : e->base.of[i];", "float base = e->base.of[i];"),
     "gpu_mx_keeps_poison": ("cuda/mx.cuh", "dw_narrow(poisoned ? held->of[i] : value, dtype)", "dw_narrow(value, dtype)"),
     "gpu_mx_scale_bytes": ("cuda/encode.cuh", "layout->by_channel ? 0 : layout->scale_size * tile->segments,", "layout->by_channel ? 0 : 2 * tile->segments,"),

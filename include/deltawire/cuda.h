@@ -17,8 +17,8 @@ DW_API dw_status dw_cuda_open(dw_cuda **cuda, int device, dw_why *why);
 DW_API void dw_cuda_close(dw_cuda *cuda); /* NULL is fine */
 
 /* Where prev lies: device memory, or pinned host memory; config.quota_bytes counts either. As
- * dw_encoder_create and dw_decoder_create, and UNSUPPORTED for codec raw and key = raw, f32, f16,
- * bf16. Of the functions in deltawire.h dw_encode, dw_encoder_resync and dw_decode answer
+ * dw_encoder_create and dw_decoder_create, and UNSUPPORTED for a codec one of whose forms has no
+ * kernels. Of the functions in deltawire.h dw_encode, dw_encoder_resync and dw_decode answer
  * UNSUPPORTED then; peek gives addresses of the device; export and import wait for their copy, on a
  * stream of their own; norms and busy_ns in the counters stay 0. */
 typedef enum dw_cuda_place { DW_CUDA_DEVICE = 1, DW_CUDA_PINNED = 2 } dw_cuda_place;
@@ -67,6 +67,12 @@ typedef struct dw_encode_item {
 } dw_encode_item;
 DW_API dw_status dw_encode_many_async(dw_encode_item *items, size_t count, void *stream);
 DW_API dw_status dw_encode_again(dw_encode_ticket *ticket, const dw_key *keys);
+/* As dw_encoder_resync: a frame that carries prev itself for n keys of one shape, which its ticket
+ * keeps from other frames meanwhile. Its length follows from shape and config; dw_frame_bound with
+ * key = f32 is always enough. again: keys of another shape are SHAPE. */
+DW_API dw_status dw_encoder_resync_async(dw_encoder *encoder, const dw_key *keys, uint32_t n,
+                                         void *frame, size_t cap, void *stream,
+                                         dw_encode_ticket **ticket);
 /* PENDING, or OK: the frame is whole, *len bytes, of which head got the first *head_len; prev is
  * advanced. NO_ROOM: head_cap. Of whole frames head may be NULL. */
 DW_API dw_status dw_encode_finish(dw_encode_ticket *ticket, void *head, size_t head_cap,

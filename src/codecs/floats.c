@@ -211,8 +211,15 @@ static bool plan(dw_plan *made)
         return false;
     made->payload_bytes = dw_round_up(bytes, 16);
     made->chunks = 1;
+    /* What a device asks: stretches in place of tiles. */
+    made->layout = (dw_layout){.t = made->t,
+                               .c = made->c,
+                               .tiles = (elements + DW_TILE_ELEMENTS - 1) / DW_TILE_ELEMENTS,
+                               .payload_bytes = made->payload_bytes};
     return true;
 }
+
+static const dw_device_names kernels_on_a_device = {"dw_floats_encode", "dw_floats_decode"};
 
 const dw_form dw_form_floats = {
     .wire = DW_FORM_FLOATS,
@@ -221,4 +228,5 @@ const dw_form dw_form_floats = {
     .encode = encode,
     .decode = decode,
     .emit = emit,
+    .device = &kernels_on_a_device,
 };

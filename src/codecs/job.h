@@ -64,9 +64,10 @@ typedef struct dw_encode_job {
     void *next;
     dw_dtype prev_dtype;
     uint8_t *payload;
-    dw_audit audit;     /* of next */
-    uint64_t draws_key; /* of the generator that both ends share, for this visit */
-    bool is_exact;      /* floats: IEEE conversion, NaN and infinities pass */
+    dw_audit audit;      /* of next */
+    uint64_t draws_key;  /* of the generator that both ends share, for this visit */
+    bool is_exact;       /* floats: IEEE conversion, NaN and infinities pass */
+    dw_dtype wire_dtype; /* floats: the dtype that values travel in; of other forms 0 */
     const struct dw_plan *plan;
     const struct dw_kernels *kernels;
 } dw_encode_job;
@@ -84,6 +85,7 @@ typedef struct dw_decode_job {
     dw_audit audit; /* of next */
     uint64_t draws_key;
     bool is_exact;
+    dw_dtype wire_dtype;
     bool adds; /* y += factor * value, where else y = value */
     float factor;
     uint64_t payload_bytes, payload_digest; /* as the frame says */

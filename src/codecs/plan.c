@@ -74,13 +74,13 @@ dw_status dw_params_resolve(dw_params *params, const dw_config *config, dw_dtype
 
 dw_status dw_params_on_device(const dw_params *params, dw_why *why)
 {
-    for (int use = DW_USE_WHOLE; use <= DW_USE_BRIEF; use++) {
+    for (int use = DW_USE_WHOLE; use < DW_USES; use++) {
         const dw_form *form = params->use[use].form;
         if (!form || form->device) continue;
         if (why)
             snprintf(why->text, sizeof why->text,
-                     "there are no kernels for the form \"%s\": take codec delta with key=2..8, or "
-                     "codec direct",
+                     "there are no kernels for the form \"%s\" on a device: take another codec or "
+                     "key, or compute on the CPU",
                      form->name);
         return DW_ERR_UNSUPPORTED;
     }

@@ -41,7 +41,7 @@ struct dw_plan {
     dw_form_params params;
     dw_dtype prev;
     uint32_t t, c;
-    dw_layout layout;       /* forms quantized and mx */
+    dw_layout layout;       /* forms quantized and mx; of floats shape, size and stretches */
     uint64_t payload_bytes; /* the size, or, where it varies, the largest one */
     bool size_varies;
     uint64_t chunks;
@@ -64,8 +64,7 @@ dw_status dw_params_resolve(dw_params *params, const dw_config *config, dw_dtype
 bool dw_params_read(dw_config *config, uint8_t codec, dw_dtype x, const uint8_t *block,
                     uint32_t n_parameters, const char **reason);
 
-/* UNSUPPORTED, with a sentence: a form that x takes, as key, stateless or change, has no kernels on
- * a device. */
+/* UNSUPPORTED, with a sentence: a form that x or prev takes has no kernels on a device. */
 dw_status dw_params_on_device(const dw_params *params, dw_why *why);
 
 /* Which option two parameter blocks of valid frames differ in, for people. */

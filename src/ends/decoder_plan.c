@@ -123,6 +123,7 @@ dw_decode_job dw_arrival_job(const dw_decode_ticket *t, uint32_t i)
                          .stride = t->y.stride_t,
                          .audit = dw_audit_of(every, p->entry.key, t->header.sequence),
                          .is_exact = p->entry.role == DW_ROLE_STATELESS,
+                         .wire_dtype = plan->params.dtype,
                          .adds = t->adds,
                          .factor = t->factor,
                          .payload_bytes = p->entry.payload_bytes,

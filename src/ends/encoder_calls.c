@@ -159,8 +159,7 @@ dw_status dw_encoder_resync(dw_encoder *encoder, const dw_key *keys, uint32_t n,
         return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "an argument is NULL or zero");
     if (encoder->engine.device)
         return dw_encoder_fail(encoder, DW_ERR_UNSUPPORTED,
-                               "prev lies on a GPU, which has no frames of prev itself: encode x "
-                               "again");
+                               "this encoder computes on a GPU: call dw_encoder_resync_async");
     dw_status status = shape_of_keys(encoder, keys, n, &shape);
     if (status) return status;
     dw_encode_ticket *t = dw_ticket_take(encoder);
@@ -199,6 +198,8 @@ dw_status dw_encoder_whole_frames(dw_encoder *encoder, int whole)
     return DW_OK;
 }
 
+static const char misaligned[] = "frame must be aligned to 16 bytes";
+
 static dw_status check_item(const dw_encode_item *item)
 {
     dw_encoder *encoder = item->encoder;
@@ -209,8 +210,7 @@ static dw_status check_item(const dw_encode_item *item)
     if (!item->frame) return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "an argument is NULL");
     dw_status status = check_tensor(encoder, item->x);
     if (status) return status;
-    if ((uintptr_t)item->frame % 16)
-        return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "frame must be aligned to 16 bytes");
+    if ((uintptr_t)item->frame % 16) return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, misaligned);
     return DW_OK;
 }
 
@@ -286,6 +286,51 @@ dw_status dw_encode_async(dw_encoder *encoder, const dw_key *keys, const dw_tens
     return status;
 }
 
+dw_status dw_encoder_resync_async(dw_encoder *encoder, const dw_key *keys, uint32_t n, void *frame,
+                                  size_t cap, void *stream, dw_encode_ticket **ticket)
+{
+    dw_tensor shape;
+    if (!encoder) return DW_ERR_ARGUMENT;
+    if (!encoder->engine.device)
+        return dw_encoder_fail(encoder, DW_ERR_UNSUPPORTED,
+                               "this encoder computes on the CPU: call dw_encoder_resync");
+    if (!keys || n == 0 || !frame || !ticket)
+        return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "an argument is NULL or zero");
+    if ((uintptr_t)frame % 16) return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, misaligned);
+    dw_status status = shape_of_keys(encoder, keys, n, &shape);
+    if (status) return status;
+    dw_encode_ticket *t = dw_ticket_take(encoder);
+    if (!t) return dw_encoder_fail(encoder, DW_ERR_NO_MEMORY, NULL);
+    t->x = shape;
+    t->has_x = t->is_stateless = false;
+    t->frame = frame;
+    t->room = cap;
+    t->most_forgotten = n;
+    status = dw_ticket_book(t, keys, true);
+    if (!status) {
+        status = dw_ticket_submit(&t, 1, stream);
+        if (status) take_back(t);
+    }
+    if (status)
+        dw_ticket_give(t);
+    else
+        *ticket = t;
+    return status;
+}
+
+/* A frame of prev itself is as large as the keys' copies, which may have changed since. */
+static dw_status check_again(dw_encode_ticket *t, const dw_key *keys)
+{
+    dw_tensor shape;
+    if (t->has_x) return DW_OK;
+    dw_status status = shape_of_keys(t->encoder, keys, t->x.n, &shape);
+    if (status) return status;
+    if (shape.t == t->x.t && shape.c == t->x.c && shape.dtype == t->x.dtype) return DW_OK;
+    return dw_encoder_fail(t->encoder, DW_ERR_SHAPE,
+                           "the keys' copies have another shape than the captured ones: capture "
+                           "such a frame");
+}
+
 dw_status dw_encode_again(dw_encode_ticket *t, const dw_key *keys)
 {
     if (!t) return DW_ERR_ARGUMENT;
@@ -294,7 +339,8 @@ dw_status dw_encode_again(dw_encode_ticket *t, const dw_key *keys)
     if (!t->captured || t->flying)
         return dw_encoder_fail(encoder, DW_ERR_ARGUMENT,
                                "only a ticket that a stream captured is used again, after finish");
-    dw_status status = dw_ticket_book(t, keys, false);
+    dw_status status = check_again(t, keys);
+    if (!status) status = dw_ticket_book(t, keys, !t->has_x);
     if (status) return status;
     dw_head head = t->is_whole ? dw_ticket_draft(t) : (dw_head){0};
     status = encoder->engine.reuse(t->launch, t->first, (dw_jobs){.encode = t->jobs}, t->header.n,

@@ -236,6 +236,7 @@ dw_encode_job dw_ticket_job(const dw_encode_ticket *t, uint32_t i)
         .payload = t->frame + p->entry.payload_offset,
         .audit = dw_audit_of(every, p->entry.key, t->header.sequence),
         .is_exact = p->entry.role != DW_ROLE_KEY,
+        .wire_dtype = plan->params.dtype,
         .plan = plan,
         .kernels = dw_engine_kernels(&t->encoder->engine)};
     if (params->is_stochastic)

@@ -8,7 +8,7 @@
 #include "../../cuda/message_head.h"
 #include "base/cpu.h"
 #include "codecs/audit.h"
-#include "codecs/form.h"
+#include "codecs/plan.h"
 #include "fake_cuda.h"
 
 static void die(const char *kernel, const char *what)
@@ -82,6 +82,53 @@ static void report(const dw_cuda_share *share)
     *share->report = (dw_cuda_report){sums->payload, sums->state,    sums->direct,
                                       sums->zero,    sums->poisoned, share->serial};
     memset(sums, 0, sizeof *sums);
+}
+
+/* The plan of floats, from what a device knows of them. */
+static dw_plan plan_of_floats(const dw_layout *layout, dw_dtype wire, dw_dtype prev)
+{
+    uint64_t elements = (uint64_t)layout->t * layout->c;
+    if (layout->tiles != (elements + DW_TILE_ELEMENTS - 1) / DW_TILE_ELEMENTS)
+        die("floats", "the stretches are not as many");
+    dw_plan plan = {.form = &dw_form_floats,
+                    .params = {.form = &dw_form_floats, .dtype = wire},
+                    .prev = prev,
+                    .t = layout->t,
+                    .c = layout->c,
+                    .payload_bytes = layout->payload_bytes};
+    return plan;
+}
+
+static void encode_floats(const char *kernel, const dw_cuda_encode_part *part)
+{
+    dw_encode_job job = part->job;
+    dw_plan plan = plan_of_floats(&job.layout, job.wire_dtype, job.prev_dtype);
+    dw_chunk_result result;
+    expect(kernel, "dw_floats_encode");
+    check_blocks(kernel, &part->share, &job.layout, true, false);
+    job.kernels = dw_kernels_choose(~0u);
+    job.plan = &plan;
+    dw_form_floats.encode(&job, 0, &result);
+    *part->share.sums = (dw_cuda_sums){
+        .payload = result.payload_sum, .state = result.state_sum, .poisoned = result.sums.poisoned};
+    report(&part->share);
+}
+
+static void decode_floats(const char *kernel, const dw_cuda_decode_part *part)
+{
+    dw_decode_job job = part->job;
+    dw_plan plan = plan_of_floats(&job.layout, job.wire_dtype, job.prev_dtype);
+    dw_chunk_result result = {.state_sum = 0};
+    expect(kernel, "dw_floats_decode");
+    check_blocks(kernel, &part->share, &job.layout, false, false);
+    job.kernels = dw_kernels_choose(~0u);
+    job.plan = &plan;
+    dw_form_floats.decode(&job, 0, &result);
+    if (job.next && job.y) dw_form_floats.emit(&job, 0);
+    *part->share.sums =
+        (dw_cuda_sums){.payload = job.kernels->digest_bytes(job.payload, 0, plan.payload_bytes),
+                       .state = result.state_sum};
+    report(&part->share);
 }
 
 static void encode_part(const char *kernel, const dw_cuda_encode_part *part)
@@ -209,6 +256,10 @@ int dw_shim_launch(const char *kernel, const void *parts, uint32_t n, uint64_t g
         blocks = blocks_before(kernel, share, phase, blocks);
         if (audits)
             report(share);
+        else if (!decodes && out->job.wire_dtype)
+            encode_floats(kernel, out);
+        else if (decodes && in->job.wire_dtype)
+            decode_floats(kernel, in);
         else if (chooses)
             choose_part(kernel, out);
         else if (decodes)

@@ -65,7 +65,7 @@ void rig_open(rig *r, dw_cuda *cuda, const char *config, uint32_t n, uint32_t t,
     r->device_x = fake_cuda_get()->allocate(r->tensor_bytes);
     r->device_y = fake_cuda_get()->allocate(r->tensor_bytes);
     r->frame = malloc(r->room);
-    r->cpu_frame = malloc(r->cap);
+    r->cpu_frame = malloc(r->room);
     r->head = malloc(r->head_cap);
     r->reply = malloc(r->reply_cap);
     r->cpu_reply = malloc(r->reply_cap);
@@ -104,7 +104,7 @@ dw_status rig_encode_start(rig *r, const dw_key *keys, dw_dtype dtype, dw_encode
 void rig_encode_end(rig *r, dw_encode_ticket *ticket)
 {
     size_t cpu_len = r->len;
-    memset(r->frame, 0xee, r->cap);
+    memset(r->frame, 0xee, r->room);
     dw_status status = dw_encode_finish(ticket, r->head, r->head_cap, &r->head_len, &r->len);
     if (status) fail_msg("finish: %d %s", status, dw_encoder_why(r->encoder));
     rig_from_device(r->frame, r->device_frame, r->len);
@@ -121,6 +121,20 @@ void rig_encode(rig *r, const dw_key *keys, dw_dtype dtype)
     dw_status status = rig_encode_start(r, keys, dtype, &ticket);
     if (status) fail_msg("encode: %d %s", status, dw_encoder_why(r->encoder));
     size_t unused;
+    assert_int_equal(dw_encode_finish(ticket, r->head, r->head_cap, &unused, &unused), DW_PENDING);
+    fake_cuda_get()->run();
+    rig_encode_end(r, ticket);
+}
+
+void rig_resync(rig *r, const dw_key *keys)
+{
+    dw_encode_ticket *ticket;
+    size_t unused;
+    assert_int_equal(dw_encoder_resync(r->cpu_encoder, keys, r->n, r->cpu_frame, r->room, &r->len),
+                     DW_OK);
+    dw_status status =
+        dw_encoder_resync_async(r->encoder, keys, r->n, r->device_frame, r->room, NULL, &ticket);
+    if (status) fail_msg("resync: %d %s", status, dw_encoder_why(r->encoder));
     assert_int_equal(dw_encode_finish(ticket, r->head, r->head_cap, &unused, &unused), DW_PENDING);
     fake_cuda_get()->run();
     rig_encode_end(r, ticket);

@@ -30,6 +30,8 @@ void rig_close(rig *r);
 
 /* Both encode r->x as x; the frames are the same bytes, in r->frame. */
 void rig_encode(rig *r, const dw_key *keys, dw_dtype x);
+/* Both make a frame of prev itself for the keys; otherwise as rig_encode. */
+void rig_resync(rig *r, const dw_key *keys);
 dw_status rig_encode_start(rig *r, const dw_key *keys, dw_dtype x, dw_encode_ticket **ticket);
 /* Also compares with cpu_frame, which must have been made before. */
 void rig_encode_end(rig *r, dw_encode_ticket *ticket);

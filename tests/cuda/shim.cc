@@ -179,6 +179,8 @@ const named kernels[] = {
     DECODER(dw_mx_decode_direct_f16),
     DECODER(dw_mx_decode_direct_bf16),
     NAMED(dw_seal_heads, dw_cuda_head_part),
+    ENCODER(dw_floats_encode),
+    DECODER(dw_floats_decode),
 };
 
 } // namespace

@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * floats.cuh - floats as they are, both ways: a stretch of 2048 elements a block, some eights of
+ * them a thread, in one sweep.
+ *
+ * The stretches are those of the state digest too, so a block is audited whole or not at all.
+ * Source: docs/format.md, 3.1; the specification is src/codecs/floats.c. */
+#ifndef DW_CUDA_FLOATS_CUH
+#define DW_CUDA_FLOATS_CUH
+
+#include "block.cuh"
+
+typedef struct dw_floats_room {
+    dw_found_room found;
+    bool is_last;
+} dw_floats_room;
+
+/* Eight neighbours in prev and in the payload; in a tensor they may lie in several rows. */
+typedef struct dw_floats_place {
+    uint64_t dense; /* number of the first */
+    uint32_t n;     /* how many of the eight there are */
+} dw_floats_place;
+
+DW_DEVICE dw_floats_place dw_floats_place_of(const dw_layout *layout, uint64_t stretch,
+                                             uint32_t slot)
+{
+    dw_floats_place place;
+    uint64_t elements = (uint64_t)layout->t * layout->c;
+    place.dense =
+        stretch * DW_TILE_ELEMENTS + (uint64_t)(slot * DW_CUDA_THREADS + threadIdx.x) * DW_EIGHT;
+    uint64_t left = place.dense < elements ? elements - place.dense : 0;
+    place.n = left < DW_EIGHT ? (uint32_t)left : (uint32_t)DW_EIGHT;
+    return place;
+}
+
+/* Whether the eight lie side by side in a tensor; *at: where its first does. */
+DW_DEVICE bool dw_floats_touch(const dw_layout *layout, int64_t stride,
+                               const dw_floats_place *place, uint64_t *at)
+{
+    uint64_t row = place->dense / layout->c, column = place->dense - row * layout->c;
+    *at = row * (uint64_t)stride + column;
+    return stride == (int64_t)layout->c || column + place->n <= layout->c;
+}
+
+/* The element behind `at` in a tensor; *column: of the one, then of the other. */
+DW_DEVICE uint64_t dw_floats_behind(const dw_layout *layout, int64_t stride, uint64_t at,
+                                    uint64_t *column)
+{
+    if (++*column < layout->c) return at + 1;
+    *column = 0;
+    return at + 1 + (uint64_t)stride - layout->c;
+}
+
+DW_DEVICE void dw_floats_load(const void *x, dw_dtype dtype, const dw_layout *layout,
+                              int64_t stride, const dw_floats_place *place, uint32_t bits[DW_EIGHT])
+{
+    uint64_t at;
+    if (dw_floats_touch(layout, stride, place, &at)) {
+        dw_load_eight_bits(x, dtype, at, place->n, bits);
+        return;
+    }
+    uint64_t column = place->dense % layout->c;
+#pragma unroll
+    for (uint32_t i = 0; i < DW_EIGHT; i++) {
+        bits[i] = i < place->n ? dw_load_bits(x, dtype, at) : 0;
+        at = dw_floats_behind(layout, stride, at, &column);
+    }
+}
+
+DW_DEVICE void dw_floats_store(void *y, dw_dtype dtype, const dw_layout *layout, int64_t stride,
+                               const dw_floats_place *place, const uint32_t bits[DW_EIGHT])
+{
+    uint64_t at;
+    if (dw_floats_touch(layout, stride, place, &at)) {
+        dw_store_eight(y, dtype, at, place->n, bits);
+        return;
+    }
+    uint64_t column = place->dense % layout->c;
+#pragma unroll
+    for (uint32_t i = 0; i < DW_EIGHT; i++) {
+        if (i < place->n) dw_store_bits(y, dtype, at, bits[i]);
+        at = dw_floats_behind(layout, stride, at, &column);
+    }
+}
+
+/* ---- Values ---------------------------------------------------------------------------------- */
+
+DW_DEVICE bool dw_floats_is_finite(float value)
+{
+    return (dw_bits_of(value) & DW_F32_INFINITY) != DW_F32_INFINITY;
+}
+
+/* Exact: IEEE, NaN and infinities pass; else RN, with NaN for all that is not finite. */
+DW_DEVICE uint32_t dw_floats_round(float value, dw_dtype dtype, bool exact)
+{
+    if (!exact) return dw_floats_is_finite(value) ? dw_narrow(value, dtype) : dw_nan_of(dtype);
+    if (dtype == DW_F32) return dw_bits_of(value);
+    return dtype == DW_F16 ? dw_f16_round(value) : dw_bf16_round(value);
+}
+
+/* What both ends keep of a value on the wire: RN of what is finite, +0 else. */
+DW_DEVICE uint32_t dw_floats_kept(float value, dw_dtype prev_dtype)
+{
+    return dw_floats_is_finite(value) ? dw_narrow(value, prev_dtype) : 0;
+}
+
+/* ---- Payload and digests --------------------------------------------------------------------- */
+
+/* An eight is 16 or 32 bytes of the payload; its last one may have 16 of them. What pads it is
+ * zero, as are the bits of elements that are not there. The digest's sum. */
+DW_DEVICE uint64_t dw_floats_put(uint8_t *payload, dw_dtype wire, const dw_floats_place *place,
+                                 const uint32_t bits[DW_EIGHT])
+{
+    uint32_t size = dw_size_of(wire), bytes = place->n * size;
+    uint64_t at = place->dense * size, sum = 0;
+    dw_sixteen words[2];
+#pragma unroll
+    for (uint32_t i = 0; i < 4; i++) {
+        words[0].word[i] = wire == DW_F32 ? bits[i] : bits[2 * i] | bits[2 * i + 1] << 16;
+        words[1].word[i] = bits[4 + i];
+    }
+#pragma unroll
+    for (uint32_t k = 0; k < 2; k++) {
+        if (bytes <= 16 * k) continue;
+        dw_payload_store(payload + at + 16 * k, words[k]);
+        sum += dw_digest_sixteen(words[k], at + 16 * k);
+    }
+    return sum;
+}
+
+DW_DEVICE uint64_t dw_floats_take(const uint8_t *payload, dw_dtype wire,
+                                  const dw_floats_place *place, uint32_t bits[DW_EIGHT])
+{
+    uint32_t size = dw_size_of(wire), bytes = place->n * size;
+    uint64_t at = place->dense * size, sum = 0;
+    dw_sixteen words[2] = {{{0, 0, 0, 0}}, {{0, 0, 0, 0}}};
+#pragma unroll
+    for (uint32_t k = 0; k < 2; k++) {
+        if (bytes <= 16 * k) continue;
+        words[k] = dw_payload_load(payload + at + 16 * k);
+        sum += dw_digest_sixteen(words[k], at + 16 * k);
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < DW_EIGHT; i++)
+        bits[i] = wire == DW_F32 ? words[i / 4].word[i % 4]
+                                 : words[0].word[i / 2] >> (16 * (i % 2)) & 0xffffu;
+    return sum;
+}
+
+/* The state digest's sum of a new prev, whose last words may have no second one to a pair. */
+DW_DEVICE uint64_t dw_floats_audit(dw_audit audit, dw_dtype dtype, const dw_floats_place *place,
+                                   const uint32_t bits[DW_EIGHT])
+{
+    uint64_t sum = 0;
+    if (!audit.every || place->dense / DW_TILE_ELEMENTS % audit.every != audit.phase) return 0;
+#pragma unroll
+    for (uint32_t i = 0; i < DW_EIGHT; i += 4) {
+        if (i >= place->n) continue;
+        bool no_second = dtype == DW_F32 && place->n - i <= 2;
+        sum += no_second ? dw_digest_pair(bits[i], bits[i + 1], (uint32_t)(place->dense + i))
+                         : dw_digest_four(bits + i, dtype, place->dense + i);
+    }
+    return sum;
+}
+
+/* poisoned: elements of the thread's; a block has fewer than 2^12. */
+DW_DEVICE void dw_floats_end(const dw_cuda_share *share, uint64_t payload, uint64_t state,
+                             uint32_t poisoned, dw_floats_room *room)
+{
+    dw_add_block(share->sums, payload, state, poisoned << 20, &room->found);
+    if (dw_is_last(share, &room->is_last) && threadIdx.x == 0) dw_report_part(share, 0);
+}
+
+/* ---- A stretch ------------------------------------------------------------------------------- */
+
+DW_DEVICE void dw_floats_encode_stretch(const dw_cuda_encode_part *parts, uint32_t n,
+                                        dw_floats_room *room)
+{
+    uint64_t index, payload = 0, state = 0;
+    uint32_t poisoned = 0;
+    const dw_cuda_encode_part *part = parts + dw_find_part(parts, n, DW_CUDA_TILES, &index);
+    const dw_encode_job *job = &part->job;
+    const dw_dtype wire = job->wire_dtype;
+    /* A sync entry carries prev itself, which stays as it is. */
+    const bool same = job->is_exact && wire == job->x_dtype,
+               keeps = job->next && job->next != job->x;
+#pragma unroll
+    for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {
+        dw_floats_place place = dw_floats_place_of(&job->layout, index, slot);
+        uint32_t bits[DW_EIGHT], next[DW_EIGHT];
+        dw_floats_load(job->x, job->x_dtype, &job->layout, job->stride, &place, bits);
+#pragma unroll
+        for (uint32_t i = 0; i < DW_EIGHT; i++) {
+            if (!same)
+                bits[i] = dw_floats_round(dw_widen(bits[i], job->x_dtype), wire, job->is_exact);
+            float value = dw_widen(bits[i], wire);
+            if (!job->is_exact) poisoned += dw_floats_is_finite(value) ? 0 : 1;
+            next[i] = keeps ? dw_floats_kept(value, job->prev_dtype) : bits[i];
+        }
+        payload += dw_floats_put(job->payload, wire, &place, bits);
+        if (!job->next) continue;
+        if (keeps) dw_store_eight(job->next, job->prev_dtype, place.dense, place.n, next);
+        state += dw_floats_audit(job->audit, job->prev_dtype, &place, next);
+    }
+    dw_floats_end(&part->share, payload, state, poisoned, room);
+}
+
+/* y of an eight: where there is no state, as the wire has it; else RN of the new prev, and NaN
+ * where the value was not finite. */
+DW_DEVICE void dw_floats_emit(const dw_decode_job *job, const dw_floats_place *place,
+                              const uint32_t bits[DW_EIGHT], const uint32_t next[DW_EIGHT])
+{
+    const dw_dtype wire = job->wire_dtype;
+    uint32_t out[DW_EIGHT];
+#pragma unroll
+    for (uint32_t i = 0; i < DW_EIGHT; i++) {
+        float value = dw_widen(bits[i], wire);
+        if (job->is_exact)
+            out[i] = wire == job->y_dtype ? bits[i] : dw_floats_round(value, job->y_dtype, true);
+        else
+            out[i] = dw_floats_is_finite(value)
+                         ? dw_narrow(dw_widen(next[i], job->prev_dtype), job->y_dtype)
+                         : dw_nan_of(job->y_dtype);
+    }
+    dw_floats_store(job->y, job->y_dtype, &job->layout, job->stride, place, out);
+}
+
+DW_DEVICE void dw_floats_decode_stretch(const dw_cuda_decode_part *parts, uint32_t n,
+                                        dw_floats_room *room)
+{
+    uint64_t index, payload = 0, state = 0;
+    const dw_cuda_decode_part *part = parts + dw_find_part(parts, n, DW_CUDA_TILES, &index);
+    const dw_decode_job *job = &part->job;
+#pragma unroll
+    for (uint32_t slot = 0; slot < DW_SLOTS; slot++) {
+        dw_floats_place place = dw_floats_place_of(&job->layout, index, slot);
+        uint32_t bits[DW_EIGHT], next[DW_EIGHT];
+        payload += dw_floats_take(job->payload, job->wire_dtype, &place, bits);
+#pragma unroll
+        for (uint32_t i = 0; i < DW_EIGHT; i++)
+            next[i] = job->next && i < place.n
+                          ? dw_floats_kept(dw_widen(bits[i], job->wire_dtype), job->prev_dtype)
+                          : 0;
+        if (job->next) {
+            dw_store_eight(job->next, job->prev_dtype, place.dense, place.n, next);
+            state += dw_floats_audit(job->audit, job->prev_dtype, &place, next);
+        }
+        if (job->y) dw_floats_emit(job, &place, bits, next);
+    }
+    dw_floats_end(&part->share, payload, state, 0, room);
+}
+
+#endif

@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_cuda_sync.c - frames of prev itself, made and read on a device: what brings a decoder back
+ * that missed frames or whose memory rotted. */
+#include "rig.h"
+
+enum { N = 2, T = 5, C = 100 };
+
+static const char *const configs[] = {"delta:bits=4,prev=f32,choose=never",
+                                      "delta:bits=3,prev=f16,audit=2",
+                                      "delta:bits=2,key=raw,prev=bf16", "delta:bits=4,audit=255"};
+enum { CONFIGS = sizeof configs / sizeof *configs };
+
+static const dw_key keys[N] = {{1, 0}, {2, 7}};
+
+static void encode_new(rig *r, test_random *random)
+{
+    test_fill(random, r->x, DW_F32, r->tensor_bytes / 4, 1.0f);
+    rig_encode(r, keys, DW_F32);
+}
+
+/* A frame that both decoders take. */
+static void exchange(rig *r, test_random *random)
+{
+    encode_new(r, random);
+    rig_decode(r, DW_F32);
+    assert_int_equal(r->status, DW_OK);
+    rig_feedback(r);
+}
+
+static void in_step(rig *r)
+{
+    for (int i = 0; i < N; i++) rig_in_step(r, keys[i]);
+}
+
+/* A frame is lost, so the next one has no base. The reply is not waited for: prev itself comes, and
+ * changes go on from there. */
+static void a_decoder_that_missed_a_frame_gets_prev_itself(void **state)
+{
+    test_random random = {test_seed()};
+    dw_cuda *cuda = rig_open_cuda();
+    (void)state;
+    for (int w = 0; w < CONFIGS; w++) {
+        rig r;
+        rig_open(&r, cuda, configs[w], N, T, C, w % 2 ? DW_CUDA_PINNED : DW_CUDA_DEVICE);
+        for (int round = 0; round < 3; round++) {
+            dw_entry_info entry;
+            exchange(&r, &random);
+            encode_new(&r, &random); /* lost */
+            encode_new(&r, &random);
+            rig_decode(&r, DW_F32);
+            assert_int_equal(r.status, DW_ERR_BASE);
+            rig_resync(&r, keys);
+            assert_int_equal(dw_frame_entries(r.frame, r.len, 0, 1, &entry), DW_OK);
+            assert_int_equal(entry.role, DW_ROLE_SYNC);
+            rig_decode(&r, (dw_dtype)(1 + round));
+            assert_int_equal(r.status, DW_OK);
+            rig_feedback(&r);
+            in_step(&r);
+            exchange(&r, &random);
+            in_step(&r);
+        }
+        assert_int_equal(test_encoder_counters(r.encoder).resyncs, 3 * N);
+        assert_int_equal(test_decoder_counters(r.decoder).delta_entries, 5 * N);
+        rig_same_counters(&r);
+        rig_close(&r);
+    }
+    dw_cuda_close(cuda);
+    rig_nothing_left();
+}
+
+/* Rot shows in the digest of the next change; what is held is given up, and prev itself replaces
+ * it. */
+static void a_rotten_copy_is_replaced(void **state)
+{
+    test_random random = {test_seed()};
+    dw_cuda *cuda = rig_open_cuda();
+    dw_decode_ticket *ticket;
+    dw_tensor prev, mine;
+    rig r;
+    (void)state;
+    rig_open(&r, cuda, configs[0], N, T, C, DW_CUDA_DEVICE);
+    exchange(&r, &random);
+    assert_int_equal(dw_decoder_peek(r.decoder, keys[1], &prev), DW_OK);
+    rig_to_device((float *)prev.data + 17, &(float){777.0f}, sizeof(float));
+    encode_new(&r, &random);
+    assert_int_equal(rig_decode_start(&r, DW_F32, &ticket), DW_OK);
+    fake_cuda_get()->run();
+    assert_int_equal(dw_decode_finish(ticket, r.reply, r.reply_cap, &r.reply_len), DW_ERR_STATE);
+    assert_int_equal(dw_encoder_feedback(r.encoder, r.reply, r.reply_len), DW_OK);
+    rig_resync(&r, keys);
+    assert_int_equal(rig_decode_start(&r, DW_F32, &ticket), DW_OK);
+    fake_cuda_get()->run();
+    assert_int_equal(dw_decode_finish(ticket, r.reply, r.reply_cap, &r.reply_len), DW_OK);
+    for (int i = 0; i < N; i++) {
+        unsigned char there[T * C * 4], here[T * C * 4];
+        assert_int_equal(dw_decoder_peek(r.decoder, keys[i], &prev), DW_OK);
+        assert_int_equal(dw_encoder_peek(r.encoder, keys[i], &mine), DW_OK);
+        rig_from_device(there, prev.data, sizeof there);
+        rig_from_device(here, mine.data, sizeof here);
+        assert_memory_equal(there, here, sizeof here);
+    }
+    rig_close(&r);
+    dw_cuda_close(cuda);
+    rig_nothing_left();
+}
+
+static void careless_callers_are_refused(void **state)
+{
+    test_random random = {test_seed()};
+    dw_cuda *cuda = rig_open_cuda();
+    dw_encode_ticket *ticket = NULL, *other = NULL;
+    size_t head_len, len;
+    rig r;
+    (void)state;
+    rig_open(&r, cuda, configs[0], N, T, C, DW_CUDA_DEVICE);
+    uint8_t *frame = r.device_frame;
+    assert_int_equal(dw_encoder_resync_async(r.encoder, keys, N, frame, r.room, NULL, &ticket),
+                     DW_ERR_ARGUMENT);
+    assert_non_null(strstr(dw_encoder_why(r.encoder), "not held"));
+    exchange(&r, &random);
+    dw_encoder *e = r.encoder;
+    assert_int_equal(dw_encoder_resync_async(NULL, keys, N, frame, r.room, NULL, &ticket),
+                     DW_ERR_ARGUMENT);
+    assert_int_equal(dw_encoder_resync_async(e, NULL, N, frame, r.room, NULL, &ticket),
+                     DW_ERR_ARGUMENT);
+    assert_int_equal(dw_encoder_resync_async(e, keys, 0, frame, r.room, NULL, &ticket),
+                     DW_ERR_ARGUMENT);
+    assert_int_equal(dw_encoder_resync_async(e, keys, N, NULL, r.room, NULL, &ticket),
+                     DW_ERR_ARGUMENT);
+    assert_int_equal(dw_encoder_resync_async(e, keys, N, frame + 8, r.room, NULL, &ticket),
+                     DW_ERR_ARGUMENT);
+    assert_non_null(strstr(dw_encoder_why(e), "aligned"));
+    assert_int_equal(dw_encoder_resync_async(e, keys, N, frame, r.room, NULL, NULL),
+                     DW_ERR_ARGUMENT);
+    dw_key twice[N] = {keys[0], keys[0]}, unknown[N] = {keys[0], {99, 0}};
+    assert_int_equal(dw_encoder_resync_async(e, twice, N, frame, r.room, NULL, &ticket),
+                     DW_ERR_ARGUMENT);
+    assert_int_equal(dw_encoder_resync_async(e, unknown, N, frame, r.room, NULL, &ticket),
+                     DW_ERR_ARGUMENT);
+    assert_int_equal(dw_encoder_resync_async(e, keys, N, frame, 500, NULL, &ticket),
+                     DW_ERR_NO_ROOM);
+    assert_int_equal(dw_encoder_resync_async(r.cpu_encoder, keys, N, frame, r.room, NULL, &ticket),
+                     DW_ERR_UNSUPPORTED);
+    assert_non_null(strstr(dw_encoder_why(r.cpu_encoder), "dw_encoder_resync"));
+    assert_null(ticket);
+    /* While it is in flight its keys are no other frame's; given up, it has never been. */
+    assert_int_equal(dw_encoder_resync_async(e, keys, N, frame, r.room, NULL, &ticket), DW_OK);
+    assert_int_equal(rig_encode_start(&r, keys, DW_F32, &other), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_encoder_resync_async(e, keys, N, frame, r.room, NULL, &other),
+                     DW_ERR_ARGUMENT);
+    assert_int_equal(dw_encode_cancel(ticket), DW_PENDING);
+    fake_cuda_get()->run();
+    assert_int_equal(dw_encode_cancel(ticket), DW_OK);
+    assert_int_equal(test_encoder_counters(e).resyncs, 0);
+    in_step(&r);
+    assert_int_equal(rig_encode_start(&r, keys, DW_F32, &ticket), DW_OK);
+    fake_cuda_get()->run();
+    assert_int_equal(dw_encode_finish(ticket, r.head, r.head_cap, &head_len, &len), DW_OK);
+    rig_close(&r);
+    dw_cuda_close(cuda);
+    rig_nothing_left();
+}
+
+/* The driver fails at each of its calls in turn: the call says so, nothing has changed, and the
+ * same call works then. */
+static void a_driver_that_fails_changes_nothing(void **state)
+{
+    test_random random = {test_seed()};
+    dw_cuda *cuda = rig_open_cuda();
+    fake_cuda *fake = fake_cuda_get();
+    int failed = 0;
+    rig r;
+    (void)state;
+    rig_open(&r, cuda, configs[0], N, T, C, DW_CUDA_DEVICE);
+    exchange(&r, &random);
+    for (long at = 0;; at++) {
+        dw_encode_ticket *ticket = NULL;
+        fake->calls = 0;
+        fake->fail_at = at;
+        dw_status status =
+            dw_encoder_resync_async(r.encoder, keys, N, r.device_frame, r.room, NULL, &ticket);
+        fake->fail_at = -1;
+        if (!status) {
+            fake->run();
+            assert_int_equal(dw_encode_cancel(ticket), DW_OK);
+            break;
+        }
+        assert_true(status == DW_ERR_IO || status == DW_ERR_NO_MEMORY);
+        assert_null(ticket);
+        assert_string_not_equal(dw_encoder_why(r.encoder), "");
+        assert_int_equal(test_encoder_counters(r.encoder).frames, 1);
+        failed++;
+    }
+    assert_true(failed > 2);
+    in_step(&r);
+    rig_close(&r);
+    dw_cuda_close(cuda);
+    rig_nothing_left();
+}
+
+/* A captured frame of prev itself carries other keys of that shape, and none of another. */
+static void a_captured_frame_is_used_again(void **state)
+{
+    test_random random = {test_seed()};
+    dw_cuda *cuda = rig_open_cuda();
+    fake_cuda *fake = fake_cuda_get();
+    dw_encode_ticket *ticket;
+    dw_key other[N] = {{11, 0}, {12, 0}}, smaller[N] = {{21, 0}, {22, 0}};
+    rig r;
+    (void)state;
+    rig_open(&r, cuda, configs[0], N, T, C, DW_CUDA_DEVICE);
+    exchange(&r, &random);
+    test_fill(&random, r.x, DW_F32, r.tensor_bytes / 4, 1.0f);
+    rig_encode(&r, other, DW_F32);
+    r.t = T - 1;
+    rig_encode(&r, smaller, DW_F32);
+    r.t = T;
+    fake->capturing = true;
+    assert_int_equal(
+        dw_encoder_resync_async(r.encoder, keys, N, r.device_frame, r.room, NULL, &ticket), DW_OK);
+    fake->capturing = false;
+    for (int round = 0; round < 3; round++) {
+        const dw_key *now = round == 1 ? other : keys;
+        assert_int_equal(dw_encoder_resync(r.cpu_encoder, now, N, r.cpu_frame, r.room, &r.len),
+                         DW_OK);
+        if (round) assert_int_equal(dw_encode_again(ticket, now), DW_OK);
+        fake->launch_graph(0);
+        fake->run();
+        rig_encode_end(&r, ticket);
+        assert_int_equal(dw_encode_again(ticket, smaller), DW_ERR_SHAPE);
+        assert_int_equal(dw_encode_again(ticket, &(dw_key){99, 9}), DW_ERR_ARGUMENT);
+    }
+    assert_int_equal(dw_encode_cancel(ticket), DW_OK);
+    fake->drop_graph(0);
+    rig_close(&r);
+    dw_cuda_close(cuda);
+    rig_nothing_left();
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_decoder_that_missed_a_frame_gets_prev_itself),
+        cmocka_unit_test(a_rotten_copy_is_replaced),
+        cmocka_unit_test(careless_callers_are_refused),
+        cmocka_unit_test(a_driver_that_fails_changes_nothing),
+        cmocka_unit_test(a_captured_frame_is_used_again),
+    };
+    if (argc != 2) return 2;
+    rig_library = argv[1];
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
