@@ -23,7 +23,41 @@ void dw_cuda_close(dw_cuda *cuda)
     (void)cuda;
 }
 
-/* There is no dw_cuda to come here with. */
+/* There is no dw_cuda to come here with, from here on. */
+dw_status dw_cuda_pin(dw_cuda *cuda, size_t bytes, void **memory, dw_why *why)
+{
+    (void)cuda, (void)bytes, (void)memory, (void)why;
+    return DW_ERR_ARGUMENT;
+}
+
+void dw_cuda_unpin(dw_cuda *cuda, void *memory)
+{
+    (void)cuda, (void)memory;
+}
+
+dw_status dw_cuda_stream_create(dw_cuda *cuda, void **stream, dw_why *why)
+{
+    (void)cuda, (void)stream, (void)why;
+    return DW_ERR_ARGUMENT;
+}
+
+void dw_cuda_stream_destroy(dw_cuda *cuda, void *stream)
+{
+    (void)cuda, (void)stream;
+}
+
+dw_status dw_cuda_stream_check(dw_cuda *cuda, void *stream, dw_why *why)
+{
+    (void)cuda, (void)stream, (void)why;
+    return DW_ERR_ARGUMENT;
+}
+
+dw_status dw_cuda_stream_wait(dw_cuda *cuda, void *stream, dw_why *why)
+{
+    (void)cuda, (void)stream, (void)why;
+    return DW_ERR_ARGUMENT;
+}
+
 dw_status dw_engine_cuda(dw_engine *engine, const dw_config *config, dw_cuda *cuda,
                          dw_cuda_place place, dw_why *why)
 {

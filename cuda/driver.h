@@ -49,6 +49,8 @@ typedef struct dw_cuda_stream_handle *dw_cuda_stream;
     ROW(cuMemcpyAsync, copy,                                                                       \
         (dw_cuda_address to, dw_cuda_address from, size_t bytes, dw_cuda_stream stream))           \
     ROW(cuThreadExchangeStreamCaptureMode, exchange_capture_mode, (int *mode))                     \
+    ROW(cuStreamCreate, stream_create, (dw_cuda_stream * stream, unsigned flags))                  \
+    ROW(cuStreamDestroy_v2, stream_destroy, (dw_cuda_stream stream))                               \
     ROW(cuStreamIsCapturing, stream_is_capturing, (dw_cuda_stream stream, int *status))            \
     ROW(cuStreamSynchronize, stream_synchronize, (dw_cuda_stream stream))                          \
     ROW(cuStreamCreate, stream_create, (dw_cuda_stream * stream, unsigned flags))                  \

@@ -114,6 +114,18 @@ DW_API dw_status dw_decode_again(dw_decode_ticket *ticket, const void *head, siz
 DW_API dw_status dw_decode_finish(dw_decode_ticket *ticket, void *reply, size_t reply_cap,
                                   size_t *reply_len);
 DW_API dw_status dw_decode_cancel(dw_decode_ticket *ticket);
+
+/* For whoever carries frames through the host, as channels do (transport.h): pinned memory, which
+ * the device reaches at the same address; a stream that waits for no other. The device must stay
+ * open meanwhile. check: whether a stream (NULL: the default one) can be waited for; wait: until it
+ * has done what was enqueued. Errors: ARGUMENT (a stream that is capturing), NO_MEMORY, UNSUPPORTED
+ * (no unified addressing), IO (CUDA). Threads: any. */
+DW_API dw_status dw_cuda_pin(dw_cuda *cuda, size_t bytes, void **memory, dw_why *why);
+DW_API void dw_cuda_unpin(dw_cuda *cuda, void *memory); /* NULL is fine */
+DW_API dw_status dw_cuda_stream_create(dw_cuda *cuda, void **stream, dw_why *why);
+DW_API void dw_cuda_stream_destroy(dw_cuda *cuda, void *stream); /* NULL is fine */
+DW_API dw_status dw_cuda_stream_check(dw_cuda *cuda, void *stream, dw_why *why);
+DW_API dw_status dw_cuda_stream_wait(dw_cuda *cuda, void *stream, dw_why *why);
 #ifdef __cplusplus
 }
 #endif

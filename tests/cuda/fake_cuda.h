@@ -19,14 +19,18 @@ typedef struct fake_cuda {
     bool at_once;                                             /* nothing waits to be told */
     bool capturing; /* work goes into a graph instead of the queue ... */
     int graph;      /* ... this one, 0 or 1 */
-    int mode; /* in which the thread captures: 0, as it begins, or 2, in which it may allocate */
+    long mode; /* in which threads capture: 0, as they begin, or 2, in which one may allocate */
+    void *last_stream;   /* that something was enqueued on */
+    bool broken_stream;  /* what waits for a stream hears that it failed; its work is done */
     const char *missing; /* no kernel of this name */
     /* Device memory, and how the test reads and writes it. */
     void *(*allocate)(size_t bytes);
     void (*release)(void *memory);
-    void (*touch)(bool allowed); /* the host may touch it: all of it, until it is forbidden again */
-    void (*run)(void);           /* all that waits */
-    void (*run_but)(int n);      /* all but the last n */
+    /* The host may touch it: all of it, until it is forbidden again; only this thread meanwhile. */
+    void (*touch)(bool allowed);
+    void (*forget_mode)(void);       /* of this thread */
+    void (*run)(void);               /* all that waits */
+    void (*run_but)(int n);          /* all but the last n */
     void (*launch_graph)(int graph); /* what was captured goes into the queue */
     void (*drop_graph)(int graph);
 } fake_cuda;

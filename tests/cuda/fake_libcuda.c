@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * fake_libcuda.c - the functions of the CUDA driver that the engine calls, in main memory: a queue
  * instead of streams, and calls that fail. */
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,9 +33,13 @@ static fake_cuda state = {.fail_at = -1};
 static block blocks[MOST_BLOCKS];
 static work queue[MOST_WORK], graphs[2][MOST_WORK], aside[MOST_WORK];
 static int n_queue, n_graphs[2], n_aside;
-static char other_stream; /* the one that was made; it waits for no other, and captures nothing */
+static char other_stream; /* those that were made; they wait for no other, and capture nothing */
 static char names[MOST_KERNELS][48];
 static int n_names;
+
+/* Several threads may come; one that touches device memory keeps the others out meanwhile. */
+static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+static _Thread_local int mode, depth;
 
 static void die(const char *what)
 {
@@ -44,15 +49,18 @@ static void die(const char *what)
 
 static bool fails_in(const char *function)
 {
-    if (state.calls++ != state.fail_at) return false;
-    state.failed = function;
-    return true;
+    pthread_mutex_lock(&lock);
+    bool fails = state.calls++ == state.fail_at;
+    if (fails) state.failed = function;
+    pthread_mutex_unlock(&lock);
+    return fails;
 }
 #define fails() fails_in(__func__)
 
 static void *allocate(size_t bytes, bool host)
 {
     int at = 0;
+    pthread_mutex_lock(&lock);
     while (at < MOST_BLOCKS && blocks[at].memory) at++;
     if (at == MOST_BLOCKS) die("too many blocks");
     bytes = (bytes + PAGE - 1) / PAGE * PAGE;
@@ -62,16 +70,19 @@ static void *allocate(size_t bytes, bool host)
     blocks[at] = (block){memory, bytes, host};
     state.allocations++;
     state.blocks++;
+    pthread_mutex_unlock(&lock);
     return memory;
 }
 
 static void release(void *memory)
 {
+    pthread_mutex_lock(&lock);
     for (int i = 0; i < MOST_BLOCKS; i++) {
         if (!memory || blocks[i].memory != memory) continue;
         munmap(blocks[i].memory, blocks[i].bytes);
         blocks[i].memory = NULL;
         state.blocks--;
+        pthread_mutex_unlock(&lock);
         return;
     }
     die("memory is given back that was never allocated");
@@ -79,10 +90,12 @@ static void release(void *memory)
 
 static void touch(bool allowed)
 {
+    if (allowed) pthread_mutex_lock(&lock);
     for (int i = 0; i < MOST_BLOCKS; i++)
         if (blocks[i].memory && !blocks[i].host)
             mprotect(blocks[i].memory, blocks[i].bytes,
                      allowed ? PROT_READ | PROT_WRITE : PROT_NONE);
+    if (!allowed) pthread_mutex_unlock(&lock);
 }
 
 static void *allocate_device(size_t bytes)
@@ -107,7 +120,9 @@ static void run_first(work *waiting, int *waits, int n)
 
 static void run(void)
 {
+    pthread_mutex_lock(&lock);
     run_first(queue, &n_queue, n_queue);
+    pthread_mutex_unlock(&lock);
 }
 
 static void run_but(int n)
@@ -116,17 +131,22 @@ static void run_but(int n)
     run_first(queue, &n_queue, n_queue - n);
 }
 
+static void run_aside(void)
+{
+    pthread_mutex_lock(&lock);
+    run_first(aside, &n_aside, n_aside);
+    pthread_mutex_unlock(&lock);
+}
+
 static void add(work w, const void *stream)
 {
-    if (stream == &other_stream && !state.at_once) {
-        if (n_aside == MOST_WORK) die("too much work waits");
-        aside[n_aside++] = w;
-        return;
-    }
-    int *n = state.capturing ? &n_graphs[state.graph] : &n_queue;
+    bool is_aside = stream == &other_stream && !state.at_once;
+    pthread_mutex_lock(&lock);
+    int *n = is_aside ? &n_aside : state.capturing ? &n_graphs[state.graph] : &n_queue;
     if (*n == MOST_WORK) die("too much work waits");
-    (state.capturing ? graphs[state.graph] : queue)[(*n)++] = w;
+    (is_aside ? aside : state.capturing ? graphs[state.graph] : queue)[(*n)++] = w;
     if (state.at_once && !state.capturing) run();
+    pthread_mutex_unlock(&lock);
 }
 
 static void launch_graph(int graph)
@@ -139,8 +159,15 @@ static void drop_graph(int graph)
     n_graphs[graph] = 0;
 }
 
+static void forget_mode(void)
+{
+    state.mode -= mode;
+    mode = 0;
+}
+
 EXPORT fake_cuda *fake_cuda_get(void)
 {
+    state.forget_mode = forget_mode;
     state.allocate = allocate_device;
     state.release = release;
     state.touch = touch;
@@ -151,10 +178,17 @@ EXPORT fake_cuda *fake_cuda_get(void)
     return &state;
 }
 
+static void count(long *what, long more)
+{
+    pthread_mutex_lock(&lock);
+    *what += more;
+    pthread_mutex_unlock(&lock);
+}
+
 /* What a thread may only do in a context. */
 static int in_context(void)
 {
-    return state.depth > 0 ? 0 : INVALID_CONTEXT;
+    return depth > 0 ? 0 : INVALID_CONTEXT;
 }
 
 #define FUNCTION(name, ...)                                                                        \
@@ -195,14 +229,16 @@ FUNCTION(cuDevicePrimaryCtxRelease_v2, int device)
 FUNCTION(cuCtxPushCurrent_v2, void *context)
 {
     if (fails() || context != &state) return INVALID_CONTEXT;
-    state.depth++;
+    depth++;
+    count(&state.depth, 1);
     return 0;
 }
 
 FUNCTION(cuCtxPopCurrent_v2, void **context)
 {
     *context = &state;
-    if (state.depth-- <= 0) die("a context is popped that was not pushed");
+    count(&state.depth, -1);
+    if (depth-- <= 0) die("a context is popped that was not pushed");
     return 0;
 }
 
@@ -234,7 +270,7 @@ FUNCTION(cuModuleGetFunction, void **function, void *module, const char *name)
 
 FUNCTION(cuMemAlloc_v2, uintptr_t *memory, size_t bytes)
 {
-    if (in_context() || (state.mode != 2 && !state.at_once) || fails()) return OUT_OF_MEMORY;
+    if (in_context() || (mode != 2 && !state.at_once) || fails()) return OUT_OF_MEMORY;
     *memory = (uintptr_t)allocate(bytes, false);
     return 0;
 }
@@ -242,7 +278,7 @@ FUNCTION(cuMemAlloc_v2, uintptr_t *memory, size_t bytes)
 /* The real one would end the capture. */
 static void check_may_free(void)
 {
-    if (state.capturing && state.mode != 2) die("memory is given back in a thread that captures");
+    if (state.capturing && mode != 2) die("memory is given back in a thread that captures");
 }
 
 FUNCTION(cuMemFree_v2, uintptr_t memory)
@@ -254,7 +290,7 @@ FUNCTION(cuMemFree_v2, uintptr_t memory)
 
 FUNCTION(cuMemHostAlloc, void **memory, size_t bytes, unsigned flags)
 {
-    if (in_context() || (state.mode != 2 && !state.at_once) || fails() || flags != 3)
+    if (in_context() || (mode != 2 && !state.at_once) || fails() || flags != 3)
         return OUT_OF_MEMORY;
     *memory = allocate(bytes, true);
     return 0;
@@ -277,8 +313,9 @@ FUNCTION(cuMemHostGetDevicePointer_v2, uintptr_t *address, void *memory, unsigne
 FUNCTION(cuMemcpyHtoDAsync_v2, uintptr_t to, const void *from, size_t bytes, void *stream)
 {
     if (in_context() || fails()) return LAUNCH_FAILED;
+    state.last_stream = stream;
     add((work){NULL, (unsigned char *)to, from, bytes, 0}, stream);
-    state.copies++;
+    count(&state.copies, 1);
     return 0;
 }
 
@@ -289,27 +326,29 @@ FUNCTION(cuMemcpyAsync, uintptr_t to, uintptr_t from, size_t bytes, void *stream
     return 0;
 }
 
+FUNCTION(cuThreadExchangeStreamCaptureMode, int *wanted)
+{
+    if (fails()) return 1;
+    int before = mode;
+    mode = *wanted;
+    *wanted = before;
+    count(&state.mode, mode - before);
+    return 0;
+}
+
 FUNCTION(cuStreamCreate, void **stream, unsigned flags)
 {
     if (in_context() || fails() || flags > 1) return OUT_OF_MEMORY;
     *stream = &other_stream;
-    state.streams++;
+    count(&state.streams, 1);
     return 0;
 }
 
 FUNCTION(cuStreamDestroy_v2, void *stream)
 {
-    if (stream != &other_stream || n_aside) die("no stream that has ended its work");
-    state.streams--;
-    return 0;
-}
-
-FUNCTION(cuThreadExchangeStreamCaptureMode, int *mode)
-{
-    if (fails()) return 1;
-    int before = state.mode;
-    state.mode = *mode;
-    *mode = before;
+    if (in_context() || stream != &other_stream) die("a stream is destroyed that was not made");
+    run_aside(); /* the real one ends what was enqueued, too */
+    count(&state.streams, -1);
     return 0;
 }
 
@@ -324,16 +363,16 @@ FUNCTION(cuStreamIsCapturing, void *stream, int *status)
 FUNCTION(cuStreamSynchronize, void *stream)
 {
     if (stream == &other_stream && !state.at_once) {
-        if (state.capturing && state.mode != 2) die("a thread that captures waits");
+        if (state.capturing && mode != 2) die("a thread that captures waits");
         bool failed = in_context() || fails();
         if (failed) n_aside = 0;
-        run_first(aside, &n_aside, n_aside);
-        return failed ? LAUNCH_FAILED : 0;
+        run_aside();
+        return failed || state.broken_stream ? LAUNCH_FAILED : 0;
     }
     if (state.capturing) die("a stream that captures is waited for");
-    state.synchronizations++;
+    count(&state.synchronizations, 1);
     run();
-    return 0;
+    return state.broken_stream ? LAUNCH_FAILED : 0;
 }
 
 FUNCTION(cuLaunchKernel, void *function, unsigned x, unsigned y, unsigned z, unsigned threads,
@@ -347,6 +386,6 @@ FUNCTION(cuLaunchKernel, void *function, unsigned x, unsigned y, unsigned z, uns
     memcpy(&w.from, parameters[0], sizeof w.from);
     memcpy(&w.n, parameters[1], sizeof w.n);
     add(w, stream);
-    state.launches++;
+    count(&state.launches, 1);
     return 0;
 }

@@ -23,6 +23,7 @@ void rig_nothing_left(void)
     assert_int_equal(fake->modules, 0);
     assert_int_equal(fake->streams, 0);
     assert_int_equal(fake->depth, 0);
+    assert_int_equal(fake->streams, 0);
     assert_int_equal(fake->mode, 0);
 }
 

@@ -299,7 +299,7 @@ static void every_call_of_the_driver_may_fail(void **state)
     for (long n = 0; n < calls; n++) {
         long blocks = fake->blocks;
         long waits = fake->synchronizations;
-        fake->mode = 0; /* a mode that could not be given back */
+        fake->forget_mode(); /* a mode that could not be given back */
         (void)short_life(n);
         assert_int_equal(fake->synchronizations - waits,
                          strcmp(fake->failed, "cuLaunchKernel") == 0); /* for the copy before it */
@@ -307,7 +307,7 @@ static void every_call_of_the_driver_may_fail(void **state)
             assert_int_equal(fake->blocks, blocks);
     }
     fake->fail_at = -1;
-    fake->mode = 0;
+    fake->forget_mode();
     print_message("%ld calls of the driver failed in turn\n", calls);
     assert_int_equal(fake->depth, 0);
     assert_int_equal(fake->retained, 0);

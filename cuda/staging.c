@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * staging.c - what carries frames through the host needs of a device: pinned memory, a stream of
+ * its own, and to wait for a stream. */
+#include <stdio.h>
+
+#include "device.h"
+
+static dw_status say(dw_why *why, dw_status status, const char *sentence)
+{
+    if (why) {
+        why->offset = -1;
+        snprintf(why->text, sizeof why->text, "%s", sentence);
+    }
+    return status;
+}
+
+static dw_status complain(const dw_cuda *cuda, dw_why *why, const char *what, dw_cuda_result error)
+{
+    if (why) {
+        why->offset = -1;
+        snprintf(why->text, sizeof why->text, "%s: the CUDA driver says: %s", what,
+                 dw_cuda_driver_error(&cuda->driver, error));
+    }
+    return error == DW_CUDA_OUT_OF_MEMORY ? DW_ERR_NO_MEMORY : DW_ERR_IO;
+}
+
+dw_status dw_cuda_pin(dw_cuda *cuda, size_t bytes, void **memory, dw_why *why)
+{
+    dw_cuda_block block;
+    if (memory) *memory = NULL;
+    if (!cuda || !memory || bytes == 0)
+        return say(why, DW_ERR_ARGUMENT, "pinning needs a dw_cuda, at least one byte, and memory");
+    dw_cuda_result error = dw_cuda_allocate(cuda, true, bytes, &block);
+    if (error) return complain(cuda, why, "memory of the host cannot be pinned", error);
+    if (block.address != (dw_cuda_address)block.host) {
+        dw_cuda_free(cuda, &block);
+        return say(why, DW_ERR_UNSUPPORTED,
+                   "the device sees memory of the host at other addresses: it has no unified "
+                   "addressing");
+    }
+    *memory = block.host;
+    return DW_OK;
+}
+
+void dw_cuda_unpin(dw_cuda *cuda, void *memory)
+{
+    if (cuda && memory) dw_cuda_free(cuda, &(dw_cuda_block){(dw_cuda_address)memory, memory});
+}
+
+dw_status dw_cuda_stream_create(dw_cuda *cuda, void **stream, dw_why *why)
+{
+    dw_cuda_stream made = NULL;
+    dw_cuda_result error;
+    if (stream) *stream = NULL;
+    if (!cuda || !stream)
+        return say(why, DW_ERR_ARGUMENT, "a stream needs a dw_cuda, and where to put it");
+    if (dw_cuda_enter(cuda, &error)) {
+        error = cuda->driver.stream_create(&made, DW_CUDA_STREAM_NON_BLOCKING);
+        dw_cuda_leave(cuda);
+    }
+    if (error) return complain(cuda, why, "no stream can be made", error);
+    *stream = made;
+    return DW_OK;
+}
+
+void dw_cuda_stream_destroy(dw_cuda *cuda, void *stream)
+{
+    dw_cuda_result error;
+    if (!cuda || !stream || !dw_cuda_enter(cuda, &error)) return;
+    (void)cuda->driver.stream_destroy(stream);
+    dw_cuda_leave(cuda);
+}
+
+/* Whether it captures. In the context. */
+static dw_status check_stream(const dw_cuda *cuda, void *stream, dw_why *why)
+{
+    int capturing = 0;
+    dw_cuda_result error = cuda->driver.stream_is_capturing(stream, &capturing);
+    if (error) return complain(cuda, why, "the stream cannot be asked", error);
+    if (!capturing) return DW_OK;
+    return say(why, DW_ERR_ARGUMENT,
+               "the stream is capturing a graph, and what it captures cannot be waited for: give "
+               "a stream that runs");
+}
+
+dw_status dw_cuda_stream_check(dw_cuda *cuda, void *stream, dw_why *why)
+{
+    dw_cuda_result error;
+    if (!cuda) return say(why, DW_ERR_ARGUMENT, "cuda is NULL");
+    if (!dw_cuda_enter(cuda, &error))
+        return complain(cuda, why, "the device's context cannot be entered", error);
+    dw_status status = check_stream(cuda, stream, why);
+    dw_cuda_leave(cuda);
+    return status;
+}
+
+dw_status dw_cuda_stream_wait(dw_cuda *cuda, void *stream, dw_why *why)
+{
+    dw_cuda_result error;
+    if (!cuda) return say(why, DW_ERR_ARGUMENT, "cuda is NULL");
+    if (!dw_cuda_enter(cuda, &error))
+        return complain(cuda, why, "the device's context cannot be entered", error);
+    dw_status status = check_stream(cuda, stream, why);
+    if (!status) {
+        error = cuda->driver.stream_synchronize(stream);
+        if (error) status = complain(cuda, why, "the stream failed", error);
+    }
+    dw_cuda_leave(cuda);
+    return status;
+}
