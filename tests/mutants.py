@@ -415,6 +415,24 @@ MUTANTS_OF_CHANNELS = {
     "lives_compared": ("transports/channel/channel_greeting.c", "shared.incarnation = 0;", ""),
     "any_config_will_do": ("transports/channel/channel_greeting.c", "&& strcmp(own, anew) == 0;", ";"),
 }
+# Frames of prev itself on a device, and channels whose tensors lie there, against the suite devices.
+MUTANTS_OF_DEVICES = {
+    "captured_prev_of_any_shape": ("src/ends/encoder_calls.c", "if (shape.t == t->x.t && shape.c == t->x.c && shape.dtype == t->x.dtype) return DW_OK;", "return DW_OK;"),
+    "captured_prev_becomes_x": ("src/ends/encoder_calls.c", "dw_ticket_book(t, keys, !t->has_x)", "dw_ticket_book(t, keys, false)"),
+    "capturing_is_fine": ("cuda/staging.c", "if (!capturing) return DW_OK;", "if (capturing < 2) return DW_OK;"),
+    "stream_that_failed_is_done": ("cuda/staging.c", "if (error) status = complain(cuda, why, \"the stream failed\", error);", ""),
+    "frame_not_waited_for": ("transports/channel/channel_device.c", "dw_status status = dw_cuda_stream_wait(channel->cuda, stream, why);", "dw_status status = stream == why ? DW_ERR_IO : DW_OK;"),
+    "head_without_its_payloads": ("transports/channel/channel_device.c", "*len - head_len);", "*len - head_len - 1);"),
+    "failure_of_a_device_forgotten": ("transports/channel/channel_device.c", "return channel->device_status = DW_ERR_IO;", "return DW_ERR_IO;"),
+    "tensor_not_waited_for": ("transports/channel/channel_device.c", "if (dw_cuda_stream_wait(channel->cuda, y->stream, why) != DW_OK) return DW_ERR_IO;", "(void)dw_cuda_stream_wait(channel->cuda, y->stream, why);"),
+    "answers_wait_for_the_caller": ("transports/channel/channel_device.c", "channel->answers, &ticket);", "NULL, &ticket);"),
+    "stage_never_grows": ("transports/channel/channel_device.c", "if (bytes <= stage->cap) return DW_OK;", "if (stage->cap) return DW_OK;"),
+    "stage_always_new": ("transports/channel/channel_device.c", "if (bytes <= stage->cap) return DW_OK;", "if (bytes < stage->cap / 2) return DW_OK;"),
+    "stage_kept_for_ever": ("transports/channel/channel_device.c", "dw_cuda_unpin(channel->cuda, channel->taken.memory);", ""),
+    "place_of_nobody": ("transports/channel/channel_open.c", "if (!config->cuda && config->place) {", "if (!config->cuda && config->place > 9) {"),
+    "host_tensor_on_a_device": ("transports/channel/channel_send.c", "if (x->is_cuda != (channel->cuda != NULL)) {", "if (x->is_cuda && !channel->cuda) {"),
+    "host_y_on_a_device": ("transports/channel/channel_recv.c", "if (y->is_cuda != (channel->cuda != NULL)) {", "if (y->is_cuda && !channel->cuda) {"),
+}
 # fmt: on
 NEEDED = {
     "peers": ["tests/fuzz/replay_records", "tests/fuzz/replay_link"],
@@ -507,6 +525,7 @@ def main():
         *MUTANTS_OF_FRAMES,
         *MUTANTS_OF_SIZES,
         *MUTANTS_OF_CHANNELS,
+        *MUTANTS_OF_DEVICES,
     ]
     apart = {
         *MUTANTS_OF_ARM,
@@ -515,6 +534,7 @@ def main():
         *MUTANTS_OF_LINKS,
         *MUTANTS_OF_SIZES,
         *MUTANTS_OF_CHANNELS,
+        *MUTANTS_OF_DEVICES,
         *MUTANTS_OF_FRAMES,
     }
     chosen = {name: MUTANTS[name] for name in names if name not in apart}
@@ -522,6 +542,7 @@ def main():
     of_links = {name: MUTANTS_OF_LINKS[name] for name in names if name in MUTANTS_OF_LINKS}
     of_sizes = {name: MUTANTS_OF_SIZES[name] for name in names if name in MUTANTS_OF_SIZES}
     of_channels = {name: MUTANTS_OF_CHANNELS[name] for name in names if name in MUTANTS_OF_CHANNELS}
+    of_devices = {name: MUTANTS_OF_DEVICES[name] for name in names if name in MUTANTS_OF_DEVICES}
     of_arm = {name: MUTANTS_OF_ARM[name] for name in names if name in MUTANTS_OF_ARM}
     of_gpu = {name: MUTANTS_OF_GPU[name] for name in names if name in MUTANTS_OF_GPU}
     of_streams = {name: MUTANTS_OF_STREAMS[name] for name in names if name in MUTANTS_OF_STREAMS}
@@ -535,19 +556,21 @@ def main():
         if of_frames:
             set_up(tree, tree / "build-frames", "-Dcuda=disabled", "-Dgpu_archs=")
             survivors += try_each(source, tree, tree / "build-frames", "frames", of_frames)
-        if of_links or of_sizes or of_channels:
+        if of_links or of_sizes or of_channels or of_devices:
             set_up(
                 tree,
                 tree / "build-links",
                 "-Dtransports=enabled",
                 "-Dtls=disabled",
                 "-Dmpi=disabled",
+                "-Dcuda=enabled",
                 "-Dgpu_archs=",
             )
             for suite, mutants in (
                 ("peers", of_links),
                 ("sized", of_sizes),
                 ("channels", of_channels),
+                ("devices", of_devices),
             ):
                 if mutants:
                     survivors += try_each(source, tree, tree / "build-links", suite, mutants)
@@ -566,7 +589,11 @@ def main():
                 f"{len(of_arm)} mutants of 64-bit Arm are left out: {' or '.join(ARM_TOOLS)} is "
                 "missing"
             )
-    print(f"{len(names)} mutants, {len(survivors)} survive")
+    tried = (
+        *(chosen, of_frames, of_arm, of_gpu, of_streams),
+        *(of_links, of_sizes, of_channels, of_devices),
+    )
+    print(f"{sum(map(len, tried))} mutants, {len(survivors)} survive")
     sys.exit(1 if survivors else 0)
 
 

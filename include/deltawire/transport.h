@@ -4,6 +4,7 @@
 #ifndef DELTAWIRE_TRANSPORT_H
 #define DELTAWIRE_TRANSPORT_H
 
+#include "deltawire/cuda.h"
 #include "deltawire/deltawire.h"
 #include "deltawire/tls.h"
 
@@ -152,8 +153,11 @@ DW_API const char *dw_link_why(dw_link *link);
  * | id             | 1..0xffff, used once on a link; has the tags id << 8 ...   | -       |
  * | send, recv     | configs; NULL: nothing goes that way                       | NULL    |
  * | open_timeout_ms| until the peer's end has opened the same id                | 60000   |
+ * | cuda           | the device that x, y and prev lie on; NULL: main memory    | NULL    |
+ * | place          | where prev lies there (cuda.h)                             | device  |
  *
- * Threads: one thread may send while another receives. */
+ * The two ends need not be alike: the bits are the same. Threads: one thread may send while another
+ * receives. */
 typedef struct dw_channel dw_channel;
 
 typedef struct dw_channel_config {
@@ -161,10 +165,12 @@ typedef struct dw_channel_config {
     uint32_t id;
     const dw_config *send, *recv;
     uint32_t open_timeout_ms;
+    dw_cuda *cuda;
+    dw_cuda_place place;
 } dw_channel_config;
 
-/* Errors: ARGUMENT, CONFIG, MISMATCH (with both configs in *why), TIMEOUT, NO_MEMORY, the
- * link's. */
+/* Errors: ARGUMENT, CONFIG, MISMATCH (with both configs in *why), TIMEOUT, NO_MEMORY, the link's;
+ * with cuda those of dw_encoder_create_cuda. */
 DW_API dw_status dw_channel_open(dw_channel **channel, dw_link *link,
                                  const dw_channel_config *config, dw_why *why);
 /* Before dw_link_close. Waits until the peer has received what was sent, for it may ask for some of
@@ -179,6 +185,17 @@ DW_API dw_status dw_channel_send(dw_channel *channel, const dw_key *keys, const 
  * in dw_link_recv. A frame that was rejected is asked for again without the caller's help. */
 DW_API dw_status dw_channel_recv(dw_channel *channel, int timeout_ms, dw_key *keys,
                                  const dw_tensor *y);
+
+/* The same where x and y lie on the channel's device: work that is enqueued on a stream (CUstream,
+ * cudaStream_t; NULL: the default one), in order with what makes x and what reads y. Frames go
+ * through pinned memory of the channel's. Both wait until the stream has come so far, so that x and
+ * y are the caller's again on return; answers to the peer go by a stream of the channel's own. On
+ * an error y is undefined. Also ARGUMENT: the stream is capturing; IO: CUDA failed, which then
+ * stays. Without a device UNSUPPORTED, as are the two above with one. */
+DW_API dw_status dw_channel_send_cuda(dw_channel *channel, const dw_key *keys, const dw_tensor *x,
+                                      void *stream);
+DW_API dw_status dw_channel_recv_cuda(dw_channel *channel, int timeout_ms, dw_key *keys,
+                                      const dw_tensor *y, void *stream);
 
 /* Tells the peer, with the next frame, to forget a key of what we send. */
 DW_API dw_status dw_channel_forget(dw_channel *channel, dw_key key);

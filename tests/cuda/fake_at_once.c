@@ -56,13 +56,6 @@ FUNCTION(cuMemcpyDtoH_v2, void *to, uintptr_t from, size_t bytes)
     return 0;
 }
 
-FUNCTION(cuMemcpyAsync, uintptr_t to, uintptr_t from, size_t bytes, void *stream)
-{
-    (void)stream;
-    copy((void *)to, (const void *)from, bytes);
-    return 0;
-}
-
 FUNCTION(cuEventCreate, void **event, unsigned flags)
 {
     *event = calloc(1, sizeof(struct timespec));

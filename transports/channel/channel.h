@@ -6,6 +6,7 @@
  * | channel_greeting.c | what the two ends must agree on                                  |
  * | channel_send.c     | encoder, copies of frames not acknowledged, answers to requests  |
  * | channel_recv.c     | decoder, requests for rejected frames                            |
+ * | channel_device.c   | encoder and decoder on a device: pinned memory, streams          |
  * | channel_tell.c     | short messages to the peer; the last error                       |
  * | envelope.c         | the channel's own header in front of every message               |
  */
@@ -43,11 +44,30 @@ typedef struct dw_kept_frame {
 /* One direction's last error. */
 enum { DW_WHY_SEND = 0, DW_WHY_RECV = 1 };
 
+/* A tensor of the caller's, and the stream that it is in order with on a device. */
+typedef struct dw_channel_tensor {
+    const dw_tensor *view;
+    void *stream;
+    bool is_cuda; /* which of the calls it came by */
+} dw_channel_tensor;
+
+/* Pinned memory that frames go through. */
+typedef struct dw_channel_stage {
+    void *memory;
+    size_t cap;
+} dw_channel_stage;
+
 struct dw_channel {
     dw_link *link;
     uint32_t id;
     bool sends, receives;
     dw_config send, recv;
+
+    /* A device, or NULL. The stages are guarded as encoder and decoder are. */
+    dw_cuda *cuda;
+    void *answers; /* the stream by which frames of prev itself are made */
+    dw_channel_stage sent, taken;
+    dw_status device_status; /* of sending: once it is not DW_OK, for ever */
 
     /* Sending. encoder_lock may be held for as long as an encode takes, so the link's thread only
      * tries it: what it cannot do at once waits in replies, and whoever holds the lock does it
@@ -114,6 +134,20 @@ void dw_channel_take_control(void *channel, const void *data, size_t len);
 /* Waits until the peer has acknowledged all frames, closed, or the link's close timeout is over. */
 void dw_channel_wait_acknowledged(dw_channel *channel);
 void dw_channel_release_sent(dw_channel *channel);
+
+/* channel_device.c; open: after encoder and decoder were made; release: before they end. The others
+ * are dw_encode, dw_encoder_resync and dw_decode for frames in main memory and tensors on the
+ * device: they return when that is done. *why: a sentence for any error. */
+dw_status dw_channel_device_open(dw_channel *channel, dw_why *why);
+void dw_channel_device_release(dw_channel *channel);
+dw_status dw_channel_device_encode(dw_channel *channel, const dw_key *keys,
+                                   const dw_channel_tensor *x, void *frame, size_t cap, size_t *len,
+                                   dw_why *why);
+dw_status dw_channel_device_resync(dw_channel *channel, const dw_key *keys, uint32_t n, void *frame,
+                                   size_t cap, size_t *len, dw_why *why);
+dw_status dw_channel_device_decode(dw_channel *channel, const void *frame, size_t len,
+                                   const dw_channel_tensor *y, void *reply, size_t reply_cap,
+                                   size_t *reply_len, dw_why *why);
 
 /* channel_recv.c */
 void dw_channel_release_received(dw_channel *channel);

@@ -44,6 +44,7 @@ static void free_channel(dw_channel *channel)
 {
     dw_channel_release_sent(channel);
     dw_channel_release_received(channel);
+    dw_channel_device_release(channel);
     dw_encoder_destroy(channel->encoder);
     dw_decoder_destroy(channel->decoder);
     pthread_mutex_destroy(&channel->encoder_lock);
@@ -54,22 +55,44 @@ static void free_channel(dw_channel *channel)
     free(channel);
 }
 
+static dw_status make_encoder(dw_channel *channel, const dw_channel_config *config,
+                              dw_cuda_place place, dw_why *why)
+{
+    dw_why said = {.text = ""};
+    dw_status status = take_config(&channel->send, config->send, why);
+    if (status != DW_OK) return status;
+    status = config->cuda ? dw_encoder_create_cuda(&channel->encoder, &channel->send, config->cuda,
+                                                   place, &said)
+                          : dw_encoder_create_why(&channel->encoder, &channel->send, &said);
+    channel->sends = status == DW_OK;
+    return status == DW_OK ? DW_OK
+                           : dw_link_report(why, status, "channel %u: %.200s", channel->id,
+                                            said.text[0] ? said.text : dw_status_string(status));
+}
+
+static dw_status make_decoder(dw_channel *channel, const dw_channel_config *config,
+                              dw_cuda_place place, dw_why *why)
+{
+    dw_why said = {.text = ""};
+    dw_status status = take_config(&channel->recv, config->recv, why);
+    if (status != DW_OK) return status;
+    status = config->cuda ? dw_decoder_create_cuda(&channel->decoder, &channel->recv, config->cuda,
+                                                   place, &said)
+                          : dw_decoder_create_why(&channel->decoder, &channel->recv, &said);
+    channel->receives = status == DW_OK;
+    return status == DW_OK ? DW_OK
+                           : dw_link_report(why, status, "channel %u: %.200s", channel->id,
+                                            said.text[0] ? said.text : dw_status_string(status));
+}
+
 static dw_status make_codecs(dw_channel *channel, const dw_channel_config *config, dw_why *why)
 {
     dw_status status = DW_OK;
-    if (config->send) {
-        status = take_config(&channel->send, config->send, why);
-        if (status == DW_OK) status = dw_encoder_create(&channel->encoder, &channel->send);
-    }
-    if (status == DW_OK && config->recv) {
-        status = take_config(&channel->recv, config->recv, why);
-        if (status == DW_OK) status = dw_decoder_create(&channel->decoder, &channel->recv);
-    }
-    channel->sends = channel->encoder != NULL;
-    channel->receives = channel->decoder != NULL;
-    if (status != DW_OK && !why->text[0]) {
-        dw_link_report(why, status, "channel %u: %s", channel->id, dw_status_string(status));
-    }
+    dw_cuda_place place = config->place ? config->place : DW_CUDA_DEVICE;
+    channel->cuda = config->cuda;
+    if (config->send) status = make_encoder(channel, config, place, why);
+    if (status == DW_OK && config->recv) status = make_decoder(channel, config, place, why);
+    if (status == DW_OK && channel->cuda) status = dw_channel_device_open(channel, why);
     return status;
 }
 
@@ -95,6 +118,12 @@ dw_status dw_channel_open(dw_channel **channel, dw_link *link, const dw_channel_
     if (!config->send && !config->recv) {
         return dw_link_report(why, DW_ERR_ARGUMENT,
                               "channel %u: name a send config, a recv config, or both", config->id);
+    }
+    if (!config->cuda && config->place) {
+        return dw_link_report(why, DW_ERR_ARGUMENT,
+                              "channel %u: place is set and cuda is NULL: name the device, or "
+                              "leave place 0 for tensors in main memory",
+                              config->id);
     }
     dw_channel *made = calloc(1, sizeof *made);
     if (!made || !make_locks(made)) {

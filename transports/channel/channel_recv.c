@@ -229,21 +229,35 @@ static void accept_frame(dw_channel *channel)
     channel->patience_ms = channel->link->retry_ms;
 }
 
+/* As dw_decode, wherever y lies. */
+static dw_status decode(dw_channel *channel, const void *frame, size_t frame_len,
+                        const dw_channel_tensor *y, void *reply, size_t reply_cap,
+                        size_t *reply_len)
+{
+    dw_why why;
+    pthread_mutex_lock(&channel->decoder_lock);
+    dw_status status = channel->cuda ? dw_channel_device_decode(channel, frame, frame_len, y, reply,
+                                                                reply_cap, reply_len, &why)
+                                     : dw_decode(channel->decoder, frame, frame_len, y->view, reply,
+                                                 reply_cap, reply_len);
+    pthread_mutex_unlock(&channel->decoder_lock);
+    if (status != DW_OK)
+        report(channel, status, channel->cuda ? why.text : dw_decoder_why(channel->decoder));
+    return status;
+}
+
 /* Decodes into y with the reply in its envelope behind `room` (NULL: none is given) and sends
  * that. */
-static dw_status decode_and_reply(dw_channel *channel, dw_key *keys, const dw_tensor *y,
+static dw_status decode_and_reply(dw_channel *channel, dw_key *keys, const dw_channel_tensor *y,
                                   unsigned char *room, size_t reply_cap)
 {
     const unsigned char *frame = (const unsigned char *)channel->held + DW_ENVELOPE_BYTES;
     size_t frame_len = channel->held_len - DW_ENVELOPE_BYTES;
     unsigned char *reply = room ? room + DW_ENVELOPE_BYTES : NULL;
     size_t reply_len = 0;
-    pthread_mutex_lock(&channel->decoder_lock);
-    dw_status status =
-        dw_decode(channel->decoder, frame, frame_len, y, reply, reply_cap, &reply_len);
-    pthread_mutex_unlock(&channel->decoder_lock);
+    dw_status status = decode(channel, frame, frame_len, y, reply, reply_cap, &reply_len);
     if (status == DW_OK) {
-        if (keys) dw_frame_keys(frame, frame_len, y->n, keys);
+        if (keys) dw_frame_keys(frame, frame_len, y->view->n, keys);
         if (room) {
             dw_envelope_seal(room, channel->link->session, DW_ENVELOPE_ACK, DW_OK,
                              channel->expected, reply_len);
@@ -254,7 +268,6 @@ static dw_status decode_and_reply(dw_channel *channel, dw_key *keys, const dw_te
         accept_frame(channel);
         return DW_OK;
     }
-    report(channel, status, dw_decoder_why(channel->decoder));
     dw_status asked = status;
     if (!is_callers(status)) {
         release(channel, &channel->held);
@@ -271,10 +284,10 @@ static dw_status decode_and_reply(dw_channel *channel, dw_key *keys, const dw_te
     return asked;
 }
 
-static dw_status decode_held(dw_channel *channel, dw_key *keys, const dw_tensor *y)
+static dw_status decode_held(dw_channel *channel, dw_key *keys, const dw_channel_tensor *y)
 {
     void *room = NULL;
-    size_t reply_cap = dw_reply_bound(y->n);
+    size_t reply_cap = dw_reply_bound(y->view->n);
     if (can_ask(channel)) {
         dw_status status =
             dw_link_send_begin_always(channel->link, dw_channel_tag(channel, DW_TAG_CONTROL),
@@ -286,13 +299,20 @@ static dw_status decode_held(dw_channel *channel, dw_key *keys, const dw_tensor 
     return decode_and_reply(channel, keys, y, room, reply_cap);
 }
 
-dw_status dw_channel_recv(dw_channel *channel, int timeout_ms, dw_key *keys, const dw_tensor *y)
+static dw_status receive(dw_channel *channel, int timeout_ms, dw_key *keys,
+                         const dw_channel_tensor *y)
 {
     if (!channel || !dw_owner_is_us(&channel->link->owner)) return DW_ERR_ARGUMENT;
-    if (!channel->receives || !y) {
+    if (!channel->receives || !y->view) {
         return report(channel, DW_ERR_ARGUMENT,
                       "receiving needs a channel that was opened with a recv config, "
                       "and a tensor");
+    }
+    if (y->is_cuda != (channel->cuda != NULL)) {
+        return report(channel, DW_ERR_UNSUPPORTED,
+                      y->is_cuda ? "this channel was opened without cuda: call dw_channel_recv"
+                                 : "this channel's tensors lie on a GPU: call "
+                                   "dw_channel_recv_cuda");
     }
     int64_t deadline =
         timeout_ms < 0 ? INT64_MAX : dw_link_now_ns() + (int64_t)timeout_ms * DW_NS_PER_MS;
@@ -302,6 +322,18 @@ dw_status dw_channel_recv(dw_channel *channel, int timeout_ms, dw_key *keys, con
         status = decode_held(channel, keys, y);
         if (status != DW_OK || !channel->requested) return status;
     }
+}
+
+dw_status dw_channel_recv(dw_channel *channel, int timeout_ms, dw_key *keys, const dw_tensor *y)
+{
+    return receive(channel, timeout_ms, keys, &(dw_channel_tensor){.view = y});
+}
+
+dw_status dw_channel_recv_cuda(dw_channel *channel, int timeout_ms, dw_key *keys,
+                               const dw_tensor *y, void *stream)
+{
+    return receive(channel, timeout_ms, keys,
+                   &(dw_channel_tensor){.view = y, .stream = stream, .is_cuda = true});
 }
 
 dw_counters dw_channel_received(dw_channel *channel)

@@ -64,6 +64,16 @@ static dw_status refuse(dw_channel *channel, uint64_t sequence, const char *sent
                            strlen(sentence));
 }
 
+/* As dw_encoder_resync, wherever prev lies. */
+static dw_status make_resync(dw_channel *channel, const dw_key *keys, uint32_t n, void *frame,
+                             size_t cap, size_t *len, dw_why *why)
+{
+    if (channel->cuda) return dw_channel_device_resync(channel, keys, n, frame, cap, len, why);
+    dw_status status = dw_encoder_resync(channel->encoder, keys, n, frame, cap, len);
+    return status == DW_OK ? DW_OK
+                           : dw_link_report(why, status, "%s", dw_encoder_why(channel->encoder));
+}
+
 /* The receiver's state is not ours: a frame that carries prev itself brings it back into step and
  * gives it the tensor. It takes the place of the copy. */
 static dw_status resync(dw_channel *channel, uint64_t sequence, const dw_kept_frame *kept)
@@ -90,8 +100,9 @@ static dw_status resync(dw_channel *channel, uint64_t sequence, const dw_kept_fr
                         "the whole state in one frame is past max_message_bytes; raise that");
     } else if (status == DW_OK) {
         size_t len;
-        dw_status made = dw_encoder_resync(channel->encoder, keys, info.n,
-                                           (unsigned char *)room + DW_ENVELOPE_BYTES, cap, &len);
+        dw_why why;
+        dw_status made = make_resync(channel, keys, info.n,
+                                     (unsigned char *)room + DW_ENVELOPE_BYTES, cap, &len, &why);
         if (made == DW_OK) {
             dw_envelope_seal(room, channel->link->session, DW_ENVELOPE_RESENT, DW_OK, sequence,
                              len);
@@ -100,7 +111,7 @@ static dw_status resync(dw_channel *channel, uint64_t sequence, const dw_kept_fr
             status = dw_link_send_end(channel->link, room, DW_ENVELOPE_BYTES + len);
         } else {
             dw_link_send_end(channel->link, room, DW_LINK_DROP);
-            status = refuse(channel, sequence, dw_encoder_why(channel->encoder));
+            status = refuse(channel, sequence, why.text);
         }
     }
     free(keys);
@@ -266,15 +277,19 @@ static bool is_closed_by_peer(dw_channel *channel)
 }
 
 /* The encoder's lock is held. */
-static dw_status encode_into(dw_channel *channel, const dw_key *keys, const dw_tensor *x,
+static dw_status encode_into(dw_channel *channel, const dw_key *keys, const dw_channel_tensor *x,
                              void *room, size_t bound)
 {
     answer_all(channel);
     size_t len;
-    dw_status status = dw_encode(channel->encoder, keys, x,
-                                 (unsigned char *)room + DW_ENVELOPE_BYTES, bound, &len);
+    dw_why why;
+    unsigned char *frame = (unsigned char *)room + DW_ENVELOPE_BYTES;
+    dw_status status = channel->cuda
+                           ? dw_channel_device_encode(channel, keys, x, frame, bound, &len, &why)
+                           : dw_encode(channel->encoder, keys, x->view, frame, bound, &len);
     if (status != DW_OK) {
-        dw_channel_report(channel, DW_WHY_SEND, status, dw_encoder_why(channel->encoder));
+        dw_channel_report(channel, DW_WHY_SEND, status,
+                          channel->cuda ? why.text : dw_encoder_why(channel->encoder));
         dw_link_send_end(channel->link, room, DW_LINK_DROP);
         return status;
     }
@@ -288,26 +303,39 @@ static dw_status encode_into(dw_channel *channel, const dw_key *keys, const dw_t
     return status == DW_OK ? DW_OK : dw_channel_report_link(channel, DW_WHY_SEND, status);
 }
 
-dw_status dw_channel_send(dw_channel *channel, const dw_key *keys, const dw_tensor *x)
+static dw_status check_send(dw_channel *channel, const dw_key *keys, const dw_channel_tensor *x)
 {
-    if (!channel || !dw_owner_is_us(&channel->link->owner)) return DW_ERR_ARGUMENT;
-    if (!channel->sends || !keys || !x) {
+    if (!channel->sends || !keys || !x->view) {
         return dw_channel_report(
             channel, DW_WHY_SEND, DW_ERR_ARGUMENT,
             "sending needs a channel that was opened with a send config, keys and a tensor");
+    }
+    if (x->is_cuda != (channel->cuda != NULL)) {
+        return dw_channel_report(
+            channel, DW_WHY_SEND, DW_ERR_UNSUPPORTED,
+            x->is_cuda ? "this channel was opened without cuda: call dw_channel_send"
+                       : "this channel's tensors lie on a GPU: call dw_channel_send_cuda");
     }
     if (is_closed_by_peer(channel)) {
         return dw_channel_report(channel, DW_WHY_SEND, DW_ERR_PEER,
                                  "the peer closed its end of this channel");
     }
-    size_t bound = dw_frame_bound(&channel->send, x);
+    return DW_OK;
+}
+
+static dw_status send_tensor(dw_channel *channel, const dw_key *keys, const dw_channel_tensor *x)
+{
+    if (!channel || !dw_owner_is_us(&channel->link->owner)) return DW_ERR_ARGUMENT;
+    dw_status status = check_send(channel, keys, x);
+    if (status != DW_OK) return status;
+    size_t bound = dw_frame_bound(&channel->send, x->view);
     if (bound == 0) {
         return dw_channel_report(
             channel, DW_WHY_SEND, DW_ERR_ARGUMENT,
             "the tensor has no data, an extent of zero, or strides that overlap");
     }
     void *room;
-    dw_status status = reserve(channel, DW_ENVELOPE_BYTES + bound, &room);
+    status = reserve(channel, DW_ENVELOPE_BYTES + bound, &room);
     if (status == DW_ERR_LIMIT) {
         return dw_channel_report(
             channel, DW_WHY_SEND, status,
@@ -320,6 +348,18 @@ dw_status dw_channel_send(dw_channel *channel, const dw_key *keys, const dw_tens
     pthread_mutex_unlock(&channel->encoder_lock);
     answer_if_free(channel);
     return status;
+}
+
+dw_status dw_channel_send(dw_channel *channel, const dw_key *keys, const dw_tensor *x)
+{
+    return send_tensor(channel, keys, &(dw_channel_tensor){.view = x});
+}
+
+dw_status dw_channel_send_cuda(dw_channel *channel, const dw_key *keys, const dw_tensor *x,
+                               void *stream)
+{
+    return send_tensor(channel, keys,
+                       &(dw_channel_tensor){.view = x, .stream = stream, .is_cuda = true});
 }
 
 dw_status dw_channel_forget(dw_channel *channel, dw_key key)

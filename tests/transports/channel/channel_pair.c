@@ -56,6 +56,7 @@ void channels_prepare(test_channels *channels, const suite_backend *backend, con
     for (int i = 0; i < 2; i++) {
         channels->config[i] =
             (dw_channel_config){.struct_size = sizeof(dw_channel_config), .id = ID};
+        where_configure(&channels->config[i], i);
         if (!texts[i]) continue;
         dw_why why;
         if (dw_config_parse(&channels->codec[i], texts[i], &why))
@@ -107,6 +108,17 @@ void channels_close(test_channels *channels)
     pthread_join(other, NULL);
     suite_close(&channels->links);
     pthread_mutex_destroy(&channels->wire.lock);
+    for (int i = 0; i < 2; i++) where_end(&channels->config[i]);
+}
+
+void channels_lose_state(test_channels *channels)
+{
+    dw_channel *receiver = channels->end[1];
+    dw_decoder_destroy(receiver->decoder);
+    assert_int_equal(receiver->cuda ? dw_decoder_create_cuda(&receiver->decoder, &receiver->recv,
+                                                             receiver->cuda, DW_CUDA_DEVICE, NULL)
+                                    : dw_decoder_create(&receiver->decoder, &receiver->recv),
+                     DW_OK);
 }
 
 /* ---- Tensors --------------------------------------------------------------------------------- */
@@ -127,7 +139,7 @@ void channels_send(test_channels *channels, int i)
     float x[N * T * C];
     channels_make_tensor(i, keys, x);
     const dw_tensor view = dw_tensor_3d(x, DW_F32, N, T, C);
-    const dw_status status = dw_channel_send(channels->end[0], keys, &view);
+    const dw_status status = where_send(channels->end[0], keys, &view);
     if (status != DW_OK)
         fail_msg("send %d: %d, %s", i, (int)status, dw_channel_why(channels->end[0]));
 }
@@ -136,7 +148,7 @@ dw_status channels_receive(test_channels *channels, int timeout_ms, dw_key keys[
                            float y[N * T * C])
 {
     const dw_tensor view = dw_tensor_3d(y, DW_F32, N, T, C);
-    return dw_channel_recv(channels->end[1], timeout_ms, keys, &view);
+    return where_recv(channels->end[1], timeout_ms, keys, &view);
 }
 
 void channels_expect(test_channels *channels, test_reference *reference, int i)

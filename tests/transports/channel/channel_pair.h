@@ -8,6 +8,7 @@
 
 #include "channel/channel.h"
 #include "support/tool.h"
+#include "whereabouts.h"
 
 enum { N = 2, T = 5, C = 96, ID = 3, KEYS = 6, PATIENCE_MS = 60000 };
 enum { TENSOR_BYTES = N * T * C * 4 };
@@ -48,6 +49,9 @@ void channels_prepare(test_channels *channels, const suite_backend *backend, con
 void channels_try_open(test_channels *channels); /* whatever comes of it: see status */
 void channels_open(test_channels *channels, const suite_backend *backend, const char *config);
 void channels_close(test_channels *channels);
+
+/* The receiver's decoder begins anew, as after a crash. */
+void channels_lose_state(test_channels *channels);
 
 /* Tensor number i visits N of the KEYS keys; values drift from epoch to epoch. */
 void channels_make_tensor(int i, dw_key keys[N], float x[N * T * C]);

@@ -206,7 +206,7 @@ static void a_broken_wire_is_the_error_of_both_ends(void **state)
     dw_status sending = DW_OK, receiving = DW_OK;
     for (int i = 0; i < 40 && (sending == DW_OK || receiving == DW_OK); i++) {
         channels_make_tensor(i, keys, x);
-        if (sending == DW_OK) sending = dw_channel_send(channels.end[0], keys, &view);
+        if (sending == DW_OK) sending = where_send(channels.end[0], keys, &view);
         if (receiving == DW_OK) receiving = channels_receive(&channels, PATIENCE_MS, keys, y);
     }
     assert_int_equal(sending, DW_ERR_PEER);
@@ -215,8 +215,9 @@ static void a_broken_wire_is_the_error_of_both_ends(void **state)
     channels_close(&channels);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    where_begin(argc, argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_fault_is_healed),
         cmocka_unit_test(every_kind_of_message_may_be_lost_or_doubled),

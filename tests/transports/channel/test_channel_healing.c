@@ -181,14 +181,12 @@ static void recover(const char *config, int lose_all)
         while (sent < 24 && sent < i + 2) channels_send(&channels, sent++);
         if (i == 9 || i == 16) {
             if (lose_all) {
-                dw_decoder_destroy(channels.end[1]->decoder);
-                assert_int_equal(
-                    dw_decoder_create(&channels.end[1]->decoder, &channels.end[1]->recv), DW_OK);
+                channels_lose_state(&channels);
             } else {
                 dw_tensor prev;
                 const dw_key key = {.sample = 3, .slice = 4};
                 assert_int_equal(dw_decoder_peek(channels.end[1]->decoder, key, &prev), DW_OK);
-                ((float *)prev.data)[17] += 1.0f; /* memory that rotted */
+                where_rot(channels.end[1], (float *)prev.data + 17);
             }
         }
         channels_expect(&channels, &reference, i);
@@ -220,8 +218,7 @@ static void a_state_too_large_for_a_message_is_an_error(void **state)
         channels_send(&channels, i);
         assert_int_equal(channels_receive(&channels, PATIENCE_MS, keys, y), DW_OK);
     }
-    dw_decoder_destroy(channels.end[1]->decoder);
-    assert_int_equal(dw_decoder_create(&channels.end[1]->decoder, &channels.end[1]->recv), DW_OK);
+    channels_lose_state(&channels);
     channels_send(&channels, KEYS / N);
     assert_int_equal(channels_receive(&channels, PATIENCE_MS, keys, y), DW_ERR_BASE);
     assert_non_null(strstr(dw_channel_why(channels.end[1]), "max_message_bytes"));
@@ -245,8 +242,7 @@ static void without_replies_a_lost_state_is_an_error(void **state)
         channels_send(&channels, i);
         assert_int_equal(channels_receive(&channels, PATIENCE_MS, keys, y), DW_OK);
     }
-    dw_decoder_destroy(channels.end[1]->decoder);
-    assert_int_equal(dw_decoder_create(&channels.end[1]->decoder, &channels.end[1]->recv), DW_OK);
+    channels_lose_state(&channels);
     channels_send(&channels, KEYS / N);
     assert_int_equal(channels_receive(&channels, PATIENCE_MS, keys, y), DW_ERR_BASE);
     assert_string_not_equal(dw_channel_why(channels.end[1]), "");
@@ -271,7 +267,7 @@ static void *send_all(void *context)
         float x[N * T * C];
         channels_make_tensor(i, keys, x);
         const dw_tensor view = dw_tensor_3d(x, DW_F32, N, T, C);
-        traffic->status = dw_channel_send(traffic->channels->end[traffic->end], keys, &view);
+        traffic->status = where_send(traffic->channels->end[traffic->end], keys, &view);
         if (i % 16 == 0) dw_channel_received(traffic->channels->end[traffic->end]);
     }
     return NULL;
@@ -285,7 +281,7 @@ static void *receive_all(void *context)
         float y[N * T * C], x[N * T * C];
         const dw_tensor view = dw_tensor_3d(y, DW_F32, N, T, C);
         traffic->status =
-            dw_channel_recv(traffic->channels->end[traffic->end], PATIENCE_MS, keys, &view);
+            where_recv(traffic->channels->end[traffic->end], PATIENCE_MS, keys, &view);
         channels_make_tensor(i, expected, x);
         if (traffic->status == DW_OK && keys[0].sample != expected[0].sample)
             traffic->status = DW_ERR_MISMATCH;
@@ -329,8 +325,9 @@ static void both_directions_run_at_once_and_heal(void **state)
     }
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    where_begin(argc, argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(heals_a_frame_that_was_damaged_anywhere),
         cmocka_unit_test(heals_when_the_answer_is_damaged_too),

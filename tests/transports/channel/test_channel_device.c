@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_channel_device.c - what only channels with a device are told, and tell: places, streams, and
+ * a driver that fails. */
+#include "../../cuda/fake_cuda.h"
+#include "channel_pair.h"
+
+/* Opens the sender's end alone; nobody waits for it. */
+static dw_status try_open(test_channels *channels, dw_why *why)
+{
+    dw_channel *channel;
+    channels->config[0].open_timeout_ms = 1;
+    dw_status status =
+        dw_channel_open(&channel, channels->links.link[0], &channels->config[0], why);
+    assert_null(channel);
+    return status;
+}
+
+static void a_place_wants_a_device_and_a_name(void **state)
+{
+    (void)state;
+    test_channels channels;
+    dw_why why;
+    channels_prepare(&channels, &channels_backends[0], "delta:bits=4", "delta:bits=4");
+    suite_open(&channels.links);
+    dw_channel_config right = channels.config[0];
+    channels.config[0].place = (dw_cuda_place)7;
+    assert_int_equal(try_open(&channels, &why), DW_ERR_ARGUMENT);
+    assert_non_null(strstr(why.text, "channel 3"));
+    assert_non_null(strstr(why.text, "DW_CUDA_PINNED"));
+    channels.config[0].cuda = NULL;
+    channels.config[0].place = DW_CUDA_DEVICE;
+    assert_int_equal(try_open(&channels, &why), DW_ERR_ARGUMENT);
+    assert_non_null(strstr(why.text, "cuda is NULL"));
+    channels.config[0] = right;
+    channels.config[0].struct_size = offsetof(dw_channel_config, cuda); /* before there were any */
+    assert_int_equal(try_open(&channels, &why), DW_ERR_TIMEOUT);
+    channels.config[0] = right;
+    assert_int_equal(try_open(&channels, &why), DW_ERR_TIMEOUT);
+    channels_close(&channels);
+}
+
+static void calls_of_the_other_kind_are_unsupported(void **state)
+{
+    (void)state;
+    test_channels channels;
+    channels_open(&channels, &channels_backends[0], "raw:f32");
+    dw_key keys[N];
+    float x[N * T * C];
+    channels_make_tensor(0, keys, x);
+    const dw_tensor view = dw_tensor_3d(x, DW_F32, N, T, C);
+    dw_channel *sender = channels.end[0], *receiver = channels.end[1];
+    assert_int_equal(dw_channel_send(sender, keys, &view), DW_ERR_UNSUPPORTED);
+    assert_non_null(strstr(dw_channel_why(sender), "dw_channel_send_cuda"));
+    assert_int_equal(dw_channel_recv(receiver, 0, keys, &view), DW_ERR_UNSUPPORTED);
+    assert_non_null(strstr(dw_channel_why(receiver), "dw_channel_recv_cuda"));
+    assert_int_equal(dw_channel_send_cuda(sender, NULL, &view, NULL), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_channel_send_cuda(sender, keys, NULL, NULL), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_channel_send_cuda(receiver, keys, &view, NULL), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_channel_send_cuda(NULL, keys, &view, NULL), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_channel_recv_cuda(receiver, 0, keys, NULL, NULL), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_channel_recv_cuda(sender, 0, keys, &view, NULL), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_channel_recv_cuda(NULL, 0, keys, &view, NULL), DW_ERR_ARGUMENT);
+    channels_close(&channels);
+    channels_prepare(&channels, &channels_backends[0], "raw:f32", "raw:f32");
+    dw_channel_config with[2] = {channels.config[0], channels.config[1]};
+    for (int i = 0; i < 2; i++) channels.config[i].cuda = NULL, channels.config[i].place = 0;
+    channels_try_open(&channels);
+    sender = channels.end[0], receiver = channels.end[1];
+    assert_int_equal(dw_channel_send_cuda(sender, keys, &view, NULL), DW_ERR_UNSUPPORTED);
+    assert_non_null(strstr(dw_channel_why(sender), "call dw_channel_send"));
+    assert_int_equal(dw_channel_recv_cuda(receiver, 0, keys, &view, NULL), DW_ERR_UNSUPPORTED);
+    assert_non_null(strstr(dw_channel_why(receiver), "call dw_channel_recv"));
+    for (int i = 0; i < 2; i++) channels.config[i] = with[i];
+    channels_close(&channels);
+}
+
+/* Nothing goes into a graph: the frame stays, and a stream that runs takes it. */
+static void a_stream_that_captures_is_refused(void **state)
+{
+    (void)state;
+    fake_cuda *fake = fake_cuda_get();
+    test_channels channels;
+    test_reference reference = {.next = 0};
+    channels_open(&channels, &channels_backends[0], "delta:bits=4");
+    test_pair_open(&reference.pair, "delta:bits=4", N, T, C, DW_F32);
+    for (int i = 0; i < 6; i++) {
+        dw_key keys[N];
+        float x[N * T * C];
+        channels_make_tensor(i, keys, x);
+        const dw_tensor view = dw_tensor_3d(x, DW_F32, N, T, C);
+        long enqueued = fake->launches + fake->copies;
+        fake->capturing = true;
+        assert_int_equal(where_send(channels.end[0], keys, &view), DW_ERR_ARGUMENT);
+        fake->capturing = false;
+        assert_non_null(strstr(dw_channel_why(channels.end[0]), "capturing"));
+        assert_int_equal(fake->launches + fake->copies, enqueued);
+        channels_send(&channels, i);
+        enqueued = fake->launches + fake->copies;
+        fake->capturing = true;
+        assert_int_equal(channels_receive(&channels, PATIENCE_MS, keys, x), DW_ERR_ARGUMENT);
+        fake->capturing = false;
+        assert_non_null(strstr(dw_channel_why(channels.end[1]), "capturing"));
+        assert_int_equal(fake->launches + fake->copies, enqueued);
+        channels_expect(&channels, &reference, i);
+    }
+    test_pair_close(&reference.pair);
+    channels_close(&channels);
+}
+
+/* What a stream that failed was to make is lost, and may be written for ever: both directions end,
+ * each with its reason. */
+static void a_stream_that_fails_ends_its_direction(void **state)
+{
+    (void)state;
+    fake_cuda *fake = fake_cuda_get();
+    for (int end = 0; end < 2; end++) {
+        test_channels channels;
+        dw_key keys[N];
+        float x[N * T * C];
+        channels_open(&channels, &channels_backends[0], "delta:bits=4,replies=never");
+        channels_make_tensor(0, keys, x);
+        const dw_tensor view = dw_tensor_3d(x, DW_F32, N, T, C);
+        if (end) channels_send(&channels, 0);
+        for (int i = 0; i < 3; i++) {
+            fake->broken_stream = i == 0;
+            dw_status status = end ? where_recv(channels.end[1], PATIENCE_MS, keys, &view)
+                                   : where_send(channels.end[0], keys, &view);
+            assert_int_equal(status, DW_ERR_IO);
+            assert_non_null(strstr(dw_channel_why(channels.end[end]),
+                                   i && !end ? "another channel" : "stream failed"));
+        }
+        channels_close(&channels);
+    }
+}
+
+/* The driver fails once, at each of its calls in turn, while a tensor goes over: whoever made the
+ * call hears of it, or the tensor arrives. */
+static void a_driver_that_fails_once_is_told(void **state)
+{
+    (void)state;
+    fake_cuda *fake = fake_cuda_get();
+    int failed[2] = {0};
+    for (int end = 0; end < 2; end++) {
+        for (long at = 0, none = 0; none < 3; at++) {
+            test_channels channels;
+            dw_key keys[N];
+            float x[N * T * C];
+            dw_status status[2];
+            channels_open(&channels, &channels_backends[0], "delta:bits=4,key=raw,replies=never");
+            channels_make_tensor(0, keys, x);
+            const dw_tensor view = dw_tensor_3d(x, DW_F32, N, T, C);
+            for (int i = 0; i < 2; i++) {
+                fake->calls = 0;
+                fake->fail_at = i == end ? at : -1;
+                status[i] = i ? where_recv(channels.end[1], PATIENCE_MS, keys, &view)
+                              : where_send(channels.end[0], keys, &view);
+                fake->fail_at = -1;
+                fake->forget_mode();
+                if (status[0] != DW_OK) break;
+            }
+            none = status[end] == DW_OK ? none + 1 : 0;
+            if (status[end] != DW_OK) {
+                assert_true(status[end] == DW_ERR_IO || status[end] == DW_ERR_NO_MEMORY);
+                assert_string_not_equal(dw_channel_why(channels.end[end]), "");
+                failed[end]++;
+            }
+            channels_close(&channels);
+        }
+        assert_true(failed[end] > 5);
+    }
+}
+
+/* prev itself, asked for while the caller's stream may be busy, is made by the channel's own. */
+static void answers_have_a_stream_of_their_own(void **state)
+{
+    (void)state;
+    static unsigned char frame[1 << 16];
+    test_channels channels;
+    dw_key keys[N];
+    float x[N * T * C];
+    dw_why why;
+    size_t len;
+    channels_open(&channels, &channels_backends[0], "delta:bits=3");
+    dw_channel *sender = channels.end[0];
+    assert_int_equal(fake_cuda_get()->streams, 1);
+    assert_non_null(sender->answers);
+    assert_null(channels.end[1]->answers);
+    channels_send(&channels, 0);
+    assert_int_equal(channels_receive(&channels, PATIENCE_MS, keys, x), DW_OK);
+    pthread_mutex_lock(&sender->encoder_lock);
+    fake_cuda_get()->last_stream = NULL;
+    assert_int_equal(dw_channel_device_resync(sender, keys, N, frame, sizeof frame, &len, &why),
+                     DW_OK);
+    assert_ptr_equal(fake_cuda_get()->last_stream, sender->answers);
+    pthread_mutex_unlock(&sender->encoder_lock);
+    channels_close(&channels);
+}
+
+static void a_lost_state_comes_back_key_by_key(void **state)
+{
+    (void)state;
+    test_channels channels;
+    test_reference reference = {.next = 0};
+    channels_open(&channels, &channels_backends[0], "delta:bits=3");
+    test_pair_open(&reference.pair, "delta:bits=3", N, T, C, DW_F32);
+    for (int i = 0; i < 9; i++) {
+        channels_send(&channels, i);
+        if (i == 5) channels_lose_state(&channels);
+        channels_expect(&channels, &reference, i);
+    }
+    assert_int_equal(dw_channel_sent(channels.end[0]).resyncs, KEYS);
+    assert_int_equal(dw_channel_received(channels.end[1]).key_entries, KEYS);
+    test_pair_close(&reference.pair);
+    channels_close(&channels);
+}
+
+int main(int argc, char **argv)
+{
+    where_begin(argc, argv);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_place_wants_a_device_and_a_name),
+        cmocka_unit_test(calls_of_the_other_kind_are_unsupported),
+        cmocka_unit_test(a_stream_that_captures_is_refused),
+        cmocka_unit_test(a_stream_that_fails_ends_its_direction),
+        cmocka_unit_test(a_driver_that_fails_once_is_told),
+        cmocka_unit_test(answers_have_a_stream_of_their_own),
+        cmocka_unit_test(a_lost_state_comes_back_key_by_key),
+    };
+    return cmocka_run_group_tests_name("channel on a device", tests, NULL, NULL);
+}

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * channel_device.c - frames between a device and the link: the kernels write and read pinned
+ * memory, from and to which the host copies, since a link's buffers are not pinned. */
+#include <string.h>
+
+#include "channel/channel.h"
+
+static dw_status give_why(dw_why *why, dw_status status, const char *sentence)
+{
+    return dw_link_report(why, status, "%s", sentence[0] ? sentence : dw_status_string(status));
+}
+
+/* At least so many bytes: half as much again, for frames differ a little. */
+static dw_status make_room(dw_channel *channel, dw_channel_stage *stage, size_t bytes, dw_why *why)
+{
+    void *grown;
+    if (bytes <= stage->cap) return DW_OK;
+    size_t cap = bytes < SIZE_MAX / 2 ? bytes + bytes / 2 : bytes;
+    dw_status status = dw_cuda_pin(channel->cuda, cap, &grown, why);
+    if (status != DW_OK) return status;
+    dw_cuda_unpin(channel->cuda, stage->memory);
+    *stage = (dw_channel_stage){grown, cap};
+    return DW_OK;
+}
+
+dw_status dw_channel_device_open(dw_channel *channel, dw_why *why)
+{
+    if (!channel->sends) return DW_OK;
+    return dw_cuda_stream_create(channel->cuda, &channel->answers, why);
+}
+
+void dw_channel_device_release(dw_channel *channel)
+{
+    dw_cuda_unpin(channel->cuda, channel->sent.memory);
+    dw_cuda_unpin(channel->cuda, channel->taken.memory);
+    dw_cuda_stream_destroy(channel->cuda, channel->answers);
+}
+
+/* ---- Sending; the encoder's lock is held ----------------------------------------------------- */
+
+/* What must be known before anything is enqueued. */
+static dw_status prepare(dw_channel *channel, void *stream, size_t cap, dw_why *why)
+{
+    if (channel->device_status != DW_OK)
+        return give_why(why, channel->device_status,
+                        "an earlier frame of this channel was lost on the device, which failed: "
+                        "open another channel");
+    dw_status status = dw_cuda_stream_check(channel->cuda, stream, why);
+    return status == DW_OK ? make_room(channel, &channel->sent, cap, why) : status;
+}
+
+/* The staged frame, whole, where the link wants it. What the stream did not finish is in flight for
+ * ever, and its keys with it. */
+static dw_status fetch(dw_channel *channel, dw_encode_ticket *ticket, void *stream, void *frame,
+                       size_t cap, size_t *len, dw_why *why)
+{
+    size_t head_len;
+    dw_status status = dw_cuda_stream_wait(channel->cuda, stream, why);
+    if (status == DW_OK) {
+        status = dw_encode_finish(ticket, frame, cap, &head_len, len);
+        if (status != DW_OK) give_why(why, status, dw_encoder_why(channel->encoder));
+    }
+    if (status != DW_OK) return channel->device_status = DW_ERR_IO;
+    memcpy((unsigned char *)frame + head_len, (unsigned char *)channel->sent.memory + head_len,
+           *len - head_len);
+    return DW_OK;
+}
+
+dw_status dw_channel_device_encode(dw_channel *channel, const dw_key *keys,
+                                   const dw_channel_tensor *x, void *frame, size_t cap, size_t *len,
+                                   dw_why *why)
+{
+    dw_encode_ticket *ticket;
+    dw_status status = prepare(channel, x->stream, cap, why);
+    if (status != DW_OK) return status;
+    status = dw_encode_async(channel->encoder, keys, x->view, channel->sent.memory, cap, x->stream,
+                             &ticket);
+    if (status != DW_OK) return give_why(why, status, dw_encoder_why(channel->encoder));
+    return fetch(channel, ticket, x->stream, frame, cap, len, why);
+}
+
+/* By a stream of our own: the peer must not wait for what the caller computes. */
+dw_status dw_channel_device_resync(dw_channel *channel, const dw_key *keys, uint32_t n, void *frame,
+                                   size_t cap, size_t *len, dw_why *why)
+{
+    dw_encode_ticket *ticket;
+    dw_status status = prepare(channel, channel->answers, cap, why);
+    if (status != DW_OK) return status;
+    status = dw_encoder_resync_async(channel->encoder, keys, n, channel->sent.memory, cap,
+                                     channel->answers, &ticket);
+    if (status != DW_OK) return give_why(why, status, dw_encoder_why(channel->encoder));
+    return fetch(channel, ticket, channel->answers, frame, cap, len, why);
+}
+
+/* ---- Receiving; the decoder's lock is held --------------------------------------------------- */
+
+dw_status dw_channel_device_decode(dw_channel *channel, const void *frame, size_t len,
+                                   const dw_channel_tensor *y, void *reply, size_t reply_cap,
+                                   size_t *reply_len, dw_why *why)
+{
+    dw_decode_ticket *ticket;
+    dw_status status = dw_cuda_stream_check(channel->cuda, y->stream, why);
+    if (status == DW_OK) status = make_room(channel, &channel->taken, len ? len : 1, why);
+    if (status != DW_OK) return status;
+    memcpy(channel->taken.memory, frame, len);
+    status = dw_decode_async(channel->decoder, frame, len, channel->taken.memory, len, y->view,
+                             y->stream, &ticket);
+    if (status != DW_OK) return give_why(why, status, dw_decoder_why(channel->decoder));
+    /* One that was refused at once is done already. */
+    status = dw_decode_finish(ticket, reply, reply_cap, reply_len);
+    if (status == DW_PENDING) {
+        /* What the stream did not finish is in flight for ever, so this error must stay. */
+        if (dw_cuda_stream_wait(channel->cuda, y->stream, why) != DW_OK) return DW_ERR_IO;
+        status = dw_decode_finish(ticket, reply, reply_cap, reply_len);
+        if (status == DW_PENDING)
+            return dw_link_report(why, DW_ERR_IO, "the stream ended without the tensor");
+    }
+    return status == DW_OK ? DW_OK : give_why(why, status, dw_decoder_why(channel->decoder));
+}
