@@ -421,7 +421,6 @@ MUTANTS_OF_DEVICES = {
     "captured_prev_becomes_x": ("src/ends/encoder_calls.c", "dw_ticket_book(t, keys, !t->has_x)", "dw_ticket_book(t, keys, false)"),
     "capturing_is_fine": ("cuda/staging.c", "if (!capturing) return DW_OK;", "if (capturing < 2) return DW_OK;"),
     "stream_that_failed_is_done": ("cuda/staging.c", "if (error) status = complain(cuda, why, \"the stream failed\", error);", ""),
-    "frame_not_waited_for": ("transports/channel/channel_device.c", "dw_status status = dw_cuda_stream_wait(channel->cuda, stream, why);", "dw_status status = stream == why ? DW_ERR_IO : DW_OK;"),
     "head_without_its_payloads": ("transports/channel/channel_device.c", "*len - head_len);", "*len - head_len - 1);"),
     "failure_of_a_device_forgotten": ("transports/channel/channel_device.c", "return channel->device_status = DW_ERR_IO;", "return DW_ERR_IO;"),
     "tensor_not_waited_for": ("transports/channel/channel_device.c", "if (dw_cuda_stream_wait(channel->cuda, y->stream, why) != DW_OK) return DW_ERR_IO;", "(void)dw_cuda_stream_wait(channel->cuda, y->stream, why);"),

@@ -125,6 +125,7 @@ static void a_stream_that_fails_ends_its_direction(void **state)
             fake->broken_stream = i == 0;
             dw_status status = end ? where_recv(channels.end[1], PATIENCE_MS, keys, &view)
                                    : where_send(channels.end[0], keys, &view);
+            fake->broken_stream = false;
             assert_int_equal(status, DW_ERR_IO);
             assert_non_null(strstr(dw_channel_why(channels.end[end]),
                                    i && !end ? "another channel" : "stream failed"));
@@ -214,6 +215,33 @@ static void a_lost_state_comes_back_key_by_key(void **state)
     channels_close(&channels);
 }
 
+/* The stage is as large as the first frame, and must grow with a larger one. */
+static void a_larger_tensor_finds_room(void **state)
+{
+    (void)state;
+    enum { LARGE = 1 << 16 };
+    static float x[LARGE], y[LARGE];
+    static const dw_key key = {.sample = 1};
+    for (int i = 0; i < LARGE; i++) x[i] = (float)i;
+    for (int host = 0; host < 2; host++) {
+        test_channels channels;
+        channels_prepare(&channels, &channels_backends[0], "raw:f32", "raw:f32");
+        dw_channel_config with = channels.config[host];
+        channels.config[host].cuda = NULL;
+        channels.config[host].place = 0;
+        channels_try_open(&channels);
+        for (uint32_t c = 16; c <= LARGE; c *= 64) {
+            const dw_tensor view = dw_tensor_3d(x, DW_F32, 1, 1, c),
+                            out = dw_tensor_3d(y, DW_F32, 1, 1, c);
+            assert_int_equal(where_send(channels.end[0], &key, &view), DW_OK);
+            assert_int_equal(where_recv(channels.end[1], PATIENCE_MS, NULL, &out), DW_OK);
+            assert_memory_equal(x, y, c * sizeof *x);
+        }
+        channels.config[host] = with;
+        channels_close(&channels);
+    }
+}
+
 int main(int argc, char **argv)
 {
     where_begin(argc, argv);
@@ -225,6 +253,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_driver_that_fails_once_is_told),
         cmocka_unit_test(answers_have_a_stream_of_their_own),
         cmocka_unit_test(a_lost_state_comes_back_key_by_key),
+        cmocka_unit_test(a_larger_tensor_finds_room),
     };
     return cmocka_run_group_tests_name("channel on a device", tests, NULL, NULL);
 }
