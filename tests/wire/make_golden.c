@@ -5,6 +5,7 @@
  * make_golden --check DIR [KERNELS] compares them with what this build makes, with the best kernels
  * or those named (77: not on this processor): the encoder's bits are the same on every compiler and
  * machine. Statuses of bad frames are written here by hand. */
+#include <math.h>
 #include <stdarg.h>
 
 #include "engine/engine.h"
@@ -95,10 +96,10 @@ static bool comma(golden *g, bool first)
 /* The parameters by the names of docs/format.md, 1.2; and which of them follow x's dtype. */
 static void emit_config(golden *g, const uint8_t *frame)
 {
-    static const char *const codecs[] = {"", "delta", "direct", "raw"};
+    static const char *const codecs[] = {"", "delta", "direct", "raw", "mx"};
     static const char *const names[256] = {
-        [1] = "bits", [2] = "group",  [6] = "key",   [7] = "dtype",
-        [8] = "prev", [9] = "choose", [11] = "audit"};
+        [1] = "bits",   [2] = "group",  [6] = "key",   [7] = "dtype",   [8] = "prev",
+        [9] = "choose", [11] = "audit", [14] = "form", [15] = "element"};
     const dw_config *config = &g->pair.config;
     bool first = true;
     emit(g, "{\"config\": {\"codec\": \"%s\", \"parameters\": {", codecs[frame[6]]);
@@ -259,6 +260,23 @@ static void good(const char *directory, int check, const char *name, const char 
     finish(&g);
 }
 
+/* Values of few digits, which lie on elements and half way between them, in rows of every size that
+ * binary32 has: n * 2^-k * 2^row, all of it exact. */
+static void ties(const char *directory, int check, const char *name, const char *config)
+{
+    static const int rows[] = {0, 3, -100, -126, -138, 122};
+    golden g = begin(directory, check, name, config, DW_F32, DW_F32, 1, 6, 64);
+    test_random random = {7};
+    g.tells_x = 1;
+    for (size_t i = 0; i < (size_t)g.t * g.c; i++) {
+        int n = (int)(test_next(&random) % 127) - 63, k = (int)(test_next(&random) % 12);
+        g.data[i] = ldexpf((float)n, rows[i / g.c] - k);
+    }
+    encode(&g);
+    send(&g, DW_OK);
+    finish(&g);
+}
+
 /* One byte of the waiting frame set to a value, sealed again or not. */
 static void send_with(golden *g, size_t at, uint8_t value, int sealed, dw_status expected)
 {
@@ -333,6 +351,42 @@ static const struct {
     {ENTRY + 24, 16, DW_ERR_FORMAT},       /* payload_bytes: do not add up */
 };
 
+/* The same where changes are microscaled, which makes six parameters too: 6, 8, 9, 11, 14 and 15.
+ * Changes of e4m3, keys of e5m2: some elements are as long as these. */
+static const struct {
+    size_t at;
+    uint8_t value;
+    dw_status expected;
+} mx_fields[] = {
+    {6, 4, DW_ERR_FORMAT},                 /* codec: it has one parameter */
+    {56, 1, DW_ERR_FORMAT},                /* seed: nothing draws */
+    {PARAMETERS, 1, DW_ERR_FORMAT},        /* bits, beside form */
+    {PARAMETERS, 2, DW_ERR_FORMAT},        /* group, beside form */
+    {PARAMETERS + 4, 8, DW_ERR_FORMAT},    /* key: bits, beside form */
+    {PARAMETERS + 4, 1, DW_ERR_FORMAT},    /* key: an element without the 64 */
+    {PARAMETERS + 4, 64, DW_ERR_FORMAT},   /* key: no element */
+    {PARAMETERS + 4, 71, DW_ERR_FORMAT},   /* key: no element */
+    {PARAMETERS + 4, 70, DW_ERR_FORMAT},   /* key: its payload would be shorter */
+    {PARAMETERS + 4, 66, DW_ERR_MISMATCH}, /* key */
+    {PARAMETERS + 32, 13, DW_ERR_FORMAT},  /* no form, but an element */
+    {PARAMETERS + 32, 15, DW_ERR_FORMAT},  /* two elements */
+    {PARAMETERS + 33, 1, DW_ERR_FORMAT},   /* zero */
+    {PARAMETERS + 36, 0, DW_ERR_FORMAT},   /* form */
+    {PARAMETERS + 36, 1, DW_ERR_FORMAT},   /* form: floats */
+    {PARAMETERS + 36, 2, DW_ERR_FORMAT},   /* form: the default is not written */
+    {PARAMETERS + 37, 1, DW_ERR_FORMAT},   /* form: the value's second byte */
+    {PARAMETERS + 40, 16, DW_ERR_FORMAT},  /* a parameter that nobody has */
+    {PARAMETERS + 44, 0, DW_ERR_FORMAT},   /* element */
+    {PARAMETERS + 44, 7, DW_ERR_FORMAT},   /* element */
+    {PARAMETERS + 44, 66, DW_ERR_FORMAT},  /* element: as key has it */
+    {PARAMETERS + 47, 1, DW_ERR_FORMAT},   /* element: the value's top byte */
+    {PARAMETERS + 44, 1, DW_ERR_MISMATCH}, /* element; key entries do not change */
+    {ENTRY + 13, 1, DW_ERR_FORMAT},        /* form of an entry: floats */
+    {ENTRY + 13, 2, DW_ERR_FORMAT},        /* quantized */
+    {ENTRY + 13, 4, DW_ERR_FORMAT},        /* one that nobody has */
+    {ENTRY + 14, 3, DW_ERR_FORMAT},        /* use: not of role key */
+};
+
 static void bad_bytes(const char *directory, int check)
 {
     golden g = begin(directory, check, "bad_bytes", "delta:bits=4", DW_F32, DW_F32, 2, 1, 64);
@@ -378,6 +432,18 @@ static void bad_bytes(const char *directory, int check)
     send(&g, DW_ERR_SHAPE);
     g.frame_n = 2;
     send_cut(&g, g.pair.len + 1, DW_OK); /* what lies behind a frame does not belong to it */
+    finish(&g);
+}
+
+static void bad_mx(const char *directory, int check)
+{
+    golden g = begin(directory, check, "bad_mx", "delta:form=mx,element=e4m3,key=e5m2", DW_F32,
+                     DW_F32, 2, 1, 64);
+    fill(&g, 1, 1, 0);
+    encode(&g);
+    for (unsigned i = 0; i < sizeof mx_fields / sizeof *mx_fields; i++)
+        send_with(&g, mx_fields[i].at, mx_fields[i].value, 1, mx_fields[i].expected);
+    send(&g, DW_OK);
     finish(&g);
 }
 
@@ -596,7 +662,31 @@ int main(int argc, char **argv)
          2, 2, 71);
     good(d, check, "delta_4_quota", "delta:bits=4,quota_bytes=256", DW_F32, DW_F32, 2, 1, 64);
     good(d, check, "direct_8_narrow", "direct:bits=8,group=256", DW_F32, DW_F32, 1, 40, 1);
+    good(d, check, "mx", "mx", DW_F32, DW_F32, 1, 3, 96);
+    good(d, check, "mx_int8", "mx:element=int8", DW_F16, DW_F32, 2, 2, 33);
+    good(d, check, "mx_e5m2", "mx:element=e5m2", DW_BF16, DW_F16, 1, 3, 70);
+    good(d, check, "mx_e3m2", "mx:element=e3m2", DW_F32, DW_BF16, 1, 2, 100);
+    good(d, check, "mx_e2m3", "mx:element=e2m3", DW_F16, DW_F16, 1, 5, 31);
+    good(d, check, "mx_e2m1", "mx:element=e2m1", DW_F32, DW_F32, 1, 2, 45);
+    good(d, check, "delta_mx", "delta:form=mx", DW_F32, DW_F32, 2, 2, 64);
+    good(d, check, "delta_mx_e2m1", "delta:form=mx,element=e2m1,key=bf16,audit=2", DW_BF16, DW_BF16,
+         1, 34, 70);
+    good(d, check, "delta_mx_never", "delta:form=mx,element=e2m3,key=e5m2,choose=never,prev=bf16",
+         DW_F32, DW_F16, 1, 3, 50);
+    good(d, check, "delta_mx_int8", "delta:form=mx,element=int8,key=int8,prev=f16", DW_F32, DW_F32,
+         1, 3, 97);
+    good(d, check, "delta_mx_e5m2", "delta:form=mx,element=e5m2,key=raw,choose=never", DW_F16,
+         DW_F32, 1, 2, 40);
+    good(d, check, "delta_mx_e3m2", "delta:form=mx,element=e3m2,key=e4m3,audit=255", DW_F32,
+         DW_BF16, 1, 2, 300);
+    ties(d, check, "mx_ties_int8", "mx:element=int8");
+    ties(d, check, "mx_ties_e4m3", "mx:element=e4m3");
+    ties(d, check, "mx_ties_e5m2", "mx:element=e5m2");
+    ties(d, check, "mx_ties_e3m2", "mx:element=e3m2");
+    ties(d, check, "mx_ties_e2m3", "mx:element=e2m3");
+    ties(d, check, "mx_ties_e2m1", "mx:element=e2m1");
     bad_bytes(d, check);
+    bad_mx(d, check);
     out_of_step(d, check);
     dropped(d, check);
     lives(d, check);
