@@ -20,13 +20,13 @@ from xxh3 import xxh3_64 as H
 MASK32 = 0xFFFFFFFF
 MASK64 = 0xFFFFFFFFFFFFFFFF
 
-CODEC_DELTA, CODEC_DIRECT, CODEC_RAW = 1, 2, 3  # 1.1, codec
-CODECS = {"delta": CODEC_DELTA, "direct": CODEC_DIRECT, "raw": CODEC_RAW}
+CODEC_DELTA, CODEC_DIRECT, CODEC_RAW, CODEC_MX = 1, 2, 3, 4  # 1.1, codec
+CODECS = {"delta": CODEC_DELTA, "direct": CODEC_DIRECT, "raw": CODEC_RAW, "mx": CODEC_MX}
 FLAG_REPLY = 1  # 1.1, flags
 STATELESS, KEY, DELTA, SKIP, SYNC = 1, 2, 3, 4, 5  # 1.3, role
 STATEFUL = (KEY, DELTA, SKIP, SYNC)
 FROM_BASE = (DELTA, SKIP)
-NO_PAYLOAD, FLOATS, QUANTIZED = 0, 1, 2  # 1.3, form
+NO_PAYLOAD, FLOATS, QUANTIZED, MICROSCALED = 0, 1, 2, 3  # 1.3, form
 NOTHING, WHOLE, CHANGE, BRIEF, EXACT = 0, 1, 2, 3, 4  # 1.3, use
 USES = {
     STATELESS: (WHOLE, BRIEF),
@@ -37,21 +37,28 @@ USES = {
 }
 WHOLE_ROW, CHANNEL = 65535, 65534  # 1.2, group
 NEVER = 255  # 1.2, audit
+FORM, KEY_ELEMENT = 14, 64  # 1.2: the parameter that microscales changes; what `key` adds beside it
+BLOCK = 32  # 3.3
 TILE = 2048  # 3.2 and 4
 WIDEST = 9  # 1.1: bytes of an element, in the bound of the length
 REMEMBERED = 16  # 2 step 7: incarnations seen replaced
 
 Parameter = namedtuple("Parameter", "name codecs values default")
+DELTA_MX = "delta with 14"  # the codec delta, where a block has parameter 14
+DELTAS = (CODEC_DELTA, DELTA_MX)
 QUANTIZING = (CODEC_DELTA, CODEC_DIRECT)
 PARAMETERS = {  # 1.2. Only a break needs defaults: the page's frames have every parameter.
     1: Parameter("bits", QUANTIZING, range(1, 9), 4),
     2: Parameter("group", QUANTIZING, (16, 32, 64, 128, 256, WHOLE_ROW, CHANNEL), 64),
-    6: Parameter("key", (CODEC_DELTA,), (2, 3, 4, 5, 6, 7, 8, 32, 16, 17), 8),
+    6: Parameter("key", DELTAS, (2, 3, 4, 5, 6, 7, 8, 32, 16, 17), 8),
     7: Parameter("dtype", (CODEC_RAW,), (1, 2, 3), 1),
-    8: Parameter("prev", (CODEC_DELTA,), (1, 2, 3), 1),
-    9: Parameter("choose", (CODEC_DELTA,), (1, 2), 1),
-    11: Parameter("audit", (CODEC_DELTA,), range(1, NEVER + 1), 1),
+    8: Parameter("prev", DELTAS, (1, 2, 3), 1),
+    9: Parameter("choose", DELTAS, (1, 2), 1),
+    11: Parameter("audit", DELTAS, range(1, NEVER + 1), 1),
+    FORM: Parameter("form", (DELTA_MX,), (MICROSCALED,), MICROSCALED),
+    15: Parameter("element", (DELTA_MX, CODEC_MX), range(1, 7), 2),
 }
+KEYS_MX = (32, 16, 17, 65, 66, 67, 68, 69, 70)  # values of key beside parameter 14
 
 # What the chain is made of (section 2), each with its place in struct's notation.
 CHAIN = {
@@ -147,6 +154,38 @@ BREAKS = {
     "doubled-unseen": "entries with state may have one key (2 step 6)",
     "forgotten-entry": "a forgotten key may be an entry's (2 step 6)",
     "doubled-after-step": "doubled keys are looked for after step 7 (2 step 6)",
+    "mx-bias": "a scale is 2^(scale - 126) (3.3)",
+    "mx-scale-ff": "the scale 0xff is 2^128, and poisons nothing (3.3)",
+    "mx-scale-0": "the scale 0 is a zero (3.3)",
+    "mx-scale-254": "the scale 254 poisons too (3.3)",
+    "mx-scale-bf16": "a scale has two bytes (3.3)",
+    "mx-overflow": "a product that passes binary32 poisons its element (3.3, 5 step 3)",
+    "mx-planes-swapped": "the planes of 6-bit elements lie in the opposite order (3.3)",
+    "mx-sign-below": "the sign is the lowest bit of a code (3.3)",
+    "mx-int8-80": "int8 0x80 is -127 / 64 (3.3)",
+    "mx-int8-whole": "int8 counts in units of 1 (3.3)",
+    "mx-e4m3-special": "0x7f and 0xff of e4m3 are NaN (3.3)",
+    "mx-e4m3-number": "0x7f and 0xff of e4m3 are numbers (3.3)",
+    "mx-e5m2-special": "exponent 31 of e5m2 is infinite or NaN (3.3)",
+    "mx-e5m2-number": "exponent 31 of e5m2 is one more exponent (3.3)",
+    "mx-e4m3-short": "exponent 15 of e4m3 has no numbers (3.3)",
+    "mx-subnormal": "exponent 0 of an element has a leading one (3.3)",
+    "mx-minus-zero": "an element of minus zero is +0 (3.3)",
+    "mx-run-on": "blocks run on into the next row (3.3)",
+    "mx-no-choices": "microscaled changes have no choice bits (3.3)",
+    "mx-choices-reversed": "choice bits of blocks count from the highest bit of a byte (3.3)",
+    "mx-key": "key entries take `element` instead of the one in `key` (1.3, use 1)",
+    "mx-brief": "brief entries take the element in `key` (1.3, use 3)",
+    "mx-form-unseen": "the form of an entry may be 2 beside parameter 14 (1.3)",
+    "mx-form-beside": "bits and group may be beside parameter 14 (1.2)",
+    "mx-key-bits": "key may be 2..8 beside parameter 14 (1.2)",
+    "mx-key-alone": "key may be 65..70 without parameter 14 (1.2)",
+    "mx-emax": "encoders: the emax of every element is one less (3.3, 5)",
+    "mx-emax-own": "encoders: the emax of int8 is 6, that of its integer (3.3)",
+    "mx-ties": "encoders: ties go to the odd code (5)",
+    "mx-unsaturated": "encoders: int8 goes down to -128 (3.3)",
+    "mx-writes-minus": "encoders: what rounds to zero keeps its sign (3.3)",
+    "mx-direct-of-equal": "encoders: a block is direct where both are equal (5)",
     "version-unchecked": "frames of every version are read (2 step 1)",
     "duplicate-nack": "a duplicate of an accepted frame is answered NACK (6)",
     "reply-unasked": "frames that want no reply get one (6)",
@@ -330,8 +369,9 @@ def row_pieces(C, group):
     )
 
 
-def tile_bytes(scales, n, bits):
-    return up(2 * scales, 16) + up(n * bits // 8, 16)
+def tile_bytes(scales, n, bits, of_scale=2):
+    """of_scale: bytes of a scale."""
+    return up(of_scale * scales, 16) + up(n * bits // 8, 16)
 
 
 def scales_in_tile(segments, group):
@@ -347,12 +387,12 @@ def long_rows(C, group):
     return group in (WHOLE_ROW, CHANNEL) and C > TILE
 
 
-def quantized_size(T, C, group, bits, choices):
-    """Bytes of a quantized payload, without walking over its pieces: T and C may be anything."""
+def quantized_size(T, C, group, bits, choices, of_scale=2):
+    """Bytes of a payload in tiles, without walking over its pieces: T and C may be anything."""
     full, g, last, last_g = cut_row(C, group)
     segments = T * (full + (last > 0))
     head = front_bytes(T, C, group, choices)
-    size = lambda count, n: tile_bytes(scales_in_tile(count, group), n, bits)
+    size = lambda count, n: tile_bytes(scales_in_tile(count, group), n, bits, of_scale)
     if long_rows(C, group):
         return head + T * (full * size(1, g) + (size(1, last_g) if last else 0))
     per_tile = TILE // g
@@ -389,9 +429,9 @@ def planes_of(bits):
     return widths[::-1] if "planes-swapped" in broken else widths
 
 
-def read_codes(data, n, bits):
+def read_codes(data, n, bits, widths=None):
     codes, at, shift = [0] * n, 0, 0
-    for p in planes_of(bits):
+    for p in widths or planes_of(bits):
         per_byte, mask = 8 // p, (1 << p) - 1
         for i in range(n):
             place = i % per_byte
@@ -403,9 +443,124 @@ def read_codes(data, n, bits):
     return codes
 
 
-def read_choices(data, pieces):
-    flip = 7 if "choices-reversed" in broken else 0
+def read_choices(data, pieces, flipped="choices-reversed"):
+    flip = 7 if flipped in broken else 0
     return [data[i // 8] >> (i % 8 ^ flip) & 1 for i in range(pieces)]
+
+
+# ------------------------------------------------------------------------------------------------
+# Microscaled payloads: section 3.3
+
+
+class Element:
+    """One element: `e` bits of exponent, `m` of fraction; e is 0 of int8. Only a break makes
+    a value None, which is a NaN. `largest` comes in units of the smallest magnitude."""
+
+    def __init__(self, name, number, e, m, bias, largest, emax):
+        self.name, self.number, self.e, self.m, self.bias = name, number, e, m, bias
+        self.bits, self.emax = 1 + e + m, emax
+        self.sign = 1 << (self.bits - 1)
+        # its smallest magnitude is 2^(unit - 149)
+        self.unit = 149 - 6 if e == 0 else 149 + 1 - bias - m
+        self.largest = largest << self.unit
+
+    def value(self, code):
+        negative, magnitude = bool(code & self.sign), code & (self.sign - 1)
+        if "mx-sign-below" in broken:
+            negative, magnitude = bool(code & 1), code >> 1
+        if self.e == 0:
+            return self.integer(negative, magnitude)
+        if magnitude == 0 and "mx-minus-zero" in broken:
+            return False, 0
+        exponent, fraction = magnitude >> self.m, magnitude & ((1 << self.m) - 1)
+        if exponent or "mx-subnormal" in broken:
+            fraction += 1 << self.m
+        value = fraction << (max(exponent, 1) - 1 + self.unit)
+        if value > self.largest:
+            return self.special(negative, fraction, value)
+        if "mx-e4m3-short" in broken and self.name == "e4m3" and exponent == 15:
+            return None
+        return negative, value
+
+    def integer(self, negative, magnitude):
+        """Two's complement."""
+        unit = 149 if "mx-int8-whole" in broken else self.unit
+        level = magnitude - (self.sign if negative else 0)
+        if "mx-int8-80" in broken:
+            level = max(level, 1 - self.sign)
+        return level < 0, abs(level) << unit
+
+    def special(self, negative, fraction, value):
+        """Infinities and NaN of the element's own: the largest of their sign."""
+        if f"mx-{self.name}-special" in broken:
+            infinite = self.name == "e5m2" and fraction == 1 << self.m
+            return (negative, INFINITY) if infinite else None
+        return negative, value if f"mx-{self.name}-number" in broken else self.largest
+
+    def widths(self):
+        """The planes of a code."""
+        swapped = "mx-planes-swapped" in broken
+        return planes_of(self.bits)[::-1] if swapped else planes_of(self.bits)
+
+    def code_of(self, d, s):
+        """Section 5, microscaled, step 5: the code of a finite d under the scale s."""
+        negative, magnitude = d
+        finer = 127  # so many bits more, and 2^(127 - s) cuts nothing off
+        exact = magnitude << (127 - s + finer)  # in units of 2^-(149 + finer)
+        unit = self.unit + finer
+        drop = unit if self.e == 0 else max(unit, exact.bit_length() - self.m - 1)
+        rounded = round_shift(exact, drop)
+        if "mx-ties" in broken and exact == (2 * (exact >> drop) + 1) << (drop - 1):
+            rounded = (exact >> drop) + 1 - (exact >> drop & 1)
+        code = ((drop - unit) << self.m) + rounded
+        if self.e == 0:
+            most = self.sign if negative and "mx-unsaturated" in broken else self.sign - 1
+            code = min(code, most)
+            return -code & 0xFF if negative else code
+        code = min(code, self.code_of_largest())
+        signed = negative and (code or "mx-writes-minus" in broken)
+        return code | (self.sign if signed else 0)
+
+    def code_of_largest(self):
+        return (self.sign - 1) - {"e4m3": 1, "e5m2": 4}.get(self.name, 0)
+
+    def scale_of(self, amount):
+        """Section 5, microscaled, step 4: of A, as a magnitude."""
+        emax = self.emax - (1 if "mx-emax" in broken else 0)
+        if "mx-emax-own" in broken and self.e == 0:
+            emax = 6
+        # 2^-149 is 1 here, so that the logarithm of A is its bits - 1 - 149
+        return max(0, 127 + amount.bit_length() - 1 - 149 - emax) if amount else 0
+
+
+ELEMENTS = {
+    1: Element("int8", 1, 0, 7, 0, 127, 0),
+    2: Element("e4m3", 2, 4, 3, 7, 448 << 9, 8),
+    3: Element("e5m2", 3, 5, 2, 15, 57344 << 16, 15),
+    4: Element("e3m2", 4, 3, 2, 3, 28 << 4, 4),
+    5: Element("e2m3", 5, 2, 3, 1, 15 << 2, 2),
+    6: Element("e2m1", 6, 2, 1, 1, 6 << 1, 2),
+}
+
+
+def mx_shape(T, C):
+    return (1, T * C) if "mx-run-on" in broken else (T, C)
+
+
+def microscaled(value, scale):
+    """value * 2^(scale - 127) in binary32: exact, or infinite (5 step 3)."""
+    if value is None:
+        return None
+    negative, magnitude = value
+    if "mx-scale-0" in broken and scale == 0:
+        magnitude = 0
+    bias = 126 if "mx-bias" in broken else 127
+    if magnitude >= INFINITY:
+        return value
+    product = magnitude << scale >> bias  # the last place of an element is worth 2^-16 at least
+    if product > F32.largest:
+        return None if "mx-overflow" in broken else (negative, INFINITY)
+    return negative, product
 
 
 # ------------------------------------------------------------------------------------------------
@@ -426,7 +581,7 @@ Entry = namedtuple(
     "sample slice role form use zero base_chain payload_bytes payload_digest state_digest",
 )
 Tables = namedtuple("Tables", "block entries forgotten")
-Method = namedtuple("Method", "form fmt bits choices")  # what a use means: 1.3
+Method = namedtuple("Method", "form fmt bits choices")  # what a use means: 1.3; fmt: or element
 
 
 def parse_header(frame):
@@ -502,7 +657,11 @@ def check_entry(e):
 def parse_parameters(codec, block):
     """1.2: {name: value}, in the order of the block."""
     rows = list(PARAMETER.iter_unpack(block))
-    wanted = [number for number, row in PARAMETERS.items() if codec in row.codecs]
+    with_form = codec == CODEC_DELTA and any(number == FORM for number, _, _ in rows)
+    of = DELTA_MX if with_form else codec
+    wanted = [number for number, row in PARAMETERS.items() if of in row.codecs]
+    if "mx-form-beside" in broken and with_form:
+        rows = [row for row in rows if row[0] > 2]
     if "block-unknown" in broken:
         rows = [row for row in rows if row[0] in wanted]
     if "block-unordered" in broken:
@@ -513,10 +672,19 @@ def parse_parameters(codec, block):
         rows.sort(key=lambda row: row[0])
     need([number for number, _, _ in rows] == wanted, "FORMAT", "parameters")
     for number, zero, value in rows:
-        valid = value in PARAMETERS[number].values or "block-values" in broken
+        valid = value in values_of(number, with_form) or "block-values" in broken
         need(valid, "FORMAT", f"value of {PARAMETERS[number].name}")
         need(not any(zero) or "reserved-parameter" in broken, "FORMAT", "zero of a parameter")
     return {PARAMETERS[number].name: value for number, _, value in rows}
+
+
+def values_of(number, with_form):
+    """1.2: `key` has others beside parameter 14."""
+    values = PARAMETERS[number].values
+    if PARAMETERS[number].name == "key":
+        lax = "mx-key-bits" if with_form else "mx-key-alone"
+        return values + KEYS_MX if lax in broken else KEYS_MX if with_form else values
+    return values
 
 
 def check_codec(h, tables):
@@ -533,7 +701,9 @@ def check_codec(h, tables):
 def check_entry_of_codec(h, parameters, e):
     plain = e.role == STATELESS and e.use == WHOLE
     need(h.codec == CODEC_DELTA or plain, "FORMAT", "role or use that the codec has not")
-    need(e.form == method_of(h.codec, parameters, e.use).form, "FORMAT", "form")
+    form = method_of(h.codec, parameters, e.use).form
+    alike = "mx-form-unseen" in broken and form == MICROSCALED and e.form == QUANTIZED
+    need(e.form == form or alike, "FORMAT", "form")
     digested = e.role in STATEFUL and is_audited(parameters)
     need((e.state_digest != 0) == digested, "FORMAT", "state_digest")
     size = payload_size(h, parameters, e.use)
@@ -550,21 +720,40 @@ def method_of(codec, parameters, use):
         return Method(NO_PAYLOAD, None, 0, False)
     if codec == CODEC_RAW:
         return Method(FLOATS, BY_CODE[parameters["dtype"]], 0, False)
-    bits = parameters["bits"]
+    if codec == CODEC_MX:
+        return microscaling(parameters["element"], False)
     if codec == CODEC_DIRECT:
-        return Method(QUANTIZED, None, bits, False)
+        return Method(QUANTIZED, None, parameters["bits"], False)
     chooses, key = parameters["choose"] == 1, parameters["key"]
     if use == EXACT:
         fmt = BY_CODE[parameters["prev"]]
         return Method(FLOATS, BY_KEY.get(key, fmt) if "exact-of-key" in broken else fmt, 0, False)
+    if use == WHOLE and key in BY_KEY:
+        return Method(FLOATS, BY_KEY[key], 0, False)
+    if "form" in parameters:
+        return microscaled_use(parameters, use, chooses)
+    bits = parameters["bits"]
     if use == CHANGE:
         return Method(QUANTIZED, None, bits, chooses)
     if use == BRIEF:
         choices = chooses and "brief-choices" in broken
         return Method(QUANTIZED, None, key if "brief-key-bits" in broken else bits, choices)
-    if key in BY_KEY:
-        return Method(FLOATS, BY_KEY[key], 0, False)
     return Method(QUANTIZED, None, bits if "key-bits" in broken else key, False)
+
+
+def microscaling(number, choices):
+    element = ELEMENTS[number]
+    return Method(MICROSCALED, element, element.bits, choices)
+
+
+def microscaled_use(parameters, use, chooses):
+    """1.3: what a use means beside parameter 14, where it is not floats."""
+    element, key = parameters["element"], parameters["key"] - KEY_ELEMENT
+    if use == CHANGE:
+        return microscaling(element, chooses and "mx-no-choices" not in broken)
+    if use == BRIEF:
+        return microscaling(key if "mx-brief" in broken and key > 0 else element, False)
+    return microscaling(element if "mx-key" in broken else key, False)
 
 
 def payload_size(h, parameters, use):
@@ -574,6 +763,10 @@ def payload_size(h, parameters, use):
         return 0
     if method.form == FLOATS:
         return up(h.T * h.C * method.fmt.size, 16)
+    if method.form == MICROSCALED:
+        of_scale = 2 if "mx-scale-bf16" in broken else 1
+        T, C = mx_shape(h.T, h.C)
+        return quantized_size(T, C, BLOCK, method.bits, method.choices, of_scale)
     return quantized_size(h.T, h.C, parameters["group"], method.bits, method.choices)
 
 
@@ -739,7 +932,7 @@ class Quantized:
 
     def make_piece(self, start, codes, scale, direct):
         """Section 5, Reconstruction."""
-        if not BF16.is_finite(scale):  # step 2
+        if self.is_poisoned(scale):  # step 2
             clears = "poison-clears" in broken or ("poison-direct-clears" in broken and direct)
             if self.prev is not None and clears:
                 self.prev[start : start + len(codes)] = [0] * len(codes)
@@ -747,6 +940,8 @@ class Quantized:
         with_base = self.held is not None and (not direct or "base-in-direct" in broken)
         value_of = self.levels(codes, scale)
         for i, code in enumerate(codes, start):
+            if value_of[code] is None:
+                continue  # a break makes it so
             base = self.prev_fmt.unpack(self.held[i]) if with_base else (False, 0)  # step 1
             r = add(base, value_of[code])  # step 4
             if "keep-minus-zero" in broken and not with_base:
@@ -757,11 +952,47 @@ class Quantized:
                 if "y-from-r" not in broken:
                     self.values[i] = self.prev_fmt.unpack(self.prev[i])
 
+    def is_poisoned(self, scale):
+        return not BF16.is_finite(scale)
+
     def levels(self, codes, scale):
         """Step 3: the value of each code."""
         s, middle = BF16.unpack(scale), 1 << (self.bits - 1)
         one_bit = self.bits == 1 and "one-bit-zero" not in broken
         return {code: scaled(2 * code - 1 if one_bit else code - middle, s) for code in set(codes)}
+
+
+class Microscaled(Quantized):
+    """One microscaled payload (3.3), likewise; its pieces are blocks."""
+
+    def __init__(self, T, C, method, held, prev_fmt):
+        super().__init__(*mx_shape(T, C), BLOCK, method, held, prev_fmt)
+        self.element = method.fmt
+
+    def read(self, payload):
+        at, number, choices = 0, 0, None
+        if self.chooses:
+            blocks = pieces_of(self.T, self.C, BLOCK)
+            choices, at = read_choices(payload, blocks, "mx-choices-reversed"), choice_bytes(blocks)
+        for tile in tiles_of(self.T, self.C, BLOCK):
+            codes_at = at + up(len(tile), 16)
+            n = BLOCK * len(tile)
+            codes = read_codes(payload[codes_at:], n, self.bits, self.element.widths())
+            for place, block in enumerate(tile):
+                part = codes[BLOCK * place : BLOCK * place + block.w]
+                direct = choices is not None and choices[number] == 1
+                self.make_piece(block.start, part, payload[at + place], direct)
+                number += 1
+            at += tile_bytes(len(tile), n, self.bits, 1)
+        return Made(self.values, self.prev, None, None)
+
+    def is_poisoned(self, scale):
+        if scale == 254 and "mx-scale-254" in broken:
+            return True
+        return scale == 0xFF and "mx-scale-ff" not in broken
+
+    def levels(self, codes, scale):
+        return {code: microscaled(self.element.value(code), scale) for code in set(codes)}
 
 
 def write(made, y_fmt):
@@ -803,7 +1034,7 @@ Held = namedtuple("Held", "prev fmt T C incarnation version chain digest audit")
 
 class Decoder:
     def __init__(self, codec, parameters, own=()):
-        """codec "delta", "direct" or "raw"; parameters {name: number} as in 1.2; own: the names of
+        """codec: a name of CODECS; parameters {name: number} as in 1.2; own: the names of
         those that the config leaves to x's dtype."""
         self.codec, self.parameters, self.own = CODECS[codec], dict(parameters), tuple(own)
         self.held = {}  # (sample, slice) -> Held
@@ -911,6 +1142,8 @@ class Decoder:
         method = method_of(h.codec, parameters, e.use)
         if method.form == FLOATS:
             return make_floats(payload, method.fmt, h.T * h.C, prev_fmt)
+        if method.form == MICROSCALED:
+            return Microscaled(h.T, h.C, method, held, prev_fmt).read(payload)
         return Quantized(h.T, h.C, parameters["group"], method, held, prev_fmt).read(payload)
 
     def _refuses(self, h):
@@ -1094,6 +1327,84 @@ def parse_reply_entry(fields):
 
 
 # ------------------------------------------------------------------------------------------------
+# How the library's encoder chooses, microscaled: section 5
+
+
+def largest_of(differences):
+    """Step 2: A, where a NaN (None) counts as infinite."""
+    return max(INFINITY if d is None else min(d[1], INFINITY) for d in differences)
+
+
+def difference(x, base):
+    """Step 1: one rounding."""
+    return None if x is None else add(x, (not base[0], base[1]))
+
+
+def chosen_block(element, x, base, chooses):
+    """(choice bit, scale, codes) of a block; base: None where it is +0."""
+    direct = base is None
+    d = x if direct else [difference(a, b) for a, b in zip(x, base)]
+    choice = 0
+    if chooses:
+        of_x, of_d = largest_of(x), largest_of(d)
+        choice = int(of_x < of_d or (of_x == of_d and "mx-direct-of-equal" in broken))
+        d = x if choice else d
+    A = largest_of(d)
+    if A >= INFINITY:
+        return choice, 0xFF, [0] * len(d)
+    s = element.scale_of(A)
+    return choice, s, [element.code_of(value, s) for value in d]
+
+
+def pack_planes(codes, widths):
+    data, shift = b"", 0
+    for p in widths:
+        plane = sum((code >> shift & ((1 << p) - 1)) << (p * i) for i, code in enumerate(codes))
+        data += plane.to_bytes(len(codes) * p // 8, "little")
+        shift += p
+    return data
+
+
+def padded(data):
+    return data + bytes(-len(data) % 16)
+
+
+def mx_payload(method, T, C, x, base):
+    """The payload of x, values or None for NaN; base likewise, or None."""
+    tiles, choices = b"", []
+    for tile in tiles_of(T, C, BLOCK):
+        scales, codes = [], []
+        for block in tile:
+            part = slice(block.start, block.start + block.w)
+            under = None if base is None else base[part]
+            choice, scale, own = chosen_block(method.fmt, x[part], under, method.choices)
+            choices.append(choice)
+            scales.append(scale)
+            codes += own + [0] * (BLOCK - len(own))
+        tiles += padded(bytes(scales)) + padded(pack_planes(codes, method.fmt.widths()))
+    bits = sum(choice << i for i, choice in enumerate(choices))
+    front = padded(bits.to_bytes(up(len(choices), 8) // 8, "little")) if method.choices else b""
+    return front + tiles
+
+
+def ruled_payloads(decoder, step, frame):
+    """(number of the entry, its payload, what the page says) of the microscaled entries of a step
+    that tells what was encoded, before the decoder sees its frame."""
+    h = parse_header(frame)
+    tables = parse_tables(frame, h)
+    parameters, fmt = check_codec(h, tables), BY_NAME[step["x_dtype"]]
+    bits, count = elements(bytes.fromhex(step["x"]), fmt), h.T * h.C
+    for i, (e, payload) in enumerate(zip(tables.entries, cut_payloads(frame, h, tables.entries))):
+        method = method_of(h.codec, parameters, e.use)
+        if method.form == MICROSCALED:
+            own = bits[i * count : (i + 1) * count]
+            x = [None if fmt.is_nan(b) else fmt.unpack(b) for b in own]
+            held = decoder.held.get((e.sample, e.slice)) if e.role == DELTA else None
+            base = [held.fmt.unpack(b) for b in held.prev] if held else None
+            yield i, payload, mx_payload(method, h.T, h.C, x, base)
+
+
+# ------------------------------------------------------------------------------------------------
 # Golden files
 
 
@@ -1101,6 +1412,9 @@ def check_step(decoder, step):
     """Yields what differs from the golden file."""
     frame = bytes.fromhex(step["frame"])
     y_fmt = BY_NAME[step["y_dtype"]]
+    for i, payload, ruled in ruled_payloads(decoder, step, frame) if "x" in step else ():
+        if payload != ruled:
+            yield f"payload {i} {payload.hex()}, by the page's rule {ruled.hex()}"
     status, y = decoder.decode(frame, step["n"], step["t"], step["c"], step["y_dtype"], adds(step))
     if status != step["status"]:
         yield f"status {status}, specified {step['status']}"
@@ -1170,7 +1484,7 @@ def mismatches_of(golden):
         try:
             for what in check_step(decoder, step):
                 yield f"step {number}: {what}"
-        except (LookupError, ValueError, TypeError, ArithmeticError, struct.error):
+        except (LookupError, ValueError, TypeError, ArithmeticError, struct.error, Refused):
             if not broken:
                 raise
             yield f"step {number}: the broken decoder fell over"

@@ -17,10 +17,15 @@ NAN = {F32: 0x7FC00000, F16: 0x7E00, BF16: 0x7FC0}
 LARGEST = {F32: 0x7F7FFFFF, F16: 0x7BFF, BF16: 0x7F7F}
 OF_KEY = {32: F32, 16: F16, 17: BF16}
 NUMBERS = {"bits": 1, "group": 2, "key": 6, "dtype": 7, "prev": 8, "choose": 9, "audit": 11}
-CODECS = {"delta": 1, "direct": 2, "raw": 3}
+NUMBERS.update({"form": 14, "element": 15})
+CODECS = {"delta": 1, "direct": 2, "raw": 3, "mx": 4}
 STATELESS, KEY, DELTA, SKIP, SYNC = 1, 2, 3, 4, 5
 NOTHING, WHOLE, CHANGE, BRIEF, EXACT = 0, 1, 2, 3, 4
 ROW, CHANNEL = 65535, 65534
+INT8, E4M3, E5M2, E3M2, E2M3, E2M1 = 1, 2, 3, 4, 5, 6
+ELEMENTS = {INT8: "int8", E4M3: "e4m3", E5M2: "e5m2", E3M2: "e3m2", E2M3: "e2m3", E2M1: "e2m1"}
+ELEMENT_BITS = {INT8: 8, E4M3: 8, E5M2: 8, E3M2: 6, E2M3: 6, E2M1: 4}
+POISONED = 0xFF  # the scale of a block (3.3)
 
 
 def up(n, m):
@@ -136,6 +141,26 @@ def planes(codes, bits):
     return out
 
 
+def ladder(smallest, largest, fraction, codes):
+    """The values of a float element's codes without a sign: steps that double, up to the largest,
+    at which codes beyond stay."""
+    values = [0.0]
+    for code in range(codes - 1):
+        step = smallest * 2.0 ** max(0, (code >> fraction) - 1)
+        values.append(min(values[-1] + step, largest))
+    return values + [-v for v in values]
+
+
+CODES = {  # the values of all codes (3.3)
+    INT8: [level / 64.0 for level in (*range(128), *range(-128, 0))],
+    E4M3: ladder(2.0**-9, 448.0, 3, 128),
+    E5M2: ladder(2.0**-16, 57344.0, 2, 128),
+    E3M2: ladder(2.0**-4, 28.0, 2, 32),
+    E2M3: ladder(2.0**-3, 7.5, 3, 32),
+    E2M1: ladder(2.0**-1, 6.0, 1, 8),
+}
+
+
 class Payloads:
     """Random payloads of one shape, with what they give: y as bits, and prev'."""
 
@@ -205,6 +230,39 @@ class Payloads:
             payload += self.padded(planes(codes, bits))
         return payload, y, prev if stateful else None
 
+    def scale_of_block(self):
+        kind = 0.9 if self.calm else self.random.random()
+        if kind < 0.2:
+            return self.random.choice((0, 1, 254, POISONED))
+        return self.random.randrange(256) if kind < 0.3 else self.random.randrange(110, 130)
+
+    def microscaled(self, element, chooses, base, stateful, scales=None, codes=None):
+        """3.3; base: prev as bits, or None. scales and codes: the blocks' own, else any."""
+        width = ELEMENT_BITS[element]
+        per_row = up(self.C, 32) // 32
+        blocks = self.T * per_row
+        choices = [self.random.getrandbits(1) if chooses else 0 for _ in range(blocks)]
+        scales = scales or [self.scale_of_block() for _ in range(blocks)]
+        codes = codes or [self.random.getrandbits(width) for _ in range(32 * blocks)]
+        payload = b""
+        if chooses:
+            whole = sum(choice << i for i, choice in enumerate(choices))
+            payload += self.padded(whole.to_bytes(up(blocks, 8) // 8, "little"))
+        for first in range(0, blocks, 64):
+            payload += self.padded(bytes(scales[first : first + 64]))
+            payload += self.padded(planes(codes[32 * first : 32 * (first + 64)], width))
+        y, prev = [0] * (self.T * self.C), list(base or [0] * (self.T * self.C))
+        for to in range(self.T * self.C):
+            t, c = divmod(to, self.C)
+            block, code = t * per_row + c // 32, codes[32 * t * per_row + c]
+            under = None if base is None or choices[block] else base[to]
+            if scales[block] == POISONED:
+                y[to] = NAN[self.y]
+            else:
+                value = single(CODES[element][code] * 2.0 ** (scales[block] - 127))
+                self.add(y, prev, to, under, value, stateful)
+        return payload, y, prev if stateful else None
+
     def element(self, y, prev, to, under, code, bits, scale, stateful):
         """Section 5, Reconstruction; under: what is added to, or None."""
         if scale & 0x7F80 == 0x7F80:
@@ -212,6 +270,10 @@ class Payloads:
             return
         level = 2 * code - 1 if bits == 1 else code - 2 ** (bits - 1)
         value = single(level * widen(scale, BF16))  # -0 where level is 0 and the scale negative
+        self.add(y, prev, to, under, value, stateful)
+
+    def add(self, y, prev, to, under, value, stateful):
+        """Steps 4 and 5."""
         r = single((0.0 if under is None else widen(under, self.prev)) + value)
         if stateful:
             prev[to] = clamped(r, self.prev)
@@ -350,6 +412,12 @@ class Script:
                 p["dtype"] if self.codec == "raw" else prev if use == EXACT else OF_KEY[p["key"]]
             )
             e = Entry(key, role, 1, use, *make.floats(dtype, stateful))
+        elif "element" in p:
+            whole = self.codec == "delta" and use == WHOLE
+            element = p["key"] - 64 if whole else p["element"]
+            chooses = use == CHANGE and p["choose"] == 1
+            under = base[0] if role == DELTA else None
+            e = Entry(key, role, 3, use, *make.microscaled(element, chooses, under, stateful))
         else:
             bits = p["key"] if self.codec == "delta" and use == WHOLE else p["bits"]
             chooses = use == CHANGE and p["choose"] == 1
@@ -404,6 +472,10 @@ class Script:
                 words.append(NAMES[value])
             elif name == "key" and value in OF_KEY:
                 words.append(f"key={NAMES[OF_KEY[value]]}")
+            elif name == "form":
+                words.append("form=mx")
+            elif name == "element" or (name == "key" and value > 64):
+                words.append(f"{name}={ELEMENTS[value % 64]}")
             elif name == "prev":
                 words.append(f"prev={NAMES[value]}")
             elif name == "choose":

@@ -14,6 +14,7 @@ import pathlib
 import random
 import struct
 import sys
+from fractions import Fraction
 
 import spec_decoder
 from spec_encoder import (
@@ -21,13 +22,24 @@ from spec_encoder import (
     BRIEF,
     CHANNEL,
     DELTA,
+    E2M1,
+    E2M3,
+    E3M2,
+    E4M3,
+    E5M2,
+    ELEMENT_BITS,
+    ELEMENTS,
     F16,
     F32,
+    INT8,
     KEY,
+    POISONED,
     ROW,
     SKIP,
     STATELESS,
     SYNC,
+    Entry,
+    Payloads,
     Script,
     clamped,
     folded,
@@ -39,10 +51,13 @@ from spec_encoder import (
 A, B, D = (7, 0), (7, 1), (2**64 - 1, 2**32 - 1)  # keys
 LONGEST_WRITTEN = 60000  # bytes of a golden file
 USUAL = {"bits": 4, "group": 32, "key": 8, "prev": F32, "choose": 1, "audit": 1}
+USUAL_MX = {"key": 64 + INT8, "prev": F32, "choose": 1, "audit": 1, "form": 3, "element": E2M1}
 
 
 def script(codec="delta", shape=(2, 40), y=F32, calm=True, own=(), x=F32, seed=1, **more):
     usual = USUAL if codec == "delta" else {"bits": 4, "group": 32} if codec == "direct" else {}
+    if codec == "mx" or "form" in more:
+        usual = USUAL_MX if codec == "delta" else {"element": E4M3}
     return Script(random.Random(seed), codec, {**usual, **more}, shape, y, x, own, calm)
 
 
@@ -98,6 +113,141 @@ def others():
         s = script("raw", (3, 111), y, calm=False, seed=number, dtype=dtype)
         s.send((STATELESS, A), (STATELESS, B), answer=0)
         yield f"raw_{number}", s
+
+
+def microscaled():
+    """Every element as a value, as a change and as a key; shapes with short blocks, cut tiles."""
+    shapes = ((3, 70), (1, 32), (5, 33), (9, 257), (2, 31))
+    for number in range(12):
+        y = (F32, F16, BF16)[number % 3]
+        shape = ((4, 50), (2, 1100), (1, 1), (3, 64))[number % 4]
+        s = script("mx", shape, y, calm=False, seed=number, element=number % 6 + 1)
+        s.send((STATELESS, A), (STATELESS, A), answer=0)
+        yield f"mx_{number}", s
+    for number in range(12):
+        more = {
+            "form": 3,
+            "element": number % 6 + 1,
+            "key": (70, 16, 69, 65, 17, 66, 68, 67, 32)[number % 9],
+            "prev": (F32, BF16, F16)[number % 3],
+            "choose": 1 + (number % 5 == 4),
+            "audit": (1, 2, 255, 1, 3)[number % 5],
+        }
+        y = (BF16, F32, F16, F32)[number % 4]
+        made = script("delta", shapes[number % 5], y, calm=False, seed=number, **more)
+        yield f"delta_mx_{number}", every_role(made)
+    made = script("delta", (2, 2100), calm=False, form=3, element=E3M2, prev=BF16, audit=3)
+    yield "delta_mx_long", every_role(made)
+
+
+# Scales at both ends of E8M0, and some between.
+ENDS = (0, 1, 2, 20, 63, 126, 127, 128, 200, 239, 253, 254, POISONED)
+
+
+def exactly(element, code):
+    """The value of a code by the definition of its fields, as a fraction."""
+    bits, name = ELEMENT_BITS[element], ELEMENTS[element]
+    sign, magnitude = divmod(code, 2 ** (bits - 1))
+    if element == INT8:
+        return Fraction(magnitude - 128 * sign, 64)
+    m = int(name[3])
+    bias = {E4M3: 7, E5M2: 15, E3M2: 3, E2M3: 1, E2M1: 1}[element]
+    exponent, fraction = divmod(magnitude, 2**m)
+    value = (Fraction(exponent > 0) + Fraction(fraction, 2**m)) * Fraction(2) ** (
+        max(exponent, 1) - bias
+    )
+    largest = {E4M3: 448, E5M2: 57344}.get(element, value)
+    return (-1) ** sign * min(value, largest)
+
+
+def every_code(element):
+    """All codes under all of ENDS, and the y of the scripts against exact fractions."""
+    codes = 2 ** ELEMENT_BITS[element]
+    s = script("mx", (len(ENDS), codes), element=element)
+    per_row = -(-codes // 32)
+    own = [code % codes for _ in ENDS for code in range(32 * per_row)]
+    scales = [scale for scale in ENDS for _ in range(per_row)]
+    make = Payloads(s.random, s.T, s.C, F32)
+    frame = s.frame()
+    made = make.microscaled(element, False, None, False, scales, own)
+    frame.entries.append(Entry(A, STATELESS, 3, 1, *made))
+    largest = Fraction(widen(0x7F7FFFFF, F32))
+    for i, bits in enumerate(made[1]):
+        scale, code = ENDS[i // codes], i % codes
+        value = exactly(element, code) * Fraction(2) ** (scale - 127)
+        value = max(-largest, min(largest, value))
+        if scale == POISONED:
+            assert bits == 0x7FC00000
+        else:  # r = +0 + value: nothing is -0
+            assert Fraction(widen(bits, F32)) == value and bits != 0x80000000, (element, code)
+    s.deliver(frame, answer=0)
+    return s
+
+
+def every_int8():
+    return every_code(INT8)
+
+
+def every_e4m3():
+    return every_code(E4M3)
+
+
+def every_e5m2():
+    return every_code(E5M2)
+
+
+def every_e3m2():
+    return every_code(E3M2)
+
+
+def every_e2m3():
+    return every_code(E2M3)
+
+
+def every_e2m1():
+    return every_code(E2M1)
+
+
+def minus_zeros():
+    """-0 + -0 is -0: a prev of -0, and elements of minus zero; not so in a block that is direct. A
+    poisoned block keeps the -0, whatever its choice bit."""
+    s = script(shape=(1, 96), form=3, element=E2M1, key=17, prev=BF16)
+    key = s.frame((KEY, A))
+    e = key.entries[0]
+    e.payload = struct.pack("<96H", *[0x8000] * 96)
+    set_payload(key, e, [0x8000] * 96)
+    s.deliver(key)
+    change = s.frame((DELTA, A))
+    e = change.entries[0]
+    # the second block is direct, and so is the third, which is poisoned
+    front = b"\6".ljust(16, b"\0") + bytes((127, 127, POISONED)).ljust(16, b"\0")
+    e.payload = front + b"\x88" * 48
+    set_payload(change, e, [0x8000] * 32 + [0] * 32 + [0x8000] * 32)
+    e.y[64:] = [0x7FC00000] * 32
+    s.deliver(change)
+    s.send((DELTA, A))
+    return s
+
+
+def brief_mx():
+    """A brief entry is of `element`, without choice bits, a key entry of the other in `key`."""
+    s = script(shape=(2, 40), form=3, element=E3M2, key=64 + E2M1)
+    s.send((KEY, A), (STATELESS, A), (STATELESS, B, BRIEF))
+    s.send((DELTA, A), (STATELESS, B, BRIEF))
+    s.send((SYNC, A), (STATELESS, D))
+    return s
+
+
+def own_mx():
+    """key=raw and prev beside parameter 14."""
+    s = script(shape=(1, 33), own=("prev", "key"), x=F16, form=3, key=16, prev=F16)
+    s.send((KEY, A))
+    s.send((DELTA, A))
+    s.x = BF16
+    s.parameters.update(key=17, prev=BF16)
+    s.send((KEY, A))
+    s.send((DELTA, A))
+    return s
 
 
 def rounded_twice():
@@ -521,9 +671,113 @@ def bad_zeros():
     return s
 
 
+# Of a frame of a key entry and a delta entry, microscaled: parameters 6, 8, 9, 11, 14 and 15.
+BAD_MX = [
+    (fields("codec", 4), "FORMAT", 2),
+    (fields("codec", 2), "FORMAT", 2),
+    (fields("seed", 1), "FORMAT", 2),
+    (rows(lambda r: [[1, 0, 4]] + r), "FORMAT", 2),
+    (rows(lambda r: [[2, 0, 32]] + r), "FORMAT", 2),
+    (rows(lambda r: [[1, 0, 4], [2, 0, 32]] + r), "FORMAT", 2),
+    (rows(lambda r: r[:-2] + r[-1:]), "FORMAT", 2),  # an element without the form
+    (rows(lambda r: [[1, 0, 4], [2, 0, 32]] + r[:-2] + r[-1:]), "FORMAT", 2),
+    (rows(lambda r: r[:-1]), "FORMAT", 2),  # the form without an element
+    (rows(lambda r: r[:-2] + r[:-3:-1]), "FORMAT", 2),
+    (rows(lambda r: r + [[16, 0, 1]]), "FORMAT", 2),
+    (rows(lambda r: r[:-1] + [[14, 0, 3]] + r[-1:]), "FORMAT", 2),
+    *((row(4, 2, value), "FORMAT", 2) for value in (0, 1, 2, 4, 3 + 256)),
+    *((row(5, 2, value), "FORMAT", 2) for value in (0, 7, 65, 2 + 2**31)),
+    *((row(0, 2, value), "FORMAT", 2) for value in (1, 2, 6, 8, 64, 71, 66 + 256)),
+    (row(4, 1, 1), "FORMAT", 2),
+    (row(5, 1, 128), "FORMAT", 2),
+    (row(0, 2, 67), "MISMATCH", 2),  # as long as it should be
+    (row(5, 2, 3), "MISMATCH", 2),
+    (row(5, 2, 6), "FORMAT", 2),  # another size
+    (of_entry("form", 1), "FORMAT", 2),
+    (of_entry("form", 2), "FORMAT", 2),
+    (of_entry("form", 4), "FORMAT", 2),
+    (longer_payload, "FORMAT", 2),
+    (empty, "FORMAT", 2),
+]
+
+
+def bad_mx_fields():
+    s = script(shape=(1, 24), form=3, element=E4M3, key=64 + E4M3)
+    s.send((KEY, A), (KEY, B))
+    for change, status, answer in BAD_MX:
+        frame = s.frame((KEY, A), (DELTA, B))
+        change(frame)
+        s.deliver(frame, status, answer)
+    s.send((DELTA, A), (DELTA, B))
+    for value in (8, 2, 71):  # no entry has the key's element
+        frame = s.frame((DELTA, A))
+        frame.rows[0][2] = value
+        s.deliver(frame, "FORMAT", 2)
+    s.send((DELTA, A))
+    return s
+
+
+def bad_mx_alone():
+    """The codec mx has one parameter, and stateless entries of use 1 alone."""
+    s = script("mx", (2, 40), element=E5M2)
+    s.send((STATELESS, A), answer=0)
+    other = s.frame((STATELESS, A))
+    other.rows[0][2] = E4M3
+    s.deliver(other, "MISMATCH", 0)
+    for change in (
+        fields("codec", 1),
+        fields("codec", 3),
+        row(0, 0, 14),
+        row(0, 0, 7),
+        row(0, 2, 0),
+        row(0, 2, 7),
+        rows(lambda r: []),
+        rows(lambda r: [[14, 0, 3]] + r),
+        rows(lambda r: [[1, 0, 4]] + r),
+        lambda frame: setattr(frame.entries[0], "form", 2),
+        lambda frame: setattr(frame.entries[0], "use", BRIEF),
+    ):
+        frame = s.frame((STATELESS, A))
+        change(frame)
+        frame.flags = 0
+        s.deliver(frame, "FORMAT", 0)
+    return s
+
+
+def mx_mismatches():
+    """Between quantized and microscaled changes."""
+    s = script(shape=(1, 32), key=32)
+    s.send((KEY, A))
+    mine, other = s.parameters, {**USUAL_MX, "key": 32}
+    s.parameters = other
+    s.deliver(s.frame((KEY, A)), "MISMATCH", 2)
+    s.deliver(s.frame((DELTA, A)), "MISMATCH", 2)
+    s.codec, s.parameters = "mx", {"element": E4M3}
+    s.deliver(s.frame((STATELESS, A)), "MISMATCH", 0)
+    s.codec, s.parameters = "delta", mine
+    for value in (65, 70):  # key, where there is no parameter 14, and no entry that goes by it
+        frame = s.frame((DELTA, A))
+        frame.rows[2][2] = value
+        s.deliver(frame, "FORMAT", 2)
+    s.send((DELTA, A))
+    return s
+
+
 # ------------------------------------------------------------------------------------------------
 
 ALONE = (
+    every_int8,
+    every_e4m3,
+    every_e5m2,
+    every_e3m2,
+    every_e2m3,
+    every_e2m1,
+    minus_zeros,
+    brief_mx,
+    own_mx,
+    bad_mx_fields,
+    bad_mx_alone,
+    mx_mismatches,
     rounded_twice,
     padded,
     own_dtypes,
@@ -545,14 +799,15 @@ def all_scripts():
     made = {make.__name__: make() for make in ALONE}
     made.update(deltas())
     made.update(others())
+    made.update(microscaled())
     return {name: s.golden() for name, s in made.items()}
 
 
 def check_adding():
     """Section 5, Adding, of one delta: in binary32, rounded twice and then to y's dtype."""
     failures = 0
-    for y in (F32, F16, BF16):
-        s = script(shape=(2, 40), y=y, prev=BF16)
+    for y, more in ((y, more) for y in (F32, F16, BF16) for more in ({}, {"form": 3})):
+        s = script(shape=(2, 40), y=y, prev=BF16, **more)
         first, second = s.send((KEY, A)), s.send((DELTA, A))
         decoder = spec_decoder.Decoder("delta", s.parameters)
         decoder.decode(first.bytes(), 1, 2, 40, {F32: "f32", F16: "f16", BF16: "bf16"}[y])
@@ -567,7 +822,21 @@ def check_adding():
             for b, value in zip(before, values)
         ]
         failures += got != wanted
-    return failures
+    return failures + check_adding_blocks()
+
+
+def check_adding_blocks():
+    """Stateless blocks: one that is poisoned, and products that pass binary32 and are clamped."""
+    s = script("mx", (1, 64), element=E4M3)
+    frame, codes = s.frame(), [0x38, 0xC0] * 32  # 1 and -2
+    make = Payloads(s.random, 1, 64, F32)
+    made = make.microscaled(E4M3, False, None, False, [254, POISONED], codes)
+    frame.entries.append(Entry(A, STATELESS, 3, 1, *made))
+    decoder = spec_decoder.Decoder("mx", s.parameters)
+    one, half = 0x3F800000, 0x3F000000
+    _, got = decoder.decode(frame.bytes(), 1, 1, 64, "f32", (half, [one] * 64))
+    # 2^126 and half of the largest number, negative; 1 is lost beside them
+    return got != [0x7E800000, 0xFEFFFFFF] * 16 + [0x7FC00000] * 32
 
 
 def write(scripts):
