@@ -150,6 +150,25 @@ static void check_prev(golden *g)
     }
 }
 
+/* The factor of a step that adds to y, and y as it was. */
+static void read_added(golden *g, float *factor, void *data, size_t len, dw_dtype dtype)
+{
+    uint32_t bits = (uint32_t)number(g, "factor");
+    field before = bytes(g, "y");
+    size_t size = dw_dtype_bytes(dtype);
+    memcpy(factor, &bits, sizeof bits);
+    if (before.len != len) abort();
+    for (size_t i = 0; i < len / size; i++) {
+        uint32_t element = 0;
+        for (size_t k = 0; k < size; k++) element |= (uint32_t)before.data[i * size + k] << 8 * k;
+        if (size == 4)
+            ((uint32_t *)data)[i] = element;
+        else
+            ((uint16_t *)data)[i] = (uint16_t)element;
+    }
+    free(before.data);
+}
+
 static void check_step(golden *g)
 {
     static uint8_t reply[1 << 16];
@@ -164,9 +183,14 @@ static void check_step(golden *g)
     void *data = malloc(len);
     if (!data) abort();
     memset(data, SPOILT, len);
+    dw_decode_options options = {.struct_size = sizeof options};
+    if (find(g, "adds", find(g, "status", NULL))) {
+        options.adds = 1;
+        read_added(g, &options.factor, data, len, dtype);
+    }
     dw_tensor y = dw_tensor_3d(data, dtype, n, t, c);
-    dw_status status =
-        dw_decode(g->decoder, frame.data, frame.len, &y, reply, sizeof reply, &reply_len);
+    dw_status status = dw_decode_with(g->decoder, frame.data, frame.len, &y, &options, reply,
+                                      sizeof reply, &reply_len);
     word(g, "status", name, sizeof name);
     if (strcmp(name, status_name(status)) != 0) {
         printf("%s, step %d: %s, specified %s: %s\n", g->path, g->step, status_name(status), name,

@@ -64,6 +64,12 @@ def clamped(x, dtype):
     return nearest(max(-largest, min(largest, x)), dtype)
 
 
+def added(before, factor, value):
+    """Section 5, Adding, all of it bits of binary32."""
+    total = single(widen(before, F32) + single(widen(factor, F32) * widen(value, F32)))
+    return NAN[F32] if total != total else nearest(total, F32)
+
+
 def converted(bits, source, target):
     """3.1, role stateless."""
     if source == target:
@@ -430,8 +436,9 @@ class Script:
             e.state_digest = state_digest(e.prev, prev, p["audit"], key, frame.sequence)
         return e
 
-    def deliver(self, frame, status="OK", answer=1, gone=(), data=None, shape=None):
-        """gone: keys that the decoder holds no longer; answer 0: no reply; data: other bytes."""
+    def deliver(self, frame, status="OK", answer=1, gone=(), data=None, shape=None, adds=None):
+        """gone: keys that the decoder holds no longer; answer 0: no reply; data: other bytes;
+        adds: (factor, y before) as bits, where y is f32 and added to."""
         if status == "OK":
             for e in frame.entries:
                 if e.stateful:
@@ -445,8 +452,13 @@ class Script:
                  for e in frame.entries if e.stateful]  # fmt: skip
         n, t, c = shape or (len(frame.entries), self.T, self.C)
         y = [bits for e in frame.entries for bits in e.y] if status == "OK" else []
+        told = {}
+        if adds:  # 5, Adding: y as f32 is the value
+            factor, before = adds
+            told["adds"] = {"factor": factor, "y": pack(before, F32).hex()}
+            y = [added(b, factor, value) for b, value in zip(before, y)]
         self.steps.append({
-            "frame": data.hex(), "n": n, "t": t, "c": c, "y_dtype": NAMES[self.y],
+            "frame": data.hex(), "n": n, "t": t, "c": c, "y_dtype": NAMES[self.y], **told,
             "status": status, "y": pack(y, self.y).hex(),
             "reply": reply(answer, frame, named).hex() if answer else "",
             "prev": [{"sample": k[0], "slice": k[1], "bits": self.bits_of(k)} for k in self.keys],

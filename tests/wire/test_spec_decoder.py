@@ -229,6 +229,22 @@ def minus_zeros():
     return s
 
 
+def adding():
+    """Section 5, Adding: quantized, microscaled and of floats, with state and without."""
+    configs = ({"form": 3, "element": E4M3, "key": 64 + E3M2, "prev": BF16}, {}, {"key": 16})
+    for number, more in enumerate(configs):
+        s = script(shape=(2, 70), calm=False, seed=number, **more)
+        for entries in (
+            ((KEY, A), (STATELESS, A), (STATELESS, B, BRIEF)),
+            ((DELTA, A), (STATELESS, B, BRIEF), (STATELESS, B)),
+            ((SKIP, A), (SYNC, B), (STATELESS, B)),
+        ):
+            before = [clamped(single(s.random.gauss(0, 3)), F32) for _ in range(3 * 140)]
+            before[::9] = [0x7F7FFFFF, 0xFF800000, 0x80000000][number : number + 1] * 47
+            s.send(*entries, adds=(0x3EAAAAAB, before))  # a third
+        yield f"adding_{number}", s
+
+
 def brief_mx():
     """A brief entry is of `element`, without choice bits, a key entry of the other in `key`."""
     s = script(shape=(2, 40), form=3, element=E3M2, key=64 + E2M1)
@@ -800,6 +816,7 @@ def all_scripts():
     made.update(deltas())
     made.update(others())
     made.update(microscaled())
+    made.update(adding())
     return {name: s.golden() for name, s in made.items()}
 
 
