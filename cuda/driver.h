@@ -53,8 +53,6 @@ typedef struct dw_cuda_stream_handle *dw_cuda_stream;
     ROW(cuStreamDestroy_v2, stream_destroy, (dw_cuda_stream stream))                               \
     ROW(cuStreamIsCapturing, stream_is_capturing, (dw_cuda_stream stream, int *status))            \
     ROW(cuStreamSynchronize, stream_synchronize, (dw_cuda_stream stream))                          \
-    ROW(cuStreamCreate, stream_create, (dw_cuda_stream * stream, unsigned flags))                  \
-    ROW(cuStreamDestroy_v2, stream_destroy, (dw_cuda_stream stream))                               \
     ROW(cuLaunchKernel, launch,                                                                    \
         (dw_cuda_function function, unsigned grid_x, unsigned grid_y, unsigned grid_z,             \
          unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,              \

@@ -264,7 +264,7 @@ typedef struct dw_counters {
     uint64_t encoded_bytes;     /* bytes of the frames */
     uint64_t groups;            /* quantized groups ... */
     uint64_t direct_groups;     /* ... of delta entries, in which direct was the better choice */
-    uint64_t zero_groups;       /* ... with nothing above 2^-96 */
+    uint64_t zero_groups;       /* ... with nothing above 2^-96; blocks of mx: with scale 0 */
     /* ... that held NaN or Inf; encoder: also each such value of a float key entry. */
     uint64_t poisoned_groups;
     uint64_t acks, nacks;     /* replies: taken (encoder) or given (decoder) */

@@ -16,6 +16,7 @@ typedef struct fake_cuda {
     long allocations;    /* of memory, ever */
     long blocks, contexts, retained, modules, streams, depth; /* in hands now */
     long launches, copies, synchronizations;                  /* enqueued, ever */
+    long waits_aside;                                         /* for streams that were made */
     bool at_once;                                             /* nothing waits to be told */
     bool capturing; /* work goes into a graph instead of the queue ... */
     int graph;      /* ... this one, 0 or 1 */

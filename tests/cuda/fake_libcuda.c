@@ -365,6 +365,7 @@ FUNCTION(cuStreamSynchronize, void *stream)
     if (stream == &other_stream && !state.at_once) {
         if (state.capturing && mode != 2) die("a thread that captures waits");
         bool failed = in_context() || fails();
+        count(&state.waits_aside, 1);
         if (failed) n_aside = 0;
         run_aside();
         return failed || state.broken_stream ? LAUNCH_FAILED : 0;

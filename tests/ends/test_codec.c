@@ -328,6 +328,28 @@ static void raw_passes_every_bit(void **state)
     }
 }
 
+/* A scale of microscaling is one byte: what is poisoned or zero is told by that alone. */
+static void microscaled_blocks_are_counted(void **state)
+{
+    enum { C = 32 * 5 };
+    float x[C], y[C];
+    test_pair pair;
+    (void)state;
+    for (int i = 0; i < C; i++) x[i] = i < 32 ? 0.0f : (float)i;
+    x[40] = NAN;
+    dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 1, C), ty = dw_tensor_3d(y, DW_F32, 1, 1, C);
+    test_pair_open(&pair, "mx:element=e4m3", 1, 1, C, DW_F32);
+    test_pair_encode(&pair, &(dw_key){1, 0}, &tx);
+    assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+    dw_counters sent = test_encoder_counters(pair.encoder),
+                taken = test_decoder_counters(pair.decoder);
+    assert_int_equal(sent.groups, 5), assert_int_equal(taken.groups, 5);
+    assert_int_equal(sent.zero_groups, 1), assert_int_equal(taken.zero_groups, 1);
+    assert_int_equal(sent.poisoned_groups, 1), assert_int_equal(taken.poisoned_groups, 1);
+    for (int i = 0; i < C; i++) assert_true(isnan(y[i]) == (i / 32 == 1));
+    test_pair_close(&pair);
+}
+
 static void the_bound_is_exact_for_first_visits(void **state)
 {
     float x[6 * 200] = {0};
@@ -545,6 +567,7 @@ int main(void)
         cmocka_unit_test(a_bad_value_never_outlives_its_frame),
         cmocka_unit_test(an_unrelated_base_is_passed_over_group_by_group),
         cmocka_unit_test(raw_passes_every_bit),
+        cmocka_unit_test(microscaled_blocks_are_counted),
         cmocka_unit_test(the_bound_is_exact_for_first_visits),
         cmocka_unit_test(steady_state_allocates_nothing),
         cmocka_unit_test(a_full_quota_sends_stateless_and_never_fails),
