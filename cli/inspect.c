@@ -58,15 +58,6 @@ static const char *role_word(dw_role role)
     return "?";
 }
 
-static const char *form_word(dw_form_name form)
-{
-    switch (form) {
-    case DW_FORM_FLOATS: return "floats";
-    case DW_FORM_QUANTIZED: return "quantized";
-    }
-    return form ? "?" : "none";
-}
-
 static json_t *hex(uint64_t value)
 {
     return json_sprintf("%016" PRIx64, value);
@@ -85,7 +76,7 @@ static json_t *describe_entries(const void *frame, size_t len, uint32_t n)
             list,
             json_pack("{s:o, s:I, s:s, s:s, s:o, s:o, s:o, s:I, s:I}", "sample",
                       json_sprintf("%" PRIu64, e.key.sample), "slice", (json_int_t)e.key.slice,
-                      "role", role_word(e.role), "form", form_word(e.form), "base_chain",
+                      "role", role_word(e.role), "form", dw_form_string(e.form), "base_chain",
                       hex(e.base_chain), "payload_digest", hex(e.payload_digest), "state_digest",
                       hex(e.state_digest), "payload_offset", (json_int_t)e.payload_offset,
                       "payload_bytes", (json_int_t)e.payload_bytes));

@@ -158,6 +158,10 @@ typedef enum dw_form_name {
     DW_FORM_MX = 3         /* OCP microscaling: blocks of 32 that share a power of two */
 } dw_form_name;
 
+/* A word for a form, as docs/codecs.md has it: "floats", "quantized", "mx"; "none" for 0, which is
+ * the form of entries without a payload, and "?" for what is no form. Never NULL. */
+DW_API const char *dw_form_string(dw_form_name form);
+
 /* The elements of microscaling: OCP Microscaling Formats (MX) Specification 1.0. */
 typedef enum dw_element {
     DW_ELEMENT_INT8 = 1, /* MXINT8: two's complement, in units of 2^-6 */

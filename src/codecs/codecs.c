@@ -35,6 +35,16 @@ static const struct codec_row {
 };
 enum { CODECS = sizeof codecs / sizeof *codecs };
 
+static const dw_form *const forms[] = {&dw_form_floats, &dw_form_quantized, &dw_form_mx};
+enum { FORMS = sizeof forms / sizeof *forms };
+
+const char *dw_form_string(dw_form_name form)
+{
+    for (int i = 0; i < FORMS; i++)
+        if (forms[i]->wire == form) return forms[i]->name;
+    return form ? "?" : "none";
+}
+
 bool dw_codec_is_known(uint8_t wire)
 {
     for (int i = 0; i < CODECS; i++)

@@ -203,6 +203,16 @@ static void a_struct_out_of_range_is_refused(void **state)
     dw_decoder_destroy(NULL);
 }
 
+static void forms_have_words(void **state)
+{
+    (void)state;
+    assert_string_equal(dw_form_string(DW_FORM_FLOATS), "floats");
+    assert_string_equal(dw_form_string(DW_FORM_QUANTIZED), "quantized");
+    assert_string_equal(dw_form_string(DW_FORM_MX), "mx");
+    assert_string_equal(dw_form_string((dw_form_name)0), "none");
+    assert_string_equal(dw_form_string((dw_form_name)77), "?");
+}
+
 static void a_short_buffer_is_refused(void **state)
 {
     dw_config config;
@@ -252,6 +262,7 @@ int main(void)
         cmocka_unit_test(ends_are_made_of_texts),
         cmocka_unit_test(points_at_the_offending_word),
         cmocka_unit_test(a_struct_out_of_range_is_refused),
+        cmocka_unit_test(forms_have_words),
         cmocka_unit_test(a_short_buffer_is_refused),
         cmocka_unit_test(ends_that_differ_are_told_so),
     };
