@@ -100,7 +100,7 @@ FUNCTION(cuStreamEndCapture, void *stream, void **graph)
     fake_cuda *cuda = fake_cuda_get();
     cuda->capturing = false;
     *graph = cuda;
-    return stream != cuda;
+    return stream == NULL;
 }
 
 FUNCTION(cuGraphInstantiateWithFlags, void **executable, void *graph, unsigned long long flags)
@@ -114,7 +114,7 @@ FUNCTION(cuGraphLaunch, void *executable, void *stream)
     fake_cuda *cuda = executable;
     cuda->launch_graph(cuda->graph);
     cuda->run();
-    return stream != cuda;
+    return stream == NULL;
 }
 
 FUNCTION(cuGraphExecDestroy, void *executable)

@@ -9,6 +9,8 @@
 #include <stdarg.h>
 
 #include "engine/engine.h"
+#include "golden_bad.h"
+#include "golden_cases.h"
 #include "kernels/kernels.h"
 #include "support/seal.h"
 #include "support/tool.h"
@@ -242,14 +244,13 @@ static void finish(golden *g)
 }
 
 /* Epochs of one config: first visit, change, hostile values, NaN, nearly nothing. */
-static void good(const char *directory, int check, const char *name, const char *config, dw_dtype x,
-                 dw_dtype y, uint32_t n, uint32_t t, uint32_t c)
+static void good(const char *directory, int check, const golden_case *of)
 {
     static const struct {
         float size;
         int spoil;
     } epochs[] = {{2, 0}, {2, 0}, {1, 1}, {1, 2}, {1e-31f, 0}, {3e-6f, 0}};
-    golden g = begin(directory, check, name, config, x, y, n, t, c);
+    golden g = begin(directory, check, of->name, of->config, of->x, of->y, of->n, of->t, of->c);
     g.tells_x = 1;
     for (unsigned e = 0; e < sizeof epochs / sizeof *epochs; e++) {
         fill(&g, e + 1, epochs[e].size, epochs[e].spoil);
@@ -297,95 +298,6 @@ static void send_cut(golden *g, size_t len, dw_status expected)
     deliver(g, copy, len, expected);
     free(copy);
 }
-
-/* Where things lie in a frame of codec delta, which has six parameters, of two entries. */
-enum { PARAMETERS = 80, ENTRY = PARAMETERS + 6 * 8, SECOND = ENTRY + 48, TABLES_END = SECOND + 48 };
-
-/* One byte changed, and sealed again. */
-static const struct {
-    size_t at;
-    uint8_t value;
-    dw_status expected;
-} fields[] = {
-    {6, 0, DW_ERR_FORMAT},                 /* codec */
-    {6, 9, DW_ERR_FORMAT},                 /* a codec that nobody has */
-    {6, 2, DW_ERR_FORMAT},                 /* one that has other parameters */
-    {7, 2, DW_ERR_FORMAT},                 /* flags */
-    {28, 0, DW_ERR_FORMAT},                /* T */
-    {35, 1, DW_ERR_FORMAT},                /* C: a shape that is too large */
-    {36, 1, DW_ERR_FORMAT},                /* F: the tables would end elsewhere */
-    {40, 0, DW_ERR_FORMAT},                /* x */
-    {40, 4, DW_ERR_FORMAT},                /* x */
-    {41, 5, DW_ERR_FORMAT},                /* P */
-    {41, 33, DW_ERR_FORMAT},               /* P: more than there can be */
-    {42, 1, DW_ERR_FORMAT},                /* zero */
-    {47, 1, DW_ERR_FORMAT},                /* zero */
-    {48, 1, DW_ERR_FORMAT},                /* length: not what the entries add up to */
-    {55, 1, DW_ERR_FORMAT},                /* length: more than the shape can have */
-    {56, 1, DW_ERR_FORMAT},                /* seed: nothing draws */
-    {PARAMETERS, 0, DW_ERR_FORMAT},        /* no parameter */
-    {PARAMETERS, 3, DW_ERR_FORMAT},        /* one that frames do not have */
-    {PARAMETERS, 200, DW_ERR_FORMAT},      /* one that nobody has */
-    {PARAMETERS + 1, 1, DW_ERR_FORMAT},    /* zero */
-    {PARAMETERS + 4, 0, DW_ERR_FORMAT},    /* bits */
-    {PARAMETERS + 4, 9, DW_ERR_FORMAT},    /* bits */
-    {PARAMETERS + 7, 1, DW_ERR_FORMAT},    /* bits: the value's top byte */
-    {PARAMETERS + 12, 48, DW_ERR_FORMAT},  /* group */
-    {PARAMETERS + 20, 1, DW_ERR_FORMAT},   /* key: x's own has a number of its own */
-    {PARAMETERS + 20, 9, DW_ERR_FORMAT},   /* key */
-    {PARAMETERS + 28, 9, DW_ERR_FORMAT},   /* prev */
-    {PARAMETERS + 36, 3, DW_ERR_FORMAT},   /* choose */
-    {PARAMETERS + 44, 0, DW_ERR_FORMAT},   /* audit: the default is written out */
-    {PARAMETERS + 44, 2, DW_ERR_MISMATCH}, /* audit */
-    {PARAMETERS + 4, 5, DW_ERR_MISMATCH},  /* bits; key entries do not change */
-    {ENTRY + 12, 0, DW_ERR_FORMAT},        /* role */
-    {ENTRY + 12, 6, DW_ERR_FORMAT},        /* role */
-    {ENTRY + 12, 3, DW_ERR_FORMAT},        /* role: delta without a base */
-    {ENTRY + 13, 1, DW_ERR_FORMAT},        /* form: not what the parameters say */
-    {ENTRY + 13, 0, DW_ERR_FORMAT},        /* form: none */
-    {ENTRY + 14, 2, DW_ERR_FORMAT},        /* use: not of role key */
-    {ENTRY + 14, 9, DW_ERR_FORMAT},        /* use */
-    {ENTRY + 15, 1, DW_ERR_FORMAT},        /* zero */
-    {ENTRY + 16, 1, DW_ERR_FORMAT},        /* a base that key entries have not */
-    {ENTRY + 24, 1, DW_ERR_FORMAT},        /* payload_bytes: no multiple of 16 */
-    {ENTRY + 24, 16, DW_ERR_FORMAT},       /* payload_bytes: do not add up */
-};
-
-/* The same where changes are microscaled, which makes six parameters too: 6, 8, 9, 11, 14 and 15.
- * Changes of e4m3, keys of e5m2: some elements are as long as these. */
-static const struct {
-    size_t at;
-    uint8_t value;
-    dw_status expected;
-} mx_fields[] = {
-    {6, 4, DW_ERR_FORMAT},                 /* codec: it has one parameter */
-    {56, 1, DW_ERR_FORMAT},                /* seed: nothing draws */
-    {PARAMETERS, 1, DW_ERR_FORMAT},        /* bits, beside form */
-    {PARAMETERS, 2, DW_ERR_FORMAT},        /* group, beside form */
-    {PARAMETERS + 4, 8, DW_ERR_FORMAT},    /* key: bits, beside form */
-    {PARAMETERS + 4, 1, DW_ERR_FORMAT},    /* key: an element without the 64 */
-    {PARAMETERS + 4, 64, DW_ERR_FORMAT},   /* key: no element */
-    {PARAMETERS + 4, 71, DW_ERR_FORMAT},   /* key: no element */
-    {PARAMETERS + 4, 70, DW_ERR_FORMAT},   /* key: its payload would be shorter */
-    {PARAMETERS + 4, 66, DW_ERR_MISMATCH}, /* key */
-    {PARAMETERS + 32, 13, DW_ERR_FORMAT},  /* no form, but an element */
-    {PARAMETERS + 32, 15, DW_ERR_FORMAT},  /* two elements */
-    {PARAMETERS + 33, 1, DW_ERR_FORMAT},   /* zero */
-    {PARAMETERS + 36, 0, DW_ERR_FORMAT},   /* form */
-    {PARAMETERS + 36, 1, DW_ERR_FORMAT},   /* form: floats */
-    {PARAMETERS + 36, 2, DW_ERR_FORMAT},   /* form: the default is not written */
-    {PARAMETERS + 37, 1, DW_ERR_FORMAT},   /* form: the value's second byte */
-    {PARAMETERS + 40, 16, DW_ERR_FORMAT},  /* a parameter that nobody has */
-    {PARAMETERS + 44, 0, DW_ERR_FORMAT},   /* element */
-    {PARAMETERS + 44, 7, DW_ERR_FORMAT},   /* element */
-    {PARAMETERS + 44, 66, DW_ERR_FORMAT},  /* element: as key has it */
-    {PARAMETERS + 47, 1, DW_ERR_FORMAT},   /* element: the value's top byte */
-    {PARAMETERS + 44, 1, DW_ERR_MISMATCH}, /* element; key entries do not change */
-    {ENTRY + 13, 1, DW_ERR_FORMAT},        /* form of an entry: floats */
-    {ENTRY + 13, 2, DW_ERR_FORMAT},        /* quantized */
-    {ENTRY + 13, 4, DW_ERR_FORMAT},        /* one that nobody has */
-    {ENTRY + 14, 3, DW_ERR_FORMAT},        /* use: not of role key */
-};
 
 static void bad_bytes(const char *directory, int check)
 {
@@ -622,69 +534,10 @@ int main(int argc, char **argv)
     }
     const char *d = argv[check ? 2 : 1];
     if (argc == 4 && !(kernels = dw_kernels_find(argv[3]))) return 77;
-    good(d, check, "raw_f32", "raw", DW_F32, DW_F16, 2, 3, 20);
-    good(d, check, "raw_bf16_of_f16", "raw:bf16", DW_F16, DW_F32, 1, 2, 33);
-    good(d, check, "raw_f16", "raw:f16", DW_F16, DW_BF16, 1, 2, 33);
-    good(d, check, "raw_f16_to_f32", "raw", DW_F16, DW_F32, 1, 2, 33);
-    good(d, check, "direct_2_signed", "direct:bits=2,scale=signed,group=32", DW_F32, DW_F32, 1, 3,
-         96);
-    good(d, check, "direct_3_row", "direct:bits=3,group=row", DW_BF16, DW_BF16, 1, 30, 100);
-    good(d, check, "direct_5", "direct:bits=5,group=16", DW_F16, DW_F32, 1, 2, 50);
-    good(d, check, "direct_8", "direct:bits=8,group=128", DW_F32, DW_F16, 1, 2, 130);
-    good(d, check, "delta_2_signed", "delta:bits=2,scale=signed", DW_F32, DW_F32, 2, 2, 64);
-    good(d, check, "delta_3", "delta:bits=3,group=32", DW_F32, DW_BF16, 1, 3, 70);
-    good(d, check, "delta_4_never", "delta:bits=4,choose=never,replies=never", DW_F32, DW_F32, 1, 2,
-         64);
-    good(d, check, "delta_4_bf16", "delta:bits=4", DW_BF16, DW_BF16, 1, 2, 128);
-    good(d, check, "delta_6_f16_row", "delta:bits=6,group=row,prev=f16", DW_F32, DW_F32, 1, 3, 90);
-    good(d, check, "delta_7_key_3", "delta:bits=7,key=3,group=256", DW_F16, DW_F16, 1, 1, 300);
-    good(d, check, "delta_8_key_raw", "delta:bits=8,key=raw,prev=bf16", DW_F32, DW_F32, 1, 2, 64);
-    good(d, check, "delta_4_key_f16", "delta:bits=4,key=f16,prev=f32", DW_F32, DW_F32, 1, 2, 64);
-    good(d, check, "delta_4_long_row", "delta:bits=4,group=row,key=4,audit=2,prev=f16", DW_F16,
-         DW_F16, 1, 2, 2100);
-    good(d, check, "delta_2_audit", "delta:bits=2,key=2,audit=3,group=256,prev=bf16", DW_BF16,
-         DW_BF16, 1, 9, 512);
-    good(d, check, "delta_4_no_audit", "delta:bits=4,audit=255", DW_F32, DW_F32, 1, 1, 64);
-    good(d, check, "direct_1_mse", "direct:bits=1,scale=mse,group=32", DW_F32, DW_F32, 1, 3, 96);
-    good(d, check, "direct_6_channel", "direct:bits=6,group=channel", DW_F16, DW_BF16, 1, 5, 300);
-    good(d, check, "delta_1", "delta:bits=1,prev=bf16,choose=never", DW_F32, DW_F32, 1, 2, 70);
-    good(d, check, "delta_1_stochastic", "delta:bits=1,prev=bf16,rounding=stochastic", DW_F32,
-         DW_F32, 1, 2, 70);
-    good(d, check, "delta_2_mse", "delta:bits=2,scale=mse,group=32", DW_BF16, DW_F32, 1, 2, 100);
-    good(d, check, "delta_3_mse_long_row",
-         "delta:bits=3,scale=mse,group=row,rounding=stochastic,seed=5", DW_F32, DW_F32, 1, 2, 2065);
-    good(d, check, "delta_4_channel", "delta:bits=4,group=channel", DW_F32, DW_F32, 2, 5, 40);
-    good(d, check, "delta_5_channel_mse", "delta:bits=5,scale=mse,group=channel,key=bf16,audit=2",
-         DW_BF16, DW_F32, 1, 3, 2090);
-    good(d, check, "delta_1_channel_stochastic", "delta:bits=1,group=channel,rounding=stochastic",
-         DW_F32, DW_F32, 1, 6, 21);
-    good(d, check, "delta_4_stochastic", "delta:bits=4,rounding=stochastic,seed=7", DW_F32, DW_F32,
-         2, 2, 71);
-    good(d, check, "delta_4_quota", "delta:bits=4,quota_bytes=256", DW_F32, DW_F32, 2, 1, 64);
-    good(d, check, "direct_8_narrow", "direct:bits=8,group=256", DW_F32, DW_F32, 1, 40, 1);
-    good(d, check, "mx", "mx", DW_F32, DW_F32, 1, 3, 96);
-    good(d, check, "mx_int8", "mx:element=int8", DW_F16, DW_F32, 2, 2, 33);
-    good(d, check, "mx_e5m2", "mx:element=e5m2", DW_BF16, DW_F16, 1, 3, 70);
-    good(d, check, "mx_e3m2", "mx:element=e3m2", DW_F32, DW_BF16, 1, 2, 100);
-    good(d, check, "mx_e2m3", "mx:element=e2m3", DW_F16, DW_F16, 1, 5, 31);
-    good(d, check, "mx_e2m1", "mx:element=e2m1", DW_F32, DW_F32, 1, 2, 45);
-    good(d, check, "delta_mx", "delta:form=mx", DW_F32, DW_F32, 2, 2, 64);
-    good(d, check, "delta_mx_e2m1", "delta:form=mx,element=e2m1,key=bf16,audit=2", DW_BF16, DW_BF16,
-         1, 34, 70);
-    good(d, check, "delta_mx_never", "delta:form=mx,element=e2m3,key=e5m2,choose=never,prev=bf16",
-         DW_F32, DW_F16, 1, 3, 50);
-    good(d, check, "delta_mx_int8", "delta:form=mx,element=int8,key=int8,prev=f16", DW_F32, DW_F32,
-         1, 3, 97);
-    good(d, check, "delta_mx_e5m2", "delta:form=mx,element=e5m2,key=raw,choose=never", DW_F16,
-         DW_F32, 1, 2, 40);
-    good(d, check, "delta_mx_e3m2", "delta:form=mx,element=e3m2,key=e4m3,audit=255", DW_F32,
-         DW_BF16, 1, 2, 300);
-    ties(d, check, "mx_ties_int8", "mx:element=int8");
-    ties(d, check, "mx_ties_e4m3", "mx:element=e4m3");
-    ties(d, check, "mx_ties_e5m2", "mx:element=e5m2");
-    ties(d, check, "mx_ties_e3m2", "mx:element=e3m2");
-    ties(d, check, "mx_ties_e2m3", "mx:element=e2m3");
-    ties(d, check, "mx_ties_e2m1", "mx:element=e2m1");
+    for (size_t i = 0; i < sizeof golden_cases / sizeof *golden_cases; i++)
+        good(d, check, &golden_cases[i]);
+    for (size_t i = 0; i < sizeof golden_ties / sizeof *golden_ties; i++)
+        ties(d, check, golden_ties[i][0], golden_ties[i][1]);
     bad_bytes(d, check);
     bad_mx(d, check);
     out_of_step(d, check);

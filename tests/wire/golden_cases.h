@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * golden_cases.h - the good golden frames: what make_golden.c encodes for some visits each. */
+#ifndef DW_GOLDEN_CASES_H
+#define DW_GOLDEN_CASES_H
+
+#include "deltawire/deltawire.h"
+
+typedef struct golden_case {
+    const char *name, *config;
+    dw_dtype x, y;
+    uint32_t n, t, c;
+} golden_case;
+
+static const golden_case golden_cases[] = {
+    {"raw_f32", "raw", DW_F32, DW_F16, 2, 3, 20},
+    {"raw_bf16_of_f16", "raw:bf16", DW_F16, DW_F32, 1, 2, 33},
+    {"raw_f16", "raw:f16", DW_F16, DW_BF16, 1, 2, 33},
+    {"raw_f16_to_f32", "raw", DW_F16, DW_F32, 1, 2, 33},
+    {"direct_2_signed", "direct:bits=2,scale=signed,group=32", DW_F32, DW_F32, 1, 3, 96},
+    {"direct_3_row", "direct:bits=3,group=row", DW_BF16, DW_BF16, 1, 30, 100},
+    {"direct_5", "direct:bits=5,group=16", DW_F16, DW_F32, 1, 2, 50},
+    {"direct_8", "direct:bits=8,group=128", DW_F32, DW_F16, 1, 2, 130},
+    {"delta_2_signed", "delta:bits=2,scale=signed", DW_F32, DW_F32, 2, 2, 64},
+    {"delta_3", "delta:bits=3,group=32", DW_F32, DW_BF16, 1, 3, 70},
+    {"delta_4_never", "delta:bits=4,choose=never,replies=never", DW_F32, DW_F32, 1, 2, 64},
+    {"delta_4_bf16", "delta:bits=4", DW_BF16, DW_BF16, 1, 2, 128},
+    {"delta_6_f16_row", "delta:bits=6,group=row,prev=f16", DW_F32, DW_F32, 1, 3, 90},
+    {"delta_7_key_3", "delta:bits=7,key=3,group=256", DW_F16, DW_F16, 1, 1, 300},
+    {"delta_8_key_raw", "delta:bits=8,key=raw,prev=bf16", DW_F32, DW_F32, 1, 2, 64},
+    {"delta_4_key_f16", "delta:bits=4,key=f16,prev=f32", DW_F32, DW_F32, 1, 2, 64},
+    {"delta_4_long_row", "delta:bits=4,group=row,key=4,audit=2,prev=f16", DW_F16, DW_F16, 1, 2,
+     2100},
+    {"delta_2_audit", "delta:bits=2,key=2,audit=3,group=256,prev=bf16", DW_BF16, DW_BF16, 1, 9,
+     512},
+    {"delta_4_no_audit", "delta:bits=4,audit=255", DW_F32, DW_F32, 1, 1, 64},
+    {"direct_1_mse", "direct:bits=1,scale=mse,group=32", DW_F32, DW_F32, 1, 3, 96},
+    {"direct_6_channel", "direct:bits=6,group=channel", DW_F16, DW_BF16, 1, 5, 300},
+    {"delta_1", "delta:bits=1,prev=bf16,choose=never", DW_F32, DW_F32, 1, 2, 70},
+    {"delta_1_stochastic", "delta:bits=1,prev=bf16,rounding=stochastic", DW_F32, DW_F32, 1, 2, 70},
+    {"delta_2_mse", "delta:bits=2,scale=mse,group=32", DW_BF16, DW_F32, 1, 2, 100},
+    {"delta_3_mse_long_row", "delta:bits=3,scale=mse,group=row,rounding=stochastic,seed=5", DW_F32,
+     DW_F32, 1, 2, 2065},
+    {"delta_4_channel", "delta:bits=4,group=channel", DW_F32, DW_F32, 2, 5, 40},
+    {"delta_5_channel_mse", "delta:bits=5,scale=mse,group=channel,key=bf16,audit=2", DW_BF16,
+     DW_F32, 1, 3, 2090},
+    {"delta_1_channel_stochastic", "delta:bits=1,group=channel,rounding=stochastic", DW_F32, DW_F32,
+     1, 6, 21},
+    {"delta_4_stochastic", "delta:bits=4,rounding=stochastic,seed=7", DW_F32, DW_F32, 2, 2, 71},
+    {"delta_4_quota", "delta:bits=4,quota_bytes=256", DW_F32, DW_F32, 2, 1, 64},
+    {"direct_8_narrow", "direct:bits=8,group=256", DW_F32, DW_F32, 1, 40, 1},
+    {"mx", "mx", DW_F32, DW_F32, 1, 3, 96},
+    {"mx_int8", "mx:element=int8", DW_F16, DW_F32, 2, 2, 33},
+    {"mx_e5m2", "mx:element=e5m2", DW_BF16, DW_F16, 1, 3, 70},
+    {"mx_e3m2", "mx:element=e3m2", DW_F32, DW_BF16, 1, 2, 100},
+    {"mx_e2m3", "mx:element=e2m3", DW_F16, DW_F16, 1, 5, 31},
+    {"mx_e2m1", "mx:element=e2m1", DW_F32, DW_F32, 1, 2, 45},
+    {"delta_mx", "delta:form=mx", DW_F32, DW_F32, 2, 2, 64},
+    {"delta_mx_e2m1", "delta:form=mx,element=e2m1,key=bf16,audit=2", DW_BF16, DW_BF16, 1, 34, 70},
+    {"delta_mx_never", "delta:form=mx,element=e2m3,key=e5m2,choose=never,prev=bf16", DW_F32, DW_F16,
+     1, 3, 50},
+    {"delta_mx_int8", "delta:form=mx,element=int8,key=int8,prev=f16", DW_F32, DW_F32, 1, 3, 97},
+    {"delta_mx_e5m2", "delta:form=mx,element=e5m2,key=raw,choose=never", DW_F16, DW_F32, 1, 2, 40},
+    {"delta_mx_e3m2", "delta:form=mx,element=e3m2,key=e4m3,audit=255", DW_F32, DW_BF16, 1, 2, 300},
+};
+
+/* Of values half way between two elements of microscaling. */
+static const char *const golden_ties[][2] = {
+    {"mx_ties_int8", "mx:element=int8"}, {"mx_ties_e4m3", "mx:element=e4m3"},
+    {"mx_ties_e5m2", "mx:element=e5m2"}, {"mx_ties_e3m2", "mx:element=e3m2"},
+    {"mx_ties_e2m3", "mx:element=e2m3"}, {"mx_ties_e2m1", "mx:element=e2m1"},
+};
+
+#endif
