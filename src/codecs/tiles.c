@@ -9,50 +9,6 @@
 
 /* ---- The walk of a chunk --------------------------------------------------------------------- */
 
-/* Samples that no cache holds until they are needed again need not push others out of it, nor be
- * read before they are written. */
-enum { STREAMED_BYTES = 32 << 20 };
-
-/* Rows that fill their segments lie side by side in prev, and in a tensor without gaps: then a tile
- * is one run. */
-static bool rows_touch(const dw_layout *layout, int64_t stride)
-{
-    return !layout->cut_rows && layout->last_channels == layout->segment_width &&
-           stride == (int64_t)layout->c;
-}
-
-static void start_trail(dw_walk *walk, dw_audit audit, void *next, dw_dtype dtype)
-{
-    dw_trail *t = &walk->trail;
-    const dw_layout *layout = walk->layout;
-    t->audit = audit;
-    t->next = next;
-    t->dtype = dtype;
-    t->elements = next ? (uint64_t)layout->t * layout->c : 0;
-    t->end = walk->chunk.first_element + walk->chunk.elements;
-    t->first = next && audit.every ? dw_next_stretch(audit, walk->chunk.first_element) : UINT64_MAX;
-    t->sum = 0;
-    /* Tiles that are stretches, each in one run. */
-    bool whole =
-        layout->cut_rows
-            ? layout->c % DW_TILE_ELEMENTS == 0
-            : walk->rows_touch && layout->tile_segments * layout->segment_width == DW_TILE_ELEMENTS;
-    t->streams =
-        whole && t->elements * dw_dtype_bytes(dtype) >= STREAMED_BYTES && (uintptr_t)next % 64 == 0;
-}
-
-void dw_walk_start(dw_walk *walk, const dw_layout *layout, uint64_t chunk, int64_t stride,
-                   dw_audit audit, void *next, dw_dtype prev_dtype)
-{
-    walk->layout = layout;
-    walk->chunk = dw_layout_chunk(layout, chunk);
-    walk->rows_touch = rows_touch(layout, stride);
-    walk->tile = walk->chunk.first_tile;
-    walk->next_segment = 0;
-    walk->run.tile = dw_layout_tile(layout, walk->tile);
-    start_trail(walk, audit, next, prev_dtype);
-}
-
 /* The stretch at t->first, if it is audited and ends before `done`. from: its elements. */
 static bool audit_stretch(const dw_kernels *kernels, dw_trail *t, uint64_t done, const void *from)
 {
@@ -106,18 +62,12 @@ uint64_t dw_tiles_payload_sum(const dw_encode_job *job, const dw_chunk *chunk)
                                       last.offset + last.bytes - first.offset);
 }
 
-/* The norms come from one part of one tile in so many. */
-enum { MEASURED_PARTS = 8, MEASURED_TILES = DW_MEASURED_SHARE / MEASURED_PARTS };
-
 /* Narrows a run to the segments of its tile that are measured: one eighth of the tile, another one
  * each time, so that no channel is always left out. false: none of them. */
 static bool measured_part(const dw_layout *layout, dw_dtype prev_dtype, uint64_t tile, dw_run *r)
 {
-    uint32_t parts =
-        layout->tile_segments < MEASURED_PARTS ? layout->tile_segments : MEASURED_PARTS;
-    uint64_t apart = MEASURED_TILES * MEASURED_PARTS / parts;
-    uint32_t count = layout->tile_segments / parts, from = (uint32_t)(tile / apart % parts) * count;
-    if (tile % apart) return false;
+    uint32_t parts = dw_measured_parts(layout), count = layout->tile_segments / parts;
+    uint32_t from = (uint32_t)(tile / (DW_MEASURED_SHARE / parts) % parts) * count;
     if (from >= r->tile.segments) from = 0;
     uint32_t to = from + count, end = r->first_segment + r->segments;
     if (to <= r->first_segment || from >= end) return false;
@@ -136,8 +86,8 @@ static bool measured_part(const dw_layout *layout, dw_dtype prev_dtype, uint64_t
     return true;
 }
 
-void dw_tiles_measure(const dw_encode_job *job, uint64_t tile, const dw_run *run,
-                      dw_run_decoder *decode, dw_sums *sums)
+void dw_tiles_measure_run(const dw_encode_job *job, uint64_t tile, const dw_run *run,
+                          dw_run_decoder *decode, dw_sums *sums)
 {
     dw_run r = *run;
     if (!measured_part(&job->layout, job->prev_dtype, tile, &r)) return;
@@ -195,27 +145,31 @@ void dw_fill_nan(void *y, dw_dtype dtype, uint64_t n)
     }
 }
 
-static bool is_poisoned(const dw_layout *layout, const uint8_t *scale)
-{
-    return layout->scale_size == 1 ? *scale == DW_MX_POISONED
-                                   : dw_scale_is_poisoned((uint16_t)(scale[0] | scale[1] << 8));
-}
-
-/* NaN where the pieces of a tile are poisoned. */
-static void emit_poison(const dw_decode_job *job, const dw_tile *tile)
+/* NaN where piece p of a tile lies. */
+static void poison_piece(const dw_decode_job *job, const dw_tile *tile, uint32_t p)
 {
     const dw_layout *layout = &job->layout;
-    for (uint32_t p = 0; p < tile->segments; p++) {
-        const uint8_t *scale = job->payload + tile->offset + layout->scale_size * (uint64_t)p;
-        if (!is_poisoned(layout, scale)) continue;
-        uint64_t segment = tile->first_segment + p, row = segment / layout->row_segments;
-        uint32_t in_row = (uint32_t)(segment % layout->row_segments);
-        uint32_t n =
-            in_row + 1 == layout->row_segments ? layout->last_channels : layout->segment_channels;
-        uint64_t column = (uint64_t)in_row * layout->segment_channels;
-        dw_fill_nan(dw_at(job->y, job->y_dtype, row * (uint64_t)job->stride + column), job->y_dtype,
-                    n);
+    uint64_t segment = tile->first_segment + p, row = segment / layout->row_segments;
+    uint32_t in_row = (uint32_t)(segment % layout->row_segments);
+    uint32_t n =
+        in_row + 1 == layout->row_segments ? layout->last_channels : layout->segment_channels;
+    uint64_t column = (uint64_t)in_row * layout->segment_channels;
+    dw_fill_nan(dw_at(job->y, job->y_dtype, row * (uint64_t)job->stride + column), job->y_dtype, n);
+}
+
+/* Where the pieces of a tile are poisoned. A loop for each size of scales: this is looked at for
+ * every piece, and found for few. */
+static void emit_poison(const dw_decode_job *job, const dw_tile *tile)
+{
+    const uint8_t *scales = job->payload + tile->offset;
+    if (job->layout.scale_size == 1) {
+        for (uint32_t p = 0; p < tile->segments; p++)
+            if (scales[p] == DW_MX_POISONED) poison_piece(job, tile, p);
+        return;
     }
+    for (uint32_t p = 0; p < tile->segments; p++)
+        if (dw_scale_is_poisoned((uint16_t)(scales[2 * p] | scales[2 * p + 1] << 8)))
+            poison_piece(job, tile, p);
 }
 
 void dw_tiles_emit_rows(const dw_decode_job *job, uint64_t element, uint64_t n)

@@ -61,10 +61,51 @@ typedef struct dw_walk {
     dw_trail trail;
 } dw_walk;
 
+/* Samples that no cache holds until they are needed again need not push others out of it, nor be
+ * read before they are written. */
+enum { DW_STREAMED_BYTES = 32 << 20 };
+
+/* Rows that fill their segments lie side by side in prev, and in a tensor without gaps: then a tile
+ * is one run. */
+static inline bool dw_rows_touch(const dw_layout *layout, int64_t stride)
+{
+    return !layout->cut_rows && layout->last_channels == layout->segment_width &&
+           stride == (int64_t)layout->c;
+}
+
+static inline void dw_walk_start_trail(dw_walk *walk, dw_audit audit, void *next, dw_dtype dtype)
+{
+    dw_trail *t = &walk->trail;
+    const dw_layout *layout = walk->layout;
+    t->audit = audit;
+    t->next = next;
+    t->dtype = dtype;
+    t->elements = next ? (uint64_t)layout->t * layout->c : 0;
+    t->end = walk->chunk.first_element + walk->chunk.elements;
+    t->first = next && audit.every ? dw_next_stretch(audit, walk->chunk.first_element) : UINT64_MAX;
+    t->sum = 0;
+    /* Tiles that are stretches, each in one run. */
+    bool whole =
+        layout->cut_rows
+            ? layout->c % DW_TILE_ELEMENTS == 0
+            : walk->rows_touch && layout->tile_segments * layout->segment_width == DW_TILE_ELEMENTS;
+    t->streams = whole && t->elements * dw_dtype_bytes(dtype) >= DW_STREAMED_BYTES &&
+                 (uintptr_t)next % 64 == 0;
+}
+
 /* stride: of x where values are encoded, of what is written where they are decoded: T's step of y,
  * or C where there is state. next NULL: no state, and audit does not count. */
-void dw_walk_start(dw_walk *walk, const dw_layout *layout, uint64_t chunk, int64_t stride,
-                   dw_audit audit, void *next, dw_dtype prev_dtype);
+static inline void dw_walk_start(dw_walk *walk, const dw_layout *layout, uint64_t chunk,
+                                 int64_t stride, dw_audit audit, void *next, dw_dtype prev_dtype)
+{
+    walk->layout = layout;
+    walk->chunk = dw_layout_chunk(layout, chunk);
+    walk->rows_touch = dw_rows_touch(layout, stride);
+    walk->tile = walk->chunk.first_tile;
+    walk->next_segment = 0;
+    walk->run.tile = dw_layout_tile(layout, walk->tile);
+    dw_walk_start_trail(walk, audit, next, prev_dtype);
+}
 
 /* n elements of the new prev from `element` on are made. */
 void dw_trail_follow(dw_trail *trail, const dw_kernels *kernels, uint64_t element, uint64_t n);
@@ -110,7 +151,9 @@ static inline bool dw_walk_next(dw_walk *walk)
 
 static inline void dw_walk_done(dw_walk *walk, const dw_kernels *kernels)
 {
-    dw_trail_follow(&walk->trail, kernels, walk->run.element, walk->run.channels);
+    const dw_run *r = &walk->run;
+    if (walk->trail.streams || walk->trail.first < r->element + r->channels)
+        dw_trail_follow(&walk->trail, kernels, r->element, r->channels);
 }
 
 /* A run that is the next audited stretch: where the kernel may add the stretch's sum, out of its
@@ -138,10 +181,23 @@ uint64_t dw_tiles_payload_sum(const dw_encode_job *job, const dw_chunk *chunk);
 /* Decodes a run that was just encoded, of a job without state, to binary32. */
 typedef void dw_run_decoder(const dw_decode_job *job, const dw_run *run);
 
+/* Of a tile that is measured, one part is, an eighth where it has so many segments. */
+static inline uint32_t dw_measured_parts(const dw_layout *layout)
+{
+    return layout->tile_segments < 8 ? layout->tile_segments : 8;
+}
+
+void dw_tiles_measure_run(const dw_encode_job *job, uint64_t tile, const dw_run *run,
+                          dw_run_decoder *decode, dw_sums *sums);
+
 /* Adds to the sums how far x was from its base, and how far the reconstruction is from x: for one
  * element in about DW_MEASURED_SHARE. */
-void dw_tiles_measure(const dw_encode_job *job, uint64_t tile, const dw_run *run,
-                      dw_run_decoder *decode, dw_sums *sums);
+static inline void dw_tiles_measure(const dw_encode_job *job, uint64_t tile, const dw_run *run,
+                                    dw_run_decoder *decode, dw_sums *sums)
+{
+    if (tile % (DW_MEASURED_SHARE / dw_measured_parts(&job->layout)) == 0)
+        dw_tiles_measure_run(job, tile, run, decode, sums);
+}
 
 /* What the kernels counted of a chunk into what is known of it. */
 static inline void dw_tiles_take_counts(const dw_piece_counts *counts, dw_sums *sums)
