@@ -240,13 +240,15 @@ dw_status dw_launch_done(const dw_launch *launch, uint32_t first, uint32_t n,
                          dw_chunk_result *results)
 {
     for (uint32_t i = 0; i < n; i++) {
-        const volatile uint64_t *serial = (const volatile uint64_t *)(const void *)host(
+        /* The device stores the serial last. */
+        _Atomic uint64_t *serial = (_Atomic uint64_t *)(void *)host(
             launch, reports_at(launch) + (first + i) * sizeof(dw_cuda_report) +
                         offsetof(dw_cuda_report, serial));
-        if (*serial != launch->places[first + i].serial) return DW_PENDING;
+        if (atomic_load_explicit(serial, memory_order_acquire) != launch->places[first + i].serial)
+            return DW_PENDING;
     }
     if (!dw_cuda_heads_done(&launch->heads, first)) return DW_PENDING;
-    atomic_thread_fence(memory_order_acquire); /* the device stored the serial last */
+    atomic_thread_fence(memory_order_acquire); /* that one is stored last as well */
     for (uint32_t i = 0; i < n; i++) {
         dw_cuda_report report;
         memcpy(&report, host(launch, reports_at(launch) + (first + i) * sizeof report),

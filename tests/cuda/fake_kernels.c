@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * fake_kernels.c - stands for the kernels: the CPU's engine does their work, and dies where a
  * launch is not what cuda/message.h says. */
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -79,8 +80,14 @@ static void check_blocks(const char *kernel, const dw_cuda_share *share, const d
 static void report(const dw_cuda_share *share)
 {
     dw_cuda_sums *sums = share->sums;
-    *share->report = (dw_cuda_report){sums->payload, sums->state,    sums->direct,
-                                      sums->zero,    sums->poisoned, share->serial};
+    dw_cuda_report *to = share->report;
+    to->payload = sums->payload;
+    to->state = sums->state;
+    to->direct = sums->direct;
+    to->zero = sums->zero;
+    to->poisoned = sums->poisoned;
+    atomic_store_explicit((_Atomic uint64_t *)(void *)&to->serial, share->serial,
+                          memory_order_release);
     memset(sums, 0, sizeof *sums);
 }
 

@@ -165,7 +165,8 @@ static void forget_mode(void)
     mode = 0;
 }
 
-EXPORT fake_cuda *fake_cuda_get(void)
+/* Several threads may ask, so this is written once, before any of them. */
+__attribute__((constructor)) static void set_up(void)
 {
     state.forget_mode = forget_mode;
     state.allocate = allocate_device;
@@ -175,6 +176,10 @@ EXPORT fake_cuda *fake_cuda_get(void)
     state.run_but = run_but;
     state.launch_graph = launch_graph;
     state.drop_graph = drop_graph;
+}
+
+EXPORT fake_cuda *fake_cuda_get(void)
+{
     return &state;
 }
 
@@ -313,7 +318,9 @@ FUNCTION(cuMemHostGetDevicePointer_v2, uintptr_t *address, void *memory, unsigne
 FUNCTION(cuMemcpyHtoDAsync_v2, uintptr_t to, const void *from, size_t bytes, void *stream)
 {
     if (in_context() || fails()) return LAUNCH_FAILED;
+    pthread_mutex_lock(&lock);
     state.last_stream = stream;
+    pthread_mutex_unlock(&lock);
     add((work){NULL, (unsigned char *)to, from, bytes, 0}, stream);
     count(&state.copies, 1);
     return 0;
@@ -366,7 +373,9 @@ FUNCTION(cuStreamSynchronize, void *stream)
         if (state.capturing && mode != 2) die("a thread that captures waits");
         bool failed = in_context() || fails();
         count(&state.waits_aside, 1);
+        pthread_mutex_lock(&lock);
         if (failed) n_aside = 0;
+        pthread_mutex_unlock(&lock);
         run_aside();
         return failed || state.broken_stream ? LAUNCH_FAILED : 0;
     }
