@@ -368,12 +368,13 @@ MUTANTS_OF_LINKS = {
     "longer_than_allowed": ("transports/link/progress.c", "bool has_come = *status == DW_OK || *status == DW_ERR_NO_ROOM;", "bool has_come = *status == DW_ERR_NO_ROOM;"),
     "kinds_unchecked": ("transports/link/progress.c", "if (kind != DW_KIND_DATA && kind != DW_KIND_BYE) {", "if (kind == 0) {"),
     "never_paused": ("transports/link/progress.c", "link->inboxes.bytes > link->max_queued_bytes && link->waiters == 0 &&", "0 &&"),
-    "acknowledgements_unwatched": ("transports/link/progress.c", "caps.kept_sends > 0 ? link->kept_moved_ns + limit - now : INT64_MAX;", "INT64_MAX;"),
-    "fails_again_and_again": ("transports/link/progress.c", "if (link->status != DW_OK) {\n        left = INT64_MAX;", "if (0) {\n        left = INT64_MAX;"),
+    "acknowledgements_unwatched": ("transports/link/progress.c", ".kept = caps.kept_sends > 0 ? link->kept_moved_ns + limit - now : INT64_MAX,", ".kept = INT64_MAX,"),
+    "fails_again_and_again": ("transports/link/progress.c", "if (link->status != DW_OK)\n        until = INT64_MAX;", "if (0)\n        until = INT64_MAX;"),
     "answers_without_end": ("transports/link/calls.c", "    if (always) bound_answers(link);\n", ""),
     "given_after_nonsense": ("transports/link/calls.c", "link->status == DW_OK || link->status == DW_ERR_PEER;", "1;"),
     "last_comes_first": ("transports/link/inbox.c", "    if (inbox->tail) inbox->tail->next = buffer;\n    else inbox->head = buffer;\n    inbox->tail = buffer;\n",
                          "    buffer->next = inbox->head;\n    inbox->head = buffer;\n    if (!inbox->tail) inbox->tail = buffer;\n"),
+    "hello_not_looked_for_again": ("transports/link/open.c", "has_failed ? 2 : 1; looks > 0 &&", "has_failed ? 0 : 1; looks > 0 &&"),
     "peers_limit_ignored": ("transports/link/open.c", "if (peer_max < link->max_message_bytes) link->max_message_bytes = peer_max;", "(void)peer_max;"),
 }
 # What only the fuzzers of frames see, by their random inputs and their model.

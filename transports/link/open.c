@@ -131,8 +131,14 @@ static dw_status greet(dw_link *link, const dw_transport_open *how, int64_t dead
     if (got == DW_OK) got = DW_PENDING;
     size_t len = 0, sent_len;
     for (;;) {
-        /* The peer's hello before our own errors: it may tell why the peer left. */
-        if (got == DW_PENDING)
+        /* The send is tested first. Where it fails because the peer has left, the peer's hello,
+         * which may tell why it left, arrived before that; only a look after the failure is sure to
+         * find it. */
+        if (sent == DW_PENDING)
+            sent = transport->test(link->endpoint, link->send_request, &sent_len, how->why);
+        bool has_failed = sent != DW_OK && sent != DW_PENDING;
+        /* A backend may say once that there is nothing without looking. */
+        for (int looks = has_failed ? 2 : 1; looks > 0 && got == DW_PENDING; looks--)
             got = transport->test(link->endpoint, link->recv_request, &len, how->why);
         if (got == DW_ERR_NO_ROOM) {
             return dw_link_report(
@@ -141,16 +147,13 @@ static dw_status greet(dw_link *link, const dw_transport_open *how, int64_t dead
                 len);
         }
         if (got != DW_OK && got != DW_PENDING) return got;
-        if (sent == DW_PENDING) {
-            sent = transport->test(link->endpoint, link->send_request, &sent_len, how->why);
-        }
         if (sent != DW_PENDING && got == DW_OK) break;
         if (dw_link_is_set(how->cancelled)) {
             return dw_link_report(how->why, DW_ERR_CANCELLED,
                                   "opening the link to %s was cancelled", link->peer);
         }
         int64_t left = deadline_ns - dw_link_now_ns();
-        if (left <= 0 || (sent != DW_OK && sent != DW_PENDING)) {
+        if (left <= 0 || has_failed) {
             if (left > 0) return sent;
             return dw_link_report(how->why, DW_ERR_TIMEOUT,
                                   "%s accepted the connection but did not greet within %u ms",

@@ -286,6 +286,53 @@ void dw_link_run_handlers(dw_link *link)
 
 /* ---- The clock ------------------------------------------------------------------------------- */
 
+/* How long each direction may still stand still before that is an error; INT64_MAX: nothing of it
+ * is under way. */
+typedef struct patience {
+    int64_t send; /* the message that is being handed over */
+    int64_t kept; /* what the peer has not acknowledged */
+    int64_t recv; /* the rest of a message that has begun to arrive */
+} patience;
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static void copy_counters(dw_link *link, const dw_transport_caps *caps, bool has_asked_kernel)
+{
+    link->counters.bytes_sent = caps->wire_sent;
+    if (caps->wire_received > link->counters.bytes_received)
+        link->counters.bytes_received = caps->wire_received;
+    link->counters.resent_bytes = caps->resent_bytes;
+    link->counters.reconnects = caps->reconnects;
+    if (!has_asked_kernel) return;
+    link->counters.kernel_bytes_sent = caps->kernel_sent;
+    link->counters.kernel_bytes_received = caps->kernel_received;
+    link->counters.retransmits = caps->retransmits;
+    link->counters.rtt_ns = caps->rtt_ns;
+}
+
+/* Fails the link where a direction has stood still for too long. The lock is held. */
+static void fail_where_it_stands_still(dw_link *link, const patience *left)
+{
+    char sentence[256] = "";
+    if (left->send <= 0) {
+        snprintf(sentence, sizeof sentence,
+                 "%s took no bytes for %u ms while a message was waiting to leave", link->peer,
+                 link->peer_timeout_ms);
+    } else if (left->kept <= 0) {
+        snprintf(sentence, sizeof sentence,
+                 "%s took nothing for %u ms of what is under way to it; is its process stopped, or "
+                 "does its program not receive?",
+                 link->peer, link->peer_timeout_ms);
+    } else if (left->recv <= 0) {
+        snprintf(sentence, sizeof sentence, "%s stopped in the middle of a message for %u ms",
+                 link->peer, link->peer_timeout_ms);
+    }
+    if (sentence[0]) dw_link_fail(link, DW_ERR_TIMEOUT, sentence);
+}
+
 /* Looks at the counters of the backend: a send, its acknowledgement, or the rest of a message, that
  * stands still for too long is an error. Between messages a peer may be silent for ever. Returns
  * when to look again. */
@@ -317,50 +364,25 @@ int64_t dw_link_watch(dw_link *link)
     }
     link->send_moved_bytes = caps.wire_sent;
     link->recv_moved_bytes = caps.wire_received;
-    bool owes = link->receiving && caps.wire_received != link->recv_whole_bytes;
-    int64_t send_left = link->sending ? link->send_moved_ns + limit - now : INT64_MAX;
-    int64_t kept_left = caps.kept_sends > 0 ? link->kept_moved_ns + limit - now : INT64_MAX;
-    int64_t recv_left = owes ? link->recv_moved_ns + limit - now : INT64_MAX;
 
-    int64_t kernel_left =
+    bool owes = link->receiving && caps.wire_received != link->recv_whole_bytes;
+    patience left = {.send = link->sending ? link->send_moved_ns + limit - now : INT64_MAX,
+                     .kept = caps.kept_sends > 0 ? link->kept_moved_ns + limit - now : INT64_MAX,
+                     .recv = owes ? link->recv_moved_ns + limit - now : INT64_MAX};
+    int64_t until = least(left.send, least(left.kept, left.recv));
+    int64_t until_kernel =
         link->kernel_stale ? link->kernel_asked_ns + kernel_age_ns - now : INT64_MAX;
-    int64_t left = send_left < recv_left ? send_left : recv_left;
-    if (kept_left < left) left = kept_left;
-    if (left > 0 && !asks && !sent && !received && !settles)
-        return left < kernel_left ? left : kernel_left;
+    if (until > 0 && !asks && !sent && !received && !settles) return least(until, until_kernel);
 
     pthread_mutex_lock(&link->lock);
     settle(link, caps.kept_sends);
-    link->counters.bytes_sent = caps.wire_sent;
-    if (caps.wire_received > link->counters.bytes_received)
-        link->counters.bytes_received = caps.wire_received;
-    link->counters.resent_bytes = caps.resent_bytes;
-    link->counters.reconnects = caps.reconnects;
-    if (asks) {
-        link->counters.kernel_bytes_sent = caps.kernel_sent;
-        link->counters.kernel_bytes_received = caps.kernel_received;
-        link->counters.retransmits = caps.retransmits;
-        link->counters.rtt_ns = caps.rtt_ns;
-    }
-    char sentence[256] = "";
-    if (link->status != DW_OK) {
-        left = INT64_MAX; /* said already; parting has a deadline of its own */
-    } else if (send_left <= 0) {
-        snprintf(sentence, sizeof sentence,
-                 "%s took no bytes for %u ms while a message was waiting to leave", link->peer,
-                 link->peer_timeout_ms);
-    } else if (kept_left <= 0) {
-        snprintf(sentence, sizeof sentence,
-                 "%s took nothing for %u ms of what is under way to it; is its process stopped, or "
-                 "does its program not receive?",
-                 link->peer, link->peer_timeout_ms);
-    } else if (recv_left <= 0) {
-        snprintf(sentence, sizeof sentence, "%s stopped in the middle of a message for %u ms",
-                 link->peer, link->peer_timeout_ms);
-    }
-    if (sentence[0]) dw_link_fail(link, DW_ERR_TIMEOUT, sentence);
+    copy_counters(link, &caps, asks);
+    if (link->status != DW_OK)
+        until = INT64_MAX; /* the error is known already; parting has a deadline of its own */
+    else
+        fail_where_it_stands_still(link, &left);
     pthread_mutex_unlock(&link->lock);
-    return left < kernel_left ? left : kernel_left;
+    return least(until, until_kernel);
 }
 
 /* ---- Parting --------------------------------------------------------------------------------- */

@@ -3,6 +3,7 @@
 #include "transports/suite/transport_suite.h"
 
 #include "common/buffer.h"
+#include "link/link.h"
 #include "transports/suite/counted.h"
 
 static dw_status try_to_open(const char *uri, const dw_link_options *options, dw_why *why)
@@ -102,6 +103,86 @@ static void a_loop_needs_a_name_that_nobody_listens_to(void **state)
     __atomic_store_n(&first.stop, 1, __ATOMIC_RELAXED);
     pthread_join(first.thread, NULL);
     assert_int_equal(first.status, DW_ERR_CANCELLED);
+}
+
+/* A transport whose peer said hello and left at once: no send succeeds, and the hello is found only
+ * after a send has failed. */
+typedef struct hasty_end {
+    unsigned char *room;
+    bool has_failed_to_send;
+} hasty_end;
+
+static dw_status hasty_open(void *endpoint, const dw_transport_open *how)
+{
+    (void)endpoint;
+    (void)how;
+    return DW_OK;
+}
+
+static dw_status hasty_close(void *endpoint)
+{
+    (void)endpoint;
+    return DW_OK;
+}
+
+static dw_status hasty_send(void *endpoint, void *request, const void *data, size_t len)
+{
+    (void)endpoint;
+    (void)data;
+    (void)len;
+    *(unsigned char *)request = 1;
+    return DW_OK;
+}
+
+static dw_status hasty_recv(void *endpoint, void *request, void *room, size_t cap)
+{
+    (void)request;
+    assert_true(cap >= DW_LINK_HEADER_BYTES + 32);
+    ((hasty_end *)endpoint)->room = room;
+    return DW_OK;
+}
+
+static dw_status hasty_test(void *endpoint, void *request, size_t *len, dw_why *why)
+{
+    hasty_end *end = endpoint;
+    const bool sends = *(unsigned char *)request;
+    if (sends) {
+        end->has_failed_to_send = true;
+        return dw_link_report(why, DW_ERR_PEER, "the peer has gone");
+    }
+    if (!end->has_failed_to_send) return DW_PENDING;
+    *len = DW_LINK_HEADER_BYTES + 32;
+    memset(end->room, 0, *len);
+    dw_put32(end->room + 4, DW_KIND_HELLO);
+    memcpy(end->room + DW_LINK_HEADER_BYTES, "DWLK", 4);
+    dw_put32(end->room + DW_LINK_HEADER_BYTES + 4, DW_LINK_VERSION + 1);
+    return DW_OK;
+}
+
+static void hasty_caps(void *endpoint, dw_transport_caps *caps)
+{
+    (void)endpoint;
+    *caps = (dw_transport_caps){.struct_size = sizeof *caps, .wait_fd = -1};
+}
+
+static void a_hello_is_read_although_its_sender_has_left(void **state)
+{
+    (void)state;
+    static const dw_transport hasty = {.struct_size = sizeof hasty,
+                                       .scheme = "hasty",
+                                       .endpoint_bytes = sizeof(hasty_end),
+                                       .request_bytes = 1,
+                                       .open = hasty_open,
+                                       .close = hasty_close,
+                                       .send = hasty_send,
+                                       .recv = hasty_recv,
+                                       .test = hasty_test,
+                                       .caps = hasty_caps};
+    static const dw_transport *const more[] = {&hasty, NULL};
+    const dw_link_options options = {.struct_size = sizeof options, .transports = more};
+    dw_why why;
+    assert_int_equal(try_to_open("hasty://x", &options, &why), DW_ERR_VERSION);
+    assert_non_null(strstr(why.text, "speaks link version"));
 }
 
 static void every_call_refuses_null(void **state)
@@ -240,6 +321,7 @@ int main(void)
         cmocka_unit_test(blames_a_transport_with_holes),
         cmocka_unit_test(blames_options_it_cannot_read),
         cmocka_unit_test(a_loop_needs_a_name_that_nobody_listens_to),
+        cmocka_unit_test(a_hello_is_read_although_its_sender_has_left),
         cmocka_unit_test(every_call_refuses_null),
         cmocka_unit_test(the_pool_gives_buffers_back_and_keeps_to_its_limit),
         cmocka_unit_test(any_allocation_may_fail),
