@@ -7,62 +7,25 @@
 #include "base/tensor.h"
 #include "ends/saving.h"
 
-static void say(dw_why *why, dw_status status)
+static dw_status make(dw_decoder **decoder, const dw_config *config, const dw_end_device *device,
+                      dw_why *why)
 {
-    if (why && why->text[0] == 0)
-        snprintf(why->text, sizeof why->text, "%s", dw_status_string(status));
-}
-
-static dw_status create(dw_decoder **decoder, const dw_config *given, dw_why *why)
-{
-    dw_config config;
-    dw_params params;
-    dw_status status = dw_config_take(&config, given, why);
-    if (!status) status = dw_params_resolve(&params, &config, DW_F32, why);
+    dw_end *made;
+    if (decoder) *decoder = NULL;
+    dw_status status = dw_end_make(decoder ? &made : NULL, sizeof **decoder, config, device, why);
     if (status) return status;
-    dw_allocator allocator = dw_mem_allocator(&config.allocator);
-    dw_decoder *made = dw_mem_allocate(&allocator, sizeof *made);
-    if (!made) return DW_ERR_NO_MEMORY;
-    memset(made, 0, sizeof *made);
-    made->config = config;
-    made->allocator = allocator;
-    dw_predictor_init(&made->predictor, &allocator, config.quota_bytes);
-    *decoder = made;
+    *decoder = (dw_decoder *)made;
     return DW_OK;
-}
-
-/* The memory of a decoder that has no engine yet. */
-static void discard(dw_decoder *decoder)
-{
-    dw_allocator allocator = decoder->allocator;
-    dw_predictor_release(&decoder->predictor);
-    dw_mem_release(&allocator, decoder, sizeof *decoder);
 }
 
 dw_status dw_decoder_create_why(dw_decoder **decoder, const dw_config *config, dw_why *why)
 {
-    if (why) *why = (dw_why){.offset = -1};
-    if (decoder) *decoder = NULL;
-    if (!decoder || !config) {
-        say(why, DW_ERR_ARGUMENT);
-        return DW_ERR_ARGUMENT;
-    }
-    dw_decoder *made = NULL;
-    dw_status status = create(&made, config, why);
-    if (!status && !dw_engine_cpu(&made->engine, &made->config, NULL)) {
-        discard(made);
-        status = DW_ERR_NO_MEMORY;
-    }
-    if (status)
-        say(why, status);
-    else
-        *decoder = made;
-    return status;
+    return make(decoder, config, NULL, why);
 }
 
 dw_status dw_decoder_create(dw_decoder **decoder, const dw_config *config)
 {
-    return dw_decoder_create_why(decoder, config, NULL);
+    return make(decoder, config, NULL, NULL);
 }
 
 dw_status dw_decoder_create_text(dw_decoder **decoder, const char *text, dw_why *why)
@@ -70,83 +33,41 @@ dw_status dw_decoder_create_text(dw_decoder **decoder, const char *text, dw_why 
     dw_config config;
     if (decoder) *decoder = NULL;
     dw_status status = dw_config_parse(&config, text, why);
-    return status ? status : dw_decoder_create_why(decoder, &config, why);
+    return status ? status : make(decoder, &config, NULL, why);
 }
 
 dw_status dw_decoder_create_cuda(dw_decoder **decoder, const dw_config *config, dw_cuda *cuda,
                                  dw_cuda_place place, dw_why *why)
 {
-    dw_params params;
-    if (why) *why = (dw_why){.offset = -1};
-    if (decoder) *decoder = NULL;
-    if (!decoder || !config) {
-        say(why, DW_ERR_ARGUMENT);
-        return DW_ERR_ARGUMENT;
-    }
-    dw_decoder *made = NULL;
-    dw_status status = create(&made, config, why);
-    if (status) {
-        say(why, status);
-        return status;
-    }
-    status = dw_engine_cuda(&made->engine, &made->config, cuda, place, why);
-    if (!status) {
-        (void)dw_params_resolve(&params, &made->config, DW_F32, why);
-        status = dw_params_on_device(&params, why);
-        if (status) made->engine.release(made->engine.context);
-    }
-    if (status) {
-        say(why, status);
-        discard(made);
-        return status;
-    }
-    dw_predictor_use(&made->predictor, &made->engine.store);
-    *decoder = made;
-    return DW_OK;
+    dw_end_device device = {cuda, place};
+    return make(decoder, config, &device, why);
 }
 
 void dw_decoder_use(dw_decoder *decoder, const struct dw_kernels *kernels)
 {
-    dw_engine_use(&decoder->engine, kernels);
+    dw_engine_use(&decoder->end.engine, kernels);
 }
 
 void dw_decoder_destroy(dw_decoder *decoder)
 {
     if (!decoder) return;
-    dw_allocator allocator = decoder->allocator;
     dw_decoder_end_tickets(decoder);
-    decoder->engine.release(decoder->engine.context);
-    dw_predictor_release(&decoder->predictor);
-    dw_mem_release(&allocator, decoder, sizeof *decoder);
-}
-
-uint64_t dw_decoder_now(const dw_decoder *decoder)
-{
-    return decoder->config.now_ns ? decoder->config.now_ns(decoder->config.now_context) : 0;
+    dw_end_destroy(&decoder->end, sizeof *decoder);
 }
 
 dw_status dw_decoder_peek(const dw_decoder *decoder, dw_key key, dw_tensor *prev)
 {
-    if (!decoder || !prev) return DW_ERR_ARGUMENT;
-    const dw_held *held = dw_predictor_find(&decoder->predictor, key);
-    if (!held || !held->now.data) return DW_ERR_ARGUMENT;
-    *prev = dw_tensor_3d(held->now.data, held->dtype, 1, held->t, held->c);
-    return DW_OK;
+    return decoder ? dw_end_peek(&decoder->end, key, prev) : DW_ERR_ARGUMENT;
 }
 
 dw_status dw_decoder_counters(const dw_decoder *decoder, dw_counters *counters)
 {
-    if (!decoder || !counters) return DW_ERR_ARGUMENT;
-    dw_counters found = decoder->counters;
-    found.keys_held = decoder->predictor.keys;
-    found.state_bytes = dw_predictor_bytes(&decoder->predictor);
-    found.slack_bytes = dw_predictor_slack(&decoder->predictor);
-    return dw_counters_give(counters, &found);
+    return decoder ? dw_end_counters(&decoder->end, counters) : DW_ERR_ARGUMENT;
 }
 
 const char *dw_decoder_why(const dw_decoder *decoder)
 {
-    return decoder ? decoder->why.text : "";
+    return decoder ? decoder->end.why.text : "";
 }
 
 /* Of one key: a change where the decoder holds what changes can start from, else x itself. Whatever
@@ -162,16 +83,18 @@ dw_status dw_decoder_expect(dw_decoder *decoder, const dw_key *keys, const dw_te
     if (dw_tensor_check(shape))
         return dw_decoder_fail(decoder, DW_ERR_ARGUMENT,
                                "the shape has no dtype, or an extent is zero");
-    const dw_plans *plans = dw_plan_cache_get(&decoder->plans, &decoder->config, shape->dtype,
-                                              shape->t, shape->c, &status, &decoder->why);
+    const dw_plans *plans =
+        dw_plan_cache_get(&decoder->end.plans, &decoder->end.config, shape->dtype, shape->t,
+                          shape->c, &status, &decoder->end.why);
     if (!plans) return status;
     uint64_t whole = plans->of[DW_USE_WHOLE].payload_bytes;
     for (uint32_t i = 0; i < shape->n; i++) {
         const dw_held *held = plans->params.keeps_prev && keys
-                                  ? dw_predictor_find(&decoder->predictor, keys[i])
+                                  ? dw_predictor_find(&decoder->end.predictor, keys[i])
                                   : NULL;
         bool based = held && held->now.data && held->t == shape->t && held->c == shape->c &&
-                     held->dtype == plans->params.prev && held->incarnation == decoder->incarnation;
+                     held->dtype == plans->params.prev &&
+                     held->incarnation == decoder->end.incarnation;
         if (!dw_size_add(total, based ? plans->of[DW_USE_CHANGE].payload_bytes : whole, &total))
             return dw_decoder_fail(decoder, DW_ERR_LIMIT, NULL);
     }
@@ -184,13 +107,7 @@ dw_status dw_decoder_expect(dw_decoder *decoder, const dw_key *keys, const dw_te
 
 static dw_saver saver_of(dw_decoder *decoder)
 {
-    return (dw_saver){.predictor = &decoder->predictor,
-                      .allocator = &decoder->allocator,
-                      .side = DW_SIDE_DECODER,
-                      .incarnation = &decoder->incarnation,
-                      .sequence = NULL,
-                      .engine = &decoder->engine,
-                      .why = &decoder->why};
+    return (dw_saver){.end = &decoder->end, .side = DW_SIDE_DECODER, .sequence = NULL};
 }
 
 dw_status dw_decoder_export(dw_decoder *decoder, dw_key key, void *room, size_t cap, size_t *len)

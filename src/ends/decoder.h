@@ -13,6 +13,7 @@
  * | decoder_commit.c  | what the engine found: judged, and taken                              |
  * | decoder_calls.c   | the public calls that take frames                                     |
  * | decoder_replies.c | the answer                                                            |
+ * | end.c             | what both ends have in common                                         |
  */
 #ifndef DW_DECODER_H
 #define DW_DECODER_H
@@ -23,6 +24,7 @@
 #include "codecs/options.h"
 #include "codecs/plan.h"
 #include "deltawire/cuda.h"
+#include "ends/end.h"
 #include "ends/reading.h"
 #include "engine/engine.h"
 #include "state/predict.h"
@@ -75,27 +77,17 @@ struct dw_decode_ticket {
 };
 
 struct dw_decoder {
-    dw_config config;
-    dw_allocator allocator;
-    dw_engine engine;
-    dw_predictor predictor;
-    dw_plan_cache plans;
-    uint64_t incarnation, retired[DW_RETIRED], n_retired;
+    dw_end end;
+    uint64_t retired[DW_RETIRED], n_retired;
     uint64_t calls;
     /* Returned to the caller, unfinished; to be reused. */
     dw_decode_ticket *tickets, *spare_tickets;
-    dw_counters counters;
-    dw_why why;
 };
 
 static inline dw_status dw_decoder_fail(dw_decoder *decoder, dw_status status, const char *sentence)
 {
-    snprintf(decoder->why.text, sizeof decoder->why.text, "%s",
-             sentence ? sentence : dw_status_string(status));
-    return status;
+    return dw_end_fail(&decoder->end, status, sentence);
 }
-
-uint64_t dw_decoder_now(const dw_decoder *decoder);
 
 /* decoder_read.c. open: steps 1 to 3, of which the first head_len bytes are at hand. agrees: steps
  * 4 and 5. */

@@ -24,7 +24,7 @@ static dw_status check_reply(dw_decoder *decoder, uint32_t n, const void *reply,
 {
     if (reply && !len) return dw_decoder_fail(decoder, DW_ERR_ARGUMENT, "an argument is NULL");
     if (!reply || cap >= dw_reply_bound(n)) return DW_OK;
-    snprintf(decoder->why.text, sizeof decoder->why.text,
+    snprintf(decoder->end.why.text, sizeof decoder->end.why.text,
              "the reply takes up to %zu bytes and there is room for %zu: dw_reply_bound tells the "
              "room that is always enough",
              dw_reply_bound(n), cap);
@@ -36,7 +36,7 @@ static dw_status receive(dw_decode_ticket *t)
 {
     dw_decoder *decoder = t->decoder;
     if (t->refusal) {
-        decoder->why = t->why;
+        decoder->end.why = t->why;
         return t->refusal;
     }
     dw_status status = dw_arrival_judge(t);
@@ -45,8 +45,9 @@ static dw_status receive(dw_decode_ticket *t)
         dw_arrival_give_up(t);
         return status;
     }
-    if (t->y.data && decoder->engine.emit)
-        decoder->engine.emit(decoder->engine.context, (dw_jobs){.decode = t->jobs}, t->header.n);
+    if (t->y.data && decoder->end.engine.emit)
+        decoder->end.engine.emit(decoder->end.engine.context, (dw_jobs){.decode = t->jobs},
+                                 t->header.n);
     dw_arrival_commit(t);
     return DW_OK;
 }
@@ -59,7 +60,7 @@ static dw_status finish(dw_decode_ticket *t, void *reply, size_t reply_cap, size
     bool answers = t->tables_intact && reply && reply_cap >= dw_reply_bound(t->header.n) &&
                    dw_decoder_asks_for_reply(t);
     if (answers) *reply_len = dw_decoder_write_reply(t, status != DW_OK, reply);
-    if (status) decoder->counters.rejected_frames++;
+    if (status) decoder->end.counters.rejected_frames++;
     return status;
 }
 
@@ -75,12 +76,12 @@ static void run(dw_decode_ticket *t, uint64_t len)
             dw_decode_ticket_land(t);
             dw_arrival_give_up(t);
         } else {
-            (void)decoder->engine.done(t->launch, t->first, t->header.n, t->results);
+            (void)decoder->end.engine.done(t->launch, t->first, t->header.n, t->results);
         }
     }
     if (!status) return;
     t->refusal = status;
-    t->why = decoder->why;
+    t->why = decoder->end.why;
 }
 
 static dw_status take_options(dw_decoder *decoder, const dw_decode_options *given,
@@ -100,7 +101,7 @@ dw_status dw_decode_with(dw_decoder *decoder, const void *frame, size_t len, con
     dw_decode_options options;
     if (reply_len) *reply_len = 0;
     if (!decoder) return DW_ERR_ARGUMENT;
-    if (decoder->engine.device)
+    if (decoder->end.engine.device)
         return dw_decoder_fail(decoder, DW_ERR_UNSUPPORTED,
                                "this decoder computes on a GPU: call dw_decode_async");
     if (!frame || !y) return dw_decoder_fail(decoder, DW_ERR_ARGUMENT, "an argument is NULL");
@@ -108,7 +109,7 @@ dw_status dw_decode_with(dw_decoder *decoder, const void *frame, size_t len, con
     if (!status) status = check_reply(decoder, y->n, reply, reply_cap, reply_len);
     if (!status) status = take_options(decoder, given, &options);
     if (status) return status;
-    uint64_t started = dw_decoder_now(decoder);
+    uint64_t started = dw_end_now(&decoder->end);
     dw_decode_ticket *t = dw_decode_ticket_take(decoder);
     if (!t) return dw_decoder_fail(decoder, DW_ERR_NO_MEMORY, NULL);
     t->frame = t->body = frame;
@@ -119,7 +120,7 @@ dw_status dw_decode_with(dw_decoder *decoder, const void *frame, size_t len, con
     run(t, len);
     status = finish(t, reply, reply_cap, reply_len);
     dw_decode_ticket_give(t);
-    decoder->counters.busy_ns += dw_decoder_now(decoder) - started;
+    decoder->end.counters.busy_ns += dw_end_now(&decoder->end) - started;
     return status;
 }
 
@@ -135,7 +136,7 @@ static dw_status check_item(const dw_decode_item *item)
 {
     dw_decoder *decoder = item->decoder;
     if (!decoder) return DW_ERR_ARGUMENT;
-    if (!decoder->engine.device)
+    if (!decoder->end.engine.device)
         return dw_decoder_fail(decoder, DW_ERR_UNSUPPORTED,
                                "this decoder computes on the CPU: call dw_decode");
     if (!item->head || !item->frame || !item->y)
@@ -150,11 +151,9 @@ static dw_status check_item(const dw_decode_item *item)
 static dw_status copy_head(dw_decode_ticket *t, const uint8_t *head, uint64_t head_len,
                            uint64_t len, uint64_t *bytes)
 {
-    void *grown = t->head;
     *bytes = dw_frame_reach(head, head_len < len ? head_len : len);
-    bool done = dw_mem_grow(&t->decoder->allocator, &grown, &t->head_cap, *bytes, 1);
-    t->head = grown;
-    if (!done) return dw_decoder_fail(t->decoder, DW_ERR_NO_MEMORY, NULL);
+    if (!dw_end_grow(&t->decoder->end, &t->head, &t->head_cap, *bytes, 1))
+        return dw_decoder_fail(t->decoder, DW_ERR_NO_MEMORY, NULL);
     if (*bytes) memcpy(t->head, head, (size_t)*bytes);
     t->frame = t->head;
     t->len = len;
@@ -203,11 +202,11 @@ static dw_status submit_items(dw_decode_item *items, size_t count, void *stream)
     dw_decoder *decoder = items[0].decoder;
     dw_decode_ticket *few[16], **tickets = few;
     uint64_t bytes = count * sizeof *tickets;
-    if (count > sizeof few / sizeof *few) tickets = dw_mem_allocate(&decoder->allocator, bytes);
+    if (count > sizeof few / sizeof *few) tickets = dw_mem_allocate(&decoder->end.allocator, bytes);
     if (!tickets) return dw_decoder_fail(decoder, DW_ERR_NO_MEMORY, NULL);
     for (size_t i = 0; i < count; i++) tickets[i] = items[i].ticket;
     dw_status status = dw_decode_ticket_submit(tickets, count, stream);
-    if (tickets != few) dw_mem_release(&decoder->allocator, tickets, bytes);
+    if (tickets != few) dw_mem_release(&decoder->end.allocator, tickets, bytes);
     return status;
 }
 
@@ -219,7 +218,7 @@ dw_status dw_decode_many_async(dw_decode_item *items, size_t count, void *stream
     for (size_t i = 0; i < count; i++) items[i].ticket = NULL;
     for (size_t i = 0; i < count && !status; i++) {
         status = check_item(&items[i]);
-        if (!status && items[i].decoder->engine.device != items[0].decoder->engine.device)
+        if (!status && items[i].decoder->end.engine.device != items[0].decoder->end.engine.device)
             status = dw_decoder_fail(items[i].decoder, DW_ERR_ARGUMENT,
                                      "the decoders of one launch must be of one dw_cuda");
     }
@@ -250,8 +249,8 @@ dw_status dw_decode_again(dw_decode_ticket *t, const void *head, size_t head_len
                                "only a ticket that a stream captured is used again, after finish");
     dw_status status = book(t, head, head_len, len);
     if (status || t->refusal) return status ? status : t->refusal;
-    status = decoder->engine.reuse(t->launch, t->first, (dw_jobs){.decode = t->jobs}, t->header.n,
-                                   NULL, &decoder->why);
+    status = decoder->end.engine.reuse(t->launch, t->first, (dw_jobs){.decode = t->jobs},
+                                       t->header.n, NULL, &decoder->end.why);
     if (status) drop(t);
     return status;
 }
@@ -276,7 +275,7 @@ dw_status dw_decode_finish(dw_decode_ticket *t, void *reply, size_t reply_cap, s
         if (another_comes_first(t))
             return dw_decoder_fail(decoder, DW_ERR_ARGUMENT,
                                    "an earlier frame is in flight: finish that one first");
-        if (decoder->engine.done(t->launch, t->first, t->header.n, t->results) == DW_PENDING)
+        if (decoder->end.engine.done(t->launch, t->first, t->header.n, t->results) == DW_PENDING)
             return DW_PENDING;
     }
     decoder->calls++;
@@ -294,7 +293,7 @@ dw_status dw_decode_cancel(dw_decode_ticket *t)
         return dw_decoder_fail(decoder, DW_ERR_ARGUMENT, "the ticket has ended");
     if (t->flying) {
         if (!t->captured &&
-            decoder->engine.done(t->launch, t->first, t->header.n, t->results) == DW_PENDING)
+            decoder->end.engine.done(t->launch, t->first, t->header.n, t->results) == DW_PENDING)
             return DW_PENDING;
         drop(t);
     }

@@ -7,7 +7,7 @@
 static const char *bad_payload(const dw_decode_ticket *t, uint32_t i)
 {
     const dw_decode_job *job = &t->in[i].job;
-    if (!job->plan->form->check || t->decoder->engine.device) return NULL;
+    if (!job->plan->form->check || t->decoder->end.engine.device) return NULL;
     return job->plan->form->check(job->plan, job->payload, job->payload_bytes);
 }
 
@@ -43,7 +43,7 @@ dw_status dw_arrival_judge(dw_decode_ticket *t)
 
 static void count(dw_decode_ticket *t)
 {
-    dw_counters *counters = &t->decoder->counters;
+    dw_counters *counters = &t->decoder->end.counters;
     uint64_t raw = 0;
     for (uint32_t i = 0; i < t->header.n; i++) {
         dw_incoming *p = &t->in[i];
@@ -51,7 +51,7 @@ static void count(dw_decode_ticket *t)
         counters->delta_entries += p->entry.role == DW_ROLE_DELTA;
         counters->stateless_entries += p->entry.role == DW_ROLE_STATELESS;
         counters->key_entries += p->entry.role == DW_ROLE_KEY || p->entry.role == DW_ROLE_SYNC;
-        if (t->decoder->engine.device) {
+        if (t->decoder->end.engine.device) {
             counters->groups += p->job.layout.pieces;
             counters->direct_groups += t->results[i].sums.direct;
             counters->zero_groups += t->results[i].sums.zero;
@@ -68,10 +68,10 @@ static void count(dw_decode_ticket *t)
 
 static void begin_life(dw_decoder *decoder, uint64_t incarnation)
 {
-    if (decoder->incarnation)
-        decoder->retired[decoder->n_retired++ % DW_RETIRED] = decoder->incarnation;
-    decoder->incarnation = incarnation;
-    dw_predictor_remove_lives_but(&decoder->predictor, incarnation);
+    if (decoder->end.incarnation)
+        decoder->retired[decoder->n_retired++ % DW_RETIRED] = decoder->end.incarnation;
+    decoder->end.incarnation = incarnation;
+    dw_predictor_remove_lives_but(&decoder->end.predictor, incarnation);
 }
 
 /* A later frame, which was finished while this one was in flight, told to forget: what this one
@@ -80,7 +80,8 @@ static bool is_too_late(const dw_decode_ticket *t, const dw_incoming *p)
 {
     bool holds = p->held->now.data && p->held->incarnation == t->header.incarnation;
     return (p->held->doomed || !holds) &&
-           dw_predictor_refuses(&t->decoder->predictor, t->header.incarnation, t->header.sequence);
+           dw_predictor_refuses(&t->decoder->end.predictor, t->header.incarnation,
+                                t->header.sequence);
 }
 
 void dw_arrival_commit(dw_decode_ticket *t)
@@ -94,20 +95,21 @@ void dw_arrival_commit(dw_decode_ticket *t)
         dw_incoming *p = &t->in[i];
         if (!dw_role_has_state(p->entry.role)) continue;
         bool too_late = is_too_late(t, p);
-        dw_predictor_commit(&decoder->predictor, p->held, &shape, p->fresh, false);
-        if (too_late) dw_predictor_remove(&decoder->predictor, p->held);
+        dw_predictor_commit(&decoder->end.predictor, p->held, &shape, p->fresh, false);
+        if (too_late) dw_predictor_remove(&decoder->end.predictor, p->held);
         state = true;
     }
     if (t->header.n_forgotten && !dw_decoder_is_retired(decoder, t->header.incarnation))
-        dw_predictor_refuse_until(&decoder->predictor, t->header.incarnation, t->header.sequence);
+        dw_predictor_refuse_until(&decoder->end.predictor, t->header.incarnation,
+                                  t->header.sequence);
     for (uint32_t i = 0; i < t->header.n_forgotten; i++) {
         dw_held *held = dw_arrival_to_forget(t, i);
         if (held && held->busy)
             held->doomed = true;
         else if (held)
-            dw_predictor_remove(&decoder->predictor, held);
+            dw_predictor_remove(&decoder->end.predictor, held);
     }
-    if (state && decoder->incarnation != t->header.incarnation)
+    if (state && decoder->end.incarnation != t->header.incarnation)
         begin_life(decoder, t->header.incarnation);
     t->n_planned = 0;
 }

@@ -22,7 +22,7 @@ static dw_status check_step(const dw_decode_ticket *t, const dw_incoming *p)
     if (dw_decoder_is_retired(t->decoder, header->incarnation)) return DW_ERR_STALE;
     if (same_life && header->sequence <= held->now.version) return DW_ERR_STALE;
     if (!based)
-        return !same_life && dw_predictor_refuses(&t->decoder->predictor, header->incarnation,
+        return !same_life && dw_predictor_refuses(&t->decoder->end.predictor, header->incarnation,
                                                   header->sequence)
                    ? DW_ERR_STALE
                    : DW_OK;
@@ -35,9 +35,9 @@ static dw_status check_step(const dw_decode_ticket *t, const dw_incoming *p)
 static dw_status find_key(dw_decode_ticket *t, dw_incoming *p)
 {
     dw_decoder *decoder = t->decoder;
-    p->held = dw_predictor_find(&decoder->predictor, p->entry.key);
+    p->held = dw_predictor_find(&decoder->end.predictor, p->entry.key);
     if (!p->held) {
-        dw_status status = dw_predictor_add(&decoder->predictor, p->entry.key, &p->held);
+        dw_status status = dw_predictor_add(&decoder->end.predictor, p->entry.key, &p->held);
         if (status) return dw_decoder_fail(decoder, status, NULL);
         p->added = true;
     }
@@ -58,12 +58,10 @@ dw_status dw_arrival_plan(dw_decode_ticket *t)
     dw_decoder *decoder = t->decoder;
     const dw_header *header = &t->header;
     uint64_t at = 0;
-    void *grown = t->in;
-    bool done = dw_mem_grow(&decoder->allocator, &grown, &t->in_cap, header->n, sizeof *t->in);
-    t->in = grown;
     t->n_planned = 0;
     t->growth = 0;
-    if (!done) return dw_decoder_fail(decoder, DW_ERR_NO_MEMORY, NULL);
+    if (!dw_end_grow(&decoder->end, &t->in, &t->in_cap, header->n, sizeof *t->in))
+        return dw_decoder_fail(decoder, DW_ERR_NO_MEMORY, NULL);
     (void)dw_frame_table_end(header->n_parameters, header->n, header->n_forgotten, &at);
     for (uint32_t i = 0; i < header->n; i++) {
         dw_incoming *p = &t->in[i];
@@ -77,7 +75,7 @@ dw_status dw_arrival_plan(dw_decode_ticket *t)
     }
     for (uint32_t i = 0; i < header->n_forgotten; i++) {
         dw_held *held =
-            dw_predictor_find(&decoder->predictor, dw_frame_get_forgotten(t->frame, header, i));
+            dw_predictor_find(&decoder->end.predictor, dw_frame_get_forgotten(t->frame, header, i));
         if (held && held->mark == decoder->calls)
             return dw_decoder_fail(decoder, DW_ERR_FORMAT,
                                    "the frame forgets a key that it carries");
@@ -87,8 +85,8 @@ dw_status dw_arrival_plan(dw_decode_ticket *t)
 
 dw_held *dw_arrival_to_forget(const dw_decode_ticket *t, uint32_t i)
 {
-    dw_held *held =
-        dw_predictor_find(&t->decoder->predictor, dw_frame_get_forgotten(t->frame, &t->header, i));
+    dw_held *held = dw_predictor_find(&t->decoder->end.predictor,
+                                      dw_frame_get_forgotten(t->frame, &t->header, i));
     bool older = held && held->incarnation == t->header.incarnation &&
                  held->now.version < t->header.sequence;
     return older ? held : NULL;
@@ -130,7 +128,7 @@ dw_decode_job dw_arrival_job(const dw_decode_ticket *t, uint32_t i)
                          .payload_digest = p->entry.role == DW_ROLE_SKIP ? dw_digest_of_sum(0)
                                                                          : p->entry.payload_digest,
                          .plan = plan,
-                         .kernels = dw_engine_kernels(&t->decoder->engine)};
+                         .kernels = dw_engine_kernels(&t->decoder->end.engine)};
     if (plan->form->draws)
         job.draws_key = dw_draws_key(t->header.seed, p->entry.key, t->header.sequence);
     return job;
@@ -141,9 +139,10 @@ dw_decode_job dw_arrival_job(const dw_decode_ticket *t, uint32_t i)
 dw_status dw_arrival_admit(dw_decode_ticket *t)
 {
     dw_decoder *decoder = t->decoder;
-    dw_predictor *predictor = &decoder->predictor;
+    dw_predictor *predictor = &decoder->end.predictor;
     dw_status worst = DW_OK;
-    bool new_life = t->plans->params.keeps_prev && decoder->incarnation != t->header.incarnation;
+    bool new_life =
+        t->plans->params.keeps_prev && decoder->end.incarnation != t->header.incarnation;
     uint64_t kept = new_life ? 0 : predictor->held_bytes - bytes_to_forget(t);
     uint64_t before = kept + predictor->reserved_bytes, used = before, bytes = copy_bytes(t);
     for (uint32_t i = 0; i < t->header.n; i++) {
@@ -173,11 +172,11 @@ void dw_arrival_give_up(dw_decode_ticket *t)
     uint64_t bytes = copy_bytes(t);
     for (uint32_t i = t->n_planned; i-- > 0;) {
         dw_incoming *p = &t->in[i];
-        dw_predictor_give(&decoder->predictor, p->fresh.data, bytes);
+        dw_predictor_give(&decoder->end.predictor, p->fresh.data, bytes);
         if (p->gives_up)
-            dw_predictor_drop(&decoder->predictor, p->held);
+            dw_predictor_drop(&decoder->end.predictor, p->held);
         else if (p->added || (p->held && p->held->doomed))
-            dw_predictor_remove(&decoder->predictor, p->held);
+            dw_predictor_remove(&decoder->end.predictor, p->held);
     }
     t->n_planned = 0;
 }

@@ -48,7 +48,8 @@ static bool is_own(const dw_decode_ticket *t, const dw_params *own)
 
 static dw_status unreadable(dw_decoder *decoder, dw_status status, const char *why)
 {
-    snprintf(decoder->why.text, sizeof decoder->why.text, "the frame cannot be read: %s", why);
+    snprintf(decoder->end.why.text, sizeof decoder->end.why.text, "the frame cannot be read: %s",
+             why);
     return status;
 }
 
@@ -69,8 +70,8 @@ dw_status dw_arrival_open(dw_decode_ticket *t, uint64_t head_len)
     if (opened && !t->tables_intact) return unreadable(decoder, opened, why);
     t->parameters =
         dw_digest_bytes(block_of(t->frame), (uint64_t)t->header.n_parameters * DW_PARAMETER_BYTES);
-    const dw_plans *own = dw_plan_cache_get(&decoder->plans, &decoder->config, t->header.x,
-                                            t->header.t, t->header.c, &status, &decoder->why);
+    const dw_plans *own = dw_plan_cache_get(&decoder->end.plans, &decoder->end.config, t->header.x,
+                                            t->header.t, t->header.c, &status, &decoder->end.why);
     const dw_plans *plans = own && is_own(t, &own->params) ? own : NULL;
     const char *bad = plans ? bad_entries(t->frame, &t->header, plans)
                             : dw_frame_check(t->frame, &t->header, &others, &config);
@@ -80,7 +81,7 @@ dw_status dw_arrival_open(dw_decode_ticket *t, uint64_t head_len)
     if (opened) return unreadable(decoder, opened, why);
     if (bad) return unreadable(decoder, DW_ERR_FORMAT, bad);
     t->plans = plans;
-    if (plans && decoder->engine.device) {
+    if (plans && decoder->end.engine.device) {
         t->own = *plans;
         t->plans = &t->own;
     }
@@ -95,16 +96,17 @@ dw_status dw_arrival_agrees(dw_decode_ticket *t)
     dw_params own;
     char differs[128];
     if (!t->plans) {
-        dw_status status = dw_params_resolve(&own, &decoder->config, header->x, &decoder->why);
+        dw_status status =
+            dw_params_resolve(&own, &decoder->end.config, header->x, &decoder->end.why);
         if (status) return status;
         dw_params_difference(&own, header->codec, block_of(t->frame), header->n_parameters, differs,
                              sizeof differs);
-        snprintf(decoder->why.text, sizeof decoder->why.text,
+        snprintf(decoder->end.why.text, sizeof decoder->end.why.text,
                  "the frame was encoded with %s: give both ends the same config", differs);
         return DW_ERR_MISMATCH;
     }
     if (header->n != y->n || header->t != y->t || header->c != y->c) {
-        snprintf(decoder->why.text, sizeof decoder->why.text,
+        snprintf(decoder->end.why.text, sizeof decoder->end.why.text,
                  "the frame carries (%u, %u, %u) but y is (%u, %u, %u)", (unsigned)header->n,
                  (unsigned)header->t, (unsigned)header->c, (unsigned)y->n, (unsigned)y->t,
                  (unsigned)y->c);

@@ -15,18 +15,18 @@ bool dw_decoder_is_retired(const dw_decoder *decoder, uint64_t incarnation)
  * digest no longer matches. */
 static dw_held *intact(dw_decoder *decoder, dw_key key)
 {
-    dw_held *held = dw_predictor_find(&decoder->predictor, key);
+    dw_held *held = dw_predictor_find(&decoder->end.predictor, key);
     if (!held || !held->now.data) return NULL;
     if (held->checked == decoder->calls) return held;
     held->checked = decoder->calls;
-    const dw_kernels *kernels = dw_engine_kernels(&decoder->engine);
+    const dw_kernels *kernels = dw_engine_kernels(&decoder->end.engine);
     /* Copies on a device are hashed when the next change has advanced them. */
     if (!held->now.audit || !kernels) return held;
     dw_audit audit = dw_audit_of(held->now.audit, key, held->now.version);
     uint64_t sum =
         dw_state_sum(kernels, held->now.data, held->dtype, (uint64_t)held->t * held->c, audit);
     if (dw_digest_of_sum(sum) == held->now.state_digest) return held;
-    dw_predictor_drop(&decoder->predictor, held);
+    dw_predictor_drop(&decoder->end.predictor, held);
     return NULL;
 }
 
@@ -43,17 +43,17 @@ size_t dw_decoder_write_reply(dw_decode_ticket *t, bool rejected, uint8_t *reply
         dw_frame_get_entry(t->frame, &t->header, i, &entry);
         if (!dw_role_has_state(entry.role)) continue;
         dw_held *held = rejected ? intact(decoder, entry.key)
-                                 : dw_predictor_find(&decoder->predictor, entry.key);
+                                 : dw_predictor_find(&decoder->end.predictor, entry.key);
         dw_reply_entry out = {.key = entry.key};
         if (held && held->now.data) {
             out.held = 1;
             out.incarnation = held->incarnation;
             out.version = held->now.version;
             out.chain = held->now.chain;
-        } else if (dw_predictor_refuses(&decoder->predictor, t->header.incarnation,
+        } else if (dw_predictor_refuses(&decoder->end.predictor, t->header.incarnation,
                                         t->header.sequence)) {
             out.incarnation = t->header.incarnation;
-            out.version = decoder->predictor.dropped_sequence;
+            out.version = decoder->end.predictor.dropped_sequence;
         }
         uint64_t chain = dw_frame_chain(&t->header, t->parameters, t->prev, &entry);
         info.accepted = info.accepted && out.held && out.chain == chain;
@@ -61,8 +61,8 @@ size_t dw_decoder_write_reply(dw_decode_ticket *t, bool rejected, uint8_t *reply
     }
     if (info.n == 0) info.accepted = !rejected; /* it only told of forgotten keys */
     dw_reply_seal(reply, &info);
-    decoder->counters.acks += info.accepted != 0;
-    decoder->counters.nacks += !info.accepted;
+    decoder->end.counters.acks += info.accepted != 0;
+    decoder->end.counters.nacks += !info.accepted;
     return dw_reply_bound(info.n);
 }
 

@@ -6,10 +6,10 @@
 
 static void free_tickets(dw_decoder *decoder, dw_decode_ticket *t)
 {
-    const dw_allocator *allocator = &decoder->allocator;
+    const dw_allocator *allocator = &decoder->end.allocator;
     for (dw_decode_ticket *next; t; t = next) {
         next = t->next;
-        if (t->launch) decoder->engine.close(t->launch);
+        if (t->launch) decoder->end.engine.close(t->launch);
         dw_mem_release(allocator, t->head, t->head_cap);
         dw_mem_release(allocator, t->in, t->in_cap * sizeof *t->in);
         dw_mem_release(allocator, t->jobs, t->jobs_cap * sizeof *t->jobs);
@@ -31,7 +31,7 @@ dw_decode_ticket *dw_decode_ticket_take(dw_decoder *decoder)
     if (t) {
         decoder->spare_tickets = t->next;
     } else {
-        t = dw_mem_allocate(&decoder->allocator, sizeof *t);
+        t = dw_mem_allocate(&decoder->end.allocator, sizeof *t);
         if (!t) return NULL;
         memset(t, 0, sizeof *t);
     }
@@ -48,7 +48,7 @@ void dw_decode_ticket_give(dw_decode_ticket *t)
     dw_decode_ticket **link = &decoder->tickets;
     while (*link != t) link = &(*link)->next;
     *link = t->next;
-    if (t->launch) decoder->engine.close(t->launch);
+    if (t->launch) decoder->end.engine.close(t->launch);
     t->launch = NULL;
     t->captured = t->flying = false;
     t->refusal = DW_OK;
@@ -69,12 +69,12 @@ static bool meets_another_life(const dw_decode_ticket *t)
 static dw_status check_entries(dw_decode_ticket *t)
 {
     dw_decoder *decoder = t->decoder;
-    for (uint32_t i = 0; i < t->header.n && decoder->engine.device; i++) {
+    for (uint32_t i = 0; i < t->header.n && decoder->end.engine.device; i++) {
         const dw_entry *entry = &t->in[i].entry;
         const dw_form *form = t->plans->of[entry->use].form;
         if (!form->device) {
             snprintf(
-                decoder->why.text, sizeof decoder->why.text,
+                decoder->end.why.text, sizeof decoder->end.why.text,
                 "the frame carries values in the form \"%s\", for which there are no kernels on "
                 "this device",
                 form->name);
@@ -92,13 +92,9 @@ static dw_status prepare_jobs(dw_decode_ticket *t)
 {
     dw_decoder *decoder = t->decoder;
     uint32_t n = t->header.n;
-    void *jobs = t->jobs, *results = t->results;
-    bool grown = dw_mem_grow(&decoder->allocator, &jobs, &t->jobs_cap, n, sizeof *t->jobs);
-    t->jobs = jobs;
-    grown =
-        grown && dw_mem_grow(&decoder->allocator, &results, &t->results_cap, n, sizeof *t->results);
-    t->results = results;
-    if (!grown) return dw_decoder_fail(decoder, DW_ERR_NO_MEMORY, NULL);
+    if (!dw_end_grow(&decoder->end, &t->jobs, &t->jobs_cap, n, sizeof *t->jobs) ||
+        !dw_end_grow(&decoder->end, &t->results, &t->results_cap, n, sizeof *t->results))
+        return dw_decoder_fail(decoder, DW_ERR_NO_MEMORY, NULL);
     for (uint32_t i = 0; i < n; i++) {
         t->in[i].job = dw_arrival_job(t, i);
         t->jobs[i] = &t->in[i].job;
@@ -112,7 +108,7 @@ static void fly(dw_decode_ticket *t)
     dw_decoder *decoder = t->decoder;
     for (uint32_t i = 0; i < t->header.n; i++)
         if (t->in[i].held) t->in[i].held->busy = true;
-    decoder->predictor.reserved_bytes += t->growth;
+    decoder->end.predictor.reserved_bytes += t->growth;
     t->number = decoder->calls;
     t->flying = true;
 }
@@ -122,7 +118,7 @@ void dw_decode_ticket_land(dw_decode_ticket *t)
     dw_decoder *decoder = t->decoder;
     for (uint32_t i = 0; i < t->header.n; i++)
         if (t->in[i].held) t->in[i].held->busy = false;
-    decoder->predictor.reserved_bytes -= t->growth;
+    decoder->end.predictor.reserved_bytes -= t->growth;
     t->flying = false;
 }
 
@@ -133,7 +129,7 @@ dw_status dw_decode_ticket_book(dw_decode_ticket *t, uint64_t head_len)
     t->n_planned = 0;
     t->refusal = dw_arrival_open(t, head_len);
     if (!t->refusal) t->refusal = dw_arrival_agrees(t);
-    t->why = decoder->why;
+    t->why = decoder->end.why;
     if (t->refusal) return DW_OK;
     if (t->plans->params.keeps_prev && meets_another_life(t))
         return dw_decoder_fail(decoder, DW_ERR_ARGUMENT,
@@ -147,7 +143,7 @@ dw_status dw_decode_ticket_book(dw_decode_ticket *t, uint64_t head_len)
     if (status == DW_ERR_ARGUMENT || status == DW_ERR_NO_MEMORY) return status;
     t->refusal = status;
     if (status)
-        t->why = decoder->why;
+        t->why = decoder->end.why;
     else
         fly(t);
     return DW_OK;
@@ -158,17 +154,15 @@ dw_status dw_decode_ticket_submit(dw_decode_ticket **tickets, size_t count, void
 {
     dw_decode_ticket *first = tickets[0];
     dw_decoder *decoder = first->decoder;
-    const dw_engine *engine = &decoder->engine;
+    const dw_engine *engine = &decoder->end.engine;
     dw_launch *launch;
     bool captured, launched = false;
     uint64_t n = 0, at = 0;
     for (size_t i = 0; i < count; i++) n += tickets[i]->flying ? tickets[i]->header.n : 0;
     if (n == 0) return DW_OK;
-    void *jobs = first->jobs;
     if (n > UINT32_MAX) return dw_decoder_fail(decoder, DW_ERR_LIMIT, NULL);
-    if (!dw_mem_grow(&decoder->allocator, &jobs, &first->jobs_cap, n, sizeof *first->jobs))
+    if (!dw_end_grow(&decoder->end, &first->jobs, &first->jobs_cap, n, sizeof *first->jobs))
         return dw_decoder_fail(decoder, DW_ERR_NO_MEMORY, NULL);
-    first->jobs = jobs;
     for (size_t i = 0; i < count; i++) {
         dw_decode_ticket *t = tickets[i];
         t->first = (uint32_t)at;
@@ -176,7 +170,7 @@ dw_status dw_decode_ticket_submit(dw_decode_ticket **tickets, size_t count, void
     }
     dw_status status =
         engine->submit(engine->context, false, (dw_jobs){.decode = first->jobs}, (uint32_t)n,
-                       (dw_heads){NULL, 0}, stream, &launch, &captured, &decoder->why);
+                       (dw_heads){NULL, 0}, stream, &launch, &captured, &decoder->end.why);
     if (status == DW_ERR_NO_MEMORY) (void)dw_decoder_fail(decoder, status, NULL);
     for (size_t i = 0; i < count && !status; i++) {
         dw_decode_ticket *t = tickets[i];

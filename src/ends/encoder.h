@@ -11,6 +11,7 @@
  * | encoder_commit.c  | a frame that is done: sealed, and what it says becomes what is held   |
  * | encoder_calls.c   | the public calls that make frames                                     |
  * | encoder_replies.c | what replies teach                                                    |
+ * | end.c             | what both ends have in common                                         |
  */
 #ifndef DW_ENCODER_H
 #define DW_ENCODER_H
@@ -21,7 +22,7 @@
 #include "codecs/options.h"
 #include "codecs/plan.h"
 #include "deltawire/cuda.h"
-#include "engine/engine.h"
+#include "ends/end.h"
 #include "state/predict.h"
 #include "wire/frame.h"
 
@@ -79,30 +80,21 @@ struct dw_encode_ticket {
 };
 
 struct dw_encoder {
-    dw_config config;
-    dw_allocator allocator;
-    dw_engine engine;
-    dw_predictor predictor;
-    dw_plan_cache plans;
-    uint64_t incarnation, sequence, calls;
+    dw_end end;
+    uint64_t sequence, calls;
     bool is_whole; /* of frames from now on: see dw_encoder_whole_frames */
     /* Returned to the caller, unfinished; to be reused. */
     dw_encode_ticket *tickets, *spare_tickets;
-    dw_counters counters;
-    dw_why why;
 };
 
 static inline dw_status dw_encoder_fail(dw_encoder *encoder, dw_status status, const char *sentence)
 {
-    snprintf(encoder->why.text, sizeof encoder->why.text, "%s",
-             sentence ? sentence : dw_status_string(status));
-    return status;
+    return dw_end_fail(&encoder->end, status, sentence);
 }
 
 /* encoder.c. A new name, under which nothing is held yet: for the decoder every key begins anew,
  * and what it held of the old name goes. */
 void dw_encoder_begin_life(dw_encoder *encoder);
-uint64_t dw_encoder_now(const dw_encoder *encoder);
 
 /* encoder_plan.c, in this order. plan: finds the keys and takes slots for their next prev; fails
  * with everything as it was. plan_sync: the same for frames of prev itself. unplan: gives back what

@@ -36,7 +36,7 @@ static dw_status run(dw_encode_ticket *t)
         take_back(t);
         return status;
     }
-    (void)encoder->engine.done(t->launch, t->first, t->header.n, t->results);
+    (void)encoder->end.engine.done(t->launch, t->first, t->header.n, t->results);
     dw_cpu_mode mode = dw_cpu_enter_exact(); /* the counters' sums too are ours to round */
     dw_ticket_seal(t, t->frame);
     dw_cpu_leave_exact(mode);
@@ -47,14 +47,10 @@ static dw_status run(dw_encode_ticket *t)
 static dw_status prepare_reconstruction(dw_encode_ticket *t, const dw_tensor *y)
 {
     dw_encoder *encoder = t->encoder;
-    void *again = t->again, *jobs = t->again_jobs;
-    bool grown =
-        dw_mem_grow(&encoder->allocator, &again, &t->again_cap, t->header.n, sizeof *t->again);
-    t->again = again;
-    grown = grown && dw_mem_grow(&encoder->allocator, &jobs, &t->again_jobs_cap, t->header.n,
-                                 sizeof *t->again_jobs);
-    t->again_jobs = jobs;
-    if (!grown) return dw_encoder_fail(encoder, DW_ERR_NO_MEMORY, NULL);
+    uint32_t n = t->header.n;
+    if (!dw_end_grow(&encoder->end, &t->again, &t->again_cap, n, sizeof *t->again) ||
+        !dw_end_grow(&encoder->end, &t->again_jobs, &t->again_jobs_cap, n, sizeof *t->again_jobs))
+        return dw_encoder_fail(encoder, DW_ERR_NO_MEMORY, NULL);
     for (uint32_t i = 0; i < t->header.n; i++) {
         const dw_encode_job *job = &t->out[i].job;
         t->again[i] = (dw_decode_job){.layout = job->layout,
@@ -101,14 +97,14 @@ dw_status dw_encode_with(dw_encoder *encoder, const dw_key *keys, const dw_tenso
     dw_encode_options options;
     if (!encoder) return DW_ERR_ARGUMENT;
     if (!frame || !len) return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "an argument is NULL");
-    if (encoder->engine.device)
+    if (encoder->end.engine.device)
         return dw_encoder_fail(encoder, DW_ERR_UNSUPPORTED,
                                "this encoder computes on a GPU: call dw_encode_async");
     dw_status status = check_tensor(encoder, x);
     if (!status) status = take_options(encoder, given, &options);
     if (!status) status = check_reconstruction(encoder, x, options.reconstruction);
     if (status) return status;
-    uint64_t started = dw_encoder_now(encoder);
+    uint64_t started = dw_end_now(&encoder->end);
     dw_encode_ticket *t = dw_ticket_take(encoder);
     if (!t) return dw_encoder_fail(encoder, DW_ERR_NO_MEMORY, NULL);
     t->x = *x;
@@ -125,12 +121,13 @@ dw_status dw_encode_with(dw_encoder *encoder, const dw_key *keys, const dw_tenso
     if (!status) status = run(t);
     if (!status) {
         if (options.reconstruction)
-            encoder->engine.emit(encoder->engine.context, (dw_jobs){.decode = t->again_jobs}, x->n);
+            encoder->end.engine.emit(encoder->end.engine.context,
+                                     (dw_jobs){.decode = t->again_jobs}, x->n);
         *len = (size_t)t->header.length;
         dw_ticket_commit(t);
     }
     dw_ticket_give(t);
-    if (!status) encoder->counters.busy_ns += dw_encoder_now(encoder) - started;
+    if (!status) encoder->end.counters.busy_ns += dw_end_now(&encoder->end) - started;
     return status;
 }
 
@@ -143,7 +140,7 @@ dw_status dw_encode(dw_encoder *encoder, const dw_key *keys, const dw_tensor *x,
 /* The shape of prev, as a tensor without data. */
 static dw_status shape_of_keys(dw_encoder *encoder, const dw_key *keys, uint32_t n, dw_tensor *x)
 {
-    const dw_held *held = dw_predictor_find(&encoder->predictor, keys[0]);
+    const dw_held *held = dw_predictor_find(&encoder->end.predictor, keys[0]);
     if (!held || !held->now.data)
         return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "a key is not held");
     *x = dw_tensor_3d(NULL, held->dtype, n, held->t, held->c);
@@ -157,7 +154,7 @@ dw_status dw_encoder_resync(dw_encoder *encoder, const dw_key *keys, uint32_t n,
     if (!encoder) return DW_ERR_ARGUMENT;
     if (!keys || n == 0 || !frame || !len)
         return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "an argument is NULL or zero");
-    if (encoder->engine.device)
+    if (encoder->end.engine.device)
         return dw_encoder_fail(encoder, DW_ERR_UNSUPPORTED,
                                "this encoder computes on a GPU: call dw_encoder_resync_async");
     dw_status status = shape_of_keys(encoder, keys, n, &shape);
@@ -190,7 +187,7 @@ size_t dw_frame_head_bound(uint32_t n)
 dw_status dw_encoder_whole_frames(dw_encoder *encoder, int whole)
 {
     if (!encoder) return DW_ERR_ARGUMENT;
-    if (!encoder->engine.device)
+    if (!encoder->end.engine.device)
         return dw_encoder_fail(encoder, DW_ERR_UNSUPPORTED,
                                "this encoder computes on the CPU, where dw_encode returns whole "
                                "frames: leave dw_encoder_whole_frames out");
@@ -204,7 +201,7 @@ static dw_status check_item(const dw_encode_item *item)
 {
     dw_encoder *encoder = item->encoder;
     if (!encoder) return DW_ERR_ARGUMENT;
-    if (!encoder->engine.device)
+    if (!encoder->end.engine.device)
         return dw_encoder_fail(encoder, DW_ERR_UNSUPPORTED,
                                "this encoder computes on the CPU: call dw_encode");
     if (!item->frame) return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "an argument is NULL");
@@ -249,11 +246,11 @@ static dw_status submit_items(dw_encode_item *items, size_t count, void *stream)
     dw_encoder *encoder = items[0].encoder;
     dw_encode_ticket *few[16], **tickets = few;
     uint64_t bytes = count * sizeof *tickets;
-    if (count > sizeof few / sizeof *few) tickets = dw_mem_allocate(&encoder->allocator, bytes);
+    if (count > sizeof few / sizeof *few) tickets = dw_mem_allocate(&encoder->end.allocator, bytes);
     if (!tickets) return dw_encoder_fail(encoder, DW_ERR_NO_MEMORY, NULL);
     for (size_t i = 0; i < count; i++) tickets[i] = items[i].ticket;
     dw_status status = dw_ticket_submit(tickets, count, stream);
-    if (tickets != few) dw_mem_release(&encoder->allocator, tickets, bytes);
+    if (tickets != few) dw_mem_release(&encoder->end.allocator, tickets, bytes);
     return status;
 }
 
@@ -265,7 +262,7 @@ dw_status dw_encode_many_async(dw_encode_item *items, size_t count, void *stream
     for (size_t i = 0; i < count; i++) items[i].ticket = NULL;
     for (size_t i = 0; i < count && !status; i++) {
         status = check_item(&items[i]);
-        if (!status && items[i].encoder->engine.device != items[0].encoder->engine.device)
+        if (!status && items[i].encoder->end.engine.device != items[0].encoder->end.engine.device)
             status = dw_encoder_fail(items[i].encoder, DW_ERR_ARGUMENT,
                                      "the encoders of one launch must be of one dw_cuda");
     }
@@ -291,7 +288,7 @@ dw_status dw_encoder_resync_async(dw_encoder *encoder, const dw_key *keys, uint3
 {
     dw_tensor shape;
     if (!encoder) return DW_ERR_ARGUMENT;
-    if (!encoder->engine.device)
+    if (!encoder->end.engine.device)
         return dw_encoder_fail(encoder, DW_ERR_UNSUPPORTED,
                                "this encoder computes on the CPU: call dw_encoder_resync");
     if (!keys || n == 0 || !frame || !ticket)
@@ -343,8 +340,8 @@ dw_status dw_encode_again(dw_encode_ticket *t, const dw_key *keys)
     if (!status) status = dw_ticket_book(t, keys, !t->has_x);
     if (status) return status;
     dw_head head = t->is_whole ? dw_ticket_draft(t) : (dw_head){0};
-    status = encoder->engine.reuse(t->launch, t->first, (dw_jobs){.encode = t->jobs}, t->header.n,
-                                   t->is_whole ? &head : NULL, &encoder->why);
+    status = encoder->end.engine.reuse(t->launch, t->first, (dw_jobs){.encode = t->jobs},
+                                       t->header.n, t->is_whole ? &head : NULL, &encoder->end.why);
     if (status)
         take_back(t);
     else
@@ -368,7 +365,7 @@ dw_status dw_encode_finish(dw_encode_ticket *t, void *head, size_t head_cap, siz
         return dw_encoder_fail(encoder, DW_ERR_NO_ROOM,
                                "the head does not fit: dw_frame_head_bound tells the room that is "
                                "enough");
-    dw_status status = encoder->engine.done(t->launch, t->first, t->header.n, t->results);
+    dw_status status = encoder->end.engine.done(t->launch, t->first, t->header.n, t->results);
     if (status) return status;
     for (uint32_t i = 0; i < t->header.n; i++)
         t->results[i].sums.pieces = t->out[i].job.layout.pieces;
@@ -398,7 +395,7 @@ dw_status dw_encode_cancel(dw_encode_ticket *t)
         return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "the ticket has ended");
     if (t->flying) {
         if (!t->captured &&
-            encoder->engine.done(t->launch, t->first, t->header.n, t->results) == DW_PENDING)
+            encoder->end.engine.done(t->launch, t->first, t->header.n, t->results) == DW_PENDING)
             return DW_PENDING;
         dw_ticket_drop(t);
         for (uint32_t i = 0; i < t->header.n; i++)

@@ -69,7 +69,7 @@ void dw_ticket_seal(dw_encode_ticket *t, uint8_t *head)
 
 static void count(dw_encode_ticket *t)
 {
-    dw_counters *counters = &t->encoder->counters;
+    dw_counters *counters = &t->encoder->end.counters;
     uint64_t raw = 0;
     dw_cpu_mode mode = dw_cpu_enter_exact(); /* the sums too are ours to round */
     for (uint32_t i = 0; i < t->header.n; i++) {
@@ -95,7 +95,7 @@ static void count(dw_encode_ticket *t)
 
 static void commit_entry(dw_encode_ticket *t, dw_outgoing *p)
 {
-    dw_predictor *predictor = &t->encoder->predictor;
+    dw_predictor *predictor = &t->encoder->end.predictor;
     const dw_params *params = &t->plans->params;
     dw_held shape = {.t = t->header.t,
                      .c = t->header.c,
@@ -125,7 +125,7 @@ static void learn_what_was_heard(dw_encode_ticket *t)
  * none. */
 void dw_ticket_commit(dw_encode_ticket *t)
 {
-    dw_predictor *predictor = &t->encoder->predictor;
+    dw_predictor *predictor = &t->encoder->end.predictor;
     dw_ticket_close(t);
     for (uint32_t i = 0; i < t->header.n_forgotten && !t->plans->params.wants_reply; i++) {
         dw_held *held = dw_ticket_still_told(t, i);

@@ -26,7 +26,7 @@ static uint64_t copy_bytes(const dw_encode_ticket *t)
 static bool is_same_shape(const dw_encode_ticket *t, const dw_held *held)
 {
     return held->t == t->header.t && held->c == t->header.c &&
-           held->dtype == t->plans->params.prev && held->incarnation == t->encoder->incarnation;
+           held->dtype == t->plans->params.prev && held->incarnation == t->encoder->end.incarnation;
 }
 
 /* Finds or adds the key of sample i and takes a slot for its next prev. */
@@ -34,9 +34,9 @@ static dw_status plan_state(dw_encode_ticket *t, dw_outgoing *p, uint64_t *used)
 {
     dw_encoder *encoder = t->encoder;
     uint64_t bytes = copy_bytes(t);
-    dw_held *held = dw_predictor_find(&encoder->predictor, p->entry.key);
+    dw_held *held = dw_predictor_find(&encoder->end.predictor, p->entry.key);
     if (!held) {
-        dw_status status = dw_predictor_add(&encoder->predictor, p->entry.key, &held);
+        dw_status status = dw_predictor_add(&encoder->end.predictor, p->entry.key, &held);
         if (status) return dw_encoder_fail(encoder, status, NULL);
         p->added = true;
     }
@@ -50,7 +50,8 @@ static dw_status plan_state(dw_encode_ticket *t, dw_outgoing *p, uint64_t *used)
                                "frame first");
     held->mark = encoder->calls;
     uint64_t growth = bytes > held->counted ? bytes - held->counted : 0;
-    dw_status status = dw_predictor_take(&encoder->predictor, bytes, growth, used, &p->fresh.data);
+    dw_status status =
+        dw_predictor_take(&encoder->end.predictor, bytes, growth, used, &p->fresh.data);
     if (status == DW_ERR_LIMIT) return DW_OK; /* a full quota sends stateless, it never fails */
     if (status) return dw_encoder_fail(encoder, status, NULL);
     const dw_copy *base = held->base == DW_BASE_NOW    ? &held->now
@@ -70,17 +71,15 @@ void dw_ticket_unplan(dw_encode_ticket *t, uint32_t n)
     uint64_t bytes = copy_bytes(t);
     for (uint32_t i = n; i-- > 0;) {
         dw_outgoing *p = &t->out[i];
-        dw_predictor_give(&encoder->predictor, p->fresh.data, bytes);
-        if (p->added) dw_predictor_remove(&encoder->predictor, p->held);
+        dw_predictor_give(&encoder->end.predictor, p->fresh.data, bytes);
+        if (p->added) dw_predictor_remove(&encoder->end.predictor, p->held);
     }
 }
 
 static dw_status make_room(dw_encode_ticket *t)
 {
     dw_encoder *encoder = t->encoder;
-    void *grown = t->out;
-    bool done = dw_mem_grow(&encoder->allocator, &grown, &t->out_cap, t->header.n, sizeof *t->out);
-    t->out = grown;
+    bool done = dw_end_grow(&encoder->end, &t->out, &t->out_cap, t->header.n, sizeof *t->out);
     encoder->calls++;
     return done ? DW_OK : dw_encoder_fail(encoder, DW_ERR_NO_MEMORY, NULL);
 }
@@ -90,7 +89,7 @@ dw_status dw_ticket_plan(dw_encode_ticket *t)
     const dw_encoder *encoder = t->encoder;
     bool keeps = t->plans->params.keeps_prev && !t->is_stateless;
     dw_status status = make_room(t);
-    uint64_t before = encoder->predictor.held_bytes + encoder->predictor.reserved_bytes;
+    uint64_t before = encoder->end.predictor.held_bytes + encoder->end.predictor.reserved_bytes;
     uint64_t used = before;
     if (status) return status;
     for (uint32_t i = 0; i < t->header.n; i++) {
@@ -118,7 +117,7 @@ dw_status dw_ticket_plan_sync(dw_encode_ticket *t)
     for (uint32_t i = 0; i < t->header.n; i++) {
         dw_outgoing *p = &t->out[i];
         memset(p, 0, sizeof *p);
-        p->held = dw_predictor_find(&encoder->predictor, t->keys[i]);
+        p->held = dw_predictor_find(&encoder->end.predictor, t->keys[i]);
         if (!p->held || !p->held->now.data)
             return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "a key is not held");
         if (p->held->busy)
@@ -171,7 +170,7 @@ static void shorten(dw_encode_ticket *t, uint64_t end, uint64_t *payload)
         dw_outgoing *p = &t->out[i];
         if (p->entry.use != DW_USE_WHOLE || p->entry.payload_bytes <= brief) continue;
         *payload -= p->entry.payload_bytes - brief;
-        dw_predictor_give(&t->encoder->predictor, p->fresh.data, copy_bytes(t));
+        dw_predictor_give(&t->encoder->end.predictor, p->fresh.data, copy_bytes(t));
         p->fresh.data = NULL;
         become(p, t, DW_ROLE_STATELESS, DW_USE_BRIEF);
         p->entry.payload_bytes = brief;
@@ -180,7 +179,7 @@ static void shorten(dw_encode_ticket *t, uint64_t end, uint64_t *payload)
 
 static dw_status too_long(dw_encoder *encoder, uint64_t needed, uint64_t room)
 {
-    snprintf(encoder->why.text, sizeof encoder->why.text,
+    snprintf(encoder->end.why.text, sizeof encoder->end.why.text,
              "the frame takes %llu bytes and there is room for %llu: dw_frame_bound tells the room "
              "that is always enough",
              (unsigned long long)needed, (unsigned long long)room);
@@ -200,7 +199,7 @@ dw_status dw_ticket_lay_out(dw_encode_ticket *t)
     if (total > t->room) shorten(t, end, &payload);
     if (end + payload > t->room) return too_long(encoder, end + payload, t->room);
     dw_held *tell = t->plans->params.keeps_prev
-                        ? dw_ticket_next_to_tell(t, encoder->predictor.oldest_forgotten)
+                        ? dw_ticket_next_to_tell(t, encoder->end.predictor.oldest_forgotten)
                         : NULL;
     for (; tell && header->n_forgotten < t->most_forgotten;
          tell = dw_ticket_next_to_tell(t, tell->newer)) {
@@ -238,10 +237,10 @@ dw_encode_job dw_ticket_job(const dw_encode_ticket *t, uint32_t i)
         .is_exact = p->entry.role != DW_ROLE_KEY,
         .wire_dtype = plan->params.dtype,
         .plan = plan,
-        .kernels = dw_engine_kernels(&t->encoder->engine)};
+        .kernels = dw_engine_kernels(&t->encoder->end.engine)};
     if (params->is_stochastic)
         job.rule.dither_key =
-            dw_draws_key(t->encoder->config.seed, p->entry.key, t->header.sequence);
+            dw_draws_key(t->encoder->end.config.seed, p->entry.key, t->header.sequence);
     if (plan->form->draws)
         job.draws_key = dw_draws_key(t->header.seed, p->entry.key, t->header.sequence);
     return job;

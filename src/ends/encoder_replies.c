@@ -25,17 +25,17 @@ static void hear(dw_encoder *encoder, const dw_reply_entry *entry, bool accepted
 /* The frame `sequence` was taken, and with it what it told. */
 static void stop_telling(dw_encoder *encoder, uint64_t sequence)
 {
-    for (dw_held *held = encoder->predictor.oldest_forgotten, *next; held && held->told;
+    for (dw_held *held = encoder->end.predictor.oldest_forgotten, *next; held && held->told;
          held = next) {
         next = held->newer;
-        if (held->told == sequence) dw_predictor_remove(&encoder->predictor, held);
+        if (held->told == sequence) dw_predictor_remove(&encoder->end.predictor, held);
     }
 }
 
 void dw_encoder_learn(dw_encoder *encoder, const dw_reply_entry *entry, bool accepted)
 {
-    dw_held *held = dw_predictor_find(&encoder->predictor, entry->key);
-    bool ours = entry->incarnation == encoder->incarnation;
+    dw_held *held = dw_predictor_find(&encoder->end.predictor, entry->key);
+    bool ours = entry->incarnation == encoder->end.incarnation;
     if (ours && entry->version > encoder->sequence) encoder->sequence = entry->version;
     if (held && held->busy) {
         hear(encoder, entry, accepted);
@@ -43,9 +43,9 @@ void dw_encoder_learn(dw_encoder *encoder, const dw_reply_entry *entry, bool acc
     }
     if (!held || !held->now.data) return;
     if (ours && entry->chain == held->now.chain) {
-        dw_predictor_confirm(&encoder->predictor, held);
+        dw_predictor_confirm(&encoder->end.predictor, held);
     } else if (!accepted && ours && held->undo.data && entry->chain == held->undo.chain) {
-        if (held->base != DW_BASE_UNDO) encoder->counters.rebases++;
+        if (held->base != DW_BASE_UNDO) encoder->end.counters.rebases++;
         held->base = DW_BASE_UNDO;
     } else if (!accepted) {
         held->base = DW_BASE_NOTHING;
@@ -60,13 +60,14 @@ dw_status dw_encoder_feedback(dw_encoder *encoder, const void *reply, size_t rep
     if (!reply) return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "an argument is NULL");
     dw_status status = dw_reply_open(reply, reply_len, &info, &why);
     if (status) {
-        snprintf(encoder->why.text, sizeof encoder->why.text, "the reply cannot be read: %s", why);
+        snprintf(encoder->end.why.text, sizeof encoder->end.why.text,
+                 "the reply cannot be read: %s", why);
         return status;
     }
-    if (info.incarnation != encoder->incarnation)
+    if (info.incarnation != encoder->end.incarnation)
         return DW_OK; /* to an earlier life: says nothing of ours */
-    encoder->counters.acks += info.accepted != 0;
-    encoder->counters.nacks += !info.accepted;
+    encoder->end.counters.acks += info.accepted != 0;
+    encoder->end.counters.nacks += !info.accepted;
     if (info.replaced) {
         dw_encoder_begin_life(encoder);
         return DW_OK;

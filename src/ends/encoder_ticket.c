@@ -8,10 +8,10 @@
 
 static void free_tickets(dw_encoder *encoder, dw_encode_ticket *t)
 {
-    const dw_allocator *allocator = &encoder->allocator;
+    const dw_allocator *allocator = &encoder->end.allocator;
     for (dw_encode_ticket *next; t; t = next) {
         next = t->next;
-        if (t->launch) encoder->engine.close(t->launch);
+        if (t->launch) encoder->end.engine.close(t->launch);
         dw_mem_release(allocator, t->out, t->out_cap * sizeof *t->out);
         dw_mem_release(allocator, t->told, t->told_cap * sizeof *t->told);
         dw_mem_release(allocator, t->jobs, t->jobs_cap * sizeof *t->jobs);
@@ -37,7 +37,7 @@ dw_encode_ticket *dw_ticket_take(dw_encoder *encoder)
     if (t) {
         encoder->spare_tickets = t->next;
     } else {
-        t = dw_mem_allocate(&encoder->allocator, sizeof *t);
+        t = dw_mem_allocate(&encoder->end.allocator, sizeof *t);
         if (!t) return NULL;
         memset(t, 0, sizeof *t);
     }
@@ -54,37 +54,28 @@ void dw_ticket_give(dw_encode_ticket *t)
     dw_encode_ticket **link = &encoder->tickets;
     while (*link != t) link = &(*link)->next;
     *link = t->next;
-    if (t->launch) encoder->engine.close(t->launch);
+    if (t->launch) encoder->end.engine.close(t->launch);
     t->launch = NULL;
     t->captured = t->flying = false;
     t->next = encoder->spare_tickets;
     encoder->spare_tickets = t;
 }
 
-static bool grow(dw_encoder *encoder, void *array, uint64_t *cap, uint64_t need, size_t element)
-{
-    void *grown;
-    if (need <= *cap) return true;
-    memcpy(&grown, array, sizeof grown);
-    bool done = dw_mem_grow(&encoder->allocator, &grown, cap, need, element);
-    memcpy(array, &grown, sizeof grown);
-    return done;
-}
-
 /* Room for the draft of any head that this ticket can get. */
 static bool prepare_draft(dw_encode_ticket *t)
 {
-    return !t->is_whole ||
-           grow(t->encoder, &t->draft, &t->draft_cap, dw_ticket_head_most(t), sizeof *t->draft);
+    return !t->is_whole || dw_end_grow(&t->encoder->end, &t->draft, &t->draft_cap,
+                                       dw_ticket_head_most(t), sizeof *t->draft);
 }
 
 static dw_status prepare_jobs(dw_encode_ticket *t)
 {
     dw_encoder *encoder = t->encoder;
     uint32_t n = t->header.n;
-    if (!prepare_draft(t) || !grow(encoder, &t->jobs, &t->jobs_cap, n, sizeof *t->jobs) ||
-        !grow(encoder, &t->results, &t->results_cap, n, sizeof *t->results) ||
-        !grow(encoder, &t->told, &t->told_cap, t->header.n_forgotten, sizeof *t->told))
+    if (!prepare_draft(t) ||
+        !dw_end_grow(&encoder->end, &t->jobs, &t->jobs_cap, n, sizeof *t->jobs) ||
+        !dw_end_grow(&encoder->end, &t->results, &t->results_cap, n, sizeof *t->results) ||
+        !dw_end_grow(&encoder->end, &t->told, &t->told_cap, t->header.n_forgotten, sizeof *t->told))
         return dw_encoder_fail(encoder, DW_ERR_NO_MEMORY, NULL);
     for (uint32_t i = 0; i < n; i++) {
         t->out[i].job = dw_ticket_job(t, i);
@@ -98,10 +89,10 @@ static dw_status describe(dw_encode_ticket *t)
 {
     dw_encoder *encoder = t->encoder;
     dw_status status = DW_OK;
-    t->plans = dw_plan_cache_get(&encoder->plans, &encoder->config, t->x.dtype, t->x.t, t->x.c,
-                                 &status, &encoder->why);
+    t->plans = dw_plan_cache_get(&encoder->end.plans, &encoder->end.config, t->x.dtype, t->x.t,
+                                 t->x.c, &status, &encoder->end.why);
     if (!t->plans) return status;
-    if (encoder->engine.device) { /* others may be planned while this one is computed */
+    if (encoder->end.engine.device) { /* others may be planned while this one is computed */
         t->own = *t->plans;
         t->plans = &t->own;
     }
@@ -111,7 +102,7 @@ static dw_status describe(dw_encode_ticket *t)
                                "keys is NULL, and this codec keeps state by key");
     t->header = (dw_header){.codec = params->codec,
                             .wants_reply = params->wants_reply,
-                            .incarnation = encoder->incarnation,
+                            .incarnation = encoder->end.incarnation,
                             .sequence = encoder->sequence + 1,
                             .n = t->x.n,
                             .t = t->x.t,
@@ -120,7 +111,7 @@ static dw_status describe(dw_encode_ticket *t)
                             .n_parameters = params->n_parameters};
     for (int use = 0; use < DW_USES; use++)
         if (t->plans->of[use].form && t->plans->of[use].form->draws)
-            t->header.seed = encoder->config.seed;
+            t->header.seed = encoder->end.config.seed;
     t->sums = (dw_sums){0};
     return DW_OK;
 }
@@ -129,7 +120,7 @@ static dw_status describe(dw_encode_ticket *t)
 static void mark(dw_encode_ticket *t)
 {
     dw_encoder *encoder = t->encoder;
-    dw_held *tell = dw_ticket_next_to_tell(t, encoder->predictor.oldest_forgotten);
+    dw_held *tell = dw_ticket_next_to_tell(t, encoder->end.predictor.oldest_forgotten);
     for (uint32_t i = 0; i < t->header.n_forgotten; i++) {
         t->told[i] = (dw_told){tell->key, tell->told};
         dw_held *next = dw_ticket_next_to_tell(t, tell->newer);
@@ -138,7 +129,7 @@ static void mark(dw_encode_ticket *t)
     }
     for (uint32_t i = 0; i < t->header.n; i++)
         if (t->out[i].held) t->out[i].held->busy = true;
-    encoder->predictor.reserved_bytes += t->growth;
+    encoder->end.predictor.reserved_bytes += t->growth;
     encoder->sequence = t->header.sequence;
 }
 
@@ -162,14 +153,14 @@ dw_status dw_ticket_book(dw_encode_ticket *t, const dw_key *keys, bool is_sync)
 
 dw_held *dw_ticket_still_told(const dw_encode_ticket *t, uint32_t i)
 {
-    dw_held *held = dw_predictor_find(&t->encoder->predictor, t->told[i].key);
+    dw_held *held = dw_predictor_find(&t->encoder->end.predictor, t->told[i].key);
     return held && held->forgotten && held->told == t->header.sequence ? held : NULL;
 }
 
 void dw_ticket_close(dw_encode_ticket *t)
 {
     t->flying = false;
-    t->encoder->predictor.reserved_bytes -= t->growth;
+    t->encoder->end.predictor.reserved_bytes -= t->growth;
     for (uint32_t i = 0; i < t->header.n; i++)
         if (t->out[i].held) t->out[i].held->busy = false;
 }
@@ -183,7 +174,7 @@ void dw_ticket_drop(dw_encode_ticket *t)
         if (held) held->told = t->told[i].before;
     }
     for (uint32_t i = 0; i < t->header.n; i++)
-        if (t->out[i].revived) dw_predictor_forget(&encoder->predictor, t->out[i].held);
+        if (t->out[i].revived) dw_predictor_forget(&encoder->end.predictor, t->out[i].held);
     dw_ticket_unplan(t, t->header.n);
 }
 
@@ -193,7 +184,7 @@ void dw_ticket_fly(dw_encode_ticket *t)
     for (uint32_t i = 0; i < t->header.n; i++) {
         dw_outgoing *p = &t->out[i];
         p->revived = p->held && p->held->forgotten;
-        if (p->revived) dw_predictor_revive(&t->encoder->predictor, p->held);
+        if (p->revived) dw_predictor_revive(&t->encoder->end.predictor, p->held);
     }
     t->flying = true;
 }
@@ -204,7 +195,8 @@ static bool prepare_heads(dw_encode_ticket **tickets, size_t count, dw_heads *he
     dw_encode_ticket *first = tickets[0];
     uint32_t n = 0;
     for (size_t i = 0; i < count; i++) n += tickets[i]->is_whole;
-    if (!grow(first->encoder, &first->heads, &first->heads_cap, n, sizeof *first->heads))
+    if (!dw_end_grow(&first->encoder->end, &first->heads, &first->heads_cap, n,
+                     sizeof *first->heads))
         return false;
     *heads = (dw_heads){first->heads, n};
     n = 0;
@@ -218,14 +210,14 @@ dw_status dw_ticket_submit(dw_encode_ticket **tickets, size_t count, void *strea
 {
     dw_encode_ticket *first = tickets[0];
     dw_encoder *encoder = first->encoder;
-    const dw_engine *engine = &encoder->engine;
+    const dw_engine *engine = &encoder->end.engine;
     dw_launch *launch;
     dw_heads heads;
     bool captured;
     uint64_t n = 0, at = 0;
     for (size_t i = 0; i < count; i++) n += tickets[i]->header.n;
     if (n > UINT32_MAX) return dw_encoder_fail(encoder, DW_ERR_LIMIT, NULL);
-    if (!grow(encoder, &first->jobs, &first->jobs_cap, n, sizeof *first->jobs))
+    if (!dw_end_grow(&encoder->end, &first->jobs, &first->jobs_cap, n, sizeof *first->jobs))
         return dw_encoder_fail(encoder, DW_ERR_NO_MEMORY, NULL);
     for (size_t i = 0; i < count; i++) {
         dw_encode_ticket *t = tickets[i];
@@ -236,7 +228,7 @@ dw_status dw_ticket_submit(dw_encode_ticket **tickets, size_t count, void *strea
         return dw_encoder_fail(encoder, DW_ERR_NO_MEMORY, NULL);
     dw_status status =
         engine->submit(engine->context, true, (dw_jobs){.encode = first->jobs}, (uint32_t)n, heads,
-                       stream, &launch, &captured, &encoder->why);
+                       stream, &launch, &captured, &encoder->end.why);
     if (status == DW_ERR_NO_MEMORY) (void)dw_encoder_fail(encoder, status, NULL);
     if (status) return status;
     for (size_t i = 0; i < count; i++) {

@@ -5,13 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static dw_status fail(const dw_saver *saver, dw_status status, const char *sentence)
-{
-    snprintf(saver->why->text, sizeof saver->why->text, "%s",
-             sentence ? sentence : dw_status_string(status));
-    return status;
-}
-
 static dw_saved describe(const dw_saver *saver, const dw_held *held)
 {
     return (dw_saved){.side = saver->side,
@@ -40,51 +33,52 @@ static uint64_t values_bytes(const dw_saved *saved)
 /* Into room for all of it, which stays as it is on an error. */
 static dw_status write_saved(const dw_saver *saver, const dw_saved *held, void *room)
 {
-    const dw_engine *engine = saver->engine;
+    const dw_engine *engine = &saver->end->engine;
     dw_saved saved = *held;
     uint64_t bytes = values_bytes(held);
     if (!engine->copy) {
         dw_saved_write(room, held);
         return DW_OK;
     }
-    void *values = dw_mem_allocate(saver->allocator, bytes);
-    if (!values) return fail(saver, DW_ERR_NO_MEMORY, NULL);
-    dw_status status = engine->copy(engine->context, values, held->prev, bytes, saver->why);
+    void *values = dw_mem_allocate(&saver->end->allocator, bytes);
+    if (!values) return dw_end_fail(saver->end, DW_ERR_NO_MEMORY, NULL);
+    dw_status status = engine->copy(engine->context, values, held->prev, bytes, &saver->end->why);
     saved.prev = values;
     if (!status) dw_saved_write(room, &saved);
-    dw_mem_release(saver->allocator, values, bytes);
+    dw_mem_release(&saver->end->allocator, values, bytes);
     return status;
 }
 
 /* The values into a slot. */
 static dw_status load_saved(const dw_saver *saver, const dw_saved *saved, void *slot)
 {
-    const dw_engine *engine = saver->engine;
+    const dw_engine *engine = &saver->end->engine;
     uint64_t bytes = values_bytes(saved);
     if (!engine->copy) {
         dw_saved_load(slot, saved);
         return DW_OK;
     }
-    void *values = dw_mem_allocate(saver->allocator, bytes);
-    if (!values) return fail(saver, DW_ERR_NO_MEMORY, NULL);
+    void *values = dw_mem_allocate(&saver->end->allocator, bytes);
+    if (!values) return dw_end_fail(saver->end, DW_ERR_NO_MEMORY, NULL);
     dw_saved_load(values, saved);
-    dw_status status = engine->copy(engine->context, slot, values, bytes, saver->why);
-    dw_mem_release(saver->allocator, values, bytes);
+    dw_status status = engine->copy(engine->context, slot, values, bytes, &saver->end->why);
+    dw_mem_release(&saver->end->allocator, values, bytes);
     return status;
 }
 
 dw_status dw_save(const dw_saver *saver, dw_key key, void *room, size_t cap, size_t *len)
 {
-    if (!len) return fail(saver, DW_ERR_ARGUMENT, "an argument is NULL");
-    const dw_held *held = dw_predictor_find(saver->predictor, key);
-    if (held && held->busy) return fail(saver, DW_ERR_ARGUMENT, in_flight);
-    if (!held || !held->now.data) return fail(saver, DW_ERR_ARGUMENT, "the key is not held");
+    if (!len) return dw_end_fail(saver->end, DW_ERR_ARGUMENT, "an argument is NULL");
+    const dw_held *held = dw_predictor_find(&saver->end->predictor, key);
+    if (held && held->busy) return dw_end_fail(saver->end, DW_ERR_ARGUMENT, in_flight);
+    if (!held || !held->now.data)
+        return dw_end_fail(saver->end, DW_ERR_ARGUMENT, "the key is not held");
     dw_saved saved = describe(saver, held);
     *len = (size_t)dw_saved_bytes(&saved);
     if (!room) return DW_OK;
     if (*len > cap)
-        return fail(saver, DW_ERR_NO_ROOM,
-                    "the saved state does not fit: ask with room NULL how long it is");
+        return dw_end_fail(saver->end, DW_ERR_NO_ROOM,
+                           "the saved state does not fit: ask with room NULL how long it is");
     return write_saved(saver, &saved, room);
 }
 
@@ -98,23 +92,23 @@ static bool any_is_busy(const dw_predictor *predictor)
 /* Keys by their places in the table: a visitor must not change what is held. */
 dw_status dw_save_all(const dw_saver *saver, dw_saved_visit *visit, void *context)
 {
-    const dw_predictor *predictor = saver->predictor;
+    const dw_predictor *predictor = &saver->end->predictor;
     void *room = NULL;
     uint64_t cap = 0;
     dw_status status = DW_OK;
-    if (!visit) return fail(saver, DW_ERR_ARGUMENT, "an argument is NULL");
-    if (any_is_busy(predictor)) return fail(saver, DW_ERR_ARGUMENT, in_flight);
+    if (!visit) return dw_end_fail(saver->end, DW_ERR_ARGUMENT, "an argument is NULL");
+    if (any_is_busy(predictor)) return dw_end_fail(saver->end, DW_ERR_ARGUMENT, in_flight);
     for (uint64_t i = 0; i < predictor->table_cap && !status; i++) {
         const dw_held *held = predictor->table[i];
         if (!held || !held->now.data) continue;
         dw_saved saved = describe(saver, held);
         uint64_t bytes = dw_saved_bytes(&saved);
-        if (!dw_mem_grow(saver->allocator, &room, &cap, bytes, 1))
-            status = fail(saver, DW_ERR_NO_MEMORY, NULL);
+        if (!dw_mem_grow(&saver->end->allocator, &room, &cap, bytes, 1))
+            status = dw_end_fail(saver->end, DW_ERR_NO_MEMORY, NULL);
         if (!status) status = write_saved(saver, &saved, room);
         if (!status) status = visit(context, held->key, room, (size_t)bytes);
     }
-    dw_mem_release(saver->allocator, room, cap);
+    dw_mem_release(&saver->end->allocator, room, cap);
     return status;
 }
 
@@ -122,32 +116,34 @@ dw_status dw_save_all(const dw_saver *saver, dw_saved_visit *visit, void *contex
 static dw_status check_life(const dw_saver *saver, const dw_saved *saved)
 {
     if (saved->side != saver->side)
-        return fail(saver, DW_ERR_MISMATCH,
-                    saver->side == DW_SIDE_ENCODER
-                        ? "the state was saved by a decoder, and this is an encoder"
-                        : "the state was saved by an encoder, and this is a decoder");
-    bool is_new = saver->predictor->keys == 0 && (!saver->sequence || *saver->sequence == 0);
-    if (is_new || *saver->incarnation == saved->incarnation) return DW_OK;
-    return fail(saver, DW_ERR_MISMATCH,
-                "the state was saved under another incarnation: import into an encoder or decoder "
-                "that has seen no frame");
+        return dw_end_fail(saver->end, DW_ERR_MISMATCH,
+                           saver->side == DW_SIDE_ENCODER
+                               ? "the state was saved by a decoder, and this is an encoder"
+                               : "the state was saved by an encoder, and this is a decoder");
+    bool is_new = saver->end->predictor.keys == 0 && (!saver->sequence || *saver->sequence == 0);
+    if (is_new || saver->end->incarnation == saved->incarnation) return DW_OK;
+    return dw_end_fail(
+        saver->end, DW_ERR_MISMATCH,
+        "the state was saved under another incarnation: import into an encoder or decoder "
+        "that has seen no frame");
 }
 
 static dw_status place(const dw_saver *saver, const dw_saved *saved)
 {
-    dw_predictor *predictor = saver->predictor;
+    dw_predictor *predictor = &saver->end->predictor;
     dw_held *held = dw_predictor_find(predictor, saved->key);
     bool added = !held;
     uint64_t used = predictor->held_bytes + predictor->reserved_bytes;
     uint64_t bytes = values_bytes(saved);
     dw_copy fresh = {NULL, saved->version, saved->chain, saved->state_digest, saved->audit};
     dw_status status = held ? DW_OK : dw_predictor_add(predictor, saved->key, &held);
-    if (status) return fail(saver, status, NULL);
-    if (held->busy) return fail(saver, DW_ERR_ARGUMENT, in_flight);
+    if (status) return dw_end_fail(saver->end, status, NULL);
+    if (held->busy) return dw_end_fail(saver->end, DW_ERR_ARGUMENT, in_flight);
     uint64_t growth = bytes > held->counted ? bytes - held->counted : 0;
     status = dw_predictor_take(predictor, bytes, growth, &used, &fresh.data);
     if (status) {
-        (void)fail(saver, status, status == DW_ERR_LIMIT ? "quota_bytes is full" : NULL);
+        (void)dw_end_fail(saver->end, status,
+                          status == DW_ERR_LIMIT ? "quota_bytes is full" : NULL);
     } else {
         status = load_saved(saver, saved, fresh.data);
         if (status) dw_predictor_give(predictor, fresh.data, bytes);
@@ -167,17 +163,17 @@ dw_status dw_restore(const dw_saver *saver, const void *from, size_t len)
 {
     dw_saved saved;
     const char *why;
-    if (!from) return fail(saver, DW_ERR_ARGUMENT, "an argument is NULL");
+    if (!from) return dw_end_fail(saver->end, DW_ERR_ARGUMENT, "an argument is NULL");
     dw_status status = dw_saved_read(from, len, &saved, &why);
     if (status) {
-        snprintf(saver->why->text, sizeof saver->why->text, "the saved state cannot be read: %s",
-                 why);
+        snprintf(saver->end->why.text, sizeof saver->end->why.text,
+                 "the saved state cannot be read: %s", why);
         return status;
     }
     status = check_life(saver, &saved);
     if (!status) status = place(saver, &saved);
     if (status) return status;
-    *saver->incarnation = saved.incarnation;
+    saver->end->incarnation = saved.incarnation;
     if (saver->sequence && saved.sequence > *saver->sequence) *saver->sequence = saved.sequence;
     if (saver->sequence && saved.version > *saver->sequence) *saver->sequence = saved.version;
     return DW_OK;

@@ -3,18 +3,14 @@
 #ifndef DW_SAVING_H
 #define DW_SAVING_H
 
-#include "engine/engine.h"
-#include "state/predict.h"
+#include "ends/end.h"
 #include "wire/saved.h"
 
-/* An end, as far as saving is concerned. */
+/* An end, and what saving must know of its direction. */
 typedef struct dw_saver {
-    dw_predictor *predictor;
-    const dw_allocator *allocator;
+    dw_end *end;
     dw_side side;
-    uint64_t *incarnation, *sequence; /* sequence NULL: a decoder's */
-    const dw_engine *engine;          /* which reaches the copies */
-    dw_why *why;
+    uint64_t *sequence; /* of the last frame; NULL: a decoder */
 } dw_saver;
 
 dw_status dw_save(const dw_saver *saver, dw_key key, void *room, size_t cap, size_t *len);

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * end.c - one end of a stream of frames: made, ended and asked. */
+#include "ends/end.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/sized.h"
+#include "base/tensor.h"
+
+dw_status dw_end_fail(dw_end *end, dw_status status, const char *sentence)
+{
+    snprintf(end->why.text, sizeof end->why.text, "%s",
+             sentence ? sentence : dw_status_string(status));
+    return status;
+}
+
+static dw_status make_engine(dw_end *end, const dw_params *params, const dw_end_device *device,
+                             dw_why *why)
+{
+    if (!device) return dw_engine_cpu(&end->engine, &end->config, NULL) ? DW_OK : DW_ERR_NO_MEMORY;
+    dw_status status = dw_engine_cuda(&end->engine, &end->config, device->cuda, device->place, why);
+    if (status) return status;
+    status = dw_params_on_device(params, why);
+    if (status) {
+        end->engine.release(end->engine.context);
+        return status;
+    }
+    dw_predictor_use(&end->predictor, &end->engine.store);
+    return DW_OK;
+}
+
+static dw_status make(dw_end **made, size_t bytes, const dw_config *given,
+                      const dw_end_device *device, dw_why *why)
+{
+    dw_config config;
+    dw_params params;
+    dw_status status = dw_config_take(&config, given, why);
+    if (!status) status = dw_params_resolve(&params, &config, DW_F32, why);
+    if (status) return status;
+    dw_allocator allocator = dw_mem_allocator(&config.allocator);
+    dw_end *end = dw_mem_allocate(&allocator, bytes);
+    if (!end) return DW_ERR_NO_MEMORY;
+    memset(end, 0, bytes);
+    end->config = config;
+    end->allocator = allocator;
+    dw_predictor_init(&end->predictor, &allocator, config.quota_bytes);
+    status = make_engine(end, &params, device, why);
+    if (status) {
+        dw_predictor_release(&end->predictor);
+        dw_mem_release(&allocator, end, bytes);
+        return status;
+    }
+    *made = end;
+    return DW_OK;
+}
+
+dw_status dw_end_make(dw_end **made, size_t bytes, const dw_config *config,
+                      const dw_end_device *device, dw_why *why)
+{
+    if (why) *why = (dw_why){.offset = -1};
+    dw_status status = DW_ERR_ARGUMENT;
+    if (made) *made = NULL;
+    if (made && config) status = make(made, bytes, config, device, why);
+    if (status && why && why->text[0] == 0)
+        snprintf(why->text, sizeof why->text, "%s", dw_status_string(status));
+    return status;
+}
+
+void dw_end_destroy(dw_end *end, size_t bytes)
+{
+    dw_allocator allocator = end->allocator;
+    end->engine.release(end->engine.context);
+    dw_predictor_release(&end->predictor);
+    dw_mem_release(&allocator, end, bytes);
+}
+
+uint64_t dw_end_now(const dw_end *end)
+{
+    return end->config.now_ns ? end->config.now_ns(end->config.now_context) : 0;
+}
+
+bool dw_end_enlarge(dw_end *end, void *array, uint64_t *cap, uint64_t need, size_t element)
+{
+    void *grown;
+    memcpy(&grown, array, sizeof grown);
+    bool done = dw_mem_grow(&end->allocator, &grown, cap, need, element);
+    memcpy(array, &grown, sizeof grown);
+    return done;
+}
+
+dw_status dw_end_peek(const dw_end *end, dw_key key, dw_tensor *prev)
+{
+    if (!prev) return DW_ERR_ARGUMENT;
+    const dw_held *held = dw_predictor_find(&end->predictor, key);
+    if (!held || !held->now.data) return DW_ERR_ARGUMENT;
+    *prev = dw_tensor_3d(held->now.data, held->dtype, 1, held->t, held->c);
+    return DW_OK;
+}
+
+dw_status dw_end_counters(const dw_end *end, dw_counters *counters)
+{
+    if (!counters) return DW_ERR_ARGUMENT;
+    dw_counters found = end->counters;
+    found.keys_held = end->predictor.keys - end->predictor.n_forgotten;
+    found.state_bytes = dw_predictor_bytes(&end->predictor);
+    found.slack_bytes = dw_predictor_slack(&end->predictor);
+    return dw_counters_give(counters, &found);
+}
