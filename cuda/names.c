@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * names.c - which kernels a job needs, and how many blocks of them. */
 #include <stdio.h>
+#include <string.h>
 
+#include "codecs/plan.h"
 #include "names.h"
 
 static const struct family {
@@ -42,14 +44,16 @@ void dw_cuda_kernel_name(int kernel, char name[DW_CUDA_NAME_BYTES])
         snprintf(name, DW_CUDA_NAME_BYTES, "%s", families[i].name);
 }
 
-static int at_dtype(dw_dtype dtype)
+/* The kernel of a family: for these dtypes, as far as the family has one for each. Forms name
+ * families of the table; a name that is not there would lead to the last one, whose bits are
+ * others. */
+static int kernel_of(const char *name, dw_dtype first, dw_dtype second)
 {
-    return dtype - DW_F32;
-}
-
-static int at_dtypes(dw_dtype x, dw_dtype prev)
-{
-    return 3 * at_dtype(x) + at_dtype(prev);
+    int i = 0;
+    while (i < N_FAMILIES - 1 && strcmp(families[i].name, name) != 0) i++;
+    int of_first = first - DW_F32, of_second = second - DW_F32;
+    int at[] = {0, of_first, 3 * of_first + of_second};
+    return families[i].first + at[families[i].dtypes];
 }
 
 /* The digest of a state whose rows are no multiple of four channels has a phase of its own. As many
@@ -64,22 +68,16 @@ static void need_audit(dw_cuda_needs *needs, const dw_layout *layout, const void
     needs->blocks[DW_CUDA_AUDIT] = (stretches + audit.every - 1) / audit.every;
 }
 
-/* A block is a whole stretch of the state digest, so that needs no phase of its own. */
-static dw_cuda_needs floats_needs(const dw_layout *layout, int kernel)
-{
-    return (dw_cuda_needs){.kernel = {-1, kernel, -1}, .blocks = {0, layout->tiles, 0}};
-}
-
 dw_cuda_needs dw_cuda_encode_needs(const dw_encode_job *job)
 {
     const dw_layout *layout = &job->layout;
-    if (job->wire_dtype) return floats_needs(layout, DW_CUDA_AT_FLOATS_ENCODE);
-    bool is_mx = layout->element != 0;
-    /* Rows are searched for where they are chosen for. */
-    bool is_mse = job->rule.scale == DW_SCALE_MSE && !layout->cut_rows && !is_mx;
-    int plain = (is_mx ? DW_CUDA_AT_MX_ENCODE : DW_CUDA_AT_ENCODE) +
-                at_dtypes(job->x_dtype, job->next || job->prev ? job->prev_dtype : job->x_dtype);
-    int tiles = layout->by_channel ? DW_CUDA_AT_COLUMNS : is_mse ? DW_CUDA_AT_MSE : plain;
+    const dw_device_kernels *form = job->plan->form->device;
+    bool has_state = job->next || job->prev;
+    int tiles = kernel_of(form->encode, job->x_dtype, has_state ? job->prev_dtype : job->x_dtype);
+    if (layout->by_channel)
+        tiles = DW_CUDA_AT_COLUMNS;
+    else if (job->rule.scale == DW_SCALE_MSE && !layout->cut_rows)
+        tiles = DW_CUDA_AT_MSE; /* rows over several tiles are searched for where they are chosen */
     dw_cuda_needs needs = {.kernel = {-1, tiles, -1}, .blocks = {0, layout->tiles, 0}};
     if (layout->by_channel || layout->cut_rows) {
         needs.kernel[DW_CUDA_CHOOSE] = DW_CUDA_AT_CHOOSE;
@@ -90,23 +88,22 @@ dw_cuda_needs dw_cuda_encode_needs(const dw_encode_job *job)
          whole_bytes = layout->tile_segments % 8 == 0;
     needs.has_chosen = !tiles_decide || (layout->chooses && !whole_bytes);
     needs.chosen_room = tiles_decide && whole_bytes ? 0 : layout->pieces;
-    need_audit(&needs, layout, job->next, job->audit, DW_CUDA_AT_AUDIT_ENCODE);
+    if (!form->blocks_are_stretches)
+        need_audit(&needs, layout, job->next, job->audit, DW_CUDA_AT_AUDIT_ENCODE);
     return needs;
 }
 
 dw_cuda_needs dw_cuda_decode_needs(const dw_decode_job *job)
 {
     const dw_layout *layout = &job->layout;
-    if (job->wire_dtype) return floats_needs(layout, DW_CUDA_AT_FLOATS_DECODE);
-    bool is_mx = layout->element != 0;
-    int first = is_mx ? DW_CUDA_AT_MX_DECODE : DW_CUDA_AT_DECODE,
-        first_direct = is_mx ? DW_CUDA_AT_MX_DIRECT : DW_CUDA_AT_DIRECT;
-    int with_state =
-        layout->by_channel ? DW_CUDA_AT_DECODE_COLUMNS : first + at_dtype(job->prev_dtype);
-    int direct =
-        layout->by_channel ? DW_CUDA_AT_DIRECT_COLUMNS : first_direct + at_dtype(job->y_dtype);
+    const dw_device_kernels *form = job->plan->form->device;
+    int with_state = layout->by_channel ? DW_CUDA_AT_DECODE_COLUMNS
+                                        : kernel_of(form->decode, job->prev_dtype, DW_F32);
+    int direct = layout->by_channel ? DW_CUDA_AT_DIRECT_COLUMNS
+                                    : kernel_of(form->decode_direct, job->y_dtype, DW_F32);
     dw_cuda_needs needs = {.kernel = {-1, job->next ? with_state : direct, -1},
                            .blocks = {0, layout->tiles, 0}};
-    need_audit(&needs, layout, job->next, job->audit, DW_CUDA_AT_AUDIT_DECODE);
+    if (!form->blocks_are_stretches)
+        need_audit(&needs, layout, job->next, job->audit, DW_CUDA_AT_AUDIT_DECODE);
     return needs;
 }

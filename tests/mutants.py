@@ -329,6 +329,8 @@ MUTANTS_OF_GPU = {
 
 # The engine on a device, against the tests over a driver in main memory.
 MUTANTS_OF_STREAMS = {
+    "floats_digest_state_twice": ("src/codecs/floats.c", ".blocks_are_stretches = true", ".blocks_are_stretches = false"),
+    "kernel_of_another_form": ("src/codecs/mx.c", "\"dw_mx_decode_direct\"", "\"dw_decode_direct\""),
     "finished_before_its_head": ("cuda/launch.c", "if (!dw_cuda_heads_done(&launch->heads, first)) return DW_PENDING;", ""),
     "head_of_the_frame_before": ("cuda/launch.c", "if (head) dw_cuda_heads_refill(&launch->heads, head, serial);", ""),
     "head_of_the_first_jobs": ("cuda/heads.c", ".reports = reports + head->first,", ".reports = reports,"),

@@ -219,7 +219,10 @@ static bool plan(dw_plan *made)
     return true;
 }
 
-static const dw_device_names kernels_on_a_device = {"dw_floats_encode", "dw_floats_decode"};
+static const dw_device_kernels kernels_on_a_device = {.encode = "dw_floats_encode",
+                                                      .decode = "dw_floats_decode",
+                                                      .decode_direct = "dw_floats_decode",
+                                                      .blocks_are_stretches = true};
 
 const dw_form dw_form_floats = {
     .wire = DW_FORM_FLOATS,

@@ -33,10 +33,14 @@ typedef struct dw_stage {
     const char *name;
 } dw_stage;
 
-/* The kernels of a form on a device, by the names in cuda/message.h. */
-typedef struct dw_device_names {
-    const char *encode, *decode;
-} dw_device_names;
+/* The kernels of a form on a device: families of them, by their names in cuda/message.h without the
+ * dtypes at the end. */
+typedef struct dw_device_kernels {
+    const char *encode;
+    const char *decode;        /* with state */
+    const char *decode_direct; /* without */
+    bool blocks_are_stretches; /* of the state digest, which these kernels then add up themselves */
+} dw_device_kernels;
 
 typedef struct dw_form {
     dw_form_name wire; /* its number in frames */
@@ -50,7 +54,7 @@ typedef struct dw_form {
     void (*encoded)(const dw_encode_job *job, dw_chunk_result *result);
     void (*decoded)(const dw_decode_job *job, dw_chunk_result *result);
     void (*count)(const dw_decode_job *job, dw_counters *counters);
-    const dw_device_names *device; /* NULL: there are none, UNSUPPORTED at create */
+    const dw_device_kernels *device; /* NULL: there are none, UNSUPPORTED at create */
 } dw_form;
 
 extern const dw_form dw_form_floats, dw_form_mx, dw_form_quantized, dw_form_skip;

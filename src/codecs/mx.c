@@ -118,7 +118,8 @@ static bool plan(dw_plan *made)
     return true;
 }
 
-static const dw_device_names kernels_on_a_device = {"dw_mx_encode", "dw_mx_decode"};
+static const dw_device_kernels kernels_on_a_device = {
+    .encode = "dw_mx_encode", .decode = "dw_mx_decode", .decode_direct = "dw_mx_decode_direct"};
 
 const dw_form dw_form_mx = {
     .wire = DW_FORM_MX,

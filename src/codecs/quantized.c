@@ -187,7 +187,9 @@ static bool plan(dw_plan *made)
     return true;
 }
 
-static const dw_device_names kernels_on_a_device = {"dw_encode", "dw_decode"};
+/* For scales per channel, and for scales that are searched for, there are others: cuda/names.c. */
+static const dw_device_kernels kernels_on_a_device = {
+    .encode = "dw_encode", .decode = "dw_decode", .decode_direct = "dw_decode_direct"};
 
 const dw_form dw_form_quantized = {
     .wire = DW_FORM_QUANTIZED,

@@ -30,6 +30,7 @@ OPEN_HEADERS = {
     "bench": {"engine/engine.h", "codecs/audit.h", "kernels/kernels.h"},
     "cuda": {
         "base/pool.h",
+        "codecs/plan.h",
         "engine/engine.h",
         "arithmetic/mx.h",
         "arithmetic/quant.h",
