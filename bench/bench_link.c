@@ -300,7 +300,7 @@ static void run_here(plan *p)
 {
     struct sockaddr_in address;
     int listener, fd;
-    const int on = 1;
+    int on = 1;
     listen_at(&address, &listener);
     fflush(stdout);
     if (p->strays) p->strangers = strays_begin(p->strays);

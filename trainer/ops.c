@@ -69,7 +69,7 @@ INLINE float max_lanes(lanes x)
  * argument, and x is second in both calls. */
 INLINE lanes exp_lanes(lanes x)
 {
-    const float round = 12582912.0f;
+    float round = 12582912.0f;
     x = larger(all(-87.0f), x);
     x = -larger(all(-88.0f), -x);
     lanes shifted = x * 1.44269504f + round;

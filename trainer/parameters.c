@@ -63,7 +63,7 @@ static void add_tensor(dw_part *part, const char *name, uint32_t rows, uint32_t 
 static void list_tensors(dw_part *part, const dw_model_shape *shape)
 {
     uint32_t L = shape->layers, C = shape->channels, T = shape->context, V = DW_VOCABULARY;
-    const float deviation = 0.02f;
+    float deviation = 0.02f;
     if (part->index == 0) {
         strcpy(part->name, "embed");
         add_tensor(part, "tokens", V, C, deviation, 0);
@@ -122,7 +122,7 @@ static double unit(uint32_t bits)
 /* Box and Muller: four random words give four normal numbers. */
 static void draw_normal(float *x, size_t n, float deviation, uint64_t seed, uint32_t stream)
 {
-    const double turn = 6.283185307179586;
+    double turn = 6.283185307179586;
     for (size_t i = 0; i < n; i += 4) {
         philox4x32_ctr_t word = dw_random(seed, DW_RANDOM_PARAMETERS, stream, i / 4);
         for (size_t pair = 0; pair < 2; pair++) {

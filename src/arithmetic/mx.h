@@ -84,7 +84,7 @@ DW_INLINE uint8_t dw_mx_code_of(float delta, float inverse, dw_element_facts of,
     uint32_t bits = dw_bits_of(delta * inverse), magnitude = bits & 0x7fffffffu, code;
     if (magnitude > dw_bits_of(of.most)) magnitude = dw_bits_of(of.most);
     if (element == DW_ELEMENT_INT8) {
-        const float places = 131072.0f; /* 2^17: its last place is 2^-6 */
+        float places = 131072.0f; /* 2^17: its last place is 2^-6 */
         code = dw_bits_of(dw_float_of(magnitude) + places) - dw_bits_of(places);
         return (uint8_t)(bits >> 31 ? 0u - code : code);
     }

@@ -63,7 +63,7 @@ static bool is_finite(uint32_t bits)
 /* Little-endian hosts hold floats as the wire does: whole rows can be copied. */
 static bool wire_order(void)
 {
-    const uint16_t one = 1;
+    uint16_t one = 1;
     unsigned char first;
     memcpy(&first, &one, 1);
     return first == 1;

@@ -110,7 +110,7 @@ DW_VECTOR void sweep(const stretch *given, uint32_t width, uint32_t from, uint32
                      sweep_kind kind, scratch *b)
 {
     const stretch s = *given; /* what is stored may alias the caller's */
-    const int unit = kind.pairs ? 2 : 1;
+    int unit = kind.pairs ? 2 : 1;
     for (uint32_t p = from; p < to; p++) {
         lanes_extremes d = {i_set(0), i_set(0)}, x = d;
         size_t at = (size_t)p * width, end = at + width;

@@ -44,7 +44,7 @@ uint64_t dw_saved_bytes(const dw_saved *saved)
 /* Between the order of this machine and the little-endian one; both ways alike. */
 static void copy_values(void *to, const void *from, uint64_t n, size_t size)
 {
-    const uint16_t one = 1;
+    uint16_t one = 1;
     uint8_t first, *bytes = to;
     const uint8_t *source = from;
     memcpy(&first, &one, 1);

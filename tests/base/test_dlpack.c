@@ -191,7 +191,7 @@ static void versioned_tensors_say_what_may_be_done(void **state)
     dw_dlpack_view view = {.device_id = 77};
     dw_why why;
     (void)state;
-    const unsigned reads = DW_DLPACK_VERSIONED, writes = reads | DW_DLPACK_WRITES;
+    unsigned reads = DW_DLPACK_VERSIONED, writes = reads | DW_DLPACK_WRITES;
     v.version.major = 2;
     assert_int_equal(dw_tensor_from_dlpack_managed(&view, &v, reads, NULL, &why),
                      DW_ERR_UNSUPPORTED);

@@ -105,7 +105,7 @@ static unsigned char *add_message(uint32_t tag, uint32_t kind, size_t len)
 /* What leaves: a hello, messages in the order of the sends, a goodbye. */
 static void look_at_sent(const unsigned char *data, size_t len)
 {
-    const uint32_t tag = dw_get32(data), kind = dw_get32(data + 4);
+    uint32_t tag = dw_get32(data), kind = dw_get32(data + 4);
     dw_envelope envelope;
     data += DW_LINK_HEADER_BYTES;
     len -= DW_LINK_HEADER_BYTES;
@@ -124,7 +124,7 @@ static void look_at_sent(const unsigned char *data, size_t len)
         dw_encoder_feedback(run.encoder, envelope.body, envelope.body_len);
     if (envelope.kind != DW_ENVELOPE_FRAME && envelope.kind != DW_ENVELOPE_RESENT) return;
     float y[VALUES];
-    const dw_tensor there = dw_tensor_3d(y, DW_F32, 1, ROWS, COLUMNS);
+    dw_tensor there = dw_tensor_3d(y, DW_F32, 1, ROWS, COLUMNS);
     dw_decode(run.decoder, envelope.body, envelope.body_len, &there, run.reply, sizeof run.reply,
               &run.reply_len);
     run.reply_sequence = envelope.sequence;
@@ -147,10 +147,10 @@ static void check(void)
     run.ended = link->status;
     /* One message is always taken. Answers of channels go past the limit of the queue, but not
      * without end. */
-    const uint64_t longest = run.max_message + DW_BUFFER_PREFIX_BYTES + DW_LINK_ROOM_BYTES;
-    const uint64_t sends = run.has_channel            ? 2 * run.max_queued + 2 * longest
-                           : run.max_queued > longest ? run.max_queued
-                                                      : longest;
+    uint64_t longest = run.max_message + DW_BUFFER_PREFIX_BYTES + DW_LINK_ROOM_BYTES;
+    uint64_t sends = run.has_channel            ? 2 * run.max_queued + 2 * longest
+                     : run.max_queued > longest ? run.max_queued
+                                                : longest;
     REQUIRE(link->queued_bytes <= sends);
     if (link->inboxes.bytes <= run.max_queued) run.has_waited = 0;
     if (!run.has_waited) REQUIRE(link->inboxes.bytes <= run.max_queued + longest);
@@ -164,14 +164,14 @@ static void check(void)
 static size_t length(fuzz_input *input)
 {
     const size_t lengths[] = {10, 0, 1, 4096, 4097, 70000, (size_t)run.max_message, 300, 8192};
-    const size_t len = lengths[fuzz_byte(input) % (sizeof lengths / sizeof *lengths)];
+    size_t len = lengths[fuzz_byte(input) % (sizeof lengths / sizeof *lengths)];
     return len < run.max_message ? len : (size_t)run.max_message;
 }
 
 static void say_message(fuzz_input *input)
 {
-    const unsigned tag = fuzz_byte(input) % TAGS, times = fuzz_byte(input);
-    const size_t len = length(input);
+    unsigned tag = fuzz_byte(input) % TAGS, times = fuzz_byte(input);
+    size_t len = length(input);
     for (unsigned i = times < 200 ? 1 : times; i > 0; i--) {
         if (run.by_tag[tag].n == EXPECTED || run.said_bytes > SAID_MOST) return;
         run.said_bytes += len;
@@ -184,10 +184,10 @@ static void say_message(fuzz_input *input)
 
 static void say_odd(fuzz_input *input)
 {
-    const unsigned how = fuzz_byte(input), len = fuzz_byte(input) % 40;
+    unsigned how = fuzz_byte(input), len = fuzz_byte(input) % 40;
     unsigned char *data;
     if (how < 64) { /* longer than is allowed */
-        const size_t more = how == 0 ? 0 : (size_t)run.max_message + how;
+        size_t more = how == 0 ? 0 : (size_t)run.max_message + how;
         if (!(data = add_message(tags[how % TAGS], DW_KIND_DATA, more))) return;
         memset(data, 0, more);
         if (how == 0) wire.queue[wire.n - 1].announced = SIZE_MAX;
@@ -211,12 +211,12 @@ static void say_odd(fuzz_input *input)
 
 static void receive(fuzz_input *input)
 {
-    const unsigned tag = fuzz_byte(input) % TAGS;
-    const int timeout_ms = (int[]){0, 0, 5, 200}[fuzz_byte(input) % 4];
+    unsigned tag = fuzz_byte(input) % TAGS;
+    int timeout_ms = (int[]){0, 0, 5, 200}[fuzz_byte(input) % 4];
     void *data;
     size_t len;
     if (timeout_ms > 0) run.has_waited = 1;
-    const dw_status status = dw_link_recv(run.link, tags[tag], timeout_ms, &data, &len);
+    dw_status status = dw_link_recv(run.link, tags[tag], timeout_ms, &data, &len);
     if (run.handled[tag]) {
         REQUIRE(status == DW_ERR_ARGUMENT);
     } else if (status == DW_OK) {
@@ -245,8 +245,8 @@ static void handle(void *context, const void *data, size_t len)
 
 static void set_handler(fuzz_input *input)
 {
-    const unsigned tag = fuzz_byte(input) % TAGS;
-    const int sets = fuzz_byte(input) % 4 != 0;
+    unsigned tag = fuzz_byte(input) % TAGS;
+    int sets = fuzz_byte(input) % 4 != 0;
     if (dw_link_handle(run.link, tags[tag], sets ? handle : NULL, sets ? &run.by_tag[tag] : NULL) ==
         DW_OK)
         run.handled[tag] = sets;
@@ -254,35 +254,35 @@ static void set_handler(fuzz_input *input)
 
 static void send_message(fuzz_input *input)
 {
-    const unsigned tag = fuzz_byte(input) % TAGS;
-    const size_t len = length(input);
+    unsigned tag = fuzz_byte(input) % TAGS;
+    size_t len = length(input);
     void *room;
-    const dw_status status = dw_link_send_begin(run.link, tags[tag], len, &room);
+    dw_status status = dw_link_send_begin(run.link, tags[tag], len, &room);
     if (status == DW_PENDING)
         REQUIRE(run.link->queued_bytes + len + DW_BUFFER_PREFIX_BYTES > run.max_queued);
     if (status == DW_ERR_LIMIT) REQUIRE(len > run.link->max_message_bytes);
     REQUIRE(status == DW_OK || status == DW_PENDING || status == DW_ERR_LIMIT ||
             status == run.link->status);
     if (status != DW_OK) return;
-    const int drops = fuzz_byte(input) % 8 == 7 || run.leaving.n == EXPECTED;
+    int drops = fuzz_byte(input) % 8 == 7 || run.leaving.n == EXPECTED;
     fill(room, len, run.numbers);
     if (!drops) expect(&run.leaving, run.numbers++, len);
-    const dw_status ended = dw_link_send_end(run.link, room, drops ? DW_LINK_DROP : len);
+    dw_status ended = dw_link_send_end(run.link, room, drops ? DW_LINK_DROP : len);
     REQUIRE(drops ? ended == DW_OK : ended == DW_OK || ended == run.link->status);
 }
 
 static void pass_time(fuzz_input *input)
 {
     static const int times_ms[] = {1, 20, 900, 5000, 61000};
-    const int wait_ms = times_ms[fuzz_byte(input) % 5];
-    const dw_status status = dw_link_flush(run.link, wait_ms);
+    int wait_ms = times_ms[fuzz_byte(input) % 5];
+    dw_status status = dw_link_flush(run.link, wait_ms);
     REQUIRE(status == DW_OK || status == DW_PENDING || status == run.link->status);
 }
 
 static void change_wire(fuzz_input *input)
 {
     static const dw_status ends[] = {DW_ERR_PEER, DW_ERR_IO, DW_ERR_TIMEOUT, DW_ERR_PROTOCOL};
-    const unsigned how = fuzz_byte(input);
+    unsigned how = fuzz_byte(input);
     if (how < 100) {
         wire.is_stuck ^= 1;
         may_end_with(DW_ERR_TIMEOUT);
@@ -308,7 +308,7 @@ static void *add_envelope(uint32_t which, size_t body_len)
 static void say_channel_hello(fuzz_input *input)
 {
     enum { HELLO_BYTES = 4 + 2 * DW_CONFIG_TEXT_BYTES };
-    const unsigned how = fuzz_byte(input);
+    unsigned how = fuzz_byte(input);
     unsigned char *message = add_envelope(DW_TAG_CONTROL, HELLO_BYTES);
     if (!message) return;
     memset(message, 0, DW_ENVELOPE_BYTES + HELLO_BYTES);
@@ -329,20 +329,20 @@ static void say_frame(fuzz_input *input)
     unsigned char frame[2048];
     size_t len;
     if (run.n_made == FRAMES) return;
-    const dw_key key = {.sample = fuzz_byte(input) % 3};
+    dw_key key = {.sample = fuzz_byte(input) % 3};
     for (int i = 0; i < VALUES; i++)
         x[i] = (float)((int)(run.numbers * 7 + (unsigned)i * 13) % 101 - 50);
     run.numbers++;
-    const dw_tensor there = dw_tensor_3d(x, DW_F32, 1, ROWS, COLUMNS);
+    dw_tensor there = dw_tensor_3d(x, DW_F32, 1, ROWS, COLUMNS);
     REQUIRE(dw_encode(run.encoder, &key, &there, frame, sizeof frame, &len) == DW_OK);
     dw_tensor prev;
     REQUIRE(dw_encoder_peek(run.encoder, key, &prev) == DW_OK && prev.dtype == DW_F32);
     memcpy(run.made[run.n_made++], prev.data, sizeof run.made[0]);
-    const unsigned how = fuzz_byte(input);
+    unsigned how = fuzz_byte(input);
     unsigned char *message = add_envelope(how >= 224 ? DW_TAG_RESENT : DW_TAG_FRAMES, len);
     if (!message) return;
     memcpy(message + DW_ENVELOPE_BYTES, frame, len);
-    const uint64_t sequence = how < 160 ? run.next_sequence++ : run.next_sequence + how % 8 - 4;
+    uint64_t sequence = how < 160 ? run.next_sequence++ : run.next_sequence + how % 8 - 4;
     dw_envelope_seal(message, 0, how >= 224 ? DW_ENVELOPE_RESENT : DW_ENVELOPE_FRAME, DW_OK,
                      sequence, len);
     if (how >= 120 && how < 160)
@@ -356,12 +356,12 @@ static void say_control(fuzz_input *input)
     static const dw_status about[] = {DW_OK,        DW_ERR_CORRUPT, DW_ERR_BASE,  DW_ERR_STATE,
                                       DW_ERR_STALE, DW_PENDING,     DW_ERR_FORMAT};
     const dw_envelope_kind kind = (dw_envelope_kind)(DW_ENVELOPE_HELLO + fuzz_byte(input) % 9);
-    const dw_status status = about[fuzz_byte(input) % 7];
-    const unsigned how = fuzz_byte(input), which = fuzz_byte(input) % 16;
-    const uint64_t sequence = how < 128   ? run.reply_sequence + how % 4
-                              : how < 250 ? how % 64
-                                          : UINT64_MAX;
-    const size_t len = how & 1 ? run.reply_len : 0;
+    dw_status status = about[fuzz_byte(input) % 7];
+    unsigned how = fuzz_byte(input), which = fuzz_byte(input) % 16;
+    uint64_t sequence = how < 128   ? run.reply_sequence + how % 4
+                        : how < 250 ? how % 64
+                                    : UINT64_MAX;
+    size_t len = how & 1 ? run.reply_len : 0;
     for (unsigned i = which & 8 ? 10 * fuzz_below(input, 3000) : 1;
          i > 0 && run.controls < CONTROLS_MOST; i--, run.controls++) {
         unsigned char *message = add_envelope(which % 8 < 3 ? which % 8 : DW_TAG_CONTROL, len);
@@ -385,7 +385,7 @@ static void open_channel(fuzz_input *input)
     if (run.channel) return;
     run.has_waited = 1;
     say_channel_hello(input);
-    const dw_status status = dw_channel_open(&run.channel, run.link, &config, &why);
+    dw_status status = dw_channel_open(&run.channel, run.link, &config, &why);
     REQUIRE((status == DW_OK) == (run.channel != NULL));
     REQUIRE(status == DW_OK || why.text[0]);
 }
@@ -393,13 +393,13 @@ static void open_channel(fuzz_input *input)
 static void send_tensor(fuzz_input *input)
 {
     float x[VALUES];
-    const dw_key key = {.sample = fuzz_byte(input) % 3};
+    dw_key key = {.sample = fuzz_byte(input) % 3};
     for (int i = 0; i < VALUES; i++)
         x[i] = (float)((int)(run.numbers * 5 + (unsigned)i * 11) % 97 - 48);
     run.numbers++;
-    const dw_tensor here = dw_tensor_3d(x, DW_F32, 1, ROWS, COLUMNS);
+    dw_tensor here = dw_tensor_3d(x, DW_F32, 1, ROWS, COLUMNS);
     if (run.link->max_message_bytes < 1024) return;
-    const dw_status status = dw_channel_send(run.channel, &key, &here);
+    dw_status status = dw_channel_send(run.channel, &key, &here);
     REQUIRE(status == DW_OK || (status == run.link->status && status != DW_OK) ||
             status == DW_ERR_PEER);
 }
@@ -409,9 +409,9 @@ static void receive_tensor(fuzz_input *input)
 {
     float y[VALUES];
     dw_key key;
-    const dw_tensor here = dw_tensor_3d(y, DW_F32, 1, ROWS, COLUMNS);
+    dw_tensor here = dw_tensor_3d(y, DW_F32, 1, ROWS, COLUMNS);
     run.has_waited = 1;
-    const dw_status status =
+    dw_status status =
         dw_channel_recv(run.channel, (int[]){0, 30, 0, 500}[fuzz_byte(input) % 4], &key, &here);
     if (status != DW_OK) {
         REQUIRE(status == DW_PENDING || dw_channel_why(run.channel)[0]);
@@ -461,13 +461,13 @@ static void do_one(fuzz_input *input, unsigned what)
 
 static void greet(fuzz_input *input)
 {
-    const unsigned how = fuzz_byte(input);
+    unsigned how = fuzz_byte(input);
     unsigned char hello[64] = {[8] = 'D', 'W', 'L', 'K', DW_LINK_VERSION, [24] = '0', '.', '1'};
     size_t len = DW_LINK_HEADER_BYTES + 32;
     dw_put32(hello + 4, DW_KIND_HELLO);
     dw_put64(hello + 16, how & 1 ? 5000 : UINT64_MAX);
     if (how >= 192) {
-        const unsigned at = fuzz_byte(input) % len;
+        unsigned at = fuzz_byte(input) % len;
         hello[at] ^= fuzz_byte(input);
         len = how >= 224 ? fuzz_byte(input) % sizeof hello : len;
     }
@@ -480,7 +480,7 @@ static void greet(fuzz_input *input)
 
 static dw_status open_link(fuzz_input *input)
 {
-    const unsigned how = fuzz_byte(input);
+    unsigned how = fuzz_byte(input);
     dw_why why;
     run.max_queued = how & 1 ? 1 << 20 : 65536;
     run.max_message = how & 2 ? 1 << 18 : 4000;
@@ -495,7 +495,7 @@ static dw_status open_link(fuzz_input *input)
                                      .max_message_bytes = run.max_message,
                                      .max_queued_bytes = run.max_queued,
                                      .open_timeout_ms = 2000};
-    const dw_status status = dw_link_open(&run.link, "mem:", &options, &why);
+    dw_status status = dw_link_open(&run.link, "mem:", &options, &why);
     REQUIRE((status == DW_OK) == (run.link != NULL));
     REQUIRE(status == DW_OK ||
             (why.text[0] &&
@@ -539,7 +539,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     make_codecs();
     if (open_link(&input) == DW_OK) {
         for (int i = 0; i < STEPS_MOST && input.left > 0; i++) {
-            const unsigned what = fuzz_byte(&input);
+            unsigned what = fuzz_byte(&input);
             do_one(&input, what & 15);
             if (what < 128) unthreaded_turn();
             check();

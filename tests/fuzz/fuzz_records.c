@@ -34,10 +34,9 @@ static void fail(dw_status status, const dw_why *why)
 {
     link.status = status;
     REQUIRE(why->text[0] && memchr(why->text, 0, sizeof why->text));
-    const int is_earned =
-        status == DW_ERR_PROTOCOL
-            ? said.may_fail
-            : (status == DW_ERR_PEER || status == DW_ERR_TIMEOUT) && peer.was_alone;
+    int is_earned = status == DW_ERR_PROTOCOL
+                        ? said.may_fail
+                        : (status == DW_ERR_PEER || status == DW_ERR_TIMEOUT) && peer.was_alone;
     if (!is_earned) fprintf(stderr, "%d: %s\n", (int)status, why->text);
     REQUIRE(is_earned);
 }
@@ -103,7 +102,7 @@ static void test_send(void)
 {
     size_t len = 0;
     dw_why why = {.text = ""};
-    const dw_status status = dw_transport_tcp.test(link.end, &link.send_request, &len, &why);
+    dw_status status = dw_transport_tcp.test(link.end, &link.send_request, &len, &why);
     peer.n_numbered = peer.n_sent - (status != DW_OK && !link.send_request.is_kept);
     if (status == DW_PENDING) return;
     if (status != DW_OK) {
@@ -132,7 +131,7 @@ static void begin_send(size_t len)
     link.sending = malloc(len ? len : 1);
     REQUIRE(link.sending != NULL);
     for (size_t at = 0; at < len; at += RAW_PATTERN_BYTES) {
-        const size_t n = len - at < RAW_PATTERN_BYTES ? len - at : RAW_PATTERN_BYTES;
+        size_t n = len - at < RAW_PATTERN_BYTES ? len - at : RAW_PATTERN_BYTES;
         memcpy(link.sending + at, raw_pattern(peer.n_sent, at / RAW_PATTERN_BYTES, 7), n);
     }
     raw_note_send(len);
@@ -187,7 +186,7 @@ static void write_body(raw_connection *connection, uint64_t number, uint64_t chu
                        unsigned variant, size_t len)
 {
     for (size_t done = 0; done < len && peer.written < WRITTEN_MOST; done += RAW_PATTERN_BYTES) {
-        const size_t n = len - done < RAW_PATTERN_BYTES ? len - done : RAW_PATTERN_BYTES;
+        size_t n = len - done < RAW_PATTERN_BYTES ? len - done : RAW_PATTERN_BYTES;
         raw_write(connection, raw_pattern(number, chunk, variant), n);
     }
 }
@@ -197,10 +196,9 @@ static void write_chunk(raw_connection *connection, uint64_t number, size_t chun
                         size_t most)
 {
     unsigned char header[DW_TCP_CHUNK_RECORD_BYTES];
-    const size_t total = length_of(number), offset = chunk * RAW_PATTERN_BYTES,
-                 left = total - offset;
-    const size_t len = left < RAW_PATTERN_BYTES ? left : RAW_PATTERN_BYTES;
-    const int is_chunk = total > DW_TCP_CHUNK_BYTES;
+    size_t total = length_of(number), offset = chunk * RAW_PATTERN_BYTES, left = total - offset;
+    size_t len = left < RAW_PATTERN_BYTES ? left : RAW_PATTERN_BYTES;
+    int is_chunk = total > DW_TCP_CHUNK_BYTES;
     if (number >= SAID_NUMBERS || said_is_full() || !said_is_between(&connection->says)) return;
     raw_header(header, is_chunk ? DW_TCP_CHUNK : DW_TCP_MESSAGE, number, len);
     dw_put64(header + 32, offset);
@@ -211,8 +209,8 @@ static void write_chunk(raw_connection *connection, uint64_t number, size_t chun
 
 static uint64_t pick_number(fuzz_input *input)
 {
-    const unsigned how = fuzz_byte(input);
-    const uint64_t next = said_prefix();
+    unsigned how = fuzz_byte(input);
+    uint64_t next = said_prefix();
     if (how < 128) return next + how % 4;
     if (how < 192) return next > how % 64 ? next - how % 64 : 0;
     if (how < 250) return peer.taken + DW_TCP_ARRIVING_MOST - 1 - how % 8;
@@ -227,9 +225,9 @@ static uint64_t pick_number(fuzz_input *input)
 /* The first chunk that nobody brought yet, or any. */
 static size_t pick_chunk(fuzz_input *input, uint64_t number)
 {
-    const size_t total = length_of(number),
-                 chunks = total == 0 ? 1 : (total + RAW_PATTERN_BYTES - 1) / RAW_PATTERN_BYTES;
-    const unsigned how = fuzz_byte(input);
+    size_t total = length_of(number),
+           chunks = total == 0 ? 1 : (total + RAW_PATTERN_BYTES - 1) / RAW_PATTERN_BYTES;
+    unsigned how = fuzz_byte(input);
     size_t chunk = 0;
     if (how >= 64) return how % chunks;
     while (chunk + 1 < chunks && said_has_chunk(number, total, chunk)) chunk++;
@@ -239,9 +237,9 @@ static size_t pick_chunk(fuzz_input *input, uint64_t number)
 static void say_chunk(fuzz_input *input, int is_cut)
 {
     raw_connection *connection = pick(input);
-    const uint64_t number = pick_number(input);
-    const size_t chunk = pick_chunk(input, number);
-    const unsigned variant = fuzz_byte(input);
+    uint64_t number = pick_number(input);
+    size_t chunk = pick_chunk(input, number);
+    unsigned variant = fuzz_byte(input);
     write_chunk(connection, number, chunk, variant < 240 ? 0 : variant,
                 is_cut ? fuzz_below(input, 65536) * 16 : SIZE_MAX);
 }
@@ -260,7 +258,7 @@ static void say_many(fuzz_input *input)
     uint64_t number = pick_number(input);
     for (unsigned i = fuzz_below(input, 1100);
          i > 0 && number < SAID_NUMBERS && peer.written < WRITTEN_MOST; i--, number++) {
-        const uint64_t swapped = number ^ (uint64_t)link.grows;
+        uint64_t swapped = number ^ (uint64_t)link.grows;
         if (link.grows || length_of(number) < 100) write_chunk(connection, swapped, 0, 0, SIZE_MAX);
     }
 }
@@ -301,16 +299,16 @@ static void say_odd(fuzz_input *input)
 {
     unsigned char header[DW_TCP_CHUNK_RECORD_BYTES];
     raw_connection *connection = pick(input);
-    const uint64_t number = pick_number(input), total = odd_total(input, number);
-    const unsigned how = fuzz_byte(input), what = fuzz_byte(input);
-    const uint64_t chunk_len = total < UINT64_C(1) << 50 ? dw_tcp_chunk_len(total) : MEBIBYTE;
-    const uint64_t offset = how % 8 * chunk_len + (how >= 224);
+    uint64_t number = pick_number(input), total = odd_total(input, number);
+    unsigned how = fuzz_byte(input), what = fuzz_byte(input);
+    uint64_t chunk_len = total < UINT64_C(1) << 50 ? dw_tcp_chunk_len(total) : MEBIBYTE;
+    uint64_t offset = how % 8 * chunk_len + (how >= 224);
     uint64_t len = total > offset && total - offset < chunk_len ? total - offset : chunk_len;
     if (how >= 200 && how < 224) len = fuzz_below(input, 65536) * 64;
-    const int kind =
+    int kind =
         what < 160 ? total <= MEBIBYTE && what < 80 ? DW_TCP_MESSAGE : DW_TCP_CHUNK : what % 9;
     raw_header(header, kind, number, (size_t)(kind == DW_TCP_MESSAGE && total < len ? total : len));
-    const unsigned whole = fuzz_byte(input), limit = fuzz_byte(input);
+    unsigned whole = fuzz_byte(input), limit = fuzz_byte(input);
     if (whole >= 200)
         dw_put64(header + 16, whole >= 250 ? UINT64_MAX : peer.seen + (whole - 200) % 4);
     if (whole >= 150 && whole < 200) dw_put64(header + 16, 0);
@@ -320,8 +318,8 @@ static void say_odd(fuzz_input *input)
     dw_put64(header + 40, total);
     raw_write(connection, header,
               kind == DW_TCP_CHUNK ? DW_TCP_CHUNK_RECORD_BYTES : DW_TCP_RECORD_BYTES);
-    const unsigned body = fuzz_byte(input);
-    const uint64_t wanted = connection->says.body_left;
+    unsigned body = fuzz_byte(input);
+    uint64_t wanted = connection->says.body_left;
     if (body < 128)
         write_body(connection, number, offset / chunk_len, body & 1,
                    (size_t)(wanted < 2 * MEBIBYTE ? wanted : 2 * MEBIBYTE));
@@ -350,7 +348,7 @@ static void say_word(raw_connection *connection, int kind)
 
 static void come_back(fuzz_input *input)
 {
-    const unsigned how = fuzz_byte(input), which = fuzz_byte(input), counts = fuzz_byte(input);
+    unsigned how = fuzz_byte(input), which = fuzz_byte(input), counts = fuzz_byte(input);
     raw_hello hello = {
         .stripe = which % 4, .stripes = peer.stripes, .answer = peer.listens ? 0 : DW_TCP_WELCOME};
     if (how >= 128) hello.session = how % 3;
@@ -371,7 +369,7 @@ static void come_back(fuzz_input *input)
 static void pass_time(fuzz_input *input)
 {
     static const int64_t times_ms[] = {1, 3, 60, 110, 510, 1100, 2100, 10100, 61000};
-    const int64_t step = times_ms[fuzz_byte(input) % 9];
+    int64_t step = times_ms[fuzz_byte(input) % 9];
     for (int i = 0; i < 3; i++) {
         fuzz_clock_move(step * DW_NS_PER_MS);
         target_turn();
@@ -487,7 +485,7 @@ static void check_the_end(void)
 static void open_end(fuzz_input *input)
 {
     static const volatile int never;
-    const unsigned how = fuzz_byte(input), stripes = fuzz_byte(input) % 4 + 1;
+    unsigned how = fuzz_byte(input), stripes = fuzz_byte(input) % 4 + 1;
     char address[64];
     dw_why why = {.text = ""};
     snprintf(address, sizeof address, "127.0.0.1:7?stripes=%u&grace=%s", stripes,
@@ -525,7 +523,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     raw_start();
     open_end(&input);
     for (int i = 0; i < STEPS_MOST && input.left > 0 && link.status == DW_OK; i++) {
-        const unsigned what = fuzz_byte(&input);
+        unsigned what = fuzz_byte(&input);
         do_one(&input, what & 15);
         if (what < 128) target_turn();
         check_memory();
@@ -535,7 +533,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (link.status != DW_OK && link.room) {
         size_t len;
         dw_why why;
-        const dw_status ended = link.end->status == DW_OK ? link.status : link.end->status;
+        dw_status ended = link.end->status == DW_OK ? link.status : link.end->status;
         REQUIRE(dw_transport_tcp.test(link.end, &link.recv_request, &len, &why) == ended);
     }
     dw_transport_tcp.close(link.end);

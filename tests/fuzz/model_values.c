@@ -327,7 +327,7 @@ void model_values(const model_way *way, uint32_t t, uint32_t c, const uint8_t *p
 
 static uint64_t pair(uint32_t first, uint32_t second, uint64_t i)
 {
-    const uint32_t k = 0x9E3779B1u;
+    uint32_t k = 0x9E3779B1u;
     uint32_t a = first + k * (uint32_t)(2 * i + 1), b = second + k * (uint32_t)(2 * i + 2);
     return (uint64_t)a * b;
 }

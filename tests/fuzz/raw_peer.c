@@ -30,7 +30,7 @@ static unsigned n_lasting;
 static int open_door(void)
 {
     const struct sockaddr_un any = {.sun_family = AF_UNIX};
-    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     REQUIRE(fd >= 0 && bind(fd, (const struct sockaddr *)&any, sizeof any.sun_family) == 0 &&
             listen(fd, 64) == 0);
     door_len = sizeof door_name;
@@ -40,7 +40,7 @@ static int open_door(void)
 
 static int knock(void)
 {
-    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     REQUIRE(fd >= 0);
     if (connect(fd, (const struct sockaddr *)&door_name, door_len) == 0) return fd;
     close(fd);
@@ -144,7 +144,7 @@ static void say_hello(raw_connection *connection)
 void raw_connect(const raw_hello *hello)
 {
     if (peer.n_connections == RAW_CONNECTIONS) return;
-    const int fd = knock();
+    int fd = knock();
     if (fd >= 0) say_hello(add_connection(fd, hello));
 }
 
@@ -163,8 +163,7 @@ int __wrap_dw_tcp_dial(const struct sockaddr *address, socklen_t len, const dw_t
     if (door < 0) door = open_door();
     if (!peer.has_session) memset(peer.session, 0x5a, sizeof peer.session);
     peer.has_session = 1;
-    const int full = peer.n_connections == RAW_CONNECTIONS,
-              fd = peer.refuses || full ? -1 : knock();
+    int full = peer.n_connections == RAW_CONNECTIONS, fd = peer.refuses || full ? -1 : knock();
     errno = ECONNREFUSED;
     if (fd < 0) return -1;
     raw_connection *connection =
@@ -209,7 +208,7 @@ static void note_welcome(raw_connection *connection)
     connection->last_whole = dw_get64(heard + 32);
     connection->last_limit = dw_get64(heard + 40);
     /* Which knows no session. */
-    const int is_first = !peer.listens && connection == peer.connections;
+    int is_first = !peer.listens && connection == peer.connections;
     REQUIRE((is_first || memcmp(heard + 8, peer.session, sizeof peer.session) == 0) &&
             heard[24] < peer.stripes);
     REQUIRE(connection->last_whole <= said_prefix());
@@ -245,10 +244,10 @@ void raw_note_send(uint64_t len)
 static void begin_body(raw_connection *connection, int kind, size_t len)
 {
     const unsigned char *header = connection->header;
-    const uint64_t number = dw_get64(header + 8);
+    uint64_t number = dw_get64(header + 8);
     REQUIRE(number < peer.n_sent);
     const raw_sent *sent = &peer.sent[number];
-    const uint64_t offset = kind == DW_TCP_CHUNK ? dw_get64(header + 32) : 0;
+    uint64_t offset = kind == DW_TCP_CHUNK ? dw_get64(header + 32) : 0;
     REQUIRE((kind == DW_TCP_CHUNK) == (sent->len > DW_TCP_CHUNK_BYTES));
     REQUIRE(kind == DW_TCP_MESSAGE ? len == sent->len : dw_get64(header + 40) == sent->len);
     REQUIRE(offset % RAW_PATTERN_BYTES == 0 && (offset < sent->len || offset == 0));
@@ -263,7 +262,7 @@ static void begin_body(raw_connection *connection, int kind, size_t len)
 static void end_body(const raw_connection *connection)
 {
     raw_sent *sent = &peer.sent[connection->number];
-    const size_t chunk = connection->at == 0 ? 0 : (size_t)((connection->at - 1) >> 20);
+    size_t chunk = connection->at == 0 ? 0 : (size_t)((connection->at - 1) >> 20);
     if (!sent->has[chunk]) sent->seen++;
     sent->has[chunk] = 1;
 }
@@ -271,9 +270,9 @@ static void end_body(const raw_connection *connection)
 static void judge_record(raw_connection *connection)
 {
     const unsigned char *header = connection->header;
-    const int kind = header[0];
-    const size_t len = dw_get32(header + 4);
-    const uint64_t whole = dw_get64(header + 16), limit = dw_get64(header + 24);
+    int kind = header[0];
+    size_t len = dw_get32(header + 4);
+    uint64_t whole = dw_get64(header + 16), limit = dw_get64(header + 24);
     connection->header_n = 0;
     REQUIRE(header[1] == 0 && header[2] == 0 && header[3] == 0);
     /* Nothing is acknowledged that did not come. */
@@ -296,7 +295,7 @@ static void judge_record(raw_connection *connection)
 /* Once we have said that we have a message, its bytes may be anything: zeros. */
 static void judge_body(raw_connection *connection, const unsigned char *bytes, size_t n)
 {
-    const size_t within = connection->at % RAW_PATTERN_BYTES;
+    size_t within = connection->at % RAW_PATTERN_BYTES;
     const unsigned char *right =
         raw_pattern(connection->number, connection->at / RAW_PATTERN_BYTES, 7) + within;
     if (memcmp(bytes, right, n) != 0) {
@@ -313,22 +312,21 @@ static void hear(raw_connection *connection, const unsigned char *bytes, size_t 
     while (n > 0) {
         size_t used;
         if (connection->hello_n < DW_TCP_HELLO_BYTES) {
-            const size_t left = DW_TCP_HELLO_BYTES - connection->hello_n;
+            size_t left = DW_TCP_HELLO_BYTES - connection->hello_n;
             used = n < left ? n : left;
             memcpy(connection->hello_heard + connection->hello_n, bytes, used);
             connection->hello_n += used;
             if (connection->hello_n == DW_TCP_HELLO_BYTES) judge_hello(connection);
         } else if (connection->body_left > 0) {
-            const size_t room = RAW_PATTERN_BYTES - (size_t)(connection->at % RAW_PATTERN_BYTES);
+            size_t room = RAW_PATTERN_BYTES - (size_t)(connection->at % RAW_PATTERN_BYTES);
             used = n < connection->body_left ? n : (size_t)connection->body_left;
             if (used > room) used = room;
             judge_body(connection, bytes, used);
         } else {
             if (connection->header_n == 0) connection->header[0] = bytes[0];
-            const unsigned char kind = connection->header[0];
+            unsigned char kind = connection->header[0];
             REQUIRE(kind >= DW_TCP_MESSAGE && kind <= DW_TCP_LEAVE && connection->says.is_stripe);
-            const size_t whole =
-                kind == DW_TCP_CHUNK ? DW_TCP_CHUNK_RECORD_BYTES : DW_TCP_RECORD_BYTES;
+            size_t whole = kind == DW_TCP_CHUNK ? DW_TCP_CHUNK_RECORD_BYTES : DW_TCP_RECORD_BYTES;
             used = n < whole - connection->header_n ? n : whole - connection->header_n;
             memcpy(connection->header + connection->header_n, bytes, used);
             connection->header_n += used;
@@ -345,7 +343,7 @@ void raw_hear(void)
     for (unsigned i = 0; i < peer.n_connections; i++) {
         raw_connection *connection = &peer.connections[i];
         while (connection->fd >= 0 && !(connection->is_stalled && connection->says.is_stripe)) {
-            const ssize_t n = recv(connection->fd, room, sizeof room, 0);
+            ssize_t n = recv(connection->fd, room, sizeof room, 0);
             if (n < 0 && errno == EAGAIN) break;
             peer.moved = 1;
             if (n > 0)
@@ -378,7 +376,7 @@ void raw_write(raw_connection *connection, const unsigned char *bytes, size_t n)
 {
     enum { TURNS = 1000 };
     int idle = 0;
-    const int lasts = (uintptr_t)bytes - (uintptr_t)pattern < sizeof pattern;
+    int lasts = (uintptr_t)bytes - (uintptr_t)pattern < sizeof pattern;
     if (!lasts && n <= sizeof lasting[0] && !said_is_between(&connection->says)) {
         /* A header in the middle of a body is bytes of a message. */
         REQUIRE(n_lasting < LASTING);
@@ -391,7 +389,7 @@ void raw_write(raw_connection *connection, const unsigned char *bytes, size_t n)
         said_undelivered(peer.taken) > DW_TCP_WINDOW_BYTES)
         said.may_fail = 1;
     while (n > 0 && connection->fd >= 0) {
-        const ssize_t sent = send(connection->fd, bytes, n, MSG_NOSIGNAL);
+        ssize_t sent = send(connection->fd, bytes, n, MSG_NOSIGNAL);
         if (sent > 0) {
             note_welcome(connection);
             bytes += sent;

@@ -53,7 +53,7 @@ void said_forget_others(const said_stream *stream)
 /* The rule a second time: 1 MiB, or whole pages of which 256 will do. */
 static size_t chunk_of(uint64_t total)
 {
-    const uint64_t share = (total + 255) / 256;
+    uint64_t share = (total + 255) / 256;
     return share <= 1 << 20 ? 1 << 20 : (size_t)((share + 4095) & ~UINT64_C(4095));
 }
 
@@ -90,10 +90,10 @@ static int is_in_order(int kind, size_t len, uint64_t offset, uint64_t total)
 static void read_header(said_stream *stream, uint64_t taken, uint64_t sent, uint64_t longest)
 {
     const unsigned char *header = stream->header;
-    const int kind = header[0];
-    const uint64_t number = dw_get64(header + 8), whole = dw_get64(header + 16),
-                   limit = dw_get64(header + 24);
-    const size_t len = dw_get32(header + 4);
+    int kind = header[0];
+    uint64_t number = dw_get64(header + 8), whole = dw_get64(header + 16),
+             limit = dw_get64(header + 24);
+    size_t len = dw_get32(header + 4);
     stream->header_n = 0;
     if (whole > stream->most_whole) stream->most_whole = whole;
     if (whole > sent) said.may_fail = 1;
@@ -102,8 +102,8 @@ static void read_header(said_stream *stream, uint64_t taken, uint64_t sent, uint
     stream->asks += kind == DW_TCP_ASK;
     if (kind != DW_TCP_MESSAGE && kind != DW_TCP_CHUNK)
         return; /* nothing follows, whatever len says */
-    const uint64_t offset = kind == DW_TCP_CHUNK ? dw_get64(header + 32) : 0;
-    const uint64_t total = kind == DW_TCP_CHUNK ? dw_get64(header + 40) : len;
+    uint64_t offset = kind == DW_TCP_CHUNK ? dw_get64(header + 32) : 0;
+    uint64_t total = kind == DW_TCP_CHUNK ? dw_get64(header + 40) : len;
     if (number > stream->most_number) stream->most_number = number;
     if (number >= taken + DW_TCP_ARRIVING_MOST || total > longest) said.may_fail = 1;
     if (!is_in_order(kind, len, offset, total)) {
@@ -137,11 +137,11 @@ static void take_body(said_stream *stream, const unsigned char *bytes, size_t n)
 
 static size_t take_hello(said_stream *stream, const unsigned char *bytes, size_t n, uint64_t sent)
 {
-    const size_t left = DW_TCP_HELLO_BYTES - stream->hello_n, taken = n < left ? n : left;
+    size_t left = DW_TCP_HELLO_BYTES - stream->hello_n, taken = n < left ? n : left;
     memcpy(stream->hello + stream->hello_n, bytes, taken);
     stream->hello_n += taken;
     if (stream->hello_n < DW_TCP_HELLO_BYTES) return taken;
-    const uint64_t whole = dw_get64(stream->hello + 32), limit = dw_get64(stream->hello + 40);
+    uint64_t whole = dw_get64(stream->hello + 32), limit = dw_get64(stream->hello + 40);
     stream->most_whole = whole;
     if (whole > sent) said.may_fail = 1;
     if (whole > said.whole) said.whole = whole;
@@ -160,14 +160,13 @@ void said_bytes(said_stream *stream, const unsigned char *bytes, size_t n, uint6
             used = n < stream->body_left ? n : (size_t)stream->body_left;
             take_body(stream, bytes, used);
         } else {
-            const unsigned char kind = stream->header_n > 0 ? stream->header[0] : bytes[0];
+            unsigned char kind = stream->header_n > 0 ? stream->header[0] : bytes[0];
             if (kind < DW_TCP_MESSAGE || kind > DW_TCP_LEAVE) {
                 stream->is_nonsense = said.may_fail = 1;
                 return;
             }
-            const size_t whole =
-                             kind == DW_TCP_CHUNK ? DW_TCP_CHUNK_RECORD_BYTES : DW_TCP_RECORD_BYTES,
-                         left = whole - stream->header_n;
+            size_t whole = kind == DW_TCP_CHUNK ? DW_TCP_CHUNK_RECORD_BYTES : DW_TCP_RECORD_BYTES,
+                   left = whole - stream->header_n;
             used = n < left ? n : left;
             memcpy(stream->header + stream->header_n, bytes, used);
             stream->header_n += used;
@@ -202,7 +201,7 @@ static int is_whole_with(uint64_t number, uint64_t total, int surely)
     uint64_t has[DW_TCP_CHUNKS_MOST / 64] = {0};
     size_t n = 0;
     for (const said_part *part = messages[number]; part; part = part->next) {
-        const size_t chunk = part->offset / chunk_of(total);
+        size_t chunk = part->offset / chunk_of(total);
         if (!counts(part, total, surely) || (has[chunk / 64] >> chunk % 64 & 1)) continue;
         has[chunk / 64] |= UINT64_C(1) << chunk % 64;
         n++;
@@ -294,9 +293,9 @@ static int is_mixed(uint64_t number, uint64_t total, size_t offset, const unsign
 void said_check(uint64_t number, const unsigned char *data, size_t len)
 {
     REQUIRE(said_is_whole(number, 0));
-    const size_t chunk_len = chunk_of(len);
+    size_t chunk_len = chunk_of(len);
     for (size_t offset = 0; offset < len; offset += chunk_len) {
-        const size_t n = len - offset < chunk_len ? len - offset : chunk_len;
+        size_t n = len - offset < chunk_len ? len - offset : chunk_len;
         int found = 0;
         for (const said_part *part = messages[number]; part && !found; part = part->next) {
             found = counts(part, len, 0) && part->by->is_stripe && part->offset == offset &&

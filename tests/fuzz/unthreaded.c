@@ -86,7 +86,7 @@ int __wrap_pthread_cond_timedwait(pthread_cond_t *condition, pthread_mutex_t *lo
     pthread_mutex_unlock(lock);
     unthreaded_turn();
     pthread_mutex_lock(lock);
-    const int64_t left = (int64_t)until->tv_sec * 1000000000 + until->tv_nsec - dw_link_now_ns();
+    int64_t left = (int64_t)until->tv_sec * 1000000000 + until->tv_nsec - dw_link_now_ns();
     if (left > 0) fuzz_clock_move(left);
     return ETIMEDOUT;
 }
@@ -96,7 +96,7 @@ int __wrap_ppoll(struct pollfd *watched, nfds_t n, const struct timespec *timeou
 {
     (void)mask;
     REQUIRE(++waits < WAITS_MOST);
-    const int ready = poll(watched, n, 0);
+    int ready = poll(watched, n, 0);
     if (ready == 0)
         fuzz_clock_move(timeout ? (int64_t)timeout->tv_sec * 1000000000 + timeout->tv_nsec
                                 : (int64_t)3600000 * DW_NS_PER_MS);

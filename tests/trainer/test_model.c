@@ -200,7 +200,7 @@ static void stages_give_the_bits_of_one_stage(void **state)
     (void)state;
     uint8_t samples[N * (T + 1)];
     fill_samples(samples, sizeof samples);
-    const size_t room = 200000;
+    size_t room = 200000;
     float *one = calloc(room, sizeof *one), *many = calloc(room, sizeof *many);
     double loss = loss_of_stages(1, one, samples);
     for (uint32_t stages = 2; stages <= 3; stages++) {

@@ -105,7 +105,7 @@ static void a_place_that_cannot_be_written_is_named_at_once(void **state)
 static void a_disk_that_fills_up_is_told(void **state)
 {
     static const float x[64 * 64];
-    const uint32_t id = 1;
+    uint32_t id = 1;
     dw_record *record;
     dw_why why = {.offset = -1};
     struct rlimit before, little;

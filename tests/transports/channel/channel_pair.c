@@ -5,18 +5,18 @@
 static suite_verdict follow_plans(void *context, unsigned char *message, size_t *len, uint64_t n)
 {
     test_wire *wire = context;
-    const uint32_t tag = dw_get32(message);
+    uint32_t tag = dw_get32(message);
     (void)n;
     if (dw_get32(message + 4) != DW_KIND_DATA || tag >> 8 != ID || (tag & 0xff) > DW_TAG_RESENT)
         return SUITE_PASS;
     suite_verdict verdict = SUITE_PASS;
     pthread_mutex_lock(&wire->lock);
-    const int number = wire->count[tag & 0xff]++;
+    int number = wire->count[tag & 0xff]++;
     for (size_t i = 0; i < sizeof wire->plans / sizeof *wire->plans; i++) {
         const test_plan *plan = &wire->plans[i];
         if (plan->which != (tag & 0xff) || number < plan->first || number > plan->last) continue;
         if (plan->flip_at == 0 && plan->verdict == SUITE_PASS) continue; /* unused */
-        const size_t at = plan->flip_at < 0 ? *len - (size_t)-plan->flip_at : (size_t)plan->flip_at;
+        size_t at = plan->flip_at < 0 ? *len - (size_t)-plan->flip_at : (size_t)plan->flip_at;
         if (plan->flip_at != NO_FLIP && at < *len) message[at] ^= 0x10;
         verdict = plan->verdict;
         wire->spoiled++;
@@ -39,7 +39,7 @@ static void *open_end(void *context)
 {
     void **arguments = context;
     test_channels *channels = arguments[0];
-    const int i = *(const int *)arguments[1];
+    int i = *(const int *)arguments[1];
     channels->status[i] = dw_channel_open(&channels->end[i], channels->links.link[i],
                                           &channels->config[i], &channels->why[i]);
     return NULL;
@@ -138,8 +138,8 @@ void channels_send(test_channels *channels, int i)
     dw_key keys[N];
     float x[N * T * C];
     channels_make_tensor(i, keys, x);
-    const dw_tensor view = dw_tensor_3d(x, DW_F32, N, T, C);
-    const dw_status status = where_send(channels->end[0], keys, &view);
+    dw_tensor view = dw_tensor_3d(x, DW_F32, N, T, C);
+    dw_status status = where_send(channels->end[0], keys, &view);
     if (status != DW_OK)
         fail_msg("send %d: %d, %s", i, (int)status, dw_channel_why(channels->end[0]));
 }
@@ -147,7 +147,7 @@ void channels_send(test_channels *channels, int i)
 dw_status channels_receive(test_channels *channels, int timeout_ms, dw_key keys[N],
                            float y[N * T * C])
 {
-    const dw_tensor view = dw_tensor_3d(y, DW_F32, N, T, C);
+    dw_tensor view = dw_tensor_3d(y, DW_F32, N, T, C);
     return where_recv(channels->end[1], timeout_ms, keys, &view);
 }
 
@@ -156,12 +156,12 @@ void channels_expect(test_channels *channels, test_reference *reference, int i)
     dw_key keys[N], got_keys[N];
     float x[N * T * C], y[N * T * C], got[N * T * C];
     channels_make_tensor(i, keys, x);
-    const dw_tensor view = dw_tensor_3d(x, DW_F32, N, T, C), out = dw_tensor_3d(y, DW_F32, N, T, C);
+    dw_tensor view = dw_tensor_3d(x, DW_F32, N, T, C), out = dw_tensor_3d(y, DW_F32, N, T, C);
     assert_int_equal(i, reference->next++);
     test_pair_encode(&reference->pair, keys, &view);
     assert_int_equal(test_pair_decode(&reference->pair, &out), DW_OK);
     if (reference->pair.reply_len > 0) test_pair_feedback(&reference->pair);
-    const dw_status status = channels_receive(channels, PATIENCE_MS, got_keys, got);
+    dw_status status = channels_receive(channels, PATIENCE_MS, got_keys, got);
     if (status != DW_OK)
         fail_msg("tensor %d: %d, %s", i, (int)status, dw_channel_why(channels->end[1]));
     assert_memory_equal(got, y, TENSOR_BYTES);
@@ -179,7 +179,7 @@ static void expect_all_acknowledged(test_channels *channels, int tensors)
 {
     dw_channel *sender = channels->end[0];
     /* Others send no reply. */
-    const uint64_t acks = sender->send.codec == DW_CODEC_DELTA ? (uint64_t)tensors : 0;
+    uint64_t acks = sender->send.codec == DW_CODEC_DELTA ? (uint64_t)tensors : 0;
     uint64_t kept = 1;
     for (int i = 0; i < 1000 && (kept > 0 || dw_channel_sent(sender).acks < acks); i++) {
         suite_sleep_ms(5);

@@ -166,14 +166,14 @@ static void a_wrong_shape_leaves_the_frame_for_a_better_call(void **state)
     channels_send(&channels, 0);
     float y[N * T * C];
     dw_key keys[N];
-    const dw_tensor small = dw_tensor_3d(y, DW_F32, N, T, C - 1);
+    dw_tensor small = dw_tensor_3d(y, DW_F32, N, T, C - 1);
     assert_int_equal(where_recv(channels.end[1], PATIENCE_MS, keys, &small), DW_ERR_SHAPE);
     assert_int_equal(where_recv(channels.end[1], PATIENCE_MS, keys, NULL), DW_ERR_ARGUMENT);
     channels_expect(&channels, &reference, 0);
-    const dw_tensor nothing = dw_tensor_3d(NULL, DW_F32, N, T, C);
+    dw_tensor nothing = dw_tensor_3d(NULL, DW_F32, N, T, C);
     assert_int_equal(where_send(channels.end[0], keys, &nothing), DW_ERR_ARGUMENT);
     const dw_key doubled[N] = {{.sample = 1}, {.sample = 1}};
-    const dw_tensor x = dw_tensor_3d(y, DW_F32, N, T, C);
+    dw_tensor x = dw_tensor_3d(y, DW_F32, N, T, C);
     assert_int_equal(where_send(channels.end[0], doubled, &x), DW_ERR_ARGUMENT);
     assert_int_equal(where_send(channels.end[1], keys, &x), DW_ERR_ARGUMENT);
     assert_int_equal(where_recv(channels.end[0], 0, keys, &x), DW_ERR_ARGUMENT);
@@ -211,7 +211,7 @@ static void sending_to_a_closed_end_is_an_error(void **state)
     dw_key keys[N];
     float x[N * T * C];
     channels_make_tensor(0, keys, x);
-    const dw_tensor view = dw_tensor_3d(x, DW_F32, N, T, C);
+    dw_tensor view = dw_tensor_3d(x, DW_F32, N, T, C);
     dw_status status = DW_OK;
     for (int i = 0; i < 5000 && status == DW_OK; i++) {
         status = where_send(channels.end[0], keys, &view);
@@ -230,7 +230,7 @@ static void a_dead_link_ends_the_channel_with_its_reason(void **state)
     dw_key keys[N];
     float x[N * T * C];
     channels_make_tensor(0, keys, x);
-    const dw_tensor view = dw_tensor_3d(x, DW_F32, N, T, C);
+    dw_tensor view = dw_tensor_3d(x, DW_F32, N, T, C);
     assert_int_equal(where_send(channels.end[0], keys, &view), DW_ERR_CANCELLED);
     assert_int_equal(channels_receive(&channels, PATIENCE_MS, keys, x), DW_ERR_PEER);
     assert_non_null(strstr(dw_channel_why(channels.end[1]), "127.0.0.1"));

@@ -47,7 +47,7 @@ static void calls_of_the_other_kind_are_unsupported(void **state)
     dw_key keys[N];
     float x[N * T * C];
     channels_make_tensor(0, keys, x);
-    const dw_tensor view = dw_tensor_3d(x, DW_F32, N, T, C);
+    dw_tensor view = dw_tensor_3d(x, DW_F32, N, T, C);
     dw_channel *sender = channels.end[0], *receiver = channels.end[1];
     assert_int_equal(dw_channel_send(sender, keys, &view), DW_ERR_UNSUPPORTED);
     assert_non_null(strstr(dw_channel_why(sender), "dw_channel_send_cuda"));
@@ -87,7 +87,7 @@ static void a_stream_that_captures_is_refused(void **state)
         dw_key keys[N];
         float x[N * T * C];
         channels_make_tensor(i, keys, x);
-        const dw_tensor view = dw_tensor_3d(x, DW_F32, N, T, C);
+        dw_tensor view = dw_tensor_3d(x, DW_F32, N, T, C);
         long enqueued = fake->launches + fake->copies;
         fake->capturing = true;
         assert_int_equal(where_send(channels.end[0], keys, &view), DW_ERR_ARGUMENT);
@@ -119,7 +119,7 @@ static void a_stream_that_fails_ends_its_direction(void **state)
         float x[N * T * C];
         channels_open(&channels, &channels_backends[0], "delta:bits=4,replies=never");
         channels_make_tensor(0, keys, x);
-        const dw_tensor view = dw_tensor_3d(x, DW_F32, N, T, C);
+        dw_tensor view = dw_tensor_3d(x, DW_F32, N, T, C);
         if (end) channels_send(&channels, 0);
         for (int i = 0; i < 3; i++) {
             fake->broken_stream = i == 0;
@@ -149,7 +149,7 @@ static void a_driver_that_fails_once_is_told(void **state)
             dw_status status[2];
             channels_open(&channels, &channels_backends[0], "delta:bits=4,key=raw,replies=never");
             channels_make_tensor(0, keys, x);
-            const dw_tensor view = dw_tensor_3d(x, DW_F32, N, T, C);
+            dw_tensor view = dw_tensor_3d(x, DW_F32, N, T, C);
             for (int i = 0; i < 2; i++) {
                 fake->calls = 0;
                 fake->fail_at = i == end ? at : -1;
@@ -231,8 +231,8 @@ static void a_larger_tensor_finds_room(void **state)
         channels.config[host].place = 0;
         channels_try_open(&channels);
         for (uint32_t c = 16; c <= LARGE; c *= 64) {
-            const dw_tensor view = dw_tensor_3d(x, DW_F32, 1, 1, c),
-                            out = dw_tensor_3d(y, DW_F32, 1, 1, c);
+            dw_tensor view = dw_tensor_3d(x, DW_F32, 1, 1, c),
+                      out = dw_tensor_3d(y, DW_F32, 1, 1, c);
             assert_int_equal(where_send(channels.end[0], &key, &view), DW_OK);
             assert_int_equal(where_recv(channels.end[1], PATIENCE_MS, NULL, &out), DW_OK);
             assert_memory_equal(x, y, c * sizeof *x);

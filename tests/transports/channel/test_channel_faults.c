@@ -20,7 +20,7 @@ static void carry(const char *fault, unsigned seed, const char *inner, const cha
 {
     char uri[256];
     /* %d in inner is the suite's. */
-    const int used = snprintf(uri, sizeof uri, fault, seed);
+    int used = snprintf(uri, sizeof uri, fault, seed);
     snprintf(uri + used, sizeof uri - (size_t)used, "%s", inner);
     const suite_backend backend = {
         .name = "faults", .uri = uri, .transports = channels_backends[0].transports};
@@ -50,7 +50,7 @@ static void every_fault_is_healed(void **state)
 {
     (void)state;
     for (size_t f = 0; f < FAULTS; f++) {
-        const int64_t begun = suite_now_ns();
+        int64_t begun = suite_now_ns();
         for (unsigned seed = 1; seed <= 3; seed++) {
             carry(faults[f], seed, "loop://faults-%d",
                   channels_configs[(f + seed) % CHANNELS_CONFIGS]);
@@ -130,7 +130,7 @@ static void late_answers_are_no_attempts_that_failed(void **state)
     dw_key keys[N];
     float y[N * T * C];
     for (int i = 0; i < 3; i++) {
-        const dw_status status = channels_receive(&channels, PATIENCE_MS, keys, y);
+        dw_status status = channels_receive(&channels, PATIENCE_MS, keys, y);
         if (status != DW_OK) fail_msg("%d: %s", i, dw_channel_why(channels.end[1]));
     }
     channels_close(&channels);
@@ -170,9 +170,9 @@ static void waiting_costs_few_messages(void **state)
     channels_open(&channels, &backend, "direct:bits=6");
     dw_key keys[N];
     float y[N * T * C];
-    const uint64_t before = channels.end[1]->controls_told;
+    uint64_t before = channels.end[1]->controls_told;
     assert_int_equal(channels_receive(&channels, 500, keys, y), DW_PENDING);
-    const uint64_t asked = channels.end[1]->controls_told - before;
+    uint64_t asked = channels.end[1]->controls_told - before;
     /* After 20, 60, 140, 300 ms, and one more where the first wait began earlier. */
     assert_in_range(asked, 1, 6);
     channels_send(&channels, 0);
@@ -202,7 +202,7 @@ static void a_broken_wire_is_the_error_of_both_ends(void **state)
     channels_open(&channels, &backend, "direct:bits=6");
     dw_key keys[N];
     float y[N * T * C], x[N * T * C];
-    const dw_tensor view = dw_tensor_3d(x, DW_F32, N, T, C);
+    dw_tensor view = dw_tensor_3d(x, DW_F32, N, T, C);
     dw_status sending = DW_OK, receiving = DW_OK;
     for (int i = 0; i < 40 && (sending == DW_OK || receiving == DW_OK); i++) {
         channels_make_tensor(i, keys, x);

@@ -117,7 +117,7 @@ static void a_receiver_that_asks_without_end_is_refused(void **state)
     channels_open(&channels, &channels_backends[0], "delta:bits=4");
     channels_send(&channels, 0);
     for (int i = 0; i < 50; i++) {
-        const dw_status about = i % 2 ? DW_ERR_CORRUPT : DW_ERR_BASE;
+        dw_status about = i % 2 ? DW_ERR_CORRUPT : DW_ERR_BASE;
         assert_int_equal(
             dw_channel_tell(channels.end[1], DW_TAG_CONTROL, DW_ENVELOPE_AGAIN, about, 0, NULL, 0),
             DW_OK);
@@ -127,7 +127,7 @@ static void a_receiver_that_asks_without_end_is_refused(void **state)
         void *message;
         size_t len;
         dw_envelope envelope;
-        const uint32_t tag = dw_channel_tag(channels.end[1], DW_TAG_RESENT);
+        uint32_t tag = dw_channel_tag(channels.end[1], DW_TAG_RESENT);
         assert_int_equal(dw_link_recv(channels.links.link[1], tag, PATIENCE_MS, &message, &len),
                          DW_OK);
         assert_true(dw_envelope_read(message, len, channels.links.link[1]->session, &envelope));
@@ -184,7 +184,7 @@ static void recover(const char *config, int lose_all)
                 channels_lose_state(&channels);
             } else {
                 dw_tensor prev;
-                const dw_key key = {.sample = 3, .slice = 4};
+                dw_key key = {.sample = 3, .slice = 4};
                 assert_int_equal(dw_decoder_peek(channels.end[1]->decoder, key, &prev), DW_OK);
                 where_rot(channels.end[1], (float *)prev.data + 17);
             }
@@ -266,7 +266,7 @@ static void *send_all(void *context)
         dw_key keys[N];
         float x[N * T * C];
         channels_make_tensor(i, keys, x);
-        const dw_tensor view = dw_tensor_3d(x, DW_F32, N, T, C);
+        dw_tensor view = dw_tensor_3d(x, DW_F32, N, T, C);
         traffic->status = where_send(traffic->channels->end[traffic->end], keys, &view);
         if (i % 16 == 0) dw_channel_received(traffic->channels->end[traffic->end]);
     }
@@ -279,7 +279,7 @@ static void *receive_all(void *context)
     for (int i = 0; i < ROUNDS && traffic->status == DW_OK; i++) {
         dw_key keys[N], expected[N];
         float y[N * T * C], x[N * T * C];
-        const dw_tensor view = dw_tensor_3d(y, DW_F32, N, T, C);
+        dw_tensor view = dw_tensor_3d(y, DW_F32, N, T, C);
         traffic->status =
             where_recv(traffic->channels->end[traffic->end], PATIENCE_MS, keys, &view);
         channels_make_tensor(i, expected, x);

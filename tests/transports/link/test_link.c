@@ -9,7 +9,7 @@
 static dw_status try_to_open(const char *uri, const dw_link_options *options, dw_why *why)
 {
     dw_link *link = NULL;
-    const dw_status status = dw_link_open(&link, uri, options, why);
+    dw_status status = dw_link_open(&link, uri, options, why);
     assert_null(link);
     return status;
 }
@@ -145,7 +145,7 @@ static dw_status hasty_recv(void *endpoint, void *request, void *room, size_t ca
 static dw_status hasty_test(void *endpoint, void *request, size_t *len, dw_why *why)
 {
     hasty_end *end = endpoint;
-    const bool sends = *(unsigned char *)request;
+    bool sends = *(unsigned char *)request;
     if (sends) {
         end->has_failed_to_send = true;
         return dw_link_report(why, DW_ERR_PEER, "the peer has gone");
@@ -266,7 +266,7 @@ static void *visit(void *context)
     if (me->status != DW_OK) return NULL;
     float values[128] = {1, 2, 3};
     dw_key key = {.sample = 5};
-    const dw_tensor tensor = dw_tensor_3d(values, DW_F32, 1, 2, 64);
+    dw_tensor tensor = dw_tensor_3d(values, DW_F32, 1, 2, 64);
     me->status = me->end == 0 ? dw_channel_send(channel, &key, &tensor)
                               : dw_channel_recv(channel, 5000, &key, &tensor);
     dw_channel_close(channel);

@@ -14,7 +14,7 @@ int main(void)
     if (test_folder(folder, "pipe")) return 1;
     snprintf(uri, sizeof uri, "pipe://%s/%%d", folder);
     const suite_backend pipe = {.name = "pipe (example)", .uri = uri, .transports = transports};
-    const int failed = run_transport_suite(&pipe);
+    int failed = run_transport_suite(&pipe);
     rmdir(folder);
     return failed;
 }

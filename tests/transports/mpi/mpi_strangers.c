@@ -107,7 +107,7 @@ static void say_meeting(const misdeed *m, int kind, uint64_t peer_nonce)
                                          '\n',
                                          (unsigned char)(1 ^ m->meeting_version),
                                          (unsigned char)kind};
-    const int number = (int)(m - misdeeds);
+    int number = (int)(m - misdeeds);
     dw_put64(note + 8, 99);
     dw_put64(note + 16, peer_nonce);
     dw_put32(note + 24, OWN_TAG);
@@ -130,7 +130,7 @@ static void say_wrong(const misdeed *m, int tag)
 {
     static unsigned char chunk[DW_MPI_CHUNK_BYTES];
     unsigned char note[DW_MPI_NOTE_HEADER + DW_LINK_HEADER_BYTES + 4] = {0};
-    const size_t len = m->len ? m->len : sizeof note;
+    size_t len = m->len ? m->len : sizeof note;
     dw_put32(note + DW_MPI_NOTE_HEADER, TAG);
     dw_put32(note + DW_MPI_NOTE_HEADER + 4, m->link_kind ? m->link_kind : DW_KIND_DATA);
     send_note(tag, m->kind ? m->kind : DW_MPI_DATA, m->credit,
@@ -153,10 +153,10 @@ static void misbehave(const misdeed *m)
     }
     MPI_Recv(welcome, sizeof welcome, MPI_BYTE, 0, 2 * (int)(m - misdeeds), mpi->comm,
              MPI_STATUS_IGNORE);
-    const int tag = (int)dw_get32(welcome + 24);
+    int tag = (int)dw_get32(welcome + 24);
     say_meeting(m, CONFIRM, dw_get64(welcome + 8));
     say_hello(m, tag);
-    const int opens = !m->hello_version && !m->magic;
+    int opens = !m->hello_version && !m->magic;
     if (opens) {
         say_wrong(m, tag);
         wait_until_told();
@@ -220,7 +220,7 @@ int run_mpi_strangers(const MPI_Comm *communicator)
                                        .setup_func = together,
                                        .initial_state = (void *)(uintptr_t)&misdeeds[i]};
     }
-    const int failed = cmocka_run_group_tests_name("a rank that", tests, NULL, NULL);
+    int failed = cmocka_run_group_tests_name("a rank that", tests, NULL, NULL);
     MPI_Barrier(program);
     mpi->lost = 1; /* at both: it is left by both, and not freed by one alone */
     dw_mpi_destroy(mpi);

@@ -22,7 +22,7 @@ int main(void)
     suite_backend shaped = bare; /* which does not keep for MPI what it has sent */
     shaped.name = "shaped over mpi";
     shaped.uri = shaped_uri;
-    const int failed = run_transport_suite(&bare) + run_transport_suite(&shaped);
+    int failed = run_transport_suite(&bare) + run_transport_suite(&shaped);
     dw_mpi_destroy(mpi);
     return failed;
 }

@@ -54,12 +54,12 @@ static int together(void **state)
 static void carries_every_size_both_ways(void **state)
 {
     (void)state;
-    const size_t chunk = 1 << 20,
-                 sizes[] = {0,         1,         4095,          4096,          4097,        8191,
-                            8192,      8193,      65536,         65537,         chunk - 1,   chunk,
-                            chunk + 1, 4 * chunk, 4 * chunk + 1, 9 * chunk - 1, 256 * chunk, 0,
-                            3};
-    const uint64_t n = sizeof sizes / sizeof *sizes;
+    size_t chunk = 1 << 20,
+           sizes[] = {0,         1,         4095,          4096,          4097,        8191,
+                      8192,      8193,      65536,         65537,         chunk - 1,   chunk,
+                      chunk + 1, 4 * chunk, 4 * chunk + 1, 9 * chunk - 1, 256 * chunk, 0,
+                      3};
+    uint64_t n = sizeof sizes / sizeof *sizes;
     dw_link *link = open_link(0);
     for (uint64_t i = 0; i < n; i++) {
         if (me == 0)
@@ -97,7 +97,7 @@ static void wait_for_file(const char *name)
 {
     char path[300];
     snprintf(path, sizeof path, "%s/%s", folder, name);
-    const int64_t end = suite_now_ns() + (int64_t)SUITE_PATIENCE_MS * 1000000;
+    int64_t end = suite_now_ns() + (int64_t)SUITE_PATIENCE_MS * 1000000;
     while (access(path, F_OK) != 0 && suite_now_ns() < end) suite_sleep_ms(1);
     assert_int_equal(access(path, F_OK), 0);
 }
@@ -116,7 +116,7 @@ static void make_file(const char *name)
 static void a_message_leaves_and_arrives_while_both_programs_do_something_else(void **state)
 {
     (void)state;
-    const size_t len = (size_t)64 << 20;
+    size_t len = (size_t)64 << 20;
     dw_link *link = open_link(0);
     if (me == 0) {
         suite_send(link, TAG, 5, len);
@@ -140,7 +140,7 @@ static void the_program_s_own_messages_and_ours_do_not_meet(void **state)
     dw_link *link = open_link(0);
     for (uint64_t i = 0; i < 50; i++) suite_send(link, TAG, i, i * 900);
     for (uint64_t i = 0; i < 50; i++) suite_expect(link, TAG, i, i * 900);
-    const int sent = 40 + me;
+    int sent = 40 + me;
     MPI_Send(&sent, 1, MPI_INT, other, 3, program);
     MPI_Wait(&any, &envelope);
     assert_int_equal(own, 40 + other);
@@ -201,13 +201,13 @@ static void a_full_queue_says_pending_and_goes_on(void **state)
     dw_link_options options = options_of(me);
     options.max_queued_bytes = 1 << 20;
     for (int i = 0; i < 2; i++) {
-        const size_t len = lengths[i];
+        size_t len = lengths[i];
         dw_link *link = open_with(2 + i, &options);
         uint64_t sent = 0;
         if (me == 0) {
             sent = suite_send_until_full(link, TAG, len);
-            const uint64_t queued = counted(link).queued_bytes;
-            const dw_status room = dw_link_wait_room(link, len, 20);
+            uint64_t queued = counted(link).queued_bytes;
+            dw_status room = dw_link_wait_room(link, len, 20);
             /* Before anything fails here: rank 1 waits for it. */
             MPI_Send(&sent, 1, MPI_UINT64_T, other, 4, program);
             assert_in_range(sent * len, 1 << 20, 3 << 20);
@@ -232,9 +232,9 @@ static void a_rank_that_takes_nothing_is_a_timeout(void **state)
     dw_link *link = open_with(4, &options);
     dw_status status = me == 0 ? DW_OK : DW_ERR_TIMEOUT;
     if (me == 0) {
-        const size_t len = (size_t)4 << 20;
+        size_t len = (size_t)4 << 20;
         unsigned char *data = calloc(1, len);
-        const int64_t end = suite_now_ns() + (int64_t)SUITE_PATIENCE_MS * 1000000;
+        int64_t end = suite_now_ns() + (int64_t)SUITE_PATIENCE_MS * 1000000;
         while ((status == DW_OK || status == DW_PENDING) && suite_now_ns() < end) {
             status = dw_link_send(link, TAG, data, len);
             if (status == DW_PENDING) suite_sleep_ms(2);
@@ -304,7 +304,7 @@ static int cancel_in_mid_message(dw_link *link, size_t whole)
 static void cancelling_in_mid_message_delivers_no_part_of_it(void **state)
 {
     (void)state;
-    const size_t whole = (size_t)128 << 20;
+    size_t whole = (size_t)128 << 20;
     dw_link *link;
     int tries = 0, had_part;
     do {
@@ -366,7 +366,7 @@ static void an_end_that_gave_up_waiting_does_not_disturb_the_next(void **state)
     for (int turn = 0; turn < 3; turn++) {
         MPI_Barrier(program);
         if ((turn < 2) == (me == 1)) {
-            const dw_status status = dw_link_open(&link, uri, &options, &why);
+            dw_status status = dw_link_open(&link, uri, &options, &why);
             if (status != DW_ERR_TIMEOUT) fail_msg("%d: %s", (int)status, why.text);
         }
     }
@@ -443,9 +443,9 @@ static int lose_a_peer(void)
     if (dw_link_recv(link, TAG, 13000, &data, &len) != DW_PENDING)
         return fprintf(stderr, "idle: %s\n", dw_link_why(link));
     dw_link_send(link, TAG, "go", 2);
-    const int64_t begun = suite_now_ns();
-    const dw_status status = dw_link_recv(link, TAG, SUITE_PATIENCE_MS, &data, &len);
-    const double seconds = (double)(suite_now_ns() - begun) * 1e-9;
+    int64_t begun = suite_now_ns();
+    dw_status status = dw_link_recv(link, TAG, SUITE_PATIENCE_MS, &data, &len);
+    double seconds = (double)(suite_now_ns() - begun) * 1e-9;
     printf("status %d after %.1f s: %s\n", (int)status, seconds, dw_link_why(link));
     dw_link_close(link);
     dw_mpi_destroy(mpi); /* must not wait for the dead */
@@ -459,11 +459,11 @@ static int refuse_too_few_threads(void)
     dw_why why = {.text = ""};
     int level;
     MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level);
-    const dw_status status = dw_mpi_create(&mpi, NULL, &why);
+    dw_status status = dw_mpi_create(&mpi, NULL, &why);
     MPI_Finalize();
-    const dw_status too_late = dw_mpi_create(&mpi, NULL, NULL);
-    const int right = level >= MPI_THREAD_MULTIPLE ||
-                      (status == DW_ERR_UNSUPPORTED && strstr(why.text, "MPI_THREAD_MULTIPLE"));
+    dw_status too_late = dw_mpi_create(&mpi, NULL, NULL);
+    int right = level >= MPI_THREAD_MULTIPLE ||
+                (status == DW_ERR_UNSUPPORTED && strstr(why.text, "MPI_THREAD_MULTIPLE"));
     if (!right || too_late != DW_ERR_UNSUPPORTED || mpi)
         return fprintf(stderr, "%d: %s\n", (int)status, why.text);
     return 0;

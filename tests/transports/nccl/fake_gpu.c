@@ -129,7 +129,7 @@ static void *allocate(size_t bytes, bool pinned)
 {
     int at = 0;
     while (at < MOST_BLOCKS && blocks[at].memory) at++;
-    const size_t whole = (bytes + 4095) / 4096 * 4096;
+    size_t whole = (bytes + 4095) / 4096 * 4096;
     if (at == MOST_BLOCKS) abort();
     unsigned char *memory = mmap(NULL, pinned ? whole : 2 * whole, PROT_READ | PROT_WRITE,
                                  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -275,7 +275,7 @@ FAKE_FUNCTION(cuCtxPopCurrent_v2, void **context)
 
 FAKE_FUNCTION(cuThreadExchangeStreamCaptureMode, int *mode)
 {
-    const int before = capture_mode;
+    int before = capture_mode;
     capture_mode = *mode;
     *mode = before;
     return 0;
@@ -283,7 +283,7 @@ FAKE_FUNCTION(cuThreadExchangeStreamCaptureMode, int *mode)
 
 static int make_stream(fake_stream **stream, unsigned flags)
 {
-    const int error = checked("cuStreamCreate", OUT_OF_MEMORY);
+    int error = checked("cuStreamCreate", OUT_OF_MEMORY);
     int at = 0;
     while (at < MOST_STREAMS && streams[at]) at++;
     if (error || at == MOST_STREAMS || flags != 1) return OUT_OF_MEMORY;
@@ -328,7 +328,7 @@ FAKE_FUNCTION(cuStreamQuery, fake_stream *stream)
 
 static int make_event(fake_event **event)
 {
-    const int error = checked("cuEventCreate", OUT_OF_MEMORY);
+    int error = checked("cuEventCreate", OUT_OF_MEMORY);
     if (error) return error;
     *event = calloc(1, sizeof **event);
     state.events++;
@@ -352,7 +352,7 @@ FAKE_FUNCTION(cuEventDestroy_v2, fake_event *event)
 
 static int record(fake_event *event, fake_stream *stream)
 {
-    const int error = checked("cuEventRecord", LAUNCH_FAILED);
+    int error = checked("cuEventRecord", LAUNCH_FAILED);
     if (error) return error;
     if (stream->held) fake_violation("an event is recorded behind a call that is in progress");
     fake_work *work = calloc(1, sizeof *work);
@@ -369,7 +369,7 @@ FAKE_FUNCTION(cuEventRecord, fake_event *event, fake_stream *stream)
 
 static int query_event(fake_event *event)
 {
-    const int error = checked("cuEventQuery", LAUNCH_FAILED);
+    int error = checked("cuEventQuery", LAUNCH_FAILED);
     if (error) return error;
     if (event->stream) run(event->stream);
     return event->done == event->asked ? 0 : NOT_READY;
@@ -382,7 +382,7 @@ FAKE_FUNCTION(cuEventQuery, fake_event *event)
 
 static int allocate_into(void **memory, size_t bytes, bool pinned, const char *function)
 {
-    const int error = checked(function, OUT_OF_MEMORY);
+    int error = checked(function, OUT_OF_MEMORY);
     if (error) return error;
     *memory = allocate(bytes, pinned);
     return 0;
@@ -418,7 +418,7 @@ FAKE_FUNCTION(cuMemFreeHost, void *memory)
 static int copy(void *to, const void *from, size_t len, const void *pinned, fake_stream *stream,
                 const char *function)
 {
-    const int error = checked(function, LAUNCH_FAILED);
+    int error = checked(function, LAUNCH_FAILED);
     if (error) return error;
     if (!find(pinned, len, true)) fake_violation("a copy would block: its memory is not pinned");
     fake_work *work = calloc(1, sizeof *work);
@@ -439,7 +439,7 @@ FAKE_FUNCTION(cuMemcpyDtoHAsync_v2, void *to, const void *from, size_t len, fake
 
 static int copy_now(void *to, const void *from, size_t len)
 {
-    const int error = checked("cuMemcpyHtoD", LAUNCH_FAILED);
+    int error = checked("cuMemcpyHtoD", LAUNCH_FAILED);
     if (!error) memcpy(fake_look(to, len), from, len);
     return error;
 }

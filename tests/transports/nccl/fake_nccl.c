@@ -60,7 +60,7 @@ static void join(fake_comm *comm)
         comm->socket = accept4(comm->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         return;
     }
-    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (connect(fd, (struct sockaddr *)&address, len) == 0)
         comm->socket = fd;
     else
@@ -90,13 +90,13 @@ int fake_comm_move(fake_comm *comm, fake_work *work)
     unsigned char *head = (unsigned char *)&work->head;
     if (comm->state != SUCCESS || state->stands_still) return 0;
     for (;;) {
-        const int in_head = work->moved < sizeof work->head;
-        const size_t at = in_head ? work->moved : work->moved - sizeof work->head;
-        const size_t left = (in_head ? sizeof work->head : work->len) - at;
+        int in_head = work->moved < sizeof work->head;
+        size_t at = in_head ? work->moved : work->moved - sizeof work->head;
+        size_t left = (in_head ? sizeof work->head : work->len) - at;
         if (!in_head && left == 0) return 1;
         unsigned char *bytes = in_head ? head + at : work->host + at;
-        const ssize_t n = work->kind == FAKE_SEND ? send(comm->socket, bytes, left, MSG_NOSIGNAL)
-                                                  : recv(comm->socket, bytes, left, 0);
+        ssize_t n = work->kind == FAKE_SEND ? send(comm->socket, bytes, left, MSG_NOSIGNAL)
+                                            : recv(comm->socket, bytes, left, 0);
         if (n < 0 && (errno == EAGAIN || errno == EINTR)) return 0;
         if (n <= 0) {
             comm->state = REMOTE_ERROR;
@@ -153,7 +153,7 @@ FAKE_FUNCTION(ncclGetUniqueId, fake_id *id)
 {
     static int n;
     fake_lock();
-    const int fails = fake_fails("ncclGetUniqueId");
+    int fails = fake_fails("ncclGetUniqueId");
     memset(id, 0, sizeof *id);
     snprintf(id->name, sizeof id->name, "dw-fake-nccl-%ld-%d", (long)getpid(), n++);
     fake_unlock();
@@ -206,7 +206,7 @@ FAKE_FUNCTION(ncclCommGetAsyncError, fake_comm *comm, int *error)
 {
     fake_lock();
     fake_check_context();
-    const int fails = fake_fails("ncclCommGetAsyncError");
+    int fails = fake_fails("ncclCommGetAsyncError");
     join(comm);
     *error = comm->state;
     if (comm->state == SUCCESS && (comm->socket < 0 || comm->late > 0)) {
@@ -240,7 +240,7 @@ FAKE_FUNCTION(ncclSend, const void *from, size_t len, int type, int peer, fake_c
               fake_stream *stream)
 {
     fake_lock();
-    const int result = enqueue(comm, stream, FAKE_SEND, from, len, type, peer);
+    int result = enqueue(comm, stream, FAKE_SEND, from, len, type, peer);
     fake_unlock();
     return result;
 }
@@ -249,7 +249,7 @@ FAKE_FUNCTION(ncclRecv, void *to, size_t len, int type, int peer, fake_comm *com
               fake_stream *stream)
 {
     fake_lock();
-    const int result = enqueue(comm, stream, FAKE_RECEIVE, to, len, type, peer);
+    int result = enqueue(comm, stream, FAKE_RECEIVE, to, len, type, peer);
     fake_unlock();
     return result;
 }

@@ -59,7 +59,7 @@ static void *talk(void *context)
     talker *me = context;
     unsigned char *data = malloc(3 << 20);
     for (uint64_t n = 0; n < 30 && me->status == DW_OK; n++) {
-        const size_t len = n % 3 == 0 ? 2500000 + n : n % 3 == 1 ? 100 + n : 20000 + n;
+        size_t len = n % 3 == 0 ? 2500000 + n : n % 3 == 1 ? 100 + n : 20000 + n;
         suite_fill(data, len, n);
         me->status = dw_link_send(me->link, RIG_TAG, data, len);
     }
@@ -111,7 +111,7 @@ static void nothing_waits_on_the_gpu_while_a_link_is_idle(void **state)
     /* Messages that nobody takes fill the receiver's queue; the next one is announced and no
      * more. */
     for (uint64_t n = 0; n < 4; n++) suite_send(pair.link[0], RIG_TAG, n, 2000000);
-    const int64_t end = suite_now_ns() + (int64_t)SUITE_PATIENCE_MS * 1000000;
+    int64_t end = suite_now_ns() + (int64_t)SUITE_PATIENCE_MS * 1000000;
     while (counted(pair.link[1]).messages_received < 4 && suite_now_ns() < end) suite_sleep_ms(1);
     suite_sleep_ms(50);
     while (!fake_nccl_is_idle() && suite_now_ns() < end) suite_sleep_ms(1);
@@ -170,7 +170,7 @@ static void memory_of_the_gpu_is_sent_and_filled_without_staging(void **state)
     dw_transport_caps caps = {.struct_size = sizeof caps, .wait_fd = -1};
     dw_nccl_transport()->caps(&raw[0].end, &caps);
     assert_false(caps.is_secure); /* though the notes are: nothing stands over what NCCL carries */
-    const size_t most = 3500001;
+    size_t most = 3500001;
     dw_nccl_address on_device[2];
     int mode;
     assert_true(dw_nccl_device_enter(&rig_common->device, &mode));
@@ -180,7 +180,7 @@ static void memory_of_the_gpu_is_sent_and_filled_without_staging(void **state)
     unsigned char *host[2] = {malloc(most), malloc(most)};
     static const size_t lengths[] = {3500001, 20000, 100, 1};
     for (uint64_t n = 0; n < 16; n++) { /* from and to: host or device, each way */
-        const size_t len = lengths[n / 4];
+        size_t len = lengths[n / 4];
         void *from = n & 1 ? (void *)on_device[0] : host[0],
              *to = n & 2 ? (void *)on_device[1] : host[1];
         suite_fill(n & 1 ? fake_nccl_look(from) : from, len, n);
@@ -208,7 +208,7 @@ static void be_killed(int fd)
     if (dw_link_open(&link, uri, &options, NULL) != DW_OK) _exit(3);
     for (;;) {
         static char data[200000];
-        const dw_status status = dw_link_send(link, RIG_TAG, data, sizeof data);
+        dw_status status = dw_link_send(link, RIG_TAG, data, sizeof data);
         if (status == DW_PENDING)
             dw_link_wait_room(link, sizeof data, -1);
         else if (status != DW_OK)
@@ -228,7 +228,7 @@ static void notices_at_once_that_the_peer_was_killed(void **state)
     int ends[2];
     assert_int_equal(pipe(ends), 0);
     rig_reset();
-    const pid_t child = fork();
+    pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) be_killed(ends[0]);
     dw_nccl *own = rig_create(NULL);

@@ -56,7 +56,7 @@ static void unique_ids_are_unique(void **state)
     (void)state;
     dw_nccl_id id[2];
     for (int i = 0; i < 2; i++) {
-        const int error = library.get_id(&id[i]);
+        int error = library.get_id(&id[i]);
         if (error == DW_NCCL_SYSTEM_ERROR) skip(); /* no network interface at all */
         assert_int_equal(error, DW_NCCL_SUCCESS);
     }
@@ -74,7 +74,7 @@ static void without_a_gpu_it_is_unsupported_and_says_why(void **state)
     (void)state;
     dw_nccl *nccl;
     dw_why why;
-    const dw_status status = dw_nccl_create(&nccl, NULL, &why);
+    dw_status status = dw_nccl_create(&nccl, NULL, &why);
     if (status == DW_OK) {
         assert_int_equal(dw_nccl_version(nccl), library.version);
         dw_nccl_destroy(nccl);
@@ -89,7 +89,7 @@ int main(void)
     dw_why why;
     /* Loaded as a framework does it, for itself alone. */
     loaded = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
-    const dw_status status = dw_nccl_library_open(&library, NULL, &why);
+    dw_status status = dw_nccl_library_open(&library, NULL, &why);
     if (!loaded && status == DW_ERR_UNSUPPORTED) {
         fprintf(stderr, "skipped: %s\n", why.text);
         return 77;

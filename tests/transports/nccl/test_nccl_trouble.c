@@ -18,7 +18,7 @@ static void a_transfer_that_stands_still_is_a_timeout_and_is_aborted(void **stat
     suite_send(pair.link[0], RIG_TAG, 0, 300000);
     void *data;
     size_t len;
-    const dw_status status = dw_link_recv(pair.link[1], RIG_TAG, SUITE_PATIENCE_MS, &data, &len);
+    dw_status status = dw_link_recv(pair.link[1], RIG_TAG, SUITE_PATIENCE_MS, &data, &len);
     /* Whichever end notices first. */
     assert_true(status == DW_ERR_TIMEOUT || status == DW_ERR_PEER);
     assert_true(fake_nccl_now().sends == 1 && fake_nccl_now().receives == 1);
@@ -86,7 +86,7 @@ static void every_call_may_fail_once(void **state)
         }
         const char *which = fake_nccl_now().failed;
         if (which && strcmp(which, "ncclCommInitRankConfig") == 0) {
-            const int end = pair.status[0] == DW_ERR_PEER ? 0 : 1; /* the other one's */
+            int end = pair.status[0] == DW_ERR_PEER ? 0 : 1; /* the other one's */
             assert_int_equal(pair.status[end], DW_ERR_PEER);
             assert_int_equal(pair.status[1 - end], DW_ERR_IO);
             assert_non_null(strstr(pair.why[end].text, "could not use NCCL"));
@@ -377,7 +377,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(takes_options_of_any_age),
         cmocka_unit_test(says_what_is_missing),
     };
-    const int failed = cmocka_run_group_tests_name("nccl, trouble", tests, NULL, NULL);
+    int failed = cmocka_run_group_tests_name("nccl, trouble", tests, NULL, NULL);
     dw_nccl_destroy(rig_common);
     return failed;
 }

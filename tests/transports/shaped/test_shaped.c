@@ -21,14 +21,14 @@ static double seconds_to_carry(const char *uri, int messages, size_t len)
     unsigned char *data = calloc(1, len);
     void *got;
     size_t got_len;
-    const int64_t begun = suite_now_ns();
+    int64_t begun = suite_now_ns();
     for (int i = 0; i < messages; i++)
         assert_int_equal(dw_link_send(pair.link[0], TAG, data, len), DW_OK);
     for (int i = 0; i < messages; i++) {
         assert_int_equal(dw_link_recv(pair.link[1], TAG, -1, &got, &got_len), DW_OK);
         dw_link_release(pair.link[1], got);
     }
-    const double seconds = (double)(suite_now_ns() - begun) * 1e-9;
+    double seconds = (double)(suite_now_ns() - begun) * 1e-9;
     free(data);
     suite_close(&pair);
     return seconds;
@@ -40,7 +40,7 @@ static void takes(const char *uri, int messages, size_t len, double expected)
 {
     double least = 1e9;
     for (int i = 0; i < ATTEMPTS && least > expected * slack; i++) {
-        const double seconds = seconds_to_carry(uri, messages, len);
+        double seconds = seconds_to_carry(uri, messages, len);
         if (seconds < least) least = seconds;
         if (seconds < expected * 0.995) break;
     }
@@ -102,17 +102,17 @@ static void the_directions_do_not_slow_each_other(void **state)
     const suite_backend backend = {
         .name = "shaped", .uri = "shaped:rate=10mbit/loop://both-%d", .one_process = 1};
     double least = 1e9;
-    const double expected = wire_seconds(50, 10008, 10e6);
+    double expected = wire_seconds(50, 10008, 10e6);
     for (int i = 0; i < ATTEMPTS && least > expected * slack; i++) {
         suite_pair pair;
         suite_prepare(&pair, &backend);
         suite_open(&pair);
         one_way ways[2] = {{pair.link[0], pair.link[1]}, {pair.link[1], pair.link[0]}};
         pthread_t threads[2];
-        const int64_t begun = suite_now_ns();
+        int64_t begun = suite_now_ns();
         for (int k = 0; k < 2; k++) pthread_create(&threads[k], NULL, carry, &ways[k]);
         for (int k = 0; k < 2; k++) pthread_join(threads[k], NULL);
-        const double seconds = (double)(suite_now_ns() - begun) * 1e-9;
+        double seconds = (double)(suite_now_ns() - begun) * 1e-9;
         if (seconds < least) least = seconds;
         suite_close(&pair);
     }
@@ -133,7 +133,7 @@ static void a_slow_message_is_no_timeout(void **state)
     assert_int_equal(dw_link_send(pair.link[0], TAG, data, sizeof data), DW_OK);
     void *got;
     size_t len;
-    const dw_status status = dw_link_recv(pair.link[1], TAG, 20000, &got, &len);
+    dw_status status = dw_link_recv(pair.link[1], TAG, 20000, &got, &len);
     if (status != DW_OK) fail_msg("%s / %s", dw_link_why(pair.link[0]), dw_link_why(pair.link[1]));
     dw_link_release(pair.link[1], got);
     suite_close(&pair);
@@ -160,8 +160,8 @@ static void counts_what_the_wire_carried(void **state)
     /* Per message 1000 bytes, the link's 8 and TCP's 32; the greetings are 48 and 72. What tcp says
      * beside, in records of 32 bytes and by other connections, the wire is not charged for. */
     assert_int_equal(counted(pair.link[0]).bytes_sent, 100 * 1040 + 48 + 72);
-    const uint64_t received = counted(pair.link[1]).bytes_received,
-                   more = received - (100 * 1040 + 48 + 72);
+    uint64_t received = counted(pair.link[1]).bytes_received,
+             more = received - (100 * 1040 + 48 + 72);
     assert_true(more % 16 == 0 && more < 2000);
     assert_true(strncmp(pair.uri, "shaped:rate=1gbit,delay=1ms/tcp://127.0.0.1:", 44) == 0);
     suite_close(&pair);

@@ -60,12 +60,12 @@ static dw_status note_send(void *end, void *request, const void *data, size_t le
     (void)request;
     const unsigned char *got = data;
     unsigned char expected[LEN];
-    const uint64_t a = dw_get64(got + NUMBER_AT), b = dw_get64(got + NUMBER_AT + 8),
-                   c = dw_get64(got + NUMBER_AT + 16);
+    uint64_t a = dw_get64(got + NUMBER_AT), b = dw_get64(got + NUMBER_AT + 8),
+             c = dw_get64(got + NUMBER_AT + 16);
     noted one = {.number = (a & b) | (b & c) | (a & c), .kind = dw_get32(got + 4)};
     make_message(expected, one.number, one.kind);
     for (size_t i = 0; i < LEN; i++) {
-        const int bits = bits_of((unsigned)(got[i] ^ expected[i]));
+        int bits = bits_of((unsigned)(got[i] ^ expected[i]));
         one.flipped_bits += bits;
         if (i < NUMBER_AT && bits > 0) one.is_header_flipped = 1;
     }
@@ -144,7 +144,7 @@ static void open_wire(fault_wire *wire, const char *words, dw_link_role role)
                                    .cancelled = &never,
                                    .find = find_notes,
                                    .why = &wire->why};
-    const dw_status status = dw_transport_shaped.open(wire->end, &how);
+    dw_status status = dw_transport_shaped.open(wire->end, &how);
     if (status != DW_OK) fail_msg("%s: %s", address, wire->why.text);
     notes.n = 0;
     notes.bytes = 0;
@@ -212,7 +212,7 @@ static found_faults count(size_t messages)
  * never. */
 static void is_about(size_t counted, double messages, double chance)
 {
-    const double expected = messages * chance, deviation = sqrt(messages * chance * (1 - chance));
+    double expected = messages * chance, deviation = sqrt(messages * chance * (1 - chance));
     if (fabs((double)counted - expected) > 4 * deviation)
         fail_msg("%zu of %.0f, expected about %.0f", counted, messages, expected);
 }
@@ -272,7 +272,7 @@ static void the_same_seed_gives_the_same_faults(void **state)
     const char *const words =
         "loss=5%,duplicate=5%,corrupt=5%,reorder=5%:3600s,time=virtual,seed=11";
     send_all(words, DW_LINK_LISTEN, N);
-    const size_t n = notes.n;
+    size_t n = notes.n;
     memcpy(first, notes.at, n * sizeof *first);
     send_all(words, DW_LINK_LISTEN, N);
     assert_int_equal(notes.n, n);
@@ -312,7 +312,7 @@ static void a_message_without_a_successor_is_held_for_a_while_only(void **state)
     (void)state;
     fault_wire wire;
     open_wire(&wire, "reorder=100%:5ms,time=virtual", DW_LINK_LISTEN);
-    const int64_t begun = suite_now_ns();
+    int64_t begun = suite_now_ns();
     assert_int_equal(send_one(&wire, DW_KIND_DATA), DW_OK);
     dw_transport_caps caps = {.struct_size = sizeof caps};
     do {
@@ -359,7 +359,7 @@ static void jitter_is_spread_evenly_on_top_of_the_delay(void **state)
     for (int i = 0; i < N; i++) {
         char words[64];
         snprintf(words, sizeof words, "delay=1000s,jitter=2000s,seed=%d", i);
-        const double wake = first_wake_s(words);
+        double wake = first_wake_s(words);
         sum += wake;
         least = wake < least ? wake : least;
         most = wake > most ? wake : most;
@@ -398,7 +398,7 @@ static uint64_t messages_until_cut(const char *words)
     while (status == DW_OK && wire.sent < 20000) status = send_one(&wire, DW_KIND_DATA);
     assert_int_equal(status, DW_ERR_PEER);
     assert_non_null(strstr(wire.why.text, "disconnect="));
-    const uint64_t through = notes.n - 1;
+    uint64_t through = notes.n - 1;
     assert_int_equal(wire.sent, through + 2);
     close_wire(&wire);
     return through;

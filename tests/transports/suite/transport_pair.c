@@ -15,7 +15,7 @@ int64_t suite_now_ns(void)
 
 void suite_sleep_ms(int ms)
 {
-    const struct timespec time = {.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000};
+    struct timespec time = {.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000};
     nanosleep(&time, NULL);
 }
 
@@ -81,7 +81,7 @@ void suite_expect(dw_link *link, uint32_t tag, uint64_t n, size_t len)
 {
     void *data;
     size_t got;
-    const dw_status status = dw_link_recv(link, tag, SUITE_PATIENCE_MS, &data, &got);
+    dw_status status = dw_link_recv(link, tag, SUITE_PATIENCE_MS, &data, &got);
     if (status != DW_OK)
         fail_msg("receiving message %d gave %d: %s", (int)n, (int)status, dw_link_why(link));
     assert_true(suite_is(data, got, n, len));
@@ -243,7 +243,7 @@ static dw_status spoiled_open(void *context, const dw_transport_open *how)
     end->end = calloc(1, end->inner->endpoint_bytes);
     end->send_request = calloc(1, end->inner->request_bytes);
     end->recv_request = calloc(1, end->inner->request_bytes);
-    const dw_status status = end->inner->open(end->end, &inner_how);
+    dw_status status = end->inner->open(end->end, &inner_how);
     if (status != DW_OK) {
         free(end->end);
         free(end->send_request);
@@ -255,7 +255,7 @@ static dw_status spoiled_open(void *context, const dw_transport_open *how)
 static dw_status spoiled_close(void *context)
 {
     spoiled_endpoint *end = context;
-    const dw_status closed = end->inner->close(end->end);
+    dw_status closed = end->inner->close(end->end);
     free(end->end);
     free(end->send_request);
     free(end->recv_request);
@@ -302,11 +302,11 @@ static dw_status spoiled_test(void *context, void *request_room, size_t *len, dw
     const spoiled_request *request = request_room;
     if (!request->sends) return end->inner->test(end->end, end->recv_request, len, why);
     while (end->copies_left > 0) {
-        const dw_status status = end->inner->test(end->end, end->send_request, len, why);
+        dw_status status = end->inner->test(end->end, end->send_request, len, why);
         if (status != DW_OK) return status;
         if (--end->copies_left == 0) break;
         memset(end->send_request, 0, end->inner->request_bytes);
-        const dw_status again =
+        dw_status again =
             end->inner->send(end->end, end->send_request, end->copy->data, end->copy_len);
         if (again != DW_OK) return again;
     }

@@ -54,7 +54,7 @@ static void carries_256_mebibytes_in_one_message(void **state)
 {
     suite_pair pair;
     open_pair(&pair, state);
-    const size_t len = (size_t)256 << 20;
+    size_t len = (size_t)256 << 20;
     suite_send(pair.link[1], TAG, 1, len);
     suite_expect(pair.link[0], TAG, 1, len);
     suite_send(pair.link[1], TAG, 2, 1);
@@ -136,7 +136,7 @@ static void reads_on_when_callers_have_gone(void **state)
         pthread_join(thread, NULL);
         assert_int_equal(waiting.status, DW_OK);
         suite_send(pair.link[0], TAG, n + 1, 3000);
-        const int64_t end = suite_now_ns() + (int64_t)SUITE_PATIENCE_MS * 1000000 / 4;
+        int64_t end = suite_now_ns() + (int64_t)SUITE_PATIENCE_MS * 1000000 / 4;
         while (counted(pair.link[1]).messages_received < n + 2 && suite_now_ns() < end)
             suite_sleep_ms(1);
         /* Nobody has asked for it. */
@@ -214,8 +214,8 @@ static void answers_pending_when_the_queue_is_full(void **state)
     suite_prepare(&pair, backend_of(state));
     pair.options[0].max_queued_bytes = pair.options[1].max_queued_bytes = 1 << 20;
     suite_open(&pair);
-    const size_t len = (size_t)3 << 20; /* longer than the limit: one at a time must get through */
-    const uint64_t sent = suite_send_until_full(pair.link[0], TAG, len);
+    size_t len = (size_t)3 << 20; /* longer than the limit: one at a time must get through */
+    uint64_t sent = suite_send_until_full(pair.link[0], TAG, len);
     for (uint64_t n = 0; n < sent; n++) suite_expect(pair.link[1], TAG, n, len);
     assert_int_equal(dw_link_wait_room(pair.link[0], len, SUITE_PATIENCE_MS), DW_OK);
     suite_send(pair.link[0], TAG, sent, len);
@@ -229,8 +229,8 @@ static void waits_for_room_and_not_for_the_end(void **state)
     suite_prepare(&pair, backend_of(state));
     pair.options[0].max_queued_bytes = pair.options[1].max_queued_bytes = 1 << 20;
     suite_open(&pair);
-    const size_t len = 300000; /* a fourth does not fit, a short one does */
-    const uint64_t sent = suite_send_until_full(pair.link[0], TAG, len);
+    size_t len = 300000; /* a fourth does not fit, a short one does */
+    uint64_t sent = suite_send_until_full(pair.link[0], TAG, len);
     assert_int_equal(dw_link_wait_room(pair.link[0], len, 20), DW_PENDING);
     assert_int_equal(dw_link_wait_room(pair.link[0], 1000, 0), DW_OK);
     assert_int_equal(dw_link_flush(pair.link[0], 0), DW_PENDING);
@@ -246,7 +246,7 @@ static void messages_that_nobody_takes_do_not_block_other_tags(void **state)
     suite_prepare(&pair, backend_of(state));
     pair.options[1].max_queued_bytes = 1 << 20;
     suite_open(&pair);
-    const size_t len = (size_t)1 << 20;
+    size_t len = (size_t)1 << 20;
     for (uint64_t n = 0; n < 6; n++) suite_send(pair.link[0], TAG, n, len);
     suite_send(pair.link[0], TAG + 1, 9, 100);
     suite_sleep_ms(30); /* the receiver has more than its limit and reads no further ... */
@@ -283,7 +283,7 @@ static void echo_back(void *context, const void *data, size_t len)
 {
     echo_state *echo = context;
     atomic_store(&echo->running, 1);
-    const int n = atomic_load(&echo->seen);
+    int n = atomic_load(&echo->seen);
     if (!suite_is(data, len, (uint64_t)n, 100 + (size_t)n % 5)) atomic_fetch_add(&echo->wrong, 1);
     if (dw_link_send(echo->link, TAG + 1, data, len) != DW_OK) atomic_fetch_add(&echo->wrong, 1);
     echo->thread = pthread_self();

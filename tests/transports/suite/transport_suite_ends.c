@@ -171,7 +171,7 @@ static void what_is_forked_cannot_touch_the_link(void **state)
     open_pair(&pair, state);
     for (uint64_t n = 0; n < 8; n++) {
         suite_send(pair.link[0], TAG, n, 300000);
-        const pid_t child = fork();
+        pid_t child = fork();
         assert_true(child >= 0);
         if (child == 0) {
             alarm(SUITE_PATIENCE_MS / 1000);
@@ -203,7 +203,7 @@ static void be_killed(const suite_backend *backend, const char *uri)
     if (dw_link_open(&link, uri, &options, NULL) != DW_OK) _exit(3);
     for (uint64_t n = 0;;) {
         void *room;
-        const dw_status status = dw_link_send_begin(link, TAG, length_of(n), &room);
+        dw_status status = dw_link_send_begin(link, TAG, length_of(n), &room);
         if (status == DW_PENDING) {
             dw_link_wait_room(link, length_of(n), -1);
         } else if (status == DW_OK) {
@@ -217,7 +217,7 @@ static void be_killed(const suite_backend *backend, const char *uri)
 
 static void tell_child(void *context, const char *uri)
 {
-    const int fd = *(const int *)context;
+    int fd = *(const int *)context;
     if (write(fd, uri, strlen(uri) + 1) < 0) abort();
 }
 
@@ -272,7 +272,7 @@ static int64_t part_of_a_message(const dw_link_counters *count)
 /* Stops the child where a part of a message has come and the rest has not. */
 static void stop_in_mid_message(dw_link *link, pid_t child, uint64_t *n)
 {
-    const int64_t end = suite_now_ns() + (int64_t)SUITE_PATIENCE_MS * 1000000;
+    int64_t end = suite_now_ns() + (int64_t)SUITE_PATIENCE_MS * 1000000;
     while (suite_now_ns() < end) {
         assert_int_equal(take_messages(link, 1, n), DW_PENDING);
         dw_link_counters count = counted(link);
@@ -300,7 +300,7 @@ static void notices_at_once_that_the_peer_was_killed_in_mid_message(void **state
     dw_link *link = open_to_child(backend, &child);
     stop_in_mid_message(link, child, &n);
     assert_true(n >= SHORT_MESSAGES);
-    const uint64_t whole = counted(link).messages_received;
+    uint64_t whole = counted(link).messages_received;
     kill(child, SIGKILL);
     /* Not a timeout. */
     assert_int_equal(take_messages(link, SUITE_PATIENCE_MS / 2, &n), DW_ERR_PEER);
@@ -319,10 +319,10 @@ static void a_peer_that_takes_nothing_is_a_timeout(void **state)
     pair.options[0].peer_timeout_ms = 300;
     pair.options[0].max_queued_bytes = pair.options[1].max_queued_bytes = 1 << 20;
     suite_open(&pair);
-    const size_t len = (size_t)4 << 20;
+    size_t len = (size_t)4 << 20;
     unsigned char *data = calloc(1, len);
     dw_status status = DW_OK;
-    const int64_t end = suite_now_ns() + (int64_t)SUITE_PATIENCE_MS * 1000000;
+    int64_t end = suite_now_ns() + (int64_t)SUITE_PATIENCE_MS * 1000000;
     while ((status == DW_OK || status == DW_PENDING) && suite_now_ns() < end) {
         /* The peer's limit stops its reading. */
         status = dw_link_send(pair.link[0], TAG, data, len);

@@ -16,7 +16,7 @@ static inline int port_of(const char *uri)
 
 static inline int knock(int port)
 {
-    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     assert_int_equal(connect(fd, (const struct sockaddr *)&address, sizeof address), 0);

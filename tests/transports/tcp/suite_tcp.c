@@ -10,8 +10,8 @@ static int has_ipv6(void)
 {
     const struct sockaddr_in6 address = {.sin6_family = AF_INET6,
                                          .sin6_addr = IN6ADDR_LOOPBACK_INIT};
-    const int fd = socket(AF_INET6, SOCK_STREAM, 0);
-    const int bound = fd >= 0 && bind(fd, (const struct sockaddr *)&address, sizeof address) == 0;
+    int fd = socket(AF_INET6, SOCK_STREAM, 0);
+    int bound = fd >= 0 && bind(fd, (const struct sockaddr *)&address, sizeof address) == 0;
     if (fd >= 0) close(fd);
     return bound;
 }
@@ -22,7 +22,7 @@ int main(void)
     const suite_backend six = {.name = "tcp over IPv6", .uri = "tcp://[::1]:0"};
     const suite_backend one = {.name = "tcp by one connection",
                                .uri = "tcp://127.0.0.1:0?stripes=1"};
-    const int failed = run_transport_suite(&four) + run_transport_suite(&one);
+    int failed = run_transport_suite(&four) + run_transport_suite(&one);
     if (has_ipv6()) return failed + run_transport_suite(&six);
     print_message("no IPv6 on this machine: its suite is left out\n");
     return failed;

@@ -37,7 +37,7 @@ struct tcp_proxy {
 
 static int listen_anywhere(int *port)
 {
-    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
     struct sockaddr_in address = {.sin_family = AF_INET};
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     socklen_t len = sizeof address;
@@ -62,7 +62,7 @@ static void drop(connection *c, int reset)
 
 static void welcome(tcp_proxy *proxy)
 {
-    const int fd = accept4(proxy->listener, NULL, NULL, SOCK_NONBLOCK);
+    int fd = accept4(proxy->listener, NULL, NULL, SOCK_NONBLOCK);
     if (fd < 0) return;
     if (proxy->refuses || proxy->n == MOST) {
         close(fd);
@@ -70,7 +70,7 @@ static void welcome(tcp_proxy *proxy)
     }
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)proxy->to_port)};
     to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    const int other = socket(AF_INET, SOCK_STREAM, 0);
+    int other = socket(AF_INET, SOCK_STREAM, 0);
     if (connect(other, (const struct sockaddr *)&to, sizeof to) != 0) {
         /* Nobody there: nobody here. */
         close(other);
@@ -88,7 +88,7 @@ static int carry(tcp_proxy *proxy, connection *c, int i)
 {
     half *h = c->way[i];
     if (h->n == 0 && !h->ended) {
-        const ssize_t n = recv(c->fd[i], h->bytes, ROOM, MSG_DONTWAIT);
+        ssize_t n = recv(c->fd[i], h->bytes, ROOM, MSG_DONTWAIT);
         if (n < 0 && errno != EAGAIN) return 0;
         h->ended = n == 0;
         h->at = 0;
@@ -99,7 +99,7 @@ static int carry(tcp_proxy *proxy, connection *c, int i)
         }
     }
     if (h->n > 0) {
-        const ssize_t n = send(c->fd[!i], h->bytes + h->at, h->n, MSG_DONTWAIT | MSG_NOSIGNAL);
+        ssize_t n = send(c->fd[!i], h->bytes + h->at, h->n, MSG_DONTWAIT | MSG_NOSIGNAL);
         if (n < 0 && errno != EAGAIN) return 0;
         h->at += n > 0 ? (size_t)n : 0;
         h->n -= n > 0 ? (size_t)n : 0;
@@ -170,7 +170,7 @@ int proxy_port(const tcp_proxy *proxy)
 int proxy_count(tcp_proxy *proxy)
 {
     pthread_mutex_lock(&proxy->lock);
-    const int n = proxy->n;
+    int n = proxy->n;
     pthread_mutex_unlock(&proxy->lock);
     return n;
 }
@@ -228,7 +228,7 @@ void proxy_stall_from(tcp_proxy *proxy, int first)
 static uint64_t moved(tcp_proxy *proxy, int way)
 {
     pthread_mutex_lock(&proxy->lock);
-    const uint64_t bytes = proxy->moved[way];
+    uint64_t bytes = proxy->moved[way];
     pthread_mutex_unlock(&proxy->lock);
     return bytes;
 }
@@ -283,11 +283,11 @@ static void come_and_go(int port)
     unsigned char hello[48] = {'D', 'W', 'T', 'C', 'P', '\n', 2, 'C', [25] = 4}, answer[48];
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
     to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
     if (connect(fd, (const struct sockaddr *)&to, sizeof to) != 0 ||
         send(fd, hello, sizeof hello, MSG_NOSIGNAL) < 0)
         abort();
-    const ssize_t n = recv(fd, answer, sizeof answer, MSG_WAITALL);
+    ssize_t n = recv(fd, answer, sizeof answer, MSG_WAITALL);
     if (n != (ssize_t)sizeof answer) fail_msg("a guest got %d bytes", (int)n);
     close(fd);
 }

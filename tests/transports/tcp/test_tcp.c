@@ -24,7 +24,7 @@ static const suite_backend tcp_one = {.name = "tcp by one connection",
 
 static int raw_listen(int *port)
 {
-    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
     struct sockaddr_in address = {.sin_family = AF_INET};
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     socklen_t len = sizeof address;
@@ -39,7 +39,7 @@ static void raw_send(int fd, const void *data, size_t len)
 {
     const unsigned char *bytes = data;
     while (len > 0) {
-        const ssize_t n = send(fd, bytes, len, MSG_NOSIGNAL);
+        ssize_t n = send(fd, bytes, len, MSG_NOSIGNAL);
         assert_true(n > 0);
         bytes += n;
         len -= (size_t)n;
@@ -135,7 +135,7 @@ static dw_status try_to_open(const char *uri, dw_link_role role, dw_why *why)
                                      .open_timeout_ms = 300,
                                      .insecure_plaintext = 1};
     dw_link *link;
-    const dw_status status = dw_link_open(&link, uri, &options, why);
+    dw_status status = dw_link_open(&link, uri, &options, why);
     dw_link_close(link);
     return status;
 }
@@ -176,7 +176,7 @@ static void says_that_a_port_is_in_use(void **state)
 {
     (void)state;
     int port;
-    const int fd = raw_listen(&port);
+    int fd = raw_listen(&port);
     char uri[64], number[8];
     snprintf(uri, sizeof uri, "tcp://127.0.0.1:%d", port);
     snprintf(number, sizeof number, "%d", port);
@@ -231,7 +231,7 @@ static void dials_until_the_listener_comes(void **state)
         .struct_size = sizeof options, .role = DW_LINK_LISTEN, .open_timeout_ms = 30000};
     dw_link *link;
     dw_why why;
-    const dw_status status = dw_link_open(&link, uri, &options, &why);
+    dw_status status = dw_link_open(&link, uri, &options, &why);
     pthread_join(thread, NULL);
     if (status != DW_OK || dialler.status != DW_OK) fail_msg("%s / %s", why.text, dialler.why.text);
     dw_link_close(link);
@@ -253,7 +253,7 @@ static void strangers_do_not_disturb_a_listener(void **state)
         if (i % 4 == 1) raw_send(strangers[i], greeting, TCP_HELLO - 1); /* and never the rest */
         if (i % 4 == 2) close(strangers[i]);
     }
-    const int early = knock(book.port); /* a real dialler that was stopped before it was heard */
+    int early = knock(book.port); /* a real dialler that was stopped before it was heard */
     raw_send(early, greeting, TCP_HELLO);
     close(early);
     late_dialler dialler;
@@ -283,7 +283,7 @@ typedef struct false_server {
 static void *serve_falsely(void *context)
 {
     const false_server *server = context;
-    const int fd = accept(server->listener, NULL, NULL);
+    int fd = accept(server->listener, NULL, NULL);
     char room[64];
     if (server->says) raw_send(fd, server->says, strlen(server->says));
     while (recv(fd, room, sizeof room, 0) > 0) {
@@ -310,7 +310,7 @@ static void dialling_another_program_is_told_so(void **state)
         char uri[64];
         snprintf(uri, sizeof uri, "tcp://127.0.0.1:%d", port);
         dw_why why;
-        const dw_status status = try_to_open(uri, DW_LINK_CONNECT, &why);
+        dw_status status = try_to_open(uri, DW_LINK_CONNECT, &why);
         pthread_join(thread, NULL);
         close(server.listener);
         if (status != cases[i].status || !strstr(why.text, cases[i].word))
@@ -323,7 +323,7 @@ static void a_dialler_of_another_version_is_told_so(void **state)
     (void)state;
     guest_book book;
     start_listening(&book, 30000, 0);
-    const int fd = knock(book.port);
+    int fd = knock(book.port);
     raw_send(fd,
              "DWTCP\n\x09"
              "C",
@@ -345,7 +345,7 @@ static dw_status status_after(const void *bytes, size_t len, uint32_t peer_timeo
 {
     guest_book book;
     start_listening(&book, 30000, peer_timeout_ms);
-    const int fd = knock(book.port);
+    int fd = knock(book.port);
     raw_send(fd, greeting, sizeof greeting);
     pthread_join(book.thread, NULL);
     if (book.status != DW_OK) fail_msg("%s", book.why.text);
@@ -353,7 +353,7 @@ static dw_status status_after(const void *bytes, size_t len, uint32_t peer_timeo
     if (hang_up) shutdown(fd, SHUT_WR);
     void *data;
     size_t got;
-    const dw_status status = dw_link_recv(book.link, TAG, 30000, &data, &got);
+    dw_status status = dw_link_recv(book.link, TAG, 30000, &data, &got);
     snprintf(why, why_cap, "%s", dw_link_why(book.link));
     dw_link_close(book.link);
     close(fd);
@@ -399,9 +399,9 @@ ssize_t __wrap_sendmsg(int fd, const struct msghdr *message, int flags);
 static size_t shorten(size_t len)
 {
     static atomic_uint calls;
-    const int most = atomic_load(&at_most);
+    int most = atomic_load(&at_most);
     if (most == 0) return len;
-    const size_t piece = 1 + atomic_fetch_add(&calls, 1) % (unsigned)most;
+    size_t piece = 1 + atomic_fetch_add(&calls, 1) % (unsigned)most;
     return len < piece ? len : piece;
 }
 
@@ -492,13 +492,13 @@ static void counts_what_the_kernel_counts(void **state)
         }
     }
     for (int i = 0; i < 2; i++) assert_int_equal(dw_link_flush(pair.link[i], 30000), DW_OK);
-    const int port = port_of(pair.uri);
+    int port = port_of(pair.uri);
     /* Acknowledgements count when the next message does: so many of them may be missing. */
     enum { APART = 10 * RECORD };
     for (int i = 0; i < 2; i++) {
         kernel_counts kernel;
         socklen_t size = sizeof kernel;
-        const int fd = find_socket(port, i == SUITE_CONNECTOR);
+        int fd = find_socket(port, i == SUITE_CONNECTOR);
         assert_true(fd >= 0);
         const dw_link_counters ours = counted(pair.link[i]);
         /* The last acknowledgement may be on its way. */
@@ -528,9 +528,9 @@ static void counts_what_the_kernel_counts(void **state)
         assert_int_equal(later.resent_bytes, 0);
         assert_int_equal(later.reconnects, 0);
     }
-    const uint64_t least =
+    uint64_t least =
         200 * (sizeof data + LINK_HEADER + RECORD) + TCP_HELLO + RECORD + LINK_HEADER + HELLO;
-    const uint64_t more = counted(pair.link[0]).bytes_sent - least;
+    uint64_t more = counted(pair.link[0]).bytes_sent - least;
     assert_true(more % RECORD == 0 && more <= 200 * RECORD);
     suite_close(&pair);
 }

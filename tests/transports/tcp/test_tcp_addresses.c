@@ -23,10 +23,10 @@ int __wrap_getaddrinfo(const char *name, const char *port, const struct addrinfo
 int __wrap_getaddrinfo(const char *name, const char *port, const struct addrinfo *hints,
                        struct addrinfo **found)
 {
-    const int dials = strcmp(port, "0") != 0;
+    int dials = strcmp(port, "0") != 0;
     if (dials && lookup_ms) suite_sleep_ms(lookup_ms);
     if (!dials || !silent_port[0]) return __real_getaddrinfo(name, port, hints, found);
-    const int error = __real_getaddrinfo(name, silent_port, hints, found);
+    int error = __real_getaddrinfo(name, silent_port, hints, found);
     /* Freed as one list. */
     return error ? error : __real_getaddrinfo(name, port, hints, &(*found)->ai_next);
 }
@@ -107,7 +107,7 @@ static void a_cancelled_open_ends_behind_a_slow_lookup(void **state)
                                      .cancelled = &cancelled};
     dw_link *link;
     lookup_ms = 400;
-    const dw_status status = dw_link_open(&link, "tcp://127.0.0.1:1", &options, NULL);
+    dw_status status = dw_link_open(&link, "tcp://127.0.0.1:1", &options, NULL);
     lookup_ms = 0;
     assert_int_equal(status, DW_ERR_CANCELLED);
 }

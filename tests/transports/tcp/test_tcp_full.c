@@ -22,13 +22,13 @@ int __wrap_accept4(int fd, struct sockaddr *address, socklen_t *len, int flags);
 
 int __wrap_accept4(int fd, struct sockaddr *address, socklen_t *len, int flags)
 {
-    const int why = atomic_load(&is_full);
+    int why = atomic_load(&is_full);
     if (why) {
         atomic_fetch_add(&vain, 1);
         errno = why;
         return -1;
     }
-    const int made = __real_accept4(fd, address, len, flags);
+    int made = __real_accept4(fd, address, len, flags);
     if (made >= 0) atomic_fetch_add(&accepted, 1);
     return made;
 }
@@ -36,7 +36,7 @@ int __wrap_accept4(int fd, struct sockaddr *address, socklen_t *len, int flags)
 /* It tried again, and not all the time: no more than twenty times a second since then. */
 static void expect_patience(int64_t since_ns)
 {
-    const int tries = atomic_load(&vain);
+    int tries = atomic_load(&vain);
     assert_in_range(tries, 1, 2 + (suite_now_ns() - since_ns) / 50000000);
 }
 
@@ -50,10 +50,10 @@ static void an_open_link_does_not_spin_while_a_stranger_knocks(void **state)
     suite_open(&pair);
     suite_sleep_ms(50); /* the other stripes have come */
     for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++) {
-        const int64_t begun = suite_now_ns();
+        int64_t begun = suite_now_ns();
         atomic_store(&vain, 0);
         atomic_store(&is_full, reasons[i]);
-        const int stranger = knock(port_of(pair.uri)), before = atomic_load(&accepted);
+        int stranger = knock(port_of(pair.uri)), before = atomic_load(&accepted);
         suite_sleep_ms(FULL_MS);
         expect_patience(begun);
         suite_send(pair.link[1], TAG, i, 100); /* the link itself goes on */
@@ -82,7 +82,7 @@ static void a_listener_takes_its_peer_once_there_is_room(void **state)
     const suite_backend tcp = {.name = "tcp", .uri = "tcp://127.0.0.1:0?stripes=1"};
     suite_pair pair;
     suite_prepare(&pair, &tcp);
-    const int64_t begun = suite_now_ns();
+    int64_t begun = suite_now_ns();
     atomic_store(&vain, 0);
     atomic_store(&is_full, EMFILE);
     pthread_t thread;
@@ -99,7 +99,7 @@ static void a_listener_takes_its_peer_once_there_is_room(void **state)
 static void leave_descriptors(rlim_t n)
 {
     struct rlimit limit;
-    const int next = dup(0);
+    int next = dup(0);
     close(next);
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
     limit.rlim_cur = (rlim_t)next + n;
@@ -126,7 +126,7 @@ static void a_link_that_lacks_descriptors_says_what_to_do(void **state)
             dw_link *link;
             dw_why why = {.text = ""};
             leave_descriptors(n);
-            const dw_status status = dw_link_open(&link, cases[i].uri, &options, &why);
+            dw_status status = dw_link_open(&link, cases[i].uri, &options, &why);
             setrlimit(RLIMIT_NOFILE, &before);
             assert_true(status < 0 && n < 20);
             if (strstr(why.text, "raise `ulimit -n`"))

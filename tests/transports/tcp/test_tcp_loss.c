@@ -39,7 +39,7 @@ static uint64_t sent_again(int port)
 
 static void expect_what_the_kernel_says(dw_link *link, int port)
 {
-    const int64_t end = suite_now_ns() + (int64_t)SUITE_PATIENCE_MS * 1000000 / 4;
+    int64_t end = suite_now_ns() + (int64_t)SUITE_PATIENCE_MS * 1000000 / 4;
     uint64_t ours, kernel;
     do {
         suite_sleep_ms(20); /* what a link says is at most 10 ms old */
@@ -56,11 +56,11 @@ static void what_is_sent_again_is_counted(void **state)
     suite_pair pair;
     suite_prepare(&pair, &tcp);
     suite_open(&pair);
-    const int port = port_of(pair.uri);
+    int port = port_of(pair.uri);
     suite_send(pair.link[1], TAG, 0, LONG);
     suite_expect(pair.link[0], TAG, 0, LONG);
     expect_what_the_kernel_says(pair.link[1], port);
-    const uint64_t before = counted(pair.link[1]).retransmits;
+    uint64_t before = counted(pair.link[1]).retransmits;
     /* Its queue holds a few packets, and those behind them are lost. */
     assert_int_equal(run("tc qdisc add dev lo root tbf rate 100mbit burst 5kb limit 15kb"), 0);
     for (uint64_t n = 0; n < 4; n++) {

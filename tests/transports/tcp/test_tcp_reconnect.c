@@ -32,7 +32,7 @@ static uint64_t next_random(uint64_t *state)
 static size_t length_of(uint64_t n)
 {
     uint64_t state = n;
-    const uint64_t random = next_random(&state);
+    uint64_t random = next_random(&state);
     return random % 5 == 0 ? (size_t)(random >> 8) % 1500000 : (size_t)(random >> 8) % 3000;
 }
 
@@ -89,8 +89,8 @@ static void talk_under_cuts(const char *options, uint64_t messages, uint64_t see
     }
     int cuts = 0;
     while (!atomic_load(&listeners[0].done) || !atomic_load(&listeners[1].done)) {
-        const uint64_t random = next_random(&seed);
-        const int n = proxy_count(pair.proxy), newest = n > 8 ? n - 8 : 0;
+        uint64_t random = next_random(&seed);
+        int n = proxy_count(pair.proxy), newest = n > 8 ? n - 8 : 0;
         suite_sleep_ms((int)(random % 23));
         if (cuts >= 150) continue;
         proxy_cut(pair.proxy,
@@ -214,7 +214,7 @@ static void a_dialler_knows_at_once_that_its_listener_was_killed(void **state)
     (void)state;
     int ends[2];
     assert_int_equal(pipe(ends), 0);
-    const pid_t child = fork();
+    pid_t child = fork();
     if (child == 0) {
         const dw_link_options options = {.struct_size = sizeof options,
                                          .role = DW_LINK_LISTEN,
@@ -267,12 +267,12 @@ static int answer_to(int port, unsigned char session, unsigned char stripe)
     unsigned char hello[48] = {'D', 'W', 'T',     'C',           'P',     '\n',
                                2,   'C', session, [24] = stripe, [25] = 4},
                   answer[48] = {0};
-    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     assert_int_equal(connect(fd, (const struct sockaddr *)&address, sizeof address), 0);
     assert_int_equal(send(fd, hello, sizeof hello, MSG_NOSIGNAL), sizeof hello);
-    const ssize_t n = recv(fd, answer, sizeof answer, MSG_WAITALL);
+    ssize_t n = recv(fd, answer, sizeof answer, MSG_WAITALL);
     for (int i = 8; i < 24; i++) assert_int_equal(answer[i], 0); /* the session is not given away */
     close(fd);
     return n == (ssize_t)sizeof answer ? answer[26] : -1;

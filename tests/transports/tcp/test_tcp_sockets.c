@@ -39,8 +39,8 @@ static void expect_options(int fd, const char *congestion)
     assert_int_equal(option(fd, SOL_SOCKET, SO_KEEPALIVE), 1);
     /* A quarter of peer_timeout_ms. */
     assert_int_equal(option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT), 15000);
-    const int idle_s = option(fd, IPPROTO_TCP, TCP_KEEPIDLE),
-              between_s = option(fd, IPPROTO_TCP, TCP_KEEPINTVL);
+    int idle_s = option(fd, IPPROTO_TCP, TCP_KEEPIDLE),
+        between_s = option(fd, IPPROTO_TCP, TCP_KEEPINTVL);
     assert_in_range(idle_s + between_s * option(fd, IPPROTO_TCP, TCP_KEEPCNT), 12, 15);
     assert_true(fcntl(fd, F_GETFD) & FD_CLOEXEC);
     char name[32] = "";
@@ -57,7 +57,7 @@ static void every_stripe_is_told_the_same(void **state)
     suite_pair pair;
     suite_prepare(&pair, &tcp);
     suite_open(&pair);
-    const int port = port_of(pair.uri);
+    int port = port_of(pair.uri);
     int fds[MOST_FDS], n = 0;
     for (int waited = 0; n < 2 * STRIPES && waited < SUITE_PATIENCE_MS; waited += 5) {
         suite_sleep_ms(5);
@@ -124,10 +124,10 @@ static void who_does_not_say_what_it_is_has_ten_seconds(void **state)
     int64_t gone_ns[STRANGERS] = {0};
     for (int i = 0; i < STRANGERS; i++)
         strangers[i] = knock(i % 2 ? waiting.port : port_of(pair.uri));
-    const int64_t begun = suite_now_ns(), most = begun + (int64_t)20000 * MS;
+    int64_t begun = suite_now_ns(), most = begun + (int64_t)20000 * MS;
     size_t said = 0;
     for (int left = STRANGERS; left > 0 && suite_now_ns() < most; suite_sleep_ms(20)) {
-        const size_t due = (size_t)((suite_now_ns() - begun) / (1100 * (int64_t)MS));
+        size_t due = (size_t)((suite_now_ns() - begun) / (1100 * (int64_t)MS));
         for (; said < due && said < sizeof hello - 1; said++) {
             for (int i = 2; i < STRANGERS; i++)
                 (void)!send(strangers[i], hello + said, 1, MSG_NOSIGNAL);

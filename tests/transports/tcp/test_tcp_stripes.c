@@ -95,7 +95,7 @@ static void what_nobody_takes_stays_bounded(void **state)
     int stood_still = 0;
     uint64_t sent = 0;
     while (stood_still < 100) {
-        const dw_status status = dw_link_send(pair.link[1], TAG, data, sizeof data);
+        dw_status status = dw_link_send(pair.link[1], TAG, data, sizeof data);
         assert_true(status == DW_OK || status == DW_PENDING);
         sent += status == DW_OK;
         stood_still = status == DW_OK ? 0 : stood_still + 1;
@@ -123,7 +123,7 @@ static void put(unsigned char *at, uint64_t value, int bytes)
 static void send_all(int fd, const unsigned char *bytes, size_t len)
 {
     while (len > 0) {
-        const ssize_t n = send(fd, bytes, len, MSG_NOSIGNAL);
+        ssize_t n = send(fd, bytes, len, MSG_NOSIGNAL);
         assert_true(n > 0);
         bytes += n;
         len -= (size_t)n;
@@ -190,7 +190,7 @@ static int dial_by_hand(const by_hand *hand, unsigned char *session, unsigned ch
 {
     unsigned char hello[48] = {'D', 'W', 'T', 'C', 'P', '\n', 2, 'C', [24] = stripe, [25] = 2},
                   answer[48];
-    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
     struct sockaddr_in address = {.sin_family = AF_INET,
                                   .sin_port = htons((uint16_t)atomic_load(&hand->port))};
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -276,7 +276,7 @@ static void drain(const by_hand *hand, size_t bytes)
         if (poll(wait, 2, SUITE_PATIENCE_MS / 4) <= 0) fail_msg("%zu bytes did not come", bytes);
         for (int i = 0; i < 2; i++) {
             if (!wait[i].revents) continue;
-            const ssize_t n = recv(hand->fd[i], room, bytes < sizeof room ? bytes : sizeof room, 0);
+            ssize_t n = recv(hand->fd[i], room, bytes < sizeof room ? bytes : sizeof room, 0);
             assert_true(n > 0);
             bytes -= (size_t)n;
         }
@@ -322,7 +322,7 @@ static void a_record_that_makes_no_sense_ends_the_link(void **state)
                     cases[i].len);
         void *data;
         size_t len;
-        const dw_status status = dw_link_recv(hand.link, TAG, SUITE_PATIENCE_MS, &data, &len);
+        dw_status status = dw_link_recv(hand.link, TAG, SUITE_PATIENCE_MS, &data, &len);
         if (status != DW_ERR_PROTOCOL)
             fail_msg("case %zu: %d %s", i, (int)status, dw_link_why(hand.link));
         close_by_hand(&hand);

@@ -29,7 +29,7 @@ static void add_extension(X509 *x509, X509 *issuer, int kind, const char *value)
 static char *as_text(BIO *bio)
 {
     char *data;
-    const long len = BIO_get_mem_data(bio, &data);
+    long len = BIO_get_mem_data(bio, &data);
     char *text = malloc((size_t)len + 1);
     must(text != NULL, "have memory");
     memcpy(text, data, (size_t)len);
@@ -42,7 +42,7 @@ void certificate_make(certificate *made, const certificate *by, const certificat
 {
     static long serial = 1;
     static const char *const names[] = {"end", "authority"};
-    const int has_times = wish->from_s || wish->until_s;
+    int has_times = wish->from_s || wish->until_s;
     X509 *x509 = X509_new();
     EVP_PKEY *key = EVP_EC_gen("P-256");
     must(x509 && key, "make a key");

@@ -110,7 +110,7 @@ static int connect_to(int number)
     const struct sockaddr_in address = {.sin_family = AF_INET,
                                         .sin_port = htons((uint16_t)number),
                                         .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0) die("no socket");
     if (connect(fd, (const struct sockaddr *)&address, sizeof address) == 0) return fd;
     close(fd); /* nobody listens there any more: turned away before the first byte */
@@ -125,7 +125,7 @@ static size_t record_hello(const siege *s, unsigned char *room, size_t cap)
     dw_stream stream = {.fd = ends[0]};
     if (dw_tls_cover(&stream, s->right, INT64_MAX) != DW_OK) die("no memory");
     dw_tls_shake(&stream);
-    const ssize_t n = recv(ends[1], room, cap, 0);
+    ssize_t n = recv(ends[1], room, cap, 0);
     dw_stream_close(&stream);
     close(ends[1]);
     return n > 0 ? (size_t)n : 0;
@@ -140,7 +140,7 @@ static int shake_raw(int fd, SSL_CTX *context)
     SSL *ssl = SSL_new(context);
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof wait);
     SSL_set_fd(ssl, fd);
-    const int is_past = SSL_connect(ssl) == 1 && SSL_read(ssl, &byte, 1) == 1;
+    int is_past = SSL_connect(ssl) == 1 && SSL_read(ssl, &byte, 1) == 1;
     SSL_free(ssl);
     return is_past;
 }
@@ -167,7 +167,7 @@ static int is_welcomed(int fd, int wait_ms)
     unsigned char room[4096];
     struct pollfd wait = {.fd = fd, .events = POLLIN};
     while (poll(&wait, 1, wait_ms) > 0) {
-        const ssize_t n = recv(fd, room, sizeof room, 0);
+        ssize_t n = recv(fd, room, sizeof room, 0);
         if (n <= 0) return 0;
         if (n >= 8 && memcmp(room, "DWTCP\n", 6) == 0)
             return 1; /* a listener that takes plaintext */
@@ -230,7 +230,7 @@ static void *besiege(void *context)
 {
     siege *s = context;
     for (int i; (i = atomic_fetch_add(s->next, 1)) < s->attempts;) {
-        const int kind = i % KINDS, fd = connect_to(s->ports[i / KINDS % 2]);
+        int kind = i % KINDS, fd = connect_to(s->ports[i / KINDS % 2]);
         if (fd < 0) continue;
         atomic_fetch_add(&s->by_kind[kind], 1);
         if (attempt(s, kind, fd)) {
@@ -276,8 +276,8 @@ static void *receive_on(void *context)
         if (dw_link_recv(t->to, TAG, PATIENCE_MS, &data, &len) != DW_OK) die(dw_link_why(t->to));
         uint64_t number = n;
         if (len == MESSAGE_BYTES) memcpy(&number, data, sizeof number);
-        const int is_good = len == MESSAGE_BYTES && number == n &&
-                            ((unsigned char *)data)[MESSAGE_BYTES - 1] == (n & 255);
+        int is_good = len == MESSAGE_BYTES && number == n &&
+                      ((unsigned char *)data)[MESSAGE_BYTES - 1] == (n & 255);
         dw_link_release(t->to, data);
         if (len == 0) return NULL;
         if (!is_good) die("the honest link lost or changed a message");
@@ -369,8 +369,8 @@ static void run_siege(siege besiegers[BESIEGERS], int attempts, uint64_t seed, c
 
 int main(int argc, char **argv)
 {
-    const int attempts = argc > 1 ? atoi(argv[1]) : 120;
-    const uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 10) : (uint64_t)time(NULL);
+    int attempts = argc > 1 ? atoi(argv[1]) : 120;
+    uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 10) : (uint64_t)time(NULL);
     port waiting = {.number = 0}, honest = {.number = 0};
     traffic t = {.from = NULL};
     siege besiegers[BESIEGERS];
@@ -380,16 +380,16 @@ int main(int argc, char **argv)
     start_listening(&waiting, "tcp://127.0.0.1:0");
     open_honest(&honest, &t);
     usleep(attempts > 1000 ? 2000000 : 50000);
-    const uint64_t before = atomic_load(&t.received);
-    const int64_t begin = dw_link_now_ns();
+    uint64_t before = atomic_load(&t.received);
+    int64_t begin = dw_link_now_ns();
     usleep(attempts > 1000 ? 5000000 : 50000);
-    const double in_peace = per_second(&t, before, begin);
-    const uint64_t first = atomic_load(&t.received);
-    const int64_t start = dw_link_now_ns();
+    double in_peace = per_second(&t, before, begin);
+    uint64_t first = atomic_load(&t.received);
+    int64_t start = dw_link_now_ns();
     const int ports[2] = {atomic_load(&waiting.number), atomic_load(&honest.number)};
     run_siege(besiegers, attempts, seed, ports, counts);
-    const double under_siege = per_second(&t, first, start),
-                 seconds = (double)(dw_link_now_ns() - start) * 1e-9;
+    double under_siege = per_second(&t, first, start),
+           seconds = (double)(dw_link_now_ns() - start) * 1e-9;
     atomic_store(&t.stop, 1);
     pthread_join(t.sender, NULL);
     pthread_join(t.receiver, NULL);

@@ -62,7 +62,7 @@ static void hides_what_it_carries(void **state)
     (void)state;
     tls_pair pair = {0};
     meet_by_key(&pair);
-    const size_t before = pair.end[0].said_len;
+    size_t before = pair.end[0].said_len;
     char secret[64] = "the weights of the first layer are these, and nobody's affair";
     for (int i = 0; i < 2; i++) {
         const struct iovec part = {secret, sizeof secret};
@@ -70,7 +70,7 @@ static void hides_what_it_carries(void **state)
         tls_pair_carry(&pair);
     }
     const unsigned char *wire = pair.end[0].said + before;
-    const size_t record = 5 + sizeof secret + 1 + 16;
+    size_t record = 5 + sizeof secret + 1 + 16;
     assert_int_equal(pair.end[0].said_len - before, 2 * record);
     assert_null(memmem(wire, 2 * record, secret, 8));
     assert_memory_not_equal(wire + 5, wire + record + 5, record - 5);
@@ -444,13 +444,13 @@ static void reads_identities_and_nothing_else(void **state)
                  {"dw1 a,b c", 9, 0}};
     char client[DW_TLS_NAME_BYTES], server[DW_TLS_NAME_BYTES], longest[200];
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const int read = dw_tls_identity_read((const unsigned char *)cases[i].text, cases[i].len,
-                                              client, server);
+        int read = dw_tls_identity_read((const unsigned char *)cases[i].text, cases[i].len, client,
+                                        server);
         if ((read == 0) != cases[i].is_good)
             fail_msg("'%s' (%zu bytes): %d", cases[i].text, cases[i].len, read);
     }
     for (int extra = 0; extra < 2; extra++) { /* names of 63 bytes, and one more */
-        const int len = snprintf(longest, sizeof longest, "dw1 %0*d %063d", 63 + extra, 1, 2);
+        int len = snprintf(longest, sizeof longest, "dw1 %0*d %063d", 63 + extra, 1, 2);
         assert_int_equal(
             dw_tls_identity_read((const unsigned char *)longest, (size_t)len, client, server),
             extra ? -1 : 0);
@@ -465,7 +465,7 @@ static void expect(const dw_tls_options *options, dw_link_role role, dw_status s
 {
     dw_tls_context *context;
     dw_why why = {.text = ""};
-    const dw_status got = dw_tls_context_create(&context, options, role, &why);
+    dw_status got = dw_tls_context_create(&context, options, role, &why);
     if (got != status || !strstr(why.text, word))
         fail_msg("%d '%s', not %d '%s'", got, why.text, status, word);
     assert_null(context);
@@ -511,7 +511,7 @@ static void reads_a_key_file_that_is_nobody_elses(void **state)
     char folder[TEST_FOLDER_BYTES], path[TEST_FOLDER_BYTES + 8];
     assert_int_equal(test_folder(folder, "key"), 0);
     snprintf(path, sizeof path, "%s/key", folder);
-    const int fd = open(path, O_WRONLY | O_CREAT | O_EXCL, 0600);
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL, 0600);
     assert_true(fd >= 0);
     dw_tls_options options = {.struct_size = sizeof options,
                               .own_name = "rank/1",

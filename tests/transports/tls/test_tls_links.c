@@ -30,7 +30,7 @@ static void both_ends_know_who_the_other_is(void **state)
     assert_string_equal(dw_link_peer_name(pair.link[1]), "rank/0");
     assert_true(pair.link[0]->session != 0);
     assert_true(pair.link[0]->session == pair.link[1]->session);
-    const uint64_t session = pair.link[0]->session;
+    uint64_t session = pair.link[0]->session;
     suite_close(&pair);
     suite_prepare(&pair, &backend);
     suite_open(&pair);
@@ -188,7 +188,7 @@ static void goes_nowhere_without_tls(void **state)
             .struct_size = sizeof options, .role = cases[i].role, .open_timeout_ms = 50};
         dw_link *link;
         dw_why why = {.text = ""};
-        const dw_status status = dw_link_open(&link, cases[i].uri, &options, &why);
+        dw_status status = dw_link_open(&link, cases[i].uri, &options, &why);
         if (status != cases[i].status) fail_msg("%s: %d '%s'", cases[i].uri, status, why.text);
         if (status != DW_ERR_AUTH) continue;
         if (!strstr(why.text, "insecure_plaintext") || !strstr(why.text, "--group-key") ||
@@ -243,10 +243,10 @@ static void an_envelope_belongs_to_its_session(void **state)
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         _Alignas(16) unsigned char message[DW_ENVELOPE_BYTES + 200] = {0};
         dw_envelope envelope;
-        const int is_frame = kinds[i] == DW_ENVELOPE_FRAME || kinds[i] == DW_ENVELOPE_RESENT;
+        int is_frame = kinds[i] == DW_ENVELOPE_FRAME || kinds[i] == DW_ENVELOPE_RESENT;
         for (size_t len = 0; len <= 200; len += 40) {
-            const size_t whole = DW_ENVELOPE_BYTES + len,
-                         checked = is_frame && len > 80 ? DW_ENVELOPE_BYTES + 80 : whole;
+            size_t whole = DW_ENVELOPE_BYTES + len,
+                   checked = is_frame && len > 80 ? DW_ENVELOPE_BYTES + 80 : whole;
             dw_envelope_seal(message, 5, kinds[i], DW_OK, 3, len);
             assert_true(dw_envelope_read(message, whole, 5, &envelope));
             assert_false(dw_envelope_read(message, whole, 7, &envelope));

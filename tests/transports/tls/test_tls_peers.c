@@ -163,7 +163,7 @@ static void refuse_own(dw_tls_options options, dw_status status, const char *wor
 {
     dw_tls_context *context;
     dw_why why = {.text = ""};
-    const dw_status got = dw_tls_context_create(&context, &options, DW_LINK_CONNECT, &why);
+    dw_status got = dw_tls_context_create(&context, &options, DW_LINK_CONNECT, &why);
     if (got != status || !strstr(why.text, word))
         fail_msg("%d '%s', not %d '%s'", got, why.text, status, word);
 }
@@ -261,7 +261,7 @@ static void expect_raw(int own, const dw_tls_options *options, SSL_CTX *context,
     tls_pair pair = {0};
     int gets_through;
     tls_pair_make(&pair, own == LISTENER ? options : NULL, own == CONNECTOR ? options : NULL);
-    const dw_status status = meet_raw(&pair, own, context, &gets_through);
+    dw_status status = meet_raw(&pair, own, context, &gets_through);
     if (status != DW_ERR_AUTH || !strstr(pair.end[own].stream.text, word))
         fail_msg("%d '%s', not '%s'", status, pair.end[own].stream.text, word);
     if (own == LISTENER) assert_false(gets_through);
@@ -309,7 +309,7 @@ static dw_status status_after(const dw_tls_options *options, const void *bytes, 
     tls_pair_make(&pair, options, NULL);
     tls_pair_say(&pair, CONNECTOR, bytes, len);
     tls_pair_shake(&pair);
-    const dw_status status = pair.end[LISTENER].status;
+    dw_status status = pair.end[LISTENER].status;
     snprintf(text, cap, "%s", pair.end[LISTENER].stream.text);
     tls_pair_free(&pair);
     return status;
@@ -380,7 +380,7 @@ static void waits_for_nobody_past_the_deadline(void **state)
         tls_pair pair = {0};
         tls_pair_make(&pair, &options, NULL);
         dw_tls *tls = pair.end[LISTENER].stream.inside;
-        const int64_t begin = dw_link_now_ns();
+        int64_t begin = dw_link_now_ns();
         tls->deadline_ns = begin + (int64_t)30 * DW_NS_PER_MS;
         dw_status status = DW_PENDING;
         static const unsigned char drip[] = {22, 3, 1, 16, 0, 1, 0, 15, 252};
@@ -429,7 +429,7 @@ static void roles_are_not_interchangeable(void **state)
         unsigned char said[2000];
         dialling.end[CONNECTOR].status = dw_tls_shake(&dialling.end[CONNECTOR].stream);
         if (dialling.end[CONNECTOR].status != DW_PENDING) break;
-        const ssize_t n = recv(dialling.end[CONNECTOR].wire, said, sizeof said, 0);
+        ssize_t n = recv(dialling.end[CONNECTOR].wire, said, sizeof said, 0);
         if (n > 0)
             assert_int_equal(send(dialling.end[CONNECTOR].wire, said, (size_t)n, MSG_NOSIGNAL), n);
     }

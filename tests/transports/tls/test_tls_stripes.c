@@ -51,11 +51,11 @@ static void cuts_are_healed(void **state)
     unsigned char random[40];
     assert_int_equal(getrandom(random, sizeof random, 0), sizeof random);
     open_pair(&pair);
-    const uint64_t session = pair.link[0]->session;
+    uint64_t session = pair.link[0]->session;
     unsigned char first[DW_TLS_SESSION_BYTES];
     memcpy(first, end_of(&pair, 0)->tls_session, sizeof first);
     for (size_t i = 0; i < sizeof random; i++) {
-        const int n = proxy_count(pair.proxy);
+        int n = proxy_count(pair.proxy);
         suite_send(pair.link[0], MY_TAG, i, 900000);
         proxy_cut(pair.proxy, random[i] % 5 == 0 ? PROXY_ALL : n - 1 - random[i] % (n < 6 ? n : 6),
                   random[i] >> 7);

@@ -44,7 +44,7 @@ void tls_pair_make(tls_pair *pair, const dw_tls_options *listener, const dw_tls_
         }
         if (!options[i]) continue;
         const dw_link_role role = i == LISTENER ? DW_LINK_LISTEN : DW_LINK_CONNECT;
-        const dw_status made = dw_tls_context_create(&end->context, options[i], role, &end->why);
+        dw_status made = dw_tls_context_create(&end->context, options[i], role, &end->why);
         if (made != DW_OK) fail_msg("%d: %s", made, end->why.text);
         assert_int_equal(dw_tls_cover(&end->stream, end->context,
                                       dw_link_now_ns() + (int64_t)60000 * DW_NS_PER_MS),
@@ -70,7 +70,7 @@ size_t tls_pair_carry(tls_pair *pair)
         tls_end *from = &pair->end[i], *to = &pair->end[1 - i];
         unsigned char room[4096];
         size_t cap = pair->at_most && pair->at_most < sizeof room ? pair->at_most : sizeof room;
-        const ssize_t can = recv(from->wire, room, cap, MSG_PEEK);
+        ssize_t can = recv(from->wire, room, cap, MSG_PEEK);
         if (can == 0 && !from->is_gone) {
             shutdown(to->wire, SHUT_WR);
             from->is_gone = 1;
@@ -79,7 +79,7 @@ size_t tls_pair_carry(tls_pair *pair)
         for (size_t at = from->said_len; i == LISTENER && at < from->said_len + (size_t)can; at++) {
             if (pair->flip_at && at + 1 == pair->flip_at) room[at - from->said_len] ^= 1;
         }
-        const ssize_t took = send(to->wire, room, (size_t)can, MSG_NOSIGNAL);
+        ssize_t took = send(to->wire, room, (size_t)can, MSG_NOSIGNAL);
         if (took < 0 && errno == EPIPE) { /* nobody hears it: lost */
             recv(from->wire, room, (size_t)can, 0);
             continue;
@@ -145,18 +145,18 @@ void tls_pair_move(tls_pair *pair, int from, size_t len, uint64_t pattern)
     assert_true(data && room);
     for (size_t i = 0; i < len; i++) data[i] = pattern_byte(pattern, i);
     for (int idle = 0; got < len;) {
-        const size_t before = sent + got;
+        size_t before = sent + got;
         if (sent < len) {
             /* Two parts, cut anywhere. */
-            const size_t cut = (sent * 7 + pattern) % (len - sent + 1);
+            size_t cut = (sent * 7 + pattern) % (len - sent + 1);
             const struct iovec parts[2] = {{data + sent, cut},
                                            {data + sent + cut, len - sent - cut}};
             const ptrdiff_t n = dw_stream_write(&pair->end[from].stream, parts, 2);
             if (n < 0) fail_msg("writing: %td '%s'", n, pair->end[from].stream.text);
             sent += (size_t)n;
         }
-        const size_t carried = tls_pair_carry(pair);
-        const size_t room_now = 1 + (pattern * 3 + got) % (len - got);
+        size_t carried = tls_pair_carry(pair);
+        size_t room_now = 1 + (pattern * 3 + got) % (len - got);
         const ptrdiff_t n = dw_stream_read(&pair->end[1 - from].stream, room + got, room_now);
         if (n < 0) fail_msg("reading: %td '%s'", n, pair->end[1 - from].stream.text);
         got += (size_t)n;
