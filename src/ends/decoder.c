@@ -70,9 +70,9 @@ const char *dw_decoder_why(const dw_decoder *decoder)
     return decoder ? decoder->end.why.text : "";
 }
 
-/* Of one key: a change where the decoder holds what changes can start from, else x itself. Whatever
- * the encoder does instead, it can make as short as this: a stateless entry as short as a
- * change. */
+/* Expects a change of every key whose prev the decoder holds, and x itself of the others. An
+ * encoder that does something else can still make its frame as short: a stateless entry takes no
+ * more than a change. */
 dw_status dw_decoder_expect(dw_decoder *decoder, const dw_key *keys, const dw_tensor *shape,
                             size_t *len)
 {

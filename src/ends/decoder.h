@@ -31,7 +31,8 @@
 #include "wire/frame.h"
 #include "wire/reply.h"
 
-/* Incarnations that were replaced: a late frame of theirs must not bring old state back. */
+/* So many incarnations that were replaced are remembered: a late frame of one of them must not
+ * bring old state back. */
 enum { DW_RETIRED = 16 };
 
 /* One entry of a frame that arrives. */
@@ -39,7 +40,7 @@ typedef struct dw_incoming {
     dw_entry entry;
     dw_held *held;
     bool added;    /* the key is new: gone again if the frame is rejected */
-    bool gives_up; /* what is held is rotten: gone if the frame is rejected */
+    bool gives_up; /* the copy held is damaged: dropped if the frame is rejected */
     dw_copy fresh;
     dw_decode_job job;
 } dw_incoming;
@@ -56,22 +57,22 @@ struct dw_decode_ticket {
     uint64_t parameters; /* H of the parameter block */
     dw_dtype prev;       /* by the frame's parameters; 0: none, or they cannot be read */
     const dw_plans *plans;
-    dw_plans own; /* where the engine is still at work when others are planned */
+    dw_plans own; /* a copy, for engines that still work when other frames are planned */
     dw_tensor y;
     bool adds;
     float factor;
     dw_incoming *in;
     uint32_t n_planned; /* planned entries are [0, n_planned) */
-    uint64_t growth;    /* of what its keys take of the quota */
-    uint8_t *head;      /* a copy, which nobody else writes: frames of a device */
+    uint64_t growth;    /* bytes that its keys will take of the quota beyond what they take now */
+    uint8_t *head;      /* frames of a device: a copy that nobody else can write to */
     const dw_decode_job **jobs;
     dw_chunk_result *results;
     uint64_t head_cap, in_cap, jobs_cap, results_cap;
     dw_launch *launch;
-    uint32_t first;  /* of the launch's jobs, the first of this frame */
-    uint64_t number; /* in the order of the calls */
-    bool captured;   /* it stays when its frame is finished */
-    bool flying;
+    uint32_t first;    /* of the launch's jobs, the first of this frame */
+    uint64_t number;   /* in the order of the calls */
+    bool captured;     /* by a stream: the ticket stays when its frame is finished */
+    bool flying;       /* submitted, and neither finished nor cancelled */
     dw_status refusal; /* not 0: the frame was refused before it was submitted */
     dw_why why;
 };
@@ -100,8 +101,8 @@ dw_status dw_arrival_admit(dw_decode_ticket *t);
 dw_decode_job dw_arrival_job(const dw_decode_ticket *t, uint32_t i);
 void dw_arrival_give_up(dw_decode_ticket *t);
 
-/* What is held of a key that the frame tells to forget, NULL where the telling is too old for
- * it. */
+/* What is held of the i-th key that the frame announces as forgotten; NULL where nothing is, or
+ * where it is newer than the frame. */
 dw_held *dw_arrival_to_forget(const dw_decode_ticket *t, uint32_t i);
 
 /* decoder_ticket.c; see encoder.h. What is wrong with the frame becomes t->refusal; other errors

@@ -31,7 +31,8 @@ static dw_status check_reply(dw_decoder *decoder, uint32_t n, const void *reply,
     return DW_ERR_NO_ROOM;
 }
 
-/* What became of a frame whose results are there, or that was refused before. */
+/* Judges and commits a frame whose results are there; one that was refused before has its status.
+ */
 static dw_status receive(dw_decode_ticket *t)
 {
     dw_decoder *decoder = t->decoder;
@@ -64,8 +65,8 @@ static dw_status finish(dw_decode_ticket *t, void *reply, size_t reply_cap, size
     return status;
 }
 
-/* Submits a booked frame to an engine that is done at once. What the call itself cannot do, as
- * finding memory, is the frame's status as well: it is not taken. */
+/* Books a frame and submits it to an engine that is done when it returns. An error of the call
+ * itself, as lack of memory, becomes the status of the frame, which is not taken then. */
 static void run(dw_decode_ticket *t, uint64_t len)
 {
     dw_decoder *decoder = t->decoder;

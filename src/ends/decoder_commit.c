@@ -74,8 +74,8 @@ static void begin_life(dw_decoder *decoder, uint64_t incarnation)
     dw_predictor_remove_lives_but(&decoder->end.predictor, incarnation);
 }
 
-/* A later frame, which was finished while this one was in flight, told to forget: what this one
- * brings goes at once, as it would have if they had come in their order. */
+/* A later frame, finished while this one was in flight, announced that the key is forgotten: what
+ * this frame brings is dropped at once, as it would be had both been finished in their order. */
 static bool is_too_late(const dw_decode_ticket *t, const dw_incoming *p)
 {
     bool holds = p->held->now.data && p->held->incarnation == t->header.incarnation;

@@ -59,7 +59,7 @@ size_t dw_decoder_write_reply(dw_decode_ticket *t, bool rejected, uint8_t *reply
         info.accepted = info.accepted && out.held && out.chain == chain;
         dw_reply_put_entry(reply, info.n++, &out);
     }
-    if (info.n == 0) info.accepted = !rejected; /* it only told of forgotten keys */
+    if (info.n == 0) info.accepted = !rejected; /* it only announced forgotten keys */
     dw_reply_seal(reply, &info);
     decoder->end.counters.acks += info.accepted != 0;
     decoder->end.counters.nacks += !info.accepted;

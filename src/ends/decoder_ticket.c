@@ -56,8 +56,8 @@ void dw_decode_ticket_give(dw_decode_ticket *t)
     decoder->spare_tickets = t;
 }
 
-/* A frame of another life ends all that earlier lives left: not while one of these is on its
- * way. */
+/* Whether a frame of another incarnation is in flight. A frame of a new incarnation drops all that
+ * the earlier ones left, which a frame in flight may still read. */
 static bool meets_another_life(const dw_decode_ticket *t)
 {
     for (const dw_decode_ticket *other = t->decoder->tickets; other; other = other->next)
@@ -65,7 +65,7 @@ static bool meets_another_life(const dw_decode_ticket *t)
     return false;
 }
 
-/* What only a device asks. */
+/* What a device cannot do: forms without kernels, and stateless entries that go nowhere. */
 static dw_status check_entries(dw_decode_ticket *t)
 {
     dw_decoder *decoder = t->decoder;
@@ -102,7 +102,8 @@ static dw_status prepare_jobs(dw_decode_ticket *t)
     return DW_OK;
 }
 
-/* What frames that come meanwhile must know of this one. */
+/* Marks what other frames that arrive before this one is finished must leave alone: its keys, and
+ * its bytes of the quota. */
 static void fly(dw_decode_ticket *t)
 {
     dw_decoder *decoder = t->decoder;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * encoder.c - the encoder as an object: made, ended, asked, told to forget. */
+ * encoder.c - the encoder as an object: made, ended and asked; forgets keys. */
 #include "ends/encoder.h"
 
 #include <string.h>

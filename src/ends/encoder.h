@@ -5,7 +5,7 @@
  * places), submit (the engine computes), seal (digests into the tables), commit (cannot fail).
  *
  * | file              | its one thing                                                         |
- * | encoder.c         | the object: made, ended, asked, told to forget                        |
+ * | encoder.c         | the object: made, ended, asked; forgets keys                          |
  * | encoder_plan.c    | what a frame will carry and where: all that can fail                  |
  * | encoder_ticket.c  | a frame on its way: booked, submitted, given up; room for many        |
  * | encoder_commit.c  | a frame that is done: sealed, and what it says becomes what is held   |
@@ -40,49 +40,49 @@ typedef struct dw_outgoing {
     bool revived; /* the key was among the forgotten */
 } dw_outgoing;
 
-/* A forgotten key that a frame tells of, and the frame that told it before. */
-typedef struct dw_told {
+/* A forgotten key that a frame announces, and the last frame that announced it before; 0: none. */
+typedef struct dw_announcement {
     dw_key key;
     uint64_t before;
-} dw_told;
+} dw_announcement;
 
 /* A frame on its way: an encode ticket. Arrays are kept from frame to frame. */
 struct dw_encode_ticket {
     dw_encode_ticket *next;
     dw_encoder *encoder;
     const dw_plans *plans;
-    dw_plans own; /* where the engine is still at work when others are planned */
+    dw_plans own; /* a copy, for engines that still work when other frames are planned */
     dw_header header;
     const dw_key *keys; /* while it is booked; NULL: none are needed */
     dw_tensor x;        /* data NULL: prev itself is sent */
     bool has_x, is_stateless;
     bool is_whole;           /* the engine completes the head in the frame */
-    uint64_t room;           /* that the frame may take */
-    uint32_t most_forgotten; /* that it may tell of */
+    uint64_t room;           /* bytes that the frame may take */
+    uint32_t most_forgotten; /* keys that it may announce */
     uint8_t *frame;
-    dw_outgoing *out;
-    dw_told *told;
+    dw_outgoing *out; /* n entries */
+    dw_announcement *announced;
     const dw_encode_job **jobs;
     /* What the decoder will compute, for whoever asks for the reconstruction. */
     dw_decode_job *again;
     const dw_decode_job **again_jobs;
     dw_chunk_result *results;
     uint8_t *draft; /* of a head that the engine completes */
-    dw_head *heads; /* of all frames of a launch */
-    uint64_t out_cap, told_cap, jobs_cap, again_cap, again_jobs_cap, results_cap;
+    dw_head *heads; /* of all frames of a launch; used in its first ticket only */
+    uint64_t out_cap, announced_cap, jobs_cap, again_cap, again_jobs_cap, results_cap;
     uint64_t draft_cap, heads_cap;
-    uint64_t growth; /* of what its keys take of the quota */
+    uint64_t growth; /* bytes that its keys will take of the quota beyond what they take now */
     dw_sums sums;
     dw_launch *launch;
     uint32_t first; /* of the launch's jobs, the first of this frame */
-    bool captured;  /* it stays when its frame is finished */
-    bool flying;
+    bool captured;  /* by a stream: the ticket stays when its frame is finished */
+    bool flying;    /* submitted, and neither finished nor cancelled */
 };
 
 struct dw_encoder {
     dw_end end;
     uint64_t sequence, calls;
-    bool is_whole; /* of frames from now on: see dw_encoder_whole_frames */
+    bool is_whole; /* what later frames are: see dw_encoder_whole_frames */
     /* Returned to the caller, unfinished; to be reused. */
     dw_encode_ticket *tickets, *spare_tickets;
 };
@@ -92,22 +92,23 @@ static inline dw_status dw_encoder_fail(dw_encoder *encoder, dw_status status, c
     return dw_end_fail(&encoder->end, status, sentence);
 }
 
-/* encoder.c. A new name, under which nothing is held yet: for the decoder every key begins anew,
- * and what it held of the old name goes. */
+/* encoder.c. Takes a new incarnation, under which the decoder holds nothing: every key starts with
+ * x itself again, and the decoder drops what it held of the old incarnation. */
 void dw_encoder_begin_life(dw_encoder *encoder);
 
 /* encoder_plan.c, in this order. plan: finds the keys and takes slots for their next prev; fails
  * with everything as it was. plan_sync: the same for frames of prev itself. unplan: gives back what
- * plan took, for samples [0, n). lay_out: places the payloads. job: of sample i. */
+ * plan took, for samples [0, n). lay_out: gives every payload its place in the frame. job: what the
+ * engine is to do for sample i. */
 dw_status dw_ticket_plan(dw_encode_ticket *t);
 dw_status dw_ticket_plan_sync(dw_encode_ticket *t);
 void dw_ticket_unplan(dw_encode_ticket *t, uint32_t n);
 dw_status dw_ticket_lay_out(dw_encode_ticket *t);
 dw_encode_job dw_ticket_job(const dw_encode_ticket *t, uint32_t i);
 
-/* The next forgotten key at or behind `from` that this frame is to tell of: not one that a frame
- * carries, nor one told lately. */
-dw_held *dw_ticket_next_to_tell(const dw_encode_ticket *t, dw_held *from);
+/* The next forgotten key at or behind `from` that this frame is to announce: none that a frame
+ * carries, and none that was announced lately. */
+dw_held *dw_ticket_next_to_announce(const dw_encode_ticket *t, dw_held *from);
 
 /* encoder_ticket.c. take: one of the spare ones, or a new one; NULL: no memory. book: plans a frame
  * and takes its number; an error leaves all as it was. drop: as if it had never been booked. fly:
@@ -120,8 +121,8 @@ void dw_ticket_fly(dw_encode_ticket *t);
 void dw_ticket_close(dw_encode_ticket *t);
 dw_status dw_ticket_submit(dw_encode_ticket **tickets, size_t count, void *stream);
 void dw_encoder_end_tickets(dw_encoder *encoder);
-/* The i-th key that the frame tells of, where nothing has become of it since. */
-dw_held *dw_ticket_still_told(const dw_encode_ticket *t, uint32_t i);
+/* The i-th key that the frame announces; NULL where it is held again, or was announced again. */
+dw_held *dw_ticket_still_announced(const dw_encode_ticket *t, uint32_t i);
 
 /* encoder_commit.c. draft: of a frame that is booked, for an engine that completes it. seal and
  * commit: with the results known. */

@@ -20,7 +20,7 @@ static dw_status check_tensor(dw_encoder *encoder, const dw_tensor *x)
     return DW_OK;
 }
 
-/* As if the frame had never been asked for. */
+/* Drops a frame that was booked, and gives its number back. */
 static void take_back(dw_encode_ticket *t)
 {
     dw_ticket_drop(t);
@@ -43,7 +43,8 @@ static dw_status run(dw_encode_ticket *t)
     return DW_OK;
 }
 
-/* The tensor that the decoder will make of the frame, from the frame and the new prev. */
+/* Prepares the jobs that make in y what the decoder will make of the frame: from its payloads and
+ * the new prev, by the decoder's own code. */
 static dw_status prepare_reconstruction(dw_encode_ticket *t, const dw_tensor *y)
 {
     dw_encoder *encoder = t->encoder;
@@ -231,7 +232,7 @@ static dw_status book_item(dw_encode_item *item)
     return status;
 }
 
-/* The last one first, so that the numbers of frames go back as they came. */
+/* Drops the last frame first: their numbers are given back in the reverse order. */
 static void drop_items(dw_encode_item *items, size_t count)
 {
     for (size_t i = count; i-- > 0;) {

@@ -5,7 +5,7 @@
 #include "base/tensor.h"
 #include "ends/encoder.h"
 
-/* As many keys as a frame on a device tells of: see most_forgotten. */
+/* The most forgotten keys that a frame on a device announces: see most_forgotten. */
 uint64_t dw_ticket_head_most(const dw_encode_ticket *t)
 {
     uint64_t bytes;
@@ -27,7 +27,7 @@ dw_head dw_ticket_draft(dw_encode_ticket *t)
         dw_frame_put_entry(t->draft, header, i, &entry);
     }
     for (uint32_t i = 0; i < header->n_forgotten; i++)
-        dw_frame_put_forgotten(t->draft, header, i, t->told[i].key);
+        dw_frame_put_forgotten(t->draft, header, i, t->announced[i].key);
     dw_frame_seal(t->draft, header);
     return (dw_head){.draft = t->draft,
                      .bytes = end,
@@ -63,7 +63,7 @@ void dw_ticket_seal(dw_encode_ticket *t, uint8_t *head)
         seal_entry(t, i, head);
     }
     for (uint32_t i = 0; i < t->header.n_forgotten; i++)
-        dw_frame_put_forgotten(head, &t->header, i, t->told[i].key);
+        dw_frame_put_forgotten(head, &t->header, i, t->announced[i].key);
     dw_frame_seal(head, &t->header);
 }
 
@@ -121,14 +121,14 @@ static void learn_what_was_heard(dw_encode_ticket *t)
             dw_encoder_learn(t->encoder, &t->out[i].heard, t->out[i].heard_accepted);
 }
 
-/* Keys that the frame tells to forget are answered for by its reply, or gone where there are
- * none. */
+/* The keys that the frame announces as forgotten are dropped when its reply comes; at once, where
+ * the decoder sends no replies. */
 void dw_ticket_commit(dw_encode_ticket *t)
 {
     dw_predictor *predictor = &t->encoder->end.predictor;
     dw_ticket_close(t);
     for (uint32_t i = 0; i < t->header.n_forgotten && !t->plans->params.wants_reply; i++) {
-        dw_held *held = dw_ticket_still_told(t, i);
+        dw_held *held = dw_ticket_still_announced(t, i);
         if (held) dw_predictor_remove(predictor, held);
     }
     for (uint32_t i = 0; i < t->header.n; i++) commit_entry(t, &t->out[i]);

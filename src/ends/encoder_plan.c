@@ -137,13 +137,15 @@ dw_status dw_ticket_plan_sync(dw_encode_ticket *t)
     return DW_OK;
 }
 
-/* A telling whose frame was not answered for so many frames is taken for lost. */
-enum { TELL_AGAIN_AFTER = 32 };
+/* Where a frame that announced a forgotten key was not answered while so many others were made, it
+ * is taken for lost, and the key is announced again. */
+enum { ANNOUNCE_AGAIN_AFTER = 32 };
 
-dw_held *dw_ticket_next_to_tell(const dw_encode_ticket *t, dw_held *from)
+dw_held *dw_ticket_next_to_announce(const dw_encode_ticket *t, dw_held *from)
 {
     for (; from; from = from->newer) {
-        bool lately = from->told && t->header.sequence - from->told < TELL_AGAIN_AFTER;
+        bool lately =
+            from->announced && t->header.sequence - from->announced < ANNOUNCE_AGAIN_AFTER;
         if (from->mark != t->encoder->calls && !from->busy && !lately) return from;
     }
     return NULL;
@@ -198,11 +200,11 @@ dw_status dw_ticket_lay_out(dw_encode_ticket *t)
         return dw_encoder_fail(encoder, DW_ERR_LIMIT, NULL);
     if (total > t->room) shorten(t, end, &payload);
     if (end + payload > t->room) return too_long(encoder, end + payload, t->room);
-    dw_held *tell = t->plans->params.keeps_prev
-                        ? dw_ticket_next_to_tell(t, encoder->end.predictor.oldest_forgotten)
-                        : NULL;
-    for (; tell && header->n_forgotten < t->most_forgotten;
-         tell = dw_ticket_next_to_tell(t, tell->newer)) {
+    dw_held *forgotten = NULL;
+    if (t->plans->params.keeps_prev)
+        forgotten = dw_ticket_next_to_announce(t, encoder->end.predictor.oldest_forgotten);
+    for (; forgotten && header->n_forgotten < t->most_forgotten;
+         forgotten = dw_ticket_next_to_announce(t, forgotten->newer)) {
         if (!dw_frame_table_end(header->n_parameters, header->n, header->n_forgotten + 1, &end) ||
             end + payload > t->room)
             break;

@@ -22,13 +22,14 @@ static void hear(dw_encoder *encoder, const dw_reply_entry *entry, bool accepted
     }
 }
 
-/* The frame `sequence` was taken, and with it what it told. */
-static void stop_telling(dw_encoder *encoder, uint64_t sequence)
+/* The decoder has taken frame `sequence`, so it has dropped the keys that this frame announced as
+ * forgotten. */
+static void drop_announced(dw_encoder *encoder, uint64_t sequence)
 {
-    for (dw_held *held = encoder->end.predictor.oldest_forgotten, *next; held && held->told;
+    for (dw_held *held = encoder->end.predictor.oldest_forgotten, *next; held && held->announced;
          held = next) {
         next = held->newer;
-        if (held->told == sequence) dw_predictor_remove(&encoder->end.predictor, held);
+        if (held->announced == sequence) dw_predictor_remove(&encoder->end.predictor, held);
     }
 }
 
@@ -72,7 +73,7 @@ dw_status dw_encoder_feedback(dw_encoder *encoder, const void *reply, size_t rep
         dw_encoder_begin_life(encoder);
         return DW_OK;
     }
-    if (info.accepted) stop_telling(encoder, info.sequence);
+    if (info.accepted) drop_announced(encoder, info.sequence);
     for (uint32_t i = 0; i < info.n; i++) {
         dw_reply_entry entry;
         dw_reply_get_entry(reply, i, &entry);

@@ -13,7 +13,7 @@ static void free_tickets(dw_encoder *encoder, dw_encode_ticket *t)
         next = t->next;
         if (t->launch) encoder->end.engine.close(t->launch);
         dw_mem_release(allocator, t->out, t->out_cap * sizeof *t->out);
-        dw_mem_release(allocator, t->told, t->told_cap * sizeof *t->told);
+        dw_mem_release(allocator, t->announced, t->announced_cap * sizeof *t->announced);
         dw_mem_release(allocator, t->jobs, t->jobs_cap * sizeof *t->jobs);
         dw_mem_release(allocator, t->again, t->again_cap * sizeof *t->again);
         dw_mem_release(allocator, t->again_jobs, t->again_jobs_cap * sizeof *t->again_jobs);
@@ -75,7 +75,8 @@ static dw_status prepare_jobs(dw_encode_ticket *t)
     if (!prepare_draft(t) ||
         !dw_end_grow(&encoder->end, &t->jobs, &t->jobs_cap, n, sizeof *t->jobs) ||
         !dw_end_grow(&encoder->end, &t->results, &t->results_cap, n, sizeof *t->results) ||
-        !dw_end_grow(&encoder->end, &t->told, &t->told_cap, t->header.n_forgotten, sizeof *t->told))
+        !dw_end_grow(&encoder->end, &t->announced, &t->announced_cap, t->header.n_forgotten,
+                     sizeof *t->announced))
         return dw_encoder_fail(encoder, DW_ERR_NO_MEMORY, NULL);
     for (uint32_t i = 0; i < n; i++) {
         t->out[i].job = dw_ticket_job(t, i);
@@ -84,7 +85,7 @@ static dw_status prepare_jobs(dw_encode_ticket *t)
     return DW_OK;
 }
 
-/* What the frame says of itself before its entries are planned; its shape stands in x. */
+/* Fills in the header as far as it is known before the entries are planned. x: the shape. */
 static dw_status describe(dw_encode_ticket *t)
 {
     dw_encoder *encoder = t->encoder;
@@ -116,16 +117,17 @@ static dw_status describe(dw_encode_ticket *t)
     return DW_OK;
 }
 
-/* What other frames that are planned meanwhile must know of this one. */
+/* Marks what other frames that are planned before this one is finished must leave alone: its keys,
+ * its bytes of the quota, and the forgotten keys that it announces. */
 static void mark(dw_encode_ticket *t)
 {
     dw_encoder *encoder = t->encoder;
-    dw_held *tell = dw_ticket_next_to_tell(t, encoder->end.predictor.oldest_forgotten);
+    dw_held *held = dw_ticket_next_to_announce(t, encoder->end.predictor.oldest_forgotten);
     for (uint32_t i = 0; i < t->header.n_forgotten; i++) {
-        t->told[i] = (dw_told){tell->key, tell->told};
-        dw_held *next = dw_ticket_next_to_tell(t, tell->newer);
-        tell->told = t->header.sequence;
-        tell = next;
+        t->announced[i] = (dw_announcement){held->key, held->announced};
+        dw_held *next = dw_ticket_next_to_announce(t, held->newer);
+        held->announced = t->header.sequence;
+        held = next;
     }
     for (uint32_t i = 0; i < t->header.n; i++)
         if (t->out[i].held) t->out[i].held->busy = true;
@@ -151,10 +153,10 @@ dw_status dw_ticket_book(dw_encode_ticket *t, const dw_key *keys, bool is_sync)
     return status;
 }
 
-dw_held *dw_ticket_still_told(const dw_encode_ticket *t, uint32_t i)
+dw_held *dw_ticket_still_announced(const dw_encode_ticket *t, uint32_t i)
 {
-    dw_held *held = dw_predictor_find(&t->encoder->end.predictor, t->told[i].key);
-    return held && held->forgotten && held->told == t->header.sequence ? held : NULL;
+    dw_held *held = dw_predictor_find(&t->encoder->end.predictor, t->announced[i].key);
+    return held && held->forgotten && held->announced == t->header.sequence ? held : NULL;
 }
 
 void dw_ticket_close(dw_encode_ticket *t)
@@ -170,15 +172,16 @@ void dw_ticket_drop(dw_encode_ticket *t)
     dw_encoder *encoder = t->encoder;
     dw_ticket_close(t);
     for (uint32_t i = 0; i < t->header.n_forgotten; i++) {
-        dw_held *held = dw_ticket_still_told(t, i);
-        if (held) held->told = t->told[i].before;
+        dw_held *held = dw_ticket_still_announced(t, i);
+        if (held) held->announced = t->announced[i].before;
     }
     for (uint32_t i = 0; i < t->header.n; i++)
         if (t->out[i].revived) dw_predictor_forget(&encoder->end.predictor, t->out[i].held);
     dw_ticket_unplan(t, t->header.n);
 }
 
-/* A forgotten key that this frame carries is not announced by any other. */
+/* From here on the engine may write: there is no way back but to cancel. A forgotten key that this
+ * frame carries is held again, so that no other frame announces it as forgotten. */
 void dw_ticket_fly(dw_encode_ticket *t)
 {
     for (uint32_t i = 0; i < t->header.n; i++) {

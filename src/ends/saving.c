@@ -30,7 +30,7 @@ static uint64_t values_bytes(const dw_saved *saved)
     return dw_saved_bytes(saved) - DW_SAVED_HEADER_BYTES;
 }
 
-/* Into room for all of it, which stays as it is on an error. */
+/* room: as long as dw_saved_bytes says; nothing is written on an error. */
 static dw_status write_saved(const dw_saver *saver, const dw_saved *held, void *room)
 {
     const dw_engine *engine = &saver->end->engine;
@@ -49,7 +49,7 @@ static dw_status write_saved(const dw_saver *saver, const dw_saved *held, void *
     return status;
 }
 
-/* The values into a slot. */
+/* Copies the saved values into a slot of the predictor, which may be memory of a device. */
 static dw_status load_saved(const dw_saver *saver, const dw_saved *saved, void *slot)
 {
     const dw_engine *engine = &saver->end->engine;
@@ -89,7 +89,7 @@ static bool any_is_busy(const dw_predictor *predictor)
     return false;
 }
 
-/* Keys by their places in the table: a visitor must not change what is held. */
+/* Visits keys in the order of the table, so a visitor must not change what is held. */
 dw_status dw_save_all(const dw_saver *saver, dw_saved_visit *visit, void *context)
 {
     const dw_predictor *predictor = &saver->end->predictor;
@@ -112,7 +112,8 @@ dw_status dw_save_all(const dw_saver *saver, dw_saved_visit *visit, void *contex
     return status;
 }
 
-/* An end that holds nothing takes the saved life for its own; one that lives another cannot. */
+/* An end that holds nothing takes over the saved incarnation; one that has state of another
+ * incarnation refuses. */
 static dw_status check_life(const dw_saver *saver, const dw_saved *saved)
 {
     if (saved->side != saver->side)

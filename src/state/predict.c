@@ -130,8 +130,8 @@ static void drop(dw_predictor *predictor, const dw_held *held, dw_copy *copy)
     memset(copy, 0, sizeof *copy);
 }
 
-/* Linear probing without tombstones: whoever stands behind the gap and belongs before it moves
- * up. */
+/* Linear probing without tombstones: an entry behind the gap whose own place is at or before it
+ * moves into the gap. */
 static void close_gap(dw_predictor *predictor, uint64_t gap)
 {
     uint64_t mask = predictor->table_cap - 1;
@@ -156,7 +156,7 @@ static void unlink_forgotten(dw_predictor *predictor, dw_held *held)
         predictor->newest_forgotten = held->older;
     held->older = held->newer = NULL;
     held->forgotten = false;
-    held->told = 0;
+    held->announced = 0;
     predictor->n_forgotten--;
 }
 

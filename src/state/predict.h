@@ -31,16 +31,16 @@ typedef struct dw_held {
     uint32_t t, c;
     dw_dtype dtype;
     uint64_t incarnation;
-    uint64_t mark;    /* the call that touched it last: tells a doubled key */
+    uint64_t mark;    /* the call that touched it last: shows that a frame names a key twice */
     uint64_t checked; /* the call that re-hashed it last */
     /* Bytes that it takes of the quota: the largest copy that the other end may hold. */
     uint64_t counted;
     dw_copy now, undo;
     dw_base base;
-    bool busy;      /* a frame in flight carries it */
-    bool doomed;    /* decoder: a frame told to forget it while another one with it was in flight */
-    bool forgotten; /* encoder: no copies any more, but the decoder may not have been told */
-    uint64_t told;  /* the last frame that told it, 0: none */
+    bool busy;   /* a frame in flight carries it */
+    bool doomed; /* decoder: announced as forgotten while a frame that carries it was in flight */
+    bool forgotten;     /* encoder: no copies any more, but the decoder may not know yet */
+    uint64_t announced; /* the last frame that announced that it is forgotten; 0: none has */
     struct dw_held *older, *newer; /* among the forgotten */
 } dw_held;
 
@@ -86,19 +86,19 @@ void dw_predictor_clear(dw_predictor *predictor);
 /* Gives up a key and its copies. */
 void dw_predictor_remove(dw_predictor *predictor, dw_held *held);
 
-/* Decoder: a key of this life was dropped by the frame `sequence`, or the copy that it had made.
- * What is held of no key any more could be taken once again from a frame that comes late or twice,
- * and the encoder would not know of it: such frames of that life are too old up to here. One number
- * for all keys: a key that comes late for the first time may be refused with them, and is sent
- * again. */
+/* Decoder: frame `sequence` of this incarnation dropped a key, or the copy that it had made. Were
+ * an earlier frame with that key to arrive late or twice, the decoder would hold the key again and
+ * the encoder would not know; so frames up to this number are refused where they carry a key that
+ * is not held. One number serves all keys: a new key in a late frame may be refused too, and is
+ * then sent again. */
 void dw_predictor_refuse_until(dw_predictor *predictor, uint64_t incarnation, uint64_t sequence);
 bool dw_predictor_refuses(const dw_predictor *predictor, uint64_t incarnation, uint64_t sequence);
 
 /* Decoder: gives up a key, and refuses all frames up to the one that made its copy. */
 void dw_predictor_drop(dw_predictor *predictor, dw_held *held);
 
-/* Gives up all keys whose copies another incarnation made, no delta can start from them. Those that
- * are busy are doomed, and take nothing of the quota. */
+/* Drops all keys whose copies another incarnation made: no delta can start from them. Keys that a
+ * frame in flight carries are marked as doomed instead, and take nothing of the quota. */
 void dw_predictor_remove_lives_but(dw_predictor *predictor, uint64_t incarnation);
 
 /* Gives up the copies but remembers the key, and its share of the quota, until it is removed or
