@@ -25,7 +25,7 @@ static int run(const struct CMUnitTest *test)
 {
     void *state = test->initial_state;
     int verdict = setjmp(out_of_the_test);
-    if (verdict == PASSED) test->function(&state);
+    if (verdict == PASSED) test->test_func(&state);
     return verdict;
 }
 

@@ -15,7 +15,7 @@
 
 struct CMUnitTest {
     const char *name;
-    void (*function)(void **state);
+    void (*test_func)(void **state);
     void *initial_state;
 };
 

@@ -3,101 +3,26 @@
  * by byte.
  *
  * check_kernels [--share N] [--best NAME]: N: only one in N of the random draws, for processors
- * that are emulated; NAME: the table that the ladder must take here.
- *
- * Buffers lie between pages that nobody may touch, flush with one of them, so that an element too
- * many read or written is a fault. */
+ * that are emulated; NAME: the table that the ladder must take here. */
 #include <float.h>
 #include <math.h>
 
-#include "arithmetic/layout.h"
 #include "base/cpu.h"
 #include "codecs/form.h"
 #include "engine/engine.h"
-#include "guarded.h"
-#include "kernels/kernels.h"
-#include "support/tool.h"
-
-static const char *const table_names[] = {"avx2", "avx512", "neon"};
-enum {
-    TABLES = sizeof table_names / sizeof *table_names,
-    MOST = DW_TILE_ELEMENTS + 304,
-    SLOT_BYTES = 4 * MOST + 4096
-};
-
-static const dw_kernels *const specification = &dw_kernels_c;
-
-static int share = 1;
-static const char *expected_best;
-
-/* So many of `all` draws; the first `always` of them are there for a reason of their own. */
-static int drawn(int all, int always)
-{
-    return always + (all - always) / share;
-}
-
-/* ---- Guarded memory -------------------------------------------------------------------------- */
-
-enum { X, PREV, NEXT, SCALES, CHOICES, CODES, SLOTS };
-
-typedef struct bench {
-    slot slots[SLOTS];
-    test_random random;
-    const dw_kernels *kernels;
-    dw_dither dither; /* of the shape in hand */
-} bench;
-
-static bench bench_open(const dw_kernels *kernels)
-{
-    bench b = {.random = {test_seed()}, .kernels = kernels};
-    for (int i = 0; i < SLOTS; i++) b.slots[i] = slot_open(SLOT_BYTES);
-    return b;
-}
-
-static void bench_close(bench *b)
-{
-    for (int i = 0; i < SLOTS; i++) slot_close(b->slots[i]);
-}
-
-static uint32_t below(bench *b, uint32_t n)
-{
-    return (uint32_t)(test_next(&b->random) % n);
-}
-
-static void random_bytes(bench *b, void *to, size_t n)
-{
-    unsigned char *bytes = to;
-    for (size_t i = 0; i < n; i++) bytes[i] = (unsigned char)test_next(&b->random);
-}
-
-static void *guarded(bench *b, int which, size_t bytes)
-{
-    void *memory = slot_place(b->slots[which], bytes, (int)below(b, 2));
-    random_bytes(b, memory, bytes);
-    return memory;
-}
-
-/* Aligned to an element and to nothing more. */
-static void *odd_copy(bench *b, int which, const void *from, size_t bytes)
-{
-    void *memory = guarded(b, which, bytes);
-    memcpy(memory, from, bytes);
-    return memory;
-}
+#include "kernel_rig.h"
 
 /* ---- Runs ------------------------------------------------------------------------------------ */
 
 typedef struct shape {
     dw_dtype x, prev;
-    int has_prev, has_next, chooses, hostile, whole_row;
+    bool has_prev, has_next, chooses, whole_row, dithers;
+    int hostile; /* 1: values at the ends of the numbers; 2: also x that is not finite */
     dw_scale scale;
-    const dw_dither *dither;
+    dw_dither dither; /* taken where it dithers */
     uint32_t bits, width, pieces, tile_pieces, first;
     uint64_t channels, first_piece;
 } shape;
-
-static const dw_dtype dtypes[] = {DW_F32, DW_F16, DW_BF16};
-static const char *const dtype_names[] = {"", "f32", "f16", "bf16"};
 
 static const char *describe(const shape *s)
 {
@@ -108,18 +33,8 @@ static const char *describe(const shape *s)
              dtype_names[s->x], dtype_names[s->prev], s->has_prev ? "" : " (none)",
              s->has_next ? "" : " (no state)", (unsigned)s->bits, (unsigned)s->width,
              (unsigned long)s->channels, (unsigned)s->tile_pieces, (unsigned)s->first, s->chooses,
-             (int)s->scale, s->hostile, s->whole_row, s->dither != NULL);
+             (int)s->scale, s->hostile, s->whole_row, s->dithers);
     return text;
-}
-
-static void same_bytes(const char *what, const void *expected, const void *found, size_t n,
-                       const char *table, const char *run)
-{
-    const unsigned char *a = expected, *b = found;
-    for (size_t i = 0; i < n; i++)
-        if (a[i] != b[i])
-            fail_msg("%s: %s: byte %zu of %zu is %02x, C has %02x: %s", table, what, i, n, b[i],
-                     a[i], run);
 }
 
 /* A run somewhere in a tile; what follows it in the tile must stay as it is. */
@@ -134,14 +49,24 @@ static shape shape_of(bench *b, dw_dtype x, dw_dtype prev, uint32_t bits, uint32
     s.first_piece = below(b, 100) + s.first;
     s.has_next = below(b, 4) != 0;
     s.has_prev = s.has_next && below(b, 4) != 0;
-    s.chooses = s.has_prev && below(b, 2);
+    s.chooses = s.has_prev && below(b, 2) != 0;
     s.scale = (dw_scale)(1 + below(b, 3));
-    b->dither = (dw_dither){test_next(&b->random),
-                            below(b, 2) ? below(b, 1000) : test_next(&b->random) >> below(b, 40)};
-    if (below(b, 3) == 0) s.dither = &b->dither;
+    s.dither = (dw_dither){test_next(&b->random),
+                           below(b, 2) ? below(b, 1000) : test_next(&b->random) >> below(b, 40)};
+    s.dithers = below(b, 3) == 0;
     s.hostile = (int)below(b, 3);
     s.whole_row = s.pieces == 1 && below(b, 4) == 0;
     return s;
+}
+
+static size_t choice_bytes_of(const shape *s)
+{
+    return (size_t)(s->first_piece + s->pieces + 7) / 8;
+}
+
+static size_t code_bytes_of(const shape *s)
+{
+    return (size_t)s->tile_pieces * s->width * s->bits / 8;
 }
 
 /* x near prev in most pieces, equal in some, far away in others; mirrored values, so that signs
@@ -171,15 +96,8 @@ static void fill_run(bench *b, const shape *s, void *x, void *prev)
     }
 }
 
-typedef struct output {
-    uint8_t *scales, *choices, *codes;
-    void *next;
-    size_t scale_bytes, choice_bytes, code_bytes, next_bytes;
-    dw_piece_counts counts;
-} output;
-
 static void run_encode(const dw_kernels *kernels, const shape *s, const void *x, const void *prev,
-                       const dw_chosen *row, output *out)
+                       const dw_chosen *row, encoded *out)
 {
     dw_encode_run run = {.x_dtype = s->x,
                          .prev_dtype = s->has_next ? s->prev : (dw_dtype)0,
@@ -187,7 +105,7 @@ static void run_encode(const dw_kernels *kernels, const shape *s, const void *x,
                          .width = s->width,
                          .pieces = s->pieces,
                          .scale = s->scale,
-                         .dither = s->dither,
+                         .dither = s->dithers ? &s->dither : NULL,
                          .channels = s->channels,
                          .x = x,
                          .prev = s->has_prev ? prev : NULL,
@@ -205,28 +123,19 @@ static void run_encode(const dw_kernels *kernels, const shape *s, const void *x,
 
 static void check_encode(bench *b, const shape *s)
 {
-    static unsigned char plain_x[4 * MOST], plain_prev[4 * MOST], expected[4][4 * MOST];
+    static unsigned char plain_x[4 * MOST], plain_prev[4 * MOST];
     size_t x_bytes = s->channels * dw_dtype_bytes(s->x),
            prev_bytes = s->channels * dw_dtype_bytes(s->prev);
     fill_run(b, s, plain_x, plain_prev);
-    const void *x = odd_copy(b, X, plain_x, x_bytes),
-               *prev = odd_copy(b, PREV, plain_prev, prev_bytes);
-    output out = {.scale_bytes = 2 * (size_t)s->pieces,
-                  .choice_bytes = (size_t)(s->first_piece + s->pieces + 7) / 8,
-                  .code_bytes = (size_t)s->tile_pieces * s->width * s->bits / 8,
-                  .next_bytes = prev_bytes};
-    out.scales = guarded(b, SCALES, out.scale_bytes);
-    out.choices = guarded(b, CHOICES, out.choice_bytes);
+    const void *x = guarded_copy(b, SLOT_X, plain_x, x_bytes),
+               *prev = guarded_copy(b, SLOT_PREV, plain_prev, prev_bytes);
+    encoded out = {.scale_bytes = 2 * (size_t)s->pieces,
+                   .choice_bytes = choice_bytes_of(s),
+                   .code_bytes = code_bytes_of(s),
+                   .next_bytes = prev_bytes};
+    encoded_place(b, &out);
     memset(out.choices, 0, out.choice_bytes);
-    out.codes = guarded(b, CODES, out.code_bytes);
-    out.next = guarded(b, NEXT, out.next_bytes);
-    output spec = out;
-    spec.scales = expected[0], spec.choices = expected[1], spec.codes = expected[2],
-    spec.next = expected[3];
-    memcpy(spec.scales, out.scales, out.scale_bytes);
-    memcpy(spec.choices, out.choices, out.choice_bytes);
-    memcpy(spec.codes, out.codes, out.code_bytes);
-    memcpy(spec.next, out.next, out.next_bytes);
+    encoded spec = encoded_twin(&out);
     dw_candidates found = {{0, 0}, {0, 0}};
     specification->extremes(plain_x, s->x, s->has_prev ? plain_prev : NULL, s->prev, s->channels,
                             &found);
@@ -237,29 +146,23 @@ static void check_encode(bench *b, const shape *s)
     row.scale = dw_scale_of(*extremes, s->bits, s->scale != DW_SCALE_ABSMAX);
     run_encode(specification, s, plain_x, plain_prev, &row, &spec);
     run_encode(b->kernels, s, x, prev, &row, &out);
-    const char *table = b->kernels->name, *text = describe(s);
-    same_bytes("scales", spec.scales, out.scales, out.scale_bytes, table, text);
-    same_bytes("choices", spec.choices, out.choices, out.choice_bytes, table, text);
-    same_bytes("codes", spec.codes, out.codes, out.code_bytes, table, text);
-    same_bytes("next", spec.next, out.next, out.next_bytes, table, text);
-    same_bytes("counts", &spec.counts, &out.counts, sizeof out.counts, table, text);
+    same_encoded(&spec, &out, b->kernels->name, describe(s));
 }
 
 /* Any codes and any scales: whatever a frame with the right digests can hold. */
 static void check_decode(bench *b, const shape *s)
 {
     static unsigned char plain_prev[4 * MOST], expected[4 * MOST];
-    size_t size = dw_dtype_bytes(s->prev), bytes = s->channels * size,
-           code_bytes = (size_t)s->tile_pieces * s->width * s->bits / 8;
+    size_t bytes = s->channels * dw_dtype_bytes(s->prev);
     test_fill(&b->random, plain_prev, s->prev, s->channels, 1);
     if (s->hostile && s->channels) test_spoil(&b->random, plain_prev, s->prev, s->channels, false);
-    uint8_t *scales = guarded(b, SCALES, 2 * (size_t)s->pieces),
-            *codes = guarded(b, CODES, code_bytes);
+    uint8_t *scales = guarded(b, SLOT_SCALES, 2 * (size_t)s->pieces),
+            *codes = guarded(b, SLOT_CODES, code_bytes_of(s));
     if (s->hostile < 2) /* mostly scales that occur */
         for (uint32_t i = 0; i < s->pieces; i++)
             scales[2 * i + 1] = (uint8_t)(0x3c + below(b, 6) + (below(b, 2) << 7));
-    uint8_t *choices = guarded(b, CHOICES, (size_t)(s->first_piece + s->pieces + 7) / 8);
-    void *out = guarded(b, NEXT, bytes);
+    uint8_t *choices = guarded(b, SLOT_CHOICES, choice_bytes_of(s));
+    void *out = guarded(b, SLOT_NEXT, bytes);
     memcpy(expected, out, bytes);
     dw_decode_run run = {.out_dtype = s->prev,
                          .prev_dtype = s->has_prev ? s->prev : (dw_dtype)0,
@@ -281,7 +184,7 @@ static void check_decode(bench *b, const shape *s)
     run.past = (int)below(b, 2); /* out lies at the beginning of a page, or anywhere */
     if (!run.past && below(b, 2)) run.sum = &sums[0];
     specification->decode(&run);
-    if (s->has_prev) run.prev = odd_copy(b, PREV, plain_prev, bytes);
+    if (s->has_prev) run.prev = guarded_copy(b, SLOT_PREV, plain_prev, bytes);
     run.out = out;
     if (run.sum) run.sum = &sums[1];
     b->kernels->decode(&run);
@@ -295,24 +198,10 @@ static void check_decode(bench *b, const shape *s)
 static const uint32_t widths[] = {16, 32, 64, 128, 256, 96, 160, 1024, 2048};
 enum { WIDTHS = sizeof widths / sizeof *widths };
 
-static void for_each_table(void (*check)(bench *))
-{
-    int found = 0;
-    for (int i = 0; i < TABLES; i++) {
-        const dw_kernels *kernels = dw_kernels_find(table_names[i]);
-        if (!kernels) continue;
-        bench b = bench_open(kernels);
-        check(&b);
-        bench_close(&b);
-        found++;
-    }
-    if (!found) skip();
-}
-
 static void check_every_kind(bench *b, void (*check)(bench *, const shape *), int draws)
 {
-    for (int x = 0; x < 3; x++)
-        for (int prev = 0; prev < 3; prev++)
+    for (int x = 0; x < DTYPES; x++)
+        for (int prev = 0; prev < DTYPES; prev++)
             for (uint32_t bits = 1; bits <= 8; bits++)
                 for (int w = 0; w < WIDTHS; w++)
                     for (int draw = 0; draw < draws; draw++) {
@@ -325,61 +214,43 @@ static void check_every_kind(bench *b, void (*check)(bench *, const shape *), in
                     }
 }
 
-static void encode_kinds(bench *b)
+static void encodes_every_kind_of_run_as_c_does(bench *b)
 {
-    check_every_kind(b, check_encode, drawn(8, 1));
+    check_every_kind(b, check_encode, drawn(b, 8, 1));
 }
 
-static void decode_kinds(bench *b)
+static void decodes_any_bytes_as_c_does(bench *b)
 {
-    check_every_kind(b, check_decode, drawn(5, 1));
+    check_every_kind(b, check_decode, drawn(b, 5, 1));
 }
 
-static void sizes_of(bench *b)
+static void takes_every_size_up_to_300(bench *b)
 {
     for (uint64_t n = 0; n <= 300; n++)
-        for (int w = (int)(n % (uint64_t)share); w < WIDTHS; w += share) {
-            shape s = shape_of(b, dtypes[below(b, 3)], dtypes[below(b, 3)], 1 + below(b, 8),
-                               widths[w], n);
+        for (int w = (int)(n % (uint64_t)b->share); w < WIDTHS; w += b->share) {
+            shape s = shape_of(b, any_dtype(b), any_dtype(b), 1 + below(b, 8), widths[w], n);
             check_encode(b, &s);
             check_decode(b, &s);
         }
 }
 
-static void encodes_every_kind_of_run_as_c_does(void **state)
-{
-    (void)state;
-    for_each_table(encode_kinds);
-}
-
-static void decodes_any_bytes_as_c_does(void **state)
-{
-    (void)state;
-    for_each_table(decode_kinds);
-}
-
-static void takes_every_size_up_to_300(void **state)
-{
-    (void)state;
-    for_each_table(sizes_of);
-}
-
-static void extremes_of(bench *b)
+static void finds_the_extremes_that_c_finds(bench *b)
 {
     static unsigned char x[4 * MOST], prev[4 * MOST];
-    for (int round = 0; round < drawn(4000, 600); round++) {
-        shape s = {.x = dtypes[below(b, 3)],
-                   .prev = dtypes[below(b, 3)],
-                   .has_prev = (int)below(b, 2),
+    for (int round = 0; round < drawn(b, 4000, 600); round++) {
+        shape s = {.x = any_dtype(b),
+                   .prev = any_dtype(b),
+                   .has_prev = below(b, 2) != 0,
                    .width = 64,
                    .bits = 4,
                    .hostile = (int)below(b, 3),
                    .channels = round < 600 ? (uint64_t)round / 2 : below(b, MOST)};
         fill_run(b, &s, x, prev);
         dw_candidates expected = {{below(b, 2), 0}, {0, below(b, 2)}}, found = expected;
-        const void *odd = odd_copy(b, X, x, s.channels * dw_dtype_bytes(s.x));
+        const void *odd = guarded_copy(b, SLOT_X, x, s.channels * dw_dtype_bytes(s.x));
         const void *base =
-            s.has_prev ? odd_copy(b, PREV, prev, s.channels * dw_dtype_bytes(s.prev)) : NULL;
+            s.has_prev ? guarded_copy(b, SLOT_PREV, prev, s.channels * dw_dtype_bytes(s.prev))
+                       : NULL;
         dw_dtype prev_dtype = base ? s.prev : (dw_dtype)0;
         specification->extremes(odd, s.x, base, prev_dtype, s.channels, &expected);
         b->kernels->extremes(odd, s.x, base, prev_dtype, s.channels, &found);
@@ -387,21 +258,15 @@ static void extremes_of(bench *b)
     }
 }
 
-static void finds_the_extremes_that_c_finds(void **state)
-{
-    (void)state;
-    for_each_table(extremes_of);
-}
-
 /* Attempts of any piece, over any number of elements. */
-static void squares_of(bench *b)
+static void searches_scales_as_c_does(bench *b)
 {
     static unsigned char x[4 * MOST], prev[4 * MOST];
-    for (int round = 0; round < drawn(4000, 600); round++) {
+    for (int round = 0; round < drawn(b, 4000, 600); round++) {
         uint64_t n = round < 600 ? (uint64_t)round / 2 : below(b, MOST);
-        shape s = {.x = dtypes[below(b, 3)],
-                   .prev = dtypes[below(b, 3)],
-                   .has_prev = (int)below(b, 2),
+        shape s = {.x = any_dtype(b),
+                   .prev = any_dtype(b),
+                   .has_prev = below(b, 2) != 0,
                    .width = 64,
                    .bits = 1 + below(b, 8),
                    .channels = n};
@@ -412,18 +277,13 @@ static void squares_of(bench *b)
         for (int k = 0; k < DW_ATTEMPTS; k++)
             for (int i = 0; i < DW_NORM_LANES; i++)
                 expected[k][i] = found[k][i] = (float)below(b, 100) * 0.1f;
-        const void *odd = odd_copy(b, X, x, n * dw_dtype_bytes(s.x));
-        const void *base = s.has_prev ? odd_copy(b, PREV, prev, n * dw_dtype_bytes(s.prev)) : NULL;
+        const void *odd = guarded_copy(b, SLOT_X, x, n * dw_dtype_bytes(s.x));
+        const void *base =
+            s.has_prev ? guarded_copy(b, SLOT_PREV, prev, n * dw_dtype_bytes(s.prev)) : NULL;
         specification->squares(odd, s.x, base, s.prev, n, s.bits, &attempts, expected);
         b->kernels->squares(odd, s.x, base, s.prev, n, s.bits, &attempts, found);
         same_bytes("squares", expected, found, sizeof found, b->kernels->name, describe(&s));
     }
-}
-
-static void searches_scales_as_c_does(void **state)
-{
-    (void)state;
-    for_each_table(squares_of);
 }
 
 /* Columns of every sort: alive, flat, poisoned, direct. Scales that fit what the row holds, or a
@@ -461,10 +321,10 @@ static void check_columns(bench *b, const shape *s, dw_column_run *run, dw_colum
     size_t code_bytes = (size_t)run->tile_elements * s->bits / 8,
            out_bytes = n * dw_dtype_bytes(s->prev);
     const char *table = b->kernels->name, *text = describe(s);
-    run->x = odd_copy(b, X, x, n * dw_dtype_bytes(s->x));
-    run->prev = s->has_prev ? odd_copy(b, PREV, prev, n * dw_dtype_bytes(s->prev)) : NULL;
-    uint8_t *codes = guarded(b, CODES, code_bytes);
-    void *out = guarded(b, NEXT, out_bytes);
+    run->x = guarded_copy(b, SLOT_X, x, n * dw_dtype_bytes(s->x));
+    run->prev = s->has_prev ? guarded_copy(b, SLOT_PREV, prev, n * dw_dtype_bytes(s->prev)) : NULL;
+    uint8_t *codes = guarded(b, SLOT_CODES, code_bytes);
+    void *out = guarded(b, SLOT_NEXT, out_bytes);
     memcpy(expected_codes, codes, code_bytes);
     memcpy(expected_out, out, out_bytes);
     dw_column_run spec = *run;
@@ -484,20 +344,20 @@ static void check_columns(bench *b, const shape *s, dw_column_run *run, dw_colum
     same_bytes("decoded columns", expected_out, out, out_bytes, table, text);
 }
 
-static void columns_of(bench *b)
+static void codes_columns_as_c_does(bench *b)
 {
     static dw_columns columns;
     static dw_column_extremes extremes[2];
     static dw_column_squares squares[2];
-    for (int round = 0; round < drawn(6000, 256); round++) {
+    for (int round = 0; round < drawn(b, 6000, 256); round++) {
         uint32_t n = round < 2560 ? 1 + (uint32_t)round % 256 : 1 + below(b, 256);
-        shape s = shape_of(b, dtypes[below(b, 3)], dtypes[below(b, 3)], 1 + below(b, 8), 256, n);
+        shape s = shape_of(b, any_dtype(b), any_dtype(b), 1 + below(b, 8), 256, n);
         dw_column_run run = {.x_dtype = s.x,
                              .prev_dtype = s.prev,
                              .bits = s.bits,
                              .columns = &columns,
                              .poison_keeps = 1,
-                             .dither = s.dither};
+                             .dither = s.dithers ? &s.dither : NULL};
         check_columns(b, &s, &run, &columns);
         run.x_dtype = s.x;
         memset(extremes, 0, sizeof extremes), memset(squares, 0, sizeof squares);
@@ -522,37 +382,25 @@ static void columns_of(bench *b)
     }
 }
 
-static void codes_columns_as_c_does(void **state)
-{
-    (void)state;
-    for_each_table(columns_of);
-}
-
-static void payload_digests_of(bench *b)
+static void digests_payloads_as_c_does(bench *b)
 {
     static uint8_t payload[4096];
     random_bytes(b, payload, sizeof payload);
     for (uint64_t from = 0; from <= 512; from += 16)
         for (uint64_t n = 0; n <= 1024; n += 16) {
-            uint8_t *at_guard = slot_place(b->slots[X], from + n, 1);
+            uint8_t *at_guard = slot_place(b->slots[SLOT_X], from + n, true);
             memcpy(at_guard, payload, from + n);
             assert_true(specification->digest_bytes(payload, from, n) ==
                         b->kernels->digest_bytes(at_guard, from, n));
         }
 }
 
-static void digests_payloads_as_c_does(void **state)
-{
-    (void)state;
-    for_each_table(payload_digests_of);
-}
-
 /* Every finite half, and binary32 with the bits that decide a rounding set in all ways. */
-static void conversions_of(bench *b)
+static void converts_as_c_does(bench *b)
 {
     static unsigned char from[4 * MOST], expected[4 * MOST];
-    for (int round = 0; round < drawn(4000, 600); round++) {
-        dw_dtype a = dtypes[below(b, 3)], c = dtypes[below(b, 3)];
+    for (int round = 0; round < drawn(b, 4000, 600); round++) {
+        dw_dtype a = any_dtype(b), c = any_dtype(b);
         size_t n = round < 600 ? (size_t)round / 2 : below(b, MOST);
         random_bytes(b, from, sizeof from);
         for (size_t i = 0; i < n; i++) {
@@ -568,8 +416,8 @@ static void conversions_of(bench *b)
                 test_set(from, a, i, below(b, 2) ? FLT_MAX / 65536 : -0.0f);
             if (!isfinite(test_get(from, a, i))) test_set(from, a, i, 65504.0f);
         }
-        const void *odd = odd_copy(b, X, from, n * dw_dtype_bytes(a));
-        void *to = guarded(b, NEXT, n * dw_dtype_bytes(c));
+        const void *odd = guarded_copy(b, SLOT_X, from, n * dw_dtype_bytes(a));
+        void *to = guarded(b, SLOT_NEXT, n * dw_dtype_bytes(c));
         specification->convert(from, a, expected, c, n);
         b->kernels->convert(odd, a, to, c, n);
         char text[64];
@@ -578,24 +426,18 @@ static void conversions_of(bench *b)
     }
 }
 
-static void converts_as_c_does(void **state)
-{
-    (void)state;
-    for_each_table(conversions_of);
-}
-
-static void digests_of(bench *b)
+static void digests_as_c_does(bench *b)
 {
     enum { SAMPLE = 3 * DW_TILE_ELEMENTS };
     static uint32_t sample[SAMPLE];
     random_bytes(b, sample, sizeof sample);
     for (uint64_t n = 1; n <= DW_TILE_ELEMENTS; n += n < 300 ? 1 : 97)
-        for (int d = 0; d < 3; d++)
+        for (int d = 0; d < DTYPES; d++)
             for (uint64_t first = 0; first < SAMPLE; first += DW_TILE_ELEMENTS) {
                 /* the sample ends with the audited stretch, at a guard */
                 size_t bytes = (size_t)(first + n) * dw_dtype_bytes(dtypes[d]);
                 if (bytes > SLOT_BYTES) continue;
-                void *at_guard = slot_place(b->slots[X], bytes, 1);
+                void *at_guard = slot_place(b->slots[SLOT_X], bytes, true);
                 memcpy(at_guard, sample, bytes);
                 size_t skipped = (size_t)first * dw_dtype_bytes(dtypes[d]);
                 uint64_t expected =
@@ -606,67 +448,50 @@ static void digests_of(bench *b)
             }
 }
 
-static void digests_as_c_does(void **state)
-{
-    (void)state;
-    for_each_table(digests_of);
-}
-
-static void streams_of(bench *b)
+static void streams_every_byte_and_no_more(bench *b)
 {
     static unsigned char from[8192];
     for (size_t n = 0; n <= 600; n++) {
         random_bytes(b, from, n);
-        unsigned char *to = b->slots[NEXT].end - (n + 63) / 64 * 64;
-        memset(to, 0, (size_t)(b->slots[NEXT].end - to));
-        b->kernels->stream(to, odd_copy(b, X, from, n), n, n % 2 == 0);
+        unsigned char *to = b->slots[SLOT_NEXT].end - (n + 63) / 64 * 64;
+        memset(to, 0, (size_t)(b->slots[SLOT_NEXT].end - to));
+        b->kernels->stream(to, guarded_copy(b, SLOT_X, from, n), n, n % 2 == 0);
         same_bytes("streamed", from, to, n, b->kernels->name, "");
-        for (unsigned char *rest = to + n; rest < b->slots[NEXT].end; rest++)
+        for (unsigned char *rest = to + n; rest < b->slots[SLOT_NEXT].end; rest++)
             assert_int_equal(*rest, 0);
     }
 }
 
-static void streams_every_byte_and_no_more(void **state)
-{
-    (void)state;
-    for_each_table(streams_of);
-}
-
-static void norms_of(bench *b)
+static void sums_squares_as_c_does(bench *b)
 {
     static unsigned char x[4 * MOST], base[4 * MOST], back[4 * MOST];
-    for (int round = 0; round < drawn(3000, 600); round++) {
-        shape s = {.x = dtypes[below(b, 3)],
-                   .prev = dtypes[below(b, 3)],
-                   .has_prev = (int)below(b, 2),
+    for (int round = 0; round < drawn(b, 3000, 600); round++) {
+        shape s = {.x = any_dtype(b),
+                   .prev = any_dtype(b),
+                   .has_prev = below(b, 2) != 0,
                    .width = 64,
                    .bits = 4,
                    .hostile = (int)below(b, 3),
                    .channels = round < 600 ? (uint64_t)round / 2 : below(b, MOST)};
-        dw_dtype back_dtype = dtypes[below(b, 3)];
+        dw_dtype back_dtype = any_dtype(b);
         fill_run(b, &s, x, base);
         test_fill(&b->random, back, back_dtype, s.channels, 1);
         if (s.hostile && s.channels) test_spoil(&b->random, back, back_dtype, s.channels, false);
         dw_norms expected = {1, 2, 3}, found = expected;
         dw_norms_run run = {
-            .x = odd_copy(b, X, x, s.channels * dw_dtype_bytes(s.x)),
+            .x = guarded_copy(b, SLOT_X, x, s.channels * dw_dtype_bytes(s.x)),
             .x_dtype = s.x,
-            .base =
-                s.has_prev ? odd_copy(b, PREV, base, s.channels * dw_dtype_bytes(s.prev)) : NULL,
+            .base = s.has_prev
+                        ? guarded_copy(b, SLOT_PREV, base, s.channels * dw_dtype_bytes(s.prev))
+                        : NULL,
             .base_dtype = s.prev,
-            .back = odd_copy(b, NEXT, back, s.channels * dw_dtype_bytes(back_dtype)),
+            .back = guarded_copy(b, SLOT_NEXT, back, s.channels * dw_dtype_bytes(back_dtype)),
             .back_dtype = back_dtype,
             .n = s.channels};
         specification->norms(&run, &expected);
         b->kernels->norms(&run, &found);
         same_bytes("norms", &expected, &found, sizeof found, b->kernels->name, describe(&s));
     }
-}
-
-static void sums_squares_as_c_does(void **state)
-{
-    (void)state;
-    for_each_table(norms_of);
 }
 
 /* Any bits at all, sums next to ties, products that are rounded away, ends of the numbers. */
@@ -678,8 +503,8 @@ static void fill_sums(bench *b, float *from, void *to, dw_dtype dtype, size_t n)
     if (below(b, 3) == 0 || n == 0) return;
     test_fill(&b->random, from, DW_F32, n, sizes[below(b, 5)]);
     test_fill(&b->random, to, dtype, n, sizes[below(b, 5)]);
-    if (below(b, 2)) test_spoil(&b->random, from, DW_F32, n, (int)below(b, 2));
-    if (below(b, 2)) test_spoil(&b->random, to, dtype, n, (int)below(b, 2));
+    if (below(b, 2)) test_spoil(&b->random, from, DW_F32, n, below(b, 2) != 0);
+    if (below(b, 2)) test_spoil(&b->random, to, dtype, n, below(b, 2) != 0);
 }
 
 static float any_factor(bench *b)
@@ -700,19 +525,19 @@ static uint32_t sum_by_definition(float from, float factor, float old, dw_dtype 
                              : dw_bf16_round(sum);
 }
 
-static void sums_of(bench *b)
+static void adds_in_steps_that_are_rounded_each(bench *b)
 {
     static float from[MOST];
     static unsigned char to[4 * MOST], before[4 * MOST];
-    for (int round = 0; round < drawn(4000, 900); round++) {
+    for (int round = 0; round < drawn(b, 4000, 900); round++) {
         dw_dtype dtype = dtypes[round % 3];
         size_t n = round < 900 ? (size_t)round / 3 : below(b, MOST), size = dw_dtype_bytes(dtype);
         float factor = any_factor(b);
         fill_sums(b, from, to, dtype, n);
         memcpy(before, to, n * size);
-        void *odd = odd_copy(b, NEXT, to, n * size);
+        void *odd = guarded_copy(b, SLOT_NEXT, to, n * size);
         specification->add(from, factor, to, dtype, n);
-        b->kernels->add(odd_copy(b, X, from, n * sizeof *from), factor, odd, dtype, n);
+        b->kernels->add(guarded_copy(b, SLOT_X, from, n * sizeof *from), factor, odd, dtype, n);
         char text[64];
         snprintf(text, sizeof text, "%s, factor %a, %zu", dtype_names[dtype], (double)factor, n);
         same_bytes("sums", to, odd, n * size, b->kernels->name, text);
@@ -723,12 +548,6 @@ static void sums_of(bench *b)
                              sum_by_definition(from[i], factor, test_get(before, dtype, i), dtype));
         }
     }
-}
-
-static void adds_in_steps_that_are_rounded_each(void **state)
-{
-    (void)state;
-    for_each_table(sums_of);
 }
 
 /* Three frames of one key by a pair that uses one table; the decoder gets the other's. */
@@ -775,7 +594,7 @@ static void arrive(journey *j)
 }
 
 /* The last shapes are larger than what goes past the caches. */
-static void frames_of(bench *b)
+static void makes_the_frames_that_c_makes(bench *b)
 {
     static const struct {
         const char *config;
@@ -793,7 +612,7 @@ static void frames_of(bench *b)
         {"delta:bits=2,group=row,prev=bf16,incarnation=7,audit=3", 4100, 4096, DW_F32},
     };
     size_t small = 6, all = sizeof cases / sizeof *cases;
-    for (size_t i = 0; i < (share > 1 ? small : all); i++) {
+    for (size_t i = 0; i < (b->share > 1 ? small : all); i++) {
         size_t n = (size_t)cases[i].t * cases[i].c + 3;
         void *data = malloc(n * dw_dtype_bytes(cases[i].x));
         assert_non_null(data);
@@ -822,12 +641,6 @@ static void frames_of(bench *b)
     }
 }
 
-static void makes_the_frames_that_c_makes(void **state)
-{
-    (void)state;
-    for_each_table(frames_of);
-}
-
 /* A sample of a decoder without state, by both tables: to the same bytes of y, and the same bytes
  * between its rows. skew: bytes from a page to y. */
 typedef struct large {
@@ -852,7 +665,7 @@ static void decode_large(const dw_kernels *kernels, const large *l, const uint8_
     }
 }
 
-static void large_of(bench *b)
+static void decodes_what_no_cache_holds_as_c_does(bench *b)
 {
     static const large cases[] = {
         {4, 64, 4200, 1000, DW_F32, 0, 0},
@@ -867,7 +680,7 @@ static void large_of(bench *b)
         {1, DW_LAYOUT_CHANNEL, 2100, 2048, DW_F32, 0, 0},
     };
     size_t all = sizeof cases / sizeof *cases;
-    for (size_t i = 0; i < (share > 1 ? 2 : all); i++) {
+    for (size_t i = 0; i < (b->share > 1 ? 2 : all); i++) {
         const large *l = &cases[i];
         dw_layout layout;
         assert_true(dw_layout_make(&layout, l->t, l->c, l->bits, l->group, false));
@@ -890,34 +703,29 @@ static void large_of(bench *b)
     }
 }
 
-static void decodes_what_no_cache_holds_as_c_does(void **state)
-{
-    (void)state;
-    for_each_table(large_of);
-}
-
 /* Of all that the processor has and the mask allows, the widest. */
 static const char *best_of(uint32_t features)
 {
-    return features & DW_CPU_AVX512 ? "avx512"
-           : features & DW_CPU_AVX2 ? "avx2"
-           : features & DW_CPU_NEON ? "neon"
-                                    : "c";
+    const char *best = "c";
+    for (int i = 0; i < KERNEL_TABLES; i++)
+        if (features & kernel_tables[i].needs) best = kernel_tables[i].name;
+    return best;
 }
 
+/* Its state: the table that must be the best one here, if the caller knows. */
 static void the_ladder_takes_what_the_mask_allows(void **state)
 {
-    (void)state;
+    const char *expected = *state;
     uint32_t features = dw_cpu_features();
     for (uint32_t mask = 0; mask < 8; mask++)
         assert_string_equal(dw_kernels_choose(mask)->name, best_of(features & mask));
     assert_string_equal(dw_kernels_choose(~0u)->name, best_of(features));
-    if (expected_best) assert_string_equal(dw_kernels_choose(~0u)->name, expected_best);
+    if (expected) assert_string_equal(dw_kernels_choose(~0u)->name, expected);
     assert_ptr_equal(dw_kernels_find("c"), &dw_kernels_c);
     assert_null(dw_kernels_find("no such table"));
-    for (int i = 0; i < TABLES; i++) {
-        static const uint32_t needs[TABLES] = {DW_CPU_AVX2, DW_CPU_AVX512, DW_CPU_NEON};
-        assert_true((dw_kernels_find(table_names[i]) != NULL) == ((features & needs[i]) != 0));
+    for (int i = 0; i < KERNEL_TABLES; i++) {
+        bool is_found = dw_kernels_find(kernel_tables[i].name) != NULL;
+        assert_true(is_found == ((features & kernel_tables[i].needs) != 0));
     }
 }
 
@@ -946,45 +754,28 @@ static void every_mask_makes_the_same_frames(void **state)
     arrive(&expected);
 }
 
-/* -1: not understood. */
-static int read_arguments(int argc, char **argv)
-{
-    for (int i = 1; i < argc; i += 2) {
-        if (i + 1 == argc) return -1;
-        if (strcmp(argv[i], "--share") == 0 && atoi(argv[i + 1]) > 0)
-            share = atoi(argv[i + 1]);
-        else if (strcmp(argv[i], "--best") == 0)
-            expected_best = argv[i + 1];
-        else
-            return -1;
-    }
-    return 0;
-}
-
 int main(int argc, char **argv)
 {
+    char *best = NULL;
     if (!test_can_run()) return 77;
-    if (read_arguments(argc, argv)) {
-        fprintf(stderr, "usage: check_kernels [--share N] [--best NAME]\n");
-        return 2;
-    }
+    if (!kernel_rig_read(argc, argv, &best)) return 2;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_ladder_takes_what_the_mask_allows),
-        cmocka_unit_test(encodes_every_kind_of_run_as_c_does),
-        cmocka_unit_test(decodes_any_bytes_as_c_does),
-        cmocka_unit_test(decodes_what_no_cache_holds_as_c_does),
-        cmocka_unit_test(takes_every_size_up_to_300),
-        cmocka_unit_test(finds_the_extremes_that_c_finds),
-        cmocka_unit_test(searches_scales_as_c_does),
-        cmocka_unit_test(codes_columns_as_c_does),
-        cmocka_unit_test(digests_payloads_as_c_does),
-        cmocka_unit_test(converts_as_c_does),
-        cmocka_unit_test(digests_as_c_does),
-        cmocka_unit_test(streams_every_byte_and_no_more),
-        cmocka_unit_test(makes_the_frames_that_c_makes),
+        cmocka_unit_test_prestate(the_ladder_takes_what_the_mask_allows, best),
+        kernel_test(for_each_table, encodes_every_kind_of_run_as_c_does),
+        kernel_test(for_each_table, decodes_any_bytes_as_c_does),
+        kernel_test(for_each_table, decodes_what_no_cache_holds_as_c_does),
+        kernel_test(for_each_table, takes_every_size_up_to_300),
+        kernel_test(for_each_table, finds_the_extremes_that_c_finds),
+        kernel_test(for_each_table, searches_scales_as_c_does),
+        kernel_test(for_each_table, codes_columns_as_c_does),
+        kernel_test(for_each_table, digests_payloads_as_c_does),
+        kernel_test(for_each_table, converts_as_c_does),
+        kernel_test(for_each_table, digests_as_c_does),
+        kernel_test(for_each_table, streams_every_byte_and_no_more),
+        kernel_test(for_each_table, makes_the_frames_that_c_makes),
         cmocka_unit_test(every_mask_makes_the_same_frames),
-        cmocka_unit_test(sums_squares_as_c_does),
-        cmocka_unit_test(adds_in_steps_that_are_rounded_each),
+        kernel_test(for_each_table, sums_squares_as_c_does),
+        kernel_test(for_each_table, adds_in_steps_that_are_rounded_each),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

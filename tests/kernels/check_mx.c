@@ -2,69 +2,21 @@
  * check_mx.c - the microscaling kernels: those of C against a slow model of the format, and every
  * other table that this processor can run against those of C, byte by byte.
  *
- * check_mx [--share N]: only one in N of the random draws, for processors that are emulated.
- * Buffers lie between pages that nobody may touch, flush with one of them. */
+ * check_mx [--share N]: only one in N of the random draws, for processors that are emulated. */
 #include <float.h>
 
-#include "arithmetic/layout.h"
 #include "arithmetic/pack.h"
-#include "guarded.h"
-#include "kernels/kernels.h"
+#include "kernel_rig.h"
 #include "support/mx_model.h"
 
-static const char *const table_names[] = {"avx2", "avx512", "neon"};
-static const dw_dtype dtypes[] = {DW_F32, DW_F16, DW_BF16};
-static const char *const dtype_names[] = {"", "f32", "f16", "bf16"};
-static const dw_kernels *const specification = &dw_kernels_c;
-
-enum {
-    TABLES = sizeof table_names / sizeof *table_names,
-    MOST = DW_TILE_ELEMENTS,
-    BLOCKS = DW_TILE_ELEMENTS / DW_MX_BLOCK,
-    SLOT_BYTES = 4 * MOST + 64
-};
-
-static int share = 1;
-
-enum { X, PREV, NEXT, SCALES, CHOICES, CODES, SLOTS };
-
-typedef struct bench {
-    slot slots[SLOTS];
-    test_random random;
-    const dw_kernels *kernels; /* NULL: the model is what C is compared with */
-} bench;
-
-static uint32_t below(bench *b, uint32_t n)
-{
-    return (uint32_t)(test_next(&b->random) % n);
-}
-
-static void random_bytes(bench *b, void *to, size_t n)
-{
-    unsigned char *bytes = to;
-    for (size_t i = 0; i < n; i++) bytes[i] = (unsigned char)test_next(&b->random);
-}
-
-static void *guarded(bench *b, int which, size_t bytes)
-{
-    void *memory = slot_place(b->slots[which], bytes, (int)below(b, 2));
-    random_bytes(b, memory, bytes);
-    return memory;
-}
-
-static void *guarded_copy(bench *b, int which, const void *from, size_t bytes)
-{
-    void *memory = guarded(b, which, bytes);
-    memcpy(memory, from, bytes);
-    return memory;
-}
+enum { BLOCKS = DW_TILE_ELEMENTS / DW_MX_BLOCK };
 
 /* ---- Shapes and values ----------------------------------------------------------------------- */
 
 typedef struct shape {
     dw_dtype x, prev;
     dw_element element;
-    int has_prev, has_next, chooses;
+    bool has_prev, has_next, chooses;
     uint32_t blocks, tile_blocks, first;
     uint64_t channels, first_piece;
 } shape;
@@ -79,16 +31,6 @@ static const char *describe(const shape *s)
     return text;
 }
 
-static void same_bytes(const char *what, const void *expected, const void *found, size_t n,
-                       const bench *b, const shape *s)
-{
-    const unsigned char *a = expected, *c = found;
-    for (size_t i = 0; i < n; i++)
-        if (a[i] != c[i])
-            fail_msg("%s: %s: byte %zu of %zu is %02x, expected %02x: %s",
-                     b->kernels ? b->kernels->name : "c", what, i, n, c[i], a[i], describe(s));
-}
-
 /* A run somewhere in a tile; what lies around it must stay as it is. */
 static shape shape_of(bench *b, dw_dtype x, dw_dtype prev, dw_element element, uint64_t channels)
 {
@@ -100,8 +42,18 @@ static shape shape_of(bench *b, dw_dtype x, dw_dtype prev, dw_element element, u
     s.first_piece = below(b, 100) + s.first;
     s.has_next = below(b, 4) != 0;
     s.has_prev = s.has_next && below(b, 4) != 0;
-    s.chooses = s.has_prev && below(b, 2);
+    s.chooses = s.has_prev && below(b, 2) != 0;
     return s;
+}
+
+static size_t choice_bytes_of(const shape *s)
+{
+    return (size_t)(s->first_piece + s->blocks + 7) / 8;
+}
+
+static size_t code_bytes_of(const shape *s)
+{
+    return (size_t)s->tile_blocks * DW_MX_BLOCK * (size_t)mx_models[s->element].bits / 8;
 }
 
 static float float_of(uint32_t bits)
@@ -168,14 +120,7 @@ static void fill_run(bench *b, const shape *s, void *x, void *prev)
 
 /* ---- Encode ---------------------------------------------------------------------------------- */
 
-typedef struct output {
-    uint8_t *scales, *choices, *codes;
-    void *next;
-    size_t scale_bytes, choice_bytes, code_bytes, next_bytes;
-    dw_piece_counts counts;
-} output;
-
-static dw_mx_encode_run encode_run(const shape *s, const void *x, const void *prev, output *out)
+static dw_mx_encode_run encode_run(const shape *s, const void *x, const void *prev, encoded *out)
 {
     return (dw_mx_encode_run){.x_dtype = s->x,
                               .prev_dtype = s->has_next ? s->prev : (dw_dtype)0,
@@ -232,7 +177,7 @@ static int model_block(const shape *s, const float *x, const float *base, uint32
     return scale;
 }
 
-static void model_encode(const shape *s, const void *x, const void *prev, output *out)
+static void model_encode(const shape *s, const void *x, const void *prev, encoded *out)
 {
     for (uint32_t block = 0; block < s->blocks; block++) {
         float wide[DW_MX_BLOCK], base[DW_MX_BLOCK], next[DW_MX_BLOCK] = {0};
@@ -260,40 +205,29 @@ static void model_encode(const shape *s, const void *x, const void *prev, output
     }
 }
 
+/* What C makes is compared with the model, what others make with C. */
 static void check_encode(bench *b, const shape *s)
 {
-    static unsigned char plain_x[4 * MOST], plain_prev[4 * MOST], expected[4][4 * MOST];
+    static unsigned char plain_x[4 * MOST], plain_prev[4 * MOST];
     fill_run(b, s, plain_x, plain_prev);
-    output out = {.scale_bytes = s->blocks,
-                  .choice_bytes = (size_t)(s->first_piece + s->blocks + 7) / 8,
-                  .code_bytes =
-                      (size_t)s->tile_blocks * DW_MX_BLOCK * (size_t)mx_models[s->element].bits / 8,
-                  .next_bytes = s->channels * dw_dtype_bytes(s->prev)};
-    const void *x = guarded_copy(b, X, plain_x, s->channels * dw_dtype_bytes(s->x)),
-               *prev = guarded_copy(b, PREV, plain_prev, out.next_bytes);
-    out.scales = guarded(b, SCALES, out.scale_bytes);
-    out.choices = guarded(b, CHOICES, out.choice_bytes);
+    encoded out = {.scale_bytes = s->blocks,
+                   .choice_bytes = choice_bytes_of(s),
+                   .code_bytes = code_bytes_of(s),
+                   .next_bytes = s->channels * dw_dtype_bytes(s->prev)};
+    const void *x = guarded_copy(b, SLOT_X, plain_x, s->channels * dw_dtype_bytes(s->x)),
+               *prev = guarded_copy(b, SLOT_PREV, plain_prev, out.next_bytes);
+    encoded_place(b, &out);
     for (size_t i = s->first_piece; i < s->first_piece + s->blocks; i++)
         out.choices[i / 8] = (uint8_t)(out.choices[i / 8] & ~(1u << i % 8));
-    out.codes = guarded(b, CODES, out.code_bytes);
-    out.next = guarded(b, NEXT, out.next_bytes);
-    output spec = out;
-    spec.scales = memcpy(expected[0], out.scales, out.scale_bytes);
-    spec.choices = memcpy(expected[1], out.choices, out.choice_bytes);
-    spec.codes = memcpy(expected[2], out.codes, out.code_bytes);
-    spec.next = memcpy(expected[3], out.next, out.next_bytes);
+    encoded spec = encoded_twin(&out);
     dw_mx_encode_run run = encode_run(s, x, prev, &out),
                      by_c = encode_run(s, plain_x, plain_prev, &spec);
-    if (b->kernels)
-        specification->mx_encode(&by_c);
-    else
+    if (b->kernels == specification)
         model_encode(s, plain_x, plain_prev, &spec);
-    (b->kernels ? b->kernels : specification)->mx_encode(&run);
-    same_bytes("scales", spec.scales, out.scales, out.scale_bytes, b, s);
-    same_bytes("choices", spec.choices, out.choices, out.choice_bytes, b, s);
-    same_bytes("codes", spec.codes, out.codes, out.code_bytes, b, s);
-    same_bytes("next", spec.next, out.next, out.next_bytes, b, s);
-    same_bytes("counts", &spec.counts, &out.counts, sizeof out.counts, b, s);
+    else
+        specification->mx_encode(&by_c);
+    b->kernels->mx_encode(&run);
+    same_encoded(&spec, &out, b->kernels->name, describe(s));
 }
 
 /* ---- Decode ---------------------------------------------------------------------------------- */
@@ -323,6 +257,8 @@ static void model_decode(const shape *s, const dw_mx_decode_run *run)
         if (scale == DW_MX_POISONED && !run->poison_keeps)
             put_nan((unsigned char *)run->out + i * dw_dtype_bytes(s->prev), s->prev);
     }
+    if (run->sum)
+        *run->sum += specification->digest(run->out, s->prev, run->element_number, s->channels);
 }
 
 static dw_mx_decode_run decode_run(bench *b, const shape *s, const void *prev, void *out)
@@ -345,36 +281,32 @@ static dw_mx_decode_run decode_run(bench *b, const shape *s, const void *prev, v
 static void check_decode_of(bench *b, const shape *s, const uint8_t *scales, const uint8_t *codes)
 {
     static unsigned char plain_prev[4 * MOST], x[4 * MOST], expected[4 * MOST];
-    size_t bytes = s->channels * dw_dtype_bytes(s->prev),
-           code_bytes =
-               (size_t)s->tile_blocks * DW_MX_BLOCK * (size_t)mx_models[s->element].bits / 8;
+    size_t bytes = s->channels * dw_dtype_bytes(s->prev), code_bytes = code_bytes_of(s);
     fill_run(b, s, x, plain_prev);
-    void *out = guarded(b, NEXT, bytes);
+    void *out = guarded(b, SLOT_NEXT, bytes);
     memcpy(expected, out, bytes);
     dw_mx_decode_run run = decode_run(b, s, plain_prev, expected);
-    uint8_t *own = guarded(b, SCALES, s->blocks);
+    uint8_t *own = guarded(b, SLOT_SCALES, s->blocks);
     for (uint32_t i = 0; i < s->blocks && scales; i++) own[i] = scales[i];
     for (uint32_t i = 0; i < s->blocks && !scales && below(b, 2); i++)
         own[i] = (uint8_t)(100 + below(b, 60)); /* mostly such as occur */
     run.scales = own;
-    run.choices =
-        s->chooses ? guarded(b, CHOICES, (size_t)(s->first_piece + s->blocks + 7) / 8) : NULL;
-    run.codes = codes ? guarded_copy(b, CODES, codes, code_bytes) : guarded(b, CODES, code_bytes);
+    run.choices = s->chooses ? guarded(b, SLOT_CHOICES, choice_bytes_of(s)) : NULL;
+    run.codes =
+        codes ? guarded_copy(b, SLOT_CODES, codes, code_bytes) : guarded(b, SLOT_CODES, code_bytes);
     uint64_t sums[2] = {s->channels, s->channels};
-    int has_sum = (int)below(b, 2);
+    bool has_sum = below(b, 2) != 0;
     run.sum = has_sum ? &sums[0] : NULL;
-    if (b->kernels)
-        specification->mx_decode(&run);
-    else
+    if (b->kernels == specification)
         model_decode(s, &run);
-    if (!b->kernels && has_sum)
-        sums[0] += specification->digest(expected, s->prev, run.element_number, s->channels);
-    if (s->has_prev) run.prev = guarded_copy(b, PREV, plain_prev, bytes);
+    else
+        specification->mx_decode(&run);
+    if (s->has_prev) run.prev = guarded_copy(b, SLOT_PREV, plain_prev, bytes);
     run.out = out;
     run.sum = has_sum ? &sums[1] : NULL;
-    (b->kernels ? b->kernels : specification)->mx_decode(&run);
-    same_bytes("decoded", expected, out, bytes, b, s);
-    same_bytes("digest", &sums[0], &sums[1], sizeof sums[0], b, s);
+    b->kernels->mx_decode(&run);
+    same_bytes("decoded", expected, out, bytes, b->kernels->name, describe(s));
+    same_bytes("digest", &sums[0], &sums[1], sizeof sums[0], b->kernels->name, describe(s));
 }
 
 static void check_decode(bench *b, const shape *s)
@@ -384,59 +316,49 @@ static void check_decode(bench *b, const shape *s)
 
 /* ---- Tests ----------------------------------------------------------------------------------- */
 
-static bench bench_open(const dw_kernels *kernels)
-{
-    bench b = {.random = {test_seed()}, .kernels = kernels};
-    for (int i = 0; i < SLOTS; i++) b.slots[i] = slot_open(SLOT_BYTES);
-    return b;
-}
-
 /* C against the model, then the others against C. */
-static void for_each_table(void (*check)(bench *))
+static void for_the_model_and_each_table(void **state)
 {
-    for (int i = -1; i < TABLES; i++) {
-        const dw_kernels *kernels = i < 0 ? NULL : dw_kernels_find(table_names[i]);
-        if (i >= 0 && !kernels) continue;
-        bench b = bench_open(kernels);
-        check(&b);
-        for (int k = 0; k < SLOTS; k++) slot_close(b.slots[k]);
-    }
+    const kernel_check *what = *state;
+    try_table(specification, what->check);
+    try_tables(what->check);
 }
 
 static void check_every_kind(bench *b, void (*check)(bench *, const shape *))
 {
-    int draws = 3 + 21 / share;
-    for (int x = 0; x < 3; x++)
-        for (int prev = 0; prev < 3; prev++)
+    int draws = drawn(b, 24, 3);
+    for (int x = 0; x < DTYPES; x++)
+        for (int prev = 0; prev < DTYPES; prev++)
             for (int element = 1; element <= DW_ELEMENTS; element++)
                 for (int draw = 0; draw < draws; draw++) {
-                    uint64_t channels = draw == 0   ? MOST
-                                        : draw == 1 ? MOST - 1
-                                                    : 1 + below(b, draw % 2 ? MOST : 200);
+                    uint64_t channels = draw == 0 ? DW_TILE_ELEMENTS
+                                        : draw == 1
+                                            ? DW_TILE_ELEMENTS - 1
+                                            : 1 + below(b, draw % 2 ? DW_TILE_ELEMENTS : 200);
                     shape s = shape_of(b, dtypes[x], dtypes[prev], (dw_element)element, channels);
                     check(b, &s);
                 }
 }
 
-static void encode_kinds(bench *b)
+static void encodes_as_specified(bench *b)
 {
     check_every_kind(b, check_encode);
 }
 
-static void decode_kinds(bench *b)
+static void decodes_as_specified(bench *b)
 {
     check_every_kind(b, check_decode);
 }
 
 /* All codes at all scales: 256 codes take 8 blocks, so a tile has 8 scales. */
-static void decode_all(bench *b)
+static void decodes_every_code_at_every_scale(bench *b)
 {
     for (int kind = 0; kind < 3 * 3 * DW_ELEMENTS; kind++) {
         dw_element element = (dw_element)(1 + kind / 9);
-        uint8_t all[MOST], tile[MOST], scales[BLOCKS];
+        uint8_t all[DW_TILE_ELEMENTS], tile[DW_TILE_ELEMENTS], scales[BLOCKS];
         uint32_t bits = (uint32_t)mx_models[element].bits;
-        for (uint32_t i = 0; i < MOST; i++) all[i] = (uint8_t)(i & ((1u << bits) - 1));
-        dw_pack(all, MOST, bits, tile, MOST, 0);
+        for (uint32_t i = 0; i < DW_TILE_ELEMENTS; i++) all[i] = (uint8_t)(i & ((1u << bits) - 1));
+        dw_pack(all, DW_TILE_ELEMENTS, bits, tile, DW_TILE_ELEMENTS, 0);
         for (uint32_t scale = 0; scale < 256; scale += 8) {
             shape s = {.x = DW_F32,
                        .prev = dtypes[kind % 3],
@@ -446,36 +368,19 @@ static void decode_all(bench *b)
                        .chooses = kind / 3 % 3 == 2,
                        .blocks = BLOCKS,
                        .tile_blocks = BLOCKS,
-                       .channels = MOST};
+                       .channels = DW_TILE_ELEMENTS};
             for (uint32_t i = 0; i < BLOCKS; i++) scales[i] = (uint8_t)(scale + i / 8);
             check_decode_of(b, &s, scales, tile);
         }
     }
 }
 
-static void encodes_as_specified(void **state)
-{
-    (void)state;
-    for_each_table(encode_kinds);
-}
-
-static void decodes_as_specified(void **state)
-{
-    (void)state;
-    for_each_table(decode_kinds);
-}
-
-static void decodes_every_code_at_every_scale(void **state)
-{
-    (void)state;
-    for_each_table(decode_all);
-}
-
 int main(int argc, char **argv)
 {
-    if (argc == 3 && !strcmp(argv[1], "--share")) share = atoi(argv[2]) > 0 ? atoi(argv[2]) : 1;
-    const struct CMUnitTest tests[] = {cmocka_unit_test(encodes_as_specified),
-                                       cmocka_unit_test(decodes_as_specified),
-                                       cmocka_unit_test(decodes_every_code_at_every_scale)};
+    if (!kernel_rig_read(argc, argv, NULL)) return 2;
+    const struct CMUnitTest tests[] = {
+        kernel_test(for_the_model_and_each_table, encodes_as_specified),
+        kernel_test(for_the_model_and_each_table, decodes_as_specified),
+        kernel_test(for_the_model_and_each_table, decodes_every_code_at_every_scale)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

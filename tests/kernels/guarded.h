@@ -30,7 +30,7 @@ static inline void slot_close(slot s)
 }
 
 /* bytes, flush with the lower or the upper guard. */
-static inline void *slot_place(slot s, size_t bytes, int at_end)
+static inline void *slot_place(slot s, size_t bytes, bool at_end)
 {
     assert_true(bytes <= (size_t)(s.end - s.start));
     return at_end ? s.end - bytes : s.start;
