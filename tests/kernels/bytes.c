@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * bytes.c - memory as it lies: digests, and copies past the caches. */
+#include "check_kernels.h"
+#include "kernel_rig.h"
+
+static void digests_payloads_as_c_does(bench *b)
+{
+    static uint8_t payload[4096];
+    random_bytes(b, payload, sizeof payload);
+    for (uint64_t from = 0; from <= 512; from += 16)
+        for (uint64_t n = 0; n <= 1024; n += 16) {
+            uint8_t *at_guard = slot_place(b->slots[SLOT_X], from + n, true);
+            memcpy(at_guard, payload, from + n);
+            assert_true(specification->digest_bytes(payload, from, n) ==
+                        b->kernels->digest_bytes(at_guard, from, n));
+        }
+}
+
+static void digests_as_c_does(bench *b)
+{
+    enum { SAMPLE = 3 * DW_TILE_ELEMENTS };
+    static uint32_t sample[SAMPLE];
+    random_bytes(b, sample, sizeof sample);
+    for (uint64_t n = 1; n <= DW_TILE_ELEMENTS; n += n < 300 ? 1 : 97)
+        for (int d = 0; d < DTYPES; d++)
+            for (uint64_t first = 0; first < SAMPLE; first += DW_TILE_ELEMENTS) {
+                /* the sample ends with the audited stretch, at a guard */
+                size_t bytes = (size_t)(first + n) * dw_dtype_bytes(dtypes[d]);
+                if (bytes > SLOT_BYTES) continue;
+                void *at_guard = slot_place(b->slots[SLOT_X], bytes, true);
+                memcpy(at_guard, sample, bytes);
+                size_t skipped = (size_t)first * dw_dtype_bytes(dtypes[d]);
+                uint64_t expected =
+                    specification->digest((unsigned char *)sample + skipped, dtypes[d], first, n);
+                uint64_t found =
+                    b->kernels->digest((unsigned char *)at_guard + skipped, dtypes[d], first, n);
+                assert_true(found == expected);
+            }
+}
+
+static void streams_every_byte_and_no_more(bench *b)
+{
+    static unsigned char from[8192];
+    for (size_t n = 0; n <= 600; n++) {
+        random_bytes(b, from, n);
+        unsigned char *to = b->slots[SLOT_NEXT].end - (n + 63) / 64 * 64;
+        memset(to, 0, (size_t)(b->slots[SLOT_NEXT].end - to));
+        b->kernels->stream(to, guarded_copy(b, SLOT_X, from, n), n, n % 2 == 0);
+        same_bytes("streamed", from, to, n, b->kernels->name, "");
+        for (unsigned char *rest = to + n; rest < b->slots[SLOT_NEXT].end; rest++)
+            assert_int_equal(*rest, 0);
+    }
+}
+
+int check_bytes(void)
+{
+    const struct CMUnitTest tests[] = {
+        kernel_test(for_each_table, digests_payloads_as_c_does),
+        kernel_test(for_each_table, digests_as_c_does),
+        kernel_test(for_each_table, streams_every_byte_and_no_more),
+    };
+    return cmocka_run_group_tests_name("bytes", tests, NULL, NULL);
+}

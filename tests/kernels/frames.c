@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * frames.c - whole frames, and samples that no cache holds. */
+#include "check_kernels.h"
+#include "codecs/form.h"
+#include "engine/engine.h"
+#include "kernel_rig.h"
+
+/* Three frames of one key by a pair that uses one table; the decoder gets the other's. */
+typedef struct journey {
+    test_pair pair;
+    void *frames[3];
+    size_t lens[3];
+} journey;
+
+static void travel(journey *j, const char *config, const dw_tensor *x, const dw_kernels *encodes,
+                   const dw_kernels *decodes)
+{
+    dw_key key = {3, 0};
+    dw_tensor y = *x;
+    y.data = NULL;
+    test_pair_open(&j->pair, config, 1, x->t, x->c, x->dtype);
+    dw_encoder_use(j->pair.encoder, encodes);
+    dw_decoder_use(j->pair.decoder, decodes);
+    for (int i = 0; i < 3; i++) {
+        dw_tensor now = *x;
+        /* x moves along by an element a visit. */
+        now.data = (unsigned char *)x->data + (size_t)i * dw_dtype_bytes(x->dtype);
+        test_pair_encode(&j->pair, &key, &now);
+        j->lens[i] = j->pair.len;
+        j->frames[i] = malloc(j->pair.len);
+        assert_non_null(j->frames[i]);
+        memcpy(j->frames[i], j->pair.frame, j->pair.len);
+        assert_int_equal(test_pair_decode(&j->pair, &y), DW_OK);
+        test_pair_feedback(&j->pair);
+        test_pair_in_step(&j->pair, key);
+    }
+    /* A duplicate makes the decoder digest what it holds anew: it must be what was digested on its
+     * way to memory. */
+    dw_reply_info reply = {.struct_size = sizeof reply};
+    assert_int_equal(test_pair_decode(&j->pair, &y), DW_ERR_STALE);
+    assert_int_equal(dw_reply_read(j->pair.reply, j->pair.reply_len, &reply, NULL), DW_OK);
+    assert_true(reply.accepted);
+}
+
+static void arrive(journey *j)
+{
+    for (int i = 0; i < 3; i++) free(j->frames[i]);
+    test_pair_close(&j->pair);
+}
+
+static void same_frames(const journey *expected, const journey *found, const char *table,
+                        const char *run)
+{
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(expected->lens[i], found->lens[i]);
+        same_bytes("frame", expected->frames[i], found->frames[i], found->lens[i], table, run);
+    }
+}
+
+/* n elements, of which the first 40000 are drawn and the others repeat them. The caller frees. */
+static void *repeated_values(bench *b, dw_dtype dtype, size_t n)
+{
+    size_t drawn_n = n < 40000 ? n : 40000, filled = drawn_n * dw_dtype_bytes(dtype),
+           bytes = n * dw_dtype_bytes(dtype);
+    unsigned char *data = malloc(bytes);
+    assert_non_null(data);
+    test_fill(&b->random, data, dtype, drawn_n, 1);
+    for (size_t at = filled; at < bytes; at += filled)
+        memcpy(data + at, data, bytes - at < filled ? bytes - at : filled);
+    return data;
+}
+
+/* The last shapes are larger than what goes past the caches. */
+static void makes_the_frames_that_c_makes(bench *b)
+{
+    static const struct {
+        const char *config;
+        uint32_t t, c;
+        dw_dtype x;
+    } cases[] = {
+        {"delta:bits=4,incarnation=7", 9, 1000, DW_F32},
+        {"delta:bits=3,group=row,incarnation=7,audit=2", 5, 4100, DW_BF16},
+        {"delta:bits=5,group=32,scale=signed,prev=f16,incarnation=7", 7, 2048, DW_F16},
+        {"delta:bits=3,group=channel,scale=mse,incarnation=7", 9, 2100, DW_BF16},
+        {"delta:bits=1,rounding=stochastic,incarnation=7", 9, 1000, DW_F32},
+        {"delta:bits=2,group=row,scale=mse,rounding=stochastic,incarnation=7", 5, 4100, DW_F32},
+        {"delta:bits=4,choose=never,incarnation=7", 4099, 2112, DW_F32},
+        {"delta:bits=4,group=row,incarnation=7", 4001, 2112, DW_F32},
+        {"delta:bits=2,group=row,prev=bf16,incarnation=7,audit=3", 4100, 4096, DW_F32},
+    };
+    size_t small = 6, all = sizeof cases / sizeof *cases;
+    for (size_t i = 0; i < (b->share > 1 ? small : all); i++) {
+        void *data = repeated_values(b, cases[i].x, (size_t)cases[i].t * cases[i].c + 3);
+        dw_tensor x = dw_tensor_3d(data, cases[i].x, 1, cases[i].t, cases[i].c);
+        journey expected, found;
+        travel(&expected, cases[i].config, &x, specification, b->kernels);
+        travel(&found, cases[i].config, &x, b->kernels, specification);
+        same_frames(&expected, &found, b->kernels->name, cases[i].config);
+        dw_counters a = test_encoder_counters(expected.pair.encoder),
+                    c = test_encoder_counters(found.pair.encoder);
+        if (!strstr(cases[i].config, "bits=2") && !strstr(cases[i].config, "bits=1"))
+            assert_true(a.error_square < 0.25 * a.x_square);
+        same_bytes("counters", &a, &c, sizeof a, b->kernels->name, cases[i].config);
+        arrive(&expected);
+        arrive(&found);
+        free(data);
+    }
+}
+
+/* A sample of a decoder without state, by both tables: to the same bytes of y, and the same bytes
+ * between its rows. */
+typedef struct large {
+    uint32_t bits, group, t, c;
+    dw_dtype y;
+    uint32_t gap, skew; /* elements between rows; bytes from a page to y */
+} large;
+
+static void decode_large(const dw_kernels *kernels, const large *l, const uint8_t *payload,
+                         unsigned char *memory, size_t bytes)
+{
+    dw_decode_job job = {.kernels = kernels,
+                         .payload = payload,
+                         .y = memory + l->skew,
+                         .y_dtype = l->y,
+                         .stride = (int64_t)l->c + l->gap};
+    assert_true(dw_layout_make(&job.layout, l->t, l->c, l->bits, l->group, false));
+    memset(memory, 0x55, bytes);
+    for (uint64_t chunk = 0; chunk < dw_layout_chunks(&job.layout); chunk++) {
+        dw_chunk_result unused;
+        dw_form_quantized.decode(&job, chunk, &unused);
+    }
+}
+
+static void decodes_what_no_cache_holds_as_c_does(bench *b)
+{
+    static const large cases[] = {
+        {4, 64, 4200, 1000, DW_F32, 0, 0},
+        {4, 64, 4100, 1024, DW_F32, 0, 0},
+        {4, 64, 4100, 1024, DW_BF16, 1024, 0},
+        {4, 64, 4100, 2048, DW_BF16, 0, 2},
+        {3, 16, 4100, 2048, DW_BF16, 0, 0},
+        {2, 128, 4100, 1024, DW_F32, 16, 64},
+        {5, 32, 4100, 1025, DW_F32, 15, 0},
+        {4, 64, 4100, 2048, DW_F16, 0, 0},
+        {8, DW_LAYOUT_ROW, 1030, 4100, DW_F32, 0, 4},
+        {1, DW_LAYOUT_CHANNEL, 2100, 2048, DW_F32, 0, 0},
+    };
+    size_t all = sizeof cases / sizeof *cases;
+    for (size_t i = 0; i < (b->share > 1 ? 2 : all); i++) {
+        const large *l = &cases[i];
+        dw_layout layout;
+        assert_true(dw_layout_make(&layout, l->t, l->c, l->bits, l->group, false));
+        size_t bytes = (size_t)l->t * (l->c + l->gap) * dw_dtype_bytes(l->y) + 4096;
+        unsigned char *memory[2];
+        uint8_t *payload = malloc(layout.payload_bytes);
+        assert_non_null(payload);
+        random_bytes(b, payload, layout.payload_bytes); /* one scale in 256 is poisoned */
+        for (int k = 0; k < 2; k++) {
+            memory[k] = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+            assert_non_null(memory[k]);
+            decode_large(k ? b->kernels : specification, l, payload, memory[k], bytes);
+        }
+        char text[64];
+        snprintf(text, sizeof text, "case %zu", i);
+        same_bytes("large", memory[0], memory[1], bytes, b->kernels->name, text);
+        free(memory[0]);
+        free(memory[1]);
+        free(payload);
+    }
+}
+
+/* What a mask leaves must make the same bytes, whoever is at the other end. */
+static void every_mask_makes_the_same_frames(void **state)
+{
+    static float data[9 * 1000 + 3];
+    test_random random = {test_seed()};
+    (void)state;
+    test_fill(&random, data, DW_F32, sizeof data / sizeof *data, 1);
+    dw_tensor x = dw_tensor_3d(data, DW_F32, 1, 9, 1000);
+    journey expected;
+    travel(&expected, "delta:bits=4,incarnation=7", &x, specification, specification);
+    for (uint32_t out = 0; out < 8; out++)
+        for (uint32_t in = 0; in < 8; in++) {
+            journey found;
+            travel(&found, "delta:bits=4,incarnation=7", &x, dw_kernels_choose(out),
+                   dw_kernels_choose(in));
+            same_frames(&expected, &found, dw_kernels_choose(out)->name, "masks");
+            arrive(&found);
+        }
+    arrive(&expected);
+}
+
+int check_frames(void)
+{
+    const struct CMUnitTest tests[] = {
+        kernel_test(for_each_table, decodes_what_no_cache_holds_as_c_does),
+        kernel_test(for_each_table, makes_the_frames_that_c_makes),
+        cmocka_unit_test(every_mask_makes_the_same_frames),
+    };
+    return cmocka_run_group_tests_name("frames", tests, NULL, NULL);
+}

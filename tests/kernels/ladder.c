@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * ladder.c - the choice of a table by what the processor has and the caller allows. */
+#include "base/cpu.h"
+#include "check_kernels.h"
+#include "kernel_rig.h"
+
+/* Of all that the processor has and the mask allows, the widest. */
+static const char *best_of(uint32_t features)
+{
+    const char *best = "c";
+    for (int i = 0; i < KERNEL_TABLES; i++)
+        if (features & kernel_tables[i].needs) best = kernel_tables[i].name;
+    return best;
+}
+
+/* Its state: the table that must be the best one here, if the caller knows. */
+static void the_ladder_takes_what_the_mask_allows(void **state)
+{
+    const char *expected = *state;
+    uint32_t features = dw_cpu_features();
+    for (uint32_t mask = 0; mask < 8; mask++)
+        assert_string_equal(dw_kernels_choose(mask)->name, best_of(features & mask));
+    assert_string_equal(dw_kernels_choose(~0u)->name, best_of(features));
+    if (expected) assert_string_equal(dw_kernels_choose(~0u)->name, expected);
+    assert_ptr_equal(dw_kernels_find("c"), &dw_kernels_c);
+    assert_null(dw_kernels_find("no such table"));
+    for (int i = 0; i < KERNEL_TABLES; i++) {
+        bool is_found = dw_kernels_find(kernel_tables[i].name) != NULL;
+        assert_true(is_found == ((features & kernel_tables[i].needs) != 0));
+    }
+}
+
+int check_ladder(char *best)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_prestate(the_ladder_takes_what_the_mask_allows, best),
+    };
+    return cmocka_run_group_tests_name("ladder", tests, NULL, NULL);
+}
