@@ -8,77 +8,95 @@
 
 enum { T = 3, C = 64 };
 
-static void every_pointer_may_be_null(void **state)
+static void ends_are_not_created(const rig *r)
 {
-    dw_cuda *cuda = rig_open_cuda();
-    dw_key keys[2] = {{1, 0}, {2, 0}};
-    dw_encode_ticket *out = NULL;
-    dw_decode_ticket *in = NULL;
     dw_encoder *encoder;
     dw_decoder *decoder;
-    size_t len, head_len;
-    rig r;
-    (void)state;
-    rig_open(&r, cuda, "delta:bits=4", 2, T, C, DW_CUDA_DEVICE);
-    dw_tensor x = dw_tensor_3d(r.device_x, DW_F32, 2, T, C),
-              nowhere = dw_tensor_3d(NULL, DW_F32, 2, T, C);
-    assert_int_equal(dw_cuda_open(NULL, 0, NULL), DW_ERR_ARGUMENT);
-    dw_cuda_close(NULL);
-    assert_int_equal(dw_encoder_create_cuda(NULL, &r.config, cuda, DW_CUDA_DEVICE, NULL),
+    assert_int_equal(dw_encoder_create_cuda(NULL, &r->config, r->cuda, DW_CUDA_DEVICE, NULL),
                      DW_ERR_ARGUMENT);
-    assert_int_equal(dw_encoder_create_cuda(&encoder, NULL, cuda, DW_CUDA_DEVICE, NULL),
+    assert_int_equal(dw_encoder_create_cuda(&encoder, NULL, r->cuda, DW_CUDA_DEVICE, NULL),
                      DW_ERR_ARGUMENT);
-    assert_int_equal(dw_encoder_create_cuda(&encoder, &r.config, NULL, DW_CUDA_DEVICE, NULL),
+    assert_int_equal(dw_encoder_create_cuda(&encoder, &r->config, NULL, DW_CUDA_DEVICE, NULL),
                      DW_ERR_ARGUMENT);
-    assert_int_equal(dw_encoder_create_cuda(&encoder, &r.config, cuda, (dw_cuda_place)0, NULL),
+    assert_int_equal(dw_encoder_create_cuda(&encoder, &r->config, r->cuda, (dw_cuda_place)0, NULL),
                      DW_ERR_ARGUMENT);
     assert_null(encoder);
-    assert_int_equal(dw_decoder_create_cuda(NULL, &r.config, cuda, DW_CUDA_DEVICE, NULL),
+    assert_int_equal(dw_decoder_create_cuda(NULL, &r->config, r->cuda, DW_CUDA_DEVICE, NULL),
                      DW_ERR_ARGUMENT);
-    assert_int_equal(dw_decoder_create_cuda(&decoder, NULL, cuda, DW_CUDA_DEVICE, NULL),
+    assert_int_equal(dw_decoder_create_cuda(&decoder, NULL, r->cuda, DW_CUDA_DEVICE, NULL),
                      DW_ERR_ARGUMENT);
-    assert_int_equal(dw_decoder_create_cuda(&decoder, &r.config, NULL, DW_CUDA_DEVICE, NULL),
+    assert_int_equal(dw_decoder_create_cuda(&decoder, &r->config, NULL, DW_CUDA_DEVICE, NULL),
                      DW_ERR_ARGUMENT);
     assert_null(decoder);
-    assert_int_equal(dw_encode_async(NULL, keys, &x, r.device_frame, r.cap, NULL, &out),
+}
+
+static void nothing_is_encoded(const rig *r, const dw_tensor *x)
+{
+    dw_key keys[2] = {{1, 0}, {2, 0}};
+    dw_tensor nowhere = dw_tensor_3d(NULL, DW_F32, 2, T, C);
+    dw_encode_ticket *out = NULL;
+    uint8_t *frame = r->device_frame;
+    size_t len, head_len;
+    assert_int_equal(dw_encode_async(NULL, keys, x, frame, r->cap, NULL, &out), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_encode_async(r->encoder, NULL, x, frame, r->cap, NULL, &out),
                      DW_ERR_ARGUMENT);
-    assert_int_equal(dw_encode_async(r.encoder, NULL, &x, r.device_frame, r.cap, NULL, &out),
+    assert_int_equal(dw_encode_async(r->encoder, keys, NULL, frame, r->cap, NULL, &out),
                      DW_ERR_ARGUMENT);
-    assert_int_equal(dw_encode_async(r.encoder, keys, NULL, r.device_frame, r.cap, NULL, &out),
+    assert_int_equal(dw_encode_async(r->encoder, keys, &nowhere, frame, r->cap, NULL, &out),
                      DW_ERR_ARGUMENT);
-    assert_int_equal(dw_encode_async(r.encoder, keys, &nowhere, r.device_frame, r.cap, NULL, &out),
+    assert_int_equal(dw_encode_async(r->encoder, keys, x, NULL, r->cap, NULL, &out),
                      DW_ERR_ARGUMENT);
-    assert_int_equal(dw_encode_async(r.encoder, keys, &x, NULL, r.cap, NULL, &out),
+    assert_int_equal(dw_encode_async(r->encoder, keys, x, frame + 8, r->cap, NULL, &out),
                      DW_ERR_ARGUMENT);
-    assert_int_equal(dw_encode_async(r.encoder, keys, &x, r.device_frame + 8, r.cap, NULL, &out),
+    assert_int_equal(dw_encode_async(r->encoder, keys, x, frame, r->cap, NULL, NULL),
                      DW_ERR_ARGUMENT);
-    assert_int_equal(dw_encode_async(r.encoder, keys, &x, r.device_frame, r.cap, NULL, NULL),
-                     DW_ERR_ARGUMENT);
+    assert_null(out);
     assert_int_equal(dw_encode_many_async(NULL, 1, NULL), DW_ERR_ARGUMENT);
     assert_int_equal(dw_encode_many_async(&(dw_encode_item){0}, 0, NULL), DW_ERR_ARGUMENT);
     assert_int_equal(dw_encode_many_async(&(dw_encode_item){0}, 1, NULL), DW_ERR_ARGUMENT);
     assert_int_equal(dw_encode_again(NULL, keys), DW_ERR_ARGUMENT);
-    assert_int_equal(dw_encode_finish(NULL, r.head, r.head_cap, &head_len, &len), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_encode_finish(NULL, r->head, r->head_cap, &head_len, &len),
+                     DW_ERR_ARGUMENT);
     assert_int_equal(dw_encode_cancel(NULL), DW_ERR_ARGUMENT);
-    assert_int_equal(dw_decode_async(NULL, r.frame, 80, r.device_frame, 80, &x, NULL, &in),
+}
+
+static void nothing_is_decoded(rig *r, const dw_tensor *y)
+{
+    dw_decode_ticket *in = NULL;
+    uint8_t *head = r->frame, *body = r->device_frame;
+    assert_int_equal(dw_decode_async(NULL, head, 80, body, 80, y, NULL, &in), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_decode_async(r->decoder, NULL, 80, body, 80, y, NULL, &in),
                      DW_ERR_ARGUMENT);
-    assert_int_equal(dw_decode_async(r.decoder, NULL, 80, r.device_frame, 80, &x, NULL, &in),
+    assert_int_equal(dw_decode_async(r->decoder, head, 80, NULL, 80, y, NULL, &in),
                      DW_ERR_ARGUMENT);
-    assert_int_equal(dw_decode_async(r.decoder, r.frame, 80, NULL, 80, &x, NULL, &in),
+    assert_int_equal(dw_decode_async(r->decoder, head, 80, body + 1, 80, y, NULL, &in),
                      DW_ERR_ARGUMENT);
-    assert_int_equal(dw_decode_async(r.decoder, r.frame, 80, r.device_frame + 1, 80, &x, NULL, &in),
+    assert_int_equal(dw_decode_async(r->decoder, head, 80, body, 80, NULL, NULL, &in),
                      DW_ERR_ARGUMENT);
-    assert_int_equal(dw_decode_async(r.decoder, r.frame, 80, r.device_frame, 80, NULL, NULL, &in),
+    assert_int_equal(dw_decode_async(r->decoder, head, 80, body, 80, y, NULL, NULL),
                      DW_ERR_ARGUMENT);
-    assert_int_equal(dw_decode_async(r.decoder, r.frame, 80, r.device_frame, 80, &x, NULL, NULL),
-                     DW_ERR_ARGUMENT);
+    assert_null(in);
     assert_int_equal(dw_decode_many_async(NULL, 1, NULL), DW_ERR_ARGUMENT);
     assert_int_equal(dw_decode_many_async(&(dw_decode_item){0}, 0, NULL), DW_ERR_ARGUMENT);
     assert_int_equal(dw_decode_many_async(&(dw_decode_item){0}, 1, NULL), DW_ERR_ARGUMENT);
-    assert_int_equal(dw_decode_again(NULL, r.frame, 80, 80), DW_ERR_ARGUMENT);
-    assert_int_equal(dw_decode_finish(NULL, r.reply, r.reply_cap, &r.reply_len), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_decode_again(NULL, head, 80, 80), DW_ERR_ARGUMENT);
+    assert_int_equal(dw_decode_finish(NULL, r->reply, r->reply_cap, &r->reply_len),
+                     DW_ERR_ARGUMENT);
     assert_int_equal(dw_decode_cancel(NULL), DW_ERR_ARGUMENT);
-    assert_true(!out && !in);
+}
+
+static void every_pointer_may_be_null(void **state)
+{
+    dw_cuda *cuda = rig_open_cuda();
+    rig r;
+    (void)state;
+    rig_open(&r, cuda, "delta:bits=4", 2, T, C, DW_CUDA_DEVICE);
+    dw_tensor x = dw_tensor_3d(r.device_x, DW_F32, 2, T, C);
+    assert_int_equal(dw_cuda_open(NULL, 0, NULL), DW_ERR_ARGUMENT);
+    dw_cuda_close(NULL);
+    ends_are_not_created(&r);
+    nothing_is_encoded(&r, &x);
+    nothing_is_decoded(&r, &x);
     assert_int_equal(fake_cuda_get()->launches + fake_cuda_get()->copies, 0);
     rig_close(&r);
     dw_cuda_close(cuda);
