@@ -9,7 +9,7 @@ import sys
 
 import house
 
-FUNCTION_LINES = 75  # "about 60"
+FUNCTION_LINES = 70  # "about 60"
 FILE_LINES = 620  # "about 500"
 PUBLIC_HEADER_LINES = 1500  # all public headers together
 COLUMNS_MARK = ":columns"  # exceptions that are format.py's affair
