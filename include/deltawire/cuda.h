@@ -53,7 +53,7 @@ DW_API size_t dw_frame_head_bound(uint32_t n); /* room enough for a head */
 /* As dw_encode; at most n forgotten keys travel in a frame. many: frames of encoders of one dw_cuda
  * in one launch, all or none; one thread's until their tickets end. Errors: those of dw_encode;
  * UNSUPPORTED, IO (CUDA); why is told by the encoder at fault, else by the first. again:
- * UNSUPPORTED for kinds of entries (key, delta, stateless) that want other kernels than
+ * UNSUPPORTED for uses of entries (whole, change, exact) that want other kernels than
  * captured. */
 DW_API dw_status dw_encode_async(dw_encoder *encoder, const dw_key *keys, const dw_tensor *x,
                                  void *frame, size_t cap, void *stream, dw_encode_ticket **ticket);

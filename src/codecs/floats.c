@@ -9,8 +9,8 @@
 #include "codecs/plan.h"
 #include "codecs/tiles.h"
 
-/* One value between formats. Exact: IEEE, as kind RAW wants it; else RN, with NaN for all that is
- * not finite. */
+/* One value between formats. Exact: IEEE conversion, as entries without state want it; else rounded
+ * to nearest, with NaN for all that is not finite. */
 static uint32_t load_bits(const unsigned char *from, dw_dtype dtype)
 {
     uint32_t single = from[0] | (uint32_t)from[1] << 8;
@@ -211,7 +211,7 @@ static bool plan(dw_plan *made)
         return false;
     made->payload_bytes = dw_round_up(bytes, 16);
     made->chunks = 1;
-    /* What a device asks: stretches in place of tiles. */
+    /* A device divides the sample into stretches of the state digest, not into tiles. */
     made->layout = (dw_layout){.t = made->t,
                                .c = made->c,
                                .tiles = (elements + DW_TILE_ELEMENTS - 1) / DW_TILE_ELEMENTS,

@@ -6,9 +6,9 @@
 #include "codecs/emitting.h"
 #include "codecs/plan.h"
 
-/* A y so large goes past the caches, as a new prev does (codecs/tiles.c). Where one y
- * is written and read again and again, and the cache has room for it, 16 MiB lose a tenth by that,
- * a sum of y behind them included; where y comes from memory they gain a half. */
+/* A y of this size is written past the caches, as a new prev is (codecs/tiles.h). At 16 MiB, with a
+ * sum over y behind the decode, that gains a half where y lies in memory, and loses a tenth where
+ * the same y is decoded into again and again and the cache has room for it. */
 enum { STREAMED_Y_BYTES = 16 << 20 };
 
 /* Whether y goes past the caches. With state it is written from the new prev. */

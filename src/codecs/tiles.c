@@ -211,8 +211,8 @@ static void count_scales(dw_counters *counters, const uint8_t *scales, uint64_t 
     counters->poisoned_groups += poisoned;
 }
 
-/* A scale of 0 is also that of a block of very small values, which its codes would have to tell
- * from one of zeros. */
+/* A scale of 0 stands for zeros and for very small values alike; only the codes would show which.
+ */
 static void count_exponents(dw_counters *counters, const uint8_t *scales, uint64_t n)
 {
     uint64_t zero = 0, poisoned = 0;

@@ -28,7 +28,7 @@ static uint64_t chunks_of(const dw_plan *plan)
     return plan->chunks;
 }
 
-/* Finds room for what the chunks tell. */
+/* Finds room for the results of the chunks. */
 static bool prepare(cpu *c, bool encodes, uint32_t n)
 {
     void *results = c->results;
@@ -108,7 +108,7 @@ static void encode_all(cpu *c, uint32_t n)
     dw_cpu_leave_exact(mode);
 }
 
-/* Payloads are digested before anything is made of them: y is written from what is right alone. */
+/* All payloads are digested before any is decoded: nothing is written that a damaged one led to. */
 static void decode_all(cpu *c, uint32_t n)
 {
     bool any_state = false;

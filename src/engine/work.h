@@ -36,7 +36,7 @@ uint64_t dw_work_chunks(const dw_work *work, uint32_t entry);
 /* Runs the task for every chunk. */
 void dw_work_run(const dw_work *work, const dw_config *config, dw_task *task, void *context);
 
-/* What the chunks of an entry tell, joined in their order. */
+/* The results of an entry's chunks, joined in their order. */
 dw_chunk_result dw_work_join(const dw_work *work, uint32_t entry);
 
 #endif
