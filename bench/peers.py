@@ -5,11 +5,11 @@
 #   python3 -m venv peers && peers/bin/pip install numpy pypiquant
 #   peers/bin/python bench/peers.py build/release/src/libdeltawire.so
 #
-# Both are given the same x and one thread. Ours has a scale per group of 64 values and a digest over
-# the payload; pi-quant has one scale per tensor, which its encode searches for here, as a caller has
-# to. A read is one loop over y behind a decode, as whoever uses y would: ours writes large tensors
-# past the caches. Figures are GB/s of x, medians over the rounds; the ratio is the median of the
-# rounds' own ratios, so that a machine whose clock changes does not favour anybody.
+# Both are given the same x and one thread. Ours has a scale per group of 64 values and a digest of
+# the payload; pi-quant has one scale per tensor, which its encode searches for here, as a caller
+# has to. "decode+read" is a decode and one loop over y behind it, as whoever uses y would have: ours
+# writes large tensors past the caches. Figures are GB/s of x, medians over the rounds; the ratio is
+# the median of the ratios of each round, so that a clock that changes favours nobody.
 import argparse
 import ctypes
 import glob
@@ -50,7 +50,9 @@ class Deltawire:
         library.dw_tensor_3d.restype = Tensor
         library.dw_tensor_3d.argtypes = [ctypes.c_void_p, ctypes.c_int, *3 * [ctypes.c_uint32]]
         shape = (1, x.size // 1024, 1024)
-        self.x, self.y = (library.dw_tensor_3d(t.ctypes.data, DTYPES[dtype][0], *shape) for t in (x, y))
+        self.x, self.y = (
+            library.dw_tensor_3d(t.ctypes.data, DTYPES[dtype][0], *shape) for t in (x, y)
+        )
         self.encoder, self.decoder = ctypes.c_void_p(), ctypes.c_void_p()
         for name, end in (("encoder", self.encoder), ("decoder", self.decoder)):
             create = getattr(library, f"dw_{name}_create_text")
@@ -66,12 +68,16 @@ class Deltawire:
     def encode(self):
         frame, length = address(self.frame), ctypes.byref(self.length)
         room = ctypes.c_size_t(self.frame.nbytes)
-        self.expect(self.library.dw_encode(self.encoder, None, ctypes.byref(self.x), frame, room, length))
+        self.expect(
+            self.library.dw_encode(self.encoder, None, ctypes.byref(self.x), frame, room, length)
+        )
 
     def decode(self):
         y, nothing = ctypes.byref(self.y), ctypes.c_size_t(0)
         self.expect(
-            self.library.dw_decode(self.decoder, address(self.frame), self.length, y, None, nothing, None)
+            self.library.dw_decode(
+                self.decoder, address(self.frame), self.length, y, None, nothing, None
+            )
         )
 
 
@@ -152,7 +158,8 @@ def compare(library, dtype, nbytes, rounds):
     for what, (ours, theirs) in measured.items():
         ratio = statistics.median(b / a for a, b in zip(ours, theirs))
         speeds = [nbytes / statistics.median(times) / 1e9 for times in (ours, theirs)]
-        print(f"{dtype:5} {nbytes >> 20:4} MiB  {what:12} {speeds[0]:7.2f} {speeds[1]:9.2f} {ratio:7.2f}")
+        case = f"{dtype:5} {nbytes >> 20:4} MiB  {what:12}"
+        print(f"{case} {speeds[0]:7.2f} {speeds[1]:9.2f} {ratio:7.2f}")
 
 
 def as_floats(array, dtype):
