@@ -7,7 +7,7 @@
 #
 # Both are given the same x and one thread. Ours has a scale per group of 64 values and a digest of
 # the payload; pi-quant has one scale per tensor, which its encode searches for here, as a caller
-# has to. "decode+read" is a decode and one loop over y behind it, as whoever uses y would have: ours
+# must. "decode+read" is a decode and one loop over y behind it, as whoever uses y would have: ours
 # writes large tensors past the caches. Figures are GB/s of x, medians over the rounds; the ratio is
 # the median of the ratios of each round, so that a clock that changes favours nobody.
 import argparse
