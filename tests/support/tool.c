@@ -36,6 +36,17 @@ uint64_t test_seed(void)
     return seed;
 }
 
+uint32_t test_share(int argc, char **argv)
+{
+    uint32_t share = 1;
+    if (argc == 3 && strcmp(argv[1], "--share") == 0) share = (uint32_t)strtoul(argv[2], NULL, 10);
+    if (argc == 2 || argc > 3 || share == 0) {
+        fprintf(stderr, "usage: %s [--share N]\n", argv[0]);
+        exit(2);
+    }
+    return share;
+}
+
 float test_get(const void *data, dw_dtype dtype, size_t i)
 {
     if (dtype == DW_F32) return ((const float *)data)[i];

@@ -29,6 +29,10 @@ float test_normal(test_random *random);
  * again. */
 uint64_t test_seed(void);
 
+/* For programs whose cases are many: N of --share N, of which one in N is run where a processor is
+ * emulated; 1 without arguments. Exits with 2 on others. */
+uint32_t test_share(int argc, char **argv);
+
 /* n*t*c elements of a dtype; values drawn normally with the given size. */
 void test_fill(test_random *random, void *data, dw_dtype dtype, size_t n, float size);
 
