@@ -12,18 +12,13 @@
 #include <unistd.h>
 
 #include "complain.h"
+#include "link_text.h"
 
 enum { KEY_BYTES = 32 };
 
 void dw_rank_name(char name[DW_RANK_NAME_BYTES], uint32_t rank)
 {
     snprintf(name, DW_RANK_NAME_BYTES, "rank/%u", rank);
-}
-
-static bool goes_by_mpi(const char *link)
-{
-    const char *mpi = link ? strstr(link, "mpi:") : NULL;
-    return mpi && (mpi == link || mpi[-1] == '/');
 }
 
 dw_status dw_keys_choose(dw_tls_options *tls, const char *link, dw_train_config *config,
@@ -49,7 +44,7 @@ dw_status dw_keys_choose(dw_tls_options *tls, const char *link, dw_train_config 
                  "--certificate, --key and --ca go together; give all three");
         return DW_ERR_ARGUMENT;
     }
-    if (!is_given && file && *file && !config->insecure_plaintext && !goes_by_mpi(link))
+    if (!is_given && file && *file && !config->insecure_plaintext && !dw_link_text_is(link, "mpi"))
         tls->group_key_file = file;
     tls->struct_size = sizeof *tls;
     config->tls = tls->group_key_file || has_certificate ? tls : NULL;

@@ -10,6 +10,7 @@
 
 #include "complain.h"
 #include "environment.h"
+#include "link_text.h"
 #include "ranks.h"
 #include "rendezvous.h"
 
@@ -30,13 +31,6 @@ __attribute__((format(printf, 3, 4))) static dw_status say(dw_why *why, dw_statu
     va_end(arguments);
     why->offset = -1;
     return status;
-}
-
-/* What stands behind "shaped:...": all links of the run are shaped by it. */
-static const char *behind_shapes(const char *link)
-{
-    while (!strncmp(link, "shaped:", 7) && strchr(link, '/')) link = strchr(link, '/') + 1;
-    return link;
 }
 
 static dw_status place_by_mpi(dw_place *place, const char *link, size_t shapes,
@@ -149,12 +143,12 @@ static dw_status place_by_rendezvous(dw_place *place, const char *link, size_t s
 dw_status dw_place_take(dw_place **taken, const char *link, const char *host, bool given,
                         const volatile int *stop, dw_train_config *config, dw_why *why)
 {
-    const char *inner = behind_shapes(link);
+    const char *inner = dw_link_text_inner(link);
     size_t shapes = (size_t)(inner - link);
-    bool by_mpi = !strncmp(inner, "mpi:", 4);
+    bool by_mpi = dw_link_text_is(link, "mpi");
     *taken = NULL;
-    if (!by_mpi && strncmp(inner, "env:", 4) && strncmp(inner, "tcp:", 4) &&
-        strncmp(inner, "file:", 5))
+    if (!by_mpi && !dw_link_text_is(link, "env") && !dw_link_text_is(link, "tcp") &&
+        !dw_link_text_is(link, "file"))
         return say(
             why, DW_ERR_ARGUMENT,
             "--link %.60s: without --local, ranks meet by mpi://, env://, tcp://host:port or "

@@ -428,6 +428,12 @@ class Keys(Base):
             ["--local", "2", "--insecure-plaintext"], DELTAWIRE_GROUP_KEY_FILE="/nonexistent"
         ).check()
         self.failing("/nonexistent", ["--local", "2"], DELTAWIRE_GROUP_KEY_FILE="/nonexistent")
+        # A name in which "mpi:" stands is none of MPI's, which would need no key.
+        self.failing(
+            "/nonexistent",
+            ["--link", f"file://{self.path('mpi:run')}", "--rank", "0", "--stages", "2"],
+            DELTAWIRE_GROUP_KEY_FILE="/nonexistent",
+        )
 
     def certificates(self):
         making = re.search(

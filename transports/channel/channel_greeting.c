@@ -14,7 +14,8 @@
  * |        |       | text, zero-filled; empty: nothing                                     |
  * | 260    | 256   | the same of what it receives                                          |
  */
-enum { CONFIG_BYTES = DW_CONFIG_TEXT_BYTES, HELLO_BYTES = 4 + 2 * CONFIG_BYTES };
+enum { CONFIG_BYTES = 256, HELLO_BYTES = 4 + 2 * CONFIG_BYTES };
+_Static_assert((int)DW_CONFIG_TEXT_BYTES <= (int)CONFIG_BYTES, "a longer text is another greeting");
 
 /* The canonical text of what both ends must agree on. How the encoder rounds and finds its scales,
  * and what it calls itself, is its own affair: a decoder reads what it needs of that in frames. */
