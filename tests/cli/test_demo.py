@@ -48,6 +48,7 @@ def main():
             [*command, "--text", str(source / "docs" / "format.md")], capture_output=True, text=True
         )
         assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+        assert "MISSED" not in done.stdout and "aim at any target" in done.stdout, done.stdout
         summary = json.loads((out / "summary.json").read_text())
         for key in KEYS:
             assert isinstance(summary[key], (int, float)) and summary[key] > 0, (key, summary[key])
