@@ -23,6 +23,7 @@
 
 enum { TAG_GREETING = 1, TAG_TELL = 2, TAG_ADDRESS = 3, TAG_REFUSAL = 4 };
 enum { URI_BYTES = 600, LOOK_MS = 20 };
+enum { MOST_MESSAGE_BYTES = 64 * 1024 }; /* ranks tell each other addresses and sentences */
 
 /* A rank as rank 0 sees it. */
 typedef struct guest {
@@ -200,6 +201,7 @@ static void *serve(void *context)
                                        (uint32_t)(end - now_ms() > 0 ? end - now_ms() : 1),
                                    .on_listening = note_listening,
                                    .listening_context = r,
+                                   .max_message_bytes = MOST_MESSAGE_BYTES,
                                    .cancelled = &r->stop,
                                    .tls = r->options.tls ? &r->tls : NULL,
                                    .insecure_plaintext = r->options.insecure_plaintext};
@@ -246,6 +248,7 @@ static dw_status greet(dw_rendezvous *r, dw_why *why)
     dw_link_options options = {.struct_size = sizeof options,
                                .role = DW_LINK_CONNECT,
                                .open_timeout_ms = r->options.timeout_ms,
+                               .max_message_bytes = MOST_MESSAGE_BYTES,
                                .cancelled = r->options.stop,
                                .tls = r->options.tls ? &r->tls : NULL,
                                .insecure_plaintext = r->options.insecure_plaintext};

@@ -10,6 +10,10 @@
 
 /* Tags below 256 are no channel's. */
 enum { TAG_GREETING = 1, TAG_CONTROL = 2, TAG_LAST_WORDS = 3 };
+
+/* Greetings and control messages take some hundred bytes a rank. What a neighbour sends is parsed
+ * before anything is known of it, and a parsed text takes twenty times its length. */
+enum { MOST_CONTROL_BYTES = 1 << 20 };
 enum { CHANNEL_ID = 1 };
 /* How long a wait goes on before it looks whether somebody asked for a stop. */
 enum { LOOK_MS = 50 };
@@ -131,8 +135,14 @@ static dw_status recv_json(dw_stage *stage, dw_neighbour *from, uint32_t tag, js
     }
     stage->wait_ns += dw_stage_now() - since;
     if (status < 0) return link_failed(stage, from, status, NULL);
-    *value = json_loadb(data, len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, NULL);
+    *value = len > MOST_CONTROL_BYTES
+                 ? NULL
+                 : json_loadb(data, len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, NULL);
     dw_link_release(from->link, data);
+    if (len > MOST_CONTROL_BYTES)
+        return dw_say(&stage->why, DW_ERR_PROTOCOL,
+                      "rank %u sent a control message of %zu bytes; at most %d are taken",
+                      from->rank, len, MOST_CONTROL_BYTES);
     if (*value) return DW_OK;
     return dw_say(&stage->why, DW_ERR_PROTOCOL, "rank %u sent a control message that is no JSON",
                   from->rank);
@@ -182,6 +192,17 @@ dw_status dw_stage_spread(dw_stage *stage, json_t *own, json_t **value)
 
 /* ---- Meeting --------------------------------------------------------------------------------- */
 
+/* The longest message that a neighbour may send: a frame of activations as floats, which no codec
+ * makes longer, and a control message. */
+static uint64_t longest_message(const dw_train_config *config)
+{
+    dw_config largest;
+    uint32_t n = config->batch / config->micro_batches;
+    dw_tensor x = dw_tensor_3d(NULL, DW_F32, n, config->context, config->channels);
+    (void)dw_config_parse(&largest, "delta:key=f32", NULL);
+    return (uint64_t)dw_frame_bound(&largest, &x) + MOST_CONTROL_BYTES;
+}
+
 static dw_status meet(dw_stage *stage, dw_neighbour *neighbour, dw_link_role role, json_t *greeting)
 {
     const dw_train_config *config = &stage->settings->config;
@@ -204,6 +225,7 @@ static dw_status meet(dw_stage *stage, dw_neighbour *neighbour, dw_link_role rol
                                .transport_context = config->transport_context,
                                .tls = config->tls ? &tls : NULL,
                                .insecure_plaintext = config->insecure_plaintext,
+                               .max_message_bytes = longest_message(config),
                                .cancelled = stage->hooks->stop};
     dw_why why = {.offset = -1};
     dw_status status =

@@ -46,6 +46,8 @@ static void come(const char *uri, const char *name, const char *says, uint32_t t
     void *data;
     size_t len;
     if (dw_link_open(&link, uri, &options, &why) != DW_OK) fail_msg("%s", why.text);
+    /* What no address and no sentence can be does not travel. */
+    assert_int_equal(dw_link_send(link, TAG_GREETING, says, 64 * 1024 + 1), DW_ERR_LIMIT);
     assert_int_equal(dw_link_send(link, TAG_GREETING, says, strlen(says)), DW_OK);
     dw_status status = dw_link_recv(link, tag, PATIENCE_MS, &data, &len);
     if (status != DW_OK)

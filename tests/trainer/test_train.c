@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -17,6 +18,7 @@
 #include <cmocka.h>
 
 #include "deltawire/trainer.h"
+#include "deltawire/transport.h"
 #include "support/folder.h"
 
 enum { STAGES_MAX = 3, STEPS_MAX = 40 };
@@ -32,6 +34,7 @@ typedef struct rank {
     dw_status status;
     dw_why why;
     volatile int stop;
+    bool is_impostor;
     char listening[256];
     pthread_t thread;
 } rank;
@@ -109,6 +112,31 @@ static void *run_rank(void *context)
     return NULL;
 }
 
+/* A neighbour that meets rank 0 as a rank would, and then sends a greeting that is far too long. */
+static void *run_impostor(void *context)
+{
+    enum { LONG = (1 << 20) + 1, TAG_GREETING = 1 };
+    rank *r = context;
+    dw_link_options options = {.struct_size = sizeof options};
+    dw_link *link = NULL;
+    char *greeting = malloc(LONG);
+    assert_non_null(greeting);
+    memset(greeting, ' ', LONG);
+    greeting[0] = '{';
+    greeting[LONG - 1] = '}';
+    r->status = dw_link_open(&link, r->config.connect, &options, &r->why);
+    if (r->status == DW_OK) {
+        /* What no rank of this shape could need does not even travel. */
+        assert_int_equal(dw_link_send(link, TAG_GREETING, greeting, (size_t)100 << 20),
+                         DW_ERR_LIMIT);
+        r->status = dw_link_send(link, TAG_GREETING, greeting, LONG);
+        dw_link_flush(link, 10000);
+        dw_link_close(link);
+    }
+    free(greeting);
+    return NULL;
+}
+
 /* `change` may give one rank other settings. */
 static void run_pipeline(pipeline *run, uint32_t stages, void (*change)(rank *))
 {
@@ -127,7 +155,7 @@ static void run_pipeline(pipeline *run, uint32_t stages, void (*change)(rank *))
         r->config.listen = i + 1 < stages ? "tcp://127.0.0.1:0" : NULL;
         r->config.connect = i ? run->ranks[i - 1].listening : NULL;
         if (change) change(r);
-        pthread_create(&r->thread, NULL, run_rank, r);
+        pthread_create(&r->thread, NULL, r->is_impostor ? run_impostor : run_rank, r);
         pthread_mutex_lock(&run->lock);
         while (i + 1 < stages && !*r->listening) pthread_cond_wait(&run->told, &run->lock);
         pthread_mutex_unlock(&run->lock);
@@ -410,6 +438,21 @@ static void ranks_that_differ_are_told_in_what(void **state)
         assert_non_null(strstr(run.ranks[i].why.text, "reads another text"));
 }
 
+static void with_an_impostor(rank *r)
+{
+    r->is_impostor = r->index == 1;
+}
+
+static void a_greeting_that_is_too_long_is_not_parsed(void **state)
+{
+    (void)state;
+    pipeline run = a_run();
+    run_pipeline(&run, 2, with_an_impostor);
+    assert_int_equal(run.ranks[0].status, DW_ERR_PROTOCOL);
+    assert_non_null(strstr(run.ranks[0].why.text, "a control message of 1048577 bytes"));
+    assert_int_equal(run.ranks[1].status, DW_OK);
+}
+
 static void with_nowhere_to_save(rank *r)
 {
     r->config.open_timeout_ms = 500; /* rank 1 ends before it has met rank 0 */
@@ -473,6 +516,7 @@ int main(void)
         TEST(a_stop_anywhere_ends_all),
         TEST(a_stop_while_waiting_for_a_neighbour_ends_the_wait),
         TEST(ranks_that_differ_are_told_in_what),
+        TEST(a_greeting_that_is_too_long_is_not_parsed),
         TEST(what_one_rank_cannot_do_all_hear),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
