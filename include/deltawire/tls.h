@@ -21,7 +21,8 @@ extern "C" {
  * | group_key, _bytes | the key, 32 bytes to 4 KiB of randomness, never a password          | -                    |
  * | group_key_file    | or a file with it, which others must not be able to read            | -                    |
  * | certificate, key, | PEM in files, or in memory (_pem): own certificate (behind it what  | -                    |
- * | ca ... _file      | links it to the CA), its key, and the CAs whose certificates count  |                      |
+ * | ca ... _file      | links it to the CA), its key, which others must not be able to read |                      |
+ * |                   | either, and the CAs whose certificates count                        |                      |
  *
  * A certificate names its end by an URI among its alternative names: "deltawire:rank/3". With a
  * group key every two ends use a key of their own, derived from it and both names; but who holds

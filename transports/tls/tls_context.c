@@ -5,11 +5,13 @@
 #include <openssl/pem.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/report.h"
 #include "common/sized.h"
 #include "tls/tls_identity.h"
 #include "tls/tls_psk.h"
+#include "tls/tls_secret.h"
 #include "tls/tls_socket.h"
 #include "tls/tls_words.h"
 
@@ -29,11 +31,6 @@ static int no_passphrase(char *room, int cap, int writes, void *context)
     (void)writes;
     (void)context;
     return -1;
-}
-
-static BIO *open_pem(const char *file, const char *pem)
-{
-    return pem ? BIO_new_mem_buf(pem, -1) : BIO_new_file(file, "r");
 }
 
 /* The first is the end's own; what follows links it to the CA. */
@@ -76,7 +73,27 @@ static bool use_authorities(SSL_CTX *ssl, BIO *pem)
 typedef struct pem_part {
     const char *what, *file, *pem;
     bool (*use)(SSL_CTX *ssl, BIO *pem);
+    bool is_secret;
 } pem_part;
+
+static dw_status open_pem(const pem_part *part, BIO **pem, dw_why *why)
+{
+    const char *place = part->pem ? "memory" : part->file;
+    int fd;
+    if (part->pem) {
+        *pem = BIO_new_mem_buf(part->pem, -1);
+    } else if (part->is_secret) {
+        dw_status status = dw_tls_open_secret(part->file, part->what, &fd, why);
+        if (status != DW_OK) return status;
+        *pem = BIO_new_fd(fd, BIO_CLOSE);
+        if (!*pem) close(fd);
+    } else {
+        *pem = BIO_new_file(part->file, "r");
+    }
+    if (*pem) return DW_OK;
+    return dw_link_report(why, DW_ERR_IO, "cannot read the %s in %.120s: %s", part->what, place,
+                          dw_tls_last_words());
+}
 
 static dw_status use_pem(SSL_CTX *ssl, const pem_part *part, dw_why *why)
 {
@@ -86,11 +103,9 @@ static dw_status use_pem(SSL_CTX *ssl, const pem_part *part, dw_why *why)
                               "certificates need the %s, in a file or in memory%s", part->what,
                               part->file ? ", not in both" : "");
     }
-    BIO *pem = open_pem(part->file, part->pem);
-    if (!pem) {
-        return dw_link_report(why, DW_ERR_IO, "cannot read the %s in %.120s: %s", part->what, place,
-                              dw_tls_last_words());
-    }
+    BIO *pem;
+    dw_status status = open_pem(part, &pem, why);
+    if (status != DW_OK) return status;
     bool is_good = part->use(ssl, pem);
     BIO_free(pem);
     if (is_good) return DW_OK;
@@ -105,9 +120,9 @@ static dw_status setup_certificates(dw_tls_context *context, const dw_tls_option
                                     dw_why *why)
 {
     pem_part parts[] = {
-        {"certificate", options->certificate_file, options->certificate_pem, use_chain},
-        {"private key", options->key_file, options->key_pem, use_key},
-        {"CA's certificate", options->ca_file, options->ca_pem, use_authorities}};
+        {"certificate", options->certificate_file, options->certificate_pem, use_chain, false},
+        {"private key", options->key_file, options->key_pem, use_key, true},
+        {"CA's certificate", options->ca_file, options->ca_pem, use_authorities, false}};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         dw_status status = use_pem(context->ssl, &parts[i], why);
         if (status != DW_OK) return status;

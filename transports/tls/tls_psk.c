@@ -6,17 +6,16 @@
  * any third end (RFC 9257). So the key of a connection belongs to two names in two roles, and an
  * end answers only to its own. */
 #include <errno.h>
-#include <fcntl.h>
 #include <openssl/core_names.h>
 #include <openssl/kdf.h>
 #include <openssl/rand.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/report.h"
 #include "tls/tls_identity.h"
 #include "tls/tls_psk.h"
+#include "tls/tls_secret.h"
 #include "tls/tls_words.h"
 
 static const char prefix[4] = {'d', 'w', '1', ' '};
@@ -136,24 +135,11 @@ static int find_key(SSL *ssl, const unsigned char *identity, size_t len, SSL_SES
 static dw_status read_key_file(dw_tls_context *context, const char *path, dw_why *why)
 {
     unsigned char room[DW_TLS_GROUP_KEY_MOST + 1];
-    struct stat about;
     size_t have = 0;
     ssize_t n = 1;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0 || fstat(fd, &about) != 0) {
-        int error = errno;
-        if (fd >= 0) close(fd);
-        return dw_link_report(why, DW_ERR_IO, "cannot read the group key in %.150s: %s", path,
-                              strerror(error));
-    }
-    if (about.st_mode & S_IRWXO) {
-        close(fd);
-        return dw_link_report(
-            why, DW_ERR_CONFIG,
-            "everybody on this machine can read or change the group key in %.100s; "
-            "take it from them: chmod 600",
-            path);
-    }
+    int fd;
+    dw_status status = dw_tls_open_secret(path, "group key", &fd, why);
+    if (status != DW_OK) return status;
     while (have < sizeof room && (n = read(fd, room + have, sizeof room - have)) > 0)
         have += (size_t)n;
     int error = errno;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * test_tls_peers.c - who gets past the handshake: certificates good and bad, and peers that are no
  * deltawire at all. */
+#include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -8,12 +9,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
 #include "certificates.h"
 #include "common/report.h"
+#include "support/folder.h"
 #include "tls_pair.h"
 
 static certificate authority, other_authority, listener_own, connector_own;
@@ -196,6 +199,36 @@ static void says_what_is_wrong_with_its_own_certificate(void **state)
     refuse_own(options, DW_ERR_ARGUMENT, "not in both");
     certificate_free(&nameless);
     certificate_free(&misnamed);
+}
+
+static void reads_a_private_key_that_is_nobody_elses(void **state)
+{
+    (void)state;
+    char folder[TEST_FOLDER_BYTES], path[TEST_FOLDER_BYTES + 8];
+    assert_int_equal(test_folder(folder, "key"), 0);
+    snprintf(path, sizeof path, "%s/key.pem", folder);
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL, 0600);
+    size_t len = strlen(connector_own.key_pem);
+    assert_int_equal(write(fd, connector_own.key_pem, len), len);
+    dw_tls_options options = with_certificate(&connector_own, NULL, "rank/0");
+    options.key_pem = NULL;
+    options.key_file = path;
+    static const mode_t open_to_others[] = {0604, 0602, 0601};
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(fchmod(fd, open_to_others[i]), 0);
+        refuse_own(options, DW_ERR_CONFIG, "the private key in");
+        refuse_own(options, DW_ERR_CONFIG, "chmod 600");
+    }
+    assert_int_equal(fchmod(fd, 0640), 0); /* a group may be made for it */
+    dw_tls_context *context;
+    dw_why why = {.text = ""};
+    if (dw_tls_context_create(&context, &options, DW_LINK_CONNECT, &why) != DW_OK)
+        fail_msg("%s", why.text);
+    dw_tls_context_destroy(context);
+    close(fd);
+    assert_int_equal(unlink(path), 0);
+    refuse_own(options, DW_ERR_IO, "cannot read the private key in");
+    assert_int_equal(rmdir(folder), 0);
 }
 
 static void keys_and_certificates_do_not_mix(void **state)
@@ -444,6 +477,7 @@ int main(void)
         cmocka_unit_test(a_chain_may_have_links),
         cmocka_unit_test(refuses_bad_certificates_at_either_end),
         cmocka_unit_test(says_what_is_wrong_with_its_own_certificate),
+        cmocka_unit_test(reads_a_private_key_that_is_nobody_elses),
         cmocka_unit_test(keys_and_certificates_do_not_mix),
         cmocka_unit_test(turns_away_clients_of_other_kinds),
         cmocka_unit_test(takes_no_server_without_proof),

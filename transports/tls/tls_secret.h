@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * tls_secret.h - files that only their owner may read. */
+#ifndef DW_TLS_SECRET_H
+#define DW_TLS_SECRET_H
+
+#include "deltawire/transport.h"
+
+/* Opens a file to read. what: what is in it, "group key" for instance, for messages. *fd is the
+ * caller's to close. Errors: IO; CONFIG where users other than the owner and his group may read or
+ * change the file. State: none. Threads: any. */
+dw_status dw_tls_open_secret(const char *path, const char *what, int *fd, dw_why *why);
+
+#endif
