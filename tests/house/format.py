@@ -33,9 +33,8 @@ COLUMNS = 100
 CLANG_FORMAT = "clang-format-14"  # another release formats otherwise
 SOURCES = {".c", ".h", ".cc", ".cu", ".cuh"}
 TEXTS = SOURCES | {".py", ".sh", ".md", ".txt", ".build", ".in", ".ini", ".supp"}
-# Files at the top, and rooms that hold no sources.
+# Files at the top, beside its pages (*.md), and rooms that hold no sources.
 TOP = (
-    "README.md",
     "meson.build",
     "meson_options.txt",
     "run",
@@ -63,6 +62,7 @@ def texts(root):
     """Every text file of the tree, whether Git knows it or not; corpora hold bytes."""
     root = pathlib.Path(root)
     found = [path for path in house.files(root, TEXTS, TEXT_ROOMS) if "results" not in path.parts]
+    found += [path.relative_to(root) for path in sorted(root.glob("*.md"))]
     return found + [pathlib.Path(name) for name in TOP if (root / name).is_file()]
 
 

@@ -72,6 +72,7 @@ TREE_MUTANTS = [
     (format, "docs/mutant.md", f"<!-- wide table -->\n{WIDE}\n\n{LINE}\n", "mutant.md:4: 110 columns"),
     (format, "docs/mutant.md", "words", "ends with one newline"),
     (format, "docs/mutant.md", "words\n\n", "ends with one newline"),
+    (format, "MUTANT.md", f"{LINE}\n", "MUTANT.md:1: 110 columns"),
     (format, "run", f"# {LINE}\n", "112 columns"),
     (format, "tests/meson.build", f"# {LINE}\n", "112 columns"),
     (format, "tests/cross/aarch64.ini", f"# {LINE}\n", "112 columns"),
@@ -297,7 +298,10 @@ def snippet_mutants(root, failures):
         (place / "README.md").write_text("```c\n" + PROGRAM.replace("RETURN", "0") + "```\n")
         if snippets.check(place, place):
             failures.append("snippets complains about a sound program")
-    return len(SNIPPET_MUTANTS) + 1
+        content, words = SNIPPET_MUTANTS[-1]
+        (place / "MUTANT.md").write_text(content)
+        expect(failures, "snippets: another page", snippets.check(place, place), words)
+    return len(SNIPPET_MUTANTS) + 2
 
 
 def object_mutants(failures):

@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# snippets.py - the C that README.md and docs/ show compiles, runs, and prints what they say it
-# prints.
+# snippets.py - the C that the pages show compiles, runs, and prints what they say it prints.
 """snippets.py ROOT BUILD
 
 A block marked ```c is a whole program: it is compiled (C11, all warnings are errors) and run, and
@@ -22,7 +21,7 @@ BLOCK = re.compile(r"^```([^\n]*)\n(.*?)^```[ \t]*$", re.S | re.M)
 def documents(root):
     root = pathlib.Path(root)
     return [
-        root / "README.md",
+        *sorted(root.glob("*.md")),
         *sorted((root / "docs").glob("**/*.md")),
         *sorted((root / "bench").glob("*.md")),
     ]
