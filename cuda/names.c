@@ -73,11 +73,12 @@ dw_cuda_needs dw_cuda_encode_needs(const dw_encode_job *job)
     const dw_layout *layout = &job->layout;
     const dw_device_kernels *form = job->plan->form->device;
     bool has_state = job->next || job->prev;
-    int tiles = kernel_of(form->encode, job->x_dtype, has_state ? job->prev_dtype : job->x_dtype);
-    if (layout->by_channel)
-        tiles = DW_CUDA_AT_COLUMNS;
-    else if (job->rule.scale == DW_SCALE_MSE && !layout->cut_rows)
-        tiles = DW_CUDA_AT_MSE; /* rows over several tiles are searched for where they are chosen */
+    /* Rows over several tiles are searched for where they are chosen for. */
+    bool searches = form->encode_search && job->rule.scale == DW_SCALE_MSE && !layout->cut_rows;
+    const char *family = layout->by_channel ? form->encode_columns
+                         : searches         ? form->encode_search
+                                            : form->encode;
+    int tiles = kernel_of(family, job->x_dtype, has_state ? job->prev_dtype : job->x_dtype);
     dw_cuda_needs needs = {.kernel = {-1, tiles, -1}, .blocks = {0, layout->tiles, 0}};
     if (layout->by_channel || layout->cut_rows) {
         needs.kernel[DW_CUDA_CHOOSE] = DW_CUDA_AT_CHOOSE;
@@ -97,12 +98,12 @@ dw_cuda_needs dw_cuda_decode_needs(const dw_decode_job *job)
 {
     const dw_layout *layout = &job->layout;
     const dw_device_kernels *form = job->plan->form->device;
-    int with_state = layout->by_channel ? DW_CUDA_AT_DECODE_COLUMNS
-                                        : kernel_of(form->decode, job->prev_dtype, DW_F32);
-    int direct = layout->by_channel ? DW_CUDA_AT_DIRECT_COLUMNS
-                                    : kernel_of(form->decode_direct, job->y_dtype, DW_F32);
-    dw_cuda_needs needs = {.kernel = {-1, job->next ? with_state : direct, -1},
-                           .blocks = {0, layout->tiles, 0}};
+    int kernel = job->next ? kernel_of(layout->by_channel ? form->decode_columns : form->decode,
+                                       job->prev_dtype, DW_F32)
+                           : kernel_of(layout->by_channel ? form->decode_direct_columns
+                                                          : form->decode_direct,
+                                       job->y_dtype, DW_F32);
+    dw_cuda_needs needs = {.kernel = {-1, kernel, -1}, .blocks = {0, layout->tiles, 0}};
     if (!form->blocks_are_stretches)
         need_audit(&needs, layout, job->next, job->audit, DW_CUDA_AT_AUDIT_DECODE);
     return needs;

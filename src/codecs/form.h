@@ -37,8 +37,12 @@ typedef struct dw_stage {
  * dtypes at the end. */
 typedef struct dw_device_kernels {
     const char *encode;
+    const char *encode_search; /* where a tile searches for its scales; NULL: encode does that too
+                                */
     const char *decode;        /* with state */
     const char *decode_direct; /* without */
+    /* Layouts with a scale per channel; NULL where the form has none. */
+    const char *encode_columns, *decode_columns, *decode_direct_columns;
     bool blocks_are_stretches; /* of the state digest, which these kernels then add up themselves */
 } dw_device_kernels;
 

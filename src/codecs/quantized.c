@@ -187,9 +187,15 @@ static bool plan(dw_plan *made)
     return true;
 }
 
-/* For scales per channel, and for scales that are searched for, there are others: cuda/names.c. */
 static const dw_device_kernels kernels_on_a_device = {
-    .encode = "dw_encode", .decode = "dw_decode", .decode_direct = "dw_decode_direct"};
+    .encode = "dw_encode",
+    .encode_search = "dw_encode_mse",
+    .decode = "dw_decode",
+    .decode_direct = "dw_decode_direct",
+    .encode_columns = "dw_encode_columns",
+    .decode_columns = "dw_decode_columns",
+    .decode_direct_columns = "dw_decode_direct_columns",
+};
 
 const dw_form dw_form_quantized = {
     .wire = DW_FORM_QUANTIZED,

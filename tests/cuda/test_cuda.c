@@ -34,6 +34,7 @@ static const char *const configs[] = {
     "delta:bits=3,key=f16,prev=bf16,audit=2",
     "delta:bits=2,key=bf16,prev=f32",
     "delta:bits=4,group=channel,key=f32,prev=f16",
+    "delta:bits=3,scale=mse,key=f32,prev=bf16",
 };
 enum { N_CONFIGS = sizeof configs / sizeof *configs };
 
