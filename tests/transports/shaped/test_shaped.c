@@ -5,12 +5,13 @@
 
 enum { TAG = 1 };
 
-/* When it took this long in a quiet moment, it is right: noise only ever makes it longer. */
-enum { ATTEMPTS = 5 };
+/* When it took this long in a quiet moment, it is right: noise only ever makes it longer. On a
+ * machine that does other things as well a quiet moment may be long in coming. */
+static const int64_t patience_ns = (int64_t)90 * 1000000000;
 
 /* The mutants that sleep per message or forget the time they overslept take 1.6 times as long and
  * more. */
-static const double slack = 1.25;
+static const double slack = 1.4;
 
 static double seconds_to_carry(const char *uri, int messages, size_t len)
 {
@@ -39,7 +40,8 @@ static double seconds_to_carry(const char *uri, int messages, size_t len)
 static void takes(const char *uri, int messages, size_t len, double expected)
 {
     double least = 1e9;
-    for (int i = 0; i < ATTEMPTS && least > expected * slack; i++) {
+    int64_t until = suite_now_ns() + patience_ns;
+    while (least > expected * slack && suite_now_ns() < until) {
         double seconds = seconds_to_carry(uri, messages, len);
         if (seconds < least) least = seconds;
         if (seconds < expected * 0.995) break;
@@ -103,7 +105,8 @@ static void the_directions_do_not_slow_each_other(void **state)
         .name = "shaped", .uri = "shaped:rate=10mbit/loop://both-%d", .one_process = 1};
     double least = 1e9;
     double expected = wire_seconds(50, 10008, 10e6);
-    for (int i = 0; i < ATTEMPTS && least > expected * slack; i++) {
+    int64_t until = suite_now_ns() + patience_ns;
+    while (least > expected * slack && suite_now_ns() < until) {
         suite_pair pair;
         suite_prepare(&pair, &backend);
         suite_open(&pair);
