@@ -8,6 +8,7 @@
 #include "codecs/emitting.h"
 #include "codecs/plan.h"
 #include "codecs/tiles.h"
+#include "wire/bytes.h"
 
 /* One value between formats. Exact: IEEE conversion, as entries without state want it; else rounded
  * to nearest, with NaN for all that is not finite. */
@@ -60,15 +61,6 @@ static bool is_finite(uint32_t bits)
     return (bits & DW_F32_INFINITY) != DW_F32_INFINITY;
 }
 
-/* Little-endian hosts hold floats as the wire does: whole rows can be copied. */
-static bool wire_order(void)
-{
-    uint16_t one = 1;
-    unsigned char first;
-    memcpy(&first, &one, 1);
-    return first == 1;
-}
-
 static uint64_t values_of(const dw_plan *plan)
 {
     return (uint64_t)plan->t * plan->c;
@@ -89,7 +81,7 @@ static void write_payload(const dw_encode_job *job, dw_sums *sums)
     uint64_t size = dw_dtype_bytes(form), n = values_of(plan);
     bool same = job->is_exact && form == job->x_dtype;
     memset(job->payload + n * size, 0, (size_t)(plan->payload_bytes - n * size));
-    if (same && wire_order()) {
+    if (same && dw_host_is_little_endian()) {
         copy_rows(plan, job->payload, plan->c * size, job->x, (uint64_t)job->stride * size);
         return;
     }
@@ -162,7 +154,7 @@ static void write_y(const dw_decode_job *job)
     const dw_plan *plan = job->plan;
     uint64_t size = dw_dtype_bytes(plan->params.dtype), n = values_of(plan);
     bool same = job->is_exact && plan->params.dtype == job->y_dtype;
-    if (same && wire_order()) {
+    if (same && dw_host_is_little_endian()) {
         copy_rows(plan, job->y, (uint64_t)job->stride * size, job->payload, plan->c * size);
         return;
     }

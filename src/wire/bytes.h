@@ -3,16 +3,35 @@
 #ifndef DW_BYTES_H
 #define DW_BYTES_H
 
+#include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
+
+/* Whether this machine holds numbers in the order of frames. Compilers know the answer. */
+static inline bool dw_host_is_little_endian(void)
+{
+    uint16_t one = 1;
+    uint8_t first;
+    memcpy(&first, &one, 1);
+    return first == 1;
+}
 
 static inline void dw_put(uint8_t *to, uint64_t value, int bytes)
 {
+    if (dw_host_is_little_endian()) { /* compilers do not make one store of the loop */
+        memcpy(to, &value, (size_t)bytes);
+        return;
+    }
     for (int i = 0; i < bytes; i++) to[i] = (uint8_t)(value >> (8 * i));
 }
 
 static inline uint64_t dw_get(const uint8_t *from, int bytes)
 {
     uint64_t value = 0;
+    if (dw_host_is_little_endian()) {
+        memcpy(&value, from, (size_t)bytes);
+        return value;
+    }
     for (int i = 0; i < bytes; i++) value |= (uint64_t)from[i] << (8 * i);
     return value;
 }

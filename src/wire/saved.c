@@ -44,11 +44,9 @@ uint64_t dw_saved_bytes(const dw_saved *saved)
 /* Between the order of this machine and the little-endian one; both ways alike. */
 static void copy_values(void *to, const void *from, uint64_t n, size_t size)
 {
-    uint16_t one = 1;
-    uint8_t first, *bytes = to;
+    uint8_t *bytes = to;
     const uint8_t *source = from;
-    memcpy(&first, &one, 1);
-    if (first == 1) {
+    if (dw_host_is_little_endian()) {
         memcpy(to, from, (size_t)(n * size));
         return;
     }
