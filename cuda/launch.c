@@ -48,8 +48,12 @@ static dw_status check_kernels(const dw_launch *launch, const dw_cuda_needs *nee
     char name[DW_CUDA_NAME_BYTES];
     for (int phase = 0; phase < DW_CUDA_PHASES; phase++) {
         int kernel = needs->kernel[phase];
-        if (kernel < 0 || launch->engine->cuda->kernels[kernel]) continue;
-        dw_cuda_kernel_name(kernel, name);
+        bool exists = kernel < DW_CUDA_KERNELS;
+        if (kernel < 0 || (exists && launch->engine->cuda->kernels[kernel])) continue;
+        if (exists)
+            dw_cuda_kernel_name(kernel, name);
+        else
+            snprintf(name, sizeof name, "of the name that the form gives");
         snprintf(
             why->text, sizeof why->text,
             "this build has no kernel %s: use another codec, group or dtype, or compute on the CPU",

@@ -44,16 +44,15 @@ void dw_cuda_kernel_name(int kernel, char name[DW_CUDA_NAME_BYTES])
         snprintf(name, DW_CUDA_NAME_BYTES, "%s", families[i].name);
 }
 
-/* The kernel of a family: for these dtypes, as far as the family has one for each. Forms name
- * families of the table; a name that is not there would lead to the last one, whose bits are
- * others. */
+/* The kernel of a family that a form names: for these dtypes, as far as the family has one for
+ * each. DW_CUDA_KERNELS: there is no such family. */
 static int kernel_of(const char *name, dw_dtype first, dw_dtype second)
 {
-    int i = 0;
-    while (i < N_FAMILIES - 1 && strcmp(families[i].name, name) != 0) i++;
     int of_first = first - DW_F32, of_second = second - DW_F32;
     int at[] = {0, of_first, 3 * of_first + of_second};
-    return families[i].first + at[families[i].dtypes];
+    for (int i = 0; i < N_FAMILIES; i++)
+        if (strcmp(families[i].name, name) == 0) return families[i].first + at[families[i].dtypes];
+    return DW_CUDA_KERNELS;
 }
 
 /* The digest of a state whose rows are no multiple of four channels has a phase of its own. As many

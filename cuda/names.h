@@ -29,9 +29,9 @@ enum {
 
 void dw_cuda_kernel_name(int kernel, char name[DW_CUDA_NAME_BYTES]);
 
-/* Kernels by phase (-1: none), blocks by phase, and elements of `chosen`. All but the kernels, and
- * whether there is `chosen`, follows from the shape alone: a captured launch is used for other
- * frames of it. */
+/* Kernels by phase (-1: none; DW_CUDA_KERNELS: one that does not exist), blocks by phase, and
+ * elements of `chosen`. All but the kernels, and whether there is `chosen`, follows from the shape
+ * alone: a captured launch is used for other frames of it. */
 typedef struct dw_cuda_needs {
     int kernel[DW_CUDA_PHASES];
     uint64_t blocks[DW_CUDA_PHASES];

@@ -331,6 +331,7 @@ MUTANTS_OF_GPU = {
 MUTANTS_OF_STREAMS = {
     "floats_digest_state_twice": ("src/codecs/floats.c", ".blocks_are_stretches = true", ".blocks_are_stretches = false"),
     "any_form_searches": ("src/codecs/floats.c", ".encode = \"dw_floats_encode\",", ".encode = \"dw_floats_encode\", .encode_search = \"dw_encode_mse\","),
+    "kernel_that_is_not_there": ("src/codecs/mx.c", "\"dw_mx_decode_direct\"", "\"dw_mx_decode_straight\""),
     "kernel_of_another_form": ("src/codecs/mx.c", "\"dw_mx_decode_direct\"", "\"dw_decode_direct\""),
     "finished_before_its_head": ("cuda/launch.c", "if (!dw_cuda_heads_done(&launch->heads, first)) return DW_PENDING;", ""),
     "head_of_the_frame_before": ("cuda/launch.c", "if (head) dw_cuda_heads_refill(&launch->heads, head, serial);", ""),
