@@ -462,7 +462,7 @@ static void equal_quotas_stay_equal(void **state)
     test_pair_close(&pair);
 }
 
-static void a_lost_telling_is_told_again(void **state)
+static void a_lost_announcement_is_made_again(void **state)
 {
     float x[128] = {1}, y[128];
     test_pair pair;
@@ -576,7 +576,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(steady_state_allocates_nothing),
         cmocka_unit_test(a_full_quota_sends_stateless_and_never_fails),
         cmocka_unit_test(equal_quotas_stay_equal),
-        cmocka_unit_test(a_lost_telling_is_told_again),
+        cmocka_unit_test(a_lost_announcement_is_made_again),
         cmocka_unit_test(forgotten_keys_leave_nothing_behind),
         cmocka_unit_test(used_up_numbers_begin_a_new_life),
         cmocka_unit_test(y_whose_samples_overlap_is_refused),

@@ -377,6 +377,7 @@ static void decodes_every_code_at_every_scale(bench *b)
 
 int main(int argc, char **argv)
 {
+    if (!test_can_run()) return 77;
     if (!kernel_rig_read(argc, argv, NULL)) return 2;
     const struct CMUnitTest tests[] = {
         kernel_test(for_the_model_and_each_table, encodes_as_specified),
