@@ -385,7 +385,8 @@ def run(arguments):
     missed = 0
     if arguments.small:
         print("   --small only shows that everything works; it is too short to aim at any target.")
-    for what, holds, value in [] if arguments.small else targets(summary):
+    aims = [] if arguments.small else targets(summary)
+    for what, holds, value in aims:
         print(f"   {'holds ' if holds else 'MISSED'}  {what}: {value}")
         missed += not holds
     print(

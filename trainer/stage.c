@@ -135,14 +135,14 @@ static dw_status recv_json(dw_stage *stage, dw_neighbour *from, uint32_t tag, js
     }
     stage->wait_ns += dw_stage_now() - since;
     if (status < 0) return link_failed(stage, from, status, NULL);
-    *value = len > MOST_CONTROL_BYTES
-                 ? NULL
-                 : json_loadb(data, len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, NULL);
-    dw_link_release(from->link, data);
-    if (len > MOST_CONTROL_BYTES)
+    if (len > MOST_CONTROL_BYTES) {
+        dw_link_release(from->link, data);
         return dw_say(&stage->why, DW_ERR_PROTOCOL,
                       "rank %u sent a control message of %zu bytes; at most %d are taken",
                       from->rank, len, MOST_CONTROL_BYTES);
+    }
+    *value = json_loadb(data, len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, NULL);
+    dw_link_release(from->link, data);
     if (*value) return DW_OK;
     return dw_say(&stage->why, DW_ERR_PROTOCOL, "rank %u sent a control message that is no JSON",
                   from->rank);

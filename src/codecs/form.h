@@ -37,8 +37,7 @@ typedef struct dw_stage {
  * dtypes at the end. */
 typedef struct dw_device_kernels {
     const char *encode;
-    const char *encode_search; /* where a tile searches for its scales; NULL: encode does that too
-                                */
+    const char *encode_search; /* where a tile searches for its scales; NULL: it never does */
     const char *decode;        /* with state */
     const char *decode_direct; /* without */
     /* Layouts with a scale per channel; NULL where the form has none. */

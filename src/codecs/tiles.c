@@ -211,8 +211,7 @@ static void count_scales(dw_counters *counters, const uint8_t *scales, uint64_t 
     counters->poisoned_groups += poisoned;
 }
 
-/* A scale of 0 stands for zeros and for very small values alike; only the codes would show which.
- */
+/* A scale of 0 is no zero block: it stands for very small values too, as only the codes show. */
 static void count_exponents(dw_counters *counters, const uint8_t *scales, uint64_t n)
 {
     uint64_t zero = 0, poisoned = 0;

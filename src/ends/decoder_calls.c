@@ -31,8 +31,8 @@ static dw_status check_reply(dw_decoder *decoder, uint32_t n, const void *reply,
     return DW_ERR_NO_ROOM;
 }
 
-/* Judges and commits a frame whose results are there; one that was refused before has its status.
- */
+/* Judges and commits a frame whose results are there. One that was refused before keeps its
+ * status. */
 static dw_status receive(dw_decode_ticket *t)
 {
     dw_decoder *decoder = t->decoder;

@@ -52,7 +52,7 @@ static dw_status prepare_reconstruction(dw_encode_ticket *t, const dw_tensor *y)
     if (!dw_end_grow(&encoder->end, &t->again, &t->again_cap, n, sizeof *t->again) ||
         !dw_end_grow(&encoder->end, &t->again_jobs, &t->again_jobs_cap, n, sizeof *t->again_jobs))
         return dw_encoder_fail(encoder, DW_ERR_NO_MEMORY, NULL);
-    for (uint32_t i = 0; i < t->header.n; i++) {
+    for (uint32_t i = 0; i < n; i++) {
         const dw_encode_job *job = &t->out[i].job;
         t->again[i] = (dw_decode_job){.layout = job->layout,
                                       .payload = job->payload,

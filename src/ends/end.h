@@ -29,25 +29,25 @@ typedef struct dw_end_device {
     dw_cuda_place place;
 } dw_end_device;
 
-/* make: an object of `bytes` bytes that begins with a dw_end, all the rest zero. device NULL: it
- * computes on the CPU. why: may be NULL. Errors: those of dw_encoder_create_why and
- * dw_encoder_create_cuda; *made is NULL then. made NULL: ARGUMENT, which the caller need not look
- * for itself. destroy: all of it; its tickets have ended. */
+/* make: an object of `bytes` bytes that begins with a dw_end; the rest is zero. device NULL: it
+ * computes on the CPU. why may be NULL. Errors: those of dw_encoder_create_why and
+ * dw_encoder_create_cuda, with *made NULL; ARGUMENT where made or config is NULL. destroy: gives
+ * back all of the object, whose tickets have ended. */
 dw_status dw_end_make(dw_end **made, size_t bytes, const dw_config *config,
                       const dw_end_device *device, dw_why *why);
 void dw_end_destroy(dw_end *end, size_t bytes);
 
-/* The status, with its sentence for dw_encoder_why and dw_decoder_why. sentence NULL: the status's
- * own. */
+/* Returns the status, and keeps the sentence that dw_encoder_why and dw_decoder_why return.
+ * sentence NULL: the words of dw_status_string. */
 dw_status dw_end_fail(dw_end *end, dw_status status, const char *sentence);
 
 /* By the clock of the config; 0: it has none. */
 uint64_t dw_end_now(const dw_end *end);
 
-/* Room for `need` elements of `element` bytes in an array that has room for *cap of them. array:
- * the address of the pointer to it. false: no memory, and the array is as it was. */
+/* grow: room for `need` elements of `element` bytes in an array that has room for *cap of them.
+ * array: the address of the pointer to it. false: no memory, and the array is as it was. enlarge:
+ * its slow path, where there is not enough room yet. */
 bool dw_end_enlarge(dw_end *end, void *array, uint64_t *cap, uint64_t need, size_t element);
-
 DW_INLINE bool dw_end_grow(dw_end *end, void *array, uint64_t *cap, uint64_t need, size_t element)
 {
     return need <= *cap || dw_end_enlarge(end, array, cap, need, element);

@@ -131,9 +131,8 @@ static dw_status greet(dw_link *link, const dw_transport_open *how, int64_t dead
     if (got == DW_OK) got = DW_PENDING;
     size_t len = 0, sent_len;
     for (;;) {
-        /* The send is tested first. Where it fails because the peer has left, the peer's hello,
-         * which may tell why it left, arrived before that; only a look after the failure is sure to
-         * find it. */
+        /* The send is tested first. It fails where the peer has left. By then the peer's hello,
+         * which may say why it left, has arrived, so it is looked for after the failure. */
         if (sent == DW_PENDING)
             sent = transport->test(link->endpoint, link->send_request, &sent_len, how->why);
         bool has_failed = sent != DW_OK && sent != DW_PENDING;

@@ -286,8 +286,8 @@ void dw_link_run_handlers(dw_link *link)
 
 /* ---- The clock ------------------------------------------------------------------------------- */
 
-/* How long each direction may still stand still before that is an error; INT64_MAX: nothing of it
- * is under way. */
+/* How many nanoseconds are left until standing still is an error, for each thing that may stand
+ * still; INT64_MAX where nothing of it is under way. */
 typedef struct patience {
     int64_t send; /* the message that is being handed over */
     int64_t kept; /* what the peer has not acknowledged */
