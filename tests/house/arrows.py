@@ -22,6 +22,7 @@ ROOM_ARROWS = {
     "examples": {"include", "examples"},
     "bench": {"include", "bench"},
     "python": {"include"},
+    "tools": set(),  # scripts alone
     "tests": set(house.ROOMS),  # tests look everywhere
 }
 

@@ -43,7 +43,7 @@ TOP = (
     ".gitignore",
     ".git-blame-ignore-revs",
 )
-TEXT_ROOMS = house.ROOMS + ("docs", "cmake", "tools")
+TEXT_ROOMS = house.ROOMS + ("docs", "cmake")
 
 # Kind of file -> (what begins a stretch of wide lines, what every line of it looks like or None,
 # what ends it where it is not the first other line).

@@ -16,6 +16,7 @@ ROOMS = (
     "bench",
     "tests",
     "python",
+    "tools",
 )
 PUBLIC_HEADERS = "include/deltawire"
 

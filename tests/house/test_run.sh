@@ -36,6 +36,13 @@ expect 2 'fuzz takes a number of seconds' "$root/run" fuzz soon
 expect 2 "format knows no '--fast'" "$root/run" format --fast
 expect 2 'soak takes a number of minutes' "$root/run" soak forever
 
+# Every command of the usage is a function of a file of its own, and bash can read all of them.
+for command in $("$root/run" help | sed -n 's/^  \([a-z]\{2,\}\)\( .*\)*$/\1/p' | sort -u); do
+    [ "$command" != help ] || continue
+    expect 0 "cmd_$command() {" grep "^cmd_$command() {" "$root/tools/$command.sh"
+done
+for file in "$root"/tools/*.sh; do expect 0 '' bash -n "$file"; done
+
 # A machine on which a package is missing and nobody may install it.
 mkdir bin
 for tool in bash dirname readlink nproc id env; do ln -s "$(command -v $tool)" bin/; done

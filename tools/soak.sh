@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+# soak.sh - ./run soak: what takes too long for ./run test.
+
+. "$root/tools/packages.sh"
+. "$root/tools/parts.sh"
+
+cmd_soak() {
+    local minutes=${1:-10} end repeat=0
+    [[ $minutes =~ ^[1-9][0-9]*$ ]] && [ $# -le 1 ] || usage_error "soak takes a number of minutes"
+    need "${packages_build[@]}" "${packages_test[@]}"
+    mkdir -p "$results"
+    { build_part_asan && build_part_tsan; } || die "the build failed"
+    end=$((SECONDS + minutes * 60))
+    while [ $SECONDS -lt $end ]; do
+        repeat=$((repeat + 1))
+        say "round $repeat, $(((end - SECONDS) / 60)) minutes left"
+        "$build/asan/tests/fuzz/replay_round_trip" --random $((RANDOM * 32768 + RANDOM)) \
+            --seconds 30 </dev/null || die "a random round trip failed; its seed stands above"
+        meson test -C "$build/tsan" --no-rebuild --quiet --print-errorlogs --timeout-multiplier 6 \
+            --suite threads </dev/null || die "a threaded test failed in round $repeat"
+    done
+    say "strangers at the door of a link under TLS"
+    "$build/asan/tests/transports/tls/hostile_peers" 10000 </dev/null ||
+        die "a stranger got past, or the honest link was harmed"
+    say "mutants of the pure layer, of the kernels for GPUs and of links"
+    "$python" "$root/tests/mutants.py" "$root" </dev/null ||
+        die "a mutant survived: a check is missing"
+    say "soak: $repeat rounds without a finding"
+}
