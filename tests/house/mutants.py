@@ -16,6 +16,7 @@ import tempfile
 import arrows
 import blame
 import count_results
+import folders
 import format
 import headers
 import house
@@ -77,6 +78,12 @@ TREE_MUTANTS = [
     (format, "tests/meson.build", f"# {LINE}\n", "112 columns"),
     (format, "tests/cross/aarch64.ini", f"# {LINE}\n", "112 columns"),
     (format, "tests/house/exceptions.txt", "docs/deploy.md:columns - it once had a long line\n", "no exception any more"),
+    (folders, "src/novelty/mutant.c", "int dw_x;\n", "src/novelty: neither meson.build nor README.md"),
+    (folders, "cli/novelty/meson.build", "x = 1\n", "cli/novelty: its beginning must say first"),
+    (folders, "cli/novelty/meson.build", "# A new thing.\n#\n# Tests: tests/cli.\nx = 1\n", 'lacks a line "Change: ..."'),
+    (folders, "cli/novelty/meson.build", "# A new thing.\n# Change: freely.\nx = 1\n# Tests: tests/cli.\n", 'lacks a line "Tests: ..."'),
+    (folders, "docs/novelty/README.md", "A new thing.\n\nChange: freely.\n\nTests: tests/nowhere.\n", "there is no tests/nowhere"),
+    (folders, "docs/novelty/README.md", "A new thing.\n\nChange: freely.\n\nTests: some.\n", "names no file"),
     (headers, "include/deltawire/mutant.h", "static inline void dw_f(size_t n) { (void)n; }\n", "alone does not compile"),
     (headers, "include/deltawire/mutant.h", "void dw_f(int);\n", 'without extern "C"'),
     (headers, "include/deltawire/mutant.h", "typedef struct { int a; int b[]; } dw_flexible;\n", "does not compile with g++"),
@@ -155,7 +162,7 @@ def expect(failures, name, complaints, words):
 
 
 def copy(root, place):
-    for name in house.ROOMS + ("docs", "run", ".ci", "README.md"):
+    for name in house.ROOMS + ("docs", "cmake", "run", ".ci", "README.md", "CONTRIBUTING.md"):
         source = pathlib.Path(root) / name
         if source.is_dir():
             shutil.copytree(
@@ -188,6 +195,18 @@ def tree_mutants(root, failures):
             else:
                 file.write_text(before)
     return len(TREE_MUTANTS)
+
+
+def folder_mutants(root, failures):
+    """Every folder without one of the lines that it begins with."""
+    wanted = folders.folders(root)
+    for folder in wanted:
+        lines = folders.beginning(root, folder)
+        for word in ("Change", "Tests"):
+            less = [line for line in lines if not line.startswith(f"{word}:")]
+            complaints = list(folders.look(root, folder, less))
+            expect(failures, f"folders: {folder}", complaints, f'lacks a line "{word}: ..."')
+    return 2 * len(wanted)
 
 
 def format_mutants(root, failures):
@@ -427,6 +446,7 @@ def main():
     number += (
         format_mutants(root, failures)
         + page_mutants(root, failures)
+        + folder_mutants(root, failures)
         + blame_mutants(failures)
         + map_mutants(failures)
         + counting(failures)
