@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "complain.h"
+
 enum { DEFAULT_PORT = 29500 }; /* torch's */
 
 /* The first whose two variables are both there. mpirun comes before Slurm: in a batch job both have
@@ -20,10 +22,8 @@ static const struct {
 
 static int complain(dw_why *why, const char *name, const char *value)
 {
-    snprintf(why->text, sizeof why->text,
-             "the environment has %s=\"%.60s\", which is no number that it could have", name,
-             value);
-    why->offset = -1;
+    dw_fail(why, DW_ERR_ARGUMENT,
+            "the environment has %s=\"%.60s\", which is no number that it could have", name, value);
     return -1;
 }
 

@@ -29,20 +29,17 @@ dw_status dw_keys_choose(dw_tls_options *tls, const char *link, dw_train_config 
     bool is_given = tls->group_key_file || has_certificate;
     *why = (dw_why){.offset = -1};
     if (is_given && config->insecure_plaintext) {
-        snprintf(
-            why->text, sizeof why->text,
+        return dw_fail(
+            why, DW_ERR_ARGUMENT,
             "--insecure-plaintext and a key or certificate contradict each other; leave one out");
-        return DW_ERR_ARGUMENT;
     }
     if (tls->group_key_file && has_certificate) {
-        snprintf(why->text, sizeof why->text,
-                 "--group-key and certificates are two ways to the same end; leave one out");
-        return DW_ERR_ARGUMENT;
+        return dw_fail(why, DW_ERR_ARGUMENT,
+                       "--group-key and certificates are two ways to the same end; leave one out");
     }
     if (has_certificate && (!tls->certificate_file || !tls->key_file || !tls->ca_file)) {
-        snprintf(why->text, sizeof why->text,
-                 "--certificate, --key and --ca go together; give all three");
-        return DW_ERR_ARGUMENT;
+        return dw_fail(why, DW_ERR_ARGUMENT,
+                       "--certificate, --key and --ca go together; give all three");
     }
     if (!is_given && file && *file && !config->insecure_plaintext && !dw_link_text_is(link, "mpi"))
         tls->group_key_file = file;

@@ -2,7 +2,6 @@
  * place.c - from --link to a rank and its neighbours. */
 #include "place.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,17 +20,6 @@ struct dw_place {
     dw_rendezvous *rendezvous; /* of all others */
     char listen[URI_BYTES], connect[URI_BYTES];
 };
-
-__attribute__((format(printf, 3, 4))) static dw_status say(dw_why *why, dw_status status,
-                                                           const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(why->text, sizeof why->text, format, arguments);
-    va_end(arguments);
-    why->offset = -1;
-    return status;
-}
 
 static dw_status place_by_mpi(dw_place *place, const char *link, size_t shapes,
                               dw_train_config *config, dw_why *why)
@@ -61,7 +49,7 @@ static dw_status find_rank(const dw_launch *launch, const char *link, bool given
 {
     if (!given) {
         if (!launch->by)
-            return say(
+            return dw_fail(
                 why, DW_ERR_ARGUMENT,
                 "--link %.60s needs --rank and --stages: nothing in the environment tells them "
                 "(RANK and WORLD_SIZE, or Open MPI's, PMI's or Slurm's)",
@@ -70,8 +58,8 @@ static dw_status find_rank(const dw_launch *launch, const char *link, bool given
         config->stages = launch->stages;
     }
     if (config->rank < config->stages) return DW_OK;
-    return say(why, DW_ERR_ARGUMENT, "rank %u is not one of %u stages; they are counted from 0",
-               config->rank, config->stages);
+    return dw_fail(why, DW_ERR_ARGUMENT, "rank %u is not one of %u stages; they are counted from 0",
+                   config->rank, config->stages);
 }
 
 /* Where this process is to listen for the next rank: where the first rank's machine can reach
@@ -91,11 +79,11 @@ static dw_status find_host(const char *meeting, const char *host, char *text, si
             snprintf(master, sizeof master, "%.*s",
                      (int)strcspn(begin, begin == meeting + 7 ? "]" : ":"), begin);
         if (dw_own_address(master, text, cap)) return DW_OK;
-        return say(why, DW_ERR_ADDRESS,
-                   "this machine has no way to '%.100s', where the ranks are to meet", master);
+        return dw_fail(why, DW_ERR_ADDRESS,
+                       "this machine has no way to '%.100s', where the ranks are to meet", master);
     }
     if (gethostname(text, cap) == 0) return DW_OK;
-    return say(why, DW_ERR_ADDRESS, "this machine does not know its own name; give --host");
+    return dw_fail(why, DW_ERR_ADDRESS, "this machine does not know its own name; give --host");
 }
 
 static dw_status place_by_rendezvous(dw_place *place, const char *link, size_t shapes,
@@ -116,8 +104,8 @@ static dw_status place_by_rendezvous(dw_place *place, const char *link, size_t s
              query ? (int)(query - link - (ptrdiff_t)shapes) : URI_BYTES, link + shapes);
     if (!strncmp(meeting, "env:", 4)) {
         if (!launch.host[0])
-            return say(why, DW_ERR_ARGUMENT,
-                       "env:// needs MASTER_ADDR in the environment: the machine of rank 0");
+            return dw_fail(why, DW_ERR_ARGUMENT,
+                           "env:// needs MASTER_ADDR in the environment: the machine of rank 0");
         snprintf(meeting, sizeof meeting,
                  strchr(launch.host, ':') ? "tcp://[%s]:%u" : "tcp://%s:%u", launch.host,
                  launch.port);
@@ -149,16 +137,16 @@ dw_status dw_place_take(dw_place **taken, const char *link, const char *host, bo
     *taken = NULL;
     if (!by_mpi && !dw_link_text_is(link, "env") && !dw_link_text_is(link, "tcp") &&
         !dw_link_text_is(link, "file"))
-        return say(
+        return dw_fail(
             why, DW_ERR_ARGUMENT,
             "--link %.60s: without --local, ranks meet by mpi://, env://, tcp://host:port or "
             "file:///path",
             link);
     if (by_mpi && given)
-        return say(why, DW_ERR_ARGUMENT,
-                   "--link mpi:// takes --rank and --stages from MPI; leave them out");
+        return dw_fail(why, DW_ERR_ARGUMENT,
+                       "--link mpi:// takes --rank and --stages from MPI; leave them out");
     dw_place *place = calloc(1, sizeof *place);
-    if (!place) return say(why, DW_ERR_NO_MEMORY, "out of memory");
+    if (!place) return dw_fail(why, DW_ERR_NO_MEMORY, "out of memory");
     dw_status status =
         by_mpi ? place_by_mpi(place, link, shapes, config, why)
                : place_by_rendezvous(place, link, shapes, host, given, stop, config, why);

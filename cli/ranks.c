@@ -3,12 +3,12 @@
 #include "ranks.h"
 
 #include <dlfcn.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "complain.h"
 #include "deltawire/mpi.h"
 
 struct dw_ranks {
@@ -36,17 +36,6 @@ static size_t kind_of_launcher(void)
     return KINDS;
 }
 
-__attribute__((format(printf, 3, 4))) static dw_status say(dw_why *why, dw_status status,
-                                                           const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(why->text, sizeof why->text, format, arguments);
-    va_end(arguments);
-    why->offset = -1;
-    return status;
-}
-
 static void *load(dw_why *why)
 {
     size_t launcher = kind_of_launcher();
@@ -59,12 +48,12 @@ static void *load(dw_why *why)
     if (library) return library;
     const char *reason = dlerror();
     if (launcher == KINDS)
-        say(why, DW_ERR_UNSUPPORTED,
-            "mpi:// needs libdeltawire-mpi-openmpi or -mpich, which cannot be loaded: %.150s",
-            reason);
+        dw_fail(why, DW_ERR_UNSUPPORTED,
+                "mpi:// needs libdeltawire-mpi-openmpi or -mpich, which cannot be loaded: %.150s",
+                reason);
     else
-        say(why, DW_ERR_UNSUPPORTED, "%s started this, but its %s cannot be loaded: %.150s",
-            kinds[launcher].name, kinds[launcher].library, reason);
+        dw_fail(why, DW_ERR_UNSUPPORTED, "%s started this, but its %s cannot be loaded: %.150s",
+                kinds[launcher].name, kinds[launcher].library, reason);
     return NULL;
 }
 
@@ -85,13 +74,13 @@ dw_status dw_ranks_open(dw_ranks **ranks, uint32_t *rank, uint32_t *stages, dw_w
     void *library = load(why); /* never closed: MPI leaves threads and handlers behind */
     if (!library) return DW_ERR_UNSUPPORTED;
     dw_ranks *made = calloc(1, sizeof *made);
-    if (!made) return say(why, DW_ERR_NO_MEMORY, "out of memory");
+    if (!made) return dw_fail(why, DW_ERR_NO_MEMORY, "out of memory");
     if (!find(library, "dw_mpi_create", &create) ||
         !find(library, "dw_mpi_destroy", &made->destroy) ||
         !find(library, "dw_mpi_rank", &rank_of) || !find(library, "dw_mpi_size", &size_of) ||
         !find(library, "dw_mpi_transport", &transport)) {
         free(made);
-        return say(why, DW_ERR_UNSUPPORTED, "libdeltawire-mpi is of another release");
+        return dw_fail(why, DW_ERR_UNSUPPORTED, "libdeltawire-mpi is of another release");
     }
     dw_status status = create(&made->mpi, NULL, why);
     if (status < 0) {

@@ -11,7 +11,6 @@
 #include <errno.h>
 #include <netdb.h>
 #include <pthread.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "complain.h"
 #include "keys.h"
 
 enum { TAG_GREETING = 1, TAG_TELL = 2, TAG_ADDRESS = 3, TAG_REFUSAL = 4 };
@@ -50,17 +50,6 @@ struct dw_rendezvous {
     dw_why why;
     pthread_mutex_t lock;
 };
-
-__attribute__((format(printf, 3, 4))) static dw_status say(dw_why *why, dw_status status,
-                                                           const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(why->text, sizeof why->text, format, arguments);
-    va_end(arguments);
-    why->offset = -1;
-    return status;
-}
 
 static int64_t now_ms(void)
 {
@@ -228,17 +217,17 @@ static dw_status start_serving(dw_rendezvous *r, dw_why *why)
 {
     r->guests = calloc(r->options.stages, sizeof *r->guests);
     if (!r->guests)
-        return say(why, DW_ERR_NO_MEMORY, "out of memory for a rendezvous of %u ranks",
-                   r->options.stages);
+        return dw_fail(why, DW_ERR_NO_MEMORY, "out of memory for a rendezvous of %u ranks",
+                       r->options.stages);
     for (uint32_t rank = 0; rank < r->options.stages; rank++)
         r->guests[rank] = (guest){.host = r, .rank = rank};
     if (pthread_create(&r->thread, NULL, serve, r))
-        return say(why, DW_ERR_NO_MEMORY, "cannot start the thread of a rendezvous");
+        return dw_fail(why, DW_ERR_NO_MEMORY, "cannot start the thread of a rendezvous");
     r->is_serving = 1;
     int listens;
     while (!(listens = __atomic_load_n(&r->listens, __ATOMIC_ACQUIRE))) usleep(1000);
     if (listens > 0) return DW_OK;
-    return say(why, DW_ERR_ADDRESS, "rank 0 cannot receive the others: %.200s", r->why.text);
+    return dw_fail(why, DW_ERR_ADDRESS, "rank 0 cannot receive the others: %.200s", r->why.text);
 }
 
 /* ---- The other ranks ------------------------------------------------------------------------- */
@@ -256,8 +245,8 @@ static dw_status greet(dw_rendezvous *r, dw_why *why)
     dw_why link_why;
     dw_status status = dw_link_open(&r->link, r->uri, &options, &link_why);
     if (status < 0)
-        return say(why, status, "rank %u cannot reach rank 0: %.200s", r->options.rank,
-                   link_why.text);
+        return dw_fail(why, status, "rank %u cannot reach rank 0: %.200s", r->options.rank,
+                       link_why.text);
     int len = snprintf(text, sizeof text, "rank %u of %u", r->options.rank, r->options.stages);
     return dw_link_send(r->link, TAG_GREETING, text, (size_t)len);
 }
@@ -271,7 +260,7 @@ static dw_status ask_rank_0(dw_rendezvous *r, char *uri, size_t cap, int64_t end
         status = dw_link_recv(r->link, TAG_ADDRESS, LOOK_MS, &data, &len);
         if (status == DW_OK || dw_link_recv(r->link, TAG_REFUSAL, 0, &data, &len) != DW_OK)
             continue;
-        say(why, DW_ERR_MISMATCH, "%.*s", (int)(len < 160 ? len : 160), (const char *)data);
+        dw_fail(why, DW_ERR_MISMATCH, "%.*s", (int)(len < 160 ? len : 160), (const char *)data);
         dw_link_release(r->link, data);
         return DW_ERR_MISMATCH;
     }
@@ -281,8 +270,8 @@ static dw_status ask_rank_0(dw_rendezvous *r, char *uri, size_t cap, int64_t end
         return DW_OK;
     }
     if (status < 0)
-        return say(why, status, "rank %u lost rank 0 before all had met: %.180s", r->options.rank,
-                   dw_link_why(r->link));
+        return dw_fail(why, status, "rank %u lost rank 0 before all had met: %.180s",
+                       r->options.rank, dw_link_why(r->link));
     return DW_PENDING;
 }
 
@@ -297,7 +286,7 @@ static dw_status write_file(dw_rendezvous *r, const char *uri, dw_why *why)
     bool written = file && fprintf(file, "%s\n", uri) > 0;
     /* Whole or not at all: the next rank looks all the time. */
     if (file && !fclose(file) && written && !rename(fresh, path)) return DW_OK;
-    return say(why, DW_ERR_IO, "cannot write %.200s: %s", path, strerror(errno));
+    return dw_fail(why, DW_ERR_IO, "cannot write %.200s: %s", path, strerror(errno));
 }
 
 static dw_status read_file(dw_rendezvous *r, char *uri, size_t cap, int64_t end)
@@ -325,7 +314,7 @@ dw_status dw_rendezvous_open(dw_rendezvous **rendezvous, const dw_rendezvous_opt
 {
     *rendezvous = NULL;
     dw_rendezvous *r = calloc(1, sizeof *r);
-    if (!r) return say(why, DW_ERR_NO_MEMORY, "out of memory for a rendezvous");
+    if (!r) return dw_fail(why, DW_ERR_NO_MEMORY, "out of memory for a rendezvous");
     r->options = *options;
     dw_rank_name(r->own_name, options->rank);
     if (options->tls) r->tls = *options->tls;
@@ -342,8 +331,8 @@ dw_status dw_rendezvous_open(dw_rendezvous **rendezvous, const dw_rendezvous_opt
         if (!strncmp(path, "//", 2)) path += 2;
         snprintf(r->path, sizeof r->path, "%s", path);
         if (!*path)
-            status = say(why, DW_ERR_ARGUMENT,
-                         "file:// needs a path that all ranks see, as file:///shared/run1");
+            status = dw_fail(why, DW_ERR_ARGUMENT,
+                             "file:// needs a path that all ranks see, as file:///shared/run1");
     } else {
         status = options->rank == 0 ? start_serving(r, why) : greet(r, why);
     }
@@ -361,10 +350,10 @@ dw_status dw_rendezvous_ask(dw_rendezvous *r, char *uri, size_t cap, dw_why *why
     dw_status status = *r->path ? read_file(r, uri, cap, end) : ask_rank_0(r, uri, cap, end, why);
     if (status != DW_PENDING) return status;
     if (is_stopped(r))
-        return say(why, DW_ERR_CANCELLED, "rank %u was asked to stop", r->options.rank);
-    return say(why, DW_ERR_TIMEOUT,
-               "rank %u did not tell within %u ms where it listens; is it started?",
-               r->options.rank - 1, r->options.timeout_ms);
+        return dw_fail(why, DW_ERR_CANCELLED, "rank %u was asked to stop", r->options.rank);
+    return dw_fail(why, DW_ERR_TIMEOUT,
+                   "rank %u did not tell within %u ms where it listens; is it started?",
+                   r->options.rank - 1, r->options.timeout_ms);
 }
 
 dw_status dw_rendezvous_tell(dw_rendezvous *r, const char *uri, dw_why *why)
@@ -376,8 +365,8 @@ dw_status dw_rendezvous_tell(dw_rendezvous *r, const char *uri, dw_why *why)
     }
     dw_status status = dw_link_send(r->link, TAG_TELL, uri, strlen(uri));
     if (status < 0)
-        return say(why, status, "rank %u cannot tell where it listens: %.180s", r->options.rank,
-                   dw_link_why(r->link));
+        return dw_fail(why, status, "rank %u cannot tell where it listens: %.180s", r->options.rank,
+                       dw_link_why(r->link));
     return DW_OK;
 }
 
