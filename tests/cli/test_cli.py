@@ -7,33 +7,18 @@ import json
 import os
 import re
 import resource
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 import unittest
 
+import scratch
+
 PROGRAM = sys.argv.pop(1)
 MAKE_FRAME = sys.argv.pop(1)
-SMALL = [
-    "--layers",
-    "2",
-    "--channels",
-    "32",
-    "--heads",
-    "2",
-    "--context",
-    "24",
-    "--batch",
-    "8",
-    "--samples",
-    "32",
-    "--held-out",
-    "6",
-]
+SMALL = [*scratch.options(layers=2, samples=32), *scratch.SMALL]
 
 
 def run(*arguments, **options):
@@ -59,26 +44,20 @@ def children_of(pid):
         return [int(word) for word in file.read().split()]
 
 
-class Base(unittest.TestCase):
-    def setUp(self):
-        self.directory = tempfile.mkdtemp(prefix="deltawire-cli-")
-        self.text = os.path.join(self.directory, "text")
-        with open(self.text, "w") as file:
-            file.write(
-                "".join(
-                    f"{i} bottles of ale stand on a wall, and {i * i % 97} fell. "
-                    for i in range(400)
-                )
-            )
-
-    def tearDown(self):
-        shutil.rmtree(self.directory)
-
-    def path(self, name):
-        return os.path.join(self.directory, name)
-
+class Base(scratch.Scratch):
     def train(self, *arguments, **options):
         return run("train", "--text", self.text, *SMALL, *arguments, **options)
+
+    def start_rank_0(self, *arguments):
+        """Starts the first of two ranks. Returns its process, and where it listens."""
+        place = ["--rank", "0", "--stages", "2", "--listen", "tcp://127.0.0.1:0"]
+        first = subprocess.Popen(
+            [PROGRAM, "train", "--text", self.text, *SMALL, *place, *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        return first, re.match(r"listening on (\S+)", first.stdout.readline()).group(1)
 
     def log_of(self, name):
         with open(self.path(name)) as file:
@@ -183,25 +162,7 @@ class Runs(Base):
                 self.assertLess(abs(summary["kernel_" + way] / summary["bytes_" + way] - 1), 0.02)
 
     def test_two_ranks_started_by_hand(self):
-        first = subprocess.Popen(
-            [
-                PROGRAM,
-                "train",
-                "--text",
-                self.text,
-                *SMALL,
-                "--rank",
-                "0",
-                "--stages",
-                "2",
-                "--listen",
-                "tcp://127.0.0.1:0",
-            ],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        address = re.match(r"listening on (\S+)", first.stdout.readline()).group(1)
+        first, address = self.start_rank_0()
         second = self.train("--rank", "1", "--stages", "2", "--connect", address)
         out, _ = first.communicate(timeout=60)
         self.assertEqual((first.returncode, second.returncode), (0, 0))
@@ -209,27 +170,7 @@ class Runs(Base):
         self.assertEqual(second.stdout, "")
 
     def test_ranks_that_differ_are_told_in_what(self):
-        first = subprocess.Popen(
-            [
-                PROGRAM,
-                "train",
-                "--text",
-                self.text,
-                *SMALL,
-                "--rank",
-                "0",
-                "--stages",
-                "2",
-                "--listen",
-                "tcp://127.0.0.1:0",
-                "--forward",
-                "delta:bits=4",
-            ],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        address = re.match(r"listening on (\S+)", first.stdout.readline()).group(1)
+        first, address = self.start_rank_0("--forward", "delta:bits=4")
         second = self.train(
             "--rank", "1", "--stages", "2", "--connect", address, "--forward", "delta:bits=3"
         )

@@ -15,33 +15,16 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 import unittest
+
+import scratch
 
 PROGRAM, ROOT = os.path.abspath(sys.argv[1]), pathlib.Path(sys.argv[2])
 HAS_TLS = "tls" in sys.argv[3:]
 MPIS = [mpi for mpi in sys.argv[3:] if shutil.which("mpirun." + mpi)]
 del sys.argv[1:]
-SMALL = [
-    "--layers",
-    "4",
-    "--channels",
-    "32",
-    "--heads",
-    "2",
-    "--context",
-    "24",
-    "--batch",
-    "8",
-    "--samples",
-    "32",
-    "--held-out",
-    "6",
-    "--epochs",
-    "2",
-    "--quiet",
-]
+SMALL = [*scratch.options(layers=4, samples=32, epochs=2), *scratch.SMALL, "--quiet"]
 CODECS = ["--forward", "delta:bits=4", "--backward", "direct:bits=6"]
 MPIRUN = str(ROOT / "tests" / "transports" / "mpi" / "mpirun.sh")
 
@@ -81,24 +64,7 @@ def free_port():
         return one.getsockname()[1]
 
 
-class Base(unittest.TestCase):
-    def setUp(self):
-        self.directory = tempfile.mkdtemp(prefix="deltawire-launch-")
-        self.text = self.path("book.txt")
-        with open(self.text, "w") as file:
-            file.write(
-                "".join(
-                    f"{i} bottles of ale stand on a wall, and {i * i % 97} fell. "
-                    for i in range(400)
-                )
-            )
-
-    def tearDown(self):
-        shutil.rmtree(self.directory)
-
-    def path(self, name):
-        return os.path.join(self.directory, name)
-
+class Base(scratch.Scratch):
     def losses(self, name):
         with open(self.path(name)) as file:
             lines = [json.loads(line) for line in file]

@@ -12,34 +12,18 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import unittest
 
 import damage
+import scratch
 
 PROGRAM = os.path.abspath(sys.argv[1]) if len(sys.argv) > 1 else ""
 del sys.argv[1:]
 RANKS = 4
 SMALL = [
-    "--layers",
-    "4",
-    "--channels",
-    "64",
-    "--heads",
-    "2",
-    "--context",
-    "24",
-    "--batch",
-    "8",
-    "--samples",
-    "32",
-    "--held-out",
-    "2",
-    "--forward",
-    "delta:bits=4",
-    "--backward",
-    "direct:bits=6",
+    *scratch.options(layers=4, channels=64, heads=2, context=24, batch=8, samples=32, held_out=2),
+    *scratch.options(forward="delta:bits=4", backward="direct:bits=6"),
     "--quiet",
 ]
 SKIPPED = 77
@@ -171,17 +155,10 @@ def why_not():
     return None
 
 
-class Machines(unittest.TestCase):
+class Machines(scratch.Scratch):
     def setUp(self):
-        self.directory = tempfile.mkdtemp(prefix="deltawire-namespaces-")
+        super().setUp()
         self.lan, self.started = None, []
-        with open(self.path("book.txt"), "w") as file:
-            file.write(
-                "".join(
-                    f"{i} bottles of ale stand on a wall, and {i * i % 97} fell. "
-                    for i in range(400)
-                )
-            )
         subprocess.run([PROGRAM, "keygen", self.path("run.key")], check=True, capture_output=True)
 
     def tearDown(self):
@@ -191,10 +168,7 @@ class Machines(unittest.TestCase):
             process.communicate()
         if self.lan:
             self.lan.close()
-        shutil.rmtree(self.directory)
-
-    def path(self, name):
-        return os.path.join(self.directory, name)
+        super().tearDown()
 
     def train(self, epochs, *arguments, before=()):
         process = subprocess.Popen(
@@ -203,7 +177,7 @@ class Machines(unittest.TestCase):
                 PROGRAM,
                 "train",
                 "--text",
-                self.path("book.txt"),
+                self.text,
                 *SMALL,
                 "--epochs",
                 str(epochs),

@@ -6,38 +6,21 @@ import json
 import os
 import re
 import select
-import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import unittest
 
+import scratch
+
 PROGRAM = sys.argv.pop(1)
 HAS_TLS = sys.argv.pop(1) == "tls"
 SMALL = [
-    "--layers",
-    "2",
-    "--channels",
-    "32",
-    "--heads",
-    "2",
-    "--context",
-    "24",
-    "--batch",
-    "8",
-    "--samples",
-    "64",
-    "--held-out",
-    "6",
-    "--epochs",
-    "3",
-    "--forward",
-    "delta:bits=3",
-    "--backward",
-    "direct:bits=6",
+    *scratch.options(layers=2, samples=64, epochs=3),
+    *scratch.SMALL,
+    *scratch.options(forward="delta:bits=3", backward="direct:bits=6"),
 ]
 
 
@@ -105,21 +88,7 @@ class Proxy(threading.Thread):
         self.listener.close()
 
 
-class Wan(unittest.TestCase):
-    def setUp(self):
-        self.directory = tempfile.mkdtemp(prefix="deltawire-wan-")
-        self.text = os.path.join(self.directory, "text")
-        with open(self.text, "w") as file:
-            file.write(
-                "".join(
-                    f"{i} bottles of ale stand on a wall, and {i * i % 97} fell. "
-                    for i in range(400)
-                )
-            )
-
-    def tearDown(self):
-        shutil.rmtree(self.directory)
-
+class Wan(scratch.Scratch):
     def train(self, name, cuts, options="?grace=60s", key=()):
         """Two ranks with a proxy between; what they lost, and the proxy."""
         log = os.path.join(self.directory, name)

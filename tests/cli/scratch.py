@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+# scratch.py - what the tests of the `deltawire` program share: a directory for each test with a
+# text to train on, and a way to write options short.
+import os
+import shutil
+import tempfile
+import unittest
+
+
+def options(**values):
+    """options(layers=2, held_out=6) is ["--layers", "2", "--held-out", "6"]."""
+    return [
+        word
+        for name, value in values.items()
+        for word in ("--" + name.replace("_", "-"), str(value))
+    ]
+
+
+SMALL = options(channels=32, heads=2, context=24, batch=8, held_out=6)
+
+
+class Scratch(unittest.TestCase):
+    """self.directory is new for each test and removed after it; self.text is a file in it."""
+
+    def setUp(self):
+        self.directory = tempfile.mkdtemp(prefix="deltawire-test-")
+        self.text = self.path("book.txt")
+        with open(self.text, "w") as file:
+            for i in range(400):
+                file.write(f"{i} bottles of ale stand on a wall, and {i * i % 97} fell. ")
+
+    def tearDown(self):
+        shutil.rmtree(self.directory)
+
+    def path(self, name):
+        return os.path.join(self.directory, name)
