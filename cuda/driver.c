@@ -5,15 +5,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/symbols.h"
 #include "driver.h"
 
-/* The symbol's name, where its address goes. */
-typedef struct wanted {
-    const char *name;
-    size_t offset;
-} wanted;
-
-static const wanted functions[] = {
+static const dw_symbol functions[] = {
 #define ROW(symbol, name, parameters) {#symbol, offsetof(dw_cuda_driver, name)},
     DW_CUDA_FUNCTIONS(ROW)
 #undef ROW
@@ -30,20 +25,15 @@ dw_status dw_cuda_driver_open(dw_cuda_driver *driver, const char *library, dw_wh
                      library);
         return DW_ERR_UNSUPPORTED;
     }
-    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
-        void *address = dlsym(driver->library, functions[i].name);
-        if (!address) {
-            if (why)
-                snprintf(why->text, sizeof why->text,
-                         "%s has no %s: it is too old, install a newer driver of NVIDIA's", library,
-                         functions[i].name);
-            dw_cuda_driver_close(driver);
-            return DW_ERR_UNSUPPORTED;
-        }
-        memcpy((unsigned char *)driver + functions[i].offset, &address,
-               sizeof address); /* C has no cast from an object to a function */
-    }
-    return DW_OK;
+    const char *missing = dw_symbols_load(driver, functions, sizeof functions / sizeof *functions,
+                                          driver->library, dlsym);
+    if (!missing) return DW_OK;
+    if (why)
+        snprintf(why->text, sizeof why->text,
+                 "%s has no %s: it is too old, install a newer driver of NVIDIA's", library,
+                 missing);
+    dw_cuda_driver_close(driver);
+    return DW_ERR_UNSUPPORTED;
 }
 
 void dw_cuda_driver_close(dw_cuda_driver *driver)

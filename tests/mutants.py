@@ -329,6 +329,7 @@ MUTANTS_OF_GPU = {
 
 # The engine on a device, against the tests over a driver in main memory.
 MUTANTS_OF_STREAMS = {
+    "missing_symbol_passes": ("src/base/symbols.h", "if (!address) return symbols[i].name;", "if (!address) continue;"),
     "floats_digest_state_twice": ("src/codecs/floats.c", ".blocks_are_stretches = true", ".blocks_are_stretches = false"),
     "any_form_searches": ("src/codecs/floats.c", ".encode = \"dw_floats_encode\",", ".encode = \"dw_floats_encode\", .encode_search = \"dw_encode_mse\","),
     "kernel_that_is_not_there": ("src/codecs/mx.c", "\"dw_mx_decode_direct\"", "\"dw_mx_decode_straight\""),

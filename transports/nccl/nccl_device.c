@@ -1,18 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * nccl_device.c - the CUDA driver as a table of functions, and the context around every use. */
 #include <dlfcn.h>
-#include <string.h>
 
+#include "base/symbols.h"
 #include "common/report.h"
 #include "nccl/nccl_device.h"
 
-/* The symbol's name, where its address goes. */
-typedef struct wanted {
-    const char *name;
-    size_t offset;
-} wanted;
-
-static const wanted functions[] = {
+static const dw_symbol functions[] = {
 #define ROW(symbol, name, parameters) {#symbol, offsetof(dw_nccl_driver, name)},
     DW_NCCL_DRIVER_FUNCTIONS(ROW)
 #undef ROW
@@ -28,17 +22,13 @@ static dw_status open_driver(dw_nccl_driver *driver, const char *path, dw_why *w
             "another transport",
             path);
     }
-    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
-        void *address = dlsym(handle, functions[i].name);
-        if (!address) {
-            dlclose(handle);
-            return dw_link_report(
-                why, DW_ERR_UNSUPPORTED,
-                "%.120s has no %s: it is too old, install a newer driver of NVIDIA's", path,
-                functions[i].name);
-        }
-        /* C has no cast to a function. */
-        memcpy((unsigned char *)driver + functions[i].offset, &address, sizeof address);
+    const char *missing =
+        dw_symbols_load(driver, functions, sizeof functions / sizeof *functions, handle, dlsym);
+    if (missing) {
+        dlclose(handle);
+        return dw_link_report(why, DW_ERR_UNSUPPORTED,
+                              "%.120s has no %s: it is too old, install a newer driver of NVIDIA's",
+                              path, missing);
     }
     driver->handle = handle;
     return DW_OK;

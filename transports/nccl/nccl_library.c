@@ -1,18 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * nccl_library.c - NCCL as a table of functions: which copy, and whether it is new enough. */
 #include <dlfcn.h>
-#include <string.h>
 
+#include "base/symbols.h"
 #include "common/report.h"
 #include "nccl/nccl_library.h"
 
-/* The symbol's name, where its address goes. */
-typedef struct wanted {
-    const char *name;
-    size_t offset;
-} wanted;
-
-static const wanted functions[] = {
+static const dw_symbol functions[] = {
 #define ROW(symbol, name, parameters) {#symbol, offsetof(dw_nccl_library, name)},
     DW_NCCL_FUNCTIONS(ROW)
 #undef ROW
@@ -44,16 +38,13 @@ dw_status dw_nccl_library_open(dw_nccl_library *library, const char *path, dw_wh
             "dw_nccl_options.library, or use another transport",
             name);
     }
-    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
-        void *address = dlsym(handle, functions[i].name);
-        if (!address) {
-            dlclose(handle);
-            return dw_link_report(why, DW_ERR_UNSUPPORTED,
-                                  "%.120s has no %s: it is too old, install NCCL 2.18 or later",
-                                  name, functions[i].name);
-        }
-        /* C has no cast to a function. */
-        memcpy((unsigned char *)library + functions[i].offset, &address, sizeof address);
+    const char *missing =
+        dw_symbols_load(library, functions, sizeof functions / sizeof *functions, handle, dlsym);
+    if (missing) {
+        dlclose(handle);
+        return dw_link_report(why, DW_ERR_UNSUPPORTED,
+                              "%.120s has no %s: it is too old, install NCCL 2.18 or later", name,
+                              missing);
     }
     if (library->get_version(&library->version) != DW_NCCL_SUCCESS ||
         library->version < DW_NCCL_OLDEST) {
