@@ -148,16 +148,11 @@ static dw_status shape_of_keys(dw_encoder *encoder, const dw_key *keys, uint32_t
     return DW_OK;
 }
 
-dw_status dw_encoder_resync(dw_encoder *encoder, const dw_key *keys, uint32_t n, void *frame,
-                            size_t cap, size_t *len)
+/* Takes a ticket for a frame of prev itself, which needs no x, and books it. */
+static dw_status book_resync(dw_encoder *encoder, const dw_key *keys, uint32_t n, void *frame,
+                             size_t cap, uint32_t most_forgotten, dw_encode_ticket **ticket)
 {
     dw_tensor shape;
-    if (!encoder) return DW_ERR_ARGUMENT;
-    if (!keys || n == 0 || !frame || !len)
-        return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "an argument is NULL or zero");
-    if (encoder->end.engine.device)
-        return dw_encoder_fail(encoder, DW_ERR_UNSUPPORTED,
-                               "this encoder computes on a GPU: call dw_encoder_resync_async");
     dw_status status = shape_of_keys(encoder, keys, n, &shape);
     if (status) return status;
     dw_encode_ticket *t = dw_ticket_take(encoder);
@@ -166,9 +161,28 @@ dw_status dw_encoder_resync(dw_encoder *encoder, const dw_key *keys, uint32_t n,
     t->has_x = t->is_stateless = false;
     t->frame = frame;
     t->room = cap;
-    t->most_forgotten = UINT32_MAX;
+    t->most_forgotten = most_forgotten;
     status = dw_ticket_book(t, keys, true);
-    if (!status) status = run(t);
+    if (status)
+        dw_ticket_give(t);
+    else
+        *ticket = t;
+    return status;
+}
+
+dw_status dw_encoder_resync(dw_encoder *encoder, const dw_key *keys, uint32_t n, void *frame,
+                            size_t cap, size_t *len)
+{
+    dw_encode_ticket *t;
+    if (!encoder) return DW_ERR_ARGUMENT;
+    if (!keys || n == 0 || !frame || !len)
+        return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "an argument is NULL or zero");
+    if (encoder->end.engine.device)
+        return dw_encoder_fail(encoder, DW_ERR_UNSUPPORTED,
+                               "this encoder computes on a GPU: call dw_encoder_resync_async");
+    dw_status status = book_resync(encoder, keys, n, frame, cap, UINT32_MAX, &t);
+    if (status) return status;
+    status = run(t);
     if (!status) {
         *len = (size_t)t->header.length;
         dw_ticket_commit(t);
@@ -287,7 +301,7 @@ dw_status dw_encode_async(dw_encoder *encoder, const dw_key *keys, const dw_tens
 dw_status dw_encoder_resync_async(dw_encoder *encoder, const dw_key *keys, uint32_t n, void *frame,
                                   size_t cap, void *stream, dw_encode_ticket **ticket)
 {
-    dw_tensor shape;
+    dw_encode_ticket *t;
     if (!encoder) return DW_ERR_ARGUMENT;
     if (!encoder->end.engine.device)
         return dw_encoder_fail(encoder, DW_ERR_UNSUPPORTED,
@@ -295,24 +309,15 @@ dw_status dw_encoder_resync_async(dw_encoder *encoder, const dw_key *keys, uint3
     if (!keys || n == 0 || !frame || !ticket)
         return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "an argument is NULL or zero");
     if ((uintptr_t)frame % 16) return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, misaligned);
-    dw_status status = shape_of_keys(encoder, keys, n, &shape);
+    dw_status status = book_resync(encoder, keys, n, frame, cap, n, &t);
     if (status) return status;
-    dw_encode_ticket *t = dw_ticket_take(encoder);
-    if (!t) return dw_encoder_fail(encoder, DW_ERR_NO_MEMORY, NULL);
-    t->x = shape;
-    t->has_x = t->is_stateless = false;
-    t->frame = frame;
-    t->room = cap;
-    t->most_forgotten = n;
-    status = dw_ticket_book(t, keys, true);
-    if (!status) {
-        status = dw_ticket_submit(&t, 1, stream);
-        if (status) take_back(t);
-    }
-    if (status)
+    status = dw_ticket_submit(&t, 1, stream);
+    if (status) {
+        take_back(t);
         dw_ticket_give(t);
-    else
+    } else {
         *ticket = t;
+    }
     return status;
 }
 
