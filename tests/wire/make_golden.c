@@ -11,6 +11,7 @@
 #include "engine/engine.h"
 #include "golden_bad.h"
 #include "golden_cases.h"
+#include "golden_status.h"
 #include "kernels/kernels.h"
 #include "support/seal.h"
 #include "support/tool.h"
@@ -71,22 +72,6 @@ static void emit_floats(golden *g, const char *name, const void *data, size_t n,
 static const char *dtype_name(dw_dtype dtype)
 {
     return dtype == DW_F32 ? "f32" : dtype == DW_F16 ? "f16" : "bf16";
-}
-
-static const char *status_name(dw_status status)
-{
-    switch (status) {
-    case DW_OK: return "OK";
-    case DW_ERR_FORMAT: return "FORMAT";
-    case DW_ERR_VERSION: return "VERSION";
-    case DW_ERR_CORRUPT: return "CORRUPT";
-    case DW_ERR_SHAPE: return "SHAPE";
-    case DW_ERR_MISMATCH: return "MISMATCH";
-    case DW_ERR_STALE: return "STALE";
-    case DW_ERR_BASE: return "BASE";
-    case DW_ERR_STATE: return "STATE";
-    default: return "?";
-    }
 }
 
 static bool comma(golden *g, bool first)
@@ -183,8 +168,8 @@ static void deliver(golden *g, const uint8_t *frame, size_t len, dw_status expec
     dw_status status = dw_decode(g->pair.decoder, frame, len, &y, g->pair.reply, g->pair.reply_cap,
                                  &g->pair.reply_len);
     if (status != expected) {
-        printf("%s, step %d: %s, expected %s: %s\n", g->name, g->steps, status_name(status),
-               status_name(expected), dw_decoder_why(g->pair.decoder));
+        printf("%s, step %d: %s, expected %s: %s\n", g->name, g->steps, golden_status(status),
+               golden_status(expected), dw_decoder_why(g->pair.decoder));
         failures++;
     }
     if (g->steps++ == 0) {
@@ -201,7 +186,7 @@ static void deliver(golden *g, const uint8_t *frame, size_t len, dw_status expec
     emit_hex(g, "frame", frame, len);
     emit(g, ", \"n\": %u, \"t\": %u, \"c\": %u, \"y_dtype\": \"%s\", \"status\": \"%s\", ",
          (unsigned)g->frame_n, (unsigned)g->frame_t, (unsigned)g->frame_c, dtype_name(g->y),
-         status_name(expected));
+         golden_status(expected));
     emit_floats(g, "y", out, status ? 0 : elements, g->y);
     emit(g, ", ");
     emit_hex(g, "reply", g->pair.reply, g->pair.reply_len);

@@ -7,6 +7,7 @@
  * them come in the order in which make_golden and spec_encoder.py write them. */
 #include <glob.h>
 
+#include "golden_status.h"
 #include "support/tool.h"
 
 typedef struct golden {
@@ -88,22 +89,6 @@ static field bytes(golden *g, const char *name)
     }
     g->at += 2 * f.len + 2;
     return f;
-}
-
-static const char *status_name(dw_status status)
-{
-    switch (status) {
-    case DW_OK: return "OK";
-    case DW_ERR_FORMAT: return "FORMAT";
-    case DW_ERR_VERSION: return "VERSION";
-    case DW_ERR_CORRUPT: return "CORRUPT";
-    case DW_ERR_SHAPE: return "SHAPE";
-    case DW_ERR_MISMATCH: return "MISMATCH";
-    case DW_ERR_STALE: return "STALE";
-    case DW_ERR_BASE: return "BASE";
-    case DW_ERR_STATE: return "STATE";
-    default: return "another status";
-    }
 }
 
 /* Whether elements in memory are those of a file, which has the low byte first. */
@@ -192,8 +177,8 @@ static void check_step(golden *g)
     dw_status status = dw_decode_with(g->decoder, frame.data, frame.len, &y, &options, reply,
                                       sizeof reply, &reply_len);
     word(g, "status", name, sizeof name);
-    if (strcmp(name, status_name(status)) != 0) {
-        printf("%s, step %d: %s, specified %s: %s\n", g->path, g->step, status_name(status), name,
+    if (strcmp(name, golden_status(status)) != 0) {
+        printf("%s, step %d: %s, specified %s: %s\n", g->path, g->step, golden_status(status), name,
                dw_decoder_why(g->decoder));
         failures++;
     }
