@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * environment.c - what launchers tell a process of its place. */
+ * environment.c - what launchers put into the environment of a rank. */
 #include "environment.h"
 
 #include <errno.h>
@@ -11,8 +11,8 @@
 
 enum { DEFAULT_PORT = 29500 }; /* torch's */
 
-/* The first whose two variables are both there. mpirun comes before Slurm: in a batch job both have
- * set theirs, and there Slurm's are those of the script. */
+/* The first one counts whose two variables are both set. mpirun stands before Slurm: in a batch job
+ * that calls mpirun the variables of both are set, and those of Slurm describe the batch script. */
 static const struct {
     const char *by, *rank, *size;
 } launchers[] = {{"torchrun", "RANK", "WORLD_SIZE"},
@@ -23,7 +23,7 @@ static const struct {
 static int complain(dw_why *why, const char *name, const char *value)
 {
     dw_fail(why, DW_ERR_ARGUMENT,
-            "the environment has %s=\"%.60s\", which is no number that it could have", name, value);
+            "the environment variable %s is \"%.60s\", which is not a valid number", name, value);
     return -1;
 }
 
@@ -39,13 +39,13 @@ static int read_number(const char *name, unsigned long most, uint32_t *number, d
     return 0;
 }
 
-/* The first of "node[03-07,12],other": "node03". */
+/* The first host of a list of Slurm: of "node[03-07,12],other" it is "node03". */
 static void first_host(const char *list, char *host, size_t cap)
 {
     size_t stem = strcspn(list, "[,");
     const char *rest = list + stem;
     size_t digits = *rest == '[' ? strspn(rest + 1, "0123456789") : 0;
-    /* "rack[1-2]-node7" has more behind the bracket. */
+    /* In "rack[1-2]-node7" the name goes on after the bracket. */
     size_t tail = *rest == '[' ? strcspn(rest, "]") + 1 : 0;
     size_t more = tail && rest[tail - 1] == ']' ? strcspn(rest + tail, "[,") : 0;
     snprintf(host, cap, "%.*s%.*s%.*s", (int)stem, list, (int)digits, rest + 1, (int)more,
@@ -63,7 +63,8 @@ static int read_master(dw_launch *launch, dw_why *why)
         first_host(nodes, launch->host, sizeof launch->host);
     launch->port = DEFAULT_PORT;
     if (getenv("MASTER_PORT") && read_number("MASTER_PORT", 65534, &launch->port, why)) return -1;
-    /* torchrun's agent may listen on that port itself; all ranks see so, and take the next. */
+    /* The agent of torchrun may itself listen on that port. All ranks see this variable and use the
+     * next port. */
     if (agent && !strcmp(agent, "True")) launch->port++;
     return 0;
 }
@@ -77,8 +78,13 @@ int dw_read_environment(dw_launch *launch, dw_why *why)
         if (read_number(launchers[i].rank, INT32_MAX, &launch->rank, why) ||
             read_number(launchers[i].size, INT32_MAX, &launch->stages, why))
             return -1;
-        if (launch->rank >= launch->stages)
-            return complain(why, launchers[i].rank, getenv(launchers[i].rank));
+        if (launch->rank >= launch->stages) {
+            dw_fail(why, DW_ERR_ARGUMENT,
+                    "the environment variables say %s=%u and %s=%u; ranks are counted from 0, so "
+                    "the rank must be the smaller number",
+                    launchers[i].rank, launch->rank, launchers[i].size, launch->stages);
+            return -1;
+        }
     }
     return read_master(launch, why);
 }

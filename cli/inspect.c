@@ -14,7 +14,7 @@
 #include "complain.h"
 
 static const struct argp_option options[] = {
-    {"json", 'j', 0, 0, "Print one JSON object instead of lines", 0},
+    {"json", 'j', 0, 0, "Print one JSON object instead of lines of text", 0},
     {0},
 };
 
@@ -31,15 +31,16 @@ static error_t parse_option(int key, char *value, struct argp_state *state)
     else if (key == ARGP_KEY_ARG && !a->file)
         a->file = value;
     else if (key == ARGP_KEY_ARG)
-        argp_error(state, "one file at a time; \"%s\" is one too many", value);
+        argp_error(state, "only one file can be inspected at a time; \"%s\" is one too many",
+                   value);
     else if (key == ARGP_KEY_NO_ARGS)
-        argp_error(state, "no file was named");
+        argp_error(state, "the name of a file is missing");
     else
         return ARGP_ERR_UNKNOWN;
     return 0;
 }
 
-/* ---- Words for numbers. A hostile frame may hold any number; each has some word. ------------- */
+/* ---- Words for numbers. A hostile frame may hold any number, so each has a word. ------------- */
 
 static const char *dtype_word(dw_dtype dtype)
 {
@@ -63,7 +64,7 @@ static json_t *hex(uint64_t value)
     return json_sprintf("%016" PRIx64, value);
 }
 
-/* ---- Everything is put into one JSON object; the lines for people are made from it. ---------- */
+/* ---- One JSON object holds everything; the lines of text are made from it. ------------------- */
 
 static json_t *describe_entries(const void *frame, size_t len, uint32_t n)
 {
@@ -169,6 +170,12 @@ static void print_lines(json_t *object)
 
 /* ---- The file -------------------------------------------------------------------------------- */
 
+/* Whether these bytes begin neither as a frame nor as a reply does. */
+static bool is_neither(const uint8_t *bytes, size_t len)
+{
+    return len >= 4 && memcmp(bytes, "DWF1", 4) != 0 && memcmp(bytes, "DWR1", 4) != 0;
+}
+
 static int read_file(const char *path, uint8_t **bytes, size_t *len)
 {
     FILE *file = fopen(path, "rb");
@@ -184,8 +191,9 @@ static int read_file(const char *path, uint8_t **bytes, size_t *len)
         }
         got = fread(room + used, 1, cap - used, file);
         used += got;
+        if (is_neither(room, used)) break; /* /dev/zero, for instance, has no end */
     } while (got);
-    bool failed = ferror(file) || !feof(file);
+    bool failed = ferror(file) || (!feof(file) && !is_neither(room, used));
     int error = errno;
     fclose(file);
     if (failed) {
@@ -198,7 +206,8 @@ static int read_file(const char *path, uint8_t **bytes, size_t *len)
     return 0;
 }
 
-/* A reply has another magic, so at most one of the two readings gets past FORMAT. */
+/* Frames and replies begin with different magic bytes, so at most one of the two readings returns
+ * something else than FORMAT. */
 static json_t *describe(const uint8_t *bytes, size_t len, dw_why *why)
 {
     dw_frame_info frame = {.struct_size = sizeof frame};
@@ -215,8 +224,9 @@ static json_t *describe(const uint8_t *bytes, size_t len, dw_why *why)
 int dw_cli_inspect(int argc, char **argv)
 {
     static const char doc[] =
-        "Explains a frame or a reply of the deltawire format.\v"
-        "Exits with 0 where FILE holds a whole frame or reply and 1 where it does not.";
+        "Prints what a frame or a reply of the deltawire format contains.\v"
+        "Exit status: 0 FILE holds a whole frame or reply, 1 it does not or cannot be read, "
+        "2 wrong usage.";
     static const struct argp parser = {options, parse_option, "FILE", doc, NULL, NULL, NULL};
     arguments a = {0};
     char name[] = "deltawire inspect";
@@ -233,7 +243,7 @@ int dw_cli_inspect(int argc, char **argv)
     json_t *object = describe(bytes, len, &why);
     free(bytes);
     if (!object) {
-        dw_complain("%s: %s", a.file, *why.text ? why.text : "not a frame and not a reply");
+        dw_complain("%s: %s", a.file, *why.text ? why.text : "this is neither a frame nor a reply");
         return DW_EXIT_FAILED;
     }
     if (a.json) {
@@ -243,5 +253,5 @@ int dw_cli_inspect(int argc, char **argv)
         print_lines(object);
     }
     json_decref(object);
-    return fflush(stdout) ? DW_EXIT_FAILED : DW_EXIT_OK;
+    return DW_EXIT_OK;
 }

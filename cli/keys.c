@@ -31,15 +31,16 @@ dw_status dw_keys_choose(dw_tls_options *tls, const char *link, dw_train_config 
     if (is_given && config->insecure_plaintext) {
         return dw_fail(
             why, DW_ERR_ARGUMENT,
-            "--insecure-plaintext and a key or certificate contradict each other; leave one out");
+            "--insecure-plaintext contradicts a key or certificate; leave one of them out");
     }
     if (tls->group_key_file && has_certificate) {
-        return dw_fail(why, DW_ERR_ARGUMENT,
-                       "--group-key and certificates are two ways to the same end; leave one out");
+        return dw_fail(
+            why, DW_ERR_ARGUMENT,
+            "--group-key and certificates cannot be used together; leave one of them out");
     }
     if (has_certificate && (!tls->certificate_file || !tls->key_file || !tls->ca_file)) {
         return dw_fail(why, DW_ERR_ARGUMENT,
-                       "--certificate, --key and --ca go together; give all three");
+                       "--certificate, --key and --ca need each other; give all three");
     }
     if (!is_given && file && *file && !config->insecure_plaintext && !dw_link_text_is(link, "mpi"))
         tls->group_key_file = file;
@@ -52,11 +53,15 @@ dw_status dw_keys_choose(dw_tls_options *tls, const char *link, dw_train_config 
 
 static const char help[] =
     "Usage: deltawire keygen FILE\n"
-    "Writes 32 random bytes to FILE, which must not exist and which only its owner may read: the\n"
-    "group key of a run. Give every rank a copy, by a way that nobody else can see, and name it\n"
-    "by --group-key or DELTAWIRE_GROUP_KEY_FILE.\n";
+    "Creates FILE with 32 random bytes: the secret key that all ranks of a run share. Only the\n"
+    "owner may read the file. An existing file is never overwritten.\n"
+    "\n"
+    "Copy FILE to every rank in a way that nobody else can read, and pass it to `deltawire train'\n"
+    "as --group-key FILE or in the environment variable DELTAWIRE_GROUP_KEY_FILE.\n"
+    "\n"
+    "Exit status: 0 success, 1 the file could not be written, 2 wrong usage.\n";
 
-/* Whole and on the disk, or not there. */
+/* Leaves either the whole key on the disk or no file. */
 static int write_key(const char *path)
 {
     unsigned char key[KEY_BYTES];
@@ -81,14 +86,17 @@ int dw_cli_keygen(int argc, char **argv)
         fputs(help, stdout);
         return DW_EXIT_OK;
     }
-    if (argc != 2 || argv[1][0] == '-') {
-        fputs(help, stderr);
+    if (argc != 2 || argv[1][0] == '-' || !*argv[1]) {
+        dw_complain(argc > 2                ? "keygen creates one file at a time"
+                    : argc < 2 || !*argv[1] ? "keygen needs the name of the file to create"
+                                            : "keygen has no option but --help; a file name that "
+                                              "begins with - is written as ./-");
+        fputs("Try `deltawire keygen --help' for more information.\n", stderr);
         return DW_EXIT_USAGE;
     }
     if (write_key(argv[1]) == 0) return DW_EXIT_OK;
     if (errno == EEXIST)
-        dw_complain("%s is there already, and somebody may be using it; choose another name",
-                    argv[1]);
+        dw_complain("%s exists already and is not overwritten; choose another name", argv[1]);
     else
         dw_complain("cannot write a key to %s: %s", argv[1], strerror(errno));
     return DW_EXIT_FAILED;

@@ -8,13 +8,13 @@
 
 enum { DW_RANK_NAME_BYTES = 24 };
 
-/* "rank/3": as the trainer calls its ends, too. */
+/* Writes "rank/3": the name under which the trainer, too, authenticates this rank. */
 void dw_rank_name(char name[DW_RANK_NAME_BYTES], uint32_t rank);
 
-/* From what the options named to what a link wants: *tls has the files that were given, or gets the
- * group key that DELTAWIRE_GROUP_KEY_FILE names where there are none. Options go before the
- * environment, insecure_plaintext among them; and where nothing goes by TCP (mpi://) the
- * environment means others. config.tls is set, or stays NULL. */
+/* Decides how the ranks authenticate each other. On entry *tls holds the files that the options
+ * named. If there are none, *tls gets the group key that DELTAWIRE_GROUP_KEY_FILE names, except
+ * with insecure_plaintext, and with mpi://, which does not use TCP. Sets config->tls to tls, or to
+ * NULL where there are no keys. */
 dw_status dw_keys_choose(dw_tls_options *tls, const char *link, dw_train_config *config,
                          dw_why *why);
 

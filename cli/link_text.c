@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * link_text.c - what the text of --link says before anything is opened. */
+ * link_text.c - reads the text of --link without opening anything. */
 #include "link_text.h"
 
 #include <stddef.h>

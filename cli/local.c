@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * local.c - all ranks of a pipeline as processes of this machine.
  *
- * Rank r is started when rank r - 1 has told on which address it listens, so no port is guessed and
- * none can be taken away in between. Each child runs this program with the user's options and those
- * of its place. What it has to say comes through a pipe, line by line, so that a failure which all
- * ranks tell of is printed once. */
+ * Rank r is started when rank r - 1 has reported the address on which it listens. So no port is
+ * guessed, and no other program can take the port in between. Each child runs this program with the
+ * user's options and with those of its place. It reports to this process through a pipe, line by
+ * line, so that an error which all ranks report is printed once. */
 #include "local.h"
 
 #include <errno.h>
@@ -25,14 +25,15 @@
 #include "complain.h"
 #include "signals.h"
 
-/* How long ranks that lost one of them may take to notice, before they are made to end. */
+/* How long the other ranks may take to stop by themselves after one has failed; then they are
+ * killed. */
 enum { GRACE_S = 15 };
 enum { LINE = 4096, PLACE_OPTIONS = 10 };
 
 typedef struct child {
     pid_t pid;       /* 0: ended, or not yet started */
-    int tells;       /* the pipe it tells us through; -1: none */
-    char line[LINE]; /* of what it tells, not yet whole */
+    int tells;       /* read end of the pipe through which it reports; -1: none */
+    char line[LINE]; /* an incomplete line that it has sent */
     size_t len;
     char listening[LINE];
 } child;
@@ -45,16 +46,16 @@ typedef struct local {
     char **argv;
     int code;         /* of the first that failed */
     time_t failed_at; /* 0: none did */
-    /* Of the first that told why it failed; the others repeat it, or felt the same. */
+    /* The error of the first rank that reported one. The others repeat it or fail because of it. */
     char sentence[LINE];
-    int passed_on; /* the signal that the children were sent; 0: none */
+    int passed_on; /* the signal that was forwarded to the children; 0: none */
 } local;
 
 void dw_tell(int fd, const char *what, const char *text)
 {
     char line[LINE];
     int len = snprintf(line, sizeof line, "%s %.2000s\n", what, text);
-    /* A parent that is gone needs to know nothing. */
+    /* The write fails if the parent has ended, and then nobody needs to know. */
     if (len > 0 && write(fd, line, (size_t)len) < 0) return;
 }
 
@@ -74,12 +75,12 @@ static void signal_all(const local *l, int number)
 
 /* ---- Starting -------------------------------------------------------------------------------- */
 
-/* In the child: becomes this program with the arguments of its place; returns only where that
- * fails. */
+/* In the child: executes this program with the arguments of its place. Returns only if that fails.
+ */
 static void become_rank(const local *l, uint32_t rank, int tell, pid_t parent)
 {
 #ifdef __linux__
-    /* A parent that is killed takes its ranks along. */
+    /* If the parent is killed, its ranks end too. */
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (getppid() != parent) _exit(DW_EXIT_FAILED);
 #endif
@@ -133,7 +134,7 @@ static int start_rank(local *l, uint32_t rank)
     return 0;
 }
 
-/* ---- Listening to the children --------------------------------------------------------------- */
+/* ---- Reports of the children ----------------------------------------------------------------- */
 
 static void take_line(local *l, child *c, const char *line)
 {
@@ -161,10 +162,10 @@ static void hear(local *l, child *c)
         c->len -= (size_t)(end + 1 - c->line);
         memmove(c->line, end + 1, c->len + 1);
     }
-    if (c->len == sizeof c->line - 1) c->len = 0; /* no line of ours is so long */
+    if (c->len == sizeof c->line - 1) c->len = 0; /* dw_tell writes no line of this length */
 }
 
-/* Waits a little for a child to tell something. */
+/* Waits at most 100 ms for a report of a child. */
 static void listen_to_all(local *l)
 {
     struct pollfd *fds = calloc(l->started, sizeof *fds);
@@ -184,7 +185,7 @@ static void count_the_ended(local *l)
         int status;
         if (!c->pid || waitpid(c->pid, &status, WNOHANG) != c->pid) continue;
         c->pid = 0;
-        while (c->tells >= 0) hear(l, c); /* its last words; the pipe ends with it */
+        while (c->tells >= 0) hear(l, c); /* read the pipe to its end */
         if (WIFEXITED(status) && WEXITSTATUS(status) == 0) continue;
         if (WIFEXITED(status)) {
             fail(l, WEXITSTATUS(status));
@@ -217,7 +218,9 @@ static void watch(local *l)
             start_rank(l, l->started))
             fail(l, DW_EXIT_FAILED);
         if (l->failed_at && time(NULL) - l->failed_at > GRACE_S && !ended_hard) {
-            dw_complain("not all ranks noticed within %d s; they are made to end", GRACE_S);
+            dw_complain(
+                "some ranks did not stop within %d s after another one had failed; killing them",
+                GRACE_S);
             signal_all(l, SIGKILL);
             ended_hard = true;
         }

@@ -5,11 +5,12 @@
 
 #include <stdint.h>
 
-/* Starts so many ranks of this program, each with the arguments given and those of its place, and
- * waits for them. Returns the exit code. */
+/* Starts `stages` processes of this program, each with the given arguments and with those of its
+ * rank, and waits for them. Returns the exit code. */
 int dw_run_local(uint32_t stages, const char *link, int argc, char **argv);
 
-/* A child of --local tells its parent something: "listening" and its address, "failed" and why. */
+/* Reports to the parent of a child of --local, through the pipe fd: "listening" and the address, or
+ * "failed" and the error. */
 void dw_tell(int fd, const char *what, const char *text);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * main.c - the `deltawire` program: finds the subcommand. */
+ * main.c - the `deltawire` program: runs the subcommand that the first argument names. */
 #include <stdio.h>
 #include <string.h>
 
@@ -9,23 +9,48 @@
 #include "keys.h"
 #include "train.h"
 
-static const char help[] = "Usage: deltawire COMMAND [OPTION...]\n"
-                           "Makes distributed training fit a slow network.\n"
-                           "\n"
-                           "Commands:\n"
-                           "  train      train a small language model as a pipeline of processes\n"
-                           "  inspect    explain a frame or a reply\n"
-                           "  keygen     make the key that keeps strangers out of a run\n"
-                           "\n"
-                           "  deltawire COMMAND --help tells the options of a command.\n"
-                           "  deltawire --version      tells the version.\n";
+static const char help[] =
+    "Usage: deltawire COMMAND [OPTION...]\n"
+    "Compresses what distributed training sends over slow networks.\n"
+    "\n"
+    "Commands:\n"
+    "  train      train a small language model as a pipeline of processes\n"
+    "  inspect    print what a frame or a reply of the deltawire format contains\n"
+    "  keygen     create the secret key that the ranks of a run share\n"
+    "\n"
+    "Options:\n"
+    "  --help     print this text\n"
+    "  --version  print the version\n"
+    "\n"
+    "`deltawire COMMAND --help' describes the options of a command.\n"
+    "Exit status: 0 success, 1 failure, 2 wrong usage, 128 + N stopped by signal N.\n";
+
+static const struct {
+    const char *name;
+    int (*run)(int argc, char **argv);
+} commands[] = {{"train", dw_cli_train}, {"inspect", dw_cli_inspect}, {"keygen", dw_cli_keygen}};
+
+static int run_command(const char *name, int argc, char **argv)
+{
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+        if (!strcmp(name, commands[i].name)) return commands[i].run(argc, argv);
+    dw_complain("there is no %s \"%s\"; run `deltawire --help' for a list",
+                *name == '-' ? "option" : "command", name);
+    return DW_EXIT_USAGE;
+}
 
 int main(int argc, char **argv)
 {
     const char *command = argc > 1 ? argv[1] : "";
-    if (!strcmp(command, "train")) return dw_cli_train(argc - 1, argv + 1);
-    if (!strcmp(command, "inspect")) return dw_cli_inspect(argc - 1, argv + 1);
-    if (!strcmp(command, "keygen")) return dw_cli_keygen(argc - 1, argv + 1);
+    dw_check_stdout_at_exit();
+    if (!*command) {
+        fputs(help, stderr);
+        return DW_EXIT_USAGE;
+    }
+    if (!strcmp(command, "help") && argc > 2) {
+        char option[] = "--help", *of_command[] = {argv[0], argv[2], option, NULL};
+        return run_command(argv[2], 2, of_command + 1);
+    }
     if (!strcmp(command, "--help") || !strcmp(command, "-h") || !strcmp(command, "help")) {
         fputs(help, stdout);
         return DW_EXIT_OK;
@@ -34,9 +59,5 @@ int main(int argc, char **argv)
         printf("deltawire %s\n", dw_version());
         return DW_EXIT_OK;
     }
-    if (*command)
-        dw_complain("no command is called \"%s\"; there are train, inspect and keygen", command);
-    else
-        fputs(help, stderr);
-    return DW_EXIT_USAGE;
+    return run_command(command, argc - 1, argv + 1);
 }

@@ -39,11 +39,11 @@ void dw_place_tell(dw_place *place, const char *uri)
 {
     dw_why why = {.offset = -1};
     if (!place->rendezvous) return;
-    /* Who is not told cannot come: the run then ends by its timeout, and this says why. */
+    /* Without the address the next rank cannot connect, and the run ends by its timeout. */
     if (dw_rendezvous_tell(place->rendezvous, uri, &why) < 0) dw_complain("%s", why.text);
 }
 
-/* rank and stages: the user's, or the launcher's. */
+/* Sets rank and stages: those of the user if given, else those of the launcher. */
 static dw_status find_rank(const dw_launch *launch, const char *link, bool given,
                            dw_train_config *config, dw_why *why)
 {
@@ -51,19 +51,20 @@ static dw_status find_rank(const dw_launch *launch, const char *link, bool given
         if (!launch->by)
             return dw_fail(
                 why, DW_ERR_ARGUMENT,
-                "--link %.60s needs --rank and --stages: nothing in the environment tells them "
-                "(RANK and WORLD_SIZE, or Open MPI's, PMI's or Slurm's)",
+                "--link %.60s needs --rank and --stages, for no launcher has set them in the "
+                "environment (RANK and WORLD_SIZE, or the variables of Open MPI, PMI or Slurm)",
                 link);
         config->rank = launch->rank;
         config->stages = launch->stages;
     }
     if (config->rank < config->stages) return DW_OK;
-    return dw_fail(why, DW_ERR_ARGUMENT, "rank %u is not one of %u stages; they are counted from 0",
-                   config->rank, config->stages);
+    return dw_fail(why, DW_ERR_ARGUMENT,
+                   "there is no rank %u among %u stages; ranks are counted from 0", config->rank,
+                   config->stages);
 }
 
-/* Where this process is to listen for the next rank: where the first rank's machine can reach
- * it. */
+/* Finds the address on which this process listens for the next rank: the one by which the machine
+ * of rank 0 can reach it. */
 static dw_status find_host(const char *meeting, const char *host, char *text, size_t cap,
                            dw_why *why)
 {
@@ -79,11 +80,15 @@ static dw_status find_host(const char *meeting, const char *host, char *text, si
             snprintf(master, sizeof master, "%.*s",
                      (int)strcspn(begin, begin == meeting + 7 ? "]" : ":"), begin);
         if (dw_own_address(master, text, cap)) return DW_OK;
-        return dw_fail(why, DW_ERR_ADDRESS,
-                       "this machine has no way to '%.100s', where the ranks are to meet", master);
+        return dw_fail(
+            why, DW_ERR_ADDRESS,
+            "cannot reach '%.100s', where rank 0 is to listen: check the name and the route, or "
+            "give this machine's address as --host",
+            master);
     }
     if (gethostname(text, cap) == 0) return DW_OK;
-    return dw_fail(why, DW_ERR_ADDRESS, "this machine does not know its own name; give --host");
+    return dw_fail(why, DW_ERR_ADDRESS,
+                   "cannot determine the name of this machine; give it as --host");
 }
 
 static dw_status place_by_rendezvous(dw_place *place, const char *link, size_t shapes,
@@ -94,18 +99,19 @@ static dw_status place_by_rendezvous(dw_place *place, const char *link, size_t s
     char meeting[URI_BYTES], own[280];
     if (dw_read_environment(&launch, why)) return DW_ERR_ARGUMENT;
     dw_status status = find_rank(&launch, link, given, config, why);
-    /* Here at every rank: one that fails when it has met another, or before, leaves those waiting
-     * that have not. */
+    /* All ranks check this before they connect: a rank that fails later leaves the others waiting.
+     */
     if (status == DW_OK) status = dw_train_check(config, why);
     if (status < 0 || config->stages == 1) return status;
-    /* These options are for the links, not for the meeting. */
+    /* The options after ? are for the links between stages, not for the rendezvous. */
     const char *query = strncmp(link + shapes, "tcp:", 4) ? NULL : strchr(link + shapes, '?');
     snprintf(meeting, sizeof meeting, "%.*s",
              query ? (int)(query - link - (ptrdiff_t)shapes) : URI_BYTES, link + shapes);
     if (!strncmp(meeting, "env:", 4)) {
         if (!launch.host[0])
             return dw_fail(why, DW_ERR_ARGUMENT,
-                           "env:// needs MASTER_ADDR in the environment: the machine of rank 0");
+                           "--link env:// needs the machine of rank 0 in the environment variable "
+                           "MASTER_ADDR");
         snprintf(meeting, sizeof meeting,
                  strchr(launch.host, ':') ? "tcp://[%s]:%u" : "tcp://%s:%u", launch.host,
                  launch.port);
@@ -139,12 +145,13 @@ dw_status dw_place_take(dw_place **taken, const char *link, const char *host, bo
         !dw_link_text_is(link, "file"))
         return dw_fail(
             why, DW_ERR_ARGUMENT,
-            "--link %.60s: without --local, ranks meet by mpi://, env://, tcp://host:port or "
-            "file:///path",
+            "--link %.60s cannot be used without --local; ranks find each other by mpi://, env://, "
+            "tcp://HOST:PORT or file:///PATH",
             link);
     if (by_mpi && given)
-        return dw_fail(why, DW_ERR_ARGUMENT,
-                       "--link mpi:// takes --rank and --stages from MPI; leave them out");
+        return dw_fail(
+            why, DW_ERR_ARGUMENT,
+            "--link mpi:// gets rank and stages from MPI; leave out --rank and --stages");
     dw_place *place = calloc(1, sizeof *place);
     if (!place) return dw_fail(why, DW_ERR_NO_MEMORY, "out of memory");
     dw_status status =
@@ -164,8 +171,8 @@ void dw_place_leave(dw_place *place, bool ok)
 {
     if (!place) return;
     dw_rendezvous_close(place->rendezvous);
-    /* MPI's end waits for all ranks. One that failed leaves without, and its launcher ends the
-     * others. */
+    /* MPI_Finalize waits for all ranks. A rank that failed exits without it, and the launcher then
+     * ends the others. */
     if (ok) dw_ranks_close(place->ranks);
     free(place);
 }

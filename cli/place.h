@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * place.h - where this process stands among the ranks of a run, and how it reaches its neighbours,
- * where whoever started it tells so and not the user: `train --link mpi://`, env://,
- * tcp://host:port or file:///path. */
+ * place.h - the rank of this process and the addresses of its neighbours, where a launcher and not
+ * the user knows them: `train --link mpi://`, env://, tcp://host:port or file:///path. */
 #ifndef DW_CLI_PLACE_H
 #define DW_CLI_PLACE_H
 
@@ -11,15 +10,15 @@
 
 typedef struct dw_place dw_place;
 
-/* Takes the place that `link` means: fills in rank, stages, listen, connect and transports of the
- * config. Waits until the rank before listens, or *stop. host: the name or address of this machine
- * for the other ranks; NULL: found out. given:
- * --rank and --stages came from the user. */
+/* Finds the rank of this process and its neighbours as `link` says, and fills in rank, stages,
+ * listen, connect and transports of the config. Waits until the previous rank listens, or until
+ * *stop is set. host: the name or address of this machine for the other ranks; NULL: it is
+ * determined. given: the user gave --rank and --stages. */
 dw_status dw_place_take(dw_place **place, const char *link, const char *host, bool given,
                         const volatile int *stop, dw_train_config *config, dw_why *why);
-/* We listen there now: the next rank is told. */
+/* Reports to the next rank that this one listens on uri. */
 void dw_place_tell(dw_place *place, const char *uri);
-/* ok: the run came to its end. */
+/* ok: the run succeeded. */
 void dw_place_leave(dw_place *place, bool ok);
 
 #endif

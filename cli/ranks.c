@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * ranks.c - libdeltawire-mpi, loaded when it is asked for: nobody needs MPI to train without it. */
+ * ranks.c - loads libdeltawire-mpi when --link mpi:// asks for it, so that other runs need no MPI.
+ */
 #include "ranks.h"
 
 #include <dlfcn.h>
@@ -27,7 +28,7 @@ static const struct {
     {"MPICH", "libdeltawire-mpi-mpich.so.0", {"PMI_SIZE", "PMI_RANK", "MPI_LOCALNRANKS", NULL}}};
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
-/* Who started us; KINDS: none of them. */
+/* The MPI whose launcher started this process; KINDS: none of them. */
 static size_t kind_of_launcher(void)
 {
     for (size_t kind = 0; kind < KINDS; kind++)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * rendezvous.c - how ranks that know only where rank 0 is, or a shared directory, learn where their
- * neighbours listen.
+ * rendezvous.c - how ranks that know only the address of rank 0, or a shared directory, learn the
+ * addresses of their neighbours.
  *
- * By TCP: every rank opens a link to rank 0 and says who it is. When it listens it tells its
- * address, which rank 0 passes on to the next one; so they start in any order. By files: rank r
- * writes path.r, and rank r + 1 reads and removes it. */
+ * By TCP: every rank connects to rank 0 and sends its rank. When it listens it reports its address,
+ * which rank 0 passes on to the next rank. So the ranks may start in any order. By files: rank r
+ * writes path.r, which rank r + 1 reads and removes. */
 #include "rendezvous.h"
 
 #include <arpa/inet.h>
@@ -23,15 +23,15 @@
 
 enum { TAG_GREETING = 1, TAG_TELL = 2, TAG_ADDRESS = 3, TAG_REFUSAL = 4 };
 enum { URI_BYTES = 600, LOOK_MS = 20 };
-enum { MOST_MESSAGE_BYTES = 64 * 1024 }; /* ranks tell each other addresses and sentences */
+enum { MOST_MESSAGE_BYTES = 64 * 1024 }; /* messages are addresses and errors */
 
 /* A rank as rank 0 sees it. */
 typedef struct guest {
     dw_rendezvous *host;
     uint32_t rank;
-    dw_link *link;           /* NULL: not here yet; rank 0 itself has none */
-    char address[URI_BYTES]; /* where it listens; "": not told yet */
-    bool is_told;            /* it knows where the rank before it listens */
+    dw_link *link;           /* NULL: not connected yet, or rank 0 itself */
+    char address[URI_BYTES]; /* where it listens; "": not known yet */
+    bool is_told;            /* it was sent the address of the previous rank */
 } guest;
 
 struct dw_rendezvous {
@@ -46,7 +46,7 @@ struct dw_rendezvous {
     pthread_t thread;
     bool is_serving;
     int stop;    /* atomic */
-    int listens; /* atomic: 1 the port is ours; -1 it cannot be had, see why */
+    int listens; /* atomic: 1 rank 0 listens; -1 it cannot, see why; 0 not yet */
     dw_why why;
     pthread_mutex_t lock;
 };
@@ -86,13 +86,13 @@ bool dw_own_address(const char *host, char *text, size_t cap)
 
 /* ---- Rank 0 ---------------------------------------------------------------------------------- */
 
-/* Tells a rank where the one before it listens, once both are known. The lock is held. */
+/* Sends a rank the address of the previous one, once both are known. The lock is held. */
 static void pass_on(dw_rendezvous *r, uint32_t rank)
 {
     guest *to = &r->guests[rank];
     const char *address = r->guests[rank - 1].address;
     if (to->is_told || !to->link || !*address) return;
-    /* One that has died in between is missed by its neighbours, who say so. */
+    /* If that rank has ended in the meantime, its neighbours notice and report it. */
     to->is_told = true;
     dw_link_send(to->link, TAG_ADDRESS, address, strlen(address));
 }
@@ -116,7 +116,7 @@ static void refuse(dw_link *link, const char *sentence)
     dw_link_close(link);
 }
 
-/* Somebody has come: which rank is it? */
+/* Reads which rank has connected, and accepts or refuses it. */
 static void receive(dw_rendezvous *r, dw_link *link)
 {
     void *data;
@@ -129,22 +129,26 @@ static void receive(dw_rendezvous *r, dw_link *link)
     }
     if (sscanf(text, "rank %u of %u", &rank, &stages) != 2 || stages != r->options.stages ||
         rank < 1 || rank >= stages) {
-        snprintf(sentence, sizeof sentence, "rank 0 was started for %u stages, and rank %u for %u",
-                 r->options.stages, rank, stages);
+        snprintf(
+            sentence, sizeof sentence,
+            "rank 0 was started for %u stages, and rank %u for %u; give all ranks the same number",
+            r->options.stages, rank, stages);
         refuse(link, sentence);
         return;
     }
     char name[DW_RANK_NAME_BYTES];
     dw_rank_name(name, rank);
     if (r->options.tls && strcmp(name, dw_link_peer_name(link)) != 0) {
-        snprintf(sentence, sizeof sentence, "you are %.60s by your key or certificate, not rank %u",
-                 dw_link_peer_name(link), rank);
+        snprintf(sentence, sizeof sentence,
+                 "the key or certificate of rank %u names %.60s; give each rank its own", rank,
+                 dw_link_peer_name(link));
         refuse(link, sentence);
         return;
     }
     guest *const who = &r->guests[rank];
     if (who->link) {
-        snprintf(sentence, sizeof sentence, "two processes say that they are rank %u", rank);
+        snprintf(sentence, sizeof sentence,
+                 "two processes were started as rank %u; give each its own rank", rank);
         refuse(link, sentence);
         return;
     }
@@ -204,7 +208,7 @@ static void *serve(void *context)
             __atomic_store_n(&r->listens, -1, __ATOMIC_RELEASE);
             return NULL;
         } else {
-            usleep(1000 * LOOK_MS); /* who comes and fails does not end the wait for the others */
+            usleep(1000 * LOOK_MS); /* a failed connection does not end the wait for the others */
         }
     }
     while (!all_are_told(r) && now_ms() < end && !__atomic_load_n(&r->stop, __ATOMIC_RELAXED))
@@ -222,12 +226,13 @@ static dw_status start_serving(dw_rendezvous *r, dw_why *why)
     for (uint32_t rank = 0; rank < r->options.stages; rank++)
         r->guests[rank] = (guest){.host = r, .rank = rank};
     if (pthread_create(&r->thread, NULL, serve, r))
-        return dw_fail(why, DW_ERR_NO_MEMORY, "cannot start the thread of a rendezvous");
+        return dw_fail(why, DW_ERR_NO_MEMORY, "cannot start a thread for the rendezvous");
     r->is_serving = 1;
     int listens;
     while (!(listens = __atomic_load_n(&r->listens, __ATOMIC_ACQUIRE))) usleep(1000);
     if (listens > 0) return DW_OK;
-    return dw_fail(why, DW_ERR_ADDRESS, "rank 0 cannot receive the others: %.200s", r->why.text);
+    return dw_fail(why, DW_ERR_ADDRESS, "rank 0 cannot listen for the other ranks: %.200s",
+                   r->why.text);
 }
 
 /* ---- The other ranks ------------------------------------------------------------------------- */
@@ -270,7 +275,8 @@ static dw_status ask_rank_0(dw_rendezvous *r, char *uri, size_t cap, int64_t end
         return DW_OK;
     }
     if (status < 0)
-        return dw_fail(why, status, "rank %u lost rank 0 before all had met: %.180s",
+        return dw_fail(why, status,
+                       "rank %u lost the connection to rank 0 before all ranks had met: %.180s",
                        r->options.rank, dw_link_why(r->link));
     return DW_PENDING;
 }
@@ -284,24 +290,31 @@ static dw_status write_file(dw_rendezvous *r, const char *uri, dw_why *why)
     snprintf(fresh, sizeof fresh, "%s.new", path);
     FILE *file = fopen(fresh, "w");
     bool written = file && fprintf(file, "%s\n", uri) > 0;
-    /* Whole or not at all: the next rank looks all the time. */
+    /* rename is atomic, so the next rank never reads half an address. */
     if (file && !fclose(file) && written && !rename(fresh, path)) return DW_OK;
     return dw_fail(why, DW_ERR_IO, "cannot write %.200s: %s", path, strerror(errno));
 }
 
-static dw_status read_file(dw_rendezvous *r, char *uri, size_t cap, int64_t end)
+static dw_status read_file(dw_rendezvous *r, char *uri, size_t cap, int64_t end, dw_why *why)
 {
     char path[URI_BYTES + 16];
     snprintf(path, sizeof path, "%s.%u", r->path, r->options.rank - 1);
     while (now_ms() < end && !is_stopped(r)) {
         FILE *file = fopen(path, "r");
         if (file) {
-            bool whole = fgets(uri, (int)(cap < INT32_MAX ? cap : INT32_MAX), file) != NULL;
+            bool is_read = fgets(uri, (int)(cap < INT32_MAX ? cap : INT32_MAX), file) != NULL;
             fclose(file);
-            uri[whole ? strcspn(uri, "\n") : 0] = '\0';
-            unlink(path); /* the next run begins with none */
+            if (!is_read)
+                return dw_fail(why, DW_ERR_IO,
+                               "%.200s is not a file of a rendezvous; give --link file:// a path "
+                               "that nothing else uses",
+                               path);
+            uri[strcspn(uri, "\n")] = '\0';
+            unlink(path); /* the next run must not find it */
             return DW_OK;
         }
+        if (errno != ENOENT && errno != ESTALE) /* ESTALE: NFS, while the file is replaced */
+            return dw_fail(why, DW_ERR_IO, "cannot read %.200s: %s", path, strerror(errno));
         usleep(1000 * LOOK_MS);
     }
     return DW_PENDING;
@@ -319,10 +332,10 @@ dw_status dw_rendezvous_open(dw_rendezvous **rendezvous, const dw_rendezvous_opt
     dw_rank_name(r->own_name, options->rank);
     if (options->tls) r->tls = *options->tls;
     r->tls.own_name = r->own_name;
-    /* Rank 0 receives them all, and asks who it is. */
+    /* Rank 0 accepts any rank, and then asks for its name. */
     r->tls.peer_name = options->rank == 0 ? NULL : "rank/0";
-    /* One guest after the other comes to the same port, which is free again only when no connection
-     * can come back. */
+    /* Rank 0 listens on the same port for one rank after another. The port is free again only if
+     * connections are not resumed, hence grace=0ms. */
     snprintf(r->uri, sizeof r->uri, "%s?stripes=1&grace=0ms", options->uri);
     pthread_mutex_init(&r->lock, NULL);
     dw_status status = DW_OK;
@@ -347,12 +360,13 @@ dw_status dw_rendezvous_open(dw_rendezvous **rendezvous, const dw_rendezvous_opt
 dw_status dw_rendezvous_ask(dw_rendezvous *r, char *uri, size_t cap, dw_why *why)
 {
     int64_t end = now_ms() + r->options.timeout_ms;
-    dw_status status = *r->path ? read_file(r, uri, cap, end) : ask_rank_0(r, uri, cap, end, why);
+    dw_status status =
+        *r->path ? read_file(r, uri, cap, end, why) : ask_rank_0(r, uri, cap, end, why);
     if (status != DW_PENDING) return status;
     if (is_stopped(r))
-        return dw_fail(why, DW_ERR_CANCELLED, "rank %u was asked to stop", r->options.rank);
+        return dw_fail(why, DW_ERR_CANCELLED, "rank %u was stopped", r->options.rank);
     return dw_fail(why, DW_ERR_TIMEOUT,
-                   "rank %u did not tell within %u ms where it listens; is it started?",
+                   "rank %u did not report its address within %u ms; is it running?",
                    r->options.rank - 1, r->options.timeout_ms);
 }
 
@@ -365,8 +379,8 @@ dw_status dw_rendezvous_tell(dw_rendezvous *r, const char *uri, dw_why *why)
     }
     dw_status status = dw_link_send(r->link, TAG_TELL, uri, strlen(uri));
     if (status < 0)
-        return dw_fail(why, status, "rank %u cannot tell where it listens: %.180s", r->options.rank,
-                       dw_link_why(r->link));
+        return dw_fail(why, status, "rank %u cannot report its address to rank 0: %.180s",
+                       r->options.rank, dw_link_why(r->link));
     return DW_OK;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * rendezvous.h - ranks that tell each other where they listen. */
+ * rendezvous.h - how ranks learn the addresses of their neighbours. */
 #ifndef DW_CLI_RENDEZVOUS_H
 #define DW_CLI_RENDEZVOUS_H
 
@@ -11,25 +11,26 @@
 typedef struct dw_rendezvous dw_rendezvous;
 
 typedef struct dw_rendezvous_options {
-    /* tcp://host:port: rank 0 waits there; file:///path: all see the files path.0, path.1, ... */
+    /* tcp://host:port, on which rank 0 listens, or file:///path: the ranks use the files path.0,
+     * path.1, ... */
     const char *uri;
     uint32_t rank, stages;
     uint32_t timeout_ms;
     const volatile int *stop;
-    const dw_tls_options *tls; /* names are put in: rank/0, rank/1, ... */
+    const dw_tls_options *tls; /* without names; they become rank/0, rank/1, ... */
     bool insecure_plaintext;
 } dw_rendezvous_options;
 
 dw_status dw_rendezvous_open(dw_rendezvous **rendezvous, const dw_rendezvous_options *options,
                              dw_why *why);
-/* The address of rank - 1; waits until that is known. */
+/* Waits until the address of rank - 1 is known, and stores it in uri. */
 dw_status dw_rendezvous_ask(dw_rendezvous *rendezvous, char *uri, size_t cap, dw_why *why);
-/* Our own, for rank + 1. */
+/* Reports the address of this rank, which rank + 1 is waiting for. */
 dw_status dw_rendezvous_tell(dw_rendezvous *rendezvous, const char *uri, dw_why *why);
 void dw_rendezvous_close(dw_rendezvous *rendezvous);
 
-/* The address by which this machine reaches the host, and so by which that reaches this one. 0: it
- * has none. */
+/* Stores the address of the local interface that leads to the host, by which the host can reach
+ * this machine. Returns false if the host is unknown or there is no route. */
 bool dw_own_address(const char *host, char *text, size_t cap);
 
 #endif

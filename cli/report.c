@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * report.c - a run as lines for people and as JSONL. */
+ * report.c - prints the progress of a run and logs it as JSON Lines. */
 #include "report.h"
 
 #include <errno.h>
@@ -19,7 +19,7 @@ struct dw_report {
     FILE *log;
     int log_error; /* errno of the first line that could not be written */
     uint32_t steps, first_step;
-    dw_train_cost last; /* so_far of the step before, to tell what a step cost */
+    dw_train_cost last; /* so_far of the previous step; the difference is the cost of a step */
 };
 
 static json_t *number(double x)
@@ -32,8 +32,8 @@ static json_t *count(uint64_t n)
     return json_integer((json_int_t)n);
 }
 
-/* Takes the object over. Each line is on its way to the disk before the run goes on, so a killed
- * run leaves a log. */
+/* Takes ownership of the object. Each line is flushed before the run continues, so that the log of
+ * a killed run has all lines up to then. */
 static void log_line(dw_report *report, json_t *line)
 {
     if (report->log && line && !report->log_error) {
@@ -253,7 +253,7 @@ int dw_report_close(dw_report *report)
     if (!report) return 0;
     if (report->log && fclose(report->log) && !report->log_error) report->log_error = errno;
     int error = report->log_error;
-    if (error) dw_complain("the log %s is not whole: %s", report->options.log, strerror(error));
+    if (error) dw_complain("the log %s is incomplete: %s", report->options.log, strerror(error));
     free(report);
     return error ? -1 : 0;
 }

@@ -11,9 +11,10 @@
 
 volatile int dw_stop_signal;
 
-/* A terminal signals a whole group, and the process that started the ranks passes the signal on:
- * two may mean one. Whoever asks a third time does not want to wait for a clean end. Any thread may
- * be the one that is interrupted, a pool's of the matrix library as well, and two at a time. */
+/* One Ctrl-C can arrive twice: from the terminal, which signals the whole process group, and from
+ * the parent, which forwards it. A third signal means that the user does not want to wait for a
+ * clean end. The handler may run on any thread, on threads of the matrix library as well, and on
+ * two threads at once. */
 static void on_signal(int number)
 {
     static atomic_int times;
@@ -28,12 +29,12 @@ void dw_catch_signals(void)
     action.sa_handler = on_signal;
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
-    /* A file that grows past its limit is an error of write(), not the end of the process. */
+    /* So that write() returns an error at the file size limit, instead of ending the process. */
     signal(SIGXFSZ, SIG_IGN);
 }
 
 void dw_explain_stop(int signal_number)
 {
-    dw_complain("stopped by %s before the end; checkpoints saved so far are whole",
+    dw_complain("stopped by %s before the end; the checkpoints saved so far are complete",
                 signal_number == SIGINT ? "Ctrl-C" : strsignal(signal_number));
 }

@@ -7,7 +7,7 @@
 extern volatile int dw_stop_signal;
 
 void dw_catch_signals(void);
-/* Tells the user which signal stopped the run. */
+/* Prints which signal stopped the run. */
 void dw_explain_stop(int signal_number);
 
 #endif

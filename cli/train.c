@@ -14,6 +14,7 @@
 
 #include "complain.h"
 #include "keys.h"
+#include "link_text.h"
 #include "local.h"
 #include "place.h"
 #include "report.h"
@@ -68,84 +69,113 @@ enum {
     TELL
 };
 
+/* argp sorts the options of a group by name, so each text must be understood alone. */
 static const struct argp_option options[] = {
-    {0, 0, 0, 0, "Where this process stands:", 1},
-    {"local", LOCAL, "K", 0, "Start K stages on this machine, joined over --link", 1},
+    {0, 0, 0, 0, "Place of this process in the pipeline:", 1},
+    {"local", LOCAL, "K", 0,
+     "Start all K stages as processes of this machine; replaces --rank, --stages, --listen and "
+     "--connect",
+     1},
     {"link", LINK, "URI", 0,
-     "With --local: what joins them (default tcp://127.0.0.1:0, port 0 for any free one). Without: "
-     "how the ranks of a "
-     "launcher meet: mpi:// (mpirun), env:// (torchrun, srun: MASTER_ADDR, MASTER_PORT and the "
-     "launcher's ranks), "
-     "tcp://HOST:PORT (of rank 0), file:///PATH (that all see)",
+     "With --local: the transport between the stages (default: tcp://127.0.0.1:0; port 0 picks a "
+     "free port). Without --local: how ranks that a launcher started find each other: mpi:// "
+     "(mpirun), env:// (torchrun or srun; reads MASTER_ADDR, MASTER_PORT and the launcher's rank), "
+     "tcp://HOST:PORT (where rank 0 is to listen) or file:///PATH (which all ranks can reach)",
      1},
     {"host", HOST, "ADDRESS", 0,
-     "With --link: this machine, as the other ranks reach it (found out)", 1},
-    {"rank", RANK, "R", 0, "This process is stage R, counted from 0", 1},
-    {"stages", STAGES, "K", 0, "There are K stages in all", 1},
-    {"listen", LISTEN, "URI", 0, "Wait here for rank R + 1", 1},
-    {"connect", CONNECT, "URI", 0, "Rank R - 1 listens there", 1},
-    {"open-timeout", OPEN_TIMEOUT, "SECONDS", 0, "Until the neighbours have met (60)", 1},
-    {"peer-timeout", PEER_TIMEOUT, "SECONDS", 0, "A neighbour that owes bytes and sends none (60)",
+     "With --link tcp://, env:// or file://: the name or address of this machine for the other "
+     "ranks (default: determined automatically)",
      1},
-    {"threads", THREADS, "N", 0, "Threads that share the work of the codecs (1)", 1},
+    {"rank", RANK, "R", 0, "Run stage R, counted from 0; needs --stages", 1},
+    {"stages", STAGES, "K", 0, "Number of stages in the pipeline; needs --rank", 1},
+    {"listen", LISTEN, "URI", 0, "Address on which to listen for rank R + 1", 1},
+    {"connect", CONNECT, "URI", 0, "Address on which rank R - 1 listens", 1},
+    {"open-timeout", OPEN_TIMEOUT, "SECONDS", 0,
+     "Time in which the neighbouring ranks must connect at the start (default: 60)", 1},
+    {"peer-timeout", PEER_TIMEOUT, "SECONDS", 0,
+     "Time after which a neighbour that should send data and does not counts as lost (default: 60)",
+     1},
+    {"threads", THREADS, "N", 0, "Threads for compression and decompression (default: 1)", 1},
 
-    {0, 0, 0, 0, "Who may take part, where ranks are joined by TCP (see docs/deploy.md):", 2},
+    {0, 0, 0, 0, "Security of TCP connections (see docs/deploy.md):", 2},
     {"group-key", GROUP_KEY, "FILE", 0,
-     "Of all ranks the same, as `deltawire keygen` makes it (DELTAWIRE_GROUP_KEY_FILE in the "
-     "environment)",
+     "Secret key of the run, as created by `deltawire keygen`; the same at all ranks (default: the "
+     "file that the environment variable DELTAWIRE_GROUP_KEY_FILE names)",
      2},
     {"certificate", CERTIFICATE, "FILE", 0,
-     "Or: this rank's own, PEM, with the URI deltawire:rank/R in it", 2},
-    {"key", KEY, "FILE", 0, "Its private key", 2},
-    {"ca", CA, "FILE", 0, "The CA whose certificates count", 2},
+     "Instead of --group-key: certificate of this rank, in PEM format, with the URI "
+     "deltawire:rank/R in it; needs --key and --ca",
+     2},
+    {"key", KEY, "FILE", 0, "Private key that belongs to --certificate", 2},
+    {"ca", CA, "FILE", 0, "Certificate of the authority that signed the certificates of all ranks",
+     2},
     {"insecure-plaintext", INSECURE, 0, 0,
-     "Neither: without it, TCP keeps to this machine's loopback. Whoever is on the way can read, "
-     "change and join",
+     "Connect to other machines without encryption and authentication: whoever can reach the "
+     "network can read and change the data, and take part. Without this option and without keys, "
+     "TCP connections are limited to the loopback interface",
      2},
 
-    {0, 0, 0, 0, "What goes over the wire, the same at all ranks like all that follows:", 3},
-    {"forward", FORWARD, "CODEC", 0, "Activations, towards higher ranks (raw:f32)", 3},
-    {"backward", BACKWARD, "CODEC", 0, "Gradients, back (raw:f32)", 3},
+    {0, 0, 0, 0, "Compression (the same at all ranks):", 3},
+    {"forward", FORWARD, "CODEC", 0,
+     "Codec for activations, which go from rank R to R + 1 (default: raw:f32)", 3},
+    {"backward", BACKWARD, "CODEC", 0,
+     "Codec for gradients, which go from rank R + 1 to R (default: raw:f32)", 3},
 
-    {0, 0, 0, 0, "The model:", 4},
-    {"layers", LAYERS, "L", 0, "Transformer blocks (4)", 4},
-    {"channels", CHANNELS, "C", 0, "Width (128)", 4},
-    {"heads", HEADS, "H", 0, "Attention heads (4)", 4},
-    {"context", CONTEXT, "T", 0, "Bytes of a sample (128)", 4},
+    {0, 0, 0, 0, "Model (the same at all ranks):", 4},
+    {"layers", LAYERS, "L", 0, "Number of transformer blocks (default: 4)", 4},
+    {"channels", CHANNELS, "C", 0, "Width of the model (default: 128)", 4},
+    {"heads", HEADS, "H", 0, "Attention heads of a block (default: 4)", 4},
+    {"context", CONTEXT, "T", 0, "Length of a sample in tokens, which are bytes (default: 128)", 4},
 
-    {0, 0, 0, 0, "The data:", 5},
-    {"text", TEXT, "FILE", 0, "Train on its bytes", 5},
-    {"text-offset", TEXT_OFFSET, "BYTES", 0, "Skip so many first (0)", 5},
-    {"samples", SAMPLES, "N", 0, "Train on N samples of T + 1 bytes (as many as there are)", 5},
-    {"held-out", HELD_OUT, "N", 0, "Measure on the N samples behind them (0)", 5},
+    {0, 0, 0, 0, "Data (the same at all ranks):", 5},
+    {"text", TEXT, "FILE", 0, "Train on the bytes of FILE (required)", 5},
+    {"text-offset", TEXT_OFFSET, "BYTES", 0, "Skip the first BYTES of the text (default: 0)", 5},
+    {"samples", SAMPLES, "N", 0,
+     "Train on N samples, each of T + 1 bytes with T from --context (default: as many as the text "
+     "has)",
+     5},
+    {"held-out", HELD_OUT, "N", 0,
+     "Evaluate on the N samples that follow the training samples in the text (default: 0)", 5},
 
-    {0, 0, 0, 0, "The training:", 6},
-    {"batch", BATCH, "N", 0, "Samples of a step (16)", 6},
-    {"micro-batches", MICRO_BATCHES, "M", 0, "Parts of a batch, in flight one behind the other (4)",
+    {0, 0, 0, 0, "Training (the same at all ranks):", 6},
+    {"batch", BATCH, "N", 0, "Samples in a step (default: 16)", 6},
+    {"micro-batches", MICRO_BATCHES, "M", 0,
+     "Parts of a batch, which pass through the pipeline one after another; must divide the batch "
+     "(default: 4, or 1 if 4 does not)",
      6},
-    {"epochs", EPOCHS, "N", 0, "Visits to every sample (1)", 6},
-    {"steps", STEPS, "N", 0, "Instead of --epochs", 6},
+    {"epochs", EPOCHS, "N", 0, "Train on every sample N times (default: 1)", 6},
+    {"steps", STEPS, "N", 0, "Train for N steps; replaces --epochs", 6},
     {"lr", LR, "X", 0,
-     "Peak of the learning rate (1e-3); it falls linearly to 0 behind the warm-up", 6},
-    {"warmup", WARMUP, "N", 0, "Steps of linear rise to it (0)", 6},
-    {"beta1", BETA1, "X", 0, "AdamW (0.9)", 6},
-    {"beta2", BETA2, "X", 0, "AdamW (0.95)", 6},
-    {"weight-decay", WEIGHT_DECAY, "X", 0, "Of matrices (0.1)", 6},
-    {"clip", CLIP, "X", 0, "Largest norm of the gradient over all stages (1); 0: no clipping", 6},
-    {"seed", SEED, "N", 0, "Of parameters and shuffles (0)", 6},
-    {"init", INIT, "DIR", 0, "Start from a checkpoint's parameters", 6},
-    {"resume", RESUME, "DIR", 0, "Go on where a checkpoint stopped", 6},
+     "Peak of the learning rate, which falls linearly to 0 after the warm-up (default: 1e-3)", 6},
+    {"warmup", WARMUP, "N", 0,
+     "Steps in which the learning rate rises linearly to its peak (default: 0)", 6},
+    {"beta1", BETA1, "X", 0, "AdamW: decay rate of the average of the gradient (default: 0.9)", 6},
+    {"beta2", BETA2, "X", 0, "AdamW: decay rate of the average of its square (default: 0.95)", 6},
+    {"weight-decay", WEIGHT_DECAY, "X", 0,
+     "AdamW: weight decay of the matrices; 0 switches it off (default: 0.1)", 6},
+    {"clip", CLIP, "X", 0,
+     "Largest norm of the gradient over all stages; 0 switches clipping off (default: 1)", 6},
+    {"seed", SEED, "N", 0,
+     "Seed of the initial parameters and of the order of samples (default: 0)", 6},
+    {"init", INIT, "DIR", 0, "Start from the parameters of the checkpoint in DIR", 6},
+    {"resume", RESUME, "DIR", 0, "Continue the run that saved the checkpoint in DIR", 6},
 
-    {0, 0, 0, 0, "What is written:", 7},
-    {"save", SAVE, "DIR", 0, "A checkpoint at the end", 7},
+    {0, 0, 0, 0, "Output:", 7},
+    {"save", SAVE, "DIR", 0, "Save a checkpoint to DIR at the end", 7},
     {"record", RECORD, "DIR", 0,
-     "The tensors that go over the wire, as they were before a codec saw them", 7},
-    {"save-every", SAVE_EVERY, "N", 0, "And one every N steps", 7},
-    {"eval-every", EVAL_EVERY, "N", 0, "Held-out loss every N steps (every epoch) and at the end",
+     "Write to DIR, before compression, the tensors that this rank sends", 7},
+    {"save-every", SAVE_EVERY, "N", 0,
+     "With --save: also save a checkpoint every N steps (the same at all ranks)", 7},
+    {"eval-every", EVAL_EVERY, "N", 0,
+     "Compute the held-out loss every N steps and at the end (the same at all ranks; default: "
+     "every "
+     "epoch)",
      7},
-    {"log", LOG, "FILE", 0, "JSONL: a line per step and evaluation, then a summary (rank 0)", 7},
-    {"print-every", PRINT_EVERY, "N", 0, "Print every N-th step (1)", 7},
-    {"quiet", QUIET, 0, 0, "Print the beginning and the end only", 7},
+    {"log", LOG, "FILE", 0,
+     "Write JSON Lines to FILE: a line per step and per evaluation, then a summary (rank 0 only)",
+     7},
+    {"print-every", PRINT_EVERY, "N", 0, "Print every N-th step (default: 1)", 7},
+    {"quiet", QUIET, 0, 0, "Print only the start and the summary", 7},
 
     {"tell", TELL, "FD", OPTION_HIDDEN, 0, 8},
     {0},
@@ -154,13 +184,13 @@ static const struct argp_option options[] = {
 static const char doc[] =
     "Trains a small GPT-2-style model on the bytes of a file, as a pipeline of stages."
     "\v"
-    "Two stages on this machine, as over a wire of 20 Mbit/s:\n"
+    "Examples. Two stages on this machine, over a simulated network of 20 Mbit/s:\n"
     "\n"
     "  deltawire train --local 2 --text book.txt --epochs 3 --samples 240 \\\n"
     "    --held-out 64 --link shaped:rate=20mbit,delay=5ms/tcp://127.0.0.1:0 \\\n"
     "    --forward delta:bits=4 --backward direct:bits=8\n"
     "\n"
-    "The same on two machines; both give the same options but for their place:\n"
+    "The same codecs on two machines:\n"
     "\n"
     "  first$  deltawire train --rank 0 --stages 2 --listen tcp://0.0.0.0:7000 \\\n"
     "            --group-key run.key --text book.txt \\\n"
@@ -169,17 +199,20 @@ static const char doc[] =
     "            --group-key run.key --text book.txt \\\n"
     "            --forward delta:bits=4 --backward direct:bits=8\n"
     "\n"
-    "A stage in the middle has both --listen and --connect. Four stages under a launcher:\n"
+    "A stage in the middle of the pipeline gets both --listen and --connect. Four stages,\n"
+    "started by a launcher:\n"
     "\n"
     "  mpirun -n 4 deltawire train --link mpi:// --text book.txt\n"
     "  export DELTAWIRE_GROUP_KEY_FILE=run.key # made by: deltawire keygen run.key\n"
     "  srun -n 4 deltawire train --link env:// --text book.txt\n"
     "\n"
-    "Exits with 0, 1 (failed), 2 (usage) or 130 (Ctrl-C).";
+    "Exit status: 0 success, 1 the run failed, 2 wrong usage, 130 stopped by Ctrl-C (128 + N: by "
+    "signal N).";
 
 typedef struct arguments {
     dw_train_config config;
     dw_report_options report;
+    bool has_rank; /* --rank was given */
     uint32_t local;
     const char *link, *host;
     dw_tls_options tls;
@@ -203,7 +236,8 @@ static double real(struct argp_state *state, const char *name, const char *text,
     char *end;
     double value = strtod(text, &end);
     if (end == text || *end || !isfinite(value) || value < least || value > most)
-        argp_error(state, "--%s \"%s\" is not a number from %g to %g", name, text, least, most);
+        argp_error(state, "--%s \"%s\" is not a number from %.10g to %.10g", name, text, least,
+                   most);
     return value;
 }
 
@@ -214,7 +248,7 @@ static const char *option_name(int key)
     return "?";
 }
 
-/* Options whose value is a whole number of 32 bits, and where it goes. */
+/* Where the value of an option goes that is a whole number of 32 bits; NULL for other options. */
 static uint32_t *whole_place(arguments *a, int key, uint64_t *least)
 {
     dw_train_config *c = &a->config;
@@ -241,6 +275,7 @@ static uint32_t *whole_place(arguments *a, int key, uint64_t *least)
     }
 }
 
+/* The same for options whose value is text. */
 static const char **word_place(arguments *a, int key)
 {
     dw_train_config *c = &a->config;
@@ -265,26 +300,50 @@ static const char **word_place(arguments *a, int key)
     }
 }
 
-/* Where 0 means none to the user, and default to the library. */
+/* 0 means none to the user, but the default to the library, for which a negative value means none.
+ */
 static double none_below_zero(double value)
 {
     return value == 0 ? -1 : value;
 }
 
-static void check_place(arguments *a, struct argp_state *state)
+static void check_place(const arguments *a, struct argp_state *state)
 {
-    bool child = a->report.tell >= 0;
-    if (child || !a->local) {
-        if (a->link && !child && (a->config.listen || a->config.connect))
-            argp_error(state, "--link finds the neighbours; leave out --listen and --connect");
-        if (child) a->link = NULL;
-        a->local = 0;
-        return;
+    const dw_train_config *c = &a->config;
+    bool has_address = c->listen || c->connect;
+    if (a->local) {
+        if (c->stages || has_address || a->has_rank)
+            argp_error(state, "--local starts all ranks itself; leave out --rank, --stages, "
+                              "--listen and --connect");
+        if (dw_link_text_is(a->link, "mpi") || dw_link_text_is(a->link, "env") ||
+            dw_link_text_is(a->link, "file"))
+            argp_error(state,
+                       "--link %.60s is for ranks that a launcher starts; leave out --local, or "
+                       "give a transport such as tcp://127.0.0.1:0",
+                       a->link);
+    } else if (a->has_rank != (c->stages > 0)) {
+        argp_error(state, "--rank and --stages need each other; give both");
+    } else if (a->link && has_address) {
+        argp_error(state, "--link finds the neighbours; leave out --listen and --connect");
     }
-    if (a->config.stages || a->config.listen || a->config.connect || a->config.rank)
-        argp_error(
-            state,
-            "--local starts all ranks itself; leave out --rank, --stages, --listen and --connect");
+    if (a->host && (!a->link || a->local))
+        argp_error(state, "--host has a meaning only with --link and without --local");
+}
+
+/* Options that would otherwise be ignored are errors: whoever gave them expects something. */
+static void check_options(arguments *a, struct argp_state *state)
+{
+    dw_why why;
+    bool is_child = a->report.tell >= 0;
+    if (is_child) { /* the parent has checked its options, and has added the place */
+        a->local = 0;
+        a->link = NULL;
+    } else {
+        check_place(a, state);
+    }
+    if (a->config.save_every && !a->config.save)
+        argp_error(state, "--save-every needs --save, the directory of the checkpoints");
+    if (dw_keys_choose(&a->tls, a->link, &a->config, &why) < 0) argp_error(state, "%s", why.text);
 }
 
 static error_t parse_option(int key, char *value, struct argp_state *state)
@@ -294,6 +353,7 @@ static error_t parse_option(int key, char *value, struct argp_state *state)
     uint64_t least;
     uint32_t *number = whole_place(a, key, &least);
     const char **word = word_place(a, key);
+    a->has_rank |= key == RANK;
     if (number)
         *number = (uint32_t)whole(state, name, value, least, INT32_MAX);
     else if (word)
@@ -325,13 +385,10 @@ static error_t parse_option(int key, char *value, struct argp_state *state)
     else if (key == TELL)
         a->report.tell = (int)whole(state, name, value, 0, INT32_MAX);
     else if (key == ARGP_KEY_ARG)
-        argp_error(state, "\"%s\" is not an option; all settings are options, see --help", value);
-    else if (key == ARGP_KEY_END) {
-        dw_why why;
-        check_place(a, state);
-        if (dw_keys_choose(&a->tls, a->link, &a->config, &why) < 0)
-            argp_error(state, "%s", why.text);
-    } else
+        argp_error(state, "unexpected argument \"%s\"; all settings are options", value);
+    else if (key == ARGP_KEY_END)
+        check_options(a, state);
+    else
         return ARGP_ERR_UNKNOWN;
     return 0;
 }
@@ -345,11 +402,16 @@ static int run_rank(arguments *a)
     if (a->link) {
         status = dw_place_take(&a->report.place, a->link, a->host, a->config.stages > 0, hooks.stop,
                                &a->config, &why);
-        if (status < 0 && status != DW_ERR_CANCELLED) dw_complain("%s", why.text);
-        if (status < 0)
-            return dw_stop_signal ? DW_EXIT_SIGNAL + dw_stop_signal : dw_exit_code(status);
+        if (status < 0 && dw_stop_signal) {
+            dw_explain_stop(dw_stop_signal);
+            return DW_EXIT_SIGNAL + dw_stop_signal;
+        }
+        if (status < 0) {
+            dw_complain("%s", why.text);
+            return dw_exit_code(status);
+        }
     }
-    if (a->config.rank) a->report.log = NULL; /* all that is logged is known at rank 0 */
+    if (a->config.rank) a->report.log = NULL; /* rank 0 logs for all */
     if (dw_report_open(&report, &a->report)) return DW_EXIT_FAILED;
     dw_report_hooks(report, &hooks);
     status = dw_train(&a->config, &hooks, &why);
@@ -366,22 +428,23 @@ static int run_rank(arguments *a)
     return status < 0 ? dw_exit_code(status) : log_failed ? DW_EXIT_FAILED : DW_EXIT_OK;
 }
 
-/* OpenBLAS chooses its products when it is loaded, so the environment must be right before: start
- * anew with it. One thread: each stage is a process of its own. */
-static void start_with_best_products(char **argv)
+/* OpenBLAS chooses its matrix kernels while it is loaded, so the environment variables must be set
+ * before that: this sets them and executes the program again. One thread is enough, because each
+ * stage is a process of its own. */
+static void start_with_best_kernels(char **argv)
 {
     const char *advice = dw_train_blas_advice();
     if (!advice || getenv("OPENBLAS_CORETYPE")) return;
     setenv("OPENBLAS_CORETYPE", advice, 1);
     setenv("OPENBLAS_NUM_THREADS", "1", 0);
     execv("/proc/self/exe", argv);
-    unsetenv("OPENBLAS_CORETYPE"); /* not possible here: slower, no worse */
+    unsetenv("OPENBLAS_CORETYPE"); /* execv failed: the run is slower, but correct */
 }
 
 int dw_cli_train(int argc, char **argv)
 {
     static const struct argp parser = {options, parse_option, NULL, doc, NULL, NULL, NULL};
-    start_with_best_products(argv - 1); /* argv[-1] is the program's name */
+    start_with_best_kernels(argv - 1); /* argv[-1] is the program's name */
     arguments a = {.config = {.struct_size = sizeof a.config},
                    .report = {.print_every = 1, .tell = -1}};
     char name[] = "deltawire train", *own_name = argv[0];

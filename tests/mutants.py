@@ -441,8 +441,18 @@ MUTANTS_OF_DEVICES = {
     "host_tensor_on_a_device": ("transports/channel/channel_send.c", "if (x->is_cuda != (channel->cuda != NULL)) {", "if (x->is_cuda && !channel->cuda) {"),
     "host_y_on_a_device": ("transports/channel/channel_recv.c", "if (y->is_cuda != (channel->cuda != NULL)) {", "if (y->is_cuda && !channel->cuda) {"),
 }
+# The program `deltawire`, against the suite program.
+MUTANTS_OF_PROGRAM = {
+    "output_is_lost_silently": ("cli/complain.c", "atexit(check_stdout);", "(void)check_stdout;"),
+    "rank_without_stages": ("cli/train.c", "a->has_rank != (c->stages > 0)", "c->rank && !c->stages"),
+    "launcher_under_local": ("cli/train.c", "if (dw_link_text_is(a->link, \"mpi\") ||", "if ("),
+    "host_is_ignored": ("cli/train.c", "if (a->host && (!a->link || a->local))", "if (0)"),
+    "save_every_is_ignored": ("cli/train.c", "if (a->config.save_every && !a->config.save)", "if (0)"),
+    "reads_without_end": ("cli/inspect.c", "if (is_neither(room, used)) break;", "if (used >> 30) abort();"),
+}
 # fmt: on
 NEEDED = {
+    "program": ["cli/deltawire", "tests/cli/make_frame"],
     "peers": ["tests/fuzz/replay_records", "tests/fuzz/replay_link"],
     "frames": [f"tests/fuzz/replay_{name}" for name in ("decode", "round_trip", "reply")],
     "sized": ["tests/transports/common/test_sized"],
@@ -534,6 +544,7 @@ def main():
         *MUTANTS_OF_SIZES,
         *MUTANTS_OF_CHANNELS,
         *MUTANTS_OF_DEVICES,
+        *MUTANTS_OF_PROGRAM,
     ]
     apart = {
         *MUTANTS_OF_ARM,
@@ -544,6 +555,7 @@ def main():
         *MUTANTS_OF_CHANNELS,
         *MUTANTS_OF_DEVICES,
         *MUTANTS_OF_FRAMES,
+        *MUTANTS_OF_PROGRAM,
     }
     chosen = {name: MUTANTS[name] for name in names if name not in apart}
     of_frames = {name: MUTANTS_OF_FRAMES[name] for name in names if name in MUTANTS_OF_FRAMES}
@@ -551,6 +563,7 @@ def main():
     of_sizes = {name: MUTANTS_OF_SIZES[name] for name in names if name in MUTANTS_OF_SIZES}
     of_channels = {name: MUTANTS_OF_CHANNELS[name] for name in names if name in MUTANTS_OF_CHANNELS}
     of_devices = {name: MUTANTS_OF_DEVICES[name] for name in names if name in MUTANTS_OF_DEVICES}
+    of_program = {name: MUTANTS_OF_PROGRAM[name] for name in names if name in MUTANTS_OF_PROGRAM}
     of_arm = {name: MUTANTS_OF_ARM[name] for name in names if name in MUTANTS_OF_ARM}
     of_gpu = {name: MUTANTS_OF_GPU[name] for name in names if name in MUTANTS_OF_GPU}
     of_streams = {name: MUTANTS_OF_STREAMS[name] for name in names if name in MUTANTS_OF_STREAMS}
@@ -582,6 +595,10 @@ def main():
             ):
                 if mutants:
                     survivors += try_each(source, tree, tree / "build-links", suite, mutants)
+        if of_program:
+            options = ("-Dtransports=enabled", "-Dtrainer=enabled", "-Dmpi=disabled")
+            set_up(tree, tree / "build-program", *options, "-Dcuda=disabled", "-Dgpu_archs=")
+            survivors += try_each(source, tree, tree / "build-program", "program", of_program)
         if of_gpu or of_streams:
             set_up(tree, tree / "build-gpu", "-Dcuda=enabled", "-Dgpu_archs=")
             for suite, mutants in (("bits_of_gpu", of_gpu), ("cuda", of_streams)):
@@ -599,7 +616,7 @@ def main():
             )
     tried = (
         *(chosen, of_frames, of_arm, of_gpu, of_streams),
-        *(of_links, of_sizes, of_channels, of_devices),
+        *(of_links, of_sizes, of_channels, of_devices, of_program),
     )
     print(f"{sum(map(len, tried))} mutants, {len(survivors)} survive")
     sys.exit(1 if survivors else 0)

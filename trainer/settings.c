@@ -41,15 +41,17 @@ static dw_status check_place(const dw_train_config *config, dw_why *why)
 {
     uint32_t rank = config->rank, stages = config->stages;
     if (rank >= stages)
-        return dw_say(why, DW_ERR_ARGUMENT, "rank is %u of %u stages; ranks count from 0", rank,
+        return dw_say(why, DW_ERR_ARGUMENT,
+                      "there is no rank %u among %u stages; ranks are counted from 0", rank,
                       stages);
     if (stages > config->layers)
         return dw_say(why, DW_ERR_ARGUMENT,
                       "%u stages cannot share %u layers; give at most one stage per layer", stages,
                       config->layers);
     if (config->record && stages == 1)
-        return dw_say(why, DW_ERR_ARGUMENT,
-                      "a single stage sends nothing to record; give more stages, or no record");
+        return dw_say(
+            why, DW_ERR_ARGUMENT,
+            "a single stage sends nothing to record; give more stages, or leave out record");
     return DW_OK;
 }
 
@@ -58,23 +60,28 @@ static dw_status check_addresses(const dw_train_config *config, dw_why *why)
     uint32_t rank = config->rank, stages = config->stages;
     if (rank + 1 < stages && !config->listen)
         return dw_say(why, DW_ERR_ARGUMENT,
-                      "rank %u of %u needs an address to listen on for rank %u", rank, stages,
-                      rank + 1);
+                      "rank %u of %u needs listen, the address on which it waits for rank %u", rank,
+                      stages, rank + 1);
     if (rank > 0 && !config->connect)
         return dw_say(why, DW_ERR_ARGUMENT,
-                      "rank %u of %u needs the address to connect to where rank %u listens", rank,
+                      "rank %u of %u needs connect, the address on which rank %u listens", rank,
                       stages, rank - 1);
     if (rank + 1 == stages && config->listen)
-        return dw_say(why, DW_ERR_ARGUMENT,
-                      "rank %u of %u is the last: there is nobody to listen for", rank, stages);
+        return dw_say(
+            why, DW_ERR_ARGUMENT,
+            "rank %u of %u is the last, so there is nobody to listen for; leave out listen", rank,
+            stages);
     if (rank == 0 && config->connect)
-        return dw_say(why, DW_ERR_ARGUMENT, "rank 0 is the first: there is nobody to connect to");
+        return dw_say(why, DW_ERR_ARGUMENT,
+                      "rank 0 is the first, so there is nobody to connect to; leave out "
+                      "connect");
     return DW_OK;
 }
 
 static dw_status check_numbers(const dw_train_config *config, dw_why *why)
 {
-    if (!config->text) return dw_say(why, DW_ERR_ARGUMENT, "no text to train on; name a file");
+    if (!config->text)
+        return dw_say(why, DW_ERR_ARGUMENT, "text is missing; name a file to train on");
     if (config->epochs && config->steps)
         return dw_say(why, DW_ERR_ARGUMENT, "both epochs (%u) and steps (%u) are given; give one",
                       config->epochs, config->steps);
@@ -82,8 +89,8 @@ static dw_status check_numbers(const dw_train_config *config, dw_why *why)
         return dw_say(why, DW_ERR_ARGUMENT, "batch is %u; give 1 to 65536", config->batch);
     if (config->micro_batches > config->batch || config->batch % config->micro_batches)
         return dw_say(why, DW_ERR_ARGUMENT,
-                      "%u micro-batches cannot share a batch of %u evenly; give a number that "
-                      "divides it",
+                      "%u micro-batches do not divide a batch of %u evenly; give a number that "
+                      "does",
                       config->micro_batches, config->batch);
     if (config->init && config->resume)
         return dw_say(why, DW_ERR_ARGUMENT, "both init and resume are given; give one");
@@ -110,7 +117,7 @@ static uint64_t now_ns(void *context)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* Points at the offending word, for the reader of a terminal. */
+/* Quotes the part of the text that is wrong, as people read it in a terminal. */
 static dw_status parse_codec(dw_config *codec, char canonical[DW_CONFIG_TEXT_BYTES],
                              const char *text, const char *which, dw_why *why)
 {

@@ -101,14 +101,45 @@ class Usage(Base):
             self.assert_one_sentence(self.train(*arguments), 2, word)
         self.assertEqual(run("train").returncode, 2)  # no text
 
+    def test_options_that_would_be_ignored_are_errors(self):
+        for arguments, word in [
+            (["--rank", "0"], "--rank and --stages"),
+            (["--stages", "2"], "--rank and --stages"),
+            (["--local", "2", "--rank", "0"], "--local starts all ranks"),
+            (["--local", "2", "--link", "mpi://"], "leave out --local"),
+            (["--local", "2", "--host", "here"], "--host"),
+            (["--host", "here"], "--host"),
+            (["--save-every", "3"], "--save-every needs --save"),
+        ]:
+            result = self.train(*arguments)
+            self.assertEqual(result.returncode, 2, arguments)
+            self.assertIn(word, result.stderr)
+
+    def test_output_that_cannot_be_written_is_an_error(self):
+        train = ["train", "--text", self.text, *SMALL]
+        subprocess.run([MAKE_FRAME, self.directory], check=True)
+        for arguments in [
+            *(["--help"], ["--version"], ["train", "--help"], ["keygen", "--help"]),
+            *(train, [*train, "--local", "2"]),
+            *(["inspect", self.path("key")], ["inspect", "--json", self.path("key")]),
+        ]:
+            with open("/dev/full", "w") as full:
+                result = subprocess.run(
+                    [PROGRAM, *arguments], stdout=full, stderr=subprocess.PIPE, text=True
+                )
+            self.assert_one_sentence(result, 1, "standard output")
+
     def test_commands(self):
         self.assertEqual(run().returncode, 2)
         self.assert_one_sentence(run("trian"), 2, "trian")
         self.assertRegex(run("--version").stdout, r"^deltawire \d+\.\d+\.\d+\n$")
-        for command in ([], ["train"], ["inspect"]):
+        self.assert_one_sentence(run("--quite"), 2, 'option "--quite"')
+        self.assert_one_sentence(run("help", "trian"), 2, "trian")
+        for command in ([], ["train"], ["inspect"], ["keygen"]):
             result = run(*command, "--help")
             self.assertEqual(result.returncode, 0)
-            self.assertIn("Usage: deltawire", result.stdout)
+            self.assertIn(" ".join(["Usage: deltawire", *command]), result.stdout)
+            self.assertEqual(run("help", *command).stdout, result.stdout)
         self.assertIn("--local 2", run("train", "--help").stdout)  # the examples
 
     def test_bad_texts(self):
@@ -468,6 +499,7 @@ class Inspect(Base):
 
     def test_says_what_is_no_frame(self):
         self.assert_one_sentence(run("inspect", "/no/such/frame"), 1, "/no/such/frame")
+        self.assert_one_sentence(run("inspect", "/dev/zero", timeout=60), 1, "/dev/zero")
         self.assertEqual(run("inspect").returncode, 2)
         self.assertEqual(run("inspect", "a", "b").returncode, 2)
         self.assert_one_sentence(run("inspect", self.text), 1, self.text)

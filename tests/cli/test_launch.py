@@ -169,10 +169,15 @@ class Meeting(Base):
         self.refused(2, "MASTER_ADDR", ["--link", "env://"], RANK=0, WORLD_SIZE=2)
         self.refused(2, "--rank and --stages", ["--link", "env://"])
         self.refused(
-            2, 'RANK="x"', ["--link", "env://"], RANK="x", WORLD_SIZE=2, MASTER_ADDR="localhost"
+            2, 'RANK is "x"', ["--link", "env://"], RANK="x", WORLD_SIZE=2, MASTER_ADDR="localhost"
         )
         self.refused(
-            2, 'RANK="2"', ["--link", "env://"], RANK=2, WORLD_SIZE=2, MASTER_ADDR="localhost"
+            2,
+            "RANK=2 and WORLD_SIZE=2",
+            ["--link", "env://"],
+            RANK=2,
+            WORLD_SIZE=2,
+            MASTER_ADDR="localhost",
         )
         self.refused(
             2,
@@ -184,7 +189,9 @@ class Meeting(Base):
             MASTER_PORT="70000",
         )
         self.refused(2, "mpi://, env://", ["--link", "loop://x"], RANK=0, WORLD_SIZE=2)
-        self.refused(2, "leave them out", ["--link", "mpi://", "--rank", "0", "--stages", "2"])
+        self.refused(
+            2, "leave out --rank and --stages", ["--link", "mpi://", "--rank", "0", "--stages", "2"]
+        )
         self.refused(
             1,
             "no-such-host.invalid",
@@ -201,11 +208,18 @@ class Meeting(Base):
         )
         self.refused(
             1,
-            "rank 0 did not tell",
+            "rank 0 did not report its address",
             ["--link", f"file://{self.path('nobody')}", "--open-timeout", "0.3"],
             RANK=1,
             WORLD_SIZE=2,
         )
+
+    def test_a_meeting_place_that_is_no_file_is_named_at_once(self):
+        os.mkdir(self.path("run.0"))
+        link = ["--link", f"file://{self.path('run')}"]
+        self.refused(1, "is not a file of a rendezvous", link, RANK=1, WORLD_SIZE=2)
+        link = ["--link", f"file://{self.text}/run"]
+        self.refused(1, "Not a directory", link, RANK=1, WORLD_SIZE=2)
 
     def test_every_rank_sees_at_once_what_cannot_be_trained(self):
         # Nobody else is there: who asked for the others first would say that instead.
@@ -242,6 +256,7 @@ class Meeting(Base):
             time.sleep(0.5)
             process.send_signal(signal.SIGINT)
             process.check(130)
+            self.assertIn("Ctrl-C", process.err)
 
 
 class Mpi(Base):
@@ -314,10 +329,12 @@ class Keys(Base):
         self.assertEqual(first.stat().st_mode & 0o777, 0o600)
         before = first.read_bytes()
         for arguments, code, word in [
-            ([str(first)], 1, "is there already"),
+            ([str(first)], 1, "exists already"),
             ([self.path("no/such/folder")], 1, "No such file"),
-            ([], 2, "Usage"),
-            (["--force"], 2, "Usage"),
+            ([], 2, "needs the name"),
+            ([""], 2, "needs the name"),
+            (["a", "b"], 2, "one file"),
+            (["--force"], 2, "no option"),
             (["--help"], 0, ""),
         ]:
             result = subprocess.run([PROGRAM, "keygen", *arguments], capture_output=True, text=True)
@@ -383,7 +400,7 @@ class Keys(Base):
         key = self.key()
         for arguments, word in [
             (["--insecure-plaintext", "--group-key", key], "contradict"),
-            (["--group-key", key, "--ca", key], "leave one out"),
+            (["--group-key", key, "--ca", key], "leave one of them out"),
             (["--certificate", key, "--key", key], "all three"),
         ]:
             process = self.start(["--local", "2", *arguments])

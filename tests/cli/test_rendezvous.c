@@ -71,8 +71,9 @@ static void a_rank_is_who_its_key_says(void **state)
     if (dw_rendezvous_open(&rendezvous, &options, &why) != DW_OK) fail_msg("%s", why.text);
     assert_int_equal(dw_rendezvous_tell(rendezvous, "tcp://here", &why), DW_OK);
     come(uri, "rank/2", "rank 1 of 3", TAG_REFUSAL,
-         "you are rank/2 by your key or certificate, not rank 1");
-    come(uri, "rank/11", "rank 1 of 3", TAG_REFUSAL, "you are rank/11");
+         "the key or certificate of rank 1 names rank/2; give each rank its own");
+    come(uri, "rank/11", "rank 1 of 3", TAG_REFUSAL,
+         "the key or certificate of rank 1 names rank/11");
     /* The place was not taken by any of them. */
     come(uri, "rank/1", "rank 1 of 3", TAG_ADDRESS, "tcp://here");
     dw_rendezvous_close(rendezvous);

@@ -59,17 +59,17 @@ static void names_the_setting_that_is_wrong(void **state)
 {
     (void)state;
     REFUSED("struct_size", config.struct_size--);
-    REFUSED("rank is 2", config.rank = 2);
+    REFUSED("no rank 2 among 2 stages", config.rank = 2);
     REFUSED("5 stages cannot share 4 layers", config.stages = 5);
-    REFUSED("listen on for rank 2", config.stages = 3);
-    REFUSED("connect to where rank 0", config.connect = NULL);
+    REFUSED("needs listen, the address on which it waits for rank 2", config.stages = 3);
+    REFUSED("needs connect, the address on which rank 0", config.connect = NULL);
     REFUSED("nobody to listen for", config.listen = "tcp://:1");
     REFUSED("nobody to connect to", config.rank = 0, config.listen = "tcp://:1");
     REFUSED("a single stage sends nothing", config.rank = 0, config.stages = 1,
             config.connect = NULL, config.record = "x");
-    REFUSED("no text", config.text = NULL);
+    REFUSED("text is missing", config.text = NULL);
     REFUSED("epochs (2) and steps (3)", config.epochs = 2, config.steps = 3);
-    REFUSED("3 micro-batches cannot share a batch of 16", config.micro_batches = 3);
+    REFUSED("3 micro-batches do not divide a batch of 16", config.micro_batches = 3);
     REFUSED("32 micro-batches", config.micro_batches = 32);
     REFUSED("init and resume", config.init = config.resume = "x");
     REFUSED("lr is -1", config.lr = -1);
