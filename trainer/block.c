@@ -34,7 +34,8 @@ static size_t padded(uint32_t T)
     return ((size_t)T + DW_LANES - 1) / DW_LANES * DW_LANES;
 }
 
-/* Cuts room for n floats off an allocation; the first round, without one, only counts. */
+/* Returns room for n floats, taken from the allocation `all`. Where `all` is NULL it only counts
+ * the floats. */
 static float *cut(float *all, size_t *used, size_t n)
 {
     float *piece = all ? all + *used : NULL;
@@ -152,8 +153,8 @@ void dw_block_forward(const dw_part *part, const dw_model_shape *shape, dw_block
     dw_matmul(memory->y, memory->bent, p + at[DW_BLOCK_NARROW].offset, 1, B, C, 4 * C);
 }
 
-/* From the gradient of what the heads found (scratch->d_row) to that of queries, keys and
- * values. */
+/* Computes the gradients of queries, keys and values from that of the heads' output
+ * (scratch->d_row). */
 static void attend_backward(const dw_model_shape *shape, const dw_block_memory *memory,
                             dw_block_scratch *scratch, uint32_t N)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * block.h - one transformer block: x + attention(norm(x)), then x + mlp(norm(x)); both ways.
+ * block.h - one transformer block: x + attention(norm(x)), then x + mlp(norm(x)); forward and
+ * backward.
  *
  * N samples of T tokens make B = N T rows of C channels, H heads; P is T rounded up to DW_LANES. */
 #ifndef DW_TRAINER_BLOCK_H
@@ -7,7 +8,7 @@
 
 #include "parameters.h"
 
-/* What the way back needs of the way forward, for one micro-batch.
+/* What the forward pass of one micro-batch keeps for its backward pass.
  *
  * | name                | shape        | meaning                             | owner       |
  * | x                   | (B, C)       | what came in                        | part before |
@@ -23,10 +24,10 @@ typedef struct dw_block_memory {
     const float *x;
     float *norm1, *mean1, *rstd1, *qkv, *weights, *heads, *middle, *norm2, *mean2, *rstd2, *wide,
         *bent, *y;
-    float *all; /* the one allocation behind them */
+    float *all; /* the allocation that holds them all */
 } dw_block_memory;
 
-/* Room for gradients inside a block, shared by all blocks of a stage. */
+/* Memory for the gradients inside a block. All blocks of a stage share it. */
 typedef struct dw_block_scratch {
     float *d_wide /* (B, 4C) */, *d_qkv /* (B, 3C) */, *d_row /* (B, C) */, *d_weights /* (T, P) */;
     float *all;
@@ -38,7 +39,7 @@ dw_status dw_block_scratch_create(dw_block_scratch *scratch, const dw_model_shap
                                   uint32_t N);
 void dw_block_scratch_destroy(dw_block_scratch *scratch);
 
-/* memory->y = block(x); x must stay until the way back. */
+/* memory->y = block(x). x must remain valid until the backward pass. */
 void dw_block_forward(const dw_part *part, const dw_model_shape *shape, dw_block_memory *memory,
                       const float *x, uint32_t N);
 

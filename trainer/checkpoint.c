@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * checkpoint.c - files of parts, the manifest, and the order of writing that keeps the old one
- * whole. */
+ * checkpoint.c - writes and reads the files of parts and the manifest, in an order that keeps the
+ * previous checkpoint usable until the new one is complete. */
 #include "checkpoint.h"
 
 #include <dirent.h>
@@ -65,7 +65,7 @@ static int write_all(int fd, const void *data, size_t len)
     return 0;
 }
 
-/* So that the rename itself outlives a power cut. */
+/* Flushes the directory, so that the rename survives a power failure. */
 static int flush_directory(const char *directory)
 {
     int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -75,7 +75,7 @@ static int flush_directory(const char *directory)
     return failed;
 }
 
-/* The whole file under its name, or nothing. */
+/* Writes the whole file under its name, or leaves no file of that name. */
 static dw_status write_file(const char *directory, const char *path, const char *temporary,
                             const void *head, size_t head_len, const void *body, size_t body_len,
                             dw_why *why)
@@ -105,7 +105,7 @@ dw_status dw_checkpoint_write(const char *directory, const dw_model_shape *shape
                               const dw_part *part, uint32_t step, uint64_t *digest, dw_why *why)
 {
     char path[4200], temporary[4200];
-    /* params, grads, mean and square follow each other; grads do not belong in a checkpoint. */
+    /* params, grads, mean and square follow each other in memory; a checkpoint leaves grads out. */
     size_t vector = part->n * sizeof(float);
     float *floats = malloc(3 * vector);
     if (!floats)
@@ -149,8 +149,8 @@ static json_t *manifest_of(const dw_model_shape *shape, uint32_t step, const uin
                      (json_int_t)step, "parts", parts);
 }
 
-/* XXH3 over the manifest without its own digest, compact and sorted, so that no edit goes
- * unseen. */
+/* XXH3 over the manifest without its digest field, in compact form with sorted keys, so that every
+ * edit is detected. */
 static int digest_manifest(json_t *manifest, uint64_t *digest)
 {
     char *text = json_dumps(manifest, JSON_COMPACT | JSON_SORT_KEYS);
@@ -190,7 +190,7 @@ static int parse_hex(const char *text, uint64_t *value)
     return 0;
 }
 
-/* Takes the fields of a manifest whose digest is right. */
+/* Reads the fields of a manifest whose digest has been verified. */
 static dw_status read_manifest(dw_checkpoint *checkpoint, json_t *manifest, dw_why *why)
 {
     json_int_t format = 0, L = 0, C = 0, H = 0, T = 0, step = -1;
@@ -333,7 +333,7 @@ dw_status dw_checkpoint_prepare(const char *directory, const dw_model_shape *sha
                       strerror(errno));
     dw_checkpoint old;
     if (dw_checkpoint_open(&old, directory, NULL) < 0)
-        return DW_OK; /* none, or a broken one: to be replaced */
+        return DW_OK; /* none, or a damaged one, which may be replaced */
     bool same = !memcmp(&old.shape, shape, sizeof *shape);
     dw_checkpoint_close(&old);
     if (same) return DW_OK;
@@ -350,7 +350,7 @@ void dw_checkpoint_tidy(const char *directory, const dw_part *part)
     uint64_t keep = 0, digest;
     bool whole = dw_checkpoint_open(&now, directory, NULL) == DW_OK;
     if (whole) keep = part->index < now.n_parts ? now.digests[part->index] : 0;
-    /* A manifest that cannot be read may still be repaired by hand: then nothing is removed. */
+    /* Removes nothing if the manifest cannot be read, because it may still be repaired by hand. */
     char path[4200];
     snprintf(path, sizeof path, "%s/manifest.json", directory);
     bool broken = !whole && access(path, F_OK) == 0;

@@ -5,9 +5,9 @@
  * DIR/manifest.json names the model, the step and the digest of each part; DIR/<part>-<digest>.part
  * holds the part's params, mean and square. A file is written under another name, flushed to the
  * disk and renamed, and its name contains its digest, so a new checkpoint never overwrites the old
- * one's files: whatever happens before the new manifest takes its place, the old checkpoint is
- * whole. Every rank writes its own parts and, when all have, the same manifest; ranks on several
- * machines leave DIRs to be gathered into one.
+ * one's files: until the new manifest replaces the old one, the old checkpoint stays complete.
+ * Every rank writes its own parts and, when all ranks have done so, the same manifest. If the ranks
+ * run on several machines, the files of all DIRs must be copied into one.
  *
  * A part file is little-endian: a header of 64 bytes (checkpoint.c), then 3 n floats. */
 #ifndef DW_TRAINER_CHECKPOINT_H
@@ -23,7 +23,7 @@ typedef struct dw_checkpoint {
     uint32_t step;
     uint32_t n_parts;
     uint64_t *digests; /* (n_parts): XXH3 of each part's floats */
-    uint64_t digest;   /* of the manifest: do two ranks hold the same checkpoint? */
+    uint64_t digest;   /* of the manifest, to compare the checkpoints of two ranks */
 } dw_checkpoint;
 
 /* Reads the manifest. Errors: IO (no checkpoint, unreadable), FORMAT, VERSION, CORRUPT,
@@ -31,25 +31,26 @@ typedef struct dw_checkpoint {
 dw_status dw_checkpoint_open(dw_checkpoint *checkpoint, const char *directory, dw_why *why);
 void dw_checkpoint_close(dw_checkpoint *checkpoint);
 
-/* Reads params, and mean and square where optimizer is not 0. The part must be of the checkpoint's
- * shape. Errors: IO, FORMAT, CORRUPT, NO_MEMORY; the part is then as it was. */
+/* Reads params, and mean and square where optimizer is not 0. The part must have the shape that the
+ * checkpoint has. Errors: IO, FORMAT, CORRUPT, NO_MEMORY; the part is then as it was. */
 dw_status dw_checkpoint_read(const dw_checkpoint *checkpoint, dw_part *part, bool optimizer,
                              dw_why *why);
 
-/* Makes the directory where it is missing and refuses one that holds another model's checkpoint, so
- * that a run does not learn of it at its end. Errors: IO, MISMATCH. */
+/* Creates the directory if it is missing. Refuses a directory with a checkpoint of another model,
+ * so that a run fails at its start and not at its end. Errors: IO, MISMATCH. */
 dw_status dw_checkpoint_prepare(const char *directory, const dw_model_shape *shape, dw_why *why);
 
-/* Writes one part; its name on disk is not yet in any manifest. Errors: IO, NO_MEMORY. */
+/* Writes one part. No manifest names the file yet. Errors: IO, NO_MEMORY. */
 dw_status dw_checkpoint_write(const char *directory, const dw_model_shape *shape,
                               const dw_part *part, uint32_t step, uint64_t *digest, dw_why *why);
 
-/* Puts the manifest in its place: from here on this is the checkpoint. writer tells the ranks that
- * share a directory apart. Errors: IO, NO_MEMORY. */
+/* Replaces the manifest; from then on this is the checkpoint. writer is the rank, which makes the
+ * names of temporary files different where ranks share a directory. Errors: IO, NO_MEMORY. */
 dw_status dw_checkpoint_commit(const char *directory, const dw_model_shape *shape, uint32_t step,
                                const uint64_t *digests, uint32_t writer, dw_why *why);
 
-/* Removes the files of a part that the manifest does not name. Quiet: leftovers harm nobody. */
+/* Removes the files of a part that the manifest does not name. Errors are ignored, for leftover
+ * files do no harm. */
 void dw_checkpoint_tidy(const char *directory, const dw_part *part);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * crew.c - one job at a time, its pieces given out under a lock: a piece takes tens of
- * microseconds, the lock one tenth of one. */
+ * crew.c - one job at a time. Threads take its pieces under a lock: a piece takes tens of
+ * microseconds, the lock a tenth of a microsecond. */
 #include "crew.h"
 
 #include <pthread.h>
@@ -10,7 +10,7 @@
 typedef struct job {
     dw_task *task;
     void *context;
-    size_t n, next, left; /* next: not given out; left: not done */
+    size_t n, next, left; /* next: first piece that nobody has taken; left: pieces not yet done */
 } job;
 
 struct dw_crew {
@@ -22,8 +22,8 @@ struct dw_crew {
     pthread_t threads[];
 };
 
-/* The lock is held, and is held again on return. The job may be gone then, unless it is the
- * caller's own. */
+/* Called and left with the lock held. On return the job may have ended, unless it is the caller's
+ * own. */
 static void take_pieces(dw_crew *crew, job *j)
 {
     while (crew->job == j && j->next < j->n) {
@@ -32,7 +32,8 @@ static void take_pieces(dw_crew *crew, job *j)
         j->task(j->context, i);
         pthread_mutex_lock(&crew->lock);
         if (--j->left == 0) {
-            /* Its caller cannot go on before the lock is free, nor another piece be taken. */
+            /* The job's caller cannot continue before the lock is released, and no other thread can
+             * take a piece. */
             crew->job = NULL;
             pthread_cond_signal(&crew->done);
         }
@@ -58,7 +59,8 @@ dw_status dw_crew_create(dw_crew **crew, uint32_t threads)
     *crew = NULL;
     dw_crew *made = calloc(1, sizeof *made + (threads - 1) * sizeof *made->threads);
     if (!made) return DW_ERR_NO_MEMORY;
-    pthread_mutex_init(&made->lock, NULL); /* with default attributes these do not fail on Linux */
+    pthread_mutex_init(&made->lock, NULL); /* with default attributes these calls do not fail on
+                                              Linux */
     pthread_cond_init(&made->posted, NULL);
     pthread_cond_init(&made->done, NULL);
     for (; made->n + 1 < threads; made->n++) {
@@ -90,7 +92,7 @@ void dw_crew_parallel_for(void *context, size_t n, dw_task *task, void *task_con
     job mine = {task, task_context, n, 0, n};
     if (n == 0) return;
     pthread_mutex_lock(&crew->lock);
-    if (crew->job) { /* others are served */
+    if (crew->job) { /* the threads work for another caller */
         pthread_mutex_unlock(&crew->lock);
         for (size_t i = 0; i < n; i++) task(task_context, i);
         return;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
- * crew.h - threads that help encoders and decoders: the parallel_for of their configs.
+ * crew.h - a pool of threads for encoders and decoders: the parallel_for of their configs.
  *
- * Sleeping threads are woken for every call and share its pieces with the caller, who does not wait
- * for those that wake late. Several threads may call: while one is served, the others do their
- * pieces alone.
+ * Every call wakes the sleeping threads, which share its pieces with the caller. The caller does
+ * not wait for threads that wake up late. Several threads may call at the same time: the pool helps
+ * one of them, and the others do their pieces alone.
  *
- * Errors: of create, NO_MEMORY; parallel_for cannot fail. State: none between calls.
- * Threads: any. */
+ * Errors: of create, NO_MEMORY; parallel_for cannot fail. State: none between calls. Threads:
+ * any. */
 #ifndef DW_TRAINER_CREW_H
 #define DW_TRAINER_CREW_H
 
@@ -14,10 +14,10 @@
 
 typedef struct dw_crew dw_crew;
 
-/* threads: the caller is one of them; >= 2. */
+/* threads: at least 2, the caller included. */
 dw_status dw_crew_create(dw_crew **crew, uint32_t threads);
 
-/* Nobody is calling any more. NULL is fine. */
+/* No call may be in progress. crew may be NULL. */
 void dw_crew_destroy(dw_crew *crew);
 
 /* context: the crew. */

@@ -13,7 +13,7 @@
 #include "random.h"
 #include "sentence.h"
 
-/* Reads at most `most` bytes behind the offset; *len is what was there. */
+/* Reads at most `most` bytes from the offset on; *len is how many there were. */
 static dw_status read_text(const char *path, uint64_t offset, uint64_t most, uint8_t **bytes,
                            uint64_t *len, dw_why *why)
 {
@@ -24,7 +24,7 @@ static dw_status read_text(const char *path, uint64_t offset, uint64_t most, uin
     dw_status status = DW_OK;
     uint8_t chunk[65536];
     size_t got;
-    /* Not fseek: pipes are texts too. */
+    /* Does not use fseek, because the text may be a pipe. */
     while (used < most && (got = fread(chunk, 1, sizeof chunk, file)) > 0) {
         size_t skip = offset - skipped < got ? (size_t)(offset - skipped) : got;
         skipped += skip;
@@ -116,7 +116,8 @@ const uint32_t *dw_data_order(dw_data *data, uint32_t epoch, uint32_t at)
         for (uint32_t i = 0; i < data->samples; i++) data->order[i] = i;
         for (uint32_t i = data->samples; i > 1; i--) {
             philox4x32_ctr_t word = dw_random(data->seed, DW_RANDOM_SHUFFLE, epoch, i);
-            /* The high half of a product: below i, and uneven by less than i / 2^64. */
+            /* The upper half of the product is below i; no value is more likely than another by
+             * more than i / 2^64. */
             uint64_t bits = (uint64_t)word.v[0] << 32 | word.v[1];
             uint32_t j = (uint32_t)(((bits >> 32) * i + (((bits & UINT32_MAX) * i) >> 32)) >> 32);
             uint32_t swap = data->order[i - 1];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * model.c - the parts of a stage, one behind the other; embedding and head. */
+ * model.c - the parts of a stage, one after another; embedding and head. */
 #include "model.h"
 
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 #include "block.h"
 #include "ops.h"
 
-/* One micro-batch on its way: B = N T rows.
+/* A micro-batch in progress: B = N T rows.
  *
  * | samples    | (N, T + 1) | bytes                                           |
  * | input      | (B, C)     | what the stage before sent, or the embedding    |
@@ -29,7 +29,7 @@ struct dw_model {
     dw_part *parts, *first_block; /* blocks lie together */
     slot *slots;
     dw_block_scratch scratch;
-    float *d_norm;   /* (B, C): in front of the head's layer norm */
+    float *d_norm;   /* (B, C): before the head's layer norm */
     float *gradient; /* (B, C) */
 };
 
@@ -85,8 +85,8 @@ dw_status dw_model_create(dw_model **out, const dw_model_shape *shape, uint32_t 
     if (status < 0) return status;
     if (!n_parts || !N || !n_slots || first + n_parts > dw_model_parts(shape))
         return DW_ERR_ARGUMENT;
-    /* Products take int extents; the widest row has 4 C columns or H P weights, and H <= C, P < T
-     * + 8. */
+    /* Matrix products take extents of type int. The widest row has 4 C columns or H P weights, with
+     * H <= C and P < T + 8. */
     uint64_t widest = (uint64_t)shape->channels * 4;
     if ((uint64_t)N * shape->context * widest > INT32_MAX * (uint64_t)16 ||
         (uint64_t)N * shape->context > INT32_MAX)
@@ -166,7 +166,7 @@ float *dw_model_gradient(dw_model *model)
     return model->gradient;
 }
 
-/* What leaves the last block of the stage. */
+/* The output of the last block of the stage. */
 static float *stream(const dw_model *model, const slot *s)
 {
     return model->n_blocks ? s->blocks[model->n_blocks - 1].y : s->input;

@@ -3,9 +3,10 @@
  * stage owns a contiguous range: pre-LayerNorm, causal attention, GELU (tanh form), learned
  * positions, untied head; f32.
  *
- * A slot keeps what the way back needs of one micro-batch. N samples of T + 1 bytes: byte t is a
- * token in, byte t + 1 what should come out. Not thread-safe; nothing after create can fail.
- * Source: Radford et al., Language models are unsupervised multitask learners (2019). */
+ * A slot keeps what the backward pass needs of one micro-batch. It has N samples of T + 1 bytes:
+ * byte t is an input token, and byte t + 1 is the token to predict. Not thread-safe. No function
+ * can fail but create. Source: Radford et al., Language models are unsupervised multitask learners
+ * (2019). */
 #ifndef DW_TRAINER_MODEL_H
 #define DW_TRAINER_MODEL_H
 
@@ -15,8 +16,8 @@
 
 typedef struct dw_model dw_model;
 
-/* Parts first..first + n_parts - 1, room for n_slots micro-batches of at most N samples.
- * Errors: ARGUMENT (a shape that cannot be), NO_MEMORY, LIMIT; *model is then NULL. */
+/* Parts first..first + n_parts - 1, room for n_slots micro-batches of at most N samples. Errors:
+ * ARGUMENT (an invalid shape), NO_MEMORY, LIMIT; *model is then NULL. */
 dw_status dw_model_create(dw_model **model, const dw_model_shape *shape, uint32_t first,
                           uint32_t n_parts, uint32_t N, uint32_t n_slots);
 void dw_model_destroy(dw_model *model); /* NULL is fine */
@@ -28,22 +29,23 @@ dw_part *dw_model_part(dw_model *model, uint32_t i);
 bool dw_model_owns_embed(const dw_model *model);
 bool dw_model_owns_head(const dw_model *model);
 
-/* Where the activation (N, T, C) of the stage before is put, ahead of forward; without use at the
- * first stage. */
+/* Where the caller puts the activation (N, T, C) of the previous stage before it calls forward. The
+ * first stage does not use it. */
 float *dw_model_input(dw_model *model, uint32_t slot);
 
-/* samples: (N, T + 1) bytes, read by the stages that own embed or head; NULL elsewhere. */
+/* samples: (N, T + 1) bytes, read by the stages that own embed or head; NULL at the others. */
 void dw_model_forward(dw_model *model, uint32_t slot, uint32_t N, const uint8_t *samples);
 
-/* What forward left for the next stage: (N, T, C); NULL at the last stage. */
+/* The result of forward for the next stage, (N, T, C); NULL at the last stage. */
 float *dw_model_output(dw_model *model, uint32_t slot);
 
 /* Last stage, after forward: the sum of -ln p(next byte) over N T tokens. Where backward is not 0
  * it also leaves the gradient of scale times that sum for dw_model_backward. */
 double dw_model_loss(dw_model *model, uint32_t slot, bool backward, float scale);
 
-/* The gradient (N, T, C) at the edge of the stage: of the output before backward (all but the last
- * stage fill it in), of the input after it (to be sent to the stage before). One for all slots. */
+/* The gradient (N, T, C) at the boundary of the stage. Before backward it is that of the output,
+ * which all stages but the last fill in; after backward it is that of the input, to be sent to the
+ * previous stage. All slots share it. */
 float *dw_model_gradient(dw_model *model);
 
 /* Adds to the gradients of all parameters of the stage. */

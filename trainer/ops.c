@@ -7,7 +7,7 @@
 
 /* One function per instruction set, chosen when the program starts. Contraction is off
  * (meson.build), so the choice changes the time and not one bit of the result. DW_CLONES is empty
- * where the compiler or a sanitizer cannot do it. */
+ * where the compiler or a sanitizer does not support it. */
 #ifdef DW_HAVE_TARGET_CLONES
 #define CLONES __attribute__((target_clones("avx2", "default")))
 #else
@@ -249,7 +249,7 @@ CLONES double dw_sum_squares(const float *x, size_t n)
     return a[0];
 }
 
-/* A plain loop: it holds no sum, so compilers vectorise it as it stands (-fno-math-errno lets them
+/* A plain loop: it contains no sum, so compilers vectorise it as it is (-fno-math-errno lets them
  * see that sqrtf is one instruction). */
 CLONES void dw_adamw_step(float *restrict p, float *restrict g, float *restrict m,
                           float *restrict v, size_t n, const dw_adamw *how)

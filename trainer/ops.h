@@ -4,8 +4,8 @@
  *
  * B rows (samples times tokens), C columns; T tokens, P = T rounded up to DW_LANES. Every row
  * length (C, and the lengths n below) is a multiple of DW_LANES. Sums run in DW_LANES lanes that
- * are added in one fixed order, so every instruction set gives the same bits. Nothing allocates,
- * nothing fails. `restrict` arguments do not overlap. */
+ * are added in one fixed order, so every instruction set gives the same bits. No function allocates
+ * memory, and none can fail. `restrict` arguments do not overlap. */
 #ifndef DW_TRAINER_OPS_H
 #define DW_TRAINER_OPS_H
 
@@ -15,7 +15,7 @@
 
 enum { DW_LANES = 8 }; /* one AVX2 register; wider ones gain less than 1.4 times here */
 
-/* y = (x - mean) * rstd * w + b per row; mean and rstd (B) are kept for the way back. */
+/* y = (x - mean) * rstd * w + b per row; mean and rstd (B) are kept for the backward pass. */
 void dw_layernorm(float *restrict y, float *restrict mean, float *restrict rstd,
                   const float *restrict x, const float *restrict w, const float *restrict b,
                   size_t B, size_t C);
@@ -33,10 +33,12 @@ void dw_bias_gelu(float *restrict y, float *restrict h, const float *restrict b,
 /* d = d * gelu'(h), n elements. */
 void dw_gelu_backward(float *restrict d, const float *restrict h, size_t n);
 
-/* One head of one sample: row t of a (T, P) becomes softmax(scale * a[0..t]), zero behind t. */
+/* One head of one sample: row t of a (T, P) becomes softmax(scale * a[0..t]), with zeros after
+ * t. */
 void dw_causal_softmax(float *a, float scale, size_t T, size_t P);
 
-/* d (T, P), the gradient of the softmax a, becomes the gradient of what went in; zero behind t. */
+/* d (T, P), the gradient of the softmax a, becomes the gradient of its input, with zeros after
+ * t. */
 void dw_causal_softmax_backward(float *restrict d, const float *restrict a, float scale, size_t T,
                                 size_t P);
 

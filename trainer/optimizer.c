@@ -10,7 +10,7 @@ double dw_optimizer_rate(const dw_optimizer *optimizer, uint32_t step)
 {
     uint32_t warmup = optimizer->warmup, steps = optimizer->steps;
     if (step < warmup) return optimizer->lr * (step + 1.0) / warmup;
-    /* Falls to lr / (steps - warmup) at the last step, so that none is wasted on a rate of 0. */
+    /* The last step has the rate lr / (steps - warmup) and not 0, which would waste it. */
     return optimizer->lr * (steps - step) / (double)(steps - warmup);
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * optimizer.h - AdamW over parts, the learning rate's schedule, and clipping over all stages.
  *
- * The norm of the gradient is the same bit for bit however the parts lie on stages: each part's sum
- * of squares is one double, and they are added in the order of the parts. */
+ * The norm of the gradient has the same bits however the parts are distributed over stages: the sum
+ * of squares of each part is one double, and these are added in the order of the parts. */
 #ifndef DW_TRAINER_OPTIMIZER_H
 #define DW_TRAINER_OPTIMIZER_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * parameters.c - the tensors of each part, their shapes and where they start from. */
+ * parameters.c - the tensors of each part, their shapes and their initial values. */
 #include "parameters.h"
 
 #include <math.h>
@@ -77,7 +77,8 @@ static void list_tensors(dw_part *part, const dw_model_shape *shape)
         add_tensor(part, "logits", V, C, deviation, 0);
         return;
     }
-    /* 2 L products are added to the residual stream; so scaled, their sum keeps its variance. */
+    /* 2 L products are added to the residual stream; with this scale the variance of their sum does
+     * not depend on L. */
     float residual = deviation / sqrtf(2.0f * (float)L);
     snprintf(part->name, sizeof part->name, "block-%02u", part->index - 1);
     add_tensor(part, "norm1.scale", 1, C, 0, 1);
@@ -119,7 +120,7 @@ static double unit(uint32_t bits)
     return ((double)bits + 1.0) / 4294967296.0;
 }
 
-/* Box and Muller: four random words give four normal numbers. */
+/* The Box-Muller transform makes four normal numbers of four random words. */
 static void draw_normal(float *x, size_t n, float deviation, uint64_t seed, uint32_t stream)
 {
     double turn = 6.283185307179586;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * parameters.h - what the model learns, part by part: embed, block-00 ..., head.
  *
- * A part is what a checkpoint file holds and the least that a stage can own. All its numbers lie in
- * one vector, tensor after tensor, so the optimizer, the clipping and the checkpoint need not know
- * them apart. C is a multiple of 8, so every tensor starts on a 32-byte boundary. */
+ * A part is what one checkpoint file holds, and the smallest unit that a stage can own. All its
+ * numbers lie in one vector, tensor after tensor, so that the optimizer, the clipping and the
+ * checkpoint need not distinguish tensors. C is a multiple of 8, so every tensor starts on a
+ * 32-byte boundary. */
 #ifndef DW_TRAINER_PARAMETERS_H
 #define DW_TRAINER_PARAMETERS_H
 
@@ -41,7 +42,7 @@ typedef struct dw_parameter {
     const char *name;
     uint32_t rows, columns; /* rows 1: a vector, which weight decay leaves alone */
     size_t offset;          /* in the part's vectors, in elements */
-    float deviation;        /* of the normal distribution it starts from; 0: starts at `start` */
+    float deviation; /* of the normal distribution of the initial values; 0: all are `start` */
     float start;
 } dw_parameter;
 
@@ -58,7 +59,7 @@ typedef struct dw_part {
     float *params, *grads, *mean, *square;
 } dw_part;
 
-/* One sentence in *why for a shape that cannot be; ARGUMENT. */
+/* Returns ARGUMENT, with a sentence in *why, for an invalid shape. */
 dw_status dw_model_shape_check(const dw_model_shape *shape, dw_why *why);
 uint32_t dw_model_parts(const dw_model_shape *shape); /* L + 2 */
 
@@ -66,11 +67,12 @@ uint32_t dw_model_parts(const dw_model_shape *shape); /* L + 2 */
 dw_status dw_part_create(dw_part *part, const dw_model_shape *shape, uint32_t index);
 void dw_part_destroy(dw_part *part);
 
-/* Draws params from seed, as GPT-2 does: deviation 0.02, what is added to the residual stream 0.02
- * / sqrt(2 L). */
+/* Draws the initial params from seed as GPT-2 does: with deviation 0.02, or 0.02 / sqrt(2 L) for
+ * matrices whose product is added to the residual stream. */
 void dw_part_initialize(dw_part *part, uint64_t seed);
 
-/* Zeroed room for n floats on a cache line's boundary; NULL: no memory. For free(). */
+/* Allocates n floats, set to zero and aligned to a cache line, to be released by free(). NULL: no
+ * memory. */
 float *dw_floats(size_t n);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * random.h - seeded random numbers: Philox4x32-10 (Random123), addressed by what they are for.
+ * random.h - seeded random numbers: Philox4x32-10 (Random123), addressed by their purpose.
  *
- * A number depends on (seed, purpose, a, b) and on nothing else, least of all on how many were
- * drawn before: a stage draws its own parameters and gets what one single stage would have drawn.
+ * A number depends on (seed, purpose, a, b) alone and not on how many were drawn before. So a stage
+ * that draws only its own parameters gets the same numbers as a single stage that draws all.
  * Source: Salmon et al., Parallel random numbers: as easy as 1, 2, 3 (SC 2011). */
 #ifndef DW_TRAINER_RANDOM_H
 #define DW_TRAINER_RANDOM_H

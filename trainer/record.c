@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * record.c - files of sent tensors, gathered in a buffer. */
+ * record.c - writes files of sent tensors through a buffer. */
 #include "record.h"
 
 #include <errno.h>
@@ -34,7 +34,8 @@ struct dw_record {
     FILE *file;
     char path[4200];
     size_t values;             /* of a tensor */
-    char buffer[BUFFER_BYTES]; /* our own: glibc takes no size for one of its own */
+    char buffer[BUFFER_BYTES]; /* ours, for glibc ignores the size of a buffer that it allocates
+                                  itself */
 };
 
 static dw_status failed(const dw_record *record, dw_why *why)
@@ -48,8 +49,8 @@ static dw_status write_all(dw_record *record, const void *bytes, size_t n, dw_wh
     return fwrite(bytes, 1, n, record->file) == n ? DW_OK : failed(record, why);
 }
 
-/* The head goes to the disk at once: a place that cannot be written is known before anything is
- * computed. */
+/* The header is written at once, so that a directory that cannot be written is reported before
+ * anything is computed. */
 static dw_status begin(dw_record *record, const file_head *head, dw_why *why)
 {
     record->file = fopen(record->path, "wb");

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * record.h - what a rank sends, as files: for whoever compares codecs on real tensors
- * (bench/replay.c reads them).
+ * record.h - files of the tensors that a rank sends, for comparing codecs on real tensors.
+ * bench/replay.c reads them.
  *
  * DIR/forward-R.record holds the activations that rank R sends to rank R + 1, DIR/backward-R.record
- * the gradients that it sends to rank R - 1, in the order in which they were sent, held-out samples
- * included; as the encoder was given them, not as they arrive.
+ * the gradients that it sends to rank R - 1, in the order in which they were sent, including those
+ * of held-out samples. They are the encoder's input, not the decoder's output.
  *
  *     file   = header (32 bytes), then tensors up to the file's end
  *     tensor = step (4 bytes), zero (4), sample (8), T*C values f32, token-major
@@ -18,12 +18,12 @@
  * | 24     | 4     | C              | channels                                              |
  * | 28     | 4     | samples        | ids below it were trained on; the others are held out |
  *
- * step: the one under way, from 1; of held-out samples the one before the evaluation. sample: the
- * id that is the tensor's key.
+ * step: the current step, counted from 1; for held-out samples the last step before the evaluation.
+ * sample: the id of the sample, which is also the tensor's key.
  *
- * Errors: NO_MEMORY, LIMIT (a name too long), IO, each with a sentence. State: a run that ended
- * early leaves what it had sent by then, a full disk a last tensor that is cut short. Threads: one
- * at a time. */
+ * Errors: NO_MEMORY, LIMIT (a name too long), IO, each with a sentence. State: after a run that
+ * ended early the file holds what was sent until then; after a full disk its last tensor may be
+ * incomplete. Threads: one at a time. */
 #ifndef DW_TRAINER_RECORD_H
 #define DW_TRAINER_RECORD_H
 
@@ -33,7 +33,7 @@ typedef enum dw_direction { DW_FORWARD = 1, DW_BACKWARD = 2 } dw_direction;
 
 typedef struct dw_record dw_record;
 
-/* Makes the directory where it is missing, and a new file in it, in place of an old one. */
+/* Creates the directory if it is missing, and in it a new file, which replaces an existing one. */
 dw_status dw_record_create(dw_record **record, const char *directory, dw_direction direction,
                            uint32_t rank, uint32_t T, uint32_t C, uint32_t samples, dw_why *why);
 
@@ -41,7 +41,7 @@ dw_status dw_record_create(dw_record **record, const char *directory, dw_directi
 dw_status dw_record_add(dw_record *record, uint32_t step, const uint32_t *ids, uint32_t N,
                         const float *x, dw_why *why);
 
-/* Only what has been flushed is known to be in the file. NULL is fine. */
+/* Writes the buffer to the file and returns whether that succeeded. record may be NULL. */
 dw_status dw_record_flush(dw_record *record, dw_why *why);
 
 void dw_record_close(dw_record *record); /* NULL is fine */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * schedule.c - who computes what when. */
+ * schedule.c - the order in which a stage computes, sends and receives. */
 #include "schedule.h"
 
 #include <stdbool.h>
@@ -9,7 +9,7 @@
 
 #include "sentence.h"
 
-/* A step under way: M micro-batches of N samples of T tokens. */
+/* The current step: M micro-batches of N samples of T tokens. */
 typedef struct step {
     dw_stage *stage;
     const dw_data *data;
@@ -45,7 +45,8 @@ static dw_status forward(dw_stage *stage, const dw_data *data, const uint32_t *i
                : dw_stage_send(stage, &stage->after, ids, N, dw_model_output(stage->model, slot));
 }
 
-/* Computes a micro-batch backward from the gradient at the edge, and sends it back. */
+/* Computes a micro-batch backward from the gradient at the boundary, and sends the gradient of its
+ * input back. */
 static dw_status backward(step *s, uint32_t slot)
 {
     dw_stage *stage = s->stage;
@@ -58,7 +59,7 @@ static dw_status backward(step *s, uint32_t slot)
                : dw_stage_send(stage, &stage->before, ids, s->N, dw_model_gradient(stage->model));
 }
 
-/* The next micro-batch forward, when it is here. */
+/* Computes the next micro-batch forward if its activation has arrived. */
 static dw_status try_forward(step *s, bool wait)
 {
     dw_stage *stage = s->stage;
@@ -79,7 +80,7 @@ static dw_status try_forward(step *s, bool wait)
     return backward(s, slot);
 }
 
-/* The next micro-batch backward, when its gradient is here. Not for the last stage. */
+/* Computes the next micro-batch backward if its gradient has arrived. Not for the last stage. */
 static dw_status try_backward(step *s, bool wait)
 {
     dw_stage *stage = s->stage;
@@ -90,8 +91,8 @@ static dw_status try_backward(step *s, bool wait)
     return status == DW_OK ? backward(s, i) : status;
 }
 
-/* A stage in the middle waits for two neighbours at once: it looks at one and waits a little for
- * the other. */
+/* A stage in the middle waits for two neighbours: it polls one and waits a short time for the
+ * other, in turns. */
 static dw_status do_what_has_arrived(step *s)
 {
     dw_status status = s->backwards < s->forwards ? try_backward(s, false) : DW_PENDING;

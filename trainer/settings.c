@@ -133,7 +133,7 @@ static dw_status parse_codec(dw_config *codec, char canonical[DW_CONFIG_TEXT_BYT
     return DW_OK;
 }
 
-/* All but the addresses. */
+/* Everything but the addresses. */
 static dw_status resolve(dw_settings *settings, const dw_train_config *config, dw_why *why)
 {
     memset(settings, 0, sizeof *settings);
@@ -197,8 +197,8 @@ static json_t *hex(uint64_t digest)
     return json_sprintf("%016" PRIx64, digest);
 }
 
-/* In the order in which they are compared: the text comes last, as what was read of it follows from
- * others. */
+/* In the order in which they are compared. The text comes last, because what is read of it depends
+ * on other settings. */
 json_t *dw_settings_greeting(const dw_settings *settings, uint64_t text, uint64_t checkpoint)
 {
     const dw_train_config *config = &settings->config;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * settings.h - what a run was asked for: defaults filled in, checked, and compared with the
- * neighbours'. */
+ * settings.h - the settings of a run: filled in with defaults, checked, and compared with those of
+ * the neighbours. */
 #ifndef DW_TRAINER_SETTINGS_H
 #define DW_TRAINER_SETTINGS_H
 
@@ -10,8 +10,8 @@
 #include "parameters.h"
 
 typedef struct dw_settings {
-    /* No zero left that means a default, but for samples, steps and eval_every, which
-     * dw_settings_count fills in, and the URIs and paths that were not given. */
+    /* With defaults in place of zeros, except samples, steps and eval_every, which
+     * dw_settings_count fills in, and URIs and paths that were not given. */
     dw_train_config config;
     dw_model_shape shape;
     dw_config forward, backward;
@@ -22,15 +22,16 @@ typedef struct dw_settings {
 /* Errors: ARGUMENT, CONFIG, each with a sentence that names the setting. */
 dw_status dw_settings_resolve(dw_settings *settings, const dw_train_config *config, dw_why *why);
 
-/* Once the number of samples is known: steps, steps_per_epoch, eval_every. Errors: LIMIT. */
+/* To be called when the number of samples is known: fills in steps, steps_per_epoch and eval_every.
+ * Errors: LIMIT. */
 dw_status dw_settings_count(dw_settings *settings, uint32_t samples, dw_why *why);
 
 /* All that the ranks of a pipeline must agree on, as the greeting they exchange; NULL: no memory.
  * text: digest of the samples; checkpoint: digest of the checkpoint started from, or 0. */
 json_t *dw_settings_greeting(const dw_settings *settings, uint64_t text, uint64_t checkpoint);
 
-/* Compares the greeting of a neighbour, which should be of rank peer, with ours. Errors: MISMATCH,
- * with the first setting that differs and both values; PROTOCOL, NO_MEMORY. */
+/* Compares the greeting of a neighbour, which should be rank `peer`, with that of this rank.
+ * Errors: MISMATCH, with the first setting that differs and both values; PROTOCOL, NO_MEMORY. */
 dw_status dw_settings_compare(json_t *ours, json_t *theirs, uint32_t peer, dw_why *why);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * stage.c - meeting the neighbours, tensors and control messages, waiting that can be stopped. */
+ * stage.c - connects to the neighbours, and exchanges tensors and control messages; every wait can
+ * be stopped. */
 #include "stage.h"
 
 #include <stdlib.h>
@@ -8,16 +9,17 @@
 
 #include "sentence.h"
 
-/* Tags below 256 are no channel's. */
+/* Channels use no tags below 256. */
 enum { TAG_GREETING = 1, TAG_CONTROL = 2, TAG_LAST_WORDS = 3 };
 
-/* Greetings and control messages take some hundred bytes a rank. What a neighbour sends is parsed
- * before anything is known of it, and a parsed text takes twenty times its length. */
+/* Limit for greetings and control messages, which have some hundred bytes per rank. A message is
+ * parsed before the neighbour is known to be a rank of this run, and parsed JSON takes twenty times
+ * the memory of its text. */
 enum { MOST_CONTROL_BYTES = 1 << 20 };
 enum { CHANNEL_ID = 1 };
-/* How long a wait goes on before it looks whether somebody asked for a stop. */
+/* Every wait checks at this interval whether the run was asked to stop. */
 enum { LOOK_MS = 50 };
-/* How long the last words of a neighbour that is gone may take. */
+/* How long to wait for the last message of a neighbour that has ended. */
 enum { LAST_WORDS_LOOKS = 50, LAST_WORDS_LOOK_MS = 10 };
 
 uint64_t dw_stage_now(void)
@@ -43,7 +45,8 @@ void dw_stage_parts(const dw_model_shape *shape, uint32_t rank, uint32_t stages,
 
 /* ---- Stopping -------------------------------------------------------------------------------- */
 
-/* On the link's thread. What is not understood still says that the neighbour stopped. */
+/* Called on the link's thread. A message that cannot be parsed still means that the neighbour has
+ * stopped. */
 static void take_last_words(void *context, const void *data, size_t len)
 {
     dw_last_words *words = context;
@@ -63,7 +66,8 @@ static void give_last_words(dw_stage *stage, dw_neighbour *to, dw_status status)
     json_t *message = json_pack("{s:i, s:s}", "status", (int)status, "why", stage->why.text);
     char *text = message ? json_dumps(message, JSON_COMPACT) : NULL;
     if (text)
-        dw_link_send(to->link, TAG_LAST_WORDS, text, strlen(text)); /* a dead link cannot be told */
+        dw_link_send(to->link, TAG_LAST_WORDS, text, strlen(text)); /* fails if the link is broken
+                                                                     */
     free(text);
     json_decref(message);
 }
@@ -84,9 +88,9 @@ dw_status dw_stage_check(dw_stage *stage)
     return status < 0 ? status : hear(stage, &stage->after);
 }
 
-/* The sentence for a link that failed: what the neighbour said before, else what the link noticed.
- * Its last words are in front of the end on the link, but the thread that brings both wakes us
- * before it hands the words over. */
+/* The sentence for a link that failed: the reason that the neighbour sent before it ended, or else
+ * the error of the link. The neighbour's last message arrives before the end of the link, but this
+ * thread can be woken before the link's thread has handed the message over; hence the wait. */
 static dw_status link_failed(dw_stage *stage, dw_neighbour *neighbour, dw_status status,
                              const char *sentence)
 {
@@ -192,8 +196,8 @@ dw_status dw_stage_spread(dw_stage *stage, json_t *own, json_t **value)
 
 /* ---- Meeting --------------------------------------------------------------------------------- */
 
-/* The longest message that a neighbour may send: a frame of activations as floats, which no codec
- * makes longer, and a control message. */
+/* The longest message that a neighbour may send: a control message, or a frame of activations as
+ * floats, which no codec exceeds. */
 static uint64_t longest_message(const dw_train_config *config)
 {
     dw_config largest;
@@ -256,7 +260,8 @@ static dw_status meet(dw_stage *stage, dw_neighbour *neighbour, dw_link_role rol
     return status < 0 ? link_failed(stage, neighbour, status, why.text) : DW_OK;
 }
 
-/* Before anybody is met: a rank that cannot write need not wait for others to say so. */
+/* Called before the rank connects, so that a rank that cannot write fails without waiting for
+ * others. */
 static dw_status open_records(dw_stage *stage)
 {
     const dw_train_config *config = &stage->settings->config;
@@ -281,7 +286,8 @@ dw_status dw_stage_open(dw_stage *stage, const dw_settings *settings, const dw_t
     stage->total_parts = dw_model_parts(&settings->shape);
     dw_stage_parts(&settings->shape, config->rank, config->stages, &stage->first_part,
                    &stage->n_parts);
-    /* GPipe keeps every micro-batch in flight; the last stage takes each back at once. */
+    /* GPipe keeps all micro-batches in flight, except at the last stage, which computes each one
+     * backward at once. */
     uint32_t slots = config->rank + 1 == config->stages ? 1 : config->micro_batches;
     dw_status status =
         dw_model_create(&stage->model, &settings->shape, stage->first_part, stage->n_parts,
@@ -368,7 +374,7 @@ dw_status dw_stage_recv(dw_stage *stage, dw_neighbour *from, const uint32_t *ids
         status = dw_channel_recv(from->channel, wait ? LOOK_MS : 0, keys, &tensor);
         if (status < 0) status = link_failed(stage, from, status, dw_channel_why(from->channel));
     } while (status == DW_PENDING && wait);
-    /* Decoding is part of receiving, but it is no waiting. */
+    /* Decoding is part of receiving, but does not count as waiting. */
     stage->wait_ns += dw_stage_now() - since - (dw_channel_received(from->channel).busy_ns - busy);
     for (uint32_t n = 0; n < N && status == DW_OK; n++)
         if (keys[n].sample != ids[n] || keys[n].slice)
@@ -384,8 +390,8 @@ dw_status dw_stage_flush(dw_stage *stage)
     return status < 0 ? status : dw_record_flush(stage->after.record, &stage->why);
 }
 
-/* The kernel's counters are a few milliseconds behind ours, and a byte counts when it was
- * acknowledged. */
+/* The kernel's counters lag a few milliseconds behind those of the library, because they count a
+ * byte when it has been acknowledged. */
 static void settle(dw_link *link)
 {
     for (int tries = 0; link && tries < 50; tries++) {

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
- * stage.h - one rank of the pipeline: its parts of the model, its links to the neighbours, and what
- * the ranks tell each other beside tensors.
+ * stage.h - one rank of the pipeline: its parts of the model, its links to the neighbours, and the
+ * control messages between ranks.
  *
- * Tensors travel on one channel per link: activations towards higher ranks, gradients back, both
- * under the ids of their samples. Control messages are JSON on tags of their own. Every rank runs
- * the same sequence of gathers and spreads, so they need no names.
+ * Tensors travel on one channel per link: activations go to higher ranks and gradients to lower
+ * ones, both with the sample ids as keys. Control messages are JSON, on tags of their own. Every
+ * rank calls gather and spread in the same sequence, so the messages need no names.
  *
- * Errors: whatever a call says, *why of the stage holds one sentence. When a neighbour told why it
- * stopped, that is the sentence. CANCELLED: this process or another was asked to stop. */
+ * Errors: every failed call leaves a sentence in `why` of the stage. If a neighbour has sent the
+ * reason why it stopped, that is the sentence. CANCELLED: this process or another one was asked to
+ * stop. */
 #ifndef DW_TRAINER_STAGE_H
 #define DW_TRAINER_STAGE_H
 
@@ -19,7 +20,7 @@
 #include "record.h"
 #include "settings.h"
 
-/* A neighbour's last words, put down by the link's thread. */
+/* The reason why a neighbour stopped, stored by the link's thread. */
 typedef struct dw_last_words {
     bool arrived; /* atomic: true once status and text are whole */
     dw_status status;
@@ -30,7 +31,7 @@ typedef struct dw_neighbour {
     uint32_t rank;
     dw_link *link; /* NULL: there is no such neighbour */
     dw_channel *channel;
-    dw_record *record; /* of what is sent there; NULL: none */
+    dw_record *record; /* of the tensors sent to it; NULL: none */
     dw_last_words words;
 } dw_neighbour;
 
@@ -39,52 +40,53 @@ typedef struct dw_stage {
     const dw_train_hooks *hooks;
     uint32_t first_part, n_parts, total_parts;
     dw_model *model;
-    dw_crew *crew; /* NULL: the codecs keep to their thread */
+    dw_crew *crew; /* NULL: the codecs use one thread */
     dw_neighbour before, after;
-    uint32_t step; /* under way, from 1: kept by the caller, for the records */
+    uint32_t step; /* the current step, from 1; the caller sets it, for the records */
     uint64_t compute_ns, wait_ns;
     dw_why why;
 } dw_stage;
 
-/* The parts of a rank: blocks shared out evenly, the first ranks take what is left over. */
+/* The parts of a rank. Blocks are distributed evenly; the first ranks take one more if there is a
+ * remainder. */
 void dw_stage_parts(const dw_model_shape *shape, uint32_t rank, uint32_t stages, uint32_t *first,
                     uint32_t *n);
 
-/* Makes the model, meets the neighbours and compares greetings with them (borrowed). On an error
- * the stage is closed, but for why. */
+/* Creates the model, connects to the neighbours and compares greetings with them. The greeting is
+ * borrowed. After an error the stage is closed, and only `why` may be read. */
 dw_status dw_stage_open(dw_stage *stage, const dw_settings *settings, const dw_train_hooks *hooks,
                         json_t *greeting);
 
-/* status < 0: tells the neighbours why (stage->why) before it hangs up. */
+/* status < 0: sends stage->why to the neighbours before it closes the links. */
 void dw_stage_close(dw_stage *stage, dw_status status);
 
-/* Fails where somebody asked for a stop. */
+/* Returns CANCELLED if the run was asked to stop. */
 dw_status dw_stage_check(dw_stage *stage);
 
-/* Sends and receives (N, T, C). Receiving into x waits until the tensor is here; where wait is 0 it
- * looks once and may say PENDING. The samples must be those of ids. */
+/* Send and receive a tensor (N, T, C). Receiving waits until the tensor has arrived; with wait = 0
+ * it does not wait and may return PENDING. The received samples must be those of ids. */
 dw_status dw_stage_send(dw_stage *stage, dw_neighbour *to, const uint32_t *ids, uint32_t N,
                         float *x);
 dw_status dw_stage_recv(dw_stage *stage, dw_neighbour *from, const uint32_t *ids, uint32_t N,
                         float *x, bool wait);
 
-/* Every rank gives one value (taken over, NULL: no memory); rank 0 gets the array of all, by rank,
- * the others NULL. */
+/* Collects one value of every rank. Takes ownership of value; NULL means that there was no memory
+ * for it. Rank 0 gets an array with the values of all ranks in order, the others get NULL. */
 dw_status dw_stage_gather(dw_stage *stage, json_t *own, json_t **all);
 
-/* Rank 0 gives a value (taken over), all get it. Returns a new reference. */
+/* Sends a value of rank 0 to all ranks. Takes ownership of value. Returns a new reference. */
 dw_status dw_stage_spread(dw_stage *stage, json_t *own, json_t **value);
 
-/* What was recorded is in its files afterwards. */
+/* Writes the records to their files. */
 dw_status dw_stage_flush(dw_stage *stage);
 
-/* Waits, at most half a second, until the kernel's counters have caught up with ours. */
+/* Waits at most half a second until the kernel's counters agree with those of the library. */
 void dw_stage_settle(dw_stage *stage);
 
 /* The seconds of this rank, and the bytes of its link to the next one. */
 void dw_stage_cost(dw_stage *stage, dw_train_cost *cost);
 
-/* Starts and ends a stretch of computing. */
+/* Start and stop the clock of computing. */
 uint64_t dw_stage_now(void);
 void dw_stage_computed(dw_stage *stage, uint64_t since);
 

@@ -16,12 +16,12 @@ typedef struct run {
     dw_settings settings;
     const dw_train_hooks *hooks;
     dw_data data;
-    dw_checkpoint start; /* what the run starts from; n_parts 0: random parameters */
+    dw_checkpoint start; /* the checkpoint to start from; n_parts 0: random parameters */
     dw_optimizer optimizer;
     dw_stage stage;
     uint32_t first_step, step; /* done */
     uint64_t began_ns, eval_ns;
-    double epoch_loss; /* sum over the steps of the epoch under way */
+    double epoch_loss; /* sum over the steps of the current epoch */
     uint32_t epoch_steps;
     double train_loss, held_out_loss;
 } run;
@@ -36,7 +36,7 @@ static bool is_rank_0(const run *r)
     return r->settings.config.rank == 0;
 }
 
-/* JSON has no NaN and no infinity; null says so. */
+/* JSON has neither NaN nor infinity; null stands for them. */
 static json_t *number(double x)
 {
     return isfinite(x) ? json_real(x) : json_null();
@@ -89,8 +89,8 @@ static void add_cost(dw_train_cost *sum, const dw_train_cost *cost)
 
 /* ---- One step -------------------------------------------------------------------------------- */
 
-/* What this rank tells rank 0 after its backward: each part's sum of squares, the loss where it is
- * known, its cost. */
+/* The report of this rank to rank 0 after its backward pass: the sum of squares of each part, the
+ * loss if it is known here, and the cost. */
 static json_t *pack_report(run *r, double loss)
 {
     dw_stage *stage = &r->stage;
@@ -103,7 +103,8 @@ static json_t *pack_report(run *r, double loss)
                      pack_cost(&cost));
 }
 
-/* Rank 0: the norm over all parts, the last rank's loss, all links' bytes. */
+/* Rank 0 computes the norm over all parts and the bytes of all links, and takes the loss from the
+ * last rank. */
 static dw_status read_reports(run *r, json_t *reports, double *norm, double *loss,
                               dw_train_cost *cost)
 {
@@ -120,7 +121,7 @@ static dw_status read_reports(run *r, json_t *reports, double *norm, double *los
             sums[n++] = number_of(json_array_get(list, i));
         dw_train_cost one;
         unpack_cost(json_object_get(report, "cost"), &one);
-        /* A step's line tells this rank's seconds. */
+        /* Seconds in the report of a step are those of this rank. */
         if (rank) one.compute_s = one.codec_s = one.wait_s = 0;
         add_cost(cost, &one);
     }
@@ -136,7 +137,7 @@ static dw_status read_reports(run *r, json_t *reports, double *norm, double *los
                   r->step + 1, isfinite(*loss) ? "gradient" : "loss");
 }
 
-/* Clips and updates, the same at every rank. */
+/* Clips the gradient and updates the parameters, with the same factors at every rank. */
 static dw_status update(run *r, double loss, double *mean_loss, double *norm, dw_train_cost *cost)
 {
     dw_stage *stage = &r->stage;
@@ -223,7 +224,8 @@ static dw_status evaluate(run *r)
 
 /* ---- Checkpoints ----------------------------------------------------------------------------- */
 
-/* Writes this rank's parts and returns their digests, as strings: JSON integers have a sign. */
+/* Writes the parts of this rank and returns their digests as strings, because JSON integers are
+ * signed. */
 static dw_status write_parts(run *r, json_t **digests)
 {
     dw_stage *stage = &r->stage;
@@ -243,8 +245,8 @@ static dw_status write_parts(run *r, json_t **digests)
     return DW_OK;
 }
 
-/* When all ranks have written their parts, all learn of all digests; then each puts the manifest in
- * its place. */
+/* When all ranks have written their parts, all digests are sent to all ranks, and each rank then
+ * writes the manifest. */
 static dw_status agree_on_manifest(run *r, json_t *own)
 {
     dw_stage *stage = &r->stage;
@@ -395,7 +397,8 @@ static dw_status train(run *r)
     return status;
 }
 
-/* Rank 0 gathers what all have spent; the spread lets the others leave only when it has. */
+/* Rank 0 collects the costs of all ranks. The spread keeps the other ranks from ending before
+ * that. */
 static dw_status summarize(run *r, double wall_s)
 {
     uint32_t stages = r->settings.config.stages;
@@ -441,8 +444,8 @@ dw_status dw_train(const dw_train_config *config, const dw_train_hooks *hooks, d
     run *r = calloc(1, sizeof *r);
     if (!r) return dw_say(why, DW_ERR_NO_MEMORY, "out of memory for the run");
     r->hooks = hooks ? hooks : &no_hooks;
-    /* One process per stage already fills the cores, and the order of sums must not depend on their
-     * number. */
+    /* One thread, because one process per stage already uses the cores, and because the order of
+     * sums must not depend on the number of threads. */
     openblas_set_num_threads(1);
     dw_status status = open_run(r, config, why);
     if (status == DW_OK) {
@@ -463,7 +466,8 @@ dw_status dw_train(const dw_train_config *config, const dw_train_hooks *hooks, d
 const char *dw_train_blas_advice(void)
 {
 #if defined(__x86_64__) && defined(__GNUC__)
-    /* What an OpenBLAS that does not know the CPU falls back to, and the others that lack AVX2. */
+    /* The core to which OpenBLAS falls back if it does not know the CPU, and the other ones without
+     * AVX2. */
     static const char *const old[] = {
         "Prescott",     "Core2",     "Penryn", "Dunnington", "Nehalem",     "Athlon", "Opteron",
         "Opteron_SSE3", "Barcelona", "Bobcat", "Atom",       "Sandybridge", "Generic"};
