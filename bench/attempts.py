@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# attempts.py - which scales mean-square search should try, on recorded tensors.
+# attempts.py - compares scales that the mean-square search could try, on recorded tensors.
 """Plays an encoder with scale=mse over records (`deltawire train --record`), keeps some of the
 pieces that it quantizes, and compares on them: the scale of signed alone, the four attempts of
 src/arithmetic/quant.h, the best few in 64ths of the largest magnitude that a greedy search finds
@@ -28,7 +28,8 @@ PIECES = 20000  # kept at most
 
 
 def read(path, most):
-    """(is it gradients?, [(sample, first visit, (T, C))] in order, of the first `most` samples)."""
+    """(whether these are gradients, [(sample, first visit, (T, C))] in order), of the first `most`
+    samples."""
     data = np.memmap(path, np.uint8, "r")
     magic, version, direction, _, tokens, channels, _ = struct.unpack("<8s6I", bytes(data[:32]))
     if magic != b"DW-SENT\0" or version != 1:
@@ -73,7 +74,7 @@ def attempt(d, bits, part):
 
 
 def quantize(d, bits):
-    """What scale=mse sends."""
+    """The reconstructions that scale=mse sends."""
     tries = [attempt(d, bits, part / 64) for part in NOW[bits - 1]]
     best = np.argmin([lost for _, lost in tries], axis=0)
     return np.stack([made for made, _ in tries])[best, np.arange(len(d))]
@@ -100,16 +101,16 @@ def pieces_of(direct, visits, bits, group):
 
 
 def arrives(d, made):
-    """How large the largest 16th of each piece arrives, 1 where errors have no side: <made, d> /
-    <d, d> over these elements."""
+    """<made, d> / <d, d> over the largest 16th of the elements of each piece: 1 if errors have no
+    preferred sign."""
     largest = np.abs(d) >= np.sort(np.abs(d), axis=1)[:, [-(d.shape[1] // 16)]]
     d = np.where(largest, d, 0).astype(np.float64)
     return (d * made).sum() / (d * d).sum()
 
 
 def best_few(lost, count):
-    """Parts whose best attempts lose least: chosen one by one, then exchanged as long as that
-    helps. lost: (parts, pieces)."""
+    """The parts whose best attempt has the smallest error: chosen greedily one by one, then
+    exchanged as long as that helps. lost: (parts, pieces)."""
     total = lambda rows: np.min(lost[rows], axis=0).sum()
     chosen = []
     while len(chosen) < count:
@@ -129,16 +130,23 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("records", nargs="+", metavar="RECORD", help="what a rank sent")
+    parser.add_argument(
+        "records", nargs="+", metavar="RECORD", help="a file that `deltawire train --record` wrote"
+    )
     parser.add_argument("--bits", default="1,2,3,4,5,6,7,8", help="widths (default: %(default)s)")
     parser.add_argument(
         "--group", type=int, default=64, help="channels of a piece (default: %(default)s)"
     )
     parser.add_argument(
-        "--samples", type=int, default=40, help="of each record (default: %(default)s)"
+        "--samples",
+        type=int,
+        default=40,
+        help="samples to use of each record (default: %(default)s)",
     )
     parser.add_argument(
-        "--few", default="2,4,8", help="how many attempts to choose (default: %(default)s)"
+        "--few",
+        default="2,4,8",
+        help="numbers of attempts to choose, a search for each (default: %(default)s)",
     )
     options = parser.parse_args()
     records = [read(path, options.samples) for path in options.records]
@@ -148,7 +156,7 @@ def main():
     )
     for bits in map(int, options.bits.split(",")):
         kept = [pieces_of(direct, visits, bits, options.group) for direct, visits in records]
-        # Shares of each record's own square, so that none outweighs another.
+        # Relative to the squares of each record, so that all records have the same weight.
         lost = [
             np.stack([attempt(d, bits, part / 64)[1] for part in PARTS])
             / (d.astype(np.float64) ** 2).sum()

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * bench_codec.cc - bytes of x per second through encode and decode, beside what the memory
- * allows. */
+ * bench_codec.cc - measures bytes of x per second of encode and decode, compared with the limit of
+ * the memory. */
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -20,9 +20,10 @@ namespace
 {
 
 constexpr uint32_t kChannels = 1024;
-constexpr int kVariants = 2; /* of x: a sample that never changes would become zero groups */
+constexpr int kVariants = 2; /* variants of x: a sample that never changes would give groups of
+                                zeros */
 
-/* What a word behind the codec's name changes in its config. */
+/* What a word after the codec's name changes in its config. */
 enum Variant { kPlain, kChoose, kNoAudit, kWriteY, kReadY, kStochastic, kMse };
 const char *const kVariantWords[] = {"", "+choose", "-audit", "+y", "+read", "+stochastic", "+mse"};
 
@@ -91,12 +92,12 @@ dw_config Case::config() const
     }
     if (variant == kStochastic) config.rounding = DW_ROUNDING_STOCHASTIC;
     if (variant == kMse) config.scale = DW_SCALE_MSE;
-    config.replies = DW_REPLIES_NEVER; /* no undo copies: a frame is never lost here */
+    config.replies = DW_REPLIES_NEVER; /* no undo copies, because no frame is lost here */
     config.incarnation = 1;
     return config;
 }
 
-/* Activations as a model gives them, roughly: ordinary magnitudes, a few strong channels. */
+/* Roughly the activations of a model: ordinary magnitudes, and a few strong channels. */
 void fill(unsigned char *x, size_t n, dw_dtype dtype, uint32_t seed)
 {
     for (size_t i = 0; i < n; i++) {
@@ -134,7 +135,7 @@ double median(std::vector<double> times)
     return *middle;
 }
 
-/* An encoder, its decoder and their buffers; the limit goes over the same x, y and frame. */
+/* An encoder, its decoder and their buffers. The limit is measured on the same x, y and frame. */
 class Bench
 {
   public:
@@ -171,8 +172,8 @@ class Bench
     Bench(const Bench &) = delete;
     Bench &operator=(const Bench &) = delete;
 
-    /* What comes before a call and is not measured. Frames to decode are encoded a block at a time,
-     * so that a decoder finds in the caches what decoders before it left there. */
+    /* Prepares a call; not measured. Frames to decode are encoded in blocks, so that the caches
+     * hold what earlier decodes left there. */
     dw_status prepare()
     {
         if (!decoder_) return DW_ERR_CONFIG;
@@ -185,7 +186,7 @@ class Bench
         return status;
     }
 
-    /* One frame, and its seconds. */
+    /* Runs one frame and returns its seconds. */
     dw_status call(double *seconds)
     {
         if (case_.encode) return encode(&frames_[0], seconds);
@@ -197,13 +198,14 @@ class Bench
         return status;
     }
 
-    /* Seconds that a pass over a traffic takes, and what reads y behind it. */
+    /* Seconds of a pass over the traffic, and of the loop that reads y after it. */
     double limit(size_t pass, bool streaming) const
     {
         return limit_pass(traffic(pass), streaming, pool()) + read_y(streaming);
     }
 
-    /* What any encoder or decoder must read and write; the frame's few bytes of tables included. */
+    /* The bytes that every encoder or decoder must read and write, including the few bytes of the
+     * frame's tables. */
     Traffic traffic(size_t pass) const
     {
         Traffic t;
@@ -213,14 +215,14 @@ class Bench
         if (case_.encode) t.reads.push_back({x_[pass % kVariants].get(), case_.bytes});
         (case_.encode ? t.writes : t.reads).push_back(frame);
         if (!case_.encode && !case_.y_is_prev()) t.writes.push_back({y_.get(), case_.bytes});
-        if (state_bytes_ > 0) { /* what was written is what the next pass reads, as with prev */
+        if (state_bytes_ > 0) { /* the next pass reads what this one wrote, as with prev */
             t.reads.push_back(pass % 2 ? next : prev);
             t.writes.push_back(pass % 2 ? prev : next);
         }
         return t;
     }
 
-    /* Seconds for the two digests alone, of data that was just used. */
+    /* Seconds of the two digests alone, over data that is in the cache. */
     void digests(double *payload, double *state)
     {
         std::vector<double> payload_times, state_times;
@@ -244,7 +246,7 @@ class Bench
     Pool *pool() const { return pool_.get(); }
 
   private:
-    /* Seconds that a loop takes which reads y once, where the case has one. */
+    /* Seconds of a loop that reads y once, if the case has such a loop. */
     double read_y(bool streaming) const
     {
         Traffic t;
@@ -285,14 +287,14 @@ class Bench
     dw_key key_ = {17, 0};
 };
 
-/* Blocks of frames and blocks of passes over the same traffic take turns, so that a machine that
- * changes its speed shows in both. */
+/* Blocks of frames and blocks of passes over the same traffic alternate, so that a change of the
+ * machine's speed affects both. */
 void run(benchmark::State &state, const Case &c)
 {
     Bench bench(c);
     double seconds = 0;
     dw_status status = DW_OK;
-    for (int i = 0; i < kVariants + 1 && status == DW_OK; i++) { /* past the key frame */
+    for (int i = 0; i < kVariants + 1 && status == DW_OK; i++) { /* skip the key frame */
         status = bench.prepare();
         if (status == DW_OK) status = bench.call(&seconds);
     }
@@ -301,8 +303,8 @@ void run(benchmark::State &state, const Case &c)
     for (auto _ : state) {
         state.PauseTiming();
         if (times.size() % block == 0) {
-            /* Streaming first, for it empties the caches; the first normal pass fills them
-             * again. */
+            /* The streaming pass comes first, because it empties the caches, which the first normal
+             * pass fills again. */
             for (size_t i = 0; i < block; i++) streaming.push_back(bench.limit(i, true));
             for (size_t i = 0; i <= block; i++) {
                 double took = bench.limit(i, false);
@@ -398,11 +400,11 @@ void add_cases(std::vector<Case> &all, const char *table, size_t bytes)
 
 int main(int argc, char **argv)
 {
-    /* 1 to 16 KiB: messages, whose cost is that of the call; then what fills a cache, and what
-     * fills none */
+    /* 1 to 16 KiB: small messages, dominated by the cost of the call; then sizes that fill a cache,
+     * and sizes that exceed all caches */
     std::vector<size_t> sizes = {1u << 10, 4u << 10, 16u << 10, 64u << 10, 1u << 20, 16u << 20};
     std::vector<char *> arguments(argv, argv + 1);
-    /* Enough for a median; what the user says comes later and wins. */
+    /* Enough for a median. Options of the user come later and take precedence. */
     char min_time[] = "--benchmark_min_time=0.1";
     arguments.push_back(min_time);
     for (int i = 1; i < argc; i++) {
@@ -422,7 +424,7 @@ int main(int argc, char **argv)
         })->Unit(benchmark::kMicrosecond);
     benchmark::Initialize(&count, arguments.data());
     if (benchmark::ReportUnrecognizedArguments(count, arguments.data())) return 2;
-    if (benchmark::RunSpecifiedBenchmarks() == 0) return 1; /* the filter picked nothing */
+    if (benchmark::RunSpecifiedBenchmarks() == 0) return 1; /* no benchmark matches the filter */
     benchmark::Shutdown();
     return 0;
 }

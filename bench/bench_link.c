@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * bench_link.c - round trips and goodput of links beside the bare means below them, and sending
- * while computing.
+ * bench_link.c - measures round trips and goodput of links, compared with plain sockets or plain
+ * MPI, and sending while computing.
  *
- * Two processes: its own child where a link goes by TCP; the two ranks of mpirun where this was
- * built with an MPI. The two wires take turns, a short stretch each, so that what else the machine
- * does falls on both; medians are compared. */
+ * Two processes take part: with TCP the program starts the second one itself; built with an MPI,
+ * they are the two ranks of mpirun. Short measurements of the two transports alternate, so that
+ * other load on the machine affects both; their medians are compared. */
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdbool.h>
@@ -31,8 +31,8 @@ typedef struct plan {
     double part; /* of the usual number of messages */
     size_t only; /* this size; 0: all */
     int no_sizes;
-    bool is_secure; /* links over TCP stand under TLS */
-    int strays;     /* so many strangers a second come to the link's port */
+    bool is_secure; /* links over TCP use TLS */
+    int strays;     /* connections of strangers per second to the link's port */
     int port;       /* that one */
     strays strangers;
     const char *uri;       /* to listen on */
@@ -62,7 +62,7 @@ static double median(double *values, int n)
 
 typedef double stretch(int me, wire *w, size_t len, int n);
 
-/* There and back. */
+/* Measures round trips. */
 static double ping_pong(int me, wire *w, size_t len, int n)
 {
     double begun = now();
@@ -74,7 +74,7 @@ static double ping_pong(int me, wire *w, size_t len, int n)
     return (now() - begun) / n;
 }
 
-/* n messages one way, and a byte back when all are there. */
+/* Measures n messages in one direction, and a byte back when all have arrived. */
 static double stream(int me, wire *w, size_t len, int n)
 {
     double begun = now();
@@ -88,13 +88,13 @@ static double stream(int me, wire *w, size_t len, int n)
     return (now() - begun) / n;
 }
 
-/* The wires take turns; the medians of both. */
+/* Alternates between the two transports and computes the median of each. */
 static void compare(plan *p, stretch *measure, size_t len, int n, double *bare, double *link)
 {
     double seconds[2][ROUNDS_MOST];
     n = (int)(n * p->part) + 2;
     for (int round = -1; round < p->rounds; round++) {
-        /* The first is not counted: memory, windows, caches. */
+        /* The first round is not counted: it warms up memory, TCP windows and caches. */
         double one = measure(p->me, &p->bare, len, n), other = measure(p->me, &p->link, len, n);
         if (round < 0) continue;
         seconds[0][round] = one;
@@ -124,7 +124,7 @@ static void compare_sizes(plan *p)
 
 /* ---- Sending while computing ----------------------------------------------------------------- */
 
-/* Seconds of arithmetic without a call to anybody. */
+/* Computes for so many seconds, without calling the library. */
 static double compute(double seconds)
 {
     volatile double x = 1;
@@ -135,7 +135,7 @@ static double compute(double seconds)
     return x;
 }
 
-/* How long the leader still waits for its sends, after computing for so long. */
+/* How long the leader still waits for its sends after it has computed for this time. */
 static double left_after(int me, wire *w, size_t len, double seconds)
 {
     double wait = 0;
@@ -174,7 +174,7 @@ static void print_overlap(const plan *p, wire *w)
 
 /* ---- Strangers at the port ------------------------------------------------------------------- */
 
-/* The link's goodput with nobody at its port, and with strangers, in turns. */
+/* Measures the goodput of the link without and with strangers at its port, in turns. */
 static void print_strays(plan *p)
 {
     double seconds[2][ROUNDS_MOST], came = 0, long_for = 0;
@@ -213,7 +213,7 @@ static void run(plan *p)
     }
     if (!p->no_sizes) compare_sizes(p);
     if (!p->strays) print_overlap(p, &p->deep);
-    /* The follower hears that all is over before anybody closes. */
+    /* Tells the follower that the measurement is over before either end closes. */
     wire *links[2] = {&p->link, &p->deep};
     for (int i = 0; i < 2; i++) {
         if (p->me == LEAD)
@@ -228,7 +228,7 @@ static void run(plan *p)
 /* ---- Two processes --------------------------------------------------------------------------- */
 
 static const size_t longest = (size_t)512 << 20;
-/* Enough for the wire never to fall idle, and no more memory than stays in reach of the caches. */
+/* Enough that the transport is never idle, but little enough memory to stay in the caches. */
 static const uint64_t queue_bytes = 24 << 20;
 
 #ifdef DW_BENCH_MPI
@@ -238,7 +238,7 @@ static void run_here(plan *p)
     wire_mpi_ranks ranks = wire_mpi_begin();
     p->me = ranks.me;
     p->bare = wire_of_mpi(&ranks, longest);
-    print_overlap(p, &p->bare); /* before there are links: their threads would move it, too */
+    print_overlap(p, &p->bare); /* before there are links, whose threads would disturb it */
     p->link = wire_of_mpi_link(&ranks, 0, queue_bytes);
     p->deep = wire_of_mpi_link(&ranks, 1, 0);
     run(p);
@@ -260,7 +260,7 @@ typedef struct listening {
     int fd, port;
 } listening;
 
-/* The link's listener tells its address over the bare socket. */
+/* The listening end of the link sends its address over the plain socket. */
 static void tell(void *context, const char *uri)
 {
     listening *at = context;
@@ -332,7 +332,7 @@ int main(int argc, char **argv)
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--quick")) {
             p.rounds = 1;
-            p.part = 0.001; /* that it runs, not how fast */
+            p.part = 0.001; /* checks only that it runs */
         } else if (!strcmp(argv[i], "--rounds") && i + 1 < argc && atoi(argv[i + 1]) > 0 &&
                    atoi(argv[i + 1]) < ROUNDS_MOST) {
             p.rounds = atoi(argv[++i]);

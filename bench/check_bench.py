@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# check_bench.py - the benchmark runs, names its figures as promised, and the plot can be drawn.
+# check_bench.py - checks that the benchmark runs, that its results have the documented names, and
+# that the plot can be drawn.
 """check_bench.py BENCH_CODEC PLOT.py"""
 
 import json

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# check_replay.py - replay's figures against the same figures computed another way, and what it says
-# of files that are no records.
+# check_replay.py - compares the figures of replay with the same figures computed in another way,
+# and checks its errors for files that are not records.
 """check_replay.py REPLAY"""
 
 import json
@@ -38,15 +38,16 @@ def tensor(step, sample, values):
 
 
 def wave(sample, visit):
-    """Some values without a pattern that a codec could like; visits differ a little, samples
-    much."""
+    """Values without a pattern that favours a codec; visits of a sample differ a little, samples
+    differ much."""
     return [
         f32(math.sin(0.7 * i + sample % 1009) * (1 + i % 11) + 0.05 * visit * math.cos(1.3 * i))
         for i in range(T * C)
     ]
 
 
-# Samples take turns; their ids are in no order, and alike in their lower half or but for one.
+# Samples alternate. Their ids are not sorted, and some agree in their lower half or in all bits but
+# one.
 FAR = (1 << 63) + 5
 ORDER = [(FAR, 0), (5, 0), (FAR, 1), (6, 0), (5, 1), (5, 2), (6, 1), (FAR, 2)]
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# check_scales.py - the comparison of scales at its smallest, and that attempts.py plays the encoder
-# that there is.
-"""usage: check_scales.py BUILD. The figures of a tiny model are not looked at, but for those that
-must agree."""
+# check_scales.py - runs the comparison of scales with the smallest settings, and checks that
+# attempts.py computes what the encoder does.
+"""usage: check_scales.py BUILD. The figures of a tiny model are not checked, except those
+that must agree."""
 
 import json
 import pathlib

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * gpu.h - the CUDA driver as gpu_check and gpu_bench use it: memory, streams, events, graphs. They
- * end where a call fails.
+ * gpu.h - the CUDA driver as gpu_check and gpu_bench use it: memory, streams, events, graphs. A
+ * call that fails ends the program.
  *
  * No CUDA header is needed; libcuda.so.1 is opened at run time, as the library itself does. Exit
  * 77: there is no GPU. */
@@ -30,7 +30,7 @@ void gpu_open(gpu *g);
 void gpu_close(gpu *g);
 
 void *gpu_allocate(size_t bytes);        /* of the device */
-void *gpu_allocate_pinned(size_t bytes); /* of the host; the device reaches it too */
+void *gpu_allocate_pinned(size_t bytes); /* of the host; the device can access it too */
 void gpu_free(void *memory);
 void gpu_free_pinned(void *memory);
 void gpu_put(void *device, const void *host, size_t bytes);
@@ -44,7 +44,7 @@ void gpu_event_destroy(gpu_event *event);
 void gpu_event_record(const gpu *g, gpu_event *event);
 double gpu_event_seconds(gpu_event *from, gpu_event *to); /* waits for the second */
 
-/* What is enqueued between the two makes a graph. */
+/* The work that is enqueued between the two calls becomes a graph. */
 void gpu_capture_begin(const gpu *g);
 gpu_graph *gpu_capture_end(const gpu *g);
 void gpu_graph_launch(const gpu *g, gpu_graph *graph);

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# gpu.py - what ./run gpu does once the programs are built: checks, sanitizers, figures, one JSON
-# and a picture.
+# gpu.py - runs the checks, sanitizers and benchmarks of ./run gpu after the programs are built, and
+# writes a JSON file and a picture.
 """usage: gpu.py --name | [--build DIR] [--out FILE.json] [--elements N] [--most N] [--repeats N]
 [--threads N]
 
 Runs gpu_check (frames and states of the GPU against those of the CPU), gpu_link (two processes
 joined over NCCL), compute-sanitizer over a small gpu_check where it is installed, and gpu_bench;
-writes one JSON with date, device, driver, clocks and commit, and beside it a picture: share of the
-copy's bandwidth against size. Exit 77: there is no GPU."""
+writes one JSON file with date, device, driver, clocks and commit, and beside it a picture of the
+bandwidth, as a fraction of that of a copy, against the size. Exit 77: there is no GPU."""
 
 import argparse
 import ctypes
@@ -22,7 +22,7 @@ import threading
 import time
 
 ABSENT = 77
-# Wanted of 64 Mi elements, as shares of the bandwidth of a copy in the same run.
+# Goals for 64 Mi elements, as fractions of the bandwidth of a copy in the same run.
 GOALS = {
     "encode/delta/b4/g128/bf16/bf16": 0.90,
     "encode/delta+stochastic/b4/g128/bf16/bf16": 0.80,
@@ -32,13 +32,13 @@ GOALS = {
     "encode/delta/b2/g64/bf16/bf16": 0.85,
     "encode/delta/b3/g64/bf16/bf16": 0.85,
 }
-DEADLINE = 540  # seconds for all of it: a machine is often lent for ten minutes
+DEADLINE = 540  # seconds for everything: rented machines often have a limit of ten minutes
 STARTED = time.monotonic()
 SANITIZERS = ("memcheck", "racecheck", "initcheck", "synccheck")
 
 
 def device_name():
-    """What the first GPU is called, or None."""
+    """The name of the first GPU, or None."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -54,8 +54,8 @@ def device_name():
 
 
 def run(command, log, limit):
-    """(exit status, output); what it prints is shown as it comes. No more than `limit` seconds, nor
-    than are left of all."""
+    """(exit status, output). The output is shown as it arrives. Ends the command after `limit`
+    seconds, or when the time for everything is over."""
     limit = min(limit, max(DEADLINE - (time.monotonic() - STARTED), 1))
     log.append({"command": " ".join(map(str, command))})
     process = subprocess.Popen(
@@ -75,7 +75,7 @@ def run(command, log, limit):
 
 
 def sanitize(program, log):
-    """{tool: finding}; tools that refuse the device are said so."""
+    """{tool: finding}. Tools that do not support the device are reported as such."""
     found = {}
     tool = shutil.which("compute-sanitizer") or shutil.which(
         "/usr/local/cuda/bin/compute-sanitizer"
@@ -103,7 +103,7 @@ def sanitize(program, log):
 
 
 def check_link(program, log):
-    """What two processes that are joined over NCCL said."""
+    """The output of two processes that are connected over NCCL."""
     if not program.exists():
         return "not built"
     print("== a link over NCCL, two processes", flush=True)
@@ -114,7 +114,7 @@ def check_link(program, log):
 
 
 def figures(lines):
-    """What gpu_bench printed, as a dict."""
+    """The output of gpu_bench, as a dict."""
     made = {"bench": [], "launch": [], "bus": []}
     for words in (line.split("\t") for line in lines):
         if words[0] == "device":
@@ -163,8 +163,8 @@ PINNED_GOAL = 0.85
 
 
 def add_bus_shares(made):
-    """prev in pinned memory crosses the bus both ways at once: its bytes one way, as a share of a
-    copy that way."""
+    """With prev in pinned memory the bus is used in both directions at once: the bytes in one
+    direction, as a fraction of a copy in that direction."""
     slower = min((way["GBps"] for way in made["bus"]), default=0)
     for case in made["bench"]:
         if "+pinned" in case["name"] and slower:
@@ -235,7 +235,7 @@ def commit(root):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
-        "--name", action="store_true", help="print what the first GPU is called, and end"
+        "--name", action="store_true", help="print the name of the first GPU and exit"
     )
     parser.add_argument("--build", type=pathlib.Path, default=pathlib.Path("build/gpu"))
     parser.add_argument("--out", type=pathlib.Path)

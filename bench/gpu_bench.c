@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
- * gpu_bench.c - how fast encoders and decoders are on a GPU, beside a copy of as many bytes in the
- * same run.
+ * gpu_bench.c - measures the speed of encoders and decoders on a GPU, compared with a copy of as
+ * many bytes in the same run.
  *
  * gpu_bench [--most ELEMENTS] [--repeats N]: tensors of 64 Ki to ELEMENTS (default 64 Mi) elements.
- * Prints lines of words set apart by tabs, which gpu.py reads. A case is captured as a graph, which
- * is launched again and again; rounds of it and of the copy take turns, and the medians are
- * compared. Exit 77: no GPU. */
+ * Prints lines of fields separated by tabs, which gpu.py reads. A case is captured as a graph,
+ * which is launched many times. Rounds of the graph and of the copy alternate, and their medians
+ * are compared. Exit 77: no GPU. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -72,7 +72,7 @@ static bool is_delta(const rig *r)
     return strncmp(r->of->codec, "delta", 5) == 0;
 }
 
-/* What must be read and written. */
+/* The bytes that must be read and written. */
 static size_t traffic(const rig *r)
 {
     size_t payload = r->len - r->head_len;
@@ -108,7 +108,7 @@ static void start_encode(rig *r)
     gpu_expect(status == DW_OK, "%s: %s", r->of->name, dw_encoder_why(r->encoder));
 }
 
-/* With state y is prev: nothing is written beside it. */
+/* With state, y is prev itself, so nothing else is written. */
 static void start_decode(rig *r)
 {
     dw_tensor y = dw_tensor_3d(is_delta(r) ? NULL : r->x, r->of->dtype, 1, r->t, CHANNELS);
@@ -117,7 +117,7 @@ static void start_decode(rig *r)
     gpu_expect(status == DW_OK, "%s: %s", r->of->name, dw_decoder_why(r->decoder));
 }
 
-/* Numbers near 1 of either sign, a little other ones every time. */
+/* Numbers near 1 or -1, slightly different at every call. */
 static void put_x(rig *r, unsigned seed)
 {
     unsigned char *host = malloc(r->bytes);
@@ -173,7 +173,7 @@ static void rig_close(rig *r)
     free(r->head);
 }
 
-/* The frame that is timed: where there is state, the second of its key. */
+/* The frame that is measured. With state it is the second one of its key. */
 static gpu_graph *prepare(rig *r)
 {
     put_x(r, 1);
@@ -209,7 +209,7 @@ static void unprepare(rig *r, gpu_graph *graph)
     gpu_graph_destroy(graph);
 }
 
-/* Seconds of one launch of the graph (NULL: of one copy), of many in a row. */
+/* Seconds per launch of the graph, averaged over many launches. graph NULL: per copy. */
 static double time_round(rig *r, gpu_graph *graph, size_t copied)
 {
     gpu_event_record(r->g, r->before);
@@ -251,8 +251,8 @@ static void run_case(gpu *g, const bench_case *of, size_t elements)
     rig_close(&r);
 }
 
-/* One call after the other without a graph, 2048 x 4096 bf16 and small ones: what the stream sees
- * of a launch. */
+/* Calls one after another without a graph, for 2048 x 4096 bf16 and for small tensors: the cost of
+ * launches on the stream. */
 static void run_launches(gpu *g, size_t elements)
 {
     rig r;
@@ -273,7 +273,7 @@ static void run_launches(gpu *g, size_t elements)
     rig_close(&r);
 }
 
-/* Pinned memory of the host to the device and back, as prev in pinned memory travels. */
+/* Copies pinned host memory to the device and back, as happens to prev in pinned memory. */
 static void run_bus(gpu *g, size_t bytes)
 {
     void *host = gpu_allocate_pinned(bytes), *device = gpu_allocate(bytes);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * gpu_check.c - encoders and decoders on a GPU against those of the CPU: whole frames and states,
+ * gpu_check.c - compares encoders and decoders on a GPU with those on the CPU: frames and states,
  * byte by byte.
  *
  * gpu_check [--golden DIR] [--elements N] [--threads N]: the golden frames of DIR; N elements for
@@ -32,7 +32,7 @@ static void *run_share(void *context)
     return NULL;
 }
 
-/* Every call makes its threads anew: calls are long here. */
+/* Every call creates its threads, which is cheap compared with the long calls here. */
 static void run_all(void *context, size_t n, dw_task *task, void *task_context)
 {
     pthread_t made[MOST_THREADS];
@@ -63,8 +63,8 @@ static uint64_t mixed(uint64_t z)
     return z ^ (z >> 31);
 }
 
-/* Any bits at all, where hostile; else exponents near 0, so that most groups have a scale, and one
- * group in 64 like the one before. */
+/* hostile: arbitrary bits. Otherwise exponents near 0, so that most groups have a finite scale, and
+ * one group in 64 equal to the previous one. */
 static void fill_words(void *context, size_t part)
 {
     const filling *f = context;
@@ -97,7 +97,7 @@ typedef struct rig {
     dw_encoder *spec, *encoder;
     dw_decoder *spec_decoder, *decoder;
     uint8_t *x, *spec_frame, *head, *found, *y, *found_y;
-    void *device_x, *device_y, *frame; /* frame: of the device, or pinned */
+    void *device_x, *device_y, *frame; /* frame: in device memory or pinned */
     bool pinned_frame;
 } rig;
 
@@ -174,7 +174,7 @@ static void rig_close(rig *r)
         gpu_free(r->frame);
 }
 
-/* What the CPU makes of x, and what both decoders make of that. */
+/* Compares the frame with that of the CPU, and then what both decoders make of it. */
 static size_t spec_frame(rig *r, dw_key key, uint64_t seed, bool hostile)
 {
     size_t len;
@@ -222,7 +222,7 @@ static void check_decode(rig *r, size_t len)
     same(r, "y", r->y, r->found_y, r->bytes);
 }
 
-/* So many visits of one key: the first a key frame, the others changes. */
+/* Visits one key several times: the first frame is a key frame, the others are deltas. */
 static void check_visits(rig *r, int visits, bool hostile)
 {
     dw_key key = {.sample = 5};
@@ -284,8 +284,8 @@ static void check_graph(gpu *g, uint64_t elements)
     rig_close(&r);
 }
 
-/* A frame over NCCL, on the same stream, from device memory to device memory. Where NCCL is
- * missing, or refuses, that is said. */
+/* Sends a frame over NCCL, on the same stream, from device memory to device memory. Prints a
+ * message where NCCL is missing or refuses. */
 static void check_nccl(gpu *g)
 {
     const char *why;
@@ -335,7 +335,7 @@ static void check_widths(gpu *g, uint64_t elements)
     }
 }
 
-/* What an encoder may want besides, and where memory may be; shapes that fill no tile. */
+/* Other options of encoders, the places where memory may be, and shapes that do not fill a tile. */
 static void check_modes(gpu *g)
 {
     static const struct {

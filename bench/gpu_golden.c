@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * gpu_golden.c - golden files read as text: the names in them come in the order in which
- * make_golden writes them. */
+ * gpu_golden.c - reads golden files as text, relying on the order in which make_golden writes their
+ * fields. */
 #include "gpu_golden.h"
 
 #include <glob.h>
@@ -14,7 +14,7 @@ enum { MOST_SAMPLES = 4 };
 typedef struct golden {
     gpu *g;
     const char *path;
-    char *text, *at; /* at: behind what was read last */
+    char *text, *at; /* at: after what was read last */
     dw_config config;
     dw_encoder *encoder;
     dw_decoder *decoder;
@@ -42,7 +42,7 @@ static char *read_file(const char *path)
     return text;
 }
 
-/* Goes behind the next "name": and answers whether there is one. */
+/* Moves to the value of the next "name": and returns whether there is one. */
 static bool find(golden *d, const char *name)
 {
     char quoted[32];
@@ -158,7 +158,7 @@ static void check_decode(const golden *d, field frame, dw_tensor y, field golden
     gpu_free(device_y);
 }
 
-/* The prev of every key, as the file goes on to tell. */
+/* Compares the prev of every key with the next fields of the file. */
 static void check_prev(golden *d, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
@@ -197,7 +197,7 @@ static void check_step(golden *d, bool has_state)
     free(reply.data);
 }
 
-/* 1: checked; 0: the GPU says that it has no kernels for that; -1: a file of frames alone. */
+/* 1: checked; 0: there are no GPU kernels for it; -1: the file has only frames. */
 static int check_file(golden *d)
 {
     char config_text[128];

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * gpu_link.c - two processes joined by a link over NCCL, on one GPU: every byte checked, and how
- * fast it goes.
+ * gpu_link.c - connects two processes on one GPU by a link over NCCL, checks every byte, and
+ * measures the speed.
  *
- * NCCL refuses a GPU that is two ranks of one machine, so each process says that it is a machine of
- * its own (NCCL_HOSTID), and they talk over sockets. That shows whether it works; how fast two GPUs
- * would be it does not show.
+ * NCCL refuses two ranks of one machine on the same GPU, so each process claims to be a machine of
+ * its own (NCCL_HOSTID), and NCCL then uses sockets. This shows that links work, but not how fast
+ * they would be between two GPUs.
  *
  * usage: gpu_link [--library LIBNCCL --driver LIBCUDA]. Exit 77: no GPU, or no NCCL. */
 #include <stdio.h>
@@ -48,7 +48,7 @@ static void tell(void *context, const char *uri)
     if (write(ends->write, uri, strlen(uri) + 1) < 0) perror("gpu_link");
 }
 
-/* Both ends send message n and take the other's. */
+/* Both ends send message n and receive that of the other end. */
 static int exchange(dw_link *link, int rank, uint64_t n, size_t len)
 {
     unsigned char *data = malloc(len + 1);
@@ -146,7 +146,7 @@ int main(int argc, char **argv)
         else
             return fprintf(stderr, "usage: gpu_link [--library LIBNCCL --driver LIBCUDA]\n");
     }
-    /* What a network of one machine needs; whoever has set something else means it. */
+    /* Settings for NCCL within one machine; values that the user has set are kept. */
     setenv("NCCL_SOCKET_IFNAME", "lo", 0);
     setenv("NCCL_IB_DISABLE", "1", 0);
     setenv("NCCL_NET", "Socket", 0);
@@ -154,11 +154,11 @@ int main(int argc, char **argv)
     int fds[2], child_status = 0;
     if (pipe(fds) != 0) return say(0, "a pipe", "the system gives none");
     ends = (pipe_ends){fds[0], fds[1]};
-    /* Before anything has touched the driver, which does not survive it. */
+    /* Must come before any call of the CUDA driver, which does not work after a fork. */
     pid_t child = fork();
     if (child < 0) return say(0, "a second process", "the system gives none");
     if (child == 0) {
-        close(ends.write); /* its own copy would keep it waiting when the other one dies */
+        close(ends.write); /* else it would not notice the other's end */
         return be_rank(1, &options, &ends);
     }
     close(ends.read);

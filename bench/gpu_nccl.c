@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * gpu_nccl.c - a rank that sends to itself over NCCL. */
+ * gpu_nccl.c - sends from a rank to itself over NCCL. */
 #include "gpu_nccl.h"
 
 #include <dlfcn.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * limit.cc - reads and writes in tiles, as the codec does, folded with one OR so that no load is
- * dropped. */
+ * limit.cc - reads and writes in tiles, as the codec does. All loads are combined by OR, so that
+ * the compiler keeps them. */
 #include "limit.h"
 
 #include <sys/mman.h>
@@ -21,11 +21,12 @@ namespace
 constexpr size_t kLine = 64, kHugePage = 2u << 20;
 constexpr size_t kTile = 2048 * sizeof(float); /* of the longest stream, as a tile of the format */
 
-/* No wider than what every clone has in registers: gcc takes wider ones through memory. */
+/* No wider than the registers of every clone, because gcc passes wider vectors through memory. */
 typedef uint64_t Part __attribute__((vector_size(32)));
 constexpr size_t kParts = kLine / sizeof(Part);
 
-/* The widest vectors that the machine has: the limit must not depend on the flags of this file. */
+/* Uses the widest vectors that the machine has, so that the limit does not depend on the compiler
+ * flags of this file. */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #define WIDEST __attribute__((target_clones("avx512f", "avx2", "default"), noinline))
 #else
@@ -77,7 +78,7 @@ size_t lines_of(size_t bytes)
     return (bytes + kLine - 1) / kLine;
 }
 
-/* Tiles of the longest stream, and what goes over with them. */
+/* Tiles of the longest stream, and the proportional parts of the others. */
 struct Pass {
     const Traffic &traffic;
     bool streaming;
@@ -122,7 +123,7 @@ Buffer make_buffer(size_t bytes, bool huge)
 #ifdef MADV_HUGEPAGE
     if (huge) (void)madvise(b.get(), bytes, MADV_HUGEPAGE);
 #endif
-    memset(b.get(), 1, bytes); /* every page is there before the clock runs */
+    memset(b.get(), 1, bytes); /* touch every page before the measurement */
     return b;
 }
 

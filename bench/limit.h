@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * limit.h - a codec's memory traffic without its arithmetic: what the machine allows. */
+ * limit.h - the memory traffic of a codec without its arithmetic, which gives the upper limit of
+ * its speed on a machine. */
 #ifndef DELTAWIRE_BENCH_LIMIT_H
 #define DELTAWIRE_BENCH_LIMIT_H
 
@@ -13,24 +14,24 @@ struct Free {
     void operator()(void *p) const;
 };
 
-/* Memory that begins on a line, every page of it touched. huge: asks for pages of 2 MiB, as the
- * library does for prev. */
+/* Memory that is aligned to a cache line, with every page touched. huge: asks for pages of 2 MiB,
+ * as the library does for prev. */
 typedef std::unique_ptr<unsigned char, Free> Buffer;
 Buffer make_buffer(size_t bytes, bool huge);
 
 struct Stream {
-    unsigned char *data; /* begins on a line; whole lines are read or written */
+    unsigned char *data; /* aligned to a cache line; whole lines are read or written */
     size_t bytes;
 };
 
-/* Streams of bytes, gone through side by side in the same proportions, front to back, a tile of the
- * format after the other. */
+/* Streams of bytes that are read or written together from front to back, in proportion to their
+ * lengths, one tile of the format after another. */
 struct Traffic {
     std::vector<Stream> reads, writes;
 };
 
-/* Seconds for one pass. streaming: writes go past the caches. pool: shares it among threads; may be
- * null. */
+/* Seconds for one pass. streaming: writes bypass the caches. pool: the threads that share the work;
+ * may be null. */
 double limit_pass(const Traffic &traffic, bool streaming, Pool *pool);
 
 #endif

@@ -1,15 +1,16 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-# peers.py - direct quantization beside pi-quant (PyPI: pypiquant), by turns in one process.
+# peers.py - compares direct quantization with pi-quant (PyPI: pypiquant), alternating in one
+# process.
 #
 #   python3 -m venv peers && peers/bin/pip install numpy pypiquant
 #   peers/bin/python bench/peers.py build/release/src/libdeltawire.so
 #
 # Both are given the same x and one thread. Ours has a scale per group of 64 values and a digest of
 # the payload; pi-quant has one scale per tensor, which its encode searches for here, as a caller
-# must. "decode+read" is a decode and one loop over y behind it, as whoever uses y would have: ours
-# writes large tensors past the caches. Figures are GB/s of x, medians over the rounds; the ratio is
-# the median of the ratios of each round, so that a clock that changes favours nobody.
+# must. "decode+read" is a decode followed by one loop over y, as in a program that uses y:
+# deltawire writes large tensors past the caches. Figures are GB/s of x, medians over the rounds;
+# the ratio is the median of the ratios of each round, so that a changing clock favours neither.
 import argparse
 import ctypes
 import glob
@@ -119,7 +120,7 @@ def seconds(call):
 
 
 def aligned(like):
-    """An array of zeros that begins on a line of the cache, as tensors of PyTorch do."""
+    """An array of zeros that is aligned to a cache line, as tensors of PyTorch are."""
     room = numpy.zeros(like.nbytes + 64, numpy.uint8)
     first = -room.ctypes.data % 64
     return room[first : first + like.nbytes].view(like.dtype)
@@ -149,9 +150,9 @@ def compare(library, dtype, nbytes, rounds):
                 ("decode+read", lambda: decode_and_read(i)),
             ):
                 took = seconds(call)
-                if turn >= 2:  # the first two find pages and caches cold
+                if turn >= 2:  # in the first two, pages and caches are cold
                     measured.setdefault(what, ([], []))[i].append(took)
-    for i in (0, 1):  # both must have done it
+    for i in (0, 1):  # both must have written a result
         error = numpy.abs(as_floats(y[i], dtype) - as_floats(x, dtype)).max()
         if not error < 1:
             sys.exit(f"peer {i} does not decode what it encoded: off by {error}")

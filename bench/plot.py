@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# plot.py - GB/s of x against its size, each line below the memory's limit.
+# plot.py - GB/s of x against its size, each line together with the limit of the memory.
 """plot.py BENCH.json PICTURE.png: reads what bench_codec wrote with --benchmark_out."""
 
 import json
@@ -9,7 +9,7 @@ import sys
 import matplotlib
 
 matplotlib.use("Agg")
-import matplotlib.pyplot as plt  # noqa: E402 (the backend comes first)
+import matplotlib.pyplot as plt  # noqa: E402 (the backend must be chosen first)
 
 
 def read(path):

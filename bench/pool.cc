@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * pool.cc - a round of work is announced by a counter; whoever is free takes the next piece. */
+ * pool.cc - a counter announces a round of work; threads that are free take the next piece. */
 #include "pool.h"
 
 #if defined(__x86_64__)
@@ -12,7 +12,7 @@
 namespace
 {
 
-/* Waits a little; where others want the processor too, they get it. */
+/* Waits a short time, and yields the processor if other threads want it. */
 class Patience
 {
   public:

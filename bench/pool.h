@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * pool.h - threads for the config's parallel_for, that wait for work without sleeping: a benchmark
- * should have the machine to itself. */
+ * pool.h - threads for the config's parallel_for. They wait for work without sleeping, which suits
+ * a benchmark that has the machine to itself. */
 #ifndef DELTAWIRE_BENCH_POOL_H
 #define DELTAWIRE_BENCH_POOL_H
 
@@ -14,7 +14,7 @@
 class Pool
 {
   public:
-    explicit Pool(int threads); /* the caller is one of them */
+    explicit Pool(int threads); /* including the caller */
     ~Pool();
     Pool(const Pool &) = delete;
     Pool &operator=(const Pool &) = delete;
@@ -27,7 +27,7 @@ class Pool
     void serve();
 
     std::vector<std::thread> threads_;
-    std::atomic<unsigned> round_{0}; /* one more with every run */
+    std::atomic<unsigned> round_{0}; /* incremented by every run */
     std::atomic<size_t> next_{0}, busy_{0};
     std::atomic<bool> over_{false};
     size_t n_ = 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * record.c - where the tensors of a recorded file lie, and which of them belong to one sample. */
+ * record.c - finds the tensors in a recorded file, and which of them belong to the same sample. */
 #include "record.h"
 
 #include <errno.h>
@@ -59,7 +59,7 @@ static dw_status read_head(dw_bench_record *record, const char *path, dw_why *wh
     record->samples = words[5];
     if (!record->T || !record->C)
         return say(why, DW_ERR_FORMAT, path, "is a record of empty tensors");
-    /* With this limit sizes in bytes cannot overflow either. */
+    /* This limit also keeps sizes in bytes from overflowing. */
     if ((uint64_t)record->T * record->C > (UINT32_MAX >> 2))
         return say(why, DW_ERR_LIMIT, path, "is a record of tensors of more than 4 GiB");
     return DW_OK;
@@ -69,7 +69,7 @@ static int by_sample(const void *a, const void *b)
 {
     const dw_bench_visit *x = *(dw_bench_visit *const *)a, *y = *(dw_bench_visit *const *)b;
     if (x->sample != y->sample) return x->sample < y->sample ? -1 : 1;
-    return x < y ? -1 : x > y; /* visits of one sample in the record's order */
+    return x < y ? -1 : x > y; /* visits of one sample are in the order of the record */
 }
 
 static dw_status find_places(dw_bench_record *record)

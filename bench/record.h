@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * record.h - a file of recorded tensors, as trainer/record.h describes its bytes, to be read in
- * order. */
+ * record.h - reads a file of recorded tensors, whose format trainer/record.h describes. */
 #ifndef DELTAWIRE_BENCH_RECORD_H
 #define DELTAWIRE_BENCH_RECORD_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * replay.c - sends recorded tensors through codecs, one after the other, and prints what each costs
- * and loses. */
+ * replay.c - sends recorded tensors through one codec after another, and prints the size and the
+ * error of each. */
 #include <argp.h>
 #include <errno.h>
 #include <jansson.h>
@@ -44,7 +44,7 @@ static error_t parse_option(int key, char *value, struct argp_state *state)
     else if (key == ARGP_KEY_ARG && !a->record)
         a->record = value;
     else if (key == ARGP_KEY_ARG)
-        return ARGP_ERR_UNKNOWN; /* this one and all behind it: ARGP_KEY_ARGS */
+        return ARGP_ERR_UNKNOWN; /* the first argument and all after it: ARGP_KEY_ARGS */
     else if (key == ARGP_KEY_ARGS) {
         a->codecs = state->argv + state->next;
         a->n_codecs = state->argc - state->next;
@@ -57,7 +57,7 @@ static error_t parse_option(int key, char *value, struct argp_state *state)
 
 /* ---- Lines for people ------------------------------------------------------------------------ */
 
-/* A codec may take minutes: where somebody looks on, a line says how far it is. */
+/* A codec may take minutes, so a line shows the progress if stderr is a terminal. */
 static void show_progress(void *context, double share)
 {
     if (isatty(STDERR_FILENO))
@@ -123,7 +123,7 @@ static void print_trial(const dw_trial *trial, int width)
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
 
-/* It knows no NaN. */
+/* JSON has no NaN. */
 static json_t *number_of(double number)
 {
     return isfinite(number) ? json_real(number) : json_null();
@@ -174,7 +174,7 @@ static int width_of(const arguments *a)
     return (int)width;
 }
 
-/* A misspelt codec should not be noticed only when those before it are done. */
+/* Checks all codecs first, so that a misspelt one is reported before the others have run. */
 static int check_codecs(const arguments *a)
 {
     for (int i = 0; i < a->n_codecs; i++) {

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# scales.py - scale rules compared: on a record of the demo's training, and by the loss of that
+# scales.py - compares scale rules on a record of the demo's training, and by the loss of that
 # training with each of them.
 """Pre-trains and fine-tunes the demo's model once, uncompressed, and records what its two stages
 send. The record is replayed through every codec of the grid; then the fine-tuning is repeated with
-some of them over a bare link. Writes tables, JSON and a picture."""
+some of them over an unshaped link. Writes tables, JSON and a picture."""
 
 import argparse
 import json
@@ -59,7 +59,7 @@ def grid(name):
 
 
 def replay(program, record, codecs, out):
-    """{codec: what replay knows of it}; its lines are shown as they come."""
+    """{codec: the figures of replay}. The output of replay is shown as it arrives."""
     subprocess.run([str(program), "--json", str(out), str(record), *codecs], check=True)
     return dict(zip(codecs, json.loads(out.read_text())["codecs"]))
 
@@ -276,24 +276,24 @@ def main():
     parser.add_argument(
         "--text",
         metavar="FILE",
-        help="any UTF-8 file: pre-train on its first half, fine-tune on its second",
+        help="a UTF-8 file: pre-train on its first half, fine-tune on its second half",
     )
     parser.add_argument(
         "--seeds",
         type=int,
         default=3,
-        help="trainings per codec (default: %(default)s); 0: replay only",
+        help="trainings per codec; 0: only replay (default: %(default)s)",
     )
     parser.add_argument(
         "--small",
         action="store_true",
-        help="a tiny model for seconds: shows that all works, proves nothing",
+        help="a tiny model that takes seconds: checks that everything works, gives no results",
     )
     parser.add_argument("--build", default="build/scales", help=argparse.SUPPRESS)
     parser.add_argument(
         "--out",
         default="build/scales/out",
-        help="where everything is written (default: %(default)s)",
+        help="directory for all results (default: %(default)s)",
     )
     try:
         run(parser.parse_args())

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * strays.c - connections of strangers to a port, so many a second. */
+ * strays.c - opens a given number of stray connections per second to a port. */
 #include "strays.h"
 
 #include <netinet/in.h>
@@ -26,7 +26,7 @@ static void knock(int port, uint64_t number)
     close(fd);
 }
 
-/* Evenly, by the clock: who is late knocks at once. */
+/* Connections are spaced evenly in time; one that is late is made at once. */
 static void roam(struct strays_shared *shared, int per_second)
 {
     long step_ns = 1000000000L / per_second;

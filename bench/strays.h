@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * strays.h - connections of strangers to a port, so many a second, from a process of their own.
+ * strays.h - stray connections to a port, a given number per second, made by a process of their
+ * own.
  *
- * A stray connects to the loopback address, says nothing or 100 bytes that are no deltawire, and
- * hangs up. Whatever fails dies with a sentence. */
+ * A stray connects to the loopback address, sends nothing or 100 bytes that are not of deltawire's
+ * protocol, and closes the connection. An error ends the program with a sentence. */
 #ifndef STRAYS_H
 #define STRAYS_H
 

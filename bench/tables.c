@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * tables.c - what the benchmark asks of the library's inside, in C. */
+ * tables.c - access to internals of the library for the benchmark, in C. */
 #include "tables.h"
 
 #include "codecs/audit.h"
@@ -14,8 +14,8 @@ const char *dw_bench_table(int i)
     return NULL;
 }
 
-/* Kept: asking the processor what it is takes longer than a small digest, in a virtual machine a
- * thousand times. */
+/* Cached, because asking the processor for its features takes longer than a small digest, and a
+ * thousand times as long in a virtual machine. */
 static const dw_kernels *kernels;
 
 void dw_bench_use(const char *table, dw_encoder *encoder, dw_decoder *decoder)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * tile.c - calls of the kernels themselves, with everything hot. */
+ * tile.c - calls the kernels directly, with all data in the cache. */
 #include "tile.h"
 
 #include <stdlib.h>
@@ -17,15 +17,14 @@ typedef struct tile {
     dw_encode_run encode;
     dw_decode_run decode;
     dw_dither dither;
-    dw_mx_encode_run mx_encode; /* in place of both, where there is an element */
+    dw_mx_encode_run mx_encode; /* used instead of both where the config has an element */
     dw_mx_decode_run mx_decode;
     dw_piece_counts counts;
     uint64_t sum, payload_bytes;
     bool encodes, has_state, audits;
 } tile;
 
-/* Values between -1 and 1 with as many steps as a half has there, and changes of a sixteenth of
- * that. */
+/* Values between -1 and 1 with the resolution of a half, and changes of a sixteenth of that. */
 static void make_values(unsigned char *to, const unsigned char *base, dw_dtype dtype)
 {
     uint32_t seed = 1;
@@ -92,7 +91,7 @@ static void set_up(tile *t, const dw_config *config, bool encodes, dw_dtype x)
                                 .sum = t->audits ? &t->sum : NULL};
 }
 
-/* The same runs, of blocks of 32. */
+/* The same for runs of blocks of 32. */
 static void set_up_mx(tile *t, dw_element element)
 {
     uint32_t blocks = TILE / DW_MX_BLOCK;
@@ -178,7 +177,7 @@ double dw_bench_tile_seconds(const char *table, const dw_config *config, bool en
     memset(&t, 0, sizeof t);
     set_up(&t, &own, encodes, x);
     if (own.element) set_up_mx(&t, own.element);
-    if (!encodes) encode(kernels, &t); /* codes and scales that occur */
+    if (!encodes) encode(kernels, &t); /* realistic codes and scales */
     double rounds[ROUNDS];
     for (int round = 0; round < ROUNDS; round++) {
         struct timespec begin, end;

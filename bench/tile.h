@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * tile.h - a codec's kernels over one tile that never leaves the first-level cache: what the
- * arithmetic takes where memory costs nothing. */
+ * tile.h - runs the kernels of a codec over one tile that stays in the first-level cache: the cost
+ * of the arithmetic without that of memory. */
 #ifndef DELTAWIRE_BENCH_TILE_H
 #define DELTAWIRE_BENCH_TILE_H
 
@@ -12,9 +12,9 @@
 extern "C" {
 #endif
 
-/* Seconds per byte of x, of the median of some rounds: encode or decode as config asks, with the
- * digests of payload and state. prev: of a config without state ignored. 0 where a group is no part
- * of a tile (row, channel) or the codec has no kernels (raw). */
+/* Seconds per byte of x, as the median of several rounds, of an encode or decode with config,
+ * including the digests of payload and state. prev is ignored by a config without state. Returns 0
+ * where a group is not part of a tile (row, channel) or the codec has no kernels (raw). */
 double dw_bench_tile_seconds(const char *table, const dw_config *config, bool encodes, dw_dtype x);
 
 #ifdef __cplusplus

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * trial.c - a codec's two ends in one place, and the exact sums. */
+ * trial.c - an encoder and a decoder in one process, and exact sums of the errors. */
 #include "trial.h"
 
 #include <math.h>
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What lives as long as a trial. */
+/* The objects of a trial. */
 typedef struct ends {
     dw_encoder *encoder;
     dw_decoder *decoder;
@@ -49,7 +49,7 @@ static void part(ends *e)
     free(e->last);
 }
 
-/* x through both ends into e->y, and the reply back. */
+/* Encodes x, decodes it into e->y, and hands the reply to the encoder. */
 static dw_status send(ends *e, const dw_bench_record *record, const dw_bench_visit *visit,
                       size_t *len, dw_why *why)
 {
@@ -67,7 +67,8 @@ static dw_status send(ends *e, const dw_bench_record *record, const dw_bench_vis
     return status < 0 ? say(why, status, dw_encoder_why(e->encoder)) : DW_OK;
 }
 
-/* One visit's share. A row's sums are taken apart, so that a long record loses no small ones. */
+/* Adds one visit to the sums. Each row is summed separately first, so that a long record does not
+ * lose small values to rounding. */
 static void add_visit(dw_trial_sums *sums, const dw_bench_record *record,
                       const dw_bench_visit *visit, const float *y, float *last)
 {
@@ -94,7 +95,7 @@ static void add_visit(dw_trial_sums *sums, const dw_bench_record *record,
 
 dw_trial_sums dw_trial_all(const dw_trial *trial)
 {
-    dw_trial_sums all = trial->first; /* whose change is no change of anything */
+    dw_trial_sums all = trial->first; /* its change_square has no meaning */
     const dw_trial_sums *more = &trial->later;
     all.tensors += more->tensors;
     all.elements += more->elements;

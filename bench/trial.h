@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * trial.h - a codec on trial: a record through an encoder and a decoder, and what was lost on the
- * way.
+ * trial.h - sends a record through an encoder and a decoder, and measures the error.
  *
- * Every tensor is a frame of its own under its sample's id, in the record's order, and every reply
- * is given back. All elements are looked at, in binary64: the library's own counters look at a
- * few. */
+ * Every tensor is a frame of its own with its sample's id as key, in the order of the record, and
+ * every reply is handed to the encoder. All elements are compared, in binary64; the library's own
+ * counters sample only a few. */
 #ifndef DELTAWIRE_BENCH_TRIAL_H
 #define DELTAWIRE_BENCH_TRIAL_H
 
@@ -13,9 +12,10 @@
 /* Sums over the visits of one kind. */
 typedef struct dw_trial_sums {
     uint64_t tensors, elements, frame_bytes;
-    uint64_t left_out; /* elements that are not finite, before or after; they are in no square */
-    double x_square, error_square; /* of x, of x less y */
-    double change_square;          /* later visits: of x less the y of the visit before */
+    uint64_t left_out; /* elements that are not finite, before or after; excluded from the squares
+                        */
+    double x_square, error_square; /* of x, of x - y */
+    double change_square;          /* later visits: of x - y of the previous visit */
 } dw_trial_sums;
 
 typedef struct dw_trial {
@@ -23,7 +23,7 @@ typedef struct dw_trial {
     dw_trial_sums first, later;
 } dw_trial;
 
-/* Called now and then with the share that is done, below 1. */
+/* Called from time to time with the fraction that is done, below 1. */
 typedef void dw_trial_progress(void *context, double share);
 
 dw_trial_sums dw_trial_all(const dw_trial *trial);

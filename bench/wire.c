@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * wire.c - a bare socket and a link, side by side. */
+ * wire.c - a plain socket and a link, with the same interface. */
 #include "wire.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * wire_mpi.c - bare MPI and a link over it, side by side. */
+ * wire_mpi.c - plain MPI and a link over it, with the same interface. */
 #include "wire_mpi.h"
 
 #include <mpi.h>

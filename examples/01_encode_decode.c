@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * 01_encode_decode.c - one tensor there and back: what it costs in bytes and what it costs in
+ * 01_encode_decode.c - encodes and decodes one tensor, and prints the size of the frame and the
  * error. */
 #include <math.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 
 enum { T = 128, C = 768 }; /* tokens, channels */
 
-/* Ends the program with a sentence; an application has its own way. */
+/* Ends the program with a sentence. An application handles errors in its own way. */
 static void check(dw_status status, const char *what)
 {
     if (status == DW_OK) return;
@@ -30,19 +30,19 @@ int main(void)
     check(dw_encoder_create(&encoder, &config), "dw_encoder_create");
     check(dw_decoder_create(&decoder, &config), "dw_decoder_create");
 
-    /* A tensor is a view of memory that stays yours. */
+    /* A tensor is a view of memory; the memory remains yours. */
     static float x[T * C], y[T * C];
     for (int i = 0; i < T * C; i++) x[i] = sinf((float)i * 0.37f) * (1.0f + (float)(i % C) / C);
     dw_tensor sent = dw_tensor_3d(x, DW_F32, 1, T, C), received = dw_tensor_3d(y, DW_F32, 1, T, C);
 
-    /* The most that a frame of this shape can take is known before; allocate once. */
+    /* The largest size of a frame of this shape is known in advance, so allocate once. */
     size_t cap = dw_frame_bound(&config, &sent), len = 0;
     void *frame = malloc(cap);
     if (!frame) return 1;
     dw_key key = {.sample = 17};
     check(dw_encode(encoder, &key, &sent, frame, cap, &len), "dw_encode");
 
-    /* ... the frame's len bytes travel by whatever carries bytes ... */
+    /* ... send the len bytes of the frame to the other end, by any means ... */
     check(dw_decode(decoder, frame, len, &received, NULL, 0, NULL), "dw_decode");
 
     double square = 0, error = 0;

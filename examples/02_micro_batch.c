@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * 02_micro_batch.c - the same samples over several epochs: a key frame first, then only changes.
+ * 02_micro_batch.c - sends the same samples in several epochs: first as a key frame, then only
+ * their changes.
  *
- * Four samples travel in micro-batches of two, in another order each epoch. A sample's activation
- * changes little from one epoch to the next, as it does in fine-tuning. */
+ * Four samples travel in micro-batches of two, in a different order in each epoch. As in
+ * fine-tuning, the activation of a sample changes little from one epoch to the next. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +19,8 @@ static void check(dw_status status, const char *what)
     exit(1);
 }
 
-/* What the model gives for a sample in an epoch: training moves it a little, less and less. */
+/* The model's activation for a sample in an epoch. Training changes it by an amount that shrinks
+ * with every epoch. */
 static void forward(float *x, int sample, int epoch)
 {
     for (int i = 0; i < T * C; i++)
@@ -58,7 +60,7 @@ int main(void)
         for (int batch = 0; batch < SAMPLES / N; batch++) {
             dw_key keys[N];
             for (int n = 0; n < N; n++) {
-                /* Any order: the key names the sample. */
+                /* The order does not matter, because the key names the sample. */
                 int sample = (batch * N + n + epoch) % SAMPLES;
                 keys[n] = (dw_key){.sample = (uint64_t)sample};
                 forward(x + n * T * C, sample, epoch);
@@ -86,7 +88,7 @@ int main(void)
     free(reply);
     dw_decoder_destroy(decoder);
     dw_encoder_destroy(encoder);
-    /* Every first visit is a key entry, every other one a change. */
+    /* The first visit of each sample is a key entry, every later one a delta entry. */
     return count.key_entries == SAMPLES && count.delta_entries == SAMPLES * (EPOCHS - 1) &&
                    first < 0.05 && last < 0.05
                ? 0

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * 03_lost_frame.c - a frame is lost: the decoder refuses the next change, says what it holds, and
- * is healed. */
+ * 03_lost_frame.c - a frame is lost: the decoder refuses the next delta frame, reports what it
+ * holds, and is resynchronized. */
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -18,7 +18,8 @@ static void check(dw_status status, const char *what)
     exit(1);
 }
 
-/* Both ends must hold the same bits of the sample, or every later change would be wrong. */
+/* Both ends must hold the same bits of the sample, otherwise every later delta would be decoded
+ * wrongly. */
 static bool in_step(dw_encoder *encoder, dw_decoder *decoder, dw_key key)
 {
     dw_tensor sent, received;
@@ -38,7 +39,7 @@ int main(void)
 
     static float x[T * C], y[T * C];
     dw_tensor sent = dw_tensor_3d(x, DW_F32, 1, T, C), received = dw_tensor_3d(y, DW_F32, 1, T, C);
-    dw_config exact = config; /* a resync frame carries prev itself: room for floats */
+    dw_config exact = config; /* a resync frame contains prev itself, so it needs room for floats */
     exact.key = DW_KEY_F32;
     size_t cap = dw_frame_bound(&exact, &sent), reply_cap = dw_reply_bound(1);
     void *frame = malloc(cap), *reply = malloc(reply_cap);
@@ -61,8 +62,8 @@ int main(void)
             check(status, "dw_decode");
             continue;
         }
-        /* The reply named the version that the decoder holds; the encoder still has it, and sends
-         * prev itself so that this step's tensor is not lost either. */
+        /* The reply names the version that the decoder holds, and the encoder still has that
+         * version. It sends prev itself, so that the tensor of this step is not lost either. */
         refused++;
         check(dw_encoder_resync(encoder, &key, 1, frame, cap, &len), "dw_encoder_resync");
         check(dw_decode(decoder, frame, len, &received, reply, reply_cap, &reply_len), "dw_decode");

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * 04_link.c - two ranks and a channel between them: replies, lost frames and the wire take care of
- * themselves.
+ * 04_link.c - two ranks and a channel between them. The channel handles replies, lost frames and
+ * the transport.
  *
- * Two threads stand for two machines; "loop://" joins ends within one process. On two machines the
- * URI would be "tcp://host:port", one end with role = DW_LINK_LISTEN, and nothing else would
- * change.
+ * Two threads stand for two machines; "loop://" connects two ends within one process. On two
+ * machines the URI would be "tcp://host:port", with role = DW_LINK_LISTEN at one end, and nothing
+ * else would change.
  *
  * 04_link [URI]: try "shaped:rate=100mbit,delay=5ms/loop://example". */
 #include <math.h>
@@ -19,7 +19,7 @@ enum { SAMPLES = 4, T = 32, C = 256, EPOCHS = 3, CHANNEL = 1 };
 
 static const char *uri = "loop://example";
 
-/* Both ends run this; sends is what differs. */
+/* Both ends run this function; they differ only in sends. */
 static int open_ends(dw_link_role role, bool sends, dw_link **link, dw_channel **channel)
 {
     dw_config codec;
@@ -52,7 +52,8 @@ static float activation(int sample, int epoch, int i)
            0.1f * cosf((float)i * 0.23f) / (float)(1 + epoch);
 }
 
-/* The first stage: computes, hands the tensor over, and computes on while it travels. */
+/* The first stage computes, hands the tensor over, and continues to compute while the tensor
+ * travels. */
 static void *first_stage(void *failed)
 {
     dw_link *link = NULL;
@@ -78,7 +79,7 @@ static void *first_stage(void *failed)
     return result;
 }
 
-/* The second stage: receives each tensor whole, in order, with the sample's key. */
+/* The second stage receives the tensors in order, each with the key of its sample. */
 static int second_stage(void)
 {
     dw_link *link = NULL;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * cuda_stream.c - activations that lie on a GPU: encoded and decoded on a stream, which never
- * waits.
+ * cuda_stream.c - encodes and decodes activations on a GPU, on a stream that never waits for the
+ * host.
  *
- * The frame lies in pinned host memory, where a network can read it. On one machine both ends share
- * the stream; on two, the frame travels in between. Exit 77: there is no GPU. */
+ * The frame lies in pinned host memory, from which it can be sent over a network. In this example
+ * both ends share the stream; on two machines the frame would be sent in between. Exit code 77:
+ * there is no GPU. */
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -27,7 +28,7 @@ static void check_cuda(cudaError_t error, const char *what)
     check(error == cudaSuccess, what, cudaGetErrorString(error));
 }
 
-/* What a layer would have left in x: a little different every epoch. */
+/* Stands for a layer's output, which differs a little in every epoch. */
 static void make_activation(float *x, int epoch)
 {
     for (int i = 0; i < ELEMENTS; i++)
@@ -52,7 +53,7 @@ int main(void)
 
     check(dw_config_parse(&config, "delta:bits=4,group=64,replies=never", &why) == DW_OK, "config",
           why.text);
-    /* Of the primary context, which dw_cuda_open uses too. */
+    /* Use the primary context, as dw_cuda_open does. */
     check_cuda(cudaStreamCreate(&stream), "a stream");
     check(dw_cuda_open(&cuda, 0, &why) == DW_OK, "dw_cuda_open", why.text);
     check(dw_encoder_create_cuda(&encoder, &config, cuda, DW_CUDA_DEVICE, &why) == DW_OK, "encoder",

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# demo.py - the main job: fine-tune a small GPT over a slow wire, uncompressed and compressed, and
-# compare.
+# demo.py - fine-tunes a small GPT over a slow network, uncompressed and compressed, and compares
+# the runs.
 """Everything here is `deltawire train` with public options; this script only starts it, reads its
-logs and draws.
+logs and draws pictures.
 
 A two-stage pipeline of two processes over TCP is fine-tuned on one text after a short pre-training
 on another. The link is first measured unshaped; then its rate is set so that the uncompressed run
@@ -76,7 +76,7 @@ class Demo:
             )
 
     def train(self, name, more, title):
-        """One `deltawire train`; its lines are shown as they come. Returns its summary event."""
+        """Runs `deltawire train`; its output is shown as it arrives. Returns the summary event."""
         log = self.out / f"{name}.jsonl"
         say(f"[{time.monotonic() - self.started:4.0f} s] {title}")
         command = [
@@ -110,7 +110,7 @@ class Demo:
         return next(event for event in events if event["event"] == "summary")
 
     def pretrained(self, text):
-        """A checkpoint of a short pre-training, made once per settings, text and program."""
+        """A checkpoint of a short pre-training, computed once per settings, text and program."""
         digest = hashlib.sha256(json.dumps([self.model, self.pretrain]).encode())
         digest.update(text.read_bytes())
         digest.update(self.program.read_bytes())
@@ -163,7 +163,7 @@ def shaped(bits_per_second):
 
 
 def calibrate(demo, text, model, epochs):
-    """The rate at which raw f32 takes SLOWDOWN times as long as on the bare link.
+    """The rate at which raw f32 takes SLOWDOWN times as long as on the unshaped link.
 
     A slow wire's time is nearly proportional to 1 / rate, so one short run at a guess gives the
     rate."""
@@ -252,7 +252,7 @@ def summarize(bare, rate, results, seconds):
 
 
 def targets(summary):
-    """What the demo is there to show; each with whether it holds."""
+    """The claims of the demo, each with whether it holds."""
 
     def kernel_agrees(key):
         ours, kernel = summary[f"bytes_{key}"], summary[f"kernel_bytes_{key}"]
@@ -405,17 +405,17 @@ def main():
     parser.add_argument(
         "--text",
         metavar="FILE",
-        help="any UTF-8 file: pre-train on its first half, fine-tune on its second",
+        help="a UTF-8 file: pre-train on its first half, fine-tune on its second half",
     )
     parser.add_argument(
         "--small",
         action="store_true",
-        help="a tiny model for seconds: shows that all works, proves nothing",
+        help="a tiny model that takes seconds: checks that everything works, gives no results",
     )
     parser.add_argument("--strict", action="store_true", help="exit with 1 if a target is missed")
     parser.add_argument("--build", default="build/release", help=argparse.SUPPRESS)
     parser.add_argument(
-        "--out", default="build/demo", help="where everything is written (default: %(default)s)"
+        "--out", default="build/demo", help="directory for all results (default: %(default)s)"
     )
     try:
         return run(parser.parse_args())

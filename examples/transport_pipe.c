@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * transport_pipe.c - a whole backend: messages through a Unix-domain socket. docs/transports.md
- * walks through it. */
+ * transport_pipe.c - a complete backend, which sends messages through a Unix-domain socket.
+ * docs/transports.md explains it step by step. */
 #include <errno.h>
 #include <poll.h>
 #include <stdbool.h>
@@ -13,25 +13,25 @@
 
 #include "deltawire/transport.h"
 
-/* All that anybody else needs to see: goes into dw_link_options.transports. */
+/* The only thing that other files need: the table for dw_link_options.transports. */
 extern const dw_transport pipe_transport;
 
-/* One end. The link gives us zeroed room for it. */
+/* One end. The link allocates the memory for it and sets it to zero. */
 typedef struct pipe_end {
     int fd;
     uint64_t sent, received;
-    bool sending, receiving; /* something is in flight */
-    uint64_t length; /* of the message that is arriving: survives a recv whose room was too small */
+    bool sending, receiving; /* a send or recv is in progress */
+    uint64_t length; /* of the arriving message; kept after a recv whose buffer was too small */
     size_t length_done;
     char name[sizeof(((struct sockaddr_un *)0)->sun_path)];
 } pipe_end;
 
-/* A send or recv in flight. */
+/* A send or recv in progress. */
 typedef struct pipe_request {
     bool sends;
-    uint64_t length; /* of a send, in front of the data */
+    uint64_t length; /* of a send; goes before the data */
     char *bytes;
-    size_t len, done; /* done counts the bytes of the length, too */
+    size_t len, done; /* done includes the bytes of the length */
 } pipe_request;
 
 /* ---- Open and close: the only two that may block --------------------------------------------- */
@@ -51,7 +51,8 @@ static int64_t now_ms(void)
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* Whether to go on waiting, in steps short enough to notice that the program wants to stop. */
+/* Returns an error if the program has cancelled the opening or the deadline has passed. Called
+ * between short waits. */
 static dw_status check_time(const dw_transport_open *how, int64_t deadline_ms)
 {
     char reason[64];
@@ -100,7 +101,7 @@ static dw_status dial(pipe_end *end, const struct sockaddr_un *address,
         close(end->fd);
         dw_status status = check_time(how, deadline_ms);
         if (status != DW_OK) return status;
-        poll(NULL, 0, 20); /* the listener may come later */
+        poll(NULL, 0, 20); /* the listener may start later */
     }
 }
 
@@ -135,7 +136,7 @@ static dw_status pipe_send(void *endpoint, void *request_room, const void *data,
     *request =
         (pipe_request){.sends = 1, .length = len, .bytes = (char *)(uintptr_t)data, .len = len};
     end->sending = true;
-    return DW_OK; /* test does the work */
+    return DW_OK; /* pipe_test does the work */
 }
 
 static dw_status pipe_recv(void *endpoint, void *request_room, void *room, size_t cap)
@@ -147,7 +148,7 @@ static dw_status pipe_recv(void *endpoint, void *request_room, void *room, size_
     return DW_OK;
 }
 
-/* What a call to the system brought: bytes, "not now", or the end. */
+/* Handles the result of a system call: bytes, "try again later", or the end of the connection. */
 static dw_status judge(const pipe_end *end, ssize_t n, dw_why *why)
 {
     if (n > 0) return DW_OK;
