@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_arithmetic.c - half.h, quant.h, pack.h, layout.h against definitions that are written
- * another way. */
+ * test_arithmetic.c - compares half.h, quant.h, pack.h and layout.h with independently written
+ * definitions. */
 #include <math.h>
 
 #include "arithmetic/layout.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_mx.c - the elements and scales of microscaling against tables of their definition, and
- * where the bytes of its payload lie. */
+ * test_mx.c - compares the elements and scales of microscaling with tables from the specification,
+ * and checks the layout of the payload. */
 #include "arithmetic/layout.h"
 #include "arithmetic/mx.h"
 #include "support/mx_model.h"

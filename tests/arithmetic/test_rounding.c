@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_rounding.c - stochastic rounding: right on average at every level, within 4 sigma;
- * independent of position, key, version and neighbour; and the same numbers however a tensor is
- * cut. The seeds are fixed, so that the outcome is too. */
+ * test_rounding.c - stochastic rounding: unbiased at every level, within 4 sigma; independent of
+ * position, key, version and neighbouring elements; and the same numbers however a tensor is
+ * divided. Seeds are fixed, so the outcome is the same in every run. */
 #include <math.h>
 
 #include "support/tool.h"

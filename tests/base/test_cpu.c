@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_cpu.c - the caller's floating-point mode: neither does it change a bit, nor is it changed.
+ * test_cpu.c - the caller's floating-point mode does not change any bit of the results, and the
+ * library does not change the mode.
  *
- * Values are chosen for the modes: prev keeps subnormals that only an addition of zero can flush,
- * one sum is subnormal though neither of its terms is, and the rest rounds in every step. */
+ * The values are chosen to reveal the modes: prev has subnormals that only an addition of zero can
+ * flush, one sum is subnormal although its terms are not, and all other operations round. */
 #if defined(__x86_64__)
 #include <xmmintrin.h>
 #else

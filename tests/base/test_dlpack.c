@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_dlpack.c - DLPack's tensors become views, or are refused. */
+ * test_dlpack.c - DLPack tensors become views or are refused. */
 #include "support/tool.h"
 
 /* As dlpack.h has it: DLDevice and DLDataType within DLTensor. */

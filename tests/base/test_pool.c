@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_pool.c - slots of any size: apart from each other, taken again, and given back. */
+ * test_pool.c - slots of any size do not overlap, are reused, and are returned to the allocator. */
 #include "base/pool.h"
 #include "support/tool.h"
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_rendezvous.c - rank 0 believes the key or certificate of whoever comes, not what it says. */
+ * test_rendezvous.c - rank 0 identifies a connecting rank by its key or certificate, and not by the
+ * rank that it claims. */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <setjmp.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * options_page.c - the table of options in docs/codecs.md is the library's own.
+ * options_page.c - checks that the table of options in docs/codecs.md is that of the library.
  *
  * options_page PAGE: compares the rows between the markers "options: begin" and "options: end" with
  * what the library's table says; on a difference it prints the rows that should stand there. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_config.c - config strings, structs, and what is said about bad ones. */
+ * test_config.c - config strings, config structs, and the errors for invalid ones. */
 #include "support/tool.h"
 
 /* Canonical text comes back as it is. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * cmocka.c - runs the tests of one program, one after the other, and counts them in cmocka's
- * words. */
+ * cmocka.c - runs the tests of a program one after another, and prints the results as cmocka
+ * does. */
 #include "cmocka.h"
 
 #include <setjmp.h>

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * cmocka.h - as much of cmocka as our tests use, for processors that no cmocka is packaged for.
+ * cmocka.h - the part of cmocka that the tests use, for processors for which there is no package of
+ * cmocka.
  *
- * Cross builds put this folder where the library's header would be (tests/meson.build). Same names
- * and same meaning; the first assertion that fails ends its test, and the other tests go on. Types
- * are looser: values are compared as 64-bit integers. */
+ * Cross builds use this folder in place of the library's header (tests/meson.build). Names and
+ * meaning are those of cmocka: the first assertion that fails ends its test, and the other tests
+ * continue. Types are checked less strictly: values are compared as 64-bit integers. */
 #ifndef DW_CROSS_CMOCKA_H
 #define DW_CROSS_CMOCKA_H
 

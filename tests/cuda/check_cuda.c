@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * check_cuda.c - the kernels of cuda/, executed on the CPU, against the C engine: payloads, new
- * prev, y and sums, byte by byte.
+ * check_cuda.c - compares the kernels of cuda/, executed on the CPU, with the C engine: payloads,
+ * new prev, y and sums, byte by byte.
  *
  * check_cuda [--share N]: only one in N of the random draws. Every message runs twice, the second
  * time with blocks and threads from the last to the first. Buffers have exactly the bytes that may
- * be touched, so that a sanitizer sees one too many. */
+ * be accessed, so that a sanitizer detects any access outside. */
 #include <math.h>
 
 #include "codecs/audit.h"

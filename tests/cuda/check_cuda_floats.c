@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * check_cuda_floats.c - the kernels for floats, executed on the CPU, against the C engine:
+ * check_cuda_floats.c - compares the kernels for floats, executed on the CPU, with the C engine:
  * payloads, new prev, y, digests and counts, byte by byte.
  *
  * check_cuda_floats [--share N]: only one in N of the random draws. Every message runs twice, the

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * check_cuda_head.c - the kernel that completes heads, executed on the CPU, against the writers of
- * src/wire: tables of every length, forwards and backwards.
+ * check_cuda_head.c - compares the kernel that completes heads, executed on the CPU, with the
+ * writers of src/wire: tables of every length, with threads in forward and in reverse order.
  *
- * Buffers have exactly the bytes that may be touched, so that a sanitizer sees one too many. */
+ * Buffers have exactly the bytes that may be accessed, so that a sanitizer detects any access
+ * outside. */
 #include "emulated.h"
 #include "message_head.h"
 #include "support/tool.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * check_cuda_mx.c - the microscaling kernels of cuda/, executed on the CPU, against the C kernels,
- * block by block: payloads, new prev, y and sums.
+ * check_cuda_mx.c - compares the microscaling kernels of cuda/, executed on the CPU, with the C
+ * kernels, block by block: payloads, new prev, y and sums.
  *
  * check_cuda_mx [--share N]: only one in N of the random draws. Every message runs twice, the
  * second time with blocks and threads from the last to the first. */

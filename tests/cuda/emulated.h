@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * emulated.h - the kernels of cuda/ run on this machine's CPU (shim.h), for tests in C. */
+ * emulated.h - runs the kernels of cuda/ on the CPU by shim.h, for tests in C. */
 #ifndef DW_EMULATED_H
 #define DW_EMULATED_H
 

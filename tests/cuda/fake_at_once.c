@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * fake_at_once.c - the rest of a driver, for programs that bring their own: work is done as it is
- * enqueued, time is the host's. */
+ * fake_at_once.c - additional functions of the fake driver, for programs that use the driver
+ * directly: work is done when it is enqueued, and events take the host's time. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * fake_cuda.h - what a test can ask of the driver that stands for libcuda: a device whose memory
- * the host cannot touch, and whose work waits until it is told to run. */
+ * fake_cuda.h - how tests control the fake of libcuda: a device whose memory the host cannot
+ * access, and whose work waits until the test runs it. */
 #ifndef DW_TEST_FAKE_CUDA_H
 #define DW_TEST_FAKE_CUDA_H
 

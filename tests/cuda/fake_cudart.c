@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * fake_cudart.c - what examples/cuda_stream.c asks of CUDA's runtime, over the driver in main
- * memory. */
+ * fake_cudart.c - the functions of the CUDA runtime that examples/cuda_stream.c calls, on top of
+ * the fake driver. */
 #include <string.h>
 
 #include <cuda_runtime_api.h>

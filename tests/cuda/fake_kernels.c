@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * fake_kernels.c - stands for the kernels: the CPU's engine does their work, and dies where a
- * launch is not what cuda/message.h says. */
+ * fake_kernels.c - replaces the kernels: the CPU's engine does their work. Ends the program if a
+ * launch is not as cuda/message.h specifies. */
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * flight.c - one of several frames that are under way at once. */
+ * flight.c - one of several frames that are in progress at the same time. */
 #include "flight.h"
 
 void flight_open(flight *f, const rig *r)

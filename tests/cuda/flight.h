@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * flight.h - one of several frames of a rig that are under way at once: keys and memory of its
- * own. */
+ * flight.h - one of several frames of a rig that are in progress at the same time, with its own
+ * keys and memory. */
 #ifndef DW_TEST_CUDA_FLIGHT_H
 #define DW_TEST_CUDA_FLIGHT_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * rig.h - an encoder and a decoder on the fake device, each beside its twin on the CPU; everything
- * asserts that they agree. */
+ * rig.h - an encoder and a decoder on the fake device, and the same on the CPU. Every function
+ * asserts that both give the same results. */
 #ifndef DW_TEST_CUDA_RIG_H
 #define DW_TEST_CUDA_RIG_H
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
- * shim.h - the words of CUDA that the kernels use, on a CPU: blocks one after the other, a fiber
- * per thread.
+ * shim.h - implements on a CPU the part of CUDA that the kernels use: blocks run one after another,
+ * with a fiber per thread.
  *
- * A fiber runs until it reaches a barrier or an exchange between lanes; when all of the block have,
- * all go on. So every such place must be reached by all threads of a block, in the same order: a
- * block that does not is said so and ends the program. The order in which fibers and blocks run can
- * be turned round, to find results that depend on it. Not seen here: races between two such places,
- * and what a memory model would reorder; for those there are the tools on a GPU. */
+ * A fiber runs until it reaches a barrier or an exchange between lanes; when all fibers of the
+ * block have reached it, all continue. So all threads of a block must reach every such place in the
+ * same order; otherwise the program ends with a message. The order in which fibers and blocks run
+ * can be reversed, to find results that depend on it. Races between two such places and reordering
+ * by the memory model are not detected here, but by the tools on a GPU. */
 #ifndef DW_SHIM_H
 #define DW_SHIM_H
 

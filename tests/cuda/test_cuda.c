@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_cuda.c - encoders and decoders on a device, beside those on the CPU: the same bytes, states,
- * replies and refusals. */
+ * test_cuda.c - encoders and decoders on a device give the same bytes, states, replies and errors
+ * as those on the CPU. */
 #include "rig.h"
 
 #include "../../cuda/slab.h"

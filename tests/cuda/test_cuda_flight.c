@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_cuda_flight.c - frames that are under way: several at once, calls of the driver that fail,
- * and no allocation. */
+ * test_cuda_flight.c - frames in progress: several at the same time, failing calls of the driver,
+ * and no allocation in the steady state. */
 #include "flight.h"
 
 #include "../../cuda/device.h"

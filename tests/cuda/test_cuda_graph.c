@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_cuda_graph.c - frames that a stream captured: replayed with other keys, they are what fresh
- * calls would have made. */
+ * test_cuda_graph.c - frames captured in a graph: replayed with other keys, they equal those of new
+ * calls. */
 #include "flight.h"
 
 enum { T = 3, C = 64 };

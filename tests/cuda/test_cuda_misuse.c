@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_cuda_misuse.c - careless callers and hostile frames: refused, with everything as it was and
- * no byte read that is not the frame's. */
+ * test_cuda_misuse.c - wrong arguments and hostile frames are refused, without a change of state
+ * and without reading outside the frame. */
 #include "../../cuda/device.h"
 #include "flight.h"
 #include "support/seal.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_cuda_saving.c - saved states of ends on a device: the CPU's bytes, which either takes; and
- * what fails on the way changes nothing. */
+ * test_cuda_saving.c - saved states of encoders and decoders on a device equal those of the CPU,
+ * either can load them, and a failure changes nothing. */
 #include "flight.h"
 
 enum { T = 3, C = 100, MOST = 4096 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_cuda_staging.c - pinned memory, streams and waiting, for whoever carries frames through the
+ * test_cuda_staging.c - pinned memory, streams and waiting, for programs that send frames from the
  * host. */
 #include "rig.h"
 

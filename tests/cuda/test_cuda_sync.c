@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_cuda_sync.c - frames of prev itself, made and read on a device: what brings a decoder back
- * that missed frames or whose memory rotted. */
+ * test_cuda_sync.c - frames of prev itself, encoded and decoded on a device. They recover a decoder
+ * that missed frames or whose memory was corrupted. */
 #include "rig.h"
 
 enum { N = 2, T = 5, C = 100 };

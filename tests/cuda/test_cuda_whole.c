@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_cuda_whole.c - whole frames in the order of the stream: what is enqueued behind an encode
- * has the CPU's bytes before finish was ever called. */
+ * test_cuda_whole.c - whole frames in the order of the stream: work that is enqueued after an
+ * encode reads the same bytes as on the CPU, before finish is called. */
 #include "flight.h"
 
 #include "../../cuda/device.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_no_cuda.c - what any build says on any machine: a device, or a sentence why there is none;
- * never a detour. */
+ * test_no_cuda.c - every build on every machine either opens a device or returns a sentence that
+ * says why it cannot; it never falls back to the CPU silently. */
 #include "deltawire/cuda.h"
 #include "support/tool.h"
 

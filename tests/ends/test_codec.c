@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_codec.c - tensors through encoder and decoder: both ends hold the same bits, and the right
- * ones. */
+ * test_codec.c - tensors through encoder and decoder: both ends hold the same bits, and these are
+ * correct. */
 #include <float.h>
 #include <math.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * test_doors.c - what programs that embed an encoder or decoder need besides encode and decode:
- * frames in a stream, limits, stateless entries by call, reconstructions, a new start,
- * sentences. */
+ * frames in a stream, limits, stateless entries by call, reconstructions, restarts, sentences of
+ * errors. */
 #include <math.h>
 
 #include "arithmetic/half.h"

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_in_step.c - two ends over a network that loses, doubles, reorders and damages: an accepted
- * frame is always right, and once the faults stop every key is in step again after at most one
- * rejected frame.
+ * test_in_step.c - two ends over a network that loses, duplicates, reorders and damages frames: an
+ * accepted frame is always correct, and when the faults stop, both ends agree on every key again
+ * after at most one rejected frame.
  *
- * test_in_step [WORLDS]: how many networks are tried; fewer do for processors that are emulated. */
+ * test_in_step [WORLDS]: the number of random networks; emulated processors try fewer. */
 #include "support/tool.h"
 
 enum { KEYS = 3, CHANNELS = 64, IN_FLIGHT = 6 };

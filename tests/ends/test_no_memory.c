@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_no_memory.c - the n-th allocation fails, for every n: the right status, state as it was,
- * nothing leaked, and a second try that gives the bits of a run in which nothing failed. */
+ * test_no_memory.c - lets the n-th allocation fail, for every n: the status is NO_MEMORY, the state
+ * is unchanged, nothing leaks, and a second try gives the same bits as a run without failures. */
 #include "support/tool.h"
 
 enum { CALLS = 8, N = 3, C = 96 };

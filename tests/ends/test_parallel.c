@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_parallel.c - a parallel_for in the config changes no bit: not backwards, not in threads, not
- * in threads with another rounding. */
+ * test_parallel.c - a parallel_for in the config changes no bit, whether it runs pieces in reverse
+ * order, in threads, or in threads with another rounding mode. */
 #include <fenv.h>
 #include <pthread.h>
 

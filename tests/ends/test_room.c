@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_room.c - the quota bounds memory: what both ends take from their allocators, whatever
- * lengths the samples have. */
+ * test_room.c - the quota limits the memory that both ends take from their allocators, whatever the
+ * lengths of the samples. */
 #include "support/tool.h"
 
 enum { KEYS = 60, LENGTHS = 40, MIB = 1 << 20 };

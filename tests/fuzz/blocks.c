@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * blocks.c - an allocator that keeps large blocks from one input to the next.
  *
- * The library takes its state in blocks of 2 MiB, several for every encoder and decoder. From
- * malloc each of them is mapped, poisoned and unmapped for every input. */
+ * The library takes its state in blocks of 2 MiB, several for every encoder and decoder. With
+ * malloc, every input would map, poison and unmap each of them. */
 #include "fuzz.h"
 
 #if defined(__SANITIZE_ADDRESS__)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * clock.c - a monotonic clock that only its program moves. */
+ * clock.c - a monotonic clock that stands still until the program advances it. */
 #include "clock.h"
 
 #include <time.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * clock.h - the monotonic clock of a fuzz target: it stands still until it is moved, so that an
- * input does the same in every run. Programs that use it are linked with --wrap=clock_gettime. */
+ * clock.h - the monotonic clock of a fuzz target: it stands still until the program advances it, so
+ * that an input has the same effect in every run. Programs that use it are linked with
+ * --wrap=clock_gettime. */
 #ifndef DELTAWIRE_TESTS_FUZZ_CLOCK_H
 #define DELTAWIRE_TESTS_FUZZ_CLOCK_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * decide.c - configs, shapes and tensors out of a fuzzer's input. */
+ * decide.c - derives configs, shapes and tensors from a fuzzer's input. */
 #include "codecs/options.h"
 #include "fuzz.h"
 

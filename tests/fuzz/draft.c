@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * draft.c - frames taken apart, changed or made up, and put together again. */
+ * draft.c - takes frames apart, changes or invents their parts, and assembles them again. */
 #include "draft.h"
 
 enum { HEADER = 80, PARAMETER = 8, ENTRY = 48, FORGOTTEN = 16 };

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * draft.h - frames taken apart, changed or made up, and put together again.
+ * draft.h - takes frames apart, changes or invents their parts, and assembles them again.
  *
  * A change to the parts (one parameter more, an entry doubled, another role) keeps the frame's
- * counts and its length right, so that the frame gets past the first checks; a change to a field
- * (fuzz_change_field) is made in the bytes and can be of anything. */
+ * counts and its length right, so that the frame gets past the first checks; fuzz_change_field
+ * changes any field of the assembled bytes. */
 #ifndef DELTAWIRE_TESTS_FUZZ_DRAFT_H
 #define DELTAWIRE_TESTS_FUZZ_DRAFT_H
 

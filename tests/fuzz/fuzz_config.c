@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * fuzz_config.c - any text is a config or a clear error; what was parsed is written and read back
- * the same. */
+ * fuzz_config.c - any text either is a config or gives a clear error; a parsed config is the same
+ * after it was formatted and parsed again. */
 #include "codecs/options.h"
 #include "fuzz.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * fuzz_decode.c - any bytes as a frame, against a decoder that holds state: the library and the
- * model of docs/format.md agree on every status, every bit and every reply. */
+ * fuzz_decode.c - arbitrary bytes as a frame for a decoder with state: the library and the model of
+ * docs/format.md agree on every status, bit and reply. */
 #include <math.h>
 
 #include "draft.h"

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
- * fuzz_link.c - what a peer can send over a link: greetings, messages, goodbyes, and what a channel
- * makes of them.
+ * fuzz_link.c - everything that a peer can send over a link: greetings, messages, the end, and how
+ * a channel handles them.
  *
- * The backend lies in memory and does what it must; the input is a program of what comes by it, of
- * what the program on this side calls, and of time. Messages come as they were sent, in order by
- * tag; errors are those that the peer has earned; memory has a bound. */
+ * The backend is in memory and correct. The input is a program that says what arrives, which
+ * functions are called on this side, and how time passes. Checked: messages arrive as they were
+ * sent and in order per tag, errors occur only where the peer caused them, and memory is
+ * bounded. */
 #include "channel/channel.h"
 #include "mem_wire.h"
 #include "unthreaded.h"

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * fuzz_records.c - what a peer can do to an end of tcp after the meeting: the input is a program of
- * what it says, and when.
+ * fuzz_records.c - everything that a peer of tcp can send after the handshake: the input is a
+ * program that says what it sends, and when.
  *
- * Whatever it does, the link gets messages whole, in order and once, made of what was said of them;
- * nothing is acknowledged that did not come, nor sent that was not asked for; memory has a bound;
- * and errors are those that the peer has earned. */
+ * Checked: the link gets complete messages, in order and once, as the peer sent them; nothing is
+ * acknowledged that has not arrived, and nothing is sent unasked; memory is bounded; errors occur
+ * only where the peer caused them. */
 #include <linux/sockios.h>
 #include <poll.h>
 #include <sys/ioctl.h>

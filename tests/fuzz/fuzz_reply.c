@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * fuzz_reply.c - any bytes as a reply: the encoder never breaks, and its next frames still
- * arrive. */
+ * fuzz_reply.c - arbitrary bytes as a reply: the encoder keeps working, and its next frames are
+ * accepted. */
 #include "draft.h"
 
 enum { N = 2, T = 2, C = 40, MOST = 4096 };

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * fuzz_round_trip.c - two ends and a bad wire: frames and replies are lost, doubled, reordered,
- * damaged; ends restart. What is accepted is right, and a good wire heals everything. */
+ * fuzz_round_trip.c - two ends and a faulty network: frames and replies are lost, duplicated,
+ * reordered and damaged, and ends restart. Accepted frames are correct, and everything recovers
+ * when the faults stop. */
 #include <math.h>
 
 #include "fuzz.h"

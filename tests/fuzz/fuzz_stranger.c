@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * fuzz_stranger.c - any bytes from a stranger: an identity is read whole or not at all, and no
- * handshake comes to its end. */
+ * fuzz_stranger.c - arbitrary bytes from a stranger: an identity is read completely or not at all,
+ * and no handshake succeeds. */
 #include <sys/socket.h>
 #include <unistd.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * mem_wire.c - a backend without a wire. */
+ * mem_wire.c - a backend in memory. */
 #include "mem_wire.h"
 
 mem_wire wire;

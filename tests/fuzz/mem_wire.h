@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * mem_wire.h - a backend without a wire: what the peer sends lies in a queue of the fuzz target's,
- * and what the link sends is looked at. */
+ * mem_wire.h - a backend in memory: the fuzz target fills a queue with what the peer sends, and
+ * inspects what the link sends. */
 #ifndef DELTAWIRE_TESTS_FUZZ_MEM_WIRE_H
 #define DELTAWIRE_TESTS_FUZZ_MEM_WIRE_H
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * model.h - a second decoder, for the fuzzers to compare the library's with.
+ * model.h - a second decoder, with which fuzzers compare that of the library.
  *
- * It is written from docs/format.md, plain and slow, and shares no code with src/: one value at a
- * time, layouts by walking over them, one decoder's state in an array. Numbers of sections and
- * steps in its comments are that page's. */
+ * It is written from docs/format.md, is simple and slow, and shares no code with src/: it handles
+ * one value at a time, finds positions by walking over the layout, and keeps the state of a decoder
+ * in an array. Numbers of sections and steps in its comments refer to that page. */
 #ifndef DELTAWIRE_TESTS_FUZZ_MODEL_H
 #define DELTAWIRE_TESTS_FUZZ_MODEL_H
 

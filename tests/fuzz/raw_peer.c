@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * raw_peer.c - connections of a hand-made peer, and what the end under test says by them. */
+ * raw_peer.c - connections of a peer that the fuzzer plays, and what the end under test sends on
+ * them. */
 #include "raw_peer.h"
 
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * raw_peer.h - the other end of a link over tcp, by hand: connections without a network, what is
- * written to them, and what the end under test says by them, which must make sense at all times.
+ * raw_peer.h - plays the other end of a link over tcp: connections without a network, what is
+ * written to them, and what the end under test sends on them, which must always be valid.
  *
  * Programs that use it are linked with --wrap=dw_tcp_listen,--wrap=dw_tcp_dial: connections are
  * Unix-domain sockets. */

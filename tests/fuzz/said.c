@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * said.c - records of a hand-made peer, read a second time, and the messages that they make. */
+ * said.c - parses the records that the fuzzer's peer has sent, and the messages that they form. */
 #include "said.h"
 
 #include "link/link.h"

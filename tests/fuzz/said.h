@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * said.h - what a hand-made peer has said to an end of tcp: its bytes, read a second time after the
+ * said.h - what the fuzzer's peer has sent to an end of tcp: its bytes, parsed a second time by the
  * rules in tcp_end.h.
  *
- * The end reads its connections in an order of its own, so what is said here is only what it must
- * have noticed at the latest, and what it may have noticed already. Nothing is freed: said_forget
- * drops all. */
+ * The end reads its connections in any order, so this knows only what it must have read at the
+ * latest, and what it may have read already. Nothing is freed until said_forget frees
+ * everything. */
 #ifndef DELTAWIRE_TESTS_FUZZ_SAID_H
 #define DELTAWIRE_TESTS_FUZZ_SAID_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * seal.c - the digests of a mutated frame or reply, computed anew. */
+ * seal.c - computes the digests of a mutated frame or reply again. */
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 

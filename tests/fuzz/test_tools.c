@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_tools.c - the fuzzers' own tools: what they seal is valid, what they can pick is all there
- * is, and their model takes what encoders make. */
+ * test_tools.c - tests the tools of the fuzzers: sealed frames are valid, every option can be
+ * picked, and the model accepts what encoders produce. */
 #include "codecs/options.h"
 #include "model.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * unthreaded.c - in place of a link's thread, and of all waiting. */
+ * unthreaded.c - replaces a link's thread, and all waiting. */
 #include "unthreaded.h"
 
 #include <errno.h>

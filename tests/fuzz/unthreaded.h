@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * unthreaded.h - a link whose thread runs when it is told to, in the thread of the fuzz target: an
- * input does the same in every run.
+ * unthreaded.h - runs a link's thread in the thread of the fuzz target, when that asks for it, so
+ * that an input has the same effect in every run.
  *
  * Programs that use it are linked with --wrap for clock_gettime, ppoll, pthread_create,
- * pthread_join, pthread_cond_wait and pthread_cond_timedwait. Whoever waits moves the clock. */
+ * pthread_join, pthread_cond_wait and pthread_cond_timedwait. Waiting advances the clock. */
 #ifndef DELTAWIRE_TESTS_FUZZ_UNTHREADED_H
 #define DELTAWIRE_TESTS_FUZZ_UNTHREADED_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * bytes.c - memory as it lies: digests, and copies past the caches. */
+ * bytes.c - tests kernels on plain bytes: digests, and copies that bypass the caches. */
 #include "check_kernels.h"
 #include "kernel_rig.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * check_kernels.c - every table of kernels that this processor can run, against the C table, byte
- * by byte.
+ * check_kernels.c - compares every table of kernels that this processor can run with the C table,
+ * byte by byte.
  *
  * check_kernels [--share N] [--best NAME]: N: only one in N of the random draws, for processors
  * that are emulated; NAME: the table that the ladder must take here. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * check_mx.c - the microscaling kernels: those of C against a slow model of the format, and every
- * other table that this processor can run against those of C, byte by byte.
+ * check_mx.c - tests the microscaling kernels: compares those of C with a slow model of the format,
+ * and those of every other table that this processor can run with those of C, byte by byte.
  *
  * check_mx [--share N]: only one in N of the random draws, for processors that are emulated. */
 #include <float.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * columns.c - rows whose channels have a scale each. */
+ * columns.c - tests kernels for rows with a scale per channel. */
 #include "check_kernels.h"
 #include "run_shape.h"
 

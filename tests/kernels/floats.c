@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * floats.c - arithmetic on floats: conversions, sums of squares, scaled sums. */
+ * floats.c - tests kernels on floats: conversions, sums of squares, scaled sums. */
 #include <float.h>
 #include <math.h>
 

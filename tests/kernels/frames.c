@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * frames.c - whole frames, and samples that no cache holds. */
+ * frames.c - tests kernels by whole frames, and by samples larger than the caches. */
 #include "check_kernels.h"
 #include "codecs/form.h"
 #include "engine/engine.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * guarded.h - memory between pages that nobody may touch. */
+ * guarded.h - memory between two pages whose access ends the program. */
 #ifndef DW_TEST_GUARDED_H
 #define DW_TEST_GUARDED_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * kernel_rig.c - the list of tables, benches for them, and what is compared on a bench. */
+ * kernel_rig.c - the list of kernel tables, benches for them, and comparisons. */
 #include "kernel_rig.h"
 
 #include "base/cpu.h"

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * kernel_rig.h - the tables of kernels there are, and a bench on which one of them is tried:
- * guarded memory, drawn numbers, and comparison byte by byte.
+ * kernel_rig.h - the list of kernel tables, and a bench for testing one of them: guarded memory,
+ * random numbers, and comparison byte by byte.
  *
- * The numbers of a bench begin with the seed anew, so that no check depends on those before it. */
+ * Every bench starts its random numbers with the same seed, so that no check depends on earlier
+ * ones. */
 #ifndef DW_TEST_KERNEL_RIG_H
 #define DW_TEST_KERNEL_RIG_H
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * ladder.c - the choice of a table by what the processor has and the caller allows. */
+ * ladder.c - tests the choice of a table by the features of the processor and the permission of the
+ * caller. */
 #include "base/cpu.h"
 #include "check_kernels.h"
 #include "kernel_rig.h"

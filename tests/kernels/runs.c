@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * runs.c - pieces with a scale each, quantized and dequantized. */
+ * runs.c - tests kernels that quantize and dequantize pieces with one scale each. */
 #include "check_kernels.h"
 #include "run_shape.h"
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * scales.c - what scales are decided by: extremes, and squares of what each attempt would lose. */
+ * scales.c - tests kernels that scales are chosen by: extremes, and the squared error of each
+ * attempt. */
 #include "check_kernels.h"
 #include "run_shape.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * folder.h - a folder of a test's own, where this machine keeps what does not stay. */
+ * folder.h - a temporary folder for a test. */
 #ifndef DW_TEST_FOLDER_H
 #define DW_TEST_FOLDER_H
 

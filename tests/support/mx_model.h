@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * mx_model.h - microscaling written another way: elements as tables, rounding by comparison.
+ * mx_model.h - an independent implementation of microscaling: elements as tables, rounding by
+ * comparison.
  *
  * Source: OCP Microscaling Formats (MX) Specification 1.0, 5.3. A float format is a list of
  * binades, each with its first value and the step to the next; everything is a double, in which

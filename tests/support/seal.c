@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * seal.c - gives frames that somebody changed digests that match again. */
+ * seal.c - computes the digests of a changed frame again, so that they match. */
 #include "support/seal.h"
 
 #include "codecs/audit.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * seal.h - gives frames that somebody changed digests that match again. */
+ * seal.h - computes the digests of a changed frame again, so that they match. */
 #ifndef DW_TEST_SEAL_H
 #define DW_TEST_SEAL_H
 

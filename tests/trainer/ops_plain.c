@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * ops_plain.c - the trainer's loops once more, for the oldest instruction set and under other
+ * ops_plain.c - compiles the trainer's loops again for the oldest instruction set, under other
  * names. */
 #undef DW_HAVE_TARGET_CLONES
 #define dw_layernorm               plain_layernorm

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_checkpoint.c - what is saved comes back, what is damaged does not, and a save that fails
- * leaves the old one. */
+ * test_checkpoint.c - a saved checkpoint can be loaded, a damaged one is refused, and a save that
+ * fails keeps the old checkpoint. */
 #include <dirent.h>
 #include <setjmp.h>
 #include <signal.h>

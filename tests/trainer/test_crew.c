@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_crew.c - every piece is done once, whoever calls, and the crew goes home. */
+ * test_crew.c - every piece is done once, with any number of callers, and the threads end. */
 #include <pthread.h>
 
 #include "crew.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_data.c - samples keep their ids and bytes; orders are seeded; bad files are named. */
+ * test_data.c - samples keep their ids and bytes, the order depends on the seed, and errors name
+ * the bad file. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

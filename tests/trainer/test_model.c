@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_model.c - the model's gradients against finite differences, and its cuts into stages. */
+ * test_model.c - compares the gradients of the model with finite differences, and tests its
+ * division into stages. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_ops.c - the trainer's loops: right to float precision, and the same bits from every
+ * test_ops.c - the trainer's loops are correct to float precision and give the same bits with every
  * instruction set. */
 #include <math.h>
 #include <setjmp.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_optimizer.c - AdamW against its definition in double, the learning rate, clipping. */
+ * test_optimizer.c - compares AdamW with its definition in double; tests the learning rate and
+ * clipping. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_record.c - records byte by byte, whole runs of them, and the sentences of those that cannot
- * be written.
+ * test_record.c - records byte by byte, records of complete runs, and the errors of records that
+ * cannot be written.
  *
  * Every rank of a run is a thread; they meet over loop. */
 #include <pthread.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_settings.c - every setting that is wrong, or that two ranks do not share, is named. */
+ * test_settings.c - errors name the setting that is wrong or that differs between two ranks. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_train.c - whole runs: any number of stages gives the same bits, seeds repeat, checkpoints go
- * on, ends are clean.
+ * test_train.c - complete runs: any number of stages gives the same bits, a seed gives the same run
+ * again, a checkpoint continues a run, and every run ends cleanly.
  *
  * Every rank is a thread with a link of its own over tcp on loopback. */
 #include <math.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * golden_bad.h - the changes of one byte that make a golden frame a bad one, and what decoders must
- * answer. */
+ * golden_bad.h - changes of one byte that make a golden frame invalid, and the status that decoders
+ * must return. */
 #ifndef DW_GOLDEN_BAD_H
 #define DW_GOLDEN_BAD_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * golden_cases.h - the good golden frames: what make_golden.c encodes for some visits each. */
+ * golden_cases.h - the valid golden frames: make_golden.c encodes several visits of each. */
 #ifndef DW_GOLDEN_CASES_H
 #define DW_GOLDEN_CASES_H
 

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
- * make_golden.c - writes the golden frames: good ones, and bad ones with the status they must give.
+ * make_golden.c - writes the golden frames: valid ones, and invalid ones with the status that they
+ * must give.
  *
- * make_golden DIR writes tests/wire/golden/NAME.json anew, the good ones with what was encoded;
- * make_golden --check DIR [KERNELS] compares them with what this build makes, with the best kernels
- * or those named (77: not on this processor): the encoder's bits are the same on every compiler and
- * machine. Statuses of bad frames are written here by hand. */
+ * make_golden DIR writes all tests/wire/golden/NAME.json again, the valid ones together with the
+ * input; make_golden --check DIR [KERNELS] compares them with the results of this build, with the
+ * best kernels or the named ones (exit code 77: this processor cannot run them), because encoders
+ * must give the same bits with every compiler and machine. The statuses of invalid frames are
+ * written here by hand. */
 #include <math.h>
 #include <stdarg.h>
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
- * read_golden.c - decodes golden files, and compares status, y, reply and prev with what they say.
+ * read_golden.c - decodes golden files, and compares status, y, reply and prev with the expected
+ * ones in the files.
  *
  * read_golden DIR...: every DIR/NAME.json. The frames of golden/ come from make_golden, which has
- * decoded them already; those of golden_page/ were made by spec_encoder.py from docs/format.md
- * alone, and what they must give was computed there too. The files are read as text: the names in
- * them come in the order in which make_golden and spec_encoder.py write them. */
+ * decoded them already; those of golden_page/ come from spec_encoder.py, which is written from
+ * docs/format.md alone and also computes the expected results. The files are read as text, relying
+ * on the order in which make_golden and spec_encoder.py write the fields. */
 #include <glob.h>
 
 #include "golden_status.h"

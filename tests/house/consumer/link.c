@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * link.c - a program of somebody else's that uses links: here only to be refused an unknown
- * scheme. */
+ * link.c - a program of a user of links. It only checks that an unknown scheme is refused. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * main.c - a program of somebody else's that embeds the library; prints a digest of all bytes it
- * got.
+ * main.c - a program of a user that embeds the library. It prints a digest of all results.
  *
  * It is built against the installed library, from CMake, and as the host of a Meson subproject with
  * -ffast-math: every build must print the same digest, for the arithmetic is part of the format. */
