@@ -8,6 +8,6 @@ cmd_abi() {
     [ $# -eq 0 ] || usage_error "abi takes no arguments"
     need "${packages_build[@]}" "${packages_test[@]}"
     mkdir -p "$results"
-    build_part_gcc || die "the build failed"
+    build_part_gcc everything || die "the build failed"
     "$python" "$root/tests/house/abi.py" "$root" "$build/gcc" --renew
 }

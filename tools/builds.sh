@@ -19,9 +19,9 @@ configure() {
     fi
 }
 
-# compile DIR: quiet when it works, the compiler's words when it does not.
+# compile DIR [FILES]: quiet when it works, the compiler's words when it does not.
 compile() {
-    if ! ninja -C "$build/$1" -j "$jobs" </dev/null >"$build/$1/compile.log" 2>&1; then
+    if ! ninja -C "$build/$1" -j "$jobs" "${@:2}" </dev/null >"$build/$1/compile.log" 2>&1; then
         grep -v '^\[[0-9]*/[0-9]*\]' "$build/$1/compile.log" | head -n 60 >&2
         return 1
     fi

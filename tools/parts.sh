@@ -4,15 +4,25 @@
 . "$root/tools/builds.sh"
 
 results=$build/test-results
+filter= # a regular expression for tests
 
 # result NAME pass|fail|skip: notes what became of a build.
 result() { printf '%s\t%s\n' "$2" "$1" >>"$results/builds.tsv"; }
 
-# build_part NAME CC [MESON OPTIONS]: configure and compile, counted as one test.
+# tests_in DIR SUITES [OPTIONS]: the names of the tests in those suites (all: '*') that the filter
+# picks, or, with --targets, the files that they want built.
+tests_in() {
+    meson introspect --tests "$build/$1" |
+        "$python" "$root/tests/house/pick_tests.py" --suites "$2" --filter "$filter" "${@:3}"
+}
+
+# build_part WHAT NAME CC [MESON OPTIONS]: configure and compile, counted as one test. WHAT: the
+# suites whose tests will be run, or "everything". What no picked test needs is compiled only then.
 build_part() {
-    local name=$1
+    local what=$1 name=$2 files=()
+    shift
     say "build/$name: $2 ${*:3}"
-    if configure "$@" && compile "$name"; then
+    if configure "$@" && compile_for "$what" "$name"; then
         result "build $name" pass
     else
         result "build $name" fail
@@ -20,21 +30,43 @@ build_part() {
     fi
 }
 
-build_part_gcc() { build_part gcc gcc "${options_checked[@]}" -Dbench=enabled; }
-build_part_clang() {
-    build_part clang clang "${options_checked[@]}" "${options_no_gpu[@]}" -Dbench=enabled
-}
-build_part_asan() {
-    build_part asan clang "${options_sanitized[@]}" -Db_sanitize=address,undefined
-}
-# Vector kernels know no threads; instrumented, they take a minute to compile.
-build_part_tsan() {
-    build_part tsan clang "${options_sanitized[@]}" -Dsimd=disabled -Db_sanitize=thread
+compile_for() {
+    local files=()
+    if [ "$1" != everything ]; then
+        mapfile -t files < <(tests_in "$2" "$1" --targets "$build/$2")
+        [ ${#files[@]} -gt 0 ] || return 0 # nothing that was asked for has to be compiled
+    fi
+    compile "$2" "${files[@]}"
 }
 
-# build_part_cross NAME CROSS-FILE CC. The trainer and the benchmarks stay out: their libraries are
-# this machine's.
+# Each takes what build_part takes first.
+build_part_gcc() { build_part "$1" gcc gcc "${options_checked[@]}" -Dbench=enabled; }
+build_part_clang() {
+    build_part "$1" clang clang "${options_checked[@]}" "${options_no_gpu[@]}" -Dbench=enabled
+}
+# Instrumented, the vector kernels take as long to compile as all the rest: ./run soak has them.
+build_part_asan() {
+    build_part "$1" asan clang "${options_sanitized[@]}" -Dsimd=disabled \
+        -Db_sanitize=address,undefined
+}
+build_part_asan_vectors() {
+    build_part "$1" asan-vectors clang "${options_sanitized[@]}" -Dtrainer=disabled \
+        -Db_sanitize=address,undefined
+}
+# Vector kernels know no threads.
+build_part_tsan() {
+    build_part "$1" tsan clang "${options_sanitized[@]}" -Dsimd=disabled -Db_sanitize=thread
+}
+# Nothing is optimized, the vector kernels neither: two minutes and 3 GB.
+build_part_debug() {
+    build_part "$1" debug gcc "${options_checked[@]}" "${options_no_gpu[@]}" --buildtype=debug \
+        -Dtrainer=disabled -Dbench=disabled
+}
+
+# build_part_cross WHAT NAME CROSS-FILE CC. The trainer and the benchmarks stay out: their libraries
+# are this machine's.
 build_part_cross() {
-    build_part "$1" "$3" --cross-file "$root/tests/cross/$2.ini" -Dwerror=true -Dtests=enabled \
-        -Dtransports=enabled -Dtls=disabled -Dtrainer=disabled -Dbench=disabled -Dcuda=disabled
+    build_part "$1" "$2" "$4" --cross-file "$root/tests/cross/$3.ini" -Dwerror=true \
+        -Dtests=enabled -Dtransports=enabled -Dtls=disabled -Dtrainer=disabled -Dbench=disabled \
+        -Dcuda=disabled
 }

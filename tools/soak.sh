@@ -4,23 +4,33 @@
 . "$root/tools/packages.sh"
 . "$root/tools/parts.sh"
 
+# run_once DIR HOW SUITE: what takes too long to compile for ./run test.
+run_once() {
+    "$2" "$3" || die "the build failed"
+    say "suite $3 in build/$1"
+    MALLOC_PERTURB_=0 meson test -C "$build/$1" --no-rebuild --quiet --print-errorlogs \
+        --timeout-multiplier 8 --suite "$3" </dev/null || die "a test failed in build/$1"
+}
+
 cmd_soak() {
     local minutes=${1:-10} end repeat=0
     [[ $minutes =~ ^[1-9][0-9]*$ ]] && [ $# -le 1 ] || usage_error "soak takes a number of minutes"
     need "${packages_build[@]}" "${packages_test[@]}"
     mkdir -p "$results"
-    { build_part_asan && build_part_tsan; } || die "the build failed"
+    { build_part_asan_vectors everything && build_part_tsan threads; } || die "the build failed"
+    run_once debug build_part_debug bits
+    run_once asan-vectors build_part_asan_vectors pure
     end=$((SECONDS + minutes * 60))
     while [ $SECONDS -lt $end ]; do
         repeat=$((repeat + 1))
         say "round $repeat, $(((end - SECONDS) / 60)) minutes left"
-        "$build/asan/tests/fuzz/replay_round_trip" --random $((RANDOM * 32768 + RANDOM)) \
+        "$build/asan-vectors/tests/fuzz/replay_round_trip" --random $((RANDOM * 32768 + RANDOM)) \
             --seconds 30 </dev/null || die "a random round trip failed; its seed stands above"
         meson test -C "$build/tsan" --no-rebuild --quiet --print-errorlogs --timeout-multiplier 6 \
             --suite threads </dev/null || die "a threaded test failed in round $repeat"
     done
     say "strangers at the door of a link under TLS"
-    "$build/asan/tests/transports/tls/hostile_peers" 10000 </dev/null ||
+    "$build/asan-vectors/tests/transports/tls/hostile_peers" 10000 </dev/null ||
         die "a stranger got past, or the honest link was harmed"
     say "mutants of the pure layer, of the kernels for GPUs and of links"
     "$python" "$root/tests/mutants.py" "$root" </dev/null ||

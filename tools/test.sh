@@ -4,17 +4,11 @@
 . "$root/tools/packages.sh"
 . "$root/tools/parts.sh"
 
-filter=
 part=
+quick=
+suites_valgrind='pure,examples,-threads,-slow'
 
 wanted() { [ -z "$part" ] || [ "$part" = "$1" ]; }
-
-# tests_in DIR SUITES [OPTIONS]: the names of the tests in those suites (all: '*') that the filter
-# picks.
-tests_in() {
-    meson introspect --tests "$build/$1" |
-        "$python" "$root/tests/house/pick_tests.py" --suites "$2" --filter "$filter" "${@:3}"
-}
 
 # run_tests NAME DIR SUITES [MESON TEST OPTIONS]: the count is taken from Meson's own log.
 run_tests() {
@@ -42,7 +36,7 @@ run_tests() {
     fi
 }
 
-cmd_test() {
+test_arguments() {
     while [ $# -gt 0 ]; do
         case $1 in
         --filter) [ $# -ge 2 ] || usage_error "--filter needs a regular expression"
@@ -50,6 +44,7 @@ cmd_test() {
         --filter=*) filter=${1#*=}; shift ;;
         --part) [ $# -ge 2 ] || usage_error "--part needs a name"; part=$2; shift 2 ;;
         --part=*) part=${1#*=}; shift ;;
+        --quick) quick=1; shift ;;
         *) usage_error "test knows no '$1'" ;;
         esac
     done
@@ -57,47 +52,71 @@ cmd_test() {
     '' | gcc | clang | asan | tsan | valgrind | cross) ;;
     *) usage_error "no part '$part'" ;;
     esac
+    [ -z "$part" ] || [ -z "$quick" ] || usage_error "--quick goes without --part"
+}
+
+cmd_test() {
+    test_arguments "$@"
     need "${packages_build[@]}" "${packages_test[@]}"
     "$python" "$root/tests/house/pick_tests.py" --filter "$filter" <<<'[]' || exit 2
-    local gcc_built=
     rm -rf "$results"
     mkdir -p "$results"
-    if wanted gcc || wanted valgrind || wanted cross; then build_part_gcc && gcc_built=1; fi
+    if [ "$quick" ]; then test_quick; else test_parts; fi
+    "$python" "$root/tests/house/count_results.py" "$results"
+}
+
+# For the daily loop; it shares the build of the part gcc.
+test_quick() {
+    local suites='pure,transports,house,-mpi,-devices,-long'
+    if build_part_gcc "$suites"; then run_tests quick gcc "$suites"; fi
+}
+
+test_parts() {
+    local gcc_built= everything=everything
+    # A filter means that somebody waits for few tests; without one all must compile.
+    [ -z "$filter" ] || everything='*'
+    if wanted gcc || wanted valgrind || wanted cross; then
+        local of_gcc=$everything
+        case $part in valgrind) of_gcc=$suites_valgrind ;; cross) of_gcc=emulated ;; esac
+        build_part_gcc "$of_gcc" && gcc_built=1
+    fi
     if wanted gcc && [ "$gcc_built" ]; then run_tests gcc gcc '*,-emulated'; fi
-    if wanted clang && build_part_clang; then run_tests clang clang '*,-house,-emulated,-mpi'; fi
-    if wanted asan && build_part_asan; then
+    if wanted clang && build_part_clang "$everything"; then
+        run_tests clang clang '*,-house,-bench,-emulated,-mpi'
+    fi
+    if wanted asan && build_part_asan '*,-house'; then
         run_tests asan asan '*,-house' --timeout-multiplier 4
     fi
-    if wanted tsan && build_part_tsan; then
+    if wanted tsan && build_part_tsan 'threads,transports,trainer'; then
         run_tests tsan tsan 'threads,transports,trainer' --timeout-multiplier 6
     fi
     if wanted valgrind && [ "$gcc_built" ]; then
         # Threads have TSan; the rest must be clean here, leaks and all.
         local memcheck=(valgrind -q --error-exitcode=99 --leak-check=full
             --errors-for-leak-kinds=definite,indirect --child-silent-after-fork=yes)
-        run_tests valgrind gcc 'pure,examples,-threads,-slow' --timeout-multiplier 15 \
-            --wrap "${memcheck[*]}"
+        run_tests valgrind gcc "$suites_valgrind" --timeout-multiplier 15 --wrap "${memcheck[*]}"
     fi
     if wanted cross; then test_cross "$gcc_built"; fi
-    "$python" "$root/tests/house/count_results.py" "$results"
 }
 
 # Other processors, emulated: older ones of x86-64 from the build for this one, 64-bit Arm, and a
 # big-endian one. Where Debian has no such compilers for this machine the rest goes on.
 test_cross() {
+    local suites='pure,fuzz,examples'
     if ! (need "${packages_cross[@]}"); then
         result "cross: no emulator and compilers for other processors to be had" skip
         return 0
     fi
     [ -z "$1" ] || run_tests cross-x86 gcc emulated
-    if build_part_cross cross-aarch64 aarch64 aarch64-linux-gnu-gcc; then
-        run_tests cross-aarch64 cross-aarch64 'pure,fuzz,examples'
+    if build_part_cross "$suites" cross-aarch64 aarch64 aarch64-linux-gnu-gcc; then
+        run_tests cross-aarch64 cross-aarch64 "$suites"
     fi
     # As much time again for another compiler: only where it is asked for.
-    if [ "$part" = cross ] && build_part_cross cross-aarch64-clang aarch64-clang clang; then
+    if [ "$part" = cross ] && build_part_cross bits cross-aarch64-clang aarch64-clang clang; then
         run_tests cross-aarch64-clang cross-aarch64-clang 'bits'
     fi
-    if build_part_cross cross-s390x s390x s390x-linux-gnu-gcc; then
-        run_tests cross-s390x cross-s390x 'pure,fuzz,examples,messages'
+    suites+=',messages'
+    if build_part_cross "$suites" cross-s390x s390x s390x-linux-gnu-gcc; then
+        run_tests cross-s390x cross-s390x "$suites"
     fi
 }

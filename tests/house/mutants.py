@@ -434,6 +434,14 @@ def counting(failures):
             failures.append(f"pick_tests: {suites} {pattern}: {got}, expected {number}")
     if list(pick_tests.pick(tests, "*", pick_tests.re.compile(""), "/b/")) != ["deltawire:codec"]:
         failures.append("pick_tests: --programs lets a script through")
+    targets = [
+        {"id": "1", "filename": ["/b/codec"]},
+        {"id": "2", "filename": ["/b/x/tcp"]},
+        {"id": "3", "filename": ["/b/no_test"]},
+    ]
+    wants = [{"depends": ["2"]}, {"depends": ["1", "2"]}, {"depends": []}]
+    if pick_tests.targets_of(wants, targets, "/b") != ["codec", "x/tcp"]:
+        failures.append("pick_tests: --targets names others than the tests depend on")
     return len(cases) + len(picks)
 
 

@@ -6,15 +6,17 @@
 --suites: "*" takes all; "a,b" those in a or b; a leading "-" leaves a suite out: "*,-house".
 --filter: searched in "suite/name"; empty picks all.
 --programs DIRECTORY: only tests whose command was built there, no scripts: for valgrind.
+--targets BUILD: prints what Ninja must build for these tests instead, relative to BUILD.
 """
 
 import argparse
 import json
+import pathlib
 import re
 import sys
 
 
-def pick(tests, suites, pattern, programs=""):
+def picked(tests, suites, pattern, programs=""):
     words = suites.split(",")
     without = {word[1:] for word in words if word.startswith("-")}
     within = {word for word in words if not word.startswith("-")}
@@ -25,7 +27,20 @@ def pick(tests, suites, pattern, programs=""):
         if not test.get("cmd", [""])[0].startswith(programs):
             continue
         if any(pattern.search(f"{suite}/{test['name']}") for suite in own):
-            yield f"{test['suite'][0].split(':')[0]}:{test['name']}"
+            yield test
+
+
+def pick(*which):
+    """The names of the tests, as `meson test` takes them."""
+    for test in picked(*which):
+        yield f"{test['suite'][0].split(':')[0]}:{test['name']}"
+
+
+def targets_of(tests, targets, build):
+    """The files that these tests want built, relative to the folder of the build."""
+    wanted = {name for test in tests for name in test["depends"]}
+    files = [name for target in targets if target["id"] in wanted for name in target["filename"]]
+    return sorted(str(pathlib.PurePath(name).relative_to(build)) for name in files)
 
 
 def main():
@@ -33,6 +48,7 @@ def main():
     parser.add_argument("--suites", default="*")
     parser.add_argument("--filter", default="")
     parser.add_argument("--programs", default="")
+    parser.add_argument("--targets", default="")
     options = parser.parse_args()
     try:
         pattern = re.compile(options.filter)
@@ -42,7 +58,13 @@ def main():
             file=sys.stderr,
         )
         sys.exit(2)
-    for name in pick(json.load(sys.stdin), options.suites, pattern, options.programs):
+    which = json.load(sys.stdin), options.suites, pattern, options.programs
+    if options.targets:
+        known = pathlib.Path(options.targets, "meson-info", "intro-targets.json").read_text()
+        found = targets_of(picked(*which), json.loads(known), options.targets)
+    else:
+        found = pick(*which)
+    for name in found:
         print(name)
 
 

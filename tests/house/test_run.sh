@@ -29,6 +29,7 @@ expect 0 'usage: ./run COMMAND' "$root/run"
 expect 0 'usage: ./run COMMAND' ./linked --help
 expect 2 "no command 'bake'" "$root/run" bake
 expect 2 "no part 'icc'" "$root/run" test --part icc
+expect 2 '--quick goes without --part' "$root/run" test --quick --part gcc
 expect 2 "test knows no '--fast'" "$root/run" test --fast
 expect 2 '--filter needs a regular expression' "$root/run" test --filter
 expect 2 "'(' is not a regular expression" "$root/run" test --filter '('
