@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
- * kernels.c - the ladder: which table of kernels a processor can run. */
+ * kernels.c - chooses the best table of kernels that this processor can run. */
 #include "kernels/kernels.h"
 
 #include <string.h>
 
 #include "base/cpu.h"
 
-/* From the plainest to the best. */
+/* From the slowest to the fastest. */
 static const struct {
     uint32_t needs;
     const dw_kernels *kernels;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * kernels_avx2.c - blocks of 16 lanes as two registers of AVX2. */
+ * kernels_avx2.c - the vector kernels with AVX2: a block of 16 lanes is two registers. */
 #if !defined(__AVX2__) || !defined(__F16C__) || !defined(__FMA__) || defined(__AVX512F__)
 #error "build kernels_avx2.c, and no other file, with -mavx2 -mf16c -mfma"
 #endif
@@ -132,7 +132,8 @@ DW_VECTOR uint32_t i_signs(i32x16 x)
     return (uint32_t)_mm256_movemask_ps(f.a) | (uint32_t)_mm256_movemask_ps(f.b) << 8;
 }
 
-/* Packing works within halves of a register; the permutation puts their quarters in order. */
+/* The pack instruction works within 128-bit halves; the permutation restores the order of the
+ * quarters. */
 DW_VECTOR void i_store_halves(void *to, i32x16 x)
 {
     _mm256_storeu_si256(to, _mm256_permute4x64_epi64(_mm256_packus_epi32(x.a, x.b), 0xd8));
@@ -150,8 +151,8 @@ DW_VECTOR f32x16 widen_bf16(const void *from)
     return i_float(i_shl(halves, 16));
 }
 
-/* The instruction makes signalling NaN quiet; the format keeps their bits, so the quiet bit is put
- * back as it was. */
+/* The conversion instruction turns signalling NaN into quiet NaN. The format keeps their bits, so
+ * the quiet bit is cleared where it was clear. */
 DW_VECTOR f32x16 widen_f16(const void *from)
 {
     f32x16 wide = {_mm256_cvtph_ps(_mm_loadu_si128(from)),
@@ -162,7 +163,7 @@ DW_VECTOR f32x16 widen_f16(const void *from)
     return i_float(i_andnot(i_and(loud, f_bits(nan)), f_bits(wide)));
 }
 
-/* Rounds to nearest even in the carry, as dw_bf16_round. */
+/* The carry rounds to nearest even, as in dw_bf16_round. */
 DW_VECTOR void narrow_bf16(void *to, f32x16 value)
 {
     i32x16 bits = f_bits(value), upper = i_shr(bits, 16);
@@ -191,7 +192,7 @@ DW_VECTOR i32x16 i_columns(const int32_t *quarters)
         _mm256_set_m128i(columns_of_four(quarters + 48), columns_of_four(quarters + 32))};
 }
 
-/* Two blocks of levels to 32 bytes. */
+/* Packs two blocks of levels into 32 bytes. */
 DW_VECTOR __m256i join32(i32x16 x, i32x16 y)
 {
     __m256i first = _mm256_packs_epi32(x.a, x.b), second = _mm256_packs_epi32(y.a, y.b);
@@ -206,8 +207,8 @@ DW_VECTOR codes64 codes_of_levels(i32x16 l0, i32x16 l1, i32x16 l2, i32x16 l3, in
     return (codes64){_mm256_add_epi8(join32(l0, l1), zero), _mm256_add_epi8(join32(l2, l3), zero)};
 }
 
-/* The even level is the lower byte of 16 bits, the odd one the upper: a number that packing leaves
- * as it is. */
+/* The even level becomes the lower byte of a 16-bit word, the odd one the upper byte. The pack
+ * instruction does not change such words. */
 DW_VECTOR __m256i pair32(i32x16 even, i32x16 odd)
 {
     i32x16 both = i_or(i_and(even, i_set(0xff)), i_shl(odd, 8));
@@ -309,14 +310,14 @@ DW_VECTOR void f_pair_parts(f32x16 x, f32x16 y, f32x16 *even, f32x16 *odd)
 #undef OF_FOUR
 }
 
-/* The upper halves, one more where the lower ones are above a tie, or at one beside an odd upper
- * half. */
+/* Takes the upper halves and adds one where the lower halves are above a tie, or at a tie beside an
+ * odd upper half. */
 DW_VECTOR __m256i narrow_pair16(__m256i e, __m256i o)
 {
     __m256i upper = _mm256_blend_epi16(_mm256_srli_epi32(e, 16), o, 0xaa),
             lower = _mm256_blend_epi16(e, _mm256_slli_epi32(o, 16), 0xaa);
     __m256i tie = _mm256_adds_epu16(lower, _mm256_and_si256(upper, _mm256_set1_epi16(1)));
-    /* At least 0x8001: -1. */
+    /* True where tie >= 0x8001; all bits set is -1. */
     __m256i up = _mm256_cmpeq_epi16(_mm256_max_epu16(tie, _mm256_set1_epi16(-0x7fff)), tie);
     return _mm256_sub_epi16(upper, up);
 }
@@ -327,7 +328,8 @@ DW_VECTOR i32x16 narrow_pair(f32x16 even, f32x16 odd)
     return (i32x16){narrow_pair16(e.a, o.a), narrow_pair16(e.b, o.b)};
 }
 
-/* The lower and the upper bytes of 16 halves, in both halves of a register. */
+/* A table of 16 halves: their lower and their upper bytes, both repeated in the two halves of a
+ * register. */
 typedef struct h_table {
     __m256i lower, upper;
 } h_table;
@@ -336,13 +338,13 @@ DW_VECTOR h_table h_table_of(const void *halves)
 {
     __m256i all = _mm256_loadu_si256(halves), low = _mm256_set1_epi16(0xff);
     __m256i lower = _mm256_and_si256(all, low), upper = _mm256_srli_epi16(all, 8);
-    /* quarters: lower 0, upper 0, lower 1, upper 1 */
+    /* order of the quarters: lower 0, upper 0, lower 1, upper 1 */
     __m256i both = _mm256_packus_epi16(lower, upper);
     return (h_table){_mm256_permute4x64_epi64(both, 0x88), _mm256_permute4x64_epi64(both, 0xdd)};
 }
 
-/* 64 codes of 4 bits. The words of 8 codes are put where two rounds of interleaving within halves
- * of registers leave them in order. */
+/* Looks up 64 codes of 4 bits. The words of 8 codes are first permuted so that two rounds of
+ * interleaving within register halves leave them in order. */
 #define h_lookup h_lookup
 DW_VECTOR void h_lookup(h_table table, const uint8_t *codes, i32x16 *first, i32x16 *second)
 {
@@ -400,7 +402,8 @@ DW_VECTOR w64 w_mul(w64 a, w64 b)
 DW_VECTOR w64 w_shr32(w64 a)
 {
     return _mm256_shuffle_epi32(a, 0xf5);
-} /* the low half does not matter: no shift, whose port the products need */
+} /* The low half of the result is not used, so a shuffle does, which leaves the port of the shifts
+     to the products. */
 DW_VECTOR w64 w_xor3(w64 a, w64 b, w64 c)
 {
     return _mm256_xor_si256(_mm256_xor_si256(a, b), c);
@@ -482,7 +485,7 @@ DW_VECTOR codes64 codes_of_low_bytes(i32x16 c0, i32x16 c1, i32x16 c2, i32x16 c3)
     return (codes64){low_bytes32(c0, c1), low_bytes32(c2, c3)};
 }
 
-/* The even lane is the lower word of 32 bits, the odd one the upper. */
+/* The even lane becomes the lower word of 32 bits, the odd lane the upper. */
 DW_VECTOR __m256i low_byte_pairs32(i32x16 even, i32x16 odd)
 {
     __m256i low = _mm256_set1_epi16(0xff);
@@ -517,7 +520,7 @@ DW_VECTOR void h_in_turns(h16x16 even, h16x16 odd, h16x16 *first, h16x16 *second
     *second = _mm256_permute2x128_si256(low, high, 0x31);
 }
 
-/* in this order */
+/* these includes depend on this order */
 #include "kernels/kernels_simd.h"
 
 #include "kernels/kernels_dither.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * kernels_avx512.c - blocks of 16 lanes as one register of AVX-512. */
+ * kernels_avx512.c - the vector kernels with AVX-512: a block of 16 lanes is one register. */
 #if !defined(__AVX512F__) || !defined(__AVX512BW__) || !defined(__AVX512VL__) ||                   \
     !defined(__AVX512DQ__)
 #error "build kernels_avx512.c, and no other file, with -mavx512f -mavx512bw -mavx512vl -mavx512dq"
@@ -52,7 +52,7 @@ DW_VECTOR f32x16 f_min(f32x16 a, f32x16 b)
 #define f_muladd  _mm512_fmadd_ps
 #define i_nearest _mm512_cvtps_epi32
 #define f_whole   _mm512_cvtepi32_ps
-/* The smaller magnitude, with the sign of the first. */
+/* The smaller magnitude of both, with the sign of the first. */
 #define f_clamp(a, largest) _mm512_range_ps(a, _mm512_set1_ps(largest), 2)
 DW_VECTOR i32x16 f_bits(f32x16 a)
 {
@@ -126,8 +126,8 @@ DW_VECTOR f32x16 widen_bf16(const void *from)
     return i_float(i_shl(_mm512_cvtepu16_epi32(_mm256_loadu_si256(from)), 16));
 }
 
-/* The instruction makes signalling NaN quiet; the format keeps their bits, so the quiet bit is put
- * back as it was. */
+/* The conversion instruction turns signalling NaN into quiet NaN. The format keeps their bits, so
+ * the quiet bit is cleared where it was clear. */
 DW_VECTOR f32x16 widen_f16(const void *from)
 {
     __m256i halves = _mm256_loadu_si256(from),
@@ -138,7 +138,7 @@ DW_VECTOR f32x16 widen_f16(const void *from)
     return i_float(_mm512_mask_and_epi32(wide, loud, wide, i_set(~0x400000)));
 }
 
-/* Rounds to nearest even in the carry, as dw_bf16_round. */
+/* The carry rounds to nearest even, as in dw_bf16_round. */
 DW_VECTOR void narrow_bf16(void *to, f32x16 value)
 {
     i32x16 bits = f_bits(value), odd = i_and(i_shr(bits, 16), i_set(1));
@@ -150,8 +150,9 @@ DW_VECTOR void narrow_f16(void *to, f32x16 value)
     _mm256_storeu_si256(to, _mm512_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 
-/* Of a piece 8 lanes of positive, then 8 of negative extremes are kept, the latter with the sign
- * turned: then both want the signed maximum, and what is below 0 was of the other sign. */
+/* Stores 8 lanes of positive and 8 lanes of negative extremes of a piece, the latter with the sign
+ * bit flipped. Then the signed maximum is right for both, and results below 0 belong to values of
+ * the other sign. */
 #define extremes_put extremes_put
 DW_VECTOR void extremes_put(int32_t *folds, uint32_t piece, __m512i positive, __m512i negative)
 {
@@ -161,14 +162,15 @@ DW_VECTOR void extremes_put(int32_t *folds, uint32_t piece, __m512i positive, __
     _mm512_store_si512(folds + 16 * piece, _mm512_max_epi32(low, high));
 }
 
-/* Pieces i and i + 4: four lanes of each positive extreme, then of each negative one. */
+/* Joins pieces i and i + 4: four lanes of each one's positive extremes, then four of each one's
+ * negative extremes. */
 DW_VECTOR __m512i fold_two(const int32_t *folds, int i)
 {
     __m512i a = _mm512_load_si512(folds + 16 * i), b = _mm512_load_si512(folds + 16 * (i + 4));
     return _mm512_max_epi32(_mm512_shuffle_i64x2(a, b, 0x88), _mm512_shuffle_i64x2(a, b, 0xdd));
 }
 
-/* Pieces i to i + 7, one lane each: 4 positive, 4 negative, 4 positive, 4 negative. */
+/* Joins pieces i to i + 7, one lane each: 4 positive, 4 negative, 4 positive, 4 negative. */
 DW_VECTOR __m512i fold_eight(const int32_t *folds, int i)
 {
     __m512i a = fold_two(folds, i), b = fold_two(folds, i + 1), c = fold_two(folds, i + 2),
@@ -185,8 +187,8 @@ DW_VECTOR void extremes_take(const int32_t *folds, __m512i *positive, __m512i *n
     *negative = _mm512_max_epi32(_mm512_shuffle_i64x2(low, high, 0xdd), none);
 }
 
-/* Packing works within quarters of a register: quarter k of the result holds elements 4k to 4k+3 of
- * each block. */
+/* The pack instructions work within quarters of a register: quarter k of the result holds elements
+ * 4k to 4k+3 of each block. */
 #define codes_of_levels codes_of_levels
 DW_VECTOR codes64 codes_of_levels(i32x16 a, i32x16 b, i32x16 c, i32x16 d, int half)
 {
@@ -195,8 +197,8 @@ DW_VECTOR codes64 codes_of_levels(i32x16 a, i32x16 b, i32x16 c, i32x16 d, int ha
     return _mm512_permutexvar_epi32(order, _mm512_add_epi8(levels, _mm512_set1_epi8((char)half)));
 }
 
-/* The even level is the lower byte of 16 bits, the odd one the upper: a number that packing leaves
- * as it is. */
+/* The even level becomes the lower byte of a 16-bit word, the odd one the upper byte. The pack
+ * instruction does not change such words. */
 #define codes_of_pairs codes_of_pairs
 DW_VECTOR codes64 codes_of_pairs(i32x16 even0, i32x16 odd0, i32x16 even1, i32x16 odd1, int half)
 {
@@ -238,8 +240,8 @@ DW_VECTOR i32x16 i_take8(const uint8_t *from)
     return _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)from));
 }
 
-/* Every byte in 64 bits of its own: 28 places up, its high nibble is the low one of the upper
- * lane. */
+/* Every byte is widened to 64 bits. A copy shifted by 28 places puts its high nibble at the bottom
+ * of the upper lane. */
 DW_VECTOR i32x16 i_take4(const uint8_t *from)
 {
     __m512i bytes = _mm512_cvtepu8_epi64(_mm_loadl_epi64((const void *)from));
@@ -260,7 +262,7 @@ DW_VECTOR i32x16 i_take1(const uint8_t *from)
 
 #define f_lookup(table, indices) _mm512_permutexvar_ps(indices, table)
 
-/* Two words of eight codes, each in eight lanes: two loads and no permutation. */
+/* Loads two words of eight codes, each into eight lanes, with two loads and no permutation. */
 DW_VECTOR i32x16 i_loose4(const uint8_t *from)
 {
     __m512i shifts = _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28);
@@ -293,8 +295,8 @@ DW_VECTOR void f_pair_parts(f32x16 a, f32x16 b, f32x16 *even, f32x16 *odd)
     *odd = _mm512_permutex2var_ps(a, _mm512_add_epi32(evens, _mm512_set1_epi32(1)), b);
 }
 
-/* The upper halves, one more where the lower ones are above a tie, or at one beside an odd upper
- * half. */
+/* Takes the upper halves and adds one where the lower halves are above a tie, or at a tie beside an
+ * odd upper half. */
 DW_VECTOR i32x16 narrow_pair(f32x16 even, f32x16 odd)
 {
     const __mmask32 odds = 0xaaaaaaaa;
@@ -310,7 +312,7 @@ typedef __m512i w64;
 DW_VECTOR w64 w_shr32(w64 a)
 {
     return _mm512_shuffle_epi32(a, (_MM_PERM_ENUM)0xf5);
-} /* no shift, whose port sums and products need */
+} /* A shuffle instead of a shift leaves the shift's port to sums and products. */
 
 DW_VECTOR i64x8 i_no_products(void)
 {
@@ -417,7 +419,7 @@ DW_VECTOR codes64 codes_of_low_bytes(i32x16 a, i32x16 b, i32x16 c, i32x16 d)
     return _mm512_permutexvar_epi32(order, _mm512_packus_epi16(first, second));
 }
 
-/* The even lane is the lower word of 32 bits, the odd one the upper. */
+/* The even lane becomes the lower word of 32 bits, the odd lane the upper. */
 DW_VECTOR codes64 codes_of_low_byte_pairs(i32x16 even0, i32x16 odd0, i32x16 even1, i32x16 odd1)
 {
     __m512i lower = _mm512_set1_epi32(0xffff), low = _mm512_set1_epi16(0xff),
@@ -446,7 +448,7 @@ DW_VECTOR void h_in_turns(h16x16 even, h16x16 odd, h16x16 *first, h16x16 *second
     *second = _mm256_permute2x128_si256(low, high, 0x31);
 }
 
-/* in this order */
+/* these includes depend on this order */
 #include "kernels/kernels_simd.h"
 
 #include "kernels/kernels_dither.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * kernels_c.c - the innermost loops in plain C: the specification that every other table must
- * equal. */
+ * kernels_c.c - the innermost loops in plain C: the specification that all other tables must
+ * match. */
 #include <Random123/philox.h>
 
 #include "arithmetic/layout.h"
@@ -23,7 +23,7 @@ static void widen(const void *from, dw_dtype dtype, uint64_t n, float *to)
         for (uint64_t i = 0; i < n; i++) to[i] = dw_bf16_widen(half[i]);
 }
 
-/* RN: from any finite values, or infinite ones that a sum made, to finite ones. */
+/* RN of finite values, and of sums that overflowed to infinity: the result is finite. */
 static void narrow(const float *from, uint64_t n, void *to, dw_dtype dtype)
 {
     float *single = to;
@@ -46,7 +46,7 @@ static void fill_nan(void *to, dw_dtype dtype, uint64_t n)
         for (uint64_t i = 0; i < n; i++) half[i] = dtype == DW_F16 ? DW_F16_NAN : DW_BF16_NAN;
 }
 
-/* Integer maxima: no order matters, and NaN > Inf > finite. */
+/* Maxima of integers: the order of the values does not matter, and NaN > Inf > finite. */
 static void join_extremes(const float *values, uint64_t n, dw_extremes *extremes)
 {
     int32_t positive = (int32_t)extremes->positive, negative = (int32_t)extremes->negative;
@@ -82,7 +82,7 @@ static void extremes_c(const void *x, dw_dtype x_dtype, const void *prev, dw_dty
     }
 }
 
-/* One piece on its way through the encoder: everything in binary32, padding included. */
+/* A piece while it is encoded: all in binary32, padding included. */
 typedef struct piece {
     float x[DW_TILE_ELEMENTS], base[DW_TILE_ELEMENTS], delta[DW_TILE_ELEMENTS];
     uint8_t codes[DW_TILE_ELEMENTS];
@@ -100,7 +100,7 @@ static void load(piece *p, const dw_encode_run *run, uint64_t at, uint64_t n)
     }
 }
 
-/* The parts of elements [first, first + n) of a sample; behind them, up to width, padding. */
+/* The random numbers of elements [first, first + n) of a sample, then padding up to width. */
 static void fill_dither(const dw_dither *dither, uint64_t first, uint64_t n, uint32_t width,
                         uint16_t *parts)
 {
@@ -132,7 +132,7 @@ static void squares_c(const void *x, dw_dtype x_dtype, const void *prev, dw_dtyp
                       float sums[DW_ATTEMPTS][DW_NORM_LANES])
 {
     float wide[256], base[256];
-    for (uint64_t at = 0; at < n; at += 256) { /* a multiple of the lanes */
+    for (uint64_t at = 0; at < n; at += 256) { /* a multiple of DW_NORM_LANES */
         uint64_t now = n - at < 256 ? n - at : 256;
         widen(element(x, x_dtype, at), x_dtype, now, wide);
         if (prev) {
@@ -154,7 +154,7 @@ static uint16_t best_scale(const piece *p, const dw_encode_run *run, dw_extremes
     return dw_attempts_best(&attempts, totals);
 }
 
-/* Scale and choice; p->delta and p->base follow the choice. */
+/* Decides scale and choice. Where the choice is direct, delta becomes x and base becomes 0. */
 static dw_chosen choose(piece *p, const dw_encode_run *run)
 {
     dw_extremes delta = {0, 0}, direct = {0, 0};
@@ -191,7 +191,7 @@ static void quantize(piece *p, const dw_encode_run *run, uint64_t at, uint64_t n
     }
 }
 
-/* The new prev of a piece: by the decoder's rule, from the codes. */
+/* Computes the new prev of a piece from its codes, as a decoder does. */
 static void reconstruct(const uint8_t *codes, const float *base, uint64_t n, uint32_t bits,
                         uint16_t scale, void *to, dw_dtype dtype)
 {
@@ -254,7 +254,8 @@ static void encode_c(const dw_encode_run *run)
     }
 }
 
-/* An odd constant with no pattern (2^32 over the golden ratio): a distinct key for every word. */
+/* An odd constant without a pattern (2^32 divided by the golden ratio), so that every word gets a
+ * different key. */
 #define DIGEST_KEY 0x9E3779B1u
 
 static uint32_t digest_word(const void *elements, dw_dtype dtype, uint64_t word, uint64_t n)
@@ -315,7 +316,7 @@ static void decode_c(const dw_decode_run *run)
     if (run->sum) *run->sum += digest_c(run->out, run->out_dtype, run->element, run->channels);
 }
 
-/* A row of a strip: what it holds of x - prev, and of x. */
+/* Loads one row of a strip: x, and prev as the base. */
 static void load_columns(const dw_column_run *run, float *x, float *base)
 {
     uint32_t n = run->columns->n;
@@ -339,7 +340,7 @@ static void column_extremes_c(const dw_column_run *run, dw_column_extremes *to)
     }
 }
 
-/* The base of a column, which is 0 where it is direct. */
+/* The base of a column, or 0 where the column is direct. */
 static float masked(float base, uint32_t mask)
 {
     return dw_float_of(dw_bits_of(base) & mask);
@@ -356,7 +357,7 @@ static void column_squares_c(const dw_column_run *run, dw_column_squares *to)
     }
 }
 
-/* The new values of a row; a poisoned column keeps prev, or 0, or becomes NaN. */
+/* Writes the new values of a row. A poisoned column keeps prev or 0, or becomes NaN. */
 static void put_columns(const dw_column_run *run, const uint8_t *codes, const float *base,
                         dw_dtype dtype)
 {
@@ -468,7 +469,7 @@ static void norms_c(const dw_norms_run *run, dw_norms *norms)
     }
 }
 
-/* IEEE: infinities pass. A NaN has one pattern in each dtype. */
+/* IEEE conversion: infinities are kept, and NaN becomes one pattern per dtype. */
 static void store_sum(float sum, void *to, dw_dtype dtype, uint64_t i)
 {
     uint32_t bits = dw_bits_of(sum);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * kernels_columns.h - rows of a strip whose channels have a scale each, in vectors.
+ * kernels_columns.h - vector kernels for rows of a strip whose channels have a scale each.
  *
- * Text for vector kernels, as kernels_simd.h and kernels_dither.h, which come before it. The last
- * block of a row may be cut short by its end; it is taken through a buffer, and what it computes
- * behind the end goes to columns that nobody reads. */
+ * A part of the vector kernels: see kernels_simd.h, which comes before it, as does
+ * kernels_dither.h. The last block of a row may extend past the row's end. Then it is loaded
+ * through a buffer, and its surplus results go to columns that nobody reads. */
 
 static void fill_nan(unsigned char *out, dw_dtype dtype, size_t n)
 {
@@ -23,7 +23,7 @@ static f32x16 column_base(const dw_column_run *run, size_t i)
     return run->prev ? load_cut(run->prev, run->prev_dtype, i, run->columns->n) : f_set(0);
 }
 
-/* Its base, but 0 where the column is direct. */
+/* The base of a block, with 0 where the column is direct. */
 DW_VECTOR f32x16 masked_base(const dw_column_run *run, f32x16 base, size_t i)
 {
     return i_float(i_and(f_bits(base), i_load(run->columns->base_mask + i)));
@@ -31,7 +31,7 @@ DW_VECTOR f32x16 masked_base(const dw_column_run *run, f32x16 base, size_t i)
 
 DW_VECTOR void join_columns(uint32_t *positive, uint32_t *negative, f32x16 value)
 {
-    /* As signed integers negative floats are below all others. */
+    /* As signed integers, negative floats are smaller than all others. */
     i_store(positive, i_max(i_load(positive), f_bits(value)));
     i_store(negative, i_max(i_load(negative), negative_magnitude(f_bits(value))));
 }
@@ -58,7 +58,8 @@ static void column_squares(const dw_column_run *run, dw_column_squares *to)
     }
 }
 
-/* The new values of a block: from its levels, or what a poisoned column keeps. */
+/* Writes the new values of a block: computed from its levels, or kept where the column is
+ * poisoned. */
 DW_VECTOR void put_block(const dw_column_run *run, size_t i, f32x16 base, f32x16 level,
                          dw_dtype dtype)
 {
@@ -85,7 +86,7 @@ static void put_any(const dw_column_run *run, size_t i, f32x16 base, f32x16 leve
     }
 }
 
-/* Element i on, 16 of them; the steps of padding are 0. */
+/* Encodes 16 elements, starting at element i; the codes of padding are those of 0. */
 static i32x16 encode_block(const dw_column_run *run, const uint16_t *dithers, size_t i)
 {
     const dw_columns *columns = run->columns;

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
- * kernels_decode.h - codes to the new prev or y, in vectors.
+ * kernels_decode.h - vector kernels that decode: codes to the new prev or y.
  *
- * Text for vector kernels, as kernels_simd.h, which comes before it. */
+ * A part of the vector kernels: see kernels_simd.h, which comes before it. */
 
-/* Elements of prev that are asked for before they are needed: those of the next tile. */
+/* How many elements ahead prev is prefetched: those of the next tile. */
 enum { AHEAD = DW_TILE_ELEMENTS };
 
-/* Where a tile's planes have an element. */
+/* Pointers to an element's bits in the planes of a tile. */
 typedef struct planes {
     const uint8_t *first, *second, *third;
 } planes;
 
-/* Bits of the plane number k of codes of so many bits; 0: there is none. */
+/* The width of plane number k of codes with so many bits; 0: there is no such plane. */
 DW_VECTOR uint32_t plane_bits(uint32_t bits, int k)
 {
     uint32_t first = dw_plane_width(bits, 0),
@@ -26,25 +26,26 @@ DW_VECTOR planes planes_at(const uint8_t *tile, uint32_t bits, size_t elements, 
                     tile + elements * (first + second) / 8 + i * plane_bits(bits, 2) / 8};
 }
 
-/* n elements on, a multiple of 16. */
+/* Advances by n elements, a multiple of 16. */
 DW_VECTOR planes planes_on(planes p, uint32_t bits, size_t n)
 {
     return (planes){p.first + n / 8 * plane_bits(bits, 0), p.second + n / 8 * plane_bits(bits, 1),
                     p.third + n / 8 * plane_bits(bits, 2)};
 }
 
-/* Codes, what they are added to, where that goes, and what it adds to the digest. */
+/* The state of a decode loop: where codes are read, what they are added to, where results go, and
+ * the digest so far. */
 typedef struct coded {
     planes codes;
     const unsigned char *base;
     unsigned char *out;
-    /* What of prev the next tile will want, whatever this one is added to; may be outside of
-     * everything. */
+    /* The part of prev to prefetch for the next tile, whether or not this tile uses prev. The
+     * address may be invalid. */
     uintptr_t ahead;
     tally made;
 } coded;
 
-/* The values that codes stand for: all of them where they can be looked up, else what makes
+/* The values of codes: a table where they can be looked up, else scale and offset to compute
  * them. */
 typedef struct levels {
     f32x16 table, scale, zero_level;
@@ -74,7 +75,7 @@ DW_VECTOR f32x16 add_level(f32x16 base, i32x16 codes, levels v, uint32_t bits)
     return f_muladd(f_sub(i_float(i_or(codes, f_bits(f_set(MAGIC)))), v.zero_level), v.scale, base);
 }
 
-/* 16 codes, one per lane. */
+/* Extracts 16 codes, one per lane. */
 DW_VECTOR i32x16 take_codes(planes from, uint32_t bits)
 {
     switch (bits) {
@@ -91,7 +92,7 @@ DW_VECTOR i32x16 take_codes(planes from, uint32_t bits)
     }
 }
 
-/* As take_codes; where values are looked up, anything may stand above the codes' bits. */
+/* As take_codes. Where values are looked up, the bits above the codes are undefined. */
 DW_VECTOR i32x16 take_loose(planes from, uint32_t bits)
 {
 #ifdef f_lookup
@@ -103,7 +104,7 @@ DW_VECTOR i32x16 take_loose(planes from, uint32_t bits)
     return take_codes(from, bits);
 }
 
-/* The same, of a tile. */
+/* The same for element `first` of a tile. */
 DW_VECTOR i32x16 take16(uint32_t bits, const uint8_t *tile, size_t elements, size_t first)
 {
     return take_loose(planes_at(tile, bits, elements, first), bits);
@@ -115,7 +116,7 @@ typedef struct code_pair {
 
 #define LOW(word, width) i_and(word, i_set((1 << (width)) - 1))
 
-/* As take_pair, of one to three bits. */
+/* As take_pair, for one to three bits. */
 DW_VECTOR code_pair take_few(planes from, uint32_t bits)
 {
 #ifdef f_lookup
@@ -141,8 +142,8 @@ DW_VECTOR code_pair take_few(planes from, uint32_t bits)
 #endif
 }
 
-/* 32 codes. A lane takes what two elements have in a plane, the even one's bits below the odd
- * one's. */
+/* Extracts 32 codes. A lane loads the bits of two elements of a plane, of which the even one's are
+ * the lower. */
 DW_VECTOR code_pair take_pair(planes from, uint32_t bits)
 {
     if (bits == 8) {
@@ -170,14 +171,14 @@ DW_VECTOR code_pair take_pair(planes from, uint32_t bits)
     return codes;
 }
 
-/* What is decoded; whether the digest is taken of it while it is in registers, of f32 and bf16
- * only; whether it goes past the caches, which is for what has no base, and begins on a line. */
+/* The variant of a decode kernel. digests: the digest is computed from registers, for f32 and bf16
+ * only. past: results bypass the caches; only without a base, and aligned to a cache line. */
 typedef struct decode_kind {
     dw_dtype dtype;
     uint32_t bits, digests, past;
 } decode_kind;
 
-/* 64 bytes to their place. */
+/* Stores 64 bytes. */
 DW_VECTOR void put_line(unsigned char *to, i32x16 made, decode_kind kind)
 {
     if (kind.past)
@@ -186,8 +187,8 @@ DW_VECTOR void put_line(unsigned char *to, i32x16 made, decode_kind kind)
         i_store(to, made);
 }
 
-/* The first n elements: 16, 32 or 64; those after `at`. bf16 goes in pairs of blocks, if there are
- * two. The tally after them. */
+/* Decodes the first n elements, 16, 32 or 64, and returns the digest so far. bf16 is processed in
+ * pairs of blocks where there are at least two. */
 DW_VECTOR tally decode_blocks(coded c, size_t n, levels v, decode_kind kind)
 {
     dw_dtype dtype = kind.dtype;
@@ -220,7 +221,7 @@ DW_VECTOR tally decode_blocks(coded c, size_t n, levels v, decode_kind kind)
     return c.made;
 }
 
-/* The first n elements; what follows them. */
+/* Decodes the first n elements and returns the state behind them. */
 DW_VECTOR coded decode_step(coded c, size_t n, levels v, decode_kind kind)
 {
     tally made = decode_blocks(c, n, v, kind);
@@ -229,21 +230,22 @@ DW_VECTOR coded decode_step(coded c, size_t n, levels v, decode_kind kind)
                    made};
 }
 
-/* n elements, a multiple of 16, of one piece; what follows them. */
+/* Decodes n elements of one piece, a multiple of 16, and returns the state behind them. */
 DW_VECTOR coded decode_values(coded c, size_t n, float scale, decode_kind kind)
 {
     levels v = levels_of(scale, kind.bits);
     ROLLED for (; n >= 4 * LANES; n -= 4 * LANES) c = decode_step(c, 4 * LANES, v, kind);
     ROLLED for (; n >= 2 * LANES; n -= 2 * LANES) c = decode_step(c, 2 * LANES, v, kind);
     if ((kind.digests || kind.past) && kind.dtype == DW_BF16)
-        return c; /* of half a register no words are taken, and it is no line */
+        return c; /* 16 bf16 are only half a register: too short for the digest's words and for a
+                     cache line */
     ROLLED for (; n; n -= LANES) c = decode_step(c, LANES, v, kind);
     return c;
 }
 
 #ifdef h_lookup
-/* The same without a base, in 16-bit floats of 4 bits: each is one of 16, and looked up. n: a
- * multiple of 64. */
+/* The same for 16-bit results of 4-bit codes without a base: there are only 16 values, which are
+ * looked up. n: a multiple of 64. */
 DW_VECTOR coded look_up_values(coded c, size_t n, float scale, decode_kind kind)
 {
     static const uint8_t all[8] = {0x10, 0x32, 0x54, 0x76, 0x98, 0xba, 0xdc, 0xfe};
@@ -263,7 +265,8 @@ DW_VECTOR coded look_up_values(coded c, size_t n, float scale, decode_kind kind)
 }
 #endif
 
-/* Piece p of a run, of n elements, where the arithmetic of the vectors does not hold. */
+/* Decodes piece p of a run, with n elements, in C, because its values do not fit the vector
+ * arithmetic. */
 static void decode_special(const dw_decode_run *run, uint32_t p, size_t n)
 {
     size_t at = (size_t)p * run->width * bytes_of(run->out_dtype);
@@ -279,7 +282,7 @@ static void decode_special(const dw_decode_run *run, uint32_t p, size_t n)
     dw_kernels_c.decode(&one);
 }
 
-/* The scales of a run's pieces, and which of them are special: by 16, a mask of pieces. */
+/* The scales of a run's pieces, and for every 16 pieces a mask of those that are special. */
 typedef struct piece_scales {
     _Alignas(64) float wide[DW_TILE_ELEMENTS / LANES];
     uint32_t special[DW_TILE_ELEMENTS / LANES / BATCH];
@@ -301,7 +304,8 @@ static void take_scales(const dw_decode_run *run, piece_scales *to)
     }
 }
 
-/* What a piece is added to, where there is a choice. No branch: choices follow no pattern. */
+/* The base of a piece where there is a choice: prev or zeros. Computed without a branch, because
+ * choices follow no pattern. */
 DW_VECTOR const unsigned char *chosen_prev(const unsigned char *prev, const uint8_t *choices,
                                            uint64_t bit)
 {
@@ -309,11 +313,11 @@ DW_VECTOR const unsigned char *chosen_prev(const unsigned char *prev, const uint
     return (const unsigned char *)(((uintptr_t)prev & ~direct) | ((uintptr_t)no_prev & direct));
 }
 
-/* Pieces that are not short; special ones too, which are done again. */
+/* Decodes all full pieces. Special pieces are decoded, too, and later corrected by the C kernel. */
 DW_VECTOR void decode_pieces(const dw_decode_run *given, uint32_t pieces, const float *scales,
                              decode_kind kind)
 {
-    dw_decode_run run = *given; /* stores to out may alias the caller's */
+    dw_decode_run run = *given; /* a copy, because stores to out may alias the caller's */
     coded c = {.codes = planes_at(run.codes, kind.bits, run.tile_elements, run.first),
                .out = run.out};
     const unsigned char *prev = run.prev ? run.prev : no_prev;
@@ -361,8 +365,8 @@ DECODE_DTYPE(bf16_past, DW_BF16, 0, 1)
 #undef DECODE_DTYPE
 #undef DECODE
 
-/* The last piece of a run, of n elements: what fills blocks as a piece of its own, then the rest
- * through padded buffers. */
+/* Decodes the last piece of a run, which has n elements: whole blocks as a piece of their own, the
+ * rest through padded buffers. */
 static void decode_short(const dw_decode_run *run, decode_function *decode_whole, uint32_t p,
                          size_t n, float scale)
 {
@@ -390,7 +394,8 @@ static void decode_short(const dw_decode_run *run, decode_function *decode_whole
     memcpy(end, out, rest * size);
 }
 
-/* Whether the digest can be taken of registers: these hold what is stored, and all of it. */
+/* Whether the digest can be computed from registers, that is, whether they hold exactly what is
+ * stored. */
 static int may_digest(const dw_decode_run *run, const piece_scales *scales)
 {
     uint32_t special = 0;
@@ -401,8 +406,8 @@ static int may_digest(const dw_decode_run *run, const piece_scales *scales)
            run->width % (run->out_dtype == DW_F32 ? LANES : 2 * LANES) == 0;
 }
 
-/* Whether all pieces that are not short begin on lines, and may go past the caches. f16 are
- * narrowed on their way to memory. */
+/* Whether the full pieces can be stored past the caches: they must be aligned to cache lines. f16
+ * is excluded because it is narrowed while it is stored. */
 static int may_pass(const dw_decode_run *run)
 {
     return run->past && !run->prev && run->out_dtype != DW_F16 && (uintptr_t)run->out % 64 == 0 &&

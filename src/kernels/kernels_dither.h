@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
- * kernels_dither.h - the random parts of stochastic rounding, many counters side by side.
+ * kernels_dither.h - vector code for the random numbers of stochastic rounding.
  *
- * Text for vector kernels, as kernels_simd.h, which comes before it. Philox4x32-10 (Salmon et al.,
- * Parallel random numbers: as easy as 1, 2, 3, SC11; Random123): a 64-bit lane holds one word of
- * one counter in its low half, and whatever the last product left in its high half, which the next
- * one does not look at. */
+ * A part of the vector kernels: see kernels_simd.h, which comes before it. Philox4x32-10 (Salmon et
+ * al., Parallel random numbers: as easy as 1, 2, 3, SC11; Random123): the low half of a 64-bit lane
+ * holds one word of one counter. The high half is whatever the last product left there; the next
+ * product ignores it. */
 
 enum { CHUNK = 64 };
 
-/* Room for the parts of a tile that begins within a counter's eight, in whole calls of philox; a
- * chunk more may be read. */
+/* Room for the random numbers of a tile that starts in the middle of a counter's eight numbers,
+ * rounded up to whole calls of philox. Up to one chunk more may be read. */
 
 typedef struct parts {
     _Alignas(64) uint16_t all[DW_TILE_ELEMENTS + 8 + SIDES * 8 * W_LANES + CHUNK];
 } parts;
 
-/* The keys of all rounds, in memory: there they cost a round no instruction of their own. */
+/* The keys of all rounds, in memory, from where a round can use them without an extra
+ * instruction. */
 typedef struct philox_keys {
     uint64_t low[10], high[10];
 } philox_keys;
@@ -30,8 +31,8 @@ static inline philox_keys philox_keys_of(uint64_t key)
     return keys;
 }
 
-/* The next SIDES * W_LANES counters' parts, eight each. A round waits for the one before: several
- * registers of counters go side by side. */
+/* Computes the eight numbers of each of the next SIDES * W_LANES counters. Since each round depends
+ * on the one before, several registers of counters are processed in parallel. */
 DW_VECTOR void philox(uint64_t counter, const philox_keys *keys, uint16_t *to)
 {
     const w64 first = w_set(0xD2511F53u), second = w_set(0xCD9E8D57u);
@@ -56,8 +57,8 @@ DW_VECTOR void philox(uint64_t counter, const philox_keys *keys, uint16_t *to)
                       w_join(c2[side], c3[side]));
 }
 
-/* Elements [first, first + n) of the sample; behind them padding up to width. The first of them in
- * memory. */
+/* Computes the numbers of elements [first, first + n) of the run, then padding up to width. Returns
+ * the address of the first one. */
 static const uint16_t *fill_parts(const dw_dither *dither, uint64_t first, size_t n, size_t width,
                                   parts *to)
 {
@@ -70,25 +71,26 @@ static const uint16_t *fill_parts(const dw_dither *dither, uint64_t first, size_
     return to->all + skipped;
 }
 
-/* dw_dither_of, of parts shifted to where the fraction of a number of [1, 2) is. */
+/* dw_dither_of, for numbers that were shifted to the position of the fraction of a float in [1,
+ * 2). */
 DW_VECTOR f32x16 dither_of_fraction(i32x16 fraction)
 {
     return f_add(i_float(i_or(fraction, f_bits(f_set(1.0f)))), f_set(0x1p-17f - 1.5f));
 }
 
-/* A part per lane. */
+/* One number per lane. */
 DW_VECTOR f32x16 dither_of(const uint16_t *from)
 {
     return dither_of_fraction(i_shl(i_take16((const uint8_t *)from), 7));
 }
 
-/* Levels of a block. step: the code less half of all codes. */
+/* The levels of a block. step: the code minus half the number of codes. */
 typedef struct steps {
     f32x16 level;
     i32x16 step;
 } steps;
 
-/* The lowest and the highest level of two bits and more. */
+/* The lowest and the highest level, for two bits and more. */
 typedef struct ends {
     f32x16 bottom, top;
 } ends;
@@ -105,15 +107,15 @@ DW_VECTOR steps steps_within(f32x16 scaled, ends all)
     return (steps){f_whole(step), step};
 }
 
-/* One bit. live: ones where there is a scale. */
+/* One bit. live: all bits set where there is a scale. */
 DW_VECTOR steps signs_of(f32x16 scaled, i32x16 live)
 {
-    i32x16 below = i_and(f_less(scaled, f_set(0)), live); /* ones are -1 */
+    i32x16 below = i_and(f_less(scaled, f_set(0)), live); /* all bits set is -1 */
     i32x16 level = i_or(i_and(below, f_bits(f_set(-1.0f))), i_andnot(below, f_bits(f_set(1.0f))));
     return (steps){i_float(level), below};
 }
 
-/* In all modes, and 0 where the inverse is 0, whatever the delta. */
+/* Works for all options. The steps are 0 where the inverse is 0, whatever the delta. */
 DW_VECTOR steps steps_of(f32x16 delta, f32x16 inverse, uint32_t bits, const uint16_t *dithers)
 {
     i32x16 live = i_greater(i_and(f_bits(inverse), i_set(0x7fffffff)), i_set(0));
@@ -126,7 +128,7 @@ DW_VECTOR steps steps_of(f32x16 delta, f32x16 inverse, uint32_t bits, const uint
     return steps_within(i_float(i_and(f_bits(scaled), live)), ends_of(bits));
 }
 
-/* dw_attempt_square. */
+/* dw_attempt_square, on vectors. */
 DW_VECTOR f32x16 square_of(f32x16 delta, f32x16 inverse, uint32_t bits)
 {
     float half = (float)(1 << (bits - 1));

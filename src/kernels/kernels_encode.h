@@ -1,44 +1,45 @@
 /* SPDX-License-Identifier: Apache-2.0
- * kernels_encode.h - x and prev to codes and the new prev, in vectors.
+ * kernels_encode.h - vector kernels that encode, up to the scales: x and prev to deltas and scales.
  *
- * Text for vector kernels, as kernels_simd.h, which comes before it. Three steps, over all whole
- * pieces of a run:
+ * A part of the vector kernels: see kernels_simd.h, which comes before it. An encode has three
+ * steps over all whole pieces of a run:
  *
- *   sweep   reads x and prev, leaves the deltas in a scratch in the first-level cache and the
- *           extremes of 16 pieces in folds
- *   decide  makes the scales of 16 pieces side by side, one piece per lane
- *   finish  takes deltas to codes, planes and the new prev, 64 elements at a time, for one number
- *           of bits
+ *   sweep   reads x and prev, writes the deltas to a scratch in the first-level cache and the
+ *           extremes of 16 pieces to folds
+ *   decide  computes the scales of 16 pieces in parallel, one piece per lane
+ *   finish  (kernels_finish.h) turns deltas into codes, planes and the new prev, 64 elements at a
+ *           time, for one number of bits
  *
- * All sweeps and decisions go before the first finish, so that the processor has other work while
- * it waits for a scale. Where prev is bf16, or only x and x is, blocks go through in pairs: the
- * even and the odd elements of 32. Short last pieces go through buffers that are padded with zeros,
- * so no loop has a mask; pieces that are poisoned or have huge scales are done again in C. */
+ * All sweeps and decisions come before the first finish, so that the processor has other work while
+ * it waits for a scale. Where prev is bf16, or x is bf16 and there is no state, blocks are
+ * processed in pairs: the even and the odd elements of 32. A short last piece goes through a buffer
+ * that is padded with zeros, so no loop needs a mask. Pieces that are poisoned or have huge scales
+ * are encoded again in C. */
 
 enum { BLOCKS = DW_TILE_ELEMENTS / LANES };
 
 typedef struct scratch {
     _Alignas(64) float delta[DW_TILE_ELEMENTS + CHUNK];
-    /* Of every block; and room to store 16 at once. */
+    /* One value per block, and room to store 16 at once. */
     _Alignas(64) float scale[BLOCKS + LANES], inverse[BLOCKS + LANES];
     _Alignas(64) int32_t base_mask[BLOCKS + LANES]; /* 0: the block's piece is direct */
-    _Alignas(64) int32_t folds[2][BATCH * LANES];   /* extremes of deltas, and of x itself */
-    uint32_t special[BLOCKS / BATCH];               /* by batch, a mask of pieces */
-    parts parts;                                    /* of stochastic rounding */
+    _Alignas(64) int32_t folds[2][BATCH * LANES];   /* extremes of deltas, and of x */
+    uint32_t special[BLOCKS / BATCH];               /* for every batch, a mask of special pieces */
+    parts parts;                                    /* random numbers for stochastic rounding */
 } scratch;
 
-/* Pieces side by side in memory, none of them short. */
+/* Full pieces that are contiguous in memory. */
 typedef struct stretch {
     const unsigned char *x, *prev; /* prev: no_prev where there is none */
     unsigned char *next;
     uint32_t piece, pieces; /* within the run */
-    size_t channels;        /* less than pieces * width only where the one piece is short */
+    size_t channels;        /* less than pieces * width only if it is a single short piece */
 } stretch;
 
 /* -------------------------------------------------------------------------------------------
  * sweep */
 
-/* Four blocks as the scratch has them. */
+/* Four blocks, as the scratch holds them. */
 typedef struct four {
     f32x16 part[4];
 } four;
@@ -52,7 +53,7 @@ DW_VECTOR pair load_as_pair(const unsigned char *from, dw_dtype dtype, size_t i)
     return load_pair(from, i);
 }
 
-/* n of the four blocks from element i on: 2 or 4 where they are pairs. */
+/* Loads n of the four blocks that start at element i; n is 2 or 4 where they are pairs. */
 DW_VECTOR four load_blocks(const unsigned char *from, dw_dtype dtype, size_t i, int pairs, int n)
 {
     four f;
@@ -81,14 +82,14 @@ DW_VECTOR lanes_extremes extremes_of_both(lanes_extremes a, lanes_extremes b)
     return (lanes_extremes){i_max(a.positive, b.positive), i_max_unsigned(a.negative, b.negative)};
 }
 
-/* What a sweep is made for. */
+/* The variant of a sweep. */
 typedef struct sweep_kind {
     dw_dtype x, prev;
-    int has_prev, pairs, chooses, stores; /* stores: else the finish reads x */
+    int has_prev, pairs, chooses, stores; /* stores: deltas are stored; otherwise finish reads x */
 } sweep_kind;
 
-/* Blocks from element `at` of a stretch on; joins their extremes with what is known of the piece,
- * unless they are its first. */
+/* Processes n blocks, starting at element `at` of a stretch. Their extremes are joined with those
+ * of the piece so far, unless they are its first. */
 DW_VECTOR void sweep_blocks(const stretch *s, sweep_kind kind, size_t at, int n, float *delta,
                             int first, lanes_extremes *of_delta, lanes_extremes *of_x)
 {
@@ -105,11 +106,11 @@ DW_VECTOR void sweep_blocks(const stretch *s, sweep_kind kind, size_t at, int n,
     *of_x = first ? e : extremes_of_both(*of_x, e);
 }
 
-/* Pieces `from` to `to`, at most 16. */
+/* Processes pieces [from, to), at most 16. */
 DW_VECTOR void sweep(const stretch *given, uint32_t width, uint32_t from, uint32_t to,
                      sweep_kind kind, scratch *b)
 {
-    const stretch s = *given; /* what is stored may alias the caller's */
+    const stretch s = *given; /* a copy, because stores may alias the caller's */
     int unit = kind.pairs ? 2 : 1;
     for (uint32_t p = from; p < to; p++) {
         lanes_extremes d = {i_set(0), i_set(0)}, x = d;
@@ -161,7 +162,7 @@ SWEEP(choose_halves, DW_BF16, DW_BF16, 1, 1, 1, 0)
 #undef SWEEPS
 #undef SWEEP
 
-/* A direct piece: x takes the place of the deltas. */
+/* Replaces the deltas of a direct piece by x. */
 static void take_direct(const dw_encode_run *run, const stretch *s, uint32_t piece, scratch *b)
 {
     size_t at = (size_t)piece * run->width;
@@ -186,7 +187,7 @@ DW_VECTOR void add_squares(const unsigned char *x, dw_dtype x_dtype, const unsig
     for (int k = 0; k < DW_ATTEMPTS; k++) f_store(sums[k], lanes[k]);
 }
 
-/* For pieces, and for rows of several runs. */
+/* For pieces, and for rows that consist of several runs. */
 static void squares(const void *x, dw_dtype x_dtype, const void *prev, dw_dtype prev_dtype,
                     uint64_t n, uint32_t bits, const dw_attempts *attempts,
                     float sums[DW_ATTEMPTS][DW_NORM_LANES])
@@ -200,29 +201,30 @@ static void squares(const void *x, dw_dtype x_dtype, const void *prev, dw_dtype 
                              prev_dtype, n - whole, bits, attempts, sums);
 }
 
-/* The scales of a batch, a piece per lane, and what of it takes part. */
+/* The decisions for a batch, one piece per lane. */
 typedef struct decision {
     _Alignas(64) float scale[BATCH], inverse[BATCH];
     _Alignas(64) int32_t base_mask[BATCH];
-    _Alignas(64) uint32_t positive[BATCH], negative[BATCH]; /* extremes of what is coded */
+    _Alignas(64) uint32_t positive[BATCH], negative[BATCH]; /* extremes of what is coded: deltas, or
+                                                               x */
     uint16_t wire[BATCH];
     uint32_t zero, special, direct; /* masks of pieces */
 } decision;
 
-/* dw_scale_of of quant.h, a piece per lane. Special pieces are done again. */
+/* dw_scale_of of quant.h, one piece per lane. Special pieces are done again in C. */
 DW_VECTOR void scales_of(i32x16 positive, i32x16 negative, uint32_t bits, int is_signed,
                          decision *d)
 {
     int32_t half = 1 << (bits - 1);
     i32x16 largest = i_max(positive, negative);
     i32x16 scale;
-    if (is_signed || bits == 1) { /* a power of two: the quotient is exact, and is rounded up */
+    if (is_signed || bits == 1) { /* a power of two: the quotient is exact and is rounded up */
         scale = i_shr(i_add(largest, i_set(0xffff - (int32_t)((bits - 1) << 23))), 16);
         if (bits > 1) scale = i_or(scale, i_and(i_greater(positive, negative), i_set(0x8000)));
     } else {
         f32x16 amount = i_float(largest), count = f_set((float)(half - 1));
         scale = i_shr(f_bits(f_div(amount, count)), 16);
-        /* Ones are -1. */
+        /* All bits set is -1. */
         scale = i_sub(scale, f_less(f_mul(i_float(i_shl(scale, 16)), count), amount));
     }
     i32x16 special = i_greater(largest, i_set(SPECIAL_FROM - 1)),
@@ -267,7 +269,7 @@ static void set_scale(decision *d, uint32_t p, uint16_t scale)
     d->inverse[p] = dw_scale_inverse(scale);
 }
 
-/* The piece of a run that shares scale and choice with others of its row. */
+/* The decision for a piece whose row has several runs: it was made for the whole row. */
 static void decide_row(const dw_chosen *row, decision *d)
 {
     memset(d, 0, sizeof *d);
@@ -278,7 +280,7 @@ static void decide_row(const dw_chosen *row, decision *d)
     set_scale(d, 0, d->special ? 0 : row->scale);
 }
 
-/* Mean-square search, for the pieces of a batch that have a scale. */
+/* Mean-square search for the pieces of a batch that have a scale. */
 static void search_scales(const dw_encode_run *run, const stretch *s, uint32_t from, uint32_t n,
                           decision *d)
 {
@@ -298,8 +300,8 @@ static void search_scales(const dw_encode_run *run, const stretch *s, uint32_t f
     }
 }
 
-/* One value per piece to one per block; what is stored behind the last is overwritten by the
- * next. */
+/* Copies one value per piece to one value per block. Stores behind the last piece are overwritten
+ * by the next batch. */
 DW_VECTOR void spread(void *to, const void *values, uint32_t pieces, uint32_t blocks)
 {
 #ifdef f_lookup
@@ -324,11 +326,12 @@ static void mark_direct(const dw_encode_run *run, uint32_t piece, uint32_t direc
     uint8_t *byte = run->choices + bit / 8;
     for (uint32_t bits = direct << bit % 8; bits; bits >>= 8, byte++)
         if (bits & 0xff)
-            *byte = (uint8_t)(*byte | bits); /* the neighbours may be another thread's */
+            *byte = (uint8_t)(*byte | bits); /* other bytes are not touched: they may belong to
+                                                another thread's pieces */
 }
 
-/* Scales, choices and counts of the pieces `from` to `to` of a stretch. stores: the sweep left
- * deltas. */
+/* Decides scales and choices of pieces [from, to) of a stretch, and counts them. stores: the sweep
+ * has stored deltas. */
 static void decide(const dw_encode_run *run, const stretch *s, uint32_t from, uint32_t to,
                    int stores, scratch *b)
 {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
- * kernels_finish.h - deltas and scales to codes, planes and the new prev, in vectors: the last step
- * of encode.
+ * kernels_finish.h - vector kernels for the last step of an encode: deltas and scales to codes,
+ * planes and the new prev.
  *
- * Text for vector kernels, as kernels_simd.h; kernels_encode.h comes before it. */
+ * A part of the vector kernels: see kernels_simd.h; kernels_encode.h comes before it. */
 
-/* Chunks of 64 elements, and where they go. */
+/* Chunks of 64 elements: where their data is read and written. */
 typedef struct span {
-    const unsigned char *from; /* deltas; or x, where the plan says so */
+    const unsigned char *from; /* deltas; or x, where the plan says reads_x */
     const unsigned char *prev;
     unsigned char *next;
     const float *scale, *inverse;
@@ -14,26 +14,26 @@ typedef struct span {
     const uint16_t *dithers; /* NULL: nearest rounding */
     uint8_t *tile;
     size_t elements, first, n;  /* n: a multiple of 64 */
-    const unsigned char *ahead; /* what of x the next sweep will read; or NULL */
-    int far;                    /* and its prev too, both from memory */
+    const unsigned char *ahead; /* the part of x that the next sweep will read; or NULL */
+    int far;                    /* prefetch prev, too; both come from main memory */
     uint32_t bits;
 } span;
 
-/* What a finish is made for. A finish that chooses makes the deltas of x once more, now that it
- * knows what from; but for those of all modes (any) block by block, for which direct pieces were
- * put right in the scratch. prev: DW_F32 to DW_BF16, or 0: no state. bits 0: any. any: all that an
- * encoder may want beside nearest rounding to a scale that its piece cannot pass: dithers, smaller
- * scales, one bit. */
+/* The variant of a finish. chooses: deltas are computed again from x, now that the base of each
+ * piece is known; with `any` this holds only for pairs, otherwise direct pieces were corrected in
+ * the scratch. prev: DW_F32 to DW_BF16, or 0: no state. bits: 0 for any number. any: supports all
+ * options of an encoder, not only nearest rounding to a scale that covers all values: dithers,
+ * smaller scales, one bit. */
 typedef struct finish_kind {
     int prev, pairs, chooses;
     uint32_t bits;
     int any;
 } finish_kind;
 
-/* Codes of 64 elements into the planes at `tile`, from element `first` on. */
+/* Writes 64 codes to the planes at `tile`, starting at element `first`. */
 DW_VECTOR void put64(codes64 codes, uint32_t bits, uint8_t *tile, size_t elements, size_t first)
 {
-    uint8_t *second = tile + elements / 2 + first / 4; /* behind a plane of four bits */
+    uint8_t *second = tile + elements / 2 + first / 4; /* the plane behind one of four bits */
     switch (bits) {
     case 1: codes_put1(tile + first / 8, codes, 0); return;
     case 2: codes_put2(tile + first / 4, codes); return;
@@ -59,14 +59,14 @@ DW_VECTOR void put64(codes64 codes, uint32_t bits, uint8_t *tile, size_t element
     }
 }
 
-/* Step 6 of the encoder. |delta * inverse| passes the lowest level by less than the rounding
- * (docs/format.md: s * L >= A), so only the upper end is clamped. */
+/* Step 6 of the encoder. Since s * L >= A (docs/format.md), |delta * inverse| exceeds the lowest
+ * level by less than half a step, so only the upper end must be clamped. */
 DW_VECTOR i32x16 level_of(f32x16 delta, float inverse, f32x16 top)
 {
     return i_nearest(f_min(f_mul(delta, f_set(inverse)), top));
 }
 
-/* What a block is coded from: 0 where its piece is direct. */
+/* The base of a block: 0 where its piece is direct. */
 DW_VECTOR f32x16 chosen_base(const span *s, size_t block, f32x16 base, int chooses)
 {
     return chooses ? i_float(i_and(f_bits(base), i_set(s->base_mask[block]))) : base;
@@ -78,7 +78,7 @@ DW_VECTOR f32x16 advance(const span *s, size_t block, f32x16 base, i32x16 level)
     return f_muladd(f_whole(level), f_set(s->scale[block]), base);
 }
 
-/* Block number `block` of the chunk that a span begins with: its levels. */
+/* Codes block number `block` of the span's first chunk and returns its levels. */
 DW_VECTOR i32x16 finish_block(const span *s, size_t block, f32x16 top, finish_kind kind)
 {
     size_t at = block * LANES;
@@ -91,8 +91,8 @@ DW_VECTOR i32x16 finish_block(const span *s, size_t block, f32x16 top, finish_ki
     return level;
 }
 
-/* The same in all modes. A piece without a scale has an inverse of 0, and so finite deltas: a
- * poisoned one is done again. */
+/* The same for all options. A piece without a scale has an inverse of 0, and its deltas are finite,
+ * because poisoned pieces are done again in C. */
 DW_VECTOR i32x16 finish_any(const span *s, size_t block, ends all, finish_kind kind)
 {
     size_t at = block * LANES;
@@ -114,7 +114,7 @@ DW_VECTOR i32x16 finish_any(const span *s, size_t block, ends all, finish_kind k
     return d.step;
 }
 
-/* Deltas of two blocks as a pair, and what they start from. */
+/* The deltas of two blocks as a pair, and their base. */
 DW_VECTOR pair deltas_of_pair(const span *s, size_t block, finish_kind kind, pair *base)
 {
     size_t at = block * LANES;
@@ -134,7 +134,7 @@ DW_VECTOR pair deltas_of_pair(const span *s, size_t block, finish_kind kind, pai
     return d;
 }
 
-/* Two blocks as a pair. */
+/* Codes two blocks as a pair. */
 DW_VECTOR void finish_pair(const span *s, size_t block, f32x16 top, finish_kind kind,
                            i32x16 level[2])
 {
@@ -146,7 +146,8 @@ DW_VECTOR void finish_pair(const span *s, size_t block, f32x16 top, finish_kind 
                                                          advance(s, block, base.odd, level[1])));
 }
 
-/* The same with dithers, two bits and more: the parts of a pair lie as its halves do. */
+/* The same with dithers, for two bits and more: the random numbers of a pair are ordered like its
+ * elements. */
 DW_VECTOR void finish_dithered_pair(const span *s, size_t block, ends all, finish_kind kind,
                                     i32x16 step[2])
 {
@@ -168,13 +169,13 @@ DW_VECTOR void finish_dithered_pair(const span *s, size_t block, ends all, finis
     }
 }
 
-/* Lines of x that a chunk is long, where a finish of this kind asks for x ahead. */
+/* How many cache lines of x a chunk has, where a finish of this kind prefetches x. */
 DW_VECTOR size_t ahead_lines(finish_kind kind)
 {
     return (kind.prev && kind.prev != DW_F32) || kind.pairs ? 2 : 4;
 }
 
-/* Asks for what the next sweep will read. */
+/* Prefetches what the next sweep will read. */
 DW_VECTOR void ask_ahead(const span *s, finish_kind kind)
 {
     for (size_t line = 0; !s->far && line < ahead_lines(kind); line++)
@@ -185,7 +186,7 @@ DW_VECTOR void ask_ahead(const span *s, finish_kind kind)
     }
 }
 
-/* The chunk that a span begins with. */
+/* Codes the first chunk of a span. */
 DW_VECTOR void finish_chunk(const span *s, ends all, finish_kind kind, uint32_t bits)
 {
     int half = 1 << (bits - 1);
@@ -214,7 +215,7 @@ DW_VECTOR void finish_chunk(const span *s, ends all, finish_kind kind, uint32_t 
 
 DW_VECTOR void finish(const span *given, finish_kind kind)
 {
-    span s = *given; /* what is stored may alias the caller's */
+    span s = *given; /* a copy, because stores may alias the caller's */
     uint32_t bits = kind.bits ? kind.bits : s.bits;
     size_t size = kind.prev ? bytes_of((dw_dtype)kind.prev) : 0;
     ends all = ends_of(bits);
@@ -258,7 +259,7 @@ FINISHES(finish_halves, 0, 1, 0)
 FINISHES(finish_pairs, DW_BF16, 1, 0)
 FINISHES(finish_pairs_chosen, DW_BF16, 1, 1)
 #endif
-/* less common: one for all bits */
+/* less common cases: one function for all numbers of bits */
 FINISH(finish_bf16, DW_BF16, 0, 0, 0, 0)
 FINISH(finish_f16, DW_F16, 0, 0, 0, 0)
 FINISH(finish_any_floats, 0, 0, 0, 0, 1)
@@ -278,18 +279,18 @@ FINISH(finish_dithered_pairs_chosen, DW_BF16, 1, 1, 0, 1)
 
 /* ---- Encode ---------------------------------------------------------------------------------- */
 
-/* Which sweep and finish a run takes. */
+/* The sweep and the finish for a run. */
 typedef struct plan {
     sweep_function *sweep;
     finish_function *finish;
-    int pairs, reads_x; /* reads_x: the finish does, the sweep leaves no deltas */
+    int pairs, reads_x; /* reads_x: finish reads x, and the sweep stores no deltas */
 } plan;
 
 #ifdef codes_of_pairs
 static sweep_function *const pairs_of[3] = {sweep_f32_pairs, sweep_f16_pairs, sweep_bf16_pairs};
 #endif
 
-/* In all modes. */
+/* A plan that supports all options. */
 static plan plan_any(const dw_encode_run *run, sweep_function *const *by_prev)
 {
     static finish_function *const finishes[3][2] = {{finish_any_f32, finish_any_f32_chosen},
@@ -355,7 +356,7 @@ static plan plan_for(const dw_encode_run *run)
     return (plan){by_prev[2], finish_bf16, 0, 0};
 }
 
-/* n elements of the planes of one chunk into those of a tile. */
+/* Copies n elements from the planes of a chunk to those of a tile. */
 static void copy_planes(const uint8_t *chunk, uint32_t bits, size_t n, uint8_t *tile,
                         size_t elements, size_t first)
 {
@@ -367,8 +368,8 @@ static void copy_planes(const uint8_t *chunk, uint32_t bits, size_t n, uint8_t *
     }
 }
 
-/* The end of a stretch that fills no chunk: through buffers of one. The bytes of the other elements
- * are not kept. */
+/* Codes the end of a stretch, which is shorter than a chunk, through buffers. The surplus results
+ * are discarded. */
 static void finish_rest(const plan *with, const span *s, size_t n, size_t from_size, size_t size)
 {
     _Alignas(64) unsigned char from[4 * CHUNK] = {0}, prev[4 * CHUNK] = {0}, next[4 * CHUNK],
@@ -387,7 +388,7 @@ static void finish_rest(const plan *with, const span *s, size_t n, size_t from_s
     copy_planes(tile, s->bits, n, s->tile, s->elements, s->first);
 }
 
-/* A piece where the arithmetic of the vectors does not hold. */
+/* Encodes a piece in C, because its values do not fit the vector arithmetic. */
 static void encode_special(const dw_encode_run *run, const stretch *s, uint32_t piece)
 {
     size_t at = (size_t)piece * run->width, size = bytes_of(run->prev_dtype);
@@ -414,10 +415,10 @@ static int asks_far(const dw_encode_run *run)
     return run->is_far && run->next && run->x_dtype == DW_F32 && run->prev_dtype == DW_F32;
 }
 
-/* Whether the finish asks for the x of the next sweep. Two tiles of x and of prev as floats, with
- * the scratch, would drive out of the first-level cache what this run still wants: there the
- * processor's own prefetching does better, unless all comes from memory, where the second level is
- * near enough. */
+/* Whether finish prefetches the x of the next sweep. For floats with state it usually does not: two
+ * tiles each of x and prev, and the scratch, would evict from the first-level cache what this run
+ * still needs, and the hardware prefetcher does better. The exception is data from main memory,
+ * which is prefetched into the second-level cache. */
 static int asks_ahead(const dw_encode_run *run, const plan *with)
 {
     return run->next ? run->x_dtype != DW_F32 || asks_far(run) : with->reads_x;
@@ -429,7 +430,7 @@ static void encode_stretch(const dw_encode_run *run, const plan *with, const str
            x_size = bytes_of(run->x_dtype);
     size_t size = bytes_of(run->prev_dtype), from_size = with->reads_x ? x_size : 4;
     if (s->pieces % BATCH)
-        memset(b->folds, 0, sizeof b->folds); /* lanes without a piece compute too */
+        memset(b->folds, 0, sizeof b->folds); /* lanes without a piece are computed, too */
     for (uint32_t from = 0; from < s->pieces; from += BATCH) {
         uint32_t to = s->pieces - from < BATCH ? s->pieces : from + BATCH;
         with->sweep(s, run->width, from, to, b);
@@ -469,8 +470,8 @@ static void encode_stretch(const dw_encode_run *run, const plan *with, const str
             encode_special(run, s, from + (uint32_t)__builtin_ctz(special));
 }
 
-/* The last piece of a row that its piece is too wide for: padded with zeros, as the format has
- * it. */
+/* The last piece of a row, if it is shorter than the others: padded with zeros, as the format
+ * demands. */
 static void encode_short(const dw_encode_run *run, const plan *with, uint32_t piece, size_t n,
                          scratch *b)
 {
@@ -489,8 +490,8 @@ static void encode_short(const dw_encode_run *run, const plan *with, uint32_t pi
     if (run->next) memcpy((unsigned char *)run->next + at * size, next, n * size);
 }
 
-/* How many elements go through all three steps together. Floats with state take 16 bytes of every
- * element and the scratch: half a tile stays in a first-level cache of 32 KiB. */
+/* How many elements pass through all three steps at once. Floats with state take 16 bytes per
+ * element, scratch included, so half a tile is what a first-level cache of 32 KiB can hold. */
 static uint32_t stretch_elements(const dw_encode_run *run)
 {
     return run->next && run->prev_dtype == DW_F32 ? DW_TILE_ELEMENTS / 2 : DW_TILE_ELEMENTS;

@@ -1,35 +1,38 @@
 /* SPDX-License-Identifier: Apache-2.0
- * kernels_mx.h - microscaling, in vectors.
+ * kernels_mx.h - vector kernels for microscaling.
  *
- * Text for vector kernels, as kernels_simd.h; it comes behind those of encode, finish and decode,
- * whose helpers it shares. A block of 32 elements fits the registers, so an encode needs no scratch
- * of deltas: for 16 blocks it reads x and prev, finds the scales of all of them, and reads both
- * again, from the first-level cache, to make codes and the new prev. (To find a scale while its
- * block waits in registers would be a chain of instructions too long for a processor to look past.)
- * Where prev is bf16, or only x is and there is no state, a block goes through as its even and its
- * odd elements.
+ * A part of the vector kernels: see kernels_simd.h. It comes after the files for encode, finish and
+ * decode, whose helpers it uses. A block of 32 elements fits the registers, so an encode needs no
+ * scratch for deltas: it reads x and prev of 16 blocks, finds the scales of all of them, and then
+ * reads both again, from the first-level cache, to compute codes and the new prev. (Keeping a block
+ * in registers until its scale is known would be a chain of dependent instructions that is too long
+ * for out-of-order execution to hide.) Where prev is bf16, or x is bf16 and there is no state, a
+ * block is processed as its even and its odd elements.
  *
- * An encode leaves to C: blocks whose largest magnitude reaches 2^95, so that no sum needs a clamp
- * (kernels_simd.h), and those so small that a power of two would be no normal number. A decode
- * leaves to C the scales of which the same is true, and poisoned blocks.
+ * An encode leaves two kinds of blocks to C: those whose largest magnitude is 2^95 or more, so that
+ * no sum needs to be clamped (see SPECIAL_FROM in kernels_simd.h), and those so small that a power
+ * of two would not be a normal number. A decode leaves the corresponding scales to C, and poisoned
+ * blocks.
  *
- * Codes to floats go by way of f16, whose exponents and fractions have room for those of all
- * elements: sign, exponent and fraction are moved to their places there, and the conversion knows
- * subnormal numbers. What is left is a factor of 2^(15 - bias), which the scale takes along. int8
- * becomes the f16 1024 + 128 + level, from which 1152 is taken. All of this is exact. */
+ * Codes are converted to floats by way of f16, whose exponent and fraction are wide enough for all
+ * elements: sign, exponent and fraction are moved to their places in an f16, and the conversion
+ * instruction handles subnormal numbers. What remains is a factor of 2^(15 - bias), which is
+ * included in the scale. An int8 becomes the f16 1024 + 128 + level, from which 1152 is subtracted.
+ * All of this is exact. */
 
 /* ---- Encode ---------------------------------------------------------------------------------- */
 
-/* What the elements of a run have in common. A float element is rounded by adding a number to it
- * whose last place is the step of the element there, and whose lowest byte already holds the rest
- * of the code: the exponent and, below 0, the sign. So the lowest byte of the sum is the code. */
+/* Constants for the element of a run. A float element is rounded by adding a number whose last
+ * place is worth one step of the element, and whose lowest byte already contains the rest of the
+ * code: the exponent and, for negative values, the sign. So the lowest byte of the sum is the
+ * code. */
 typedef struct mx_rule {
     float most;
     int32_t smallest; /* binary32 bits of the smallest normal element */
-    int32_t down;     /* how far an exponent is above its place in a code */
+    int32_t down;     /* distance of an exponent's bits from their place in a code */
     int32_t positive, negative;
     uint32_t top, bits;
-    int32_t least_special; /* smaller ones than this go to C */
+    int32_t least_special; /* blocks with a smaller largest magnitude are left to C */
 } mx_rule;
 
 static mx_rule mx_rule_of(dw_element element)
@@ -38,7 +41,7 @@ static mx_rule mx_rule_of(dw_element element)
     bool int8 = element == DW_ELEMENT_INT8;
     uint32_t down = 23 - of.fraction, smallest = (128 - of.bias) << 23,
              positive = (down << 23) - (smallest >> down);
-    /* the lowest scale whose power of two, and 2^-6 of it for int8, is a normal number */
+    /* the lowest scale whose power of two (for int8: times 2^-6) is a normal number */
     uint32_t lowest = int8 ? 7 : 1;
     return (mx_rule){.most = int8 ? 127.0f : of.most,
                      .smallest = (int32_t)smallest,
@@ -50,7 +53,7 @@ static mx_rule mx_rule_of(dw_element element)
                      .least_special = (int32_t)((of.top + lowest) << 23)};
 }
 
-/* What a kernel is made for. prev: 0 without state. */
+/* The variant of a kernel. prev: 0 without state. */
 typedef struct mx_kind {
     dw_dtype x;
     int prev, chooses, int8;
@@ -72,7 +75,7 @@ typedef struct mx_chunk {
     unsigned char *next;
 } mx_chunk;
 
-/* Two registers that hold a block. */
+/* A block, in two registers. */
 typedef struct mx_values {
     f32x16 part[2];
 } mx_values;
@@ -83,15 +86,15 @@ DW_VECTOR mx_values mx_load(const unsigned char *from, dw_dtype dtype, size_t at
     return (mx_values){{f.part[0], f.part[1]}};
 }
 
-/* Magnitudes, lane by lane the larger of both registers. */
+/* The magnitudes of both registers, and of these the larger one in every lane. */
 DW_VECTOR i32x16 mx_magnitudes(mx_values v)
 {
     i32x16 magnitude = i_set(0x7fffffff);
     return i_max(i_and(f_bits(v.part[0]), magnitude), i_and(f_bits(v.part[1]), magnitude));
 }
 
-/* A batch of blocks on its way: the largest magnitudes of x - prev and of x on their way to one
- * lane each, then what every block is made with. */
+/* The state of a batch of blocks: the largest magnitudes of x - prev and of x, before they are
+ * reduced to one lane per block; then what every block is encoded with. */
 typedef struct mx_batch {
     _Alignas(64) int32_t folds[BATCH * LANES];
     _Alignas(64) float inverse[BATCH], scale[BATCH];
@@ -99,7 +102,7 @@ typedef struct mx_batch {
     _Alignas(64) int32_t wire[BATCH];
 } mx_batch;
 
-/* Reads x and prev of n blocks. Magnitudes of x go where negative extremes would. */
+/* Reads x and prev of n blocks. Magnitudes of x are stored in the place of negative extremes. */
 DW_VECTOR void mx_sweep(mx_chunk from, mx_kind kind, uint32_t n, mx_batch *batch)
 {
     int pairs = mx_pairs(kind);
@@ -118,20 +121,20 @@ DW_VECTOR void mx_sweep(mx_chunk from, mx_kind kind, uint32_t n, mx_batch *batch
     }
 }
 
-/* What a run made besides: by blocks of the run, at most 64. */
+/* Results of a run by blocks, at most 64: masks of direct and special blocks, and a count. */
 typedef struct mx_notes {
     uint64_t direct, special;
     uint32_t zero;
 } mx_notes;
 
-/* Scales of n blocks, the first of them number `block` of the run. Where the largest magnitude is 0
- * the scale is taken as 0, which the values are too. */
+/* Decides the scales of n blocks, of which the first has number `block` in the run. Where the
+ * largest magnitude is 0 the factor is 0, as all values are. */
 DW_VECTOR void mx_decide(const mx_rule *rule, mx_kind kind, uint32_t n, uint32_t block,
                          mx_batch *batch, uint8_t *scales, mx_notes *notes)
 {
     i32x16 largest, of_x, none = i_set(0);
     uint32_t live = (1u << n) - 1, direct = 0;
-    int more = kind.int8 ? 6 : 0; /* levels are in units of 2^-6 */
+    int more = kind.int8 ? 6 : 0; /* levels count units of 2^-6 */
     extremes_take(batch->folds, &largest, &of_x);
     if (kind.chooses) {
         i32x16 is_direct = i_greater(largest, of_x);
@@ -152,8 +155,8 @@ DW_VECTOR void mx_decide(const mx_rule *rule, mx_kind kind, uint32_t n, uint32_t
     notes->zero += (uint32_t)__builtin_popcount(i_signs(is_zero) & live);
 }
 
-/* An element times the inverse of the scale: what has its code as the lowest byte, and its value
- * before the scale. */
+/* From an element times the inverse of its scale: a word whose lowest byte is the code, and its
+ * value before scaling. */
 DW_VECTOR i32x16 mx_code(const mx_rule *rule, mx_kind kind, f32x16 scaled, f32x16 *value)
 {
     f32x16 clamped = f_max(f_min(scaled, f_set(rule->most)), f_set(-rule->most));
@@ -170,8 +173,8 @@ DW_VECTOR i32x16 mx_code(const mx_rule *rule, mx_kind kind, f32x16 scaled, f32x1
     return f_bits(sum);
 }
 
-/* Block number `block` of a chunk, number `i` of its batch: codes as lowest bytes, and the new
- * prev. */
+/* Encodes block number `block` of a chunk, number `i` of its batch: codes in the lowest bytes, and
+ * the new prev. */
 DW_VECTOR void mx_encode_block(const mx_chunk *chunk, const mx_rule *rule, mx_kind kind,
                                size_t block, const mx_batch *batch, uint32_t i, i32x16 codes[2])
 {
@@ -219,18 +222,18 @@ DW_VECTOR void mx_put(codes64 codes, uint32_t bits, uint8_t *tile, size_t elemen
         put64(codes, 6, tile, elements, first);
 }
 
-/* Where codes go: to element `first` of a tile of so many. */
+/* Where codes go: to element `first` of a tile with `elements` elements. */
 typedef struct mx_target {
     uint8_t *scales, *tile;
     size_t elements, first;
 } mx_target;
 
-/* `chunks` chunks, the first block of them number 0 of the run. */
+/* Encodes `chunks` chunks, starting with block 0 of the run. */
 DW_VECTOR void mx_encode_chunks(const mx_chunk *given, const mx_rule *given_rule, mx_kind kind,
                                 uint32_t chunks, const mx_target *given_target,
                                 mx_notes *given_notes)
 {
-    mx_chunk chunk = *given; /* what is stored may alias the caller's */
+    mx_chunk chunk = *given; /* a copy, because stores may alias the caller's */
     const mx_rule rule = *given_rule;
     mx_target to = *given_target;
     mx_notes notes = {0, 0, 0};
@@ -238,7 +241,7 @@ DW_VECTOR void mx_encode_chunks(const mx_chunk *given, const mx_rule *given_rule
     uint32_t bits = kind.int8 ? 8 : rule.bits;
     size_t size = kind.prev ? bytes_of((dw_dtype)kind.prev) : 0;
     if (chunks % (BATCH / 2))
-        memset(batch.folds, 0, sizeof batch.folds); /* lanes without a block compute too */
+        memset(batch.folds, 0, sizeof batch.folds); /* lanes without a block are computed, too */
     for (uint32_t done = 0; done < chunks; done += BATCH / 2) {
         uint32_t n = 2 * (chunks - done < BATCH / 2 ? chunks - done : BATCH / 2);
         mx_sweep(chunk, kind, n, &batch);
@@ -267,8 +270,8 @@ typedef void mx_encode_function(const mx_chunk *chunk, const mx_rule *rule, uint
     {                                                                                              \
         mx_encode_chunks(chunk, rule, (mx_kind){__VA_ARGS__}, chunks, to, notes);                  \
     }
-/* By prev and choice, both sorts of elements: {floats, int8} without state, then with prev f32, f16
- * and bf16, then these where there is a choice. */
+/* Indexed by prev and choice, for both sorts of elements: {floats, int8} without state, then with
+ * prev f32, f16 and bf16, then these three with a choice. */
 #define MX_ENCODES(name, x)                                                                        \
     MX_ENCODE(name##_none, x, 0, 0, 0)                                                             \
     MX_ENCODE(name##_f32, x, DW_F32, 0, 0)                                                         \
@@ -295,7 +298,7 @@ MX_ENCODES(mx_encode_bf16, DW_BF16)
 #undef MX_ENCODES
 #undef MX_ENCODE
 
-/* A block where the arithmetic of the vectors does not hold. */
+/* Encodes a block in C, because its values do not fit the vector arithmetic. */
 static void mx_encode_special(const dw_mx_encode_run *run, uint32_t block)
 {
     size_t at = (size_t)block * DW_MX_BLOCK, size = bytes_of(run->prev_dtype);
@@ -320,8 +323,8 @@ static void mx_mark_direct(const dw_mx_encode_run *run, uint64_t direct)
     }
 }
 
-/* The elements from `at` on, which fill no chunk: through buffers that are padded with zeros. What
- * would follow the run is not kept. */
+/* Encodes the elements from `at` on, which are less than a chunk, through buffers padded with
+ * zeros. Surplus results are discarded. */
 static void mx_encode_rest(const dw_mx_encode_run *run, mx_encode_function *encode_with,
                            const mx_rule *rule, size_t at, mx_notes *notes)
 {
@@ -343,7 +346,7 @@ static void mx_encode_rest(const dw_mx_encode_run *run, mx_encode_function *enco
                 run->first + at);
     notes->direct |= made.direct << block;
     notes->special |= made.special << block;
-    notes->zero += made.zero - (blocks == 1); /* the block behind the last is zero */
+    notes->zero += made.zero - (blocks == 1); /* the block behind the last one counted as zero */
 }
 
 static void mx_encode(const dw_mx_encode_run *run)
@@ -369,8 +372,8 @@ static void mx_encode(const dw_mx_encode_run *run)
 
 /* ---- Decode ---------------------------------------------------------------------------------- */
 
-/* Scales from here on are left to C: the largest element, below 2^16, times 2^(206 - 127) is below
- * 2^95. */
+/* Scales from here on are left to C. Below, the largest element, less than 2^16, times 2^(206 -
+ * 127) is below 2^95. */
 enum { MX_SPECIAL_SCALE = 207 };
 
 /* As decode_kind. */
@@ -385,7 +388,7 @@ DW_VECTOR uint32_t mx_bits(dw_element element)
     return element <= DW_ELEMENT_E5M2 ? 8 : element == DW_ELEMENT_E2M1 ? 4 : 6;
 }
 
-/* The power of two by which the f16 of a code is too small. */
+/* The exponent by which the f16 of a code is too small. */
 DW_VECTOR int mx_f16_below(dw_element element)
 {
     switch (element) {
@@ -402,13 +405,13 @@ typedef struct mx_halves {
     h16x16 even, odd;
 } mx_halves;
 
-/* Magnitudes above the largest number of the format are that number. */
+/* Limits magnitudes to the largest number of the format. */
 DW_VECTOR h16x16 mx_finite(h16x16 half, int largest)
 {
     return h_or(h_and(half, h_set(0x8000)), h_min(h_and(half, h_set(0x7fff)), h_set(largest)));
 }
 
-/* Words of two codes of 8 bits. */
+/* Input: words of two 8-bit codes. */
 DW_VECTOR mx_halves mx_halves_of_8(h16x16 both, dw_element element)
 {
     h16x16 upper = h_set(0xff00);
@@ -423,8 +426,8 @@ DW_VECTOR mx_halves mx_halves_of_8(h16x16 both, dw_element element)
                        mx_finite(h_and(odd, fields), 0x3f00)};
 }
 
-/* Words of two low parts of four bits, and of two high parts of two: sign and top of the
- * exponent. */
+/* Input: words of two low parts (four bits each), and of two high parts (two bits each: the sign
+ * and the top bit of the exponent). */
 DW_VECTOR mx_halves mx_halves_of_6(h16x16 low, h16x16 high, dw_element element)
 {
     h16x16 even = h_shl(high, 14), odd = h_shl(high, 12);
@@ -454,7 +457,7 @@ DW_VECTOR f32x16 mx_floats(h16x16 halves, dw_element element)
     return element == DW_ELEMENT_INT8 ? f_sub(wide, f_set(1152.0f)) : wide;
 }
 
-/* A block; what follows it. */
+/* Decodes a block and returns the state behind it. */
 DW_VECTOR coded mx_decode_block(coded c, float power, mx_decode_kind kind)
 {
     mx_halves halves = mx_take(c.codes, kind.element);
@@ -483,11 +486,12 @@ DW_VECTOR coded mx_decode_block(coded c, float power, mx_decode_kind kind)
     return c;
 }
 
-/* Whole blocks; special ones too, which are done again. powers: of their scales. */
+/* Decodes whole blocks. Special blocks are decoded, too, and later corrected by the C kernel.
+ * powers: the factors of the blocks. */
 DW_VECTOR void mx_decode_blocks(const dw_mx_decode_run *given, uint32_t blocks, const float *powers,
                                 mx_decode_kind kind)
 {
-    dw_mx_decode_run run = *given; /* stores to out may alias the caller's */
+    dw_mx_decode_run run = *given; /* a copy, because stores to out may alias the caller's */
     coded c = {.codes = planes_at(run.codes, mx_bits(kind.element), run.tile_elements, run.first),
                .out = run.out};
     const unsigned char *prev = run.prev ? run.prev : no_prev;
@@ -527,8 +531,8 @@ MX_DECODES(mx_digest_bf16, DW_BF16, 1)
 #undef MX_DECODES
 #undef MX_DECODE
 
-/* The powers of a run's scales, with what the f16 of its codes are too small by; a mask of special
- * blocks. */
+/* Computes the factors of a run's blocks: the powers of their scales times the constant of
+ * mx_f16_below. Returns a mask of special blocks. */
 static uint64_t mx_take_powers(const dw_mx_decode_run *run, float *powers)
 {
     uint64_t special = 0;
@@ -538,14 +542,15 @@ static uint64_t mx_take_powers(const dw_mx_decode_run *run, float *powers)
         uint32_t n = run->blocks - i < LANES ? run->blocks - i : LANES;
         memcpy(scales, run->scales + i, n);
         i32x16 scale = i_take8(scales);
-        /* 0 is 2^-127, which is no normal number; special ones may become anything */
+        /* scale 0 is 2^-127, a subnormal number; results for special blocks do not matter */
         f_store(powers + i, f_mul(i_float(i_max(i_shl(scale, 23), i_set(0x00400000))), below));
         special |= (uint64_t)i_signs(i_greater(scale, i_set(MX_SPECIAL_SCALE - 1))) << i;
     }
     return special;
 }
 
-/* Block i of a run, of n elements, where the arithmetic of the vectors does not hold. */
+/* Decodes block i of a run, with n elements, in C, because its values do not fit the vector
+ * arithmetic. */
 static void mx_decode_special(const dw_mx_decode_run *run, uint32_t i, size_t n)
 {
     size_t at = (size_t)i * DW_MX_BLOCK * bytes_of(run->out_dtype);
@@ -561,7 +566,7 @@ static void mx_decode_special(const dw_mx_decode_run *run, uint32_t i, size_t n)
     dw_kernels_c.mx_decode(&one);
 }
 
-/* The last block of a run, of n elements: through padded buffers. */
+/* Decodes the last block of a run, which has n elements, through padded buffers. */
 static void mx_decode_short(const dw_mx_decode_run *run, mx_decode_function *decode_with,
                             uint32_t i, size_t n, const float *power)
 {

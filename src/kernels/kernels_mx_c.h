@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
- * kernels_mx_c.h - the microscaling kernels in plain C: the specification that every other table
- * must equal.
+ * kernels_mx_c.h - the microscaling kernels in plain C: the specification that all other tables
+ * must match.
  *
- * Text for kernels_c.c, which includes it behind its own helpers. */
+ * Included by kernels_c.c after its helpers. */
 
-/* One block on its way through the encoder: everything in binary32, padding included. */
+/* A block while it is encoded: all in binary32, padding included. */
 typedef struct mx_block {
     float x[DW_MX_BLOCK], base[DW_MX_BLOCK], delta[DW_MX_BLOCK];
     uint8_t codes[DW_MX_BLOCK];
 } mx_block;
 
-/* The largest magnitude as an integer, so that no order matters. A NaN counts as infinite: the bits
- * of the NaN that a difference gives are not the same on every processor. */
+/* The largest magnitude, as an integer, so that the order of the values does not matter. NaN counts
+ * as infinite, because processors differ in the bits of the NaN that a subtraction gives. */
 static uint32_t mx_largest(const float *values)
 {
     uint32_t largest = 0;
@@ -22,7 +22,7 @@ static uint32_t mx_largest(const float *values)
     return largest < DW_F32_INFINITY ? largest : DW_F32_INFINITY;
 }
 
-/* Whether a block is direct; delta and base follow the choice. */
+/* Returns whether a block is direct. If so, delta becomes x and base becomes 0. */
 static bool mx_choose(mx_block *b, bool chooses, uint32_t *largest)
 {
     *largest = mx_largest(b->delta);
@@ -34,7 +34,7 @@ static bool mx_choose(mx_block *b, bool chooses, uint32_t *largest)
     return true;
 }
 
-/* The new prev of a block: by the decoder's rule, from the codes. */
+/* Computes the new prev of a block from its codes, as a decoder does. */
 static void mx_reconstruct(const uint8_t *codes, const float *base, uint64_t n, dw_element element,
                            uint32_t scale, void *to, dw_dtype dtype)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * kernels_neon.c - blocks of 16 lanes as four registers of Advanced SIMD, the vector unit of every
- * 64-bit Arm. */
+ * kernels_neon.c - the vector kernels with Advanced SIMD, which all 64-bit Arm processors have: a
+ * block of 16 lanes is four registers. */
 #if !defined(__aarch64__) || !defined(__ARM_NEON) || !defined(__ARM_FP)
 #error "build kernels_neon.c for 64-bit Arm, with its floating point and vector registers"
 #endif
@@ -29,7 +29,7 @@ typedef struct codes64 {
     uint8x16_t a, b, c, d;
 } codes64;
 typedef struct i64x8 {
-    /* Twice as many sums as its name asks for: the additions wait for each other less. */
+    /* Twice as many partial sums as the name says, so that additions wait less for each other. */
     uint64x2_t a, b, c, d;
 } i64x8;
 
@@ -58,7 +58,7 @@ DW_VECTOR f32x16 f_set(float value)
     float32x4_t all = vdupq_n_f32(value);
     return (f32x16){all, all, all, all};
 }
-/* As bytes: elements need no more alignment than C's, and these casts promise none. */
+/* Loads bytes: elements need no more alignment than C demands, and vld1q_u8 assumes none. */
 DW_VECTOR i32x16 i_load(const void *from)
 {
     const uint8_t *bytes = from;
@@ -107,7 +107,7 @@ DW_VECTOR f32x16 f_div(f32x16 x, f32x16 y)
 {
     return PAIRS(f32x16, vdivq_f32, x, y);
 }
-/* Those that give the number beside a quiet NaN; vminq and vmaxq would give the NaN. */
+/* If one operand is a quiet NaN, these return the other; vminq and vmaxq would return the NaN. */
 DW_VECTOR f32x16 f_min(f32x16 x, f32x16 y)
 {
     return PAIRS(f32x16, vminnmq_f32, x, y);
@@ -123,7 +123,7 @@ DW_VECTOR i32x16 f_less(f32x16 x, f32x16 y)
 
 /* ---- Integers -------------------------------------------------------------------------------- */
 
-/* Lanes are kept unsigned; where the sign matters an operation looks at them as signed. */
+/* Lanes are unsigned; operations that depend on the sign reinterpret them. */
 DW_VECTOR uint32x4_t max_signed(uint32x4_t x, uint32x4_t y)
 {
     return vreinterpretq_u32_s32(vmaxq_s32(vreinterpretq_s32_u32(x), vreinterpretq_s32_u32(y)));
@@ -189,7 +189,7 @@ DW_VECTOR i32x16 i_greater(i32x16 x, i32x16 y)
     return PAIRS(i32x16, greater_signed, x, y);
 }
 
-/* The low halves of the lanes, eight to a register. */
+/* The low halves of the lanes, eight per register. */
 DW_VECTOR uint16x8_t halves_of(uint32x4_t x, uint32x4_t y)
 {
     return vuzp1q_u16(vreinterpretq_u16_u32(x), vreinterpretq_u16_u32(y));
@@ -202,8 +202,8 @@ DW_VECTOR uint8x16_t bytes_of_lanes(i32x16 x)
                      vreinterpretq_u8_u16(halves_of(x.c, x.d)));
 }
 
-/* A bit of every byte: the first byte's is the lowest. tests: the bit that is asked for, in all
- * bytes. */
+/* One bit of every byte, as a mask of 16 bits; the first byte's bit is the lowest. tests: the
+ * tested bit, repeated in all bytes. */
 DW_VECTOR uint8x16_t bit_of_bytes(uint8x16_t bytes, uint8x16_t tests)
 {
     static const uint8_t places[16] = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
@@ -252,8 +252,8 @@ DW_VECTOR f32x16 widen_bf16(const void *from)
                             vshll_n_u16(vget_low_u16(high), 16), vshll_high_n_u16(high, 16)});
 }
 
-/* The instruction makes signalling NaN quiet; the format keeps their bits, so the quiet bit is put
- * back as it was. */
+/* The conversion instruction turns signalling NaN into quiet NaN. The format keeps their bits, so
+ * the quiet bit is cleared where it was clear. */
 DW_VECTOR f32x16 widen_f16(const void *from)
 {
     uint16x8_t low = load_eight(from), high = load_eight((const uint8_t *)from + 16);
@@ -266,8 +266,7 @@ DW_VECTOR f32x16 widen_f16(const void *from)
     return i_float(i_andnot(i_andnot(number, loud), f_bits(wide)));
 }
 
-/* What rounds to nearest even in the carry, as dw_bf16_round: the upper half of the sum is the
- * bf16. */
+/* The carry rounds to nearest even, as in dw_bf16_round: the upper half of the sum is the bf16. */
 DW_VECTOR uint32x4_t bf16_sum(uint32x4_t bits)
 {
     uint32x4_t odd = vandq_u32(vshrq_n_u32(bits, 16), vdupq_n_u32(1));
@@ -286,7 +285,8 @@ DW_VECTOR void narrow_bf16(void *to, f32x16 value)
     store_eight((uint8_t *)to + 16, upper_halves(sum.c, sum.d));
 }
 
-/* The instruction rounds as FPCR says: to nearest even, which every entry point sees to (cpu.h). */
+/* The instruction rounds as FPCR says: to nearest even, because every entry point sets FPCR
+ * (cpu.h). */
 DW_VECTOR void narrow_f16(void *to, f32x16 value)
 {
     store_eight(to, vreinterpretq_u16_f16(vcvt_high_f16_f32(vcvt_f16_f32(value.a), value.b)));
@@ -294,7 +294,7 @@ DW_VECTOR void narrow_f16(void *to, f32x16 value)
                 vreinterpretq_u16_f16(vcvt_high_f16_f32(vcvt_f16_f32(value.c), value.d)));
 }
 
-/* The odd block's halves stay where they are, the even one's go below them. */
+/* The odd block's upper halves stay in place; the even block's are inserted below them. */
 DW_VECTOR uint32x4_t narrow_pair4(uint32x4_t even, uint32x4_t odd)
 {
     return vsriq_n_u32(bf16_sum(odd), bf16_sum(even), 16);
@@ -368,7 +368,7 @@ DW_VECTOR codes64 codes_field(codes64 codes, int from, int width)
                      field(codes.c, from, width), field(codes.d, from, width)};
 }
 
-/* Neighbours among 32 bytes of 4, or of 2 bits each, joined to 16 bytes of twice as many. */
+/* Join neighbouring bytes of 4 (or 2) used bits each: 32 bytes become 16 with twice as many. */
 DW_VECTOR uint8x16_t join4(uint8x16_t x, uint8x16_t y)
 {
     return vsliq_n_u8(vuzp1q_u8(x, y), vuzp2q_u8(x, y), 4);
@@ -415,8 +415,8 @@ DW_VECTOR i32x16 i_take4(const uint8_t *from)
     return bytes_widened(vcombine_u8(vzip1_u8(low, high), vzip2_u8(low, high)));
 }
 
-/* Every byte of the plane beside itself, as often as it has elements; then each is shifted down by
- * its own place. */
+/* Repeats every byte of the plane once for each element in it, then shifts each copy down by its
+ * element's position. */
 DW_VECTOR i32x16 i_take2(const uint8_t *from)
 {
     static const uint8_t bytes[16] = {0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3};
@@ -436,8 +436,8 @@ DW_VECTOR i32x16 i_take1(const uint8_t *from)
 
 /* ---- Past the caches, and binary64 ----------------------------------------------------------- */
 
-/* No store of Arm leaves the caches alone without being ordered by hand; the plain one needs no
- * end. */
+/* Arm has no non-temporal store that is simpler to use than a normal one, since it would need
+ * explicit barriers. A normal store needs no end. */
 DW_VECTOR void i_stream(void *to, i32x16 x)
 {
     i_store(to, x);
@@ -455,7 +455,7 @@ DW_VECTOR f64x16 d_none(void)
     return none;
 }
 
-/* The square of a binary32 is exact in binary64: one rounding, whether it is fused or not. */
+/* The square of a binary32 is exact in binary64, so fused or not there is one rounding. */
 DW_VECTOR void d_add_four(float64x2_t *sums, float32x4_t x)
 {
     float64x2_t low = vcvt_f64_f32(vget_low_f32(x)), high = vcvt_high_f64_f32(x);
@@ -479,7 +479,8 @@ DW_VECTOR void d_store(double *to, f64x16 x)
 
 /* ---- Philox ---------------------------------------------------------------------------------- */
 
-/* One counter per 64-bit lane; four registers, for every round waits for the one before. */
+/* One counter per 64-bit lane; four registers in parallel, because each round depends on the one
+ * before. */
 typedef i64x8 w64;
 enum { W_LANES = 8, SIDES = 1 };
 
@@ -538,7 +539,7 @@ DW_VECTOR void w_store_turns(void *to, w64 x, w64 y)
     codes_put8((uint8_t *)to + 64, EACH(codes64, vreinterpretq_u8_u64, second));
 }
 
-/* in this order */
+/* these includes depend on this order */
 #include "kernels/kernels_neon_mx.h"
 
 #include "kernels/kernels_simd.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * kernels_neon_mx.h - the primitives of microscaling as registers of Advanced SIMD.
+ * kernels_neon_mx.h - the primitives of microscaling with Advanced SIMD.
  *
- * Text for kernels_neon.c, behind its other primitives. */
+ * Included by kernels_neon.c after its other primitives. */
 
 DW_VECTOR uint32x4_t shr_each(uint32x4_t x, uint32x4_t n)
 {

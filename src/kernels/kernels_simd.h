@@ -1,46 +1,46 @@
 /* SPDX-License-Identifier: Apache-2.0
- * kernels_simd.h - the vector kernels, written once: what encode (kernels_encode.h) and decode
- * (kernels_decode.h) share, and the short kernels. Each instruction set includes this text after
- * its primitives.
+ * kernels_simd.h - the vector kernels, written once for all instruction sets: what encode
+ * (kernels_encode.h) and decode (kernels_decode.h) share, and the short kernels. The file of each
+ * instruction set defines the primitives listed here and then includes this one.
  *
- * What an instruction set gives, for blocks of 16 lanes (f32x16, i32x16) and 64 codes (codes64):
+ * Primitives for blocks of 16 lanes (f32x16, i32x16) and 64 codes (codes64):
  * wide table:
- * | f_set f_load f_add f_sub f_mul f_div f_min f_max f_bits f_less   | lane-wise; min and max give the second where the first is a quiet NaN |
+ * | f_set f_load f_add f_sub f_mul f_div f_min f_max f_bits f_less   | lane-wise; min and max return the second operand where the first is a quiet NaN |
  * | i_set i_load i_store i_float i_add i_sub i_and i_or i_andnot     | i_andnot(a, b): b where a has 0                              |
- * | i_max i_max_unsigned i_greater i_shl i_shr i_sra                 | comparisons give lanes of ones; shifts by a literal          |
+ * | i_max i_max_unsigned i_greater i_shl i_shr i_sra                 | comparisons set all bits of a lane; shifts by a literal      |
  * | i_signs                                                          | the lanes' top bits as a mask of 16                          |
  * | widen_bf16 widen_f16 narrow_bf16 narrow_f16                      | 16 halves from and to memory; narrow: RN of clamped values   |
- * | i_store_quarter i_columns                                        | unless extremes_put: 16 lanes to 4, 16 times 4 to 16         |
- * | codes_join codes_field codes_put8 _put4 _put2 _put1              | planes of bits                                               |
- * | i_take16 i_take8 i_take4 i_take2 i_take1                            | 16 elements of a plane, one per lane                          |
- * | narrow_pair                                                      | two blocks to 32 bf16 that take turns, as 16 words; RN of what rounds to a finite value |
- * | i_pair_products                                                  | sum of even lanes times odd lanes, in 64 bits                |
- * | i_stream i_stream_end                                            | a store past the caches, to a line; their end                |
- * | i_shr_each i_by_sign                                             | by lanes; lanes of the second where the first is negative, else of the third |
- * | codes_of_low_bytes codes_clear                                   | the low bytes of four blocks; codes that equal the second become 0 |
- * | h_set h_and h_or h_xor h_min h_shl h_shr h_sra (h16x16)          | 16 words of 16 bits; min of what has no sign                 |
- * | h_take16 h_take8 h_take4                                         | one per word: 16, 8 and 4 bits of a plane                    |
- * | f_of_halves h_in_turns                                           | f16 to a block; words by turns of the first and the second, in two registers |
- * | w_set w_count w_mul w_shr32 w_xor3                               | Philox: W_LANES lanes of 64 bits; w_count: first, first + 1, ...; w_mul: of the  |
- * |                                                                  | low halves; w_shr32: the high halves go low, what goes high does not matter |
- * | w_join w_store_turns                                             | low halves of two to one; lanes of two by turns to memory    |
+ * | i_store_quarter i_columns                                        | unless extremes_put is defined: reduce 16 lanes to 4, and 16 times 4 to 16 |
+ * | codes_join codes_field codes_put8 _put4 _put2 _put1              | bit planes                                                   |
+ * | i_take16 i_take8 i_take4 i_take2 i_take1                         | 16 elements of a plane, one per lane                         |
+ * | narrow_pair                                                      | two blocks to 32 interleaved bf16, as 16 words; RN of values that round to finite ones |
+ * | i_pair_products                                                  | adds the products of even lanes and odd lanes, in 64 bits    |
+ * | i_stream i_stream_end                                            | a store past the caches, aligned to a line; the barrier after such stores |
+ * | i_shr_each i_by_sign                                             | a shift per lane; lanes of the second operand where the first is negative, else of the third |
+ * | codes_of_low_bytes codes_clear                                   | the low bytes of four blocks; codes equal to the second operand become 0 |
+ * | h_set h_and h_or h_xor h_min h_shl h_shr h_sra (h16x16)          | 16 words of 16 bits; min of words whose sign bit is clear    |
+ * | h_take16 h_take8 h_take4                                         | 16, 8 and 4 bits of a plane into each word                   |
+ * | f_of_halves h_in_turns                                           | f16 to a block; interleaves the words of two registers       |
+ * | w_set w_count w_mul w_shr32 w_xor3                               | Philox: W_LANES lanes of 64 bits; w_count: first, first + 1, ...; w_mul: product of the |
+ * |                                                                  | low halves; w_shr32: moves the high halves to the low ones, the new high ones are undefined |
+ * | w_join w_store_turns                                             | joins the low halves of two; stores the lanes of two interleaved |
  * | d_none d_add_square d_store (f64x16)                             | sums in binary64                                             |
  *
- * What it may give in a better form than the one below; it then also defines a macro of that name:
+ * Primitives that an instruction set may replace by better ones, defining a macro of the same name:
  * wide table:
  * | f_muladd                                                         | x * y + z where x * y is exact: rounded once either way      |
- * | f_clamp                                                          | to a largest magnitude; not for NaN                          |
+ * | f_clamp                                                          | limits magnitudes; not for NaN                               |
  * | i_nearest f_whole                                                | to integers, ties to even, and back; below 2^22              |
  * | codes_of_levels                                                  | four blocks of levels -128 to 127, plus half, to 64 codes    |
- * | extremes_put extremes_take                                       | the extremes of 16 pieces on their way to one lane each      |
+ * | extremes_put extremes_take                                       | store the extremes of 16 pieces; load them, one lane each    |
  *
- * What it may leave out, without a macro of that name:
+ * Optional primitives; an instruction set that has them defines a macro of the same name:
  * wide table:
- * | codes_of_pairs with f_pair_parts                                 | as codes_of_levels, of two pairs; two blocks to a pair       |
- * | codes_of_low_byte_pairs, beside codes_of_pairs                   | as codes_of_low_bytes, of two pairs                          |
- * | f_lookup i_loose4 i_loose2 i_loose1 i_pick                       | values by the lanes' low 4 bits; i_take with anything above; |
- * |                                                                  | bits of the first where the third has ones, else the second  |
- * | h_lookup with h_table, h_table_of                                | 64 codes of 4 bits to 16-bit floats of a table of 16         |
+ * | codes_of_pairs with f_pair_parts                                 | codes_of_levels for two pairs; converts two blocks to a pair |
+ * | codes_of_low_byte_pairs, beside codes_of_pairs                   | codes_of_low_bytes for two pairs                             |
+ * | f_lookup i_loose4 i_loose2 i_loose1 i_pick                       | looks values up by the low 4 bits of lanes; i_take with undefined upper bits; |
+ * |                                                                  | bits of the first operand where the third has ones, else of the second |
+ * | h_lookup with h_table, h_table_of                                | looks 64 codes of 4 bits up in a table of 16 16-bit floats   |
  */
 #ifndef DW_VECTOR
 #error "kernels_simd.h is included by the file of one instruction set, after its primitives"
@@ -51,26 +51,29 @@
 
 enum { LANES = 16, BATCH = 16 };
 
-/* Before a loop whose body is long already: clang would repeat it, at four times the code. */
+/* Placed before a loop with a long body, which clang would otherwise unroll to four times the
+ * code. */
 #ifdef __clang__
 #define ROLLED _Pragma("clang loop unroll(disable)")
 #else
 #define ROLLED
 #endif
 
-/* Constants of the magic rounding (quant.h): 1.5 * 2^23, whose low 16 bits are zero. */
+/* Constant for rounding by addition (quant.h): 1.5 * 2^23. Its low 16 bits are zero. */
 #define MAGIC 12582912.0f
 
-/* What is read as prev where there is none: no run is longer. */
+/* Zeros to be read as prev where there is none; as long as the longest run. */
 static const _Alignas(64) unsigned char no_prev[4 * DW_TILE_ELEMENTS];
 
-/* Pieces with a scale from here on, 2^95, and poisoned ones, are left to C. Half of 2^8 levels
- * times less than that, 2^102, is below half a unit in the last place of the largest f32 (2^103)
- * and bf16 (2^119): whatever finite base it is added to, the sum rounds to a finite value, and
- * nothing is clamped. A product below 2^102 is exact, and may be fused with the sum. */
+/* Pieces whose largest magnitude (in an encode) or scale (in a decode) is 2^95 or more, and
+ * poisoned ones, are left to C ("special"). Below that limit, half of 2^8 levels times the scale is
+ * less than 2^102. That is below half a unit in the last place of the largest f32 (2^103) and bf16
+ * (2^119), so a sum with any finite base rounds to a finite value, and no clamp is needed. A
+ * product below 2^102 is also exact, so it may be fused with the sum. */
 #define SPECIAL_FROM 0x6f000000
 
-/* Where only the scale is known: no scale of a largest magnitude below that is as large. */
+/* The corresponding limit for scales alone: a largest magnitude below the limit above never has
+ * such a scale. */
 #define SPECIAL_SCALE 0x6f00
 
 #ifndef f_muladd
@@ -113,8 +116,8 @@ DW_VECTOR f32x16 load(const unsigned char *from, dw_dtype dtype, size_t i)
     return dtype == DW_F16 ? widen_f16(from + 2 * i) : widen_bf16(from + 2 * i);
 }
 
-/* RN of what rounds to a finite value. Others round to infinity, and the NaN 0x7fc00000 to the one
- * of the dtype. */
+/* RN of values that round to finite ones. Other values become infinity, and the NaN 0x7fc00000
+ * becomes that of the dtype. */
 DW_VECTOR void store_finite(unsigned char *to, dw_dtype dtype, size_t i, f32x16 value)
 {
     if (dtype == DW_F32)
@@ -125,7 +128,7 @@ DW_VECTOR void store_finite(unsigned char *to, dw_dtype dtype, size_t i, f32x16 
         narrow_bf16(to + 2 * i, value);
 }
 
-/* RN: what is stored is finite. Not for NaN. */
+/* RN: the result is finite. Not for NaN. */
 DW_VECTOR void store(unsigned char *to, dw_dtype dtype, size_t i, f32x16 value)
 {
     store_finite(to, dtype, i,
@@ -134,7 +137,7 @@ DW_VECTOR void store(unsigned char *to, dw_dtype dtype, size_t i, f32x16 value)
                                                   : 0x1.fep127f));
 }
 
-/* RN of a finite base and a level times a scale that is not special. */
+/* RN of the sum of a finite base and a level times a scale that is not special. */
 DW_VECTOR void store_sum(unsigned char *to, dw_dtype dtype, size_t i, f32x16 value)
 {
     if (dtype == DW_F16)
@@ -143,8 +146,8 @@ DW_VECTOR void store_sum(unsigned char *to, dw_dtype dtype, size_t i, f32x16 val
         store_finite(to, dtype, i, value);
 }
 
-/* Two blocks of which one has the even and one the odd elements of 32: what bf16 are cut into, and
- * put together from, at half the cost of two blocks in a row. */
+/* Two blocks that hold the even and the odd elements of 32. bf16 can be converted from and to this
+ * form at half the cost of two consecutive blocks. */
 typedef struct pair {
     f32x16 even, odd;
 } pair;
@@ -156,7 +159,7 @@ DW_VECTOR pair load_pair(const unsigned char *from, size_t i)
 }
 
 #ifdef codes_of_pairs
-/* Two blocks in a row as a pair. */
+/* Converts two consecutive blocks to a pair. */
 DW_VECTOR pair pair_of(f32x16 first, f32x16 second)
 {
     pair p;
@@ -165,8 +168,8 @@ DW_VECTOR pair pair_of(f32x16 first, f32x16 second)
 }
 #endif
 
-/* Extremes of 16 lanes each. As unsigned integers negative floats are larger than all others, so
- * that the unsigned maximum is the largest negative magnitude wherever its top bit is set. */
+/* The extremes of 16 lanes. As unsigned integers negative floats are larger than all others, so an
+ * unsigned maximum is the largest negative magnitude if its top bit is set. */
 typedef struct lanes_extremes {
     i32x16 positive, negative;
 } lanes_extremes;
@@ -231,7 +234,7 @@ static void extremes(const void *x, dw_dtype x_dtype, const void *prev, dw_dtype
                      uint64_t n, dw_candidates *candidates)
 {
     uint64_t whole = n / LANES * LANES;
-    if (!prev) prev_dtype = DW_F32; /* any will do */
+    if (!prev) prev_dtype = DW_F32; /* any value will do */
     switch (x_dtype * 4 + prev_dtype) {
 /* clang-format off */
 #define EXTREMES(a, b) case a * 4 + b: extremes_of(x, a, prev, b, whole, candidates); break;
@@ -277,13 +280,13 @@ static void convert(const void *from, dw_dtype from_dtype, void *to, dw_dtype to
 
 #define DIGEST_KEY 0x9E3779B1u
 
-/* A digest that grows: the sum so far, and the keys of the next 16 words. */
+/* A digest in progress: the sum so far, and the keys of the next 16 words. */
 typedef struct tally {
     i64x8 sum;
     i32x16 keys;
 } tally;
 
-/* The first word is the number `place`. */
+/* The first word has the number `place`. */
 DW_VECTOR tally tally_from(uint32_t place)
 {
     _Alignas(64) uint32_t keys[LANES];
@@ -297,7 +300,7 @@ DW_VECTOR tally tally_add(tally t, i32x16 words)
                    i_add(t.keys, i_set((int32_t)(DIGEST_KEY * LANES)))};
 }
 
-/* `words` of them, in whole blocks; the first is the word number `place`. */
+/* Digests `words` words, a multiple of LANES, of which the first has the number `place`. */
 static uint64_t digest_words(const unsigned char *from, uint32_t place, uint64_t words)
 {
     tally t = tally_from(place);
@@ -305,7 +308,7 @@ static uint64_t digest_words(const unsigned char *from, uint32_t place, uint64_t
     return i_sum_products(t.sum);
 }
 
-/* What fills no block is added in C: the sum has no order. */
+/* Elements that fill no block are added in C; the order of the sum does not matter. */
 static uint64_t digest(const void *elements, dw_dtype dtype, uint64_t first, uint64_t n)
 {
     uint64_t per_word = dtype == DW_F32 ? 1 : 2, words = n / per_word / LANES * LANES,
@@ -323,9 +326,9 @@ static uint64_t digest_bytes(const uint8_t *payload, uint64_t from, uint64_t n)
            dw_kernels_c.digest_bytes(payload, from + whole, n - whole);
 }
 
-/* What is asked for ahead of stores to where nothing was for long: the first line of each page, for
- * its address alone. Such stores wait for the translation of every page, one after the other; with
- * it at hand they run at the speed of the memory. */
+/* Prefetch distance for stores to memory that was not used for long. Only the first line of each
+ * page is prefetched, for the sake of its address translation: without it such stores wait for the
+ * translation of one page after the other; with it they run at the speed of the memory. */
 enum { PAGE = 4096, PAGES_AHEAD = 2 };
 
 DW_VECTOR void ask_page(const void *to)
@@ -394,7 +397,7 @@ static void norms(const dw_norms_run *run, dw_norms *to)
     to->error = add_lanes(to->error, sums.error);
 }
 
-/* A NaN has one pattern, which narrows to the one of each dtype. */
+/* NaN becomes one pattern, which narrows to the one of each dtype. */
 DW_VECTOR f32x16 sum_of(f32x16 old, f32x16 value, f32x16 factor)
 {
     i32x16 bits = f_bits(f_add(old, f_mul(factor, value)));

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * kernels_x86.h - what the vector kernels of x86-64 share below 256 bits: planes and reductions of
- * 16 codes. */
+ * kernels_x86.h - primitives that the vector kernels for AVX2 and AVX-512 share. */
 #ifndef DW_KERNELS_X86_H
 #define DW_KERNELS_X86_H
 
@@ -12,14 +11,16 @@
 
 #define DW_VECTOR static inline __attribute__((always_inline))
 
-/* What lies so many bytes on, which may be outside of everything: no pointer goes there. */
+/* Prefetches the address `bytes` bytes behind `from`. It is computed as an integer, because it may
+ * lie outside of any object. */
 #define DW_PREFETCH(from, bytes)                                                                   \
     _mm_prefetch((const char *)((uintptr_t)(from) + (bytes)), _MM_HINT_T0)
 #define DW_PREFETCH_FAR(from, bytes)                                                               \
-    _mm_prefetch((const char *)((uintptr_t)(from) + (bytes)), _MM_HINT_T1) /* not into the first   \
-                                                                              level */
+    _mm_prefetch((const char *)((uintptr_t)(from) + (bytes)), _MM_HINT_T1) /* not into the         \
+                                                                              first-level cache */
 
-/* The unsigned maximum over columns: four pieces of four lanes each to one lane per piece. */
+/* The unsigned maximum over columns: reduces four pieces of four lanes each to one lane per
+ * piece. */
 DW_VECTOR __m128i columns_of_four(const int32_t *quarters)
 {
     __m128i a = _mm_load_si128((const void *)quarters),
@@ -31,7 +32,7 @@ DW_VECTOR __m128i columns_of_four(const int32_t *quarters)
     return _mm_max_epu32(_mm_unpacklo_epi64(ab, cd), _mm_unpackhi_epi64(ab, cd));
 }
 
-/* Four or two bytes of a plane, from anywhere. */
+/* Loads four or two bytes of a plane, without alignment. */
 DW_VECTOR int32_t take_word4(const uint8_t *from)
 {
     int32_t word;
@@ -80,8 +81,8 @@ DW_VECTOR h16x16 h_take8(const uint8_t *from)
     return _mm256_cvtepu8_epi16(_mm_loadu_si128((const void *)from));
 }
 
-/* Every byte in 32 bits of its own: 12 places up, its high nibble is the low one of the upper
- * word. */
+/* Every byte is widened to 32 bits. A copy shifted by 12 places puts its high nibble at the bottom
+ * of the upper word. */
 DW_VECTOR h16x16 h_take4(const uint8_t *from)
 {
     __m256i bytes = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)from));
