@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * half.h - the float formats: binary32, binary16 and bfloat16, as text that C and CUDA share.
+ * half.h - the float formats binary32, binary16 and bfloat16, in code that C and CUDA share.
  *
- * Every conversion works on bit patterns, so that it gives the same bits with every compiler and
- * with hardware that has no 16-bit floats. Source: IEEE 754-2019, 4.3.1 (round to nearest, ties to
- * even). */
+ * Every conversion works on bit patterns, so it gives the same bits with every compiler and on
+ * hardware without 16-bit floats. Source: IEEE 754-2019, 4.3.1 (round to nearest, ties to even). */
 #ifndef DW_HALF_H
 #define DW_HALF_H
 
@@ -38,8 +37,7 @@ DW_INLINE float dw_bf16_widen(uint16_t half)
     return dw_float_of((uint32_t)half << 16);
 }
 
-/* Adding 0x7fff, and one more where the last kept bit is odd, rounds to nearest even in the
- * carry. */
+/* Adding 0x7fff, plus one where the last kept bit is odd, makes the carry round to nearest even. */
 DW_INLINE uint16_t dw_bf16_round(float value)
 {
     uint32_t bits = dw_bits_of(value);
@@ -48,9 +46,9 @@ DW_INLINE uint16_t dw_bf16_round(float value)
     return (uint16_t)((bits & 0x7fffffffu) > DW_F32_INFINITY ? nan : rounded);
 }
 
-/* Subnormals: 2^-24 units, and 0x1p-24 * n is exact. The product of a normal with 2^112 would be
- * exact too, but a table of three cases vectorizes as well and needs no assumption about the
- * floating-point mode. */
+/* A subnormal half counts units of 2^-24, and 0x1p-24 * n is exact. A product with 2^112 would
+ * convert normal numbers exactly, too, but this choice among three cases vectorizes as well and
+ * does not depend on the floating-point mode. */
 DW_INLINE float dw_f16_widen(uint16_t half)
 {
     uint32_t sign = (uint32_t)(half & 0x8000u) << 16;
@@ -62,9 +60,10 @@ DW_INLINE float dw_f16_widen(uint16_t half)
     return dw_float_of(sign | bits);
 }
 
-/* Normal results round in the carry, as in bf16 (13 bits are dropped). Subnormal ones, below 2^-14,
- * are rounded by adding 0.5: there the last place of a binary32 is 2^-24, the unit of the
- * subnormals. 65520 = 0x477ff000 is the first to become infinite. */
+/* Normal results are rounded by a carry, as in dw_bf16_round (13 bits are dropped). Results below
+ * 2^-14, the subnormal ones, are rounded by adding 0.5: the last place of a binary32 near 0.5 is
+ * worth 2^-24, the unit of the subnormals. The smallest number that becomes infinite is 65520,
+ * 0x477ff000. */
 DW_INLINE uint16_t dw_f16_round(float value)
 {
     uint32_t bits = dw_bits_of(value);
@@ -78,8 +77,8 @@ DW_INLINE uint16_t dw_f16_round(float value)
     return (uint16_t)(sign | half);
 }
 
-/* RN of docs/format.md: clamped to the largest finite magnitude of the dtype, as binary32 bits,
- * then rounded. */
+/* Clamps the magnitude to `largest`, given as binary32 bits: the first step of RN in
+ * docs/format.md. The rounding follows in the functions below. */
 DW_INLINE float dw_clamp_magnitude(float value, uint32_t largest)
 {
     uint32_t bits = dw_bits_of(value), magnitude = bits & 0x7fffffffu;
@@ -96,7 +95,7 @@ DW_INLINE uint16_t dw_f16_finite(float value)
     return dw_f16_round(dw_clamp_magnitude(value, 0x477fe000u)); /* 65504 */
 }
 
-/* As dw_bf16_round; what is clamped is no NaN. */
+/* As dw_bf16_round, but without the test for NaN: the clamp removes NaN. */
 DW_INLINE uint16_t dw_bf16_finite(float value)
 {
     uint32_t bits = dw_bits_of(dw_clamp_magnitude(value, 0x7f7f0000u));

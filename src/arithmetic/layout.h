@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
- * layout.h - pieces and tiles: where every byte of a quantized or microscaling payload lies, as
- * text that C and CUDA share (docs/format.md, 3.2 and 3.3).
+ * layout.h - pieces and tiles: where every byte of a quantized or microscaled payload lies, in code
+ * that C and CUDA share (docs/format.md, 3.2 and 3.3).
  *
- * A pure function of shape, bits and group. Rows are cut into segments, which tiles hold one after
- * the other. A segment is a piece, with a scale of its own in its tile; but with a scale per
- * channel the pieces are the channels, and their scales lie in front of the tiles. All sizes are
- * 64-bit; dw_layout_make_scaled alone multiplies, and refuses what does not fit, so that sums and
- * products below it cannot overflow. */
+ * The layout depends only on shape, bits and group. Every row (the channels of one token) is cut
+ * into segments, and tiles hold consecutive segments. A piece is the set of values that share one
+ * scale. Usually a segment is a piece, and its scale lies in its tile; with a scale per channel
+ * (by_channel) each channel is a piece, and the scales lie in front of the tiles. All sizes are
+ * 64-bit. dw_layout_make_scaled refuses shapes whose sizes would be too large, so the other
+ * functions can add and multiply without checks. */
 #ifndef DW_LAYOUT_H
 #define DW_LAYOUT_H
 
@@ -21,25 +22,26 @@ enum { DW_TILE_ELEMENTS = 2048, DW_LAYOUT_ROW = 0xffff, DW_LAYOUT_CHANNEL = 0xff
 
 typedef struct dw_layout {
     uint32_t t, c, bits;
-    uint32_t scale_size; /* bytes of a scale: 2, of microscaling 1 */
-    uint32_t element;    /* dw_element of microscaling; else 0 */
+    uint32_t scale_size; /* bytes of a scale: 2, or 1 for microscaling */
+    uint32_t element;    /* the dw_element of microscaling; otherwise 0 */
     bool chooses;
-    bool by_channel;                    /* a piece is one channel of all tokens */
-    uint32_t segment_channels;          /* channels of a segment, but for the last of a row */
-    uint32_t segment_width;             /* elements stored for it */
-    uint32_t last_channels, last_width; /* the last segment of a row */
+    bool by_channel;                    /* a piece is one channel, of all tokens */
+    uint32_t segment_channels;          /* channels of every segment except the last of a row */
+    uint32_t segment_width;             /* elements stored for such a segment, padding included */
+    uint32_t last_channels, last_width; /* the same of the last segment of a row */
     uint32_t row_segments, tile_segments;
-    bool cut_rows; /* every row is cut into tiles of one segment */
+    bool cut_rows; /* a row is longer than a tile: every tile holds one segment */
     uint64_t pieces, segments, tiles;
-    uint64_t choice_bytes, scale_bytes; /* in front of the tiles; scale_bytes only by_channel */
+    uint64_t choice_bytes, scale_bytes; /* bytes in front of the tiles; scale_bytes is 0 unless
+                                           by_channel */
     uint64_t tile_bytes, payload_bytes;
 } dw_layout;
 
 typedef struct dw_tile {
     uint64_t first_segment;
     uint32_t segments, elements; /* elements stored, padding included */
-    uint64_t offset;             /* within the payload: of its scales */
-    uint64_t codes;              /* of its codes */
+    uint64_t offset;             /* where the tile's scales begin, within the payload */
+    uint64_t codes;              /* where its codes begin, within the payload */
     uint64_t bytes;
 } dw_tile;
 
@@ -48,7 +50,7 @@ DW_INLINE uint64_t dw_round_up(uint64_t value, uint64_t multiple)
     return (value + multiple - 1) / multiple * multiple;
 }
 
-/* Bytes of so many scales, padding included. */
+/* Bytes of the scales of so many pieces, padding included. */
 DW_INLINE uint64_t dw_layout_scales_bytes(const dw_layout *layout, uint64_t pieces)
 {
     return dw_round_up(layout->scale_size * pieces, 16);
@@ -68,8 +70,8 @@ DW_INLINE void dw_layout_rows(dw_layout *layout, uint32_t c, uint32_t group)
     layout->tile_segments = layout->cut_rows ? 1 : DW_TILE_ELEMENTS / layout->segment_width;
 }
 
-/* Bytes of a tile of so many segments and elements: its scales are in it, or in front of all
- * tiles. */
+/* Bytes of a tile with so many segments and elements. Its scales are included unless they lie in
+ * front of all tiles. */
 DW_INLINE uint64_t dw_layout_tile_bytes(const dw_layout *layout, uint64_t segments,
                                         uint64_t elements)
 {
@@ -77,14 +79,14 @@ DW_INLINE uint64_t dw_layout_tile_bytes(const dw_layout *layout, uint64_t segmen
            dw_round_up(elements * layout->bits / 8, 16);
 }
 
-/* Bytes of all tiles of one row of a cut layout. */
+/* Bytes of all tiles of one row, where rows are cut. */
 DW_INLINE uint64_t dw_layout_row_bytes(const dw_layout *layout)
 {
     return (layout->row_segments - 1) * layout->tile_bytes +
            dw_layout_tile_bytes(layout, 1, layout->last_width);
 }
 
-/* As dw_layout_make, with scales of so many bytes, 1 or 2. */
+/* As dw_layout_make, with scales of scale_size bytes, 1 or 2. */
 DW_INLINE bool dw_layout_make_scaled(dw_layout *layout, uint32_t t, uint32_t c, uint32_t bits,
                                      uint32_t group, uint32_t scale_size, bool chooses)
 {
@@ -118,16 +120,16 @@ DW_INLINE bool dw_layout_make_scaled(dw_layout *layout, uint32_t t, uint32_t c, 
     return true;
 }
 
-/* A quantized payload. t, c >= 1; bits 1..8; group 16..256, DW_LAYOUT_ROW or DW_LAYOUT_CHANNEL.
- * false: the payload would pass 2^62 bytes. */
+/* The layout of a quantized payload. t, c >= 1; bits 1..8; group 16..256, DW_LAYOUT_ROW or
+ * DW_LAYOUT_CHANNEL. Returns false where the payload could exceed 2^62 bytes. */
 DW_INLINE bool dw_layout_make(dw_layout *layout, uint32_t t, uint32_t c, uint32_t bits,
                               uint32_t group, bool chooses)
 {
     return dw_layout_make_scaled(layout, t, c, bits, group, 2, chooses);
 }
 
-/* A microscaling payload, whose pieces are blocks of 32 channels with a scale of one byte. element:
- * a dw_element, of so many bits (arithmetic/mx.h). */
+/* The layout of a microscaled payload: pieces are blocks of 32 channels with a scale of one byte.
+ * element: a dw_element with `bits` bits (arithmetic/mx.h). */
 DW_INLINE bool dw_layout_make_mx(dw_layout *layout, uint32_t t, uint32_t c, uint32_t element,
                                  uint32_t bits, bool chooses)
 {
@@ -159,7 +161,7 @@ DW_INLINE dw_tile dw_layout_tile(const dw_layout *layout, uint64_t i)
     return tile;
 }
 
-/* Where in the payload the scale of a piece lies. */
+/* The offset of a piece's scale within the payload. */
 DW_INLINE uint64_t dw_layout_scale(const dw_layout *layout, uint64_t piece)
 {
     if (layout->by_channel) return layout->choice_bytes + layout->scale_size * piece;
@@ -168,14 +170,15 @@ DW_INLINE uint64_t dw_layout_scale(const dw_layout *layout, uint64_t piece)
 }
 
 /* ---------------------------------------------------------------------------------------------
- * Chunks: what one thread makes at a time, the same for any number of threads. A chunk is a run of
- * tiles that ends on a byte of choice bits; by_channel, a strip of channels over all tokens. */
+ * Chunks: the units of work that threads share. They are cut the same way for any number of
+ * threads. A chunk is a run of tiles whose choice bits fill whole bytes; with by_channel it is a
+ * strip of channels over all tokens. */
 enum { DW_CHUNK_TILES = 16, DW_CHUNK_ROWS = 8, DW_STRIP_CHANNELS = 256 };
 
 typedef struct dw_chunk {
-    uint64_t first_tile, tiles;       /* not by_channel */
-    uint64_t first_element, elements; /* of prev, that they hold */
-    uint32_t first_channel, channels; /* by_channel */
+    uint64_t first_tile, tiles;       /* not used with by_channel */
+    uint64_t first_element, elements; /* the elements of prev that these tiles cover */
+    uint32_t first_channel, channels; /* used with by_channel */
 } dw_chunk;
 
 DW_INLINE uint64_t dw_layout_chunk_tiles(const dw_layout *layout)
@@ -192,13 +195,15 @@ DW_INLINE uint64_t dw_layout_chunks(const dw_layout *layout)
     return (layout->tiles + each - 1) / each;
 }
 
-/* The bytes from the start of a payload that no chunk digests. */
+/* How many bytes at the start of a payload are not covered by the chunks' digests. The caller
+ * digests them separately. */
 DW_INLINE uint64_t dw_layout_undigested(const dw_layout *layout)
 {
     return layout->by_channel ? layout->payload_bytes : layout->choice_bytes;
 }
 
-/* The element of prev that is the first one of a tile; all of them for the tile behind the last. */
+/* The index in prev of a tile's first element; for the index behind the last tile, the number of
+ * all elements. */
 DW_INLINE uint64_t dw_layout_element(const dw_layout *layout, uint64_t tile)
 {
     uint64_t segment = tile * layout->tile_segments;

@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0
- * mx.h - the elements and scales of microscaling, as text that C and CUDA share.
+ * mx.h - the elements and scales of microscaling, in code that C and CUDA share.
  *
  * Source: OCP Microscaling Formats (MX) Specification 1.0, 5.3 (elements), 5.4 (E8M0) and 6.3
  * (conversion); docs/format.md, 3.3 and 5. A value is an element times 2^(scale - 127).
  *
- * All numbers here are binary32, and every step but one is exact. That one is the rounding to the
- * grid of the element, and it is one rounding because:
+ * All numbers here are binary32, and every step but one is exact: the rounding of a delta to the
+ * element's grid. It is a single rounding for these reasons:
  *
- *   - delta * 2^(127 - scale) is exact unless its magnitude is below 2^-126, for a power of two
- *     changes no digits. A product below 2^-126 may have been rounded, but it stays at or below
- *     2^-126, far below half of the smallest element (2^-17), and gets the code 0 either way. The
- *     power itself is a subnormal number, 2^-127, at scale 254; it is exact too.
- *   - an element times 2^(scale - 127) is exact down to the lowest scale: the last place of no
- *     element is worth less than 2^-16, so that of no product less than 2^-143, and binary32 counts
- *     in 2^-149. At the highest scales it may become infinite, which the clamp of RN turns into the
- *     largest number of the dtype.
+ *   - delta * 2^(127 - scale) is exact unless the product is below 2^-126, because multiplying by a
+ *     power of two changes no digits. A product below 2^-126 may be rounded, but it remains far
+ *     below half of the smallest element (2^-17), so its code is 0 in any case. At scale 254 the
+ *     power itself is the subnormal number 2^-127, which is exact, too.
+ *   - An element times 2^(scale - 127) is exact even at the lowest scale: the last place of an
+ *     element is worth at least 2^-16, so that of the product at least 2^-143, and binary32 goes
+ *     down to 2^-149. At the highest scales the product may become infinite; the clamp of RN then
+ *     makes it the largest number of the dtype.
  *
- * Subnormal numbers take part as operands and results of all of this, so the floating-point mode
- * must keep them, as the rest of the arithmetic needs it as well (base/cpu.h). */
+ * Subnormal numbers occur as operands and results, so the floating-point mode must keep them, as
+ * the rest of the arithmetic requires, too (base/cpu.h). */
 #ifndef DW_MX_H
 #define DW_MX_H
 
@@ -26,14 +26,14 @@
 
 enum { DW_ELEMENTS = 6, DW_MX_BLOCK = 32, DW_MX_POISONED = 0xff };
 
-/* What tells the elements apart. Floats: sign, exponent and fraction, the sign on top; exponent 0:
- * subnormal. */
+/* The properties of an element format. A float has its sign in the top bit, then exponent and
+ * fraction; exponent 0 means subnormal. */
 typedef struct dw_element_facts {
-    uint32_t bits, fraction; /* of a code, and of those the digits behind the point */
-    uint32_t bias;           /* of the exponent; no use for int8 */
-    uint32_t top;            /* the exponent of the largest element: emax of OCP */
-    uint32_t largest;        /* its code */
-    float most;              /* and its value */
+    uint32_t bits, fraction; /* bits of a code; how many of them are fraction */
+    uint32_t bias;           /* of the exponent; not used for int8 */
+    uint32_t top;     /* the exponent of the largest element (emax in the OCP specification) */
+    uint32_t largest; /* the code of the largest element */
+    float most;       /* the value of the largest element */
 } dw_element_facts;
 
 DW_INLINE dw_element_facts dw_element_facts_of(dw_element element)
@@ -53,15 +53,16 @@ DW_INLINE dw_element_facts dw_element_facts_of(dw_element element)
     return facts;
 }
 
-/* 2^(scale - 127), of a scale that is not DW_MX_POISONED; the lowest is a subnormal number. */
+/* 2^(scale - 127), for a scale other than DW_MX_POISONED. The smallest is a subnormal number. */
 DW_INLINE float dw_mx_power(uint32_t scale)
 {
     return dw_float_of(scale ? scale << 23 : 0x00400000u);
 }
 
-/* The scale of a block whose largest magnitude has these bits: 127 + floor(log2 of it) - top, at
- * least 0. The exponent field is 127 + floor(log2) of a normal number; of a subnormal one, whose
- * logarithm is below -126, it is 0, and so is the scale for every top. No scale passes 254. */
+/* The scale of a block, from the bits of its largest magnitude: 127 + floor(log2(magnitude)) - top,
+ * but at least 0. The exponent field of a normal number is 127 + floor(log2). Of a subnormal number
+ * it is 0, so the scale is 0 for every `top`, which is right because its logarithm is below -126.
+ * No scale exceeds 254. */
 DW_INLINE uint32_t dw_mx_scale_of(uint32_t largest, uint32_t top)
 {
     uint32_t exponent = largest >> 23;
@@ -69,22 +70,23 @@ DW_INLINE uint32_t dw_mx_scale_of(uint32_t largest, uint32_t top)
     return exponent > top ? exponent - top : 0;
 }
 
-/* What deltas are multiplied by. */
+/* The factor that deltas are multiplied by before they are rounded. */
 DW_INLINE float dw_mx_inverse(uint32_t scale)
 {
     return dw_mx_power(254 - scale);
 }
 
-/* The code of a delta that is finite, times the inverse of the scale: to nearest even, at most the
- * largest element. A delta between two powers of two has steps of a fixed size there: in its sum
- * with 2^23 of these steps the last places count them, rounded. What rounds to zero has code 0,
- * whatever its sign. */
+/* The code of a finite delta times the inverse of the scale: rounded to nearest even and limited to
+ * the largest element. Between two powers of two the elements have a fixed distance, the step.
+ * Adding 2^23 steps to the magnitude makes the last place of the sum worth one step, so the
+ * addition rounds, and the low bits of the sum are the number of steps. A result of zero has code
+ * 0, whatever its sign. */
 DW_INLINE uint8_t dw_mx_code_of(float delta, float inverse, dw_element_facts of, dw_element element)
 {
     uint32_t bits = dw_bits_of(delta * inverse), magnitude = bits & 0x7fffffffu, code;
     if (magnitude > dw_bits_of(of.most)) magnitude = dw_bits_of(of.most);
     if (element == DW_ELEMENT_INT8) {
-        float places = 131072.0f; /* 2^17: its last place is 2^-6 */
+        float places = 131072.0f; /* 2^17: its last place is worth 2^-6 */
         code = dw_bits_of(dw_float_of(magnitude) + places) - dw_bits_of(places);
         return (uint8_t)(bits >> 31 ? 0u - code : code);
     }
@@ -96,8 +98,8 @@ DW_INLINE uint8_t dw_mx_code_of(float delta, float inverse, dw_element_facts of,
     return (uint8_t)(code && bits >> 31 ? code | 1u << (of.bits - 1) : code);
 }
 
-/* The value of an element's code, before the scale. Codes that OCP gives to infinities and NaN are
- * the largest element of their sign; 0x80 of int8 is -2. */
+/* The value of an element's code, without the scale. Codes that OCP assigns to infinities and NaN
+ * are read as the largest element of their sign; 0x80 of int8 is -2. */
 DW_INLINE float dw_mx_value_of(uint8_t code, dw_element_facts of, dw_element element)
 {
     uint32_t sign_bit = 1u << (of.bits - 1), magnitude = code & (sign_bit - 1u);

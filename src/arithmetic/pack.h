@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * pack.h - codes to planes of bits and back, as text that C and CUDA share (docs/format.md,
- * 3.2). */
+ * pack.h - packs codes into bit planes and unpacks them, in code that C and CUDA share
+ * (docs/format.md, 3.2). */
 #ifndef DW_PACK_H
 #define DW_PACK_H
 
@@ -8,15 +8,15 @@
 
 #include "arithmetic/half.h"
 
-/* The width of the plane that starts at bit `from` of a code of `bits` bits: the largest power of
- * two that is left. */
+/* The width of the plane that begins at bit `from` of codes of `bits` bits: the largest power of
+ * two that is at most the number of remaining bits. */
 DW_INLINE uint32_t dw_plane_width(uint32_t bits, uint32_t from)
 {
     uint32_t left = bits - from;
     return left >= 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1;
 }
 
-/* Eight codes of one plane of `width` bits: `width` bytes. */
+/* Writes one plane of eight codes: `width` bits of each code, `width` bytes in all. */
 DW_INLINE void dw_pack_eight(const uint8_t *codes, uint32_t from, uint32_t width, uint8_t *plane)
 {
     uint64_t word = 0;
@@ -34,7 +34,7 @@ DW_INLINE void dw_unpack_eight(const uint8_t *plane, uint32_t from, uint32_t wid
         codes[i] = (uint8_t)(codes[i] | ((uint32_t)(word >> (width * i)) & mask) << from);
 }
 
-/* n codes (a multiple of 8), elements [first, first + n) of a tile of tile_elements, into the
+/* Packs n codes (a multiple of 8), elements [first, first + n) of a tile of tile_elements, into the
  * planes at `tile`. */
 DW_INLINE void dw_pack(const uint8_t *codes, size_t n, uint32_t bits, uint8_t *tile,
                        size_t tile_elements, size_t first)
@@ -48,7 +48,7 @@ DW_INLINE void dw_pack(const uint8_t *codes, size_t n, uint32_t bits, uint8_t *t
     }
 }
 
-/* The inverse; codes need not be cleared. */
+/* The inverse of dw_pack. codes need not be initialized. */
 DW_INLINE void dw_unpack(uint8_t *codes, size_t n, uint32_t bits, const uint8_t *tile,
                          size_t tile_elements, size_t first)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * quant.h - scales and codes: the arithmetic of a piece, as text that C and CUDA share.
+ * quant.h - scales and codes: the arithmetic of a piece, in code that C and CUDA share.
  *
- * docs/format.md, Exactness, numbers the steps that these functions are. Nothing here may be
- * contracted, reassociated or replaced by a division: the bits are the format. */
+ * These functions are the numbered steps of docs/format.md, Exactness. Nothing here may be fused,
+ * reordered or replaced by a division: the bits are part of the format. */
 #ifndef DW_QUANT_H
 #define DW_QUANT_H
 
@@ -17,11 +17,11 @@
 #error "the arithmetic is part of the format: build without -ffast-math"
 #endif
 
-#define DW_ZERO_BELOW                                                                              \
-    0x0f800000u /* 2^-96: keeps every scale a normal number (the inverse of one above 2^126 is     \
-                   subnormal) */
+/* Pieces whose largest magnitude is below 2^-96 are coded as zero, so that every other scale is a
+ * normal number with a finite inverse. (The inverse of a scale above 2^126 is subnormal.) */
+#define DW_ZERO_BELOW 0x0f800000u
 
-/* The largest magnitudes of a piece by sign, as binary32 bits without the sign. */
+/* The largest positive and negative magnitude of a piece, as binary32 bits without the sign. */
 typedef struct dw_extremes {
     uint32_t positive, negative;
 } dw_extremes;
@@ -31,21 +31,21 @@ DW_INLINE uint32_t dw_extremes_largest(dw_extremes extremes)
     return extremes.positive > extremes.negative ? extremes.positive : extremes.negative;
 }
 
-/* The number of scales' worth that the largest magnitude is given: without or with the level that
- * only one sign has. One bit has two levels, one for each sign. */
+/* How many scales the largest magnitude is divided into: 2^(bits-1) where the level that only one
+ * sign has is used (uses_all), else one less. One bit has two levels, one for each sign. */
 DW_INLINE uint32_t dw_levels(uint32_t bits, int uses_all)
 {
     uint32_t half = 1u << (bits - 1);
     return bits == 1 || uses_all ? half : half - 1;
 }
 
-/* The smallest bf16 s with s * levels >= largest, at most the largest whose product with the levels
- * is finite: an infinite one would throw prev from one end of the numbers to the other, for ever.
- * Where the levels are a power of two the quotient is exact, and is rounded up. Else: rounding is
- * monotonic and every bf16 is a binary32, so the rounded quotient, cut to bf16, is that s or the
- * one below it; the product that tells is exact (8 bits times 8), or infinite, and then the s below
- * it is the largest. largest: binary32 bits, at least 2^-99, so that s is a normal number, and
- * finite unless uses_all. */
+/* The smallest bf16 s with s * levels >= largest, but at most the largest bf16 whose product with
+ * the levels is finite. (An infinite product would make prev jump between the ends of the number
+ * range for ever.) Where the number of levels is a power of two the quotient is exact and is
+ * rounded up. Otherwise the binary32 quotient, truncated to bf16, is s or the bf16 just below it,
+ * because rounding is monotonic and every bf16 is a binary32. The product that decides is exact (8
+ * bits times 8), or infinite, and then the next lower s is the largest allowed. largest: binary32
+ * bits, at least 2^-99, so that s is a normal number, and finite unless uses_all. */
 DW_INLINE uint16_t dw_scale_for(uint32_t largest, uint32_t bits, int uses_all)
 {
     uint32_t scale;
@@ -62,8 +62,8 @@ DW_INLINE uint16_t dw_scale_for(uint32_t largest, uint32_t bits, int uses_all)
     return (uint16_t)scale;
 }
 
-/* Steps 3 to 5 of the encoder: the scale of a piece. is_signed: the extreme lies on the lowest
- * level. */
+/* Steps 3 to 5 of the encoder: the scale of a piece. is_signed: the value of largest magnitude is
+ * placed on the lowest level, and the scale takes its sign accordingly. */
 DW_INLINE uint16_t dw_scale_of(dw_extremes extremes, uint32_t bits, int is_signed)
 {
     uint32_t largest = dw_extremes_largest(extremes);
@@ -83,60 +83,61 @@ DW_INLINE int dw_scale_is_flat(uint16_t scale)
     return scale == 0 || dw_scale_is_poisoned(scale);
 }
 
-/* What deltas are multiplied by: 0 for pieces whose codes are all the zero level. */
+/* The factor that deltas are multiplied by: 0 for pieces whose codes are all the zero level. */
 DW_INLINE float dw_scale_inverse(uint16_t scale)
 {
     return dw_scale_is_flat(scale) ? 0.0f : 1.0f / dw_bf16_widen(scale);
 }
 
-/* Adding and subtracting 1.5 * 2^23 rounds to an integer, ties to even: two separately rounded
- * sums, which vectorize where rintf is a call. |value| < 2^22. */
+/* Rounds to an integer, ties to even, for |value| < 2^22. Adding 1.5 * 2^23 and subtracting it
+ * again are two roundings that vectorize, where rintf is a function call. */
 DW_INLINE float dw_rint(float value)
 {
     return (value + 12582912.0f) - 12582912.0f;
 }
 
-/* Step 6. |delta * inverse| is at most 2^(bits-1) and a little. dither: 0, or what stochastic
- * rounding adds. A flat piece has inverse 0, and only zero levels: a dither never reaches a
- * half. */
+/* Step 6: the code of a delta. |delta * inverse| exceeds 2^(bits-1) at most slightly. dither: 0, or
+ * the amount that stochastic rounding adds. A flat piece has inverse 0 and gets only zero levels,
+ * because a dither is always below a half. */
 DW_INLINE int32_t dw_code_of(float delta, float inverse, int32_t half, float dither)
 {
     float scaled = delta * inverse;
+    /* One bit: its levels are two scales apart, so a dither counts half. Without a dither the
+     * product with 0.5 is left out, because it could underflow to zero. */
     if (half == 1)
-        return inverse == 0.0f || (dither == 0.0f ? scaled : scaled * 0.5f + dither) >=
-                                      0.0f; /* half of it may vanish */
+        return inverse == 0.0f || (dither == 0.0f ? scaled : scaled * 0.5f + dither) >= 0.0f;
     int32_t level = (int32_t)dw_rint(scaled + dither);
     level = level < -half ? -half : level;
     level = level > half - 1 ? half - 1 : level;
     return level + half;
 }
 
-/* Stochastic rounding: a number from the middle of one of 65536 equal parts of (-1/2, 1/2),
- * exactly. DITHER_NONE is the one next to 0, for padding, which must stay on the zero level. */
+/* Stochastic rounding: the middle of one of 65536 equal parts of (-1/2, 1/2), exactly. DITHER_NONE
+ * is the part next to 0, used for padding, which must stay on the zero level. */
 #define DW_DITHER_NONE 0x8000u
 DW_INLINE float dw_dither_of(uint16_t part)
 {
     return (float)part * 0x1p-16f + (0x1p-17f - 0.5f);
 }
 
-/* Steps 3 and 4 of the reconstruction; the product is exact. */
+/* Steps 3 and 4 of the reconstruction. The product is exact. */
 DW_INLINE float dw_reconstruct(float base, int32_t code, int32_t half, float scale)
 {
     int32_t level = half == 1 ? 2 * code - 1 : code - half;
     return base + (float)level * scale;
 }
 
-/* The scales that mean-square search tries, and what it takes to judge them: in units of the
- * attempt's own scale a value is u and its error u - level, so that no square overflows or
- * vanishes; weight makes the sums comparable. */
+/* The scales that the mean-square search tries, and the data to compare them. Errors are measured
+ * in units of the attempt's own scale, so that no square overflows or underflows; `weight` makes
+ * the sums of the attempts comparable. */
 enum { DW_ATTEMPTS = 4 };
 typedef struct dw_attempts {
     uint16_t scale[DW_ATTEMPTS];
     float inverse[DW_ATTEMPTS], weight[DW_ATTEMPTS];
 } dw_attempts;
 
-/* 64ths of the largest magnitude that the lowest level is put on: the four that together lost least
- * of recorded activations and gradients (bench/README.md, Scales). */
+/* Where an attempt puts the lowest level, in 64ths of the largest magnitude. These four per width
+ * together lost the least on recorded activations and gradients (bench/README.md, Scales). */
 DW_INLINE uint32_t dw_attempt_part(uint32_t bits, uint32_t i)
 {
     const uint8_t parts[8][DW_ATTEMPTS] = {{11, 16, 20, 24}, {42, 49, 55, 62}, {48, 53, 58, 64},
@@ -145,7 +146,7 @@ DW_INLINE uint32_t dw_attempt_part(uint32_t bits, uint32_t i)
     return parts[bits - 1][i];
 }
 
-/* extremes: of a piece that is neither poisoned nor zero. */
+/* extremes: those of a piece that is neither poisoned nor zero. */
 DW_INLINE dw_attempts dw_attempts_of(dw_extremes extremes, uint32_t bits)
 {
     dw_attempts made;
@@ -162,7 +163,7 @@ DW_INLINE dw_attempts dw_attempts_of(dw_extremes extremes, uint32_t bits)
     return made;
 }
 
-/* The square of what nearest rounding would lose, in units of the scale. */
+/* The squared error of nearest rounding, in units of the scale. */
 DW_INLINE float dw_attempt_square(float delta, float inverse, float least, float most)
 {
     float scaled = delta * inverse, level = dw_rint(scaled);
@@ -173,7 +174,7 @@ DW_INLINE float dw_attempt_square(float delta, float inverse, float least, float
     return error * error;
 }
 
-/* Sums that were taken lane by lane, in their order. */
+/* Adds the partial sums of the lanes, in a fixed order. */
 enum { DW_NORM_LANES = 16 };
 DW_INLINE float dw_lanes_sum(const float *lanes)
 {
@@ -182,7 +183,7 @@ DW_INLINE float dw_lanes_sum(const float *lanes)
     return sum;
 }
 
-/* The scale with the smallest sum; the first of equals. */
+/* The scale with the smallest error; the first one among equals. */
 DW_INLINE uint16_t dw_attempts_best(const dw_attempts *made, const float *sums)
 {
     uint32_t best = 0;

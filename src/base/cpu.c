@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * cpu.c - the processor's instruction sets and its floating-point mode. */
+ * cpu.c - detects the processor's instruction sets and sets its floating-point mode. */
 #include "base/cpu.h"
 
 #if defined(__SSE__) || defined(__x86_64__)
@@ -15,7 +15,8 @@ dw_cpu_mode dw_cpu_enter_exact(void)
     return mode;
 }
 
-/* The exception flags that our arithmetic raised are not the caller's business either. */
+/* Restores the control bits and the exception flags: the caller must not see the flags that the
+ * library's own arithmetic raised. */
 void dw_cpu_leave_exact(dw_cpu_mode mode)
 {
     _mm_setcsr((unsigned)mode.saved);
@@ -23,8 +24,9 @@ void dw_cpu_leave_exact(dw_cpu_mode mode)
 
 #elif defined(__aarch64__)
 
-/* FPCR 0: no traps, round to nearest even, neither FZ nor FZ16, NaN as they come, halves by IEEE.
- * The upper half of FPCR is reserved as zero, so that FPSR finds room beside it. */
+/* FPCR 0 means: no traps, round to nearest even, no flushing of subnormals (FZ, FZ16), NaN operands
+ * propagate, half-precision conversions follow IEEE 754. The upper 32 bits of FPCR are reserved and
+ * zero, so FPSR is stored there. */
 dw_cpu_mode dw_cpu_enter_exact(void)
 {
     uint64_t control, status;
@@ -43,7 +45,8 @@ void dw_cpu_leave_exact(dw_cpu_mode mode)
 
 #else
 
-/* No way to name a flush mode here; rounding, traps and flags can be held everywhere. */
+/* C has no portable way to control flush-to-zero. Rounding, traps and flags can be saved and set
+ * with <fenv.h>. */
 dw_cpu_mode dw_cpu_enter_exact(void)
 {
     dw_cpu_mode mode;
@@ -61,8 +64,8 @@ void dw_cpu_leave_exact(dw_cpu_mode mode)
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <cpuid.h>
 
-/* Intel SDM 1, 13.2 and 14.3: XCR0 tells which registers the operating system saves; bits 1 and 2:
- * xmm and ymm, 5 to 7: AVX-512. */
+/* Intel SDM volume 1, 13.2 and 14.3: XCR0 says which registers the operating system saves. Bits 1
+ * and 2 stand for xmm and ymm, bits 5 to 7 for AVX-512. */
 static uint64_t saved_registers(void)
 {
     uint32_t low, high;

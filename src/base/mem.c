@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * mem.c - where memory and randomness come from. */
+ * mem.c - the default allocator, checked arithmetic on sizes, growing arrays, and random
+ * numbers. */
 #if defined(__linux__)
-#define _DEFAULT_SOURCE 1 /* getrandom and madvise are no part of C11 */
+#define _DEFAULT_SOURCE 1 /* declares getrandom and madvise, which are not part of C11 */
 #include <sys/mman.h>
 #include <sys/random.h>
 #endif
@@ -16,7 +17,8 @@ enum { ALIGNMENT = 64, HUGE_PAGE_BYTES = 2 << 20 };
 
 bool dw_size_multiply(uint64_t a, uint64_t b, uint64_t *result)
 {
-    bool both_small = (a | b) <= UINT32_MAX; /* spares the division, which every call would feel */
+    bool both_small = (a | b) <= UINT32_MAX; /* avoids a division, which is measurable in small
+                                                calls */
     if (!both_small && a && b > UINT64_MAX / a) return false;
     *result = a * b;
     return true;
@@ -29,16 +31,16 @@ bool dw_size_add(uint64_t a, uint64_t b, uint64_t *result)
     return true;
 }
 
-/* Large blocks begin on a huge page and ask for such pages: prev is gone through from end to end,
- * and with pages of 4 KiB every one of them costs a walk through the page tables. Only whole pages:
- * the rest of a block must not take one for itself. */
+/* Large blocks start on a huge page boundary and ask for huge pages: prev is read from end to end,
+ * and with pages of 4 KiB each page costs a walk through the page tables. Only the whole huge pages
+ * within a block are asked for, so that the rest of it does not occupy another one. */
 static void *libc_allocate(void *context, size_t bytes, size_t alignment)
 {
     (void)context;
     if (bytes >= HUGE_PAGE_BYTES) alignment = HUGE_PAGE_BYTES;
     void *memory = aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
 #ifdef MADV_HUGEPAGE
-    if (memory && bytes >= HUGE_PAGE_BYTES) /* advice: without it all still works */
+    if (memory && bytes >= HUGE_PAGE_BYTES) /* only a hint; failure does no harm */
         (void)madvise(memory, bytes / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES, MADV_HUGEPAGE);
 #endif
     return memory;
@@ -95,7 +97,8 @@ uint64_t dw_mem_random(void)
         if (fread(&value, sizeof value, 1, source) != 1) value = 0;
         fclose(source);
     }
-    /* No random source at all: the clock and an address still tell two lives apart. */
+    /* There is no random source at all: the clock and an address still make it unlikely that two
+     * encoders get the same number. */
     if (!value)
         value = (uint64_t)time(NULL) * UINT64_C(0x9E3779B97F4A7C15) ^ (uint64_t)(uintptr_t)&value;
     return value ? value : 1;

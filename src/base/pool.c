@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * pool.c - slots of any size, carved from chunks that go back when they are free. */
+ * pool.c - slots of any size, cut from chunks that are returned when all of their slots are
+ * free. */
 #include <assert.h>
 #include <string.h>
 
@@ -13,22 +14,25 @@ enum {
     SMALL = 512
 };
 
-/* What becomes of a stretch of a chunk. Resting: given back a moment ago, and likely to be taken
- * again at once; it is in no bin yet. Two free ones never touch. */
+/* The states of a block, which is a contiguous part of a chunk. TAKEN: the caller has it as a slot.
+ * RESTING: it was given back recently and is likely to be taken again soon, so it is not yet in a
+ * bin and not joined with its neighbours. FREE: it is in a bin. Two free blocks are never
+ * neighbours, because they are joined. */
 typedef enum block_state { FREE, RESTING, TAKEN } block_state;
 
 struct dw_pool_block {
     unsigned char *address;
-    dw_pool_block *chained; /* in the table */
+    dw_pool_block *chained; /* next in its chain of the hash table */
     uint64_t bytes;
-    /* resting: the next of its size. Free: in its bin. In nobody's hands: the next such record. */
+    /* Links: of a resting block, the next one of the same size; of a free block, its neighbours in
+     * its bin; of an unused record, the next unused one. */
     dw_pool_block *next, *previous;
     block_state state;
     uint32_t bin;
-    dw_pool_block *before, *after; /* in the chunk; NULL at its ends */
-    dw_pool_block *older, *newer;  /* among the chunks that are wholly free */
-    void *handle;                  /* of the first block of a chunk: the source's */
-    bool large;                    /* all of a memory of its own */
+    dw_pool_block *before, *after; /* neighbours in the chunk; NULL at its ends */
+    dw_pool_block *older, *newer;  /* neighbours in the list of chunks that are wholly free */
+    void *handle;                  /* set in the first block of a chunk: the source's handle */
+    bool large; /* this block is a memory block of its own, not part of a chunk */
 };
 
 struct dw_pool_records {
@@ -38,7 +42,7 @@ struct dw_pool_records {
 
 /* --- sizes and bins --- */
 
-/* How many bits a number has; 0 for 0. */
+/* The number of significant bits; 0 for 0. */
 static uint32_t bits_of(uint64_t number)
 {
 #if defined(__GNUC__)
@@ -50,8 +54,9 @@ static uint32_t bits_of(uint64_t number)
 #endif
 }
 
-/* Slots come in multiples of a step, granule << level: at most 32 steps to a slot, at least 17
- * beyond the smallest. granules: what the slot must hold. */
+/* Slot sizes are multiples of a step, granule << level. Every slot has at most 32 steps, and all
+ * but the smallest have at least 17, so that rounding up wastes at most a sixteenth. granules: the
+ * requested size. */
 static uint32_t level_of(uint64_t granules)
 {
     uint32_t bits = bits_of(granules - 1);
@@ -65,7 +70,7 @@ static uint64_t slot_size(const dw_pool *pool, uint64_t bytes)
     return (((granules - 1) >> level) + 1) << level << pool->granule_bits;
 }
 
-/* The bin of a size, which is that of the largest slot that has room in it. */
+/* The bin of a free block: that of the largest slot size that fits into the block. */
 static uint32_t bin_of(const dw_pool *pool, uint64_t bytes, bool large)
 {
     uint64_t granules = bytes >> pool->granule_bits;
@@ -78,7 +83,8 @@ static uint32_t lowest_bit(uint64_t set)
     return bits_of(set & (~set + 1)) - 1;
 }
 
-/* The smallest free room that holds a slot of this size: of a large one the very size alone. */
+/* Finds the smallest free block that can hold a slot of this size. For a large slot only the exact
+ * size counts. */
 static dw_pool_block *find_free(const dw_pool *pool, uint64_t bytes)
 {
     bool large = bytes > LARGE_ABOVE;
@@ -150,7 +156,7 @@ void dw_pool_init_source(dw_pool *pool, const dw_allocator *allocator, const dw_
     pool->last_small = bin_of(pool, DW_POOL_CHUNK_BYTES, false);
 }
 
-/* --- the table, and records --- */
+/* --- the hash table of blocks, and their records --- */
 
 static dw_pool_block **chain_of(const dw_pool *pool, const void *address)
 {
@@ -196,8 +202,8 @@ static bool grow_table(dw_pool *pool)
     return true;
 }
 
-/* A take makes two blocks at most, of a new chunk: all that is needed for them, before anything
- * changes. */
+/* A take needs at most two new records (when it adds a chunk and splits it). Reserves them, and
+ * their room in the table, before anything is changed. */
 static bool reserve_records(dw_pool *pool)
 {
     if (pool->blocks + 2 > pool->table_cap && !grow_table(pool)) return false;
@@ -248,8 +254,9 @@ static void release_chunk(dw_pool *pool, dw_pool_block *whole)
     leave_table(pool, whole);
 }
 
-/* Is more taken from the source than is likely to be in use soon? What was in use lately is, and
- * sizes that take turns each want their own room. more: what is about to be taken. */
+/* Does the pool hold more memory than it is likely to need soon? The limit is twice the recent peak
+ * of use, because sizes that alternate each need room of their own, plus one chunk. more: bytes
+ * that are about to be added. */
 static bool is_too_much(const dw_pool *pool, uint64_t more)
 {
     uint64_t peak = pool->peak > pool->peak_before ? pool->peak : pool->peak_before;
@@ -284,7 +291,7 @@ static dw_pool_block *add_chunk(dw_pool *pool, uint64_t slot_bytes)
 
 /* --- slots --- */
 
-/* The block keeps its first bytes; the rest becomes a block of its own, which is in no bin. */
+/* The block keeps its first `bytes` bytes; the rest becomes a new block, which is in no bin yet. */
 static dw_pool_block *split(dw_pool *pool, dw_pool_block *block, uint64_t bytes)
 {
     dw_pool_block *rest = new_block(pool, (dw_pool_block){.address = block->address + bytes,
@@ -297,8 +304,9 @@ static dw_pool_block *split(dw_pool *pool, dw_pool_block *block, uint64_t bytes)
     return rest;
 }
 
-/* What is taken of free room that is too large. Small slots, mostly records that live for long, are
- * cut from its end and copies from its beginning: they keep out of each other's way. */
+/* Cuts a slot from a free block that is larger than needed. Small slots, which are mostly
+ * long-lived records, are cut from its end, and copies of prev from its beginning, so that they
+ * fragment each other's room less. */
 static dw_pool_block *cut(dw_pool *pool, dw_pool_block *block, uint64_t bytes)
 {
     bool small = bytes <= SMALL;
@@ -307,7 +315,7 @@ static dw_pool_block *cut(dw_pool *pool, dw_pool_block *block, uint64_t bytes)
     return small ? rest : block;
 }
 
-/* `block` takes in the one behind it. Both are in no bin. */
+/* Extends `block` by its right neighbour, whose record is freed. Neither is in a bin. */
 static void join(dw_pool *pool, dw_pool_block *block)
 {
     dw_pool_block *behind = block->after;
@@ -317,7 +325,7 @@ static void join(dw_pool *pool, dw_pool_block *block)
     leave_table(pool, behind);
 }
 
-/* Free room begins and ends at what is in somebody's hands. */
+/* Frees a block and joins it with its free neighbours. */
 static void free_block(dw_pool *pool, dw_pool_block *block)
 {
     block->state = FREE;
@@ -385,12 +393,13 @@ void *dw_pool_take(dw_pool *pool, uint64_t bytes)
     return block->address;
 }
 
-/* What was in use before the turn before is forgotten. */
-static void turn(dw_pool *pool)
+/* Starts a new period for the measurement of peaks. Only the peaks of this period and of the
+ * previous one are kept. */
+static void start_period(dw_pool *pool)
 {
     pool->peak_before = pool->peak;
     pool->peak = pool->taken_bytes;
-    pool->until_turn = 256 + pool->taken_slots;
+    pool->until_period = 256 + pool->taken_slots;
     if (is_too_much(pool, 0)) end_rests(pool);
 }
 
@@ -411,7 +420,7 @@ void dw_pool_give(dw_pool *pool, void *slot)
         pool->resting[bin] = block;
         pool->rested[bin / 64] |= UINT64_C(1) << bin % 64;
     }
-    if (pool->until_turn-- == 0) turn(pool);
+    if (pool->until_period-- == 0) start_period(pool);
     trim(pool, 0);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * shared.h - how functions are declared whose text C and CUDA share. */
+ * shared.h - how to declare functions that are compiled both as C and as CUDA. */
 #ifndef DW_SHARED_H
 #define DW_SHARED_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * sized.c - structs that begin with their own size. */
+ * sized.c - copies structs whose first member is their size. */
 #include "base/sized.h"
 
 #include <string.h>

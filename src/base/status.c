@@ -21,10 +21,10 @@ const char *dw_status_string(dw_status status)
     case DW_ERR_FORMAT: return "not a deltawire frame, or one cut short";
     case DW_ERR_VERSION: return "written in another version of the format";
     case DW_ERR_CORRUPT: return "a checksum does not match: the bytes were changed on the way";
-    case DW_ERR_SHAPE: return "the frame's shape is not the tensor's";
-    case DW_ERR_MISMATCH: return "the peer was configured otherwise";
+    case DW_ERR_SHAPE: return "the frame and the tensor have different shapes";
+    case DW_ERR_MISMATCH: return "the peer has another configuration";
     case DW_ERR_IO: return "a file or the operating system failed";
-    case DW_ERR_STALE: return "a duplicate or an older frame: already applied";
+    case DW_ERR_STALE: return "a duplicate, or older than the frame that was already applied";
     case DW_ERR_BASE:
         return "the change starts from a state that is not held here: a reply makes the encoder "
                "send a "
@@ -37,7 +37,9 @@ const char *dw_status_string(dw_status status)
     case DW_ERR_ADDRESS: return "the address cannot be resolved, bound or reached";
     case DW_ERR_CANCELLED: return "the link was cancelled";
     case DW_ERR_PROTOCOL: return "the peer does not speak the deltawire protocol";
-    case DW_ERR_AUTH: return "the peer is not who it must be, or takes us for a stranger";
+    case DW_ERR_AUTH:
+        return "authentication failed: the peer is not the one expected, or it rejected our "
+               "identity";
     }
     return "unknown status";
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * tensor.c - views: are they sound, and where is what. */
+ * tensor.c - checks tensor views and computes addresses in them. */
 #include "base/tensor.h"
 
 size_t dw_dtype_bytes(dw_dtype dtype)
@@ -9,7 +9,7 @@ size_t dw_dtype_bytes(dw_dtype dtype)
 
 dw_tensor dw_tensor_3d(void *data, dw_dtype dtype, uint32_t n, uint32_t t, uint32_t c)
 {
-    /* One that passes INT64_MAX is refused by whoever takes the view. */
+    /* The stride saturates at INT64_MAX; dw_tensor_check then refuses the view. */
     uint64_t sample = (uint64_t)t * c;
     return (dw_tensor){data, dtype, n, t, c, sample > INT64_MAX ? INT64_MAX : (int64_t)sample, c};
 }
@@ -24,7 +24,8 @@ bool dw_tensor_bytes(uint32_t n, uint32_t t, uint32_t c, dw_dtype dtype, uint64_
     return true;
 }
 
-/* The farthest element must be reachable without overflow, whatever strides the caller wrote. */
+/* Checks that the farthest element can be addressed without overflow, whatever strides the caller
+ * set. */
 dw_status dw_tensor_check(const dw_tensor *tensor)
 {
     uint64_t rows, samples, reach, bytes;
@@ -33,7 +34,8 @@ dw_status dw_tensor_check(const dw_tensor *tensor)
     if (tensor->n == 0 || tensor->t == 0 || tensor->c == 0) return DW_ERR_ARGUMENT;
     if (tensor->stride_t < (int64_t)tensor->c && tensor->t > 1) return DW_ERR_ARGUMENT;
     if (tensor->stride_n < 0 || tensor->stride_t < 0) return DW_ERR_ARGUMENT;
-    /* As f32, the widest: so that no conversion of the same shape can pass the limit either. */
+    /* The limit is computed for f32, the widest dtype, so that a conversion of the same shape
+     * cannot exceed it either. */
     if (!dw_tensor_bytes(tensor->n, tensor->t, tensor->c, DW_F32, &bytes)) return DW_ERR_LIMIT;
     if (!dw_size_multiply(tensor->t - 1, (uint64_t)tensor->stride_t, &rows) ||
         !dw_size_multiply(tensor->n - 1, (uint64_t)tensor->stride_n, &samples) ||
@@ -42,7 +44,8 @@ dw_status dw_tensor_check(const dw_tensor *tensor)
     return DW_OK;
 }
 
-/* Samples behind one another, or woven token by token. */
+/* Samples do not overlap if they lie one behind the other, or if they are interleaved token by
+ * token. */
 bool dw_tensor_overlaps(const dw_tensor *tensor)
 {
     uint64_t sample = (uint64_t)(tensor->t - 1) * (uint64_t)tensor->stride_t + tensor->c;

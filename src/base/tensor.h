@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * tensor.h - views: are they sound, and where is what.
+ * tensor.h - checks tensor views and computes addresses in them.
  *
- * Errors: ARGUMENT for a view that cannot be walked, LIMIT for one whose bytes pass PTRDIFF_MAX. */
+ * Errors: ARGUMENT for an invalid view, LIMIT for one of more than PTRDIFF_MAX bytes. */
 #ifndef DW_TENSOR_H
 #define DW_TENSOR_H
 
@@ -9,10 +9,11 @@
 
 dw_status dw_tensor_check(const dw_tensor *tensor);
 
-/* Bytes of n*t*c elements; false past PTRDIFF_MAX. */
+/* Bytes of n*t*c elements; false where they exceed PTRDIFF_MAX. */
 bool dw_tensor_bytes(uint32_t n, uint32_t t, uint32_t c, dw_dtype dtype, uint64_t *bytes);
 
-/* Two samples of a checked view share memory: fine to read, not to write. */
+/* True where two samples of a checked view share memory. Such a view can be read but not
+ * written. */
 bool dw_tensor_overlaps(const dw_tensor *tensor);
 
 /* The first element of a sample. */

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
- * tensor_dlpack.c - DLPack's tensors as views. */
+ * tensor_dlpack.c - converts DLPack tensors to views. */
 #include <stdio.h>
 
 #include "base/tensor.h"
 
-/* DLTensor of dmlc/dlpack's dlpack.h, whose memory layout is the same from 0.2 on; DLManagedTensor
- * begins with one. */
+/* DLTensor of dlpack.h (dmlc/dlpack), whose memory layout has been the same since 0.2.
+ * DLManagedTensor begins with one. */
 typedef struct dl_tensor {
     void *data;
     int32_t device_type, device_id;
     int32_t ndim;
     uint8_t type_code, type_bits;
     uint16_t type_lanes;
-    int64_t *shape, *strides; /* strides, of elements, may be NULL: dense */
+    int64_t *shape, *strides; /* in elements; strides NULL: dense, row-major */
     uint64_t byte_offset;
 } dl_tensor;
 
@@ -26,7 +26,7 @@ static dw_dtype dtype_of(const dl_tensor *from)
     return from->type_code == DL_BFLOAT && from->type_bits == 16 ? DW_BF16 : (dw_dtype)0;
 }
 
-/* DLManagedTensorVersioned, of which every version 1 begins so. */
+/* DLManagedTensorVersioned. All versions 1.x begin with these fields. */
 typedef struct dl_versioned {
     uint32_t major, minor;
     void *manager_context;
@@ -38,10 +38,11 @@ typedef struct dl_versioned {
 enum { DL_MAJOR = 1, DL_READ_ONLY = 1 };
 
 typedef struct extents {
-    int64_t extent[4], stride[4]; /* (N, A, B, C); where one is missing it is 1 long */
+    int64_t extent[4], stride[4]; /* (N, A, B, C); an absent dimension has extent 1 */
 } extents;
 
-/* Where in (N, A, B, C) the extents of so many dimensions go, and two that are (N, C). */
+/* For tensors of 1 to 4 dimensions: which of (N, A, B, C) each dimension becomes. The second table
+ * is for two dimensions that mean (N, C). */
 static const uint8_t places[4][4] = {{3}, {2, 3}, {0, 2, 3}, {0, 1, 2, 3}},
                      places_of_samples[2] = {0, 3};
 
@@ -54,29 +55,31 @@ static dw_status take_extents(const dl_tensor *from, bool rows_are_samples, exte
     *e = (extents){{1, 1, 1, 1}, {0, 0, 0, 1}};
     for (int32_t i = from->ndim - 1; i >= 0; i--) {
         uint64_t next;
-        *why = "an extent is zero, negative, or past 2^32";
+        *why = "an extent is zero, negative, or 2^32 or more";
         if (from->shape[i] < 1 || from->shape[i] > UINT32_MAX) return DW_ERR_ARGUMENT;
         e->extent[place[i]] = from->shape[i];
         e->stride[place[i]] = from->strides ? from->strides[i] : dense;
-        *why = "it has more elements than memory can hold";
+        *why = "it has too many elements";
         if (!dw_size_multiply((uint64_t)dense, (uint64_t)from->shape[i], &next) || next > INT64_MAX)
             return DW_ERR_LIMIT;
         dense = (int64_t)next;
     }
-    *why = "its channels, the last extent, have gaps between them: make it contiguous";
+    *why = "its last dimension, the channels, is not contiguous: make the tensor contiguous";
     return e->stride[3] == 1 || e->extent[3] == 1 ? DW_OK : DW_ERR_ARGUMENT;
 }
 
-/* (A, B) as one extent of tokens: all of B lie between one step along A and the next. */
+/* Joins A and B into one dimension of tokens. This requires that a step along A is as long as B
+ * steps along B. */
 static dw_status join_tokens(const extents *e, int64_t *tokens, int64_t *stride, const char **why)
 {
     int64_t a = e->extent[1], b = e->extent[2];
-    *tokens = a * b; /* both are below 2^32, and their product was checked */
+    *tokens = a * b; /* cannot overflow: both are below 2^32, and the number of all elements was
+                        checked */
     *stride = b > 1 ? e->stride[2] : e->stride[1];
-    *why = "its two middle extents cannot be walked as one: make it contiguous";
+    *why = "its two middle dimensions cannot be joined into one: make the tensor contiguous";
     if (a > 1 && b > 1 && (e->stride[1] % b || e->stride[1] / b != e->stride[2]))
         return DW_ERR_ARGUMENT;
-    *why = "its two middle extents together pass 2^32";
+    *why = "the product of its two middle extents is 2^32 or more";
     return *tokens <= UINT32_MAX ? DW_OK : DW_ERR_LIMIT;
 }
 
@@ -85,7 +88,7 @@ static dw_status make_view(dw_dlpack_view *view, const dl_tensor *from, bool row
 {
     extents e;
     int64_t tokens, stride_t;
-    *why = "it has neither one, two, three nor four extents";
+    *why = "it must have one to four dimensions";
     if (!from->shape || from->ndim < 1 || from->ndim > 4) return DW_ERR_ARGUMENT;
     dw_dtype dtype = dtype_of(from);
     *why = "its elements are neither f32, f16 nor bf16";
@@ -100,7 +103,7 @@ static dw_status make_view(dw_dlpack_view *view, const dl_tensor *from, bool row
                         .c = (uint32_t)e.extent[3],
                         .stride_n = e.extent[0] > 1 ? e.stride[0] : tokens * e.extent[3],
                         .stride_t = tokens > 1 ? stride_t : e.extent[3]};
-    *why = "it cannot be walked: see its alignment, strides and size";
+    *why = "check its alignment, strides and size";
     status = dw_tensor_check(&tensor);
     if (status) return status;
     *view = (dw_dlpack_view){tensor, from->device_type, from->device_id, stream};
@@ -117,16 +120,15 @@ static dw_status open_managed(dw_dlpack_view *view, const void *managed, unsigne
                               void *stream, const char **why)
 {
     const dl_tensor *from = managed;
-    *why = "an argument is NULL, or a flag is unknown";
+    *why = "an argument of the call is NULL, or a flag is unknown";
     if (!view || !managed ||
         flags & ~(unsigned)(DW_DLPACK_VERSIONED | DW_DLPACK_WRITES | DW_DLPACK_ROWS_ARE_SAMPLES))
         return DW_ERR_ARGUMENT;
     if (flags & DW_DLPACK_VERSIONED) {
         const dl_versioned *versioned = managed;
-        *why =
-            "it is of another major version of DLPack than 1: ask its owner for max_version=(1, 0)";
+        *why = "its DLPack major version is not 1: ask its owner for max_version=(1, 0)";
         if (versioned->major != DL_MAJOR) return DW_ERR_UNSUPPORTED;
-        *why = "it is read only, and is to be written: copy it, or give another tensor";
+        *why = "it is read-only but will be written to: copy it, or use another tensor";
         if (flags & DW_DLPACK_WRITES && versioned->flags & DL_READ_ONLY) return DW_ERR_ARGUMENT;
         from = &versioned->tensor;
     }

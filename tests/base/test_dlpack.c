@@ -199,7 +199,7 @@ static void versioned_tensors_say_what_may_be_done(void **state)
     v.version.major = 1;
     v.flags = READ_ONLY | COPIED;
     assert_int_equal(dw_tensor_from_dlpack_managed(&view, &v, writes, NULL, &why), DW_ERR_ARGUMENT);
-    assert_non_null(strstr(why.text, "read only"));
+    assert_non_null(strstr(why.text, "read-only"));
     assert_int_equal(view.device_id, 77);
     assert_int_equal(dw_tensor_from_dlpack_managed(&view, &v, reads, &stream, &why), DW_OK);
     assert_true(is_view(&view, 2, 3, 5, 15, 5));
