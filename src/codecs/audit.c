@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * audit.c - sums of state digests over prev in main memory. */
+ * audit.c - computes the sums of state digests over prev in main memory. */
 #include "codecs/audit.h"
 
 static const unsigned char *at(const void *prev, dw_dtype dtype, uint64_t element)

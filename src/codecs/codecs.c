@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
- * codecs.c - the codecs and the forms, a row each.
+ * codecs.c - the table of codecs and the table of forms.
  *
  * A codec says which form each use of an entry takes and whether both ends keep prev. A new codec
- * is a row here, and, where it brings a form of its own, the file of that form. */
+ * is a new row here. If it needs a new form, that is a file of its own. */
 #include "codecs/codecs.h"
 
-/* Where a use takes its form and the words of it from. */
+/* Where a use of a codec takes its form and the form's parameters from. */
 typedef enum source {
     NOTHING, /* the codec has no such use */
-    OF_FORM, /* quantized with the options bits and group, or microscaled, as the option form says
-              */
-    OF_ELEMENT, /* microscaled, by the option element */
-    OF_DTYPE,   /* floats, by the option dtype */
-    OF_KEY,     /* as the option key says */
-    OF_PREV,    /* floats, in prev's dtype */
+    /* The option form: quantized, with the options bits and group, or microscaled, with the option
+     * element. */
+    OF_FORM,
+    OF_ELEMENT, /* microscaled, with the option element */
+    OF_DTYPE,   /* floats, with the option dtype */
+    OF_KEY,     /* the option key */
+    OF_PREV,    /* floats in prev's dtype */
     EMPTY       /* no payload */
 } source;
 
@@ -86,7 +87,7 @@ static dw_form_params by_key(uint32_t key, uint32_t group, dw_dtype x)
     return quantized(key, group);
 }
 
-/* config: with its defaults filled in. */
+/* config: with defaults filled in. */
 static dw_form_params params_of(source of, const dw_config *config, dw_dtype x)
 {
     switch (of) {

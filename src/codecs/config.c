@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
- * config.c - "delta:bits=4,group=64" to dw_config and back. */
+ * config.c - converts between text such as "delta:bits=4,group=64" and dw_config, and checks
+ * configs. */
 #include <stdio.h>
 #include <string.h>
 
 #include "codecs/options.h"
 
-/* What the first callers know. Fields that come later stand behind these. */
+/* The size of dw_config in the first version. Fields added later lie behind it. */
 enum { FIRST_CONFIG_BYTES = sizeof(dw_config) };
 
 dw_status dw_config_init(dw_config *config, size_t struct_size)
@@ -42,7 +43,7 @@ dw_status dw_config_take(dw_config *taken, const dw_config *given, dw_why *why)
     return DW_OK;
 }
 
-/* "2 3 4 ..." into out. */
+/* Writes the words as "2 3 4 ..." to out. */
 static void list_words(const dw_word *words, char *out, size_t cap)
 {
     size_t used = 0;
@@ -75,7 +76,7 @@ static dw_status complain_at(dw_why *why, const char *text, const char *at, size
 {
     if (!why) return DW_ERR_CONFIG;
     why->offset = (int)(at - text);
-    snprintf(why->text, sizeof why->text, "%s '%.*s' at character %d; known are: %s", what,
+    snprintf(why->text, sizeof why->text, "%s '%.*s' at character %d; allowed: %s", what,
              (int)(len < 40 ? len : 40), at, why->offset + 1, known);
     return DW_ERR_CONFIG;
 }
@@ -93,13 +94,14 @@ static bool parse_number(const char *text, size_t len, const dw_option *option, 
     return sum >= option->least && sum <= option->most;
 }
 
-/* A codec with one option that no other has takes its value without a name: raw:f32. */
+/* Where a codec has an option that no other codec has, its value may be written without a name:
+ * raw:f32. */
 static bool is_bare(const dw_option *option)
 {
     return option->codecs == dw_codec_bit(DW_CODEC_RAW);
 }
 
-/* One "name=value", or a bare value. */
+/* Parses one "name=value", or a value without a name. */
 static dw_status parse_option(dw_config *config, const char *text, const char *at, size_t len,
                               const char *where[DW_OPTIONS], dw_why *why)
 {
@@ -118,7 +120,7 @@ static dw_status parse_option(dw_config *config, const char *text, const char *a
         return complain_at(why, text, at, equals ? name_len : len, "unknown option", known);
     }
     if (where[found - dw_options])
-        return complain_at(why, text, at, len, "doubled option", "once each");
+        return complain_at(why, text, at, len, "this option is given twice:", "each option once");
     where[found - dw_options] = at;
     const dw_word *word = found->words ? dw_word_find(found->words, value, value_len) : NULL;
     uint64_t number = word ? word->value : 0;
@@ -152,11 +154,11 @@ static dw_status check_together(const dw_config *config, const char *text,
             if (dw_option_fits(o, config, dw_option_get(o, config))) continue;
             list_fitting(o, config, known, sizeof known);
             return complain_at(why, text, where[i], strcspn(where[i], ","),
-                               "beside the others there is no meaning in", known);
+                               "not allowed with the other options:", known);
         }
         list_options(config, known, sizeof known);
         return complain_at(why, text, where[i], strlen(o->name),
-                           "beside the others there is no meaning in", known);
+                           "not allowed with the other options:", known);
     }
     return DW_OK;
 }
@@ -188,7 +190,7 @@ dw_status dw_config_parse_sized(dw_config *config, size_t struct_size, const cha
     return DW_OK;
 }
 
-/* One option as ",name=value"; the length that it takes. */
+/* Writes one option as ",name=value" and returns the length. */
 static size_t write_option(const dw_option *option, uint64_t value, char mark, char *room,
                            size_t cap)
 {
@@ -201,7 +203,8 @@ static size_t write_option(const dw_option *option, uint64_t value, char mark, c
 
 static dw_status write_text(const dw_config *given, bool only_agreed, char *text, size_t cap)
 {
-    char all[DW_CONFIG_TEXT_BYTES], mark = ':'; /* enough for any, so that used stays below */
+    char all[DW_CONFIG_TEXT_BYTES], mark = ':'; /* large enough for any config, so `used` stays
+                                                   below its size */
     dw_config config;
     if (!given || !text) return DW_ERR_ARGUMENT;
     if (cap) text[0] = 0;
@@ -246,28 +249,28 @@ dw_status dw_config_check(const dw_config *config, dw_why *why)
 {
     char known[160], text[200];
     if (!dw_word_of(dw_codec_words, config->codec))
-        return complain(why, "the config's codec is none of dw_codec");
+        return complain(why, "the config's codec is not a dw_codec");
     if (!config->allocator.allocate != !config->allocator.release)
-        return complain(why, "the config's allocator has one function and not the other");
+        return complain(
+            why, "the config's allocator has only one of its two functions: set both or none");
     for (int i = 0; i < DW_OPTIONS; i++) {
         const dw_option *o = &dw_options[i];
         uint64_t value = dw_option_get(o, config);
         if (!option_is_valid(o, value)) {
             list_values(o, known, sizeof known);
-            snprintf(text, sizeof text, "the config's %s is %llu; known are: %.120s", o->name,
+            snprintf(text, sizeof text, "the config's %s is %llu; allowed: %.120s", o->name,
                      (unsigned long long)value, known);
             return complain(why, text);
         }
         if (value && (o->codecs & dw_codec_bit(config->codec)) && !dw_option_applies(o, config)) {
             snprintf(text, sizeof text,
-                     "the config's %s has no meaning beside its other options: leave it 0",
-                     o->name);
+                     "the config's %s has no meaning with its other options: leave it 0", o->name);
             return complain(why, text);
         }
         if (dw_option_applies(o, config) && !dw_option_fits(o, config, value)) {
             list_fitting(o, config, known, sizeof known);
             snprintf(text, sizeof text,
-                     "the config's %s is %llu; known beside its other options are: %.110s", o->name,
+                     "the config's %s is %llu; allowed with its other options: %.110s", o->name,
                      (unsigned long long)value, known);
             return complain(why, text);
         }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * emitting.c - values on their way into y: written, or added to what is there. */
+ * emitting.c - writes decoded values to y, or adds them to it. */
 #include "codecs/emitting.h"
 
 #include "codecs/tiles.h"
@@ -12,7 +12,7 @@ void dw_emit_added(const dw_decode_job *job, const float *from, uint64_t at, uin
 void dw_emit_values(const dw_decode_job *job, const void *from, dw_dtype dtype, uint64_t at,
                     uint64_t n)
 {
-    float values[DW_TILE_ELEMENTS]; /* stays in the first-level cache */
+    float values[DW_TILE_ELEMENTS]; /* small enough to stay in the first-level cache */
     if (!job->adds) {
         job->kernels->convert(from, dtype, dw_at(job->y, job->y_dtype, at), job->y_dtype, n);
         return;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * floats.c - the form of floats as they are: value by value between a tensor, prev and the wire
+ * floats.c - the form of plain floats: converts values between a tensor, prev and the payload
  * (docs/format.md, 3.1). */
 #include <string.h>
 
@@ -10,8 +10,8 @@
 #include "codecs/tiles.h"
 #include "wire/bytes.h"
 
-/* One value between formats. Exact: IEEE conversion, as entries without state want it; else rounded
- * to nearest, with NaN for all that is not finite. */
+/* Conversions of one value between dtypes. exact: an IEEE conversion, as entries without state use
+ * it; otherwise rounded to nearest and clamped, and everything not finite becomes NaN. */
 static uint32_t load_bits(const unsigned char *from, dw_dtype dtype)
 {
     uint32_t single = from[0] | (uint32_t)from[1] << 8;
@@ -66,7 +66,7 @@ static uint64_t values_of(const dw_plan *plan)
     return (uint64_t)plan->t * plan->c;
 }
 
-/* Exact: the same bits on both sides, but for their order in memory. */
+/* Copies rows between tensor and payload where both have the same dtype and byte order. */
 static void copy_rows(const dw_plan *plan, unsigned char *to, uint64_t to_stride,
                       const unsigned char *from, uint64_t from_stride)
 {
@@ -96,7 +96,7 @@ static void write_payload(const dw_encode_job *job, dw_sums *sums)
     }
 }
 
-/* The new prev: RN of what is finite, +0 else. */
+/* Writes the new prev: RN of finite values, +0 for all others. */
 static void keep(const dw_plan *plan, const uint8_t *payload, void *next)
 {
     uint64_t size = dw_dtype_bytes(plan->params.dtype), n = values_of(plan);
@@ -113,8 +113,8 @@ static uint32_t wire_bits(const unsigned char *from, uint64_t size)
     return size == 4 ? bits | (uint32_t)from[2] << 16 | (uint32_t)from[3] << 24 : bits;
 }
 
-/* y of a value: exact where there is no state, RN(prev') where there is, NaN where the value was
- * not finite. */
+/* The value for y: an exact conversion where there is no state; where there is, RN of the new prev,
+ * or NaN where the transmitted value was not finite. */
 static uint32_t value_of(const dw_decode_job *job, uint64_t i, bool same)
 {
     dw_dtype form = job->plan->params.dtype;
@@ -128,11 +128,11 @@ static uint32_t value_of(const dw_decode_job *job, uint64_t i, bool same)
     return round_to(dw_float_of(kept), job->y_dtype, 0);
 }
 
-/* The values as binary32, a part of a row at a time. */
+/* Adds all values to y as binary32, part of a row at a time. */
 static void add_to_y(const dw_decode_job *job)
 {
     const dw_plan *plan = job->plan;
-    dw_decode_job wide = *job; /* as if y were f32 */
+    dw_decode_job wide = *job; /* like *job, but with a y of f32 */
     float values[DW_TILE_ELEMENTS];
     wide.y_dtype = DW_F32;
     bool same = job->is_exact && plan->params.dtype == DW_F32;
@@ -166,7 +166,7 @@ static void write_y(const dw_decode_job *job)
 
 static void encode(const dw_encode_job *job, uint64_t chunk, dw_chunk_result *result)
 {
-    (void)chunk; /* there is one */
+    (void)chunk; /* always 0: this form has one chunk */
     *result = (dw_chunk_result){0};
     write_payload(job, &result->sums);
     result->payload_sum = job->kernels->digest_bytes(job->payload, 0, job->plan->payload_bytes);
@@ -203,7 +203,8 @@ static bool plan(dw_plan *made)
         return false;
     made->payload_bytes = dw_round_up(bytes, 16);
     made->chunks = 1;
-    /* A device divides the sample into stretches of the state digest, not into tiles. */
+    /* On a device the work is divided into the stretches of the state digest, since there are no
+     * tiles. */
     made->layout = (dw_layout){.t = made->t,
                                .c = made->c,
                                .tiles = (elements + DW_TILE_ELEMENTS - 1) / DW_TILE_ELEMENTS,

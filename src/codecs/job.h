@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * job.h - one sample between tensor, payload and prev: what an engine is asked to do.
+ * job.h - the job of an engine: to encode or decode one sample.
  *
  * | name     | shape  | unit  | meaning                                            | owner |
  * | x, y     | (T, C) |       | stride elements from one token to the next         | caller|
@@ -7,8 +7,8 @@
  * | next     | (T, C) |       | dense, never prev itself; NULL: no state           | state |
  * | payload  |        | bytes | plan->payload_bytes                                | frame |
  *
- * The same structs travel to a device, which reads no member that points to memory of the host:
- * plan and kernels. */
+ * The same structs are copied to a device. Device code does not read the members that point to host
+ * memory, plan and kernels. */
 #ifndef DW_JOB_H
 #define DW_JOB_H
 
@@ -34,28 +34,28 @@ static inline void dw_sums_add(dw_sums *to, const dw_sums *sums)
     to->poisoned += sums->poisoned;
 }
 
-/* What a chunk adds to what is known of its sample. The digests' sums have no order; those of
- * squares are joined chunk by chunk. */
+/* The result of one chunk. Sums for digests may be added in any order; sums of squares are added in
+ * the order of the chunks, so that they do not depend on threads. */
 typedef struct dw_chunk_result {
     dw_sums sums;
     uint64_t payload_sum, state_sum;
 } dw_chunk_result;
 
-/* Which stretches of prev the state digest goes over: numbers t with t mod every = phase. every 0:
- * none. */
+/* Which stretches of prev the state digest covers: those whose number t satisfies t mod every =
+ * phase. every 0: none. */
 typedef struct dw_audit {
     uint32_t every, phase;
 } dw_audit;
 
-/* How an encoder finds scales and codes: its freedom, which the format does not know of. */
+/* How an encoder finds scales and codes. The format leaves this to the encoder. */
 typedef struct dw_rule {
     dw_scale scale;
     int is_stochastic;
-    uint64_t dither_key; /* of this sample's visit */
+    uint64_t dither_key; /* seeds the dither of this visit of the sample */
 } dw_rule;
 
 typedef struct dw_encode_job {
-    dw_layout layout; /* the plan's, for a device */
+    dw_layout layout; /* a copy of the plan's, for use on a device */
     dw_rule rule;
     const void *x;
     dw_dtype x_dtype;
@@ -64,10 +64,11 @@ typedef struct dw_encode_job {
     void *next;
     dw_dtype prev_dtype;
     uint8_t *payload;
-    dw_audit audit;      /* of next */
-    uint64_t draws_key;  /* of the generator that both ends share, for this visit */
-    bool is_exact;       /* floats: IEEE conversion, NaN and infinities pass */
-    dw_dtype wire_dtype; /* floats: the dtype that values travel in; of other forms 0 */
+    dw_audit audit; /* of the state digest of next */
+    /* Seeds the random numbers that both ends share, for this visit. */
+    uint64_t draws_key;
+    bool is_exact;       /* floats: IEEE conversion, in which NaN and infinities are kept */
+    dw_dtype wire_dtype; /* floats: the dtype of the values in the payload; 0 for other forms */
     const struct dw_plan *plan;
     const struct dw_kernels *kernels;
 } dw_encode_job;
@@ -76,17 +77,17 @@ typedef struct dw_decode_job {
     dw_layout layout;
     const uint8_t *payload;
     const void *prev;
-    /* With state: only this is written; y comes from emit, after the digest was checked. */
+    /* With state, decode writes only this; emit writes y after the digest was verified. */
     void *next;
     dw_dtype prev_dtype;
     void *y;
     dw_dtype y_dtype;
     int64_t stride;
-    dw_audit audit; /* of next */
+    dw_audit audit; /* of the state digest of next */
     uint64_t draws_key;
     bool is_exact;
     dw_dtype wire_dtype;
-    bool adds; /* y += factor * value, where else y = value */
+    bool adds; /* y += factor * value instead of y = value */
     float factor;
     uint64_t payload_bytes, payload_digest; /* as the frame says */
     const struct dw_plan *plan;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * mx.c - the form of the OCP microscaling formats: blocks of 32 values that share a power of two as
- * their scale (docs/format.md, 3.3).
+ * mx.c - the form of the OCP microscaling formats: blocks of 32 values with a power of two as their
+ * common scale (docs/format.md, 3.3).
  *
- * Source: OCP Microscaling Formats (MX) Specification 1.0. Payloads are laid out as those of the
- * quantized form with groups of 32, but for the byte that a scale has; so the walk of a chunk, the
- * digests and the counters are those of tiles.h, and what is left is one kernel call a run. */
+ * Source: OCP Microscaling Formats (MX) Specification 1.0. The payload has the layout of the
+ * quantized form with groups of 32, except that a scale takes one byte. So this file uses the walk,
+ * the digests and the counters of tiles.h, and only adds one kernel call per run. */
 #include "arithmetic/mx.h"
 
 #include "codecs/emitting.h"
@@ -21,7 +21,7 @@ static void decode_run(const dw_decode_job *job, const dw_run *r, uint64_t *sum)
     const dw_layout *layout = &job->layout;
     bool state = job->next != NULL, adds = job->adds && !state;
     uint64_t at = r->row * (uint64_t)job->stride + r->column;
-    float values[DW_TILE_ELEMENTS]; /* what is added to y */
+    float values[DW_TILE_ELEMENTS]; /* the values to be added to y */
     dw_mx_decode_run call = {
         .out_dtype = state  ? job->prev_dtype
                      : adds ? DW_F32

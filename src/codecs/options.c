@@ -67,7 +67,7 @@ static uint64_t sixty_four(const dw_config *config)
     return 64;
 }
 
-static uint64_t first(const dw_config *config) /* of the words that an option has */
+static uint64_t first(const dw_config *config) /* the first of an option's words */
 {
     (void)config;
     return 1;
@@ -79,12 +79,13 @@ static bool is_microscaled(const dw_config *config)
            (config->codec == DW_CODEC_DELTA && config->form == DW_FORM_MX);
 }
 
-static uint64_t eight_bits(const dw_config *config) /* of a key entry, in the form of changes */
+static uint64_t eight_bits(const dw_config *config) /* of a key entry; int8 where changes are
+                                                       microscaled */
 {
     return is_microscaled(config) ? (uint64_t)DW_KEY_ELEMENT + DW_ELEMENT_INT8 : 8;
 }
 
-/* A key entry is quantized or microscaled as changes are, or of floats. */
+/* Key entries must be floats, or take the same form as changes. */
 static bool key_fits(const dw_config *config, uint64_t key)
 {
     bool is_element = key > DW_KEY_ELEMENT, is_bits = key >= 2 && key <= 8;
@@ -97,7 +98,8 @@ static uint64_t groups_form(const dw_config *config)
     return DW_FORM_QUANTIZED;
 }
 
-/* As wide as the default of what is quantized, or as OCP's first format. */
+/* The default is as wide as the default of the quantized form, for changes; for the codec mx it is
+ * the first format that OCP lists. */
 static uint64_t best_element(const dw_config *config)
 {
     return config->codec == DW_CODEC_MX ? DW_ELEMENT_E4M3 : DW_ELEMENT_E2M1;
@@ -108,7 +110,7 @@ static bool key_is_quantized(const dw_config *config)
     return config->key == 0 || (config->key >= 2 && config->key <= 8);
 }
 
-/* The rule that all entries take by default; 0: one for changes and another for x itself. */
+/* The scale rule that all entries take by default; 0: changes and x itself take different ones. */
 static uint64_t best_scale(const dw_config *config)
 {
     bool delta = config->codec == DW_CODEC_DELTA || config->codec == 0;
@@ -128,7 +130,7 @@ enum {
 #define FIELD(name) offsetof(dw_config, name), sizeof(((dw_config *)0)->name)
 
 /* clang-format off */
-/* A row's place is its place in canonical text, too. */
+/* The order of the rows is the order of options in canonical text. */
 const dw_option dw_options[DW_OPTIONS] = {
     {14, "form", DELTA, DW_SCOPE_ALWAYS, DW_AGREE_UNUSUAL, forms, 0, 0, FIELD(form), groups_form, NULL,
      "how changes become bytes", "quantized"},

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * plan.c - from a config and a shape to what everything below only reads. */
+ * plan.c - computes everything that depends only on config and shape. */
 #include "codecs/plan.h"
 
 #include <stdio.h>
@@ -9,7 +9,8 @@
 #include "codecs/options.h"
 #include "wire/bytes.h"
 
-/* Options by their numbers, as a parameter block has them; the table is in another order. */
+/* The option with the next higher number. Parameter blocks are in the order of numbers; the table
+ * is not. */
 static const dw_option *option_after(uint32_t number)
 {
     const dw_option *next = NULL;
@@ -79,8 +80,8 @@ dw_status dw_params_on_device(const dw_params *params, dw_why *why)
         if (!form || form->device) continue;
         if (why)
             snprintf(why->text, sizeof why->text,
-                     "there are no kernels for the form \"%s\" on a device: take another codec or "
-                     "key, or compute on the CPU",
+                     "the form \"%s\" cannot be computed on a GPU: choose another codec or key, or "
+                     "use the CPU",
                      form->name);
         return DW_ERR_UNSUPPORTED;
     }
@@ -94,8 +95,7 @@ bool dw_params_read(dw_config *config, uint8_t codec, dw_dtype x, const uint8_t 
     *config = (dw_config){.struct_size = sizeof *config, .codec = (dw_codec)codec};
     *reason = "unknown codec";
     if (!dw_codec_is_known(codec)) return false;
-    *reason =
-        "its parameters are not the ones of its codec, in their order and within their ranges";
+    *reason = "its parameters do not belong to its codec, are out of order or out of range";
     for (uint32_t i = 0; i < n_parameters; i++) {
         const uint8_t *at = block + (size_t)i * DW_PARAMETER_BYTES;
         const dw_option *o = at[0] ? option_after(at[0] - 1u) : NULL;
@@ -132,7 +132,7 @@ void dw_params_difference(const dw_params *own, uint8_t codec, const uint8_t *bl
     char ours[64], theirs[64];
     const char *own_word = dw_word_of(dw_codec_words, own->codec);
     if (codec != own->codec) {
-        snprintf(text, cap, "codec %s, and this decoder has %s", dw_word_of(dw_codec_words, codec),
+        snprintf(text, cap, "codec %s, but this decoder has %s", dw_word_of(dw_codec_words, codec),
                  own_word);
         return;
     }
@@ -145,15 +145,15 @@ void dw_params_difference(const dw_params *own, uint8_t codec, const uint8_t *bl
         snprintf(theirs, sizeof theirs, "no %s", o->name);
         if (mine) name_value(o, dw_get(mine + 4, 4), ours, sizeof ours);
         if (other) name_value(o, dw_get(other + 4, 4), theirs, sizeof theirs);
-        snprintf(text, cap, "%s, and this decoder has %s", theirs, ours);
+        snprintf(text, cap, "%s, but this decoder has %s", theirs, ours);
         return;
     }
     snprintf(text, cap, "other parameters");
 }
 
-/* What recorded activations and gradients lost least with, at the price of absmax (bench/README.md,
- * Scales). One bit wants a search; and only absmax has a level for every value, which stochastic
- * rounding needs to be right on average. */
+/* The defaults lost the least on recorded activations and gradients at the cost of absmax
+ * (bench/README.md, Scales). For one bit a search is better. Stochastic rounding needs absmax, the
+ * only rule in which every value lies between two levels, as unbiased rounding requires. */
 dw_scale dw_params_scale(const dw_params *params, uint32_t bits)
 {
     if (params->scale) return params->scale;
@@ -188,11 +188,11 @@ const char *dw_plans_bad_entry(const dw_plans *plans, const dw_entry *entry)
     if (!plan->form || (dw_role_has_state(entry->role) && !plans->params.keeps_prev))
         return "an entry's role or use does not belong to the codec";
     if (plan->form->wire != (dw_form_name)entry->form)
-        return "an entry's form is not the one that the parameters say";
+        return "an entry's form is not the one that the parameters demand";
     if (audited != (entry->state_digest != 0)) return "an entry's state digest does not fit";
     if (plan->size_varies ? entry->payload_bytes > plan->payload_bytes
                           : entry->payload_bytes != plan->payload_bytes)
-        return "a payload's size is not what shape and parameters say";
+        return "a payload's size does not follow from shape and parameters";
     return NULL;
 }
 

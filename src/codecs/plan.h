@@ -1,37 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0
- * plan.h - what a config says of tensors of one shape, worked out once and only read after that.
+ * plan.h - plans: everything that depends only on config and shape, computed once.
  *
- * dw_params is a config with its defaults filled in, for x of one dtype; dw_plan is how one of its
- * uses (wire/frame.h) writes one sample of a shape; dw_plans is all of it for one shape. An encoder
- * or decoder keeps the last few; who has no object makes one on the stack.
+ * dw_params is a config with its defaults filled in, for one dtype of x. dw_plan says how one use
+ * (wire/frame.h) writes one sample of a shape. dw_plans is all of it for one shape. An encoder or
+ * decoder keeps the last few; callers without such an object make one on the stack.
  *
- * Errors: CONFIG, with a sentence that names the option; LIMIT for shapes whose payload passes what
- * a size can hold. State: none. Threads: a dw_plans is read by any. */
+ * Errors: CONFIG, with a sentence that names the option; LIMIT for shapes whose payload would be
+ * too large. State: none. Threads: any may read a dw_plans. */
 #ifndef DW_PLAN_H
 #define DW_PLAN_H
 
 #include "codecs/form.h"
 #include "wire/frame.h"
 
-/* How one use writes values: the words of the config that matter to its form. */
+/* How one use writes values: the options that matter to its form. */
 typedef struct dw_form_params {
     const dw_form *form; /* NULL: the codec has no such use */
     uint32_t bits, group;
-    dw_element element; /* of the form mx */
+    dw_element element; /* for the form mx */
     bool chooses;       /* pieces may be coded as a change or directly */
     dw_dtype dtype;
 } dw_form_params;
 
 typedef struct dw_params {
-    uint8_t codec; /* its number on the wire */
+    uint8_t codec; /* its number in frames */
     bool keeps_prev;
     dw_form_params use[DW_USES];
-    dw_dtype prev;  /* 0: none is kept */
-    uint32_t audit; /* 0: no state digests */
+    dw_dtype prev;  /* 0: prev is not kept */
+    uint32_t audit; /* stride of the state digest; 0: none */
     bool wants_reply, is_stochastic;
-    dw_scale scale; /* encoder only; 0: the best for the entry's bits */
+    dw_scale scale; /* encoder only; 0: the best rule for the entry's bits */
     uint32_t n_parameters;
-    /* What both ends must agree on, as a frame has it. */
+    /* The parameter block: the options that both ends must agree on, as a frame holds them. */
     uint8_t block[DW_PARAMETERS_MOST * DW_PARAMETER_BYTES];
     uint64_t digest; /* H of the block */
 } dw_params;
@@ -41,12 +41,13 @@ struct dw_plan {
     dw_form_params params;
     dw_dtype prev;
     uint32_t t, c;
-    dw_layout layout;       /* forms quantized and mx; of floats shape, size and stretches */
-    uint64_t payload_bytes; /* the size, or, where it varies, the largest one */
+    dw_layout layout; /* for quantized and mx; for floats only shape, size and number of stretches
+                         are set */
+    uint64_t payload_bytes; /* the exact size, or where it varies, the largest */
     bool size_varies;
     uint64_t chunks;
-    uint64_t scratch_bytes;          /* that each chunk needs for the time it is worked on */
-    const dw_stage *before, *behind; /* what stands in front of the form, and behind it */
+    uint64_t scratch_bytes;          /* scratch memory that a chunk needs while it is processed */
+    const dw_stage *before, *behind; /* in front of the form, and behind it; see dw_stage */
 };
 
 typedef struct dw_plans {
@@ -59,43 +60,45 @@ typedef struct dw_plans {
 /* x: the dtype that "x's own" stands for. why may be NULL. */
 dw_status dw_params_resolve(dw_params *params, const dw_config *config, dw_dtype x, dw_why *why);
 
-/* The config whose parameter block this is (step 3 of docs/format.md, 2); false: it is not one that
- * an encoder writes, and *reason says why. */
+/* Reconstructs the config from a parameter block (step 3 of docs/format.md, 2). Returns false where
+ * no encoder would write this block; *reason says why. */
 bool dw_params_read(dw_config *config, uint8_t codec, dw_dtype x, const uint8_t *block,
                     uint32_t n_parameters, const char **reason);
 
-/* UNSUPPORTED, with a sentence: a form that x or prev takes has no kernels on a device. */
+/* UNSUPPORTED, with a sentence, where a form that the config uses has no kernels on a device. */
 dw_status dw_params_on_device(const dw_params *params, dw_why *why);
 
-/* Which option two parameter blocks of valid frames differ in, for people. */
+/* Writes for people which option differs between our parameters and the block of a valid frame. */
 void dw_params_difference(const dw_params *own, uint8_t codec, const uint8_t *block,
                           uint32_t n_parameters, char *text, size_t cap);
 
 dw_status dw_plans_make(dw_plans *plans, const dw_config *config, dw_dtype x, uint32_t t,
                         uint32_t c, dw_why *why);
 
-/* The plans that an encoder or decoder made last, by shape. */
+/* The plans of the last few shapes. */
 enum { DW_PLANS_KEPT = 4 };
 typedef struct dw_plan_cache {
     dw_plans kept[DW_PLANS_KEPT];
     uint32_t oldest;
 } dw_plan_cache;
 
-/* NULL: an error, *status. The plans stay until so many others have been asked for. */
+/* Returns the plans, or NULL with an error in *status. They stay valid until DW_PLANS_KEPT other
+ * shapes have been asked for. */
 const dw_plans *dw_plan_cache_get(dw_plan_cache *cache, const dw_config *config, dw_dtype x,
                                   uint32_t t, uint32_t c, dw_status *status, dw_why *why);
 
-/* Which stretches the state digest of a key's visit goes over (docs/format.md, 4). */
+/* Which stretches the state digest covers at this visit of a key (docs/format.md, 4). */
 dw_audit dw_audit_of(uint32_t every, dw_key key, uint64_t sequence);
 
-/* What rounding or any other shared randomness of a key's visit begins with: another number for
- * every visit, so that what it adds to one has nothing to do with what it adds to another. */
+/* A seed for the random numbers of one visit of a key. It differs for every visit, so that the
+ * roundings of different visits are independent. */
 uint64_t dw_draws_key(uint64_t seed, dw_key key, uint64_t sequence);
 
-/* NULL, or what is wrong with an entry of a frame whose parameters these plans have. */
+/* Checks an entry of a frame against the plans for its parameters. Returns NULL, or what is
+ * wrong. */
 const char *dw_plans_bad_entry(const dw_plans *plans, const dw_entry *entry);
 
-/* The scale rule of an encoder for entries of so many bits. */
+/* The scale rule of an encoder for entries with so many bits. */
 dw_scale dw_params_scale(const dw_params *params, uint32_t bits);
 
 #endif

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
- * quantized.c - the form of 1 to 8 bits a value: cuts chunks of a sample into runs and hands these
- * to the kernels (docs/format.md, 3.2). */
+ * quantized.c - the form of 1 to 8 bits per value: cuts the chunks of a sample into runs and passes
+ * each to a kernel (docs/format.md, 3.2). */
 #include "codecs/quantized.h"
 
 #include "codecs/emitting.h"
 #include "codecs/plan.h"
 
-/* A y of this size is written past the caches, as a new prev is (codecs/tiles.h). At 16 MiB, with a
- * sum over y behind the decode, that gains a half where y lies in memory, and loses a tenth where
- * the same y is decoded into again and again and the cache has room for it. */
+/* A y of at least this size is written with stores that bypass the caches, like a large new prev
+ * (codecs/tiles.h). Measured at 16 MiB with a sum over y after the decode: half as much again in
+ * speed where y is in main memory, a tenth less where the same y is decoded into repeatedly and
+ * would fit the cache. */
 enum { STREAMED_Y_BYTES = 16 << 20 };
 
-/* Whether y goes past the caches. With state it is written from the new prev. */
+/* Whether y is written past the caches. With state, y is written by emit instead. */
 static bool streams_y(const dw_decode_job *job)
 {
     uint64_t elements = (uint64_t)job->layout.t * job->layout.c;
@@ -23,7 +24,7 @@ static void decode_run(const dw_decode_job *job, const dw_run *r, uint64_t *sum,
     const dw_layout *layout = &job->layout;
     bool state = job->next != NULL, adds = job->adds && !state;
     uint64_t at = r->row * (uint64_t)job->stride + r->column;
-    float values[DW_TILE_ELEMENTS]; /* what is added to y */
+    float values[DW_TILE_ELEMENTS]; /* the values to be added to y */
     dw_decode_run call = {
         .out_dtype = state  ? job->prev_dtype
                      : adds ? DW_F32
@@ -85,7 +86,7 @@ static void emit(const dw_decode_job *job, uint64_t index)
     dw_columns_poison(job, index);
 }
 
-/* What the pieces of a chunk share. */
+/* What the runs of a chunk share while it is encoded. */
 typedef struct encoding {
     const dw_encode_job *job;
     dw_piece_counts counts;
@@ -128,7 +129,7 @@ static void decode_encoded(const dw_decode_job *job, const dw_run *r)
     decode_run(job, r, NULL, false);
 }
 
-/* Scale and choice of a whole row, where a row is cut into several tiles that share them. */
+/* Scale and choice of a whole row, for layouts where a row is cut into several tiles. */
 static dw_chosen choose_row(const encoding *e, uint64_t row)
 {
     const dw_encode_job *job = e->job;

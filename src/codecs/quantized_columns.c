@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * quantized_columns.c - payloads with a scale per channel: a strip of channels goes over all
- * tokens, first for its scales, then for its codes. */
+ * quantized_columns.c - payloads with a scale per channel: a chunk is a strip of channels, which is
+ * walked over all tokens first to find the scales and then to write the codes. */
 #include <string.h>
 
 #include "codecs/emitting.h"
@@ -8,8 +8,8 @@
 
 typedef struct strip {
     const dw_layout *layout;
-    uint8_t *payload; /* only read from by a decoder */
-    uint32_t first;   /* channel */
+    uint8_t *payload; /* a decoder only reads it */
+    uint32_t first;   /* first channel */
     dw_columns columns;
 } strip;
 
@@ -27,7 +27,7 @@ static void open_strip(strip *s, const dw_layout *layout, const uint8_t *payload
     s->columns.stored = left < DW_COLUMNS ? left : DW_COLUMNS;
 }
 
-/* Column i as all rows will see it. */
+/* Sets scale, inverse and masks of column i, which are the same for all rows. */
 static void set_column(strip *s, uint32_t i, dw_chosen chosen)
 {
     int flat = dw_scale_is_flat(chosen.scale);
@@ -37,7 +37,7 @@ static void set_column(strip *s, uint32_t i, dw_chosen chosen)
     s->columns.inverse[i] = dw_scale_inverse(chosen.scale);
 }
 
-/* Where the codes of a row's part of the strip lie. */
+/* Finds where the codes of token t's part of the strip lie. */
 static void place_codes(const strip *s, uint64_t t, dw_column_run *run)
 {
     const dw_layout *layout = s->layout;
@@ -79,7 +79,8 @@ static void search_scales(strip *s, const dw_encode_job *job, const dw_column_ex
     dw_attempts attempts[DW_COLUMNS];
     memset(&squares, 0, sizeof squares);
     for (uint32_t i = 0; i < s->columns.n; i++) {
-        /* Inverses of 0 keep infinities out of the sums, but for a poisoned column's. */
+        /* The inverse of a flat column stays 0, which keeps infinite values out of the sums. (Sums
+         * of poisoned columns are not used.) */
         if (dw_scale_is_flat(chosen[i].scale)) continue;
         attempts[i] = dw_attempts_of(
             chosen[i].direct ? direct_of(extremes, i) : delta_of(extremes, i), job->layout.bits);
@@ -119,7 +120,8 @@ static void choose_columns(strip *s, const dw_encode_job *job, dw_chosen *chosen
     for (uint32_t i = 0; i < s->columns.n; i++) set_column(s, i, chosen[i]);
 }
 
-/* Scales and choices in front of the tiles; the last strip clears what is left there. */
+/* Writes scales and choice bits in front of the tiles. The last strip also clears the padding
+ * there. */
 static void put_front(const strip *s, const dw_chosen *chosen, dw_sums *sums)
 {
     const dw_layout *layout = s->layout;
@@ -140,7 +142,7 @@ static void put_front(const strip *s, const dw_chosen *chosen, dw_sums *sums)
     sums->pieces += s->columns.n;
 }
 
-/* The zeros behind the codes of a tile; the first strip writes them. */
+/* Clears the padding behind the codes of all tiles; only the first strip calls this. */
 static void clear_ends(const dw_encode_job *job)
 {
     for (uint64_t i = 0; i < job->layout.tiles; i++) {
@@ -207,7 +209,7 @@ void dw_columns_decode(const dw_decode_job *job, uint64_t chunk)
 {
     strip s;
     bool state = job->next != NULL, adds = job->adds && !state;
-    float values[DW_COLUMNS]; /* what is added to y */
+    float values[DW_COLUMNS]; /* the values to be added to y */
     open_strip(&s, &job->layout, job->payload, chunk);
     for (uint32_t i = 0; i < s.columns.n; i++) set_column(&s, i, read_column(&s, i));
     for (uint64_t t = 0; t < job->layout.t; t++) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * skip.c - the form of an entry without a payload: prev stays what it was (role skip). */
+ * skip.c - the form of entries without a payload (role skip): prev keeps its values. */
 #include <string.h>
 
 #include "codecs/audit.h"
@@ -26,7 +26,7 @@ static uint64_t keep(const dw_plan *made, const dw_kernels *kernels, const void 
 
 static void encode(const dw_encode_job *job, uint64_t chunk, dw_chunk_result *result)
 {
-    (void)chunk; /* there is one */
+    (void)chunk; /* always 0: this form has one chunk */
     *result = (dw_chunk_result){
         .state_sum = keep(job->plan, job->kernels, job->prev, job->next, job->audit)};
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * tiles.c - what the forms share whose payloads are laid out in tiles. */
+ * tiles.c - functions shared by the forms whose payloads consist of tiles. */
 #include "codecs/tiles.h"
 
 #include <string.h>
@@ -9,7 +9,8 @@
 
 /* ---- The walk of a chunk --------------------------------------------------------------------- */
 
-/* The stretch at t->first, if it is audited and ends before `done`. from: its elements. */
+/* Adds the stretch at t->first to the state digest if it ends at element `done` or before. from:
+ * its elements; NULL: they lie in next. Returns false where there was nothing to add. */
 static bool audit_stretch(const dw_kernels *kernels, dw_trail *t, uint64_t done, const void *from)
 {
     if (t->first >= t->elements) return false;
@@ -35,7 +36,7 @@ void dw_trail_follow(dw_trail *t, const dw_kernels *kernels, uint64_t element, u
 
 /* ---- Encode ---------------------------------------------------------------------------------- */
 
-/* The last chunk clears up to the end of the choice bits. */
+/* The last chunk clears up to the end of the choice bits, including their padding. */
 void dw_tiles_clear(const dw_encode_job *job, const dw_chunk *chunk)
 {
     const dw_layout *layout = &job->layout;
@@ -62,8 +63,9 @@ uint64_t dw_tiles_payload_sum(const dw_encode_job *job, const dw_chunk *chunk)
                                       last.offset + last.bytes - first.offset);
 }
 
-/* Narrows a run to the segments of its tile that are measured: one eighth of the tile, another one
- * each time, so that no channel is always left out. false: none of them. */
+/* Reduces a run to the segments of its tile that are measured: an eighth of the tile, a different
+ * one each time, so that all channels are covered. Returns false where none of the run is
+ * measured. */
 static bool measured_part(const dw_layout *layout, dw_dtype prev_dtype, uint64_t tile, dw_run *r)
 {
     uint32_t parts = dw_measured_parts(layout), count = layout->tile_segments / parts;
@@ -117,7 +119,7 @@ void dw_tiles_measure_run(const dw_encode_job *job, uint64_t tile, const dw_run 
     sums->error_square += norms.error;
 }
 
-/* The choice bits, which no chunk digests, and the stretches that no chunk has seen whole. */
+/* Adds the digests of the choice bits and of the stretches that lie in several chunks. */
 void dw_tiles_encoded(const dw_encode_job *job, dw_chunk_result *result)
 {
     uint64_t left = dw_layout_undigested(&job->layout);
@@ -145,7 +147,7 @@ void dw_fill_nan(void *y, dw_dtype dtype, uint64_t n)
     }
 }
 
-/* NaN where piece p of a tile lies. */
+/* Writes NaN to y where piece p of a tile lies. */
 static void poison_piece(const dw_decode_job *job, const dw_tile *tile, uint32_t p)
 {
     const dw_layout *layout = &job->layout;
@@ -157,8 +159,8 @@ static void poison_piece(const dw_decode_job *job, const dw_tile *tile, uint32_t
     dw_fill_nan(dw_at(job->y, job->y_dtype, row * (uint64_t)job->stride + column), job->y_dtype, n);
 }
 
-/* Where the pieces of a tile are poisoned. A loop for each size of scales: this is looked at for
- * every piece, and found for few. */
+/* Writes NaN for the poisoned pieces of a tile. There is one loop per size of scales, because every
+ * piece is tested and few are poisoned. */
 static void emit_poison(const dw_decode_job *job, const dw_tile *tile)
 {
     const uint8_t *scales = job->payload + tile->offset;
@@ -200,7 +202,7 @@ void dw_tiles_emit(const dw_decode_job *job, uint64_t index)
 
 static void count_scales(dw_counters *counters, const uint8_t *scales, uint64_t n)
 {
-    /* Sums of their own: stores to counters would keep the loop from being vectorized. */
+    /* Local sums: stores to *counters would prevent vectorization of the loop. */
     uint64_t zero = 0, poisoned = 0;
     for (uint64_t i = 0; i < n; i++) {
         uint32_t bits = scales[2 * i] | (uint32_t)scales[2 * i + 1] << 8;
@@ -211,7 +213,8 @@ static void count_scales(dw_counters *counters, const uint8_t *scales, uint64_t 
     counters->poisoned_groups += poisoned;
 }
 
-/* A scale of 0 is no zero block: it stands for very small values too, as only the codes show. */
+/* Here a scale of 0 does not mean that all values of the block are 0, only that they are very
+ * small; the codes would have to be read to tell. */
 static void count_exponents(dw_counters *counters, const uint8_t *scales, uint64_t n)
 {
     uint64_t zero = 0, poisoned = 0;

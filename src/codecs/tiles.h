@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * tiles.h - what the forms share whose payloads are laid out in tiles (arithmetic/layout.h): the
- * walk of a chunk through its runs, and what is done with payloads by their layout alone.
+ * tiles.h - functions shared by the forms whose payloads consist of tiles (arithmetic/layout.h):
+ * the walk through the runs of a chunk, and operations that depend only on the layout.
  *
- * A form asks the walk for one run after the other, hands each to a kernel, and tells the walk when
- * it is done:
+ * A form asks the walk for one run after the other, passes each to a kernel, and tells the walk
+ * when it is done:
  *
  *     dw_walk_start(&walk, &job->layout, chunk, job->stride, job->audit, job->next, prev_dtype);
  *     while (dw_walk_next(&walk)) {
@@ -11,8 +11,8 @@
  *         dw_walk_done(&walk, job->kernels);
  *     }
  *
- * Not for layouts with a scale per channel, but for the functions that say so. Errors: none. State:
- * none but the walk's own. Threads: any, each with a walk of its own. */
+ * Layouts with a scale per channel may only use the functions that say so. Errors: none. State:
+ * only in the walk. Threads: any, each with a walk of its own. */
 #ifndef DW_TILES_H
 #define DW_TILES_H
 
@@ -20,53 +20,56 @@
 #include "codecs/job.h"
 #include "kernels/kernels.h"
 
-/* The norms in the counters come from one element in about so many. */
+/* The norms in the counters are computed from about one element in DW_MEASURED_SHARE. */
 enum { DW_MEASURED_SHARE = 32 };
 
-/* The address of an element; NULL where there is none. */
+/* The address of an element; NULL where base is NULL. */
 static inline void *dw_at(const void *base, dw_dtype dtype, uint64_t element)
 {
     return base ? (unsigned char *)(uintptr_t)base + element * (dtype == DW_F32 ? 4 : 2) : NULL;
 }
 
-/* A run: the segments of one tile that one kernel call can take. */
+/* A run: consecutive segments of one tile that one kernel call can process. */
 typedef struct dw_run {
     dw_tile tile;
     uint32_t first_segment, segments; /* within the tile */
     uint64_t row, column, channels;
-    uint64_t element; /* of prev and next, which are dense */
-    void *next;       /* where the new prev of these segments goes first: its place, or a scratch */
+    uint64_t element; /* index in prev and next, which are dense */
+    /* Where the kernel writes the new prev of these segments: their place in next, or a scratch. */
+    void *next;
 } dw_run;
 
-/* What becomes of a chunk's new prev behind the kernels: its part of the state digest, and its way
- * to memory. The digest takes a stretch as soon as it is whole, while it is in the cache. */
+/* What happens to a chunk's new prev after the kernels: its part of the state digest is computed,
+ * and it may be copied to memory from a scratch. A stretch is digested as soon as it is complete,
+ * while it is in the cache. */
 typedef struct dw_trail {
     dw_audit audit;
     unsigned char *next;
     dw_dtype dtype;
-    /* end: element behind the chunk; first: of the next audited stretch. */
+    /* end: the element behind the chunk; first: the first element of the next audited stretch. */
     uint64_t end, first, sum;
-    uint64_t elements; /* of the sample */
-    bool streams;      /* a tile is a stretch: it is made in scratch, and goes past the caches */
+    uint64_t elements; /* number of elements of the sample */
+    /* Every tile is one stretch. It is made in scratch and then stored past the caches. */
+    bool streams;
     _Alignas(64) unsigned char scratch[4 * DW_TILE_ELEMENTS];
 } dw_trail;
 
 typedef struct dw_walk {
     const dw_layout *layout;
     dw_chunk chunk;
-    bool rows_touch;       /* a tile is one run */
+    bool rows_touch;       /* a whole tile is one run */
     uint64_t tile;         /* number of the run's tile */
-    uint32_t next_segment; /* of the tile, behind the run */
+    uint32_t next_segment; /* the segment of the tile that follows the run */
     dw_run run;
     dw_trail trail;
 } dw_walk;
 
-/* Samples that no cache holds until they are needed again need not push others out of it, nor be
- * read before they are written. */
+/* A prev of at least this size is stored past the caches: it would not stay in them until the next
+ * visit, would evict other data, and would be read before it is overwritten. */
 enum { DW_STREAMED_BYTES = 32 << 20 };
 
-/* Rows that fill their segments lie side by side in prev, and in a tensor without gaps: then a tile
- * is one run. */
+/* Whether rows without padding follow each other without gaps in prev and in the tensor. Then a
+ * whole tile is one run. */
 static inline bool dw_rows_touch(const dw_layout *layout, int64_t stride)
 {
     return !layout->cut_rows && layout->last_channels == layout->segment_width &&
@@ -84,7 +87,7 @@ static inline void dw_walk_start_trail(dw_walk *walk, dw_audit audit, void *next
     t->end = walk->chunk.first_element + walk->chunk.elements;
     t->first = next && audit.every ? dw_next_stretch(audit, walk->chunk.first_element) : UINT64_MAX;
     t->sum = 0;
-    /* Tiles that are stretches, each in one run. */
+    /* Every tile is exactly one stretch, and one run. */
     bool whole =
         layout->cut_rows
             ? layout->c % DW_TILE_ELEMENTS == 0
@@ -93,8 +96,8 @@ static inline void dw_walk_start_trail(dw_walk *walk, dw_audit audit, void *next
                  (uintptr_t)next % 64 == 0;
 }
 
-/* stride: of x where values are encoded, of what is written where they are decoded: T's step of y,
- * or C where there is state. next NULL: no state, and audit does not count. */
+/* stride: the distance of tokens in the tensor that is read (encode) or written (decode): that of x
+ * or y, or C for a decode with state. next NULL: no state; audit is then ignored. */
 static inline void dw_walk_start(dw_walk *walk, const dw_layout *layout, uint64_t chunk,
                                  int64_t stride, dw_audit audit, void *next, dw_dtype prev_dtype)
 {
@@ -107,7 +110,7 @@ static inline void dw_walk_start(dw_walk *walk, const dw_layout *layout, uint64_
     dw_walk_start_trail(walk, audit, next, prev_dtype);
 }
 
-/* n elements of the new prev from `element` on are made. */
+/* Tells the trail that n elements of the new prev, starting at `element`, are complete. */
 void dw_trail_follow(dw_trail *trail, const dw_kernels *kernels, uint64_t element, uint64_t n);
 
 static inline void dw_walk_run(dw_walk *walk)
@@ -132,7 +135,7 @@ static inline void dw_walk_run(dw_walk *walk)
                   (ends_row ? layout->last_channels : 0);
 }
 
-/* false: the chunk is done. */
+/* Advances to the next run. Returns false at the end of the chunk. */
 static inline bool dw_walk_next(dw_walk *walk)
 {
     dw_trail *trail = &walk->trail;
@@ -156,8 +159,8 @@ static inline void dw_walk_done(dw_walk *walk, const dw_kernels *kernels)
         dw_trail_follow(&walk->trail, kernels, r->element, r->channels);
 }
 
-/* A run that is the next audited stretch: where the kernel may add the stretch's sum, out of its
- * registers; else NULL. */
+/* Where the run is exactly the next audited stretch: the address to which the kernel may add its
+ * sum, computed from registers; else NULL. */
 static inline uint64_t *dw_walk_sum(dw_walk *walk)
 {
     dw_trail *trail = &walk->trail;
@@ -166,13 +169,14 @@ static inline uint64_t *dw_walk_sum(dw_walk *walk)
     return &trail->sum;
 }
 
-/* Elements that the layout stores for each of a run's segments. */
+/* Elements stored for each segment of a run, padding included. */
 static inline uint32_t dw_run_width(const dw_layout *layout, const dw_run *run)
 {
     return layout->cut_rows ? run->tile.elements : layout->segment_width;
 }
 
-/* Choice bits of a chunk, which are set one by one, and what pads its tiles, to zero. */
+/* Clears the choice bits of a chunk, which are set one by one afterwards, and the padding of its
+ * tiles. */
 void dw_tiles_clear(const dw_encode_job *job, const dw_chunk *chunk);
 
 /* The sum of the payload digest over a chunk's tiles. */
@@ -181,7 +185,7 @@ uint64_t dw_tiles_payload_sum(const dw_encode_job *job, const dw_chunk *chunk);
 /* Decodes a run that was just encoded, of a job without state, to binary32. */
 typedef void dw_run_decoder(const dw_decode_job *job, const dw_run *run);
 
-/* Of a tile that is measured, one part is, an eighth where it has so many segments. */
+/* The number of parts into which a measured tile is divided; one of them is measured. */
 static inline uint32_t dw_measured_parts(const dw_layout *layout)
 {
     return layout->tile_segments < 8 ? layout->tile_segments : 8;
@@ -190,8 +194,8 @@ static inline uint32_t dw_measured_parts(const dw_layout *layout)
 void dw_tiles_measure_run(const dw_encode_job *job, uint64_t tile, const dw_run *run,
                           dw_run_decoder *decode, dw_sums *sums);
 
-/* Adds to the sums how far x was from its base, and how far the reconstruction is from x: for one
- * element in about DW_MEASURED_SHARE. */
+/* Adds to the sums the distance of x from its base and of the reconstruction from x, for about one
+ * element in DW_MEASURED_SHARE. */
 static inline void dw_tiles_measure(const dw_encode_job *job, uint64_t tile, const dw_run *run,
                                     dw_run_decoder *decode, dw_sums *sums)
 {
@@ -199,7 +203,7 @@ static inline void dw_tiles_measure(const dw_encode_job *job, uint64_t tile, con
         dw_tiles_measure_run(job, tile, run, decode, sums);
 }
 
-/* What the kernels counted of a chunk into what is known of it. */
+/* Copies the kernels' counts of a chunk into its sums. */
 static inline void dw_tiles_take_counts(const dw_piece_counts *counts, dw_sums *sums)
 {
     sums->pieces = counts->pieces;
@@ -208,13 +212,14 @@ static inline void dw_tiles_take_counts(const dw_piece_counts *counts, dw_sums *
     sums->poisoned = counts->poisoned;
 }
 
-/* The rows of a form (codecs/form.h), also of layouts with a scale per channel but for emit. */
+/* Functions for the rows of forms (codecs/form.h). All but emit also work for layouts with a scale
+ * per channel. */
 void dw_tiles_emit(const dw_decode_job *job, uint64_t chunk);
 void dw_tiles_encoded(const dw_encode_job *job, dw_chunk_result *result);
 void dw_tiles_decoded(const dw_decode_job *job, dw_chunk_result *result);
 void dw_tiles_count(const dw_decode_job *job, dw_counters *counters);
 
-/* n elements of the new prev from `element` on to their places in y. */
+/* Copies n elements of the new prev, starting at `element`, to their places in y. */
 void dw_tiles_emit_rows(const dw_decode_job *job, uint64_t element, uint64_t n);
 
 void dw_fill_nan(void *y, dw_dtype dtype, uint64_t n);

@@ -1,30 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0
- * engine.h - where the memory lives: what computes a frame's jobs, on the CPU or on a device.
+ * engine.h - an engine computes the jobs of frames where their memory lies, on the CPU or on a
+ * device.
  *
  * An encoder or decoder submits the jobs of a frame (or of several), asks whether they are done,
- * and then commits what they found. The CPU is done when submit returns; a device enqueues and
- * returns. All addresses in jobs are ones that the engine can reach.
+ * and then commits the results. The CPU has finished when submit returns; a device only enqueues.
+ * All addresses in jobs must be ones that the engine can reach.
  *
  * | function | meaning                                                                            |
- * | submit   | n jobs, all or none. On a device by the order of the stream; *captured: the stream |
- * |          | only records, for later launches of a graph. The caller keeps the launch until it  |
- * |          | closes it. heads: those that the device completes behind the jobs, or none; the    |
- * |          | CPU has none                                                                       |
- * | reuse    | jobs [first, first + n) of a captured launch become others, without a word to the  |
- * |          | device; with a head, where submit was given one for them. UNSUPPORTED: they would  |
- * |          | need other kernels than the captured ones                                          |
- * | done     | PENDING until jobs [first, first + n) are done, and the head over them, then what  |
- * |          | they found: sums over whole payloads and over all audited stretches. Norms are 0   |
- * |          | on a device                                                                        |
- * | emit     | y of n decode jobs whose digests are right. NULL: submit has written it            |
- * | copy     | between memory of this program's and prev, which nothing in flight writes; waits   |
- * |          | for nothing but itself. NULL: prev is memory of this program's                     |
- * | share    | one user more of a launch, each of whom will close it                              |
- * | release  | the encoder or decoder ends; its launches are closed                               |
+ * | submit   | starts n jobs, all or none. On a device they run in the order of the stream.       |
+ * |          | *captured: the stream only records them, for launches of a graph later. The caller |
+ * |          | keeps the launch until it closes it. heads: heads of frames that the device        |
+ * |          | completes after the jobs, or none; the CPU completes none                          |
+ * | reuse    | replaces jobs [first, first + n) of a captured launch, and their head if submit    |
+ * |          | was given one, without calls to the device. UNSUPPORTED: the new jobs need other   |
+ * |          | kernels than the captured ones                                                     |
+ * | done     | PENDING until jobs [first, first + n) and their head are done, then their results: |
+ * |          | sums over whole payloads and over all audited stretches. Norms are 0 on a device   |
+ * | emit     | writes y of n decode jobs whose digests are right. NULL: submit has written it     |
+ * | copy     | copies between host memory and prev that no frame in flight writes; waits only for |
+ * |          | this copy. NULL: prev is host memory                                               |
+ * | share    | adds a user of the launch; every user calls close                                  |
+ * | close    | ends one use of a launch                                                           |
+ * | release  | ends the engine; all launches must be closed                                       |
  *
- * A decode whose payload does not have the digest that its job names is not gone on with; done says
- * what the digest is. Errors: NO_MEMORY, LIMIT, UNSUPPORTED, IO, each with a sentence and nothing
- * in flight. Threads: one at a time. */
+ * A decode job whose payload does not have the digest that the job names is not continued; done
+ * returns the digest that was found. Errors: NO_MEMORY, LIMIT, UNSUPPORTED, IO, each with a
+ * sentence and with nothing in flight. Threads: one at a time. */
 #ifndef DW_ENGINE_H
 #define DW_ENGINE_H
 
@@ -40,14 +41,15 @@ typedef union dw_jobs { /* pointers to n jobs of one kind */
     const dw_decode_job *const *decode;
 } dw_jobs;
 
-/* A head to be completed: the digests of its entries, of tables and header. draft: all the rest of
- * it; where an entry is to have a digest, a word that is not 0. It is read by the call alone. */
+/* A frame's head (header and tables) that a device completes: it fills in the digests of the
+ * entries, the tables and the header. draft: all other bytes; where an entry needs a digest, the
+ * draft has a word other than 0. It is only read during the call. */
 typedef struct dw_head {
     const uint8_t *draft;
-    uint64_t bytes, most; /* of this draft, and of any that takes its place: multiples of 16 */
-    uint64_t entries;     /* where they begin */
-    void *frame;          /* where it goes: an address of the engine's */
-    uint32_t first, n;    /* its entries' jobs */
+    uint64_t bytes, most; /* of this draft; and of any later one (reuse): multiples of 16 */
+    uint64_t entries;     /* offset of the entries */
+    void *frame;          /* where to write it, an address that the engine can reach */
+    uint32_t first, n;    /* the jobs of its entries */
 } dw_head;
 
 typedef struct dw_heads {
@@ -59,7 +61,7 @@ typedef struct dw_engine {
     const char *name;
     void *context;
     const void *device; /* NULL: the CPU. Engines of one device may share a launch */
-    dw_store store;     /* of copies of prev; take NULL: the allocator's memory */
+    dw_store store;     /* for copies of prev; take NULL: the allocator's memory */
     dw_status (*submit)(void *context, bool encodes, dw_jobs jobs, uint32_t n, dw_heads heads,
                         void *stream, dw_launch **launch, bool *captured, dw_why *why);
     dw_status (*reuse)(dw_launch *launch, uint32_t first, dw_jobs jobs, uint32_t n,
@@ -73,24 +75,23 @@ typedef struct dw_engine {
     void (*release)(void *context);
 } dw_engine;
 
-/* The engine of this processor. kernels NULL: the best that it has. config: of the encoder or
- * decoder, whose parallel_for it calls and whose allocator it uses. false: no memory. */
+/* Makes the CPU's engine. kernels NULL: the best ones that this CPU can run. config: that of the
+ * encoder or decoder; its parallel_for and allocator are used. false: no memory. */
 bool dw_engine_cpu(dw_engine *engine, const dw_config *config, const struct dw_kernels *kernels);
 
-/* The engine of a CUDA device, in cuda/. Errors: ARGUMENT, NO_MEMORY. */
+/* Makes the engine of a CUDA device; defined in cuda/. Errors: ARGUMENT, NO_MEMORY. */
 dw_status dw_engine_cuda(dw_engine *engine, const dw_config *config, dw_cuda *cuda,
                          dw_cuda_place place, dw_why *why);
 
-/* The kernels of a CPU engine, NULL on a device; and others instead (NULL: the best). */
+/* The kernels of a CPU engine, NULL for a device; and a setter (NULL: the best ones). */
 const struct dw_kernels *dw_engine_kernels(const dw_engine *engine);
 void dw_engine_use(dw_engine *engine, const struct dw_kernels *kernels);
 
-/* For tests and the benchmark, before the first call: other kernels than the best. The bits are the
- * same. */
+/* For tests and benchmarks: selects other kernels, before the first call. The bits are the same. */
 void dw_encoder_use(dw_encoder *encoder, const struct dw_kernels *kernels);
 void dw_decoder_use(dw_decoder *decoder, const struct dw_kernels *kernels);
 
-/* The digest whose sum this is: never 0. */
+/* The digest that belongs to a sum; never 0. */
 DW_INLINE uint64_t dw_digest_of_sum(uint64_t sum)
 {
     sum ^= sum >> 33;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * engine_cpu.c - the engine of this processor: a frame's chunks, shared among the caller's
- * threads. */
+ * engine_cpu.c - the CPU's engine: divides a frame's jobs into chunks for the caller's threads. */
 #include <string.h>
 
 #include "base/cpu.h"
@@ -9,7 +8,7 @@
 #include "engine/work.h"
 #include "kernels/kernels.h"
 
-/* There is one launch, since each is done before submit returns. */
+/* There is only one launch, because every launch is done when submit returns. */
 struct dw_launch {
     dw_config config;
     dw_allocator allocator;
@@ -28,7 +27,7 @@ static uint64_t chunks_of(const dw_plan *plan)
     return plan->chunks;
 }
 
-/* Finds room for the results of the chunks. */
+/* Reserves memory for the results of all jobs and chunks. */
 static bool prepare(cpu *c, bool encodes, uint32_t n)
 {
     void *results = c->results;
@@ -41,7 +40,7 @@ static bool prepare(cpu *c, bool encodes, uint32_t n)
     return dw_work_ready(&c->work, &c->allocator);
 }
 
-/* Chunk `index` of all. Runs in any thread, as do the next three. */
+/* Encodes chunk number `index` of the frame. Runs in any thread, as do the next three functions. */
 static void encode_chunk(void *context, size_t index)
 {
     cpu *c = context;
@@ -52,7 +51,7 @@ static void encode_chunk(void *context, size_t index)
     dw_cpu_leave_exact(mode);
 }
 
-/* An equal part of the payload for each of its chunks. */
+/* Digests an equal part of the payload for each of its chunks. */
 static void digest_chunk(void *context, size_t index)
 {
     cpu *c = context;
@@ -66,7 +65,7 @@ static void digest_chunk(void *context, size_t index)
         (dw_chunk_result){.payload_sum = c->kernels->digest_bytes(job->payload, 16 * from, 16 * n)};
 }
 
-/* The new prev, in a fresh slot. */
+/* Computes the new prev in a new slot. */
 static void decode_chunk(void *context, size_t index)
 {
     cpu *c = context;
@@ -80,7 +79,7 @@ static void decode_chunk(void *context, size_t index)
     dw_cpu_leave_exact(mode);
 }
 
-/* y: from the new prev where there is state, else from the payload. */
+/* Writes y: from the new prev where there is state, else from the payload. */
 static void emit_chunk(void *context, size_t index)
 {
     cpu *c = context;
@@ -99,7 +98,7 @@ static void emit_chunk(void *context, size_t index)
 static void encode_all(cpu *c, uint32_t n)
 {
     dw_work_run(&c->work, &c->config, encode_chunk, c);
-    dw_cpu_mode mode = dw_cpu_enter_exact(); /* the counters' sums too are ours to round */
+    dw_cpu_mode mode = dw_cpu_enter_exact(); /* the counters' sums are rounded in this mode, too */
     for (uint32_t i = 0; i < n; i++) {
         const dw_encode_job *job = c->jobs.encode[i];
         c->results[i] = dw_work_join(&c->work, i);
@@ -108,7 +107,7 @@ static void encode_all(cpu *c, uint32_t n)
     dw_cpu_leave_exact(mode);
 }
 
-/* All payloads are digested before any is decoded: nothing is written that a damaged one led to. */
+/* All payloads are verified before any is decoded, so that a damaged one changes nothing. */
 static void decode_all(cpu *c, uint32_t n)
 {
     bool any_state = false;
@@ -160,7 +159,7 @@ static dw_status done(const dw_launch *launch, uint32_t first, uint32_t n, dw_ch
     return DW_OK;
 }
 
-/* The jobs of the last submit: their chunks are known. */
+/* The jobs must be those of the last submit, whose chunks are still known. */
 static void emit(void *context, dw_jobs jobs, uint32_t n)
 {
     cpu *c = context;

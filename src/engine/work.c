@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * work.c - a frame's chunks, given out and joined. */
+ * work.c - numbers the chunks of a frame, runs them, and joins their results. */
 #include "engine/work.h"
 
 void dw_work_release(dw_work *work, const dw_allocator *allocator)
@@ -38,7 +38,7 @@ bool dw_work_ready(dw_work *work, const dw_allocator *allocator)
 uint32_t dw_work_entry(const dw_work *work, uint64_t index, uint64_t *chunk)
 {
     uint32_t low = 0, high = work->entries;
-    while (high - low > 1) { /* the last entry that begins at it or before */
+    while (high - low > 1) { /* finds the last entry whose first chunk is not behind it */
         uint32_t middle = low + (high - low) / 2;
         if (work->first[middle] <= index)
             low = middle;

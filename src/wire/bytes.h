@@ -7,7 +7,8 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Whether this machine holds numbers in the order of frames. Compilers know the answer. */
+/* Whether this machine stores integers in the byte order of frames. Compilers evaluate this to a
+ * constant. */
 static inline bool dw_host_is_little_endian(void)
 {
     uint16_t one = 1;
@@ -18,7 +19,8 @@ static inline bool dw_host_is_little_endian(void)
 
 static inline void dw_put(uint8_t *to, uint64_t value, int bytes)
 {
-    if (dw_host_is_little_endian()) { /* compilers do not make one store of the loop */
+    if (dw_host_is_little_endian()) { /* a single store; compilers do not turn the loop below into
+                                         one */
         memcpy(to, &value, (size_t)bytes);
         return;
     }

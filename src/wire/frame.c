@@ -10,7 +10,7 @@
 
 static const uint8_t magic[4] = {'D', 'W', 'F', '1'};
 
-/* Where the fields of docs/format.md, 1.1 lie. */
+/* Offsets of the fields of a header (docs/format.md, 1.1). */
 enum {
     AT_MAJOR = 4,
     AT_MINOR = 5,
@@ -32,7 +32,7 @@ enum {
 };
 enum { FLAG_WANTS_REPLY = 1 };
 
-/* Where the fields of an entry lie (1.3). */
+/* Offsets of the fields of an entry (docs/format.md, 1.3). */
 enum {
     ENTRY_SLICE = 8,
     ENTRY_ROLE = 12,
@@ -50,7 +50,7 @@ uint64_t dw_digest_bytes(const void *bytes, uint64_t len)
     return XXH3_64bits(bytes, (size_t)len);
 }
 
-/* No product or sum here can overflow: 32-bit numbers times small constants. */
+/* Nothing here can overflow: 32-bit numbers are multiplied by small constants. */
 bool dw_frame_table_end(uint32_t n_parameters, uint32_t n, uint32_t n_forgotten, uint64_t *bytes)
 {
     uint64_t used = dw_frame_tables(n_parameters) + (uint64_t)n * DW_ENTRY_BYTES +
@@ -164,10 +164,10 @@ static void read_header(const uint8_t *frame, dw_header *header)
                           .length = dw_get(frame + AT_LENGTH, 8)};
 }
 
-/* No form takes more than 9 bytes for an element, where rows count as padded to 32 channels, and 64
- * bytes besides. So a frame cannot claim a length that has nothing to do with its shape, and
- * whoever makes room for it by its header alone makes no more than that. A shape for which the
- * product passes 64 bits bounds nothing. */
+/* No form needs more than 9 bytes per element (counting rows as padded to 32 channels) plus 64
+ * bytes per sample. So a frame cannot claim a length out of proportion to its shape, and a reader
+ * that allocates by the header alone allocates no more than that. Where the product exceeds 64 bits
+ * there is no bound. */
 static bool length_is_possible(const dw_header *header)
 {
     uint64_t end, all, padded = ((uint64_t)header->c + 31) / 32 * 32;
@@ -181,7 +181,7 @@ static bool length_is_possible(const dw_header *header)
     return header->length <= all;
 }
 
-/* What 1.1 says of the fields; NULL: all of it holds, else which one does not. */
+/* Checks the fields as docs/format.md, 1.1 demands. Returns NULL, or what is wrong. */
 static const char *bad_field(const uint8_t *frame, const dw_header *header)
 {
     uint64_t bytes;
@@ -228,8 +228,8 @@ static const char *bad_entry(const uint8_t *e, const dw_entry *entry)
     return NULL;
 }
 
-/* Step 3: the tables, but for doubled keys, which the decoder finds while it looks them up, and for
- * what a codec says of its entries. */
+/* Step 3: checks the tables. Two things are left to the decoder: keys that occur twice, which it
+ * finds while it looks them up, and the rules of the codec. */
 static const char *bad_tables(const uint8_t *frame, uint64_t end, const dw_header *header)
 {
     uint64_t payload = 0;
@@ -268,8 +268,8 @@ dw_status dw_frame_open_header(const uint8_t *frame, uint64_t have, dw_header *h
     if (have < DW_HEADER_BYTES) return DW_ERR_FORMAT;
     *why = "it does not begin with DWF1";
     if (memcmp(frame, magic, sizeof magic) != 0) return DW_ERR_FORMAT;
-    *why = "it was written in another version of the format: both ends need the same major version "
-           "of deltawire";
+    *why = "it was written in another version of the format: both ends need the same version of "
+           "deltawire's format";
     if (frame[AT_MAJOR] != DW_FORMAT_MAJOR || frame[AT_MINOR] != DW_FORMAT_MINOR)
         return DW_ERR_VERSION;
     *why = "the header's checksum does not match";

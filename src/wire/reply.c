@@ -9,7 +9,7 @@
 
 static const uint8_t magic[4] = {'D', 'W', 'R', '1'};
 
-/* Where the fields of docs/format.md, 6 lie. */
+/* Offsets of the fields (docs/format.md, 6). */
 enum {
     AT_MAJOR = 4,
     AT_MINOR = 5,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * reply.h - the bytes of a reply: what a decoder holds of a frame's keys (docs/format.md, 6).
+ * reply.h - the bytes of a reply, which says what a decoder holds of a frame's keys
+ * (docs/format.md, 6).
  *
  * Errors of the reader: FORMAT, VERSION, CORRUPT. State: none. Threads: any. */
 #ifndef DW_REPLY_H
@@ -9,7 +10,8 @@
 
 enum { DW_REPLY_BYTES = 48, DW_HELD_BYTES = 40 };
 
-/* Writers: the entries first, then the header, which seals them. */
+/* Writers: call dw_reply_put_entry for all entries first, then dw_reply_seal, which writes the
+ * header with the digests. */
 void dw_reply_put_entry(uint8_t *reply, uint32_t i, const dw_reply_entry *entry);
 void dw_reply_seal(uint8_t *reply, const dw_reply_info *info);
 

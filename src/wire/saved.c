@@ -41,7 +41,7 @@ uint64_t dw_saved_bytes(const dw_saved *saved)
     return DW_SAVED_HEADER_BYTES + values_of(saved) * dw_dtype_bytes(saved->dtype);
 }
 
-/* Between the order of this machine and the little-endian one; both ways alike. */
+/* Converts between the byte order of this machine and little-endian, in either direction. */
 static void copy_values(void *to, const void *from, uint64_t n, size_t size)
 {
     uint8_t *bytes = to;
@@ -84,7 +84,7 @@ static const char *bad_field(const uint8_t *from, uint64_t len, const dw_saved *
 {
     uint64_t bytes;
     if (saved->side != DW_SIDE_ENCODER && saved->side != DW_SIDE_DECODER)
-        return "it is neither an encoder's nor a decoder's";
+        return "it was saved neither by an encoder nor by a decoder";
     if (dw_dtype_bytes(saved->dtype) == 0) return "it has an unknown dtype";
     if (from[AT_BASE] > 1 || dw_get(from + AT_ZERO, 3) || dw_get(from + AT_ZERO2, 4))
         return "a reserved byte is not zero";
@@ -95,7 +95,7 @@ static const char *bad_field(const uint8_t *from, uint64_t len, const dw_saved *
         return "its state digest does not fit";
     if (!dw_size_multiply(values_of(saved), dw_dtype_bytes(saved->dtype), &bytes) ||
         !dw_size_add(bytes, DW_SAVED_HEADER_BYTES, &bytes) || bytes != len)
-        return "its length is not what its shape says";
+        return "its length does not match its shape";
     return NULL;
 }
 

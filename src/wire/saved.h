@@ -14,20 +14,23 @@ typedef enum dw_side { DW_SIDE_ENCODER = 1, DW_SIDE_DECODER = 2 } dw_side;
 typedef struct dw_saved {
     dw_side side;
     dw_dtype dtype;
-    bool is_base; /* the next change may start from it */
+    bool is_base; /* the next delta may start from this copy */
     dw_key key;
     uint32_t t, c, audit;
-    uint64_t incarnation, sequence; /* sequence: of the encoder's last frame; 0: a decoder's */
+    uint64_t incarnation, sequence; /* sequence: number of the encoder's last frame; 0 for a decoder
+                                     */
     uint64_t version, chain, state_digest;
-    const void *prev; /* T*C values as memory holds them, when written; in the bytes, when read */
+    /* T*C values: in this machine's byte order when written, in little-endian order after a read.
+     */
+    const void *prev;
 } dw_saved;
 
 uint64_t dw_saved_bytes(const dw_saved *saved);
 void dw_saved_write(uint8_t *to, const dw_saved *saved);
 dw_status dw_saved_read(const uint8_t *from, uint64_t len, dw_saved *saved, const char **why);
 
-/* The values, of which a saved state holds the bytes in little-endian order, as memory holds
- * them. */
+/* Copies the values of a saved state that was read, converting them to this machine's byte
+ * order. */
 void dw_saved_load(void *prev, const dw_saved *saved);
 
 #endif
