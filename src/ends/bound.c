@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
- * bound.c - how large frames and replies can become: pure functions of shape and config. */
+ * bound.c - upper bounds for the size of frames and replies, computed from shape and config
+ * alone. */
 #include "base/tensor.h"
 #include "codecs/plan.h"
 #include "wire/reply.h"
 
-/* A frame of entries of the largest kind. Where keys are kept there is room for as many forgotten
- * keys as there are samples, so that keys can be announced as fast as they come. */
+/* The size of a frame whose entries all have the largest form. Where keys are kept, one forgotten
+ * key per sample is added, so that keys can be announced as forgotten as fast as new ones
+ * arrive. */
 size_t dw_frame_bound(const dw_config *config, const dw_tensor *x)
 {
     dw_plans plans;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * decoder.c - the decoder as an object: made, ended, asked. */
+ * decoder.c - creates, destroys, queries and exports a decoder. */
 #include "ends/decoder.h"
 
 #include <string.h>
@@ -70,9 +70,9 @@ const char *dw_decoder_why(const dw_decoder *decoder)
     return decoder ? decoder->end.why.text : "";
 }
 
-/* Expects a change of every key whose prev the decoder holds, and x itself of the others. An
- * encoder that does something else can still make its frame as short: a stateless entry takes no
- * more than a change. */
+/* Assumes a delta for every key whose prev the decoder holds, and x itself for the others. An
+ * encoder that must do something else can still keep to this length, because a stateless entry can
+ * be as short as a delta. */
 dw_status dw_decoder_expect(dw_decoder *decoder, const dw_key *keys, const dw_tensor *shape,
                             size_t *len)
 {

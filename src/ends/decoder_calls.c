@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * decoder_calls.c - the calls that take frames: at once on the CPU, by tickets on a device. */
+ * decoder_calls.c - the public calls that take frames: synchronous on the CPU, with tickets on a
+ * device. */
 #include <string.h>
 
 #include "base/tensor.h"
@@ -13,9 +14,9 @@ static dw_status check_tensor(dw_decoder *decoder, const dw_tensor *y)
     dw_status status = dw_tensor_check(y);
     if (!status && dw_tensor_overlaps(y)) status = DW_ERR_ARGUMENT;
     if (status)
-        return dw_decoder_fail(decoder, status,
-                               "y is no tensor that can be written: see its dtype, alignment, "
-                               "extents and strides");
+        return dw_decoder_fail(
+            decoder, status,
+            "y is not a valid tensor to write to: check its dtype, alignment, extents and strides");
     return DW_OK;
 }
 
@@ -25,13 +26,13 @@ static dw_status check_reply(dw_decoder *decoder, uint32_t n, const void *reply,
     if (reply && !len) return dw_decoder_fail(decoder, DW_ERR_ARGUMENT, "an argument is NULL");
     if (!reply || cap >= dw_reply_bound(n)) return DW_OK;
     snprintf(decoder->end.why.text, sizeof decoder->end.why.text,
-             "the reply takes up to %zu bytes and there is room for %zu: dw_reply_bound tells the "
-             "room that is always enough",
+             "the reply takes up to %zu bytes but there is room for %zu: dw_reply_bound returns a "
+             "size that is always enough",
              dw_reply_bound(n), cap);
     return DW_ERR_NO_ROOM;
 }
 
-/* Judges and commits a frame whose results are there. One that was refused before keeps its
+/* Judges and commits a frame whose results are known. A frame that was refused before keeps its
  * status. */
 static dw_status receive(dw_decode_ticket *t)
 {
@@ -41,9 +42,9 @@ static dw_status receive(dw_decode_ticket *t)
         return t->refusal;
     }
     dw_status status = dw_arrival_judge(t);
-    dw_decode_ticket_land(t);
+    dw_decode_ticket_close(t);
     if (status) {
-        dw_arrival_give_up(t);
+        dw_arrival_drop(t);
         return status;
     }
     if (t->y.data && decoder->end.engine.emit)
@@ -53,7 +54,7 @@ static dw_status receive(dw_decode_ticket *t)
     return DW_OK;
 }
 
-/* The status of the frame, with its reply; the ticket has landed. */
+/* Ends a frame whose results are known: returns its status and writes its reply. */
 static dw_status finish(dw_decode_ticket *t, void *reply, size_t reply_cap, size_t *reply_len)
 {
     dw_decoder *decoder = t->decoder;
@@ -65,17 +66,17 @@ static dw_status finish(dw_decode_ticket *t, void *reply, size_t reply_cap, size
     return status;
 }
 
-/* Books a frame and submits it to an engine that is done when it returns. An error of the call
- * itself, as lack of memory, becomes the status of the frame, which is not taken then. */
+/* Books a frame and submits it to an engine that has finished when submit returns. An error of the
+ * call itself, such as lack of memory, becomes the status of the frame. */
 static void run(dw_decode_ticket *t, uint64_t len)
 {
     dw_decoder *decoder = t->decoder;
     dw_status status = dw_decode_ticket_book(t, len);
-    if (!status && t->flying) {
+    if (!status && t->in_flight) {
         status = dw_decode_ticket_submit(&t, 1, NULL);
         if (status) {
-            dw_decode_ticket_land(t);
-            dw_arrival_give_up(t);
+            dw_decode_ticket_close(t);
+            dw_arrival_drop(t);
         } else {
             (void)decoder->end.engine.done(t->launch, t->first, t->header.n, t->results);
         }
@@ -131,7 +132,7 @@ dw_status dw_decode(dw_decoder *decoder, const void *frame, size_t len, const dw
     return dw_decode_with(decoder, frame, len, y, NULL, reply, reply_cap, reply_len);
 }
 
-/* ---- Tickets. -------------------------------------------------------------------------------- */
+/* ---- Tickets -------------------------------------------------------------------------------- */
 
 static dw_status check_item(const dw_decode_item *item)
 {
@@ -147,8 +148,8 @@ static dw_status check_item(const dw_decode_item *item)
     return check_tensor(decoder, item->y);
 }
 
-/* Header and tables, as they are now: whoever writes into the caller's memory later does not change
- * what was checked. */
+/* Copies header and tables, so that later writes to the caller's memory cannot change what was
+ * checked. */
 static dw_status copy_head(dw_decode_ticket *t, const uint8_t *head, uint64_t head_len,
                            uint64_t len, uint64_t *bytes)
 {
@@ -184,15 +185,15 @@ static dw_status book_item(dw_decode_item *item)
 
 static void drop(dw_decode_ticket *t)
 {
-    dw_decode_ticket_land(t);
-    dw_arrival_give_up(t);
+    dw_decode_ticket_close(t);
+    dw_arrival_drop(t);
 }
 
 static void drop_items(dw_decode_item *items, size_t count)
 {
     for (size_t i = count; i-- > 0;) {
         dw_decode_ticket *t = items[i].ticket;
-        if (t->flying) drop(t);
+        if (t->in_flight) drop(t);
         dw_decode_ticket_give(t);
         items[i].ticket = NULL;
     }
@@ -221,7 +222,7 @@ dw_status dw_decode_many_async(dw_decode_item *items, size_t count, void *stream
         status = check_item(&items[i]);
         if (!status && items[i].decoder->end.engine.device != items[0].decoder->end.engine.device)
             status = dw_decoder_fail(items[i].decoder, DW_ERR_ARGUMENT,
-                                     "the decoders of one launch must be of one dw_cuda");
+                                     "all decoders of one launch must belong to the same dw_cuda");
     }
     for (; booked < count && !status; booked += !status) status = book_item(&items[booked]);
     if (!status) status = submit_items(items, count, stream);
@@ -245,9 +246,10 @@ dw_status dw_decode_again(dw_decode_ticket *t, const void *head, size_t head_len
     if (!t) return DW_ERR_ARGUMENT;
     dw_decoder *decoder = t->decoder;
     if (!head) return dw_decoder_fail(decoder, DW_ERR_ARGUMENT, "an argument is NULL");
-    if (!t->captured || t->flying || t->refusal)
-        return dw_decoder_fail(decoder, DW_ERR_ARGUMENT,
-                               "only a ticket that a stream captured is used again, after finish");
+    if (!t->captured || t->in_flight || t->refusal)
+        return dw_decoder_fail(
+            decoder, DW_ERR_ARGUMENT,
+            "only a ticket captured by a stream can be used again, and only after finish");
     dw_status status = book(t, head, head_len, len);
     if (status || t->refusal) return status ? status : t->refusal;
     status = decoder->end.engine.reuse(t->launch, t->first, (dw_jobs){.decode = t->jobs},
@@ -259,7 +261,7 @@ dw_status dw_decode_again(dw_decode_ticket *t, const void *head, size_t head_len
 static bool another_comes_first(const dw_decode_ticket *t)
 {
     for (const dw_decode_ticket *other = t->decoder->tickets; other; other = other->next)
-        if (other->flying && other->number < t->number) return true;
+        if (other->in_flight && other->number < t->number) return true;
     return false;
 }
 
@@ -268,11 +270,11 @@ dw_status dw_decode_finish(dw_decode_ticket *t, void *reply, size_t reply_cap, s
     if (reply_len) *reply_len = 0;
     if (!t) return DW_ERR_ARGUMENT;
     dw_decoder *decoder = t->decoder;
-    if (!t->flying && !t->refusal)
+    if (!t->in_flight && !t->refusal)
         return dw_decoder_fail(decoder, DW_ERR_ARGUMENT, "the ticket has no frame in flight");
     dw_status status = check_reply(decoder, t->y.n, reply, reply_cap, reply_len);
     if (status) return status;
-    if (t->flying) {
+    if (t->in_flight) {
         if (another_comes_first(t))
             return dw_decoder_fail(decoder, DW_ERR_ARGUMENT,
                                    "an earlier frame is in flight: finish that one first");
@@ -290,9 +292,9 @@ dw_status dw_decode_cancel(dw_decode_ticket *t)
 {
     if (!t) return DW_ERR_ARGUMENT;
     dw_decoder *decoder = t->decoder;
-    if (!t->flying && !t->captured && !t->refusal)
+    if (!t->in_flight && !t->captured && !t->refusal)
         return dw_decoder_fail(decoder, DW_ERR_ARGUMENT, "the ticket has ended");
-    if (t->flying) {
+    if (t->in_flight) {
         if (!t->captured &&
             decoder->end.engine.done(t->launch, t->first, t->header.n, t->results) == DW_PENDING)
             return DW_PENDING;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * decoder_commit.c - what the engine found: judged (steps 8 and 9 of docs/format.md, 2), and taken
- * (step 10). */
+ * decoder_commit.c - the engine's results: judged (steps 8 and 9 of docs/format.md, 2) and
+ * committed (step 10). */
 #include "base/tensor.h"
 #include "ends/decoder.h"
 
@@ -11,8 +11,8 @@ static const char *bad_payload(const dw_decode_ticket *t, uint32_t i)
     return job->plan->form->check(job->plan, job->payload, job->payload_bytes);
 }
 
-/* A state digest that does not match costs the copy that the change started from: either it is
- * rotten, or the two machines do not compute alike, and only a key frame can tell. */
+/* If a state digest does not match, the copy that the delta started from is dropped: either it is
+ * damaged or the two machines compute differently, and only a key frame can repair that. */
 dw_status dw_arrival_judge(dw_decode_ticket *t)
 {
     dw_decoder *decoder = t->decoder;
@@ -36,7 +36,7 @@ dw_status dw_arrival_judge(dw_decode_ticket *t)
         p->fresh.state_digest = dw_digest_of_sum(t->results[i].state_sum);
         if (p->fresh.state_digest == p->entry.state_digest) continue;
         status = DW_ERR_STATE;
-        p->gives_up = p->entry.base_chain != 0;
+        p->drops_copy = p->entry.base_chain != 0;
     }
     return status ? dw_decoder_fail(decoder, status, NULL) : DW_OK;
 }
@@ -66,20 +66,21 @@ static void count(dw_decode_ticket *t)
     counters->encoded_bytes += t->header.length;
 }
 
-static void begin_life(dw_decoder *decoder, uint64_t incarnation)
+static void begin_incarnation(dw_decoder *decoder, uint64_t incarnation)
 {
     if (decoder->end.incarnation)
         decoder->retired[decoder->n_retired++ % DW_RETIRED] = decoder->end.incarnation;
     decoder->end.incarnation = incarnation;
-    dw_predictor_remove_lives_but(&decoder->end.predictor, incarnation);
+    dw_predictor_remove_other_incarnations(&decoder->end.predictor, incarnation);
 }
 
-/* A later frame, finished while this one was in flight, announced that the key is forgotten: what
- * this frame brings is dropped at once, as it would be had both been finished in their order. */
+/* True if a later frame, which was finished while this one was in flight, announced the key as
+ * forgotten. Then the copy that this frame brings is dropped at once, as it would be if both had
+ * been finished in their order. */
 static bool is_too_late(const dw_decode_ticket *t, const dw_incoming *p)
 {
     bool holds = p->held->now.data && p->held->incarnation == t->header.incarnation;
-    return (p->held->doomed || !holds) &&
+    return (p->held->drop_when_done || !holds) &&
            dw_predictor_refuses(&t->decoder->end.predictor, t->header.incarnation,
                                 t->header.sequence);
 }
@@ -105,11 +106,11 @@ void dw_arrival_commit(dw_decode_ticket *t)
     for (uint32_t i = 0; i < t->header.n_forgotten; i++) {
         dw_held *held = dw_arrival_to_forget(t, i);
         if (held && held->busy)
-            held->doomed = true;
+            held->drop_when_done = true;
         else if (held)
             dw_predictor_remove(&decoder->end.predictor, held);
     }
     if (state && decoder->end.incarnation != t->header.incarnation)
-        begin_life(decoder, t->header.incarnation);
+        begin_incarnation(decoder, t->header.incarnation);
     t->n_planned = 0;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * decoder_plan.c - what a frame wants of what is held: steps 6 and 7 of docs/format.md, 2. */
+ * decoder_plan.c - compares a frame's entries with what is held of their keys: steps 6 and 7 of
+ * docs/format.md, 2. */
 #include "ends/decoder.h"
 
 #include <string.h>
@@ -17,21 +18,21 @@ static dw_status check_step(const dw_decode_ticket *t, const dw_incoming *p)
     const dw_held *held = p->held;
     const dw_header *header = &t->header;
     bool holds = held->now.data != NULL;
-    bool same_life = holds && held->incarnation == header->incarnation;
+    bool same_incarnation = holds && held->incarnation == header->incarnation;
     bool based = p->entry.role == DW_ROLE_DELTA || p->entry.role == DW_ROLE_SKIP;
     if (dw_decoder_is_retired(t->decoder, header->incarnation)) return DW_ERR_STALE;
-    if (same_life && header->sequence <= held->now.version) return DW_ERR_STALE;
+    if (same_incarnation && header->sequence <= held->now.version) return DW_ERR_STALE;
     if (!based)
-        return !same_life && dw_predictor_refuses(&t->decoder->end.predictor, header->incarnation,
-                                                  header->sequence)
+        return !same_incarnation && dw_predictor_refuses(&t->decoder->end.predictor,
+                                                         header->incarnation, header->sequence)
                    ? DW_ERR_STALE
                    : DW_OK;
-    if (!same_life || held->now.chain != p->entry.base_chain) return DW_ERR_BASE;
+    if (!same_incarnation || held->now.chain != p->entry.base_chain) return DW_ERR_BASE;
     return held->t == header->t && held->c == header->c && held->dtype == t->prev ? DW_OK
                                                                                   : DW_ERR_BASE;
 }
 
-/* The key of an entry with state; one that is new is added now, so that nothing can fail later. */
+/* Finds the key of an entry with state. A new key is added now, so that nothing can fail later. */
 static dw_status find_key(dw_decode_ticket *t, dw_incoming *p)
 {
     dw_decoder *decoder = t->decoder;
@@ -44,7 +45,7 @@ static dw_status find_key(dw_decode_ticket *t, dw_incoming *p)
     if (p->held->mark == decoder->calls)
         return dw_decoder_fail(decoder, DW_ERR_FORMAT, "the frame names a key twice");
     if (p->held->busy) {
-        p->held = NULL; /* nothing of it is this frame's to give up */
+        p->held = NULL; /* so that dropping this frame does not touch the other frame's key */
         return dw_decoder_fail(decoder, DW_ERR_ARGUMENT,
                                "a key is in a frame that is still in flight: finish or cancel that "
                                "frame first");
@@ -92,7 +93,7 @@ dw_held *dw_arrival_to_forget(const dw_decode_ticket *t, uint32_t i)
     return older ? held : NULL;
 }
 
-/* A key may be named twice; it counts once. */
+/* The bytes of quota that become free. A key that is named twice counts once. */
 static uint64_t bytes_to_forget(const dw_decode_ticket *t)
 {
     uint64_t bytes = 0;
@@ -134,48 +135,50 @@ dw_decode_job dw_arrival_job(const dw_decode_ticket *t, uint32_t i)
     return job;
 }
 
-/* A frame of another life replaces all that is held, which then takes nothing of the quota. The
- * first entry that is out of step names the status: BASE before STALE. */
+/* A frame of another incarnation replaces everything that is held, so that no longer counts in the
+ * quota. If entries are out of step, the status is BASE if any entry says so, else STALE. */
 dw_status dw_arrival_admit(dw_decode_ticket *t)
 {
     dw_decoder *decoder = t->decoder;
     dw_predictor *predictor = &decoder->end.predictor;
     dw_status worst = DW_OK;
-    bool new_life =
+    bool is_new_incarnation =
         t->plans->params.keeps_prev && decoder->end.incarnation != t->header.incarnation;
-    uint64_t kept = new_life ? 0 : predictor->held_bytes - bytes_to_forget(t);
+    uint64_t kept = is_new_incarnation ? 0 : predictor->held_bytes - bytes_to_forget(t);
     uint64_t before = kept + predictor->reserved_bytes, used = before, bytes = copy_bytes(t);
     for (uint32_t i = 0; i < t->header.n; i++) {
         if (!dw_role_has_state(t->in[i].entry.role)) continue;
         dw_status status = check_step(t, &t->in[i]);
-        if (status < worst) worst = status; /* BASE is below STALE */
+        if (status < worst) worst = status; /* BASE is the smaller number */
     }
     if (worst) return dw_decoder_fail(decoder, worst, NULL);
     for (uint32_t i = 0; i < t->header.n; i++) {
         dw_incoming *p = &t->in[i];
         if (!dw_role_has_state(p->entry.role)) continue;
-        uint64_t have = new_life ? 0 : p->held->counted, growth = bytes > have ? bytes - have : 0;
+        uint64_t have = is_new_incarnation ? 0 : p->held->counted,
+                 growth = bytes > have ? bytes - have : 0;
         dw_status status = dw_predictor_take(predictor, bytes, growth, &used, &p->fresh.data);
         if (status)
-            return dw_decoder_fail(decoder, status,
-                                   status == DW_ERR_LIMIT
-                                       ? "quota_bytes is full: give both ends the same quota"
-                                       : NULL);
+            return dw_decoder_fail(
+                decoder, status,
+                status == DW_ERR_LIMIT
+                    ? "quota_bytes is used up: configure the same quota at both ends"
+                    : NULL);
     }
     t->growth = used - before;
     return DW_OK;
 }
 
-void dw_arrival_give_up(dw_decode_ticket *t)
+void dw_arrival_drop(dw_decode_ticket *t)
 {
     dw_decoder *decoder = t->decoder;
     uint64_t bytes = copy_bytes(t);
     for (uint32_t i = t->n_planned; i-- > 0;) {
         dw_incoming *p = &t->in[i];
         dw_predictor_give(&decoder->end.predictor, p->fresh.data, bytes);
-        if (p->gives_up)
+        if (p->drops_copy)
             dw_predictor_drop(&decoder->end.predictor, p->held);
-        else if (p->added || (p->held && p->held->doomed))
+        else if (p->added || (p->held && p->held->drop_when_done))
             dw_predictor_remove(&decoder->end.predictor, p->held);
     }
     t->n_planned = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * decoder_read.c - a frame's header, parameters and tables, against config and tensor: steps 1 to 5
- * of docs/format.md, 2. */
+ * decoder_read.c - checks a frame's header, parameters and tables against config and tensor: steps
+ * 1 to 5 of docs/format.md, 2. */
 #include "ends/decoder.h"
 
 #include <string.h>
@@ -15,9 +15,9 @@ static const char *bad_entries(const uint8_t *frame, const dw_header *header, co
     bool draws = false;
     for (int use = 0; use < DW_USES; use++)
         draws = draws || (plans->of[use].form && plans->of[use].form->draws);
-    if (header->seed && !draws) return "it has a seed, and nothing that draws";
+    if (header->seed && !draws) return "it has a seed, but none of its forms uses one";
     if (header->n_forgotten && !plans->params.keeps_prev)
-        return "it forgets keys, and its codec keeps none";
+        return "it announces forgotten keys, but its codec keeps no keys";
     for (uint32_t i = 0; i < header->n; i++) {
         dw_entry entry;
         dw_frame_get_entry(frame, header, i, &entry);
@@ -53,9 +53,9 @@ static dw_status unreadable(dw_decoder *decoder, dw_status status, const char *w
     return status;
 }
 
-/* Frames with the decoder's own parameters, which nearly all have, go by plans that were made
- * before; others are judged by their own first, since what makes no sense is FORMAT and not
- * MISMATCH. */
+/* Nearly all frames have the decoder's own parameters; for them the cached plans are used. Other
+ * frames are first checked against plans for their own parameters, because a frame that contradicts
+ * itself is FORMAT, not MISMATCH. */
 dw_status dw_arrival_open(dw_decode_ticket *t, uint64_t head_len)
 {
     dw_decoder *decoder = t->decoder;
@@ -75,8 +75,9 @@ dw_status dw_arrival_open(dw_decode_ticket *t, uint64_t head_len)
     const dw_plans *plans = own && is_own(t, &own->params) ? own : NULL;
     const char *bad = plans ? bad_entries(t->frame, &t->header, plans)
                             : dw_frame_check(t->frame, &t->header, &others, &config);
-    /* The reply compares chains whatever is wrong with the entries: the duplicate of an accepted
-     * frame is an ACK (6). Where the parameters cannot be read no chain is the frame's. */
+    /* The parameters are needed for the reply even if the entries are wrong: the duplicate of an
+     * accepted frame gets an ACK (6), for which chains are compared. Where the parameters cannot be
+     * read, no chain can match. */
     t->prev = plans ? plans->params.prev : config.prev;
     if (opened) return unreadable(decoder, opened, why);
     if (bad) return unreadable(decoder, DW_ERR_FORMAT, bad);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * decoder_replies.c - the answer to a frame: what is held of its keys. */
+ * decoder_replies.c - the reply to a frame, which says what is held of its keys. */
 #include "codecs/audit.h"
 #include "ends/decoder.h"
 
@@ -11,7 +11,7 @@ bool dw_decoder_is_retired(const dw_decoder *decoder, uint64_t incarnation)
     return false;
 }
 
-/* A base that is named in a NACK must still be what it was: re-hash it, and drop it where its
+/* A NACK may only name a base that is intact: verifies the copy's digest, and drops a copy whose
  * digest no longer matches. */
 static dw_held *intact(dw_decoder *decoder, dw_key key)
 {
@@ -20,7 +20,7 @@ static dw_held *intact(dw_decoder *decoder, dw_key key)
     if (held->checked == decoder->calls) return held;
     held->checked = decoder->calls;
     const dw_kernels *kernels = dw_engine_kernels(&decoder->end.engine);
-    /* Copies on a device are hashed when the next change has advanced them. */
+    /* Copies on a device are not verified here; damage shows in the digest after the next delta. */
     if (!held->now.audit || !kernels) return held;
     dw_audit audit = dw_audit_of(held->now.audit, key, held->now.version);
     uint64_t sum =
@@ -59,7 +59,7 @@ size_t dw_decoder_write_reply(dw_decode_ticket *t, bool rejected, uint8_t *reply
         info.accepted = info.accepted && out.held && out.chain == chain;
         dw_reply_put_entry(reply, info.n++, &out);
     }
-    if (info.n == 0) info.accepted = !rejected; /* it only announced forgotten keys */
+    if (info.n == 0) info.accepted = !rejected; /* the frame had no keys, only forgotten ones */
     dw_reply_seal(reply, &info);
     decoder->end.counters.acks += info.accepted != 0;
     decoder->end.counters.nacks += !info.accepted;

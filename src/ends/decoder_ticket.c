@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * decoder_ticket.c - a frame on its way in: booked, submitted, given up. */
+ * decoder_ticket.c - a frame from its arrival to its end: booked, submitted, dropped. */
 #include "ends/decoder.h"
 
 #include <string.h>
@@ -50,22 +50,22 @@ void dw_decode_ticket_give(dw_decode_ticket *t)
     *link = t->next;
     if (t->launch) decoder->end.engine.close(t->launch);
     t->launch = NULL;
-    t->captured = t->flying = false;
+    t->captured = t->in_flight = false;
     t->refusal = DW_OK;
     t->next = decoder->spare_tickets;
     decoder->spare_tickets = t;
 }
 
-/* Whether a frame of another incarnation is in flight. A frame of a new incarnation drops all that
- * the earlier ones left, which a frame in flight may still read. */
-static bool meets_another_life(const dw_decode_ticket *t)
+/* Whether a frame of another incarnation is in flight. A frame of a new incarnation drops all
+ * copies of earlier ones, which a frame in flight may still read. */
+static bool other_incarnation_in_flight(const dw_decode_ticket *t)
 {
     for (const dw_decode_ticket *other = t->decoder->tickets; other; other = other->next)
-        if (other->flying && other->header.incarnation != t->header.incarnation) return true;
+        if (other->in_flight && other->header.incarnation != t->header.incarnation) return true;
     return false;
 }
 
-/* What a device cannot do: forms without kernels, and stateless entries that go nowhere. */
+/* Refuses what a device cannot do: forms without kernels, and stateless entries without a y. */
 static dw_status check_entries(dw_decode_ticket *t)
 {
     dw_decoder *decoder = t->decoder;
@@ -82,8 +82,8 @@ static dw_status check_entries(dw_decode_ticket *t)
         }
         if (!dw_role_has_state(entry->role) && !t->y.data)
             return dw_decoder_fail(decoder, DW_ERR_ARGUMENT,
-                                   "the frame has stateless entries, which go nowhere but to y: "
-                                   "give y its data");
+                                   "the frame has stateless entries, which are written to y "
+                                   "alone: set y's data");
     }
     return DW_OK;
 }
@@ -102,25 +102,25 @@ static dw_status prepare_jobs(dw_decode_ticket *t)
     return DW_OK;
 }
 
-/* Marks what other frames that arrive before this one is finished must leave alone: its keys, and
- * its bytes of the quota. */
-static void fly(dw_decode_ticket *t)
+/* Reserves what frames that arrive before this one is finished must not touch: its keys, and its
+ * bytes of the quota. */
+static void mark_in_flight(dw_decode_ticket *t)
 {
     dw_decoder *decoder = t->decoder;
     for (uint32_t i = 0; i < t->header.n; i++)
         if (t->in[i].held) t->in[i].held->busy = true;
     decoder->end.predictor.reserved_bytes += t->growth;
     t->number = decoder->calls;
-    t->flying = true;
+    t->in_flight = true;
 }
 
-void dw_decode_ticket_land(dw_decode_ticket *t)
+void dw_decode_ticket_close(dw_decode_ticket *t)
 {
     dw_decoder *decoder = t->decoder;
     for (uint32_t i = 0; i < t->header.n; i++)
         if (t->in[i].held) t->in[i].held->busy = false;
     decoder->end.predictor.reserved_bytes -= t->growth;
-    t->flying = false;
+    t->in_flight = false;
 }
 
 dw_status dw_decode_ticket_book(dw_decode_ticket *t, uint64_t head_len)
@@ -132,25 +132,27 @@ dw_status dw_decode_ticket_book(dw_decode_ticket *t, uint64_t head_len)
     if (!t->refusal) t->refusal = dw_arrival_agrees(t);
     t->why = decoder->end.why;
     if (t->refusal) return DW_OK;
-    if (t->plans->params.keeps_prev && meets_another_life(t))
-        return dw_decoder_fail(decoder, DW_ERR_ARGUMENT,
-                               "a frame of another life of the encoder is in flight: finish or "
-                               "cancel it first");
+    if (t->plans->params.keeps_prev && other_incarnation_in_flight(t))
+        return dw_decoder_fail(
+            decoder, DW_ERR_ARGUMENT,
+            "a frame of another incarnation of the encoder is in flight: finish or "
+            "cancel it first");
     dw_status status = dw_arrival_plan(t);
     if (!status) status = check_entries(t);
     if (!status) status = dw_arrival_admit(t);
     if (!status) status = prepare_jobs(t);
-    if (status) dw_arrival_give_up(t);
+    if (status) dw_arrival_drop(t);
     if (status == DW_ERR_ARGUMENT || status == DW_ERR_NO_MEMORY) return status;
     t->refusal = status;
     if (status)
         t->why = decoder->end.why;
     else
-        fly(t);
+        mark_in_flight(t);
     return DW_OK;
 }
 
-/* The jobs of all frames that were not refused into the first one's array, then one launch. */
+/* Collects the jobs of all frames that were not refused in the first ticket's array, then makes one
+ * launch. */
 dw_status dw_decode_ticket_submit(dw_decode_ticket **tickets, size_t count, void *stream)
 {
     dw_decode_ticket *first = tickets[0];
@@ -159,7 +161,7 @@ dw_status dw_decode_ticket_submit(dw_decode_ticket **tickets, size_t count, void
     dw_launch *launch;
     bool captured, launched = false;
     uint64_t n = 0, at = 0;
-    for (size_t i = 0; i < count; i++) n += tickets[i]->flying ? tickets[i]->header.n : 0;
+    for (size_t i = 0; i < count; i++) n += tickets[i]->in_flight ? tickets[i]->header.n : 0;
     if (n == 0) return DW_OK;
     if (n > UINT32_MAX) return dw_decoder_fail(decoder, DW_ERR_LIMIT, NULL);
     if (!dw_end_grow(&decoder->end, &first->jobs, &first->jobs_cap, n, sizeof *first->jobs))
@@ -167,7 +169,8 @@ dw_status dw_decode_ticket_submit(dw_decode_ticket **tickets, size_t count, void
     for (size_t i = 0; i < count; i++) {
         dw_decode_ticket *t = tickets[i];
         t->first = (uint32_t)at;
-        for (uint32_t k = 0; t->flying && k < t->header.n; k++) first->jobs[at++] = &t->in[k].job;
+        for (uint32_t k = 0; t->in_flight && k < t->header.n; k++)
+            first->jobs[at++] = &t->in[k].job;
     }
     dw_status status =
         engine->submit(engine->context, false, (dw_jobs){.decode = first->jobs}, (uint32_t)n,
@@ -175,7 +178,7 @@ dw_status dw_decode_ticket_submit(dw_decode_ticket **tickets, size_t count, void
     if (status == DW_ERR_NO_MEMORY) (void)dw_decoder_fail(decoder, status, NULL);
     for (size_t i = 0; i < count && !status; i++) {
         dw_decode_ticket *t = tickets[i];
-        if (!t->flying) continue;
+        if (!t->in_flight) continue;
         if (launched) engine->share(launch);
         launched = true;
         t->launch = launch;

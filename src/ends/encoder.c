@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * encoder.c - the encoder as an object: made, ended and asked; forgets keys. */
+ * encoder.c - creates, destroys, queries and exports an encoder; forgets keys. */
 #include "ends/encoder.h"
 
 #include <string.h>
@@ -55,7 +55,7 @@ void dw_encoder_destroy(dw_encoder *encoder)
     dw_end_destroy(&encoder->end, sizeof *encoder);
 }
 
-void dw_encoder_begin_life(dw_encoder *encoder)
+void dw_encoder_new_incarnation(dw_encoder *encoder)
 {
     dw_predictor *predictor = &encoder->end.predictor;
     encoder->end.incarnation =
@@ -81,10 +81,10 @@ dw_status dw_encoder_reset(dw_encoder *encoder)
 {
     if (!encoder) return DW_ERR_ARGUMENT;
     for (const dw_encode_ticket *t = encoder->tickets; t; t = t->next)
-        if (t->flying)
+        if (t->in_flight)
             return dw_encoder_fail(encoder, DW_ERR_ARGUMENT,
                                    "a frame is still in flight: finish or cancel it first");
-    dw_encoder_begin_life(encoder);
+    dw_encoder_new_incarnation(encoder);
     dw_predictor_clear(&encoder->end.predictor);
     return DW_OK;
 }

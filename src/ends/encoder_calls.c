@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * encoder_calls.c - the calls that make frames: at once on the CPU, by tickets on a device. */
+ * encoder_calls.c - the public calls that make frames: synchronous on the CPU, with tickets on a
+ * device. */
 #include <string.h>
 
 #include "base/cpu.h"
@@ -14,37 +15,37 @@ static dw_status check_tensor(dw_encoder *encoder, const dw_tensor *x)
                                "x has no samples (n is 0): there is nothing to encode");
     dw_status status = dw_tensor_check(x);
     if (status)
-        return dw_encoder_fail(encoder, status,
-                               "x is no tensor that can be walked: see its dtype, alignment, "
-                               "extents and strides");
+        return dw_encoder_fail(
+            encoder, status,
+            "x is not a valid tensor: check its dtype, alignment, extents and strides");
     return DW_OK;
 }
 
-/* Drops a frame that was booked, and gives its number back. */
-static void take_back(dw_encode_ticket *t)
+/* Drops a booked frame, whose sequence number can be used again. */
+static void drop_and_reuse_number(dw_encode_ticket *t)
 {
     dw_ticket_drop(t);
     t->encoder->sequence = t->header.sequence - 1;
 }
 
-/* Submits a booked frame to an engine that is done at once, and commits it. */
+/* Submits a booked frame to an engine that has finished when submit returns, and seals it. */
 static dw_status run(dw_encode_ticket *t)
 {
     dw_encoder *encoder = t->encoder;
     dw_status status = dw_ticket_submit(&t, 1, NULL);
     if (status) {
-        take_back(t);
+        drop_and_reuse_number(t);
         return status;
     }
     (void)encoder->end.engine.done(t->launch, t->first, t->header.n, t->results);
-    dw_cpu_mode mode = dw_cpu_enter_exact(); /* the counters' sums too are ours to round */
+    dw_cpu_mode mode = dw_cpu_enter_exact(); /* the counters' sums are rounded in this mode, too */
     dw_ticket_seal(t, t->frame);
     dw_cpu_leave_exact(mode);
     return DW_OK;
 }
 
-/* Prepares the jobs that make in y what the decoder will make of the frame: from its payloads and
- * the new prev, by the decoder's own code. */
+/* Prepares decode jobs that compute, in y, what the decoder will make of the frame: from its
+ * payloads and the new prev, with the decoder's own code. */
 static dw_status prepare_reconstruction(dw_encode_ticket *t, const dw_tensor *y)
 {
     dw_encoder *encoder = t->encoder;
@@ -76,9 +77,11 @@ static dw_status check_reconstruction(dw_encoder *encoder, const dw_tensor *x, c
     if (!y) return DW_OK;
     if (dw_tensor_check(y) || !y->data || dw_tensor_overlaps(y))
         return dw_encoder_fail(encoder, DW_ERR_ARGUMENT,
-                               "the reconstruction is no tensor that can be written");
+                               "the reconstruction is not a valid tensor to write to: check its "
+                               "dtype, alignment, extents and strides");
     if (y->n != x->n || y->t != x->t || y->c != x->c)
-        return dw_encoder_fail(encoder, DW_ERR_SHAPE, "the reconstruction's shape is not x's");
+        return dw_encoder_fail(encoder, DW_ERR_SHAPE,
+                               "the reconstruction and x have different shapes");
     return DW_OK;
 }
 
@@ -117,7 +120,7 @@ dw_status dw_encode_with(dw_encoder *encoder, const dw_key *keys, const dw_tenso
     status = dw_ticket_book(t, keys, false);
     if (!status && options.reconstruction) {
         status = prepare_reconstruction(t, options.reconstruction);
-        if (status) take_back(t);
+        if (status) drop_and_reuse_number(t);
     }
     if (!status) status = run(t);
     if (!status) {
@@ -138,7 +141,7 @@ dw_status dw_encode(dw_encoder *encoder, const dw_key *keys, const dw_tensor *x,
     return dw_encode_with(encoder, keys, x, NULL, frame, cap, len);
 }
 
-/* The shape of prev, as a tensor without data. */
+/* Returns the shape of the keys' prev as a tensor without data. */
 static dw_status shape_of_keys(dw_encoder *encoder, const dw_key *keys, uint32_t n, dw_tensor *x)
 {
     const dw_held *held = dw_predictor_find(&encoder->end.predictor, keys[0]);
@@ -191,7 +194,7 @@ dw_status dw_encoder_resync(dw_encoder *encoder, const dw_key *keys, uint32_t n,
     return status;
 }
 
-/* ---- Tickets. -------------------------------------------------------------------------------- */
+/* ---- Tickets -------------------------------------------------------------------------------- */
 
 size_t dw_frame_head_bound(uint32_t n)
 {
@@ -205,7 +208,7 @@ dw_status dw_encoder_whole_frames(dw_encoder *encoder, int whole)
     if (!encoder->end.engine.device)
         return dw_encoder_fail(encoder, DW_ERR_UNSUPPORTED,
                                "this encoder computes on the CPU, where dw_encode returns whole "
-                               "frames: leave dw_encoder_whole_frames out");
+                               "frames: do not call dw_encoder_whole_frames");
     encoder->is_whole = whole != 0;
     return DW_OK;
 }
@@ -226,7 +229,7 @@ static dw_status check_item(const dw_encode_item *item)
     return DW_OK;
 }
 
-/* Books item i; a ticket that could not be booked is given back. */
+/* Books item i. A ticket that cannot be booked is returned to the free list. */
 static dw_status book_item(dw_encode_item *item)
 {
     dw_encoder *encoder = item->encoder;
@@ -246,11 +249,11 @@ static dw_status book_item(dw_encode_item *item)
     return status;
 }
 
-/* Drops the last frame first: their numbers are given back in the reverse order. */
+/* Drops the frames in reverse order, so that their sequence numbers can be used again. */
 static void drop_items(dw_encode_item *items, size_t count)
 {
     for (size_t i = count; i-- > 0;) {
-        take_back(items[i].ticket);
+        drop_and_reuse_number(items[i].ticket);
         dw_ticket_give(items[i].ticket);
         items[i].ticket = NULL;
     }
@@ -279,7 +282,7 @@ dw_status dw_encode_many_async(dw_encode_item *items, size_t count, void *stream
         status = check_item(&items[i]);
         if (!status && items[i].encoder->end.engine.device != items[0].encoder->end.engine.device)
             status = dw_encoder_fail(items[i].encoder, DW_ERR_ARGUMENT,
-                                     "the encoders of one launch must be of one dw_cuda");
+                                     "all encoders of one launch must belong to the same dw_cuda");
     }
     for (; booked < count && !status; booked += !status) status = book_item(&items[booked]);
     if (!status) status = submit_items(items, count, stream);
@@ -313,7 +316,7 @@ dw_status dw_encoder_resync_async(dw_encoder *encoder, const dw_key *keys, uint3
     if (status) return status;
     status = dw_ticket_submit(&t, 1, stream);
     if (status) {
-        take_back(t);
+        drop_and_reuse_number(t);
         dw_ticket_give(t);
     } else {
         *ticket = t;
@@ -321,7 +324,8 @@ dw_status dw_encoder_resync_async(dw_encoder *encoder, const dw_key *keys, uint3
     return status;
 }
 
-/* A frame of prev itself is as large as the keys' copies, which may have changed since. */
+/* The size of a frame that carries prev itself depends on the keys' copies, whose shape may have
+ * changed since the capture. */
 static dw_status check_again(dw_encode_ticket *t, const dw_key *keys)
 {
     dw_tensor shape;
@@ -329,9 +333,9 @@ static dw_status check_again(dw_encode_ticket *t, const dw_key *keys)
     dw_status status = shape_of_keys(t->encoder, keys, t->x.n, &shape);
     if (status) return status;
     if (shape.t == t->x.t && shape.c == t->x.c && shape.dtype == t->x.dtype) return DW_OK;
-    return dw_encoder_fail(t->encoder, DW_ERR_SHAPE,
-                           "the keys' copies have another shape than the captured ones: capture "
-                           "such a frame");
+    return dw_encoder_fail(
+        t->encoder, DW_ERR_SHAPE,
+        "the keys' copies do not have the captured shape: capture a frame of their shape");
 }
 
 dw_status dw_encode_again(dw_encode_ticket *t, const dw_key *keys)
@@ -339,9 +343,10 @@ dw_status dw_encode_again(dw_encode_ticket *t, const dw_key *keys)
     if (!t) return DW_ERR_ARGUMENT;
     dw_encoder *encoder = t->encoder;
     if (!keys) return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "an argument is NULL");
-    if (!t->captured || t->flying)
-        return dw_encoder_fail(encoder, DW_ERR_ARGUMENT,
-                               "only a ticket that a stream captured is used again, after finish");
+    if (!t->captured || t->in_flight)
+        return dw_encoder_fail(
+            encoder, DW_ERR_ARGUMENT,
+            "only a ticket captured by a stream can be used again, and only after finish");
     dw_status status = check_again(t, keys);
     if (!status) status = dw_ticket_book(t, keys, !t->has_x);
     if (status) return status;
@@ -349,9 +354,9 @@ dw_status dw_encode_again(dw_encode_ticket *t, const dw_key *keys)
     status = encoder->end.engine.reuse(t->launch, t->first, (dw_jobs){.encode = t->jobs},
                                        t->header.n, t->is_whole ? &head : NULL, &encoder->end.why);
     if (status)
-        take_back(t);
+        drop_and_reuse_number(t);
     else
-        dw_ticket_fly(t);
+        dw_ticket_set_in_flight(t);
     return status;
 }
 
@@ -361,16 +366,17 @@ dw_status dw_encode_finish(dw_encode_ticket *t, void *head, size_t head_cap, siz
     uint64_t end;
     if (!t) return DW_ERR_ARGUMENT;
     dw_encoder *encoder = t->encoder;
-    bool in_frame = t->is_whole && !head; /* and nowhere else */
+    bool in_frame = t->is_whole && !head; /* the device completes the head, and the caller wants no
+                                             copy of it */
     if (!len || (!in_frame && (!head || !head_len)))
         return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "an argument is NULL");
-    if (!t->flying)
+    if (!t->in_flight)
         return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "the ticket has no frame in flight");
     (void)dw_frame_table_end(t->header.n_parameters, t->header.n, t->header.n_forgotten, &end);
     if (end > head_cap && !in_frame)
-        return dw_encoder_fail(encoder, DW_ERR_NO_ROOM,
-                               "the head does not fit: dw_frame_head_bound tells the room that is "
-                               "enough");
+        return dw_encoder_fail(
+            encoder, DW_ERR_NO_ROOM,
+            "the head does not fit: dw_frame_head_bound returns a size that is always enough");
     dw_status status = encoder->end.engine.done(t->launch, t->first, t->header.n, t->results);
     if (status) return status;
     for (uint32_t i = 0; i < t->header.n; i++)
@@ -387,7 +393,7 @@ dw_status dw_encode_length(const dw_encode_ticket *t, size_t *len)
 {
     if (!t) return DW_ERR_ARGUMENT;
     if (!len) return dw_encoder_fail(t->encoder, DW_ERR_ARGUMENT, "an argument is NULL");
-    if (!t->flying)
+    if (!t->in_flight)
         return dw_encoder_fail(t->encoder, DW_ERR_ARGUMENT, "the ticket has no frame in flight");
     *len = (size_t)t->header.length;
     return DW_OK;
@@ -397,16 +403,16 @@ dw_status dw_encode_cancel(dw_encode_ticket *t)
 {
     if (!t) return DW_ERR_ARGUMENT;
     dw_encoder *encoder = t->encoder;
-    if (!t->flying && !t->captured)
+    if (!t->in_flight && !t->captured)
         return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "the ticket has ended");
-    if (t->flying) {
+    if (t->in_flight) {
         if (!t->captured &&
             encoder->end.engine.done(t->launch, t->first, t->header.n, t->results) == DW_PENDING)
             return DW_PENDING;
         dw_ticket_drop(t);
         for (uint32_t i = 0; i < t->header.n; i++)
-            if (t->out[i].is_heard)
-                dw_encoder_learn(encoder, &t->out[i].heard, t->out[i].heard_accepted);
+            if (t->out[i].is_deferred)
+                dw_encoder_learn(encoder, &t->out[i].deferred, t->out[i].deferred_accepted);
     }
     dw_ticket_give(t);
     return DW_OK;

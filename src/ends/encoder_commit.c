@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
- * encoder_commit.c - a frame that is done: sealed, and what it says becomes what is held. Nothing
- * here can fail. */
+ * encoder_commit.c - a frame that is done: its digests are written, and its copies installed.
+ * Nothing here can fail. */
 #include "base/cpu.h"
 #include "base/tensor.h"
 #include "ends/encoder.h"
 
-/* The most forgotten keys that a frame on a device announces: see most_forgotten. */
+/* A frame on a device announces at most t->most_forgotten keys, which bounds its head. */
 uint64_t dw_ticket_head_most(const dw_encode_ticket *t)
 {
     uint64_t bytes;
@@ -71,7 +71,7 @@ static void count(dw_encode_ticket *t)
 {
     dw_counters *counters = &t->encoder->end.counters;
     uint64_t raw = 0;
-    dw_cpu_mode mode = dw_cpu_enter_exact(); /* the sums too are ours to round */
+    dw_cpu_mode mode = dw_cpu_enter_exact(); /* the counters' sums are rounded in this mode, too */
     for (uint32_t i = 0; i < t->header.n; i++) {
         dw_role role = t->out[i].entry.role;
         counters->delta_entries += role == DW_ROLE_DELTA;
@@ -107,22 +107,22 @@ static void commit_entry(dw_encode_ticket *t, dw_outgoing *p)
         p->held->incarnation = t->header.incarnation;
     } else if (dw_role_has_state(p->entry.role)) {
         dw_predictor_commit(predictor, p->held, &shape, p->fresh, params->wants_reply);
-    } else if (p->added) { /* no room in the quota or the frame: nothing is held of it */
+    } else if (p->added) { /* no room in the quota or the frame: nothing is held of the key */
         dw_predictor_remove(predictor, p->held);
-    } else if (p->revived) { /* nor is anything held of it that could be kept */
+    } else if (p->revived) { /* the key is forgotten again: its copies were dropped before */
         dw_predictor_forget(predictor, p->held);
     }
 }
 
-static void learn_what_was_heard(dw_encode_ticket *t)
+static void apply_deferred_replies(dw_encode_ticket *t)
 {
     for (uint32_t i = 0; i < t->header.n; i++)
-        if (t->out[i].is_heard)
-            dw_encoder_learn(t->encoder, &t->out[i].heard, t->out[i].heard_accepted);
+        if (t->out[i].is_deferred)
+            dw_encoder_learn(t->encoder, &t->out[i].deferred, t->out[i].deferred_accepted);
 }
 
-/* The keys that the frame announces as forgotten are dropped when its reply comes; at once, where
- * the decoder sends no replies. */
+/* The records of keys that the frame announces as forgotten are removed when its reply arrives, or
+ * at once where the decoder sends no replies. */
 void dw_ticket_commit(dw_encode_ticket *t)
 {
     dw_predictor *predictor = &t->encoder->end.predictor;
@@ -133,5 +133,5 @@ void dw_ticket_commit(dw_encode_ticket *t)
     }
     for (uint32_t i = 0; i < t->header.n; i++) commit_entry(t, &t->out[i]);
     count(t);
-    learn_what_was_heard(t);
+    apply_deferred_replies(t);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * encoder_plan.c - what a frame will carry and where: all that can fail. */
+ * encoder_plan.c - decides what a frame will carry, and where: all that can fail. */
 #include "ends/encoder.h"
 
 #include <string.h>
@@ -29,7 +29,7 @@ static bool is_same_shape(const dw_encode_ticket *t, const dw_held *held)
            held->dtype == t->plans->params.prev && held->incarnation == t->encoder->end.incarnation;
 }
 
-/* Finds or adds the key of sample i and takes a slot for its next prev. */
+/* Finds or adds the key of sample i and takes a slot for its new copy. */
 static dw_status plan_state(dw_encode_ticket *t, dw_outgoing *p, uint64_t *used)
 {
     dw_encoder *encoder = t->encoder;
@@ -52,7 +52,8 @@ static dw_status plan_state(dw_encode_ticket *t, dw_outgoing *p, uint64_t *used)
     uint64_t growth = bytes > held->counted ? bytes - held->counted : 0;
     dw_status status =
         dw_predictor_take(&encoder->end.predictor, bytes, growth, used, &p->fresh.data);
-    if (status == DW_ERR_LIMIT) return DW_OK; /* a full quota sends stateless, it never fails */
+    if (status == DW_ERR_LIMIT)
+        return DW_OK; /* a full quota is no error: the sample is sent stateless */
     if (status) return dw_encoder_fail(encoder, status, NULL);
     const dw_copy *base = held->base == DW_BASE_NOW    ? &held->now
                           : held->base == DW_BASE_UNDO ? &held->undo
@@ -67,7 +68,7 @@ static dw_status plan_state(dw_encode_ticket *t, dw_outgoing *p, uint64_t *used)
 void dw_ticket_unplan(dw_encode_ticket *t, uint32_t n)
 {
     dw_encoder *encoder = t->encoder;
-    if (!t->has_x) return; /* prev itself takes nothing */
+    if (!t->has_x) return; /* frames that carry prev itself take no slots */
     uint64_t bytes = copy_bytes(t);
     for (uint32_t i = n; i-- > 0;) {
         dw_outgoing *p = &t->out[i];
@@ -107,7 +108,7 @@ dw_status dw_ticket_plan(dw_encode_ticket *t)
     return DW_OK;
 }
 
-/* A sync entry: prev as it is, under a new version and chain. */
+/* Plans a sync entry: prev as it is, under a new version and chain. */
 dw_status dw_ticket_plan_sync(dw_encode_ticket *t)
 {
     dw_encoder *encoder = t->encoder;
@@ -126,9 +127,9 @@ dw_status dw_ticket_plan_sync(dw_encode_ticket *t)
                                    "that frame first");
         const dw_held *first = t->out[0].held;
         if (p->held->mark == encoder->calls)
-            return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "a key is named twice");
+            return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "a key is given twice");
         if (p->held->t != first->t || p->held->c != first->c || p->held->dtype != first->dtype)
-            return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "the keys are of several shapes");
+            return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "the keys have different shapes");
         p->held->mark = encoder->calls;
         p->entry.key = t->keys[i];
         p->fresh.data = p->held->now.data;
@@ -137,8 +138,8 @@ dw_status dw_ticket_plan_sync(dw_encode_ticket *t)
     return DW_OK;
 }
 
-/* Where a frame that announced a forgotten key was not answered while so many others were made, it
- * is taken for lost, and the key is announced again. */
+/* If a frame that announced a forgotten key was not answered before so many later frames were made,
+ * it is taken for lost, and the key is announced again. */
 enum { ANNOUNCE_AGAIN_AFTER = 32 };
 
 dw_held *dw_ticket_next_to_announce(const dw_encode_ticket *t, dw_held *from)
@@ -162,8 +163,8 @@ static bool payloads_of(const dw_encode_ticket *t, uint64_t *payload)
     return true;
 }
 
-/* Entries that carry x itself give way: the last ones first they travel stateless, as short as a
- * change, until the frame fits. What was held of their keys stays. */
+/* Shortens the frame to the room that there is: key entries are replaced, from the last to the
+ * first, by stateless entries as short as a delta. Copies that are held of their keys remain. */
 static void shorten(dw_encode_ticket *t, uint64_t end, uint64_t *payload)
 {
     uint64_t brief = plan_of(t, DW_USE_BRIEF)->payload_bytes;
@@ -182,13 +183,14 @@ static void shorten(dw_encode_ticket *t, uint64_t end, uint64_t *payload)
 static dw_status too_long(dw_encoder *encoder, uint64_t needed, uint64_t room)
 {
     snprintf(encoder->end.why.text, sizeof encoder->end.why.text,
-             "the frame takes %llu bytes and there is room for %llu: dw_frame_bound tells the room "
+             "the frame takes %llu bytes but there is room for %llu: dw_frame_bound returns a size "
              "that is always enough",
              (unsigned long long)needed, (unsigned long long)room);
     return DW_ERR_NO_ROOM;
 }
 
-/* Places the payloads and sees that all of it fits; forgotten keys travel where there is room. */
+/* Assigns offsets to the payloads and checks that all of it fits. Forgotten keys are announced as
+ * far as there is room. */
 dw_status dw_ticket_lay_out(dw_encode_ticket *t)
 {
     dw_encoder *encoder = t->encoder;

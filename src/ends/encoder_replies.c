@@ -6,24 +6,24 @@
 #include "ends/encoder.h"
 #include "wire/reply.h"
 
-/* The key is in a frame in flight: the reply waits for that. */
-static void hear(dw_encoder *encoder, const dw_reply_entry *entry, bool accepted)
+/* The key is in a frame in flight: keeps the reply until that frame ends. */
+static void defer(dw_encoder *encoder, const dw_reply_entry *entry, bool accepted)
 {
     for (dw_encode_ticket *t = encoder->tickets; t; t = t->next) {
-        for (uint32_t i = 0; t->flying && i < t->header.n; i++) {
+        for (uint32_t i = 0; t->in_flight && i < t->header.n; i++) {
             dw_outgoing *p = &t->out[i];
             if (!p->held || p->entry.key.sample != entry->key.sample ||
                 p->entry.key.slice != entry->key.slice)
                 continue;
-            p->heard = *entry;
-            p->is_heard = true;
-            p->heard_accepted = accepted;
+            p->deferred = *entry;
+            p->is_deferred = true;
+            p->deferred_accepted = accepted;
         }
     }
 }
 
-/* The decoder has taken frame `sequence`, so it has dropped the keys that this frame announced as
- * forgotten. */
+/* The decoder has accepted frame `sequence`, so it has dropped the keys that this frame announced
+ * as forgotten. */
 static void drop_announced(dw_encoder *encoder, uint64_t sequence)
 {
     for (dw_held *held = encoder->end.predictor.oldest_forgotten, *next; held && held->announced;
@@ -39,7 +39,7 @@ void dw_encoder_learn(dw_encoder *encoder, const dw_reply_entry *entry, bool acc
     bool ours = entry->incarnation == encoder->end.incarnation;
     if (ours && entry->version > encoder->sequence) encoder->sequence = entry->version;
     if (held && held->busy) {
-        hear(encoder, entry, accepted);
+        defer(encoder, entry, accepted);
         return;
     }
     if (!held || !held->now.data) return;
@@ -66,11 +66,11 @@ dw_status dw_encoder_feedback(dw_encoder *encoder, const void *reply, size_t rep
         return status;
     }
     if (info.incarnation != encoder->end.incarnation)
-        return DW_OK; /* to an earlier life: says nothing of ours */
+        return DW_OK; /* a reply to an earlier incarnation says nothing about this one */
     encoder->end.counters.acks += info.accepted != 0;
     encoder->end.counters.nacks += !info.accepted;
     if (info.replaced) {
-        dw_encoder_begin_life(encoder);
+        dw_encoder_new_incarnation(encoder);
         return DW_OK;
     }
     if (info.accepted) drop_announced(encoder, info.sequence);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * encoder_ticket.c - a frame on its way: booked, submitted, given up. */
+ * encoder_ticket.c - a frame from booking to its end: booked, submitted, dropped. */
 #include "ends/encoder.h"
 
 #include <string.h>
@@ -56,12 +56,12 @@ void dw_ticket_give(dw_encode_ticket *t)
     *link = t->next;
     if (t->launch) encoder->end.engine.close(t->launch);
     t->launch = NULL;
-    t->captured = t->flying = false;
+    t->captured = t->in_flight = false;
     t->next = encoder->spare_tickets;
     encoder->spare_tickets = t;
 }
 
-/* Room for the draft of any head that this ticket can get. */
+/* Reserves memory for the draft of any head that this ticket can get. */
 static bool prepare_draft(dw_encode_ticket *t)
 {
     return !t->is_whole || dw_end_grow(&t->encoder->end, &t->draft, &t->draft_cap,
@@ -85,7 +85,8 @@ static dw_status prepare_jobs(dw_encode_ticket *t)
     return DW_OK;
 }
 
-/* Fills in the header as far as it is known before the entries are planned. x: the shape. */
+/* Fills in the header as far as it is known before the entries are planned. t->x gives the
+ * shape. */
 static dw_status describe(dw_encode_ticket *t)
 {
     dw_encoder *encoder = t->encoder;
@@ -93,14 +94,13 @@ static dw_status describe(dw_encode_ticket *t)
     t->plans = dw_plan_cache_get(&encoder->end.plans, &encoder->end.config, t->x.dtype, t->x.t,
                                  t->x.c, &status, &encoder->end.why);
     if (!t->plans) return status;
-    if (encoder->end.engine.device) { /* others may be planned while this one is computed */
+    if (encoder->end.engine.device) { /* other frames may be planned while this one is computed */
         t->own = *t->plans;
         t->plans = &t->own;
     }
     const dw_params *params = &t->plans->params;
     if (!t->keys && params->keeps_prev && !t->is_stateless)
-        return dw_encoder_fail(encoder, DW_ERR_ARGUMENT,
-                               "keys is NULL, and this codec keeps state by key");
+        return dw_encoder_fail(encoder, DW_ERR_ARGUMENT, "keys is NULL, but this codec needs keys");
     t->header = (dw_header){.codec = params->codec,
                             .wants_reply = params->wants_reply,
                             .incarnation = encoder->end.incarnation,
@@ -117,8 +117,8 @@ static dw_status describe(dw_encode_ticket *t)
     return DW_OK;
 }
 
-/* Marks what other frames that are planned before this one is finished must leave alone: its keys,
- * its bytes of the quota, and the forgotten keys that it announces. */
+/* Reserves what frames that are planned before this one is finished must not touch: its keys, its
+ * bytes of the quota, its sequence number, and the forgotten keys that it announces. */
 static void mark(dw_encode_ticket *t)
 {
     dw_encoder *encoder = t->encoder;
@@ -138,7 +138,8 @@ static void mark(dw_encode_ticket *t)
 dw_status dw_ticket_book(dw_encode_ticket *t, const dw_key *keys, bool is_sync)
 {
     dw_encoder *encoder = t->encoder;
-    if (encoder->sequence == UINT64_MAX) dw_encoder_begin_life(encoder); /* all numbers are used */
+    if (encoder->sequence == UINT64_MAX)
+        dw_encoder_new_incarnation(encoder); /* all sequence numbers are used up */
     t->keys = keys;
     dw_status status = describe(t);
     if (status) return status;
@@ -161,7 +162,7 @@ dw_held *dw_ticket_still_announced(const dw_encode_ticket *t, uint32_t i)
 
 void dw_ticket_close(dw_encode_ticket *t)
 {
-    t->flying = false;
+    t->in_flight = false;
     t->encoder->end.predictor.reserved_bytes -= t->growth;
     for (uint32_t i = 0; i < t->header.n; i++)
         if (t->out[i].held) t->out[i].held->busy = false;
@@ -180,19 +181,21 @@ void dw_ticket_drop(dw_encode_ticket *t)
     dw_ticket_unplan(t, t->header.n);
 }
 
-/* From here on the engine may write: there is no way back but to cancel. A forgotten key that this
- * frame carries is held again, so that no other frame announces it as forgotten. */
-void dw_ticket_fly(dw_encode_ticket *t)
+/* From here on the engine may be writing, so the frame can only be finished or cancelled. A
+ * forgotten key that this frame carries is taken off the list, so that no other frame announces
+ * it. */
+void dw_ticket_set_in_flight(dw_encode_ticket *t)
 {
     for (uint32_t i = 0; i < t->header.n; i++) {
         dw_outgoing *p = &t->out[i];
         p->revived = p->held && p->held->forgotten;
         if (p->revived) dw_predictor_revive(&t->encoder->end.predictor, p->held);
     }
-    t->flying = true;
+    t->in_flight = true;
 }
 
-/* The heads that the engine is to complete, in the first ticket's array. false: no memory. */
+/* Collects the heads that the engine is to complete in the first ticket's array. false: no
+ * memory. */
 static bool prepare_heads(dw_encode_ticket **tickets, size_t count, dw_heads *heads)
 {
     dw_encode_ticket *first = tickets[0];
@@ -208,7 +211,7 @@ static bool prepare_heads(dw_encode_ticket **tickets, size_t count, dw_heads *he
     return true;
 }
 
-/* All jobs into the first ticket's array, then one launch. */
+/* Collects all jobs in the first ticket's array, then makes one launch. */
 dw_status dw_ticket_submit(dw_encode_ticket **tickets, size_t count, void *stream)
 {
     dw_encode_ticket *first = tickets[0];
@@ -238,7 +241,7 @@ dw_status dw_ticket_submit(dw_encode_ticket **tickets, size_t count, void *strea
         tickets[i]->launch = launch;
         tickets[i]->captured = captured;
         if (i) engine->share(launch);
-        dw_ticket_fly(tickets[i]);
+        dw_ticket_set_in_flight(tickets[i]);
     }
     return DW_OK;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * end.c - one end of a stream of frames: made, ended and asked. */
+ * end.c - what encoder and decoder have in common: create, destroy, query. */
 #include "ends/end.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * inspect.c - frames and replies as readable structs, for whoever looks without decoding. */
+ * inspect.c - reads frames and replies into structs without decoding them. */
 #include <stdio.h>
 
 #include "base/sized.h"
@@ -13,7 +13,7 @@ static void explain(dw_why *why, const char *what, const char *reason)
     snprintf(why->text, sizeof why->text, "the %s cannot be read: %s", what, reason);
 }
 
-/* A frame whose header, parameters and tables make sense. */
+/* Opens a frame and checks header, parameters and tables. */
 static dw_status open_frame(const void *frame, size_t len, dw_header *header, dw_config *config,
                             const char **reason)
 {

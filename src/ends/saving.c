@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * saving.c - one key's state out of a predictor and back, for both ends. */
+ * saving.c - saves and restores the state of a key, for encoder and decoder. */
 #include "ends/saving.h"
 
 #include <stdio.h>
@@ -30,7 +30,7 @@ static uint64_t values_bytes(const dw_saved *saved)
     return dw_saved_bytes(saved) - DW_SAVED_HEADER_BYTES;
 }
 
-/* room: as long as dw_saved_bytes says; nothing is written on an error. */
+/* room: of dw_saved_bytes(held) bytes; on an error nothing is written to it. */
 static dw_status write_saved(const dw_saver *saver, const dw_saved *held, void *room)
 {
     const dw_engine *engine = &saver->end->engine;
@@ -49,7 +49,7 @@ static dw_status write_saved(const dw_saver *saver, const dw_saved *held, void *
     return status;
 }
 
-/* Copies the saved values into a slot of the predictor, which may be memory of a device. */
+/* Copies the saved values to a slot of the predictor, which may be device memory. */
 static dw_status load_saved(const dw_saver *saver, const dw_saved *saved, void *slot)
 {
     const dw_engine *engine = &saver->end->engine;
@@ -78,7 +78,7 @@ dw_status dw_save(const dw_saver *saver, dw_key key, void *room, size_t cap, siz
     if (!room) return DW_OK;
     if (*len > cap)
         return dw_end_fail(saver->end, DW_ERR_NO_ROOM,
-                           "the saved state does not fit: ask with room NULL how long it is");
+                           "the saved state does not fit: call with room NULL to learn its length");
     return write_saved(saver, &saved, room);
 }
 
@@ -89,7 +89,7 @@ static bool any_is_busy(const dw_predictor *predictor)
     return false;
 }
 
-/* Visits keys in the order of the table, so a visitor must not change what is held. */
+/* Visits keys in the order of the hash table, so the visitor must not change what is held. */
 dw_status dw_save_all(const dw_saver *saver, dw_saved_visit *visit, void *context)
 {
     const dw_predictor *predictor = &saver->end->predictor;
@@ -112,9 +112,9 @@ dw_status dw_save_all(const dw_saver *saver, dw_saved_visit *visit, void *contex
     return status;
 }
 
-/* An end that holds nothing takes over the saved incarnation; one that has state of another
+/* An end that has seen no frame takes over the saved incarnation. One that has state of another
  * incarnation refuses. */
-static dw_status check_life(const dw_saver *saver, const dw_saved *saved)
+static dw_status check_incarnation(const dw_saver *saver, const dw_saved *saved)
 {
     if (saved->side != saver->side)
         return dw_end_fail(saver->end, DW_ERR_MISMATCH,
@@ -144,7 +144,7 @@ static dw_status place(const dw_saver *saver, const dw_saved *saved)
     status = dw_predictor_take(predictor, bytes, growth, &used, &fresh.data);
     if (status) {
         (void)dw_end_fail(saver->end, status,
-                          status == DW_ERR_LIMIT ? "quota_bytes is full" : NULL);
+                          status == DW_ERR_LIMIT ? "quota_bytes is used up" : NULL);
     } else {
         status = load_saved(saver, saved, fresh.data);
         if (status) dw_predictor_give(predictor, fresh.data, bytes);
@@ -171,7 +171,7 @@ dw_status dw_restore(const dw_saver *saver, const void *from, size_t len)
                  "the saved state cannot be read: %s", why);
         return status;
     }
-    status = check_life(saver, &saved);
+    status = check_incarnation(saver, &saved);
     if (!status) status = place(saver, &saved);
     if (status) return status;
     saver->end->incarnation = saved.incarnation;

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
- * saving.h - one key's state out of a predictor and back, for both ends. */
+ * saving.h - saves and restores the state of a key, for encoder and decoder. */
 #ifndef DW_SAVING_H
 #define DW_SAVING_H
 
 #include "ends/end.h"
 #include "wire/saved.h"
 
-/* An end, and what saving must know of its direction. */
+/* An end, with the data that depends on its direction. */
 typedef struct dw_saver {
     dw_end *end;
     dw_side side;
-    uint64_t *sequence; /* of the last frame; NULL: a decoder */
+    uint64_t *sequence; /* number of the last frame; NULL for a decoder */
 } dw_saver;
 
 dw_status dw_save(const dw_saver *saver, dw_key key, void *room, size_t cap, size_t *len);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * predict.c - what both ends hold of a key. */
+ * predict.c - the table of keys, and the copies of prev that an encoder or decoder holds of
+ * each. */
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -87,7 +88,7 @@ static void place(dw_predictor *predictor, dw_held *held)
     predictor->table[i] = held;
 }
 
-/* At most half full: probes stay short. */
+/* The table is kept at most half full, so that probe sequences stay short. */
 static bool make_room(dw_predictor *predictor)
 {
     if (2 * (predictor->keys + 1) <= predictor->table_cap) return true;
@@ -130,8 +131,8 @@ static void drop(dw_predictor *predictor, const dw_held *held, dw_copy *copy)
     memset(copy, 0, sizeof *copy);
 }
 
-/* Linear probing without tombstones: an entry behind the gap whose own place is at or before it
- * moves into the gap. */
+/* Deletes from a table with linear probing without leaving tombstones: an entry behind the gap
+ * moves into it, unless its home position lies behind the gap. */
 static void close_gap(dw_predictor *predictor, uint64_t gap)
 {
     uint64_t mask = predictor->table_cap - 1;
@@ -212,7 +213,8 @@ void dw_predictor_drop(dw_predictor *predictor, dw_held *held)
     dw_predictor_remove(predictor, held);
 }
 
-/* Closing a gap moves others up: the place is looked at again. */
+/* Removing an entry may move another one to its position, so the same position is examined
+ * again. */
 void dw_predictor_clear(dw_predictor *predictor)
 {
     for (uint64_t i = 0; i < predictor->table_cap;)
@@ -228,8 +230,9 @@ static void count(dw_predictor *predictor, dw_held *held, uint64_t bytes)
     held->counted = bytes;
 }
 
-/* Closing a gap moves others up: the place is looked at again. */
-void dw_predictor_remove_lives_but(dw_predictor *predictor, uint64_t incarnation)
+/* Removing an entry may move another one to its position, so the same position is examined
+ * again. */
+void dw_predictor_remove_other_incarnations(dw_predictor *predictor, uint64_t incarnation)
 {
     for (uint64_t i = 0; i < predictor->table_cap;) {
         dw_held *held = predictor->table[i];
@@ -238,7 +241,7 @@ void dw_predictor_remove_lives_but(dw_predictor *predictor, uint64_t incarnation
             continue;
         }
         if (held && held->incarnation != incarnation) {
-            held->doomed = true;
+            held->drop_when_done = true;
             count(predictor, held, 0);
         }
         i++;
@@ -271,8 +274,8 @@ void dw_predictor_commit(dw_predictor *predictor, dw_held *held, const dw_held *
         drop(predictor, held, &held->now);
         drop(predictor, held, &held->undo);
     } else if (held->undo.data) {
-        /* Either undo was the base, or it is what the decoder last confirmed: keep it, not the copy
-         * in flight. */
+        /* The older copy is either the base of the new one, or the last one that the decoder
+         * confirmed. Keep that one, and drop the one that the decoder has not confirmed. */
         drop(predictor, held, &held->now);
     } else {
         held->undo = held->now;
@@ -283,8 +286,9 @@ void dw_predictor_commit(dw_predictor *predictor, dw_held *held, const dw_held *
     held->incarnation = shape->incarnation;
     held->now = fresh;
     held->base = DW_BASE_NOW;
-    held->doomed = false;
-    /* Until it is confirmed, the decoder may still hold the larger copy of before. */
+    held->drop_when_done = false;
+    /* Until the new copy is confirmed, the decoder may still hold the earlier one, which may be
+     * larger. */
     count(predictor, held,
           keep_undo && counted > dw_held_bytes(held) ? counted : dw_held_bytes(held));
 }

@@ -382,7 +382,7 @@ static void two_lives_do_not_mix(void **state)
     assert_int_equal(dw_decode_async(r.decoder, new.cpu_frame, new.cpu_len, new.device_frame,
                                      new.cpu_len, &y, NULL, &new.in),
                      DW_ERR_ARGUMENT);
-    assert_non_null(strstr(dw_decoder_why(r.decoder), "another life"));
+    assert_non_null(strstr(dw_decoder_why(r.decoder), "another incarnation"));
     fake_cuda_get()->run();
     flight_land(&r, &old);
     flight_arrive(&r, &new);
