@@ -2,7 +2,7 @@
  * test_dlpack.c - DLPack tensors become views or are refused. */
 #include "support/tool.h"
 
-/* As dlpack.h has it: DLDevice and DLDataType within DLTensor. */
+/* As in dlpack.h: DLDevice and DLDataType within DLTensor. */
 typedef struct device {
     int32_t type, id;
 } device;
@@ -105,7 +105,7 @@ static void refuses_what_cannot_be_walked(void **state)
     assert_int_equal(dw_tensor_from_dlpack(&view, &t, NULL), DW_ERR_ARGUMENT);
     assert_int_equal(dw_tensor_from_dlpack(&view, NULL, NULL), DW_ERR_ARGUMENT);
     assert_int_equal(dw_tensor_from_dlpack(NULL, &t, NULL), DW_ERR_ARGUMENT);
-    t = floats(1, column, apart); /* the stride of one element says nothing */
+    t = floats(1, column, apart); /* the stride of an extent of one has no meaning */
     assert_int_equal(dw_tensor_from_dlpack(&view, &t, NULL), DW_OK);
 }
 
@@ -137,7 +137,7 @@ static void joins_the_two_middle_ones_of_four(void **state)
     assert_non_null(strstr(why.text, "middle"));
     t = floats(4, shape, uneven);
     assert_int_equal(dw_tensor_from_dlpack(&view, &t, NULL), DW_ERR_ARGUMENT);
-    t = floats(4, flat, wild); /* strides of what is one long say nothing */
+    t = floats(4, flat, wild); /* strides of extents of one have no meaning */
     assert_int_equal(dw_tensor_from_dlpack(&view, &t, NULL), DW_OK);
     assert_true(is_view(&view, 2, 4, 5, 90, 7));
     t = floats(4, tall, wide);

@@ -26,7 +26,7 @@ static void close_world(world *w)
     assert_int_equal(w->counts.out_bytes, 0);
 }
 
-/* What the pool says of itself is what its allocator was asked for. */
+/* The pool's own count equals what it requested from its allocator. */
 static void check_sums(const world *w)
 {
     assert_int_equal(w->pool.taken_bytes + dw_pool_slack(&w->pool), w->counts.out_bytes);
@@ -59,7 +59,7 @@ static void slots_are_taken_again(void **state)
     close_world(&w);
 }
 
-/* Lengths of all kinds, one after the other: where they fit a chunk they share it. */
+/* Slots of many lengths, one after another, share a chunk if they fit. */
 static void one_chunk_serves_every_size_that_fits(void **state)
 {
     world w;
@@ -76,7 +76,7 @@ static void one_chunk_serves_every_size_that_fits(void **state)
     close_world(&w);
 }
 
-/* Slots of a chunk are exactly as large as their number says: none of it is lost. */
+/* The slots of a chunk fill it exactly; no part is lost. */
 static void powers_of_two_fill_chunks(void **state)
 {
     (void)state;
@@ -125,8 +125,8 @@ static void a_steady_state_allocates_nothing(void **state)
         }
 }
 
-/* All at once, then one by one in an order of chance: no slot is written by another's owner, and
- * what is left at the end is one chunk. */
+/* All slots at once, then released one by one in random order: no slot overlaps another, and one
+ * chunk remains at the end. */
 static void slots_stay_apart(void **state)
 {
     enum { SLOTS = 300 };
@@ -161,7 +161,7 @@ static void slots_stay_apart(void **state)
     close_world(&w);
 }
 
-/* Records, which stay, do not cut the room of copies, which go, into pieces. */
+/* Long-lived records do not fragment the memory of short-lived copies. */
 static void records_keep_out_of_the_way_of_copies(void **state)
 {
     enum { KEYS = 8 };
@@ -179,7 +179,7 @@ static void records_keep_out_of_the_way_of_copies(void **state)
     close_world(&w);
 }
 
-/* Many keys came and went: what they took goes back while a few others go on. */
+/* Memory of many removed keys is returned while a few other keys remain. */
 static void room_follows_its_takers_down(void **state)
 {
     enum { MANY = 200 };
@@ -198,7 +198,7 @@ static void room_follows_its_takers_down(void **state)
     }
 }
 
-/* Sizes that never come again do not pile up. */
+/* Sizes that are not used again do not accumulate. */
 static void sizes_that_pass_by_leave_little(void **state)
 {
     world w;
@@ -211,8 +211,8 @@ static void sizes_that_pass_by_leave_little(void **state)
     close_world(&w);
 }
 
-/* An allocator that has nothing left is asked again once all free chunks were given back; and a
- * take that fails changes nothing. */
+/* When the allocator fails, the pool returns all free chunks and asks again; a failed take changes
+ * nothing. */
 static void free_chunks_go_before_memory_ends(void **state)
 {
     world w;

@@ -1,13 +1,13 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-# damage.py - a wire with a fault: passes Ethernet frames between two interfaces, and changes a byte
+# damage.py - a faulty network: forwards Ethernet frames between two interfaces, and changes a byte
 # of some TCP segments.
 """usage: damage.py A B
 
-Says "ready", and at SIGTERM how many segments it has changed. The checksum of a segment is made to
-fit what was changed: what TCP itself notices, TCP mends. Only long segments in which no frame
-begins, only their middle, and only a few: bytes of tensors, as good as always. Where a message ends
-is nothing that a channel could heal."""
+Prints "ready", and at SIGTERM the number of segments that it has changed. It corrects the checksum
+of a changed segment, because TCP would send a segment with a wrong checksum again. It changes only
+a few segments, only long ones in which no frame begins, and only in their middle, so that nearly
+always a byte of a tensor is changed: a channel cannot recover from a wrong length of a message."""
 
 import select
 import signal
@@ -15,7 +15,7 @@ import socket
 import struct
 import sys
 
-EVERY, MOST = 5, 4  # of long segments; in all
+EVERY, MOST = 5, 4  # every 5th long segment; at most 4 in all
 LONG = 900
 FRAME = b"DWF1"
 TCP, IPV4 = 6, 0x0800
@@ -40,8 +40,8 @@ class Wire:
         self.long = self.damaged = 0
 
     def change(self, frame):
-        """The frame with a good checksum, for the kernel leaves that to the card that is not there;
-        sometimes damaged."""
+        """Returns the frame with a correct checksum, which the kernel leaves to the network card,
+        and sometimes with a changed byte."""
         if struct.unpack_from("!H", frame, 12)[0] != IPV4 or frame[14 + 9] != TCP:
             return frame
         data = bytearray(frame)

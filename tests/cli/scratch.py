@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # scratch.py - what the tests of the `deltawire` program share: a directory for each test with a
-# text to train on, and a way to write options short.
+# text to train on, and short notation for options.
 import os
 import shutil
 import tempfile

@@ -1,7 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-# test_cli.py - the `deltawire` program from outside: exit codes, sentences, clean ends, logs,
-# inspect.
+# test_cli.py - tests the `deltawire` program: exit codes, errors, clean ends, logs, inspect.
 import glob
 import json
 import os
@@ -34,7 +33,7 @@ def content_of(name):
 def is_gone(pid):
     try:
         with open(f"/proc/{pid}/stat") as file:
-            return file.read().split()[2] == "Z"  # an orphan that nobody reaps
+            return file.read().split()[2] == "Z"  # a zombie that no parent waits for
     except FileNotFoundError:
         return True
 

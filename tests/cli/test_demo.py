@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# test_demo.py - the demo at its smallest: every run happens, and what it writes is whole. Its
-# figures are not looked at.
+# test_demo.py - runs the demo with its smallest settings, and checks that every run happens and
+# that its output is complete. The figures are not checked.
 """usage: test_demo.py SOURCE BUILD"""
 
 import json

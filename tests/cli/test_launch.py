@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-# test_launch.py - ranks that launchers start: every way to meet, the commands of docs/deploy.md,
-# and the same losses by all.
+# test_launch.py - ranks that launchers start: every kind of rendezvous and every command of
+# docs/deploy.md gives the same losses.
 """usage: test_launch.py PROGRAM ROOT [MPI...] [tls]: the MPIs that the program was built for, and
 whether with TLS."""
 
@@ -81,7 +81,7 @@ class Base(scratch.Scratch):
         return self.losses("local")
 
     def start(self, arguments, before=(), **variables):
-        """Starts one process; its check() waits for the end, which must be a good one."""
+        """Starts one process. Its check() waits for its end, and asserts that it succeeded."""
         process = subprocess.Popen(
             [*before, PROGRAM, "train", "--text", self.text, *SMALL, *CODECS, *arguments],
             env={**os.environ, **{key: str(value) for key, value in variables.items()}},
@@ -222,7 +222,7 @@ class Meeting(Base):
         self.refused(1, "Not a directory", link, RANK=1, WORLD_SIZE=2)
 
     def test_every_rank_sees_at_once_what_cannot_be_trained(self):
-        # Nobody else is there: who asked for the others first would say that instead.
+        # No other rank runs: a rank that connected before it checked would report that instead.
         for rank in range(3):
             for meeting in f"tcp://127.0.0.1:{free_port()}", f"file://{self.path('nobody')}":
                 for word, wrong in {
@@ -246,7 +246,9 @@ class Meeting(Base):
         time.sleep(0.5)
         self.refused(1, "two processes", link, RANK=1, WORLD_SIZE=3)
         self.refused(1, "rank 0 was started for 3", link, RANK=2, WORLD_SIZE=4)
-        self.start(link, RANK=2, WORLD_SIZE=3).check()  # and nobody else was disturbed
+        self.start(
+            link, RANK=2, WORLD_SIZE=3
+        ).check()  # the refused ranks have not disturbed the run
         first.check()
         second.check()
 
@@ -406,12 +408,12 @@ class Keys(Base):
             process = self.start(["--local", "2", *arguments])
             process.check(2)
             self.assertIn(word, process.err)
-        # What the environment says is for those who say nothing.
+        # Options take precedence over the environment.
         self.start(
             ["--local", "2", "--insecure-plaintext"], DELTAWIRE_GROUP_KEY_FILE="/nonexistent"
         ).check()
         self.failing("/nonexistent", ["--local", "2"], DELTAWIRE_GROUP_KEY_FILE="/nonexistent")
-        # A name in which "mpi:" stands is none of MPI's, which would need no key.
+        # A path that contains "mpi:" is not mpi://, which would need no key.
         self.failing(
             "/nonexistent",
             ["--link", f"file://{self.path('mpi:run')}", "--rank", "0", "--stages", "2"],

@@ -1,10 +1,10 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-# test_namespaces.py - four machines in one: network namespaces behind a switch, with slow wires
-# that are cut and damaged.
+# test_namespaces.py - simulates four machines: network namespaces behind a switch, with slow
+# connections that are cut and damaged.
 """usage: test_namespaces.py PROGRAM
 
-Exit 77, with a sentence, where namespaces may not be made."""
+Exit code 77, with a sentence, where namespaces cannot be created."""
 
 import json
 import os
@@ -40,8 +40,8 @@ def must(*command):
 
 
 class Lan:
-    """A switch in a namespace of its own, and a machine per rank: 10.77.0.1, ..., each behind a
-    wire with a rate."""
+    """A switch in a namespace of its own, and a machine per rank: 10.77.0.1, ..., each connected
+    with a limited rate."""
 
     def __init__(self, rate):
         self.switch = f"dw{os.getpid()}s"
@@ -110,8 +110,7 @@ class Lan:
         self.inside(self.switch, "ip", "link", "set", f"port{rank}", "up")
 
     def damage(self, rank):
-        """A process in the wire of a rank, which changes bytes on their way in; kill it to end
-        that."""
+        """Starts a process that changes bytes on their way to a rank, until it is killed."""
         port, inner = f"port{rank}", f"inner{rank}"
         self.inside(
             self.switch, "ip", "link", "add", inner, "type", "veth", "peer", "name", f"outer{rank}"
@@ -144,7 +143,7 @@ class Lan:
 
 
 def why_not():
-    """Why namespaces cannot be had; None: they can."""
+    """Why namespaces cannot be created; None: they can."""
     for tool in ("ip", "tc"):
         if not shutil.which(tool):
             return f"{tool} is not installed (iproute2)"

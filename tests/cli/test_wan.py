@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-# test_wan.py - training over a network that cuts connections ends with the losses of a training
-# over one that does not.
+# test_wan.py - training over a network that cuts connections gives the same losses as over one that
+# does not.
 import json
 import os
 import re
@@ -25,8 +25,8 @@ SMALL = [
 
 
 class Proxy(threading.Thread):
-    """Carries whoever dials to the given port. cuts: after so many bytes in all, what is done:
-    "one", "all", or "all" for so many seconds."""
+    """Forwards connections to the given port, and cuts them. cuts: a list of (bytes forwarded so
+    far, "one" or "all" connections to cut, seconds in which new ones are refused)."""
 
     def __init__(self, port, cuts):
         super().__init__(daemon=True)
@@ -90,7 +90,7 @@ class Proxy(threading.Thread):
 
 class Wan(scratch.Scratch):
     def train(self, name, cuts, options="?grace=60s", key=()):
-        """Two ranks with a proxy between; what they lost, and the proxy."""
+        """Runs two ranks with a proxy between them; returns their losses and the proxy."""
         log = os.path.join(self.directory, name)
         first = subprocess.Popen(
             [

@@ -2,7 +2,7 @@
  * test_config.c - config strings, config structs, and the errors for invalid ones. */
 #include "support/tool.h"
 
-/* Canonical text comes back as it is. */
+/* Canonical text is formatted unchanged. */
 static void reads_and_writes_every_option(void **state)
 {
     static const char *const texts[] = {
@@ -75,7 +75,7 @@ static void defaults_are_left_out(void **state)
     }
 }
 
-/* A program that was compiled with another version has a struct of another length. */
+/* A program that was compiled with another version has a struct of another size. */
 static void structs_of_other_lengths_are_taken(void **state)
 {
     struct {
@@ -104,7 +104,7 @@ static void structs_of_other_lengths_are_taken(void **state)
     assert_int_equal(dw_config_init(NULL, sizeof longer), DW_ERR_ARGUMENT);
 }
 
-/* From a text to an encoder and a decoder, or to a sentence. */
+/* Creates an encoder and a decoder from a text, or gives an error. */
 static void ends_are_made_of_texts(void **state)
 {
     dw_encoder *encoder;
@@ -142,7 +142,7 @@ static void points_at_the_offending_word(void **state)
         {"delta:scale=SIGNED", "'SIGNED'", 12},
         {"delta:bits", "'bits'", 6},
         {"delta:bits=2,bits=8", "'bits=8'", 13},
-        /* Fine alone, but not beside the others. */
+        /* Valid alone, but not together with the others. */
         {"delta:bits=2,form=mx", "'bits'", 6},
         {"delta:element=e2m1", "'element'", 6},
         {"delta:key=8,form=mx", "'key=8'", 6},
@@ -223,7 +223,7 @@ static void a_short_buffer_is_refused(void **state)
         assert_int_equal(dw_config_format(&config, text, cap), DW_ERR_NO_ROOM);
 }
 
-/* One config, two ends: what one leaves out the other may say. */
+/* Configs of two ends agree where one leaves out what the other says. */
 static void ends_that_differ_are_told_so(void **state)
 {
     float x[64] = {1}, y[64];

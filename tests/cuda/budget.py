@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# budget.py - what nvcc made of the kernels, against what they may cost: registers, spills,
-# instructions, and the arithmetic of PTX.
+# budget.py - compares the kernels that nvcc compiled with limits: registers, spills, instructions,
+# and the arithmetic in PTX.
 """usage: budget.py BUDGET.json [--write] [FILE...]
 
 FILE: kernels_sm_XX.cubin with the log of ptxas beside it, and kernels.ptx. BUDGET.json has, per

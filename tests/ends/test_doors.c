@@ -23,7 +23,7 @@ static void fill(float *x, uint64_t seed)
     test_fill(&random, x, DW_F32, N * T * C, 1.0f);
 }
 
-/* Frames one behind the other, and padding behind them. */
+/* Frames one after another, and padding after them. */
 static void frames_lie_behind_one_another(void **state)
 {
     test_pair pair;
@@ -54,7 +54,7 @@ static void frames_lie_behind_one_another(void **state)
     assert_int_equal(dw_frame_length(stream + at, sizeof stream - at, &len), DW_ERR_FORMAT);
     stream[50] ^= 1; /* the length */
     assert_int_equal(dw_frame_length(stream, sizeof stream, &len), DW_ERR_CORRUPT);
-    stream[54] = 0x7f; /* a length that this shape cannot have, sealed by whoever made it */
+    stream[54] = 0x7f; /* an impossible length for this shape, with correct digests */
     test_seal_tables(stream, 80);
     assert_int_equal(dw_frame_length(stream, sizeof stream, &len), DW_ERR_FORMAT);
     stream[4] = 1;
@@ -63,7 +63,8 @@ static void frames_lie_behind_one_another(void **state)
     test_pair_close(&pair);
 }
 
-/* The decoder expects a length, the encoder keeps to it, whatever either has lost. */
+/* The decoder expects frames of one length, and the encoder keeps to it, whatever state either has
+ * lost. */
 static void a_limit_is_kept(void **state)
 {
     test_pair pair;
@@ -83,7 +84,8 @@ static void a_limit_is_kept(void **state)
     test_pair_encode(&pair, keys, &tx);
     assert_int_equal(pair.len, later);
     assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
-    /* The encoder forgets, and would send longer than the decoder expects. */
+    /* The encoder forgets its state, and would then send a longer frame than the decoder
+     * expects. */
     assert_int_equal(dw_encoder_forget(pair.encoder, keys[0]), DW_OK);
     assert_int_equal(dw_encoder_forget(pair.encoder, keys[1]), DW_OK);
     dw_encode_options options = {.struct_size = sizeof options, .limit = later};
@@ -93,7 +95,7 @@ static void a_limit_is_kept(void **state)
     assert_true(pair.len <= later);
     assert_true(test_encoder_counters(pair.encoder).stateless_entries > 0);
     assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
-    /* Nothing can be made shorter than that: the sentence says how long, and nothing changes. */
+    /* No shorter frame is possible: the sentence says the length, and the state does not change. */
     options.limit = later - 64;
     dw_counters before = test_encoder_counters(pair.encoder);
     assert_int_equal(dw_encode_with(pair.encoder, keys, &tx, &options, pair.frame, pair.cap, &len),
@@ -138,7 +140,7 @@ static void entries_are_stateless_by_call(void **state)
     test_pair_close(&pair);
 }
 
-/* What the decoder will make of a frame, known when it is made. */
+/* The encoder's reconstruction equals what the decoder will output. */
 static void the_reconstruction_is_what_arrives(void **state)
 {
     static const char *const configs[] = {"delta:bits=3",
@@ -235,7 +237,7 @@ static void decodes_add_to_what_is_there(void **state)
                     fail_msg("%s, visit %d, element %zu: %08x", config, visit, k,
                              bits_at(y, dtype, k));
         }
-        memcpy(before, y, sizeof y); /* a frame that is refused adds nothing */
+        memcpy(before, y, sizeof y); /* a refused frame adds nothing */
         dw_tensor ty = tensor_of(y);
         dw_decode_options options = {.struct_size = sizeof options, .adds = 1, .factor = 1};
         pair.frame[pair.len - 1] ^= 1;
@@ -271,7 +273,8 @@ static void a_reset_begins_anew(void **state)
     test_pair_close(&pair);
 }
 
-/* A frame that leaves prev as it is advances version and chain: what follows starts from them. */
+/* A frame that does not change prev still advances version and chain, and later frames start from
+ * these. */
 static void a_skip_keeps_prev(void **state)
 {
     test_pair pair;
@@ -299,12 +302,12 @@ static void a_skip_keeps_prev(void **state)
     assert_int_equal(dw_reply_entry_read(pair.reply, pair.reply_len, 0, &entry), DW_OK);
     assert_int_equal(entry.version, 2);
     assert_int_equal(dw_decode(pair.decoder, frame, len, &ty, NULL, 0, NULL), DW_ERR_STALE);
-    test_pair_encode(&pair, keys, &tx); /* its base is the key frame, which is not held any more */
+    test_pair_encode(&pair, keys, &tx); /* its base, the key frame, is no longer held */
     assert_int_equal(test_pair_decode(&pair, &ty), DW_ERR_STALE); /* and its sequence was taken */
     test_pair_close(&pair);
 }
 
-/* A sentence names the field, and promises nothing that will not come. */
+/* An error names the field, and does not promise a recovery that will not happen. */
 static void sentences_name_what_is_wrong(void **state)
 {
     test_pair pair;
@@ -369,8 +372,8 @@ static void nothing_is_imported(test_pair *pair, const saved_keys *out)
     assert_int_equal(test_decoder_counters(pair->decoder).keys_held, 0);
 }
 
-/* Both ends are saved, end, and go on in others: the next frames are changes, with the same bytes
- * as if nothing had happened. */
+/* The states of both ends are saved and loaded into new ends: the next frames are deltas, with the
+ * same bytes as without the interruption. */
 static void both_ends_go_on_where_they_were_saved(void **state)
 {
     test_pair pair, other;

@@ -209,7 +209,8 @@ static void chaos_step(world *w, int restarts)
     }
 }
 
-/* No more faults: drain, then per key one round that may fail and one that must not. */
+/* After the faults: delivers what is in flight, then makes two rounds per key, of which the first
+ * may fail and the second must not. */
 static void settle(world *w)
 {
     while (w->n_frames) {
@@ -314,8 +315,8 @@ static void a_lost_frame_heals_with_a_delta_from_the_older_base(void **state)
     test_pair_close(&pair);
 }
 
-/* Memory rot: a bit of the decoder's copy changes. The digest notices, and the next frame is a key
- * frame. */
+/* Memory corruption: a bit of the decoder's copy changes. The digest detects it, and the next frame
+ * is a key frame. */
 static void a_rotten_copy_is_noticed_and_given_up(void **state)
 {
     float x[64], y[64];
@@ -335,7 +336,7 @@ static void a_rotten_copy_is_noticed_and_given_up(void **state)
     test_pair_encode(&pair, &key, &tx);
     assert_int_equal(test_pair_decode(&pair, &ty), DW_ERR_STATE);
     assert_int_equal(test_decoder_counters(pair.decoder).keys_held, 0);
-    /* Neither the copy nor the scratch is left. */
+    /* Both the copy and the scratch memory were released. */
     assert_int_equal(test_decoder_counters(pair.decoder).state_bytes, 0);
     test_pair_feedback(&pair);
     test_pair_encode(&pair, &key, &tx);
@@ -380,8 +381,8 @@ static void a_rotten_copy_is_never_offered_as_a_base(void **state)
     test_pair_close(&pair);
 }
 
-/* An encoder that was restored without its memory but with its name begins at sequence 1 again: one
- * NACK must be enough. */
+/* An encoder that was restored without its state but with its incarnation starts at sequence 1
+ * again: one NACK must suffice. */
 static void a_namesake_leaps_over_what_is_held(void **state)
 {
     float x[64] = {1}, y[64];
@@ -428,7 +429,8 @@ static void a_dropped_key_is_not_taken_again(void **state)
         test_pair_feedback(&pair);
     }
     assert_int_equal(dw_encoder_forget(pair.encoder, gone), DW_OK);
-    test_pair_encode(&pair, &other, &tx); /* the quota is full: it travels stateless, and tells */
+    /* The quota is full: the entry is stateless. The frame announces that `gone` is forgotten. */
+    test_pair_encode(&pair, &other, &tx);
     assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
     test_pair_feedback(&pair);
     for (int i = 0; i < 2; i++) {

@@ -6,10 +6,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Short, for the path of a socket ends at 107 bytes. */
+/* Short, because the path of a socket has at most 107 bytes. */
 enum { TEST_FOLDER_BYTES = 64 };
 
-/* Makes one and writes its path; -1 where that cannot be. */
+/* Creates a folder and stores its path. Returns -1 on failure. */
 static inline int test_folder(char path[TEST_FOLDER_BYTES], const char *name)
 {
     const char *place = getenv("TMPDIR");

@@ -48,7 +48,7 @@ static const mx_model mx_models[DW_ELEMENTS + 1] = {
 };
 /* clang-format on */
 
-/* A magnitude by its code; codes above the last one have the value of the last. */
+/* The magnitude of a code; codes above the last one have its value. */
 static inline double mx_model_magnitude(const mx_model *model, int code)
 {
     if (code > model->last) code = model->last;
@@ -64,7 +64,7 @@ static inline double mx_model_value(const mx_model *model, int code)
     return code & sign ? -magnitude : magnitude;
 }
 
-/* The nearest element, by walking up: a tie goes to the even code. */
+/* The nearest element, found by linear search; ties go to the even code. */
 static inline int mx_model_code(const mx_model *model, double value)
 {
     int code = 0, sign = 1 << (model->bits - 1);

@@ -8,13 +8,13 @@
 
 #include "deltawire/deltawire.h"
 
-/* Where the entries of a frame begin, by its header; may lie behind its end. */
+/* The offset of the entries, as the header says; it may be past the end of the frame. */
 size_t test_entries_at(const uint8_t *frame);
 
-/* Tables and header, where len bytes reach so far. */
+/* Seals the tables and the header, if len bytes contain them. */
 void test_seal_tables(uint8_t *frame, size_t len);
 
-/* The payloads too, where they lie within the frame by what the entries say. */
+/* Seals also the payloads, if they lie within the frame as the entries say. */
 void test_seal(uint8_t *frame, size_t len);
 
 /* A frame of one entry of role skip, as a later encoder may write it, behind a frame of one entry

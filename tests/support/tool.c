@@ -20,7 +20,8 @@ double test_uniform(test_random *random)
     return (double)(test_next(random) >> 11) * 0x1p-53;
 }
 
-/* Twelve uniforms: near enough to normal, and no libm that differs between machines. */
+/* The sum of twelve uniform numbers is close enough to normal, and needs no libm, which differs
+ * between machines. */
 float test_normal(test_random *random)
 {
     double sum = -6;

@@ -16,7 +16,7 @@
 
 #include "deltawire/deltawire.h"
 
-/* Numbers that are the same everywhere: splitmix64. */
+/* Random numbers that are the same on every machine: splitmix64. */
 typedef struct test_random {
     uint64_t state;
 } test_random;
@@ -29,8 +29,8 @@ float test_normal(test_random *random);
  * again. */
 uint64_t test_seed(void);
 
-/* For programs whose cases are many: N of --share N, of which one in N is run where a processor is
- * emulated; 1 without arguments. Exits with 2 on others. */
+/* For programs with many cases: the N of --share N, by which only one case in N is run on emulated
+ * processors; 1 without arguments. Exits with 2 for other arguments. */
 uint32_t test_share(int argc, char **argv);
 
 /* n*t*c elements of a dtype; values drawn normally with the given size. */
@@ -76,7 +76,7 @@ void test_pair_feedback(test_pair *pair);
 /* Both ends hold the same bits of prev for the key (or both hold nothing). */
 void test_pair_in_step(const test_pair *pair, dw_key key);
 
-/* Tests that are compiled for more than the plainest processor ask this first. */
+/* To be called first by tests that are compiled for more than the baseline processor. */
 static inline bool test_can_run(void)
 {
 #ifdef DW_NEEDS_FMA
@@ -86,7 +86,8 @@ static inline bool test_can_run(void)
 #endif
 }
 
-/* An allocator that counts, fails the n-th call, and knows what is still out. */
+/* An allocator that counts its calls, can fail the n-th one, and knows what has not been
+ * released. */
 typedef struct test_allocator {
     /* fail_at < 0: never; else every call from that one on, or that one alone. */
     int64_t calls, fail_at;

@@ -109,7 +109,7 @@ static void gives_back_what_was_saved(void **state)
     assert_int_equal(save(12, &why), DW_OK);
     assert_int_equal(load(12, &why), DW_OK);
     assert_int_equal(count_files(false), PARTS + 1);
-    /* Without the optimizer its averages stay as they are. */
+    /* Loading without the optimizer leaves its averages unchanged. */
     dw_checkpoint checkpoint;
     assert_int_equal(dw_checkpoint_open(&checkpoint, directory, &why), DW_OK);
     parts[1].mean[3] = 99;
@@ -144,7 +144,7 @@ static void what_is_not_committed_changes_nothing(void **state)
     assert_int_equal(count_files(false), PARTS + 1);
 }
 
-/* Files may grow to so many bytes: what a full disk does, without one. */
+/* Limits the size of files, which has the effect of a full disk. */
 static void a_disk_that_is_full_leaves_the_old_checkpoint(void **state)
 {
     (void)state;
@@ -159,8 +159,8 @@ static void a_disk_that_is_full_leaves_the_old_checkpoint(void **state)
     signal(SIGXFSZ, SIG_IGN);
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
     little = old;
-    /* Past the first part, within the header, within the floats; the manifest (about 400 bytes) is
-     * short. */
+    /* Limits after the first part, within the header and within the floats; the manifest (about 400
+     * bytes) is too short to be affected. */
     static const rlim_t limits[] = {10, 64, 5000, 30000, 40000};
     for (size_t k = 0; k < sizeof limits / sizeof *limits; k++) {
         little.rlim_cur = limits[k];
@@ -215,7 +215,7 @@ static void a_flipped_bit_is_seen(void **state)
     char manifest[100];
     snprintf(manifest, sizeof manifest, "%s/manifest.json", directory);
     assert_int_equal(stat(manifest, &file), 0);
-    /* 0x10 turns blanks into '0', 0x01 a step or a digest into another one. */
+    /* 0x10 changes blanks to '0'; 0x01 changes a step or a digest. */
     for (long at = 0; at + 1 < file.st_size; at++)
         for (int bit = 0x01; bit <= 0x10; bit <<= 4) {
             flip(manifest, at, bit);

@@ -18,7 +18,7 @@ enum { T = 9, WIDTH = T + 1, SAMPLES = 57 };
 
 static char path[64];
 
-/* Byte i of the file tells its place. */
+/* Byte i of the file depends on i. */
 static void write_text(size_t n)
 {
     strcpy(path, "/tmp/deltawire-data-XXXXXX");
@@ -70,7 +70,7 @@ static void every_epoch_visits_every_sample_once(void **state)
         if (epoch) assert_memory_not_equal(order, first, sizeof first);
         if (!epoch) memcpy(first, order, sizeof first);
     }
-    /* Again the first, after others and from the middle. */
+    /* The first order again, after others, and from the middle on. */
     assert_memory_equal(dw_data_order(&data, 0, 20), first + 20, 30 * sizeof *first);
     dw_data_close(&data);
     assert_int_equal(dw_data_open(&data, path, 0, 50, 7, T, 4, 2, NULL), DW_OK);
@@ -79,7 +79,7 @@ static void every_epoch_visits_every_sample_once(void **state)
     unlink(path);
 }
 
-/* Each of 6 orders of 3 samples as often as the others: 600 of 3600 (deviation 22). */
+/* Each of the 6 orders of 3 samples is expected 600 times in 3600 (deviation 22). */
 static void all_orders_are_as_likely(void **state)
 {
     (void)state;

@@ -16,7 +16,7 @@
 #include "random.h"
 #include "stage.h"
 
-enum { N = 3, T = 13 }; /* T is no multiple of the vector length */
+enum { N = 3, T = 13 }; /* T is not a multiple of the vector length */
 static const dw_model_shape shape = {.layers = 3, .channels = 24, .heads = 3, .context = T};
 
 static void fill_samples(uint8_t *samples, size_t n)
@@ -25,8 +25,8 @@ static void fill_samples(uint8_t *samples, size_t n)
         samples[i] = (uint8_t)(dw_random(5, DW_RANDOM_SHUFFLE, 0, i).v[0] % 96 + 32);
 }
 
-/* Larger than a fresh model's, and no vector at its trivial start, so that every term of a gradient
- * counts. */
+/* Parameters larger than initial ones, and no vector with its trivial initial value, so that every
+ * term of a gradient matters. */
 static void stir(dw_model *model)
 {
     dw_model_initialize(model, 3);
@@ -72,8 +72,8 @@ static double slope(dw_model *model, dw_part *part, const dw_parameter *tensor,
     return (side[1] - side[0]) / (2 * h);
 }
 
-/* Two directions for each tensor: along its gradient, where the slope is its norm, and along random
- * signs, where a part of the gradient that is wrong cannot hide behind the rest. */
+/* Two directions for each tensor: along its gradient, where the slope is the norm, and along random
+ * signs, where a wrong part of the gradient is not masked by the others. */
 static void check_tensor(dw_model *model, dw_part *part, const dw_parameter *tensor,
                          const uint8_t *samples)
 {
@@ -151,7 +151,7 @@ static void no_token_sees_a_later_one(void **state)
     uint8_t samples[N * (T + 1)], changed[N * (T + 1)];
     fill_samples(samples, sizeof samples);
     memcpy(changed, samples, sizeof samples);
-    changed[T - 1] ^= 1; /* the last token in; only what follows it may change */
+    changed[T - 1] ^= 1; /* the last input token; only what follows it may change */
     dw_model *model;
     assert_int_equal(dw_model_create(&model, &shape, 0, 3, N, 1), DW_OK);
     stir(model);
@@ -165,7 +165,7 @@ static void no_token_sees_a_later_one(void **state)
     dw_model_destroy(model);
 }
 
-/* Stages in one process, handing each other what would go over the wire. */
+/* Stages in one process, which pass tensors directly instead of over a network. */
 static double loss_of_stages(uint32_t stages, float *grads, const uint8_t *samples)
 {
     dw_model *models[3];
@@ -265,7 +265,7 @@ static void parameters_do_not_depend_on_the_stages(void **state)
     assert_string_equal(a->name, "block-02");
     assert_string_equal(b->name, "block-02");
     assert_memory_equal(a->params, b->params, a->n * sizeof(float));
-    /* Weights have the deviation asked for, and no two blocks the same. */
+    /* Weights have the requested deviation, and no two blocks have the same. */
     const dw_parameter *t = &a->tensors[DW_BLOCK_WIDEN];
     double square = 0;
     size_t n = (size_t)t->rows * t->columns;

@@ -192,7 +192,7 @@ static void cross_entropy_is_that_of_libm(void **state)
     }
 }
 
-/* What diverges must be seen, not turned into a number. */
+/* NaN and infinity must stay visible, and not become finite numbers. */
 static void keeps_a_nan(void **state)
 {
     (void)state;

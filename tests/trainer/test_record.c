@@ -58,7 +58,7 @@ static void writes_the_bytes_that_the_header_shows(void **state)
     (void)state;
     count_up(x, 12, 1);
     snprintf(place, sizeof place, "%s/new", directory);
-    for (int times = 0; times < 2; times++) { /* the second one in place of the first */
+    for (int times = 0; times < 2; times++) { /* the second one replaces the first */
         assert_int_equal(dw_record_create(&record, place, DW_BACKWARD, 3, 2, 3, 256, NULL), DW_OK);
         assert_int_equal(dw_record_add(record, 5, (uint32_t[]){9, UINT32_MAX}, 2, x, NULL), DW_OK);
         assert_int_equal(dw_record_flush(record, NULL), DW_OK);
@@ -101,7 +101,7 @@ static void a_place_that_cannot_be_written_is_named_at_once(void **state)
     assert_int_equal(dw_record_flush(record, NULL), DW_OK);
 }
 
-/* A file that may not grow stands for a disk that fills up behind the head. */
+/* A limit on the file size has the effect of a disk that is full after the header. */
 static void a_disk_that_fills_up_is_told(void **state)
 {
     static const float x[64 * 64];
@@ -201,7 +201,7 @@ static double run_pipeline(uint32_t stages, const char *text, const char *forwar
     return ranks[0].held_out_loss;
 }
 
-/* The tensors that rank `rank` sent; freed by the caller. */
+/* The tensors that rank `rank` sent; the caller frees them. */
 static uint8_t *record_of(const char *way, uint32_t rank, size_t tensors)
 {
     static const char magic[8] = "DW-SENT";
@@ -228,8 +228,8 @@ static void assert_sent(const uint8_t *sent, uint32_t step, uint64_t id)
     assert_memory_equal(sent + 8, &id, sizeof id);
 }
 
-/* The first step, computed anew by two models that send nothing: what stage 0 of 2 gives out, and
- * the gradient that comes back. */
+/* Computes the first step again with two models and without sending: the output of stage 0 of 2,
+ * and the gradient that it receives. */
 static void assert_first_step(dw_data *data, const uint8_t *forward, const uint8_t *backward)
 {
     dw_model_shape shape = {3, C, 2, T};
@@ -266,8 +266,8 @@ static void assert_same_record(const char *way, uint32_t rank, const uint8_t *ex
     free(record);
 }
 
-/* Ids in the order of the epochs, held-out ones behind each; the values of the first step, and by
- * other stages those of all. */
+/* Checks ids, which follow the order of the epochs with the held-out ones after each epoch; the
+ * values of the first step; and all values against runs with other numbers of stages. */
 static void what_is_recorded_is_what_was_sent(void **state)
 {
     dw_data data;
@@ -297,11 +297,11 @@ static void what_is_recorded_is_what_was_sent(void **state)
             assert_sent(there + (TRAINED + i) * SENT, step + 2, SAMPLES + i);
     }
     assert_first_step(&data, forward, backward);
-    /* The edge between two stages is the second one between three. */
+    /* The boundary between two stages is the second boundary of three stages. */
     run_pipeline(3, text, NULL, directory);
     assert_same_record("forward", 1, forward, EPOCHS * VISITS, EPOCHS * VISITS);
     assert_same_record("backward", 2, backward, EPOCHS * TRAINED, EPOCHS * TRAINED);
-    /* What the encoder was given, not what it made of it. */
+    /* The input of the encoder, not its reconstruction. */
     run_pipeline(2, text, "delta:bits=2", directory);
     assert_same_record("forward", 0, forward, EPOCHS * VISITS, M * N);
     dw_data_close(&data);

@@ -92,7 +92,7 @@ static json_t *greeting_of(dw_train_config config, uint64_t text, uint64_t check
 static void assert_compared(json_t *theirs, dw_status expected, const char *word)
 {
     json_t *ours = greeting_of(sound(), 1, 2);
-    /* What goes over the wire and back must still be equal: reals too. */
+    /* Settings that were sent as JSON must still be equal, including real numbers. */
     char *text = json_dumps(theirs, 0);
     json_t *arrived = json_loads(text, 0, NULL);
     dw_why why = {.text = ""};

@@ -112,7 +112,8 @@ static void *run_rank(void *context)
     return NULL;
 }
 
-/* A neighbour that meets rank 0 as a rank would, and then sends a greeting that is far too long. */
+/* A neighbour that connects to rank 0 as a rank does, and then sends a greeting that is far too
+ * long. */
 static void *run_impostor(void *context)
 {
     enum { LONG = (1 << 20) + 1, TAG_GREETING = 1 };
@@ -126,7 +127,7 @@ static void *run_impostor(void *context)
     greeting[LONG - 1] = '}';
     r->status = dw_link_open(&link, r->config.connect, &options, &r->why);
     if (r->status == DW_OK) {
-        /* What no rank of this shape could need does not even travel. */
+        /* The link refuses messages longer than a rank of this shape could need. */
         assert_int_equal(dw_link_send(link, TAG_GREETING, greeting, (size_t)100 << 20),
                          DW_ERR_LIMIT);
         r->status = dw_link_send(link, TAG_GREETING, greeting, LONG);
@@ -173,7 +174,7 @@ static void assert_all(const pipeline *run, dw_status status)
                      run->ranks[i].why.text);
 }
 
-/* Small, but with everything: an uneven last evaluation, a shuffle, clipping, warm-up. */
+/* A small run that uses everything: an uneven last evaluation, a shuffle, clipping, warm-up. */
 static pipeline a_run(void)
 {
     return (pipeline){.config = {.struct_size = sizeof(dw_train_config),
@@ -292,8 +293,8 @@ static void compression_is_lossy_small_and_counted(void **state)
                 b->bytes_backward >= b->frames_backward);
     assert_true(b->codec_s > 0 && b->compute_s > 0 && b->wait_s > 0);
     assert_true(delta.summary.wall_s >= delta.summary.eval_s && delta.summary.eval_s > 0);
-    /* Each rank's seconds fit into the run; the sum of a rank's three must not count anything
-     * twice. */
+    /* The seconds of each rank are at most those of the run; the sum of its three costs must not
+     * count any time twice. */
     for (int i = 0; i < 2; i++) {
         const dw_train_cost *c = &delta.costs[i];
         assert_true(c->compute_s + c->codec_s + c->wait_s < 1.2 * delta.summary.wall_s + 0.5);
@@ -304,7 +305,7 @@ static void compression_is_lossy_small_and_counted(void **state)
                      (delta.loss[6] + delta.loss[7] + delta.loss[8]) / 3) < 1e-12);
 }
 
-/* Behind the samples to train on the text goes on in another language. */
+/* After the training samples the text continues in another language. */
 static void measures_on_the_samples_behind(void **state)
 {
     (void)state;
@@ -319,8 +320,8 @@ static void measures_on_the_samples_behind(void **state)
     assert_true(run.summary.held_out_loss > run.summary.train_loss + 2);
 }
 
-/* The last rank's cost comes from its link to the one before; there must be no waiting where there
- * is no link. */
+/* The cost of the last rank comes from its link to the previous rank; without a link there must be
+ * no waiting. */
 static void a_single_stage_waits_for_nobody(void **state)
 {
     (void)state;

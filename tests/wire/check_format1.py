@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# check_format1.py - payloads are the bytes that they were in format 1.
+# check_format1.py - checks that payloads have the same bytes as in format 1.
 """usage: check_format1.py [DIR]
 
 golden_format1/ holds the golden frames of format 1, golden/ (or DIR) those of today, made of the

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# golden.py - runs the second decoder over the golden frames, whole and with every break that it
-# knows.
+# golden.py - runs the second decoder over the golden frames, unchanged and with every damage that
+# it knows.
 """golden/ are the frames that the library makes, golden_page/ those that spec_encoder.py made by
 the page. The whole decoder goes over all of them, and it is noted for which breaks it asks on the
 way. Where it never asks for a break, that break changes nothing: each one is tried on the other

@@ -6,10 +6,10 @@
 
 #include "deltawire/deltawire.h"
 
-/* Where things lie in a frame of codec delta, which has six parameters, of two entries. */
+/* Offsets in a frame of two entries of codec delta, which has six parameters. */
 enum { PARAMETERS = 80, ENTRY = PARAMETERS + 6 * 8, SECOND = ENTRY + 48, TABLES_END = SECOND + 48 };
 
-/* One byte changed, and sealed again. */
+/* One changed byte, with the digests computed again. */
 static const struct {
     size_t at;
     uint8_t value;
@@ -28,8 +28,8 @@ static const struct {
     {41, 33, DW_ERR_FORMAT},               /* P: more than there can be */
     {42, 1, DW_ERR_FORMAT},                /* zero */
     {47, 1, DW_ERR_FORMAT},                /* zero */
-    {48, 1, DW_ERR_FORMAT},                /* length: not what the entries add up to */
-    {55, 1, DW_ERR_FORMAT},                /* length: more than the shape can have */
+    {48, 1, DW_ERR_FORMAT},                /* length: not the sum of the entries */
+    {55, 1, DW_ERR_FORMAT},                /* length: more than the shape allows */
     {56, 1, DW_ERR_FORMAT},                /* seed: nothing draws */
     {PARAMETERS, 0, DW_ERR_FORMAT},        /* no parameter */
     {PARAMETERS, 3, DW_ERR_FORMAT},        /* one that frames do not have */

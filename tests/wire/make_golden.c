@@ -59,7 +59,7 @@ static void emit_hex(golden *g, const char *name, const void *data, size_t len)
     emit(g, "\"");
 }
 
-/* Floats as the wire has them: the low byte first, whatever this machine keeps first. */
+/* Floats as in frames: the low byte first, whatever the byte order of this machine. */
 static void emit_floats(golden *g, const char *name, const void *data, size_t n, dw_dtype dtype)
 {
     size_t size = dw_dtype_bytes(dtype);
@@ -265,7 +265,7 @@ static void ties(const char *directory, int check, const char *name, const char 
     finish(&g);
 }
 
-/* One byte of the waiting frame set to a value, sealed again or not. */
+/* Sets one byte of the pending frame to a value, and seals it again or not. */
 static void send_with(golden *g, size_t at, uint8_t value, int sealed, dw_status expected)
 {
     uint8_t *copy = malloc(g->pair.len);
@@ -330,7 +330,7 @@ static void bad_bytes(const char *directory, int check)
     g.frame_n = 1;
     send(&g, DW_ERR_SHAPE);
     g.frame_n = 2;
-    send_cut(&g, g.pair.len + 1, DW_OK); /* what lies behind a frame does not belong to it */
+    send_cut(&g, g.pair.len + 1, DW_OK); /* bytes after a frame do not belong to it */
     finish(&g);
 }
 
@@ -425,7 +425,7 @@ static void dropped(const char *directory, int check)
     encode(&g);
     send(&g, DW_OK); /* tells to forget the first key */
     deliver(&g, first, first_len, DW_ERR_STALE);
-    deliver(&g, late, late_len, DW_ERR_STALE); /* its first time, but before the telling */
+    deliver(&g, late, late_len, DW_ERR_STALE); /* new, but sent before the announcement */
     test_pair_feedback(&g.pair);
     g.keys[0].sample = 5;
     encode(&g);
@@ -467,7 +467,7 @@ static void lives(const char *directory, int check)
     g.keys[0].sample = 5;
     encode(&g);
     g.keys[0].sample = 1000;
-    send(&g, DW_OK); /* tells to forget the first key, whose prev is gone */
+    send(&g, DW_OK); /* announces that the first key is forgotten, because its prev was dropped */
     encode(&g);
     send(&g, DW_OK);
     finish(&g);
@@ -492,7 +492,7 @@ static void skipped(const char *directory, int check)
     finish(&g);
 }
 
-/* What does not fit its limit as a key entry travels as short as a change. */
+/* An entry that exceeds the limit as a key entry is sent as short as a delta. */
 static void brief(const char *directory, int check)
 {
     golden g = begin(directory, check, "brief", "delta:bits=3,group=32", DW_F32, DW_F32, 2, 2, 64);

@@ -44,7 +44,8 @@ static char *read_file(const char *path)
     return text;
 }
 
-/* The text behind the next "name": before `end` (NULL: anywhere); NULL where there is none. */
+/* The text after the next "name": that lies before `end` (NULL: anywhere); NULL if there is
+ * none. */
 static char *find(const golden *g, const char *name, const char *end)
 {
     char quoted[32];
@@ -76,8 +77,8 @@ static void word(golden *g, const char *name, char *to, size_t cap)
     g->at = from + len + 1;
 }
 
-/* Bytes written in hexadecimal; the data is the caller's to free. It has no byte more than len, so
- * that sanitizers see who reads behind a frame. */
+/* Bytes written in hexadecimal; the caller frees the data. The buffer has exactly len bytes, so
+ * that sanitizers detect reads past the end of a frame. */
 static field bytes(golden *g, const char *name)
 {
     const char *hex = must_find(g, name) + 1;
@@ -104,7 +105,7 @@ static bool same_floats(const void *data, dw_dtype dtype, field golden_bits)
     return true;
 }
 
-/* y of a frame that was refused must be as it was: all bytes SPOILT. */
+/* y of a refused frame must be unchanged: all bytes are SPOILT. */
 enum { SPOILT = 0xa5 };
 
 static void check_y(const golden *g, const dw_tensor *y, size_t len, field wanted, bool accepted)
@@ -136,7 +137,7 @@ static void check_prev(golden *g)
     }
 }
 
-/* The factor of a step that adds to y, and y as it was. */
+/* The factor of a step that adds to y, and the y before it. */
 static void read_added(golden *g, float *factor, void *data, size_t len, dw_dtype dtype)
 {
     uint32_t bits = (uint32_t)number(g, "factor");

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# spec_encoder.py - makes frames of format 2 from docs/format.md alone, and what must come of them.
+# spec_encoder.py - makes frames of format 2 and their expected results, from docs/format.md alone.
 """For tests of decoders: payloads are random bytes that the page allows, hostile ones among them,
 and what they give is computed here with Python's floats. (A sum of two binary32 that is rounded
 to binary64 and then to binary32 is rounded as if once.) spec_decoder.py, which it tests, shares

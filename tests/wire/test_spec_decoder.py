@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# test_spec_decoder.py - the second decoder against frames that spec_encoder.py makes by the page.
+# test_spec_decoder.py - tests the second decoder with frames that spec_encoder.py makes from
+# docs/format.md.
 """usage: test_spec_decoder.py [--write]
 
 Every role, form and use, with hostile payloads; and every way in which a frame can be refused, with
