@@ -29,6 +29,9 @@ cmd_soak() {
         meson test -C "$build/tsan" --no-rebuild --quiet --print-errorlogs --timeout-multiplier 6 \
             --suite threads </dev/null || die "a threaded test failed in round $repeat"
     done
+    say "the installed library, with vector kernels in every build"
+    "$python" "$root/tests/house/install.py" "$root" --vectors </dev/null ||
+        die "a program that uses the library failed"
     say "strangers at the door of a link under TLS"
     "$build/asan-vectors/tests/transports/tls/hostile_peers" 10000 </dev/null ||
         die "a stranger got past, or the honest link was harmed"

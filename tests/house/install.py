@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # install.py - the library as others get it: installed (pkg-config, CMake), and as a Meson
 # subproject.
-"""install.py ROOT. Builds consumer/main.c in every way; each must run and print the same
-digests."""
+"""install.py ROOT [--vectors]. Builds consumer/main.c in every way; each must run and print the
+same digests. --vectors: with vector kernels in every build, not only in those by gcc."""
 
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -16,11 +17,16 @@ HERE = pathlib.Path(__file__).resolve().parent
 NOT_COPIED = shutil.ignore_patterns("build*", ".git", "__pycache__", "*.o")
 
 
-def run(command, **options):
+def run(command, refused=None, **options):
+    """What the command prints; with refused, it must fail and say so."""
     done = subprocess.run(
         [str(word) for word in command], capture_output=True, text=True, check=False, **options
     )
-    if done.returncode:
+    said = " ".join((done.stdout + done.stderr).split())  # CMake breaks lines
+    if refused is not None and (not done.returncode or refused not in said):
+        print(f"$ {' '.join(map(str, command))}\n{said[-6000:]}")
+        sys.exit(f'install: {command[0]} should have failed with "{refused}"')
+    if refused is None and done.returncode:
         print(f"$ {' '.join(map(str, command))}\n{done.stdout[-6000:]}\n{done.stderr[-6000:]}")
         sys.exit(f"install: {command[0]} failed")
     return done.stdout
@@ -105,6 +111,10 @@ def pkg_config_consumers(prefix, work):
             ]
         )
         run([work / name], env=env if name == "link-shared" else None)
+    for name in ("deltawire", "deltawire-nccl"):
+        # Read from the file: pkg-config would add what the libraries below it name.
+        if not re.search(r"^Libs\.private:.* -ldl\b", (pc_dir / f"{name}.pc").read_text(), re.M):
+            sys.exit(f"install: {name}.pc does not name libdl, which opens libraries at run time")
     yield "pkg-config, shared", run([work / "shared"], env=env)
     yield "pkg-config, static", run([work / "static"])
 
@@ -113,17 +123,46 @@ def cmake_consumers(prefix, work):
     moved = prefix.rename(prefix.with_name("elsewhere"))
     project = work / "cmake"
     shutil.copytree(HERE / "consumer/cmake", project)
-    for name in ("main.c", "link.c"):
+    for name in ("main.c", "link.c", "nccl.c"):
         shutil.copy(HERE / "consumer" / name, project)
-    run(["cmake", "-S", project, "-B", work / "cmake-build", f"-DCMAKE_PREFIX_PATH={moved}"])
+    found = ["cmake", "-S", project, f"-DCMAKE_PREFIX_PATH={moved}", "-B"]
+    run([*found, work / "cmake-build"])
     run(["cmake", "--build", work / "cmake-build"])
-    for kind in ("link", "link_static"):
+    missing_components(found, moved, work)
+    for kind in ("link", "link_static", "nccl", "nccl_static"):
         run([work / "cmake-build" / f"consumer_{kind}"])
     for kind in ("deltawire", "deltawire_static"):
         yield f"CMake, {kind}", run([work / "cmake-build" / f"consumer_{kind}"])
 
 
-def meson_host(root, work, compiler):
+def missing_components(found, prefix, work):
+    """Components that nobody knows, or whose library is not there, are refused by name."""
+    run(
+        [*found, work / "cmake-none", "-DWANTED=transports;pigeon"],
+        refused="The component pigeon is none; there are transports, link, tls, nccl,",
+    )
+    away = list(prefix.rglob("libdeltawire-nccl.*"))
+    for path in away:
+        path.rename(path.with_suffix(path.suffix + ".away"))
+    run(
+        [*found, work / "cmake-less", "-DWANTED=transports;nccl"],
+        refused=f"The component nccl was not built into the deltawire in {prefix}",
+    )
+    for path in away:
+        path.with_suffix(path.suffix + ".away").rename(path)
+
+
+def sanitized(root, work):
+    """clang and a sanitizer: without -Db_lundef=false a sentence, not the linker's pages."""
+    run(
+        ["meson", "setup", work / "sanitized", root, "--wrap-mode=nodownload"]
+        + ["-Db_sanitize=address", "-Dgpu_archs="],
+        refused="-Db_lundef=false",
+        env=with_env(CC="clang", CXX="clang++"),
+    )
+
+
+def meson_host(root, work, compiler, vectors):
     project = work / f"host-{compiler}"
     shutil.copytree(HERE / "consumer/meson", project)
     for name in ("main.c", "link.c"):
@@ -140,6 +179,7 @@ def meson_host(root, work, compiler):
             "-Dc_link_args=-ffast-math",
             "-Ddefault_library=static",
             "-Ddeltawire:gpu_archs=",
+            f"-Ddeltawire:simd={'enabled' if vectors else 'disabled'}",
         ],
         env=with_env(CC=compiler),
     )
@@ -156,7 +196,7 @@ def meson_host(root, work, compiler):
 
 
 def main():
-    root = pathlib.Path(sys.argv[1]).resolve()
+    root, vectors = pathlib.Path(sys.argv[1]).resolve(), "--vectors" in sys.argv[2:]
     for tool in ("pkg-config", "cmake", "clang"):
         if not shutil.which(tool):
             print(f"install: no {tool} here")
@@ -165,12 +205,13 @@ def main():
         os.environ.pop(variable, None)
     with tempfile.TemporaryDirectory(prefix="dw-install-") as name:
         work = pathlib.Path(name)
+        sanitized(root, work)
         prefix = install(root, work)
         outputs = dict(pkg_config_consumers(prefix, work))
         outputs.update(cmake_consumers(prefix, work))
         for compiler in ("gcc", "clang"):
             outputs[f"Meson subproject, {compiler} -std=gnu11 -ffast-math"] = meson_host(
-                root, work, compiler
+                root, work, compiler, vectors or compiler == "gcc"
             )
     expected = outputs["pkg-config, shared"]
     print(expected)

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * nccl.c - a program of somebody else's that uses NCCL: here only to be told that there is none. */
+#include <stdio.h>
+#include <string.h>
+
+#include "deltawire/nccl.h"
+
+int main(void)
+{
+    dw_nccl *nccl = NULL;
+    dw_nccl_options options = {.struct_size = sizeof options, .library = "/nowhere/libnccl.so"};
+    dw_why why = {.text = ""};
+    dw_status status = dw_nccl_create(&nccl, &options, &why);
+    printf("%s\n", why.text);
+    return status == DW_ERR_UNSUPPORTED && nccl == NULL && strstr(why.text, "/nowhere") ? 0 : 1;
+}
