@@ -20,7 +20,9 @@ import folders
 import format
 import headers
 import house
+import manual
 import pick_tests
+import reference
 import snippets
 import style
 import symbols
@@ -283,6 +285,58 @@ def blame_mutants(failures):
     return 4
 
 
+def manual_mutants(root, failures):
+    """Manual pages that are old, of another version, or not what troff reads."""
+    page = house.text(root, "docs/deltawire.3")
+    with tempfile.TemporaryDirectory(prefix="dw-mutants-") as name:
+        place = pathlib.Path(name)
+        shutil.copytree(pathlib.Path(root) / house.PUBLIC_HEADERS, place / house.PUBLIC_HEADERS)
+        (place / "docs").mkdir()
+        for old, new, words in (
+            (".BR dw_encode (),\n", "", "is old: it lacks ['.BR dw_encode (),']"),
+            (".BR dw_encode (),\n", ".BR dw_gone (),\n", "has ['.BR dw_gone (),']"),
+            ('"deltawire ', '"deltawire 9.', "is not that of version"),
+        ):
+            begin = page.index(manual.BEGIN) if old.startswith(".BR") else 0
+            (place / "docs/deltawire.3").write_text(
+                page[:begin] + page[begin:].replace(old, new, 1), encoding="utf-8"
+            )
+            complaints = list(
+                manual.compare(place, "deltawire.3", manual.functions(place), write=False)
+            )
+            expect(failures, f"manual: {words}", complaints, words)
+        (place / "docs/deltawire.3").write_text(page + ".nosuchmacro\n", encoding="utf-8")
+        if shutil.which("groff"):
+            complaints = list(manual.lint(place, "deltawire.3"))
+            expect(failures, "manual: an unknown macro", complaints, "nosuchmacro")
+    said = "Usage: deltawire x [OPTION...]\nDoes x.\n\n Part:\n  -j, --json=A   To\n\nAn example.\n"
+    page = "\n".join(manual.command_page("x", said))
+    for words in ('.SS "Part"', ".B \\-j, \\-\\-json=A\nTo", ".nf\nAn example.\n.fi", "Does x."):
+        if words not in page:
+            failures.append(f"manual: a --help loses {words}: {page}")
+    return 8
+
+
+def reference_mutants(root, failures):
+    """A comment that Doxygen cannot read is seen, and a function that is not in the reference."""
+    if not shutil.which("doxygen"):
+        print("doxygen is not installed: its mutants are left out")
+        return 0
+    with tempfile.TemporaryDirectory(prefix="dw-mutants-") as name:
+        place = pathlib.Path(name)
+        for folder in ("include", "tools", "docs"):
+            shutil.copytree(pathlib.Path(root) / folder, place / folder)
+        filter_file = place / "tools/doxygen_filter.py"
+        sound, wrong = '    return "/**"\n', '    return "/** @param nobody x"\n'
+        filter_file.write_text(filter_file.read_text().replace(sound, wrong))
+        header = place / house.PUBLIC_HEADERS / "mutant.h"
+        header.write_text("/* @file */\n#ifdef DW_NEVER\nDW_API int dw_hidden(void);\n#endif\n")
+        complaints = reference.check(place, place / "out")
+        expect(failures, "reference: a wrong comment", complaints, "nobody")
+        expect(failures, "reference: a hidden function", complaints, "has no dw_hidden")
+    return 2
+
+
 def with_files_away(paths, action):
     for path in paths:
         path.rename(path.with_suffix(".away"))
@@ -455,6 +509,8 @@ def main():
         format_mutants(root, failures)
         + page_mutants(root, failures)
         + folder_mutants(root, failures)
+        + manual_mutants(root, failures)
+        + reference_mutants(root, failures)
         + blame_mutants(failures)
         + map_mutants(failures)
         + counting(failures)

@@ -35,6 +35,7 @@ expect 2 '--filter needs a regular expression' "$root/run" test --filter
 expect 2 "'(' is not a regular expression" "$root/run" test --filter '('
 expect 2 'fuzz takes a number of seconds' "$root/run" fuzz soon
 expect 2 "format knows no '--fast'" "$root/run" format --fast
+expect 2 'docs takes no arguments' "$root/run" docs now
 expect 2 'soak takes a number of minutes' "$root/run" soak forever
 
 # Every command of the usage is a function of a file of its own, and bash can read all of them.

@@ -1,0 +1,130 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+# manual.py - the manual pages say what the program and the headers say, and troff has no complaint.
+"""manual.py ROOT [PROGRAM] [--write]
+
+Between ".\\" generated: begin" and ".\\" generated: end", docs/deltawire.1 holds the commands and
+options of the program as their --help tells them, and docs/deltawire.3 the functions of the public
+headers. With PROGRAM the first is compared, without it the second; then the pages are formatted by
+groff and, where it is installed, looked at by mandoc: neither may warn. Exits 77 where there is no
+groff. --write brings the page up to date."""
+
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+import house
+
+COMMANDS = ("train", "inspect", "keygen")
+HEADERS = ("deltawire.h", "cuda.h", "transport.h", "tls.h", "mpi.h", "nccl.h")
+BEGIN, END = '.\\" generated: begin\n', '.\\" generated: end\n'
+OPTION = re.compile(r"^ {2,6}((?:-\S, )?--[\w-]+(?:=\S+)?)(?: +(.*))?$")
+SECTION = re.compile(r"^ (\S.*):$")
+FUNCTION = re.compile(r"^(?:DW_API|static inline|#define)\b[^;{(]*?\b(dw_\w+)\(", re.M)
+VERSION = re.compile(r'define DW_VERSION_STRING "([^"]+)"')
+
+
+def roff(text):
+    """Text as troff reads it."""
+    text = text.replace("\\", "\\e").replace("-", "\\-")
+    return "\\&" + text if text.startswith((".", "'")) else text
+
+
+def verbatim(lines):
+    while lines and not lines[-1].strip():
+        lines.pop()
+    return [".nf", *(roff(line) for line in lines), ".fi"]
+
+
+def options_of(lines):
+    """Headings and options of a --help; what stands behind them is taken from `lines` as it is."""
+    out, rest = [], []
+    for line in lines:
+        option, section = OPTION.match(line), SECTION.match(line)
+        if rest or (line and not option and not section and not line.startswith(" " * 20)):
+            rest.append(line)
+        elif section:
+            out.append(f'.SS "{roff(section[1])}"')
+        elif option:
+            out += [".TP", f".B {roff(option[1])}"] + ([roff(option[2])] if option[2] else [])
+        elif line.strip():
+            out.append(roff(line.strip()))
+    return out, rest
+
+
+def command_page(name, said):
+    """One command's --help as a section."""
+    lines = said.splitlines()
+    page = [f'.SH "DELTAWIRE {name.upper()}"', roff(lines[0].replace("Usage: ", "")), ".PP"]
+    until = next((i for i, line in enumerate(lines) if not line.strip()), len(lines))
+    page += [roff(line) for line in lines[1:until]]
+    options, rest = options_of(lines[until:])
+    return page + options + ([".PP"] + verbatim(rest) if rest else [])
+
+
+def commands(program):
+    page = []
+    for name in COMMANDS:
+        said = subprocess.run(
+            [program, name, "--help"], capture_output=True, text=True, check=True
+        ).stdout
+        page += command_page(name, said)
+    return "\n".join(page) + "\n"
+
+
+def functions(root):
+    page = []
+    for name in HEADERS:
+        source = house.text(root, f"{house.PUBLIC_HEADERS}/{name}")
+        found = list(dict.fromkeys(FUNCTION.findall(source)))
+        page += [".TP", f".I deltawire/{name}"]
+        page += [f".BR {function} ()," for function in found[:-1]]
+        page += [f".BR {function} ()" for function in found[-1:]]
+    return "\n".join(page) + "\n"
+
+
+def compare(root, name, generated, write):
+    """Complaints about a page whose generated part, or version, is old."""
+    path = pathlib.Path(root) / "docs" / name
+    text = path.read_text(encoding="utf-8")
+    before, _, rest = text.partition(BEGIN)
+    stored, _, after = rest.partition(END)
+    if write:
+        path.write_text(before + BEGIN + generated + END + after, encoding="utf-8")
+    elif stored != generated:
+        old, new = stored.splitlines(), generated.splitlines()
+        less = [line for line in new if line not in old][:3]
+        more = [line for line in old if line not in new][:3]
+        yield f"docs/{name} is old: it lacks {less}, and has {more}; renew it by manual.py --write"
+    version = VERSION.search(house.text(root, f"{house.PUBLIC_HEADERS}/version.h"))[1]
+    if f'"deltawire {version}"' not in text:
+        yield f"docs/{name} is not that of version {version}"
+
+
+def lint(root, name):
+    """What groff and mandoc have to say."""
+    path = pathlib.Path(root) / "docs" / name
+    ways = [["groff", "-man", "-Tutf8", "-ww", "-z"], ["mandoc", "-T", "lint", "-W", "warning"]]
+    for way in ways:
+        if shutil.which(way[0]):
+            done = subprocess.run([*way, path], capture_output=True, text=True, check=False)
+            if done.returncode or done.stdout or done.stderr:
+                yield f"{way[0]} of docs/{name}: {done.stdout}{done.stderr}"
+
+
+def main():
+    words = [word for word in sys.argv[1:] if word != "--write"]
+    root, write = words[0], "--write" in sys.argv
+    name = "deltawire.1" if len(words) > 1 else "deltawire.3"
+    generated = commands(words[1]) if len(words) > 1 else functions(root)
+    complaints = list(compare(root, name, generated, write)) + list(lint(root, name))
+    if not complaints and not shutil.which("groff"):
+        print("manual: no groff here: how the pages look was not checked")
+        sys.exit(77)
+    house.report("manual", complaints)
+
+
+if __name__ == "__main__":
+    main()
