@@ -7,6 +7,7 @@
 part=
 quick=
 suites_valgrind='pure,examples,-threads,-slow'
+suites_tsan='threads,transports,trainer,-mpi'
 
 wanted() { [ -z "$part" ] || [ "$part" = "$1" ]; }
 
@@ -87,8 +88,8 @@ test_parts() {
     if wanted asan && build_part_asan '*,-house'; then
         run_tests asan asan '*,-house' --timeout-multiplier 4
     fi
-    if wanted tsan && build_part_tsan 'threads,transports,trainer'; then
-        run_tests tsan tsan 'threads,transports,trainer' --timeout-multiplier 6
+    if wanted tsan && build_part_tsan "$suites_tsan"; then
+        run_tests tsan tsan "$suites_tsan" --timeout-multiplier 6
     fi
     if wanted valgrind && [ "$gcc_built" ]; then
         # Threads have TSan; the rest must be clean here, leaks and all.
