@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * cuda.h - encoders and decoders whose tensors, frames and prev lie where a CUDA device reaches
- * them; same bytes as on the CPU. */
+ * cuda.h - encoders and decoders on a CUDA device: tensors, frames and prev lie in memory that the
+ * device can reach. The bytes are the same as on the CPU. */
 #ifndef DELTAWIRE_CUDA_H
 #define DELTAWIRE_CUDA_H
 
@@ -9,52 +9,69 @@
 extern "C" {
 #endif
 
-/* A device, in the primary context that frameworks use too; libcuda.so.1 is loaded at run time.
- * Once closed it ends with its last encoder or decoder. Errors: UNSUPPORTED (no library, device,
- * new enough driver, or kernels in this build; why says which), NO_MEMORY. */
+/* A GPU. The library uses its primary context, as frameworks do, and loads libcuda.so.1 at run
+ * time. After dw_cuda_close it lives until its last encoder or decoder is destroyed.
+ *
+ * Errors of open, with *cuda NULL: ARGUMENT; UNSUPPORTED (no driver library, no such device, a
+ * driver that is too old, or a build without kernels; *why says which); NO_MEMORY. Threads: several
+ * threads may use a dw_cuda; open and close it from one. */
 typedef struct dw_cuda dw_cuda;
 DW_API dw_status dw_cuda_open(dw_cuda **cuda, int device, dw_why *why);
-DW_API void dw_cuda_close(dw_cuda *cuda); /* NULL is fine */
+DW_API void dw_cuda_close(dw_cuda *cuda); /* NULL is allowed */
 
-/* Where prev lies: device memory, or pinned host memory; config.quota_bytes counts either. As
- * dw_encoder_create and dw_decoder_create, and UNSUPPORTED for a codec one of whose forms has no
- * kernels. Of the functions in deltawire.h dw_encode, dw_encoder_resync and dw_decode answer
- * UNSUPPORTED then; peek gives addresses of the device; export and import wait for their copy, on a
- * stream of their own; norms and busy_ns in the counters stay 0. */
+/* Create an encoder or decoder on a GPU. place: where prev lies, in device memory or in pinned host
+ * memory; config.quota_bytes limits either. The object keeps the device open. Errors: those of
+ * dw_encoder_create_why, and UNSUPPORTED where a form that the codec uses has no kernels.
+ *
+ * Functions of deltawire.h behave as on the CPU, except: dw_encode, dw_encoder_resync and dw_decode
+ * return UNSUPPORTED (use the functions below); peek returns addresses of the device; export and
+ * import wait for a copy on a stream of their own; norms and busy_ns in the counters stay 0. */
 typedef enum dw_cuda_place { DW_CUDA_DEVICE = 1, DW_CUDA_PINNED = 2 } dw_cuda_place;
 DW_API dw_status dw_encoder_create_cuda(dw_encoder **encoder, const dw_config *config,
                                         dw_cuda *cuda, dw_cuda_place place, dw_why *why);
 DW_API dw_status dw_decoder_create_cuda(dw_decoder **decoder, const dw_config *config,
                                         dw_cuda *cuda, dw_cuda_place place, dw_why *why);
 
-/* A call enqueues work on a stream (CUstream, cudaStream_t) and gives a ticket; finish asks for its
- * end without waiting. Keys and shapes seen before allocate nothing. Several tickets may be in
- * flight, each key in one (else ARGUMENT, dw_encoder_forget too). keys, head and views are read at
- * once; x, frame and y stay as they are until finish or cancel, which end the ticket. Destroy only
- * what no stream works for.
+/* Asynchronous calls. A call such as dw_encode_async enqueues work on a stream (CUstream or
+ * cudaStream_t) and returns a ticket. dw_..._finish asks, without waiting, whether the work is
+ * done, and if so commits the frame and ends the ticket. dw_..._cancel drops the frame and ends the
+ * ticket.
  *
  * wide table:
  * | name  | memory                | meaning                                                                                              |
- * | x, y  | the device reaches it | y->data NULL: advance prev only (ARGUMENT where the frame has stateless entries)                     |
- * | frame | the device reaches it | aligned to 16; device memory, or pinned host memory where the network is to read it                  |
- * | head  | host                  | header and tables, the frame's first bytes: the host's part. May be frame itself; decode takes more  |
- * |       |                       | encoders: the device's part, too, after dw_encoder_whole_frames                                      |
+ * | x, y  | the device reaches it | y->data NULL: only advance prev (ARGUMENT if the frame has stateless entries)                         |
+ * | frame | the device reaches it | aligned to 16; device memory, or pinned host memory if the network reads it from there                |
+ * | head  | host                  | the first bytes of a frame: header and tables. The host writes and reads them. May be frame itself,   |
+ * |       |                       | if that is host memory. For dw_decode_async it may be longer than the head. With                      |
+ * |       |                       | dw_encoder_whole_frames the device writes the head to frame, too                                      |
  *
- * Where the stream was capturing, the ticket stays after finish: dw_..._again gives its place in
- * the graph the next frame, of the same shape and in the same memory, without a word to the device;
- * then launch the graph once, and finish. A graph of several frames wants again for each: where it
- * fails, again with another frame, or cancel all. The ticket ends with dw_..._cancel, while the
- * graph does not run; after that it must not, nor where a call failed that it captured. If the
- * stream fails, finish stays PENDING. */
+ * keys, head and the dw_tensor structs are read during the call. The memory of x, frame and y must
+ * remain valid and unchanged until finish or cancel has ended the ticket. Several tickets may be in
+ * flight, but each key only in one of them (otherwise ARGUMENT, also for dw_encoder_forget). Keys
+ * and shapes that were seen before cause no allocations. Before an object is destroyed, no stream
+ * may be working for it. Threads: as for encoders and decoders in deltawire.h.
+ *
+ * CUDA graphs. If the stream was capturing, finish does not end the ticket. For every further
+ * launch of the graph, first call dw_..._again, which prepares the next frame, of the same shape
+ * and in the same memory, without any call to the device; then launch the graph once; then call
+ * finish. If a graph contains several frames, again must be called for each; if one fails, call it
+ * with another frame, or cancel all. cancel ends the ticket; call it while the graph is not
+ * running, and never launch the graph afterwards. A graph that captured a failed call must not be
+ * launched either. If the stream fails, finish keeps returning PENDING. */
 typedef struct dw_encode_ticket dw_encode_ticket;
 typedef struct dw_decode_ticket dw_decode_ticket;
-DW_API size_t dw_frame_head_bound(uint32_t n); /* room enough for a head */
+/* A size in bytes that is enough for the head of any frame of n samples. */
+DW_API size_t dw_frame_head_bound(uint32_t n);
 
-/* As dw_encode; at most n forgotten keys travel in a frame. many: frames of encoders of one dw_cuda
- * in one launch, all or none; one thread's until their tickets end. Errors: those of dw_encode;
- * UNSUPPORTED, IO (CUDA); why is told by the encoder at fault, else by the first. again:
- * UNSUPPORTED for uses of entries (whole, change, exact) that want other kernels than
- * captured. */
+/* Like dw_encode, but asynchronous. A frame announces at most n forgotten keys.
+ * dw_encode_many_async puts frames of several encoders of one dw_cuda into one launch, all or none;
+ * until their tickets end, only one thread may use these encoders. dw_encode_again prepares the
+ * next frame of a captured ticket.
+ *
+ * Errors: those of dw_encode; UNSUPPORTED; IO (CUDA failed). dw_encoder_why of the encoder that
+ * caused the error explains it, or of the first encoder if none did. again: UNSUPPORTED if the
+ * entries need other kernels than the captured ones (key entries instead of deltas, for
+ * example). */
 DW_API dw_status dw_encode_async(dw_encoder *encoder, const dw_key *keys, const dw_tensor *x,
                                  void *frame, size_t cap, void *stream, dw_encode_ticket **ticket);
 typedef struct dw_encode_item {
@@ -67,37 +84,45 @@ typedef struct dw_encode_item {
 } dw_encode_item;
 DW_API dw_status dw_encode_many_async(dw_encode_item *items, size_t count, void *stream);
 DW_API dw_status dw_encode_again(dw_encode_ticket *ticket, const dw_key *keys);
-/* As dw_encoder_resync: a frame that carries prev itself for n keys of one shape, which its ticket
- * keeps from other frames meanwhile. Its length follows from shape and config; dw_frame_bound with
- * key = f32 is always enough. again: keys of another shape are SHAPE. */
+/* Like dw_encoder_resync, but asynchronous: a frame that carries prev itself for n keys of the same
+ * shape. No other frame can carry these keys until the ticket ends. Its length follows from shape
+ * and config; dw_frame_bound for the same config with key = DW_KEY_F32 is always enough.
+ * dw_encode_again returns SHAPE for keys of another shape. */
 DW_API dw_status dw_encoder_resync_async(dw_encoder *encoder, const dw_key *keys, uint32_t n,
                                          void *frame, size_t cap, void *stream,
                                          dw_encode_ticket **ticket);
-/* PENDING, or OK: the frame is whole, *len bytes, of which head got the first *head_len; prev is
- * advanced. NO_ROOM: head_cap. Of whole frames head may be NULL. */
+/* Returns PENDING, or OK when the frame is complete: *len is its length in bytes, the first
+ * *head_len bytes were written to head, and prev is advanced. head may be NULL with
+ * dw_encoder_whole_frames. Errors: ARGUMENT; NO_ROOM (head_cap is too small; call again with
+ * more). */
 DW_API dw_status dw_encode_finish(dw_encode_ticket *ticket, void *head, size_t head_cap,
                                   size_t *head_len, size_t *len);
-/* As if it had never been; PENDING: still running, unless captured. */
+/* Drops the frame and ends the ticket; the encoder is as before the call. Returns PENDING while the
+ * device is still working on it, unless it was captured. */
 DW_API dw_status dw_encode_cancel(dw_encode_ticket *ticket);
 
-/* Not 0: of later calls the device completes the head as well, in the frame, in the order of the
- * stream. What is enqueued behind the call (ncclSend, cudaMemcpyAsync) finds the whole frame there,
- * the bytes that finish will give; finish still has to come, and advances prev. In graphs too: one
- * that is launched once more without again has 80 bytes of 0 for a header, which no decoder takes.
- * A frame that was sent and is cancelled heals like a lost one, by replies: without them do not
- * cancel it. Errors: ARGUMENT; UNSUPPORTED (an encoder on the CPU); of the later calls, UNSUPPORTED
- * (no such kernel in this build). */
+/* whole not 0: for later calls the device completes the head of a frame, too, in the order of the
+ * stream. Work that is enqueued after the call, such as ncclSend or cudaMemcpyAsync, then finds the
+ * complete frame in memory, the same bytes that finish returns. finish is still needed; it advances
+ * prev. This works in graphs, too: if a graph is launched again without dw_encode_again, the frame
+ * has a header of 80 zero bytes, which no decoder accepts.
+ *
+ * Do not cancel a frame that was sent if replies are off: it is repaired like a lost frame, by
+ * replies. Errors: ARGUMENT; UNSUPPORTED (an encoder on the CPU). Later calls return UNSUPPORTED if
+ * this build lacks the kernel. */
 DW_API dw_status dw_encoder_whole_frames(dw_encoder *encoder, int whole);
 
-/* Bytes of the frame in flight, known as soon as async, many or again returned: what a send behind
- * it carries. Frames of one graph differ in length: let it carry cap bytes, what lies behind *len
- * is not the frame's (dw_frame_length). ARGUMENT: none is in flight. */
+/* Sets *len to the length of the frame in flight in bytes, which is known as soon as async, many or
+ * again has returned: this is what a send enqueued after it must carry. The frames of one graph may
+ * differ in length. Let the graph send cap bytes then; the receiver finds the end of the frame by
+ * dw_frame_length. Errors: ARGUMENT (no frame is in flight). */
 DW_API dw_status dw_encode_length(const dw_encode_ticket *ticket, size_t *len);
 
-/* As dw_decode. What is wrong with the frame, finish tells, with the reply (STALE and BASE before
- * CORRUPT: payloads are read last); then y is undefined. Tickets of a decoder finish in their
- * order, else ARGUMENT. again: on an error do not launch; where it is the frame's, finish tells it
- * once more, with the reply. */
+/* Like dw_decode, but asynchronous. Errors of the frame are returned by dw_decode_finish, together
+ * with the reply; y is undefined then. (Payloads are verified last, so STALE and BASE come before
+ * CORRUPT.) The tickets of a decoder must be finished in the order of the calls, otherwise finish
+ * returns ARGUMENT. If dw_decode_again returns an error, do not launch the graph; if it is an error
+ * of the frame, finish returns it again, with the reply. */
 DW_API dw_status dw_decode_async(dw_decoder *decoder, const void *head, size_t head_len,
                                  const void *frame, size_t len, const dw_tensor *y, void *stream,
                                  dw_decode_ticket **ticket);
@@ -115,15 +140,18 @@ DW_API dw_status dw_decode_finish(dw_decode_ticket *ticket, void *reply, size_t 
                                   size_t *reply_len);
 DW_API dw_status dw_decode_cancel(dw_decode_ticket *ticket);
 
-/* For whoever carries frames through the host, as channels do (transport.h): pinned memory, which
- * the device reaches at the same address; a stream that waits for no other. The device must stay
- * open meanwhile. check: whether a stream (NULL: the default one) can be waited for; wait: until it
- * has done what was enqueued. Errors: ARGUMENT (a stream that is capturing), NO_MEMORY, UNSUPPORTED
- * (no unified addressing), IO (CUDA). Threads: any. */
+/* Helpers for programs that carry frames through host memory, as channels do (transport.h).
+ *
+ * pin: allocates pinned host memory, which the device reaches at the same address. stream_create:
+ * makes a stream that does not wait for other streams. stream_check: checks that a stream (NULL:
+ * the default stream) can be waited for. stream_wait: waits until the stream has done all work that
+ * was enqueued. The device must stay open while memory and streams are in use. Errors: ARGUMENT
+ * (also: a stream that is capturing), NO_MEMORY, UNSUPPORTED (no unified addressing), IO (CUDA
+ * failed). Threads: any. */
 DW_API dw_status dw_cuda_pin(dw_cuda *cuda, size_t bytes, void **memory, dw_why *why);
-DW_API void dw_cuda_unpin(dw_cuda *cuda, void *memory); /* NULL is fine */
+DW_API void dw_cuda_unpin(dw_cuda *cuda, void *memory); /* NULL is allowed */
 DW_API dw_status dw_cuda_stream_create(dw_cuda *cuda, void **stream, dw_why *why);
-DW_API void dw_cuda_stream_destroy(dw_cuda *cuda, void *stream); /* NULL is fine */
+DW_API void dw_cuda_stream_destroy(dw_cuda *cuda, void *stream); /* NULL is allowed */
 DW_API dw_status dw_cuda_stream_check(dw_cuda *cuda, void *stream, dw_why *why);
 DW_API dw_status dw_cuda_stream_wait(dw_cuda *cuda, void *stream, dw_why *why);
 #ifdef __cplusplus

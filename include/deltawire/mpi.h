@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * mpi.h - links between the ranks of an MPI program: libdeltawire-mpi-openmpi,
+ * mpi.h - links between the ranks of an MPI program: libdeltawire-mpi-openmpi and
  * libdeltawire-mpi-mpich. */
 #ifndef DELTAWIRE_MPI_H
 #define DELTAWIRE_MPI_H
@@ -10,36 +10,36 @@
 extern "C" {
 #endif
 
-/* A place among the ranks of a communicator. Into dw_link_options go transports =
- * {dw_mpi_transport(), NULL} and transport_context = the dw_mpi; then
+/* The caller's place in a communicator. To open a link, put transports = {dw_mpi_transport(), NULL}
+ * and transport_context = the dw_mpi into dw_link_options; the URI names the peer's rank:
  *
  *     listening rank 0:  dw_link_open(&link, "mpi://1", ...)
  *     connecting rank 1: dw_link_open(&link, "mpi://0", ...)
  *
- * The number is the peer's rank in the communicator.
+ * Two ranks can have up to 4096 links: "mpi://1/7" is number 7, "mpi://1" number 0.
  *
- * "mpi://1/7" is number 7 of up to 4096 links between the same two ranks (0 where none is given).
- *
- * Threads: the links' threads call MPI beside the program's, so a program that initializes MPI
- * itself asks for MPI_THREAD_MULTIPLE. */
+ * Threads: links call MPI from threads of their own, so a program that initializes MPI itself must
+ * ask for MPI_THREAD_MULTIPLE. */
 typedef struct dw_mpi dw_mpi;
 
-/* Collective: every rank of the communicator calls it. communicator: address of an MPI_Comm, which
- * is duplicated and else left alone; NULL: MPI_COMM_WORLD, and MPI is initialized where nobody has
- * done so. Errors: ARGUMENT, UNSUPPORTED (threads; MPI has been finalized), NO_MEMORY, IO. */
+/* Collective: all ranks of the communicator must call it. communicator: the address of an MPI_Comm,
+ * which is duplicated; NULL means MPI_COMM_WORLD, and MPI is initialized unless it already is.
+ * Errors: ARGUMENT, UNSUPPORTED (MPI lacks MPI_THREAD_MULTIPLE, or has been finalized), NO_MEMORY,
+ * IO. */
 DW_API dw_status dw_mpi_create(dw_mpi **mpi, const void *communicator, dw_why *why);
 
-/* Collective, after all links over it were closed, by the thread that created it. Finalizes MPI
- * where create initialized it. When a peer was lost, nothing collective can be done any more: then
- * the communicator is left, MPI is not finalized, and the program should end without. The same
- * where a link over it is still open: that works on, some memory stays, and ranks that did close
- * theirs wait for this one in vain. NULL is fine. */
+/* Collective: all ranks call it, after all their links were closed, each in the thread that called
+ * dw_mpi_create. Finalizes MPI if dw_mpi_create initialized it. If a peer was lost, collective
+ * calls are impossible: then the communicator is not freed, MPI is not finalized, and the program
+ * should end without finalizing it. The same holds if a link is still open: it keeps working, some
+ * memory is not freed, and the other ranks wait for this one in vain. NULL is allowed. */
 DW_API void dw_mpi_destroy(dw_mpi *mpi);
 
-/* The caller's rank, and how many there are; -1 and 0 for NULL. */
+/* The caller's rank, and the number of ranks; -1 and 0 for NULL. */
 DW_API int dw_mpi_rank(const dw_mpi *mpi);
 DW_API int dw_mpi_size(const dw_mpi *mpi);
 
+/* The backend for dw_link_options.transports. */
 DW_API const dw_transport *dw_mpi_transport(void);
 
 #ifdef __cplusplus

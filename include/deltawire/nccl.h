@@ -9,24 +9,28 @@
 extern "C" {
 #endif
 
-/* What links over NCCL stand on: two libraries, found at run time, and a GPU. Into dw_link_options
- * go transports = {dw_nccl_transport(), NULL} and transport_context = the dw_nccl; then
- *     dw_link_open(&link, "nccl:tcp://10.0.0.1:7000", ...)      any URI may stand behind "nccl:"
- * What stands behind joins the ends, carries messages of up to 16 KiB, and notices a peer's death;
- * NCCL carries the longer ones, which are staged: a dw_link's lie in main memory. Who drives the
- * table without a link may give memory of this GPU as well. The ends are two processes with a GPU
- * each. NCCL knows no TLS. Threads: as many links as you like, each in any thread. */
+/* A GPU with the libraries of NCCL and CUDA, which are loaded at run time. To open a link, put
+ * transports = {dw_nccl_transport(), NULL} and transport_context = the dw_nccl into
+ * dw_link_options; any other URI may follow "nccl:":
+ *
+ *     dw_link_open(&link, "nccl:tcp://10.0.0.1:7000", ...)
+ *
+ * The other URI's transport connects the two ends, carries messages of up to 16 KiB, and detects
+ * the end of a peer. NCCL carries longer messages. Messages of a dw_link lie in main memory, so
+ * they are copied through the GPU; a program that calls the backend's functions itself may pass
+ * memory of this GPU. The two ends must be two processes, each with a GPU. NCCL's traffic is not
+ * encrypted. Threads: a dw_nccl may be used for any number of links, in any threads. */
 typedef struct dw_nccl dw_nccl;
 
-/* Zero means default; struct_size as transport.h says.
+/* Options of dw_nccl_create. Zero means the default; struct_size as in transport.h.
  *
  * wide table:
  * | name         | meaning                                                                       | default      |
- * | device       | ordinal of the GPU, whose primary context is used                             | 0            |
+ * | device       | number of the GPU, whose primary context is used                              | 0            |
  * | communicator | an ncclComm_t of two ranks on this GPU, made by the same copy of NCCL: each   | each link    |
- * |              | link splits off two of its own and leaves it alone otherwise. Both ends give  | makes its    |
- * |              | one, open their links in the same order, and use it for nothing else meanwhile | own          |
- * | max_ctas     | blocks of the GPU that one transfer may occupy                                | 2            |
+ * |              | link splits two communicators off it. Both ends must give one, open their     | makes its    |
+ * |              | links in the same order, and use it for nothing else meanwhile                | own          |
+ * | max_ctas     | the most thread blocks of the GPU that one transfer may occupy                | 2            |
  * | library      | path of libnccl                                 | the copy that is loaded, or libnccl.so.2  |
  * | driver       | path of libcuda                                                               | libcuda.so.1 |
  */
@@ -38,14 +42,17 @@ typedef struct dw_nccl_options {
     const char *library, *driver;
 } dw_nccl_options;
 
-/* options may be NULL. Errors: ARGUMENT; UNSUPPORTED (no library, one before 2.18, no driver, no
- * such GPU; why says which); NO_MEMORY. */
+/* Loads the libraries and opens the GPU. options may be NULL. Errors: ARGUMENT; UNSUPPORTED (a
+ * library is missing or older than NCCL 2.18, or there is no such GPU; *why says which);
+ * NO_MEMORY. */
 DW_API dw_status dw_nccl_create(dw_nccl **nccl, const dw_nccl_options *options, dw_why *why);
 
-/* After all links over it were closed. NULL is fine. NCCL and the driver stay loaded. */
+/* To be called after all links were closed. NULL is allowed. The libraries stay loaded. */
 DW_API void dw_nccl_destroy(dw_nccl *nccl);
 
-DW_API int dw_nccl_version(const dw_nccl *nccl); /* 22809 is 2.28.9; 0 for NULL */
+/* NCCL's version: 22809 is 2.28.9; 0 for NULL. */
+DW_API int dw_nccl_version(const dw_nccl *nccl);
+/* The backend for dw_link_options.transports. */
 DW_API const dw_transport *dw_nccl_transport(void);
 
 #ifdef __cplusplus

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * tls.h - who may be the other end of a link: keys and certificates for TLS 1.3 over tcp. */
+ * tls.h - authentication and encryption of links: keys and certificates for TLS 1.3 over tcp. */
 #ifndef DELTAWIRE_TLS_H
 #define DELTAWIRE_TLS_H
 
@@ -9,30 +9,31 @@
 extern "C" {
 #endif
 
-/* What one end shows and demands: a group key that all ranks hold, or a certificate of its own. It
- * goes into dw_link_options.tls (transport.h) and is read by dw_link_open only. Both ends then know
- * who the other is, nobody between them can read, change, repeat or cut short what they send, and
- * keys of past sessions are of no use to a thief.
+/* What this end presents and what it requires of the other: either a group key that all ranks
+ * share, or a certificate of its own. Set dw_link_options.tls (transport.h) to it; only
+ * dw_link_open reads it. Each end then knows the identity of the other. Nobody between them can
+ * read, change, replay or cut off what they send, and stolen keys do not decrypt past sessions.
  *
  * wide table:
  * | name              | meaning                                                             | default              |
  * | own_name          | this end, as "rank/3": 1 to 63 letters, digits or ._-/:@+           | the certificate's    |
- * | peer_name         | who the other end must be; needed to connect                        | any of group or CA   |
- * | group_key, _bytes | the key, 32 bytes to 4 KiB of randomness, never a password          | -                    |
- * | group_key_file    | or a file with it, which others must not be able to read            | -                    |
- * | certificate, key, | PEM in files, or in memory (_pem): own certificate (behind it what  | -                    |
- * | ca ... _file      | links it to the CA), its key, which others must not be able to read |                      |
- * |                   | either, and the CAs whose certificates count                        |                      |
+ * | peer_name         | the required name of the other end; needed to connect               | any of group or CA   |
+ * | group_key, _bytes | the key: 32 bytes to 4 KiB of randomness, never a password          | -                    |
+ * | group_key_file    | or a file with it, which other users must not be able to read       | -                    |
+ * | certificate, key, | in files or in memory (_pem), as PEM: this end's certificate,       | -                    |
+ * | ca ... _file      | followed by intermediate ones; its key, which other users must not  |                      |
+ * |                   | be able to read; the trusted CAs                                    |                      |
  *
- * A certificate names its end by an URI among its alternative names: "deltawire:rank/3". With a
- * group key every two ends use a key of their own, derived from it and both names; but who holds
- * the group key can be any of them: it keeps strangers out, not members apart. Certificates do
- * both. docs/deploy.md has the commands that make keys and certificates.
+ * A certificate names its end by a URI among its subject alternative names: "deltawire:rank/3".
+ * With a group key, every pair of ends uses a key derived from it and from both names. But whoever
+ * holds the group key can claim any name: it keeps outsiders away, and does not protect members
+ * from each other. Certificates do both. docs/deploy.md has the commands that make keys and
+ * certificates.
  *
- * Errors of dw_link_open: ARGUMENT (names missing or impossible, a key too short, both kinds or
- * neither), IO (a file), CONFIG (what is in it), UNSUPPORTED (a build without OpenSSL, a transport
- * without TLS), AUTH (the peer is not who it must be, or takes us for a stranger). A listener turns
- * strangers away and goes on waiting. */
+ * Errors of dw_link_open: ARGUMENT (missing or invalid names, a key that is too short, both kinds
+ * or neither), IO (a file cannot be read), CONFIG (its contents are invalid), UNSUPPORTED (a build
+ * without OpenSSL, a transport without TLS), AUTH (the peer could not prove the required name, or
+ * rejected ours). A listener rejects such peers and keeps waiting. */
 typedef struct dw_tls_options {
     size_t struct_size; /* sizeof(dw_tls_options); see transport.h */
     const char *own_name, *peer_name;

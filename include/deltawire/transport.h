@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * transport.h - links between two ranks, channels (a codec pair) on a link, and the table with
- * which anybody adds a backend. */
+ * transport.h - links between two ranks, channels (an encoder and a decoder on a link), and the
+ * interface of transports, by which programs can add their own. */
 #ifndef DELTAWIRE_TRANSPORT_H
 #define DELTAWIRE_TRANSPORT_H
 
@@ -13,51 +13,57 @@ extern "C" {
 #endif
 
 /* ---------------------------------------------------------------------------------------------
- * Structs that begin with struct_size, here and in tls.h and nccl.h. Whoever makes one sets it to
- * sizeof the struct and to zero what he does not name: `dw_link_options options = {.struct_size =
- * sizeof options};`. Zero means default. The fields that there are keep their places in all
- * versions to come; new ones come behind the end, never into padding. So programs, backends and the
- * library work together although they were compiled against headers of different age:
+ * Structs that begin with struct_size, in this header, tls.h and nccl.h. Whoever creates one sets
+ * struct_size to its size and all other fields that are not needed to zero: `dw_link_options
+ * options = {.struct_size = sizeof options};`. Zero means the default. Fields keep their places in
+ * all later versions, and new ones are appended, never put into padding. So programs, backends and
+ * the library work together even if they were compiled with headers of different versions:
  *
- * - A shorter struct, from somebody older, is taken as if zeros followed.
- * - A longer one, from somebody newer, is taken if all that lies behind the fields known here is
- *   zero. Else the call is refused with ARGUMENT and a sentence, since what it asks for cannot be
- *   done here. What only tells a backend something (dw_transport_open) is taken in any case.
- * - Where a struct is filled in (dw_link_counters, dw_transport_caps), nothing is written past the
- *   struct_size that its owner gave. What a longer one has more is zero in counters, and stays in
- *   caps as it was.
+ * - A shorter struct, from older code, is read as if zeros followed. - A longer one, from newer
+ * code, is accepted if all bytes behind the fields known here are zero. Otherwise the call returns
+ * ARGUMENT with a sentence, because it asks for something that this version cannot do.
+ * dw_transport_open is an exception: it only informs a backend, so unknown fields are ignored. -
+ * Structs for results (dw_link_counters, dw_transport_caps) are not written past the struct_size
+ * that their owner set. Additional fields of a longer one are set to zero in dw_link_counters, and
+ * left unchanged in dw_transport_caps.
  *
- * A size of less than its own 8 bytes, or of more than 4096, is a mistake: ARGUMENT. Flags in
- * these structs are int, 0 or 1: their size is the same in every language. */
+ * A struct_size below 8 or above 4096 is an error: ARGUMENT. Flags in these structs are int, 0 or
+ * 1, whose size is the same in every language. */
 
 /* ---------------------------------------------------------------------------------------------
- * Link: two ranks, one transport. Messages arrive whole, once, in order per tag, or the link fails:
- * from then on every call gives the same error. A thread of the link's own moves the bytes, so
- * sends go on while the caller computes. Every function may be called from any thread. After fork()
- * links and channels are the parent's alone: in the child every call answers ARGUMENT, closing does
- * nothing, and descriptors stay open until exec or exit. */
+ * Link: a connection of two ranks by a transport. Messages arrive complete, once, and in order per
+ * tag; otherwise the link fails, and from then on every call returns the same error. Each link has
+ * a thread that moves the bytes, so sending continues while the caller computes.
+ *
+ * Threads: all functions may be called from any thread. After fork() links and channels belong to
+ * the parent: in the child every call returns ARGUMENT, dw_link_close does nothing, and descriptors
+ * stay open until exec or exit. */
 typedef struct dw_link dw_link;
 typedef struct dw_transport dw_transport;
 
 typedef enum dw_link_role { DW_LINK_LISTEN = 1, DW_LINK_CONNECT = 2 } dw_link_role;
 
-/* Zero means default.
+/* Options of dw_link_open. Zero means the default.
  *
  * | name              | unit  | meaning                                            | default |
- * | role              |       | who waits and who dials                            | connect |
- * | open_timeout_ms   | ms    | until both ends have met and agreed                | 60000   |
- * | peer_timeout_ms   | ms    | a send, or a peer that owes bytes, without progress| 60000   |
- * | close_timeout_ms  | ms    | dw_link_close: to get rid of what is queued        | 5000    |
+ * | role              |       | which end waits and which one connects             | connect |
+ * | open_timeout_ms   | ms    | limit for both ends to connect and agree           | 60000   |
+ * | peer_timeout_ms   | ms    | limit for a send, or a peer that owes bytes, that  | 60000   |
+ * |                   |       | makes no progress                                  |         |
+ * | close_timeout_ms  | ms    | limit for dw_link_close to send what is queued     | 5000    |
  * | max_message_bytes | bytes | a longer message is an error at either end         | 1 GiB   |
- * | max_queued_bytes  | bytes | dw_link_send answers DW_PENDING past this; so much | 1 GiB   |
- * |                   |       | arrived and not taken: nothing more is read        |         |
- * | transports        |       | NULL-terminated: backends beside those built in    | none    |
- * | transport_context |       | for a backend that asks for one: mpi a dw_mpi *    | none    |
- * | on_listening      |       | told the address bound, before waiting for the peer| none    |
+ * | max_queued_bytes  | bytes | if more were queued, dw_link_send returns PENDING; | 1 GiB   |
+ * |                   |       | if more have arrived and were not received, the    |         |
+ * |                   |       | link stops reading                                 |         |
+ * | transports        |       | backends beside the built-in ones; the list ends   | none    |
+ * |                   |       | with NULL                                          |         |
+ * | transport_context |       | for a backend that needs one: for mpi a dw_mpi *   | none    |
+ * | on_listening      |       | called with the bound address, before waiting for  | none    |
+ * |                   |       | the peer                                           |         |
  * | tls               |       | keys or certificates, see tls.h                    | none    |
- * | insecure_plaintext|       | 1: past loopback without tls: whoever is on the way| 0       |
- * |                   |       | can read, change and join. 0: tcp refuses that     |         |
- */
+ * | insecure_plaintext|       | 1: allow addresses other than loopback without     | 0       |
+ * |                   |       | tls, so that others on the network can read,       |         |
+ * |                   |       | change and inject messages. 0: tcp refuses that    |         | */
 typedef struct dw_link_options {
     size_t struct_size;
     dw_link_role role;
@@ -66,57 +72,65 @@ typedef struct dw_link_options {
     const dw_transport *const *transports;
     void (*on_listening)(void *context, const char *uri);
     void *listening_context;
-    const volatile int *cancelled; /* may be NULL: open gives up when it becomes non-zero */
+    /* May be NULL. dw_link_open gives up when it becomes non-zero. */
+    const volatile int *cancelled;
     void *transport_context;
     const dw_tls_options *tls;
     int insecure_plaintext;
 } dw_link_options;
 
-/* uri: "tcp://127.0.0.1:7000", "tcp://[::1]:0" (0: any port, see on_listening), "loop://name",
- * "shaped:rate=100mbit,delay=20ms/tcp://host:7000?stripes=4" and more (docs/transports.md). Blocks
- * until both ends have agreed on the version; looking up a name (not a numeric address) takes as
- * long as the system likes: neither open_timeout_ms nor cancelled ends that. Errors: ARGUMENT,
- * CONFIG, ADDRESS, TIMEOUT, PEER, PROTOCOL, VERSION, CANCELLED, NO_MEMORY, UNSUPPORTED, AUTH (no
- * tls and no loopback address; or see tls.h), each with a sentence in *why. */
+/* Opens a link. Blocks until both ends are connected and have agreed on the version. uri:
+ * "tcp://127.0.0.1:7000", "tcp://[::1]:0" (0: any free port, see on_listening), "loop://name",
+ * "shaped:rate=100mbit,delay=20ms/tcp://host:7000?stripes=4" and others (docs/transports.md). The
+ * lookup of a host name is not limited by open_timeout_ms and cannot be cancelled.
+ *
+ * Errors, each with a sentence in *why and *link NULL: ARGUMENT, CONFIG, ADDRESS, TIMEOUT, PEER,
+ * PROTOCOL, VERSION, CANCELLED, NO_MEMORY, UNSUPPORTED, AUTH (an address other than loopback
+ * without tls; or see tls.h). */
 DW_API dw_status dw_link_open(dw_link **link, const char *uri, const dw_link_options *options,
                               dw_why *why);
 
-/* Sends what is queued (at most close_timeout_ms), then closes. Messages not released go with it.
- * Calls that wait in other threads end (DW_ERR_CANCELLED) and none may follow. In a handler: it
- * returns at once, no handler is called any more, and the link goes by itself. NULL is fine. */
+/* Sends what is queued, for at most close_timeout_ms, then closes the link and frees its memory,
+ * including messages that were not released. Calls waiting in other threads return CANCELLED; no
+ * call may follow. In a handler it returns at once: no handler is called any more, and the link is
+ * freed later. NULL is allowed. */
 DW_API void dw_link_close(dw_link *link);
 
-/* Makes every call on the link, in any thread, return DW_ERR_CANCELLED. Only dw_link_close may
- * follow. */
+/* Makes every call on the link, in any thread, return CANCELLED. Only dw_link_close may follow. */
 DW_API void dw_link_cancel(dw_link *link);
 
-/* Queues a copy of the message and returns. DW_PENDING: the queue is full, nothing was taken. */
+/* Queues a copy of a message of len bytes and returns. PENDING: the queue is full and nothing was
+ * queued; see dw_link_wait_room. Errors: ARGUMENT, LIMIT, NO_MEMORY, those of the failed link. */
 DW_API dw_status dw_link_send(dw_link *link, uint32_t tag, const void *data, size_t len);
 
-/* The same without the copy: room for cap bytes to write into, then the message's true length
- * (0..cap). Each begin is followed by one end; len = DW_LINK_DROP gives the room back unsent. */
+/* Sends without the copy. dw_link_send_begin returns room for cap bytes to write the message to.
+ * dw_link_send_end queues the first len bytes of it (0..cap), or returns the room unsent for len =
+ * DW_LINK_DROP. Each begin must be followed by one end. PENDING and errors: as dw_link_send. */
 #define DW_LINK_DROP SIZE_MAX
 DW_API dw_status dw_link_send_begin(dw_link *link, uint32_t tag, size_t cap, void **room);
 DW_API dw_status dw_link_send_end(dw_link *link, void *room, size_t len);
 
-/* The next message with this tag: *data stays the link's, valid until dw_link_release. timeout_ms:
- * < 0 waits as long as the link lives, 0 looks once; DW_PENDING: nothing within that time. */
+/* Receives the next message with this tag. *data belongs to the link and is valid until
+ * dw_link_release. timeout_ms: < 0 waits as long as the link lives, 0 does not wait. PENDING: no
+ * message arrived within that time. Errors: ARGUMENT, those of the failed link. */
 DW_API dw_status dw_link_recv(dw_link *link, uint32_t tag, int timeout_ms, void **data,
                               size_t *len);
+/* Returns a received message to the link. */
 DW_API void dw_link_release(dw_link *link, void *data);
 
-/* Waits until everything queued is in the hands of the operating system; over tcp, until the peer's
- * end has it. */
+/* Waits until everything queued was handed to the operating system; with tcp, until the peer's end
+ * has received it. timeout_ms and PENDING: as dw_link_recv. */
 DW_API dw_status dw_link_flush(dw_link *link, int timeout_ms);
 
-/* Waits until a message of cap bytes would be taken: what to do after DW_PENDING, for the wire does
- * not fall idle meanwhile as it does where a flush waits for the end. Of two threads that hear it
- * the other may be the first to send. */
+/* Waits until a message of cap bytes can be queued. Call it after PENDING: unlike a flush it does
+ * not let the wire fall idle. Another thread may be first to use the room. timeout_ms and PENDING:
+ * as dw_link_recv. */
 DW_API dw_status dw_link_wait_room(dw_link *link, size_t cap, int timeout_ms);
 
-/* A handler takes the messages of one tag as they arrive, on the link's own thread, instead of
- * dw_link_recv. It must be quick and may send. handle = NULL takes it away and waits until no call
- * of it is running. The data is the link's and valid during the call. */
+/* Sets a handler that receives the messages of one tag as they arrive, instead of dw_link_recv. It
+ * is called in the link's own thread, must return quickly, and may send. data belongs to the link
+ * and is valid during the call. handle NULL removes the handler and waits until no call of it is
+ * running. */
 typedef void (*dw_link_handler)(void *context, const void *data, size_t len);
 DW_API dw_status dw_link_handle(dw_link *link, uint32_t tag, dw_link_handler handle, void *context);
 
@@ -125,39 +139,41 @@ typedef struct dw_link_counters {
     uint64_t messages_sent, messages_received;
     uint64_t bytes_sent, bytes_received; /* on the wire: payload, tags and framing */
     uint64_t queued_bytes;               /* now */
-    /* Callers blocked in recv; in flush, wait_room and close. */
+    /* Time that callers waited: in recv; in flush, wait_room and close. */
     uint64_t recv_wait_ns, send_wait_ns;
-    /* Acknowledged to and received by the operating system, at most 10 ms old; 0 where the backend
-     * cannot tell. */
+    /* Bytes that the operating system has had acknowledged, and has received; at most 10 ms old; 0
+     * if the backend cannot tell. */
     uint64_t kernel_bytes_sent, kernel_bytes_received;
-    uint64_t queue_ns; /* summed over messages: from dw_link_send until the backend had it all */
-    /* As kernel_*: segments sent again, the fastest connection's round trip; what the backend
-     * itself sent again, connections that came back. */
+    /* The sum over all messages of the time from dw_link_send until the backend had all of it. */
+    uint64_t queue_ns;
+    /* From the operating system, like kernel_*: segments sent again, the round-trip time of the
+     * fastest connection. From the backend: bytes sent again, connections made again. */
     uint64_t retransmits, rtt_ns, resent_bytes, reconnects;
 } dw_link_counters;
-/* Fills in *counters, whose struct_size is set. ARGUMENT: it is not, or link is NULL. */
+/* Fills *counters; the caller sets counters->struct_size first. Errors: ARGUMENT. */
 DW_API dw_status dw_link_count(dw_link *link, dw_link_counters *counters);
 
-/* That it has proven to have; "" without TLS. */
+/* The peer's name, authenticated by TLS; "" without TLS. Valid while the link exists. */
 DW_API const char *dw_link_peer_name(dw_link *link);
 
-/* Why the link failed, in a sentence that names the peer; "" while it lives. */
+/* Why the link failed, in a sentence that names the peer; "" while it works. */
 DW_API const char *dw_link_why(dw_link *link);
 
 /* ---------------------------------------------------------------------------------------------
- * Channel: a codec pair on a link: what is sent goes through an encoder, what is received through a
- * decoder; replies are given and taken by themselves, rejected frames are sent anew. Both ends name
- * the same id; one end's send config is the other's recv config.
+ * Channel: an encoder and a decoder on a link. Sent tensors go through the encoder, received ones
+ * through the decoder. The channel handles replies, and repairs rejected frames by sending the
+ * tensor again. Both ends use the same id; the send config of one end is the recv config of the
+ * other.
  *
  * | name           | meaning                                                    | default |
- * | id             | 1..0xffff, used once on a link; has the tags id << 8 ...   | -       |
- * | send, recv     | configs; NULL: nothing goes that way                       | NULL    |
- * | open_timeout_ms| until the peer's end has opened the same id                | 60000   |
- * | cuda           | the device that x, y and prev lie on; NULL: main memory    | NULL    |
- * | place          | where prev lies there (cuda.h)                             | device  |
+ * | id             | 1..0xffff, used once per link. Its tags are id << 8 ...    | -       |
+ * | send, recv     | configs; NULL: no tensors in that direction                | NULL    |
+ * | open_timeout_ms| limit for the peer to open the same id                     | 60000   |
+ * | cuda           | the GPU that x, y and prev lie on; NULL: main memory       | NULL    |
+ * | place          | where prev lies on it (cuda.h)                             | device  |
  *
- * The two ends need not be alike: the bits are the same. Threads: one thread may send while another
- * receives. */
+ * One end may use a GPU and the other the CPU, because the bits are the same. Threads: one thread
+ * may send while another receives. */
 typedef struct dw_channel dw_channel;
 
 typedef struct dw_channel_config {
@@ -169,116 +185,134 @@ typedef struct dw_channel_config {
     dw_cuda_place place;
 } dw_channel_config;
 
-/* Errors: ARGUMENT, CONFIG, MISMATCH (with both configs in *why), TIMEOUT, NO_MEMORY, the link's;
- * with cuda those of dw_encoder_create_cuda. */
+/* Opens a channel, and waits for the peer to do so. Errors: ARGUMENT, CONFIG, MISMATCH (with both
+ * configs in *why), TIMEOUT, NO_MEMORY, those of the link; with cuda those of
+ * dw_encoder_create_cuda. */
 DW_API dw_status dw_channel_open(dw_channel **channel, dw_link *link,
                                  const dw_channel_config *config, dw_why *why);
-/* Before dw_link_close. Waits until the peer has received what was sent, for it may ask for some of
- * it anew; at most the link's close_timeout_ms, and never with replies = never. NULL is fine. */
+/* Closes a channel, before its link. Waits until the peer has received what was sent, because it
+ * may ask for some of it again, for at most the link's close_timeout_ms; with replies = never it
+ * does not wait. NULL is allowed. */
 DW_API void dw_channel_close(dw_channel *channel);
 
-/* Encodes x and queues the frame; x and keys are the caller's again on return, the sending goes on
- * behind. Waits only while the link's queue is full. */
+/* Encodes x and queues the frame. x and keys may be changed after the call; the frame is sent in
+ * the background. Waits only while the link's queue is full. Errors: those of dw_encode and of the
+ * link. */
 DW_API dw_status dw_channel_send(dw_channel *channel, const dw_key *keys, const dw_tensor *x);
 
-/* The next tensor: y's shape must be the sender's; keys (y->n) is filled in, or NULL. timeout_ms as
- * in dw_link_recv. A frame that was rejected is asked for again without the caller's help. */
+/* Receives the next tensor into y, whose shape must be the sender's. keys: NULL, or room for y->n
+ * keys, which are filled in. timeout_ms and PENDING: as dw_link_recv. A rejected frame is requested
+ * again automatically. Errors: those of dw_decode and of the link. */
 DW_API dw_status dw_channel_recv(dw_channel *channel, int timeout_ms, dw_key *keys,
                                  const dw_tensor *y);
 
-/* The same where x and y lie on the channel's device: work that is enqueued on a stream (CUstream,
- * cudaStream_t; NULL: the default one), in order with what makes x and what reads y. Frames go
- * through pinned memory of the channel's. Both wait until the stream has come so far, so that x and
- * y are the caller's again on return; answers to the peer go by a stream of the channel's own. On
- * an error y is undefined. Also ARGUMENT: the stream is capturing; IO: CUDA failed, which then
- * stays. Without a device UNSUPPORTED, as are the two above with one. */
+/* The same for tensors on the channel's GPU. The work is enqueued on a stream (CUstream or
+ * cudaStream_t; NULL: the default stream), in order with the work that produces x or uses y. Both
+ * functions wait until the stream has done this work, so x and y may be changed after the call.
+ * Frames pass through pinned memory of the channel's; replies use a stream of its own. After an
+ * error y is undefined.
+ *
+ * Errors: as above; also ARGUMENT (the stream is capturing), IO (CUDA failed; the channel then
+ * stays failed). UNSUPPORTED for a channel without a GPU; the two functions above return
+ * UNSUPPORTED for a channel with one. */
 DW_API dw_status dw_channel_send_cuda(dw_channel *channel, const dw_key *keys, const dw_tensor *x,
                                       void *stream);
 DW_API dw_status dw_channel_recv_cuda(dw_channel *channel, int timeout_ms, dw_key *keys,
                                       const dw_tensor *y, void *stream);
 
-/* Tells the peer, with the next frame, to forget a key of what we send. */
+/* Drops a key of what this end sends, and tells the peer with the next frame; see
+ * dw_encoder_forget. */
 DW_API dw_status dw_channel_forget(dw_channel *channel, dw_key key);
 
+/* The counters of the channel's encoder and decoder. */
 DW_API dw_counters dw_channel_sent(dw_channel *channel);
 DW_API dw_counters dw_channel_received(dw_channel *channel);
 DW_API const char *dw_channel_why(dw_channel *channel); /* the last error, in a sentence */
 
 /* ---------------------------------------------------------------------------------------------
- * Backend: a scheme, two sizes, six functions and perhaps a seventh. A link owns queues, threads,
- * timeouts and URIs; a backend moves messages between two ends and nothing else. All calls come
- * from one thread at a time; only open and close may block. docs/transports.md shows one being
- * written.
+ * Backend: the implementation of a transport, as a table of a scheme, two sizes and functions.
+ * Queues, threads, timeouts and URIs belong to the link; a backend only moves messages between two
+ * ends. Threads: all calls for an endpoint come from one thread at a time. Only open and close may
+ * block. docs/transports.md shows how to write one.
  *
- * At most one send and one recv are in flight per endpoint; each is driven by test until it answers
- * DW_OK or an error. Buffers stay valid until then (of a send: until caps says that it is not kept
- * any more) or until close. */
+ * At most one send and one recv are in flight per endpoint. Each is continued by calls of test
+ * until test returns something other than PENDING. Its buffer stays valid until then (that of a
+ * send until caps reports that it is no longer kept) or until close. */
 typedef struct dw_transport_open {
     size_t struct_size;
     const char *address; /* what follows "scheme://" or "scheme:" in the URI */
     dw_link_role role;
     uint32_t timeout_ms;
-    /* For a backend whose system can watch for a vanished peer by itself. */
+    /* For a backend whose operating system can detect a lost peer by itself. */
     uint32_t peer_timeout_ms;
     const volatile int *cancelled;                        /* never NULL */
     void (*on_listening)(void *context, const char *uri); /* never NULL */
     void *listening_context;
-    /* For a backend that stands in front of another: finds the other by its URI. address is what to
-     * put into the other's dw_transport_open. */
+    /* For a backend that wraps another one: finds the other by its URI. *address is the address to
+     * pass to the other's open. */
     const dw_transport *(*find)(void *context, const char *uri, const char **address);
     void *find_context;
-    void *context; /* the options' transport_context */
+    void *context; /* transport_context of the link's options */
     const dw_tls_options *tls;
-    int insecure_plaintext; /* the options'; a backend that cannot do it may leave it: caps tell */
-    dw_why *why;            /* never NULL: a sentence for any error */
-    uint64_t longest_message; /* that the link takes, its header included; 0: any */
-    int heeds_kept_sends;     /* the caller does; else a backend copies what it needs after DW_OK */
+    /* From the link's options. A backend without TLS may ignore it; caps say what it does. */
+    int insecure_plaintext;
+    dw_why *why;              /* never NULL; set a sentence for every error */
+    uint64_t longest_message; /* limit of the link, including its header; 0: none */
+    /* 1: the link keeps buffers of sends as long as kept_sends in caps says. 0: the backend copies
+     * what it still needs after OK. */
+    int heeds_kept_sends;
 } dw_transport_open;
 
 typedef struct dw_transport_caps {
-    size_t struct_size; /* set by the caller, as all that follows was set to a default */
-    int wait_fd; /* test is worth calling when poll() reports one of wait_events on it; -1: none */
-    int wait_events; /* POLLIN, POLLOUT: only for what is in flight, so that an idle link sleeps */
-    int64_t wake_ns; /* test is worth calling after so long in any case; -1: never by itself */
-    /* Bytes so far, framing included; the first grows while a send goes on, the second stands still
-     * between messages: timeouts look at both. */
+    /* Set by the caller, which also sets all fields below to defaults. */
+    size_t struct_size;
+    /* A descriptor for poll(). When it reports one of wait_events, test should be called. -1: none.
+     */
+    int wait_fd;
+    /* POLLIN and POLLOUT, only for what is in flight, so that an idle link sleeps. */
+    int wait_events;
+    /* test should be called after this time in any case; -1: no such time. */
+    int64_t wake_ns;
+    /* Bytes so far, including framing. Timeouts depend on both: wire_sent must grow while a send
+     * makes progress, and wire_received must not grow between messages. */
     uint64_t wire_sent, wire_received;
-    uint32_t framing_bytes; /* what each message adds on the wire */
-    int asks_kernel; /* set by the caller: kernel_* are wanted too, which may cost a system call */
-    /* What the operating system counted on this connection; 0: unknown. */
+    uint32_t framing_bytes; /* bytes that each message adds on the wire */
+    /* Set by the caller: kernel_* are wanted, even if they cost a system call. */
+    int asks_kernel;
+    /* The operating system's counts for this connection; 0: unknown. */
     uint64_t kernel_sent, kernel_received;
-    char peer[96]; /* names the other end in error messages */
-    /* TLS stands over every byte; set by the caller: the next two are then wanted, too. */
+    char peer[96]; /* the other end's name in error messages */
+    /* is_secure: all bytes are protected by TLS. asks_session is set by the caller: the next two
+     * fields are wanted. */
     int is_secure, asks_session;
-    char peer_name[64];        /* that it has proven to have */
-    unsigned char session[32]; /* random; known to both ends, and to nobody else */
-    /* 0: messages arrive whole, once, in order. Else they may not (a wire made to test that):
-     * channels then ask anew for what has not come within this time. */
+    char peer_name[64];        /* authenticated by TLS */
+    unsigned char session[32]; /* random; known to both ends and nobody else */
+    /* 0: messages arrive complete, once, and in order. Otherwise they may not, on a wire made for
+     * tests: channels then request again what has not arrived within this time. */
     uint32_t retry_ms;
-    /* So many of the sends answered DW_OK, the last ones, have data that the backend still
-     * needs. */
+    /* The backend still needs the data of so many of the last sends for which test returned OK. */
     uint64_t kept_sends;
-    /* The first two asked for as kernel_* are. */
+    /* As in dw_link_counters; the first two only if asks_kernel. */
     uint64_t retransmits, rtt_ns, resent_bytes, reconnects;
 } dw_transport_caps;
 
 struct dw_transport {
     size_t struct_size;
     const char *scheme;
-    size_t endpoint_bytes; /* room for one end, zeroed, aligned as malloc does */
-    size_t request_bytes;  /* room for one send or recv in flight, zeroed */
+    size_t endpoint_bytes; /* size of an endpoint; memory is zeroed and aligned as by malloc */
+    size_t request_bytes;  /* size of a request, a send or recv in flight; memory is zeroed */
     dw_status (*open)(void *endpoint, const dw_transport_open *how);
-    /* DW_PENDING: something may still touch the data or the room of a request in flight; the link
-     * then never uses that memory again. */
+    /* Returns PENDING if something may still access the data or room of a request in flight; the
+     * link then never reuses that memory. */
     dw_status (*close)(void *endpoint);
     dw_status (*send)(void *endpoint, void *request, const void *data, size_t len);
     dw_status (*recv)(void *endpoint, void *request, void *room, size_t cap);
-    /* DW_OK: done, *len is the message's length. DW_PENDING: not yet. DW_ERR_NO_ROOM (recv only):
-     * the next message has *len bytes, more than cap; it is kept, post a larger recv. Else: the
-     * link is dead. */
+    /* Continues a request. OK: done, and *len is the length of the message. PENDING: not done yet.
+     * NO_ROOM (recv only): the next message has *len bytes, more than cap; the backend keeps it,
+     * and the link posts a larger recv. Other errors: the link has failed. */
     dw_status (*test)(void *endpoint, void *request, size_t *len, dw_why *why);
     void (*caps)(void *endpoint, dw_transport_caps *caps);
-    /* NULL, or: what is due while no recv is in flight, in place of its test. */
+    /* May be NULL. Called instead of test while no recv is in flight, for work that is due then. */
     dw_status (*turn)(void *endpoint, dw_why *why);
 };
 

@@ -8,7 +8,7 @@
 #define DW_VERSION_PATCH  0
 #define DW_VERSION_STRING "0.1.0"
 
-/* Of the bytes on the wire, docs/format.md. */
+/* The version of the bytes that docs/format.md specifies. */
 #define DW_FORMAT_MAJOR 2
 #define DW_FORMAT_MINOR 0
 
