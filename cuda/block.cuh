@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * block.cuh - what a block of threads does together: finds its part, adds up, ends a message; and
- * eight elements, what a thread does at a time.
+ * block.cuh - operations of a whole block of threads (finding its part, sums, the end of a part),
+ * and of one "eight": eight consecutive elements, the unit that a thread processes.
  *
- * Text for the kernels. Every barrier and every exchange between lanes is reached by all threads of
- * the block. */
+ * Shared by all kernels. Every barrier and every exchange between lanes must be reached by all
+ * threads of the block. */
 #ifndef DW_CUDA_BLOCK_CUH
 #define DW_CUDA_BLOCK_CUH
 
@@ -13,8 +13,8 @@
 
 #define DW_DEVICE static __device__ __forceinline__
 
-/* A thread has as many eights of a tile as it takes: what they share - the part, the tile,
- * barriers, sums - is paid for once. */
+/* A thread processes DW_SLOTS eights of a tile, so that the costs of finding the part and the tile,
+ * of barriers and of sums are shared. */
 enum {
     DW_WARP = 32,
     DW_WARPS = DW_CUDA_THREADS / DW_WARP,
@@ -23,7 +23,7 @@ enum {
 };
 #define DW_ALL_LANES 0xffffffffu
 
-/* The most bytes of a tile: 8 bits of every element, a scale for every 16. */
+/* The largest size of a tile: 8 bits per element and a scale for every 16 elements. */
 enum { DW_STAGED_BYTES = DW_TILE_ELEMENTS + 2 * DW_TILE_ELEMENTS / 16 };
 
 /* ---- Memory ---------------------------------------------------------------------------------- */
@@ -39,7 +39,8 @@ DW_DEVICE bool dw_is_aligned(const void *place, uint32_t bytes)
     return ((uintptr_t)place & (bytes - 1)) == 0;
 }
 
-/* x, prev and the new prev are touched once, and need not stay in a cache. */
+/* x, prev and the new prev are accessed once, so they should not occupy the caches (streaming
+ * access). */
 DW_DEVICE dw_sixteen dw_passing_load(const void *from)
 {
     uint4 loaded = __ldcs((const uint4 *)from);
@@ -52,8 +53,8 @@ DW_DEVICE void dw_passing_store(void *to, dw_sixteen all)
     __stcs((uint4 *)to, make_uint4(all.word[0], all.word[1], all.word[2], all.word[3]));
 }
 
-/* Payloads begin at multiples of 16 bytes, and so do all of their parts. Through the second-level
- * cache: other blocks may have written. */
+/* Payloads and their parts are aligned to 16 bytes. The load uses the second-level cache, because
+ * other blocks may have written the data. */
 DW_DEVICE dw_sixteen dw_payload_load(const uint8_t *from)
 {
     uint4 loaded = __ldcg((const uint4 *)from);
@@ -61,7 +62,7 @@ DW_DEVICE dw_sixteen dw_payload_load(const uint8_t *from)
     return all;
 }
 
-/* Into the caches: what carries the frame reads it next. */
+/* A cached store, because the frame is sent next. */
 DW_DEVICE void dw_payload_store(uint8_t *to, dw_sixteen all)
 {
     *(uint4 *)to = make_uint4(all.word[0], all.word[1], all.word[2], all.word[3]);
@@ -84,7 +85,7 @@ DW_DEVICE float dw_widen(uint32_t bits, dw_dtype dtype)
     return dtype == DW_F16 ? dw_f16_widen((uint16_t)bits) : dw_bf16_widen((uint16_t)bits);
 }
 
-/* RN of docs/format.md, as bits. */
+/* RN of docs/format.md; returns bits. */
 DW_DEVICE uint32_t dw_narrow(float value, dw_dtype dtype)
 {
     if (dtype == DW_F32) return dw_bits_of(dw_f32_finite(value));
@@ -109,7 +110,8 @@ DW_DEVICE void dw_store_bits(void *to, dw_dtype dtype, uint64_t at, uint32_t bit
         ((uint16_t *)to)[at] = (uint16_t)bits;
 }
 
-/* n of the eight elements from `at` on, as bits; the others, and all of no memory, are +0. */
+/* Loads n of the eight elements at `at` as bits. The others are +0, and all are where `from` is
+ * NULL. */
 DW_DEVICE void dw_load_eight_bits(const void *from, dw_dtype dtype, uint64_t at, uint32_t n,
                                   uint32_t bits[DW_EIGHT])
 {
@@ -158,12 +160,12 @@ DW_DEVICE void dw_store_eight(void *to, dw_dtype dtype, uint64_t at, uint32_t n,
         if (i < n) dw_store_bits(to, dtype, at + i, bits[i]);
 }
 
-/* 1.5 * 2^23: in its sum with a small number the last places are that number's nearest integer,
- * ties to even. */
+/* 1.5 * 2^23: the last places of its sum with a small number are that number rounded to the nearest
+ * integer, ties to even. */
 #define DW_MAGIC      12582912.0f
 #define DW_MAGIC_BITS 0x4b400000u
 
-/* An integer as a float, +0 for 0; |level| < 2^22. */
+/* Converts an integer to a float, 0 to +0; |level| < 2^22. */
 DW_DEVICE float dw_float_of_level(int32_t level)
 {
     return dw_float_of(DW_MAGIC_BITS + (uint32_t)level) - DW_MAGIC;
@@ -173,14 +175,14 @@ DW_DEVICE float dw_float_of_level(int32_t level)
 
 #define DW_DIGEST_KEY 0x9E3779B1u
 
-/* Words `place` (even) and the next one. */
+/* The digest of word number `place` (even) and the next one. */
 DW_DEVICE uint64_t dw_digest_pair(uint32_t low, uint32_t high, uint32_t place)
 {
     return (uint64_t)(low + DW_DIGEST_KEY * (place + 1)) *
            (uint32_t)(high + DW_DIGEST_KEY * (place + 2));
 }
 
-/* Sixteen bytes of a payload, from byte `at` on. */
+/* The digest of sixteen bytes of a payload, from byte `at` on. */
 DW_DEVICE uint64_t dw_digest_sixteen(dw_sixteen all, uint64_t at)
 {
     uint32_t place = (uint32_t)(at / 4);
@@ -188,7 +190,8 @@ DW_DEVICE uint64_t dw_digest_sixteen(dw_sixteen all, uint64_t at)
            dw_digest_pair(all.word[2], all.word[3], place + 2);
 }
 
-/* Four neighbouring elements of prev; `at`, a multiple of 4, is the first. */
+/* The digest of four consecutive elements of prev; `at` is the number of the first, a multiple of
+ * 4. */
 DW_DEVICE uint64_t dw_digest_four(const uint32_t bits[4], dw_dtype dtype, uint64_t at)
 {
     if (dtype != DW_F32)
@@ -197,7 +200,7 @@ DW_DEVICE uint64_t dw_digest_four(const uint32_t bits[4], dw_dtype dtype, uint64
            dw_digest_pair(bits[2], bits[3], (uint32_t)at + 2);
 }
 
-/* The audited ones of n (0, 4 or 8) elements of a new prev. */
+/* The digest of those of n (0, 4 or 8) elements of a new prev that are audited. */
 DW_DEVICE uint64_t dw_audit_eight(dw_audit audit, const uint32_t bits[DW_EIGHT], dw_dtype dtype,
                                   uint64_t at, uint32_t n)
 {
@@ -212,7 +215,7 @@ DW_DEVICE uint64_t dw_audit_eight(dw_audit audit, const uint32_t bits[DW_EIGHT],
 
 /* ---- Together -------------------------------------------------------------------------------- */
 
-/* Which part of a launch a block works for, and the block's number in it. */
+/* Returns the part of a launch that a block works on; *block: the block's number within it. */
 template <typename Part>
 DW_DEVICE uint32_t dw_find_part(const Part *parts, uint32_t n, dw_cuda_phase phase, uint64_t *block)
 {
@@ -228,8 +231,8 @@ DW_DEVICE uint32_t dw_find_part(const Part *parts, uint32_t n, dw_cuda_phase pha
     return low;
 }
 
-/* The sum of a number of every thread's, for thread 0: exact, in parts whose sums of 32 fit a word.
- * room: one per warp. */
+/* Adds a number of every thread; the result is valid in thread 0. The warp sums are exact, because
+ * each adds 32 numbers of at most 22 bits. room: one word per warp. */
 DW_DEVICE uint64_t dw_block_sum(uint64_t mine, uint64_t *room)
 {
     uint64_t sum = __reduce_add_sync(DW_ALL_LANES, (uint32_t)mine & 0x3fffffu);
@@ -242,7 +245,7 @@ DW_DEVICE uint64_t dw_block_sum(uint64_t mine, uint64_t *room)
     return all;
 }
 
-/* What a piece chose: scale | direct << 16. */
+/* The choice for a piece, packed: scale | direct << 16. */
 DW_DEVICE uint16_t dw_scale_in(uint32_t chosen)
 {
     return (uint16_t)chosen;
@@ -253,7 +256,8 @@ DW_DEVICE bool dw_is_direct(uint32_t chosen)
     return chosen >> 16 != 0;
 }
 
-/* A piece, as it is counted: direct, of scale 0, poisoned; a block's pieces fit ten bits each. */
+/* The counts of a piece, packed with ten bits each: direct, of scale 0, poisoned. The sums over a
+ * block fit. */
 DW_DEVICE uint32_t dw_count_of(uint32_t chosen)
 {
     uint16_t scale = dw_scale_in(chosen);
@@ -261,13 +265,13 @@ DW_DEVICE uint32_t dw_count_of(uint32_t chosen)
            (dw_scale_is_poisoned(scale) ? 1u << 20 : 0);
 }
 
-/* Where a block's threads join what they found. */
+/* Shared memory for joining the results of a block's threads. */
 typedef struct dw_found_room {
     uint64_t sums[2][DW_WARPS];
     uint32_t counts[DW_WARPS];
 } dw_found_room;
 
-/* What a block found, to what its part knows. counts: as dw_count_of, added. */
+/* Adds a block's results to the sums of its part. counts: packed as by dw_count_of. */
 DW_DEVICE void dw_add_block(dw_cuda_sums *sums, uint64_t payload, uint64_t state, uint32_t counts,
                             dw_found_room *room)
 {
@@ -285,7 +289,7 @@ DW_DEVICE void dw_add_block(dw_cuda_sums *sums, uint64_t payload, uint64_t state
     if (all >> 20) atomicAdd(&sums->poisoned, (unsigned long long)(all >> 20));
 }
 
-/* The digest's sum over the bytes in front of the tiles, which other blocks have written. */
+/* The digest of the bytes in front of the tiles, which other blocks have written. */
 DW_DEVICE uint64_t dw_front_sum(const dw_layout *layout, const uint8_t *payload)
 {
     uint64_t sum = 0, end = layout->choice_bytes + layout->scale_bytes;
@@ -294,9 +298,9 @@ DW_DEVICE uint64_t dw_front_sum(const dw_layout *layout, const uint8_t *payload)
     return sum;
 }
 
-/* True for every thread of the block that comes last of all blocks of a part; all that the others
- * wrote is seen then, by the host too: frames and prev may lie in its memory, and it reads them as
- * soon as it sees the report. */
+/* True, in every thread, for the block of a part that finishes last. It then sees all writes of the
+ * other blocks. So does the host, once it sees the report: frames and prev may lie in host
+ * memory. */
 DW_DEVICE bool dw_is_last(const dw_cuda_share *share, bool *room)
 {
     __threadfence_system();
@@ -314,7 +318,8 @@ DW_DEVICE uint64_t dw_taken(unsigned long long *sum)
     return atomicExch(sum, 0ull);
 }
 
-/* Tells the host. front: the sum over the bytes in front of the tiles. */
+/* Writes the report for the host and clears the sums. front: the digest of the bytes in front of
+ * the tiles. */
 DW_DEVICE void dw_report_part(const dw_cuda_share *share, uint64_t front)
 {
     dw_cuda_sums *sums = share->sums;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * choose.cuh - scales that no tile can decide alone: of rows of several tiles, and of channels. */
+ * choose.cuh - phase CHOOSE: scales that one tile cannot decide alone, for rows of several tiles
+ * and for channels. */
 #ifndef DW_CUDA_CHOOSE_CUH
 #define DW_CUDA_CHOOSE_CUH
 
@@ -7,10 +8,11 @@
 
 enum {
     DW_STRIP = 32
-}; /* channels of a block; src's engines cut other strips, and get the same bits */
+    /* Channels per block. The CPU's strips are wider; the bits are the same. */
+};
 
 typedef struct dw_choose_room {
-    /* Of x - prev, and of x; rows use the first. */
+    /* Of x - prev, and of x. Rows use the first element only. */
     uint32_t positive[2][DW_STRIP], negative[2][DW_STRIP];
     float sums[DW_ATTEMPTS][DW_STRIP];
 } dw_choose_room;
@@ -27,7 +29,7 @@ DW_DEVICE float dw_value_at(const void *from, dw_dtype dtype, uint64_t at)
     return from ? dw_widen(dw_load_bits(from, dtype, at), dtype) : 0.0f;
 }
 
-/* x - prev, or x where the choice was so; without prev, x itself. */
+/* x - prev, or x itself where the choice is direct or there is no prev. */
 DW_DEVICE float dw_delta_at(const dw_encode_job *job, uint64_t row, uint64_t column, bool direct)
 {
     float x = dw_value_at(job->x, job->x_dtype, row * (uint64_t)job->stride + column);
@@ -36,7 +38,7 @@ DW_DEVICE float dw_delta_at(const dw_encode_job *job, uint64_t row, uint64_t col
                : x;
 }
 
-/* Extremes of a thread's elements joined with those of all that write to the same place. */
+/* Joins the extremes of a thread's elements with those of all threads that have the same place. */
 DW_DEVICE void dw_share_extremes(dw_choose_room *room, uint32_t place, dw_extremes delta,
                                  dw_extremes direct)
 {
@@ -55,7 +57,7 @@ DW_DEVICE void dw_clear_extremes(dw_choose_room *room)
     __syncthreads();
 }
 
-/* Choice, extremes and first scale of what lies at a place. */
+/* The choice, the extremes and the first scale for a place. */
 DW_DEVICE uint32_t dw_first_choice(const dw_choose_room *room, uint32_t place,
                                    const dw_encode_job *job, dw_extremes *extremes)
 {
@@ -68,7 +70,7 @@ DW_DEVICE uint32_t dw_first_choice(const dw_choose_room *room, uint32_t place,
     return scale | (is_direct ? 0x10000u : 0);
 }
 
-/* The best of the attempts whose sums lie at a place. */
+/* The best of the attempts, given their sums for a place. */
 DW_DEVICE uint32_t dw_better_choice(const dw_choose_room *room, uint32_t place, uint32_t chosen,
                                     const dw_attempts *attempts)
 {
@@ -77,7 +79,8 @@ DW_DEVICE uint32_t dw_better_choice(const dw_choose_room *room, uint32_t place, 
     return (chosen & 0x10000u) | dw_attempts_best(attempts, sums);
 }
 
-/* A row: 16 sums of every attempt, each taken in order by one thread, and then in order by one. */
+/* Searches for the scale of a row. For every attempt 16 sums are computed, each in order by one
+ * thread; then one thread adds them in order. */
 DW_DEVICE uint32_t dw_search_row(const dw_encode_job *job, uint64_t row, dw_choose_room *room,
                                  float (*lanes)[DW_NORM_LANES], uint32_t chosen,
                                  dw_extremes extremes)
@@ -119,7 +122,8 @@ DW_DEVICE void dw_choose_row(const dw_cuda_encode_part *part, uint64_t row, dw_c
         part->share.chosen[row * layout->row_segments + i] = chosen;
 }
 
-/* A strip: tokens are added in order, by one thread for each channel and attempt. */
+/* Searches for the scales of a strip: for each channel and attempt one thread adds the tokens in
+ * order. */
 DW_DEVICE void dw_search_strip(const dw_encode_job *job, uint64_t channel, dw_choose_room *room,
                                uint32_t chosen, const dw_attempts *attempts)
 {
@@ -134,8 +138,8 @@ DW_DEVICE void dw_search_strip(const dw_encode_job *job, uint64_t channel, dw_ch
     __syncthreads();
 }
 
-/* Scales in front of the tiles, and zeros behind the last; counts go straight to what the part
- * knows. */
+/* Writes a channel's scale in front of the tiles, and zeros behind the last one, and adds its
+ * counts to the part's sums. */
 DW_DEVICE void dw_note_channel(const dw_cuda_encode_part *part, uint64_t channel, uint32_t chosen)
 {
     const dw_layout *layout = &part->job.layout;

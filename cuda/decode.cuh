@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * decode.cuh - payload and prev to the new prev, or to y: one tile a block, some eights of elements
- * a thread, in one sweep.
+ * decode.cuh - decodes payload and prev to the new prev, or to y: one tile per block, DW_SLOTS
+ * eights per thread, in one pass.
  *
- * Payloads come from outside: their bytes decide values, never where something is read or written.
- * Source: docs/format.md, 3 to 5. */
+ * Payloads come from outside: their bytes determine values, but never an address. Source:
+ * docs/format.md, 3 to 5. */
 #ifndef DW_CUDA_DECODE_CUH
 #define DW_CUDA_DECODE_CUH
 
@@ -15,7 +15,8 @@ typedef struct dw_decode_room {
     bool is_last;
 } dw_decode_room;
 
-/* A tile's bytes on their way in, sixteen at a time; the digest's sum of a thread's. */
+/* Loads a tile into shared memory, sixteen bytes at a time. Returns the digest of the bytes that
+ * this thread loaded. */
 DW_DEVICE uint64_t dw_take_tile(const uint8_t *payload, const dw_tile *tile, dw_decode_room *room)
 {
     uint64_t sum = 0;
@@ -57,7 +58,7 @@ DW_DEVICE void dw_get_codes(const uint8_t *tile, uint32_t bits, uint32_t element
     }
 }
 
-/* Scale and choice of the piece of element i of an eight: scale | direct << 16. */
+/* Scale and choice of the piece that element i of an eight belongs to: scale | direct << 16. */
 template <bool ByColumns>
 DW_DEVICE uint32_t dw_chosen_of(const dw_layout *layout, const uint8_t *payload,
                                 const dw_tile *tile, const dw_place *place, uint32_t i,
@@ -75,8 +76,8 @@ DW_DEVICE uint32_t dw_chosen_of(const dw_layout *layout, const uint8_t *payload,
     return chosen;
 }
 
-/* The new prev of eight elements, or y: bits of the dtype. keeps: a poisoned piece leaves what was
- * held; else it is NaN. */
+/* Computes the new prev of eight elements, or y, as bits of the dtype. keeps: poisoned pieces keep
+ * what was held; otherwise they become NaN. Returns a mask of poisoned elements. */
 template <bool ByColumns>
 DW_DEVICE uint32_t dw_reconstruct_eight(const dw_layout *layout, const uint8_t *payload,
                                         const dw_tile *tile, const dw_place *place,
@@ -104,7 +105,7 @@ DW_DEVICE uint32_t dw_reconstruct_eight(const dw_layout *layout, const uint8_t *
     return poisoned;
 }
 
-/* y from the new prev: RN once more, and NaN where pieces are poisoned. */
+/* Writes y from the new prev: rounded once more, and NaN where pieces are poisoned. */
 DW_DEVICE void dw_emit(const dw_decode_job *job, const dw_place *place,
                        const uint32_t next[DW_EIGHT], dw_dtype prev_dtype, uint32_t poisoned)
 {
@@ -119,7 +120,7 @@ DW_DEVICE void dw_emit(const dw_decode_job *job, const dw_place *place,
     dw_store_eight(job->y, job->y_dtype, place->tensor, place->n, bits);
 }
 
-/* Channels are no tile's: the block that comes last counts them. */
+/* Channels do not belong to one tile, so the last block counts them. */
 DW_DEVICE void dw_count_channels(const dw_cuda_decode_part *part)
 {
     const dw_layout *layout = &part->job.layout;
@@ -145,7 +146,7 @@ DW_DEVICE void dw_end_decode(const dw_cuda_decode_part *part, uint64_t payload, 
     if (threadIdx.x == 0) dw_report_part(&part->share, front);
 }
 
-/* An eight from the staged tile to where it belongs; its part of the state digest. */
+/* Decodes an eight of the staged tile and stores it. Returns its part of the state digest. */
 template <bool HasState, bool ByColumns>
 DW_DEVICE uint64_t dw_store_decoded(const dw_decode_job *job, const dw_tile *tile,
                                     const dw_place *place, const dw_eight *held, dw_dtype dtype,
@@ -166,7 +167,7 @@ DW_DEVICE uint64_t dw_store_decoded(const dw_decode_job *job, const dw_tile *til
     return dw_audit_eight(job->audit, out, dtype, place->dense, place->n);
 }
 
-/* Type: prev's dtype with state, y's without; 0: that of the job. */
+/* Type: prev's dtype with state, y's without; 0: the job's. */
 template <int Type, bool HasState, bool ByColumns>
 DW_DEVICE void dw_decode_tile(const dw_cuda_decode_part *parts, uint32_t n, dw_decode_room *room)
 {

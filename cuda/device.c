@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * device.c - one device: its primary context, kernels and memory. */
+ * device.c - one GPU: its primary context, kernels and memory. */
 #include <stdio.h>
 #include <string.h>
 
@@ -29,8 +29,8 @@ static dw_cuda_result allocate_pinned(const dw_cuda *cuda, size_t bytes, dw_cuda
     return error;
 }
 
-/* While a stream captures, a thread that allocates or frees ends the capture unless it says that it
- * means to. */
+/* While a stream captures, an allocation or a free in the capturing thread would invalidate the
+ * capture, unless the thread's capture mode is relaxed. */
 dw_cuda_result dw_cuda_allocate(const dw_cuda *cuda, bool pinned, uint64_t bytes,
                                 dw_cuda_block *block)
 {
@@ -70,7 +70,7 @@ bool dw_cuda_grow(const dw_cuda *cuda, bool pinned, dw_cuda_block *block, uint64
 {
     dw_cuda_block made;
     if (need <= *have) return true;
-    /* Frames differ a little: not a new block for each. */
+    /* Frames differ a little in size; the extra half avoids a new block for each. */
     uint64_t bytes = dw_round_up(need + need / 2, 4096);
     if (dw_cuda_allocate(cuda, pinned, bytes, &made)) return false;
     dw_cuda_free(cuda, block);
@@ -87,13 +87,13 @@ static dw_status complain(const dw_cuda *cuda, dw_why *why, const char *what, dw
     return error == DW_CUDA_OUT_OF_MEMORY ? DW_ERR_NO_MEMORY : DW_ERR_UNSUPPORTED;
 }
 
-/* The context is retained: what fails from here on gives it back. */
+/* Called with the context retained; the caller releases it on an error. */
 static dw_status load_kernels(dw_cuda *cuda, const void *image, dw_why *why)
 {
     char name[DW_CUDA_NAME_BYTES];
     dw_cuda_result error;
     if (!dw_cuda_enter(cuda, &error))
-        return complain(cuda, why, "the device's context cannot be entered", error);
+        return complain(cuda, why, "the device's context cannot be made current", error);
     error = cuda->driver.module_load(&cuda->module, image);
     for (int i = 0; i < DW_CUDA_KERNELS && !error; i++) {
         dw_cuda_kernel_name(i, name);
@@ -102,7 +102,8 @@ static dw_status load_kernels(dw_cuda *cuda, const void *image, dw_why *why)
     }
     dw_cuda_leave(cuda);
     return error ? complain(cuda, why,
-                            "the kernels do not load: update the driver, or build for this device",
+                            "the kernels cannot be loaded: update the driver, or build for this "
+                            "device's architecture",
                             error)
                  : DW_OK;
 }
@@ -111,12 +112,12 @@ static dw_status open_device(dw_cuda *cuda, const void *image, int device, dw_wh
 {
     char what[64];
     dw_cuda_result error = cuda->driver.init(0);
-    if (error) return complain(cuda, why, "CUDA does not start on this machine", error);
+    if (error) return complain(cuda, why, "CUDA cannot be initialized on this machine", error);
     snprintf(what, sizeof what, "there is no device %d", device);
     error = cuda->driver.device_get(&cuda->device, device);
     if (error) return complain(cuda, why, what, error);
     error = cuda->driver.context_retain(&cuda->context, cuda->device);
-    if (error) return complain(cuda, why, "the device's primary context cannot be had", error);
+    if (error) return complain(cuda, why, "the device's primary context cannot be retained", error);
     dw_status status = load_kernels(cuda, image, why);
     if (status) (void)cuda->driver.context_release(cuda->device);
     return status;

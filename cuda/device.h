@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * device.h - one device: its primary context, the kernels loaded there, and its memory.
+ * device.h - one GPU: its primary context, the kernels loaded there, and its memory.
  *
- * Errors: those of the driver, as it gives them. State: counted users; the context is pushed and
- * popped around what needs it, so that the caller's own stays current. Threads: any, but for
- * dw_cuda_open and close. */
+ * Errors: those of the driver, unchanged. State: a count of users. The context is pushed and popped
+ * around every use, so that the caller's own context stays current. Threads: any, except for
+ * dw_cuda_open and dw_cuda_close. */
 #ifndef DW_CUDA_DEVICE_H
 #define DW_CUDA_DEVICE_H
 
@@ -24,18 +24,18 @@ struct dw_cuda {
     atomic_uint users;
 };
 
-/* Another library and other kernels than this build's: for tests. */
+/* As dw_cuda_open, with another driver library and other kernels; for tests. */
 dw_status dw_cuda_open_library(dw_cuda **cuda, const char *library, const void *kernels, int device,
                                dw_why *why);
 
-/* One user more, or less: the last one ends the device. */
+/* Adds a user. dw_cuda_close removes one; the last one ends the device. */
 void dw_cuda_retain(dw_cuda *cuda);
 
 bool dw_cuda_enter(const dw_cuda *cuda, dw_cuda_result *error);
 void dw_cuda_leave(const dw_cuda *cuda);
 
-/* Memory of the device, or pinned memory of the host that it reaches. host: NULL where the host
- * does not. Allowed while a stream captures. */
+/* Device memory, or pinned host memory that the device can reach. host: NULL where the host cannot
+ * reach it. Allocation is allowed while a stream captures. */
 typedef struct dw_cuda_block {
     dw_cuda_address address;
     void *host;
@@ -43,10 +43,10 @@ typedef struct dw_cuda_block {
 
 dw_cuda_result dw_cuda_allocate(const dw_cuda *cuda, bool pinned, uint64_t bytes,
                                 dw_cuda_block *block);
-/* A block of at least `need` bytes, *have, in place of one that is too small. false: no memory,
- * nothing has changed. */
+/* Replaces a block that is too small by one of at least `need` bytes; *have becomes its size.
+ * Returns false, with nothing changed, where there is no memory. */
 bool dw_cuda_grow(const dw_cuda *cuda, bool pinned, dw_cuda_block *block, uint64_t *have,
                   uint64_t need);
-void dw_cuda_free(const dw_cuda *cuda, dw_cuda_block *block); /* of none: nothing happens */
+void dw_cuda_free(const dw_cuda *cuda, dw_cuda_block *block); /* does nothing for an empty block */
 
 #endif

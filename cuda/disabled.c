@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * disabled.c - what a build with -Dcuda=disabled says. */
+ * disabled.c - the CUDA functions of a build with -Dcuda=disabled, which only return errors. */
 #include "deltawire/cuda.h"
 #include "engine/engine.h"
 
@@ -23,7 +23,7 @@ void dw_cuda_close(dw_cuda *cuda)
     (void)cuda;
 }
 
-/* There is no dw_cuda to come here with, from here on. */
+/* Since dw_cuda_open fails, nobody can have a dw_cuda to call the following functions with. */
 dw_status dw_cuda_pin(dw_cuda *cuda, size_t bytes, void **memory, dw_why *why)
 {
     (void)cuda, (void)bytes, (void)memory, (void)why;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * driver.c - the CUDA driver as a table of functions: the only file that asks the dynamic
+ * driver.c - the CUDA driver as a table of functions: the only file that calls the dynamic
  * linker. */
 #include <dlfcn.h>
 #include <stdio.h>
@@ -21,7 +21,7 @@ dw_status dw_cuda_driver_open(dw_cuda_driver *driver, const char *library, dw_wh
     if (!driver->library) {
         if (why)
             snprintf(why->text, sizeof why->text,
-                     "%s cannot be loaded: install NVIDIA's driver, or compute on the CPU",
+                     "%s cannot be loaded: install the NVIDIA driver, or compute on the CPU",
                      library);
         return DW_ERR_UNSUPPORTED;
     }
@@ -30,7 +30,7 @@ dw_status dw_cuda_driver_open(dw_cuda_driver *driver, const char *library, dw_wh
     if (!missing) return DW_OK;
     if (why)
         snprintf(why->text, sizeof why->text,
-                 "%s has no %s: it is too old, install a newer driver of NVIDIA's", library,
+                 "%s has no %s: it is too old, install a newer NVIDIA driver", library,
                  missing);
     dw_cuda_driver_close(driver);
     return DW_ERR_UNSUPPORTED;
@@ -46,6 +46,6 @@ const char *dw_cuda_driver_error(const dw_cuda_driver *driver, dw_cuda_result er
 {
     const char *text = NULL;
     if (driver->error_string(error, &text) != DW_CUDA_SUCCESS || !text)
-        return "an error that the driver has no words for";
+        return "an error without a description";
     return text;
 }

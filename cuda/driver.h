@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * driver.h - the functions of the CUDA driver that we call, found at run time; no CUDA header is
- * needed.
+ * driver.h - the functions of the CUDA driver that deltawire calls. They are looked up at run time,
+ * and no CUDA header is needed.
  *
- * Names end in _v2 where the driver's own header says so behind a macro. Errors: UNSUPPORTED where
+ * The suffix _v2 stands where the driver's own header adds it by a macro. Errors: UNSUPPORTED where
  * the library or a function is missing. State: the library stays open until dw_cuda_driver_close.
  * Source: CUDA Driver API reference. */
 #ifndef DW_CUDA_DRIVER_H
@@ -25,7 +25,7 @@ typedef struct dw_cuda_module_handle *dw_cuda_module;
 typedef struct dw_cuda_function_handle *dw_cuda_function;
 typedef struct dw_cuda_stream_handle *dw_cuda_stream;
 
-/* One row per function: its name in the library, ours, and its parameters. */
+/* One row per function: its name in the library, our name, and its parameters. */
 #define DW_CUDA_FUNCTIONS(ROW)                                                                     \
     ROW(cuInit, init, (unsigned flags))                                                            \
     ROW(cuDeviceGet, device_get, (int *device, int ordinal))                                       \
@@ -68,7 +68,7 @@ typedef struct dw_cuda_driver {
 dw_status dw_cuda_driver_open(dw_cuda_driver *driver, const char *library, dw_why *why);
 void dw_cuda_driver_close(dw_cuda_driver *driver);
 
-/* What the driver says of an error; never NULL. */
+/* The driver's text for an error; never NULL. */
 const char *dw_cuda_driver_error(const dw_cuda_driver *driver, dw_cuda_result error);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * encode.cuh - x and prev to payload and the new prev: one tile a block, some eights of elements a
- * thread, in one sweep.
+ * encode.cuh - encodes x and prev to a payload and the new prev: one tile per block, DW_SLOTS
+ * eights per thread, in one pass.
  *
- * Source: docs/format.md, 3 to 5; the specification is src/kernels/kernels_c.c. */
+ * Source: docs/format.md, 3 to 5. The specification is src/kernels/kernels_c.c. */
 #ifndef DW_CUDA_ENCODE_CUH
 #define DW_CUDA_ENCODE_CUH
 
@@ -10,17 +10,17 @@
 
 #include "place.cuh"
 
-/* What a kernel is made for, beside its dtypes; of which 0 stands for that of the job. */
+/* The variant of a kernel, beside its dtypes (0: the job's). */
 typedef enum dw_variant { DW_PLAIN, DW_SEARCHES, DW_BY_COLUMNS } dw_variant;
 
 enum { DW_MOST_PIECES = DW_TILE_ELEMENTS / 16 };
 
-/* What the threads of a block share. */
+/* The shared memory of a block. */
 typedef struct dw_encode_room {
     __align__(16) uint8_t staged[DW_STAGED_BYTES]; /* the tile's bytes */
     dw_found_room found;
     uint32_t choices[DW_MOST_PIECES / 32];
-    /* Of rows: x - prev, and x. */
+    /* For rows: extremes of x - prev, and of x. */
     uint32_t positive[2][DW_MOST_PIECES], negative[2][DW_MOST_PIECES];
     bool is_last;
 } dw_encode_room;
@@ -31,7 +31,8 @@ typedef struct dw_search_room {
 
 /* ---- Scales ---------------------------------------------------------------------------------- */
 
-/* As integers with a sign, negative floats are below 0; without one, above all positive ones. */
+/* As signed integers negative floats are below 0; as unsigned ones they are above all positive
+ * floats. */
 DW_DEVICE dw_extremes dw_extremes_of(const dw_eight *values)
 {
     int32_t positive = 0;
@@ -45,7 +46,7 @@ DW_DEVICE dw_extremes dw_extremes_of(const dw_eight *values)
     return found;
 }
 
-/* Groups lie within a warp, side by side. */
+/* Joins the extremes of groups, whose lanes are adjacent within a warp. */
 DW_DEVICE dw_extremes dw_join_lanes(dw_extremes mine, uint32_t lanes)
 {
     for (uint32_t apart = 1; apart < lanes; apart *= 2) {
@@ -57,7 +58,7 @@ DW_DEVICE dw_extremes dw_join_lanes(dw_extremes mine, uint32_t lanes)
     return mine;
 }
 
-/* Rows have any width. which: 0 of x - prev, 1 of x. */
+/* Joins the extremes of pieces of any width. which: 0 for x - prev, 1 for x. */
 DW_DEVICE void dw_join_shared(dw_encode_room *room, dw_extremes found[DW_SLOTS],
                               const dw_place *places, uint32_t which)
 {
@@ -79,8 +80,7 @@ DW_DEVICE void dw_join_shared(dw_encode_room *room, dw_extremes found[DW_SLOTS],
     }
 }
 
-/* The extremes of the pieces that a thread's eights belong to; they begin as those of the
- * eights. */
+/* Replaces the extremes of a thread's eights by those of their pieces. */
 DW_DEVICE void dw_join_pieces(dw_encode_room *room, const dw_layout *layout,
                               dw_extremes found[DW_SLOTS], const dw_place *places, uint32_t which)
 {
@@ -94,8 +94,8 @@ DW_DEVICE void dw_join_pieces(dw_encode_room *room, const dw_layout *layout,
         found[slot] = dw_join_lanes(found[slot], width / DW_EIGHT);
 }
 
-/* The sums of squares of one attempt, in the order that the specification adds them: 16 sums of
- * every piece, then these. */
+/* Adds the squares of one attempt in the order of the specification: 16 sums for every piece, then
+ * the sum of these. */
 DW_DEVICE void dw_add_attempt(dw_search_room *room, const dw_layout *layout, uint32_t pieces,
                               uint32_t k)
 {
@@ -113,7 +113,7 @@ DW_DEVICE void dw_add_attempt(dw_search_room *room, const dw_layout *layout, uin
     __syncthreads();
 }
 
-/* What a slot's search is about. */
+/* The data of a search for one slot. */
 typedef struct dw_searched {
     const dw_eight *deltas;
     dw_extremes extremes;
@@ -125,8 +125,8 @@ DW_DEVICE bool dw_searches(const dw_place *place, const dw_searched *slot)
     return place->stored && !dw_scale_is_flat(dw_scale_in(slot->chosen));
 }
 
-/* Mean-square search. All threads take part; pieces without a scale, and places without a piece,
- * keep what they have. */
+/* The mean-square search. All threads take part; slots without a piece, or whose piece has no
+ * scale, keep their choice. */
 DW_DEVICE void dw_search(dw_search_room *room, const dw_layout *layout, const dw_place *places,
                          uint32_t pieces, dw_searched slots[DW_SLOTS])
 {
@@ -159,12 +159,11 @@ DW_DEVICE void dw_search(dw_search_room *room, const dw_layout *layout, const dw
                 (slots[slot].chosen & 0x10000u) | dw_attempts_best(&attempts[slot], sums[slot]);
 }
 
-/* -------------------------------------------------------------------------------------------
- * codes */
+/* ---- Codes ----------------------------------------------------------------------------------- */
 
-/* The dithers of eight elements of the sample from `at` on; none for those behind the nth. Elements
- * that do not begin with a counter's eight take parts of two; they are moved into place by steps,
- * since registers have no index. */
+/* The dithers of eight elements of the sample from `at` on; zero ones behind the n-th. Eight
+ * elements that do not start at a multiple of eight take numbers of two counters, which are moved
+ * into place in three steps, because registers cannot be indexed. */
 DW_DEVICE dw_eight dw_dithers(uint64_t dither_key, uint64_t at, uint32_t n)
 {
     philox4x32_key_t key = {{(uint32_t)dither_key, (uint32_t)(dither_key >> 32)}};
@@ -193,7 +192,8 @@ DW_DEVICE dw_eight dw_dithers(uint64_t dither_key, uint64_t at, uint32_t n)
     return dithers;
 }
 
-/* Eight codes into the planes of a tile of so many elements, from element `first` on. */
+/* Writes eight codes to the planes of a tile with `elements` elements, starting at element
+ * `first`. */
 DW_DEVICE void dw_put_codes(const uint32_t codes[DW_EIGHT], uint32_t bits, uint8_t *tile,
                             uint32_t elements, uint32_t first)
 {
@@ -224,9 +224,8 @@ typedef struct dw_encoding {
     uint32_t codes[DW_EIGHT], next[DW_EIGHT];
 } dw_encoding;
 
-/* The level of an element that has a scale, two bits and more: step 6 of the encoder as dw_code_of
- * has it, without conversions between floats and integers, which a multiprocessor does at half its
- * speed or less. */
+/* Step 6 of the encoder for an element that has a scale, two bits or more. As dw_code_of, but
+ * without conversions between floats and integers, which run at half the speed or less on a GPU. */
 DW_DEVICE int32_t dw_level_of(float delta, float inverse, int32_t half, float dither)
 {
     float scaled = delta * inverse;
@@ -234,7 +233,7 @@ DW_DEVICE int32_t dw_level_of(float delta, float inverse, int32_t half, float di
     return min(max(level, -half), half - 1);
 }
 
-/* Code of element i of eight; its level comes back. */
+/* Computes the code of element i of an eight and returns its level. */
 DW_DEVICE float dw_encode_code(dw_encoding *e, uint32_t i, float inverse, uint32_t bits,
                                float dither)
 {
@@ -249,7 +248,7 @@ DW_DEVICE float dw_encode_code(dw_encoding *e, uint32_t i, float inverse, uint32
     return dw_float_of_level(level);
 }
 
-/* Codes and new prev of element i of eight, whose piece chose `chosen`. */
+/* Computes the code and the new prev of element i of an eight. chosen: the choice for its piece. */
 DW_DEVICE void dw_encode_one(dw_encoding *e, uint32_t i, uint32_t chosen, float inverse,
                              uint32_t bits, float dither, dw_dtype prev_dtype)
 {
@@ -262,14 +261,15 @@ DW_DEVICE void dw_encode_one(dw_encoding *e, uint32_t i, uint32_t chosen, float 
 
 /* ---- A tile ---------------------------------------------------------------------------------- */
 
-/* What a thread has of a tile. */
+/* A thread's part of a tile. */
 typedef struct dw_eights {
     dw_place place[DW_SLOTS];
     dw_eight x[DW_SLOTS], dithers[DW_SLOTS];
     dw_encoding e[DW_SLOTS];
 } dw_eights;
 
-/* Scale and choice of the pieces of a thread's eights. Deltas follow the choice. */
+/* Decides scale and choice for the pieces of a thread's eights. Where a choice is direct, deltas
+ * become x. */
 template <int Variant>
 DW_DEVICE void dw_decide(const dw_cuda_encode_part *part, const dw_tile *tile, uint64_t index,
                          dw_encode_room *room, dw_search_room *search, dw_eights *all,
@@ -313,7 +313,7 @@ DW_DEVICE void dw_decide(const dw_cuda_encode_part *part, const dw_tile *tile, u
     for (uint32_t slot = 0; slot < DW_SLOTS; slot++) chosen[slot] = searched[slot].chosen;
 }
 
-/* What pads scales and codes is zero. */
+/* Clears the padding behind scales and codes. */
 DW_DEVICE void dw_pad_tile(const dw_layout *layout, const dw_tile *tile, dw_encode_room *room)
 {
     uint32_t scales_end = layout->by_channel ? 0 : layout->scale_size * tile->segments,
@@ -325,7 +325,7 @@ DW_DEVICE void dw_pad_tile(const dw_layout *layout, const dw_tile *tile, dw_enco
         room->staged[codes_end + threadIdx.x] = 0;
 }
 
-/* The first eight of every piece writes its scale down, and its choice. */
+/* The first eight of every piece stores its scale and its choice. Returns its counts. */
 DW_DEVICE uint32_t dw_note_piece(const dw_cuda_encode_part *part, const dw_tile *tile,
                                  const dw_place *place, uint32_t chosen, dw_encode_room *room)
 {
@@ -337,7 +337,8 @@ DW_DEVICE uint32_t dw_note_piece(const dw_cuda_encode_part *part, const dw_tile 
     return dw_count_of(chosen);
 }
 
-/* With a scale per channel nothing is left to decide, and every element has a piece of its own. */
+/* Encodes with a scale per channel: the scales are decided already, and every element has its
+ * own. */
 DW_DEVICE void dw_encode_columns(const dw_cuda_encode_part *part, const dw_place *place,
                                  const dw_eight *x, const dw_eight *dithers, dw_dtype prev_dtype,
                                  dw_encoding *e)
@@ -352,7 +353,8 @@ DW_DEVICE void dw_encode_columns(const dw_cuda_encode_part *part, const dw_place
     }
 }
 
-/* The staged bytes into the payload, sixteen at a time; the digest's sum of a thread's. */
+/* Copies the staged bytes to the payload, sixteen at a time. Returns the digest of those that this
+ * thread copied. */
 DW_DEVICE uint64_t dw_put_tile(const dw_encode_job *job, const dw_tile *tile,
                                const dw_encode_room *room)
 {
@@ -365,7 +367,8 @@ DW_DEVICE uint64_t dw_put_tile(const dw_encode_job *job, const dw_tile *tile,
     return sum;
 }
 
-/* Whole bytes of choice bits, and behind those of the last tile the zeros. */
+/* Writes the choice bits of a tile that has whole bytes of them; the last tile also clears their
+ * padding. */
 DW_DEVICE void dw_put_choices(const dw_encode_job *job, const dw_tile *tile, uint64_t index,
                               const dw_encode_room *room)
 {
@@ -378,7 +381,7 @@ DW_DEVICE void dw_put_choices(const dw_encode_job *job, const dw_tile *tile, uin
     }
 }
 
-/* Choice bits of pieces that share bytes with other blocks' pieces. */
+/* Collects choice bits where a byte has bits of several blocks' pieces. */
 DW_DEVICE void dw_gather_choices(const dw_cuda_encode_part *part)
 {
     const dw_layout *layout = &part->job.layout;
@@ -406,7 +409,7 @@ DW_DEVICE void dw_end_encode(const dw_cuda_encode_part *part, dw_encode_room *ro
     if (threadIdx.x == 0) dw_report_part(&part->share, front);
 }
 
-/* All loads of a thread, before anything waits for one. */
+/* Issues all loads of a thread before any result is used. */
 DW_DEVICE void dw_load_eights(const dw_encode_job *job, const dw_tile *tile, dw_dtype x_dtype,
                               dw_dtype prev_dtype, dw_eights *all)
 {
@@ -430,7 +433,8 @@ DW_DEVICE void dw_load_eights(const dw_encode_job *job, const dw_tile *tile, dw_
     }
 }
 
-/* An eight's codes to the staged tile, and its new prev to memory; its part of the state digest. */
+/* Writes the codes of an eight to the staged tile and its new prev to memory. Returns its part of
+ * the state digest. */
 DW_DEVICE uint64_t dw_store_encoded(const dw_encode_job *job, const dw_tile *tile,
                                     const dw_place *place, const dw_encoding *e,
                                     dw_dtype prev_dtype, dw_encode_room *room)

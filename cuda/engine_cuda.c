@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * engine_cuda.c - the engine on a CUDA device: encoders and decoders of it, their launches and
- * their memory. */
+ * engine_cuda.c - the engine on a CUDA device: the launches and the memory of an encoder or
+ * decoder. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,22 +8,22 @@
 #include "launch.h"
 #include "slab.h"
 
-/* What an encoder or decoder owns there; first the part that its launches share. */
+/* The engine of one encoder or decoder; its first member is the part that launches refer to. */
 typedef struct owner {
     dw_cuda_engine engine;
     dw_cuda_slab slab;
 } owner;
 
-static void end_aside(dw_cuda_engine *engine)
+static void end_copy_stream(dw_cuda_engine *engine)
 {
     dw_cuda_result error;
-    if (!engine->aside || !dw_cuda_enter(engine->cuda, &error)) return;
-    (void)engine->cuda->driver.stream_destroy(engine->aside);
+    if (!engine->copy_stream || !dw_cuda_enter(engine->cuda, &error)) return;
+    (void)engine->cuda->driver.stream_destroy(engine->copy_stream);
     dw_cuda_leave(engine->cuda);
 }
 
-/* The last user ends it; the first one has given the copies back before. */
-static void leave(dw_cuda_engine *engine)
+/* Removes a user. The last one frees the engine; copies of prev were returned by release before. */
+static void drop_user(dw_cuda_engine *engine)
 {
     if (--engine->users) return;
     dw_allocator allocator = engine->allocator;
@@ -32,7 +32,7 @@ static void leave(dw_cuda_engine *engine)
         dw_launch_release(launch);
         dw_mem_release(&allocator, launch, sizeof *launch);
     }
-    end_aside(engine);
+    end_copy_stream(engine);
     dw_cuda_close(engine->cuda);
     dw_mem_release(&allocator, engine, sizeof(owner));
 }
@@ -41,11 +41,11 @@ static void release(void *context)
 {
     owner *o = context;
     dw_cuda_slab_release(&o->slab);
-    leave(&o->engine);
+    drop_user(&o->engine);
 }
 
-/* The spare launch with the most room, of those that are too small; else the first that is large
- * enough. */
+/* Takes the first spare launch that has room for n jobs, or else the one with the most room, which
+ * then grows; or makes a new one. */
 static dw_launch *take_launch(dw_cuda_engine *engine, uint32_t n)
 {
     dw_launch **best = NULL;
@@ -71,7 +71,7 @@ static void close_launch(dw_launch *launch)
     if (--launch->users) return;
     launch->next = engine->spare;
     engine->spare = launch;
-    leave(engine);
+    drop_user(engine);
 }
 
 static void share_launch(dw_launch *launch)
@@ -79,8 +79,8 @@ static void share_launch(dw_launch *launch)
     launch->users++;
 }
 
-/* In the context. What was enqueued before a failure must be over before its memory is used again;
- * while a stream captures, nothing runs. */
+/* To be called in the context. If enqueuing fails half-way, waits for what was enqueued, because
+ * its memory will be used again. (While a stream captures, nothing is running.) */
 static dw_cuda_result enqueue(const dw_launch *launch, dw_cuda_stream stream, bool *captured)
 {
     const dw_cuda_driver *driver = &launch->engine->cuda->driver;
@@ -111,7 +111,7 @@ static dw_status start(void *context, bool encodes, dw_jobs jobs, uint32_t n, dw
     if (!made) return status;
     if (status == DW_ERR_LIMIT)
         snprintf(why->text, sizeof why->text,
-                 "the launch passes what a grid holds: make it of fewer samples");
+                 "the launch exceeds the size of a grid: split it into launches of fewer samples");
     if (!status) {
         if (dw_cuda_enter(cuda, &error)) {
             error = enqueue(made, stream, captured);
@@ -137,19 +137,22 @@ static dw_status reuse(dw_launch *launch, uint32_t first, dw_jobs jobs, uint32_t
     return dw_launch_refill(launch, first, jobs, n, head, &launch->engine->serial, why);
 }
 
-/* On a stream of our own that no other waits for: a receive that somebody enqueued may wait for
- * what this program does next. In the context. */
-static dw_cuda_result copy_aside(dw_cuda_engine *engine, void *to, const void *from, size_t bytes)
+/* Copies on a stream of the engine's own, which waits for no other: the legacy default stream would
+ * also wait for receives that others have enqueued, and those may depend on what this program does
+ * next. To be called in the context. */
+static dw_cuda_result copy_on_own_stream(dw_cuda_engine *engine, void *to, const void *from,
+                                         size_t bytes)
 {
     const dw_cuda_driver *driver = &engine->cuda->driver;
     dw_cuda_result error = DW_CUDA_SUCCESS;
-    if (!engine->aside) error = driver->stream_create(&engine->aside, DW_CUDA_STREAM_NON_BLOCKING);
+    if (!engine->copy_stream)
+        error = driver->stream_create(&engine->copy_stream, DW_CUDA_STREAM_NON_BLOCKING);
     if (error) {
-        engine->aside = NULL;
+        engine->copy_stream = NULL;
         return error;
     }
-    error = driver->copy((dw_cuda_address)to, (dw_cuda_address)from, bytes, engine->aside);
-    dw_cuda_result waited = driver->stream_synchronize(engine->aside);
+    error = driver->copy((dw_cuda_address)to, (dw_cuda_address)from, bytes, engine->copy_stream);
+    dw_cuda_result waited = driver->stream_synchronize(engine->copy_stream);
     return error ? error : waited;
 }
 
@@ -162,7 +165,7 @@ static dw_status copy(void *context, void *to, const void *from, uint64_t bytes,
     if (dw_cuda_enter(cuda, &error)) {
         error = cuda->driver.exchange_capture_mode(&mode);
         if (!error) {
-            error = copy_aside(engine, to, from, (size_t)bytes);
+            error = copy_on_own_stream(engine, to, from, (size_t)bytes);
             (void)cuda->driver.exchange_capture_mode(&mode);
         }
         dw_cuda_leave(cuda);
@@ -182,7 +185,7 @@ dw_status dw_engine_cuda(dw_engine *engine, const dw_config *config, dw_cuda *cu
                      "cuda is NULL, or place is neither DW_CUDA_DEVICE nor DW_CUDA_PINNED");
         return DW_ERR_ARGUMENT;
     }
-    /* Launches may outlive the encoder that they came from, and so its allocator. */
+    /* Launches may outlive their encoder, so they cannot use its allocator. */
     dw_allocator allocator = cuda->allocator;
     owner *o = dw_mem_allocate(&allocator, sizeof *o);
     if (!o) return DW_ERR_NO_MEMORY;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * floats.cuh - floats as they are, both ways: a stretch of 2048 elements a block, some eights of
- * them a thread, in one sweep.
+ * floats.cuh - the form floats, encode and decode: a stretch of 2048 elements per block, DW_SLOTS
+ * eights per thread, in one pass.
  *
- * The stretches are those of the state digest too, so a block is audited whole or not at all.
- * Source: docs/format.md, 3.1; the specification is src/codecs/floats.c. */
+ * These stretches are also those of the state digest, so a block is audited as a whole or not at
+ * all. Source: docs/format.md, 3.1. The specification is src/codecs/floats.c. */
 #ifndef DW_CUDA_FLOATS_CUH
 #define DW_CUDA_FLOATS_CUH
 
@@ -14,10 +14,11 @@ typedef struct dw_floats_room {
     bool is_last;
 } dw_floats_room;
 
-/* Eight neighbours in prev and in the payload; in a tensor they may lie in several rows. */
+/* Eight consecutive elements of prev and of the payload. In a tensor they may belong to several
+ * rows. */
 typedef struct dw_floats_place {
-    uint64_t dense; /* number of the first */
-    uint32_t n;     /* how many of the eight there are */
+    uint64_t dense; /* number of the first element */
+    uint32_t n;     /* how many of the eight exist */
 } dw_floats_place;
 
 DW_DEVICE dw_floats_place dw_floats_place_of(const dw_layout *layout, uint64_t stretch,
@@ -32,7 +33,7 @@ DW_DEVICE dw_floats_place dw_floats_place_of(const dw_layout *layout, uint64_t s
     return place;
 }
 
-/* Whether the eight lie side by side in a tensor; *at: where its first does. */
+/* Whether the eight are contiguous in a tensor; *at: where the first one lies. */
 DW_DEVICE bool dw_floats_touch(const dw_layout *layout, int64_t stride,
                                const dw_floats_place *place, uint64_t *at)
 {
@@ -41,7 +42,8 @@ DW_DEVICE bool dw_floats_touch(const dw_layout *layout, int64_t stride,
     return stride == (int64_t)layout->c || column + place->n <= layout->c;
 }
 
-/* The element behind `at` in a tensor; *column: of the one, then of the other. */
+/* The position in a tensor of the element that follows the one at `at`. *column: its channel, which
+ * is updated. */
 DW_DEVICE uint64_t dw_floats_behind(const dw_layout *layout, int64_t stride, uint64_t at,
                                     uint64_t *column)
 {
@@ -89,7 +91,8 @@ DW_DEVICE bool dw_floats_is_finite(float value)
     return (dw_bits_of(value) & DW_F32_INFINITY) != DW_F32_INFINITY;
 }
 
-/* Exact: IEEE, NaN and infinities pass; else RN, with NaN for all that is not finite. */
+/* exact: an IEEE conversion, in which NaN and infinities are kept; otherwise RN, and everything not
+ * finite becomes NaN. */
 DW_DEVICE uint32_t dw_floats_round(float value, dw_dtype dtype, bool exact)
 {
     if (!exact) return dw_floats_is_finite(value) ? dw_narrow(value, dtype) : dw_nan_of(dtype);
@@ -97,7 +100,7 @@ DW_DEVICE uint32_t dw_floats_round(float value, dw_dtype dtype, bool exact)
     return dtype == DW_F16 ? dw_f16_round(value) : dw_bf16_round(value);
 }
 
-/* What both ends keep of a value on the wire: RN of what is finite, +0 else. */
+/* What both ends keep of a transmitted value: RN of finite values, +0 otherwise. */
 DW_DEVICE uint32_t dw_floats_kept(float value, dw_dtype prev_dtype)
 {
     return dw_floats_is_finite(value) ? dw_narrow(value, prev_dtype) : 0;
@@ -105,8 +108,8 @@ DW_DEVICE uint32_t dw_floats_kept(float value, dw_dtype prev_dtype)
 
 /* ---- Payload and digests --------------------------------------------------------------------- */
 
-/* An eight is 16 or 32 bytes of the payload; its last one may have 16 of them. What pads it is
- * zero, as are the bits of elements that are not there. The digest's sum. */
+/* Writes an eight to the payload, as 16 or 32 bytes; the last one may have fewer. Padding and
+ * missing elements are zero. Returns the digest of these bytes. */
 DW_DEVICE uint64_t dw_floats_put(uint8_t *payload, dw_dtype wire, const dw_floats_place *place,
                                  const uint32_t bits[DW_EIGHT])
 {
@@ -146,7 +149,8 @@ DW_DEVICE uint64_t dw_floats_take(const uint8_t *payload, dw_dtype wire,
     return sum;
 }
 
-/* The state digest's sum of a new prev, whose last words may have no second one to a pair. */
+/* The digest of an eight of a new prev. The last word of prev may lack the second one of its
+ * pair. */
 DW_DEVICE uint64_t dw_floats_audit(dw_audit audit, dw_dtype dtype, const dw_floats_place *place,
                                    const uint32_t bits[DW_EIGHT])
 {
@@ -162,7 +166,7 @@ DW_DEVICE uint64_t dw_floats_audit(dw_audit audit, dw_dtype dtype, const dw_floa
     return sum;
 }
 
-/* poisoned: elements of the thread's; a block has fewer than 2^12. */
+/* poisoned: the number of this thread's poisoned elements; a block has fewer than 2^12. */
 DW_DEVICE void dw_floats_end(const dw_cuda_share *share, uint64_t payload, uint64_t state,
                              uint32_t poisoned, dw_floats_room *room)
 {
@@ -180,7 +184,7 @@ DW_DEVICE void dw_floats_encode_stretch(const dw_cuda_encode_part *parts, uint32
     const dw_cuda_encode_part *part = parts + dw_find_part(parts, n, DW_CUDA_TILES, &index);
     const dw_encode_job *job = &part->job;
     const dw_dtype wire = job->wire_dtype;
-    /* A sync entry carries prev itself, which stays as it is. */
+    /* A sync entry carries prev itself, which is not changed. */
     const bool same = job->is_exact && wire == job->x_dtype,
                keeps = job->next && job->next != job->x;
 #pragma unroll
@@ -204,8 +208,8 @@ DW_DEVICE void dw_floats_encode_stretch(const dw_cuda_encode_part *parts, uint32
     dw_floats_end(&part->share, payload, state, poisoned, room);
 }
 
-/* y of an eight: where there is no state, as the wire has it; else RN of the new prev, and NaN
- * where the value was not finite. */
+/* Writes y of an eight: without state, the transmitted values; with state, RN of the new prev, or
+ * NaN where the value was not finite. */
 DW_DEVICE void dw_floats_emit(const dw_decode_job *job, const dw_floats_place *place,
                               const uint32_t bits[DW_EIGHT], const uint32_t next[DW_EIGHT])
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * head.cuh - the head of a frame, behind the kernels that made its payloads: their digests into the
- * entries, and the digests of tables and header.
+ * head.cuh - completes the head of a frame after the kernels that made its payloads: writes their
+ * digests to the entries, and then the digests of tables and header.
  *
- * Source: docs/format.md, 1; the specification is src/wire/frame.c. */
+ * Source: docs/format.md, 1. The specification is src/wire/frame.c. */
 #ifndef DW_CUDA_HEAD_CUH
 #define DW_CUDA_HEAD_CUH
 
@@ -11,8 +11,8 @@
 
 enum { DW_HEADER_WORDS = DW_HEADER_BYTES / 8 };
 
-/* What the threads of a block share. A chunk has a word for every thread; in front of it lie the
- * last ones of the chunk before. */
+/* The shared memory of a block. A chunk has one word per thread; the last words of the previous
+ * chunk are kept in front of it. */
 typedef struct dw_head_room {
     union {
         dw_cuda_head_part part;
@@ -23,13 +23,13 @@ typedef struct dw_head_room {
     uint64_t header[DW_HEADER_WORDS];
 } dw_head_room;
 
-/* Past the caches: the host may have written since the last replay. */
+/* Bypasses the caches, because the host may have written since the last replay. */
 DW_DEVICE uint64_t dw_fresh_word(const uint64_t *from)
 {
     return *(const volatile uint64_t *)from;
 }
 
-/* Eight bytes of the head, with the digests of what the launch found. */
+/* Returns eight bytes of the head, with digests taken from the reports of the launch. */
 DW_DEVICE uint64_t dw_head_word(const dw_cuda_head_part *part, uint64_t at)
 {
     uint64_t word = dw_fresh_word(part->draft + at / 8);
@@ -43,7 +43,7 @@ DW_DEVICE uint64_t dw_head_word(const dw_cuda_head_part *part, uint64_t at)
     return word;
 }
 
-/* The tables' next chunk, for all threads and for the frame. */
+/* Loads the next chunk of the tables for all threads, and writes it to the frame. */
 DW_DEVICE void dw_next_chunk(dw_head_room *room, uint64_t from)
 {
     const dw_cuda_head_part *part = &room->part;
@@ -59,7 +59,7 @@ DW_DEVICE void dw_next_chunk(dw_head_room *room, uint64_t from)
     __syncthreads();
 }
 
-/* Of one thread, once the frame has the tables. */
+/* Called by one thread when the frame has its tables. */
 DW_DEVICE void dw_end_head(dw_head_room *room, uint64_t tables)
 {
     const dw_cuda_head_part *part = &room->part;

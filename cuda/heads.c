@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * heads.c - the heads that a launch completes behind its jobs. */
+ * heads.c - the heads of whole frames, which a launch completes after its jobs. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -43,8 +43,8 @@ dw_status dw_cuda_heads_fill(dw_cuda_heads *heads, const dw_cuda *cuda, dw_heads
     if (given.n == 0) return DW_OK;
     if (!cuda->kernels[DW_CUDA_AT_SEAL]) {
         snprintf(why->text, sizeof why->text,
-                 "this build has no kernel dw_seal_heads: encode without dw_encoder_whole_frames, "
-                 "and send after dw_encode_finish");
+                 "this build has no kernel dw_seal_heads: do not call dw_encoder_whole_frames, and "
+                 "send after dw_encode_finish");
         return DW_ERR_UNSUPPORTED;
     }
     for (uint32_t i = 0; i < given.n; i++) need += given.of[i].most;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * image.h - the compiled kernels, as the driver loads them. */
+ * image.h - the compiled kernels in the form in which the driver loads them. */
 #ifndef DW_CUDA_IMAGE_H
 #define DW_CUDA_IMAGE_H
 

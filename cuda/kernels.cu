@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * kernels.cu - the kernels by name (message.h): for every pair of dtypes what is common, and for
- * any what is not. */
+ * kernels.cu - the kernels by name (message.h): one for every pair of dtypes in common cases, one
+ * for all dtypes in others. */
 #include "audit.cuh"
 #include "choose.cuh"
 #include "decode.cuh"
@@ -9,8 +9,8 @@
 #include "head.cuh"
 #include "mx.cuh"
 
-/* Four blocks to a multiprocessor, with two eights of x and prev a thread, keep enough loads under
- * way; the search, which computes more than it loads, needs registers instead. */
+/* Four blocks per multiprocessor, with two eights of x and prev per thread, keep enough loads in
+ * flight. The search computes more than it loads, so it gets more registers instead. */
 #define KERNEL(name) extern "C" __global__ void __launch_bounds__(DW_CUDA_THREADS, 4) name
 #define KERNEL_OF_MANY_REGISTERS(name)                                                             \
     extern "C" __global__ void __launch_bounds__(DW_CUDA_THREADS, 2) name

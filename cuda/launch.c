@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * launch.c - jobs of one launch: grouped by their kernels, staged, enqueued, and read when they are
+ * launch.c - the jobs of one launch: grouped by kernels, staged, enqueued, and read back when
  * done. */
 #include <stdatomic.h>
 #include <stdio.h>
@@ -53,7 +53,7 @@ static dw_status check_kernels(const dw_launch *launch, const dw_cuda_needs *nee
         if (exists)
             dw_cuda_kernel_name(kernel, name);
         else
-            snprintf(name, sizeof name, "of the name that the form gives");
+            snprintf(name, sizeof name, "with the name that the form asks for");
         snprintf(
             why->text, sizeof why->text,
             "this build has no kernel %s: use another codec, group or dtype, or compute on the CPU",
@@ -63,7 +63,7 @@ static dw_status check_kernels(const dw_launch *launch, const dw_cuda_needs *nee
     return DW_OK;
 }
 
-/* The group of a job, made where there is none; NULL: no memory. */
+/* Finds or makes the group of a job. NULL: no memory. */
 static dw_cuda_group *group_of(dw_launch *launch, const dw_cuda_needs *needs)
 {
     for (uint32_t i = 0; i < launch->n_groups; i++)
@@ -80,7 +80,7 @@ static dw_cuda_group *group_of(dw_launch *launch, const dw_cuda_needs *needs)
     return made;
 }
 
-/* Every job's needs, group, and place in `chosen`. */
+/* Determines every job's kernels, its group, and its place in `chosen`. */
 static dw_status sort(dw_launch *launch, dw_jobs jobs, dw_why *why)
 {
     void *places = launch->places;
@@ -98,7 +98,7 @@ static dw_status sort(dw_launch *launch, dw_jobs jobs, dw_why *why)
         dw_cuda_group *group = group_of(launch, &place->needs);
         if (!group) return DW_ERR_NO_MEMORY;
         place->group = (uint32_t)(group - launch->groups);
-        place->part = group->n++; /* within its group, so far */
+        place->part = group->n++; /* for now the number within its group */
         launch->chosen += dw_round_up(place->needs.chosen_room, 4);
     }
     uint32_t first = 0;
@@ -145,7 +145,7 @@ static dw_cuda_share share_of(const dw_launch *launch, uint32_t i)
     return share;
 }
 
-/* The part of job i, in its place; its first blocks stay where they are. */
+/* Writes the part of job i. The numbers of its first blocks are given. */
 static void write_part(dw_launch *launch, uint32_t i, dw_jobs jobs, uint32_t job,
                        const uint64_t first[DW_CUDA_PHASES])
 {
@@ -222,8 +222,8 @@ dw_status dw_launch_refill(dw_launch *launch, uint32_t first, dw_jobs jobs, uint
         dw_cuda_needs needs = needs_of(launch, jobs, i);
         if (fits(&needs, &launch->places[first + i].needs)) continue;
         snprintf(why->text, sizeof why->text,
-                 "sample %u needs other kernels than the captured ones, as a frame of another kind "
-                 "does: capture such a frame",
+                 "sample %u needs other kernels than those captured, because its entry is of "
+                 "another kind: capture a frame with such entries",
                  (unsigned)i);
         return DW_ERR_UNSUPPORTED;
     }
@@ -252,7 +252,7 @@ dw_status dw_launch_done(const dw_launch *launch, uint32_t first, uint32_t n,
             return DW_PENDING;
     }
     if (!dw_cuda_heads_done(&launch->heads, first)) return DW_PENDING;
-    atomic_thread_fence(memory_order_acquire); /* that one is stored last as well */
+    atomic_thread_fence(memory_order_acquire); /* the head's serial is stored last as well */
     for (uint32_t i = 0; i < n; i++) {
         dw_cuda_report report;
         memcpy(&report, host(launch, reports_at(launch) + (first + i) * sizeof report),

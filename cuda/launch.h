@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * launch.h - jobs of one launch: their parts in pinned memory and on the device, the kernels that
- * work on them, and what those report. */
+ * launch.h - the jobs of one launch: their parts in pinned memory and on the device, the kernels
+ * that process them, and the reports of these. */
 #ifndef DW_CUDA_LAUNCH_H
 #define DW_CUDA_LAUNCH_H
 
@@ -9,23 +9,23 @@
 
 typedef struct dw_cuda_engine dw_cuda_engine;
 
-/* Where a job is: its part, and what its kernels were launched with. */
+/* Where the data of a job is, and which kernels it is launched with. */
 typedef struct dw_cuda_place_of {
     dw_cuda_needs needs;
     uint32_t part, group;
-    uint64_t chosen; /* its first element of those of the launch */
+    uint64_t chosen; /* index of its first element in the launch's `chosen` */
     uint64_t serial;
 } dw_cuda_place_of;
 
-/* Parts that the same kernels work on, one behind the other. */
+/* Consecutive parts that the same kernels process. */
 typedef struct dw_cuda_group {
     int kernel[DW_CUDA_PHASES];
     uint32_t first, n;
     uint64_t blocks[DW_CUDA_PHASES];
 } dw_cuda_group;
 
-/* Staged: parts, then sums, which go to the device in one copy; behind them, and only in pinned
- * memory, the reports. */
+/* `staged` begins with parts and sums, which are copied to the device together. The reports behind
+ * them exist in pinned memory only. */
 struct dw_launch {
     dw_launch *next;
     dw_cuda_engine *engine;
@@ -34,7 +34,7 @@ struct dw_launch {
     uint32_t n;
     uint32_t n_groups;
     dw_cuda_group *groups;
-    dw_cuda_place_of *places; /* of every job */
+    dw_cuda_place_of *places; /* one per job */
     uint64_t groups_cap, places_cap, chosen;
     dw_cuda_block staged, device;
     uint64_t staged_bytes, device_bytes;
@@ -42,11 +42,12 @@ struct dw_launch {
 };
 
 /* Sorts the jobs into groups and writes their parts. Errors: NO_MEMORY, LIMIT, UNSUPPORTED; nothing
- * was enqueued. */
+ * has been enqueued then. */
 dw_status dw_launch_fill(dw_launch *launch, dw_jobs jobs, uint32_t n, dw_heads heads,
                          uint64_t *serial, dw_why *why);
 
-/* The copy and the kernels, that of the heads last, in the current context. */
+/* Enqueues the copy, the kernels of the jobs and then the kernel for heads. To be called in the
+ * context. *enqueued: how many operations were enqueued. */
 dw_cuda_result dw_launch_enqueue(const dw_launch *launch, dw_cuda_stream stream,
                                  uint32_t *enqueued);
 
@@ -54,15 +55,16 @@ dw_status dw_launch_refill(dw_launch *launch, uint32_t first, dw_jobs jobs, uint
                            const dw_head *head, uint64_t *serial, dw_why *why);
 dw_status dw_launch_done(const dw_launch *launch, uint32_t first, uint32_t n,
                          dw_chunk_result *results);
-void dw_launch_release(dw_launch *launch); /* its memory; not the struct */
+void dw_launch_release(dw_launch *launch); /* frees its memory, but not the struct */
 
 struct dw_cuda_engine {
     dw_cuda *cuda;
     dw_allocator allocator;
     uint64_t serial; /* of the last part that was written */
-    unsigned users;  /* its encoder or decoder, and every launch in somebody's hands */
+    unsigned users;  /* its encoder or decoder, and every launch that is not spare */
     dw_launch *spare;
-    dw_cuda_stream aside; /* for copies of saved states; NULL until the first */
+    dw_cuda_stream copy_stream; /* for saving and restoring copies of prev; NULL until the first use
+                                 */
 };
 
 #endif

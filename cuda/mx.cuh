@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * mx.cuh - microscaling, both ways: one tile of 64 blocks a block of threads, four threads to a
- * block of 32 elements.
+ * mx.cuh - microscaling, encode and decode: a thread block processes one tile of 64 blocks of 32
+ * elements, with four threads for each of these.
  *
  * Source: docs/format.md, 3.3 and 5. Loads, places, codes and digests are those of the quantized
  * form. */
@@ -11,15 +11,15 @@
 #include "decode.cuh"
 #include "encode.cuh"
 
-/* A NaN counts as infinite: its bits are not the same on every processor. */
+/* NaN counts as infinite, because processors differ in the bits of a NaN. */
 DW_DEVICE uint32_t dw_mx_largest(dw_extremes extremes)
 {
     uint32_t largest = dw_extremes_largest(extremes);
     return largest < DW_F32_INFINITY ? largest : DW_F32_INFINITY;
 }
 
-/* The first eight of every block writes its scale down, and its choice. The counts, as dw_count_of
- * has them. */
+/* The first eight of every block of 32 stores its scale and its choice. Returns its counts, packed
+ * as by dw_count_of. */
 DW_DEVICE uint32_t dw_mx_note(const dw_place *place, uint32_t scale, bool direct, bool zero,
                               dw_encode_room *room)
 {
@@ -29,7 +29,7 @@ DW_DEVICE uint32_t dw_mx_note(const dw_place *place, uint32_t scale, bool direct
     return (direct ? 1u : 0) | (zero ? 1u << 10 : 0) | (scale == DW_MX_POISONED ? 1u << 20 : 0);
 }
 
-/* Codes and new prev of eight elements of one block. */
+/* Computes codes and new prev of eight elements of one block. */
 DW_DEVICE void dw_mx_encode_eight(dw_encoding *e, dw_element element, dw_element_facts facts,
                                   uint32_t scale, bool direct, dw_dtype prev_dtype)
 {
@@ -90,7 +90,7 @@ DW_DEVICE void dw_mx_encode_tile(const dw_cuda_encode_part *parts, uint32_t n, d
     dw_end_encode(part, room);
 }
 
-/* The new prev of eight elements, or y, as bits; as dw_reconstruct_eight. */
+/* Computes the new prev of eight elements, or y, as bits; like dw_reconstruct_eight. */
 DW_DEVICE uint32_t dw_mx_reconstruct_eight(const dw_cuda_decode_part *part, const dw_tile *tile,
                                            const dw_place *place, const dw_eight *held,
                                            dw_dtype dtype, bool keeps, const dw_decode_room *room,
@@ -116,7 +116,7 @@ DW_DEVICE uint32_t dw_mx_reconstruct_eight(const dw_cuda_decode_part *part, cons
     return poisoned ? (1u << DW_EIGHT) - 1 : 0;
 }
 
-/* An eight to where it belongs; its part of the state digest. */
+/* Decodes an eight and stores it. Returns its part of the state digest. */
 template <bool HasState>
 DW_DEVICE uint64_t dw_mx_store_decoded(const dw_cuda_decode_part *part, const dw_tile *tile,
                                        const dw_place *place, const dw_eight *held, dw_dtype dtype,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * names.c - which kernels a job needs, and how many blocks of them. */
+ * names.c - determines which kernels a job needs, and with how many blocks. */
 #include <stdio.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 #include "names.h"
 
 static const struct family {
-    int first, dtypes; /* that a name ends in */
+    int first, dtypes; /* dtypes: how many dtypes the name ends with */
     const char *name;
 } families[] = {
     {DW_CUDA_AT_CHOOSE, 0, "dw_choose_scales"},
@@ -44,8 +44,8 @@ void dw_cuda_kernel_name(int kernel, char name[DW_CUDA_NAME_BYTES])
         snprintf(name, DW_CUDA_NAME_BYTES, "%s", families[i].name);
 }
 
-/* The kernel of a family that a form names: for these dtypes, as far as the family has one for
- * each. DW_CUDA_KERNELS: there is no such family. */
+/* The kernel of the family that a form names, for these dtypes as far as the family distinguishes
+ * them. DW_CUDA_KERNELS: there is no such family. */
 static int kernel_of(const char *name, dw_dtype first, dw_dtype second)
 {
     int of_first = first - DW_F32, of_second = second - DW_F32;
@@ -55,8 +55,9 @@ static int kernel_of(const char *name, dw_dtype first, dw_dtype second)
     return DW_CUDA_KERNELS;
 }
 
-/* The digest of a state whose rows are no multiple of four channels has a phase of its own. As many
- * blocks as there can be audited stretches, whatever the sequence: some may find none. */
+/* If the number of channels is not a multiple of four, the state digest takes a phase of its own,
+ * with as many blocks as there can be audited stretches at any sequence number. Some blocks may
+ * find no stretch. */
 static void need_audit(dw_cuda_needs *needs, const dw_layout *layout, const void *next,
                        dw_audit audit, int kernel)
 {
@@ -72,7 +73,7 @@ dw_cuda_needs dw_cuda_encode_needs(const dw_encode_job *job)
     const dw_layout *layout = &job->layout;
     const dw_device_kernels *form = job->plan->form->device;
     bool has_state = job->next || job->prev;
-    /* Rows over several tiles are searched for where they are chosen for. */
+    /* For rows of several tiles the search is part of phase CHOOSE. */
     bool searches = form->encode_search && job->rule.scale == DW_SCALE_MSE && !layout->cut_rows;
     const char *family = layout->by_channel ? form->encode_columns
                          : searches         ? form->encode_search

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
- * names.h - the kernels of message.h by number, and what a job needs of them. */
+ * names.h - the kernels of message.h by number, and which of them a job needs. */
 #ifndef DW_CUDA_NAMES_H
 #define DW_CUDA_NAMES_H
 
 #include "message.h"
 
-/* A family has a kernel per dtype of x and of prev, or per dtype, or one. */
+/* The first number of each family, which has one kernel per pair of dtypes, one per dtype, or
+ * one. */
 enum {
     DW_CUDA_AT_CHOOSE = 0,
     DW_CUDA_AT_ENCODE = 1,
@@ -29,9 +30,10 @@ enum {
 
 void dw_cuda_kernel_name(int kernel, char name[DW_CUDA_NAME_BYTES]);
 
-/* Kernels by phase (-1: none; DW_CUDA_KERNELS: one that does not exist), blocks by phase, and
- * elements of `chosen`. All but the kernels, and whether there is `chosen`, follows from the shape
- * alone: a captured launch is used for other frames of it. */
+/* kernel: by phase; -1: none; DW_CUDA_KERNELS: one that does not exist. blocks: by phase.
+ * chosen_room: elements of `chosen`. Only the kernels, and whether there is `chosen`, depend on
+ * more than the shape, because a captured launch is used again for other frames of the same
+ * shape. */
 typedef struct dw_cuda_needs {
     int kernel[DW_CUDA_PHASES];
     uint64_t blocks[DW_CUDA_PHASES];

@@ -1,28 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0
- * place.cuh - where eights of a tile lie in a tensor and in prev. */
+ * place.cuh - where the eights of a tile lie in a tensor and in prev. */
 #ifndef DW_CUDA_PLACE_CUH
 #define DW_CUDA_PLACE_CUH
 
 #include "block.cuh"
 
 typedef struct dw_place {
-    uint32_t first;         /* of the eight, among the elements that the tile stores */
-    uint32_t stored;        /* whether it stores them, be it as padding */
-    uint32_t n;             /* how many of the eight are no padding */
-    uint32_t segment;       /* within the tile */
-    uint32_t leads;         /* the first eight of the segment */
-    uint32_t column;        /* channel of the first */
-    uint64_t dense, tensor; /* number of the first in prev, and in the tensor */
+    uint32_t first;         /* number of its first element among those that the tile stores */
+    uint32_t stored;        /* whether the tile stores it, possibly as padding */
+    uint32_t n;             /* how many of the eight are not padding */
+    uint32_t segment;       /* number of its segment within the tile */
+    uint32_t leads;         /* whether it is the first eight of its segment */
+    uint32_t column;        /* channel of its first element */
+    uint64_t dense, tensor; /* index of its first element in prev, and in the tensor */
 } dw_place;
 
-/* Rows that fill their segments lie side by side in prev, and in a tensor without gaps. */
+/* True where rows without padding follow each other without gaps in prev and in the tensor. */
 DW_DEVICE bool dw_rows_touch(const dw_layout *layout, int64_t stride)
 {
     return !layout->cut_rows && layout->last_channels == layout->segment_width &&
            stride == (int64_t)layout->c;
 }
 
-/* The eights of a slot lie side by side, thread by thread; so do the slots. */
+/* The eights of a slot are contiguous, thread by thread; so are the slots. */
 DW_DEVICE dw_place dw_place_of(const dw_layout *layout, const dw_tile *tile, int64_t stride,
                                uint32_t slot)
 {

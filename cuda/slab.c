@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * slab.c - slots for copies of prev, in memory that the host need not reach. */
+ * slab.c - slots for copies of prev, in memory that the host may be unable to reach. */
 #include <string.h>
 
 #include "slab.h"
 
-/* Slots begin where a warp's widest access does. */
+/* The alignment of a warp's widest access. */
 enum { GRANULE = 256 };
 
 static bool allocate(void *context, uint64_t bytes, dw_pool_memory *memory)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * staging.c - what carries frames through the host needs of a device: pinned memory, a stream of
- * its own, and to wait for a stream. */
+ * staging.c - helpers for programs that carry frames through the host: pinned memory, a stream, and
+ * waiting for a stream. */
 #include <stdio.h>
 
 #include "device.h"
@@ -29,14 +29,13 @@ dw_status dw_cuda_pin(dw_cuda *cuda, size_t bytes, void **memory, dw_why *why)
     dw_cuda_block block;
     if (memory) *memory = NULL;
     if (!cuda || !memory || bytes == 0)
-        return say(why, DW_ERR_ARGUMENT, "pinning needs a dw_cuda, at least one byte, and memory");
+        return say(why, DW_ERR_ARGUMENT, "cuda or memory is NULL, or bytes is 0");
     dw_cuda_result error = dw_cuda_allocate(cuda, true, bytes, &block);
-    if (error) return complain(cuda, why, "memory of the host cannot be pinned", error);
+    if (error) return complain(cuda, why, "host memory cannot be pinned", error);
     if (block.address != (dw_cuda_address)block.host) {
         dw_cuda_free(cuda, &block);
         return say(why, DW_ERR_UNSUPPORTED,
-                   "the device sees memory of the host at other addresses: it has no unified "
-                   "addressing");
+                   "this device has no unified addressing: it sees host memory at other addresses");
     }
     *memory = block.host;
     return DW_OK;
@@ -52,13 +51,12 @@ dw_status dw_cuda_stream_create(dw_cuda *cuda, void **stream, dw_why *why)
     dw_cuda_stream made = NULL;
     dw_cuda_result error;
     if (stream) *stream = NULL;
-    if (!cuda || !stream)
-        return say(why, DW_ERR_ARGUMENT, "a stream needs a dw_cuda, and where to put it");
+    if (!cuda || !stream) return say(why, DW_ERR_ARGUMENT, "cuda or stream is NULL");
     if (dw_cuda_enter(cuda, &error)) {
         error = cuda->driver.stream_create(&made, DW_CUDA_STREAM_NON_BLOCKING);
         dw_cuda_leave(cuda);
     }
-    if (error) return complain(cuda, why, "no stream can be made", error);
+    if (error) return complain(cuda, why, "no stream can be created", error);
     *stream = made;
     return DW_OK;
 }
@@ -71,16 +69,16 @@ void dw_cuda_stream_destroy(dw_cuda *cuda, void *stream)
     dw_cuda_leave(cuda);
 }
 
-/* Whether it captures. In the context. */
+/* Checks that the stream is not capturing. To be called in the context. */
 static dw_status check_stream(const dw_cuda *cuda, void *stream, dw_why *why)
 {
     int capturing = 0;
     dw_cuda_result error = cuda->driver.stream_is_capturing(stream, &capturing);
-    if (error) return complain(cuda, why, "the stream cannot be asked", error);
+    if (error) return complain(cuda, why, "the stream's state cannot be queried", error);
     if (!capturing) return DW_OK;
     return say(why, DW_ERR_ARGUMENT,
-               "the stream is capturing a graph, and what it captures cannot be waited for: give "
-               "a stream that runs");
+               "the stream is capturing a graph, so its work cannot be waited for: pass a stream "
+               "that is not capturing");
 }
 
 dw_status dw_cuda_stream_check(dw_cuda *cuda, void *stream, dw_why *why)
@@ -88,7 +86,7 @@ dw_status dw_cuda_stream_check(dw_cuda *cuda, void *stream, dw_why *why)
     dw_cuda_result error;
     if (!cuda) return say(why, DW_ERR_ARGUMENT, "cuda is NULL");
     if (!dw_cuda_enter(cuda, &error))
-        return complain(cuda, why, "the device's context cannot be entered", error);
+        return complain(cuda, why, "the device's context cannot be made current", error);
     dw_status status = check_stream(cuda, stream, why);
     dw_cuda_leave(cuda);
     return status;
@@ -99,7 +97,7 @@ dw_status dw_cuda_stream_wait(dw_cuda *cuda, void *stream, dw_why *why)
     dw_cuda_result error;
     if (!cuda) return say(why, DW_ERR_ARGUMENT, "cuda is NULL");
     if (!dw_cuda_enter(cuda, &error))
-        return complain(cuda, why, "the device's context cannot be entered", error);
+        return complain(cuda, why, "the device's context cannot be made current", error);
     dw_status status = check_stream(cuda, stream, why);
     if (!status) {
         error = cuda->driver.stream_synchronize(stream);

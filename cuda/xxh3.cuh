@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * xxh3.cuh - H of docs/format.md, 1 on the device: XXH3-64 with seed 0 and the secret that comes
- * with it, over words of eight bytes.
+ * xxh3.cuh - H of docs/format.md, 1, on the device: XXH3-64 with seed 0 and the default secret,
+ * over words of eight bytes.
  *
- * Up to DW_XXH3_SHORT bytes by one thread, at least 24. Longer ones go through eight lanes, a chunk
- * at a time. Lengths are multiples of 8 that fit 64 bits. Source: xxHash, doc/xxhash_spec.md. */
+ * One thread hashes inputs of 24 to DW_XXH3_SHORT bytes. Longer inputs are hashed by eight lanes,
+ * one chunk at a time. Lengths are multiples of 8. Source: xxHash, doc/xxhash_spec.md. */
 #ifndef DW_CUDA_XXH3_CUH
 #define DW_CUDA_XXH3_CUH
 
@@ -12,7 +12,7 @@
 enum {
     DW_XXH3_SHORT = 240,
     DW_XXH3_LANES = 8,
-    DW_XXH3_CHUNK_BYTES = 1024, /* between two scrambles */
+    DW_XXH3_CHUNK_BYTES = 1024, /* bytes between two scrambles */
     DW_XXH3_STRIPE_BYTES = 64,
     DW_XXH3_SECRET_BYTES = 192
 };
@@ -34,7 +34,7 @@ static __device__ const uint64_t dw_xxh3_secret[DW_XXH3_SECRET_BYTES / 8] = {
     0xc3ebd33483acc5eau, 0xeb6313faffa081c5u, 0x49daf0b751dd0d17u, 0x9e68d429265516d3u,
     0xfca1477d58be162bu, 0xce31d07ad1b8f88fu, 0x280416958f3acb45u, 0x7e404bbbcafbd7afu};
 
-/* Eight bytes of the secret, from any byte on. */
+/* Eight bytes of the secret, starting at any byte. */
 DW_DEVICE uint64_t dw_xxh3_key(uint32_t at)
 {
     uint32_t bits = at % 8 * 8;
@@ -54,7 +54,7 @@ DW_DEVICE uint64_t dw_xxh3_avalanche(uint64_t hash)
     return hash ^ hash >> 32;
 }
 
-/* Two words, or two lanes. */
+/* Mixes two words, or two lanes. */
 DW_DEVICE uint64_t dw_xxh3_mix(const uint64_t *words, uint32_t key)
 {
     return dw_xxh3_fold(words[0] ^ dw_xxh3_key(key), words[1] ^ dw_xxh3_key(key + 8));
@@ -76,7 +76,7 @@ DW_DEVICE uint64_t dw_xxh3_of_short(const uint64_t *words, uint32_t bytes)
     return dw_xxh3_avalanche(hash);
 }
 
-/* What the lanes begin with. */
+/* The initial values of the lanes. */
 static __device__ const uint64_t dw_xxh3_begin[DW_XXH3_LANES] = {
     DW_XXH3_P32_3, DW_XXH3_P64_1, DW_XXH3_P64_2, DW_XXH3_P64_3,
     DW_XXH3_P64_4, DW_XXH3_P32_2, DW_XXH3_P64_5, DW_XXH3_P32_1};
@@ -88,8 +88,8 @@ DW_DEVICE uint64_t dw_xxh3_stripe(const uint64_t *words, uint32_t lane, uint32_t
     return words[lane ^ 1] + (mixed & 0xffffffffu) * (mixed >> 32);
 }
 
-/* A lane, one chunk further. left: bytes from the chunk's first on. In the last chunk the last
- * stripe ends with the bytes, and may begin in front of the chunk. */
+/* Advances a lane by one chunk. left: bytes from the start of the chunk to the end of the input.
+ * The last stripe of the last chunk ends with the input, and may begin before the chunk. */
 DW_DEVICE uint64_t dw_xxh3_chunk(uint64_t sum, const uint64_t *words, uint64_t left, uint32_t lane)
 {
     bool is_last = left <= DW_XXH3_CHUNK_BYTES;

@@ -28,7 +28,7 @@ static void careless_callers_are_refused(void **state)
     (void)state;
     assert_int_equal(dw_cuda_pin(NULL, 1, &memory, &why), DW_ERR_ARGUMENT);
     assert_null(memory);
-    assert_non_null(strstr(why.text, "dw_cuda"));
+    assert_non_null(strstr(why.text, "cuda or memory is NULL"));
     assert_int_equal(dw_cuda_pin(cuda, 0, &memory, NULL), DW_ERR_ARGUMENT);
     assert_int_equal(dw_cuda_pin(cuda, 1, NULL, NULL), DW_ERR_ARGUMENT);
     assert_int_equal(dw_cuda_stream_create(NULL, &stream, &why), DW_ERR_ARGUMENT);
