@@ -30,8 +30,7 @@ dw_status dw_cuda_driver_open(dw_cuda_driver *driver, const char *library, dw_wh
     if (!missing) return DW_OK;
     if (why)
         snprintf(why->text, sizeof why->text,
-                 "%s has no %s: it is too old, install a newer NVIDIA driver", library,
-                 missing);
+                 "%s has no %s: it is too old, install a newer NVIDIA driver", library, missing);
     dw_cuda_driver_close(driver);
     return DW_ERR_UNSUPPORTED;
 }
