@@ -83,8 +83,8 @@ static uint32_t lowest_bit(uint64_t set)
     return bits_of(set & (~set + 1)) - 1;
 }
 
-/* Finds the smallest free block that can hold a slot of this size. For a large slot only the exact
- * size counts. */
+/* Finds the smallest free block that can hold a slot of this size. Large slots need a block of
+ * exactly their size. */
 static dw_pool_block *find_free(const dw_pool *pool, uint64_t bytes)
 {
     bool large = bytes > LARGE_ABOVE;

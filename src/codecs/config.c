@@ -132,7 +132,7 @@ static dw_status parse_option(dw_config *config, const char *text, const char *a
     return DW_OK;
 }
 
-/* The words of an option that go with the rest of a config. */
+/* Lists the words of an option that are allowed together with the rest of a config. */
 static void list_fitting(const dw_option *option, const dw_config *config, char *out, size_t cap)
 {
     size_t used = 0;
@@ -142,7 +142,8 @@ static void list_fitting(const dw_option *option, const dw_config *config, char 
             used += (size_t)snprintf(out + used, cap - used, "%s%s", used ? " " : "", word->text);
 }
 
-/* Options and values that are fine alone and have no meaning together, as bits beside form=mx. */
+/* Refuses options and values that are valid alone but have no meaning together, such as `bits` with
+ * form=mx. */
 static dw_status check_together(const dw_config *config, const char *text,
                                 const char *const where[DW_OPTIONS], dw_why *why)
 {

@@ -68,7 +68,8 @@ bool dw_params_read(dw_config *config, uint8_t codec, dw_dtype x, const uint8_t 
 /* UNSUPPORTED, with a sentence, where a form that the config uses has no kernels on a device. */
 dw_status dw_params_on_device(const dw_params *params, dw_why *why);
 
-/* Writes for people which option differs between our parameters and the block of a valid frame. */
+/* Writes a text for an error sentence: which option differs between our parameters and the
+ * parameter block of a valid frame. */
 void dw_params_difference(const dw_params *own, uint8_t codec, const uint8_t *block,
                           uint32_t n_parameters, char *text, size_t cap);
 
@@ -98,7 +99,8 @@ uint64_t dw_draws_key(uint64_t seed, dw_key key, uint64_t sequence);
  * wrong. */
 const char *dw_plans_bad_entry(const dw_plans *plans, const dw_entry *entry);
 
-/* The scale rule of an encoder for entries with so many bits. */
+/* How an encoder finds the scale (absmax, signed or mse) in entries with so many bits: as
+ * configured, or else the best rule for that number of bits. */
 dw_scale dw_params_scale(const dw_params *params, uint32_t bits);
 
 #endif

@@ -9,8 +9,9 @@
 
 /* ---- The walk of a chunk --------------------------------------------------------------------- */
 
-/* Adds the stretch at t->first to the state digest if it ends at element `done` or before. from:
- * its elements; NULL: they lie in next. Returns false where there was nothing to add. */
+/* Adds the stretch that begins at t->first to the state digest and advances t->first to the next
+ * audited stretch, but only if all elements before `done` include it. from: the stretch's elements;
+ * NULL: read them from next. Returns whether it did so. */
 static bool audit_stretch(const dw_kernels *kernels, dw_trail *t, uint64_t done, const void *from)
 {
     if (t->first >= t->elements) return false;

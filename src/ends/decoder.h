@@ -72,7 +72,7 @@ struct dw_decode_ticket {
     dw_launch *launch;
     uint32_t first;    /* index of this frame's first job in the launch */
     uint64_t number;   /* position in the order of the calls */
-    bool captured;     /* by a stream: the ticket remains after its frame is finished */
+    bool captured;     /* a stream captured the frame, so the ticket remains after finish */
     bool in_flight;    /* submitted, and neither finished nor cancelled yet */
     dw_status refusal; /* not 0: the frame was refused before it was submitted */
     dw_why why;

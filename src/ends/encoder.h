@@ -77,7 +77,7 @@ struct dw_encode_ticket {
     dw_sums sums;
     dw_launch *launch;
     uint32_t first; /* index of this frame's first job in the launch */
-    bool captured;  /* by a stream: the ticket remains after its frame is finished */
+    bool captured;  /* a stream captured the frame, so the ticket remains after finish */
     bool in_flight; /* submitted, and neither finished nor cancelled yet */
 };
 

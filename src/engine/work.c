@@ -38,7 +38,8 @@ bool dw_work_ready(dw_work *work, const dw_allocator *allocator)
 uint32_t dw_work_entry(const dw_work *work, uint64_t index, uint64_t *chunk)
 {
     uint32_t low = 0, high = work->entries;
-    while (high - low > 1) { /* finds the last entry whose first chunk is not behind it */
+    while (high - low > 1) { /* binary search for the last entry whose first chunk is at or before
+                                `index` */
         uint32_t middle = low + (high - low) / 2;
         if (work->first[middle] <= index)
             low = middle;

@@ -81,7 +81,7 @@ typedef struct dw_decode_run {
     uint64_t channels;
     const void *prev;
     void *out;
-    /* A poisoned piece keeps prev (or +0) in out; otherwise out becomes NaN. */
+    /* Not 0: a poisoned piece gets prev (or +0) in out; 0: it gets NaN. */
     int poison_keeps;
     const uint8_t *scales, *choices, *codes;
     uint64_t first_piece;
@@ -111,7 +111,7 @@ typedef struct dw_mx_decode_run {
     uint64_t channels;
     const void *prev;
     void *out;
-    /* A poisoned block keeps prev (or +0) in out; otherwise out becomes NaN. */
+    /* Not 0: a poisoned block gets prev (or +0) in out; 0: it gets NaN. */
     int poison_keeps;
     const uint8_t *scales, *choices, *codes;
     uint64_t first_piece;

@@ -151,8 +151,8 @@ DW_VECTOR f32x16 widen_bf16(const void *from)
     return i_float(i_shl(halves, 16));
 }
 
-/* The conversion instruction turns signalling NaN into quiet NaN. The format keeps their bits, so
- * the quiet bit is cleared where it was clear. */
+/* The conversion instruction sets the quiet bit of a NaN, but the format keeps all bits of a NaN.
+ * So the bit is cleared again for signalling NaN. */
 DW_VECTOR f32x16 widen_f16(const void *from)
 {
     f32x16 wide = {_mm256_cvtph_ps(_mm_loadu_si128(from)),
@@ -208,7 +208,7 @@ DW_VECTOR codes64 codes_of_levels(i32x16 l0, i32x16 l1, i32x16 l2, i32x16 l3, in
 }
 
 /* The even level becomes the lower byte of a 16-bit word, the odd one the upper byte. The pack
- * instruction does not change such words. */
+ * instruction saturates to 16 bits, so it does not change such words. */
 DW_VECTOR __m256i pair32(i32x16 even, i32x16 odd)
 {
     i32x16 both = i_or(i_and(even, i_set(0xff)), i_shl(odd, 8));

@@ -126,8 +126,8 @@ DW_VECTOR f32x16 widen_bf16(const void *from)
     return i_float(i_shl(_mm512_cvtepu16_epi32(_mm256_loadu_si256(from)), 16));
 }
 
-/* The conversion instruction turns signalling NaN into quiet NaN. The format keeps their bits, so
- * the quiet bit is cleared where it was clear. */
+/* The conversion instruction sets the quiet bit of a NaN, but the format keeps all bits of a NaN.
+ * So the bit is cleared again for signalling NaN. */
 DW_VECTOR f32x16 widen_f16(const void *from)
 {
     __m256i halves = _mm256_loadu_si256(from),
@@ -198,7 +198,7 @@ DW_VECTOR codes64 codes_of_levels(i32x16 a, i32x16 b, i32x16 c, i32x16 d, int ha
 }
 
 /* The even level becomes the lower byte of a 16-bit word, the odd one the upper byte. The pack
- * instruction does not change such words. */
+ * instruction saturates to 16 bits, so it does not change such words. */
 #define codes_of_pairs codes_of_pairs
 DW_VECTOR codes64 codes_of_pairs(i32x16 even0, i32x16 odd0, i32x16 even1, i32x16 odd1, int half)
 {

@@ -265,8 +265,8 @@ DW_VECTOR coded look_up_values(coded c, size_t n, float scale, decode_kind kind)
 }
 #endif
 
-/* Decodes piece p of a run, with n elements, in C, because its values do not fit the vector
- * arithmetic. */
+/* Decodes piece p of a run, with n elements, with the C kernel, because its scale is special (see
+ * SPECIAL_FROM in kernels_simd.h). */
 static void decode_special(const dw_decode_run *run, uint32_t p, size_t n)
 {
     size_t at = (size_t)p * run->width * bytes_of(run->out_dtype);

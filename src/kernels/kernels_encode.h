@@ -29,12 +29,12 @@ typedef struct scratch {
 } scratch;
 
 /* Full pieces that are contiguous in memory. */
-typedef struct stretch {
+typedef struct section {
     const unsigned char *x, *prev; /* prev: no_prev where there is none */
     unsigned char *next;
     uint32_t piece, pieces; /* within the run */
     size_t channels;        /* less than pieces * width only if it is a single short piece */
-} stretch;
+} section;
 
 /* -------------------------------------------------------------------------------------------
  * sweep */
@@ -88,9 +88,10 @@ typedef struct sweep_kind {
     int has_prev, pairs, chooses, stores; /* stores: deltas are stored; otherwise finish reads x */
 } sweep_kind;
 
-/* Processes n blocks, starting at element `at` of a stretch. Their extremes are joined with those
- * of the piece so far, unless they are its first. */
-DW_VECTOR void sweep_blocks(const stretch *s, sweep_kind kind, size_t at, int n, float *delta,
+/* Processes n blocks (of 16 elements), starting at element `at` of a section: stores their deltas
+ * and joins their extremes with those of the piece so far. first: they are the first blocks of the
+ * piece. */
+DW_VECTOR void sweep_blocks(const section *s, sweep_kind kind, size_t at, int n, float *delta,
                             int first, lanes_extremes *of_delta, lanes_extremes *of_x)
 {
     four x = load_blocks(s->x, kind.x, at, kind.pairs, n), d = x;
@@ -107,10 +108,10 @@ DW_VECTOR void sweep_blocks(const stretch *s, sweep_kind kind, size_t at, int n,
 }
 
 /* Processes pieces [from, to), at most 16. */
-DW_VECTOR void sweep(const stretch *given, uint32_t width, uint32_t from, uint32_t to,
+DW_VECTOR void sweep(const section *given, uint32_t width, uint32_t from, uint32_t to,
                      sweep_kind kind, scratch *b)
 {
-    const stretch s = *given; /* a copy, because stores may alias the caller's */
+    const section s = *given; /* a copy, because stores may alias the caller's */
     int unit = kind.pairs ? 2 : 1;
     for (uint32_t p = from; p < to; p++) {
         lanes_extremes d = {i_set(0), i_set(0)}, x = d;
@@ -130,11 +131,11 @@ DW_VECTOR void sweep(const stretch *given, uint32_t width, uint32_t from, uint32
     }
 }
 
-typedef void sweep_function(const stretch *s, uint32_t width, uint32_t from, uint32_t to,
+typedef void sweep_function(const section *s, uint32_t width, uint32_t from, uint32_t to,
                             scratch *b);
 
 #define SWEEP(name, x, prev, has_prev, pairs, chooses, stores)                                     \
-    static void name(const stretch *s, uint32_t width, uint32_t from, uint32_t to, scratch *b)     \
+    static void name(const section *s, uint32_t width, uint32_t from, uint32_t to, scratch *b)     \
     {                                                                                              \
         sweep(s, width, from, to, (sweep_kind){x, prev, has_prev, pairs, chooses, stores}, b);     \
     }
@@ -163,7 +164,7 @@ SWEEP(choose_halves, DW_BF16, DW_BF16, 1, 1, 1, 0)
 #undef SWEEP
 
 /* Replaces the deltas of a direct piece by x. */
-static void take_direct(const dw_encode_run *run, const stretch *s, uint32_t piece, scratch *b)
+static void take_direct(const dw_encode_run *run, const section *s, uint32_t piece, scratch *b)
 {
     size_t at = (size_t)piece * run->width;
     for (size_t end = at + run->width; at < end; at += LANES)
@@ -218,7 +219,8 @@ DW_VECTOR void scales_of(i32x16 positive, i32x16 negative, uint32_t bits, int is
     int32_t half = 1 << (bits - 1);
     i32x16 largest = i_max(positive, negative);
     i32x16 scale;
-    if (is_signed || bits == 1) { /* a power of two: the quotient is exact and is rounded up */
+    if (is_signed || bits == 1) { /* the number of levels is a power of two, so the quotient is
+                                     exact; it is rounded up */
         scale = i_shr(i_add(largest, i_set(0xffff - (int32_t)((bits - 1) << 23))), 16);
         if (bits > 1) scale = i_or(scale, i_and(i_greater(positive, negative), i_set(0x8000)));
     } else {
@@ -281,7 +283,7 @@ static void decide_row(const dw_chosen *row, decision *d)
 }
 
 /* Mean-square search for the pieces of a batch that have a scale. */
-static void search_scales(const dw_encode_run *run, const stretch *s, uint32_t from, uint32_t n,
+static void search_scales(const dw_encode_run *run, const section *s, uint32_t from, uint32_t n,
                           decision *d)
 {
     uint32_t live = ((1u << n) - 1) & ~(d->special | d->zero);
@@ -330,9 +332,9 @@ static void mark_direct(const dw_encode_run *run, uint32_t piece, uint32_t direc
                                                 another thread's pieces */
 }
 
-/* Decides scales and choices of pieces [from, to) of a stretch, and counts them. stores: the sweep
+/* Decides scales and choices of pieces [from, to) of a section, and counts them. stores: the sweep
  * has stored deltas. */
-static void decide(const dw_encode_run *run, const stretch *s, uint32_t from, uint32_t to,
+static void decide(const dw_encode_run *run, const section *s, uint32_t from, uint32_t to,
                    int stores, scratch *b)
 {
     decision d;

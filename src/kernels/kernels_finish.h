@@ -368,7 +368,7 @@ static void copy_planes(const uint8_t *chunk, uint32_t bits, size_t n, uint8_t *
     }
 }
 
-/* Codes the end of a stretch, which is shorter than a chunk, through buffers. The surplus results
+/* Codes the end of a section, which is shorter than a chunk, through buffers. The surplus results
  * are discarded. */
 static void finish_rest(const plan *with, const span *s, size_t n, size_t from_size, size_t size)
 {
@@ -388,8 +388,8 @@ static void finish_rest(const plan *with, const span *s, size_t n, size_t from_s
     copy_planes(tile, s->bits, n, s->tile, s->elements, s->first);
 }
 
-/* Encodes a piece in C, because its values do not fit the vector arithmetic. */
-static void encode_special(const dw_encode_run *run, const stretch *s, uint32_t piece)
+/* Encodes a special piece (see SPECIAL_FROM in kernels_simd.h) with the C kernel. */
+static void encode_special(const dw_encode_run *run, const section *s, uint32_t piece)
 {
     size_t at = (size_t)piece * run->width, size = bytes_of(run->prev_dtype);
     dw_encode_run one = *run;
@@ -424,7 +424,7 @@ static int asks_ahead(const dw_encode_run *run, const plan *with)
     return run->next ? run->x_dtype != DW_F32 || asks_far(run) : with->reads_x;
 }
 
-static void encode_stretch(const dw_encode_run *run, const plan *with, const stretch *s, scratch *b)
+static void encode_section(const dw_encode_run *run, const plan *with, const section *s, scratch *b)
 {
     size_t total = (size_t)s->pieces * run->width, whole = total / CHUNK * CHUNK,
            x_size = bytes_of(run->x_dtype);
@@ -485,14 +485,14 @@ static void encode_short(const dw_encode_run *run, const plan *with, uint32_t pi
         memcpy(prev, (const unsigned char *)run->prev + at * size, n * size);
         memset(prev + n * size, 0, (run->width - n) * size);
     }
-    stretch s = {x, run->prev ? prev : no_prev, run->next ? next : NULL, piece, 1, n};
-    encode_stretch(run, with, &s, b);
+    section s = {x, run->prev ? prev : no_prev, run->next ? next : NULL, piece, 1, n};
+    encode_section(run, with, &s, b);
     if (run->next) memcpy((unsigned char *)run->next + at * size, next, n * size);
 }
 
 /* How many elements pass through all three steps at once. Floats with state take 16 bytes per
  * element, scratch included, so half a tile is what a first-level cache of 32 KiB can hold. */
-static uint32_t stretch_elements(const dw_encode_run *run)
+static uint32_t section_elements(const dw_encode_run *run)
 {
     return run->next && run->prev_dtype == DW_F32 ? DW_TILE_ELEMENTS / 2 : DW_TILE_ELEMENTS;
 }
@@ -502,19 +502,19 @@ static void encode(const dw_encode_run *run)
     scratch b;
     plan with = plan_for(run);
     uint32_t full = (uint32_t)(run->channels / run->width);
-    uint32_t most = stretch_elements(run) / run->width;
+    uint32_t most = section_elements(run) / run->width;
     if (!most) most = 1; /* a whole row */
     for (uint32_t piece = 0; piece < full; piece += most) {
         uint32_t pieces = full - piece < most ? full - piece : most;
         size_t at = (size_t)piece * run->width;
-        stretch s = {(const unsigned char *)run->x + at * bytes_of(run->x_dtype),
+        section s = {(const unsigned char *)run->x + at * bytes_of(run->x_dtype),
                      run->prev ? (const unsigned char *)run->prev + at * bytes_of(run->prev_dtype)
                                : no_prev,
                      run->next ? (unsigned char *)run->next + at * bytes_of(run->prev_dtype) : NULL,
                      piece,
                      pieces,
                      (size_t)pieces * run->width};
-        encode_stretch(run, &with, &s, &b);
+        encode_section(run, &with, &s, &b);
     }
     if (full < run->pieces)
         encode_short(run, &with, full, run->channels - (size_t)full * run->width, &b);

@@ -29,7 +29,7 @@
 typedef struct mx_rule {
     float most;
     int32_t smallest; /* binary32 bits of the smallest normal element */
-    int32_t down;     /* distance of an exponent's bits from their place in a code */
+    int32_t down;     /* how far an exponent must be shifted right to its place in a code */
     int32_t positive, negative;
     uint32_t top, bits;
     int32_t least_special; /* blocks with a smaller largest magnitude are left to C */
@@ -86,7 +86,7 @@ DW_VECTOR mx_values mx_load(const unsigned char *from, dw_dtype dtype, size_t at
     return (mx_values){{f.part[0], f.part[1]}};
 }
 
-/* The magnitudes of both registers, and of these the larger one in every lane. */
+/* For every lane, the larger of the magnitudes in the two registers. */
 DW_VECTOR i32x16 mx_magnitudes(mx_values v)
 {
     i32x16 magnitude = i_set(0x7fffffff);
@@ -270,8 +270,9 @@ typedef void mx_encode_function(const mx_chunk *chunk, const mx_rule *rule, uint
     {                                                                                              \
         mx_encode_chunks(chunk, rule, (mx_kind){__VA_ARGS__}, chunks, to, notes);                  \
     }
-/* Indexed by prev and choice, for both sorts of elements: {floats, int8} without state, then with
- * prev f32, f16 and bf16, then these three with a choice. */
+/* Generates all variants for one dtype of x, and a table of them. First index: 0 for float
+ * elements, 1 for int8. Second index: without state; prev f32, f16, bf16 without choice; the same
+ * three with a choice. */
 #define MX_ENCODES(name, x)                                                                        \
     MX_ENCODE(name##_none, x, 0, 0, 0)                                                             \
     MX_ENCODE(name##_f32, x, DW_F32, 0, 0)                                                         \
@@ -298,7 +299,7 @@ MX_ENCODES(mx_encode_bf16, DW_BF16)
 #undef MX_ENCODES
 #undef MX_ENCODE
 
-/* Encodes a block in C, because its values do not fit the vector arithmetic. */
+/* Encodes a special block (see SPECIAL_FROM in kernels_simd.h) with the C kernel. */
 static void mx_encode_special(const dw_mx_encode_run *run, uint32_t block)
 {
     size_t at = (size_t)block * DW_MX_BLOCK, size = bytes_of(run->prev_dtype);
@@ -405,7 +406,8 @@ typedef struct mx_halves {
     h16x16 even, odd;
 } mx_halves;
 
-/* Limits magnitudes to the largest number of the format. */
+/* Limits the magnitude of f16 values to the largest number of the element format, given as an
+ * f16. */
 DW_VECTOR h16x16 mx_finite(h16x16 half, int largest)
 {
     return h_or(h_and(half, h_set(0x8000)), h_min(h_and(half, h_set(0x7fff)), h_set(largest)));
@@ -549,8 +551,8 @@ static uint64_t mx_take_powers(const dw_mx_decode_run *run, float *powers)
     return special;
 }
 
-/* Decodes block i of a run, with n elements, in C, because its values do not fit the vector
- * arithmetic. */
+/* Decodes block i of a run, with n elements, with the C kernel, because its scale is special
+ * (MX_SPECIAL_SCALE). */
 static void mx_decode_special(const dw_mx_decode_run *run, uint32_t i, size_t n)
 {
     size_t at = (size_t)i * DW_MX_BLOCK * bytes_of(run->out_dtype);

@@ -252,8 +252,8 @@ DW_VECTOR f32x16 widen_bf16(const void *from)
                             vshll_n_u16(vget_low_u16(high), 16), vshll_high_n_u16(high, 16)});
 }
 
-/* The conversion instruction turns signalling NaN into quiet NaN. The format keeps their bits, so
- * the quiet bit is cleared where it was clear. */
+/* The conversion instruction sets the quiet bit of a NaN, but the format keeps all bits of a NaN.
+ * So the bit is cleared again for signalling NaN. */
 DW_VECTOR f32x16 widen_f16(const void *from)
 {
     uint16x8_t low = load_eight(from), high = load_eight((const uint8_t *)from + 16);
@@ -294,7 +294,8 @@ DW_VECTOR void narrow_f16(void *to, f32x16 value)
                 vreinterpretq_u16_f16(vcvt_high_f16_f32(vcvt_f16_f32(value.c), value.d)));
 }
 
-/* The odd block's upper halves stay in place; the even block's are inserted below them. */
+/* Rounds both to bf16. The odd element's result stays in the upper half of the word, and the even
+ * element's is inserted into the lower half. */
 DW_VECTOR uint32x4_t narrow_pair4(uint32x4_t even, uint32x4_t odd)
 {
     return vsriq_n_u32(bf16_sum(odd), bf16_sum(even), 16);

@@ -72,8 +72,7 @@ static const _Alignas(64) unsigned char no_prev[4 * DW_TILE_ELEMENTS];
  * product below 2^102 is also exact, so it may be fused with the sum. */
 #define SPECIAL_FROM 0x6f000000
 
-/* The corresponding limit for scales alone: a largest magnitude below the limit above never has
- * such a scale. */
+/* The same limit, 2^95, as the bits of a bf16: used where only the scale of a piece is known. */
 #define SPECIAL_SCALE 0x6f00
 
 #ifndef f_muladd
@@ -397,7 +396,8 @@ static void norms(const dw_norms_run *run, dw_norms *to)
     to->error = add_lanes(to->error, sums.error);
 }
 
-/* NaN becomes one pattern, which narrows to the one of each dtype. */
+/* old + factor * value. Any NaN result becomes 0x7fc00000, which narrow_f16 and narrow_bf16 turn
+ * into the NaN of the dtype. */
 DW_VECTOR f32x16 sum_of(f32x16 old, f32x16 value, f32x16 factor)
 {
     i32x16 bits = f_bits(f_add(old, f_mul(factor, value)));

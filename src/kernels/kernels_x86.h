@@ -47,7 +47,8 @@ DW_VECTOR int32_t take_word2(const uint8_t *from)
     return word;
 }
 
-/* Microscaling: 16 words of 16 bits, one register with both instruction sets. */
+/* Microscaling works on 16 words of 16 bits. They fill one 256-bit register, with AVX2 and AVX-512
+ * alike. */
 typedef __m256i h16x16;
 #define h_shl(a, n) _mm256_slli_epi16(a, n)
 #define h_shr(a, n) _mm256_srli_epi16(a, n)

@@ -32,8 +32,8 @@ typedef struct dw_held {
     uint32_t t, c;
     dw_dtype dtype;
     uint64_t incarnation;
-    uint64_t mark; /* number of the last call that touched the key; detects a key that occurs twice
-                      in a frame */
+    /* Number of the last call that touched the key; shows that a key occurs twice in a frame. */
+    uint64_t mark;
     uint64_t checked; /* number of the last call that verified state_digest */
     /* Bytes that the key takes of the quota: the size of the largest copy that the other end may
      * hold. */
@@ -91,12 +91,15 @@ void dw_predictor_clear(dw_predictor *predictor);
 /* Removes a key and its copies. */
 void dw_predictor_remove(dw_predictor *predictor, dw_held *held);
 
-/* Decoder: from now on dw_predictor_refuses is true for frames of this incarnation up to
- * `sequence`. To be called when a key is dropped, with the number of the frame that announced it or
- * that made its copy. If an earlier frame with that key arrived late or twice and were accepted,
- * the decoder would hold the key again without the encoder's knowledge. Refused frames are those
- * that carry a key that is not held. There is one number for all keys, so the first frame of a new
- * key can be refused, too, if it arrives late; it is then sent again. */
+/* Decoder: makes dw_predictor_refuses true for frames of this incarnation up to `sequence`. To be
+ * called when a key is dropped, with the sequence of the frame that announced it as forgotten, or
+ * that made its copy.
+ *
+ * The reason: an older frame with the dropped key may still arrive, late or as a duplicate. If it
+ * were accepted, the decoder would hold the key again and the encoder would not know. So frames up
+ * to that sequence are refused if they carry a key that is not held. There is only one number for
+ * all keys. So the first frame of a new key can be refused, too, if it arrives late; the encoder
+ * then sends the key again. */
 void dw_predictor_refuse_until(dw_predictor *predictor, uint64_t incarnation, uint64_t sequence);
 bool dw_predictor_refuses(const dw_predictor *predictor, uint64_t incarnation, uint64_t sequence);
 
