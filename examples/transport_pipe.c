@@ -209,16 +209,22 @@ static dw_status pipe_test(void *endpoint, void *request_room, size_t *len, dw_w
                           : go_on_receiving(endpoint, request, len, why);
 }
 
-static void pipe_caps(void *endpoint, dw_transport_caps *caps)
+static void pipe_describe(const void *endpoint, dw_transport_traits *traits)
 {
     const pipe_end *end = endpoint;
-    caps->wait_fd = end->fd;
-    caps->wait_events = (end->receiving ? POLLIN : 0) | (end->sending ? POLLOUT : 0);
-    caps->wake_ns = -1;
-    caps->wire_sent = end->sent;
-    caps->wire_received = end->received;
-    caps->framing_bytes = sizeof end->length;
-    snprintf(caps->peer, sizeof caps->peer, "pipe://%.80s", end->name);
+    traits->framing_bytes = sizeof end->length;
+    snprintf(traits->peer, sizeof traits->peer, "pipe://%.80s", end->name);
+}
+
+static void pipe_poll(const void *endpoint, int asks_kernel, dw_transport_state *state)
+{
+    const pipe_end *end = endpoint;
+    (void)asks_kernel; /* the system counts nothing on such a socket */
+    state->wait_fd = end->fd;
+    state->wait_events = (end->receiving ? POLLIN : 0) | (end->sending ? POLLOUT : 0);
+    state->wake_ns = -1;
+    state->wire_sent = end->sent;
+    state->wire_received = end->received;
 }
 
 const dw_transport pipe_transport = {
@@ -231,5 +237,6 @@ const dw_transport pipe_transport = {
     .send = pipe_send,
     .recv = pipe_recv,
     .test = pipe_test,
-    .caps = pipe_caps,
+    .describe = pipe_describe,
+    .poll = pipe_poll,
 };

@@ -373,7 +373,7 @@ MUTANTS_OF_LINKS = {
     "longer_than_allowed": ("transports/link/progress.c", "bool has_come = *status == DW_OK || *status == DW_ERR_NO_ROOM;", "bool has_come = *status == DW_ERR_NO_ROOM;"),
     "kinds_unchecked": ("transports/link/progress.c", "if (kind != DW_KIND_DATA && kind != DW_KIND_BYE) {", "if (kind == 0) {"),
     "never_paused": ("transports/link/progress.c", "link->inboxes.bytes > link->max_queued_bytes && link->waiters == 0 &&", "0 &&"),
-    "acknowledgements_unwatched": ("transports/link/progress.c", ".kept = caps.kept_sends > 0 ? link->kept_moved_ns + limit - now : INT64_MAX,", ".kept = INT64_MAX,"),
+    "acknowledgements_unwatched": ("transports/link/progress.c", ".kept = state.kept_sends > 0 ? link->kept_moved_ns + limit - now : INT64_MAX,", ".kept = INT64_MAX,"),
     "fails_again_and_again": ("transports/link/progress.c", "if (link->status != DW_OK)\n        until = INT64_MAX;", "if (0)\n        until = INT64_MAX;"),
     "answers_without_end": ("transports/link/calls.c", "    if (always) bound_answers(link);\n", ""),
     "given_after_nonsense": ("transports/link/calls.c", "link->status == DW_OK || link->status == DW_ERR_PEER;", "1;"),
@@ -407,7 +407,8 @@ MUTANTS_OF_SIZES = {
     "past_the_end_of_an_older_struct": ("transports/common/sized.c", "memcpy(own, given, given_bytes < own_bytes ? given_bytes : own_bytes);", "memcpy(own, given, own_bytes);"),
     "rest_of_newer_counters_left": ("transports/common/sized.c", "memset(own, 0, own_bytes);", ""),
     "size_of_the_caller_lost": ("transports/common/sized.c", "memcpy(own, &own_bytes, sizeof own_bytes);", ""),
-    "caps_past_their_end": ("transports/common/sized.c", "if (caps->struct_size >= sizeof whole) {", "if (1) {"),
+    "traits_past_their_end": ("transports/common/sized.c", "if (traits->struct_size >= sizeof whole) {", "if (1) {"),
+    "state_past_its_end": ("transports/common/sized.c", "if (state->struct_size >= sizeof whole) {", "if (1) {"),
     "news_to_a_backend_refused": ("transports/common/sized.c", "dw_take_told(how, sizeof *how, given", "dw_take_asked(how, sizeof *how, given"),
     "no_size_is_a_size": ("transports/common/sized.c", "if (*bytes >= sizeof *bytes && *bytes <= MOST_BYTES)", "if (*bytes <= MOST_BYTES)"),
     "any_size_is_a_size": ("transports/common/sized.c", "if (*bytes >= sizeof *bytes && *bytes <= MOST_BYTES)", "if (*bytes >= sizeof *bytes)"),
@@ -415,6 +416,16 @@ MUTANTS_OF_SIZES = {
     "inner_table_not_asked": ("transports/shaped/shaped.c", "dw_status status = dw_take_transport(&end->inner, found, how->why);", "dw_status status = DW_OK;\n    end->inner = *found;"),
     "keys_not_asked": ("transports/link/open.c", "dw_status status = dw_take_asked(tls, sizeof *tls, full->tls, \"dw_tls_options\", why);", "dw_status status = DW_OK;\n        *tls = *full->tls;"),
     "codecs_not_asked": ("transports/channel/channel_open.c", "dw_status status = dw_take_asked(own, sizeof *own, config, \"dw_config\", why);", "dw_status status = DW_OK;\n    *own = *config;"),
+}
+# What a backend says of itself, and who is given what, against the suite rows.
+MUTANTS_OF_ROWS = {
+    "faults_without_a_time": ("transports/link/open.c", "if (has_faults != (traits.retry_ms > 0)) {", "if (0) {"),
+    "doubled_is_no_fault": ("transports/link/open.c", "traits.loses || traits.doubles ||", "traits.loses ||"),
+    "carries_any_length": ("transports/link/open.c", "if (link->own_max_message_bytes > most)", "if (0)"),
+    "carries_not_even_the_header": ("transports/link/open.c", "if (traits.longest_message > 0 && traits.longest_message < DW_LINK_HEADER_BYTES + 1) {", "if (0) {"),
+    "shape_hides_its_losses": ("transports/shaped/shaped.c", "traits->loses |= settings->loss > 0;", ""),
+    "poll_wakes_nobody_for_what_the_other_heard": ("transports/nccl/nccl.c", "state->wake_ns = 0;", ""),
+    "turn_of_a_shape_moves_nothing": ("transports/shaped/shaped.c", "pump(end);\n    settle(end);\n    dw_status turned", "dw_status turned"),
 }
 # What the two ends of a channel must agree on, against test_channel.c.
 MUTANTS_OF_CHANNELS = {
@@ -456,6 +467,10 @@ NEEDED = {
     "peers": ["tests/fuzz/replay_records", "tests/fuzz/replay_link"],
     "frames": [f"tests/fuzz/replay_{name}" for name in ("decode", "round_trip", "reply")],
     "sized": ["tests/transports/common/test_sized"],
+    "rows": [
+        f"tests/transports/{name}"
+        for name in ("link/test_link", "shaped/test_shaped_faults", "nccl/test_nccl")
+    ],
     "channels": ["tests/transports/channel/test_channel"],
 }
 ARM_TOOLS = ["aarch64-linux-gnu-gcc", "qemu-aarch64"]
@@ -542,6 +557,7 @@ def main():
         *MUTANTS_OF_LINKS,
         *MUTANTS_OF_FRAMES,
         *MUTANTS_OF_SIZES,
+        *MUTANTS_OF_ROWS,
         *MUTANTS_OF_CHANNELS,
         *MUTANTS_OF_DEVICES,
         *MUTANTS_OF_PROGRAM,
@@ -552,6 +568,7 @@ def main():
         *MUTANTS_OF_STREAMS,
         *MUTANTS_OF_LINKS,
         *MUTANTS_OF_SIZES,
+        *MUTANTS_OF_ROWS,
         *MUTANTS_OF_CHANNELS,
         *MUTANTS_OF_DEVICES,
         *MUTANTS_OF_FRAMES,
@@ -561,6 +578,7 @@ def main():
     of_frames = {name: MUTANTS_OF_FRAMES[name] for name in names if name in MUTANTS_OF_FRAMES}
     of_links = {name: MUTANTS_OF_LINKS[name] for name in names if name in MUTANTS_OF_LINKS}
     of_sizes = {name: MUTANTS_OF_SIZES[name] for name in names if name in MUTANTS_OF_SIZES}
+    of_rows = {name: MUTANTS_OF_ROWS[name] for name in names if name in MUTANTS_OF_ROWS}
     of_channels = {name: MUTANTS_OF_CHANNELS[name] for name in names if name in MUTANTS_OF_CHANNELS}
     of_devices = {name: MUTANTS_OF_DEVICES[name] for name in names if name in MUTANTS_OF_DEVICES}
     of_program = {name: MUTANTS_OF_PROGRAM[name] for name in names if name in MUTANTS_OF_PROGRAM}
@@ -577,7 +595,7 @@ def main():
         if of_frames:
             set_up(tree, tree / "build-frames", "-Dcuda=disabled", "-Dgpu_archs=")
             survivors += try_each(source, tree, tree / "build-frames", "frames", of_frames)
-        if of_links or of_sizes or of_channels or of_devices:
+        if of_links or of_sizes or of_rows or of_channels or of_devices:
             set_up(
                 tree,
                 tree / "build-links",
@@ -590,6 +608,7 @@ def main():
             for suite, mutants in (
                 ("peers", of_links),
                 ("sized", of_sizes),
+                ("rows", of_rows),
                 ("channels", of_channels),
                 ("devices", of_devices),
             ):
@@ -616,7 +635,7 @@ def main():
             )
     tried = (
         *(chosen, of_frames, of_arm, of_gpu, of_streams),
-        *(of_links, of_sizes, of_channels, of_devices, of_program),
+        *(of_links, of_sizes, of_rows, of_channels, of_devices, of_program),
     )
     print(f"{sum(map(len, tried))} mutants, {len(survivors)} survive")
     sys.exit(1 if survivors else 0)

@@ -19,13 +19,16 @@ extern "C" {
  * all later versions, and new ones are appended, never put into padding. So programs, backends and
  * the library work together even if they were compiled with headers of different versions:
  *
- * - A shorter struct, from older code, is read as if zeros followed. - A longer one, from newer
- * code, is accepted if all bytes behind the fields known here are zero. Otherwise the call returns
- * ARGUMENT with a sentence, because it asks for something that this version cannot do.
- * dw_transport_open is an exception: it only informs a backend, so unknown fields are ignored. -
- * Structs for results (dw_link_counters, dw_transport_caps) are not written past the struct_size
- * that their owner set. Additional fields of a longer one are set to zero in dw_link_counters, and
- * left unchanged in dw_transport_caps.
+ * - A shorter struct, from older code, is read as if zeros followed.
+ *
+ * - A longer one, from newer code, is accepted if all bytes behind the fields known here are zero.
+ *   Otherwise the call returns ARGUMENT with a sentence, because it asks for something that this
+ *   version cannot do. dw_transport_open is an exception: it only informs a backend, so unknown
+ *   fields are ignored.
+ *
+ * - Structs for results (dw_link_counters, dw_transport_traits, dw_transport_state) are not written
+ *   past the struct_size that their owner set. Additional fields of a longer one are set to zero in
+ *   dw_link_counters, and left unchanged in traits and state.
  *
  * A struct_size below 8 or above 4096 is an error: ARGUMENT. Flags in these structs are int, 0 or
  * 1, whose size is the same in every language. */
@@ -237,7 +240,8 @@ DW_API const char *dw_channel_why(dw_channel *channel); /* the last error, in a 
  *
  * At most one send and one recv are in flight per endpoint. Each is continued by calls of test
  * until test returns something other than PENDING. Its buffer stays valid until then (that of a
- * send until caps reports that it is no longer kept) or until close. */
+ * send until poll reports that it is no longer kept) or until close. Bytes move in test and turn
+ * alone; describe and poll only report. */
 typedef struct dw_transport_open {
     size_t struct_size;
     const char *address; /* what follows "scheme://" or "scheme:" in the URI */
@@ -254,18 +258,45 @@ typedef struct dw_transport_open {
     void *find_context;
     void *context; /* transport_context of the link's options */
     const dw_tls_options *tls;
-    /* From the link's options. A backend without TLS may ignore it; caps say what it does. */
+    /* From the link's options. A backend without TLS may ignore it; describe says what it does. */
     int insecure_plaintext;
     dw_why *why;              /* never NULL; set a sentence for every error */
     uint64_t longest_message; /* limit of the link, including its header; 0: none */
-    /* 1: the link keeps buffers of sends as long as kept_sends in caps says. 0: the backend copies
-     * what it still needs after OK. */
+    /* 1: the link keeps buffers of sends as long as kept_sends in dw_transport_state says. 0: the
+     * backend copies what it still needs after OK. */
     int heeds_kept_sends;
 } dw_transport_open;
 
-typedef struct dw_transport_caps {
-    /* Set by the caller, which also sets all fields below to defaults. */
-    size_t struct_size;
+/* What an endpoint is. The link asks once, after open, because it never changes. Flags are 0 or 1.
+ *
+ * | name                | meaning                                                              |
+ * | peer                | the other end's name in error messages                               |
+ * | longest_message     | bytes of the longest message that it can carry; 0: no limit          |
+ * | framing_bytes       | bytes that each message adds on the wire                             |
+ * | loses, doubles,     | 1: messages may be lost, arrive twice, in another order, or damaged  |
+ * | reorders, damages   | (a wire made for tests). All 0: they arrive complete, once, in order |
+ * | retry_ms            | with any of these four: channels request again what has not arrived  |
+ * |                     | within this time                                                     |
+ * | takes_device_memory | send and recv accept addresses of GPU memory as well                 |
+ * | is_secure           | all bytes are protected by TLS; only then the next two are set       |
+ * | peer_name           | the other end's name, authenticated by TLS                           |
+ * | session             | random; known to both ends and nobody else                           |
+ */
+typedef struct dw_transport_traits {
+    size_t struct_size; /* set by the caller, who sets all other fields to zero */
+    char peer[96];
+    uint64_t longest_message;
+    uint32_t framing_bytes, retry_ms;
+    int loses, doubles, reorders, damages;
+    int takes_device_memory;
+    int is_secure;
+    char peer_name[64];
+    unsigned char session[32];
+} dw_transport_traits;
+
+/* What has happened at an endpoint so far, and what it waits for. The link asks often. */
+typedef struct dw_transport_state {
+    size_t struct_size; /* set by the caller, who sets all other fields to defaults */
     /* A descriptor for poll(). When it reports one of wait_events, test should be called. -1: none.
      */
     int wait_fd;
@@ -276,25 +307,13 @@ typedef struct dw_transport_caps {
     /* Bytes so far, including framing. Timeouts depend on both: wire_sent must grow while a send
      * makes progress, and wire_received must not grow between messages. */
     uint64_t wire_sent, wire_received;
-    uint32_t framing_bytes; /* bytes that each message adds on the wire */
-    /* Set by the caller: kernel_* are wanted, even if they cost a system call. */
-    int asks_kernel;
-    /* The operating system's counts for this connection; 0: unknown. */
-    uint64_t kernel_sent, kernel_received;
-    char peer[96]; /* the other end's name in error messages */
-    /* is_secure: all bytes are protected by TLS. asks_session is set by the caller: the next two
-     * fields are wanted. */
-    int is_secure, asks_session;
-    char peer_name[64];        /* authenticated by TLS */
-    unsigned char session[32]; /* random; known to both ends and nobody else */
-    /* 0: messages arrive complete, once, and in order. Otherwise they may not, on a wire made for
-     * tests: channels then request again what has not arrived within this time. */
-    uint32_t retry_ms;
     /* The backend still needs the data of so many of the last sends for which test returned OK. */
     uint64_t kept_sends;
-    /* As in dw_link_counters; the first two only if asks_kernel. */
-    uint64_t retransmits, rtt_ns, resent_bytes, reconnects;
-} dw_transport_caps;
+    uint64_t resent_bytes, reconnects; /* as in dw_link_counters */
+    /* The operating system's counts for this connection; 0: unknown. Only if poll asks the
+     * kernel. */
+    uint64_t kernel_sent, kernel_received, retransmits, rtt_ns;
+} dw_transport_state;
 
 struct dw_transport {
     size_t struct_size;
@@ -311,7 +330,10 @@ struct dw_transport {
      * NO_ROOM (recv only): the next message has *len bytes, more than cap; the backend keeps it,
      * and the link posts a larger recv. Other errors: the link has failed. */
     dw_status (*test)(void *endpoint, void *request, size_t *len, dw_why *why);
-    void (*caps)(void *endpoint, dw_transport_caps *caps);
+    void (*describe)(const void *endpoint, dw_transport_traits *traits);
+    /* Changes nothing. asks_kernel: kernel_sent and the fields behind it are wanted, too, which may
+     * cost a system call. */
+    void (*poll)(const void *endpoint, int asks_kernel, dw_transport_state *state);
     /* May be NULL. Called instead of test while no recv is in flight, for work that is due then. */
     dw_status (*turn)(void *endpoint, dw_why *why);
 };

@@ -114,16 +114,23 @@ static dw_status wire_test(void *context, void *request, size_t *len, dw_why *wh
     return *(char *)request == 's' ? test_send(len) : test_recv(len, why);
 }
 
-static void wire_caps(void *context, dw_transport_caps *caps)
+static void wire_describe(const void *context, dw_transport_traits *traits)
 {
     (void)context;
-    caps->wait_fd = -1;
-    caps->wake_ns = wire.room && wire.first < wire.n ? 0 : (int64_t)1000 * DW_NS_PER_MS;
-    caps->wire_sent = wire.sent;
-    caps->wire_received = wire.received;
-    caps->retry_ms = wire.retry_ms;
-    caps->kept_sends = wire.n_kept;
-    memcpy(caps->peer, "the fuzzer", sizeof "the fuzzer");
+    traits->loses = wire.retry_ms > 0;
+    traits->retry_ms = wire.retry_ms;
+    memcpy(traits->peer, "the fuzzer", sizeof "the fuzzer");
+}
+
+static void wire_poll(const void *context, int asks_kernel, dw_transport_state *state)
+{
+    (void)context;
+    (void)asks_kernel;
+    state->wait_fd = -1;
+    state->wake_ns = wire.room && wire.first < wire.n ? 0 : (int64_t)1000 * DW_NS_PER_MS;
+    state->wire_sent = wire.sent;
+    state->wire_received = wire.received;
+    state->kept_sends = wire.n_kept;
 }
 
 const dw_transport mem_wire_transport = {.struct_size = sizeof(dw_transport),
@@ -135,4 +142,5 @@ const dw_transport mem_wire_transport = {.struct_size = sizeof(dw_transport),
                                          .send = wire_send,
                                          .recv = wire_recv,
                                          .test = wire_test,
-                                         .caps = wire_caps};
+                                         .describe = wire_describe,
+                                         .poll = wire_poll};

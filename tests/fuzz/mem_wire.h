@@ -18,7 +18,7 @@ typedef struct mem_wire {
     } queue[MEM_WIRE_MESSAGES];
     unsigned first, n;
     dw_status ends_with;     /* when the queue is empty; DW_OK: it goes on */
-    uint64_t received, sent; /* bytes, as caps tell them */
+    uint64_t received, sent; /* bytes, as poll tells them */
     int is_stuck;            /* takes nothing */
     uint64_t keeps;          /* so many sends are kept behind their answer */
     uint32_t retry_ms;

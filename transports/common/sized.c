@@ -73,11 +73,13 @@ dw_status dw_take_transport(dw_transport *own, const dw_transport *given, dw_why
 {
     dw_status status = dw_take_asked(own, sizeof *own, given, "dw_transport", why);
     if (status != DW_OK) return status;
-    if (own->open && own->close && own->send && own->recv && own->test && own->caps) return DW_OK;
+    if (own->open && own->close && own->send && own->recv && own->test && own->describe &&
+        own->poll)
+        return DW_OK;
     return dw_link_report(
         why, DW_ERR_ARGUMENT,
-        "the transport '%.40s' lacks one of open, close, send, recv, test and caps; "
-        "only turn may be left out",
+        "the transport '%.40s' lacks one of open, close, send, recv, test, describe and poll; only "
+        "turn may be left out",
         own->scheme ? own->scheme : "?");
 }
 
@@ -101,14 +103,26 @@ dw_status dw_take_opening(dw_opening *opening, const dw_transport_open *given)
     return dw_link_report(how->why, DW_ERR_ARGUMENT, "dw_transport_open.address is NULL");
 }
 
-void dw_give_caps(void *endpoint, dw_transport_caps *caps,
-                  void (*fill)(void *endpoint, dw_transport_caps *caps))
+void dw_give_traits(const void *endpoint, dw_transport_traits *traits,
+                    void (*fill)(const void *endpoint, dw_transport_traits *traits))
 {
-    dw_transport_caps whole;
-    if (caps->struct_size >= sizeof whole) {
-        fill(endpoint, caps);
-    } else if (dw_take_told(&whole, sizeof whole, caps, "dw_transport_caps", NULL) == DW_OK) {
+    dw_transport_traits whole;
+    if (traits->struct_size >= sizeof whole) {
+        fill(endpoint, traits);
+    } else if (dw_take_told(&whole, sizeof whole, traits, "dw_transport_traits", NULL) == DW_OK) {
         fill(endpoint, &whole);
-        dw_give_told(caps, &whole, sizeof whole, "dw_transport_caps", NULL);
+        dw_give_told(traits, &whole, sizeof whole, "dw_transport_traits", NULL);
+    }
+}
+
+void dw_give_state(const void *endpoint, int asks_kernel, dw_transport_state *state,
+                   void (*fill)(const void *endpoint, int asks_kernel, dw_transport_state *state))
+{
+    dw_transport_state whole;
+    if (state->struct_size >= sizeof whole) {
+        fill(endpoint, asks_kernel, state);
+    } else if (dw_take_told(&whole, sizeof whole, state, "dw_transport_state", NULL) == DW_OK) {
+        fill(endpoint, asks_kernel, &whole);
+        dw_give_told(state, &whole, sizeof whole, "dw_transport_state", NULL);
     }
 }

@@ -37,14 +37,17 @@ typedef struct dw_opening {
 } dw_opening;
 dw_status dw_take_opening(dw_opening *opening, const dw_transport_open *given);
 
-/* Calls `fill` for a backend's caps: with *caps itself where it is as long as ours, or else with
- * one that is, of which the caller gets what it has room for. Where *caps has no size nothing
- * happens. */
-void dw_give_caps(void *endpoint, dw_transport_caps *caps,
-                  void (*fill)(void *endpoint, dw_transport_caps *caps));
+/* Call `fill` for a backend's describe and poll: with *traits or *state itself where it is as long
+ * as ours, or else with one that is, of which the caller gets what it has room for. Where it has no
+ * size nothing happens. */
+void dw_give_traits(const void *endpoint, dw_transport_traits *traits,
+                    void (*fill)(const void *endpoint, dw_transport_traits *traits));
+void dw_give_state(const void *endpoint, int asks_kernel, dw_transport_state *state,
+                   void (*fill)(const void *endpoint, int asks_kernel, dw_transport_state *state));
 
-/* What a caller of a backend's caps begins with. */
-#define DW_NO_CAPS                                                                                 \
-    ((dw_transport_caps){.struct_size = sizeof(dw_transport_caps), .wait_fd = -1, .wake_ns = -1})
+/* What a caller of a backend's describe and poll begins with. */
+#define DW_NO_TRAITS ((dw_transport_traits){.struct_size = sizeof(dw_transport_traits)})
+#define DW_NO_STATE                                                                                \
+    ((dw_transport_state){.struct_size = sizeof(dw_transport_state), .wait_fd = -1, .wake_ns = -1})
 
 #endif

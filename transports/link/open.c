@@ -235,11 +235,11 @@ static dw_status make_link(dw_link **made, const dw_transport *transport,
 
 static dw_status start_thread(dw_link *link, dw_why *why)
 {
-    dw_transport_caps caps = DW_NO_CAPS;
-    link->transport.caps(link->endpoint, &caps);
-    link->recv_whole_bytes = link->recv_moved_bytes = caps.wire_received;
-    link->counters.bytes_sent = link->send_moved_bytes = caps.wire_sent;
-    link->counters.bytes_received = caps.wire_received;
+    dw_transport_state state = DW_NO_STATE;
+    link->transport.poll(link->endpoint, 0, &state);
+    link->recv_whole_bytes = link->recv_moved_bytes = state.wire_received;
+    link->counters.bytes_sent = link->send_moved_bytes = state.wire_sent;
+    link->counters.bytes_received = state.wire_received;
     /* Signals are the program's own affair: none is to be delivered to this thread. */
     sigset_t all, before;
     sigfillset(&all);
@@ -292,6 +292,46 @@ static dw_status complete_options(dw_link_options *full, dw_tls_options *tls,
     return DW_OK;
 }
 
+/* What the backend is stays as it is: it is asked once. */
+static dw_status take_traits(dw_link *link, const dw_transport_open *how, const char *uri)
+{
+    dw_transport_traits traits = DW_NO_TRAITS;
+    link->transport.describe(link->endpoint, &traits);
+    memcpy(link->peer, traits.peer, sizeof link->peer);
+    link->peer[sizeof link->peer - 1] = '\0';
+    if (link->peer[0] == '\0') memcpy(link->peer, "the peer", sizeof "the peer");
+    if (how->tls && !traits.is_secure) {
+        return dw_link_report(how->why, DW_ERR_UNSUPPORTED,
+                              "%.60s: %s carries no TLS; use tcp, or leave dw_link_options.tls out "
+                              "where nobody else can listen",
+                              uri, link->transport.scheme);
+    }
+    bool has_faults = traits.loses || traits.doubles || traits.reorders || traits.damages;
+    if (has_faults != (traits.retry_ms > 0)) {
+        return dw_link_report(how->why, DW_ERR_ARGUMENT,
+                              "the transport '%.40s' says %s; it must say both or neither",
+                              link->transport.scheme,
+                              has_faults ? "that messages may go wrong, and not after how long to "
+                                           "ask for them anew (retry_ms)"
+                                         : "retry_ms, and not what may go wrong with messages");
+    }
+    link->retry_ms = traits.retry_ms;
+    if (traits.longest_message > 0 && traits.longest_message < DW_LINK_HEADER_BYTES + 1) {
+        return dw_link_report(how->why, DW_ERR_ARGUMENT,
+                              "the transport '%.40s' carries %llu bytes at once, less than a "
+                              "link's own header",
+                              link->transport.scheme, (unsigned long long)traits.longest_message);
+    }
+    uint64_t most = traits.longest_message - DW_LINK_HEADER_BYTES; /* of 0: no limit */
+    if (link->own_max_message_bytes > most)
+        link->max_message_bytes = link->own_max_message_bytes = most;
+    if (traits.is_secure) {
+        memcpy(link->peer_name, traits.peer_name, sizeof link->peer_name - 1);
+        link->session = dw_get64(traits.session) | 1; /* 0 is: no session */
+    }
+    return DW_OK;
+}
+
 static dw_status meet(dw_link *link, const dw_transport_open *how, const char *uri)
 {
     int64_t deadline = dw_link_now_ns() + (int64_t)how->timeout_ms * DW_NS_PER_MS;
@@ -301,23 +341,8 @@ static dw_status meet(dw_link *link, const dw_transport_open *how, const char *u
         return status;
     }
     link->endpoint_open = true;
-    dw_transport_caps caps = DW_NO_CAPS;
-    caps.asks_session = 1;
-    link->transport.caps(link->endpoint, &caps);
-    link->retry_ms = caps.retry_ms;
-    memcpy(link->peer, caps.peer, sizeof link->peer);
-    link->peer[sizeof link->peer - 1] = '\0';
-    if (link->peer[0] == '\0') memcpy(link->peer, "the peer", sizeof "the peer");
-    if (how->tls && !caps.is_secure) {
-        return dw_link_report(how->why, DW_ERR_UNSUPPORTED,
-                              "%.60s: %s carries no TLS; use tcp, or leave dw_link_options.tls out "
-                              "where nobody else can listen",
-                              uri, link->transport.scheme);
-    }
-    if (caps.is_secure) {
-        memcpy(link->peer_name, caps.peer_name, sizeof link->peer_name - 1);
-        link->session = dw_get64(caps.session) | 1; /* 0 is: no session */
-    }
+    status = take_traits(link, how, uri);
+    if (status != DW_OK) return status;
     status = greet(link, how, deadline);
     return status == DW_OK ? start_thread(link, how->why) : status;
 }

@@ -70,7 +70,7 @@ static void settle(dw_link *link, uint64_t still_kept)
 }
 
 /* The message that has left; it is kept until the backend says otherwise. The lock is held. */
-static void keep(dw_link *link, const dw_transport_caps *caps)
+static void keep(dw_link *link, const dw_transport_state *state)
 {
     dw_buffer *sent = link->sending;
     link->sending = NULL;
@@ -86,29 +86,29 @@ static void keep(dw_link *link, const dw_transport_caps *caps)
         link->bye_sent = true;
     } else if (sent->kind == DW_KIND_DATA) {
         link->counters.messages_sent++;
-        link->counters.bytes_sent = caps->wire_sent;
+        link->counters.bytes_sent = state->wire_sent;
     }
 }
 
 void dw_link_keep_sent(dw_link *link)
 {
-    dw_transport_caps caps = DW_NO_CAPS;
-    link->transport.caps(link->endpoint, &caps);
+    dw_transport_state state = DW_NO_STATE;
+    link->transport.poll(link->endpoint, 0, &state);
     pthread_mutex_lock(&link->lock);
-    keep(link, &caps);
-    settle(link, caps.kept_sends);
+    keep(link, &state);
+    settle(link, state.kept_sends);
     pthread_mutex_unlock(&link->lock);
 }
 
 /* Settles the message that has left, if one has, and takes the next from the queue. */
 static dw_buffer *next_to_send(dw_link *link, bool one_has_left)
 {
-    dw_transport_caps caps = DW_NO_CAPS;
-    if (one_has_left) link->transport.caps(link->endpoint, &caps);
+    dw_transport_state state = DW_NO_STATE;
+    if (one_has_left) link->transport.poll(link->endpoint, 0, &state);
     pthread_mutex_lock(&link->lock);
     if (one_has_left) {
-        keep(link, &caps);
-        settle(link, caps.kept_sends);
+        keep(link, &state);
+        settle(link, state.kept_sends);
     }
     dw_buffer *buffer = link->queue_head;
     if (buffer) {
@@ -180,9 +180,9 @@ static void take_farewell(dw_link *link, dw_buffer *buffer)
 static dw_status sort_in(dw_link *link, size_t len, dw_why *why)
 {
     dw_buffer *buffer = link->receiving;
-    dw_transport_caps caps = DW_NO_CAPS;
-    link->transport.caps(link->endpoint, &caps);
-    link->recv_whole_bytes = caps.wire_received;
+    dw_transport_state state = DW_NO_STATE;
+    link->transport.poll(link->endpoint, 0, &state);
+    link->recv_whole_bytes = state.wire_received;
     const unsigned char *wire = dw_buffer_wire(buffer);
     uint32_t kind = len < DW_LINK_HEADER_BYTES ? 0 : dw_get32(wire + 4);
     if (kind != DW_KIND_DATA && kind != DW_KIND_BYE) {
@@ -201,8 +201,8 @@ static dw_status sort_in(dw_link *link, size_t len, dw_why *why)
     pthread_mutex_lock(&link->lock);
     dw_inbox *inbox = link->closing ? NULL : dw_inbox_get(&link->inboxes, buffer->tag);
     link->counters.messages_received++;
-    if (caps.wire_received > link->counters.bytes_received)
-        link->counters.bytes_received = caps.wire_received;
+    if (state.wire_received > link->counters.bytes_received)
+        link->counters.bytes_received = state.wire_received;
     if (inbox) {
         dw_inbox_put(&link->inboxes, inbox, buffer);
         if (inbox->handle) dw_link_call_handlers(link);
@@ -299,18 +299,18 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-static void copy_counters(dw_link *link, const dw_transport_caps *caps, bool has_asked_kernel)
+static void copy_counters(dw_link *link, const dw_transport_state *state, bool has_asked_kernel)
 {
-    link->counters.bytes_sent = caps->wire_sent;
-    if (caps->wire_received > link->counters.bytes_received)
-        link->counters.bytes_received = caps->wire_received;
-    link->counters.resent_bytes = caps->resent_bytes;
-    link->counters.reconnects = caps->reconnects;
+    link->counters.bytes_sent = state->wire_sent;
+    if (state->wire_received > link->counters.bytes_received)
+        link->counters.bytes_received = state->wire_received;
+    link->counters.resent_bytes = state->resent_bytes;
+    link->counters.reconnects = state->reconnects;
     if (!has_asked_kernel) return;
-    link->counters.kernel_bytes_sent = caps->kernel_sent;
-    link->counters.kernel_bytes_received = caps->kernel_received;
-    link->counters.retransmits = caps->retransmits;
-    link->counters.rtt_ns = caps->rtt_ns;
+    link->counters.kernel_bytes_sent = state->kernel_sent;
+    link->counters.kernel_bytes_received = state->kernel_received;
+    link->counters.retransmits = state->retransmits;
+    link->counters.rtt_ns = state->rtt_ns;
 }
 
 /* Fails the link where a direction has stood still for too long. The lock is held. */
@@ -341,33 +341,32 @@ int64_t dw_link_watch(dw_link *link)
     int64_t now = dw_link_now_ns();
     int64_t limit = (int64_t)link->peer_timeout_ms * DW_NS_PER_MS;
     bool asks = link->kernel_stale && now - link->kernel_asked_ns >= kernel_age_ns;
-    dw_transport_caps caps = DW_NO_CAPS;
-    caps.asks_kernel = asks;
-    link->transport.caps(link->endpoint, &caps);
-    bool sent = caps.wire_sent != link->send_moved_bytes,
-         received = caps.wire_received != link->recv_moved_bytes;
-    bool settles = caps.kept_sends < link->kept; /* which nobody else changes */
+    dw_transport_state state = DW_NO_STATE;
+    link->transport.poll(link->endpoint, asks, &state);
+    bool sent = state.wire_sent != link->send_moved_bytes,
+         received = state.wire_received != link->recv_moved_bytes;
+    bool settles = state.kept_sends < link->kept; /* which nobody else changes */
     link->has_settled = settles;
     /* A peer that lives answers even where it acknowledges nothing yet; and what goes slowly moves
      * in the kernel. */
-    bool stirs = asks && (caps.kernel_sent != link->counters.kernel_bytes_sent ||
-                          caps.kernel_received != link->counters.kernel_bytes_received);
+    bool stirs = asks && (state.kernel_sent != link->counters.kernel_bytes_sent ||
+                          state.kernel_received != link->counters.kernel_bytes_received);
     if (sent) link->send_moved_ns = now;
     if (sent || settles || stirs) link->kept_moved_ns = now;
     if (received) link->recv_moved_ns = now;
     if (asks) {
         /* What the peer has not acknowledged yet will change without a move of ours. */
         link->kernel_asked_ns = now;
-        link->kernel_stale = caps.kernel_sent != 0 && caps.kernel_sent < caps.wire_sent;
+        link->kernel_stale = state.kernel_sent != 0 && state.kernel_sent < state.wire_sent;
     } else if (sent || received) {
         link->kernel_stale = true;
     }
-    link->send_moved_bytes = caps.wire_sent;
-    link->recv_moved_bytes = caps.wire_received;
+    link->send_moved_bytes = state.wire_sent;
+    link->recv_moved_bytes = state.wire_received;
 
-    bool owes = link->receiving && caps.wire_received != link->recv_whole_bytes;
+    bool owes = link->receiving && state.wire_received != link->recv_whole_bytes;
     patience left = {.send = link->sending ? link->send_moved_ns + limit - now : INT64_MAX,
-                     .kept = caps.kept_sends > 0 ? link->kept_moved_ns + limit - now : INT64_MAX,
+                     .kept = state.kept_sends > 0 ? link->kept_moved_ns + limit - now : INT64_MAX,
                      .recv = owes ? link->recv_moved_ns + limit - now : INT64_MAX};
     int64_t until = least(left.send, least(left.kept, left.recv));
     int64_t until_kernel =
@@ -375,8 +374,8 @@ int64_t dw_link_watch(dw_link *link)
     if (until > 0 && !asks && !sent && !received && !settles) return least(until, until_kernel);
 
     pthread_mutex_lock(&link->lock);
-    settle(link, caps.kept_sends);
-    copy_counters(link, &caps, asks);
+    settle(link, state.kept_sends);
+    copy_counters(link, &state, asks);
     if (link->status != DW_OK)
         until = INT64_MAX; /* the error is known already; parting has a deadline of its own */
     else

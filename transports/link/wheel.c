@@ -19,17 +19,17 @@ static const int64_t standby_ns = DW_NS_PER_MS;
 
 /* ---- Sleeping -------------------------------------------------------------------------------- */
 
-static int64_t backend_wakes(dw_link *link, dw_transport_caps *caps)
+static int64_t backend_wakes(dw_link *link, dw_transport_state *state)
 {
-    *caps = DW_NO_CAPS;
-    link->transport.caps(link->endpoint, caps);
-    return caps->wake_ns < 0 ? INT64_MAX : caps->wake_ns;
+    *state = DW_NO_STATE;
+    link->transport.poll(link->endpoint, 0, state);
+    return state->wake_ns < 0 ? INT64_MAX : state->wake_ns;
 }
 
 bool dw_link_sleep(dw_link *link, int64_t at_most_ns)
 {
-    dw_transport_caps caps;
-    int64_t wakes = backend_wakes(link, &caps);
+    dw_transport_state state;
+    int64_t wakes = backend_wakes(link, &state);
     if (wakes < at_most_ns) at_most_ns = wakes;
     if (at_most_ns < 0) at_most_ns = 0;
 
@@ -47,10 +47,10 @@ bool dw_link_sleep(dw_link *link, int64_t at_most_ns)
 
     int bell = by_thread ? link->thread_bell.read : link->caller_bell.read;
     struct pollfd wait[2] = {{.fd = bell, .events = POLLIN},
-                             {.fd = caps.wait_fd, .events = (short)caps.wait_events}};
+                             {.fd = state.wait_fd, .events = (short)state.wait_events}};
     struct timespec time = {.tv_sec = (time_t)(at_most_ns / 1000000000),
                             .tv_nsec = (long)(at_most_ns % 1000000000)};
-    ppoll(wait, caps.wait_fd >= 0 ? 2 : 1, at_most_ns == INT64_MAX ? NULL : &time, NULL);
+    ppoll(wait, state.wait_fd >= 0 ? 2 : 1, at_most_ns == INT64_MAX ? NULL : &time, NULL);
 
     pthread_mutex_lock(&link->lock);
     if (by_thread) link->thread_polls = false;
@@ -105,9 +105,9 @@ static void leave(dw_link *link, int64_t next_ns)
 
 static int64_t next_look(dw_link *link)
 {
-    dw_transport_caps caps;
+    dw_transport_state state;
     int64_t clock = link->broken ? 0 : dw_link_watch(link),
-            backend = link->broken ? 0 : backend_wakes(link, &caps);
+            backend = link->broken ? 0 : backend_wakes(link, &state);
     return clock < backend ? clock : backend;
 }
 

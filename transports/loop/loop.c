@@ -287,21 +287,31 @@ static dw_status loop_test(void *context, void *request_room, size_t *len, dw_wh
     return status;
 }
 
-static void fill_caps(void *context, dw_transport_caps *caps)
+static void fill_traits(const void *context, dw_transport_traits *traits)
 {
     const loop_endpoint *end = context;
-    caps->wait_fd = end->hub->side[end->me].bell_read;
-    caps->wait_events = end->sending || end->receiving ? POLLIN : 0;
-    caps->wake_ns = -1;
-    caps->wire_sent = end->sent;
-    caps->wire_received = end->received;
-    caps->framing_bytes = 0;
-    snprintf(caps->peer, sizeof caps->peer, "loop://%s", end->name);
+    snprintf(traits->peer, sizeof traits->peer, "loop://%s", end->name);
 }
 
-static void loop_caps(void *context, dw_transport_caps *caps)
+static void loop_describe(const void *context, dw_transport_traits *traits)
 {
-    dw_give_caps(context, caps, fill_caps);
+    dw_give_traits(context, traits, fill_traits);
+}
+
+static void fill_state(const void *context, int asks_kernel, dw_transport_state *state)
+{
+    const loop_endpoint *end = context;
+    (void)asks_kernel;
+    state->wait_fd = end->hub->side[end->me].bell_read;
+    state->wait_events = end->sending || end->receiving ? POLLIN : 0;
+    state->wake_ns = -1;
+    state->wire_sent = end->sent;
+    state->wire_received = end->received;
+}
+
+static void loop_poll(const void *context, int asks_kernel, dw_transport_state *state)
+{
+    dw_give_state(context, asks_kernel, state, fill_state);
 }
 
 const dw_transport dw_transport_loop = {
@@ -314,5 +324,6 @@ const dw_transport dw_transport_loop = {
     .send = loop_send,
     .recv = loop_recv,
     .test = loop_test,
-    .caps = loop_caps,
+    .describe = loop_describe,
+    .poll = loop_poll,
 };

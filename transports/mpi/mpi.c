@@ -244,29 +244,45 @@ static int64_t nap(const mpi_end *end)
     return quiet / 16 < most_nap_ns ? quiet / 16 : most_nap_ns;
 }
 
-static void fill_caps(void *context, dw_transport_caps *caps)
+/* While the link neither sends nor receives, nothing is tested; signs of life and farewells go
+ * on. */
+static dw_status mpi_turn(void *context, dw_why *why)
 {
     mpi_end *end = context;
-    /* While the link neither sends nor receives, nothing is tested; signs of life and farewells go
-     * on. */
-    if (!end->sending && !end->receiving) {
-        pthread_mutex_lock(&end->node->lock);
-        dw_mpi_pump(end);
-        pthread_mutex_unlock(&end->node->lock);
-    }
-    caps->wait_fd = -1;
-    caps->wait_events = 0;
-    caps->wake_ns = nap(end);
-    caps->wire_sent = end->sent;
-    caps->wire_received = end->received;
-    caps->framing_bytes = DW_MPI_NOTE_HEADER;
-    caps->kept_sends = end->heeds_kept ? dw_mpi_kept(end) : 0;
-    snprintf(caps->peer, sizeof caps->peer, "rank %d", end->peer);
+    pthread_mutex_lock(&end->node->lock);
+    dw_mpi_pump(end);
+    pthread_mutex_unlock(&end->node->lock);
+    if (end->status != DW_OK) *why = end->why;
+    return end->status;
 }
 
-static void mpi_caps(void *context, dw_transport_caps *caps)
+static void fill_traits(const void *context, dw_transport_traits *traits)
 {
-    dw_give_caps(context, caps, fill_caps);
+    const mpi_end *end = context;
+    traits->framing_bytes = DW_MPI_NOTE_HEADER;
+    snprintf(traits->peer, sizeof traits->peer, "rank %d", end->peer);
+}
+
+static void mpi_describe(const void *context, dw_transport_traits *traits)
+{
+    dw_give_traits(context, traits, fill_traits);
+}
+
+static void fill_state(const void *context, int asks_kernel, dw_transport_state *state)
+{
+    const mpi_end *end = context;
+    (void)asks_kernel;
+    state->wait_fd = -1;
+    state->wait_events = 0;
+    state->wake_ns = nap(end);
+    state->wire_sent = end->sent;
+    state->wire_received = end->received;
+    state->kept_sends = end->heeds_kept ? dw_mpi_kept(end) : 0;
+}
+
+static void mpi_poll(const void *context, int asks_kernel, dw_transport_state *state)
+{
+    dw_give_state(context, asks_kernel, state, fill_state);
 }
 
 static const dw_transport mpi_transport = {
@@ -279,7 +295,9 @@ static const dw_transport mpi_transport = {
     .send = mpi_send,
     .recv = mpi_recv,
     .test = mpi_test,
-    .caps = mpi_caps,
+    .describe = mpi_describe,
+    .poll = mpi_poll,
+    .turn = mpi_turn,
 };
 
 const dw_transport *dw_mpi_transport(void)

@@ -260,6 +260,14 @@ static bool step(nccl_end *end, nccl_way *way, dw_status *status)
     return moved;
 }
 
+/* stirred: of the direction that does not ask just now. */
+static void pump(nccl_end *end, bool *stirred)
+{
+    if (!dw_nccl_notes_pump(&end->notes)) return;
+    end->moved_ns = dw_link_now_ns();
+    *stirred = true;
+}
+
 static dw_status go_on_sending(nccl_end *end, nccl_request *request)
 {
     nccl_notes *notes = &end->notes;
@@ -322,7 +330,7 @@ static dw_status go_on_receiving(nccl_end *end, nccl_request *request, size_t *l
     }
     /* Asking goes first: what is enqueued before that would wait on the GPU for a peer that does
      * not know. */
-    if (notes->long_asked > 0) dw_nccl_notes_pump(notes);
+    if (notes->long_asked > 0) pump(end, &end->send_stirred);
     if (notes->long_asked > 0) return DW_PENDING;
     dw_status status;
     step(end, &end->in, &status);
@@ -339,7 +347,8 @@ static dw_status nccl_test(void *context, void *request_room, size_t *len, dw_wh
     nccl_request *request = request_room;
     nccl_notes *notes = &end->notes;
     const nccl_way *way = request->sends ? &end->out : &end->in;
-    if (dw_nccl_notes_pump(notes)) end->moved_ns = dw_link_now_ns();
+    *(request->sends ? &end->send_stirred : &end->recv_stirred) = false;
+    pump(end, request->sends ? &end->recv_stirred : &end->send_stirred);
     dw_status status =
         request->sends ? go_on_sending(end, request) : go_on_receiving(end, request, len);
     if (request->sends && status == DW_OK) *len = request->len;
@@ -362,32 +371,55 @@ static dw_status nccl_test(void *context, void *request_room, size_t *len, dw_wh
     return status;
 }
 
-static void fill_caps(void *context, dw_transport_caps *caps)
+/* While the link neither sends nor receives, nothing is tested; credit and requests go on. */
+static dw_status nccl_turn(void *context, dw_why *why)
 {
     nccl_end *end = context;
     nccl_notes *notes = &end->notes;
-    /* While the link neither sends nor receives, nothing is tested; credit and requests go on. */
-    if (!end->sending && !end->receiving) dw_nccl_notes_pump(notes);
-    caps->asks_kernel = caps->asks_session = 0; /* it knows a part only */
-    notes->inner.caps(notes->end, caps);
-    uint64_t in_mid_note = caps->wire_received - notes->whole_bytes;
-    caps->wire_sent = end->sent + end->out.moved_bytes;
-    caps->wire_received = end->received + end->in.moved_bytes + in_mid_note;
-    caps->kernel_sent = caps->kernel_received = 0;
+    pump(end, &end->send_stirred);
+    if (notes->status != DW_OK) *why = notes->why;
+    return notes->status;
+}
+
+static void fill_traits(const void *context, dw_transport_traits *traits)
+{
+    const nccl_end *end = context;
+    dw_transport_traits behind = DW_NO_TRAITS;
+    end->notes.inner.describe(end->notes.end, &behind);
+    memcpy(traits->peer, behind.peer, sizeof traits->peer);
+    traits->framing_bytes = end->framing_bytes;
+    traits->takes_device_memory = 1;
     /* Whatever stands over the notes: nothing stands over what NCCL carries. */
-    caps->is_secure = false;
-    caps->framing_bytes = end->framing_bytes;
-    if ((end->sending && dw_nccl_way_is_busy(&end->out)) ||
-        (end->receiving && end->receives_long)) {
+    traits->is_secure = 0;
+}
+
+static void nccl_describe(const void *context, dw_transport_traits *traits)
+{
+    dw_give_traits(context, traits, fill_traits);
+}
+
+static void fill_state(const void *context, int asks_kernel, dw_transport_state *state)
+{
+    const nccl_end *end = context;
+    const nccl_notes *notes = &end->notes;
+    (void)asks_kernel; /* it knows a part only */
+    notes->inner.poll(notes->end, 0, state);
+    uint64_t in_mid_note = state->wire_received - notes->whole_bytes;
+    state->wire_sent = end->sent + end->out.moved_bytes;
+    state->wire_received = end->received + end->in.moved_bytes + in_mid_note;
+    if ((end->sending && end->send_stirred) || (end->receiving && end->recv_stirred)) {
+        state->wake_ns = 0;
+    } else if ((end->sending && dw_nccl_way_is_busy(&end->out)) ||
+               (end->receiving && end->receives_long)) {
         int64_t quiet = dw_link_now_ns() - end->moved_ns;
         int64_t nap = quiet < busy_ns ? 0 : quiet / 16 < most_nap_ns ? quiet / 16 : most_nap_ns;
-        if (caps->wake_ns < 0 || nap < caps->wake_ns) caps->wake_ns = nap;
+        if (state->wake_ns < 0 || nap < state->wake_ns) state->wake_ns = nap;
     }
 }
 
-static void nccl_caps(void *context, dw_transport_caps *caps)
+static void nccl_poll(const void *context, int asks_kernel, dw_transport_state *state)
 {
-    dw_give_caps(context, caps, fill_caps);
+    dw_give_state(context, asks_kernel, state, fill_state);
 }
 
 static const dw_transport nccl_transport = {
@@ -400,7 +432,9 @@ static const dw_transport nccl_transport = {
     .send = nccl_send,
     .recv = nccl_recv,
     .test = nccl_test,
-    .caps = nccl_caps,
+    .describe = nccl_describe,
+    .poll = nccl_poll,
+    .turn = nccl_turn,
 };
 
 const dw_transport *dw_nccl_transport(void)

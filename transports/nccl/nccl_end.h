@@ -133,6 +133,9 @@ typedef struct nccl_end {
     uint64_t longs_in; /* long messages that were announced to us and asked for */
     bool receives_long;
     bool sending, receiving; /* requests of the link in flight */
+    /* Notes came or went since the test of the one, by the test of the other: nothing else would
+     * wake it. */
+    bool send_stirred, recv_stirred;
     uint64_t sent, received; /* notes with data; what NCCL carries is counted by the ways */
     uint32_t framing_bytes;  /* the header of a note, and what the link behind adds to it */
     int64_t moved_ns;

@@ -130,9 +130,9 @@ static bool hear(nccl_notes *notes)
         fail(notes, status, &why);
         return false;
     }
-    dw_transport_caps caps = DW_NO_CAPS;
-    notes->inner.caps(notes->end, &caps);
-    notes->whole_bytes = caps.wire_received;
+    dw_transport_state state = DW_NO_STATE;
+    notes->inner.poll(notes->end, 0, &state);
+    notes->whole_bytes = state.wire_received;
     if (sort_note(notes, len))
         dw_nccl_notes_listen(notes);
     else
@@ -163,9 +163,10 @@ void dw_nccl_notes_take_off(nccl_notes *notes)
 bool dw_nccl_notes_pump(nccl_notes *notes)
 {
     int heard = 0;
+    uint64_t left = notes->left;
     look_after_sending(notes);
     while (heard < NOTES_AT_A_TIME && hear(notes)) heard++;
-    bool moved = heard > 0;
+    bool moved = heard > 0 || notes->left > left;
     /* What the peer's sends wait for goes before what we send. */
     if (notes->long_asked > 0 && dw_nccl_notes_say(notes, DW_NCCL_GO, notes->long_asked, NULL, 0)) {
         notes->long_asked = 0;

@@ -55,10 +55,10 @@ static dw_status sleep_a_little(const nccl_meeting *m)
                               m->waits_for);
     }
     nccl_notes *notes = &m->end->notes;
-    dw_transport_caps caps = DW_NO_CAPS;
-    notes->inner.caps(notes->end, &caps);
-    struct pollfd wait = {.fd = caps.wait_fd, .events = (short)caps.wait_events};
-    poll(&wait, caps.wait_fd >= 0, LOOK_MS);
+    dw_transport_state state = DW_NO_STATE;
+    notes->inner.poll(notes->end, 0, &state);
+    struct pollfd wait = {.fd = state.wait_fd, .events = (short)state.wait_events};
+    poll(&wait, state.wait_fd >= 0, LOOK_MS);
     return DW_PENDING;
 }
 
@@ -289,10 +289,12 @@ dw_status dw_nccl_agree(nccl_end *end, const dw_transport_open *how, int64_t dea
     if (status == DW_OK) status = read_verdict(&m);
     if (status != DW_OK) return status;
     notes->credit = DW_NCCL_CREDITS;
-    dw_transport_caps caps = DW_NO_CAPS;
-    notes->inner.caps(notes->end, &caps);
-    notes->whole_bytes = caps.wire_received;
-    end->framing_bytes = DW_NCCL_NOTE_HEADER + caps.framing_bytes;
+    dw_transport_state state = DW_NO_STATE;
+    dw_transport_traits traits = DW_NO_TRAITS;
+    notes->inner.poll(notes->end, 0, &state);
+    notes->inner.describe(notes->end, &traits);
+    notes->whole_bytes = state.wire_received;
+    end->framing_bytes = DW_NCCL_NOTE_HEADER + traits.framing_bytes;
     dw_nccl_notes_listen(notes);
     if (notes->status != DW_OK) *how->why = notes->why;
     return notes->status;

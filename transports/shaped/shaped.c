@@ -59,7 +59,8 @@ typedef struct shaped_endpoint {
     double virtual_ns; /* the time, where it is virtual */
     double pipe_bytes_max;
     double free_ns; /* when the last byte of all so far leaves */
-    uint64_t base_bytes, shaped_bytes, told_bytes;
+    uint64_t base_bytes, shaped_bytes;
+    uint64_t left_bytes; /* as far as the wire had come when the last message was put on it */
     uint64_t messages, message_bytes; /* of data, so far */
     parcel *held;                     /* waits for the next message to overtake it ... */
     int64_t held_until_ns;            /* ... until then, by the real clock */
@@ -71,7 +72,7 @@ typedef struct shaped_endpoint {
     const shaped_request *sending; /* not answered yet */
     dw_status status;              /* of the way out, once it has failed */
     dw_why why;
-    uint32_t framing_bytes, retry_ms;
+    uint32_t framing_bytes;
 } shaped_endpoint;
 
 static double now_of(const shaped_endpoint *end)
@@ -167,12 +168,13 @@ static dw_status shaped_open(void *context, const dw_transport_open *given)
         shaped_close(end);
         return status;
     }
-    dw_transport_caps caps = DW_NO_CAPS;
-    end->inner.caps(end->inner_end, &caps);
-    end->base_bytes = caps.wire_sent;
-    end->framing_bytes = caps.framing_bytes;
-    end->told_bytes = caps.wire_sent;
-    end->retry_ms = dw_shaped_retry_ms(&end->settings);
+    dw_transport_state state = DW_NO_STATE;
+    dw_transport_traits traits = DW_NO_TRAITS;
+    end->inner.poll(end->inner_end, 0, &state);
+    end->inner.describe(end->inner_end, &traits);
+    end->base_bytes = state.wire_sent;
+    end->framing_bytes = traits.framing_bytes;
+    end->left_bytes = state.wire_sent;
     end->role = how->role;
     end->opened_ns = dw_link_now_ns();
     end->pipe_bytes_max = least_pipe_bytes;
@@ -204,10 +206,10 @@ static parcel *take_parcel(shaped_endpoint *end, size_t len)
 /* What the backend behind has no need of any more can be used again. */
 static void settle(shaped_endpoint *end)
 {
-    dw_transport_caps caps = DW_NO_CAPS;
+    dw_transport_state state = DW_NO_STATE;
     if (end->n_kept == 0) return;
-    end->inner.caps(end->inner_end, &caps);
-    while (end->n_kept > caps.kept_sends) {
+    end->inner.poll(end->inner_end, 0, &state);
+    while (end->n_kept > state.kept_sends) {
         parcel *done = end->kept;
         end->kept = done->next;
         end->n_kept--;
@@ -313,6 +315,16 @@ static dw_status cut(shaped_endpoint *end)
     return DW_OK; /* the next test says so */
 }
 
+/* What has left the sender, to the byte: a timeout looks whether this grows. While the wire stands
+ * still it does not, nor does it fall when more is put on it. */
+static uint64_t bytes_that_left(const shaped_endpoint *end, double now)
+{
+    double left_ns = end->free_ns - now, ns_per_byte = end->settings.ns_per_byte;
+    uint64_t to_leave = left_ns > 0 && ns_per_byte > 0 ? (uint64_t)(left_ns / ns_per_byte) : 0;
+    uint64_t left = to_leave < end->shaped_bytes ? end->shaped_bytes - to_leave : 0;
+    return end->base_bytes + left > end->left_bytes ? end->base_bytes + left : end->left_bytes;
+}
+
 static dw_status shaped_send(void *context, void *request_room, const void *data, size_t len)
 {
     shaped_endpoint *end = context;
@@ -331,6 +343,7 @@ static dw_status shaped_send(void *context, void *request_room, const void *data
         return DW_ERR_NO_MEMORY;
     }
     double now = now_of(end);
+    end->left_bytes = bytes_that_left(end, now);
     if (end->free_ns < now) end->free_ns = now;
     if (fate.stalls) end->free_ns += end->settings.stall_ns;
     if (!is_data) let_go_of_held(end); /* nothing overtakes by a goodbye */
@@ -393,40 +406,51 @@ static dw_status shaped_turn(void *context, dw_why *why)
     return end->status;
 }
 
-static void wake_within(dw_transport_caps *caps, double ns)
+static void fill_traits(const void *context, dw_transport_traits *traits)
+{
+    const shaped_endpoint *end = context;
+    const dw_shaped_settings *settings = &end->settings;
+    uint32_t retry_ms = dw_shaped_retry_ms(settings);
+    end->inner.describe(end->inner_end, traits);
+    traits->takes_device_memory = 0; /* parcels are copies, made by the processor */
+    traits->loses |= settings->loss > 0;
+    traits->doubles |= settings->duplicate > 0;
+    traits->reorders |= settings->reorder > 0;
+    traits->damages |= settings->corrupt > 0;
+    if (retry_ms > traits->retry_ms) traits->retry_ms = retry_ms;
+}
+
+static void shaped_describe(const void *context, dw_transport_traits *traits)
+{
+    dw_give_traits(context, traits, fill_traits);
+}
+
+static void wake_within(dw_transport_state *state, double ns)
 {
     int64_t wake = ns > 0 ? (int64_t)ns : 0;
-    if (caps->wake_ns < 0 || wake < caps->wake_ns) caps->wake_ns = wake;
+    if (state->wake_ns < 0 || wake < state->wake_ns) state->wake_ns = wake;
 }
 
-static void fill_caps(void *context, dw_transport_caps *caps)
+static void fill_state(const void *context, int asks_kernel, dw_transport_state *state)
 {
-    shaped_endpoint *end = context;
-    pump(end); /* whoever receives nothing just now, and has nothing to send, tests nothing */
-    end->inner.caps(end->inner_end, caps);
-    caps->kept_sends = 0; /* parcels are copies */
-    double now = now_of(end), ns_per_byte = end->settings.ns_per_byte;
+    const shaped_endpoint *end = context;
+    end->inner.poll(end->inner_end, asks_kernel, state);
+    state->kept_sends = 0; /* parcels are copies */
+    double now = now_of(end);
     if (end->head && !end->inner_sending)
-        wake_within(caps, end->settings.has_virtual_time ? 0 : end->head->due_ns - now);
+        wake_within(state, end->settings.has_virtual_time ? 0 : end->head->due_ns - now);
     if (end->sending && end->sending->leaves_ns - lookahead_ns > now) {
-        wake_within(caps, end->settings.has_virtual_time
-                              ? 0
-                              : end->sending->leaves_ns - lookahead_ns - now);
+        wake_within(state, end->settings.has_virtual_time
+                               ? 0
+                               : end->sending->leaves_ns - lookahead_ns - now);
     }
-    if (end->held) wake_within(caps, (double)(end->held_until_ns - dw_link_now_ns()));
-    /* What has left the sender, to the byte: a timeout looks whether this grows. While the wire
-     * stands still it does not. */
-    double left_ns = end->free_ns - now;
-    uint64_t to_leave = left_ns > 0 && ns_per_byte > 0 ? (uint64_t)(left_ns / ns_per_byte) : 0;
-    uint64_t left = to_leave < end->shaped_bytes ? end->shaped_bytes - to_leave : 0;
-    if (end->base_bytes + left > end->told_bytes) end->told_bytes = end->base_bytes + left;
-    caps->wire_sent = end->told_bytes;
-    if (end->retry_ms > caps->retry_ms) caps->retry_ms = end->retry_ms;
+    if (end->held) wake_within(state, (double)(end->held_until_ns - dw_link_now_ns()));
+    state->wire_sent = bytes_that_left(end, now);
 }
 
-static void shaped_caps(void *context, dw_transport_caps *caps)
+static void shaped_poll(const void *context, int asks_kernel, dw_transport_state *state)
 {
-    dw_give_caps(context, caps, fill_caps);
+    dw_give_state(context, asks_kernel, state, fill_state);
 }
 
 const dw_transport dw_transport_shaped = {
@@ -439,6 +463,7 @@ const dw_transport dw_transport_shaped = {
     .send = shaped_send,
     .recv = shaped_recv,
     .test = shaped_test,
-    .caps = shaped_caps,
+    .describe = shaped_describe,
+    .poll = shaped_poll,
     .turn = shaped_turn,
 };

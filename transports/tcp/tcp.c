@@ -27,7 +27,7 @@ static dw_status tcp_send(void *context, void *request_room, const void *data, s
     dw_tcp_request *request = request_room;
     end->sending = request;
     *request = (dw_tcp_request){.sends = true, .data = data, .len = len};
-    return (uint64_t)len > UINT64_C(1) << 40 ? DW_ERR_LIMIT : DW_OK;
+    return (uint64_t)len > DW_TCP_MOST_BYTES ? DW_ERR_LIMIT : DW_OK;
 }
 
 static dw_status tcp_recv(void *context, void *request_room, void *room, size_t cap)
@@ -89,7 +89,7 @@ static dw_status tcp_turn(void *context, dw_why *why)
     return end->status;
 }
 
-static void ask_kernel(const dw_tcp_end *end, dw_transport_caps *caps)
+static void ask_kernel(const dw_tcp_end *end, dw_transport_state *state)
 {
     dw_tcp_kernel all = end->gone;
     for (unsigned i = 0; i < end->n_stripes; i++) {
@@ -100,36 +100,47 @@ static void ask_kernel(const dw_tcp_end *end, dw_transport_caps *caps)
         all.retransmits += one.retransmits;
         if (all.rtt_us == 0 || one.rtt_us < all.rtt_us) all.rtt_us = one.rtt_us;
     }
-    caps->kernel_sent = all.sent;
-    caps->kernel_received = all.received;
-    caps->retransmits = all.retransmits;
-    caps->rtt_ns = (uint64_t)all.rtt_us * 1000;
+    state->kernel_sent = all.sent;
+    state->kernel_received = all.received;
+    state->retransmits = all.retransmits;
+    state->rtt_ns = (uint64_t)all.rtt_us * 1000;
 }
 
-static void fill_caps(void *context, dw_transport_caps *caps)
+static void fill_traits(const void *context, dw_transport_traits *traits)
 {
     const dw_tcp_end *end = context;
-    caps->wait_fd = end->poller;
-    caps->wait_events = POLLIN;
-    caps->wake_ns = dw_tcp_wakes(end);
-    caps->wire_sent = end->sent;
-    caps->wire_received = end->received + (end->posted ? dw_tcp_begun(end) : 0);
-    caps->framing_bytes = DW_TCP_RECORD_BYTES;
-    caps->is_secure = end->tls != NULL;
-    if (caps->asks_session && caps->is_secure) {
-        memcpy(caps->peer_name, end->peer_name, sizeof caps->peer_name);
-        memcpy(caps->session, end->tls_session, sizeof caps->session);
+    traits->longest_message = DW_TCP_MOST_BYTES;
+    traits->framing_bytes = DW_TCP_RECORD_BYTES;
+    traits->is_secure = end->tls != NULL;
+    if (traits->is_secure) {
+        memcpy(traits->peer_name, end->peer_name, sizeof traits->peer_name);
+        memcpy(traits->session, end->tls_session, sizeof traits->session);
     }
-    caps->kept_sends = !end->copies && end->answered > end->acked ? end->answered - end->acked : 0;
-    caps->resent_bytes = end->resent_bytes;
-    caps->reconnects = end->reconnects;
-    memcpy(caps->peer, end->peer, sizeof caps->peer);
-    if (caps->asks_kernel) ask_kernel(end, caps);
+    memcpy(traits->peer, end->peer, sizeof traits->peer);
 }
 
-static void tcp_caps(void *context, dw_transport_caps *caps)
+static void tcp_describe(const void *context, dw_transport_traits *traits)
 {
-    dw_give_caps(context, caps, fill_caps);
+    dw_give_traits(context, traits, fill_traits);
+}
+
+static void fill_state(const void *context, int asks_kernel, dw_transport_state *state)
+{
+    const dw_tcp_end *end = context;
+    state->wait_fd = end->poller;
+    state->wait_events = POLLIN;
+    state->wake_ns = dw_tcp_wakes(end);
+    state->wire_sent = end->sent;
+    state->wire_received = end->received + (end->posted ? dw_tcp_begun(end) : 0);
+    state->kept_sends = !end->copies && end->answered > end->acked ? end->answered - end->acked : 0;
+    state->resent_bytes = end->resent_bytes;
+    state->reconnects = end->reconnects;
+    if (asks_kernel) ask_kernel(end, state);
+}
+
+static void tcp_poll(const void *context, int asks_kernel, dw_transport_state *state)
+{
+    dw_give_state(context, asks_kernel, state, fill_state);
 }
 
 const dw_transport dw_transport_tcp = {
@@ -142,6 +153,7 @@ const dw_transport dw_transport_tcp = {
     .send = tcp_send,
     .recv = tcp_recv,
     .test = tcp_test,
-    .caps = tcp_caps,
+    .describe = tcp_describe,
+    .poll = tcp_poll,
     .turn = tcp_turn,
 };

@@ -185,7 +185,7 @@ void dw_tcp_finish_chunk(dw_tcp_end *end, dw_tcp_stripe *stripe)
 /* Whether a record with bytes of a message makes sense. */
 static bool is_sane(const dw_tcp_end *end, const dw_tcp_stripe *stripe)
 {
-    if (stripe->message >= end->awaited + DW_TCP_ARRIVING_MOST || stripe->total > UINT64_C(1) << 40)
+    if (stripe->message >= end->awaited + DW_TCP_ARRIVING_MOST || stripe->total > DW_TCP_MOST_BYTES)
         return false;
     if (!stripe->is_chunk) return stripe->len <= DW_TCP_CHUNK_BYTES;
     size_t chunk_len = dw_tcp_chunk_len(stripe->total);

@@ -110,6 +110,9 @@ enum {
     DW_TCP_TICK_MS = 100       /* how often the clock looks at the stripes */
 };
 
+/* The longest message that both ends can number the chunks of. */
+#define DW_TCP_MOST_BYTES (UINT64_C(1) << 40)
+
 /* What the poller tells an event by, with the index of the one that it is about. */
 enum { DW_TCP_ON_LISTENER = 0, DW_TCP_ON_GUEST = 1, DW_TCP_ON_DIAL = 2, DW_TCP_ON_STRIPE = 3 };
 

@@ -3,6 +3,7 @@
 #include "aged.h"
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -77,24 +78,49 @@ static dw_status aged_test(void *context, void *request, size_t *len, dw_why *wh
     return end->inner->test(end->end, request, len, why);
 }
 
-static void aged_caps(void *context, dw_transport_caps *caps)
+/* What a struct of `known` bytes, guarded up to `bytes`, was given: anything behind it is one
+ * overrun, a size that is not the struct's own any more another. */
+static void judge(const void *given, size_t known, size_t bytes, size_t own_size)
 {
-    aged_end *end = context;
-    GROWN(dw_transport_caps) inner;
-    size_t known = end->time == AGED_OLDER ? offsetof(dw_transport_caps, is_secure) : sizeof *caps;
-    memset(&inner, 0x5a, sizeof inner);
-    memcpy(&inner.known, caps, known);
-    inner.known.struct_size = end->time == AGED_OLDER ? known : sizeof inner;
-    end->inner->caps(end->end, &inner.known);
-    const unsigned char *bytes = (const unsigned char *)&inner;
-    for (size_t i = known; i < sizeof inner; i++) {
-        if (bytes[i] != 0x5a) atomic_fetch_add(&overruns, 1);
+    const unsigned char *at = given;
+    size_t size;
+    for (size_t i = known; i < bytes; i++) {
+        if (at[i] != 0x5a) atomic_fetch_add(&overruns, 1);
     }
-    if (inner.known.struct_size != (end->time == AGED_OLDER ? known : sizeof inner))
-        atomic_fetch_add(&overruns, 1);
-    size_t own_size = caps->struct_size;
-    memcpy(caps, &inner.known, known);
-    caps->struct_size = own_size;
+    memcpy(&size, given, sizeof size);
+    if (size != own_size) atomic_fetch_add(&overruns, 1);
+}
+
+static void aged_describe(const void *context, dw_transport_traits *traits)
+{
+    const aged_end *end = context;
+    GROWN(dw_transport_traits) inner;
+    bool is_older = end->time == AGED_OLDER;
+    size_t known = is_older ? offsetof(dw_transport_traits, is_secure) : sizeof *traits;
+    memset(&inner, 0x5a, sizeof inner);
+    memcpy(&inner.known, traits, known);
+    inner.known.struct_size = is_older ? known : sizeof inner;
+    end->inner->describe(end->end, &inner.known);
+    judge(&inner, known, sizeof inner, is_older ? known : sizeof inner);
+    size_t own_size = traits->struct_size;
+    memcpy(traits, &inner.known, known);
+    traits->struct_size = own_size;
+}
+
+static void aged_poll(const void *context, int asks_kernel, dw_transport_state *state)
+{
+    const aged_end *end = context;
+    GROWN(dw_transport_state) inner;
+    bool is_older = end->time == AGED_OLDER;
+    size_t known = is_older ? offsetof(dw_transport_state, kernel_sent) : sizeof *state;
+    memset(&inner, 0x5a, sizeof inner);
+    memcpy(&inner.known, state, known);
+    inner.known.struct_size = is_older ? known : sizeof inner;
+    end->inner->poll(end->end, asks_kernel, &inner.known);
+    judge(&inner, known, sizeof inner, is_older ? known : sizeof inner);
+    size_t own_size = state->struct_size;
+    memcpy(state, &inner.known, known);
+    state->struct_size = own_size;
 }
 
 static dw_status never_called(void *context, dw_why *why)
@@ -115,7 +141,8 @@ const dw_transport *aged_table(aged_time time, uint64_t more)
                                  .send = aged_send,
                                  .recv = aged_recv,
                                  .test = aged_test,
-                                 .caps = aged_caps};
+                                 .describe = aged_describe,
+                                 .poll = aged_poll};
     table.more[0] = 0;
     table.more[1] = more;
     table.known.struct_size = sizeof table;

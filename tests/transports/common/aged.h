@@ -6,8 +6,8 @@
 
 #include "deltawire/transport.h"
 
-/* Fields that an older header does not have: in caps from `is_secure` on, in dw_transport_open from
- * `heeds_kept_sends` on, in the table `turn`. */
+/* Fields that an older header does not have: in traits from `is_secure` on, in the state from
+ * `kernel_sent` on, in dw_transport_open from `heeds_kept_sends` on, in the table `turn`. */
 typedef enum aged_time { AGED_OLDER = 1, AGED_NEWER = 2 } aged_time;
 
 /* A struct that is 16 bytes longer than ours. */

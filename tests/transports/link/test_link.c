@@ -36,7 +36,7 @@ static void blames_a_transport_with_holes(void **state)
 {
     (void)state;
     dw_why why;
-    for (int hole = 0; hole < 6; hole++) {
+    for (int hole = 0; hole < 7; hole++) {
         dw_transport holed = suite_spoiled;
         holed.scheme = "holed";
         if (hole == 0) holed.open = NULL;
@@ -44,7 +44,8 @@ static void blames_a_transport_with_holes(void **state)
         if (hole == 2) holed.send = NULL;
         if (hole == 3) holed.recv = NULL;
         if (hole == 4) holed.test = NULL;
-        if (hole == 5) holed.caps = NULL;
+        if (hole == 5) holed.describe = NULL;
+        if (hole == 6) holed.poll = NULL;
         const dw_transport nameless = {.struct_size = sizeof nameless};
         const dw_transport *const more[] = {&nameless, &holed, NULL};
         const dw_link_options options = {
@@ -159,30 +160,96 @@ static dw_status hasty_test(void *endpoint, void *request, size_t *len, dw_why *
     return DW_OK;
 }
 
-static void hasty_caps(void *endpoint, dw_transport_caps *caps)
+static dw_transport_traits hasty_traits;
+
+static void hasty_describe(const void *endpoint, dw_transport_traits *traits)
 {
     (void)endpoint;
-    *caps = (dw_transport_caps){.struct_size = sizeof *caps, .wait_fd = -1};
+    *traits = hasty_traits;
 }
+
+static void hasty_poll(const void *endpoint, int asks_kernel, dw_transport_state *state)
+{
+    (void)endpoint;
+    (void)asks_kernel;
+    *state = (dw_transport_state){.struct_size = sizeof *state, .wait_fd = -1};
+}
+
+static const dw_transport hasty = {.struct_size = sizeof hasty,
+                                   .scheme = "hasty",
+                                   .endpoint_bytes = sizeof(hasty_end),
+                                   .request_bytes = 1,
+                                   .open = hasty_open,
+                                   .close = hasty_close,
+                                   .send = hasty_send,
+                                   .recv = hasty_recv,
+                                   .test = hasty_test,
+                                   .describe = hasty_describe,
+                                   .poll = hasty_poll};
 
 static void a_hello_is_read_although_its_sender_has_left(void **state)
 {
     (void)state;
-    static const dw_transport hasty = {.struct_size = sizeof hasty,
-                                       .scheme = "hasty",
-                                       .endpoint_bytes = sizeof(hasty_end),
-                                       .request_bytes = 1,
-                                       .open = hasty_open,
-                                       .close = hasty_close,
-                                       .send = hasty_send,
-                                       .recv = hasty_recv,
-                                       .test = hasty_test,
-                                       .caps = hasty_caps};
     static const dw_transport *const more[] = {&hasty, NULL};
     const dw_link_options options = {.struct_size = sizeof options, .transports = more};
     dw_why why;
     assert_int_equal(try_to_open("hasty://x", &options, &why), DW_ERR_VERSION);
     assert_non_null(strstr(why.text, "speaks link version"));
+}
+
+static void blames_traits_that_contradict_each_other(void **state)
+{
+    (void)state;
+    static const dw_transport *const more[] = {&hasty, NULL};
+    static const struct {
+        dw_transport_traits traits;
+        const char *word;
+    } cases[] = {{{.loses = 1}, "retry_ms"},
+                 {{.doubles = 1}, "retry_ms"},
+                 {{.reorders = 1}, "retry_ms"},
+                 {{.damages = 1}, "retry_ms"},
+                 {{.retry_ms = 20}, "what may go wrong"},
+                 {{.longest_message = DW_LINK_HEADER_BYTES}, "link's own header"}};
+    const dw_link_options options = {.struct_size = sizeof options, .transports = more};
+    dw_why why;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        hasty_traits = cases[i].traits;
+        assert_int_equal(try_to_open("hasty://x", &options, &why), DW_ERR_ARGUMENT);
+        assert_non_null(strstr(why.text, "'hasty'"));
+        assert_non_null(strstr(why.text, cases[i].word));
+    }
+    hasty_traits = (dw_transport_traits){.reorders = 1, .damages = 1, .retry_ms = 20};
+    assert_int_equal(try_to_open("hasty://x", &options, &why), DW_ERR_VERSION);
+    hasty_traits = (dw_transport_traits){.retry_ms = 0};
+}
+
+enum { TAG = 3, SHORT_BYTES = 100 };
+
+static void describe_short(const void *endpoint, dw_transport_traits *traits)
+{
+    suite_spoiled.describe(endpoint, traits);
+    traits->longest_message = DW_LINK_HEADER_BYTES + SHORT_BYTES;
+}
+
+static void a_backend_carries_no_more_than_it_says(void **state)
+{
+    (void)state;
+    dw_transport in_short = suite_spoiled;
+    in_short.scheme = "short";
+    in_short.describe = describe_short;
+    const dw_transport *const more[] = {&in_short, NULL};
+    const suite_backend backend = {.name = "short", .uri = "loop://short-%d", .transports = more};
+    suite_pair pair;
+    suite_prepare(&pair, &backend);
+    pair.prefix[SUITE_LISTENER] = "short:"; /* the other end hears of it by the greeting */
+    suite_open(&pair);
+    for (int i = 0; i < 2; i++) {
+        char data[SHORT_BYTES + 1] = "";
+        assert_int_equal(dw_link_send(pair.link[i], TAG, data, sizeof data), DW_ERR_LIMIT);
+        suite_send(pair.link[i], TAG, 1, SHORT_BYTES);
+        suite_expect(pair.link[1 - i], TAG, 1, SHORT_BYTES);
+    }
+    suite_close(&pair);
 }
 
 static void every_call_refuses_null(void **state)
@@ -322,6 +389,8 @@ int main(void)
         cmocka_unit_test(blames_options_it_cannot_read),
         cmocka_unit_test(a_loop_needs_a_name_that_nobody_listens_to),
         cmocka_unit_test(a_hello_is_read_although_its_sender_has_left),
+        cmocka_unit_test(blames_traits_that_contradict_each_other),
+        cmocka_unit_test(a_backend_carries_no_more_than_it_says),
         cmocka_unit_test(every_call_refuses_null),
         cmocka_unit_test(the_pool_gives_buffers_back_and_keeps_to_its_limit),
         cmocka_unit_test(any_allocation_may_fail),

@@ -65,9 +65,9 @@ static dw_status test_of(loop_end *side, void *request)
 
 static int is_worth_testing(const loop_end *side)
 {
-    dw_transport_caps caps = {.struct_size = sizeof caps, .wait_fd = -1};
-    dw_transport_loop.caps(side->end, &caps);
-    struct pollfd wait = {.fd = caps.wait_fd, .events = (short)caps.wait_events};
+    dw_transport_state state = {.struct_size = sizeof state, .wait_fd = -1};
+    dw_transport_loop.poll(side->end, 0, &state);
+    struct pollfd wait = {.fd = state.wait_fd, .events = (short)state.wait_events};
     return poll(&wait, 1, 0) > 0;
 }
 

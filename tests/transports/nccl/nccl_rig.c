@@ -81,10 +81,10 @@ void rig_prepare(suite_pair *pair, const char *uri)
 /* A loop that says that TLS stands over it. */
 static dw_transport secure_loop;
 
-static void secure_caps(void *end, dw_transport_caps *caps)
+static void secure_describe(const void *end, dw_transport_traits *traits)
 {
-    dw_transport_loop.caps(end, caps);
-    caps->is_secure = 1;
+    dw_transport_loop.describe(end, traits);
+    traits->is_secure = 1;
 }
 
 static const dw_transport *find_loop(void *context, const char *uri, const char **address)
@@ -121,7 +121,7 @@ void rig_open_raw(rig_raw_end raw[2])
 {
     pthread_t other;
     secure_loop = dw_transport_loop;
-    secure_loop.caps = secure_caps;
+    secure_loop.describe = secure_describe;
     for (int i = 0; i < 2; i++)
         raw[i] = (rig_raw_end){.role = i ? DW_LINK_CONNECT : DW_LINK_LISTEN};
     pthread_create(&other, NULL, open_raw, &raw[0]);

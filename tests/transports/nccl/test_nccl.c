@@ -167,9 +167,11 @@ static void memory_of_the_gpu_is_sent_and_filled_without_staging(void **state)
     rig_reset();
     rig_raw_end raw[2];
     rig_open_raw(raw);
-    dw_transport_caps caps = {.struct_size = sizeof caps, .wait_fd = -1};
-    dw_nccl_transport()->caps(&raw[0].end, &caps);
-    assert_false(caps.is_secure); /* though the notes are: nothing stands over what NCCL carries */
+    dw_transport_traits traits = {.struct_size = sizeof traits};
+    dw_nccl_transport()->describe(&raw[0].end, &traits);
+    assert_true(traits.takes_device_memory);
+    assert_false(traits.is_secure); /* though the notes are: nothing stands over what NCCL carries
+                                     */
     size_t most = 3500001;
     dw_nccl_address on_device[2];
     int mode;

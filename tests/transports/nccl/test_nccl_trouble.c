@@ -130,14 +130,11 @@ static dw_status hear_forged(const forged *note)
                                            DW_NCCL_NOTE_HEADER + note->inside),
                          DW_OK);
         do {
-            dw_transport_caps caps = {.struct_size = sizeof caps, .wait_fd = -1};
-            table->caps(&raw[1].end, &caps); /* it hears notes, and takes none */
+            table->turn(&raw[1].end, &why); /* it hears notes, and takes none */
         } while (notes->inner.test(notes->end, notes->send_request, &len, &why) == DW_PENDING);
     }
     for (int i = 0; i < 10 && status == DW_OK; i++) {
-        dw_transport_caps caps = {.struct_size = sizeof caps, .wait_fd = -1};
-        table->caps(&raw[1].end, &caps);
-        status = raw[1].end.notes.status;
+        status = table->turn(&raw[1].end, &why);
     }
     rig_close_raw(raw);
     return status;

@@ -94,14 +94,18 @@ static dw_status note_test(void *end, void *request, size_t *len, dw_why *why)
     return DW_OK;
 }
 
-static void note_caps(void *end, dw_transport_caps *caps)
+static void note_describe(const void *end, dw_transport_traits *traits)
 {
     (void)end;
-    *caps = (dw_transport_caps){.struct_size = sizeof *caps,
-                                .wait_fd = -1,
-                                .wake_ns = -1,
-                                .wire_sent = notes.bytes,
-                                .peer = "the notes"};
+    *traits = (dw_transport_traits){.struct_size = sizeof *traits, .peer = "the notes"};
+}
+
+static void note_poll(const void *end, int asks_kernel, dw_transport_state *state)
+{
+    (void)end;
+    (void)asks_kernel;
+    *state = (dw_transport_state){
+        .struct_size = sizeof *state, .wait_fd = -1, .wake_ns = -1, .wire_sent = notes.bytes};
 }
 
 static const dw_transport note_transport = {.struct_size = sizeof(dw_transport),
@@ -113,7 +117,8 @@ static const dw_transport note_transport = {.struct_size = sizeof(dw_transport),
                                             .send = note_send,
                                             .recv = note_recv,
                                             .test = note_test,
-                                            .caps = note_caps};
+                                            .describe = note_describe,
+                                            .poll = note_poll};
 
 static const dw_transport *find_notes(void *context, const char *uri, const char **address)
 {
@@ -314,15 +319,44 @@ static void a_message_without_a_successor_is_held_for_a_while_only(void **state)
     open_wire(&wire, "reorder=100%:5ms,time=virtual", DW_LINK_LISTEN);
     int64_t begun = suite_now_ns();
     assert_int_equal(send_one(&wire, DW_KIND_DATA), DW_OK);
-    dw_transport_caps caps = {.struct_size = sizeof caps};
+    dw_transport_state state_now = {.struct_size = sizeof state_now};
     do {
-        dw_transport_shaped.caps(wire.end, &caps);
-        assert_true(notes.n > 0 || caps.wake_ns >= 0); /* whoever waits must know for how long */
+        dw_transport_shaped.poll(wire.end, 0, &state_now);
+        assert_true(state_now.wake_ns >= 0); /* whoever waits must know for how long */
+        assert_int_equal(notes.n, 0);        /* asking moves nothing */
         suite_sleep_ms(1);
+        assert_int_equal(dw_transport_shaped.turn(wire.end, &wire.why), DW_OK);
     } while (notes.n == 0 && suite_now_ns() - begun < (int64_t)SUITE_PATIENCE_MS * 1000000);
     assert_int_equal(notes.n, 1);
     assert_true(suite_now_ns() - begun >= 5000000);
     close_wire(&wire);
+}
+
+static void a_wire_says_what_may_go_wrong_on_it(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *words;
+        int loses, doubles, reorders, damages;
+    } cases[] = {{"rate=1gbit,delay=1ms,jitter=1ms,stall=1%", 0, 0, 0, 0},
+                 {"disconnect=100", 0, 0, 0, 0},
+                 {"loss=1%", 1, 0, 0, 0},
+                 {"duplicate=1%", 0, 1, 0, 0},
+                 {"reorder=1%", 0, 0, 1, 0},
+                 {"corrupt=1%", 0, 0, 0, 1}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        fault_wire wire;
+        dw_transport_traits traits = {.struct_size = sizeof traits};
+        open_wire(&wire, cases[i].words, DW_LINK_LISTEN);
+        dw_transport_shaped.describe(wire.end, &traits);
+        assert_string_equal(traits.peer, "the notes");
+        assert_int_equal(traits.loses, cases[i].loses);
+        assert_int_equal(traits.doubles, cases[i].doubles);
+        assert_int_equal(traits.reorders, cases[i].reorders);
+        assert_int_equal(traits.damages, cases[i].damages);
+        assert_int_equal(traits.retry_ms > 0, i > 1);
+        close_wire(&wire);
+    }
 }
 
 /* ---- Time ------------------------------------------------------------------------------------ */
@@ -341,13 +375,13 @@ static void virtual_time_goes_by_itself(void **state)
 static double first_wake_s(const char *words)
 {
     fault_wire wire;
-    dw_transport_caps caps = {.struct_size = sizeof caps};
+    dw_transport_state state = {.struct_size = sizeof state};
     open_wire(&wire, words, DW_LINK_LISTEN);
     assert_int_equal(send_one(&wire, DW_KIND_DATA), DW_OK);
     assert_int_equal(notes.n, 0);
-    dw_transport_shaped.caps(wire.end, &caps);
+    dw_transport_shaped.poll(wire.end, 0, &state);
     close_wire(&wire);
-    return (double)caps.wake_ns * 1e-9;
+    return (double)state.wake_ns * 1e-9;
 }
 
 /* The time until the message is due, of 200 wires. */
@@ -374,12 +408,12 @@ static void a_stall_holds_up_all_that_follows(void **state)
 {
     (void)state;
     fault_wire wire;
-    dw_transport_caps before = {.struct_size = sizeof before}, after = before;
+    dw_transport_state before = {.struct_size = sizeof before}, after = before;
     size_t len;
     open_wire(&wire, "stall=100%:1000s,rate=1gbit", DW_LINK_LISTEN);
-    dw_transport_shaped.caps(wire.end, &before);
+    dw_transport_shaped.poll(wire.end, 0, &before);
     assert_int_equal(send_one(&wire, DW_KIND_DATA), DW_PENDING);
-    dw_transport_shaped.caps(wire.end, &after);
+    dw_transport_shaped.poll(wire.end, 0, &after);
     /* A stall longer than the peer's timeout is one. */
     assert_int_equal(after.wire_sent, before.wire_sent);
     assert_true(after.wake_ns > INT64_C(990000000000) && after.wake_ns <= INT64_C(1000000000000));
@@ -424,6 +458,7 @@ static void the_wire_breaks_when_it_is_told_to(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_wire_says_what_may_go_wrong_on_it),
         cmocka_unit_test(each_fault_is_as_frequent_as_it_says),
         cmocka_unit_test(faults_do_not_depend_on_each_other),
         cmocka_unit_test(the_same_seed_gives_the_same_faults),

@@ -314,11 +314,17 @@ static dw_status spoiled_test(void *context, void *request_room, size_t *len, dw
     return DW_OK;
 }
 
-static void spoiled_caps(void *context, dw_transport_caps *caps)
+static void spoiled_describe(const void *context, dw_transport_traits *traits)
 {
     const spoiled_endpoint *end = context;
-    end->inner->caps(end->end, caps);
-    caps->kept_sends = 0;
+    end->inner->describe(end->end, traits);
+}
+
+static void spoiled_poll(const void *context, int asks_kernel, dw_transport_state *state)
+{
+    const spoiled_endpoint *end = context;
+    end->inner->poll(end->end, asks_kernel, state);
+    state->kept_sends = 0;
 }
 
 static dw_status spoiled_turn(void *context, dw_why *why)
@@ -337,7 +343,8 @@ const dw_transport suite_spoiled = {
     .send = spoiled_send,
     .recv = spoiled_recv,
     .test = spoiled_test,
-    .caps = spoiled_caps,
+    .describe = spoiled_describe,
+    .poll = spoiled_poll,
     .turn = spoiled_turn,
 };
 
