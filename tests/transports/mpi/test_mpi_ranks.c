@@ -377,6 +377,44 @@ static void an_end_that_gave_up_waiting_does_not_disturb_the_next(void **state)
     dw_link_close(link);
 }
 
+static void ignore_listening(void *context, const char *uri)
+{
+    (void)context;
+    (void)uri;
+}
+
+/* Without a link: an end that neither sends nor receives is turned, and so answers a farewell. */
+static void an_end_that_does_nothing_answers_a_farewell(void **state)
+{
+    (void)state;
+    static const volatile int never = 0;
+    const dw_transport *table = transports[0];
+    char address[16], path[300];
+    snprintf(address, sizeof address, "%d/9", other);
+    snprintf(path, sizeof path, "%s/farewell", folder);
+    dw_why why;
+    const dw_transport_open how = {.struct_size = sizeof how,
+                                   .address = address,
+                                   .role = me < other ? DW_LINK_LISTEN : DW_LINK_CONNECT,
+                                   .timeout_ms = SUITE_PATIENCE_MS,
+                                   .peer_timeout_ms = SUITE_PATIENCE_MS,
+                                   .cancelled = &never,
+                                   .on_listening = ignore_listening,
+                                   .context = mpi,
+                                   .why = &why};
+    void *end = calloc(1, table->endpoint_bytes);
+    assert_int_equal(table->open(end, &how), DW_OK);
+    if (me == 0) {
+        dw_status closed = table->close(end);
+        make_file("farewell"); /* the other one waits for it in any case */
+        assert_int_equal(closed, DW_OK);
+    } else {
+        while (access(path, F_OK) != 0) assert_int_equal(table->turn(end, &why), DW_OK);
+        assert_int_equal(table->close(end), DW_OK);
+    }
+    free(end);
+}
+
 static void two_ends_of_one_role_do_not_meet(void **state)
 {
     (void)state;
@@ -497,6 +535,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup(cancelling_in_mid_message_delivers_no_part_of_it, together),
         cmocka_unit_test_setup(a_link_outlives_the_place_that_it_was_opened_over, together),
         cmocka_unit_test_setup(an_end_that_gave_up_waiting_does_not_disturb_the_next, together),
+        cmocka_unit_test_setup(an_end_that_does_nothing_answers_a_farewell, together),
         cmocka_unit_test_setup(two_ends_of_one_role_do_not_meet, together),
         cmocka_unit_test_setup(says_what_is_wrong_with_an_address, together),
     };
