@@ -63,11 +63,12 @@ wire wire_of_mpi(const wire_mpi_ranks *ranks, size_t longest)
 wire wire_of_mpi_link(const wire_mpi_ranks *ranks, int number, uint64_t queue_bytes)
 {
     const dw_transport *const transports[] = {dw_mpi_transport(), NULL};
-    dw_link_options options = {.struct_size = sizeof options,
-                               .max_queued_bytes = queue_bytes,
-                               .role = ranks->me == 0 ? DW_LINK_LISTEN : DW_LINK_CONNECT,
-                               .transports = transports,
-                               .transport_context = ranks->mpi};
+    dw_link_options options = {
+        .struct_size = sizeof options,
+        .max_queued_bytes = queue_bytes,
+        .role = ranks->me == 0 ? DW_LINK_LISTEN : DW_LINK_CONNECT,
+        .transports = transports,
+        .contexts = (const dw_transport_context[]){dw_mpi_context(ranks->mpi), {NULL, NULL}}};
     char uri[32];
     snprintf(uri, sizeof uri, "mpi://%d/%d", 1 - ranks->me, number);
     return wire_of_link(uri, &options);

@@ -27,7 +27,7 @@ static dw_status place_by_mpi(dw_place *place, const char *link, size_t shapes,
     dw_status status = dw_ranks_open(&place->ranks, &config->rank, &config->stages, why);
     if (status < 0) return status;
     config->transports = dw_ranks_transports(place->ranks);
-    config->transport_context = dw_ranks_context(place->ranks);
+    config->contexts = dw_ranks_contexts(place->ranks);
     snprintf(place->listen, sizeof place->listen, "%.*smpi://%u", (int)shapes, link,
              config->rank + 1);
     snprintf(place->connect, sizeof place->connect, "%.*smpi://%u", (int)shapes, link,

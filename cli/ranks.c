@@ -16,6 +16,7 @@ struct dw_ranks {
     dw_mpi *mpi;
     void (*destroy)(dw_mpi *mpi);
     const dw_transport *transports[2];
+    dw_transport_context contexts[2];
 };
 
 /* Each MPI has a binary interface of its own, so there is a library for each. */
@@ -89,6 +90,7 @@ dw_status dw_ranks_open(dw_ranks **ranks, uint32_t *rank, uint32_t *stages, dw_w
         return status;
     }
     made->transports[0] = transport();
+    made->contexts[0] = (dw_transport_context){"mpi", made->mpi};
     *rank = (uint32_t)rank_of(made->mpi);
     *stages = (uint32_t)size_of(made->mpi);
     *ranks = made;
@@ -100,9 +102,9 @@ const dw_transport *const *dw_ranks_transports(const dw_ranks *ranks)
     return ranks->transports;
 }
 
-void *dw_ranks_context(const dw_ranks *ranks)
+const dw_transport_context *dw_ranks_contexts(const dw_ranks *ranks)
 {
-    return ranks->mpi;
+    return ranks->contexts;
 }
 
 void dw_ranks_close(dw_ranks *ranks)

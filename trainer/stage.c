@@ -226,7 +226,7 @@ static dw_status meet(dw_stage *stage, dw_neighbour *neighbour, dw_link_role rol
                                .on_listening = listens ? stage->hooks->on_listening : NULL,
                                .listening_context = stage->hooks->context,
                                .transports = config->transports,
-                               .transport_context = config->transport_context,
+                               .contexts = config->contexts,
                                .tls = config->tls ? &tls : NULL,
                                .insecure_plaintext = config->insecure_plaintext,
                                .max_message_bytes = longest_message(config),

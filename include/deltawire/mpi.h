@@ -11,7 +11,8 @@ extern "C" {
 #endif
 
 /* The caller's place in a communicator. To open a link, put transports = {dw_mpi_transport(), NULL}
- * and transport_context = the dw_mpi into dw_link_options; the URI names the peer's rank:
+ * and contexts = {dw_mpi_context(mpi), {NULL, NULL}} into dw_link_options; the URI names the peer's
+ * rank:
  *
  *     listening rank 0:  dw_link_open(&link, "mpi://1", ...)
  *     connecting rank 1: dw_link_open(&link, "mpi://0", ...)
@@ -41,6 +42,8 @@ DW_API int dw_mpi_size(const dw_mpi *mpi);
 
 /* The backend for dw_link_options.transports. */
 DW_API const dw_transport *dw_mpi_transport(void);
+/* The entry for dw_link_options.contexts. */
+DW_API dw_transport_context dw_mpi_context(dw_mpi *mpi);
 
 #ifdef __cplusplus
 }

@@ -10,8 +10,8 @@ extern "C" {
 #endif
 
 /* A GPU with the libraries of NCCL and CUDA, which are loaded at run time. To open a link, put
- * transports = {dw_nccl_transport(), NULL} and transport_context = the dw_nccl into
- * dw_link_options; any other URI may follow "nccl:":
+ * transports = {dw_nccl_transport(), NULL} and contexts = {dw_nccl_context(nccl), {NULL, NULL}}
+ * into dw_link_options; any other URI may follow "nccl:":
  *
  *     dw_link_open(&link, "nccl:tcp://10.0.0.1:7000", ...)
  *
@@ -54,6 +54,8 @@ DW_API void dw_nccl_destroy(dw_nccl *nccl);
 DW_API int dw_nccl_version(const dw_nccl *nccl);
 /* The backend for dw_link_options.transports. */
 DW_API const dw_transport *dw_nccl_transport(void);
+/* The entry for dw_link_options.contexts. */
+DW_API dw_transport_context dw_nccl_context(dw_nccl *nccl);
 
 #ifdef __cplusplus
 }

@@ -20,7 +20,7 @@ extern "C" {
  * | listen              | URI at which to wait for the next rank (all but the last)     | -          |
  * | connect             | URI at which the previous rank listens (all but the first)    | -          |
  * | transports,         | as in dw_link_options (transport.h), for links over a backend |            |
- * | transport_context   | that is not built in                                          | none       |
+ * | contexts            | that is not built in                                          | none       |
  * | tls, insecure_      | as in dw_link_options, but the trainer sets the names:        |            |
  * | plaintext           | "rank/0", "rank/1", ...                                       | none       |
  * | save                | directory for checkpoints; created if missing                 | none       |
@@ -52,6 +52,7 @@ extern "C" {
  * | resume              | checkpoint to continue: parameters, optimizer, step           | none       |
  */
 struct dw_transport;
+struct dw_transport_context;
 struct dw_tls_options;
 
 typedef struct dw_train_config {
@@ -59,7 +60,7 @@ typedef struct dw_train_config {
     uint32_t rank, stages;
     const char *listen, *connect;
     const struct dw_transport *const *transports;
-    void *transport_context;
+    const struct dw_transport_context *contexts;
     const char *save;
     const char *record;
     uint32_t open_timeout_ms, peer_timeout_ms;

@@ -46,6 +46,13 @@ typedef struct dw_transport dw_transport;
 
 typedef enum dw_link_role { DW_LINK_LISTEN = 1, DW_LINK_CONNECT = 2 } dw_link_role;
 
+/* An object of the program that a backend needs: ranks of MPI (dw_mpi_context), a GPU for NCCL
+ * (dw_nccl_context). Each backend of a URI gets the one for its own scheme, or NULL. */
+typedef struct dw_transport_context {
+    const char *scheme;
+    void *context;
+} dw_transport_context;
+
 /* Options of dw_link_open. Zero means the default.
  *
  * | name              | unit  | meaning                                            | default |
@@ -60,7 +67,8 @@ typedef enum dw_link_role { DW_LINK_LISTEN = 1, DW_LINK_CONNECT = 2 } dw_link_ro
  * |                   |       | link stops reading                                 |         |
  * | transports        |       | backends beside the built-in ones; the list ends   | none    |
  * |                   |       | with NULL                                          |         |
- * | transport_context |       | for a backend that needs one: for mpi a dw_mpi *   | none    |
+ * | contexts          |       | for backends that need one, each with its scheme;  | none    |
+ * |                   |       | the list ends with {NULL, NULL}                    |         |
  * | on_listening      |       | called with the bound address, before waiting for  | none    |
  * |                   |       | the peer                                           |         |
  * | tls               |       | keys or certificates, see tls.h                    | none    |
@@ -77,7 +85,7 @@ typedef struct dw_link_options {
     void *listening_context;
     /* May be NULL. dw_link_open gives up when it becomes non-zero. */
     const volatile int *cancelled;
-    void *transport_context;
+    const dw_transport_context *contexts;
     const dw_tls_options *tls;
     int insecure_plaintext;
 } dw_link_options;
@@ -252,11 +260,11 @@ typedef struct dw_transport_open {
     const volatile int *cancelled;                        /* never NULL */
     void (*on_listening)(void *context, const char *uri); /* never NULL */
     void *listening_context;
-    /* For a backend that wraps another one: finds the other by its URI. *address is the address to
-     * pass to the other's open. */
-    const dw_transport *(*find)(void *context, const char *uri, const char **address);
+    /* For a backend that wraps another one: finds the other by its URI, and sets in *how, a copy of
+     * this struct, the other's address and context. NULL: there is none. */
+    const dw_transport *(*find)(void *find_context, const char *uri, struct dw_transport_open *how);
     void *find_context;
-    void *context; /* transport_context of the link's options */
+    void *context; /* the entry of the link's contexts for this scheme; NULL: none */
     const dw_tls_options *tls;
     /* From the link's options. A backend without TLS may ignore it; describe says what it does. */
     int insecure_plaintext;

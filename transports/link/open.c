@@ -28,15 +28,54 @@ static const dw_transport *find_in(const dw_transport *const *transports, const 
     return NULL;
 }
 
-/* context: the options' transports, which come first. */
-static const dw_transport *find_transport(void *context, const char *uri, const char **address)
+/* Those of the options come first. */
+static const dw_transport *find_scheme(const dw_link_options *options, const char *scheme,
+                                       size_t len)
 {
+    const dw_transport *found = find_in(options->transports, scheme, len);
+    return found ? found : find_in(built_in, scheme, len);
+}
+
+static void *context_of(const dw_link_options *options, const char *scheme)
+{
+    const dw_transport_context *at = options->contexts;
+    while (at && at->scheme && strcmp(at->scheme, scheme) != 0) at++;
+    return at && at->scheme ? at->context : NULL;
+}
+
+/* find_context: the options. */
+static const dw_transport *find_transport(void *find_context, const char *uri,
+                                          dw_transport_open *how)
+{
+    const dw_link_options *options = find_context;
     size_t len = strcspn(uri, ":/");
     if (uri[len] != ':') return NULL;
-    *address = uri + len + 1;
-    if (strncmp(*address, "//", 2) == 0) *address += 2;
-    const dw_transport *found = find_in(context, uri, len);
-    return found ? found : find_in(built_in, uri, len);
+    const dw_transport *found = find_scheme(options, uri, len);
+    if (!found) return NULL;
+    how->address = uri + len + 1;
+    if (strncmp(how->address, "//", 2) == 0) how->address += 2;
+    how->context = context_of(options, found->scheme);
+    return found;
+}
+
+/* One that nobody gets was meant for somebody: its backend is missing, or its name is wrong. */
+static dw_status check_contexts(const dw_link_options *options, dw_why *why)
+{
+    for (const dw_transport_context *at = options->contexts; at && at->scheme; at++) {
+        if (!find_scheme(options, at->scheme, strlen(at->scheme))) {
+            return dw_link_report(why, DW_ERR_ARGUMENT,
+                                  "dw_link_options.contexts has one for '%.40s', and no transport "
+                                  "of that name is in dw_link_options.transports, or built in",
+                                  at->scheme);
+        }
+        for (const dw_transport_context *other = options->contexts; other != at; other++) {
+            if (strcmp(other->scheme, at->scheme) == 0)
+                return dw_link_report(why, DW_ERR_ARGUMENT,
+                                      "dw_link_options.contexts has two for '%.40s'; leave one out",
+                                      at->scheme);
+        }
+    }
+    return DW_OK;
 }
 
 static dw_status explain_unknown(const dw_transport *const *transports, const char *uri,
@@ -359,6 +398,7 @@ dw_status dw_link_open(dw_link **link, const char *uri, const dw_link_options *o
     dw_link_options full;
     dw_tls_options tls;
     dw_status status = complete_options(&full, &tls, options, why);
+    if (status == DW_OK) status = check_contexts(&full, why);
     if (status != DW_OK) return status;
 
     dw_transport_open how = {.struct_size = sizeof how,
@@ -369,14 +409,13 @@ dw_status dw_link_open(dw_link **link, const char *uri, const dw_link_options *o
                              .on_listening = full.on_listening,
                              .listening_context = full.listening_context,
                              .find = find_transport,
-                             .find_context = (void *)(uintptr_t)full.transports,
-                             .context = full.transport_context,
+                             .find_context = &full,
                              .tls = full.tls,
                              .insecure_plaintext = full.insecure_plaintext,
                              .why = why,
                              .longest_message = full.max_message_bytes + DW_LINK_HEADER_BYTES,
                              .heeds_kept_sends = 1};
-    const dw_transport *found = find_transport(how.find_context, uri, &how.address);
+    const dw_transport *found = find_transport(how.find_context, uri, &how);
     if (!found) return explain_unknown(full.transports, uri, why);
     dw_transport transport;
     status = dw_take_transport(&transport, found, why);

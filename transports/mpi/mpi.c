@@ -300,6 +300,11 @@ static const dw_transport mpi_transport = {
     .turn = mpi_turn,
 };
 
+dw_transport_context dw_mpi_context(dw_mpi *mpi)
+{
+    return (dw_transport_context){mpi_transport.scheme, mpi};
+}
+
 const dw_transport *dw_mpi_transport(void)
 {
     return &mpi_transport;

@@ -69,7 +69,8 @@ dw_status dw_mpi_read_address(const dw_mpi *node, const dw_transport_open *how, 
     *number = 0;
     if (!node) {
         return dw_link_report_at(how->why, DW_ERR_ARGUMENT, 0,
-                                 "mpi needs the transport_context that dw_mpi_create makes");
+                                 "mpi needs a context: what dw_mpi_create makes, as "
+                                 "dw_mpi_context(...) in dw_link_options.contexts");
     }
     if (!read_number(&at, node->size - 1, peer)) {
         return dw_link_report_at(how->why, DW_ERR_ADDRESS, 0,

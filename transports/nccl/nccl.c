@@ -158,7 +158,7 @@ static dw_status open_behind(nccl_end *end, const dw_transport_open *how)
     inner_how.heeds_kept_sends = 0; /* notes leave from one buffer */
     inner_how.longest_message = 0;
     const dw_transport *found =
-        how->find ? how->find(how->find_context, how->address, &inner_how.address) : NULL;
+        how->find ? how->find(how->find_context, how->address, &inner_how) : NULL;
     if (!found) {
         return dw_link_report_at(how->why, DW_ERR_UNSUPPORTED, 0,
                                  "there is no transport for '%.80s' to join the two ends; write "
@@ -194,7 +194,8 @@ static dw_status nccl_open(void *context, const dw_transport_open *given)
     end->nccl = how->context;
     if (!end->nccl)
         return dw_link_report(how->why, DW_ERR_ARGUMENT,
-                              "nccl needs the transport_context that dw_nccl_create makes");
+                              "nccl needs a context: what dw_nccl_create makes, as "
+                              "dw_nccl_context(...) in dw_link_options.contexts");
     status = open_behind(end, how);
     if (status == DW_OK && !dw_nccl_device_enter(&end->nccl->device, &mode)) {
         status =
@@ -436,6 +437,11 @@ static const dw_transport nccl_transport = {
     .poll = nccl_poll,
     .turn = nccl_turn,
 };
+
+dw_transport_context dw_nccl_context(dw_nccl *nccl)
+{
+    return (dw_transport_context){nccl_transport.scheme, nccl};
+}
 
 const dw_transport *dw_nccl_transport(void)
 {

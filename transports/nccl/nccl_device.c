@@ -63,14 +63,14 @@ bool dw_nccl_device_enter(const dw_nccl_device *device, int *mode)
     if (device->driver.context_push(device->context) != DW_NCCL_CUDA_SUCCESS) return false;
     *mode = DW_NCCL_CAPTURE_RELAXED;
     if (device->driver.exchange_capture_mode(mode) == DW_NCCL_CUDA_SUCCESS) return true;
-    dw_nccl_context popped;
+    dw_nccl_cuda_context popped;
     device->driver.context_pop(&popped);
     return false;
 }
 
 void dw_nccl_device_leave(const dw_nccl_device *device, int mode)
 {
-    dw_nccl_context popped;
+    dw_nccl_cuda_context popped;
     device->driver.exchange_capture_mode(&mode);
     device->driver.context_pop(&popped);
 }

@@ -17,7 +17,7 @@ enum { DW_NCCL_STREAM_NON_BLOCKING = 1, DW_NCCL_EVENT_NO_TIMING = 2, DW_NCCL_CAP
 enum { DW_NCCL_POINTER_MEMORY_TYPE = 2, DW_NCCL_MEMORY_OF_DEVICE = 2 };
 
 typedef uintptr_t dw_nccl_address; /* CUdeviceptr: as wide as a pointer */
-typedef struct dw_nccl_context_handle *dw_nccl_context;
+typedef struct dw_nccl_context_handle *dw_nccl_cuda_context;
 typedef struct dw_nccl_event_handle *dw_nccl_event;
 
 /* One row per function: its name in the library, ours, and its parameters. */
@@ -25,10 +25,10 @@ typedef struct dw_nccl_event_handle *dw_nccl_event;
     ROW(cuInit, init, (unsigned flags))                                                            \
     ROW(cuDeviceGet, device_get, (int *device, int ordinal))                                       \
     ROW(cuGetErrorString, error_string, (int error, const char **text))                            \
-    ROW(cuDevicePrimaryCtxRetain, context_retain, (dw_nccl_context * context, int device))         \
+    ROW(cuDevicePrimaryCtxRetain, context_retain, (dw_nccl_cuda_context * context, int device))    \
     ROW(cuDevicePrimaryCtxRelease_v2, context_release, (int device))                               \
-    ROW(cuCtxPushCurrent_v2, context_push, (dw_nccl_context context))                              \
-    ROW(cuCtxPopCurrent_v2, context_pop, (dw_nccl_context * context))                              \
+    ROW(cuCtxPushCurrent_v2, context_push, (dw_nccl_cuda_context context))                         \
+    ROW(cuCtxPopCurrent_v2, context_pop, (dw_nccl_cuda_context * context))                         \
     ROW(cuThreadExchangeStreamCaptureMode, exchange_capture_mode, (int *mode))                     \
     ROW(cuStreamCreate, stream_create, (dw_nccl_stream * stream, unsigned flags))                  \
     ROW(cuStreamDestroy_v2, stream_destroy, (dw_nccl_stream stream))                               \
@@ -58,7 +58,7 @@ typedef struct dw_nccl_driver {
 
 typedef struct dw_nccl_device {
     dw_nccl_driver driver;
-    dw_nccl_context context;
+    dw_nccl_cuda_context context;
     int ordinal, number; /* the program's, the driver's */
 } dw_nccl_device;
 

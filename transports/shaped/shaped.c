@@ -131,7 +131,7 @@ static dw_status open_inner(shaped_endpoint *end, const dw_transport_open *how,
     inner_how.on_listening = announce;
     inner_how.listening_context = &to;
     const dw_transport *found =
-        how->find ? how->find(how->find_context, inner_uri, &inner_how.address) : NULL;
+        how->find ? how->find(how->find_context, inner_uri, &inner_how) : NULL;
     if (!found) {
         return dw_link_report_at(how->why, DW_ERR_UNSUPPORTED, (int)(inner_uri - how->address),
                                  "there is no transport for '%.80s' to shape", inner_uri);

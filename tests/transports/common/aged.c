@@ -40,7 +40,7 @@ static dw_status aged_open(void *context, const dw_transport_open *how)
         inner_how.known = *how;
         inner_how.known.struct_size = sizeof inner_how;
     }
-    end->inner = how->find(how->find_context, how->address, &inner_how.known.address);
+    end->inner = how->find(how->find_context, how->address, &inner_how.known);
     if (!end->inner) return DW_ERR_UNSUPPORTED;
     end->end = calloc(1, end->inner->endpoint_bytes);
     if (!end->end) return DW_ERR_NO_MEMORY;

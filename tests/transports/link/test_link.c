@@ -223,6 +223,84 @@ static void blames_traits_that_contradict_each_other(void **state)
     hasty_traits = (dw_transport_traits){.retry_ms = 0};
 }
 
+/* ---- Contexts: each backend of a URI gets its own -------------------------------------------- */
+
+static void *given_context[2]; /* to the one in front, and to the one behind */
+
+static dw_status behind_open(void *endpoint, const dw_transport_open *how)
+{
+    (void)endpoint;
+    given_context[1] = how->context;
+    return dw_link_report(how->why, DW_ERR_PEER, "nobody is behind %s", how->address);
+}
+
+static dw_status front_open(void *endpoint, const dw_transport_open *how)
+{
+    dw_transport_open inner_how = *how;
+    given_context[0] = how->context;
+    const dw_transport *inner = how->find(how->find_context, how->address, &inner_how);
+    return inner ? inner->open(endpoint, &inner_how) : DW_ERR_UNSUPPORTED;
+}
+
+static void each_backend_of_a_uri_gets_its_own_context(void **state)
+{
+    (void)state;
+    static int of_front, of_behind;
+    dw_transport front = hasty, behind = hasty;
+    front.scheme = "front";
+    front.open = front_open;
+    behind.scheme = "behind";
+    behind.open = behind_open;
+    const dw_transport *const more[] = {&front, &behind, NULL};
+    static const struct {
+        const char *uri;
+        dw_transport_context contexts[3];
+        void *given[2];
+    } cases[] = {{"front:behind://x",
+                  {{"front", &of_front}, {"behind", &of_behind}},
+                  {&of_front, &of_behind}},
+                 {"front:behind://x",
+                  {{"behind", &of_behind}, {"front", &of_front}},
+                  {&of_front, &of_behind}},
+                 {"front:behind://x", {{"front", &of_front}}, {&of_front, NULL}},
+                 {"front:behind://x", {{"behind", &of_behind}}, {NULL, &of_behind}},
+                 {"front:behind://x", {{NULL, NULL}}, {NULL, NULL}},
+                 {"behind://x", {{"front", &of_front}, {"behind", &of_behind}}, {NULL, &of_behind}},
+                 {"shaped:rate=1gbit/behind://x", {{"behind", &of_behind}}, {NULL, &of_behind}},
+                 {"shaped:rate=1gbit/front:behind://x",
+                  {{"front", &of_front}, {"behind", &of_behind}},
+                  {&of_front, &of_behind}}};
+    dw_why why;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const dw_link_options options = {
+            .struct_size = sizeof options, .transports = more, .contexts = cases[i].contexts};
+        given_context[0] = given_context[1] = NULL;
+        assert_int_equal(try_to_open(cases[i].uri, &options, &why), DW_ERR_PEER);
+        assert_string_equal(why.text, "nobody is behind x");
+        for (int k = 0; k < 2; k++) assert_ptr_equal(given_context[k], cases[i].given[k]);
+    }
+}
+
+static void blames_contexts_that_nobody_can_use(void **state)
+{
+    (void)state;
+    static int something;
+    static const struct {
+        dw_transport_context contexts[3];
+        const char *word;
+    } cases[] = {{{{"mpi", &something}}, "one for 'mpi'"},
+                 {{{"tcp", &something}, {"hasty", &something}}, "one for 'hasty'"},
+                 {{{"", &something}}, "one for ''"},
+                 {{{"loop", &something}, {"loop", &something}}, "two for 'loop'"}};
+    dw_why why;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const dw_link_options options = {
+            .struct_size = sizeof options, .contexts = cases[i].contexts, .open_timeout_ms = 20};
+        assert_int_equal(try_to_open("loop://x", &options, &why), DW_ERR_ARGUMENT);
+        assert_non_null(strstr(why.text, cases[i].word));
+    }
+}
+
 enum { TAG = 3, SHORT_BYTES = 100 };
 
 static void describe_short(const void *endpoint, dw_transport_traits *traits)
@@ -391,6 +469,8 @@ int main(void)
         cmocka_unit_test(a_hello_is_read_although_its_sender_has_left),
         cmocka_unit_test(blames_traits_that_contradict_each_other),
         cmocka_unit_test(a_backend_carries_no_more_than_it_says),
+        cmocka_unit_test(each_backend_of_a_uri_gets_its_own_context),
+        cmocka_unit_test(blames_contexts_that_nobody_can_use),
         cmocka_unit_test(every_call_refuses_null),
         cmocka_unit_test(the_pool_gives_buffers_back_and_keeps_to_its_limit),
         cmocka_unit_test(any_allocation_may_fail),

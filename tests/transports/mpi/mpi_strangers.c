@@ -172,11 +172,12 @@ static void is_told(const misdeed *m)
 {
     static const dw_transport *transports[2];
     transports[0] = dw_mpi_transport();
-    const dw_link_options options = {.struct_size = sizeof options,
-                                     .role = DW_LINK_LISTEN,
-                                     .open_timeout_ms = 30000,
-                                     .transports = transports,
-                                     .transport_context = mpi};
+    const dw_link_options options = {
+        .struct_size = sizeof options,
+        .role = DW_LINK_LISTEN,
+        .open_timeout_ms = 30000,
+        .transports = transports,
+        .contexts = (const dw_transport_context[]){dw_mpi_context(mpi), {NULL, NULL}}};
     dw_link *link;
     dw_why why;
     char uri[32];

@@ -14,11 +14,12 @@ int main(void)
     char uri[32], shaped_uri[64];
     snprintf(uri, sizeof uri, "mpi://%d/%%d", dw_mpi_rank(mpi));
     snprintf(shaped_uri, sizeof shaped_uri, "shaped:rate=8gbit,delay=1ms/%s", uri);
-    const suite_backend bare = {.name = "mpi",
-                                .uri = uri,
-                                .transports = transports,
-                                .one_process = 1,
-                                .transport_context = mpi};
+    const suite_backend bare = {
+        .name = "mpi",
+        .uri = uri,
+        .transports = transports,
+        .one_process = 1,
+        .contexts = (const dw_transport_context[]){dw_mpi_context(mpi), {NULL, NULL}}};
     suite_backend shaped = bare; /* which does not keep for MPI what it has sent */
     shaped.name = "shaped over mpi";
     shaped.uri = shaped_uri;

@@ -17,6 +17,7 @@ static dw_mpi *mpi;      /* over it */
 static int me, other;
 static const char *folder; /* both ranks see it */
 static const dw_transport *transports[2];
+static dw_transport_context contexts[2];
 
 static dw_link_options options_of(int rank)
 {
@@ -24,7 +25,7 @@ static dw_link_options options_of(int rank)
                              .role = rank == 0 ? DW_LINK_LISTEN : DW_LINK_CONNECT,
                              .open_timeout_ms = 30000,
                              .transports = transports,
-                             .transport_context = mpi};
+                             .contexts = contexts};
 }
 
 static dw_link *open_with(int number, const dw_link_options *options)
@@ -338,7 +339,8 @@ static void a_link_outlives_the_place_that_it_was_opened_over(void **state)
         dw_why why;
         assert_int_equal(dw_mpi_create(&place, &program, &why), DW_OK);
         dw_link_options options = options_of(me);
-        options.transport_context = place;
+        const dw_transport_context places[] = {dw_mpi_context(place), {NULL, NULL}};
+        options.contexts = places;
         dw_link *link = open_with(0, &options);
         freed = 0;
         if (!is_careful) dw_mpi_destroy(place);
@@ -443,7 +445,7 @@ static void says_what_is_wrong_with_an_address(void **state)
                  {"mpi://99999999999", "no rank", 6}};
     const dw_link_options options = options_of(1);
     dw_link_options without = options;
-    without.transport_context = NULL;
+    without.contexts = NULL;
     dw_link *link = NULL;
     dw_why why;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -550,6 +552,7 @@ int main(int argc, char **argv)
     MPI_Comm_split(MPI_COMM_WORLD, 0, -rank, &program);
     if (dw_mpi_create(&mpi, &program, &why) != DW_OK) return fprintf(stderr, "%s\n", why.text);
     transports[0] = dw_mpi_transport();
+    contexts[0] = dw_mpi_context(mpi);
     me = dw_mpi_rank(mpi);
     other = 1 - me;
     if (me == rank || dw_mpi_size(mpi) != 2)

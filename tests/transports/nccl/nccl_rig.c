@@ -5,6 +5,7 @@
 #include "common/backends.h"
 
 dw_nccl *rig_common;
+dw_transport_context rig_contexts[2];
 const dw_transport *rig_transports[2];
 static const char *fake_path;
 
@@ -62,17 +63,16 @@ void rig_nothing_is_left(void)
     assert_int_equal(fake->pinned, 0);
 }
 
-dw_nccl *rig_common; /* of both ends, where a test does not say otherwise */
-
 void rig_prepare(suite_pair *pair, const char *uri)
 {
     static suite_backend backend;
     rig_reset();
+    rig_contexts[0] = dw_nccl_context(rig_common);
     backend = (suite_backend){.name = "nccl",
                               .uri = uri,
                               .transports = rig_transports,
                               .one_process = 1,
-                              .transport_context = rig_common};
+                              .contexts = rig_contexts};
     suite_prepare(pair, &backend);
 }
 
@@ -87,10 +87,11 @@ static void secure_describe(const void *end, dw_transport_traits *traits)
     traits->is_secure = 1;
 }
 
-static const dw_transport *find_loop(void *context, const char *uri, const char **address)
+static const dw_transport *find_loop(void *context, const char *uri, dw_transport_open *how)
 {
     (void)context;
-    *address = uri + strlen("loop://");
+    how->context = NULL;
+    how->address = uri + strlen("loop://");
     return &secure_loop;
 }
 

@@ -12,7 +12,8 @@
 enum { RIG_TAG = 5 };
 
 extern const dw_transport *rig_transports[2];
-extern dw_nccl *rig_common; /* of both ends, where a test does not say otherwise */
+extern dw_nccl *rig_common;                  /* of both ends, where a test does not say otherwise */
+extern dw_transport_context rig_contexts[2]; /* it, for links */
 
 /* Takes the fake's path from the command line. Returns 0 where there is none. */
 int rig_begin(int argc, char **argv);

@@ -9,11 +9,12 @@ int main(int argc, char **argv)
     rig_common = rig_create(NULL);
     rig_reset();
     fake_nccl_get()->late = 1;
-    const suite_backend nccl = {.name = "nccl over tcp",
-                                .uri = "nccl:tcp://127.0.0.1:0",
-                                .transports = rig_transports,
-                                .one_process = 1,
-                                .transport_context = rig_common};
+    const suite_backend nccl = {
+        .name = "nccl over tcp",
+        .uri = "nccl:tcp://127.0.0.1:0",
+        .transports = rig_transports,
+        .one_process = 1,
+        .contexts = (const dw_transport_context[]){dw_nccl_context(rig_common), {NULL, NULL}}};
     int failed = run_transport_suite(&nccl);
     if (fake_nccl_get()->violations)
         failed += fprintf(stderr, "the suite: %s\n", fake_nccl_get()->violation);

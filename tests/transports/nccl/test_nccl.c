@@ -205,7 +205,8 @@ static void be_killed(int fd)
     if (read(fd, uri, sizeof uri - 1) <= 0) _exit(2);
     const dw_link_options options = {.struct_size = sizeof options,
                                      .transports = rig_transports,
-                                     .transport_context = rig_create(NULL)};
+                                     .contexts = (const dw_transport_context[]){
+                                         dw_nccl_context(rig_create(NULL)), {NULL, NULL}}};
     dw_link *link;
     if (dw_link_open(&link, uri, &options, NULL) != DW_OK) _exit(3);
     for (;;) {
@@ -234,13 +235,14 @@ static void notices_at_once_that_the_peer_was_killed(void **state)
     assert_true(child >= 0);
     if (child == 0) be_killed(ends[0]);
     dw_nccl *own = rig_create(NULL);
-    const dw_link_options options = {.struct_size = sizeof options,
-                                     .role = DW_LINK_LISTEN,
-                                     .open_timeout_ms = 30000,
-                                     .transports = rig_transports,
-                                     .transport_context = own,
-                                     .on_listening = tell_child,
-                                     .listening_context = &ends[1]};
+    const dw_link_options options = {
+        .struct_size = sizeof options,
+        .role = DW_LINK_LISTEN,
+        .open_timeout_ms = 30000,
+        .transports = rig_transports,
+        .contexts = (const dw_transport_context[]){dw_nccl_context(own), {NULL, NULL}},
+        .on_listening = tell_child,
+        .listening_context = &ends[1]};
     dw_link *link;
     dw_why why;
     if (dw_link_open(&link, "nccl:tcp://127.0.0.1:0", &options, &why) != DW_OK)

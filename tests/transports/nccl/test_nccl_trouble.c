@@ -197,7 +197,8 @@ static void ends_that_do_not_fit_together_say_why(void **state)
             other = rig_create(comm);
             expected = DW_ERR_MISMATCH;
         }
-        pair.options[1].transport_context = other;
+        const dw_transport_context others[] = {dw_nccl_context(other), {NULL, NULL}};
+        pair.options[1].contexts = others;
         suite_try_open(&pair);
         for (int i = 0; i < 2; i++) {
             if (pair.status[i] != expected && pair.status[i] != DW_ERR_PEER)
@@ -260,7 +261,9 @@ static void a_communicator_of_the_program_is_split_and_left_alone(void **state)
     for (int round = 0; round < 2; round++) {
         suite_pair pair;
         rig_prepare(&pair, "nccl:loop://given-%d");
-        for (int i = 0; i < 2; i++) pair.options[i].transport_context = own[i];
+        const dw_transport_context owns[2][2] = {{dw_nccl_context(own[0])},
+                                                 {dw_nccl_context(own[1])}};
+        for (int i = 0; i < 2; i++) pair.options[i].contexts = owns[i];
         suite_open(&pair);
         assert_int_equal(fake_nccl_now().comms, 6);
         suite_send(pair.link[0], RIG_TAG, 0, 3000000);
@@ -342,17 +345,22 @@ static void says_what_is_missing(void **state)
     assert_int_equal(dw_nccl_version(rig_common), 22809);
     const struct {
         const char *uri;
-        void *context;
+        dw_transport_context context;
         dw_status status;
         const char *word;
-    } cases[] = {{"nccl://127.0.0.1:7", rig_common, DW_ERR_UNSUPPORTED, "nccl:tcp://"},
-                 {"nccl:tcp://127.0.0.1:99999", rig_common, DW_ERR_ADDRESS, "99999"},
-                 {"nccl:tcp://127.0.0.1:7", NULL, DW_ERR_ARGUMENT, "dw_nccl_create"}};
+    } cases[] = {
+        {"nccl://127.0.0.1:7", dw_nccl_context(rig_common), DW_ERR_UNSUPPORTED, "nccl:tcp://"},
+        {"nccl:tcp://127.0.0.1:99999", dw_nccl_context(rig_common), DW_ERR_ADDRESS, "99999"},
+        {"nccl:tcp://127.0.0.1:7", {NULL, NULL}, DW_ERR_ARGUMENT, "dw_nccl_create"},
+        /* Whatever it is, it is not for nccl. */
+        {"nccl:tcp://127.0.0.1:7", {"tcp", rig_common}, DW_ERR_ARGUMENT, "dw_nccl_create"},
+        {"nccl:tcp://127.0.0.1:7", {"mpi", rig_common}, DW_ERR_ARGUMENT, "one for 'mpi'"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         dw_link *link;
-        const dw_link_options how = {.struct_size = sizeof how,
-                                     .transports = rig_transports,
-                                     .transport_context = cases[i].context};
+        const dw_link_options how = {
+            .struct_size = sizeof how,
+            .transports = rig_transports,
+            .contexts = (const dw_transport_context[]){cases[i].context, {NULL, NULL}}};
         assert_int_equal(dw_link_open(&link, cases[i].uri, &how, &why), cases[i].status);
         if (!strstr(why.text, cases[i].word)) fail_msg("%s: %s", cases[i].uri, why.text);
     }

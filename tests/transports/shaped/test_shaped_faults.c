@@ -120,10 +120,10 @@ static const dw_transport note_transport = {.struct_size = sizeof(dw_transport),
                                             .describe = note_describe,
                                             .poll = note_poll};
 
-static const dw_transport *find_notes(void *context, const char *uri, const char **address)
+static const dw_transport *find_notes(void *context, const char *uri, dw_transport_open *how)
 {
     (void)context;
-    *address = uri;
+    how->address = uri;
     return &note_transport;
 }
 

@@ -135,7 +135,7 @@ void suite_prepare(suite_pair *pair, const suite_backend *backend)
                               .role = i == SUITE_LISTENER ? DW_LINK_LISTEN : DW_LINK_CONNECT,
                               .open_timeout_ms = 30000,
                               .transports = backend->transports,
-                              .transport_context = backend->transport_context,
+                              .contexts = backend->contexts,
                               .tls = backend->tls[i]};
     }
     pair->options[SUITE_LISTENER].on_listening = note_address;
@@ -237,7 +237,7 @@ static dw_status spoiled_open(void *context, const dw_transport_open *how)
 {
     spoiled_endpoint *end = context;
     dw_transport_open inner_how = *how;
-    end->inner = how->find(how->find_context, how->address, &inner_how.address);
+    end->inner = how->find(how->find_context, how->address, &inner_how);
     if (!end->inner) return DW_ERR_UNSUPPORTED;
     end->spoiler = current_spoiler;
     end->end = calloc(1, end->inner->endpoint_bytes);

@@ -21,8 +21,8 @@ typedef struct suite_backend {
     const char *uri; /* to listen on; "%d" becomes a number that is new every time */
     const dw_transport *const *transports; /* beside those built in; NULL: none */
     int one_process;                       /* both ends must live in one process */
-    void *transport_context;
-    const dw_tls_options *tls[2]; /* of listener and connector; NULL: none */
+    const dw_transport_context *contexts;  /* as in dw_link_options */
+    const dw_tls_options *tls[2];          /* of listener and connector; NULL: none */
 } suite_backend;
 
 /* Runs the suite; returns the number of failed tests. */

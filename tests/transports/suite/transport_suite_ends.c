@@ -365,7 +365,7 @@ static void open_gives_up_when_nobody_comes(void **state)
                                          .role = (dw_link_role)role,
                                          .open_timeout_ms = 150,
                                          .transports = backend->transports,
-                                         .transport_context = backend->transport_context,
+                                         .contexts = backend->contexts,
                                          .tls = backend->tls[role == DW_LINK_CONNECT]};
         dw_link *link = (dw_link *)(uintptr_t)1;
         dw_why why = {.text = ""};
