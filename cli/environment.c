@@ -14,11 +14,12 @@ enum { DEFAULT_PORT = 29500 }; /* torch's */
 /* The first one counts whose two variables are both set. mpirun stands before Slurm: in a batch job
  * that calls mpirun the variables of both are set, and those of Slurm describe the batch script. */
 static const struct {
-    const char *by, *rank, *size;
-} launchers[] = {{"torchrun", "RANK", "WORLD_SIZE"},
-                 {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
-                 {"PMI", "PMI_RANK", "PMI_SIZE"},
-                 {"Slurm", "SLURM_PROCID", "SLURM_NTASKS"}};
+    const char *by, *rank, *size, *local;
+} launchers[] = {
+    {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK"},
+    {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"},
+    {"PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"},
+    {"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"}};
 
 static int complain(dw_why *why, const char *name, const char *value)
 {
@@ -76,7 +77,9 @@ int dw_read_environment(dw_launch *launch, dw_why *why)
         if (!getenv(launchers[i].rank) || !getenv(launchers[i].size)) continue;
         launch->by = launchers[i].by;
         if (read_number(launchers[i].rank, INT32_MAX, &launch->rank, why) ||
-            read_number(launchers[i].size, INT32_MAX, &launch->stages, why))
+            read_number(launchers[i].size, INT32_MAX, &launch->stages, why) ||
+            (getenv(launchers[i].local) &&
+             read_number(launchers[i].local, INT32_MAX, &launch->local_rank, why)))
             return -1;
         if (launch->rank >= launch->stages) {
             dw_fail(why, DW_ERR_ARGUMENT,

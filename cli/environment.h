@@ -8,7 +8,8 @@
 typedef struct dw_launch {
     const char *by; /* the launcher that set these variables; NULL: no known one */
     uint32_t rank, stages;
-    char host[256]; /* of rank 0; "": unknown */
+    uint32_t local_rank; /* among the ranks of this machine; 0: unknown */
+    char host[256];      /* of rank 0; "": unknown */
     uint32_t port;
 } dw_launch;
 

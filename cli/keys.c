@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "complain.h"
-#include "link_text.h"
+#include "rows.h"
 
 enum { KEY_BYTES = 32 };
 
@@ -25,6 +25,7 @@ dw_status dw_keys_choose(dw_tls_options *tls, const char *link, dw_train_config 
                          dw_why *why)
 {
     const char *file = getenv("DELTAWIRE_GROUP_KEY_FILE");
+    if (!link) link = config->listen ? config->listen : config->connect;
     bool has_certificate = tls->certificate_file || tls->key_file || tls->ca_file;
     bool is_given = tls->group_key_file || has_certificate;
     *why = (dw_why){.offset = -1};
@@ -42,7 +43,8 @@ dw_status dw_keys_choose(dw_tls_options *tls, const char *link, dw_train_config 
         return dw_fail(why, DW_ERR_ARGUMENT,
                        "--certificate, --key and --ca need each other; give all three");
     }
-    if (!is_given && file && *file && !config->insecure_plaintext && !dw_link_text_is(link, "mpi"))
+    if (!is_given && file && *file && !config->insecure_plaintext &&
+        (!link || dw_row_carries_tls(link)))
         tls->group_key_file = file;
     tls->struct_size = sizeof *tls;
     config->tls = tls->group_key_file || has_certificate ? tls : NULL;

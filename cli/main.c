@@ -7,6 +7,7 @@
 #include "deltawire/deltawire.h"
 #include "inspect.h"
 #include "keys.h"
+#include "rows.h"
 #include "train.h"
 
 static const char help[] =
@@ -17,6 +18,7 @@ static const char help[] =
     "  train      train a small language model as a pipeline of processes\n"
     "  inspect    print what a frame or a reply of the deltawire format contains\n"
     "  keygen     create the secret key that the ranks of a run share\n"
+    "  transports list what a link can go over, and whether it can be used here\n"
     "\n"
     "Options:\n"
     "  --help     print this text\n"
@@ -28,7 +30,10 @@ static const char help[] =
 static const struct {
     const char *name;
     int (*run)(int argc, char **argv);
-} commands[] = {{"train", dw_cli_train}, {"inspect", dw_cli_inspect}, {"keygen", dw_cli_keygen}};
+} commands[] = {{"train", dw_cli_train},
+                {"inspect", dw_cli_inspect},
+                {"keygen", dw_cli_keygen},
+                {"transports", dw_cli_transports}};
 
 static int run_command(const char *name, int argc, char **argv)
 {

@@ -9,28 +9,27 @@
 
 #include "complain.h"
 #include "environment.h"
-#include "link_text.h"
-#include "ranks.h"
 #include "rendezvous.h"
+#include "rows.h"
 
 enum { URI_BYTES = 600 };
 
 struct dw_place {
-    dw_ranks *ranks;           /* of mpi:// */
-    dw_rendezvous *rendezvous; /* of all others */
+    dw_rows rows;
+    dw_rendezvous *rendezvous; /* NULL: a transport knows the ranks, or the user */
     char listen[URI_BYTES], connect[URI_BYTES];
 };
 
-static dw_status place_by_mpi(dw_place *place, const char *link, size_t shapes,
-                              dw_train_config *config, dw_why *why)
+/* The transport itself has found the rank; its addresses are ranks. */
+static dw_status place_by_number(dw_place *place, const char *link, size_t shapes,
+                                 const dw_transport *row, dw_train_config *config)
 {
-    dw_status status = dw_ranks_open(&place->ranks, &config->rank, &config->stages, why);
-    if (status < 0) return status;
-    config->transports = dw_ranks_transports(place->ranks);
-    config->contexts = dw_ranks_contexts(place->ranks);
-    snprintf(place->listen, sizeof place->listen, "%.*smpi://%u", (int)shapes, link,
+    const dw_transport_place *found = dw_rows_place(&place->rows, row);
+    config->rank = found->rank;
+    config->stages = found->ranks;
+    snprintf(place->listen, sizeof place->listen, "%.*s%s://%u", (int)shapes, link, row->scheme,
              config->rank + 1);
-    snprintf(place->connect, sizeof place->connect, "%.*smpi://%u", (int)shapes, link,
+    snprintf(place->connect, sizeof place->connect, "%.*s%s://%u", (int)shapes, link, row->scheme,
              config->rank - 1);
     return DW_OK;
 }
@@ -91,30 +90,30 @@ static dw_status find_host(const char *meeting, const char *host, char *text, si
                    "cannot determine the name of this machine; give it as --host");
 }
 
+/* row: whose addresses the ranks tell each other; NULL: tcp's, and link says where they meet. */
 static dw_status place_by_rendezvous(dw_place *place, const char *link, size_t shapes,
+                                     const dw_transport *row, const dw_launch *launch,
                                      const char *host, bool given, const volatile int *stop,
                                      dw_train_config *config, dw_why *why)
 {
-    dw_launch launch;
     char meeting[URI_BYTES], own[280];
-    if (dw_read_environment(&launch, why)) return DW_ERR_ARGUMENT;
-    dw_status status = find_rank(&launch, link, given, config, why);
+    dw_status status = find_rank(launch, link, given, config, why);
     /* All ranks check this before they connect: a rank that fails later leaves the others waiting.
      */
     if (status == DW_OK) status = dw_train_check(config, why);
     if (status < 0 || config->stages == 1) return status;
     /* The options after ? are for the links between stages, not for the rendezvous. */
-    const char *query = strncmp(link + shapes, "tcp:", 4) ? NULL : strchr(link + shapes, '?');
+    const char *query = row ? strchr(link + shapes, '?') : NULL;
     snprintf(meeting, sizeof meeting, "%.*s",
              query ? (int)(query - link - (ptrdiff_t)shapes) : URI_BYTES, link + shapes);
     if (!strncmp(meeting, "env:", 4)) {
-        if (!launch.host[0])
+        if (!launch->host[0])
             return dw_fail(why, DW_ERR_ARGUMENT,
                            "--link env:// needs the machine of rank 0 in the environment variable "
                            "MASTER_ADDR");
         snprintf(meeting, sizeof meeting,
-                 strchr(launch.host, ':') ? "tcp://[%s]:%u" : "tcp://%s:%u", launch.host,
-                 launch.port);
+                 strchr(launch->host, ':') ? "tcp://[%s]:%u" : "tcp://%s:%u", launch->host,
+                 launch->port);
     }
     status = find_host(meeting, host, own, sizeof own, why);
     if (status < 0) return status;
@@ -129,40 +128,74 @@ static dw_status place_by_rendezvous(dw_place *place, const char *link, size_t s
     status = dw_rendezvous_open(&place->rendezvous, &options, why);
     if (status == DW_OK && config->rank > 0)
         status = dw_rendezvous_ask(place->rendezvous, place->connect, sizeof place->connect, why);
-    snprintf(place->listen, sizeof place->listen, "%.*stcp://%s:0%s", (int)shapes, link, own,
-             query ? query : "");
+    snprintf(place->listen, sizeof place->listen, "%.*s%s://%s:0%s", (int)shapes, link,
+             row ? row->scheme : "tcp", own, query ? query : "");
     return status;
+}
+
+/* How the ranks find each other by this link: *row, the transport behind all others, whose URI
+ * begins at link + *shapes; NULL: none, but a way to meet. */
+static dw_status look_at_link(const char *link, bool given, const dw_transport **row,
+                              size_t *shapes, dw_why *why)
+{
+    dw_status status = dw_row_behind(row, link, shapes, why);
+    if (status < 0 && status != DW_ERR_CONFIG) return status;
+    if (status < 0 && dw_row_needs_launcher(link)) return DW_OK;
+    if (status < 0 || (*row)->ranks == DW_RANKS_APART || (*row)->ranks == DW_RANKS_BEHIND)
+        return dw_fail(
+            why, DW_ERR_ARGUMENT,
+            "--link %.60s cannot be used without --local; ranks find each other by mpi://, env://, "
+            "tcp://HOST:PORT or file:///PATH, and transports in front of these",
+            link);
+    if ((*row)->ranks == DW_RANKS_NUMBERED && given)
+        return dw_fail(
+            why, DW_ERR_ARGUMENT,
+            "--link %s:// gets rank and stages from its launcher; leave out --rank and --stages",
+            (*row)->scheme);
+    return DW_OK;
+}
+
+static dw_status take(dw_place *place, const char *link, const char *host, bool given,
+                      const volatile int *stop, dw_train_config *config, dw_why *why)
+{
+    const dw_transport *row = NULL;
+    size_t shapes = 0;
+    dw_launch launch;
+    if (dw_read_environment(&launch, why)) return DW_ERR_ARGUMENT;
+    if (!link) { /* the user, or the parent, has said where the neighbours are */
+        uint32_t local = launch.by ? launch.local_rank : config->rank;
+        dw_status status =
+            config->listen ? dw_rows_join(&place->rows, config->listen, local, why) : DW_OK;
+        if (status == DW_OK && config->connect)
+            status = dw_rows_join(&place->rows, config->connect, local, why);
+        return status;
+    }
+    dw_status status = look_at_link(link, given, &row, &shapes, why);
+    if (status == DW_OK) status = dw_rows_join(&place->rows, link, launch.local_rank, why);
+    if (status < 0) return status;
+    status = row && row->ranks == DW_RANKS_NUMBERED
+                 ? place_by_number(place, link, shapes, row, config)
+                 : place_by_rendezvous(place, link, shapes, row, &launch, host, given, stop, config,
+                                       why);
+    if (status < 0) return status;
+    if (config->rank + 1 < config->stages) config->listen = place->listen;
+    if (config->rank > 0) config->connect = place->connect;
+    return DW_OK;
 }
 
 dw_status dw_place_take(dw_place **taken, const char *link, const char *host, bool given,
                         const volatile int *stop, dw_train_config *config, dw_why *why)
 {
-    const char *inner = dw_link_text_inner(link);
-    size_t shapes = (size_t)(inner - link);
-    bool by_mpi = dw_link_text_is(link, "mpi");
     *taken = NULL;
-    if (!by_mpi && !dw_link_text_is(link, "env") && !dw_link_text_is(link, "tcp") &&
-        !dw_link_text_is(link, "file"))
-        return dw_fail(
-            why, DW_ERR_ARGUMENT,
-            "--link %.60s cannot be used without --local; ranks find each other by mpi://, env://, "
-            "tcp://HOST:PORT or file:///PATH",
-            link);
-    if (by_mpi && given)
-        return dw_fail(
-            why, DW_ERR_ARGUMENT,
-            "--link mpi:// gets rank and stages from MPI; leave out --rank and --stages");
     dw_place *place = calloc(1, sizeof *place);
     if (!place) return dw_fail(why, DW_ERR_NO_MEMORY, "out of memory");
-    dw_status status =
-        by_mpi ? place_by_mpi(place, link, shapes, config, why)
-               : place_by_rendezvous(place, link, shapes, host, given, stop, config, why);
+    dw_status status = take(place, link, host, given, stop, config, why);
     if (status < 0) {
         dw_place_leave(place, false);
         return status;
     }
-    if (config->rank + 1 < config->stages) config->listen = place->listen;
-    if (config->rank > 0) config->connect = place->connect;
+    config->transports = place->rows.transports;
+    config->contexts = place->rows.contexts;
     *taken = place;
     return DW_OK;
 }
@@ -171,8 +204,8 @@ void dw_place_leave(dw_place *place, bool ok)
 {
     if (!place) return;
     dw_rendezvous_close(place->rendezvous);
-    /* MPI_Finalize waits for all ranks. A rank that failed exits without it, and the launcher then
-     * ends the others. */
-    if (ok) dw_ranks_close(place->ranks);
+    /* A transport whose ranks are numbered waits for all of them at its end, as MPI_Finalize does.
+     * A rank that failed exits without it, and the launcher then ends the others. */
+    if (ok) dw_rows_leave(&place->rows);
     free(place);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * place.h - the rank of this process and the addresses of its neighbours, where a launcher and not
- * the user knows them: `train --link mpi://`, env://, tcp://host:port or file:///path. */
+ * the user knows them: `train --link mpi://`, env://, tcp://host:port or file:///path; and what the
+ * transports of its URIs need. */
 #ifndef DW_CLI_PLACE_H
 #define DW_CLI_PLACE_H
 
@@ -11,7 +12,8 @@
 typedef struct dw_place dw_place;
 
 /* Finds the rank of this process and its neighbours as `link` says, and fills in rank, stages,
- * listen, connect and transports of the config. Waits until the previous rank listens, or until
+ * listen, connect, transports and contexts of the config; link NULL: only the last two, for the
+ * listen and connect that it has. Waits until the previous rank listens, or until
  * *stop is set. host: the name or address of this machine for the other ranks; NULL: it is
  * determined. given: the user gave --rank and --stages. */
 dw_status dw_place_take(dw_place **place, const char *link, const char *host, bool given,

@@ -14,10 +14,10 @@
 
 #include "complain.h"
 #include "keys.h"
-#include "link_text.h"
 #include "local.h"
 #include "place.h"
 #include "report.h"
+#include "rows.h"
 #include "signals.h"
 
 enum {
@@ -315,8 +315,7 @@ static void check_place(const arguments *a, struct argp_state *state)
         if (c->stages || has_address || a->has_rank)
             argp_error(state, "--local starts all ranks itself; leave out --rank, --stages, "
                               "--listen and --connect");
-        if (dw_link_text_is(a->link, "mpi") || dw_link_text_is(a->link, "env") ||
-            dw_link_text_is(a->link, "file"))
+        if (a->link && dw_row_needs_launcher(a->link))
             argp_error(state,
                        "--link %.60s is for ranks that a launcher starts; leave out --local, or "
                        "give a transport such as tcp://127.0.0.1:0",
@@ -399,24 +398,28 @@ static int run_rank(arguments *a)
     dw_train_hooks hooks = {.stop = &dw_stop_signal};
     dw_why why = {.offset = -1};
     dw_status status = DW_OK;
-    if (a->link) {
-        status = dw_place_take(&a->report.place, a->link, a->host, a->config.stages > 0, hooks.stop,
-                               &a->config, &why);
-        if (status < 0 && dw_stop_signal) {
-            dw_explain_stop(dw_stop_signal);
-            return DW_EXIT_SIGNAL + dw_stop_signal;
-        }
-        if (status < 0) {
-            dw_complain("%s", why.text);
-            return dw_exit_code(status);
-        }
+    dw_place *place;
+    bool child = a->report.tell >= 0;
+    status =
+        dw_place_take(&place, a->link, a->host, a->config.stages > 0, hooks.stop, &a->config, &why);
+    if (status < 0 && dw_stop_signal) {
+        dw_explain_stop(dw_stop_signal);
+        return DW_EXIT_SIGNAL + dw_stop_signal;
     }
+    if (status < 0) {
+        if (child)
+            dw_tell(a->report.tell, "failed", why.text);
+        else
+            dw_complain("%s", why.text);
+        return dw_exit_code(status);
+    }
+    if (a->link) a->report.place = place;
     if (a->config.rank) a->report.log = NULL; /* rank 0 logs for all */
     if (dw_report_open(&report, &a->report)) return DW_EXIT_FAILED;
     dw_report_hooks(report, &hooks);
     status = dw_train(&a->config, &hooks, &why);
-    bool log_failed = dw_report_close(report) < 0, child = a->report.tell >= 0;
-    dw_place_leave(a->report.place, status >= 0);
+    bool log_failed = dw_report_close(report) < 0;
+    dw_place_leave(place, status >= 0);
     if (dw_stop_signal && status == DW_ERR_CANCELLED) {
         if (!child) dw_explain_stop(dw_stop_signal);
         return DW_EXIT_SIGNAL + dw_stop_signal;

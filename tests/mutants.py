@@ -458,16 +458,19 @@ MUTANTS_OF_DEVICES = {
 }
 # The program `deltawire`, against the suite program.
 MUTANTS_OF_PROGRAM = {
+    "key_for_what_has_no_tls": ("cli/rows.c", "if (!row->carries_tls) return false;", ""),
+    "one_gpu_for_each_rank": ("transports/nccl/nccl.c", "if (status == DW_ERR_UNSUPPORTED && options.device > 0) {", "if (0) {"),
+    "joins_the_first_alone": ("cli/rows.c", "for (const char *at = uri; at && n < DW_ROWS_MOST; at = next_uri(chain[n++], at)) {", "for (const char *at = uri; at && n < 1; at = next_uri(chain[n++], at)) {"),
     "output_is_lost_silently": ("cli/complain.c", "atexit(check_stdout);", "(void)check_stdout;"),
     "rank_without_stages": ("cli/train.c", "a->has_rank != (c->stages > 0)", "c->rank && !c->stages"),
-    "launcher_under_local": ("cli/train.c", "if (dw_link_text_is(a->link, \"mpi\") ||", "if ("),
+    "launcher_under_local": ("cli/train.c", "if (a->link && dw_row_needs_launcher(a->link))", "if (0)"),
     "host_is_ignored": ("cli/train.c", "if (a->host && (!a->link || a->local))", "if (0)"),
     "save_every_is_ignored": ("cli/train.c", "if (a->config.save_every && !a->config.save)", "if (0)"),
     "reads_without_end": ("cli/inspect.c", "if (is_neither(room, used)) break;", "if (used >> 30) abort();"),
 }
 # fmt: on
 NEEDED = {
-    "program": ["cli/deltawire", "tests/cli/make_frame"],
+    "program": ["cli/all", "tests/cli/make_frame", "tests/transports/nccl/all", "transports/all"],
     "peers": ["tests/fuzz/replay_records", "tests/fuzz/replay_link"],
     "frames": [f"tests/fuzz/replay_{name}" for name in ("decode", "round_trip", "reply")],
     "sized": ["tests/transports/common/test_sized"],

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # test_launch.py - ranks that launchers start: every kind of rendezvous and every command of
 # docs/deploy.md gives the same losses.
-"""usage: test_launch.py PROGRAM ROOT [MPI...] [tls]: the MPIs that the program was built for, and
-whether with TLS."""
+"""usage: test_launch.py PROGRAM ROOT [MPI...] [tls] [fake=LIBRARY]: the MPIs that the program was
+built for, whether with TLS, and what stands for NCCL and its driver."""
 
 import glob
 import json
@@ -22,6 +22,7 @@ import scratch
 
 PROGRAM, ROOT = os.path.abspath(sys.argv[1]), pathlib.Path(sys.argv[2])
 HAS_TLS = "tls" in sys.argv[3:]
+FAKE_NCCL = [word[5:] for word in sys.argv[3:] if word.startswith("fake=")]
 MPIS = [mpi for mpi in sys.argv[3:] if shutil.which("mpirun." + mpi)]
 del sys.argv[1:]
 SMALL = [*scratch.options(layers=4, samples=32, epochs=2), *scratch.SMALL, "--quiet"]
@@ -311,6 +312,86 @@ class Mpi(Base):
             self.assertEqual(result.returncode, 1, result.stderr)
             self.assertIn(word, result.stderr)
             self.assertIn("libdeltawire-mpi-", result.stderr)
+
+
+class Rows(Base):
+    """What the program knows of a transport, it knows from the transport."""
+
+    def setUp(self):
+        super().setUp()
+        self.folder = self.path("libraries")
+        os.mkdir(self.folder)
+        for name in ("libnccl.so.2", "libcuda.so.1") if FAKE_NCCL else ():
+            os.symlink(FAKE_NCCL[0], f"{self.folder}/{name}")
+
+    def list_all(self, program, **variables):
+        result = subprocess.run(
+            [program, "transports"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env={**os.environ, **variables},
+        )
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return [line.split(None, 2) for line in result.stdout.splitlines()]
+
+    def alone(self):
+        """A copy of the program that finds the libraries it is linked with, and no others."""
+        folder = self.path("alone")
+        os.mkdir(folder)
+        build = pathlib.Path(PROGRAM).parent.parent
+        for room, name in ("src", "libdeltawire.so*"), ("transports", "libdeltawire-link.so*"):
+            for path in build.glob(f"{room}/{name}"):
+                if not path.is_dir():
+                    shutil.copy(path, folder)
+        return shutil.copy(PROGRAM, folder), {"LD_LIBRARY_PATH": folder}
+
+    def test_all_transports_are_listed(self):
+        rows = self.list_all(PROGRAM)
+        self.assertEqual([row[0] for row in rows], "tcp loop shaped mpi mpi nccl".split())
+        for row, form in zip(rows, ("tcp://HOST:PORT", "loop://NAME", "shaped:")):
+            self.assertTrue(row[1].startswith(form), row)
+            self.assertTrue(row[2].startswith("built in"), row)
+        program, variables = self.alone()
+        for row in self.list_all(program, **variables)[3:]:
+            self.assertIn("not available: libdeltawire-" + row[0], " ".join(row))
+        result = subprocess.run([PROGRAM, "transports", "x"], capture_output=True, text=True)
+        self.assertEqual(result.returncode, 2)
+
+    def test_a_library_that_is_missing_is_named(self):
+        program, variables = self.alone()
+        for arguments in ["--link", "nccl:tcp://h:1"], ["--local", "2", "--link", "nccl:tcp://h:1"]:
+            result = subprocess.run(
+                [program, "train", "--text", self.text, *arguments],
+                capture_output=True,
+                text=True,
+                timeout=60,
+                env={**os.environ, "RANK": "0", "WORLD_SIZE": "2", **variables},
+            )
+            self.assertEqual(result.returncode, 1, result.stderr)
+            self.assertIn("needs libdeltawire-nccl.so.0, which cannot be loaded", result.stderr)
+
+    @unittest.skipUnless(FAKE_NCCL, "this build has no backend nccl")
+    def test_transports_that_stand_in_front_of_others(self):
+        fake = dict(LD_LIBRARY_PATH=self.folder)
+        rows = self.list_all(PROGRAM, **fake)
+        self.assertTrue(rows[-1][2].startswith("available by libdeltawire-nccl"), rows[-1])
+        two = self.local(2)
+        log = ["--log", self.path("log")]
+        for link in "nccl:tcp://127.0.0.1:0", "shaped:rate=1gbit/nccl:tcp://127.0.0.1:0":
+            # A key is for what can be under TLS.
+            self.start(
+                ["--local", "2", "--link", link, *log], DELTAWIRE_GROUP_KEY_FILE="/none", **fake
+            ).check()
+            self.assertEqual(self.losses("log"), two)
+        link = ["--link", f"nccl:tcp://127.0.0.1:{free_port()}"]
+        ranks = [(link, dict(RANK=rank, WORLD_SIZE=2, LOCAL_RANK=rank, **fake)) for rank in (0, 1)]
+        self.assertEqual(self.run_ranks(ranks), two)
+        for mpi in MPIS:
+            for link in "nccl:mpi://", "shaped:rate=1gbit/nccl:mpi://":
+                with self.subTest(mpi + " " + link):
+                    self.start(["--link", link, *log], before=[MPIRUN, mpi, "2"], **fake).check()
+                    self.assertEqual(self.losses("log"), two)
 
 
 @unittest.skipUnless(HAS_TLS, "this build has no TLS")

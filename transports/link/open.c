@@ -14,6 +14,11 @@
 static const dw_transport *const built_in[] = {&dw_transport_tcp, &dw_transport_loop,
                                                &dw_transport_shaped, NULL};
 
+const dw_transport *const *dw_link_transports(void)
+{
+    return built_in;
+}
+
 /* ---- URI -> backend -------------------------------------------------------------------------- */
 
 static const dw_transport *find_in(const dw_transport *const *transports, const char *scheme,

@@ -326,4 +326,5 @@ const dw_transport dw_transport_loop = {
     .test = loop_test,
     .describe = loop_describe,
     .poll = loop_poll,
+    .form = "loop://NAME",
 };

@@ -285,6 +285,24 @@ static void mpi_poll(const void *context, int asks_kernel, dw_transport_state *s
     dw_give_state(context, asks_kernel, state, fill_state);
 }
 
+/* Under its launcher; whoever has a communicator calls dw_mpi_create. */
+static dw_status mpi_join(dw_transport_place *place, dw_why *why)
+{
+    dw_mpi *mpi;
+    dw_status status = dw_mpi_create(&mpi, NULL, why);
+    if (status != DW_OK) return status;
+    place->rank = (uint32_t)mpi->rank;
+    place->ranks = (uint32_t)mpi->size;
+    place->context = mpi;
+    return DW_OK;
+}
+
+static void mpi_leave(dw_transport_place *place)
+{
+    dw_mpi_destroy(place->context);
+    place->context = NULL;
+}
+
 static const dw_transport mpi_transport = {
     .struct_size = sizeof(dw_transport),
     .scheme = "mpi",
@@ -298,6 +316,10 @@ static const dw_transport mpi_transport = {
     .describe = mpi_describe,
     .poll = mpi_poll,
     .turn = mpi_turn,
+    .form = "mpi://RANK",
+    .ranks = DW_RANKS_NUMBERED,
+    .join = mpi_join,
+    .leave = mpi_leave,
 };
 
 dw_transport_context dw_mpi_context(dw_mpi *mpi)

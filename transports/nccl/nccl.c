@@ -423,6 +423,31 @@ static void nccl_poll(const void *context, int asks_kernel, dw_transport_state *
     dw_give_state(context, asks_kernel, state, fill_state);
 }
 
+static const char *nccl_behind(const char *address)
+{
+    return address;
+}
+
+/* Each rank of a machine takes a GPU of its own; a launcher may show each only that one. */
+static dw_status nccl_join(dw_transport_place *place, dw_why *why)
+{
+    dw_nccl *nccl = NULL;
+    dw_nccl_options options = {.struct_size = sizeof options, .device = (int)place->local_rank};
+    dw_status status = dw_nccl_create(&nccl, &options, why);
+    if (status == DW_ERR_UNSUPPORTED && options.device > 0) {
+        options.device = 0;
+        status = dw_nccl_create(&nccl, &options, why);
+    }
+    place->context = nccl;
+    return status;
+}
+
+static void nccl_leave(dw_transport_place *place)
+{
+    dw_nccl_destroy(place->context);
+    place->context = NULL;
+}
+
 static const dw_transport nccl_transport = {
     .struct_size = sizeof(dw_transport),
     .scheme = "nccl",
@@ -436,6 +461,11 @@ static const dw_transport nccl_transport = {
     .describe = nccl_describe,
     .poll = nccl_poll,
     .turn = nccl_turn,
+    .form = "nccl:URI",
+    .ranks = DW_RANKS_BEHIND,
+    .behind = nccl_behind,
+    .join = nccl_join,
+    .leave = nccl_leave,
 };
 
 dw_transport_context dw_nccl_context(dw_nccl *nccl)

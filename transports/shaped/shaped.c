@@ -466,4 +466,8 @@ const dw_transport dw_transport_shaped = {
     .describe = shaped_describe,
     .poll = shaped_poll,
     .turn = shaped_turn,
+    .form = "shaped:rate=RATE,delay=TIME/URI",
+    .ranks = DW_RANKS_BEHIND,
+    .carries_tls = 1,
+    .behind = dw_shaped_behind,
 };

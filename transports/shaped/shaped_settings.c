@@ -206,11 +206,17 @@ static dw_status read_word(dw_shaped_settings *settings, unsigned *given,
                  "stall=, disconnect=, seed= and time=");
 }
 
+const char *dw_shaped_behind(const char *address)
+{
+    const char *slash = strchr(address, '/');
+    return slash && slash[1] != '\0' && slash[1] != '/' ? slash + 1 : NULL;
+}
+
 dw_status dw_shaped_read_settings(dw_shaped_settings *settings, const dw_transport_open *how,
                                   const char **inner_uri)
 {
-    const char *slash = strchr(how->address, '/');
-    if (!slash || slash[1] == '\0' || slash[1] == '/') {
+    const char *behind = dw_shaped_behind(how->address);
+    if (!behind) {
         return dw_link_report_at(how->why, DW_ERR_CONFIG, 0,
                                  "'%.80s' does not say what to shape; write "
                                  "shaped:rate=100mbit,delay=20ms/tcp://host:port",
@@ -219,12 +225,12 @@ dw_status dw_shaped_read_settings(dw_shaped_settings *settings, const dw_transpo
     *settings = (dw_shaped_settings){.seed = 1};
     unsigned given = 0;
     const char *word = how->address;
-    while (word <= slash) {
+    while (word < behind) {
         size_t len = strcspn(word, ",/");
         dw_status status = read_word(settings, &given, how, word, len);
         if (status != DW_OK) return status;
         word += len + 1;
     }
-    *inner_uri = slash + 1;
+    *inner_uri = behind;
     return DW_OK;
 }

@@ -27,6 +27,9 @@ typedef struct dw_shaped_settings {
     bool has_virtual_time;
 } dw_shaped_settings;
 
+/* What stands behind the slash, or NULL. */
+const char *dw_shaped_behind(const char *address);
+
 /* Reads up to the slash; *inner_uri is what follows it. */
 dw_status dw_shaped_read_settings(dw_shaped_settings *settings, const dw_transport_open *how,
                                   const char **inner_uri);

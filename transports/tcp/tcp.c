@@ -156,4 +156,7 @@ const dw_transport dw_transport_tcp = {
     .describe = tcp_describe,
     .poll = tcp_poll,
     .turn = tcp_turn,
+    .form = "tcp://HOST:PORT",
+    .ranks = DW_RANKS_ADDRESS,
+    .carries_tls = 1,
 };
