@@ -427,6 +427,11 @@ MUTANTS_OF_ROWS = {
     "context_of_the_one_in_front": ("transports/link/open.c", "how->context = context_of(options, found->scheme);", "if (!how->context) how->context = context_of(options, found->scheme);"),
     "context_of_nobody": ("transports/link/open.c", "if (!find_scheme(options, at->scheme, strlen(at->scheme))) {", "if (0) {"),
     "two_contexts_of_one_name": ("transports/link/open.c", "if (strcmp(other->scheme, at->scheme) == 0)", "if (0)"),
+    "memory_of_nobody": ("transports/common/sized.c", "how->allocator = dw_memory_allocator(&how->allocator);", "how->allocator = dw_memory_allocator(NULL);"),
+    "another_size_given_back": ("transports/link/inbox.c", "dw_memory_give(inboxes->allocator, inbox, sizeof *inbox);", "dw_memory_give(inboxes->allocator, inbox, 1);"),
+    "hub_kept_for_ever": ("transports/loop/loop.c", "dw_memory_give(&allocator, hub, sizeof *hub);\n}", "(void)allocator;\n}"),
+    "half_an_allocator": ("transports/link/open.c", "if (!full->allocator.allocate != !full->allocator.release) {", "if (0) {"),
+    "what_came_goes_with_memory": ("transports/link/calls.c", "|| link->status == DW_ERR_NO_MEMORY;", ";"),
     "shape_hides_its_losses": ("transports/shaped/shaped.c", "traits->loses |= settings->loss > 0;", ""),
     "poll_wakes_nobody_for_what_the_other_heard": ("transports/nccl/nccl.c", "state->wake_ns = 0;", ""),
     "turn_of_a_shape_moves_nothing": ("transports/shaped/shaped.c", "pump(end);\n    settle(end);\n    dw_status turned", "dw_status turned"),
@@ -476,7 +481,12 @@ NEEDED = {
     "sized": ["tests/transports/common/test_sized"],
     "rows": [
         f"tests/transports/{name}"
-        for name in ("link/test_link", "shaped/test_shaped_faults", "nccl/test_nccl")
+        for name in (
+            "link/test_link",
+            "link/test_memory",
+            "shaped/test_shaped_faults",
+            "nccl/test_nccl",
+        )
     ],
     "channels": ["tests/transports/channel/test_channel"],
 }

@@ -33,6 +33,7 @@ typedef struct dw_nccl dw_nccl;
  * | max_ctas     | the most thread blocks of the GPU that one transfer may occupy                | 2            |
  * | library      | path of libnccl                                 | the copy that is loaded, or libnccl.so.2  |
  * | driver       | path of libcuda                                                               | libcuda.so.1 |
+ * | allocator    | of what is made; links have one of their own                                  | malloc, free |
  */
 typedef struct dw_nccl_options {
     size_t struct_size;
@@ -40,6 +41,7 @@ typedef struct dw_nccl_options {
     void *communicator;
     uint32_t max_ctas;
     const char *library, *driver;
+    dw_allocator allocator;
 } dw_nccl_options;
 
 /* Loads the libraries and opens the GPU. options may be NULL. Errors: ARGUMENT; UNSUPPORTED (a

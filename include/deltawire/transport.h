@@ -74,7 +74,12 @@ typedef struct dw_transport_context {
  * | tls               |       | keys or certificates, see tls.h                    | none    |
  * | insecure_plaintext|       | 1: allow addresses other than loopback without     | 0       |
  * |                   |       | tls, so that others on the network can read,       |         |
- * |                   |       | change and inject messages. 0: tcp refuses that    |         | */
+ * |                   |       | change and inject messages. 0: tcp refuses that    |         |
+ * | allocator         |       | for all memory of the link, its backends and its   | malloc, |
+ * |                   |       | channels; called by any thread, also by several at | free    |
+ * |                   |       | the same time, until the link is closed (of loop:  |         |
+ * |                   |       | until both ends are closed)                        |         |
+ */
 typedef struct dw_link_options {
     size_t struct_size;
     dw_link_role role;
@@ -88,6 +93,7 @@ typedef struct dw_link_options {
     const dw_transport_context *contexts;
     const dw_tls_options *tls;
     int insecure_plaintext;
+    dw_allocator allocator;
 } dw_link_options;
 
 /* Opens a link. Blocks until both ends are connected and have agreed on the version. uri:
@@ -273,6 +279,7 @@ typedef struct dw_transport_open {
     /* 1: the link keeps buffers of sends as long as kept_sends in dw_transport_state says. 0: the
      * backend copies what it still needs after OK. */
     int heeds_kept_sends;
+    dw_allocator allocator; /* for all memory of the endpoint; its functions are never NULL */
 } dw_transport_open;
 
 /* What an endpoint is. The link asks once, after open, because it never changes. Flags are 0 or 1.

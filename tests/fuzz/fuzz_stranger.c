@@ -32,7 +32,7 @@ static void check_handshake(const uint8_t *data, size_t size, dw_link_role role)
                                         .peer_name = "b",
                                         .group_key = "0123456789abcdef0123456789abcdef",
                                         .group_key_bytes = 32};
-        REQUIRE(dw_tls_context_create(&contexts[role], &options, role, &why) == DW_OK);
+        REQUIRE(dw_tls_context_create(&contexts[role], &options, role, NULL, &why) == DW_OK);
     }
     REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends) == 0);
     dw_stream stream = {.fd = ends[0]};

@@ -94,6 +94,15 @@ PURE_HEADERS = {
     "Random123/philox.h",
 }
 VECTOR_HEADERS = {"immintrin.h", "xmmintrin.h", "arm_neon.h"}
+# Who takes memory other than from the caller's allocator, and why.
+MAY_TAKE_MEMORY = {
+    "src/base/mem.c": "the allocator of who chooses none, for the pure layer",
+    "transports/common/memory.c": "the same for links and backends",
+}
+BARE_MEMORY = re.compile(
+    r"(?<![\w.>])(malloc|calloc|realloc|reallocarray|aligned_alloc|posix_memalign|strdup|strndup"
+    r"|asprintf|free)\s*\("
+)
 MAY_ASK_THE_SYSTEM = {"src/base/mem.c", "src/base/cpu.c"}
 
 # stdio.h is there for snprintf, stdlib.h for malloc and strtoul; these are not to be called.
@@ -208,6 +217,14 @@ def circle(arrows):
     return []
 
 
+def check_memory(path, bare):
+    """Memory of the libraries comes from the caller's allocator."""
+    for match in BARE_MEMORY.finditer(bare):
+        if str(path) not in MAY_TAKE_MEMORY:
+            line = bare.count("\n", 0, match.start()) + 1
+            yield f"{path}:{line}: {match.group(1)} passes the caller's allocator by"
+
+
 def check(root):
     complaints = []
     arrows = {}
@@ -224,8 +241,10 @@ def check(root):
             target = find(root, path, match.group(2))
             if target is not None:
                 arrows.setdefault(path, []).append(target)
+        bare = house.without_comments(source)
+        if path.parts[0] in ("src", "transports"):
+            complaints += check_memory(path, bare)
         if path.parts[0] == "src":
-            bare = house.without_comments(source)
             for match in BANNED_CALLS.finditer(bare):
                 if match.group(1) in SYSTEM_CALLS and str(path) in MAY_ASK_THE_SYSTEM:
                     continue

@@ -2,8 +2,6 @@
  * channel_open.c - the two ends of a channel meet and part. */
 #include "channel/channel.h"
 
-#include <stdlib.h>
-
 /* ---- Configs --------------------------------------------------------------------------------- */
 
 static uint64_t monotonic_ns(void *context)
@@ -52,7 +50,7 @@ static void free_channel(dw_channel *channel)
     pthread_mutex_destroy(&channel->decoder_lock);
     pthread_mutex_destroy(&channel->why_lock);
     pthread_cond_destroy(&channel->replied);
-    free(channel);
+    dw_memory_give(&channel->link->allocator, channel, sizeof *channel);
 }
 
 static dw_status make_encoder(dw_channel *channel, const dw_channel_config *config,
@@ -125,9 +123,9 @@ dw_status dw_channel_open(dw_channel **channel, dw_link *link, const dw_channel_
                               "leave place 0 for tensors in main memory",
                               config->id);
     }
-    dw_channel *made = calloc(1, sizeof *made);
+    dw_channel *made = dw_memory_take_zeroed(&link->allocator, 1, sizeof *made);
     if (!made || !make_locks(made)) {
-        free(made);
+        dw_memory_give(&link->allocator, made, sizeof *made);
         return dw_link_report(why, DW_ERR_NO_MEMORY, "channel %u: no memory", config->id);
     }
     made->link = link;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * channel_send.c - tensors out: encode into the link's own buffer, keep what may be asked for
  * again, answer the receiver while the caller computes. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "channel/channel.h"
@@ -84,7 +83,8 @@ static dw_status resync(dw_channel *channel, uint64_t sequence, const dw_kept_fr
     dw_frame_info info = {.struct_size = sizeof info};
     dw_status status = dw_frame_read(frame, frame_len, &info, NULL);
     if (status != DW_OK) return refuse(channel, sequence, "the copy of the frame cannot be read");
-    dw_key *keys = malloc((size_t)info.n * sizeof *keys);
+    const dw_allocator *allocator = &channel->link->allocator;
+    dw_key *keys = dw_memory_take(allocator, (size_t)info.n * sizeof *keys);
     if (!keys) return DW_ERR_NO_MEMORY;
     dw_frame_keys(frame, frame_len, info.n, keys); /* the frame was read above */
     dw_config exact = channel->send;
@@ -114,7 +114,7 @@ static dw_status resync(dw_channel *channel, uint64_t sequence, const dw_kept_fr
             status = refuse(channel, sequence, why.text);
         }
     }
-    free(keys);
+    dw_memory_give(allocator, keys, (size_t)info.n * sizeof *keys);
     return status;
 }
 

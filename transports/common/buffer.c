@@ -2,24 +2,7 @@
  * buffer.c - the pool of message buffers. */
 #include "common/buffer.h"
 
-#include <stdlib.h>
-#include <sys/mman.h>
-
-enum { HUGE_PAGE_BYTES = 2 << 20 };
-
-/* Long messages begin on a huge page and ask for such pages: whoever copies them, the kernel most
- * of all, then looks up few addresses. */
-static dw_buffer *allocate(size_t bytes)
-{
-    if (bytes < HUGE_PAGE_BYTES) return aligned_alloc(DW_BUFFER_PREFIX_BYTES, bytes);
-    dw_buffer *buffer = aligned_alloc(HUGE_PAGE_BYTES, (bytes + HUGE_PAGE_BYTES - 1) /
-                                                           HUGE_PAGE_BYTES * HUGE_PAGE_BYTES);
-#ifdef MADV_HUGEPAGE
-    /* advice: all works without. */
-    if (buffer) (void)madvise(buffer, bytes / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES, MADV_HUGEPAGE);
-#endif
-    return buffer;
-}
+#include "common/memory.h"
 
 dw_buffer *dw_buffer_take(dw_buffer_pool *pool, size_t cap)
 {
@@ -36,7 +19,7 @@ dw_buffer *dw_buffer_take(dw_buffer_pool *pool, size_t cap)
         pool->free[size_class] = buffer->next;
         pool->free_bytes -= room;
     } else {
-        buffer = allocate(DW_BUFFER_PREFIX_BYTES + (size_t)room);
+        buffer = dw_memory_take(pool->allocator, DW_BUFFER_PREFIX_BYTES + (size_t)room);
         if (!buffer) return NULL;
         pool->allocations++;
         buffer->cap = (size_t)room;
@@ -65,7 +48,7 @@ static void take_out(dw_buffer_pool *pool, dw_buffer *buffer)
 static void destroy(dw_buffer_pool *pool, dw_buffer *buffer)
 {
     take_out(pool, buffer);
-    free(buffer);
+    dw_memory_give(pool->allocator, buffer, DW_BUFFER_PREFIX_BYTES + buffer->cap);
 }
 
 /* The reference that its request held is never dropped: whoever else holds one cannot bring it
@@ -91,5 +74,5 @@ void dw_buffer_drop(dw_buffer_pool *pool, dw_buffer *buffer)
 void dw_buffer_pool_empty(dw_buffer_pool *pool)
 {
     while (pool->newest) destroy(pool, pool->newest);
-    *pool = (dw_buffer_pool){.keep_bytes = pool->keep_bytes};
+    *pool = (dw_buffer_pool){.allocator = pool->allocator, .keep_bytes = pool->keep_bytes};
 }

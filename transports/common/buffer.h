@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "common/message.h"
+#include "deltawire/deltawire.h"
 
 typedef struct dw_buffer {
     struct dw_buffer *next;          /* in a queue, an inbox or the pool */
@@ -43,6 +44,7 @@ static inline dw_buffer *dw_buffer_of(void *payload)
 enum { DW_BUFFER_LEAST_BYTES = 256, DW_BUFFER_CLASSES = 40 };
 
 typedef struct dw_buffer_pool {
+    const dw_allocator *allocator;
     dw_buffer *free[DW_BUFFER_CLASSES];
     dw_buffer *newest; /* of all, free or in use */
     /* Waiting for use; more than keep_bytes go back to the system. */

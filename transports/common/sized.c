@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "common/memory.h"
 #include "common/report.h"
 
 /* No struct of ours will ever be as long: a size past it was never set. */
@@ -97,6 +98,7 @@ dw_status dw_take_opening(dw_opening *opening, const dw_transport_open *given)
     dw_status status = dw_take_told(how, sizeof *how, given, "dw_transport_open", &opening->spare);
     if (status != DW_OK) return status;
     if (!how->why) how->why = &opening->spare;
+    how->allocator = dw_memory_allocator(&how->allocator);
     if (!how->cancelled) how->cancelled = &never;
     if (!how->on_listening) how->on_listening = tell_nobody;
     if (how->address) return DW_OK;

@@ -253,8 +253,9 @@ dw_status dw_link_recv(dw_link *link, uint32_t tag, int timeout_ms, void **data,
     begin_call(link);
     while (status == DW_PENDING) {
         dw_inbox *inbox = dw_inbox_find(&link->inboxes, tag);
-        /* What came before the peer left is still good. */
-        bool may_take = link->status == DW_OK || link->status == DW_ERR_PEER;
+        /* What came before the peer left, or before memory ran out, is still good. */
+        bool may_take = link->status == DW_OK || link->status == DW_ERR_PEER ||
+                        link->status == DW_ERR_NO_MEMORY;
         if (inbox && inbox->handle) {
             status = DW_ERR_ARGUMENT;
         } else if (inbox && inbox->head && may_take) {

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
  * inbox.c - arrived messages by tag. */
-#include <stdlib.h>
-
 #include "link/link.h"
 
 /* What a message weighs: small ones occupy a whole small buffer, so that a flood of them counts
@@ -33,7 +31,7 @@ dw_inbox *dw_inbox_get(dw_inboxes *inboxes, uint32_t tag)
     if (inbox) {
         inboxes->unused = inbox->next;
     } else {
-        inbox = malloc(sizeof *inbox);
+        inbox = dw_memory_take(inboxes->allocator, sizeof *inbox);
         if (!inbox) return NULL;
     }
     *inbox = (dw_inbox){.tag = tag, .next = inboxes->bucket[bucket_of(tag)]};
@@ -73,18 +71,18 @@ void dw_inbox_tidy(dw_inboxes *inboxes, dw_inbox *inbox)
     inboxes->unused = inbox;
 }
 
-static void empty_list(dw_inbox *inbox)
+static void empty_list(const dw_inboxes *inboxes, dw_inbox *inbox)
 {
     while (inbox) {
         dw_inbox *next = inbox->next;
-        free(inbox);
+        dw_memory_give(inboxes->allocator, inbox, sizeof *inbox);
         inbox = next;
     }
 }
 
 void dw_inbox_empty(dw_inboxes *inboxes)
 {
-    for (int i = 0; i < DW_INBOX_BUCKETS; i++) empty_list(inboxes->bucket[i]);
-    empty_list(inboxes->unused);
-    *inboxes = (dw_inboxes){.bytes = 0};
+    for (int i = 0; i < DW_INBOX_BUCKETS; i++) empty_list(inboxes, inboxes->bucket[i]);
+    empty_list(inboxes, inboxes->unused);
+    *inboxes = (dw_inboxes){.allocator = inboxes->allocator};
 }

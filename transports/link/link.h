@@ -19,6 +19,7 @@
 
 #include "common/buffer.h"
 #include "common/fields.h"
+#include "common/memory.h"
 #include "common/message.h"
 #include "common/owner.h"
 #include "common/report.h"
@@ -48,6 +49,7 @@ typedef enum dw_wheel { DW_WHEEL_FREE, DW_WHEEL_THREAD, DW_WHEEL_ASLEEP, DW_WHEE
 enum { DW_INBOX_BUCKETS = 64 };
 
 typedef struct dw_inboxes {
+    const dw_allocator *allocator;
     dw_inbox *bucket[DW_INBOX_BUCKETS];
     dw_inbox *unused;
     uint64_t bytes; /* arrived and not taken */
@@ -56,6 +58,7 @@ typedef struct dw_inboxes {
 struct dw_link {
     /* Fixed after open. */
     dw_owner owner;
+    dw_allocator allocator;
     dw_transport transport;
     uint32_t peer_timeout_ms, close_timeout_ms;
     uint32_t retry_ms; /* the backend's: 0 unless it may lose, double, reorder or damage messages */

@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -242,22 +241,25 @@ static bool make_bell(struct dw_bell *bell)
 static dw_status make_link(dw_link **made, const dw_transport *transport,
                            const dw_link_options *options, dw_why *why)
 {
-    dw_link *link = calloc(1, sizeof *link);
+    const dw_allocator *allocator = &options->allocator;
+    dw_link *link = dw_memory_take_zeroed(allocator, 1, sizeof *link);
     if (!link) return dw_link_report(why, DW_ERR_NO_MEMORY, "no memory for a link");
     if (!make_bell(&link->thread_bell) || !make_bell(&link->caller_bell)) {
         int error = errno;
         dw_link_close_bell(&link->thread_bell);
-        free(link);
+        dw_memory_give(allocator, link, sizeof *link);
         return dw_link_report(why, DW_ERR_IO, "cannot make a pipe for a link: %s",
                               dw_link_system_says(error));
     }
     if (pthread_mutex_init(&link->lock, NULL) != 0 || !start_conditions(link)) {
         dw_link_close_bell(&link->thread_bell);
         dw_link_close_bell(&link->caller_bell);
-        free(link);
+        dw_memory_give(allocator, link, sizeof *link);
         return dw_link_report(why, DW_ERR_NO_MEMORY, "no memory for the locks of a link");
     }
     dw_owner_become(&link->owner);
+    link->allocator = *allocator;
+    link->pool.allocator = link->inboxes.allocator = &link->allocator;
     link->transport = *transport;
     link->peer_timeout_ms = options->peer_timeout_ms;
     link->close_timeout_ms = options->close_timeout_ms;
@@ -266,9 +268,9 @@ static dw_status make_link(dw_link **made, const dw_transport *transport,
     /* Both directions, and messages longer than a short queue: memory from the system costs more
      * than the wire. */
     link->pool.keep_bytes = options->max_queued_bytes + ((uint64_t)64 << 20);
-    link->endpoint = calloc(1, transport->endpoint_bytes);
-    link->send_request = calloc(1, transport->request_bytes);
-    link->recv_request = calloc(1, transport->request_bytes);
+    link->endpoint = dw_memory_take_zeroed(allocator, 1, transport->endpoint_bytes);
+    link->send_request = dw_memory_take_zeroed(allocator, 1, transport->request_bytes);
+    link->recv_request = dw_memory_take_zeroed(allocator, 1, transport->request_bytes);
     if (!link->endpoint || !link->send_request || !link->recv_request) {
         dw_link_free(link);
         return dw_link_report(why, DW_ERR_NO_MEMORY, "no memory for a link");
@@ -333,6 +335,12 @@ static dw_status complete_options(dw_link_options *full, dw_tls_options *tls,
     if (full->max_message_bytes > most) full->max_message_bytes = most;
     if (full->max_queued_bytes == 0) full->max_queued_bytes = gibibyte;
     if (!full->on_listening) full->on_listening = ignore_listening;
+    if (!full->allocator.allocate != !full->allocator.release) {
+        return dw_link_report(why, DW_ERR_ARGUMENT,
+                              "dw_link_options.allocator needs both allocate and release, or "
+                              "neither");
+    }
+    full->allocator = dw_memory_allocator(&full->allocator);
     return DW_OK;
 }
 
@@ -419,7 +427,8 @@ dw_status dw_link_open(dw_link **link, const char *uri, const dw_link_options *o
                              .insecure_plaintext = full.insecure_plaintext,
                              .why = why,
                              .longest_message = full.max_message_bytes + DW_LINK_HEADER_BYTES,
-                             .heeds_kept_sends = 1};
+                             .heeds_kept_sends = 1,
+                             .allocator = full.allocator};
     const dw_transport *found = find_transport(how.find_context, uri, &how);
     if (!found) return explain_unknown(full.transports, uri, why);
     dw_transport transport;

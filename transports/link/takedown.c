@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
  * takedown.c - the end of a link: the backend is closed, and everything goes. */
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "link/link.h"
@@ -30,9 +29,10 @@ void dw_link_free(dw_link *link)
     dw_link_hang_up(link);
     dw_inbox_empty(&link->inboxes);
     dw_buffer_pool_empty(&link->pool);
-    free(link->endpoint);
-    free(link->send_request);
-    free(link->recv_request);
+    const dw_allocator allocator = link->allocator;
+    dw_memory_give(&allocator, link->endpoint, link->transport.endpoint_bytes);
+    dw_memory_give(&allocator, link->send_request, link->transport.request_bytes);
+    dw_memory_give(&allocator, link->recv_request, link->transport.request_bytes);
     dw_link_close_bell(&link->thread_bell);
     dw_link_close_bell(&link->caller_bell);
     pthread_cond_destroy(&link->arrived);
@@ -41,7 +41,7 @@ void dw_link_free(dw_link *link)
     pthread_cond_destroy(&link->standby);
     pthread_mutex_destroy(&link->lock);
     dw_owner_end(&link->owner);
-    free(link);
+    dw_memory_give(&allocator, link, sizeof *link);
 }
 
 /* Calls of other threads that were under way have been told that the link is over, and may be about

@@ -7,16 +7,17 @@
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "common/backends.h"
+#include "common/memory.h"
 #include "common/report.h"
 #include "common/sized.h"
 
 /* What the two ends share; side 0 listens, side 1 dials. */
 typedef struct loop_hub {
+    dw_allocator allocator; /* of the end that came first */
     pthread_mutex_t lock;
     int users;
     struct loop_side {
@@ -67,17 +68,19 @@ static void destroy_hub(loop_hub *hub)
         if (hub->side[i].bell_write >= 0) close(hub->side[i].bell_write);
     }
     pthread_mutex_destroy(&hub->lock);
-    free(hub);
+    const dw_allocator allocator = hub->allocator;
+    dw_memory_give(&allocator, hub, sizeof *hub);
 }
 
-static loop_hub *create_hub(dw_why *why)
+static loop_hub *create_hub(const dw_allocator *allocator, dw_why *why)
 {
-    loop_hub *hub = calloc(1, sizeof *hub);
+    loop_hub *hub = dw_memory_take_zeroed(allocator, 1, sizeof *hub);
     if (!hub || pthread_mutex_init(&hub->lock, NULL) != 0) {
         dw_link_report(why, DW_ERR_NO_MEMORY, "no memory for a loop");
-        free(hub);
+        dw_memory_give(allocator, hub, sizeof *hub);
         return NULL;
     }
+    hub->allocator = *allocator;
     for (int i = 0; i < 2; i++) hub->side[i].bell_read = hub->side[i].bell_write = -1;
     for (int i = 0; i < 2; i++) {
         int ends[2];
@@ -96,7 +99,7 @@ static loop_hub *create_hub(dw_why *why)
 }
 
 /* Joins somebody who waits, or takes a place in the table; both under the lock. */
-static dw_status enter(meeting *own, dw_why *why)
+static dw_status enter(meeting *own, const dw_allocator *allocator, dw_why *why)
 {
     dw_status status = DW_PENDING;
     pthread_mutex_lock(&meetings_lock);
@@ -112,7 +115,7 @@ static dw_status enter(meeting *own, dw_why *why)
         }
     }
     if (status == DW_PENDING) {
-        own->hub = create_hub(why);
+        own->hub = create_hub(allocator, why);
         if (own->hub) {
             own->next = meetings;
             meetings = own;
@@ -164,7 +167,7 @@ static dw_status loop_open(void *context, const dw_transport_open *given)
     if (end->me == 0) how->on_listening(how->listening_context, uri);
 
     meeting own = {.name = end->name, .side = end->me};
-    status = enter(&own, how->why);
+    status = enter(&own, &how->allocator, how->why);
     if (status == DW_PENDING) {
         int64_t deadline = dw_link_now_ns() + (int64_t)how->timeout_ms * DW_NS_PER_MS;
         while (!has_met(&own) && !dw_link_is_set(how->cancelled) && dw_link_now_ns() < deadline)

@@ -3,9 +3,9 @@
 #include <poll.h>
 #include <sched.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "common/memory.h"
 #include "common/report.h"
 #include "common/sized.h"
 #include "mpi/mpi_end.h"
@@ -65,7 +65,8 @@ static dw_status mpi_close(void *context)
 {
     mpi_end *end = context;
     dw_status status = part(end);
-    if (status == DW_OK) free(end->room); /* else it is MPI's for ever */
+    if (status == DW_OK) /* else it is MPI's for ever */
+        dw_memory_give(&end->allocator, end->room, sizeof *end->room);
     return status;
 }
 
@@ -78,6 +79,7 @@ static dw_status mpi_open(void *context, const dw_transport_open *given)
     dw_status status = dw_take_opening(&opening, given);
     if (status != DW_OK) return status;
     end->node = how->context;
+    end->allocator = how->allocator;
     end->heeds_kept = how->heeds_kept_sends;
     status = dw_mpi_read_address(end->node, how, &end->peer, &number);
     if (status != DW_OK) return status;
@@ -99,7 +101,7 @@ static dw_status mpi_open(void *context, const dw_transport_open *given)
     if (status == DW_OK)
         end->heard_ns = end->pumped_ns = end->moved_ns = dw_link_now_ns();
     else
-        free(end->room);
+        dw_memory_give(&end->allocator, end->room, sizeof *end->room);
     return status;
 }
 

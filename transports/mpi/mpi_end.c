@@ -4,10 +4,10 @@
 #include "mpi/mpi_end.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "common/fields.h"
+#include "common/memory.h"
 #include "common/report.h"
 
 /* Three signs of life fit into the shortest silence that counts as death (see silence_ns in
@@ -74,7 +74,7 @@ static void post_note(mpi_end *end, unsigned char note)
 
 dw_status dw_mpi_end_make(mpi_end *end, dw_why *why)
 {
-    end->room = malloc(sizeof *end->room);
+    end->room = dw_memory_take(&end->allocator, sizeof *end->room);
     if (!end->room) return dw_link_report(why, DW_ERR_NO_MEMORY, "no memory for a link over MPI");
     end->credit = DW_MPI_CREDITS;
     end->out.cap = DW_MPI_NOTES;

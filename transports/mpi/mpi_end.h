@@ -57,6 +57,7 @@ typedef struct mpi_room {
 } mpi_room;
 
 typedef struct mpi_end {
+    dw_allocator allocator;
     dw_mpi *node;
     int peer, own_tag, peer_tag; /* notes; chunks have the next tag */
     char uri[64];

@@ -4,8 +4,8 @@
 #include "mpi/mpi_node.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
+#include "common/memory.h"
 #include "common/report.h"
 
 dw_status dw_mpi_failed(dw_why *why, int code, const char *what, int peer)
@@ -76,11 +76,13 @@ dw_status dw_mpi_create(dw_mpi **mpi, const void *communicator, dw_why *why)
     if (!mpi)
         return dw_link_report(why, DW_ERR_ARGUMENT, "dw_mpi_create needs a place for the result");
     *mpi = NULL;
-    dw_mpi *node = calloc(1, sizeof *node);
+    /* A place is made before any link: it has nobody's allocator. */
+    const dw_allocator allocator = dw_memory_allocator(NULL);
+    dw_mpi *node = dw_memory_take_zeroed(&allocator, 1, sizeof *node);
     if (!node)
         return dw_link_report(why, DW_ERR_NO_MEMORY, "no memory for a place among the ranks");
     if (pthread_mutex_init(&node->lock, NULL) != 0) {
-        free(node);
+        dw_memory_give(&allocator, node, sizeof *node);
         return dw_link_report(why, DW_ERR_NO_MEMORY, "no memory for a lock");
     }
     dw_status status = start(node, why);
@@ -92,7 +94,7 @@ dw_status dw_mpi_create(dw_mpi **mpi, const void *communicator, dw_why *why)
     }
     if (node->finalizes) MPI_Finalize();
     pthread_mutex_destroy(&node->lock);
-    free(node);
+    dw_memory_give(&allocator, node, sizeof *node);
     return status;
 }
 
@@ -129,7 +131,8 @@ void dw_mpi_destroy(dw_mpi *mpi)
         if (mpi->finalizes) MPI_Finalize();
     }
     pthread_mutex_destroy(&mpi->lock);
-    free(mpi);
+    const dw_allocator allocator = dw_memory_allocator(NULL);
+    dw_memory_give(&allocator, mpi, sizeof *mpi);
 }
 
 int dw_mpi_rank(const dw_mpi *mpi)

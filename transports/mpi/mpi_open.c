@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "common/fields.h"
+#include "common/memory.h"
 #include "common/report.h"
 
 enum { KNOCK = 1, WELCOME = 2, CONFIRM = 3 };
@@ -216,14 +217,15 @@ static void part(mpi_meeting *m)
     }
     for (int i = 0; i < 2 && done; i++) done = is_sent(m, i);
     pthread_mutex_unlock(&m->node->lock);
-    if (done) free(m);
+    const dw_allocator allocator = m->how->allocator;
+    if (done) dw_memory_give(&allocator, m, sizeof *m);
 }
 
 dw_status dw_mpi_meet(dw_mpi *node, const dw_transport_open *how, int peer, int number, int own_tag,
                       int *peer_tag)
 {
     bool listens = how->role == DW_LINK_LISTEN;
-    mpi_meeting *m = calloc(1, sizeof *m);
+    mpi_meeting *m = dw_memory_take(&how->allocator, sizeof *m);
     if (!m) return dw_link_report(how->why, DW_ERR_NO_MEMORY, "no memory for a meeting");
     *m = (mpi_meeting){.node = node, .how = how, .peer = peer, .own_tag = own_tag};
     m->out_tag = 2 * number + !listens;

@@ -2,9 +2,9 @@
  * nccl.c - the backend over NCCL: short messages over another link, long ones from GPU to GPU. */
 #include <sched.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "common/memory.h"
 #include "common/report.h"
 #include "common/sized.h"
 #include "nccl/nccl_end.h"
@@ -57,6 +57,12 @@ static dw_status complete_options(dw_nccl_options *full, const dw_nccl_options *
             "32 blocks",
             full->device, full->max_ctas);
     }
+    if (!full->allocator.allocate != !full->allocator.release) {
+        return dw_link_report(why, DW_ERR_ARGUMENT,
+                              "dw_nccl_options.allocator needs both allocate and release, or "
+                              "neither");
+    }
+    full->allocator = dw_memory_allocator(&full->allocator);
     if (full->max_ctas == 0) full->max_ctas = 2;
     return DW_OK;
 }
@@ -71,11 +77,12 @@ dw_status dw_nccl_create(dw_nccl **nccl, const dw_nccl_options *options, dw_why 
     *nccl = NULL;
     dw_status status = complete_options(&full, options, why);
     if (status != DW_OK) return status;
-    dw_nccl *made = calloc(1, sizeof *made);
+    dw_nccl *made = dw_memory_take_zeroed(&full.allocator, 1, sizeof *made);
     if (!made || pthread_mutex_init(&made->lock, NULL) != 0) {
-        free(made);
+        dw_memory_give(&full.allocator, made, sizeof *made);
         return dw_link_report(why, DW_ERR_NO_MEMORY, "no memory for links over NCCL");
     }
+    made->allocator = full.allocator;
     made->max_ctas = full.max_ctas;
     status = dw_nccl_library_open(&made->library, full.library, why);
     if (status == DW_OK) status = dw_nccl_device_open(&made->device, full.driver, full.device, why);
@@ -93,7 +100,8 @@ void dw_nccl_destroy(dw_nccl *nccl)
     if (!nccl) return;
     dw_nccl_device_close(&nccl->device);
     pthread_mutex_destroy(&nccl->lock);
-    free(nccl);
+    const dw_allocator allocator = nccl->allocator;
+    dw_memory_give(&allocator, nccl, sizeof *nccl);
 }
 
 int dw_nccl_version(const dw_nccl *nccl)
@@ -124,12 +132,13 @@ static dw_status nccl_close(void *context)
     nccl_notes *notes = &end->notes;
     dw_status ways = end_ways(end);
     dw_status behind = notes->is_open ? notes->inner.close(notes->end) : DW_OK;
-    free(notes->end);
+    const dw_allocator *allocator = &notes->allocator;
+    dw_memory_give(allocator, notes->end, notes->inner.endpoint_bytes);
     if (behind == DW_OK) { /* else some of it is the backend's for ever */
-        free(notes->send_request);
-        free(notes->recv_request);
-        free(notes->in);
-        free(notes->out);
+        dw_memory_give(allocator, notes->send_request, notes->inner.request_bytes);
+        dw_memory_give(allocator, notes->recv_request, notes->inner.request_bytes);
+        dw_memory_give(allocator, notes->in, DW_NCCL_NOTES * sizeof *notes->in);
+        dw_memory_give(allocator, notes->out, DW_NCCL_NOTE_BYTES);
     }
     *notes = (nccl_notes){.is_open = false};
     return ways == DW_OK ? behind : ways;
@@ -167,11 +176,12 @@ static dw_status open_behind(nccl_end *end, const dw_transport_open *how)
     }
     dw_status status = dw_take_transport(&notes->inner, found, how->why);
     if (status != DW_OK) return status;
-    notes->end = calloc(1, notes->inner.endpoint_bytes);
-    notes->send_request = calloc(1, notes->inner.request_bytes);
-    notes->recv_request = calloc(1, notes->inner.request_bytes);
-    notes->in = malloc(DW_NCCL_NOTES * sizeof *notes->in);
-    notes->out = malloc(DW_NCCL_NOTE_BYTES);
+    const dw_allocator *allocator = &notes->allocator;
+    notes->end = dw_memory_take_zeroed(allocator, 1, notes->inner.endpoint_bytes);
+    notes->send_request = dw_memory_take_zeroed(allocator, 1, notes->inner.request_bytes);
+    notes->recv_request = dw_memory_take_zeroed(allocator, 1, notes->inner.request_bytes);
+    notes->in = dw_memory_take(allocator, DW_NCCL_NOTES * sizeof *notes->in);
+    notes->out = dw_memory_take(allocator, DW_NCCL_NOTE_BYTES);
     if (!notes->end || !notes->send_request || !notes->recv_request || !notes->in || !notes->out) {
         return dw_link_report(how->why, DW_ERR_NO_MEMORY, "no memory for a link over NCCL");
     }
@@ -192,6 +202,7 @@ static dw_status nccl_open(void *context, const dw_transport_open *given)
     int64_t deadline = dw_link_now_ns() + (int64_t)how->timeout_ms * DW_NS_PER_MS;
     int mode;
     end->nccl = how->context;
+    end->notes.allocator = how->allocator;
     if (!end->nccl)
         return dw_link_report(how->why, DW_ERR_ARGUMENT,
                               "nccl needs a context: what dw_nccl_create makes, as "

@@ -35,6 +35,7 @@
 #include "deltawire/nccl.h"
 
 struct dw_nccl {
+    dw_allocator allocator;
     dw_nccl_library library;
     dw_nccl_device device;
     dw_nccl_comm user_comm; /* or NULL */
@@ -97,6 +98,7 @@ enum {
 };
 
 typedef struct nccl_notes {
+    dw_allocator allocator;
     dw_transport inner;
     void *end, *send_request, *recv_request;
     bool is_open, is_sending;

@@ -10,11 +10,11 @@
  * Faults befall the link's messages of data. Its greeting and its goodbye come through, in their
  * place. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "common/backends.h"
 #include "common/fields.h"
+#include "common/memory.h"
 #include "common/message.h"
 #include "common/report.h"
 #include "common/sized.h"
@@ -50,6 +50,7 @@ typedef struct shaped_request {
 enum { PARCEL_CLASSES = 48 };
 
 typedef struct shaped_endpoint {
+    dw_allocator allocator;
     dw_transport inner;
     void *inner_end, *inner_send, *inner_recv;
     bool inner_open, inner_sending;
@@ -98,11 +99,16 @@ static void announce(void *context, const char *inner_uri)
     to->how->on_listening(to->how->listening_context, uri);
 }
 
-static void free_parcels(parcel *list)
+static size_t bytes_of_class(uint32_t size_class)
+{
+    return sizeof(parcel) + ((size_t)256 << size_class);
+}
+
+static void free_parcels(const shaped_endpoint *end, parcel *list)
 {
     while (list) {
         parcel *next = list->next;
-        free(list);
+        dw_memory_give(&end->allocator, list, bytes_of_class(list->size_class));
         list = next;
     }
 }
@@ -113,13 +119,13 @@ static dw_status shaped_close(void *context)
     dw_status closed = end->inner_open ? end->inner.close(end->inner_end) : DW_OK;
     if (closed == DW_PENDING && end->inner_sending)
         end->head = end->head->next; /* lost: it may still be read */
-    free(end->inner_end);
-    free(end->inner_send);
-    free(end->inner_recv);
-    free_parcels(end->head);
-    free_parcels(end->held);
-    free_parcels(end->kept);
-    for (int i = 0; i < PARCEL_CLASSES; i++) free_parcels(end->unused[i]);
+    dw_memory_give(&end->allocator, end->inner_end, end->inner.endpoint_bytes);
+    dw_memory_give(&end->allocator, end->inner_send, end->inner.request_bytes);
+    dw_memory_give(&end->allocator, end->inner_recv, end->inner.request_bytes);
+    free_parcels(end, end->head);
+    free_parcels(end, end->held);
+    free_parcels(end, end->kept);
+    for (int i = 0; i < PARCEL_CLASSES; i++) free_parcels(end, end->unused[i]);
     return closed;
 }
 
@@ -138,9 +144,9 @@ static dw_status open_inner(shaped_endpoint *end, const dw_transport_open *how,
     }
     dw_status status = dw_take_transport(&end->inner, found, how->why);
     if (status != DW_OK) return status;
-    end->inner_end = calloc(1, end->inner.endpoint_bytes);
-    end->inner_send = calloc(1, end->inner.request_bytes);
-    end->inner_recv = calloc(1, end->inner.request_bytes);
+    end->inner_end = dw_memory_take_zeroed(&end->allocator, 1, end->inner.endpoint_bytes);
+    end->inner_send = dw_memory_take_zeroed(&end->allocator, 1, end->inner.request_bytes);
+    end->inner_recv = dw_memory_take_zeroed(&end->allocator, 1, end->inner.request_bytes);
     if (!end->inner_end || !end->inner_send || !end->inner_recv) {
         return dw_link_report(how->why, DW_ERR_NO_MEMORY, "no memory for a shaped link");
     }
@@ -161,6 +167,7 @@ static dw_status shaped_open(void *context, const dw_transport_open *given)
     const dw_transport_open *how = &opening.how;
     dw_status status = dw_take_opening(&opening, given);
     if (status != DW_OK) return status;
+    end->allocator = how->allocator;
     status = dw_shaped_read_settings(&end->settings, how, &inner_uri);
     if (status != DW_OK) return status;
     status = open_inner(end, how, inner_uri);
@@ -198,7 +205,7 @@ static parcel *take_parcel(shaped_endpoint *end, size_t len)
         end->unused[size_class] = found->next;
         return found;
     }
-    found = malloc(sizeof *found + ((size_t)256 << size_class));
+    found = dw_memory_take(&end->allocator, bytes_of_class(size_class));
     if (found) found->size_class = size_class;
     return found;
 }
@@ -276,6 +283,7 @@ static parcel *pack(shaped_endpoint *end, const void *data, size_t len, const dw
     parcel *added = take_parcel(end, len);
     if (!added) return NULL;
     added->len = len;
+    added->next = NULL;
     memcpy(added->data, data, len);
     /* The link's header has no digest, as no backend damages bytes: only what lies behind it is
      * hit. */
@@ -339,7 +347,7 @@ static dw_status shaped_send(void *context, void *request_room, const void *data
     parcel *first = NULL, *second = NULL;
     if (!fate.is_lost && (first = pack(end, data, len, &fate)) == NULL) return DW_ERR_NO_MEMORY;
     if (!fate.is_lost && fate.is_doubled && (second = pack(end, data, len, &fate)) == NULL) {
-        free(first);
+        free_parcels(end, first);
         return DW_ERR_NO_MEMORY;
     }
     double now = now_of(end);

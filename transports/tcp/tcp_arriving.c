@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * tcp_arriving.c - parts of messages become messages: in order, each once, the awaited one without
  * a copy of its long parts. */
-#include <stdlib.h>
 #include <string.h>
 
+#include "common/memory.h"
 #include "common/report.h"
 #include "tcp/tcp_end.h"
 
@@ -57,7 +57,7 @@ static dw_tcp_stash *take_stash(dw_tcp_end *end, size_t len)
         end->unused_bytes -= found->cap;
     } else {
         size_t cap = len < 1024 ? 1024 : len;
-        found = malloc(sizeof *found + cap);
+        found = dw_memory_take(&end->allocator, sizeof *found + cap);
         if (!found) return NULL;
         found->cap = cap;
     }
@@ -67,6 +67,11 @@ static dw_tcp_stash *take_stash(dw_tcp_end *end, size_t len)
     return found;
 }
 
+void dw_tcp_free_room(const dw_tcp_end *end, dw_tcp_stash *room)
+{
+    if (room) dw_memory_give(&end->allocator, room, sizeof *room + room->cap);
+}
+
 /* Into the list of unused ones, shortest first, as far as a window needs them: a peer whose
  * messages grow would leave one of every length there. */
 static void drop_stash(dw_tcp_end *end, dw_tcp_stash *stash)
@@ -74,7 +79,7 @@ static void drop_stash(dw_tcp_end *end, dw_tcp_stash *stash)
     dw_tcp_stash **at = &end->unused;
     end->stash_bytes -= stash->len;
     if (end->unused_bytes + stash->cap > DW_TCP_WINDOW_BYTES) {
-        free(stash);
+        dw_tcp_free_room(end, stash);
         return;
     }
     end->unused_bytes += stash->cap;

@@ -219,6 +219,7 @@ typedef struct dw_tcp_options {
 } dw_tcp_options;
 
 typedef struct dw_tcp_end {
+    dw_allocator allocator;
     dw_link_role role;
     dw_tcp_options options;
     uint32_t peer_timeout_ms;
@@ -413,6 +414,7 @@ dw_status dw_tcp_deliver(dw_tcp_end *end, size_t *len);
 void dw_tcp_forget_reading(dw_tcp_end *end, dw_tcp_stripe *stripe);
 dw_tcp_stash *dw_tcp_take_room(dw_tcp_end *end, size_t len); /* NULL: no memory */
 void dw_tcp_give_room_back(dw_tcp_end *end, dw_tcp_stash *room);
+void dw_tcp_free_room(const dw_tcp_end *end, dw_tcp_stash *room); /* of an end that closes */
 void dw_tcp_forget_arriving(dw_tcp_end *end); /* all that came and the link has not */
 bool dw_tcp_has_next(const dw_tcp_end *end);  /* the message that the link waits for is here */
 /* Bytes of messages that the link has not, as far as they came. */

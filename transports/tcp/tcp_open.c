@@ -3,11 +3,11 @@
 #include <errno.h>
 #include <netdb.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include "common/memory.h"
 #include "common/report.h"
 #include "tcp/tcp_end.h"
 #include "tcp/tcp_guard.h"
@@ -107,15 +107,18 @@ static dw_status make(dw_tcp_end *end, const dw_transport_open *how)
     end->window = DW_TCP_NEAR_WINDOW_BYTES;
     end->peer_limit = 0;
     memcpy(end->peer, "the peer", sizeof "the peer");
-    end->stripes = calloc(end->options.stripes, sizeof *end->stripes);
+    end->stripes =
+        dw_memory_take_zeroed(&end->allocator, end->options.stripes, sizeof *end->stripes);
     for (unsigned i = 0; end->stripes && i < end->options.stripes; i++)
         end->stripes[i].stream.fd = -1;
-    end->kept = calloc(DW_TCP_KEPT_MOST, sizeof *end->kept);
-    end->arriving = calloc(DW_TCP_ARRIVING_MOST, sizeof *end->arriving);
+    end->kept = dw_memory_take_zeroed(&end->allocator, DW_TCP_KEPT_MOST, sizeof *end->kept);
+    end->arriving =
+        dw_memory_take_zeroed(&end->allocator, DW_TCP_ARRIVING_MOST, sizeof *end->arriving);
     if (listens)
-        end->guests = calloc(DW_TCP_GUESTS, sizeof *end->guests);
+        end->guests = dw_memory_take_zeroed(&end->allocator, DW_TCP_GUESTS, sizeof *end->guests);
     else
-        end->dials = calloc(end->options.stripes, sizeof *end->dials);
+        end->dials =
+            dw_memory_take_zeroed(&end->allocator, end->options.stripes, sizeof *end->dials);
     if (!end->stripes || !end->kept || !end->arriving || (!end->guests && !end->dials)) {
         return dw_link_report(how->why, DW_ERR_NO_MEMORY, "no memory for a link over TCP");
     }
@@ -128,6 +131,7 @@ static dw_status make(dw_tcp_end *end, const dw_transport_open *how)
 dw_status dw_tcp_open(dw_tcp_end *end, const dw_transport_open *how)
 {
     int64_t deadline_ns = dw_link_now_ns() + (int64_t)how->timeout_ms * DW_NS_PER_MS;
+    end->allocator = how->allocator;
     end->poller = end->listener = -1;
     dw_status status = dw_tcp_read_options(how, &end->options);
     if (status == DW_OK) status = dw_tcp_check_congestion(how, &end->options);
@@ -138,7 +142,7 @@ dw_status dw_tcp_open(dw_tcp_end *end, const dw_transport_open *how)
     status = dw_tcp_check_plaintext(how, addresses);
     if (status == DW_OK) status = make(end, how);
     if (status == DW_OK && how->tls)
-        status = dw_tls_context_create(&end->tls, how->tls, how->role, how->why);
+        status = dw_tls_context_create(&end->tls, how->tls, how->role, &end->allocator, how->why);
     if (status == DW_OK) {
         status = how->role == DW_LINK_LISTEN ? meet_listening(end, how, addresses, deadline_ns)
                                              : meet_dialling(end, how, addresses, deadline_ns);
@@ -161,18 +165,18 @@ void dw_tcp_close(dw_tcp_end *end)
     }
     if (end->arriving) dw_tcp_forget_arriving(end);
     for (unsigned i = 0; end->kept && i < DW_TCP_KEPT_MOST; i++)
-        free(end->kept[i].copy); /* NULL is fine */
+        dw_tcp_free_room(end, end->kept[i].copy);
     while (end->unused) {
         dw_tcp_stash *next = end->unused->next;
-        free(end->unused);
+        dw_tcp_free_room(end, end->unused);
         end->unused = next;
     }
     if (end->poller >= 0) close(end->poller);
-    free(end->stripes);
-    free(end->kept);
-    free(end->arriving);
-    free(end->guests);
-    free(end->dials);
+    dw_memory_give(&end->allocator, end->stripes, end->options.stripes * sizeof *end->stripes);
+    dw_memory_give(&end->allocator, end->kept, DW_TCP_KEPT_MOST * sizeof *end->kept);
+    dw_memory_give(&end->allocator, end->arriving, DW_TCP_ARRIVING_MOST * sizeof *end->arriving);
+    dw_memory_give(&end->allocator, end->guests, DW_TCP_GUESTS * sizeof *end->guests);
+    dw_memory_give(&end->allocator, end->dials, end->options.stripes * sizeof *end->dials);
     dw_tls_context_destroy(end->tls);
     end->tls = NULL;
 }

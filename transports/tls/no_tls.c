@@ -6,10 +6,11 @@
 #include "tls/tls.h"
 
 dw_status dw_tls_context_create(dw_tls_context **context, const dw_tls_options *options,
-                                dw_link_role role, dw_why *why)
+                                dw_link_role role, const dw_allocator *allocator, dw_why *why)
 {
     (void)options;
     (void)role;
+    (void)allocator;
     *context = NULL;
     return dw_link_report(
         why, DW_ERR_UNSUPPORTED,

@@ -25,7 +25,7 @@ enum { DW_TLS_UNPROVEN_BYTES = 16384, DW_TLS_UNPROVEN_MS = 10000, DW_TLS_UNPROVE
 enum { DW_TLS_NAME_BYTES = 64, DW_TLS_SESSION_BYTES = 32 };
 
 dw_status dw_tls_context_create(dw_tls_context **context, const dw_tls_options *options,
-                                dw_link_role role, dw_why *why);
+                                dw_link_role role, const dw_allocator *allocator, dw_why *why);
 void dw_tls_context_destroy(dw_tls_context *context); /* NULL is fine */
 
 /* Puts TLS over a connected, nonblocking socket. deadline_ns: of dw_link_now_ns, until which the

@@ -3,10 +3,10 @@
  * nothing else. */
 #include <openssl/err.h>
 #include <openssl/pem.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "common/memory.h"
 #include "common/report.h"
 #include "common/sized.h"
 #include "tls/tls_identity.h"
@@ -216,14 +216,16 @@ static dw_status fill_context(dw_tls_context *context, const dw_tls_options *opt
 }
 
 dw_status dw_tls_context_create(dw_tls_context **context, const dw_tls_options *options,
-                                dw_link_role role, dw_why *why)
+                                dw_link_role role, const dw_allocator *allocator, dw_why *why)
 {
     *context = NULL;
     dw_tls_options full;
     dw_status status = dw_take_asked(&full, sizeof full, options, "dw_tls_options", why);
     if (status != DW_OK) return status;
-    dw_tls_context *made = calloc(1, sizeof *made);
+    const dw_allocator chosen = dw_memory_allocator(allocator);
+    dw_tls_context *made = dw_memory_take_zeroed(&chosen, 1, sizeof *made);
     if (!made) return dw_link_report(why, DW_ERR_NO_MEMORY, "no memory for TLS");
+    made->allocator = chosen;
     made->role = role;
     made->records_per_key = records_per_key;
     ERR_clear_error();
@@ -241,6 +243,7 @@ void dw_tls_context_destroy(dw_tls_context *context)
     if (!context) return;
     SSL_CTX_free(context->ssl);
     BIO_meth_free(context->socket);
+    const dw_allocator allocator = context->allocator;
     OPENSSL_cleanse(context, sizeof *context);
-    free(context);
+    dw_memory_give(&allocator, context, sizeof *context);
 }

@@ -24,6 +24,8 @@ enum { DW_TLS_GROUP_KEY_LEAST = 32, DW_TLS_GROUP_KEY_MOST = 4096, DW_TLS_PAIR_KE
 enum { DW_TLS_IDENTITY_BYTES = 4 + 2 * DW_TLS_NAME_BYTES };
 
 struct dw_tls_context {
+    dw_allocator allocator; /* of it and its connections; OpenSSL's own memory is OpenSSL's affair
+                             */
     SSL_CTX *ssl;
     BIO_METHOD *socket; /* of all its connections */
     dw_link_role role;

@@ -6,9 +6,9 @@
 #include <openssl/err.h>
 #include <poll.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "common/memory.h"
 #include "common/report.h"
 #include "tls/tls_state.h"
 #include "tls/tls_words.h"
@@ -113,19 +113,20 @@ static void explain(dw_stream *stream, const char *doing)
 
 dw_status dw_tls_cover(dw_stream *stream, dw_tls_context *context, int64_t deadline_ns)
 {
-    dw_tls *tls = calloc(1, sizeof *tls);
+    const dw_allocator *allocator = &context->allocator;
+    dw_tls *tls = dw_memory_take_zeroed(allocator, 1, sizeof *tls);
     BIO *socket = BIO_new(context->socket);
     if (tls) {
         *tls = (dw_tls){
             .context = context, .fd = stream->fd, .deadline_ns = deadline_ns, .wants = POLLOUT};
         tls->ssl = SSL_new(context->ssl);
-        tls->joined = malloc(RECORD_BYTES);
+        tls->joined = dw_memory_take(allocator, RECORD_BYTES);
     }
     if (!tls || !socket || !tls->ssl || !tls->joined) {
         BIO_free(socket);
         if (tls) SSL_free(tls->ssl);
-        if (tls) free(tls->joined);
-        free(tls);
+        if (tls) dw_memory_give(allocator, tls->joined, RECORD_BYTES);
+        dw_memory_give(allocator, tls, sizeof *tls);
         return DW_ERR_NO_MEMORY;
     }
     BIO_set_data(socket, tls);
@@ -327,8 +328,8 @@ static void end(dw_stream *stream)
     ERR_clear_error();
     SSL_free(tls->ssl);
     OPENSSL_cleanse(tls->joined, RECORD_BYTES);
-    free(tls->joined);
-    free(tls);
+    dw_memory_give(&tls->context->allocator, tls->joined, RECORD_BYTES);
+    dw_memory_give(&tls->context->allocator, tls, sizeof *tls);
     stream->inside = NULL;
 }
 

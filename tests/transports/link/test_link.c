@@ -361,7 +361,8 @@ static void every_call_refuses_null(void **state)
 static void the_pool_gives_buffers_back_and_keeps_to_its_limit(void **state)
 {
     (void)state;
-    dw_buffer_pool pool = {.keep_bytes = 4096};
+    const dw_allocator allocator = dw_memory_allocator(NULL);
+    dw_buffer_pool pool = {.allocator = &allocator, .keep_bytes = 4096};
     dw_buffer *small = dw_buffer_take(&pool, 0), *large = dw_buffer_take(&pool, 4097);
     assert_true(small->cap >= 1 && large->cap >= 4097);
     assert_int_equal((uintptr_t)dw_buffer_payload(large) % 64, 0);
@@ -381,84 +382,6 @@ static void the_pool_gives_buffers_back_and_keeps_to_its_limit(void **state)
     dw_buffer_pool_empty(&pool);
 }
 
-/* ---- No memory ------------------------------------------------------------------------------- */
-
-typedef struct visitor {
-    suite_pair *pair;
-    int end;
-    dw_status status;
-    dw_config codec;
-} visitor;
-
-/* One end of everything: a link, a message each way, a channel, a tensor. */
-static void *visit(void *context)
-{
-    visitor *me = context;
-    dw_link *link = me->pair->link[me->end];
-    me->status = dw_link_send(link, 1, "hello", 5);
-    void *data;
-    size_t len;
-    if (me->status == DW_OK) me->status = dw_link_recv(link, 1, 5000, &data, &len);
-    if (me->status != DW_OK) return NULL;
-    dw_link_release(link, data);
-    dw_channel_config config = {.struct_size = sizeof config, .id = 9, .open_timeout_ms = 200};
-    if (me->end == 0)
-        config.send = &me->codec;
-    else
-        config.recv = &me->codec;
-    dw_channel *channel;
-    me->status = dw_channel_open(&channel, link, &config, NULL);
-    if (me->status != DW_OK) return NULL;
-    float values[128] = {1, 2, 3};
-    dw_key key = {.sample = 5};
-    dw_tensor tensor = dw_tensor_3d(values, DW_F32, 1, 2, 64);
-    me->status = me->end == 0 ? dw_channel_send(channel, &key, &tensor)
-                              : dw_channel_recv(channel, 5000, &key, &tensor);
-    dw_channel_close(channel);
-    return NULL;
-}
-
-static void any_allocation_may_fail(void **state)
-{
-    (void)state;
-    static const char *const uris[] = {"loop://memory-%d", "tcp://127.0.0.1:0",
-                                       "shaped:rate=1gbit/loop://memory-%d"};
-    for (size_t u = 0; u < sizeof uris / sizeof *uris; u++) {
-        const suite_backend backend = {.name = "memory", .uri = uris[u]};
-        int failures = 0, going = 1;
-        for (long n = 0; going; n++) {
-            suite_pair pair;
-            suite_prepare(&pair, &backend);
-            visitor visitors[2] = {{.pair = &pair, .end = 0}, {.pair = &pair, .end = 1}};
-            for (int i = 0; i < 2; i++) {
-                pair.options[i].open_timeout_ms = 200; /* the other end waits in vain */
-                pair.options[i].close_timeout_ms = 200;
-                dw_config_parse(&visitors[i].codec, "delta:bits=4", NULL);
-            }
-            suite_fail_allocation(n);
-            suite_try_open(&pair);
-            for (int i = 0; i < 2; i++) visitors[i].status = pair.status[i];
-            if (pair.link[0] && pair.link[1]) {
-                pthread_t other;
-                pthread_create(&other, NULL, visit, &visitors[0]);
-                visit(&visitors[1]);
-                pthread_join(other, NULL);
-            }
-            going = suite_allocation_has_failed(); /* else there are fewer than n: all done */
-            suite_fail_allocation(-1);
-            failures += going;
-            for (int i = 0; i < 2; i++) {
-                if (!going) assert_int_equal(visitors[i].status, DW_OK);
-                if (pair.status[i] != DW_OK) assert_null(pair.link[i]);
-                if (pair.status[i] != DW_OK) assert_string_not_equal(pair.why[i].text, "");
-            }
-            suite_close(&pair);
-        }
-        print_message("%s: %d allocations failed in turn\n", uris[u], failures);
-        assert_true(failures > 10);
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -473,7 +396,6 @@ int main(void)
         cmocka_unit_test(blames_contexts_that_nobody_can_use),
         cmocka_unit_test(every_call_refuses_null),
         cmocka_unit_test(the_pool_gives_buffers_back_and_keeps_to_its_limit),
-        cmocka_unit_test(any_allocation_may_fail),
     };
     return cmocka_run_group_tests_name("link", tests, NULL, NULL);
 }

@@ -309,7 +309,8 @@ static dw_tls_context *dialler(const unsigned char *key, const char *own_name)
     const dw_tls_options options = with_key(key, own_name, "rank/0");
     dw_tls_context *context;
     dw_why why;
-    if (dw_tls_context_create(&context, &options, DW_LINK_CONNECT, &why) != DW_OK) die(why.text);
+    if (dw_tls_context_create(&context, &options, DW_LINK_CONNECT, NULL, &why) != DW_OK)
+        die(why.text);
     return context;
 }
 

@@ -17,7 +17,7 @@ static void keys_are_refused_with_a_sentence(void **state)
                                     .group_key_file = "run.key"};
     dw_tls_context *context = (dw_tls_context *)(uintptr_t)1;
     dw_why why = {.text = ""};
-    assert_int_equal(dw_tls_context_create(&context, &options, DW_LINK_CONNECT, &why),
+    assert_int_equal(dw_tls_context_create(&context, &options, DW_LINK_CONNECT, NULL, &why),
                      DW_ERR_UNSUPPORTED);
     assert_null(context);
     assert_non_null(strstr(why.text, "no TLS"));

@@ -465,7 +465,7 @@ static void expect(const dw_tls_options *options, dw_link_role role, dw_status s
 {
     dw_tls_context *context;
     dw_why why = {.text = ""};
-    dw_status got = dw_tls_context_create(&context, options, role, &why);
+    dw_status got = dw_tls_context_create(&context, options, role, NULL, &why);
     if (got != status || !strstr(why.text, word))
         fail_msg("%d '%s', not %d '%s'", got, why.text, status, word);
     assert_null(context);

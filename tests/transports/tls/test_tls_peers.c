@@ -166,7 +166,7 @@ static void refuse_own(dw_tls_options options, dw_status status, const char *wor
 {
     dw_tls_context *context;
     dw_why why = {.text = ""};
-    dw_status got = dw_tls_context_create(&context, &options, DW_LINK_CONNECT, &why);
+    dw_status got = dw_tls_context_create(&context, &options, DW_LINK_CONNECT, NULL, &why);
     if (got != status || !strstr(why.text, word))
         fail_msg("%d '%s', not %d '%s'", got, why.text, status, word);
 }
@@ -222,7 +222,7 @@ static void reads_a_private_key_that_is_nobody_elses(void **state)
     assert_int_equal(fchmod(fd, 0640), 0); /* a group may be made for it */
     dw_tls_context *context;
     dw_why why = {.text = ""};
-    if (dw_tls_context_create(&context, &options, DW_LINK_CONNECT, &why) != DW_OK)
+    if (dw_tls_context_create(&context, &options, DW_LINK_CONNECT, NULL, &why) != DW_OK)
         fail_msg("%s", why.text);
     dw_tls_context_destroy(context);
     close(fd);

@@ -108,7 +108,7 @@ static int answer_to(int port, const dw_tls_options *tls, const unsigned char *s
     memcpy(hello + 8, session, DW_TCP_SESSION_BYTES);
     assert_int_equal(connect(stream.fd, (const struct sockaddr *)&address, sizeof address), 0);
     fcntl(stream.fd, F_SETFL, O_NONBLOCK);
-    assert_int_equal(dw_tls_context_create(&context, tls, DW_LINK_CONNECT, &why), DW_OK);
+    assert_int_equal(dw_tls_context_create(&context, tls, DW_LINK_CONNECT, NULL, &why), DW_OK);
     assert_int_equal(dw_tls_cover(&stream, context, INT64_MAX), DW_OK);
     dw_status status;
     while ((status = dw_tls_shake(&stream)) == DW_PENDING) wait_for(&stream, 0);

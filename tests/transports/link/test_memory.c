@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_memory.c - all memory of a link is its allocator's: taken there and nowhere else, given
+ * back, and refused call by call. */
+#include "transports/suite/transport_suite.h"
+
+enum { TAG = 3 };
+
+typedef struct visitor {
+    suite_pair *pair;
+    int end;
+    dw_status status;
+    dw_config codec;
+} visitor;
+
+/* One end of everything: a link, a message each way, a channel, a tensor. */
+static void *visit(void *context)
+{
+    visitor *me = context;
+    dw_link *link = me->pair->link[me->end];
+    me->status = dw_link_send(link, 1, "hello", 5);
+    void *data;
+    size_t len;
+    if (me->status == DW_OK) me->status = dw_link_recv(link, 1, 5000, &data, &len);
+    if (me->status != DW_OK) return NULL;
+    dw_link_release(link, data);
+    dw_channel_config config = {.struct_size = sizeof config, .id = 9, .open_timeout_ms = 200};
+    if (me->end == 0)
+        config.send = &me->codec;
+    else
+        config.recv = &me->codec;
+    dw_channel *channel;
+    me->status = dw_channel_open(&channel, link, &config, NULL);
+    if (me->status != DW_OK) return NULL;
+    float values[128] = {1, 2, 3};
+    dw_key key = {.sample = 5};
+    dw_tensor tensor = dw_tensor_3d(values, DW_F32, 1, 2, 64);
+    me->status = me->end == 0 ? dw_channel_send(channel, &key, &tensor)
+                              : dw_channel_recv(channel, 5000, &key, &tensor);
+    dw_channel_close(channel);
+    return NULL;
+}
+
+/* An allocator of the program's: counts, checks sizes, and fails once. */
+typedef struct ledger {
+    pthread_mutex_t lock;
+    long calls, fails_at, given;
+    size_t bytes; /* in hands now */
+    int has_failed, has_wrong_size;
+} ledger;
+
+enum { HEAD_BYTES = 64 };
+
+static void *ledger_allocate(void *context, size_t bytes, size_t alignment)
+{
+    ledger *c = context;
+    pthread_mutex_lock(&c->lock);
+    int fails = c->calls++ == c->fails_at;
+    c->has_failed |= fails;
+    c->given += !fails;
+    c->has_wrong_size |= alignment != HEAD_BYTES;
+    if (!fails) c->bytes += bytes;
+    pthread_mutex_unlock(&c->lock);
+    if (fails) return NULL;
+    size_t whole = (bytes + 2 * HEAD_BYTES - 1) / HEAD_BYTES * HEAD_BYTES;
+    unsigned char *memory = aligned_alloc(HEAD_BYTES, whole);
+    memcpy(memory, &bytes, sizeof bytes);
+    memset(memory + HEAD_BYTES, 0xa5, bytes); /* nobody may count on zeros */
+    return memory + HEAD_BYTES;
+}
+
+static void ledger_release(void *context, void *memory, size_t bytes)
+{
+    ledger *c = context;
+    unsigned char *at = (unsigned char *)memory - HEAD_BYTES;
+    size_t had;
+    memcpy(&had, at, sizeof had);
+    pthread_mutex_lock(&c->lock);
+    c->has_wrong_size |= had != bytes;
+    c->bytes -= had;
+    pthread_mutex_unlock(&c->lock);
+    free(at);
+}
+
+static ledger counts;
+static const dw_allocator counting = {ledger_allocate, ledger_release, &counts};
+
+static void start_counting(long fails_at)
+{
+    counts = (ledger){.lock = PTHREAD_MUTEX_INITIALIZER, .fails_at = fails_at};
+}
+
+static void nothing_is_left(void)
+{
+    assert_int_equal(counts.bytes, 0);
+    assert_false(counts.has_wrong_size);
+}
+
+/* Says so where memory lacked, and gives all back that it had. */
+static void any_allocation_may_fail(void **state)
+{
+    (void)state;
+    static const char *const uris[] = {"loop://memory-%d", "tcp://127.0.0.1:0",
+                                       "shaped:rate=1gbit/loop://memory-%d"};
+    for (size_t u = 0; u < sizeof uris / sizeof *uris; u++) {
+        const suite_backend backend = {.name = "memory", .uri = uris[u]};
+        int failures = 0, going = 1;
+        for (long n = 0; going; n++) {
+            suite_pair pair;
+            suite_prepare(&pair, &backend);
+            long before = suite_allocations();
+            start_counting(n);
+            visitor visitors[2] = {{.pair = &pair, .end = 0}, {.pair = &pair, .end = 1}};
+            for (int i = 0; i < 2; i++) {
+                pair.options[i].open_timeout_ms = 200; /* the other end waits in vain */
+                pair.options[i].close_timeout_ms = 200;
+                pair.options[i].allocator = counting;
+                dw_config_parse(&visitors[i].codec, "delta:bits=4", NULL);
+                visitors[i].codec.allocator = counting;
+            }
+            suite_try_open(&pair);
+            for (int i = 0; i < 2; i++) visitors[i].status = pair.status[i];
+            if (pair.link[0] && pair.link[1]) {
+                pthread_t other;
+                pthread_create(&other, NULL, visit, &visitors[0]);
+                visit(&visitors[1]);
+                pthread_join(other, NULL);
+            }
+            going = counts.has_failed; /* else there are fewer than n: all done */
+            failures += going;
+            if (going && pair.status[0] != DW_OK && pair.status[1] != DW_OK)
+                assert_true(pair.status[0] == DW_ERR_NO_MEMORY ||
+                            pair.status[1] == DW_ERR_NO_MEMORY);
+            for (int i = 0; i < 2; i++) {
+                if (!going) assert_int_equal(visitors[i].status, DW_OK);
+                if (pair.status[i] != DW_OK) assert_null(pair.link[i]);
+                if (pair.status[i] != DW_OK) assert_string_not_equal(pair.why[i].text, "");
+            }
+            suite_close(&pair);
+            nothing_is_left();
+            assert_int_equal(suite_allocations() - before, counts.given); /* and no other memory */
+        }
+        print_message("%s: %d allocations failed in turn\n", uris[u], failures);
+        assert_true(failures > 10);
+    }
+}
+
+/* A send that finds no memory takes nothing, and the next one goes. A receiver that finds none
+ * gives what has come, and then says what was missing. */
+static void a_link_goes_on_as_far_as_memory_does(void **state)
+{
+    (void)state;
+    static const char *const uris[] = {"loop://goes-on-%d", "tcp://127.0.0.1:0"};
+    enum { SHORT = 100, LONG = 300000 };
+    for (size_t u = 0; u < sizeof uris / sizeof *uris; u++) {
+        const suite_backend backend = {.name = "memory", .uri = uris[u]};
+        static char data[LONG];
+        void *got;
+        size_t len;
+        suite_pair pair;
+        suite_prepare(&pair, &backend);
+        start_counting(-1);
+        pair.options[0].allocator = counting;
+        suite_open(&pair);
+        suite_send(pair.link[0], TAG, 1, SHORT);
+        suite_expect(pair.link[1], TAG, 1, SHORT);
+        counts.fails_at = counts.calls;
+        assert_int_equal(dw_link_send(pair.link[0], TAG, data, LONG), DW_ERR_NO_MEMORY);
+        assert_string_equal(dw_link_why(pair.link[0]), "");
+        suite_send(pair.link[0], TAG, 2, LONG);
+        suite_expect(pair.link[1], TAG, 2, LONG);
+        /* The other way. */
+        suite_send(pair.link[1], TAG, 3, SHORT);
+        dw_status status;
+        while ((status = dw_link_recv(pair.link[0], TAG + 1, 10, &got, &len)) == DW_PENDING) {
+            dw_link_counters now = {.struct_size = sizeof now};
+            dw_link_count(pair.link[0], &now);
+            if (now.messages_received == 1) break; /* it lies here, and nobody has taken it */
+        }
+        pthread_mutex_lock(&counts.lock);
+        counts.fails_at = counts.calls;
+        pthread_mutex_unlock(&counts.lock);
+        suite_send(pair.link[1], TAG, 4, 4 * LONG); /* longer than any room it has */
+        while (dw_link_recv(pair.link[0], TAG + 1, 10, &got, &len) == DW_PENDING) {
+        }
+        assert_string_not_equal(dw_link_why(pair.link[0]), "");
+        suite_expect(pair.link[0], TAG, 3, SHORT);
+        assert_int_equal(dw_link_recv(pair.link[0], TAG, 0, &got, &len), DW_ERR_NO_MEMORY);
+        suite_close(&pair);
+        nothing_is_left();
+    }
+}
+
+static void an_allocator_is_whole_or_not_there(void **state)
+{
+    (void)state;
+    dw_why why;
+    dw_link_options options = {.struct_size = sizeof options, .open_timeout_ms = 20};
+    options.allocator.allocate = ledger_allocate;
+    dw_link *link;
+    assert_int_equal(dw_link_open(&link, "loop://x", &options, &why), DW_ERR_ARGUMENT);
+    assert_non_null(strstr(why.text, "release"));
+    options.allocator = (dw_allocator){.release = ledger_release};
+    assert_int_equal(dw_link_open(&link, "loop://x", &options, &why), DW_ERR_ARGUMENT);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(any_allocation_may_fail),
+        cmocka_unit_test(a_link_goes_on_as_far_as_memory_does),
+        cmocka_unit_test(an_allocator_is_whole_or_not_there),
+    };
+    return cmocka_run_group_tests_name("memory", tests, NULL, NULL);
+}
