@@ -372,7 +372,7 @@ MUTANTS_OF_LINKS = {
     "words_of_another_session": ("transports/tcp/tcp_guests.c", "    dw_tcp_forget_arriving(end);", ""),
     "longer_than_allowed": ("transports/link/progress.c", "bool has_come = *status == DW_OK || *status == DW_ERR_NO_ROOM;", "bool has_come = *status == DW_ERR_NO_ROOM;"),
     "kinds_unchecked": ("transports/link/progress.c", "if (kind != DW_KIND_DATA && kind != DW_KIND_BYE) {", "if (kind == 0) {"),
-    "never_paused": ("transports/link/progress.c", "link->inboxes.bytes > link->max_queued_bytes && link->waiters == 0 &&", "0 &&"),
+    "never_paused": ("transports/link/progress.c", "is_full || (bytes > link->max_queued_bytes && link->waiters == 0);", "is_full;"),
     "acknowledgements_unwatched": ("transports/link/progress.c", ".kept = state.kept_sends > 0 ? link->kept_moved_ns + limit - now : INT64_MAX,", ".kept = INT64_MAX,"),
     "fails_again_and_again": ("transports/link/progress.c", "if (link->status != DW_OK)\n        until = INT64_MAX;", "if (0)\n        until = INT64_MAX;"),
     "answers_without_end": ("transports/link/calls.c", "    if (always) bound_answers(link);\n", ""),
@@ -436,6 +436,18 @@ MUTANTS_OF_ROWS = {
     "poll_wakes_nobody_for_what_the_other_heard": ("transports/nccl/nccl.c", "state->wake_ns = 0;", ""),
     "turn_of_a_shape_moves_nothing": ("transports/shaped/shaped.c", "pump(end);\n    settle(end);\n    dw_status turned", "dw_status turned"),
 }
+# What peers and strangers may cost, against the suite bounds.
+MUTANTS_OF_BOUNDS = {
+    "no_bound_while_one_waits": ("transports/link/progress.c", "bool is_full = bytes > link->max_arrived_bytes;", "bool is_full = false;"),
+    "full_for_ever": ("transports/link/progress.c", "left->full <= 0 && link->full_taken == link->inboxes.taken", "0"),
+    "short_messages_keep_their_room": ("transports/link/progress.c", "buffer->len <= DW_BUFFER_SMALL_BYTES && buffer->cap >= DW_LINK_ROOM_BYTES", "false"),
+    "only_payloads_are_counted": ("transports/common/buffer.c", "return dw_memory_cost(DW_BUFFER_PREFIX_BYTES + buffer->cap);", "return buffer->len;"),
+    "tags_are_not_counted": ("transports/link/inbox.c", "return dw_memory_cost(sizeof(dw_inbox)) + TABLE_BYTES;", "return 0 * TABLE_BYTES;"),
+    "table_never_grows": ("transports/link/inbox.c", "if (++inboxes->n >> inboxes->bits != 0 && inboxes->bits < 31)", "if (++inboxes->n == 0)"),
+    "table_never_shrinks": ("transports/link/inbox.c", "if (inboxes->many && inboxes->n >> (inboxes->bits - 3) == 0)", "if (0)"),
+    "hash_without_a_secret": ("transports/link/inbox.c", "(tag * inboxes->key[0] + inboxes->key[1]) >> (64 - inboxes->bits);", "(uint32_t)(tag * 2654435769u) >> (32 - inboxes->bits);"),
+    "unused_tags_without_end": ("transports/link/inbox.c", "if (inboxes->n_unused < DW_INBOX_UNUSED_MOST) {", "if (1) {"),
+}
 # What the two ends of a channel must agree on, against test_channel.c.
 MUTANTS_OF_CHANNELS = {
     "scales_compared": ("transports/channel/channel_greeting.c", "shared.scale = 0;", ""),
@@ -489,6 +501,7 @@ NEEDED = {
         )
     ],
     "channels": ["tests/transports/channel/test_channel"],
+    "bounds": ["tests/transports/link/test_flood"],
 }
 ARM_TOOLS = ["aarch64-linux-gnu-gcc", "qemu-aarch64"]
 
@@ -575,6 +588,7 @@ def main():
         *MUTANTS_OF_FRAMES,
         *MUTANTS_OF_SIZES,
         *MUTANTS_OF_ROWS,
+        *MUTANTS_OF_BOUNDS,
         *MUTANTS_OF_CHANNELS,
         *MUTANTS_OF_DEVICES,
         *MUTANTS_OF_PROGRAM,
@@ -586,6 +600,7 @@ def main():
         *MUTANTS_OF_LINKS,
         *MUTANTS_OF_SIZES,
         *MUTANTS_OF_ROWS,
+        *MUTANTS_OF_BOUNDS,
         *MUTANTS_OF_CHANNELS,
         *MUTANTS_OF_DEVICES,
         *MUTANTS_OF_FRAMES,
@@ -596,6 +611,7 @@ def main():
     of_links = {name: MUTANTS_OF_LINKS[name] for name in names if name in MUTANTS_OF_LINKS}
     of_sizes = {name: MUTANTS_OF_SIZES[name] for name in names if name in MUTANTS_OF_SIZES}
     of_rows = {name: MUTANTS_OF_ROWS[name] for name in names if name in MUTANTS_OF_ROWS}
+    of_bounds = {name: MUTANTS_OF_BOUNDS[name] for name in names if name in MUTANTS_OF_BOUNDS}
     of_channels = {name: MUTANTS_OF_CHANNELS[name] for name in names if name in MUTANTS_OF_CHANNELS}
     of_devices = {name: MUTANTS_OF_DEVICES[name] for name in names if name in MUTANTS_OF_DEVICES}
     of_program = {name: MUTANTS_OF_PROGRAM[name] for name in names if name in MUTANTS_OF_PROGRAM}
@@ -612,7 +628,7 @@ def main():
         if of_frames:
             set_up(tree, tree / "build-frames", "-Dcuda=disabled", "-Dgpu_archs=")
             survivors += try_each(source, tree, tree / "build-frames", "frames", of_frames)
-        if of_links or of_sizes or of_rows or of_channels or of_devices:
+        if of_links or of_sizes or of_rows or of_bounds or of_channels or of_devices:
             set_up(
                 tree,
                 tree / "build-links",
@@ -626,6 +642,7 @@ def main():
                 ("peers", of_links),
                 ("sized", of_sizes),
                 ("rows", of_rows),
+                ("bounds", of_bounds),
                 ("channels", of_channels),
                 ("devices", of_devices),
             ):
@@ -652,7 +669,7 @@ def main():
             )
     tried = (
         *(chosen, of_frames, of_arm, of_gpu, of_streams),
-        *(of_links, of_sizes, of_rows, of_channels, of_devices, of_program),
+        *(of_links, of_sizes, of_rows, of_bounds, of_channels, of_devices, of_program),
     )
     print(f"{sum(map(len, tried))} mutants, {len(survivors)} survive")
     sys.exit(1 if survivors else 0)

@@ -64,7 +64,7 @@ typedef struct dw_transport_context {
  * | max_message_bytes | bytes | a longer message is an error at either end         | 1 GiB   |
  * | max_queued_bytes  | bytes | if more were queued, dw_link_send returns PENDING; | 1 GiB   |
  * |                   |       | if more have arrived and were not received, the    |         |
- * |                   |       | link stops reading                                 |         |
+ * |                   |       | link stops reading until dw_link_recv waits        |         |
  * | transports        |       | backends beside the built-in ones; the list ends   | none    |
  * |                   |       | with NULL                                          |         |
  * | contexts          |       | for backends that need one, each with its scheme;  | none    |
@@ -129,7 +129,14 @@ DW_API dw_status dw_link_send_end(dw_link *link, void *room, size_t len);
 
 /* Receives the next message with this tag. *data belongs to the link and is valid until
  * dw_link_release. timeout_ms: < 0 waits as long as the link lives, 0 does not wait. PENDING: no
- * message arrived within that time. Errors: ARGUMENT, those of the failed link. */
+ * message arrived within that time. Errors: ARGUMENT, LIMIT, those of the failed link.
+ *
+ * While a caller waits here, messages with other tags are read beyond max_queued_bytes: up to half
+ * as much again, at least 32 MiB more, and one message. Then the link reads nothing until somebody
+ * receives some of them. If nobody does for half of peer_timeout_ms while a caller waits, the link
+ * fails with LIMIT, because the message that is awaited stands behind messages that nobody
+ * receives. Those can still be received then. What counts is memory: of a message its length,
+ * rounded up to a power of two, and about 200 bytes; and the record of each tag. */
 DW_API dw_status dw_link_recv(dw_link *link, uint32_t tag, int timeout_ms, void **data,
                               size_t *len);
 /* Returns a received message to the link. */

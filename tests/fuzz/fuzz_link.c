@@ -149,12 +149,14 @@ static void check(void)
     /* One message is always taken. Answers of channels go past the limit of the queue, but not
      * without end. */
     uint64_t longest = run.max_message + DW_BUFFER_PREFIX_BYTES + DW_LINK_ROOM_BYTES;
+    uint64_t heaviest = 2 * longest; /* a buffer's room is a power of two */
     uint64_t sends = run.has_channel            ? 2 * run.max_queued + 2 * longest
                      : run.max_queued > longest ? run.max_queued
                                                 : longest;
     REQUIRE(link->queued_bytes <= sends);
     if (link->inboxes.bytes <= run.max_queued) run.has_waited = 0;
-    if (!run.has_waited) REQUIRE(link->inboxes.bytes <= run.max_queued + longest);
+    if (!run.has_waited) REQUIRE(link->inboxes.bytes <= run.max_queued + heaviest);
+    REQUIRE(link->inboxes.bytes <= link->max_arrived_bytes + heaviest);
     for (const dw_buffer *buffer = link->pool.newest; buffer; buffer = buffer->older)
         room += buffer->cap;
     REQUIRE(link->pool.free_bytes <= link->pool.keep_bytes && link->pool.free_bytes <= room);

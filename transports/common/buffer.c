@@ -4,6 +4,11 @@
 
 #include "common/memory.h"
 
+uint64_t dw_buffer_weight(const dw_buffer *buffer)
+{
+    return dw_memory_cost(DW_BUFFER_PREFIX_BYTES + buffer->cap);
+}
+
 dw_buffer *dw_buffer_take(dw_buffer_pool *pool, size_t cap)
 {
     uint32_t size_class = 0;

@@ -19,7 +19,8 @@ typedef struct dw_buffer {
     uint32_t size_class;
 } dw_buffer;
 
-/* Header and payload follow the struct; the payload starts on a cache line. */
+/* Header and payload follow the struct; the payload starts on a cache line, but for messages of up
+ * to DW_BUFFER_SMALL_BYTES: those would take twice the memory. */
 enum { DW_BUFFER_PREFIX_BYTES = 64 };
 _Static_assert(sizeof(dw_buffer) + DW_LINK_HEADER_BYTES <= DW_BUFFER_PREFIX_BYTES,
                "prefix too small");
@@ -39,9 +40,11 @@ static inline dw_buffer *dw_buffer_of(void *payload)
     return (dw_buffer *)(void *)((char *)payload - DW_BUFFER_PREFIX_BYTES);
 }
 
+enum { DW_BUFFER_SMALL_BYTES = 2048 };
+
 /* Class c has room for DW_BUFFER_LEAST_BYTES << c bytes. Pages that a message does not touch cost
  * nothing, so powers of two waste addresses, not memory. */
-enum { DW_BUFFER_LEAST_BYTES = 256, DW_BUFFER_CLASSES = 40 };
+enum { DW_BUFFER_LEAST_BYTES = 64, DW_BUFFER_CLASSES = 40 };
 
 typedef struct dw_buffer_pool {
     const dw_allocator *allocator;
@@ -57,6 +60,10 @@ dw_buffer *dw_buffer_take(dw_buffer_pool *pool, size_t cap);
 
 /* Drops one reference; the last one brings the buffer back. */
 void dw_buffer_drop(dw_buffer_pool *pool, dw_buffer *buffer);
+
+/* The memory that it takes, with the struct's and malloc's part of it; pages that were never
+ * touched count, too, for who had the buffer before may have touched them. */
+uint64_t dw_buffer_weight(const dw_buffer *buffer);
 
 /* Something outside of the process's control may still read or write the buffer: it is not used
  * again, nor freed. */

@@ -50,6 +50,15 @@ void *dw_memory_take_zeroed(const dw_allocator *allocator, size_t n, size_t byte
     return memory ? memset(memory, 0, n * bytes) : NULL;
 }
 
+/* glibc puts a header of 16 bytes in front of a piece, and what aligning it leaves over, up to 96
+ * bytes, is often too small for anything else. */
+uint64_t dw_memory_cost(size_t bytes)
+{
+    enum { HEADER_BYTES = 16, LEFT_OVER_BYTES = ALIGNMENT + 32 };
+    uint64_t rounded = ((uint64_t)bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    return rounded + HEADER_BYTES + LEFT_OVER_BYTES;
+}
+
 void dw_memory_give(const dw_allocator *allocator, void *memory, size_t bytes)
 {
     if (memory) allocator->release(allocator->context, memory, bytes ? bytes : 1);

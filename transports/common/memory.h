@@ -8,6 +8,7 @@
 #define DW_MEMORY_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include "deltawire/deltawire.h"
 
@@ -16,6 +17,10 @@ dw_allocator dw_memory_allocator(const dw_allocator *chosen);
 
 void *dw_memory_take(const dw_allocator *allocator, size_t bytes);
 void *dw_memory_take_zeroed(const dw_allocator *allocator, size_t n, size_t bytes); /* n of them */
+/* How much memory a piece of so many bytes costs: rounded up, with what the C library adds to it.
+ * For bounds of what a peer may make us keep; of another allocator it is an estimate. */
+uint64_t dw_memory_cost(size_t bytes);
+
 void dw_memory_give(const dw_allocator *allocator, void *memory, size_t bytes); /* NULL is fine */
 
 #endif

@@ -253,9 +253,10 @@ dw_status dw_link_recv(dw_link *link, uint32_t tag, int timeout_ms, void **data,
     begin_call(link);
     while (status == DW_PENDING) {
         dw_inbox *inbox = dw_inbox_find(&link->inboxes, tag);
-        /* What came before the peer left, or before memory ran out, is still good. */
+        /* What came before the peer left, before memory ran out, or before messages that nobody
+         * takes filled it, is still good. */
         bool may_take = link->status == DW_OK || link->status == DW_ERR_PEER ||
-                        link->status == DW_ERR_NO_MEMORY;
+                        link->status == DW_ERR_NO_MEMORY || link->status == DW_ERR_LIMIT;
         if (inbox && inbox->handle) {
             status = DW_ERR_ARGUMENT;
         } else if (inbox && inbox->head && may_take) {
@@ -315,8 +316,7 @@ dw_status dw_link_handle(dw_link *link, uint32_t tag, dw_link_handler handle, vo
         inbox = dw_inbox_find(&link->inboxes, tag);
     }
     if (status == DW_OK && inbox) {
-        inbox->handle = handle;
-        inbox->handle_context = context;
+        dw_inbox_set_handler(&link->inboxes, inbox, handle, context);
         if (handle && inbox->head) dw_link_call_handlers(link);
     }
     if (!handle && !pthread_equal(pthread_self(), link->thread)) {

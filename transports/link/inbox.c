@@ -1,24 +1,78 @@
 /* SPDX-License-Identifier: Apache-2.0
  * inbox.c - arrived messages by tag. */
+#include <sys/random.h>
+
+#include "common/memory.h"
 #include "link/link.h"
 
-/* What a message weighs: small ones occupy a whole small buffer, so that a flood of them counts
- * too. */
-static uint64_t weight(const dw_buffer *buffer)
+/* ---- What it costs --------------------------------------------------------------------------- */
+
+/* While the table grows, the old and the new one exist: up to three pointers for each inbox. */
+enum { TABLE_BYTES = 3 * sizeof(void *) };
+
+/* A peer may send messages without bytes, and tags without end. So what counts is memory, and that
+ * of an inbox as long as messages keep it. */
+static uint64_t record_cost(void)
 {
-    uint64_t least = buffer->cap < DW_LINK_ROOM_BYTES ? buffer->cap : DW_LINK_ROOM_BYTES;
-    return buffer->len > least ? buffer->len : least;
+    return dw_memory_cost(sizeof(dw_inbox)) + TABLE_BYTES;
 }
 
-static uint32_t bucket_of(uint32_t tag)
+/* ---- The table ------------------------------------------------------------------------------- */
+
+void dw_inbox_begin(dw_inboxes *inboxes)
 {
-    /* Fibonacci hashing: 2^32 over the golden ratio, the top 6 bits; tags come in runs. */
-    return (tag * 2654435769u) >> 26;
+    *inboxes = (dw_inboxes){.allocator = inboxes->allocator, .bits = DW_INBOX_LEAST_BITS};
+    /* Where the system has no randomness yet, addresses are some. */
+    if (getrandom(inboxes->key, sizeof inboxes->key, GRND_NONBLOCK) != sizeof inboxes->key)
+        inboxes->key[0] = inboxes->key[1] = (uint64_t)(uintptr_t)inboxes * 0x9e3779b97f4a7c15u;
+    inboxes->key[0] |= 1;
+}
+
+static dw_inbox **bucket_of(const dw_inboxes *inboxes, uint32_t tag)
+{
+    /* Multiply and shift: of two tags, whichever, few keys put both into one bucket. */
+    uint64_t at = (tag * inboxes->key[0] + inboxes->key[1]) >> (64 - inboxes->bits);
+    /* The table of a const struct may be changed by whoever may change the struct. */
+    return inboxes->many ? &inboxes->many[at] : &((dw_inboxes *)(uintptr_t)inboxes)->few[at];
+}
+
+static void give_table(dw_inboxes *inboxes)
+{
+    dw_memory_give(inboxes->allocator, inboxes->many,
+                   ((size_t)1 << inboxes->bits) * sizeof *inboxes->many);
+}
+
+/* Of another size; where there is no memory for it, the old one goes on. */
+static void resize(dw_inboxes *inboxes, uint32_t bits)
+{
+    dw_inbox **many = NULL;
+    if (bits > DW_INBOX_LEAST_BITS) {
+        many = dw_memory_take_zeroed(inboxes->allocator, (size_t)1 << bits, sizeof *many);
+        if (!many) return;
+    }
+    dw_inbox **old = inboxes->many ? inboxes->many : inboxes->few, *all = NULL;
+    for (size_t i = 0; i < (size_t)1 << inboxes->bits; i++) {
+        while (old[i]) {
+            dw_inbox *inbox = old[i];
+            old[i] = inbox->next;
+            inbox->next = all;
+            all = inbox;
+        }
+    }
+    give_table(inboxes);
+    inboxes->many = many;
+    inboxes->bits = bits;
+    while (all) {
+        dw_inbox *inbox = all, **bucket = bucket_of(inboxes, inbox->tag);
+        all = inbox->next;
+        inbox->next = *bucket;
+        *bucket = inbox;
+    }
 }
 
 dw_inbox *dw_inbox_find(const dw_inboxes *inboxes, uint32_t tag)
 {
-    dw_inbox *inbox = inboxes->bucket[bucket_of(tag)];
+    dw_inbox *inbox = *bucket_of(inboxes, tag);
     while (inbox && inbox->tag != tag) inbox = inbox->next;
     return inbox;
 }
@@ -30,45 +84,35 @@ dw_inbox *dw_inbox_get(dw_inboxes *inboxes, uint32_t tag)
     inbox = inboxes->unused;
     if (inbox) {
         inboxes->unused = inbox->next;
+        inboxes->n_unused--;
     } else {
         inbox = dw_memory_take(inboxes->allocator, sizeof *inbox);
         if (!inbox) return NULL;
     }
-    *inbox = (dw_inbox){.tag = tag, .next = inboxes->bucket[bucket_of(tag)]};
-    inboxes->bucket[bucket_of(tag)] = inbox;
+    if (++inboxes->n >> inboxes->bits != 0 && inboxes->bits < 31)
+        resize(inboxes, inboxes->bits + 1);
+    dw_inbox **bucket = bucket_of(inboxes, tag);
+    *inbox = (dw_inbox){.tag = tag, .next = *bucket};
+    *bucket = inbox;
     return inbox;
-}
-
-void dw_inbox_put(dw_inboxes *inboxes, dw_inbox *inbox, dw_buffer *buffer)
-{
-    buffer->next = NULL;
-    if (inbox->tail)
-        inbox->tail->next = buffer;
-    else
-        inbox->head = buffer;
-    inbox->tail = buffer;
-    inboxes->bytes += weight(buffer);
-}
-
-dw_buffer *dw_inbox_take(dw_inboxes *inboxes, dw_inbox *inbox)
-{
-    dw_buffer *buffer = inbox->head;
-    if (!buffer) return NULL;
-    inbox->head = buffer->next;
-    if (!inbox->head) inbox->tail = NULL;
-    inboxes->bytes -= weight(buffer);
-    return buffer;
 }
 
 /* A peer may use any number of tags in turn: an inbox lives only while something is in it. */
 void dw_inbox_tidy(dw_inboxes *inboxes, dw_inbox *inbox)
 {
     if (inbox->head || inbox->waiters || inbox->handle) return;
-    dw_inbox **at = &inboxes->bucket[bucket_of(inbox->tag)];
+    dw_inbox **at = bucket_of(inboxes, inbox->tag);
     while (*at != inbox) at = &(*at)->next;
     *at = inbox->next;
-    inbox->next = inboxes->unused;
-    inboxes->unused = inbox;
+    inboxes->n--;
+    if (inboxes->n_unused < DW_INBOX_UNUSED_MOST) {
+        inbox->next = inboxes->unused;
+        inboxes->unused = inbox;
+        inboxes->n_unused++;
+    } else {
+        dw_memory_give(inboxes->allocator, inbox, sizeof *inbox);
+    }
+    if (inboxes->many && inboxes->n >> (inboxes->bits - 3) == 0) resize(inboxes, inboxes->bits - 1);
 }
 
 static void empty_list(const dw_inboxes *inboxes, dw_inbox *inbox)
@@ -82,7 +126,81 @@ static void empty_list(const dw_inboxes *inboxes, dw_inbox *inbox)
 
 void dw_inbox_empty(dw_inboxes *inboxes)
 {
-    for (int i = 0; i < DW_INBOX_BUCKETS; i++) empty_list(inboxes, inboxes->bucket[i]);
+    dw_inbox **table = inboxes->many ? inboxes->many : inboxes->few;
+    for (size_t i = 0; i < (size_t)1 << inboxes->bits; i++) empty_list(inboxes, table[i]);
     empty_list(inboxes, inboxes->unused);
-    *inboxes = (dw_inboxes){.allocator = inboxes->allocator};
+    give_table(inboxes);
+    *inboxes = (dw_inboxes){.allocator = inboxes->allocator, .bits = DW_INBOX_LEAST_BITS};
+}
+
+/* ---- Messages -------------------------------------------------------------------------------- */
+
+static void make_due(dw_inboxes *inboxes, dw_inbox *inbox)
+{
+    if (inbox->is_due || !inbox->handle || !inbox->head) return;
+    inbox->is_due = true;
+    inbox->next_due = NULL;
+    if (inboxes->due)
+        inboxes->last_due->next_due = inbox;
+    else
+        inboxes->due = inbox;
+    inboxes->last_due = inbox;
+}
+
+void dw_inbox_put(dw_inboxes *inboxes, dw_inbox *inbox, dw_buffer *buffer)
+{
+    buffer->next = NULL;
+    if (!inbox->head) inboxes->bytes += record_cost();
+    if (inbox->tail)
+        inbox->tail->next = buffer;
+    else
+        inbox->head = buffer;
+    inbox->tail = buffer;
+    inboxes->bytes += dw_buffer_weight(buffer);
+    make_due(inboxes, inbox);
+}
+
+dw_buffer *dw_inbox_take(dw_inboxes *inboxes, dw_inbox *inbox)
+{
+    dw_buffer *buffer = inbox->head;
+    if (!buffer) return NULL;
+    inbox->head = buffer->next;
+    if (!inbox->head) {
+        inbox->tail = NULL;
+        inboxes->bytes -= record_cost();
+    }
+    inboxes->bytes -= dw_buffer_weight(buffer);
+    inboxes->taken++;
+    make_due(inboxes, inbox);
+    return buffer;
+}
+
+/* ---- Handlers -------------------------------------------------------------------------------- */
+
+void dw_inbox_set_handler(dw_inboxes *inboxes, dw_inbox *inbox, dw_link_handler handle,
+                          void *context)
+{
+    inbox->handle = handle;
+    inbox->handle_context = context;
+    if (handle) {
+        make_due(inboxes, inbox);
+    } else if (inbox->is_due) {
+        dw_inbox *before = NULL;
+        for (dw_inbox *at = inboxes->due; at != inbox; at = at->next_due) before = at;
+        if (before)
+            before->next_due = inbox->next_due;
+        else
+            inboxes->due = inbox->next_due;
+        if (inboxes->last_due == inbox) inboxes->last_due = before;
+        inbox->is_due = false;
+    }
+}
+
+dw_inbox *dw_inbox_next_due(dw_inboxes *inboxes)
+{
+    dw_inbox *inbox = inboxes->due;
+    if (!inbox) return NULL;
+    inboxes->due = inbox->next_due;
+    inbox->is_due = false;
+    return inbox;
 }

@@ -35,8 +35,10 @@ enum { DW_LINK_ROOM_BYTES = 4096 };
 
 typedef struct dw_inbox {
     struct dw_inbox *next; /* same bucket, or unused ones */
+    struct dw_inbox *next_due;
     uint32_t tag;
     uint32_t waiters; /* threads in dw_link_recv */
+    bool is_due;      /* has a handler and messages for it */
     dw_buffer *head, *tail;
     dw_link_handler handle;
     void *handle_context;
@@ -46,14 +48,24 @@ typedef struct dw_inbox {
  * which waits in poll, and a caller may take it. FREE: a caller has left it a moment ago. */
 typedef enum dw_wheel { DW_WHEEL_FREE, DW_WHEEL_THREAD, DW_WHEEL_ASLEEP, DW_WHEEL_CALLER } dw_wheel;
 
-enum { DW_INBOX_BUCKETS = 64 };
+/* The table of inboxes is never smaller than that; nor are more kept for the next tags. */
+enum { DW_INBOX_LEAST_BITS = 6, DW_INBOX_UNUSED_MOST = 64 };
 
 typedef struct dw_inboxes {
     const dw_allocator *allocator;
-    dw_inbox *bucket[DW_INBOX_BUCKETS];
+    dw_inbox *few[1 << DW_INBOX_LEAST_BITS];
+    dw_inbox **many; /* 2^bits buckets; NULL: few are enough */
+    uint32_t bits, n, n_unused;
+    uint64_t key[2]; /* of the hash: a peer that does not know it cannot fill one bucket */
     dw_inbox *unused;
-    uint64_t bytes; /* arrived and not taken */
+    dw_inbox *due, *last_due; /* in the order in which their handlers are called */
+    uint64_t bytes;           /* of memory, for what has arrived and was not taken */
+    uint64_t taken;           /* messages so far */
 } dw_inboxes;
+
+/* Arrived messages take at most so much memory beyond max_queued_bytes while somebody waits for
+ * another one: half as much again, but at least this. */
+enum { DW_LINK_BEYOND_BYTES = 32 << 20 };
 
 struct dw_link {
     /* Fixed after open. */
@@ -65,6 +77,7 @@ struct dw_link {
     uint64_t max_message_bytes; /* the smaller of both ends' */
     uint64_t own_max_message_bytes;
     uint64_t max_queued_bytes;
+    uint64_t max_arrived_bytes; /* past this nothing is read, whoever waits */
     char peer[96];
     uint64_t session;   /* of TLS, told by its exporter; 0: without TLS */
     char peer_name[64]; /* that it has proven to have */
@@ -86,6 +99,11 @@ struct dw_link {
     bool is_dry; /* a recv is in flight, and its last test found nothing */
     /* The last look at the clock let go of messages: somebody may wait for that. */
     bool has_settled;
+    /* What has arrived fills its room: for how long somebody has waited in vain since a message was
+     * taken (so many were then), not counting what has passed since the last look; 0: nobody waited
+     * at that. */
+    int64_t full_ns, full_looked_ns;
+    uint64_t full_taken;
 
     /* Under lock. */
     pthread_mutex_t lock;
@@ -143,11 +161,17 @@ dw_status dw_link_send_begin_always(dw_link *link, uint32_t tag, size_t cap, voi
 /* Keeps a message (begun, received or being handled) valid until one more dw_link_release. */
 void dw_link_retain(dw_link *link, void *data);
 
-/* inbox.c; the lock is held by the caller. */
+/* inbox.c; the lock is held by the caller. set_handler: NULL takes it away. next_due: the inbox
+ * whose handler is to be called next; NULL: none is. It is due again when more is in it after take.
+ */
+void dw_inbox_begin(dw_inboxes *inboxes);
 dw_inbox *dw_inbox_find(const dw_inboxes *inboxes, uint32_t tag);
 dw_inbox *dw_inbox_get(dw_inboxes *inboxes, uint32_t tag); /* NULL: no memory */
 void dw_inbox_put(dw_inboxes *inboxes, dw_inbox *inbox, dw_buffer *buffer);
 dw_buffer *dw_inbox_take(dw_inboxes *inboxes, dw_inbox *inbox);
+void dw_inbox_set_handler(dw_inboxes *inboxes, dw_inbox *inbox, dw_link_handler handle,
+                          void *context);
+dw_inbox *dw_inbox_next_due(dw_inboxes *inboxes);
 void dw_inbox_tidy(dw_inboxes *inboxes, dw_inbox *inbox); /* forgets it when nothing needs it */
 void dw_inbox_empty(dw_inboxes *inboxes); /* not the messages: those are the pool's */
 

@@ -260,11 +260,14 @@ static dw_status make_link(dw_link **made, const dw_transport *transport,
     dw_owner_become(&link->owner);
     link->allocator = *allocator;
     link->pool.allocator = link->inboxes.allocator = &link->allocator;
+    dw_inbox_begin(&link->inboxes);
     link->transport = *transport;
     link->peer_timeout_ms = options->peer_timeout_ms;
     link->close_timeout_ms = options->close_timeout_ms;
     link->max_message_bytes = link->own_max_message_bytes = options->max_message_bytes;
-    link->max_queued_bytes = options->max_queued_bytes;
+    uint64_t queued = link->max_queued_bytes = options->max_queued_bytes;
+    uint64_t beyond = queued / 2 > DW_LINK_BEYOND_BYTES ? queued / 2 : DW_LINK_BEYOND_BYTES;
+    link->max_arrived_bytes = queued > UINT64_MAX - beyond ? UINT64_MAX : queued + beyond;
     /* Both directions, and messages longer than a short queue: memory from the system costs more
      * than the wire. */
     link->pool.keep_bytes = options->max_queued_bytes + ((uint64_t)64 << 20);

@@ -143,11 +143,26 @@ static int push(dw_link *link, dw_why *why, dw_status *status)
 
 /* ---- Receiving ------------------------------------------------------------------------------- */
 
+/* For how long somebody has waited for what cannot come, since nobody takes what has. The lock is
+ * held. */
+static void count_waiting(dw_link *link, bool is_full)
+{
+    if (!is_full || link->full_taken != link->inboxes.taken)
+        link->full_ns = link->full_looked_ns = 0;
+    if (!is_full) return;
+    int64_t now = dw_link_now_ns();
+    if (link->full_looked_ns != 0) link->full_ns += now - link->full_looked_ns;
+    link->full_looked_ns = link->waiters > 0 ? now : 0;
+    link->full_taken = link->inboxes.taken;
+}
+
 /* The lock is held. */
 static bool may_receive(dw_link *link)
 {
-    link->receiving_paused =
-        link->inboxes.bytes > link->max_queued_bytes && link->waiters == 0 && !link->closing;
+    uint64_t bytes = link->closing ? 0 : link->inboxes.bytes;
+    bool is_full = bytes > link->max_arrived_bytes;
+    link->receiving_paused = is_full || (bytes > link->max_queued_bytes && link->waiters == 0);
+    count_waiting(link, is_full && !link->bye_received);
     return !link->receiving_paused && !link->bye_received;
 }
 
@@ -177,6 +192,20 @@ static void take_farewell(dw_link *link, dw_buffer *buffer)
     pthread_mutex_unlock(&link->lock);
 }
 
+/* What came is short beside its room: it moves to a buffer of its size. The lock is held. */
+static dw_buffer *fit(dw_link *link, dw_buffer *buffer)
+{
+    dw_buffer *own = buffer->len <= DW_BUFFER_SMALL_BYTES && buffer->cap >= DW_LINK_ROOM_BYTES
+                         ? dw_buffer_take(&link->pool, buffer->len)
+                         : NULL;
+    if (!own) return buffer;
+    own->tag = buffer->tag;
+    own->len = buffer->len;
+    memcpy(dw_buffer_payload(own), dw_buffer_payload(buffer), buffer->len);
+    dw_buffer_drop(&link->pool, buffer);
+    return own;
+}
+
 static dw_status sort_in(dw_link *link, size_t len, dw_why *why)
 {
     dw_buffer *buffer = link->receiving;
@@ -204,7 +233,7 @@ static dw_status sort_in(dw_link *link, size_t len, dw_why *why)
     if (state.wire_received > link->counters.bytes_received)
         link->counters.bytes_received = state.wire_received;
     if (inbox) {
-        dw_inbox_put(&link->inboxes, inbox, buffer);
+        dw_inbox_put(&link->inboxes, inbox, fit(link, buffer));
         if (inbox->handle) dw_link_call_handlers(link);
         if (inbox->waiters > 0) pthread_cond_broadcast(&link->arrived);
     } else {
@@ -260,26 +289,21 @@ void dw_link_run_handlers(dw_link *link)
 {
     pthread_mutex_lock(&link->lock);
     link->handlers_due = false;
-    for (int i = 0; i < DW_INBOX_BUCKETS; i++) {
-        for (dw_inbox *inbox = link->inboxes.bucket[i]; inbox;) {
-            if (!inbox->handle || !inbox->head || link->status == DW_ERR_CANCELLED ||
-                link->is_abandoned) {
-                inbox = inbox->next;
-                continue;
-            }
-            dw_link_handler handle = inbox->handle;
-            void *context = inbox->handle_context;
-            dw_buffer *buffer = dw_inbox_take(&link->inboxes, inbox);
-            link->handling = true;
-            link->handling_tag = inbox->tag;
-            pthread_mutex_unlock(&link->lock);
-            handle(context, dw_buffer_payload(buffer), buffer->len);
-            pthread_mutex_lock(&link->lock);
-            link->handling = false;
-            dw_buffer_drop(&link->pool, buffer);
-            pthread_cond_broadcast(&link->handled);
-            inbox = link->inboxes.bucket[i]; /* the handler may have changed the list */
-        }
+    while (link->status != DW_ERR_CANCELLED && !link->is_abandoned) {
+        dw_inbox *inbox = dw_inbox_next_due(&link->inboxes);
+        if (!inbox) break;
+        dw_link_handler handle = inbox->handle;
+        void *context = inbox->handle_context;
+        dw_buffer *buffer = dw_inbox_take(&link->inboxes, inbox);
+        link->handling = true;
+        link->handling_tag = inbox->tag;
+        if (link->receiving_paused) dw_link_wake(link);
+        pthread_mutex_unlock(&link->lock);
+        handle(context, dw_buffer_payload(buffer), buffer->len);
+        pthread_mutex_lock(&link->lock);
+        link->handling = false;
+        dw_buffer_drop(&link->pool, buffer);
+        pthread_cond_broadcast(&link->handled);
     }
     pthread_mutex_unlock(&link->lock);
 }
@@ -292,6 +316,7 @@ typedef struct patience {
     int64_t send; /* the message that is being handed over */
     int64_t kept; /* what the peer has not acknowledged */
     int64_t recv; /* the rest of a message that has begun to arrive */
+    int64_t full; /* somebody waits for what cannot come, since nobody takes what has */
 } patience;
 
 static int64_t least(int64_t a, int64_t b)
@@ -316,7 +341,8 @@ static void copy_counters(dw_link *link, const dw_transport_state *state, bool h
 /* Fails the link where a direction has stood still for too long. The lock is held. */
 static void fail_where_it_stands_still(dw_link *link, const patience *left)
 {
-    char sentence[256] = "";
+    char sentence[320] = "";
+    dw_status status = DW_ERR_TIMEOUT;
     if (left->send <= 0) {
         snprintf(sentence, sizeof sentence,
                  "%s took no bytes for %u ms while a message was waiting to leave", link->peer,
@@ -329,8 +355,16 @@ static void fail_where_it_stands_still(dw_link *link, const patience *left)
     } else if (left->recv <= 0) {
         snprintf(sentence, sizeof sentence, "%s stopped in the middle of a message for %u ms",
                  link->peer, link->peer_timeout_ms);
+    } else if (left->full <= 0 && link->full_taken == link->inboxes.taken) {
+        status = DW_ERR_LIMIT;
+        snprintf(sentence, sizeof sentence,
+                 "what %s has sent and nobody takes fills %llu bytes of memory, so what a receive "
+                 "waits for cannot come; take the messages of all tags that it sends, or raise "
+                 "max_queued_bytes (%llu)",
+                 link->peer, (unsigned long long)link->inboxes.bytes,
+                 (unsigned long long)link->max_queued_bytes);
     }
-    if (sentence[0]) dw_link_fail(link, DW_ERR_TIMEOUT, sentence);
+    if (sentence[0]) dw_link_fail(link, status, sentence);
 }
 
 /* Looks at the counters of the backend: a send, its acknowledgement, or the rest of a message, that
@@ -365,10 +399,15 @@ int64_t dw_link_watch(dw_link *link)
     link->recv_moved_bytes = state.wire_received;
 
     bool owes = link->receiving && state.wire_received != link->recv_whole_bytes;
+    /* Half of it where nobody takes what has come: the peer does not know why its sends stand
+     * still, so its patience must not end before ours. */
     patience left = {.send = link->sending ? link->send_moved_ns + limit - now : INT64_MAX,
                      .kept = state.kept_sends > 0 ? link->kept_moved_ns + limit - now : INT64_MAX,
-                     .recv = owes ? link->recv_moved_ns + limit - now : INT64_MAX};
-    int64_t until = least(left.send, least(left.kept, left.recv));
+                     .recv = owes ? link->recv_moved_ns + limit - now : INT64_MAX,
+                     .full = link->full_looked_ns != 0
+                                 ? link->full_looked_ns + limit / 2 - link->full_ns - now
+                                 : INT64_MAX};
+    int64_t until = least(least(left.send, left.full), least(left.kept, left.recv));
     int64_t until_kernel =
         link->kernel_stale ? link->kernel_asked_ns + kernel_age_ns - now : INT64_MAX;
     if (until > 0 && !asks && !sent && !received && !settles) return least(until, until_kernel);
