@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# logged.sh - LOG COMMAND...: keeps what a command says, and shows it only where the command fails.
+# logged.sh - LOG COMMAND...: runs a command and shows its output only if it fails.
 set -u
 log=$1
 shift
