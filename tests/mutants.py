@@ -372,7 +372,6 @@ MUTANTS_OF_LINKS = {
     "words_of_another_session": ("transports/tcp/tcp_guests.c", "    dw_tcp_forget_arriving(end);", ""),
     "longer_than_allowed": ("transports/link/progress.c", "bool has_come = *status == DW_OK || *status == DW_ERR_NO_ROOM;", "bool has_come = *status == DW_ERR_NO_ROOM;"),
     "kinds_unchecked": ("transports/link/progress.c", "if (kind != DW_KIND_DATA && kind != DW_KIND_BYE) {", "if (kind == 0) {"),
-    "never_paused": ("transports/link/progress.c", "is_full || (bytes > link->max_queued_bytes && link->waiters == 0);", "is_full;"),
     "acknowledgements_unwatched": ("transports/link/progress.c", ".kept = state.kept_sends > 0 ? link->kept_moved_ns + limit - now : INT64_MAX,", ".kept = INT64_MAX,"),
     "fails_again_and_again": ("transports/link/progress.c", "if (link->status != DW_OK)\n        until = INT64_MAX;", "if (0)\n        until = INT64_MAX;"),
     "answers_without_end": ("transports/link/calls.c", "    if (always) bound_answers(link);\n", ""),
@@ -428,10 +427,10 @@ MUTANTS_OF_ROWS = {
     "context_of_nobody": ("transports/link/open.c", "if (!find_scheme(options, at->scheme, strlen(at->scheme))) {", "if (0) {"),
     "two_contexts_of_one_name": ("transports/link/open.c", "if (strcmp(other->scheme, at->scheme) == 0)", "if (0)"),
     "memory_of_nobody": ("transports/common/sized.c", "how->allocator = dw_memory_allocator(&how->allocator);", "how->allocator = dw_memory_allocator(NULL);"),
-    "another_size_given_back": ("transports/link/inbox.c", "dw_memory_give(inboxes->allocator, inbox, sizeof *inbox);", "dw_memory_give(inboxes->allocator, inbox, 1);"),
+    "another_size_given_back": ("transports/link/inbox.c", "dw_memory_give(inboxes->allocator, inbox, sizeof *inbox);\n        inbox = next;", "dw_memory_give(inboxes->allocator, inbox, 1);\n        inbox = next;"),
     "hub_kept_for_ever": ("transports/loop/loop.c", "dw_memory_give(&allocator, hub, sizeof *hub);\n}", "(void)allocator;\n}"),
     "half_an_allocator": ("transports/link/open.c", "if (!full->allocator.allocate != !full->allocator.release) {", "if (0) {"),
-    "what_came_goes_with_memory": ("transports/link/calls.c", "|| link->status == DW_ERR_NO_MEMORY;", ";"),
+    "what_came_goes_with_memory": ("transports/link/calls.c", "link->status == DW_ERR_NO_MEMORY || link->status == DW_ERR_LIMIT;", "link->status == DW_ERR_LIMIT;"),
     "shape_hides_its_losses": ("transports/shaped/shaped.c", "traits->loses |= settings->loss > 0;", ""),
     "poll_wakes_nobody_for_what_the_other_heard": ("transports/nccl/nccl.c", "state->wake_ns = 0;", ""),
     "turn_of_a_shape_moves_nothing": ("transports/shaped/shaped.c", "pump(end);\n    settle(end);\n    dw_status turned", "dw_status turned"),
@@ -439,6 +438,7 @@ MUTANTS_OF_ROWS = {
 # What peers and strangers may cost, against the suite bounds.
 MUTANTS_OF_BOUNDS = {
     "no_bound_while_one_waits": ("transports/link/progress.c", "bool is_full = bytes > link->max_arrived_bytes;", "bool is_full = false;"),
+    "never_paused": ("transports/link/progress.c", "is_full || (bytes > link->max_queued_bytes && link->waiters == 0);", "is_full;"),
     "full_for_ever": ("transports/link/progress.c", "left->full <= 0 && link->full_taken == link->inboxes.taken", "0"),
     "short_messages_keep_their_room": ("transports/link/progress.c", "buffer->len <= DW_BUFFER_SMALL_BYTES && buffer->cap >= DW_LINK_ROOM_BYTES", "false"),
     "only_payloads_are_counted": ("transports/common/buffer.c", "return dw_memory_cost(DW_BUFFER_PREFIX_BYTES + buffer->cap);", "return buffer->len;"),
@@ -446,6 +446,10 @@ MUTANTS_OF_BOUNDS = {
     "table_never_grows": ("transports/link/inbox.c", "if (++inboxes->n >> inboxes->bits != 0 && inboxes->bits < 31)", "if (++inboxes->n == 0)"),
     "table_never_shrinks": ("transports/link/inbox.c", "if (inboxes->many && inboxes->n >> (inboxes->bits - 3) == 0)", "if (0)"),
     "hash_without_a_secret": ("transports/link/inbox.c", "(tag * inboxes->key[0] + inboxes->key[1]) >> (64 - inboxes->bits);", "(uint32_t)(tag * 2654435769u) >> (32 - inboxes->bits);"),
+    "eight_bytes_end_a_wait": ("transports/tcp/tcp_guests.c", "if (end->tls) dw_tcp_other_version(end, guest);", "if (1) dw_tcp_other_version(end, guest);"),
+    "strangers_are_forgotten": ("transports/tcp/tcp_peer.c", "    end->n_turned_away++;", ""),
+    "nonsense_hides_the_reason": ("transports/tcp/tcp_peer.c", "if (end->is_reason_known && !is_reason) return;", ""),
+    "sent_by_the_clock_alone": ("transports/shaped/shaped.c", "end->told_bytes = end->base_bytes + end->shaped_bytes;", ""),
     "unused_tags_without_end": ("transports/link/inbox.c", "if (inboxes->n_unused < DW_INBOX_UNUSED_MOST) {", "if (1) {"),
 }
 # What the two ends of a channel must agree on, against test_channel.c.
@@ -501,7 +505,12 @@ NEEDED = {
         )
     ],
     "channels": ["tests/transports/channel/test_channel"],
-    "bounds": ["tests/transports/link/test_flood"],
+    "bounds": [
+        "tests/transports/link/test_flood",
+        "tests/transports/loop/suite_loop",
+        "tests/transports/shaped/test_shaped",
+        "tests/transports/tcp/test_tcp",
+    ],
 }
 ARM_TOOLS = ["aarch64-linux-gnu-gcc", "qemu-aarch64"]
 

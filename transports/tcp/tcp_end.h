@@ -235,7 +235,11 @@ typedef struct dw_tcp_end {
     dw_tls_context *tls; /* NULL: without */
     char peer_name[DW_TLS_NAME_BYTES];
     unsigned char tls_session[DW_TLS_SESSION_BYTES];
-    char turned_away[300]; /* of a listener: the last stranger, and why; "": none */
+    /* Of a listener: how many strangers; the last of them, and why, where one said more than
+     * nonsense. */
+    unsigned n_turned_away;
+    bool is_reason_known;
+    char turned_away[300];
 
     /* Connections. */
     unsigned char session[DW_TCP_SESSION_BYTES];
@@ -383,6 +387,12 @@ bool dw_tcp_is_peer(const dw_tcp_end *end, const dw_stream *stream);
 bool dw_tcp_is_fresh(const dw_tcp_end *end);
 bool dw_tcp_is_told(int error);
 void dw_tcp_other_version(dw_tcp_end *end, const dw_tcp_meeting *meeting);
+/* For the sentence, should the peer never come: perhaps it was this one. */
+__attribute__((format(printf, 4, 5))) void dw_tcp_note_stranger(dw_tcp_end *end,
+                                                                const dw_stream *stream,
+                                                                bool is_reason, const char *format,
+                                                                ...);
+void dw_tcp_say_strangers(const dw_tcp_end *end, char *text, size_t cap); /* "": there were none */
 void dw_tcp_gone(dw_tcp_end *end);
 int64_t dw_tcp_patience(const dw_tcp_end *end);
 

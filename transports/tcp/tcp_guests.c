@@ -2,7 +2,6 @@
  * tcp_guests.c - whoever knocks at a listener, until it has become a stripe or was dismissed. */
 #include <errno.h>
 #include <poll.h>
-#include <stdio.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -61,13 +60,17 @@ static int judge_guest(dw_tcp_end *end, const dw_tcp_meeting *guest, unsigned *s
     return DW_TCP_WELCOME;
 }
 
-/* For the sentence, should the peer never come: perhaps it was this one, with another key. */
-static void note_stranger(dw_tcp_end *end, const dw_stream *stream)
+/* Whoever has proven under TLS that it is the peer ends the wait by its version. Without, eight
+ * bytes are nobody's proof. */
+static void judge_version(dw_tcp_end *end, const dw_tcp_meeting *guest)
 {
-    char peer[96];
-    dw_tcp_print_peer(stream->fd, peer);
-    snprintf(end->turned_away, sizeof end->turned_away, "; turned away: %s, which %s", peer,
-             stream->text);
+    if (end->tls)
+        dw_tcp_other_version(end, guest);
+    else
+        dw_tcp_note_stranger(end, &guest->stream, true,
+                             "frames TCP messages by version %d of the rules, this end by %d; run "
+                             "the same release of deltawire at both ends",
+                             guest->hears[6], DW_TCP_VERSION);
 }
 
 void dw_tcp_hear_guest(dw_tcp_end *end, uint32_t index)
@@ -76,7 +79,9 @@ void dw_tcp_hear_guest(dw_tcp_end *end, uint32_t index)
     if (guest->phase == DW_TCP_NOBODY) return;
     bool was_saying = guest->phase == DW_TCP_SAYING;
     dw_status status = dw_tcp_meeting_step(guest, end);
-    if (status == DW_ERR_VERSION && end->is_opening) dw_tcp_other_version(end, guest);
+    if (status == DW_ERR_VERSION && end->is_opening) judge_version(end, guest);
+    if (status == DW_ERR_PROTOCOL)
+        dw_tcp_note_stranger(end, &guest->stream, false, "does not speak as deltawire does");
     if (status == DW_ERR_VERSION) { /* so that it learns the reason as well */
         dw_tcp_answer(guest, end, 0, DW_TCP_TAKEN);
         dw_tcp_meeting_step(guest, end);
@@ -93,7 +98,8 @@ void dw_tcp_hear_guest(dw_tcp_end *end, uint32_t index)
         dw_tcp_watch_meeting(end, guest, DW_TCP_ON_GUEST, index);
         return;
     }
-    if (guest->phase == DW_TCP_SHAKING && guest->stream.text[0]) note_stranger(end, &guest->stream);
+    if (guest->phase == DW_TCP_SHAKING && guest->stream.text[0])
+        dw_tcp_note_stranger(end, &guest->stream, true, "%s", guest->stream.text);
     if (status != DW_OK || guest->says[26] != DW_TCP_WELCOME ||
         !dw_tcp_is_session(end, guest->says + 8)) {
         dw_tcp_dismiss(end, guest);

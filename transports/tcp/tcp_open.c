@@ -18,15 +18,18 @@ enum { REDIAL_MS = 100, LOOK_MS = 20, CONNECT_MS = 5000 };
 static dw_status check_time(const dw_tcp_end *end, const dw_transport_open *how,
                             int64_t deadline_ns)
 {
-    if (dw_link_is_set(how->cancelled)) {
-        return dw_link_report(how->why, DW_ERR_CANCELLED, "opening tcp://%.100s was cancelled",
-                              how->address);
+    bool is_cancelled = dw_link_is_set(how->cancelled);
+    if (!is_cancelled && dw_link_now_ns() < deadline_ns) return DW_OK;
+    char strangers[400];
+    dw_tcp_say_strangers(end, strangers, sizeof strangers);
+    if (is_cancelled) {
+        return dw_link_report(how->why, DW_ERR_CANCELLED, "opening tcp://%.60s was cancelled%s",
+                              how->address, strangers);
     }
-    if (dw_link_now_ns() < deadline_ns) return DW_OK;
     if (how->role == DW_LINK_LISTEN) {
         return dw_link_report(how->why, DW_ERR_TIMEOUT,
-                              "no peer connected to tcp://%.100s within %u ms%s", how->address,
-                              how->timeout_ms, end->turned_away);
+                              "no peer connected to tcp://%.60s within %u ms%s", how->address,
+                              how->timeout_ms, strangers);
     }
     return dw_link_report(how->why, DW_ERR_TIMEOUT,
                           "nobody answered at tcp://%.100s within %u ms (%s); is the "

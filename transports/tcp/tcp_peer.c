@@ -7,6 +7,8 @@
  * died, and the grace is short; silence means that the network is to blame, and the peer's timeout
  * counts. A dialler that is refused knows at once: a living peer listens as long as it lives. */
 #include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "common/report.h"
@@ -49,6 +51,32 @@ void dw_tcp_other_version(dw_tcp_end *end, const dw_tcp_meeting *meeting)
                 "%s frames TCP messages by version %d of the rules, this end by %d; run the same "
                 "release of deltawire at both ends",
                 peer, meeting->hears[6], DW_TCP_VERSION);
+}
+
+void dw_tcp_note_stranger(dw_tcp_end *end, const dw_stream *stream, bool is_reason,
+                          const char *format, ...)
+{
+    end->n_turned_away++;
+    if (end->is_reason_known && !is_reason) return;
+    end->is_reason_known = is_reason;
+    char peer[96];
+    va_list arguments;
+    dw_tcp_print_peer(stream->fd, peer);
+    int n = snprintf(end->turned_away, sizeof end->turned_away, "%s, which ", peer);
+    va_start(arguments, format);
+    vsnprintf(end->turned_away + n, sizeof end->turned_away - (size_t)n, format, arguments);
+    va_end(arguments);
+}
+
+void dw_tcp_say_strangers(const dw_tcp_end *end, char *text, size_t cap)
+{
+    if (end->n_turned_away == 0)
+        snprintf(text, cap, "%s", "");
+    else if (end->n_turned_away == 1)
+        snprintf(text, cap, "; turned away: %s", end->turned_away);
+    else
+        snprintf(text, cap, "; %u were turned away, the last one: %s", end->n_turned_away,
+                 end->turned_away);
 }
 
 /* Whether the peer's machine itself said that the connection is over. */
