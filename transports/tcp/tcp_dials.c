@@ -97,7 +97,8 @@ void dw_tcp_pursue_dial(dw_tcp_end *end, uint32_t index)
         if (was_hearing)
             snprintf(end->trouble, sizeof end->trouble,
                      "connected, but it does not say what it is");
-        if (dial->phase == DW_TCP_SHAKING)
+        /* Every attempt begins so: it is the trouble only where none has ended otherwise. */
+        if (dial->phase == DW_TCP_SHAKING && !end->is_handshake_refused)
             snprintf(end->trouble, sizeof end->trouble,
                      "connected, but it does not go on with TLS's handshake");
         dw_tcp_watch_meeting(end, dial, DW_TCP_ON_DIAL, index);
@@ -108,6 +109,7 @@ void dw_tcp_pursue_dial(dw_tcp_end *end, uint32_t index)
         dw_tcp_print_peer(dial->stream.fd, peer);
         dw_tcp_fail(end, status, "%s %s", peer, dial->stream.text);
     } else if (status == DW_ERR_AUTH || status == DW_ERR_PEER || status == DW_ERR_TIMEOUT) {
+        end->is_handshake_refused = true;
         dw_tcp_dial_failed(end, index,
                            "it hung up in the middle of TLS's handshake; is its link without TLS?",
                            false);

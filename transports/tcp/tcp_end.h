@@ -263,6 +263,7 @@ typedef struct dw_tcp_end {
     int64_t tick_ns;     /* when the stripes' progress was last looked at */
     unsigned turns;
     unsigned n_guests;
+    bool is_handshake_refused; /* of a dialler: once at least */
 
     /* Sending. */
     dw_tcp_kept *kept;               /* a ring of DW_TCP_KEPT_MOST, by number */

@@ -155,8 +155,8 @@ static void a_dialler_is_told_that_nobody_answers_its_handshake(void **state)
     listening me;
     dw_link *link = NULL;
     dw_why why;
-    begin_listening(&me, NULL, 700);
-    assert_int_equal(dial(me.uri, &own[1], 300, &link, &why), DW_ERR_TIMEOUT);
+    begin_listening(&me, NULL, 4000);
+    assert_int_equal(dial(me.uri, &own[1], 3000, &link, &why), DW_ERR_TIMEOUT);
     if (!strstr(why.text, "without TLS?")) fail_msg("%s", why.text);
     pthread_join(me.thread, NULL);
     assert_int_equal(me.status, DW_ERR_TIMEOUT);
