@@ -203,6 +203,9 @@ dw_status dw_place_take(dw_place **taken, const char *link, const char *host, bo
 void dw_place_leave(dw_place *place, bool ok)
 {
     if (!place) return;
+    dw_why strangers = {.text = ""};
+    if (!ok) dw_rendezvous_stop(place->rendezvous, &strangers);
+    if (strangers.text[0]) dw_complain("%s", strangers.text);
     dw_rendezvous_close(place->rendezvous);
     /* A transport whose ranks are numbered waits for all of them at its end, as MPI_Finalize does.
      * A rank that failed exits without it, and the launcher then ends the others. */

@@ -9,12 +9,14 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <netdb.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -24,6 +26,7 @@
 enum { TAG_GREETING = 1, TAG_TELL = 2, TAG_ADDRESS = 3, TAG_REFUSAL = 4 };
 enum { URI_BYTES = 600, LOOK_MS = 20 };
 enum { MOST_MESSAGE_BYTES = 64 * 1024 }; /* messages are addresses and errors */
+enum { ARRIVALS = 32 };                  /* connections that have not said their rank yet */
 
 /* A rank as rank 0 sees it. */
 typedef struct guest {
@@ -34,6 +37,13 @@ typedef struct guest {
     bool is_told;            /* it was sent the address of the previous rank */
 } guest;
 
+/* Somebody who has not said yet which rank he is. Nobody waits for it: the thread of the link hears
+ * it, and meanwhile others come. */
+typedef struct arrival {
+    dw_rendezvous *host;
+    dw_link *link; /* NULL: none, or it has spoken */
+} arrival;
+
 struct dw_rendezvous {
     dw_rendezvous_options options;
     char uri[URI_BYTES];
@@ -43,9 +53,15 @@ struct dw_rendezvous {
     char own_name[DW_RANK_NAME_BYTES];
     /* Of rank 0. */
     guest *guests;
+    arrival arrivals[ARRIVALS];
+    unsigned next_arrival;
+    unsigned judging; /* arrivals, at the moment */
+    uint32_t refused; /* so many, the last of them with this sentence */
+    char refusal[200];
     pthread_t thread;
     bool is_serving;
     int stop;    /* atomic */
+    int enough;  /* atomic: all are here, or stop */
     int listens; /* atomic: 1 rank 0 listens; -1 it cannot, see why; 0 not yet */
     dw_why why;
     pthread_mutex_t lock;
@@ -110,53 +126,92 @@ static void take_address(void *context, const void *data, size_t len)
     pthread_mutex_unlock(&r->lock);
 }
 
-static void refuse(dw_link *link, const char *sentence)
+static uint32_t missing(const dw_rendezvous *r)
 {
-    dw_link_send(link, TAG_REFUSAL, sentence, strlen(sentence));
+    uint32_t n = 0;
+    for (uint32_t rank = 1; rank < r->options.stages; rank++) n += !r->guests[rank].link;
+    return n;
+}
+
+/* Which rank a greeting names; 0 and a sentence: none that can be. */
+static unsigned read_greeting(const dw_rendezvous *r, dw_link *link, const void *data, size_t len,
+                              char sentence[160])
+{
+    unsigned rank = 0, stages = 0;
+    char text[64] = "", name[DW_RANK_NAME_BYTES];
+    snprintf(text, sizeof text, "%.*s", (int)(len < sizeof text ? len : 0), (const char *)data);
+    if (sscanf(text, "rank %u of %u", &rank, &stages) != 2 || stages != r->options.stages ||
+        rank < 1 || rank >= stages) {
+        snprintf(sentence, 160, "rank 0 was started for %u stages, and rank %u for %u",
+                 r->options.stages, rank, stages);
+        return 0;
+    }
+    dw_rank_name(name, rank);
+    if (!r->options.tls || strcmp(name, dw_link_peer_name(link)) == 0) return rank;
+    snprintf(sentence, 160, "you are %.60s by your key or certificate, not rank %u",
+             dw_link_peer_name(link), rank);
+    return 0;
+}
+
+/* On the thread of the link, which a handler may close. */
+static void hear_arrival(void *context, const void *data, size_t len)
+{
+    arrival *from = context;
+    dw_rendezvous *r = from->host;
+    char sentence[160] = "";
+    pthread_mutex_lock(&r->lock);
+    dw_link *link = from->link;
+    from->link = NULL;
+    r->judging += link != NULL;
+    pthread_mutex_unlock(&r->lock);
+    if (!link) return;
+    dw_link_handle(link, TAG_GREETING, NULL, NULL);
+    unsigned rank = read_greeting(r, link, data, len, sentence);
+    pthread_mutex_lock(&r->lock);
+    guest *const who = &r->guests[rank];
+    if (rank > 0 && who->link)
+        snprintf(sentence, sizeof sentence, "two processes say that they are rank %u", rank);
+    if (!sentence[0]) {
+        who->link = link;
+        pass_on(r, rank);
+        if (missing(r) == 0) __atomic_store_n(&r->enough, 1, __ATOMIC_RELAXED);
+    } else {
+        r->refused++;
+        snprintf(r->refusal, sizeof r->refusal, "%s", sentence);
+    }
+    pthread_mutex_unlock(&r->lock);
+    if (sentence[0]) {
+        dw_link_send(link, TAG_REFUSAL, sentence, strlen(sentence));
+        dw_link_close(link);
+    } else {
+        dw_link_handle(link, TAG_TELL, take_address, who);
+    }
+    pthread_mutex_lock(&r->lock);
+    r->judging--;
+    pthread_mutex_unlock(&r->lock);
+}
+
+/* Silent ones need no goodbye. */
+static void dismiss(dw_rendezvous *r, arrival *silent)
+{
+    pthread_mutex_lock(&r->lock);
+    dw_link *link = silent->link;
+    silent->link = NULL;
+    pthread_mutex_unlock(&r->lock);
+    if (!link) return;
+    dw_link_cancel(link);
     dw_link_close(link);
 }
 
-/* Reads which rank has connected, and accepts or refuses it. */
+/* Somebody has come. Where there are too many that say nothing, the oldest goes. */
 static void receive(dw_rendezvous *r, dw_link *link)
 {
-    void *data;
-    size_t len;
-    unsigned rank = 0, stages = 0;
-    char text[64] = "", sentence[160];
-    if (dw_link_recv(link, TAG_GREETING, 5000, &data, &len) == DW_OK) {
-        snprintf(text, sizeof text, "%.*s", (int)(len < sizeof text ? len : 0), (const char *)data);
-        dw_link_release(link, data);
-    }
-    if (sscanf(text, "rank %u of %u", &rank, &stages) != 2 || stages != r->options.stages ||
-        rank < 1 || rank >= stages) {
-        snprintf(
-            sentence, sizeof sentence,
-            "rank 0 was started for %u stages, and rank %u for %u; give all ranks the same number",
-            r->options.stages, rank, stages);
-        refuse(link, sentence);
-        return;
-    }
-    char name[DW_RANK_NAME_BYTES];
-    dw_rank_name(name, rank);
-    if (r->options.tls && strcmp(name, dw_link_peer_name(link)) != 0) {
-        snprintf(sentence, sizeof sentence,
-                 "the key or certificate of rank %u names %.60s; give each rank its own", rank,
-                 dw_link_peer_name(link));
-        refuse(link, sentence);
-        return;
-    }
-    guest *const who = &r->guests[rank];
-    if (who->link) {
-        snprintf(sentence, sizeof sentence,
-                 "two processes were started as rank %u; give each its own rank", rank);
-        refuse(link, sentence);
-        return;
-    }
+    arrival *at = &r->arrivals[r->next_arrival++ % ARRIVALS];
+    dismiss(r, at);
     pthread_mutex_lock(&r->lock);
-    who->link = link;
-    pass_on(r, rank);
+    *at = (arrival){.host = r, .link = link};
     pthread_mutex_unlock(&r->lock);
-    dw_link_handle(link, TAG_TELL, take_address, who);
+    dw_link_handle(link, TAG_GREETING, hear_arrival, at);
 }
 
 static bool all_are_told(dw_rendezvous *r)
@@ -169,11 +224,34 @@ static bool all_are_told(dw_rendezvous *r)
     return told == r->options.stages;
 }
 
-static uint32_t missing(const dw_rendezvous *r)
+static bool is_complete(dw_rendezvous *r)
 {
-    uint32_t n = 0;
-    for (uint32_t rank = 1; rank < r->options.stages; rank++) n += !r->guests[rank].link;
-    return n;
+    pthread_mutex_lock(&r->lock);
+    bool complete = missing(r) == 0;
+    pthread_mutex_unlock(&r->lock);
+    return complete;
+}
+
+/* Whom a listener turned away, if its sentence says so. */
+static void note_turned_away(dw_rendezvous *r, const char *sentence)
+{
+    const char *away = strstr(sentence, "turned away");
+    if (!away) return;
+    while (away > sentence && away[-1] != ';') away--;
+    snprintf(r->why.text, sizeof r->why.text, "%s", away + strspn(away, " "));
+}
+
+/* The links of whoever came, after the last has been judged. */
+static void let_go(dw_rendezvous *r)
+{
+    for (int i = 0; i < ARRIVALS; i++) dismiss(r, &r->arrivals[i]);
+    for (unsigned judging = 1; judging > 0;) {
+        pthread_mutex_lock(&r->lock);
+        judging = r->judging;
+        pthread_mutex_unlock(&r->lock);
+        if (judging > 0) usleep(1000);
+    }
+    for (uint32_t rank = 1; rank < r->options.stages; rank++) dw_link_close(r->guests[rank].link);
 }
 
 static void note_listening(void *context, const char *uri)
@@ -187,7 +265,7 @@ static void *serve(void *context)
 {
     dw_rendezvous *r = context;
     int64_t end = now_ms() + r->options.timeout_ms;
-    while (missing(r) && now_ms() < end && !__atomic_load_n(&r->stop, __ATOMIC_RELAXED)) {
+    while (!is_complete(r) && now_ms() < end && !__atomic_load_n(&r->stop, __ATOMIC_RELAXED)) {
         dw_link_options options = {.struct_size = sizeof options,
                                    .role = DW_LINK_LISTEN,
                                    .open_timeout_ms =
@@ -195,7 +273,7 @@ static void *serve(void *context)
                                    .on_listening = note_listening,
                                    .listening_context = r,
                                    .max_message_bytes = MOST_MESSAGE_BYTES,
-                                   .cancelled = &r->stop,
+                                   .cancelled = &r->enough,
                                    .tls = r->options.tls ? &r->tls : NULL,
                                    .insecure_plaintext = r->options.insecure_plaintext};
         dw_link *link;
@@ -208,12 +286,13 @@ static void *serve(void *context)
             __atomic_store_n(&r->listens, -1, __ATOMIC_RELEASE);
             return NULL;
         } else {
+            note_turned_away(r, why.text);
             usleep(1000 * LOOK_MS); /* a failed connection does not end the wait for the others */
         }
     }
     while (!all_are_told(r) && now_ms() < end && !__atomic_load_n(&r->stop, __ATOMIC_RELAXED))
         usleep(1000 * LOOK_MS);
-    for (uint32_t rank = 1; rank < r->options.stages; rank++) dw_link_close(r->guests[rank].link);
+    let_go(r);
     return NULL;
 }
 
@@ -285,14 +364,47 @@ static dw_status ask_rank_0(dw_rendezvous *r, char *uri, size_t cap, int64_t end
 
 static dw_status write_file(dw_rendezvous *r, const char *uri, dw_why *why)
 {
-    char path[URI_BYTES + 16], fresh[URI_BYTES + 24];
+    char path[URI_BYTES + 16], fresh[URI_BYTES + 40];
     snprintf(path, sizeof path, "%s.%u", r->path, r->options.rank);
-    snprintf(fresh, sizeof fresh, "%s.new", path);
-    FILE *file = fopen(fresh, "w");
-    bool written = file && fprintf(file, "%s\n", uri) > 0;
+    /* Others may write to this directory, too: nobody must know the name before, nor own what is
+     * there. */
+    snprintf(fresh, sizeof fresh, "%s.new.XXXXXX", path);
+    int fd = mkostemp(fresh, O_CLOEXEC);
+    char line[URI_BYTES + 1];
+    int len = snprintf(line, sizeof line, "%s\n", uri);
+    bool written = fd >= 0 && len < (int)sizeof line && write(fd, line, (size_t)len) == len;
     /* rename is atomic, so the next rank never reads half an address. */
-    if (file && !fclose(file) && written && !rename(fresh, path)) return DW_OK;
-    return dw_fail(why, DW_ERR_IO, "cannot write %.200s: %s", path, strerror(errno));
+    if (fd >= 0 && close(fd) == 0 && written && rename(fresh, path) == 0) return DW_OK;
+    int error = errno;
+    if (fd >= 0) unlink(fresh);
+    return dw_fail(why, DW_ERR_IO, "cannot write %.200s: %s", path, strerror(error));
+}
+
+/* Reads the first line of a regular file, no longer than an address. PENDING: there is no such file
+ * yet; a FIFO or a link that somebody else put there is not waited for, because rank 0 replaces
+ * it. */
+static dw_status read_line(const char *path, char *line, size_t cap, dw_why *why)
+{
+    int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0) {
+        if (errno == ENOENT || errno == ESTALE || errno == ELOOP)
+            return DW_PENDING; /* ESTALE: NFS */
+        return dw_fail(why, DW_ERR_IO, "cannot read %.200s: %s", path, strerror(errno));
+    }
+    struct stat about;
+    bool is_known = fstat(fd, &about) == 0, is_file = is_known && S_ISREG(about.st_mode);
+    ssize_t len = is_file ? read(fd, line, cap - 1) : 0;
+    close(fd);
+    if (!is_file && !(is_known && S_ISDIR(about.st_mode))) return DW_PENDING;
+    line[len > 0 ? len : 0] = '\0';
+    size_t end = strcspn(line, "\n");
+    if (line[end] == '\0')
+        return dw_fail(why, DW_ERR_IO,
+                       "%.200s is not a file of a rendezvous; give --link file:// a path that "
+                       "nothing else uses",
+                       path);
+    line[end] = '\0';
+    return DW_OK;
 }
 
 static dw_status read_file(dw_rendezvous *r, char *uri, size_t cap, int64_t end, dw_why *why)
@@ -300,21 +412,12 @@ static dw_status read_file(dw_rendezvous *r, char *uri, size_t cap, int64_t end,
     char path[URI_BYTES + 16];
     snprintf(path, sizeof path, "%s.%u", r->path, r->options.rank - 1);
     while (now_ms() < end && !is_stopped(r)) {
-        FILE *file = fopen(path, "r");
-        if (file) {
-            bool is_read = fgets(uri, (int)(cap < INT32_MAX ? cap : INT32_MAX), file) != NULL;
-            fclose(file);
-            if (!is_read)
-                return dw_fail(why, DW_ERR_IO,
-                               "%.200s is not a file of a rendezvous; give --link file:// a path "
-                               "that nothing else uses",
-                               path);
-            uri[strcspn(uri, "\n")] = '\0';
+        dw_status status = read_line(path, uri, cap, why);
+        if (status == DW_OK) {
             unlink(path); /* the next run must not find it */
             return DW_OK;
         }
-        if (errno != ENOENT && errno != ESTALE) /* ESTALE: NFS, while the file is replaced */
-            return dw_fail(why, DW_ERR_IO, "cannot read %.200s: %s", path, strerror(errno));
+        if (status < 0) return status;
         usleep(1000 * LOOK_MS);
     }
     return DW_PENDING;
@@ -384,13 +487,28 @@ dw_status dw_rendezvous_tell(dw_rendezvous *r, const char *uri, dw_why *why)
     return DW_OK;
 }
 
+void dw_rendezvous_stop(dw_rendezvous *r, dw_why *why)
+{
+    *why = (dw_why){.text = "", .offset = -1};
+    if (!r || !r->is_serving) return;
+    __atomic_store_n(&r->stop, 1, __ATOMIC_RELAXED);
+    __atomic_store_n(&r->enough, 1, __ATOMIC_RELAXED);
+    pthread_join(r->thread, NULL);
+    r->is_serving = false;
+    if (missing(r) == 0) return;
+    if (r->refused > 0)
+        dw_fail(why, DW_ERR_AUTH,
+                "where the ranks meet, %u were refused; the last one was told: %s", r->refused,
+                r->refusal);
+    else if (r->why.text[0])
+        dw_fail(why, DW_ERR_AUTH, "where the ranks meet, %.200s", r->why.text);
+}
+
 void dw_rendezvous_close(dw_rendezvous *r)
 {
     if (!r) return;
-    if (r->is_serving) {
-        __atomic_store_n(&r->stop, 1, __ATOMIC_RELAXED);
-        pthread_join(r->thread, NULL);
-    }
+    dw_why strangers;
+    dw_rendezvous_stop(r, &strangers);
     dw_link_close(r->link);
     pthread_mutex_destroy(&r->lock);
     free(r->guests);

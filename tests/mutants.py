@@ -449,6 +449,15 @@ MUTANTS_OF_BOUNDS = {
     "eight_bytes_end_a_wait": ("transports/tcp/tcp_guests.c", "if (end->tls) dw_tcp_other_version(end, guest);", "if (1) dw_tcp_other_version(end, guest);"),
     "strangers_are_forgotten": ("transports/tcp/tcp_peer.c", "    end->n_turned_away++;", ""),
     "nonsense_hides_the_reason": ("transports/tcp/tcp_peer.c", "if (end->is_reason_known && !is_reason) return;", ""),
+    "sentences_as_they_come": ("transports/common/report.c", "    dw_link_make_printable(why->text);", ""),
+    "any_utf8_will_do": ("transports/common/report.c", "return is_control || turns || is_none ? 0 : n;", "return is_control || is_none ? 0 : n;"),
+    "terminal_is_steered": ("cli/complain.c", "if (n == 0) *at = '?';", ""),
+    "rank_0_waits_for_the_silent": ("cli/rendezvous.c", "dw_link_handle(link, TAG_GREETING, hear_arrival, at);", "dw_link_handle(link, TAG_GREETING, hear_arrival, at);\n    usleep(5000000);"),
+    "rank_0_forgets_strangers": ("cli/rendezvous.c", "note_turned_away(r, why.text);", ""),
+    "rank_0_forgets_the_refused": ("cli/rendezvous.c", "r->refused++;", ""),
+    "a_name_that_others_know": ("cli/rendezvous.c", "int fd = mkostemp(fresh, O_CLOEXEC);", "*strrchr(fresh, '.') = 0; int fd = open(fresh, O_WRONLY | O_CREAT | O_TRUNC, 0600);"),
+    "waits_for_a_fifo": ("cli/rendezvous.c", "O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC", "O_RDONLY | O_NOFOLLOW | O_CLOEXEC"),
+    "follows_links_of_others": ("cli/rendezvous.c", "O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC", "O_RDONLY | O_NONBLOCK | O_CLOEXEC"),
     "sent_by_the_clock_alone": ("transports/shaped/shaped.c", "end->told_bytes = end->base_bytes + end->shaped_bytes;", ""),
     "unused_tags_without_end": ("transports/link/inbox.c", "if (inboxes->n_unused < DW_INBOX_UNUSED_MOST) {", "if (1) {"),
 }
@@ -510,6 +519,10 @@ NEEDED = {
         "tests/transports/loop/suite_loop",
         "tests/transports/shaped/test_shaped",
         "tests/transports/tcp/test_tcp",
+        "tests/transports/link/test_link",
+        "tests/cli/test_rendezvous",
+        "tests/cli/make_frame",
+        "cli/deltawire",
     ],
 }
 ARM_TOOLS = ["aarch64-linux-gnu-gcc", "qemu-aarch64"]
@@ -637,7 +650,18 @@ def main():
         if of_frames:
             set_up(tree, tree / "build-frames", "-Dcuda=disabled", "-Dgpu_archs=")
             survivors += try_each(source, tree, tree / "build-frames", "frames", of_frames)
-        if of_links or of_sizes or of_rows or of_bounds or of_channels or of_devices:
+        if of_bounds:
+            set_up(
+                tree,
+                tree / "build-bounds",
+                "-Dtransports=enabled",
+                "-Dtls=enabled",
+                "-Dtrainer=enabled",
+                "-Dmpi=disabled",
+                "-Dcuda=disabled",
+            )
+            survivors += try_each(source, tree, tree / "build-bounds", "bounds", of_bounds)
+        if of_links or of_sizes or of_rows or of_channels or of_devices:
             set_up(
                 tree,
                 tree / "build-links",
@@ -651,7 +675,6 @@ def main():
                 ("peers", of_links),
                 ("sized", of_sizes),
                 ("rows", of_rows),
-                ("bounds", of_bounds),
                 ("channels", of_channels),
                 ("devices", of_devices),
             ):

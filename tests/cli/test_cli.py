@@ -499,6 +499,7 @@ class Inspect(Base):
     def test_says_what_is_no_frame(self):
         self.assert_one_sentence(run("inspect", "/no/such/frame"), 1, "/no/such/frame")
         self.assert_one_sentence(run("inspect", "/dev/zero", timeout=60), 1, "/dev/zero")
+        self.assert_one_sentence(run("inspect", "/no/\x1b[2J\u202e\u00e9"), 1, "/no/?[2J???\u00e9:")
         self.assertEqual(run("inspect").returncode, 2)
         self.assertEqual(run("inspect", "a", "b").returncode, 2)
         self.assert_one_sentence(run("inspect", self.text), 1, self.text)

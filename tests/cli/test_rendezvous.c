@@ -6,8 +6,10 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -80,8 +82,133 @@ static void a_rank_is_who_its_key_says(void **state)
     dw_rendezvous_close(rendezvous);
 }
 
+/* Opened and never used. */
+static dw_link *come_and_say_nothing(const char *uri, const char *name, const char *with_key,
+                                     dw_status expected)
+{
+    dw_tls_options tls = {.struct_size = sizeof tls,
+                          .own_name = name,
+                          .peer_name = "rank/0",
+                          .group_key = with_key,
+                          .group_key_bytes = sizeof key};
+    dw_link_options options = {
+        .struct_size = sizeof options, .open_timeout_ms = PATIENCE_MS, .tls = &tls};
+    dw_link *link = NULL;
+    dw_why why;
+    dw_status status = dw_link_open(&link, uri, &options, &why);
+    if (status != expected) fail_msg("%d: %s", (int)status, why.text);
+    return link;
+}
+
+static dw_rendezvous *begin_as_rank_0(char *uri, size_t cap)
+{
+    dw_rendezvous *rendezvous;
+    dw_why why;
+    find_address(uri, cap);
+    dw_tls_options tls = {
+        .struct_size = sizeof tls, .group_key = key, .group_key_bytes = sizeof key};
+    dw_rendezvous_options options = {
+        .uri = uri, .rank = 0, .stages = 2, .timeout_ms = PATIENCE_MS, .tls = &tls};
+    if (dw_rendezvous_open(&rendezvous, &options, &why) != DW_OK) fail_msg("%s", why.text);
+    assert_int_equal(dw_rendezvous_tell(rendezvous, "tcp://here", &why), DW_OK);
+    return rendezvous;
+}
+
+/* More than there are places for, and more than could be waited for one after the other. */
+static void nobody_waits_for_those_who_say_nothing(void **state)
+{
+    (void)state;
+    enum { SILENT = 40 };
+    char uri[64];
+    dw_link *silent[SILENT];
+    dw_rendezvous *rendezvous = begin_as_rank_0(uri, sizeof uri);
+    for (int i = 0; i < SILENT; i++) silent[i] = come_and_say_nothing(uri, "rank/1", key, DW_OK);
+    come(uri, "rank/1", "rank 1 of 2", TAG_ADDRESS, "tcp://here");
+    dw_why why;
+    dw_rendezvous_stop(rendezvous, &why);
+    assert_string_equal(why.text, "");
+    dw_rendezvous_close(rendezvous);
+    for (int i = 0; i < SILENT; i++) {
+        dw_link_cancel(silent[i]);
+        dw_link_close(silent[i]);
+    }
+}
+
+static void rank_0_says_whom_it_turned_away(void **state)
+{
+    (void)state;
+    static const char other[32] = "the key of the ranks of another.";
+    char uri[64];
+    dw_why why;
+    dw_rendezvous *rendezvous = begin_as_rank_0(uri, sizeof uri);
+    for (int i = 0; i < 3; i++)
+        assert_null(come_and_say_nothing(uri, "rank/1", other, DW_ERR_AUTH));
+    dw_rendezvous_stop(rendezvous, &why);
+    if (!strstr(why.text, "3 were turned away, the last one: 127.0.0.1:")) fail_msg("%s", why.text);
+    dw_rendezvous_close(rendezvous);
+    rendezvous = begin_as_rank_0(uri, sizeof uri);
+    come(uri, "rank/1", "rank 1 of 7", TAG_REFUSAL, "was started for 2 stages");
+    dw_rendezvous_stop(rendezvous, &why);
+    if (!strstr(why.text, "1 were refused; the last one was told: rank 0 was started for 2"))
+        fail_msg("%s", why.text);
+    dw_rendezvous_close(rendezvous);
+}
+
+/* ---- Files ----------------------------------------------------------------------------------- */
+
+static dw_rendezvous *begin_by_files(const char *uri, uint32_t rank)
+{
+    dw_rendezvous *rendezvous;
+    dw_why why;
+    dw_rendezvous_options options = {.uri = uri, .rank = rank, .stages = 2, .timeout_ms = 300};
+    if (dw_rendezvous_open(&rendezvous, &options, &why) != DW_OK) fail_msg("%s", why.text);
+    return rendezvous;
+}
+
+static void files_of_others_are_neither_written_nor_waited_for(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/rendezvous-XXXXXX", uri[100], path[80], fresh[90], victim[80], told[100];
+    assert_non_null(mkdtemp(folder));
+    snprintf(uri, sizeof uri, "file://%s/run", folder);
+    snprintf(path, sizeof path, "%s/run.0", folder);
+    snprintf(fresh, sizeof fresh, "%s.new", path);
+    snprintf(victim, sizeof victim, "%s/victim", folder);
+    dw_why why;
+    dw_rendezvous *ranks[2] = {begin_by_files(uri, 0), begin_by_files(uri, 1)};
+    alarm(30); /* a FIFO that is waited for ends the test */
+    assert_int_equal(mkfifo(path, 0600), 0);
+    assert_int_equal(dw_rendezvous_ask(ranks[1], told, sizeof told, &why), DW_ERR_TIMEOUT);
+    alarm(0);
+    assert_int_equal(unlink(path), 0);
+    FILE *file = fopen(victim, "w");
+    assert_non_null(file);
+    assert_true(fputs("tcp://evil:1\n", file) > 0);
+    fclose(file);
+    assert_int_equal(symlink(victim, path), 0);
+    assert_int_equal(dw_rendezvous_ask(ranks[1], told, sizeof told, &why), DW_ERR_TIMEOUT);
+    assert_int_equal(symlink(victim, fresh), 0);
+    assert_int_equal(dw_rendezvous_tell(ranks[0], "tcp://here:7", &why), DW_OK);
+    assert_int_equal(dw_rendezvous_ask(ranks[1], told, sizeof told, &why), DW_OK);
+    assert_string_equal(told, "tcp://here:7");
+    file = fopen(victim, "r");
+    assert_non_null(file);
+    assert_non_null(fgets(told, sizeof told, file));
+    fclose(file);
+    assert_string_equal(told, "tcp://evil:1\n");
+    for (int i = 0; i < 2; i++) dw_rendezvous_close(ranks[i]);
+    unlink(victim);
+    unlink(fresh);
+    assert_int_equal(rmdir(folder), 0); /* nothing else was left */
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_rank_is_who_its_key_says)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_rank_is_who_its_key_says),
+        cmocka_unit_test(nobody_waits_for_those_who_say_nothing),
+        cmocka_unit_test(rank_0_says_whom_it_turned_away),
+        cmocka_unit_test(files_of_others_are_neither_written_nor_waited_for),
+    };
     return cmocka_run_group_tests_name("rendezvous", tests, NULL, NULL);
 }

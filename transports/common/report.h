@@ -24,6 +24,10 @@ dw_status dw_link_report_at(dw_why *why, dw_status status, int offset, const cha
 void dw_link_report_first(dw_status *kept, dw_why *why, dw_status status, const char *format,
                           va_list arguments) __attribute__((format(printf, 4, 0)));
 
+/* Sentences may quote a peer, and are printed: what would steer a terminal becomes '?'. All of the
+ * above do it. */
+void dw_link_make_printable(char *text);
+
 /* What a call of the system failed of, and what to do where it is a limit of the system's that
  * people can raise. */
 const char *dw_link_system_says(int error);

@@ -30,6 +30,7 @@ void dw_link_fail(dw_link *link, dw_status status, const char *sentence)
 {
     if (link->status == DW_OK) {
         snprintf(link->why.text, sizeof link->why.text, "%s", sentence);
+        dw_link_make_printable(link->why.text); /* a goodbye may have written it */
         link->why.offset = -1;
         link->status = status;
     }

@@ -330,6 +330,28 @@ static void a_backend_carries_no_more_than_it_says(void **state)
     suite_close(&pair);
 }
 
+static void what_a_peer_says_cannot_steer_a_terminal(void **state)
+{
+    (void)state;
+    const struct {
+        const char *said, *printed;
+    } cases[] = {
+        {"plain ~", "plain ~"},
+        {"\x1b[2J\r\n\t\x7f", "?[2J????"},
+        {"\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80", "\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80"},
+        {"\xc2\x9b"
+         "31m \xe2\x80\xae",
+         "??31m ???"}, /* a control character; what turns the direction */
+        {"\xc0\xaf \xed\xa0\x80 \xf4\x90\x80\x80", "?? ??? ????"},
+        {"\x80 \xff \xe2\x82", "? ? ??"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        dw_why why;
+        dw_link_report(&why, DW_ERR_PEER, "%s", cases[i].said);
+        assert_string_equal(why.text, cases[i].printed);
+    }
+}
+
 static void every_call_refuses_null(void **state)
 {
     (void)state;
@@ -394,6 +416,7 @@ int main(void)
         cmocka_unit_test(a_backend_carries_no_more_than_it_says),
         cmocka_unit_test(each_backend_of_a_uri_gets_its_own_context),
         cmocka_unit_test(blames_contexts_that_nobody_can_use),
+        cmocka_unit_test(what_a_peer_says_cannot_steer_a_terminal),
         cmocka_unit_test(every_call_refuses_null),
         cmocka_unit_test(the_pool_gives_buffers_back_and_keeps_to_its_limit),
     };
