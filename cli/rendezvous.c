@@ -133,7 +133,7 @@ static uint32_t missing(const dw_rendezvous *r)
     return n;
 }
 
-/* Which rank a greeting names; 0 and a sentence: none that can be. */
+/* Returns the rank that a greeting names, or 0 and a sentence if it cannot be accepted. */
 static unsigned read_greeting(const dw_rendezvous *r, dw_link *link, const void *data, size_t len,
                               char sentence[160])
 {
@@ -142,14 +142,16 @@ static unsigned read_greeting(const dw_rendezvous *r, dw_link *link, const void 
     snprintf(text, sizeof text, "%.*s", (int)(len < sizeof text ? len : 0), (const char *)data);
     if (sscanf(text, "rank %u of %u", &rank, &stages) != 2 || stages != r->options.stages ||
         rank < 1 || rank >= stages) {
-        snprintf(sentence, 160, "rank 0 was started for %u stages, and rank %u for %u",
-                 r->options.stages, rank, stages);
+        snprintf(
+            sentence, 160,
+            "rank 0 was started for %u stages, and rank %u for %u; give all ranks the same number",
+            r->options.stages, rank, stages);
         return 0;
     }
     dw_rank_name(name, rank);
     if (!r->options.tls || strcmp(name, dw_link_peer_name(link)) == 0) return rank;
-    snprintf(sentence, 160, "you are %.60s by your key or certificate, not rank %u",
-             dw_link_peer_name(link), rank);
+    snprintf(sentence, 160, "the key or certificate of rank %u names %.60s; give each rank its own",
+             rank, dw_link_peer_name(link));
     return 0;
 }
 
@@ -170,7 +172,8 @@ static void hear_arrival(void *context, const void *data, size_t len)
     pthread_mutex_lock(&r->lock);
     guest *const who = &r->guests[rank];
     if (rank > 0 && who->link)
-        snprintf(sentence, sizeof sentence, "two processes say that they are rank %u", rank);
+        snprintf(sentence, sizeof sentence,
+                 "two processes were started as rank %u; give each its own rank", rank);
     if (!sentence[0]) {
         who->link = link;
         pass_on(r, rank);
@@ -191,7 +194,7 @@ static void hear_arrival(void *context, const void *data, size_t len)
     pthread_mutex_unlock(&r->lock);
 }
 
-/* Silent ones need no goodbye. */
+/* Closes a connection that has not said its rank. */
 static void dismiss(dw_rendezvous *r, arrival *silent)
 {
     pthread_mutex_lock(&r->lock);

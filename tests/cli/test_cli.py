@@ -105,7 +105,7 @@ class Usage(Base):
             (["--rank", "0"], "--rank and --stages"),
             (["--stages", "2"], "--rank and --stages"),
             (["--local", "2", "--rank", "0"], "--local starts all ranks"),
-            (["--local", "2", "--link", "mpi://"], "leave out --local"),
+            (["--local", "2", "--link", "env://"], "leave out --local"),
             (["--local", "2", "--host", "here"], "--host"),
             (["--host", "here"], "--host"),
             (["--save-every", "3"], "--save-every needs --save"),
