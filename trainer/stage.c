@@ -247,9 +247,9 @@ static dw_status meet(dw_stage *stage, dw_neighbour *neighbour, dw_link_role rol
     json_decref(theirs);
     if (status < 0) return status;
     dw_config forward = stage->settings->forward, backward = stage->settings->backward;
-    if (stage->crew) {
-        forward.parallel_for = backward.parallel_for = dw_crew_parallel_for;
-        forward.parallel_context = backward.parallel_context = stage->crew;
+    if (stage->threads) {
+        forward.parallel_for = backward.parallel_for = dw_threads_parallel_for;
+        forward.parallel_context = backward.parallel_context = stage->threads;
     }
     dw_channel_config channel = {.struct_size = sizeof channel,
                                  .id = CHANNEL_ID,
@@ -300,7 +300,7 @@ dw_status dw_stage_open(dw_stage *stage, const dw_settings *settings, const dw_t
                   "micro-batches"
                 : "out of memory for the model: give fewer layers or channels, or smaller batches");
     if (status == DW_OK && config->threads > 1) {
-        status = dw_crew_create(&stage->crew, config->threads);
+        status = dw_threads_create(&stage->threads, config->threads, NULL);
         if (status < 0)
             dw_say(&stage->why, status, "cannot start %u threads: give fewer", config->threads);
     }
@@ -329,9 +329,9 @@ void dw_stage_close(dw_stage *stage, dw_status status)
 {
     part_from(stage, &stage->before, status);
     part_from(stage, &stage->after, status);
-    dw_crew_destroy(stage->crew);
+    dw_threads_destroy(stage->threads);
     dw_model_destroy(stage->model);
-    stage->crew = NULL;
+    stage->threads = NULL;
     stage->model = NULL;
 }
 

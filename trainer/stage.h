@@ -14,7 +14,7 @@
 
 #include <stdbool.h>
 
-#include "crew.h"
+#include "deltawire/threads.h"
 #include "deltawire/transport.h"
 #include "model.h"
 #include "record.h"
@@ -40,7 +40,7 @@ typedef struct dw_stage {
     const dw_train_hooks *hooks;
     uint32_t first_part, n_parts, total_parts;
     dw_model *model;
-    dw_crew *crew; /* NULL: the codecs use one thread */
+    dw_threads *threads; /* NULL: the codecs use one thread */
     dw_neighbour before, after;
     uint32_t step; /* the current step, from 1; the caller sets it, for the records */
     uint64_t compute_ns, wait_ns;

@@ -16,6 +16,7 @@ ROOM_ARROWS = {
     "src": {"include", "src"},  # and between its folders: FOLDER_ARROWS
     "stores": {"include", "stores"},
     "transports": {"include", "transports"},  # likewise
+    "threads": {"include"},
     "cuda": {"include", "cuda"},
     "trainer": {"include", "trainer"},
     "cli": {"include", "trainer", "cli"},

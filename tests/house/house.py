@@ -9,6 +9,7 @@ ROOMS = (
     "src",
     "stores",
     "cuda",
+    "threads",
     "transports",
     "trainer",
     "cli",

@@ -14,6 +14,7 @@ import house
 # Library -> the public headers whose functions it exports, all of them and nothing else.
 LIBRARIES = {
     "deltawire": (["deltawire.h", "cuda.h"], "src"),
+    "deltawire-threads": (["threads.h"], "threads"),
     "deltawire-link": (["transport.h"], "transports"),
     "deltawire-nccl": (["nccl.h"], "transports/nccl"),
     "deltawire-mpi-openmpi": (["mpi.h"], "transports/mpi"),
@@ -22,6 +23,7 @@ LIBRARIES = {
 # Library -> the linker's version script, which names the same functions once more.
 MAPS = {
     "deltawire": "src/libdeltawire.map",
+    "deltawire-threads": "threads/libdeltawire-threads.map",
     "deltawire-link": "transports/libdeltawire-link.map",
     "deltawire-nccl": "transports/nccl/libdeltawire-nccl.map",
     "deltawire-mpi-openmpi": "transports/mpi/libdeltawire-mpi.map",

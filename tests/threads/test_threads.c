@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_threads.c - every piece is done once, whoever calls, in forked processes too, and the pool
+ * goes home. */
+#include "deltawire/threads.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "support/tool.h"
+
+enum { MOST = 1000 };
+
+typedef struct count {
+    int of[MOST]; /* atomic */
+} count;
+
+static void once(void *context, size_t i)
+{
+    count *c = context;
+    __atomic_fetch_add(&c->of[i], 1, __ATOMIC_RELAXED);
+}
+
+static int count_wrong(dw_threads *pool, size_t n)
+{
+    count c = {{0}};
+    int wrong = 0;
+    dw_threads_parallel_for(pool, n, once, &c);
+    for (size_t i = 0; i < MOST; i++)
+        wrong += __atomic_load_n(&c.of[i], __ATOMIC_RELAXED) != (i < n);
+    return wrong;
+}
+
+static void each_piece_once(dw_threads *pool, size_t n)
+{
+    int wrong = count_wrong(pool, n);
+    if (wrong) fail_msg("of %zu pieces %d were not done once", n, wrong);
+}
+
+static dw_threads *make(uint32_t n)
+{
+    dw_threads *pool;
+    dw_why why;
+    assert_int_equal(dw_threads_create(&pool, n, &why), DW_OK);
+    assert_string_equal(why.text, "");
+    assert_int_equal(why.offset, -1);
+    return pool;
+}
+
+static void does_every_piece_once(void **state)
+{
+    (void)state;
+    for (uint32_t threads = 1; threads <= 5; threads++) {
+        dw_threads *pool = make(threads);
+        assert_int_equal(dw_threads_count(pool), threads);
+        for (size_t n = 0; n <= MOST; n += n < 20 ? 1 : 49) each_piece_once(pool, n);
+        dw_threads_destroy(pool);
+    }
+    each_piece_once(NULL, 7);
+    dw_threads_destroy(NULL);
+}
+
+/* Two pieces that wait for each other: one thread alone would wait for ever. */
+static void meet(void *context, size_t i)
+{
+    (void)i;
+    pthread_barrier_wait(context);
+}
+
+static void works_in_several_threads(void **state)
+{
+    (void)state;
+    for (unsigned threads = 2; threads <= 3; threads++) {
+        pthread_barrier_t barrier;
+        dw_threads *pool = make(threads);
+        pthread_barrier_init(&barrier, NULL, threads);
+        for (int i = 0; i < 50; i++) dw_threads_parallel_for(pool, threads, meet, &barrier);
+        dw_threads_destroy(pool);
+        pthread_barrier_destroy(&barrier);
+    }
+}
+
+static void *call_often(void *pool)
+{
+    for (int i = 0; i < 300; i++) each_piece_once(pool, (size_t)i % 40);
+    return NULL;
+}
+
+static void serves_several_callers(void **state)
+{
+    enum { CALLERS = 4 };
+    dw_threads *pool = make(3);
+    pthread_t callers[CALLERS];
+    (void)state;
+    for (int i = 0; i < CALLERS; i++)
+        assert_int_equal(pthread_create(&callers[i], NULL, call_often, pool), 0);
+    for (int i = 0; i < CALLERS; i++) pthread_join(callers[i], NULL);
+    dw_threads_destroy(pool);
+}
+
+/* A piece may ask for pieces of its own: the caller is served already, so it does them alone. */
+static void nest(void *context, size_t i)
+{
+    (void)i;
+    each_piece_once(context, 9);
+}
+
+static void pieces_may_call(void **state)
+{
+    dw_threads *pool = make(3);
+    (void)state;
+    dw_threads_parallel_for(pool, 12, nest, pool);
+    dw_threads_destroy(pool);
+}
+
+/* In the child nobody answers a wait: without a look at the process it would hang, and the alarm
+ * would end it. */
+static void a_fork_works_alone(dw_threads *pool)
+{
+    int status;
+    fflush(NULL);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        alarm(20);
+        int wrong = count_wrong(pool, 100) + count_wrong(pool, 3);
+        dw_threads_destroy(pool);
+        dw_threads *own;
+        wrong += dw_threads_create(&own, 3, NULL) != DW_OK || count_wrong(own, 200);
+        dw_threads_destroy(own);
+        _exit(wrong ? 1 : 0);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    if (!WIFEXITED(status) || WEXITSTATUS(status)) fail_msg("the child ended with %#x", status);
+}
+
+static void survives_a_fork(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 5; i++) {
+        dw_threads *pool = make(3);
+        if (i) each_piece_once(pool, 50);
+        a_fork_works_alone(pool);
+        each_piece_once(pool, 50); /* the parent's goes on */
+        dw_threads_destroy(pool);
+    }
+}
+
+static void fork_inside(void *context, size_t i)
+{
+    if (i == 0) a_fork_works_alone(context);
+}
+
+/* The job of the parent is under way, and the child has a copy of it. */
+static void survives_a_fork_in_a_call(void **state)
+{
+    (void)state;
+    dw_threads *pool = make(3);
+    dw_threads_parallel_for(pool, 8, fork_inside, pool);
+    dw_threads_destroy(pool);
+}
+
+/* The mask of each thread that took a piece: our own thread takes SIGUSR1, the pool's no signal. */
+typedef struct masks {
+    pthread_barrier_t barrier;
+    pthread_t caller;
+    int open; /* atomic: threads but the caller that would take SIGUSR1 */
+} masks;
+
+static void look_at_mask(void *context, size_t i)
+{
+    masks *m = context;
+    sigset_t set;
+    (void)i;
+    pthread_barrier_wait(&m->barrier);
+    pthread_sigmask(SIG_SETMASK, NULL, &set);
+    if (!pthread_equal(pthread_self(), m->caller) && !sigismember(&set, SIGUSR1))
+        __atomic_fetch_add(&m->open, 1, __ATOMIC_RELAXED);
+}
+
+static void takes_no_signals(void **state)
+{
+    sigset_t set;
+    masks m = {.caller = pthread_self()};
+    (void)state;
+    dw_threads *pool = make(3);
+    pthread_barrier_init(&m.barrier, NULL, 3);
+    dw_threads_parallel_for(pool, 3, look_at_mask, &m);
+    assert_int_equal(m.open, 0);
+    pthread_sigmask(SIG_SETMASK, NULL, &set);
+    assert_false(sigismember(&set, SIGUSR1)); /* the caller's mask is its own again */
+    pthread_barrier_destroy(&m.barrier);
+    dw_threads_destroy(pool);
+}
+
+static void refuses_with_a_sentence(void **state)
+{
+    dw_threads *pool = (dw_threads *)state;
+    dw_why why;
+    assert_int_equal(dw_threads_create(&pool, 1025, &why), DW_ERR_LIMIT);
+    assert_null(pool);
+    assert_non_null(strstr(why.text, "1024"));
+    assert_int_equal(why.offset, -1);
+    assert_int_equal(dw_threads_create(&pool, 1025, NULL), DW_ERR_LIMIT);
+    assert_int_equal(dw_threads_create(NULL, 2, &why), DW_ERR_ARGUMENT);
+    assert_non_null(strstr(why.text, "NULL"));
+    assert_int_equal(dw_threads_count(NULL), 0);
+    pool = make(0); /* as many as there are processors */
+    assert_true(dw_threads_count(pool) >= 1);
+    each_piece_once(pool, 30);
+    dw_threads_destroy(pool);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(does_every_piece_once),  cmocka_unit_test(works_in_several_threads),
+        cmocka_unit_test(serves_several_callers), cmocka_unit_test(pieces_may_call),
+        cmocka_unit_test(survives_a_fork),        cmocka_unit_test(survives_a_fork_in_a_call),
+        cmocka_unit_test(takes_no_signals),       cmocka_unit_test(refuses_with_a_sentence),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
