@@ -22,7 +22,7 @@ ROOM_ARROWS = {
     "cli": {"include", "trainer", "cli"},
     "examples": {"include", "examples"},
     "bench": {"include", "bench"},
-    "python": {"include"},
+    "python": {"include", "python"},
     "tools": set(),  # scripts alone
     "tests": set(house.ROOMS),  # tests look everywhere
 }

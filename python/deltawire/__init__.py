@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+# __init__.py - the package deltawire: what it offers, by name.
+"""Compresses what distributed training sends over slow networks.
+
+    encoder = deltawire.Encoder("delta:bits=4", threads=2)
+    decoder = deltawire.Decoder("delta:bits=4")
+
+    frame = encoder.encode(x, ids=[17, 4, 99])     # x: (3, T, C), of torch, numpy, jax ...
+    y, ids, reply = decoder.decode(frame)          # torch.from_dlpack(y) shares its memory
+    encoder.feedback(reply)                        # heals what was lost
+
+Tensors are (N, T, C): N samples, T tokens, C channels. An id names a sample, and stays the same in
+every epoch. Every error is a DeltawireError with a status and a sentence. docs/python.md tells the
+rest; help() of each name has shapes, units and errors."""
+
+from deltawire._declarations import VERSION as __version__
+from deltawire.channel import Channel
+from deltawire.config import Config
+from deltawire.counters import Counters, LinkCounters
+from deltawire.decoder import Decoded, Decoder
+from deltawire.encoder import Encoder
+from deltawire.errors import DeltawireError, Status
+from deltawire.frame import (
+    Entry,
+    FrameInfo,
+    ReplyEntry,
+    ReplyInfo,
+    bound,
+    frame_info,
+    frame_length,
+    reply_bound,
+    reply_info,
+)
+from deltawire.link import Link
+from deltawire.tensor import Tensor
+from deltawire.threads import Threads
+from deltawire.tls import Tls
+
+__all__ = [
+    "Channel",
+    "Config",
+    "Counters",
+    "Decoded",
+    "Decoder",
+    "DeltawireError",
+    "Encoder",
+    "Entry",
+    "FrameInfo",
+    "Link",
+    "LinkCounters",
+    "ReplyEntry",
+    "ReplyInfo",
+    "Status",
+    "Tensor",
+    "Threads",
+    "Tls",
+    "__version__",
+    "bound",
+    "frame_info",
+    "frame_length",
+    "reply_bound",
+    "reply_info",
+]

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+# config.py - Config: what a codec does, from its text.
+from __future__ import annotations
+
+from typing import Any, Union
+
+from deltawire._library import core, ffi, native, pools
+from deltawire.errors import check, new_why, refuse
+
+TEXT_BYTES = 256  # DW_CONFIG_TEXT_BYTES
+
+
+class Config:
+    """How tensors become frames, from a text: "delta:bits=4,group=64", "direct:bits=6", "raw:bf16".
+
+    docs/codecs.md has every codec and option. A Config does not change; it can be compared, hashed,
+    pickled and shared. Wherever one is wanted its text will do.
+
+    text: str, or another Config.
+    Errors: CONFIG, with the word that is wrong and what is allowed.
+    """
+
+    __slots__ = ("_text", "_struct")
+
+    def __init__(self, text: Union[str, "Config"]) -> None:
+        if isinstance(text, Config):
+            text = text._text
+        if not isinstance(text, str):
+            refuse(f'a config is a text such as "delta:bits=4", not {type(text).__name__}')
+        if "\0" in text:
+            refuse("a config's text has no zero byte in it")
+        self._struct = ffi.new("dw_config *")
+        why = new_why()
+        size = ffi.sizeof("dw_config")
+        check(core.dw_config_parse_sized(self._struct, size, text.encode(), why), why)
+        self._text = _format(core.dw_config_format, self._struct)
+
+    @property
+    def text(self) -> str:
+        """The canonical text: configs that mean the same have the same one."""
+        return self._text
+
+    @property
+    def codec(self) -> str:
+        """The codec's name: "delta", "direct", "raw" or "mx"."""
+        return self._text.partition(":")[0]
+
+    @property
+    def agreement(self) -> str:
+        """The part of the text on which both ends must agree."""
+        return _format(core.dw_config_agreement, self._struct)
+
+    def __repr__(self) -> str:
+        return f"Config({self._text!r})"
+
+    def __str__(self) -> str:
+        return self._text
+
+    def __eq__(self, other: object) -> bool:
+        return self._text == other._text if isinstance(other, Config) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+    def __reduce__(self) -> Any:
+        return Config, (self._text,)
+
+
+def _format(function: Any, struct: Any) -> str:
+    room = ffi.new("char[]", TEXT_BYTES)
+    check(function(struct, room, TEXT_BYTES))
+    return ffi.string(room).decode()
+
+
+def config_of(struct: Any) -> Config:
+    """The Config of a dw_config."""
+    return Config(_format(core.dw_config_format, struct))
+
+
+def struct_with(config: Union[str, Config], pool: Any) -> Any:
+    """A dw_config of an object's own, with a clock and, where pool is not None, with threads."""
+    made = ffi.new("dw_config *", Config(config)._struct[0])
+    made.now_ns = ffi.addressof(native, "dw_clock_ns")
+    if pool is not None:
+        made.parallel_for = ffi.addressof(pools, "dw_threads_parallel_for")
+        made.parallel_context = pool
+    return made

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+# counters.py - counters of codecs and links, as named tuples with the header's names.
+from __future__ import annotations
+
+import collections
+from typing import Any
+
+from deltawire._library import ffi
+
+
+def _fields(struct: str) -> list[str]:
+    return [name for name, _ in ffi.typeof(struct).fields if name != "struct_size"]
+
+
+_Counters: Any = collections.namedtuple("_Counters", _fields("dw_counters"))  # type: ignore[misc]
+_LinkCounters: Any = collections.namedtuple(  # type: ignore[misc]
+    "_LinkCounters", _fields("dw_link_counters")
+)
+
+
+class Counters(_Counters):
+    """Counts since an encoder or decoder was made.
+
+    frames, key_entries, delta_entries, stateless_entries; raw_bytes, encoded_bytes; groups,
+    direct_groups, zero_groups, poisoned_groups; acks, nacks, rebases, resyncs, rejected_frames;
+    busy_ns (nanoseconds inside encode or decode). Now: keys_held, state_bytes, slack_bytes. Of
+    encoders: x_square, delta_square, error_square, whose quotients mean something.
+    deltawire.h says what each one counts.
+    """
+
+    __slots__ = ()
+
+    @property
+    def ratio(self) -> float:
+        """Bytes of the tensors by bytes of the frames; 0 before the first."""
+        return self.raw_bytes / self.encoded_bytes if self.encoded_bytes else 0.0
+
+    @property
+    def hit_rate(self) -> float:
+        """The share of entries with state that could build on the last visit; 0 before the
+        first. It stays near 0 where ids do not come again."""
+        stateful = self.key_entries + self.delta_entries
+        return self.delta_entries / stateful if stateful else 0.0
+
+
+class LinkCounters(_LinkCounters):
+    """Counts since a link was opened.
+
+    messages_sent, messages_received; bytes_sent, bytes_received (on the wire); queued_bytes (now);
+    recv_wait_ns, send_wait_ns, queue_ns, rtt_ns; kernel_bytes_sent, kernel_bytes_received;
+    retransmits, resent_bytes, reconnects. transport.h says what each one counts.
+    """
+
+    __slots__ = ()
+
+
+def codec_counters(struct: Any) -> Counters:
+    return Counters(*[getattr(struct, name) for name in Counters._fields])
+
+
+def link_counters(struct: Any) -> LinkCounters:
+    return LinkCounters(*[getattr(struct, name) for name in LinkCounters._fields])

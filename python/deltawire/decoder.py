@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+# decoder.py - Decoder: frames to tensors.
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Optional, Union
+
+from deltawire._library import core, ffi
+from deltawire.bytes_in import bytes_of
+from deltawire.codec import Codec
+from deltawire.config import Config
+from deltawire.errors import new_why, refuse
+from deltawire.keys import Id, Ids, pack_any, unpack
+from deltawire.tensor import NAMES, Tensor
+from deltawire.threads import Threads
+from deltawire.views import ROWS, WRITES, View, reach, refuse_overlap, shape_view
+
+
+class Decoded(NamedTuple):
+    """What decode gives.
+
+    tensor: (N, T, C): out, or a new Tensor.
+    ids: of its N samples; 0, 1, 2, ... where they were encoded without ids.
+    reply: bytes for Encoder.feedback, or None where there is nothing to send back.
+    """
+
+    tensor: Any
+    ids: "list[Id]"
+    reply: Optional[bytes]
+
+
+class Decoder(Codec):
+    """Turns frames into tensors. Its config must agree with the encoder's (Config.agreement).
+
+    config, threads and errors: as Encoder's.
+    """
+
+    _noun = "decoder"
+
+    def __init__(self, config: Union[str, Config], threads: Union[int, Threads] = 0) -> None:
+        super().__init__(config, threads)
+        self._y = View("out")
+        self._info = ffi.new("dw_frame_info *", {"struct_size": ffi.sizeof("dw_frame_info")})
+        self._length, self._why = ffi.new("size_t *"), new_why()
+        self._options = ffi.new(
+            "dw_decode_options *", {"struct_size": ffi.sizeof("dw_decode_options"), "adds": 1}
+        )
+        self._nothing = ffi.new("dw_tensor *", (ffi.NULL, core.DW_F32, 1, 1, 1, 1, 1))
+
+    def decode(
+        self,
+        frame: Any,
+        out: Any = None,
+        *,
+        dtype: Optional[str] = None,
+        add: Optional[float] = None,
+        reply: bool = True,
+        rows_are_samples: bool = False,
+    ) -> Decoded:
+        """Turns a frame into a tensor, and advances what is held of its ids as the encoder did.
+
+        frame: any bytes at all: bytes, a buffer, or a tensor of uint8.
+        out: a writable tensor of the frame's shape (N, T, C), as encode takes them. None: a new
+            Tensor.
+        dtype: of the new Tensor: "f32", "f16" or "bf16"; None: x's own.
+        add: out[i] += add * value instead of out[i] = value; needs out.
+        reply: whether to make a reply.
+        rows_are_samples: two extents of out are (N, C), not (T, C).
+
+        Returns Decoded(tensor, ids, reply).
+        Errors: FORMAT, VERSION, CORRUPT, SHAPE, MISMATCH, LIMIT, NO_MEMORY, STALE, BASE, STATE,
+        ARGUMENT, UNSUPPORTED. The frame is then rejected, out and state are as they were, and the
+        error's reply is what to send back, where it can be told. STALE: it was here before.
+        """
+        self._enter()
+        try:
+            pointer, length, kept = bytes_of(frame, "the frame")
+            info = self._info
+            if core.dw_frame_read(pointer, length, info, self._why) < 0:
+                self._reject(pointer, length, reply)
+            if out is None:
+                if add is not None:
+                    refuse("add needs a tensor to add to: give out")
+                out = Tensor((info.n, info.t, info.c), dtype or NAMES[info.x])
+                y = out._view
+            else:
+                y = self._y.take(out, WRITES | (ROWS if rows_are_samples else 0))
+                start = int(ffi.cast("uintptr_t", pointer))
+                refuse_overlap(reach(y), (start, start + length), "out and the frame")
+            options = ffi.NULL
+            if add is not None:
+                options = self._options
+                options.factor = _factor(add)
+            said = self._run(pointer, length, y, options, reply)
+            return Decoded(out, _ids(pointer, length, info.n), said)
+        finally:
+            self._y.kept = None
+            self._busy.release()
+
+    def advance(self, frame: Any, *, reply: bool = True) -> Decoded:
+        """As decode, but gives no tensor: what is held of the ids is all that advances. peek gives
+        it. Errors: as decode's."""
+        self._enter()
+        try:
+            pointer, length, kept = bytes_of(frame, "the frame")
+            info, nothing = self._info, self._nothing
+            if core.dw_frame_read(pointer, length, info, self._why) < 0:
+                self._reject(pointer, length, reply)
+            y = ffi.new("dw_tensor *", nothing[0])
+            y.n, y.t, y.c, y.stride_n, y.stride_t = (
+                *(info.n, info.t, info.c),
+                *(info.t * info.c, info.c),
+            )
+            said = self._run(pointer, length, y, ffi.NULL, reply)
+            return Decoded(None, _ids(pointer, length, info.n), said)
+        finally:
+            self._busy.release()
+
+    def _run(self, pointer: Any, length: int, y: Any, options: Any, wants: bool) -> Any:
+        room, cap = ffi.NULL, 0
+        if wants:
+            cap = core.dw_reply_bound(max(self._info.n, y.n))
+            room = ffi.new("char[]", cap)
+        said = self._length
+        said[0] = 0
+        status = core.dw_decode_with(self._handle, pointer, length, y, options, room, cap, said)
+        reply = ffi.buffer(room, said[0])[:] if wants and said[0] else None
+        if status < 0:
+            self._fail(status, reply)
+        return reply
+
+    def _reject(self, pointer: Any, length: int, wants: bool) -> None:
+        """What cannot even be read: counted as rejected, and answered where that is possible."""
+        self._info.n = 1
+        self._run(pointer, length, self._nothing, ffi.NULL, wants)
+        refuse("this frame cannot be read")
+
+    def expect(self, ids: Ids, x: Any, dtype: Optional[str] = None) -> int:
+        """How many bytes the next frame for these ids takes at most: room to post a receive with.
+
+        x: the shape (N, T, C) of the tensor that the encoder gets, with its dtype, or a tensor like
+            it. The encoder keeps to it with `limit=`.
+        Errors: ARGUMENT, LIMIT.
+        """
+        shape = shape_view(x, dtype)
+        keys, n = pack_any(ids)
+        if n != shape.n:
+            refuse(f"there are {n} ids for {shape.n} samples: give one for each")
+        self._enter()
+        try:
+            self._check(core.dw_decoder_expect(self._handle, keys, shape, self._length))
+            return self._length[0]
+        finally:
+            self._busy.release()
+
+
+def _factor(add: Any) -> float:
+    try:
+        return float(add)
+    except (TypeError, ValueError):
+        refuse(f"add is a factor, a number, not {add!r}")
+
+
+def _ids(pointer: Any, length: int, n: int) -> "list[Id]":
+    keys = ffi.new("dw_key[]", n)
+    core.dw_frame_keys(pointer, length, n, keys)
+    return unpack(keys)

@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+# views.py - anybody's tensor as the library's view of it, by DLPack or the buffer protocol.
+from __future__ import annotations
+
+import ctypes
+import sys
+from typing import Any
+
+from deltawire._library import core, ffi
+from deltawire.errors import UNSUPPORTED, check, fail, new_why, refuse
+from deltawire.tensor import BYTES, CPU, NAMES, Tensor, dtype_number, extents_of
+
+HOST = (CPU, 3, 11)  # main memory; pinned by CUDA, by ROCm
+DEVICES = {2: "CUDA", 10: "ROCm", 8: "Metal", 7: "Vulkan", 4: "OpenCL", 14: "oneAPI"}
+VERSIONED, WRITES, ROWS = (
+    core.DW_DLPACK_VERSIONED,
+    core.DW_DLPACK_WRITES,
+    core.DW_DLPACK_ROWS_ARE_SAMPLES,
+)
+
+_api = ctypes.pythonapi
+_is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_IsValid", _api)
+)
+_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", _api)
+)
+
+
+class _Buffer(ctypes.Structure):
+    """Py_buffer."""
+
+    _fields_ = [
+        ("buf", ctypes.c_void_p),
+        ("obj", ctypes.c_void_p),
+        ("len", ctypes.c_ssize_t),
+        ("itemsize", ctypes.c_ssize_t),
+        ("readonly", ctypes.c_int),
+        ("ndim", ctypes.c_int),
+        ("format", ctypes.c_char_p),
+        ("shape", ctypes.c_void_p),
+        ("strides", ctypes.c_void_p),
+        ("suboffsets", ctypes.c_void_p),
+        ("internal", ctypes.c_void_p),
+    ]
+
+
+_get_buffer = ctypes.PYFUNCTYPE(
+    ctypes.c_int, ctypes.py_object, ctypes.POINTER(_Buffer), ctypes.c_int
+)(("PyObject_GetBuffer", _api))
+_end_buffer = ctypes.PYFUNCTYPE(None, ctypes.POINTER(_Buffer))(("PyBuffer_Release", _api))
+_STRIDED = 0x0018 | 0x0004  # PyBUF_STRIDES with shape and PyBUF_FORMAT
+ORDER = sys.byteorder
+_FLOATS = {"f": (2, 32), "d": (2, 64), "e": (2, 16)}
+
+# Whether __dlpack__ of a type knows max_version, as it was found out.
+_knows_versions: "dict[type, bool]" = {}
+
+
+def capsule_of(x: Any) -> Any:
+    """x's capsule, versioned where its type can. Errors: whatever x's owner raises."""
+    kind = type(x)
+    knows = _knows_versions.get(kind)
+    if knows is not False:
+        try:
+            capsule = x.__dlpack__(max_version=(1, 0))
+        except TypeError:
+            if knows:
+                raise
+        else:
+            _knows_versions[kind] = True
+            return capsule
+    capsule = x.__dlpack__()
+    _knows_versions[kind] = False
+    return capsule
+
+
+def managed_of(capsule: Any) -> "tuple[Any, int]":
+    """(what the capsule holds, VERSIONED or 0). The capsule stays its owner."""
+    if _is_valid(capsule, b"dltensor"):
+        return ffi.cast("void *", _pointer(capsule, b"dltensor")), 0
+    if _is_valid(capsule, b"dltensor_versioned"):
+        return ffi.cast("void *", _pointer(capsule, b"dltensor_versioned")), VERSIONED
+    refuse("__dlpack__ gave no capsule of DLPack that nobody has taken yet")
+
+
+def has_buffer(x: Any) -> bool:
+    try:
+        memoryview(x).release()
+    except (TypeError, BufferError, ValueError):
+        return False
+    return True
+
+
+class View:
+    """Room for the view of one tensor, used again for every call of its object.
+
+    tensor: the dw_tensor *, after take. kept: what keeps its memory.
+    """
+
+    __slots__ = ("name", "_view", "_why", "tensor", "kept")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._view = ffi.new("dw_dlpack_view *")
+        self._why = new_why()
+        self.tensor: Any = ffi.NULL
+        self.kept: Any = None
+
+    def take(self, x: Any, flags: int) -> Any:
+        """Looks at x; gives the dw_tensor *. flags: WRITES, ROWS."""
+        if type(x) is Tensor:
+            self.kept = x
+            self.tensor = x._view
+            return x._view
+        if hasattr(x, "__dlpack__"):
+            self._take_dlpack(x, flags)
+        else:
+            self._take_buffer(x, flags)
+        view = self._view
+        if view.device_type not in HOST:
+            device = DEVICES.get(view.device_type, f"device type {view.device_type}")
+            number = view.device_id
+            self.drop()
+            fail(
+                UNSUPPORTED,
+                f"{self.name} lies on {device} {number}, and this works in main memory: copy it "
+                "there first",
+            )
+        self.tensor = ffi.addressof(view, "tensor")
+        return self.tensor
+
+    def drop(self) -> None:
+        """Lets go of x, which may be the last thing that keeps it."""
+        self.kept = None
+
+    def _take_dlpack(self, x: Any, flags: int) -> None:
+        try:
+            capsule = capsule_of(x)
+        except Exception as error:  # read only before DLPack 1.0, requires grad, no dtype of DLPack
+            if has_buffer(x):
+                self._take_buffer(x, flags)
+                return
+            refuse(f"{self.name} cannot be exported by DLPack: {error}")
+        managed, versioned = managed_of(capsule)
+        status = core.dw_tensor_from_dlpack_managed(
+            self._view, managed, flags | versioned, ffi.NULL, self._why
+        )
+        self._check(status)
+        self.kept = (capsule, x)
+
+    def _take_buffer(self, x: Any, flags: int) -> None:
+        try:
+            held = memoryview(x)
+        except TypeError:
+            refuse(
+                f"{self.name} is a {type(x).__name__}, which is no tensor: give something with "
+                "__dlpack__ or the buffer protocol"
+            )
+        kind = _FLOATS.get(held.format.lstrip("@=<" if ORDER == "little" else "@=>"))
+        if kind is None:
+            fail(
+                UNSUPPORTED,
+                f'the elements of {self.name} have the format "{held.format}" and are neither f32 '
+                "nor f16 of this machine: convert them, or name them by Tensor.wrap",
+            )
+        if held.readonly and flags & WRITES:
+            refuse(f"{self.name} is read only, and is to be written: copy it, or give another one")
+        if held.ndim < 1 or held.ndim > 4:
+            refuse(f"{self.name} has neither one, two, three nor four extents")
+        size = held.itemsize
+        if any(step % size for step in held.strides):
+            refuse(f"the steps of {self.name} are no whole elements: make it contiguous")
+        shape = ffi.new("int64_t[]", list(held.shape))
+        strides = ffi.new("int64_t[]", [step // size for step in held.strides])
+        tensor = ffi.new("dw_dl_tensor *")
+        tensor.data = ffi.cast("void *", _address_of(held))
+        tensor.device_type, tensor.ndim, tensor.type_lanes = CPU, held.ndim, 1
+        tensor.type_code, tensor.type_bits = kind
+        tensor.shape, tensor.strides = shape, strides
+        managed = ffi.new("dw_dl_managed *", {"tensor": tensor[0]})
+        status = core.dw_tensor_from_dlpack_managed(self._view, managed, flags, ffi.NULL, self._why)
+        self._check(status)
+        self.kept = (held, x)
+
+    def _check(self, status: int) -> None:
+        if status < 0:
+            text = ffi.string(self._why.text).decode().replace("this DLPack tensor", self.name)
+            fail(status, text)
+
+
+def _address_of(held: memoryview) -> int:
+    """Where element (0, ..., 0) lies; the memoryview goes on holding it."""
+    room = _Buffer()
+    if _get_buffer(held, ctypes.byref(room), _STRIDED):
+        refuse("this buffer gives no address")
+    try:
+        return room.buf or 0
+    finally:
+        _end_buffer(ctypes.byref(room))
+
+
+def shape_view(x: Any, dtype: Any, rows_are_samples: bool = False) -> Any:
+    """A dw_tensor * of x's shape: of a tensor, or of extents and a dtype. Its data may be gone."""
+    if isinstance(x, (tuple, list)):
+        n, t, c = extents_of(x, rows_are_samples)
+        return ffi.new("dw_tensor *", (ffi.NULL, dtype_number(dtype or "f32"), n, t, c, t * c, c))
+    view = View("x")
+    tensor = ffi.new("dw_tensor *", view.take(x, ROWS if rows_are_samples else 0)[0])
+    tensor.data = ffi.NULL
+    return tensor
+
+
+def reach(tensor: Any) -> "tuple[int, int]":
+    """(first byte, behind the last) of a dw_tensor."""
+    start = int(ffi.cast("uintptr_t", tensor.data))
+    last = (tensor.n - 1) * tensor.stride_n + (tensor.t - 1) * tensor.stride_t + tensor.c
+    return start, start + last * BYTES[NAMES[tensor.dtype]]
+
+
+def refuse_overlap(one: "tuple[int, int]", other: "tuple[int, int]", names: str) -> None:
+    if one[0] < other[1] and other[0] < one[1]:
+        refuse(f"{names} lie in the same memory: give each its own")

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * native.c - shared memory with a count of its owners, DLPack's structs around it, the clock. */
+#include "native.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+enum { ALIGNMENT = 64, DL_CPU = 1, DL_FLOAT = 2, DL_BFLOAT = 4, DL_MAJOR = 1, DL_MINOR = 0 };
+
+/* In front of the memory. */
+typedef struct head {
+    uint64_t owners; /* atomic */
+    unsigned char padding[ALIGNMENT - sizeof(uint64_t)];
+} head;
+
+static head *head_of(void *memory)
+{
+    return (head *)((unsigned char *)memory - ALIGNMENT);
+}
+
+void *dw_memory_create(size_t bytes)
+{
+    if (bytes > PTRDIFF_MAX - 2 * ALIGNMENT) return NULL;
+    head *made = aligned_alloc(ALIGNMENT, (bytes + 2 * ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
+    if (!made) return NULL;
+    made->owners = 1;
+    return made + 1;
+}
+
+void dw_memory_drop(void *memory)
+{
+    if (memory && __atomic_sub_fetch(&head_of(memory)->owners, 1, __ATOMIC_ACQ_REL) == 0)
+        free(head_of(memory));
+}
+
+/* An export of either kind, with the extents that it points to. */
+typedef struct lent {
+    union {
+        dw_dl_managed managed;
+        dw_dl_versioned versioned;
+    } as;
+    int64_t shape[3], strides[3];
+} lent;
+
+static void end_managed(dw_dl_managed *self)
+{
+    dw_memory_drop(self->context);
+    free(self);
+}
+
+static void end_versioned(dw_dl_versioned *self)
+{
+    dw_memory_drop(self->context);
+    free(self);
+}
+
+void *dw_memory_export(void *memory, dw_dtype dtype, uint32_t n, uint32_t t, uint32_t c,
+                       int versioned)
+{
+    lent *made = calloc(1, sizeof *made);
+    if (!made) return NULL;
+    made->shape[0] = n, made->shape[1] = t, made->shape[2] = c;
+    made->strides[0] = (int64_t)t * c, made->strides[1] = c, made->strides[2] = 1;
+    dw_dl_tensor tensor = {.data = memory,
+                           .device_type = DL_CPU,
+                           .ndim = 3,
+                           .type_code = dtype == DW_BF16 ? DL_BFLOAT : DL_FLOAT,
+                           .type_bits = dtype == DW_F32 ? 32 : 16,
+                           .type_lanes = 1,
+                           .shape = made->shape,
+                           .strides = made->strides};
+    if (versioned)
+        made->as.versioned = (dw_dl_versioned){.major = DL_MAJOR,
+                                               .minor = DL_MINOR,
+                                               .context = memory,
+                                               .deleter = end_versioned,
+                                               .tensor = tensor};
+    else
+        made->as.managed =
+            (dw_dl_managed){.tensor = tensor, .context = memory, .deleter = end_managed};
+    __atomic_add_fetch(&head_of(memory)->owners, 1, __ATOMIC_RELAXED);
+    return made;
+}
+
+const char *dw_capsule_name(int versioned)
+{
+    return versioned ? "dltensor_versioned" : "dltensor";
+}
+
+/* Of the interpreter that has loaded us, which calls the destructor while it holds its lock. */
+static int (*is_valid)(void *capsule, const char *name);
+static void *(*get_pointer)(void *capsule, const char *name);
+
+void dw_capsule_functions(void *valid, void *pointer)
+{
+    is_valid = (int (*)(void *, const char *))(uintptr_t)valid;
+    get_pointer = (void *(*)(void *, const char *))(uintptr_t)pointer;
+}
+
+/* Who takes what a capsule holds gives it another name, and calls the deleter himself. */
+void dw_capsule_end(void *capsule)
+{
+    if (is_valid(capsule, dw_capsule_name(0))) {
+        dw_dl_managed *managed = get_pointer(capsule, dw_capsule_name(0));
+        managed->deleter(managed);
+    } else if (is_valid(capsule, dw_capsule_name(1))) {
+        dw_dl_versioned *versioned = get_pointer(capsule, dw_capsule_name(1));
+        versioned->deleter(versioned);
+    }
+}
+
+uint64_t dw_clock_ns(void *context)
+{
+    struct timespec now;
+    (void)context;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * native.h - the C that the Python package needs of its own: memory that tensors of several owners
+ * share through DLPack, and a clock. No function of Python is linked: any version can load it. */
+#ifndef DW_PYTHON_NATIVE_H
+#define DW_PYTHON_NATIVE_H
+
+#include "deltawire/deltawire.h"
+
+/* DLTensor of dmlc/dlpack's dlpack.h, and what a capsule holds: "dltensor" the first, and
+ * "dltensor_versioned" the second. */
+typedef struct dw_dl_tensor {
+    void *data;
+    int32_t device_type, device_id;
+    int32_t ndim;
+    uint8_t type_code, type_bits;
+    uint16_t type_lanes;
+    int64_t *shape, *strides; /* strides, of elements, may be NULL: dense */
+    uint64_t byte_offset;
+} dw_dl_tensor;
+
+typedef struct dw_dl_managed {
+    dw_dl_tensor tensor;
+    void *context;
+    void (*deleter)(struct dw_dl_managed *self);
+} dw_dl_managed;
+
+typedef struct dw_dl_versioned {
+    uint32_t major, minor;
+    void *context;
+    void (*deleter)(struct dw_dl_versioned *self);
+    uint64_t flags;
+    dw_dl_tensor tensor;
+} dw_dl_versioned;
+
+/* Memory that goes when its last owner has dropped it: the Tensor that asked for it, and whoever
+ * took it through DLPack. Aligned to 64 bytes; not cleared. NULL: no memory. Threads: any. */
+DW_API void *dw_memory_create(size_t bytes);
+DW_API void dw_memory_drop(void *memory); /* NULL is fine */
+
+/* A dw_dl_managed, or, where versioned is not 0, a dw_dl_versioned, of such memory as a dense
+ * (n, t, c), an owner of it until its deleter was called. NULL: no memory. */
+DW_API void *dw_memory_export(void *memory, dw_dtype dtype, uint32_t n, uint32_t t, uint32_t c,
+                              int versioned);
+
+/* The name and the destructor of a capsule with such a thing. The destructor calls the deleter
+ * where nobody has taken it. Python's functions are given once, before the first capsule:
+ * PyCapsule_IsValid and PyCapsule_GetPointer. */
+DW_API const char *dw_capsule_name(int versioned);
+DW_API void dw_capsule_functions(void *is_valid, void *get_pointer);
+DW_API void dw_capsule_end(void *capsule);
+
+/* Nanoseconds of a clock that only goes forward: now_ns of a config. */
+DW_API uint64_t dw_clock_ns(void *context);
+
+#endif
