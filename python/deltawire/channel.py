@@ -122,7 +122,7 @@ class Channel(Shared):
                     fail(TIMEOUT, "the link's queue stayed full: wait longer, or send less")
             self._check(links.dw_channel_send(self._handle, keys, tensor))
         finally:
-            self._x.kept = None
+            self._x.drop()
             self._stop(self._sending)
 
     def recv(
@@ -160,7 +160,7 @@ class Channel(Shared):
             self._check(status)
             return Received(to, unpack(keys))
         finally:
-            self._y.kept = None
+            self._y.drop()
             self._stop(self._receiving)
 
     def forget(self, id: Id) -> None:

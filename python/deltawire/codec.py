@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Iterable, Mapping, NoReturn, Union
 
 from deltawire._library import core, ffi
-from deltawire.bytes_in import bytes_of
+from deltawire.bytes_in import Bytes
 from deltawire.config import Config, struct_with
 from deltawire.counters import Counters, codec_counters
 from deltawire.errors import ARGUMENT, check, fail, new_why, text_of
@@ -134,13 +134,12 @@ class Codec(Owned):
         Errors: FORMAT, VERSION, CORRUPT, MISMATCH (of the other end, or of another life), LIMIT
         (quota_bytes), NO_MEMORY.
         """
-        pointer, length, kept = bytes_of(saved, "the saved state")
-        self._enter()
-        try:
-            self._check(self._call("import")(self._handle, pointer, length))
-        finally:
-            self._busy.release()
-            del kept
+        with Bytes(saved, "the saved state") as given:
+            self._enter()
+            try:
+                self._check(self._call("import")(self._handle, given.pointer, given.length))
+            finally:
+                self._busy.release()
 
     def import_states(self, states: "Union[Mapping[Id, bytes], Iterable[bytes]]") -> None:
         """import_state of each: of what export_states gave, or of any states. What comes before one

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple, Optional, Union
 
 from deltawire._library import core, ffi
-from deltawire.bytes_in import bytes_of
+from deltawire.bytes_in import Bytes
 from deltawire.codec import Codec
 from deltawire.config import Config
 from deltawire.errors import new_why, refuse
@@ -73,27 +73,26 @@ class Decoder(Codec):
         """
         self._enter()
         try:
-            pointer, length, kept = bytes_of(frame, "the frame")
-            info = self._info
-            if core.dw_frame_read(pointer, length, info, self._why) < 0:
-                self._reject(pointer, length, reply)
-            if out is None:
+            with Bytes(frame, "the frame") as given:
+                info = self._read(given, reply)
+                if out is None:
+                    if add is not None:
+                        refuse("add needs a tensor to add to: give out")
+                    out = Tensor((info.n, info.t, info.c), dtype or NAMES[info.x])
+                    y = out._view
+                else:
+                    y = self._y.take(out, WRITES | (ROWS if rows_are_samples else 0))
+                    start = int(ffi.cast("uintptr_t", given.pointer))
+                    span = start, start + given.length
+                    refuse_overlap(reach(y), span, "out and the frame")
+                options = ffi.NULL
                 if add is not None:
-                    refuse("add needs a tensor to add to: give out")
-                out = Tensor((info.n, info.t, info.c), dtype or NAMES[info.x])
-                y = out._view
-            else:
-                y = self._y.take(out, WRITES | (ROWS if rows_are_samples else 0))
-                start = int(ffi.cast("uintptr_t", pointer))
-                refuse_overlap(reach(y), (start, start + length), "out and the frame")
-            options = ffi.NULL
-            if add is not None:
-                options = self._options
-                options.factor = _factor(add)
-            said = self._run(pointer, length, y, options, reply)
-            return Decoded(out, _ids(pointer, length, info.n), said)
+                    options = self._options
+                    options.factor = _factor(add)
+                said = self._run(given, y, options, reply)
+                return Decoded(out, _ids(given, info.n), said)
         finally:
-            self._y.kept = None
+            self._y.drop()
             self._busy.release()
 
     def advance(self, frame: Any, *, reply: bool = True) -> Decoded:
@@ -101,38 +100,38 @@ class Decoder(Codec):
         it. Errors: as decode's."""
         self._enter()
         try:
-            pointer, length, kept = bytes_of(frame, "the frame")
-            info, nothing = self._info, self._nothing
-            if core.dw_frame_read(pointer, length, info, self._why) < 0:
-                self._reject(pointer, length, reply)
-            y = ffi.new("dw_tensor *", nothing[0])
-            y.n, y.t, y.c, y.stride_n, y.stride_t = (
-                *(info.n, info.t, info.c),
-                *(info.t * info.c, info.c),
-            )
-            said = self._run(pointer, length, y, ffi.NULL, reply)
-            return Decoded(None, _ids(pointer, length, info.n), said)
+            with Bytes(frame, "the frame") as given:
+                info = self._read(given, reply)
+                n, t, c = info.n, info.t, info.c
+                y = ffi.new("dw_tensor *", (ffi.NULL, core.DW_F32, n, t, c, t * c, c))
+                said = self._run(given, y, ffi.NULL, reply)
+                return Decoded(None, _ids(given, n), said)
         finally:
             self._busy.release()
 
-    def _run(self, pointer: Any, length: int, y: Any, options: Any, wants: bool) -> Any:
-        room, cap = ffi.NULL, 0
+    def _read(self, frame: Bytes, wants: bool) -> Any:
+        """The frame's dw_frame_info. What cannot even be read is counted as rejected, and answered
+        where that is possible."""
+        info = self._info
+        if core.dw_frame_read(frame.pointer, frame.length, info, self._why) < 0:
+            info.n = 1
+            self._run(frame, self._nothing, ffi.NULL, wants)
+            refuse("this frame cannot be read")
+        return info
+
+    def _run(self, frame: Bytes, y: Any, options: Any, wants: bool) -> Any:
+        room, cap, said = ffi.NULL, 0, self._length
         if wants:
             cap = core.dw_reply_bound(max(self._info.n, y.n))
             room = ffi.new("char[]", cap)
-        said = self._length
         said[0] = 0
-        status = core.dw_decode_with(self._handle, pointer, length, y, options, room, cap, said)
+        status = core.dw_decode_with(
+            self._handle, frame.pointer, frame.length, y, options, room, cap, said
+        )
         reply = ffi.buffer(room, said[0])[:] if wants and said[0] else None
         if status < 0:
             self._fail(status, reply)
         return reply
-
-    def _reject(self, pointer: Any, length: int, wants: bool) -> None:
-        """What cannot even be read: counted as rejected, and answered where that is possible."""
-        self._info.n = 1
-        self._run(pointer, length, self._nothing, ffi.NULL, wants)
-        refuse("this frame cannot be read")
 
     def expect(self, ids: Ids, x: Any, dtype: Optional[str] = None) -> int:
         """How many bytes the next frame for these ids takes at most: room to post a receive with.
@@ -160,7 +159,7 @@ def _factor(add: Any) -> float:
         refuse(f"add is a factor, a number, not {add!r}")
 
 
-def _ids(pointer: Any, length: int, n: int) -> "list[Id]":
+def _ids(frame: Bytes, n: int) -> "list[Id]":
     keys = ffi.new("dw_key[]", n)
-    core.dw_frame_keys(pointer, length, n, keys)
+    core.dw_frame_keys(frame.pointer, frame.length, n, keys)
     return unpack(keys)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Optional, Union
 
 from deltawire._library import core, ffi, native
-from deltawire.bytes_in import bytes_of
+from deltawire.bytes_in import Bytes
 from deltawire.codec import Codec
 from deltawire.config import Config
 from deltawire.errors import NO_MEMORY, fail, refuse
@@ -88,7 +88,8 @@ class Encoder(Codec):
                 return self._encode_new(keys, tensor, options)
             return self._encode_into(keys, tensor, options, out)
         finally:
-            self._x.kept = self._made.kept = None
+            self._x.drop()
+            self._made.drop()
             self._busy.release()
 
     def _told(self, stateless: bool, limit: int, reconstruction: Any, rows: int) -> Any:
@@ -120,17 +121,18 @@ class Encoder(Codec):
         return ffi.buffer(self._room, length[0])[:]
 
     def _encode_into(self, keys: Any, tensor: Any, options: Any, out: Any) -> Any:
-        room, cap, kept = bytes_of(out, "out", writes=True)
-        start = int(ffi.cast("uintptr_t", room))
-        refuse_overlap(reach(tensor), (start, start + cap), "x and out")
-        if options and options.reconstruction:
-            span = reach(options.reconstruction)
-            refuse_overlap(span, (start, start + cap), "reconstruction and out")
-        length = self._length
-        status = core.dw_encode_with(self._handle, keys, tensor, options, room, cap, length)
-        if status < 0:
-            self._fail(status)
-        del kept
+        with Bytes(out, "out", writes=True) as room:
+            start = int(ffi.cast("uintptr_t", room.pointer))
+            span = start, start + room.length
+            refuse_overlap(reach(tensor), span, "x and out")
+            if options and options.reconstruction:
+                refuse_overlap(reach(options.reconstruction), span, "reconstruction and out")
+            length = self._length
+            status = core.dw_encode_with(
+                self._handle, keys, tensor, options, room.pointer, room.length, length
+            )
+            if status < 0:
+                self._fail(status)
         return _cut(out, length[0])
 
     def feedback(self, reply: Any) -> None:
@@ -142,13 +144,12 @@ class Encoder(Codec):
         """
         if reply is None:
             return
-        pointer, length, kept = bytes_of(reply, "the reply")
-        self._enter()
-        try:
-            self._check(core.dw_encoder_feedback(self._handle, pointer, length))
-        finally:
-            self._busy.release()
-            del kept
+        with Bytes(reply, "the reply") as given:
+            self._enter()
+            try:
+                self._check(core.dw_encoder_feedback(self._handle, given.pointer, given.length))
+            finally:
+                self._busy.release()
 
     def resync(self, ids: Ids) -> bytes:
         """A frame that carries prev itself, exactly: for a decoder that has missed frames.

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any, Optional, Union
 
 from deltawire._library import core, ffi
-from deltawire.bytes_in import bytes_of
+from deltawire.bytes_in import Bytes
 from deltawire.config import Config, config_of
 from deltawire.errors import PENDING, check, new_why, refuse, text_of
 from deltawire.keys import Id, unpack_one
@@ -71,7 +71,11 @@ def frame_info(frame: Any) -> FrameInfo:
     frame: bytes, a buffer, or a tensor of uint8. What lies behind the frame is not looked at.
     Errors: FORMAT, VERSION, CORRUPT.
     """
-    pointer, length, kept = bytes_of(frame, "the frame")
+    with Bytes(frame, "the frame") as given:
+        return _read(given.pointer, given.length)
+
+
+def _read(pointer: Any, length: int) -> FrameInfo:
     info = ffi.new("dw_frame_info *", {"struct_size": ffi.sizeof("dw_frame_info")})
     why = new_why()
     check(core.dw_frame_read(pointer, length, info, why), why)
@@ -81,7 +85,6 @@ def frame_info(frame: Any) -> FrameInfo:
     for i in range(info.n_forgotten):
         check(core.dw_frame_forgotten(pointer, length, i, key))
         forgotten.append(unpack_one(key))
-    del kept
     return FrameInfo(
         version=(info.version_major, info.version_minor),
         incarnation=info.incarnation,
@@ -116,11 +119,10 @@ def frame_length(start: Any) -> "tuple[bool, int]":
     start: its first bytes. Returns (True, bytes of the frame), or (False, how many of its bytes are
     needed to know). Errors: FORMAT, VERSION, CORRUPT.
     """
-    pointer, length, kept = bytes_of(start, "the start of a frame")
     found = ffi.new("uint64_t *")
-    status = core.dw_frame_length(pointer, length, found)
+    with Bytes(start, "the start of a frame") as given:
+        status = core.dw_frame_length(given.pointer, given.length, found)
     check(status)
-    del kept
     return status != PENDING, found[0]
 
 
@@ -149,7 +151,11 @@ class ReplyInfo:
 
 def reply_info(reply: Any) -> ReplyInfo:
     """Reads a reply. Errors: FORMAT, VERSION, CORRUPT."""
-    pointer, length, kept = bytes_of(reply, "the reply")
+    with Bytes(reply, "the reply") as given:
+        return _read_reply(given.pointer, given.length)
+
+
+def _read_reply(pointer: Any, length: int) -> ReplyInfo:
     info = ffi.new("dw_reply_info *", {"struct_size": ffi.sizeof("dw_reply_info")})
     why = new_why()
     check(core.dw_reply_read(pointer, length, info, why), why)
@@ -160,7 +166,6 @@ def reply_info(reply: Any) -> ReplyInfo:
         entries.append(
             ReplyEntry(id, bool(entry.held), entry.incarnation, entry.version, entry.chain)
         )
-    del kept
     accepted, replaced = bool(info.accepted), bool(info.replaced)
     return ReplyInfo(accepted, replaced, info.incarnation, info.sequence, entries)
 

@@ -10,7 +10,7 @@ from typing import Any, Callable, Optional
 
 from deltawire._library import ffi, links
 from deltawire._waiting import SLICE_S, Deadline, milliseconds, watched
-from deltawire.bytes_in import bytes_of
+from deltawire.bytes_in import Bytes
 from deltawire.counters import LinkCounters, link_counters
 from deltawire.errors import CANCELLED, PENDING, TIMEOUT, check, fail, new_why, refuse, text_of
 from deltawire.owner import Life, Owned
@@ -132,23 +132,22 @@ class Link(Shared):
         of uint8. timeout: seconds to wait while the queue is full.
         Errors: ARGUMENT, LIMIT, TIMEOUT (nothing was taken), and the link's.
         """
-        pointer, length, kept = bytes_of(data, "the message")
         deadline, number = Deadline(timeout), _tag(tag)
-        self._begin()
-        try:
-            while True:
-                status = links.dw_link_send(self._handle, number, pointer, length)
-                if status != PENDING:
-                    self._check(status)
-                    return
-                self._still_open()
-                if deadline.is_over():
-                    fail(TIMEOUT, "the link's queue stayed full: wait longer, or send less")
-                slice_ms = deadline.slice_ms()
-                self._check(links.dw_link_wait_room(self._handle, length, slice_ms))
-        finally:
-            self._finish()
-            del kept
+        with Bytes(data, "the message") as given:
+            self._begin()
+            try:
+                while True:
+                    status = links.dw_link_send(self._handle, number, given.pointer, given.length)
+                    if status != PENDING:
+                        self._check(status)
+                        return
+                    self._still_open()
+                    if deadline.is_over():
+                        fail(TIMEOUT, "the link's queue stayed full: wait longer, or send less")
+                    slice_ms = deadline.slice_ms()
+                    self._check(links.dw_link_wait_room(self._handle, given.length, slice_ms))
+            finally:
+                self._finish()
 
     def recv(self, tag: int, timeout: Optional[float] = None) -> Optional[bytes]:
         """The next message with this tag; None: nothing came within so many seconds.

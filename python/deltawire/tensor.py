@@ -10,7 +10,7 @@ from deltawire.errors import NO_MEMORY, fail, refuse
 
 DTYPES = {"f32": core.DW_F32, "f16": core.DW_F16, "bf16": core.DW_BF16}
 NAMES = {number: name for name, number in DTYPES.items()}
-FORMATS = {"f32": "f", "f16": "e", "bf16": "H"}
+FORMATS = {"f32": "f", "f16": "H", "bf16": "H"}  # memoryview knows no halves
 BYTES = {"f32": 4, "f16": 2, "bf16": 2}
 CPU = 1
 
@@ -55,6 +55,11 @@ def extents_of(shape: Any, rows_are_samples: bool = False) -> "tuple[int, int, i
     return n, a * b, c
 
 
+def _extents(buffer: Any) -> "tuple[int, ...]":
+    with memoryview(buffer) as held:
+        return held.shape or ()
+
+
 class Tensor:
     """A dense tensor (N, T, C) in main memory.
 
@@ -63,7 +68,7 @@ class Tensor:
     Its values are whatever was in the memory before: it is made to be written.
 
     torch.from_dlpack(tensor) and numpy.from_dlpack(tensor) share its memory, which lives as long as
-    any of them. numpy has no bf16; memoryview() gives its 16 bits.
+    any of them. numpy has no bf16: memoryview() gives its bits.
     Errors: ARGUMENT, NO_MEMORY.
     """
 
@@ -101,15 +106,22 @@ class Tensor:
         except (TypeError, BufferError, ValueError) as error:
             refuse(f"a Tensor wraps a contiguous buffer that may be written: {error}")
         made = cls.__new__(cls)
-        made._set_up(extents_of(memoryview(buffer).shape if shape is None else shape), dtype)
-        if made.nbytes != len(memory):
-            refuse(f"{made.shape} of {dtype} takes {made.nbytes} bytes, and this has {len(memory)}")
-        if _address(memory) % BYTES[dtype]:
-            refuse(f"this buffer is not aligned to the {BYTES[dtype]} bytes of {dtype}: copy it")
+        try:
+            made._set_up(extents_of(_extents(buffer) if shape is None else shape), dtype)
+            made._check_fit(memory)
+        except BaseException:
+            ffi.release(memory)
+            raise
         made._memory = memory
         made._view.data = memory
         made._kept = buffer
         return made
+
+    def _check_fit(self, memory: Any) -> None:
+        if self.nbytes != len(memory):
+            refuse(f"{self.shape} of {self.dtype} takes {self.nbytes} bytes, not {len(memory)}")
+        if _address(memory) % BYTES[self.dtype]:
+            refuse(f"this buffer is not aligned to {BYTES[self.dtype]} bytes: copy it")
 
     @property
     def nbytes(self) -> int:
@@ -118,7 +130,8 @@ class Tensor:
         return n * t * c * BYTES[self.dtype]
 
     def memoryview(self) -> memoryview:
-        """Its values, writable, of shape (N, T, C); format "f", "e", or "H", the bits of bf16."""
+        """Its values, writable, of shape (N, T, C); format "f", or "H", the bits of f16 and
+        bf16."""
         flat = memoryview(ffi.buffer(self._memory, self.nbytes))
         return flat.cast("B").cast(FORMATS[self.dtype], self.shape)
 

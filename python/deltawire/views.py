@@ -95,22 +95,23 @@ def has_buffer(x: Any) -> bool:
 class View:
     """Room for the view of one tensor, used again for every call of its object.
 
-    tensor: the dw_tensor *, after take. kept: what keeps its memory.
+    tensor: the dw_tensor *, after take.
     """
 
-    __slots__ = ("name", "_view", "_why", "tensor", "kept")
+    __slots__ = ("name", "_view", "_why", "tensor", "_kept", "_buffer")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self._view = ffi.new("dw_dlpack_view *")
         self._why = new_why()
         self.tensor: Any = ffi.NULL
-        self.kept: Any = None
+        self._kept: Any = None
+        self._buffer: Any = None
 
     def take(self, x: Any, flags: int) -> Any:
         """Looks at x; gives the dw_tensor *. flags: WRITES, ROWS."""
         if type(x) is Tensor:
-            self.kept = x
+            self._kept = x
             self.tensor = x._view
             return x._view
         if hasattr(x, "__dlpack__"):
@@ -131,8 +132,11 @@ class View:
         return self.tensor
 
     def drop(self) -> None:
-        """Lets go of x, which may be the last thing that keeps it."""
-        self.kept = None
+        """Lets go of x: at once, whatever holds on to the frames of an error."""
+        self._kept = None
+        if self._buffer is not None:
+            self._buffer.release()
+            self._buffer = None
 
     def _take_dlpack(self, x: Any, flags: int) -> None:
         try:
@@ -147,16 +151,23 @@ class View:
             self._view, managed, flags | versioned, ffi.NULL, self._why
         )
         self._check(status)
-        self.kept = (capsule, x)
+        self._kept = capsule
 
     def _take_buffer(self, x: Any, flags: int) -> None:
         try:
-            held = memoryview(x)
-        except TypeError:
+            held = self._buffer = memoryview(x)
+        except (TypeError, ValueError, BufferError):
             refuse(
                 f"{self.name} is a {type(x).__name__}, which is no tensor: give something with "
                 "__dlpack__ or the buffer protocol"
             )
+        try:
+            self._look(held, flags)
+        except BaseException:
+            self.drop()
+            raise
+
+    def _look(self, held: memoryview, flags: int) -> None:
         kind = _FLOATS.get(held.format.lstrip("@=<" if ORDER == "little" else "@=>"))
         if kind is None:
             fail(
@@ -173,15 +184,14 @@ class View:
             refuse(f"the steps of {self.name} are no whole elements: make it contiguous")
         shape = ffi.new("int64_t[]", list(held.shape))
         strides = ffi.new("int64_t[]", [step // size for step in held.strides])
-        tensor = ffi.new("dw_dl_tensor *")
+        managed = ffi.new("dw_dl_managed *")
+        tensor = managed.tensor
         tensor.data = ffi.cast("void *", _address_of(held))
         tensor.device_type, tensor.ndim, tensor.type_lanes = CPU, held.ndim, 1
         tensor.type_code, tensor.type_bits = kind
         tensor.shape, tensor.strides = shape, strides
-        managed = ffi.new("dw_dl_managed *", {"tensor": tensor[0]})
         status = core.dw_tensor_from_dlpack_managed(self._view, managed, flags, ffi.NULL, self._why)
         self._check(status)
-        self.kept = (held, x)
 
     def _check(self, status: int) -> None:
         if status < 0:
@@ -206,7 +216,10 @@ def shape_view(x: Any, dtype: Any, rows_are_samples: bool = False) -> Any:
         n, t, c = extents_of(x, rows_are_samples)
         return ffi.new("dw_tensor *", (ffi.NULL, dtype_number(dtype or "f32"), n, t, c, t * c, c))
     view = View("x")
-    tensor = ffi.new("dw_tensor *", view.take(x, ROWS if rows_are_samples else 0)[0])
+    try:
+        tensor = ffi.new("dw_tensor *", view.take(x, ROWS if rows_are_samples else 0)[0])
+    finally:
+        view.drop()
     tensor.data = ffi.NULL
     return tensor
 

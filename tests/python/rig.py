@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+# rig.py - what the tests of the package share: seeded tensors, capsules made by hand, refusals.
+import ctypes
+import contextlib
+
+import numpy
+import pytest
+
+import deltawire
+from deltawire._library import ffi
+
+BITS = {"f32": numpy.uint32, "f16": numpy.uint16, "bf16": numpy.uint16}
+FLOAT, BFLOAT, INT, UINT = 2, 4, 0, 1
+CPU, CUDA, PINNED = 1, 2, 3
+
+_new_capsule = ctypes.PYFUNCTYPE(
+    ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p
+)(("PyCapsule_New", ctypes.pythonapi))
+
+
+def normal(shape, seed=1, dtype=numpy.float32):
+    return numpy.random.default_rng(seed).standard_normal(shape, dtype=numpy.float32).astype(dtype)
+
+
+def bits(tensor):
+    """A deltawire.Tensor's or an array's values as integers, for comparison to the bit."""
+    if isinstance(tensor, deltawire.Tensor):
+        flat = numpy.frombuffer(tensor.memoryview().cast("B"), dtype=BITS[tensor.dtype])
+        return flat.reshape(tensor.shape)
+    return tensor.view({4: numpy.uint32, 2: numpy.uint16}[tensor.itemsize])
+
+
+def same(one, other):
+    one, other = bits(one), bits(other)
+    return one.shape == other.shape and bool((one == other).all())
+
+
+class Exporter:
+    """Something with __dlpack__ alone, over an array's memory, that lies where we say."""
+
+    def __init__(self, array, *, code=FLOAT, device=(CPU, 0), flags=0, major=1, knows=True):
+        self.array, self.code, self.device = array, code, device
+        self.flags, self.major, self.knows = flags, major, knows
+        self.taken, self.kept = 0, None
+
+    def __dlpack__(self, **asked):
+        if asked and not self.knows:
+            raise TypeError("__dlpack__() got an unexpected keyword argument 'max_version'")
+        self.taken += 1
+        array, versioned = self.array, bool(asked.get("max_version"))
+        kind = "dw_dl_versioned" if versioned else "dw_dl_managed"
+        shape = ffi.new("int64_t[]", list(array.shape))
+        strides = ffi.new("int64_t[]", [step // array.itemsize for step in array.strides])
+        made = ffi.new(kind + " *")
+        if versioned:
+            made.major, made.minor, made.flags = self.major, 0, self.flags
+        tensor = made.tensor
+        tensor.data = ffi.cast("void *", array.ctypes.data)
+        tensor.device_type, tensor.device_id = self.device
+        tensor.ndim, tensor.type_code, tensor.type_lanes = array.ndim, self.code, 1
+        tensor.type_bits = array.itemsize * 8
+        tensor.shape, tensor.strides = shape, strides
+        self.kept = (made, shape, strides)
+        name = NAMES[versioned]
+        return _new_capsule(int(ffi.cast("uintptr_t", made)), name, None)
+
+    def __dlpack_device__(self):
+        return self.device
+
+
+NAMES = {False: b"dltensor", True: b"dltensor_versioned"}
+
+
+@contextlib.contextmanager
+def refused(status, *words):
+    """The block must raise a DeltawireError of this status, whose sentence has these words."""
+    with pytest.raises(deltawire.DeltawireError) as caught:
+        yield caught
+    error = caught.value
+    assert error.status is deltawire.Status[status], error
+    assert error.why and "\n" not in error.why
+    for word in words:
+        assert word in error.why, error.why
+
+
+def pair(text="delta:bits=4", **options):
+    return deltawire.Encoder(text, **options), deltawire.Decoder(text, **options)

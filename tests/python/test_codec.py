@@ -1,0 +1,299 @@
+# SPDX-License-Identifier: Apache-2.0
+# test_codec.py - encoders and decoders do through Python what they do in C.
+import array
+
+import numpy
+import pytest
+from rig import bits, normal, pair, refused, same
+
+import deltawire
+from deltawire import Config, Decoder, Encoder, Tensor, Threads
+
+TEXTS = ["delta:bits=4", "delta:bits=1,prev=bf16", "direct:bits=6", "raw:bf16", "mx:element=e4m3"]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.parametrize("dtype", [numpy.float32, numpy.float16])
+def test_the_decoder_gives_what_the_encoder_expects(text, dtype):
+    encoder, decoder = pair(text)
+    for visit in range(3):
+        x = normal((3, 5, 70), visit, dtype)
+        made = numpy.empty_like(x)
+        frame = encoder.encode(x, [7, 2**64 - 1, 0], reconstruction=made)
+        assert type(frame) is bytes and len(frame) <= encoder.bound(x)
+        y, ids, reply = decoder.decode(frame)
+        assert ids == [7, 2**64 - 1, 0] and y.shape == (3, 5, 70)
+        assert y.dtype == ("f32" if dtype is numpy.float32 else "f16")
+        assert same(y, made)
+        assert reply is not None or Config(text).codec != "delta"
+        encoder.feedback(reply)
+    held = 3 if Config(text).codec == "delta" else 0
+    assert encoder.counters().keys_held == decoder.counters().keys_held == held
+    assert encoder.counters().frames == decoder.counters().frames == 3
+    assert encoder.counters().acks == decoder.counters().acks
+
+
+def test_counters_are_named_as_in_the_header():
+    encoder, decoder = pair()
+    x = normal((2, 4, 64))
+    assert encoder.counters().ratio == 0 and encoder.counters().hit_rate == 0
+    for _ in range(4):
+        frame = encoder.encode(x, [1, 2])
+        encoder.feedback(decoder.decode(frame).reply)
+    counters = encoder.counters()
+    assert counters.key_entries == 2 and counters.delta_entries == 6
+    assert counters.hit_rate == 0.75 and counters.raw_bytes == 4 * x.nbytes
+    assert counters.ratio == counters.raw_bytes / counters.encoded_bytes
+    assert counters.busy_ns > 0 and "struct_size" not in counters._fields
+    assert counters._asdict()["acks"] == 4
+
+
+def test_threads_change_no_byte():
+    x = normal((8, 64, 512))
+    frames = []
+    with Threads(3) as pool:
+        for threads in (0, 1, 2, pool):
+            with Encoder("delta:bits=4,incarnation=5", threads=threads) as encoder:
+                frames.append([encoder.encode(x * visit, range(8)) for visit in (1, 2)])
+                if threads is pool:
+                    with refused("ARGUMENT", "close them first"):
+                        pool.close()
+        assert pool.n == 3
+    assert all(frame == frames[0] for frame in frames)
+    assert pool.n == 0
+    with refused("ARGUMENT", "closed"):
+        Encoder("delta", threads=pool)
+    for wrong in (-1, 2.5, "four", None):
+        with refused("ARGUMENT", "threads"):
+            Encoder("delta", threads=wrong)
+    with refused("LIMIT", "1024"):
+        Threads(1025)
+    with refused("ARGUMENT", "threads"):
+        Threads(-1)
+
+
+def test_a_refused_object_gives_its_pool_back():
+    with Threads(2) as pool:
+        with refused("CONFIG"):
+            Encoder("delta:bits=99", threads=pool)
+
+
+def test_ids_of_many_kinds():
+    encoder, decoder = pair("direct:bits=8")
+    x = normal((3, 2, 32))
+    kinds = [
+        [4, 5, 6],
+        (4, 5, 6),
+        range(4, 7),
+        numpy.array([4, 5, 6]),
+        numpy.array([4, 5, 6], dtype=numpy.uint64),
+        numpy.array([4, 5, 6], dtype=numpy.int32),
+        array.array("q", [4, 5, 6]),
+        memoryview(array.array("Q", [4, 5, 6])),
+        [numpy.int64(4), numpy.uint8(5), 6],
+        iter([4, 5, 6]),
+        {4: "a", 5: "b", 6: "c"},
+    ]
+    for ids in kinds:
+        assert decoder.decode(encoder.encode(x, ids)).ids == [4, 5, 6]
+    assert decoder.decode(encoder.encode(x)).ids == [0, 1, 2]
+    sliced = [(4, 1), (4, 2**32 - 1), 4]
+    assert decoder.decode(encoder.encode(x, sliced)).ids == sliced
+    assert decoder.decode(encoder.encode(x, [(4, 0), (5, 1), 6])).ids == [4, (5, 1), 6]
+
+
+def test_stateless_needs_no_ids_and_leaves_state_alone():
+    encoder, decoder = pair()
+    x = normal((2, 3, 64))
+    encoder.feedback(decoder.decode(encoder.encode(x, [1, 2])).reply)
+    before = bits(encoder.peek(1)).copy()
+    frame = encoder.encode(x * 3, stateless=True)
+    assert {e.role for e in deltawire.frame_info(frame).entries} == {"stateless"}
+    decoder.decode(frame)
+    frame = encoder.encode(x * 3, [1, 2], stateless=True)
+    assert decoder.decode(frame).ids == [1, 2]
+    assert (bits(encoder.peek(1)) == before).all()
+    with refused("ARGUMENT", "give ids, or stateless=True"):
+        encoder.encode(x)
+
+
+def test_a_frame_goes_where_it_is_told():
+    encoder, decoder = pair("direct:bits=4,incarnation=3")
+    other = Encoder("direct:bits=4,incarnation=3")
+    x = normal((2, 3, 64))
+    for room in (bytearray(10000), numpy.zeros(10000, numpy.uint8), memoryview(bytearray(10000))):
+        frame = other.encode(x)
+        got = encoder.encode(x, out=room)
+        assert type(got) is memoryview and bytes(got) == frame
+        assert bytes(memoryview(room).cast("B")[: len(frame)]) == frame
+        assert decoder.decode(got).tensor.shape == (2, 3, 64)
+    with refused("NO_ROOM"):
+        encoder.encode(x, out=bytearray(100))
+    assert bytes(encoder.encode(x, out=bytearray(10000))) == other.encode(x)
+
+
+def test_a_limit_is_kept():
+    encoder, decoder = pair("delta:bits=2,key=8")
+    x = normal((4, 8, 128))
+    whole = encoder.encode(x, [1, 2, 3, 4])
+    encoder.reset()
+    short = encoder.encode(x, [1, 2, 3, 4], limit=len(whole) // 2)
+    assert len(short) <= len(whole) // 2
+    assert "stateless" in {e.role for e in deltawire.frame_info(short).entries}
+    with refused("NO_ROOM"):
+        encoder.encode(x, [1, 2, 3, 4], limit=100)
+    for wrong in (-1, 2.5, "many", 2**64):
+        with refused("ARGUMENT", "limit"):
+            encoder.encode(x, [1, 2, 3, 4], limit=wrong)
+    expected = decoder.expect([1, 2, 3, 4], (4, 8, 128), "f32")
+    assert expected == decoder.expect([1, 2, 3, 4], x) and len(short) <= expected
+    with refused("ARGUMENT", "3 ids for 4 samples"):
+        decoder.expect([1, 2, 3], x)
+
+
+def test_decode_writes_where_it_is_told():
+    encoder, decoder = pair("direct:bits=8")
+    x = normal((2, 3, 64))
+    y = decoder.decode(encoder.encode(x)).tensor
+    out = numpy.full((2, 3, 64), 7, numpy.float32)
+    got = decoder.decode(encoder.encode(x), out)
+    assert got.tensor is out and same(out, y)
+    wide = numpy.zeros((2, 3, 100), numpy.float32)
+    decoder.decode(encoder.encode(x), wide[:, :, 10:74])
+    assert same(wide[:, :, 10:74].copy(), y) and wide[:, :, :10].sum() == 0
+    assert wide[:, :, 74:].sum() == 0
+    four = numpy.zeros((2, 3, 1, 64), numpy.float32)
+    decoder.decode(encoder.encode(x), four)
+    assert same(four.reshape(2, 3, 64), y)
+    for dtype in ("f32", "f16", "bf16"):
+        assert decoder.decode(encoder.encode(x), dtype=dtype).tensor.dtype == dtype
+    with refused("ARGUMENT", '"f32", "f16" or "bf16"'):
+        decoder.decode(encoder.encode(x), dtype="f64")
+
+
+def test_decode_adds():
+    encoder, decoder = pair("raw:f32")
+    x = normal((2, 3, 64))
+    out = normal((2, 3, 64), 9)
+    want = out + numpy.float32(0.25) * x
+    decoder.decode(encoder.encode(x), out, add=0.25)
+    assert same(out, want)
+    with refused("ARGUMENT", "give out"):
+        decoder.decode(encoder.encode(x), add=1)
+    with refused("ARGUMENT", "factor"):
+        decoder.decode(encoder.encode(x), out, add="half")
+    assert same(out, want)
+
+
+def test_rows_are_tokens_or_samples():
+    encoder, decoder = pair("raw:f32")
+    x = normal((4, 32))
+    assert decoder.decode(encoder.encode(x)).tensor.shape == (1, 4, 32)
+    frame = encoder.encode(x, [3, 1, 4, 5], rows_are_samples=True)
+    assert decoder.decode(frame).tensor.shape == (4, 1, 32)
+    out = numpy.empty_like(x)
+    frame = encoder.encode(x, [3, 1, 4, 5], rows_are_samples=True)
+    assert decoder.decode(frame, out, rows_are_samples=True).ids == [3, 1, 4, 5]
+    assert same(out, x)
+    assert encoder.bound(x, rows_are_samples=True) == encoder.bound((4, 1, 32), "f32")
+    with refused("SHAPE"):
+        decoder.decode(encoder.encode(x, rows_are_samples=True), out)
+
+
+def test_advance_gives_no_tensor():
+    encoder, decoder = pair()
+    x = normal((2, 3, 64))
+    made = numpy.empty_like(x)
+    got = decoder.advance(encoder.encode(x, [8, 9], reconstruction=made))
+    assert got.tensor is None and got.ids == [8, 9] and got.reply
+    assert same(decoder.peek(9), made[1:])
+    with refused("FORMAT"):
+        decoder.advance(b"nothing")
+
+
+def test_replies_heal_a_lost_frame():
+    encoder, decoder = pair()
+    x = normal((1, 4, 64))
+    encoder.feedback(decoder.decode(encoder.encode(x, [1])).reply)
+    for visit in range(3):
+        encoder.encode(x * (2 + visit), [1])  # lost
+    with refused("BASE") as caught:
+        decoder.decode(encoder.encode(x * 9, [1]))
+    assert not deltawire.reply_info(caught.value.reply).accepted
+    encoder.feedback(caught.value.reply)
+    made = numpy.empty_like(x)
+    frame = encoder.encode(x * 10, [1], reconstruction=made)
+    assert same(decoder.decode(frame).tensor, made)
+    encoder.feedback(None)  # there was nothing to send back
+    assert decoder.decode(encoder.encode(x, [1]), reply=False).reply is None
+
+
+def test_configs():
+    config = Config("delta:group=64,bits=3")
+    assert config.text == str(config) == "delta:bits=3" and config.codec == "delta"
+    assert repr(config) == "Config('delta:bits=3')"
+    assert config == Config("delta:bits=3") == Config(config) and config != "delta:bits=3"
+    assert hash(config) == hash(Config("delta:bits=3"))
+    assert Config("delta:scale=mse").agreement == Config("delta").agreement
+    with refused("CONFIG", "character"):
+        Config("delta:bits=3,grop=64")
+    for wrong in (None, 4, b"delta", ["delta"]):
+        with refused("ARGUMENT", "a config is a text"):
+            Config(wrong)
+    with refused("ARGUMENT", "zero byte"):
+        Config("delta\0:bits=4")
+
+
+def test_bounds():
+    encoder = Encoder("delta:bits=4")
+    x = normal((2, 3, 64))
+    assert encoder.bound(x) == encoder.bound((2, 3, 64), "f32") == deltawire.bound("delta", x)
+    assert encoder.bound((2, 3, 64)) == encoder.bound(x)
+    assert encoder.bound(Tensor((2, 3, 64))) == encoder.bound(x)
+    assert deltawire.reply_bound(4) > deltawire.reply_bound(1) > 0
+    with refused("ARGUMENT", "too large"):
+        encoder.bound((2**31, 2**31, 2**31))
+    for wrong in ((), (1, 2, 3, 4, 5), (0, 3, 4), (2**32, 1, 1), ("a",), (-1, 2)):
+        with refused("ARGUMENT", "one to four extents"):
+            encoder.bound(wrong)
+    with refused("ARGUMENT", "2**32"):
+        encoder.bound((1, 2**20, 2**20, 1))
+    with refused("ARGUMENT"):
+        deltawire.reply_bound(-1)
+
+
+def test_frames_can_be_read():
+    encoder, decoder = pair("delta:bits=4,audit=2")
+    x = normal((2, 3, 64), dtype=numpy.float16)
+    encoder.feedback(decoder.decode(encoder.encode(x, [1, (2, 5)])).reply)
+    encoder.forget(77)
+    encoder.forget(1)
+    frame = encoder.encode(x, [3, (2, 5)])
+    info = deltawire.frame_info(frame)
+    assert info.shape == (2, 3, 64) and info.dtype == "f16" and info.sequence == 2
+    assert info.ids == [3, (2, 5)] and [e.role for e in info.entries] == ["key", "delta"]
+    assert info.length == len(frame) and info.wants_reply and info.config.codec == "delta"
+    assert 1 in info.forgotten and info.entries[0].form == "quantized"
+    assert info.entries[1].payload_offset + info.entries[1].payload_bytes <= len(frame)
+    assert deltawire.frame_length(frame[:80]) == (True, len(frame))
+    assert deltawire.frame_length(frame[:5]) == (False, 80)
+    assert deltawire.frame_info(frame + b"more").length == len(frame)
+    said = deltawire.reply_info(decoder.decode(frame).reply)
+    assert said.accepted and not said.replaced and said.incarnation == info.incarnation
+    assert {e.id for e in said.entries} >= {3, (2, 5)} and said.sequence == 2
+    for wrong in (b"", b"x" * 200, frame[:-1]):
+        with refused("FORMAT"):
+            deltawire.frame_info(wrong)
+    with refused("FORMAT"):
+        deltawire.reply_info(b"x" * 100)
+
+
+def test_everything_has_help():
+    for name in deltawire.__all__:
+        thing = getattr(deltawire, name)
+        if name == "__version__":
+            continue
+        assert thing.__doc__ and len(thing.__doc__) > 20, name
+        for part, value in vars(thing).items() if isinstance(thing, type) else ():
+            if not part.startswith("_") and callable(value) and not isinstance(value, type):
+                assert value.__doc__, f"{name}.{part}"

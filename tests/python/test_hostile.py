@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+# test_hostile.py - what is wrong is refused with a sentence, and changes nothing.
+import random
+
+import numpy
+import pytest
+from rig import bits, normal, pair, refused, same
+
+import deltawire
+from deltawire import Decoder, DeltawireError, Encoder, Tensor
+
+
+class Ends:
+    """Two ends in step, and a look at all that may not change."""
+
+    def __init__(self, text="delta:bits=4"):
+        self.encoder, self.decoder = pair(text)
+        self.x = normal((2, 4, 64))
+        self.ids = [1, 2]
+        for visit in range(2):
+            self.step(visit)
+
+    def step(self, seed):
+        x = normal((2, 4, 64), seed)
+        made = numpy.empty_like(x)
+        frame = self.encoder.encode(x, self.ids, reconstruction=made)
+        y, ids, reply = self.decoder.decode(frame)
+        assert same(y, made) and ids == self.ids
+        self.encoder.feedback(reply)
+
+    def states(self):
+        return self.encoder.export_states(), self.decoder.export_states()
+
+
+def test_a_frame_damaged_or_cut_at_every_byte():
+    ends = Ends()
+    frame = ends.encoder.encode(ends.x, ends.ids)
+    held = ends.decoder.export_states()
+    out = numpy.full((2, 4, 64), 3, numpy.float32)
+    untouched = out.copy()
+    kinds = set()
+    for at in range(len(frame)):
+        damaged = bytearray(frame)
+        damaged[at] ^= 1 << random.Random(at).randrange(8)
+        for given in (damaged, frame[:at]):
+            with pytest.raises(DeltawireError) as caught:
+                ends.decoder.decode(given, out)
+            kinds.add(caught.value.status.name)
+            assert caught.value.why
+            if caught.value.reply is not None:
+                deltawire.reply_info(caught.value.reply)
+    assert same(out, untouched) and ends.decoder.export_states() == held
+    assert {"FORMAT", "CORRUPT", "VERSION"} <= kinds
+    assert ends.decoder.counters().rejected_frames == 2 * len(frame)
+    ends.encoder.feedback(ends.decoder.decode(frame, out).reply)
+    ends.step(9)
+
+
+def test_a_rejected_frame_is_answered():
+    ends = Ends()
+    frame = bytearray(ends.encoder.encode(ends.x, ends.ids))
+    frame[-1] ^= 1
+    with refused("CORRUPT") as caught:
+        ends.decoder.decode(frame)
+    assert not deltawire.reply_info(caught.value.reply).accepted
+    ends.encoder.feedback(caught.value.reply)
+    ends.step(5)
+    frame[-2] ^= 1
+    with pytest.raises(DeltawireError) as caught:
+        ends.decoder.decode(frame, reply=False)
+    assert caught.value.reply is None
+
+
+def test_a_reply_damaged_or_cut_at_every_byte():
+    ends = Ends()
+    reply = ends.decoder.decode(ends.encoder.encode(ends.x, ends.ids)).reply
+    held = ends.encoder.export_states()
+    for at in range(len(reply)):
+        damaged = bytearray(reply)
+        damaged[at] ^= 0x10
+        for given in (damaged, reply[:at]):
+            with pytest.raises(DeltawireError):
+                ends.encoder.feedback(given)
+    assert ends.encoder.export_states() == held
+    ends.encoder.feedback(reply)
+    ends.step(9)
+
+
+def test_tensors_and_ids_that_do_not_fit():
+    ends = Ends()
+    before = ends.states()
+    x, encoder = ends.x, ends.encoder
+    for ids, words in (
+        ([1], "1 ids for 2 samples"),
+        ([1, 2, 3], "3 ids for 2 samples"),
+        ([], "0 ids"),
+        ([1, 1], "same key"),
+        ([1, -1], "-1 is no id"),
+        ([1, 2**64], "no id"),
+        ([1, 2.5], "2.5 is no id"),
+        ([1, "two"], "no id"),
+        ([1, None], "no id"),
+        ([1, (2, -1)], "no id"),
+        ([1, (2, 2**32)], "no id"),
+        ([1, (2, 3, 4)], "no id"),
+        ([[1], [2]], "no id"),
+        ("ab", "sequence of ints"),
+        (b"ab", "sequence of ints"),
+        (7, "sequence of ints"),
+        (object(), "sequence of ints"),
+        (numpy.int64(7), "no extent"),
+        (numpy.array([[1, 2]]), "1 ids for 2 samples"),
+        (numpy.array([1.0, 2.0]), "no id"),
+        (numpy.array([1, -2]), "no id"),
+    ):
+        with refused("ARGUMENT", words):
+            encoder.encode(x, ids)
+    for wrong in (x.astype(float), x.astype(int)):
+        with refused("UNSUPPORTED"):
+            encoder.encode(wrong, ends.ids)
+    for made in (numpy.zeros((2, 4, 63), "f4"), numpy.zeros((3, 4, 64), "f4")):
+        with refused("SHAPE"):
+            encoder.encode(x, ends.ids, reconstruction=made)
+    assert ends.states() == before
+    frame = encoder.encode(x, ends.ids)
+    held = ends.decoder.export_states()
+    for out in (numpy.zeros((2, 4, 63), "f4"), numpy.zeros((1, 4, 64), "f4"), Tensor((2, 5, 64))):
+        with refused("SHAPE"):
+            ends.decoder.decode(frame, out)
+    assert ends.decoder.export_states() == held
+    ends.encoder.feedback(ends.decoder.decode(frame).reply)
+    ends.step(9)
+
+
+def test_memory_that_overlaps_or_cannot_be_written():
+    ends = Ends()
+    before = ends.states()
+    x, encoder = ends.x, ends.encoder
+    both = bytearray(20000)
+    inside = numpy.frombuffer(both, numpy.float32)[100:612].reshape(2, 4, 64)
+    both_ways = numpy.zeros((3, 4, 64), numpy.float32)
+    with refused("ARGUMENT", "x and out"):
+        encoder.encode(inside, ends.ids, out=both)
+    with refused("ARGUMENT", "x and reconstruction"):
+        encoder.encode(x, ends.ids, reconstruction=x)
+    with refused("ARGUMENT", "x and reconstruction"):
+        encoder.encode(both_ways[1:3], ends.ids, reconstruction=both_ways[:2])
+    with refused("ARGUMENT", "reconstruction and out"):
+        encoder.encode(x, ends.ids, reconstruction=inside, out=both)
+    with refused("ARGUMENT", "written"):
+        encoder.encode(x, ends.ids, out=bytes(20000))
+    with refused("ARGUMENT"):
+        encoder.encode(x, ends.ids, out=numpy.zeros(40000, numpy.uint8)[::2])
+    fixed = x.copy()
+    fixed.flags.writeable = False
+    with refused("ARGUMENT", "read only"):
+        encoder.encode(x, ends.ids, reconstruction=fixed)
+    assert ends.states() == before
+    frame = encoder.encode(x, ends.ids)
+    both[: len(frame)] = frame
+    held = ends.decoder.export_states()
+    with refused("ARGUMENT", "out and the frame"):
+        ends.decoder.decode(memoryview(both)[: len(frame)], inside)
+    with refused("ARGUMENT", "read only"):
+        ends.decoder.decode(frame, fixed)
+    woven = numpy.lib.stride_tricks.as_strided(x, (2, 4, 64), (256, 256, 4))
+    with refused("ARGUMENT"):
+        ends.decoder.decode(frame, woven)
+    assert ends.decoder.export_states() == held
+    ends.decoder.decode(memoryview(both)[: len(frame)], numpy.empty_like(x))
+
+
+def test_closed_objects():
+    encoder, decoder = pair()
+    x = normal((1, 2, 64))
+    with encoder as same_one:
+        assert same_one is encoder
+        frame = encoder.encode(x, [1])
+    decoder.close()
+    for thing, calls in (
+        (
+            encoder,
+            [
+                lambda: encoder.encode(x, [1]),
+                lambda: encoder.feedback(b""),
+                lambda: encoder.forget(1),
+                lambda: encoder.reset(),
+                lambda: encoder.resync([1]),
+                lambda: encoder.counters(),
+                lambda: encoder.peek(1),
+                lambda: encoder.export_state(1),
+                lambda: encoder.export_states(),
+                lambda: encoder.import_state(b"x"),
+                lambda: encoder.__enter__(),
+            ],
+        ),
+        (
+            decoder,
+            [
+                lambda: decoder.decode(frame),
+                lambda: decoder.advance(frame),
+                lambda: decoder.expect([1], x),
+                lambda: decoder.counters(),
+                lambda: decoder.__enter__(),
+            ],
+        ),
+    ):
+        for call in calls:
+            with refused("ARGUMENT", "is closed: make another one"):
+                call()
+        thing.close()
+        assert thing.config.codec == "delta"
+    assert encoder.bound(x) > 0
+
+
+def test_objects_that_were_never_made():
+    for text in ("delta:bits=9", "nothing", ""):
+        for kind in (Encoder, Decoder):
+            with refused("CONFIG"):
+                kind(text)
+    for kind in (Encoder, Decoder):
+        kind.__new__(kind).__del__()
+
+
+def test_random_bytes_are_no_frames():
+    rng = random.Random(4)
+    decoder = Decoder("delta:bits=4")
+    for _ in range(300):
+        with pytest.raises(DeltawireError):
+            decoder.decode(rng.randbytes(rng.randrange(400)))
+    assert decoder.counters().keys_held == 0
+
+
+def test_poisoned_values_are_counted():
+    encoder, decoder = pair("direct:bits=4")
+    x = normal((1, 2, 128))
+    x[0, 0, 5] = numpy.nan
+    y = bits(decoder.decode(encoder.encode(x)).tensor).view(numpy.float32)
+    assert numpy.isnan(y[0, 0, :64]).all() and not numpy.isnan(y[0, 1]).any()
+    assert encoder.counters().poisoned_groups == 1
