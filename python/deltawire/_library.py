@@ -5,9 +5,10 @@ in DW_TEST_LIBRARIES, apart by colons."""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import pathlib
-from typing import Any
+from typing import Any, Callable
 
 from deltawire._declarations import VERSION, ffi
 
@@ -28,11 +29,11 @@ def _candidates(name: str) -> list[str]:
     return found or [f"lib{name}{SUFFIX}", f"lib{name}.so"]
 
 
-def _load(name: str) -> Any:
+def _load(name: str, load: Callable[[str, int], Any] = ffi.dlopen) -> Any:
     reasons = []
     for candidate in _candidates(name):
         try:
-            return ffi.dlopen(candidate, FLAGS)
+            return load(candidate, FLAGS)
         except OSError as error:
             reasons.append(str(error))
     raise ImportError(
@@ -54,3 +55,5 @@ if found != VERSION:
 links = _load("deltawire-link")
 pools = _load("deltawire-threads")
 native = _load("deltawire-python")
+# The same library, for the functions that are called while the interpreter's lock is held.
+locked = _load("deltawire-python", ctypes.PyDLL)

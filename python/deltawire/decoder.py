@@ -12,7 +12,7 @@ from deltawire.errors import new_why, refuse
 from deltawire.keys import Id, Ids, pack_any, unpack
 from deltawire.tensor import NAMES, Tensor
 from deltawire.threads import Threads
-from deltawire.views import ROWS, WRITES, View, reach, refuse_overlap, shape_view
+from deltawire.views import ROWS, WRITES, View, refuse_overlap, shape_view
 
 
 class Decoded(NamedTuple):
@@ -44,6 +44,8 @@ class Decoder(Codec):
         self._options = ffi.new(
             "dw_decode_options *", {"struct_size": ffi.sizeof("dw_decode_options"), "adds": 1}
         )
+        self._keys, self._reply = ffi.new("dw_key[]", 1), ffi.new("char[]", 0)
+        self._answers = 0  # samples that the room for replies is enough for
         self._nothing = ffi.new("dw_tensor *", (ffi.NULL, core.DW_F32, 1, 1, 1, 1, 1))
 
     def decode(
@@ -74,23 +76,21 @@ class Decoder(Codec):
         self._enter()
         try:
             with Bytes(frame, "the frame") as given:
-                info = self._read(given, reply)
                 if out is None:
                     if add is not None:
                         refuse("add needs a tensor to add to: give out")
+                    info = self._read(given, reply)
                     out = Tensor((info.n, info.t, info.c), dtype or NAMES[info.x])
                     y = out._view
                 else:
                     y = self._y.take(out, WRITES | (ROWS if rows_are_samples else 0))
-                    start = int(ffi.cast("uintptr_t", given.pointer))
-                    span = start, start + given.length
-                    refuse_overlap(reach(y), span, "out and the frame")
+                    refuse_overlap(y, given.pointer, given.length, "out and the frame")
                 options = ffi.NULL
                 if add is not None:
                     options = self._options
                     options.factor = _factor(add)
                 said = self._run(given, y, options, reply)
-                return Decoded(out, _ids(given, info.n), said)
+                return Decoded(out, self._ids_of(given, y.n), said)
         finally:
             self._y.drop()
             self._busy.release()
@@ -105,7 +105,7 @@ class Decoder(Codec):
                 n, t, c = info.n, info.t, info.c
                 y = ffi.new("dw_tensor *", (ffi.NULL, core.DW_F32, n, t, c, t * c, c))
                 said = self._run(given, y, ffi.NULL, reply)
-                return Decoded(None, _ids(given, n), said)
+                return Decoded(None, self._ids_of(given, n), said)
         finally:
             self._busy.release()
 
@@ -114,24 +114,40 @@ class Decoder(Codec):
         where that is possible."""
         info = self._info
         if core.dw_frame_read(frame.pointer, frame.length, info, self._why) < 0:
-            info.n = 1
             self._run(frame, self._nothing, ffi.NULL, wants)
             refuse("this frame cannot be read")
         return info
 
     def _run(self, frame: Bytes, y: Any, options: Any, wants: bool) -> Any:
-        room, cap, said = ffi.NULL, 0, self._length
-        if wants:
-            cap = core.dw_reply_bound(max(self._info.n, y.n))
-            room = ffi.new("char[]", cap)
-        said[0] = 0
-        status = core.dw_decode_with(
-            self._handle, frame.pointer, frame.length, y, options, room, cap, said
-        )
-        reply = ffi.buffer(room, said[0])[:] if wants and said[0] else None
+        n, said = y.n, self._length
+        status = self._decode(frame, y, options, n, wants)
+        if status < 0 and wants and not said[0]:
+            info = self._info  # of more samples than y: its answer is longer
+            read = core.dw_frame_read(frame.pointer, frame.length, info, self._why)
+            if read == 0 and info.n > self._answers:
+                status = self._decode(frame, y, options, info.n, wants)
+        reply = ffi.buffer(self._reply, said[0])[:] if wants and said[0] else None
         if status < 0:
             self._fail(status, reply)
         return reply
+
+    def _decode(self, frame: Bytes, y: Any, options: Any, n: int, wants: bool) -> int:
+        if n > self._answers:
+            self._reply = ffi.new("char[]", core.dw_reply_bound(n))
+            self._answers = n
+        room = self._reply if wants else ffi.NULL
+        cap = len(self._reply) if wants else 0
+        said = self._length
+        said[0] = 0
+        return core.dw_decode_with(
+            self._handle, frame.pointer, frame.length, y, options, room, cap, said
+        )
+
+    def _ids_of(self, frame: Bytes, n: int) -> "list[Id]":
+        if len(self._keys) != n:
+            self._keys = ffi.new("dw_key[]", n)
+        core.dw_frame_keys(frame.pointer, frame.length, n, self._keys)
+        return unpack(self._keys)
 
     def expect(self, ids: Ids, x: Any, dtype: Optional[str] = None) -> int:
         """How many bytes the next frame for these ids takes at most: room to post a receive with.
@@ -157,9 +173,3 @@ def _factor(add: Any) -> float:
         return float(add)
     except (TypeError, ValueError):
         refuse(f"add is a factor, a number, not {add!r}")
-
-
-def _ids(frame: Bytes, n: int) -> "list[Id]":
-    keys = ffi.new("dw_key[]", n)
-    core.dw_frame_keys(frame.pointer, frame.length, n, keys)
-    return unpack(keys)

@@ -101,7 +101,7 @@ class Encoder(Codec):
         options.reconstruction = ffi.NULL
         if reconstruction is not None:
             made = self._made.take(reconstruction, rows | WRITES)
-            refuse_overlap(reach(self._x.tensor), reach(made), "x and reconstruction")
+            refuse_overlap(self._x.tensor, *reach(made), "x and reconstruction")
             options.reconstruction = made
         return options
 
@@ -122,11 +122,10 @@ class Encoder(Codec):
 
     def _encode_into(self, keys: Any, tensor: Any, options: Any, out: Any) -> Any:
         with Bytes(out, "out", writes=True) as room:
-            start = int(ffi.cast("uintptr_t", room.pointer))
-            span = start, start + room.length
-            refuse_overlap(reach(tensor), span, "x and out")
+            refuse_overlap(tensor, room.pointer, room.length, "x and out")
             if options and options.reconstruction:
-                refuse_overlap(reach(options.reconstruction), span, "reconstruction and out")
+                made = options.reconstruction
+                refuse_overlap(made, room.pointer, room.length, "reconstruction and out")
             length = self._length
             status = core.dw_encode_with(
                 self._handle, keys, tensor, options, room.pointer, room.length, length

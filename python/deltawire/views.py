@@ -6,7 +6,7 @@ import ctypes
 import sys
 from typing import Any
 
-from deltawire._library import core, ffi
+from deltawire._library import core, ffi, locked, native
 from deltawire.errors import UNSUPPORTED, check, fail, new_why, refuse
 from deltawire.tensor import BYTES, CPU, NAMES, Tensor, dtype_number, extents_of
 
@@ -19,6 +19,8 @@ VERSIONED, WRITES, ROWS = (
 )
 
 _api = ctypes.pythonapi
+_view_of = locked.dw_capsule_view
+_view_of.argtypes = (ctypes.c_void_p, ctypes.py_object, ctypes.c_uint, ctypes.c_void_p)
 _is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(
     ("PyCapsule_IsValid", _api)
 )
@@ -98,12 +100,14 @@ class View:
     tensor: the dw_tensor *, after take.
     """
 
-    __slots__ = ("name", "_view", "_why", "tensor", "_kept", "_buffer")
+    __slots__ = ("name", "_view", "_why", "_at", "_inside", "tensor", "_kept", "_buffer")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self._view = ffi.new("dw_dlpack_view *")
         self._why = new_why()
+        self._inside = ffi.addressof(self._view, "tensor")
+        self._at = [int(ffi.cast("uintptr_t", p)) for p in (self._view, self._why)]
         self.tensor: Any = ffi.NULL
         self._kept: Any = None
         self._buffer: Any = None
@@ -128,8 +132,8 @@ class View:
                 f"{self.name} lies on {device} {number}, and this works in main memory: copy it "
                 "there first",
             )
-        self.tensor = ffi.addressof(view, "tensor")
-        return self.tensor
+        self.tensor = self._inside
+        return self._inside
 
     def drop(self) -> None:
         """Lets go of x: at once, whatever holds on to the frames of an error."""
@@ -146,11 +150,10 @@ class View:
                 self._take_buffer(x, flags)
                 return
             refuse(f"{self.name} cannot be exported by DLPack: {error}")
-        managed, versioned = managed_of(capsule)
-        status = core.dw_tensor_from_dlpack_managed(
-            self._view, managed, flags | versioned, ffi.NULL, self._why
-        )
-        self._check(status)
+        view, why = self._at
+        status = _view_of(view, capsule, flags, why)
+        if status:
+            self._check(status)
         self._kept = capsule
 
     def _take_buffer(self, x: Any, flags: int) -> None:
@@ -224,13 +227,13 @@ def shape_view(x: Any, dtype: Any, rows_are_samples: bool = False) -> Any:
     return tensor
 
 
-def reach(tensor: Any) -> "tuple[int, int]":
-    """(first byte, behind the last) of a dw_tensor."""
-    start = int(ffi.cast("uintptr_t", tensor.data))
+def reach(tensor: Any) -> "tuple[Any, int]":
+    """(first byte, how many to the last) of a dw_tensor."""
     last = (tensor.n - 1) * tensor.stride_n + (tensor.t - 1) * tensor.stride_t + tensor.c
-    return start, start + last * BYTES[NAMES[tensor.dtype]]
+    return tensor.data, last * BYTES[NAMES[tensor.dtype]]
 
 
-def refuse_overlap(one: "tuple[int, int]", other: "tuple[int, int]", names: str) -> None:
-    if one[0] < other[1] and other[0] < one[1]:
+def refuse_overlap(tensor: Any, start: Any, length: int, names: str) -> None:
+    """tensor: a dw_tensor *; start, length: the bytes that it may not meet."""
+    if native.dw_tensor_meets(tensor, start, length):
         refuse(f"{names} lie in the same memory: give each its own")

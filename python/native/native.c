@@ -109,6 +109,26 @@ void dw_capsule_end(void *capsule)
     }
 }
 
+dw_status dw_capsule_view(dw_dlpack_view *view, void *capsule, unsigned flags, dw_why *why)
+{
+    for (int versioned = 1; versioned >= 0; versioned--) {
+        const char *name = dw_capsule_name(versioned);
+        if (!is_valid(capsule, name)) continue;
+        if (versioned) flags |= DW_DLPACK_VERSIONED;
+        return dw_tensor_from_dlpack_managed(view, get_pointer(capsule, name), flags, NULL, why);
+    }
+    *why = (dw_why){.text = "__dlpack__ gave no capsule of DLPack that nobody has taken yet"};
+    return DW_ERR_ARGUMENT;
+}
+
+int dw_tensor_meets(const dw_tensor *tensor, const void *from, size_t bytes)
+{
+    uintptr_t start = (uintptr_t)tensor->data, other = (uintptr_t)from;
+    uint64_t elements = (tensor->n - 1) * (uint64_t)tensor->stride_n +
+                        (tensor->t - 1) * (uint64_t)tensor->stride_t + tensor->c;
+    return start < other + bytes && other < start + elements * dw_dtype_bytes(tensor->dtype);
+}
+
 uint64_t dw_clock_ns(void *context)
 {
     struct timespec now;

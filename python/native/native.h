@@ -49,6 +49,14 @@ DW_API const char *dw_capsule_name(int versioned);
 DW_API void dw_capsule_functions(void *is_valid, void *get_pointer);
 DW_API void dw_capsule_end(void *capsule);
 
+/* As dw_tensor_from_dlpack_managed, of what a capsule of either name holds, which stays the
+ * capsule's. Called while the interpreter's lock is held. ARGUMENT also: not such a capsule, or
+ * somebody has taken what it held. */
+DW_API dw_status dw_capsule_view(dw_dlpack_view *view, void *capsule, unsigned flags, dw_why *why);
+
+/* Whether a tensor's elements and so many bytes have memory in common. */
+DW_API int dw_tensor_meets(const dw_tensor *tensor, const void *from, size_t bytes);
+
 /* Nanoseconds of a clock that only goes forward: now_ns of a config. */
 DW_API uint64_t dw_clock_ns(void *context);
 
