@@ -26,7 +26,7 @@ def _candidates(name: str) -> list[str]:
         for stem in (f"lib{name}{SUFFIX}", f"lib{name}.so")
         if (folder / stem).exists()
     ]
-    return found or [f"lib{name}{SUFFIX}", f"lib{name}.so"]
+    return found[:1] or [f"lib{name}{SUFFIX}", f"lib{name}.so"]
 
 
 def _load(name: str, load: Callable[[str, int], Any] = ffi.dlopen) -> Any:
@@ -45,7 +45,7 @@ def _load(name: str, load: Callable[[str, int], Any] = ffi.dlopen) -> Any:
 core = _load("deltawire")
 try:
     found = ffi.string(core.dw_version()).decode()
-except AttributeError as error:
+except (AttributeError, ffi.error) as error:
     raise ImportError(f"the library that was found is not deltawire's: {error}") from None
 if found != VERSION:
     raise ImportError(

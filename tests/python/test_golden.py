@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+# test_golden.py - the golden frames give through Python the bits that they give in C.
+import json
+import pathlib
+
+import pytest
+
+import deltawire
+
+GOLDEN = pathlib.Path(__file__).parents[1] / "wire" / "golden"
+FILES = sorted(GOLDEN.glob("*.json"))
+
+
+@pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])
+def test_golden(path):
+    golden = json.loads(path.read_text())
+    if "encoder" not in golden:
+        pytest.skip("frames of several encoders, or of none")
+    decoder = deltawire.Decoder(golden["encoder"])
+    compared = 0
+    for step in golden["steps"]:
+        frame = bytes.fromhex(step["frame"])
+        want = bytes.fromhex(step["reply"]) if step.get("reply") else None
+        if step["status"] == "OK":
+            y, ids, reply = decoder.decode(frame, dtype=step["y_dtype"])
+            assert y.shape == (step["n"], step["t"], step["c"]) and len(ids) == step["n"]
+            assert bytes(y.memoryview().cast("B")) == bytes.fromhex(step["y"])
+            compared += 1
+        else:
+            with pytest.raises(deltawire.DeltawireError) as caught:
+                decoder.decode(frame, deltawire.Tensor((step["n"], step["t"], step["c"])))
+            assert caught.value.status.name == step["status"]
+            reply = caught.value.reply
+        assert reply == want
+    assert compared or not golden["steps"]
+
+
+def test_there_are_golden_frames():
+    assert len(FILES) > 40

@@ -1,0 +1,411 @@
+# SPDX-License-Identifier: Apache-2.0
+# test_links.py - links and channels: what they carry, what ends their waits, how they close.
+import gc
+import os
+import signal
+import subprocess
+import sys
+import threading
+import warnings
+
+import numpy
+import pytest
+from rig import normal, refused, same
+
+import deltawire
+from deltawire import Channel, Config, DeltawireError, Link, Tls, _waiting
+
+KEY = bytes(range(32))
+
+
+def both(uri="tcp://127.0.0.1:0", mine=None, theirs=None, **options):
+    """(listener, connector), opened at the same time."""
+    bound, made = threading.Event(), {}
+
+    def listening(at):
+        made["uri"] = at
+        bound.set()
+
+    def listen():
+        try:
+            made["link"] = Link(uri, listen=True, on_listening=listening, **(mine or {}), **options)
+        except DeltawireError as error:
+            made["error"] = error
+            bound.set()
+
+    thread = threading.Thread(target=listen)
+    thread.start()
+    bound.wait(60)
+    try:
+        other = Link(made["uri"], **(theirs or {}), **options)
+    finally:
+        thread.join()
+    return made["link"], other
+
+
+def channels(links, config="delta:bits=4", **options):
+    made = {}
+    thread = threading.Thread(
+        target=lambda: made.update(to=Channel(links[0], 5, recv=config, **options))
+    )
+    thread.start()
+    sends = Channel(links[1], 5, send=config, **options)
+    thread.join()
+    return sends, made["to"]
+
+
+@pytest.mark.parametrize("uri", ["tcp://127.0.0.1:0", "loop://python", "shaped:delay=1ms/loop://p"])
+def test_messages(uri):
+    one, other = both(uri)
+    with one, other:
+        other.send(3, b"hello")
+        other.send(4, numpy.arange(5, dtype=numpy.uint8))
+        other.send(3, bytearray())
+        assert one.recv(4) == bytes(range(5)) and one.recv(3) == b"hello" and one.recv(3) == b""
+        assert one.recv(3, timeout=0) is None and one.recv(3, timeout=0.01) is None
+        assert other.flush() and one.flush(5)
+        one.send(1, bytes(3_000_000), timeout=30)
+        assert other.recv(1) == bytes(3_000_000)
+        counters = other.counters()
+        assert counters.messages_sent == 3 and counters.bytes_received > 3_000_000
+        assert one.why == "" and one.peer_name == ""
+    one.close()
+    for call in (
+        lambda: one.send(3, b""),
+        lambda: one.recv(3),
+        one.flush,
+        one.counters,
+        one.cancel,
+    ):
+        with refused("ARGUMENT", "closed"):
+            call()
+
+
+def test_what_a_link_refuses():
+    for uri in (None, 5, "tcp://\0"):
+        with refused("ARGUMENT", "URI"):
+            Link(uri)
+    with refused("UNSUPPORTED", "no transport"):
+        Link("nothing://x")
+    with refused("AUTH"):
+        Link("tcp://192.0.2.1:9", open_timeout=0.2)
+    with refused("ARGUMENT", "Tls"):
+        Link("tcp://127.0.0.1:9", tls="secret")
+    for name in ("open_timeout", "peer_timeout", "close_timeout"):
+        for wrong in (0, -1, "soon", float("nan"), 1e99):
+            with refused("ARGUMENT", name):
+                Link("tcp://127.0.0.1:9", **{name: wrong})
+    with refused("ARGUMENT", "max_queued_bytes"):
+        Link("tcp://127.0.0.1:9", max_queued_bytes=-1)
+    with refused("TIMEOUT"):
+        Link("tcp://127.0.0.1:0", listen=True, open_timeout=0.05)
+    one, other = both()
+    with one, other:
+        for tag in (-1, 2**32, "three", 1.5):
+            with refused("ARGUMENT", "tag"):
+                one.send(tag, b"")
+            with refused("ARGUMENT", "tag"):
+                one.recv(tag)
+        for timeout in (-1, "soon", float("nan")):
+            with refused("ARGUMENT", "timeout"):
+                one.recv(3, timeout=timeout)
+        for data in (None, 3, "text"):
+            with refused("ARGUMENT", "holds no bytes"):
+                one.send(3, data)
+
+
+def test_a_full_queue_is_waited_for():
+    one, other = both(max_queued_bytes=100_000)
+    with one, other:
+        sent = 0
+        with refused("TIMEOUT", "stayed full"):
+            while True:  # nobody takes them
+                other.send(3, bytes(50_000), timeout=0.05)
+                sent += 1
+        for _ in range(sent):
+            assert len(one.recv(3)) == 50_000
+        other.send(3, b"again", timeout=30)
+        assert one.recv(3) == b"again"
+
+
+def test_a_dead_peer_is_told():
+    one, other = both()
+    with one:
+        other.close()
+        with pytest.raises(DeltawireError) as caught:
+            one.recv(3)
+        assert caught.value.status.name == "PEER" and one.why
+    one, other = both()
+    with one, other:
+        one.cancel()
+        with refused("CANCELLED"):
+            one.recv(3)
+
+
+def test_tls():
+    one, other = both(
+        mine={"tls": Tls(own_name="rank/0", group_key=KEY)},
+        theirs={"tls": Tls(own_name="rank/1", peer_name="rank/0", group_key=KEY)},
+    )
+    with one, other:
+        assert one.peer_name == "rank/1" and other.peer_name == "rank/0"
+        other.send(3, b"secret")
+        assert one.recv(3) == b"secret"
+    text = repr(Tls(own_name="rank/0", group_key=KEY))
+    assert "rank/0" in text and str(KEY) not in text and "group_key" not in text
+    with refused("ARGUMENT"):
+        Link("tcp://127.0.0.1:9", tls=Tls(own_name="a", peer_name="b", group_key=b"short"))
+    with refused("ARGUMENT", "group_key_file"):
+        Link("tcp://127.0.0.1:9", tls=Tls(own_name="a", peer_name="b", group_key="text"))
+    with refused("IO"):
+        Link("tcp://127.0.0.1:9", tls=Tls(own_name="a", peer_name="b", group_key_file="/nowhere"))
+    with refused("ARGUMENT", "zero byte"):
+        Link("tcp://127.0.0.1:9", tls=Tls(own_name="a\0"))
+
+
+@pytest.mark.parametrize("threads", [0, 2])
+def test_channels(threads):
+    links = both(close_timeout=0.3)  # the last tensor is never taken
+    with links[0], links[1]:
+        to, back = channels(links, threads=threads)
+        for visit in range(3):
+            x = normal((2, 8, 64), visit)
+            to.send(x, [4, (5, 1)])
+            y, ids = back.recv(shape=(2, 8, 64), dtype="f32", timeout=30)
+            assert ids == [4, (5, 1)] and y.dtype == "f32"
+            assert abs(numpy.from_dlpack(y) - x).max() < 1
+        out = numpy.zeros((2, 8, 64), numpy.float32)
+        to.forget(4)
+        to.send(x, [4, (5, 1)], timeout=5)
+        assert back.recv(out).tensor is out and out.any()
+        assert to.sent().frames == back.received().frames == 4
+        assert back.recv(out, timeout=0.01) is None and back.why == ""
+        with refused("ARGUMENT", "give ids"):
+            to.send(x)
+        with refused("ARGUMENT", "1 ids for 2"):
+            to.send(x, [1])
+        with refused("ARGUMENT", "sends nothing"):
+            back.send(x, [1, 2])
+        with refused("ARGUMENT", "receives nothing"):
+            to.recv(out)
+        with refused("ARGUMENT", "either out"):
+            back.recv()
+        with refused("ARGUMENT", "read only"):
+            back.recv(memoryview(bytes(4)).cast("f"))
+        to.send(x, [4, (5, 1)])
+        with refused("SHAPE"):
+            back.recv(shape=(2, 8, 63), timeout=30)
+    for channel in (to, back):
+        channel.close()
+        with refused("ARGUMENT", "closed"):
+            channel.sent()
+
+
+def test_direct_channels_need_no_ids():
+    links = both("loop://direct")
+    with links[0], links[1]:
+        to, back = channels(links, Config("direct:bits=8"))
+        with to, back:
+            to.send(normal((3, 2, 64)))
+            assert back.recv(shape=(3, 2, 64)).ids == [0, 1, 2]
+
+
+def test_what_a_channel_refuses():
+    one, other = both()
+    with one, other:
+        for id in (0, 65536, "one"):
+            with refused("ARGUMENT", "id"):
+                Channel(one, id, send="raw")
+        with refused("ARGUMENT", "Link"):
+            Channel("link", 1, send="raw")
+        with refused("CONFIG"):
+            Channel(one, 1, send="delta:bits=9")
+        with refused("TIMEOUT"):
+            Channel(one, 9, send="raw", open_timeout=0.05)
+        said = {}
+
+        def theirs():
+            try:
+                Channel(other, 7, recv="delta:bits=3", open_timeout=30)
+            except DeltawireError as error:
+                said["error"] = error
+
+        thread = threading.Thread(target=theirs)
+        thread.start()
+        with refused("MISMATCH", "bits"):
+            Channel(one, 7, send="delta:bits=4", open_timeout=30)
+        thread.join()
+        assert said["error"].status.name == "MISMATCH"
+    with refused("ARGUMENT", "closed"):
+        Channel(one, 3, send="raw")
+
+
+def test_a_close_ends_the_waits_of_other_threads():
+    one, other = both()
+    with other:
+        said = []
+
+        def wait():
+            try:
+                one.recv(3)
+            except DeltawireError as error:
+                said.append(error.status.name)
+
+        threads = [threading.Thread(target=wait) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        one.close()
+        for thread in threads:
+            thread.join(60)
+        assert set(said) <= {"CANCELLED", "ARGUMENT"} and len(said) == 3
+
+
+def test_waits_come_back_for_signals(monkeypatch):
+    """No call of C waits longer than a slice: it is between slices that Python runs handlers."""
+    assert _waiting.SLICE_S <= 0.05
+    slices = []
+    real = _waiting.Deadline.slice_ms
+    monkeypatch.setattr(
+        _waiting.Deadline, "slice_ms", lambda self: slices.append(real(self)) or slices[-1]
+    )
+    one, other = both()
+    with one, other:
+        assert one.recv(3, timeout=0.3) is None
+        assert one.flush(timeout=0)
+    assert len(slices) > 3 and max(slices) <= 50
+    assert _waiting.Deadline(1e9).slice_ms() == _waiting.Deadline(None).slice_ms() == 50
+    assert _waiting.Deadline(0).slice_ms() == 0
+
+
+INTERRUPTED = """
+import deltawire, signal, sys, threading, os, numpy
+def strike():  # a second look, should the first come before the wait
+    while not over.wait(0.2): os.kill(os.getpid(), signal.SIGINT)
+over, bound, uri = threading.Event(), threading.Event(), []
+def listen(**options):
+    return deltawire.Link("tcp://127.0.0.1:0", listen=True,
+        on_listening=lambda at: (uri.append(at), bound.set()), **options)
+def pair():
+    made = []
+    thread = threading.Thread(target=lambda: made.append(listen(max_queued_bytes=100000)))
+    thread.start(); bound.wait()
+    other = deltawire.Link(uri[0], max_queued_bytes=100000)
+    thread.join()
+    return made[0], other
+def fill(link):
+    while True: link.send(3, bytes(50000))
+%s
+try:
+    threading.Thread(target=strike, daemon=True).start()
+    wait()
+except KeyboardInterrupt:
+    over.set()
+    print("interrupted")
+"""
+WAITS = {
+    "listen": "wait = lambda: listen(open_timeout=600)",
+    "connect": "wait = lambda: deltawire.Link('tcp://127.0.0.1:1', open_timeout=600)",
+    "recv": "one, other = pair(); wait = lambda: one.recv(3)",
+    "send": "one, other = pair(); wait = lambda: fill(other)",
+    "channel": "one, other = pair(); wait = lambda: deltawire.Channel(one, 4, send='raw')",
+    "channel_recv": """
+one, other = pair()
+made = []
+thread = threading.Thread(target=lambda: made.append(deltawire.Channel(one, 4, send='raw')))
+thread.start()
+to = deltawire.Channel(other, 4, recv='raw')
+thread.join()
+wait = lambda: to.recv(shape=(1, 2, 3))
+""",
+    "close": """
+one, other = pair()
+try:
+    while True: other.send(3, bytes(50000), timeout=0.1)
+except deltawire.DeltawireError: pass
+other._close_timeout = 600
+wait = other.close
+""",
+}
+
+
+@pytest.mark.parametrize("name", WAITS)
+def test_an_interrupt_ends_a_wait(name):
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED % WAITS[name]],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert (done.returncode, done.stdout) == (0, "interrupted\n"), done.stderr
+
+
+def test_a_fork_is_told():
+    one, other = both()
+    with one, other:
+        to, back = channels((one, other))
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                signal.alarm(60)
+                for call in (
+                    lambda: one.send(3, b""),
+                    lambda: one.recv(3),
+                    one.counters,
+                    lambda: to.send(normal((1, 2, 3)), [1]),
+                    back.received,
+                ):
+                    with refused("ARGUMENT", "belongs to the process that made it"):
+                        call()
+                for thing in (to, back, one, other):
+                    thing.close()
+                code = 0
+            finally:
+                os._exit(code)
+        assert os.waitpid(child, 0)[1] == 0
+        x = normal((1, 2, 64))
+        to.send(x, [1])
+        assert back.recv(shape=(1, 2, 64), timeout=30).ids == [1]
+
+
+def test_nothing_is_pickled():
+    import pickle
+
+    one, other = both("loop://pickle")
+    with one, other:
+        with refused("ARGUMENT", "cannot be pickled"):
+            pickle.dumps(one)
+
+
+def test_a_link_that_is_dropped_says_so():
+    one, other = both("loop://dropped")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        del one
+        gc.collect()
+    assert [w.category for w in caught] == [ResourceWarning]
+    with other, pytest.raises(DeltawireError):
+        other.recv(3)
+
+
+def test_the_interpreter_ends_with_links_open():
+    program = """
+import deltawire, threading
+made = []
+thread = threading.Thread(target=lambda: made.append(deltawire.Link("loop://end", listen=True)))
+thread.start()
+made.append(deltawire.Link("loop://end"))
+thread.join()
+thread = threading.Thread(target=lambda: made.append(deltawire.Channel(made[0], 3, send="raw")))
+thread.start()
+made.append(deltawire.Channel(made[1], 3, recv="raw"))
+thread.join()
+threading.Thread(target=lambda: made[0].recv(3), daemon=True).start()
+print("end")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert (done.returncode, done.stdout) == (0, "end\n"), done.stderr
+    assert deltawire.Link and same

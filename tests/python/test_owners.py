@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+# test_owners.py - threads, forked processes, pickles, and the end of the interpreter.
+import copy
+import os
+import pickle
+import subprocess
+import sys
+import threading
+import time
+
+import numpy
+import pytest
+from rig import normal, pair, refused, same
+
+import deltawire
+from deltawire import Config, Decoder, DeltawireError, Encoder, Status, Tensor, Threads
+
+
+def test_a_second_thread_is_told():
+    encoder, _ = pair("direct:bits=4")
+    entered, leave = threading.Event(), threading.Event()
+    said = []
+
+    class Slow:  # an exporter: the call is under way, and waits
+        def __dlpack__(self, **asked):
+            entered.set()
+            leave.wait(60)
+            raise RuntimeError("no more")
+
+    def first():
+        try:
+            encoder.encode(Slow())
+        except DeltawireError as error:
+            said.append(error.why)
+
+    thread = threading.Thread(target=first)
+    thread.start()
+    entered.wait(60)
+    for call in (encoder.counters, encoder.reset, lambda: encoder.feedback(b""), encoder.close):
+        with refused("ARGUMENT", "in use by another thread"):
+            call()
+    leave.set()
+    thread.join()
+    assert said and "no more" in said[0]
+    assert encoder.encode(normal((1, 2, 64)))
+
+
+def test_calls_let_go_of_the_interpreter():
+    """A thread that encodes is overtaken by one that would have to wait for the lock otherwise."""
+    x = normal((16, 256, 1024))
+    encoder = Encoder("direct:bits=3,scale=mse")
+    started, order = threading.Event(), []
+
+    def encode():
+        started.set()
+        encoder.encode(x)
+        order.append("encoded")
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1000)  # who has the lock keeps it until he lets go of it
+    try:
+        thread = threading.Thread(target=encode)
+        thread.start()
+        started.wait()
+        time.sleep(0.001)  # lets go, and comes back while the other one encodes
+        order.append("overtaken")
+        thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert order == ["overtaken", "encoded"]
+
+
+def in_child(check):
+    """Runs check in a forked process; what it raises fails the test, and so does a hang."""
+    out, into = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(out)
+        try:
+            check()
+            os.write(into, b"ok")
+        except BaseException as error:
+            os.write(into, repr(error).encode()[:2000])
+        finally:
+            os._exit(0)
+    os.close(into)
+    deadline = time.monotonic() + 120
+    while os.waitpid(child, os.WNOHANG) == (0, 0):
+        if time.monotonic() > deadline:
+            os.kill(child, 9)
+            os.waitpid(child, 0)
+            pytest.fail("the forked process hangs")
+        time.sleep(0.01)
+    with os.fdopen(out, "rb") as said:
+        assert said.read() == b"ok"
+
+
+def test_a_fork_is_told_and_makes_its_own():
+    pool = Threads(3)
+    encoder, decoder = pair("delta:bits=4", threads=pool)
+    own = Encoder("delta:bits=4", threads=2)
+    x = normal((2, 64, 512))
+    frame = encoder.encode(x, [1, 2])
+    y = decoder.decode(frame).tensor
+
+    def check():
+        for call in (
+            lambda: encoder.encode(x, [1, 2]),
+            lambda: encoder.feedback(b"x"),
+            lambda: encoder.counters(),
+            lambda: decoder.decode(frame),
+            lambda: own.encode(x, [1, 2]),
+            lambda: Encoder("delta", threads=pool),
+        ):
+            with refused("ARGUMENT", "belongs to the process that made it"):
+                call()
+        for thing in (encoder, decoder, own, pool):
+            thing.close()  # does nothing, and does not hang
+        mine = Encoder("delta:bits=4,incarnation=3", threads=2)
+        again = Decoder("delta:bits=4").decode(mine.encode(x, [1, 2])).tensor
+        assert same(again, y)  # tensors are plain memory
+
+    in_child(check)
+    assert decoder.decode(encoder.encode(x, [1, 2])).ids == [1, 2]
+    own.encode(x, [1, 2])
+
+
+def test_a_fork_in_the_middle_of_a_call():
+    encoder, _ = pair("direct:bits=4")
+    entered, leave = threading.Event(), threading.Event()
+
+    class Slow:
+        def __dlpack__(self, **asked):
+            entered.set()
+            leave.wait(60)
+            raise RuntimeError("no more")
+
+    thread = threading.Thread(target=lambda: pytest.raises(DeltawireError, encoder.encode, Slow()))
+    thread.start()
+    entered.wait(60)
+
+    def check():
+        with refused("ARGUMENT", "belongs to the process"):
+            encoder.counters()
+        encoder.close()
+
+    in_child(check)
+    leave.set()
+    thread.join()
+
+
+def test_nothing_is_pickled_but_configs_and_errors():
+    encoder, decoder = pair()
+    tensor = Tensor((1, 2, 3))
+    for thing in (encoder, decoder, Threads(2), tensor):
+        for attempt in (pickle.dumps, copy.copy, copy.deepcopy):
+            with refused("ARGUMENT", "cannot be pickled"):
+                attempt(thing)
+    config = pickle.loads(pickle.dumps(Config("delta:bits=3")))
+    assert config == Config("delta:bits=3")
+    error = pickle.loads(pickle.dumps(DeltawireError(-9, "a sentence", b"reply")))
+    assert error.status is Status.CORRUPT and error.why == "a sentence" and error.reply == b"reply"
+    assert str(error) == "a sentence (CORRUPT)" and isinstance(error, RuntimeError)
+
+
+PROGRAM = """
+import deltawire, sys
+x = deltawire.Tensor((4, 64, 512))
+x.memoryview().cast("B")[:] = bytes(x.nbytes)
+encoder = deltawire.Encoder("delta:bits=4", threads=3)
+decoder = deltawire.Decoder("delta:bits=4", threads=deltawire.Threads(2))
+y = decoder.decode(encoder.encode(x, [1, 2, 3, 4])).tensor
+capsule = y.__dlpack__()
+sys.kept = encoder, decoder, y, capsule  # until the very end
+class Circle: pass
+circle = Circle()
+circle.me, circle.encoder = circle, deltawire.Encoder("delta")
+%s
+print("end")
+"""
+
+
+@pytest.mark.parametrize(
+    "last", ["", "sys.modules.clear()", "del sys.kept, x, y", "import gc; gc.disable()"]
+)
+def test_the_interpreter_ends_quietly(last):
+    done = subprocess.run(
+        [sys.executable, "-X", "dev", "-W", "error", "-c", PROGRAM % last],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
+
+
+def test_threads_of_python_at_the_end():
+    program = """
+import deltawire, threading
+x = deltawire.Tensor((4, 64, 512))
+def work():
+    encoder = deltawire.Encoder("direct:bits=3")
+    while True:
+        encoder.encode(x)
+for _ in range(3):
+    threading.Thread(target=work, daemon=True).start()
+import time; time.sleep(0.2)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_import_needs_neither_torch_nor_numpy():
+    program = """
+import sys, deltawire
+wrong = {"torch", "numpy", "jax", "pycparser"} & set(sys.modules)
+assert not wrong, wrong
+assert deltawire.__version__.count(".") == 2
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_memory_goes_when_the_last_owner_has_gone():
+    """Encoders that are made and dropped leave nothing behind."""
+
+    def pages():
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1])
+
+    if os.environ.get("DW_TEST_SANITIZED"):
+        pytest.skip("AddressSanitizer keeps what was freed")
+    x = normal((4, 64, 512))
+
+    def rounds(n):
+        for _ in range(n):
+            encoder, decoder = pair("delta:bits=4", threads=2)
+            y = decoder.decode(encoder.encode(x, [1, 2, 3, 4])).tensor
+            numpy.from_dlpack(y)
+            y.__dlpack__()
+        return pages()
+
+    rounds(5)
+    before = rounds(5)
+    assert rounds(60) - before < 60 * 4 * 64 * 512 * 4 / 4096 / 4
+    assert deltawire.Encoder

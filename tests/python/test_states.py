@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+# test_states.py - checkpoints, forgotten ids, resets, and frames that are sent anew.
+import numpy
+import pytest
+from rig import normal, pair, refused, same
+
+import deltawire
+from deltawire import Decoder, DeltawireError, Encoder
+
+IDS = [5, (7, 3), 2**63]
+
+
+def trained(text="delta:bits=4"):
+    encoder, decoder = pair(text)
+    for visit in range(3):
+        frame = encoder.encode(normal((3, 4, 64), visit), IDS)
+        encoder.feedback(decoder.decode(frame).reply)
+    return encoder, decoder
+
+
+def test_a_restart_goes_on_where_both_were():
+    encoder, decoder = trained()
+    saved = encoder.export_states(), decoder.export_states()
+    assert set(saved[0]) == set(saved[1]) == set(IDS)
+    assert saved[0][5] == encoder.export_state(5) and type(saved[0][5]) is bytes
+    again, beyond = pair()
+    again.import_states(saved[0])
+    beyond.import_states(list(saved[1].values()))
+    x = normal((3, 4, 64), 9)
+    frame = encoder.encode(x, IDS)
+    made = numpy.empty_like(x)
+    ours = again.encode(x, IDS, reconstruction=made)
+    assert {e.role for e in deltawire.frame_info(ours).entries} == {"delta"}
+    assert deltawire.frame_info(ours).incarnation == deltawire.frame_info(frame).incarnation
+    assert same(beyond.decode(ours).tensor, made)
+    assert same(decoder.decode(frame).tensor, made)
+
+
+def test_states_that_are_refused():
+    encoder, decoder = trained()
+    with refused("ARGUMENT"):
+        encoder.export_state(99)
+    saved = encoder.export_state(5)
+    fresh = Encoder("delta:bits=4")
+    for at in range(0, len(saved), 7):
+        damaged = bytearray(saved)
+        damaged[at] ^= 4
+        for given in (damaged, saved[:at]):
+            with pytest.raises(DeltawireError):
+                fresh.import_state(given)
+    assert fresh.counters().keys_held == 0
+    with refused("MISMATCH"):
+        fresh.import_state(decoder.export_state(5))
+    with refused("ARGUMENT", "holds no bytes"):
+        fresh.import_state(None)
+    fresh.import_state(memoryview(saved))
+    assert same(fresh.peek(5), encoder.peek(5)) and fresh.counters().keys_held == 1
+
+
+def test_peek_is_a_copy():
+    encoder, decoder = trained("delta:bits=4,prev=bf16")
+    seen = encoder.peek((7, 3))
+    assert seen.shape == (1, 4, 64) and seen.dtype == "bf16"
+    assert same(seen, decoder.peek((7, 3)))
+    before = bytes(seen.memoryview().cast("B"))
+    encoder.encode(normal((3, 4, 64), 30), IDS)
+    assert bytes(seen.memoryview().cast("B")) == before
+    with refused("ARGUMENT", "nothing is held of the id 99"):
+        encoder.peek(99)
+    with refused("ARGUMENT", "no id"):
+        encoder.peek("five")
+
+
+def test_forget_and_reset():
+    encoder, decoder = trained()
+    encoder.forget(5)
+    encoder.forget(12345)  # unknown ones are fine
+    x = normal((1, 4, 64), 4)
+    encoder.feedback(decoder.decode(encoder.encode(x, [2**63])).reply)
+    assert encoder.counters().keys_held == decoder.counters().keys_held == 2
+    encoder.reset()
+    assert encoder.counters().keys_held == 0
+    frame = encoder.encode(x, [2**63])
+    assert [e.role for e in deltawire.frame_info(frame).entries] == ["key"]
+    decoder.decode(frame)
+    assert decoder.counters().keys_held == 1
+    with refused("ARGUMENT", "no id"):
+        encoder.forget(-1)
+
+
+def test_resync_gives_the_tensor_that_was_missed():
+    encoder, decoder = trained()
+    made = numpy.empty((3, 4, 64), numpy.float32)
+    encoder.encode(normal((3, 4, 64), 8), IDS, reconstruction=made)  # lost
+    frame = encoder.resync(IDS)
+    assert {e.role for e in deltawire.frame_info(frame).entries} == {"sync"}
+    assert same(decoder.decode(frame).tensor, made)
+    assert encoder.counters().resyncs == 3
+    for wrong, words in (([99], "held"), ([5, 99], ""), ([], "no ids"), ([5, 5], "")):
+        with refused("ARGUMENT", words):
+            encoder.resync(wrong)
+
+
+def test_replaced_encoders_take_a_new_life():
+    encoder, decoder = trained()
+    other = Encoder("delta:bits=4")
+    x = normal((1, 4, 64), 4)
+    other.feedback(decoder.decode(other.encode(x, [5])).reply)
+    with pytest.raises(DeltawireError) as caught:
+        decoder.decode(encoder.encode(x, [5]))
+    assert deltawire.reply_info(caught.value.reply).replaced
+    encoder.feedback(caught.value.reply)
+    made = numpy.empty_like(x)
+    assert same(decoder.decode(encoder.encode(x, [5], reconstruction=made)).tensor, made)
+
+
+def test_an_import_of_many_stops_at_the_first_bad_one():
+    encoder, _ = trained()
+    states = list(encoder.export_states().values())
+    fresh = Encoder("delta:bits=4")
+    with refused("FORMAT"):
+        fresh.import_states([states[0], b"nonsense", states[1]])
+    assert fresh.counters().keys_held == 1
+    assert isinstance(Decoder("delta:bits=4").export_states(), dict)
