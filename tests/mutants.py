@@ -498,9 +498,61 @@ MUTANTS_OF_PROGRAM = {
     "save_every_is_ignored": ("cli/train.c", "if (a->config.save_every && !a->config.save)", "if (0)"),
     "reads_without_end": ("cli/inspect.c", "if (is_neither(room, used)) break;", "if (used >> 30) abort();"),
 }
+# The pool of threads, against the suite pooled.
+MUTANTS_OF_THREADS = {
+    "fork_waits_for_nobody": ("threads/threads.c", "bool alone = !pool || pool->n == 0 || pool->process != getpid();", "bool alone = !pool || pool->n == 0;"),
+    "fork_joins_nobody": ("threads/threads.c", "if (pool->process == getpid()) {", "if (pool->process) {"),
+    "signals_in_the_pool": ("threads/threads.c", "pthread_sigmask(SIG_SETMASK, &all, &before);", "pthread_sigmask(SIG_SETMASK, NULL, &before);"),
+    "mask_not_restored": ("threads/threads.c", "pthread_sigmask(SIG_SETMASK, &before, NULL);", ""),
+    "caller_not_counted": ("threads/threads.c", "uint32_t helpers = (n == 0 ? processors() : n) - 1;", "uint32_t helpers = n == 0 ? processors() : n;"),
+    "nobody_helps": ("threads/threads.c", "pthread_cond_broadcast(&pool->posted); take_pieces(pool, &mine);", "take_pieces(pool, &mine);"),
+    "two_jobs_at_once": ("threads/threads.c", "alone = pool->job;", "alone = false;"),
+    "pool_of_any_size": ("threads/threads.c", "if (n > MOST_THREADS)", "if (n > 2 * MOST_THREADS)"),
+    "job_not_waited_for": ("threads/threads.c", "while (mine.left > 0) pthread_cond_wait(&pool->done, &pool->lock);", ""),
+}
+# The package for Python, against the suite python.
+MUTANTS_OF_PYTHON = {
+    "py_gaps_ignored": ("python/native/native.c", "made->strides[0] = (int64_t)t * c,", "made->strides[0] = c,"),
+    "py_export_owns_nothing": ("python/native/native.c", "__atomic_add_fetch(&head_of(memory)->owners, 1, __ATOMIC_RELAXED);", ""),
+    "py_capsule_never_ends": ("python/native/native.c", "managed->deleter(managed);", "(void)managed;"),
+    "py_half_as_f32": ("python/native/native.c", ".type_bits = dtype == DW_F32 ? 32 : 16,", ".type_bits = 32,"),
+    "py_versioned_as_plain": ("python/native/native.c", "if (versioned) flags |= DW_DLPACK_VERSIONED;", ""),
+    "py_overlap_of_the_end": ("python/native/native.c", "return start < other + bytes &&", "return start <= other &&"),
+    "py_overlap_of_the_start": ("python/native/native.c", "other < start + elements * dw_dtype_bytes(tensor->dtype);", "1;"),
+    "py_cuda_is_memory": ("python/deltawire/views.py", "HOST = (CPU, 3, 11)", "HOST = (CPU, 2, 3, 11)"),
+    "py_buffer_read_only": ("python/deltawire/views.py", "if held.readonly and flags & WRITES:", "if False:"),
+    "py_buffer_kept": ("python/deltawire/views.py", "self._buffer.release()", "pass"),
+    "py_double_as_float": ("python/deltawire/views.py", '"d": (2, 64)', '"d": (2, 32)'),
+    "py_foreign_order": ("python/deltawire/views.py", 'lstrip("@=<" if', 'lstrip("@=<>" if'),
+    "py_any_number_of_ids": ("python/deltawire/keys.py", "if len(listed) != n:", "if len(listed) < n:"),
+    "py_slices_lost": ("python/deltawire/keys.py", "if any(slices):", "if all(slices):"),
+    "py_ids_not_needed": ("python/deltawire/encoder.py", "elif stateless or not self._needs_ids:", "else:\n                keys, stateless = ffi.NULL, True\n            if False:"),
+    "py_stateless_ignored": ("python/deltawire/encoder.py", "options.stateless = bool(stateless)", "options.stateless = ids_given = 0"),
+    "py_limit_ignored": ("python/deltawire/encoder.py", "options.limit = limit", "options.limit = 0"),
+    "py_frame_over_x": ("python/deltawire/encoder.py", 'refuse_overlap(tensor, room.pointer, room.length, "x and out")', ""),
+    "py_out_over_frame": ("python/deltawire/decoder.py", 'refuse_overlap(y, given.pointer, given.length, "out and the frame")', ""),
+    "py_reply_dropped": ("python/deltawire/decoder.py", "self._fail(status, reply)", "self._fail(status)"),
+    "py_add_ignored": ("python/deltawire/decoder.py", "options.factor = _factor(add)", "options.factor = _factor(add) * 0"),
+    "py_second_thread_waits": ("python/deltawire/owner.py", "if not self._busy.acquire(False):", "if not self._busy.acquire(timeout=3):"),
+    "py_second_thread_goes_in": ("python/deltawire/owner.py", "if not self._busy.acquire(False):", "if self._busy.acquire(False) and False:"),
+    "py_fork_unnoticed": ("python/deltawire/owner.py", "os.register_at_fork(after_in_child=_forked)", ""),
+    "py_pickled": ("python/deltawire/owner.py", "return self.__reduce__()", "return object.__reduce_ex__(self, protocol)"),
+    "py_closed_goes_on": ("python/deltawire/codec.py", "self._open = False\n            self._end(self._handle)\n            if self._pool:\n                self._pool._give_back()\n        finally", "self._end(self._handle)\n            if self._pool:\n                self._pool._give_back()\n        finally"),
+    "py_pool_closed_in_use": ("python/deltawire/threads.py", "if self._users > 0:", "if False:"),
+    "py_any_version": ("python/deltawire/_library.py", "if found != VERSION:", "if not found:"),
+    "py_other_places_first": ("python/deltawire/_library.py", "folders = [pathlib.Path(__file__).parent]", "folders = []"),
+    "py_long_slices": ("python/deltawire/_waiting.py", "SLICE_S = 0.05", "SLICE_S = 5.0"),
+    "py_open_not_cancelled": ("python/deltawire/link.py", "lambda: cancelled.__setitem__(0, 1),", "lambda: done.wait(),"),
+    "py_waits_in_closed_link": ("python/deltawire/link.py", 'if not self._open: fail(CANCELLED, "the link was closed by another thread")', "pass"),
+    "py_keys_in_logs": ("python/deltawire/tls.py", "repr=False)", "repr=True)"),
+    "py_channel_without_ids": ("python/deltawire/channel.py", "if ids is None and self._needs_ids:", "if False:"),
+    "py_links_at_exit": ("python/deltawire/link.py", "@atexit.register", ""),
+}
 # fmt: on
 NEEDED = {
     "program": ["cli/all", "tests/cli/make_frame", "tests/transports/nccl/all", "transports/all"],
+    "pooled": ["tests/threads/test_threads"],
+    "python": ["python_package"],
     "peers": ["tests/fuzz/replay_records", "tests/fuzz/replay_link"],
     "frames": [f"tests/fuzz/replay_{name}" for name in ("decode", "round_trip", "reply")],
     "sized": ["tests/transports/common/test_sized"],
@@ -614,6 +666,8 @@ def main():
         *MUTANTS_OF_CHANNELS,
         *MUTANTS_OF_DEVICES,
         *MUTANTS_OF_PROGRAM,
+        *MUTANTS_OF_THREADS,
+        *MUTANTS_OF_PYTHON,
     ]
     apart = {
         *MUTANTS_OF_ARM,
@@ -627,6 +681,8 @@ def main():
         *MUTANTS_OF_DEVICES,
         *MUTANTS_OF_FRAMES,
         *MUTANTS_OF_PROGRAM,
+        *MUTANTS_OF_THREADS,
+        *MUTANTS_OF_PYTHON,
     }
     chosen = {name: MUTANTS[name] for name in names if name not in apart}
     of_frames = {name: MUTANTS_OF_FRAMES[name] for name in names if name in MUTANTS_OF_FRAMES}
@@ -637,6 +693,8 @@ def main():
     of_channels = {name: MUTANTS_OF_CHANNELS[name] for name in names if name in MUTANTS_OF_CHANNELS}
     of_devices = {name: MUTANTS_OF_DEVICES[name] for name in names if name in MUTANTS_OF_DEVICES}
     of_program = {name: MUTANTS_OF_PROGRAM[name] for name in names if name in MUTANTS_OF_PROGRAM}
+    of_threads = {name: MUTANTS_OF_THREADS[name] for name in names if name in MUTANTS_OF_THREADS}
+    of_python = {name: MUTANTS_OF_PYTHON[name] for name in names if name in MUTANTS_OF_PYTHON}
     of_arm = {name: MUTANTS_OF_ARM[name] for name in names if name in MUTANTS_OF_ARM}
     of_gpu = {name: MUTANTS_OF_GPU[name] for name in names if name in MUTANTS_OF_GPU}
     of_streams = {name: MUTANTS_OF_STREAMS[name] for name in names if name in MUTANTS_OF_STREAMS}
@@ -684,6 +742,13 @@ def main():
             options = ("-Dtransports=enabled", "-Dtrainer=enabled", "-Dmpi=disabled")
             set_up(tree, tree / "build-program", *options, "-Dcuda=disabled", "-Dgpu_archs=")
             survivors += try_each(source, tree, tree / "build-program", "program", of_program)
+        if of_threads or of_python:
+            options = ("-Dtransports=enabled", "-Dmpi=disabled", "-Dpython=enabled")
+            options += ("-Dcuda=disabled", "-Dgpu_archs=", "-Dsimd=disabled")
+            set_up(tree, tree / "build-python", *options)
+            for suite, mutants in (("pooled", of_threads), ("python", of_python)):
+                if mutants:
+                    survivors += try_each(source, tree, tree / "build-python", suite, mutants)
         if of_gpu or of_streams:
             set_up(tree, tree / "build-gpu", "-Dcuda=enabled", "-Dgpu_archs=")
             for suite, mutants in (("bits_of_gpu", of_gpu), ("cuda", of_streams)):
@@ -702,6 +767,7 @@ def main():
     tried = (
         *(chosen, of_frames, of_arm, of_gpu, of_streams),
         *(of_links, of_sizes, of_rows, of_bounds, of_channels, of_devices, of_program),
+        *(of_threads, of_python),
     )
     print(f"{sum(map(len, tried))} mutants, {len(survivors)} survive")
     sys.exit(1 if survivors else 0)

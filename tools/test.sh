@@ -50,7 +50,7 @@ test_arguments() {
         esac
     done
     case $part in
-    '' | gcc | clang | asan | tsan | valgrind | cross) ;;
+    '' | gcc | clang | asan | tsan | valgrind | cross | python) ;;
     *) usage_error "no part '$part'" ;;
     esac
     [ -z "$part" ] || [ -z "$quick" ] || usage_error "--quick goes without --part"
@@ -81,12 +81,12 @@ test_parts() {
         case $part in valgrind) of_gcc=$suites_valgrind ;; cross) of_gcc=emulated ;; esac
         build_part_gcc "$of_gcc" && gcc_built=1
     fi
-    if wanted gcc && [ "$gcc_built" ]; then run_tests gcc gcc '*,-emulated'; fi
+    if wanted gcc && [ "$gcc_built" ]; then run_tests gcc gcc '*,-emulated,-python'; fi
     if wanted clang && build_part_clang "$everything"; then
-        run_tests clang clang '*,-house,-bench,-emulated,-mpi'
+        run_tests clang clang '*,-house,-bench,-emulated,-mpi,-python'
     fi
-    if wanted asan && build_part_asan '*,-house'; then
-        run_tests asan asan '*,-house' --timeout-multiplier 4
+    if wanted asan && build_part_asan '*,-house,-python'; then
+        run_tests asan asan '*,-house,-python' --timeout-multiplier 4
     fi
     if wanted tsan && build_part_tsan "$suites_tsan"; then
         run_tests tsan tsan "$suites_tsan" --timeout-multiplier 6
@@ -98,6 +98,15 @@ test_parts() {
         run_tests valgrind gcc "$suites_valgrind" --timeout-multiplier 15 --wrap "${memcheck[*]}"
     fi
     if wanted cross; then test_cross "$gcc_built"; fi
+    if wanted python; then test_python; fi
+}
+
+# The package for Python, by itself and with the libraries under ASan and UBSan.
+test_python() {
+    if build_part_gcc python; then run_tests python gcc python; fi
+    if build_part_asan python; then
+        run_tests python-asan asan python --timeout-multiplier 4
+    fi
 }
 
 # Other processors, emulated: older ones of x86-64 from the build for this one, 64-bit Arm, and a

@@ -68,6 +68,7 @@ def train(up, down):  # up: config of the activations; down: of their gradients
     key = os.urandom(32)  # in earnest: a file that both parties were given
     party = multiprocessing.Process(target=lower, args=(theirs, key, up, down))
     party.start()
+    theirs.close()  # so that ours ends with the other party
     losses, ratio = upper(ours.recv(), key, up, down), ours.recv()
     party.join()
     print(f"{up:13} {ratio:5.1f}x", *[f"{loss:.4f}" for loss in losses])

@@ -15,7 +15,7 @@ typedef struct head {
 
 static head *head_of(void *memory)
 {
-    return (head *)((unsigned char *)memory - ALIGNMENT);
+    return (head *)memory - 1;
 }
 
 void *dw_memory_create(size_t bytes)

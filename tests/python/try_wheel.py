@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+# try_wheel.py - a round trip with nothing but the installed wheel: no numpy, no compiler.
+import array
+import importlib.metadata
+import os
+import pathlib
+import shutil
+import threading
+
+import deltawire
+
+place = pathlib.Path(deltawire.__file__).parent
+assert "site-packages" in place.parts, place
+assert not any(shutil.which(name) for name in ("cc", "gcc", "clang")), os.environ["PATH"]
+names = {path.name for path in place.iterdir()}
+assert {"libdeltawire.so.0", "libdeltawire-link.so.0", "libdeltawire-threads.so.0"} <= names, names
+assert "py.typed" in names
+
+x = memoryview(array.array("f", [i % 17 - 8.0 for i in range(2 * 3 * 64)])).cast("B")
+x = x.cast("f", (2, 3, 64))
+with deltawire.Encoder("delta:bits=4", threads=2) as encoder:
+    with deltawire.Decoder("delta:bits=4") as decoder:
+        y, ids, reply = decoder.decode(encoder.encode(x, [1, 2]))
+        encoder.feedback(reply)
+        assert ids == [1, 2] and y.shape == (2, 3, 64) and encoder.counters().acks == 1
+
+# A link under TLS: with the bundled OpenSSL.
+key, bound, said = os.urandom(32), threading.Event(), []
+
+
+def listen():
+    tls = deltawire.Tls(own_name="one", group_key=key)
+    options = {
+        "listen": True,
+        "tls": tls,
+        "on_listening": lambda uri: (said.append(uri), bound.set()),
+    }
+    with deltawire.Link("tcp://127.0.0.1:0", **options) as link:
+        said.append((link.peer_name, link.recv(3)))
+
+
+thread = threading.Thread(target=listen)
+thread.start()
+bound.wait()
+tls = deltawire.Tls(own_name="two", peer_name="one", group_key=key)
+with deltawire.Link(said[0], tls=tls) as link:
+    link.send(3, b"hello")
+    link.flush()
+thread.join()
+assert said[1] == ("two", b"hello")
+
+files = [str(path) for path in importlib.metadata.files("deltawire")]
+for part in ("LICENSE", "OpenSSL.txt", "xxHash.txt", "Random123.txt", "VERSIONS.txt"):
+    assert any(file.endswith("/" + part) for file in files), f"{part} is not in the wheel"
+assert not any(file.endswith((".h", ".a", ".pc")) for file in files), files
+print(f"deltawire {deltawire.__version__} from the wheel works")
