@@ -58,7 +58,7 @@ class Bytes:
             if whole.major != 1:
                 refuse(f"{name} is of another major version of DLPack than 1: ask for 1.0")
             if writes and whole.flags & 1:
-                refuse(f"{name} is read only, and is to be written: give another one")
+                refuse(f"{name} is read-only, and is to be written: give another one")
         tensor = whole.tensor
         if tensor.device_type not in HOST:
             fail(UNSUPPORTED, f"{name} does not lie in main memory: copy it there first")

@@ -117,6 +117,7 @@ class Link(Shared):
             kept.append(told)
         cancelled = ffi.new("int *")
         options.cancelled = cancelled
+        kept.append(cancelled)  # an open that is left to itself goes on reading it
         self._handle = watched(
             lambda: _open(uri, options, kept),
             lambda: cancelled.__setitem__(0, 1),

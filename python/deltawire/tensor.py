@@ -99,7 +99,7 @@ class Tensor:
 
         buffer: contiguous, writable, with the buffer protocol.
         shape: the buffer's own where it is None.
-        Errors: ARGUMENT (read only, gaps, a size or alignment that does not fit).
+        Errors: ARGUMENT (read-only, gaps, a size or alignment that does not fit).
         """
         try:
             memory = ffi.from_buffer("char[]", buffer, require_writable=True)

@@ -39,7 +39,7 @@ class Tls:
     def _struct(self) -> "tuple[Any, list[Any]]":
         """(dw_tls_options *, what keeps its texts)."""
         made = ffi.new("dw_tls_options *", {"struct_size": ffi.sizeof("dw_tls_options")})
-        kept = []
+        kept = [made]  # what holds a pointer to it does not keep it
         for field in dataclasses.fields(self):
             given = getattr(self, field.name)
             if given is None:

@@ -179,7 +179,7 @@ class View:
                 "nor f16 of this machine: convert them, or name them by Tensor.wrap",
             )
         if held.readonly and flags & WRITES:
-            refuse(f"{self.name} is read only, and is to be written: copy it, or give another one")
+            refuse(f"{self.name} is read-only, and is to be written: copy it, or give another one")
         if held.ndim < 1 or held.ndim > 4:
             refuse(f"{self.name} has neither one, two, three nor four extents")
         size = held.itemsize

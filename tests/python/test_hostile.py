@@ -153,7 +153,7 @@ def test_memory_that_overlaps_or_cannot_be_written():
         encoder.encode(x, ends.ids, out=numpy.zeros(40000, numpy.uint8)[::2])
     fixed = x.copy()
     fixed.flags.writeable = False
-    with refused("ARGUMENT", "read only"):
+    with refused("ARGUMENT", "read-only"):
         encoder.encode(x, ends.ids, reconstruction=fixed)
     assert ends.states() == before
     frame = encoder.encode(x, ends.ids)
@@ -161,7 +161,7 @@ def test_memory_that_overlaps_or_cannot_be_written():
     held = ends.decoder.export_states()
     with refused("ARGUMENT", "out and the frame"):
         ends.decoder.decode(memoryview(both)[: len(frame)], inside)
-    with refused("ARGUMENT", "read only"):
+    with refused("ARGUMENT", "read-only"):
         ends.decoder.decode(frame, fixed)
     woven = numpy.lib.stride_tricks.as_strided(x, (2, 4, 64), (256, 256, 4))
     with refused("ARGUMENT"):

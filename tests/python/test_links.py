@@ -190,7 +190,7 @@ def test_channels(threads):
             to.recv(out)
         with refused("ARGUMENT", "either out"):
             back.recv()
-        with refused("ARGUMENT", "read only"):
+        with refused("ARGUMENT", "read-only"):
             back.recv(memoryview(bytes(4)).cast("f"))
         to.send(x, [4, (5, 1)])
         with refused("SHAPE"):

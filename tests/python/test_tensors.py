@@ -52,7 +52,7 @@ def test_capsules_that_are_refused():
     with refused("UNSUPPORTED", "major version"):
         encoder.encode(Exporter(x, major=2))
     frame = encoder.encode(Exporter(x, flags=1))  # read only is fine for what is read
-    with refused("ARGUMENT", "read only"):
+    with refused("ARGUMENT", "read-only"):
         decoder.decode(frame, Exporter(x, flags=1))
     assert same(decoder.decode(frame).tensor, x)
 
@@ -114,9 +114,9 @@ def test_buffers_without_dlpack():
     assert out == flat
     half = memoryview(x.astype(numpy.float16))
     assert through(half).dtype == "f16"
-    with refused("ARGUMENT", "read only"):
+    with refused("ARGUMENT", "read-only"):
         decoder.decode(encoder.encode(x), readonly)
-    with refused("ARGUMENT", "read only"):
+    with refused("ARGUMENT", "read-only"):
         decoder.decode(encoder.encode(x), memoryview(bytes(768)).cast("f", (2, 3, 32)))
     for wrong in (x.astype(">f4"), x.astype(float), x.astype(int), bytearray(64), b"abcd"):
         with refused("UNSUPPORTED"):
@@ -229,7 +229,7 @@ def test_frames_as_tensors_of_bytes():
         decoder.decode(Bytes(room[::2], code=UINT))
     with refused("UNSUPPORTED", "main memory"):
         decoder.decode(Bytes(room, code=UINT, device=(CUDA, 0)))
-    with refused("ARGUMENT", "read only"):
+    with refused("ARGUMENT", "read-only"):
         encoder.encode(x, out=Bytes(room, code=UINT, flags=1))
     with refused("ARGUMENT", "major version"):
         decoder.decode(Bytes(room, code=UINT, major=2))
