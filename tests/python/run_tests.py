@@ -47,7 +47,7 @@ def main():
             sys.exit(77)
         env["LD_PRELOAD"] = runtime
         # What the interpreter keeps until its end is no leak of ours; memory errors are.
-        env["ASAN_OPTIONS"] = "detect_leaks=0:abort_on_error=1:detect_stack_use_after_return=0"
+        env["ASAN_OPTIONS"] = "detect_leaks=0:abort_on_error=1:allocator_may_return_null=1"
         env["PYTHONMALLOC"] = "malloc"
     elif sanitize not in ("none", ""):
         print(f"run_tests: the interpreter cannot be loaded beside {sanitize}")
