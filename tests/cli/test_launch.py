@@ -192,7 +192,8 @@ class Meeting(Base):
         self.refused(2, "mpi://, env://", ["--link", "loop://x"], RANK=0, WORLD_SIZE=2)
         if MPIS:  # without its library, mpi:// is an error of its own
             link = ["--link", "mpi://"]
-            self.refused(2, "leave out --rank and --stages", [*link, "--rank", "0", "--stages", "2"])
+            link += ["--rank", "0", "--stages", "2"]
+            self.refused(2, "leave out --rank and --stages", link)
         self.refused(
             1,
             "no-such-host.invalid",
