@@ -132,7 +132,7 @@ static dw_status try_to_open(const char *uri, dw_link_role role, dw_why *why)
 {
     const dw_link_options options = {.struct_size = sizeof options,
                                      .role = role,
-                                     .open_timeout_ms = 300,
+                                     .open_timeout_ms = 3000, /* others answer within that */
                                      .insecure_plaintext = 1};
     dw_link *link;
     dw_status status = dw_link_open(&link, uri, &options, why);
