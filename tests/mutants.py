@@ -375,7 +375,7 @@ MUTANTS_OF_LINKS = {
     "acknowledgements_unwatched": ("transports/link/progress.c", ".kept = state.kept_sends > 0 ? link->kept_moved_ns + limit - now : INT64_MAX,", ".kept = INT64_MAX,"),
     "fails_again_and_again": ("transports/link/progress.c", "if (link->status != DW_OK)\n        until = INT64_MAX;", "if (0)\n        until = INT64_MAX;"),
     "answers_without_end": ("transports/link/calls.c", "    if (always) bound_answers(link);\n", ""),
-    "given_after_nonsense": ("transports/link/calls.c", "link->status == DW_OK || link->status == DW_ERR_PEER;", "1;"),
+    "given_after_nonsense": ("transports/link/calls.c", "bool may_take = link->status == DW_OK || link->status == DW_ERR_PEER ||", "bool may_take = 1 ||"),
     "last_comes_first": ("transports/link/inbox.c", "    if (inbox->tail) inbox->tail->next = buffer;\n    else inbox->head = buffer;\n    inbox->tail = buffer;\n",
                          "    buffer->next = inbox->head;\n    inbox->head = buffer;\n    if (!inbox->tail) inbox->tail = buffer;\n"),
     "hello_not_looked_for_again": ("transports/link/open.c", "has_failed ? 2 : 1; looks > 0 &&", "has_failed ? 0 : 1; looks > 0 &&"),
@@ -458,7 +458,7 @@ MUTANTS_OF_BOUNDS = {
     "a_name_that_others_know": ("cli/rendezvous.c", "int fd = mkostemp(fresh, O_CLOEXEC);", "*strrchr(fresh, '.') = 0; int fd = open(fresh, O_WRONLY | O_CREAT | O_TRUNC, 0600);"),
     "waits_for_a_fifo": ("cli/rendezvous.c", "O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC", "O_RDONLY | O_NOFOLLOW | O_CLOEXEC"),
     "follows_links_of_others": ("cli/rendezvous.c", "O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC", "O_RDONLY | O_NONBLOCK | O_CLOEXEC"),
-    "sent_by_the_clock_alone": ("transports/shaped/shaped.c", "end->told_bytes = end->base_bytes + end->shaped_bytes;", ""),
+    "sent_by_the_clock_alone": ("transports/shaped/shaped.c", "end->left_bytes = end->base_bytes + end->shaped_bytes;", ""),
     "unused_tags_without_end": ("transports/link/inbox.c", "if (inboxes->n_unused < DW_INBOX_UNUSED_MOST) {", "if (1) {"),
 }
 # What the two ends of a channel must agree on, against test_channel.c.

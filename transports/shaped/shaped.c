@@ -61,7 +61,9 @@ typedef struct shaped_endpoint {
     double pipe_bytes_max;
     double free_ns; /* when the last byte of all so far leaves */
     uint64_t base_bytes, shaped_bytes;
-    uint64_t left_bytes; /* as far as the wire had come when the last message was put on it */
+    /* Never report less: how far the wire was when the last message was put on it, or all of it
+     * once that was answered. */
+    uint64_t left_bytes;
     uint64_t messages, message_bytes; /* of data, so far */
     parcel *held;                     /* waits for the next message to overtake it ... */
     int64_t held_until_ns;            /* ... until then, by the real clock */
@@ -399,6 +401,9 @@ static dw_status shaped_test(void *context, void *request_room, size_t *len, dw_
         end->virtual_ns = request->leaves_ns;
     if (!may_answer(end, now_of(end))) return DW_PENDING;
     *len = request->len;
+    /* Whoever hears that a send is done must find its bytes in the counters, although the last of
+     * them leave within the next 50 ms. */
+    end->left_bytes = end->base_bytes + end->shaped_bytes;
     end->sending = NULL;
     return DW_OK;
 }

@@ -170,6 +170,28 @@ static void counts_what_the_wire_carried(void **state)
     suite_close(&pair);
 }
 
+/* Eight messages take 8 ms each on this wire, and their sends are done before they have left: a
+ * flush says so, and the counters must not lag behind it. */
+static void counts_what_a_flush_says(void **state)
+{
+    (void)state;
+    const suite_backend backend = {.name = "shaped",
+                                   .uri = "shaped:rate=1mbit/loop://shaped-count-%d"};
+    suite_pair pair;
+    suite_prepare(&pair, &backend);
+    suite_open(&pair);
+    static char data[1000];
+    dw_link_counters before = counted(pair.link[0]);
+    for (uint64_t n = 1; n <= 8; n++) {
+        assert_int_equal(dw_link_send(pair.link[0], TAG, data, sizeof data), DW_OK);
+        assert_int_equal(dw_link_flush(pair.link[0], -1), DW_OK);
+        dw_link_counters now = counted(pair.link[0]);
+        assert_int_equal(now.messages_sent, n);
+        assert_true(now.bytes_sent - before.bytes_sent >= n * (8 + sizeof data));
+    }
+    suite_close(&pair);
+}
+
 static void points_at_the_word_that_is_wrong(void **state)
 {
     (void)state;
@@ -225,6 +247,7 @@ int main(void)
         cmocka_unit_test(the_directions_do_not_slow_each_other),
         cmocka_unit_test(a_slow_message_is_no_timeout),
         cmocka_unit_test(counts_what_the_wire_carried),
+        cmocka_unit_test(counts_what_a_flush_says),
         cmocka_unit_test(points_at_the_word_that_is_wrong),
     };
     return cmocka_run_group_tests_name("shaped", tests, NULL, NULL);
