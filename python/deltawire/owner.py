@@ -65,9 +65,6 @@ class Owned:
             "uses it, from a Config, which can"
         )
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        return self.__reduce__()
-
     def close(self) -> None:
         raise NotImplementedError
 

@@ -8,7 +8,7 @@ import numpy
 import pytest
 from rig import BFLOAT, CUDA, INT, PINNED, UINT, Exporter, bits, normal, pair, refused, same
 
-from deltawire import Encoder, Tensor
+from deltawire import Decoder, Encoder, Tensor
 from deltawire._library import ffi
 
 
@@ -137,6 +137,15 @@ def test_a_buffer_is_held_while_it_is_used_and_no_longer():
     x.clear()  # BufferError where somebody still held it
     with refused("ARGUMENT"):
         Encoder("raw").encode(view)
+    whole = array.array("d", [1.0] * 8)
+    with refused("UNSUPPORTED", "x: its elements") as kept:
+        Encoder("raw").encode(whole)
+    whole.append(2.0)  # likewise, though the error keeps the frames of the call
+    frame = bytearray(b"no frame")
+    with refused("FORMAT") as also_kept:
+        Decoder("raw").decode(frame)
+    frame.append(1)
+    assert kept.value.__traceback__ and also_kept.value.__traceback__
 
 
 def test_tensors_share_their_memory():
