@@ -251,12 +251,13 @@ def test_a_close_ends_the_waits_of_other_threads():
             except DeltawireError as error:
                 said.append(error.status.name)
 
-        threads = [threading.Thread(target=wait) for _ in range(3)]
+        threads = [threading.Thread(target=wait, daemon=True) for _ in range(3)]
+        threads.append(threading.Thread(target=one.close, daemon=True))
         for thread in threads:
             thread.start()
-        one.close()
         for thread in threads:
             thread.join(60)
+            assert not thread.is_alive()
         assert set(said) <= {"CANCELLED", "ARGUMENT"} and len(said) == 3
 
 
