@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: Apache-2.0
+# __init__.py - deltawire for torch: pipelines and data parallelism over slow networks.
+"""Compresses what torch's ranks send each other.
+
+    stage = deltawire.torch.compress_stage(PipelineStage(...))    # pipeline parallelism
+    schedule.step(x, sample_ids=ids)                              # on the first rank
+
+docs/python.md tells the rest: ids, state, evaluation, restarts, and what not to do."""
+
+from torch.distributed import pipelining as _pipelining
+
+from deltawire.torch.compatibility import warn_of_differences as _warn_of_differences
+from deltawire.torch.stage import PipelineStage, compress_stage
+
+_warn_of_differences(_pipelining.PipelineStage)
+
+__all__ = ["PipelineStage", "compress_stage"]

@@ -1,0 +1,433 @@
+# SPDX-License-Identifier: Apache-2.0
+# compression.py - Compression: all that a stage has beside torch's own: ids, ends, lanes, steps.
+from __future__ import annotations
+
+import uuid
+import warnings
+from typing import Any, Optional
+
+import torch
+import torch.distributed as dist
+
+from deltawire._declarations import VERSION
+from deltawire.errors import DeltawireError, Status, fail
+from deltawire.torch import carrier_group, message, torch_stage
+from deltawire.torch.agreement import Agreement, group_of
+from deltawire.torch.carrier_group import EqualCountsLane, GroupLane
+from deltawire.torch.carrier_link import LinkLane
+from deltawire.torch.ends import Receiver, Sender, bytes_for
+from deltawire.torch.ids import Cutter
+from deltawire.torch.lane import Lane
+from deltawire.torch.message import ABORT, WITH_IDS, Message
+from deltawire.torch.options import Options
+from deltawire.torch.step_end import StepEnd
+from deltawire.torch.watch import Watch
+
+
+class Side:
+    """One neighbour on another rank: the lane, what goes there, what comes from there."""
+
+    def __init__(self, other: int, sender: Sender, receiver: Receiver, watch: Watch) -> None:
+        self.other, self.sender, self.receiver, self.watch = other, sender, receiver, watch
+        self.lane: Optional[Lane] = None
+        self.mark: Optional[list] = None  # of the state that was loaded
+        self.marks_compared = False
+        self.early: "dict[int, Message]" = {}
+
+
+class Compression:
+    """Of one stage. The stage calls; nothing here calls torch's stage but to read it."""
+
+    def __init__(self, stage: Any, options: Options) -> None:
+        self.stage, self.options = stage, options
+        self.step = 0
+        self.ids: "dict[int, Optional[list[int]]]" = {}
+        self._chunks = 0
+        self._given: "dict[int, Any]" = {}
+        self._cutter = Cutter()
+        self._failed = self._encoded = self._started = self._ready = False
+        self._nonce = uuid.uuid4().hex
+        self._group = group_of(stage.group)
+        self._end = StepEnd.of(self._group)
+        self.agreement = Agreement(self._group, stage.stage_index, stage.num_stages)
+        self.agreement.tell("options", self._agreed())
+        self.before: Optional[Side] = None  # None: the neighbour is here, or there is none
+        self.after: Optional[Side] = None
+
+    def _agreed(self) -> "dict[str, Any]":
+        return {
+            "the version of deltawire": VERSION,
+            "the format of messages": message.FORMAT,
+            **self.options.agreed(),
+        }
+
+    # --- the start -----------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Before torch prepares the stage: all ranks must want the same."""
+        if self._started:
+            return
+        self.agreement.compare(self._agreed())
+        self.sides()
+        self._started = True
+
+    def sides(self) -> None:
+        """Makes both sides, as soon as torch knows which stage lies where."""
+        stage, options = self.stage, self.options
+        index = stage.stage_index
+        forward = (options.forward, options.evaluate, options.threads)
+        backward = (options.backward, None, options.threads)
+        if self.before is None and not stage.is_first and not torch_stage.is_here(stage, index - 1):
+            watch = Watch(options.dataset_size, f"backward by stage {index}")
+            self.before = Side(index - 1, Sender(*backward), Receiver(*forward), watch)
+        if self.after is None and not stage.is_last and not torch_stage.is_here(stage, index + 1):
+            watch = Watch(options.dataset_size, f"forward by stage {index}")
+            self.after = Side(index + 1, Sender(*forward), Receiver(*backward), watch)
+
+    def prepared(self, microbatches: int) -> None:
+        """After torch has prepared the stage: shapes are known, so lanes can be made."""
+        self._chunks = microbatches
+        if self._ready:
+            return
+        far = sorted(set(torch_stage.far_neighbours(self.stage)))
+        if far:
+            fail(
+                Status["UNSUPPORTED"],
+                f"stage {self.stage.stage_index} exchanges tensors with stages {far} that are not "
+                "its neighbours: split the model so that each stage feeds the next one alone",
+            )
+        rooms = {
+            "before": self._room(torch_stage.inputs(self.stage) if self.before else []),
+            "after": self._room(torch_stage.outputs(self.stage)),
+        }
+        if self.options.carrier == "group" and self._counts_are_equal():
+            mapping = self.stage.stage_index_to_group_rank
+            carrier_group.make_one_way_groups(self._group, mapping)
+        if self.before:
+            self.before.lane = self._lane(self.before, rooms["before"], False)
+        if self.after:
+            self.after.lane = self._lane(self.after, rooms["after"], True)
+        self.agreement.tell(
+            "ready",
+            {
+                "rooms": rooms,
+                "nonce": self._nonce,
+                "mark_before": self.before.mark if self.before else None,
+                "mark_after": self.after.mark if self.after else None,
+            },
+        )
+        self._ready = True
+
+    def _room(self, described: "list[tuple[torch.dtype, tuple[int, ...]]]") -> int:
+        options = self.options
+        parts = []
+        for dtype, shape in described:
+            both = (
+                bytes_for(options.forward, options.evaluate, dtype, shape),
+                bytes_for(options.backward, None, dtype, shape),
+            )
+            parts.append((max(both), len(shape)))
+        samples = max((shape[0] for _, shape in described if shape), default=0)
+        return message.room(parts, samples)
+
+    def _counts_are_equal(self) -> bool:
+        asked = self.options.equal_counts
+        return carrier_group.wants_equal_counts(self._group) if asked is None else asked
+
+    def _lane(self, side: Side, room: int, after: bool) -> Lane:
+        stage, other, hear = self.stage, side.other, self.agreement.hear
+        index = stage.stage_index
+        boundary = index if after else index - 1
+        if self.options.carrier != "group":
+            timeout = _timeout(self._group)
+            return LinkLane(
+                *(index, other, _listening(self.options.carrier), after),
+                lambda uri: self.agreement.tell("address", uri),
+                lambda: hear(other, "address"),
+                *(self._end, timeout, self.options.link),
+            )
+        base = carrier_group.TAGS + ((self.agreement.pipeline * 1024 + boundary) << 2)
+        tags = (base, base + 2) if after else (base + 2, base)
+        rank = stage.stage_index_to_group_rank[other]
+        theirs = "before" if after else "after"
+        common = (
+            *(index, other, self._group, rank, tags, room),
+            lambda: hear(other, "ready")["rooms"][theirs],
+        )
+        if self._counts_are_equal():
+            device = stage.device if "nccl" in str(dist.get_backend(self._group)) else "cpu"
+            return EqualCountsLane(
+                *common, device=torch.device(device), my_rank=dist.get_rank(self._group)
+            )
+        return GroupLane(*common)
+
+    # --- steps ---------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """A step begins."""
+        self._look()
+        if self._failed and self._encoded:
+            self.reset()  # frames of the step that failed may never have been decoded
+        self.step += 1
+        self.ids.clear()
+        self._given.clear()
+        self._cutter = Cutter()
+        self._failed = self._encoded = False
+        for side in (self.before, self.after):
+            if side:
+                side.early.clear()
+        self._end.begin(self)
+
+    def _look(self) -> None:
+        evaluates = bool(self.ids) and all(ids is None for ids in self.ids.values())
+        for side in (self.before, self.after):
+            if side and not self._failed:
+                side.watch.look(side.sender, evaluates)
+
+    def _count(self) -> None:
+        sides = bool(self.before) + bool(self.after)
+        ways = 2 if self.stage.has_backward else 1
+        self._end.count(self, self._chunks * sides * ways)
+
+    def give_up(self, error: BaseException) -> None:
+        """Tells both neighbours that this step will not end, so that they need not wait."""
+        if self._failed:
+            return
+        self._failed = True
+        self._end.drop(self)
+        why = getattr(error, "why", None) or f"{type(error).__name__}: {error}"
+        if "gave up: " in why:
+            why = why[why.index("gave up: ") + 9 :]
+        data = message.pack(Message(ABORT, 0, self.step, why=why))
+        for side in (self.before, self.after):
+            if side and side.lane:
+                try:
+                    side.lane.send(bytearray(data), waits=False)
+                except (DeltawireError, RuntimeError):
+                    pass  # it is gone itself
+
+    # --- ids -----------------------------------------------------------------------------------
+
+    def give_ids(self, microbatch: int, given: Any, args: "tuple[Any, ...]") -> None:
+        """What came with the schedule's keyword arguments; args: of the first stage, its inputs."""
+        if not self.stage.is_first:
+            self._given[microbatch] = given
+            return
+        if given is None:
+            if self.stage.has_backward and self.options.on_missing_ids == "error":
+                fail(
+                    Status["ARGUMENT"],
+                    "a training step has no ids: call schedule.step(x, sample_ids=ids) on the "
+                    "first rank, with an int64 tensor of one id for each sample, or allow steps "
+                    'without ids by on_missing_ids="direct"',
+                )
+            self.ids[microbatch] = None
+            return
+        shapes = [tuple(a.shape) for a in args if isinstance(a, torch.Tensor) and a.dim() > 0]
+        if not shapes:
+            fail(
+                Status["ARGUMENT"],
+                "the first stage gets no tensor, so that nobody knows how many samples there are: "
+                "give x as a positional argument of schedule.step",
+            )
+        self.ids[microbatch] = self._cutter.cut(given, shapes[0][0], microbatch)
+
+    def _learn_ids(self, microbatch: int, ids: "Optional[list[int]]") -> None:
+        given = self._given.pop(microbatch, None)
+        if ids is not None and isinstance(given, torch.Tensor) and given.tolist() != ids:
+            fail(
+                Status["ARGUMENT"],
+                f"stage {self.stage.stage_index} was given other sample_ids for microbatch "
+                f"{microbatch} than the first rank: give them on the first rank alone",
+            )
+        self.ids[microbatch] = ids
+
+    def hand_over(self, microbatch: int, ids: "Optional[list[int]]") -> None:
+        """From the stage before, which lies on this rank."""
+        self._learn_ids(microbatch, ids)
+
+    # --- messages ------------------------------------------------------------------------------
+
+    def send_forward(self, microbatch: int, tensors: "list[torch.Tensor]") -> None:
+        assert self.after is not None
+        self._send(self.after, microbatch, tensors, self.ids.get(microbatch))
+
+    def send_backward(self, microbatch: int, tensors: "list[torch.Tensor]") -> None:
+        assert self.before is not None
+        self._send(self.before, microbatch, tensors, self.ids.get(microbatch))
+
+    def _send(self, side: Side, microbatch: int, tensors: Any, ids: Any) -> None:
+        assert side.lane is not None
+        self._compare_marks(side)
+        if tensors:
+            self._encoded = True
+        parts, kind = side.sender.parts(tensors, ids)
+        data = message.pack(Message(kind, microbatch, self.step, self._told(side, parts, ids), parts))
+        side.sender.messages += 1
+        side.sender.message_bytes += len(data)
+        side.lane.send(data)
+        self._count()
+
+    def _told(self, side: Side, parts: Any, ids: Any) -> Any:
+        """The ids that must stand in the message, because no frame of it has them."""
+        if ids is None or side is self.before:
+            return None
+        in_frames = side.sender.config.codec == "delta" and any(
+            part.how == message.FRAME for part in parts
+        )
+        return None if in_frames else ids
+
+    def _compare_marks(self, side: Side) -> None:
+        """Once, before the first message: both ends must go on from states of the same step."""
+        if side.marks_compared:
+            return
+        side.marks_compared = True
+        theirs = self.agreement.hear(side.other, "ready")
+        mark = theirs["mark_before" if side is self.after else "mark_after"]
+        if mark == side.mark:
+            return
+        side.sender.reset()
+        warnings.warn(
+            f"stages {self.stage.stage_index} and {side.other} hold compression states that do "
+            "not belong together, so every id begins anew: save all ranks between the same two "
+            "steps, and load all of them",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+
+    def post_forward(self) -> None:
+        if self.before and self.before.lane:
+            self.before.lane.post()
+
+    def post_backward(self) -> None:
+        if self.after and self.after.lane:
+            self.after.lane.post()
+
+    def take_forward(self, microbatch: int) -> "list[torch.Tensor]":
+        assert self.before is not None
+        tensors, ids = self._take(self.before, microbatch)
+        self._learn_ids(microbatch, ids)
+        return tensors
+
+    def take_backward(self, microbatch: int) -> "list[torch.Tensor]":
+        assert self.after is not None
+        return self._take(self.after, microbatch)[0]
+
+    def _take(self, side: Side, microbatch: int) -> "tuple[list[torch.Tensor], Any]":
+        came, length = self._next(side, microbatch)
+        side.receiver.messages += 1
+        side.receiver.message_bytes += length
+        tensors, ids = side.receiver.tensors(came.parts, came.kind)
+        if came.ids is not None:
+            ids = came.ids
+        self._count()
+        return tensors, ids if came.kind == WITH_IDS else None
+
+    def _next(self, side: Side, microbatch: int) -> "tuple[Message, int]":
+        assert side.lane is not None
+        while microbatch not in side.early:
+            data = side.lane.take()
+            came = message.unpack(data)
+            if came.step < self.step:
+                continue  # of a step that was given up
+            if came.kind == ABORT:
+                fail(Status["PEER"], f"stage {side.other} gave up: {came.why}")
+            if came.step > self.step:
+                fail(
+                    Status["PROTOCOL"],
+                    f"stage {side.other} is at step {came.step} and stage "
+                    f"{self.stage.stage_index} at step {self.step}: call the schedule equally "
+                    "often on all ranks",
+                )
+            side.early[came.microbatch] = came
+        came = side.early.pop(microbatch)
+        return came, message.size_of(came)
+
+    # --- for people ----------------------------------------------------------------------------
+
+    def stats(self) -> "dict[str, Any]":
+        found: "dict[str, Any]" = {"stage": self.stage.stage_index, "steps": self.step}
+        for name, end in self._ends().items():
+            found[name] = end.stats()
+        return found
+
+    def _ends(self) -> "dict[str, Any]":
+        made: "dict[str, Any]" = {}
+        if self.after:
+            made["forward_sent"] = self.after.sender
+            made["backward_received"] = self.after.receiver
+        if self.before:
+            made["forward_received"] = self.before.receiver
+            made["backward_sent"] = self.before.sender
+        return made
+
+    def reset(self) -> None:
+        for side in (self.before, self.after):
+            if side:
+                side.sender.reset()
+
+    def save(self) -> "dict[str, Any]":
+        marks: "dict[str, Any]" = {}
+        if self.before and self._ready:
+            nonce = self.agreement.hear(self.before.other, "ready")["nonce"]
+            marks["before"] = [nonce, self.step]
+        if self.after and self._ready:
+            marks["after"] = [self._nonce, self.step]
+        return {
+            "format": 1,
+            "stage_index": self.stage.stage_index,
+            "num_stages": self.stage.num_stages,
+            "marks": marks,
+            "ends": {name: end.save() for name, end in self._ends().items()},
+        }
+
+    def load(self, saved: "dict[str, Any]") -> None:
+        stage = self.stage
+        here = (stage.stage_index, stage.num_stages)
+        there = (saved.get("stage_index"), saved.get("num_stages"))
+        if saved.get("format") != 1 or here != there:
+            fail(
+                Status["MISMATCH"],
+                f"this compression state is of stage {there[0]} of {there[1]}, and this is stage "
+                f"{here[0]} of {here[1]}: give each stage what it saved itself",
+            )
+        if self._ready:
+            fail(
+                Status["ARGUMENT"],
+                "the stage has run a step already: load the compression state before the first",
+            )
+        self.sides()
+        ends = self._ends()
+        if set(saved["ends"]) - set(ends):
+            fail(
+                Status["MISMATCH"],
+                "this compression state was saved with other stages on this rank: make the "
+                "schedule first, with the stages on the ranks where they were",
+            )
+        for name, end in ends.items():
+            if name in saved["ends"]:
+                end.load(saved["ends"][name])
+        for side, name in ((self.before, "before"), (self.after, "after")):
+            if side:
+                side.mark = saved["marks"].get(name)
+
+
+def _timeout(group: Any) -> float:
+    """Seconds that torch lets an operation of this group take."""
+    for device in ("cpu", "cuda"):
+        try:
+            return group._get_backend(torch.device(device)).options._timeout.total_seconds()
+        except (RuntimeError, AttributeError):
+            continue
+    return 1800.0
+
+
+def _listening(uri: str) -> str:
+    """The address with a port; 0 where none was named: any that is free."""
+    head, _, rest = uri.rpartition("://")
+    place, question, query = rest.partition("?")
+    if ":" not in place.rpartition("]")[2]:
+        place += ":0"
+    return f"{head}://{place}{question}{query}"
+
+

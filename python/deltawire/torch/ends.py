@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+# ends.py - the two ends of one direction between two stages: tensors to parts of messages and back.
+from __future__ import annotations
+
+from typing import Any, Optional, Sequence
+
+import torch
+
+from deltawire.config import Config
+from deltawire.decoder import Decoder
+from deltawire.encoder import Encoder
+from deltawire.errors import DeltawireError, Status, fail
+from deltawire.frame import bound
+from deltawire.torch import tensors
+from deltawire.torch.message import EXACT, FRAME, WITH_IDS, WITHOUT_IDS, Part
+
+
+def without_replies(text: Any) -> Config:
+    """The config for a carrier that neither loses nor reorders: nothing is answered, and encoders
+    keep no copy to go back to."""
+    given = Config(text)
+    if "replies=never" in given.text:
+        return given
+    return Config(given.text + ("," if ":" in given.text else ":") + "replies=never")
+
+
+class Ends:
+    """What Sender and Receiver share: an encoder or decoder for each tensor of a message, made when
+    the tensor first comes. Whatever has no ids uses those of the config `plain`.
+
+    plain: None: the same as config; its entries then touch no state.
+    """
+
+    make: Any = None
+    word = ""
+
+    def __init__(self, config: Config, plain: Optional[Config], threads: int) -> None:
+        self.config, self.plain, self.threads = config, plain, threads
+        self._made: "dict[tuple[str, int], Any]" = {}
+        self.messages = self.message_bytes = self.frame_bytes = self.tensor_bytes = 0
+        self.exact_tensors = self.samples = 0
+
+    def _end(self, kind: int, slot: int) -> Any:
+        plain = kind == WITHOUT_IDS and self.plain is not None
+        key = ("plain" if plain else "", slot)
+        if key not in self._made:
+            self._made[key] = self.make(self.plain if plain else self.config, self.threads)
+        return self._made[key]
+
+    def stateful(self) -> "dict[int, Any]":
+        """Slot by slot, those that keep state."""
+        if self.config.codec != "delta":
+            return {}
+        return {slot: end for (which, slot), end in self._made.items() if not which}
+
+    def stats(self) -> "dict[str, Any]":
+        counters = [end.counters() for end in self._made.values()]
+        keyed = [end.counters() for end in self.stateful().values()]
+        names = ("key_entries", "delta_entries", "stateless_entries", "poisoned_groups")
+        found: "dict[str, Any]" = {
+            "config": self.config.text,
+            "messages": self.messages,
+            "message_bytes": self.message_bytes,
+            "frame_bytes": self.frame_bytes,
+            "tensor_bytes": self.tensor_bytes,
+            "exact_tensors": self.exact_tensors,
+            "samples": self.samples,
+            **{name: sum(getattr(c, name) for c in counters) for name in names},
+            "keys_held": max((c.keys_held for c in keyed), default=0),
+            "state_bytes": sum(c.state_bytes for c in keyed),
+        }
+        visits = sum(c.key_entries + c.delta_entries for c in keyed)
+        found["hit_rate"] = sum(c.delta_entries for c in keyed) / visits if visits else 0.0
+        return found
+
+    def save(self) -> "dict[str, Any]":
+        """State as tensors, which torch.save takes and weights_only loads."""
+        saved: "dict[str, Any]" = {"config": self.config.text, "slots": {}}
+        for slot, end in self.stateful().items():
+            states = list(end.export_states().values())
+            joined = bytearray(b"".join(states))
+            saved["slots"][str(slot)] = {
+                "lengths": torch.tensor([len(one) for one in states], dtype=torch.int64),
+                "states": (
+                    torch.frombuffer(joined, dtype=torch.uint8)
+                    if joined
+                    else torch.empty(0, dtype=torch.uint8)
+                ),
+            }
+        return saved
+
+    def load(self, saved: "dict[str, Any]") -> None:
+        """Errors: MISMATCH (another config), and those of import_state."""
+        if saved["config"] != self.config.text:
+            fail(
+                Status["MISMATCH"],
+                f"this state was saved under {saved['config']!r} and {self.word} has "
+                f"{self.config.text!r}: make the stage with the config that it was saved with",
+            )
+        made: "dict[tuple[str, int], Any]" = {}
+        for slot, held in saved["slots"].items():
+            end = self.make(self.config, self.threads)
+            at, data = 0, tensors.as_bytes(held["states"])
+            for length in held["lengths"].tolist():
+                end.import_state(bytes(data[at : at + length]))
+                at += length
+            made[("", int(slot))] = end
+        self._made = made  # only now: a state that cannot be loaded changes nothing
+
+
+class Sender(Ends):
+    """Tensors to parts. One message at a time."""
+
+    make = Encoder
+    word = "the encoder"
+
+    def parts(
+        self, given: "Sequence[torch.Tensor]", ids: "Optional[list[int]]"
+    ) -> "tuple[list[Part], int]":
+        """(parts, the message's kind). Errors: those of encode."""
+        kind = WITHOUT_IDS if ids is None else WITH_IDS
+        made = [self._part(slot, tensor, ids, kind) for slot, tensor in enumerate(given)]
+        self.samples += len(ids) if ids is not None else 0
+        return made, kind
+
+    def _part(self, slot: int, tensor: torch.Tensor, ids: Any, kind: int) -> Part:
+        shape = tuple(tensor.shape)
+        dtype = tensors.DTYPES.get(tensor.dtype)
+        if dtype is None:
+            fail(
+                Status["UNSUPPORTED"],
+                f"a stage gave a tensor of {tensor.dtype}, which cannot travel: convert it to "
+                "float32, float16 or bfloat16 in the stage's forward",
+            )
+        coded = tensors.is_coded(tensor.dtype, shape) and (ids is None or shape[0] == len(ids))
+        self.tensor_bytes += tensor.numel() * tensor.element_size()
+        if not coded:
+            self.exact_tensors += 1
+            return Part(EXACT, dtype, shape, tensors.exact(tensor))
+        x = tensors.samples(tensor)
+        frame = self._end(kind, slot).encode(x, ids, stateless=ids is None)
+        self.frame_bytes += len(frame)
+        return Part(FRAME, dtype, shape, frame)
+
+    def reset(self) -> None:
+        """The next entry of every id is a key entry."""
+        for end in self._made.values():
+            end.reset()
+
+
+class Receiver(Ends):
+    """Parts to tensors in main memory."""
+
+    make = Decoder
+    word = "the decoder"
+
+    def tensors(
+        self, parts: "Sequence[Part]", kind: int
+    ) -> "tuple[list[torch.Tensor], Optional[list[int]]]":
+        """(tensors, the ids that stand in their frames or None). Errors: those of decode, and
+        FORMAT."""
+        self.ids: "Optional[list[int]]" = None
+        made = [self._tensor(slot, part, kind) for slot, part in enumerate(parts)]
+        return made, self.ids
+
+    def _tensor(self, slot: int, part: Part, kind: int) -> torch.Tensor:
+        if part.how == EXACT:
+            self.exact_tensors += 1
+            whole = tensors.from_exact(part.dtype, part.shape, part.data)
+            if whole is not None:
+                self.tensor_bytes += len(part.data)
+                return whole
+        dtype = tensors.OF_NUMBER.get(part.dtype)
+        if part.how != FRAME or dtype is None or not tensors.is_coded(dtype, part.shape):
+            fail(Status["FORMAT"], "a tensor in a message is none of ours: restart all ranks")
+        made, view = tensors.room_for(dtype, part.shape)
+        try:
+            done = self._end(kind, slot).decode(part.data, view, reply=False)
+        except DeltawireError as error:
+            if error.status in (Status["BASE"], Status["STATE"], Status["STALE"]):
+                raise DeltawireError(
+                    error.status,
+                    f"{error.why}; the two ends hold different states: load the compression state "
+                    "of the same step on all ranks, or call reset_compression() on all of them",
+                ) from error
+            raise
+        if kind == WITH_IDS and self.config.codec == "delta":
+            self.ids = done.ids
+        self.frame_bytes += len(part.data)
+        self.tensor_bytes += made.numel() * made.element_size()
+        return made
+
+
+def bytes_for(
+    config: Config, plain: Optional[Config], dtype: torch.dtype, shape: "tuple[int, ...]"
+) -> int:
+    """Bytes that are enough for one tensor of this shape, or of fewer samples, in a message."""
+    size = 1
+    for extent in shape:
+        size *= extent
+    size *= torch.empty(0, dtype=dtype).element_size()
+    if not tensors.is_coded(dtype, shape):
+        return size
+    n, t, c = tensors.extents(shape)
+    for one in (config, plain):
+        if one is not None:
+            size = max(size, bound(one, (n, t, c), tensors.CODED[dtype]))
+    return size

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+# tensors.py - torch's tensors as (N, T, C) in main memory, and as bytes.
+from __future__ import annotations
+
+import ctypes
+from typing import Any, Optional
+
+import torch
+
+# Numbers in messages; never changed.
+DTYPES = {
+    torch.float32: 1,
+    torch.float16: 2,
+    torch.bfloat16: 3,
+    torch.float64: 4,
+    torch.uint8: 5,
+    torch.int8: 6,
+    torch.int16: 7,
+    torch.int32: 8,
+    torch.int64: 9,
+    torch.bool: 10,
+    torch.complex64: 11,
+    torch.complex128: 12,
+}
+OF_NUMBER = {number: dtype for dtype, number in DTYPES.items()}
+CODED = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}
+
+
+def is_coded(dtype: torch.dtype, shape: "tuple[int, ...]") -> bool:
+    """Whether a codec takes it: floats of ours with samples, and channels."""
+    return dtype in CODED and len(shape) >= 2 and all(extent > 0 for extent in shape)
+
+
+def extents(shape: "tuple[int, ...]") -> "tuple[int, int, int]":
+    """(N, T, C) of a shape with samples first and channels last."""
+    tokens = 1
+    for extent in shape[1:-1]:
+        tokens *= extent
+    return shape[0], tokens, shape[-1]
+
+
+def samples(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor as (N, T, C) in main memory; a copy only where channels have gaps, where tokens
+    lie in one another, or where it lies on a device."""
+    flat = tensor.detach().cpu().reshape(extents(tuple(tensor.shape)))
+    n, t, c = flat.shape
+    step_n, step_t, step_c = flat.stride()
+    dense = (c == 1 or step_c == 1) and (t == 1 or step_t >= c) and (n == 1 or step_n >= c)
+    return flat if dense else flat.contiguous()
+
+
+def room_for(dtype: torch.dtype, shape: "tuple[int, ...]") -> "tuple[torch.Tensor, torch.Tensor]":
+    """(an empty tensor, the same as (N, T, C))."""
+    made = torch.empty(shape, dtype=dtype)
+    return made, made.view(extents(shape))
+
+
+def as_bytes(tensor: torch.Tensor) -> memoryview:
+    """The bytes of a contiguous tensor in main memory, which the caller keeps."""
+    size = tensor.numel() * tensor.element_size()
+    if size == 0:
+        return memoryview(b"")
+    array = (ctypes.c_char * size).from_address(tensor.data_ptr())
+    return memoryview(array).cast("B")
+
+
+def exact(tensor: torch.Tensor) -> bytes:
+    """The elements as they are."""
+    whole = tensor.detach().cpu().contiguous()
+    return bytes(as_bytes(whole))
+
+
+def from_exact(dtype: int, shape: "tuple[int, ...]", data: memoryview) -> Optional[torch.Tensor]:
+    """None: these bytes are no such tensor."""
+    kind = OF_NUMBER.get(dtype)
+    if kind is None:
+        return None
+    made = torch.empty(shape, dtype=kind)
+    room = as_bytes(made)
+    if len(room) != len(data):
+        return None
+    if len(data):
+        room[:] = data
+    return made
+
+
+def of_buffer(data: Any) -> torch.Tensor:
+    """A tensor of uint8 over writable bytes, which it keeps."""
+    return torch.frombuffer(data, dtype=torch.uint8)

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+# torch_stage.py - what is read of torch's pipeline stages, whose insides differ by release.
+from __future__ import annotations
+
+from typing import Any, Iterator
+
+import torch
+
+
+def receives(info: Any) -> bool:
+    """Whether a tensor comes for this description of an input or gradient."""
+    if getattr(info, "is_root_arg", False) or not hasattr(info, "buffer"):
+        return False
+    return getattr(info, "tensor_meta", info) is not None
+
+
+def described(info: Any) -> "tuple[torch.dtype, tuple[int, ...]]":
+    """(dtype, shape) of what comes."""
+    meta = getattr(info, "tensor_meta", None)
+    meta = info.buffer if meta is None else meta
+    return meta.dtype, tuple(meta.shape)
+
+
+def inputs(stage: Any) -> "list[tuple[torch.dtype, tuple[int, ...]]]":
+    """Of what comes from the stage before, for a microbatch."""
+    return [described(info) for info in stage.args_recv_info[0] if receives(info)]
+
+
+def outputs(stage: Any) -> "list[tuple[torch.dtype, tuple[int, ...]]]":
+    """Of what goes to the stage behind; empty where torch does not tell."""
+    known = getattr(getattr(stage, "_stage_meta", None), "outputs", None)
+    if known is None:
+        known = getattr(stage, "_outputs_meta", None)
+    return [(meta.dtype, tuple(meta.shape)) for meta in known or ()]
+
+
+def fill(stage: Any, infos: Any, tensors: "list[torch.Tensor]", wants_grad: bool) -> bool:
+    """Puts what came where torch looks for it. False: there are more or fewer than it expects."""
+    wanting = [info for info in infos if receives(info)]
+    if len(wanting) != len(tensors):
+        return False
+    for info, tensor in zip(wanting, tensors):
+        tensor = tensor.to(stage.device)
+        if wants_grad and not hasattr(info, "tensor_meta") and tensor.dtype.is_floating_point:
+            tensor.requires_grad_(True)  # torch 2.6; later ones do it themselves
+        info.buffer = tensor
+    return True
+
+
+def is_here(stage: Any, index: int) -> bool:
+    """Whether stage `index` lies on this rank too."""
+    return stage.stage_index_to_group_rank[index] == stage.group_rank
+
+
+def far_neighbours(stage: Any) -> "Iterator[int]":
+    """Stages other than the next one that this one sends to or receives from."""
+    for infos in stage.args_recv_info.values():
+        for info in infos:
+            source = getattr(info, "source", None)
+            if source is not None and source != stage.stage_index - 1:
+                yield source
+    for destinations in getattr(stage, "act_send_info", {}).values():
+        for destination in destinations or ():
+            if destination is not None and destination != stage.stage_index + 1:
+                yield destination

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+# conftest.py - skips all of this folder where there is no torch; one set of processes for all.
+import importlib.util
+import pathlib
+import sys
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+collect_ignore_glob = []
+if importlib.util.find_spec("torch") is None:
+    collect_ignore_glob = ["test_*.py"]
+
+
+def pytest_report_header(config):
+    if collect_ignore_glob:
+        return "tests/python/torch: skipped, there is no torch here (./run torch has one)"
+    import torch
+
+    return f"torch {torch.__version__}"
+
+
+@pytest.fixture(scope="session")
+def ranks():
+    from ranks import Ranks
+
+    made = Ranks()
+    yield made
+    made.stop()

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+# pipelines.py - one rank of a training by torch.distributed.pipelining, for the tests.
+"""Every function here runs on each rank, as ranks.Ranks.run calls it."""
+
+import warnings
+
+import torch
+from torch.distributed import pipelining
+
+import small_gpt
+from deltawire.torch import compress_stage
+
+SCHEDULES = {
+    "gpipe": (pipelining.ScheduleGPipe, 1),
+    "1f1b": (pipelining.Schedule1F1B, 1),
+    "interleaved": (pipelining.ScheduleInterleaved1F1B, 2),
+    "zbv": (pipelining.ScheduleZBVZeroBubble, 2),
+    "dualpipev": (getattr(pipelining, "ScheduleDualPipeV", None), 2),
+}
+HAS_EVAL = hasattr(pipelining.ScheduleGPipe, "eval")
+
+
+def stage_indices(name, rank, world):
+    """Of the stages that lie on this rank."""
+    each = SCHEDULES[name][1]
+    if each == 1:
+        return [rank]
+    if name == "interleaved":
+        return [rank, rank + world]
+    return [rank, 2 * world - 1 - rank]
+
+
+class Pipe:
+    """A rank's stages, their schedule and their optimizers."""
+
+    def __init__(self, rank, world, name="gpipe", microbatches=4, options=None, make=None, seed=0):
+        kind, each = SCHEDULES[name]
+        stages = world * each
+        make = make or (lambda i: small_gpt.Stage(i, stages, seed=seed))
+        self.stages = []
+        for index in stage_indices(name, rank, world):
+            stage = pipelining.PipelineStage(make(index), index, stages, torch.device("cpu"))
+            if options is not None:
+                compress_stage(stage, **options)
+            self.stages.append(stage)
+        given = self.stages[0] if each == 1 else self.stages
+        self.schedule = kind(given, microbatches, loss_fn=small_gpt.loss_of)
+        self.first = any(stage.is_first for stage in self.stages)
+        self.last = any(stage.is_last for stage in self.stages)
+        parameters = [p for stage in self.stages for p in stage.submod.parameters()]
+        self.optimizer = torch.optim.AdamW(parameters, lr=1e-3)
+
+    def step(self, x, y, ids=None):
+        """The loss, on the rank of the last stage, else None."""
+        self.optimizer.zero_grad()
+        named, losses = {}, []
+        if self.first and ids is not None:
+            named["sample_ids"] = ids
+        if self.last:
+            named.update(target=y, losses=losses)
+        self.schedule.step(*((x,) if self.first else ()), **named)
+        self.optimizer.step()
+        return torch.stack(losses).mean().item() if self.last else None
+
+    def evaluate(self, x, y):
+        named, losses = {}, []
+        if self.last:
+            named.update(target=y, losses=losses)
+        with torch.no_grad():
+            self.schedule.eval(*((x,) if self.first else ()), **named)
+        return torch.stack(losses).mean().item() if self.last else None
+
+    def stats(self):
+        return [s.compression_stats() for s in self.stages if hasattr(s, "compression_stats")]
+
+
+def train(rank, world, name, options, epochs=2, count=16, batch=8, **named):
+    """(losses by step, stats by stage, warnings)."""
+    pipe = Pipe(rank, world, name, options=options, **named)
+    x, y = small_gpt.samples(count, 32)
+    losses = []
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for _ in range(epochs):
+            for start in range(0, count, batch):
+                part = slice(start, start + batch)
+                ids = torch.arange(count)[part] if options is not None else None
+                losses.append(pipe.step(x[part], y[part], ids))
+    spoken = [str(w.message) for w in said if "deltawire" in str(w.filename)]
+    return losses, pipe.stats(), spoken
+
+
+def last_losses(answers):
+    """Of the rank that has the last stage."""
+    return next(losses for losses, *_ in answers if losses and losses[0] is not None)
+
+

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+# ranks.py - processes that run one function as the ranks of a gloo group; kept between tests.
+"""Importing torch takes seconds, so the processes live on; each run has a group of its own."""
+
+import datetime
+import multiprocessing
+import os
+import tempfile
+import traceback
+
+TIMEOUT_S = 60
+
+
+def _serve(pipe):
+    import torch
+
+    torch.set_num_threads(1)
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    while True:
+        try:
+            function, rank, world, store, args, timeout = pipe.recv()
+        except EOFError:
+            return
+        try:
+            answer = (True, _run(function, rank, world, store, args, timeout))
+        except BaseException as error:
+            named = (type(error).__name__, getattr(error, "status", None), str(error))
+            answer = (False, (named, traceback.format_exc()))
+        pipe.send(answer)
+
+
+def _run(function, rank, world, store, args, timeout):
+    import torch.distributed as dist
+
+    dist.init_process_group(
+        "gloo",
+        init_method=f"file://{store}",
+        rank=rank,
+        world_size=world,
+        timeout=datetime.timedelta(seconds=timeout),
+    )
+    try:
+        return function(rank, world, *args)
+    finally:
+        dist.destroy_process_group()
+
+
+class Failed(AssertionError):
+    """Some ranks raised; errors: by rank, (class, status, text)."""
+
+    def __init__(self, errors, text):
+        super().__init__(text)
+        self.errors = errors
+
+
+class Ranks:
+    def __init__(self):
+        self._context = multiprocessing.get_context("spawn")
+        self._workers = []
+
+    def _worker(self, i):
+        while len(self._workers) <= i:
+            ours, theirs = self._context.Pipe()
+            process = self._context.Process(target=_serve, args=(theirs,), daemon=True)
+            process.start()
+            theirs.close()
+            self._workers.append((process, ours))
+        return self._workers[i]
+
+    def run(self, world, function, *args, timeout=TIMEOUT_S, may_die=()):
+        """[what function(rank, world, *args) gave on each rank]. may_die: ranks from which no
+        answer is expected; theirs is None."""
+        with tempfile.TemporaryDirectory() as folder:
+            store = os.path.join(folder, "store")
+            workers = [self._worker(i) for i in range(world)]
+            for rank, (_, pipe) in enumerate(workers):
+                pipe.send((function, rank, world, store, args, timeout))
+            answers, broken = [], False
+            for rank, (process, pipe) in enumerate(workers):
+                try:
+                    answers.append(pipe.recv())
+                except (EOFError, ConnectionError):
+                    process.join()
+                    broken = True
+                    died = (("died", None, str(process.exitcode)), "the process died")
+                    answers.append((rank in may_die, None if rank in may_die else died))
+        if broken or not all(fine for fine, _ in answers):
+            self.stop()
+        errors = {rank: what[0] for rank, (fine, what) in enumerate(answers) if not fine}
+        if errors:
+            texts = [f"rank {r}:\n{answers[r][1][1]}" for r in errors]
+            raise Failed(errors, "\n".join(texts))
+        return [what for _, what in answers]
+
+    def stop(self):
+        for process, pipe in self._workers:
+            pipe.close()
+            process.terminate()
+            process.join()
+        self._workers = []
