@@ -10,8 +10,9 @@ docs/python.md tells the rest: ids, state, evaluation, restarts, and what not to
 from torch.distributed import pipelining as _pipelining
 
 from deltawire.torch.compatibility import warn_of_differences as _warn_of_differences
+from deltawire.torch.p2p import irecv, isend, recv, send
 from deltawire.torch.stage import PipelineStage, compress_stage
 
 _warn_of_differences(_pipelining.PipelineStage)
 
-__all__ = ["PipelineStage", "compress_stage"]
+__all__ = ["PipelineStage", "compress_stage", "irecv", "isend", "recv", "send"]

@@ -12,6 +12,7 @@ import torch.distributed as dist
 from deltawire._declarations import VERSION
 from deltawire.errors import DeltawireError, Status, fail
 from deltawire.torch import carrier_group, message, torch_stage
+from deltawire.torch import tensors as tensors_of
 from deltawire.torch.agreement import Agreement, group_of
 from deltawire.torch.carrier_group import EqualCountsLane, GroupLane
 from deltawire.torch.carrier_link import LinkLane
@@ -155,10 +156,8 @@ class Compression:
             lambda: hear(other, "ready")["rooms"][theirs],
         )
         if self._counts_are_equal():
-            device = stage.device if "nccl" in str(dist.get_backend(self._group)) else "cpu"
-            return EqualCountsLane(
-                *common, device=torch.device(device), my_rank=dist.get_rank(self._group)
-            )
+            device = tensors_of.device_for(self._group)
+            return EqualCountsLane(*common, device=device, my_rank=dist.get_rank(self._group))
         return GroupLane(*common)
 
     # --- steps ---------------------------------------------------------------------------------
@@ -262,7 +261,8 @@ class Compression:
         if tensors:
             self._encoded = True
         parts, kind = side.sender.parts(tensors, ids)
-        data = message.pack(Message(kind, microbatch, self.step, self._told(side, parts, ids), parts))
+        told = self._told(side, parts, ids)
+        data = message.pack(Message(kind, microbatch, self.step, told, parts))
         side.sender.messages += 1
         side.sender.message_bytes += len(data)
         side.lane.send(data)
@@ -283,8 +283,7 @@ class Compression:
             return
         side.marks_compared = True
         theirs = self.agreement.hear(side.other, "ready")
-        mark = theirs["mark_before" if side is self.after else "mark_after"]
-        if mark == side.mark:
+        if theirs["mark_before" if side is self.after else "mark_after"] == side.mark:
             return
         side.sender.reset()
         warnings.warn(
@@ -429,5 +428,3 @@ def _listening(uri: str) -> str:
     if ":" not in place.rpartition("]")[2]:
         place += ":0"
     return f"{head}://{place}{question}{query}"
-
-

@@ -263,5 +263,3 @@ def compress_stage(
         stage.__class__ = plain
         raise
     return stage
-
-

@@ -6,6 +6,7 @@ import ctypes
 from typing import Any, Optional
 
 import torch
+import torch.distributed as dist
 
 # Numbers in messages; never changed.
 DTYPES = {
@@ -87,3 +88,8 @@ def from_exact(dtype: int, shape: "tuple[int, ...]", data: memoryview) -> Option
 def of_buffer(data: Any) -> torch.Tensor:
     """A tensor of uint8 over writable bytes, which it keeps."""
     return torch.frombuffer(data, dtype=torch.uint8)
+
+
+def device_for(group: Any) -> torch.device:
+    """Where a backend wants the bytes that it sends."""
+    return torch.device("cuda" if "nccl" in str(dist.get_backend(group)) else "cpu")

@@ -93,5 +93,3 @@ def train(rank, world, name, options, epochs=2, count=16, batch=8, **named):
 def last_losses(answers):
     """Of the rank that has the last stage."""
     return next(losses for losses, *_ in answers if losses and losses[0] is not None)
-
-

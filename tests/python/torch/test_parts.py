@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+# test_parts.py - messages, signatures, ids: what needs no second process.
+import random
+
+import pytest
+import torch
+
+from deltawire import DeltawireError
+from deltawire.torch import compatibility, ids, message, tensors
+from deltawire.torch.message import ABORT, EXACT, LONG, WITH_IDS, Message, Part
+
+
+def test_messages_come_back():
+    parts = [Part(EXACT, 9, (2, 3), b"abc"), Part(EXACT, 1, (), b"")]
+    for given in (
+        Message(WITH_IDS, 3, 9, [1, 2**64 - 1], parts),
+        Message(WITH_IDS, 0, 1, None, []),
+        Message(LONG, 0, 0, length=123),
+        Message(ABORT, 0, 4, why="ä" * 400),
+    ):
+        packed = message.pack(given)
+        came = message.unpack(memoryview(packed + b"behind"))
+        assert came[:3] == given[:3] and came.ids == given.ids and came.length == given.length
+        assert [(p.how, p.dtype, p.shape, bytes(p.data)) for p in came.parts] == [
+            tuple(p) for p in given.parts
+        ]
+        assert given.why.startswith(came.why[:-1])
+        assert given.kind in (LONG, ABORT) or message.size_of(came) == len(packed)
+
+
+def test_damaged_messages_are_refused():
+    """Any bytes give a message or DeltawireError, and parts within the bytes."""
+    chance = random.Random(5)
+    packed = message.pack(
+        Message(WITH_IDS, 3, 9, [1, 2], [Part(EXACT, 9, (2, 3), b"abcd"), Part(EXACT, 1, (1,), b"")])
+    )
+    for _ in range(3000):
+        bad = bytearray(packed[: chance.randrange(len(packed) + 1)])
+        for _ in range(chance.randrange(3)):
+            if bad:
+                bad[chance.randrange(len(bad))] = chance.randrange(256)
+        try:
+            came = message.unpack(memoryview(bad))
+        except DeltawireError as error:
+            assert error.status.name == "FORMAT"
+        else:
+            assert sum(len(p.data) for p in came.parts) <= len(bad)
+
+
+def test_room_is_enough():
+    parts = [Part(EXACT, 1, (2, 3, 4), b"x" * 1000), Part(EXACT, 1, (2,), b"y" * 9)]
+    packed = message.pack(Message(WITH_IDS, 1, 1, list(range(7)), parts))
+    assert len(packed) <= message.room([(1000, 3), (9, 1)], 7)
+    assert message.room([], 0) >= len(message.pack(Message(ABORT, 0, 0, why="z" * 999)))
+
+
+def test_samples_are_copied_only_where_they_must():
+    x = torch.randn(4, 6, 32)
+    assert tensors.samples(x).data_ptr() == x.data_ptr()
+    assert tensors.samples(x[:, ::2]).data_ptr() == x.data_ptr()
+    assert tensors.samples(x[..., :16]).data_ptr() == x.data_ptr()
+    for gaps in (x[..., ::2], x.transpose(1, 2), x[:1].expand(3, 6, 32), x[:, :1].expand(4, 9, 32)):
+        made = tensors.samples(gaps)
+        assert torch.equal(made, gaps) and made.is_contiguous()
+    assert tensors.samples(torch.zeros(3, 5)).shape == (3, 1, 5)
+    assert tensors.samples(torch.zeros(3, 2, 4, 5)).shape == (3, 8, 5)
+
+
+def test_ids_of_microbatches():
+    cutter = ids.Cutter()
+    assert cutter.cut(list(range(5)), 3, 0) == [0, 1, 2]
+    assert cutter.cut(list(range(5)), 2, 1) == [3, 4]
+    with pytest.raises(DeltawireError):
+        cutter.cut(list(range(5)), 2, 2)
+    assert ids.Cutter().cut(torch.tensor([7, 5]), 2, 0) == [7, 5]
+
+
+def test_signatures():
+    from torch.distributed import pipelining
+
+    assert compatibility.differences(pipelining.PipelineStage) == []
+
+    class Changed(pipelining.PipelineStage):
+        def get_fwd_send_ops(self, chunk, peer):
+            pass
+
+    with pytest.warns(RuntimeWarning) as said:
+        compatibility.warn_of_differences(Changed)
+    text = str(said[0].message)
+    assert "get_fwd_send_ops takes (self chunk peer)" in text and "(self fwd_chunk_id)" in text
+    assert "2.6" in text and torch.__version__ in text
+    assert len(compatibility.differences(object)) == len(compatibility.TESTED["2.6"])

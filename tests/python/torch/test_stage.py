@@ -1,0 +1,272 @@
+# SPDX-License-Identifier: Apache-2.0
+# test_stage.py - what a stage does with ids, evaluation, shapes, dtypes and carriers.
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+import pipelines
+import small_gpt
+from deltawire import DeltawireError
+from deltawire.torch import compress_stage
+from pipelines import Pipe
+from ranks import Failed
+
+pytestmark = pytest.mark.skipif(small_gpt.text() is None, reason="no texts: install fortunes")
+needs_eval = pytest.mark.skipif(not pipelines.HAS_EVAL, reason="this torch has no schedule.eval")
+
+
+def sent(stats, way="forward_sent"):
+    return next(s[way] for s in stats if way in s)
+
+
+# --- evaluation --------------------------------------------------------------------------------
+
+
+def train_and_evaluate(rank, world, name):
+    pipe = Pipe(rank, world, name, options={})
+    x, y = small_gpt.samples(8, 32)
+    ids = torch.arange(8)
+    losses = [pipe.step(x, y, ids)]
+    found = [pipe.evaluate(x, y), pipe.evaluate(x, y)]
+    losses.append(pipe.step(x, y, ids))
+    return losses, pipe.stats(), found
+
+
+@needs_eval
+@pytest.mark.parametrize("name", ["gpipe", "interleaved"])
+def test_evaluation_is_stateless(ranks, name):
+    answers = ranks.run(2, train_and_evaluate, name)
+    for _, stats, _ in answers:
+        for one in stats:
+            if "forward_sent" in one:
+                forward = one["forward_sent"]
+                assert forward["stateless_entries"] == 16
+                assert forward["key_entries"] == forward["delta_entries"] == 8
+    found = next(found for losses, _, found in answers if losses[0] is not None)
+    assert found[0] == found[1]
+
+
+# --- shapes and dtypes -------------------------------------------------------------------------
+
+
+def shapes(rank, world, batches):
+    """Batches of these sizes, in turn, each with ids of its own."""
+    pipe = Pipe(rank, world, "1f1b", options={"backward": "delta:bits=6"}, microbatches=2)
+    x, y = small_gpt.samples(sum(batches), 32)
+    for _ in range(2):
+        start = 0
+        for size in batches:
+            part = slice(start, start + size)
+            pipe.step(x[part], y[part], torch.arange(start, start + size))
+            start += size
+    return pipe.stats()
+
+
+@pytest.mark.parametrize("batches", [(8, 3), (4, 16)])
+def test_batches_of_other_sizes(ranks, batches):
+    """A last batch that is shorter; and one that is longer than the receives have room for."""
+    for stats in ranks.run(2, shapes, batches):
+        for one in stats:
+            for way in ("forward_sent", "backward_received", "forward_received", "backward_sent"):
+                if way in one:
+                    assert one[way]["key_entries"] == one[way]["delta_entries"] == sum(batches)
+
+
+class Several(nn.Module):
+    """Two float outputs, one with gaps between its channels, and one of integers."""
+
+    def __init__(self, index, dtype, with_integers):
+        super().__init__()
+        self.first, self.with_integers = index == 0, with_integers
+        self.work = nn.Linear(48, 48).to(dtype)
+        self.letters = nn.Embedding(small_gpt.LETTERS, 48).to(dtype)
+        self.logits = nn.Linear(48, small_gpt.LETTERS).to(dtype)
+
+    def forward(self, *given):
+        if self.first:
+            h = self.work(self.letters(given[0]))
+            gaps = self.work(h).transpose(1, 2).contiguous().transpose(1, 2)
+            cut = h.view(*h.shape[:2], 4, 12)
+            mask = given[0] > 3
+            return (gaps, cut, mask) if self.with_integers else (gaps, cut)
+        h = given[0] + given[1].reshape(given[0].shape)
+        if self.with_integers:
+            h = h * given[2].unsqueeze(-1)
+        return self.logits(torch.relu(self.work(h)))
+
+
+def several(rank, world, dtype, with_integers):
+    torch.manual_seed(7)
+
+    def make(index):
+        return Several(index, dtype, with_integers)
+
+    pipe = Pipe(rank, world, "gpipe", options={"backward": "delta:bits=8"}, make=make)
+    x, y = small_gpt.samples(8, 32)
+    losses = [pipe.step(x, y, torch.arange(8)) for _ in range(4)]
+    return losses, pipe.stats()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_several_outputs(ranks, dtype):
+    """Each has an encoder of its own; integers go as they are."""
+    with_integers = pipelines.HAS_EVAL  # torch 2.6 wants gradients of all outputs
+    answers = ranks.run(2, several, dtype, with_integers)
+    forward = sent(answers[0][1])
+    assert forward["key_entries"] == 16 and forward["delta_entries"] == 3 * 16
+    assert forward["exact_tensors"] == (16 if with_integers else 0)
+    size = torch.empty(0, dtype=dtype).element_size()
+    assert forward["tensor_bytes"] == 4 * 8 * 32 * (2 * 48 * size + with_integers)
+    assert answers[1][0][-1] < answers[1][0][0]
+
+
+# --- ids ---------------------------------------------------------------------------------------
+
+
+def wrong_then_right(rank, world, options, wrong):
+    """A step with wrong ids, whose error every rank hears, then a good one."""
+    pipe = Pipe(rank, world, "gpipe", options=options)
+    x, y = small_gpt.samples(8, 32)
+    try:
+        pipe.step(x, y, wrong)
+        said = None
+    except Exception as error:
+        said = str(error)
+    losses = [pipe.step(x, y, torch.arange(8)) for _ in range(2)]
+    return said, losses, pipe.stats()
+
+
+WRONG = [
+    (None, "sample_ids=ids"),
+    (torch.arange(8) // 2, "stands twice"),
+    (torch.arange(8) - 1, "is no id"),
+    (torch.arange(8) * 1.0, "int64"),
+    (torch.arange(8).view(8, 1), "one extent"),
+    (torch.arange(16), "as many as x has samples"),
+]
+
+
+def test_wrong_ids(ranks):
+    """All ranks get the sentence, and the next step works, with state as it was."""
+    for wrong, sentence in WRONG:
+        for said, _, stats in ranks.run(2, wrong_then_right, {}, wrong):
+            assert sentence in said, said
+            if "forward_sent" in stats[0]:
+                forward = stats[0]["forward_sent"]
+                assert forward["key_entries"] == forward["delta_entries"] == 8
+
+
+def test_steps_without_ids_where_allowed(ranks):
+    answers = ranks.run(2, wrong_then_right, {"on_missing_ids": "direct"}, None)
+    assert all(said is None for said, _, _ in answers)
+    forward = sent(answers[0][2])
+    assert (forward["stateless_entries"], forward["delta_entries"]) == (8, 8)
+
+
+def shuffled(rank, world, dataset_size):
+    pipe = Pipe(rank, world, "gpipe", options={"dataset_size": dataset_size})
+    x, y = small_gpt.samples(8, 32)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for step in range(4):
+            pipe.step(x, y, torch.arange(8) + 8 * step)
+    return [str(w.message) for w in said]
+
+
+def test_warns_where_ids_do_not_come_again(ranks):
+    answers = ranks.run(2, shuffled, 8)
+    text = "\n".join(answers[0])
+    assert "only 0 of 16 samples" in text and "memory grows without end" in text
+    assert "the same id in every epoch" in text
+    assert not any("id in every epoch" in one for one in answers[1])
+
+
+# --- carriers ----------------------------------------------------------------------------------
+
+
+def by_carrier(rank, world, name, options):
+    losses, stats, said = pipelines.train(rank, world, name, options)
+    return losses, said
+
+
+@pytest.mark.parametrize("name", ["1f1b", "interleaved"])
+def test_carriers_carry_the_same(ranks, name):
+    """Equal counts and links give the bits that gloo's shorter messages give."""
+    group = ranks.run(2, by_carrier, name, {})
+    for options in ({"equal_counts": True}, {"carrier": "tcp://127.0.0.1"}):
+        assert ranks.run(2, by_carrier, name, options) == group
+
+
+def tls_options(rank):
+    from deltawire import Tls
+
+    names = ("rank/0", "rank/1")
+    key = bytes(range(64))
+    tls = Tls(own_name=names[rank], peer_name=names[1 - rank], group_key=key)
+    return {"carrier": "tcp://127.0.0.1", "link": {"tls": tls}}
+
+
+def over_tls(rank, world):
+    losses, _, _ = pipelines.train(rank, world, "gpipe", tls_options(rank))
+    return losses
+
+
+def test_links_encrypt(ranks):
+    assert pipelines.last_losses([(one,) for one in ranks.run(2, over_tls)])
+
+
+# --- mistakes ----------------------------------------------------------------------------------
+
+
+def other_options(rank, world):
+    Pipe(rank, world, "gpipe", options={"forward": f"delta:bits={3 + rank}"}).step(
+        *small_gpt.samples(8, 32), torch.arange(8)
+    )
+
+
+def test_other_config_is_found_at_start(ranks):
+    with pytest.raises(Failed) as failed:
+        ranks.run(2, other_options)
+    assert set(failed.value.errors) == {0, 1}
+    for name, status, text in failed.value.errors.values():
+        assert (name, status.name) == ("DeltawireError", "MISMATCH")
+        assert "delta:bits=3" in text and "delta:bits=4" in text
+
+
+def misuse(rank, world):
+    from torch.distributed import pipelining
+
+    said = []
+
+    def refused(function, *args, **named):
+        try:
+            function(*args, **named)
+        except DeltawireError as error:
+            said.append(error.why)
+        else:
+            said.append("")
+
+    def stage():
+        return pipelining.PipelineStage(nn.Linear(2, 2), rank, world, torch.device("cpu"))
+
+    made = compress_stage(stage())
+    refused(compress_stage, made)
+    refused(compress_stage, nn.Linear(2, 2))
+    refused(compress_stage, stage(), forward="delta:bits=99")
+    refused(compress_stage, stage(), evaluate="delta:bits=4")
+    refused(compress_stage, stage(), carrier="grup")
+    refused(compress_stage, stage(), on_missing_ids="maybe")
+    refused(compress_stage, stage(), dataset_size=0)
+    refused(made.load_compression_state_dict, {"format": 1, "stage_index": 5, "num_stages": 9})
+    return said, type(made).__mro__[1] is pipelining.PipelineStage
+
+
+def test_misuse(ranks):
+    words = ["already", "PipelineStage", "bits", "evaluate", "carrier", "on_missing_ids"]
+    words += ["dataset_size", "stage 5 of 9"]
+    for said, is_subclass in ranks.run(2, misuse):
+        assert is_subclass and len(said) == len(words)
+        for sentence, word in zip(said, words):
+            assert word in sentence

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+# test_state.py - a pipeline that is saved, killed and started again.
+import io
+import os
+import signal
+import warnings
+
+import pytest
+import torch
+
+import small_gpt
+from pipelines import Pipe
+from ranks import Failed
+
+pytestmark = pytest.mark.skipif(small_gpt.text() is None, reason="no texts: install fortunes")
+
+
+def saved_and_loaded(rank, world, name, options, who_loads):
+    """Two epochs in one go, and with a restart between them: (losses, losses, hits, said)."""
+    x, y = small_gpt.samples(8, 32)
+    ids = torch.arange(8)
+
+    def made():
+        return Pipe(rank, world, name, options=options)
+
+    whole = made()
+    expected = [whole.step(x, y, ids) for _ in range(4)]
+    before = made()
+    losses = [before.step(x, y, ids) for _ in range(2)]
+    disk = io.BytesIO()
+    held = [stage.compression_state_dict() for stage in before.stages]
+    models = [stage.submod.state_dict() for stage in before.stages]
+    torch.save((held, models, before.optimizer.state_dict()), disk)
+    disk.seek(0)
+    held, models, optimizer = torch.load(disk, weights_only=True)
+    after = made()
+    for stage, state, model in zip(after.stages, held, models):
+        stage.submod.load_state_dict(model)
+        if rank in who_loads:
+            stage.load_compression_state_dict(state)
+    after.optimizer.load_state_dict(optimizer)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        losses += [after.step(x, y, ids) for _ in range(2)]
+    text = "\n".join(str(w.message) for w in said if "deltawire" in str(w.filename))
+    return losses, expected, after.stats(), text
+
+
+OPTIONS = {"backward": "delta:bits=6"}
+
+
+@pytest.mark.parametrize("name", ["1f1b", "interleaved"])
+def test_restart_goes_on(ranks, name):
+    """The losses are those without a restart, to the bit, and no id begins anew."""
+    for losses, expected, stats, said in ranks.run(2, saved_and_loaded, name, OPTIONS, (0, 1)):
+        assert losses == expected and said == ""
+        for one in stats:
+            for way in ("forward_sent", "backward_sent"):
+                if way in one:
+                    assert (one[way]["key_entries"], one[way]["delta_entries"]) == (0, 16)
+
+
+@pytest.mark.parametrize("who", [0, 1])
+def test_one_rank_restarts_without_state(ranks, who):
+    """Every id begins anew, and a warning says so."""
+    answers = ranks.run(2, saved_and_loaded, "gpipe", OPTIONS, (who,))
+    assert any("do not belong together" in said for *_, said in answers)
+    for _, _, stats, _ in answers:
+        for one in stats:
+            for way in ("forward_sent", "backward_sent"):
+                if way in one:
+                    assert (one[way]["key_entries"], one[way]["delta_entries"]) == (8, 8)
+
+
+def killed(rank, world, options):
+    pipe = Pipe(rank, world, "1f1b", options=options)
+    x, y = small_gpt.samples(8, 32)
+    for step in range(4):
+        if step == 2 and rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        pipe.step(x, y, torch.arange(8))
+
+
+@pytest.mark.parametrize("options", [{}, {"carrier": "tcp://127.0.0.1"}])
+def test_killed_rank_ends_the_others(ranks, options):
+    with pytest.raises(Failed) as failed:
+        ranks.run(3, killed, options, may_die=(1,))
+    assert set(failed.value.errors) == {0, 2}
+    for name, status, text in failed.value.errors.values():
+        assert (name, status.name) == ("DeltawireError", "PEER"), text
+        assert "load_compression_state_dict" in text
