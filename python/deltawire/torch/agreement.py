@@ -6,6 +6,7 @@ until it is there. So stages may come in any order, and several may lie on one r
 from __future__ import annotations
 
 import json
+import time
 import weakref
 from typing import Any
 
@@ -38,9 +39,19 @@ class Agreement:
         self._store.set(f"{self._prefix}/{self.stage_index}/{what}", json.dumps(value))
 
     def hear(self, stage_index: int, what: str) -> Any:
-        """Waits for what that stage told. Errors: TIMEOUT."""
+        """Waits for what that stage told. Errors: TIMEOUT.
+
+        It asks again and again: a store that waits itself lets no other thread of this process in
+        meanwhile, which may have the very thing to tell that the peer waits for."""
+        key, pause = f"{self._prefix}/{stage_index}/{what}", 0.001
+        end = time.monotonic() + self._store.timeout.total_seconds()
         try:
-            return json.loads(self._store.get(f"{self._prefix}/{stage_index}/{what}"))
+            while not self._store.check([key]):
+                if time.monotonic() > end:
+                    raise RuntimeError("torch's timeout is over")
+                time.sleep(pause)
+                pause = min(2 * pause, 0.05)
+            return json.loads(self._store.get(key))
         except (RuntimeError, ConnectionError) as error:
             raise DeltawireError(
                 Status["TIMEOUT"],

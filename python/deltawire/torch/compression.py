@@ -70,6 +70,11 @@ class Compression:
             return
         self.agreement.compare(self._agreed())
         self.sides()
+        if self.options.carrier == "group" and self._counts_are_equal():
+            # Here, where no rank waits for anything but this: later, torch's exchange of shapes
+            # would wait for a rank that waits for these groups.
+            mapping = self.stage.stage_index_to_group_rank
+            carrier_group.make_one_way_groups(self._group, mapping)
         self._started = True
 
     def sides(self) -> None:
@@ -101,9 +106,6 @@ class Compression:
             "before": self._room(torch_stage.inputs(self.stage) if self.before else []),
             "after": self._room(torch_stage.outputs(self.stage)),
         }
-        if self.options.carrier == "group" and self._counts_are_equal():
-            mapping = self.stage.stage_index_to_group_rank
-            carrier_group.make_one_way_groups(self._group, mapping)
         if self.before:
             self.before.lane = self._lane(self.before, rooms["before"], False)
         if self.after:
