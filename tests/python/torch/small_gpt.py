@@ -65,7 +65,9 @@ class Stage(nn.Module):
             x = self.letters(x) + self.places
         for block in self.blocks:
             x = block(x)
-        return self.logits(self.norm(x)) if self.last else x
+        if not self.last:
+            return x
+        return self.logits(self.norm(x)).clone()  # torch 2.6 wants no view from the last stage
 
 
 def loss_of(logits, y):

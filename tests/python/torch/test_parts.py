@@ -31,9 +31,8 @@ def test_messages_come_back():
 def test_damaged_messages_are_refused():
     """Any bytes give a message or DeltawireError, and parts within the bytes."""
     chance = random.Random(5)
-    packed = message.pack(
-        Message(WITH_IDS, 3, 9, [1, 2], [Part(EXACT, 9, (2, 3), b"abcd"), Part(EXACT, 1, (1,), b"")])
-    )
+    parts = [Part(EXACT, 9, (2, 3), b"abcd"), Part(EXACT, 1, (1,), b"")]
+    packed = message.pack(Message(WITH_IDS, 3, 9, [1, 2], parts))
     for _ in range(3000):
         bad = bytearray(packed[: chance.randrange(len(packed) + 1)])
         for _ in range(chance.randrange(3)):

@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+# test_examples.py - the examples that need torch run, and print the table of their comment.
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+import torch
+
+EXAMPLES = pathlib.Path(__file__).parents[3] / "examples" / "python"
+
+
+@pytest.mark.parametrize("name", ["02_pipeline.py"])
+def test_example(name):
+    path = EXAMPLES / name
+    done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    promised = path.read_text().split('"""')[1]
+    rows = [line.strip() for line in done.stdout.splitlines() if re.match(r" +\d", line)]
+    assert rows
+    for row in rows:  # to 1 in 1000: torch's releases add up in other orders
+        word = row.split()[0]
+        old = next(line for line in promised.splitlines() if line.split()[:1] == [word])
+        for new, was in zip(row.replace("%", "").split(), old.replace("%", "").split()):
+            assert float(new) == pytest.approx(float(was), rel=1e-3, abs=0.11), torch.__version__
