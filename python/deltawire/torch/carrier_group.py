@@ -119,7 +119,12 @@ class GroupLane(Lane):
 
 
 class EqualCountsLane(GroupLane):
-    """For backends in which both ends must name the same count: the length goes before."""
+    """For backends in which both ends must name the same count: the length goes before.
+
+    It does not survive a step that was given up: without tags nobody could tell which of the
+    receives that were asked for then a message belongs to."""
+
+    survives = False
 
     def __init__(self, *args: Any, device: torch.device, my_rank: int) -> None:
         super().__init__(*args)

@@ -167,8 +167,8 @@ class Compression:
     def begin(self) -> None:
         """A step begins."""
         self._look()
-        if self._failed and self._encoded:
-            self.reset()  # frames of the step that failed may never have been decoded
+        if self._failed:
+            self._recover()
         self.step += 1
         self.ids.clear()
         self._given.clear()
@@ -178,6 +178,18 @@ class Compression:
             if side:
                 side.early.clear()
         self._end.begin(self)
+
+    def _recover(self) -> None:
+        """From the step before, which failed."""
+        lanes = [side.lane for side in (self.before, self.after) if side and side.lane]
+        if not all(lane.survives for lane in lanes):
+            fail(
+                Status["PROTOCOL"],
+                "a step has failed, and with equal_counts nobody can tell its messages from those "
+                "of the next: start all ranks again",
+            )
+        if self._encoded:
+            self.reset()  # its frames may never have been decoded
 
     def _look(self) -> None:
         evaluates = bool(self.ids) and all(ids is None for ids in self.ids.values())

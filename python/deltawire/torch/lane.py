@@ -10,8 +10,11 @@ from deltawire.errors import DeltawireError, Status
 class Lane:
     """Messages to a neighbour and from it, each way in order.
 
-    me, other: stage indices, for sentences.
+    me, other: stage indices, for sentences. survives: whether it can go on after a step that was
+    given up.
     """
+
+    survives = True
 
     def __init__(self, me: int, other: int) -> None:
         self.me, self.other = me, other
