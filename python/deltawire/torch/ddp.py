@@ -1,0 +1,320 @@
+# SPDX-License-Identifier: Apache-2.0
+# ddp.py - ddp_hook: the gradients of DistributedDataParallel, compressed.
+"""Two lines beside the imports:
+
+    hook = deltawire.torch.ddp_hook("delta:bits=4")
+    model.register_comm_hook(*hook)          # model: a DistributedDataParallel
+
+docs/python.md tells what is averaged by whom, and what happens when buckets are built anew."""
+
+# DistributedDataParallel compares the annotations of a hook with the types themselves, so this file
+# must not turn its annotations into texts.
+
+import datetime
+import hashlib
+import os
+import weakref
+from typing import Any, Callable, Dict, List, Optional, Tuple, Union
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.weak import WeakIdKeyDictionary
+
+import deltawire
+from deltawire.config import Config
+from deltawire.errors import DeltawireError, Status, refuse
+from deltawire.threads import pool_of
+from deltawire.torch.ddp_agree import Meeting
+from deltawire.torch.ddp_exchange import Gather, Parts, Peers, can_be_cut
+from deltawire.torch.ddp_worker import Crew, Job
+
+DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+WAYS = ("auto", "gather", "parts")
+GATHER_WORLD = 2  # the largest world in which "auto" sends whole frames to everybody
+ADVICE = "give all ranks the same arguments of ddp_hook and the same version of deltawire"
+OTHER_BUCKETS = "wrap the same model, with the same options, at all ranks"
+
+
+def ddp_hook(
+    codec: Union[str, Config] = "delta:bits=4",
+    *,
+    sums: Union[str, Config, None] = None,
+    exchange: str = "auto",
+    model: Optional[torch.nn.Module] = None,
+    process_group: Optional[dist.ProcessGroup] = None,
+    threads: Any = 0,
+    timeout: Optional[float] = None,
+) -> Tuple["DdpState", Callable[..., Any]]:
+    """What DistributedDataParallel.register_comm_hook wants: `register_comm_hook(*ddp_hook(...))`.
+
+    The gradients of each bucket are exchanged as frames, and every rank gets the same bits: their
+    mean over all ranks (the hook divides by the world size; divide nothing yourself).
+
+    codec: of gradients. "delta:..." keeps the last reconstruction of every bucket at all ranks and
+        sends the change; "direct:..." keeps nothing.
+    sums: of the sums of parts; None: codec. Unused where whole frames are sent.
+    exchange: "gather": each rank sends its frame to all others, which is one loss and
+        (world - 1) frames. "parts": each rank adds up one part and sends the encoded sum to all,
+        which is two losses and less than two frames. "auto": gather for two ranks, else parts.
+    model: the DistributedDataParallel, or the model inside. Its parameters' names then name the
+        buckets, and what is wrong with it is told at once. None: parameters are named by their
+        places in the first backward.
+    process_group: the model's; None: that of model, or the default one.
+    threads: how many threads share a frame's work, or a deltawire.Threads.
+    timeout: seconds that a rank waits for the others; None: torch's default.
+
+    Every rank calls it, in the same order. Where torch.distributed is initialized the ranks compare
+    their arguments here, else in the first backward. The frames travel by process groups of the
+    hook's own, with backend gloo, also those of gradients on a GPU.
+
+    Errors: DeltawireError: ARGUMENT, CONFIG, MISMATCH (the ranks differ), TIMEOUT, UNSUPPORTED.
+    """
+    state = DdpState(codec, sums, exchange, model, process_group, threads, timeout)
+    if dist.is_available() and dist.is_initialized():
+        state._begin()
+    return state, exchange_bucket
+
+
+def exchange_bucket(
+    state: "DdpState", bucket: dist.GradBucket
+) -> torch.futures.Future[torch.Tensor]:
+    """The hook: replaces a bucket's gradients by their mean over all ranks."""
+    return state._exchange(bucket)
+
+
+class DdpState:
+    """What a hook keeps between steps. Made by ddp_hook; ends with its model.
+
+    It serves one model. Pickling keeps the arguments only: an unpickled one begins anew, in the
+    default process group.
+    """
+
+    def __init__(
+        self,
+        codec: Union[str, Config],
+        sums: Union[str, Config, None],
+        exchange: str,
+        model: Optional[torch.nn.Module],
+        process_group: Optional[dist.ProcessGroup],
+        threads: Any,
+        timeout: Optional[float],
+    ) -> None:
+        if exchange not in WAYS:
+            refuse(f'exchange is "auto", "gather" or "parts", not {exchange!r}')
+        if timeout is not None and not timeout > 0:
+            refuse(f"timeout is a number of seconds above 0, not {timeout!r}")
+        self._arguments = (codec, sums, exchange, timeout)
+        self._codec = _without_replies(codec)
+        self._sums = self._codec if sums is None else _without_replies(sums)
+        self._way, self._threads = exchange, pool_of(threads) or 0
+        self._timeout = timeout
+        if process_group is None and isinstance(model, DistributedDataParallel):
+            process_group = model.process_group
+        self._group = process_group
+        self._names: Any = WeakIdKeyDictionary()
+        self._complete = model is not None  # whether every parameter has its name
+        if model is not None:
+            self._take_names(model)
+        self._peers: Optional[Peers] = None
+        self._buckets: Dict[int, Any] = {}  # by digest
+        self._seen: List[int] = []  # digests of this backward, in order
+        self._jobs: List[Job] = []
+        self._steps = self._gone_frames = self._gone_bytes = self._gone_sent = 0
+        self._raw_bytes = self._key_buckets = 0
+        self._process = os.getpid()
+
+    def __reduce__(self) -> Any:
+        codec, sums, exchange, timeout = self._arguments
+        return DdpState, (codec, sums, exchange, None, None, 0, timeout)
+
+    def stats(self) -> Dict[str, int]:
+        """What this rank did since the beginning.
+
+        steps: backwards that exchanged gradients. buckets: held now. new_buckets: how often one
+        began anew, with key frames where the codec is delta. raw_bytes: of the gradients. frames,
+        frame_bytes: encoded here. sent_bytes: the frames, as often as they were sent.
+        """
+        held = [bucket.traffic for bucket in self._buckets.values()]
+        return {
+            "steps": self._steps,
+            "buckets": len(held),
+            "new_buckets": self._key_buckets,
+            "raw_bytes": self._raw_bytes,
+            "frames": self._gone_frames + sum(t.frames for t in held),
+            "frame_bytes": self._gone_bytes + sum(t.frame_bytes for t in held),
+            "sent_bytes": self._gone_sent + sum(t.sent_bytes for t in held),
+        }
+
+    def _take_names(self, model: torch.nn.Module) -> None:
+        if getattr(model, "_comm_hooks", None):
+            refuse("this model has a communication hook already: register one hook for each model")
+        inner = model.module if isinstance(model, DistributedDataParallel) else model
+        for name, parameter in inner.named_parameters():
+            if parameter.requires_grad:
+                _check_dtype(parameter.dtype)
+                self._names[parameter] = name
+
+    def _begin(self) -> None:
+        """Meets the other ranks, and makes the process groups."""
+        group = self._group if self._group is not None else dist.group.WORLD
+        ranks = dist.get_process_group_ranks(group)
+        rank, world = dist.get_rank(group), len(ranks)
+        if rank < 0:
+            refuse("this rank is no member of process_group: call ddp_hook at its members only")
+        seconds = self._timeout or dist.distributed_c10d.default_pg_timeout.total_seconds()
+        self._meeting = Meeting(ranks, rank, seconds)
+        self._meeting.compare(
+            "the beginning",
+            {
+                "deltawire's version": deltawire.__version__,
+                "codec": self._codec.agreement,
+                "sums": self._sums.agreement,
+                "exchange": self._way,
+                "the names of parameters": "in the model" if self._complete else "counted",
+            },
+            ADVICE,
+        )
+        groups = _groups(ranks, 2, seconds) if world > 1 else (None, None)
+        self._peers = Peers(rank, world, groups, self._codec, self._sums, self._threads)
+        self._crew = Crew()
+        weakref.finalize(self, self._crew.close)
+
+    def _exchange(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        if os.getpid() != self._process:
+            refuse("this hook belongs to the process that made it: make one after the fork")
+        if self._peers is None:
+            self._begin()
+        assert self._peers is not None
+        if bucket.index() == 0:
+            self._seen, self._jobs = [], []
+        if bucket.index() != len(self._seen):
+            refuse("this hook serves two models at once: make a ddp_hook for each model")
+        digest = self._digest(bucket.parameters())
+        buffer = bucket.buffer()
+        self._seen.append(digest)
+        self._raw_bytes += buffer.numel() * buffer.element_size()
+        job = self._job(digest, buffer)
+        self._jobs.append(job)
+        self._crew.put(job)
+        if bucket.is_last():
+            self._end_step()
+        return job.future
+
+    def _job(self, digest: int, buffer: torch.Tensor) -> Job:
+        """The work for a bucket; x is its buffer, or a copy in main memory."""
+        if self._peers.world == 1:
+            nothing = [lambda job: None] * 3
+            return Job(nothing, lambda job: buffer, buffer.device)
+        exchange = self._buckets.get(digest)
+        if exchange is None:
+            exchange = self._new_bucket(digest, buffer)
+        if buffer.device.type == "cpu":
+            job = Job([exchange.send, exchange.receive, exchange.finish], _x_of, buffer.device)
+            job.x = buffer
+            return job
+        return _staged(exchange, buffer)
+
+    def _new_bucket(self, digest: int, buffer: torch.Tensor) -> Any:
+        """Asks the other ranks whether they have come to the same bucket."""
+        _check_dtype(buffer.dtype)
+        if buffer.layout != torch.strided:
+            _unsupported("the gradients of a bucket are sparse: make them dense (sparse=False)")
+        elements, peers = buffer.numel(), self._peers
+        by_parts = self._way == "parts" or self._way == "auto" and peers.world > GATHER_WORLD
+        kind = Parts if by_parts and can_be_cut(elements, peers.world) else Gather
+        self._meeting.compare(
+            f"bucket {len(self._seen) - 1} of step {self._steps}",
+            {"parameters": f"{digest:016x}", "elements": elements, "dtype": str(buffer.dtype)},
+            OTHER_BUCKETS,
+        )
+        self._key_buckets += 1
+        like = torch.empty(elements, dtype=buffer.dtype)
+        self._buckets[digest] = made = kind(peers, digest, like)
+        return made
+
+    def _digest(self, parameters: "List[torch.Tensor]") -> int:
+        """Names a bucket by the ordered names and shapes of its parameters."""
+        words = []
+        for parameter in parameters:
+            name = self._names.get(parameter)
+            if name is None:
+                if self._complete:
+                    refuse("this hook serves another model: make a ddp_hook for each model")
+                name = self._names[parameter] = f"#{len(self._names)}"
+            words.append(f"{name} {tuple(parameter.shape)}")
+        return int.from_bytes(hashlib.sha256("\n".join(words).encode()).digest()[:8], "little")
+
+    def _end_step(self) -> None:
+        """Waits here, where an error keeps its type: torch turns those of futures into texts."""
+        jobs, self._jobs = self._jobs, []
+        for job in jobs:
+            job.done.wait()
+        for job in jobs:
+            if job.error is not None:
+                raise job.error
+        self._steps += 1
+        self._complete = True
+        for gone in set(self._buckets).difference(self._seen):
+            traffic = self._buckets.pop(gone).traffic
+            self._gone_frames += traffic.frames
+            self._gone_bytes += traffic.frame_bytes
+            self._gone_sent += traffic.sent_bytes
+
+
+def _x_of(job: Any) -> torch.Tensor:
+    return job.x
+
+
+def _staged(exchange: Any, buffer: torch.Tensor) -> Job:
+    """Gradients on a GPU go through main memory."""
+    ready = torch.cuda.current_stream(buffer.device).record_event()
+
+    def send(job: Any) -> None:
+        ready.synchronize()
+        job.x = buffer.cpu()
+        exchange.send(job)
+
+    def finished(job: Any) -> torch.Tensor:
+        return buffer.copy_(job.x)
+
+    return Job([send, exchange.receive, exchange.finish], finished, buffer.device)
+
+
+def _groups(ranks: "List[int]", count: int, seconds: float) -> "List[Any]":
+    if not dist.is_gloo_available():
+        _unsupported("this torch has no backend gloo, by which the frames travel: install one")
+    timeout = datetime.timedelta(seconds=seconds)
+    own = len(ranks) < dist.get_world_size()
+    try:
+        return [
+            dist.new_group(ranks, timeout=timeout, backend="gloo", use_local_synchronization=own)
+            for _ in range(count)
+        ]
+    except RuntimeError as error:
+        text = str(error).strip().split("\n")[0]
+        raise DeltawireError(
+            Status["PEER"],
+            f"the ranks cannot be joined by gloo ({text}): let every rank of the group call "
+            "ddp_hook, and let them reach one another by TCP",
+        ) from error
+
+
+def _without_replies(codec: Union[str, Config]) -> Config:
+    """Frames come whole and in order here, so no rank answers."""
+    text = Config(codec).text
+    words = [word for word in text.partition(":")[2].split(",") if word]
+    words = [word for word in words if not word.startswith("replies=")] + ["replies=never"]
+    return Config(text.partition(":")[0] + ":" + ",".join(words))
+
+
+def _check_dtype(dtype: torch.dtype) -> None:
+    if dtype not in DTYPES:
+        _unsupported(
+            f"gradients of {dtype} have no codec: let the parameters be float32, float16 or "
+            "bfloat16"
+        )
+
+
+def _unsupported(sentence: str) -> None:
+    raise DeltawireError(Status["UNSUPPORTED"], sentence)

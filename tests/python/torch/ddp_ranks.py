@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+# ddp_ranks.py - several ranks in processes of their own, for the tests of the hook.
+"""The ranks are forked from the test, which has loaded torch already, and meet by a file."""
+
+import multiprocessing
+import os
+import signal
+import sys
+import tempfile
+import traceback
+
+import torch
+import torch._dynamo  # which the optimizers load at their first step: once here, not in each rank
+import torch.distributed as dist
+from torch import nn
+
+import deltawire
+
+LONGEST = 240  # seconds until a test that hangs is ended
+
+
+class Failed(Exception):
+    """A rank ended otherwise than by returning."""
+
+
+def _child(pipe, function, rank, world, place, arguments):
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    torch.set_num_threads(1)
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    try:
+        dist.init_process_group("gloo", init_method=f"file://{place}", rank=rank, world_size=world)
+        answer = (True, function(rank, world, *arguments))
+    except deltawire.DeltawireError as error:
+        answer = (False, error)
+    except BaseException:
+        answer = (False, Failed(traceback.format_exc()))
+    pipe.send(answer)
+    pipe.close()
+    sys.stdout.flush()
+    os._exit(0)
+
+
+class Ranks:
+    """The ranks of one test. children: their processes."""
+
+    def __init__(self, world, function, *arguments):
+        context = multiprocessing.get_context("fork")
+        self.folder = tempfile.TemporaryDirectory(prefix="deltawire-ddp-")
+        place = os.path.join(self.folder.name, "meet")
+        self.children, self.pipes = [], []
+        for rank in range(world):
+            here, there = context.Pipe(duplex=False)
+            given = (there, function, rank, world, place, arguments)
+            child = context.Process(target=_child, args=given, daemon=True)
+            child.start()
+            there.close()
+            self.children.append(child)
+            self.pipes.append(here)
+
+    def outcomes(self):
+        """What each rank returned, or the exception that ended it."""
+        found = []
+        try:
+            for rank, pipe in enumerate(self.pipes):
+                if not pipe.poll(LONGEST):
+                    found.append(Failed(f"rank {rank} hangs"))
+                    continue
+                try:
+                    found.append(pipe.recv()[1])
+                except EOFError:
+                    self.children[rank].join()
+                    code = self.children[rank].exitcode
+                    found.append(Failed(f"rank {rank} ended with {code}"))
+        finally:
+            for child in self.children:
+                if child.is_alive():
+                    child.kill()
+                child.join()
+            self.folder.cleanup()
+        return found
+
+
+def outcomes(world, function, *arguments):
+    return Ranks(world, function, *arguments).outcomes()
+
+
+def results(world, function, *arguments):
+    """What each rank returned; raises where one did not."""
+    found = outcomes(world, function, *arguments)
+    for one in found:
+        if isinstance(one, BaseException):
+            raise one
+    return found
+
+
+def small_model(seed=1, width=48, layers=3, dtype=torch.float32):
+    torch.manual_seed(seed)
+    inner = [nn.Linear(16, width), nn.GELU()]
+    for _ in range(layers):
+        inner += [nn.Linear(width, width), nn.GELU()]
+    return nn.Sequential(*inner, nn.Linear(width, 8)).to(dtype)
+
+
+def batch_of(rank, step, dtype=torch.float32):
+    """Inputs (N, 16) and targets (N, 8), of every rank and step others."""
+    made = torch.Generator().manual_seed(1000 * rank + step)
+    x = torch.randn(12, 16, generator=made)
+    y = torch.sin(3 * x[:, :8]) + x[:, 8:].square()
+    return x.to(dtype), y.to(dtype)
+
+
+def bits_of(model):
+    """The bytes of all parameters."""
+    flat = torch.cat([p.detach().reshape(-1).view(torch.uint8) for p in model.parameters()])
+    return flat.numpy().tobytes()

@@ -1,0 +1,283 @@
+# SPDX-License-Identifier: Apache-2.0
+# test_ddp.py - ddp_hook: means of gradients, the same bits on all ranks, in all of DDP's modes.
+import contextlib
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed: ./run torch installs it")
+pytest.importorskip("torch.distributed")
+
+from torch import nn  # noqa: E402
+from torch.nn.parallel import DistributedDataParallel  # noqa: E402
+
+import deltawire  # noqa: E402
+import deltawire.torch  # noqa: E402
+from ddp_ranks import batch_of, bits_of, results, small_model  # noqa: E402
+
+CAP = 0.02  # MiB of a bucket: the small model has several
+
+
+def train(model, rank, steps, dtype=torch.float32, optimizer=torch.optim.AdamW, sync=None):
+    """Trains a DDP; sync(step) says whether the gradients of that backward are exchanged."""
+    step_of, losses = optimizer(model.parameters(), lr=1e-2), []
+    for step in range(steps):
+        x, y = batch_of(rank, step % 4, dtype)
+        together = sync is None or sync(step)
+        with contextlib.nullcontext() if together else model.no_sync():
+            loss = (model(x) - y).square().mean()
+            loss.backward()
+        losses.append(loss.item())
+        if together:
+            step_of.step()
+            step_of.zero_grad()
+    return losses
+
+
+def compressed(inner, codec="delta:bits=4", exchange="auto", **options):
+    """A DDP of inner with a hook; (model, state)."""
+    model = DistributedDataParallel(inner, bucket_cap_mb=CAP, **options)
+    state, hook = deltawire.torch.ddp_hook(codec, exchange=exchange)
+    model.register_comm_hook(state, hook)
+    return model, state
+
+
+def rank_that_trains(rank, world, codec, exchange, dtype):
+    model, state = compressed(small_model(dtype=dtype), codec, exchange)
+    optimizer = torch.optim.SGD if dtype == torch.float16 else torch.optim.AdamW
+    losses = train(model, rank, 24, dtype, optimizer)
+    return bits_of(model), losses, state.stats()
+
+
+@pytest.mark.parametrize(
+    "world, codec, exchange, dtype",
+    [
+        (2, "delta:bits=4", "auto", torch.float32),
+        (2, "delta:bits=3", "parts", torch.bfloat16),
+        (3, "delta:bits=4", "gather", torch.bfloat16),
+        (3, "delta:bits=2", "parts", torch.float32),
+        (4, "direct:bits=4", "auto", torch.float32),
+        (4, "delta:bits=4,prev=bf16", "auto", torch.float32),
+        (2, "mx:element=e4m3", "gather", torch.bfloat16),
+        (2, "direct:bits=6", "parts", torch.float16),
+    ],
+)
+def test_all_ranks_hold_the_same_bits(world, codec, exchange, dtype):
+    found = results(world, rank_that_trains, codec, exchange, dtype)
+    assert len({bits for bits, _, _ in found}) == 1
+    for _, losses, _ in found:
+        assert sum(losses[-4:]) < 0.98 * sum(losses[:4])
+
+
+# "raw:f32" loses nothing, and in a world of two powers of two do the averaging: then the hook must
+# give what DistributedDataParallel gives without one, bit for bit, in all of its modes.
+
+
+class Partly(nn.Module):
+    """Every second batch uses one half of it: the other half has no gradients."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(3)
+        self.shared = nn.Linear(16, 64)
+        self.halves = nn.ModuleList(nn.Linear(64, 8) for _ in range(2))
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        return self.halves[self.calls % 2](torch.tanh(self.shared(x)))
+
+
+MODES = {
+    "plain": ({}, {}),
+    "buckets_as_views": ({"gradient_as_bucket_view": True}, {}),
+    "static_graph": ({"static_graph": True}, {}),
+    "unused_parameters": ({"find_unused_parameters": True}, {}),
+    "accumulation": ({}, {"sync": lambda step: step % 3 == 2}),
+    "autocast": ({}, {}),
+    "sgd": ({}, {"optimizer": torch.optim.SGD}),
+}
+
+
+def rank_of_mode(rank, world, mode, exchange):
+    options, training = MODES[mode]
+    bits = []
+    for hooked in (False, True):
+        inner = Partly() if mode == "unused_parameters" else small_model()
+        if hooked:
+            model, _ = compressed(inner, "raw:f32", exchange, **options)
+        else:
+            model = DistributedDataParallel(inner, bucket_cap_mb=CAP, **options)
+        with torch.autocast("cpu", torch.bfloat16, enabled=mode == "autocast"):
+            train(model, rank, 9, **training)
+        bits.append(bits_of(model))
+    return bits
+
+
+@pytest.mark.parametrize("exchange", ["gather", "parts"])
+@pytest.mark.parametrize("mode", MODES)
+def test_raw_frames_give_what_no_hook_gives(mode, exchange):
+    for without, hooked in results(2, rank_of_mode, mode, exchange):
+        assert without == hooked
+
+
+def rank_of_join(rank, world):
+    """Rank 0 has two batches more than rank 1."""
+    bits = []
+    for hooked in (False, True):
+        inner = small_model()
+        model = DistributedDataParallel(inner, bucket_cap_mb=CAP)
+        if hooked:
+            model, _ = compressed(inner, "raw:f32", "gather")
+        with model.join():
+            train(model, rank, 6 if rank == 0 else 4)
+        bits.append(bits_of(inner))
+    return bits
+
+
+def test_uneven_inputs_join():
+    for without, hooked in results(2, rank_of_join):
+        assert without == hooked
+
+
+# What the mean is, bit for bit: of what each rank's frames decode to, in rank order, in binary32.
+
+
+def gradients_of(rank, step, count):
+    return torch.randn(count, generator=torch.Generator().manual_seed(17 * rank + step))
+
+
+class Known(nn.Module):
+    """Its gradients are what is asked for: one bucket of count elements."""
+
+    def __init__(self, count):
+        super().__init__()
+        self.weights = nn.Parameter(torch.zeros(count))
+
+    def forward(self, gradients):
+        return (self.weights * gradients).sum()
+
+
+def rank_of_mean(rank, world, codec, exchange, count, steps):
+    model = DistributedDataParallel(Known(count))
+    model.register_comm_hook(*deltawire.torch.ddp_hook(codec, exchange=exchange))
+    means = []
+    for step in range(steps):
+        model(gradients_of(rank, step, count)).backward()
+        means.append(model.module.weights.grad.clone())
+        model.zero_grad()
+    return [mean.numpy().tobytes() for mean in means]
+
+
+class Wire:
+    """One sender's encoder and decoder."""
+
+    def __init__(self, codec):
+        self.encoder = deltawire.Encoder(codec + ",replies=never")
+        self.decoder = deltawire.Decoder(codec + ",replies=never")
+
+    def __call__(self, x):
+        y = torch.empty(x.numel(), dtype=torch.float32)
+        self.decoder.decode(self.encoder.encode(x, [7]), y)
+        return y
+
+
+def mean_in_order(tensors):
+    total = tensors[0].clone()
+    for tensor in tensors[1:]:
+        total = total + tensor
+    return total / len(tensors)
+
+
+@pytest.mark.parametrize("codec", ["delta:bits=2", "direct:bits=3"])
+def test_a_gathered_mean_is_that_of_the_frames(codec):
+    count, world, steps = 3001, 3, 4
+    found = results(world, rank_of_mean, codec, "gather", count, steps)
+    wires = [Wire(codec) for _ in range(world)]
+    for step in range(steps):
+        sent = [wires[rank](gradients_of(rank, step, count)) for rank in range(world)]
+        expected = mean_in_order(sent).numpy().tobytes()
+        assert [means[step] for means in found] == [expected] * world
+
+
+@pytest.mark.parametrize("codec", ["delta:bits=2", "direct:bits=3"])
+def test_a_mean_by_parts_is_that_of_the_frames(codec):
+    count, world, steps, size = 3333, 3, 4, 1152  # a third of 3333, up to whole groups of 64
+    found = results(world, rank_of_mean, codec, "parts", count, steps)
+    first = {(r, part): Wire(codec) for r in range(world) for part in range(world) if r != part}
+    second = [Wire(codec) for _ in range(world)]
+    for step in range(steps):
+        expected = torch.empty(world * size)
+        padded = [
+            torch.cat([gradients_of(r, step, count), torch.zeros(world * size - count)])
+            for r in range(world)
+        ]
+        for part in range(world):
+            here = slice(part * size, (part + 1) * size)
+            sent = [
+                padded[r][here] if r == part else first[r, part](padded[r][here])
+                for r in range(world)
+            ]
+            expected[here] = second[part](mean_in_order(sent))
+        expected = expected[:count].numpy().tobytes()
+        assert [means[step] for means in found] == [expected] * world
+
+
+# Buckets, and what their frames weigh.
+
+
+def rank_of_buckets(rank, world):
+    model, state = compressed(small_model())
+    after = []
+    for step in range(4):
+        train(model, rank, 1)
+        after.append(state.stats())
+    return after
+
+
+def test_buckets_are_known_by_their_parameters():
+    for after in results(2, rank_of_buckets):
+        first, second, third, fourth = after
+        assert first["buckets"] == 1 or first["buckets"] != second["buckets"]  # built anew
+        assert second["new_buckets"] > first["new_buckets"]
+        assert second["buckets"] > 1
+        # What was there before is forgotten, and nothing begins anew any more.
+        assert second["buckets"] == third["buckets"] == fourth["buckets"]
+        assert second["new_buckets"] == fourth["new_buckets"]
+        assert second["new_buckets"] <= first["buckets"] + second["buckets"]
+        # Key frames have 8 bits for each element, changes 4.
+        bytes_of = [b["frame_bytes"] - a["frame_bytes"] for a, b in zip(after, after[1:])]
+        assert bytes_of[1] == bytes_of[2] < 0.7 * bytes_of[0]
+
+
+class Counting:
+    """Stands in for torch.distributed where the hook's collectives are: adds up what goes out."""
+
+    def __init__(self, world):
+        self.given, self.world = 0, world
+
+    def all_gather(self, outs, x, **more):
+        self.given += x.numel() * (self.world - 1)
+        return self.real.all_gather(outs, x, **more)
+
+    def all_to_all_single(self, out, x, **more):
+        self.given += x.numel() * (self.world - 1) // self.world
+        return self.real.all_to_all_single(out, x, **more)
+
+
+def rank_of_weights(rank, world, exchange):
+    from deltawire.torch import ddp_exchange
+
+    counting = Counting(world)
+    counting.real, ddp_exchange.dist = ddp_exchange.dist, counting
+    model, state = compressed(small_model(width=160), "delta:bits=3", exchange)
+    train(model, rank, 4)
+    before, given = state.stats(), counting.given
+    train(model, rank, 6)
+    after = state.stats()
+    return after["sent_bytes"] - before["sent_bytes"], counting.given - given
+
+
+@pytest.mark.parametrize("world, exchange", [(2, "gather"), (3, "parts")])
+def test_nothing_but_frames_goes_out(world, exchange):
+    for frames, given in results(world, rank_of_weights, exchange):
+        assert 0 < frames <= given <= 1.005 * frames

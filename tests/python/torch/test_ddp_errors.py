@@ -1,0 +1,366 @@
+# SPDX-License-Identifier: Apache-2.0
+# test_ddp_errors.py - ddp_hook where something is wrong: a sentence, and no process ended by gloo.
+import os
+import pickle
+import signal
+import threading
+import time
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed: ./run torch installs it")
+
+import torch.distributed as dist  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.nn.parallel import DistributedDataParallel  # noqa: E402
+
+import deltawire  # noqa: E402
+import deltawire.torch  # noqa: E402
+from ddp_ranks import Ranks, batch_of, bits_of, outcomes, results, small_model  # noqa: E402
+
+CAP = 0.02  # MiB of a bucket
+
+
+def step(model, rank, number=0, dtype=torch.float32):
+    x, y = batch_of(rank, number, dtype)
+    (model(x) - y).square().mean().backward()
+
+
+def refused(error, status, *words):
+    assert isinstance(error, deltawire.DeltawireError), error
+    assert error.status is deltawire.Status[status], error
+    for word in words:
+        assert word in error.why, error
+
+
+# Ranks that differ.
+
+
+def rank_with(rank, world, *arguments):
+    deltawire.torch.ddp_hook(**arguments[rank])
+
+
+@pytest.mark.parametrize(
+    "mine, theirs, words",
+    [
+        ({}, {"codec": "delta:bits=3"}, ("codec", "bits=3", "ddp_hook")),
+        ({"exchange": "parts"}, {}, ("exchange", "parts")),
+        ({"sums": "direct:bits=8"}, {}, ("sums", "bits=8")),
+    ],
+)
+def test_ranks_with_different_arguments(mine, theirs, words):
+    for error in outcomes(2, rank_with, mine, theirs):
+        refused(error, "MISMATCH", "rank 0", "rank 1", *words)
+
+
+def rank_of_version(rank, world):
+    if rank == 1:
+        deltawire.__version__ = "0.0.7"
+    deltawire.torch.ddp_hook()
+
+
+def test_ranks_with_different_versions():
+    for error in outcomes(2, rank_of_version):
+        refused(error, "MISMATCH", "version", "0.0.7")
+
+
+def rank_of_seeds(rank, world):
+    """Options that ends need not share: rounding and seeds are the encoder's own."""
+    deltawire.torch.ddp_hook(f"direct:bits=4,rounding=stochastic,seed={rank + 1}")
+
+
+def test_ranks_may_differ_in_what_is_the_encoders_own():
+    results(2, rank_of_seeds)
+
+
+def rank_of_names(rank, world):
+    """The same shapes under other names: the ranks would add up what does not belong together."""
+    inner = small_model()
+    if rank == 1:
+        inner = nn.ModuleDict({"inner": inner})
+        inner.forward = inner["inner"].forward
+    model = DistributedDataParallel(inner, bucket_cap_mb=CAP)
+    model.register_comm_hook(*deltawire.torch.ddp_hook("delta:bits=4", model=model))
+    before = bits_of(model)
+    try:
+        step(model, rank)
+    finally:
+        assert bits_of(model) == before
+
+
+def test_ranks_with_different_buckets():
+    for error in outcomes(2, rank_of_names):
+        refused(error, "MISMATCH", "parameters", "the same model")
+
+
+def rank_alone(rank, world):
+    if rank == 0:
+        deltawire.torch.ddp_hook(timeout=1.0)
+
+
+def test_a_rank_without_a_hook():
+    refused(outcomes(2, rank_alone)[0], "TIMEOUT", "rank 1", "ddp_hook")
+
+
+def rank_of_nothing(rank, world):
+    deltawire.torch.ddp_hook("delta:bits=9")
+
+
+def test_what_no_config_is():
+    for error in outcomes(1, rank_of_nothing):
+        refused(error, "CONFIG", "'9'")
+    with pytest.raises(deltawire.DeltawireError, match="exchange is"):
+        deltawire.torch.ddp_hook(exchange="rings")
+    with pytest.raises(deltawire.DeltawireError, match="timeout"):
+        deltawire.torch.ddp_hook(timeout=0)
+
+
+# Hooks that are registered where they must not be.
+
+
+def rank_of_one_twice(rank, world):
+    """A second hook for a model, then training goes on as before."""
+    model = DistributedDataParallel(small_model(), bucket_cap_mb=CAP)
+    model.register_comm_hook(*deltawire.torch.ddp_hook(model=model))
+    with pytest.raises(deltawire.DeltawireError, match="has a communication hook already"):
+        deltawire.torch.ddp_hook(model=model)
+    with pytest.raises(RuntimeError, match="only be called once"):
+        model.register_comm_hook(*deltawire.torch.ddp_hook())
+    for number in range(3):
+        step(model, rank, number)
+    return bits_of(model)
+
+
+def test_a_hook_registered_twice():
+    first, second = results(2, rank_of_one_twice)
+    assert first == second
+
+
+def rank_of_two_models(rank, world, named):
+    one = DistributedDataParallel(small_model(), bucket_cap_mb=CAP)
+    other = DistributedDataParallel(small_model(), bucket_cap_mb=CAP)
+    state, hook = deltawire.torch.ddp_hook(model=one if named else None)
+    one.register_comm_hook(state, hook)
+    other.register_comm_hook(state, hook)
+    if not named:
+        step(one, rank)
+    before = bits_of(other)
+    with pytest.raises(deltawire.DeltawireError, match="a ddp_hook for each model"):
+        step(other, rank)
+    assert bits_of(other) == before
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_hook_for_two_models(named):
+    results(2, rank_of_two_models, named)
+
+
+# Models that have no codec.
+
+
+def rank_of_doubles(rank, world):
+    model = DistributedDataParallel(small_model(dtype=torch.float64), bucket_cap_mb=CAP)
+    with pytest.raises(deltawire.DeltawireError, match="float64"):
+        deltawire.torch.ddp_hook(model=model)
+    model.register_comm_hook(*deltawire.torch.ddp_hook())
+    before = bits_of(model)
+    with pytest.raises(deltawire.DeltawireError, match="float64"):
+        step(model, rank, dtype=torch.float64)
+    assert bits_of(model) == before
+
+
+def test_gradients_of_a_dtype_without_a_codec():
+    results(2, rank_of_doubles)
+
+
+class Sparse(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rows = nn.Embedding(10, 4, sparse=True)
+
+    def forward(self, x):
+        return self.rows(x).sum()
+
+
+def rank_of_sparse(rank, world):
+    model = DistributedDataParallel(Sparse())
+    model.register_comm_hook(*deltawire.torch.ddp_hook())
+    with pytest.raises(deltawire.DeltawireError, match="sparse"):
+        model(torch.tensor([1, 2])).backward()
+
+
+def test_sparse_gradients():
+    results(2, rank_of_sparse)
+
+
+def rank_of_poison(rank, world, codec):
+    """A NaN at one rank arrives at all, where a scaler sees it, and training goes on."""
+    model = DistributedDataParallel(small_model(), bucket_cap_mb=CAP)
+    model.register_comm_hook(*deltawire.torch.ddp_hook(codec))
+    found = []
+    for number in range(5):
+        x, y = batch_of(rank, number)
+        loss = (model(x) - y).square().mean()
+        (loss * (float("nan") if rank == 1 and number == 3 else 1.0)).backward()
+        found.append(all(p.grad.isfinite().all().item() for p in model.parameters()))
+        model.zero_grad()
+    step(model, rank)
+    return found, [p.grad.numpy().tobytes() for p in model.parameters()]
+
+
+@pytest.mark.parametrize("codec", ["delta:bits=4", "direct:bits=4"])
+def test_nan_reaches_every_rank_and_leaves_no_trace(codec):
+    first, second = results(2, rank_of_poison, codec)
+    assert first == second
+    assert first[0] == [True, True, True, False, True]
+
+
+# Ranks that die, wait or fork.
+
+
+def rank_that_is_killed(rank, world, exchange):
+    model = DistributedDataParallel(small_model(), bucket_cap_mb=CAP)
+    model.register_comm_hook(*deltawire.torch.ddp_hook(exchange=exchange))
+    for number in range(4):
+        if rank == world - 1 and number == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+        step(model, rank, number)
+
+
+@pytest.mark.parametrize("world, exchange", [(2, "gather"), (3, "parts")])
+def test_a_rank_is_killed(world, exchange):
+    found = outcomes(world, rank_that_is_killed, exchange)
+    assert "ended with -9" in str(found[-1])
+    for error in found[:-1]:
+        refused(error, "PEER", "checkpoint")
+
+
+def rank_that_is_slow(rank, world):
+    model = DistributedDataParallel(small_model(), bucket_cap_mb=CAP)
+    model.register_comm_hook(*deltawire.torch.ddp_hook(timeout=2.0))
+    for number in range(4):
+        if rank == 1 and number == 3:
+            time.sleep(5)
+        step(model, rank, number)
+
+
+def test_a_rank_that_does_not_come():
+    refused(outcomes(2, rank_that_is_slow)[0], "TIMEOUT", "checkpoint")
+
+
+def rank_that_is_interrupted(rank, world):
+    """Ctrl-C while the gradients of the other rank are missing."""
+    model = DistributedDataParallel(small_model(), bucket_cap_mb=CAP)
+    model.register_comm_hook(*deltawire.torch.ddp_hook())
+    for number in range(3):
+        step(model, rank, number)
+    store = dist.distributed_c10d._get_default_store()
+    if rank == 1:
+        store.wait(["interrupted"])
+        return None
+    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+    try:
+        step(model, rank, 3)
+    except KeyboardInterrupt:
+        store.set("interrupted", "yes")
+        return "interrupted"
+    return "finished"
+
+
+def test_an_interrupt_ends_the_wait():
+    assert results(2, rank_that_is_interrupted)[0] == "interrupted"
+
+
+def rank_that_forks(rank, world):
+    model = DistributedDataParallel(small_model(), bucket_cap_mb=CAP)
+    state, hook = deltawire.torch.ddp_hook()
+    model.register_comm_hook(state, hook)
+    step(model, rank)
+    here, there = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            hook(state, None)
+        except deltawire.DeltawireError as error:
+            os.write(there, str(error).encode())
+        os._exit(0)
+    os.close(there)
+    said = os.read(here, 1000).decode()
+    os.waitpid(child, 0)
+    step(model, rank)
+    return said
+
+
+def test_a_fork_is_refused_and_changes_nothing():
+    for said in results(2, rank_that_forks):
+        assert "fork" in said
+
+
+def rank_that_pickles(rank, world):
+    state, hook = deltawire.torch.ddp_hook("delta:bits=3")
+    again, _ = pickle.loads(pickle.dumps((state, hook)))
+    model = DistributedDataParallel(small_model(), bucket_cap_mb=CAP)
+    model.register_comm_hook(again, hook)
+    for number in range(3):
+        step(model, rank, number)
+    return bits_of(model), again.stats()["steps"]
+
+
+def test_an_unpickled_hook_begins_anew():
+    first, second = results(2, rank_that_pickles)
+    assert first == second and first[1] == 3
+
+
+# Groups, and waits that come in other orders at other ranks.
+
+
+def rank_of_pairs(rank, world):
+    """Two models, each of a pair of ranks."""
+    pairs = [dist.new_group([0, 1]), dist.new_group([2, 3])]
+    mine = pairs[rank // 2]
+    model = DistributedDataParallel(
+        small_model(seed=rank // 2), process_group=mine, bucket_cap_mb=CAP
+    )
+    model.register_comm_hook(*deltawire.torch.ddp_hook("delta:bits=3", model=model))
+    for number in range(4):
+        step(model, rank, number)
+    bits = b"".join(p.grad.numpy().tobytes() for p in model.parameters())
+    other = pairs[1 - rank // 2]
+    with pytest.raises(deltawire.DeltawireError, match="no member"):
+        deltawire.torch.ddp_hook(process_group=other)
+    return bits
+
+
+def test_groups_within_the_world():
+    a, b, c, d = results(4, rank_of_pairs)
+    assert a == b and c == d and a != c
+
+
+def rank_of_delays(rank, world):
+    """Every rank has its buckets ready, and its frames decoded, at moments of its own."""
+    from deltawire.torch import ddp_exchange
+
+    made = __import__("random").Random(rank)
+    for kind in (ddp_exchange.Encoder, ddp_exchange.Decoder):
+        for name in ("encode", "decode"):
+            if hasattr(kind, name):
+
+                def later(*given, real=getattr(kind, name), **more):
+                    time.sleep(made.random() * 0.004)
+                    return real(*given, **more)
+
+                setattr(kind, name, later)
+    model = DistributedDataParallel(small_model(layers=6), bucket_cap_mb=CAP)
+    model.register_comm_hook(*deltawire.torch.ddp_hook("delta:bits=4", exchange="parts"))
+    for number in range(6):
+        step(model, rank, number)
+    return b"".join(p.grad.numpy().tobytes() for p in model.parameters())
+
+
+def test_no_rank_waits_for_another_for_ever():
+    assert len(set(results(3, rank_of_delays))) == 1
+
+
+def test_ranks_are_forked_afresh():
+    """The support of these tests: an end without an answer is told."""
+    assert "ended with" in str(Ranks(1, lambda rank, world: os._exit(3)).outcomes()[0])
