@@ -1,0 +1,200 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+# ddp_step.py - the time of a step behind a slow network: raw gradients beside ddp_hook's frames.
+"""ddp_step.py [--world 2] [--rate 100mbit] [--layers 2] [--width 512] [--rounds 3] [--codecs ...]
+
+Each rank runs in a network namespace of its own, joined to a switch by a wire of that rate in both
+directions (veth and tc tbf: root is needed). All variants are timed in turn, several times over, in
+one run: only their quotients mean something. Bytes are the kernel's, of rank 0's wire, beside what
+its frames weigh. Needs torch."""
+
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+STEPS = 2  # of one timing
+PORT = 29500
+
+
+def sh(command):
+    subprocess.run(command.split(), check=True)
+
+
+class Network:
+    """A switch, and a namespace for each rank; goes with the block."""
+
+    def __init__(self, world, rate):
+        self.hub = f"dwhub{os.getpid()}"
+        self.names = [f"dwrank{os.getpid()}n{rank}" for rank in range(world)]
+        self.rate = rate
+
+    def __enter__(self):
+        shaped = f"root tbf rate {self.rate} burst 128kb latency 200ms"
+        try:
+            sh(f"ip netns add {self.hub}")
+            sh(f"ip -n {self.hub} link add switch type bridge")
+            sh(f"ip -n {self.hub} link set switch up")
+            for rank, name in enumerate(self.names):
+                leg = f"leg{rank}"
+                sh(f"ip netns add {name}")
+                sh(f"ip -n {name} link add wire type veth peer name {leg} netns {self.hub}")
+                sh(f"ip -n {self.hub} link set {leg} master switch up")
+                sh(f"ip -n {name} addr add 10.77.0.{rank + 1}/24 dev wire")
+                sh(f"ip -n {name} link set wire up")
+                sh(f"ip -n {name} link set lo up")
+                sh(f"tc -n {name} qdisc add dev wire {shaped}")
+                sh(f"tc -n {self.hub} qdisc add dev {leg} {shaped}")
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        for name in (self.hub, *self.names):
+            subprocess.run(["ip", "netns", "del", name], stderr=subprocess.DEVNULL)
+
+
+def variants(given):
+    """(name, codec or None, exchange) of each."""
+    yield "raw", None, ""
+    for codec in given.codecs.split():
+        for way in given.exchanges.split(","):
+            yield f"{codec} {way}", codec, way
+
+
+def sent_bytes():
+    return int(pathlib.Path("/sys/class/net/wire/statistics/tx_bytes").read_text())
+
+
+class Variant:
+    """A model of its own, trained by DistributedDataParallel with one codec."""
+
+    def __init__(self, given, codec, way):
+        import torch
+        from torch import nn
+        from torch.nn.parallel import DistributedDataParallel
+
+        import deltawire.torch
+
+        torch.manual_seed(1)
+        layer = nn.TransformerEncoderLayer(given.width, 8, 4 * given.width, batch_first=True)
+        inner = nn.TransformerEncoder(layer, given.layers, enable_nested_tensor=False)
+        self.model = DistributedDataParallel(inner)
+        self.state = None
+        if codec:
+            self.state, hook = deltawire.torch.ddp_hook(codec, exchange=way)
+            self.model.register_comm_hook(self.state, hook)
+        self.optimizer = torch.optim.SGD(inner.parameters(), lr=0.01)
+        self.x = torch.randn(4, given.tokens, given.width)
+        self.seconds, self.kernel, self.frames = [], [], []
+        self.elements = sum(p.numel() for p in inner.parameters())
+
+    def step(self):
+        self.model(self.x).square().mean().backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+    def timed(self, dist):
+        before = self.state.stats()["sent_bytes"] if self.state else 0
+        dist.barrier()
+        start, bytes_before = time.monotonic(), sent_bytes()
+        for _ in range(STEPS):
+            self.step()
+        self.seconds.append((time.monotonic() - start) / STEPS)
+        self.kernel.append((sent_bytes() - bytes_before) / STEPS)
+        after = self.state.stats()["sent_bytes"] if self.state else 0
+        self.frames.append((after - before) / STEPS)
+
+
+def rank_main(given):
+    import torch
+    import torch.distributed as dist
+
+    torch.set_num_threads(1)
+    dist.init_process_group(
+        "gloo",
+        init_method=f"tcp://10.77.0.1:{PORT}",
+        rank=given.rank,
+        world_size=given.world,
+    )
+    all_of_them = {name: Variant(given, codec, way) for name, codec, way in variants(given)}
+    alone = all_of_them["raw"]
+    with alone.model.no_sync():
+        alone.step()
+        start = time.monotonic()
+        alone.step()
+        computing = time.monotonic() - start
+    for one in all_of_them.values():  # buckets are built anew, and keys travel
+        one.step()
+        one.step()
+    for _ in range(given.rounds):
+        for one in all_of_them.values():
+            one.timed(dist)
+    dist.barrier()
+    if given.rank == 0:
+        found = {
+            name: {
+                "seconds": statistics.median(one.seconds),
+                "kernel": statistics.median(one.kernel),
+                "frames": statistics.median(one.frames),
+            }
+            for name, one in all_of_them.items()
+        }
+        given.out.write_text(
+            json.dumps({"found": found, "elements": alone.elements, "computing": computing})
+        )
+    dist.destroy_process_group()
+
+
+def show(measured):
+    found = measured["found"]
+    print(f"{measured['elements'] / 1e6:.1f} million parameters; a step without a network takes")
+    print(f"{measured['computing']:.2f} s\n")
+    print("| gradients | step | faster | sent by a rank | frames' share |\n|---|---|---|---|---|")
+    for name, one in found.items():
+        share = f"{100 * one['frames'] / one['kernel']:.1f} %" if one["frames"] else ""
+        print(
+            f"| {name} | {one['seconds']:.2f} s | {found['raw']['seconds'] / one['seconds']:.2f} "
+            f"| {one['kernel'] / 1e6:.2f} MB | {share} |"
+        )
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--world", type=int, default=2)
+    parser.add_argument("--rate", default="100mbit")
+    parser.add_argument("--layers", type=int, default=2)
+    parser.add_argument("--width", type=int, default=512)
+    parser.add_argument("--tokens", type=int, default=32)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--codecs", default="delta:bits=4", help="apart by blanks")
+    parser.add_argument("--exchanges", default="auto")
+    parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--out", type=pathlib.Path, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.rank is not None:
+        rank_main(given)
+        return
+    with tempfile.TemporaryDirectory() as folder, Network(given.world, given.rate) as network:
+        out = pathlib.Path(folder) / "out.json"
+        ranks = [
+            subprocess.Popen(
+                ["ip", "netns", "exec", name, sys.executable, *sys.argv]
+                + ["--rank", str(rank), "--out", str(out)],
+                env={**os.environ, "GLOO_SOCKET_IFNAME": "wire", "OMP_NUM_THREADS": "1"},
+            )
+            for rank, name in enumerate(network.names)
+        ]
+        if any([rank.wait() for rank in ranks]):
+            sys.exit("a rank failed")
+        show(json.loads(out.read_text()))
+
+
+if __name__ == "__main__":
+    main()

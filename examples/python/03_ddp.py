@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+# 03_ddp.py - two replicas by DistributedDataParallel: two lines more, an eighth of the bytes.
+"""Two processes train a small model of the next byte on a text that every Debian has. Raw sends the
+gradients as they are; ddp_hook sends what has changed since the last step, in 4 bits a value. It
+prints:
+
+    epoch    raw    delta:bits=4
+        1  3.2473         3.2490
+        2  2.4361         2.4379
+        3  2.1701         2.1746
+    bytes of gradients for each byte sent: 7.4
+"""
+
+import os
+import tempfile
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import deltawire.torch
+
+WORLD, EPOCHS, BATCH, CONTEXT = 2, 3, 32, 8
+TEXT = "/usr/share/common-licenses/GPL-3"
+
+
+def samples():
+    """(N, CONTEXT + 1) bytes."""
+    with open(TEXT, "rb") as file:
+        text = torch.frombuffer(bytearray(file.read()), dtype=torch.uint8)
+    return text.unfold(0, CONTEXT + 1, 4).long()
+
+
+def model_of_bytes():
+    torch.manual_seed(1)
+    inner = [nn.Embedding(256, 16), nn.Flatten(), nn.Linear(16 * CONTEXT, 128), nn.GELU()]
+    return nn.Sequential(*inner, nn.Linear(128, 256))
+
+
+def train(rank, codec):
+    """(mean loss of every epoch, what was sent)."""
+    model, state = DistributedDataParallel(model_of_bytes()), None
+    if codec != "raw":
+        state, hook = deltawire.torch.ddp_hook(codec)
+        model.register_comm_hook(state, hook)
+    optimizer, data, losses = torch.optim.AdamW(model.parameters(), 1e-3), samples(), []
+    for epoch in range(EPOCHS):
+        order = torch.randperm(len(data), generator=torch.Generator().manual_seed(epoch))
+        total = torch.zeros(1)
+        for batch in order[: len(data) // BATCH * BATCH].view(-1, BATCH):
+            mine = data[batch[rank::WORLD]]
+            loss = nn.functional.cross_entropy(model(mine[:, :-1]), mine[:, -1])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            total += loss.detach()
+        dist.all_reduce(total)
+        losses.append(total.item() / (len(data) // BATCH * WORLD))
+    return losses, state and state.stats()
+
+
+def run(rank, place):
+    torch.set_num_threads(1)
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    dist.init_process_group("gloo", init_method=f"file://{place}", rank=rank, world_size=WORLD)
+    (raw, _), (delta, sent) = train(rank, "raw"), train(rank, "delta:bits=4")
+    if rank == 0:
+        print("epoch    raw    delta:bits=4")
+        for epoch, pair in enumerate(zip(raw, delta), 1):
+            print(f"{epoch:5}  {pair[0]:.4f}         {pair[1]:.4f}")
+        print(f"bytes of gradients for each byte sent: {sent['raw_bytes'] / sent['sent_bytes']:.1f}")
+    assert delta[-1] < 1.005 * raw[-1], "delta lost more than half a percent"
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        torch.multiprocessing.spawn(run, (os.path.join(folder, "meet"),), WORLD)

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+# test_ddp_examples.py - the examples that use ddp_hook, run as a reader would run them.
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("torch", reason="torch is not installed: ./run torch installs it")
+
+EXAMPLES = pathlib.Path(__file__).parents[3] / "examples" / "python"
+
+
+def said(name):
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    command = [sys.executable, str(EXAMPLES / name)]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len((EXAMPLES / name).read_text().splitlines()) <= 80
+    return done.stdout
+
+
+def ratio_of(text):
+    line = next(line for line in text.splitlines() if line.startswith("bytes of gradients"))
+    return float(line.split()[-1])
+
+
+def test_03_ddp():
+    text = said("03_ddp.py")
+    assert "epoch    raw    delta:bits=4" in text
+    assert ratio_of(text) > 7
+
+
+def test_04_lightning():
+    pytest.importorskip("lightning", reason="lightning is not installed: pip install lightning")
+    text = said("04_lightning.py")
+    losses = [float(line.split()[-1]) for line in text.splitlines() if line.startswith("step ")]
+    assert len(losses) == 3 and losses[2] < losses[0]
+    assert ratio_of(text) > 7
