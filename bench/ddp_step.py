@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # ddp_step.py - the time of a step behind a slow network: raw gradients beside ddp_hook's frames.
-"""ddp_step.py [--world 2] [--rate 100mbit] [--layers 2] [--width 512] [--rounds 3] [--codecs ...]
+"""ddp_step.py [--world 2] [--rate 100mbit] [--layers 2] [--width 512] [--cap 25]
+    [--rounds 3] [--codecs ...]
 
 Each rank runs in a network namespace of its own, joined to a switch by a wire of that rate in both
 directions (veth and tc tbf: root is needed). All variants are timed in turn, several times over, in
@@ -85,7 +86,7 @@ class Variant:
         torch.manual_seed(1)
         layer = nn.TransformerEncoderLayer(given.width, 8, 4 * given.width, batch_first=True)
         inner = nn.TransformerEncoder(layer, given.layers, enable_nested_tensor=False)
-        self.model = DistributedDataParallel(inner)
+        self.model = DistributedDataParallel(inner, bucket_cap_mb=given.cap)
         self.state = None
         if codec:
             self.state, hook = deltawire.torch.ddp_hook(codec, exchange=way)
@@ -107,6 +108,8 @@ class Variant:
         for _ in range(STEPS):
             self.step()
         self.seconds.append((time.monotonic() - start) / STEPS)
+        dist.barrier()  # what was sent has left when this has arrived
+        dist.barrier()
         self.kernel.append((sent_bytes() - bytes_before) / STEPS)
         after = self.state.stats()["sent_bytes"] if self.state else 0
         self.frames.append((after - before) / STEPS)
@@ -172,6 +175,7 @@ def main():
     parser.add_argument("--layers", type=int, default=2)
     parser.add_argument("--width", type=int, default=512)
     parser.add_argument("--tokens", type=int, default=32)
+    parser.add_argument("--cap", type=float, default=25.0, help="bucket_cap_mb")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--codecs", default="delta:bits=4", help="apart by blanks")
     parser.add_argument("--exchanges", default="auto")

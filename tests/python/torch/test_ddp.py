@@ -58,6 +58,7 @@ def rank_that_trains(rank, world, codec, exchange, dtype):
         (4, "direct:bits=4", "auto", torch.float32),
         (4, "delta:bits=4,prev=bf16", "auto", torch.float32),
         (2, "mx:element=e4m3", "gather", torch.bfloat16),
+        (2, "direct:bits=5", "gather", torch.bfloat16),
         (2, "direct:bits=6", "parts", torch.float16),
     ],
 )
@@ -241,6 +242,7 @@ def test_buckets_are_known_by_their_parameters():
         assert second["new_buckets"] > first["new_buckets"]
         assert second["buckets"] > 1
         # What was there before is forgotten, and nothing begins anew any more.
+        assert second["buckets"] < second["new_buckets"]
         assert second["buckets"] == third["buckets"] == fourth["buckets"]
         assert second["new_buckets"] == fourth["new_buckets"]
         assert second["new_buckets"] <= first["buckets"] + second["buckets"]
