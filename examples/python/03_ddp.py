@@ -12,6 +12,7 @@ prints:
 """
 
 import os
+import pathlib
 import tempfile
 
 import torch
@@ -26,25 +27,23 @@ WORLD, EPOCHS, BATCH, CONTEXT = 2, 3, 32, 8
 TEXT = "/usr/share/common-licenses/GPL-3"
 
 
-def samples():
-    """(N, CONTEXT + 1) bytes."""
-    with open(TEXT, "rb") as file:
-        text = torch.frombuffer(bytearray(file.read()), dtype=torch.uint8)
+def samples():  # (N, CONTEXT + 1) bytes
+    text = torch.frombuffer(bytearray(pathlib.Path(TEXT).read_bytes()), dtype=torch.uint8)
     return text.unfold(0, CONTEXT + 1, 4).long()
 
 
 def model_of_bytes():
     torch.manual_seed(1)
-    inner = [nn.Embedding(256, 16), nn.Flatten(), nn.Linear(16 * CONTEXT, 128), nn.GELU()]
-    return nn.Sequential(*inner, nn.Linear(128, 256))
+    first = nn.Embedding(256, 16), nn.Flatten(), nn.Linear(16 * CONTEXT, 128)
+    return nn.Sequential(*first, nn.GELU(), nn.Linear(128, 256))
 
 
 def train(rank, codec):
     """(mean loss of every epoch, what was sent)."""
-    model, state = DistributedDataParallel(model_of_bytes()), None
+    model, hook = DistributedDataParallel(model_of_bytes()), None
     if codec != "raw":
-        state, hook = deltawire.torch.ddp_hook(codec)
-        model.register_comm_hook(state, hook)
+        hook = deltawire.torch.ddp_hook(codec)
+        model.register_comm_hook(*hook)
     optimizer, data, losses = torch.optim.AdamW(model.parameters(), 1e-3), samples(), []
     for epoch in range(EPOCHS):
         order = torch.randperm(len(data), generator=torch.Generator().manual_seed(epoch))
@@ -58,21 +57,21 @@ def train(rank, codec):
             total += loss.detach()
         dist.all_reduce(total)
         losses.append(total.item() / (len(data) // BATCH * WORLD))
-    return losses, state and state.stats()
+    return losses, hook and hook[0].stats()
 
 
 def run(rank, place):
     torch.set_num_threads(1)
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     dist.init_process_group("gloo", init_method=f"file://{place}", rank=rank, world_size=WORLD)
-    (raw, _), (delta, sent) = train(rank, "raw"), train(rank, "delta:bits=4")
+    (raw, _), (delta, sent) = (train(rank, codec) for codec in ("raw", "delta:bits=4"))
     if rank == 0:
         print("epoch    raw    delta:bits=4")
         for epoch, pair in enumerate(zip(raw, delta), 1):
             print(f"{epoch:5}  {pair[0]:.4f}         {pair[1]:.4f}")
-        print(f"bytes of gradients for each byte sent: {sent['raw_bytes'] / sent['sent_bytes']:.1f}")
+        ratio = sent["raw_bytes"] / sent["sent_bytes"]
+        print(f"bytes of gradients for each byte sent: {ratio:.1f}")
     assert delta[-1] < 1.005 * raw[-1], "delta lost more than half a percent"
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":

@@ -2,10 +2,10 @@
 # 04_lightning.py - ddp_hook in Lightning: DDPStrategy takes what ddp_hook gives.
 """Lightning starts the second process by itself, from this same file. It prints:
 
-    step 100: 3.3120
-    step 200: 2.6158
-    step 300: 2.4151
-    bytes of gradients for each byte sent: 7.4
+step 100: 3.3120
+step 200: 2.6158
+step 300: 2.4151
+bytes of gradients for each byte sent: 7.4
 """
 
 import lightning
@@ -70,5 +70,6 @@ if __name__ == "__main__":
     trainer.fit(Model(), torch.utils.data.DataLoader(Bytes(), batch_size=16, shuffle=True))
     sent = state.stats()
     if trainer.is_global_zero:
-        print(f"bytes of gradients for each byte sent: {sent['raw_bytes'] / sent['sent_bytes']:.1f}")
+        ratio = sent["raw_bytes"] / sent["sent_bytes"]
+        print(f"bytes of gradients for each byte sent: {ratio:.1f}")
     assert sent["steps"] == STEPS

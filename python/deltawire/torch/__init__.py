@@ -4,15 +4,26 @@
 
     stage = deltawire.torch.compress_stage(PipelineStage(...))    # pipeline parallelism
     schedule.step(x, sample_ids=ids)                              # on the first rank
+    model.register_comm_hook(*deltawire.torch.ddp_hook())         # data parallelism
 
 docs/python.md tells the rest: ids, state, evaluation, restarts, and what not to do."""
 
 from torch.distributed import pipelining as _pipelining
 
 from deltawire.torch.compatibility import warn_of_differences as _warn_of_differences
+from deltawire.torch.ddp import DdpState, ddp_hook
 from deltawire.torch.p2p import irecv, isend, recv, send
 from deltawire.torch.stage import PipelineStage, compress_stage
 
 _warn_of_differences(_pipelining.PipelineStage)
 
-__all__ = ["PipelineStage", "compress_stage", "irecv", "isend", "recv", "send"]
+__all__ = [
+    "DdpState",
+    "PipelineStage",
+    "compress_stage",
+    "ddp_hook",
+    "irecv",
+    "isend",
+    "recv",
+    "send",
+]
