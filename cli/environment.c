@@ -33,6 +33,7 @@ static int read_number(const char *name, unsigned long most, uint32_t *number, d
     const char *value = getenv(name);
     char *end;
     errno = 0;
+    if (!value) value = "";
     unsigned long read = strtoul(value, &end, 10);
     if (*value < '0' || *value > '9' || *end || errno || read > most)
         return complain(why, name, value);

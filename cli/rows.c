@@ -114,10 +114,11 @@ static const char *next_uri(const dw_transport *row, const char *uri)
 dw_status dw_row_behind(const dw_transport **row, const char *uri, size_t *begins, dw_why *why)
 {
     dw_status status = DW_OK;
-    for (const char *at = uri; at; at = *row ? next_uri(*row, at) : NULL) {
+    *row = NULL;
+    for (const char *at = uri; at; at = next_uri(*row, at)) {
         *begins = (size_t)(at - uri);
         status = find_row(row, at, why);
-        if (status < 0) return status;
+        if (!*row) return status;
     }
     return status;
 }
@@ -125,10 +126,10 @@ dw_status dw_row_behind(const dw_transport **row, const char *uri, size_t *begin
 bool dw_row_needs_launcher(const char *uri)
 {
     const dw_transport *row;
-    size_t begins;
+    size_t begins = 0;
     dw_why why;
-    dw_status status = dw_row_behind(&row, uri, &begins, &why);
-    return status < 0 ? is_meeting(uri + begins) : row->ranks == DW_RANKS_NUMBERED;
+    dw_row_behind(&row, uri, &begins, &why);
+    return row ? row->ranks == DW_RANKS_NUMBERED : is_meeting(uri + begins);
 }
 
 bool dw_row_carries_tls(const char *uri)
@@ -137,7 +138,7 @@ bool dw_row_carries_tls(const char *uri)
     dw_why why;
     for (const char *at = uri; at; at = next_uri(row, at)) {
         dw_status status = find_row(&row, at, &why);
-        if (status < 0) return status == DW_ERR_CONFIG; /* its links will be tcp's */
+        if (!row) return status == DW_ERR_CONFIG; /* its links will be tcp's */
         if (!row->carries_tls) return false;
     }
     return true;
@@ -181,8 +182,9 @@ dw_status dw_rows_join(dw_rows *rows, const char *uri, uint32_t local_rank, dw_w
     dw_status status = DW_OK;
     for (const char *at = uri; at && n < DW_ROWS_MOST; at = next_uri(chain[n++], at)) {
         status = find_row(&chain[n], at, why);
+        if (chain[n]) continue;
         if (status == DW_ERR_CONFIG) break; /* what opens it knows better what to say of it */
-        if (status < 0) return status;
+        return status;
     }
     for (status = DW_OK; n > 0 && status == DW_OK; n--)
         status = join_one(rows, chain[n - 1], local_rank, why);
@@ -230,7 +232,7 @@ static void print_module(const module *m)
     void *library = dlopen(m->library, RTLD_LAZY | RTLD_LOCAL);
     if (!library)
         dw_fail(&why, DW_ERR_UNSUPPORTED, "%.220s", dlerror());
-    else if (take_row(&row, m, library, &why) == DW_OK && row->join &&
+    else if (take_row(&row, m, library, &why) == DW_OK && row && row->join &&
              row->ranks != DW_RANKS_NUMBERED) { /* a launcher is needed to try more */
         dw_transport_place place = {.struct_size = sizeof place};
         if (row->join(&place, &why) == DW_OK) row->leave(&place);

@@ -19,6 +19,8 @@ cmd_soak() {
     mkdir -p "$results"
     { build_part_asan_vectors everything && build_part_tsan threads,mpi; } || die "the build failed"
     run_once debug build_part_debug bits
+    "$python" "$root/tests/house/tidy.py" "$root" "$build/asan-vectors" </dev/null ||
+        [ $? = 77 ] || die "clang-tidy has found something"
     run_once asan-vectors build_part_asan_vectors pure
     run_once tsan build_part_tsan mpi
     end=$((SECONDS + minutes * 60))

@@ -128,9 +128,11 @@ dw_status dw_schedule_eval(dw_stage *stage, const dw_data *data, double *loss)
     uint32_t N = config->batch / config->micro_batches;
     uint8_t *samples = malloc((size_t)N * (data->T + 1));
     uint32_t *ids = malloc(N * sizeof *ids);
-    dw_status status =
-        samples && ids ? DW_OK
-                       : dw_say(&stage->why, DW_ERR_NO_MEMORY, "out of memory for a micro-batch");
+    dw_status status = DW_OK;
+    if (!samples || !ids) {
+        dw_say(&stage->why, DW_ERR_NO_MEMORY, "out of memory for a micro-batch");
+        status = DW_ERR_NO_MEMORY;
+    }
     double sum = 0;
     for (uint32_t at = 0; at < data->held_out && status == DW_OK; at += N) {
         uint32_t n = data->held_out - at < N ? data->held_out - at : N;

@@ -439,7 +439,7 @@ dw_status dw_link_open(dw_link **link, const char *uri, const dw_link_options *o
     if (status != DW_OK) return status;
     dw_link *made = NULL;
     status = make_link(&made, &transport, &full, why);
-    if (status != DW_OK) return status;
+    if (!made) return status;
     status = meet(made, &how, uri);
     if (status != DW_OK) {
         dw_link_free(made);

@@ -148,7 +148,7 @@ static void print_address(const struct sockaddr *address, socklen_t len, char *t
 
 void dw_tcp_print_peer(int fd, char text[96])
 {
-    struct sockaddr_storage address;
+    struct sockaddr_storage address = {.ss_family = AF_UNSPEC};
     socklen_t len = sizeof address;
     if (getpeername(fd, (struct sockaddr *)&address, &len) == 0) {
         print_address((const struct sockaddr *)&address, len, text);
@@ -224,7 +224,7 @@ static int bind_one(const struct addrinfo *address, const dw_tcp_options *option
 /* The peer is to dial with the same options. */
 static void tell_address(const dw_transport_open *how, int listener)
 {
-    struct sockaddr_storage address;
+    struct sockaddr_storage address = {.ss_family = AF_UNSPEC};
     socklen_t len = sizeof address;
     char text[96], uri[256];
     const char *options = strchr(how->address, '?');

@@ -43,8 +43,9 @@ static int64_t time_to_connect(const dw_transport_open *how, const struct addrin
 {
     int64_t n = 0;
     for (const struct addrinfo *a = addresses; a; a = a->ai_next) n++;
+    if (n <= 1) return INT64_MAX / 2;
     int64_t share_ms = how->timeout_ms / (2 * n); /* each gets a second chance */
-    return n == 1 ? INT64_MAX / 2 : (share_ms < CONNECT_MS ? share_ms : CONNECT_MS) * DW_NS_PER_MS;
+    return (share_ms < CONNECT_MS ? share_ms : CONNECT_MS) * DW_NS_PER_MS;
 }
 
 /* Turns until the end is open, has failed, time is over, or (dialling) this attempt has come to

@@ -165,7 +165,7 @@ static dw_status take_key(dw_tls_context *context, const dw_tls_options *options
         status = read_key_file(context, options->group_key_file, why);
     } else {
         context->group_key_bytes = options->group_key_bytes;
-        if (options->group_key_bytes <= DW_TLS_GROUP_KEY_MOST) {
+        if (options->group_key && options->group_key_bytes <= DW_TLS_GROUP_KEY_MOST) {
             memcpy(context->group_key, options->group_key, options->group_key_bytes);
         }
     }
