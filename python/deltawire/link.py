@@ -2,7 +2,6 @@
 # link.py - Link: messages between two ranks.
 from __future__ import annotations
 
-import atexit
 import threading
 import warnings
 import weakref
@@ -15,8 +14,6 @@ from deltawire.counters import LinkCounters, link_counters
 from deltawire.errors import CANCELLED, PENDING, TIMEOUT, check, fail, new_why, refuse, text_of
 from deltawire.owner import Life, Owned
 from deltawire.tls import Tls
-
-_open_links: "weakref.WeakSet[Link]" = weakref.WeakSet()
 
 
 class Shared(Owned):
@@ -124,7 +121,6 @@ class Link(Shared):
             _close_now,
         )
         self._open = True
-        _open_links.add(self)
 
     def send(self, tag: int, data: Any, timeout: Optional[float] = None) -> None:
         """Queues a copy of a message and returns; the link's own thread moves the bytes.
@@ -238,7 +234,6 @@ class Link(Shared):
             channel.close()
         if not self._shut():
             return
-        _open_links.discard(self)
         handle, deadline = self._handle, Deadline(self._close_timeout)
         try:
             while links.dw_link_flush(handle, deadline.slice_ms()) == PENDING:
@@ -295,12 +290,3 @@ def _close_now(
 ) -> None:
     cancel(handle)
     end(handle)
-
-
-@atexit.register
-def _at_exit() -> None:
-    """Links that nobody has closed: their threads must not outlive the interpreter."""
-    for link in list(_open_links):
-        for channel in list(link._channels):
-            channel._drop()
-        link._drop()
