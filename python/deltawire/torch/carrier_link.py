@@ -43,20 +43,23 @@ class LinkLane(Lane):
         self._out, self._in = (FORWARD, BACKWARD) if listens else (BACKWARD, FORWARD)
         self._link: Optional[Link] = None
         self._error: Optional[BaseException] = None
+        made: "list[Link]" = []
         options = {"open_timeout": timeout, **options}
 
         def open_it() -> None:
             try:
                 if listens:
-                    self._link = Link(uri, True, on_listening=bound, **options)
+                    made.append(Link(uri, True, on_listening=bound, **options))
                 else:
-                    self._link = Link(address(), **options)
+                    made.append(Link(address(), **options))
+                self._link = made[0]
             except BaseException as error:  # told to whoever first needs the link
                 self._error = error
 
         self._opening = threading.Thread(target=open_it, daemon=True, name="deltawire-link")
         self._opening.start()
         _lanes.add(self)
+        weakref.finalize(self, _close, made)
 
     def _opened(self) -> Link:
         if self._link is None:
@@ -108,6 +111,14 @@ class LinkLane(Lane):
 
     def counters(self) -> Any:
         return self._opened().counters()
+
+
+def _close(links: "list[Link]") -> None:
+    for link in links:
+        try:
+            link.close()
+        except DeltawireError:
+            pass  # the peer is gone
 
 
 @atexit.register

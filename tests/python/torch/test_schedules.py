@@ -15,6 +15,8 @@ def test_raw_changes_nothing(ranks, name, world):
     """What travels as raw f32 gives the losses of torch's own stages, to the bit."""
     if pipelines.SCHEDULES[name][0] is None:
         pytest.skip("this torch has no such schedule")
+    if not pipelines.HAS_EVAL and name != "gpipe":
+        pytest.skip("over gloo torch 2.6 waits for the last of several operations alone, and hangs")
     options = {"forward": "raw:f32", "backward": "raw:f32", "evaluate": "raw:f32"}
     own = ranks.run(world, pipelines.train, name, None)
     ours = ranks.run(world, pipelines.train, name, options)

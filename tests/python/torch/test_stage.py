@@ -25,9 +25,11 @@ def sent(stats, way="forward_sent"):
 
 
 def train_and_evaluate(rank, world, name):
-    pipe = Pipe(rank, world, name, options={})
+    own = Pipe(rank, world, name)
+    pipe = Pipe(rank, world, name, options={"evaluate": "raw:f32"})
     x, y = small_gpt.samples(8, 32)
     ids = torch.arange(8)
+    assert pipe.evaluate(x, y) == own.evaluate(x, y)
     losses = [pipe.step(x, y, ids)]
     found = [pipe.evaluate(x, y), pipe.evaluate(x, y)]
     losses.append(pipe.step(x, y, ids))
@@ -42,7 +44,7 @@ def test_evaluation_is_stateless(ranks, name):
         for one in stats:
             if "forward_sent" in one:
                 forward = one["forward_sent"]
-                assert forward["stateless_entries"] == 16
+                assert forward["stateless_entries"] == 24
                 assert forward["key_entries"] == forward["delta_entries"] == 8
     found = next(found for losses, _, found in answers if losses[0] is not None)
     assert found[0] == found[1]
