@@ -99,6 +99,16 @@ class Base(scratch.Scratch):
         process.check = check
         return process
 
+    def alone(self):
+        """A copy of the program that finds the libraries it is linked with, and no others."""
+        folder = self.path("alone")
+        os.mkdir(folder)
+        build = pathlib.Path(PROGRAM).parent.parent
+        for path in build.glob("*/libdeltawire*.so*"):  # of mpi and nccl they lie deeper
+            if not path.is_dir():
+                shutil.copy(path, folder)
+        return shutil.copy(PROGRAM, folder), {"LD_LIBRARY_PATH": folder}
+
     def run_ranks(self, ranks):
         """ranks: (arguments, variables) of each, rank 0 first; started in the other order."""
         started = [
@@ -286,29 +296,18 @@ class Mpi(Base):
             self.assertNotEqual(process.returncode, 0)
 
     def test_names_the_library_that_is_missing(self):
-        alone = shutil.copy(PROGRAM, self.path("deltawire"))
+        alone, libraries = self.alone()
         for variables, word in [
             ({"PMI_RANK": "0"}, "MPICH"),
             ({"OMPI_COMM_WORLD_SIZE": "1"}, "Open MPI"),
             ({}, "cannot be loaded"),
         ]:
-            libraries = ":".join(
-                str(pathlib.Path(PROGRAM).parent.parent / room)
-                for room in ("src", "transports", "transports/mpi", "transports/nccl")
-            )
-            empty = self.path("transports-only")
-            os.makedirs(empty, exist_ok=True)
-            for path in glob.glob(f"{libraries.split(':')[1]}/libdeltawire-link.so*") + glob.glob(
-                f"{libraries.split(':')[0]}/libdeltawire.so*"
-            ):
-                if not os.path.isdir(path):
-                    shutil.copy(path, empty)
             result = subprocess.run(
                 [alone, "train", "--text", self.text, "--link", "mpi://"],
                 capture_output=True,
                 text=True,
                 timeout=60,
-                env={"LD_LIBRARY_PATH": empty, "PATH": os.environ["PATH"], **variables},
+                env={"PATH": os.environ["PATH"], **libraries, **variables},
             )
             self.assertEqual(result.returncode, 1, result.stderr)
             self.assertIn(word, result.stderr)
@@ -335,17 +334,6 @@ class Rows(Base):
         )
         self.assertEqual(result.returncode, 0, result.stderr)
         return [line.split(None, 2) for line in result.stdout.splitlines()]
-
-    def alone(self):
-        """A copy of the program that finds the libraries it is linked with, and no others."""
-        folder = self.path("alone")
-        os.mkdir(folder)
-        build = pathlib.Path(PROGRAM).parent.parent
-        for room, name in ("src", "libdeltawire.so*"), ("transports", "libdeltawire-link.so*"):
-            for path in build.glob(f"{room}/{name}"):
-                if not path.is_dir():
-                    shutil.copy(path, folder)
-        return shutil.copy(PROGRAM, folder), {"LD_LIBRARY_PATH": folder}
 
     def test_all_transports_are_listed(self):
         rows = self.list_all(PROGRAM)
