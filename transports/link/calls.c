@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A message without bytes occupies the queue as well. */
+/* What a message counts against max_queued_bytes. An empty message needs memory, too. */
 static uint64_t cost(size_t len)
 {
     return (uint64_t)len + DW_BUFFER_PREFIX_BYTES;
@@ -30,8 +30,8 @@ static bool wait_until(dw_link *link, pthread_cond_t *what, int64_t deadline_ns)
     return true;
 }
 
-/* Around calls that let go of the lock in between. Whoever closes the link meanwhile waits for
- * their end. */
+/* Every call that may release the lock before it ends runs between begin_call and end_call. If the
+ * link is closed in the meantime, dw_link_close waits until all such calls have ended. */
 static void begin_call(dw_link *link)
 {
     pthread_mutex_lock(&link->lock);
@@ -44,15 +44,15 @@ static void end_call(dw_link *link)
     pthread_mutex_unlock(&link->lock);
 }
 
-/* Nobody may touch the link of the process that forked us: its lock may be held by a thread that is
- * not here, and what we say on its connections its peer would hear. */
+/* After fork(), the child must not use a link of its parent. A thread that exists only in the
+ * parent may hold the lock, and bytes that the child wrote would reach the parent's peer. */
 static bool is_usable(const dw_link *link)
 {
     return link && dw_owner_is_us(&link->owner);
 }
 
-/* What a caller hands to the backend itself: no more than fits into the buffers of any system at
- * once. */
+/* A caller passes a message to the backend itself only up to this length, which fits at once into
+ * the socket buffers of any system. Longer messages are left to the thread. */
 enum { PUSH_NOW_BYTES = 16384 };
 
 static void enqueue(dw_link *link, dw_buffer *buffer)
@@ -73,41 +73,42 @@ void dw_link_cancel(dw_link *link)
     char sentence[160];
     snprintf(sentence, sizeof sentence, "the link to %s was cancelled here", link->peer);
     dw_link_fail(link, DW_ERR_CANCELLED, sentence);
-    link->status = DW_ERR_CANCELLED; /* even where it had failed before; the first sentence stays */
+    link->status = DW_ERR_CANCELLED; /* replaces an earlier error; its sentence stays */
     pthread_mutex_unlock(&link->lock);
 }
 
-/* Waits as the thread would. receives: whoever waits wants what comes, however much of other tags
- * lies here already. */
+/* The caller takes the wheel and does the thread's work while it waits. receives: 1 if it waits for
+ * a message; then the link goes on reading even if messages of other tags have filled
+ * max_queued_bytes. */
 static void drive(dw_link *link, bool (*has_ended)(const dw_link *link, uint64_t what),
                   uint64_t what, int64_t deadline_ns, uint32_t receives)
 {
     link->waiters += receives;
     dw_link_drive(link, has_ended, what, deadline_ns);
     link->waiters -= receives;
-    if (link->waiters > 0) dw_link_wake(link); /* others still wait */
+    if (link->waiters > 0) dw_link_wake(link); /* other callers still wait */
 }
 
 /* ---- Sending --------------------------------------------------------------------------------- */
 
 static bool has_room(const dw_link *link, uint64_t cap)
 {
-    /* One message is always taken, or one longer than the limit could never be sent. */
+    /* An empty queue takes any message. Otherwise a message longer than the limit could never be
+     * sent. */
     return link->queued_bytes == 0 ||
            link->queued_bytes + cost((size_t)cap) <= link->max_queued_bytes;
 }
 
-/* Answers do not wait for room; but a peer that asks on and on, and takes none of them, must not
- * fill our memory. The lock is held. */
+/* Answers are queued even when the queue is full. A peer that keeps sending requests and reads no
+ * answers must not fill our memory, so there is a limit here, too. The lock is held. */
 static void bound_answers(dw_link *link)
 {
     char sentence[256];
     uint64_t queued = link->queued_bytes, most = link->max_queued_bytes;
     if (queued <= most || queued - most <= most + link->max_message_bytes) return;
     snprintf(sentence, sizeof sentence,
-             "%s asks for answers without end, and takes none: %llu bytes wait for it; raise "
-             "max_queued_bytes if "
-             "it is only slow",
+             "%s keeps sending requests but does not read the answers: %llu bytes are queued for "
+             "it; raise max_queued_bytes if it is only slow",
              link->peer, (unsigned long long)queued);
     dw_link_fail(link, DW_ERR_PROTOCOL, sentence);
 }
@@ -183,7 +184,7 @@ static bool is_drained(const dw_link *link, uint64_t unused)
     return link->unsent == 0 && link->kept == 0;
 }
 
-/* Until messages have left so far that has_ended says so. */
+/* Waits until has_ended returns true, the link has failed, or the time is over. */
 static dw_status wait_for_sends(dw_link *link,
                                 bool (*has_ended)(const dw_link *link, uint64_t what),
                                 uint64_t what, int timeout_ms)
@@ -220,8 +221,9 @@ dw_status dw_link_flush(dw_link *link, int timeout_ms)
 
 /* ---- Receiving ------------------------------------------------------------------------------- */
 
-/* Sleeps until something arrives. Past the limit of arrived messages the thread reads on only while
- * somebody waits in vain, or two tags could block each other. */
+/* Sleeps until something arrives. When the limit for arrived messages is reached, the thread goes
+ * on reading only while a caller waits for a message that has not come. Otherwise unread messages
+ * of one tag could block those of another. */
 static dw_status wait_for_message(dw_link *link, uint32_t tag, int64_t deadline_ns, bool *in_time)
 {
     dw_inbox *inbox = dw_inbox_get(&link->inboxes, tag);
@@ -237,7 +239,8 @@ static dw_status wait_for_message(dw_link *link, uint32_t tag, int64_t deadline_
     return DW_OK;
 }
 
-/* Or something that says that none is to be waited for. */
+/* Whether to stop waiting: a message is there, or a handler was set, which makes receiving this tag
+ * an error. */
 static bool has_message(const dw_link *link, uint64_t tag)
 {
     const dw_inbox *inbox = dw_inbox_find(&link->inboxes, (uint32_t)tag);
@@ -253,8 +256,8 @@ dw_status dw_link_recv(dw_link *link, uint32_t tag, int timeout_ms, void **data,
     begin_call(link);
     while (status == DW_PENDING) {
         dw_inbox *inbox = dw_inbox_find(&link->inboxes, tag);
-        /* What came before the peer left, before memory ran out, or before messages that nobody
-         * takes filled it, is still good. */
+        /* Messages that arrived before the link failed can still be received if the peer left,
+         * memory ran out, or unread messages filled their limit. */
         bool may_take = link->status == DW_OK || link->status == DW_ERR_PEER ||
                         link->status == DW_ERR_NO_MEMORY || link->status == DW_ERR_LIMIT;
         if (inbox && inbox->handle) {
@@ -304,7 +307,8 @@ dw_status dw_link_handle(dw_link *link, uint32_t tag, dw_link_handler handle, vo
 {
     if (!is_usable(link)) return DW_ERR_ARGUMENT;
     begin_call(link);
-    dw_status status = handle ? link->status : DW_OK; /* a dead link must let go of handlers */
+    /* A handler can be removed even from a link that has failed. */
+    dw_status status = handle ? link->status : DW_OK;
     dw_inbox *inbox = NULL;
     if (status == DW_OK && handle) {
         inbox = dw_inbox_get(&link->inboxes, tag);
@@ -354,8 +358,8 @@ const char *dw_link_why(dw_link *link)
 {
     if (!link) return "";
     if (!is_usable(link))
-        return "this link belongs to the process that opened it, not to what that one has forked; "
-               "open another";
+        return "this link belongs to the process that opened it; a forked child must open a link "
+               "of its own";
     pthread_mutex_lock(&link->lock);
     const char *text = link->status == DW_OK ? "" : link->why.text;
     pthread_mutex_unlock(&link->lock);

@@ -7,11 +7,12 @@
 
 /* ---- What it costs --------------------------------------------------------------------------- */
 
-/* While the table grows, the old and the new one exist: up to three pointers for each inbox. */
+/* While the table grows, the old one and the new one exist at once: up to three pointers for each
+ * inbox. */
 enum { TABLE_BYTES = 3 * sizeof(void *) };
 
-/* A peer may send messages without bytes, and tags without end. So what counts is memory, and that
- * of an inbox as long as messages keep it. */
+/* A peer may send empty messages, and use any number of tags. So the limit counts memory, not
+ * payload; the memory of an inbox is counted while it holds messages. */
 static uint64_t record_cost(void)
 {
     return dw_memory_cost(sizeof(dw_inbox)) + TABLE_BYTES;
@@ -22,7 +23,8 @@ static uint64_t record_cost(void)
 void dw_inbox_begin(dw_inboxes *inboxes)
 {
     *inboxes = (dw_inboxes){.allocator = inboxes->allocator, .bits = DW_INBOX_LEAST_BITS};
-    /* Where the system has no randomness yet, addresses are some. */
+    /* Early after boot the system may have no random numbers yet. Then an address serves: it is
+     * hard to guess as well. */
     if (getrandom(inboxes->key, sizeof inboxes->key, GRND_NONBLOCK) != sizeof inboxes->key)
         inboxes->key[0] = inboxes->key[1] = (uint64_t)(uintptr_t)inboxes * 0x9e3779b97f4a7c15u;
     inboxes->key[0] |= 1;
@@ -30,9 +32,11 @@ void dw_inbox_begin(dw_inboxes *inboxes)
 
 static dw_inbox **bucket_of(const dw_inboxes *inboxes, uint32_t tag)
 {
-    /* Multiply and shift: of two tags, whichever, few keys put both into one bucket. */
+    /* Multiply-shift hashing: for any two different tags, few keys put both into the same bucket.
+     * */
     uint64_t at = (tag * inboxes->key[0] + inboxes->key[1]) >> (64 - inboxes->bits);
-    /* The table of a const struct may be changed by whoever may change the struct. */
+    /* The pointer that is returned is written to only by callers that have a struct that is not
+     * const. */
     return inboxes->many ? &inboxes->many[at] : &((dw_inboxes *)(uintptr_t)inboxes)->few[at];
 }
 
@@ -42,7 +46,7 @@ static void give_table(dw_inboxes *inboxes)
                    ((size_t)1 << inboxes->bits) * sizeof *inboxes->many);
 }
 
-/* Of another size; where there is no memory for it, the old one goes on. */
+/* Changes the number of buckets to 2^bits. Without memory for that, the old table stays in use. */
 static void resize(dw_inboxes *inboxes, uint32_t bits)
 {
     dw_inbox **many = NULL;
@@ -97,7 +101,8 @@ dw_inbox *dw_inbox_get(dw_inboxes *inboxes, uint32_t tag)
     return inbox;
 }
 
-/* A peer may use any number of tags in turn: an inbox lives only while something is in it. */
+/* A peer may use any number of tags, one after the other, so an inbox lives only while it holds
+ * messages, a handler or waiting callers. */
 void dw_inbox_tidy(dw_inboxes *inboxes, dw_inbox *inbox)
 {
     if (inbox->head || inbox->waiters || inbox->handle) return;

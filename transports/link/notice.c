@@ -8,7 +8,7 @@
 
 void dw_link_ring(const struct dw_bell *bell)
 {
-    /* A full pipe is as good as another byte in it. */
+    /* If the pipe is full, the write fails, but the reader wakes up all the same. */
     ssize_t written = write(bell->write, "", 1);
     (void)written;
 }
@@ -30,7 +30,7 @@ void dw_link_fail(dw_link *link, dw_status status, const char *sentence)
 {
     if (link->status == DW_OK) {
         snprintf(link->why.text, sizeof link->why.text, "%s", sentence);
-        dw_link_make_printable(link->why.text); /* a goodbye may have written it */
+        dw_link_make_printable(link->why.text); /* it may quote the peer */
         link->why.offset = -1;
         link->status = status;
     }

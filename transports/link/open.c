@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * open.c - from a URI to a link whose two ends have met and agreed, and back to nothing. */
+ * open.c - opens a link (chooses the backend by the URI, connects, exchanges greetings) and closes
+ * it. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -32,7 +33,7 @@ static const dw_transport *find_in(const dw_transport *const *transports, const 
     return NULL;
 }
 
-/* Those of the options come first. */
+/* The transports of the options take precedence over built-in ones of the same name. */
 static const dw_transport *find_scheme(const dw_link_options *options, const char *scheme,
                                        size_t len)
 {
@@ -47,7 +48,7 @@ static void *context_of(const dw_link_options *options, const char *scheme)
     return at && at->scheme ? at->context : NULL;
 }
 
-/* find_context: the options. */
+/* For dw_transport_open.find; find_context: the link's dw_link_options. */
 static const dw_transport *find_transport(void *find_context, const char *uri,
                                           dw_transport_open *how)
 {
@@ -62,20 +63,22 @@ static const dw_transport *find_transport(void *find_context, const char *uri,
     return found;
 }
 
-/* One that nobody gets was meant for somebody: its backend is missing, or its name is wrong. */
+/* A context whose scheme no transport has is an error: the transport is missing, or the name is
+ * misspelt. */
 static dw_status check_contexts(const dw_link_options *options, dw_why *why)
 {
     for (const dw_transport_context *at = options->contexts; at && at->scheme; at++) {
         if (!find_scheme(options, at->scheme, strlen(at->scheme))) {
             return dw_link_report(why, DW_ERR_ARGUMENT,
-                                  "dw_link_options.contexts has one for '%.40s', and no transport "
-                                  "of that name is in dw_link_options.transports, or built in",
+                                  "dw_link_options.contexts names the transport '%.40s', which is "
+                                  "neither built in nor in dw_link_options.transports",
                                   at->scheme);
         }
         for (const dw_transport_context *other = options->contexts; other != at; other++) {
             if (strcmp(other->scheme, at->scheme) == 0)
                 return dw_link_report(why, DW_ERR_ARGUMENT,
-                                      "dw_link_options.contexts has two for '%.40s'; leave one out",
+                                      "dw_link_options.contexts has two entries for '%.40s'; leave "
+                                      "one out",
                                       at->scheme);
         }
     }
@@ -114,7 +117,7 @@ static dw_status explain_unknown(const dw_transport *const *transports, const ch
  * | 6      | 2     | 0                                       |
  * | 8      | 8     | longest message this end takes          |
  * | 16     | 16    | release, as text, zero-filled           |
- * The first 8 bytes and the release stay where they are in every version to come. */
+ * Later versions of the protocol keep the first 8 bytes and the release where they are. */
 enum { HELLO_BYTES = 32 };
 static const char hello_magic[4] = {'D', 'W', 'L', 'K'};
 
@@ -156,10 +159,10 @@ static dw_status read_hello(dw_link *link, size_t len, dw_why *why)
     return DW_OK;
 }
 
-/* How often an open looks whether it was cancelled. */
+/* How often dw_link_open checks whether it was cancelled. */
 static const int64_t look_ns = (int64_t)20 * DW_NS_PER_MS;
 
-/* Both ends send a hello and wait for the other's. */
+/* Sends a hello and waits for the hello of the peer. */
 static dw_status greet(dw_link *link, const dw_transport_open *how, int64_t deadline_ns)
 {
     const dw_transport *transport = &link->transport;
@@ -174,19 +177,20 @@ static dw_status greet(dw_link *link, const dw_transport_open *how, int64_t dead
     if (got == DW_OK) got = DW_PENDING;
     size_t len = 0, sent_len;
     for (;;) {
-        /* The send is tested first. It fails where the peer has left. By then the peer's hello,
-         * which may say why it left, has arrived, so it is looked for after the failure. */
+        /* The send is tested first. It fails if the peer has left. In that case the hello of the
+         * peer, which may show why it left, has arrived already, so the receive is tested after the
+         * failure, too. */
         if (sent == DW_PENDING)
             sent = transport->test(link->endpoint, link->send_request, &sent_len, how->why);
         bool has_failed = sent != DW_OK && sent != DW_PENDING;
-        /* A backend may say once that there is nothing without looking. */
+        /* A test may return DW_PENDING once without having looked, so it is repeated. */
         for (int looks = has_failed ? 2 : 1; looks > 0 && got == DW_PENDING; looks--)
             got = transport->test(link->endpoint, link->recv_request, &len, how->why);
         if (got == DW_ERR_NO_ROOM) {
             return dw_link_report(
                 how->why, DW_ERR_PROTOCOL,
-                "%s began with a message of %zu bytes, not with deltawire's greeting", link->peer,
-                len);
+                "%s began with a message of %zu bytes, not with the greeting of deltawire",
+                link->peer, len);
         }
         if (got != DW_OK && got != DW_PENDING) return got;
         if (sent != DW_PENDING && got == DW_OK) break;
@@ -268,8 +272,8 @@ static dw_status make_link(dw_link **made, const dw_transport *transport,
     uint64_t queued = link->max_queued_bytes = options->max_queued_bytes;
     uint64_t beyond = queued / 2 > DW_LINK_BEYOND_BYTES ? queued / 2 : DW_LINK_BEYOND_BYTES;
     link->max_arrived_bytes = queued > UINT64_MAX - beyond ? UINT64_MAX : queued + beyond;
-    /* Both directions, and messages longer than a short queue: memory from the system costs more
-     * than the wire. */
+    /* Free buffers for both directions, and for messages longer than a short queue, are kept: to
+     * get memory from the system costs more time than to send a message. */
     link->pool.keep_bytes = options->max_queued_bytes + ((uint64_t)64 << 20);
     link->endpoint = dw_memory_take_zeroed(allocator, 1, transport->endpoint_bytes);
     link->send_request = dw_memory_take_zeroed(allocator, 1, transport->request_bytes);
@@ -289,7 +293,8 @@ static dw_status start_thread(dw_link *link, dw_why *why)
     link->recv_whole_bytes = link->recv_moved_bytes = state.wire_received;
     link->counters.bytes_sent = link->send_moved_bytes = state.wire_sent;
     link->counters.bytes_received = state.wire_received;
-    /* Signals are the program's own affair: none is to be delivered to this thread. */
+    /* All signals are blocked in this thread: signal handlers of the program run in its own
+     * threads. */
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -310,7 +315,7 @@ static void ignore_listening(void *context, const char *uri)
     (void)uri;
 }
 
-/* tls: room for what the options point to. */
+/* Copies the options and fills in the defaults. *tls: room for a copy of options->tls. */
 static dw_status complete_options(dw_link_options *full, dw_tls_options *tls,
                                   const dw_link_options *options, dw_why *why)
 {
@@ -332,7 +337,7 @@ static dw_status complete_options(dw_link_options *full, dw_tls_options *tls,
     if (full->open_timeout_ms == 0) full->open_timeout_ms = 60000;
     if (full->peer_timeout_ms == 0) full->peer_timeout_ms = 60000;
     if (full->close_timeout_ms == 0) full->close_timeout_ms = 5000;
-    /* Sums of a few sizes never wrap. */
+    /* A quarter of the address space at most, so that sums of a few sizes do not overflow. */
     uint64_t gibibyte = (uint64_t)1 << 30, most = SIZE_MAX / 4;
     if (full->max_message_bytes == 0) full->max_message_bytes = gibibyte;
     if (full->max_message_bytes > most) full->max_message_bytes = most;
@@ -347,7 +352,7 @@ static dw_status complete_options(dw_link_options *full, dw_tls_options *tls,
     return DW_OK;
 }
 
-/* What the backend is stays as it is: it is asked once. */
+/* Asks the backend what it can do. The answer does not change, so this is done once. */
 static dw_status take_traits(dw_link *link, const dw_transport_open *how, const char *uri)
 {
     dw_transport_traits traits = DW_NO_TRAITS;
@@ -357,32 +362,34 @@ static dw_status take_traits(dw_link *link, const dw_transport_open *how, const 
     if (link->peer[0] == '\0') memcpy(link->peer, "the peer", sizeof "the peer");
     if (how->tls && !traits.is_secure) {
         return dw_link_report(how->why, DW_ERR_UNSUPPORTED,
-                              "%.60s: %s carries no TLS; use tcp, or leave dw_link_options.tls out "
-                              "where nobody else can listen",
+                              "%.60s: %s does not support TLS; use tcp, or leave "
+                              "dw_link_options.tls out if nobody else can listen",
                               uri, link->transport.scheme);
     }
     bool has_faults = traits.loses || traits.doubles || traits.reorders || traits.damages;
     if (has_faults != (traits.retry_ms > 0)) {
         return dw_link_report(how->why, DW_ERR_ARGUMENT,
-                              "the transport '%.40s' says %s; it must say both or neither",
+                              "the transport '%.40s' %s; it must set both or neither",
                               link->transport.scheme,
-                              has_faults ? "that messages may go wrong, and not after how long to "
-                                           "ask for them anew (retry_ms)"
-                                         : "retry_ms, and not what may go wrong with messages");
+                              has_faults ? "may lose or change messages, but does not say after "
+                                           "what time to request them again (retry_ms)"
+                                         : "sets retry_ms, but does not say what may happen to "
+                                           "messages");
     }
     link->retry_ms = traits.retry_ms;
     if (traits.longest_message > 0 && traits.longest_message < DW_LINK_HEADER_BYTES + 1) {
         return dw_link_report(how->why, DW_ERR_ARGUMENT,
-                              "the transport '%.40s' carries %llu bytes at once, less than a "
-                              "link's own header",
+                              "the transport '%.40s' carries messages of up to %llu bytes, too few "
+                              "for a link's own header and one byte",
                               link->transport.scheme, (unsigned long long)traits.longest_message);
     }
-    uint64_t most = traits.longest_message - DW_LINK_HEADER_BYTES; /* of 0: no limit */
+    /* No limit (0) becomes a huge number: unsigned arithmetic wraps. */
+    uint64_t most = traits.longest_message - DW_LINK_HEADER_BYTES;
     if (link->own_max_message_bytes > most)
         link->max_message_bytes = link->own_max_message_bytes = most;
     if (traits.is_secure) {
         memcpy(link->peer_name, traits.peer_name, sizeof link->peer_name - 1);
-        link->session = dw_get64(traits.session) | 1; /* 0 is: no session */
+        link->session = dw_get64(traits.session) | 1; /* 0 means: no session */
     }
     return DW_OK;
 }
@@ -454,7 +461,7 @@ void dw_link_close(dw_link *link)
 {
     if (!link || !dw_owner_is_us(&link->owner)) return;
     pthread_t thread = link->thread;
-    bool by_handler = pthread_equal(pthread_self(), thread); /* which cannot wait for itself */
+    bool by_handler = pthread_equal(pthread_self(), thread); /* a thread cannot join itself */
     pthread_mutex_lock(&link->lock);
     link->closing = true;
     link->is_abandoned = by_handler;

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
- * progress.c - what is done with the wheel of a link: moving bytes, running handlers, watching the
- * clock. */
+ * progress.c - the work of a link's thread, or of a caller that has the wheel: it sends and
+ * receives messages, runs handlers and checks timeouts. */
 #include "link/link.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* Messages, or bytes, moved in one direction before the other gets its turn. */
+/* So many messages or bytes are moved in one direction before the other direction gets its turn. */
 enum { BATCH = 64, BATCH_BYTES = 1 << 20 };
 
-/* How old the operating system's counters may be; asking for them is a system call. */
+/* The operating system's counters are read at most this often, because reading them is a system
+ * call. */
 static const int64_t kernel_age_ns = 10 * DW_NS_PER_MS;
 
-/* A backend that has failed must not be called again, even to say goodbye. */
+/* Ends the link. A backend that has failed must not be called again, not even to send a goodbye. */
 static void fail(dw_link *link, dw_status status, const dw_why *why)
 {
     pthread_mutex_lock(&link->lock);
@@ -53,7 +54,7 @@ dw_status dw_link_start_recv(dw_link *link, size_t room_bytes)
 
 /* ---- Sending --------------------------------------------------------------------------------- */
 
-/* Lets go of what the backend needs no more. The lock is held. */
+/* Releases the messages whose bytes the backend does not need any more. The lock is held. */
 static void settle(dw_link *link, uint64_t still_kept)
 {
     if (link->kept <= still_kept) return;
@@ -69,7 +70,8 @@ static void settle(dw_link *link, uint64_t still_kept)
     pthread_cond_broadcast(&link->drained);
 }
 
-/* The message that has left; it is kept until the backend says otherwise. The lock is held. */
+/* Moves the message that was sent to the list of kept messages, where it stays until the backend
+ * has no need of its bytes. The lock is held. */
 static void keep(dw_link *link, const dw_transport_state *state)
 {
     dw_buffer *sent = link->sending;
@@ -100,7 +102,7 @@ void dw_link_keep_sent(dw_link *link)
     pthread_mutex_unlock(&link->lock);
 }
 
-/* Settles the message that has left, if one has, and takes the next from the queue. */
+/* Keeps the message that was just sent, if there is one, and takes the next one from the queue. */
 static dw_buffer *next_to_send(dw_link *link, bool one_has_left)
 {
     dw_transport_state state = DW_NO_STATE;
@@ -119,7 +121,7 @@ static dw_buffer *next_to_send(dw_link *link, bool one_has_left)
     return buffer;
 }
 
-/* Hands queued messages to the backend; returns how many left. */
+/* Passes queued messages to the backend; returns how many were sent. */
 static int push(dw_link *link, dw_why *why, dw_status *status)
 {
     int moved = 0;
@@ -143,8 +145,8 @@ static int push(dw_link *link, dw_why *why, dw_status *status)
 
 /* ---- Receiving ------------------------------------------------------------------------------- */
 
-/* For how long somebody has waited for what cannot come, since nobody takes what has. The lock is
- * held. */
+/* Measures for how long callers have waited for a message that cannot arrive because unread
+ * messages of other tags fill the memory. The lock is held. */
 static void count_waiting(dw_link *link, bool is_full)
 {
     if (!is_full || link->full_taken != link->inboxes.taken)
@@ -166,7 +168,8 @@ static bool may_receive(dw_link *link)
     return !link->receiving_paused && !link->bye_received;
 }
 
-/* Makes room for the next message, if one may come. DW_PENDING: none may. */
+/* Starts to receive the next message. DW_PENDING: receiving is paused, or the peer has said
+ * goodbye. */
 static dw_status await_message(dw_link *link)
 {
     pthread_mutex_lock(&link->lock);
@@ -177,7 +180,8 @@ static dw_status await_message(dw_link *link)
     return link->receiving ? begin_recv(link) : DW_ERR_NO_MEMORY;
 }
 
-/* The peer's last message: nothing it sent is missing, and it reads nothing any more. */
+/* The goodbye is the peer's last message. All that it sent before has arrived, and it reads nothing
+ * any more. */
 static void take_farewell(dw_link *link, dw_buffer *buffer)
 {
     char sentence[160];
@@ -192,7 +196,8 @@ static void take_farewell(dw_link *link, dw_buffer *buffer)
     pthread_mutex_unlock(&link->lock);
 }
 
-/* What came is short beside its room: it moves to a buffer of its size. The lock is held. */
+/* A short message in a large buffer is copied to a buffer of its size, so that it does not occupy
+ * the large one. The lock is held. */
 static dw_buffer *fit(dw_link *link, dw_buffer *buffer)
 {
     dw_buffer *own = buffer->len <= DW_BUFFER_SMALL_BYTES && buffer->cap >= DW_LINK_ROOM_BYTES
@@ -215,9 +220,10 @@ static dw_status sort_in(dw_link *link, size_t len, dw_why *why)
     const unsigned char *wire = dw_buffer_wire(buffer);
     uint32_t kind = len < DW_LINK_HEADER_BYTES ? 0 : dw_get32(wire + 4);
     if (kind != DW_KIND_DATA && kind != DW_KIND_BYE) {
-        return dw_link_report(why, DW_ERR_PROTOCOL,
-                              "%s sent a message of %zu bytes that is not deltawire's", link->peer,
-                              len);
+        return dw_link_report(
+            why, DW_ERR_PROTOCOL,
+            "%s sent a message of %zu bytes that does not follow the link protocol", link->peer,
+            len);
     }
     link->receiving = NULL;
     if (kind == DW_KIND_BYE) {
@@ -244,7 +250,7 @@ static dw_status sort_in(dw_link *link, size_t len, dw_why *why)
     return status;
 }
 
-/* Takes what has arrived; returns how many messages. */
+/* Receives what has arrived; returns the number of messages. */
 static int pull(dw_link *link, dw_why *why, dw_status *status)
 {
     int moved = 0;
@@ -266,7 +272,7 @@ static int pull(dw_link *link, dw_why *why, dw_status *status)
         *status = link->transport.test(link->endpoint, link->recv_request, &len, why);
         bool has_come = *status == DW_OK || *status == DW_ERR_NO_ROOM;
         if (has_come && len > link->own_max_message_bytes + DW_LINK_HEADER_BYTES) {
-            /* Whether there is room for it or not. */
+            /* Checked even if the message fits into the buffer. */
             *status =
                 dw_link_report(why, DW_ERR_PROTOCOL,
                                "%s announced a message of %zu bytes; at most %llu are allowed",
@@ -284,7 +290,8 @@ static int pull(dw_link *link, dw_why *why, dw_status *status)
     return moved;
 }
 
-/* Gives arrived messages to their handlers, without the lock: a handler may send. */
+/* Passes arrived messages to their handlers. The lock is released meanwhile, because a handler may
+ * call the link. */
 void dw_link_run_handlers(dw_link *link)
 {
     pthread_mutex_lock(&link->lock);
@@ -310,13 +317,13 @@ void dw_link_run_handlers(dw_link *link)
 
 /* ---- The clock ------------------------------------------------------------------------------- */
 
-/* How many nanoseconds are left until standing still is an error, for each thing that may stand
- * still; INT64_MAX where nothing of it is under way. */
+/* How many nanoseconds are left until a lack of progress becomes an error; INT64_MAX: nothing of
+ * this kind is under way. */
 typedef struct patience {
-    int64_t send; /* the message that is being handed over */
-    int64_t kept; /* what the peer has not acknowledged */
+    int64_t send; /* the message that is being sent */
+    int64_t kept; /* messages that the peer has not acknowledged */
     int64_t recv; /* the rest of a message that has begun to arrive */
-    int64_t full; /* somebody waits for what cannot come, since nobody takes what has */
+    int64_t full; /* a receive that waits while unread messages fill the memory */
 } patience;
 
 static int64_t least(int64_t a, int64_t b)
@@ -338,38 +345,41 @@ static void copy_counters(dw_link *link, const dw_transport_state *state, bool h
     link->counters.rtt_ns = state->rtt_ns;
 }
 
-/* Fails the link where a direction has stood still for too long. The lock is held. */
+/* Ends the link if something has made no progress for too long. The lock is held. */
 static void fail_where_it_stands_still(dw_link *link, const patience *left)
 {
     char sentence[320] = "";
     dw_status status = DW_ERR_TIMEOUT;
     if (left->send <= 0) {
         snprintf(sentence, sizeof sentence,
-                 "%s took no bytes for %u ms while a message was waiting to leave", link->peer,
+                 "%s took no bytes for %u ms while a message was waiting to be sent", link->peer,
                  link->peer_timeout_ms);
     } else if (left->kept <= 0) {
-        snprintf(sentence, sizeof sentence,
-                 "%s took nothing for %u ms of what is under way to it; is its process stopped, or "
-                 "does its program not receive?",
-                 link->peer, link->peer_timeout_ms);
+        snprintf(
+            sentence, sizeof sentence,
+            "%s took none of the messages on their way to it for %u ms; is its process stopped, or "
+            "does its program not receive?",
+            link->peer, link->peer_timeout_ms);
     } else if (left->recv <= 0) {
         snprintf(sentence, sizeof sentence, "%s stopped in the middle of a message for %u ms",
                  link->peer, link->peer_timeout_ms);
     } else if (left->full <= 0 && link->full_taken == link->inboxes.taken) {
         status = DW_ERR_LIMIT;
-        snprintf(sentence, sizeof sentence,
-                 "what %s has sent and nobody takes fills %llu bytes of memory, so what a receive "
-                 "waits for cannot come; take the messages of all tags that it sends, or raise "
-                 "max_queued_bytes (%llu)",
-                 link->peer, (unsigned long long)link->inboxes.bytes,
-                 (unsigned long long)link->max_queued_bytes);
+        snprintf(
+            sentence, sizeof sentence,
+            "messages from %s that were not received fill %llu bytes of memory, so the message "
+            "that a receive waits for cannot arrive; receive the messages of all tags that "
+            "it sends, or raise max_queued_bytes (%llu)",
+            link->peer, (unsigned long long)link->inboxes.bytes,
+            (unsigned long long)link->max_queued_bytes);
     }
     if (sentence[0]) dw_link_fail(link, status, sentence);
 }
 
-/* Looks at the counters of the backend: a send, its acknowledgement, or the rest of a message, that
- * stands still for too long is an error. Between messages a peer may be silent for ever. Returns
- * when to look again. */
+/* Checks the timeouts by the counters of the backend: it is an error if a send, its
+ * acknowledgement, or the rest of a message that has begun to arrive makes no progress for too
+ * long. Between messages a peer may be silent for any time. Returns the nanoseconds until the next
+ * check. */
 int64_t dw_link_watch(dw_link *link)
 {
     int64_t now = dw_link_now_ns();
@@ -379,17 +389,19 @@ int64_t dw_link_watch(dw_link *link)
     link->transport.poll(link->endpoint, asks, &state);
     bool sent = state.wire_sent != link->send_moved_bytes,
          received = state.wire_received != link->recv_moved_bytes;
-    bool settles = state.kept_sends < link->kept; /* which nobody else changes */
+    /* No lock is needed: only the holder of the wheel changes `kept`. */
+    bool settles = state.kept_sends < link->kept;
     link->has_settled = settles;
-    /* A peer that lives answers even where it acknowledges nothing yet; and what goes slowly moves
-     * in the kernel. */
+    /* The kernel's counters show that a peer is alive although it has acknowledged nothing yet, and
+     * that bytes leave slowly. */
     bool stirs = asks && (state.kernel_sent != link->counters.kernel_bytes_sent ||
                           state.kernel_received != link->counters.kernel_bytes_received);
     if (sent) link->send_moved_ns = now;
     if (sent || settles || stirs) link->kept_moved_ns = now;
     if (received) link->recv_moved_ns = now;
     if (asks) {
-        /* What the peer has not acknowledged yet will change without a move of ours. */
+        /* While the peer's kernel has not acknowledged all bytes, the counters change although we
+         * send nothing, so they are read again. */
         link->kernel_asked_ns = now;
         link->kernel_stale = state.kernel_sent != 0 && state.kernel_sent < state.wire_sent;
     } else if (sent || received) {
@@ -399,8 +411,8 @@ int64_t dw_link_watch(dw_link *link)
     link->recv_moved_bytes = state.wire_received;
 
     bool owes = link->receiving && state.wire_received != link->recv_whole_bytes;
-    /* Half of it where nobody takes what has come: the peer does not know why its sends stand
-     * still, so its patience must not end before ours. */
+    /* If unread messages fill the memory, half the timeout applies. The peer does not know why its
+     * sends are blocked, so we must report the reason before its own timeout ends the link. */
     patience left = {.send = link->sending ? link->send_moved_ns + limit - now : INT64_MAX,
                      .kept = state.kept_sends > 0 ? link->kept_moved_ns + limit - now : INT64_MAX,
                      .recv = owes ? link->recv_moved_ns + limit - now : INT64_MAX,
@@ -416,7 +428,7 @@ int64_t dw_link_watch(dw_link *link)
     settle(link, state.kept_sends);
     copy_counters(link, &state, asks);
     if (link->status != DW_OK)
-        until = INT64_MAX; /* the error is known already; parting has a deadline of its own */
+        until = INT64_MAX; /* the link has failed already; the goodbye has its own deadline */
     else
         fail_where_it_stands_still(link, &left);
     pthread_mutex_unlock(&link->lock);
@@ -438,9 +450,10 @@ static void drop_queue(dw_link *link)
     link->queue_tail = NULL;
 }
 
-/* Both ends say goodbye and hear it before anybody closes: then no byte is unread when the
- * connection goes, and a TCP reset cannot destroy what the other end has not read yet. Returns
- * whether to go on; *left_ns: how long. */
+/* Each end sends a goodbye and waits for the other's before it closes the connection. So no byte is
+ * unread when the connection is closed; otherwise a TCP reset could destroy bytes that the other
+ * end has not read yet. Returns whether to go on. *left_ns is lowered to the time until the
+ * deadline. */
 bool dw_link_part(dw_link *link, int64_t *left_ns)
 {
     bool go_on = true;
@@ -448,7 +461,8 @@ bool dw_link_part(dw_link *link, int64_t *left_ns)
     if (link->status == DW_ERR_CANCELLED || (link->status != DW_OK && !link->bye_received)) {
         go_on = false;
     } else if (link->closing || link->bye_received) {
-        if (link->bye_received && !link->bye_queued) drop_queue(link); /* nobody would read it */
+        /* The peer would not read what is queued. */
+        if (link->bye_received && !link->bye_queued) drop_queue(link);
         if (!link->queue_head && !link->sending && !link->bye_queued) {
             dw_buffer *bye = dw_buffer_take(&link->pool, 0);
             if (bye) {
@@ -461,7 +475,7 @@ bool dw_link_part(dw_link *link, int64_t *left_ns)
             link->bye_queued = true;
         }
         int64_t left = link->bye_deadline_ns - dw_link_now_ns();
-        /* A goodbye that is kept may still have to be sent again. */
+        /* While the backend keeps the goodbye, it may have to send it again. */
         if (left <= 0 || (link->bye_sent && link->bye_received && link->kept == 0)) go_on = false;
         if (left < *left_ns) *left_ns = left;
     }
@@ -485,8 +499,9 @@ int dw_link_pass(dw_link *link)
     dw_why why = {.text = "", .offset = -1}, pull_why = {.text = "", .offset = -1};
     dw_status pushed, pulled;
     int moved = push(link, &why, &pushed), vain = 0;
-    /* When sending fails, what has arrived may tell more: a goodbye, or the last messages. A
-     * backend may say once that there is nothing without looking. */
+    /* If sending fails, receive what has arrived: a goodbye may tell the reason, and the last
+     * messages must not be lost. A test may find nothing once without having looked, so the loop
+     * ends only after two tries in vain. */
     do {
         int taken = pull(link, &pull_why, &pulled);
         moved += taken;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * queue.c - the messages of a link that wait to leave, and how long they have waited. */
+ * queue.c - the messages of a link that wait to be sent, and how long they have waited. */
 #include "link/link.h"
 
-/* Messages that wait, times the time for which they do: the sum of all their waiting times. */
+/* queue_ns grows by the number of waiting messages times the time since the last change. So it is
+ * the sum of the waiting times of all messages. */
 void dw_link_count_unsent(dw_link *link, int more)
 {
     int64_t now = dw_link_now_ns();

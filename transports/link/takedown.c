@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * takedown.c - the end of a link: the backend is closed, and everything goes. */
+ * takedown.c - the end of a link: closes the backend and frees all memory. */
 #include <unistd.h>
 
 #include "link/link.h"
 
-/* One that was not made is all zeros. */
+/* In a bell that was never made both numbers are 0. */
 void dw_link_close_bell(const struct dw_bell *bell)
 {
     if (bell->read == bell->write) return;
@@ -44,8 +44,8 @@ void dw_link_free(dw_link *link)
     dw_memory_give(&allocator, link, sizeof *link);
 }
 
-/* Calls of other threads that were under way have been told that the link is over, and may be about
- * to notice. */
+/* Calls of other threads may still be running. They have been woken and return soon, since the link
+ * has ended. */
 void dw_link_take_down(dw_link *link)
 {
     pthread_mutex_lock(&link->lock);

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
- * wheel.c - who calls the backend: the link's thread, or a caller that would only wait for the
- * thread.
+ * wheel.c - who calls the backend: the link's thread, or a caller that would otherwise only wait
+ * for the thread. Whoever may call it has the wheel.
  *
- * A thread of its own keeps bytes moving while the program computes; but a message that goes
- * through it costs two changes of thread at either end, several times what the message itself
- * costs. So a caller that waits in dw_link_recv takes the wheel and waits on the backend itself,
- * and a caller that sends a short message hands it over itself. The thread then stands by. It takes
- * the wheel again when the last caller has been gone for a moment, or at once where something is
- * left to do. */
+ * The thread of the link keeps bytes moving while the program computes. But a message that goes
+ * through the thread costs two context switches at each end, which take several times as long as
+ * the message itself. So a caller that waits in dw_link_recv takes the wheel and waits on the
+ * backend itself, and a caller that sends a short message passes it to the backend itself. The
+ * thread then stands by. It takes the wheel back a moment after the last caller has given it back,
+ * or at once if there is something left to do. */
 #include <poll.h>
 #include <unistd.h>
 
 #include "link/link.h"
 
-/* How long the wheel stays free for the next call: longer than a program takes between two of a
- * conversation, short beside any timeout. */
+/* How long the wheel stays free for the next call: longer than a program that exchanges messages
+ * takes from one call to the next, but much shorter than any timeout. */
 static const int64_t standby_ns = DW_NS_PER_MS;
 
 /* ---- Sleeping -------------------------------------------------------------------------------- */
@@ -80,10 +80,11 @@ static void take(dw_link *link)
 {
     link->wheel = DW_WHEEL_CALLER;
     link->sleeping = false;
-    link->thread_needed = false; /* the caller does it, or says so again when it leaves */
+    link->thread_needed = false; /* the caller does the work, or sets this again in `leave` */
 }
 
-/* Gives the wheel back. The thread is woken where it is needed before it would look by itself. */
+/* Gives the wheel back. The thread is woken if it is needed earlier than it would wake up by
+ * itself. */
 static void leave(dw_link *link, int64_t next_ns)
 {
     int64_t now = dw_link_now_ns();
@@ -99,7 +100,7 @@ static void leave(dw_link *link, int64_t next_ns)
         if (busy)
             dw_link_wake(link);
         else if (link->thread_wakes_ns == INT64_MAX)
-            pthread_cond_signal(&link->standby); /* it begins to count */
+            pthread_cond_signal(&link->standby); /* it waits for standby_ns from now on */
     }
 }
 
@@ -127,8 +128,8 @@ void dw_link_drive(dw_link *link, bool (*has_ended)(const dw_link *link, uint64_
     int64_t next_ns = 0;
     take(link);
     while (!has_ended(link, what) && link->status == DW_OK && !link->closing && !link->broken) {
-        /* Where the backend has just said that nothing is there, poll is asked first: one call in
-         * place of two. */
+        /* If the last test has just found nothing, the loop sleeps at once and leaves out another
+         * test in vain. */
         bool is_idle = link->is_dry && !link->sending && !link->queue_head;
         pthread_mutex_unlock(&link->lock);
         int moved = is_idle ? 0 : dw_link_pass(link);
@@ -142,13 +143,14 @@ void dw_link_drive(dw_link *link, bool (*has_ended)(const dw_link *link, uint64_
         pthread_mutex_lock(&link->lock);
         if (left <= 0) break;
     }
-    link->left_ns = dw_link_now_ns(); /* sending alone does not keep the thread from reading */
+    /* Calls that only send do not set this: they must not keep the thread from receiving. */
+    link->left_ns = dw_link_now_ns();
     leave(link, next_ns);
 }
 
 /* ---- The thread ------------------------------------------------------------------------------ */
 
-/* Waits until the wheel is ours. */
+/* Waits until the thread has the wheel, and runs handlers meanwhile. */
 static void stand_by(dw_link *link)
 {
     pthread_mutex_lock(&link->lock);
@@ -163,13 +165,15 @@ static void stand_by(dw_link *link)
         bool is_over = dw_link_now_ns() >= free_ns;
         if (link->wheel == DW_WHEEL_FREE && (link->thread_needed || is_over)) break;
         if (is_over) {
-            /* The caller waits for long, and tells when it leaves. */
+            /* A caller has had the wheel for long. It signals `standby` when it gives the wheel
+             * back. */
             link->thread_wakes_ns = INT64_MAX;
             pthread_cond_wait(&link->standby, &link->lock);
         } else {
             struct timespec at = {.tv_sec = (time_t)(free_ns / 1000000000),
                                   .tv_nsec = (long)(free_ns % 1000000000)};
-            link->thread_wakes_ns = free_ns; /* in a conversation nobody has to tell */
+            /* While calls follow each other closely, no caller has to signal. */
+            link->thread_wakes_ns = free_ns;
             pthread_cond_timedwait(&link->standby, &link->lock, &at);
         }
     }
@@ -178,7 +182,8 @@ static void stand_by(dw_link *link)
     pthread_mutex_unlock(&link->lock);
 }
 
-/* One round. Returns whether there is to be another. */
+/* One round of the thread's work. Returns whether to go on. *ours becomes false if a caller has
+ * taken the wheel. */
 static bool turn(dw_link *link, bool *ours)
 {
     int moved = link->broken ? 0 : dw_link_pass(link);
@@ -199,12 +204,13 @@ void *dw_link_run(void *context)
         ours = true;
     } while (turn(link, &ours));
     dw_link_run_handlers(link);
-    /* Closing now tells the peer now, whenever our user may get round to dw_link_close. */
+    /* Close the connection now, so that the peer learns it at once, even if the program calls
+     * dw_link_close much later. */
     dw_link_hang_up(link);
     pthread_mutex_lock(&link->lock);
     if (link->status == DW_OK) {
-        /* Only dw_link_close gets here; it lets nobody else in, but a call that races with it must
-         * end. */
+        /* Only dw_link_close leads here. No new call may begin after it, but a call that is running
+         * at the same time must end. */
         dw_link_fail(link, DW_ERR_CANCELLED, "the link was closed here");
     }
     bool is_abandoned = link->is_abandoned;

@@ -208,7 +208,7 @@ static void blames_traits_that_contradict_each_other(void **state)
                  {{.doubles = 1}, "retry_ms"},
                  {{.reorders = 1}, "retry_ms"},
                  {{.damages = 1}, "retry_ms"},
-                 {{.retry_ms = 20}, "what may go wrong"},
+                 {{.retry_ms = 20}, "what may happen"},
                  {{.longest_message = DW_LINK_HEADER_BYTES}, "link's own header"}};
     const dw_link_options options = {.struct_size = sizeof options, .transports = more};
     dw_why why;
