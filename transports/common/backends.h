@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * backends.h - the backends built in. */
+ * backends.h - the backends that are built into the library. */
 #ifndef DW_BACKENDS_H
 #define DW_BACKENDS_H
 

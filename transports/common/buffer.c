@@ -56,8 +56,8 @@ static void destroy(dw_buffer_pool *pool, dw_buffer *buffer)
     dw_memory_give(pool->allocator, buffer, DW_BUFFER_PREFIX_BYTES + buffer->cap);
 }
 
-/* The reference that its request held is never dropped: whoever else holds one cannot bring it
- * back. */
+/* The reference of the request is never dropped. So the count cannot reach 0, and other holders
+ * that drop theirs do not put the buffer back into the pool. */
 void dw_buffer_lose(dw_buffer_pool *pool, dw_buffer *buffer)
 {
     take_out(pool, buffer);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * memory.c - the one file of links and backends that asks the system for memory. */
+ * memory.c - the only file of links and backends that allocates memory from the system. */
 #include "common/memory.h"
 
 #include <stdint.h>
@@ -9,16 +9,16 @@
 
 enum { ALIGNMENT = 64, HUGE_PAGE_BYTES = 2 << 20 };
 
-/* Long messages begin on a huge page and ask for such pages: whoever copies them, the kernel most
- * of all, then looks up few addresses. Whole pages alone: the rest of a block must not take one for
- * itself. */
+/* Long messages are aligned to huge pages and ask for them, so that copying a message, mostly in
+ * the kernel, needs few address translations. The advice covers whole huge pages only: the rest of
+ * a block must not occupy another one. */
 static void *libc_allocate(void *context, size_t bytes, size_t alignment)
 {
     (void)context;
     if (bytes >= HUGE_PAGE_BYTES) alignment = HUGE_PAGE_BYTES;
     void *memory = aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
 #ifdef MADV_HUGEPAGE
-    if (memory && bytes >= HUGE_PAGE_BYTES) /* advice: all works without */
+    if (memory && bytes >= HUGE_PAGE_BYTES) /* only advice: an error does no harm */
         (void)madvise(memory, bytes / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES, MADV_HUGEPAGE);
 #endif
     return memory;
@@ -50,8 +50,8 @@ void *dw_memory_take_zeroed(const dw_allocator *allocator, size_t n, size_t byte
     return memory ? memset(memory, 0, n * bytes) : NULL;
 }
 
-/* glibc puts a header of 16 bytes in front of a piece, and what aligning it leaves over, up to 96
- * bytes, is often too small for anything else. */
+/* glibc puts a header of 16 bytes in front of each block. To align a block it leaves a gap of up to
+ * 96 bytes, which is often too small for other blocks. */
 uint64_t dw_memory_cost(size_t bytes)
 {
     enum { HEADER_BYTES = 16, LEFT_OVER_BYTES = ALIGNMENT + 32 };

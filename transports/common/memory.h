@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * memory.h - memory of links and backends: the allocator of the link's options, and the default.
+ * memory.h - memory of links and backends: from the allocator of the link's options, or from the
+ * default one.
  *
- * All memory is aligned to 64 bytes; from two mebibytes on the default allocator takes it from huge
- * pages where it can. Whoever gives memory back says how much it was. Errors: NULL where the
- * allocator has none. Threads: as the allocator's. */
+ * All memory is aligned to 64 bytes. Blocks of two mebibytes or more come from huge pages if the
+ * default allocator can get them. The caller that gives a block back states its size. Errors: NULL
+ * if the allocator has no memory. Threads: the functions are as thread-safe as the allocator. */
 #ifndef DW_MEMORY_H
 #define DW_MEMORY_H
 
@@ -12,15 +13,19 @@
 
 #include "deltawire/deltawire.h"
 
-/* The one that was chosen; malloc and free where none was, or chosen is NULL. */
+/* Returns *chosen; if chosen is NULL or has no functions, the default allocator, which uses
+ * aligned_alloc and free. */
 dw_allocator dw_memory_allocator(const dw_allocator *chosen);
 
 void *dw_memory_take(const dw_allocator *allocator, size_t bytes);
-void *dw_memory_take_zeroed(const dw_allocator *allocator, size_t n, size_t bytes); /* n of them */
-/* How much memory a piece of so many bytes costs: rounded up, with what the C library adds to it.
- * For bounds of what a peer may make us keep; of another allocator it is an estimate. */
+/* For n elements of so many bytes each. */
+void *dw_memory_take_zeroed(const dw_allocator *allocator, size_t n, size_t bytes);
+/* How much memory a block of so many bytes takes: rounded up, and with the overhead of the C
+ * library. It serves to limit the memory that a peer can make us use. For an allocator of the
+ * program it is an estimate. */
 uint64_t dw_memory_cost(size_t bytes);
 
-void dw_memory_give(const dw_allocator *allocator, void *memory, size_t bytes); /* NULL is fine */
+/* Does nothing if memory is NULL. */
+void dw_memory_give(const dw_allocator *allocator, void *memory, size_t bytes);
 
 #endif

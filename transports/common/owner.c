@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * owner.c - which process we are, asked with every call of a link: a look at a page that fork()
- * wipes costs nothing, a system call does. */
+ * owner.c - detects that the process was forked. Every call of a link asks for this, so it must be
+ * cheap: reading a page that fork() sets to zero in the child costs next to nothing, a system call
+ * (getpid) would cost more. */
 #include "common/owner.h"
 
 #include <stdint.h>
@@ -16,8 +17,8 @@ void dw_owner_become(dw_owner *owner)
     unsigned char *page =
         mmap(NULL, PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (page == MAP_FAILED) return;
-    /* Not before 4.14; and emulators of other processors say yes to every advice, even to what is
-     * none. */
+    /* Linux has MADV_WIPEONFORK since 4.14. Emulators of other processors return success for every
+     * advice; the invalid advice -1 shows whether this is one of them. */
     if (madvise(page, PAGE_BYTES, MADV_WIPEONFORK) != 0 || madvise(page, PAGE_BYTES, -1) == 0) {
         munmap(page, PAGE_BYTES);
         return;

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
- * report.c - how an error gets its sentence. */
+ * report.c - error sentences. */
 #include "common/report.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
-/* How many bytes at `at` are a character that may be printed; 0: they are none. Such that steer a
- * terminal, or turn the direction of what follows, are none; nor is what is no UTF-8. */
+/* Returns the length in bytes of the UTF-8 character at `at`; 0: it must not be printed. Not
+ * printed are invalid UTF-8, control characters (they can control a terminal), and characters that
+ * change the direction of the text. */
 static int printable(const unsigned char *at)
 {
     int n = at[0] < 0x80       ? 1
@@ -18,7 +19,7 @@ static int printable(const unsigned char *at)
     static const uint32_t mask[] = {0, 0x7f, 0x1f, 0xf, 7}, least[] = {0, 0, 0x80, 0x800, 0x10000};
     uint32_t code = at[0] & mask[n];
     for (int i = 1; i < n; i++) {
-        if (at[i] >> 6 != 2) return 0; /* the end of the text, too */
+        if (at[i] >> 6 != 2) return 0; /* this also finds the end of the text */
         code = code << 6 | (at[i] & 0x3fu);
     }
     bool is_control = code < 0x20 || (code >= 0x7f && code < 0xa0),
@@ -75,11 +76,13 @@ const char *dw_link_system_says(int error)
 {
     switch (error) {
     case EMFILE:
-        return "this process has as many files open as it may; raise `ulimit -n`, or close links";
+        return "this process has reached its limit of open files; raise `ulimit -n`, or close "
+               "links";
     case ENFILE:
-        return "this machine has as many files open as it may; raise /proc/sys/fs/file-max";
+        return "this machine has reached its limit of open files; raise /proc/sys/fs/file-max";
     case ENOSPC:
-        return "epoll watches as many files as it may; raise /proc/sys/fs/epoll/max_user_watches";
+        return "epoll has reached its limit of watched files; raise "
+               "/proc/sys/fs/epoll/max_user_watches";
     default: return strerror(error);
     }
 }

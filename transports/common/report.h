@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * report.h - how an error gets its sentence; the clock of all deadlines; the flag that cancels. */
+ * report.h - error sentences, the clock of all deadlines, and the flag by which a program cancels.
+ * */
 #ifndef DW_REPORT_H
 #define DW_REPORT_H
 
@@ -10,29 +11,30 @@
 
 #include "deltawire/deltawire.h"
 
-/* Writes the sentence (why may be NULL) and returns status: `return dw_link_report(why, DW_ERR_...,
- * "...")`. */
+/* Writes the sentence to *why (which may be NULL) and returns status, so that a function can end
+ * with `return dw_link_report(why, DW_ERR_..., "...")`. */
 dw_status dw_link_report(dw_why *why, dw_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* The same with the place in the text that is to blame. */
+/* The same. offset: the position of the error in the text, such as a URI, that the program passed.
+ * */
 dw_status dw_link_report_at(dw_why *why, dw_status status, int offset, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* Of an end that breaks: the first trouble stays, in *kept and *why; DW_OK means that there was
- * none. */
+/* For an endpoint that fails: only the first error is kept, in *kept and *why. *kept is DW_OK as
+ * long as there was none. */
 void dw_link_report_first(dw_status *kept, dw_why *why, dw_status status, const char *format,
                           va_list arguments) __attribute__((format(printf, 4, 0)));
 
-/* Sentences may quote a peer, and are printed: what would steer a terminal becomes '?'. All of the
- * above do it. */
+/* Error sentences may quote a peer, and programs print them. So whatever could control a terminal
+ * is replaced by '?'. All of the above do so. */
 void dw_link_make_printable(char *text);
 
-/* What a call of the system failed of, and what to do where it is a limit of the system's that
- * people can raise. */
+/* The reason for which a system call failed (error: its errno). For a limit that can be raised, the
+ * sentence says how. */
 const char *dw_link_system_says(int error);
 
-/* Monotonic: deadlines must not move when somebody sets the clock. */
+/* The monotonic clock, so that deadlines do not move when the time of day is set. */
 static inline int64_t dw_link_now_ns(void)
 {
     struct timespec now;
@@ -40,7 +42,7 @@ static inline int64_t dw_link_now_ns(void)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* The flag belongs to the program, which may set it in a signal handler or another thread. */
+/* The flag belongs to the program, which may set it in a signal handler or in another thread. */
 static inline bool dw_link_is_set(const volatile int *flag)
 {
     return __atomic_load_n(flag, __ATOMIC_RELAXED);

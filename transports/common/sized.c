@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * sized.c - structs of older and newer callers. */
+ * sized.c - structs from callers that were compiled with an older or a newer header. */
 #include "common/sized.h"
 
 #include <stdbool.h>
@@ -8,7 +8,8 @@
 #include "common/memory.h"
 #include "common/report.h"
 
-/* No struct of ours will ever be as long: a size past it was never set. */
+/* No struct of this library will ever be longer. A larger struct_size was never set by the caller.
+ * */
 enum { MOST_BYTES = 4096 };
 
 static dw_status read_size(size_t *bytes, const void *given, const char *type, size_t own_bytes,
@@ -44,8 +45,9 @@ dw_status dw_take_asked(void *own, size_t own_bytes, const void *given, const ch
     if (bytes > own_bytes &&
         !is_zero((const unsigned char *)given + own_bytes, bytes - own_bytes)) {
         return dw_link_report(why, DW_ERR_ARGUMENT,
-                              "%s has %zu bytes, with something set behind the %zu that deltawire "
-                              "%s knows; leave that at zero, or use a newer deltawire",
+                              "%s has %zu bytes, and a field behind the first %zu, which are all "
+                              "that deltawire %s knows, is set; leave it at zero, or use a newer "
+                              "deltawire",
                               type, bytes, own_bytes, DW_VERSION_STRING);
     }
     take(own, own_bytes, given, bytes);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * stream.c - bytes over a socket, bare or covered. */
+ * stream.c - bytes over a socket, with or without TLS. */
 #include "common/stream.h"
 
 #include <errno.h>
@@ -8,7 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* What a call of the socket's says where it moved nothing. */
+/* The result of a call on the socket that moved no bytes. */
 static ptrdiff_t judge(dw_stream *stream, int error)
 {
     if (error == EAGAIN || error == EWOULDBLOCK || error == EINTR) return DW_STREAM_WAIT;
@@ -27,7 +27,7 @@ ptrdiff_t dw_stream_read(dw_stream *stream, void *room, size_t cap)
 ptrdiff_t dw_stream_write(dw_stream *stream, const struct iovec *parts, int n_parts)
 {
     if (stream->cover) return stream->cover->write(stream, parts, n_parts);
-    /* msghdr has no const; sendmsg only reads. */
+    /* The fields of msghdr are not const, but sendmsg only reads. */
     const struct msghdr message = {.msg_iov = (struct iovec *)(uintptr_t)parts,
                                    .msg_iovlen = (size_t)n_parts};
     ssize_t n = sendmsg(stream->fd, &message, MSG_NOSIGNAL);
