@@ -20,7 +20,7 @@
 
 /* What a read or write returns if it moved no bytes. WAIT: poll for dw_stream_events before the
  * next try. ENDED: the other end closed the connection. BROKEN: an error, see `error` and `text`.
- * */
+ */
 enum { DW_STREAM_WAIT = 0, DW_STREAM_ENDED = -1, DW_STREAM_BROKEN = -2 };
 
 typedef struct dw_stream dw_stream;
