@@ -3,8 +3,8 @@
  *
  * | file               | owns                                                             |
  * | channel_open.c     | opening, closing, encoder and decoder                            |
- * | channel_greeting.c | what the two ends must agree on                                  |
- * | channel_send.c     | encoder, copies of frames not acknowledged, answers to requests  |
+ * | channel_greeting.c | check that both ends agree on config and format                  |
+ * | channel_send.c     | encoder, copies of unacknowledged frames, answers to requests    |
  * | channel_recv.c     | decoder, requests for rejected frames                            |
  * | channel_device.c   | encoder and decoder on a device: pinned memory, streams          |
  * | channel_tell.c     | short messages to the peer; the last error                       |
@@ -18,40 +18,42 @@
 #include "channel/envelope.h"
 #include "link/link.h"
 
-/* Tags of channel id: id << 8 | ... Frames travel in order on their own tag, so a receiver that
- * waits for one to be sent anew on the third tag leaves the later ones where they are. */
+/* The tags of a channel are id << 8 | one of these. Frames are sent in order on a tag of their own.
+ * So a receiver that waits on the third tag for a frame to be sent again leaves the later frames
+ * queued in the link. */
 enum { DW_TAG_CONTROL = 0, DW_TAG_FRAMES = 1, DW_TAG_RESENT = 2 };
 
-/* Copies kept until acknowledged: so many frames, and so many bytes (the link's max_queued_bytes).
- * Older ones are given up; a request for such a frame is refused and becomes an error at the
- * peer. */
+/* The sender keeps copies of frames until they are acknowledged: at most this many, and at most
+ * max_queued_bytes of the link. Beyond that the oldest copies are released. A request for such a
+ * frame is refused, which ends receiving at the peer with an error. */
 enum { DW_CHANNEL_KEPT = 1024 };
 
-/* A frame that was rejected so often is an error: two broken ends must not talk for ever. */
+/* After so many requests for the same frame the channel fails, so that two ends that cannot agree
+ * do not go on for ever. */
 enum { DW_CHANNEL_TRIES = 4 };
 
-/* On a wire that may lose messages (the link's retry_ms), answers get lost as well: a frame is sent
- * anew so often. Whoever waits in vain waits twice as long before the next request, up to so many
- * times retry_ms. */
+/* If the link may lose messages (retry_ms is not 0), answers may be lost, too. So a frame is sent
+ * again up to DW_CHANNEL_ANSWERS times. A receiver that gets no answer doubles its waiting time
+ * before the next request, up to about DW_CHANNEL_PATIENCE times retry_ms. */
 enum { DW_CHANNEL_ANSWERS = 64, DW_CHANNEL_PATIENCE = 64 };
 
 typedef struct dw_kept_frame {
-    void *message; /* envelope and frame, a buffer of the link; NULL: acknowledged or given up */
+    void *message; /* envelope and frame, a buffer of the link; NULL: acknowledged or released */
     size_t len;
-    int resent; /* how often */
+    int resent; /* how often it was sent again */
 } dw_kept_frame;
 
-/* One direction's last error. */
+/* Index of dw_channel.why: the last error of each direction. */
 enum { DW_WHY_SEND = 0, DW_WHY_RECV = 1 };
 
-/* A tensor of the caller's, and the stream that it is in order with on a device. */
+/* A tensor of the caller, and the device's stream on which it is ready. */
 typedef struct dw_channel_tensor {
     const dw_tensor *view;
     void *stream;
-    bool is_cuda; /* which of the calls it came by */
+    bool is_cuda; /* passed to a call for device tensors */
 } dw_channel_tensor;
 
-/* Pinned memory that frames go through. */
+/* Pinned memory through which frames are copied from and to the device. */
 typedef struct dw_channel_stage {
     void *memory;
     size_t cap;
@@ -63,49 +65,51 @@ struct dw_channel {
     bool sends, receives;
     dw_config send, recv;
 
-    /* A device, or NULL. The stages are guarded as encoder and decoder are. */
+    /* NULL without a device. `sent` is protected by encoder_lock, `taken` by decoder_lock. */
     dw_cuda *cuda;
-    void *answers; /* the stream by which frames of prev itself are made */
+    void *answers; /* the stream for frames that carry prev itself (resync) */
     dw_channel_stage sent, taken;
-    dw_status device_status; /* of sending: once it is not DW_OK, for ever */
+    dw_status device_status; /* of sending: an error is permanent */
 
-    /* Sending. encoder_lock may be held for as long as an encode takes, so the link's thread only
-     * tries it: what it cannot do at once waits in replies, and whoever holds the lock does it
-     * before the end. */
+    /* Sending. A call may hold encoder_lock for as long as an encode takes, so the link's thread
+     * never waits for it. If the lock is taken, the thread leaves control messages in the queue
+     * `replies`, and the holder of the lock processes them before its call ends. */
     pthread_mutex_t encoder_lock;
     dw_encoder *encoder;
-    uint64_t next_sequence, acknowledged; /* frames [acknowledged, next_sequence) are under way */
+    /* Frames [acknowledged, next_sequence) are not acknowledged yet. */
+    uint64_t next_sequence, acknowledged;
     dw_kept_frame kept[DW_CHANNEL_KEPT];
     uint64_t kept_bytes;
-    /* Guards the rest of this block; held for a few instructions only. */
+    /* Protects the rest of this block, down to peer_closed; held for a few instructions only. */
     pthread_mutex_t replies_lock;
-    pthread_cond_t replied;                 /* something was acknowledged, or the peer closed */
-    dw_buffer *replies_head, *replies_tail; /* messages of the link, retained */
-    uint64_t outstanding;                   /* next_sequence - acknowledged, for whoever waits */
+    pthread_cond_t replied;                 /* a frame was acknowledged, or the peer closed */
+    dw_buffer *replies_head, *replies_tail; /* control messages to process, retained */
+    uint64_t outstanding; /* next_sequence - acknowledged, for threads without encoder_lock */
     bool peer_closed;
-    /* Control messages that arrived, damaged ones too; the link's thread only. */
+    /* How many control messages have arrived, even damaged ones; used by the link's thread only. */
     uint64_t controls_taken;
 
     /* Receiving. */
-    pthread_mutex_t decoder_lock; /* against dw_channel_received in another thread */
+    pthread_mutex_t decoder_lock; /* dw_channel_received may run in another thread */
     dw_decoder *decoder;
-    uint64_t expected; /* sequence of the next tensor */
+    uint64_t expected; /* sequence of the next frame to decode */
     bool requested;
-    int tries; /* it was rejected and has been asked for anew; how often */
+    int tries; /* how often frame `expected` was rejected and requested again */
     dw_status requested_for;
-    uint64_t controls_told; /* control messages sent so far ... */
+    uint64_t controls_told; /* control messages sent ... */
     uint64_t request;       /* ... and the number of the latest request among them */
-    void *held;             /* message with frame `expected`, arrived and not decoded */
+    void *held;             /* message with frame `expected`, not decoded yet */
     size_t held_len;
-    void *ahead; /* message with a later frame: what lies between was lost */
+    void *ahead; /* message with a later frame: the frames between were lost */
     size_t ahead_len;
     uint64_t ahead_sequence;
-    int64_t heard_ns;      /* when something last came, or was last asked for ... */
-    uint32_t patience_ms;  /* ... and when to ask next, on a wire that may lose messages */
-    dw_status recv_status; /* once it is not DW_OK, for ever */
+    int64_t heard_ns; /* when a message last arrived or was last requested ... */
+    /* ... and after what time to request again, if the link may lose messages */
+    uint32_t patience_ms;
+    dw_status recv_status; /* of receiving: an error is permanent */
 
     pthread_mutex_t why_lock;
-    dw_why why[2]; /* of sending, of receiving */
+    dw_why why[2]; /* of sending and of receiving */
     int last_why;
 };
 
@@ -114,30 +118,33 @@ static inline uint32_t dw_channel_tag(const dw_channel *channel, uint32_t which)
     return channel->id << 8 | which;
 }
 
-/* channel_tell.c. tell: a message of the channel, envelope and body. Never waits: for answers,
- * which are small or asked for. report: writes the channel's last error, a sentence; returns
- * status. report_link: the same with the link's sentence. */
+/* channel_tell.c. tell: sends a message of the channel, envelope and body. It never waits for room
+ * in the queue; it is for answers and control messages, which are short or were requested. report:
+ * stores a sentence as the last error of the channel; returns status. report_link: the same with
+ * the sentence of the link. */
 dw_status dw_channel_tell(dw_channel *channel, uint32_t which, dw_envelope_kind kind,
                           dw_status about, uint64_t sequence, const void *body, size_t body_len);
 dw_status dw_channel_report(dw_channel *channel, int direction, dw_status status,
                             const char *sentence);
 dw_status dw_channel_report_link(dw_channel *channel, int direction, dw_status status);
 
-/* channel_greeting.c. greet: both ends mean the same. tell_hello: what this end sends and receives;
- * about = DW_PENDING: the peer's greeting has not come, and is asked for. */
+/* channel_greeting.c. greet: exchanges greetings and checks that both ends have the same config.
+ * tell_hello: sends the greeting; about = DW_PENDING: also asks the peer to send its own again. */
 dw_status dw_channel_greet(dw_channel *channel, uint32_t timeout_ms, dw_why *why);
 dw_status dw_channel_tell_hello(dw_channel *channel, dw_status about);
 
 /* channel_send.c */
-/* The link's handler for the control tag. */
+/* The handler of the control tag; called by the link's thread. */
 void dw_channel_take_control(void *channel, const void *data, size_t len);
-/* Waits until the peer has acknowledged all frames, closed, or the link's close timeout is over. */
+/* Waits until the peer has acknowledged all frames or has closed, the link has ended, or its
+ * close_timeout_ms is over. */
 void dw_channel_wait_acknowledged(dw_channel *channel);
 void dw_channel_release_sent(dw_channel *channel);
 
-/* channel_device.c; open: after encoder and decoder were made; release: before they end. The others
- * are dw_encode, dw_encoder_resync and dw_decode for frames in main memory and tensors on the
- * device: they return when that is done. *why: a sentence for any error. */
+/* channel_device.c; open: to be called after encoder and decoder were created; release: before they
+ * are destroyed. The others correspond to dw_encode, dw_encoder_resync and dw_decode, for frames in
+ * main memory and tensors on the device. They return when the work on the device is complete. *why:
+ * a sentence for any error. */
 dw_status dw_channel_device_open(dw_channel *channel, dw_why *why);
 void dw_channel_device_release(dw_channel *channel);
 dw_status dw_channel_device_encode(dw_channel *channel, const dw_key *keys,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * channel_device.c - frames between a device and the link: the kernels write and read pinned
- * memory, from and to which the host copies, since a link's buffers are not pinned. */
+ * channel_device.c - frames between a device and the link. Kernels write frames to, and read them
+ * from, pinned memory. The CPU copies them between there and the buffers of the link, which are not
+ * pinned. */
 #include <string.h>
 
 #include "channel/channel.h"
@@ -10,7 +11,8 @@ static dw_status give_why(dw_why *why, dw_status status, const char *sentence)
     return dw_link_report(why, status, "%s", sentence[0] ? sentence : dw_status_string(status));
 }
 
-/* At least so many bytes: half as much again, for frames differ a little. */
+/* Makes the stage at least so long. It takes half as much again, because the lengths of frames vary
+ * a little. */
 static dw_status make_room(dw_channel *channel, dw_channel_stage *stage, size_t bytes, dw_why *why)
 {
     void *grown;
@@ -38,19 +40,19 @@ void dw_channel_device_release(dw_channel *channel)
 
 /* ---- Sending; the encoder's lock is held ----------------------------------------------------- */
 
-/* What must be known before anything is enqueued. */
+/* Everything that can fail before work is enqueued on the stream. */
 static dw_status prepare(dw_channel *channel, void *stream, size_t cap, dw_why *why)
 {
     if (channel->device_status != DW_OK)
         return give_why(why, channel->device_status,
-                        "an earlier frame of this channel was lost on the device, which failed: "
-                        "open another channel");
+                        "the device failed and an earlier frame of this channel was lost: open "
+                        "another channel");
     dw_status status = dw_cuda_stream_check(channel->cuda, stream, why);
     return status == DW_OK ? make_room(channel, &channel->sent, cap, why) : status;
 }
 
-/* The staged frame, whole, where the link wants it. What the stream did not finish is in flight for
- * ever, and its keys with it. */
+/* Waits for the stream and copies the frame to the buffer of the link. If the stream fails, the
+ * ticket and its keys stay in flight for ever, so the error is permanent. */
 static dw_status fetch(dw_channel *channel, dw_encode_ticket *ticket, void *stream, void *frame,
                        size_t cap, size_t *len, dw_why *why)
 {
@@ -79,7 +81,8 @@ dw_status dw_channel_device_encode(dw_channel *channel, const dw_key *keys,
     return fetch(channel, ticket, x->stream, frame, cap, len, why);
 }
 
-/* By a stream of our own: the peer must not wait for what the caller computes. */
+/* Uses a stream of the channel, so that the peer does not wait for the computations of the caller.
+ */
 dw_status dw_channel_device_resync(dw_channel *channel, const dw_key *keys, uint32_t n, void *frame,
                                    size_t cap, size_t *len, dw_why *why)
 {
@@ -106,14 +109,17 @@ dw_status dw_channel_device_decode(dw_channel *channel, const void *frame, size_
     status = dw_decode_async(channel->decoder, frame, len, channel->taken.memory, len, y->view,
                              y->stream, &ticket);
     if (status != DW_OK) return give_why(why, status, dw_decoder_why(channel->decoder));
-    /* One that was refused at once is done already. */
+    /* A frame that was rejected at once has no work on the stream: finish returns its error here.
+     */
     status = dw_decode_finish(ticket, reply, reply_cap, reply_len);
     if (status == DW_PENDING) {
-        /* What the stream did not finish is in flight for ever, so this error must stay. */
+        /* If the stream fails, the ticket stays in flight for ever, so the error must be permanent:
+         * DW_ERR_IO. */
         if (dw_cuda_stream_wait(channel->cuda, y->stream, why) != DW_OK) return DW_ERR_IO;
         status = dw_decode_finish(ticket, reply, reply_cap, reply_len);
         if (status == DW_PENDING)
-            return dw_link_report(why, DW_ERR_IO, "the stream ended without the tensor");
+            return dw_link_report(why, DW_ERR_IO,
+                                  "the stream is idle, but the tensor was not decoded");
     }
     return status == DW_OK ? DW_OK : give_why(why, status, dw_decoder_why(channel->decoder));
 }

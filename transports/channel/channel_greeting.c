@@ -4,21 +4,23 @@
 
 #include "channel/channel.h"
 
-/* The hello's body, after which both ends know that they mean the same:
+/* The body of a hello, by which each end checks that the other has the same config:
  *
  * | offset | bytes | field                                                                 |
  * | 0      | 1     | major version of the frame format                                     |
  * | 1      | 1     | minor version                                                         |
  * | 2      | 2     | zero                                                                  |
- * | 4      | 256   | what both ends must agree on of the config of what this end sends: canonical |
- * |        |       | text, zero-filled; empty: nothing                                     |
- * | 260    | 256   | the same of what it receives                                          |
+ * | 4      | 256   | the part of the send config that both ends must have in common, as    |
+ * |        |       | canonical text, zero-filled; empty: this end sends nothing            |
+ * | 260    | 256   | the same for the receive config                                       |
  */
 enum { CONFIG_BYTES = 256, HELLO_BYTES = 4 + 2 * CONFIG_BYTES };
-_Static_assert((int)DW_CONFIG_TEXT_BYTES <= (int)CONFIG_BYTES, "a longer text is another greeting");
+_Static_assert((int)DW_CONFIG_TEXT_BYTES <= (int)CONFIG_BYTES,
+               "a longer text needs another layout of the greeting");
 
-/* The canonical text of what both ends must agree on. How the encoder rounds and finds its scales,
- * and what it calls itself, is its own affair: a decoder reads what it needs of that in frames. */
+/* The canonical text of the part of a config that both ends must have in common. Rounding, the
+ * choice of scales, seed and incarnation concern the encoder only: what the decoder needs of them
+ * is in the frames. */
 static dw_status shared_text(const dw_config *config, char *text)
 {
     dw_config shared = *config;
@@ -29,15 +31,16 @@ static dw_status shared_text(const dw_config *config, char *text)
     return dw_config_format(&shared, text, CONFIG_BYTES);
 }
 
-/* Of two such texts, ours and the peer's. The peer's is written anew: a release that does not write
- * as this one does may still mean the same. */
+/* Whether two such texts mean the same. The text of the peer is parsed and formatted again, because
+ * another release may write the same config differently. */
 static bool is_same(const char *own, const char *peer)
 {
     char anew[CONFIG_BYTES];
     dw_config config = {.struct_size = sizeof config};
     if (!own[0] || !peer[0]) return !own[0] && !peer[0];
-    return dw_config_parse(&config, peer, NULL) == DW_OK && /* else: a word that we do not know */
-           shared_text(&config, anew) == DW_OK && strcmp(own, anew) == 0;
+    /* Parsing fails if the peer uses a word that this release does not know. */
+    return dw_config_parse(&config, peer, NULL) == DW_OK && shared_text(&config, anew) == DW_OK &&
+           strcmp(own, anew) == 0;
 }
 
 static dw_status write_hello(const dw_channel *channel, unsigned char *hello, dw_why *why)
@@ -103,8 +106,9 @@ static bool is_hello(const void *message, size_t len, uint64_t session)
     return dw_envelope_read(message, len, session, &envelope) && envelope.kind == DW_ENVELOPE_HELLO;
 }
 
-/* Where messages may get lost, ours or the peer's: it is asked for until it comes. What else
- * arrives meanwhile is repeated by a peer that has heard us. */
+/* Waits for the hello of the peer. If messages may be lost, either hello may be, so it is requested
+ * until it arrives. Other messages that arrive before it are dropped: the peer repeats them later.
+ */
 static dw_status await_hello(dw_channel *channel, uint32_t timeout_ms, void **message, size_t *len)
 {
     uint32_t tag = dw_channel_tag(channel, DW_TAG_CONTROL);
@@ -128,13 +132,13 @@ static dw_status await_hello(dw_channel *channel, uint32_t timeout_ms, void **me
     }
 }
 
-/* Sends our hello and waits for the peer's, which may be there already. */
+/* Sends our hello and waits for the hello of the peer, which may have arrived already. */
 static dw_status exchange(dw_channel *channel, const unsigned char *hello, uint32_t timeout_ms,
                           void **message, size_t *len, dw_why *why)
 {
     uint32_t tag = dw_channel_tag(channel, DW_TAG_CONTROL);
     dw_status status = dw_link_recv(channel->link, tag, 0, message, len);
-    if (status == DW_ERR_ARGUMENT) { /* somebody handles the tag */
+    if (status == DW_ERR_ARGUMENT) { /* the tag has a handler */
         return dw_link_report(why, status, "channel %u is open already on this link", channel->id);
     }
     bool has_come = status == DW_OK;

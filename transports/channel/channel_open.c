@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * channel_open.c - the two ends of a channel meet and part. */
+ * channel_open.c - opening and closing a channel. */
 #include "channel/channel.h"
 
 /* ---- Configs --------------------------------------------------------------------------------- */
@@ -14,7 +14,8 @@ static dw_status take_config(dw_config *own, const dw_config *config, dw_why *wh
 {
     dw_status status = dw_take_asked(own, sizeof *own, config, "dw_config", why);
     if (status != DW_OK) return status;
-    if (!own->now_ns) own->now_ns = monotonic_ns; /* the library's clock, so that busy_ns counts */
+    /* Without a clock the counter busy_ns would stay 0. */
+    if (!own->now_ns) own->now_ns = monotonic_ns;
     return DW_OK;
 }
 
@@ -110,17 +111,17 @@ dw_status dw_channel_open(dw_channel **channel, dw_link *link, const dw_channel_
     dw_status status = dw_take_asked(&full, sizeof full, given, "dw_channel_config", why);
     if (status != DW_OK) return status;
     if (config->id < 1 || config->id > 0xffff) {
-        return dw_link_report(why, DW_ERR_ARGUMENT, "%u is no channel id; use 1 to 65535",
+        return dw_link_report(why, DW_ERR_ARGUMENT, "%u is not a valid channel id; use 1 to 65535",
                               config->id);
     }
     if (!config->send && !config->recv) {
         return dw_link_report(why, DW_ERR_ARGUMENT,
-                              "channel %u: name a send config, a recv config, or both", config->id);
+                              "channel %u: set a send config, a recv config, or both", config->id);
     }
     if (!config->cuda && config->place) {
         return dw_link_report(why, DW_ERR_ARGUMENT,
-                              "channel %u: place is set and cuda is NULL: name the device, or "
-                              "leave place 0 for tensors in main memory",
+                              "channel %u: place is set but cuda is NULL; set cuda, or leave place "
+                              "at 0 for tensors in main memory",
                               config->id);
     }
     dw_channel *made = dw_memory_take_zeroed(&link->allocator, 1, sizeof *made);
@@ -152,7 +153,7 @@ dw_status dw_channel_open(dw_channel **channel, dw_link *link, const dw_channel_
 void dw_channel_close(dw_channel *channel)
 {
     if (!channel || !dw_owner_is_us(&channel->link->owner)) return;
-    /* What the peer has not taken yet it may still ask for anew. */
+    /* The peer may still request frames that it has not acknowledged. */
     if (channel->sends && channel->send.replies != DW_REPLIES_NEVER)
         dw_channel_wait_acknowledged(channel);
     if (channel->sends) {

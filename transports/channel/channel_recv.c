@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * channel_recv.c - tensors in: decode in the order of the sends, acknowledge, ask anew for what was
- * rejected while later frames wait in the link. */
+ * channel_recv.c - receiving tensors: frames are decoded in the order in which they were sent, and
+ * acknowledged. A frame that was rejected is requested again, while later frames wait in the link.
+ */
 #include <limits.h>
 
 #include "channel/channel.h"
@@ -10,7 +11,7 @@ static dw_status report(dw_channel *channel, dw_status status, const char *sente
     return dw_channel_report(channel, DW_WHY_RECV, status, sentence);
 }
 
-/* From here on every call gives this error. */
+/* Ends receiving: from here on every call returns this error. */
 static dw_status end_with(dw_channel *channel, dw_status status, const char *sentence)
 {
     channel->recv_status = status;
@@ -43,15 +44,16 @@ static dw_status request(dw_channel *channel, dw_status because, const void *rep
     return DW_OK;
 }
 
-/* When something that may have been lost is to be asked for. */
+/* The time at which to request a frame that may have been lost. */
 static int64_t patience_ends(const dw_channel *channel)
 {
     if (channel->link->retry_ms == 0 || !can_ask(channel)) return INT64_MAX;
     return channel->heard_ns + (int64_t)channel->patience_ms * DW_NS_PER_MS;
 }
 
-/* Frame `expected`, a request for it or the answer may have been lost, or the frame was not sent
- * yet. That is no attempt that failed: nothing was rejected. */
+/* Requests frame `expected` after a time without a message. The frame, a request for it or the
+ * answer may have been lost, or the frame was not sent yet. This does not count as a failed try,
+ * because nothing was rejected. */
 static dw_status ask_what_became(dw_channel *channel)
 {
     if (channel->patience_ms / DW_CHANNEL_PATIENCE < channel->link->retry_ms)
@@ -59,9 +61,9 @@ static dw_status ask_what_became(dw_channel *channel)
     return request(channel, channel->requested ? channel->requested_for : DW_ERR_CORRUPT, NULL, 0);
 }
 
-/* Asks for frame `expected` anew; the reply of the decoder says what it holds. Where messages may
- * be lost, late answers to earlier requests come as well, damaged ones among them: what counts
- * there is that the decoder has rejected the frame. */
+/* Requests frame `expected` again; the reply of the decoder says what it holds. If messages may be
+ * lost, late answers to earlier requests may arrive damaged. So on such a link only a rejection by
+ * the decoder, which makes a reply, counts as a failed try. */
 static dw_status ask_again(dw_channel *channel, dw_status because, const void *reply,
                            size_t reply_len)
 {
@@ -82,8 +84,8 @@ static dw_status ask_again(dw_channel *channel, dw_status because, const void *r
 
 /* ---- Messages -------------------------------------------------------------------------------- */
 
-/* A frame on its own tag. Their order is the link's, so a damaged envelope can only be the next
- * one's. */
+/* Handles a message that arrived on the tag of frames. The link keeps their order, so a message
+ * with a damaged envelope can only be the next frame. */
 static dw_status sort_frame(dw_channel *channel, void *message, size_t len)
 {
     dw_envelope envelope;
@@ -111,10 +113,10 @@ static dw_status sort_frame(dw_channel *channel, void *message, size_t len)
     }
     if (envelope.kind != DW_ENVELOPE_FRAME || envelope.sequence > channel->expected) {
         return end_with(channel, DW_ERR_PROTOCOL,
-                        "what arrived is not the next frame; does something else use "
-                        "this channel's tags?");
+                        "the message that arrived is not the next frame; does something else "
+                        "use the tags of this channel?");
     }
-    /* A duplicate: it was applied, and is acknowledged again. */
+    /* A duplicate of a frame that was decoded already: acknowledge it again. */
     if (can_ask(channel)) {
         dw_status told = dw_channel_tell(channel, DW_TAG_CONTROL, DW_ENVELOPE_ACK, DW_OK,
                                          envelope.sequence, NULL, 0);
@@ -123,7 +125,7 @@ static dw_status sort_frame(dw_channel *channel, void *message, size_t len)
     return DW_OK;
 }
 
-/* The answer to a request, or what is left of answers to earlier ones. */
+/* Handles an answer to a request. Late answers to earlier requests are dropped. */
 static dw_status sort_answer(dw_channel *channel, void *message, size_t len)
 {
     dw_envelope envelope;
@@ -131,13 +133,13 @@ static dw_status sort_answer(dw_channel *channel, void *message, size_t len)
     if (!dw_envelope_read(message, len, channel->link->session, &envelope)) {
         status = ask_again(channel, DW_ERR_CORRUPT, NULL, 0);
     } else if (envelope.kind == DW_ENVELOPE_REPEAT) {
-        /* Damaged acknowledgements are reported like this too; nothing waits for those. */
+        /* The peer reports damaged acknowledgements in the same way; those need not be repeated. */
         if (envelope.sequence == channel->request)
             status = ask_again(channel, channel->requested_for, NULL, 0);
     } else if (envelope.kind == DW_ENVELOPE_CLOSED) {
         status = end_with(channel, DW_ERR_PEER,
                           "the peer closed its end of this channel before it had sent a "
-                          "damaged frame anew");
+                          "damaged frame again");
     } else if (envelope.sequence == channel->expected) {
         if (envelope.kind == DW_ENVELOPE_RESENT) {
             channel->held = message;
@@ -148,7 +150,7 @@ static dw_status sort_answer(dw_channel *channel, void *message, size_t len)
         if (envelope.kind == DW_ENVELOPE_REFUSED) {
             dw_why why;
             dw_link_report(&why, channel->requested_for,
-                           "frame %llu was rejected (%.80s) and cannot be sent anew: "
+                           "frame %llu was rejected (%.80s) and cannot be sent again: "
                            "%.*s",
                            (unsigned long long)channel->expected,
                            dw_status_string(channel->requested_for),
@@ -168,7 +170,8 @@ static int remaining_ms(int64_t deadline_ns)
     return left <= 0 ? 0 : left > INT_MAX ? INT_MAX : (int)left;
 }
 
-/* Until frame `expected` is held, or an error, or DW_PENDING. */
+/* Waits until frame `expected` has arrived and lies in channel->held. DW_PENDING: the time is over.
+ */
 static dw_status fetch(dw_channel *channel, int64_t deadline_ns)
 {
     dw_status status = channel->recv_status;
@@ -205,15 +208,16 @@ static dw_status fetch(dw_channel *channel, int64_t deadline_ns)
 
 /* ---- Decoding -------------------------------------------------------------------------------- */
 
-/* Errors that sending anew can heal: damaged bytes (VERSION too, which is read before any digest),
- * and states that differ. */
+/* Whether sending the frame again can heal the error: bytes were damaged (VERSION, too, because it
+ * is read before any digest is checked), or the states of the two ends differ. */
 static bool can_heal(dw_status status)
 {
     return status == DW_ERR_CORRUPT || status == DW_ERR_FORMAT || status == DW_ERR_VERSION ||
            status == DW_ERR_BASE || status == DW_ERR_STATE || status == DW_ERR_STALE;
 }
 
-/* Errors of this call, not of the frame: it stays and can be received by a better call. */
+/* Whether the error is a fault of this call and not of the frame. Then the frame is kept, and a
+ * corrected call can receive it. */
 static bool is_callers(dw_status status)
 {
     return status == DW_ERR_ARGUMENT || status == DW_ERR_SHAPE || status == DW_ERR_NO_MEMORY ||
@@ -229,7 +233,7 @@ static void accept_frame(dw_channel *channel)
     channel->patience_ms = channel->link->retry_ms;
 }
 
-/* As dw_decode, wherever y lies. */
+/* Like dw_decode, for y in main memory or on the device. */
 static dw_status decode(dw_channel *channel, const void *frame, size_t frame_len,
                         const dw_channel_tensor *y, void *reply, size_t reply_cap,
                         size_t *reply_len)
@@ -246,8 +250,8 @@ static dw_status decode(dw_channel *channel, const void *frame, size_t frame_len
     return status;
 }
 
-/* Decodes into y with the reply in its envelope behind `room` (NULL: none is given) and sends
- * that. */
+/* Decodes into y, writes the reply to `room`, behind an envelope, and sends it. room = NULL: no
+ * reply. */
 static dw_status decode_and_reply(dw_channel *channel, dw_key *keys, const dw_channel_tensor *y,
                                   unsigned char *room, size_t reply_cap)
 {
@@ -261,7 +265,7 @@ static dw_status decode_and_reply(dw_channel *channel, dw_key *keys, const dw_ch
         if (room) {
             dw_envelope_seal(room, channel->link->session, DW_ENVELOPE_ACK, DW_OK,
                              channel->expected, reply_len);
-            /* A dead link is told of next time. */
+            /* If the link has ended, the next call returns that. */
             dw_status told = dw_link_send_end(channel->link, room, DW_ENVELOPE_BYTES + reply_len);
             channel->controls_told += told == DW_OK;
         }
@@ -276,7 +280,8 @@ static dw_status decode_and_reply(dw_channel *channel, dw_key *keys, const dw_ch
         else if (!can_heal(status))
             channel->recv_status = status;
         else if (can_ask(channel))
-            channel->recv_status = status; /* the link is dead: nobody to ask */
+            /* The link has ended, so the frame cannot be requested. */
+            channel->recv_status = status;
         else
             accept_frame(channel);
     }
@@ -294,7 +299,7 @@ static dw_status decode_held(dw_channel *channel, dw_key *keys, const dw_channel
                                       DW_ENVELOPE_BYTES + reply_cap, &room);
         if (status == DW_ERR_NO_MEMORY) return report(channel, status, "no memory for a reply");
         if (status != DW_OK)
-            room = NULL; /* the link has ended; what arrived before is still good */
+            room = NULL; /* the link has ended; frames that arrived before are still decoded */
     }
     return decode_and_reply(channel, keys, y, room, reply_cap);
 }

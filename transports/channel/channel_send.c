@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
- * channel_send.c - tensors out: encode into the link's own buffer, keep what may be asked for
- * again, answer the receiver while the caller computes. */
+ * channel_send.c - sending tensors: frames are encoded straight into a buffer of the link and kept
+ * until they are acknowledged. Requests of the receiver are answered while the caller computes. */
 #include <string.h>
 
 #include "channel/channel.h"
 
-/* ---- Copies of what is under way; the encoder's lock is held --------------------------------- */
+/* ---- Copies of unacknowledged frames; the encoder's lock is held ----------------------------- */
 
 static dw_kept_frame *slot_of(dw_channel *channel, uint64_t sequence)
 {
@@ -20,7 +20,8 @@ static void let_go(dw_channel *channel, dw_kept_frame *kept)
     *kept = (dw_kept_frame){.len = 0};
 }
 
-/* The message stays the link's; it is only kept from reuse. */
+/* The message belongs to the link; another reference keeps the link from reusing its buffer. Older
+ * copies are released if max_queued_bytes is exceeded. */
 static void keep(dw_channel *channel, uint64_t sequence, void *message, size_t len)
 {
     let_go(channel, slot_of(channel, sequence));
@@ -45,8 +46,8 @@ static void publish_outstanding(dw_channel *channel)
 static void acknowledge(dw_channel *channel, uint64_t sequence)
 {
     if (sequence >= channel->next_sequence)
-        return; /* a peer that acknowledges what was never sent */
-    /* The receiver takes frames in order: whoever has this one has all before it. */
+        return; /* the peer acknowledges a frame that was never sent */
+    /* The receiver decodes frames in order, so it has all frames before this one, too. */
     for (; channel->acknowledged <= sequence; channel->acknowledged++) {
         if (channel->next_sequence - channel->acknowledged <= DW_CHANNEL_KEPT) {
             let_go(channel, slot_of(channel, channel->acknowledged));
@@ -63,7 +64,7 @@ static dw_status refuse(dw_channel *channel, uint64_t sequence, const char *sent
                            strlen(sentence));
 }
 
-/* As dw_encoder_resync, wherever prev lies. */
+/* Like dw_encoder_resync, for prev in main memory or on the device. */
 static dw_status make_resync(dw_channel *channel, const dw_key *keys, uint32_t n, void *frame,
                              size_t cap, size_t *len, dw_why *why)
 {
@@ -73,8 +74,8 @@ static dw_status make_resync(dw_channel *channel, const dw_key *keys, uint32_t n
                            : dw_link_report(why, status, "%s", dw_encoder_why(channel->encoder));
 }
 
-/* The receiver's state is not ours: a frame that carries prev itself brings it back into step and
- * gives it the tensor. It takes the place of the copy. */
+/* The state of the receiver differs from ours. A frame that carries prev itself brings it back into
+ * step and contains the tensor. It replaces the copy of the original frame. */
 static dw_status resync(dw_channel *channel, uint64_t sequence, const dw_kept_frame *kept)
 {
     int resent = kept->resent;
@@ -86,10 +87,10 @@ static dw_status resync(dw_channel *channel, uint64_t sequence, const dw_kept_fr
     const dw_allocator *allocator = &channel->link->allocator;
     dw_key *keys = dw_memory_take(allocator, (size_t)info.n * sizeof *keys);
     if (!keys) return DW_ERR_NO_MEMORY;
-    dw_frame_keys(frame, frame_len, info.n, keys); /* the frame was read above */
+    dw_frame_keys(frame, frame_len, info.n, keys); /* cannot fail: the frame was read above */
     dw_config exact = channel->send;
     exact.key = DW_KEY_F32;
-    /* Only its shape is looked at. */
+    /* dw_frame_bound uses only the shape; the pointer is not read. */
     dw_tensor shape = dw_tensor_3d(keys, info.x, info.n, info.t, info.c);
     size_t cap = dw_frame_bound(&exact, &shape);
     void *room;
@@ -97,7 +98,8 @@ static dw_status resync(dw_channel *channel, uint64_t sequence, const dw_kept_fr
                                        DW_ENVELOPE_BYTES + cap, &room);
     if (status == DW_ERR_LIMIT) {
         status = refuse(channel, sequence,
-                        "the whole state in one frame is past max_message_bytes; raise that");
+                        "a frame with the whole state is longer than max_message_bytes; raise "
+                        "that");
     } else if (status == DW_OK) {
         size_t len;
         dw_why why;
@@ -127,35 +129,37 @@ static dw_status send_again(dw_channel *channel, const dw_envelope *request)
     }
     dw_kept_frame *kept = slot_of(channel, sequence);
     if (channel->next_sequence - sequence > DW_CHANNEL_KEPT || !kept->message) {
-        return refuse(channel, sequence, "the sender keeps no copy of the frame any more");
+        return refuse(channel, sequence, "the sender has no copy of the frame any more");
     }
-    /* A request of 32 bytes brings a whole frame past the limit of the queue: a receiver that asks
-     * without end must not fill our memory. */
+    /* A request of 32 bytes makes us queue a whole frame, even above the limit of the queue. So the
+     * number of answers is limited: a receiver that keeps asking must not fill our memory. */
     if (kept->resent >= (channel->link->retry_ms > 0 ? DW_CHANNEL_ANSWERS : DW_CHANNEL_TRIES))
-        return refuse(channel, sequence, "it was asked for too often");
+        return refuse(channel, sequence, "the frame was requested too often");
     kept->resent++;
     bool out_of_step = request->about == DW_ERR_BASE || request->about == DW_ERR_STATE ||
                        request->about == DW_ERR_STALE;
     if (out_of_step) {
-        /* What it holds, so that the new frame's version is past it. A reply that cannot be read is
-         * no loss: the request is answered all the same. */
+        /* The reply says what the receiver holds, so that the version of the new frame is higher.
+         * If the reply cannot be read, the request is answered all the same. */
         if (request->body_len > 0)
             dw_encoder_feedback(channel->encoder, request->body, request->body_len);
         return resync(channel, sequence, kept);
     }
-    /* Damaged on the way: the same bytes once more. Not told to the encoder, for which nothing has
-     * changed: with the copy the receiver arrives at the same state. */
+    /* The frame was damaged on the way: send the same bytes again. The encoder need not know,
+     * because its state does not change: after decoding the copy the receiver has the same state.
+     */
     return dw_channel_tell(channel, DW_TAG_RESENT, DW_ENVELOPE_RESENT, DW_OK, sequence,
                            (const unsigned char *)kept->message + DW_ENVELOPE_BYTES,
                            kept->len - DW_ENVELOPE_BYTES);
 }
 
-/* The receiver waits for an answer: where it cannot be given, better an end than a hang. */
+/* The receiver waits for an answer. If there is no memory for one, the link is ended, so that the
+ * receiver does not wait for ever. */
 static void end_without_answer(dw_channel *channel, dw_status status)
 {
     if (status != DW_ERR_NO_MEMORY) return;
     pthread_mutex_lock(&channel->link->lock);
-    dw_link_fail(channel->link, status, "no memory to send a damaged frame anew");
+    dw_link_fail(channel->link, status, "no memory to send a damaged frame again");
     pthread_mutex_unlock(&channel->link->lock);
 }
 
@@ -164,7 +168,7 @@ static void answer(dw_channel *channel, dw_buffer *message)
     dw_envelope envelope;
     if (!dw_envelope_read(dw_buffer_payload(message), message->len, channel->link->session,
                           &envelope))
-        return; /* sound when queued */
+        return; /* cannot happen: it was checked before it was queued */
     if (envelope.kind == DW_ENVELOPE_ACK) {
         if (envelope.body_len > 0)
             dw_encoder_feedback(channel->encoder, envelope.body, envelope.body_len);
@@ -204,8 +208,9 @@ static bool has_replies(dw_channel *channel)
     return has;
 }
 
-/* Answers what waits, unless somebody holds the encoder, who will. Looking again after the unlock
- * closes the gap between that one's last look and its unlock. */
+/* Answers the queued requests, unless another thread holds the encoder's lock: that thread answers
+ * them before it unlocks. A request may be queued between its last check and its unlock, so every
+ * holder checks again after the unlock. */
 static void answer_if_free(dw_channel *channel)
 {
     while (has_replies(channel) && pthread_mutex_trylock(&channel->encoder_lock) == 0) {
@@ -220,7 +225,8 @@ void dw_channel_take_control(void *context, const void *data, size_t len)
     dw_envelope envelope;
     uint64_t number = channel->controls_taken++;
     if (!dw_envelope_read(data, len, channel->link->session, &envelope)) {
-        /* They arrive in order, so its number is known though nothing in it can be believed. */
+        /* Control messages arrive in order, so the number of this one is known although none of its
+         * bytes can be trusted. */
         if (!channel->sends) return;
         end_without_answer(channel, dw_channel_tell(channel, DW_TAG_RESENT, DW_ENVELOPE_REPEAT,
                                                     DW_OK, number, NULL, 0));
@@ -233,7 +239,8 @@ void dw_channel_take_control(void *context, const void *data, size_t len)
         pthread_mutex_unlock(&channel->replies_lock);
         return;
     }
-    if (envelope.kind == DW_ENVELOPE_HELLO && envelope.about == DW_PENDING) { /* ours was lost */
+    /* Our hello was lost. */
+    if (envelope.kind == DW_ENVELOPE_HELLO && envelope.about == DW_PENDING) {
         end_without_answer(channel, dw_channel_tell_hello(channel, DW_OK));
         return;
     }
@@ -367,7 +374,7 @@ dw_status dw_channel_forget(dw_channel *channel, dw_key key)
     if (!channel || !dw_owner_is_us(&channel->link->owner)) return DW_ERR_ARGUMENT;
     if (!channel->sends) {
         return dw_channel_report(channel, DW_WHY_SEND, DW_ERR_ARGUMENT,
-                                 "this channel sends nothing to forget");
+                                 "this channel sends nothing, so it has no keys to forget");
     }
     pthread_mutex_lock(&channel->encoder_lock);
     dw_status status = dw_encoder_forget(channel->encoder, key);
@@ -395,7 +402,7 @@ dw_counters dw_channel_sent(dw_channel *channel)
 void dw_channel_wait_acknowledged(dw_channel *channel)
 {
     int64_t deadline = dw_link_now_ns() + (int64_t)channel->link->close_timeout_ms * DW_NS_PER_MS;
-    /* A short step, because the end of the link is told to others than this condition. */
+    /* Waits in short steps, because the end of the link does not signal this condition. */
     int64_t step_ns = (int64_t)20 * DW_NS_PER_MS;
     pthread_mutex_lock(&channel->replies_lock);
     while (channel->outstanding > 0 && !channel->peer_closed && dw_link_now_ns() < deadline &&

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * channel_tell.c - what an end of a channel says: short messages to the peer, and its last error to
- * the program. */
+ * channel_tell.c - sends messages of a channel to the peer, and keeps its last error for the
+ * program. */
 #include <string.h>
 
 #include "channel/channel.h"

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  * envelope.h - the channel's header in front of every message.
  *
- * wide table:
  * | offset | bytes | field                                                        |
  * | 0      | 4     | kind                                                         |
- * | 4      | 4     | status that it is about, as 32-bit two's complement          |
- * | 8      | 8     | sequence of the frame that it is about, from 0 per direction |
+ * | 4      | 4     | a status, as 32-bit two's complement                         |
+ * | 8      | 8     | number of a frame or control message, from 0 per direction   |
  * | 16     | 8     | bytes of the body                                            |
- * | 24     | 8     | XXH3-64 of bytes 0..24, seeded with the link's session, and of the body; of a frame only the header, |
- * |        |       | which has digests of the rest                                |
- * All little-endian. So nothing that was sealed in one session is sound in another. */
+ * | 24     | 8     | XXH3-64 of bytes 0..24, seeded with the session of the link, |
+ * |        |       | and of the body. Of a frame only the header is included,     |
+ * |        |       | because it has digests of the rest                           |
+ * All fields are little-endian. Because of the seed, a message of one session is rejected in every
+ * other session. */
 #ifndef DW_ENVELOPE_H
 #define DW_ENVELOPE_H
 
@@ -24,15 +25,16 @@ enum { DW_ENVELOPE_BYTES = 32 };
 typedef enum dw_envelope_kind {
     DW_ENVELOPE_HELLO = 1, /* body: see channel_greeting.c */
     DW_ENVELOPE_FRAME = 2, /* body: a frame */
-    /* body: a frame, asked for: the same again, or one made by dw_encoder_resync. */
+    /* Body: the frame that was requested: the same bytes again, or made by dw_encoder_resync. */
     DW_ENVELOPE_RESENT = 3,
-    DW_ENVELOPE_ACK = 4,     /* body: the decoder's reply, or nothing */
-    DW_ENVELOPE_AGAIN = 5,   /* status: why the frame was rejected; body as in ACK */
-    DW_ENVELOPE_REFUSED = 6, /* the frame asked for cannot be sent anew; body: a sentence */
-    DW_ENVELOPE_NOT_YET = 7, /* the frame asked for has not been sent so far */
-    /* Control message number `sequence` arrived damaged: if it asked, ask again. */
+    DW_ENVELOPE_ACK = 4, /* body: the decoder's reply, or nothing */
+    /* A request to send the frame again. Status: why it was rejected. Body: as in ACK. */
+    DW_ENVELOPE_AGAIN = 5,
+    DW_ENVELOPE_REFUSED = 6, /* the frame cannot be sent again; body: a sentence */
+    DW_ENVELOPE_NOT_YET = 7, /* the requested frame has not been sent yet */
+    /* Control message number `sequence` arrived damaged: if it was a request, send it again. */
     DW_ENVELOPE_REPEAT = 8,
-    DW_ENVELOPE_CLOSED = 9 /* nothing follows */
+    DW_ENVELOPE_CLOSED = 9 /* the last message on its tag */
 } dw_envelope_kind;
 
 typedef struct dw_envelope {
@@ -43,11 +45,12 @@ typedef struct dw_envelope {
     size_t body_len;
 } dw_envelope;
 
-/* Writes the envelope in front of the body that already lies behind it. session: dw_link.session */
+/* Writes the envelope at the start of the message; the body behind it must be complete. session:
+ * dw_link.session */
 void dw_envelope_seal(void *message, uint64_t session, dw_envelope_kind kind, dw_status about,
                       uint64_t sequence, size_t body_len);
 
-/* false: damaged, or no envelope. */
+/* Reads and checks the envelope. false: the message is damaged, or has no envelope. */
 bool dw_envelope_read(const void *message, size_t len, uint64_t session, dw_envelope *envelope);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * report.h - error sentences, the clock of all deadlines, and the flag by which a program cancels.
- * */
+ */
 #ifndef DW_REPORT_H
 #define DW_REPORT_H
 
@@ -17,7 +17,7 @@ dw_status dw_link_report(dw_why *why, dw_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
 /* The same. offset: the position of the error in the text, such as a URI, that the program passed.
- * */
+ */
 dw_status dw_link_report_at(dw_why *why, dw_status status, int offset, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 

@@ -9,7 +9,7 @@
 #include "common/report.h"
 
 /* No struct of this library will ever be longer. A larger struct_size was never set by the caller.
- * */
+ */
 enum { MOST_BYTES = 4096 };
 
 static dw_status read_size(size_t *bytes, const void *given, const char *type, size_t own_bytes,

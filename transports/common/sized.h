@@ -24,7 +24,7 @@ dw_status dw_take_told(void *own, size_t own_bytes, const void *given, const cha
                        dw_why *why);
 
 /* Copies *own into *given, as far as given->struct_size allows; struct_size itself is not changed.
- * */
+ */
 dw_status dw_give_told(void *given, const void *own, size_t own_bytes, const char *type,
                        dw_why *why);
 

@@ -33,7 +33,7 @@ void dw_inbox_begin(dw_inboxes *inboxes)
 static dw_inbox **bucket_of(const dw_inboxes *inboxes, uint32_t tag)
 {
     /* Multiply-shift hashing: for any two different tags, few keys put both into the same bucket.
-     * */
+     */
     uint64_t at = (tag * inboxes->key[0] + inboxes->key[1]) >> (64 - inboxes->bits);
     /* The pointer that is returned is written to only by callers that have a struct that is not
      * const. */

@@ -168,7 +168,7 @@ static void opens_channels_for_any_age(void **state)
     /* What follows is not looked at. */
     config.known.struct_size = offsetof(dw_channel_config, send);
     assert_int_equal(open_channel(pair.link[0], &config, &why), DW_ERR_ARGUMENT);
-    assert_non_null(strstr(why.text, "name a send config"));
+    assert_non_null(strstr(why.text, "set a send config"));
     config.known.struct_size = 0;
     assert_int_equal(open_channel(pair.link[0], &config, &why), DW_ERR_ARGUMENT);
     assert_non_null(strstr(why.text, "sizeof(dw_channel_config)"));
