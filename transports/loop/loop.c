@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * loop.c - both ends in one process: the reference backend.
+ * loop.c - the backend whose two ends are in one process. It is the reference for other backends.
  *
- * The receiver copies straight out of the sender's buffer, so a message is copied once. */
+ * The receiver copies directly from the buffer of the sender, so a message is copied only once. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -15,16 +15,16 @@
 #include "common/report.h"
 #include "common/sized.h"
 
-/* What the two ends share; side 0 listens, side 1 dials. */
+/* What the two ends share; side 0 listens, side 1 connects. */
 typedef struct loop_hub {
-    dw_allocator allocator; /* of the end that came first */
+    dw_allocator allocator; /* of the end that was opened first */
     pthread_mutex_t lock;
     int users;
     struct loop_side {
         bool here;
         int bell_read, bell_write;
-        bool rung;        /* a pipe: rung by the other side, empty unless rung */
-        const void *data; /* the message this side offers; offered: not taken yet */
+        bool rung; /* the bell is a pipe that the other side writes to; rung: it holds a byte */
+        const void *data; /* the message that this side sends; offered: not received yet */
         size_t len;
         bool offered;
     } side[2];
@@ -33,7 +33,7 @@ typedef struct loop_hub {
 typedef struct loop_endpoint {
     loop_hub *hub;
     int me;
-    bool sending, receiving; /* in flight */
+    bool sending, receiving; /* a send or receive is in flight */
     uint64_t sent, received;
     char name[80];
 } loop_endpoint;
@@ -45,11 +45,11 @@ typedef struct loop_request {
 } loop_request;
 
 /* ---- Finding each other -----------------------------------------------------------------------
- * The only changeable global of the libraries. The two ends share nothing but a name in two
- * strings, and both calls to open must work in any order, from any thread, without an object that
- * the user would have to make and hand to both for this backend alone. An entry lives on the stack
- * of an open call and is gone when that returns, so the table is empty whenever nobody is
- * opening. */
+ * The only mutable global state of the libraries. The two ends have only the name in their URIs in
+ * common, and the two calls to open must work in any order and from any threads, without an object
+ * that the program would have to create and pass to both for this backend alone. An entry lives on
+ * the stack of a call to open and is removed when that returns, so the list is empty while no call
+ * to open runs. */
 typedef struct meeting {
     struct meeting *next;
     const char *name;
@@ -98,7 +98,8 @@ static loop_hub *create_hub(const dw_allocator *allocator, dw_why *why)
     return hub;
 }
 
-/* Joins somebody who waits, or takes a place in the table; both under the lock. */
+/* Joins an end that waits under the same name, or adds itself to the list. The lock covers both, so
+ * that two ends cannot miss each other. DW_PENDING: added, wait for the other end. */
 static dw_status enter(meeting *own, const dw_allocator *allocator, dw_why *why)
 {
     dw_status status = DW_PENDING;
@@ -135,7 +136,7 @@ static bool has_met(const meeting *own)
     return met;
 }
 
-/* Leaves the table; whether somebody joined at the last moment. */
+/* Removes the entry from the list; returns whether the other end joined at the last moment. */
 static bool leave(meeting *own)
 {
     pthread_mutex_lock(&meetings_lock);
@@ -188,17 +189,18 @@ static dw_status loop_open(void *context, const dw_transport_open *given)
 
 /* ---- Messages -------------------------------------------------------------------------------- */
 
-/* Wakes the other side; the hub's lock is held. */
+/* Wakes the given side; the lock of the hub is held. */
 static void ring(loop_hub *hub, int side)
 {
     if (hub->side[side].rung) return;
     hub->side[side].rung = true;
     ssize_t written = write(hub->side[side].bell_write, "", 1);
-    (void)written; /* an empty pipe has room */
+    (void)written; /* cannot fail: an empty pipe has room */
 }
 
-/* The bell rings as long as a test would get anywhere: a test of the send must not swallow what the
- * receive was to be woken for. The hub's lock is held. */
+/* Empties the pipe, but only if neither the send nor the receive in flight can make progress. So a
+ * test of one does not consume the wake-up that was meant for the other. The lock of the hub is
+ * held. */
 static void silence(const loop_endpoint *end)
 {
     struct loop_side *mine = &end->hub->side[end->me], *theirs = &end->hub->side[1 - end->me];
@@ -207,7 +209,7 @@ static void silence(const loop_endpoint *end)
     mine->rung = false;
     char byte;
     ssize_t n = read(mine->bell_read, &byte, 1);
-    (void)n; /* rung says that there is one */
+    (void)n; /* cannot fail: `rung` says that the pipe holds a byte */
 }
 
 static dw_status loop_close(void *context)
@@ -216,7 +218,7 @@ static dw_status loop_close(void *context)
     loop_hub *hub = end->hub;
     pthread_mutex_lock(&hub->lock);
     hub->side[end->me].here = false;
-    hub->side[end->me].offered = false; /* the buffer goes with its owner */
+    hub->side[end->me].offered = false; /* its owner is about to free the buffer */
     ring(hub, 1 - end->me);
     bool last = --hub->users == 0;
     pthread_mutex_unlock(&hub->lock);

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  * shaped.c - a slow wire in front of any backend: "shaped:rate=100mbit,delay=20ms/tcp://host:7000".
  *
- * Each sender shapes what it sends. A message's last byte leaves at start + bits / rate, where
- * start is when the one before it left, or now if the wire is idle; it arrives delay later. Times
- * are carried forward from message to message and never from the clock while there is work, so that
- * a thread that wakes late delays a message but does not slow the wire. In virtual time the clock
- * goes to whatever is next as soon as nothing else is to be done.
+ * Each sender shapes what it sends. The last byte of a message leaves at start + bits / rate. start
+ * is the time at which the previous message left, or now if the wire is idle. The message arrives
+ * `delay` later. While the wire is busy, times are computed from the previous message and not from
+ * the clock, so a thread that wakes late delays a message but does not slow the wire down. In
+ * virtual time the clock jumps to the next event as soon as there is nothing else to do.
  *
- * Faults befall the link's messages of data. Its greeting and its goodbye come through, in their
- * place. */
+ * Faults happen to data messages only. The greeting and the goodbye of the link arrive, in order.
+ */
 #include <stdio.h>
 #include <string.h>
 
@@ -21,30 +21,31 @@
 #include "shaped/shaped_faults.h"
 #include "shaped/shaped_settings.h"
 
-/* A send is answered as soon as its last byte leaves within this time: while there is work, the
- * next message is here before the wire falls idle, even if the thread oversleeps by as much. */
+/* A send is reported complete this much before its last byte leaves. So the next message is queued
+ * before the wire becomes idle, even if the thread wakes up late by as much. */
 static const double lookahead_ns = 50e6;
 
-/* Messages on their way are copies; past this many bytes (and what the wire itself holds) sends
- * wait. */
+/* Messages on their way are copies. If they take more than this many bytes, in addition to what the
+ * wire itself holds, sends wait. */
 static const double least_pipe_bytes = 64 << 20;
 
-/* A message that should have arrived so long ago means that the backend behind is the slower
- * one. */
+/* If a message is overdue by this time, the inner backend is slower than the shaped wire, and sends
+ * wait for it. */
 static const double overdue_ns = 1e9;
 
+/* A copy of a message on its way. */
 typedef struct parcel {
     struct parcel *next;
     size_t len;
     uint32_t size_class; /* has room for 256 << size_class bytes */
-    double due_ns;       /* since open: when to hand it on */
+    double due_ns;       /* when to pass it to the inner backend, since open */
     _Alignas(16) unsigned char data[];
 } parcel;
 
 typedef struct shaped_request {
     bool sends;
     size_t len;
-    double leaves_ns; /* of a send: its last byte */
+    double leaves_ns; /* of a send: when its last byte leaves */
 } shaped_request;
 
 enum { PARCEL_CLASSES = 48 };
@@ -57,23 +58,23 @@ typedef struct shaped_endpoint {
     dw_shaped_settings settings;
     dw_link_role role;
     int64_t opened_ns;
-    double virtual_ns; /* the time, where it is virtual */
+    double virtual_ns; /* the current time, if it is virtual */
     double pipe_bytes_max;
-    double free_ns; /* when the last byte of all so far leaves */
+    double free_ns; /* when the last byte of all messages so far leaves */
     uint64_t base_bytes, shaped_bytes;
-    /* Never report less: how far the wire was when the last message was put on it, or all of it
-     * once that was answered. */
+    /* Lower bound of wire_sent, which must not decrease: the bytes that had left when the last
+     * message was put on the wire, or all bytes once that send was reported complete. */
     uint64_t left_bytes;
-    uint64_t messages, message_bytes; /* of data, so far */
-    parcel *held;                     /* waits for the next message to overtake it ... */
-    int64_t held_until_ns;            /* ... until then, by the real clock */
-    parcel *head, *tail;              /* on the way, oldest first */
-    parcel *kept, *kept_tail;         /* handed on, but the other backend still needs them */
+    uint64_t messages, message_bytes; /* data messages sent so far, and their bytes */
+    parcel *held;                     /* a message that waits for the next one to overtake it ... */
+    int64_t held_until_ns;            /* ... until this time at the latest, by the real clock */
+    parcel *head, *tail;              /* on their way, oldest first */
+    parcel *kept, *kept_tail;         /* sent by the inner backend, which still needs their bytes */
     uint64_t n_kept;
     parcel *unused[PARCEL_CLASSES];
     uint64_t pipe_bytes;
-    const shaped_request *sending; /* not answered yet */
-    dw_status status;              /* of the way out, once it has failed */
+    const shaped_request *sending; /* the send that is not complete yet */
+    dw_status status;              /* of sending: an error is permanent */
     dw_why why;
     uint32_t framing_bytes;
 } shaped_endpoint;
@@ -91,7 +92,7 @@ typedef struct announcement {
     const char *inner_uri;
 } announcement;
 
-/* What the peer is to dial is shaped as well. */
+/* The URI that the peer connects to is shaped, too. */
 static void announce(void *context, const char *inner_uri)
 {
     const announcement *to = context;
@@ -120,7 +121,7 @@ static dw_status shaped_close(void *context)
     shaped_endpoint *end = context;
     dw_status closed = end->inner_open ? end->inner.close(end->inner_end) : DW_OK;
     if (closed == DW_PENDING && end->inner_sending)
-        end->head = end->head->next; /* lost: it may still be read */
+        end->head = end->head->next; /* never freed: the inner backend may still read it */
     dw_memory_give(&end->allocator, end->inner_end, end->inner.endpoint_bytes);
     dw_memory_give(&end->allocator, end->inner_send, end->inner.request_bytes);
     dw_memory_give(&end->allocator, end->inner_recv, end->inner.request_bytes);
@@ -212,7 +213,7 @@ static parcel *take_parcel(shaped_endpoint *end, size_t len)
     return found;
 }
 
-/* What the backend behind has no need of any more can be used again. */
+/* Puts messages whose bytes the inner backend does not need any more on the free lists. */
 static void settle(shaped_endpoint *end)
 {
     dw_transport_state state = DW_NO_STATE;
@@ -245,7 +246,8 @@ static void let_go_of_held(shaped_endpoint *end)
     end->held = NULL;
 }
 
-/* Hands on what is due, in the order of the list: jitter alone changes none. */
+/* Passes messages that are due to the inner backend, in the order of the list: jitter alone does
+ * not reorder messages. */
 static void pump(shaped_endpoint *end)
 {
     if (end->held && dw_link_now_ns() >= end->held_until_ns) let_go_of_held(end);
@@ -287,8 +289,8 @@ static parcel *pack(shaped_endpoint *end, const void *data, size_t len, const dw
     added->len = len;
     added->next = NULL;
     memcpy(added->data, data, len);
-    /* The link's header has no digest, as no backend damages bytes: only what lies behind it is
-     * hit. */
+    /* The header of the link has no digest, because real backends do not damage bytes. So only
+     * bytes behind it are damaged. */
     if (fate->is_corrupt && len > DW_LINK_HEADER_BYTES) {
         uint64_t bit = fate->flips % (8 * (uint64_t)(len - DW_LINK_HEADER_BYTES));
         added->data[DW_LINK_HEADER_BYTES + bit / 8] ^= (unsigned char)(1u << bit % 8);
@@ -296,7 +298,7 @@ static parcel *pack(shaped_endpoint *end, const void *data, size_t len, const dw
     return added;
 }
 
-/* The wire carries a message once; what is lost was carried as well. */
+/* Puts one message on the wire. A lost message (added = NULL) takes the same time on the wire. */
 static void carry(shaped_endpoint *end, parcel *added, size_t len, const dw_shaped_fate *fate)
 {
     uint64_t wire_bytes = (uint64_t)len + end->framing_bytes;
@@ -322,11 +324,11 @@ static dw_status cut(shaped_endpoint *end)
                        "the shaped wire broke after %llu messages and %llu bytes, as disconnect= "
                        "in its URI asks",
                        (unsigned long long)end->messages, (unsigned long long)end->message_bytes);
-    return DW_OK; /* the next test says so */
+    return DW_OK; /* the next test returns the error */
 }
 
-/* What has left the sender, to the byte: a timeout looks whether this grows. While the wire stands
- * still it does not, nor does it fall when more is put on it. */
+/* How many bytes have left the sender. Timeouts check whether this number grows. It does not grow
+ * while the wire pauses, and does not decrease when a message is put on the wire. */
 static uint64_t bytes_that_left(const shaped_endpoint *end, double now)
 {
     double left_ns = end->free_ns - now, ns_per_byte = end->settings.ns_per_byte;
@@ -356,9 +358,9 @@ static dw_status shaped_send(void *context, void *request_room, const void *data
     end->left_bytes = bytes_that_left(end, now);
     if (end->free_ns < now) end->free_ns = now;
     if (fate.stalls) end->free_ns += end->settings.stall_ns;
-    if (!is_data) let_go_of_held(end); /* nothing overtakes by a goodbye */
+    if (!is_data) let_go_of_held(end); /* a goodbye overtakes no message */
     carry(end, first, len, &fate);
-    fate.is_held = false; /* the second comes right behind */
+    fate.is_held = false; /* the second copy follows immediately */
     if (second) carry(end, second, len, &fate);
     end->messages += (uint64_t)is_data;
     end->message_bytes += is_data ? len : 0;
@@ -401,8 +403,8 @@ static dw_status shaped_test(void *context, void *request_room, size_t *len, dw_
         end->virtual_ns = request->leaves_ns;
     if (!may_answer(end, now_of(end))) return DW_PENDING;
     *len = request->len;
-    /* Whoever hears that a send is done must find its bytes in the counters, although the last of
-     * them leave within the next 50 ms. */
+    /* A send that is reported complete must be in the counters, although its last bytes leave
+     * within the next 50 ms. */
     end->left_bytes = end->base_bytes + end->shaped_bytes;
     end->sending = NULL;
     return DW_OK;
@@ -425,7 +427,7 @@ static void fill_traits(const void *context, dw_transport_traits *traits)
     const dw_shaped_settings *settings = &end->settings;
     uint32_t retry_ms = dw_shaped_retry_ms(settings);
     end->inner.describe(end->inner_end, traits);
-    traits->takes_device_memory = 0; /* parcels are copies, made by the processor */
+    traits->takes_device_memory = 0; /* the CPU copies messages into parcels */
     traits->loses |= settings->loss > 0;
     traits->doubles |= settings->duplicate > 0;
     traits->reorders |= settings->reorder > 0;
@@ -448,7 +450,7 @@ static void fill_state(const void *context, int asks_kernel, dw_transport_state 
 {
     const shaped_endpoint *end = context;
     end->inner.poll(end->inner_end, asks_kernel, state);
-    state->kept_sends = 0; /* parcels are copies */
+    state->kept_sends = 0; /* parcels are copies, so the bytes of the caller are not needed */
     double now = now_of(end);
     if (end->head && !end->inner_sending)
         wake_within(state, end->settings.has_virtual_time ? 0 : end->head->due_ns - now);

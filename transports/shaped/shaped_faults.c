@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * shaped_faults.c - which message meets which fate: numbers from the seed, the end and the
- * message's own number. */
+ * shaped_faults.c - draws the faults of each message: pseudorandom numbers from the seed, the end
+ * of the link and the number of the message. */
 #include "shaped/shaped_faults.h"
 
-/* SplitMix64's finalizer: neighbouring inputs give unrelated outputs. */
+/* The finalizer of SplitMix64: neighbouring inputs give unrelated outputs. */
 static uint64_t mix(uint64_t z)
 {
     z += UINT64_C(0x9e3779b97f4a7c15);
@@ -12,8 +12,8 @@ static uint64_t mix(uint64_t z)
     return z ^ (z >> 31);
 }
 
-/* Each kind of fault has numbers of its own: a test that adds one keeps the others where they
- * were. */
+/* Each kind of fault has random numbers of its own, so that a test that adds one kind leaves the
+ * others at the same messages. */
 enum { OF_LOSS, OF_DUPLICATE, OF_CORRUPT, OF_BIT, OF_REORDER, OF_STALL, OF_CUT, OF_JITTER };
 
 static double part_of(uint64_t stream, int which)
@@ -43,8 +43,8 @@ uint32_t dw_shaped_retry_ms(const dw_shaped_settings *settings)
     if (settings->loss <= 0 && settings->duplicate <= 0 && settings->corrupt <= 0 &&
         settings->reorder <= 0)
         return 0;
-    /* There and back, a thread that wakes late, and a message of 64 KiB each way. Who asks waits
-     * longer each time. */
+    /* The delay in both directions, 64 KiB in each direction, and 20 ms for a thread that wakes
+     * late. It need not be exact, because the receiver waits longer before each further request. */
     double wait_ns = 20e6;
     if (!settings->has_virtual_time) {
         wait_ns +=

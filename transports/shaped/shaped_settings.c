@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * shaped_settings.c - the words of a shaped URI: "rate=100mbit,delay=20ms,loss=1%,seed=7". */
+ * shaped_settings.c - parses the words of a shaped URI, such as
+ * "rate=100mbit,delay=20ms,loss=1%,seed=7". */
 #include <stdio.h>
 #include <string.h>
 
@@ -19,8 +20,8 @@ static const unit percent_units[] = {{"%", 0.01}, {NULL, 0}};
 static const unit count_units[] = {{"", 1}, {NULL, 0}};
 static const unit size_units[] = {{"b", 1}, {"kb", 1e3}, {"mb", 1e6}, {"gb", 1e9}, {NULL, 0}};
 
-/* "1.5mbit": digits, perhaps a point and more digits (whatever the locale), a unit. false: not
- * that. */
+/* Parses a quantity such as "1.5mbit": digits, optionally a point and more digits (in every
+ * locale), and a unit. false: it is not one. */
 static bool read_quantity(const char *text, size_t len, const unit *units, double *value)
 {
     size_t i = 0, digits = 0;
@@ -46,7 +47,7 @@ static bool read_quantity(const char *text, size_t len, const unit *units, doubl
     return false;
 }
 
-/* A value of the URI, and what is already known. */
+/* The text of one value, and the settings to write it to. */
 typedef struct reader {
     dw_shaped_settings *settings;
     const char *text;
@@ -99,7 +100,7 @@ static bool read_corrupt(const reader *from)
     return read_chance(from->text, from->len, &from->settings->corrupt);
 }
 
-/* "1%:20ms"; without the colon, *ns stays. */
+/* Parses "1%:20ms". Without a colon *ns is not changed. */
 static bool read_chance_and_time(const reader *from, double *chance, double *ns)
 {
     const char *colon = memchr(from->text, ':', from->len);
@@ -143,7 +144,7 @@ static bool read_seed(const reader *from)
         if (from->text[i] == '.') return false;
     }
     if (!read_quantity(from->text, from->len, count_units, &value)) return false;
-    from->settings->seed = (uint64_t)value; /* 15 digits: exact */
+    from->settings->seed = (uint64_t)value; /* exact, because a double holds 15 digits */
     return true;
 }
 
@@ -162,17 +163,17 @@ static const struct word {
     {"rate=", read_rate, "write a rate from 1bit to 1000gbit (per second), as 100mbit"},
     {"delay=", read_delay, "write a delay from 0ms to 3600s, as 20ms or 1.5ms"},
     {"jitter=", read_jitter,
-     "write the most that is added to the delay, from 0ms to 3600s, as 5ms"},
+     "write the maximum that is added to the delay, from 0ms to 3600s, as 5ms"},
     {"loss=", read_loss, "write the part of the messages that is lost, as 0.01 or 1%"},
     {"duplicate=", read_duplicate,
      "write the part of the messages that comes twice, as 0.01 or 1%"},
     {"corrupt=", read_corrupt,
      "write the part of the messages in which a bit flips, as 0.01 or 1%"},
     {"reorder=", read_reorder,
-     "write the part of the messages that the next one overtakes, as 1%, and perhaps for how long "
-     "one waits for the next, as 1%:20ms"},
+     "write the part of the messages that the next one overtakes, as 1%, optionally with how long "
+     "a message waits for the next one, as 1%:20ms"},
     {"stall=", read_stall,
-     "write how often the wire stands still before a message, as 1%, and perhaps for how long, as "
+     "write how often the wire pauses before a message, as 1%, optionally with how long, as "
      "1%:200ms"},
     {"disconnect=", read_disconnect,
      "write after how many messages (100) or bytes (5mb) the wire breaks, or how likely that is "
@@ -195,7 +196,7 @@ static dw_status read_word(dw_shaped_settings *settings, unsigned *given,
     for (unsigned i = 0; i < WORDS; i++) {
         size_t name_len = strlen(words[i].name);
         if (len <= name_len || memcmp(text, words[i].name, name_len) != 0) continue;
-        if (*given & 1u << i) return blame(how, text, len, "this is given twice");
+        if (*given & 1u << i) return blame(how, text, len, "this word is given twice");
         *given |= 1u << i;
         reader from = {.settings = settings, .text = text + name_len, .len = len - name_len};
         return words[i].read(&from) ? DW_OK : blame(how, from.text, from.len, words[i].advice);
