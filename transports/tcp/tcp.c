@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * tcp.c - the backend tcp, as links see it. */
+ * tcp.c - the backend tcp: the functions that links call. */
 #include "tcp/tcp_end.h"
 
 #include <poll.h>
@@ -40,8 +40,8 @@ static dw_status tcp_recv(void *context, void *request_room, void *room, size_t 
     return DW_OK;
 }
 
-/* Done when stripes carry all of it: they go on by themselves, and the data stays until the peer
- * has it. */
+/* A send is done when all its records were given to stripes. These go on writing by themselves, and
+ * the data is kept until the peer has it. */
 static dw_status test_send(dw_tcp_end *end, dw_tcp_request *request, size_t *len)
 {
     if (!request->is_kept && !dw_tcp_keep(end, request)) return DW_PENDING;
@@ -58,7 +58,8 @@ static dw_status test_send(dw_tcp_end *end, dw_tcp_request *request, size_t *len
 static dw_status test_recv(dw_tcp_end *end, size_t *len)
 {
     dw_status status = dw_tcp_deliver(end, len);
-    /* The read that brought the last message found no more: poll is asked first. */
+    /* The last read was short, so the socket was empty then; epoll tells whether more has
+     * arrived. */
     if (status == DW_PENDING && end->status == DW_OK && !end->has_looked) {
         dw_tcp_turn(end, 0);
         status = dw_tcp_deliver(end, len);

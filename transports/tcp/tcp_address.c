@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * tcp_address.c - addresses and options of a URI, and sockets made after them. */
+ * tcp_address.c - parses addresses and options of a URI, and makes sockets. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netdb.h>
@@ -14,9 +14,9 @@
 
 enum { BACKLOG = 128 };
 
-/* So much may wait unsent in the kernel: a stripe that has become slow is not fed much more than
- * two chunks. With less, a fast one runs dry while we are woken: 256 KiB took a quarter of the
- * goodput of loopback. */
+/* The limit of unsent bytes in the kernel (TCP_NOTSENT_LOWAT): a stripe that has become slow is
+ * given not much more than two chunks. With a lower limit a fast stripe runs empty while the thread
+ * wakes up: 256 KiB cost a quarter of the goodput over loopback. */
 enum { UNSENT_BYTES = 2 << 20 };
 
 /* ---- Options --------------------------------------------------------------------------------- */
@@ -27,7 +27,7 @@ static dw_status blame(const dw_transport_open *how, const char *at, const char 
                              advice);
 }
 
-/* "2s" or "500ms". */
+/* Reads a time such as "2s" or "500ms". */
 static bool read_time(const char *text, size_t len, int64_t *ns)
 {
     size_t digits = strspn(text, "0123456789");
@@ -50,7 +50,7 @@ static dw_status read_option(const dw_transport_open *how, dw_tcp_options *optio
     }
     if (len > 11 && !strncmp(word, "congestion=", 11)) {
         if (len - 11 >= DW_TCP_CONGESTION_BYTES)
-            return blame(how, word + 11, "no congestion control has so long a name");
+            return blame(how, word + 11, "this name is too long for a congestion control");
         snprintf(options->congestion, sizeof options->congestion, "%.*s", (int)(len - 11),
                  word + 11);
         return DW_OK;
@@ -60,7 +60,9 @@ static dw_status read_option(const dw_transport_open *how, dw_tcp_options *optio
             return blame(how, word + 6, "write a time from 0ms to 3600s, as 2s");
         return DW_OK;
     }
-    return blame(how, word, "after a tcp address, ?stripes=4&congestion=bbr&grace=2s are known");
+    return blame(how, word,
+                 "unknown option of a tcp address; the options are "
+                 "?stripes=4&congestion=bbr&grace=2s");
 }
 
 dw_status dw_tcp_read_options(const dw_transport_open *how, dw_tcp_options *options)
@@ -102,7 +104,8 @@ static dw_status split_address(const dw_transport_open *how, place *at)
     if (!port || host_len == 0 || host_len >= sizeof at->host) {
         return dw_link_report_at(
             how->why, DW_ERR_ADDRESS, 0,
-            "'%.100s' is no address; write host:port, 10.0.0.1:7000 or [::1]:7000", how->address);
+            "'%.100s' is not an address; write host:port, 10.0.0.1:7000 or [::1]:7000",
+            how->address);
     }
     memcpy(at->host, address, host_len);
     at->host[host_len] = '\0';
@@ -113,8 +116,8 @@ static dw_status split_address(const dw_transport_open *how, place *at)
     unsigned least = how->role == DW_LINK_LISTEN ? 0 : 1;
     if (number < least || number > 65535) {
         return dw_link_report_at(how->why, DW_ERR_ADDRESS, (int)(port - how->address),
-                                 "'%.40s' is no port to %s; write a number from %u to 65535", port,
-                                 least ? "connect to" : "listen on", least);
+                                 "'%.40s' is not a port to %s; write a number from %u to 65535",
+                                 port, least ? "connect to" : "listen on", least);
     }
     snprintf(at->port, sizeof at->port, "%u", number);
     return DW_OK;
@@ -176,18 +179,19 @@ dw_status dw_tcp_check_congestion(const dw_transport_open *how, const dw_tcp_opt
     if (works) return DW_OK;
     return dw_link_report_at(how->why, DW_ERR_CONFIG,
                              (int)(strstr(how->address, "congestion=") + 11 - how->address),
-                             "this system lets us have no congestion control called '%s' (%s); "
-                             "leave congestion= out, or name one "
+                             "the system refuses the congestion control '%s' (%s); "
+                             "leave congestion= out, or choose one "
                              "of /proc/sys/net/ipv4/tcp_allowed_congestion_control",
                              options->congestion, strerror(error));
 }
 
-/* A machine that vanishes says nothing. The kernel finds out: by probes while nothing is under way,
- * and by the age of what is not acknowledged. Sooner than the link gives its peer up, so that there
- * is time for another connection: what stands between two machines may have forgotten this one. */
+/* A machine that vanishes sends nothing, but the kernel can notice: by keepalive probes on an idle
+ * connection, and otherwise by the age of unacknowledged data (TCP_USER_TIMEOUT). It should notice
+ * well before peer_timeout_ms is over, so that time remains for a new connection: perhaps only this
+ * one was forgotten, for instance by a NAT. */
 static void watch_for_silence(int fd, uint32_t peer_timeout_ms)
 {
-    /* What TCP_KEEPINTVL can hold, six times. */
+    /* most_ms / 6000 is the largest value that TCP_KEEPINTVL takes. */
     uint32_t least_ms = 12000, most_ms = 6 * 32767 * 1000;
     unsigned total_ms = peer_timeout_ms / 4 < least_ms ? least_ms : peer_timeout_ms / 4;
     if (total_ms > most_ms) total_ms = most_ms;
@@ -213,7 +217,7 @@ static int bind_one(const struct addrinfo *address, const dw_tcp_options *option
     int fd = socket(address->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0) return -1;
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-    set_congestion(fd, options); /* whoever is accepted inherits it */
+    set_congestion(fd, options); /* accepted connections inherit it */
     if (bind(fd, address->ai_addr, address->ai_addrlen) == 0 && listen(fd, BACKLOG) == 0) return fd;
     int error = errno;
     close(fd);
@@ -221,7 +225,8 @@ static int bind_one(const struct addrinfo *address, const dw_tcp_options *option
     return -1;
 }
 
-/* The peer is to dial with the same options. */
+/* Tells the program the address with the options of the URI, because the peer must dial with the
+ * same ones. */
 static void tell_address(const dw_transport_open *how, int listener)
 {
     struct sockaddr_storage address = {.ss_family = AF_UNSPEC};
@@ -285,6 +290,7 @@ int dw_tcp_connected(int fd)
     int error = 0;
     socklen_t len = sizeof error;
     if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len) != 0) error = errno;
-    /* Dialling a free port of our own machine can pick that very port as the source. */
+    /* A connection to a port of this machine on which nothing listens may get that very port as its
+     * source, and is then connected to itself. */
     return error == 0 && is_own_address(fd) ? ECONNREFUSED : error;
 }

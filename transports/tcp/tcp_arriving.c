@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
- * tcp_arriving.c - parts of messages become messages: in order, each once, the awaited one without
- * a copy of its long parts. */
+ * tcp_arriving.c - puts messages together from records, and delivers each once and in order. Long
+ * chunks of the awaited message are read straight into the buffer of the link. */
 #include <string.h>
 
 #include "common/memory.h"
 #include "common/report.h"
 #include "tcp/tcp_end.h"
 
-/* How long an acknowledgement waits for a message to travel with, and after how much it does
- * not. */
+/* An acknowledgement waits this long for a message to travel with; after so many bytes or messages
+ * it is sent alone at once. */
 static const int64_t tell_after_ns = 2 * DW_NS_PER_MS;
 enum { TELL_AFTER_BYTES = 1 << 20, TELL_AFTER_MESSAGES = 64 };
 
@@ -32,7 +32,7 @@ uint64_t dw_tcp_begun(const dw_tcp_end *end)
     return bytes;
 }
 
-/* What was acknowledged and the link has not taken is bounded. */
+/* Limits how many messages are acknowledged before the link takes them. */
 uint64_t dw_tcp_whole(const dw_tcp_end *end)
 {
     uint64_t most = end->awaited + DW_TCP_KEPT_MOST;
@@ -45,7 +45,7 @@ uint64_t dw_tcp_limit(const dw_tcp_end *end)
     return end->taken + direct + end->window;
 }
 
-/* ---- What came early ------------------------------------------------------------------------- */
+/* ---- Data that the link cannot take yet ------------------------------------------------------ */
 
 static dw_tcp_stash *take_stash(dw_tcp_end *end, size_t len)
 {
@@ -72,8 +72,8 @@ void dw_tcp_free_room(const dw_tcp_end *end, dw_tcp_stash *room)
     if (room) dw_memory_give(&end->allocator, room, sizeof *room + room->cap);
 }
 
-/* Into the list of unused ones, shortest first, as far as a window needs them: a peer whose
- * messages grow would leave one of every length there. */
+/* Puts a stash on the free list, which is sorted by size. The list holds no more bytes than a
+ * window; a peer whose messages grow would otherwise leave a stash of every length there. */
 static void drop_stash(dw_tcp_end *end, dw_tcp_stash *stash)
 {
     dw_tcp_stash **at = &end->unused;
@@ -88,7 +88,7 @@ static void drop_stash(dw_tcp_end *end, dw_tcp_stash *stash)
     *at = stash;
 }
 
-/* For what is kept to be sent again: it does not count as received. */
+/* Room for a copy of a message to send. It does not count as received data. */
 dw_tcp_stash *dw_tcp_take_room(dw_tcp_end *end, size_t len)
 {
     dw_tcp_stash *room = take_stash(end, len);
@@ -102,7 +102,8 @@ void dw_tcp_give_room_back(dw_tcp_end *end, dw_tcp_stash *room)
     drop_stash(end, room);
 }
 
-/* The awaited message can go where the link wants it, from now on and with what is here already. */
+/* If the buffer of the link is long enough, the awaited message is read straight into it from now
+ * on. The parts that arrived earlier are copied there. */
 static void begin_direct(dw_tcp_end *end)
 {
     dw_tcp_arriving *a = dw_tcp_arriving_of(end, end->awaited);
@@ -116,7 +117,8 @@ static void begin_direct(dw_tcp_end *end)
     }
 }
 
-/* Stripes may hold parts of the message already, and wait to hear where to put them. */
+/* Stripes may have begun to read records of the awaited message, and wait to know where the bytes
+ * go. */
 void dw_tcp_post(dw_tcp_end *end)
 {
     begin_direct(end);
@@ -139,7 +141,8 @@ static void soon_tell(dw_tcp_end *end, size_t bytes)
         end->tell_ns = 1;
 }
 
-/* Other stripes may be bringing parts of it once more. */
+/* The message is complete. Other stripes may be reading records that were sent twice; their bytes
+ * are dropped from now on. */
 static void let_nobody_write(dw_tcp_end *end, uint64_t message)
 {
     for (unsigned i = 0; i < end->n_stripes; i++) {
@@ -160,11 +163,12 @@ void dw_tcp_finish_chunk(dw_tcp_end *end, dw_tcp_stripe *stripe)
     dw_tcp_arriving *a = dw_tcp_arriving_of(end, n);
     stripe->is_reading = false;
     stripe->backoff_ns = 0;
-    if (n < end->whole || (a->has[number / 64] >> number % 64 & 1)) { /* it had come by another */
+    /* it came by another stripe already */
+    if (n < end->whole || (a->has[number / 64] >> number % 64 & 1)) {
         end->received_apart += header_len + stripe->len;
         if (stripe->stash) drop_stash(end, stripe->stash);
         stripe->stash = NULL;
-        end->tell_ns = 1; /* its sender does not know */
+        end->tell_ns = 1; /* the sender does not know that we have it */
         return;
     }
     if (stripe->stash && n == end->awaited && end->is_direct) {
@@ -187,7 +191,7 @@ void dw_tcp_finish_chunk(dw_tcp_end *end, dw_tcp_stripe *stripe)
     soon_tell(end, stripe->len);
 }
 
-/* Whether a record with bytes of a message makes sense. */
+/* Whether the numbers in the header of a MESSAGE or CHUNK are possible. */
 static bool is_sane(const dw_tcp_end *end, const dw_tcp_stripe *stripe)
 {
     if (stripe->message >= end->awaited + DW_TCP_ARRIVING_MOST || stripe->total > DW_TCP_MOST_BYTES)
@@ -201,7 +205,7 @@ static bool is_sane(const dw_tcp_end *end, const dw_tcp_stripe *stripe)
     return stripe->len == (left < chunk_len ? left : chunk_len);
 }
 
-/* Finds a place for the bytes of a record, if there is one now. */
+/* Chooses where the bytes of a record go, or puts that off. */
 void dw_tcp_find_room(dw_tcp_end *end, dw_tcp_stripe *stripe, bool must)
 {
     dw_tcp_arriving *a = dw_tcp_arriving_of(end, stripe->message);
@@ -215,8 +219,9 @@ void dw_tcp_find_room(dw_tcp_end *end, dw_tcp_stripe *stripe, bool must)
             return;
         }
     }
-    /* What is here entirely is put away; for the rest we wait a little: the message before it may
-     * be about to end. */
+    /* A record that was read to its end already goes into a stash. Otherwise its bytes stay in the
+     * socket for the moment: the message before it may be complete soon, and then they can be read
+     * into the buffer of the link. */
     if (!must && stripe->len > stripe->ahead_n) {
         stripe->is_undecided = true;
         return;
@@ -224,7 +229,8 @@ void dw_tcp_find_room(dw_tcp_end *end, dw_tcp_stripe *stripe, bool must)
     if (end->stash_bytes > DW_TCP_WINDOW_BYTES + (uint64_t)dw_tcp_chunk_len(stripe->total) ||
         stripe->total > end->longest) {
         dw_tcp_fail(end, DW_ERR_PROTOCOL,
-                    "%s sent more than it was allowed to, or announced a message of %llu bytes",
+                    "%s sent more than its limit allows, or announced a message that is too "
+                    "long (%llu bytes)",
                     end->peer, (unsigned long long)stripe->total);
         return;
     }
@@ -232,14 +238,13 @@ void dw_tcp_find_room(dw_tcp_end *end, dw_tcp_stripe *stripe, bool must)
     if (stripe->stash)
         stripe->room = stripe->stash->data;
     else
-        dw_tcp_fail(end, DW_ERR_NO_MEMORY, "no memory for a part of a message of %s's", end->peer);
+        dw_tcp_fail(end, DW_ERR_NO_MEMORY, "no memory for a part of a message from %s", end->peer);
 }
 
 void dw_tcp_begin_chunk(dw_tcp_end *end, dw_tcp_stripe *stripe)
 {
     if (!is_sane(end, stripe)) {
-        dw_tcp_fail(end, DW_ERR_PROTOCOL,
-                    "%s sent a record that is not deltawire's, or out of place", end->peer);
+        dw_tcp_fail(end, DW_ERR_PROTOCOL, "%s sent a record with impossible numbers", end->peer);
         return;
     }
     stripe->is_reading = true;
@@ -250,7 +255,8 @@ void dw_tcp_begin_chunk(dw_tcp_end *end, dw_tcp_stripe *stripe)
             a->is_known = true;
             a->total = stripe->total;
         } else if (a->total != stripe->total) {
-            dw_tcp_fail(end, DW_ERR_PROTOCOL, "%s gave a message two lengths", end->peer);
+            dw_tcp_fail(end, DW_ERR_PROTOCOL, "%s announced one message with two different lengths",
+                        end->peer);
             return;
         }
     }
@@ -282,9 +288,9 @@ void dw_tcp_forget_arriving(dw_tcp_end *end)
     end->is_direct = false;
 }
 
-/* ---- For the link ---------------------------------------------------------------------------- */
+/* ---- Delivery to the link -------------------------------------------------------------------- */
 
-/* Hands the awaited message over, if it is here. */
+/* Gives the awaited message to the link, if it is complete. */
 dw_status dw_tcp_deliver(dw_tcp_end *end, size_t *len)
 {
     dw_tcp_arriving *a = dw_tcp_arriving_of(end, end->awaited);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * tcp_dials.c - connections that a dialler makes, and makes again. */
+ * tcp_dials.c - the connections that a dialler makes, and makes again when they are lost. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 static const int64_t dial_ns = (int64_t)5000 * DW_NS_PER_MS;
 static const int64_t first_backoff_ns = (int64_t)50 * DW_NS_PER_MS,
                      most_backoff_ns = (int64_t)10000 * DW_NS_PER_MS;
-/* Well within the grace that the other end gives. */
+/* The limit while no stripe is open. It is well below the default grace of the listener. */
 static const int64_t lost_backoff_ns = (int64_t)400 * DW_NS_PER_MS;
 
 static void dial_later(dw_tcp_end *end, unsigned index, int64_t now)
@@ -25,17 +25,17 @@ static void dial_later(dw_tcp_end *end, unsigned index, int64_t now)
 
 static const char *hung_up_early(const dw_tcp_end *end)
 {
-    return end->tls ? "it hung up before it said what it is"
-                    : "it hung up before it said what it is; does it want a key?";
+    return end->tls ? "it hung up before its hello"
+                    : "it hung up before its hello; does it expect TLS?";
 }
 
-/* refused: nobody listens there, or a listener that knows nothing of this session. */
+/* refused: nothing listens at the address, or a listener that does not know this session. */
 void dw_tcp_dial_failed(dw_tcp_end *end, unsigned index, const char *trouble, bool refused)
 {
     dw_tcp_meeting_end(&end->dials[index]);
     snprintf(end->trouble, sizeof end->trouble, "%s", trouble);
     if (end->is_opening) return;
-    if (refused && end->n_open == 0) { /* its machine is there, but it is not */
+    if (refused && end->n_open == 0) { /* the machine answers, but the peer has gone */
         if (!dw_tcp_is_told(end->lost_error)) end->lost_error = ECONNRESET;
         dw_tcp_gone(end);
     }
@@ -60,20 +60,19 @@ void dw_tcp_start_dial(dw_tcp_end *end, unsigned index, int64_t now)
     }
 }
 
-/* The listener's hello is here. */
+/* The listener's hello has arrived. */
 static void take_answer(dw_tcp_end *end, unsigned index)
 {
     const dw_tcp_meeting *dial = &end->dials[index];
     unsigned n = dial->hears[25], answer = dial->hears[26];
     if (answer != DW_TCP_WELCOME) {
         dw_tcp_dial_failed(end, index,
-                           answer == DW_TCP_TAKEN ? "its listener has another peer"
-                                                  : "it knows nothing of this session",
+                           answer == DW_TCP_TAKEN ? "its listener has another peer already"
+                                                  : "it does not know this session",
                            true);
     } else if (end->is_opening &&
                (n == 0 || n > end->options.stripes || dw_tcp_is_new(dial->hears + 8))) {
-        dw_tcp_fail(end, DW_ERR_PROTOCOL, "%s answered with a hello that makes no sense",
-                    end->peer);
+        dw_tcp_fail(end, DW_ERR_PROTOCOL, "%s answered with a hello that is not valid", end->peer);
     } else if (!end->is_opening &&
                (!dw_tcp_is_session(end, dial->hears + 8) || !dw_tcp_is_peer(end, &dial->stream))) {
         dw_tcp_dial_failed(end, index, "it answers for another session", true);
@@ -95,12 +94,12 @@ void dw_tcp_pursue_dial(dw_tcp_end *end, uint32_t index)
     bool was_hearing = dial->phase == DW_TCP_HEARING;
     if (status == DW_PENDING) {
         if (was_hearing)
-            snprintf(end->trouble, sizeof end->trouble,
-                     "connected, but it does not say what it is");
-        /* Every attempt begins so: it is the trouble only where none has ended otherwise. */
+            snprintf(end->trouble, sizeof end->trouble, "connected, but no hello came from it");
+        /* Every attempt is in this state for a while. It is the reason only as long as no attempt
+         * has failed in another way. */
         if (dial->phase == DW_TCP_SHAKING && !end->is_handshake_refused)
             snprintf(end->trouble, sizeof end->trouble,
-                     "connected, but it does not go on with TLS's handshake");
+                     "connected, but it does not continue the TLS handshake");
         dw_tcp_watch_meeting(end, dial, DW_TCP_ON_DIAL, index);
     } else if (status == DW_OK) {
         take_answer(end, index);
@@ -110,9 +109,9 @@ void dw_tcp_pursue_dial(dw_tcp_end *end, uint32_t index)
         dw_tcp_fail(end, status, "%s %s", peer, dial->stream.text);
     } else if (status == DW_ERR_AUTH || status == DW_ERR_PEER || status == DW_ERR_TIMEOUT) {
         end->is_handshake_refused = true;
-        dw_tcp_dial_failed(end, index,
-                           "it hung up in the middle of TLS's handshake; is its link without TLS?",
-                           false);
+        dw_tcp_dial_failed(
+            end, index, "it hung up in the middle of the TLS handshake; is its link without TLS?",
+            false);
     } else if (status == DW_ERR_VERSION && end->is_opening) {
         dw_tcp_other_version(end, dial);
     } else if (status == DW_ERR_PROTOCOL && end->is_opening) {
@@ -126,11 +125,11 @@ void dw_tcp_pursue_dial(dw_tcp_end *end, uint32_t index)
         bool hung_up = dw_tcp_is_told(error) && dial->phase != DW_TCP_CONNECTING;
         dw_tcp_dial_failed(end, index,
                            hung_up            ? hung_up_early(end)
-                           : error == EISCONN ? "it is dialling as well"
+                           : error == EISCONN ? "it dials as well, and does not listen"
                                               : strerror(error),
                            error == ECONNREFUSED);
     } else if (status == DW_ERR_VERSION || status == DW_ERR_PROTOCOL) {
-        dw_tcp_dial_failed(end, index, "something else answers there now", true);
+        dw_tcp_dial_failed(end, index, "another program answers there now", true);
     } else {
         dw_tcp_fail(end, status, "%s", dw_status_string(status));
     }

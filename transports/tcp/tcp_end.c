@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * tcp_end.c - what all files of an end over TCP need. */
+ * tcp_end.c - functions that all files of the backend tcp need. */
 #include "tcp/tcp_end.h"
 
 #include "common/report.h"
@@ -12,7 +12,7 @@ void dw_tcp_fail(dw_tcp_end *end, dw_status status, const char *format, ...)
     va_end(arguments);
 }
 
-/* Both ends compute it, so that a chunk has a number. */
+/* Both ends compute the same length, so an offset tells which chunk it is. */
 size_t dw_tcp_chunk_len(uint64_t total)
 {
     uint64_t page = 4096, part = (total + DW_TCP_CHUNKS_MOST - 1) / DW_TCP_CHUNKS_MOST;

@@ -7,9 +7,9 @@
 
 #include "deltawire/transport.h"
 
-/* DW_ERR_AUTH, with the ways out, where one of the addresses that were resolved is not this
- * machine's own loopback, and the options have neither TLS nor insecure_plaintext. It is the
- * address that counts: names can mean anything. */
+/* Returns DW_ERR_AUTH, with a sentence that says what to do, if the options have neither TLS nor
+ * insecure_plaintext and one of the resolved addresses is not a loopback address. The address
+ * decides, not the name, because a name can resolve to any address. */
 dw_status dw_tcp_check_plaintext(const dw_transport_open *how, const struct addrinfo *addresses);
 
 #endif

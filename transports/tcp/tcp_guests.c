@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * tcp_guests.c - whoever knocks at a listener, until it has become a stripe or was dismissed. */
+ * tcp_guests.c - the connections that a listener accepts (guests), until they become stripes or
+ * are closed. */
 #include <errno.h>
 #include <poll.h>
 #include <sys/random.h>
@@ -16,7 +17,7 @@ void dw_tcp_dismiss(dw_tcp_end *end, dw_tcp_meeting *guest)
 {
     if (guest->phase == DW_TCP_SAYING && end->n_open == 0 && end->is_opening &&
         guest->says[26] == DW_TCP_WELCOME) {
-        end->has_session = false; /* the peer went while it was welcomed */
+        end->has_session = false; /* the peer hung up before it had our whole hello */
         end->n_stripes = 0;
     }
     dw_tcp_meeting_end(guest);
@@ -38,7 +39,7 @@ static bool has_hung_up(const dw_tcp_meeting *guest)
     return poll(&look, 1, 0) > 0 && (look.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
 }
 
-/* Its hello is here: what it is told. */
+/* The hello of a guest has arrived. Returns the answer to it. */
 static int judge_guest(dw_tcp_end *end, const dw_tcp_meeting *guest, unsigned *stripe)
 {
     const unsigned char *named = guest->hears + 8;
@@ -54,21 +55,21 @@ static int judge_guest(dw_tcp_end *end, const dw_tcp_meeting *guest, unsigned *s
         return DW_TCP_TAKEN;
     end->has_session = true;
     end->peer_limit = 0;
-    /* Parts of messages that a peer before this one sent are none of this one's. */
+    /* Parts of messages from an earlier peer must not be mixed with those of this one. */
     dw_tcp_forget_arriving(end);
     end->n_stripes = wish < end->options.stripes ? wish : end->options.stripes;
     return DW_TCP_WELCOME;
 }
 
-/* Whoever has proven under TLS that it is the peer ends the wait by its version. Without, eight
- * bytes are nobody's proof. */
+/* A guest that was authenticated by TLS is the peer, so another version of its framing ends the
+ * open. Without TLS any stranger could send these eight bytes, so it is only remembered. */
 static void judge_version(dw_tcp_end *end, const dw_tcp_meeting *guest)
 {
     if (end->tls)
         dw_tcp_other_version(end, guest);
     else
         dw_tcp_note_stranger(end, &guest->stream, true,
-                             "frames TCP messages by version %d of the rules, this end by %d; run "
+                             "uses version %d of the framing over TCP, this end version %d; run "
                              "the same release of deltawire at both ends",
                              guest->hears[6], DW_TCP_VERSION);
 }
@@ -81,8 +82,8 @@ void dw_tcp_hear_guest(dw_tcp_end *end, uint32_t index)
     dw_status status = dw_tcp_meeting_step(guest, end);
     if (status == DW_ERR_VERSION && end->is_opening) judge_version(end, guest);
     if (status == DW_ERR_PROTOCOL)
-        dw_tcp_note_stranger(end, &guest->stream, false, "does not speak as deltawire does");
-    if (status == DW_ERR_VERSION) { /* so that it learns the reason as well */
+        dw_tcp_note_stranger(end, &guest->stream, false, "did not send deltawire's hello");
+    if (status == DW_ERR_VERSION) { /* our hello tells it our version */
         dw_tcp_answer(guest, end, 0, DW_TCP_TAKEN);
         dw_tcp_meeting_step(guest, end);
     }
@@ -110,8 +111,8 @@ void dw_tcp_hear_guest(dw_tcp_end *end, uint32_t index)
                 dw_get64(guest->hears + 40));
 }
 
-/* No descriptor or no memory is left for whoever knocks. It goes on to knock, and would keep us
- * awake: we do not listen for a moment. */
+/* accept fails, for want of descriptors or memory. The connection stays pending, and epoll would
+ * report it again and again; so the listening socket is not watched for one tick. */
 static void turn_a_deaf_ear(dw_tcp_end *end)
 {
     dw_tcp_hear_listener(end, false);
@@ -128,14 +129,14 @@ void dw_tcp_admit(dw_tcp_end *end)
 {
     for (int i = 0; i < ACCEPTS; i++) {
         int fd = accept4(end->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-        if (fd < 0) { /* most often it has left already */
+        if (fd < 0) { /* usually no connection is pending any more */
             if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
                 turn_a_deaf_ear(end);
             return;
         }
         unsigned at = 0;
         while (at < DW_TCP_GUESTS && end->guests[at].phase != DW_TCP_NOBODY) at++;
-        if (at == DW_TCP_GUESTS) { /* the oldest goes */
+        if (at == DW_TCP_GUESTS) { /* the oldest guest is closed */
             at = end->next_guest;
             end->next_guest = (at + 1) % DW_TCP_GUESTS;
             dw_tcp_dismiss(end, &end->guests[at]);

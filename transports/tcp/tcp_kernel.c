@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
- * tcp_kernel.c - what the kernel itself counted on a connection. */
+ * tcp_kernel.c - the kernel's counters of a connection. */
 #include "tcp/tcp_end.h"
 
 #if defined(__linux__)
 #include <linux/sockios.h>
-/* The C library's netinet/tcp.h, which tcp_address.c needs, stops before some of these fields. */
+/* The netinet/tcp.h of the C library, which tcp_address.c includes, lacks some of these fields, and
+ * cannot be included together with linux/tcp.h. */
 #include <linux/tcp.h>
 #include <stddef.h>
 #include <sys/ioctl.h>
 
-/* The opening of a connection counts as one byte each way. */
+/* The kernel counts the opening of a connection (SYN) as one byte in each direction. */
 dw_tcp_kernel dw_tcp_ask_kernel(int fd)
 {
     struct tcp_info info;

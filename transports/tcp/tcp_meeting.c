@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * tcp_meeting.c - one connection until both ends have said what they are, in steps that never wait.
+ * tcp_meeting.c - one connection until both hellos are complete, in steps that never wait.
  *
- * A listener tells its peer by the hello from strangers (port scanners, browsers), whom it
- * dismisses. The role is in it because two dialling sockets can, by accident, connect to each other
- * or to themselves. */
+ * By the hello a listener distinguishes its peer from strangers (port scanners, browsers), whose
+ * connections it closes. The hello names the role because two dialling sockets can, by accident,
+ * connect to each other, or one to itself. */
 #include <errno.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -69,7 +69,7 @@ void dw_tcp_meeting_end(dw_tcp_meeting *meeting)
 uint32_t dw_tcp_meeting_events(const dw_tcp_meeting *meeting)
 {
     if (meeting->phase == DW_TCP_CONNECTING) return EPOLLOUT;
-    /* POLLIN and EPOLLIN are the same bits, on Linux by design. */
+    /* dw_stream_events returns bits of poll(); on Linux those of epoll have the same values. */
     return (uint32_t)dw_stream_events(&meeting->stream, true, meeting->phase == DW_TCP_SAYING);
 }
 
@@ -91,8 +91,8 @@ static dw_status say(dw_tcp_meeting *meeting)
     return DW_OK;
 }
 
-/* DW_ERR_PROTOCOL: not one of ours; DW_ERR_VERSION: hears[6] tells which. Both as soon as it is
- * sure. */
+/* DW_ERR_PROTOCOL: not a hello of deltawire. DW_ERR_VERSION: of another version, which stands in
+ * hears[6]. Both are returned as soon as the bytes that tell have arrived. */
 static dw_status hear(dw_tcp_meeting *meeting)
 {
     while (meeting->heard < DW_TCP_HELLO_BYTES) {
@@ -107,7 +107,7 @@ static dw_status hear(dw_tcp_meeting *meeting)
             return DW_ERR_VERSION;
     }
     if (meeting->hears[7] == (meeting->dials ? 'L' : 'C')) return DW_OK;
-    return lost(EISCONN); /* it is in our own role: another dialler, or ourselves */
+    return lost(EISCONN); /* it has our own role: another dialler, or this very socket */
 }
 
 dw_status dw_tcp_meeting_step(dw_tcp_meeting *meeting, dw_tcp_end *end)
@@ -120,7 +120,7 @@ dw_status dw_tcp_meeting_step(dw_tcp_meeting *meeting, dw_tcp_end *end)
         meeting->phase = DW_TCP_SHAKING;
     }
     if (meeting->phase == DW_TCP_SHAKING) {
-        /* A bare stream has nothing to agree on. */
+        /* Without TLS there is no handshake. */
         status = end->tls ? dw_tls_shake(&meeting->stream) : DW_OK;
         if (status != DW_OK) return status;
         meeting->phase = meeting->dials ? DW_TCP_SAYING : DW_TCP_HEARING;

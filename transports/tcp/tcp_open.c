@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * tcp_open.c - from a URI to an end whose first stripe has met the peer's, and back to nothing. */
+ * tcp_open.c - opens an end until its first stripe is connected, and closes it. */
 #include <errno.h>
 #include <netdb.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@
 
 enum { REDIAL_MS = 100, LOOK_MS = 20, CONNECT_MS = 5000 };
 
-/* Whether to give up, and why. */
+/* Whether the open was cancelled or has taken too long. */
 static dw_status check_time(const dw_tcp_end *end, const dw_transport_open *how,
                             int64_t deadline_ns)
 {
@@ -32,24 +32,24 @@ static dw_status check_time(const dw_tcp_end *end, const dw_transport_open *how,
                               how->timeout_ms, strangers);
     }
     return dw_link_report(how->why, DW_ERR_TIMEOUT,
-                          "nobody answered at tcp://%.100s within %u ms (%s); is the "
-                          "other end started, and listening there?",
+                          "nothing answered at tcp://%.100s within %u ms (%s); has the "
+                          "other end been started, and does it listen there?",
                           how->address, how->timeout_ms, end->trouble);
 }
 
-/* A name may have addresses behind which nobody says even no (IPv6 that leads nowhere): none of
- * several may take all the time. */
+/* A name may resolve to addresses at which nothing answers, not even with a refusal (IPv6 without a
+ * route). So if there are several, none of them may use up the whole time. */
 static int64_t time_to_connect(const dw_transport_open *how, const struct addrinfo *addresses)
 {
     int64_t n = 0;
     for (const struct addrinfo *a = addresses; a; a = a->ai_next) n++;
     if (n <= 1) return INT64_MAX / 2;
-    int64_t share_ms = how->timeout_ms / (2 * n); /* each gets a second chance */
+    int64_t share_ms = how->timeout_ms / (2 * n); /* so that each can be tried twice */
     return (share_ms < CONNECT_MS ? share_ms : CONNECT_MS) * DW_NS_PER_MS;
 }
 
-/* Turns until the end is open, has failed, time is over, or (dialling) this attempt has come to
- * nothing: DW_PENDING. */
+/* Runs turns until the end is open, has failed, or the time is over. DW_PENDING: this attempt of a
+ * dialler has failed. */
 static dw_status wait_for_peer(dw_tcp_end *end, const dw_transport_open *how, int64_t deadline_ns,
                                int64_t connected_by_ns)
 {
@@ -74,7 +74,7 @@ static dw_status meet_listening(dw_tcp_end *end, const dw_transport_open *how,
     dw_tcp_watch_listener(end);
     dw_status met = wait_for_peer(end, how, deadline_ns, INT64_MAX);
     if (end->n_stripes == 1 && end->options.grace_ns == 0)
-        dw_tcp_stop_listening(end); /* nobody else is expected, ever */
+        dw_tcp_stop_listening(end); /* no further connection can come */
     return met;
 }
 
@@ -87,7 +87,8 @@ static dw_status meet_dialling(dw_tcp_end *end, const dw_transport_open *how,
             memcpy(&end->address, a->ai_addr, a->ai_addrlen);
             end->address_len = a->ai_addrlen;
             dw_tcp_start_dial(end, 0, dw_link_now_ns());
-            if (!end->tls) end->dials[0].until_ns = INT64_MAX; /* the open's own time counts */
+            /* only the time limit of the open counts */
+            if (!end->tls) end->dials[0].until_ns = INT64_MAX;
             dw_status status = wait_for_peer(end, how, deadline_ns, dw_link_now_ns() + connect_ns);
             if (status != DW_PENDING) return status;
         }
@@ -156,7 +157,7 @@ dw_status dw_tcp_open(dw_tcp_end *end, const dw_transport_open *how)
     return status;
 }
 
-/* The listener first: who is lost and comes back is to find nobody. */
+/* Close the listener first, so that reconnects are refused. */
 void dw_tcp_close(dw_tcp_end *end)
 {
     dw_tcp_stop_listening(end);

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  * tcp_peer.c - who the other end is, whether it is gone for good, and how that is said.
  *
- * While one stripe lives the others are only dialled again. When the last has gone, the dialler
- * comes back within moments if it lives; the listener waits. How long depends on how it went: a
- * word from the peer's machine (an end of the stream, a reset) means that its process has probably
- * died, and the grace is short; silence means that the network is to blame, and the peer's timeout
- * counts. A dialler that is refused knows at once: a living peer listens as long as it lives. */
+ * While at least one stripe is open, lost ones are only dialled again. When the last one is lost,
+ * the dialler dials again at once, and the listener waits for it. How long the listener waits
+ * depends on how the connection ended. If the peer's machine ended it (by an end of stream or a
+ * reset), the peer's process has probably died, and the listener waits for the short grace. If the
+ * connection just fell silent, the network is probably at fault, and the listener waits for
+ * peer_timeout_ms. A dialler whose connection is refused knows at once that the peer is gone,
+ * because a listener keeps its port open as long as it lives. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -14,8 +16,8 @@
 #include "common/report.h"
 #include "tcp/tcp_end.h"
 
-/* The session is what a stranger cannot know: how many of its bytes agree must not show in the
- * time. */
+/* A stranger does not know the session. The comparison takes the same time wherever the bytes
+ * differ, so that nobody can guess the session byte by byte. */
 bool dw_tcp_is_session(const dw_tcp_end *end, const unsigned char *named)
 {
     unsigned char differs = 0;
@@ -29,14 +31,14 @@ bool dw_tcp_is_new(const unsigned char *named)
     return memcmp(named, none, sizeof none) == 0;
 }
 
-/* Under TLS every stripe belongs to who proved to be the peer by the first. */
+/* Under TLS every stripe must be authenticated with the same name as the first. */
 bool dw_tcp_is_peer(const dw_tcp_end *end, const dw_stream *stream)
 {
     return !end->tls || end->is_opening || strcmp(end->peer_name, dw_tls_peer_name(stream)) == 0;
 }
 
-/* Whoever was welcomed went without a word: it may have been stopped, or be no more than a hello.
- * Another can take its place. */
+/* The dialler that was welcomed has gone before any message was exchanged. Perhaps it was stopped,
+ * or was a stranger that only sent a hello. Another dialler may take its place. */
 bool dw_tcp_is_fresh(const dw_tcp_end *end)
 {
     return end->listener >= 0 && !end->tls && !end->peer_left && !end->is_opening &&
@@ -48,7 +50,7 @@ void dw_tcp_other_version(dw_tcp_end *end, const dw_tcp_meeting *meeting)
     char peer[96];
     dw_tcp_print_peer(meeting->stream.fd, peer);
     dw_tcp_fail(end, DW_ERR_VERSION,
-                "%s frames TCP messages by version %d of the rules, this end by %d; run the same "
+                "%s uses version %d of the framing over TCP, this end version %d; run the same "
                 "release of deltawire at both ends",
                 peer, meeting->hears[6], DW_TCP_VERSION);
 }
@@ -79,25 +81,25 @@ void dw_tcp_say_strangers(const dw_tcp_end *end, char *text, size_t cap)
                  end->turned_away);
 }
 
-/* Whether the peer's machine itself said that the connection is over. */
 bool dw_tcp_is_told(int error)
 {
     return error == 0 || error == ECONNRESET || error == EPIPE || error == ECONNABORTED;
 }
 
-/* The peer has gone for good. */
+/* Ends the link: the peer will not come back. */
 void dw_tcp_gone(dw_tcp_end *end)
 {
     const char *peer = end->peer;
     int error = end->lost_error;
     uint64_t begun = dw_tcp_begun(end) + end->cut_bytes;
-    if (dw_tcp_is_told(error) && end->lost_text[0]) { /* the cover knows better */
+    if (dw_tcp_is_told(error) && end->lost_text[0]) { /* the sentence of TLS is more precise */
         dw_tcp_fail(end, DW_ERR_PEER,
-                    "%s %s; its process has probably died, or somebody interferes", peer,
-                    end->lost_text);
+                    "%s %s; its process has probably died, or somebody tampers with the "
+                    "connection",
+                    peer, end->lost_text);
     } else if (!dw_tcp_is_told(error)) {
         dw_tcp_fail(end, DW_ERR_TIMEOUT,
-                    "%s does not answer any more (%s); is the machine or the network down?", peer,
+                    "%s no longer answers (%s); is the machine or the network down?", peer,
                     strerror(error));
     } else if (begun > 0) {
         dw_tcp_fail(end, DW_ERR_PEER,
@@ -116,11 +118,11 @@ void dw_tcp_gone(dw_tcp_end *end)
     }
 }
 
-/* How long an end without a connection waits for the other. */
 int64_t dw_tcp_patience(const dw_tcp_end *end)
 {
     int64_t most = (int64_t)end->peer_timeout_ms * DW_NS_PER_MS;
-    if (dw_tcp_is_fresh(end)) return INT64_MAX / 4; /* as long as the link's greeting may take */
+    /* the time limit of the link's greeting applies instead */
+    if (dw_tcp_is_fresh(end)) return INT64_MAX / 4;
     if (end->peer_left || end->options.grace_ns == 0) return 0;
     for (unsigned i = 0; i < end->n_stripes; i++) {
         if (end->stripes[i].is_silent) return most;

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
- * tcp_poller.c - what the poller of an end over TCP is asked for. */
+ * tcp_poller.c - registers the sockets of an end with epoll. */
 #include <errno.h>
 #include <sys/epoll.h>
 
 #include "common/report.h"
 #include "tcp/tcp_end.h"
 
-/* false: a socket that is new to the poller does not fit, errno tells why. To change what is wanted
- * of one cannot fail. */
+/* Adding a socket can fail (false, and errno says why); changing its events cannot. */
 static bool watch(const dw_tcp_end *end, int fd, int how, uint32_t events, uint32_t kind,
                   uint32_t index)
 {
@@ -21,7 +20,6 @@ void dw_tcp_watch_listener(dw_tcp_end *end)
     dw_tcp_fail(end, DW_ERR_IO, "cannot watch the port for a peer: %s", dw_link_system_says(errno));
 }
 
-/* Whether somebody who knocks is to be heard. */
 void dw_tcp_hear_listener(const dw_tcp_end *end, bool hears)
 {
     watch(end, end->listener, EPOLL_CTL_MOD, hears ? EPOLLIN : 0, DW_TCP_ON_LISTENER, 0);

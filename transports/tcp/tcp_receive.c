@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
- * tcp_receive.c - the bytes of a stripe become records, and these parts of messages. */
+ * tcp_receive.c - reads the bytes of a stripe and finds the records in them. */
 #include <string.h>
 
 #include "common/fields.h"
 #include "common/report.h"
 #include "tcp/tcp_end.h"
 
-/* Calls that read in one go; other stripes, and sending, get their turn after that. */
+/* The limit of reads in one call, so that other stripes, and sending, get their turn. */
 enum { READS_PER_TURN = 8 };
 
-/* Takes a header off what was read ahead. false: it is not here whole. */
+/* Takes a record header out of the bytes that were read ahead. false: it is incomplete. */
 static bool take_header(dw_tcp_end *end, dw_tcp_stripe *stripe)
 {
     if (stripe->ahead_n < 1) return false;
     const unsigned char *header = stripe->ahead + stripe->ahead_at;
     size_t header_len = header[0] == DW_TCP_CHUNK ? DW_TCP_CHUNK_RECORD_BYTES : DW_TCP_RECORD_BYTES;
     if (header[0] < DW_TCP_MESSAGE || header[0] > DW_TCP_LEAVE) {
-        dw_tcp_fail(end, DW_ERR_PROTOCOL, "%s sent bytes that are no record of deltawire's",
+        dw_tcp_fail(end, DW_ERR_PROTOCOL, "%s sent bytes that are not a record of deltawire",
                     end->peer);
         return false;
     }
@@ -48,8 +48,8 @@ static void take_ahead(dw_tcp_stripe *stripe)
     stripe->done += n;
 }
 
-/* What lies ahead becomes messages, or parts of them. Ends where more must be read, or a place be
- * found. */
+/* Processes the bytes that were read ahead. Ends when more must be read, or when it is not decided
+ * yet where the next bytes go. */
 static void sort_ahead(dw_tcp_end *end, dw_tcp_stripe *stripe)
 {
     while (end->status == DW_OK && !stripe->is_undecided) {
@@ -64,7 +64,8 @@ static void sort_ahead(dw_tcp_end *end, dw_tcp_stripe *stripe)
     }
 }
 
-/* One call that reads. Long chunks go straight to their place; -> as dw_stream_read. */
+/* Reads once from the stream. Bytes of long chunks are read straight to where they belong. Returns
+ * what dw_stream_read returns. */
 static ptrdiff_t read_once(dw_tcp_end *end, dw_tcp_stripe *stripe, bool *is_short)
 {
     size_t left = stripe->is_reading ? stripe->len - stripe->done : 0;
@@ -78,7 +79,7 @@ static ptrdiff_t read_once(dw_tcp_end *end, dw_tcp_stripe *stripe, bool *is_shor
         }
         return n;
     }
-    /* A part of a header. */
+    /* The bytes that are left are a part of a header. Move them to the front. */
     if (stripe->ahead_n > 0)
         memmove(stripe->ahead, stripe->ahead + stripe->ahead_at, stripe->ahead_n);
     stripe->ahead_at = 0;
@@ -111,13 +112,13 @@ void dw_tcp_read(dw_tcp_end *end, dw_tcp_stripe *stripe)
     end->is_restless |= stripe->is_open && dw_stream_has_more(&stripe->stream);
 }
 
-/* Nothing of the awaited message moved in this turn: what came before its time is put away, or it
- * would block its stripe. */
+/* Called at the end of a turn. If nothing of the awaited message arrived in this turn, records of
+ * later messages go into a stash; they would block their stripe otherwise. */
 void dw_tcp_decide(dw_tcp_end *end)
 {
     const dw_tcp_arriving *a = dw_tcp_arriving_of(end, end->awaited);
     if (end->posted && a->is_known && a->total > end->posted->len)
-        return; /* the link is about to give more room */
+        return; /* the link will post a longer buffer */
     for (unsigned i = 0; i < end->n_stripes && end->status == DW_OK; i++) {
         dw_tcp_stripe *stripe = &end->stripes[i];
         bool is_awaited = stripe->message == end->awaited;

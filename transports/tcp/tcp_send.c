@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * tcp_send.c - messages to records, by whatever stripe can take them; what is kept until the peer
- * has it. */
+ * tcp_send.c - cuts messages into records, gives these to free stripes, and keeps the messages
+ * until the peer has acknowledged them. */
 #include <string.h>
 
 #include "common/fields.h"
@@ -52,7 +52,7 @@ bool dw_tcp_keep(dw_tcp_end *end, dw_tcp_request *request)
 
 /* ---- Records --------------------------------------------------------------------------------- */
 
-/* What every record says beside its own purpose. */
+/* Begins a record of any kind: writes the header's common fields. */
 static void begin_record(dw_tcp_end *end, dw_tcp_stripe *stripe, int kind, size_t len,
                          uint64_t message)
 {
@@ -91,9 +91,9 @@ static void begin_chunk(dw_tcp_end *end, dw_tcp_stripe *stripe, dw_tcp_kept *kep
     stripe->is_clear = false;
 }
 
-/* The bytes of a message that the peer has by another stripe, and that are ours no longer: the
- * record must have its length. A cover that has taken a part of them already does not mind that the
- * rest reads otherwise. */
+/* Zeros in place of a body whose message the peer has acknowledged already: its memory is not ours
+ * any more, but the record must have the length that its header says. If TLS has taken a part of
+ * the old bytes, it accepts that the rest is different. */
 static const unsigned char nothing[16384];
 
 void dw_tcp_write(dw_tcp_end *end, dw_tcp_stripe *stripe)
@@ -106,7 +106,7 @@ void dw_tcp_write(dw_tcp_end *end, dw_tcp_stripe *stripe)
         if (!stripe->body && body_left > sizeof nothing) body_left = sizeof nothing;
         const unsigned char *body = stripe->body ? stripe->body + stripe->body_done : nothing;
         struct iovec parts[2] = {{stripe->header + stripe->header_done, header_left},
-                                 /* iovec has no const; a write only reads */
+                                 /* iovec has no const; writev only reads */
                                  {(void *)(uintptr_t)body, body_left}};
         bool is_behind = header_left == 0;
         int n_parts = 2 - is_behind - (body_left == 0);
@@ -114,7 +114,8 @@ void dw_tcp_write(dw_tcp_end *end, dw_tcp_stripe *stripe)
         if (n <= 0) {
             stripe->is_blocked = n == DW_STREAM_WAIT;
             stripe->is_broken = n != DW_STREAM_WAIT;
-            end->is_restless |= stripe->is_broken; /* what the peer said last can still be read */
+            /* the last bytes from the peer can still be read */
+            end->is_restless |= stripe->is_broken;
             break;
         }
         size_t of_header = (size_t)n < header_left ? (size_t)n : header_left;
@@ -134,7 +135,7 @@ static bool is_free(const dw_tcp_stripe *stripe)
     return stripe->is_open && !stripe->is_writing && !stripe->is_broken;
 }
 
-/* From `first` on, around. NULL: none is free. */
+/* Searches all stripes, beginning with number `first`. NULL: none is free. */
 static dw_tcp_stripe *find_free(const dw_tcp_end *end, unsigned first)
 {
     for (unsigned i = 0; i < end->n_stripes; i++) {
@@ -144,8 +145,9 @@ static dw_tcp_stripe *find_free(const dw_tcp_end *end, unsigned first)
     return NULL;
 }
 
-/* Over a short way one connection carries all the short messages that there can be: they wait for
- * it, for what goes by others comes out of order and has to be put away. */
+/* Where the round trip is short, one connection is fast enough for all short messages. So they wait
+ * for the first stripe: what other stripes carried would arrive out of order and have to be
+ * stashed. */
 static bool must_wait(const dw_tcp_end *end)
 {
     const dw_tcp_stripe *usual = &end->stripes[0];
@@ -153,8 +155,8 @@ static bool must_wait(const dw_tcp_end *end)
            !usual->is_late && !usual->is_broken;
 }
 
-/* Short messages keep to the first that is free, so that the receiver knows where to look; chunks
- * go round. NULL: not now. */
+/* Short messages use the first free stripe, so that the receiver knows where to look. Chunks use
+ * the stripes in turn. NULL: no stripe now. */
 static dw_tcp_stripe *choose(dw_tcp_end *end, bool is_short)
 {
     if (is_short) return must_wait(end) ? NULL : find_free(end, 0);
@@ -168,7 +170,7 @@ bool dw_tcp_can_tell(const dw_tcp_end *end)
     return find_free(end, 0) != NULL;
 }
 
-/* The next chunk that no stripe carries. */
+/* The next chunk that was not given to a stripe. */
 static dw_tcp_kept *find_chunk(dw_tcp_end *end)
 {
     for (; end->cursor < end->next_message; end->cursor++, end->cursor_chunk = 0) {
@@ -179,7 +181,7 @@ static dw_tcp_kept *find_chunk(dw_tcp_end *end)
     return NULL;
 }
 
-/* What concerns one stripe goes by it. */
+/* Sends ASK and ECHO records, which belong to one stripe, on that stripe. */
 static void ask_and_answer(dw_tcp_end *end)
 {
     for (unsigned i = 0; i < end->n_stripes; i++) {
@@ -217,7 +219,7 @@ void dw_tcp_give(dw_tcp_end *end)
     }
     if (end->tell_ns == 0 || (end->tell_ns > 1 && dw_link_now_ns() < end->tell_ns)) return;
     dw_tcp_stripe *stripe = find_free(end, 0);
-    if (!stripe) return; /* the next record to leave says it */
+    if (!stripe) return; /* the next record that is sent carries it */
     begin_record(end, stripe, DW_TCP_STATE, 0, 0);
     dw_tcp_write(end, stripe);
 }
@@ -231,7 +233,7 @@ void dw_tcp_say_leave(dw_tcp_end *end)
     }
 }
 
-/* ---- Acknowledged, lost, overdue ------------------------------------------------------------- */
+/* ---- Acknowledged, lost, stuck --------------------------------------------------------------- */
 
 void dw_tcp_acknowledge(dw_tcp_end *end, uint64_t whole, uint64_t limit)
 {
@@ -265,7 +267,7 @@ void dw_tcp_take_back(dw_tcp_end *end, unsigned index)
         for (uint32_t chunk = 0; chunk < kept->chunks; chunk++) {
             if (!(kept->on[chunk] & bit)) continue;
             kept->on[chunk] &= (uint8_t)~bit;
-            if (kept->on[chunk]) continue; /* another carries it, too */
+            if (kept->on[chunk]) continue; /* it was sent on another stripe as well */
             end->resent_bytes += chunk_bytes(kept, chunk);
             if (number > end->cursor || (number == end->cursor && chunk >= end->cursor_chunk))
                 continue;
@@ -275,8 +277,9 @@ void dw_tcp_take_back(dw_tcp_end *end, unsigned index)
     }
 }
 
-/* The peer acknowledges nothing: every stripe is asked whether it still gets there. Those that do
- * not answer, and on which the kernel moves nothing, are stuck. */
+/* Returns the stripes that are stuck, as a bit set. If the peer has acknowledged nothing for
+ * patience_ns, an ASK is sent on every stripe. Those on which no ECHO arrives, and on which the
+ * kernel delivers nothing, are stuck. */
 static uint8_t find_stuck(dw_tcp_end *end, int64_t now, int64_t patience_ns)
 {
     uint8_t stuck = 0;
@@ -296,15 +299,16 @@ static uint8_t find_stuck(dw_tcp_end *end, int64_t now, int64_t patience_ns)
     return stuck;
 }
 
-/* The oldest message waits for stripes that are stuck while others are not: they take over its
- * chunks. */
+/* If the oldest message waits only for stripes that are stuck, its chunks are sent again on other
+ * stripes. */
 void dw_tcp_overtake(dw_tcp_end *end, int64_t now, int64_t patience_ns)
 {
     uint8_t stuck = find_stuck(end, now, patience_ns);
     for (unsigned i = 0; i < end->n_stripes; i++) {
         if (stuck >> i & 1) end->stripes[i].is_late = true;
     }
-    if (end->acked >= end->cursor || !stuck) return; /* not all of it was given to a stripe yet */
+    /* some of its chunks were not sent at all yet */
+    if (end->acked >= end->cursor || !stuck) return;
     dw_tcp_kept *kept = kept_of(end, end->acked);
     for (uint32_t chunk = 0; chunk < kept->chunks; chunk++) {
         if (kept->on[chunk] & (uint8_t)~stuck) continue;

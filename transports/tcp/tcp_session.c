@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * tcp_session.c - the life of an end over TCP: what is due, and the clock. */
+ * tcp_session.c - one turn of an end: events of the sockets, and timers. */
 #include <sys/epoll.h>
 
 #include "common/report.h"
@@ -8,10 +8,10 @@
 enum { EVENTS = 32, FULL_TURN = 16 };
 
 static const int64_t tick_ns = (int64_t)DW_TCP_TICK_MS * DW_NS_PER_MS;
-/* So long nothing moves on a stripe before others take over what it carries. */
+/* After so long without progress on a stripe, other stripes send its chunks again. */
 static const int64_t patience_ns = (int64_t)500 * DW_NS_PER_MS;
 
-/* ---- The clock ------------------------------------------------------------------------------- */
+/* ---- Timers ---------------------------------------------------------------------------------- */
 
 static bool is_missing(const dw_tcp_end *end, unsigned i)
 {
@@ -22,7 +22,8 @@ static void look_at_meetings(dw_tcp_end *end, int64_t now)
 {
     for (unsigned i = 0; end->n_guests > 0 && i < DW_TCP_GUESTS; i++) {
         if (end->guests[i].phase == DW_TCP_NOBODY || now < end->guests[i].until_ns) continue;
-        dw_tcp_hear_guest(end, i); /* TLS, too, looks at its deadline, and has a sentence for it */
+        /* the handshake notices its deadline as well, and sets a sentence */
+        dw_tcp_hear_guest(end, i);
         if (end->guests[i].phase != DW_TCP_NOBODY) dw_tcp_dismiss(end, &end->guests[i]);
     }
     for (unsigned i = 0; i < end->n_stripes && !end->is_opening; i++) {
@@ -61,7 +62,7 @@ static void look_at_progress(dw_tcp_end *end, int64_t now)
 static void look_at_clock(dw_tcp_end *end)
 {
     int64_t now = dw_link_now_ns();
-    /* TLS has a deadline of its own. */
+    /* Lets the handshake check its own deadline. */
     if (end->is_opening && end->dials && end->dials[0].phase == DW_TCP_SHAKING)
         dw_tcp_pursue_dial(end, 0);
     if (end->deaf_until_ns && now >= end->deaf_until_ns) dw_tcp_listen_again(end);
@@ -117,14 +118,14 @@ void dw_tcp_turn(dw_tcp_end *end, int wait_ms)
     bool is_full = end->is_restless || end->n_open == 0 || ++end->turns % FULL_TURN == 0;
     end->moved_awaited = false;
     end->is_restless = false;
-    /* Short messages come one after the other by the same stripe: looking there first saves asking
-     * which one it is. */
+    /* Short messages arrive one after the other on the same stripe. Reading that stripe first saves
+     * a call of epoll_wait. */
     if (!is_full) dw_tcp_read(end, &end->stripes[end->hot]);
     if (is_full || !dw_tcp_has_next(end)) {
         int n = epoll_wait(end->poller, events, EVENTS, wait_ms);
         for (int i = 0; i < n && end->status == DW_OK; i++) handle(end, &events[i]);
         for (unsigned i = 0; i < end->n_stripes; i++) {
-            /* What a stream holds itself, poll does not see. */
+            /* epoll does not report bytes that TLS has read from the socket and buffered. */
             dw_tcp_stripe *stripe = &end->stripes[i];
             if (stripe->is_open && (stripe->is_broken || dw_stream_has_more(&stripe->stream)))
                 dw_tcp_read(end, stripe);

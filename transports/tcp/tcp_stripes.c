@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * tcp_stripes.c - the connections of an end over TCP come, and go. */
+ * tcp_stripes.c - a connection becomes a stripe, and a stripe is lost. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -7,7 +7,8 @@
 #include "common/report.h"
 #include "tcp/tcp_end.h"
 
-/* The connection is met: it becomes a stripe, in place of one that the other end has given up. */
+/* Both hellos are complete, and the connection becomes a stripe. If a stripe with this index is
+ * still open, the other end has given it up already. */
 void dw_tcp_seat(dw_tcp_end *end, dw_tcp_meeting *meeting, unsigned index, uint64_t whole,
                  uint64_t limit)
 {
@@ -34,7 +35,7 @@ void dw_tcp_seat(dw_tcp_end *end, dw_tcp_meeting *meeting, unsigned index, uint6
     end->is_opening = false;
     end->peer_left = false;
     end->has_looked = false;
-    end->is_restless = true; /* it may have said more than its hello */
+    end->is_restless = true; /* bytes after its hello may have been read already */
     if (dw_tcp_ask_kernel(stripe->stream.fd).rtt_us >= DW_TCP_NEAR_US &&
         end->window < DW_TCP_WINDOW_BYTES) {
         end->window = DW_TCP_WINDOW_BYTES;
@@ -64,7 +65,7 @@ void dw_tcp_lose(dw_tcp_end *end, dw_tcp_stripe *stripe, int error)
     stripe->is_silent = !dw_tcp_is_told(error);
     stripe->redial_ns = dw_link_now_ns() + stripe->backoff_ns;
     end->n_open--;
-    end->tell_ns = 1; /* what was said last may be lost */
+    end->tell_ns = 1; /* the last whole and limit that were sent may be lost */
     dw_tcp_take_back(end, index);
     if (end->n_open > 0) return;
     end->lost_ns = dw_link_now_ns();

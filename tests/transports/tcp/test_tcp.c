@@ -300,7 +300,7 @@ static void dialling_another_program_is_told_so(void **state)
         dw_status status;
     } cases[] = {{"SSH-2.0-OpenSSH_9.2\r\n", "not deltawire", DW_ERR_PROTOCOL},
                  {"DWTCP\n\x07L", "version 7", DW_ERR_VERSION},
-                 {NULL, "does not say what it is", DW_ERR_TIMEOUT}};
+                 {NULL, "no hello came from it", DW_ERR_TIMEOUT}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         int port;
         false_server server = {.says = cases[i].says};
