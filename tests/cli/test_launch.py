@@ -432,7 +432,7 @@ class Keys(Base):
         first = self.start(link, RANK=0, WORLD_SIZE=2, DELTAWIRE_GROUP_KEY_FILE=key)
         time.sleep(0.5)
         self.failing("another group key", [*link, "--group-key", other], RANK=1, WORLD_SIZE=2)
-        self.failing("does it want a key?", [*link, "--open-timeout", "1"], RANK=1, WORLD_SIZE=2)
+        self.failing("does it expect TLS?", [*link, "--open-timeout", "1"], RANK=1, WORLD_SIZE=2)
         # The option counts, not the environment.
         self.start(
             [*link, "--group-key", key], RANK=1, WORLD_SIZE=2, DELTAWIRE_GROUP_KEY_FILE=other

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * no_tls.c - TLS in a build without OpenSSL: said, and never left out silently. */
+ * no_tls.c - TLS in a build without OpenSSL: an error, never a link that silently lacks TLS. */
 #include <string.h>
 
 #include "common/report.h"
@@ -18,7 +18,7 @@ dw_status dw_tls_context_create(dw_tls_context **context, const dw_tls_options *
         "(-Dtls=enabled), or use a network that you trust and insecure_plaintext");
 }
 
-/* Without a context there is nothing to call these with. */
+/* The functions below are never called, because no context is ever created. */
 
 void dw_tls_context_destroy(dw_tls_context *context)
 {

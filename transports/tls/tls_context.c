@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * tls_context.c - from options to an SSL_CTX: a group key or certificates, never both; TLS 1.3 and
- * nothing else. */
+ * tls_context.c - makes an SSL_CTX of the options: with a group key or with certificates, never
+ * with both, and with TLS 1.3 only. */
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <string.h>
@@ -15,15 +15,16 @@
 #include "tls/tls_socket.h"
 #include "tls/tls_words.h"
 
-/* AES-GCM keeps its promise for 2^24.5 records of 16 KiB under one key (RFC 8446, 5.5). */
+/* AES-GCM is safe for 2^24.5 records of 16 KiB under one key (RFC 8446, 5.5). */
 static const uint64_t records_per_key = UINT64_C(1) << 22;
 
-/* Own certificate, one or two that link it to the CA, and the CA. */
+/* The longest chain: our own certificate, one or two intermediate ones, and the CA. */
 enum { MOST_ISSUERS = 3 };
 
 /* ---- Certificates ---------------------------------------------------------------------------- */
 
-/* A passphrase would be asked for on the terminal, of a program that may have none. */
+/* Refuses passphrases. By default OpenSSL would ask for one on the terminal, which the program may
+ * not have. */
 static int no_passphrase(char *room, int cap, int writes, void *context)
 {
     (void)room;
@@ -33,7 +34,7 @@ static int no_passphrase(char *room, int cap, int writes, void *context)
     return -1;
 }
 
-/* The first is the end's own; what follows links it to the CA. */
+/* The first certificate in the file is that of this end; the others link it to the CA. */
 static bool use_chain(SSL_CTX *ssl, BIO *pem)
 {
     X509 *own = PEM_read_bio_X509(pem, NULL, no_passphrase, NULL), *next;
@@ -43,14 +44,14 @@ static bool use_chain(SSL_CTX *ssl, BIO *pem)
         is_good = SSL_CTX_add0_chain_cert(ssl, next) == 1;
         if (!is_good) X509_free(next);
     }
-    if (is_good) ERR_clear_error(); /* no more of them is no error */
+    if (is_good) ERR_clear_error(); /* reaching the end of the file is not an error */
     return is_good;
 }
 
 static bool use_key(SSL_CTX *ssl, BIO *pem)
 {
     EVP_PKEY *key = PEM_read_bio_PrivateKey(pem, NULL, no_passphrase, NULL);
-    /* Compares it with the certificate. */
+    /* This also checks that the key belongs to the certificate. */
     bool is_good = key && SSL_CTX_use_PrivateKey(ssl, key) == 1;
     EVP_PKEY_free(key);
     return is_good;
@@ -112,7 +113,7 @@ static dw_status use_pem(SSL_CTX *ssl, const pem_part *part, dw_why *why)
     return dw_link_report(
         why, DW_ERR_CONFIG,
         "the %s in %.100s cannot be used (%s); it must be PEM, without a passphrase, and the "
-        "key the certificate's",
+        "key must belong to the certificate",
         part->what, place, dw_tls_last_words());
 }
 
@@ -133,12 +134,12 @@ static dw_status setup_certificates(dw_tls_context *context, const dw_tls_option
     if (!is_named && !name[0]) {
         return dw_link_report(
             why, DW_ERR_CONFIG,
-            "our certificate names no end: it needs an URI deltawire:NAME among its "
-            "alternative names");
+            "our certificate names no end: it needs a URI deltawire:NAME among its "
+            "subject alternative names");
     }
     if (!is_named) {
         return dw_link_report(why, DW_ERR_CONFIG,
-                              "our certificate is that of %s, and this end is %s", name,
+                              "our certificate is made out for %s, but own_name is %s", name,
                               context->own_name);
     }
     memcpy(context->own_name, name, sizeof name);
@@ -184,9 +185,9 @@ static dw_status fill_context(dw_tls_context *context, const dw_tls_options *opt
                            options->key_file || options->key_pem || options->ca_file ||
                            options->ca_pem;
     if (has_group_key == has_certificate) {
-        return dw_link_report(
-            why, DW_ERR_ARGUMENT, "TLS needs a group key or certificates%s; see deltawire/tls.h",
-            has_group_key ? ", not both: who had the one would not need the other" : "");
+        return dw_link_report(why, DW_ERR_ARGUMENT,
+                              "TLS needs a group key or certificates%s; see deltawire/tls.h",
+                              has_group_key ? ", not both: either would let a peer in" : "");
     }
     dw_status status = take_name(context->own_name, options->own_name, "own_name", why);
     if (status == DW_OK)
@@ -194,21 +195,23 @@ static dw_status fill_context(dw_tls_context *context, const dw_tls_options *opt
     if (status != DW_OK) return status;
     if (context->role == DW_LINK_CONNECT && !context->peer_name[0]) {
         return dw_link_report(why, DW_ERR_ARGUMENT,
-                              "whoever connects by TLS must say to whom: set peer_name");
+                              "an end that connects under TLS must name its peer: set peer_name");
     }
     if (context->own_name[0] && strcmp(context->own_name, context->peer_name) == 0) {
-        return dw_link_report(why, DW_ERR_ARGUMENT,
-                              "own_name and peer_name are both '%s'; no two ends have one name",
-                              context->own_name);
+        return dw_link_report(
+            why, DW_ERR_ARGUMENT,
+            "own_name and peer_name are both '%s'; each end needs a name of its own",
+            context->own_name);
     }
     context->ssl = SSL_CTX_new(TLS_method());
     context->socket = dw_tls_socket_method();
     if (!context->ssl || !context->socket)
         return dw_link_report(why, DW_ERR_NO_MEMORY, "no memory for TLS");
     if (!restrict_protocol(context->ssl)) {
-        return dw_link_report(why, DW_ERR_UNSUPPORTED,
-                              "this machine's OpenSSL refuses what is needed of TLS 1.3: %s",
-                              dw_tls_last_words());
+        return dw_link_report(
+            why, DW_ERR_UNSUPPORTED,
+            "this machine's OpenSSL refuses a setting that TLS 1.3 needs here: %s",
+            dw_tls_last_words());
     }
     context->uses_group_key = has_group_key;
     return has_group_key ? dw_tls_psk_setup(context, options, why)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * tls_identity.c - names of ends, and the name that a certificate proves. */
+ * tls_identity.c - names of ends, and the name in a certificate. */
 #include <openssl/x509v3.h>
 #include <string.h>
 
@@ -11,7 +11,7 @@ bool dw_tls_name_is_valid(const char *name, size_t len)
 {
     static const char others[] = "._-/:@+";
     if (len < 1 || len >= DW_TLS_NAME_BYTES) return false;
-    for (size_t i = 0; i < len; i++) { /* no isalnum: the answer must not depend on the locale */
+    for (size_t i = 0; i < len; i++) { /* isalnum would depend on the locale */
         char c = name[i];
         bool is_plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
         if (!is_plain && (c == '\0' || !strchr(others, c))) return false;
@@ -19,7 +19,7 @@ bool dw_tls_name_is_valid(const char *name, size_t len)
     return true;
 }
 
-/* The name in one URI; false: it is none of ours. */
+/* Takes the name out of a URI deltawire:NAME. false: it is not such a URI. */
 static bool take_name(const ASN1_IA5STRING *uri, char *name)
 {
     size_t len = (size_t)ASN1_STRING_length(uri), before = sizeof scheme - 1;
@@ -42,8 +42,8 @@ bool dw_tls_certificate_name(X509 *certificate, const char *wanted, char name[DW
         if (one->type != GEN_URI || !take_name(one->d.uniformResourceIdentifier, candidate))
             continue;
         if (!wanted[0] || strcmp(wanted, candidate) == 0) found = true;
-        if (found || !name[0])
-            memcpy(name, candidate, sizeof candidate); /* who it is instead, for the sentence */
+        if (found || !name[0]) /* if it is not the wanted name, the error sentence needs it */
+            memcpy(name, candidate, sizeof candidate);
     }
     GENERAL_NAMES_free(names);
     return found;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * tls_psk.c - the group key: keys of pairs derived from it, and the identities that name them on
- * the wire.
+ * tls_psk.c - the group key, the keys derived from it for pairs of ends, and the PSK identities
+ * that name such a pair.
  *
- * One key for a whole group would let every handshake be played back to whoever began it, and to
- * any third end (RFC 9257). So the key of a connection belongs to two names in two roles, and an
- * end answers only to its own. */
+ * If a whole group used one key, an attacker could reflect a handshake back to the end that began
+ * it, or redirect it to a third end (RFC 9257). So each connection uses a key derived for two names
+ * in their roles, and an end accepts only identities that contain its own name. */
 #include <errno.h>
 #include <openssl/core_names.h>
 #include <openssl/kdf.h>
@@ -20,8 +20,8 @@
 
 static const char prefix[4] = {'d', 'w', '1', ' '};
 
-/* TLS_AES_128_GCM_SHA256. The hash of a key is bound to its suite's; the other suite we allow has
- * the same. */
+/* TLS_AES_128_GCM_SHA256. TLS binds a PSK to the hash of a cipher suite. The other suite that we
+ * allow has the same hash. */
 static const unsigned char suite[2] = {0x13, 0x01};
 
 /* ---- Keys and identities --------------------------------------------------------------------- */
@@ -30,12 +30,13 @@ bool dw_tls_pair_key(const unsigned char *group_key, size_t group_key_bytes, con
                      const char *server, unsigned char key[DW_TLS_PAIR_KEY_BYTES])
 {
     static const char salt[] = "deltawire group key";
-    /* The names' ends are part of it: "a", "bc" are not "ab", "c". */
+    /* The terminating zeros are included, so that the names "a", "bc" and "ab", "c" give different
+     * keys. */
     char info[2 * DW_TLS_NAME_BYTES + 1];
     size_t client_len = strlen(client) + 1, server_len = strlen(server) + 1;
     memcpy(info, client, client_len);
     memcpy(info + client_len, server, server_len);
-    /* The library's prototype has no const here; it only reads. */
+    /* OpenSSL declares these pointers without const, but only reads. */
     OSSL_PARAM parameters[] = {
         OSSL_PARAM_construct_utf8_string(OSSL_KDF_PARAM_DIGEST, (char *)(uintptr_t) "SHA256", 0),
         OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_KEY, (void *)(uintptr_t)group_key,
@@ -72,9 +73,9 @@ int dw_tls_identity_read(const unsigned char *identity, size_t len, char *client
     return 0;
 }
 
-/* ---- What OpenSSL asks ----------------------------------------------------------------------- */
+/* ---- Callbacks of OpenSSL -------------------------------------------------------------------- */
 
-/* A key as OpenSSL wants it: the session that it would have been resumed from. */
+/* OpenSSL takes a PSK in the form of a session to resume. */
 static SSL_SESSION *as_session(SSL *ssl, const unsigned char *key)
 {
     SSL_SESSION *session = SSL_SESSION_new();
@@ -95,8 +96,8 @@ static int give_own_key(SSL *ssl, const EVP_MD *hash, const unsigned char **iden
     const dw_tls_context *context = tls->context;
     unsigned char key[DW_TLS_PAIR_KEY_BYTES];
     *session = NULL;
-    /* Asked a second time after the listener wanted another share of the keys: with the hash that
-     * it chose. */
+    /* OpenSSL asks a second time, with the hash that the listener chose, if the listener has
+     * requested another key share (HelloRetryRequest). */
     if (hash && EVP_MD_get_type(hash) != NID_sha256) return 1;
     if (!dw_tls_pair_key(context->group_key, context->group_key_bytes, context->own_name,
                          context->peer_name, key))
@@ -108,8 +109,8 @@ static int give_own_key(SSL *ssl, const EVP_MD *hash, const unsigned char **iden
     return *session != NULL;
 }
 
-/* Whoever names a pair that there is not gets a key that nobody has, in the same way: it looks like
- * a wrong key. */
+/* For an unknown pair, uses a key that nobody else has. So the handshake fails just as with a wrong
+ * key, and tells a stranger nothing about which names exist. */
 static int find_key(SSL *ssl, const unsigned char *identity, size_t len, SSL_SESSION **session)
 {
     dw_tls *tls = SSL_get_app_data(ssl);
@@ -191,8 +192,7 @@ dw_status dw_tls_psk_setup(dw_tls_context *context, const dw_tls_options *option
     dw_status status = take_key(context, options, why);
     if (status != DW_OK) return status;
     if (RAND_bytes(context->dummy_key, sizeof context->dummy_key) != 1) {
-        return dw_link_report(why, DW_ERR_IO, "no random numbers to be had: %s",
-                              dw_tls_last_words());
+        return dw_link_report(why, DW_ERR_IO, "cannot get random numbers: %s", dw_tls_last_words());
     }
     if (context->role == DW_LINK_LISTEN) {
         SSL_CTX_set_psk_find_session_callback(context->ssl, find_key);

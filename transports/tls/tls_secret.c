@@ -23,7 +23,7 @@ dw_status dw_tls_open_secret(const char *path, const char *what, int *fd, dw_why
     if (!(about.st_mode & S_IRWXO)) return DW_OK;
     close(*fd);
     return dw_link_report(why, DW_ERR_CONFIG,
-                          "everybody on this machine can read or change the %s in %.100s; "
-                          "take it from them: chmod 600",
+                          "every user of this machine can read or change the %s in %.100s; "
+                          "change its permissions with chmod 600",
                           what, path);
 }

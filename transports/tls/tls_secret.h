@@ -5,8 +5,8 @@
 
 #include "deltawire/transport.h"
 
-/* Opens a file to read. what: what is in it, "group key" for instance, for messages. *fd is the
- * caller's to close. Errors: IO; CONFIG where users other than the owner and his group may read or
+/* Opens a file for reading. `what` names its content in messages, for instance "group key". The
+ * caller closes *fd. Errors: IO; CONFIG if users other than the owner and the group may read or
  * change the file. State: none. Threads: any. */
 dw_status dw_tls_open_secret(const char *path, const char *what, int *fd, dw_why *why);
 

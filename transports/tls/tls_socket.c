@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * tls_socket.c - how OpenSSL reaches a socket: without SIGPIPE, and not past what a stranger may
- * send.
+ * tls_socket.c - a BIO through which OpenSSL uses a socket. It raises no SIGPIPE, and limits how
+ * much it reads before the peer is authenticated.
  *
- * OpenSSL's own BIO writes by write(), which raises SIGPIPE in the program's threads, and reads as
- * much as comes. */
+ * OpenSSL's own BIO calls write(), which raises SIGPIPE in the program's threads, and has no limit
+ * for reading. */
 #include "tls/tls_socket.h"
 
 #include <errno.h>
@@ -58,7 +58,8 @@ static long control_socket(BIO *bio, int command, long number, void *pointer)
     (void)number;
     (void)pointer;
     if (command == BIO_CTRL_EOF) return tls->has_eof;
-    return command == BIO_CTRL_FLUSH; /* nothing waits here; all else is not ours to do */
+    /* nothing is buffered here; other commands are not supported */
+    return command == BIO_CTRL_FLUSH;
 }
 
 static int create_socket(BIO *bio)
@@ -69,8 +70,8 @@ static int create_socket(BIO *bio)
 
 BIO_METHOD *dw_tls_socket_method(void)
 {
-    /* A type without a number of its own: there are 128 of those in a process, and a context needs
-     * none. */
+    /* No BIO_get_new_index: a process has only 128 such numbers, and would use one up per
+     * context. */
     BIO_METHOD *method = BIO_meth_new(BIO_TYPE_SOURCE_SINK, "deltawire stream");
     if (method && BIO_meth_set_read(method, read_socket) &&
         BIO_meth_set_write(method, write_socket) && BIO_meth_set_ctrl(method, control_socket) &&

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * tls_stream.c - one connection under TLS: handshake, records, key updates, the end. */
+ * tls_stream.c - one connection under TLS: handshake, records, key updates, close. */
 #include "tls/tls.h"
 
 #include <errno.h>
@@ -15,13 +15,13 @@
 
 enum { RECORD_BYTES = SSL3_RT_MAX_PLAIN_LENGTH };
 
-/* The other direction gets its turn after so many. */
+/* Records read or written in one call, so that the other direction gets its turn. */
 enum { RECORDS_PER_CALL = 16 };
 
 static const char session_label[] = "EXPORTER-deltawire-session";
 
-/* The listener's first record. Only by it does a connector know that its certificate was taken,
- * too: in TLS 1.3 the listener is the last to judge. */
+/* The listener's first record. In TLS 1.3 the listener checks the dialler last; only this record
+ * tells the dialler that it was accepted. */
 static const unsigned char welcome = 'W';
 
 static const dw_stream_cover cover;
@@ -31,10 +31,11 @@ static dw_tls *of(const dw_stream *stream)
     return stream->inside;
 }
 
-/* ---- What went wrong ------------------------------------------------------------------------- */
+/* ---- Sentences for errors -------------------------------------------------------------------- */
 
 typedef struct phrase {
-    int reason; /* OpenSSL's; of an alert that the peer sent: 1000 and its number */
+    /* OpenSSL's reason; for an alert from the peer: SSL_AD_REASON_OFFSET + its number */
+    int reason;
     const char *text;
 } phrase;
 
@@ -49,13 +50,15 @@ static const phrase phrases[] = {
     {SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE, "shows no certificate"},
     {SSL_R_DECRYPTION_FAILED_OR_BAD_RECORD_MAC,
      "sent a record that was changed on the way, or is not from it"},
-    {SSL_R_UNEXPECTED_EOF_WHILE_READING, "is cut off: the connection ended without TLS's goodbye"},
+    {SSL_R_UNEXPECTED_EOF_WHILE_READING,
+     "is cut off: the connection ended without TLS's close_notify"},
     {SSL_AD_REASON_OFFSET + SSL_AD_ILLEGAL_PARAMETER,
      "turns us away: it holds another group key, or expects other names"},
     {SSL_AD_REASON_OFFSET + SSL_AD_HANDSHAKE_FAILURE,
      "turns us away: it expects another name, or a certificate where we have a group key, or the "
      "other way round"},
-    {SSL_AD_REASON_OFFSET + SSL_AD_CERTIFICATE_REQUIRED, "turns us away: it wants a certificate"},
+    {SSL_AD_REASON_OFFSET + SSL_AD_CERTIFICATE_REQUIRED,
+     "turns us away: it requires a certificate"},
     {SSL_AD_REASON_OFFSET + SSL_AD_UNKNOWN_CA,
      "turns us away: our certificate is from a CA that it does not know"},
     {SSL_AD_REASON_OFFSET + SSL_AD_CERTIFICATE_EXPIRED,
@@ -63,18 +66,18 @@ static const phrase phrases[] = {
     {SSL_AD_REASON_OFFSET + SSL_AD_UNSUPPORTED_CERTIFICATE,
      "turns us away: our certificate is for another purpose"},
     {SSL_AD_REASON_OFFSET + SSL_AD_BAD_CERTIFICATE,
-     "turns us away: our certificate is not good (is it valid already?)"},
-    {SSL_AD_REASON_OFFSET + SSL_AD_PROTOCOL_VERSION, "turns us away: it speaks no TLS 1.3"}};
+     "turns us away: our certificate is not valid (perhaps not yet?)"},
+    {SSL_AD_REASON_OFFSET + SSL_AD_PROTOCOL_VERSION, "turns us away: it does not support TLS 1.3"}};
 
 static void explain_certificate(dw_stream *stream, long verdict)
 {
     const dw_tls *tls = of(stream);
     if (verdict != X509_V_ERR_APPLICATION_VERIFICATION) {
-        snprintf(stream->text, sizeof stream->text, "shows a certificate that is not good: %s",
+        snprintf(stream->text, sizeof stream->text, "shows a certificate that is not valid: %s",
                  X509_verify_cert_error_string(verdict));
     } else if (!tls->peer_name[0]) {
         snprintf(stream->text, sizeof stream->text,
-                 "shows a certificate that names no end (an URI deltawire:NAME)");
+                 "shows a certificate that names no end (it has no URI deltawire:NAME)");
     } else {
         snprintf(stream->text, sizeof stream->text, "is %.63s by its certificate, not %.63s",
                  tls->peer_name, tls->context->peer_name);
@@ -94,7 +97,7 @@ static void explain(dw_stream *stream, const char *doing)
     }
     if (tls->said_too_much) {
         snprintf(stream->text, sizeof stream->text,
-                 "sent more than %d bytes and had not said who it is", DW_TLS_UNPROVEN_BYTES);
+                 "sent more than %d bytes before it was authenticated", DW_TLS_UNPROVEN_BYTES);
         return;
     }
     if (!tls->context->uses_group_key && reason == SSL_R_CERTIFICATE_VERIFY_FAILED) {
@@ -145,7 +148,8 @@ dw_status dw_tls_cover(dw_stream *stream, dw_tls_context *context, int64_t deadl
     return DW_OK;
 }
 
-/* Every way of OpenSSL's to complete a handshake that proves nothing ends here. */
+/* OpenSSL can complete handshakes in which the peer is not authenticated. All of them are refused
+ * here. */
 static bool is_who_it_must_be(const dw_tls *tls)
 {
     if (SSL_version(tls->ssl) != TLS1_3_VERSION || !tls->peer_name[0]) return false;
@@ -161,7 +165,7 @@ static dw_status refuse(dw_stream *stream, dw_status status, const char *text)
     return status;
 }
 
-/* What a call of OpenSSL's that did not succeed means for the handshake. */
+/* Translates a failed call of OpenSSL into the result of the handshake. */
 static dw_status judge(dw_stream *stream, int result)
 {
     dw_tls *tls = of(stream);
@@ -169,10 +173,10 @@ static dw_status judge(dw_stream *stream, int result)
     tls->wants = error == SSL_ERROR_WANT_WRITE ? POLLOUT : POLLIN;
     if (error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE) {
         if (dw_link_now_ns() < tls->deadline_ns) return DW_PENDING;
-        return refuse(stream, DW_ERR_TIMEOUT, "did not prove in time who it is");
+        return refuse(stream, DW_ERR_TIMEOUT, "was not authenticated in time");
     }
-    if (tls->has_eof) return refuse(stream, DW_ERR_PEER, "hung up before it had proven who it is");
-    explain(stream, "failed in TLS's handshake");
+    if (tls->has_eof) return refuse(stream, DW_ERR_PEER, "hung up before it was authenticated");
+    explain(stream, "failed in the TLS handshake");
     return refuse(stream, tls->error ? DW_ERR_PEER : DW_ERR_AUTH, NULL);
 }
 
@@ -189,7 +193,7 @@ dw_status dw_tls_shake(dw_stream *stream)
         if (result != 1) return judge(stream, result);
         if (!is_who_it_must_be(tls))
             return refuse(stream, DW_ERR_AUTH,
-                          "came through TLS's handshake without proof of who it is");
+                          "completed the TLS handshake without being authenticated");
         tls->is_shaken = true;
     }
     result = listens ? SSL_write(tls->ssl, &welcome, 1) : SSL_read(tls->ssl, &said, 1);
@@ -197,7 +201,8 @@ dw_status dw_tls_shake(dw_stream *stream)
     if (!listens && said != welcome)
         return refuse(stream, DW_ERR_AUTH, "speaks another protocol under TLS");
     tls->is_proven = true;
-    /* Before, it would count as a stranger's what comes right behind the handshake. */
+    /* Only now: read-ahead during the handshake would count the records behind it towards the limit
+     * for peers that are not authenticated. */
     SSL_set_read_ahead(tls->ssl, 1);
     return DW_OK;
 }
@@ -216,7 +221,8 @@ const char *dw_tls_peer_name(const dw_stream *stream)
 
 /* ---- Records --------------------------------------------------------------------------------- */
 
-/* A read or write that moved nothing. */
+/* Translates a read or write that transferred nothing. *wants_other: whether a read waits until the
+ * socket can be written, or a write until it can be read. */
 static ptrdiff_t stop(dw_stream *stream, int result, bool *wants_other)
 {
     dw_tls *tls = of(stream);
@@ -230,7 +236,7 @@ static ptrdiff_t stop(dw_stream *stream, int result, bool *wants_other)
         tls->is_ended = true;
         return DW_STREAM_ENDED;
     }
-    explain(stream, "broke TLS's rules");
+    explain(stream, "violated the TLS protocol");
     tls->is_broken = true;
     return DW_STREAM_BROKEN;
 }
@@ -249,7 +255,7 @@ static ptrdiff_t read_records(dw_stream *stream, void *room, size_t cap)
         int result = SSL_read_ex(tls->ssl, (unsigned char *)room + total, cap - total, &n);
         total += n;
         if (result == 1) continue;
-        /* With bytes in hand, an end or an error is told by the next call. */
+        /* If some bytes were read, the next call returns the end or the error. */
         ptrdiff_t told = stop(stream, result, &tls->read_wants_write);
         tls->read_waits = told == DW_STREAM_WAIT;
         if (total == 0) return told;
@@ -258,7 +264,7 @@ static ptrdiff_t read_records(dw_stream *stream, void *room, size_t cap)
     return (ptrdiff_t)total;
 }
 
-/* The next `take` bytes behind the first `skip` of the parts, in one piece. */
+/* Returns the `take` bytes after the first `skip` bytes of the parts, contiguous in memory. */
 static const unsigned char *gather(dw_tls *tls, const struct iovec *parts, int n, size_t skip,
                                    size_t take)
 {
@@ -310,13 +316,13 @@ static int wanted_events(const dw_stream *stream, bool reading, bool writing)
            (writing ? (tls->write_wants_read ? POLLIN : POLLOUT) : 0);
 }
 
-/* OpenSSL counts the beginning of a record as well, with which nothing can be done yet: so what the
- * last read found is remembered. */
+/* SSL_has_pending also counts an incomplete record, with which nothing can be done yet. So
+ * read_waits remembers that the last read found no complete one. */
 static bool has_records(const dw_stream *stream)
 {
     const dw_tls *tls = of(stream);
     if (tls->is_broken || tls->is_ended)
-        return true; /* and has not been told yet, or nobody would ask */
+        return true; /* the caller must read once more to learn of it */
     return !tls->read_waits && SSL_has_pending(tls->ssl);
 }
 

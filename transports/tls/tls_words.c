@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * tls_words.c - OpenSSL's own words for what went wrong. */
+ * tls_words.c - the text of OpenSSL's last error. */
 #include "tls/tls_words.h"
 
 #include <openssl/err.h>
@@ -9,5 +9,5 @@ const char *dw_tls_last_words(void)
     unsigned long error = ERR_peek_last_error();
     const char *reason = error ? ERR_reason_error_string(error) : NULL;
     ERR_clear_error();
-    return reason ? reason : "no reason told";
+    return reason ? reason : "OpenSSL gives no reason";
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * tls_words.h - OpenSSL's own words for what went wrong. */
+ * tls_words.h - the text of OpenSSL's last error. */
 #ifndef DW_TLS_WORDS_H
 #define DW_TLS_WORDS_H
 
-/* For its last error; empties its queue. */
+/* Also empties the error queue of OpenSSL. */
 const char *dw_tls_last_words(void);
 
 #endif

@@ -155,10 +155,10 @@ static void says_what_is_wrong_with_an_address(void **state)
         {"tcp://[::1]7000", DW_LINK_LISTEN, "host:port", "[::1]7000"},
         {"tcp://[::1", DW_LINK_LISTEN, "host:port", "[::1"},
         {"tcp://", DW_LINK_LISTEN, "host:port", ""},
-        {"tcp://127.0.0.1:", DW_LINK_LISTEN, "no port", ""},
-        {"tcp://127.0.0.1:http", DW_LINK_LISTEN, "no port", "http"},
-        {"tcp://127.0.0.1:65536", DW_LINK_LISTEN, "no port", "65536"},
-        {"tcp://127.0.0.1:70x", DW_LINK_LISTEN, "no port", "70x"},
+        {"tcp://127.0.0.1:", DW_LINK_LISTEN, "is not a port", ""},
+        {"tcp://127.0.0.1:http", DW_LINK_LISTEN, "is not a port", "http"},
+        {"tcp://127.0.0.1:65536", DW_LINK_LISTEN, "is not a port", "65536"},
+        {"tcp://127.0.0.1:70x", DW_LINK_LISTEN, "is not a port", "70x"},
         {"tcp://127.0.0.1:0", DW_LINK_CONNECT, "no port to connect to", "0"},
         {"tcp://no-such-host.invalid:7000", DW_LINK_CONNECT, "cannot resolve", "no-such-host"},
         {"tcp://192.0.2.1:7000", DW_LINK_LISTEN, "cannot listen", NULL}};
@@ -364,7 +364,8 @@ static void a_listener_says_who_came_in_its_place(void **state)
     pthread_join(book.thread, NULL);
     assert_int_equal(book.status, DW_ERR_TIMEOUT);
     if (!strstr(book.why.text, "; 4 were turned away, the last one: 127.0.0.1:") ||
-        !strstr(book.why.text, "by version 9 of the rules, this end by 2; run the same release"))
+        !strstr(book.why.text,
+                "version 9 of the framing over TCP, this end version 2; run the same release"))
         fail_msg("%s", book.why.text);
 }
 

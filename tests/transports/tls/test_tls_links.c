@@ -125,7 +125,7 @@ static void a_listener_waits_on_for_the_right_one(void **state)
             fail_msg("%s", why.text);
     }
     assert_int_equal(dial(me.uri, NULL, 300, &link, &why), DW_ERR_TIMEOUT); /* without TLS */
-    if (!strstr(why.text, "does it want a key?")) fail_msg("%s", why.text);
+    if (!strstr(why.text, "does it expect TLS?")) fail_msg("%s", why.text);
     if (dial(me.uri, &own[1], 60000, &link, &why) != DW_OK) fail_msg("%s", why.text);
     pthread_join(me.thread, NULL);
     if (me.status != DW_OK) fail_msg("%s", me.why.text);

@@ -117,7 +117,7 @@ static const bad_certificate bad[] = {
     {{.uri = "deltawire:rank/1", .from_s = 3600, .until_s = 7200},
      &authority,
      "not yet valid",
-     "not good"},
+     "not valid"},
     {{.uri = "deltawire:rank/2"},
      &authority,
      "is rank/2 by its certificate, not rank/1",
@@ -179,7 +179,7 @@ static void says_what_is_wrong_with_its_own_certificate(void **state)
     certificate_make(&nameless, &authority, &no_name);
     certificate_make(&misnamed, &authority, &wrong_scheme);
     dw_tls_options options = with_certificate(&connector_own, "rank/3", "rank/0");
-    refuse_own(options, DW_ERR_CONFIG, "is that of rank/1, and this end is rank/3");
+    refuse_own(options, DW_ERR_CONFIG, "is made out for rank/1, but own_name is rank/3");
     refuse_own(with_certificate(&nameless, NULL, "rank/0"), DW_ERR_CONFIG, "names no end");
     refuse_own(with_certificate(&misnamed, NULL, "rank/0"), DW_ERR_CONFIG, "names no end");
     options = with_certificate(&connector_own, NULL, "rank/0");
@@ -307,8 +307,8 @@ static void turns_away_clients_of_other_kinds(void **state)
     (void)state;
     const dw_tls_options by_key = tls_with_group_key("rank/0", NULL),
                          by_certificate = with_certificate(&listener_own, NULL, NULL);
-    expect_raw(LISTENER, &by_key, raw_context(NULL, 0), "failed in TLS's handshake");
-    expect_raw(LISTENER, &by_key, raw_context(&connector_own, 0), "failed in TLS's handshake");
+    expect_raw(LISTENER, &by_key, raw_context(NULL, 0), "failed in the TLS handshake");
+    expect_raw(LISTENER, &by_key, raw_context(&connector_own, 0), "failed in the TLS handshake");
     expect_raw(LISTENER, &by_key, raw_context(&connector_own, TLS1_2_VERSION), "offers no TLS 1.3");
     expect_raw(LISTENER, &by_certificate, raw_context(&connector_own, TLS1_2_VERSION),
                "offers no TLS 1.3");
@@ -325,8 +325,8 @@ static void takes_no_server_without_proof(void **state)
     const certificate_wish names_listener = {.uri = "deltawire:rank/0"};
     certificate self_signed;
     certificate_make(&self_signed, NULL, &names_listener);
-    expect_raw(CONNECTOR, &by_key, raw_context(&self_signed, 0), "without proof");
-    expect_raw(CONNECTOR, &by_key, raw_context(&listener_own, 0), "without proof");
+    expect_raw(CONNECTOR, &by_key, raw_context(&self_signed, 0), "without being authenticated");
+    expect_raw(CONNECTOR, &by_key, raw_context(&listener_own, 0), "without being authenticated");
     expect_raw(CONNECTOR, &by_certificate, raw_context(&self_signed, 0), "self-signed");
     expect_raw(CONNECTOR, &by_certificate, raw_context(&listener_own, TLS1_2_VERSION),
                "no TLS 1.3");
