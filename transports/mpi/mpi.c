@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * mpi.c - the backend between the ranks of an MPI program. */
+ * mpi.c - the backend mpi: links between the ranks of an MPI program. */
 #include <poll.h>
 #include <sched.h>
 #include <stdio.h>
@@ -10,31 +10,31 @@
 #include "common/sized.h"
 #include "mpi/mpi_end.h"
 
-/* Nobody wakes us: MPI has no descriptor to wait on, and moves nothing unless it is called. While
- * bytes are under way it is called all the time; otherwise after a sixteenth of the time for which
- * nothing has moved. So a message is late by that part of the wait for it, and an idle link costs a
- * thousand short calls a second. */
+/* MPI has no descriptor to wait on, and makes progress only inside its calls, so it must be polled.
+ * While bytes are in flight it is called all the time. Otherwise the pause is a sixteenth of the
+ * time since anything last arrived or left. So waiting for a message takes at most a sixteenth
+ * longer than necessary, and an idle link costs a thousand short calls per second. */
 static const int64_t busy_ns = 1000000, alert_ns = 50000, most_nap_ns = 1000000;
 
-/* A peer that is alive answers a farewell at once, whatever its program is doing. */
+/* A living peer answers a FIN at once, whatever its program is doing. */
 static const int64_t farewell_ns = (int64_t)2000 * DW_NS_PER_MS;
 
-/* How long a living peer may be silent, at least: as tcp.c's watch for a machine that has
- * vanished. */
+/* The shortest silence after which a peer counts as dead, as in watch_for_silence of
+ * tcp_address.c. */
 static const int64_t least_silence_ns = (int64_t)12000 * DW_NS_PER_MS;
 
 typedef struct mpi_request {
     bool sends, begun;
     const unsigned char *data; /* of a send */
-    unsigned char *room;       /* of a recv */
+    unsigned char *room;       /* of a receive */
     size_t len;                /* bytes to send; room to receive into */
-    size_t posted;             /* of a long send */
+    size_t posted;             /* of a long send: how much was given to MPI */
 } mpi_request;
 
 /* ---- Open and close -------------------------------------------------------------------------- */
 
-/* Says farewell and takes what is under way, so that MPI lets go of all memory. DW_PENDING: it does
- * not. */
+/* Sends FIN and receives what is in flight, so that MPI keeps no request on our memory. DW_PENDING:
+ * it still does. */
 static dw_status part(mpi_end *end)
 {
     int64_t begun = dw_link_now_ns(), deadline = end->status == DW_OK ? begun + farewell_ns : begun;
@@ -44,8 +44,8 @@ static dw_status part(mpi_end *end)
         pthread_mutex_lock(&end->node->lock);
         if (!end->fin_said) end->fin_said = dw_mpi_say(end, DW_MPI_FIN, end->out_posted, NULL, 0);
         bool moved = dw_mpi_pump(end);
-        /* What is left of the message that was arriving will not come: the peer has sent all it
-         * ever will. */
+        /* The rest of a message that was arriving will never come: the peer sends nothing after its
+         * FIN. */
         quiet = dw_mpi_is_quiet(end);
         pthread_mutex_unlock(&end->node->lock);
         if (quiet || end->status != DW_OK || dw_link_now_ns() >= deadline) break;
@@ -65,7 +65,7 @@ static dw_status mpi_close(void *context)
 {
     mpi_end *end = context;
     dw_status status = part(end);
-    if (status == DW_OK) /* else it is MPI's for ever */
+    if (status == DW_OK) /* otherwise MPI may still use it, and it is never freed */
         dw_memory_give(&end->allocator, end->room, sizeof *end->room);
     return status;
 }
@@ -140,8 +140,8 @@ static dw_status go_on_sending(mpi_end *end, mpi_request *request)
             return DW_OK;
         }
     }
-    /* The next message is announced while the last chunks of this one travel: else the wire would
-     * fall idle in between. */
+    /* A send is done when all its chunks were given to MPI, so that the next message can be
+     * announced while they travel. The network would fall idle in between otherwise. */
     dw_mpi_out_chunks(end, request->data, request->len, &request->posted);
     return request->posted == request->len && (end->heeds_kept || end->chunks_out.n == 0)
                ? DW_OK
@@ -165,7 +165,7 @@ static dw_status test_send(mpi_end *end, mpi_request *request, size_t *len, dw_w
     return status;
 }
 
-/* Whether the peer closed before it had sent all chunks of the message that is arriving. */
+/* Whether the peer sent FIN before all chunks of the arriving message. */
 static bool was_cut_off(const mpi_end *end)
 {
     size_t left = end->long_len - end->long_posted;
@@ -232,12 +232,12 @@ static dw_status mpi_test(void *context, void *request_room, size_t *len, dw_why
     dw_status status =
         request->sends ? test_send(end, request, len, why) : test_recv(end, request, len, why);
     pthread_mutex_unlock(&end->node->lock);
-    /* Ranks often share a processor with each other and with what they compute. */
+    /* Ranks often share a processor with each other and with the computation. */
     if (status == DW_PENDING && !moved) sched_yield();
     return status;
 }
 
-/* How long MPI need not be called. */
+/* For how many ns MPI need not be called. */
 static int64_t nap(const mpi_end *end)
 {
     int64_t quiet = dw_link_now_ns() - end->moved_ns;
@@ -246,8 +246,7 @@ static int64_t nap(const mpi_end *end)
     return quiet / 16 < most_nap_ns ? quiet / 16 : most_nap_ns;
 }
 
-/* While the link neither sends nor receives, nothing is tested; signs of life and farewells go
- * on. */
+/* The link calls this while it neither sends nor receives. Signs of life and FIN must go on. */
 static dw_status mpi_turn(void *context, dw_why *why)
 {
     mpi_end *end = context;
@@ -287,7 +286,8 @@ static void mpi_poll(const void *context, int asks_kernel, dw_transport_state *s
     dw_give_state(context, asks_kernel, state, fill_state);
 }
 
-/* Under its launcher; whoever has a communicator calls dw_mpi_create. */
+/* For programs that were started by an MPI launcher. A program with a communicator of its own calls
+ * dw_mpi_create. */
 static dw_status mpi_join(dw_transport_place *place, dw_why *why)
 {
     dw_mpi *mpi;

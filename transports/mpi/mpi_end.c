@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * mpi_end.c - what comes and goes between two ranks: notes, credit, chunks, signs of life,
- * farewells. */
+ * mpi_end.c - what two ranks send each other: notes, credit, chunks, signs of life, and FIN. */
 #include "mpi/mpi_end.h"
 
 #include <stdio.h>
@@ -10,8 +9,8 @@
 #include "common/memory.h"
 #include "common/report.h"
 
-/* Three signs of life fit into the shortest silence that counts as death (see silence_ns in
- * mpi.c). */
+/* The interval of BEAT notes. Three of them fit into the shortest silence after which a peer counts
+ * as dead (least_silence_ns in mpi.c). */
 static const int64_t beat_ns = (int64_t)4000 * DW_NS_PER_MS;
 
 void dw_mpi_break(mpi_end *end, dw_status status, const char *format, ...)
@@ -38,7 +37,7 @@ static MPI_Request *next_place(mpi_ring *ring)
     return &ring->request[(ring->head + ring->n) % ring->cap];
 }
 
-/* Whether the oldest has ended: it is gone then. *len: what it received. */
+/* Whether the oldest request is complete; it is then removed. *len: how many bytes it received. */
 static bool has_ended(mpi_end *end, mpi_ring *ring, const char *what, int *len)
 {
     int done = 0;
@@ -91,7 +90,7 @@ dw_status dw_mpi_end_make(mpi_end *end, dw_why *why)
 bool dw_mpi_say(mpi_end *end, int kind, uint64_t value, const void *data, size_t len)
 {
     bool costs = kind == DW_MPI_DATA || kind == DW_MPI_LONG;
-    /* Notes without data may take the last places. */
+    /* The last places are kept free for notes without data. */
     if (end->fin_said || end->status != DW_OK || (costs && end->credit == 0)) return false;
     if (end->out.n >= (costs ? (unsigned)DW_MPI_CREDITS : end->out.cap)) return false;
     unsigned char *note = end->room->out[(end->out.head + end->out.n) % end->out.cap];
@@ -128,7 +127,7 @@ void dw_mpi_take_off(mpi_end *end)
     if (!end->fin_heard) post_note(end, note);
 }
 
-/* One note that has come. Whether it was what one of ours may say. */
+/* Handles a note that has arrived. false: it violates the protocol. */
 static bool sort_note(mpi_end *end, unsigned char number, int len)
 {
     const unsigned char *note = end->room->in[number];
@@ -148,7 +147,7 @@ static bool sort_note(mpi_end *end, unsigned char number, int len)
     if (kind == DW_MPI_FIN) {
         end->fin_heard = true;
         end->fin_chunks = value;
-        return value >= end->in_done; /* nothing comes after it: the room is not posted again */
+        return value >= end->in_done; /* no note follows a FIN, so no receive is posted again */
     }
     post_note(end, number);
     return kind == DW_MPI_CREDIT || kind == DW_MPI_BEAT;
@@ -167,7 +166,7 @@ static bool hear(mpi_end *end)
         end->heard_ns = end->pumped_ns;
         moved |= dw_get32(end->room->in[note]) != DW_MPI_BEAT;
         if (!sort_note(end, note, len)) {
-            dw_mpi_break(end, DW_ERR_PROTOCOL, "rank %d sent what no deltawire sends", end->peer);
+            dw_mpi_break(end, DW_ERR_PROTOCOL, "rank %d sent a note that is not valid", end->peer);
         }
     }
     return moved;
@@ -197,7 +196,7 @@ void dw_mpi_out_chunks(mpi_end *end, const unsigned char *data, size_t len, size
     }
 }
 
-/* Chunks that have left. */
+/* Removes the chunks that were sent. */
 static bool let_chunks_go(mpi_end *end)
 {
     bool moved = false;
@@ -205,7 +204,7 @@ static bool let_chunks_go(mpi_end *end)
         size_t bytes = end->leaving[end->chunks_out.head].bytes;
         if (!has_ended(end, &end->chunks_out, "sending", NULL)) return moved;
         end->sent += bytes;
-        end->heard_ns = end->pumped_ns; /* a peer that takes is no dead one */
+        end->heard_ns = end->pumped_ns; /* a peer that receives is alive */
     }
 }
 
@@ -234,7 +233,7 @@ void dw_mpi_post_chunks(mpi_end *end)
     }
 }
 
-/* Chunks that have come. */
+/* Removes the chunks that were received. */
 static bool take_chunks(mpi_end *end)
 {
     bool moved = false;
@@ -243,11 +242,11 @@ static bool take_chunks(mpi_end *end)
         moved = true;
         end->in_done++;
         end->heard_ns = end->pumped_ns;
-        if (!end->long_active) continue; /* unwanted */
+        if (!end->long_active) continue; /* dropped */
         if ((size_t)len != least(end->long_len - end->long_done, DW_MPI_CHUNK_BYTES)) {
             dw_mpi_break(end, DW_ERR_PROTOCOL,
-                         "rank %d sent a chunk of %d bytes, not as long as announced", end->peer,
-                         len);
+                         "rank %d sent a chunk of %d bytes, which is not the expected length",
+                         end->peer, len);
         }
         end->long_done += (size_t)len;
         end->received += (uint64_t)len;
@@ -255,7 +254,8 @@ static bool take_chunks(mpi_end *end)
     return moved;
 }
 
-/* The peer has closed and nobody here reads: it still waits for what it had begun to send. */
+/* The peer has sent FIN and the link receives nothing more. The peer waits until its chunks are
+ * received, so they are received and dropped. */
 static void waste_chunks(mpi_end *end)
 {
     if (end->fin_heard && !end->receiving && end->chunks_in.n == 0 &&
@@ -266,22 +266,23 @@ static void waste_chunks(mpi_end *end)
     }
 }
 
-/* ---- All of it ------------------------------------------------------------------------------- */
+/* ---- Everything that is due ------------------------------------------------------------------ */
 
 static void listen_for_life(mpi_end *end, int64_t now)
 {
     if (end->fin_heard || now - end->heard_ns <= end->silence_ns) return;
-    dw_mpi_break(end, DW_ERR_TIMEOUT,
-                 "rank %d has said nothing for %lld ms, where it speaks every %lld even while it "
-                 "computes; its process or its machine is gone, or stands still",
-                 end->peer, (long long)(end->silence_ns / DW_NS_PER_MS),
-                 (long long)(beat_ns / DW_NS_PER_MS));
+    dw_mpi_break(
+        end, DW_ERR_TIMEOUT,
+        "rank %d has sent nothing for %lld ms, although it sends a sign of life every %lld "
+        "ms even while it computes; its process or machine is gone or stopped",
+        end->peer, (long long)(end->silence_ns / DW_NS_PER_MS),
+        (long long)(beat_ns / DW_NS_PER_MS));
 }
 
 bool dw_mpi_pump(mpi_end *end)
 {
     int64_t now = dw_link_now_ns();
-    /* Who has slept cannot tell whether the other one was silent. */
+    /* If this process itself was stopped, it cannot know whether the peer was silent. */
     if (now - end->pumped_ns > beat_ns) end->heard_ns = now;
     end->pumped_ns = now;
     bool heard = hear(end), taken = take_chunks(end), let_go = let_chunks_go(end),
@@ -307,7 +308,7 @@ bool dw_mpi_is_quiet(const mpi_end *end)
            end->chunks_out.n == 0;
 }
 
-/* Requests that nothing was matched with end at once. */
+/* Cancels a receive that no message was matched with; MPI_Wait returns at once. */
 static void cancel(MPI_Request *request)
 {
     MPI_Cancel(request);

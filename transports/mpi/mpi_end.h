@@ -1,22 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0
- * mpi_end.h - one end of a link over MPI: its state, and the rules by which its bytes travel.
+ * mpi_end.h - one end of a link over MPI: its state, and the format of its bytes.
  *
- * Everything goes in *notes*, one MPI message each: a header, and the bytes themselves where they
- * are few. A longer message is announced by a note and follows in chunks, from the sender's memory
- * straight into the receiver's.
+ * Everything is sent in *notes*. A note is one MPI message: a header, and the bytes of a short
+ * message. A long message is announced by a note and follows in chunks, each an MPI message without
+ * a header, straight from the sender's memory into the receiver's.
  *
  * wide table:
  * | offset | bytes | header of a note                                               |
  * | 0      | 4     | kind                                                           |
- * | 4      | 4     | credit: so many more notes with data may come                  |
- * | 8      | 8     | DATA: bytes that follow; LONG: bytes of the message that is to come in chunks; FIN: chunks sent so far, in all |
+ * | 4      | 4     | credit: how many more notes with data the other end may send   |
+ * | 8      | 8     | DATA: bytes that follow; LONG: length of the message that follows in chunks; FIN: total number of chunks sent |
  *
- * - A receiver has posted room for all notes that it gave credit for: what it has not taken never
- *   fills the memory of MPI.
- * - A process that dies tells nobody, and neither Open MPI 4.1 nor MPICH 4.0 notices for us. So
- *   each end speaks every few seconds (BEAT), whatever its program is doing.
- * - MPI cannot take back what was sent. An end that closes says FIN, and takes what is still under
- *   way until it has the other's FIN: then no request is left, and all memory is free. */
+ * - A receiver has posted a receive for every note that it gave credit for. So notes never pile up
+ *   in MPI's own memory.
+ * - Neither Open MPI 4.1 nor MPICH 4.0 reports that a peer has died. So each end sends a sign of
+ * life (BEAT) every few seconds, whatever its program is doing.
+ * - MPI cannot cancel a send. An end that closes sends FIN, and receives what is still in flight
+ *   until the FIN of the other end has arrived. Then no request is open, and all memory can be
+ *   freed.
+ *
+ * Most requests are kept in rings and lines, in the order in which they were made. */
 #ifndef DW_MPI_END_H
 #define DW_MPI_END_H
 
@@ -28,96 +31,99 @@ enum { DW_MPI_DATA = 1, DW_MPI_LONG = 2, DW_MPI_CREDIT = 3, DW_MPI_BEAT = 4, DW_
 
 enum {
     DW_MPI_NOTE_HEADER = 16,
-    /* Longer messages gain nothing from being copied. */
+    /* Up to this length a message is copied into a note; a longer one is sent in chunks. */
     DW_MPI_NOTE_BYTES = DW_MPI_NOTE_HEADER + 8192,
-    DW_MPI_CREDITS = 32,               /* notes with data that may wait at the receiver */
-    DW_MPI_NOTES = DW_MPI_CREDITS + 8, /* others come beside them, at most a few at a time */
-    /* A timeout sees progress in steps of a chunk; several are under way, so that the wire does not
-       fall idle between. */
+    DW_MPI_CREDITS = 32,               /* the limit of notes with data that wait at the receiver */
+    DW_MPI_NOTES = DW_MPI_CREDITS + 8, /* room for these and a few notes without data */
+    /* A timeout counts progress in chunks, so they must not be too long. Several are in flight, so
+     * that the network does not fall idle between them. */
     DW_MPI_CHUNK_BYTES = 2 << 20,
     DW_MPI_WINDOW = 4
 };
 
-/* Requests in the order in which they were made, which is the order in which they end. */
+/* Requests, oldest first. MPI completes them in this order. */
 typedef struct mpi_ring {
     MPI_Request request[DW_MPI_NOTES];
     unsigned head, n, cap;
 } mpi_ring;
 
-/* Numbers of notes, oldest first. */
+/* Indices of notes, oldest first. */
 typedef struct mpi_line {
     unsigned char note[DW_MPI_NOTES];
     unsigned head, n;
 } mpi_line;
 
-/* MPI reads and writes here; outlives the end where MPI does not let go. */
+/* Buffers that MPI reads and writes. They are never freed if MPI keeps requests on them. */
 typedef struct mpi_room {
     unsigned char in[DW_MPI_NOTES][DW_MPI_NOTE_BYTES], out[DW_MPI_NOTES][DW_MPI_NOTE_BYTES];
-    unsigned char waste[DW_MPI_CHUNK_BYTES]; /* for chunks that nobody wants any more */
+    unsigned char waste[DW_MPI_CHUNK_BYTES]; /* for chunks that are received only to be dropped */
 } mpi_room;
 
 typedef struct mpi_end {
     dw_allocator allocator;
     dw_mpi *node;
-    int peer, own_tag, peer_tag; /* notes; chunks have the next tag */
+    int peer, own_tag, peer_tag; /* own_tag, peer_tag: the tags of notes; chunks use the next tag */
     char uri[64];
     mpi_room *room;
-    int64_t silence_ns; /* how long a living peer may say nothing */
+    int64_t silence_ns; /* the peer counts as dead after so long without a sign of life */
 
     MPI_Request in[DW_MPI_NOTES];
-    mpi_line posted, arrived; /* of in */
-    mpi_ring out;             /* notes, in room->out from head on */
-    unsigned credit, owed;    /* what we may send; what we have not given back yet */
+    mpi_line posted, arrived; /* indices into in */
+    mpi_ring out;             /* notes being sent; the buffer of request i is room->out[i] */
+    /* credit: notes that we may send. owed: credit to give to the peer. */
+    unsigned credit, owed;
 
     mpi_ring chunks_out, chunks_in;
     struct mpi_chunk {
         size_t bytes;
-        uint64_t message;                    /* its number, from 0 */
-    } leaving[DW_MPI_WINDOW];                /* of chunks_out */
-    uint64_t answered;                       /* sends that the link has back */
-    bool heeds_kept;                         /* it keeps their data as long as we need it */
-    uint64_t out_posted, in_posted, in_done; /* chunks, in all */
-    /* The long message that is arriving. */
+        uint64_t message;                    /* the number of the message, from 0 */
+    } leaving[DW_MPI_WINDOW];                /* what each request of chunks_out sends */
+    uint64_t answered;                       /* sends that were reported done to the link */
+    bool heeds_kept;                         /* the link keeps their data until kept_sends falls */
+    uint64_t out_posted, in_posted, in_done; /* numbers of chunks, in total */
+    /* The long message that is being received: */
     unsigned char *long_room;
     size_t long_len, long_posted, long_done;
     bool long_active;
-    /* Chunks came that nobody read: long messages that were announced are not whole any more. */
+    /* Chunks were dropped, so long messages that were announced are incomplete. */
     bool wastes;
 
     bool fin_said, fin_heard;
-    uint64_t fin_chunks;     /* what the peer's FIN tells */
-    bool sending, receiving; /* requests of the link in flight */
+    uint64_t fin_chunks;     /* the number of chunks in the peer's FIN */
+    bool sending, receiving; /* the link has a send, a receive in progress */
     uint64_t sent, received;
     int64_t said_ns, heard_ns, pumped_ns, moved_ns;
-    dw_status status; /* not DW_OK: broken */
+    dw_status status; /* not DW_OK: the end has failed */
     dw_why why;
 } mpi_end;
 
-/* All of these want the node's lock held, but the first, and call nothing that waits. */
-/* Room, and posted notes: before the peer knows our tag. */
+/* All functions but the first must be called with the lock of the node held. None of them waits. */
+/* Allocates the buffers and posts receives for notes; to be called before the peer learns our
+ * tag. */
 dw_status dw_mpi_end_make(mpi_end *end, dw_why *why);
 
-/* Takes what has come and lets go of what has left; returns whether anything moved. */
+/* Handles what has arrived and what was sent; returns whether anything has. */
 bool dw_mpi_pump(mpi_end *end);
 
-/* Sends a note; false: not now. DATA and LONG use up credit. */
+/* Sends a note. false: not now. A note of kind DATA or LONG uses one credit. */
 bool dw_mpi_say(mpi_end *end, int kind, uint64_t value, const void *data, size_t len);
 
-/* The oldest note with data that has arrived; false: none. Stays until it is taken off. */
+/* The oldest note with data that has arrived; false: there is none. It stays until take_off. */
 bool dw_mpi_oldest(const mpi_end *end, int *kind, uint64_t *value, const unsigned char **data);
 void dw_mpi_take_off(mpi_end *end);
 
-/* Chunks: out_chunks hands over as much of data as the window lets; kept tells how many of the last
- * messages answered MPI still reads; post_chunks asks for what the arriving message still lacks. */
+/* out_chunks: sends chunks of data, as many as the window allows. kept: how many of the last
+ * messages that were reported done are still being read by MPI. post_chunks: posts receives for the
+ * rest of the arriving message. */
 void dw_mpi_out_chunks(mpi_end *end, const unsigned char *data, size_t len, size_t *posted);
 uint64_t dw_mpi_kept(const mpi_end *end);
 void dw_mpi_post_chunks(mpi_end *end);
 
-/* Whether nothing is under way any more, in either direction, after both FINs. */
+/* Whether both FINs were exchanged and nothing is in flight in either direction. */
 bool dw_mpi_is_quiet(const mpi_end *end);
-void dw_mpi_withdraw(mpi_end *end); /* what was posted and will never come */
+void dw_mpi_withdraw(mpi_end *end); /* cancels receives that will never complete */
 
-/* The first trouble stays. */
+/* Sets status and why, unless an earlier failure has. */
 void dw_mpi_break(mpi_end *end, dw_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 

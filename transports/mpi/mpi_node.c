@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * mpi_node.c - this process's place among the ranks: MPI's beginning and end, the duplicate of a
- * communicator. */
+ * mpi_node.c - this process among the ranks: MPI_Init and MPI_Finalize where the program has not
+ * called them, and a duplicate of the communicator. */
 #include "mpi/mpi_node.h"
 
 #include <stdio.h>
@@ -25,7 +25,7 @@ int dw_mpi_take_tags(dw_mpi *node)
     return tag;
 }
 
-/* Initializes MPI where nobody has, and looks whether our threads may call it. */
+/* Initializes MPI if nobody has, and checks that several threads may call it. */
 static dw_status start(dw_mpi *node, dw_why *why)
 {
     int is_initialized = 0, is_finalized = 0, level = MPI_THREAD_SINGLE;
@@ -37,16 +37,17 @@ static dw_status start(dw_mpi *node, dw_why *why)
     if (is_initialized) {
         MPI_Query_thread(&level);
         if (level >= MPI_THREAD_MULTIPLE) return DW_OK;
-        return dw_link_report(why, DW_ERR_UNSUPPORTED,
-                              "the program initialized MPI for fewer threads than links need; "
-                              "call MPI_Init_thread with MPI_THREAD_MULTIPLE");
+        return dw_link_report(
+            why, DW_ERR_UNSUPPORTED,
+            "the program initialized MPI with too little thread support for links; "
+            "call MPI_Init_thread with MPI_THREAD_MULTIPLE");
     }
     int code = MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &level);
     if (code != MPI_SUCCESS) return dw_mpi_failed(why, code, "MPI_Init_thread", -1);
     node->finalizes = true;
     if (level >= MPI_THREAD_SERIALIZED) return DW_OK;
     return dw_link_report(why, DW_ERR_UNSUPPORTED,
-                          "this MPI library lets only one thread call it; links need more");
+                          "this MPI library supports calls from only one thread; links need more");
 }
 
 static dw_status join(dw_mpi *node, MPI_Comm comm, dw_why *why)
@@ -64,23 +65,21 @@ static dw_status join(dw_mpi *node, MPI_Comm comm, dw_why *why)
     MPI_Comm_rank(node->comm, &node->rank);
     MPI_Comm_size(node->comm, &node->size);
     MPI_Comm_get_attr(node->comm, MPI_TAG_UB, &most, &has_most);
-    node->last_tag = has_most ? *most : 32767; /* what the standard promises */
+    node->last_tag = has_most ? *most : 32767; /* the least that the standard guarantees */
     node->next_tag = DW_MPI_FIRST_TAG;
-    /* Another one than an earlier program's at the same place. */
+    /* Differs from the nonces of an earlier run of the program. */
     node->next_nonce = (uint64_t)dw_link_now_ns();
     return DW_OK;
 }
 
 dw_status dw_mpi_create(dw_mpi **mpi, const void *communicator, dw_why *why)
 {
-    if (!mpi)
-        return dw_link_report(why, DW_ERR_ARGUMENT, "dw_mpi_create needs a place for the result");
+    if (!mpi) return dw_link_report(why, DW_ERR_ARGUMENT, "dw_mpi_create: mpi must not be NULL");
     *mpi = NULL;
-    /* A place is made before any link: it has nobody's allocator. */
+    /* The object is made before any link, so there is no link's allocator to use. */
     const dw_allocator allocator = dw_memory_allocator(NULL);
     dw_mpi *node = dw_memory_take_zeroed(&allocator, 1, sizeof *node);
-    if (!node)
-        return dw_link_report(why, DW_ERR_NO_MEMORY, "no memory for a place among the ranks");
+    if (!node) return dw_link_report(why, DW_ERR_NO_MEMORY, "no memory for a dw_mpi");
     if (pthread_mutex_init(&node->lock, NULL) != 0) {
         dw_memory_give(&allocator, node, sizeof *node);
         return dw_link_report(why, DW_ERR_NO_MEMORY, "no memory for a lock");
@@ -98,7 +97,8 @@ dw_status dw_mpi_create(dw_mpi **mpi, const void *communicator, dw_why *why)
     return status;
 }
 
-/* Knocks of ranks that gave up waiting, which MPI keeps, and may complain of at its end. */
+/* Receives handshake messages of ranks that gave up. MPI keeps them, and may complain about them in
+ * MPI_Finalize. */
 static void clear_away(dw_mpi *mpi)
 {
     char bytes[64];
@@ -119,13 +119,13 @@ void dw_mpi_destroy(dw_mpi *mpi)
     pthread_mutex_lock(&mpi->lock);
     int ends = mpi->ends;
     pthread_mutex_unlock(&mpi->lock);
-    if (ends > 0)
-        return; /* their threads call MPI by way of this communicator: what is theirs stays */
+    if (ends > 0) return; /* the threads of these links use the communicator, so nothing is freed */
     if (!mpi->lost) {
         clear_away(mpi);
-        /* MPICH before 4.2, over UCX and TCP: a rank that is through with its part of MPI_Finalize
-         * helps no other to get rid of its connections, and the other waits for ever
-         * (pmodels/mpich, pull request 6596). Ranks that begin together seldom meet that. */
+        /* With MPICH before 4.2 over UCX and TCP, a rank that has finished its part of MPI_Finalize
+         * no longer helps other ranks to close their connections, and those wait for ever
+         * (pmodels/mpich, pull request 6596). That seldom happens if all ranks call it at the same
+         * time, hence the barrier. */
         if (mpi->finalizes) MPI_Barrier(mpi->comm);
         MPI_Comm_free(&mpi->comm);
         if (mpi->finalizes) MPI_Finalize();

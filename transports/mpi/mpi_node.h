@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * mpi_node.h - what the files of libdeltawire-mpi share: a place among the ranks, and meeting
- * another. */
+ * mpi_node.h - structs and functions shared by the files of libdeltawire-mpi: a process among the
+ * ranks of a communicator, and the handshake of two of them. */
 #ifndef DW_MPI_NODE_H
 #define DW_MPI_NODE_H
 
@@ -11,34 +11,36 @@
 #include "deltawire/mpi.h"
 
 struct dw_mpi {
-    /* Around every call of MPI after create: so MPI_THREAD_SERIALIZED is enough for links alone. */
+    /* Held during every call of MPI after dw_mpi_create. So MPI_THREAD_SERIALIZED suffices if the
+     * program itself does not call MPI. */
     pthread_mutex_t lock;
     MPI_Comm comm;
     int rank, size;
     bool finalizes;
-    int last_tag, next_tag; /* of sessions */
+    int last_tag, next_tag; /* tags of links */
     uint64_t next_nonce;
-    int ends;  /* of links, open now */
-    bool lost; /* a peer went without a goodbye, or something of it is still under way */
+    int ends;  /* the number of open ends */
+    bool lost; /* a peer has gone without FIN, or requests of it are still open */
 };
 
-/* Tags of the communicator. Meeting: twice a link's number, + 1 from the connecting side. A link
- * then has two of its own at either end, the receiver's choice, for what comes to it: so what an
- * earlier link left behind is never taken for a message of this one. */
+/* Tags of the communicator. The handshake uses 2 * NUMBER towards the connecting end and 2 * NUMBER
+ * + 1 towards the listening end, with the number of mpi://RANK/NUMBER. Each end of a link then
+ * chooses two fresh tags for what it receives. So what an earlier link left behind is never taken
+ * for a message of a new one. */
 enum { DW_MPI_NUMBERS = 4096, DW_MPI_FIRST_TAG = 2 * DW_MPI_NUMBERS };
 
-/* The sentence for a call of MPI that failed. */
+/* Writes the sentence for a failed call of MPI. peer < 0: no peer was involved. */
 dw_status dw_mpi_failed(dw_why *why, int code, const char *what, int peer);
 
-/* Takes two neighbouring tags. */
+/* Takes two consecutive tags; returns the first. */
 int dw_mpi_take_tags(dw_mpi *node);
 
-/* "rank" or "rank/number" of how->address. */
+/* Reads "rank" or "rank/number" from how->address. */
 dw_status dw_mpi_read_address(const dw_mpi *node, const dw_transport_open *how, int *peer,
                               int *number);
 
-/* Meets the peer: on DW_OK it knows own_tag and we know *peer_tag. Everything about
- * dw_transport_open holds. */
+/* The handshake with the peer. On DW_OK the peer knows own_tag, and *peer_tag is the tag of the
+ * peer. The rules of dw_transport_open about time, cancelling and errors hold. */
 dw_status dw_mpi_meet(dw_mpi *node, const dw_transport_open *how, int peer, int number, int own_tag,
                       int *peer_tag);
 

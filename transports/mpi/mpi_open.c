@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
- * mpi_open.c - how two ends find each other among the ranks: addresses, and a handshake that can be
- * given up.
+ * mpi_open.c - addresses mpi://RANK/NUMBER, and the handshake of two ends, which can be cancelled.
  *
- * MPI has messages but no connections: what somebody sent who gave up waiting is still delivered.
- * So both ends name themselves by a nonce, and each goes on only with an answer to its own:
+ * MPI has messages but no connections: a message is delivered even if its sender has given up
+ * since. So each end chooses a nonce, and accepts only answers that contain it:
  *
  *     connector: KNOCK (its nonce, its tag)
  *     listener:  WELCOME (both nonces, its tag)
  *     connector: CONFIRM
  *
- * A KNOCK or WELCOME of an earlier attempt is answered, or passed over, and does no harm. */
+ * A KNOCK of an earlier attempt is answered, a WELCOME of one is ignored. Neither does harm. */
 #include "mpi/mpi_node.h"
 
 #include <poll.h>
@@ -25,7 +24,7 @@ enum { MEETING_VERSION = 1, LOOK_MS = 1 };
 
 /* | offset | bytes | field                                             |
  * | 0      | 6     | "DWMPI\n"                                         |
- * | 6      | 1     | version of this handshake and of mpi.c's messages |
+ * | 6      | 1     | version of this handshake and of the notes        |
  * | 7      | 1     | kind                                              |
  * | 8      | 8     | the sender's nonce                                |
  * | 16     | 8     | the nonce that it answers, or 0                   |
@@ -36,17 +35,17 @@ static const unsigned char magic[6] = {'D', 'W', 'M', 'P', 'I', '\n'};
 
 typedef struct mpi_note {
     int kind;
-    uint64_t own_nonce, peer_nonce; /* as the receiver sees them */
+    uint64_t own_nonce, peer_nonce; /* as seen by the receiver of the note */
     int tag;
 } mpi_note;
 
-/* Lives until all it has sent is through, which may be never. */
+/* Freed when MPI has sent all its notes, which may never happen. */
 typedef struct mpi_meeting {
     dw_mpi *node;
     const dw_transport_open *how;
     int peer, out_tag, in_tag, own_tag;
     uint64_t nonce;
-    /* Never more than two notes under way: the second is sent when an answer came. */
+    /* At most two notes are in flight: the second is sent only after an answer has arrived. */
     MPI_Request out[2], in;
     unsigned char out_bytes[2][NOTE_BYTES], in_bytes[NOTE_BYTES];
 } mpi_meeting;
@@ -70,12 +69,12 @@ dw_status dw_mpi_read_address(const dw_mpi *node, const dw_transport_open *how, 
     *number = 0;
     if (!node) {
         return dw_link_report_at(how->why, DW_ERR_ARGUMENT, 0,
-                                 "mpi needs a context: what dw_mpi_create makes, as "
-                                 "dw_mpi_context(...) in dw_link_options.contexts");
+                                 "mpi needs a context: call dw_mpi_create, and put "
+                                 "dw_mpi_context(...) into dw_link_options.contexts");
     }
     if (!read_number(&at, node->size - 1, peer)) {
         return dw_link_report_at(how->why, DW_ERR_ADDRESS, 0,
-                                 "'%.60s' is no rank; write mpi:// and one of 0 to %d",
+                                 "'%.60s' is not a rank; write mpi:// and a rank from 0 to %d",
                                  how->address, node->size - 1);
     }
     if (*at == '/') {
@@ -84,7 +83,7 @@ dw_status dw_mpi_read_address(const dw_mpi *node, const dw_transport_open *how, 
     }
     if (*at || *peer < 0) {
         return dw_link_report_at(how->why, DW_ERR_ADDRESS, (int)(at - how->address),
-                                 "'%.60s' is no address; write a rank, "
+                                 "'%.60s' is not an address; write a rank, "
                                  "or rank/number with a number from 0 to %d",
                                  how->address, DW_MPI_NUMBERS - 1);
     }
@@ -111,7 +110,7 @@ static int listen_on(mpi_meeting *m)
     return MPI_Irecv(m->in_bytes, NOTE_BYTES, MPI_BYTE, m->peer, m->in_tag, m->node->comm, &m->in);
 }
 
-/* DW_OK: *note came. */
+/* DW_OK: a note has arrived and was read into *note. DW_PENDING: none has. */
 static dw_status hear(mpi_meeting *m, mpi_note *note)
 {
     int is_here = 0, len = 0, code;
@@ -129,7 +128,7 @@ static dw_status hear(mpi_meeting *m, mpi_note *note)
     if (len != NOTE_BYTES || memcmp(bytes, magic, sizeof magic) != 0 ||
         bytes[6] != MEETING_VERSION) {
         return dw_link_report(m->how->why, DW_ERR_VERSION,
-                              "rank %d meets by other rules than this end; run the same "
+                              "rank %d uses another version of the handshake; run the same "
                               "release of deltawire at all ranks",
                               m->peer);
     }
@@ -141,7 +140,7 @@ static dw_status hear(mpi_meeting *m, mpi_note *note)
     return code == MPI_SUCCESS ? DW_OK : dw_mpi_failed(m->how->why, code, "meeting", m->peer);
 }
 
-/* Whether the slot of a note is free again; the lock is held. */
+/* Whether a note was sent, so that its buffer is free. The lock is held. */
 static bool is_sent(mpi_meeting *m, int i)
 {
     int done = 1;
@@ -149,7 +148,7 @@ static bool is_sent(mpi_meeting *m, int i)
     return done;
 }
 
-/* DW_OK: we have met, *peer_tag is known. */
+/* DW_OK: the handshake is complete, and *peer_tag is known. */
 static dw_status answer(mpi_meeting *m, const mpi_note *note, uint64_t *guest, int *peer_tag)
 {
     bool listens = m->how->role == DW_LINK_LISTEN;
@@ -158,7 +157,7 @@ static dw_status answer(mpi_meeting *m, const mpi_note *note, uint64_t *guest, i
     if (listens && note->kind == KNOCK) {
         *guest = note->peer_nonce;
         *peer_tag = note->tag;
-        /* The answer to an earlier knock may still be under way; nobody waits for it any more. */
+        /* The answer to an earlier KNOCK may still be in flight; use the other buffer then. */
         int i = is_sent(m, 0) ? 0 : 1;
         if (i == 0 || is_sent(m, 1)) code = say(m, i, WELCOME, note->peer_nonce);
     } else if (listens && note->kind == CONFIRM && note->own_nonce == m->nonce &&
@@ -172,7 +171,7 @@ static dw_status answer(mpi_meeting *m, const mpi_note *note, uint64_t *guest, i
     return code == MPI_SUCCESS ? DW_PENDING : dw_mpi_failed(m->how->why, code, "meeting", m->peer);
 }
 
-/* ---- Meeting --------------------------------------------------------------------------------- */
+/* ---- The handshake --------------------------------------------------------------------------- */
 
 static dw_status check_time(const mpi_meeting *m, int64_t deadline_ns)
 {
@@ -206,7 +205,8 @@ static dw_status wait_for_peer(mpi_meeting *m, int *peer_tag)
     return status;
 }
 
-/* A note whose receiver has not looked keeps its memory: MPI cannot take back what was sent. */
+/* Ends the handshake. If a note was not received yet, MPI still reads its memory, which can then
+ * never be freed. */
 static void part(mpi_meeting *m)
 {
     int done = 1;
@@ -226,7 +226,7 @@ dw_status dw_mpi_meet(dw_mpi *node, const dw_transport_open *how, int peer, int 
 {
     bool listens = how->role == DW_LINK_LISTEN;
     mpi_meeting *m = dw_memory_take(&how->allocator, sizeof *m);
-    if (!m) return dw_link_report(how->why, DW_ERR_NO_MEMORY, "no memory for a meeting");
+    if (!m) return dw_link_report(how->why, DW_ERR_NO_MEMORY, "no memory for a handshake over MPI");
     *m = (mpi_meeting){.node = node, .how = how, .peer = peer, .own_tag = own_tag};
     m->out_tag = 2 * number + !listens;
     m->in_tag = 2 * number + listens;

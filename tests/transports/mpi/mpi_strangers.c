@@ -32,7 +32,7 @@ typedef struct misdeed {
 } misdeed;
 
 static const misdeed misdeeds[] = {
-    {.name = "meets by other rules",
+    {.name = "uses another version of the handshake",
      .meeting_version = 3,
      .status = DW_ERR_VERSION,
      .word = "by other rules"},
@@ -82,7 +82,7 @@ static const misdeed misdeeds[] = {
      .len = DW_MPI_NOTE_HEADER,
      .chunk = 1000,
      .status = DW_ERR_PROTOCOL,
-     .word = "not as long as announced"},
+     .word = "not the expected length"},
 };
 enum { MISDEEDS = sizeof misdeeds / sizeof *misdeeds };
 
