@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * nccl.c - the backend over NCCL: short messages over another link, long ones from GPU to GPU. */
+ * nccl.c - the backend nccl: short messages over another backend, long ones from GPU to GPU. */
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,19 +9,19 @@
 #include "common/sized.h"
 #include "nccl/nccl_end.h"
 
-/* NCCL wakes nobody. While chunks are under way it is asked all the time, and otherwise after a
- * sixteenth of the time for which nothing has moved. */
+/* NCCL has no descriptor to wait on, so it must be polled: all the time while chunks are in flight,
+ * and otherwise at intervals of a sixteenth of the time since anything last made progress. */
 static const int64_t busy_ns = 200000, most_nap_ns = 1000000;
 
 typedef struct nccl_request {
     bool sends, is_on_device, is_long;
     bool begun, is_wanted;
-    unsigned char *data; /* of a send, not written; of a recv, the room */
+    unsigned char *data; /* the data of a send (only read), or the buffer of a receive */
     size_t len;
-    uint64_t number; /* short: of its note; long: of long messages */
+    uint64_t number; /* the number of its note if short, of the long message if long; from 1 */
 } nccl_request;
 
-/* ---- What all links stand on ----------------------------------------------------------------- */
+/* ---- dw_nccl, which the links of a program share --------------------------------------------- */
 
 static dw_status take_communicator(dw_nccl *nccl, void *communicator, dw_why *why)
 {
@@ -37,7 +37,7 @@ static dw_status take_communicator(dw_nccl *nccl, void *communicator, dw_why *wh
     if (ranks == 2) return DW_OK;
     return dw_link_report(
         why, DW_ERR_ARGUMENT,
-        "the communicator has %d ranks; split one of 2 off it with ncclCommSplit, or give none: "
+        "the communicator has %d ranks; make one of 2 ranks with ncclCommSplit, or give none: "
         "then each link makes its own",
         ranks);
 }
@@ -53,7 +53,7 @@ static dw_status complete_options(dw_nccl_options *full, const dw_nccl_options *
     if (full->device < 0 || full->max_ctas > 32) {
         return dw_link_report(
             why, DW_ERR_ARGUMENT,
-            "device is %d and max_ctas %u; a device is an ordinal from 0, and NCCL knows at most "
+            "device is %d and max_ctas %u; a device is an ordinal from 0, and NCCL uses at most "
             "32 blocks",
             full->device, full->max_ctas);
     }
@@ -71,9 +71,7 @@ dw_status dw_nccl_create(dw_nccl **nccl, const dw_nccl_options *options, dw_why 
 {
     dw_nccl_options full;
     if (why) *why = (dw_why){.text = "", .offset = -1};
-    if (!nccl)
-        return dw_link_report(why, DW_ERR_ARGUMENT,
-                              "dw_nccl_create needs a place for what it makes");
+    if (!nccl) return dw_link_report(why, DW_ERR_ARGUMENT, "dw_nccl_create: nccl must not be NULL");
     *nccl = NULL;
     dw_status status = complete_options(&full, options, why);
     if (status != DW_OK) return status;
@@ -115,9 +113,9 @@ static dw_status end_ways(nccl_end *end)
 {
     int mode;
     bool entered = false;
-    if (!end->out.nccl) return DW_OK; /* nothing was made */
-    /* Without the context everything is lost, communicators and all: one refusal is not taken for
-     * the last word. */
+    if (!end->out.nccl) return DW_OK; /* the open failed before the ways were made */
+    /* Without the context nothing can be freed, not even the communicators. So try several
+     * times. */
     for (int tries = 0; tries < 3 && !entered; tries++)
         entered = dw_nccl_device_enter(&end->nccl->device, &mode);
     if (!entered) return DW_PENDING;
@@ -134,7 +132,7 @@ static dw_status nccl_close(void *context)
     dw_status behind = notes->is_open ? notes->inner.close(notes->end) : DW_OK;
     const dw_allocator *allocator = &notes->allocator;
     dw_memory_give(allocator, notes->end, notes->inner.endpoint_bytes);
-    if (behind == DW_OK) { /* else some of it is the backend's for ever */
+    if (behind == DW_OK) { /* otherwise the backend still uses some of it, and it is never freed */
         dw_memory_give(allocator, notes->send_request, notes->inner.request_bytes);
         dw_memory_give(allocator, notes->recv_request, notes->inner.request_bytes);
         dw_memory_give(allocator, notes->in, DW_NCCL_NOTES * sizeof *notes->in);
@@ -148,7 +146,7 @@ typedef struct announcement {
     const dw_transport_open *how;
 } announcement;
 
-/* What the peer is to dial goes over NCCL as well. */
+/* Puts "nccl:" in front of the URI that the peer must dial. */
 static void announce(void *context, const char *inner_uri)
 {
     const announcement *to = context;
@@ -164,15 +162,17 @@ static dw_status open_behind(nccl_end *end, const dw_transport_open *how)
     dw_transport_open inner_how = *how;
     inner_how.on_listening = announce;
     inner_how.listening_context = &to;
-    inner_how.heeds_kept_sends = 0; /* notes leave from one buffer */
+    /* all notes are sent from one buffer, so the other backend must copy them */
+    inner_how.heeds_kept_sends = 0;
     inner_how.longest_message = 0;
     const dw_transport *found =
         how->find ? how->find(how->find_context, how->address, &inner_how) : NULL;
     if (!found) {
-        return dw_link_report_at(how->why, DW_ERR_UNSUPPORTED, 0,
-                                 "there is no transport for '%.80s' to join the two ends; write "
-                                 "nccl:tcp://host:port",
-                                 how->address);
+        return dw_link_report_at(
+            how->why, DW_ERR_UNSUPPORTED, 0,
+            "there is no transport for '%.80s', which must carry the notes; write "
+            "nccl:tcp://host:port",
+            how->address);
     }
     dw_status status = dw_take_transport(&notes->inner, found, how->why);
     if (status != DW_OK) return status;
@@ -205,8 +205,8 @@ static dw_status nccl_open(void *context, const dw_transport_open *given)
     end->notes.allocator = how->allocator;
     if (!end->nccl)
         return dw_link_report(how->why, DW_ERR_ARGUMENT,
-                              "nccl needs a context: what dw_nccl_create makes, as "
-                              "dw_nccl_context(...) in dw_link_options.contexts");
+                              "nccl needs a context: call dw_nccl_create, and put "
+                              "dw_nccl_context(...) into dw_link_options.contexts");
     status = open_behind(end, how);
     if (status == DW_OK && !dw_nccl_device_enter(&end->nccl->device, &mode)) {
         status =
@@ -255,7 +255,7 @@ static dw_status nccl_recv(void *context, void *request_room, void *room, size_t
     return status;
 }
 
-/* In the context; whether anything moved. */
+/* Enters the context and runs a step of one direction. Returns whether it made progress. */
 static bool step(nccl_end *end, nccl_way *way, dw_status *status)
 {
     int mode;
@@ -272,7 +272,7 @@ static bool step(nccl_end *end, nccl_way *way, dw_status *status)
     return moved;
 }
 
-/* stirred: of the direction that does not ask just now. */
+/* Handles notes. stirred: the flag of the request that is not being tested now. */
 static void pump(nccl_end *end, bool *stirred)
 {
     if (!dw_nccl_notes_pump(&end->notes)) return;
@@ -305,7 +305,8 @@ static dw_status go_on_sending(nccl_end *end, nccl_request *request)
     return dw_nccl_way_is_busy(&end->out) ? DW_PENDING : DW_OK;
 }
 
-/* A short message that goes to the GPU is copied at once: it is ours no longer than the note. */
+/* Copies a short message to where the link wants it. A copy to the GPU is synchronous, because the
+ * note is reused afterwards. */
 static dw_status copy_short(nccl_end *end, const nccl_request *request, const void *data,
                             size_t len)
 {
@@ -340,8 +341,8 @@ static dw_status go_on_receiving(nccl_end *end, nccl_request *request, size_t *l
         notes->long_asked = ++end->longs_in;
         dw_nccl_way_begin(&end->in, request->data, *len, request->is_on_device);
     }
-    /* Asking goes first: what is enqueued before that would wait on the GPU for a peer that does
-     * not know. */
+    /* Send GO before anything is enqueued. A receive would otherwise wait on the GPU for a peer
+     * that does not know of it yet. */
     if (notes->long_asked > 0) pump(end, &end->send_stirred);
     if (notes->long_asked > 0) return DW_PENDING;
     dw_status status;
@@ -367,8 +368,8 @@ static dw_status nccl_test(void *context, void *request_room, size_t *len, dw_wh
     if (status == DW_PENDING && way->status != DW_OK) {
         status = way->status;
         *why = way->why;
-        /* A peer that goes takes its communicators along: the link behind knows better what
-         * happened. */
+        /* When a peer closes, its communicators fail as well. The error of the link behind says
+         * more precisely what happened. */
         if (notes->status != DW_OK) status = notes->status;
         if (notes->status != DW_OK) *why = notes->why;
     } else if (status == DW_PENDING && notes->status != DW_OK) {
@@ -383,7 +384,7 @@ static dw_status nccl_test(void *context, void *request_room, size_t *len, dw_wh
     return status;
 }
 
-/* While the link neither sends nor receives, nothing is tested; credit and requests go on. */
+/* The link calls this while it neither sends nor receives. Credit and GO must go on. */
 static dw_status nccl_turn(void *context, dw_why *why)
 {
     nccl_end *end = context;
@@ -401,7 +402,7 @@ static void fill_traits(const void *context, dw_transport_traits *traits)
     memcpy(traits->peer, behind.peer, sizeof traits->peer);
     traits->framing_bytes = end->framing_bytes;
     traits->takes_device_memory = 1;
-    /* Whatever stands over the notes: nothing stands over what NCCL carries. */
+    /* TLS may protect the notes, but nothing protects what NCCL carries. */
     traits->is_secure = 0;
 }
 
@@ -414,7 +415,7 @@ static void fill_state(const void *context, int asks_kernel, dw_transport_state 
 {
     const nccl_end *end = context;
     const nccl_notes *notes = &end->notes;
-    (void)asks_kernel; /* it knows a part only */
+    (void)asks_kernel; /* the kernel counts only what the link behind carries */
     notes->inner.poll(notes->end, 0, state);
     uint64_t in_mid_note = state->wire_received - notes->whole_bytes;
     state->wire_sent = end->sent + end->out.moved_bytes;
@@ -439,7 +440,8 @@ static const char *nccl_behind(const char *address)
     return address;
 }
 
-/* Each rank of a machine takes a GPU of its own; a launcher may show each only that one. */
+/* Each rank of a machine uses the GPU with its own number. If there is no such GPU, the launcher
+ * has perhaps made only one visible to each rank; then use GPU 0. */
 static dw_status nccl_join(dw_transport_place *place, dw_why *why)
 {
     dw_nccl *nccl = NULL;

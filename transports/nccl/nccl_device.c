@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * nccl_device.c - the CUDA driver as a table of functions, and the context around every use. */
+ * nccl_device.c - loads the functions of the CUDA driver, and enters and leaves the context of a
+ * GPU. */
 #include <dlfcn.h>
 
 #include "base/symbols.h"
@@ -18,7 +19,7 @@ static dw_status open_driver(dw_nccl_driver *driver, const char *path, dw_why *w
     if (!handle) {
         return dw_link_report(
             why, DW_ERR_UNSUPPORTED,
-            "%.120s cannot be loaded: NCCL needs NVIDIA's driver; install it, or use "
+            "%.120s cannot be loaded: NCCL needs the NVIDIA driver; install it, or use "
             "another transport",
             path);
     }
@@ -27,7 +28,7 @@ static dw_status open_driver(dw_nccl_driver *driver, const char *path, dw_why *w
     if (missing) {
         dlclose(handle);
         return dw_link_report(why, DW_ERR_UNSUPPORTED,
-                              "%.120s has no %s: it is too old, install a newer driver of NVIDIA's",
+                              "%.120s has no %s: it is too old, install a newer NVIDIA driver",
                               path, missing);
     }
     driver->handle = handle;
@@ -87,6 +88,6 @@ const char *dw_nccl_device_error(const dw_nccl_device *device, int error)
 {
     const char *text = NULL;
     if (device->driver.error_string(error, &text) != DW_NCCL_CUDA_SUCCESS || !text)
-        return "an error that the driver has no words for";
+        return "an error that the driver does not describe";
     return text;
 }

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * nccl_device.h - what links over NCCL need of the CUDA driver, found at run time: streams, events,
- * memory, copies.
+ * nccl_device.h - the functions of the CUDA driver that links over NCCL call (streams, events,
+ * memory, copies), loaded at run time.
  *
- * Names end in _v2 where the driver's own header says so behind a macro. Errors: UNSUPPORTED where
- * the driver, a function or the device is missing. Source: CUDA Driver API reference. */
+ * Some names end in _v2, because cuda.h maps the plain names to these by macros. Errors:
+ * UNSUPPORTED if the driver, a function or the device is missing. Source: CUDA Driver API
+ * reference. */
 #ifndef DW_NCCL_DEVICE_H
 #define DW_NCCL_DEVICE_H
 
@@ -16,11 +17,11 @@ enum { DW_NCCL_CUDA_SUCCESS = 0, DW_NCCL_CUDA_NOT_READY = 600 };
 enum { DW_NCCL_STREAM_NON_BLOCKING = 1, DW_NCCL_EVENT_NO_TIMING = 2, DW_NCCL_CAPTURE_RELAXED = 2 };
 enum { DW_NCCL_POINTER_MEMORY_TYPE = 2, DW_NCCL_MEMORY_OF_DEVICE = 2 };
 
-typedef uintptr_t dw_nccl_address; /* CUdeviceptr: as wide as a pointer */
+typedef uintptr_t dw_nccl_address; /* a CUdeviceptr */
 typedef struct dw_nccl_context_handle *dw_nccl_cuda_context;
 typedef struct dw_nccl_event_handle *dw_nccl_event;
 
-/* One row per function: its name in the library, ours, and its parameters. */
+/* One row per function: its name in the driver, the name of the member here, and its parameters. */
 #define DW_NCCL_DRIVER_FUNCTIONS(ROW)                                                              \
     ROW(cuInit, init, (unsigned flags))                                                            \
     ROW(cuDeviceGet, device_get, (int *device, int ordinal))                                       \
@@ -59,18 +60,19 @@ typedef struct dw_nccl_driver {
 typedef struct dw_nccl_device {
     dw_nccl_driver driver;
     dw_nccl_cuda_context context;
-    int ordinal, number; /* the program's, the driver's */
+    int ordinal, number; /* ordinal: as the program counts GPUs; number: the driver's CUdevice */
 } dw_nccl_device;
 
 dw_status dw_nccl_device_open(dw_nccl_device *device, const char *path, int ordinal, dw_why *why);
-void dw_nccl_device_close(dw_nccl_device *device); /* the driver stays loaded */
+void dw_nccl_device_close(dw_nccl_device *device); /* the driver itself stays loaded */
 
-/* Around every use, in whatever thread: the context becomes current, and what another thread
- * captures does not forbid us anything. false: the driver refused. */
+/* To be called around every use of the driver, in any thread. Makes the context current, and allows
+ * this thread to make calls that are forbidden while another thread captures a stream. false: the
+ * driver refused. */
 bool dw_nccl_device_enter(const dw_nccl_device *device, int *mode);
 void dw_nccl_device_leave(const dw_nccl_device *device, int mode);
 
-/* Whether an address is the GPU's. In the context. */
+/* Whether an address is in GPU memory. To be called between enter and leave. */
 bool dw_nccl_device_owns(const dw_nccl_device *device, const void *address);
 
 const char *dw_nccl_device_error(const dw_nccl_device *device, int error); /* never NULL */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * nccl_library.c - NCCL as a table of functions: which copy, and whether it is new enough. */
+ * nccl_library.c - loads the functions of NCCL: finds a copy and checks its version. */
 #include <dlfcn.h>
 
 #include "base/symbols.h"
@@ -17,8 +17,8 @@ static const dw_symbol functions[] = {
 static void *find_copy(const char *path)
 {
     if (path) return dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    /* What the program is linked to or has made global; what one of its libraries brought along;
-     * what the system has. */
+    /* Look for a copy that the program is linked to or has loaded with RTLD_GLOBAL, then for one
+     * that a library has loaded, then for one on the system. */
     void *program = dlopen(NULL, RTLD_NOW | RTLD_LOCAL);
     if (program && dlsym(program, "ncclGetVersion")) return program;
     if (program) dlclose(program);
@@ -62,5 +62,5 @@ const char *dw_nccl_library_error(const dw_nccl_library *library, dw_nccl_comm c
 {
     const char *text = library->last_error(comm);
     if (!text || !text[0]) text = library->error_text(error);
-    return text ? text : "an error that NCCL has no words for";
+    return text ? text : "an error that NCCL does not describe";
 }

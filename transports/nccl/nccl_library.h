@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * nccl_library.h - the functions of NCCL that we call, found at run time; no header of NCCL's is
+ * nccl_library.h - the functions of NCCL that links call, loaded at run time. No header of NCCL is
  * needed.
  *
- * Errors: UNSUPPORTED where the library or a function is missing, or is too old. State: a library
- * that was opened stays so: NCCL has threads that may outlive the last communicator. Source: NCCL's
- * API reference, 2.18 (ncclCommSplit) and later. */
+ * Errors: UNSUPPORTED if the library or a function is missing, or the library is too old. State:
+ * a library that was loaded stays loaded, because NCCL has threads that may outlive the last
+ * communicator. Source: NCCL's API reference, 2.18 (ncclCommSplit) and later. */
 #ifndef DW_NCCL_LIBRARY_H
 #define DW_NCCL_LIBRARY_H
 
@@ -19,7 +19,7 @@ enum {
     DW_NCCL_REMOTE_ERROR = 6,
     DW_NCCL_IN_PROGRESS = 7
 };
-enum { DW_NCCL_UINT8 = 1 }; /* the type of all that we send */
+enum { DW_NCCL_UINT8 = 1 }; /* all data is sent as bytes */
 enum { DW_NCCL_OLDEST = 21800 };
 
 typedef struct dw_nccl_comm_handle *dw_nccl_comm;
@@ -28,8 +28,8 @@ typedef struct dw_nccl_id {
     char bytes[128];
 } dw_nccl_id;
 
-/* ncclConfig_t as of 2.18. Its size tells later versions what is not there; what older ones do not
- * know is padding to them. */
+/* ncclConfig_t of NCCL 2.18, and fields that were added later. Later versions of NCCL learn from
+ * `size` which of their fields are missing; earlier ones read only the fields that they know. */
 typedef struct dw_nccl_config {
     size_t size;
     unsigned magic, version;
@@ -45,7 +45,8 @@ typedef struct dw_nccl_config {
         .split_share = INT_MIN, .traffic_class = INT_MIN                                           \
     }
 
-/* One row per function: its name in the library, ours, and its parameters. */
+/* One row per function: its name in the library, the name of the member here, and its
+ * parameters. */
 #define DW_NCCL_FUNCTIONS(ROW)                                                                     \
     ROW(ncclGetVersion, get_version, (int *version))                                               \
     ROW(ncclGetUniqueId, get_id, (dw_nccl_id * id))                                                \
@@ -73,11 +74,11 @@ typedef struct dw_nccl_library {
 #undef ROW
 } dw_nccl_library;
 
-/* path NULL: the copy that the process has loaded already, for two of them in one process quarrel;
- * else libnccl.so.2. */
+/* path NULL: uses the copy of NCCL that the process has loaded already, because two copies in one
+ * process disturb each other; otherwise loads libnccl.so.2. */
 dw_status dw_nccl_library_open(dw_nccl_library *library, const char *path, dw_why *why);
 
-/* What NCCL says of an error, in its own words; never NULL. comm may be NULL. */
+/* The text of NCCL for an error; never NULL. comm may be NULL. */
 const char *dw_nccl_library_error(const dw_nccl_library *library, dw_nccl_comm comm, int error);
 
 #endif

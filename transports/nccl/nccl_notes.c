@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * nccl_notes.c - notes over the link behind: short messages, announcements, credit. */
+ * nccl_notes.c - notes over the link behind: short messages, announcements of long ones, credit. */
 #include "nccl/nccl_end.h"
 
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "common/report.h"
 #include "common/sized.h"
 
-/* One pump takes no more than this, for the other direction wants its turn. */
+/* The limit of notes handled in one call, so that the other direction gets its turn. */
 enum { NOTES_AT_A_TIME = 8 };
 
 static void fail(nccl_notes *notes, dw_status status, const dw_why *why)
@@ -24,12 +24,12 @@ static void fail_protocol(nccl_notes *notes)
     fail(notes,
          dw_link_report(
              &why, DW_ERR_PROTOCOL,
-             "the peer sent what no deltawire sends over NCCL; run the same release at both "
+             "the peer sent a note that is not valid; run the same release of deltawire at both "
              "ends"),
          &why);
 }
 
-/* ---- Out ------------------------------------------------------------------------------------- */
+/* ---- Sending --------------------------------------------------------------------------------- */
 
 static void look_after_sending(nccl_notes *notes)
 {
@@ -60,7 +60,7 @@ bool dw_nccl_notes_say(nccl_notes *notes, int kind, uint64_t value, const void *
     if (status != DW_OK) {
         dw_why why;
         fail(notes,
-             dw_link_report(&why, status, "the link behind NCCL takes nothing: %s",
+             dw_link_report(&why, status, "the link behind NCCL refuses to send: %s",
                             dw_status_string(status)),
              &why);
         return false;
@@ -74,7 +74,7 @@ bool dw_nccl_notes_say(nccl_notes *notes, int kind, uint64_t value, const void *
     return true;
 }
 
-/* ---- In -------------------------------------------------------------------------------------- */
+/* ---- Receiving ------------------------------------------------------------------------------- */
 
 static unsigned next_place(const nccl_notes *notes)
 {
@@ -89,12 +89,12 @@ void dw_nccl_notes_listen(nccl_notes *notes)
     if (status == DW_OK) return;
     dw_why why;
     fail(notes,
-         dw_link_report(&why, status, "the link behind NCCL gives nothing: %s",
+         dw_link_report(&why, status, "the link behind NCCL refuses to receive: %s",
                         dw_status_string(status)),
          &why);
 }
 
-/* One note that has come. Whether it was what one of ours may say. */
+/* Handles a note that has arrived. false: it violates the protocol. */
 static bool sort_note(nccl_notes *notes, size_t len)
 {
     const unsigned char *note = notes->in[next_place(notes)];
@@ -151,8 +151,7 @@ bool dw_nccl_notes_oldest(const nccl_notes *notes, int *kind, uint64_t *value,
     return true;
 }
 
-/* The room of the note that is being received stays where it is: it lies behind all that
- * arrived. */
+/* The note that is being received keeps its place, which follows those that have arrived. */
 void dw_nccl_notes_take_off(nccl_notes *notes)
 {
     notes->head = (notes->head + 1) % DW_NCCL_NOTES;
@@ -167,7 +166,7 @@ bool dw_nccl_notes_pump(nccl_notes *notes)
     look_after_sending(notes);
     while (heard < NOTES_AT_A_TIME && hear(notes)) heard++;
     bool moved = heard > 0 || notes->left > left;
-    /* What the peer's sends wait for goes before what we send. */
+    /* GO comes first, because a send of the peer waits for it. */
     if (notes->long_asked > 0 && dw_nccl_notes_say(notes, DW_NCCL_GO, notes->long_asked, NULL, 0)) {
         notes->long_asked = 0;
         moved = true;

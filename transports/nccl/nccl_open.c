@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * nccl_open.c - how two ends agree to use NCCL: a greeting over the link behind, two communicators,
- * and each other's verdict.
+ * and a verdict of each end.
  *
  *     both: HELLO (with the listener's two unique ids) --> communicators, not blocking --> VERDICT
  *
- * So an end that cannot go on tells the other one why, and nobody waits for a communicator that
- * will never be whole. */
+ * An end that fails tells the other one why in its verdict. So no end waits for a communicator that
+ * will never be complete. */
 #include "nccl/nccl_end.h"
 
 #include <poll.h>
@@ -19,14 +19,14 @@
 /* | offset | bytes | hello                                                     |
  * | 0      | 6     | "DWNCCL"                                                  |
  * | 6      | 1     | version of this greeting and of the notes                 |
- * | 7      | 1     | 1: has a communicator of the program's                    |
+ * | 7      | 1     | 1: the program gave a communicator                        |
  * | 8      | 4     | version of NCCL                                           |
  * | 12     | 4     | rank in the communicators                                 |
  * | 16     | 256   | unique ids of two communicators: the listener's, or zeros |
  *
  * | offset | bytes | verdict                  |
  * | 0      | 4     | 0, or what went wrong    |
- * | 4      | rest  | a sentence, without zero | */
+ * | 4      | rest  | a sentence, no zero byte | */
 enum { RULES_VERSION = 1, HELLO_BYTES = 16 + 2 * sizeof(dw_nccl_id), LOOK_MS = 1 };
 static const unsigned char magic[6] = {'D', 'W', 'N', 'C', 'C', 'L'};
 
@@ -37,13 +37,13 @@ typedef struct nccl_meeting {
     int rank;
     dw_nccl_id id[2];
     const char *waits_for;
-    bool tells, listens; /* a message of ours, one of the peer's is under way */
+    bool tells, listens; /* a message is being sent, being received */
     size_t heard_len;
 } nccl_meeting;
 
 /* ---- Waiting --------------------------------------------------------------------------------- */
 
-/* DW_PENDING: go on. */
+/* Waits for at most LOOK_MS. DW_PENDING: continue; other results end the open. */
 static dw_status sleep_a_little(const nccl_meeting *m)
 {
     const dw_transport_open *how = m->how;
@@ -72,11 +72,11 @@ static dw_status look_at(const nccl_meeting *m, void *request, bool *is_under_wa
     if (status != DW_ERR_NO_ROOM) return status;
     return dw_link_report(
         m->how->why, DW_ERR_PROTOCOL,
-        "the peer does not speak to NCCL's links of deltawire; begin the URI with nccl: "
+        "the peer does not send the greeting of a link over NCCL; begin the URI with nccl: "
         "at both ends");
 }
 
-/* Both directions: a backend may not be able to send unless the other end receives. */
+/* Tests both directions, because a backend may be unable to send unless the other end receives. */
 static dw_status look(nccl_meeting *m)
 {
     size_t sent;
@@ -101,7 +101,7 @@ static dw_status tell(nccl_meeting *m, const void *data, size_t len)
     memset(notes->send_request, 0, notes->inner.request_bytes);
     dw_status status = notes->inner.send(notes->end, notes->send_request, data, len);
     if (status != DW_OK)
-        return dw_link_report(m->how->why, status, "the link behind NCCL takes nothing: %s",
+        return dw_link_report(m->how->why, status, "the link behind NCCL refuses to send: %s",
                               dw_status_string(status));
     m->tells = true;
     return finish(m, &m->tells);
@@ -128,7 +128,7 @@ static dw_status say_hello(nccl_meeting *m)
     for (int i = 0; i < 2 && m->how->role == DW_LINK_LISTEN && !nccl->user_comm; i++) {
         int error = nccl->library.get_id(&m->id[i]);
         if (error != DW_NCCL_SUCCESS) {
-            return dw_link_report(m->how->why, DW_ERR_IO, "NCCL gives no unique id: %.180s",
+            return dw_link_report(m->how->why, DW_ERR_IO, "NCCL cannot make a unique id: %.180s",
                                   dw_nccl_library_error(&nccl->library, NULL, error));
         }
         memcpy(hello + 16 + (size_t)i * sizeof m->id[i], &m->id[i], sizeof m->id[i]);
@@ -148,27 +148,27 @@ static dw_status take_hello(nccl_meeting *m)
     if (len < 8 || memcmp(hello, magic, sizeof magic) != 0) {
         return dw_link_report(
             why, DW_ERR_PROTOCOL,
-            "the peer does not speak to NCCL's links of deltawire; begin the URI with nccl: at "
+            "the peer does not send the greeting of a link over NCCL; begin the URI with nccl: at "
             "both ends");
     }
     if (hello[6] != RULES_VERSION || len != HELLO_BYTES) {
         return dw_link_report(
             why, DW_ERR_VERSION,
-            "the peer uses NCCL by other rules than this end; run the same release of deltawire "
+            "the peer uses another version of the greeting; run the same release of deltawire "
             "at both ends");
     }
     int theirs = (int)dw_get32(hello + 8), ours = nccl->library.version;
     if (theirs / 100 != ours / 100) {
-        return dw_link_report(
-            why, DW_ERR_VERSION,
-            "the peer has NCCL %d.%d, this end %d.%d, which do not work together; install the same "
-            "at both ends",
-            theirs / 10000, theirs / 100 % 100, ours / 10000, ours / 100 % 100);
+        return dw_link_report(why, DW_ERR_VERSION,
+                              "the peer has NCCL %d.%d and this end %d.%d; these do not work "
+                              "together, install the same "
+                              "at both ends",
+                              theirs / 10000, theirs / 100 % 100, ours / 10000, ours / 100 % 100);
     }
     if (hello[7] != (nccl->user_comm != NULL)) {
         return dw_link_report(
             why, DW_ERR_MISMATCH,
-            "one end gives an NCCL communicator of its own and the other does not; do the "
+            "one end was given an NCCL communicator and the other was not; do the "
             "same at both ends");
     }
     if ((int)dw_get32(hello + 12) != 1 - m->rank) {
@@ -189,7 +189,7 @@ static dw_status read_verdict(const nccl_meeting *m)
     size_t len = m->heard_len;
     const unsigned char *verdict = m->end->notes.in[0];
     if (len < 4)
-        return dw_link_report(m->how->why, DW_ERR_PROTOCOL, "the peer broke off its greeting");
+        return dw_link_report(m->how->why, DW_ERR_PROTOCOL, "the peer sent an incomplete verdict");
     if (dw_get32(verdict) == 0) return DW_OK;
     return dw_link_report(m->how->why, DW_ERR_PEER, "the peer could not use NCCL: %.*s",
                           len - 4 > 180 ? 180 : (int)(len - 4), (const char *)verdict + 4);
@@ -203,13 +203,13 @@ static dw_status say_verdict(nccl_meeting *m, dw_status ours)
     memcpy(verdict + 4, m->how->why->text, len);
     dw_why own = *m->how->why;
     dw_status status = tell(m, verdict, 4 + len);
-    if (ours != DW_OK) *m->how->why = own; /* that it could not be told matters less */
+    if (ours != DW_OK) *m->how->why = own; /* our own error matters more than that of sending it */
     return ours != DW_OK ? ours : status;
 }
 
 /* ---- Communicators --------------------------------------------------------------------------- */
 
-/* Until the communicator is whole, or the peer says that it never will be. */
+/* Waits until the communicator is complete, or the verdict of the peer says that it will not be. */
 static dw_status await(nccl_meeting *m, dw_nccl_comm comm)
 {
     const dw_nccl_library *library = &m->end->nccl->library;
@@ -229,7 +229,7 @@ static dw_status await(nccl_meeting *m, dw_nccl_comm comm)
     }
 }
 
-/* i: which of the two, in the same order at both ends. */
+/* i: which of the two communicators. Both ends make them in the same order. */
 static dw_status make_comm(nccl_meeting *m, int i, dw_nccl_comm *comm)
 {
     dw_nccl *nccl = m->end->nccl;
@@ -240,7 +240,7 @@ static dw_status make_comm(nccl_meeting *m, int i, dw_nccl_comm *comm)
     dw_status status = DW_OK;
     if (nccl->user_comm) {
         error = nccl->library.split(nccl->user_comm, 0, m->rank, comm, &config);
-        /* Of one that does not block: until then the new one is not there. */
+        /* If the communicator of the program is nonblocking, the new one exists only after that. */
         if (error == DW_NCCL_IN_PROGRESS) status = await(m, nccl->user_comm);
     } else {
         error = nccl->library.init(comm, 2, m->id[i], m->rank, &config);
@@ -256,14 +256,14 @@ static dw_status make_comm(nccl_meeting *m, int i, dw_nccl_comm *comm)
 static dw_status make_both(nccl_meeting *m)
 {
     nccl_end *end = m->end;
-    m->waits_for = "NCCL did not join the two ends; does it take the right network "
+    m->waits_for = "NCCL did not join the two ends; does it use the right network "
                    "(NCCL_SOCKET_IFNAME), and is each end on a GPU of "
                    "its own?";
     end->out.peer = end->in.peer = 1 - m->rank;
     dw_status status = DW_OK;
     if (end->nccl->user_comm) pthread_mutex_lock(&end->nccl->lock);
     for (int i = 0; i < 2 && status == DW_OK; i++) {
-        /* The first communicator is for what rank 0 sends. */
+        /* Rank 0 sends on the first communicator, rank 1 on the second. */
         nccl_way *way = i == m->rank ? &end->out : &end->in;
         status = make_comm(m, i, &way->comm);
     }
@@ -276,7 +276,7 @@ dw_status dw_nccl_agree(nccl_end *end, const dw_transport_open *how, int64_t dea
     nccl_meeting m = {.end = end,
                       .how = how,
                       .deadline_ns = deadline_ns,
-                      .waits_for = "the peer did not greet over the link behind NCCL"};
+                      .waits_for = "no greeting came over the link behind NCCL"};
     nccl_notes *notes = &end->notes;
     listen_for(&m);
     dw_status status = say_hello(&m);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * nccl_way.c - one direction of NCCL between two ranks: chunks that are staged, enqueued and
- * finished, and never waited for.
+ * nccl_way.c - one direction of NCCL between two ranks: stages chunks, enqueues them and finds out
+ * when they are complete, without waiting.
  *
- * A communicator that does not block may answer "in progress": then the call is going on in a
- * thread of NCCL's, and nothing else may be done with the communicator, nor an event be recorded
- * behind the call, before ncclCommGetAsyncError says otherwise. */
+ * A call with a nonblocking communicator may return "in progress". Then a thread of NCCL is still
+ * busy with it. Until ncclCommGetAsyncError reports that it is done, the communicator must not be
+ * used, and no event may be recorded after the call. */
 #include "nccl/nccl_end.h"
 
 #include <poll.h>
@@ -13,7 +13,7 @@
 
 #include "common/report.h"
 
-/* How long the GPU may take to notice that its communicator was aborted. */
+/* How long the GPU may take to stop after its communicator was aborted. */
 static const int64_t abort_ns = (int64_t)2000 * DW_NS_PER_MS;
 
 static void fail(nccl_way *way, dw_status status, const char *what, const char *words)
@@ -75,7 +75,8 @@ static nccl_slot *newest(nccl_way *way)
     return &way->slot[(way->head + way->n - 1) % DW_NCCL_SLOTS];
 }
 
-/* What follows NCCL's part of the newest chunk, once that is on the stream. */
+/* The newest chunk is on the stream. Enqueues the copy to the host, if there is one, and the
+ * event. */
 static void finish_issue(nccl_way *way)
 {
     const dw_nccl_driver *driver = &way->nccl->device.driver;
@@ -89,7 +90,7 @@ static void finish_issue(nccl_way *way)
     is_fine(way, driver->event_record(slot->event, way->stream), what_we_do(way));
 }
 
-/* The communicator's word for what it was last asked. */
+/* Asks the communicator for the state of its last call. */
 static void look_after_issue(nccl_way *way)
 {
     int state = DW_NCCL_SUCCESS;
@@ -141,7 +142,7 @@ static void issue(nccl_way *way)
 
 /* ---- Finishing ------------------------------------------------------------------------------- */
 
-/* Whether the oldest chunk has ended. */
+/* If the oldest chunk is complete, removes it and returns true. */
 static bool take_oldest(nccl_way *way)
 {
     if (way->n == 0 || (way->n == 1 && way->is_issuing)) return false;
@@ -186,8 +187,8 @@ dw_status dw_nccl_way_end(nccl_way *way)
 {
     if (!way->nccl) return DW_OK;
     const dw_nccl_driver *driver = &way->nccl->device.driver;
-    /* Both ends have heard each other's goodbye, or something has failed: either way nothing that
-     * is on its way is wanted. */
+    /* Either both ends have said goodbye, or something has failed. Data in flight is not needed in
+     * either case. */
     if (way->comm) way->nccl->library.abort(way->comm);
     way->comm = NULL;
     if (way->stream && !lets_go(way)) return DW_PENDING;

@@ -67,7 +67,7 @@ static const phrase phrases[] = {
      "turns us away: our certificate is for another purpose"},
     {SSL_AD_REASON_OFFSET + SSL_AD_BAD_CERTIFICATE,
      "turns us away: our certificate is not valid (perhaps not yet?)"},
-    {SSL_AD_REASON_OFFSET + SSL_AD_PROTOCOL_VERSION, "turns us away: it does not support TLS 1.3"}};
+    {SSL_AD_REASON_OFFSET + SSL_AD_PROTOCOL_VERSION, "turns us away: it offers no TLS 1.3"}};
 
 static void explain_certificate(dw_stream *stream, long verdict)
 {

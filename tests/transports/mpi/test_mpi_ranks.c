@@ -438,11 +438,11 @@ static void says_what_is_wrong_with_an_address(void **state)
         int offset;
     } cases[] = {{"mpi://", "0 to 1", 6},
                  {"mpi://2", "0 to 1", 6},
-                 {"mpi://-1", "no rank", 6},
+                 {"mpi://-1", "is not a rank", 6},
                  {"mpi://0x", "is not an address", 7},
                  {"mpi://0/4096", "0 to 4095", 12},
                  {"mpi://0/", "rank/number", 8},
-                 {"mpi://99999999999", "no rank", 6}};
+                 {"mpi://99999999999", "is not a rank", 6}};
     const dw_link_options options = options_of(1);
     dw_link_options without = options;
     without.contexts = NULL;
