@@ -15,7 +15,11 @@ import house
 
 FUNCTION = re.compile(r"^DW_API\b[^;(]*?\b(dw_\w+)\(", re.M)
 # A word of the comment of each kind: in front of a declaration, behind a member, of a part.
-SAID = ("A sentence for a status", "names the thing and what to do", "the decoder holds")
+SAID = (
+    "a sentence that explains a status",
+    "what is wrong, and what to do about it",
+    "the decoder holds",
+)
 
 
 def make(root, out):
