@@ -17,7 +17,7 @@ import sys
 
 import house
 
-LIBRARIES = {"deltawire": "src", "deltawire-link": "transports"}
+LIBRARIES = {"deltawire": "src", "deltawire-threads": "threads", "deltawire-link": "transports"}
 SKIP = 77
 
 
