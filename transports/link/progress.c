@@ -501,7 +501,7 @@ int dw_link_pass(dw_link *link)
     int moved = push(link, &why, &pushed), vain = 0;
     /* If sending fails, receive what has arrived: a goodbye may tell the reason, and the last
      * messages must not be lost. A test may find nothing once without having looked, so the loop
-     * ends only after two tries in vain. */
+     * ends only after two tries that found nothing. */
     do {
         int taken = pull(link, &pull_why, &pulled);
         moved += taken;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * wheel.c - who calls the backend: the link's thread, or a caller that would otherwise only wait
- * for the thread. Whoever may call it has the wheel.
+ * for the thread. The thread that may call it is said to have the wheel.
  *
  * The thread of the link keeps bytes moving while the program computes. But a message that goes
  * through the thread costs two context switches at each end, which take several times as long as
@@ -128,8 +128,8 @@ void dw_link_drive(dw_link *link, bool (*has_ended)(const dw_link *link, uint64_
     int64_t next_ns = 0;
     take(link);
     while (!has_ended(link, what) && link->status == DW_OK && !link->closing && !link->broken) {
-        /* If the last test has just found nothing, the loop sleeps at once and leaves out another
-         * test in vain. */
+        /* If the last test has just found nothing, the loop sleeps at once, without another test
+         * that would find nothing. */
         bool is_idle = link->is_dry && !link->sending && !link->queue_head;
         pthread_mutex_unlock(&link->lock);
         int moved = is_idle ? 0 : dw_link_pass(link);
