@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * threads.c - one job at a time, its pieces given out under a lock: a piece takes tens of
- * microseconds, the lock one tenth of one. */
+ * threads.c - a pool of threads that runs one job at a time. The threads take its pieces under a
+ * mutex: a piece takes tens of microseconds, the mutex about 0.1 microseconds. */
 #include "deltawire/threads.h"
 
 #include <pthread.h>
@@ -16,21 +16,23 @@ enum { MOST_THREADS = 1024 };
 typedef struct job {
     dw_task *task;
     void *context;
-    size_t n, next, left; /* next: not given out; left: not done */
+    /* next: the first piece that nobody has taken; left: pieces that are not finished */
+    size_t n, next, left;
 } job;
 
 struct dw_threads {
     pthread_mutex_t lock;
     pthread_cond_t posted, done;
-    job *job; /* NULL: nothing to do */
+    job *job; /* NULL: there is no job */
     bool over;
-    pid_t process; /* whose threads these are: what fork() makes has none of them */
-    uint32_t n;    /* the caller is not one of them */
+    /* the process that created the threads; after fork() the child has none of them */
+    pid_t process;
+    uint32_t n; /* number of threads, without the calling one */
     pthread_t threads[];
 };
 
-/* The lock is held, and is held again on return. The job may be gone then, unless it is the
- * caller's own. */
+/* Runs pieces of a job until none is left. Called and returns with the lock held, and releases it
+ * in between. Afterwards the job may be gone, unless it is the caller's own. */
 static void take_pieces(dw_threads *pool, job *j)
 {
     while (pool->job == j && j->next < j->n) {
@@ -39,7 +41,7 @@ static void take_pieces(dw_threads *pool, job *j)
         j->task(j->context, i);
         pthread_mutex_lock(&pool->lock);
         if (--j->left == 0) {
-            /* Its caller cannot go on before the lock is free, nor another piece be taken. */
+            /* The job still exists: its caller continues only when the lock is free. */
             pool->job = NULL;
             pthread_cond_signal(&pool->done);
         }
@@ -76,8 +78,9 @@ static uint32_t processors(void)
     return n < 1 ? 1 : n > MOST_THREADS ? MOST_THREADS : (uint32_t)n;
 }
 
-/* The program's handlers are to run in the program's threads: a wait there, which a signal is to
- * end, would go on if one of ours took it. */
+/* Creates the threads, with all signals blocked: signals are handled by the threads of the program.
+ * If one of ours took a signal, a system call that it should interrupt in the program would go on
+ * waiting. */
 static dw_status start(dw_threads *pool, uint32_t helpers)
 {
     sigset_t all, before;
@@ -91,7 +94,8 @@ static dw_status start(dw_threads *pool, uint32_t helpers)
 
 dw_status dw_threads_create(dw_threads **threads, uint32_t n, dw_why *why)
 {
-    if (!threads) return complain(why, DW_ERR_ARGUMENT, "there is no place for the pool: NULL");
+    if (!threads)
+        return complain(why, DW_ERR_ARGUMENT, "dw_threads_create: threads must not be NULL");
     *threads = NULL;
     if (n > MOST_THREADS)
         return complain(why, DW_ERR_LIMIT, "a pool has at most 1024 threads: ask for fewer");
@@ -99,13 +103,14 @@ dw_status dw_threads_create(dw_threads **threads, uint32_t n, dw_why *why)
     dw_threads *made = calloc(1, sizeof *made + helpers * sizeof *made->threads);
     if (!made) return complain(why, DW_ERR_NO_MEMORY, "there is no memory for a pool of threads");
     made->process = getpid();
-    pthread_mutex_init(&made->lock, NULL); /* with default attributes these do not fail on Linux */
+    pthread_mutex_init(&made->lock, NULL); /* with default attributes these cannot fail on Linux */
     pthread_cond_init(&made->posted, NULL);
     pthread_cond_init(&made->done, NULL);
     if (start(made, helpers)) {
         dw_threads_destroy(made);
-        return complain(why, DW_ERR_NO_MEMORY,
-                        "the system gives no more threads: ask for fewer, or see ulimit -u");
+        return complain(
+            why, DW_ERR_NO_MEMORY,
+            "the system cannot create so many threads: ask for fewer, or raise ulimit -u");
     }
     *threads = made;
     return complain(why, DW_OK, "");
@@ -120,7 +125,8 @@ void dw_threads_destroy(dw_threads *pool)
         pthread_cond_broadcast(&pool->posted);
         pthread_mutex_unlock(&pool->lock);
         for (uint32_t i = 0; i < pool->n; i++) pthread_join(pool->threads[i], NULL);
-        /* Elsewhere they may seem to have waiters, for which destroying would wait for ever. */
+        /* Only in this process: in a forked child a condition may seem to have waiters, and to
+         * destroy it would wait for ever. */
         pthread_cond_destroy(&pool->done);
         pthread_cond_destroy(&pool->posted);
         pthread_mutex_destroy(&pool->lock);
@@ -137,12 +143,12 @@ void dw_threads_parallel_for(void *threads, size_t n, dw_task *task, void *task_
 {
     dw_threads *pool = threads;
     job mine = {task, task_context, n, 0, n};
-    /* In a forked process the lock may be held by a thread that is not there. */
+    /* In a forked child the lock may be held by a thread that does not exist there. */
     bool alone = !pool || pool->n == 0 || pool->process != getpid();
     if (n == 0) return;
     if (!alone) {
         pthread_mutex_lock(&pool->lock);
-        alone = pool->job; /* others are served */
+        alone = pool->job; /* the pool is busy with the job of another caller */
         if (alone) pthread_mutex_unlock(&pool->lock);
     }
     if (alone) {

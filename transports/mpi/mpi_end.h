@@ -14,7 +14,7 @@
  * - A receiver has posted a receive for every note that it gave credit for. So notes never pile up
  *   in MPI's own memory.
  * - Neither Open MPI 4.1 nor MPICH 4.0 reports that a peer has died. So each end sends a sign of
- * life (BEAT) every few seconds, whatever its program is doing.
+ *   life (BEAT) every few seconds, whatever its program is doing.
  * - MPI cannot cancel a send. An end that closes sends FIN, and receives what is still in flight
  *   until the FIN of the other end has arrived. Then no request is open, and all memory can be
  *   freed.

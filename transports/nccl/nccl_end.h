@@ -20,9 +20,9 @@
  * | 8      | 8     | DATA: bytes that follow; LONG: length of the message that follows over NCCL; GO: number of the long message that may be sent, from 1 |
  *
  * - Both ends must know the sizes of all sends and receives in advance, because NCCL does not
- * compare them: it writes past the end of a receive that is too small, and one that is too large
- * hangs. So a long message is announced (LONG), requested when there is room for it (GO), and cut
- * into chunks in the same way at both ends.
+ *   compare them: it writes past the end of a receive that is too small, and one that is too large
+ *   hangs. So a long message is announced (LONG), requested when there is room for it (GO), and cut
+ *   into chunks in the same way at both ends.
  * - Nothing is enqueued on the GPU before both ends are ready for it. A receive that waits there
  *   occupies the GPU, and the program's next cudaDeviceSynchronize waits for it.
  * - Each direction has its own communicator and stream, on which both ends enqueue the same
