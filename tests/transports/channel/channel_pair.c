@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * channel_pair.c - two channels that face each other over a wire that follows plans. */
+ * channel_pair.c - two channels connected by a backend that treats each message as a plan says. */
 #include "channel_pair.h"
 
 static suite_verdict follow_plans(void *context, unsigned char *message, size_t *len, uint64_t n)

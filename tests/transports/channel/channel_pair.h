@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * channel_pair.h - two channels that face each other over a wire that follows plans; everything
- * asserts. */
+ * channel_pair.h - two channels connected by a backend that treats each message as a plan says;
+ * every function asserts success. */
 #ifndef DW_TEST_CHANNEL_PAIR_H
 #define DW_TEST_CHANNEL_PAIR_H
 

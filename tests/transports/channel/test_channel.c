@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_channel.c - tensors through channels: the same bits as without a wire; opening, misuse,
+ * test_channel.c - tensors through channels: the same bits as without a link; opening, misuse,
  * closing. */
 #include "channel_pair.h"
 

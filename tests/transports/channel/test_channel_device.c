@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_channel_device.c - what only channels with a device are told, and tell: places, streams, and
- * a driver that fails. */
+ * test_channel_device.c - channels with tensors on a device: options and errors that only these
+ * have, streams, and a driver that fails. */
 #include "../../cuda/fake_cuda.h"
 #include "channel_pair.h"
 

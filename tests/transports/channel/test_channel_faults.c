@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_channel_faults.c - the same bits as without a wire, over shaped wires that lose, double,
+ * test_channel_faults.c - the same bits as without a link, over shaped links that lose, duplicate,
  * reorder and damage messages. */
 #include "channel_pair.h"
 

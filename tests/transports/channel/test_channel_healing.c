@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_channel_healing.c - the same bits as without a wire, whatever the wire does to frames. */
+ * test_channel_healing.c - the same bits as without a link, whatever the backend does to frames. */
 #include "channel_pair.h"
 
 /* ---- Damage ---------------------------------------------------------------------------------- */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * where_device.c - tensors on a device that is not there, whose memory the host cannot touch and
- * whose work is done when its stream is waited for. */
+ * where_device.c - tensors on a fake device, whose memory the host cannot access, and whose work is
+ * done when a test waits for its stream. */
 #include <stdatomic.h>
 
 #include "../../../cuda/device.h"

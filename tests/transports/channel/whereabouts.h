@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * whereabouts.h - where the tensors of channels under test lie: in main memory (where_host.c), or
- * at one end or both on a device that is not there (where_device.c). Tests have theirs in main
- * memory all the same. */
+ * whereabouts.h - where the tensors of tested channels lie: in main memory (where_host.c), or at
+ * one end or both on a fake device (where_device.c). The tests themselves keep their data in main
+ * memory in both cases. */
 #ifndef DW_TEST_WHEREABOUTS_H
 #define DW_TEST_WHEREABOUTS_H
 

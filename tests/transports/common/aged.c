@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * aged.c - a backend of another age in front of one of ours. */
+ * aged.c - a backend compiled against another version of the header, in front of one of ours. */
 #include "aged.h"
 
 #include <stdatomic.h>

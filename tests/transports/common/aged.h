@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * aged.h - a backend that was compiled against an older or a newer header: "aged:" in front of any
- * URI. What it gives and takes is shorter or longer than ours, and guarded behind its end. */
+ * aged.h - simulates a backend that was compiled against an older or newer header; "aged:" in front
+ * of any URI. Its structs are shorter or longer than ours, with guard bytes after their end. */
 #ifndef DW_AGED_H
 #define DW_AGED_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_sized.c - structs of callers and backends that were compiled against an older or a newer
- * header: all that begin with struct_size, but for those of nccl.h (test_nccl_trouble.c). */
+ * test_sized.c - structs of callers and backends that were compiled against an older or newer
+ * header: all that begin with struct_size, except those of nccl.h (test_nccl_trouble.c). */
 #include "transports/suite/transport_suite.h"
 
 #include "aged.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_flood.c - a peer sends without end what nobody takes: the receiver's memory has a bound,
- * whoever waits for something else. */
+ * test_flood.c - a peer keeps sending messages that nobody takes: the memory of the receiver stays
+ * bounded, even while a thread waits for another tag. */
 #include <errno.h>
 #include <malloc.h>
 #include <stdatomic.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_link.c - what a link refuses before any backend is asked, and the pool of its buffers. */
+ * test_link.c - arguments that a link refuses before it calls a backend, and the pool of its
+ * buffers. */
 #include "transports/suite/transport_suite.h"
 
 #include "common/buffer.h"

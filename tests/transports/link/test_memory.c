@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_memory.c - all memory of a link is its allocator's: taken there and nowhere else, given
- * back, and refused call by call. */
+ * test_memory.c - a link takes all memory from its allocator and gives it back; and each allocation
+ * in turn fails. */
 #include "transports/suite/transport_suite.h"
 
 enum { TAG = 3 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * suite_loop.c - the backend within one process passes the suite. */
+ * suite_loop.c - the backend loop passes the suite. */
 #include "transports/suite/transport_suite.h"
 
 int main(void)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_loop.c - the bare in-process backend wakes each of two waiting requests. */
+ * test_loop.c - the backend loop wakes each of two waiting requests. */
 #include <poll.h>
 
 #include "transports/suite/transport_suite.h"

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * mpi_strangers.c - rank 1 speaks to a link of rank 0 by MPI's own calls, and says what it should
- * not. */
+ * mpi_strangers.c - rank 1 calls MPI directly to send invalid messages to a link of rank 0. */
 #include "mpi_strangers.h"
 
 #include "link/link.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * suite_mpi.c - the backend between MPI's ranks passes the suite, each rank with itself, also with
- * a shaped wire in front; see test_mpi_ranks.c. */
+ * suite_mpi.c - the backend mpi passes the suite: links of each rank to itself, with and without
+ * shaped in front. test_mpi_ranks.c has links between two ranks. */
 #include "transports/suite/transport_suite.h"
 
 #include "deltawire/mpi.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_mpi_ranks.c - links between two ranks of a program that uses MPI for itself, too. */
+ * test_mpi_ranks.c - links between two ranks of a program that also calls MPI itself. */
 #include <mpi.h>
 #include <signal.h>
 #include <unistd.h>

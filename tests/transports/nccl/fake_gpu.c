@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * fake_gpu.c - the functions of the CUDA driver that links over NCCL call, in main memory. */
+ * fake_gpu.c - a fake CUDA driver in main memory: the functions that links over NCCL call. */
 #include "fake_gpu.h"
 
 #include <pthread.h>

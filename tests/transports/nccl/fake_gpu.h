@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * fake_gpu.h - between the two halves of the fake: work, streams, and what both check. */
+ * fake_gpu.h - shared by the two halves of the fake, fake_gpu.c and fake_nccl.c: work, streams,
+ * checks. */
 #ifndef DW_TEST_FAKE_GPU_H
 #define DW_TEST_FAKE_GPU_H
 

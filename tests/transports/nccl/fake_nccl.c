@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * fake_nccl.c - communicators of two ranks over Unix-domain sockets. */
+ * fake_nccl.c - a fake NCCL: communicators of two ranks over Unix-domain sockets. */
 #include "fake_nccl.h"
 
 #include <errno.h>

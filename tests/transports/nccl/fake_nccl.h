@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * fake_nccl.h - what a test can ask of the library that stands for libnccl and libcuda: two ranks
- * joined by a socket, a GPU whose memory the host cannot touch, and work that goes on only while
- * somebody asks for it.
+ * fake_nccl.h - controls of a fake library that replaces libnccl and libcuda in tests. It has two
+ * ranks joined by a socket, a GPU whose memory the host cannot access, and work that makes progress
+ * only when it is polled.
  *
- * What the real ones would do silently, it counts as a violation: sizes that differ, a call to a
- * communicator that is in progress, an event recorded behind such a call, work outside the context,
+ * It counts violations that the real libraries do not report: sizes that differ, a call with a
+ * communicator that is in progress, an event recorded after such a call, work outside the context,
  * copies that would block. */
 #ifndef DW_TEST_FAKE_NCCL_H
 #define DW_TEST_FAKE_NCCL_H

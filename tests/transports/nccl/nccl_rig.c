@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * nccl_rig.c - links over the fake of NCCL, made and checked. */
+ * nccl_rig.c - creates and checks links over the fake NCCL. */
 #include "nccl_rig.h"
 
 #include "common/backends.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * nccl_rig.h - links over the fake of NCCL, made and checked; everything asserts. */
+ * nccl_rig.h - creates and checks links over the fake NCCL; every function asserts success. */
 #ifndef DW_TEST_NCCL_RIG_H
 #define DW_TEST_NCCL_RIG_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_nccl.c - links over NCCL without NCCL or a GPU: over a fake that compares sizes, and is late
- * where it is told to. */
+ * test_nccl.c - links over NCCL without NCCL or a GPU: over a fake that compares sizes, and
+ * completes calls late if the test wants that. */
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>

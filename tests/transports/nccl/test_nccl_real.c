@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_nccl_real.c - what can be tested of the NCCL that is installed, without a GPU: its symbols,
- * its version, its unique ids, and our idea of its types. Exits 77 where there is none. */
+ * test_nccl_real.c - what can be tested of an installed NCCL without a GPU: its symbols, its
+ * version, its unique ids, and that our declarations of its types are right. Exits 77 if there is
+ * none. */
 #include <dlfcn.h>
 
 #include "transports/suite/transport_suite.h"

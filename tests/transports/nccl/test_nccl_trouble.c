@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_nccl_trouble.c - links over NCCL where something goes wrong: over a fake that fails, stands
- * still, or is another one at the other end. */
+ * test_nccl_trouble.c - errors of links over NCCL: over a fake that fails, stops making progress,
+ * or is a different version at the other end. */
 #include "nccl_rig.h"
 
 #include "link/link.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * suite_shaped.c - a shaped wire passes the suite, in front of tcp and of loop. */
+ * suite_shaped.c - the backend shaped passes the suite, in front of tcp and of loop. */
 #include "transports/suite/transport_suite.h"
 
 int main(void)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_shaped.c - a shaped wire is as slow as it says, and says what is wrong with its words. */
+ * test_shaped.c - shaped keeps to its rate and delay, and explains what is wrong with its options.
+ */
 #include "transports/suite/counted.h"
 #include "transports/suite/transport_suite.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_shaped_faults.c - which message a shaped wire loses, doubles, damages, holds back: counted,
- * in front of a backend that only writes down what it gets. */
+ * test_shaped_faults.c - which messages shaped loses, duplicates, damages and delays: counted, in
+ * front of a backend that only records what it is given. */
 #include "transports/suite/transport_suite.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * counted.h - a link's counters as a value, for expressions. */
+ * counted.h - returns a link's counters as a value, for use in expressions. */
 #ifndef DW_COUNTED_H
 #define DW_COUNTED_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * knock.h - a bare socket at the port of a link, as any stranger may open one. */
+ * knock.h - a bare socket connected to the port of a link, as any program can open one. */
 #ifndef DW_TEST_KNOCK_H
 #define DW_TEST_KNOCK_H
 

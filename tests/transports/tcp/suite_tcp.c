@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * suite_tcp.c - TCP passes the suite: over IPv4, over IPv6, by a single connection. */
+ * suite_tcp.c - the backend tcp passes the suite: over IPv4, over IPv6, with one stripe. */
 #include "transports/suite/transport_suite.h"
 
 #include <netinet/in.h>

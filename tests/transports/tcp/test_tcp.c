@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_tcp.c - TCP says clearly what is wrong with an address, a stranger or a peer, and counts as
- * the kernel does. */
+ * test_tcp.c - the sentences for wrong addresses, strangers and peers that fail; counters agree
+ * with those of the kernel. */
 #include "transports/suite/transport_suite.h"
 
 #include <arpa/inet.h>

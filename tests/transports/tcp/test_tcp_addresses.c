@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_tcp_addresses.c - names that have several addresses, or are slow to be looked up. */
+ * test_tcp_addresses.c - names that resolve to several addresses, or whose lookup is slow. */
 #include "transports/suite/transport_suite.h"
 
 #include <netdb.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_tcp_full.c - links of a process that has no descriptor left. */
+ * test_tcp_full.c - links in a process that has used up its file descriptors. */
 #include "transports/suite/transport_suite.h"
 
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_tcp_loss.c - a wire that really loses packets: what the kernel sends again is counted, and
- * nothing is lost. */
+ * test_tcp_loss.c - a network that loses packets: retransmissions of the kernel are counted, and no
+ * message is lost. */
 #include "transports/suite/transport_suite.h"
 
 #include <linux/tcp.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_tcp_reconnect.c - connections that are cut: every message once, in order and whole; and when
- * a peer is given up. */
+ * test_tcp_reconnect.c - connections that are cut: every message arrives whole, once and in order;
+ * and when an end gives its peer up. */
 #include "transports/suite/transport_suite.h"
 
 #include <arpa/inet.h>

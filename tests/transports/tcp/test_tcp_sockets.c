@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_tcp_sockets.c - what the sockets of a link are told, and how long a stranger keeps one. */
+ * test_tcp_sockets.c - options of the sockets of a link, and how long a stranger can occupy one. */
 #include "transports/suite/transport_suite.h"
 
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_tcp_stripes.c - several connections for one link: none of them holds the others up; records
- * in any order. */
+ * test_tcp_stripes.c - several connections for one link: a slow one does not hold up the others,
+ * and records may arrive in any order. */
 #include "transports/suite/transport_suite.h"
 
 #include <arpa/inet.h>

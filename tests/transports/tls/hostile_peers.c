@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * hostile_peers.c - strangers of twelve kinds besiege listeners while an honest link works: none
- * gets past, nothing is lost.
+ * hostile_peers.c - twelve kinds of attackers connect to listeners while an honest link works. None
+ * is accepted, and no message is lost.
  *
- * hostile_peers [ATTEMPTS [SEED]]. One listener waits for a peer that never comes; the honest
- * link's own port is besieged, too, as far as it is open. The honest link has a wire of 1 Gbit/s;
- * what it carried per second, in peace and under siege, is printed and not judged. */
+ * hostile_peers [ATTEMPTS [SEED]]. One listener waits for a peer that never comes. The port of
+ * the honest link is attacked as well, as long as it is open. That link is shaped to 1 Gbit/s; its
+ * throughput with and without the attack is printed, but no test depends on it. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>

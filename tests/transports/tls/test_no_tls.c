@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_no_tls.c - a build without OpenSSL says so where it is given keys, and goes no further. */
+ * test_no_tls.c - a build without OpenSSL refuses links that are given keys, and says why. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>

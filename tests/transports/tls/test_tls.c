@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_tls.c - bytes under TLS: every size, cuts, key updates, ends; keys of pairs and who may use
- * them. */
+ * test_tls.c - streams under TLS: data of all sizes, cut connections, key updates, closing; the
+ * keys of pairs and who can use them. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>

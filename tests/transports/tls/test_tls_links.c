@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_tls_links.c - links over tcp under TLS: who is turned away, and what both ends are told of
- * it. */
+ * test_tls_links.c - links over tcp under TLS: which peers are refused, and the sentences at both
+ * ends. */
 #include "transports/suite/transport_suite.h"
 
 #include <arpa/inet.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_tls_peers.c - who gets past the handshake: certificates good and bad, and peers that are no
- * deltawire at all. */
+ * test_tls_peers.c - which peers the handshake accepts: with valid and invalid certificates, and
+ * programs other than deltawire. */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_tls_stripes.c - stripes under TLS: cuts and changed bytes are healed, and a session is taken
- * up by nobody else. */
+ * test_tls_stripes.c - stripes under TLS: the link survives cut connections and changed bytes, and
+ * no other peer can join the session. */
 #include "transports/suite/transport_suite.h"
 
 #include <arpa/inet.h>

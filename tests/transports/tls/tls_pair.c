@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * tls_pair.c - two ends under TLS with a wire between them. */
+ * tls_pair.c - two ends under TLS and a simulated network between them. */
 #include "tls_pair.h"
 
 #include <errno.h>

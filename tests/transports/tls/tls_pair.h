@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * tls_pair.h - two ends under TLS with a wire between them that the test has in its hands: nothing
- * moves unless it is told to. */
+ * tls_pair.h - two ends under TLS and a simulated network between them, which the test controls: no
+ * byte moves unless the test says so. */
 #ifndef DW_TESTS_TLS_PAIR_H
 #define DW_TESTS_TLS_PAIR_H
 
