@@ -31,7 +31,7 @@ dw_status dw_tcp_check_plaintext(const dw_transport_open *how, const struct addr
         return dw_link_report(
             how->why, DW_ERR_AUTH,
             "%s of tcp://%.60s is not a loopback address, and without TLS anybody "
-            "who reaches the port can connect: give a key (tls; --group-key), or set "
+            "can connect: give a key (tls; --group-key), or set "
             "insecure_plaintext (--insecure-plaintext) "
             "in a network that you trust",
             host, how->address);

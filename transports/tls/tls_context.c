@@ -110,11 +110,10 @@ static dw_status use_pem(SSL_CTX *ssl, const pem_part *part, dw_why *why)
     bool is_good = part->use(ssl, pem);
     BIO_free(pem);
     if (is_good) return DW_OK;
-    return dw_link_report(
-        why, DW_ERR_CONFIG,
-        "the %s in %.100s cannot be used (%s); it must be PEM, without a passphrase, and the "
-        "key must belong to the certificate",
-        part->what, place, dw_tls_last_words());
+    return dw_link_report(why, DW_ERR_CONFIG,
+                          "the %s in %.100s cannot be used (%s); use PEM without a passphrase, and "
+                          "a key that matches the certificate",
+                          part->what, place, dw_tls_last_words());
 }
 
 static dw_status setup_certificates(dw_tls_context *context, const dw_tls_options *options,
