@@ -415,7 +415,10 @@ static int run_rank(arguments *a)
     }
     if (a->link) a->report.place = place;
     if (a->config.rank) a->report.log = NULL; /* rank 0 logs for all */
-    if (dw_report_open(&report, &a->report)) return DW_EXIT_FAILED;
+    if (dw_report_open(&report, &a->report)) {
+        dw_place_leave(place, false);
+        return DW_EXIT_FAILED;
+    }
     dw_report_hooks(report, &hooks);
     status = dw_train(&a->config, &hooks, &why);
     bool log_failed = dw_report_close(report) < 0;

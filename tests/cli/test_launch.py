@@ -105,7 +105,7 @@ class Base(scratch.Scratch):
         os.mkdir(folder)
         build = pathlib.Path(PROGRAM).parent.parent
         for path in build.glob("*/libdeltawire*.so*"):  # of mpi and nccl they lie deeper
-            if not path.is_dir():
+            if path.is_file():
                 shutil.copy(path, folder)
         return shutil.copy(PROGRAM, folder), {"LD_LIBRARY_PATH": folder}
 
@@ -521,7 +521,7 @@ class Keys(Base):
             "20",
         ], self.certificates()
         first = self.start([*link, *own[0]], RANK=0, WORLD_SIZE=3)
-        self.failing("this end is rank/2", [*link, *own[1]], code=2, RANK=2, WORLD_SIZE=3)
+        self.failing("own_name is rank/2", [*link, *own[1]], code=2, RANK=2, WORLD_SIZE=3)
         second = self.start([*link, *own[1]], RANK=1, WORLD_SIZE=3)
         time.sleep(0.5)
         for process in (first, second):

@@ -289,10 +289,10 @@ static void blames_contexts_that_nobody_can_use(void **state)
     static const struct {
         dw_transport_context contexts[3];
         const char *word;
-    } cases[] = {{{{"mpi", &something}}, "one for 'mpi'"},
-                 {{{"tcp", &something}, {"hasty", &something}}, "one for 'hasty'"},
-                 {{{"", &something}}, "one for ''"},
-                 {{{"loop", &something}, {"loop", &something}}, "two for 'loop'"}};
+    } cases[] = {{{{"mpi", &something}}, "names the transport 'mpi'"},
+                 {{{"tcp", &something}, {"hasty", &something}}, "names the transport 'hasty'"},
+                 {{{"", &something}}, "names the transport ''"},
+                 {{{"loop", &something}, {"loop", &something}}, "two entries for 'loop'"}};
     dw_why why;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const dw_link_options options = {

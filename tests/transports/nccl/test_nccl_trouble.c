@@ -354,7 +354,10 @@ static void says_what_is_missing(void **state)
         {"nccl:tcp://127.0.0.1:7", {NULL, NULL}, DW_ERR_ARGUMENT, "dw_nccl_create"},
         /* Whatever it is, it is not for nccl. */
         {"nccl:tcp://127.0.0.1:7", {"tcp", rig_common}, DW_ERR_ARGUMENT, "dw_nccl_create"},
-        {"nccl:tcp://127.0.0.1:7", {"mpi", rig_common}, DW_ERR_ARGUMENT, "one for 'mpi'"}};
+        {"nccl:tcp://127.0.0.1:7",
+         {"mpi", rig_common},
+         DW_ERR_ARGUMENT,
+         "names the transport 'mpi'"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         dw_link *link;
         const dw_link_options how = {

@@ -159,7 +159,7 @@ static void says_what_is_wrong_with_an_address(void **state)
         {"tcp://127.0.0.1:http", DW_LINK_LISTEN, "is not a port", "http"},
         {"tcp://127.0.0.1:65536", DW_LINK_LISTEN, "is not a port", "65536"},
         {"tcp://127.0.0.1:70x", DW_LINK_LISTEN, "is not a port", "70x"},
-        {"tcp://127.0.0.1:0", DW_LINK_CONNECT, "no port to connect to", "0"},
+        {"tcp://127.0.0.1:0", DW_LINK_CONNECT, "is not a port to connect to", "0"},
         {"tcp://no-such-host.invalid:7000", DW_LINK_CONNECT, "cannot resolve", "no-such-host"},
         {"tcp://192.0.2.1:7000", DW_LINK_LISTEN, "cannot listen", NULL}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

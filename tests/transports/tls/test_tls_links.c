@@ -216,7 +216,7 @@ static void a_transport_without_tls_says_so(void **state)
     pair.options[1].open_timeout_ms = 200;
     suite_try_open(&pair);
     assert_int_equal(pair.status[0], DW_ERR_UNSUPPORTED);
-    if (!strstr(pair.why[0].text, "loop carries no TLS")) fail_msg("%s", pair.why[0].text);
+    if (!strstr(pair.why[0].text, "loop does not support TLS")) fail_msg("%s", pair.why[0].text);
     suite_close(&pair);
 }
 
