@@ -139,7 +139,7 @@ def missing_components(found, prefix, work):
     """Components that nobody knows, or whose library is not there, are refused by name."""
     run(
         [*found, work / "cmake-none", "-DWANTED=transports;pigeon"],
-        refused="The component pigeon is none; there are transports, link, tls, nccl,",
+        refused="The component pigeon is none; there are transports, link, threads, tls, nccl,",
     )
     away = list(prefix.rglob("libdeltawire-nccl.*"))
     for path in away:
