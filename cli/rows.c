@@ -8,23 +8,23 @@
 
 #include "complain.h"
 
-/* Libraries that are loaded when a URI asks for their scheme. Each exports dw_SCHEME_transport().
- * Where several have one scheme, as each MPI has a binary interface of its own, the variables that
- * its launcher sets tell which is meant. */
+/* Libraries that are loaded when a URI needs their scheme. Each exports dw_SCHEME_transport(). Each
+ * MPI has its own binary interface, so there are several libraries for one scheme; environment
+ * variables that the launcher sets (marks) decide which is meant. */
 typedef struct module {
     const char *scheme, *library, *launcher;
     const char *marks[4];
 } module;
 
 static const module modules[] = {
-    /* Slurm's PMIx is Open MPI's way of starting. */
+    /* Open MPI programs are started by Slurm with PMIx. */
     {"mpi", "libdeltawire-mpi-openmpi.so.0", "Open MPI", {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK"}},
     {"mpi", "libdeltawire-mpi-mpich.so.0", "MPICH", {"PMI_SIZE", "PMI_RANK", "MPI_LOCALNRANKS"}},
     {"nccl", "libdeltawire-nccl.so.0", NULL, {NULL}},
 };
 enum { MODULES = sizeof modules / sizeof *modules };
 
-/* Ways to meet that are no transport: addresses of tcp that are found elsewhere. */
+/* Schemes that are not transports: with them ranks find each other's tcp addresses. */
 static const char *const meetings[] = {"env", "file"};
 
 static bool is_scheme(const char *uri, const char *scheme)
@@ -42,7 +42,7 @@ static bool is_meeting(const char *uri)
 
 /* ---- Loading --------------------------------------------------------------------------------- */
 
-/* The module of the launcher that started this process; NULL: none of this scheme. */
+/* Returns the module of the launcher that started this process; NULL: none with this scheme. */
 static const module *module_of_launcher(const char *uri)
 {
     for (const module *m = modules; m < modules + MODULES; m++)
@@ -56,7 +56,7 @@ static dw_status take_row(const dw_transport **row, const module *m, void *libra
     const dw_transport *(*transport)(void);
     char name[64];
     snprintf(name, sizeof name, "dw_%s_transport", m->scheme);
-    /* ISO C knows no way from an object pointer to a function; POSIX says that this one works. */
+    /* ISO C has no conversion from an object pointer to a function pointer; POSIX allows this. */
     void *const symbol = dlsym(library, name);
     memcpy(&transport, &symbol, sizeof symbol);
     *row = symbol ? transport() : NULL;
@@ -66,7 +66,8 @@ static dw_status take_row(const dw_transport **row, const module *m, void *libra
                    m->library);
 }
 
-/* The library is never closed: MPI, for one, leaves threads and handlers behind. */
+/* Loads the library of a URI's transport. It is never closed, because MPI leaves threads and
+ * handlers behind. */
 static dw_status load(const dw_transport **row, const char *uri, dw_why *why)
 {
     const module *launcher = module_of_launcher(uri);
@@ -74,7 +75,7 @@ static dw_status load(const dw_transport **row, const char *uri, dw_why *why)
     const char *reason = "";
     for (const module *m = modules; m < modules + MODULES; m++) {
         if (!is_scheme(uri, m->scheme) || (launcher && launcher != m)) continue;
-        /* Global: plug-ins of MPI look for the symbols of the library that loads them. */
+        /* RTLD_GLOBAL, because plug-ins of MPI need the symbols of the MPI library. */
         void *library = dlopen(m->library, RTLD_NOW | RTLD_GLOBAL);
         if (library) return take_row(row, m, library, why);
         reason = dlerror();
@@ -92,7 +93,7 @@ static dw_status load(const dw_transport **row, const char *uri, dw_why *why)
                    tried, reason);
 }
 
-/* The transport that a URI begins with. */
+/* Finds the transport that a URI begins with. */
 static dw_status find_row(const dw_transport **row, const char *uri, dw_why *why)
 {
     for (const dw_transport *const *at = dw_link_transports(); *at; at++) {
@@ -105,7 +106,7 @@ static dw_status find_row(const dw_transport **row, const char *uri, dw_why *why
 
 /* ---- URIs ------------------------------------------------------------------------------------ */
 
-/* The URI of the transport behind this one; NULL: there is none. */
+/* Returns the URI of the inner transport; NULL: there is none. */
 static const char *next_uri(const dw_transport *row, const char *uri)
 {
     return row->behind ? row->behind(uri + strlen(row->scheme) + 1) : NULL;
@@ -138,7 +139,7 @@ bool dw_row_carries_tls(const char *uri)
     dw_why why;
     for (const char *at = uri; at; at = next_uri(row, at)) {
         dw_status status = find_row(&row, at, &why);
-        if (!row) return status == DW_ERR_CONFIG; /* its links will be tcp's */
+        if (!row) return status == DW_ERR_CONFIG; /* env:// or file://: links will use tcp */
         if (!row->carries_tls) return false;
     }
     return true;
@@ -183,7 +184,7 @@ dw_status dw_rows_join(dw_rows *rows, const char *uri, uint32_t local_rank, dw_w
     for (const char *at = uri; at && n < DW_ROWS_MOST; at = next_uri(chain[n++], at)) {
         status = find_row(&chain[n], at, why);
         if (chain[n]) continue;
-        if (status == DW_ERR_CONFIG) break; /* what opens it knows better what to say of it */
+        if (status == DW_ERR_CONFIG) break; /* dw_link_open reports it with more detail */
         return status;
     }
     for (status = DW_OK; n > 0 && status == DW_OK; n--)

@@ -10,28 +10,29 @@
 extern "C" {
 #endif
 
-/* config.parallel_for = dw_threads_parallel_for; config.parallel_context = the pool. One pool may
- * serve any number of encoders and decoders, which it must outlive.
+/* Creates a pool of threads. To use it, set config.parallel_for = dw_threads_parallel_for and
+ * config.parallel_context = the pool. A pool may serve any number of encoders and decoders, and
+ * must outlive them.
  *
- * | name | meaning                                                                      |
- * | n    | threads that share a call's work, the caller among them, 1..1024. 0: as many |
- * |      | as there are processors that the caller may run on                           |
+ * | name | meaning                                                                     |
+ * | n    | number of threads that work on a call, including the caller, 1..1024. 0: as |
+ * |      | many as the processors on which the caller may run                          |
  *
- * Errors: ARGUMENT, LIMIT (n), NO_MEMORY; *threads is then NULL and *why, which may be NULL, a
- * sentence. Threads: any may call. While one caller is served, the others do their work alone. The
- * pool's own threads take no signals, and sleep between calls. After fork() nobody is there to help
- * the child: it does its work alone, with the same bits, and destroy gives back memory only.
- * Source: threads/threads.c. */
+ * Errors: ARGUMENT, LIMIT (n), NO_MEMORY; *threads is then NULL, and *why, which may be NULL, has a
+ * sentence. Threads: any thread may call. While the pool works for one caller, other callers do
+ * their work alone. The pool's threads block all signals, and sleep between calls. After fork() the
+ * child has no pool threads: calls work alone, with the same bits, and dw_threads_destroy only
+ * frees memory. Source: threads/threads.c. */
 typedef struct dw_threads dw_threads;
 DW_API dw_status dw_threads_create(dw_threads **threads, uint32_t n, dw_why *why);
 
-/* When nobody is calling any more. NULL is fine. */
+/* Ends the threads and frees the pool. No call may use it any more. NULL is allowed. */
 DW_API void dw_threads_destroy(dw_threads *threads);
 
-/* n, as it became; 0: NULL was given. */
+/* Returns the number of threads, including the caller; 0 for NULL. */
 DW_API uint32_t dw_threads_count(const dw_threads *threads);
 
-/* A parallel_for (dw_config). threads: a dw_threads; NULL: the caller works alone. */
+/* The function for dw_config.parallel_for. threads: a dw_threads; NULL: the caller works alone. */
 DW_API void dw_threads_parallel_for(void *threads, size_t n, dw_task *task, void *task_context);
 
 #ifdef __cplusplus

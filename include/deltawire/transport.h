@@ -339,18 +339,18 @@ typedef struct dw_transport_state {
 
 /* How the ranks of a run, a process each, find each other by a transport. */
 typedef enum dw_transport_ranks {
-    DW_RANKS_APART = 0,    /* not at all, or by means of the program's own */
-    DW_RANKS_ADDRESS = 1,  /* each listens at host:port, and tells the others (on_listening) */
-    DW_RANKS_NUMBERED = 2, /* a launcher has numbered them: join tells; the address is a rank */
-    DW_RANKS_BEHIND = 3    /* as by the transport that its URI names: it stands in front of that */
+    DW_RANKS_APART = 0,    /* the transport offers no way; the program must have its own */
+    DW_RANKS_ADDRESS = 1,  /* each rank listens at host:port and reports it (on_listening) */
+    DW_RANKS_NUMBERED = 2, /* a launcher numbers the ranks, and join returns their numbers */
+    DW_RANKS_BEHIND = 3    /* like the inner transport that its URI names */
 } dw_transport_ranks;
 
 /* The place of a process among the ranks. struct_size and local_rank are set by the caller. */
 typedef struct dw_transport_place {
     size_t struct_size;
-    uint32_t local_rank;  /* among the ranks of this machine: so each takes a GPU of its own */
-    uint32_t rank, ranks; /* DW_RANKS_NUMBERED: this one's, and how many there are */
-    void *context;        /* for dw_link_options.contexts, until leave */
+    uint32_t local_rank;  /* number among the ranks of this machine, to choose a GPU by */
+    uint32_t rank, ranks; /* DW_RANKS_NUMBERED: number of this rank, and of all ranks */
+    void *context;        /* for dw_link_options.contexts; valid until leave */
 } dw_transport_place;
 
 struct dw_transport {
@@ -375,18 +375,18 @@ struct dw_transport {
     /* May be NULL. Called instead of test while no recv is in flight, for work that is due then. */
     dw_status (*turn)(void *endpoint, dw_why *why);
 
-    /* For programs whose user names the transport; a link needs none of it, and 0 and NULL will do.
-     * join makes the context that open asks for, and finds this process's place; leave, after all
-     * links were closed, ends it. Where a launcher has numbered the ranks both are collective. */
-    const char *form; /* what its URI looks like: "tcp://HOST:PORT" */
-    dw_transport_ranks ranks;
-    int carries_tls;
-    const char *(*behind)(const char *address); /* the URI of the one behind; NULL: there is none */
+    /* The fields below are for programs whose users choose the transport by a URI; links do not
+     * need them. join creates the context that open needs and fills in *place; leave destroys it,
+     * after all links were closed. With DW_RANKS_NUMBERED all ranks must call join and leave. */
+    const char *form;                           /* pattern of its URI: "tcp://HOST:PORT" */
+    dw_transport_ranks ranks;                   /* how the ranks find each other */
+    int carries_tls;                            /* 1: links over it can use TLS */
+    const char *(*behind)(const char *address); /* the inner transport's URI; NULL: there is none */
     dw_status (*join)(dw_transport_place *place, dw_why *why); /* NULL: it needs no context */
     void (*leave)(dw_transport_place *place);
 };
 
-/* Those built into libdeltawire-link, ended by NULL. */
+/* Returns the transports that are built into libdeltawire-link. The list ends with NULL. */
 DW_API const dw_transport *const *dw_link_transports(void);
 
 #ifdef __cplusplus

@@ -30,7 +30,8 @@ ROOM_ARROWS = {
 # Headers of src/ that another room may include all the same.
 OPEN_HEADERS = {
     "bench": {"engine/engine.h", "codecs/audit.h", "kernels/kernels.h"},
-    "transports": {"base/symbols.h", "wire/bytes.h"},
+    "cli": {"base/printable.h"},
+    "transports": {"base/printable.h", "base/symbols.h", "wire/bytes.h"},
     "cuda": {
         "base/pool.h",
         "base/symbols.h",

@@ -26,10 +26,6 @@ dw_status dw_link_report_at(dw_why *why, dw_status status, int offset, const cha
 void dw_link_report_first(dw_status *kept, dw_why *why, dw_status status, const char *format,
                           va_list arguments) __attribute__((format(printf, 4, 0)));
 
-/* Error sentences may quote a peer, and programs print them. So whatever could control a terminal
- * is replaced by '?'. All of the above do so. */
-void dw_link_make_printable(char *text);
-
 /* The reason for which a system call failed (error: its errno). For a limit that can be raised, the
  * sentence says how. */
 const char *dw_link_system_says(int error);

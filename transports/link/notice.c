@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "base/printable.h"
 #include "link/link.h"
 
 void dw_link_ring(const struct dw_bell *bell)
@@ -30,7 +31,7 @@ void dw_link_fail(dw_link *link, dw_status status, const char *sentence)
 {
     if (link->status == DW_OK) {
         snprintf(link->why.text, sizeof link->why.text, "%s", sentence);
-        dw_link_make_printable(link->why.text); /* it may quote the peer */
+        dw_make_printable(link->why.text); /* it may quote the peer */
         link->why.offset = -1;
         link->status = status;
     }
