@@ -566,6 +566,7 @@ NEEDED = {
     "channels": ["tests/transports/channel/test_channel"],
     "bounds": [
         "tests/transports/link/test_flood",
+        "tests/transports/link/test_memory",
         "tests/transports/loop/suite_loop",
         "tests/transports/shaped/test_shaped",
         "tests/transports/tcp/test_tcp",
@@ -593,6 +594,7 @@ def set_up(tree, build, *options):
             *options,
         ],
         check=True,
+        cwd=tree,
         stdout=subprocess.DEVNULL,
     )
 
@@ -603,7 +605,7 @@ def build_and_test(build, suite):
     if compiled.returncode != 0:
         compiled = subprocess.run(["ninja", "-C", str(build)], capture_output=True, text=True)
     if compiled.returncode != 0:
-        return f"does not compile:\n{compiled.stdout[-2000:]}"
+        return f"does not compile: {compiled.stdout[-2000:]}"
     tests = subprocess.run(
         [
             "meson",
@@ -622,7 +624,8 @@ def build_and_test(build, suite):
         capture_output=True,
         text=True,
     )
-    return "" if tests.returncode == 0 else "noticed"
+    said = (tests.stdout + tests.stderr)[-2000:]
+    return "" if tests.returncode == 0 else f"noticed: {said}"
 
 
 def places_of(text, old):
@@ -631,18 +634,50 @@ def places_of(text, old):
     return [match.span() for match in re.finditer(r"\s*".join(letters), text)]
 
 
+# How each table is tried: its build's options, and the suites of that build with their mutants.
+LINKS = ("-Dtransports=enabled", "-Dmpi=disabled")
+NO_GPU = ("-Dcuda=disabled", "-Dgpu_archs=")
+FAKE_GPU = ("-Dcuda=enabled", "-Dgpu_archs=")
+BUILDS = {
+    "pure": ((), {"pure": MUTANTS}),
+    "frames": (NO_GPU, {"frames": MUTANTS_OF_FRAMES}),
+    "bounds": (
+        (*LINKS, "-Dtls=enabled", "-Dtrainer=enabled", *NO_GPU),
+        {"bounds": MUTANTS_OF_BOUNDS},
+    ),
+    "links": (
+        (*LINKS, "-Dtls=disabled", *FAKE_GPU),
+        {
+            "peers": MUTANTS_OF_LINKS,
+            "sized": MUTANTS_OF_SIZES,
+            "rows": MUTANTS_OF_ROWS,
+            "channels": MUTANTS_OF_CHANNELS,
+            "devices": MUTANTS_OF_DEVICES,
+        },
+    ),
+    "program": ((*LINKS, "-Dtrainer=enabled", *NO_GPU), {"program": MUTANTS_OF_PROGRAM}),
+    "python": (
+        (*LINKS, "-Dpython=enabled", "-Dsimd=disabled", *NO_GPU),
+        {"pooled": MUTANTS_OF_THREADS, "python": MUTANTS_OF_PYTHON},
+    ),
+    "gpu": (FAKE_GPU, {"bits_of_gpu": MUTANTS_OF_GPU, "cuda": MUTANTS_OF_STREAMS}),
+    "arm": (("--cross-file", "tests/cross/aarch64.ini"), {"bits": MUTANTS_OF_ARM}),
+}
+
+
 def try_each(source, tree, build, suite, mutants):
     """The names of those that no test of the suite notices."""
     survivors = []
-    if build_and_test(build, suite):
-        sys.exit("the tests fail before anything is broken")
+    complaint = build_and_test(build, suite)
+    if complaint:
+        sys.exit(f"suite {suite}: the tests fail before anything is broken: {complaint}")
     for name, (file, old, new) in mutants.items():
         text = (source / file).read_text()
         places = places_of(text, old)
         if len(places) != 1:
             sys.exit(f"{name}: {file} has {len(places)} places to change, not one")
         (tree / file).write_text(text[: places[0][0]] + new + text[places[0][1] :])
-        result = build_and_test(build, suite)
+        result = build_and_test(build, suite).partition(":")[0]
         print(f"{name:28} {result or 'SURVIVES'}", flush=True)
         if result != "noticed":
             survivors.append(name)
@@ -650,124 +685,37 @@ def try_each(source, tree, build, suite, mutants):
     return survivors
 
 
+def chosen_of(names):
+    """BUILDS with only the mutants of these names; without names, all that can run here."""
+    known = {name for _, suites in BUILDS.values() for table in suites.values() for name in table}
+    if unknown := set(names) - known:
+        sys.exit(f"there is no mutant {', '.join(sorted(unknown))}")
+    chosen = {}
+    for build, (options, suites) in BUILDS.items():
+        picked = {
+            suite: {name: row for name, row in table.items() if not names or name in names}
+            for suite, table in suites.items()
+        }
+        picked = {suite: table for suite, table in picked.items() if table}
+        if build == "arm" and picked and not all(shutil.which(tool) for tool in ARM_TOOLS):
+            print(f"mutants of 64-bit Arm are left out: {' or '.join(ARM_TOOLS)} is missing")
+        elif picked:
+            chosen[build] = options, picked
+    return chosen
+
+
 def main():
-    source, names = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2:] or [
-        *MUTANTS,
-        *MUTANTS_OF_ARM,
-        *MUTANTS_OF_GPU,
-        *MUTANTS_OF_STREAMS,
-        *MUTANTS_OF_LINKS,
-        *MUTANTS_OF_FRAMES,
-        *MUTANTS_OF_SIZES,
-        *MUTANTS_OF_ROWS,
-        *MUTANTS_OF_BOUNDS,
-        *MUTANTS_OF_CHANNELS,
-        *MUTANTS_OF_DEVICES,
-        *MUTANTS_OF_PROGRAM,
-        *MUTANTS_OF_THREADS,
-        *MUTANTS_OF_PYTHON,
-    ]
-    apart = {
-        *MUTANTS_OF_ARM,
-        *MUTANTS_OF_GPU,
-        *MUTANTS_OF_STREAMS,
-        *MUTANTS_OF_LINKS,
-        *MUTANTS_OF_SIZES,
-        *MUTANTS_OF_ROWS,
-        *MUTANTS_OF_BOUNDS,
-        *MUTANTS_OF_CHANNELS,
-        *MUTANTS_OF_DEVICES,
-        *MUTANTS_OF_FRAMES,
-        *MUTANTS_OF_PROGRAM,
-        *MUTANTS_OF_THREADS,
-        *MUTANTS_OF_PYTHON,
-    }
-    chosen = {name: MUTANTS[name] for name in names if name not in apart}
-    of_frames = {name: MUTANTS_OF_FRAMES[name] for name in names if name in MUTANTS_OF_FRAMES}
-    of_links = {name: MUTANTS_OF_LINKS[name] for name in names if name in MUTANTS_OF_LINKS}
-    of_sizes = {name: MUTANTS_OF_SIZES[name] for name in names if name in MUTANTS_OF_SIZES}
-    of_rows = {name: MUTANTS_OF_ROWS[name] for name in names if name in MUTANTS_OF_ROWS}
-    of_bounds = {name: MUTANTS_OF_BOUNDS[name] for name in names if name in MUTANTS_OF_BOUNDS}
-    of_channels = {name: MUTANTS_OF_CHANNELS[name] for name in names if name in MUTANTS_OF_CHANNELS}
-    of_devices = {name: MUTANTS_OF_DEVICES[name] for name in names if name in MUTANTS_OF_DEVICES}
-    of_program = {name: MUTANTS_OF_PROGRAM[name] for name in names if name in MUTANTS_OF_PROGRAM}
-    of_threads = {name: MUTANTS_OF_THREADS[name] for name in names if name in MUTANTS_OF_THREADS}
-    of_python = {name: MUTANTS_OF_PYTHON[name] for name in names if name in MUTANTS_OF_PYTHON}
-    of_arm = {name: MUTANTS_OF_ARM[name] for name in names if name in MUTANTS_OF_ARM}
-    of_gpu = {name: MUTANTS_OF_GPU[name] for name in names if name in MUTANTS_OF_GPU}
-    of_streams = {name: MUTANTS_OF_STREAMS[name] for name in names if name in MUTANTS_OF_STREAMS}
-    survivors = []
+    source, chosen = pathlib.Path(sys.argv[1]).resolve(), chosen_of(sys.argv[2:])
+    survivors, tried = [], 0
     with tempfile.TemporaryDirectory(prefix="deltawire-mutants-") as folder:
         tree = pathlib.Path(folder) / "tree"
         shutil.copytree(source, tree, ignore=shutil.ignore_patterns("build*", ".git"))
-        if chosen:
-            set_up(tree, tree / "build")
-            survivors += try_each(source, tree, tree / "build", "pure", chosen)
-        if of_frames:
-            set_up(tree, tree / "build-frames", "-Dcuda=disabled", "-Dgpu_archs=")
-            survivors += try_each(source, tree, tree / "build-frames", "frames", of_frames)
-        if of_bounds:
-            set_up(
-                tree,
-                tree / "build-bounds",
-                "-Dtransports=enabled",
-                "-Dtls=enabled",
-                "-Dtrainer=enabled",
-                "-Dmpi=disabled",
-                "-Dcuda=disabled",
-            )
-            survivors += try_each(source, tree, tree / "build-bounds", "bounds", of_bounds)
-        if of_links or of_sizes or of_rows or of_channels or of_devices:
-            set_up(
-                tree,
-                tree / "build-links",
-                "-Dtransports=enabled",
-                "-Dtls=disabled",
-                "-Dmpi=disabled",
-                "-Dcuda=enabled",
-                "-Dgpu_archs=",
-            )
-            for suite, mutants in (
-                ("peers", of_links),
-                ("sized", of_sizes),
-                ("rows", of_rows),
-                ("channels", of_channels),
-                ("devices", of_devices),
-            ):
-                if mutants:
-                    survivors += try_each(source, tree, tree / "build-links", suite, mutants)
-        if of_program:
-            options = ("-Dtransports=enabled", "-Dtrainer=enabled", "-Dmpi=disabled")
-            set_up(tree, tree / "build-program", *options, "-Dcuda=disabled", "-Dgpu_archs=")
-            survivors += try_each(source, tree, tree / "build-program", "program", of_program)
-        if of_threads or of_python:
-            options = ("-Dtransports=enabled", "-Dmpi=disabled", "-Dpython=enabled")
-            options += ("-Dcuda=disabled", "-Dgpu_archs=", "-Dsimd=disabled")
-            set_up(tree, tree / "build-python", *options)
-            for suite, mutants in (("pooled", of_threads), ("python", of_python)):
-                if mutants:
-                    survivors += try_each(source, tree, tree / "build-python", suite, mutants)
-        if of_gpu or of_streams:
-            set_up(tree, tree / "build-gpu", "-Dcuda=enabled", "-Dgpu_archs=")
-            for suite, mutants in (("bits_of_gpu", of_gpu), ("cuda", of_streams)):
-                if mutants:
-                    survivors += try_each(source, tree, tree / "build-gpu", suite, mutants)
-        if of_arm and all(shutil.which(tool) for tool in ARM_TOOLS):
-            set_up(
-                tree, tree / "build-aarch64", "--cross-file", str(tree / "tests/cross/aarch64.ini")
-            )
-            survivors += try_each(source, tree, tree / "build-aarch64", "bits", of_arm)
-        elif of_arm:
-            print(
-                f"{len(of_arm)} mutants of 64-bit Arm are left out: {' or '.join(ARM_TOOLS)} is "
-                "missing"
-            )
-    tried = (
-        *(chosen, of_frames, of_arm, of_gpu, of_streams),
-        *(of_links, of_sizes, of_rows, of_bounds, of_channels, of_devices, of_program),
-        *(of_threads, of_python),
-    )
-    print(f"{sum(map(len, tried))} mutants, {len(survivors)} survive")
+        for build, (options, suites) in chosen.items():
+            set_up(tree, tree / f"build-{build}", *options)
+            for suite, mutants in suites.items():
+                survivors += try_each(source, tree, tree / f"build-{build}", suite, mutants)
+                tried += len(mutants)
+    print(f"{tried} mutants, {len(survivors)} survive: {' '.join(survivors)}".rstrip(": "))
     sys.exit(1 if survivors else 0)
 
 
