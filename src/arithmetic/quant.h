@@ -31,8 +31,10 @@ DW_INLINE uint32_t dw_extremes_largest(dw_extremes extremes)
     return extremes.positive > extremes.negative ? extremes.positive : extremes.negative;
 }
 
-/* How many scales the largest magnitude is divided into: 2^(bits-1) where the level that only one
- * sign has is used (uses_all), else one less. One bit has two levels, one for each sign. */
+/* L of docs/format.md, 5: a scale is a magnitude divided by L, rounded up. Levels reach from
+ * -2^(bits-1) to 2^(bits-1) - 1. uses_all: the magnitude belongs on the lowest level, so L is
+ * 2^(bits-1). Otherwise this level, which only one sign has, is not needed, and L is one less. One
+ * bit has only the levels -1 and 1, so L is 1. */
 DW_INLINE uint32_t dw_levels(uint32_t bits, int uses_all)
 {
     uint32_t half = 1u << (bits - 1);
@@ -102,8 +104,9 @@ DW_INLINE float dw_rint(float value)
 DW_INLINE int32_t dw_code_of(float delta, float inverse, int32_t half, float dither)
 {
     float scaled = delta * inverse;
-    /* One bit: its levels are two scales apart, so a dither counts half. Without a dither the
-     * product with 0.5 is left out, because it could underflow to zero. */
+    /* One bit: a dither is a part of the distance between two levels, and the levels -1 and 1 are
+     * two scales apart. So the value is halved before the dither is added. Without a dither it is
+     * not halved, because the product could underflow to zero. */
     if (half == 1)
         return inverse == 0.0f || (dither == 0.0f ? scaled : scaled * 0.5f + dither) >= 0.0f;
     int32_t level = (int32_t)dw_rint(scaled + dither);
@@ -112,8 +115,9 @@ DW_INLINE int32_t dw_code_of(float delta, float inverse, int32_t half, float dit
     return level + half;
 }
 
-/* Stochastic rounding: the middle of one of 65536 equal parts of (-1/2, 1/2), exactly. DITHER_NONE
- * is the part next to 0, used for padding, which must stay on the zero level. */
+/* Stochastic rounding: the interval (-1/2, 1/2) is divided into 65536 equal parts, and a random
+ * number of 16 bits selects one. The dither is the middle of this part, exactly. DW_DITHER_NONE
+ * selects a part next to 0. It is used for padding, which must stay on the zero level. */
 #define DW_DITHER_NONE 0x8000u
 DW_INLINE float dw_dither_of(uint16_t part)
 {
@@ -136,8 +140,9 @@ typedef struct dw_attempts {
     float inverse[DW_ATTEMPTS], weight[DW_ATTEMPTS];
 } dw_attempts;
 
-/* Where an attempt puts the lowest level, in 64ths of the largest magnitude. These four per width
- * together lost the least on recorded activations and gradients (bench/README.md, Scales). */
+/* Attempt i chooses its scale so that the lowest level lies at this many 64ths of the largest
+ * magnitude of the piece. For each number of bits, these four values together lost the least on
+ * recorded activations and gradients (bench/README.md, Scales). */
 DW_INLINE uint32_t dw_attempt_part(uint32_t bits, uint32_t i)
 {
     const uint8_t parts[8][DW_ATTEMPTS] = {{11, 16, 20, 24}, {42, 49, 55, 62}, {48, 53, 58, 64},

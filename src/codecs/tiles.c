@@ -9,9 +9,9 @@
 
 /* ---- The walk of a chunk --------------------------------------------------------------------- */
 
-/* Adds the stretch that begins at t->first to the state digest and advances t->first to the next
- * audited stretch, but only if all elements before `done` include it. from: the stretch's elements;
- * NULL: read them from next. Returns whether it did so. */
+/* All elements before `done` are complete. If these include the whole stretch that begins at
+ * t->first, adds it to the state digest, advances t->first to the next audited stretch and returns
+ * true. from: the elements of the stretch; NULL: reads them from next. */
 static bool audit_stretch(const dw_kernels *kernels, dw_trail *t, uint64_t done, const void *from)
 {
     if (t->first >= t->elements) return false;

@@ -159,8 +159,9 @@ static inline void dw_walk_done(dw_walk *walk, const dw_kernels *kernels)
         dw_trail_follow(&walk->trail, kernels, r->element, r->channels);
 }
 
-/* Where the run is exactly the next audited stretch: the address to which the kernel may add its
- * sum, computed from registers; else NULL. */
+/* If the run is exactly the next audited stretch, counts this stretch as audited, and returns the
+ * address to which the kernel adds the sum of the stretch. (The kernel can compute the sum from
+ * values that are still in registers.) Otherwise returns NULL. */
 static inline uint64_t *dw_walk_sum(dw_walk *walk)
 {
     dw_trail *trail = &walk->trail;

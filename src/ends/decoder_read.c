@@ -75,9 +75,9 @@ dw_status dw_arrival_open(dw_decode_ticket *t, uint64_t head_len)
     const dw_plans *plans = own && is_own(t, &own->params) ? own : NULL;
     const char *bad = plans ? bad_entries(t->frame, &t->header, plans)
                             : dw_frame_check(t->frame, &t->header, &others, &config);
-    /* The parameters are needed for the reply even if the entries are wrong: the duplicate of an
-     * accepted frame gets an ACK (6), for which chains are compared. Where the parameters cannot be
-     * read, no chain can match. */
+    /* The reply needs the dtype of prev even if the entries are wrong. A duplicate of an accepted
+     * frame gets an ACK (docs/format.md, 6). It is recognized by the chains of its entries, and a
+     * chain includes this dtype. If the parameters cannot be read, no chain can match. */
     t->prev = plans ? plans->params.prev : config.prev;
     if (opened) return unreadable(decoder, opened, why);
     if (bad) return unreadable(decoder, DW_ERR_FORMAT, bad);

@@ -41,7 +41,8 @@ typedef struct dw_outgoing {
     bool revived; /* the key was on the list of forgotten keys */
 } dw_outgoing;
 
-/* A forgotten key that a frame announces; before: the frame that announced it earlier, or 0. */
+/* A forgotten key that a frame announces. before: the sequence of the frame that announced the key
+ * earlier, or 0. It is restored in the key if this frame is dropped. */
 typedef struct dw_announcement {
     dw_key key;
     uint64_t before;

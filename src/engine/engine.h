@@ -41,12 +41,12 @@ typedef union dw_jobs { /* pointers to n jobs of one kind */
     const dw_decode_job *const *decode;
 } dw_jobs;
 
-/* A frame's head (header and tables) that a device completes: it fills in the digests of the
- * entries, the tables and the header. draft: all other bytes; where an entry needs a digest, the
- * draft has a word other than 0. It is only read during the call. */
+/* The head of a frame, which a device completes with the digests of the entries, the tables and the
+ * header. draft: the head with all other fields filled in. If a digest of an entry is 0 in the
+ * draft, it stays 0; otherwise the device replaces it. The draft is not read after the call. */
 typedef struct dw_head {
     const uint8_t *draft;
-    uint64_t bytes, most; /* of this draft; and of any later one (reuse): multiples of 16 */
+    uint64_t bytes, most; /* of this draft; limit for later ones (reuse). Multiples of 16 */
     uint64_t entries;     /* offset of the entries */
     void *frame;          /* where to write it, an address that the engine can reach */
     uint32_t first, n;    /* the jobs of its entries */

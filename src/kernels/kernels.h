@@ -176,28 +176,31 @@ typedef struct dw_kernels {
      * runs. */
     void (*extremes)(const void *x, dw_dtype x_dtype, const void *prev, dw_dtype prev_dtype,
                      uint64_t n, dw_candidates *candidates);
-    /* Adds to sums what each attempt would lose of x - prev, squared: element i is added to
-     * sums[attempt][i % DW_NORM_LANES]. For rows that consist of several runs. */
+    /* For each attempt, adds the squared errors (dw_attempt_square) that x - prev would have with
+     * the scale of the attempt. That of element i is added to sums[attempt][i % DW_NORM_LANES]. For
+     * rows that consist of several runs. */
     void (*squares)(const void *x, dw_dtype x_dtype, const void *prev, dw_dtype prev_dtype,
                     uint64_t n, uint32_t bits, const dw_attempts *attempts,
                     float sums[DW_ATTEMPTS][DW_NORM_LANES]);
-    /* For one row of a strip: joins its extremes; adds its squares; writes its codes and new prev;
-     * decodes it. */
+    /* Each works on one row of a strip. column_extremes updates the extremes of every column.
+     * column_squares adds the squared errors of every attempt. encode_columns writes the codes and
+     * the new prev. decode_columns decodes the row. */
     void (*column_extremes)(const dw_column_run *run, dw_column_extremes *extremes);
     void (*column_squares)(const dw_column_run *run, dw_column_squares *squares);
     void (*encode_columns)(const dw_column_run *run);
     void (*decode_columns)(const dw_column_run *run);
     /* RN of docs/format.md for finite values. The same dtype on both sides is a copy. */
     void (*convert)(const void *from, dw_dtype from_dtype, void *to, dw_dtype to_dtype, uint64_t n);
-    /* The sum of docs/format.md, 4, over n elements of prev. `first` is the number of the first
-     * one, a multiple of 4. */
+    /* The sum from which a state digest is made, over n elements of prev: S of docs/format.md, 4,
+     * before the final mixing (dw_digest_of_sum). first: the index in prev of the first of these
+     * elements, a multiple of 4. */
     uint64_t (*digest)(const void *elements, dw_dtype dtype, uint64_t first, uint64_t n);
     /* The same sum over the bytes of a payload, whose words are always little-endian. from and n
      * are multiples of 16. */
     uint64_t (*digest_bytes)(const uint8_t *payload, uint64_t from, uint64_t n);
-    /* Copies past the caches where that is possible; `to` is aligned to 64 bytes. last: orders
-     * these stores, and all earlier ones past the caches, before whatever is stored next, as other
-     * threads see it. */
+    /* Copies with stores that bypass the caches, if the instruction set has such stores. `to` is
+     * aligned to 64 bytes. last: ends with a barrier. After it, other threads see these stores, and
+     * all earlier ones that bypassed the caches, in the same order as normal stores. */
     void (*stream)(void *to, const void *from, uint64_t bytes, int last);
     /* Adds sums of squares in binary64: element i to sum i % DW_NORM_LANES, then these sums in
      * order. */

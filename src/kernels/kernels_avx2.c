@@ -402,8 +402,8 @@ DW_VECTOR w64 w_mul(w64 a, w64 b)
 DW_VECTOR w64 w_shr32(w64 a)
 {
     return _mm256_shuffle_epi32(a, 0xf5);
-} /* The low half of the result is not used, so a shuffle does, which leaves the port of the shifts
-     to the products. */
+} /* A shuffle instead of a shift leaves the shift's port to the products. The upper half of each
+     lane is then not 0, but it is not used. */
 DW_VECTOR w64 w_xor3(w64 a, w64 b, w64 c)
 {
     return _mm256_xor_si256(_mm256_xor_si256(a, b), c);

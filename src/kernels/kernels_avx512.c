@@ -150,9 +150,9 @@ DW_VECTOR void narrow_f16(void *to, f32x16 value)
     _mm256_storeu_si256(to, _mm512_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 
-/* Stores 8 lanes of positive and 8 lanes of negative extremes of a piece, the latter with the sign
- * bit flipped. Then the signed maximum is right for both, and results below 0 belong to values of
- * the other sign. */
+/* Reduces the extremes of a piece to 8 lanes each, and stores them: first the positive ones, then
+ * the negative ones. Flipping the sign bit of the negative extremes makes them magnitudes, so the
+ * signed maximum is right for both. A lane below 0 stands for no value of this sign. */
 #define extremes_put extremes_put
 DW_VECTOR void extremes_put(int32_t *folds, uint32_t piece, __m512i positive, __m512i negative)
 {
@@ -162,15 +162,16 @@ DW_VECTOR void extremes_put(int32_t *folds, uint32_t piece, __m512i positive, __
     _mm512_store_si512(folds + 16 * piece, _mm512_max_epi32(low, high));
 }
 
-/* Joins pieces i and i + 4: four lanes of each one's positive extremes, then four of each one's
- * negative extremes. */
+/* Reduces the extremes of pieces i and i + 4 to four lanes each. Order of the result: positive and
+ * negative extremes of piece i, then positive and negative extremes of piece i + 4. */
 DW_VECTOR __m512i fold_two(const int32_t *folds, int i)
 {
     __m512i a = _mm512_load_si512(folds + 16 * i), b = _mm512_load_si512(folds + 16 * (i + 4));
     return _mm512_max_epi32(_mm512_shuffle_i64x2(a, b, 0x88), _mm512_shuffle_i64x2(a, b, 0xdd));
 }
 
-/* Joins pieces i to i + 7, one lane each: 4 positive, 4 negative, 4 positive, 4 negative. */
+/* Reduces the extremes of pieces i to i + 7 to one lane each. Order of the result: 4 positive and 4
+ * negative extremes of the first four pieces, then the same of the other four. */
 DW_VECTOR __m512i fold_eight(const int32_t *folds, int i)
 {
     __m512i a = fold_two(folds, i), b = fold_two(folds, i + 1), c = fold_two(folds, i + 2),

@@ -19,11 +19,12 @@ typedef struct span {
     uint32_t bits;
 } span;
 
-/* The variant of a finish. chooses: deltas are computed again from x, now that the base of each
- * piece is known; with `any` this holds only for pairs, otherwise direct pieces were corrected in
- * the scratch. prev: DW_F32 to DW_BF16, or 0: no state. bits: 0 for any number. any: supports all
- * options of an encoder, not only nearest rounding to a scale that covers all values: dithers,
- * smaller scales, one bit. */
+/* The variant of a finish. prev: DW_F32 to DW_BF16, or 0: no state. bits: 0: any number of bits.
+ * any: supports all options of an encoder: also dithers, scales that do not cover all values, and
+ * one bit. The other variants support only nearest rounding to a scale that covers all values.
+ * chooses: pieces may be direct. Then the deltas are computed again from x, because the sweep did
+ * not know the base of each piece. Exception: with `any` but without `pairs`, the deltas are read
+ * from the scratch, where those of direct pieces were already replaced by x. */
 typedef struct finish_kind {
     int prev, pairs, chooses;
     uint32_t bits;
@@ -91,8 +92,9 @@ DW_VECTOR i32x16 finish_block(const span *s, size_t block, f32x16 top, finish_ki
     return level;
 }
 
-/* The same for all options. A piece without a scale has an inverse of 0, and its deltas are finite,
- * because poisoned pieces are done again in C. */
+/* Like finish_block, but for all options of an encoder. A piece that is coded as zero has an
+ * inverse of 0, and its deltas are finite, so their products with the inverse are 0. Pieces whose
+ * deltas may be NaN or infinite are encoded again in C. */
 DW_VECTOR i32x16 finish_any(const span *s, size_t block, ends all, finish_kind kind)
 {
     size_t at = block * LANES;

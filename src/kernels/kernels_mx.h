@@ -127,8 +127,9 @@ typedef struct mx_notes {
     uint32_t zero;
 } mx_notes;
 
-/* Decides the scales of n blocks, of which the first has number `block` in the run. Where the
- * largest magnitude is 0 the factor is 0, as all values are. */
+/* Decides the scales of n blocks, starting with block number `block` of the run. For a block whose
+ * largest magnitude is 0, batch->scale is 0 instead of a power of two. That makes no difference,
+ * because all values of the block are 0. */
 DW_VECTOR void mx_decide(const mx_rule *rule, mx_kind kind, uint32_t n, uint32_t block,
                          mx_batch *batch, uint8_t *scales, mx_notes *notes)
 {

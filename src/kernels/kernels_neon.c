@@ -29,7 +29,7 @@ typedef struct codes64 {
     uint8x16_t a, b, c, d;
 } codes64;
 typedef struct i64x8 {
-    /* Twice as many partial sums as the name says, so that additions wait less for each other. */
+    /* Eight partial sums in four registers, so that additions wait less for each other. */
     uint64x2_t a, b, c, d;
 } i64x8;
 
@@ -202,8 +202,9 @@ DW_VECTOR uint8x16_t bytes_of_lanes(i32x16 x)
                      vreinterpretq_u8_u16(halves_of(x.c, x.d)));
 }
 
-/* One bit of every byte, as a mask of 16 bits; the first byte's bit is the lowest. tests: the
- * tested bit, repeated in all bytes. */
+/* Tests one bit of every byte. If it is set, byte i of the result is 1 << i % 8, otherwise 0. So
+ * the sum over each half of the result is one byte of a mask of 16 bits, in which the bit of the
+ * first byte is the lowest. tests: the tested bit, repeated in all bytes. */
 DW_VECTOR uint8x16_t bit_of_bytes(uint8x16_t bytes, uint8x16_t tests)
 {
     static const uint8_t places[16] = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
@@ -437,8 +438,8 @@ DW_VECTOR i32x16 i_take1(const uint8_t *from)
 
 /* ---- Past the caches, and binary64 ----------------------------------------------------------- */
 
-/* Arm has no non-temporal store that is simpler to use than a normal one, since it would need
- * explicit barriers. A normal store needs no end. */
+/* Normal stores, which go through the caches: the non-temporal stores of Arm would need explicit
+ * barriers. Normal stores need none, so i_stream_end does nothing. */
 DW_VECTOR void i_stream(void *to, i32x16 x)
 {
     i_store(to, x);

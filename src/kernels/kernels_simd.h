@@ -167,8 +167,10 @@ DW_VECTOR pair pair_of(f32x16 first, f32x16 second)
 }
 #endif
 
-/* The extremes of 16 lanes. As unsigned integers negative floats are larger than all others, so an
- * unsigned maximum is the largest negative magnitude if its top bit is set. */
+/* The extremes of 16 lanes, as bits of floats. positive: the signed maximum; it is not above 0 if
+ * there is no positive value. negative: the unsigned maximum. As unsigned integers, negative floats
+ * are larger than all others. So if its top bit is set, its other bits are the largest magnitude of
+ * a negative value; if the top bit is clear, there is no negative value. */
 typedef struct lanes_extremes {
     i32x16 positive, negative;
 } lanes_extremes;

@@ -133,7 +133,8 @@ static dw_status sort_answer(dw_channel *channel, void *message, size_t len)
     if (!dw_envelope_read(message, len, channel->link->session, &envelope)) {
         status = ask_again(channel, DW_ERR_CORRUPT, NULL, 0);
     } else if (envelope.kind == DW_ENVELOPE_REPEAT) {
-        /* The peer reports damaged acknowledgements in the same way; those need not be repeated. */
+        /* One of our control messages arrived damaged at the peer. If it was the latest request, it
+         * is sent again. An acknowledgement need not be sent again. */
         if (envelope.sequence == channel->request)
             status = ask_again(channel, channel->requested_for, NULL, 0);
     } else if (envelope.kind == DW_ENVELOPE_CLOSED) {

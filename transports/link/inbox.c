@@ -35,8 +35,7 @@ static dw_inbox **bucket_of(const dw_inboxes *inboxes, uint32_t tag)
     /* Multiply-shift hashing: for any two different tags, few keys put both into the same bucket.
      */
     uint64_t at = (tag * inboxes->key[0] + inboxes->key[1]) >> (64 - inboxes->bits);
-    /* The pointer that is returned is written to only by callers that have a struct that is not
-     * const. */
+    /* The cast removes const. Only callers whose struct is not const write through the pointer. */
     return inboxes->many ? &inboxes->many[at] : &((dw_inboxes *)(uintptr_t)inboxes)->few[at];
 }
 

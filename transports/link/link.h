@@ -109,9 +109,10 @@ struct dw_link {
     /* The last dw_link_watch released messages that the backend had kept. A caller may wait for
      * that. */
     bool has_settled;
-    /* Arrived messages have reached max_arrived_bytes. full_ns: for how long, up to full_looked_ns,
-     * a caller has waited since a message was last taken out. full_looked_ns: when that was last
-     * measured; 0: no caller waited then. full_taken: dw_inboxes.taken at that time. */
+    /* For the timeout of callers that wait while nothing is received, because unread messages take
+     * more than max_arrived_bytes. full_ns: how long such callers have waited since a message was
+     * last taken out, measured until full_looked_ns. full_looked_ns: the time of that measurement;
+     * 0: no caller waited then. full_taken: dw_inboxes.taken at that time. */
     int64_t full_ns, full_looked_ns;
     uint64_t full_taken;
 

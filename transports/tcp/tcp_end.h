@@ -250,8 +250,8 @@ typedef struct dw_tcp_end {
     char peer_name[DW_TLS_NAME_BYTES];
     unsigned char tls_session[DW_TLS_SESSION_BYTES];
     /* Listener: how many connections were turned away, and the last of them with the reason.
-     * is_reason_known: the reason is more than bytes that make no sense; it is not overwritten by
-     * such. */
+     * is_reason_known: the reason helps to find a mistake, for example another version or a failed
+     * TLS handshake. It is not replaced by a connection that just did not send our hello. */
     unsigned n_turned_away;
     bool is_reason_known;
     char turned_away[300];
@@ -315,11 +315,13 @@ typedef struct dw_tcp_end {
     bool is_restless;   /* something is left to read that epoll does not report */
 
     /* Counters. */
-    /* Bytes on the wire. sent: of messages. sent_apart: others, added to sent with the next
-     * message. */
+    /* Bytes on the wire. sent: the first hello, and records that carry messages. sent_apart: other
+     * bytes, for example acknowledgements; they are added to `sent` when the next send is
+     * complete. */
     uint64_t sent, sent_apart;
-    /* received: of messages that the link has taken. received_apart: others, added with the next
-     * message. */
+    /* received: the first hello, and records of messages that the link has taken. received_apart:
+     * other bytes, for example acknowledgements and duplicates; they are added to `received` when
+     * the link takes the next message. */
     uint64_t received, received_apart;
     uint64_t received_ahead; /* of messages that the link has not taken */
     uint64_t resent_bytes, reconnects;

@@ -91,9 +91,10 @@ static void begin_chunk(dw_tcp_end *end, dw_tcp_stripe *stripe, dw_tcp_kept *kep
     stripe->is_clear = false;
 }
 
-/* Zeros in place of a body whose message the peer has acknowledged already: its memory is not ours
- * any more, but the record must have the length that its header says. If TLS has taken a part of
- * the old bytes, it accepts that the rest is different. */
+/* Zeros that are sent in place of the rest of a body if the peer acknowledges the message before
+ * this record is complete. From then on the memory of the message may be reused, but the record
+ * must have the length that its header says. If TLS has already taken some bytes of the body, it
+ * accepts that the write is repeated with other bytes. */
 static const unsigned char nothing[16384];
 
 void dw_tcp_write(dw_tcp_end *end, dw_tcp_stripe *stripe)

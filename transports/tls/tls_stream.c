@@ -201,8 +201,9 @@ dw_status dw_tls_shake(dw_stream *stream)
     if (!listens && said != welcome)
         return refuse(stream, DW_ERR_AUTH, "speaks another protocol under TLS");
     tls->is_proven = true;
-    /* Only now: read-ahead during the handshake would count the records behind it towards the limit
-     * for peers that are not authenticated. */
+    /* Read-ahead begins only after the handshake. During the handshake it could also read the
+     * records that follow, and they would count towards the limit for peers that are not
+     * authenticated. */
     SSL_set_read_ahead(tls->ssl, 1);
     return DW_OK;
 }
