@@ -170,7 +170,7 @@ static void print_lines(json_t *object)
 
 /* ---- The file -------------------------------------------------------------------------------- */
 
-/* Whether these bytes begin neither as a frame nor as a reply does. */
+/* Whether the first bytes show that this is neither a frame nor a reply. */
 static bool is_neither(const uint8_t *bytes, size_t len)
 {
     return len >= 4 && memcmp(bytes, "DWF1", 4) != 0 && memcmp(bytes, "DWR1", 4) != 0;

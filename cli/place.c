@@ -16,7 +16,8 @@ enum { URI_BYTES = 600 };
 
 struct dw_place {
     dw_rows rows;
-    dw_rendezvous *rendezvous; /* NULL: a transport knows the ranks, or the user */
+    /* NULL: none is needed, for example because a transport or the user knows the neighbours. */
+    dw_rendezvous *rendezvous;
     char listen[URI_BYTES], connect[URI_BYTES];
 };
 
@@ -90,7 +91,9 @@ static dw_status find_host(const char *meeting, const char *host, char *text, si
                    "cannot determine the name of this machine; give it as --host");
 }
 
-/* row: whose addresses the ranks tell each other; NULL: tcp's, and link says where they meet. */
+/* Finds the neighbours by a rendezvous. row: the transport for whose links the ranks tell each
+ * other their addresses. NULL: this is tcp, and link (env:// or file://) says only where the ranks
+ * meet. */
 static dw_status place_by_rendezvous(dw_place *place, const char *link, size_t shapes,
                                      const dw_transport *row, const dw_launch *launch,
                                      const char *host, bool given, const volatile int *stop,
@@ -133,8 +136,9 @@ static dw_status place_by_rendezvous(dw_place *place, const char *link, size_t s
     return status;
 }
 
-/* How the ranks find each other by this link: *row, the transport behind all others, whose URI
- * begins at link + *shapes; NULL: none, but a way to meet. */
+/* Finds out how the ranks find each other by this link. *row: the innermost transport, whose URI
+ * begins at link + *shapes. NULL: there is none, because the innermost URI is env:// or file://,
+ * which is only a way to meet. */
 static dw_status look_at_link(const char *link, bool given, const dw_transport **row,
                               size_t *shapes, dw_why *why)
 {

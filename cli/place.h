@@ -12,10 +12,10 @@
 typedef struct dw_place dw_place;
 
 /* Finds the rank of this process and its neighbours as `link` says, and fills in rank, stages,
- * listen, connect, transports and contexts of the config; link NULL: only the last two, for the
- * listen and connect that it has. Waits until the previous rank listens, or until
- * *stop is set. host: the name or address of this machine for the other ranks; NULL: it is
- * determined. given: the user gave --rank and --stages. */
+ * listen, connect, transports and contexts of the config. link NULL: the config has rank, stages,
+ * listen and connect already, and only transports and contexts are filled in. Waits until the
+ * previous rank listens, or until *stop is set. host: the name or address of this machine for the
+ * other ranks; NULL: it is determined. given: the user gave --rank and --stages. */
 dw_status dw_place_take(dw_place **place, const char *link, const char *host, bool given,
                         const volatile int *stop, dw_train_config *config, dw_why *why);
 /* Reports to the next rank that this one listens on uri. */

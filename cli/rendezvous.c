@@ -37,11 +37,12 @@ typedef struct guest {
     bool is_told;            /* it was sent the address of the previous rank */
 } guest;
 
-/* Somebody who has not said yet which rank he is. Nobody waits for it: the thread of the link hears
- * it, and meanwhile others come. */
+/* A connection to rank 0 whose greeting has not arrived, so that its rank is not known. Nobody
+ * waits for the greeting: the thread of the link receives it, and meanwhile rank 0 accepts other
+ * connections. */
 typedef struct arrival {
     dw_rendezvous *host;
-    dw_link *link; /* NULL: none, or it has spoken */
+    dw_link *link; /* NULL: none, or its greeting has arrived */
 } arrival;
 
 struct dw_rendezvous {
@@ -55,9 +56,9 @@ struct dw_rendezvous {
     guest *guests;
     arrival arrivals[ARRIVALS];
     unsigned next_arrival;
-    unsigned judging; /* arrivals, at the moment */
-    uint32_t refused; /* so many, the last of them with this sentence */
-    char refusal[200];
+    unsigned judging;  /* how many greetings are being judged at the moment */
+    uint32_t refused;  /* how many connections were refused */
+    char refusal[200]; /* what the last of them was told */
     pthread_t thread;
     bool is_serving;
     int stop;    /* atomic */
@@ -206,7 +207,8 @@ static void dismiss(dw_rendezvous *r, arrival *silent)
     dw_link_close(link);
 }
 
-/* Somebody has come. Where there are too many that say nothing, the oldest goes. */
+/* Takes a new connection, whose greeting will be received by the thread of its link. If there are
+ * too many connections without a greeting, the oldest is closed. */
 static void receive(dw_rendezvous *r, dw_link *link)
 {
     arrival *at = &r->arrivals[r->next_arrival++ % ARRIVALS];
@@ -235,7 +237,8 @@ static bool is_complete(dw_rendezvous *r)
     return complete;
 }
 
-/* Whom a listener turned away, if its sentence says so. */
+/* If the error sentence of a listener says which connections it turned away, keeps that part of the
+ * sentence in r->why. */
 static void note_turned_away(dw_rendezvous *r, const char *sentence)
 {
     const char *away = strstr(sentence, "turned away");
@@ -244,7 +247,8 @@ static void note_turned_away(dw_rendezvous *r, const char *sentence)
     snprintf(r->why.text, sizeof r->why.text, "%s", away + strspn(away, " "));
 }
 
-/* The links of whoever came, after the last has been judged. */
+/* Closes all connections to rank 0: first those without a greeting; then those of ranks, when no
+ * greeting is being judged any more. */
 static void let_go(dw_rendezvous *r)
 {
     for (int i = 0; i < ARRIVALS; i++) dismiss(r, &r->arrivals[i]);
@@ -369,8 +373,8 @@ static dw_status write_file(dw_rendezvous *r, const char *uri, dw_why *why)
 {
     char path[URI_BYTES + 16], fresh[URI_BYTES + 40];
     snprintf(path, sizeof path, "%s.%u", r->path, r->options.rank);
-    /* Others may write to this directory, too: nobody must know the name before, nor own what is
-     * there. */
+    /* Other users, too, may be able to write to this directory. So the name of the new file must be
+     * one that nobody can know before, and the file must be created here (mkostemp). */
     snprintf(fresh, sizeof fresh, "%s.new.XXXXXX", path);
     int fd = mkostemp(fresh, O_CLOEXEC);
     char line[URI_BYTES + 1];

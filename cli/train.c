@@ -248,7 +248,8 @@ static const char *option_name(int key)
     return "?";
 }
 
-/* Where the value of an option goes that is a whole number of 32 bits; NULL for other options. */
+/* Returns where to store the value of an option that takes a whole number of 32 bits; NULL for
+ * other options. *least: the smallest number that is allowed. */
 static uint32_t *whole_place(arguments *a, int key, uint64_t *least)
 {
     dw_train_config *c = &a->config;
@@ -275,7 +276,7 @@ static uint32_t *whole_place(arguments *a, int key, uint64_t *least)
     }
 }
 
-/* The same for options whose value is text. */
+/* Returns where to store the value of an option that takes text; NULL for other options. */
 static const char **word_place(arguments *a, int key)
 {
     dw_train_config *c = &a->config;
@@ -300,8 +301,8 @@ static const char **word_place(arguments *a, int key)
     }
 }
 
-/* 0 means none to the user, but the default to the library, for which a negative value means none.
- */
+/* Converts a number from the user, for whom 0 means none, to one for the library. There 0 means the
+ * default, and a negative number means none. */
 static double none_below_zero(double value)
 {
     return value == 0 ? -1 : value;

@@ -12,7 +12,8 @@ enum {
 };
 
 typedef struct dw_choose_room {
-    /* Of x - prev, and of x. Rows use the first element only. */
+    /* Index 0: extremes of x - prev; index 1: extremes of x. Then the place: the channel of a
+     * strip, or 0 for a row. */
     uint32_t positive[2][DW_STRIP], negative[2][DW_STRIP];
     float sums[DW_ATTEMPTS][DW_STRIP];
 } dw_choose_room;
@@ -38,7 +39,8 @@ DW_DEVICE float dw_delta_at(const dw_encode_job *job, uint64_t row, uint64_t col
                : x;
 }
 
-/* Joins the extremes of a thread's elements with those of all threads that have the same place. */
+/* Joins the extremes that a thread has found with those of all threads that have the same place.
+ * delta: of x - prev; direct: of x. */
 DW_DEVICE void dw_share_extremes(dw_choose_room *room, uint32_t place, dw_extremes delta,
                                  dw_extremes direct)
 {

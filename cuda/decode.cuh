@@ -167,7 +167,7 @@ DW_DEVICE uint64_t dw_store_decoded(const dw_decode_job *job, const dw_tile *til
     return dw_audit_eight(job->audit, out, dtype, place->dense, place->n);
 }
 
-/* Type: prev's dtype with state, y's without; 0: the job's. */
+/* Type: the dtype of prev (with state) or of y (without state); 0: the job says which. */
 template <int Type, bool HasState, bool ByColumns>
 DW_DEVICE void dw_decode_tile(const dw_cuda_decode_part *parts, uint32_t n, dw_decode_room *room)
 {

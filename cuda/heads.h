@@ -12,7 +12,9 @@
 
 typedef struct dw_cuda_heads {
     uint32_t n;
-    dw_cuda_block staged; /* parts; then the serial last sealed for each; then drafts */
+    /* Three arrays: the parts; for each head the serial of the draft that the device last
+     * completed; the drafts. */
+    dw_cuda_block staged;
     uint64_t staged_bytes;
 } dw_cuda_heads;
 

@@ -30,10 +30,10 @@ enum {
 
 void dw_cuda_kernel_name(int kernel, char name[DW_CUDA_NAME_BYTES]);
 
-/* kernel: by phase; -1: none; DW_CUDA_KERNELS: one that does not exist. blocks: by phase.
- * chosen_room: elements of `chosen`. Only the kernels, and whether there is `chosen`, depend on
- * more than the shape, because a captured launch is used again for other frames of the same
- * shape. */
+/* kernel: the number of the kernel for each phase; -1: none; DW_CUDA_KERNELS: one that does not
+ * exist. blocks: the number of blocks for each phase. chosen_room: how many elements of `chosen`
+ * are reserved; has_chosen: whether they are used. When a captured launch is used again for another
+ * frame, all but has_chosen must be as captured (dw_launch_refill). */
 typedef struct dw_cuda_needs {
     int kernel[DW_CUDA_PHASES];
     uint64_t blocks[DW_CUDA_PHASES];

@@ -22,7 +22,9 @@ DW_DEVICE bool dw_rows_touch(const dw_layout *layout, int64_t stride)
            stride == (int64_t)layout->c;
 }
 
-/* The eights of a slot are contiguous, thread by thread; so are the slots. */
+/* Finds this thread's eight of a slot. The eights of a tile belong to the threads in turn: the
+ * first to thread 0, the second to thread 1, and so on; the next slot continues behind those of the
+ * last thread. */
 DW_DEVICE dw_place dw_place_of(const dw_layout *layout, const dw_tile *tile, int64_t stride,
                                uint32_t slot)
 {

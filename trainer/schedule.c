@@ -91,8 +91,8 @@ static dw_status try_backward(step *s, bool wait)
     return status == DW_OK ? backward(s, i) : status;
 }
 
-/* A stage in the middle waits for two neighbours: it polls one and waits a short time for the
- * other, in turns. */
+/* A stage in the middle receives from two neighbours. It polls both, and sleeps for a short time if
+ * nothing has arrived. While it expects no gradient, it waits for the next activation instead. */
 static dw_status do_what_has_arrived(step *s)
 {
     dw_status status = s->backwards < s->forwards ? try_backward(s, false) : DW_PENDING;

@@ -117,7 +117,8 @@ static uint64_t now_ns(void *context)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* Quotes the part of the text that is wrong, as people read it in a terminal. */
+/* Parses a codec. The sentence for an error quotes the text from the wrong part on, because an
+ * offset is of little use to somebody who reads it in a terminal. */
 static dw_status parse_codec(dw_config *codec, char canonical[DW_CONFIG_TEXT_BYTES],
                              const char *text, const char *which, dw_why *why)
 {
@@ -133,7 +134,7 @@ static dw_status parse_codec(dw_config *codec, char canonical[DW_CONFIG_TEXT_BYT
     return DW_OK;
 }
 
-/* Everything but the addresses. */
+/* Fills in and checks all settings but the addresses. */
 static dw_status resolve(dw_settings *settings, const dw_train_config *config, dw_why *why)
 {
     memset(settings, 0, sizeof *settings);

@@ -83,7 +83,7 @@ dw_status dw_stage_flush(dw_stage *stage);
 /* Waits at most half a second until the kernel's counters agree with those of the library. */
 void dw_stage_settle(dw_stage *stage);
 
-/* The seconds of this rank, and the bytes of its link to the next one. */
+/* What this rank has spent so far: seconds, and the bytes of its link to the next rank. */
 void dw_stage_cost(dw_stage *stage, dw_train_cost *cost);
 
 /* Start and stop the clock of computing. */

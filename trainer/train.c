@@ -121,7 +121,8 @@ static dw_status read_reports(run *r, json_t *reports, double *norm, double *los
             sums[n++] = number_of(json_array_get(list, i));
         dw_train_cost one;
         unpack_cost(json_object_get(report, "cost"), &one);
-        /* Seconds in the report of a step are those of this rank. */
+        /* The seconds of a step are those of rank 0 alone; only the bytes are summed over all
+         * ranks. */
         if (rank) one.compute_s = one.codec_s = one.wait_s = 0;
         add_cost(cost, &one);
     }
@@ -397,8 +398,8 @@ static dw_status train(run *r)
     return status;
 }
 
-/* Rank 0 collects the costs of all ranks. The spread keeps the other ranks from ending before
- * that. */
+/* Rank 0 collects the costs of all ranks. The other ranks then wait for the spread, so that none of
+ * them ends before all costs have been collected. */
 static dw_status summarize(run *r, double wall_s)
 {
     uint32_t stages = r->settings.config.stages;

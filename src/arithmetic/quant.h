@@ -41,13 +41,15 @@ DW_INLINE uint32_t dw_levels(uint32_t bits, int uses_all)
     return bits == 1 || uses_all ? half : half - 1;
 }
 
-/* The smallest bf16 s with s * levels >= largest, but at most the largest bf16 whose product with
- * the levels is finite. (An infinite product would make prev jump between the ends of the number
- * range for ever.) Where the number of levels is a power of two the quotient is exact and is
- * rounded up. Otherwise the binary32 quotient, truncated to bf16, is s or the bf16 just below it,
- * because rounding is monotonic and every bf16 is a binary32. The product that decides is exact (8
- * bits times 8), or infinite, and then the next lower s is the largest allowed. largest: binary32
- * bits, at least 2^-99, so that s is a normal number, and finite unless uses_all. */
+/* The scale for a piece whose largest magnitude is `largest`: the smallest bf16 s with s * L >=
+ * largest, where L = dw_levels(bits, uses_all). But s is at most the largest bf16 whose product
+ * with L is finite. (An infinite product would make prev jump between the ends of the number range
+ * for ever.) First branch: L is a power of two, so the quotient largest / L is exact, and it is
+ * rounded up. Second branch: the quotient is computed in binary32 and truncated to bf16. The result
+ * is s or the bf16 just below it, because rounding is monotonic and every bf16 is a binary32. Its
+ * product with L decides which of them it is. This product is exact (8 bits times at most 7). If
+ * the product of s is infinite, the next lower bf16 is the largest allowed. largest: bits of a
+ * binary32, at least 2^-99, so that s is a normal number, and finite unless uses_all. */
 DW_INLINE uint16_t dw_scale_for(uint32_t largest, uint32_t bits, int uses_all)
 {
     uint32_t scale;

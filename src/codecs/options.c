@@ -98,8 +98,8 @@ static uint64_t groups_form(const dw_config *config)
     return DW_FORM_QUANTIZED;
 }
 
-/* The default is as wide as the default of the quantized form, for changes; for the codec mx it is
- * the first format that OCP lists. */
+/* The default element. For changes it is e2m1, which has 4 bits, the default of the quantized form.
+ * For the codec mx it is e4m3, the 8-bit float with the longer fraction. */
 static uint64_t best_element(const dw_config *config)
 {
     return config->codec == DW_CODEC_MX ? DW_ELEMENT_E4M3 : DW_ELEMENT_E2M1;
@@ -110,7 +110,8 @@ static bool key_is_quantized(const dw_config *config)
     return config->key == 0 || (config->key >= 2 && config->key <= 8);
 }
 
-/* The scale rule that all entries take by default; 0: changes and x itself take different ones. */
+/* The default of the option scale. 0: no single rule. The default then depends on the bits of an
+ * entry (dw_params_scale), because changes have one bit and key entries have more. */
 static uint64_t best_scale(const dw_config *config)
 {
     bool delta = config->codec == DW_CODEC_DELTA || config->codec == 0;

@@ -151,9 +151,10 @@ void dw_params_difference(const dw_params *own, uint8_t codec, const uint8_t *bl
     snprintf(text, cap, "other parameters");
 }
 
-/* The defaults lost the least on recorded activations and gradients at the cost of absmax
- * (bench/README.md, Scales). For one bit a search is better. Stochastic rounding needs absmax, the
- * only rule in which every value lies between two levels, as unbiased rounding requires. */
+/* The default rules. signed costs as much as absmax and lost less on recorded activations and
+ * gradients at every number of bits above one (bench/README.md, Scales). For one bit, a search
+ * (mse) is better. Stochastic rounding needs absmax: unbiased rounding requires that every value
+ * lies between two levels, and this is the only rule that guarantees it. */
 dw_scale dw_params_scale(const dw_params *params, uint32_t bits)
 {
     if (params->scale) return params->scale;

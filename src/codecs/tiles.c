@@ -64,9 +64,9 @@ uint64_t dw_tiles_payload_sum(const dw_encode_job *job, const dw_chunk *chunk)
                                       last.offset + last.bytes - first.offset);
 }
 
-/* Reduces a run to the segments of its tile that are measured: an eighth of the tile, a different
- * one each time, so that all channels are covered. Returns false where none of the run is
- * measured. */
+/* Reduces a run of a measured tile to those of its segments that are measured. Such a tile is
+ * divided into dw_measured_parts parts, and another part is measured each time, so that all
+ * channels are covered. Returns false if no segment of the run is measured. */
 static bool measured_part(const dw_layout *layout, dw_dtype prev_dtype, uint64_t tile, dw_run *r)
 {
     uint32_t parts = dw_measured_parts(layout), count = layout->tile_segments / parts;

@@ -70,9 +70,9 @@ const char *dw_decoder_why(const dw_decoder *decoder)
     return decoder ? decoder->end.why.text : "";
 }
 
-/* Assumes a delta for every key whose prev the decoder holds, and x itself for the others. An
- * encoder that must do something else can still keep to this length, because a stateless entry can
- * be as short as a delta. */
+/* The length of a frame with a delta for every key whose prev the decoder holds, and with x itself
+ * for all others. An encoder that would have to send x itself where the decoder expects a delta can
+ * still keep to this length: it sends a stateless entry, which can be as short as a delta. */
 dw_status dw_decoder_expect(dw_decoder *decoder, const dw_key *keys, const dw_tensor *shape,
                             size_t *len)
 {

@@ -135,8 +135,10 @@ dw_decode_job dw_arrival_job(const dw_decode_ticket *t, uint32_t i)
     return job;
 }
 
-/* A frame of another incarnation replaces everything that is held, so that no longer counts in the
- * quota. If entries are out of step, the status is BASE if any entry says so, else STALE. */
+/* Checks that every entry with state is the next one of its key, checks the quota, and takes slots
+ * for the new copies. A frame of another incarnation will replace all copies that are held, so
+ * these do not count in the quota any more. If entries are not the next ones of their keys, the
+ * error is BASE if it is that of any entry, else STALE. */
 dw_status dw_arrival_admit(dw_decode_ticket *t)
 {
     dw_decoder *decoder = t->decoder;

@@ -107,9 +107,9 @@ static void commit_entry(dw_encode_ticket *t, dw_outgoing *p)
         p->held->incarnation = t->header.incarnation;
     } else if (dw_role_has_state(p->entry.role)) {
         dw_predictor_commit(predictor, p->held, &shape, p->fresh, params->wants_reply);
-    } else if (p->added) { /* no room in the quota or the frame: nothing is held of the key */
+    } else if (p->added) { /* stateless for lack of room: nothing is held of this new key */
         dw_predictor_remove(predictor, p->held);
-    } else if (p->revived) { /* the key is forgotten again: its copies were dropped before */
+    } else if (p->revived) { /* stateless, too: the key has no copies and is forgotten again */
         dw_predictor_forget(predictor, p->held);
     }
 }

@@ -31,7 +31,9 @@ DW_VECTOR f32x16 masked_base(const dw_column_run *run, f32x16 base, size_t i)
 
 DW_VECTOR void join_columns(uint32_t *positive, uint32_t *negative, f32x16 value)
 {
-    /* As signed integers, negative floats are smaller than all others. */
+    /* The extremes start at 0. As signed integers, positive floats are ordered like their values,
+     * and negative floats are below 0, so the signed maximum ignores them. negative_magnitude makes
+     * negative floats positive, and all others 0. */
     i_store(positive, i_max(i_load(positive), f_bits(value)));
     i_store(negative, i_max(i_load(negative), negative_magnitude(f_bits(value))));
 }

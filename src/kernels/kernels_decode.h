@@ -92,7 +92,8 @@ DW_VECTOR i32x16 take_codes(planes from, uint32_t bits)
     }
 }
 
-/* As take_codes. Where values are looked up, the bits above the codes are undefined. */
+/* Extracts 16 codes, one per lane. If the values of codes are looked up in a table, the bits of a
+ * lane above its code are undefined; the lookup ignores them. */
 DW_VECTOR i32x16 take_loose(planes from, uint32_t bits)
 {
 #ifdef f_lookup
@@ -104,7 +105,7 @@ DW_VECTOR i32x16 take_loose(planes from, uint32_t bits)
     return take_codes(from, bits);
 }
 
-/* The same for element `first` of a tile. */
+/* Extracts the 16 codes from element `first` of a tile on, as take_loose does. */
 DW_VECTOR i32x16 take16(uint32_t bits, const uint8_t *tile, size_t elements, size_t first)
 {
     return take_loose(planes_at(tile, bits, elements, first), bits);
@@ -116,7 +117,7 @@ typedef struct code_pair {
 
 #define LOW(word, width) i_and(word, i_set((1 << (width)) - 1))
 
-/* As take_pair, for one to three bits. */
+/* Extracts 32 codes of one to three bits; see take_pair. */
 DW_VECTOR code_pair take_few(planes from, uint32_t bits)
 {
 #ifdef f_lookup
@@ -142,8 +143,9 @@ DW_VECTOR code_pair take_few(planes from, uint32_t bits)
 #endif
 }
 
-/* Extracts 32 codes. A lane loads the bits of two elements of a plane, of which the even one's are
- * the lower. */
+/* Extracts 32 codes: those of the even and those of the odd elements. Each lane loads the bits of
+ * two neighbouring elements of a plane. The bits of the even element are the lower ones. The bits
+ * above a code are undefined where those of take_loose are. */
 DW_VECTOR code_pair take_pair(planes from, uint32_t bits)
 {
     if (bits == 8) {
@@ -244,8 +246,8 @@ DW_VECTOR coded decode_values(coded c, size_t n, float scale, decode_kind kind)
 }
 
 #ifdef h_lookup
-/* The same for 16-bit results of 4-bit codes without a base: there are only 16 values, which are
- * looked up. n: a multiple of 64. */
+/* Does the same as decode_values for codes of 4 bits, a dtype of 16 bits and no base. Then there
+ * are only 16 different results, which are looked up in a table. n: a multiple of 64. */
 DW_VECTOR coded look_up_values(coded c, size_t n, float scale, decode_kind kind)
 {
     static const uint8_t all[8] = {0x10, 0x32, 0x54, 0x76, 0x98, 0xba, 0xdc, 0xfe};

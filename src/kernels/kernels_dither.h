@@ -107,7 +107,8 @@ DW_VECTOR steps steps_within(f32x16 scaled, ends all)
     return (steps){f_whole(step), step};
 }
 
-/* One bit. live: all bits set where there is a scale. */
+/* The levels of one-bit codes: values below 0 get level -1 and step -1, others level 1 and step 0.
+ * live: all bits set where the scale is not 0; elsewhere the step is 0. */
 DW_VECTOR steps signs_of(f32x16 scaled, i32x16 live)
 {
     i32x16 below = i_and(f_less(scaled, f_set(0)), live); /* all bits set is -1 */

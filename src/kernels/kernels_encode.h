@@ -107,7 +107,8 @@ DW_VECTOR void sweep_blocks(const section *s, sweep_kind kind, size_t at, int n,
     *of_x = first ? e : extremes_of_both(*of_x, e);
 }
 
-/* Processes pieces [from, to), at most 16. */
+/* Reads pieces [from, to) of a section, at most 16. Stores their deltas, if the variant does so,
+ * and writes their extremes to b->folds. */
 DW_VECTOR void sweep(const section *given, uint32_t width, uint32_t from, uint32_t to,
                      sweep_kind kind, scratch *b)
 {
@@ -188,7 +189,8 @@ DW_VECTOR void add_squares(const unsigned char *x, dw_dtype x_dtype, const unsig
     for (int k = 0; k < DW_ATTEMPTS; k++) f_store(sums[k], lanes[k]);
 }
 
-/* For pieces, and for rows that consist of several runs. */
+/* The kernel `squares` of kernels.h, for rows that consist of several runs. search_scales calls it
+ * for single pieces, too. */
 static void squares(const void *x, dw_dtype x_dtype, const void *prev, dw_dtype prev_dtype,
                     uint64_t n, uint32_t bits, const dw_attempts *attempts,
                     float sums[DW_ATTEMPTS][DW_NORM_LANES])

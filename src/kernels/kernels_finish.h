@@ -148,8 +148,9 @@ DW_VECTOR void finish_pair(const span *s, size_t block, f32x16 top, finish_kind 
                                                          advance(s, block, base.odd, level[1])));
 }
 
-/* The same with dithers, for two bits and more: the random numbers of a pair are ordered like its
- * elements. */
+/* Codes two blocks as a pair with stochastic rounding, for two bits and more. Each 32-bit word of
+ * s->dithers holds the random number of an even element in its lower half, and that of the next,
+ * odd element in its upper half. */
 DW_VECTOR void finish_dithered_pair(const span *s, size_t block, ends all, finish_kind kind,
                                     i32x16 step[2])
 {
@@ -417,10 +418,10 @@ static int asks_far(const dw_encode_run *run)
     return run->is_far && run->next && run->x_dtype == DW_F32 && run->prev_dtype == DW_F32;
 }
 
-/* Whether finish prefetches the x of the next sweep. For floats with state it usually does not: two
- * tiles each of x and prev, and the scratch, would evict from the first-level cache what this run
- * still needs, and the hardware prefetcher does better. The exception is data from main memory,
- * which is prefetched into the second-level cache. */
+/* Whether finish prefetches the x of the next sweep. Without state it does so if finish reads x.
+ * With state it does not do so for x in f32: together with the data of this run, the next x would
+ * not fit the first-level cache, and the hardware prefetcher does better. The exception is data in
+ * main memory (asks_far), which is prefetched into the second-level cache. */
 static int asks_ahead(const dw_encode_run *run, const plan *with)
 {
     return run->next ? run->x_dtype != DW_F32 || asks_far(run) : with->reads_x;

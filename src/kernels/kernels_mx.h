@@ -121,7 +121,8 @@ DW_VECTOR void mx_sweep(mx_chunk from, mx_kind kind, uint32_t n, mx_batch *batch
     }
 }
 
-/* Results of a run by blocks, at most 64: masks of direct and special blocks, and a count. */
+/* What the encoding of a run has found. direct, special: masks of such blocks, with bit i for block
+ * i; a run has at most 64 blocks. zero: how many blocks have a largest magnitude of 0. */
 typedef struct mx_notes {
     uint64_t direct, special;
     uint32_t zero;
@@ -135,7 +136,7 @@ DW_VECTOR void mx_decide(const mx_rule *rule, mx_kind kind, uint32_t n, uint32_t
 {
     i32x16 largest, of_x, none = i_set(0);
     uint32_t live = (1u << n) - 1, direct = 0;
-    int more = kind.int8 ? 6 : 0; /* levels count units of 2^-6 */
+    int more = kind.int8 ? 6 : 0; /* the levels of int8 are multiples of 2^-6 */
     extremes_take(batch->folds, &largest, &of_x);
     if (kind.chooses) {
         i32x16 is_direct = i_greater(largest, of_x);
@@ -156,8 +157,9 @@ DW_VECTOR void mx_decide(const mx_rule *rule, mx_kind kind, uint32_t n, uint32_t
     notes->zero += (uint32_t)__builtin_popcount(i_signs(is_zero) & live);
 }
 
-/* From an element times the inverse of its scale: a word whose lowest byte is the code, and its
- * value before scaling. */
+/* The codes of 16 elements. scaled: the elements times the inverse of their block's scale. Returns
+ * words whose lowest byte is the code. *value: what the codes stand for, as floats that are not yet
+ * multiplied by batch->scale. */
 DW_VECTOR i32x16 mx_code(const mx_rule *rule, mx_kind kind, f32x16 scaled, f32x16 *value)
 {
     f32x16 clamped = f_max(f_min(scaled, f_set(rule->most)), f_set(-rule->most));
@@ -348,7 +350,9 @@ static void mx_encode_rest(const dw_mx_encode_run *run, mx_encode_function *enco
                 run->first + at);
     notes->direct |= made.direct << block;
     notes->special |= made.special << block;
-    notes->zero += made.zero - (blocks == 1); /* the block behind the last one counted as zero */
+    /* encode_with encodes two blocks. If only one is left, the other is padding, which was counted
+     * as zero. */
+    notes->zero += made.zero - (blocks == 1);
 }
 
 static void mx_encode(const dw_mx_encode_run *run)
@@ -378,7 +382,7 @@ static void mx_encode(const dw_mx_encode_run *run)
  * 127) is below 2^95. */
 enum { MX_SPECIAL_SCALE = 207 };
 
-/* As decode_kind. */
+/* The variant of a decode kernel. digests: as in decode_kind. */
 typedef struct mx_decode_kind {
     dw_dtype dtype;
     dw_element element;
@@ -390,7 +394,8 @@ DW_VECTOR uint32_t mx_bits(dw_element element)
     return element <= DW_ELEMENT_E5M2 ? 8 : element == DW_ELEMENT_E2M1 ? 4 : 6;
 }
 
-/* The exponent by which the f16 of a code is too small. */
+/* The value of a code, without the scale of its block, is the float that mx_floats makes of the
+ * code, times 2 to this power. */
 DW_VECTOR int mx_f16_below(dw_element element)
 {
     switch (element) {

@@ -115,8 +115,9 @@ DW_VECTOR f32x16 load(const unsigned char *from, dw_dtype dtype, size_t i)
     return dtype == DW_F16 ? widen_f16(from + 2 * i) : widen_bf16(from + 2 * i);
 }
 
-/* RN of values that round to finite ones. Other values become infinity, and the NaN 0x7fc00000
- * becomes that of the dtype. */
+/* Converts 16 values to the dtype and stores them. This is RN of docs/format.md without its clamp,
+ * so values that are too large for the dtype become infinite. The NaN 0x7fc00000 becomes the NaN of
+ * the dtype. */
 DW_VECTOR void store_finite(unsigned char *to, dw_dtype dtype, size_t i, f32x16 value)
 {
     if (dtype == DW_F32)
@@ -127,7 +128,8 @@ DW_VECTOR void store_finite(unsigned char *to, dw_dtype dtype, size_t i, f32x16 
         narrow_bf16(to + 2 * i, value);
 }
 
-/* RN: the result is finite. Not for NaN. */
+/* Like store_finite, but with the clamp of RN, so that the result is finite. The values must not be
+ * NaN. */
 DW_VECTOR void store(unsigned char *to, dw_dtype dtype, size_t i, f32x16 value)
 {
     store_finite(to, dtype, i,
@@ -136,7 +138,8 @@ DW_VECTOR void store(unsigned char *to, dw_dtype dtype, size_t i, f32x16 value)
                                                   : 0x1.fep127f));
 }
 
-/* RN of the sum of a finite base and a level times a scale that is not special. */
+/* Stores sums base + level * scale with RN. The bases must be finite, and the scales not special
+ * (SPECIAL_FROM). Then f32 and bf16 cannot overflow, and only f16 needs the clamp. */
 DW_VECTOR void store_sum(unsigned char *to, dw_dtype dtype, size_t i, f32x16 value)
 {
     if (dtype == DW_F16)

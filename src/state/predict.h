@@ -73,8 +73,8 @@ void dw_predictor_use(dw_predictor *predictor, const dw_store *store);
 /* Bytes in use: all copies, and the records of their keys. */
 uint64_t dw_predictor_bytes(const dw_predictor *predictor);
 
-/* Bytes taken from allocator and store beyond those: free room for the next copies (bounded, see
- * pool.h), and tables. */
+/* Bytes taken from allocator and store that dw_predictor_bytes does not count: free room for the
+ * next copies (bounded, see pool.h), and tables. */
 uint64_t dw_predictor_slack(const dw_predictor *predictor);
 
 void dw_predictor_release(dw_predictor *predictor);

@@ -56,8 +56,9 @@ static void destroy(dw_buffer_pool *pool, dw_buffer *buffer)
     dw_memory_give(pool->allocator, buffer, DW_BUFFER_PREFIX_BYTES + buffer->cap);
 }
 
-/* The reference of the request is never dropped. So the count cannot reach 0, and other holders
- * that drop theirs do not put the buffer back into the pool. */
+/* A request that has not ended holds a reference to this buffer, and that reference is never
+ * dropped. So the reference count cannot reach 0, and the buffer does not go back into the pool
+ * when other holders drop their references. */
 void dw_buffer_lose(dw_buffer_pool *pool, dw_buffer *buffer)
 {
     take_out(pool, buffer);

@@ -392,8 +392,8 @@ int64_t dw_link_watch(dw_link *link)
     /* No lock is needed: only the holder of the wheel changes `kept`. */
     bool settles = state.kept_sends < link->kept;
     link->has_settled = settles;
-    /* The kernel's counters show that a peer is alive although it has acknowledged nothing yet, and
-     * that bytes leave slowly. */
+    /* A change of the kernel's counters counts as progress of the kept messages: the peer is alive,
+     * although it may not have acknowledged a whole message yet. */
     bool stirs = asks && (state.kernel_sent != link->counters.kernel_bytes_sent ||
                           state.kernel_received != link->counters.kernel_bytes_received);
     if (sent) link->send_moved_ns = now;

@@ -100,7 +100,8 @@ static void leave(dw_link *link, int64_t next_ns)
         if (busy)
             dw_link_wake(link);
         else if (link->thread_wakes_ns == INT64_MAX)
-            pthread_cond_signal(&link->standby); /* it waits for standby_ns from now on */
+            /* The thread then takes the wheel at left_ns + standby_ns, or now if that is over. */
+            pthread_cond_signal(&link->standby);
     }
 }
 
@@ -172,7 +173,9 @@ static void stand_by(dw_link *link)
         } else {
             struct timespec at = {.tv_sec = (time_t)(free_ns / 1000000000),
                                   .tv_nsec = (long)(free_ns % 1000000000)};
-            /* While calls follow each other closely, no caller has to signal. */
+            /* The thread wakes up by itself at free_ns, and then checks again. So a caller that
+             * gives the wheel back before does not have to signal `standby`, which would cost time
+             * in every call. */
             link->thread_wakes_ns = free_ns;
             pthread_cond_timedwait(&link->standby, &link->lock, &at);
         }

@@ -11,12 +11,14 @@
 #include "mpi/mpi_end.h"
 
 /* MPI has no descriptor to wait on, and makes progress only inside its calls, so it must be polled.
- * While bytes are in flight it is called all the time. Otherwise the pause is a sixteenth of the
- * time since anything last arrived or left. So waiting for a message takes at most a sixteenth
- * longer than necessary, and an idle link costs a thousand short calls per second. */
+ * It is called without a pause until nothing has arrived or left for busy_ns (while a long message
+ * is in progress) or for alert_ns (otherwise). From then on the pause is a sixteenth of the time
+ * since anything last arrived or left, at most most_nap_ns. So waiting for a message takes at most
+ * a sixteenth longer than necessary, and an idle link costs a thousand short calls per second. */
 static const int64_t busy_ns = 1000000, alert_ns = 50000, most_nap_ns = 1000000;
 
-/* A living peer answers a FIN at once, whatever its program is doing. */
+/* How long a close waits for the FIN of the peer and for what is in flight. The link's thread of a
+ * living peer answers a FIN at once, whatever its program is doing. */
 static const int64_t farewell_ns = (int64_t)2000 * DW_NS_PER_MS;
 
 /* The shortest silence after which a peer counts as dead, as in watch_for_silence of

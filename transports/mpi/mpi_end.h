@@ -76,10 +76,12 @@ typedef struct mpi_end {
     mpi_ring chunks_out, chunks_in;
     struct mpi_chunk {
         size_t bytes;
-        uint64_t message;                    /* the number of the message, from 0 */
-    } leaving[DW_MPI_WINDOW];                /* what each request of chunks_out sends */
-    uint64_t answered;                       /* sends that were reported done to the link */
-    bool heeds_kept;                         /* the link keeps their data until kept_sends falls */
+        uint64_t message;     /* the number of the message, from 0 */
+    } leaving[DW_MPI_WINDOW]; /* what each request of chunks_out sends */
+    uint64_t answered;        /* sends that were reported done to the link */
+    /* The link keeps the data of sends that were reported done until kept_sends falls. Otherwise a
+     * send is reported done only when MPI has sent all its chunks. */
+    bool heeds_kept;
     uint64_t out_posted, in_posted, in_done; /* numbers of chunks, in total */
     /* The long message that is being received: */
     unsigned char *long_room;

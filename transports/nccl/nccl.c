@@ -9,8 +9,9 @@
 #include "common/sized.h"
 #include "nccl/nccl_end.h"
 
-/* NCCL has no descriptor to wait on, so it must be polled: all the time while chunks are in flight,
- * and otherwise at intervals of a sixteenth of the time since anything last made progress. */
+/* NCCL has no descriptor to wait on, so it must be polled while a long message is in progress:
+ * without a pause until nothing has made progress for busy_ns, then at intervals of a sixteenth of
+ * the time since the last progress, at most most_nap_ns. */
 static const int64_t busy_ns = 200000, most_nap_ns = 1000000;
 
 typedef struct nccl_request {
@@ -18,7 +19,9 @@ typedef struct nccl_request {
     bool begun, is_wanted;
     unsigned char *data; /* the data of a send (only read), or the buffer of a receive */
     size_t len;
-    uint64_t number; /* the number of its note if short, of the long message if long; from 1 */
+    /* Of a send. Short: the number of its note. Long: its number among the long messages. Both
+     * are counted from 1. */
+    uint64_t number;
 } nccl_request;
 
 /* ---- dw_nccl, which the links of a program share --------------------------------------------- */

@@ -21,16 +21,16 @@
 #include "shaped/shaped_faults.h"
 #include "shaped/shaped_settings.h"
 
-/* A send is reported complete this much before its last byte leaves. So the next message is queued
- * before the wire becomes idle, even if the thread wakes up late by as much. */
+/* A send is reported complete this long before its last byte leaves. So the next message is queued
+ * before the wire becomes idle, even if the thread wakes up late by up to the same time. */
 static const double lookahead_ns = 50e6;
 
 /* Messages on their way are copies. If they take more than this many bytes, in addition to what the
  * wire itself holds, sends wait. */
 static const double least_pipe_bytes = 64 << 20;
 
-/* If a message is overdue by this time, the inner backend is slower than the shaped wire, and sends
- * wait for it. */
+/* If the oldest message on its way should have been passed to the inner backend this long ago, the
+ * inner backend is slower than the shaped wire. Then sends wait for it. */
 static const double overdue_ns = 1e9;
 
 /* A copy of a message on its way. */
@@ -62,8 +62,9 @@ typedef struct shaped_endpoint {
     double pipe_bytes_max;
     double free_ns; /* when the last byte of all messages so far leaves */
     uint64_t base_bytes, shaped_bytes;
-    /* Lower bound of wire_sent, which must not decrease: the bytes that had left when the last
-     * message was put on the wire, or all bytes once that send was reported complete. */
+    /* wire_sent must not decrease, so it is at least this: the bytes that had left when the last
+     * message was put on the wire, or the bytes of all messages, once the send of the last one was
+     * reported complete. */
     uint64_t left_bytes;
     uint64_t messages, message_bytes; /* data messages sent so far, and their bytes */
     parcel *held;                     /* a message that waits for the next one to overtake it ... */
@@ -403,8 +404,8 @@ static dw_status shaped_test(void *context, void *request_room, size_t *len, dw_
         end->virtual_ns = request->leaves_ns;
     if (!may_answer(end, now_of(end))) return DW_PENDING;
     *len = request->len;
-    /* A send that is reported complete must be in the counters, although its last bytes leave
-     * within the next 50 ms. */
+    /* The link now reads wire_sent, and expects the whole message in it, although the last bytes
+     * leave up to lookahead_ns later. */
     end->left_bytes = end->base_bytes + end->shaped_bytes;
     end->sending = NULL;
     return DW_OK;

@@ -43,8 +43,9 @@ uint32_t dw_shaped_retry_ms(const dw_shaped_settings *settings)
     if (settings->loss <= 0 && settings->duplicate <= 0 && settings->corrupt <= 0 &&
         settings->reorder <= 0)
         return 0;
-    /* The delay in both directions, 64 KiB in each direction, and 20 ms for a thread that wakes
-     * late. It need not be exact, because the receiver waits longer before each further request. */
+    /* About how long a request and its answer take: the delay in both directions, the time to
+     * transmit 64 KiB in each direction, and 20 ms for a thread that wakes late. It need not be
+     * exact, because the receiver waits longer before each further request. */
     double wait_ns = 20e6;
     if (!settings->has_virtual_time) {
         wait_ns +=

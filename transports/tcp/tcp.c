@@ -58,8 +58,8 @@ static dw_status test_send(dw_tcp_end *end, dw_tcp_request *request, size_t *len
 static dw_status test_recv(dw_tcp_end *end, size_t *len)
 {
     dw_status status = dw_tcp_deliver(end, len);
-    /* The last read was short, so the socket was empty then; epoll tells whether more has
-     * arrived. */
+    /* If has_looked is set, the last read has emptied its socket, and poll will report when more
+     * arrives. Otherwise more may be there already, so look once. */
     if (status == DW_PENDING && end->status == DW_OK && !end->has_looked) {
         dw_tcp_turn(end, 0);
         status = dw_tcp_deliver(end, len);

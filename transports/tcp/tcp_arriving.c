@@ -7,8 +7,9 @@
 #include "common/report.h"
 #include "tcp/tcp_end.h"
 
-/* An acknowledgement waits this long for a message to travel with; after so many bytes or messages
- * it is sent alone at once. */
+/* Every record that is sent carries the acknowledgement. If none is sent within this time, a record
+ * is sent for the acknowledgement alone. After so many received bytes or messages this is done at
+ * once. */
 static const int64_t tell_after_ns = 2 * DW_NS_PER_MS;
 enum { TELL_AFTER_BYTES = 1 << 20, TELL_AFTER_MESSAGES = 64 };
 

@@ -29,7 +29,8 @@ static const char *hung_up_early(const dw_tcp_end *end)
                     : "it hung up before its hello; does it expect TLS?";
 }
 
-/* refused: nothing listens at the address, or a listener that does not know this session. */
+/* refused: the other machine has answered, but this session's listener is not there: nothing
+ * listens at the address, or something else does. */
 void dw_tcp_dial_failed(dw_tcp_end *end, unsigned index, const char *trouble, bool refused)
 {
     dw_tcp_meeting_end(&end->dials[index]);
@@ -95,8 +96,8 @@ void dw_tcp_pursue_dial(dw_tcp_end *end, uint32_t index)
     if (status == DW_PENDING) {
         if (was_hearing)
             snprintf(end->trouble, sizeof end->trouble, "connected, but no hello came from it");
-        /* Every attempt is in this state for a while. It is the reason only as long as no attempt
-         * has failed in another way. */
+        /* Every attempt passes through this state, so this text must not replace that of an attempt
+         * whose handshake has failed. */
         if (dial->phase == DW_TCP_SHAKING && !end->is_handshake_refused)
             snprintf(end->trouble, sizeof end->trouble,
                      "connected, but it does not continue the TLS handshake");

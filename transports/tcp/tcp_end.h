@@ -286,7 +286,7 @@ typedef struct dw_tcp_end {
     uint64_t seen_acked, seen_limit; /* acked and peer_limit at the last check */
     int64_t seen_ns;                 /* when one of them last changed */
     /* Message numbers. next_message: of the next send. acked: the first that the peer has not
-     * acknowledged. answered: the first whose send the link has not been told is done. */
+     * acknowledged. answered: the first whose send was not yet reported done to the link. */
     uint64_t next_message, acked, answered;
     uint64_t cursor;       /* the first message that may have chunks to send */
     uint32_t cursor_chunk; /* and the first chunk of it that may be unsent */
@@ -302,9 +302,11 @@ typedef struct dw_tcp_end {
     uint64_t taken;  /* bytes of messages that the link has taken */
     uint64_t window; /* how many bytes the peer may send beyond `taken` */
     struct dw_tcp_request *posted;
-    bool is_direct;  /* the awaited message is read straight into the link's buffer */
-    bool has_looked; /* the last read returned less than it asked for */
-    unsigned hot;    /* the stripe that was read last */
+    bool is_direct; /* the awaited message is read straight into the link's buffer */
+    /* A stripe was read since a receive last returned DW_PENDING, and the last such read returned
+     * less than it asked for. */
+    bool has_looked;
+    unsigned hot; /* the stripe that was read last */
     dw_tcp_stash *unused;
     uint64_t stash_bytes, unused_bytes;
     /* told_*: the values last sent to the peer. unsaid: bytes received since. */
@@ -366,11 +368,13 @@ int dw_tcp_connected(int fd); /* 0, or the errno of the failed connect */
 void dw_tcp_tune(int fd, uint32_t peer_timeout_ms);
 void dw_tcp_print_peer(int fd, char text[96]);
 
-/* tcp_meeting.c. dw_tcp_meeting_step returns DW_PENDING while it must wait. DW_OK means for a
- * dialler that the listener's hello lies in hears; for a guest, that the dialler's hello lies there
- * and must be answered, or that the answer was sent. DW_ERR_IO: the connection cannot be used;
- * errno says why, 0: the other side hung up. DW_ERR_AUTH, DW_ERR_PEER, DW_ERR_TIMEOUT: TLS failed;
- * stream.text says why. dw_tcp_meet_as_* return false if there is no memory. */
+/* tcp_meeting.c. dw_tcp_meeting_step continues a meeting. DW_PENDING: it must wait for the socket.
+ * DW_OK, for a dialler: the listener's hello has arrived, in hears. DW_OK, for a guest: the
+ * dialler's hello has arrived, in hears, and dw_tcp_answer is to be called next; or the answer was
+ * sent. DW_ERR_PROTOCOL: what has arrived is not a hello. DW_ERR_VERSION: the hello has another
+ * version, hears[6]. DW_ERR_IO: the connection cannot be used; errno says why, 0: the other side
+ * hung up. DW_ERR_AUTH, DW_ERR_PEER, DW_ERR_TIMEOUT: TLS failed; stream.text says why.
+ * dw_tcp_meet_as_* return false if there is no memory. */
 bool dw_tcp_meet_as_guest(dw_tcp_meeting *meeting, int fd, int64_t until_ns, const dw_tcp_end *end);
 bool dw_tcp_meet_as_dialler(dw_tcp_meeting *meeting, int fd, int64_t until_ns,
                             const dw_tcp_end *end, unsigned stripe);
@@ -379,8 +383,9 @@ void dw_tcp_answer(dw_tcp_meeting *meeting, const dw_tcp_end *end, unsigned stri
 void dw_tcp_meeting_end(dw_tcp_meeting *meeting);
 uint32_t dw_tcp_meeting_events(const dw_tcp_meeting *meeting);
 
-/* tcp_session.c. turn: does everything that is due; it waits only while opening. wakes: how many ns
- * from now the next turn is due; -1: only when a socket is ready. */
+/* tcp_session.c. turn: reads what has arrived, checks the timers and sends what can be sent. It
+ * waits at most wait_ms for the sockets; this is 0 except while opening. wakes: in how many ns the
+ * next turn is due; -1: only when a socket is ready. */
 void dw_tcp_turn(dw_tcp_end *end, int wait_ms);
 int64_t dw_tcp_wakes(const dw_tcp_end *end);
 
@@ -399,8 +404,8 @@ void dw_tcp_dismiss(dw_tcp_end *end, dw_tcp_meeting *guest);
 void dw_tcp_listen_again(dw_tcp_end *end);
 void dw_tcp_stop_listening(dw_tcp_end *end);
 
-/* tcp_dials.c. refused: nothing listens at the address, or a listener that does not know this
- * session. */
+/* tcp_dials.c. refused: the other machine has answered, but this session's listener is not
+ * there. */
 void dw_tcp_start_dial(dw_tcp_end *end, unsigned stripe, int64_t now);
 void dw_tcp_pursue_dial(dw_tcp_end *end, uint32_t index);
 void dw_tcp_dial_failed(dw_tcp_end *end, unsigned index, const char *trouble, bool refused);

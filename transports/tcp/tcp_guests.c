@@ -61,8 +61,9 @@ static int judge_guest(dw_tcp_end *end, const dw_tcp_meeting *guest, unsigned *s
     return DW_TCP_WELCOME;
 }
 
-/* A guest that was authenticated by TLS is the peer, so another version of its framing ends the
- * open. Without TLS any stranger could send these eight bytes, so it is only remembered. */
+/* A guest uses another version of the framing. With TLS the guest was authenticated, so it is the
+ * peer, and the open fails. Without TLS any stranger could have sent these eight bytes, so the
+ * guest is only noted for the sentence of a timeout. */
 static void judge_version(dw_tcp_end *end, const dw_tcp_meeting *guest)
 {
     if (end->tls)
@@ -111,8 +112,9 @@ void dw_tcp_hear_guest(dw_tcp_end *end, uint32_t index)
                 dw_get64(guest->hears + 40));
 }
 
-/* accept fails, for want of descriptors or memory. The connection stays pending, and epoll would
- * report it again and again; so the listening socket is not watched for one tick. */
+/* To be called when accept has failed because descriptors or memory ran out. The connection stays
+ * pending, and epoll would report it again and again. So the listening socket is not watched for
+ * one tick. */
 static void turn_a_deaf_ear(dw_tcp_end *end)
 {
     dw_tcp_hear_listener(end, false);

@@ -96,8 +96,9 @@ static int give_own_key(SSL *ssl, const EVP_MD *hash, const unsigned char **iden
     const dw_tls_context *context = tls->context;
     unsigned char key[DW_TLS_PAIR_KEY_BYTES];
     *session = NULL;
-    /* OpenSSL asks a second time, with the hash that the listener chose, if the listener has
-     * requested another key share (HelloRetryRequest). */
+    /* If the listener requests another key share (HelloRetryRequest), OpenSSL calls this function a
+     * second time. `hash` is then the hash of the cipher suite that the listener has chosen. Our
+     * PSK belongs to SHA-256, so none is offered for another hash. */
     if (hash && EVP_MD_get_type(hash) != NID_sha256) return 1;
     if (!dw_tls_pair_key(context->group_key, context->group_key_bytes, context->own_name,
                          context->peer_name, key))
