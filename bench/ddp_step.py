@@ -11,54 +11,16 @@ its frames weigh. Needs torch."""
 
 import argparse
 import json
-import os
 import pathlib
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 
+from slow_network import SlowNetwork
+
 STEPS = 2  # of one timing
 PORT = 29500
-
-
-def sh(command):
-    subprocess.run(command.split(), check=True)
-
-
-class Network:
-    """A switch, and a namespace for each rank; goes with the block."""
-
-    def __init__(self, world, rate):
-        self.hub = f"dwhub{os.getpid()}"
-        self.names = [f"dwrank{os.getpid()}n{rank}" for rank in range(world)]
-        self.rate = rate
-
-    def __enter__(self):
-        shaped = f"root tbf rate {self.rate} burst 128kb latency 200ms"
-        try:
-            sh(f"ip netns add {self.hub}")
-            sh(f"ip -n {self.hub} link add switch type bridge")
-            sh(f"ip -n {self.hub} link set switch up")
-            for rank, name in enumerate(self.names):
-                leg = f"leg{rank}"
-                sh(f"ip netns add {name}")
-                sh(f"ip -n {name} link add wire type veth peer name {leg} netns {self.hub}")
-                sh(f"ip -n {self.hub} link set {leg} master switch up")
-                sh(f"ip -n {name} addr add 10.77.0.{rank + 1}/24 dev wire")
-                sh(f"ip -n {name} link set wire up")
-                sh(f"ip -n {name} link set lo up")
-                sh(f"tc -n {name} qdisc add dev wire {shaped}")
-                sh(f"tc -n {self.hub} qdisc add dev {leg} {shaped}")
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
-
-    def __exit__(self, *_):
-        for name in (self.hub, *self.names):
-            subprocess.run(["ip", "netns", "del", name], stderr=subprocess.DEVNULL)
 
 
 def variants(given):
@@ -67,10 +29,6 @@ def variants(given):
     for codec in given.codecs.split():
         for way in given.exchanges.split(","):
             yield f"{codec} {way}", codec, way
-
-
-def sent_bytes():
-    return int(pathlib.Path("/sys/class/net/wire/statistics/tx_bytes").read_text())
 
 
 class Variant:
@@ -104,13 +62,13 @@ class Variant:
     def timed(self, dist):
         before = self.state.stats()["sent_bytes"] if self.state else 0
         dist.barrier()
-        start, bytes_before = time.monotonic(), sent_bytes()
+        start, bytes_before = time.monotonic(), SlowNetwork.sent_bytes()
         for _ in range(STEPS):
             self.step()
         self.seconds.append((time.monotonic() - start) / STEPS)
         dist.barrier()  # what was sent has left when this has arrived
         dist.barrier()
-        self.kernel.append((sent_bytes() - bytes_before) / STEPS)
+        self.kernel.append((SlowNetwork.sent_bytes() - bytes_before) / STEPS)
         after = self.state.stats()["sent_bytes"] if self.state else 0
         self.frames.append((after - before) / STEPS)
 
@@ -122,7 +80,7 @@ def rank_main(given):
     torch.set_num_threads(1)
     dist.init_process_group(
         "gloo",
-        init_method=f"tcp://10.77.0.1:{PORT}",
+        init_method=f"tcp://{SlowNetwork.address(0)}:{PORT}",
         rank=given.rank,
         world_size=given.world,
     )
@@ -185,15 +143,11 @@ def main():
     if given.rank is not None:
         rank_main(given)
         return
-    with tempfile.TemporaryDirectory() as folder, Network(given.world, given.rate) as network:
+    with tempfile.TemporaryDirectory() as folder, SlowNetwork(given.world, given.rate) as network:
         out = pathlib.Path(folder) / "out.json"
         ranks = [
-            subprocess.Popen(
-                ["ip", "netns", "exec", name, sys.executable, *sys.argv]
-                + ["--rank", str(rank), "--out", str(out)],
-                env={**os.environ, "GLOO_SOCKET_IFNAME": "wire", "OMP_NUM_THREADS": "1"},
-            )
-            for rank, name in enumerate(network.names)
+            network.start(rank, [sys.executable, *sys.argv, "--rank", str(rank), "--out", str(out)])
+            for rank in range(given.world)
         ]
         if any([rank.wait() for rank in ranks]):
             sys.exit("a rank failed")

@@ -39,8 +39,15 @@ compile_for() {
     compile "$2" "${files[@]}"
 }
 
-# Each takes what build_part takes first.
-build_part_gcc() { build_part "$1" gcc gcc "${options_checked[@]}" -Dbench=enabled; }
+# Each takes what build_part takes first. The kernels for GPUs are compiled for one architecture;
+# ./run soak compiles them for all.
+build_part_gcc() {
+    build_part "$1" gcc gcc "${options_checked[@]}" -Dgpu_archs=90 -Dbench=enabled
+}
+build_part_archs() {
+    build_part "$1" archs gcc -Dtests=enabled -Dtransports=disabled -Dtrainer=disabled \
+        -Dbench=disabled -Dsimd=disabled -Dcuda=auto
+}
 build_part_clang() {
     build_part "$1" clang clang "${options_checked[@]}" "${options_no_gpu[@]}" -Dbench=enabled
 }

@@ -17,12 +17,16 @@ cmd_soak() {
     [[ $minutes =~ ^[1-9][0-9]*$ ]] && [ $# -le 1 ] || usage_error "soak takes a number of minutes"
     need "${packages_build[@]}" "${packages_test[@]}"
     mkdir -p "$results"
-    { build_part_asan_vectors everything && build_part_tsan threads,mpi; } || die "the build failed"
+    build_part_asan_vectors everything || die "the build failed"
+    build_part_tsan threads,mpi,program || die "the build failed"
     run_once debug build_part_debug bits
+    run_once archs build_part_archs cuda
     "$python" "$root/tests/house/tidy.py" "$root" "$build/asan-vectors" </dev/null ||
         [ $? = 77 ] || die "clang-tidy has found something"
     run_once asan-vectors build_part_asan_vectors pure
     run_once tsan build_part_tsan mpi
+    run_once tsan build_part_tsan program
+    run_once asan build_part_asan mpich
     end=$((SECONDS + minutes * 60))
     while [ $SECONDS -lt $end ]; do
         repeat=$((repeat + 1))

@@ -7,7 +7,10 @@
 part=
 quick=
 suites_valgrind='pure,examples,-threads,-slow'
-suites_tsan='threads,transports,trainer,-mpi'
+# The part asan runs the other suites, and is compiled by clang as well.
+suites_clang='pure,cuda,fuzz,examples'
+suites_tsan='threads,transports,trainer,-mpi,-program'
+suites_cross='pure,fuzz,examples'
 
 wanted() { [ -z "$part" ] || [ "$part" = "$1" ]; }
 
@@ -23,15 +26,17 @@ run_tests() {
         return 0
     fi
     say "$name: ${#picked[@]} test programs"
+    local begun=$SECONDS
     rm -f "$build/$dir/meson-logs/$name"*
     # Meson has all memory that tests allocate filled, to show who reads what nobody wrote. Pools
     # are large and mostly never touched, so this costs much time: one part does it for all.
     local fill=0
     [ "$name" != clang ] || fill=$((RANDOM % 255 + 1))
-    # Half of the tests wait for wires and clocks: twice as many as there are cores.
+    # Most tests wait for wires and clocks: three times as many as there are cores.
     MALLOC_PERTURB_=$fill meson test -C "$build/$dir" --no-rebuild --print-errorlogs \
-        --num-processes $((2 * jobs)) --logbase "$name" "$@" "${picked[@]}" </dev/null ||
+        --num-processes $((3 * jobs)) --logbase "$name" "$@" "${picked[@]}" </dev/null ||
         true # the log says what failed
+    say "$name: $((SECONDS - begun)) s"
     if ! cp "$build/$dir/meson-logs/$name"*.json "$results/$name.json"; then
         result "$name: meson test left no log" fail
     fi
@@ -72,61 +77,133 @@ test_quick() {
     if build_part_gcc "$suites"; then run_tests quick gcc "$suites"; fi
 }
 
+# What each build of ./run test is for, in the order in which its tests run.
+suites_of_build() {
+    case $1 in
+    gcc) echo "$suites_gcc" ;;
+    clang) echo everything ;;
+    asan) echo "$suites_asan" ;;
+    tsan) echo "$suites_tsan" ;;
+    cross-aarch64-clang) echo bits ;;
+    cross-s390x) echo "$suites_cross,messages" ;;
+    cross-*) echo "$suites_cross" ;;
+    esac
+}
+
+build_one() {
+    local suites
+    suites=$(suites_of_build "$1")
+    case $1 in
+    cross-aarch64) build_part_cross "$suites" "$1" aarch64 aarch64-linux-gnu-gcc ;;
+    cross-aarch64-clang) build_part_cross "$suites" "$1" aarch64-clang clang ;;
+    cross-s390x) build_part_cross "$suites" "$1" s390x s390x-linux-gnu-gcc ;;
+    *) "build_part_$1" "$suites" ;;
+    esac
+}
+
+# Most tests wait for wires and clocks, so the next builds are made while tests run. start_builds
+# NAME...: makes these builds one after the other, in the background.
+start_builds() {
+    rm -rf "$results/built"
+    mkdir -p "$results/built"
+    {
+        for name in "$@"; do
+            if build_one "$name"; then echo yes; else echo no; fi >"$results/built/.$name"
+            mv "$results/built/.$name" "$results/built/$name"
+        done
+    } </dev/null &
+    builder=$!
+    trap end_builds EXIT
+}
+
+# Ends them with this script, with the compilers that they have started.
+end_builds() {
+    local children
+    children=$(ps -o pid= --ppid "$builder" 2>/dev/null || true)
+    # shellcheck disable=SC2086
+    kill "$builder" $children 2>/dev/null || true
+}
+
+# is_built NAME: waits for a build, and says whether it worked.
+is_built() {
+    while [ ! -f "$results/built/$1" ]; do
+        kill -0 "$builder" 2>/dev/null || [ -f "$results/built/$1" ] || return 1
+        sleep 0.2
+    done
+    [ "$(cat "$results/built/$1")" = yes ]
+}
+
+# The builds that the wanted parts need. The part cross has what an older x86-64 runs, too.
+wanted_builds() {
+    if wanted gcc || wanted valgrind || wanted cross || wanted python; then echo gcc; fi
+    ! wanted clang || echo clang
+    if wanted asan || wanted python; then echo asan; fi
+    ! wanted tsan || echo tsan
+    if wanted cross && [ "$can_cross" ]; then
+        echo cross-aarch64
+        # As much time again for another compiler: only where it is asked for.
+        [ "$part" != cross ] || echo cross-aarch64-clang
+        echo cross-s390x
+    fi
+}
+
 test_parts() {
-    local gcc_built= everything=everything
+    local everything=everything can_cross=
     # A filter means that somebody waits for few tests; without one all must compile.
     [ -z "$filter" ] || everything='*'
-    if wanted gcc || wanted valgrind || wanted cross; then
-        local of_gcc=$everything
-        case $part in valgrind) of_gcc=$suites_valgrind ;; cross) of_gcc=emulated ;; esac
-        build_part_gcc "$of_gcc" && gcc_built=1
+    # A single part needs no more than its own tests, but `gcc` compiles everything.
+    suites_gcc=$everything suites_asan='*,-house,-mpich'
+    case $part in
+    valgrind) suites_gcc=$suites_valgrind ;;
+    cross) suites_gcc=emulated ;;
+    python) suites_gcc=python suites_asan=python ;;
+    esac
+    ! wanted cross || find_cross
+    # shellcheck disable=SC2046
+    start_builds $(wanted_builds)
+    if wanted gcc && is_built gcc; then run_tests gcc gcc '*,-emulated,-python'; fi
+    if wanted clang && is_built clang; then run_tests clang clang "$suites_clang"; fi
+    if wanted asan && is_built asan; then
+        run_tests asan asan '*,-house,-mpich,-python' --timeout-multiplier 4
     fi
-    if wanted gcc && [ "$gcc_built" ]; then run_tests gcc gcc '*,-emulated,-python'; fi
-    if wanted clang && build_part_clang "$everything"; then
-        run_tests clang clang '*,-house,-bench,-emulated,-mpi,-python'
-    fi
-    if wanted asan && build_part_asan '*,-house,-python'; then
-        run_tests asan asan '*,-house,-python' --timeout-multiplier 4
-    fi
-    if wanted tsan && build_part_tsan "$suites_tsan"; then
+    if wanted tsan && is_built tsan; then
         run_tests tsan tsan "$suites_tsan" --timeout-multiplier 6
     fi
-    if wanted valgrind && [ "$gcc_built" ]; then
+    if wanted valgrind && is_built gcc; then
         # Threads have TSan; the rest must be clean here, leaks and all.
         local memcheck=(valgrind -q --error-exitcode=99 --leak-check=full
             --errors-for-leak-kinds=definite,indirect --child-silent-after-fork=yes)
         run_tests valgrind gcc "$suites_valgrind" --timeout-multiplier 15 --wrap "${memcheck[*]}"
     fi
-    if wanted cross; then test_cross "$gcc_built"; fi
+    if wanted cross; then test_cross; fi
     if wanted python; then test_python; fi
+    wait "$builder" || true
 }
 
 # The package for Python, by itself and with the libraries under ASan and UBSan.
 test_python() {
-    if build_part_gcc python; then run_tests python gcc python; fi
-    if build_part_asan python; then
-        run_tests python-asan asan python --timeout-multiplier 4
-    fi
+    if is_built gcc; then run_tests python gcc python; fi
+    if is_built asan; then run_tests python-asan asan python --timeout-multiplier 4; fi
 }
 
 # Other processors, emulated: older ones of x86-64 from the build for this one, 64-bit Arm, and a
 # big-endian one. Where Debian has no such compilers for this machine the rest goes on.
-test_cross() {
-    local suites='pure,fuzz,examples'
-    if ! (need "${packages_cross[@]}"); then
+find_cross() {
+    if (need "${packages_cross[@]}"); then
+        can_cross=1
+    else
         result "cross: no emulator and compilers for other processors to be had" skip
-        return 0
     fi
-    [ -z "$1" ] || run_tests cross-x86 gcc emulated
-    if build_part_cross "$suites" cross-aarch64 aarch64 aarch64-linux-gnu-gcc; then
-        run_tests cross-aarch64 cross-aarch64 "$suites"
+}
+
+test_cross() {
+    [ "$can_cross" ] || return 0
+    if is_built gcc; then run_tests cross-x86 gcc emulated; fi
+    if is_built cross-aarch64; then run_tests cross-aarch64 cross-aarch64 "$suites_cross"; fi
+    if [ "$part" = cross ] && is_built cross-aarch64-clang; then
+        run_tests cross-aarch64-clang cross-aarch64-clang bits
     fi
-    # As much time again for another compiler: only where it is asked for.
-    if [ "$part" = cross ] && build_part_cross bits cross-aarch64-clang aarch64-clang clang; then
-        run_tests cross-aarch64-clang cross-aarch64-clang 'bits'
-    fi
-    suites+=',messages'
-    if build_part_cross "$suites" cross-s390x s390x s390x-linux-gnu-gcc; then
-        run_tests cross-s390x cross-s390x "$suites"
+    if is_built cross-s390x; then
+        run_tests cross-s390x cross-s390x "$suites_cross,messages"
     fi
 }

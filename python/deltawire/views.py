@@ -21,6 +21,11 @@ VERSIONED, WRITES, ROWS = (
 _api = ctypes.pythonapi
 _view_of = locked.dw_capsule_view
 _view_of.argtypes = (ctypes.c_void_p, ctypes.py_object, ctypes.c_uint, ctypes.c_void_p)
+_exchange_view = locked.dw_exchange_view
+_exchange_view.argtypes = (
+    *(ctypes.c_void_p, ctypes.c_void_p),
+    *(ctypes.py_object, ctypes.c_uint, ctypes.c_void_p),
+)
 _is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(
     ("PyCapsule_IsValid", _api)
 )
@@ -77,6 +82,19 @@ def capsule_of(x: Any) -> Any:
     return capsule
 
 
+# The address of a type's DLPackExchangeAPI; 0: it has none.
+_exchanges: "dict[type, int]" = {}
+
+
+def _find_exchange(kind: type) -> int:
+    """Only the type's own attribute counts: subclasses may store their values elsewhere."""
+    capsule = kind.__dict__.get("__dlpack_c_exchange_api__")
+    name = b"dlpack_exchange_api"
+    found = _pointer(capsule, name) if capsule is not None and _is_valid(capsule, name) else 0
+    _exchanges[kind] = found
+    return found
+
+
 def managed_of(capsule: Any) -> "tuple[Any, int]":
     """(what the capsule holds, VERSIONED or 0). The capsule stays its owner."""
     if _is_valid(capsule, b"dltensor"):
@@ -118,7 +136,13 @@ class View:
             self._kept = x
             self.tensor = x._view
             return x._view
-        if hasattr(x, "__dlpack__"):
+        kind = type(x)
+        exchange = _exchanges.get(kind)
+        if exchange is None:
+            exchange = _find_exchange(kind)
+        if exchange and self._take_exchange(exchange, x, flags):
+            pass
+        elif hasattr(x, "__dlpack__"):
             self._take_dlpack(x, flags)
         else:
             self._take_buffer(x, flags)
@@ -141,6 +165,18 @@ class View:
         if self._buffer is not None:
             self._buffer.release()
             self._buffer = None
+
+    def _take_exchange(self, exchange: int, x: Any, flags: int) -> bool:
+        """Returns False if __dlpack__ must be called instead, to refuse x or to say what is wrong.
+
+        The caller holds x while the view is used. Exchange functions ignore requires_grad."""
+        if getattr(x, "requires_grad", False):
+            return False
+        view, why = self._at
+        try:
+            return _exchange_view(view, exchange, x, flags, why) == 0
+        except Exception:
+            return False
 
     def _take_dlpack(self, x: Any, flags: int) -> None:
         try:

@@ -121,6 +121,21 @@ dw_status dw_capsule_view(dw_dlpack_view *view, void *capsule, unsigned flags, d
     return DW_ERR_ARGUMENT;
 }
 
+dw_status dw_exchange_view(dw_dlpack_view *view, const dw_dl_exchange *exchange, void *object,
+                           unsigned flags, dw_why *why)
+{
+    if (exchange->major != DL_MAJOR || !exchange->tensor_from_object) {
+        *why = (dw_why){.text = "this exchange of DLPack tensors is of another version than 1"};
+        return DW_ERR_UNSUPPORTED;
+    }
+    dw_dl_managed managed = {.tensor = {.data = NULL}};
+    if (exchange->tensor_from_object(object, &managed.tensor) != 0) {
+        *why = (dw_why){.text = "the framework refused to export this tensor"};
+        return DW_ERR_ARGUMENT;
+    }
+    return dw_tensor_from_dlpack_managed(view, &managed, flags, NULL, why);
+}
+
 int dw_tensor_meets(const dw_tensor *tensor, const void *from, size_t bytes)
 {
     uintptr_t start = (uintptr_t)tensor->data, other = (uintptr_t)from;

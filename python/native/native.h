@@ -54,6 +54,26 @@ DW_API void dw_capsule_end(void *capsule);
  * somebody has taken what it held. */
 DW_API dw_status dw_capsule_view(dw_dlpack_view *view, void *capsule, unsigned flags, dw_why *why);
 
+/* The head and the functions of DLPackExchangeAPI (dlpack.h since 1.3), by which a framework gives
+ * a view of its tensor without Python code. It is the content of a capsule "dlpack_exchange_api",
+ * the attribute __dlpack_c_exchange_api__ of the tensor's type. */
+typedef struct dw_dl_exchange {
+    uint32_t major, minor;
+    struct dw_dl_exchange *older;
+    void (*allocator)(void);
+    void (*managed_from_object)(void);
+    void (*managed_to_object)(void);
+    int (*tensor_from_object)(void *object, dw_dl_tensor *tensor); /* may be NULL */
+    void (*current_stream)(void);
+} dw_dl_exchange;
+
+/* Like dw_capsule_view, for an object of exactly the type to which `exchange` belongs. The view is
+ * valid while the object and its shape exist. Called with the interpreter lock (GIL) held. Errors
+ * also: ARGUMENT, with an exception of Python (the framework refused); UNSUPPORTED: exchange is of
+ * another major version than 1, or has no such function. */
+DW_API dw_status dw_exchange_view(dw_dlpack_view *view, const dw_dl_exchange *exchange,
+                                  void *object, unsigned flags, dw_why *why);
+
 /* Whether a tensor's elements and so many bytes have memory in common. */
 DW_API int dw_tensor_meets(const dw_tensor *tensor, const void *from, size_t bytes);
 

@@ -68,6 +68,37 @@ class Exporter:
         return self.device
 
 
+_TENSOR_FROM_OBJECT = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_void_p)
+
+
+def exchange_type(*, major=1, has_function=True):
+    """A type of Exporters that has DLPack's exchange functions, too; it counts their calls in
+    `exchanged`. With fails = True, they fail."""
+
+    def tensor_from_object(x, room):
+        x.exchanged += 1
+        if x.fails:
+            return -1
+        x.__dlpack__()
+        x.taken -= 1
+        ffi.cast("dw_dl_tensor *", room)[0] = x.kept[0].tensor
+        return 0
+
+    class Exchanger(Exporter):
+        exchanged, fails, requires_grad = 0, False, False
+
+    made = ffi.new("dw_dl_exchange *", {"major": major, "minor": 3})
+    function = _TENSOR_FROM_OBJECT(tensor_from_object)
+    if has_function:
+        address = ctypes.cast(function, ctypes.c_void_p).value
+        made.tensor_from_object = ffi.cast("int (*)(void *, dw_dl_tensor *)", address)
+    Exchanger.kept_alive = (made, function)
+    Exchanger.__dlpack_c_exchange_api__ = _new_capsule(
+        int(ffi.cast("uintptr_t", made)), b"dlpack_exchange_api", None
+    )
+    return Exchanger
+
+
 NAMES = {False: b"dltensor", True: b"dltensor_versioned"}
 
 

@@ -6,7 +6,8 @@ import sys
 
 import numpy
 import pytest
-from rig import BFLOAT, CUDA, INT, PINNED, UINT, Exporter, bits, normal, pair, refused, same
+from rig import BFLOAT, CUDA, INT, PINNED, UINT, Exporter, bits, exchange_type, normal, pair
+from rig import refused, same
 
 from deltawire import Decoder, Encoder, Tensor
 from deltawire._library import ffi
@@ -72,6 +73,36 @@ def test_capsules_that_are_refused():
         encoder.encode(Odd(RuntimeError("it requires grad")))
     with refused("ARGUMENT", "cannot be exported", "two"):
         encoder.encode(Odd(TypeError("two")))
+
+
+def test_exchange_functions():
+    x, y = normal((2, 3, 64)), numpy.zeros((2, 3, 64), numpy.float32)
+    kind = exchange_type()
+    given, out = kind(x), kind(y)
+    encoder, decoder = pair("raw")
+    decoder.decode(encoder.encode(given), out)
+    assert same(y, x)
+    assert (given.exchanged, given.taken, out.exchanged, out.taken) == (1, 0, 1, 0)
+    assert sys.getrefcount(given) == 2  # no reference is left
+    with refused("UNSUPPORTED", "x lies on CUDA 1"):
+        encoder.encode(kind(x, device=(CUDA, 1)))
+
+
+def test_exchange_functions_that_are_not_used():
+    x = normal((2, 3, 64))
+
+    def taken(given):
+        assert same(through(given), x)
+        return given.exchanged, given.taken
+
+    kind = exchange_type()
+    learns, fails = kind(x), kind(x)
+    learns.requires_grad, fails.fails = True, True
+    assert taken(learns) == (0, 1)  # __dlpack__ decides whether that is allowed
+    assert taken(fails) == (1, 1)
+    assert taken(type("Derived", (kind,), {})(x)) == (0, 1)  # may store its values elsewhere
+    assert taken(exchange_type(major=2)(x)) == (0, 1)
+    assert taken(exchange_type(has_function=False)(x)) == (0, 1)
 
 
 def test_arrays_of_many_shapes_and_steps():
