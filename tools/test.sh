@@ -6,6 +6,7 @@
 
 part=
 quick=
+builder= # the process that makes the builds
 suites_valgrind='pure,examples,-threads,-slow'
 # The part asan runs the other suites, and is compiled by clang as well.
 suites_clang='pure,cuda,fuzz,examples'
@@ -81,7 +82,7 @@ test_quick() {
 suites_of_build() {
     case $1 in
     gcc) echo "$suites_gcc" ;;
-    clang) echo everything ;;
+    clang) echo "$everything" ;;
     asan) echo "$suites_asan" ;;
     tsan) echo "$suites_tsan" ;;
     cross-aarch64-clang) echo bits ;;
@@ -108,7 +109,9 @@ start_builds() {
     mkdir -p "$results/built"
     {
         for name in "$@"; do
-            if build_one "$name"; then echo yes; else echo no; fi >"$results/built/.$name"
+            works=no
+            if build_one "$name"; then works=yes; fi
+            echo "$works" >"$results/built/.$name"
             mv "$results/built/.$name" "$results/built/$name"
         done
     } </dev/null &
@@ -119,6 +122,7 @@ start_builds() {
 # Ends them with this script, with the compilers that they have started.
 end_builds() {
     local children
+    [ "$builder" ] || return 0
     children=$(ps -o pid= --ppid "$builder" 2>/dev/null || true)
     # shellcheck disable=SC2086
     kill "$builder" $children 2>/dev/null || true
@@ -178,6 +182,7 @@ test_parts() {
     if wanted cross; then test_cross; fi
     if wanted python; then test_python; fi
     wait "$builder" || true
+    builder=
 }
 
 # The package for Python, by itself and with the libraries under ASan and UBSan.
