@@ -8,7 +8,7 @@
 #include "arithmetic/quant.h"
 #include "support/tool.h"
 
-/* The value of a small float format from its fields, in double: no bit trick of ours in it. */
+/* The value of a small float format, computed in double from its fields, without bit tricks. */
 static double value_of(uint32_t bits, int exponent_bits, int fraction_bits)
 {
     int bias = (1 << (exponent_bits - 1)) - 1;
@@ -37,7 +37,8 @@ static void every_half_widens_to_its_value_and_rounds_back(void **state)
     }
 }
 
-/* Between neighbours a < b: below the middle goes to a, above to b, the middle to the even one. */
+/* Between neighbours a < b, what lies below the middle must round to a, what lies above it to b,
+ * and the middle itself to the one of the two that is even. */
 static void rounds_to_nearest_even_between_all_neighbours(void **state)
 {
     (void)state;
@@ -71,8 +72,8 @@ static void the_largest_values_clamp_and_the_rest_overflows(void **state)
     assert_int_equal(dw_bf16_round(NAN) & 0x7fff, 0x7fc0);
 }
 
-/* The smallest bf16 with s * L >= A, for every A of two binades (all mantissas repeat in the
- * others) and every L. */
+/* The scale is the smallest bf16 s with s * L >= A: for every A of two binades (the mantissas of
+ * the other binades are the same) and every L. */
 static void scale_is_the_smallest_that_covers(void **state)
 {
     (void)state;
@@ -99,13 +100,14 @@ static void scales_at_the_edges_stay_normal_and_finite(void **state)
             uint16_t most = dw_scale_of((dw_extremes){0, 0x7f7fffff}, bits, is_signed) & 0x7fff;
             assert_true(most <= 0x7f7f);
         }
-    /* A tie is positive. */
+    /* If both extremes have the same magnitude, the scale is positive. */
     assert_int_equal(dw_scale_of((dw_extremes){0x3f800000, 0x3f800000}, 4, 1) & 0x8000, 0);
     assert_int_equal(dw_scale_of((dw_extremes){0x3f800001, 0x3f800000}, 4, 1) & 0x8000, 0x8000);
 }
 
-/* Up to the largest number: the levels' product with a scale is finite, and the scale is the
- * smallest that covers, or, where none does, the largest of which this is true. */
+/* For magnitudes up to the largest number, the product of scale and levels must be finite. The
+ * scale must be the smallest that covers the magnitude; if no finite product covers it, the largest
+ * scale with a finite product. */
 static void the_last_level_is_finite(void **state)
 {
     (void)state;
@@ -157,7 +159,7 @@ static void packing_is_the_bits_of_the_format(void **state)
                 codes[i] = (uint8_t)(test_next(&random) & ((1u << bits) - 1));
             for (size_t first = 0; first < n; first += 16)
                 dw_pack(codes + first, 16, bits, tile, n, first);
-            for (size_t i = 0; i < n; i++) { /* one element from its definition */
+            for (size_t i = 0; i < n; i++) { /* reads one code bit by bit, as the format defines */
                 uint32_t code = 0, from = 0;
                 for (uint32_t p = 8; p >= 1; p /= 2) {
                     if (!(bits & p)) continue;
@@ -174,7 +176,7 @@ static void packing_is_the_bits_of_the_format(void **state)
     }
 }
 
-/* One bit has no zero level: the sign decides, and -0 is not below 0. */
+/* With one bit there is no level for zero: the sign decides, and -0 counts as positive. */
 static void one_bit_is_the_sign(void **state)
 {
     (void)state;
@@ -182,12 +184,12 @@ static void one_bit_is_the_sign(void **state)
     assert_int_equal(dw_code_of(-1e-30f, 1.0f, 1, 0.0f), 0);
     assert_int_equal(dw_code_of(-0.0f, 1.0f, 1, 0.0f), 1);
     assert_int_equal(dw_code_of(-0x1p-149f, 1.0f, 1, 0.0f), 0);
-    assert_int_equal(dw_code_of(-5.0f, 0.0f, 1, -0.25f), 1); /* a flat piece */
+    assert_int_equal(dw_code_of(-5.0f, 0.0f, 1, -0.25f), 1); /* all values of the piece are equal */
     assert_true(dw_reconstruct(2.0f, 1, 1, 0.5f) == 2.5f &&
                 dw_reconstruct(2.0f, 0, 1, 0.5f) == 1.5f);
 }
 
-/* All 65536 dithers are different, lie symmetrically in (-1/2, 1/2), and none moves a zero. */
+/* All 65536 dithers are different and symmetric in (-1/2, 1/2), and none of them moves a zero. */
 static void dithers_are_the_middles_of_equal_parts(void **state)
 {
     (void)state;
@@ -202,7 +204,8 @@ static void dithers_are_the_middles_of_equal_parts(void **state)
 static const uint32_t groups[] = {16, 32, 64, 128, 256, DW_LAYOUT_ROW, DW_LAYOUT_CHANNEL};
 static const uint32_t channels[] = {1, 31, 64, 100, 1024, 1600, 2047, 2048, 2049, 5000};
 
-/* Tiles lie end to end, hold every segment once, and their sizes add up to the payload. */
+/* The tiles follow each other without a gap, contain every segment once, and their sizes add up to
+ * that of the payload. */
 static void tiles_cover_the_payload(void **state)
 {
     (void)state;
@@ -231,8 +234,8 @@ static void tiles_cover_the_payload(void **state)
     assert_false(dw_layout_make(&layout, UINT32_MAX, UINT32_MAX, 8, 16, true));
 }
 
-/* Chunks lie end to end too, begin on a byte of choice bits, and hold every element of prev
- * once. */
+/* The chunks follow each other without a gap, begin at a whole byte of choice bits, and contain
+ * every element of prev once. */
 static void chunks_cover_the_sample(void **state)
 {
     (void)state;
@@ -258,8 +261,9 @@ static void chunks_cover_the_sample(void **state)
             }
 }
 
-/* Where 32 bits end nothing wraps: the last chunk ends where the sample does, the last tile where
- * the payload does, and every channel lies in the one chunk that its number says. */
+/* Rows near the limit of 32 bits: nothing overflows, the last chunk ends at the end of the sample,
+ * the last tile at the end of the payload, and every channel lies in the chunk that is computed
+ * from its number. */
 static void the_longest_rows_are_covered_too(void **state)
 {
     static const uint32_t longest[] = {UINT32_MAX,       UINT32_MAX - 1,    UINT32_MAX - 15,

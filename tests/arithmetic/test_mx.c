@@ -16,7 +16,7 @@ static bool same_float(float a, double b)
     return (double)a == b && !signbit(a) == !signbit(b);
 }
 
-/* All codes: 256 of int8, E4M3 and E5M2, 64 of E3M2 and E2M3, 16 of E2M1. */
+/* All codes: 256 each of int8, E4M3 and E5M2, 64 each of E3M2 and E2M3, 16 of E2M1. */
 static void elements_have_the_values_of_the_table(void **state)
 {
     (void)state;
@@ -35,7 +35,7 @@ static void elements_have_the_values_of_the_table(void **state)
     }
 }
 
-/* What the words of the standard say in numbers. */
+/* The largest and smallest numbers that the text of the standard gives. */
 static void elements_have_the_ends_of_the_standard(void **state)
 {
     (void)state;
@@ -45,9 +45,9 @@ static void elements_have_the_ends_of_the_standard(void **state)
         double value;
     } known[] = {
         {DW_ELEMENT_E4M3, 0x7e, 448},      {DW_ELEMENT_E4M3, 0x08, 0x1p-6},
-        {DW_ELEMENT_E4M3, 0x01, 0x1p-9},   {DW_ELEMENT_E4M3, 0xff, -448}, /* a NaN of OCP */
+        {DW_ELEMENT_E4M3, 0x01, 0x1p-9},   {DW_ELEMENT_E4M3, 0xff, -448}, /* NaN in the standard */
         {DW_ELEMENT_E5M2, 0x7b, 57344},    {DW_ELEMENT_E5M2, 0x04, 0x1p-14},
-        {DW_ELEMENT_E5M2, 0x01, 0x1p-16},  {DW_ELEMENT_E5M2, 0x7c, 57344}, /* infinity */
+        {DW_ELEMENT_E5M2, 0x01, 0x1p-16},  {DW_ELEMENT_E5M2, 0x7c, 57344}, /* infinity there */
         {DW_ELEMENT_E5M2, 0xff, -57344},   {DW_ELEMENT_E3M2, 0x1f, 28},
         {DW_ELEMENT_E3M2, 0x04, 0.25},     {DW_ELEMENT_E3M2, 0x21, -0.0625},
         {DW_ELEMENT_E2M3, 0x1f, 7.5},      {DW_ELEMENT_E2M3, 0x08, 1},
@@ -71,8 +71,8 @@ static void check_code(const mx_model *m, float value, float inverse)
                  (unsigned)expected);
 }
 
-/* Every element, every tie, and their neighbours among the floats, at every scale that keeps them
- * finite; both signs. */
+/* Every element, every tie between two, and the floats next to them, with both signs, at every
+ * scale at which they are finite. */
 static void rounds_to_the_nearest_element(void **state)
 {
     (void)state;
@@ -93,8 +93,8 @@ static void rounds_to_the_nearest_element(void **state)
             }
 }
 
-/* What is written is canonical: no -0, no code of an infinity or a NaN, no -128. */
-static void writes_every_code_that_it_reads_but_some(void **state)
+/* The encoder writes only canonical codes: no -0, no infinity, no NaN, no -128. */
+static void only_canonical_codes_are_written(void **state)
 {
     (void)state;
     for (const mx_model *m = mx_models + 1; m <= mx_models + DW_ELEMENTS; m++) {
@@ -112,7 +112,7 @@ static void writes_every_code_that_it_reads_but_some(void **state)
     }
 }
 
-/* Every exponent, at its first and its last number; all subnormal powers of two. */
+/* Every exponent with its smallest and its largest mantissa, and all subnormal powers of two. */
 static void scales_are_those_of_the_largest_exponent(void **state)
 {
     (void)state;
@@ -134,13 +134,13 @@ static void scales_are_those_of_the_largest_exponent(void **state)
     }
 }
 
-/* A tile by hand: 64 blocks with a byte each, then the codes; what is left has fewer, and zeros up
- * to 16 bytes. */
+/* A layout computed by hand. The first tile has 64 blocks with a scale of one byte each, then the
+ * codes. The last tile has fewer blocks, and zeros fill its scales up to a multiple of 16 bytes. */
 static void blocks_have_scales_of_one_byte(void **state)
 {
     (void)state;
     dw_layout layout;
-    /* Rows of 31 whole blocks and a rest. */
+    /* Each row has 31 whole blocks and one of 8 values. */
     assert_true(dw_layout_make_mx(&layout, 3, 1000, DW_ELEMENT_E2M1, 4, true));
     assert_int_equal(layout.pieces, 96);
     assert_int_equal(layout.tiles, 2);
@@ -165,7 +165,7 @@ int main(void)
         cmocka_unit_test(elements_have_the_values_of_the_table),
         cmocka_unit_test(elements_have_the_ends_of_the_standard),
         cmocka_unit_test(rounds_to_the_nearest_element),
-        cmocka_unit_test(writes_every_code_that_it_reads_but_some),
+        cmocka_unit_test(only_canonical_codes_are_written),
         cmocka_unit_test(scales_are_those_of_the_largest_exponent),
         cmocka_unit_test(blocks_have_scales_of_one_byte),
     };

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_rounding.c - stochastic rounding: unbiased at every level, within 4 sigma; independent of
- * position, key, version and neighbouring elements; and the same numbers however a tensor is
- * divided. Seeds are fixed, so the outcome is the same in every run. */
+ * test_rounding.c - stochastic rounding: it is unbiased at every level, within 4 sigma; it does not
+ * depend on the position, the key, the version or neighbouring elements; and it uses the same
+ * random numbers however a tensor is divided. Seeds are fixed, so the outcome is the same in every
+ * run. */
 #include <math.h>
 
 #include "support/tool.h"
@@ -36,9 +37,9 @@ static void turn(rounder *r, dw_key key, uint32_t t, uint32_t c)
     assert_int_equal(test_pair_decode(&r->pair, &y), DW_OK);
 }
 
-/* The first of every group holds the scale at 1; the others lie a share above a level. The mean
- * error of so many must be within 4 sigma, and so must that of every lane of a block of 64, with
- * fewer. */
+/* The first value of every group is the largest level, which makes the scale 1. The others lie at a
+ * fraction (`share`) above a level. Their mean error must be within 4 sigma of zero. For each of
+ * the 64 positions in a group, with fewer values, it must be within 5. */
 static void check_level(uint32_t bits, int level, double share)
 {
     char config[64];
@@ -49,7 +50,7 @@ static void check_level(uint32_t bits, int level, double share)
     rounder r = open_rounder(config, T, G);
     for (int i = 0; i < ELEMENTS; i++) r.x[i] = i % G == 0 ? (float)most : (float)value;
     turn(&r, (dw_key){bits, 0}, T, G);
-    double exact = r.x[1]; /* value as binary32 */
+    double exact = r.x[1]; /* the value, rounded to f32 */
     for (int i = 0; i < ELEMENTS; i++) {
         if (i % G == 0) continue;
         assert_true(r.y[i] == (float)floor(exact) || r.y[i] == (float)ceil(exact));
@@ -76,7 +77,7 @@ static void every_level_is_right_on_average(void **state)
     }
 }
 
-/* One bit: s or -s, and the mean is x. */
+/* One bit: every y is s or -s, and their mean is x. */
 static void one_bit_is_right_on_average(void **state)
 {
     (void)state;
@@ -95,7 +96,7 @@ static void one_bit_is_right_on_average(void **state)
     }
 }
 
-/* Up or down, as +1 and -1, of values half way: a visit. */
+/* Encodes values half way between two levels, and stores which way each was rounded: 1 or -1. */
 static void flips(rounder *r, dw_key key, int8_t *up)
 {
     for (int i = 0; i < ELEMENTS; i++) r->x[i] = i % G == 0 ? 7.0f : 0.5f;
@@ -124,18 +125,18 @@ static void neighbours_keys_and_versions_are_independent(void **state)
     flips(&seeded, (dw_key){1, 0}, other_seed);
     for (int lag = 1; lag <= 130; lag++)
         if (fabs(correlation(first, first, lag)) > 4.5)
-            fail_msg("elements %d apart go together", lag);
+            fail_msg("elements %d apart are correlated", lag);
     const int8_t *others[] = {again, other_key, other_slice, other_seed};
     for (int k = 0; k < 4; k++)
         for (int lag = 0; lag <= 16; lag++)
             if (fabs(correlation(first, others[k], lag)) > 4.5)
-                fail_msg("visits %d go together at a distance of %d", k, lag);
+                fail_msg("visit %d is correlated with the first at a distance of %d", k, lag);
     close_rounder(&r);
     close_rounder(&seeded);
 }
 
-/* An element's number is its place in the sample, so the same numbers fall however rows, groups and
- * strips cut it. */
+/* The random number of an element depends on its place in the sample alone, so it is the same
+ * however the sample is cut into rows, groups and strips. */
 static void the_numbers_belong_to_the_elements(void **state)
 {
     static const char *const cuts[] = {"group=16", "group=64", "group=256", "group=row",
@@ -147,7 +148,7 @@ static void the_numbers_belong_to_the_elements(void **state)
         char config[96];
         snprintf(config, sizeof config, "direct:bits=4,rounding=stochastic,seed=9,%s", cuts[k]);
         rounder r = open_rounder(config, ROWS, COLUMNS);
-        /* The scale is 1, however the values are cut into pieces. */
+        /* These values make the scale 1 in every piece, however the sample is cut. */
         for (int i = 0; i < ROWS * COLUMNS; i++)
             r.x[i] = i % COLUMNS % 16 == 0 || i / COLUMNS == 0 ? 7.0f : 2.5f;
         turn(&r, (dw_key){1, 0}, ROWS, COLUMNS);

@@ -2,8 +2,9 @@
  * test_cpu.c - the caller's floating-point mode does not change any bit of the results, and the
  * library does not change the mode.
  *
- * The values are chosen to reveal the modes: prev has subnormals that only an addition of zero can
- * flush, one sum is subnormal although its terms are not, and all other operations round. */
+ * The values are chosen so that every mode would show: some values of prev are subnormal, which
+ * only an addition of zero can flush; one sum is subnormal although its terms are not; and all
+ * other operations round. */
 #if defined(__x86_64__)
 #include <xmmintrin.h>
 #else
@@ -19,8 +20,8 @@
 
 #if defined(__x86_64__)
 
-/* MXCSR: rounding in bits 13 and 14, FTZ 15, DAZ 6; bits 7 to 12 mask traps, 0 to 5 are flags.
- * 0x1f80 is what a program starts with. */
+/* MXCSR: bits 13 and 14 select the rounding, bit 15 is FTZ, bit 6 is DAZ; bits 7 to 12 mask traps,
+ * bits 0 to 5 are flags. A program starts with 0x1f80. */
 static const uint64_t modes[] = {0x1f80, 0x3f80, 0x5f80, 0x7f80, 0x9f80, 0x1fc0, 0x9fc0,
                                  0xbfc0, 0xdfc0, 0xffc0, 0x1fa1, 0x0000, 0x0d40, 0x9fed};
 
@@ -36,8 +37,8 @@ static void mode_set(uint64_t mode)
 
 #elif defined(__aarch64__)
 
-/* FPCR: rounding in bits 22 and 23, FZ 24, DN 25, AHP 26, FZ16 19, traps 8 to 15; FPSR, in the
- * upper half, keeps flags in bits 0 to 7. */
+/* FPCR: bits 22 and 23 select the rounding, bit 24 is FZ, 25 DN, 26 AHP, 19 FZ16, 8 to 15 enable
+ * traps. The upper half of our word is FPSR, whose bits 0 to 7 are flags. */
 static const uint64_t modes[] = {0x00000000,
                                  0x00400000,
                                  0x00800000,
@@ -68,7 +69,7 @@ static void mode_set(uint64_t mode)
 
 #else
 
-/* The rounding that fenv.h names, and its flags in the upper half. */
+/* The rounding as fenv.h names it; the flags are in the upper half. */
 static const uint64_t modes[] = {FE_TONEAREST,
 #ifdef FE_TOWARDZERO
                                  FE_TOWARDZERO,
@@ -106,12 +107,13 @@ typedef struct journey {
     float y[VISITS][T * C];
     size_t lens[VISITS], reply_lens[VISITS];
     dw_status statuses[2 * VISITS];
-    uint64_t left[2 * VISITS]; /* the mode behind each call */
+    uint64_t left[2 * VISITS]; /* the mode after each call */
 } journey;
 
-/* The first piece of x. Visit 0 makes it prev bit by bit. The largest change of visit 1 is -2^-96,
- * the least that is not nothing, and its scale 2^-103; x[1] then goes up by one step from just
- * above -2^-103, and the sum is 2^-127. */
+/* x of all visits; fill_x chooses the first piece, the rest is random. Visit 0 stores the first
+ * piece in prev bit by bit. The largest change of visit 1 is -2^-96, the smallest one that is not
+ * coded as zero; its scale is 2^-103. That visit raises x[1] by one step from just above -2^-103,
+ * and the sum is 2^-127, a subnormal number. */
 static float x[VISITS][T * C];
 
 static void fill_x(void)
@@ -153,8 +155,8 @@ static void travel(journey *j, const char *config, dw_dtype y_dtype, const dw_ke
     test_pair_close(&pair);
 }
 
-/* A mode that this processor does not take (valgrind's has no flushing, few Arms have traps) is
- * none. */
+/* Whether this processor has the mode: the one that valgrind emulates does not flush subnormals,
+ * and few Arm processors have traps. */
 static bool mode_exists(uint64_t mode)
 {
     uint64_t own = mode_get();
@@ -205,7 +207,8 @@ static void the_callers_mode_changes_no_bit_and_is_not_changed(void **state)
             check_modes(cases[i].config, cases[i].y, dw_kernels_choose(mask));
 }
 
-/* The values above are worth nothing unless they meet what flushing would flush. */
+/* Checks that the values above really contain subnormal numbers that a flushing mode would change;
+ * otherwise the test above would prove nothing. */
 static void subnormal_sums_are_kept(void **state)
 {
     static journey j;

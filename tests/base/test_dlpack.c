@@ -2,7 +2,7 @@
  * test_dlpack.c - DLPack tensors become views or are refused. */
 #include "support/tool.h"
 
-/* As in dlpack.h: DLDevice and DLDataType within DLTensor. */
+/* The same layout as in dlpack.h, with DLDevice and DLDataType inside DLTensor. */
 typedef struct device {
     int32_t type, id;
 } device;
@@ -105,7 +105,7 @@ static void refuses_what_cannot_be_walked(void **state)
     assert_int_equal(dw_tensor_from_dlpack(&view, &t, NULL), DW_ERR_ARGUMENT);
     assert_int_equal(dw_tensor_from_dlpack(&view, NULL, NULL), DW_ERR_ARGUMENT);
     assert_int_equal(dw_tensor_from_dlpack(NULL, &t, NULL), DW_ERR_ARGUMENT);
-    t = floats(1, column, apart); /* the stride of an extent of one has no meaning */
+    t = floats(1, column, apart); /* the stride of an extent of 1 has no meaning */
     assert_int_equal(dw_tensor_from_dlpack(&view, &t, NULL), DW_OK);
 }
 
@@ -137,7 +137,7 @@ static void joins_the_two_middle_ones_of_four(void **state)
     assert_non_null(strstr(why.text, "middle"));
     t = floats(4, shape, uneven);
     assert_int_equal(dw_tensor_from_dlpack(&view, &t, NULL), DW_ERR_ARGUMENT);
-    t = floats(4, flat, wild); /* strides of extents of one have no meaning */
+    t = floats(4, flat, wild); /* the strides of extents of 1 have no meaning */
     assert_int_equal(dw_tensor_from_dlpack(&view, &t, NULL), DW_OK);
     assert_true(is_view(&view, 2, 4, 5, 90, 7));
     t = floats(4, tall, wide);
@@ -161,7 +161,7 @@ static void rows_are_tokens_or_samples(void **state)
         dw_tensor_from_dlpack_managed(&view, &t, DW_DLPACK_ROWS_ARE_SAMPLES, NULL, NULL), DW_OK);
     assert_true(is_view(&view, 8, 1, 5, 6, 5));
     int64_t three[] = {2, 3, 5};
-    t = floats(3, three, NULL); /* of three nothing changes */
+    t = floats(3, three, NULL); /* with three extents the choice changes nothing */
     assert_int_equal(
         dw_tensor_from_dlpack_managed(&view, &t, DW_DLPACK_ROWS_ARE_SAMPLES, NULL, NULL), DW_OK);
     assert_true(is_view(&view, 2, 3, 5, 15, 5));
@@ -171,7 +171,7 @@ static void rows_are_tokens_or_samples(void **state)
     assert_true(is_view(&view, 1, 1, 2, 2, 2));
 }
 
-/* As dlpack.h 1.0 has it. */
+/* The layout of DLManagedTensorVersioned in dlpack.h 1.0. */
 typedef struct versioned {
     struct {
         uint32_t major, minor;
@@ -206,7 +206,7 @@ static void versioned_tensors_say_what_may_be_done(void **state)
     assert_true(view.device_type == 2 && view.device_id == 1 && view.stream == &stream);
     v.flags = COPIED;
     assert_int_equal(dw_tensor_from_dlpack_managed(&view, &v, writes, NULL, &why), DW_OK);
-    dl_tensor plain = floats(3, shape, NULL); /* says nothing of reading or writing */
+    dl_tensor plain = floats(3, shape, NULL); /* has no flag for reading or writing */
     assert_int_equal(dw_tensor_from_dlpack_managed(&view, &plain, DW_DLPACK_WRITES, NULL, &why),
                      DW_OK);
     assert_int_equal(dw_tensor_from_dlpack_managed(&view, &v, 8, NULL, &why), DW_ERR_ARGUMENT);

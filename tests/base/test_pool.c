@@ -26,7 +26,7 @@ static void close_world(world *w)
     assert_int_equal(w->counts.out_bytes, 0);
 }
 
-/* The pool's own count equals what it requested from its allocator. */
+/* The pool's own count must equal what it requested from its allocator. */
 static void check_sums(const world *w)
 {
     assert_int_equal(w->pool.taken_bytes + dw_pool_slack(&w->pool), w->counts.out_bytes);
@@ -162,7 +162,7 @@ static void slots_stay_apart(void **state)
 }
 
 /* Long-lived records do not fragment the memory of short-lived copies. */
-static void records_keep_out_of_the_way_of_copies(void **state)
+static void records_do_not_fragment_copies(void **state)
 {
     enum { KEYS = 8 };
     void *copies[KEYS];
@@ -180,7 +180,7 @@ static void records_keep_out_of_the_way_of_copies(void **state)
 }
 
 /* Memory of many removed keys is returned while a few other keys remain. */
-static void room_follows_its_takers_down(void **state)
+static void memory_is_returned_when_fewer_keys_remain(void **state)
 {
     enum { MANY = 200 };
     static void *slots[MANY];
@@ -190,7 +190,7 @@ static void room_follows_its_takers_down(void **state)
         open_world(&w);
         for (int i = 0; i < MANY; i++) slots[i] = dw_pool_take(&w.pool, bytes);
         for (int i = 0; i < MANY; i++) dw_pool_give(&w.pool, slots[i]);
-        assert_true(w.pool.chunk_bytes >= MANY * bytes); /* they may come back at once */
+        assert_true(w.pool.chunk_bytes >= MANY * bytes); /* kept at first: keys may come back */
         for (int i = 0; i < 600; i++) dw_pool_give(&w.pool, dw_pool_take(&w.pool, bytes));
         assert_true(w.pool.chunk_bytes <= 2 * bytes + 2 * DW_POOL_CHUNK_BYTES);
         check_sums(&w);
@@ -199,7 +199,7 @@ static void room_follows_its_takers_down(void **state)
 }
 
 /* Sizes that are not used again do not accumulate. */
-static void sizes_that_pass_by_leave_little(void **state)
+static void sizes_used_once_do_not_accumulate(void **state)
 {
     world w;
     (void)state;
@@ -213,7 +213,7 @@ static void sizes_that_pass_by_leave_little(void **state)
 
 /* When the allocator fails, the pool returns all free chunks and asks again; a failed take changes
  * nothing. */
-static void free_chunks_go_before_memory_ends(void **state)
+static void free_chunks_are_returned_when_memory_ends(void **state)
 {
     world w;
     (void)state;
@@ -246,10 +246,10 @@ int main(void)
         cmocka_unit_test(powers_of_two_fill_chunks),
         cmocka_unit_test(a_steady_state_allocates_nothing),
         cmocka_unit_test(slots_stay_apart),
-        cmocka_unit_test(records_keep_out_of_the_way_of_copies),
-        cmocka_unit_test(room_follows_its_takers_down),
-        cmocka_unit_test(sizes_that_pass_by_leave_little),
-        cmocka_unit_test(free_chunks_go_before_memory_ends),
+        cmocka_unit_test(records_do_not_fragment_copies),
+        cmocka_unit_test(memory_is_returned_when_fewer_keys_remain),
+        cmocka_unit_test(sizes_used_once_do_not_accumulate),
+        cmocka_unit_test(free_chunks_are_returned_when_memory_ends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

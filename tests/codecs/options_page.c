@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * options_page.c - checks that the table of options in docs/codecs.md is that of the library.
+ * options_page.c - checks that docs/codecs.md lists the options as the library does.
  *
- * options_page PAGE: compares the rows between the markers "options: begin" and "options: end" with
- * what the library's table says; on a difference it prints the rows that should stand there. */
+ * options_page PAGE compares the rows between the markers "options: begin" and "options: end" with
+ * the library's table of options. If they differ, it prints the rows that should stand there. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,7 @@
  * test_config.c - config strings, config structs, and the errors for invalid ones. */
 #include "support/tool.h"
 
-/* Canonical text is formatted unchanged. */
+/* Text that is already canonical comes back unchanged. */
 static void reads_and_writes_every_option(void **state)
 {
     static const char *const texts[] = {
@@ -16,7 +16,7 @@ static void reads_and_writes_every_option(void **state)
         "direct:bits=6,group=128",
         "delta:key=bf16",
         "delta:key=3,audit=255",
-        "delta:bits=1,scale=mse", /* key entries have a default of their own */
+        "delta:bits=1,scale=mse", /* the bits of key entries have their own default */
         "direct:bits=1,group=channel,rounding=stochastic,seed=18446744073709551615",
         "direct:scale=signed,rounding=stochastic",
         "mx",
@@ -24,7 +24,7 @@ static void reads_and_writes_every_option(void **state)
         "delta:form=mx",
         "delta:form=mx,element=e4m3,key=e5m2,prev=bf16,choose=never",
         "delta:form=mx,key=f16",
-        /* the longest of all */
+        /* the longest canonical text */
         ("delta:bits=8,group=channel,scale=signed,rounding=stochastic,seed=18446744073709551615,"
          "key=bf16,prev=bf16,choose=never,"
          "replies=never,audit=255,quota_bytes=18446744073709551615,incarnation="
@@ -42,7 +42,7 @@ static void reads_and_writes_every_option(void **state)
     }
 }
 
-/* Texts that mean the same have one canonical text. */
+/* Texts with the same meaning have the same canonical text. */
 static void defaults_are_left_out(void **state)
 {
     static const struct {
@@ -75,8 +75,9 @@ static void defaults_are_left_out(void **state)
     }
 }
 
-/* A program that was compiled with another version has a struct of another size. */
-static void structs_of_other_lengths_are_taken(void **state)
+/* A program that was compiled with another version of the library passes a struct of another
+ * size. */
+static void structs_of_other_lengths_are_accepted(void **state)
 {
     struct {
         dw_config config;
@@ -104,8 +105,8 @@ static void structs_of_other_lengths_are_taken(void **state)
     assert_int_equal(dw_config_init(NULL, sizeof longer), DW_ERR_ARGUMENT);
 }
 
-/* Creates an encoder and a decoder from a text, or gives an error. */
-static void ends_are_made_of_texts(void **state)
+/* Creates ends from texts, valid and invalid. */
+static void ends_are_created_from_texts(void **state)
 {
     dw_encoder *encoder;
     dw_decoder *decoder;
@@ -123,7 +124,7 @@ static void ends_are_made_of_texts(void **state)
     assert_non_null(strstr(why.text, "delta direct"));
 }
 
-static void points_at_the_offending_word(void **state)
+static void errors_give_the_offset_of_the_wrong_word(void **state)
 {
     static const struct {
         const char *text, *word;
@@ -142,7 +143,7 @@ static void points_at_the_offending_word(void **state)
         {"delta:scale=SIGNED", "'SIGNED'", 12},
         {"delta:bits", "'bits'", 6},
         {"delta:bits=2,bits=8", "'bits=8'", 13},
-        /* Valid alone, but not together with the others. */
+        /* Each option is valid alone, but not together with the others. */
         {"delta:bits=2,form=mx", "'bits'", 6},
         {"delta:element=e2m1", "'element'", 6},
         {"delta:key=8,form=mx", "'key=8'", 6},
@@ -203,7 +204,7 @@ static void a_struct_out_of_range_is_refused(void **state)
     dw_decoder_destroy(NULL);
 }
 
-static void forms_have_words(void **state)
+static void forms_have_names(void **state)
 {
     (void)state;
     assert_string_equal(dw_form_string(DW_FORM_FLOATS), "floats");
@@ -223,8 +224,8 @@ static void a_short_buffer_is_refused(void **state)
         assert_int_equal(dw_config_format(&config, text, cap), DW_ERR_NO_ROOM);
 }
 
-/* Configs of two ends agree where one leaves out what the other says. */
-static void ends_that_differ_are_told_so(void **state)
+/* The decoder refuses a frame with DW_ERR_MISMATCH if the encoder's config differs from its own. */
+static void different_configs_are_a_mismatch(void **state)
 {
     float x[64] = {1}, y[64];
     static const char *const others[] = {"delta:bits=3",
@@ -258,13 +259,13 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_and_writes_every_option),
         cmocka_unit_test(defaults_are_left_out),
-        cmocka_unit_test(structs_of_other_lengths_are_taken),
-        cmocka_unit_test(ends_are_made_of_texts),
-        cmocka_unit_test(points_at_the_offending_word),
+        cmocka_unit_test(structs_of_other_lengths_are_accepted),
+        cmocka_unit_test(ends_are_created_from_texts),
+        cmocka_unit_test(errors_give_the_offset_of_the_wrong_word),
         cmocka_unit_test(a_struct_out_of_range_is_refused),
-        cmocka_unit_test(forms_have_words),
+        cmocka_unit_test(forms_have_names),
         cmocka_unit_test(a_short_buffer_is_refused),
-        cmocka_unit_test(ends_that_differ_are_told_so),
+        cmocka_unit_test(different_configs_are_a_mismatch),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -47,7 +47,7 @@ enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 
 static const dw_dtype dtypes[] = {DW_F32, DW_F16, DW_BF16};
 
-/* Rows with a gap behind each, so that strides are real. */
+/* A tensor with a gap behind each row, so that its strides differ from those of dense rows. */
 static dw_tensor strided(void *data, dw_dtype dtype, const struct shape *s, uint32_t gap)
 {
     dw_tensor x = dw_tensor_3d(data, dtype, s->n, s->t, s->c);
@@ -61,7 +61,7 @@ static size_t elements(const struct shape *s, uint32_t gap)
     return (size_t)s->n * s->t * (s->c + gap);
 }
 
-/* Every row's gap of y must still hold the pattern it was filled with. */
+/* The gap behind every row of y must still hold the pattern that it was filled with. */
 static void gaps_untouched(const dw_tensor *y, uint32_t gap)
 {
     size_t size = dw_dtype_bytes(y->dtype);
@@ -99,7 +99,7 @@ static void run_epochs(const char *config, const struct shape *s, dw_dtype x_dty
     free(out);
 }
 
-static uint32_t share; /* one in so many cases is run */
+static uint32_t share; /* one case in so many is run */
 
 static void both_ends_hold_the_same_bits(void **state)
 {
@@ -112,8 +112,8 @@ static void both_ends_hold_the_same_bits(void **state)
                     run_epochs(configs[k], &shapes[i], dtypes[j / 3], dtypes[j % 3], &random);
 }
 
-/* The largest error of a b-bit code is half a step, s <= (1 + 2^-7) * A / L; checked against the
- * input itself. */
+/* The largest error of a b-bit code is half a step, and a step is at most (1 + 2^-7) * A / L. The
+ * result is compared with the input itself. */
 static void error_is_at_most_half_a_step(void **state)
 {
     test_random random = {test_seed()};
@@ -185,16 +185,16 @@ static void signed_scale_puts_the_extreme_on_the_last_level(void **state)
                                   : i % 3 == 0 ? 1.0f
                                   : i % 3 == 1 ? -1.0f
                                                : 0.0f) +
-                   0.0f; /* no -0 */
+                   0.0f; /* 0, not -0 */
         dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 1, 64), ty = dw_tensor_3d(y, DW_F32, 1, 1, 64);
         test_pair_encode(&pair, &(dw_key){1, 0}, &tx);
         assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
-        assert_memory_equal(x, y, sizeof x); /* four levels, each hit exactly */
+        assert_memory_equal(x, y, sizeof x); /* there are four levels, and each x is one of them */
         test_pair_close(&pair);
     }
 }
 
-/* AQ-SGD's point: while x stands still, the copies approach it epoch by epoch. */
+/* The main property of AQ-SGD: while x does not change, the copies approach it epoch by epoch. */
 static void delta_converges_where_direct_does_not(void **state)
 {
     test_random random = {test_seed()};
@@ -219,9 +219,9 @@ static void delta_converges_where_direct_does_not(void **state)
     assert_true(error[2] < 1e-4 * error[3]);
 }
 
-/* From the one end of the numbers to 0, by changes alone: every step leaves less of it. A step that
- * were infinite would lead to the other end, and back, for ever. */
-static void the_largest_changes_come_to_rest(void **state)
+/* prev goes from the largest number to 0 by changes alone, and each step must leave less of it. An
+ * infinite step would lead to the largest number of the other sign, and so on without end. */
+static void the_largest_changes_converge(void **state)
 {
     enum { C = 64, T = 3, VISITS = 48 };
     static const char *const scales[] = {"absmax", "signed", "mse"}, *const groups[] = {"64", "row",
@@ -261,7 +261,7 @@ static void the_largest_changes_come_to_rest(void **state)
             }
 }
 
-static void a_bad_value_never_outlives_its_frame(void **state)
+static void poisoned_values_do_not_reach_prev(void **state)
 {
     test_random random = {test_seed()};
     float x[256], y[256], before[256];
@@ -291,7 +291,7 @@ static void a_bad_value_never_outlives_its_frame(void **state)
     test_pair_close(&pair);
 }
 
-static void an_unrelated_base_is_passed_over_group_by_group(void **state)
+static void groups_with_a_useless_base_are_coded_directly(void **state)
 {
     test_random random = {test_seed()};
     float x[256], y[256];
@@ -304,7 +304,7 @@ static void an_unrelated_base_is_passed_over_group_by_group(void **state)
     test_pair_encode(&pair, &key, &tx);
     assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
     for (int i = 64; i < 128; i++)
-        x[i] = 0.01f * (float)i; /* this group forgets its past, the others stay near */
+        x[i] = 0.01f * (float)i; /* prev does not help in this group, but it does in the others */
     test_pair_encode(&pair, &key, &tx);
     assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
     assert_int_equal(test_encoder_counters(pair.encoder).direct_groups, 1);
@@ -331,7 +331,7 @@ static void raw_passes_every_bit(void **state)
     }
 }
 
-/* A scale of microscaling is one byte: what is poisoned or zero is told by that alone. */
+/* A block of microscaling has a scale of one byte, which alone says that it is poisoned or zero. */
 static void microscaled_blocks_are_counted(void **state)
 {
     enum { C = 32 * 5 };
@@ -365,7 +365,7 @@ static void the_bound_is_exact_for_first_visits(void **state)
         test_pair_encode(&pair, keys, &tx);
         bool delta = pair.config.codec == DW_CODEC_DELTA,
              key_is_larger = !delta || pair.config.key != 3;
-        /* Room for forgotten keys. */
+        /* The bound includes room to announce two forgotten keys, which this frame does not use. */
         if (key_is_larger) assert_int_equal(pair.len, pair.cap - (delta ? 2 * 16 : 0));
         assert_true(pair.len <= pair.cap);
         test_pair_encode(&pair, keys, &tx);
@@ -410,7 +410,7 @@ static void a_full_quota_sends_stateless_and_never_fails(void **state)
     test_pair pair;
     dw_key keys[3] = {{1, 0}, {2, 0}, {3, 0}};
     (void)state;
-    test_pair_open(&pair, "delta:bits=4,quota_bytes=512", 3, 1, 64, DW_F32); /* room for two */
+    test_pair_open(&pair, "delta:bits=4,quota_bytes=512", 3, 1, 64, DW_F32); /* for two keys */
     dw_tensor tx = dw_tensor_3d(x, DW_F32, 3, 1, 64), ty = dw_tensor_3d(y, DW_F32, 3, 1, 64);
     for (int epoch = 0; epoch < 3; epoch++) {
         test_fill(&random, x, DW_F32, 192, 1.0f);
@@ -430,7 +430,7 @@ static void a_full_quota_sends_stateless_and_never_fails(void **state)
     test_pair_close(&pair);
 }
 
-/* One sample of one token, through both ends, with feedback. */
+/* Sends one sample through both ends, and passes the reply to the encoder. */
 static dw_status visit(test_pair *pair, uint64_t sample, uint32_t t, float *x, float *y)
 {
     dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, t, 64), ty = dw_tensor_3d(y, DW_F32, 1, t, 64);
@@ -440,21 +440,21 @@ static dw_status visit(test_pair *pair, uint64_t sample, uint32_t t, float *x, f
     return status;
 }
 
-/* The same quota at both ends must never lock a key out, whatever is forgotten, lost, or begins
- * anew. */
-static void equal_quotas_stay_equal(void **state)
+/* When both ends have the same quota, a new key must always find room in the end: after keys were
+ * forgotten, frames were lost, or the encoder was created anew. */
+static void equal_quotas_never_lock_a_key_out(void **state)
 {
     float x[128] = {1}, y[128];
     test_pair pair;
     (void)state;
-    test_pair_open(&pair, "delta:bits=4,quota_bytes=256,prev=f32", 1, 1, 64, DW_F32); /* one copy */
+    test_pair_open(&pair, "delta:bits=4,quota_bytes=256,prev=f32", 1, 1, 64, DW_F32); /* 1 copy */
     assert_int_equal(visit(&pair, 1, 1, x, y), DW_OK);
     dw_encoder_forget(pair.encoder, (dw_key){1, 0});
     for (int i = 0; i < 4; i++) assert_int_equal(visit(&pair, 2, 1, x, y), DW_OK);
     assert_int_equal(test_decoder_counters(pair.decoder).keys_held, 1);
-    /* The room was found again. */
+    /* The decoder dropped the forgotten key, so there was room for the new one. */
     assert_true(test_encoder_counters(pair.encoder).delta_entries >= 2);
-    /* Another life, other keys: the dead one's copies must not fill the quota. */
+    /* A new encoder sends another key. The copies of the old encoder's keys must give way. */
     dw_encoder_destroy(pair.encoder);
     assert_int_equal(dw_encoder_create(&pair.encoder, &pair.config), DW_OK);
     for (int i = 0; i < 3; i++) assert_int_equal(visit(&pair, 9, 1, x, y), DW_OK);
@@ -462,18 +462,18 @@ static void equal_quotas_stay_equal(void **state)
     test_pair_close(&pair);
 }
 
-static void a_lost_announcement_is_made_again(void **state)
+static void a_lost_announcement_is_repeated(void **state)
 {
     float x[128] = {1}, y[128];
     test_pair pair;
     (void)state;
-    /* Two copies. */
+    /* The quota has room for two copies. */
     test_pair_open(&pair, "delta:bits=4,quota_bytes=512,prev=f32", 1, 1, 64, DW_F32);
     assert_int_equal(visit(&pair, 1, 1, x, y), DW_OK);
     assert_int_equal(visit(&pair, 2, 1, x, y), DW_OK);
     dw_encoder_forget(pair.encoder, (dw_key){1, 0});
     dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 1, 64);
-    test_pair_encode(&pair, &(dw_key){2, 0}, &tx); /* tells, and is lost */
+    test_pair_encode(&pair, &(dw_key){2, 0}, &tx); /* announces that key 1 is gone; is lost */
     int statuses = 0;
     for (int i = 0; i < 100; i++)
         statuses += visit(&pair, 2 + (uint64_t)i % 2, 1, x, y) == DW_ERR_LIMIT;
@@ -484,7 +484,7 @@ static void a_lost_announcement_is_made_again(void **state)
     test_pair_close(&pair);
 }
 
-/* A stream of samples that are seen once and forgotten: neither end grows. */
+/* A stream of samples, each of which is seen once and then forgotten: neither end may grow. */
 static void forgotten_keys_leave_nothing_behind(void **state)
 {
     float x[128] = {1}, y[128];
@@ -500,7 +500,7 @@ static void forgotten_keys_leave_nothing_behind(void **state)
     test_pair_close(&pair);
 }
 
-static void used_up_numbers_begin_a_new_life(void **state)
+static void used_up_sequences_begin_a_new_incarnation(void **state)
 {
     float x[128] = {1}, y[128];
     test_pair pair;
@@ -530,7 +530,7 @@ static void y_whose_samples_overlap_is_refused(void **state)
     test_pair_encode(&pair, keys, &tx);
     ty.stride_n = 0;
     assert_int_equal(test_pair_decode(&pair, &ty), DW_ERR_ARGUMENT);
-    ty.stride_n = 64; /* woven token by token: (T, N, C) */
+    ty.stride_n = 64; /* the samples alternate token by token: (T, N, C) */
     ty.stride_t = 128;
     assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
     ty.data = (char *)y + 2;
@@ -539,7 +539,7 @@ static void y_whose_samples_overlap_is_refused(void **state)
     test_pair_close(&pair);
 }
 
-static void a_key_that_changed_shape_starts_anew(void **state)
+static void a_key_whose_shape_changes_starts_anew(void **state)
 {
     float x[512], y[512];
     test_random random = {test_seed()};
@@ -567,20 +567,20 @@ int main(int argc, char **argv)
         cmocka_unit_test(the_default_scale_is_the_one_that_suits_the_bits),
         cmocka_unit_test(signed_scale_puts_the_extreme_on_the_last_level),
         cmocka_unit_test(delta_converges_where_direct_does_not),
-        cmocka_unit_test(the_largest_changes_come_to_rest),
-        cmocka_unit_test(a_bad_value_never_outlives_its_frame),
-        cmocka_unit_test(an_unrelated_base_is_passed_over_group_by_group),
+        cmocka_unit_test(the_largest_changes_converge),
+        cmocka_unit_test(poisoned_values_do_not_reach_prev),
+        cmocka_unit_test(groups_with_a_useless_base_are_coded_directly),
         cmocka_unit_test(raw_passes_every_bit),
         cmocka_unit_test(microscaled_blocks_are_counted),
         cmocka_unit_test(the_bound_is_exact_for_first_visits),
         cmocka_unit_test(steady_state_allocates_nothing),
         cmocka_unit_test(a_full_quota_sends_stateless_and_never_fails),
-        cmocka_unit_test(equal_quotas_stay_equal),
-        cmocka_unit_test(a_lost_announcement_is_made_again),
+        cmocka_unit_test(equal_quotas_never_lock_a_key_out),
+        cmocka_unit_test(a_lost_announcement_is_repeated),
         cmocka_unit_test(forgotten_keys_leave_nothing_behind),
-        cmocka_unit_test(used_up_numbers_begin_a_new_life),
+        cmocka_unit_test(used_up_sequences_begin_a_new_incarnation),
         cmocka_unit_test(y_whose_samples_overlap_is_refused),
-        cmocka_unit_test(a_key_that_changed_shape_starts_anew),
+        cmocka_unit_test(a_key_whose_shape_changes_starts_anew),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_doors.c - what programs that embed an encoder or decoder need besides encode and decode:
- * frames in a stream, limits, stateless entries by call, reconstructions, restarts, sentences of
- * errors. */
+ * test_doors.c - what programs that embed an encoder or decoder use besides encode and decode:
+ * frames in a stream, limits on the length, entries that are stateless by the caller's choice,
+ * reconstructions, restarts, saved states, and the sentences of errors. */
 #include <math.h>
 
 #include "arithmetic/half.h"
@@ -23,8 +23,8 @@ static void fill(float *x, uint64_t seed)
     test_fill(&random, x, DW_F32, N * T * C, 1.0f);
 }
 
-/* Frames one after another, and padding after them. */
-static void frames_lie_behind_one_another(void **state)
+/* A stream of frames, one directly after the other, with padding at the end. */
+static void a_stream_is_split_into_frames(void **state)
 {
     test_pair pair;
     float x[N * T * C], y[N * T * C];
@@ -54,7 +54,7 @@ static void frames_lie_behind_one_another(void **state)
     assert_int_equal(dw_frame_length(stream + at, sizeof stream - at, &len), DW_ERR_FORMAT);
     stream[50] ^= 1; /* the length */
     assert_int_equal(dw_frame_length(stream, sizeof stream, &len), DW_ERR_CORRUPT);
-    stream[54] = 0x7f; /* an impossible length for this shape, with correct digests */
+    stream[54] = 0x7f; /* a length that this shape cannot have, with correct digests */
     test_seal_tables(stream, 80);
     assert_int_equal(dw_frame_length(stream, sizeof stream, &len), DW_ERR_FORMAT);
     stream[4] = 1;
@@ -63,8 +63,8 @@ static void frames_lie_behind_one_another(void **state)
     test_pair_close(&pair);
 }
 
-/* The decoder expects frames of one length, and the encoder keeps to it, whatever state either has
- * lost. */
+/* The decoder expects frames of one length. The encoder never exceeds it, whatever state either end
+ * has lost. */
 static void a_limit_is_kept(void **state)
 {
     test_pair pair;
@@ -84,8 +84,7 @@ static void a_limit_is_kept(void **state)
     test_pair_encode(&pair, keys, &tx);
     assert_int_equal(pair.len, later);
     assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
-    /* The encoder forgets its state, and would then send a longer frame than the decoder
-     * expects. */
+    /* The encoder forgets a key, and would now send a longer frame than the decoder expects. */
     assert_int_equal(dw_encoder_forget(pair.encoder, keys[0]), DW_OK);
     assert_int_equal(dw_encoder_forget(pair.encoder, keys[1]), DW_OK);
     dw_encode_options options = {.struct_size = sizeof options, .limit = later};
@@ -95,7 +94,8 @@ static void a_limit_is_kept(void **state)
     assert_true(pair.len <= later);
     assert_true(test_encoder_counters(pair.encoder).stateless_entries > 0);
     assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
-    /* No shorter frame is possible: the sentence says the length, and the state does not change. */
+    /* No shorter frame is possible: the error says the length that would be needed, and the state
+     * does not change. */
     options.limit = later - 64;
     dw_counters before = test_encoder_counters(pair.encoder);
     assert_int_equal(dw_encode_with(pair.encoder, keys, &tx, &options, pair.frame, pair.cap, &len),
@@ -182,7 +182,7 @@ static uint32_t bits_at(const void *data, dw_dtype dtype, size_t i)
     return dtype == DW_F32 ? ((const uint32_t *)data)[i] : ((const uint16_t *)data)[i];
 }
 
-/* y + factor * value, the product and the sum rounded once each, and then to y's dtype. */
+/* Computes y + factor * value: product and sum are rounded once each, and then to y's dtype. */
 static uint32_t added(const void *y, dw_dtype dtype, size_t i, float factor, float value)
 {
     volatile float product = factor * value;
@@ -193,7 +193,7 @@ static uint32_t added(const void *y, dw_dtype dtype, size_t i, float factor, flo
     return dtype == DW_F16 ? dw_f16_round(sum) : dw_bf16_round(sum);
 }
 
-/* A decode that adds gives what a decode to f32 and an addition afterwards give. */
+/* A decode that adds to y gives the same bits as a decode to f32 and an addition afterwards. */
 static void decodes_add_to_what_is_there(void **state)
 {
     static const char *const configs[] = {"delta:bits=3",
@@ -237,7 +237,7 @@ static void decodes_add_to_what_is_there(void **state)
                     fail_msg("%s, visit %d, element %zu: %08x", config, visit, k,
                              bits_at(y, dtype, k));
         }
-        memcpy(before, y, sizeof y); /* a refused frame adds nothing */
+        memcpy(before, y, sizeof y); /* a refused frame must not add anything */
         dw_tensor ty = tensor_of(y);
         dw_decode_options options = {.struct_size = sizeof options, .adds = 1, .factor = 1};
         pair.frame[pair.len - 1] ^= 1;
@@ -249,7 +249,7 @@ static void decodes_add_to_what_is_there(void **state)
     }
 }
 
-static void a_reset_begins_anew(void **state)
+static void a_reset_starts_every_key_anew(void **state)
 {
     test_pair pair;
     float x[N * T * C], y[N * T * C];
@@ -302,12 +302,12 @@ static void a_skip_keeps_prev(void **state)
     assert_int_equal(dw_reply_entry_read(pair.reply, pair.reply_len, 0, &entry), DW_OK);
     assert_int_equal(entry.version, 2);
     assert_int_equal(dw_decode(pair.decoder, frame, len, &ty, NULL, 0, NULL), DW_ERR_STALE);
-    test_pair_encode(&pair, keys, &tx); /* its base, the key frame, is no longer held */
-    assert_int_equal(test_pair_decode(&pair, &ty), DW_ERR_STALE); /* and its sequence was taken */
+    test_pair_encode(&pair, keys, &tx); /* a delta to the key frame, which is no longer held */
+    assert_int_equal(test_pair_decode(&pair, &ty), DW_ERR_STALE); /* its sequence was used, too */
     test_pair_close(&pair);
 }
 
-/* An error names the field, and does not promise a recovery that will not happen. */
+/* The text of an error names the field, and promises recovery only if recovery will follow. */
 static void sentences_name_what_is_wrong(void **state)
 {
     test_pair pair;
@@ -329,7 +329,7 @@ static void sentences_name_what_is_wrong(void **state)
     assert_non_null(strstr(dw_encoder_why(pair.encoder), "room for 100"));
     test_pair_encode(&pair, keys, &tx);
     test_pair_encode(&pair, keys, &tx);
-    assert_int_equal(test_pair_decode(&pair, &ty), DW_ERR_BASE); /* the first one was lost */
+    assert_int_equal(test_pair_decode(&pair, &ty), DW_ERR_BASE); /* the frame before was lost */
     assert_null(strstr(dw_decoder_why(pair.decoder), "will follow"));
     dw_decoder_destroy(pair.decoder);
     assert_int_equal(dw_decoder_create_text(&pair.decoder, "delta:bits=3,group=32", NULL), DW_OK);
@@ -358,7 +358,7 @@ static dw_status save_one(void *context, dw_key key, const void *saved, size_t l
 static void nothing_is_imported(test_pair *pair, const saved_keys *out)
 {
     uint8_t bad[2048];
-    for (size_t at = 0; at < out->lens[0]; at++) { /* every byte has a checksum */
+    for (size_t at = 0; at < out->lens[0]; at++) { /* the checksum covers every byte */
         memcpy(bad, out->bytes[0], out->lens[0]);
         bad[at] ^= 0x10;
         assert_true(dw_encoder_import(pair->encoder, bad, out->lens[0]) < 0);
@@ -372,9 +372,9 @@ static void nothing_is_imported(test_pair *pair, const saved_keys *out)
     assert_int_equal(test_decoder_counters(pair->decoder).keys_held, 0);
 }
 
-/* The states of both ends are saved and loaded into new ends: the next frames are deltas, with the
- * same bytes as without the interruption. */
-static void both_ends_go_on_where_they_were_saved(void **state)
+/* The states of both ends are saved and loaded into new ends. The next frames are deltas, with the
+ * same bytes as if there had been no interruption. */
+static void saved_ends_continue_where_they_stopped(void **state)
 {
     test_pair pair, other;
     float x[N * T * C], y[N * T * C], z[N * T * C];
@@ -417,7 +417,7 @@ static void both_ends_go_on_where_they_were_saved(void **state)
     }
     assert_int_equal(test_encoder_counters(other.encoder).delta_entries, 3 * N);
     fill(x, 9);
-    dw_encoder_destroy(other.encoder); /* one that has a life of its own does not take another's */
+    dw_encoder_destroy(other.encoder); /* an encoder with an incarnation of its own refuses it */
     assert_int_equal(dw_encoder_create(&other.encoder, &other.config), DW_OK);
     test_pair_encode(&other, keys, &tx);
     assert_int_equal(dw_encoder_import(other.encoder, out.bytes[0], out.lens[0]), DW_ERR_MISMATCH);
@@ -428,14 +428,14 @@ static void both_ends_go_on_where_they_were_saved(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(frames_lie_behind_one_another),
+        cmocka_unit_test(a_stream_is_split_into_frames),
         cmocka_unit_test(a_limit_is_kept),
         cmocka_unit_test(entries_are_stateless_by_call),
         cmocka_unit_test(the_reconstruction_is_what_arrives),
         cmocka_unit_test(decodes_add_to_what_is_there),
-        cmocka_unit_test(a_reset_begins_anew),
+        cmocka_unit_test(a_reset_starts_every_key_anew),
         cmocka_unit_test(a_skip_keeps_prev),
-        cmocka_unit_test(both_ends_go_on_where_they_were_saved),
+        cmocka_unit_test(saved_ends_continue_where_they_stopped),
         cmocka_unit_test(sentences_name_what_is_wrong),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

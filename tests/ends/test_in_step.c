@@ -13,7 +13,7 @@ static uint64_t worlds = 400;
 typedef struct packet {
     uint8_t *bytes;
     size_t len;
-    float truth[KEYS * CHANNELS]; /* what the encoder holds after it */
+    float truth[KEYS * CHANNELS]; /* the prev of the encoder after this frame */
     uint32_t first, n;            /* keys */
     int damaged;
 } packet;
@@ -101,7 +101,7 @@ static void resync_some(world *w)
     keep_frame(w, key.slice, 1);
 }
 
-/* All bits of what the decoder holds. */
+/* Copies all bits of prev that the decoder holds. */
 static void snapshot(const world *w, float *bits)
 {
     for (uint32_t i = 0; i < KEYS; i++) {
@@ -150,7 +150,7 @@ static void take_reply(world *w, int i)
 
 static void damage(world *w, packet *p)
 {
-    if (p->damaged) return; /* twice the same bit would mend it */
+    if (p->damaged) return; /* flipping the same bit twice would repair it */
     size_t at = pick(w, p->len);
     p->bytes[at] = (uint8_t)(p->bytes[at] ^ 1u << pick(w, 8));
     p->damaged = 1;
@@ -176,7 +176,7 @@ static void chaos_step(world *w, int restarts)
     case 2: encode_some(w); break;
     case 3: resync_some(w); break;
     case 4:
-    case 5: /* deliver, in any order */
+    case 5: /* delivers a frame, in any order */
         if (w->n_frames) {
             int i = (int)pick(w, (uint64_t)w->n_frames);
             deliver(w, i);
@@ -185,7 +185,7 @@ static void chaos_step(world *w, int restarts)
         break;
     case 6:
         if (w->n_frames) deliver(w, (int)pick(w, (uint64_t)w->n_frames));
-        break; /* stays: a duplicate to come */
+        break; /* the frame stays, and may be delivered a second time */
     case 7:
         if (w->n_frames) drop_frame(w, (int)pick(w, (uint64_t)w->n_frames));
         break;
@@ -197,7 +197,7 @@ static void chaos_step(world *w, int restarts)
         break;
     case 10:
         if (w->n_replies) w->n_replies--;
-        break; /* a reply is lost */
+        break; /* the reply is lost */
     default:
         if (restarts && pick(w, 8) == 0)
             restart_encoder(w);
@@ -209,8 +209,8 @@ static void chaos_step(world *w, int restarts)
     }
 }
 
-/* After the faults: delivers what is in flight, then makes two rounds per key, of which the first
- * may fail and the second must not. */
+/* When the faults have ended: delivers what is in flight, then visits every key twice. The first
+ * visit may fail, the second must not. */
 static void settle(world *w)
 {
     while (w->n_frames) {
@@ -250,7 +250,7 @@ static void run_worlds(const char *config, int restarts)
         close_world(&w);
     }
     print_message("%ld frames accepted, %ld rejected\n", accepted, rejected);
-    assert_true(accepted > 1000 && rejected > 1000); /* both ways were really gone */
+    assert_true(accepted > 1000 && rejected > 1000); /* both outcomes were really tried */
 }
 
 static void heals_after_any_faults(void **state)
@@ -315,9 +315,9 @@ static void a_lost_frame_heals_with_a_delta_from_the_older_base(void **state)
     test_pair_close(&pair);
 }
 
-/* Memory corruption: a bit of the decoder's copy changes. The digest detects it, and the next frame
- * is a key frame. */
-static void a_rotten_copy_is_noticed_and_given_up(void **state)
+/* Damaged memory: one bit of the decoder's copy changes. The state digest detects it, the decoder
+ * drops the copy, and the next frame is a key frame. */
+static void a_damaged_copy_is_detected_and_dropped(void **state)
 {
     float x[64], y[64];
     test_random random = {test_seed()};
@@ -346,7 +346,7 @@ static void a_rotten_copy_is_noticed_and_given_up(void **state)
     test_pair_close(&pair);
 }
 
-static void a_rotten_copy_is_never_offered_as_a_base(void **state)
+static void a_damaged_copy_is_never_offered_as_a_base(void **state)
 {
     float x[64], y[64];
     test_random random = {test_seed()};
@@ -372,7 +372,7 @@ static void a_rotten_copy_is_never_offered_as_a_base(void **state)
     assert_int_equal(dw_reply_entry_read(pair.reply, pair.reply_len, 0, &entry), DW_OK);
     assert_int_equal(entry.held, 0);
     test_pair_feedback(&pair);
-    memcpy(pair.frame, first, pair.len = first_len); /* it does not come back either */
+    memcpy(pair.frame, first, pair.len = first_len); /* the first frame does not restore it */
     assert_int_equal(test_pair_decode(&pair, &ty), DW_ERR_STALE);
     free(first);
     test_pair_feedback(&pair);
@@ -381,9 +381,9 @@ static void a_rotten_copy_is_never_offered_as_a_base(void **state)
     test_pair_close(&pair);
 }
 
-/* An encoder that was restored without its state but with its incarnation starts at sequence 1
- * again: one NACK must suffice. */
-static void a_namesake_leaps_over_what_is_held(void **state)
+/* An encoder that was created again with the same incarnation, but without its state, starts at
+ * sequence 1 again. One NACK must be enough to make it continue after the decoder's sequence. */
+static void a_reused_incarnation_needs_one_refusal(void **state)
 {
     float x[64] = {1}, y[64];
     test_pair pair;
@@ -406,17 +406,17 @@ static void a_namesake_leaps_over_what_is_held(void **state)
     test_pair_close(&pair);
 }
 
-/* A key frame that comes twice once its key was forgotten, and one that comes late for the first
- * time: neither brings back what the encoder does not hold, and what it does hold is in step after
- * one refusal. */
-static void a_dropped_key_is_not_taken_again(void **state)
+/* Two key frames arrive after their keys were forgotten: one for the second time, one late, for the
+ * first time. Neither may bring back a key that the encoder does not hold. Afterwards one refusal
+ * per key is enough to agree again. */
+static void a_late_frame_does_not_restore_a_dropped_key(void **state)
 {
     float x[64] = {1}, y[64];
     test_pair pair;
     dw_key gone = {1, 0}, late = {2, 0}, other = {3, 0};
     dw_reply_entry entry;
     (void)state;
-    test_pair_open(&pair, "delta:bits=4,quota_bytes=512,prev=f32", 1, 1, 64, DW_F32); /* for two */
+    test_pair_open(&pair, "delta:bits=4,quota_bytes=512,prev=f32", 1, 1, 64, DW_F32); /* 2 copies */
     dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 1, 64), ty = dw_tensor_3d(y, DW_F32, 1, 1, 64);
     uint8_t *frames[2];
     size_t lens[2];
@@ -455,9 +455,10 @@ static void a_dropped_key_is_not_taken_again(void **state)
     test_pair_close(&pair);
 }
 
-/* The number belongs to one life: another one begins with none, and a namesake of the same life is
- * told it, so that one refusal is enough. */
-static void what_was_dropped_is_of_one_life(void **state)
+/* The decoder remembers the highest sequence of dropped keys for one incarnation only. An encoder
+ * with another incarnation is not affected. A new encoder with the same incarnation learns the
+ * sequence from a NACK, so that one refusal is enough. */
+static void dropped_sequences_count_for_one_incarnation(void **state)
 {
     (void)state;
     for (int namesake = 0; namesake < 2; namesake++) {
@@ -500,7 +501,7 @@ static void resync_gives_the_tensor_that_was_missed(void **state)
     test_fill(&random, x, DW_F32, 64, 1.0f);
     for (int visit = 0; visit < 3; visit++) test_pair_encode(&pair, &key, &tx);
     assert_int_equal(test_pair_decode(&pair, &ty), DW_ERR_BASE);
-    test_pair_feedback(&pair); /* the NACK first, as a channel does */
+    test_pair_feedback(&pair); /* the NACK comes first, as it does in a channel */
     assert_int_equal(dw_encoder_resync(pair.encoder, &key, 1, pair.frame, pair.cap, &pair.len),
                      DW_OK);
     assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
@@ -508,7 +509,7 @@ static void resync_gives_the_tensor_that_was_missed(void **state)
     assert_memory_equal(y, prev.data, sizeof y);
     test_pair_encode(&pair, &key, &tx);
     assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
-    /* The first visit and the resync. */
+    /* One key entry for the first visit, one for the resync. */
     assert_int_equal(test_encoder_counters(pair.encoder).key_entries, 2);
     test_pair_close(&pair);
 }
@@ -521,11 +522,11 @@ int main(int argc, char **argv)
         cmocka_unit_test(heals_after_restarts_of_either_end),
         cmocka_unit_test(every_damaged_byte_is_noticed),
         cmocka_unit_test(a_lost_frame_heals_with_a_delta_from_the_older_base),
-        cmocka_unit_test(a_rotten_copy_is_noticed_and_given_up),
-        cmocka_unit_test(a_rotten_copy_is_never_offered_as_a_base),
-        cmocka_unit_test(a_namesake_leaps_over_what_is_held),
-        cmocka_unit_test(a_dropped_key_is_not_taken_again),
-        cmocka_unit_test(what_was_dropped_is_of_one_life),
+        cmocka_unit_test(a_damaged_copy_is_detected_and_dropped),
+        cmocka_unit_test(a_damaged_copy_is_never_offered_as_a_base),
+        cmocka_unit_test(a_reused_incarnation_needs_one_refusal),
+        cmocka_unit_test(a_late_frame_does_not_restore_a_dropped_key),
+        cmocka_unit_test(dropped_sequences_count_for_one_incarnation),
         cmocka_unit_test(resync_gives_the_tensor_that_was_missed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -22,7 +22,8 @@ static void input(int call, float *x, dw_key *keys)
     for (uint32_t i = 0; i < N; i++) keys[i] = (dw_key){(uint64_t)(call / 2 * 40 + (int)i), 0};
 }
 
-/* Tries until it works; every failure must be NO_MEMORY and leave the counters as they were. */
+/* Repeats the call until it works. Every failure must be NO_MEMORY and leave the counters as they
+ * were. */
 static void encode_call(run *r, int call)
 {
     float x[N * C];
@@ -38,7 +39,7 @@ static void encode_call(run *r, int call)
         dw_counters after = {.struct_size = sizeof after};
         (void)dw_encoder_counters(r->encoder, &after);
         assert_int_equal(status, DW_ERR_NO_MEMORY);
-        before.slack_bytes = after.slack_bytes; /* what was found first is kept */
+        before.slack_bytes = after.slack_bytes; /* memory that was obtained may be kept */
         assert_memory_equal(&before, &after, sizeof before);
         r->failures++;
     }
@@ -116,7 +117,7 @@ static void every_allocation_may_fail_once(void **state)
     print_message("%ld allocations failed in turn\n", calls);
 }
 
-static void without_any_memory_nothing_is_made(void **state)
+static void without_memory_nothing_is_created(void **state)
 {
     test_allocator allocator = {.fail_at = 0};
     dw_config config = {.struct_size = sizeof config,
@@ -134,7 +135,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_allocation_may_fail_once),
-        cmocka_unit_test(without_any_memory_nothing_is_made),
+        cmocka_unit_test(without_memory_nothing_is_created),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_parallel.c - a parallel_for in the config changes no bit, whether it runs pieces in reverse
- * order, in threads, or in threads with another rounding mode. */
+ * test_parallel.c - a parallel_for in the config changes no bit of the results, whether it runs the
+ * pieces in reverse order, in threads, or in threads that have another rounding mode. */
 #include <fenv.h>
 #include <pthread.h>
 
 #include "support/tool.h"
 
-/* Chunks in the order of a counter that threads share; each thread begins in the rounding mode
- * given. */
+/* Threads that take chunks from a shared counter. Each thread starts in the given rounding mode. */
 typedef struct crew {
     int threads, rounding;
     long calls;
@@ -81,8 +80,8 @@ static void same(const void *a, const void *b, size_t n, const char *what, const
 
 enum { N = 2, VISITS = 3 };
 
-/* The same samples, visit by visit, through a pair without threads and one with: frames, y, prev
- * and counters. */
+/* Sends the same samples, visit by visit, through one pair of ends without threads and one with
+ * threads, and compares frames, y, prev and counters. */
 static void compare(const char *config, uint32_t t, uint32_t c, dw_dtype dtype, int kind,
                     int strided)
 {
@@ -123,7 +122,7 @@ static void compare(const char *config, uint32_t t, uint32_t c, dw_dtype dtype, 
     free(data), free(ys[0]), free(ys[1]);
 }
 
-static uint32_t share; /* one in so many cases is run */
+static uint32_t share; /* one case in so many is run */
 
 static void threads_change_no_bit(void **state)
 {
@@ -134,7 +133,7 @@ static void threads_change_no_bit(void **state)
         int strided;
     } cases[] = {
         {"delta:bits=4,incarnation=7", 70, 1024, DW_F32, 0},
-        /* Chunks that end within stretches. */
+        /* With this shape, chunks end inside stretches. */
         {"delta:bits=4,incarnation=7,audit=3", 90, 1000, DW_F32, 1},
         {"delta:bits=3,group=row,incarnation=7", 80, 1600, DW_BF16, 0},
         {"delta:bits=2,group=row,scale=mse,incarnation=7,audit=2", 21, 5000, DW_F32, 0},
@@ -160,7 +159,7 @@ static void threads_change_no_bit(void **state)
                         cases[i].strided);
 }
 
-/* One chunk is not worth waking anybody. */
+/* With a single chunk no other thread is woken. */
 static void small_tensors_stay_in_their_thread(void **state)
 {
     float data[64 * 64] = {1};
@@ -175,7 +174,7 @@ static void small_tensors_stay_in_their_thread(void **state)
     test_pair_close(&p.pair);
 }
 
-/* A payload is digested in parts, and each of them counts. */
+/* A payload is digested in parts, and a change in any of them must be found. */
 static void a_flipped_bit_anywhere_is_found_by_threads_too(void **state)
 {
     enum { T = 40, C = 1024 };

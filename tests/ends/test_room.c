@@ -51,17 +51,17 @@ static void visit(ends *e, dw_key key, uint32_t t, uint32_t c)
     if (reply_len) assert_int_equal(dw_encoder_feedback(e->encoder, reply, reply_len), DW_OK);
 }
 
-/* state_bytes and slack_bytes are all that an end takes, but for what does not grow with its keys:
- * the object itself, plans and results of the last frame. */
+/* state_bytes and slack_bytes together are all memory that an end takes, except what does not grow
+ * with the number of keys: the object itself, and plans and results of the last frame. */
 static void check_counters(dw_counters counters, const test_allocator *counts)
 {
     uint64_t said = counters.state_bytes + counters.slack_bytes;
     assert_true(said <= counts->out_bytes && said + (64 << 10) >= counts->out_bytes);
 }
 
-/* Every key walks through all lengths, each key in an order of its own. In use are at most a quota
- * of copies, rounded up by a sixteenth, and one more in the making; an end may take twice that, a
- * chunk and what objects, frames and tables need. */
+/* Every key takes all lengths one after another, different keys in a different order. At any time
+ * the copies in use fill at most the quota, rounded up by a sixteenth, and one new copy. An end may
+ * take twice that, and in addition one chunk and what objects, frames and tables need. */
 static void walk(const char *config, uint64_t quota, uint32_t t, uint32_t c)
 {
     uint64_t largest = (uint64_t)t * LENGTHS * c * 2, in_use = (quota + largest) / 16 * 17;
@@ -90,8 +90,8 @@ static void the_quota_bounds_memory(void **state)
     walk("delta:bits=4,quota_bytes=134217728", 128 * MIB, 64, 1024); /* up to 5 MiB */
 }
 
-/* With so many keys even the table of them is large. */
-static void counters_tell_all_that_is_taken(void **state)
+/* With this many keys even the table of the keys is large. */
+static void counters_include_all_memory(void **state)
 {
     enum { MANY = 10000 };
     ends e;
@@ -103,7 +103,7 @@ static void counters_tell_all_that_is_taken(void **state)
     close_ends(&e);
 }
 
-/* Keys that were forgotten leave their room to the allocator, not only to other keys. */
+/* The memory of forgotten keys goes back to the allocator, and is not only kept for other keys. */
 static void forgotten_keys_give_memory_back(void **state)
 {
     ends e;
@@ -123,7 +123,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_quota_bounds_memory),
-        cmocka_unit_test(counters_tell_all_that_is_taken),
+        cmocka_unit_test(counters_include_all_memory),
         cmocka_unit_test(forgotten_keys_give_memory_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,7 +3,7 @@
 #include "state/predict.h"
 #include "support/tool.h"
 
-static void keys_are_found_whatever_comes_and_goes(void **state)
+static void keys_are_found_after_any_additions_and_removals(void **state)
 {
     enum { MANY = 2000 };
     static dw_held *held[MANY];
@@ -31,7 +31,8 @@ static void keys_are_found_whatever_comes_and_goes(void **state)
     dw_predictor_release(&predictor);
 }
 
-/* Of one life the highest number counts, in any order; another life has a number of its own. */
+/* Within one incarnation the highest sequence counts, in whatever order the calls come. Another
+ * incarnation has its own sequence. */
 static void late_frames_are_refused_up_to_the_highest(void **state)
 {
     dw_predictor predictor;
@@ -46,7 +47,7 @@ static void late_frames_are_refused_up_to_the_highest(void **state)
     assert_false(dw_predictor_refuses(&predictor, 7, 11));
     assert_false(dw_predictor_refuses(&predictor, 8, 1));
     assert_int_equal(dw_predictor_add(&predictor, (dw_key){1, 0}, &held), DW_OK);
-    dw_predictor_drop(&predictor, held); /* without a copy nothing was taken from a frame */
+    dw_predictor_drop(&predictor, held); /* it has no copy, so no frame was ever accepted for it */
     assert_true(dw_predictor_refuses(&predictor, 7, 10));
     dw_predictor_refuse_until(&predictor, 8, 2);
     assert_true(dw_predictor_refuses(&predictor, 8, 2));
@@ -69,7 +70,7 @@ static void sizes_that_overflow_are_refused(void **state)
     assert_null(array);
 }
 
-static void tensors_that_cannot_be_walked_are_refused(void **state)
+static void impossible_tensors_are_refused(void **state)
 {
     float x[64] = {0};
     uint8_t frame[1024];
@@ -111,7 +112,7 @@ static void tensors_that_cannot_be_walked_are_refused(void **state)
     test_pair_close(&pair);
 }
 
-static void a_reply_needs_its_room(void **state)
+static void a_short_reply_buffer_is_refused(void **state)
 {
     float x[64] = {1}, y[64];
     test_pair pair;
@@ -129,11 +130,11 @@ static void a_reply_needs_its_room(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(keys_are_found_whatever_comes_and_goes),
+        cmocka_unit_test(keys_are_found_after_any_additions_and_removals),
         cmocka_unit_test(late_frames_are_refused_up_to_the_highest),
         cmocka_unit_test(sizes_that_overflow_are_refused),
-        cmocka_unit_test(tensors_that_cannot_be_walked_are_refused),
-        cmocka_unit_test(a_reply_needs_its_room),
+        cmocka_unit_test(impossible_tensors_are_refused),
+        cmocka_unit_test(a_short_reply_buffer_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

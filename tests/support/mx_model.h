@@ -2,9 +2,9 @@
  * mx_model.h - an independent implementation of microscaling: elements as tables, rounding by
  * comparison.
  *
- * Source: OCP Microscaling Formats (MX) Specification 1.0, 5.3. A float format is a list of
- * binades, each with its first value and the step to the next; everything is a double, in which
- * every number here and every product of one with a power of two is exact. */
+ * Source: OCP Microscaling Formats (MX) Specification 1.0, 5.3. A float format is described by a
+ * list of binades, each with its first value and the step to the next value. All computations are
+ * in double, which represents exactly every number here and its product with any power of two. */
 #ifndef DW_TEST_MX_MODEL_H
 #define DW_TEST_MX_MODEL_H
 
@@ -19,7 +19,7 @@ typedef struct mx_binade {
 
 typedef struct mx_model {
     const char *name;
-    int bits, steps, top; /* steps: of a binade; top: emax */
+    int bits, steps, top; /* steps: values per binade; top: emax, the largest exponent */
     int last;             /* code of the largest finite magnitude */
     mx_binade binades[32];
 } mx_model;
@@ -48,7 +48,7 @@ static const mx_model mx_models[DW_ELEMENTS + 1] = {
 };
 /* clang-format on */
 
-/* The magnitude of a code; codes above the last one have its value. */
+/* The magnitude of a code. Codes above `last` (NaN and infinity) count as `last`. */
 static inline double mx_model_magnitude(const mx_model *model, int code)
 {
     if (code > model->last) code = model->last;
@@ -76,7 +76,7 @@ static inline int mx_model_code(const mx_model *model, double value)
     return model == &mx_models[DW_ELEMENT_INT8] ? 256 - code : code | sign;
 }
 
-/* The scale of a block with this largest magnitude, which is finite. */
+/* The scale of a block whose largest magnitude is this finite number. */
 static inline int mx_model_scale(const mx_model *model, double largest)
 {
     if (largest == 0) return 0;

@@ -11,15 +11,15 @@
 /* The offset of the entries, as the header says; it may be past the end of the frame. */
 size_t test_entries_at(const uint8_t *frame);
 
-/* Seals the tables and the header, if len bytes contain them. */
+/* Computes the digests of the tables and the header, if they lie within len bytes. */
 void test_seal_tables(uint8_t *frame, size_t len);
 
-/* Seals also the payloads, if they lie within the frame as the entries say. */
+/* Computes also the digests of the payloads, if they lie within the frame as the entries say. */
 void test_seal(uint8_t *frame, size_t len);
 
-/* A frame of one entry of role skip, as a later encoder may write it, behind a frame of one entry
- * of that decoder's key: what is held stays, under the next sequence. after: the frame; its
- * length. */
+/* Writes a frame of one entry of role skip, which later encoders may write but ours does not. It is
+ * to be sent after the frame `after`, which has one entry, and when the decoder has accepted that:
+ * prev stays as it is, under the next sequence. Returns the length of the new frame. */
 size_t test_skip_frame(const uint8_t *after, const dw_decoder *decoder, uint8_t *frame, size_t cap);
 
 #endif

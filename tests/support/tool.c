@@ -20,8 +20,8 @@ double test_uniform(test_random *random)
     return (double)(test_next(random) >> 11) * 0x1p-53;
 }
 
-/* The sum of twelve uniform numbers is close enough to normal, and needs no libm, which differs
- * between machines. */
+/* The sum of twelve uniform numbers is close enough to a normal distribution. It needs no function
+ * of libm, whose results differ between machines. */
 float test_normal(test_random *random)
 {
     double sum = -6;

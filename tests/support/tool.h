@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * tool.h - what tests share: seeded numbers, hostile values, codec pairs. */
+ * tool.h - what tests share: seeded random numbers, hostile values, an encoder with its decoder. */
 #ifndef DW_TEST_TOOL_H
 #define DW_TEST_TOOL_H
 
@@ -25,24 +25,25 @@ uint64_t test_next(test_random *random);
 double test_uniform(test_random *random); /* [0, 1) */
 float test_normal(test_random *random);
 
-/* The seed of this run: DW_TEST_SEED, or a fixed one; printed, so that a failure can be run
- * again. */
+/* The seed of this run: DW_TEST_SEED, or else a fixed number. It is printed, so that a run that
+ * failed can be repeated. */
 uint64_t test_seed(void);
 
-/* For programs with many cases: the N of --share N, by which only one case in N is run on emulated
- * processors; 1 without arguments. Exits with 2 for other arguments. */
+/* For programs with many cases: --share N on the command line means that only one case in N is run,
+ * for emulated processors. Returns N, or 1 without arguments; exits with 2 for other arguments. */
 uint32_t test_share(int argc, char **argv);
 
-/* n*t*c elements of a dtype; values drawn normally with the given size. */
+/* Fills n elements with random values of a normal distribution whose deviation is `size`. */
 void test_fill(test_random *random, void *data, dw_dtype dtype, size_t n, float size);
 
-/* Overwrites some with NaN, infinities, -0, subnormals, the largest finite, full mantissas. */
+/* Replaces some elements with -0, subnormals, the largest finite number and numbers with full
+ * mantissas, and, if non_finite, with NaN and infinities. */
 void test_spoil(test_random *random, void *data, dw_dtype dtype, size_t n, bool non_finite);
 
 float test_get(const void *data, dw_dtype dtype, size_t i);
 void test_set(void *data, dw_dtype dtype, size_t i, float value);
 
-/* The counters as a value. */
+/* The counters of an end, as a return value. */
 static inline dw_counters test_encoder_counters(const dw_encoder *encoder)
 {
     dw_counters counters = {.struct_size = sizeof counters};
@@ -57,7 +58,8 @@ static inline dw_counters test_decoder_counters(const dw_decoder *decoder)
     return counters;
 }
 
-/* Encoder and decoder of one config text, and room for frames; everything asserts. */
+/* An encoder and a decoder with the same config, and buffers for frames and replies. All functions
+ * fail the test on an unexpected error. */
 typedef struct test_pair {
     dw_config config;
     dw_encoder *encoder;
@@ -73,10 +75,10 @@ void test_pair_encode(test_pair *pair, const dw_key *keys, const dw_tensor *x);
 dw_status test_pair_decode(test_pair *pair, const dw_tensor *y);
 void test_pair_feedback(test_pair *pair);
 
-/* Both ends hold the same bits of prev for the key (or both hold nothing). */
+/* Checks that both ends hold the same bits of prev for the key, or both hold nothing. */
 void test_pair_in_step(const test_pair *pair, dw_key key);
 
-/* To be called first by tests that are compiled for more than the baseline processor. */
+/* Tests that are compiled for more than the baseline processor call this first. */
 static inline bool test_can_run(void)
 {
 #ifdef DW_NEEDS_FMA
@@ -89,10 +91,11 @@ static inline bool test_can_run(void)
 /* An allocator that counts its calls, can fail the n-th one, and knows what has not been
  * released. */
 typedef struct test_allocator {
-    /* fail_at < 0: never; else every call from that one on, or that one alone. */
+    /* fail_at < 0: no call fails. Otherwise call number fail_at fails, and, unless only_once, all
+     * later calls. */
     int64_t calls, fail_at;
     bool only_once;
-    size_t out_bytes, out_blocks, most_bytes; /* most_bytes: at once, ever */
+    size_t out_bytes, out_blocks, most_bytes; /* most_bytes: the largest out_bytes ever */
 } test_allocator;
 
 dw_allocator test_allocator_hooks(test_allocator *allocator);

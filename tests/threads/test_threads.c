@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_threads.c - every piece is done once, whoever calls, in forked processes too, and the pool
- * goes home. */
+ * test_threads.c - the pool of threads does every piece exactly once, for several callers and in
+ * forked processes too, and its threads take no signals. */
 #include "deltawire/threads.h"
 
 #include <pthread.h>
@@ -35,7 +35,7 @@ static int count_wrong(dw_threads *pool, size_t n)
 static void each_piece_once(dw_threads *pool, size_t n)
 {
     int wrong = count_wrong(pool, n);
-    if (wrong) fail_msg("of %zu pieces %d were not done once", n, wrong);
+    if (wrong) fail_msg("%d of %zu pieces were not done exactly once", wrong, n);
 }
 
 static dw_threads *make(uint32_t n)
@@ -61,7 +61,7 @@ static void does_every_piece_once(void **state)
     dw_threads_destroy(NULL);
 }
 
-/* Two pieces that wait for each other: one thread alone would wait for ever. */
+/* Two pieces that wait for each other: a single thread would wait forever. */
 static void meet(void *context, size_t i)
 {
     (void)i;
@@ -99,7 +99,8 @@ static void serves_several_callers(void **state)
     dw_threads_destroy(pool);
 }
 
-/* A piece may ask for pieces of its own: the caller is served already, so it does them alone. */
+/* A piece may call parallel_for itself. As the pool is busy with the outer call, the thread that
+ * does the piece does the inner ones alone. */
 static void nest(void *context, size_t i)
 {
     (void)i;
@@ -114,7 +115,7 @@ static void pieces_may_call(void **state)
     dw_threads_destroy(pool);
 }
 
-/* ThreadSanitizer ends a forked process that starts a thread. */
+/* ThreadSanitizer kills a forked process that starts a thread. */
 #if defined(__SANITIZE_THREAD__)
 #define CHILD_STARTS_THREADS false
 #elif defined(__has_feature)
@@ -138,8 +139,8 @@ static int work_as_child(dw_threads *pool)
     return wrong;
 }
 
-/* What became of a child that uses the pool: 0 where all is well. There nobody answers a wait: a
- * child that waits is ended by its alarm. */
+/* Forks a child that uses the pool, and returns its wait status: 0 if all is well. The threads of
+ * the pool do not exist in the child; if it waited for one of them, its alarm would kill it. */
 static int fork_and_work(dw_threads *pool)
 {
     int status = 0;
@@ -159,7 +160,7 @@ static void survives_a_fork(void **state)
         dw_threads *pool = make(3);
         if (i) each_piece_once(pool, 50);
         assert_int_equal(fork_and_work(pool), 0);
-        each_piece_once(pool, 50); /* the parent's goes on */
+        each_piece_once(pool, 50); /* the pool of the parent still works */
         dw_threads_destroy(pool);
     }
 }
@@ -175,7 +176,7 @@ static void fork_inside(void *context, size_t i)
     if (i == 0) f->status = fork_and_work(f->pool);
 }
 
-/* The job of the parent is under way, and the child has a copy of it. */
+/* The fork happens during a call of the parent, and the child has a copy of the state of it. */
 static void survives_a_fork_in_a_call(void **state)
 {
     (void)state;
@@ -204,8 +205,8 @@ static void *take_the_lock_often(void *context)
     return NULL;
 }
 
-/* Sooner or later the lock is held at the very moment of a fork, by a thread that the child has
- * not. */
+/* Some of these forks happen while another thread holds the pool's lock. In the child that thread
+ * does not exist, so nobody would release the lock. */
 static void survives_a_fork_while_the_lock_is_held(void **state)
 {
     (void)state;
@@ -220,11 +221,12 @@ static void survives_a_fork_while_the_lock_is_held(void **state)
     dw_threads_destroy(h.pool);
 }
 
-/* The mask of each thread that took a piece: our own thread takes SIGUSR1, the pool's no signal. */
+/* For the test that the threads of the pool block all signals, while the caller's thread does not
+ * block SIGUSR1. */
 typedef struct masks {
     pthread_barrier_t barrier;
     pthread_t caller;
-    int open; /* atomic: threads but the caller that would take SIGUSR1 */
+    int open; /* atomic: how many threads other than the caller do not block SIGUSR1 */
 } masks;
 
 static void look_at_mask(void *context, size_t i)
@@ -248,7 +250,7 @@ static void takes_no_signals(void **state)
     dw_threads_parallel_for(pool, 3, look_at_mask, &m);
     assert_int_equal(m.open, 0);
     pthread_sigmask(SIG_SETMASK, NULL, &set);
-    assert_false(sigismember(&set, SIGUSR1)); /* the caller's mask is its own again */
+    assert_false(sigismember(&set, SIGUSR1)); /* the caller's mask was restored */
     pthread_barrier_destroy(&m.barrier);
     dw_threads_destroy(pool);
 }
