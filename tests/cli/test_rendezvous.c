@@ -20,7 +20,7 @@ enum { TAG_GREETING = 1, TAG_TELL = 2, TAG_ADDRESS = 3, TAG_REFUSAL = 4, PATIENC
 
 static const char key[32] = "the key of all ranks of this run";
 
-/* Where nobody listens: the rendezvous is told its address, not asked. */
+/* Finds an address on which nobody listens; the rendezvous needs to know its address in advance. */
 static void find_address(char *uri, size_t cap)
 {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -32,10 +32,10 @@ static void find_address(char *uri, size_t cap)
     close(fd);
 }
 
-/* Somebody comes under a name that it can prove, says what it likes, and is told something with
- * `tag`. */
-static void come(const char *uri, const char *name, const char *says, uint32_t tag,
-                 const char *word)
+/* Connects as the rank with this name and the right key, sends the message `says`, and expects an
+ * answer with this tag that contains `word`. */
+static void connect_and_expect(const char *uri, const char *name, const char *says, uint32_t tag,
+                               const char *word)
 {
     dw_tls_options tls = {.struct_size = sizeof tls,
                           .own_name = name,
@@ -49,18 +49,18 @@ static void come(const char *uri, const char *name, const char *says, uint32_t t
     void *data;
     size_t len;
     if (dw_link_open(&link, uri, &options, &why) != DW_OK) fail_msg("%s", why.text);
-    /* What no address and no sentence can be does not travel. */
+    /* The link refuses a message that is longer than any address or sentence. */
     assert_int_equal(dw_link_send(link, TAG_GREETING, says, 64 * 1024 + 1), DW_ERR_LIMIT);
     assert_int_equal(dw_link_send(link, TAG_GREETING, says, strlen(says)), DW_OK);
     dw_status status = dw_link_recv(link, tag, PATIENCE_MS, &data, &len);
     if (status != DW_OK)
-        fail_msg("%s, who says '%s': %d '%s'", name, says, status, dw_link_why(link));
+        fail_msg("%s, which said '%s': %d '%s'", name, says, status, dw_link_why(link));
     if (!memmem(data, len, word, strlen(word))) fail_msg("'%.*s'", (int)len, (char *)data);
     dw_link_release(link, data);
     dw_link_close(link);
 }
 
-static void a_rank_is_who_its_key_says(void **state)
+static void a_rank_is_known_by_its_key(void **state)
 {
     (void)state;
     char uri[64];
@@ -73,18 +73,18 @@ static void a_rank_is_who_its_key_says(void **state)
         .uri = uri, .rank = 0, .stages = 3, .timeout_ms = PATIENCE_MS, .tls = &tls};
     if (dw_rendezvous_open(&rendezvous, &options, &why) != DW_OK) fail_msg("%s", why.text);
     assert_int_equal(dw_rendezvous_tell(rendezvous, "tcp://here", &why), DW_OK);
-    come(uri, "rank/2", "rank 1 of 3", TAG_REFUSAL,
-         "the key or certificate of rank 1 names rank/2; give each rank its own");
-    come(uri, "rank/11", "rank 1 of 3", TAG_REFUSAL,
-         "the key or certificate of rank 1 names rank/11");
-    /* The place was not taken by any of them. */
-    come(uri, "rank/1", "rank 1 of 3", TAG_ADDRESS, "tcp://here");
+    connect_and_expect(uri, "rank/2", "rank 1 of 3", TAG_REFUSAL,
+                       "the key or certificate of rank 1 names rank/2; give each rank its own");
+    connect_and_expect(uri, "rank/11", "rank 1 of 3", TAG_REFUSAL,
+                       "the key or certificate of rank 1 names rank/11");
+    /* None of them took the place of rank 1. */
+    connect_and_expect(uri, "rank/1", "rank 1 of 3", TAG_ADDRESS, "tcp://here");
     dw_rendezvous_close(rendezvous);
 }
 
-/* Opened and never used. */
-static dw_link *come_and_say_nothing(const char *uri, const char *name, const char *with_key,
-                                     dw_status expected)
+/* Connects, and then sends nothing. */
+static dw_link *connect_silently(const char *uri, const char *name, const char *with_key,
+                                 dw_status expected)
 {
     dw_tls_options tls = {.struct_size = sizeof tls,
                           .own_name = name,
@@ -114,16 +114,16 @@ static dw_rendezvous *begin_as_rank_0(char *uri, size_t cap)
     return rendezvous;
 }
 
-/* More than there are places for, and more than could be waited for one after the other. */
-static void nobody_waits_for_those_who_say_nothing(void **state)
+/* These are more than there are places for, and more than rank 0 could wait for one by one. */
+static void silent_links_delay_nobody(void **state)
 {
     (void)state;
     enum { SILENT = 40 };
     char uri[64];
     dw_link *silent[SILENT];
     dw_rendezvous *rendezvous = begin_as_rank_0(uri, sizeof uri);
-    for (int i = 0; i < SILENT; i++) silent[i] = come_and_say_nothing(uri, "rank/1", key, DW_OK);
-    come(uri, "rank/1", "rank 1 of 2", TAG_ADDRESS, "tcp://here");
+    for (int i = 0; i < SILENT; i++) silent[i] = connect_silently(uri, "rank/1", key, DW_OK);
+    connect_and_expect(uri, "rank/1", "rank 1 of 2", TAG_ADDRESS, "tcp://here");
     dw_why why;
     dw_rendezvous_stop(rendezvous, &why);
     assert_string_equal(why.text, "");
@@ -134,20 +134,19 @@ static void nobody_waits_for_those_who_say_nothing(void **state)
     }
 }
 
-static void rank_0_says_whom_it_turned_away(void **state)
+static void rank_0_reports_whom_it_refused(void **state)
 {
     (void)state;
     static const char other[32] = "the key of the ranks of another.";
     char uri[64];
     dw_why why;
     dw_rendezvous *rendezvous = begin_as_rank_0(uri, sizeof uri);
-    for (int i = 0; i < 3; i++)
-        assert_null(come_and_say_nothing(uri, "rank/1", other, DW_ERR_AUTH));
+    for (int i = 0; i < 3; i++) assert_null(connect_silently(uri, "rank/1", other, DW_ERR_AUTH));
     dw_rendezvous_stop(rendezvous, &why);
     if (!strstr(why.text, "3 were turned away, the last one: 127.0.0.1:")) fail_msg("%s", why.text);
     dw_rendezvous_close(rendezvous);
     rendezvous = begin_as_rank_0(uri, sizeof uri);
-    come(uri, "rank/1", "rank 1 of 7", TAG_REFUSAL, "was started for 2 stages");
+    connect_and_expect(uri, "rank/1", "rank 1 of 7", TAG_REFUSAL, "was started for 2 stages");
     dw_rendezvous_stop(rendezvous, &why);
     if (!strstr(why.text, "1 were refused; the last one was told: rank 0 was started for 2"))
         fail_msg("%s", why.text);
@@ -165,7 +164,7 @@ static dw_rendezvous *begin_by_files(const char *uri, uint32_t rank)
     return rendezvous;
 }
 
-static void files_of_others_are_neither_written_nor_waited_for(void **state)
+static void links_and_fifos_in_the_folder_are_refused(void **state)
 {
     (void)state;
     char folder[] = "/tmp/rendezvous-XXXXXX", uri[100], path[80], fresh[90], victim[80], told[100];
@@ -176,7 +175,7 @@ static void files_of_others_are_neither_written_nor_waited_for(void **state)
     snprintf(victim, sizeof victim, "%s/victim", folder);
     dw_why why;
     dw_rendezvous *ranks[2] = {begin_by_files(uri, 0), begin_by_files(uri, 1)};
-    alarm(30); /* a FIFO that is waited for ends the test */
+    alarm(30); /* ends the test if the rendezvous waits for the FIFO */
     assert_int_equal(mkfifo(path, 0600), 0);
     assert_int_equal(dw_rendezvous_ask(ranks[1], told, sizeof told, &why), DW_ERR_TIMEOUT);
     alarm(0);
@@ -199,16 +198,16 @@ static void files_of_others_are_neither_written_nor_waited_for(void **state)
     for (int i = 0; i < 2; i++) dw_rendezvous_close(ranks[i]);
     unlink(victim);
     unlink(fresh);
-    assert_int_equal(rmdir(folder), 0); /* nothing else was left */
+    assert_int_equal(rmdir(folder), 0); /* no other file was left */
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_rank_is_who_its_key_says),
-        cmocka_unit_test(nobody_waits_for_those_who_say_nothing),
-        cmocka_unit_test(rank_0_says_whom_it_turned_away),
-        cmocka_unit_test(files_of_others_are_neither_written_nor_waited_for),
+        cmocka_unit_test(a_rank_is_known_by_its_key),
+        cmocka_unit_test(silent_links_delay_nobody),
+        cmocka_unit_test(rank_0_reports_whom_it_refused),
+        cmocka_unit_test(links_and_fifos_in_the_folder_are_refused),
     };
     return cmocka_run_group_tests_name("rendezvous", tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * ops_plain.c - compiles the trainer's loops again for the oldest instruction set, under other
- * names. */
+ * ops_plain.c - compiles the trainer's loops a second time, for the oldest instruction set and
+ * under other names, so that a test can compare both. */
 #undef DW_HAVE_TARGET_CLONES
 #define dw_layernorm               plain_layernorm
 #define dw_layernorm_backward      plain_layernorm_backward

@@ -75,7 +75,7 @@ static dw_status save(uint32_t step, dw_why *why)
     return status;
 }
 
-/* The status of loading all parts; on success they are compared with those in memory. */
+/* Loads all parts and returns the status. On success it compares them with those in memory. */
 static dw_status load(uint32_t expected_step, dw_why *why)
 {
     dw_checkpoint checkpoint;
@@ -118,7 +118,7 @@ static void gives_back_what_was_saved(void **state)
     dw_checkpoint_close(&checkpoint);
 }
 
-static void a_new_checkpoint_takes_the_place_of_the_old(void **state)
+static void a_new_checkpoint_replaces_the_old(void **state)
 {
     (void)state;
     dw_why why;
@@ -129,7 +129,7 @@ static void a_new_checkpoint_takes_the_place_of_the_old(void **state)
     assert_int_equal(count_files(false), PARTS + 1); /* nothing of the old one is left */
 }
 
-static void what_is_not_committed_changes_nothing(void **state)
+static void a_save_without_commit_changes_nothing(void **state)
 {
     (void)state;
     dw_why why;
@@ -144,8 +144,8 @@ static void what_is_not_committed_changes_nothing(void **state)
     assert_int_equal(count_files(false), PARTS + 1);
 }
 
-/* Limits the size of files, which has the effect of a full disk. */
-static void a_disk_that_is_full_leaves_the_old_checkpoint(void **state)
+/* A limit on the size of files has the same effect as a full disk. */
+static void a_full_disk_keeps_the_old_checkpoint(void **state)
 {
     (void)state;
     dw_why why;
@@ -159,8 +159,8 @@ static void a_disk_that_is_full_leaves_the_old_checkpoint(void **state)
     signal(SIGXFSZ, SIG_IGN);
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
     little = old;
-    /* Limits after the first part, within the header and within the floats; the manifest (about 400
-     * bytes) is too short to be affected. */
+    /* These limits end the first part, within its header or within the floats. The manifest (about
+     * 400 bytes) is too short to be affected. */
     static const rlim_t limits[] = {10, 64, 5000, 30000, 40000};
     for (size_t k = 0; k < sizeof limits / sizeof *limits; k++) {
         little.rlim_cur = limits[k];
@@ -197,7 +197,7 @@ static char *part_file(void)
     return path;
 }
 
-static void a_flipped_bit_is_seen(void **state)
+static void a_flipped_bit_is_detected(void **state)
 {
     (void)state;
     dw_why why;
@@ -215,18 +215,18 @@ static void a_flipped_bit_is_seen(void **state)
     char manifest[100];
     snprintf(manifest, sizeof manifest, "%s/manifest.json", directory);
     assert_int_equal(stat(manifest, &file), 0);
-    /* 0x10 changes blanks to '0'; 0x01 changes a step or a digest. */
+    /* Bit 0x10 changes blanks to '0'; bit 0x01 changes a step or a digest. */
     for (long at = 0; at + 1 < file.st_size; at++)
         for (int bit = 0x01; bit <= 0x10; bit <<= 4) {
             flip(manifest, at, bit);
             dw_checkpoint checkpoint;
             if (dw_checkpoint_open(&checkpoint, directory, &why) == DW_OK)
-                fail_msg("byte %ld was not missed", at);
+                fail_msg("the change of byte %ld was not detected", at);
             flip(manifest, at, bit);
         }
 }
 
-static void a_file_cut_short_is_seen(void **state)
+static void a_truncated_file_is_detected(void **state)
 {
     (void)state;
     dw_why why;
@@ -248,7 +248,7 @@ static void a_file_cut_short_is_seen(void **state)
     assert_non_null(strstr(why.text, "No such file"));
 }
 
-static void says_where_there_is_no_checkpoint(void **state)
+static void a_missing_checkpoint_is_named(void **state)
 {
     (void)state;
     dw_checkpoint checkpoint;
@@ -281,12 +281,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(gives_back_what_was_saved),
-        TEST(a_new_checkpoint_takes_the_place_of_the_old),
-        TEST(what_is_not_committed_changes_nothing),
-        TEST(a_disk_that_is_full_leaves_the_old_checkpoint),
-        TEST(a_flipped_bit_is_seen),
-        TEST(a_file_cut_short_is_seen),
-        TEST(says_where_there_is_no_checkpoint),
+        TEST(a_new_checkpoint_replaces_the_old),
+        TEST(a_save_without_commit_changes_nothing),
+        TEST(a_full_disk_keeps_the_old_checkpoint),
+        TEST(a_flipped_bit_is_detected),
+        TEST(a_truncated_file_is_detected),
+        TEST(a_missing_checkpoint_is_named),
         TEST(does_not_replace_another_model),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

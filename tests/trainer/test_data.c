@@ -64,13 +64,13 @@ static void every_epoch_visits_every_sample_once(void **state)
         const uint32_t *order = dw_data_order(&data, epoch, 0);
         int seen[50] = {0};
         for (int i = 0; i < 50; i++) {
-            assert_true(order[i] < 50); /* never one that is held out */
+            assert_true(order[i] < 50); /* never a sample that is held out */
             assert_int_equal(seen[order[i]]++, 0);
         }
         if (epoch) assert_memory_not_equal(order, first, sizeof first);
         if (!epoch) memcpy(first, order, sizeof first);
     }
-    /* The first order again, after others, and from the middle on. */
+    /* The first order again: after other orders, and starting in the middle of an epoch. */
     assert_memory_equal(dw_data_order(&data, 0, 20), first + 20, 30 * sizeof *first);
     dw_data_close(&data);
     assert_int_equal(dw_data_open(&data, path, 0, 50, 7, T, 4, 2, NULL), DW_OK);
@@ -79,8 +79,8 @@ static void every_epoch_visits_every_sample_once(void **state)
     unlink(path);
 }
 
-/* Each of the 6 orders of 3 samples is expected 600 times in 3600 (deviation 22). */
-static void all_orders_are_as_likely(void **state)
+/* Each of the 6 orders of 3 samples is expected 600 times in 3600 (standard deviation 22). */
+static void all_orders_are_equally_likely(void **state)
 {
     (void)state;
     write_text(3 * WIDTH);
@@ -98,7 +98,7 @@ static void all_orders_are_as_likely(void **state)
     unlink(path);
 }
 
-static void tells_texts_apart(void **state)
+static void different_texts_have_different_digests(void **state)
 {
     (void)state;
     write_text(SAMPLES * WIDTH);
@@ -119,7 +119,7 @@ static void assert_refused(dw_status status, const dw_why *why, dw_status expect
     if (!strstr(why->text, word)) fail_msg("\"%s\" does not say \"%s\"", why->text, word);
 }
 
-static void refuses_what_is_no_text_to_train_on(void **state)
+static void unusable_texts_are_refused(void **state)
 {
     (void)state;
     dw_data data;
@@ -150,9 +150,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(samples_are_pieces_of_the_file),
         cmocka_unit_test(every_epoch_visits_every_sample_once),
-        cmocka_unit_test(all_orders_are_as_likely),
-        cmocka_unit_test(tells_texts_apart),
-        cmocka_unit_test(refuses_what_is_no_text_to_train_on),
+        cmocka_unit_test(all_orders_are_equally_likely),
+        cmocka_unit_test(different_texts_have_different_digests),
+        cmocka_unit_test(unusable_texts_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

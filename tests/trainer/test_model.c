@@ -25,8 +25,8 @@ static void fill_samples(uint8_t *samples, size_t n)
         samples[i] = (uint8_t)(dw_random(5, DW_RANDOM_SHUFFLE, 0, i).v[0] % 96 + 32);
 }
 
-/* Parameters larger than initial ones, and no vector with its trivial initial value, so that every
- * term of a gradient matters. */
+/* Makes the parameters larger than initial ones, and replaces the trivial initial values of
+ * vectors, so that every term of a gradient matters. */
 static void stir(dw_model *model)
 {
     dw_model_initialize(model, 3);
@@ -54,7 +54,7 @@ static double loss_of(dw_model *model, const uint8_t *samples)
     return dw_model_loss(model, 0, false, 0);
 }
 
-/* The slope of the loss along a direction (part->mean holds it), by central differences. */
+/* The slope of the loss along the direction in part->mean, by central differences. */
 static double slope(dw_model *model, dw_part *part, const dw_parameter *tensor,
                     const float *direction, double h, const uint8_t *samples)
 {
@@ -72,8 +72,8 @@ static double slope(dw_model *model, dw_part *part, const dw_parameter *tensor,
     return (side[1] - side[0]) / (2 * h);
 }
 
-/* Two directions for each tensor: along its gradient, where the slope is the norm, and along random
- * signs, where a wrong part of the gradient is not masked by the others. */
+/* Checks a tensor along two directions: along its gradient, where the slope is the norm of the
+ * gradient, and along random signs, where no other part can hide a wrong part of the gradient. */
 static void check_tensor(dw_model *model, dw_part *part, const dw_parameter *tensor,
                          const uint8_t *samples)
 {
@@ -93,8 +93,8 @@ static void check_tensor(dw_model *model, dw_part *part, const dw_parameter *ten
             expected += (double)direction[i] * (double)gradient[i];
         }
         double h = 2e-3, found = slope(model, part, tensor, direction, h, samples);
-        /* Rounding in float gives the loss (about 300) an error near 1e-5, over 2 h; the rest is
-         * curvature. */
+        /* The tolerance: rounding in float gives the loss (about 300) an error near 1e-5, which is
+         * divided by 2 h; the rest comes from the curvature of the loss. */
         if (fabs(found - expected) > 0.005 * fabs(expected) + 0.002 * norm + 0.01)
             fail_msg("%s %s, direction %d: slope %g, gradient %g, norm %g", part->name,
                      tensor->name, kind, found, expected, norm);
@@ -102,7 +102,7 @@ static void check_tensor(dw_model *model, dw_part *part, const dw_parameter *ten
     free(direction);
 }
 
-static void every_gradient_is_that_of_finite_differences(void **state)
+static void gradients_agree_with_finite_differences(void **state)
 {
     (void)state;
     uint8_t samples[N * (T + 1)];
@@ -145,13 +145,13 @@ static void gradients_of_micro_batches_add_up(void **state)
     dw_model_destroy(model);
 }
 
-static void no_token_sees_a_later_one(void **state)
+static void no_token_depends_on_a_later_one(void **state)
 {
     (void)state;
     uint8_t samples[N * (T + 1)], changed[N * (T + 1)];
     fill_samples(samples, sizeof samples);
     memcpy(changed, samples, sizeof samples);
-    changed[T - 1] ^= 1; /* the last input token; only what follows it may change */
+    changed[T - 1] ^= 1; /* the last input token: only its own output may change */
     dw_model *model;
     assert_int_equal(dw_model_create(&model, &shape, 0, 3, N, 1), DW_OK);
     stir(model);
@@ -165,7 +165,7 @@ static void no_token_sees_a_later_one(void **state)
     dw_model_destroy(model);
 }
 
-/* Stages in one process, which pass tensors directly instead of over a network. */
+/* Runs all stages in one process. They pass tensors directly instead of over a network. */
 static double loss_of_stages(uint32_t stages, float *grads, const uint8_t *samples)
 {
     dw_model *models[3];
@@ -230,7 +230,7 @@ static void every_part_belongs_to_one_stage(void **state)
         }
 }
 
-static void rejects_a_shape_that_cannot_be(void **state)
+static void rejects_impossible_shapes(void **state)
 {
     (void)state;
     const struct {
@@ -265,7 +265,7 @@ static void parameters_do_not_depend_on_the_stages(void **state)
     assert_string_equal(a->name, "block-02");
     assert_string_equal(b->name, "block-02");
     assert_memory_equal(a->params, b->params, a->n * sizeof(float));
-    /* Weights have the requested deviation, and no two blocks have the same. */
+    /* Weights have the requested deviation, and every block has weights of its own. */
     const dw_parameter *t = &a->tensors[DW_BLOCK_WIDEN];
     double square = 0;
     size_t n = (size_t)t->rows * t->columns;
@@ -279,12 +279,12 @@ static void parameters_do_not_depend_on_the_stages(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_gradient_is_that_of_finite_differences),
+        cmocka_unit_test(gradients_agree_with_finite_differences),
         cmocka_unit_test(gradients_of_micro_batches_add_up),
-        cmocka_unit_test(no_token_sees_a_later_one),
+        cmocka_unit_test(no_token_depends_on_a_later_one),
         cmocka_unit_test(stages_give_the_bits_of_one_stage),
         cmocka_unit_test(every_part_belongs_to_one_stage),
-        cmocka_unit_test(rejects_a_shape_that_cannot_be),
+        cmocka_unit_test(rejects_impossible_shapes),
         cmocka_unit_test(parameters_do_not_depend_on_the_stages),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -15,7 +15,7 @@
 #include "ops.h"
 #include "random.h"
 
-/* ops_plain.c */
+/* The loops as ops_plain.c compiles them. */
 extern __typeof__(dw_layernorm) plain_layernorm;
 extern __typeof__(dw_layernorm_backward) plain_layernorm_backward;
 extern __typeof__(dw_bias_gelu) plain_bias_gelu;
@@ -116,7 +116,7 @@ static double gelu(double x)
     return 0.5 * x * (1 + tanh(sqrt(2 / acos(-1.0)) * (x + 0.044715 * x * x * x)));
 }
 
-static void gelu_is_that_of_libm(void **state)
+static void gelu_agrees_with_libm(void **state)
 {
     (void)state;
     fill_all(12);
@@ -131,7 +131,7 @@ static void gelu_is_that_of_libm(void **state)
     }
 }
 
-static void layernorm_is_that_of_the_definition(void **state)
+static void layernorm_agrees_with_its_definition(void **state)
 {
     (void)state;
     fill_all(3);
@@ -148,7 +148,7 @@ static void layernorm_is_that_of_the_definition(void **state)
     }
 }
 
-static void softmax_sees_no_later_token(void **state)
+static void softmax_ignores_later_tokens(void **state)
 {
     (void)state;
     fill_all(30);
@@ -164,7 +164,7 @@ static void softmax_sees_no_later_token(void **state)
     }
 }
 
-static void cross_entropy_is_that_of_libm(void **state)
+static void cross_entropy_agrees_with_libm(void **state)
 {
     (void)state;
     fill_all(20);
@@ -177,7 +177,7 @@ static void cross_entropy_is_that_of_libm(void **state)
         loss += log(sum) - (double)a[r * V + targets[r]];
     }
     assert_close(dw_cross_entropy(a, targets, false, 0, B, V), loss, 1e-6, "the loss");
-    assert_memory_equal(a, a2, sizeof a); /* forward alone leaves the logits */
+    assert_memory_equal(a, a2, sizeof a); /* without gradients, the logits are not changed */
     assert_close(dw_cross_entropy(a, targets, true, 0.5f, B, V), loss, 1e-6, "the loss");
     for (size_t r = 0; r < B; r++) {
         double sum = 0, total = 0;
@@ -211,10 +211,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gives_the_same_bits_on_every_instruction_set),
-        cmocka_unit_test(gelu_is_that_of_libm),
-        cmocka_unit_test(layernorm_is_that_of_the_definition),
-        cmocka_unit_test(softmax_sees_no_later_token),
-        cmocka_unit_test(cross_entropy_is_that_of_libm),
+        cmocka_unit_test(gelu_agrees_with_libm),
+        cmocka_unit_test(layernorm_agrees_with_its_definition),
+        cmocka_unit_test(softmax_ignores_later_tokens),
+        cmocka_unit_test(cross_entropy_agrees_with_libm),
         cmocka_unit_test(keeps_a_nan),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -41,8 +41,8 @@ static void the_rate_rises_and_falls_linearly(void **state)
     assert_true(dw_optimizer_rate(&cold, 0) == 3e-3);
 }
 
-/* arXiv:1711.05101, Algorithm 2, five steps in double. */
-static void updates_are_those_of_the_definition(void **state)
+/* AdamW as in arXiv:1711.05101, Algorithm 2: five steps, computed in double. */
+static void updates_agree_with_the_definition(void **state)
 {
     (void)state;
     dw_part part;
@@ -105,7 +105,7 @@ static void a_small_gradient_is_not_clipped(void **state)
     dw_optimizer_update(&free_run, &b, 0, 0.6);
     assert_memory_equal(a.params, b.params, a.n * sizeof(float));
     assert_true(fabsf(a.mean[7] - 0.06f) < 1e-7f);
-    a.grads[7] = 6; /* ten times the limit: clipped to 1/6 of itself */
+    a.grads[7] = 6; /* six times the limit, so clipping divides it by 6 */
     a.mean[7] = 0;
     dw_optimizer_update(&optimizer, &a, 1, 6);
     assert_true(fabsf(a.mean[7] - 0.1f) < 1e-7f);
@@ -135,7 +135,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_rate_rises_and_falls_linearly),
-        cmocka_unit_test(updates_are_those_of_the_definition),
+        cmocka_unit_test(updates_agree_with_the_definition),
         cmocka_unit_test(vectors_do_not_decay),
         cmocka_unit_test(a_small_gradient_is_not_clipped),
         cmocka_unit_test(the_norm_adds_parts_in_order),

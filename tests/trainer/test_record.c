@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_record.c - records byte by byte, records of complete runs, and the errors of records that
- * cannot be written.
+ * test_record.c - the bytes of records, the records of complete runs, and the errors of records
+ * that cannot be written.
  *
- * Every rank of a run is a thread; they meet over loop. */
+ * In a complete run every rank is a thread, and the threads are connected by the backend loop. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -39,7 +39,7 @@ static int tear_down(void **state)
     return system(command);
 }
 
-/* 1 2 3 ... as floats. */
+/* Fills x with first, first + 1, first + 2, ... */
 static void count_up(float *x, size_t n, float first)
 {
     for (size_t i = 0; i < n; i++) x[i] = first + (float)i;
@@ -58,7 +58,7 @@ static void writes_the_bytes_that_the_header_shows(void **state)
     (void)state;
     count_up(x, 12, 1);
     snprintf(place, sizeof place, "%s/new", directory);
-    for (int times = 0; times < 2; times++) { /* the second one replaces the first */
+    for (int times = 0; times < 2; times++) { /* the second record replaces the first */
         assert_int_equal(dw_record_create(&record, place, DW_BACKWARD, 3, 2, 3, 256, NULL), DW_OK);
         assert_int_equal(dw_record_add(record, 5, (uint32_t[]){9, UINT32_MAX}, 2, x, NULL), DW_OK);
         assert_int_equal(dw_record_flush(record, NULL), DW_OK);
@@ -76,7 +76,7 @@ static void writes_the_bytes_that_the_header_shows(void **state)
     assert_memory_equal(bytes + 88, x + 6, 24);
 }
 
-static void a_place_that_cannot_be_written_is_named_at_once(void **state)
+static void an_unwritable_place_is_an_error_at_once(void **state)
 {
     dw_record *record = NULL;
     dw_why why = {.offset = -1};
@@ -101,8 +101,8 @@ static void a_place_that_cannot_be_written_is_named_at_once(void **state)
     assert_int_equal(dw_record_flush(record, NULL), DW_OK);
 }
 
-/* A limit on the file size has the effect of a disk that is full after the header. */
-static void a_disk_that_fills_up_is_told(void **state)
+/* A limit on the file size has the same effect as a disk that is full after the header. */
+static void a_disk_that_fills_up_is_an_error(void **state)
 {
     static const float x[64 * 64];
     uint32_t id = 1;
@@ -116,7 +116,7 @@ static void a_disk_that_fills_up_is_told(void **state)
     little.rlim_cur = 1000;
     signal(SIGXFSZ, SIG_IGN);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &little), 0);
-    dw_status added = dw_record_add(record, 1, &id, 1, x, &why); /* into the buffer */
+    dw_status added = dw_record_add(record, 1, &id, 1, x, &why); /* only into the buffer */
     dw_status flushed = dw_record_flush(record, &why), status = DW_OK;
     for (int i = 0; i < 200 && status == DW_OK; i++)
         status = dw_record_add(record, 1, &id, 1, x, &why);
@@ -124,11 +124,13 @@ static void a_disk_that_fills_up_is_told(void **state)
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
     assert_int_equal(added, DW_OK);
     assert_int_equal(flushed, DW_ERR_IO);
-    assert_int_equal(status, DW_ERR_IO); /* not only when it is flushed */
+    assert_int_equal(status, DW_ERR_IO); /* a write fails too, not only the last flush */
     assert_non_null(strstr(why.text, "/forward-1.record: File too large"));
 }
 
-/* ---- Whole runs: 3 epochs of 3 steps of 8 samples, of 26 (two are left over) and 7 held out. - */
+/* ---- Complete runs --------------------------------------------------------------------------- */
+
+/* 3 epochs of 3 steps with 8 samples each, out of 26 (two are left over), and 7 held-out ones. */
 
 enum {
     STAGES_MAX = 3,
@@ -141,8 +143,8 @@ enum {
     EPOCHS = 3,
     SEED = 4
 };
-enum { TRAINED = 24, VISITS = TRAINED + HELD_OUT }; /* tensors of an epoch */
-enum { VALUES = T * C * 4, SENT = 16 + VALUES }; /* bytes of a tensor, without and with its head */
+enum { TRAINED = 24, VISITS = TRAINED + HELD_OUT }; /* tensors per epoch */
+enum { VALUES = T * C * 4, SENT = 16 + VALUES }; /* bytes of a tensor without and with its header */
 
 typedef struct rank_run {
     dw_train_config config;
@@ -165,7 +167,7 @@ static void *run_rank(void *context)
     return NULL;
 }
 
-/* Returns the held-out loss. record NULL: none. */
+/* Runs all stages and returns the held-out loss. Nothing is recorded where the path is NULL. */
 static double run_pipeline(uint32_t stages, const char *text, const char *forward,
                            const char *record)
 {
@@ -201,7 +203,7 @@ static double run_pipeline(uint32_t stages, const char *text, const char *forwar
     return ranks[0].held_out_loss;
 }
 
-/* The tensors that rank `rank` sent; the caller frees them. */
+/* Reads the record of the tensors that this rank sent; the caller frees it. */
 static uint8_t *record_of(const char *way, uint32_t rank, size_t tensors)
 {
     static const char magic[8] = "DW-SENT";
@@ -228,8 +230,8 @@ static void assert_sent(const uint8_t *sent, uint32_t step, uint64_t id)
     assert_memory_equal(sent + 8, &id, sizeof id);
 }
 
-/* Computes the first step again with two models and without sending: the output of stage 0 of 2,
- * and the gradient that it receives. */
+/* Computes the first step again, with two models and without a network: the output of stage 0 of 2,
+ * and the gradient that it receives. Compares both with the record. */
 static void assert_first_step(dw_data *data, const uint8_t *forward, const uint8_t *backward)
 {
     dw_model_shape shape = {3, C, 2, T};
@@ -266,9 +268,9 @@ static void assert_same_record(const char *way, uint32_t rank, const uint8_t *ex
     free(record);
 }
 
-/* Checks ids, which follow the order of the epochs with the held-out ones after each epoch; the
- * values of the first step; and all values against runs with other numbers of stages. */
-static void what_is_recorded_is_what_was_sent(void **state)
+/* Checks the ids, which follow the order of the epochs, with the held-out samples after each epoch;
+ * the values of the first step; and all values, against runs with other numbers of stages. */
+static void records_contain_what_was_sent(void **state)
 {
     dw_data data;
     char text[80];
@@ -301,7 +303,7 @@ static void what_is_recorded_is_what_was_sent(void **state)
     run_pipeline(3, text, NULL, directory);
     assert_same_record("forward", 1, forward, EPOCHS * VISITS, EPOCHS * VISITS);
     assert_same_record("backward", 2, backward, EPOCHS * TRAINED, EPOCHS * TRAINED);
-    /* The input of the encoder, not its reconstruction. */
+    /* A record contains the input of the encoder, not its reconstruction. */
     run_pipeline(2, text, "delta:bits=2", directory);
     assert_same_record("forward", 0, forward, EPOCHS * VISITS, M * N);
     dw_data_close(&data);
@@ -315,9 +317,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(writes_the_bytes_that_the_header_shows),
-        TEST(a_place_that_cannot_be_written_is_named_at_once),
-        TEST(a_disk_that_fills_up_is_told),
-        TEST(what_is_recorded_is_what_was_sent),
+        TEST(an_unwritable_place_is_an_error_at_once),
+        TEST(a_disk_that_fills_up_is_an_error),
+        TEST(records_contain_what_was_sent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -19,7 +19,7 @@ static dw_train_config sound(void)
                              .connect = "tcp://there:1"};
 }
 
-static void fills_in_what_was_not_given(void **state)
+static void fills_in_defaults(void **state)
 {
     (void)state;
     dw_settings s;
@@ -121,7 +121,7 @@ static dw_train_config neighbour(void)
         assert_compared(greeting_of(config, 1, 2), DW_ERR_MISMATCH, word);                         \
     } while (0)
 
-static void names_the_setting_that_two_ranks_do_not_share(void **state)
+static void names_the_setting_that_differs_between_ranks(void **state)
 {
     (void)state;
     assert_compared(greeting_of(neighbour(), 1, 2), DW_OK, "");
@@ -173,7 +173,7 @@ static void counts_steps(void **state)
     config.epochs = 3;
     config.warmup = 30;
     assert_int_equal(dw_settings_resolve(&s, &config, &why), DW_OK);
-    /* 30 steps: all would be warm-up. */
+    /* With 30 steps, all of them would be warm-up. */
     assert_int_equal(dw_settings_count(&s, 165, &why), DW_ERR_ARGUMENT);
     assert_non_null(strstr(why.text, "warmup is 30 of 30"));
     config.warmup = 29;
@@ -188,9 +188,9 @@ static void counts_steps(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(fills_in_what_was_not_given),
+        cmocka_unit_test(fills_in_defaults),
         cmocka_unit_test(names_the_setting_that_is_wrong),
-        cmocka_unit_test(names_the_setting_that_two_ranks_do_not_share),
+        cmocka_unit_test(names_the_setting_that_differs_between_ranks),
         cmocka_unit_test(names_a_peer_of_another_version),
         cmocka_unit_test(counts_steps),
     };

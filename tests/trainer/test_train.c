@@ -43,10 +43,10 @@ struct pipeline {
     uint32_t stages;
     dw_train_config config;
     rank ranks[STAGES_MAX];
-    uint32_t stop_at_step, stop_rank; /* stop_at_step 0: never */
+    uint32_t stop_at_step, stop_rank; /* this rank stops at this step; 0: never */
     pthread_mutex_t lock;
     pthread_cond_t told;
-    /* What rank 0 heard. */
+    /* What the callbacks of rank 0 reported. */
     uint32_t steps, evals, saves;
     double loss[STEPS_MAX], norm[STEPS_MAX], held_out[STEPS_MAX];
     dw_train_summary summary;
@@ -112,8 +112,7 @@ static void *run_rank(void *context)
     return NULL;
 }
 
-/* A neighbour that connects to rank 0 as a rank does, and then sends a greeting that is far too
- * long. */
+/* Connects to rank 0 as its neighbour would, and then sends a greeting that is far too long. */
 static void *run_impostor(void *context)
 {
     enum { LONG = (1 << 20) + 1, TAG_GREETING = 1 };
@@ -127,7 +126,7 @@ static void *run_impostor(void *context)
     greeting[LONG - 1] = '}';
     r->status = dw_link_open(&link, r->config.connect, &options, &r->why);
     if (r->status == DW_OK) {
-        /* The link refuses messages longer than a rank of this shape could need. */
+        /* The link itself refuses messages longer than a rank of this shape can need. */
         assert_int_equal(dw_link_send(link, TAG_GREETING, greeting, (size_t)100 << 20),
                          DW_ERR_LIMIT);
         r->status = dw_link_send(link, TAG_GREETING, greeting, LONG);
@@ -138,7 +137,7 @@ static void *run_impostor(void *context)
     return NULL;
 }
 
-/* `change` may give one rank other settings. */
+/* Runs all stages. `change`, if not NULL, may give a rank other settings. */
 static void run_pipeline(pipeline *run, uint32_t stages, void (*change)(rank *))
 {
     pthread_mutex_init(&run->lock, NULL);
@@ -174,7 +173,7 @@ static void assert_all(const pipeline *run, dw_status status)
                      run->ranks[i].why.text);
 }
 
-/* A small run that uses everything: an uneven last evaluation, a shuffle, clipping, warm-up. */
+/* A small run that uses everything: an uneven last evaluation, shuffling, clipping, warm-up. */
 static pipeline a_run(void)
 {
     return (pipeline){.config = {.struct_size = sizeof(dw_train_config),
@@ -204,7 +203,7 @@ static void assert_same_run(const pipeline *a, const pipeline *b)
     assert_memory_equal(a->held_out, b->held_out, a->evals * sizeof *a->held_out);
 }
 
-static void any_number_of_stages_gives_the_bits_of_one(void **state)
+static void any_number_of_stages_gives_the_same_bits(void **state)
 {
     (void)state;
     pipeline one = a_run();
@@ -212,8 +211,8 @@ static void any_number_of_stages_gives_the_bits_of_one(void **state)
     assert_all(&one, DW_OK);
     assert_int_equal(one.steps, 9);
     assert_int_equal(one.evals, 3);
-    assert_true(one.loss[8] < one.loss[0] - 0.5); /* it learns */
-    assert_true(one.norm[0] > 1);                 /* so it was clipped */
+    assert_true(one.loss[8] < one.loss[0] - 0.5); /* the model learns */
+    assert_true(one.norm[0] > 1);                 /* the gradient was clipped */
     for (uint32_t stages = 2; stages <= 3; stages++) {
         pipeline many = a_run();
         run_pipeline(&many, stages, NULL);
@@ -255,7 +254,7 @@ static void over_loop(rank *r)
     if (r->config.listen) r->config.listen = links[r->index];
 }
 
-static void what_joins_the_stages_changes_no_bit(void **state)
+static void the_backend_changes_no_bit(void **state)
 {
     (void)state;
     pipeline tcp = a_run();
@@ -267,7 +266,7 @@ static void what_joins_the_stages_changes_no_bit(void **state)
     assert_all(&tcp, DW_OK);
     assert_all(&loop, DW_OK);
     assert_same_run(&tcp, &loop);
-    assert_int_equal(loop.summary.cost.kernel_forward, 0); /* it was no socket */
+    assert_int_equal(loop.summary.cost.kernel_forward, 0); /* the backend loop uses no socket */
 }
 
 static void compression_is_lossy_small_and_counted(void **state)
@@ -283,7 +282,7 @@ static void compression_is_lossy_small_and_counted(void **state)
     assert_true(delta.loss[8] != raw.loss[8]);
     assert_true(fabs(delta.loss[8] - raw.loss[8]) < 0.2);
     const dw_train_cost *a = &raw.summary.cost, *b = &delta.summary.cost;
-    /* 9 steps of 8 samples and 3 evaluations of 7, of 24 * 32 floats each. */
+    /* 9 steps of 8 samples and 3 evaluations of 7 samples; a sample has 24 * 32 floats. */
     assert_int_equal(a->raw_forward, (9 * 8 + 3 * 7) * 24 * 32 * 4);
     assert_int_equal(a->raw_backward, 9 * 8 * 24 * 32 * 4);
     assert_int_equal(b->raw_forward, a->raw_forward);
@@ -293,20 +292,19 @@ static void compression_is_lossy_small_and_counted(void **state)
                 b->bytes_backward >= b->frames_backward);
     assert_true(b->codec_s > 0 && b->compute_s > 0 && b->wait_s > 0);
     assert_true(delta.summary.wall_s >= delta.summary.eval_s && delta.summary.eval_s > 0);
-    /* The seconds of each rank are at most those of the run; the sum of its three costs must not
-     * count any time twice. */
+    /* The times of a rank add up to at most the duration of the run: no time counts twice. */
     for (int i = 0; i < 2; i++) {
         const dw_train_cost *c = &delta.costs[i];
         assert_true(c->compute_s + c->codec_s + c->wait_s < 1.2 * delta.summary.wall_s + 0.5);
     }
-    assert_int_equal(delta.costs[1].bytes_forward, 0); /* the last rank has no link to a next one */
+    assert_int_equal(delta.costs[1].bytes_forward, 0); /* no link to a next rank */
     assert_true(delta.summary.held_out_loss == delta.held_out[2]);
     assert_true(fabs(delta.summary.train_loss -
                      (delta.loss[6] + delta.loss[7] + delta.loss[8]) / 3) < 1e-12);
 }
 
-/* After the training samples the text continues in another language. */
-static void measures_on_the_samples_behind(void **state)
+/* The second part of the text, after the training samples, is in another language. */
+static void evaluates_on_the_samples_after_the_training_ones(void **state)
 {
     (void)state;
     pipeline run = a_run();
@@ -320,8 +318,8 @@ static void measures_on_the_samples_behind(void **state)
     assert_true(run.summary.held_out_loss > run.summary.train_loss + 2);
 }
 
-/* The cost of the last rank comes from its link to the previous rank; without a link there must be
- * no waiting. */
+/* The cost of the last rank is measured on its link to the previous rank. A single stage has no
+ * link, so it must report no waiting. */
 static void a_single_stage_waits_for_nobody(void **state)
 {
     (void)state;
@@ -334,7 +332,7 @@ static void a_single_stage_waits_for_nobody(void **state)
     assert_true(run.summary.cost.wait_s == 0 && run.summary.cost.bytes_forward == 0);
 }
 
-static void a_checkpoint_goes_on_where_it_stopped(void **state)
+static void a_resumed_run_gives_the_same_bits(void **state)
 {
     (void)state;
     pipeline whole = a_run();
@@ -349,7 +347,7 @@ static void a_checkpoint_goes_on_where_it_stopped(void **state)
         assert_int_equal(begun.saves, 1);
         pipeline resumed = a_run();
         resumed.config.resume = directory;
-        /* Saved by one stage, resumed by two, and the reverse. */
+        /* One stage saves and two resume, and the reverse. */
         run_pipeline(&resumed, 3 - stages, NULL);
         assert_all(&resumed, DW_OK);
         assert_memory_equal(resumed.loss + 4, whole.loss + 4, 5 * sizeof *whole.loss);
@@ -369,7 +367,7 @@ static void starts_from_the_parameters_of_a_checkpoint(void **state)
     second.config.init = directory;
     run_pipeline(&second, 1, NULL);
     assert_all(&second, DW_OK);
-    assert_int_equal(second.steps, 9); /* from the first step again */
+    assert_int_equal(second.steps, 9); /* all steps are made again */
     assert_true(second.loss[0] < first.loss[0] - 0.5);
     second.config.layers = 4;
     run_pipeline(&second, 1, NULL);
@@ -379,11 +377,11 @@ static void starts_from_the_parameters_of_a_checkpoint(void **state)
     second.config.init = NULL;
     second.config.resume = directory;
     run_pipeline(&second, 1, NULL);
-    assert_all(&second, DW_ERR_ARGUMENT); /* all steps are done */
+    assert_all(&second, DW_ERR_ARGUMENT); /* no step is left */
     assert_non_null(strstr(second.ranks[0].why.text, "9 steps of 9"));
 }
 
-static void a_stop_anywhere_ends_all(void **state)
+static void a_stop_of_any_rank_ends_the_run(void **state)
 {
     (void)state;
     for (uint32_t who = 0; who < 3; who++) {
@@ -400,9 +398,9 @@ static void a_stop_anywhere_ends_all(void **state)
     }
 }
 
-static void stop_before_anybody_came(rank *r)
+static void stop_before_a_neighbour_connects(rank *r)
 {
-    r->config.open_timeout_ms = 500; /* rank 1 finds nobody */
+    r->config.open_timeout_ms = 500; /* rank 1 finds no neighbour */
     r->stop = r->index == 0;
 }
 
@@ -410,7 +408,7 @@ static void a_stop_while_waiting_for_a_neighbour_ends_the_wait(void **state)
 {
     (void)state;
     pipeline run = a_run();
-    run_pipeline(&run, 2, stop_before_anybody_came);
+    run_pipeline(&run, 2, stop_before_a_neighbour_connects);
     assert_int_equal(run.ranks[0].status, DW_ERR_CANCELLED);
     assert_true(run.ranks[1].status < 0);
 }
@@ -425,7 +423,7 @@ static void with_another_text(rank *r)
     if (r->index == 2) r->config.text_offset = 1;
 }
 
-static void ranks_that_differ_are_told_in_what(void **state)
+static void ranks_learn_which_setting_differs(void **state)
 {
     (void)state;
     pipeline run = a_run();
@@ -434,7 +432,7 @@ static void ranks_that_differ_are_told_in_what(void **state)
     assert_non_null(strstr(run.ranks[1].why.text, "batch"));
     run = a_run();
     run_pipeline(&run, 3, with_another_text);
-    assert_all(&run, DW_ERR_MISMATCH); /* rank 0 hears of it from rank 1 */
+    assert_all(&run, DW_ERR_MISMATCH); /* rank 0 learns it from rank 1 */
     for (int i = 0; i < 3; i++)
         assert_non_null(strstr(run.ranks[i].why.text, "reads another text"));
 }
@@ -456,11 +454,11 @@ static void a_greeting_that_is_too_long_is_not_parsed(void **state)
 
 static void with_nowhere_to_save(rank *r)
 {
-    r->config.open_timeout_ms = 500; /* rank 1 ends before it has met rank 0 */
+    r->config.open_timeout_ms = 500; /* rank 1 ends before it connects to rank 0 */
     if (r->index == 1) r->config.save = "/proc/nowhere";
 }
 
-static void what_one_rank_cannot_do_all_hear(void **state)
+static void an_error_of_one_rank_reaches_all(void **state)
 {
     (void)state;
     pipeline run = a_run();
@@ -469,7 +467,7 @@ static void what_one_rank_cannot_do_all_hear(void **state)
     assert_int_equal(run.ranks[1].status, DW_ERR_IO);
     assert_true(run.ranks[0].status < 0);
     run = a_run();
-    run.config.held_out = 0; /* an evaluation would notice too */
+    run.config.held_out = 0; /* because an evaluation would detect the error, too */
     run.config.lr = 1e4;
     run.config.warmup = 0;
     run.config.clip = -1;
@@ -506,19 +504,19 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(any_number_of_stages_gives_the_bits_of_one),
+        TEST(any_number_of_stages_gives_the_same_bits),
         TEST(a_seeded_run_repeats_bit_for_bit),
-        TEST(what_joins_the_stages_changes_no_bit),
+        TEST(the_backend_changes_no_bit),
         TEST(compression_is_lossy_small_and_counted),
-        TEST(measures_on_the_samples_behind),
+        TEST(evaluates_on_the_samples_after_the_training_ones),
         TEST(a_single_stage_waits_for_nobody),
-        TEST(a_checkpoint_goes_on_where_it_stopped),
+        TEST(a_resumed_run_gives_the_same_bits),
         TEST(starts_from_the_parameters_of_a_checkpoint),
-        TEST(a_stop_anywhere_ends_all),
+        TEST(a_stop_of_any_rank_ends_the_run),
         TEST(a_stop_while_waiting_for_a_neighbour_ends_the_wait),
-        TEST(ranks_that_differ_are_told_in_what),
+        TEST(ranks_learn_which_setting_differs),
         TEST(a_greeting_that_is_too_long_is_not_parsed),
-        TEST(what_one_rank_cannot_do_all_hear),
+        TEST(an_error_of_one_rank_reaches_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,15 +9,15 @@
 /* Offsets in a frame of two entries of codec delta, which has six parameters. */
 enum { PARAMETERS = 80, ENTRY = PARAMETERS + 6 * 8, SECOND = ENTRY + 48, TABLES_END = SECOND + 48 };
 
-/* One changed byte, with the digests computed again. */
+/* One byte is changed, and the digests are computed again. */
 static const struct {
     size_t at;
     uint8_t value;
     dw_status expected;
 } fields[] = {
     {6, 0, DW_ERR_FORMAT},                 /* codec */
-    {6, 9, DW_ERR_FORMAT},                 /* a codec that nobody has */
-    {6, 2, DW_ERR_FORMAT},                 /* one that has other parameters */
+    {6, 9, DW_ERR_FORMAT},                 /* a codec that does not exist */
+    {6, 2, DW_ERR_FORMAT},                 /* a codec that has other parameters */
     {7, 2, DW_ERR_FORMAT},                 /* flags */
     {28, 0, DW_ERR_FORMAT},                /* T */
     {35, 1, DW_ERR_FORMAT},                /* C: a shape that is too large */
@@ -25,74 +25,75 @@ static const struct {
     {40, 0, DW_ERR_FORMAT},                /* x */
     {40, 4, DW_ERR_FORMAT},                /* x */
     {41, 5, DW_ERR_FORMAT},                /* P */
-    {41, 33, DW_ERR_FORMAT},               /* P: more than there can be */
+    {41, 33, DW_ERR_FORMAT},               /* P: more than the limit */
     {42, 1, DW_ERR_FORMAT},                /* zero */
     {47, 1, DW_ERR_FORMAT},                /* zero */
     {48, 1, DW_ERR_FORMAT},                /* length: not the sum of the entries */
     {55, 1, DW_ERR_FORMAT},                /* length: more than the shape allows */
-    {56, 1, DW_ERR_FORMAT},                /* seed: nothing draws */
-    {PARAMETERS, 0, DW_ERR_FORMAT},        /* no parameter */
-    {PARAMETERS, 3, DW_ERR_FORMAT},        /* one that frames do not have */
-    {PARAMETERS, 200, DW_ERR_FORMAT},      /* one that nobody has */
+    {56, 1, DW_ERR_FORMAT},                /* seed: must be 0 without stochastic rounding */
+    {PARAMETERS, 0, DW_ERR_FORMAT},        /* parameter 0 does not exist */
+    {PARAMETERS, 3, DW_ERR_FORMAT},        /* a parameter that frames do not contain */
+    {PARAMETERS, 200, DW_ERR_FORMAT},      /* a parameter that does not exist */
     {PARAMETERS + 1, 1, DW_ERR_FORMAT},    /* zero */
     {PARAMETERS + 4, 0, DW_ERR_FORMAT},    /* bits */
     {PARAMETERS + 4, 9, DW_ERR_FORMAT},    /* bits */
     {PARAMETERS + 7, 1, DW_ERR_FORMAT},    /* bits: the value's top byte */
     {PARAMETERS + 12, 48, DW_ERR_FORMAT},  /* group */
-    {PARAMETERS + 20, 1, DW_ERR_FORMAT},   /* key: x's own has a number of its own */
+    {PARAMETERS + 20, 1, DW_ERR_FORMAT},   /* key: x itself is not written as 1 bit */
     {PARAMETERS + 20, 9, DW_ERR_FORMAT},   /* key */
     {PARAMETERS + 28, 9, DW_ERR_FORMAT},   /* prev */
     {PARAMETERS + 36, 3, DW_ERR_FORMAT},   /* choose */
-    {PARAMETERS + 44, 0, DW_ERR_FORMAT},   /* audit: the default is written out */
+    {PARAMETERS + 44, 0, DW_ERR_FORMAT},   /* audit: the default is always written out */
     {PARAMETERS + 44, 2, DW_ERR_MISMATCH}, /* audit */
     {PARAMETERS + 4, 5, DW_ERR_MISMATCH},  /* bits; key entries do not change */
     {ENTRY + 12, 0, DW_ERR_FORMAT},        /* role */
     {ENTRY + 12, 6, DW_ERR_FORMAT},        /* role */
     {ENTRY + 12, 3, DW_ERR_FORMAT},        /* role: delta without a base */
-    {ENTRY + 13, 1, DW_ERR_FORMAT},        /* form: not what the parameters say */
-    {ENTRY + 13, 0, DW_ERR_FORMAT},        /* form: none */
-    {ENTRY + 14, 2, DW_ERR_FORMAT},        /* use: not of role key */
+    {ENTRY + 13, 1, DW_ERR_FORMAT},        /* form: another one than the parameters say */
+    {ENTRY + 13, 0, DW_ERR_FORMAT},        /* form: 0 does not exist */
+    {ENTRY + 14, 2, DW_ERR_FORMAT},        /* use: not allowed with role key */
     {ENTRY + 14, 9, DW_ERR_FORMAT},        /* use */
     {ENTRY + 15, 1, DW_ERR_FORMAT},        /* zero */
-    {ENTRY + 16, 1, DW_ERR_FORMAT},        /* a base that key entries have not */
-    {ENTRY + 24, 1, DW_ERR_FORMAT},        /* payload_bytes: no multiple of 16 */
-    {ENTRY + 24, 16, DW_ERR_FORMAT},       /* payload_bytes: do not add up */
+    {ENTRY + 16, 1, DW_ERR_FORMAT},        /* base: key entries have none */
+    {ENTRY + 24, 1, DW_ERR_FORMAT},        /* payload_bytes: not a multiple of 16 */
+    {ENTRY + 24, 16, DW_ERR_FORMAT},       /* payload_bytes: the sum is wrong */
 };
 
-/* The same where changes are microscaled, which makes six parameters too: 6, 8, 9, 11, 14 and 15.
- * Changes of e4m3, keys of e5m2: some elements are as long as these. */
+/* The same for a config whose changes are microscaled. It has six parameters, too: 6, 8, 9, 11, 14
+ * and 15. Changes are e4m3 and keys are e5m2. Some other elements are as long as these, so that
+ * only the comparison with the config detects them (DW_ERR_MISMATCH). */
 static const struct {
     size_t at;
     uint8_t value;
     dw_status expected;
 } mx_fields[] = {
-    {6, 4, DW_ERR_FORMAT},                 /* codec: it has one parameter */
-    {56, 1, DW_ERR_FORMAT},                /* seed: nothing draws */
-    {PARAMETERS, 1, DW_ERR_FORMAT},        /* bits, beside form */
-    {PARAMETERS, 2, DW_ERR_FORMAT},        /* group, beside form */
-    {PARAMETERS + 4, 8, DW_ERR_FORMAT},    /* key: bits, beside form */
-    {PARAMETERS + 4, 1, DW_ERR_FORMAT},    /* key: an element without the 64 */
-    {PARAMETERS + 4, 64, DW_ERR_FORMAT},   /* key: no element */
-    {PARAMETERS + 4, 71, DW_ERR_FORMAT},   /* key: no element */
-    {PARAMETERS + 4, 70, DW_ERR_FORMAT},   /* key: its payload would be shorter */
+    {6, 4, DW_ERR_FORMAT},                 /* codec: this one has a single parameter */
+    {56, 1, DW_ERR_FORMAT},                /* seed: must be 0 without stochastic rounding */
+    {PARAMETERS, 1, DW_ERR_FORMAT},        /* bits: not allowed together with form */
+    {PARAMETERS, 2, DW_ERR_FORMAT},        /* group: not allowed together with form */
+    {PARAMETERS + 4, 8, DW_ERR_FORMAT},    /* key: bits, not allowed together with form */
+    {PARAMETERS + 4, 1, DW_ERR_FORMAT},    /* key: an element without the added 64 */
+    {PARAMETERS + 4, 64, DW_ERR_FORMAT},   /* key: not an element */
+    {PARAMETERS + 4, 71, DW_ERR_FORMAT},   /* key: not an element */
+    {PARAMETERS + 4, 70, DW_ERR_FORMAT},   /* key: an element whose payload would be shorter */
     {PARAMETERS + 4, 66, DW_ERR_MISMATCH}, /* key */
-    {PARAMETERS + 32, 13, DW_ERR_FORMAT},  /* no form, but an element */
+    {PARAMETERS + 32, 13, DW_ERR_FORMAT},  /* an element without a form */
     {PARAMETERS + 32, 15, DW_ERR_FORMAT},  /* two elements */
     {PARAMETERS + 33, 1, DW_ERR_FORMAT},   /* zero */
     {PARAMETERS + 36, 0, DW_ERR_FORMAT},   /* form */
     {PARAMETERS + 36, 1, DW_ERR_FORMAT},   /* form: floats */
-    {PARAMETERS + 36, 2, DW_ERR_FORMAT},   /* form: the default is not written */
+    {PARAMETERS + 36, 2, DW_ERR_FORMAT},   /* form: the default is never written */
     {PARAMETERS + 37, 1, DW_ERR_FORMAT},   /* form: the value's second byte */
-    {PARAMETERS + 40, 16, DW_ERR_FORMAT},  /* a parameter that nobody has */
+    {PARAMETERS + 40, 16, DW_ERR_FORMAT},  /* a parameter that does not exist */
     {PARAMETERS + 44, 0, DW_ERR_FORMAT},   /* element */
     {PARAMETERS + 44, 7, DW_ERR_FORMAT},   /* element */
-    {PARAMETERS + 44, 66, DW_ERR_FORMAT},  /* element: as key has it */
+    {PARAMETERS + 44, 66, DW_ERR_FORMAT},  /* element: written as in parameter key */
     {PARAMETERS + 47, 1, DW_ERR_FORMAT},   /* element: the value's top byte */
     {PARAMETERS + 44, 1, DW_ERR_MISMATCH}, /* element; key entries do not change */
     {ENTRY + 13, 1, DW_ERR_FORMAT},        /* form of an entry: floats */
     {ENTRY + 13, 2, DW_ERR_FORMAT},        /* quantized */
-    {ENTRY + 13, 4, DW_ERR_FORMAT},        /* one that nobody has */
-    {ENTRY + 14, 3, DW_ERR_FORMAT},        /* use: not of role key */
+    {ENTRY + 13, 4, DW_ERR_FORMAT},        /* a form that does not exist */
+    {ENTRY + 14, 3, DW_ERR_FORMAT},        /* use: not allowed with role key */
 };
 
 #endif

@@ -63,7 +63,7 @@ static const golden_case golden_cases[] = {
     {"delta_mx_e3m2", "delta:form=mx,element=e3m2,key=e4m3,audit=255", DW_F32, DW_BF16, 1, 2, 300},
 };
 
-/* Of values half way between two elements of microscaling. */
+/* Configs whose input consists of microscaling elements and of values half way between two. */
 static const char *const golden_ties[][2] = {
     {"mx_ties_int8", "mx:element=int8"}, {"mx_ties_e4m3", "mx:element=e4m3"},
     {"mx_ties_e5m2", "mx:element=e5m2"}, {"mx_ties_e3m2", "mx:element=e3m2"},

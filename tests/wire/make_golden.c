@@ -2,10 +2,12 @@
  * make_golden.c - writes the golden frames: valid ones, and invalid ones with the status that they
  * must give.
  *
- * make_golden DIR writes all tests/wire/golden/NAME.json again, the valid ones together with the
- * input; make_golden --check DIR [KERNELS] compares them with the results of this build, with the
- * best kernels or the named ones (exit code 77: this processor cannot run them), because encoders
- * must give the same bits with every compiler and machine. The statuses of invalid frames are
+ * make_golden DIR writes all files tests/wire/golden/NAME.json again; those of valid frames contain
+ * the input as well.
+ *
+ * make_golden --check DIR [KERNELS] compares the files with the results of this build, with the
+ * best kernels or the named ones (exit code 77: this processor cannot run them). Encoders must give
+ * the same bits with every compiler and on every machine. The statuses of invalid frames are
  * written here by hand. */
 #include <math.h>
 #include <stdarg.h>
@@ -22,20 +24,20 @@
 
 typedef struct golden {
     const char *name, *directory, *encoder; /* encoder: its config */
-    int check, tells_x;                     /* tells_x: each frame is of the data as it is then */
+    int check, tells_x;                     /* tells_x: write x with each frame */
     char *text;
     size_t len, cap;
     test_pair pair;
     dw_dtype x, y;
     uint32_t n, t, c;
-    uint32_t frame_n, frame_t, frame_c; /* what the decoder is asked for */
+    uint32_t frame_n, frame_t, frame_c; /* the shape of y that the decoder is given */
     dw_key keys[4];
     float *data;
     int steps;
 } golden;
 
 static int failures;
-static const dw_kernels *kernels; /* NULL: the best */
+static const dw_kernels *kernels; /* NULL: the best of this processor */
 
 static void use_kernels(golden *g)
 {
@@ -59,7 +61,7 @@ static void emit_hex(golden *g, const char *name, const void *data, size_t len)
     emit(g, "\"");
 }
 
-/* Floats as in frames: the low byte first, whatever the byte order of this machine. */
+/* Writes floats as in frames: the low byte first, whatever the byte order of this machine. */
 static void emit_floats(golden *g, const char *name, const void *data, size_t n, dw_dtype dtype)
 {
     size_t size = dw_dtype_bytes(dtype);
@@ -82,7 +84,8 @@ static bool comma(golden *g, bool first)
     return false;
 }
 
-/* The parameters by the names of docs/format.md, 1.2; and which of them follow x's dtype. */
+/* Writes the parameters with their names from docs/format.md, 1.2, and which of them depend on the
+ * dtype of x. */
 static void emit_config(golden *g, const uint8_t *frame)
 {
     static const char *const codecs[] = {"", "delta", "direct", "raw", "mx"};
@@ -161,7 +164,7 @@ static void emit_prev(golden *g)
     emit(g, "]");
 }
 
-/* Decodes len bytes of the frame and records everything; the status must be the expected one. */
+/* Decodes len bytes of the frame and writes all results; the status must be the expected one. */
 static void deliver(golden *g, const uint8_t *frame, size_t len, dw_status expected)
 {
     size_t elements = (size_t)g->frame_n * g->frame_t * g->frame_c;
@@ -216,7 +219,7 @@ static void finish(golden *g)
         char *there = calloc(1, g->len + 1);
         size_t got = fread(there, 1, g->len + 1, file);
         if (got != g->len || memcmp(there, g->text, got) != 0) {
-            printf("%s: this build makes other bytes\n", path);
+            printf("%s: the results of this build differ\n", path);
             failures++;
         }
         free(there);
@@ -230,7 +233,8 @@ static void finish(golden *g)
     free(g->text);
 }
 
-/* Epochs of one config: first visit, change, hostile values, NaN, nearly nothing. */
+/* Several epochs of one config: a first visit, a change, hostile values, NaN, and very small
+ * values. */
 static void good(const char *directory, int check, const golden_case *of)
 {
     static const struct {
@@ -248,8 +252,8 @@ static void good(const char *directory, int check, const golden_case *of)
     finish(&g);
 }
 
-/* Values of few digits, which lie on elements and half way between them, in rows of every size that
- * binary32 has: n * 2^-k * 2^row, all of it exact. */
+/* The input consists of values with few digits, which are elements or lie half way between two. The
+ * rows have sizes from one end of binary32 to the other: n * 2^-k * 2^row, which is exact. */
 static void ties(const char *directory, int check, const char *name, const char *config)
 {
     static const int rows[] = {0, 3, -100, -126, -138, 122};
@@ -265,7 +269,8 @@ static void ties(const char *directory, int check, const char *name, const char 
     finish(&g);
 }
 
-/* Sets one byte of the pending frame to a value, and seals it again or not. */
+/* Sets one byte of the latest frame to a value, computes the digests again if `sealed`, and sends
+ * it. */
 static void send_with(golden *g, size_t at, uint8_t value, int sealed, dw_status expected)
 {
     uint8_t *copy = malloc(g->pair.len);
@@ -330,7 +335,7 @@ static void bad_bytes(const char *directory, int check)
     g.frame_n = 1;
     send(&g, DW_ERR_SHAPE);
     g.frame_n = 2;
-    send_cut(&g, g.pair.len + 1, DW_OK); /* bytes after a frame do not belong to it */
+    send_cut(&g, g.pair.len + 1, DW_OK); /* bytes after the end of a frame are ignored */
     finish(&g);
 }
 
@@ -353,19 +358,19 @@ static void out_of_step(const char *directory, int check)
     fill(&g, 1, 1, 0);
     encode(&g);
     send(&g, DW_OK);
-    send(&g, DW_ERR_STALE); /* a duplicate: ACK */
+    send(&g, DW_ERR_STALE); /* a duplicate: the reply is an ACK */
     fill(&g, 2, 1, 0);
-    encode(&g); /* lost */
+    encode(&g); /* this frame is lost */
     uint8_t *lost = malloc(g.pair.len);
     size_t lost_len = g.pair.len;
     memcpy(lost, g.pair.frame, g.pair.len);
     fill(&g, 3, 1, 0);
     encode(&g);
     send(&g, DW_ERR_BASE);
-    test_pair_feedback(&g.pair); /* heals with a delta from the older base */
+    test_pair_feedback(&g.pair); /* the encoder now uses the older base */
     encode(&g);
     send(&g, DW_OK);
-    deliver(&g, lost, lost_len, DW_ERR_STALE); /* late: NACK */
+    deliver(&g, lost, lost_len, DW_ERR_STALE); /* the frame comes late: the reply is a NACK */
     fill(&g, 4, 1, 0);
     encode(&g);
     uint8_t *copy = malloc(g.pair.len);
@@ -373,7 +378,7 @@ static void out_of_step(const char *directory, int check)
     copy[ENTRY + 40] ^= 1; /* the state digest */
     test_seal_tables(copy, g.pair.len);
     deliver(&g, copy, g.pair.len, DW_ERR_STATE);
-    send(&g, DW_ERR_BASE); /* the base was given up */
+    send(&g, DW_ERR_BASE); /* the base was dropped */
     test_pair_feedback(&g.pair);
     fill(&g, 5, 1, 0);
     encode(&g);
@@ -387,9 +392,10 @@ static void out_of_step(const char *directory, int check)
     finish(&g);
 }
 
-/* A sum that lies on a tie in binary32 and above it before: prev' must be rounded from binary32.
- * 261/256 = 9 * 29/256 lies half way between two bf16, 2^-30 is lost beside it, and 127 * 29/256
- * makes 29/256 the scale. */
+/* The new prev is base + change, first rounded to binary32 and then to bf16. Here the exact sum
+ * lies just above the middle between two bf16, but in binary32 exactly on it, so that it makes a
+ * difference whether binary32 comes first. The numbers: 261/256 = 9 * 29/256 is half way between
+ * two bf16; the base 2^-30 vanishes beside it; the value 127 * 29/256 makes 29/256 the scale. */
 static void rounded_twice(const char *directory, int check)
 {
     golden g =
@@ -406,7 +412,8 @@ static void rounded_twice(const char *directory, int check)
     finish(&g);
 }
 
-/* Frames that come twice, or for the first time but late, once a key was forgotten or given up. */
+/* Frames arrive when their key was forgotten or dropped: for the second time, or late for the first
+ * time. */
 static void dropped(const char *directory, int check)
 {
     golden g = begin(directory, check, "dropped", "delta:bits=4", DW_F32, DW_F32, 1, 1, 64);
@@ -423,9 +430,9 @@ static void dropped(const char *directory, int check)
     dw_encoder_forget(g.pair.encoder, key);
     g.keys[0].sample = 6;
     encode(&g);
-    send(&g, DW_OK); /* tells to forget the first key */
+    send(&g, DW_OK); /* announces that the first key is forgotten */
     deliver(&g, first, first_len, DW_ERR_STALE);
-    deliver(&g, late, late_len, DW_ERR_STALE); /* new, but sent before the announcement */
+    deliver(&g, late, late_len, DW_ERR_STALE); /* never seen, but sent before the announcement */
     test_pair_feedback(&g.pair);
     g.keys[0].sample = 5;
     encode(&g);
@@ -436,8 +443,8 @@ static void dropped(const char *directory, int check)
     memcpy(copy, g.pair.frame, g.pair.len);
     copy[ENTRY + 40] ^= 1; /* the state digest */
     test_seal_tables(copy, g.pair.len);
-    deliver(&g, copy, g.pair.len, DW_ERR_STATE); /* its base is given up */
-    deliver(&g, first, first_len, DW_ERR_STALE); /* and does not come back */
+    deliver(&g, copy, g.pair.len, DW_ERR_STATE); /* the decoder drops its base */
+    deliver(&g, first, first_len, DW_ERR_STALE); /* and the older frame does not restore it */
     test_pair_feedback(&g.pair);
     encode(&g);
     send(&g, DW_OK);
@@ -455,14 +462,14 @@ static void lives(const char *directory, int check)
     fill(&g, 2, 1, 0);
     encode(&g);
     memcpy(old, g.pair.frame, old_len = g.pair.len);
-    dw_encoder_destroy(g.pair.encoder); /* the encoder starts anew: another incarnation */
+    dw_encoder_destroy(g.pair.encoder); /* the encoder is created anew: another incarnation */
     g.pair.config.incarnation = 77;
     if (dw_encoder_create(&g.pair.encoder, &g.pair.config)) failures++;
     use_kernels(&g);
     fill(&g, 3, 1, 0);
     encode(&g);
     send(&g, DW_OK);
-    deliver(&g, old, old_len, DW_ERR_STALE); /* of a life that was replaced */
+    deliver(&g, old, old_len, DW_ERR_STALE); /* from an incarnation that was replaced */
     dw_encoder_forget(g.pair.encoder, g.keys[0]);
     g.keys[0].sample = 5;
     encode(&g);
@@ -473,7 +480,8 @@ static void lives(const char *directory, int check)
     finish(&g);
 }
 
-/* A frame that leaves prev as it is, and a change from what that made. */
+/* A frame of role skip, which leaves prev as it is, the same frame again, and then one with a wrong
+ * base. */
 static void skipped(const char *directory, int check)
 {
     uint8_t frame[512];
@@ -485,14 +493,14 @@ static void skipped(const char *directory, int check)
     size_t len = test_skip_frame(g.pair.frame, g.pair.decoder, frame, sizeof frame);
     deliver(&g, frame, len, DW_OK);
     deliver(&g, frame, len, DW_ERR_STALE);
-    frame[80 + 6 * 8 + 16] ^= 1; /* another base, under a later sequence */
+    frame[80 + 6 * 8 + 16] ^= 1; /* another base, in a frame with a later sequence */
     frame[16] += 1;
     test_seal_tables(frame, len);
     deliver(&g, frame, len, DW_ERR_BASE);
     finish(&g);
 }
 
-/* An entry that exceeds the limit as a key entry is sent as short as a delta. */
+/* Key entries that exceed the limit are sent in as few bits as a delta; then stateless ones. */
 static void brief(const char *directory, int check)
 {
     golden g = begin(directory, check, "brief", "delta:bits=3,group=32", DW_F32, DW_F32, 2, 2, 64);

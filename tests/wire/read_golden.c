@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
- * read_golden.c - decodes golden files, and compares status, y, reply and prev with the expected
- * ones in the files.
+ * read_golden.c - decodes the frames of golden files, and compares status, y, reply and prev with
+ * the expected values in the files.
  *
- * read_golden DIR...: every DIR/NAME.json. The frames of golden/ come from make_golden, which has
- * decoded them already; those of golden_page/ come from spec_encoder.py, which is written from
- * docs/format.md alone and also computes the expected results. The files are read as text, relying
- * on the order in which make_golden and spec_encoder.py write the fields. */
+ * read_golden DIR... reads every DIR/NAME.json. The frames of golden/ come from make_golden, which
+ * has decoded them already. Those of golden_page/ come from spec_encoder.py, which is written from
+ * docs/format.md alone and also computes the expected results. The files are read as plain text,
+ * relying on the order in which make_golden and spec_encoder.py write the fields. */
 #include <glob.h>
 
 #include "golden_status.h"
@@ -13,7 +13,7 @@
 
 typedef struct golden {
     const char *path;
-    char *at; /* behind what was read last */
+    char *at; /* the position after what was read last */
     int step;
     dw_decoder *decoder;
 } golden;
@@ -44,8 +44,8 @@ static char *read_file(const char *path)
     return text;
 }
 
-/* The text after the next "name": that lies before `end` (NULL: anywhere); NULL if there is
- * none. */
+/* The text after the next "name":, or NULL if there is none before `end` (NULL: the end of the
+ * file). */
 static char *find(const golden *g, const char *name, const char *end)
 {
     char quoted[32];
@@ -77,8 +77,8 @@ static void word(golden *g, const char *name, char *to, size_t cap)
     g->at = from + len + 1;
 }
 
-/* Bytes written in hexadecimal; the caller frees the data. The buffer has exactly len bytes, so
- * that sanitizers detect reads past the end of a frame. */
+/* Reads bytes that are written in hexadecimal; the caller frees the data. The buffer has exactly
+ * len bytes, so that sanitizers detect reads past the end of a frame. */
 static field bytes(golden *g, const char *name)
 {
     const char *hex = must_find(g, name) + 1;
@@ -93,7 +93,7 @@ static field bytes(golden *g, const char *name)
     return f;
 }
 
-/* Whether elements in memory are those of a file, which has the low byte first. */
+/* Compares elements in memory with those of a file, where the low byte comes first. */
 static bool same_floats(const void *data, dw_dtype dtype, field golden_bits)
 {
     size_t size = dw_dtype_bytes(dtype);
@@ -120,7 +120,7 @@ static void check_y(const golden *g, const dw_tensor *y, size_t len, field wante
     }
 }
 
-/* The prev of every key that the step names. */
+/* Checks the prev of every key that the step names. */
 static void check_prev(golden *g)
 {
     const char *next = find(g, "frame", NULL);
@@ -137,7 +137,7 @@ static void check_prev(golden *g)
     }
 }
 
-/* The factor of a step that adds to y, and the y before it. */
+/* Reads the factor of a step that adds to y, and the y before it. */
 static void read_added(golden *g, float *factor, void *data, size_t len, dw_dtype dtype)
 {
     uint32_t bits = (uint32_t)number(g, "factor");
