@@ -3,7 +3,7 @@
 #include "check_kernels.h"
 #include "kernel_rig.h"
 
-static void digests_payloads_as_c_does(bench *b)
+static void payload_digests_equal_those_of_c(bench *b)
 {
     static uint8_t payload[4096];
     random_bytes(b, payload, sizeof payload);
@@ -16,7 +16,7 @@ static void digests_payloads_as_c_does(bench *b)
         }
 }
 
-static void digests_as_c_does(bench *b)
+static void state_digests_equal_those_of_c(bench *b)
 {
     enum { SAMPLE = 3 * DW_TILE_ELEMENTS };
     static uint32_t sample[SAMPLE];
@@ -33,7 +33,7 @@ static void digests_as_c_does(bench *b)
             }
 }
 
-static void streams_every_byte_and_no_more(bench *b)
+static void streaming_copies_exactly_the_bytes(bench *b)
 {
     static unsigned char from[8192];
     for (size_t n = 0; n <= 600; n++) {
@@ -50,9 +50,9 @@ static void streams_every_byte_and_no_more(bench *b)
 int check_bytes(void)
 {
     const struct CMUnitTest tests[] = {
-        kernel_test(for_each_table, digests_payloads_as_c_does),
-        kernel_test(for_each_table, digests_as_c_does),
-        kernel_test(for_each_table, streams_every_byte_and_no_more),
+        kernel_test(for_each_table, payload_digests_equal_those_of_c),
+        kernel_test(for_each_table, state_digests_equal_those_of_c),
+        kernel_test(for_each_table, streaming_copies_exactly_the_bytes),
     };
     return cmocka_run_group_tests_name("bytes", tests, NULL, NULL);
 }

@@ -2,8 +2,9 @@
  * check_kernels.c - compares every table of kernels that this processor can run with the C table,
  * byte by byte.
  *
- * check_kernels [--share N] [--best NAME]: N: only one in N of the random draws, for processors
- * that are emulated; NAME: the table that the ladder must take here. */
+ * check_kernels [--share N] [--best NAME]
+ *   --share N    does only one in N of the random draws, for emulated processors
+ *   --best NAME  says which table must be chosen on this processor */
 #include "check_kernels.h"
 
 #include "kernel_rig.h"

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
- * check_kernels.h - the families of kernels, each with a file of tests of its own.
+ * check_kernels.h - the groups of kernel tests; each has a file of its own.
  *
  * Each returns how many of its tests failed. Kernels for microscaling have a program of their own,
  * check_mx.c. */
 #ifndef DW_TEST_CHECK_KERNELS_H
 #define DW_TEST_CHECK_KERNELS_H
 
-int check_ladder(char *best); /* best: the table that it must take here; NULL: any */
+int check_ladder(char *best); /* best: the table that must be chosen here; NULL: any */
 int check_runs(void);
 int check_scales(void);
 int check_columns(void);

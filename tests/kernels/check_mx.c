@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * check_mx.c - tests the microscaling kernels: compares those of C with a slow model of the format,
- * and those of every other table that this processor can run with those of C, byte by byte.
+ * check_mx.c - tests the microscaling kernels. The C kernels are compared with a slow model of the
+ * format. Those of every other table that this processor can run are compared with the C kernels,
+ * byte by byte.
  *
- * check_mx [--share N]: only one in N of the random draws, for processors that are emulated. */
+ * check_mx [--share N]: only one in N of the random draws, for emulated processors. */
 #include <float.h>
 
 #include "arithmetic/pack.h"
@@ -31,7 +32,7 @@ static const char *describe(const shape *s)
     return text;
 }
 
-/* A run somewhere in a tile; what lies around it must stay as it is. */
+/* Draws a run of blocks somewhere in a tile; the rest of the tile must not be changed. */
 static shape shape_of(bench *b, dw_dtype x, dw_dtype prev, dw_element element, uint64_t channels)
 {
     shape s = {.x = x, .prev = prev, .element = element, .channels = channels};
@@ -61,9 +62,9 @@ static float float_of(uint32_t bits)
     return dw_float_of(bits);
 }
 
-/* What elements of a block have in common. */
+/* How the elements of one block are chosen. */
 typedef struct mood {
-    uint32_t kind, exponent, at; /* at: of the one that stands out */
+    uint32_t kind, exponent, at; /* at: the place of the element that differs from the others */
 } mood;
 
 enum { ZERO, SAME, WIDE, TIES, LOW, HIGH, BRIM, POISON, NEAR, MOODS };
@@ -74,7 +75,7 @@ static float value_of(bench *b, const mx_model *model, mood m, uint32_t i, float
     switch (m.kind) {
     case ZERO: return float_of(sign);
     case SAME: return base;
-    case WIDE: { /* all sizes below one exponent */
+    case WIDE: { /* exponents up to the given one */
         uint32_t drop = random >> 24 & 31, exponent = m.exponent > drop ? m.exponent - drop : 0;
         return float_of(sign | exponent << 23 | (random & 0x7fffffu));
     }
@@ -88,7 +89,7 @@ static float value_of(bench *b, const mx_model *model, mood m, uint32_t i, float
     }
     case LOW: return float_of(sign | (random & (0x0fffffffu >> (m.exponent % 28))));
     case HIGH: return float_of(sign | (0xfcu + below(b, 3)) << 23 | (random & 0x7fffffu));
-    case BRIM: /* x is all that fits, what is held less: where d is rounded up, the sum overflows */
+    case BRIM: /* x is the largest number, prev a little less: base + change can overflow */
         if (base == 0.0f) return float_of(sign | 0x7f000000u | (random & 0x7fffffu));
         return float_of((dw_bits_of(base) & 0x80000000u) |
                         (below(b, 2) ? 0x7f7fffffu : 0x7f7f0000u));
@@ -99,7 +100,7 @@ static float value_of(bench *b, const mx_model *model, mood m, uint32_t i, float
     }
 }
 
-/* Where x is f16, numbers that it has are of more use than infinities. */
+/* For f16, exponents that f16 can represent are preferred, because most others become infinity. */
 static void fill_run(bench *b, const shape *s, void *x, void *prev)
 {
     mood m = {0, 0, 0}, held = m;
@@ -139,8 +140,9 @@ static dw_mx_encode_run encode_run(const shape *s, const void *x, const void *pr
                               .counts = &out->counts};
 }
 
-/* RN(base + value), of a value that may have become infinite: double has more than twice the digits
- * of binary32, so that rounding to it first changes nothing. */
+/* base + value, rounded to dtype, where value may be infinite. Double has more than twice the
+ * digits of binary32, so that rounding from double to binary32 gives the same as rounding the exact
+ * sum. */
 static float model_sum(float base, double value, dw_dtype dtype)
 {
     float sum = dw_f32_finite((float)((double)base + (double)(float)value));
@@ -148,7 +150,8 @@ static float model_sum(float base, double value, dw_dtype dtype)
     return dtype == DW_BF16 ? dw_bf16_widen(dw_bf16_finite(sum)) : sum;
 }
 
-/* One block by the words of the format: its scale; codes, and the new prev where it is kept. */
+/* Encodes one block as docs/format.md says. Returns its scale, and stores the codes and, if
+ * has_next is set, the new prev. */
 static int model_block(const shape *s, const float *x, const float *base, uint32_t n, int *direct,
                        uint8_t codes[DW_MX_BLOCK], float next[DW_MX_BLOCK])
 {
@@ -205,7 +208,7 @@ static void model_encode(const shape *s, const void *x, const void *prev, encode
     }
 }
 
-/* What C makes is compared with the model, what others make with C. */
+/* The C kernels are compared with the model, the kernels of other tables with the C kernels. */
 static void check_encode(bench *b, const shape *s)
 {
     static unsigned char plain_x[4 * MOST], plain_prev[4 * MOST];
@@ -277,7 +280,7 @@ static dw_mx_decode_run decode_run(bench *b, const shape *s, const void *prev, v
                               .element_number = 4 * (uint64_t)below(b, 1 << 30)};
 }
 
-/* scales: of the blocks; codes: the tile's planes. Both NULL: any at all. */
+/* Decodes these scales of the blocks and these codes of the tile; if both are NULL, random ones. */
 static void check_decode_of(bench *b, const shape *s, const uint8_t *scales, const uint8_t *codes)
 {
     static unsigned char plain_prev[4 * MOST], x[4 * MOST], expected[4 * MOST];
@@ -289,7 +292,7 @@ static void check_decode_of(bench *b, const shape *s, const uint8_t *scales, con
     uint8_t *own = guarded(b, SLOT_SCALES, s->blocks);
     for (uint32_t i = 0; i < s->blocks && scales; i++) own[i] = scales[i];
     for (uint32_t i = 0; i < s->blocks && !scales && below(b, 2); i++)
-        own[i] = (uint8_t)(100 + below(b, 60)); /* mostly such as occur */
+        own[i] = (uint8_t)(100 + below(b, 60)); /* scales that are common in practice */
     run.scales = own;
     run.choices = s->chooses ? guarded(b, SLOT_CHOICES, choice_bytes_of(s)) : NULL;
     run.codes =
@@ -316,7 +319,7 @@ static void check_decode(bench *b, const shape *s)
 
 /* ---- Tests ----------------------------------------------------------------------------------- */
 
-/* C against the model, then the others against C. */
+/* Runs a test for the C kernels (against the model) and for each other table (against C). */
 static void for_the_model_and_each_table(void **state)
 {
     const kernel_check *what = *state;
@@ -350,7 +353,7 @@ static void decodes_as_specified(bench *b)
     check_every_kind(b, check_decode);
 }
 
-/* All codes at all scales: 256 codes take 8 blocks, so a tile has 8 scales. */
+/* Decodes all codes at all scales. The 256 codes take 8 blocks, so a tile can have 8 scales. */
 static void decodes_every_code_at_every_scale(bench *b)
 {
     for (int kind = 0; kind < 3 * 3 * DW_ELEMENTS; kind++) {

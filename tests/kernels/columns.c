@@ -3,8 +3,8 @@
 #include "check_kernels.h"
 #include "run_shape.h"
 
-/* Columns of every sort: alive, flat, poisoned, direct. Scales that fit what the row holds, or a
- * little less. */
+/* Makes columns of every kind: ordinary, flat, poisoned, and coded directly. Their scales cover the
+ * values of the row or are a little too small. */
 static void fill_columns(bench *b, const shape *s, const void *x, const void *prev,
                          dw_columns *columns)
 {
@@ -25,7 +25,7 @@ static void fill_columns(bench *b, const shape *s, const void *x, const void *pr
     }
 }
 
-/* Both tables on one row: reads what lies at guards, writes codes and new values at guards. */
+/* Encodes and decodes one row with both tables. Input and output lie at guard pages. */
 static void check_row(bench *b, const shape *s, dw_column_run *run, dw_columns *columns)
 {
     static unsigned char x[4 * MOST], prev[4 * MOST], expected_out[4 * MOST],
@@ -61,7 +61,7 @@ static void check_row(bench *b, const shape *s, dw_column_run *run, dw_columns *
     same_bytes("decoded columns", expected_out, out, out_bytes, table, text);
 }
 
-/* What a strip's scales are decided by, one row of it: extremes joined and squares added. */
+/* Compares what one row contributes to the choice of scales: extremes and sums of squares. */
 static void check_decisions(bench *b, const shape *s, const dw_column_run *run)
 {
     static dw_column_extremes extremes[2];
@@ -81,7 +81,7 @@ static void check_decisions(bench *b, const shape *s, const dw_column_run *run)
                     extremes[0].delta_negative[i] == extremes[1].delta_negative[i] &&
                     extremes[0].direct_positive[i] == extremes[1].direct_positive[i] &&
                     extremes[0].direct_negative[i] == extremes[1].direct_negative[i]);
-    if (s->hostile == 2) return; /* a NaN has more than one pattern */
+    if (s->hostile == 2) return; /* sums may be NaN, which has more than one bit pattern */
     specification->column_squares(run, &squares[0]);
     b->kernels->column_squares(run, &squares[1]);
     for (int k = 0; k < DW_ATTEMPTS; k++)
@@ -89,7 +89,7 @@ static void check_decisions(bench *b, const shape *s, const dw_column_run *run)
                    b->kernels->name, describe(s));
 }
 
-static void codes_columns_as_c_does(bench *b)
+static void columns_equal_those_of_c(bench *b)
 {
     static dw_columns columns;
     for (int round = 0; round < drawn(b, 6000, 256); round++) {
@@ -110,7 +110,7 @@ static void codes_columns_as_c_does(bench *b)
 int check_columns(void)
 {
     const struct CMUnitTest tests[] = {
-        kernel_test(for_each_table, codes_columns_as_c_does),
+        kernel_test(for_each_table, columns_equal_those_of_c),
     };
     return cmocka_run_group_tests_name("columns", tests, NULL, NULL);
 }

@@ -6,12 +6,12 @@
 #include "check_kernels.h"
 #include "run_shape.h"
 
-/* Every finite half, and binary32 with the bits that decide a rounding set in all ways. */
+/* Random finite numbers. Many binary32 numbers are next to a tie of f16 or bf16. */
 static void fill_finite(bench *b, unsigned char *to, size_t bytes, dw_dtype dtype, size_t n)
 {
     random_bytes(b, to, bytes);
     for (size_t i = 0; i < n; i++) {
-        if (dtype == DW_F32 && below(b, 2)) { /* a tie, or next to one, of f16 or bf16 */
+        if (dtype == DW_F32 && below(b, 2)) { /* a tie of f16 or bf16, or a number next to one */
             uint32_t bits =
                 (uint32_t)test_next(&b->random) & (below(b, 2) ? 0xfffff000u : 0xffff8000u);
             bits += below(b, 3) - 1u;
@@ -24,7 +24,7 @@ static void fill_finite(bench *b, unsigned char *to, size_t bytes, dw_dtype dtyp
     }
 }
 
-static void converts_as_c_does(bench *b)
+static void conversions_equal_those_of_c(bench *b)
 {
     static unsigned char from[4 * MOST], expected[4 * MOST];
     for (int round = 0; round < drawn(b, 4000, 600); round++) {
@@ -41,7 +41,7 @@ static void converts_as_c_does(bench *b)
     }
 }
 
-static void sums_squares_as_c_does(bench *b)
+static void norms_equal_those_of_c(bench *b)
 {
     static unsigned char x[4 * MOST], base[4 * MOST], back[4 * MOST];
     for (int round = 0; round < drawn(b, 3000, 600); round++) {
@@ -65,7 +65,8 @@ static void sums_squares_as_c_does(bench *b)
     }
 }
 
-/* Any bits at all, sums next to ties, products that are rounded away, ends of the numbers. */
+/* Any bit patterns; or sums that lie next to ties, products that vanish in the sum, and numbers
+ * near the largest and the smallest. */
 static void fill_sums(bench *b, float *from, void *to, dw_dtype dtype, size_t n)
 {
     float sizes[] = {1, 1e-3f, 3e4f, 1e-38f, 0x1p125f};
@@ -85,7 +86,7 @@ static float any_factor(bench *b)
     return below(b, 4) ? factors[below(b, sizeof factors / sizeof *factors)] : dw_float_of(bits);
 }
 
-/* One element by the definition; volatile keeps compilers from joining the steps. */
+/* Computes one element by the definition; volatile keeps the compiler from fusing the steps. */
 static uint32_t sum_by_definition(float from, float factor, float old, dw_dtype dtype)
 {
     volatile float product = factor * from;
@@ -96,7 +97,7 @@ static uint32_t sum_by_definition(float from, float factor, float old, dw_dtype 
                              : dw_bf16_round(sum);
 }
 
-static void adds_in_steps_that_are_rounded_each(bench *b)
+static void each_step_of_an_addition_is_rounded(bench *b)
 {
     static float from[MOST];
     static unsigned char to[4 * MOST], before[4 * MOST];
@@ -114,7 +115,7 @@ static void adds_in_steps_that_are_rounded_each(bench *b)
         same_bytes("sums", to, odd, n * size, b->kernels->name, text);
         for (size_t i = 0; i < n; i++) {
             uint32_t bits = 0;
-            memcpy(&bits, to + i * size, size); /* of a little-endian machine, as all tables are */
+            memcpy(&bits, to + i * size, size); /* processors with kernels are little-endian */
             assert_int_equal(bits,
                              sum_by_definition(from[i], factor, test_get(before, dtype, i), dtype));
         }
@@ -124,9 +125,9 @@ static void adds_in_steps_that_are_rounded_each(bench *b)
 int check_floats(void)
 {
     const struct CMUnitTest tests[] = {
-        kernel_test(for_each_table, converts_as_c_does),
-        kernel_test(for_each_table, sums_squares_as_c_does),
-        kernel_test(for_each_table, adds_in_steps_that_are_rounded_each),
+        kernel_test(for_each_table, conversions_equal_those_of_c),
+        kernel_test(for_each_table, norms_equal_those_of_c),
+        kernel_test(for_each_table, each_step_of_an_addition_is_rounded),
     };
     return cmocka_run_group_tests_name("floats", tests, NULL, NULL);
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
- * frames.c - tests kernels by whole frames, and by samples larger than the caches. */
+ * frames.c - tests kernels with whole frames, and with samples larger than the caches. */
 #include "check_kernels.h"
 #include "codecs/form.h"
 #include "engine/engine.h"
 #include "kernel_rig.h"
 
-/* Three frames of one key by a pair that uses one table; the decoder gets the other's. */
+/* Three frames of one key. The encoder uses one table, the decoder may use another one. */
 typedef struct journey {
     test_pair pair;
     void *frames[3];
@@ -23,7 +23,7 @@ static void travel(journey *j, const char *config, const dw_tensor *x, const dw_
     dw_decoder_use(j->pair.decoder, decodes);
     for (int i = 0; i < 3; i++) {
         dw_tensor now = *x;
-        /* x moves along by an element a visit. */
+        /* On every visit x starts one element later, so that its values change. */
         now.data = (unsigned char *)x->data + (size_t)i * dw_dtype_bytes(x->dtype);
         test_pair_encode(&j->pair, &key, &now);
         j->lens[i] = j->pair.len;
@@ -34,15 +34,15 @@ static void travel(journey *j, const char *config, const dw_tensor *x, const dw_
         test_pair_feedback(&j->pair);
         test_pair_in_step(&j->pair, key);
     }
-    /* A duplicate makes the decoder digest what it holds anew: it must be what was digested on its
-     * way to memory. */
+    /* When the decoder gets a duplicate, it digests its copy of prev again. The digest must be the
+     * same as the one that was computed while the copy was written. */
     dw_reply_info reply = {.struct_size = sizeof reply};
     assert_int_equal(test_pair_decode(&j->pair, &y), DW_ERR_STALE);
     assert_int_equal(dw_reply_read(j->pair.reply, j->pair.reply_len, &reply, NULL), DW_OK);
     assert_true(reply.accepted);
 }
 
-static void arrive(journey *j)
+static void end_journey(journey *j)
 {
     for (int i = 0; i < 3; i++) free(j->frames[i]);
     test_pair_close(&j->pair);
@@ -57,7 +57,7 @@ static void same_frames(const journey *expected, const journey *found, const cha
     }
 }
 
-/* n elements, of which the first 40000 are drawn and the others repeat them. The caller frees. */
+/* n elements: the first 40000 are random, and the rest repeat them. The caller frees them. */
 static void *repeated_values(bench *b, dw_dtype dtype, size_t n)
 {
     size_t drawn_n = n < 40000 ? n : 40000, filled = drawn_n * dw_dtype_bytes(dtype),
@@ -70,8 +70,8 @@ static void *repeated_values(bench *b, dw_dtype dtype, size_t n)
     return data;
 }
 
-/* The last shapes are larger than what goes past the caches. */
-static void makes_the_frames_that_c_makes(bench *b)
+/* The last shapes are so large that kernels write them past the caches. */
+static void frames_equal_those_of_c(bench *b)
 {
     static const struct {
         const char *config;
@@ -101,18 +101,18 @@ static void makes_the_frames_that_c_makes(bench *b)
         if (!strstr(cases[i].config, "bits=2") && !strstr(cases[i].config, "bits=1"))
             assert_true(a.error_square < 0.25 * a.x_square);
         same_bytes("counters", &a, &c, sizeof a, b->kernels->name, cases[i].config);
-        arrive(&expected);
-        arrive(&found);
+        end_journey(&expected);
+        end_journey(&found);
         free(data);
     }
 }
 
-/* A sample of a decoder without state, by both tables: to the same bytes of y, and the same bytes
- * between its rows. */
+/* One large sample for a decoder without state. Both tables must write the same bytes into the rows
+ * of y, and leave those between the rows as they are. */
 typedef struct large {
     uint32_t bits, group, t, c;
     dw_dtype y;
-    uint32_t gap, skew; /* elements between rows; bytes from a page to y */
+    uint32_t gap, skew; /* elements between rows; bytes from the start of a page to y */
 } large;
 
 static void decode_large(const dw_kernels *kernels, const large *l, const uint8_t *payload,
@@ -131,7 +131,7 @@ static void decode_large(const dw_kernels *kernels, const large *l, const uint8_
     }
 }
 
-static void decodes_what_no_cache_holds_as_c_does(bench *b)
+static void large_samples_equal_those_of_c(bench *b)
 {
     static const large cases[] = {
         {4, 64, 4200, 1000, DW_F32, 0, 0},
@@ -169,7 +169,7 @@ static void decodes_what_no_cache_holds_as_c_does(bench *b)
     }
 }
 
-/* What a mask leaves must make the same bytes, whoever is at the other end. */
+/* Whatever kernels a mask permits, the frames are the same, with any mask at the other end. */
 static void every_mask_makes_the_same_frames(void **state)
 {
     static float data[9 * 1000 + 3];
@@ -185,16 +185,16 @@ static void every_mask_makes_the_same_frames(void **state)
             travel(&found, "delta:bits=4,incarnation=7", &x, dw_kernels_choose(out),
                    dw_kernels_choose(in));
             same_frames(&expected, &found, dw_kernels_choose(out)->name, "masks");
-            arrive(&found);
+            end_journey(&found);
         }
-    arrive(&expected);
+    end_journey(&expected);
 }
 
 int check_frames(void)
 {
     const struct CMUnitTest tests[] = {
-        kernel_test(for_each_table, decodes_what_no_cache_holds_as_c_does),
-        kernel_test(for_each_table, makes_the_frames_that_c_makes),
+        kernel_test(for_each_table, large_samples_equal_those_of_c),
+        kernel_test(for_each_table, frames_equal_those_of_c),
         cmocka_unit_test(every_mask_makes_the_same_frames),
     };
     return cmocka_run_group_tests_name("frames", tests, NULL, NULL);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * guarded.h - memory between two pages whose access ends the program. */
+ * guarded.h - memory between two guard pages: an access to these ends the program. */
 #ifndef DW_TEST_GUARDED_H
 #define DW_TEST_GUARDED_H
 
@@ -9,10 +9,10 @@
 #include "support/tool.h"
 
 typedef struct slot {
-    unsigned char *start, *end; /* between them everything may be touched */
+    unsigned char *start, *end; /* the memory that may be accessed */
 } slot;
 
-/* At least so many bytes. */
+/* Maps at least this many bytes between guard pages. */
 static inline slot slot_open(size_t bytes)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE), inner = (bytes + page - 1) / page * page;
@@ -29,7 +29,7 @@ static inline void slot_close(slot s)
     munmap(s.start - page, (size_t)(s.end - s.start) + 2 * page);
 }
 
-/* bytes, flush with the lower or the upper guard. */
+/* Places `bytes` bytes directly at the upper or the lower guard page. */
 static inline void *slot_place(slot s, size_t bytes, bool at_end)
 {
     assert_true(bytes <= (size_t)(s.end - s.start));

@@ -12,7 +12,7 @@ const dw_kernels *const specification = &dw_kernels_c;
 const dw_dtype dtypes[DTYPES] = {DW_F32, DW_F16, DW_BF16};
 const char *const dtype_names[DTYPES + 1] = {"", "f32", "f16", "bf16"};
 
-static int share = 1; /* of every bench */
+static int share = 1; /* the value of --share, for every bench */
 
 uint32_t below(bench *b, uint32_t n)
 {

@@ -12,8 +12,8 @@
 #include "kernels/kernels.h"
 #include "support/tool.h"
 
-/* A table beside C's, and the DW_CPU_... that a processor must have for it. In the order of the
- * ladder: the last one that a processor can run is its best. */
+/* A table of kernels other than C's, and the flag DW_CPU_... that a processor must have for it. Of
+ * the list, the last table that a processor can run is its best. */
 typedef struct kernel_table {
     const char *name;
     uint32_t needs;
@@ -22,13 +22,13 @@ typedef struct kernel_table {
 enum { KERNEL_TABLES = 3 };
 extern const kernel_table kernel_tables[KERNEL_TABLES];
 
-extern const dw_kernels *const specification; /* C's, which all others are compared with */
+extern const dw_kernels *const specification; /* C's table, with which all others are compared */
 
 enum { DTYPES = 3 };
 extern const dw_dtype dtypes[DTYPES];
-extern const char *const dtype_names[DTYPES + 1]; /* by dtype, which begin with 1 */
+extern const char *const dtype_names[DTYPES + 1]; /* indexed by dtype, which start at 1 */
 
-/* MOST: elements that a slot has room for in any dtype: more than a tile, and not a round number.
+/* MOST: how many elements of any dtype fit into a slot: more than a tile, and not a round number.
  */
 enum { MOST = DW_TILE_ELEMENTS + 304, SLOT_BYTES = 4 * MOST + 4096 };
 enum { SLOT_X, SLOT_PREV, SLOT_NEXT, SLOT_SCALES, SLOT_CHOICES, SLOT_CODES, SLOTS };
@@ -36,28 +36,30 @@ enum { SLOT_X, SLOT_PREV, SLOT_NEXT, SLOT_SCALES, SLOT_CHOICES, SLOT_CODES, SLOT
 typedef struct bench {
     slot slots[SLOTS];
     test_random random;
-    const dw_kernels *kernels; /* on trial */
-    int share;                 /* only one in so many of the random draws */
+    const dw_kernels *kernels; /* the table that is tested */
+    int share;                 /* only one in so many of the random draws is done */
 } bench;
 
 uint32_t below(bench *b, uint32_t n); /* 0 to n - 1 */
 dw_dtype any_dtype(bench *b);
 
-/* So many of `all` draws; the first `always` of them are there for a reason of their own. */
+/* How many of `all` draws to do. The first `always` draws are special cases, which are never left
+ * out. */
 int drawn(const bench *b, int all, int always);
 
 void random_bytes(bench *b, void *to, size_t n);
 
-/* Memory in a slot, flush with one of its guards, so that an element too many read or written is a
- * fault; aligned to an element and to nothing more. Full of random bytes, or of those of `from`. */
+/* Memory in a slot, directly at one of its guard pages, so that reading or writing one element too
+ * many is a fault. It is aligned to an element and to nothing more. It is filled with random bytes,
+ * or with those of `from`. */
 void *guarded(bench *b, int which, size_t bytes);
 void *guarded_copy(bench *b, int which, const void *from, size_t bytes);
 
-/* Fails and names the first byte that is not the expected one. */
+/* Fails if the bytes differ, and names the first one that does. */
 void same_bytes(const char *what, const void *expected, const void *found, size_t n,
                 const char *table, const char *run);
 
-/* What a run is encoded to. */
+/* The result of encoding a run. */
 typedef struct encoded {
     uint8_t *scales, *choices, *codes;
     void *next;
@@ -65,20 +67,20 @@ typedef struct encoded {
     dw_piece_counts counts;
 } encoded;
 
-/* Guarded memory full of random bytes for each part, whose size the caller has set. */
+/* Allocates guarded memory full of random bytes for each part. The caller has set the sizes. */
 void encoded_place(bench *b, encoded *made);
-/* The same bytes in other memory, which the next call takes again. */
+/* Copies the same bytes to other memory, which the next call uses again. */
 encoded encoded_twin(const encoded *made);
 void same_encoded(const encoded *expected, const encoded *found, const char *table,
                   const char *run);
 
-/* One check on a bench of its own. */
+/* Runs one check with a table, on a new bench. */
 void try_table(const dw_kernels *kernels, void (*check)(bench *b));
-/* On a bench for each table that this processor can run, besides C's. How many there are. */
+/* Runs the check with each table that this processor can run, except C's. Returns their number. */
 int try_tables(void (*check)(bench *b));
 
-/* A test of cmocka, named like its check: how is for_each_table, or another function that finds a
- * kernel_check as its state. */
+/* Makes a cmocka test with the name of its check. `how` is for_each_table or another function whose
+ * state is a kernel_check. */
 typedef struct kernel_check {
     void (*check)(bench *b);
 } kernel_check;
@@ -91,11 +93,11 @@ typedef struct kernel_check {
         }                                                                                          \
     }
 
-/* Skips where C's table is the only one. */
+/* Runs the check of *state with each table; skips the test if C's table is the only one. */
 void for_each_table(void **state);
 
-/* --share N, and --best NAME where the program takes it: best is not NULL. false: not understood,
- * and said so. */
+/* Reads the arguments --share N and, if best is not NULL, --best NAME. Returns false after a
+ * message if it does not understand them. */
 bool kernel_rig_read(int argc, char **argv, char **best);
 
 #endif

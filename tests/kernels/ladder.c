@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
- * ladder.c - tests the choice of a table by the features of the processor and the permission of the
+ * ladder.c - tests the choice of a table by the features of the processor and by the mask of the
  * caller. */
 #include "base/cpu.h"
 #include "check_kernels.h"
 #include "kernel_rig.h"
 
-/* What the processor has of which this build has kernels: -Dsimd=disabled leaves the C ones. */
+/* The features for which this build has kernels: none with -Dsimd=disabled. */
 static uint32_t features_here(void)
 {
 #if defined(DW_HAVE_X86_KERNELS) || defined(DW_HAVE_NEON_KERNELS)
@@ -15,7 +15,7 @@ static uint32_t features_here(void)
 #endif
 }
 
-/* Of all that the processor has and the mask allows, the widest. */
+/* The best table for these features. */
 static const char *best_of(uint32_t features)
 {
     const char *best = "c";
@@ -24,8 +24,8 @@ static const char *best_of(uint32_t features)
     return best;
 }
 
-/* Its state: the table that must be the best one here, if the caller knows. */
-static void the_ladder_takes_what_the_mask_allows(void **state)
+/* *state: the name of the table that must be the best one here, or NULL. */
+static void the_best_allowed_table_is_chosen(void **state)
 {
     const char *expected = *state;
     uint32_t features = features_here();
@@ -44,7 +44,7 @@ static void the_ladder_takes_what_the_mask_allows(void **state)
 int check_ladder(char *best)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_prestate(the_ladder_takes_what_the_mask_allows, best),
+        cmocka_unit_test_prestate(the_best_allowed_table_is_chosen, best),
     };
     return cmocka_run_group_tests_name("ladder", tests, NULL, NULL);
 }

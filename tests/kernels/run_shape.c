@@ -62,7 +62,7 @@ size_t code_bytes_of(const shape *s)
 void fill_run(bench *b, const shape *s, void *x, void *prev)
 {
     size_t n = s->channels;
-    float sizes[] = {1, 1, 1e-3f, 1e30f, 1e-30f, 3e4f, 0x1p125f}; /* the last: to the very end */
+    float sizes[] = {1, 1, 1e-3f, 1e30f, 1e-30f, 3e4f, 0x1p125f}; /* the last nearly overflows */
     test_fill(&b->random, prev, s->prev, n, sizes[below(b, 7)]);
     if (s->hostile && n) test_spoil(&b->random, prev, s->prev, n, false);
     float far = sizes[below(b, 7)];
@@ -76,9 +76,9 @@ void fill_run(bench *b, const shape *s, void *x, void *prev)
         if (!isfinite(test_get(x, s->x, i)) && s->hostile < 2) test_set(x, s->x, i, 1.0f);
     }
     if (s->hostile && n) test_spoil(&b->random, x, s->x, n, s->hostile == 2);
-    if (s->hostile == 2 && s->x == DW_F16 && n) { /* signalling NaN keep their bits */
+    if (s->hostile == 2 && s->x == DW_F16 && n) { /* conversions keep the bits of signalling NaN */
         uint16_t *halves = x;
-        /* The ends more often. */
+        /* The first and the last pattern are drawn more often. */
         uint32_t payload = below(b, 3) ? below(b, 0x1ff) : below(b, 2) * 0x1fe;
         halves[below(b, (uint32_t)n)] = (uint16_t)(0x7c01 + payload + (below(b, 2) << 15));
     }

@@ -48,14 +48,14 @@ static void check_encode(bench *b, const shape *s)
     dw_chosen row = {0, s->chooses && below(b, 2)};
     dw_extremes *extremes = row.direct ? &found.direct : &found.delta;
     if (extremes->positive < DW_F32_INFINITY / 2)
-        extremes->positive += below(b, 2) << 23; /* of the rest of the row */
+        extremes->positive += below(b, 2) << 23; /* as if the rest of the row had larger values */
     row.scale = dw_scale_of(*extremes, s->bits, s->scale != DW_SCALE_ABSMAX);
     run_encode(specification, s, plain_x, plain_prev, &row, &spec);
     run_encode(b->kernels, s, x, prev, &row, &out);
     same_encoded(&spec, &out, b->kernels->name, describe(s));
 }
 
-/* Any codes and any scales: whatever a frame with the right digests can hold. */
+/* Decodes any codes and any scales: everything that a frame with valid digests can contain. */
 static void check_decode(bench *b, const shape *s)
 {
     static unsigned char plain_prev[4 * MOST], expected[4 * MOST];
@@ -64,7 +64,7 @@ static void check_decode(bench *b, const shape *s)
     if (s->hostile && s->channels) test_spoil(&b->random, plain_prev, s->prev, s->channels, false);
     uint8_t *scales = guarded(b, SLOT_SCALES, 2 * (size_t)s->pieces),
             *codes = guarded(b, SLOT_CODES, code_bytes_of(s));
-    if (s->hostile < 2) /* mostly scales that occur */
+    if (s->hostile < 2) /* scales that are common in practice */
         for (uint32_t i = 0; i < s->pieces; i++)
             scales[2 * i + 1] = (uint8_t)(0x3c + below(b, 6) + (below(b, 2) << 7));
     uint8_t *choices = guarded(b, SLOT_CHOICES, choice_bytes_of(s));
@@ -87,7 +87,7 @@ static void check_decode(bench *b, const shape *s)
                          .first = s->first * s->width,
                          .element = 4 * (uint64_t)below(b, 1 << 30)};
     uint64_t sums[2] = {s->channels, s->channels};
-    run.past = (int)below(b, 2); /* out lies at the beginning of a page, or anywhere */
+    run.past = (int)below(b, 2); /* out may be aligned to a page or not */
     if (!run.past && below(b, 2)) run.sum = &sums[0];
     specification->decode(&run);
     run.prev = guarded_prev(b, s, plain_prev);
@@ -118,17 +118,17 @@ static void check_every_kind(bench *b, void (*check)(bench *, const shape *), in
                     }
 }
 
-static void encodes_every_kind_of_run_as_c_does(bench *b)
+static void encoded_runs_equal_those_of_c(bench *b)
 {
     check_every_kind(b, check_encode, drawn(b, 8, 1));
 }
 
-static void decodes_any_bytes_as_c_does(bench *b)
+static void decoded_runs_equal_those_of_c(bench *b)
 {
     check_every_kind(b, check_decode, drawn(b, 5, 1));
 }
 
-static void takes_every_size_up_to_300(bench *b)
+static void every_size_up_to_300_equals_that_of_c(bench *b)
 {
     for (uint64_t n = 0; n <= 300; n++)
         for (int w = (int)(n % (uint64_t)b->share); w < WIDTHS; w += b->share) {
@@ -141,9 +141,9 @@ static void takes_every_size_up_to_300(bench *b)
 int check_runs(void)
 {
     const struct CMUnitTest tests[] = {
-        kernel_test(for_each_table, encodes_every_kind_of_run_as_c_does),
-        kernel_test(for_each_table, decodes_any_bytes_as_c_does),
-        kernel_test(for_each_table, takes_every_size_up_to_300),
+        kernel_test(for_each_table, encoded_runs_equal_those_of_c),
+        kernel_test(for_each_table, decoded_runs_equal_those_of_c),
+        kernel_test(for_each_table, every_size_up_to_300_equals_that_of_c),
     };
     return cmocka_run_group_tests_name("runs", tests, NULL, NULL);
 }

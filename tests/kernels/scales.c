@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * scales.c - tests kernels that scales are chosen by: extremes, and the squared error of each
+ * scales.c - tests the kernels for choosing scales: extremes, and the squared error of each
  * attempt. */
 #include "check_kernels.h"
 #include "run_shape.h"
 
-static void finds_the_extremes_that_c_finds(bench *b)
+static void extremes_equal_those_of_c(bench *b)
 {
     static unsigned char x[4 * MOST], prev[4 * MOST];
     for (int round = 0; round < drawn(b, 4000, 600); round++) {
@@ -19,8 +19,8 @@ static void finds_the_extremes_that_c_finds(bench *b)
     }
 }
 
-/* Attempts of any piece, over any number of elements. */
-static void searches_scales_as_c_does(bench *b)
+/* Attempts as for any piece, over any number of elements. */
+static void squared_errors_equal_those_of_c(bench *b)
 {
     static unsigned char x[4 * MOST], prev[4 * MOST];
     for (int round = 0; round < drawn(b, 4000, 600); round++) {
@@ -48,8 +48,8 @@ static void searches_scales_as_c_does(bench *b)
 int check_scales(void)
 {
     const struct CMUnitTest tests[] = {
-        kernel_test(for_each_table, finds_the_extremes_that_c_finds),
-        kernel_test(for_each_table, searches_scales_as_c_does),
+        kernel_test(for_each_table, extremes_equal_those_of_c),
+        kernel_test(for_each_table, squared_errors_equal_those_of_c),
     };
     return cmocka_run_group_tests_name("scales", tests, NULL, NULL);
 }
