@@ -28,7 +28,7 @@ typedef struct shape {
     dw_scale scale;
     dw_audit audit;
     int64_t stride;
-    size_t offset; /* elements by which tensors lie off their alignment */
+    size_t offset; /* how many elements behind an aligned address the tensors begin */
 } shape;
 
 typedef struct sample {
@@ -64,7 +64,7 @@ static const char *describe(const shape *s)
 
 static void *allocate(size_t bytes)
 {
-    /* Rounded up: the guards are the offsets at the end. */
+    /* Whole blocks of 64 bytes: `offset` places the data at the end of the memory. */
     unsigned char *memory = aligned_alloc(64, (bytes + 63) / 64 * 64);
     assert_non_null(memory);
     for (size_t i = 0; i < bytes; i++) memory[i] = (unsigned char)test_next(&source);
@@ -103,12 +103,12 @@ static shape draw_shape(void)
     s.audit.phase = s.audit.every ? below(s.audit.every) : 0;
     s.stride = s.c + (below(2) ? below(20) : 0);
     s.offset = below(2) ? 1 + below(7) : 0;
-    if (!s.has_state) s.prev = s.x; /* as kernels are named */
+    if (!s.has_state) s.prev = s.x; /* kernels without state are named by x's dtype alone */
     return s;
 }
 
-/* What chance would bring too seldom: searches over several tiles, over channels and over rows of
- * odd width, tame values. */
+/* Shapes that would be drawn too seldom: searches for a scale over several tiles, over channels and
+ * over rows of odd width, with ordinary values. */
 enum { ALWAYS = 12 };
 static shape shape_to_search(uint32_t i)
 {
@@ -136,7 +136,7 @@ static void fill_sample(const shape *s, sample *made)
     made->prev = allocate(dense * dw_dtype_bytes(s->prev));
     test_fill(&source, made->prev, s->prev, dense, sizes[below(6)]);
     if (s->hostile) test_spoil(&source, made->prev, s->prev, dense, false);
-    for (size_t i = 0; i < dense; i++) /* what is held is always finite */
+    for (size_t i = 0; i < dense; i++) /* prev is always finite */
         if (!isfinite(test_get(made->prev, s->prev, i))) test_set(made->prev, s->prev, i, 2.0f);
     test_fill(&source, made->x, s->x, n, far);
     for (uint32_t t = 0; t < s->t; t++) {
@@ -192,7 +192,7 @@ static dw_encode_job encode_job(const shape *s, const sample *given, const outpu
     return job;
 }
 
-/* with_y: beside the state; without state there is always y. */
+/* with_y: y is written as well as prev. Without state, y is always written. */
 static dw_decode_job decode_job(const shape *s, const sample *given, const output *out, int with_y)
 {
     dw_decode_job job = {.layout = given->layout,
@@ -250,7 +250,7 @@ static void spec_decode(const shape *s, const sample *given, output *out, int wi
 
 static const char *const names[] = {"", "f32", "f16", "bf16"};
 
-/* How many blocks a part has in each phase. */
+/* Counts how many blocks a part has in each phase of the kernel. */
 static void count_blocks(const dw_layout *layout, int has_state, dw_audit audit, int encodes,
                          uint64_t blocks[DW_CUDA_PHASES])
 {
@@ -300,7 +300,7 @@ static void take_report(const message *m, uint32_t i, uint64_t serial, output *o
 {
     const dw_cuda_sums none = {0, 0, 0, 0, 0, 0};
     assert_int_equal(m->reports[i].serial, serial);
-    assert_memory_equal(&m->sums[i], &none, sizeof none); /* ready for the next use */
+    assert_memory_equal(&m->sums[i], &none, sizeof none); /* zeros again, for the next launch */
     out->result.payload_sum = m->reports[i].payload;
     out->result.state_sum = m->reports[i].state;
     out->result.sums.direct = m->reports[i].direct;
@@ -391,9 +391,9 @@ static void check_encodes(const shape *s, const sample *given, uint32_t n)
     }
 }
 
-/* Random scales are mostly such as occur, 0 among them; with hostile shapes they, and choices and
- * codes, are any bytes at all. */
-static void tame_scales(const shape *s, const sample *given, uint8_t *payload)
+/* Makes most random scales such as are common in practice, some of them 0. With shapes of `hostile`
+ * 2 they stay random bytes, like choices and codes. */
+static void make_scales_ordinary(const shape *s, const sample *given, uint8_t *payload)
 {
     for (uint64_t i = 0; i < given->layout.pieces; i++) {
         uint8_t *scale = payload + dw_layout_scale(&given->layout, i);
@@ -410,7 +410,7 @@ static void check_decodes(const shape *s, const sample *given, uint32_t n)
         dw_shim_turn_round(round % 2);
         for (uint32_t i = 0; i < n; i++) {
             expected[i] = make_output(s, &given[i], NULL);
-            tame_scales(s, &given[i], expected[i].payload);
+            make_scales_ordinary(s, &given[i], expected[i].payload);
             found[i] = make_output(s, &given[i], &expected[i]);
             spec_decode(s, &given[i], &expected[i], with_y);
         }
@@ -443,13 +443,13 @@ static void for_shapes(int draws, void (*check)(const shape *, const sample *, u
     }
 }
 
-static void encodes_as_the_c_engine_does(void **state)
+static void frames_equal_those_of_the_c_engine(void **state)
 {
     (void)state;
     for_shapes(600, check_encodes);
 }
 
-static void decodes_as_the_c_engine_does(void **state)
+static void tensors_equal_those_of_the_c_engine(void **state)
 {
     (void)state;
     for_shapes(300, check_decodes);
@@ -458,7 +458,7 @@ static void decodes_as_the_c_engine_does(void **state)
 int main(int argc, char **argv)
 {
     if (argc == 3 && !strcmp(argv[1], "--share")) share = atoi(argv[2]) > 0 ? atoi(argv[2]) : 1;
-    const struct CMUnitTest tests[] = {cmocka_unit_test(encodes_as_the_c_engine_does),
-                                       cmocka_unit_test(decodes_as_the_c_engine_does)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(frames_equal_those_of_the_c_engine),
+                                       cmocka_unit_test(tensors_equal_those_of_the_c_engine)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -22,7 +22,7 @@ typedef struct sample {
     dw_dtype x_dtype, wire, prev_dtype, y_dtype;
     uint32_t t, c;
     int64_t stride;
-    size_t offset; /* elements by which tensors lie off their alignment */
+    size_t offset; /* how many elements behind an aligned address the tensors begin */
     dw_audit audit;
     bool with_y;
     dw_plan plan;
@@ -85,7 +85,7 @@ static void draw_shape(sample *s)
     s->offset = below(2) ? 1 + below(7) : 0;
     s->with_y = s->role == STATELESS || below(3);
     if (s->role != SYNC) return;
-    s->x_dtype = s->wire = s->prev_dtype; /* prev itself */
+    s->x_dtype = s->wire = s->prev_dtype; /* the entry carries prev itself */
     s->stride = s->c;
     s->offset = 0;
 }
@@ -103,7 +103,7 @@ static void draw_sample(sample *s)
     assert_true(dw_form_floats.plan(&s->plan));
     size_t n = tensor_elements(s);
     s->x = allocate(n * dw_dtype_bytes(s->x_dtype));
-    uint32_t mood = below(3); /* any bits at all, NaN of all sorts among them; or such as occur */
+    uint32_t mood = below(3); /* 0: random bits, often NaN; 1: ordinary values; 2: hostile */
     if (mood) test_fill(&source, s->x, s->x_dtype, n, sizes[below(6)]);
     if (mood == 2) test_spoil(&source, s->x, s->x_dtype, n, true);
 }
@@ -116,7 +116,7 @@ static output make_output(const sample *s, const output *like)
     out.payload = allocate(out.payload_bytes);
     out.next = allocate(out.next_bytes);
     out.y = allocate(out.y_bytes);
-    if (s->role == SYNC) memcpy(out.next, s->x, out.next_bytes); /* next is x */
+    if (s->role == SYNC) memcpy(out.next, s->x, out.next_bytes); /* the new prev is x */
     if (!like) return out;
     memcpy(out.payload, like->payload, out.payload_bytes + GUARD);
     memcpy(out.next, like->next, out.next_bytes + GUARD);
@@ -210,7 +210,7 @@ static void take_report(const message *m, uint32_t i, uint64_t serial, output *o
 {
     const dw_cuda_sums none = {0, 0, 0, 0, 0, 0};
     assert_int_equal(m->reports[i].serial, serial);
-    assert_memory_equal(&m->sums[i], &none, sizeof none); /* ready for the next use */
+    assert_memory_equal(&m->sums[i], &none, sizeof none); /* zeros again, for the next launch */
     assert_int_equal(m->reports[i].direct | m->reports[i].zero, 0);
     out->payload_sum = m->reports[i].payload;
     out->state_sum = m->reports[i].state;
@@ -275,7 +275,7 @@ static void check(bool encodes)
             dw_shim_turn_round(backwards);
             for (uint32_t k = 0; k < n; k++) {
                 expected[k] = make_output(&given[k], NULL);
-                if (!encodes && below(4)) /* else any bytes: NaN of all sorts, padding too */
+                if (!encodes && below(4)) /* else random bytes, even in the padding */
                     spec_encode(&given[k], &expected[k]);
                 found[k] = make_output(&given[k], &expected[k]);
                 if (encodes)
@@ -298,14 +298,14 @@ static void check(bool encodes)
     }
 }
 
-static void encodes_as_the_c_engine_does(void **state)
+static void frames_equal_those_of_the_c_engine(void **state)
 {
     (void)state;
     source.state = test_seed();
     check(true);
 }
 
-static void decodes_as_the_c_engine_does(void **state)
+static void tensors_equal_those_of_the_c_engine(void **state)
 {
     (void)state;
     source.state = test_seed();
@@ -315,7 +315,7 @@ static void decodes_as_the_c_engine_does(void **state)
 int main(int argc, char **argv)
 {
     if (argc == 3 && !strcmp(argv[1], "--share")) share = atoi(argv[2]) > 0 ? atoi(argv[2]) : 1;
-    const struct CMUnitTest tests[] = {cmocka_unit_test(encodes_as_the_c_engine_does),
-                                       cmocka_unit_test(decodes_as_the_c_engine_does)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(frames_equal_those_of_the_c_engine),
+                                       cmocka_unit_test(tensors_equal_those_of_the_c_engine)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,7 +18,7 @@ static uint32_t below(uint32_t n)
     return (uint32_t)(test_next(&source) % n);
 }
 
-/* One head: the part for the kernel, and what must come of it. */
+/* One head: the part that the kernel gets, and the bytes that it must write. */
 typedef struct sample {
     dw_cuda_head_part part;
     uint8_t *draft, *frame, *expected;
@@ -97,7 +97,8 @@ static void launch(const sample *samples, uint32_t n)
     assert_int_equal(dw_shim_launch("dw_seal_heads", parts, n, n), 1);
 }
 
-/* Made anew; then once more without a new serial, which makes no frame. */
+/* Completes the heads twice, with new serials; then once more with the same serials, which must not
+ * make a second valid frame. */
 static void check(sample *samples, uint32_t n)
 {
     static const uint8_t nothing[DW_HEADER_BYTES];
@@ -125,12 +126,12 @@ static void check(sample *samples, uint32_t n)
     }
 }
 
-static void heads_as_the_writers_make_them(void **state)
+static void heads_equal_those_of_the_writers(void **state)
 {
     static sample samples[MOST_PARTS];
     (void)state;
     source.state = test_seed();
-    /* Every length of tables, in steps of 16 bytes. */
+    /* Tables of every length, in steps of 16 bytes. */
     for (uint32_t blocks = 0; blocks < 3 * MOST_ENTRIES; blocks++) {
         make(&samples[0], 1 + blocks / 3, below(2), blocks % 3);
         check(samples, 1);
@@ -146,6 +147,6 @@ static void heads_as_the_writers_make_them(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(heads_as_the_writers_make_them)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(heads_equal_those_of_the_writers)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -59,7 +59,7 @@ static sample draw_sample(void)
     s.has_state = below(4) != 0;
     s.has_prev = s.has_state && below(4) != 0;
     s.with_y = !s.has_state || below(2);
-    if (!s.has_state) s.prev_dtype = s.x_dtype; /* as kernels are named */
+    if (!s.has_state) s.prev_dtype = s.x_dtype; /* kernels without state are named by x's dtype */
     s.stride = c + (below(2) ? below(20) : 0);
     s.offset = below(2) ? 1 + below(7) : 0;
     s.dense = (size_t)t * c;
@@ -77,7 +77,7 @@ static sample draw_sample(void)
     for (size_t i = 0; i < s.dense; i++) {
         if (!isfinite(test_get(s.prev, s.prev_dtype, i))) test_set(s.prev, s.prev_dtype, i, 2.0f);
         size_t at = s.offset + i / c * (size_t)s.stride + i % c;
-        if (i / 32 % 3 == 0) /* blocks that are near, and equal */
+        if (i / 32 % 3 == 0) /* some blocks of x are near prev, or equal */
             test_set(s.x, s.x_dtype, at,
                      test_get(s.prev, s.prev_dtype, i) * (i % 2 ? 1.0f : 1.01f));
         if (i / 32 % 7 == 0)
@@ -106,12 +106,12 @@ static void free_output(output *out)
     free(out->y);
 }
 
-/* Where block `piece` lies. */
+/* Where block `piece` lies in prev (dense) and in x or y (tensor). */
 typedef struct place {
     size_t dense, tensor;
     uint32_t channels;
     dw_tile tile;
-    uint32_t within; /* the tile */
+    uint32_t within; /* the number of the block within its tile */
 } place;
 
 static place place_of(const sample *s, uint64_t piece)
@@ -314,11 +314,11 @@ static void check(void (*spec)(const sample *, output *), void (*cuda)(const sam
     for (int draw = 0; draw < draws / share; draw++) {
         sample s = draw_sample();
         output expected = make_output(&s, NULL), found[PARTS];
-        for (uint64_t i = 0; i < s.layout.pieces && below(4); i++) /* scales that occur */
+        for (uint64_t i = 0; i < s.layout.pieces && below(4); i++) /* scales that are common */
             expected.payload[dw_layout_scale(&s.layout, i)] = (uint8_t)(110 + below(30));
         for (int i = 0; i < PARTS; i++) found[i] = make_output(&s, &expected);
         spec(&s, &expected);
-        expected.counts.pieces = 0; /* nobody reports them */
+        expected.counts.pieces = 0; /* kernels do not report this one */
         dw_shim_turn_round(draw % 2);
         cuda(&s, found);
         for (int i = 0; i < PARTS; i++) {
@@ -336,13 +336,13 @@ static void check(void (*spec)(const sample *, output *), void (*cuda)(const sam
     }
 }
 
-static void encodes_as_the_c_kernels_do(void **state)
+static void frames_equal_those_of_the_c_kernels(void **state)
 {
     (void)state;
     check(spec_encode, cuda_encode, 1200);
 }
 
-static void decodes_as_the_c_kernels_do(void **state)
+static void tensors_equal_those_of_the_c_kernels(void **state)
 {
     (void)state;
     check(spec_decode, cuda_decode, 1200);
@@ -351,7 +351,7 @@ static void decodes_as_the_c_kernels_do(void **state)
 int main(int argc, char **argv)
 {
     if (argc == 3 && !strcmp(argv[1], "--share")) share = atoi(argv[2]) > 0 ? atoi(argv[2]) : 1;
-    const struct CMUnitTest tests[] = {cmocka_unit_test(encodes_as_the_c_kernels_do),
-                                       cmocka_unit_test(decodes_as_the_c_kernels_do)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(frames_equal_those_of_the_c_kernels),
+                                       cmocka_unit_test(tensors_equal_those_of_the_c_kernels)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * fake_at_once.c - additional functions of the fake driver, for programs that use the driver
- * directly: work is done when it is enqueued, and events take the host's time. */
+ * directly. Work is done at once when it is enqueued, and events take the host's time. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +28,7 @@ static void copy(void *to, const void *from, size_t bytes)
 
 FUNCTION(cuDeviceGetName, char *name, int bytes, int device)
 {
-    snprintf(name, (size_t)bytes, "no GPU: the kernels on a CPU");
+    snprintf(name, (size_t)bytes, "no GPU: the kernels run on a CPU");
     return device;
 }
 

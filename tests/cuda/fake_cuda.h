@@ -11,28 +11,29 @@
 #include "emulated.h"
 
 typedef struct fake_cuda {
-    long calls, fail_at; /* the fail_at-th call that can fail does; < 0: none does */
-    const char *failed;  /* the function that did */
-    long allocations;    /* of memory, ever */
-    long blocks, contexts, retained, modules, streams, depth; /* in hands now */
-    long launches, copies, synchronizations;                  /* enqueued, ever */
-    long waits_aside;                                         /* for streams that were made */
-    bool at_once;                                             /* nothing waits to be told */
+    long calls, fail_at; /* call number fail_at, of those that can fail, fails; < 0: none */
+    const char *failed;  /* the function whose call failed */
+    long allocations;    /* how many allocations of memory were made */
+    long blocks, contexts, retained, modules, streams, depth; /* how many exist now */
+    long launches, copies, synchronizations;                  /* how many were enqueued */
+    long waits_aside;                                         /* waits for streams of our own */
+    bool at_once;                                             /* work is done when enqueued */
     bool capturing; /* work goes into a graph instead of the queue ... */
     int graph;      /* ... this one, 0 or 1 */
-    long mode; /* in which threads capture: 0, as they begin, or 2, in which one may allocate */
-    void *last_stream;   /* that something was enqueued on */
-    bool broken_stream;  /* what waits for a stream hears that it failed; its work is done */
-    const char *missing; /* no kernel of this name */
+    long mode;      /* capture mode of threads: 0, the default, or 2, in which they may allocate */
+    void *last_stream;   /* the stream of the work that was enqueued last */
+    bool broken_stream;  /* waiting for a stream fails, although its work is done */
+    const char *missing; /* the module has no kernel of this name */
     /* Device memory, and how the test reads and writes it. */
     void *(*allocate)(size_t bytes);
     void (*release)(void *memory);
-    /* The host may touch it: all of it, until it is forbidden again; only this thread meanwhile. */
+    /* Permits or forbids the host to access device memory, all of it. While it is permitted, other
+     * threads wait. */
     void (*touch)(bool allowed);
-    void (*forget_mode)(void);       /* of this thread */
-    void (*run)(void);               /* all that waits */
-    void (*run_but)(int n);          /* all but the last n */
-    void (*launch_graph)(int graph); /* what was captured goes into the queue */
+    void (*forget_mode)(void);       /* resets the capture mode of this thread */
+    void (*run)(void);               /* does all work in the queue */
+    void (*run_but)(int n);          /* does all work except the last n items */
+    void (*launch_graph)(int graph); /* puts the captured work into the queue */
     void (*drop_graph)(int graph);
 } fake_cuda;
 

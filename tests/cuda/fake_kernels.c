@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * fake_kernels.c - replaces the kernels: the CPU's engine does their work. Ends the program if a
- * launch is not as cuda/message.h specifies. */
+ * launch is not as cuda/message.h specifies it. */
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,7 +33,7 @@ static const dw_form *form_of(const dw_layout *layout)
     return layout->element ? &dw_form_mx : &dw_form_quantized;
 }
 
-/* The blocks of a phase: part after part, as many as the grid. */
+/* Checks that the blocks of the parts follow each other in a phase. Returns the sum so far. */
 static uint64_t blocks_before(const char *kernel, const dw_cuda_share *share, int phase,
                               uint64_t before)
 {
@@ -47,9 +47,9 @@ static void check_chosen(const char *kernel, const dw_cuda_share *share, const d
     bool wanted =
         layout->by_channel || layout->cut_rows || (layout->chooses && layout->tile_segments % 8);
     if (wanted != (share->chosen != NULL))
-        die(kernel, "chosen is there and not wanted, or the other way round");
+        die(kernel, "chosen is missing, or present without need");
     if (wanted)
-        memset(share->chosen, 0xab, layout->pieces * sizeof *share->chosen); /* it is all ours */
+        memset(share->chosen, 0xab, layout->pieces * sizeof *share->chosen); /* it may be written */
 }
 
 static uint64_t choose_blocks(const dw_layout *layout)
@@ -67,16 +67,16 @@ static void check_blocks(const char *kernel, const dw_cuda_share *share, const d
 {
     static const dw_cuda_sums nothing;
     if (share->blocks[DW_CUDA_CHOOSE] != (encodes ? choose_blocks(layout) : 0))
-        die(kernel, "the blocks that choose are not as many");
+        die(kernel, "wrong number of blocks that choose scales");
     if (share->blocks[DW_CUDA_TILES] != layout->tiles)
-        die(kernel, "the blocks of tiles are not as many");
+        die(kernel, "wrong number of blocks for tiles");
     if ((share->blocks[DW_CUDA_AUDIT] != 0) != audits)
-        die(kernel, "an audit is missing, or one too many");
+        die(kernel, "blocks for an audit are missing, or present without need");
     if (memcmp(share->sums, &nothing, sizeof nothing) != 0) die(kernel, "sums are not zero");
     if (share->serial == 0) die(kernel, "serial is 0");
 }
 
-/* The last block: the report, and zeros for the next. */
+/* What the last block of a kernel does: it writes the report, and sets the sums to zero. */
 static void report(const dw_cuda_share *share)
 {
     dw_cuda_sums *sums = share->sums;
@@ -91,12 +91,12 @@ static void report(const dw_cuda_share *share)
     memset(sums, 0, sizeof *sums);
 }
 
-/* The plan of floats, from what a device knows of them. */
+/* Rebuilds the plan of the form floats from what the kernel is told about it. */
 static dw_plan plan_of_floats(const dw_layout *layout, dw_dtype wire, dw_dtype prev)
 {
     uint64_t elements = (uint64_t)layout->t * layout->c;
     if (layout->tiles != (elements + DW_TILE_ELEMENTS - 1) / DW_TILE_ELEMENTS)
-        die("floats", "the stretches are not as many");
+        die("floats", "wrong number of stretches");
     dw_plan plan = {.form = &dw_form_floats,
                     .params = {.form = &dw_form_floats, .dtype = wire},
                     .prev = prev,
@@ -218,14 +218,14 @@ static uint64_t digest_at(const uint8_t *bytes, uint64_t digest)
     return word ? digest : 0;
 }
 
-/* In the words of docs/format.md, 1: this host is little-endian, as all with a GPU are. */
+/* Completes a head as docs/format.md, 1, says. This host is little-endian, as all hosts of GPUs. */
 static void seal_head(const char *kernel, const dw_cuda_head_part *part)
 {
     uint64_t tables = part->bytes - DW_HEADER_BYTES;
     uint8_t *frame = (uint8_t *)part->frame;
     if (part->serial == 0 || part->bytes % 16 ||
         part->entries + part->n * DW_ENTRY_BYTES > part->bytes)
-        die(kernel, "a head that is none");
+        die(kernel, "the part is not a valid head");
     memcpy(frame, part->draft, part->bytes);
     for (uint32_t i = 0; i < part->n; i++) {
         uint8_t *entry = frame + part->entries + i * DW_ENTRY_BYTES;
@@ -247,7 +247,7 @@ static void seal_head(const char *kernel, const dw_cuda_head_part *part)
 int dw_shim_launch(const char *kernel, const void *parts, uint32_t n, uint64_t grid)
 {
     if (strcmp(kernel, "dw_seal_heads") == 0) {
-        if (grid != n) die(kernel, "not a block for each head");
+        if (grid != n) die(kernel, "the number of blocks is not that of the heads");
         for (uint32_t i = 0; i < n; i++) seal_head(kernel, (const dw_cuda_head_part *)parts + i);
         return 1;
     }
@@ -275,6 +275,6 @@ int dw_shim_launch(const char *kernel, const void *parts, uint32_t n, uint64_t g
             encode_part(kernel, out);
     }
     dw_cpu_leave_exact(mode);
-    if (blocks != grid) die(kernel, "the grid has another number of blocks than the parts");
+    if (blocks != grid) die(kernel, "the number of blocks is not that of the parts");
     return 1;
 }

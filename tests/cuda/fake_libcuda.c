@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * fake_libcuda.c - the functions of the CUDA driver that the engine calls, in main memory: a queue
- * instead of streams, and calls that fail. */
+ * fake_libcuda.c - the functions of the CUDA driver that the engine calls, in main memory: with a
+ * queue instead of streams, and with calls that fail on request. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,8 +18,8 @@ enum { MOST_BLOCKS = 4096, MOST_WORK = 4096, MOST_KERNELS = 64, PAGE = 4096 };
 typedef struct work {
     const char *kernel; /* NULL: a copy */
     unsigned char *to;
-    const unsigned char *from; /* of a kernel: its parts */
-    uint64_t bytes;            /* of a kernel: its grid */
+    const unsigned char *from; /* of a kernel launch: its parts */
+    uint64_t bytes;            /* of a kernel launch: its grid */
     uint32_t n;
 } work;
 
@@ -33,11 +33,11 @@ static fake_cuda state = {.fail_at = -1};
 static block blocks[MOST_BLOCKS];
 static work queue[MOST_WORK], graphs[2][MOST_WORK], aside[MOST_WORK];
 static int n_queue, n_graphs[2], n_aside;
-static char other_stream; /* those that were made; they wait for no other, and capture nothing */
+static char other_stream; /* stands for all created streams; they wait for no other stream */
 static char names[MOST_KERNELS][48];
 static int n_names;
 
-/* Several threads may come; one that touches device memory keeps the others out meanwhile. */
+/* Several threads may call. One that accesses device memory makes the others wait. */
 static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 static _Thread_local int mode, depth;
 
@@ -85,7 +85,7 @@ static void release(void *memory)
         pthread_mutex_unlock(&lock);
         return;
     }
-    die("memory is given back that was never allocated");
+    die("freed memory that was never allocated");
 }
 
 static void touch(bool allowed)
@@ -127,7 +127,7 @@ static void run(void)
 
 static void run_but(int n)
 {
-    if (n > n_queue) die("less work waits");
+    if (n > n_queue) die("the queue has less work than that");
     run_first(queue, &n_queue, n_queue - n);
 }
 
@@ -143,7 +143,7 @@ static void add(work w, const void *stream)
     bool is_aside = stream == &other_stream && !state.at_once;
     pthread_mutex_lock(&lock);
     int *n = is_aside ? &n_aside : state.capturing ? &n_graphs[state.graph] : &n_queue;
-    if (*n == MOST_WORK) die("too much work waits");
+    if (*n == MOST_WORK) die("the queue is full");
     (is_aside ? aside : state.capturing ? graphs[state.graph] : queue)[(*n)++] = w;
     if (state.at_once && !state.capturing) run();
     pthread_mutex_unlock(&lock);
@@ -165,7 +165,7 @@ static void forget_mode(void)
     mode = 0;
 }
 
-/* Several threads may ask, so this is written once, before any of them. */
+/* Several threads may call the fake, so this is set before main starts. */
 __attribute__((constructor)) static void set_up(void)
 {
     state.forget_mode = forget_mode;
@@ -190,7 +190,7 @@ static void count(long *what, long more)
     pthread_mutex_unlock(&lock);
 }
 
-/* What a thread may only do in a context. */
+/* Calls that need a current context fail without one. */
 static int in_context(void)
 {
     return depth > 0 ? 0 : INVALID_CONTEXT;
@@ -243,7 +243,7 @@ FUNCTION(cuCtxPopCurrent_v2, void **context)
 {
     *context = &state;
     count(&state.depth, -1);
-    if (depth-- <= 0) die("a context is popped that was not pushed");
+    if (depth-- <= 0) die("popped a context that was not pushed");
     return 0;
 }
 
@@ -257,7 +257,7 @@ FUNCTION(cuModuleLoadData, void **module, const void *image)
 
 FUNCTION(cuModuleUnload, void *module)
 {
-    if (module != names) die("a module is unloaded that was never loaded");
+    if (module != names) die("unloaded a module that was never loaded");
     state.modules--;
     return 0;
 }
@@ -280,10 +280,10 @@ FUNCTION(cuMemAlloc_v2, uintptr_t *memory, size_t bytes)
     return 0;
 }
 
-/* The real one would end the capture. */
+/* With the real driver this would end the capture. */
 static void check_may_free(void)
 {
-    if (state.capturing && mode != 2) die("memory is given back in a thread that captures");
+    if (state.capturing && mode != 2) die("freed memory in a thread that captures");
 }
 
 FUNCTION(cuMemFree_v2, uintptr_t memory)
@@ -353,8 +353,8 @@ FUNCTION(cuStreamCreate, void **stream, unsigned flags)
 
 FUNCTION(cuStreamDestroy_v2, void *stream)
 {
-    if (in_context() || stream != &other_stream) die("a stream is destroyed that was not made");
-    run_aside(); /* the real one ends what was enqueued, too */
+    if (in_context() || stream != &other_stream) die("destroyed a stream that was not created");
+    run_aside(); /* the real driver finishes enqueued work, too */
     count(&state.streams, -1);
     return 0;
 }
@@ -370,7 +370,7 @@ FUNCTION(cuStreamIsCapturing, void *stream, int *status)
 FUNCTION(cuStreamSynchronize, void *stream)
 {
     if (stream == &other_stream && !state.at_once) {
-        if (state.capturing && mode != 2) die("a thread that captures waits");
+        if (state.capturing && mode != 2) die("waited in a thread that captures");
         bool failed = in_context() || fails();
         count(&state.waits_aside, 1);
         pthread_mutex_lock(&lock);
@@ -379,7 +379,7 @@ FUNCTION(cuStreamSynchronize, void *stream)
         run_aside();
         return failed || state.broken_stream ? LAUNCH_FAILED : 0;
     }
-    if (state.capturing) die("a stream that captures is waited for");
+    if (state.capturing) die("waited for a stream that captures");
     count(&state.synchronizations, 1);
     run();
     return state.broken_stream ? LAUNCH_FAILED : 0;
@@ -391,7 +391,7 @@ FUNCTION(cuLaunchKernel, void *function, unsigned x, unsigned y, unsigned z, uns
     (void)extra;
     if (in_context() || fails()) return LAUNCH_FAILED;
     if (y * z * b * c != 1 || threads != DW_CUDA_THREADS || shared)
-        die("a launch has another shape");
+        die("a launch has an unexpected shape");
     work w = {.kernel = function, .bytes = x};
     memcpy(&w.from, parameters[0], sizeof w.from);
     memcpy(&w.n, parameters[1], sizeof w.n);

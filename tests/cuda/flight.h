@@ -18,14 +18,16 @@ typedef struct flight {
 void flight_open(flight *f, const rig *r);
 void flight_close(flight *f);
 
-/* Draws x, on both sides; what the CPU makes of it; the same on the device, until it is under way;
- * its end, with the same bytes. */
+/* flight_input draws x, for the CPU and for the device. flight_twin encodes it on the CPU.
+ * flight_start does both and starts the encode on the device. flight_end finishes that, and checks
+ * that the frame has the same bytes. */
 dw_tensor flight_input(rig *r, flight *f, test_random *random);
 void flight_twin(rig *r, flight *f);
 void flight_start(rig *r, flight *f, test_random *random);
 void flight_end(flight *f);
 
-/* The frame on its way in, and its end, with the status, reply and tensor of the CPU. */
+/* flight_arrive starts to decode the frame on the device. flight_land finishes that, and checks
+ * that status, reply and tensor equal those of the CPU. */
 void flight_arrive(rig *r, flight *f);
 void flight_land(rig *r, flight *f);
 

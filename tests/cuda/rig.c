@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * rig.c - both engines side by side. */
+ * rig.c - an encoder and a decoder of each engine, side by side. */
 #include "rig.h"
 
 #include "../../cuda/device.h"
@@ -48,7 +48,7 @@ void rig_open(rig *r, dw_cuda *cuda, const char *config, uint32_t n, uint32_t t,
     dw_why why = {.text = ""};
     *r = (rig){.cuda = cuda, .n = n, .t = t, .c = c, .allocator = {.fail_at = -1}};
     if (dw_config_parse(&r->config, config, &why)) fail_msg("%s: %s", config, why.text);
-    r->config.incarnation = 77; /* the same for both */
+    r->config.incarnation = 77; /* the same for the device and for the CPU */
     assert_int_equal(dw_encoder_create(&r->cpu_encoder, &r->config), DW_OK);
     assert_int_equal(dw_decoder_create(&r->cpu_decoder, &r->config), DW_OK);
     r->config.allocator = test_allocator_hooks(&r->allocator);
@@ -61,7 +61,7 @@ void rig_open(rig *r, dw_cuda *cuda, const char *config, uint32_t n, uint32_t t,
     r->reply_cap = dw_reply_bound(n);
     r->head_cap = dw_frame_head_bound(n);
     r->tensor_bytes = (size_t)n * t * c * 4;
-    r->room = r->cap + r->tensor_bytes; /* prev itself fits, too */
+    r->room = r->cap + r->tensor_bytes; /* enough even for a frame of prev itself */
     r->device_frame = fake_cuda_get()->allocate(r->room);
     r->device_x = fake_cuda_get()->allocate(r->tensor_bytes);
     r->device_y = fake_cuda_get()->allocate(r->tensor_bytes);
@@ -159,11 +159,12 @@ void rig_decode(rig *r, dw_dtype dtype)
                           &r->cpu_reply_len);
     dw_status status = rig_decode_start(r, dtype, &ticket);
     if (status) fail_msg("decode: %d %s", status, dw_decoder_why(r->decoder));
-    memset(r->head, 0x5a, r->head_cap); /* a head is read once */
+    memset(r->head, 0x5a, r->head_cap); /* the head is not read again after the start */
     fake_cuda_get()->run();
     status = dw_decode_finish(ticket, r->reply, r->reply_cap, &r->reply_len);
-    bool host_first = r->status == DW_ERR_CORRUPT &&
-                      (status == DW_ERR_BASE || status == DW_ERR_STALE); /* what the host can see */
+    /* The host checks base and sequence before the device finds damaged payloads. */
+    bool host_first =
+        r->status == DW_ERR_CORRUPT && (status == DW_ERR_BASE || status == DW_ERR_STALE);
     if (status != r->status && !host_first)
         fail_msg("finish: %d, not %d: %s", status, r->status, dw_decoder_why(r->decoder));
     assert_int_equal(r->reply_len, r->cpu_reply_len);
@@ -207,7 +208,7 @@ void rig_in_step(rig *r, dw_key key)
 
 static void same_counters(dw_counters device, dw_counters cpu)
 {
-    device.state_bytes = cpu.state_bytes; /* another allocator */
+    device.state_bytes = cpu.state_bytes; /* these two depend on the allocator */
     device.slack_bytes = cpu.slack_bytes;
     cpu.x_square = cpu.delta_square = cpu.error_square = 0;
     assert_memory_equal(&device, &cpu, sizeof cpu);

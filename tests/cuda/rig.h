@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * rig.h - an encoder and a decoder on the fake device, and the same on the CPU. Every function
- * asserts that both give the same results. */
+ * rig.h - an encoder and a decoder on the fake device, and another pair on the CPU. Every function
+ * checks that both pairs give the same results. */
 #ifndef DW_TEST_CUDA_RIG_H
 #define DW_TEST_CUDA_RIG_H
 
@@ -18,37 +18,37 @@ typedef struct rig {
     uint8_t *device_frame, *frame, *cpu_frame, *reply, *cpu_reply, *head;
     void *device_x, *device_y, *x, *y, *cpu_y;
     size_t cap, room, len, head_len, reply_cap, reply_len, cpu_reply_len, head_cap, tensor_bytes;
-    dw_status status; /* of the last decode, both ends' */
+    dw_status status; /* of the last decode, which is the same for both decoders */
 } rig;
 
-extern const char *rig_library; /* the fake's path */
+extern const char *rig_library; /* the path of the fake driver */
 
 dw_cuda *rig_open_cuda(void);
 void rig_open(rig *r, dw_cuda *cuda, const char *config, uint32_t n, uint32_t t, uint32_t c,
               dw_cuda_place place);
 void rig_close(rig *r);
 
-/* Both encode r->x as x; the frames are the same bytes, in r->frame. */
+/* Both encoders encode r->x, converted to dtype x. Both frames have the same bytes; r->frame. */
 void rig_encode(rig *r, const dw_key *keys, dw_dtype x);
-/* Both make a frame of prev itself for the keys; otherwise as rig_encode. */
+/* The same with frames that carry prev itself for the keys. */
 void rig_resync(rig *r, const dw_key *keys);
 dw_status rig_encode_start(rig *r, const dw_key *keys, dw_dtype x, dw_encode_ticket **ticket);
-/* Also compares with cpu_frame, which must have been made before. */
+/* Compares the frame with cpu_frame, which must have been encoded before. */
 void rig_encode_end(rig *r, dw_encode_ticket *ticket);
 
-/* Both decode r->frame to y; status, y and reply are the same. */
+/* Both decoders decode r->frame to y; status, y and reply are the same. */
 void rig_decode(rig *r, dw_dtype y);
 dw_status rig_decode_start(rig *r, dw_dtype y, dw_decode_ticket **ticket);
 void rig_feedback(rig *r);
 
-/* Both ends hold the same bits of the key, on the device and on the CPU. */
+/* Checks that encoder and decoder hold the same bits of the key, on the device and on the CPU. */
 void rig_in_step(rig *r, dw_key key);
 void rig_same_counters(rig *r);
 
 void rig_to_device(void *device, const void *host, size_t bytes);
 void rig_from_device(void *host, const void *device, size_t bytes);
 
-/* Nothing of the driver is in anybody's hands any more. */
+/* Checks that the fake driver has no memory, context, module or stream that was not given back. */
 void rig_nothing_left(void);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * shim.cc - the kernels' own source, compiled for a CPU and run by fibers. */
+ * shim.cc - the source of the kernels, compiled for a CPU; fibers run its threads. */
 #include "shim.h"
 
 #include "../../cuda/kernels.cu"
@@ -30,13 +30,13 @@ enum { THREADS = DW_CUDA_THREADS, STACK_BYTES = 64 << 10 };
 
 typedef void kernel_function(const void *parts, uint32_t n);
 
-/* makecontext gives a fiber its stack; from then on it is left and entered by _setjmp and _longjmp,
- * which ask the system for nothing. */
+/* makecontext gives a fiber its stack. From then on, _setjmp and _longjmp switch between fibers,
+ * because they make no system calls. */
 struct fiber {
     ucontext_t context;
     jmp_buf place;
     bool begun;
-    const char *at; /* where it waits; NULL: it has ended */
+    const char *at; /* the place where it waits; NULL: it has ended */
     void *fake_stack;
     alignas(16) unsigned char stack[STACK_BYTES];
 };

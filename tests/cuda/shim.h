@@ -26,10 +26,11 @@ struct shim_index {
 };
 extern shim_index threadIdx, blockIdx;
 
-/* All threads of the block meet; what tells the place. */
+/* Waits until all threads of the block have called it; `what` names the place in messages. */
 void shim_meet(const char *what);
 
-/* A word of every thread's, readable by all until the next but one exchange. */
+/* Publishes a word of each thread. All threads may read the words until the next exchange but
+ * one. */
 const uint32_t *shim_exchange(uint32_t mine);
 
 #define __syncthreads()        shim_meet("__syncthreads")

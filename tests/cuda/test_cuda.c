@@ -45,7 +45,7 @@ enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 
 static const dw_dtype dtypes[] = {DW_F32, DW_F16, DW_BF16};
 
-/* Epochs with hostile values, lost frames and lost replies: each time both sides lose the same. */
+/* Epochs with hostile values, lost frames and lost replies, the same ones for both pairs. */
 static void run_epochs(dw_cuda *cuda, const char *config, const struct shape *s, dw_dtype x,
                        dw_dtype y, test_random *random)
 {
@@ -69,7 +69,7 @@ static void run_epochs(dw_cuda *cuda, const char *config, const struct shape *s,
     rig_close(&r);
 }
 
-static void frames_tensors_and_replies_are_those_of_the_cpu(void **state)
+static void frames_tensors_and_replies_equal_those_of_the_cpu(void **state)
 {
     test_random random = {test_seed()};
     dw_cuda *cuda = rig_open_cuda();
@@ -90,7 +90,7 @@ static void a_full_quota_and_forgotten_keys_are_the_same(void **state)
     rig r;
     (void)state;
     for (int place = DW_CUDA_DEVICE; place <= DW_CUDA_PINNED; place++) {
-        bool replies = place == DW_CUDA_DEVICE; /* without them nothing may be lost */
+        bool replies = place == DW_CUDA_DEVICE; /* without replies no frame may be lost */
         rig_open(&r, cuda,
                  replies ? "delta:bits=3,quota_bytes=6000,prev=f32"
                          : "delta:bits=3,quota_bytes=6000,prev=f32,replies=never",
@@ -116,9 +116,9 @@ static void a_full_quota_and_forgotten_keys_are_the_same(void **state)
     rig_nothing_left();
 }
 
-/* A forgotten key that comes back too large for the quota travels stateless, and is still to be
- * told. */
-static void a_forgotten_key_without_room_is_still_told(void **state)
+/* A forgotten key comes back with a shape that is too large for the quota. Its entry is stateless,
+ * and a later frame must still announce that the key was forgotten. */
+static void a_forgotten_key_without_room_is_still_announced(void **state)
 {
     test_random random = {test_seed()};
     dw_cuda *cuda = rig_open_cuda();
@@ -152,8 +152,8 @@ static void a_forgotten_key_without_room_is_still_told(void **state)
     rig_nothing_left();
 }
 
-/* Changes to a frame that the host sees, and some that only the device does; the twin on the CPU
- * must refuse alike. */
+/* Some changes to a frame are found by the host, others only by the device. The decoder on the CPU
+ * must refuse the same frames. */
 static void a_refused_frame_changes_nothing(void **state)
 {
     enum { T = 5, C = 100 };
@@ -180,7 +180,7 @@ static void a_refused_frame_changes_nothing(void **state)
             r.len = len;
             memcpy(r.frame, whole, len);
             free(whole);
-            if (step % 5 == 0) { /* lost for good: the next delta has no base */
+            if (step % 5 == 0) { /* the frame is lost, so the next delta has no base */
                 if (step % 10 == 0) rig_feedback(&r);
                 continue;
             }
@@ -196,9 +196,9 @@ static void a_refused_frame_changes_nothing(void **state)
     rig_nothing_left();
 }
 
-/* A copy that rots on the device: the next delta's digest tells, what is held is given up, and a
- * key frame heals it. */
-static void a_rotten_copy_is_given_up(void **state)
+/* A copy on the device is damaged. The digest of the next delta does not agree, so that the decoder
+ * drops the copy, and a key frame restores it. */
+static void a_damaged_copy_is_dropped(void **state)
 {
     test_random random = {test_seed()};
     dw_cuda *cuda = rig_open_cuda();
@@ -235,7 +235,7 @@ static void a_rotten_copy_is_given_up(void **state)
     rig_nothing_left();
 }
 
-static void what_has_no_kernel_is_unsupported(void **state)
+static void a_config_without_kernel_is_unsupported(void **state)
 {
     dw_form unknown = {.name = "unknown"};
     dw_params params;
@@ -288,9 +288,9 @@ static void what_has_no_kernel_is_unsupported(void **state)
     rig_nothing_left();
 }
 
-/* Slots of many blocks in the list at once, of sizes that share their slots and of sizes that do
- * not. */
-static void slots_are_taken_again(void **state)
+/* Slots are reused: of sizes that share blocks of memory, and of sizes that have blocks of their
+ * own. */
+static void slots_are_reused(void **state)
 {
     enum { SLOTS = 40 };
     dw_cuda *cuda = rig_open_cuda();
@@ -328,9 +328,9 @@ static void slots_are_taken_again(void **state)
     rig_nothing_left();
 }
 
-/* Lengths that pass by, small ones and such as have blocks of their own, leave the device little;
- * and once a chunk was refused, those that are free are given back and it is asked again. */
-static void what_is_free_goes_back_to_the_driver(void **state)
+/* Sizes that are not used again leave little memory allocated. When an allocation fails, free
+ * blocks are given back to the driver, and the allocation is tried again. */
+static void free_memory_goes_back_to_the_driver(void **state)
 {
     enum { SLOTS = 20 };
     dw_cuda *cuda = rig_open_cuda();
@@ -356,7 +356,7 @@ static void what_is_free_goes_back_to_the_driver(void **state)
         slots[0] = store.take(store.context, 3 << 20);
         store.give(store.context, slots[0], 3 << 20);
         assert_int_equal(fake->blocks - blocks, 2);
-        fake->fail_at = fake->calls + 2; /* the allocation itself, between the context's calls */
+        fake->fail_at = fake->calls + 2; /* the allocation, which is the third call from now */
         slots[0] = store.take(store.context, 4 << 20);
         assert_non_null(slots[0]);
         assert_int_equal(fake->blocks - blocks, 1);
@@ -368,8 +368,8 @@ static void what_is_free_goes_back_to_the_driver(void **state)
     rig_nothing_left();
 }
 
-/* From one sample to many, with the same encoder; and to more than a grid has blocks, which nobody
- * touches. */
+/* The same encoder encodes one sample, then many. More blocks than a grid can have are refused
+ * before the tensor is read. */
 static void launches_grow_up_to_a_grid(void **state)
 {
     enum { MANY = 60 };
@@ -396,8 +396,8 @@ static void launches_grow_up_to_a_grid(void **state)
     rig_nothing_left();
 }
 
-/* However much room the frame has: the head's bound knows only n. */
-static void a_head_has_room_for_what_is_forgotten(void **state)
+/* A head of the bound's size is always enough: frames announce no more forgotten keys than fit. */
+static void heads_announce_no_more_than_fits(void **state)
 {
     dw_cuda *cuda = rig_open_cuda();
     dw_encode_ticket *ticket;
@@ -418,8 +418,8 @@ static void a_head_has_room_for_what_is_forgotten(void **state)
     rig_nothing_left();
 }
 
-/* The head alone is short: what the frame's length promises is not there to be read. */
-static void a_head_ends_where_it_ends(void **state)
+/* The given head is shorter than the frame's length says: nothing behind its end may be read. */
+static void nothing_is_read_behind_a_short_head(void **state)
 {
     dw_cuda *cuda = rig_open_cuda();
     dw_key keys[2] = {{1, 0}, {2, 0}};
@@ -445,7 +445,7 @@ static void a_head_ends_where_it_ends(void **state)
     rig_nothing_left();
 }
 
-static void what_is_missing_is_said(void **state)
+static void a_missing_part_is_named(void **state)
 {
     dw_cuda *cuda = (dw_cuda *)1;
     dw_why why;
@@ -470,18 +470,18 @@ static void what_is_missing_is_said(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(frames_tensors_and_replies_are_those_of_the_cpu),
+        cmocka_unit_test(frames_tensors_and_replies_equal_those_of_the_cpu),
         cmocka_unit_test(a_full_quota_and_forgotten_keys_are_the_same),
-        cmocka_unit_test(a_forgotten_key_without_room_is_still_told),
+        cmocka_unit_test(a_forgotten_key_without_room_is_still_announced),
         cmocka_unit_test(a_refused_frame_changes_nothing),
-        cmocka_unit_test(a_rotten_copy_is_given_up),
-        cmocka_unit_test(what_has_no_kernel_is_unsupported),
+        cmocka_unit_test(a_damaged_copy_is_dropped),
+        cmocka_unit_test(a_config_without_kernel_is_unsupported),
         cmocka_unit_test(launches_grow_up_to_a_grid),
-        cmocka_unit_test(a_head_has_room_for_what_is_forgotten),
-        cmocka_unit_test(slots_are_taken_again),
-        cmocka_unit_test(what_is_free_goes_back_to_the_driver),
-        cmocka_unit_test(a_head_ends_where_it_ends),
-        cmocka_unit_test(what_is_missing_is_said),
+        cmocka_unit_test(heads_announce_no_more_than_fits),
+        cmocka_unit_test(slots_are_reused),
+        cmocka_unit_test(free_memory_goes_back_to_the_driver),
+        cmocka_unit_test(nothing_is_read_behind_a_short_head),
+        cmocka_unit_test(a_missing_part_is_named),
     };
     if (argc != 2) return 2;
     rig_library = argv[1];

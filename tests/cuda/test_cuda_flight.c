@@ -9,8 +9,8 @@ enum { T = 3, C = 64 };
 
 enum { FLIGHTS = 4, KEYS = 13 };
 
-/* Different keys for all flights. */
-static void deal(flight *flights, test_random *random)
+/* Gives every flight different keys. */
+static void deal_keys(flight *flights, test_random *random)
 {
     uint32_t keys[KEYS];
     for (uint32_t i = 0; i < KEYS; i++) {
@@ -21,7 +21,8 @@ static void deal(flight *flights, test_random *random)
     for (uint32_t i = 0; i < 2 * FLIGHTS; i++) flights[i / 2].keys[i % 2] = (dw_key){keys[i], 0};
 }
 
-/* The device must refuse a key that flies; the CPU's twin knows of no flying. */
+/* An encoder on a device must refuse to forget a key in flight. The CPU has nothing in flight, so
+ * it is asked only if the device agreed. */
 static void forget_some(rig *r, test_random *random)
 {
     dw_key key = {test_next(random) % KEYS, 0};
@@ -40,7 +41,7 @@ static void several_frames_fly_at_once(void **state)
     rig_open(&r, cuda, "delta:bits=4,quota_bytes=9000", 2, T, C, DW_CUDA_DEVICE);
     for (int i = 0; i < FLIGHTS; i++) flight_open(&flights[i], &r);
     for (int step = 0; step < 200; step++) {
-        deal(flights, &random);
+        deal_keys(flights, &random);
         for (uint32_t i = 0; i < FLIGHTS; i++) {
             flight_start(&r, &flights[i], &random);
             forget_some(&r, &random);
@@ -58,7 +59,7 @@ static void several_frames_fly_at_once(void **state)
         for (uint32_t i = 0; i < FLIGHTS; i++) flight_arrive(&r, &flights[i]);
         assert_int_equal(dw_decode_finish(flights[0].in, NULL, 0, NULL), DW_PENDING);
         fake_cuda_get()->run();
-        /* Not before the first. */
+        /* Frames must be finished in order. */
         assert_int_equal(dw_decode_finish(flights[2].in, NULL, 0, NULL), DW_ERR_ARGUMENT);
         for (uint32_t i = 0; i < FLIGHTS; i++) {
             flight_land(&r, &flights[i]);
@@ -67,7 +68,7 @@ static void several_frames_fly_at_once(void **state)
         for (uint32_t i = 0; i < KEYS; i++) rig_in_step(&r, (dw_key){i, 0});
     }
     rig_same_counters(&r);
-    /* What is in flight counts in the quota. */
+    /* The quota also covers copies of frames in flight. */
     assert_true(test_encoder_counters(r.encoder).stateless_entries > 0);
     for (int i = 0; i < FLIGHTS; i++) flight_close(&flights[i]);
     rig_close(&r);
@@ -75,9 +76,9 @@ static void several_frames_fly_at_once(void **state)
     rig_nothing_left();
 }
 
-/* A key is in one frame at a time; what is asked of it meanwhile is refused, and what is heard of
- * it waits. */
-static void a_key_in_flight_is_left_alone(void **state)
+/* A key can be in one frame in flight only. Until then calls for it are refused, and replies about
+ * it are kept until the frame is finished. */
+static void a_key_in_flight_is_not_changed(void **state)
 {
     test_random random = {test_seed()};
     dw_cuda *cuda = rig_open_cuda();
@@ -89,7 +90,8 @@ static void a_key_in_flight_is_left_alone(void **state)
     rig_open(&r, cuda, "delta:bits=4", 2, T, C, DW_CUDA_DEVICE);
     flight_open(&f, &r);
     for (int step = 0; step < 12; step++) {
-        /* Frames 0, 3, ... are lost: the NACK comes while the next one flies. */
+        /* Frames 0, 3, ... are lost. The NACK is passed to the encoder while the next one is in
+         * flight. */
         flight_start(&r, &f, &random);
         ticket = f.out;
         dw_counters before = {.struct_size = sizeof before};
@@ -100,7 +102,7 @@ static void a_key_in_flight_is_left_alone(void **state)
         assert_int_equal(dw_encoder_forget(r.encoder, keys[0]), DW_ERR_ARGUMENT);
         dw_counters after = {.struct_size = sizeof after};
         (void)dw_encoder_counters(r.encoder, &after);
-        before.slack_bytes = after.slack_bytes; /* what was found is kept */
+        before.slack_bytes = after.slack_bytes; /* memory that was obtained is kept */
         assert_memory_equal(&before, &after, sizeof before);
         if (step) rig_feedback(&r);
         fake_cuda_get()->run();
@@ -122,9 +124,9 @@ static void a_key_in_flight_is_left_alone(void **state)
     rig_nothing_left();
 }
 
-/* The ACK of the frame that told a key comes while another one carries it anew: it is held, as if
- * that frame had been first. */
-static void a_key_comes_back_before_its_telling_is_answered(void **state)
+/* A frame announced that a key is forgotten. Its ACK comes while a new frame that carries the key
+ * again is in flight. The key must be held, as if the ACK had come before that frame. */
+static void a_forgotten_key_returns_before_the_ack(void **state)
 {
     test_random random = {test_seed()};
     dw_cuda *cuda = rig_open_cuda();
@@ -140,7 +142,7 @@ static void a_key_comes_back_before_its_telling_is_answered(void **state)
     rig_feedback(&r);
     assert_int_equal(dw_encoder_forget(r.encoder, f[0].keys[0]), DW_OK);
     assert_int_equal(dw_encoder_forget(r.cpu_encoder, f[0].keys[0]), DW_OK);
-    rig_encode(&r, others, DW_F32); /* tells it */
+    rig_encode(&r, others, DW_F32); /* announces that the key is forgotten */
     rig_decode(&r, DW_F32);
     flight_start(&r, &f[1], &random);
     rig_feedback(&r);
@@ -158,7 +160,7 @@ static void a_key_comes_back_before_its_telling_is_answered(void **state)
     rig_nothing_left();
 }
 
-static void a_cancelled_frame_has_never_been(void **state)
+static void a_cancelled_frame_leaves_no_trace(void **state)
 {
     test_random random = {test_seed()};
     dw_cuda *cuda = rig_open_cuda();
@@ -180,13 +182,13 @@ static void a_cancelled_frame_has_never_been(void **state)
     assert_int_equal(dw_encode_cancel(out), DW_ERR_ARGUMENT);
     dw_counters after = {.struct_size = sizeof after};
     (void)dw_encoder_counters(r.encoder, &after);
-    before.slack_bytes = after.slack_bytes; /* what was found is kept */
+    before.slack_bytes = after.slack_bytes; /* memory that was obtained is kept */
     assert_memory_equal(&before, &after, sizeof before);
     size_t len = r.len;
     dw_frame_info info = {.struct_size = sizeof info};
     for (int i = 0; i < 2; i++) {
-        /* The forgotten key, which the first cancelled frame carried and the second one told, is
-         * still to tell. */
+        /* The first cancelled frame carried the forgotten key, and the second one announced it. It
+         * must still be announced. */
         others[1].sample = 4;
         assert_int_equal(rig_encode_start(&r, others, DW_F32, &out), DW_OK);
         fake_cuda_get()->run();
@@ -203,7 +205,7 @@ static void a_cancelled_frame_has_never_been(void **state)
     fake_cuda_get()->run();
     assert_int_equal(dw_decode_cancel(in), DW_OK);
     after = test_decoder_counters(r.decoder);
-    before.slack_bytes = after.slack_bytes; /* what was found is kept */
+    before.slack_bytes = after.slack_bytes; /* memory that was obtained is kept */
     assert_memory_equal(&before, &after, sizeof before);
     rig_decode(&r, DW_F32);
     assert_int_equal(r.status, DW_OK);
@@ -212,7 +214,7 @@ static void a_cancelled_frame_has_never_been(void **state)
     rig_nothing_left();
 }
 
-/* Encode, decode, reply; the status where the encoder could not begin. */
+/* Encodes, decodes and passes the reply on. Returns the status if the encode could not start. */
 static dw_status round_trip(rig *r, flight *f)
 {
     size_t head_len, len;
@@ -222,7 +224,7 @@ static dw_status round_trip(rig *r, flight *f)
     if (status) return status;
     fake_cuda_get()->run();
     assert_int_equal(dw_encode_finish(f->out, f->head, sizeof f->head, &head_len, &len), DW_OK);
-    for (;;) { /* the frame is there: it must be taken in the end */
+    for (;;) { /* the frame exists now, so it is decoded again until that works */
         status =
             dw_decode_async(r->decoder, f->head, head_len, f->device_frame, len, &x, NULL, &f->in);
         if (!status) break;
@@ -235,8 +237,9 @@ static dw_status round_trip(rig *r, flight *f)
     return DW_OK;
 }
 
-/* All of a short life, with the n-th call that can fail failing; whether one did. */
-static bool short_life(long fail_at)
+/* Opens the device, creates ends, sends some frames and closes everything, while call number
+ * fail_at of the driver fails. Returns whether anything failed. */
+static bool run_failing(long fail_at)
 {
     fake_cuda *fake = fake_cuda_get();
     dw_cuda *cuda;
@@ -265,7 +268,7 @@ static bool short_life(long fail_at)
             (void)dw_encoder_counters(r.encoder, &after);
             assert_true(status == DW_ERR_NO_MEMORY || status == DW_ERR_IO);
             assert_true(dw_encoder_why(r.encoder)[0] != 0);
-            before.slack_bytes = after.slack_bytes; /* what was found is kept */
+            before.slack_bytes = after.slack_bytes; /* memory that was obtained is kept */
             assert_memory_equal(&before, &after, sizeof before);
             failed = true;
             assert_int_equal(round_trip(&r, &f), DW_OK);
@@ -288,21 +291,21 @@ static bool short_life(long fail_at)
     return failed;
 }
 
-/* Where the context cannot be entered, memory cannot be given back either; in all other cases it
- * must be. */
+/* If the context cannot be entered, memory cannot be given back either. After all other failures,
+ * no memory may be left. */
 static void every_call_of_the_driver_may_fail(void **state)
 {
     fake_cuda *fake = fake_cuda_get();
     (void)state;
-    assert_false(short_life(-1));
+    assert_false(run_failing(-1));
     long calls = fake->calls;
     for (long n = 0; n < calls; n++) {
         long blocks = fake->blocks;
         long waits = fake->synchronizations;
-        fake->forget_mode(); /* a mode that could not be given back */
-        (void)short_life(n);
+        fake->forget_mode(); /* a failed call may have prevented its restoration */
+        (void)run_failing(n);
         assert_int_equal(fake->synchronizations - waits,
-                         strcmp(fake->failed, "cuLaunchKernel") == 0); /* for the copy before it */
+                         strcmp(fake->failed, "cuLaunchKernel") == 0); /* waits for the copy */
         if (strcmp(fake->failed, "cuCtxPushCurrent_v2") != 0)
             assert_int_equal(fake->blocks, blocks);
     }
@@ -346,8 +349,9 @@ static void a_steady_state_allocates_nothing(void **state)
     rig_nothing_left();
 }
 
-/* A new encoder's frames while an old one's are under way; and late frames of the old one. */
-static void two_lives_do_not_mix(void **state)
+/* A new encoder sends frames while one of the old encoder is in flight; late frames of the old one
+ * come, too. */
+static void two_incarnations_do_not_mix(void **state)
 {
     test_random random = {test_seed()};
     dw_cuda *cuda = rig_open_cuda();
@@ -404,9 +408,10 @@ static void two_lives_do_not_mix(void **state)
     rig_nothing_left();
 }
 
-/* A frame makes new what an earlier one in flight tells to forget, or what an earlier life left,
- * and is then refused: the old copy, which only its flight kept, goes too. */
-static void a_refused_frame_does_not_keep_what_should_go(void **state)
+/* A key was forgotten, or belongs to an earlier incarnation, and a new frame that carries it is in
+ * flight together with the one that announces this. The new frame is then refused. The old copy of
+ * the key must not remain. */
+static void a_refused_frame_keeps_no_old_copy(void **state)
 {
     test_random random = {test_seed()};
     dw_cuda *cuda = rig_open_cuda();
@@ -463,9 +468,9 @@ static void a_refused_frame_does_not_keep_what_should_go(void **state)
     rig_nothing_left();
 }
 
-/* A frame that comes late is under way when the one that told to forget its key ends: it is taken,
- * and what it brought goes at once. */
-static void a_late_frame_in_flight_keeps_nothing(void **state)
+/* A late frame is in flight while the frame that announces its keys as forgotten is finished first.
+ * The late frame is accepted, but its keys are dropped at once. */
+static void a_late_frame_in_flight_restores_no_key(void **state)
 {
     test_random random = {test_seed()};
     dw_cuda *cuda = rig_open_cuda();
@@ -491,8 +496,8 @@ static void a_late_frame_in_flight_keeps_nothing(void **state)
             flight_land(&r, &f[0]);
             rig_feedback(&r);
         }
-        flight_arrive(&r, &f[2]); /* tells */
-        flight_arrive(&r, &f[1]); /* came before it */
+        flight_arrive(&r, &f[2]); /* announces that both keys are forgotten */
+        flight_arrive(&r, &f[1]); /* was encoded before that */
         fake_cuda_get()->run();
         flight_land(&r, &f[2]);
         assert_int_equal(dw_decode_finish(f[1].in, r.reply, r.reply_cap, &r.reply_len), DW_OK);
@@ -510,13 +515,13 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(several_frames_fly_at_once),
-        cmocka_unit_test(a_key_in_flight_is_left_alone),
-        cmocka_unit_test(a_key_comes_back_before_its_telling_is_answered),
-        cmocka_unit_test(a_cancelled_frame_has_never_been),
+        cmocka_unit_test(a_key_in_flight_is_not_changed),
+        cmocka_unit_test(a_forgotten_key_returns_before_the_ack),
+        cmocka_unit_test(a_cancelled_frame_leaves_no_trace),
         cmocka_unit_test(a_steady_state_allocates_nothing),
-        cmocka_unit_test(two_lives_do_not_mix),
-        cmocka_unit_test(a_refused_frame_does_not_keep_what_should_go),
-        cmocka_unit_test(a_late_frame_in_flight_keeps_nothing),
+        cmocka_unit_test(two_incarnations_do_not_mix),
+        cmocka_unit_test(a_refused_frame_keeps_no_old_copy),
+        cmocka_unit_test(a_late_frame_in_flight_restores_no_key),
         cmocka_unit_test(every_call_of_the_driver_may_fail),
     };
     if (argc != 2) return 2;

@@ -19,8 +19,8 @@ static void replay(int graph)
     fake_cuda_get()->run();
 }
 
-/* Replays of a captured encode and a captured decode give what fresh calls give on the CPU, with
- * other keys and, once every key has its memory, without a call of the driver. */
+/* Replays of a captured encode and a captured decode give the same results as new calls on the CPU,
+ * with other keys. Once every key has its memory, a replay makes no call of the driver. */
 static void replay_steps(rig *r, flight *f, test_random *random)
 {
     for (int step = 0; step < 40; step++) {
@@ -34,7 +34,7 @@ static void replay_steps(rig *r, flight *f, test_random *random)
             flight_twin(r, f);
             assert_int_equal(dw_encode_again(f->out, f->keys), DW_OK);
         }
-        /* One frame at a time. */
+        /* A captured frame cannot be started again before it is finished. */
         assert_int_equal(dw_encode_again(f->out, f->keys), DW_ERR_ARGUMENT);
         size_t unused;
         assert_int_equal(dw_encode_finish(f->out, f->head, sizeof f->head, &unused, &unused),
@@ -56,7 +56,7 @@ static void replay_steps(rig *r, flight *f, test_random *random)
     }
 }
 
-static void a_captured_frame_is_used_again(void **state)
+static void a_captured_frame_can_be_repeated(void **state)
 {
     static const char *const words[] = {"delta:bits=4,rounding=stochastic,seed=3",
                                         "delta:bits=3,group=row,prev=bf16,audit=3", "direct:bits=4",
@@ -81,8 +81,8 @@ static void a_captured_frame_is_used_again(void **state)
     rig_nothing_left();
 }
 
-/* With one bit the deltas are searched for a scale and key entries are not: other kernels. */
-static void a_captured_frame_is_not_used_for_another_kind(void **state)
+/* With one bit, deltas need the kernels that search for a scale, and key entries do not. */
+static void a_frame_that_needs_other_kernels_is_refused(void **state)
 {
     test_random random = {test_seed()};
     dw_cuda *cuda = rig_open_cuda();
@@ -102,7 +102,7 @@ static void a_captured_frame_is_not_used_for_another_kind(void **state)
     assert_non_null(strstr(dw_encoder_why(r.encoder), "other kernels"));
     dw_counters after = {.struct_size = sizeof after};
     (void)dw_encoder_counters(r.encoder, &after);
-    before.slack_bytes = after.slack_bytes; /* what was found is kept */
+    before.slack_bytes = after.slack_bytes; /* memory that was obtained is kept */
     assert_memory_equal(&before, &after, sizeof before);
     memcpy(f.keys, fresh, sizeof fresh);
     (void)flight_input(&r, &f, &random);
@@ -110,8 +110,8 @@ static void a_captured_frame_is_not_used_for_another_kind(void **state)
     assert_int_equal(dw_encode_again(f.out, fresh), DW_OK);
     replay(0);
     flight_end(&f);
-    /* A frame that the decoder refuses: again says so at once, and finish once more, with the
-     * reply. */
+    /* The decoder refuses the frame: `again` says so at once, and finish says it once more, with
+     * the reply. */
     memcpy(r.frame, f.cpu_frame, r.len = f.cpu_len);
     start_capture(1);
     flight_arrive(&r, &f);
@@ -122,14 +122,14 @@ static void a_captured_frame_is_not_used_for_another_kind(void **state)
     assert_true(r.reply_len > 0);
     assert_int_equal(dw_decode_finish(f.in, NULL, 0, NULL), DW_ERR_ARGUMENT);
     flight_close(&f);
-    rig_close(&r); /* with tickets that were never given up */
+    rig_close(&r); /* without having cancelled the tickets */
     dw_cuda_close(cuda);
     rig_nothing_left();
 }
 
-/* What is too small for the frame that is captured goes back while the thread captures, and so does
- * all that an encoder has. */
-static void memory_goes_back_while_a_stream_captures(void **state)
+/* While the thread captures, an encoder gives back memory that is too small for the captured frame,
+ * and another encoder is destroyed, which gives back all of its memory. */
+static void memory_is_given_back_while_a_stream_captures(void **state)
 {
     test_random random = {test_seed()};
     dw_cuda *cuda = rig_open_cuda();
@@ -164,9 +164,9 @@ static void memory_goes_back_while_a_stream_captures(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_captured_frame_is_used_again),
-        cmocka_unit_test(a_captured_frame_is_not_used_for_another_kind),
-        cmocka_unit_test(memory_goes_back_while_a_stream_captures),
+        cmocka_unit_test(a_captured_frame_can_be_repeated),
+        cmocka_unit_test(a_frame_that_needs_other_kernels_is_refused),
+        cmocka_unit_test(memory_is_given_back_while_a_stream_captures),
     };
     if (argc != 2) return 2;
     rig_library = argv[1];

@@ -29,7 +29,7 @@ static void many_encoders_share_one_launch(void **state)
                                         flights[i].device_frame, rigs[i].cap,     NULL};
         }
         long launches = fake->launches, copies = fake->copies;
-        items[MANY - 1].cap = 10; /* all or none */
+        items[MANY - 1].cap = 10; /* one frame that cannot start prevents all others */
         assert_int_equal(dw_encode_many_async(items, MANY, NULL), DW_ERR_NO_ROOM);
         for (int i = 0; i < MANY; i++) assert_null(items[i].ticket);
         items[MANY - 1].cap = rigs[MANY - 1].cap;
@@ -42,8 +42,8 @@ static void many_encoders_share_one_launch(void **state)
             flight_end(&flights[i]);
         }
     }
-    /* Two frames of one encoder, and not the same key in both; a forgotten key that one carries is
-     * not told by the other. */
+    /* Two frames of one encoder are possible, but not with the same key in both. If one of them
+     * carries a forgotten key, the other one does not announce it. */
     items[1] = items[0];
     assert_int_equal(dw_encode_many_async(items, 2, NULL), DW_ERR_ARGUMENT);
     items[1].keys = flights[1].keys;
@@ -56,8 +56,8 @@ static void many_encoders_share_one_launch(void **state)
     assert_int_equal(
         dw_encode_finish(items[1].ticket, flights[1].head, sizeof flights[1].head, &head_len, &len),
         DW_OK);
-    assert_int_equal(head_len, 80 + 6 * 8 + 2 * 48); /* it tells of none */
-    rig_close(&rigs[0]); /* the encoder that the launch came from may go first */
+    assert_int_equal(head_len, 80 + 6 * 8 + 2 * 48); /* it announces no key */
+    rig_close(&rigs[0]); /* the encoder of the first item may be destroyed before the others */
     assert_int_equal(
         dw_encode_finish(items[2].ticket, flights[2].head, sizeof flights[2].head, &head_len, &len),
         DW_OK);
@@ -69,7 +69,8 @@ static void many_encoders_share_one_launch(void **state)
     rig_nothing_left();
 }
 
-/* Frames of several decoders in one launch, where one is given another's frame; all or none. */
+/* Frames of several decoders in one launch, one of which is of another config. Either all decodes
+ * start, or none. */
 static void many_decoders_share_one_launch(void **state)
 {
     enum { MANY = 4, BROKEN = 2 };
@@ -99,9 +100,9 @@ static void many_decoders_share_one_launch(void **state)
                 &y[i],           NULL};
         }
         long launches = fake->launches;
-        items[BROKEN].head = flights[1].cpu_frame; /* of another config */
+        items[BROKEN].head = flights[1].cpu_frame; /* a frame of another config */
         items[BROKEN].head_len = items[BROKEN].len = flights[1].cpu_len;
-        items[MANY - 1].decoder = rigs[0].decoder; /* the first one's key again */
+        items[MANY - 1].decoder = rigs[0].decoder; /* the same keys as in the first item */
         items[MANY - 1].head = flights[0].cpu_frame;
         items[MANY - 1].head_len = items[MANY - 1].len = flights[0].cpu_len;
         assert_int_equal(dw_decode_many_async(items, MANY, NULL), DW_ERR_ARGUMENT);

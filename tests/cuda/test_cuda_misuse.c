@@ -103,7 +103,7 @@ static void every_pointer_may_be_null(void **state)
     rig_nothing_left();
 }
 
-/* Views that cannot be walked or written; nothing is enqueued for them. */
+/* Tensors with impossible shapes, or that must not be written: nothing is enqueued for them. */
 static void bad_views_are_refused(void **state)
 {
     dw_cuda *cuda = rig_open_cuda();
@@ -130,7 +130,7 @@ static void bad_views_are_refused(void **state)
         {{r.device_x, DW_F32, UINT32_MAX, UINT32_MAX, UINT32_MAX, T * C, UINT32_MAX},
          DW_ERR_LIMIT,
          DW_ERR_LIMIT},
-        /* May be read, not written. */
+        /* This one can be read, but not written, as its samples overlap. */
         {{r.device_x, DW_F32, 2, T, C, T * C - 1, C}, DW_OK, DW_ERR_ARGUMENT},
         {{r.device_x, DW_F32, 2, T, C, 0, C}, DW_OK, DW_ERR_ARGUMENT},
     };
@@ -150,9 +150,9 @@ static void bad_views_are_refused(void **state)
     rig_nothing_left();
 }
 
-/* Tickets that have ended, were never captured, or have no room; dw_cuda closed first, and frames
- * that nobody finished. */
-static void tickets_end_once(void **state)
+/* Calls for tickets that were ended, that were never captured, or with too little room. dw_cuda may
+ * be closed first, and frames may be left unfinished. */
+static void tickets_are_ended_once(void **state)
 {
     test_random random = {test_seed()};
     dw_cuda *cuda = rig_open_cuda();
@@ -164,7 +164,7 @@ static void tickets_end_once(void **state)
     flight_open(&f, &r);
     flight_open(&left, &r);
     flight_start(&r, &f, &random);
-    assert_string_equal(dw_encoder_why(r.encoder), ""); /* nothing failed */
+    assert_string_equal(dw_encoder_why(r.encoder), ""); /* no error so far */
     assert_int_equal(dw_encode_again(f.out, f.keys), DW_ERR_ARGUMENT);
     fake_cuda_get()->run();
     assert_int_equal(dw_encode_finish(f.out, f.head, 80, &head_len, &len), DW_ERR_NO_ROOM);
@@ -195,7 +195,8 @@ static void tickets_end_once(void **state)
     rig_nothing_left();
 }
 
-/* Changes the frame, mostly where it says what lies where. The new length. */
+/* Changes a few bytes of the frame, mostly in fields that say where something lies, and computes
+ * the digests again. Returns the new length. */
 static size_t spoil(uint8_t *frame, size_t len, size_t head_len, test_random *random)
 {
     static const uint8_t fields[] = {24,  25,  28,  32,  36,  37,  40,  41, 42, 48,
@@ -210,12 +211,13 @@ static size_t spoil(uint8_t *frame, size_t len, size_t head_len, test_random *ra
     }
     if (test_next(random) % 8 == 0)
         memcpy(frame + test_entries_at(frame) + DW_ENTRY_BYTES, frame + test_entries_at(frame),
-               12); /* the first key once more */
+               12); /* the second entry gets the key of the first */
     test_seal_tables(frame, head_len);
     return test_next(random) % 8 ? len : test_next(random) % (len + 1);
 }
 
-/* One frame at both decoders; the device's has exactly its bytes, in memory that is watched. */
+/* Decodes a frame with both decoders. That on the device gets it in a buffer of exactly its length,
+ * so that a sanitizer detects any access outside. */
 static dw_status both_decode(rig *r, const uint8_t *frame, size_t len, size_t head_len)
 {
     dw_decode_ticket *ticket;
@@ -273,7 +275,7 @@ static void hostile_frames_are_refused_as_on_the_cpu(void **state)
                 size_t len = spoil(bad, r.len, r.head_len, &random);
                 dw_status status = both_decode(&r, bad, len, r.head_len);
                 if (status == DW_ERR_STATE || status == DW_OK)
-                    break; /* what is held may have changed */
+                    break; /* the decoder's state may have changed */
                 seen[-status]++;
             }
             dw_status status = both_decode(&r, r.frame, r.len, r.head_len);
@@ -298,7 +300,8 @@ static void hostile_frames_are_refused_as_on_the_cpu(void **state)
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) assert_true(seen[-all[i]] > 0);
 }
 
-/* A life whose memory, the caller's and the device's books, runs out once. */
+/* Two frames, sent and received while one allocation fails: of the caller's allocator or of the one
+ * that the device uses for its own records (`books`). */
 typedef struct starving {
     rig r;
     flight f[2];
@@ -317,9 +320,9 @@ static void start_to_starve(starving *s, long fail_at)
         s->books.fail_at = fail_at / 2;
 }
 
-/* Two frames leave in one launch, or again in their graph: whoever has no memory has done nothing,
- * and works when called again. */
-static void leave_starving(starving *s, bool again)
+/* Encodes two frames in one launch, or repeats both from their graph. A call that gets no memory
+ * must change nothing, and must work when it is repeated. */
+static void encode_starving(starving *s, bool again)
 {
     dw_encode_item items[2];
     for (int i = 0; i < 2; i++) {
@@ -341,14 +344,14 @@ static void leave_starving(starving *s, bool again)
         if (!status) continue;
         assert_int_equal(status, DW_ERR_NO_MEMORY);
         assert_string_equal(dw_encoder_why(s->r.encoder), dw_status_string(status));
-        before.slack_bytes = after.slack_bytes; /* what was found is kept */
+        before.slack_bytes = after.slack_bytes; /* memory that was obtained is kept */
         assert_memory_equal(&before, &after, sizeof before);
         s->failed++;
     }
     for (int i = 0; i < 2 && !again; i++) s->f[i].out = items[i].ticket;
 }
 
-static void arrive_starving(starving *s, bool again)
+static void decode_starving(starving *s, bool again)
 {
     dw_decode_item items[2];
     for (int i = 0; i < 2; i++)
@@ -370,7 +373,7 @@ static void arrive_starving(starving *s, bool again)
         i += !status;
         if (!status) continue;
         assert_int_equal(status, DW_ERR_NO_MEMORY);
-        before.slack_bytes = after.slack_bytes; /* what was found is kept */
+        before.slack_bytes = after.slack_bytes; /* memory that was obtained is kept */
         assert_memory_equal(&before, &after, sizeof before);
         s->failed++;
     }
@@ -391,8 +394,8 @@ static void run_graph(int graph)
     fake_cuda_get()->run();
 }
 
-/* How many allocations failed. */
-static long starved_life(long fail_at)
+/* Runs everything while allocation number fail_at fails. Returns how many calls failed. */
+static long run_starving(long fail_at)
 {
     dw_cuda *cuda = rig_open_cuda();
     dw_allocator allocator = cuda->allocator;
@@ -412,11 +415,11 @@ static long starved_life(long fail_at)
         assert_int_equal(dw_encoder_forget(s->r.encoder, forgotten), DW_OK);
         assert_int_equal(dw_encoder_forget(s->r.cpu_encoder, forgotten), DW_OK);
         if (step == 0) start_graph(0);
-        leave_starving(s, step > 0);
+        encode_starving(s, step > 0);
         run_graph(0);
         for (int i = 0; i < 2; i++) flight_end(&s->f[i]);
         if (step == 0) start_graph(1);
-        arrive_starving(s, step > 0);
+        decode_starving(s, step > 0);
         run_graph(1);
         for (int i = 0; i < 2; i++) {
             dw_tensor y = dw_tensor_3d(s->r.cpu_y, DW_F32, 2, T, C);
@@ -447,9 +450,9 @@ static void every_allocation_may_fail(void **state)
 {
     long failed = 0;
     (void)state;
-    assert_int_equal(starved_life(-2), 0); /* of none */
+    assert_int_equal(run_starving(-2), 0); /* no allocation fails */
     for (long n = 0, none = 0; none < 16; n++) {
-        long more = starved_life(n);
+        long more = run_starving(n);
         none = more ? 0 : none + 1;
         failed += more;
     }
@@ -462,7 +465,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_pointer_may_be_null),
         cmocka_unit_test(bad_views_are_refused),
-        cmocka_unit_test(tickets_end_once),
+        cmocka_unit_test(tickets_are_ended_once),
         cmocka_unit_test(hostile_frames_are_refused_as_on_the_cpu),
         cmocka_unit_test(every_allocation_may_fail),
     };

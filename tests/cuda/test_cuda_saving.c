@@ -61,7 +61,7 @@ static dw_status save_one(void *context, dw_key key, const void *bytes, size_t l
     return DW_OK;
 }
 
-/* What the device's ends saved goes into the CPU's, and the other way round. */
+/* Loads what the device's ends saved into the CPU's ends, and the other way round. */
 static void restore(rig *to, const saved_end *out, const saved_end *in)
 {
     for (int k = 0; k < 2; k++) {
@@ -72,7 +72,7 @@ static void restore(rig *to, const saved_end *out, const saved_end *in)
     }
 }
 
-static void a_device_saves_what_the_cpu_saves(void **state)
+static void states_saved_on_a_device_equal_those_of_the_cpu(void **state)
 {
     static const char *const words[] = {"delta:bits=3,audit=2,prev=bf16", "delta:bits=4"};
     static saved_end out, in, cpu, all;
@@ -98,7 +98,7 @@ static void a_device_saves_what_the_cpu_saves(void **state)
         same_saved(&all, &in);
         restore(&other, &out, &in);
         for (int k = 0; k < 2; k++) rig_in_step(&other, keys[k]);
-        assert_int_equal(fake_cuda_get()->synchronizations, waits); /* for no stream of others */
+        assert_int_equal(fake_cuda_get()->synchronizations, waits); /* waited for no other stream */
         for (int step = 0; step < 3; step++) visit(&other, &random);
         assert_int_equal(test_encoder_counters(other.encoder).delta_entries, 6);
         rig_close(&r);
@@ -108,7 +108,7 @@ static void a_device_saves_what_the_cpu_saves(void **state)
     }
 }
 
-/* Neither what a frame in flight starts from nor what it will make. */
+/* Neither the base of a frame in flight nor the copy that it makes can be saved. */
 static void keys_in_flight_are_not_saved(void **state)
 {
     static saved_end out, in, all;
@@ -147,8 +147,9 @@ static void keys_in_flight_are_not_saved(void **state)
     rig_nothing_left();
 }
 
-/* While a stream captures, the copies go their own way. */
-static void a_capture_goes_on(void **state)
+/* A stream captures, but the copies for saving go through another stream, so the capture is not
+ * disturbed. */
+static void saving_does_not_disturb_a_capture(void **state)
 {
     static saved_end before, after;
     test_random random = {test_seed()};
@@ -170,8 +171,8 @@ static void a_capture_goes_on(void **state)
     rig_nothing_left();
 }
 
-/* One export or import with one call of the driver, or one allocation, that fails: an error with a
- * sentence, and everything as it was. false: nothing failed. */
+/* Exports or imports once while one call of the driver or one allocation fails: the error has a
+ * sentence, and nothing changes. Returns false if nothing failed. */
 static bool fails_once(rig *r, const saved_end *given, bool exports, long *fail_at)
 {
     uint8_t room[MOST];
@@ -200,14 +201,14 @@ static long fail_in_turn(rig *r, const saved_end *given, bool exports, bool driv
         fake->calls = r->allocator.calls = 0;
         *fail_at = n;
         bool has_failed = fails_once(r, given, exports, fail_at);
-        fake->mode = 0; /* a mode that could not be given back */
+        fake->mode = 0; /* a failed call may have prevented its restoration */
         none = has_failed ? 0 : none + 1;
         failed += has_failed;
     }
     return failed;
 }
 
-static void what_fails_changes_nothing(void **state)
+static void a_failure_changes_nothing(void **state)
 {
     static saved_end given;
     test_random random = {test_seed()};
@@ -224,12 +225,12 @@ static void what_fails_changes_nothing(void **state)
         memory += fail_in_turn(&r, &given, exports, false);
     }
     visit(&r, &random);
-    /* Nothing is held yet: a key that was not imported is not held. */
+    /* These ends are new: a key whose import fails is not held afterwards. */
     rig_open(&fresh, cuda, "delta:bits=4", 2, T, C, DW_CUDA_DEVICE);
     fresh.allocator.only_once = true;
     assert_int_equal(dw_encoder_import(fresh.encoder, given.bytes[1], given.len[1]), DW_OK);
     fake_cuda_get()->calls = 0;
-    fake_cuda_get()->fail_at = 2; /* the copy */
+    fake_cuda_get()->fail_at = 2; /* the call that copies */
     assert_int_equal(dw_encoder_import(fresh.encoder, given.bytes[0], given.len[0]), DW_ERR_IO);
     assert_string_equal(fake_cuda_get()->failed, "cuMemcpyAsync");
     assert_int_equal(test_encoder_counters(fresh.encoder).keys_held, 1);
@@ -246,10 +247,10 @@ static void what_fails_changes_nothing(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_device_saves_what_the_cpu_saves),
+        cmocka_unit_test(states_saved_on_a_device_equal_those_of_the_cpu),
         cmocka_unit_test(keys_in_flight_are_not_saved),
-        cmocka_unit_test(a_capture_goes_on),
-        cmocka_unit_test(what_fails_changes_nothing),
+        cmocka_unit_test(saving_does_not_disturb_a_capture),
+        cmocka_unit_test(a_failure_changes_nothing),
     };
     if (argc != 2) return 2;
     rig_library = argv[1];

@@ -3,7 +3,7 @@
  * host. */
 #include "rig.h"
 
-static void pinned_memory_is_the_hosts_too(void **state)
+static void the_host_can_use_pinned_memory(void **state)
 {
     dw_cuda *cuda = rig_open_cuda();
     void *memory, *other;
@@ -20,7 +20,7 @@ static void pinned_memory_is_the_hosts_too(void **state)
     rig_nothing_left();
 }
 
-static void careless_callers_are_refused(void **state)
+static void wrong_arguments_are_refused(void **state)
 {
     dw_cuda *cuda = rig_open_cuda();
     void *memory = &cuda, *stream = &cuda;
@@ -71,8 +71,8 @@ static void a_stream_is_waited_for_unless_it_captures(void **state)
     rig_nothing_left();
 }
 
-/* Each of the driver's calls fails in turn: an error with a sentence, and nothing is left. */
-static void a_driver_that_fails_is_told(void **state)
+/* Each call of the driver fails in turn: the error has a sentence, and no memory is left. */
+static void a_failing_driver_is_reported(void **state)
 {
     dw_cuda *cuda = rig_open_cuda();
     fake_cuda *fake = fake_cuda_get();
@@ -111,10 +111,10 @@ static void a_driver_that_fails_is_told(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pinned_memory_is_the_hosts_too),
-        cmocka_unit_test(careless_callers_are_refused),
+        cmocka_unit_test(the_host_can_use_pinned_memory),
+        cmocka_unit_test(wrong_arguments_are_refused),
         cmocka_unit_test(a_stream_is_waited_for_unless_it_captures),
-        cmocka_unit_test(a_driver_that_fails_is_told),
+        cmocka_unit_test(a_failing_driver_is_reported),
     };
     if (argc != 2) return 2;
     rig_library = argv[1];

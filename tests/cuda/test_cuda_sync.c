@@ -18,7 +18,7 @@ static void encode_new(rig *r, test_random *random)
     rig_encode(r, keys, DW_F32);
 }
 
-/* A frame that both decoders take. */
+/* Sends a frame that both decoders accept. */
 static void exchange(rig *r, test_random *random)
 {
     encode_new(r, random);
@@ -27,7 +27,8 @@ static void exchange(rig *r, test_random *random)
     rig_feedback(r);
 }
 
-/* Of an encoder that makes whole frames: the head lies in front of the payloads on the device. */
+/* Checks a frame of an encoder that makes whole frames: on the device, the head precedes the
+ * payloads. */
 static void is_whole(const rig *r)
 {
     uint8_t *frame = malloc(r->len);
@@ -42,8 +43,8 @@ static void in_step(rig *r)
     for (int i = 0; i < N; i++) rig_in_step(r, keys[i]);
 }
 
-/* A frame is lost, so the next one has no base. The reply is not waited for: prev itself comes, and
- * changes go on from there. */
+/* A frame is lost, so the next one has no base. Without waiting for the reply, the encoder sends
+ * prev itself, and the next frames are deltas again. */
 static void a_decoder_that_missed_a_frame_gets_prev_itself(void **state)
 {
     test_random random = {test_seed()};
@@ -56,7 +57,7 @@ static void a_decoder_that_missed_a_frame_gets_prev_itself(void **state)
         for (int round = 0; round < 3; round++) {
             dw_entry_info entry;
             exchange(&r, &random);
-            encode_new(&r, &random); /* lost */
+            encode_new(&r, &random); /* this frame is lost */
             encode_new(&r, &random);
             rig_decode(&r, DW_F32);
             assert_int_equal(r.status, DW_ERR_BASE);
@@ -80,9 +81,9 @@ static void a_decoder_that_missed_a_frame_gets_prev_itself(void **state)
     rig_nothing_left();
 }
 
-/* Rot shows in the digest of the next change; what is held is given up, and prev itself replaces
- * it. */
-static void a_rotten_copy_is_replaced(void **state)
+/* A damaged copy: the digest of the next delta does not agree, the decoder drops the copy, and prev
+ * itself replaces it. */
+static void a_damaged_copy_is_replaced(void **state)
 {
     test_random random = {test_seed()};
     dw_cuda *cuda = rig_open_cuda();
@@ -116,7 +117,7 @@ static void a_rotten_copy_is_replaced(void **state)
     rig_nothing_left();
 }
 
-static void careless_callers_are_refused(void **state)
+static void wrong_arguments_are_refused(void **state)
 {
     test_random random = {test_seed()};
     dw_cuda *cuda = rig_open_cuda();
@@ -155,7 +156,7 @@ static void careless_callers_are_refused(void **state)
                      DW_ERR_UNSUPPORTED);
     assert_non_null(strstr(dw_encoder_why(r.cpu_encoder), "dw_encoder_resync"));
     assert_null(ticket);
-    /* While it is in flight its keys are no other frame's; given up, it has never been. */
+    /* While this frame is in flight, no other may use its keys. Cancelled, it leaves no trace. */
     assert_int_equal(dw_encoder_resync_async(e, keys, N, frame, r.room, NULL, &ticket), DW_OK);
     assert_int_equal(rig_encode_start(&r, keys, DW_F32, &other), DW_ERR_ARGUMENT);
     assert_int_equal(dw_encoder_resync_async(e, keys, N, frame, r.room, NULL, &other),
@@ -173,9 +174,9 @@ static void careless_callers_are_refused(void **state)
     rig_nothing_left();
 }
 
-/* The driver fails at each of its calls in turn: the call says so, nothing has changed, and the
- * same call works then. */
-static void a_driver_that_fails_changes_nothing(void **state)
+/* Each call of the driver fails in turn: the error has a sentence, nothing changes, and the same
+ * call works afterwards. */
+static void a_failing_driver_changes_nothing(void **state)
 {
     test_random random = {test_seed()};
     dw_cuda *cuda = rig_open_cuda();
@@ -210,8 +211,8 @@ static void a_driver_that_fails_changes_nothing(void **state)
     rig_nothing_left();
 }
 
-/* A captured frame of prev itself carries other keys of that shape, and none of another. */
-static void a_captured_frame_is_used_again(void **state)
+/* A captured frame of prev itself can be repeated with other keys, but only of the same shape. */
+static void a_captured_frame_can_be_repeated(void **state)
 {
     test_random random = {test_seed()};
     dw_cuda *cuda = rig_open_cuda();
@@ -253,10 +254,10 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_decoder_that_missed_a_frame_gets_prev_itself),
-        cmocka_unit_test(a_rotten_copy_is_replaced),
-        cmocka_unit_test(careless_callers_are_refused),
-        cmocka_unit_test(a_driver_that_fails_changes_nothing),
-        cmocka_unit_test(a_captured_frame_is_used_again),
+        cmocka_unit_test(a_damaged_copy_is_replaced),
+        cmocka_unit_test(wrong_arguments_are_refused),
+        cmocka_unit_test(a_failing_driver_changes_nothing),
+        cmocka_unit_test(a_captured_frame_can_be_repeated),
     };
     if (argc != 2) return 2;
     rig_library = argv[1];

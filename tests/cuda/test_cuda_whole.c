@@ -7,8 +7,8 @@
 
 enum { T = 3, C = 64, SENT = 4096 };
 
-/* A send that is enqueued behind a frame: a copy into memory of this program's. */
-static void send_behind(dw_cuda *cuda, const void *frame, uint8_t sent[SENT], size_t len)
+/* Stands for a send that is enqueued after the frame: copies it to memory of this program. */
+static void enqueue_send(dw_cuda *cuda, const void *frame, uint8_t sent[SENT], size_t len)
 {
     dw_cuda_result error;
     memset(sent, 0xee, SENT);
@@ -18,14 +18,15 @@ static void send_behind(dw_cuda *cuda, const void *frame, uint8_t sent[SENT], si
     dw_cuda_leave(cuda);
 }
 
-/* The flight's frame on the device and on the CPU, and its send, which has all of it. */
+/* Starts the flight's frame on the device, and the send of it, which has the length of the whole
+ * frame. */
 static void start_and_send(rig *r, flight *f, test_random *random, uint8_t sent[SENT])
 {
     size_t len;
     flight_start(r, f, random);
     assert_int_equal(dw_encode_length(f->out, &len), DW_OK);
     assert_int_equal(len, f->cpu_len);
-    send_behind(r->cuda, f->device_frame, sent, len);
+    enqueue_send(r->cuda, f->device_frame, sent, len);
 }
 
 static void was_sent(const flight *f, const uint8_t sent[SENT])
@@ -33,7 +34,7 @@ static void was_sent(const flight *f, const uint8_t sent[SENT])
     assert_memory_equal(sent, f->cpu_frame, f->cpu_len);
 }
 
-/* finish, with a head or without. */
+/* Finishes the frame, with room for a head or without. */
 static void end_whole(rig *r, flight *f, bool has_head)
 {
     size_t head_len = 0, len;
@@ -56,7 +57,7 @@ static void forget_one(rig *r, test_random *random)
     assert_int_equal(dw_encoder_forget(r->cpu_encoder, key), DW_OK);
 }
 
-static void a_send_behind_has_the_whole_frame(void **state)
+static void a_later_send_gets_the_whole_frame(void **state)
 {
     static const char *const words[] = {"delta:bits=4",
                                         "delta:bits=3,audit=255,prev=bf16",
@@ -101,7 +102,7 @@ static void a_send_behind_has_the_whole_frame(void **state)
     }
 }
 
-/* Tables of every kind of length that XXH3 knows, and a frame in pinned memory of the host's. */
+/* Tables of lengths for which XXH3 works differently, and a frame in pinned memory of the host. */
 static void heads_of_any_length(void **state)
 {
     enum { MOST = 100, BIG = 1 << 18 };
@@ -145,8 +146,8 @@ static void heads_of_any_length(void **state)
     free(x);
 }
 
-/* The kernels have told what they found, and the head is not there yet: nor is the frame, and its
- * memory is not used for others. */
+/* The kernels of the payloads are done, but the one that completes the head is not. So the frame is
+ * not finished, and its memory is not used again. */
 static void finish_waits_for_the_head(void **state)
 {
     test_random random = {test_seed()};
@@ -172,8 +173,8 @@ static void finish_waits_for_the_head(void **state)
     rig_nothing_left();
 }
 
-/* An encoder that makes no whole frames any more touches none that it made. */
-static void a_head_is_made_once(void **state)
+/* An encoder that no longer makes whole frames does not change the ones that it made. */
+static void a_finished_head_is_not_changed(void **state)
 {
     test_random random = {test_seed()};
     dw_cuda *cuda = rig_open_cuda();
@@ -201,7 +202,7 @@ static void a_head_is_made_once(void **state)
     rig_nothing_left();
 }
 
-/* Of three frames in one launch two are whole, each in its own memory. */
+/* In a launch of three frames two are whole frames, each in its own memory. */
 static void some_of_many_are_whole(void **state)
 {
     enum { MANY = 3 };
@@ -231,7 +232,7 @@ static void some_of_many_are_whole(void **state)
         for (int i = 0; i < MANY; i++) {
             size_t len;
             assert_int_equal(dw_encode_length(items[i].ticket, &len), DW_OK);
-            send_behind(cuda, flights[i].device_frame, sent[i], len);
+            enqueue_send(cuda, flights[i].device_frame, sent[i], len);
         }
         fake_cuda_get()->run();
         for (int i = MANY; i-- > 0;) {
@@ -260,7 +261,7 @@ static void replay(void)
     fake_cuda_get()->run();
 }
 
-/* The send is captured with the encode, once and for all lengths. */
+/* The encode and the send are captured together, once, for all lengths of frames. */
 static void a_graph_sends_whole_frames(void **state)
 {
     test_random random = {test_seed()};
@@ -281,7 +282,7 @@ static void a_graph_sends_whole_frames(void **state)
             fake_cuda_get()->drop_graph(0);
             fake_cuda_get()->capturing = true;
             flight_start(&r, &f, &random);
-            send_behind(cuda, f.device_frame, sent, r.cap);
+            enqueue_send(cuda, f.device_frame, sent, r.cap);
         } else {
             (void)flight_input(&r, &f, &random);
             flight_twin(&r, &f);
@@ -293,7 +294,8 @@ static void a_graph_sends_whole_frames(void **state)
         replay();
         was_sent(&f, sent);
         end_whole(&r, &f, step % 2);
-        /* Not a second frame of the same number: nothing that a decoder could take. */
+        /* Replaying without dw_encode_again must not make a second frame with the same sequence:
+         * what is sent then is not a valid frame. */
         if (step == 17) {
             static const uint8_t nothing[80];
             dw_frame_info info = {.struct_size = sizeof info};
@@ -314,7 +316,7 @@ static void a_graph_sends_whole_frames(void **state)
     rig_nothing_left();
 }
 
-/* A frame that was sent, taken and then cancelled: the next ones heal what that left. */
+/* A frame is sent and decoded, and then cancelled by the encoder: the next frames heal that. */
 static void a_cancelled_frame_that_was_sent_heals(void **state)
 {
     test_random random = {test_seed()};
@@ -334,7 +336,7 @@ static void a_cancelled_frame_that_was_sent_heals(void **state)
         assert_int_equal(
             dw_encode_async(r.encoder, f.keys, &x, f.device_frame, r.cap, NULL, &f.out), DW_OK);
         assert_int_equal(dw_encode_length(f.out, &len), DW_OK);
-        send_behind(cuda, f.device_frame, sent, len);
+        enqueue_send(cuda, f.device_frame, sent, len);
         fake_cuda_get()->run();
         dw_status status =
             dw_decode(r.cpu_decoder, sent, len, &ty, reply, sizeof reply, &reply_len);
@@ -352,7 +354,7 @@ static void a_cancelled_frame_that_was_sent_heals(void **state)
     rig_nothing_left();
 }
 
-static void what_cannot_be_whole_is_said(void **state)
+static void whole_frames_that_are_impossible_are_refused(void **state)
 {
     test_random random = {test_seed()};
     flight f = {.keys = {{1, 0}, {2, 0}}};
@@ -389,8 +391,8 @@ static void what_cannot_be_whole_is_said(void **state)
     rig_nothing_left();
 }
 
-/* The n-th call of the driver, or the n-th allocation, fails: nothing was begun, and what was
- * enqueued is waited for. */
+/* Call number n of the driver, or allocation number n, fails: nothing is started, and the call
+ * waits for what it had enqueued. Returns false if nothing failed. */
 static bool start_failing(rig *r, flight *f, long *calls, long *fail_at, long n)
 {
     dw_tensor x = dw_tensor_3d(f->device_x, DW_F32, 2, T, C);
@@ -402,7 +404,7 @@ static bool start_failing(rig *r, flight *f, long *calls, long *fail_at, long n)
     dw_status status =
         dw_encode_async(r->encoder, f->keys, &x, f->device_frame, r->cap, NULL, &f->out);
     *fail_at = -1;
-    fake_cuda_get()->mode = 0; /* a mode that could not be given back */
+    fake_cuda_get()->mode = 0; /* a failed call may have prevented its restoration */
     if (!status) {
         fake_cuda_get()->run();
         assert_int_equal(dw_encode_finish(f->out, NULL, 0, NULL, &len), DW_OK);
@@ -419,7 +421,7 @@ static bool start_failing(rig *r, flight *f, long *calls, long *fail_at, long n)
     return true;
 }
 
-static void what_fails_begins_nothing(void **state)
+static void a_failure_starts_nothing(void **state)
 {
     long driver = 0, memory = 0, none = 0;
     (void)state;
@@ -486,15 +488,15 @@ static void a_steady_state_allocates_nothing(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_send_behind_has_the_whole_frame),
+        cmocka_unit_test(a_later_send_gets_the_whole_frame),
         cmocka_unit_test(heads_of_any_length),
         cmocka_unit_test(finish_waits_for_the_head),
-        cmocka_unit_test(a_head_is_made_once),
+        cmocka_unit_test(a_finished_head_is_not_changed),
         cmocka_unit_test(some_of_many_are_whole),
         cmocka_unit_test(a_graph_sends_whole_frames),
         cmocka_unit_test(a_cancelled_frame_that_was_sent_heals),
-        cmocka_unit_test(what_cannot_be_whole_is_said),
-        cmocka_unit_test(what_fails_begins_nothing),
+        cmocka_unit_test(whole_frames_that_are_impossible_are_refused),
+        cmocka_unit_test(a_failure_starts_nothing),
         cmocka_unit_test(a_steady_state_allocates_nothing),
     };
     if (argc != 2) return 2;

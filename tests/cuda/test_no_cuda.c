@@ -4,7 +4,7 @@
 #include "deltawire/cuda.h"
 #include "support/tool.h"
 
-static void there_is_a_device_or_a_sentence(void **state)
+static void opening_gives_a_device_or_a_sentence(void **state)
 {
     dw_cuda *cuda = (dw_cuda *)1;
     dw_why why = {.text = ""};
@@ -38,7 +38,7 @@ static void nothing_is_created_without_a_device(void **state)
     assert_null(decoder);
 }
 
-static void an_object_of_the_cpu_has_no_asynchronous_calls(void **state)
+static void ends_on_the_cpu_refuse_asynchronous_calls(void **state)
 {
     _Alignas(16) float x[64] = {0};
     _Alignas(16) uint8_t frame[1024];
@@ -69,9 +69,9 @@ static void an_object_of_the_cpu_has_no_asynchronous_calls(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(there_is_a_device_or_a_sentence),
+        cmocka_unit_test(opening_gives_a_device_or_a_sentence),
         cmocka_unit_test(nothing_is_created_without_a_device),
-        cmocka_unit_test(an_object_of_the_cpu_has_no_asynchronous_calls),
+        cmocka_unit_test(ends_on_the_cpu_refuse_asynchronous_calls),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
