@@ -35,12 +35,12 @@ int plain_run(const struct CMUnitTest *tests, size_t n, int (*setup)(void **stat
     static const char *const words[] = {"[       OK ]", "[  FAILED  ]", "[  SKIPPED ]"};
     size_t counts[3] = {0, 0, 0};
     if (setup || teardown) {
-        printf("setup and teardown are not in this cmocka\n");
+        printf("this cmocka has no setup and teardown\n");
         exit(99);
     }
     for (size_t i = 0; i < n; i++) {
         printf("[ RUN      ] %s\n", tests[i].name);
-        fflush(stdout); /* what ends the program must not take the name with it */
+        fflush(stdout); /* if the test ends the program, the name is printed all the same */
         int verdict = run(&tests[i]);
         counts[verdict]++;
         printf("%s %s\n", words[verdict], tests[i].name);

@@ -19,8 +19,8 @@
 #define ASAN_UNPOISON_MEMORY_REGION(start, bytes) ((void)(start), (void)(bytes))
 #endif
 
-/* Of a block that was given back only its front is poisoned, which is used first: the shadow of all
- * of it takes longer to write than many a frame to decode. */
+/* Of a large block that was given back, only the beginning is poisoned, which would be used first.
+ * To poison all of it would take longer than to decode many a frame. */
 enum { LARGE = 1 << 20, KEPT = 16, FRONT = 1 << 16 };
 
 static struct block {

@@ -9,7 +9,7 @@
 int __real_clock_gettime(clockid_t id, struct timespec *now);
 int __wrap_clock_gettime(clockid_t id, struct timespec *now);
 
-/* Whoever looks so often without a wait spins. */
+/* A caller that reads the clock this often without waiting is in an endless loop. */
 enum { LOOKS_MOST = 3000000 };
 
 static int64_t now_ns = 1000000000;
@@ -27,7 +27,7 @@ void fuzz_clock_move(int64_t ns)
     looks = 0;
 }
 
-/* The fuzzer's own time is another clock. */
+/* Other clocks are real, for the fuzzer itself. */
 int __wrap_clock_gettime(clockid_t id, struct timespec *now)
 {
     if (id != CLOCK_MONOTONIC) return __real_clock_gettime(id, now);

@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-void fuzz_clock_start(void); /* the same for every input */
+void fuzz_clock_start(void); /* sets the same time for every input */
 void fuzz_clock_move(int64_t ns);
 
 #endif

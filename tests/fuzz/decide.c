@@ -10,8 +10,9 @@ static uint32_t count_words(const dw_word *words)
     return n;
 }
 
-/* 0 is the default. Where a range reaches far, numbers of the size of a few tensors are as likely
- * as all others together: a quota is then full after a few keys. */
+/* 0 selects the default. For options with a large range, small numbers, as large as a few tensors,
+ * are as likely as all others together, so that for example a quota is often full after a few
+ * keys. */
 static uint64_t pick_number(fuzz_input *input, const dw_option *option)
 {
     uint64_t span = option->most - option->least;
@@ -34,11 +35,11 @@ static uint64_t pick(fuzz_input *input, const dw_option *option)
     return choice ? option->words[choice - 1].value : 0;
 }
 
-/* The first bytes of the input are the config's, however many it needs: a new row of the table
- * moves nothing of what comes behind. */
+/* The config always takes this many bytes from the beginning of the input, however many it needs.
+ * So inputs of a corpus keep their meaning when an option is added. */
 enum { CONFIG_BYTES = 64 };
 
-static fuzz_input cut_off(fuzz_input *from, size_t bytes)
+static fuzz_input split_off(fuzz_input *from, size_t bytes)
 {
     fuzz_input front = {from->data, from->left < bytes ? from->left : bytes};
     from->data += front.left;
@@ -48,16 +49,17 @@ static fuzz_input cut_off(fuzz_input *from, size_t bytes)
 
 dw_config fuzz_config(fuzz_input *whole)
 {
-    fuzz_input front = cut_off(whole, CONFIG_BYTES), *input = &front;
+    fuzz_input front = split_off(whole, CONFIG_BYTES), *input = &front;
     dw_config config;
     REQUIRE(dw_config_init(&config, sizeof config) == DW_OK);
-    /* Delta is the most likely: it has most to go wrong. */
+    /* Delta is the most likely codec, because it has the most state. */
     uint32_t n_codecs = count_words(dw_codec_words), choice = fuzz_below(input, 2 * n_codecs);
     config.codec = (dw_codec)dw_codec_words[choice < n_codecs ? choice : 0].value;
     for (int i = 0; i < DW_OPTIONS; i++)
         if (dw_options[i].codecs & dw_codec_bit(config.codec))
             dw_option_set(&dw_options[i], &config, pick(input, &dw_options[i]));
-    /* What means nothing beside the others goes; that may take the meaning of one before it. */
+    /* Options that have no meaning beside the others are reset, which may take the meaning of
+     * further ones. */
     for (int turn = 0; turn < DW_OPTIONS; turn++)
         for (int i = 0; i < DW_OPTIONS; i++)
             if (!dw_option_applies(&dw_options[i], &config) ||
@@ -75,7 +77,7 @@ void fuzz_shape(fuzz_input *input, uint32_t *t, uint32_t *c)
     static const uint32_t long_rows[] = {2047, 2048, 2049, 2080, 2081, 4096, 4099};
     static const uint32_t many_tokens[] = {9, 17, 33, 65, 127, 128, 129, 257};
     switch (fuzz_below(input, 16)) {
-    case 0: /* rows that are cut, or nearly */
+    case 0: /* rows that are cut into segments, or nearly so long */
         *c = long_rows[fuzz_below(input, 7)];
         *t = 1 + fuzz_below(input, 2);
         break;
@@ -84,7 +86,7 @@ void fuzz_shape(fuzz_input *input, uint32_t *t, uint32_t *c)
         *t = many_tokens[fuzz_below(input, 8)];
         break;
     case 2:
-    case 3: /* a last group, tile or plane that is not full */
+    case 3: /* the last group, tile or plane is not full */
         *c = edges[fuzz_below(input, 14)];
         *t = 1 + fuzz_below(input, 5);
         break;
@@ -131,20 +133,20 @@ void fuzz_floats(fuzz_input *input, float *x, size_t n)
         switch (mode & 3) {
         case 0:
             bits = (seed & 0x80000000u) | (127u - (exponent & 7u)) << 23 | (seed >> 9);
-            break; /* ordinary */
+            break; /* ordinary values */
         case 1:
             bits = (seed & 0x80000000u) | exponent << 23 | (seed >> 9);
-            break;                    /* any magnitude */
+            break;                    /* any exponent */
         case 2: bits = seed; break;   /* any bits */
-        default: bits = value; break; /* all the same */
+        default: bits = value; break; /* all elements are equal */
         }
-        if ((mode & 4) && i % 1024 == spot) bits = value; /* one outlier in so many */
+        if ((mode & 4) && i % 1024 == spot) bits = value; /* an outlier per 1024 elements */
         memcpy(&x[i], &bits, sizeof bits);
     }
 }
 
-/* The first rows of a sample get decisions of their own, and the rest of it one more: an input must
- * not be spent on the rows of one tensor. */
+/* Only the first rows of a sample are decided one by one, and the rest together, so that one tensor
+ * does not use up the input. */
 enum { ROWS_DECIDED = 2 };
 
 static void fill_sample(fuzz_input *input, const dw_tensor *x, uint32_t n, float *values)
@@ -164,7 +166,7 @@ static void fill_sample(fuzz_input *input, const dw_tensor *x, uint32_t n, float
         for (uint32_t c = 0; c < x->c; c++) {
             uint32_t bits;
             memcpy(&bits, &row[c], sizeof bits);
-            /* For f16 the upper half is some other number, which is as good. */
+            /* For f16 these bits stand for another number than in x, which does not matter. */
             ((uint16_t *)x->data)[at + c] = (uint16_t)(bits >> 16);
         }
     }

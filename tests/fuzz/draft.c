@@ -92,23 +92,23 @@ uint8_t *draft_write(const draft *d, size_t *len)
     return frame;
 }
 
-/* ---- Frames that nobody encoded. ------------------------------------------------------------- */
+/* ---- Invented frames. ------------------------------------------------------------------------ */
 
-/* Payload bytes like those of an encoder in their magnitudes, or any at all. */
+/* Fills a payload with bytes whose scales are of a common size, or with any bytes. */
 static void fill_payload(fuzz_input *input, uint8_t *payload, uint64_t bytes)
 {
     uint32_t mode = fuzz_byte(input), seed = (uint32_t)fuzz_bytes(input, 2);
     for (uint64_t i = 0; i < bytes; i++) {
         seed = seed * 1664525u + 1013904223u;
         payload[i] = (uint8_t)(seed >> 24);
-        if ((mode & 3) == 1) payload[i] = i % 2 ? 0x3f : payload[i]; /* scales around 1 */
-        if ((mode & 3) == 2) payload[i] = i % 2 ? 0x7f : payload[i]; /* large ones, and NaN */
+        if ((mode & 3) == 1) payload[i] = i % 2 ? 0x3f : payload[i]; /* scales near 1 */
+        if ((mode & 3) == 2) payload[i] = i % 2 ? 0x7f : payload[i]; /* large scales, and NaN */
         if ((mode & 3) == 3) payload[i] = (uint8_t)(seed >> 30) * 0x55;
     }
 }
 
-/* Makes entry i one of that role and use, with a payload of the size that these have; false: the
- * codec has no such use. */
+/* Turns entry i into one of this role and use, with a payload of the right size. Returns false if
+ * the codec has no such use. */
 static bool make_entry(draft *d, uint32_t i, fuzz_input *input, const draft_world *world,
                        uint8_t role, uint8_t use)
 {
@@ -126,7 +126,7 @@ static bool make_entry(draft *d, uint32_t i, fuzz_input *input, const draft_worl
     e[USE] = use;
     put(e + BASE, 8, !based ? 0 : held ? held->chain : 1);
     put(e + BYTES, 8, bytes);
-    put(e + BYTES + 8, 8, 0); /* the digest of no payload; another one is sealed */
+    put(e + BYTES + 8, 8, 0); /* the digest of an empty payload; that of others is computed later */
     put(e + STATE, 8, audits);
     free(d->payload[i]);
     d->payload[i] = copy(e, 0);
@@ -138,8 +138,8 @@ static bool make_entry(draft *d, uint32_t i, fuzz_input *input, const draft_worl
     return true;
 }
 
-/* Deltas are the most likely: all others begin with nothing. Now and then a role has the use of
- * another. */
+/* Chooses role and use at random. Deltas are the most likely, because the other roles need no base.
+ * Some combinations are invalid. */
 static void make_any_entry(draft *d, uint32_t i, fuzz_input *input, const draft_world *world)
 {
     static const uint8_t kinds[20][2] = {
@@ -183,12 +183,12 @@ static void change_parameters(draft *d, fuzz_input *input)
              k = n ? fuzz_below(input, n) : 0;
     uint8_t spare[PARAMETER];
     switch (fuzz_below(input, 4)) {
-    case 0: /* one less */
+    case 0: /* removes a parameter */
         if (n == 0) return;
         memmove(d->parameter[i], d->parameter[i + 1], (size_t)PARAMETER * (n - i - 1));
         d->n_parameters--;
         return;
-    case 1: /* one more: another one again, or one with any number */
+    case 1: /* adds a parameter: a copy of another one, or one with a random number */
         if (n == DRAFT_PARAMETERS) return;
         memmove(d->parameter[i + 1], d->parameter[i], (size_t)PARAMETER * (n - i));
         if (fuzz_byte(input) & 1) {
@@ -200,19 +200,19 @@ static void change_parameters(draft *d, fuzz_input *input)
         }
         d->n_parameters++;
         return;
-    case 2: /* in another order */
+    case 2: /* exchanges two parameters */
         if (n == 0) return;
         memcpy(spare, d->parameter[i], PARAMETER);
         memcpy(d->parameter[i], d->parameter[k], PARAMETER);
         memcpy(d->parameter[k], spare, PARAMETER);
         return;
-    default: /* another small value, which is often one that the parameter has */
+    default: /* changes a value to another small one, which is often valid */
         if (n > 0) put(d->parameter[i] + 4, 4, 1 + fuzz_below(input, 8));
         return;
     }
 }
 
-/* Entry i becomes a copy of entry k. */
+/* Replaces entry i by a copy of entry k. */
 static void copy_entry(draft *d, uint32_t i, uint32_t k)
 {
     uint8_t *payload = copy(d->payload[k], get(d->entry[k] + BYTES, 8));
@@ -226,29 +226,29 @@ static void change_entries(draft *d, fuzz_input *input, const draft_world *world
     uint32_t n = d->n_entries, i = fuzz_below(input, n ? n : 1), k = fuzz_below(input, n ? n : 1);
     if (n == 0) return;
     switch (fuzz_below(input, 7)) {
-    case 6: /* what no chain tells of */
+    case 6: /* the state digest, which the chain does not cover */
         put(d->entry[i] + STATE, 8, d->entry[i][STATE] == 0);
         return;
-    case 0: /* one less */
+    case 0: /* removes an entry */
         copy_entry(d, i, n - 1);
         free(d->payload[n - 1]);
         d->payload[n - 1] = NULL;
         d->n_entries--;
         return;
-    case 1: /* one more, of the same or of another key */
+    case 1: /* adds a copy of an entry, with the same or another key */
         if (n == DRAFT_ENTRIES) return;
         copy_entry(d, n, i);
         if (fuzz_byte(input) & 1)
             put_key(d->entry[n], world->keys[fuzz_below(input, world->n_keys)]);
         d->n_entries++;
         return;
-    case 2: /* under another key, with its chain or not */
+    case 2: /* another key, with or without its chain */
         put_key(d->entry[i], world->keys[fuzz_below(input, world->n_keys)]);
         if (fuzz_byte(input) & 1) make_any_entry(d, i, input, world);
         return;
     case 3:
     case 4: /* another role */ make_any_entry(d, i, input, world); return;
-    default: /* of some other entry all but the key */
+    default: /* a copy of another entry under another key */
         copy_entry(d, i, k);
         put_key(d->entry[i], world->keys[fuzz_below(input, world->n_keys)]);
         return;
@@ -272,13 +272,13 @@ static void change_header(draft *d, fuzz_input *input, const draft_world *world)
 {
     uint8_t *h = d->header;
     switch (fuzz_below(input, 6)) {
-    case 0: put(h + 8, 8, world->incarnation + fuzz_below(input, 3)); return; /* another life */
+    case 0: put(h + 8, 8, world->incarnation + fuzz_below(input, 3)); return; /* incarnation */
     case 1:
-    case 2: put(h + 16, 8, world->sequence + fuzz_below(input, 6) - 3); return; /* late or early */
+    case 2: put(h + 16, 8, world->sequence + fuzz_below(input, 6) - 3); return; /* sequence */
     case 3: h[7] ^= 1; return;
     case 4:
         h[40] = (uint8_t)(1 + fuzz_below(input, 3));
-        return; /* x's dtype, which others follow */
+        return; /* x's dtype, on which other fields depend */
     default:
         d->n_parameters =
             model_parameters(&world->model->config, (uint8_t)(1 + h[40] % 3), d->parameter[0]);
@@ -286,7 +286,7 @@ static void change_header(draft *d, fuzz_input *input, const draft_world *world)
     }
 }
 
-/* Some bytes of one payload. */
+/* Changes some bytes of one payload. */
 static void change_payload(draft *d, fuzz_input *input)
 {
     uint32_t i = fuzz_below(input, d->n_entries ? d->n_entries : 1);
@@ -362,7 +362,7 @@ void fuzz_change_field(fuzz_input *input, uint8_t *frame, size_t len)
         change_one(input, frame, len,
                    entries + (size_t)ENTRY * fuzz_below(input, n && n < 256 ? n : 1), entry, 10);
         return;
-    default: /* the zeros behind the tables too */
+    default: /* any byte, even of the padding after the tables */
         change_one(input, frame, len,
                    forgets + (size_t)FORGOTTEN * fuzz_below(input, f < 255 ? f + 1 : 1), forgotten,
                    3);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * fuzz.h - what the fuzz targets share: reading decisions from the input, oracles, resealing. */
+ * fuzz.h - what the fuzz targets share: decisions read from the input, checks, new digests. */
 #ifndef DELTAWIRE_TESTS_FUZZ_H
 #define DELTAWIRE_TESTS_FUZZ_H
 
@@ -12,10 +12,10 @@
 
 #include "deltawire/deltawire.h"
 
-/* The target: libFuzzer calls it, and so does replay.c. Ends the process when an oracle fails. */
+/* The target: libFuzzer and replay.c call it. It ends the process when a check fails. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* An oracle; stays in release builds. */
+/* A check that is also made in release builds. */
 #define REQUIRE(condition)                                                                         \
     do {                                                                                           \
         if (!(condition)) {                                                                        \
@@ -24,7 +24,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
         }                                                                                          \
     } while (0)
 
-/* The input as a stream of decisions; zeros when it has run out. */
+/* The input as a stream of decisions; after its end it gives zeros. */
 typedef struct fuzz_input {
     const uint8_t *data;
     size_t left;
@@ -52,35 +52,36 @@ static inline uint64_t fuzz_bytes(fuzz_input *input, int bytes)
 }
 
 /* A valid config of any codec, made from the library's own table of options: every word of every
- * option can come, and of numbers both ends of their range and what lies between. The incarnation
- * is never random, so that an input does the same in every run. The config allocates with
- * fuzz_allocator. */
+ * option is possible, and numbers at and between the limits. The incarnation is never random, so
+ * that an input does the same in every run. The config allocates with fuzz_allocator. */
 dw_config fuzz_config(fuzz_input *input);
 
-/* Extents of one sample: mostly some hundred elements; now and then a row that is cut (more than
- * 2048 channels), or more tokens than a tile has segments. At most FUZZ_ELEMENTS elements. */
+/* The extents of one sample: mostly some hundred elements, sometimes a row that is cut into
+ * segments (more than 2048 channels) or more tokens than a tile has segments. At most FUZZ_ELEMENTS
+ * elements. */
 enum { FUZZ_ELEMENTS = 9000 };
 void fuzz_shape(fuzz_input *input, uint32_t *t, uint32_t *c);
 
-/* A view of these extents, of any dtype and with any gaps between rows and samples; its data is
- * NULL and takes fuzz_tensor_bytes, which is the view's exact size. */
+/* A tensor of these extents, of any dtype and with any gaps between rows and samples. Its data is
+ * NULL; the caller must allocate fuzz_tensor_bytes, which is the exact size. */
 dw_tensor fuzz_tensor(fuzz_input *input, uint32_t n, uint32_t t, uint32_t c);
 size_t fuzz_tensor_bytes(const dw_tensor *x);
 
-/* n floats: each few decided by the input, from ordinary values to NaN, infinities and
- * subnormals. */
+/* Fills n floats. A few bytes of the input decide what they are like: ordinary values, NaN,
+ * infinities, subnormals and so on. */
 void fuzz_floats(fuzz_input *input, float *x, size_t n);
 
-/* The same in another dtype, by truncation: any bits are good bits here. */
+/* The same for a tensor of any dtype. Floats are truncated to it; any bits will do. */
 void fuzz_tensor_fill(fuzz_input *input, const dw_tensor *x);
 
-/* Memory for encoders and decoders. Their large blocks are kept from one input to the next:
- * mapping, poisoning and unmapping them took more time than all else that an input does. Blocks
- * that were given back are poisoned under AddressSanitizer. */
+/* Memory for encoders and decoders. Large blocks are kept from one input to the next, because
+ * mapping, poisoning and unmapping them would take longer than everything else that an input does.
+ * Free blocks are poisoned under AddressSanitizer. */
 dw_allocator fuzz_allocator(void);
 
-/* Writes the digests of format.md anew (payloads, tables, header) wherever the bytes can be read as
- * a frame or reply at all, so that mutations get past them. state_digest and base_chain stay. */
+/* Computes the digests of docs/format.md (payloads, tables, header) again, if the bytes can be read
+ * as a frame or reply at all, so that changed bytes get past these checks. state_digest and
+ * base_chain are not changed. */
 void fuzz_seal_frame(uint8_t *frame, size_t len);
 void fuzz_seal_reply(uint8_t *reply, size_t len);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * fuzz_config.c - any text either is a config or gives a clear error; a parsed config is the same
+ * fuzz_config.c - every text is either a config or gives a clear error, and a config is the same
  * after it was formatted and parsed again. */
 #include "codecs/options.h"
 #include "fuzz.h"
@@ -29,7 +29,7 @@ static void check_text(const char *text)
     REQUIRE(dw_config_parse(&second, canonical, &why) == DW_OK);
     REQUIRE(dw_config_format(&second, again, sizeof again) == DW_OK);
     REQUIRE(strcmp(canonical, again) == 0);
-    /* No byte past cap is written, whatever cap is. */
+    /* Whatever cap is, no byte after it is written. */
     size_t need = strlen(canonical) + 1;
     for (size_t cap = 0; cap <= need; cap++) {
         memset(again, 0x5a, sizeof again);
@@ -49,7 +49,7 @@ static uint32_t count_words(const dw_word *words)
     return n;
 }
 
-/* A field's value: one that the table has, the next one to it, or anything. */
+/* A value for a field: one from the table, its neighbour, or any number. */
 static uint64_t pick_value(fuzz_input *input, const dw_option *option)
 {
     uint32_t how = fuzz_below(input, 8);
@@ -64,7 +64,8 @@ static uint64_t pick_value(fuzz_input *input, const dw_option *option)
     }
 }
 
-/* A text of the table's own words, in any order, some of them cut, doubled or joined wrongly. */
+/* Makes a text of the table's own words, in any order, some of them truncated, repeated or joined
+ * wrongly. */
 static void check_words(fuzz_input *input)
 {
     char text[400];
@@ -89,7 +90,8 @@ static void check_words(fuzz_input *input)
     check_text(text);
 }
 
-/* A config that is valid by the table: everybody takes it, and its text means the same. */
+/* A config that is valid by the table must be accepted by all functions, and its text must mean the
+ * same. */
 static void check_valid(fuzz_input *input)
 {
     dw_config config = fuzz_config(input), parsed;
@@ -109,7 +111,7 @@ static void check_valid(fuzz_input *input)
     dw_decoder_destroy(decoder);
 }
 
-/* Structs of callers that know less or more of the fields. */
+/* Passes structs of programs that were compiled with fewer or more fields. */
 static void check_sizes(fuzz_input *input)
 {
     size_t size = fuzz_below(input, 2 * sizeof(dw_config));
@@ -126,14 +128,14 @@ static void check_sizes(fuzz_input *input)
         size_t at = size > sizeof *config && fuzz_byte(input) & 1
                         ? sizeof *config + fuzz_below(input, 512) % (size - sizeof *config)
                         : 0;
-        if (at) room[at] = 1; /* a field that this library does not have */
+        if (at) room[at] = 1; /* a field that this version does not have */
         REQUIRE(dw_encoder_create(&encoder, config) == (at ? DW_ERR_CONFIG : DW_OK));
         dw_encoder_destroy(encoder);
     }
     free(room);
 }
 
-/* A struct filled in by hand: valid or not, and if valid its text gives the same frames. */
+/* Fills in a struct directly, valid or not. If it is valid, its text gives the same frames. */
 static void check_struct(fuzz_input *input)
 {
     dw_config config = {.struct_size = sizeof config, .codec = (dw_codec)fuzz_below(input, 6)};
@@ -144,7 +146,7 @@ static void check_struct(fuzz_input *input)
     dw_encoder *encoder = NULL;
     dw_status created = dw_encoder_create(&encoder, &config),
               formatted = dw_config_format(&config, text, sizeof text);
-    REQUIRE(created == formatted); /* both OK, or both CONFIG */
+    REQUIRE(created == formatted); /* both are OK, or both are CONFIG */
     REQUIRE((created == DW_OK) == (encoder != NULL));
     dw_encoder_destroy(encoder);
     float x[40] = {0};

@@ -21,17 +21,17 @@ typedef struct world {
     dw_decoder *decoder;
     model model;
     dw_tensor x, y;
-    uint8_t *frame; /* the good one, of len bytes */
+    uint8_t *frame; /* the latest valid frame, of len bytes */
     size_t cap, len;
-    uint8_t *older; /* one that came before it; NULL: none did */
+    uint8_t *older; /* the valid frame before it, or NULL */
     size_t older_len;
     uint8_t *reply;
     size_t reply_len;
-    bool is_clean; /* no frame but the encoder's own has been taken ... */
-    bool has_lost; /* ... and a copy was given up all the same: step 9 */
+    bool is_clean; /* the decoder has accepted only frames of the encoder ... */
+    bool has_lost; /* ... but has dropped a copy in step 9 */
 } world;
 
-/* What became of the frames that were changed and then sealed. */
+/* Statistics about the frames that were changed and got new digests. */
 static struct {
     unsigned long long inputs, frames, changed, past_six, taken;
 } count;
@@ -46,7 +46,7 @@ static void tell_counts(void)
             100 * (double)count.taken / changed);
 }
 
-/* ---- One decode, twice. ---------------------------------------------------------------------- */
+/* ---- A decode, compared with the model. ------------------------------------------------------ */
 
 static void require_same_state(const world *w)
 {
@@ -82,12 +82,12 @@ static uint64_t frames_of(const world *w)
     return found.frames;
 }
 
-/* Hands the frame to both and compares all that they say and hold. y: n samples of the world's
- * shape. */
+/* Gives the frame to the decoder and to the model, and compares all results and states. y has n
+ * samples of the world's shape. */
 static model_answer deliver(world *w, fuzz_input *input, const uint8_t *frame, size_t len,
                             uint32_t n)
 {
-    static const dw_kernels *best; /* asking the processor takes longer than a small frame */
+    static const dw_kernels *best; /* found once, because that takes longer than a small frame */
     if (!best) best = dw_kernels_choose(UINT32_MAX);
     uint32_t how = fuzz_byte(input);
     dw_decode_options options = {.struct_size = sizeof options, .adds = (how & 7) == 1};
@@ -113,7 +113,7 @@ static model_answer deliver(world *w, fuzz_input *input, const uint8_t *frame, s
                                       reply, cap, &reply_len);
     count.frames++;
     if (status != answer.status)
-        fprintf(stderr, "status %d, and the model has %d in step %d: %s\n", status, answer.status,
+        fprintf(stderr, "status %d, but the model has %d in step %d: %s\n", status, answer.status,
                 answer.step, dw_decoder_why(w->decoder));
     REQUIRE(status == answer.status);
     REQUIRE(frames_of(w) == frames + (status == DW_OK));
@@ -131,7 +131,7 @@ static model_answer deliver(world *w, fuzz_input *input, const uint8_t *frame, s
     return answer;
 }
 
-/* ---- Whoever only reads. --------------------------------------------------------------------- */
+/* ---- Functions that only read frames. -------------------------------------------------------- */
 
 static void read_tables(const uint8_t *frame, size_t len, const model_header *h)
 {
@@ -193,9 +193,9 @@ static void inspect(const uint8_t *frame, size_t len)
 /* ---- Hostile frames. ------------------------------------------------------------------------- */
 
 typedef struct hostile {
-    uint8_t *bytes; /* as long as they are */
+    uint8_t *bytes; /* allocated with exactly len bytes */
     size_t len;
-    size_t second; /* where the good frame stands behind this one; 0: nowhere */
+    size_t second; /* the offset of a valid frame that follows this one; 0: none */
     bool is_changed;
 } hostile;
 
@@ -240,7 +240,7 @@ static void take_bytes(hostile *made, const uint8_t *from, size_t len)
     if (len) memcpy(made->bytes, from, len);
 }
 
-/* Single bytes anywhere, or in what stands before the payloads. */
+/* Changes single bytes anywhere, or before the payloads. */
 static void edit_bytes(fuzz_input *input, hostile *made)
 {
     bool in_front = fuzz_byte(input) & 1;
@@ -251,7 +251,7 @@ static void edit_bytes(fuzz_input *input, hostile *made)
     }
 }
 
-/* Something behind the frame, or less of it. */
+/* Truncates the frame, or adds something after it. */
 static void end_it(const world *w, fuzz_input *input, hostile *made)
 {
     uint32_t how = fuzz_below(input, 8);
@@ -303,15 +303,15 @@ static hostile make_hostile(const world *w, fuzz_input *input)
     return made;
 }
 
-/* y has the frame's own N, where that is not too many: else most changes to entries end as
- * SHAPE. */
+/* y gets the frame's own number of samples if that is small; otherwise most changes to the number
+ * of entries would end as a SHAPE error. */
 static uint32_t n_for(const world *w, fuzz_input *input, const hostile *frame)
 {
     uint32_t n = frame->len < 28 ? 0 : frame->bytes[24];
     return n >= 1 && n <= MOST_Y && fuzz_byte(input) % 8 ? n : w->x.n;
 }
 
-/* ---- The whole. ------------------------------------------------------------------------------ */
+/* ---- The fuzz target. ------------------------------------------------------------------------ */
 
 static void encode(world *w, fuzz_input *input)
 {
@@ -334,7 +334,7 @@ static void answer_encoder(world *w)
     if (w->reply_len > 0) REQUIRE(dw_encoder_feedback(w->encoder, w->reply, w->reply_len) == DW_OK);
 }
 
-/* A frame of the encoder's, with nothing in its way. */
+/* A frame of the encoder after which nothing went wrong must be accepted. */
 static void require_taken(const world *w, dw_status status)
 {
     char text[DW_CONFIG_TEXT_BYTES];
@@ -345,7 +345,8 @@ static void require_taken(const world *w, dw_status status)
     REQUIRE(status == DW_OK);
 }
 
-/* The good frame, which the hostile one came before: taken, where that was not. */
+/* Delivers the valid frame after the hostile one. It must be accepted, unless the decoder accepted
+ * a hostile frame before. */
 static void recover(world *w, fuzz_input *input, const hostile *before)
 {
     const uint8_t *frame = w->frame;
@@ -360,7 +361,7 @@ static void recover(world *w, fuzz_input *input, const hostile *before)
     dw_status status = deliver(w, input, exact, w->len, w->x.n).status;
     free(exact);
     if (!w->is_clean) return;
-    /* Each refusal tells of the keys of one frame; the next one may carry others. */
+    /* A NACK tells about the keys of one frame only; the next frame may carry others. */
     for (int tries = 0; tries < KEYS && status == DW_ERR_BASE && w->has_lost; tries++) {
         if (w->reply_len > 0)
             answer_encoder(w);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
- * fuzz_link.c - everything that a peer can send over a link: greetings, messages, the end, and how
- * a channel handles them.
+ * fuzz_link.c - everything that a peer can send over a link: greetings, messages, the end, and what
+ * a channel makes of it.
  *
- * The backend is in memory and correct. The input is a program that says what arrives, which
- * functions are called on this side, and how time passes. Checked: messages arrive as they were
- * sent and in order per tag, errors occur only where the peer caused them, and memory is
- * bounded. */
+ * The backend is in memory and without faults. The input is a program that says what arrives, which
+ * functions are called on this side, and how time passes. It is checked that messages arrive as
+ * they were sent and in order per tag, that errors occur only if the peer caused them, and that
+ * memory is bounded. Functions named say_... send something in the name of the peer. */
 #include "channel/channel.h"
 #include "mem_wire.h"
 #include "unthreaded.h"
@@ -26,7 +26,7 @@ enum {
 static const uint32_t tags[TAGS] = {0, 7, 0xffffffff, 96};
 static const dw_transport *const transports[] = {&mem_wire_transport, NULL};
 
-/* What must come by one tag: numbers and lengths of messages. */
+/* The messages that must be received by one tag: their numbers and lengths. */
 typedef struct expected {
     uint32_t number[EXPECTED], len[EXPECTED];
     unsigned first, n;
@@ -40,12 +40,12 @@ static struct run {
     uint64_t said_bytes;
     unsigned controls;
     int handled[TAGS];
-    int may_end[64]; /* by status, negated */
-    int must_end;    /* there was nonsense */
+    int may_end[64]; /* the link may fail with this status (the index is the negative) */
+    int must_end;    /* the link must fail: the peer has sent something invalid */
     int has_waited;
-    int has_met, is_over; /* hello, bye have left */
+    int has_met, is_over; /* the link has sent its hello; its bye */
     dw_status ended;
-    /* The channel, and the peer's end of it. */
+    /* The channel of the link, and the encoder and decoder of the peer. */
     int has_channel;
     dw_channel *channel;
     dw_config config;
@@ -61,7 +61,7 @@ static struct run {
 
 /* ---- Messages -------------------------------------------------------------------------------- */
 
-/* Long stretches of bytes, and which stretch tells the message. */
+/* The bytes of a message: where in one long array they begin depends on the message's number. */
 static const unsigned char *pattern(uint32_t number)
 {
     static unsigned char all[(1 << 18) + 256];
@@ -103,7 +103,7 @@ static unsigned char *add_message(uint32_t tag, uint32_t kind, size_t len)
     return data + DW_LINK_HEADER_BYTES;
 }
 
-/* What leaves: a hello, messages in the order of the sends, a goodbye. */
+/* Checks what the link sends: a hello, messages in the order of the calls, a bye. */
 static void look_at_sent(const unsigned char *data, size_t len)
 {
     uint32_t tag = dw_get32(data), kind = dw_get32(data + 4);
@@ -146,10 +146,10 @@ static void check(void)
     REQUIRE((link->status == DW_OK) == (dw_link_why(run.link)[0] == '\0'));
     if (run.ended != DW_OK) REQUIRE(link->status == run.ended);
     run.ended = link->status;
-    /* One message is always taken. Answers of channels go past the limit of the queue, but not
-     * without end. */
+    /* At least one message always fits. The answers of channels may exceed the limit of the queue,
+     * but not without bound. */
     uint64_t longest = run.max_message + DW_BUFFER_PREFIX_BYTES + DW_LINK_ROOM_BYTES;
-    /* A buffer's room is a power of two, which 4000 is not, and its bookkeeping counts. */
+    /* A buffer's capacity is a power of two, unlike the limit of 4000; and its header counts. */
     uint64_t heaviest = (run.max_message < 4096 ? 4096 : run.max_message) + 512;
     uint64_t sends = run.has_channel            ? 2 * run.max_queued + 2 * longest
                      : run.max_queued > longest ? run.max_queued
@@ -190,12 +190,12 @@ static void say_odd(fuzz_input *input)
 {
     unsigned how = fuzz_byte(input), len = fuzz_byte(input) % 40;
     unsigned char *data;
-    if (how < 64) { /* longer than is allowed */
+    if (how < 64) { /* longer than the limit */
         size_t more = how == 0 ? 0 : (size_t)run.max_message + how;
         if (!(data = add_message(tags[how % TAGS], DW_KIND_DATA, more))) return;
         memset(data, 0, more);
         if (how == 0) wire.queue[wire.n - 1].announced = SIZE_MAX;
-    } else if (how < 128) { /* no header */
+    } else if (how < 128) { /* shorter than a header */
         if (!(data = mem_wire_add(len % DW_LINK_HEADER_BYTES))) return;
         memset(data, 1, len % DW_LINK_HEADER_BYTES);
     } else if (how < 200) {
@@ -224,7 +224,7 @@ static void receive(fuzz_input *input)
     if (run.handled[tag]) {
         REQUIRE(status == DW_ERR_ARGUMENT);
     } else if (status == DW_OK) {
-        /* After nonsense nothing is given any more. */
+        /* After an invalid message, no message is delivered. */
         REQUIRE(run.link->status == DW_OK || run.link->status == DW_ERR_PEER);
         take_expected(&run.by_tag[tag], data, len);
         dw_link_release(run.link, data);
@@ -236,7 +236,7 @@ static void receive(fuzz_input *input)
 static void handle(void *context, const void *data, size_t len)
 {
     take_expected(context, data, len);
-    if (len > 0 && run.link->status == DW_OK) { /* a handler may send */
+    if (len > 0 && run.link->status == DW_OK) { /* handlers may send messages */
         unsigned char echo[10];
         fill(echo, sizeof echo, run.numbers);
         if (!expect(&run.leaving, run.numbers, sizeof echo)) return;
@@ -292,9 +292,9 @@ static void change_wire(fuzz_input *input)
         may_end_with(DW_ERR_TIMEOUT);
     } else if (how < 180) {
         mem_wire_keep(how % 70);
-        may_end_with(DW_ERR_TIMEOUT); /* if it never comes to less */
+        may_end_with(DW_ERR_TIMEOUT); /* if the number is never reduced */
     } else if (how < 230) {
-        wire.received += how; /* a part of a message, perhaps never more */
+        wire.received += how; /* a part of a message; the rest may never arrive */
         may_end_with(DW_ERR_TIMEOUT);
     } else {
         wire.ends_with = ends[how % 4];
@@ -354,7 +354,8 @@ static void say_frame(fuzz_input *input)
             1 + fuzz_byte(input) % 255;
 }
 
-/* Acknowledgements, requests and all else that a peer's channel can say; many at once, perhaps. */
+/* Sends acknowledgements, requests and everything else that the channel of a peer can send; some of
+ * them many times. */
 static void say_control(fuzz_input *input)
 {
     static const dw_status about[] = {DW_OK,        DW_ERR_CORRUPT, DW_ERR_BASE,  DW_ERR_STATE,
@@ -375,7 +376,7 @@ static void say_control(fuzz_input *input)
         if (which == 7 || which == 15) message[DW_ENVELOPE_BYTES - 1] ^= 1;
     }
     if (wire.is_stuck || run.controls > 100)
-        may_end_with(DW_ERR_PROTOCOL); /* for what asks without end */
+        may_end_with(DW_ERR_PROTOCOL); /* if it makes too many requests */
 }
 
 static void open_channel(fuzz_input *input)
@@ -408,7 +409,7 @@ static void send_tensor(fuzz_input *input)
             status == DW_ERR_PEER);
 }
 
-/* What is received is what the peer's encoder has made at some time, to the bit. */
+/* A received tensor equals, bit for bit, one that the peer's encoder has made. */
 static void receive_tensor(fuzz_input *input)
 {
     float y[VALUES];
@@ -476,7 +477,7 @@ static void greet(fuzz_input *input)
         len = how >= 224 ? fuzz_byte(input) % sizeof hello : len;
     }
     run.peer_max = dw_get64(hello + 16);
-    if (how == 255) return; /* it says nothing */
+    if (how == 255) return; /* the peer sends no hello */
     unsigned char *data = mem_wire_add(len);
     memcpy(data, hello, len);
     if (how == 254) wire.queue[0].announced = 5000;
@@ -520,7 +521,8 @@ static void make_codecs(void)
     run.config.incarnation = 0x1234;
 }
 
-/* Whoever waits for a message hears of nonsense that came, however much else came before it. */
+/* A call that waits for a message must return the error of an invalid message, however many valid
+ * messages arrived before it. */
 static void end(void)
 {
     void *data;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
- * fuzz_records.c - everything that a peer of tcp can send after the handshake: the input is a
- * program that says what it sends, and when.
+ * fuzz_records.c - everything that a peer of the backend tcp can send after the handshake. The
+ * input is a program that says what the peer sends, and when.
  *
- * Checked: the link gets complete messages, in order and once, as the peer sent them; nothing is
- * acknowledged that has not arrived, and nothing is sent unasked; memory is bounded; errors occur
- * only where the peer caused them. */
+ * It is checked that the link gets complete messages, in order and once, as the peer sent them;
+ * that the end acknowledges nothing that has not arrived and sends nothing unasked; that memory is
+ * bounded; and that errors occur only if the peer caused them. Functions named say_... send
+ * something in the name of the peer. */
 #include <linux/sockios.h>
 #include <poll.h>
 #include <sys/ioctl.h>
@@ -16,7 +17,7 @@
 
 enum { WRITTEN_MOST = 40 << 20, TAKEN_MOST = 6000, STEPS_MOST = 400, MEBIBYTE = 1 << 20 };
 
-/* What a link is to its backend. */
+/* Takes the place of the link that uses the backend. */
 static struct stand_in {
     dw_tcp_end *end;
     dw_tcp_request send_request, recv_request;
@@ -52,7 +53,7 @@ static void post(size_t cap)
 static void take_message(size_t len)
 {
     REQUIRE(len <= link.cap && len <= peer.longest);
-    raw_hear(); /* perhaps it was only now that the end welcomed who sent it */
+    raw_hear(); /* perhaps the end has just welcomed the connection that sent the message */
     said_check(peer.taken, link.room, len);
     peer.taken++;
     peer.taken_bytes += len;
@@ -86,8 +87,8 @@ static void receive(void)
     }
 }
 
-/* Bytes that were sent may go when the end has said so, and not before we have acknowledged
- * them. */
+/* Frees the memory of sends that the end no longer keeps. It must keep them until we have
+ * acknowledged them. */
 static void let_go(void)
 {
     dw_transport_state state = {.struct_size = sizeof state, .wait_fd = -1};
@@ -158,8 +159,8 @@ static void check_memory(void)
         count(link.end->stripes[i].stash, &held, &counted);
     REQUIRE(counted == link.end->stash_bytes);
     count(link.end->unused, &unused, &none);
-    /* A window and two chunks of it; what lies unused, as much again; and what the shortest
-     * messages take at least. */
+    /* Arrived chunks may fill the window and exceed it by two chunks. As much memory may be kept
+     * unused, and every message takes a little more than its bytes. */
     REQUIRE(unused <= DW_TCP_WINDOW_BYTES);
     REQUIRE(counted <= DW_TCP_WINDOW_BYTES + 4 * MEBIBYTE);
     REQUIRE(held <= 2 * DW_TCP_WINDOW_BYTES + 4 * MEBIBYTE + DW_TCP_ARRIVING_MOST * 1024);
@@ -167,8 +168,8 @@ static void check_memory(void)
 
 /* ---- The program ----------------------------------------------------------------------------- */
 
-/* What a well-behaved peer would make of message n: always the same. grows: each pair has a longer
- * one than all before. */
+/* The length of the peer's message number n, which is always the same. With `grows`, of each two
+ * messages one is longer than all before. */
 static size_t length_of(uint64_t number)
 {
     if (link.grows) return number % 2 == 0 ? 10 : 400000 + 7000 * (size_t)(number / 2 % 90);
@@ -191,7 +192,7 @@ static void write_body(raw_connection *connection, uint64_t number, uint64_t chu
     }
 }
 
-/* The record of one chunk of message n, as it should be; so many bytes of it. */
+/* Sends the correct record of one chunk of message n, or the first `most` bytes of its body. */
 static void write_chunk(raw_connection *connection, uint64_t number, size_t chunk, unsigned variant,
                         size_t most)
 {
@@ -222,7 +223,7 @@ static uint64_t pick_number(fuzz_input *input)
                               0}[how - 250];
 }
 
-/* The first chunk that nobody brought yet, or any. */
+/* The first chunk that no connection has sent yet, or any chunk. */
 static size_t pick_chunk(fuzz_input *input, uint64_t number)
 {
     size_t total = length_of(number),
@@ -263,7 +264,7 @@ static void say_many(fuzz_input *input)
     }
 }
 
-/* Chunks before their time: so much, and no more, is put away. */
+/* Sends chunks of later messages; the end may store only a limited number of them. */
 static void say_early(fuzz_input *input)
 {
     raw_connection *connection = pick(input);
@@ -346,7 +347,7 @@ static void say_word(raw_connection *connection, int kind)
     raw_write(connection, header, DW_TCP_RECORD_BYTES);
 }
 
-static void come_back(fuzz_input *input)
+static void reconnect(fuzz_input *input)
 {
     unsigned how = fuzz_byte(input), which = fuzz_byte(input), counts = fuzz_byte(input);
     raw_hello hello = {
@@ -389,7 +390,7 @@ static void do_one(fuzz_input *input, unsigned what)
     case 5: say_odd(input); break;
     case 6: say_raw(input); break;
     case 7: raw_close(pick(input)); break;
-    case 8: come_back(input); break;
+    case 8: reconnect(input); break;
     case 9: begin_send(lengths[fuzz_byte(input) % 9]); break;
     case 10: link.is_paused ^= 1; break;
     case 11: pass_time(input); break;
@@ -408,7 +409,7 @@ static void do_one(fuzz_input *input, unsigned what)
 
 /* ---- The end --------------------------------------------------------------------------------- */
 
-/* Until nothing moves, however long that is by the clock. */
+/* Runs the end until nothing moves any more, however much time passes on its clock. */
 static void settle(void)
 {
     enum { IDLE = 12, TURNS = 100000 };
@@ -422,8 +423,7 @@ static void settle(void)
     }
 }
 
-/* As a peer that is well again would: what is begun is ended, and everything that came is
- * acknowledged. */
+/* Behaves as a healthy peer: completes what was begun, and acknowledges everything that arrived. */
 static raw_connection *say_what_is_left(void)
 {
     raw_connection *found = NULL;
@@ -441,7 +441,7 @@ static raw_connection *say_what_is_left(void)
     return found;
 }
 
-/* The end must have noticed these. */
+/* Whether the peer has sent something that the end must have refused. */
 static int must_have_failed(void)
 {
     for (unsigned i = 0; i < peer.n_connections; i++) {
@@ -479,7 +479,7 @@ static void check_the_end(void)
     REQUIRE(told >= peer.taken);
     REQUIRE(!link.sending);
     for (uint64_t n = said.whole; n < peer.n_sent; n++)
-        REQUIRE(peer.sent[n].seen == peer.sent[n].chunks); /* but what we said to have */
+        REQUIRE(peer.sent[n].seen == peer.sent[n].chunks); /* except what we acknowledged */
 }
 
 static void open_end(fuzz_input *input)
@@ -508,7 +508,7 @@ static void open_end(fuzz_input *input)
                                   .heeds_kept_sends = !link.copies};
     link.end = calloc(1, dw_transport_tcp.endpoint_bytes);
     REQUIRE(link.end && dw_transport_tcp.open(link.end, &as) == DW_OK);
-    /* The stripes beside the first come by themselves, to a listener as the program says. */
+    /* If the end connects, it opens all stripes itself; if it listens, the input decides. */
     for (int i = 0; i < 4; i++) target_turn();
     for (unsigned i = 1; peer.listens && (how & 64) && i < peer.stripes; i++)
         raw_connect(&(raw_hello){.stripe = i, .stripes = peer.stripes});

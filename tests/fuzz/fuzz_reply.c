@@ -16,7 +16,7 @@ typedef struct pair {
 
 static const dw_key keys[N] = {{.sample = 1}, {.sample = 2, .slice = 3}};
 
-/* Both ends hold the same bits of every key that either holds. */
+/* Checks that both ends hold the same bits of every key that one of them holds. */
 static void require_in_step(const pair *p)
 {
     for (int i = 0; i < N; i++) {
@@ -30,7 +30,7 @@ static void require_in_step(const pair *p)
     }
 }
 
-/* One frame there, its reply left in reply. */
+/* Sends one frame and stores the reply to it in `reply`. */
 static dw_status exchange(pair *p, fuzz_input *input, uint8_t *reply, size_t *reply_len)
 {
     size_t len = 0;
@@ -40,7 +40,7 @@ static dw_status exchange(pair *p, fuzz_input *input, uint8_t *reply, size_t *re
     return dw_decode(p->decoder, p->frame, len, &p->y, reply, dw_reply_bound(N), reply_len);
 }
 
-/* The reply as it is, mutated in a few places and sealed again, or the input's own bytes. */
+/* The unchanged reply, the reply with a few changes and new digests, or bytes of the input. */
 static size_t hostile_reply(fuzz_input *input, uint8_t *reply, size_t len)
 {
     uint32_t mode = fuzz_byte(input);
@@ -60,7 +60,7 @@ static size_t hostile_reply(fuzz_input *input, uint8_t *reply, size_t len)
     return len;
 }
 
-/* What the inspector reads must agree with what the encoder accepts. */
+/* The functions that read replies must agree with what the encoder accepts. */
 static dw_status read_whole(const uint8_t *reply, size_t len)
 {
     dw_reply_info info = {.struct_size = sizeof info};
@@ -109,12 +109,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         REQUIRE(memcmp(&before, &after, sizeof before) == 0);
     }
     require_in_step(&p);
-    /* A forged reply may at most cost: whatever it said, two honest round trips later all is
-     * well. */
+    /* A forged reply must do no lasting harm: after two honest round trips both ends agree. */
     if (p.config.replies == DW_REPLIES_NEVER) REQUIRE(dw_encoder_reset(p.encoder) == DW_OK);
     dw_status status = exchange(&p, &input, reply, &len);
     for (int tries = 0; tries < 2 && status != DW_OK; tries++) {
-        REQUIRE(taken == DW_OK); /* a reply that was refused costs nothing */
+        REQUIRE(taken == DW_OK); /* if the encoder refused the reply, it did not change */
         REQUIRE(len > 0 && dw_encoder_feedback(p.encoder, reply, len) == DW_OK);
         status = exchange(&p, &input, reply, &len);
     }

@@ -8,12 +8,12 @@
 
 enum { KEYS = 5, IN_FLIGHT = 4, MOST_N = 3, MOST_STEPS = 40, LIVES = 8 };
 
-/* A frame under way, with what it must leave at the decoder: the encoder's prev when it was
- * made. */
+/* A frame on the network, and the encoder's prev after it, which the decoder must hold when it has
+ * accepted the frame. */
 typedef struct flight {
     size_t len, prev_bytes;
-    uint8_t *frame, *prev; /* prev: n times prev_bytes; none for codecs without state */
-    uint8_t *y;            /* what the encoder said that the decoder will make of it; or NULL */
+    uint8_t *frame, *prev; /* prev: n times prev_bytes, for codecs with state */
+    uint8_t *y;            /* the reconstruction that the encoder promised, or NULL */
     uint32_t n;
     uint32_t which[MOST_N];
     bool stateful[MOST_N], any_state;
@@ -35,8 +35,8 @@ typedef struct world {
     uint8_t reply[IN_FLIGHT][256];
     size_t reply_len[IN_FLIGHT];
     uint32_t n_replies;
-    /* What the decoder has accepted since it was made: the incarnations in order, and of each key
-     * the last. */
+    /* What the decoder has accepted since it was created: the incarnations in order, and for each
+     * key the latest incarnation and sequence. */
     uint64_t lives[LIVES];
     uint32_t n_lives;
     uint64_t key_life[KEYS], key_sequence[KEYS];
@@ -55,7 +55,7 @@ static dw_tensor view(const world *w, uint8_t *data, uint32_t n)
     return x;
 }
 
-static void land(flight *f)
+static void free_flight(flight *f)
 {
     free(f->frame);
     free(f->prev);
@@ -65,12 +65,12 @@ static void land(flight *f)
 
 static void remove_flight(world *w, uint32_t at)
 {
-    land(&w->wire[at]);
+    free_flight(&w->wire[at]);
     for (; at + 1 < w->n_wire; at++) w->wire[at] = w->wire[at + 1];
     memset(&w->wire[--w->n_wire], 0, sizeof w->wire[0]);
 }
 
-/* What the decoder must hold after this frame: a copy of the encoder's prev. */
+/* Stores a copy of the encoder's prev, which the decoder must hold after this frame. */
 static void remember_prev(const world *w, flight *f)
 {
     if (w->config.codec != DW_CODEC_DELTA) return;
@@ -96,7 +96,7 @@ static void remember_prev(const world *w, flight *f)
 
 static flight *next_flight(world *w)
 {
-    if (w->n_wire == IN_FLIGHT) remove_flight(w, 0); /* the wire is full: the oldest is lost */
+    if (w->n_wire == IN_FLIGHT) remove_flight(w, 0); /* no more room: the oldest frame is lost */
     return &w->wire[w->n_wire++];
 }
 
@@ -107,8 +107,8 @@ static dw_counters counters_of(const world *w)
     return found;
 }
 
-/* What an encode is told: nothing, or any of what can be told. expected: what the decoder expects
- * at most, 0 where that is not to be kept to. */
+/* Chooses options for an encode: none, or any of them. expected: the limit that the decoder
+ * expects; PLAIN: no limit and not stateless; 0: any limit. */
 enum { PLAIN = INT32_MAX };
 
 static dw_encode_options pick_options(fuzz_input *input, size_t cap, size_t expected,
@@ -124,16 +124,16 @@ static dw_encode_options pick_options(fuzz_input *input, size_t cap, size_t expe
     return options;
 }
 
-/* An encode that could not be done has changed nothing. */
+/* A failed encode must have changed nothing. */
 static void require_nothing_done(const world *w, const dw_counters *before)
 {
     dw_counters after = counters_of(w);
-    after.slack_bytes = before->slack_bytes; /* room that was taken stays for the next frame */
+    after.slack_bytes = before->slack_bytes; /* memory that was obtained may be kept */
     REQUIRE(memcmp(&after, before, sizeof after) == 0);
     REQUIRE(dw_encoder_why(w->encoder)[0]);
 }
 
-/* false: nothing could be made as short as the limit. */
+/* Sends a frame. Returns false if no frame could be made as short as the limit. */
 static bool send_frame(world *w, fuzz_input *input, const uint32_t *which, uint32_t n,
                        size_t expected)
 {
@@ -167,7 +167,7 @@ static bool send_frame(world *w, fuzz_input *input, const uint32_t *which, uint3
         free(f->y);
         f->y = NULL;
     }
-    /* The frame's true size, so that the sanitizer sees a read past its end. */
+    /* The block gets the frame's exact size, so that a sanitizer sees a read past the end. */
     uint8_t *exact = realloc(f->frame, f->len);
     if (exact) f->frame = exact;
     remember_prev(w, f);
@@ -175,8 +175,8 @@ static bool send_frame(world *w, fuzz_input *input, const uint32_t *which, uint3
     return true;
 }
 
-/* prev itself, of one key that the encoder holds in this shape: what a decoder that missed frames
- * asks for. */
+/* Sends a frame of role sync for a key that the encoder holds in this shape, as a decoder that
+ * missed frames requests it. */
 static void send_resync(world *w, uint32_t which)
 {
     dw_tensor prev;
@@ -195,7 +195,7 @@ static void send_resync(world *w, uint32_t which)
     remember_prev(w, f);
 }
 
-/* y is what prev is, where both have the same dtype and y is a number. */
+/* Compares y with prev. They must be equal if they have the same dtype, except where y is NaN. */
 static void require_same_numbers(const uint8_t *y, const uint8_t *prev, size_t count,
                                  dw_dtype dtype)
 {
@@ -214,14 +214,14 @@ static void require_same_numbers(const uint8_t *y, const uint8_t *prev, size_t c
     }
 }
 
-/* State never goes back: neither to an older frame of a key, nor to an incarnation that was
+/* The decoder must never go back to an older frame of a key, nor to an incarnation that was
  * replaced. */
 static void check_order(world *w, const flight *f)
 {
     if (!f->any_state) return;
     for (uint32_t i = 0; i + 1 < w->n_lives; i++) REQUIRE(f->incarnation != w->lives[i]);
     if (w->n_lives == 0 || w->lives[w->n_lives - 1] != f->incarnation) {
-        if (w->n_lives == LIVES) { /* a decoder may have forgotten those long gone */
+        if (w->n_lives == LIVES) { /* a decoder may have forgotten the oldest ones */
             memmove(w->lives, w->lives + 1, (LIVES - 1) * sizeof w->lives[0]);
             w->n_lives--;
         }
@@ -259,13 +259,13 @@ static void check_accepted(const world *w, const flight *f)
 
 static void keep_reply(world *w, const uint8_t *reply, size_t len)
 {
-    if (len == 0 || w->n_replies == IN_FLIGHT) return; /* lost */
+    if (len == 0 || w->n_replies == IN_FLIGHT) return; /* the reply is lost */
     REQUIRE(len <= sizeof w->reply[0]);
     memcpy(w->reply[w->n_replies], reply, len);
     w->reply_len[w->n_replies++] = len;
 }
 
-/* Hands frame number at to the decoder, whole or damaged; it stays on the wire. */
+/* Delivers frame number `at`, unchanged or damaged. The frame stays on the network. */
 static dw_status deliver(world *w, uint32_t at, fuzz_input *damage)
 {
     const flight *f = &w->wire[at];
@@ -282,7 +282,7 @@ static dw_status deliver(world *w, uint32_t at, fuzz_input *damage)
     free(frame);
     REQUIRE(status != DW_ERR_ARGUMENT && status != DW_ERR_NO_MEMORY && status != DW_ERR_STATE);
     REQUIRE(reply_len == 0 || w->config.replies != DW_REPLIES_NEVER);
-    if (damage) REQUIRE(status < 0); /* one flipped bit anywhere is seen */
+    if (damage) REQUIRE(status < 0); /* every flipped bit is detected */
     if (status == DW_OK) {
         check_order(w, f);
         check_accepted(w, f);
@@ -294,7 +294,7 @@ static dw_status deliver(world *w, uint32_t at, fuzz_input *damage)
 static void take_reply(world *w, uint32_t at, bool stays)
 {
     dw_status status = dw_encoder_feedback(w->encoder, w->reply[at], w->reply_len[at]);
-    REQUIRE(status == DW_OK); /* of another life, late or doubled: no error */
+    REQUIRE(status == DW_OK); /* no error, even for old replies and for another incarnation's */
     if (stays) return;
     w->n_replies--;
     memmove(w->reply[at], w->reply[at + 1], (w->n_replies - at) * sizeof w->reply[0]);
@@ -323,30 +323,30 @@ static void step(world *w, fuzz_input *input)
     case 0:
     case 1:
     case 2:
-    case 3: /* the most frequent: a micro-batch of neighbouring keys */
+    case 3: /* the most frequent one: a micro-batch of neighbouring keys */
         n = 1 + fuzz_below(input, MOST_N);
         at = fuzz_below(input, KEYS);
         for (uint32_t i = 0; i < n; i++) which[i] = (at + i) % KEYS;
         (void)send_frame(w, input, which, n, 0);
         break;
     case 4:
-    case 5: /* in order */
+    case 5: /* delivers the oldest frame */
         if (w->n_wire > 0) {
             deliver(w, 0, NULL);
             remove_flight(w, 0);
         }
         break;
-    case 6: /* out of order, or twice */
+    case 6: /* delivers any frame, which may be out of order or a duplicate */
         if (w->n_wire > 0) deliver(w, fuzz_below(input, w->n_wire), NULL);
         break;
     case 7:
         if (w->n_wire > 0) deliver(w, fuzz_below(input, w->n_wire), input);
         break;
-    case 8: /* lost */
+    case 8: /* a frame is lost */
         if (w->n_wire > 0) remove_flight(w, fuzz_below(input, w->n_wire));
         break;
     case 9:
-    case 10: /* a reply, perhaps twice, perhaps late */
+    case 10: /* delivers a reply, which may be late or a duplicate */
         if (w->n_replies > 0) {
             at = fuzz_below(input, w->n_replies);
             take_reply(w, at, fuzz_byte(input) & 1);
@@ -360,7 +360,7 @@ static void step(world *w, fuzz_input *input)
         case 3:
             REQUIRE(dw_encoder_forget(w->encoder, key_of(fuzz_below(input, KEYS))) == DW_OK);
             break;
-        case 4: w->n_replies = 0; break; /* lost */
+        case 4: w->n_replies = 0; break; /* all replies are lost */
         case 7: REQUIRE(dw_encoder_reset(w->encoder) == DW_OK); break;
         case 5:
         case 6: send_resync(w, fuzz_below(input, KEYS)); break;
@@ -369,14 +369,14 @@ static void step(world *w, fuzz_input *input)
     }
 }
 
-/* One frame there and its reply back, over a good wire. */
+/* Sends one frame and its reply without faults. */
 static dw_status exchange(world *w, fuzz_input *input, const uint32_t *which, uint32_t n,
                           size_t expected)
 {
     if (!send_frame(w, input, which, n, expected)) return DW_OK;
     dw_status status = deliver(w, 0, NULL);
     remove_flight(w, 0);
-    /* whoever refuses says what it holds */
+    /* A decoder that refuses a frame sends a reply about what it holds. */
     REQUIRE(status == DW_OK || w->n_replies == 1 || w->config.replies == DW_REPLIES_NEVER);
     if (w->n_replies > 0) take_reply(w, 0, false);
     return status;
@@ -392,8 +392,8 @@ static void require_taken(const world *w, dw_status status)
     REQUIRE(status == DW_OK);
 }
 
-/* A good wire from now on: every key arrives after at most one refusal, and both ends hold the
- * same. Where nobody answers, only a new life heals. */
+/* From now on there are no faults: every key must arrive after at most one refusal, and both ends
+ * must agree. Without replies, only a new incarnation of the encoder repairs the state. */
 static void require_healing(world *w, fuzz_input *input)
 {
     bool answers = w->config.replies != DW_REPLIES_NEVER;
@@ -413,8 +413,8 @@ static void require_healing(world *w, fuzz_input *input)
     REQUIRE(counters_of(w).keys_held == KEYS && received.keys_held == KEYS);
 }
 
-/* Both ends have seen the same: whatever the decoder expects of the next frame, the encoder can
- * keep to, though keys were forgotten here of which the decoder does not know. */
+/* When both ends agree, the encoder must be able to keep to the length that the decoder expects of
+ * the next frame, even if the encoder has forgotten keys and the decoder does not know it yet. */
 static void require_expected(world *w, fuzz_input *input)
 {
     for (uint32_t turns = 1 + fuzz_below(input, 4); turns > 0; turns--) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * fuzz_stranger.c - arbitrary bytes from a stranger: an identity is read completely or not at all,
- * and no handshake succeeds. */
+ * fuzz_stranger.c - arbitrary bytes from a stranger: an identity is either read completely or
+ * refused, and no handshake succeeds. */
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -20,7 +20,8 @@ static void check_identity(const uint8_t *data, size_t size)
     REQUIRE(dw_tls_pair_key((const unsigned char *)"a key", 5, client, server, key));
 }
 
-/* What a listener that has just accepted makes of them; and a dialler, which has spoken first. */
+/* Gives the bytes to a listener that has just accepted a connection, or to a connecting end, which
+ * sends first. */
 static void check_handshake(const uint8_t *data, size_t size, dw_link_role role)
 {
     static dw_tls_context *contexts[3]; /* by role */

@@ -25,7 +25,7 @@ unsigned char *mem_wire_add(size_t len)
     return data;
 }
 
-/* Kept bytes stay as they were: whoever sent them must not have touched them. */
+/* The bytes of kept sends must be unchanged: the link must not have touched them. */
 void mem_wire_keep(uint64_t keeps)
 {
     wire.keeps = keeps < KEPT_MOST ? keeps : KEPT_MOST - 1;

@@ -10,19 +10,19 @@
 enum { MEM_WIRE_MESSAGES = 32768 };
 
 typedef struct mem_wire {
-    /* The peer's messages, header and all. */
+    /* The messages of the peer, with their headers. */
     struct mem_wire_message {
-        unsigned char *data; /* malloced at its size, so that nobody reads past it */
+        unsigned char *data; /* allocated with its exact size, to detect reads past the end */
         size_t len;
-        size_t announced; /* 0: as long as it is */
+        size_t announced; /* the length that the link is told; 0: the real one */
     } queue[MEM_WIRE_MESSAGES];
     unsigned first, n;
-    dw_status ends_with;     /* when the queue is empty; DW_OK: it goes on */
-    uint64_t received, sent; /* bytes, as poll tells them */
-    int is_stuck;            /* takes nothing */
-    uint64_t keeps;          /* so many sends are kept behind their answer */
+    dw_status ends_with;     /* the result when the queue is empty; DW_OK: nothing happens */
+    uint64_t received, sent; /* bytes, as poll reports them */
+    int is_stuck;            /* accepts no bytes */
+    uint64_t keeps;          /* how many sends are kept after they were completed */
     uint32_t retry_ms;
-    /* What the link asked for. */
+    /* The request of the link. */
     unsigned char *room;
     size_t cap;
     const unsigned char *data;
@@ -34,7 +34,7 @@ typedef struct mem_wire {
     } kept[64];
     unsigned n_kept;
     uint64_t n_sent;
-    /* Told of every message that left. */
+    /* Is called with every message that the link sent. */
     void (*on_sent)(const unsigned char *data, size_t len);
 } mem_wire;
 extern mem_wire wire;
@@ -42,8 +42,8 @@ extern const dw_transport mem_wire_transport;
 
 void mem_wire_start(void);
 void mem_wire_end(void);
-/* len bytes of a message of the peer's, to be filled in; NULL: the queue is full. */
+/* Adds a message of len bytes from the peer, which the caller fills in. NULL: the queue is full. */
 unsigned char *mem_wire_add(size_t len);
-void mem_wire_keep(uint64_t keeps); /* from now on */
+void mem_wire_keep(uint64_t keeps); /* how many sends are kept from now on */
 
 #endif

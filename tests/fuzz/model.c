@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * model.c - a second decoder: state, decoding and replies, by docs/format.md. */
+ * model.c - a second decoder: state, decoding and replies, as docs/format.md says. */
 #include "model.h"
 
 #include <math.h>
@@ -95,7 +95,7 @@ static uint64_t chain_of(const model_header *h, const model_params *p, const mod
     return chain ? chain : 1;
 }
 
-/* Step 6. */
+/* Step 6: a key occurs twice. */
 static bool is_doubled(const uint8_t *frame, const model_header *h)
 {
     for (uint32_t i = 0; i < h->n; i++) {
@@ -160,8 +160,8 @@ static bool is_dropped(const model_held *held, const uint8_t *frame, const model
     return false;
 }
 
-/* quota_bytes: what is held when the frame has been taken, model_entry by entry; keys that do not
- * grow are always fine (deltawire.h). */
+/* Whether quota_bytes allows what will be held when the frame has been accepted, entry by entry.
+ * Keys that do not grow are always allowed (deltawire.h). */
 static bool quota_holds(const model *m, const uint8_t *frame, const model_header *h,
                         const model_params *p)
 {
@@ -183,13 +183,13 @@ static bool quota_holds(const model *m, const uint8_t *frame, const model_header
 
 /* ---- Steps 8 to 10. -------------------------------------------------------------------------- */
 
-/* What a frame makes of one entry. */
+/* What one entry is decoded to. */
 typedef struct made {
     model_value *values;
-    uint8_t *prev; /* NULL: the model_entry is stateless */
+    uint8_t *prev; /* NULL: the entry is stateless */
 } made;
 
-/* prev' (3.1, 3.4; 5 step 5). */
+/* Computes prev' (3.1, 3.4; 5 step 5). */
 static void advance(const model_entry *e, uint8_t dtype, const model_held *base, size_t n,
                     made *out)
 {
@@ -233,7 +233,7 @@ static uint64_t state_digest(const model_header *h, const model_params *p, const
                               (uint32_t)(model_hash(b, sizeof b) % audit));
 }
 
-/* What is left in y: y itself without `adds`. */
+/* The bits to be written to y. Without `adds` these are y itself. */
 static uint32_t y_bits(const model_entry *e, const model_params *p, const model_value *v,
                        const uint8_t *prev, size_t i, uint8_t dtype)
 {
@@ -299,8 +299,8 @@ static void hold(model *m, const model_header *h, const model_params *p, const m
                          .prev = prev};
 }
 
-/* Whoever was replaced has no drop number any more. */
-static void begin_life(model *m, uint64_t incarnation)
+/* A new incarnation begins; the one that it replaces has no drop number any more. */
+static void begin_incarnation(model *m, uint64_t incarnation)
 {
     if (m->incarnation) m->retired[m->n_retired++ % MODEL_RETIRED] = m->incarnation;
     if (m->dropped_incarnation == m->incarnation) m->dropped_incarnation = 0;
@@ -309,7 +309,7 @@ static void begin_life(model *m, uint64_t incarnation)
         if (m->held[i].used && m->held[i].incarnation != incarnation) drop(&m->held[i]);
 }
 
-/* Step 10, but for y. */
+/* Step 10, except for y. */
 static void take(model *m, const uint8_t *frame, const model_header *h, const model_params *p,
                  made *out)
 {
@@ -323,7 +323,7 @@ static void take(model *m, const uint8_t *frame, const model_header *h, const mo
     }
     for (int i = 0; i < MODEL_KEYS; i++)
         if (is_dropped(&m->held[i], frame, h)) drop(&m->held[i]);
-    if (state && m->incarnation != h->incarnation) begin_life(m, h->incarnation);
+    if (state && m->incarnation != h->incarnation) begin_incarnation(m, h->incarnation);
     if (h->n_forgotten && !is_retired(m, h->incarnation))
         raise_drop_number(m, h->incarnation, h->sequence);
 }
@@ -400,7 +400,7 @@ static dw_status receive(model *m, const uint8_t *frame, const model_header *h,
     return DW_OK;
 }
 
-/* ---- The whole, and the reply (6). ----------------------------------------------------------- */
+/* ---- A whole frame, and the reply (6). ------------------------------------------------------- */
 
 static size_t write_reply(const model *m, const uint8_t *frame, const model_header *h,
                           const model_params *p, bool taken, uint8_t *reply)

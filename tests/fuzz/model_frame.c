@@ -5,7 +5,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-/* Wider than any product of a header's fields. */
+/* Wide enough for any product of the fields of a header. */
 __extension__ typedef unsigned __int128 wide;
 
 uint64_t model_get(const uint8_t *at, int bytes)
@@ -118,7 +118,7 @@ static bool entry_is_possible(const model_entry *e)
     return e->payload_bytes % 16 == 0;
 }
 
-/* What step 3 says without knowing the codec, but for the end of what came. */
+/* The checks of step 3 that do not depend on the codec, except for the length of the bytes. */
 static bool tables_are_possible(const uint8_t *frame, const model_header *h)
 {
     wide payloads = 0;
@@ -146,8 +146,8 @@ static bool is_key(uint32_t value, bool microscaled)
     return microscaled ? value >= 65 && value <= 70 : value >= 2 && value <= 8;
 }
 
-/* 1.2, the table: which codec has the parameter, and which values it has. microscaled: the block
- * says that changes are. */
+/* The table in 1.2: which codec has the parameter, and which values are valid. microscaled: the
+ * block says that changes are microscaled. */
 static bool codec_has(uint8_t codec, bool microscaled, uint32_t number)
 {
     switch (number) {
@@ -183,7 +183,7 @@ static bool value_is_possible(uint32_t number, uint32_t value, bool microscaled)
 static bool read_parameters(const uint8_t *frame, const model_header *h, model_params *p)
 {
     uint32_t wanted = 0, last = 0;
-    bool unknown = false; /* no parameter has the value 0 */
+    bool unknown = false; /* a parameter is there with the value 0, which none may have */
     *p =
         (model_params){.codec = h->codec,
                        .digest = model_hash(frame + HEADER, PARAMETER * (uint64_t)h->n_parameters)};
@@ -210,7 +210,7 @@ static uint8_t dtype_of_key(uint32_t key)
     return key == 32 ? 1 : key == 16 ? 2 : key == 17 ? 3 : 0;
 }
 
-/* 1.3, the last table; false: the codec has no such use. */
+/* The last table in 1.3. Returns false if the codec has no such use. */
 bool model_find_way(const model_params *p, uint32_t use, model_way *way)
 {
     *way = p->of[ELEMENT]
@@ -256,7 +256,8 @@ static bool entries_fit_codec(const uint8_t *frame, const model_header *h, const
     return true;
 }
 
-/* *whole: steps 1 and 2, and of step 3 what needs no codec, hold: a reply can be made. */
+/* *whole: steps 1 and 2 and the part of step 3 that does not depend on the codec are passed, so
+ * that a reply can be made. */
 dw_status model_open_frame(const uint8_t *frame, size_t len, model_header *h, model_params *p,
                            int *step, bool *whole)
 {

@@ -6,7 +6,7 @@
 #include "model.h"
 #include "model_values.h"
 
-/* What the fields' numbers mean. */
+/* The meaning of the numbers in fields. */
 enum { DELTA = 1, DIRECT = 2, RAW = 3, MX = 4 };
 enum { STATELESS = 1, KEY = 2, CHANGE = 3, SKIP = 4, SYNC = 5 };
 enum { HEADER = 80, PARAMETER = 8, ENTRY = 48, FORGOTTEN = 16 };
@@ -19,7 +19,7 @@ typedef struct model_entry {
     uint64_t base_chain, payload_bytes, payload_digest, state_digest;
 } model_entry;
 
-/* Values by parameters' numbers; 0: it is not there. */
+/* Values, indexed by the numbers of the parameters; 0: the parameter is missing. */
 typedef struct model_params {
     uint8_t codec;
     uint32_t of[MODEL_PARAMETERS];
@@ -30,18 +30,18 @@ uint64_t model_get(const uint8_t *at, int bytes);
 void model_put(uint8_t *at, int bytes, uint64_t value);
 uint64_t model_hash(const void *bytes, uint64_t n);
 
-/* Where the parts of a frame begin, and what stands there. */
+/* The places of the parts of a frame, and their contents. */
 uint64_t model_entry_place(const model_header *h, uint32_t i);
 uint64_t model_tables_end(const model_header *h);
 model_entry model_entry_at(const uint8_t *frame, const model_header *h, uint32_t i);
 dw_key model_forgotten_at(const uint8_t *frame, const model_header *h, uint32_t i);
 bool model_has_state(const model_entry *e);
 
-/* 1.3, the last table; false: the codec has no such use. */
+/* The last table in 1.3. Returns false if the codec has no such use. */
 bool model_find_way(const model_params *p, uint32_t use, model_way *way);
 
-/* Steps 1 to 3. *whole: steps 1 and 2, and of step 3 what needs no codec, hold: a reply can be
- * made. */
+/* Steps 1 to 3. *whole: steps 1 and 2 and the part of step 3 that does not depend on the codec are
+ * passed, so that a reply can be made. */
 dw_status model_open_frame(const uint8_t *frame, size_t len, model_header *h, model_params *p,
                            int *step, bool *whole);
 

@@ -61,7 +61,7 @@ bool model_is_finite(uint32_t bits, uint8_t dtype)
     return (bits & exponent) != exponent;
 }
 
-/* Exact; a NaN keeps its sign and its fraction bits, from the top. */
+/* Exact. A NaN keeps its sign, and its fraction bits become the highest ones. */
 float model_widen(uint32_t bits, uint8_t dtype)
 {
     if (dtype == F32) return float_of(bits);
@@ -73,7 +73,8 @@ float model_widen(uint32_t bits, uint8_t dtype)
     return sign ? -magnitude : magnitude;
 }
 
-/* IEEE, to nearest even: a 16-bit format of so many digits whose smallest number is 2^unit. */
+/* Rounds to nearest even as IEEE 754 defines, to a 16-bit format with this number of digits whose
+ * smallest number is 2^unit. */
 static uint32_t round_half(float value, int digits, int unit, uint32_t infinity)
 {
     uint32_t sign = signbit(value) ? 0x8000 : 0;
@@ -118,7 +119,7 @@ static size_t up(size_t n, size_t m)
     return (n + m - 1) / m * m;
 }
 
-/* 3.3, the table, by the elements' numbers. int8 has no exponent. */
+/* The table in 3.3, indexed by the numbers of the elements. int8 has no exponent. */
 static const struct element {
     uint32_t bits, fraction, bias, largest;
 } elements[7] = {{0},           {8, 0, 0, 0},  {8, 3, 7, 0x7e}, {8, 2, 15, 0x7b},
@@ -132,18 +133,18 @@ model_way model_microscaled(uint32_t element)
                        .element = (uint8_t)element};
 }
 
-/* Bytes of a scale. */
+/* The size of a scale. */
 static size_t scale_bytes(const model_way *way)
 {
     return way->form == MICROSCALED ? 1 : 2;
 }
 
-/* One row of c channels is cut into segments. */
+/* How a row of c channels is cut into segments. */
 typedef struct cut {
-    uint32_t segments; /* in a row */
-    uint32_t width, g; /* of all but the last one */
+    uint32_t segments; /* per row */
+    uint32_t width, g; /* of all segments but the last one */
     uint32_t last_width, last_g;
-    uint32_t tile; /* segments in a tile */
+    uint32_t tile; /* segments per tile */
 } cut;
 
 static cut cut_row(uint32_t c, uint32_t group)
@@ -166,7 +167,7 @@ static uint64_t pieces_of(const model_way *way, const cut *k, uint32_t t, uint32
     return way->group == CHANNEL ? c : (uint64_t)t * k->segments;
 }
 
-/* Where a payload's parts lie, as far as they do not depend on the tile. */
+/* Sizes and offsets of the parts of a payload that do not depend on the tile. */
 static uint64_t choice_bytes(const model_way *way, uint64_t pieces)
 {
     return way->chooses ? up((size_t)((pieces + 7) / 8), 16) : 0;
@@ -183,13 +184,13 @@ static size_t tile_scales(const model_way *way, uint32_t segments)
     return way->group == CHANNEL ? 0 : up(scale_bytes(way) * segments, 16);
 }
 
-/* g of segment number i of the sample. */
+/* g of segment i of the sample. */
 static uint32_t g_of(const cut *k, uint64_t i)
 {
     return i % k->segments == k->segments - 1 ? k->last_g : k->g;
 }
 
-/* Segments in the tile that begins with number i, and their n. */
+/* The number of segments in the tile that begins with segment i, and the sum of their n. */
 static uint32_t tile_at(const cut *k, uint64_t i, uint64_t all, uint32_t *n)
 {
     uint32_t count = 0;
@@ -219,7 +220,7 @@ size_t model_size(const model_way *way, uint32_t t, uint32_t c, size_t most)
     return bytes > most ? SIZE_MAX : up((size_t)bytes, 16);
 }
 
-/* Element i of the codes of a tile of n elements. */
+/* Code i of a tile of n codes. */
 static uint32_t code_at(const uint8_t *codes, uint32_t bits, uint32_t n, uint32_t i)
 {
     uint32_t code = 0, shift = 0;
@@ -243,13 +244,13 @@ static model_value reconstruct(uint32_t bits, uint32_t code, uint32_t scale, flo
     return (model_value){.r = base + value};
 }
 
-/* 3.3 and 5: what a code of an element stands for, times the scale. */
+/* 3.3 and 5: the value of an element's code, times the scale. */
 static model_value microscale(uint8_t number, uint32_t code, uint32_t scale, float base)
 {
     const struct element *e = &elements[number];
     if (scale == 255) return (model_value){.poisoned = true};
     uint32_t sign = 1u << (e->bits - 1), magnitude = code & (sign - 1);
-    double value = magnitude; /* every step is exact in a double */
+    double value = magnitude; /* every step is exact in double */
     if (number == 1) {
         value = (code & sign ? (double)code - 256 : (double)code) / 64;
     } else {
@@ -353,7 +354,7 @@ uint64_t model_payload_digest(const uint8_t *payload, size_t bytes)
     return finish(sum);
 }
 
-/* Word j of prev'; 0 behind its end. */
+/* Word j of prev'; 0 after its end. */
 static uint32_t word_of(const uint8_t *prev, uint8_t dtype, size_t n, size_t j)
 {
     if (dtype == F32) return j < n ? model_load(prev, dtype, j) : 0;

@@ -5,34 +5,34 @@
 
 #include "fuzz.h"
 
-/* How one use writes values (1.3, the last table). */
+/* How the values of one use are written (the last table in 1.3). */
 typedef struct model_way {
     uint8_t form; /* 0: no payload */
     uint32_t bits, group;
     bool chooses;
-    uint8_t dtype;   /* of floats */
-    uint8_t element; /* of what is microscaled; else 0 */
+    uint8_t dtype;   /* for the form floats */
+    uint8_t element; /* for the form mx; otherwise 0 */
 } model_way;
 
-/* 3.3: a way of microscaling with so numbered elements. */
+/* 3.3: the way of writing microscaled values with this element. */
 model_way model_microscaled(uint32_t element);
 
-/* Section 3: the size of a payload; SIZE_MAX where it is more than `most`. */
+/* Section 3: the size of a payload, or SIZE_MAX if it is more than `most`. */
 size_t model_size(const model_way *way, uint32_t t, uint32_t c, size_t most);
 
-/* One element as section 5 makes it, before it is rounded to y or prev. */
+/* One element as section 5 computes it, before it is rounded to y or prev. */
 typedef struct model_value {
-    float r;       /* step 4; of floats the value itself */
-    bool poisoned; /* y is NaN; state stays (deltas) or becomes +0 */
-    uint32_t bits; /* of floats, as they came, in their dtype */
+    float r;       /* the result of step 4; for floats the value itself */
+    bool poisoned; /* y is NaN; prev is kept (deltas) or becomes +0 */
+    uint32_t bits; /* for floats, the bits of the payload, in their dtype */
 } model_value;
 
-/* All t*c elements of an entry; prev: what is held, for deltas, else NULL. */
+/* Computes all t*c elements of an entry. prev: the base of deltas, otherwise NULL. */
 void model_values(const model_way *way, uint32_t t, uint32_t c, const uint8_t *payload,
                   const uint8_t *prev, uint8_t prev_dtype, model_value *values);
 
-/* Bits of a dtype, in the machine's byte order. */
-size_t model_bytes(uint8_t dtype); /* 0: no dtype */
+/* The bits of a value of a dtype, in the machine's byte order. */
+size_t model_bytes(uint8_t dtype); /* the size of a value; 0: not a dtype */
 uint32_t model_load(const uint8_t *data, uint8_t dtype, size_t i);
 void model_store(uint8_t *data, uint8_t dtype, size_t i, uint32_t bits);
 float model_widen(uint32_t bits, uint8_t dtype);
@@ -40,7 +40,7 @@ bool model_is_finite(uint32_t bits, uint8_t dtype);
 
 uint32_t model_rn(float value, uint8_t dtype);      /* RN of section 5 */
 uint32_t model_convert(float value, uint8_t dtype); /* 3.1, role stateless: to another dtype */
-uint32_t model_nan(uint8_t dtype);                  /* of a poisoned y */
+uint32_t model_nan(uint8_t dtype);                  /* y of a poisoned piece */
 
 /* Section 4. */
 uint64_t model_payload_digest(const uint8_t *payload, size_t bytes);

@@ -17,9 +17,9 @@ int __wrap_dw_tcp_dial(const struct sockaddr *address, socklen_t len,
 
 raw_peer peer;
 
-static int door = -1; /* listens: the end's, or ours */
-static struct sockaddr_un door_name;
-static socklen_t door_len;
+static int listening_fd = -1; /* the listening socket: of the end under test, or ours */
+static struct sockaddr_un listening_name;
+static socklen_t listening_len;
 static unsigned char pattern[RAW_PATTERN_BYTES + 65536];
 
 enum { LASTING = 1024 };
@@ -28,22 +28,22 @@ static unsigned n_lasting;
 
 /* ---- Sockets --------------------------------------------------------------------------------- */
 
-static int open_door(void)
+static int open_listener(void)
 {
     const struct sockaddr_un any = {.sun_family = AF_UNIX};
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     REQUIRE(fd >= 0 && bind(fd, (const struct sockaddr *)&any, sizeof any.sun_family) == 0 &&
             listen(fd, 64) == 0);
-    door_len = sizeof door_name;
-    REQUIRE(getsockname(fd, (struct sockaddr *)&door_name, &door_len) == 0);
+    listening_len = sizeof listening_name;
+    REQUIRE(getsockname(fd, (struct sockaddr *)&listening_name, &listening_len) == 0);
     return fd;
 }
 
-static int knock(void)
+static int connect_to_listener(void)
 {
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     REQUIRE(fd >= 0);
-    if (connect(fd, (const struct sockaddr *)&door_name, door_len) == 0) return fd;
+    if (connect(fd, (const struct sockaddr *)&listening_name, listening_len) == 0) return fd;
     close(fd);
     return -1;
 }
@@ -58,7 +58,7 @@ static raw_connection *add_connection(int fd, const raw_hello *hello)
 static void note_alone(void)
 {
     for (unsigned i = 0; i < peer.n_connections; i++) {
-        /* One that we do not listen to may be closed already. */
+        /* If the end under test listens, it may have closed this one already. */
         const raw_connection *other = &peer.connections[i];
         if (other->fd >= 0 && other->says.is_stripe && !other->is_stalled) return;
     }
@@ -84,7 +84,7 @@ void raw_start(void)
     uint32_t word = 1;
     for (size_t i = 0; pattern[1] == 0 && i < sizeof pattern; i++) {
         word = word * 1664525u + 1013904223u;
-        /* Never 0, as the bytes of what is not needed any more. */
+        /* Never 0: a byte of 0 stands for what need not be sent any more. */
         pattern[sizeof pattern - 1 - i] = (unsigned char)(word >> 24 | 1);
     }
     memset(&peer, 0, sizeof peer);
@@ -95,8 +95,8 @@ void raw_start(void)
 void raw_end(void)
 {
     for (unsigned i = 0; i < peer.n_connections; i++) raw_close(&peer.connections[i]);
-    if (door >= 0) close(door);
-    door = -1;
+    if (listening_fd >= 0) close(listening_fd);
+    listening_fd = -1;
 }
 
 /* ---- Hellos ---------------------------------------------------------------------------------- */
@@ -107,7 +107,7 @@ static uint64_t odd(int how, uint64_t honest)
     return how == 0 ? honest : how < 7 ? values[how - 1] : honest + (uint64_t)how - 6;
 }
 
-/* What we once said to have the end will not send again. */
+/* The end will not send messages again that we have acknowledged. */
 static void note_seen(void)
 {
     while (peer.seen < peer.n_numbered &&
@@ -126,7 +126,7 @@ uint64_t raw_honest_limit(void)
 static void say_hello(raw_connection *connection)
 {
     const raw_hello *hello = &connection->hello;
-    static unsigned char all[RAW_CONNECTIONS][DW_TCP_HELLO_BYTES]; /* what is said must stay */
+    static unsigned char all[RAW_CONNECTIONS][DW_TCP_HELLO_BYTES]; /* said_bytes needs them later */
     unsigned char *bytes = all[connection - peer.connections];
     memset(bytes, 0, DW_TCP_HELLO_BYTES);
     memcpy(bytes, "DWTCP\n", 6);
@@ -145,7 +145,7 @@ static void say_hello(raw_connection *connection)
 void raw_connect(const raw_hello *hello)
 {
     if (peer.n_connections == RAW_CONNECTIONS) return;
-    int fd = knock();
+    int fd = connect_to_listener();
     if (fd >= 0) say_hello(add_connection(fd, hello));
 }
 
@@ -153,7 +153,7 @@ dw_status __wrap_dw_tcp_listen(const dw_transport_open *how, const dw_tcp_option
                                const struct addrinfo *addresses, int *listener)
 {
     (void)how, (void)options, (void)addresses;
-    *listener = open_door();
+    *listener = open_listener();
     raw_connect(&(raw_hello){.session = 1, .stripes = peer.stripes});
     return DW_OK;
 }
@@ -161,22 +161,22 @@ dw_status __wrap_dw_tcp_listen(const dw_transport_open *how, const dw_tcp_option
 int __wrap_dw_tcp_dial(const struct sockaddr *address, socklen_t len, const dw_tcp_options *options)
 {
     (void)address, (void)len, (void)options;
-    if (door < 0) door = open_door();
+    if (listening_fd < 0) listening_fd = open_listener();
     if (!peer.has_session) memset(peer.session, 0x5a, sizeof peer.session);
     peer.has_session = 1;
-    int full = peer.n_connections == RAW_CONNECTIONS, fd = peer.refuses || full ? -1 : knock();
+    int full = peer.n_connections == RAW_CONNECTIONS,
+        fd = peer.refuses || full ? -1 : connect_to_listener();
     errno = ECONNREFUSED;
     if (fd < 0) return -1;
     raw_connection *connection =
-        add_connection(accept4(door, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC), &peer.next);
+        add_connection(accept4(listening_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC), &peer.next);
     REQUIRE(connection->fd >= 0);
     peer.next = (raw_hello){.answer = DW_TCP_WELCOME, .stripes = peer.stripes};
     say_hello(connection);
     return fd;
 }
 
-/* Whether what we said is a hello that deserves a welcome. is_new: of a session that is to be
- * made. */
+/* Whether we sent a hello that the end must welcome. is_new: it asks for a new session. */
 static int is_sound(const raw_connection *connection, int *is_new)
 {
     static const unsigned char none[DW_TCP_SESSION_BYTES];
@@ -188,7 +188,7 @@ static int is_sound(const raw_connection *connection, int *is_new)
             memcmp(said_here + 8, peer.session, sizeof peer.session) == 0);
 }
 
-/* Both hellos are through, as far as we can know. */
+/* Notes that both hellos have arrived, as far as we can know. */
 static void note_welcome(raw_connection *connection)
 {
     const unsigned char *heard = connection->hello_heard;
@@ -208,7 +208,7 @@ static void note_welcome(raw_connection *connection)
     connection->says.is_stripe = 1;
     connection->last_whole = dw_get64(heard + 32);
     connection->last_limit = dw_get64(heard + 40);
-    /* Which knows no session. */
+    /* The hello of the first connection contains no session yet. */
     int is_first = !peer.listens && connection == peer.connections;
     REQUIRE((is_first || memcmp(heard + 8, peer.session, sizeof peer.session) == 0) &&
             heard[24] < peer.stripes);
@@ -229,7 +229,7 @@ static void judge_hello(raw_connection *connection)
     note_welcome(connection);
 }
 
-/* ---- What the end says ----------------------------------------------------------------------- */
+/* ---- What the end under test sends ----------------------------------------------------------- */
 
 void raw_note_send(uint64_t len)
 {
@@ -240,8 +240,8 @@ void raw_note_send(uint64_t len)
     peer.sent_bytes += len;
 }
 
-/* Nobody sends what was not asked of it, past its limit, or twice on one connection's account of
- * order. */
+/* Checks that the end sends only messages that it was told to send, as long as they are, and within
+ * its limit. */
 static void begin_body(raw_connection *connection, int kind, size_t len)
 {
     const unsigned char *header = connection->header;
@@ -276,7 +276,7 @@ static void judge_record(raw_connection *connection)
     uint64_t whole = dw_get64(header + 16), limit = dw_get64(header + 24);
     connection->header_n = 0;
     REQUIRE(header[1] == 0 && header[2] == 0 && header[3] == 0);
-    /* Nothing is acknowledged that did not come. */
+    /* Only what has arrived may be acknowledged. */
     REQUIRE(whole >= connection->last_whole && whole <= said_prefix());
     REQUIRE(limit >= connection->last_limit &&
             limit <= peer.taken_bytes + said_bytes_of(peer.taken) + DW_TCP_NEAR_WINDOW_BYTES);
@@ -293,7 +293,7 @@ static void judge_record(raw_connection *connection)
     REQUIRE(connection->echoes <= connection->says.asks);
 }
 
-/* Once we have said that we have a message, its bytes may be anything: zeros. */
+/* When we have acknowledged a message, its memory may be gone, and the end sends zeros for it. */
 static void judge_body(raw_connection *connection, const unsigned char *bytes, size_t n)
 {
     size_t within = connection->at % RAW_PATTERN_BYTES;
@@ -360,7 +360,7 @@ int raw_is_stripe(const raw_connection *connection)
     return connection->fd >= 0 && connection->says.is_stripe;
 }
 
-/* ---- What we say ----------------------------------------------------------------------------- */
+/* ---- What we send ---------------------------------------------------------------------------- */
 
 void raw_header(unsigned char *header, int kind, uint64_t number, size_t len)
 {
@@ -372,14 +372,15 @@ void raw_header(unsigned char *header, int kind, uint64_t number, size_t len)
     dw_put64(header + 16, peer.seen);
 }
 
-/* An end never stops reading a stripe that lives: turns without number would be a hang. */
+/* The end under test must not stop reading a stripe: if it needed turns without number, that would
+ * be a hang. */
 void raw_write(raw_connection *connection, const unsigned char *bytes, size_t n)
 {
     enum { TURNS = 1000 };
     int idle = 0;
     int lasts = (uintptr_t)bytes - (uintptr_t)pattern < sizeof pattern;
     if (!lasts && n <= sizeof lasting[0] && !said_is_between(&connection->says)) {
-        /* A header in the middle of a body is bytes of a message. */
+        /* In the middle of a body, a header counts as bytes of the message, which must be kept. */
         REQUIRE(n_lasting < LASTING);
         unsigned char *copy = lasting[n_lasting++];
         memcpy(copy, bytes, n);

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
- * replay.c - a fuzz target without a fuzzer: replays a corpus, or tries random inputs from a seed.
+ * replay.c - runs a fuzz target without a fuzzer, on the files of a corpus or on random inputs.
  *
  * replay PATH...
- *     replays every file, and every file of every folder
- * replay --random SEED [--count N | --seconds S]   inputs of up to 512 random bytes; number i has
- * the seed SEED + i
- * replay --write SEED N FOLDER              N such inputs as files, for a fuzzer to begin with */
+ *     runs every file, and every file of every folder
+ * replay --random SEED [--count N | --seconds S]
+ *     runs inputs of up to 512 random bytes; input number i has the seed SEED + i
+ * replay --write SEED N FOLDER
+ *     writes N such inputs as files, as a first corpus for a fuzzer */
 #include <dirent.h>
 #include <errno.h>
 #include <signal.h>
@@ -18,7 +19,7 @@
 static volatile unsigned long long current_seed;
 static const char *volatile current_path;
 
-/* Says which input it was, whoever ended the process (REQUIRE, a sanitizer, a fault). */
+/* Prints which input it was when the process ends, by REQUIRE, a sanitizer or a fault. */
 static void on_death(int number)
 {
     char text[512];
@@ -41,7 +42,7 @@ static int replay_file(const char *path)
     size_t size = fread(data, 1, sizeof data, file);
     fclose(file);
     current_path = path;
-    uint8_t *exact = malloc(size ? size : 1); /* its true size, for the sanitizers */
+    uint8_t *exact = malloc(size ? size : 1); /* of the exact size, for sanitizers */
     REQUIRE(exact != NULL);
     memcpy(exact, data, size);
     LLVMFuzzerTestOneInput(exact, size);
@@ -85,7 +86,7 @@ static uint64_t next_random(uint64_t *state)
     return z ^ z >> 31;
 }
 
-/* The caller frees it. */
+/* Returns an input, which the caller frees. */
 static uint8_t *make_random(unsigned long long seed, size_t *size)
 {
     uint64_t state = seed;

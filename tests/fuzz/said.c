@@ -12,7 +12,7 @@ typedef struct said_span {
     size_t len;
 } said_span;
 
-/* A record with bytes of a message. */
+/* A record that carries bytes of a message. */
 struct said_part {
     said_part *next;
     const said_stream *by;
@@ -50,7 +50,8 @@ void said_forget_others(const said_stream *stream)
     }
 }
 
-/* The rule a second time: 1 MiB, or whole pages of which 256 will do. */
+/* The length of chunks, computed a second time: 1 MiB, or whole pages such that 256 chunks are
+ * enough. */
 static size_t chunk_of(uint64_t total)
 {
     uint64_t share = (total + 255) / 256;
@@ -101,7 +102,7 @@ static void read_header(said_stream *stream, uint64_t taken, uint64_t sent, uint
     if (limit > said.limit) said.limit = limit;
     stream->asks += kind == DW_TCP_ASK;
     if (kind != DW_TCP_MESSAGE && kind != DW_TCP_CHUNK)
-        return; /* nothing follows, whatever len says */
+        return; /* such records have no body, whatever len is */
     uint64_t offset = kind == DW_TCP_CHUNK ? dw_get64(header + 32) : 0;
     uint64_t total = kind == DW_TCP_CHUNK ? dw_get64(header + 40) : len;
     if (number > stream->most_number) stream->most_number = number;
@@ -264,7 +265,7 @@ int said_two_lengths(void)
     return 0;
 }
 
-/* ---- What the end made of it ----------------------------------------------------------------- */
+/* ---- What the end received ------------------------------------------------------------------- */
 
 static int is_byte_of(const said_part *part, size_t at, unsigned char byte)
 {
@@ -274,8 +275,8 @@ static int is_byte_of(const said_part *part, size_t at, unsigned char byte)
     return 0;
 }
 
-/* Two connections may bring one chunk with other bytes at the same time: then each byte is one of
- * theirs. */
+/* Two connections may send the same chunk with different bytes at the same time. Then each byte
+ * must be from one of them. */
 static int is_mixed(uint64_t number, uint64_t total, size_t offset, const unsigned char *data,
                     size_t len)
 {

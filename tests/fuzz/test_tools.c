@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_tools.c - tests the tools of the fuzzers: sealed frames are valid, every option can be
- * picked, and the model accepts what encoders produce. */
+ * test_tools.c - tests the tools of the fuzzers: frames with new digests are valid, every option
+ * can be picked, and the model accepts the frames of encoders. */
 #include "codecs/options.h"
 #include "model.h"
 
@@ -20,7 +20,7 @@ static fuzz_input random_input(uint8_t *room, size_t bytes, uint64_t seed)
     return (fuzz_input){room, bytes};
 }
 
-/* ---- Sealing. -------------------------------------------------------------------------------- */
+/* ---- New digests. ---------------------------------------------------------------------------- */
 
 static uint64_t get(const uint8_t *at, int bytes)
 {
@@ -29,19 +29,19 @@ static uint64_t get(const uint8_t *at, int bytes)
     return value;
 }
 
-/* Spoils every digest that sealing writes; state digests stay. */
+/* Damages every digest that sealing writes; it does not write state digests. */
 static void spoil_digests(uint8_t *frame)
 {
     uint8_t *entries = frame + 80 + 8 * frame[41];
     for (uint32_t i = 0; i < get(frame + 24, 4); i++) {
-        if (get(entries + 48 * i + 24, 8) == 0) continue; /* no payload, no digest */
+        if (get(entries + 48 * i + 24, 8) == 0) continue; /* without payload, without digest */
         for (int k = 32; k < 40; k++) entries[48 * i + k] ^= 0xff;
     }
     for (int k = 64; k < 80; k++) frame[k] ^= 0xff;
 }
 
-/* A key frame and a delta frame, each spoiled and sealed: the same bytes as before, and both the
- * library and the model take them. */
+/* The digests of a key frame and of a delta frame are damaged and sealed again: the bytes must be
+ * the same as before, and library and model must accept them. */
 static void check_sealing(const dw_config *config)
 {
     static const dw_key keys[N] = {{.sample = 1}, {.sample = 1, .slice = 1}};
@@ -82,7 +82,7 @@ static uint64_t value_of(const dw_option *option, uint32_t i)
     return option->words ? option->words[i].value : i == 0 ? option->least : option->most;
 }
 
-/* Every value of every option that the codec of a config has, the others staying as they are. */
+/* Does so for every value of every option that the config's codec has; other options stay. */
 static void check_sealing_around(const dw_config *config)
 {
     check_sealing(config);
@@ -103,7 +103,7 @@ static void check_sealing_of_all(void)
         dw_config config = {.struct_size = sizeof config, .codec = (dw_codec)codec->value};
         check_sealing_around(&config);
     }
-    /* What has a meaning beside microscaled changes alone. */
+    /* Options that have a meaning only if changes are microscaled. */
     dw_config microscaled = {.struct_size = sizeof microscaled, .form = DW_FORM_MX};
     microscaled.codec = DW_CODEC_DELTA;
     check_sealing_around(&microscaled);
@@ -195,6 +195,6 @@ int main(void)
     check_sealing_of_all();
     check_options();
     check_shapes();
-    puts("frames that are sealed anew decode; every word of every option is picked");
+    puts("frames with new digests decode; every word of every option is picked");
     return 0;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * unthreaded.c - replaces a link's thread, and all waiting. */
+ * unthreaded.c - replaces the thread of a link, and all waiting. */
 #include "unthreaded.h"
 
 #include <errno.h>
@@ -24,7 +24,7 @@ int __wrap_ppoll(struct pollfd *watched, nfds_t n, const struct timespec *timeou
 
 enum { WAITS_MOST = 300000 };
 
-static dw_link *waits_for_turns; /* the link, while its thread is only thought of */
+static dw_link *waits_for_turns; /* the link whose thread is replaced, or NULL */
 static int waits;
 
 void unthreaded_start(void)
@@ -34,7 +34,7 @@ void unthreaded_start(void)
     fuzz_clock_start();
 }
 
-/* wheel.c's round, less the sleep. */
+/* One round of the thread as in wheel.c, without the sleep. */
 void unthreaded_turn(void)
 {
     dw_link *link = waits_for_turns;
@@ -48,7 +48,7 @@ void unthreaded_turn(void)
     link->wheel = before;
 }
 
-/* The fuzzer has a thread of its own. */
+/* Other threads are real: the fuzzer has one of its own. */
 int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, routine run,
                           void *context)
 {
@@ -66,7 +66,7 @@ int __wrap_pthread_join(pthread_t thread, void **result)
     return 0;
 }
 
-/* Waits for ever are no waits for a fuzzer: somebody must end them within a day of the clock. */
+/* Replaces a wait without end. It must be ended by something within about a day of the clock. */
 int __wrap_pthread_cond_wait(pthread_cond_t *condition, pthread_mutex_t *lock)
 {
     (void)condition;
