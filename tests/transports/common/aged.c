@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * aged.c - a backend compiled against another version of the header, in front of one of ours. */
+ * aged.c - a backend compiled with another version of the header, in front of one of ours. */
 #include "aged.h"
 
 #include <stdatomic.h>
@@ -31,7 +31,7 @@ static dw_status aged_open(void *context, const dw_transport_open *how)
 {
     aged_end *end = context;
     GROWN(dw_transport_open) inner_how;
-    memset(&inner_how, 0xa5, sizeof inner_how); /* no flag and no pointer that anybody could use */
+    memset(&inner_how, 0xa5, sizeof inner_how); /* nothing valid where no field is set */
     end->time = current_time;
     if (end->time == AGED_OLDER) {
         memcpy(&inner_how.known, how, offsetof(dw_transport_open, heeds_kept_sends));
@@ -57,7 +57,7 @@ static dw_status aged_close(void *context)
     return closed;
 }
 
-/* Requests are the inner backend's: the table says that they are as long as any. */
+/* Requests are those of the inner backend; this is enough for any of them. */
 enum { REQUEST_BYTES = 256 };
 
 static dw_status aged_send(void *context, void *request, const void *data, size_t len)
@@ -78,9 +78,9 @@ static dw_status aged_test(void *context, void *request, size_t *len, dw_why *wh
     return end->inner->test(end->end, request, len, why);
 }
 
-/* What a struct of `known` bytes, guarded up to `bytes`, was given: anything behind it is one
- * overrun, a size that is not the struct's own any more another. */
-static void judge(const void *given, size_t known, size_t bytes, size_t own_size)
+/* Checks a struct of `known` bytes, with guard bytes up to `bytes`. A changed guard byte counts as
+ * an overrun, and so does a changed struct_size. */
+static void check_struct(const void *given, size_t known, size_t bytes, size_t own_size)
 {
     const unsigned char *at = given;
     size_t size;
@@ -101,7 +101,7 @@ static void aged_describe(const void *context, dw_transport_traits *traits)
     memcpy(&inner.known, traits, known);
     inner.known.struct_size = is_older ? known : sizeof inner;
     end->inner->describe(end->end, &inner.known);
-    judge(&inner, known, sizeof inner, is_older ? known : sizeof inner);
+    check_struct(&inner, known, sizeof inner, is_older ? known : sizeof inner);
     size_t own_size = traits->struct_size;
     memcpy(traits, &inner.known, known);
     traits->struct_size = own_size;
@@ -117,7 +117,7 @@ static void aged_poll(const void *context, int asks_kernel, dw_transport_state *
     memcpy(&inner.known, state, known);
     inner.known.struct_size = is_older ? known : sizeof inner;
     end->inner->poll(end->end, asks_kernel, &inner.known);
-    judge(&inner, known, sizeof inner, is_older ? known : sizeof inner);
+    check_struct(&inner, known, sizeof inner, is_older ? known : sizeof inner);
     size_t own_size = state->struct_size;
     memcpy(state, &inner.known, known);
     state->struct_size = own_size;
@@ -148,7 +148,7 @@ const dw_transport *aged_table(aged_time time, uint64_t more)
     table.known.struct_size = sizeof table;
     if (time == AGED_OLDER) {
         table.known.struct_size = offsetof(dw_transport, turn);
-        table.known.turn = never_called; /* what lies behind an older table */
+        table.known.turn = never_called; /* memory behind the end of an older table */
     }
     return &table.known;
 }

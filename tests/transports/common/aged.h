@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
- * aged.h - simulates a backend that was compiled against an older or newer header; "aged:" in front
+ * aged.h - simulates a backend that was compiled with an older or newer header: "aged:" in front
  * of any URI. Its structs are shorter or longer than ours, with guard bytes after their end. */
 #ifndef DW_AGED_H
 #define DW_AGED_H
 
 #include "deltawire/transport.h"
 
-/* Fields that an older header does not have: in traits from `is_secure` on, in the state from
- * `kernel_sent` on, in dw_transport_open from `heeds_kept_sends` on, in the table `turn`. */
+/* The fields that the older header lacks: in traits is_secure and all later ones, in the state
+ * kernel_sent and all later ones, in dw_transport_open heeds_kept_sends, in the table `turn`. */
 typedef enum aged_time { AGED_OLDER = 1, AGED_NEWER = 2 } aged_time;
 
 /* A struct that is 16 bytes longer than ours. */
@@ -17,13 +17,13 @@ typedef enum aged_time { AGED_OLDER = 1, AGED_NEWER = 2 } aged_time;
         uint64_t more[2];                                                                          \
     }
 
-/* For endpoints opened from now on. */
+/* Sets the age of endpoints that are opened from now on. */
 void aged_set_time(aged_time time);
 
-/* The table, as one of that age; more: what a newer one has behind our fields. */
+/* The backend's table at this age. more: the value of a field that only the newer one has. */
 const dw_transport *aged_table(aged_time time, uint64_t more);
 
-/* How often something was written behind the end of what an older one gave. */
+/* How often something was written after the end of an older struct. */
 int aged_overruns(void);
 
 #endif

@@ -7,8 +7,8 @@
 
 enum { TAG = 3, CHANNEL = 5 };
 
-/* Asks for a link that nobody will join. */
-static dw_status ask(const void *options, dw_why *why)
+/* Opens a link that no other end joins. */
+static dw_status open_without_peer(const void *options, dw_why *why)
 {
     dw_link *link;
     dw_status status = dw_link_open(&link, "loop://nobody-else", options, why);
@@ -16,19 +16,19 @@ static dw_status ask(const void *options, dw_why *why)
     return status;
 }
 
-static void refuses_sizes_that_cannot_be(void **state)
+static void refuses_impossible_sizes(void **state)
 {
     (void)state;
     static const size_t sizes[] = {0, 1, sizeof(size_t) - 1, 4097, SIZE_MAX};
     dw_why why;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         dw_link_options options = {.struct_size = sizes[i], .open_timeout_ms = 20};
-        assert_int_equal(ask(&options, &why), DW_ERR_ARGUMENT);
+        assert_int_equal(open_without_peer(&options, &why), DW_ERR_ARGUMENT);
         assert_non_null(strstr(why.text, "sizeof(dw_link_options)"));
         dw_tls_options tls = {.struct_size = sizes[i]};
         options =
             (dw_link_options){.struct_size = sizeof options, .open_timeout_ms = 20, .tls = &tls};
-        assert_int_equal(ask(&options, &why), DW_ERR_ARGUMENT);
+        assert_int_equal(open_without_peer(&options, &why), DW_ERR_ARGUMENT);
         assert_non_null(strstr(why.text, "sizeof(dw_tls_options)"));
         dw_link_counters counters = {.struct_size = sizes[i], .messages_sent = 7};
         assert_int_equal(dw_link_count(NULL, &counters), DW_ERR_ARGUMENT);
@@ -45,16 +45,16 @@ static void refuses_sizes_that_cannot_be(void **state)
     }
 }
 
-static void takes_options_of_an_older_caller(void **state)
+static void accepts_options_of_an_older_caller(void **state)
 {
     (void)state;
     dw_why why;
     dw_link_options options;
-    memset(&options, 0xff, sizeof options); /* what lies behind the caller's struct */
+    memset(&options, 0xff, sizeof options); /* stands for memory behind the caller's struct */
     options.struct_size = offsetof(dw_link_options, peer_timeout_ms);
     options.role = DW_LINK_CONNECT;
     options.open_timeout_ms = 20;
-    assert_int_equal(ask(&options, &why), DW_ERR_TIMEOUT);
+    assert_int_equal(open_without_peer(&options, &why), DW_ERR_TIMEOUT);
 
     dw_tls_options tls;
     memset(&tls, 0xff, sizeof tls);
@@ -62,15 +62,15 @@ static void takes_options_of_an_older_caller(void **state)
     tls.own_name = "rank/0";
     tls.peer_name = "rank/1";
     options = (dw_link_options){.struct_size = sizeof options, .open_timeout_ms = 20, .tls = &tls};
-    assert_int_equal(ask(&options, &why), DW_ERR_TIMEOUT);
+    assert_int_equal(open_without_peer(&options, &why), DW_ERR_TIMEOUT);
     dw_link *link;
     assert_int_not_equal(dw_link_open(&link, "tcp://127.0.0.1:1", &options, &why), DW_OK);
 #ifdef DW_HAVE_TLS
-    assert_non_null(strstr(why.text, "a group key or certificates")); /* it saw none */
+    assert_non_null(strstr(why.text, "a group key or certificates")); /* no key was read */
 #endif
 }
 
-static void takes_options_of_a_newer_caller(void **state)
+static void accepts_options_of_a_newer_caller(void **state)
 {
     (void)state;
     dw_why why;
@@ -78,9 +78,9 @@ static void takes_options_of_a_newer_caller(void **state)
     memset(&options, 0, sizeof options);
     options.known.struct_size = sizeof options;
     options.known.open_timeout_ms = 20;
-    assert_int_equal(ask(&options, &why), DW_ERR_TIMEOUT);
+    assert_int_equal(open_without_peer(&options, &why), DW_ERR_TIMEOUT);
     ((unsigned char *)&options)[sizeof options - 1] = 1;
-    assert_int_equal(ask(&options, &why), DW_ERR_ARGUMENT);
+    assert_int_equal(open_without_peer(&options, &why), DW_ERR_ARGUMENT);
     assert_non_null(strstr(why.text, "dw_link_options"));
     assert_non_null(strstr(why.text, "newer"));
 
@@ -93,13 +93,13 @@ static void takes_options_of_a_newer_caller(void **state)
     tls.known.group_key_bytes = 32;
     options.more[0] = options.more[1] = 0;
     options.known.tls = &tls.known;
-    assert_int_equal(ask(&options, &why), DW_ERR_TIMEOUT);
+    assert_int_equal(open_without_peer(&options, &why), DW_ERR_TIMEOUT);
     tls.more[0] = 1;
-    assert_int_equal(ask(&options, &why), DW_ERR_ARGUMENT);
+    assert_int_equal(open_without_peer(&options, &why), DW_ERR_ARGUMENT);
     assert_non_null(strstr(why.text, "dw_tls_options"));
 }
 
-static void counts_for_any_age(void **state)
+static void fills_counters_for_any_age(void **state)
 {
     (void)state;
     static const suite_backend loop = {.name = "loop", .uri = "loop://counted-%d"};
@@ -137,7 +137,7 @@ static dw_status open_channel(dw_link *link, const void *config, dw_why *why)
     return status;
 }
 
-/* Nobody opens the other end. */
+/* The other end opens no channel, so a valid config ends in a timeout. */
 static void opens_channels_for_any_age(void **state)
 {
     (void)state;
@@ -165,7 +165,7 @@ static void opens_channels_for_any_age(void **state)
     config.more[0] = 1;
     assert_int_equal(open_channel(pair.link[0], &config, &why), DW_ERR_ARGUMENT);
     assert_non_null(strstr(why.text, "dw_channel_config"));
-    /* What follows is not looked at. */
+    /* Fields after the given size are not read. */
     config.known.struct_size = offsetof(dw_channel_config, send);
     assert_int_equal(open_channel(pair.link[0], &config, &why), DW_ERR_ARGUMENT);
     assert_non_null(strstr(why.text, "set a send config"));
@@ -175,7 +175,7 @@ static void opens_channels_for_any_age(void **state)
     suite_close(&pair);
 }
 
-/* Links over a backend of another age, in front of each of ours and behind the shaped one. */
+/* Backends of another age, in front of each of ours and behind `shaped`. */
 static void works_with_backends_of_any_age(void **state)
 {
     (void)state;
@@ -206,7 +206,7 @@ static void works_with_backends_of_any_age(void **state)
     assert_int_equal(aged_overruns(), 0);
 }
 
-static void refuses_a_backend_that_can_more(void **state)
+static void refuses_a_backend_with_unknown_abilities(void **state)
 {
     (void)state;
     const dw_transport *tables[] = {aged_table(AGED_NEWER, 1), NULL};
@@ -224,13 +224,13 @@ static void refuses_a_backend_that_can_more(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(refuses_sizes_that_cannot_be),
-        cmocka_unit_test(takes_options_of_an_older_caller),
-        cmocka_unit_test(takes_options_of_a_newer_caller),
-        cmocka_unit_test(counts_for_any_age),
+        cmocka_unit_test(refuses_impossible_sizes),
+        cmocka_unit_test(accepts_options_of_an_older_caller),
+        cmocka_unit_test(accepts_options_of_a_newer_caller),
+        cmocka_unit_test(fills_counters_for_any_age),
         cmocka_unit_test(opens_channels_for_any_age),
         cmocka_unit_test(works_with_backends_of_any_age),
-        cmocka_unit_test(refuses_a_backend_that_can_more),
+        cmocka_unit_test(refuses_a_backend_with_unknown_abilities),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_flood.c - a peer keeps sending messages that nobody takes: the memory of the receiver stays
- * bounded, even while a thread waits for another tag. */
+ * test_flood.c - a peer keeps sending messages that nobody receives: the memory of the receiver
+ * stays bounded, even while a thread waits for another tag. */
 #include <errno.h>
 #include <malloc.h>
 #include <stdatomic.h>
@@ -13,7 +13,7 @@
 #include "transports/suite/counted.h"
 
 #if defined(__SANITIZE_ADDRESS__)
-#define COUNTS_MEMORY 0 /* a sanitizer's own memory is the greater part */
+#define COUNTS_MEMORY 0 /* most of the memory is the sanitizer's own */
 #elif defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
 #define COUNTS_MEMORY 0
@@ -25,17 +25,17 @@
 
 enum { HONEST = 1, FLOOD = 1000, MEBIBYTE = 1 << 20 };
 
-/* ---- The flood, from a process of its own ---------------------------------------------------- */
+/* ---- The peer, a process of its own ---------------------------------------------------------- */
 
 typedef struct flood {
     size_t len;
     int has_many_tags;
 } flood;
 
-/* After so many others comes one that is honest. */
+/* Of so many messages, one is honest: it has a tag of its own, for which the receiver waits. */
 enum { BETWEEN = 1000 };
 
-static void pour(const char *uri, const flood *what)
+static void send_flood(const char *uri, const flood *what)
 {
     const dw_link_options options = {.struct_size = sizeof options,
                                      .max_queued_bytes = MEBIBYTE,
@@ -63,7 +63,7 @@ static void tell_parent(void *context, const char *uri)
     assert_true(written > 0);
 }
 
-/* ---- Whoever is flooded ---------------------------------------------------------------------- */
+/* ---- The receiver ---------------------------------------------------------------------------- */
 
 static uint64_t resident_bytes(void)
 {
@@ -85,7 +85,7 @@ typedef struct memory_watch {
 
 enum { MEMORY_MOST = 128 * MEBIBYTE };
 
-/* Ends the flood before it takes what others need. */
+/* Ends the flood if the receiver takes so much memory that the machine could suffer. */
 static void *watch_memory(void *context)
 {
     memory_watch *watch = context;
@@ -99,7 +99,7 @@ static void *watch_memory(void *context)
     return NULL;
 }
 
-/* Answers what is honest until something else comes of it; returns how many it was. */
+/* Receives honest messages until the link fails, and returns their number. */
 static uint64_t take_honest(dw_link *link, dw_status *status)
 {
     uint64_t n = 0;
@@ -123,11 +123,11 @@ static void withstand(const flood *what, uint64_t least_messages)
     if (child == 0) {
         char uri[200] = "";
         close(at[1]);
-        if (read(at[0], uri, sizeof uri - 1) > 0) pour(uri, what);
+        if (read(at[0], uri, sizeof uri - 1) > 0) send_flood(uri, what);
         _exit(0);
     }
     close(at[0]);
-    /* Half of its patience is how long a receive waits in vain. */
+    /* A receive may wait for half of peer_timeout_ms while others fill the memory. */
     const dw_link_options options = {.struct_size = sizeof options,
                                      .role = DW_LINK_LISTEN,
                                      .max_queued_bytes = 64 * MEBIBYTE,
@@ -154,7 +154,7 @@ static void withstand(const flood *what, uint64_t least_messages)
     assert_true(came >= least_messages);
     assert_int_equal(answered, (came + BETWEEN - 1) / BETWEEN);
     void *data;
-    size_t len = 1; /* what has come is still there */
+    size_t len = 1; /* messages that arrived before the failure can still be received */
     assert_int_equal(dw_link_recv(watch.link, FLOOD + 1 * what->has_many_tags, 0, &data, &len),
                      DW_OK);
     assert_int_equal(len, what->len);
@@ -183,7 +183,7 @@ static void messages_of_a_kibibyte(void **state)
     withstand(&(flood){.len = 1024}, 60000);
 }
 
-/* ---- Others take what fills the memory ------------------------------------------------------- */
+/* ---- Another thread receives what fills the memory ------------------------------------------- */
 
 typedef struct waiter {
     dw_link *link;
@@ -207,7 +207,7 @@ static void *send_much(void *context)
     return NULL;
 }
 
-static void whoever_waits_is_served_when_others_take(void **state)
+static void a_waiting_call_goes_on_when_others_receive(void **state)
 {
     (void)state;
     const suite_backend tcp = {.name = "tcp", .uri = "tcp://127.0.0.1:0"};
@@ -257,7 +257,8 @@ static void a_table_of_tags_grows_and_shrinks(void **state)
 {
     (void)state;
     enum { TAGS = 20000 };
-    /* Runs of tags, and tags that a multiplication without a secret would put side by side. */
+    /* Consecutive tags, tags at equal distances, and tags that would all fall into neighbouring
+     * places if the hash were a multiplication without a secret. */
     const uint32_t factors[] = {1, 256, 65536 + 1, 340573321u /* 1 / 2654435769 */};
     for (size_t f = 0; f < sizeof factors / sizeof *factors; f++) {
         dw_allocator allocator = dw_memory_allocator(NULL);
@@ -295,7 +296,7 @@ int main(void)
         cmocka_unit_test(empty_messages_of_one_tag),
         cmocka_unit_test(empty_messages_of_ever_new_tags),
         cmocka_unit_test(messages_of_a_kibibyte),
-        cmocka_unit_test(whoever_waits_is_served_when_others_take),
+        cmocka_unit_test(a_waiting_call_goes_on_when_others_receive),
         cmocka_unit_test(a_table_of_tags_grows_and_shrinks),
     };
     return cmocka_run_group_tests_name("flood", tests, NULL, NULL);

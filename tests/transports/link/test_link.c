@@ -15,7 +15,7 @@ static dw_status try_to_open(const char *uri, const dw_link_options *options, dw
     return status;
 }
 
-static void blames_a_uri_without_a_known_scheme(void **state)
+static void refuses_a_uri_without_a_known_scheme(void **state)
 {
     (void)state;
     dw_why why;
@@ -33,7 +33,7 @@ static void blames_a_uri_without_a_known_scheme(void **state)
     assert_non_null(strstr(why.text, "spoiled"));
 }
 
-static void blames_a_transport_with_holes(void **state)
+static void refuses_a_transport_with_missing_functions(void **state)
 {
     (void)state;
     dw_why why;
@@ -57,7 +57,7 @@ static void blames_a_transport_with_holes(void **state)
     }
 }
 
-static void blames_options_it_cannot_read(void **state)
+static void refuses_options_of_impossible_size(void **state)
 {
     (void)state;
     dw_why why;
@@ -79,13 +79,13 @@ static void *listen_until_told(void *context)
     listener *me = context;
     const dw_link_options options = {
         .struct_size = sizeof options, .role = DW_LINK_LISTEN, .cancelled = &me->stop};
-    do { /* the other thread's attempts may come in between */
+    do { /* the attempts of the other thread may succeed first */
         me->status = dw_link_open(&me->link, "loop://taken", &options, NULL);
     } while (me->status == DW_ERR_ADDRESS && !__atomic_load_n(&me->stop, __ATOMIC_RELAXED));
     return NULL;
 }
 
-static void a_loop_needs_a_name_that_nobody_listens_to(void **state)
+static void a_loop_needs_a_free_name(void **state)
 {
     (void)state;
     dw_why why;
@@ -97,7 +97,7 @@ static void a_loop_needs_a_name_that_nobody_listens_to(void **state)
     pthread_create(&first.thread, NULL, listen_until_told, &first);
     dw_status status = DW_ERR_TIMEOUT;
     for (int i = 0; i < 500 && status == DW_ERR_TIMEOUT; i++) {
-        suite_sleep_ms(1); /* the name must be free for a moment, or the other never gets it */
+        suite_sleep_ms(1); /* leaves the name free for a moment, so that the other thread gets it */
         status = try_to_open("loop://taken", &options, &why);
     }
     assert_int_equal(status, DW_ERR_ADDRESS);
@@ -107,8 +107,8 @@ static void a_loop_needs_a_name_that_nobody_listens_to(void **state)
     assert_int_equal(first.status, DW_ERR_CANCELLED);
 }
 
-/* A transport whose peer said hello and left at once: no send succeeds, and the hello is found only
- * after a send has failed. */
+/* A transport whose peer sends a hello and leaves at once: every send fails, and only afterwards is
+ * the hello received. */
 typedef struct hasty_end {
     unsigned char *room;
     bool has_failed_to_send;
@@ -188,7 +188,7 @@ static const dw_transport hasty = {.struct_size = sizeof hasty,
                                    .describe = hasty_describe,
                                    .poll = hasty_poll};
 
-static void a_hello_is_read_although_its_sender_has_left(void **state)
+static void a_hello_is_read_after_its_sender_left(void **state)
 {
     (void)state;
     static const dw_transport *const more[] = {&hasty, NULL};
@@ -198,7 +198,7 @@ static void a_hello_is_read_although_its_sender_has_left(void **state)
     assert_non_null(strstr(why.text, "speaks link version"));
 }
 
-static void blames_traits_that_contradict_each_other(void **state)
+static void refuses_traits_that_contradict_each_other(void **state)
 {
     (void)state;
     static const dw_transport *const more[] = {&hasty, NULL};
@@ -226,7 +226,7 @@ static void blames_traits_that_contradict_each_other(void **state)
 
 /* ---- Contexts: each backend of a URI gets its own -------------------------------------------- */
 
-static void *given_context[2]; /* to the one in front, and to the one behind */
+static void *given_context[2]; /* what the outer and the inner backend were given */
 
 static dw_status behind_open(void *endpoint, const dw_transport_open *how)
 {
@@ -282,7 +282,7 @@ static void each_backend_of_a_uri_gets_its_own_context(void **state)
     }
 }
 
-static void blames_contexts_that_nobody_can_use(void **state)
+static void refuses_contexts_for_unused_transports(void **state)
 {
     (void)state;
     static int something;
@@ -310,7 +310,7 @@ static void describe_short(const void *endpoint, dw_transport_traits *traits)
     traits->longest_message = DW_LINK_HEADER_BYTES + SHORT_BYTES;
 }
 
-static void a_backend_carries_no_more_than_it_says(void **state)
+static void messages_are_limited_by_the_backend(void **state)
 {
     (void)state;
     dw_transport in_short = suite_spoiled;
@@ -320,7 +320,7 @@ static void a_backend_carries_no_more_than_it_says(void **state)
     const suite_backend backend = {.name = "short", .uri = "loop://short-%d", .transports = more};
     suite_pair pair;
     suite_prepare(&pair, &backend);
-    pair.prefix[SUITE_LISTENER] = "short:"; /* the other end hears of it by the greeting */
+    pair.prefix[SUITE_LISTENER] = "short:"; /* the other end learns the limit from the greeting */
     suite_open(&pair);
     for (int i = 0; i < 2; i++) {
         char data[SHORT_BYTES + 1] = "";
@@ -331,7 +331,7 @@ static void a_backend_carries_no_more_than_it_says(void **state)
     suite_close(&pair);
 }
 
-static void what_a_peer_says_cannot_steer_a_terminal(void **state)
+static void text_of_a_peer_cannot_control_a_terminal(void **state)
 {
     (void)state;
     const struct {
@@ -342,7 +342,7 @@ static void what_a_peer_says_cannot_steer_a_terminal(void **state)
         {"\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80", "\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80"},
         {"\xc2\x9b"
          "31m \xe2\x80\xae",
-         "??31m ???"}, /* a control character; what turns the direction */
+         "??31m ???"}, /* an escape sequence, and a character that reverses the direction */
         {"\xc0\xaf \xed\xa0\x80 \xf4\x90\x80\x80", "?? ??? ????"},
         {"\x80 \xff \xe2\x82", "? ? ??"},
     };
@@ -381,7 +381,7 @@ static void every_call_refuses_null(void **state)
     suite_close(&pair);
 }
 
-static void the_pool_gives_buffers_back_and_keeps_to_its_limit(void **state)
+static void the_pool_keeps_buffers_up_to_its_limit(void **state)
 {
     (void)state;
     const dw_allocator allocator = dw_memory_allocator(NULL);
@@ -391,13 +391,13 @@ static void the_pool_gives_buffers_back_and_keeps_to_its_limit(void **state)
     assert_int_equal((uintptr_t)dw_buffer_payload(large) % 64, 0);
     small->refs++;
     dw_buffer_drop(&pool, small);
-    assert_int_equal(pool.free_bytes, 0); /* one reference is left */
+    assert_int_equal(pool.free_bytes, 0); /* another reference is left */
     dw_buffer_drop(&pool, small);
     assert_int_equal(pool.free_bytes, small->cap);
     assert_ptr_equal(dw_buffer_take(&pool, DW_BUFFER_LEAST_BYTES), small);
     assert_int_equal(pool.free_bytes, 0);
     dw_buffer_drop(&pool, small);
-    dw_buffer_drop(&pool, large); /* more than it keeps */
+    dw_buffer_drop(&pool, large); /* larger than the limit, so it is not kept */
     assert_int_equal(pool.free_bytes, small->cap);
     assert_null(dw_buffer_take(&pool, SIZE_MAX));
     assert_null(dw_buffer_take(&pool, SIZE_MAX / 2));
@@ -408,18 +408,18 @@ static void the_pool_gives_buffers_back_and_keeps_to_its_limit(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(blames_a_uri_without_a_known_scheme),
-        cmocka_unit_test(blames_a_transport_with_holes),
-        cmocka_unit_test(blames_options_it_cannot_read),
-        cmocka_unit_test(a_loop_needs_a_name_that_nobody_listens_to),
-        cmocka_unit_test(a_hello_is_read_although_its_sender_has_left),
-        cmocka_unit_test(blames_traits_that_contradict_each_other),
-        cmocka_unit_test(a_backend_carries_no_more_than_it_says),
+        cmocka_unit_test(refuses_a_uri_without_a_known_scheme),
+        cmocka_unit_test(refuses_a_transport_with_missing_functions),
+        cmocka_unit_test(refuses_options_of_impossible_size),
+        cmocka_unit_test(a_loop_needs_a_free_name),
+        cmocka_unit_test(a_hello_is_read_after_its_sender_left),
+        cmocka_unit_test(refuses_traits_that_contradict_each_other),
+        cmocka_unit_test(messages_are_limited_by_the_backend),
         cmocka_unit_test(each_backend_of_a_uri_gets_its_own_context),
-        cmocka_unit_test(blames_contexts_that_nobody_can_use),
-        cmocka_unit_test(what_a_peer_says_cannot_steer_a_terminal),
+        cmocka_unit_test(refuses_contexts_for_unused_transports),
+        cmocka_unit_test(text_of_a_peer_cannot_control_a_terminal),
         cmocka_unit_test(every_call_refuses_null),
-        cmocka_unit_test(the_pool_gives_buffers_back_and_keeps_to_its_limit),
+        cmocka_unit_test(the_pool_keeps_buffers_up_to_its_limit),
     };
     return cmocka_run_group_tests_name("link", tests, NULL, NULL);
 }

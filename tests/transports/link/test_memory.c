@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_memory.c - a link takes all memory from its allocator and gives it back; and each allocation
- * in turn fails. */
+ * test_memory.c - a link takes all memory from its allocator and gives it back, whichever
+ * allocation fails. */
 #include "transports/suite/transport_suite.h"
 
 enum { TAG = 3 };
@@ -12,7 +12,7 @@ typedef struct visitor {
     dw_config codec;
 } visitor;
 
-/* One end of everything: a link, a message each way, a channel, a tensor. */
+/* What each end does: a message each way, a channel, a tensor. */
 static void *visit(void *context)
 {
     visitor *me = context;
@@ -40,11 +40,11 @@ static void *visit(void *context)
     return NULL;
 }
 
-/* An allocator of the program's: counts, checks sizes, and fails once. */
+/* An allocator that counts, checks the sizes of what is released, and fails once. */
 typedef struct ledger {
     pthread_mutex_t lock;
     long calls, fails_at, given;
-    size_t bytes; /* in hands now */
+    size_t bytes; /* allocated now */
     int has_failed, has_wrong_size;
 } ledger;
 
@@ -64,7 +64,7 @@ static void *ledger_allocate(void *context, size_t bytes, size_t alignment)
     size_t whole = (bytes + 2 * HEAD_BYTES - 1) / HEAD_BYTES * HEAD_BYTES;
     unsigned char *memory = aligned_alloc(HEAD_BYTES, whole);
     memcpy(memory, &bytes, sizeof bytes);
-    memset(memory + HEAD_BYTES, 0xa5, bytes); /* nobody may count on zeros */
+    memset(memory + HEAD_BYTES, 0xa5, bytes); /* memory need not be zero */
     return memory + HEAD_BYTES;
 }
 
@@ -89,7 +89,7 @@ static void start_counting(long fails_at)
     counts = (ledger){.lock = PTHREAD_MUTEX_INITIALIZER, .fails_at = fails_at};
 }
 
-/* The threads of links may still allocate. */
+/* Reads under the lock, because threads of the links may still allocate. */
 static int has_failed(void)
 {
     pthread_mutex_lock(&counts.lock);
@@ -111,7 +111,7 @@ static void nothing_is_left(void)
     assert_false(counts.has_wrong_size);
 }
 
-/* Says so where memory lacked, and gives all back that it had. */
+/* Each allocation in turn fails: an error is returned where it matters, and no memory is lost. */
 static void any_allocation_may_fail(void **state)
 {
     (void)state;
@@ -127,7 +127,7 @@ static void any_allocation_may_fail(void **state)
             start_counting(n);
             visitor visitors[2] = {{.pair = &pair, .end = 0}, {.pair = &pair, .end = 1}};
             for (int i = 0; i < 2; i++) {
-                pair.options[i].open_timeout_ms = 200; /* the other end waits in vain */
+                pair.options[i].open_timeout_ms = 200; /* the other end may wait in vain */
                 pair.options[i].close_timeout_ms = 200;
                 pair.options[i].allocator = counting;
                 dw_config_parse(&visitors[i].codec, "delta:bits=4", NULL);
@@ -141,7 +141,7 @@ static void any_allocation_may_fail(void **state)
                 visit(&visitors[1]);
                 pthread_join(other, NULL);
             }
-            going = has_failed(); /* else there are fewer than n: all done */
+            going = has_failed(); /* otherwise there are only n allocations, and none failed */
             failures += going;
             if (going && pair.status[0] != DW_OK && pair.status[1] != DW_OK)
                 assert_true(pair.status[0] == DW_ERR_NO_MEMORY ||
@@ -153,16 +153,16 @@ static void any_allocation_may_fail(void **state)
             }
             suite_close(&pair);
             nothing_is_left();
-            assert_int_equal(suite_allocations() - before, counts.given); /* and no other memory */
+            assert_int_equal(suite_allocations() - before, counts.given); /* none by other means */
         }
         print_message("%s: %d allocations failed in turn\n", uris[u], failures);
         assert_true(failures > 10);
     }
 }
 
-/* A send that finds no memory takes nothing, and the next one goes. A receiver that finds none
- * gives what has come, and then says what was missing. */
-static void a_link_goes_on_as_far_as_memory_does(void **state)
+/* A send without memory changes nothing, and the next send works. A receiver without memory
+ * delivers the messages that have arrived, and then returns the error. */
+static void a_link_continues_as_far_as_memory_allows(void **state)
 {
     (void)state;
     static const char *const uris[] = {"loop://goes-on-%d", "tcp://127.0.0.1:0"};
@@ -184,16 +184,16 @@ static void a_link_goes_on_as_far_as_memory_does(void **state)
         assert_string_equal(dw_link_why(pair.link[0]), "");
         suite_send(pair.link[0], TAG, 2, LONG);
         suite_expect(pair.link[1], TAG, 2, LONG);
-        /* The other way. */
+        /* The other direction. */
         suite_send(pair.link[1], TAG, 3, SHORT);
         dw_status status;
         while ((status = dw_link_recv(pair.link[0], TAG + 1, 10, &got, &len)) == DW_PENDING) {
             dw_link_counters now = {.struct_size = sizeof now};
             dw_link_count(pair.link[0], &now);
-            if (now.messages_received == 1) break; /* it lies here, and nobody has taken it */
+            if (now.messages_received == 1) break; /* it has arrived, and nobody received it yet */
         }
         fail_next();
-        suite_send(pair.link[1], TAG, 4, 4 * LONG); /* longer than any room it has */
+        suite_send(pair.link[1], TAG, 4, 4 * LONG); /* longer than any buffer that exists */
         while (dw_link_recv(pair.link[0], TAG + 1, 10, &got, &len) == DW_PENDING) {
         }
         assert_string_not_equal(dw_link_why(pair.link[0]), "");
@@ -204,7 +204,7 @@ static void a_link_goes_on_as_far_as_memory_does(void **state)
     }
 }
 
-static void an_allocator_is_whole_or_not_there(void **state)
+static void an_allocator_needs_both_functions(void **state)
 {
     (void)state;
     dw_why why;
@@ -221,8 +221,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_allocation_may_fail),
-        cmocka_unit_test(a_link_goes_on_as_far_as_memory_does),
-        cmocka_unit_test(an_allocator_is_whole_or_not_there),
+        cmocka_unit_test(a_link_continues_as_far_as_memory_allows),
+        cmocka_unit_test(an_allocator_needs_both_functions),
     };
     return cmocka_run_group_tests_name("memory", tests, NULL, NULL);
 }

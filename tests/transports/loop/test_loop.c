@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_loop.c - the backend loop wakes each of two waiting requests. */
+ * test_loop.c - the backend loop notifies each of two waiting requests. */
 #include <poll.h>
 
 #include "transports/suite/transport_suite.h"
@@ -26,7 +26,7 @@ static void *open_end(void *context)
     return NULL;
 }
 
-/* Both ends of the bare backend, without links and their threads. */
+/* Both ends of the backend, used directly, without links and their threads. */
 static void open_both(loop_end side[2])
 {
     static const volatile int never = 0;
@@ -71,7 +71,7 @@ static int is_worth_testing(const loop_end *side)
     return poll(&wait, 1, 0) > 0;
 }
 
-static void the_bell_rings_until_the_right_request_has_heard_it(void **state)
+static void a_notice_stays_until_its_own_request_is_tested(void **state)
 {
     (void)state;
     loop_end side[2];
@@ -82,9 +82,9 @@ static void the_bell_rings_until_the_right_request_has_heard_it(void **state)
     assert_int_equal(dw_transport_loop.recv(side[1].end, side[1].recv, room[1], 8), DW_OK);
     assert_int_equal(test_of(&side[0], side[0].send), DW_PENDING);
     assert_true(is_worth_testing(&side[1]));
-    assert_int_equal(test_of(&side[1], side[1].recv), DW_OK); /* now the send is done ... */
+    assert_int_equal(test_of(&side[1], side[1].recv), DW_OK); /* this completes the send, too ... */
     assert_int_equal(test_of(&side[0], side[0].recv), DW_PENDING);
-    /* The test of the recv has not swallowed it. */
+    /* ... and testing the other request has not consumed the notice. */
     assert_true(is_worth_testing(&side[0]));
     assert_int_equal(test_of(&side[0], side[0].send), DW_OK);
     assert_false(is_worth_testing(&side[0]));
@@ -94,7 +94,7 @@ static void the_bell_rings_until_the_right_request_has_heard_it(void **state)
     }
 }
 
-static void a_message_goes_with_the_end_that_offered_it(void **state)
+static void a_message_is_lost_when_its_sender_closes(void **state)
 {
     (void)state;
     loop_end side[2];
@@ -112,8 +112,8 @@ static void a_message_goes_with_the_end_that_offered_it(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_bell_rings_until_the_right_request_has_heard_it),
-        cmocka_unit_test(a_message_goes_with_the_end_that_offered_it),
+        cmocka_unit_test(a_notice_stays_until_its_own_request_is_tested),
+        cmocka_unit_test(a_message_is_lost_when_its_sender_closes),
     };
     return cmocka_run_group_tests_name("bare loop", tests, NULL, NULL);
 }

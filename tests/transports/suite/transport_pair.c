@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * transport_pair.c - two ends in one process, a backend that spoils messages, counted
+ * transport_pair.c - two ends in one process, a backend that changes messages, and counted
  * allocations. */
 #include <stdatomic.h>
 #include <time.h>
@@ -24,9 +24,9 @@ unsigned char suite_byte(uint64_t n, size_t i)
     return (unsigned char)(n * 31 + i * 7 + (i >> 8) * 13 + (i >> 16));
 }
 
-/* Bytes come in rows of 256, each with steps of 7 from its first: so a row is a part of two rounds
- * of all bytes in such steps. Byte by byte, long messages would take longer to make than to
- * carry. */
+/* Messages are filled row by row, with rows of 256 bytes. Within a row each byte is 7 more than the
+ * one before it, so that a row is a part of two rounds of all bytes in such steps. To compute long
+ * messages byte by byte would take longer than to send them. */
 enum { ROW = 256 };
 
 static void make_rounds(unsigned char rounds[2 * ROW])
@@ -147,8 +147,8 @@ static void *open_listener(void *context)
     suite_pair *pair = context;
     static atomic_int number;
     char address[400], uri[512];
-    /* A number for each pair: a backend that meets by name must not meet the pair of another
-     * test. */
+    /* Every pair has another number, because a backend that connects by name must not connect to
+     * the pair of an earlier test. */
     const char *place = strstr(pair->backend->uri, "%d");
     if (place) {
         snprintf(address, sizeof address, "%.*s%d%s", (int)(place - pair->backend->uri),
@@ -160,7 +160,7 @@ static void *open_listener(void *context)
     pair->status[0] = dw_link_open(&pair->link[0], uri, &pair->options[0], &pair->why[0]);
     pthread_mutex_lock(&pair->lock);
     if (!pair->is_listening) pair->uri[0] = '\0';
-    pair->is_listening = 1; /* or the other end would wait for ever after an error */
+    pair->is_listening = 1; /* after an error too, or the other end would wait forever */
     pthread_cond_broadcast(&pair->listening);
     pthread_mutex_unlock(&pair->lock);
     return NULL;
@@ -207,7 +207,7 @@ void suite_close(suite_pair *pair)
     pthread_cond_destroy(&pair->listening);
 }
 
-/* ---- The spoiling backend -------------------------------------------------------------------- */
+/* ---- The backend that changes messages ------------------------------------------------------- */
 
 typedef struct spoiled_endpoint {
     const dw_transport *inner;
@@ -216,7 +216,7 @@ typedef struct spoiled_endpoint {
     struct spoiled_copy {
         struct spoiled_copy *next;
         unsigned char data[];
-    } * copies, *copy; /* all so far: the backend behind may need them for long; and the newest */
+    } * copies, *copy; /* all so far, as the inner backend may keep them; and the newest one */
     size_t copy_len, whole_len;
     uint64_t n;
     int copies_left;
@@ -348,7 +348,7 @@ const dw_transport suite_spoiled = {
     .turn = spoiled_turn,
 };
 
-/* ---- Counted allocations: linked with -Wl,--wrap --------------------------------------------- */
+/* ---- Counted allocations, by -Wl,--wrap ------------------------------------------------------ */
 
 static atomic_long allocations;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * transport_suite.c - what every backend must pass: messages, room, handlers. */
+ * transport_suite.c - what every backend must pass: messages, queues, handlers. */
 #include <stdatomic.h>
 
 #include "transport_suite.h"
@@ -33,7 +33,7 @@ static void delivers_whole_messages_in_order_per_tag(void **state)
     open_pair(&pair, state);
     enum { N = 600 };
     for (uint64_t n = 0; n < N; n++) suite_send(pair.link[0], 100 + n % 3, n, some_length(n));
-    /* One tag after the other: what came first does not have to be taken first. */
+    /* They are received tag by tag: messages with different tags may be received in any order. */
     for (uint64_t tag = 3; tag-- > 0;) {
         for (uint64_t n = tag; n < N; n += 3)
             suite_expect(pair.link[1], 100 + (uint32_t)tag, n, some_length(n));
@@ -41,7 +41,7 @@ static void delivers_whole_messages_in_order_per_tag(void **state)
     void *data;
     size_t len;
     assert_int_equal(dw_link_recv(pair.link[1], 100, 0, &data, &len), DW_PENDING);
-    /* The last may be here before it is counted there. */
+    /* The last message may be received before its sender has counted it. */
     assert_int_equal(dw_link_flush(pair.link[0], SUITE_PATIENCE_MS), DW_OK);
     const dw_link_counters sent = counted(pair.link[0]), received = counted(pair.link[1]);
     assert_int_equal(sent.messages_sent, N);
@@ -66,7 +66,7 @@ static void carries_many_messages_in_flight(void **state)
 {
     suite_pair pair;
     open_pair(&pair, state);
-    enum { N = 5000, TAGS = 200 }; /* more tags than a link has buckets for them */
+    enum { N = 5000, TAGS = 200 }; /* more tags than a link's table has places */
     for (uint64_t n = 0; n < N; n++) suite_send(pair.link[0], TAG + (uint32_t)n % TAGS, n, n % 200);
     for (uint64_t tag = TAGS; tag-- > 0;) {
         for (uint64_t n = tag; n < N; n += TAGS)
@@ -121,9 +121,9 @@ static void *wait_for_one(void *context)
     return NULL;
 }
 
-/* A caller that waits does the work of the link's thread, which must come back when the caller has
- * what it wanted. */
-static void reads_on_when_callers_have_gone(void **state)
+/* A caller that waits does the work of the link's thread. The thread must take over again when the
+ * caller has its message. */
+static void reads_on_without_callers(void **state)
 {
     suite_pair pair;
     open_pair(&pair, state);
@@ -139,7 +139,7 @@ static void reads_on_when_callers_have_gone(void **state)
         int64_t end = suite_now_ns() + (int64_t)SUITE_PATIENCE_MS * 1000000 / 4;
         while (counted(pair.link[1]).messages_received < n + 2 && suite_now_ns() < end)
             suite_sleep_ms(1);
-        /* Nobody has asked for it. */
+        /* It was read although no caller waited for it. */
         assert_int_equal(counted(pair.link[1]).messages_received, n + 2);
         suite_expect(pair.link[1], TAG, n + 1, 3000);
     }
@@ -176,18 +176,18 @@ static void does_not_allocate_in_steady_state(void **state)
             suite_send(pair.link[1], TAG, n, 30);
             suite_expect(pair.link[0], TAG, n, 30);
         }
-        /* A message is taken before its sender has heard so: without this a round could begin with
-         * one more buffer in use than any before. */
+        /* A message may be received before its sender knows. Without the flush, a round could begin
+         * with one more buffer in use than any round before. */
         assert_int_equal(dw_link_flush(pair.link[0], SUITE_PATIENCE_MS), DW_OK);
         assert_int_equal(dw_link_flush(pair.link[1], SUITE_PATIENCE_MS), DW_OK);
     }
-    /* Which buffers are in use together depends on the threads' timing: a few may still be new. 40
-     * rounds of 24 messages that allocate would be 960. */
+    /* Which buffers are in use at the same time depends on the timing of threads, so a few may
+     * still be new. If every message allocated, 40 rounds of 24 messages would make 960. */
     assert_in_range(suite_allocations() - before, 0, 24);
     suite_close(&pair);
 }
 
-/* ---- Room ------------------------------------------------------------------------------------ */
+/* ---- Queues ---------------------------------------------------------------------------------- */
 
 static void gives_back_dropped_and_shortened_room(void **state)
 {
@@ -214,7 +214,7 @@ static void answers_pending_when_the_queue_is_full(void **state)
     suite_prepare(&pair, backend_of(state));
     pair.options[0].max_queued_bytes = pair.options[1].max_queued_bytes = 1 << 20;
     suite_open(&pair);
-    size_t len = (size_t)3 << 20; /* longer than the limit: one at a time must get through */
+    size_t len = (size_t)3 << 20; /* longer than the limit, but one at a time must be accepted */
     uint64_t sent = suite_send_until_full(pair.link[0], TAG, len);
     for (uint64_t n = 0; n < sent; n++) suite_expect(pair.link[1], TAG, n, len);
     assert_int_equal(dw_link_wait_room(pair.link[0], len, SUITE_PATIENCE_MS), DW_OK);
@@ -223,13 +223,13 @@ static void answers_pending_when_the_queue_is_full(void **state)
     suite_close(&pair);
 }
 
-static void waits_for_room_and_not_for_the_end(void **state)
+static void waits_for_room_and_not_for_an_empty_queue(void **state)
 {
     suite_pair pair;
     suite_prepare(&pair, backend_of(state));
     pair.options[0].max_queued_bytes = pair.options[1].max_queued_bytes = 1 << 20;
     suite_open(&pair);
-    size_t len = 300000; /* a fourth does not fit, a short one does */
+    size_t len = 300000; /* the limit has no room for a fourth, but for a short one */
     uint64_t sent = suite_send_until_full(pair.link[0], TAG, len);
     assert_int_equal(dw_link_wait_room(pair.link[0], len, 20), DW_PENDING);
     assert_int_equal(dw_link_wait_room(pair.link[0], 1000, 0), DW_OK);
@@ -240,7 +240,7 @@ static void waits_for_room_and_not_for_the_end(void **state)
     suite_close(&pair);
 }
 
-static void messages_that_nobody_takes_do_not_block_other_tags(void **state)
+static void unreceived_messages_do_not_block_other_tags(void **state)
 {
     suite_pair pair;
     suite_prepare(&pair, backend_of(state));
@@ -249,9 +249,9 @@ static void messages_that_nobody_takes_do_not_block_other_tags(void **state)
     size_t len = (size_t)1 << 20;
     for (uint64_t n = 0; n < 6; n++) suite_send(pair.link[0], TAG, n, len);
     suite_send(pair.link[0], TAG + 1, 9, 100);
-    suite_sleep_ms(30); /* the receiver has more than its limit and reads no further ... */
+    suite_sleep_ms(30); /* the receiver is above its limit and does not read ... */
     assert_true(counted(pair.link[1]).messages_received < 4);
-    suite_expect(pair.link[1], TAG + 1, 9, 100); /* ... unless somebody waits in vain */
+    suite_expect(pair.link[1], TAG + 1, 9, 100); /* ... unless a caller waits for another tag */
     for (uint64_t n = 0; n < 6; n++) suite_expect(pair.link[1], TAG, n, len);
     suite_close(&pair);
 }
@@ -297,7 +297,7 @@ static void handlers_get_messages_in_order_and_may_send(void **state)
     open_pair(&pair, state);
     enum { N = 500 };
     echo_state echo = {.link = pair.link[1]};
-    /* Half of them are there before the handler is. */
+    /* Half of the messages arrive before the handler is set. */
     for (uint64_t n = 0; n < N / 2; n++) suite_send(pair.link[0], TAG, n, 100 + n % 5);
     while (counted(pair.link[1]).messages_received < N / 2) suite_sleep_ms(1);
     assert_int_equal(dw_link_handle(pair.link[1], TAG, echo_back, &echo), DW_OK);
@@ -331,7 +331,7 @@ static void handlers_run_while_a_caller_waits_for_something_else(void **state)
     assert_int_equal(dw_link_handle(pair.link[1], TAG, pass_on, &there), DW_OK);
     assert_int_equal(dw_link_handle(pair.link[0], TAG + 1, pass_on, &back), DW_OK);
     for (uint64_t n = 0; n < 30; n++) {
-        suite_send(pair.link[0], TAG, n, 500); /* to a handler there, to one here, and back to us */
+        suite_send(pair.link[0], TAG, n, 500); /* to a handler there, to one here, and back there */
         suite_expect(pair.link[1], TAG + 1, n, 500);
     }
     suite_close(&pair);
@@ -346,20 +346,20 @@ int run_transport_suite(const suite_backend *backend)
         CASE(carries_256_mebibytes_in_one_message),
         CASE(carries_many_messages_in_flight),
         CASE(carries_both_directions_at_once),
-        CASE(reads_on_when_callers_have_gone),
+        CASE(reads_on_without_callers),
         CASE(sends_what_is_queued_before_it_closes),
         CASE(does_not_allocate_in_steady_state),
         CASE(gives_back_dropped_and_shortened_room),
         CASE(answers_pending_when_the_queue_is_full),
-        CASE(waits_for_room_and_not_for_the_end),
-        CASE(messages_that_nobody_takes_do_not_block_other_tags),
+        CASE(waits_for_room_and_not_for_an_empty_queue),
+        CASE(unreceived_messages_do_not_block_other_tags),
         CASE(refuses_messages_beyond_the_limit_of_either_end),
         CASE(handlers_get_messages_in_order_and_may_send),
         CASE(handlers_run_while_a_caller_waits_for_something_else),
     };
 #undef CASE
-    /* The ends come first: one of them forks a peer, which wants to be done while there is one
-     * thread. */
+    /* The other half of the suite comes first, because one of its tests forks a peer, while this
+     * process should have only one thread. */
     print_message("transport suite: %s\n", backend->name);
     return run_transport_suite_ends(backend) +
            cmocka_run_group_tests_name(backend->name, tests, NULL, NULL);

@@ -18,19 +18,19 @@
 
 typedef struct suite_backend {
     const char *name;
-    const char *uri; /* to listen on; "%d" becomes a number that is new every time */
-    const dw_transport *const *transports; /* beside those built in; NULL: none */
-    int one_process;                       /* both ends must live in one process */
+    const char *uri; /* to listen on; "%d" is replaced by a new number every time */
+    const dw_transport *const *transports; /* in addition to those built in; NULL: none */
+    int one_process;                       /* both ends must be in the same process */
     const dw_transport_context *contexts;  /* as in dw_link_options */
-    const dw_tls_options *tls[2];          /* of listener and connector; NULL: none */
+    const dw_tls_options *tls[2];          /* of the listener and the connector; NULL: none */
 } suite_backend;
 
 /* Runs the suite; returns the number of failed tests. */
 int run_transport_suite(const suite_backend *backend);
-/* Its second half, which it runs first. */
+/* The half of it about how links begin and end, which runs first. */
 int run_transport_suite_ends(const suite_backend *backend);
 
-/* Long enough that a busy machine does not fail a test, short enough that a hang is seen. */
+/* A timeout that a busy machine does not reach, but after which a hang becomes a failure. */
 enum { SUITE_PATIENCE_MS = 60000 };
 
 /* ---- Two ends in one process ----------------------------------------------------------------- */
@@ -40,7 +40,7 @@ enum { SUITE_LISTENER = 0, SUITE_CONNECTOR = 1 };
 typedef struct suite_pair {
     const suite_backend *backend;
     dw_link_options options[2]; /* may be changed before suite_open */
-    const char *prefix[2];      /* put before the URI at that end: "faulty:"; NULL: nothing */
+    const char *prefix[2];      /* put in front of the URI at that end, as "faulty:"; or NULL */
     dw_link *link[2];
     dw_status status[2];
     dw_why why[2];
@@ -51,9 +51,9 @@ typedef struct suite_pair {
 } suite_pair;
 
 void suite_prepare(suite_pair *pair, const suite_backend *backend);
-/* Opens both ends, whatever comes of it: see status. */
+/* Opens both ends, which may fail: see `status`. */
 void suite_try_open(suite_pair *pair);
-/* The same, and both must be open. */
+/* The same, but the test fails unless both are open. */
 void suite_open(suite_pair *pair);
 void suite_close(suite_pair *pair); /* both ends at the same time, as two processes would */
 
@@ -63,33 +63,33 @@ void suite_fill(unsigned char *data, size_t len, uint64_t n);
 /* Whether data is message n. */
 int suite_is(const void *data, size_t len, uint64_t n, size_t expected_len);
 
-/* Sends message n, waiting for room; receives and checks it. */
+/* Sends message n, waiting for room in the queue. suite_expect receives and checks it. */
 void suite_send(dw_link *link, uint32_t tag, uint64_t n, size_t len);
 void suite_expect(dw_link *link, uint32_t tag, uint64_t n, size_t len);
-/* Nobody takes them: the receiver's own limit stops its reading, so in the end nothing moves for a
- * second. How many were taken until then. */
+/* Sends messages that nobody receives, until the receiver has reached its limit and nothing has
+ * moved for a second. Returns how many were accepted. */
 uint64_t suite_send_until_full(dw_link *link, uint32_t tag, size_t len);
 
 int64_t suite_now_ns(void);
 void suite_sleep_ms(int ms);
 
-/* Calls of malloc, calloc, realloc and aligned_alloc by the library (the tests are linked so). */
+/* How often the library has called malloc, calloc, realloc or aligned_alloc, by -Wl,--wrap. */
 long suite_allocations(void);
-/* Makes call number n from now (0: the next) give NULL, once; n < 0: none. */
+/* Call number n from now (0: the next one) returns NULL, once. n < 0: no call does. */
 void suite_fail_allocation(long n);
 int suite_allocation_has_failed(void);
 
-/* ---- A backend that spoils what another one sends -------------------------------------------- */
+/* ---- A backend that changes what another one sends ------------------------------------------- */
 
-/* It is "spoiled:" in front of any URI. Every message that leaves is shown to `spoil` first. */
+/* It is "spoiled:" in front of any URI. Before a message is sent, `spoil` is called with it. */
 typedef enum suite_verdict { SUITE_PASS, SUITE_DROP, SUITE_TWICE } suite_verdict;
 typedef struct suite_spoiler {
-    /* May change the bytes and shorten *len. n: how many messages left before. */
+    /* May change the bytes and reduce *len. n: how many messages were sent before. */
     suite_verdict (*spoil)(void *context, unsigned char *message, size_t *len, uint64_t n);
     void *context;
 } suite_spoiler;
 
-/* There is one spoiler at a time, for all endpoints opened while it is set. */
+/* Sets the spoiler of all endpoints that are opened from now on. */
 void suite_set_spoiler(const suite_spoiler *spoiler);
 extern const dw_transport suite_spoiled;
 

@@ -24,7 +24,7 @@ static void open_pair(suite_pair *pair, void **state)
 typedef struct talker {
     dw_link *link;
     dw_status status;
-    int begins; /* to wait, the next moment */
+    int begins; /* set directly before it waits */
 } talker;
 
 /* ---- Ends ------------------------------------------------------------------------------------ */
@@ -62,7 +62,7 @@ static void cancelling_ends_every_call_at_both_ends(void **state)
     suite_close(&pair);
 }
 
-static void a_peer_that_goes_in_mid_message_is_an_error(void **state)
+static void a_peer_that_leaves_within_a_message_is_an_error(void **state)
 {
     suite_pair pair;
     open_pair(&pair, state);
@@ -70,7 +70,7 @@ static void a_peer_that_goes_in_mid_message_is_an_error(void **state)
     suite_expect(pair.link[1], TAG, 0, 100);
     for (uint64_t n = 1; n < 6; n++) suite_send(pair.link[0], TAG, n, (size_t)32 << 20);
     dw_link_cancel(pair.link[0]);
-    /* Those that came whole may be taken; then the end, and never a part of one. */
+    /* Complete messages may be received, then an error, but never a part of a message. */
     dw_status status = DW_OK;
     for (uint64_t n = 1; status == DW_OK; n++) {
         void *data;
@@ -85,11 +85,11 @@ static void a_peer_that_goes_in_mid_message_is_an_error(void **state)
     suite_close(&pair);
 }
 
-/* Whoever closes a link may forget that another thread waits for a message. */
+/* A program may close a link while other threads still wait for messages. */
 static void closing_ends_the_calls_of_other_threads(void **state)
 {
     enum { ROUNDS = 20, WAITING = 20 };
-    mallopt(M_PERTURB, 0xa5); /* who comes too late finds nothing in order */
+    mallopt(M_PERTURB, 0xa5); /* freed memory is overwritten, so that a late access fails */
     for (int round = 0; round < ROUNDS; round++) {
         suite_pair pair;
         open_pair(&pair, state);
@@ -99,14 +99,14 @@ static void closing_ends_the_calls_of_other_threads(void **state)
             waiting[i] = (talker){.link = pair.link[i % 2]};
             pthread_create(&threads[i], NULL, wait_in_recv, &waiting[i]);
         }
-        for (int i = 0; i < WAITING; i++) { /* none may call once the link is closed */
+        for (int i = 0; i < WAITING; i++) { /* no call may begin after the link is closed */
             while (!__atomic_load_n(&waiting[i].begins, __ATOMIC_RELAXED)) suite_sleep_ms(1);
         }
         suite_sleep_ms(20);
         suite_close(&pair);
         for (int i = 0; i < WAITING; i++) {
             pthread_join(threads[i], NULL);
-            /* The other end closes at the same time, and may be the first. */
+            /* The other end closes at the same time, and its goodbye may come first. */
             assert_true(waiting[i].status == DW_ERR_CANCELLED || waiting[i].status == DW_ERR_PEER);
         }
     }
@@ -134,7 +134,7 @@ static void a_handler_may_close_its_link(void **state)
     closer there = {.link = pair.link[1]};
     for (uint64_t n = 0; n < 3; n++) suite_send(pair.link[0], TAG, n, 100);
     while (counted(pair.link[1]).messages_received < 3) suite_sleep_ms(1);
-    pair.link[1] = NULL; /* the handler's from now on */
+    pair.link[1] = NULL; /* the handler closes it */
     assert_int_equal(dw_link_handle(there.link, TAG, close_here, &there), DW_OK);
     void *data;
     size_t len;
@@ -146,8 +146,8 @@ static void a_handler_may_close_its_link(void **state)
 
 /* ---- Other processes ------------------------------------------------------------------------- */
 
-/* The child has the memory and the descriptors, and locks as they happened to stand: nothing it
- * does may wait or reach the peer. */
+/* Calls everything in a forked child. It has copies of the memory, the descriptors and the locks,
+ * which may be held: no call may wait, or reach the peer. */
 static int misuse(dw_link *link)
 {
     void *data;
@@ -165,7 +165,7 @@ static int misuse(dw_link *link)
     return wrong;
 }
 
-static void what_is_forked_cannot_touch_the_link(void **state)
+static void a_forked_child_cannot_use_the_link(void **state)
 {
     suite_pair pair;
     open_pair(&pair, state);
@@ -189,13 +189,13 @@ static void what_is_forked_cannot_touch_the_link(void **state)
 
 enum { SHORT_MESSAGES = 20, SHORT_BYTES = 100000, LONG_BYTES = 256 << 20, PART_BYTES = 4 << 20 };
 
-/* What the child sends: long ones behind some short ones, without end. */
+/* The child sends some short messages, then long ones without end. */
 static size_t length_of(uint64_t n)
 {
     return n < SHORT_MESSAGES ? SHORT_BYTES : LONG_BYTES;
 }
 
-static void be_killed(const suite_backend *backend, const char *uri)
+static void send_until_killed(const suite_backend *backend, const char *uri)
 {
     const dw_link_options options = {
         .struct_size = sizeof options, .transports = backend->transports, .tls = backend->tls[1]};
@@ -210,7 +210,7 @@ static void be_killed(const suite_backend *backend, const char *uri)
             suite_fill(room, length_of(n), n);
             dw_link_send_end(link, room, length_of(n++));
         } else {
-            _exit(0); /* the test has died first */
+            _exit(0); /* the process of the test has ended */
         }
     }
 }
@@ -230,7 +230,7 @@ static dw_link *open_to_child(const suite_backend *backend, pid_t *child)
     if (*child == 0) {
         char uri[512] = "";
         if (read(pipe_ends[0], uri, sizeof uri - 1) <= 0) _exit(2);
-        be_killed(backend, uri);
+        send_until_killed(backend, uri);
     }
     const dw_link_options options = {.struct_size = sizeof options,
                                      .role = DW_LINK_LISTEN,
@@ -247,7 +247,7 @@ static dw_link *open_to_child(const suite_backend *backend, pid_t *child)
     return link;
 }
 
-/* Takes messages from *n on until none comes within that time. */
+/* Receives messages from number *n on until none arrives within the time. */
 static dw_status take_messages(dw_link *link, int timeout_ms, uint64_t *n)
 {
     void *data;
@@ -261,7 +261,7 @@ static dw_status take_messages(dw_link *link, int timeout_ms, uint64_t *n)
     return status;
 }
 
-/* Bytes that have come since the last message that is whole, or a little more. */
+/* How many bytes have arrived after the last complete message, or a few more. */
 static int64_t part_of_a_message(const dw_link_counters *count)
 {
     int64_t bytes = (int64_t)count->bytes_received;
@@ -269,8 +269,8 @@ static int64_t part_of_a_message(const dw_link_counters *count)
     return bytes;
 }
 
-/* Stops the child where a part of a message has come and the rest has not. */
-static void stop_in_mid_message(dw_link *link, pid_t child, uint64_t *n)
+/* Stops the child when a part of a message has arrived and the rest has not. */
+static void stop_within_a_message(dw_link *link, pid_t child, uint64_t *n)
 {
     int64_t end = suite_now_ns() + (int64_t)SUITE_PATIENCE_MS * 1000000;
     while (suite_now_ns() < end) {
@@ -280,7 +280,7 @@ static void stop_in_mid_message(dw_link *link, pid_t child, uint64_t *n)
         kill(child, SIGSTOP);
         waitpid(child, NULL, WUNTRACED);
         uint64_t before = 0;
-        while (count.bytes_received != before) { /* what was on the way */
+        while (count.bytes_received != before) { /* until everything that was sent has arrived */
             before = count.bytes_received;
             suite_sleep_ms(30);
             count = counted(link);
@@ -288,31 +288,31 @@ static void stop_in_mid_message(dw_link *link, pid_t child, uint64_t *n)
         if (part_of_a_message(&count) >= PART_BYTES) return;
         kill(child, SIGCONT);
     }
-    fail_msg("there never was a part of a message");
+    fail_msg("no part of a message ever arrived");
 }
 
-static void notices_at_once_that_the_peer_was_killed_in_mid_message(void **state)
+static void notices_at_once_that_the_peer_was_killed(void **state)
 {
     const suite_backend *backend = backend_of(state);
     pid_t child;
     uint64_t n = 0;
     if (backend->one_process) skip();
     dw_link *link = open_to_child(backend, &child);
-    stop_in_mid_message(link, child, &n);
+    stop_within_a_message(link, child, &n);
     assert_true(n >= SHORT_MESSAGES);
     uint64_t whole = counted(link).messages_received;
     kill(child, SIGKILL);
-    /* Not a timeout. */
+    /* The peer's death is noticed at once, not by the timeout. */
     assert_int_equal(take_messages(link, SUITE_PATIENCE_MS / 2, &n), DW_ERR_PEER);
     assert_string_not_equal(dw_link_why(link), "");
-    assert_int_equal(n, whole); /* nothing of the one that had begun */
+    assert_int_equal(n, whole); /* the message that had begun is not delivered */
     dw_link_close(link);
     waitpid(child, NULL, 0);
 }
 
 /* ---- Time ------------------------------------------------------------------------------------ */
 
-static void a_peer_that_takes_nothing_is_a_timeout(void **state)
+static void a_peer_that_receives_nothing_is_a_timeout(void **state)
 {
     suite_pair pair;
     suite_prepare(&pair, backend_of(state));
@@ -324,7 +324,7 @@ static void a_peer_that_takes_nothing_is_a_timeout(void **state)
     dw_status status = DW_OK;
     int64_t end = suite_now_ns() + (int64_t)SUITE_PATIENCE_MS * 1000000;
     while ((status == DW_OK || status == DW_PENDING) && suite_now_ns() < end) {
-        /* The peer's limit stops its reading. */
+        /* The peer stops reading because of its limit. */
         status = dw_link_send(pair.link[0], TAG, data, len);
         if (status == DW_PENDING) suite_sleep_ms(2);
     }
@@ -334,7 +334,7 @@ static void a_peer_that_takes_nothing_is_a_timeout(void **state)
     suite_close(&pair);
 }
 
-static void an_idle_link_lives_on(void **state)
+static void an_idle_link_stays_open(void **state)
 {
     suite_pair pair;
     suite_prepare(&pair, backend_of(state));
@@ -351,12 +351,12 @@ static void an_idle_link_lives_on(void **state)
     suite_close(&pair);
 }
 
-static void open_gives_up_when_nobody_comes(void **state)
+static void open_times_out_without_a_peer(void **state)
 {
     const suite_backend *backend = backend_of(state);
     suite_pair pair;
     suite_prepare(&pair, backend);
-    suite_open(&pair); /* for an address where afterwards nobody is */
+    suite_open(&pair); /* finds an address on which nobody listens afterwards */
     char uri[512];
     snprintf(uri, sizeof uri, "%s", pair.uri);
     suite_close(&pair);
@@ -387,7 +387,7 @@ static suite_verdict change_version(void *context, unsigned char *message, size_
 {
     (void)context;
     (void)len;
-    if (n == 0) message[8 + 4] ^= 0x40; /* link header, then magic, then version */
+    if (n == 0) message[8 + 4] ^= 0x40; /* the version, after the link's header and the magic */
     return SUITE_PASS;
 }
 
@@ -399,14 +399,14 @@ static suite_verdict change_magic(void *context, unsigned char *message, size_t 
     return SUITE_PASS;
 }
 
-static suite_verdict talk_nonsense(void *context, unsigned char *message, size_t *len, uint64_t n)
+static suite_verdict send_nonsense(void *context, unsigned char *message, size_t *len, uint64_t n)
 {
     (void)context;
     if (n == 0) memset(message, 'G', *len);
     return SUITE_PASS;
 }
 
-static suite_verdict stop_short(void *context, unsigned char *message, size_t *len, uint64_t n)
+static suite_verdict send_too_little(void *context, unsigned char *message, size_t *len, uint64_t n)
 {
     (void)context;
     (void)message;
@@ -414,7 +414,7 @@ static suite_verdict stop_short(void *context, unsigned char *message, size_t *l
     return SUITE_PASS;
 }
 
-static suite_verdict say_nothing(void *context, unsigned char *message, size_t *len, uint64_t n)
+static suite_verdict send_nothing(void *context, unsigned char *message, size_t *len, uint64_t n)
 {
     (void)context;
     (void)message;
@@ -422,7 +422,7 @@ static suite_verdict say_nothing(void *context, unsigned char *message, size_t *
     return n == 0 ? SUITE_DROP : SUITE_PASS;
 }
 
-static void greets_only_its_own_kind(void **state)
+static void refuses_foreign_greetings(void **state)
 {
     const suite_backend *backend = backend_of(state);
     static const dw_transport *known[8];
@@ -435,9 +435,9 @@ static void greets_only_its_own_kind(void **state)
         const char *word;
     } cases[] = {{change_version, DW_ERR_VERSION, "same release"},
                  {change_magic, DW_ERR_PROTOCOL, "does not speak"},
-                 {talk_nonsense, DW_ERR_PROTOCOL, "does not speak"},
-                 {stop_short, DW_ERR_PROTOCOL, "does not speak"},
-                 {say_nothing, DW_ERR_TIMEOUT, "did not greet"}};
+                 {send_nonsense, DW_ERR_PROTOCOL, "does not speak"},
+                 {send_too_little, DW_ERR_PROTOCOL, "does not speak"},
+                 {send_nothing, DW_ERR_TIMEOUT, "did not greet"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         suite_pair pair;
         suite_prepare(&pair, backend);
@@ -463,7 +463,7 @@ static suite_verdict forge_kind(void *context, unsigned char *message, size_t *l
     return SUITE_PASS;
 }
 
-static void a_message_of_no_known_kind_ends_the_link(void **state)
+static void a_message_of_unknown_kind_ends_the_link(void **state)
 {
     const suite_backend *backend = backend_of(state);
     static const dw_transport *known[8];
@@ -493,17 +493,17 @@ int run_transport_suite_ends(const suite_backend *backend)
     void *state = (void *)(uintptr_t)backend;
 #define CASE(test) cmocka_unit_test_prestate(test, state)
     const struct CMUnitTest tests[] = {
-        CASE(notices_at_once_that_the_peer_was_killed_in_mid_message),
+        CASE(notices_at_once_that_the_peer_was_killed),
         CASE(cancelling_ends_every_call_at_both_ends),
-        CASE(what_is_forked_cannot_touch_the_link),
+        CASE(a_forked_child_cannot_use_the_link),
         CASE(closing_ends_the_calls_of_other_threads),
         CASE(a_handler_may_close_its_link),
-        CASE(a_peer_that_goes_in_mid_message_is_an_error),
-        CASE(a_peer_that_takes_nothing_is_a_timeout),
-        CASE(an_idle_link_lives_on),
-        CASE(open_gives_up_when_nobody_comes),
-        CASE(greets_only_its_own_kind),
-        CASE(a_message_of_no_known_kind_ends_the_link),
+        CASE(a_peer_that_leaves_within_a_message_is_an_error),
+        CASE(a_peer_that_receives_nothing_is_a_timeout),
+        CASE(an_idle_link_stays_open),
+        CASE(open_times_out_without_a_peer),
+        CASE(refuses_foreign_greetings),
+        CASE(a_message_of_unknown_kind_ends_the_link),
     };
 #undef CASE
     return cmocka_run_group_tests_name(backend->name, tests, NULL, NULL);
