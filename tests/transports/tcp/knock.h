@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * knock.h - a bare socket connected to the port of a link, as any program can open one. */
+ * knock.h - connects a bare socket to the port of a link, as any program could. */
 #ifndef DW_TEST_KNOCK_H
 #define DW_TEST_KNOCK_H
 
@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-/* Of tcp://host:port. */
+/* The port in a URI tcp://host:port. */
 static inline int port_of(const char *uri)
 {
     return atoi(strrchr(uri, ':') + 1);

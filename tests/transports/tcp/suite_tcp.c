@@ -24,6 +24,6 @@ int main(void)
                                .uri = "tcp://127.0.0.1:0?stripes=1"};
     int failed = run_transport_suite(&four) + run_transport_suite(&one);
     if (has_ipv6()) return failed + run_transport_suite(&six);
-    print_message("no IPv6 on this machine: its suite is left out\n");
+    print_message("no IPv6 on this machine: the suite does not run over it\n");
     return failed;
 }

@@ -21,9 +21,9 @@ typedef struct half {
 } half;
 
 typedef struct connection {
-    int fd[2]; /* the dialler's, the listener's; -1: gone */
+    int fd[2]; /* to the dialler and to the listener; -1: closed */
     int stalled, corrupts;
-    half *way[2]; /* from 0 to 1, and back */
+    half *way[2]; /* bytes from 0 to 1, and back */
 } connection;
 
 struct tcp_proxy {
@@ -60,7 +60,7 @@ static void drop(connection *c, int reset)
     }
 }
 
-static void welcome(tcp_proxy *proxy)
+static void accept_connection(tcp_proxy *proxy)
 {
     int fd = accept4(proxy->listener, NULL, NULL, SOCK_NONBLOCK);
     if (fd < 0) return;
@@ -72,7 +72,7 @@ static void welcome(tcp_proxy *proxy)
     to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     int other = socket(AF_INET, SOCK_STREAM, 0);
     if (connect(other, (const struct sockaddr *)&to, sizeof to) != 0) {
-        /* Nobody there: nobody here. */
+        /* Nobody listens there, so the connection to us is closed, too. */
         close(other);
         close(fd);
         return;
@@ -83,7 +83,8 @@ static void welcome(tcp_proxy *proxy)
     proxy->n++;
 }
 
-/* Moves what can be moved from end i to the other. 0: the connection is over. */
+/* Moves as many bytes as possible from end i to the other end. Returns 0 if the connection is
+ * over. */
 static int carry(tcp_proxy *proxy, connection *c, int i)
 {
     half *h = c->way[i];
@@ -127,7 +128,7 @@ static void *carry_on(void *context)
         pthread_mutex_unlock(&proxy->lock);
         poll(wait, (nfds_t)n_wait, 2);
         pthread_mutex_lock(&proxy->lock);
-        welcome(proxy);
+        accept_connection(proxy);
         for (int i = 0; i < proxy->n; i++) {
             connection *c = &proxy->all[i];
             if (c->fd[0] < 0 || c->stalled) continue;
@@ -277,8 +278,8 @@ static void *open_listener(void *context)
     return NULL;
 }
 
-/* A dialler that has got no further than its hello. */
-static void come_and_go(int port)
+/* Connects, sends a hello, and leaves when it has been welcomed. */
+static void send_hello_and_leave(int port)
 {
     unsigned char hello[48] = {'D', 'W', 'T', 'C', 'P', '\n', 2, 'C', [25] = 4}, answer[48];
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
@@ -288,7 +289,7 @@ static void come_and_go(int port)
         send(fd, hello, sizeof hello, MSG_NOSIGNAL) < 0)
         abort();
     ssize_t n = recv(fd, answer, sizeof answer, MSG_WAITALL);
-    if (n != (ssize_t)sizeof answer) fail_msg("a guest got %d bytes", (int)n);
+    if (n != (ssize_t)sizeof answer) fail_msg("an early guest got %d bytes", (int)n);
     close(fd);
 }
 
@@ -302,7 +303,7 @@ void proxy_pair_open(proxy_pair *pair)
     pthread_create(&thread, NULL, open_listener, pair);
     while ((pair->listener_port = atomic_load(&port_told)) == 0) suite_sleep_ms(1);
     pair->proxy = proxy_start(pair->listener_port);
-    for (int i = 0; i < pair->early_guests; i++) come_and_go(pair->listener_port);
+    for (int i = 0; i < pair->early_guests; i++) send_hello_and_leave(pair->listener_port);
     if (pair->stalls_from > 0) proxy_stall_from(pair->proxy, pair->stalls_from);
     open_end(pair, 1, proxy_port(pair->proxy), &why[1], &status);
     pthread_join(thread, NULL);

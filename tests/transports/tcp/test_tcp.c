@@ -20,7 +20,7 @@ static const suite_backend tcp4 = {.name = "tcp over IPv4", .uri = "tcp://127.0.
 static const suite_backend tcp_one = {.name = "tcp by one connection",
                                       .uri = "tcp://127.0.0.1:0?stripes=1"};
 
-/* ---- A peer made of bytes -------------------------------------------------------------------- */
+/* ---- A peer that writes bytes by hand -------------------------------------------------------- */
 
 static int raw_listen(int *port)
 {
@@ -46,8 +46,8 @@ static void raw_send(int fd, const void *data, size_t len)
     }
 }
 
-/* What a correct dialler says first: that it is new, and wants one stripe; then a record with the
- * link's hello. */
+/* What a correct dialler sends first: a hello that asks for a new session of one stripe, and a
+ * record with the link's own hello. */
 static const unsigned char greeting[TCP_HELLO + RECORD + LINK_HEADER + HELLO] = {
     [0] = 'D',
     'W',
@@ -83,8 +83,8 @@ static const unsigned char greeting[TCP_HELLO + RECORD + LINK_HEADER + HELLO] = 
     '.',
     '1'};
 
-/* A listener that waits in a thread of its own, so that the test can be its peer. */
-typedef struct guest_book {
+/* A link that listens in a thread of its own, so that the test can be its peer. */
+typedef struct waiting_listener {
     dw_link *link;
     dw_status status;
     dw_why why;
@@ -93,46 +93,47 @@ typedef struct guest_book {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     int port;
-} guest_book;
+} waiting_listener;
 
 static void note_port(void *context, const char *uri)
 {
-    guest_book *book = context;
-    pthread_mutex_lock(&book->lock);
-    book->port = port_of(uri);
-    pthread_cond_broadcast(&book->changed);
-    pthread_mutex_unlock(&book->lock);
+    waiting_listener *waiting = context;
+    pthread_mutex_lock(&waiting->lock);
+    waiting->port = port_of(uri);
+    pthread_cond_broadcast(&waiting->changed);
+    pthread_mutex_unlock(&waiting->lock);
 }
 
 static void *wait_for_peer(void *context)
 {
-    guest_book *book = context;
-    book->status =
-        dw_link_open(&book->link, "tcp://127.0.0.1:0?grace=200ms", &book->options, &book->why);
+    waiting_listener *waiting = context;
+    waiting->status = dw_link_open(&waiting->link, "tcp://127.0.0.1:0?grace=200ms",
+                                   &waiting->options, &waiting->why);
     return NULL;
 }
 
-static void start_listening(guest_book *book, uint32_t open_timeout_ms, uint32_t peer_timeout_ms)
+static void start_listening(waiting_listener *waiting, uint32_t open_timeout_ms,
+                            uint32_t peer_timeout_ms)
 {
-    *book = (guest_book){.options = {.struct_size = sizeof(dw_link_options),
-                                     .role = DW_LINK_LISTEN,
-                                     .open_timeout_ms = open_timeout_ms,
-                                     .peer_timeout_ms = peer_timeout_ms,
-                                     .on_listening = note_port,
-                                     .listening_context = book}};
-    pthread_mutex_init(&book->lock, NULL);
-    pthread_cond_init(&book->changed, NULL);
-    pthread_create(&book->thread, NULL, wait_for_peer, book);
-    pthread_mutex_lock(&book->lock);
-    while (book->port == 0) pthread_cond_wait(&book->changed, &book->lock);
-    pthread_mutex_unlock(&book->lock);
+    *waiting = (waiting_listener){.options = {.struct_size = sizeof(dw_link_options),
+                                              .role = DW_LINK_LISTEN,
+                                              .open_timeout_ms = open_timeout_ms,
+                                              .peer_timeout_ms = peer_timeout_ms,
+                                              .on_listening = note_port,
+                                              .listening_context = waiting}};
+    pthread_mutex_init(&waiting->lock, NULL);
+    pthread_cond_init(&waiting->changed, NULL);
+    pthread_create(&waiting->thread, NULL, wait_for_peer, waiting);
+    pthread_mutex_lock(&waiting->lock);
+    while (waiting->port == 0) pthread_cond_wait(&waiting->changed, &waiting->lock);
+    pthread_mutex_unlock(&waiting->lock);
 }
 
 static dw_status try_to_open(const char *uri, dw_link_role role, dw_why *why)
 {
     const dw_link_options options = {.struct_size = sizeof options,
                                      .role = role,
-                                     .open_timeout_ms = 3000, /* others answer within that */
+                                     .open_timeout_ms = 3000, /* an answer comes earlier */
                                      .insecure_plaintext = 1};
     dw_link *link;
     dw_status status = dw_link_open(&link, uri, &options, why);
@@ -191,7 +192,7 @@ static void says_that_nobody_listens(void **state)
 {
     (void)state;
     int port;
-    close(raw_listen(&port)); /* a port that is free */
+    close(raw_listen(&port)); /* finds a free port */
     char uri[64];
     snprintf(uri, sizeof uri, "tcp://127.0.0.1:%d", port);
     dw_why why;
@@ -215,7 +216,7 @@ static void *dial(void *context)
     return NULL;
 }
 
-static void dials_until_the_listener_comes(void **state)
+static void dials_until_somebody_listens(void **state)
 {
     (void)state;
     int port;
@@ -243,36 +244,36 @@ static void dials_until_the_listener_comes(void **state)
 static void strangers_do_not_disturb_a_listener(void **state)
 {
     (void)state;
-    guest_book book;
-    start_listening(&book, 30000, 0);
+    waiting_listener waiting;
+    start_listening(&waiting, 30000, 0);
     enum { STRANGERS = 120 };
-    int strangers[STRANGERS]; /* more of them silent than it listens to at a time */
+    int strangers[STRANGERS]; /* more silent ones than a listener keeps at the same time */
     for (int i = 0; i < STRANGERS; i++) {
-        strangers[i] = knock(book.port);
+        strangers[i] = knock(waiting.port);
         if (i % 4 == 0) raw_send(strangers[i], "GET / HTTP/1.1\r\nHost: x\r\n\r\n", 27);
-        if (i % 4 == 1) raw_send(strangers[i], greeting, TCP_HELLO - 1); /* and never the rest */
+        if (i % 4 == 1) raw_send(strangers[i], greeting, TCP_HELLO - 1); /* never the last byte */
         if (i % 4 == 2) close(strangers[i]);
     }
-    int early = knock(book.port); /* a real dialler that was stopped before it was heard */
+    int early = knock(waiting.port); /* a correct dialler that ends before it gets an answer */
     raw_send(early, greeting, TCP_HELLO);
     close(early);
     late_dialler dialler;
-    snprintf(dialler.uri, sizeof dialler.uri, "tcp://127.0.0.1:%d", book.port);
+    snprintf(dialler.uri, sizeof dialler.uri, "tcp://127.0.0.1:%d", waiting.port);
     dial(&dialler);
-    pthread_join(book.thread, NULL);
-    if (book.status != DW_OK || dialler.status != DW_OK)
-        fail_msg("%s / %s", book.why.text, dialler.why.text);
+    pthread_join(waiting.thread, NULL);
+    if (waiting.status != DW_OK || dialler.status != DW_OK)
+        fail_msg("%s / %s", waiting.why.text, dialler.why.text);
     assert_int_equal(dw_link_send(dialler.link, TAG, "hello", 5), DW_OK);
     void *data;
     size_t len;
-    assert_int_equal(dw_link_recv(book.link, TAG, 30000, &data, &len), DW_OK);
+    assert_int_equal(dw_link_recv(waiting.link, TAG, 30000, &data, &len), DW_OK);
     assert_memory_equal(data, "hello", 5);
-    dw_link_release(book.link, data);
+    dw_link_release(waiting.link, data);
     for (int i = 0; i < STRANGERS; i++) {
         if (i % 4 != 2) close(strangers[i]);
     }
     dw_link_close(dialler.link);
-    dw_link_close(book.link);
+    dw_link_close(waiting.link);
 }
 
 typedef struct false_server {
@@ -292,7 +293,7 @@ static void *serve_falsely(void *context)
     return NULL;
 }
 
-static void dialling_another_program_is_told_so(void **state)
+static void says_that_the_listener_is_another_program(void **state)
 {
     (void)state;
     const struct {
@@ -318,9 +319,9 @@ static void dialling_another_program_is_told_so(void **state)
     }
 }
 
-/* And whoever listens waits on: eight bytes are no proof. Where nobody else comes, it says who
- * was there. */
-static void come_by_another_version(int port)
+/* Connects as an end of another version. Its eight bytes are no proof of identity, so the listener
+ * must go on waiting for its peer. */
+static void connect_with_another_version(int port)
 {
     int fd = knock(port);
     raw_send(fd,
@@ -333,61 +334,62 @@ static void come_by_another_version(int port)
     close(fd);
 }
 
-static void a_dialler_of_another_version_is_told_so(void **state)
+static void another_version_does_not_end_the_wait(void **state)
 {
     (void)state;
-    guest_book book;
-    start_listening(&book, 30000, 0);
-    come_by_another_version(book.port);
+    waiting_listener waiting;
+    start_listening(&waiting, 30000, 0);
+    connect_with_another_version(waiting.port);
     late_dialler dialler;
-    snprintf(dialler.uri, sizeof dialler.uri, "tcp://127.0.0.1:%d", book.port);
+    snprintf(dialler.uri, sizeof dialler.uri, "tcp://127.0.0.1:%d", waiting.port);
     dial(&dialler);
-    pthread_join(book.thread, NULL);
-    if (book.status != DW_OK || dialler.status != DW_OK)
-        fail_msg("%s / %s", book.why.text, dialler.why.text);
+    pthread_join(waiting.thread, NULL);
+    if (waiting.status != DW_OK || dialler.status != DW_OK)
+        fail_msg("%s / %s", waiting.why.text, dialler.why.text);
     dw_link_close(dialler.link);
-    dw_link_close(book.link);
+    dw_link_close(waiting.link);
 }
 
-static void a_listener_says_who_came_in_its_place(void **state)
+static void a_listener_says_who_was_turned_away(void **state)
 {
     (void)state;
-    guest_book book;
-    start_listening(&book, 1000, 0);
-    for (int i = 0; i < 3; i++) come_by_another_version(book.port);
-    int fd = knock(book.port);
+    waiting_listener waiting;
+    start_listening(&waiting, 1000, 0);
+    for (int i = 0; i < 3; i++) connect_with_another_version(waiting.port);
+    int fd = knock(waiting.port);
     raw_send(fd, "GET / HTTP/1.1\r\n", 16);
     char none;
-    while (recv(fd, &none, 1, 0) > 0) { /* it hangs up */
+    while (recv(fd, &none, 1, 0) > 0) { /* until the listener closes the connection */
     }
     close(fd);
-    pthread_join(book.thread, NULL);
-    assert_int_equal(book.status, DW_ERR_TIMEOUT);
-    if (!strstr(book.why.text, "; 4 were turned away, the last one: 127.0.0.1:") ||
-        !strstr(book.why.text,
+    pthread_join(waiting.thread, NULL);
+    assert_int_equal(waiting.status, DW_ERR_TIMEOUT);
+    if (!strstr(waiting.why.text, "; 4 were turned away, the last one: 127.0.0.1:") ||
+        !strstr(waiting.why.text,
                 "version 9 of the framing over TCP, this end version 2; run the same release"))
-        fail_msg("%s", book.why.text);
+        fail_msg("%s", waiting.why.text);
 }
 
 /* ---- Peers that fail in the middle ----------------------------------------------------------- */
 
-/* Our side of the test speaks the protocol by hand: first the greeting, then these bytes. */
+/* The test plays the peer: it sends the greeting, and then these bytes. Returns the status of the
+ * link. */
 static dw_status status_after(const void *bytes, size_t len, uint32_t peer_timeout_ms, int hang_up,
                               char *why, size_t why_cap)
 {
-    guest_book book;
-    start_listening(&book, 30000, peer_timeout_ms);
-    int fd = knock(book.port);
+    waiting_listener waiting;
+    start_listening(&waiting, 30000, peer_timeout_ms);
+    int fd = knock(waiting.port);
     raw_send(fd, greeting, sizeof greeting);
-    pthread_join(book.thread, NULL);
-    if (book.status != DW_OK) fail_msg("%s", book.why.text);
+    pthread_join(waiting.thread, NULL);
+    if (waiting.status != DW_OK) fail_msg("%s", waiting.why.text);
     raw_send(fd, bytes, len);
     if (hang_up) shutdown(fd, SHUT_WR);
     void *data;
     size_t got;
-    dw_status status = dw_link_recv(book.link, TAG, 30000, &data, &got);
-    snprintf(why, why_cap, "%s", dw_link_why(book.link));
-    dw_link_close(book.link);
+    dw_status status = dw_link_recv(waiting.link, TAG, 30000, &data, &got);
+    snprintf(why, why_cap, "%s", dw_link_why(waiting.link));
+    dw_link_close(waiting.link);
     close(fd);
     return status;
 }
@@ -396,7 +398,7 @@ static void names_what_a_failing_peer_did(void **state)
 {
     (void)state;
     char why[300];
-    /* 100 bytes are announced, 10 come. */
+    /* A record that says 100 bytes, of which only 10 are sent. */
     const unsigned char part[RECORD + 10] = {
         1, [4] = 100, [8] = 1, [16] = 1, [27] = 1, [RECORD] = TAG, 0, 0, 0, 1};
     assert_int_equal(status_after(part, sizeof part, 200, 0, why, sizeof why), DW_ERR_TIMEOUT);
@@ -409,7 +411,7 @@ static void names_what_a_failing_peer_did(void **state)
     assert_int_equal(status_after(part, 0, 0, 1, why, sizeof why), DW_ERR_PEER);
     assert_non_null(strstr(why, "without a goodbye"));
     assert_non_null(strstr(why, "127.0.0.1:"));
-    /* A length that no message may have (64 GiB): nothing of the kind is allocated. */
+    /* A length that no message may have (64 GiB): the link must not allocate it. */
     const unsigned char endless[CHUNK_RECORD] = {
         2, [7] = 16, [8] = 1, [16] = 1, [27] = 1, [44] = 16};
     assert_int_equal(status_after(endless, sizeof endless, 0, 0, why, sizeof why), DW_ERR_PROTOCOL);
@@ -419,9 +421,9 @@ static void names_what_a_failing_peer_did(void **state)
     assert_int_equal(status_after(tiny, sizeof tiny, 0, 0, why, sizeof why), DW_ERR_PROTOCOL);
 }
 
-/* ---- Short reads and writes: linked with -Wl,--wrap ------------------------------------------ */
+/* ---- Short reads and writes, by -Wl,--wrap --------------------------------------------------- */
 
-static atomic_int at_most; /* bytes that one call moves; 0: as many as it likes */
+static atomic_int at_most; /* the most bytes that one call moves; 0: no limit */
 
 ssize_t __real_recv(int fd, void *room, size_t len, int flags);
 ssize_t __real_sendmsg(int fd, const struct msghdr *message, int flags);
@@ -459,7 +461,7 @@ ssize_t __wrap_sendmsg(int fd, const struct msghdr *message, int flags)
     return __real_sendmsg(fd, &shorter, flags);
 }
 
-static void reads_and_writes_may_be_cut_anywhere(void **state)
+static void reads_and_writes_may_be_short(void **state)
 {
     (void)state;
     for (int most = 1; most <= 13; most += 3) {
@@ -482,7 +484,7 @@ static void reads_and_writes_may_be_cut_anywhere(void **state)
 
 /* ---- Counters -------------------------------------------------------------------------------- */
 
-/* The socket of this process whose own port, or the peer's, is the given one. */
+/* A socket of this process whose own port, or its peer's, is the given one. */
 static int find_socket(int port, int of_peer)
 {
     for (int fd = 3; fd < 1024; fd++) {
@@ -498,13 +500,13 @@ static int find_socket(int port, int of_peer)
     return -1;
 }
 
-/* tcp_info as the kernel has had it since 4.1; the C library's header stops before these fields. */
+/* tcp_info as in kernels since 4.1; the struct in the C library's header lacks the last fields. */
 typedef struct kernel_counts {
     unsigned char before[120];
     uint64_t bytes_acked, bytes_received;
 } kernel_counts;
 
-static void counts_what_the_kernel_counts(void **state)
+static void counters_agree_with_the_kernel(void **state)
 {
     (void)state;
     suite_pair pair;
@@ -525,7 +527,7 @@ static void counts_what_the_kernel_counts(void **state)
     }
     for (int i = 0; i < 2; i++) assert_int_equal(dw_link_flush(pair.link[i], 30000), DW_OK);
     int port = port_of(pair.uri);
-    /* Acknowledgements count when the next message does: so many of them may be missing. */
+    /* Acknowledgements are sent with the next message, so some of them may be missing. */
     enum { APART = 10 * RECORD };
     for (int i = 0; i < 2; i++) {
         kernel_counts kernel;
@@ -533,18 +535,18 @@ static void counts_what_the_kernel_counts(void **state)
         int fd = find_socket(port, i == SUITE_CONNECTOR);
         assert_true(fd >= 0);
         const dw_link_counters ours = counted(pair.link[i]);
-        /* The last acknowledgement may be on its way. */
+        /* The last acknowledgement may still be on its way. */
         for (int tries = 0; tries < 100; tries++) {
             assert_int_equal(getsockopt(fd, IPPROTO_TCP, TCP_INFO, &kernel, &size), 0);
             if (size < sizeof kernel) skip();
             if (kernel.bytes_acked >= ours.bytes_sent) break;
             suite_sleep_ms(10);
         }
-        /* The kernel counts the connection's opening as a byte. */
+        /* For the kernel, opening the connection counts as a byte. */
         assert_in_range(kernel.bytes_acked, ours.bytes_sent, ours.bytes_sent + APART + 2);
         assert_in_range(kernel.bytes_received, ours.bytes_received,
                         ours.bytes_received + APART + 2);
-        /* The link's own view of the kernel's counters is at most 10 ms older. */
+        /* The link reads the kernel's counters at most every 10 ms. */
         dw_link_counters later = ours;
         for (int tries = 0;
              tries < 500 && (later.kernel_bytes_sent + APART < kernel.bytes_acked ||
@@ -575,14 +577,14 @@ int main(void)
         cmocka_unit_test(says_what_is_wrong_with_an_address),
         cmocka_unit_test(says_that_a_port_is_in_use),
         cmocka_unit_test(says_that_nobody_listens),
-        cmocka_unit_test(dials_until_the_listener_comes),
+        cmocka_unit_test(dials_until_somebody_listens),
         cmocka_unit_test(strangers_do_not_disturb_a_listener),
-        cmocka_unit_test(dialling_another_program_is_told_so),
-        cmocka_unit_test(a_dialler_of_another_version_is_told_so),
-        cmocka_unit_test(a_listener_says_who_came_in_its_place),
+        cmocka_unit_test(says_that_the_listener_is_another_program),
+        cmocka_unit_test(another_version_does_not_end_the_wait),
+        cmocka_unit_test(a_listener_says_who_was_turned_away),
         cmocka_unit_test(names_what_a_failing_peer_did),
-        cmocka_unit_test(reads_and_writes_may_be_cut_anywhere),
-        cmocka_unit_test(counts_what_the_kernel_counts),
+        cmocka_unit_test(reads_and_writes_may_be_short),
+        cmocka_unit_test(counters_agree_with_the_kernel),
     };
     return cmocka_run_group_tests_name("tcp", tests, NULL, NULL);
 }

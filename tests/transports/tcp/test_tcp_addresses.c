@@ -10,10 +10,10 @@
 
 enum { TAG = 1, MOST = 16 };
 
-/* Who dials 127.0.0.1 while this is set finds two addresses: one with the port of silence, then the
- * right one. */
+/* While this is set, 127.0.0.1 resolves to two addresses for a dialler: first one with this port,
+ * which never answers, then the right one. */
 static char silent_port[8];
-static int lookup_ms; /* how long the system takes to look up whom to dial */
+static int lookup_ms; /* how long a lookup takes for a dialler */
 
 int __real_getaddrinfo(const char *name, const char *port, const struct addrinfo *hints,
                        struct addrinfo **found);
@@ -27,11 +27,11 @@ int __wrap_getaddrinfo(const char *name, const char *port, const struct addrinfo
     if (dials && lookup_ms) suite_sleep_ms(lookup_ms);
     if (!dials || !silent_port[0]) return __real_getaddrinfo(name, port, hints, found);
     int error = __real_getaddrinfo(name, silent_port, hints, found);
-    /* Freed as one list. */
+    /* The two results are freed as one list. */
     return error ? error : __real_getaddrinfo(name, port, hints, &(*found)->ai_next);
 }
 
-/* Whether the connection came about within a tenth of a second. */
+/* Whether a connection is made within a tenth of a second. */
 static int connects(int fd, const struct sockaddr_in *address)
 {
     struct pollfd wait = {.fd = fd, .events = POLLOUT};
@@ -39,9 +39,9 @@ static int connects(int fd, const struct sockaddr_in *address)
            poll(&wait, 1, 100) > 0;
 }
 
-/* A listener that accepts nobody: once its queue is full, whoever dials hears nothing. fds: what is
- * to be closed; 0: it cannot be had. */
-static int make_silence(int fds[MOST])
+/* Makes a listener that accepts nobody, and fills its queue, so that connecting to it gets no
+ * answer. fds: the sockets to be closed. Returns 0 if that is impossible here. */
+static int make_silent_port(int fds[MOST])
 {
     struct sockaddr_in address = {.sin_family = AF_INET};
     socklen_t len = sizeof address;
@@ -61,11 +61,11 @@ static int make_silence(int fds[MOST])
     return !heard;
 }
 
-static void an_address_that_does_not_answer_leaves_time_for_the_next(void **state)
+static void a_silent_address_leaves_time_for_the_next(void **state)
 {
     (void)state;
     int fds[MOST];
-    if (!make_silence(fds)) skip();
+    if (!make_silent_port(fds)) skip();
     const suite_backend tcp = {.name = "tcp", .uri = "tcp://127.0.0.1:0"};
     suite_pair pair;
     suite_prepare(&pair, &tcp);
@@ -80,8 +80,8 @@ static void an_address_that_does_not_answer_leaves_time_for_the_next(void **stat
     silent_port[0] = '\0';
 }
 
-/* What the system does not let us cut short is taken off the peer's time: whoever dials has none
- * left, though its peer is there. */
+/* A lookup cannot be interrupted. The time that it takes counts as part of the timeout, so that
+ * here no time is left to connect, although the peer listens. */
 static void a_slow_lookup_counts_as_a_part_of_opening(void **state)
 {
     (void)state;
@@ -98,7 +98,7 @@ static void a_slow_lookup_counts_as_a_part_of_opening(void **state)
     suite_close(&pair);
 }
 
-static void a_cancelled_open_ends_behind_a_slow_lookup(void **state)
+static void a_cancelled_open_ends_after_a_slow_lookup(void **state)
 {
     (void)state;
     const volatile int cancelled = 1;
@@ -114,9 +114,8 @@ static void a_cancelled_open_ends_behind_a_slow_lookup(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_slow_lookup_counts_as_a_part_of_opening),
-        cmocka_unit_test(a_cancelled_open_ends_behind_a_slow_lookup),
-        cmocka_unit_test(an_address_that_does_not_answer_leaves_time_for_the_next)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_slow_lookup_counts_as_a_part_of_opening),
+                                       cmocka_unit_test(a_cancelled_open_ends_after_a_slow_lookup),
+                                       cmocka_unit_test(a_silent_address_leaves_time_for_the_next)};
     return cmocka_run_group_tests_name("addresses of tcp", tests, NULL, NULL);
 }

@@ -13,8 +13,8 @@
 
 enum { TAG = 1, FULL_MS = 450 };
 
-/* Linked with -Wl,--wrap=accept4. A process that has no descriptor left for the library has none
- * for this test either. */
+/* accept4 is replaced by -Wl,--wrap: if the process really had no descriptors left, this test could
+ * not work either. */
 static atomic_int is_full, vain, accepted;
 
 int __real_accept4(int fd, struct sockaddr *address, socklen_t *len, int flags);
@@ -33,14 +33,14 @@ int __wrap_accept4(int fd, struct sockaddr *address, socklen_t *len, int flags)
     return made;
 }
 
-/* It tried again, and not all the time: no more than twenty times a second since then. */
+/* Checks that accept4 was tried again, but at most twenty times a second. */
 static void expect_patience(int64_t since_ns)
 {
     int tries = atomic_load(&vain);
     assert_in_range(tries, 1, 2 + (suite_now_ns() - since_ns) / 50000000);
 }
 
-static void an_open_link_does_not_spin_while_a_stranger_knocks(void **state)
+static void an_open_link_does_not_spin_without_descriptors(void **state)
 {
     (void)state;
     static const int reasons[] = {EMFILE, ENFILE, ENOMEM, ENOBUFS};
@@ -48,7 +48,7 @@ static void an_open_link_does_not_spin_while_a_stranger_knocks(void **state)
     suite_pair pair;
     suite_prepare(&pair, &tcp);
     suite_open(&pair);
-    suite_sleep_ms(50); /* the other stripes have come */
+    suite_sleep_ms(50); /* until the other stripes are connected */
     for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++) {
         int64_t begun = suite_now_ns();
         atomic_store(&vain, 0);
@@ -56,7 +56,7 @@ static void an_open_link_does_not_spin_while_a_stranger_knocks(void **state)
         int stranger = knock(port_of(pair.uri)), before = atomic_load(&accepted);
         suite_sleep_ms(FULL_MS);
         expect_patience(begun);
-        suite_send(pair.link[1], TAG, i, 100); /* the link itself goes on */
+        suite_send(pair.link[1], TAG, i, 100); /* the link itself still works */
         suite_expect(pair.link[0], TAG, i, 100);
         atomic_store(&is_full, 0);
         for (int waited = 0; atomic_load(&accepted) == before && waited < SUITE_PATIENCE_MS;
@@ -76,7 +76,7 @@ static void *make_room(void *context)
     return NULL;
 }
 
-static void a_listener_takes_its_peer_once_there_is_room(void **state)
+static void a_listener_accepts_its_peer_with_a_free_descriptor(void **state)
 {
     (void)state;
     const suite_backend tcp = {.name = "tcp", .uri = "tcp://127.0.0.1:0?stripes=1"};
@@ -95,7 +95,7 @@ static void a_listener_takes_its_peer_once_there_is_room(void **state)
     suite_close(&pair);
 }
 
-/* Gives the process n descriptors more than it has now. */
+/* Lowers the limit such that the process can open n more descriptors. */
 static void leave_descriptors(rlim_t n)
 {
     struct rlimit limit;
@@ -112,7 +112,7 @@ static void a_link_that_lacks_descriptors_says_what_to_do(void **state)
     const struct {
         const char *uri;
         dw_link_role role;
-        int least; /* descriptors that a link needs: two pipes, and these */
+        int least; /* the descriptors that a link surely needs: two pipes, and these */
     } cases[] = {{"tcp://127.0.0.1:0", DW_LINK_LISTEN, 4 + 2},
                  {"tcp://127.0.0.1:1", DW_LINK_CONNECT, 4 + 2},
                  {"loop://full", DW_LINK_LISTEN, 4 + 4}};
@@ -134,16 +134,16 @@ static void a_link_that_lacks_descriptors_says_what_to_do(void **state)
             else if (status != DW_ERR_TIMEOUT)
                 fail_msg("%s with %d descriptors: %s", cases[i].uri, (int)n, why.text);
         }
-        assert_true(lacking >= cases[i].least); /* more where some in between were taken before */
+        assert_true(lacking >= cases[i].least); /* more if some numbers were already in use */
     }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_open_link_does_not_spin_while_a_stranger_knocks),
+        cmocka_unit_test(an_open_link_does_not_spin_without_descriptors),
         cmocka_unit_test(a_link_that_lacks_descriptors_says_what_to_do),
-        cmocka_unit_test(a_listener_takes_its_peer_once_there_is_room),
+        cmocka_unit_test(a_listener_accepts_its_peer_with_a_free_descriptor),
     };
     return cmocka_run_group_tests_name("tcp without descriptors", tests, NULL, NULL);
 }

@@ -21,8 +21,8 @@ static int run(const char *command)
     return system(line);
 }
 
-/* By all connections of this process to that port. */
-static uint64_t sent_again(int port)
+/* The retransmissions of all connections of this process to that port. */
+static uint64_t kernel_retransmits(int port)
 {
     uint64_t all = 0;
     for (int fd = 3; fd < MOST_FDS; fd++) {
@@ -37,19 +37,19 @@ static uint64_t sent_again(int port)
     return all;
 }
 
-static void expect_what_the_kernel_says(dw_link *link, int port)
+static void expect_same_as_kernel(dw_link *link, int port)
 {
     int64_t end = suite_now_ns() + (int64_t)SUITE_PATIENCE_MS * 1000000 / 4;
     uint64_t ours, kernel;
     do {
-        suite_sleep_ms(20); /* what a link says is at most 10 ms old */
+        suite_sleep_ms(20); /* the link's counters are at most 10 ms old */
         ours = counted(link).retransmits;
-        kernel = sent_again(port);
+        kernel = kernel_retransmits(port);
     } while (ours != kernel && suite_now_ns() < end);
     assert_int_equal(ours, kernel);
 }
 
-static void what_is_sent_again_is_counted(void **state)
+static void retransmissions_are_counted(void **state)
 {
     (void)state;
     const suite_backend tcp = {.name = "tcp", .uri = "tcp://127.0.0.1:0"};
@@ -59,17 +59,17 @@ static void what_is_sent_again_is_counted(void **state)
     int port = port_of(pair.uri);
     suite_send(pair.link[1], TAG, 0, LONG);
     suite_expect(pair.link[0], TAG, 0, LONG);
-    expect_what_the_kernel_says(pair.link[1], port);
+    expect_same_as_kernel(pair.link[1], port);
     uint64_t before = counted(pair.link[1]).retransmits;
-    /* Its queue holds a few packets, and those behind them are lost. */
+    /* The queue holds only a few packets; packets that do not fit are lost. */
     assert_int_equal(run("tc qdisc add dev lo root tbf rate 100mbit burst 5kb limit 15kb"), 0);
     for (uint64_t n = 0; n < 4; n++) {
         suite_send(pair.link[1], TAG, n, LONG / 4);
         suite_expect(pair.link[0], TAG, n, LONG / 4);
     }
-    expect_what_the_kernel_says(pair.link[1], port);
+    expect_same_as_kernel(pair.link[1], port);
     assert_true(counted(pair.link[1]).retransmits > before);
-    /* The link itself had nothing to send again. */
+    /* The kernel repaired all losses: the link itself sent nothing again. */
     assert_int_equal(counted(pair.link[1]).resent_bytes, 0);
     run("tc qdisc delete dev lo root");
     suite_close(&pair);
@@ -77,7 +77,7 @@ static void what_is_sent_again_is_counted(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(what_is_sent_again_is_counted)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(retransmissions_are_counted)};
     if (unshare(CLONE_NEWNET) != 0 || run("ip link set lo up mtu 1500 && tc qdisc add dev lo root "
                                           "tbf rate 1gbit burst 64kb limit 64kb && "
                                           "tc qdisc delete dev lo root") != 0) {

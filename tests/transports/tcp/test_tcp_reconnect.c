@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_tcp_reconnect.c - connections that are cut: every message arrives whole, once and in order;
- * and when an end gives its peer up. */
+ * test_tcp_reconnect.c - connections are cut: every message arrives whole, once and in order; and
+ * when an end gives up its peer. */
 #include "transports/suite/transport_suite.h"
 
 #include <arpa/inet.h>
@@ -28,7 +28,7 @@ static uint64_t next_random(uint64_t *state)
     return z ^ (z >> 31);
 }
 
-/* Mostly short, some of several chunks. */
+/* Most messages are short, and some have several chunks. */
 static size_t length_of(uint64_t n)
 {
     uint64_t state = n;
@@ -73,7 +73,7 @@ static void *listen_to_all(void *context)
     return NULL;
 }
 
-/* Cuts at random until both directions are through. */
+/* Cuts connections at random until all messages have arrived in both directions. */
 static void talk_under_cuts(const char *options, uint64_t messages, uint64_t seed)
 {
     proxy_pair pair = {.options = {options, options}, .max_queued_bytes = 8 << 20};
@@ -114,7 +114,7 @@ static void talk_under_cuts(const char *options, uint64_t messages, uint64_t see
     proxy_pair_close(&pair);
 }
 
-static void every_message_comes_once_whatever_is_cut(void **state)
+static void every_message_arrives_once_under_cuts(void **state)
 {
     uint64_t seed;
     const char *given = *state;
@@ -127,7 +127,7 @@ static void every_message_comes_once_whatever_is_cut(void **state)
     talk_under_cuts("?grace=60s&stripes=1", 250, seed + 1);
 }
 
-static void comes_back_when_nobody_could_for_a_while(void **state)
+static void reconnects_after_a_pause(void **state)
 {
     (void)state;
     proxy_pair pair = {.options = {"?grace=60s", "?grace=60s"}};
@@ -152,8 +152,8 @@ static void comes_back_when_nobody_could_for_a_while(void **state)
     proxy_pair_close(&pair);
 }
 
-/* An idle link notices as well, and has its connections again before anybody needs them. */
-static void an_idle_link_comes_back(void **state)
+/* An idle link notices a cut, too, and reconnects before a message needs the connections. */
+static void an_idle_link_reconnects(void **state)
 {
     (void)state;
     proxy_pair pair = {.options = {"?grace=60s", "?grace=60s"}};
@@ -168,14 +168,14 @@ static void an_idle_link_comes_back(void **state)
     proxy_pair_close(&pair);
 }
 
-/* ---- Peers that are given up ----------------------------------------------------------------- */
+/* ---- Giving up a peer ------------------------------------------------------------------------ */
 
-static void who_does_not_come_back_is_given_up(void **state)
+static void a_peer_that_does_not_return_is_given_up(void **state)
 {
     (void)state;
     proxy_pair pair = {.options = {"?grace=150ms", "?grace=150ms"}};
     proxy_pair_open(&pair);
-    proxy_refuse(pair.proxy, 1); /* it takes no connection, though its machine is there */
+    proxy_refuse(pair.proxy, 1); /* the machine answers, but accepts no connection */
     proxy_cut(pair.proxy, PROXY_ALL, 0);
     for (int i = 0; i < 2; i++) {
         void *data;
@@ -188,8 +188,9 @@ static void who_does_not_come_back_is_given_up(void **state)
     proxy_pair_close(&pair);
 }
 
-/* With an hour of grace: only the leave that was said, or a refusal, can be the reason. */
-static void who_leaves_is_not_waited_for(void **state)
+/* The grace is an hour: the link can only fail because the peer said that it leaves, or because it
+ * refuses connections. */
+static void a_peer_that_leaves_is_not_waited_for(void **state)
 {
     (void)state;
     for (int leaver = 0; leaver < 2; leaver++) {
@@ -240,7 +241,7 @@ static void a_dialler_knows_at_once_that_its_listener_was_killed(void **state)
     close(ends[1]);
 }
 
-static void a_goodbye_ends_it_without_another_connection(void **state)
+static void a_goodbye_needs_no_new_connection(void **state)
 {
     (void)state;
     proxy_pair pair = {.options = {"?grace=3600s", "?grace=3600s"}};
@@ -261,7 +262,8 @@ static void a_goodbye_ends_it_without_another_connection(void **state)
 
 /* ---- Strangers at an open session ------------------------------------------------------------ */
 
-/* What a listener answers to a hello of the given session byte and stripe. */
+/* Sends a hello with this session (of which one byte is not 0) and stripe, and returns the
+ * answer. */
 static int answer_to(int port, unsigned char session, unsigned char stripe)
 {
     unsigned char hello[48] = {'D', 'W', 'T',     'C',           'P',     '\n',
@@ -273,7 +275,7 @@ static int answer_to(int port, unsigned char session, unsigned char stripe)
     assert_int_equal(connect(fd, (const struct sockaddr *)&address, sizeof address), 0);
     assert_int_equal(send(fd, hello, sizeof hello, MSG_NOSIGNAL), sizeof hello);
     ssize_t n = recv(fd, answer, sizeof answer, MSG_WAITALL);
-    for (int i = 8; i < 24; i++) assert_int_equal(answer[i], 0); /* the session is not given away */
+    for (int i = 8; i < 24; i++) assert_int_equal(answer[i], 0); /* the session stays secret */
     close(fd);
     return n == (ssize_t)sizeof answer ? answer[26] : -1;
 }
@@ -294,8 +296,8 @@ static void strangers_get_no_place_in_a_session(void **state)
     proxy_pair_close(&pair);
 }
 
-/* A dialler that is welcomed and goes before it has said anything leaves its place to the next. */
-static void who_goes_without_a_word_takes_no_place(void **state)
+/* Diallers that are welcomed and leave before they have sent anything else take nobody's place. */
+static void a_silent_dialler_takes_no_place(void **state)
 {
     (void)state;
     proxy_pair pair = {.options = {NULL, NULL}, .early_guests = 5};
@@ -308,17 +310,16 @@ static void who_goes_without_a_word_takes_no_place(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        /* Forks: while there is one thread. */
+        /* This one forks, so it runs while there is only one thread. */
         cmocka_unit_test(a_dialler_knows_at_once_that_its_listener_was_killed),
-        cmocka_unit_test_prestate(every_message_comes_once_whatever_is_cut,
-                                  argc > 1 ? argv[1] : NULL),
-        cmocka_unit_test(comes_back_when_nobody_could_for_a_while),
-        cmocka_unit_test(an_idle_link_comes_back),
-        cmocka_unit_test(who_does_not_come_back_is_given_up),
-        cmocka_unit_test(who_leaves_is_not_waited_for),
-        cmocka_unit_test(a_goodbye_ends_it_without_another_connection),
+        cmocka_unit_test_prestate(every_message_arrives_once_under_cuts, argc > 1 ? argv[1] : NULL),
+        cmocka_unit_test(reconnects_after_a_pause),
+        cmocka_unit_test(an_idle_link_reconnects),
+        cmocka_unit_test(a_peer_that_does_not_return_is_given_up),
+        cmocka_unit_test(a_peer_that_leaves_is_not_waited_for),
+        cmocka_unit_test(a_goodbye_needs_no_new_connection),
         cmocka_unit_test(strangers_get_no_place_in_a_session),
-        cmocka_unit_test(who_goes_without_a_word_takes_no_place),
+        cmocka_unit_test(a_silent_dialler_takes_no_place),
     };
     return cmocka_run_group_tests_name("tcp_reconnect", tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_tcp_sockets.c - options of the sockets of a link, and how long a stranger can occupy one. */
+ * test_tcp_sockets.c - options of a link's sockets, and how long a stranger can occupy one. */
 #include "transports/suite/transport_suite.h"
 
 #include <fcntl.h>
@@ -13,7 +13,7 @@
 
 enum { TAG = 1, STRIPES = 4, MOST_FDS = 256 };
 
-/* Whether it is one of a connection with that port at either end. */
+/* Whether it is a socket of a connection that has this port at one end. */
 static int is_of(int fd, int port)
 {
     struct sockaddr_in own = {0}, peer = {0};
@@ -25,7 +25,7 @@ static int is_of(int fd, int port)
            (ntohs(own.sin_port) == port || ntohs(peer.sin_port) == port);
 }
 
-/* -1: it is not to be had. */
+/* The option's value, or -1 if it cannot be read. */
 static int option(int fd, int level, int name)
 {
     int value = -1;
@@ -37,7 +37,7 @@ static void expect_options(int fd, const char *congestion)
 {
     assert_int_equal(option(fd, IPPROTO_TCP, TCP_NODELAY), 1);
     assert_int_equal(option(fd, SOL_SOCKET, SO_KEEPALIVE), 1);
-    /* A quarter of peer_timeout_ms. */
+    /* This is a quarter of peer_timeout_ms. */
     assert_int_equal(option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT), 15000);
     int idle_s = option(fd, IPPROTO_TCP, TCP_KEEPIDLE),
         between_s = option(fd, IPPROTO_TCP, TCP_KEEPINTVL);
@@ -49,8 +49,8 @@ static void expect_options(int fd, const char *congestion)
     assert_string_equal(name, congestion);
 }
 
-/* The dialler chooses for itself; so does the listener. */
-static void every_stripe_is_told_the_same(void **state)
+/* Dialler and listener set the options of all their sockets, each for itself. */
+static void all_stripes_have_the_same_options(void **state)
 {
     (void)state;
     const suite_backend tcp = {.name = "tcp", .uri = "tcp://127.0.0.1:0?congestion=reno"};
@@ -67,7 +67,7 @@ static void every_stripe_is_told_the_same(void **state)
         }
     }
     assert_int_equal(n, 2 * STRIPES);
-    suite_sleep_ms(50); /* those that came last have been told, too */
+    suite_sleep_ms(50); /* until the options of the last sockets are set */
     for (int i = 0; i < n; i++) expect_options(fds[i], "reno");
     suite_close(&pair);
 }
@@ -105,9 +105,10 @@ static void *wait_for_a_peer(void *context)
     return NULL;
 }
 
-/* Whether it says nothing or a byte now and then, at a listener that waits and at one that has its
- * peer. The last byte comes before the time is up, so that nothing but the clock wakes the link. */
-static void who_does_not_say_what_it_is_has_ten_seconds(void **state)
+/* Strangers send nothing, or a byte from time to time, to a listener that waits and to one that has
+ * its peer. The last byte is sent before the ten seconds are over, so that only the clock can wake
+ * the link. */
+static void a_stranger_has_ten_seconds_to_send_a_hello(void **state)
 {
     (void)state;
     static const char hello[] = "DWTCP\n\2C";
@@ -139,7 +140,7 @@ static void who_does_not_say_what_it_is_has_ten_seconds(void **state)
         }
     }
     for (int i = 0; i < STRANGERS; i++) {
-        assert_in_range((gone_ns[i] - begun) / MS, 9900, 60000); /* a busy machine is late */
+        assert_in_range((gone_ns[i] - begun) / MS, 9900, 60000); /* later on a busy machine */
         close(strangers[i]);
     }
     suite_send(pair.link[1], TAG, 1, 1000);
@@ -153,8 +154,8 @@ static void who_does_not_say_what_it_is_has_ten_seconds(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_stripe_is_told_the_same),
-        cmocka_unit_test(who_does_not_say_what_it_is_has_ten_seconds),
+        cmocka_unit_test(all_stripes_have_the_same_options),
+        cmocka_unit_test(a_stranger_has_ten_seconds_to_send_a_hello),
     };
     return cmocka_run_group_tests_name("sockets of tcp", tests, NULL, NULL);
 }

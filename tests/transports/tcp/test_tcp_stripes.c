@@ -20,7 +20,7 @@ static void wait_for_stripes(const proxy_pair *pair, int n)
     while (proxy_alive(pair->proxy) < n) suite_sleep_ms(2);
 }
 
-static void the_smaller_wish_counts(void **state)
+static void the_smaller_number_of_stripes_counts(void **state)
 {
     (void)state;
     const char *const wishes[][2] = {
@@ -40,7 +40,7 @@ static void the_smaller_wish_counts(void **state)
     }
 }
 
-static void a_stripe_that_never_comes_is_not_missed(void **state)
+static void a_stripe_that_never_connects_does_not_matter(void **state)
 {
     (void)state;
     proxy_pair pair = {.options = {NULL, NULL}, .stalls_from = 1};
@@ -52,9 +52,9 @@ static void a_stripe_that_never_comes_is_not_missed(void **state)
     proxy_pair_close(&pair);
 }
 
-/* One after the other falls silent in the middle of everything: what it carried goes by others, and
- * nobody waits for it. */
-static void a_stalled_stripe_does_not_hold_the_others(void **state)
+/* One stripe after the other stalls while messages are sent. What it carried is sent again by
+ * others, and no message waits for it. */
+static void a_stalled_stripe_does_not_block_the_others(void **state)
 {
     (void)state;
     proxy_pair pair = {.options = {NULL, NULL}};
@@ -71,11 +71,11 @@ static void a_stalled_stripe_does_not_hold_the_others(void **state)
     for (int i = 0; i < 2; i++) {
         const dw_link_counters counters = counted(pair.link[i]);
         assert_true(counters.resent_bytes > 0);
-        /* Of 28: not everything went everywhere. */
+        /* Of 28 MiB: the messages were not simply sent by every stripe. */
         assert_true(counters.resent_bytes < 15 * MEBIBYTE);
         assert_int_equal(counters.reconnects, 0);
     }
-    proxy_stall(pair.proxy, PROXY_ALL, 0); /* and what comes late is not taken twice */
+    proxy_stall(pair.proxy, PROXY_ALL, 0); /* late records must not be delivered twice */
     for (int i = 0; i < 20; i++, n++) {
         suite_send(pair.link[n & 1], TAG, n, MEBIBYTE);
         suite_expect(pair.link[!(n & 1)], TAG, n, MEBIBYTE);
@@ -83,9 +83,9 @@ static void a_stalled_stripe_does_not_hold_the_others(void **state)
     proxy_pair_close(&pair);
 }
 
-/* Who takes nothing is sent no more than its window and what its link holds, however long the
- * sender's queue is. */
-static void what_nobody_takes_stays_bounded(void **state)
+/* A peer that receives nothing is sent at most its window and what its link stores, however long
+ * the sender's queue is. */
+static void unreceived_bytes_are_bounded(void **state)
 {
     (void)state;
     proxy_pair pair = {.options = {NULL, NULL}, .max_queued_bytes = MEBIBYTE};
@@ -101,7 +101,7 @@ static void what_nobody_takes_stays_bounded(void **state)
         stood_still = status == DW_OK ? 0 : stood_still + 1;
         if (status == DW_PENDING) suite_sleep_ms(2);
     }
-    /* The window, which is larger where the way is long, and a queue of 1 MiB at either end. */
+    /* The window, which is larger for slow connections, and a queue of 1 MiB at either end. */
     assert_in_range(proxy_forward(pair.proxy), 4 * MEBIBYTE, 20 * MEBIBYTE);
     void *got;
     size_t len;
@@ -113,7 +113,7 @@ static void what_nobody_takes_stays_bounded(void **state)
     proxy_pair_close(&pair);
 }
 
-/* ---- A peer made of bytes -------------------------------------------------------------------- */
+/* ---- A peer that writes bytes by hand -------------------------------------------------------- */
 
 static void put(unsigned char *at, uint64_t value, int bytes)
 {
@@ -130,13 +130,14 @@ static void send_all(int fd, const unsigned char *bytes, size_t len)
     }
 }
 
-/* Of a record: message n of total bytes, its part from offset on. kind 1: all of it. */
+/* Sends the header of a record of message n: len of its total bytes, from offset on. kind 1: the
+ * whole message. */
 static void send_header(int fd, int kind, uint64_t n, size_t total, size_t offset, size_t len)
 {
     unsigned char header[48] = {(unsigned char)kind};
     put(header + 4, len, 4);
     put(header + 8, n, 8);
-    put(header + 16, n > 0, 8); /* we have the other's hello */
+    put(header + 16, n > 0, 8); /* acknowledges the greeting */
     put(header + 24, 16 * MEBIBYTE, 8);
     put(header + 32, offset, 8);
     put(header + 40, total, 8);
@@ -204,7 +205,7 @@ static int dial_by_hand(const by_hand *hand, unsigned char *session, unsigned ch
     return fd;
 }
 
-/* Two stripes, and the link's greeting, which is message 0. */
+/* Opens a session with two stripes, and sends the link's greeting, which is message 0. */
 static void open_by_hand(by_hand *hand)
 {
     *hand = (by_hand){.link = NULL};
@@ -227,7 +228,7 @@ static void close_by_hand(by_hand *hand)
     dw_link_close(hand->link);
 }
 
-static void records_may_come_in_any_order_and_twice(void **state)
+static void records_may_arrive_in_any_order_and_twice(void **state)
 {
     (void)state;
     enum { LEN = 2800000, CHUNK = 1 << 20, TOTAL = LEN + 8 };
@@ -235,16 +236,16 @@ static void records_may_come_in_any_order_and_twice(void **state)
     open_by_hand(&hand);
     unsigned char *first = make_message(1, LEN), *second = make_message(2, 30),
                   *third = make_message(3, LEN);
-    send_part(hand.fd[1], 2, 3, third, TOTAL, CHUNK, CHUNK); /* what is awaited last comes first */
+    send_part(hand.fd[1], 2, 3, third, TOTAL, CHUNK, CHUNK); /* a part of the last message */
     send_part(hand.fd[1], 1, 2, second, 38, 0, 38);
     send_part(hand.fd[0], 2, 1, first, TOTAL, (size_t)2 * CHUNK, TOTAL - 2 * CHUNK);
     send_part(hand.fd[1], 2, 1, first, TOTAL, 0, CHUNK);
-    send_part(hand.fd[0], 2, 1, first, TOTAL, 0, CHUNK); /* again */
+    send_part(hand.fd[0], 2, 1, first, TOTAL, 0, CHUNK); /* the same part again */
     send_part(hand.fd[0], 1, 2, second, 38, 0, 38);
     send_part(hand.fd[0], 2, 1, first, TOTAL, CHUNK, CHUNK);
     suite_expect(hand.link, TAG, 1, LEN);
     suite_expect(hand.link, TAG, 2, 30);
-    send_part(hand.fd[1], 2, 1, first, TOTAL, CHUNK, CHUNK); /* long gone */
+    send_part(hand.fd[1], 2, 1, first, TOTAL, CHUNK, CHUNK); /* the message is already delivered */
     send_part(hand.fd[0], 2, 3, third, TOTAL, 0, CHUNK);
     send_part(hand.fd[0], 2, 3, third, TOTAL, CHUNK, CHUNK);
     send_part(hand.fd[1], 2, 3, third, TOTAL, (size_t)2 * CHUNK, TOTAL - 2 * CHUNK);
@@ -253,7 +254,7 @@ static void records_may_come_in_any_order_and_twice(void **state)
     send_part(hand.fd[1], 1, 4, fourth, 8, 0, 8);
     suite_expect(hand.link, TAG, 4, 0);
     assert_int_equal(counted(hand.link).messages_received, 4);
-    /* What came late has left no trace in the places that later messages get. */
+    /* The late records must not affect later messages, which use the same places again. */
     enum { LAST = 1200 };
     for (uint64_t n = 5; n <= LAST; n++) {
         send_part(hand.fd[n & 1], 1, n, second, 38, 0, 38);
@@ -266,14 +267,14 @@ static void records_may_come_in_any_order_and_twice(void **state)
     close_by_hand(&hand);
 }
 
-/* Reads from both stripes until so many bytes have come. */
+/* Reads this number of bytes from both stripes together. */
 static void drain(const by_hand *hand, size_t bytes)
 {
     static char room[65536];
     while (bytes > 0) {
         struct pollfd wait[2] = {{.fd = hand->fd[0], .events = POLLIN},
                                  {.fd = hand->fd[1], .events = POLLIN}};
-        if (poll(wait, 2, SUITE_PATIENCE_MS / 4) <= 0) fail_msg("%zu bytes did not come", bytes);
+        if (poll(wait, 2, SUITE_PATIENCE_MS / 4) <= 0) fail_msg("%zu bytes did not arrive", bytes);
         for (int i = 0; i < 2; i++) {
             if (!wait[i].revents) continue;
             ssize_t n = recv(hand->fd[i], room, bytes < sizeof room ? bytes : sizeof room, 0);
@@ -283,16 +284,16 @@ static void drain(const by_hand *hand, size_t bytes)
     }
 }
 
-/* 512 messages may be unacknowledged. The one word that acknowledges them all is the only thing
- * that wakes the sender. */
-static void an_acknowledgement_sets_a_waiting_send_going(void **state)
+/* At most 512 messages may be unacknowledged. A single record acknowledges them all, and nothing
+ * else wakes the sender. */
+static void an_acknowledgement_wakes_a_waiting_send(void **state)
 {
     (void)state;
     enum { MESSAGES = 600, KEPT = 512, WIRE = 32 + 8 + 10 };
     by_hand hand;
     open_by_hand(&hand);
     for (uint64_t n = 1; n <= MESSAGES; n++) suite_send(hand.link, TAG, n, 10);
-    drain(&hand, 72 + (KEPT - 1) * WIRE); /* the greeting is one of them */
+    drain(&hand, 72 + (KEPT - 1) * WIRE); /* the greeting counts as one of them */
     unsigned char word[32] = {3};
     put(word + 16, KEPT, 8);
     put(word + 24, 16 * MEBIBYTE, 8);
@@ -301,23 +302,23 @@ static void an_acknowledgement_sets_a_waiting_send_going(void **state)
     close_by_hand(&hand);
 }
 
-static void a_record_that_makes_no_sense_ends_the_link(void **state)
+static void an_invalid_record_ends_the_link(void **state)
 {
     (void)state;
     const struct {
         int kind;
         uint64_t n;
         size_t total, offset, len;
-    } cases[] = {{9, 1, 20, 0, 20},           /* no such kind */
-                 {1, 5000, 20, 0, 20},        /* far beyond what is acknowledged */
-                 {2, 1, 1200000, 7, 1 << 20}, /* no chunk begins there */
-                 {2, 1, 1200000, 0, 1000},    /* nor ends there */
-                 {2, 1, 1100000, 1100000, 0}, /* past the end */
-                 {2, 1, 20, 0, 20}};          /* too short for chunks */
+    } cases[] = {{9, 1, 20, 0, 20},           /* a kind that does not exist */
+                 {1, 5000, 20, 0, 20},        /* far beyond what was acknowledged */
+                 {2, 1, 1200000, 7, 1 << 20}, /* an offset at which no chunk begins */
+                 {2, 1, 1200000, 0, 1000},    /* an end at which no chunk ends */
+                 {2, 1, 1100000, 1100000, 0}, /* an offset at the end of the message */
+                 {2, 1, 20, 0, 20}};          /* a message too short for chunks */
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         by_hand hand;
         open_by_hand(&hand);
-        /* What follows could find the link gone: it is not waited for. */
+        /* Only the header is sent: the link may be gone before a body could be. */
         send_header(hand.fd[0], cases[i].kind, cases[i].n, cases[i].total, cases[i].offset,
                     cases[i].len);
         void *data;
@@ -329,7 +330,7 @@ static void a_record_that_makes_no_sense_ends_the_link(void **state)
     }
 }
 
-static void points_at_the_option_that_is_wrong(void **state)
+static void names_the_option_that_is_wrong(void **state)
 {
     (void)state;
     const struct {
@@ -353,7 +354,7 @@ static void points_at_the_option_that_is_wrong(void **state)
     }
 }
 
-static void a_congestion_control_that_there_is_can_be_chosen(void **state)
+static void an_available_congestion_control_can_be_chosen(void **state)
 {
     (void)state;
     proxy_pair pair = {.options = {"?congestion=reno", "?stripes=2&congestion=reno"}};
@@ -363,8 +364,8 @@ static void a_congestion_control_that_there_is_can_be_chosen(void **state)
     proxy_pair_close(&pair);
 }
 
-/* Where nobody can come back the port is free as soon as the peer is there: one address for one
- * peer after the other. */
+/* Without grace, the port is free again as soon as the peer is connected: one address can serve
+ * several peers, one after the other. */
 static void a_port_can_serve_one_peer_after_the_other(void **state)
 {
     (void)state;
@@ -384,15 +385,15 @@ static void a_port_can_serve_one_peer_after_the_other(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_smaller_wish_counts),
-        cmocka_unit_test(a_stripe_that_never_comes_is_not_missed),
-        cmocka_unit_test(a_stalled_stripe_does_not_hold_the_others),
-        cmocka_unit_test(what_nobody_takes_stays_bounded),
-        cmocka_unit_test(records_may_come_in_any_order_and_twice),
-        cmocka_unit_test(an_acknowledgement_sets_a_waiting_send_going),
-        cmocka_unit_test(a_record_that_makes_no_sense_ends_the_link),
-        cmocka_unit_test(points_at_the_option_that_is_wrong),
-        cmocka_unit_test(a_congestion_control_that_there_is_can_be_chosen),
+        cmocka_unit_test(the_smaller_number_of_stripes_counts),
+        cmocka_unit_test(a_stripe_that_never_connects_does_not_matter),
+        cmocka_unit_test(a_stalled_stripe_does_not_block_the_others),
+        cmocka_unit_test(unreceived_bytes_are_bounded),
+        cmocka_unit_test(records_may_arrive_in_any_order_and_twice),
+        cmocka_unit_test(an_acknowledgement_wakes_a_waiting_send),
+        cmocka_unit_test(an_invalid_record_ends_the_link),
+        cmocka_unit_test(names_the_option_that_is_wrong),
+        cmocka_unit_test(an_available_congestion_control_can_be_chosen),
         cmocka_unit_test(a_port_can_serve_one_peer_after_the_other),
     };
     return cmocka_run_group_tests_name("tcp_stripes", tests, NULL, NULL);

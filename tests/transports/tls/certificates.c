@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * certificates.c - certificates for tests, good and bad. */
+ * certificates.c - makes valid and invalid certificates for tests. */
 #include "certificates.h"
 
 #include <openssl/pem.h>
@@ -52,7 +52,7 @@ void certificate_make(certificate *made, const certificate *by, const certificat
     X509_gmtime_adj(X509_getm_notAfter(x509), has_times ? wish->until_s : 3600);
     X509_set_pubkey(x509, key);
     X509_NAME *name = X509_get_subject_name(x509);
-    char number[24]; /* authorities of one name and two keys would be taken for each other's */
+    char number[24]; /* otherwise different authorities would have the same name */
     snprintf(number, sizeof number, "%s %ld", names[wish->is_authority], serial);
     X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_ASC, (const unsigned char *)number, -1, -1, 0);
     X509_set_issuer_name(x509, by ? X509_get_subject_name(by->x509) : name);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * hostile_peers.c - twelve kinds of attackers connect to listeners while an honest link works. None
- * is accepted, and no message is lost.
+ * hostile_peers.c - attackers of twelve kinds connect to listeners while an honest link works. No
+ * attacker is accepted, and no message of the honest link is lost.
  *
- * hostile_peers [ATTEMPTS [SEED]]. One listener waits for a peer that never comes. The port of
- * the honest link is attacked as well, as long as it is open. That link is shaped to 1 Gbit/s; its
+ * hostile_peers [ATTEMPTS [SEED]]. One listener waits for a peer that never connects. The port of
+ * the honest link is attacked, too, as long as it is open. That link is shaped to 1 Gbit/s; its
  * throughput with and without the attack is printed, but no test depends on it. */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -89,11 +89,11 @@ static void start_listening(port *at, const char *uri)
 /* ---- Strangers ------------------------------------------------------------------------------- */
 
 typedef struct siege {
-    const int *ports; /* two */
+    const int *ports; /* of the two listeners */
     int attempts;
     uint64_t random;
     SSL_CTX *tls12, *tls13, *certified;
-    /* `right` is only listened to: what a thief could have recorded. */
+    /* With `right` only a hello is recorded, as a thief could record one. */
     dw_tls_context *wrong_key, *wrong_name, *right;
     atomic_int *next, *past, *by_kind;
 } siege;
@@ -113,11 +113,11 @@ static int connect_to(int number)
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0) die("no socket");
     if (connect(fd, (const struct sockaddr *)&address, sizeof address) == 0) return fd;
-    close(fd); /* nobody listens there any more: turned away before the first byte */
+    close(fd); /* nobody listens any more, so no byte was exchanged */
     return -1;
 }
 
-/* The first bytes of a genuine dialler. */
+/* Records the first bytes that an honest dialler sends. */
 static size_t record_hello(const siege *s, unsigned char *room, size_t cap)
 {
     int ends[2];
@@ -131,8 +131,8 @@ static size_t record_hello(const siege *s, unsigned char *room, size_t cap)
     return n > 0 ? (size_t)n : 0;
 }
 
-/* Is it told anything that only a peer is told? TLS lets ends of other kinds believe that they came
- * through; the word of welcome under TLS is what counts, which is the listener's first record. */
+/* Whether the listener sends something under TLS. OpenSSL may report success to a client that the
+ * listener will refuse. Only the listener's first record, its welcome, proves that it accepted. */
 static int shake_raw(int fd, SSL_CTX *context)
 {
     const struct timeval wait = {.tv_sec = 2};
@@ -156,12 +156,12 @@ static int shake_as_deltawire(int fd, dw_tls_context *context)
         poll(&wait, 1, 100);
         status = DW_OK;
     }
-    stream.fd = -1; /* the caller's */
+    stream.fd = -1; /* the caller closes it */
     dw_stream_close(&stream);
     return status == DW_OK;
 }
 
-/* Waits a moment for the listener to hang up; an answer of application data would be a welcome. */
+/* Waits a moment for the listener to hang up. A hello from the listener would be a welcome. */
 static int is_welcomed(int fd, int wait_ms)
 {
     unsigned char room[4096];
@@ -170,14 +170,14 @@ static int is_welcomed(int fd, int wait_ms)
         ssize_t n = recv(fd, room, sizeof room, 0);
         if (n <= 0) return 0;
         if (n >= 8 && memcmp(room, "DWTCP\n", 6) == 0)
-            return 1; /* a listener that takes plaintext */
+            return 1; /* the listener accepts plaintext */
     }
     return 0;
 }
 
 static void say(int fd, const void *bytes, size_t len)
 {
-    if (send(fd, bytes, len, MSG_NOSIGNAL) < 0) return; /* hung up on already */
+    if (send(fd, bytes, len, MSG_NOSIGNAL) < 0) return; /* the listener has hung up */
 }
 
 static int attempt(siege *s, int kind, int fd)
@@ -185,8 +185,8 @@ static int attempt(siege *s, int kind, int fd)
     unsigned char room[20000];
     size_t len;
     switch (kind) {
-    case 0: /* says nothing */ return is_welcomed(fd, 1 + (int)(draw(s) % 30));
-    case 1: /* noise, some of it in good records */
+    case 0: /* sends nothing */ return is_welcomed(fd, 1 + (int)(draw(s) % 30));
+    case 1: /* random bytes, some of them in valid records */
         for (size_t i = 0; i < 600; i += 8) memcpy(room + i, &(uint64_t){draw(s)}, 8);
         if (draw(s) % 2) memcpy(room, "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 11);
         say(fd, room, 1 + draw(s) % 600);
@@ -203,18 +203,18 @@ static int attempt(siege *s, int kind, int fd)
     case 6: return shake_raw(fd, s->certified);
     case 7: return shake_as_deltawire(fd, s->wrong_key);
     case 8: return shake_as_deltawire(fd, s->wrong_name);
-    case 9: /* a genuine hello, played back; cut short, too */
+    case 9: /* an honest hello that was recorded, whole or truncated */
         len = record_hello(s, room, sizeof room);
         say(fd, room, draw(s) % 2 ? len : draw(s) % (len + 1));
         say(fd, "\x14\x03\x03\0\1\1", 6);
         return is_welcomed(fd, 20);
-    case 10: /* a genuine hello with a byte of it changed */
+    case 10: /* an honest hello with a changed byte */
         len = record_hello(s, room, sizeof room);
-        if (len == 0) die("a dialler says nothing");
+        if (len == 0) die("a dialler sends nothing");
         room[draw(s) % len] ^= (unsigned char)(1 + draw(s) % 255);
         say(fd, room, len);
         return is_welcomed(fd, 20);
-    default: /* a hello that does not end */
+    default: /* a hello without end */
         memset(room, 0, sizeof room);
         for (int i = 0; i < 5; i++) {
             memcpy(room,
@@ -226,7 +226,7 @@ static int attempt(siege *s, int kind, int fd)
     }
 }
 
-static void *besiege(void *context)
+static void *attack_listeners(void *context)
 {
     siege *s = context;
     for (int i; (i = atomic_fetch_add(s->next, 1)) < s->attempts;) {
@@ -247,7 +247,7 @@ static void *besiege(void *context)
 typedef struct traffic {
     dw_link *from, *to;
     atomic_int stop;
-    atomic_ullong received; /* messages, each as it was sent and in its turn */
+    atomic_ullong received; /* messages that arrived unchanged and in order */
     pthread_t sender, receiver;
 } traffic;
 
@@ -291,7 +291,7 @@ static double per_second(traffic *t, uint64_t since, int64_t since_ns)
            ((double)(dw_link_now_ns() - since_ns) * 1e-9) * MESSAGE_BYTES * 1e-6;
 }
 
-/* ---- The whole ------------------------------------------------------------------------------- */
+/* ---- The program ----------------------------------------------------------------------------- */
 
 static SSL_CTX *client(int version, const certificate *own)
 {
@@ -353,7 +353,8 @@ static void run_siege(siege besiegers[BESIEGERS], int attempts, uint64_t seed, c
                                .wrong_key = dialler(other_key, "rank/1"),
                                .wrong_name = dialler(group_key, "rank/9"),
                                .right = dialler(group_key, "rank/1")};
-        if (pthread_create(&threads[i], NULL, besiege, &besiegers[i]) != 0) die("no thread");
+        if (pthread_create(&threads[i], NULL, attack_listeners, &besiegers[i]) != 0)
+            die("no thread");
     }
     for (int i = 0; i < BESIEGERS; i++) {
         siege *s = &besiegers[i];
@@ -376,7 +377,7 @@ int main(int argc, char **argv)
     traffic t = {.from = NULL};
     siege besiegers[BESIEGERS];
     atomic_int counts[2 + KINDS] = {0};
-    signal(SIGPIPE, SIG_IGN); /* OpenSSL's own sockets, of the strangers */
+    signal(SIGPIPE, SIG_IGN); /* OpenSSL's own sockets, which the attackers use, would raise it */
     printf("seed %llu\n", (unsigned long long)seed);
     start_listening(&waiting, "tcp://127.0.0.1:0");
     open_honest(&honest, &t);
@@ -399,7 +400,7 @@ int main(int argc, char **argv)
     __atomic_store_n(&waiting.cancelled, 1, __ATOMIC_RELAXED);
     pthread_join(waiting.thread, NULL);
     if (waiting.status != DW_ERR_CANCELLED)
-        die(waiting.status == DW_OK ? "a stranger was taken for the peer" : waiting.why.text);
+        die(waiting.status == DW_OK ? "an attacker was accepted as the peer" : waiting.why.text);
     printf("%d attempts in %.1f s, connections by kind:", attempts, seconds);
     for (int i = 0; i < KINDS; i++) printf(" %d", atomic_load(&counts[2 + i]));
     printf("\n%d got past; the honest link carried %llu messages, %.0f MB/s in peace, %.0f MB/s "

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_tls.c - streams under TLS: data of all sizes, cut connections, key updates, closing; the
+ * test_tls.c - streams under TLS: data of all sizes, cut connections, key updates, closing; and the
  * keys of pairs and who can use them. */
 #include <errno.h>
 #include <fcntl.h>
@@ -41,22 +41,22 @@ static void carries_every_size_both_ways(void **state)
     tls_pair_free(&pair);
 }
 
-static void carries_over_a_wire_of_single_bytes_and_small_buffers(void **state)
+static void carries_single_bytes_and_fills_small_buffers(void **state)
 {
     (void)state;
     tls_pair pair = {.at_most = 1};
     meet_by_key(&pair);
     tls_pair_move(&pair, LISTENER, 3000, 1);
     tls_pair_free(&pair);
-    pair = (tls_pair){.at_most = 1000, .socket_bytes = 1}; /* the system makes it its smallest */
+    pair = (tls_pair){.at_most = 1000, .socket_bytes = 1}; /* the smallest that the system allows */
     meet_by_key(&pair);
     tls_pair_move(&pair, LISTENER, 200000, 2);
     tls_pair_move(&pair, CONNECTOR, 200000, 3);
     tls_pair_free(&pair);
 }
 
-/* Nothing of what was said lies open on the wire, nor does the same byte twice make the same
- * record. */
+/* What is sent cannot be read on the wire, and sending the same bytes twice makes different
+ * records. */
 static void hides_what_it_carries(void **state)
 {
     (void)state;
@@ -112,7 +112,8 @@ static void changes_keys_in_mid_stream(void **state)
     tls_pair_free(&pair);
 }
 
-/* A peer that asks for our key update makes reading need the other direction, which is full. */
+/* The peer requests a key update. To read on, our end must write an answer, but that direction is
+ * full. */
 static void reads_on_while_an_answer_cannot_be_written(void **state)
 {
     (void)state;
@@ -150,7 +151,7 @@ static void reads_on_while_an_answer_cannot_be_written(void **state)
     tls_pair_free(&pair);
 }
 
-/* ---- A socket that is full when the test says so: linked with -Wl,--wrap --------------------- */
+/* ---- A socket that is full when the test wants it, by -Wl,--wrap ----------------------------- */
 
 static int is_full;
 
@@ -164,7 +165,7 @@ ssize_t __wrap_send(int fd, const void *data, size_t len, int flags)
     return -1;
 }
 
-static void waits_for_what_openssl_waits_for(void **state)
+static void waits_for_the_direction_that_openssl_needs(void **state)
 {
     (void)state;
     tls_pair pair = {0};
@@ -175,8 +176,8 @@ static void waits_for_what_openssl_waits_for(void **state)
     assert_int_equal(SSL_key_update(((dw_tls *)peer->inside)->ssl, SSL_KEY_UPDATE_REQUESTED), 1);
     assert_int_equal(dw_stream_write(peer, &part, 1), 40);
     tls_pair_carry(&pair);
-    /* The answer cannot be written: OpenSSL 3.0 puts it off, another release may make the read wait
-     * for it. */
+    /* The answer cannot be written. OpenSSL 3.0 postpones it; another release may make the read
+     * wait for it. */
     is_full = 1;
     ptrdiff_t n = dw_stream_read(own, room, sizeof room);
     is_full = 0;
@@ -194,9 +195,9 @@ static void waits_for_what_openssl_waits_for(void **state)
     tls_pair_free(&pair);
 }
 
-/* What OpenSSL has read ahead poll does not see; the beginning of a record alone is nothing to
- * read. */
-static void tells_what_it_has_read_ahead(void **state)
+/* poll does not report bytes that OpenSSL has already read from the socket, so the stream must. An
+ * incomplete record does not count. */
+static void reports_bytes_that_openssl_has_read(void **state)
 {
     (void)state;
     tls_pair pair = {0};
@@ -224,7 +225,7 @@ static void tells_what_it_has_read_ahead(void **state)
 
 /* ---- Ends ------------------------------------------------------------------------------------ */
 
-static void tells_an_end_from_a_cut(void **state)
+static void distinguishes_an_end_from_a_cut(void **state)
 {
     (void)state;
     for (int is_cut = 0; is_cut < 2; is_cut++) {
@@ -243,8 +244,8 @@ static void tells_an_end_from_a_cut(void **state)
         }
         tls_pair_carry(&pair);
         dw_stream *to = &pair.end[1].stream;
-        assert_int_equal(dw_stream_read(to, room, sizeof room), 100); /* what came before counts */
-        assert_int_equal(dw_stream_has_more(to), 1); /* the end, which poll no longer reports */
+        assert_int_equal(dw_stream_read(to, room, sizeof room), 100); /* earlier bytes count */
+        assert_int_equal(dw_stream_has_more(to), 1); /* the end, which poll does not report again */
         for (int i = 0; i < 2; i++) {
             assert_int_equal(dw_stream_read(to, room, sizeof room),
                              is_cut ? DW_STREAM_BROKEN : DW_STREAM_ENDED);
@@ -257,7 +258,7 @@ static void tells_an_end_from_a_cut(void **state)
 static void a_changed_byte_breaks_the_stream(void **state)
 {
     (void)state;
-    for (size_t at = 0; at < 122; at += 11) { /* in the record's header, its body, its seal */
+    for (size_t at = 0; at < 122; at += 11) { /* in the record's header, its data, its tag */
         tls_pair pair = {0};
         char data[100] = "x", room[200];
         meet_by_key(&pair);
@@ -267,7 +268,7 @@ static void a_changed_byte_breaks_the_stream(void **state)
         tls_pair_carry(&pair);
         ptrdiff_t n = dw_stream_read(&pair.end[1].stream, room, sizeof room);
         if (n == DW_STREAM_WAIT) {
-            /* The length was changed: more is waited for, and what comes does not fit. */
+            /* The changed byte was in the length: the stream waits for more, which will not fit. */
             pair.flip_at = 0;
             for (int i = 0; i < 400 && n == DW_STREAM_WAIT; i++) {
                 assert_int_equal(dw_stream_write(&pair.end[0].stream, &part, 1), sizeof data);
@@ -285,7 +286,7 @@ static void a_changed_byte_breaks_the_stream(void **state)
 
 /* ---- Sessions -------------------------------------------------------------------------------- */
 
-static void a_session_is_the_two_ends_own(void **state)
+static void each_session_has_its_own_number(void **state)
 {
     (void)state;
     unsigned char sessions[3][2][DW_TLS_SESSION_BYTES];
@@ -337,10 +338,9 @@ static void hands_out_no_tickets(void **state)
 
 /* ---- Keys of pairs --------------------------------------------------------------------------- */
 
-/* Both ends must refuse. What the listener told the connector is kept in `told`, where one is
- * given. */
-static void refuse(const dw_tls_options *listener, const dw_tls_options *connector,
-                   const char *word, unsigned char *told, size_t *told_len)
+/* Both ends must expect_refusal. If `told` is given, what the listener sent is stored there. */
+static void expect_refusal(const dw_tls_options *listener, const dw_tls_options *connector,
+                           const char *word, unsigned char *told, size_t *told_len)
 {
     tls_pair pair = {0};
     tls_pair_make(&pair, listener, connector);
@@ -359,7 +359,7 @@ static void refuse(const dw_tls_options *listener, const dw_tls_options *connect
     tls_pair_free(&pair);
 }
 
-static void turns_away_wrong_keys_and_names_in_the_same_way(void **state)
+static void refuses_wrong_keys_and_names_in_the_same_way(void **state)
 {
     (void)state;
     unsigned char told[4][64], other_key[40] = "another key, as long as it needs to be";
@@ -368,35 +368,35 @@ static void turns_away_wrong_keys_and_names_in_the_same_way(void **state)
                    connector = tls_with_group_key("rank/1", "rank/0");
     connector.group_key = other_key;
     connector.group_key_bytes = sizeof other_key;
-    refuse(&listener, &connector, "another group key", told[0], &told_len[0]);
-    connector = tls_with_group_key("rank/1", "rank/7"); /* it means somebody else */
-    refuse(&listener, &connector, "another group key", told[1], &told_len[1]);
-    connector = tls_with_group_key("rank/2", "rank/0"); /* it is somebody else */
-    refuse(&listener, &connector, "another group key", told[2], &told_len[2]);
-    listener = tls_with_group_key("rank/0", NULL); /* anybody of the group, but not ourselves */
+    expect_refusal(&listener, &connector, "another group key", told[0], &told_len[0]);
+    connector = tls_with_group_key("rank/1", "rank/7"); /* it wants to reach another peer */
+    expect_refusal(&listener, &connector, "another group key", told[1], &told_len[1]);
+    connector = tls_with_group_key("rank/2", "rank/0"); /* it is another peer */
+    expect_refusal(&listener, &connector, "another group key", told[2], &told_len[2]);
+    listener = tls_with_group_key("rank/0", NULL); /* any peer of the group except itself */
     connector = tls_with_group_key("rank/1", "rank/0");
     connector.group_key = other_key;
     connector.group_key_bytes = sizeof other_key;
-    refuse(&listener, &connector, "another group key", told[3], &told_len[3]);
+    expect_refusal(&listener, &connector, "another group key", told[3], &told_len[3]);
     for (int i = 1; i < 4; i++) {
         assert_int_equal(told_len[i], told_len[0]);
         assert_memory_equal(told[i], told[0], told_len[0]);
     }
 }
 
-/* Ends a and b both listen and dial. Whoever plays a's own handshake back to a, as b's, gets
- * nowhere. */
-static void does_not_meet_its_own_reflection(void **state)
+/* End a both listens and dials. An attacker that sends a's own handshake back to a, as if it came
+ * from b, must be refused. */
+static void refuses_its_own_handshake(void **state)
 {
     (void)state;
     const dw_tls_options dials = tls_with_group_key("a", "b");
     const dw_tls_options listens_for_b = tls_with_group_key("a", "b"),
                          listens_for_all = tls_with_group_key("a", NULL);
-    refuse(&listens_for_b, &dials, "another group key", NULL, NULL);
-    refuse(&listens_for_all, &dials, "another group key", NULL, NULL);
+    expect_refusal(&listens_for_b, &dials, "another group key", NULL, NULL);
+    expect_refusal(&listens_for_all, &dials, "another group key", NULL, NULL);
     const dw_tls_options listens_falsely = tls_with_group_key("b", "c"),
                          comes_as_a = tls_with_group_key("a", "b");
-    refuse(&listens_falsely, &comes_as_a, "another group key", NULL, NULL);
+    expect_refusal(&listens_falsely, &comes_as_a, "another group key", NULL, NULL);
 }
 
 static void every_pair_has_a_key_of_its_own(void **state)
@@ -412,8 +412,8 @@ static void every_pair_has_a_key_of_its_own(void **state)
         for (int j = 0; j < i; j++)
             assert_memory_not_equal(keys[i], keys[j], DW_TLS_PAIR_KEY_BYTES);
     }
-    /* Computed once by another implementation of HKDF-SHA256 (RFC 5869): releases that differ could
-     * not meet. */
+    /* Computed once by another implementation of HKDF-SHA256 (RFC 5869). If the result ever
+     * changed, different releases could not connect. */
     static const unsigned char expected[DW_TLS_PAIR_KEY_BYTES] = {
         0x5e, 0x3c, 0x18, 0x9c, 0x9e, 0x62, 0xc6, 0xc6, 0x73, 0xbc, 0x4c,
         0xa3, 0xf3, 0x59, 0x48, 0x24, 0xb2, 0xd5, 0x66, 0x8a, 0xfb, 0x77,
@@ -421,7 +421,7 @@ static void every_pair_has_a_key_of_its_own(void **state)
     assert_memory_equal(keys[0], expected, sizeof expected);
 }
 
-static void reads_identities_and_nothing_else(void **state)
+static void reads_only_valid_identities(void **state)
 {
     (void)state;
     static const struct {
@@ -449,7 +449,7 @@ static void reads_identities_and_nothing_else(void **state)
         if ((read == 0) != cases[i].is_good)
             fail_msg("'%s' (%zu bytes): %d", cases[i].text, cases[i].len, read);
     }
-    for (int extra = 0; extra < 2; extra++) { /* names of 63 bytes, and one more */
+    for (int extra = 0; extra < 2; extra++) { /* names of 63 bytes, the limit, and of 64 */
         int len = snprintf(longest, sizeof longest, "dw1 %0*d %063d", 63 + extra, 1, 2);
         assert_int_equal(
             dw_tls_identity_read((const unsigned char *)longest, (size_t)len, client, server),
@@ -505,7 +505,7 @@ static void says_what_is_wrong_with_the_options(void **state)
     expect(&options, DW_LINK_CONNECT, DW_ERR_ARGUMENT, "struct_size");
 }
 
-static void reads_a_key_file_that_is_nobody_elses(void **state)
+static void reads_a_key_file_only_if_it_is_private(void **state)
 {
     (void)state;
     char folder[TEST_FOLDER_BYTES], path[TEST_FOLDER_BYTES + 8];
@@ -539,22 +539,22 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(carries_every_size_both_ways),
-        cmocka_unit_test(carries_over_a_wire_of_single_bytes_and_small_buffers),
+        cmocka_unit_test(carries_single_bytes_and_fills_small_buffers),
         cmocka_unit_test(hides_what_it_carries),
         cmocka_unit_test(changes_keys_in_mid_stream),
         cmocka_unit_test(reads_on_while_an_answer_cannot_be_written),
-        cmocka_unit_test(waits_for_what_openssl_waits_for),
-        cmocka_unit_test(tells_what_it_has_read_ahead),
-        cmocka_unit_test(tells_an_end_from_a_cut),
+        cmocka_unit_test(waits_for_the_direction_that_openssl_needs),
+        cmocka_unit_test(reports_bytes_that_openssl_has_read),
+        cmocka_unit_test(distinguishes_an_end_from_a_cut),
         cmocka_unit_test(a_changed_byte_breaks_the_stream),
-        cmocka_unit_test(a_session_is_the_two_ends_own),
+        cmocka_unit_test(each_session_has_its_own_number),
         cmocka_unit_test(hands_out_no_tickets),
-        cmocka_unit_test(turns_away_wrong_keys_and_names_in_the_same_way),
-        cmocka_unit_test(does_not_meet_its_own_reflection),
+        cmocka_unit_test(refuses_wrong_keys_and_names_in_the_same_way),
+        cmocka_unit_test(refuses_its_own_handshake),
         cmocka_unit_test(every_pair_has_a_key_of_its_own),
-        cmocka_unit_test(reads_identities_and_nothing_else),
+        cmocka_unit_test(reads_only_valid_identities),
         cmocka_unit_test(says_what_is_wrong_with_the_options),
-        cmocka_unit_test(reads_a_key_file_that_is_nobody_elses),
+        cmocka_unit_test(reads_a_key_file_only_if_it_is_private),
     };
     return cmocka_run_group_tests_name("tls", tests, NULL, NULL);
 }

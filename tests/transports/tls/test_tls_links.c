@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_tls_links.c - links over tcp under TLS: which peers are refused, and the sentences at both
- * ends. */
+ * test_tls_links.c - links over tcp under TLS: which peers are refused, and what the errors at both
+ * ends say. */
 #include "transports/suite/transport_suite.h"
 
 #include <arpa/inet.h>
@@ -16,9 +16,9 @@ enum { MY_TAG = 7 };
 
 static dw_tls_options own[2], wrong_key, wrong_name;
 
-/* ---- Who meets whom -------------------------------------------------------------------------- */
+/* ---- Which ends connect ---------------------------------------------------------------------- */
 
-static void both_ends_know_who_the_other_is(void **state)
+static void both_ends_know_the_name_of_the_other(void **state)
 {
     (void)state;
     const suite_backend backend = {
@@ -44,8 +44,8 @@ static void both_ends_know_who_the_other_is(void **state)
     suite_close(&pair);
 }
 
-/* shaped stands in front of tcp, and what is below it counts. */
-static void a_shape_in_front_changes_nothing(void **state)
+/* The backend shaped is in front of tcp. Whether a link is secure depends on tcp. */
+static void shaped_in_front_of_tls_works(void **state)
 {
     (void)state;
     const suite_backend backend = {
@@ -110,8 +110,8 @@ static dw_status dial(const char *uri, const dw_tls_options *tls, uint32_t timeo
     return dw_link_open(link, uri, &options, why);
 }
 
-/* Those with a wrong key are told so at once; the listener goes on waiting for the right one. */
-static void a_listener_waits_on_for_the_right_one(void **state)
+/* Peers with a wrong key learn so at once, and the listener goes on waiting for the right one. */
+static void a_listener_goes_on_waiting_for_the_right_peer(void **state)
 {
     (void)state;
     listening me;
@@ -148,8 +148,8 @@ static void a_listener_says_who_was_turned_away(void **state)
     if (!strstr(me.why.text, "turned away: 127.0.0.1:")) fail_msg("%s", me.why.text);
 }
 
-/* A listener without TLS takes the handshake for a stranger's nonsense. */
-static void a_dialler_is_told_that_nobody_answers_its_handshake(void **state)
+/* To a listener without TLS, a TLS handshake is nonsense from a stranger. */
+static void says_that_nobody_answers_the_handshake(void **state)
 {
     (void)state;
     listening me;
@@ -164,7 +164,7 @@ static void a_dialler_is_told_that_nobody_answers_its_handshake(void **state)
 
 /* ---- Without TLS ----------------------------------------------------------------------------- */
 
-static void goes_nowhere_without_tls(void **state)
+static void needs_tls_except_on_loopback(void **state)
 {
     (void)state;
     static const struct {
@@ -195,7 +195,7 @@ static void goes_nowhere_without_tls(void **state)
             why.text[254])
             fail_msg("%s", why.text);
     }
-    /* With the option whose name says so, or with a key, all addresses will do. */
+    /* With TLS, or with the option insecure_plaintext, all addresses are allowed. */
     for (int is_insecure = 0; is_insecure < 2; is_insecure++) {
         const dw_link_options options = {.struct_size = sizeof options,
                                          .role = DW_LINK_LISTEN,
@@ -233,8 +233,8 @@ static void says_what_is_wrong_with_the_keys(void **state)
 
 /* ---- Sessions -------------------------------------------------------------------------------- */
 
-/* What was sealed in one session opens in no other, frames included, to the last bit of what their
- * header vouches for. */
+/* An envelope of one session must not be valid in another one. The test changes every byte that the
+ * checksum covers; of frames that is only the header, because frames have digests of their own. */
 static void an_envelope_belongs_to_its_session(void **state)
 {
     (void)state;
@@ -260,8 +260,8 @@ static void an_envelope_belongs_to_its_session(void **state)
     }
 }
 
-/* Channels of two links: what the one sent, kept and brought to the other, is nothing to it. */
-static void a_channel_takes_nothing_of_another_session(void **state)
+/* A message that was sealed in an earlier session is not accepted by the channel of a later one. */
+static void a_channel_refuses_messages_of_another_session(void **state)
 {
     (void)state;
     test_channels channels;
@@ -278,7 +278,7 @@ static void a_channel_takes_nothing_of_another_session(void **state)
     float y[N * T * C];
     channels_send(&channels, 0);
     assert_int_equal(channels_receive(&channels, PATIENCE_MS, keys, y), DW_OK);
-    channels.links.link[0]->session ^= 2; /* as of a link before this one */
+    channels.links.link[0]->session ^= 2; /* as if the message were from an earlier link */
     channels_send(&channels, 1);
     channels.links.link[0]->session ^= 2;
     channels_send(&channels, 2);
@@ -306,16 +306,16 @@ int main(void)
     wrong_key.group_key = other_key;
     wrong_name = tls_with_group_key("rank/1", "rank/2");
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(both_ends_know_who_the_other_is),
-        cmocka_unit_test(a_shape_in_front_changes_nothing),
-        cmocka_unit_test(a_listener_waits_on_for_the_right_one),
+        cmocka_unit_test(both_ends_know_the_name_of_the_other),
+        cmocka_unit_test(shaped_in_front_of_tls_works),
+        cmocka_unit_test(a_listener_goes_on_waiting_for_the_right_peer),
         cmocka_unit_test(a_listener_says_who_was_turned_away),
-        cmocka_unit_test(a_dialler_is_told_that_nobody_answers_its_handshake),
-        cmocka_unit_test(goes_nowhere_without_tls),
+        cmocka_unit_test(says_that_nobody_answers_the_handshake),
+        cmocka_unit_test(needs_tls_except_on_loopback),
         cmocka_unit_test(a_transport_without_tls_says_so),
         cmocka_unit_test(says_what_is_wrong_with_the_keys),
         cmocka_unit_test(an_envelope_belongs_to_its_session),
-        cmocka_unit_test(a_channel_takes_nothing_of_another_session),
+        cmocka_unit_test(a_channel_refuses_messages_of_another_session),
         cmocka_unit_test(channels_heal_under_tls),
     };
     return cmocka_run_group_tests_name("tls_links", tests, NULL, NULL);

@@ -24,7 +24,7 @@ static certificate authority, other_authority, listener_own, connector_own;
 static int make_certificates(void **state)
 {
     (void)state;
-    signal(SIGPIPE, SIG_IGN); /* OpenSSL's own sockets, of the raw ends */
+    signal(SIGPIPE, SIG_IGN); /* OpenSSL's own sockets, which the raw ends use, would raise it */
     const certificate_wish is_authority = {.is_authority = 1},
                            names_listener = {.uri = "deltawire:rank/0"},
                            names_connector = {.uri = "deltawire:rank/1"};
@@ -58,7 +58,7 @@ static dw_tls_options with_certificate(const certificate *own, const char *own_n
 
 /* ---- Certificates ---------------------------------------------------------------------------- */
 
-static void certificates_meet_and_tell_names(void **state)
+static void peers_with_certificates_learn_names(void **state)
 {
     (void)state;
     for (int is_any = 0; is_any < 2; is_any++) {
@@ -75,8 +75,8 @@ static void certificates_meet_and_tell_names(void **state)
     }
 }
 
-/* A certificate linked to the CA by another one, which comes along with it. */
-static void a_chain_may_have_links(void **state)
+/* A certificate signed by an intermediate authority, whose certificate is sent along with it. */
+static void intermediate_authorities_are_accepted(void **state)
 {
     (void)state;
     const certificate_wish is_authority = {.is_authority = 1},
@@ -103,8 +103,8 @@ static void a_chain_may_have_links(void **state)
 
 typedef struct bad_certificate {
     certificate_wish wish;
-    const certificate *by;     /* NULL: itself */
-    const char *judged, *told; /* words in what the judging end and the other say */
+    const certificate *by;     /* the signer; NULL: itself */
+    const char *judged, *told; /* parts of the errors at the end that refuses, and at the other */
 } bad_certificate;
 
 static const bad_certificate bad[] = {
@@ -131,7 +131,7 @@ static const bad_certificate bad[] = {
      "purpose",
      "turns us away"}};
 
-/* The same for both ends: `role` has the bad one. */
+/* Tries this certificate; `role` is the end that has it. */
 static void refuse_bad(const bad_certificate *one, int role)
 {
     certificate own;
@@ -201,7 +201,7 @@ static void says_what_is_wrong_with_its_own_certificate(void **state)
     certificate_free(&misnamed);
 }
 
-static void reads_a_private_key_that_is_nobody_elses(void **state)
+static void reads_a_private_key_only_if_it_is_private(void **state)
 {
     (void)state;
     char folder[TEST_FOLDER_BYTES], path[TEST_FOLDER_BYTES + 8];
@@ -219,7 +219,7 @@ static void reads_a_private_key_that_is_nobody_elses(void **state)
         refuse_own(options, DW_ERR_CONFIG, "the private key in");
         refuse_own(options, DW_ERR_CONFIG, "chmod 600");
     }
-    assert_int_equal(fchmod(fd, 0640), 0); /* a group may be made for it */
+    assert_int_equal(fchmod(fd, 0640), 0); /* a group may read it */
     dw_tls_context *context;
     dw_why why = {.text = ""};
     if (dw_tls_context_create(&context, &options, DW_LINK_CONNECT, NULL, &why) != DW_OK)
@@ -250,7 +250,7 @@ static void keys_and_certificates_do_not_mix(void **state)
     }
 }
 
-/* ---- Peers that speak OpenSSL, but not ours -------------------------------------------------- */
+/* ---- Peers that use OpenSSL, but are not deltawire ------------------------------------------- */
 
 static SSL_CTX *raw_context(const certificate *own, int version)
 {
@@ -264,8 +264,8 @@ static SSL_CTX *raw_context(const certificate *own, int version)
     return context;
 }
 
-/* Lets one of our ends meet a raw one; the status of ours. *gets_through: the raw one took the
- * handshake for a success, and got a byte. */
+/* Connects one of our ends with a raw one, and returns the status of ours. *gets_through: the raw
+ * end's handshake succeeded, and it got a byte. */
 static dw_status meet_raw(tls_pair *pair, int own, SSL_CTX *context, int *gets_through)
 {
     SSL *raw = SSL_new(context);
@@ -302,7 +302,7 @@ static void expect_raw(int own, const dw_tls_options *options, SSL_CTX *context,
     SSL_CTX_free(context);
 }
 
-static void turns_away_clients_of_other_kinds(void **state)
+static void refuses_foreign_clients(void **state)
 {
     (void)state;
     const dw_tls_options by_key = tls_with_group_key("rank/0", NULL),
@@ -315,9 +315,9 @@ static void turns_away_clients_of_other_kinds(void **state)
     expect_raw(LISTENER, &by_certificate, raw_context(NULL, 0), "shows no certificate");
 }
 
-/* A server that shows a certificate where we count on the group key is let through by TLS
- * itself. */
-static void takes_no_server_without_proof(void **state)
+/* If we rely on the group key, but the server shows a certificate instead, then for TLS itself the
+ * handshake succeeds; our end must refuse. */
+static void refuses_servers_without_proof(void **state)
 {
     (void)state;
     const dw_tls_options by_key = tls_with_group_key("rank/1", "rank/0"),
@@ -333,7 +333,7 @@ static void takes_no_server_without_proof(void **state)
     certificate_free(&self_signed);
 }
 
-/* ---- Peers that speak anything --------------------------------------------------------------- */
+/* ---- Peers that send any bytes --------------------------------------------------------------- */
 
 static dw_status status_after(const dw_tls_options *options, const void *bytes, size_t len,
                               char *text, size_t cap)
@@ -348,7 +348,7 @@ static dw_status status_after(const dw_tls_options *options, const void *bytes, 
     return status;
 }
 
-static void turns_away_what_is_no_tls(void **state)
+static void refuses_bytes_that_are_not_tls(void **state)
 {
     (void)state;
     const dw_tls_options both[2] = {tls_with_group_key("rank/0", NULL),
@@ -365,12 +365,12 @@ static void turns_away_what_is_no_tls(void **state)
         }
         uint64_t random = 1;
         for (int round = 0; round < 300; round++) {
-            /* Records of good length with nonsense in them. */
+            /* Records of valid length with random content. */
             unsigned char bytes[300] = {round % 3 ? 22 : (unsigned char)(20 + round % 5), 3, 1, 1,
                                         39};
             for (size_t j = 5; j < sizeof bytes; j++)
                 bytes[j] = (unsigned char)((random = random * 6364136223846793005u + 1) >> 56);
-            /* It says that it is a ClientHello. */
+            /* The content claims to be a ClientHello. */
             if (round % 2) memcpy(bytes + 5, "\x01\x00\x01\x23\x03\x03", 6);
             assert_int_equal(status_after(&both[i], bytes, sizeof bytes, text, sizeof text),
                              DW_ERR_AUTH);
@@ -378,8 +378,8 @@ static void turns_away_what_is_no_tls(void **state)
     }
 }
 
-/* A first message that never ends: not more than 16 KiB are taken of it. */
-static void takes_little_from_strangers(void **state)
+/* A first message without end: our end reads at most 16 KiB of it. */
+static void reads_little_from_strangers(void **state)
 {
     (void)state;
     const dw_tls_options both[2] = {tls_with_group_key("rank/0", NULL),
@@ -388,7 +388,7 @@ static void takes_little_from_strangers(void **state)
         tls_pair pair = {0};
         tls_pair_make(&pair, &both[i], NULL);
         unsigned char record[5 + 1000] = {22, 3, 1, 1000 >> 8, 1000 & 255, 1,
-                                          1,  0, 0, 3,         3}; /* 64 KiB are announced */
+                                          1,  0, 0, 3,         3}; /* claims to have 64 KiB */
         size_t said = 0;
         for (int n = 0; n < 60 && pair.end[LISTENER].status == DW_PENDING; n++) {
             tls_pair_say(&pair, CONNECTOR, record, sizeof record);
@@ -405,7 +405,7 @@ static void takes_little_from_strangers(void **state)
     }
 }
 
-static void waits_for_nobody_past_the_deadline(void **state)
+static void the_handshake_has_a_deadline(void **state)
 {
     (void)state;
     const dw_tls_options options = tls_with_group_key("rank/0", NULL);
@@ -417,7 +417,7 @@ static void waits_for_nobody_past_the_deadline(void **state)
         tls->deadline_ns = begin + (int64_t)30 * DW_NS_PER_MS;
         dw_status status = DW_PENDING;
         static const unsigned char drip[] = {22, 3, 1, 16, 0, 1, 0, 15, 252};
-        for (size_t n = 0; status == DW_PENDING; n++) { /* a byte now and then, for ever */
+        for (size_t n = 0; status == DW_PENDING; n++) { /* a byte from time to time, forever */
             if (says_something && n < 1000)
                 tls_pair_say(&pair, CONNECTOR, n < sizeof drip ? &drip[n] : drip, 1);
             tls_pair_carry(&pair);
@@ -431,7 +431,7 @@ static void waits_for_nobody_past_the_deadline(void **state)
     }
 }
 
-static void notices_who_hangs_up(void **state)
+static void notices_a_peer_that_hangs_up(void **state)
 {
     (void)state;
     const dw_tls_options listener = tls_with_group_key("rank/0", NULL),
@@ -450,14 +450,14 @@ static void notices_who_hangs_up(void **state)
     }
 }
 
-/* Two that dial, or two that listen, do not meet. */
+/* Two diallers, or two listeners, cannot connect to each other. */
 static void roles_are_not_interchangeable(void **state)
 {
     (void)state;
     tls_pair dialling = {0};
     const dw_tls_options one = tls_with_group_key("rank/1", "rank/0");
     tls_pair_make(&dialling, NULL, &one);
-    /* What it says is played back to it. */
+    /* Everything that it sends is sent back to it. */
     for (int i = 0; i < 5; i++) {
         unsigned char said[2000];
         dialling.end[CONNECTOR].status = dw_tls_shake(&dialling.end[CONNECTOR].stream);
@@ -473,18 +473,18 @@ static void roles_are_not_interchangeable(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(certificates_meet_and_tell_names),
-        cmocka_unit_test(a_chain_may_have_links),
+        cmocka_unit_test(peers_with_certificates_learn_names),
+        cmocka_unit_test(intermediate_authorities_are_accepted),
         cmocka_unit_test(refuses_bad_certificates_at_either_end),
         cmocka_unit_test(says_what_is_wrong_with_its_own_certificate),
-        cmocka_unit_test(reads_a_private_key_that_is_nobody_elses),
+        cmocka_unit_test(reads_a_private_key_only_if_it_is_private),
         cmocka_unit_test(keys_and_certificates_do_not_mix),
-        cmocka_unit_test(turns_away_clients_of_other_kinds),
-        cmocka_unit_test(takes_no_server_without_proof),
-        cmocka_unit_test(turns_away_what_is_no_tls),
-        cmocka_unit_test(takes_little_from_strangers),
-        cmocka_unit_test(waits_for_nobody_past_the_deadline),
-        cmocka_unit_test(notices_who_hangs_up),
+        cmocka_unit_test(refuses_foreign_clients),
+        cmocka_unit_test(refuses_servers_without_proof),
+        cmocka_unit_test(refuses_bytes_that_are_not_tls),
+        cmocka_unit_test(reads_little_from_strangers),
+        cmocka_unit_test(the_handshake_has_a_deadline),
+        cmocka_unit_test(notices_a_peer_that_hangs_up),
         cmocka_unit_test(roles_are_not_interchangeable),
     };
     return cmocka_run_group_tests_name("tls_peers", tests, make_certificates, free_certificates);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_tls_stripes.c - stripes under TLS: the link survives cut connections and changed bytes, and
- * no other peer can join the session. */
+ * test_tls_stripes.c - stripes under TLS: a link survives cut connections and changed bytes, and no
+ * other peer can join its session. */
 #include "transports/suite/transport_suite.h"
 
 #include <arpa/inet.h>
@@ -35,7 +35,7 @@ static const dw_tcp_end *end_of(const proxy_pair *pair, int i)
     return pair->link[i]->endpoint;
 }
 
-/* One round both ways, while something happens to the wire. */
+/* Sends a message in each direction, while connections are cut or changed. */
 static void talk(const proxy_pair *pair, uint64_t n, size_t len)
 {
     suite_send(pair->link[0], MY_TAG, n, len);
@@ -64,15 +64,15 @@ static void cuts_are_healed(void **state)
     }
     assert_true(counted(pair.link[1]).reconnects > 0);
     assert_true(pair.link[0]->session == session && pair.link[1]->session == session);
-    /* Both still have the session of the first connection. */
+    /* Both ends still have the session of the first connection. */
     for (int i = 0; i < 2; i++)
         assert_memory_equal(end_of(&pair, i)->tls_session, first, sizeof first);
     assert_string_equal(dw_link_peer_name(pair.link[0]), "rank/1");
     proxy_pair_close(&pair);
 }
 
-/* Without TLS such a byte would be somebody's weight. */
-static void a_changed_byte_costs_a_connection_and_no_message(void **state)
+/* Without TLS, the changed byte would be delivered as a wrong value. */
+static void a_changed_byte_loses_no_message(void **state)
 {
     (void)state;
     proxy_pair pair;
@@ -93,7 +93,7 @@ static void wait_for(const dw_stream *stream, int writing)
     poll(&wait, 1, 100);
 }
 
-/* What a listener answers to somebody who proves a name and says a hello. */
+/* What a listener answers to a dialler that has a valid key and sends this hello. */
 static int answer_to(int port, const dw_tls_options *tls, const unsigned char *session,
                      unsigned char stripe)
 {
@@ -126,9 +126,9 @@ static int answer_to(int port, const dw_tls_options *tls, const unsigned char *s
     return got == sizeof answer ? answer[26] : -1;
 }
 
-/* A member of the group that has come to know the session's number, and another that is who began
- * it. */
-static void who_takes_up_a_session_is_who_began_it(void **state)
+/* Another member of the group knows the number of a session, and must not join it. Only the peer
+ * that began the session may. */
+static void only_the_same_peer_can_rejoin_a_session(void **state)
 {
     (void)state;
     proxy_pair pair;
@@ -139,7 +139,7 @@ static void who_takes_up_a_session_is_who_began_it(void **state)
     assert_int_equal(answer_to(pair.listener_port, &other, session, 1), DW_TCP_TAKEN);
     assert_int_equal(answer_to(pair.listener_port, &own[1], wrong, 1), DW_TCP_UNKNOWN);
     assert_int_equal(answer_to(pair.listener_port, &own[1], session, 1), DW_TCP_WELCOME);
-    talk(&pair, 1, 100000); /* and whatever place it took, it gives back */
+    talk(&pair, 1, 100000); /* the link still works, whatever stripe was replaced */
     proxy_pair_close(&pair);
 }
 
@@ -149,8 +149,8 @@ int main(void)
     own[1] = tls_with_group_key("rank/1", "rank/0");
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cuts_are_healed),
-        cmocka_unit_test(a_changed_byte_costs_a_connection_and_no_message),
-        cmocka_unit_test(who_takes_up_a_session_is_who_began_it),
+        cmocka_unit_test(a_changed_byte_loses_no_message),
+        cmocka_unit_test(only_the_same_peer_can_rejoin_a_session),
     };
     return cmocka_run_group_tests_name("tls_stripes", tests, NULL, NULL);
 }

@@ -80,7 +80,7 @@ size_t tls_pair_carry(tls_pair *pair)
             if (pair->flip_at && at + 1 == pair->flip_at) room[at - from->said_len] ^= 1;
         }
         ssize_t took = send(to->wire, room, (size_t)can, MSG_NOSIGNAL);
-        if (took < 0 && errno == EPIPE) { /* nobody hears it: lost */
+        if (took < 0 && errno == EPIPE) { /* the receiver has closed: the bytes are lost */
             recv(from->wire, room, (size_t)can, 0);
             continue;
         }
@@ -147,7 +147,7 @@ void tls_pair_move(tls_pair *pair, int from, size_t len, uint64_t pattern)
     for (int idle = 0; got < len;) {
         size_t before = sent + got;
         if (sent < len) {
-            /* Two parts, cut anywhere. */
+            /* The bytes are written in two parts of any lengths. */
             size_t cut = (sent * 7 + pattern) % (len - sent + 1);
             const struct iovec parts[2] = {{data + sent, cut},
                                            {data + sent + cut, len - sent - cut}};
@@ -161,7 +161,7 @@ void tls_pair_move(tls_pair *pair, int from, size_t len, uint64_t pattern)
         if (n < 0) fail_msg("reading: %td '%s'", n, pair->end[1 - from].stream.text);
         got += (size_t)n;
         idle = carried == 0 && sent + got == before ? idle + 1 : 0;
-        if (idle > 100) fail_msg("stands still after %zu of %zu bytes", got, len);
+        if (idle > 100) fail_msg("no progress after %zu of %zu bytes", got, len);
     }
     assert_memory_equal(room, data, len);
     free(data);
