@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * channel_pair.c - two channels connected by a backend that treats each message as a plan says. */
+ * channel_pair.c - two channels over a backend that treats each message as a plan says. */
 #include "channel_pair.h"
 
 static suite_verdict follow_plans(void *context, unsigned char *message, size_t *len, uint64_t n)
@@ -15,7 +15,7 @@ static suite_verdict follow_plans(void *context, unsigned char *message, size_t 
     for (size_t i = 0; i < sizeof wire->plans / sizeof *wire->plans; i++) {
         const test_plan *plan = &wire->plans[i];
         if (plan->which != (tag & 0xff) || number < plan->first || number > plan->last) continue;
-        if (plan->flip_at == 0 && plan->verdict == SUITE_PASS) continue; /* unused */
+        if (plan->flip_at == 0 && plan->verdict == SUITE_PASS) continue; /* an empty plan */
         size_t at = plan->flip_at < 0 ? *len - (size_t)-plan->flip_at : (size_t)plan->flip_at;
         if (plan->flip_at != NO_FLIP && at < *len) message[at] ^= 0x10;
         verdict = plan->verdict;
@@ -71,8 +71,8 @@ void channels_prepare(test_channels *channels, const suite_backend *backend, con
 void channels_try_open(test_channels *channels)
 {
     suite_set_spoiler(&(suite_spoiler){.spoil = follow_plans, .context = &channels->wire});
-    /* The wrapper is named in the URI of the one end and announced by the backend below to the
-     * other. */
+    /* One end has "spoiled:" in its URI. The other one gets it with the address, which the listener
+     * reports. */
     suite_open(&channels->links);
     suite_set_spoiler(NULL);
     pthread_t other;
@@ -86,7 +86,7 @@ void channels_try_open(test_channels *channels)
 void channels_open(test_channels *channels, const suite_backend *backend, const char *config)
 {
     channels_prepare(channels, backend, config, config);
-    /* The hellos are number 0 and 1 on the control tag. */
+    /* The hellos are the messages 0 and 1 on the control tag. */
     channels_try_open(channels);
     for (int i = 0; i < 2; i++) {
         if (channels->status[i] != DW_OK) fail_msg("end %d: %s", i, channels->why[i].text);
@@ -174,11 +174,12 @@ void channels_expect(test_channels *channels, test_reference *reference, int i)
 const char *const channels_configs[CHANNELS_CONFIGS] = {
     "raw:f32", "direct:bits=6", "delta:bits=3,scale=signed", "delta:bits=2,key=raw"};
 
-/* While its caller does nothing, the sender takes the acknowledgements and lets its copies go. */
+/* Waits until the sender has got all acknowledgements and freed its copies of frames, although the
+ * program calls nothing. */
 static void expect_all_acknowledged(test_channels *channels, int tensors)
 {
     dw_channel *sender = channels->end[0];
-    /* Others send no reply. */
+    /* With other codecs a decoder sends no reply, so nothing is acknowledged. */
     uint64_t acks = sender->send.codec == DW_CODEC_DELTA ? (uint64_t)tensors : 0;
     uint64_t kept = 1;
     for (int i = 0; i < 1000 && (kept > 0 || dw_channel_sent(sender).acks < acks); i++) {

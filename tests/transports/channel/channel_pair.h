@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * channel_pair.h - two channels connected by a backend that treats each message as a plan says;
- * every function asserts success. */
+ * channel_pair.h - two channels over a backend that treats each message as a plan says. Every
+ * function fails the test on an unexpected error. */
 #ifndef DW_TEST_CHANNEL_PAIR_H
 #define DW_TEST_CHANNEL_PAIR_H
 
@@ -13,14 +13,14 @@
 enum { N = 2, T = 5, C = 96, ID = 3, KEYS = 6, PATIENCE_MS = 60000 };
 enum { TENSOR_BYTES = N * T * C * 4 };
 
-/* Bytes of a message as a backend sees it. */
+/* Offsets in a message as a backend gets it. */
 enum { AT_ENVELOPE = DW_LINK_HEADER_BYTES, AT_FRAME = AT_ENVELOPE + DW_ENVELOPE_BYTES };
 
 typedef struct test_plan {
     uint32_t which;  /* DW_TAG_... */
-    int first, last; /* messages with this tag, counted from 0 over both ends */
+    int first, last; /* numbers of messages with this tag, from 0, of both ends together */
     suite_verdict verdict;
-    int flip_at; /* byte of the message; < 0: from its end; NO_FLIP: none */
+    int flip_at; /* the byte to change; < 0: counted from the end; NO_FLIP: none */
 } test_plan;
 
 enum { NO_FLIP = 0x7fffffff };
@@ -34,7 +34,7 @@ typedef struct test_wire {
 
 typedef struct test_channels {
     suite_pair links;
-    dw_channel *end[2]; /* 0 sends */
+    dw_channel *end[2]; /* end 0 sends */
     dw_channel_config config[2];
     dw_config codec[2];
     dw_status status[2];
@@ -46,20 +46,20 @@ extern const suite_backend channels_backends[3]; /* loop, tcp, shaped */
 
 void channels_prepare(test_channels *channels, const suite_backend *backend, const char *sends,
                       const char *receives);
-void channels_try_open(test_channels *channels); /* whatever comes of it: see status */
+void channels_try_open(test_channels *channels); /* may fail: see `status` */
 void channels_open(test_channels *channels, const suite_backend *backend, const char *config);
 void channels_close(test_channels *channels);
 
-/* The receiver's decoder begins anew, as after a crash. */
+/* Replaces the receiver's decoder by a new one, as after a crash. */
 void channels_lose_state(test_channels *channels);
 
-/* Tensor number i visits N of the KEYS keys; values drift from epoch to epoch. */
+/* Makes tensor number i, for N of the KEYS keys. The values drift from epoch to epoch. */
 void channels_make_tensor(int i, dw_key keys[N], float x[N * T * C]);
 void channels_send(test_channels *channels, int i);
 dw_status channels_receive(test_channels *channels, int timeout_ms, dw_key keys[N],
                            float y[N * T * C]);
 
-/* What must arrive: the same tensors through a codec pair without any wire. */
+/* What must arrive: the same tensors, encoded and decoded without a link. */
 typedef struct test_reference {
     test_pair pair;
     int next;
@@ -70,7 +70,7 @@ void channels_expect(test_channels *channels, test_reference *reference, int i);
 enum { CHANNELS_CONFIGS = 4 };
 extern const char *const channels_configs[CHANNELS_CONFIGS];
 
-/* Sends and receives so many tensors, at most `ahead` under way, on a wire with these plans. */
+/* Sends and receives so many tensors, at most `ahead` of them in flight, under these plans. */
 void channels_carry(const suite_backend *backend, const char *config, int tensors, int ahead,
                     const test_plan *plans, size_t n_plans);
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_channel.c - tensors through channels: the same bits as without a link; opening, misuse,
- * closing. */
+ * test_channel.c - tensors that go through channels have the same bits as without a link; opening,
+ * misuse, closing. */
 #include "channel_pair.h"
 
-static void tensors_arrive_as_without_a_wire(void **state)
+static void tensors_arrive_as_without_a_link(void **state)
 {
     (void)state;
     for (size_t b = 0; b < sizeof channels_backends / sizeof *channels_backends; b++) {
@@ -13,7 +13,7 @@ static void tensors_arrive_as_without_a_wire(void **state)
     channels_carry(&channels_backends[1], "delta:bits=4,replies=never", 40, 3, NULL, 0);
 }
 
-static void a_forgotten_key_begins_anew(void **state)
+static void a_forgotten_key_starts_anew(void **state)
 {
     (void)state;
     test_channels channels;
@@ -43,7 +43,7 @@ static void different_configs_are_a_mismatch_at_both_ends(void **state)
         const char *sends, *receives;
         dw_status status;
     } cases[] = {{"delta:bits=3", "delta:bits=5", DW_ERR_MISMATCH},
-                 {"delta:bits=4", "delta", DW_OK}, /* the same, said otherwise */
+                 {"delta:bits=4", "delta", DW_OK}, /* the same config in other words */
                  {"delta:bits=3,key=raw", "delta:bits=3", DW_ERR_MISMATCH},
                  {"delta:bits=3,group=32", "delta:bits=3", DW_ERR_MISMATCH},
                  {"delta:bits=3,prev=bf16", "delta:bits=3", DW_ERR_MISMATCH},
@@ -51,7 +51,7 @@ static void different_configs_are_a_mismatch_at_both_ends(void **state)
                  {"delta:bits=3,quota_bytes=100000", "delta:bits=3", DW_ERR_MISMATCH},
                  {"delta:bits=3", NULL, DW_ERR_MISMATCH},
                  {"direct:bits=3", "delta:bits=3", DW_ERR_MISMATCH},
-                 /* The encoder's own affair. */
+                 /* Only the encoder needs to know the way in which scales are chosen. */
                  {"delta:bits=3,scale=mse", "delta:bits=3", DW_OK},
                  {"delta:bits=3,rounding=stochastic", "delta:bits=3", DW_OK},
                  {"delta:bits=3,seed=7", "delta:bits=3,seed=8", DW_OK},
@@ -79,7 +79,7 @@ static void different_configs_are_a_mismatch_at_both_ends(void **state)
     }
 }
 
-/* Whether defaults are left out of a config's text, as deltawire.h promises. */
+/* Checks that defaults are left out of a config's text, as deltawire.h promises. */
 static int format_is_canonical(void)
 {
     dw_config config = {.struct_size = sizeof config};
@@ -156,7 +156,7 @@ static void an_id_that_is_open_is_refused(void **state)
 
 /* ---- Calls ----------------------------------------------------------------------------------- */
 
-static void a_wrong_shape_leaves_the_frame_for_a_better_call(void **state)
+static void a_wrong_shape_keeps_the_frame_for_another_call(void **state)
 {
     (void)state;
     test_channels channels;
@@ -177,14 +177,14 @@ static void a_wrong_shape_leaves_the_frame_for_a_better_call(void **state)
     assert_int_equal(where_send(channels.end[0], doubled, &x), DW_ERR_ARGUMENT);
     assert_int_equal(where_send(channels.end[1], keys, &x), DW_ERR_ARGUMENT);
     assert_int_equal(where_recv(channels.end[0], 0, keys, &x), DW_ERR_ARGUMENT);
-    /* None of it went out or changed anything. */
+    /* These calls sent nothing and changed nothing. */
     channels_send(&channels, 1);
     channels_expect(&channels, &reference, 1);
     test_pair_close(&reference.pair);
     channels_close(&channels);
 }
 
-static void what_was_sent_can_be_received_after_the_sender_closed(void **state)
+static void sent_tensors_can_be_received_after_a_close(void **state)
 {
     (void)state;
     test_channels channels;
@@ -246,7 +246,7 @@ static void does_not_allocate_in_steady_state(void **state)
         test_channels channels;
         suite_backend plain = channels_backends[1];
         channels_prepare(&channels, &plain, channels_configs[c], channels_configs[c]);
-        channels.links.prefix[0] = channels.links.prefix[1] = NULL; /* the spoiling wire copies */
+        channels.links.prefix[0] = channels.links.prefix[1] = NULL; /* "spoiled:" would allocate */
         channels_try_open(&channels);
         long before = 0;
         for (int i = 0; i < 90; i++) {
@@ -255,12 +255,12 @@ static void does_not_allocate_in_steady_state(void **state)
             float y[N * T * C];
             channels_send(&channels, i);
             assert_int_equal(channels_receive(&channels, PATIENCE_MS, keys, y), DW_OK);
-            /* A frame's buffer is in use until its sender has heard that it came, which its link's
-             * thread is told. */
+            /* The buffer of a frame is in use until the sender has got the acknowledgement, which
+             * arrives in the link's thread. */
             dw_channel_wait_acknowledged(channels.end[0]);
         }
-        /* 60 frames and as many replies; the timing of the threads decides how many buffers are in
-         * use at once. */
+        /* There are 60 frames and as many replies. How many buffers are in use at the same time
+         * depends on the timing of threads. */
         assert_in_range(suite_allocations() + where_allocations() - before, 0, 10);
         channels_close(&channels);
     }
@@ -270,14 +270,14 @@ int main(int argc, char **argv)
 {
     where_begin(argc, argv);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tensors_arrive_as_without_a_wire),
-        cmocka_unit_test(a_forgotten_key_begins_anew),
+        cmocka_unit_test(tensors_arrive_as_without_a_link),
+        cmocka_unit_test(a_forgotten_key_starts_anew),
         cmocka_unit_test(different_configs_are_a_mismatch_at_both_ends),
         cmocka_unit_test(equal_configs_match_however_they_are_written),
         cmocka_unit_test(opening_alone_is_a_timeout),
         cmocka_unit_test(an_id_that_is_open_is_refused),
-        cmocka_unit_test(a_wrong_shape_leaves_the_frame_for_a_better_call),
-        cmocka_unit_test(what_was_sent_can_be_received_after_the_sender_closed),
+        cmocka_unit_test(a_wrong_shape_keeps_the_frame_for_another_call),
+        cmocka_unit_test(sent_tensors_can_be_received_after_a_close),
         cmocka_unit_test(sending_to_a_closed_end_is_an_error),
         cmocka_unit_test(a_dead_link_ends_the_channel_with_its_reason),
         cmocka_unit_test(does_not_allocate_in_steady_state),

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_channel_device.c - channels with tensors on a device: options and errors that only these
- * have, streams, and a driver that fails. */
+ * test_channel_device.c - channels with tensors on a device: their own options and errors, streams,
+ * and a driver that fails. */
 #include "../../cuda/fake_cuda.h"
 #include "channel_pair.h"
 
-/* Opens the sender's end alone; nobody waits for it. */
+/* Opens only the sender's end; the receiver opens none. */
 static dw_status try_open(test_channels *channels, dw_why *why)
 {
     dw_channel *channel;
@@ -15,7 +15,7 @@ static dw_status try_open(test_channels *channels, dw_why *why)
     return status;
 }
 
-static void a_place_wants_a_device_and_a_name(void **state)
+static void a_place_needs_a_device_and_a_valid_value(void **state)
 {
     (void)state;
     test_channels channels;
@@ -32,14 +32,14 @@ static void a_place_wants_a_device_and_a_name(void **state)
     assert_int_equal(try_open(&channels, &why), DW_ERR_ARGUMENT);
     assert_non_null(strstr(why.text, "cuda is NULL"));
     channels.config[0] = right;
-    channels.config[0].struct_size = offsetof(dw_channel_config, cuda); /* before there were any */
+    channels.config[0].struct_size = offsetof(dw_channel_config, cuda); /* a struct without them */
     assert_int_equal(try_open(&channels, &why), DW_ERR_TIMEOUT);
     channels.config[0] = right;
     assert_int_equal(try_open(&channels, &why), DW_ERR_TIMEOUT);
     channels_close(&channels);
 }
 
-static void calls_of_the_other_kind_are_unsupported(void **state)
+static void calls_for_the_other_kind_of_memory_are_unsupported(void **state)
 {
     (void)state;
     test_channels channels;
@@ -74,7 +74,7 @@ static void calls_of_the_other_kind_are_unsupported(void **state)
     channels_close(&channels);
 }
 
-/* Nothing goes into a graph: the frame stays, and a stream that runs takes it. */
+/* Nothing is enqueued while a stream captures. The frame is kept for a call with another stream. */
 static void a_stream_that_captures_is_refused(void **state)
 {
     (void)state;
@@ -107,8 +107,8 @@ static void a_stream_that_captures_is_refused(void **state)
     channels_close(&channels);
 }
 
-/* What a stream that failed was to make is lost, and may be written for ever: both directions end,
- * each with its reason. */
+/* The result of a failed stream is lost, and may be written at any time later. So the direction
+ * ends with an error. */
 static void a_stream_that_fails_ends_its_direction(void **state)
 {
     (void)state;
@@ -134,9 +134,9 @@ static void a_stream_that_fails_ends_its_direction(void **state)
     }
 }
 
-/* The driver fails once, at each of its calls in turn, while a tensor goes over: whoever made the
- * call hears of it, or the tensor arrives. */
-static void a_driver_that_fails_once_is_told(void **state)
+/* The driver fails once, at each of its calls in turn, while a tensor is sent. Either the call that
+ * failed returns an error, or the tensor arrives. */
+static void a_failing_driver_is_reported(void **state)
 {
     (void)state;
     fake_cuda *fake = fake_cuda_get();
@@ -171,7 +171,8 @@ static void a_driver_that_fails_once_is_told(void **state)
     }
 }
 
-/* prev itself, asked for while the caller's stream may be busy, is made by the channel's own. */
+/* A receiver may request prev itself while the caller's stream is busy, so the channel encodes it
+ * in a stream of its own. */
 static void answers_have_a_stream_of_their_own(void **state)
 {
     (void)state;
@@ -197,7 +198,7 @@ static void answers_have_a_stream_of_their_own(void **state)
     channels_close(&channels);
 }
 
-static void a_lost_state_comes_back_key_by_key(void **state)
+static void a_lost_state_is_restored_key_by_key(void **state)
 {
     (void)state;
     test_channels channels;
@@ -215,8 +216,8 @@ static void a_lost_state_comes_back_key_by_key(void **state)
     channels_close(&channels);
 }
 
-/* The stage is as large as the first frame, and must grow with a larger one. */
-static void a_larger_tensor_finds_room(void **state)
+/* The staging memory is as large as the first frame, and must grow for a larger one. */
+static void a_larger_tensor_gets_more_memory(void **state)
 {
     (void)state;
     enum { LARGE = 1 << 16 };
@@ -246,14 +247,14 @@ int main(int argc, char **argv)
 {
     where_begin(argc, argv);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_place_wants_a_device_and_a_name),
-        cmocka_unit_test(calls_of_the_other_kind_are_unsupported),
+        cmocka_unit_test(a_place_needs_a_device_and_a_valid_value),
+        cmocka_unit_test(calls_for_the_other_kind_of_memory_are_unsupported),
         cmocka_unit_test(a_stream_that_captures_is_refused),
         cmocka_unit_test(a_stream_that_fails_ends_its_direction),
-        cmocka_unit_test(a_driver_that_fails_once_is_told),
+        cmocka_unit_test(a_failing_driver_is_reported),
         cmocka_unit_test(answers_have_a_stream_of_their_own),
-        cmocka_unit_test(a_lost_state_comes_back_key_by_key),
-        cmocka_unit_test(a_larger_tensor_finds_room),
+        cmocka_unit_test(a_lost_state_is_restored_key_by_key),
+        cmocka_unit_test(a_larger_tensor_gets_more_memory),
     };
     return cmocka_run_group_tests_name("channel on a device", tests, NULL, NULL);
 }

@@ -3,7 +3,7 @@
  * reorder and damage messages. */
 #include "channel_pair.h"
 
-/* What stands in front of the backend; %u is the seed. */
+/* The part of the URI in front of the backend; %u is the seed. */
 static const char *const faults[] = {
     "shaped:loss=8%%,seed=%u/",
     "shaped:duplicate=20%%,seed=%u/",
@@ -19,7 +19,7 @@ enum { FAULTS = sizeof faults / sizeof *faults, TENSORS = 40, AHEAD = 4 };
 static void carry(const char *fault, unsigned seed, const char *inner, const char *config)
 {
     char uri[256];
-    /* %d in inner is the suite's. */
+    /* The %d in `inner` is for the suite. */
     int used = snprintf(uri, sizeof uri, fault, seed);
     snprintf(uri + used, sizeof uri - (size_t)used, "%s", inner);
     const suite_backend backend = {
@@ -60,9 +60,9 @@ static void every_fault_is_healed(void **state)
     }
 }
 
-/* One message of each kind is lost, or comes twice, and the rest arrives: the wire does not lose by
- * itself, but says that it may. */
-static void every_kind_of_message_may_be_lost_or_doubled(void **state)
+/* One message of each kind is lost or arrives twice. The backend shaped says that it may lose
+ * messages, but its probability is so small that it loses none itself. */
+static void every_kind_of_message_may_be_lost_or_duplicated(void **state)
 {
     (void)state;
     const suite_backend backend = {.name = "may lose",
@@ -77,11 +77,11 @@ static void every_kind_of_message_may_be_lost_or_doubled(void **state)
         .which = which_, .first = first_, .last = last_, .verdict = SUITE_TWICE,                   \
         .flip_at = NO_FLIP                                                                         \
     }
-    /* Control messages 0 and 1 are the greetings, 2 and 3 acknowledge two frames, 4 asks for the
-     * third where that was lost. */
+    /* Control messages 0 and 1 are the greetings, 2 and 3 acknowledge two frames, and 4 requests
+     * the third frame if that was lost. */
     const test_plan plans[][3] = {
         {LOSE(DW_TAG_FRAMES, 0, 0)},
-        {LOSE(DW_TAG_FRAMES, 11, 11)}, /* nothing comes behind the last that could tell */
+        {LOSE(DW_TAG_FRAMES, 11, 11)}, /* the last frame: no later one shows that it is missing */
         {LOSE(DW_TAG_FRAMES, 2, 5)},
         {LOSE(DW_TAG_CONTROL, 2, 4)},
         {LOSE(DW_TAG_CONTROL, 0, 0)},
@@ -92,7 +92,7 @@ static void every_kind_of_message_may_be_lost_or_doubled(void **state)
         {DOUBLE(DW_TAG_CONTROL, 0, 9)},
         {DOUBLE(DW_TAG_FRAMES, 0, 11)},
         {LOSE(DW_TAG_FRAMES, 2, 3), DOUBLE(DW_TAG_CONTROL, 3, 6), DOUBLE(DW_TAG_RESENT, 0, 3)},
-        /* Damage and loss: the request for a damaged frame is lost, or its answer. */
+        /* A frame is damaged, and then its request or the answer is lost. */
         {{.which = DW_TAG_FRAMES, .first = 2, .last = 2, .flip_at = -1},
          LOSE(DW_TAG_CONTROL, 4, 4)},
         {{.which = DW_TAG_FRAMES, .first = 2, .last = 2, .flip_at = -1}, LOSE(DW_TAG_RESENT, 0, 0)},
@@ -108,9 +108,9 @@ static void every_kind_of_message_may_be_lost_or_doubled(void **state)
     }
 }
 
-/* A receiver that has asked often, for a frame that was not sent yet, hears so often; then it
- * comes, damaged. */
-static void late_answers_are_no_attempts_that_failed(void **state)
+/* The receiver has often asked for a frame that was not sent yet, and gets as many answers that say
+ * so. When the frame arrives damaged, these must not count as failed attempts. */
+static void late_answers_do_not_count_as_attempts(void **state)
 {
     (void)state;
     const suite_backend backend = {.name = "may lose",
@@ -136,8 +136,8 @@ static void late_answers_are_no_attempts_that_failed(void **state)
     channels_close(&channels);
 }
 
-/* The first messages are the greetings of the channels' ends. */
-static void greetings_that_get_lost_are_repeated(void **state)
+/* The first messages are the greetings of the channels. */
+static void lost_greetings_are_repeated(void **state)
 {
     (void)state;
     for (unsigned seed = 1; seed <= 8; seed++) {
@@ -159,7 +159,7 @@ static void greetings_that_get_lost_are_repeated(void **state)
     }
 }
 
-/* A receiver that waits while nothing is sent asks now and then, and not ever faster. */
+/* A receiver that waits while nothing is sent asks from time to time, and more and more seldom. */
 static void waiting_costs_few_messages(void **state)
 {
     (void)state;
@@ -173,14 +173,14 @@ static void waiting_costs_few_messages(void **state)
     uint64_t before = channels.end[1]->controls_told;
     assert_int_equal(channels_receive(&channels, 500, keys, y), DW_PENDING);
     uint64_t asked = channels.end[1]->controls_told - before;
-    /* After 20, 60, 140, 300 ms, and one more where the first wait began earlier. */
+    /* After 20, 60, 140 and 300 ms, and perhaps once more. */
     assert_in_range(asked, 1, 6);
     channels_send(&channels, 0);
     assert_int_equal(channels_receive(&channels, PATIENCE_MS, keys, y), DW_OK);
     channels_close(&channels);
 }
 
-static void on_a_wire_that_keeps_its_promise_nobody_asks(void **state)
+static void without_losses_a_receiver_does_not_ask(void **state)
 {
     (void)state;
     test_channels channels;
@@ -192,7 +192,7 @@ static void on_a_wire_that_keeps_its_promise_nobody_asks(void **state)
     channels_close(&channels);
 }
 
-static void a_broken_wire_is_the_error_of_both_ends(void **state)
+static void a_broken_link_is_an_error_at_both_ends(void **state)
 {
     (void)state;
     const suite_backend backend = {.name = "cut",
@@ -220,12 +220,12 @@ int main(int argc, char **argv)
     where_begin(argc, argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_fault_is_healed),
-        cmocka_unit_test(every_kind_of_message_may_be_lost_or_doubled),
-        cmocka_unit_test(late_answers_are_no_attempts_that_failed),
-        cmocka_unit_test(greetings_that_get_lost_are_repeated),
+        cmocka_unit_test(every_kind_of_message_may_be_lost_or_duplicated),
+        cmocka_unit_test(late_answers_do_not_count_as_attempts),
+        cmocka_unit_test(lost_greetings_are_repeated),
         cmocka_unit_test(waiting_costs_few_messages),
-        cmocka_unit_test(on_a_wire_that_keeps_its_promise_nobody_asks),
-        cmocka_unit_test(a_broken_wire_is_the_error_of_both_ends),
+        cmocka_unit_test(without_losses_a_receiver_does_not_ask),
+        cmocka_unit_test(a_broken_link_is_an_error_at_both_ends),
     };
     return cmocka_run_group_tests_name("channel faults", tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_channel_healing.c - the same bits as without a link, whatever the backend does to frames. */
+ * test_channel_healing.c - the same bits arrive as without a link, whatever happens to frames. */
 #include "channel_pair.h"
 
 /* ---- Damage ---------------------------------------------------------------------------------- */
@@ -43,8 +43,9 @@ static void heals_when_acknowledgements_and_requests_are_damaged(void **state)
 {
     (void)state;
     for (int c = 0; c < CHANNELS_CONFIGS; c++) {
-        /* 0 and 1 are the hellos; 2, 3 acknowledge two frames; 4 asks for the damaged third, and is
-         * damaged itself, as is its first repetition. */
+        /* Control messages 0 and 1 are the hellos, 2 and 3 acknowledge two frames, and 4 requests
+         * the third one, which is damaged. The request is damaged, too, and so is its first
+         * repetition. */
         const test_plan request[] = {
             {.which = DW_TAG_FRAMES, .first = 2, .last = 2, .flip_at = -1},
             {.which = DW_TAG_CONTROL, .first = 4, .last = 5, .flip_at = AT_ENVELOPE + 8}};
@@ -52,8 +53,8 @@ static void heals_when_acknowledgements_and_requests_are_damaged(void **state)
         const test_plan acknowledgements = {
             .which = DW_TAG_CONTROL, .first = 2, .last = 6, .flip_at = AT_ENVELOPE + 4};
         channels_carry(&channels_backends[0], channels_configs[c], 30, 4, &acknowledgements, 1);
-        /* What the peer says about damaged acknowledgements must not use up the attempts at a
-         * damaged frame. */
+        /* Requests to repeat damaged acknowledgements must not count as attempts at a damaged
+         * frame. */
         const test_plan later[] = {
             {.which = DW_TAG_CONTROL, .first = 2, .last = 7, .flip_at = AT_ENVELOPE + 4},
             {.which = DW_TAG_FRAMES, .first = 8, .last = 8, .flip_at = -1}};
@@ -104,7 +105,7 @@ static void gives_up_on_a_frame_that_never_arrives_whole(void **state)
     assert_int_equal(channels_receive(&channels, PATIENCE_MS, keys, y), DW_OK);
     assert_int_equal(channels_receive(&channels, PATIENCE_MS, keys, y), DW_ERR_CORRUPT);
     assert_non_null(strstr(dw_channel_why(channels.end[1]), "frame 1"));
-    /* It stays so for ever. */
+    /* The error remains. */
     assert_int_equal(channels_receive(&channels, PATIENCE_MS, keys, y), DW_ERR_CORRUPT);
     assert_int_equal(channels.wire.count[DW_TAG_RESENT], DW_CHANNEL_TRIES);
     channels_close(&channels);
@@ -137,7 +138,7 @@ static void a_receiver_that_asks_without_end_is_refused(void **state)
     }
     assert_int_equal(frames, DW_CHANNEL_TRIES);
     assert_int_equal(refusals, 50 - DW_CHANNEL_TRIES);
-    /* What was never sent cannot be sent anew, nor acknowledged. */
+    /* A frame that was never sent cannot be requested, nor acknowledged. */
     dw_channel_tell(channels.end[1], DW_TAG_CONTROL, DW_ENVELOPE_ACK, DW_OK, UINT64_MAX, NULL, 0);
     dw_channel_tell(channels.end[1], DW_TAG_CONTROL, DW_ENVELOPE_AGAIN, DW_ERR_CORRUPT, 7, NULL, 0);
     dw_key keys[N];
@@ -163,13 +164,13 @@ static void without_replies_a_damaged_frame_is_an_error(void **state)
     const dw_status expected[] = {DW_OK, DW_ERR_CORRUPT, DW_ERR_CORRUPT, DW_OK};
     for (int i = 0; i < 4; i++)
         assert_int_equal(channels_receive(&channels, PATIENCE_MS, keys, y), expected[i]);
-    assert_int_equal(channels.wire.count[DW_TAG_CONTROL], 2); /* the hellos: nothing was answered */
+    assert_int_equal(channels.wire.count[DW_TAG_CONTROL], 2); /* only the hellos: no request */
     channels_close(&channels);
 }
 
-/* ---- Out of step ----------------------------------------------------------------------------- */
+/* ---- Repair of the state --------------------------------------------------------------------- */
 
-/* The receiver's state goes wrong in between; what arrives must still be what the encoder holds. */
+/* The receiver's state is lost or damaged from time to time; what arrives must still be right. */
 static void recover(const char *config, int lose_all)
 {
     test_channels channels;
@@ -186,7 +187,7 @@ static void recover(const char *config, int lose_all)
                 dw_tensor prev;
                 dw_key key = {.sample = 3, .slice = 4};
                 assert_int_equal(dw_decoder_peek(channels.end[1]->decoder, key, &prev), DW_OK);
-                where_rot(channels.end[1], (float *)prev.data + 17);
+                where_damage(channels.end[1], (float *)prev.data + 17);
             }
         }
         channels_expect(&channels, &reference, i);
@@ -209,7 +210,7 @@ static void a_state_too_large_for_a_message_is_an_error(void **state)
     (void)state;
     test_channels channels;
     channels_prepare(&channels, &channels_backends[0], "delta:bits=2,key=2", "delta:bits=2,key=2");
-    /* Frames have about 800 bytes, prev has 3840. */
+    /* Frames have about 800 bytes, but prev itself has 3840. */
     channels.links.options[0].max_message_bytes = 1500;
     channels_try_open(&channels);
     dw_key keys[N];
@@ -225,7 +226,7 @@ static void a_state_too_large_for_a_message_is_an_error(void **state)
     channels_close(&channels);
 }
 
-static void a_state_that_rotted_is_replaced(void **state)
+static void a_damaged_state_is_replaced(void **state)
 {
     (void)state;
     recover("delta:bits=3", 0);
@@ -249,7 +250,7 @@ static void without_replies_a_lost_state_is_an_error(void **state)
     channels_close(&channels);
 }
 
-/* ---- At the same time ------------------------------------------------------------------------ */
+/* ---- Both directions ------------------------------------------------------------------------- */
 
 enum { ROUNDS = 300 };
 
@@ -290,8 +291,8 @@ static void *receive_all(void *context)
     return NULL;
 }
 
-/* Both ends send and receive at once, on a wire that damages a frame now and then: at worst one
- * frame, its request twice and one answer, which is as many times as a frame is asked for. */
+/* Both ends send and receive at the same time, and some messages are damaged. In the worst case a
+ * frame, its request twice and one answer are damaged; that uses up all attempts but the last. */
 static void both_directions_run_at_once_and_heal(void **state)
 {
     (void)state;
@@ -338,7 +339,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(without_replies_a_damaged_frame_is_an_error),
         cmocka_unit_test(a_decoder_that_lost_its_state_gets_it_back),
         cmocka_unit_test(a_state_too_large_for_a_message_is_an_error),
-        cmocka_unit_test(a_state_that_rotted_is_replaced),
+        cmocka_unit_test(a_damaged_state_is_replaced),
         cmocka_unit_test(without_replies_a_lost_state_is_an_error),
         cmocka_unit_test(both_directions_run_at_once_and_heal),
     };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * where_device.c - tensors on a fake device, whose memory the host cannot access, and whose work is
- * done when a test waits for its stream. */
+ * where_device.c - tensors on a fake device, whose memory the host cannot access. Its work is done
+ * when a test waits for its stream. */
 #include <stdatomic.h>
 
 #include "../../../cuda/device.h"
@@ -30,11 +30,11 @@ void where_configure(dw_channel_config *config, int end)
     dw_why why;
     if (!on_device[end]) return;
     if (dw_cuda_open_library(&config->cuda, library, "kernels", 0, &why)) fail_msg("%s", why.text);
-    /* Zero is the device. */
+    /* 0 is the default, which means the device. */
     config->place = place == DW_CUDA_DEVICE && end ? (dw_cuda_place)0 : place;
 }
 
-/* The last one to end sees that nothing of the driver is in anybody's hands. */
+/* When the last end is closed, nothing of the driver may be left. */
 void where_end(dw_channel_config *config)
 {
     const fake_cuda *fake = fake_cuda_get();
@@ -49,7 +49,7 @@ void where_end(dw_channel_config *config)
     assert_int_equal(fake->mode, 0);
 }
 
-/* A copy of a tensor on the device; of one without data, itself. */
+/* Copies a tensor to the device. A tensor without data is returned as it is. */
 static dw_tensor copy_of(const dw_tensor *tensor)
 {
     fake_cuda *fake = fake_cuda_get();
@@ -69,7 +69,7 @@ static void take_back(const dw_tensor *tensor, const dw_tensor *copy, bool is_y,
     fake_cuda *fake = fake_cuda_get();
     size_t bytes = (size_t)tensor->n * tensor->t * tensor->c * dw_dtype_bytes(tensor->dtype);
     if (!copy->data) return;
-    if (status != DW_OK) fake->run(); /* before its memory goes the real driver waits as well */
+    if (status != DW_OK) fake->run(); /* a real driver waits, too, before it frees memory */
     fake->touch(true);
     if (is_y && status == DW_OK) memcpy(tensor->data, copy->data, bytes);
     fake->touch(false);
@@ -96,7 +96,7 @@ dw_status where_recv(dw_channel *channel, int timeout_ms, dw_key *keys, const dw
     return status;
 }
 
-void where_rot(const dw_channel *channel, float *value)
+void where_damage(const dw_channel *channel, float *value)
 {
     fake_cuda *fake = fake_cuda_get();
     if (channel->cuda) fake->touch(true);

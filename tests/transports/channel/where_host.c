@@ -27,7 +27,7 @@ dw_status where_recv(dw_channel *channel, int timeout_ms, dw_key *keys, const dw
     return dw_channel_recv(channel, timeout_ms, keys, y);
 }
 
-void where_rot(const dw_channel *channel, float *value)
+void where_damage(const dw_channel *channel, float *value)
 {
     (void)channel;
     *value += 1.0f;

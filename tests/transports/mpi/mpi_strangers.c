@@ -16,17 +16,17 @@ enum {
 };
 
 static MPI_Comm program;
-static dw_mpi *mpi; /* another than the other tests': what is said here is never made good */
+static dw_mpi *mpi; /* not that of the other tests, because these messages do lasting damage */
 
-/* What rank 1 does wrong. What is not named is 0 and right. */
+/* One invalid thing that rank 1 does. Fields that are 0 stand for the correct value. */
 typedef struct misdeed {
     const char *name;
-    unsigned char meeting_version, hello_version, magic; /* xored into what is right */
-    uint32_t kind, credit, link_kind;                    /* of a note of data; 0: as it should be */
-    uint64_t value;                                      /* of a note; 0: its length */
-    size_t len;                                          /* of all of it; 0: a message of 4 bytes */
-    size_t chunk;     /* follows a note that announces one; 0: none */
-    dw_status status; /* what rank 0 is told */
+    unsigned char meeting_version, hello_version, magic; /* are xored with the correct value */
+    uint32_t kind, credit, link_kind;                    /* of a note with data */
+    uint64_t value;                                      /* of the note; 0: its length */
+    size_t len;                                          /* of the note; 0: a message of 4 bytes */
+    size_t chunk;     /* length of a chunk that is sent after the note; 0: none */
+    dw_status status; /* the error that rank 0 must get */
     const char *word;
 } misdeed;
 
@@ -96,7 +96,7 @@ static void send_note(int tag, uint32_t kind, uint32_t credit, uint64_t value, u
     MPI_Send(note, (int)len, MPI_BYTE, 0, tag, mpi->comm);
 }
 
-static void say_meeting(const misdeed *m, int kind, uint64_t peer_nonce)
+static void send_meeting(const misdeed *m, int kind, uint64_t peer_nonce)
 {
     unsigned char note[MEETING_BYTES] = {'D',
                                          'W',
@@ -113,7 +113,7 @@ static void say_meeting(const misdeed *m, int kind, uint64_t peer_nonce)
     MPI_Send(note, sizeof note, MPI_BYTE, 0, 2 * number + 1, mpi->comm);
 }
 
-static void say_hello(const misdeed *m, int tag)
+static void send_hello(const misdeed *m, int tag)
 {
     enum { LEN = DW_LINK_HEADER_BYTES + HELLO_BYTES };
     unsigned char note[DW_MPI_NOTE_HEADER + LEN] = {0}, *message = note + DW_MPI_NOTE_HEADER;
@@ -125,7 +125,7 @@ static void say_hello(const misdeed *m, int tag)
     send_note(tag, DW_MPI_DATA, 0, LEN, note, sizeof note);
 }
 
-static void say_wrong(const misdeed *m, int tag)
+static void send_invalid_note(const misdeed *m, int tag)
 {
     static unsigned char chunk[DW_MPI_CHUNK_BYTES];
     unsigned char note[DW_MPI_NOTE_HEADER + DW_LINK_HEADER_BYTES + 4] = {0};
@@ -145,7 +145,7 @@ static void wait_until_told(void)
 static void misbehave(const misdeed *m)
 {
     unsigned char welcome[MEETING_BYTES], farewell[DW_MPI_NOTE_HEADER];
-    say_meeting(m, KNOCK, 0);
+    send_meeting(m, KNOCK, 0);
     if (m->meeting_version) {
         wait_until_told();
         return;
@@ -153,21 +153,21 @@ static void misbehave(const misdeed *m)
     MPI_Recv(welcome, sizeof welcome, MPI_BYTE, 0, 2 * (int)(m - misdeeds), mpi->comm,
              MPI_STATUS_IGNORE);
     int tag = (int)dw_get32(welcome + 24);
-    say_meeting(m, CONFIRM, dw_get64(welcome + 8));
-    say_hello(m, tag);
+    send_meeting(m, CONFIRM, dw_get64(welcome + 8));
+    send_hello(m, tag);
     int opens = !m->hello_version && !m->magic;
     if (opens) {
-        say_wrong(m, tag);
+        send_invalid_note(m, tag);
         wait_until_told();
     }
-    /* Rank 0 need not wait for it in vain. */
+    /* A farewell, so that rank 0 does not wait for one. */
     send_note(tag, DW_MPI_FIN, 0, m->chunk != 0, farewell, sizeof farewell);
     if (!opens) wait_until_told();
 }
 
 /* ---- Rank 0 ---------------------------------------------------------------------------------- */
 
-static void is_told(const misdeed *m)
+static void expect_error(const misdeed *m)
 {
     static const dw_transport *transports[2];
     transports[0] = dw_mpi_transport();
@@ -197,7 +197,7 @@ static void is_told(const misdeed *m)
 static void is_refused_with_a_sentence(void **state)
 {
     if (mpi->rank == 0)
-        is_told(*state);
+        expect_error(*state);
     else
         misbehave(*state);
 }
@@ -222,7 +222,7 @@ int run_mpi_strangers(const MPI_Comm *communicator)
     }
     int failed = cmocka_run_group_tests_name("a rank that", tests, NULL, NULL);
     MPI_Barrier(program);
-    mpi->lost = 1; /* at both: it is left by both, and not freed by one alone */
+    mpi->lost = 1; /* at both ranks, because freeing it must be done by both or none */
     dw_mpi_destroy(mpi);
     return failed;
 }

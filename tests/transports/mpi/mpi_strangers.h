@@ -5,8 +5,8 @@
 
 #include <mpi.h>
 
-/* Called by both ranks of the communicator. The number of failed tests; all that fails does so at
- * rank 0. */
+/* Is called by both ranks of the communicator. Returns the number of failed tests; tests can only
+ * fail at rank 0. */
 int run_mpi_strangers(const MPI_Comm *program);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * suite_mpi.c - the backend mpi passes the suite: links of each rank to itself, with and without
- * shaped in front. test_mpi_ranks.c has links between two ranks. */
+ * suite_mpi.c - the backend mpi passes the suite, with links of each rank to itself, with and
+ * without shaped in front. test_mpi_ranks.c has links between two ranks. */
 #include "transports/suite/transport_suite.h"
 
 #include "deltawire/mpi.h"
@@ -20,7 +20,7 @@ int main(void)
         .transports = transports,
         .one_process = 1,
         .contexts = (const dw_transport_context[]){dw_mpi_context(mpi), {NULL, NULL}}};
-    suite_backend shaped = bare; /* which does not keep for MPI what it has sent */
+    suite_backend shaped = bare; /* shaped does not keep sent messages for MPI */
     shaped.name = "shaped over mpi";
     shaped.uri = shaped_uri;
     int failed = run_transport_suite(&bare) + run_transport_suite(&shaped);

@@ -12,10 +12,10 @@
 
 enum { TAG = 7 };
 
-static MPI_Comm program; /* of the program: its ranks in another order than the world's */
-static dw_mpi *mpi;      /* over it */
+static MPI_Comm program; /* a communicator whose ranks are in another order than the world's */
+static dw_mpi *mpi;      /* uses this communicator */
 static int me, other;
-static const char *folder; /* both ranks see it */
+static const char *folder; /* which both ranks can access */
 static const dw_transport *transports[2];
 static dw_transport_context contexts[2];
 
@@ -112,9 +112,9 @@ static void make_file(const char *name)
     fclose(file);
 }
 
-/* MPI_Isend alone would still lie there: the sender calls neither the library nor MPI until the
- * other has all. */
-static void a_message_leaves_and_arrives_while_both_programs_do_something_else(void **state)
+/* A message that was only given to MPI_Isend would not move here: until it has arrived, the sender
+ * calls neither the library nor MPI. */
+static void messages_move_while_the_programs_call_nothing(void **state)
 {
     (void)state;
     size_t len = (size_t)64 << 20;
@@ -130,10 +130,10 @@ static void a_message_leaves_and_arrives_while_both_programs_do_something_else(v
     dw_link_close(link);
 }
 
-static void the_program_s_own_messages_and_ours_do_not_meet(void **state)
+static void messages_of_the_program_are_not_mixed_with_ours(void **state)
 {
     (void)state;
-    /* Takes anything from anybody: what the link sends must not be seen here. */
+    /* This receive accepts any message from any rank, but must not get one of the link. */
     int own = -1;
     MPI_Request any;
     MPI_Status envelope;
@@ -149,7 +149,7 @@ static void the_program_s_own_messages_and_ours_do_not_meet(void **state)
     dw_link_close(link);
 }
 
-/* ---- Load and trouble ------------------------------------------------------------------------ */
+/* ---- Load and errors ------------------------------------------------------------------------- */
 
 enum { LOAD = 60, LOAD_TAGS = 3 };
 
@@ -175,9 +175,8 @@ static void *send_load(void *context)
     return (void *)(intptr_t)status;
 }
 
-/* Neither rank waits for the other before it sends, and both have more to say than may be
- * queued. */
-static void both_ranks_talk_at_once(void **state)
+/* Both ranks send more than can be queued, and neither waits for the other before it sends. */
+static void both_ranks_send_at_once(void **state)
 {
     (void)state;
     dw_link_options options = options_of(me);
@@ -193,9 +192,9 @@ static void both_ranks_talk_at_once(void **state)
     dw_link_close(link);
 }
 
-/* What is taken of a message that rank 0 queued is in its queue, in one of MPI's 32 notes, or in
- * rank 1's queue. */
-static void a_full_queue_says_pending_and_goes_on(void **state)
+/* Messages that were accepted but not received are in rank 0's queue, in the 32 notes that MPI may
+ * carry, or in rank 1's queue. */
+static void a_full_queue_is_pending_until_there_is_room(void **state)
 {
     (void)state;
     static const size_t lengths[] = {300000, 3000};
@@ -209,7 +208,7 @@ static void a_full_queue_says_pending_and_goes_on(void **state)
             sent = suite_send_until_full(link, TAG, len);
             uint64_t queued = counted(link).queued_bytes;
             dw_status room = dw_link_wait_room(link, len, 20);
-            /* Before anything fails here: rank 1 waits for it. */
+            /* This comes before any check that may fail, because rank 1 waits for it. */
             MPI_Send(&sent, 1, MPI_UINT64_T, other, 4, program);
             assert_in_range(sent * len, 1 << 20, 3 << 20);
             assert_in_range(queued, (1 << 20) - len, (1 << 20) + len);
@@ -224,7 +223,7 @@ static void a_full_queue_says_pending_and_goes_on(void **state)
     }
 }
 
-static void a_rank_that_takes_nothing_is_a_timeout(void **state)
+static void a_rank_that_receives_nothing_is_a_timeout(void **state)
 {
     (void)state;
     dw_link_options options = options_of(me);
@@ -242,7 +241,7 @@ static void a_rank_that_takes_nothing_is_a_timeout(void **state)
         }
         free(data);
     }
-    MPI_Barrier(program); /* where rank 1 has been all the time */
+    MPI_Barrier(program); /* rank 1 has waited here all the time */
     assert_int_equal(status, DW_ERR_TIMEOUT);
     assert_true(me == 1 || strstr(dw_link_why(link), "rank 1 took no"));
     dw_link_close(link);
@@ -273,9 +272,9 @@ static void cancelling_ends_the_calls_of_both_ranks(void **state)
     dw_link_close(link);
 }
 
-/* Rank 0 sends two long messages and cancels soon after the first has begun to leave. Returns
- * whether rank 1 had a part of one then. */
-static int cancel_in_mid_message(dw_link *link, size_t whole)
+/* Rank 0 sends two long messages, and cancels soon after the first bytes have left. Returns whether
+ * rank 1 had received a part of a message by then. */
+static int cancel_within_a_message(dw_link *link, size_t whole)
 {
     int had_part = 0;
     if (me == 0) {
@@ -300,9 +299,9 @@ static int cancel_in_mid_message(dw_link *link, size_t whole)
     return had_part;
 }
 
-/* Chunks that rank 1 waits for will not come, and others that rank 0 has sent are not wanted: both
- * ends get rid of them. */
-static void cancelling_in_mid_message_delivers_no_part_of_it(void **state)
+/* Rank 1 waits for chunks that will not be sent, and rank 0 has sent chunks that nobody receives
+ * any more: both ends must clean up. */
+static void cancelling_within_a_message_delivers_no_part(void **state)
 {
     (void)state;
     size_t whole = (size_t)128 << 20;
@@ -310,7 +309,7 @@ static void cancelling_in_mid_message_delivers_no_part_of_it(void **state)
     int tries = 0, had_part;
     do {
         link = open_link(6);
-        had_part = cancel_in_mid_message(link, whole);
+        had_part = cancel_within_a_message(link, whole);
         dw_link_close(link);
     } while (!had_part && ++tries < 20);
     assert_true(had_part);
@@ -320,18 +319,18 @@ static void cancelling_in_mid_message_delivers_no_part_of_it(void **state)
     dw_link_close(link);
 }
 
-static int freed; /* communicators, by this process */
+static int freed; /* how many communicators this process has freed */
 
-/* MPI lets whoever wants to stand in front of its functions. */
+/* With MPI's profiling interface a program can replace MPI's functions. */
 int MPI_Comm_free(MPI_Comm *comm)
 {
     freed++;
     return PMPI_Comm_free(comm);
 }
 
-/* To destroy the place first is against the rules, and yet nobody's end: MPI would abort where a
- * thread calls it with what is gone. */
-static void a_link_outlives_the_place_that_it_was_opened_over(void **state)
+/* A program must not destroy the dw_mpi before the link. If it does so all the same, the link must
+ * still work, because MPI would abort the program when a thread uses a freed communicator. */
+static void a_link_outlives_its_dw_mpi(void **state)
 {
     (void)state;
     for (int is_careful = 0; is_careful < 2; is_careful++) {
@@ -352,9 +351,9 @@ static void a_link_outlives_the_place_that_it_was_opened_over(void **state)
     }
 }
 
-/* ---- Meeting --------------------------------------------------------------------------------- */
+/* ---- Opening --------------------------------------------------------------------------------- */
 
-static void an_end_that_gave_up_waiting_does_not_disturb_the_next(void **state)
+static void an_open_that_timed_out_does_not_disturb_the_next(void **state)
 {
     (void)state;
     dw_link *link = NULL;
@@ -363,8 +362,8 @@ static void an_end_that_gave_up_waiting_does_not_disturb_the_next(void **state)
     options.open_timeout_ms = 100;
     char uri[32];
     snprintf(uri, sizeof uri, "mpi://%d/9", other);
-    /* First the connector alone, twice: two knocks lie at the listener. Then the listener alone,
-     * which answers them. */
+    /* First only the connector opens, twice, so that two requests wait at the listener. Then only
+     * the listener opens, and answers them. */
     for (int turn = 0; turn < 3; turn++) {
         MPI_Barrier(program);
         if ((turn < 2) == (me == 1)) {
@@ -385,7 +384,8 @@ static void ignore_listening(void *context, const char *uri)
     (void)uri;
 }
 
-/* Without a link: an end that neither sends nor receives is turned, and so answers a farewell. */
+/* Uses the backend without a link. An end that neither sends nor receives must still answer the
+ * other's farewell when it is turned. */
 static void an_end_that_does_nothing_answers_a_farewell(void **state)
 {
     (void)state;
@@ -408,7 +408,7 @@ static void an_end_that_does_nothing_answers_a_farewell(void **state)
     assert_int_equal(table->open(end, &how), DW_OK);
     if (me == 0) {
         dw_status closed = table->close(end);
-        make_file("farewell"); /* the other one waits for it in any case */
+        make_file("farewell"); /* before any check, because the other rank waits for it */
         assert_int_equal(closed, DW_OK);
     } else {
         while (access(path, F_OK) != 0) assert_int_equal(table->turn(end, &why), DW_OK);
@@ -417,7 +417,7 @@ static void an_end_that_does_nothing_answers_a_farewell(void **state)
     free(end);
 }
 
-static void two_ends_of_one_role_do_not_meet(void **state)
+static void two_ends_of_the_same_role_do_not_connect(void **state)
 {
     (void)state;
     dw_link *link = NULL;
@@ -457,13 +457,13 @@ static void says_what_is_wrong_with_an_address(void **state)
     assert_non_null(strstr(why.text, "dw_mpi_create"));
 }
 
-/* ---- Programs -------------------------------------------------------------------------------- */
+/* ---- Other programs -------------------------------------------------------------------------- */
 
-/* The test is whether the program ends: one rank is gone, and only the library notices. */
+/* Rank 1 dies. The library must notice, and this program must end without it. */
 static int lose_a_peer(void)
 {
     dw_link_options options = options_of(me);
-    options.peer_timeout_ms = 1000; /* the shortest that counts is 12 s */
+    options.peer_timeout_ms = 1000; /* at least 12 s are waited, whatever is set here */
     dw_link *link = NULL;
     dw_why why;
     char uri[32];
@@ -478,8 +478,8 @@ static int lose_a_peer(void)
     }
     void *data;
     size_t len;
-    /* Longer than a silence that counts as death: nothing is sent, and yet both know that the other
-     * lives. */
+    /* This is longer than the silence after which a rank is taken for dead. The program sends
+     * nothing, but the library must keep the link alive. */
     if (dw_link_recv(link, TAG, 13000, &data, &len) != DW_PENDING)
         return fprintf(stderr, "idle: %s\n", dw_link_why(link));
     dw_link_send(link, TAG, "go", 2);
@@ -488,7 +488,7 @@ static int lose_a_peer(void)
     double seconds = (double)(suite_now_ns() - begun) * 1e-9;
     printf("status %d after %.1f s: %s\n", (int)status, seconds, dw_link_why(link));
     dw_link_close(link);
-    dw_mpi_destroy(mpi); /* must not wait for the dead */
+    dw_mpi_destroy(mpi); /* must not wait for the dead rank */
     if (status == DW_ERR_TIMEOUT || status == DW_ERR_PEER) make_file("noticed");
     fflush(stdout);
     _exit(0);
@@ -511,8 +511,8 @@ static int refuse_too_few_threads(void)
 
 static int failed;
 
-/* MPICH 4.0 over UCX's TCP has been seen to wait in MPI_Finalize for a peer that had gone to its
- * last barrier already. */
+/* MPICH 4.0 over UCX's TCP has been seen to wait in MPI_Finalize forever, although the other rank
+ * had already reached the last barrier. */
 static void stop_finalizing(int number)
 {
     (void)number;
@@ -527,18 +527,17 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup(carries_every_size_both_ways, together),
         cmocka_unit_test_setup(many_small_messages_wait_for_credit_and_arrive_in_order, together),
         cmocka_unit_test_setup(links_of_different_numbers_are_different, together),
-        cmocka_unit_test_setup(a_message_leaves_and_arrives_while_both_programs_do_something_else,
-                               together),
-        cmocka_unit_test_setup(the_program_s_own_messages_and_ours_do_not_meet, together),
-        cmocka_unit_test_setup(both_ranks_talk_at_once, together),
-        cmocka_unit_test_setup(a_full_queue_says_pending_and_goes_on, together),
-        cmocka_unit_test_setup(a_rank_that_takes_nothing_is_a_timeout, together),
+        cmocka_unit_test_setup(messages_move_while_the_programs_call_nothing, together),
+        cmocka_unit_test_setup(messages_of_the_program_are_not_mixed_with_ours, together),
+        cmocka_unit_test_setup(both_ranks_send_at_once, together),
+        cmocka_unit_test_setup(a_full_queue_is_pending_until_there_is_room, together),
+        cmocka_unit_test_setup(a_rank_that_receives_nothing_is_a_timeout, together),
         cmocka_unit_test_setup(cancelling_ends_the_calls_of_both_ranks, together),
-        cmocka_unit_test_setup(cancelling_in_mid_message_delivers_no_part_of_it, together),
-        cmocka_unit_test_setup(a_link_outlives_the_place_that_it_was_opened_over, together),
-        cmocka_unit_test_setup(an_end_that_gave_up_waiting_does_not_disturb_the_next, together),
+        cmocka_unit_test_setup(cancelling_within_a_message_delivers_no_part, together),
+        cmocka_unit_test_setup(a_link_outlives_its_dw_mpi, together),
+        cmocka_unit_test_setup(an_open_that_timed_out_does_not_disturb_the_next, together),
         cmocka_unit_test_setup(an_end_that_does_nothing_answers_a_farewell, together),
-        cmocka_unit_test_setup(two_ends_of_one_role_do_not_meet, together),
+        cmocka_unit_test_setup(two_ends_of_the_same_role_do_not_connect, together),
         cmocka_unit_test_setup(says_what_is_wrong_with_an_address, together),
     };
     const char *what = argc > 2 ? argv[2] : "";
@@ -560,7 +559,7 @@ int main(int argc, char **argv)
     if (!strcmp(what, "death")) return lose_a_peer();
     failed =
         cmocka_run_group_tests_name("mpi ranks", tests, NULL, NULL) + run_mpi_strangers(&program);
-    MPI_Barrier(program); /* the communicator is still the program's */
+    MPI_Barrier(program); /* the communicator still belongs to the program */
     dw_mpi_destroy(mpi);
     int is_finalized = 0;
     MPI_Finalized(&is_finalized);

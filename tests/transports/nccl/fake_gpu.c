@@ -33,7 +33,7 @@ struct fake_stream {
     int held;
 };
 
-/* The address that is handed out cannot be touched; what lies there is kept right behind. */
+/* The host cannot access the address that is handed out; the contents are kept directly behind. */
 typedef struct block {
     unsigned char *memory;
     size_t bytes;
@@ -91,9 +91,9 @@ void fake_violation(const char *what)
 
 void fake_check_context(void)
 {
-    if (depth <= 0) fake_violation("a call without the context");
+    if (depth <= 0) fake_violation("a call without a context");
     if (depth > 0 && capture_mode != 2)
-        fake_violation("a call that another thread's capture would forbid");
+        fake_violation("a call that is forbidden while another thread captures");
 }
 
 /* ---- Memory ---------------------------------------------------------------------------------- */
@@ -113,7 +113,7 @@ unsigned char *fake_look(const void *device_memory, size_t len)
 {
     const block *b = find(device_memory, len, false);
     static unsigned char nowhere[1 << 24];
-    if (!b) fake_violation("an address that is not the GPU's");
+    if (!b) fake_violation("an address that is not on the GPU");
     return b ? (unsigned char *)(uintptr_t)device_memory + b->bytes : nowhere;
 }
 
@@ -144,7 +144,7 @@ static void release(void *memory, bool pinned)
 {
     block *b = find(memory, 1, pinned);
     if (!b || b->memory != memory) {
-        fake_violation("memory is given back that was never allocated");
+        fake_violation("freed memory that was never allocated");
         return;
     }
     munmap(b->memory, pinned ? b->bytes : 2 * b->bytes);
@@ -186,7 +186,7 @@ static void run(fake_stream *stream)
     }
 }
 
-/* What was aborted is over; what comes behind it goes on. */
+/* Removes the work of an aborted communicator; later work can go on. */
 void fake_streams_forget(const fake_comm *comm)
 {
     for (int i = 0; i < MOST_STREAMS; i++) {
@@ -303,7 +303,7 @@ static int destroy_stream(fake_stream *stream)
     for (int i = 0; i < MOST_STREAMS; i++) {
         if (streams[i] == stream) streams[i] = NULL;
     }
-    if (stream->head) fake_violation("a stream with work is destroyed");
+    if (stream->head) fake_violation("a stream with work was destroyed");
     while (stream->head) drop_head(stream);
     free(stream);
     state.streams--;
@@ -354,7 +354,7 @@ static int record(fake_event *event, fake_stream *stream)
 {
     int error = checked("cuEventRecord", LAUNCH_FAILED);
     if (error) return error;
-    if (stream->held) fake_violation("an event is recorded behind a call that is in progress");
+    if (stream->held) fake_violation("an event was recorded while a call was in progress");
     fake_work *work = calloc(1, sizeof *work);
     *work = (fake_work){.kind = FAKE_EVENT, .event = event, .ticket = ++event->asked};
     event->stream = stream;

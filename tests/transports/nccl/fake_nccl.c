@@ -27,10 +27,10 @@ typedef struct fake_config {
 struct fake_comm {
     int rank, ranks, splits;
     char name[100];
-    int listener, socket; /* -1: none */
+    int listener, socket; /* -1: not open */
     int state;
-    int late;           /* questions left until what was asked is done */
-    fake_work *waiting; /* goes on its stream then */
+    int late;           /* how many queries still find the last call in progress */
+    fake_work *waiting; /* then this is put on `stream` */
     fake_stream *stream;
 };
 
@@ -40,7 +40,7 @@ static socklen_t address_of(const fake_comm *comm, struct sockaddr_un *address)
 {
     memset(address, 0, sizeof *address);
     address->sun_family = AF_UNIX;
-    /* A name without a file: it begins with a zero. */
+    /* An abstract name, which begins with a zero, so that there is no file. */
     snprintf(address->sun_path + 1, sizeof address->sun_path - 1, "%s", comm->name);
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(comm->name));
 }
@@ -82,8 +82,8 @@ static int make(fake_comm **made, int ranks, int rank, const char *name)
 
 /* ---- Moving bytes ---------------------------------------------------------------------------- */
 
-/* A length goes before the bytes, so that sizes can be compared. Returns whether the work is
- * done. */
+/* A length is sent before the bytes, so that the receiver can compare sizes. Returns whether the
+ * work is done. */
 int fake_comm_move(fake_comm *comm, fake_work *work)
 {
     fake_nccl *state = fake_nccl_get();
@@ -106,7 +106,7 @@ int fake_comm_move(fake_comm *comm, fake_work *work)
         if (work->kind == FAKE_SEND && !in_head) state->bytes_sent += (size_t)n;
         if (work->kind == FAKE_RECEIVE && work->moved == sizeof work->head &&
             work->head != work->len) {
-            fake_violation("a send and its receive differ in size");
+            fake_violation("a send and its receive have different sizes");
             comm->state = REMOTE_ERROR;
             return 0;
         }
@@ -120,7 +120,7 @@ static int enqueue(fake_comm *comm, fake_stream *stream, int kind, const void *m
     fake_check_context();
     if (fake_fails(kind == FAKE_SEND ? "ncclSend" : "ncclRecv")) return SYSTEM_ERROR;
     if (comm->late > 0 || comm->waiting)
-        fake_violation("a communicator that is in progress was called");
+        fake_violation("a call of a communicator that was in progress");
     if (type != 1 || peer != 1 - comm->rank || len == 0) return INVALID_ARGUMENT;
     if (comm->state != SUCCESS) return comm->state;
     *(kind == FAKE_SEND ? &state->sends : &state->receives) += 1;
@@ -187,7 +187,7 @@ FAKE_FUNCTION(ncclCommSplit, fake_comm *comm, int color, int key, fake_comm **ma
     else if (config->blocking == 0 && color == 0)
         result = make(made, comm->ranks, key, name);
     fake_unlock();
-    return result == IN_PROGRESS ? SUCCESS : result; /* of one that blocks */
+    return result == IN_PROGRESS ? SUCCESS : result; /* as a blocking communicator does */
 }
 
 FAKE_FUNCTION(ncclCommCount, const fake_comm *comm, int *ranks)

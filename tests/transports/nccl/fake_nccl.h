@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * fake_nccl.h - controls of a fake library that replaces libnccl and libcuda in tests. It has two
- * ranks joined by a socket, a GPU whose memory the host cannot access, and work that makes progress
- * only when it is polled.
+ * ranks connected by a socket, and a GPU whose memory the host cannot access. Its work makes
+ * progress only when it is polled.
  *
- * It counts violations that the real libraries do not report: sizes that differ, a call with a
- * communicator that is in progress, an event recorded after such a call, work outside the context,
- * copies that would block. */
+ * It counts violations that the real libraries do not report: sends and receives of different
+ * sizes, calls of a communicator that is in progress, an event recorded after such a call, work
+ * without a context, copies that would block. */
 #ifndef DW_TEST_FAKE_NCCL_H
 #define DW_TEST_FAKE_NCCL_H
 
@@ -13,29 +13,29 @@
 
 typedef struct fake_nccl {
     /* Set by the test. */
-    int version;      /* as ncclGetVersion tells it */
-    long fail_at;     /* the fail_at-th call that can fail does; < 0: none does */
-    int late;         /* after every call a communicator is in progress for so many questions */
-    int stands_still; /* no send or receive ever ends */
-    int never_joins;  /* no communicator becomes whole */
+    int version;      /* the result of ncclGetVersion */
+    long fail_at;     /* call number fail_at, of those that can fail, fails; < 0: none */
+    int late;         /* for so many queries, a communicator is in progress after every call */
+    int stands_still; /* no send or receive is ever done */
+    int never_joins;  /* ranks never connect */
     int has_no_gpu;
-    /* Told by the fake. */
-    long calls;         /* that can fail */
-    const char *failed; /* the one that did */
+    /* Set by the fake. */
+    long calls;         /* how many calls that can fail there were */
+    const char *failed; /* the function whose call failed */
     long violations;
-    const char *violation;                                 /* the last of them */
-    long comms, streams, events, blocks, pinned, contexts; /* in hands now */
-    long aborts, sends, receives;                          /* ever */
+    const char *violation;                                 /* the last violation */
+    long comms, streams, events, blocks, pinned, contexts; /* how many exist now */
+    long aborts, sends, receives;                          /* how many there were */
     size_t bytes_sent;
 } fake_nccl;
 
 fake_nccl *fake_nccl_get(void);
-/* While links live: a copy, and the one thing that is changed then. */
+/* A copy, taken under the lock. While links exist, only this may be used, and `late` set. */
 fake_nccl fake_nccl_now(void);
 void fake_nccl_stand_still(void);
-/* Whether work of any stream waits for a peer or for time. */
+/* Whether no stream has work that waits. */
 int fake_nccl_is_idle(void);
-/* The host's view of device memory. */
+/* Where the host can access the contents of device memory. */
 void *fake_nccl_look(const void *device_memory);
 
 #endif

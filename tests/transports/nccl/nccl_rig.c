@@ -50,7 +50,7 @@ void rig_reset(void)
     fake->bytes_sent = 0;
 }
 
-/* After everything was closed. */
+/* Is called when everything was closed. */
 void rig_nothing_is_left(void)
 {
     const fake_nccl *fake = fake_nccl_get();
@@ -76,9 +76,9 @@ void rig_prepare(suite_pair *pair, const char *uri)
     suite_prepare(pair, &backend);
 }
 
-/* ---- Without links --------------------------------------------------------------------------- */
+/* ---- Ends without links ---------------------------------------------------------------------- */
 
-/* A loop that says that TLS stands over it. */
+/* The backend loop, but it claims that it is secured by TLS. */
 static dw_transport secure_loop;
 
 static void secure_describe(const void *end, dw_transport_traits *traits)

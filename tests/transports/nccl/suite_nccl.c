@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * suite_nccl.c - nccl in front of tcp passes the suite, over a fake NCCL that completes calls late.
- * The parts of the suite that fork are in test_nccl.c. */
+ * suite_nccl.c - nccl in front of tcp passes the suite, over a fake NCCL whose calls are completed
+ * late. The parts of the suite that fork are in test_nccl.c. */
 #include "nccl_rig.h"
 
 int main(int argc, char **argv)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_nccl.c - links over NCCL without NCCL or a GPU: over a fake that compares sizes, and
- * completes calls late if the test wants that. */
+ * test_nccl.c - links over NCCL, without NCCL and GPU: over a fake that compares sizes and, if a
+ * test wants that, completes calls late. */
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -10,7 +10,7 @@
 
 /* ---- Bytes ----------------------------------------------------------------------------------- */
 
-static void every_length_arrives_by_sends_and_receives_of_one_size(void **state)
+static void sends_and_receives_have_the_same_size(void **state)
 {
     (void)state;
     static const size_t lengths[] = {0,
@@ -38,7 +38,7 @@ static void every_length_arrives_by_sends_and_receives_of_one_size(void **state)
         for (uint64_t n = 0; n < LENGTHS; n++) {
             suite_send(pair.link[n % 2], RIG_TAG, n, lengths[n]);
             suite_expect(pair.link[1 - n % 2], RIG_TAG, n, lengths[n]);
-            /* The link puts 8 bytes in front. */
+            /* The link adds a header of 8 bytes. */
             if (lengths[n] + 8 > DW_NCCL_SHORT_BYTES)
                 chunks += (long)((lengths[n] + 8 + DW_NCCL_CHUNK_BYTES - 1) / DW_NCCL_CHUNK_BYTES);
         }
@@ -94,8 +94,8 @@ static void both_directions_run_at_once(void **state)
     }
 }
 
-/* A receive that waits on a GPU holds up the program's own work there. */
-static void nothing_waits_on_the_gpu_while_a_link_is_idle(void **state)
+/* An idle link must have no receive on the GPU, because it would delay the program's own work. */
+static void an_idle_link_has_no_work_on_the_gpu(void **state)
 {
     (void)state;
     suite_pair pair;
@@ -108,21 +108,21 @@ static void nothing_waits_on_the_gpu_while_a_link_is_idle(void **state)
         suite_expect(pair.link[1], RIG_TAG, n, 3000000);
         assert_int_equal(dw_link_flush(pair.link[0], SUITE_PATIENCE_MS), DW_OK);
     }
-    /* Messages that nobody takes fill the receiver's queue; the next one is announced and no
-     * more. */
+    /* Messages that nobody receives fill the receiver's queue. The next message is only announced,
+     * without work on the GPU. */
     for (uint64_t n = 0; n < 4; n++) suite_send(pair.link[0], RIG_TAG, n, 2000000);
     int64_t end = suite_now_ns() + (int64_t)SUITE_PATIENCE_MS * 1000000;
     while (counted(pair.link[1]).messages_received < 4 && suite_now_ns() < end) suite_sleep_ms(1);
     suite_sleep_ms(50);
     while (!fake_nccl_is_idle() && suite_now_ns() < end) suite_sleep_ms(1);
     assert_true(fake_nccl_is_idle());
-    assert_int_equal(counted(pair.link[0]).messages_sent, 4); /* three before, one of these */
+    assert_int_equal(counted(pair.link[0]).messages_sent, 4); /* three earlier ones, and one */
     for (uint64_t n = 0; n < 4; n++) suite_expect(pair.link[1], RIG_TAG, n, 2000000);
     suite_close(&pair);
     rig_nothing_is_left();
 }
 
-static void a_shape_goes_in_front(void **state)
+static void shaped_in_front_of_nccl_works(void **state)
 {
     (void)state;
     suite_pair pair;
@@ -138,7 +138,7 @@ static void a_shape_goes_in_front(void **state)
     rig_nothing_is_left();
 }
 
-/* ---- Without a link: the GPU's own memory ---------------------------------------------------- */
+/* ---- Without links: data in the GPU's own memory --------------------------------------------- */
 
 static void carry_raw(rig_raw_end raw[2], const void *from, void *to, size_t len)
 {
@@ -161,7 +161,7 @@ static void carry_raw(rig_raw_end raw[2], const void *from, void *to, size_t len
     free(request[1]);
 }
 
-static void memory_of_the_gpu_is_sent_and_filled_without_staging(void **state)
+static void gpu_memory_is_used_without_staging(void **state)
 {
     (void)state;
     rig_reset();
@@ -170,8 +170,7 @@ static void memory_of_the_gpu_is_sent_and_filled_without_staging(void **state)
     dw_transport_traits traits = {.struct_size = sizeof traits};
     dw_nccl_transport()->describe(&raw[0].end, &traits);
     assert_true(traits.takes_device_memory);
-    assert_false(traits.is_secure); /* though the notes are: nothing stands over what NCCL carries
-                                     */
+    assert_false(traits.is_secure); /* what NCCL carries is not secure, although the notes are */
     size_t most = 3500001;
     dw_nccl_address on_device[2];
     int mode;
@@ -181,7 +180,7 @@ static void memory_of_the_gpu_is_sent_and_filled_without_staging(void **state)
     dw_nccl_device_leave(&rig_common->device, mode);
     unsigned char *host[2] = {malloc(most), malloc(most)};
     static const size_t lengths[] = {3500001, 20000, 100, 1};
-    for (uint64_t n = 0; n < 16; n++) { /* from and to: host or device, each way */
+    for (uint64_t n = 0; n < 16; n++) { /* source and destination: on the host or the device */
         size_t len = lengths[n / 4];
         void *from = n & 1 ? (void *)on_device[0] : host[0],
              *to = n & 2 ? (void *)on_device[1] : host[1];
@@ -197,9 +196,9 @@ static void memory_of_the_gpu_is_sent_and_filled_without_staging(void **state)
     rig_nothing_is_left();
 }
 
-/* ---- Two processes, as it is with GPUs ------------------------------------------------------- */
+/* ---- Two processes, as with real GPUs -------------------------------------------------------- */
 
-static void be_killed(int fd)
+static void send_until_killed(int fd)
 {
     char uri[256] = "";
     if (read(fd, uri, sizeof uri - 1) <= 0) _exit(2);
@@ -224,7 +223,7 @@ static void tell_child(void *context, const char *uri)
     if (write(*(const int *)context, uri, strlen(uri) + 1) < 0) abort();
 }
 
-/* Comes first: it forks while there is one thread. */
+/* Runs first, because it forks while there is only one thread. */
 static void notices_at_once_that_the_peer_was_killed(void **state)
 {
     (void)state;
@@ -233,7 +232,7 @@ static void notices_at_once_that_the_peer_was_killed(void **state)
     rig_reset();
     pid_t child = fork();
     assert_true(child >= 0);
-    if (child == 0) be_killed(ends[0]);
+    if (child == 0) send_until_killed(ends[0]);
     dw_nccl *own = rig_create(NULL);
     const dw_link_options options = {
         .struct_size = sizeof options,
@@ -255,7 +254,7 @@ static void notices_at_once_that_the_peer_was_killed(void **state)
         if (status == DW_OK) dw_link_release(link, data);
         if (messages == 20) kill(child, SIGKILL);
     }
-    assert_int_equal(status, DW_ERR_PEER); /* not a timeout */
+    assert_int_equal(status, DW_ERR_PEER); /* noticed at once, not by a timeout */
     assert_string_not_equal(dw_link_why(link), "");
     dw_link_close(link);
     dw_nccl_destroy(own);
@@ -272,11 +271,11 @@ int main(int argc, char **argv)
     int failed = cmocka_run_group_tests_name("nccl, two processes", first, NULL, NULL);
     rig_common = rig_create(NULL);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_length_arrives_by_sends_and_receives_of_one_size),
+        cmocka_unit_test(sends_and_receives_have_the_same_size),
         cmocka_unit_test(both_directions_run_at_once),
-        cmocka_unit_test(nothing_waits_on_the_gpu_while_a_link_is_idle),
-        cmocka_unit_test(a_shape_goes_in_front),
-        cmocka_unit_test(memory_of_the_gpu_is_sent_and_filled_without_staging),
+        cmocka_unit_test(an_idle_link_has_no_work_on_the_gpu),
+        cmocka_unit_test(shaped_in_front_of_nccl_works),
+        cmocka_unit_test(gpu_memory_is_used_without_staging),
     };
     failed += cmocka_run_group_tests_name("nccl", tests, NULL, NULL);
     dw_nccl_destroy(rig_common);

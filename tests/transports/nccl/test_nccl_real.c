@@ -9,7 +9,7 @@
 #include "deltawire/nccl.h"
 #include "nccl/nccl_library.h"
 
-/* Its own header, where it and CUDA's are. */
+/* NCCL's own header, if it and CUDA's headers are installed. */
 #if defined(__has_include)
 #if __has_include(<nccl.h>) && __has_include(<cuda_runtime.h>)
 #include <nccl.h>
@@ -44,7 +44,7 @@ static void has_every_symbol_and_is_new_enough(void **state)
     print_message("NCCL %d.%d.%d\n", version / 10000, version / 100 % 100, version % 100);
 }
 
-static void the_copy_that_is_loaded_is_taken(void **state)
+static void a_loaded_copy_is_used(void **state)
 {
     (void)state;
     void *theirs = dlsym(loaded, "ncclGetVersion"), *ours;
@@ -58,19 +58,19 @@ static void unique_ids_are_unique(void **state)
     dw_nccl_id id[2];
     for (int i = 0; i < 2; i++) {
         int error = library.get_id(&id[i]);
-        if (error == DW_NCCL_SYSTEM_ERROR) skip(); /* no network interface at all */
+        if (error == DW_NCCL_SYSTEM_ERROR) skip(); /* there is no network interface */
         assert_int_equal(error, DW_NCCL_SUCCESS);
     }
     assert_true(memcmp(&id[0], &id[1], sizeof id[0]) != 0);
 }
 
-static void errors_have_words(void **state)
+static void errors_have_texts(void **state)
 {
     (void)state;
     assert_string_not_equal(dw_nccl_library_error(&library, NULL, DW_NCCL_SYSTEM_ERROR), "");
 }
 
-static void without_a_gpu_it_is_unsupported_and_says_why(void **state)
+static void without_a_gpu_the_error_says_why(void **state)
 {
     (void)state;
     dw_nccl *nccl;
@@ -88,7 +88,7 @@ static void without_a_gpu_it_is_unsupported_and_says_why(void **state)
 int main(void)
 {
     dw_why why;
-    /* Loaded as a framework does it, for itself alone. */
+    /* Loads NCCL as a framework does, without making its symbols visible to others. */
     loaded = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
     dw_status status = dw_nccl_library_open(&library, NULL, &why);
     if (!loaded && status == DW_ERR_UNSUPPORTED) {
@@ -98,10 +98,10 @@ int main(void)
     if (status != DW_OK) return fprintf(stderr, "%s\n", why.text);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(has_every_symbol_and_is_new_enough),
-        cmocka_unit_test(the_copy_that_is_loaded_is_taken),
+        cmocka_unit_test(a_loaded_copy_is_used),
         cmocka_unit_test(unique_ids_are_unique),
-        cmocka_unit_test(errors_have_words),
-        cmocka_unit_test(without_a_gpu_it_is_unsupported_and_says_why),
+        cmocka_unit_test(errors_have_texts),
+        cmocka_unit_test(without_a_gpu_the_error_says_why),
     };
     return cmocka_run_group_tests_name("nccl, the real one", tests, NULL, NULL);
 }

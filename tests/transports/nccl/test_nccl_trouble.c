@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_nccl_trouble.c - errors of links over NCCL: over a fake that fails, stops making progress,
- * or is a different version at the other end. */
+ * test_nccl_trouble.c - errors of links over NCCL, with a fake that fails, stops making progress,
+ * or is another version at the other end. */
 #include "nccl_rig.h"
 
 #include "link/link.h"
 
-/* ---- Trouble --------------------------------------------------------------------------------- */
+/* ---- Failures -------------------------------------------------------------------------------- */
 
-static void a_transfer_that_stands_still_is_a_timeout_and_is_aborted(void **state)
+static void a_transfer_without_progress_is_aborted(void **state)
 {
     (void)state;
     suite_pair pair;
@@ -19,7 +19,7 @@ static void a_transfer_that_stands_still_is_a_timeout_and_is_aborted(void **stat
     void *data;
     size_t len;
     dw_status status = dw_link_recv(pair.link[1], RIG_TAG, SUITE_PATIENCE_MS, &data, &len);
-    /* Whichever end notices first. */
+    /* It depends on which end notices first. */
     assert_true(status == DW_ERR_TIMEOUT || status == DW_ERR_PEER);
     assert_true(fake_nccl_now().sends == 1 && fake_nccl_now().receives == 1);
     suite_close(&pair);
@@ -27,7 +27,7 @@ static void a_transfer_that_stands_still_is_a_timeout_and_is_aborted(void **stat
     rig_nothing_is_left();
 }
 
-static void communicators_that_never_join_are_a_timeout_at_both_ends(void **state)
+static void communicators_that_never_connect_are_a_timeout(void **state)
 {
     (void)state;
     suite_pair pair;
@@ -46,8 +46,8 @@ static void communicators_that_never_join_are_a_timeout_at_both_ends(void **stat
     rig_nothing_is_left();
 }
 
-/* Wherever the driver or NCCL fails, both ends end, in an error or in bytes that are right, and
- * give everything back. */
+/* Each call of the driver or of NCCL fails in turn. Both ends must get either an error or the right
+ * bytes, and must give back everything. */
 static void every_call_may_fail_once(void **state)
 {
     (void)state;
@@ -86,14 +86,14 @@ static void every_call_may_fail_once(void **state)
         }
         const char *which = fake_nccl_now().failed;
         if (which && strcmp(which, "ncclCommInitRankConfig") == 0) {
-            int end = pair.status[0] == DW_ERR_PEER ? 0 : 1; /* the other one's */
+            int end = pair.status[0] == DW_ERR_PEER ? 0 : 1; /* the end where nothing failed */
             assert_int_equal(pair.status[end], DW_ERR_PEER);
             assert_int_equal(pair.status[1 - end], DW_ERR_IO);
             assert_non_null(strstr(pair.why[end].text, "could not use NCCL"));
         }
         suite_close(&pair);
         failed += fake_nccl_get()->failed != NULL;
-        if (!fake_nccl_get()->failed) calls = n; /* all have failed in turn */
+        if (!fake_nccl_get()->failed) calls = n; /* there are only n calls: all have failed */
         rig_nothing_is_left();
         if (n > 4000) break;
     }
@@ -106,12 +106,12 @@ static void every_call_may_fail_once(void **state)
 typedef struct forged {
     uint32_t kind, credit;
     uint64_t value;
-    size_t inside; /* bytes behind the header */
+    size_t inside; /* bytes after the header */
     int times;
 } forged;
 
-/* What the honest end makes of it. */
-static dw_status hear_forged(const forged *note)
+/* Sends a forged note, and returns the status of the honest end. */
+static dw_status status_after(const forged *note)
 {
     static unsigned char message[DW_NCCL_NOTE_BYTES];
     const dw_transport *table = dw_nccl_transport();
@@ -130,7 +130,7 @@ static dw_status hear_forged(const forged *note)
                                            DW_NCCL_NOTE_HEADER + note->inside),
                          DW_OK);
         do {
-            table->turn(&raw[1].end, &why); /* it hears notes, and takes none */
+            table->turn(&raw[1].end, &why); /* the honest end reads notes, and makes no request */
         } while (notes->inner.test(notes->end, notes->send_request, &len, &why) == DW_PENDING);
     }
     for (int i = 0; i < 10 && status == DW_OK; i++) {
@@ -163,17 +163,17 @@ static void forged_notes_end_the_link(void **state)
                             {DW_NCCL_CREDIT, UINT32_MAX, 0, 0, 1},
                             {DW_NCCL_CREDIT, 0, 0, 1, 1}};
     for (size_t i = 0; i < sizeof honest / sizeof *honest; i++)
-        assert_int_equal(hear_forged(&honest[i]), DW_OK);
+        assert_int_equal(status_after(&honest[i]), DW_OK);
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        if (hear_forged(&wrong[i]) != DW_ERR_PROTOCOL)
-            fail_msg("forged note %zu went unnoticed", i);
+        if (status_after(&wrong[i]) != DW_ERR_PROTOCOL)
+            fail_msg("forged note %zu was not refused", i);
     }
     rig_nothing_is_left();
 }
 
-/* ---- Agreement ------------------------------------------------------------------------------- */
+/* ---- Different ends -------------------------------------------------------------------------- */
 
-static void ends_that_do_not_fit_together_say_why(void **state)
+static void ends_with_different_settings_say_why(void **state)
 {
     (void)state;
     for (int which = 0; which < 2; which++) {
@@ -224,7 +224,7 @@ static void *open_plain(void *context)
     return NULL;
 }
 
-static void a_peer_without_nccl_is_told_apart(void **state)
+static void a_peer_without_nccl_is_recognized(void **state)
 {
     (void)state;
     suite_pair pair;
@@ -239,7 +239,7 @@ static void a_peer_without_nccl_is_told_apart(void **state)
     rig_nothing_is_left();
 }
 
-static void a_communicator_of_the_program_is_split_and_left_alone(void **state)
+static void a_communicator_of_the_program_is_split_and_not_changed(void **state)
 {
     (void)state;
     rig_reset();
@@ -250,7 +250,7 @@ static void a_communicator_of_the_program_is_split_and_left_alone(void **state)
     int mode, error;
     assert_true(dw_nccl_device_enter(&rig_common->device, &mode));
     assert_int_equal(rig_common->library.get_id(&id), 0);
-    /* The listener is rank 1 here: ranks are the communicator's. */
+    /* Here the listener is rank 1, because ranks are those of the communicator. */
     for (int i = 0; i < 2; i++)
         assert_int_equal(rig_common->library.init(&comm[i], 2, id, 1 - i, &config),
                          DW_NCCL_IN_PROGRESS);
@@ -280,8 +280,8 @@ static void a_communicator_of_the_program_is_split_and_left_alone(void **state)
     rig_nothing_is_left();
 }
 
-/* Of callers that were compiled against an older or a newer header. */
-static void takes_options_of_any_age(void **state)
+/* Programs may have been compiled with an older or a newer header. */
+static void accepts_options_of_any_age(void **state)
 {
     (void)state;
     rig_reset();
@@ -302,7 +302,7 @@ static void takes_options_of_any_age(void **state)
     options.known.struct_size = 0;
     assert_int_equal(dw_nccl_create(&nccl, &options.known, &why), DW_ERR_ARGUMENT);
     assert_non_null(strstr(why.text, "sizeof(dw_nccl_options)"));
-    /* A driver behind the end of an older struct is not looked at: the system's is, if there is. */
+    /* The field `driver` is after the end of an older struct: the system's driver is used. */
     options.known.struct_size = offsetof(dw_nccl_options, driver);
     options.known.driver = (const char *)(uintptr_t)1;
     dw_status status = dw_nccl_create(&nccl, &options.known, &why);
@@ -338,7 +338,7 @@ static void says_what_is_missing(void **state)
     rig_reset();
     fake_nccl_get()->has_no_gpu = 1;
     assert_int_equal(rig_try_create(&nccl, NULL, &why), DW_ERR_UNSUPPORTED);
-    assert_int_equal(fake_nccl_get()->contexts, 1); /* the rig_common one's */
+    assert_int_equal(fake_nccl_get()->contexts, 1); /* that of rig_common */
     rig_reset();
     dw_nccl_destroy(NULL);
     assert_int_equal(dw_nccl_version(NULL), 0);
@@ -352,7 +352,7 @@ static void says_what_is_missing(void **state)
         {"nccl://127.0.0.1:7", dw_nccl_context(rig_common), DW_ERR_UNSUPPORTED, "nccl:tcp://"},
         {"nccl:tcp://127.0.0.1:99999", dw_nccl_context(rig_common), DW_ERR_ADDRESS, "99999"},
         {"nccl:tcp://127.0.0.1:7", {NULL, NULL}, DW_ERR_ARGUMENT, "dw_nccl_create"},
-        /* Whatever it is, it is not for nccl. */
+        /* This context is not for the transport nccl, whatever it points to. */
         {"nccl:tcp://127.0.0.1:7", {"tcp", rig_common}, DW_ERR_ARGUMENT, "dw_nccl_create"},
         {"nccl:tcp://127.0.0.1:7",
          {"mpi", rig_common},
@@ -375,14 +375,14 @@ int main(int argc, char **argv)
     if (!rig_begin(argc, argv)) return fprintf(stderr, "usage: test_nccl_trouble FAKE-LIBRARY\n");
     rig_common = rig_create(NULL);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_transfer_that_stands_still_is_a_timeout_and_is_aborted),
-        cmocka_unit_test(communicators_that_never_join_are_a_timeout_at_both_ends),
+        cmocka_unit_test(a_transfer_without_progress_is_aborted),
+        cmocka_unit_test(communicators_that_never_connect_are_a_timeout),
         cmocka_unit_test(every_call_may_fail_once),
         cmocka_unit_test(forged_notes_end_the_link),
-        cmocka_unit_test(ends_that_do_not_fit_together_say_why),
-        cmocka_unit_test(a_peer_without_nccl_is_told_apart),
-        cmocka_unit_test(a_communicator_of_the_program_is_split_and_left_alone),
-        cmocka_unit_test(takes_options_of_any_age),
+        cmocka_unit_test(ends_with_different_settings_say_why),
+        cmocka_unit_test(a_peer_without_nccl_is_recognized),
+        cmocka_unit_test(a_communicator_of_the_program_is_split_and_not_changed),
+        cmocka_unit_test(accepts_options_of_any_age),
         cmocka_unit_test(says_what_is_missing),
     };
     int failed = cmocka_run_group_tests_name("nccl, trouble", tests, NULL, NULL);

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_shaped.c - shaped keeps to its rate and delay, and explains what is wrong with its options.
- */
+ * test_shaped.c - the backend shaped keeps to its rate and delay, and names the options that are
+ * wrong. */
 #include "transports/suite/counted.h"
 #include "transports/suite/transport_suite.h"
 
 enum { TAG = 1 };
 
-/* When it took this long in a quiet moment, it is right: noise only ever makes it longer. On a
- * machine that does other things as well a quiet moment may be long in coming. */
+/* How long to repeat a measurement that took too long. Other programs on the machine can only make
+ * it longer, so one good result is enough, but on a busy machine it may come late. */
 static const int64_t patience_ns = (int64_t)90 * 1000000000;
 
-/* The mutants that sleep per message or forget the time they overslept take 1.6 times as long and
- * more. */
+/* How much longer than computed a measurement may take. An implementation that sleeps for each
+ * message, or forgets that it has overslept, takes 1.6 times as long or more. */
 static const double slack = 1.4;
 
 static double seconds_to_carry(const char *uri, int messages, size_t len)
@@ -36,8 +36,8 @@ static double seconds_to_carry(const char *uri, int messages, size_t len)
     return seconds;
 }
 
-/* Never faster than the wire, and, in the best of a few attempts on a busy machine, not much
- * slower. */
+/* Checks the time for some messages: it must never be less than on a wire of this rate, and the
+ * best of several attempts must not be much more. */
 static void takes(const char *uri, int messages, size_t len, double expected)
 {
     double least = 1e9;
@@ -57,7 +57,7 @@ static double wire_seconds(int messages, size_t wire_len, double bits_per_second
     return messages * (double)wire_len * 8 / bits_per_second;
 }
 
-/* The link puts 8 bytes in front of a message, tcp another 8, loop none. */
+/* On the wire, the link adds 8 bytes to a message, tcp another 8, and loop none. */
 static void one_large_message_takes_its_time(void **state)
 {
     (void)state;
@@ -68,13 +68,13 @@ static void one_large_message_takes_its_time(void **state)
 static void many_small_messages_take_no_longer_than_few_large_ones(void **state)
 {
     (void)state;
-    /* 100 microseconds each: a thread that slept for each would oversleep by half of that; and
-     * instrumented builds on a busy machine can carry a message in so long. */
+    /* Each message takes 100 microseconds. A thread that slept for each of them would oversleep by
+     * half of that. Even instrumented builds on a busy machine can carry a message in this time. */
     takes("shaped:rate=8mbit/tcp://127.0.0.1:0", 8000, 84, wire_seconds(8000, 100, 8e6));
     takes("shaped:rate=8mbit/tcp://127.0.0.1:0", 8, 99984, wire_seconds(8, 100000, 8e6));
 }
 
-static void delay_is_paid_once_by_many_messages(void **state)
+static void many_messages_are_delayed_only_once(void **state)
 {
     (void)state;
     takes("shaped:rate=8mbit,delay=150ms/loop://delay-%d", 100, 2492,
@@ -99,7 +99,7 @@ static void *carry(void *context)
     return NULL;
 }
 
-static void the_directions_do_not_slow_each_other(void **state)
+static void the_two_directions_do_not_slow_each_other(void **state)
 {
     (void)state;
     const suite_backend backend = {
@@ -123,7 +123,7 @@ static void the_directions_do_not_slow_each_other(void **state)
     assert_true(least >= expected * 0.99 && least <= expected * slack);
 }
 
-/* A wire so slow that one message takes longer than the timeout is no dead peer. */
+/* If the wire is so slow that a message takes longer than the timeout, the peer is not dead. */
 static void a_slow_message_is_no_timeout(void **state)
 {
     (void)state;
@@ -133,7 +133,7 @@ static void a_slow_message_is_no_timeout(void **state)
     suite_prepare(&pair, &backend);
     pair.options[0].peer_timeout_ms = pair.options[1].peer_timeout_ms = 150;
     suite_open(&pair);
-    static char data[60000]; /* 0.6 s */
+    static char data[60000]; /* takes 0.6 s */
     assert_int_equal(dw_link_send(pair.link[0], TAG, data, sizeof data), DW_OK);
     void *got;
     size_t len;
@@ -143,7 +143,7 @@ static void a_slow_message_is_no_timeout(void **state)
     suite_close(&pair);
 }
 
-static void counts_what_the_wire_carried(void **state)
+static void counts_the_bytes_on_the_wire(void **state)
 {
     (void)state;
     const suite_backend backend = {.name = "shaped",
@@ -161,8 +161,8 @@ static void counts_what_the_wire_carried(void **state)
         dw_link_release(pair.link[1], got);
     }
     assert_int_equal(dw_link_flush(pair.link[0], -1), DW_OK);
-    /* Per message 1000 bytes, the link's 8 and TCP's 32; the greetings are 48 and 72. What tcp says
-     * beside, in records of 32 bytes and by other connections, the wire is not charged for. */
+    /* A message has 1000 bytes, the link's 8 and TCP's 32; the greetings have 48 and 72. What the
+     * backend tcp sends in addition, records of 32 bytes and other connections, is not counted. */
     assert_int_equal(counted(pair.link[0]).bytes_sent, 100 * 1040 + 48 + 72);
     uint64_t received = counted(pair.link[1]).bytes_received,
              more = received - (100 * 1040 + 48 + 72);
@@ -171,9 +171,9 @@ static void counts_what_the_wire_carried(void **state)
     suite_close(&pair);
 }
 
-/* Eight messages take 8 ms each on this wire, and their sends are done before they have left: a
- * flush says so, and the counters must not lag behind it. */
-static void counts_what_a_flush_says(void **state)
+/* Eight messages take 8 ms each on this wire, but their sends are completed earlier. When a flush
+ * has returned, the counters must contain all of them. */
+static void counters_agree_with_a_flush(void **state)
 {
     (void)state;
     const suite_backend backend = {.name = "shaped",
@@ -193,7 +193,7 @@ static void counts_what_a_flush_says(void **state)
     suite_close(&pair);
 }
 
-static void points_at_the_word_that_is_wrong(void **state)
+static void names_the_word_that_is_wrong(void **state)
 {
     (void)state;
     const struct {
@@ -244,12 +244,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_large_message_takes_its_time),
         cmocka_unit_test(many_small_messages_take_no_longer_than_few_large_ones),
-        cmocka_unit_test(delay_is_paid_once_by_many_messages),
-        cmocka_unit_test(the_directions_do_not_slow_each_other),
+        cmocka_unit_test(many_messages_are_delayed_only_once),
+        cmocka_unit_test(the_two_directions_do_not_slow_each_other),
         cmocka_unit_test(a_slow_message_is_no_timeout),
-        cmocka_unit_test(counts_what_the_wire_carried),
-        cmocka_unit_test(counts_what_a_flush_says),
-        cmocka_unit_test(points_at_the_word_that_is_wrong),
+        cmocka_unit_test(counts_the_bytes_on_the_wire),
+        cmocka_unit_test(counters_agree_with_a_flush),
+        cmocka_unit_test(names_the_word_that_is_wrong),
     };
     return cmocka_run_group_tests_name("shaped", tests, NULL, NULL);
 }

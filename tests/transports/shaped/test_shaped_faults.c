@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_shaped_faults.c - which messages shaped loses, duplicates, damages and delays: counted, in
- * front of a backend that only records what it is given. */
+ * test_shaped_faults.c - which messages the backend shaped loses, duplicates, damages and delays.
+ * It is in front of a backend that only records what it is given. */
 #include "transports/suite/transport_suite.h"
 
 #include <math.h>
@@ -8,7 +8,7 @@
 #include "common/backends.h"
 #include "link/link.h"
 
-/* ---- The backend behind ---------------------------------------------------------------------- */
+/* ---- The inner backend ----------------------------------------------------------------------- */
 
 enum { MOST = 60000, LEN = 40, NUMBER_AT = 8, REST_AT = 32 };
 
@@ -53,7 +53,7 @@ static dw_status note_close(void *end)
     return DW_OK;
 }
 
-/* The number stands there three times, so that a flipped bit leaves it readable. */
+/* A message contains its number three times, so that it can be read although a bit is flipped. */
 static dw_status note_send(void *end, void *request, const void *data, size_t len)
 {
     (void)end;
@@ -127,7 +127,7 @@ static const dw_transport *find_notes(void *context, const char *uri, dw_transpo
     return &note_transport;
 }
 
-/* ---- The wire in front ----------------------------------------------------------------------- */
+/* ---- The shaped backend ---------------------------------------------------------------------- */
 
 typedef struct fault_wire {
     void *end, *request;
@@ -162,7 +162,7 @@ static void close_wire(fault_wire *wire)
     free(wire->request);
 }
 
-/* In virtual time one test must do. */
+/* Sends a message. In virtual time it must be done after a single test. */
 static dw_status send_one(fault_wire *wire, uint32_t kind)
 {
     unsigned char message[LEN];
@@ -177,7 +177,7 @@ static void send_all(const char *words, dw_link_role role, size_t messages)
     fault_wire wire;
     open_wire(&wire, words, role);
     for (size_t i = 0; i < messages; i++) assert_int_equal(send_one(&wire, DW_KIND_DATA), DW_OK);
-    assert_int_equal(send_one(&wire, DW_KIND_BYE), DW_OK); /* what is held back leaves before it */
+    assert_int_equal(send_one(&wire, DW_KIND_BYE), DW_OK); /* messages held back leave before it */
     assert_int_equal(notes.at[--notes.n].kind, DW_KIND_BYE);
     close_wire(&wire);
 }
@@ -188,7 +188,7 @@ typedef struct found_faults {
     size_t lost, doubled, overtaken, damaged;
 } found_faults;
 
-/* Every message once or twice or never, in order but for neighbours. */
+/* Counts faults. A message may arrive never, once or twice, and may be overtaken by one other. */
 static found_faults count(size_t messages)
 {
     found_faults found = {0};
@@ -202,7 +202,7 @@ static found_faults count(size_t messages)
         times[here->number]++;
         if (i > 0 && here->number < notes.at[i - 1].number) {
             found.overtaken++;
-            assert_true(i == 1 || here->number > notes.at[i - 2].number); /* by one only */
+            assert_true(i == 1 || here->number > notes.at[i - 2].number); /* by only one message */
         }
     }
     for (size_t i = 0; i < messages; i++) {
@@ -213,8 +213,8 @@ static found_faults count(size_t messages)
     return found;
 }
 
-/* Within 4 standard deviations of what was asked for. The seed is fixed: this passes always or
- * never. */
+/* Checks that a count is within 4 standard deviations of the expected one. Because the seed is
+ * fixed, the result is the same in every run. */
 static void is_about(size_t counted, double messages, double chance)
 {
     double expected = messages * chance, deviation = sqrt(messages * chance * (1 - chance));
@@ -222,7 +222,7 @@ static void is_about(size_t counted, double messages, double chance)
         fail_msg("%zu of %.0f, expected about %.0f", counted, messages, expected);
 }
 
-static void each_fault_is_as_frequent_as_it_says(void **state)
+static void each_fault_has_the_requested_frequency(void **state)
 {
     (void)state;
     enum { N = 20000 };
@@ -238,8 +238,8 @@ static void each_fault_is_as_frequent_as_it_says(void **state)
     found = count(N);
     is_about(found.damaged, N, 0.025);
     assert_true(found.lost == 0 && found.overtaken == 0 && found.doubled == 0);
-    /* Whoever overtakes is not held back itself, so that with a chance of p the part p / (1 + p) is
-     * overtaken. */
+    /* A message that overtakes another one is not held back itself. So, with a chance of p, the
+     * fraction p / (1 + p) of all messages is overtaken. */
     send_all("reorder=10%:3600s,time=virtual", DW_LINK_CONNECT, N);
     found = count(N);
     is_about(found.overtaken, N, 0.1 / 1.1);
@@ -289,9 +289,9 @@ static void the_same_seed_gives_the_same_faults(void **state)
     assert_true(notes.n != n || memcmp(first, notes.at, n * sizeof *first) != 0);
 }
 
-/* ---- Exempt ---------------------------------------------------------------------------------- */
+/* ---- Messages without faults ----------------------------------------------------------------- */
 
-static void greetings_and_goodbyes_come_through_in_their_place(void **state)
+static void greetings_and_goodbyes_have_no_faults(void **state)
 {
     (void)state;
     fault_wire wire;
@@ -305,14 +305,14 @@ static void greetings_and_goodbyes_come_through_in_their_place(void **state)
     close_wire(&wire);
     open_wire(&wire, "reorder=100%:3600s", DW_LINK_LISTEN);
     assert_int_equal(send_one(&wire, DW_KIND_DATA), DW_OK);
-    assert_int_equal(notes.n, 0); /* held */
+    assert_int_equal(notes.n, 0); /* the message is held back */
     assert_int_equal(send_one(&wire, DW_KIND_BYE), DW_OK);
     assert_int_equal(notes.n, 2);
     assert_int_equal(notes.at[0].kind, DW_KIND_DATA);
     close_wire(&wire);
 }
 
-static void a_message_without_a_successor_is_held_for_a_while_only(void **state)
+static void a_message_without_successor_is_held_for_a_limited_time(void **state)
 {
     (void)state;
     fault_wire wire;
@@ -322,8 +322,8 @@ static void a_message_without_a_successor_is_held_for_a_while_only(void **state)
     dw_transport_state state_now = {.struct_size = sizeof state_now};
     do {
         dw_transport_shaped.poll(wire.end, 0, &state_now);
-        assert_true(state_now.wake_ns >= 0); /* whoever waits must know for how long */
-        assert_int_equal(notes.n, 0);        /* asking moves nothing */
+        assert_true(state_now.wake_ns >= 0); /* a caller that waits must know for how long */
+        assert_int_equal(notes.n, 0);        /* poll itself sends nothing */
         suite_sleep_ms(1);
         assert_int_equal(dw_transport_shaped.turn(wire.end, &wire.why), DW_OK);
     } while (notes.n == 0 && suite_now_ns() - begun < (int64_t)SUITE_PATIENCE_MS * 1000000);
@@ -332,7 +332,7 @@ static void a_message_without_a_successor_is_held_for_a_while_only(void **state)
     close_wire(&wire);
 }
 
-static void a_wire_says_what_may_go_wrong_on_it(void **state)
+static void the_traits_say_which_faults_can_occur(void **state)
 {
     (void)state;
     static const struct {
@@ -361,15 +361,15 @@ static void a_wire_says_what_may_go_wrong_on_it(void **state)
 
 /* ---- Time ------------------------------------------------------------------------------------ */
 
-/* Hours of wire, each message by one test. */
-static void virtual_time_goes_by_itself(void **state)
+/* Messages that would take hours are sent with a single test each. */
+static void virtual_time_needs_no_waiting(void **state)
 {
     (void)state;
     send_all("rate=1bit,delay=3600s,jitter=3600s,stall=50%:3600s,time=virtual", DW_LINK_LISTEN,
              1000);
     assert_int_equal(notes.n, 1000);
     for (size_t i = 0; i < 1000; i++)
-        assert_int_equal(notes.at[i].number, i); /* jitter alone changes no order */
+        assert_int_equal(notes.at[i].number, i); /* jitter alone does not change the order */
 }
 
 static double first_wake_s(const char *words)
@@ -384,7 +384,7 @@ static double first_wake_s(const char *words)
     return (double)state.wake_ns * 1e-9;
 }
 
-/* The time until the message is due, of 200 wires. */
+/* Measures the time until a message is due, for 200 different seeds. */
 static void jitter_is_spread_evenly_on_top_of_the_delay(void **state)
 {
     (void)state;
@@ -398,13 +398,13 @@ static void jitter_is_spread_evenly_on_top_of_the_delay(void **state)
         least = wake < least ? wake : least;
         most = wake > most ? wake : most;
     }
-    /* A tenth of 2000 s is left out 200 times in a row once in 10^9; a second's grace for a busy
-     * machine. */
+    /* The probability that 200 draws all leave out the same tenth of 2000 s is below 10^-9. On a
+     * busy machine a result may be up to a second too small. */
     assert_true(least >= 999 && least < 1200 && most > 2800 && most <= 3000);
     assert_true(fabs(sum / N - 2000) < 4 * 2000 / sqrt(12.0 * N));
 }
 
-static void a_stall_holds_up_all_that_follows(void **state)
+static void a_stall_delays_all_later_messages(void **state)
 {
     (void)state;
     fault_wire wire;
@@ -414,14 +414,14 @@ static void a_stall_holds_up_all_that_follows(void **state)
     dw_transport_shaped.poll(wire.end, 0, &before);
     assert_int_equal(send_one(&wire, DW_KIND_DATA), DW_PENDING);
     dw_transport_shaped.poll(wire.end, 0, &after);
-    /* A stall longer than the peer's timeout is one. */
+    /* During a stall no bytes move, so that a stall longer than the peer's timeout is a timeout. */
     assert_int_equal(after.wire_sent, before.wire_sent);
     assert_true(after.wake_ns > INT64_C(990000000000) && after.wake_ns <= INT64_C(1000000000000));
     assert_int_equal(dw_transport_shaped.test(wire.end, wire.request, &len, &wire.why), DW_PENDING);
     close_wire(&wire);
 }
 
-/* ---- The end --------------------------------------------------------------------------------- */
+/* ---- Disconnecting --------------------------------------------------------------------------- */
 
 static uint64_t messages_until_cut(const char *words)
 {
@@ -438,7 +438,7 @@ static uint64_t messages_until_cut(const char *words)
     return through;
 }
 
-static void the_wire_breaks_when_it_is_told_to(void **state)
+static void the_link_breaks_when_it_should(void **state)
 {
     (void)state;
     assert_int_equal(messages_until_cut("disconnect=100,time=virtual"), 100);
@@ -451,23 +451,23 @@ static void the_wire_breaks_when_it_is_told_to(void **state)
         snprintf(words, sizeof words, "disconnect=1%%,time=virtual,seed=%d", seed);
         sum += (double)messages_until_cut(words);
     }
-    /* Geometric: mean and deviation about 1 / p. */
+    /* The distribution is geometric: mean and deviation are about 1 / p. */
     assert_true(fabs(sum / 400 - 99) < 4 * 99.5 / 20);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_wire_says_what_may_go_wrong_on_it),
-        cmocka_unit_test(each_fault_is_as_frequent_as_it_says),
+        cmocka_unit_test(the_traits_say_which_faults_can_occur),
+        cmocka_unit_test(each_fault_has_the_requested_frequency),
         cmocka_unit_test(faults_do_not_depend_on_each_other),
         cmocka_unit_test(the_same_seed_gives_the_same_faults),
-        cmocka_unit_test(greetings_and_goodbyes_come_through_in_their_place),
-        cmocka_unit_test(a_message_without_a_successor_is_held_for_a_while_only),
-        cmocka_unit_test(virtual_time_goes_by_itself),
+        cmocka_unit_test(greetings_and_goodbyes_have_no_faults),
+        cmocka_unit_test(a_message_without_successor_is_held_for_a_limited_time),
+        cmocka_unit_test(virtual_time_needs_no_waiting),
         cmocka_unit_test(jitter_is_spread_evenly_on_top_of_the_delay),
-        cmocka_unit_test(a_stall_holds_up_all_that_follows),
-        cmocka_unit_test(the_wire_breaks_when_it_is_told_to),
+        cmocka_unit_test(a_stall_delays_all_later_messages),
+        cmocka_unit_test(the_link_breaks_when_it_should),
     };
     return cmocka_run_group_tests_name("shaped faults", tests, NULL, NULL);
 }
