@@ -1,13 +1,14 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-# damage.py - a faulty network: forwards Ethernet frames between two interfaces, and changes a byte
-# of some TCP segments.
+# damage.py - plays a faulty network: forwards Ethernet frames between two interfaces, and changes a
+# byte in some TCP segments.
 """usage: damage.py A B
 
 Prints "ready", and at SIGTERM the number of segments that it has changed. It corrects the checksum
-of a changed segment, because TCP would send a segment with a wrong checksum again. It changes only
-a few segments, only long ones in which no frame begins, and only in their middle, so that nearly
-always a byte of a tensor is changed: a channel cannot recover from a wrong length of a message."""
+of a changed segment, because TCP would repeat a segment with a wrong one. It changes only a few
+segments, only long ones in which no deltawire frame begins, and only in their middle. So the byte
+nearly always belongs to a tensor; if it belonged to the length of a message, a channel could not
+recover."""
 
 import select
 import signal
@@ -40,8 +41,8 @@ class Wire:
         self.long = self.damaged = 0
 
     def change(self, frame):
-        """Returns the frame with a correct checksum, which the kernel leaves to the network card,
-        and sometimes with a changed byte."""
+        """Returns the Ethernet frame with a correct checksum, which the kernel leaves to the
+        network card, and sometimes with a changed byte."""
         if struct.unpack_from("!H", frame, 12)[0] != IPV4 or frame[14 + 9] != TCP:
             return frame
         data = bytearray(frame)
@@ -61,12 +62,12 @@ class Wire:
 
     def pass_one(self, index):
         frame, sender = self.sockets[index].recvfrom(1 << 17)
-        if sender[2] == socket.PACKET_OUTGOING:  # our own
+        if sender[2] == socket.PACKET_OUTGOING:  # sent by this program
             return
         try:
             self.sockets[1 - index].send(self.change(frame))
         except OSError:
-            pass  # a wire may lose a frame
+            pass  # a network may lose a frame
 
 
 def main():

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# scratch.py - what the tests of the `deltawire` program share: a directory for each test with a
-# text to train on, and short notation for options.
+# scratch.py - what the tests of the `deltawire` program share: a new directory for each test, with
+# a text to train on, and a short notation for options.
 import os
 import shutil
 import tempfile
@@ -20,7 +20,7 @@ SMALL = options(channels=32, heads=2, context=24, batch=8, held_out=6)
 
 
 class Scratch(unittest.TestCase):
-    """self.directory is new for each test and removed after it; self.text is a file in it."""
+    """self.directory is created for each test and removed after it; self.text is a file in it."""
 
     def setUp(self):
         self.directory = tempfile.mkdtemp(prefix="deltawire-test-")

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-# test_cli.py - tests the `deltawire` program: exit codes, errors, clean ends, logs, inspect.
+# test_cli.py - tests the `deltawire` program: exit codes, errors, clean exits, logs, inspect.
 import glob
 import json
 import os
@@ -33,7 +33,7 @@ def content_of(name):
 def is_gone(pid):
     try:
         with open(f"/proc/{pid}/stat") as file:
-            return file.read().split()[2] == "Z"  # a zombie that no parent waits for
+            return file.read().split()[2] == "Z"  # a zombie that its parent does not wait for
     except FileNotFoundError:
         return True
 
@@ -48,7 +48,7 @@ class Base(scratch.Scratch):
         return run("train", "--text", self.text, *SMALL, *arguments, **options)
 
     def start_rank_0(self, *arguments):
-        """Starts the first of two ranks. Returns its process, and where it listens."""
+        """Starts rank 0 of two. Returns its process, and the address on which it listens."""
         place = ["--rank", "0", "--stages", "2", "--listen", "tcp://127.0.0.1:0"]
         first = subprocess.Popen(
             [PROGRAM, "train", "--text", self.text, *SMALL, *place, *arguments],
@@ -63,7 +63,7 @@ class Base(scratch.Scratch):
             return [json.loads(line) for line in file]
 
     def assert_one_sentence(self, result, code, *words):
-        """One line on stderr that names the thing; nothing else."""
+        """stderr must have one line, which contains the words, and nothing else."""
         lines = [line for line in result.stderr.splitlines() if line.strip()]
         self.assertEqual(result.returncode, code, result.stderr)
         self.assertEqual(len(lines), 1, result.stderr)
@@ -98,7 +98,7 @@ class Usage(Base):
             (["--epochs", "2", "--steps", "3"], "epochs (2)"),
         ]:
             self.assert_one_sentence(self.train(*arguments), 2, word)
-        self.assertEqual(run("train").returncode, 2)  # no text
+        self.assertEqual(run("train").returncode, 2)  # --text is missing
 
     def test_options_that_would_be_ignored_are_errors(self):
         for arguments, word in [
@@ -139,7 +139,7 @@ class Usage(Base):
             self.assertEqual(result.returncode, 0)
             self.assertIn(" ".join(["Usage: deltawire", *command]), result.stdout)
             self.assertEqual(run("help", *command).stdout, result.stdout)
-        self.assertIn("--local 2", run("train", "--help").stdout)  # the examples
+        self.assertIn("--local 2", run("train", "--help").stdout)  # from the examples
 
     def test_bad_texts(self):
         open(self.path("empty"), "w").close()
@@ -157,7 +157,7 @@ class Usage(Base):
 
 
 class Runs(Base):
-    def test_stages_agree_and_the_log_is_whole(self):
+    def test_stages_agree_and_the_log_is_complete(self):
         for stages in "1", "2":
             result = self.train(
                 "--local", stages, "--epochs", "2", "--log", self.path(f"log{stages}")
@@ -199,7 +199,7 @@ class Runs(Base):
         self.assertIn("step    4/4", out)
         self.assertEqual(second.stdout, "")
 
-    def test_ranks_that_differ_are_told_in_what(self):
+    def test_ranks_learn_which_setting_differs(self):
         first, address = self.start_rank_0("--forward", "delta:bits=4")
         second = self.train(
             "--rank", "1", "--stages", "2", "--connect", address, "--forward", "delta:bits=3"
@@ -306,7 +306,7 @@ class Ends(Base):
                 break
             time.sleep(0.1)
         else:
-            self.fail("a rank goes on without its parent")
+            self.fail("a rank still runs without its parent")
         process.stdout.close()
         process.stderr.close()
 
@@ -315,7 +315,7 @@ class Checkpoints(Base):
     def limited(self, limit):
         return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
 
-    def test_saves_and_goes_on(self):
+    def test_a_resumed_run_continues(self):
         whole = self.train("--epochs", "4", "--log", self.path("whole"))
         self.assertEqual(whole.returncode, 0)
         half = self.train(
@@ -331,7 +331,7 @@ class Checkpoints(Base):
             self.path("half"),
         )
         self.assertEqual(half.returncode, 0)
-        # Embed, two blocks, head, manifest.
+        # The parts of the model (embedding, two blocks, head) and the manifest.
         self.assertEqual(len(glob.glob(self.path("save/*"))), 5)
         resumed = self.train(
             "--resume", self.path("save"), "--epochs", "6", "--log", self.path("resumed")
@@ -341,7 +341,7 @@ class Checkpoints(Base):
             [line["step"] for line in self.log_of("resumed") if line["event"] == "step"][0], 17
         )
 
-    def test_a_full_disk_leaves_the_old_checkpoint_whole(self):
+    def test_a_full_disk_keeps_the_old_checkpoint(self):
         for place in (["--local", "1"], ["--local", "2"]):
             save = self.path("save" + place[1])
             self.assertEqual(self.train(*place, "--save", save).returncode, 0)
@@ -353,7 +353,7 @@ class Checkpoints(Base):
             self.assertEqual(before, {name: content_of(name) for name in glob.glob(save + "/*")})
             self.assertEqual(self.train("--init", save).returncode, 0)
 
-    def test_a_full_file_system_does_too(self):
+    def test_a_full_file_system_keeps_the_old_checkpoint(self):
         mount = self.path("small")
         os.mkdir(mount)
         if subprocess.run(
@@ -364,7 +364,7 @@ class Checkpoints(Base):
             save = os.path.join(mount, "save")
             first = self.train("--local", "2", "--save", save)
             self.assertEqual(first.returncode, 1 if "No space" in first.stderr else 0, first.stderr)
-            # Less is left than a checkpoint takes.
+        # Leaves less space than a checkpoint needs.
             with open(os.path.join(mount, "filler"), "wb") as file:
                 try:
                     file.write(bytes(400 << 10))
@@ -377,7 +377,7 @@ class Checkpoints(Base):
         finally:
             subprocess.run(["umount", mount], check=True)
 
-    def test_a_log_that_cannot_be_written_is_told(self):
+    def test_an_unwritable_log_is_an_error(self):
         self.assert_one_sentence(self.train("--log", "/no/such/log"), 1, "/no/such/log")
         result = self.train("--log", "/dev/full")
         self.assert_one_sentence(result, 1, "/dev/full", "No space left")
@@ -412,7 +412,7 @@ class Records(Base):
             },
         )
 
-    def test_a_record_that_cannot_be_written_is_told(self):
+    def test_an_unwritable_record_is_an_error(self):
         result = self.train("--local", "2", "--record", "/proc/nowhere")
         self.assert_one_sentence(result, 1, "/proc/nowhere", "for records")
         self.assert_one_sentence(
@@ -421,8 +421,8 @@ class Records(Base):
 
     def test_a_full_disk_ends_the_run_with_a_sentence(self):
         record = self.path("record")
-        # At once; only when the buffer is flushed at the end, and only what rank 0 sends, which is
-        # more; on the way.
+        # The disk is full at once; when the buffer is flushed at the end, which only happens at
+        # rank 0, because it sends more; or in the middle of the run.
         for limit, epochs in (10, "1"), (110000, "1"), (1500000, "20"):
             result = self.train(
                 "--local",
@@ -480,12 +480,12 @@ class Inspect(Base):
     def test_hostile_files_do_no_harm(self):
         for name in "delta", "delta-reply":
             whole = content_of(self.path(name))
-            # Payloads are not read; all that is in front of them is.
+            # `inspect` reads everything in front of the payloads, but not the payloads.
             read = min(
                 [entry.get("payload_offset", len(whole)) for entry in self.inspect(name)["entries"]]
             )
             bad = [whole[:cut] for cut in (1, 7, 8, 31, len(whole) - 1)]
-            if "reply" in name:  # what lies behind a frame does not belong to it
+            if "reply" in name:  # bytes after a frame do not belong to it
                 bad.append(whole + b"x")
             for at in range(0, read, 5):
                 for flip in 0x01, 0xFF:
@@ -496,7 +496,7 @@ class Inspect(Base):
                 result = run("inspect", self.path("bad"))
                 self.assert_one_sentence(result, 1, "bad")
 
-    def test_says_what_is_no_frame(self):
+    def test_a_file_that_is_no_frame_is_an_error(self):
         self.assert_one_sentence(run("inspect", "/no/such/frame"), 1, "/no/such/frame")
         self.assert_one_sentence(run("inspect", "/dev/zero", timeout=60), 1, "/dev/zero")
         self.assert_one_sentence(run("inspect", "/no/\x1b[2J\u202e\u00e9"), 1, "/no/?[2J???\u00e9:")

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # test_demo.py - runs the demo with its smallest settings, and checks that every run happens and
-# that its output is complete. The figures are not checked.
+# that its output is complete. The measured values are not checked.
 """usage: test_demo.py SOURCE BUILD"""
 
 import json

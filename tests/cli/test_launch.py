@@ -1,9 +1,11 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-# test_launch.py - ranks that launchers start: every kind of rendezvous and every command of
-# docs/deploy.md gives the same losses.
-"""usage: test_launch.py PROGRAM ROOT [MPI...] [tls] [fake=LIBRARY]: the MPIs that the program was
-built for, whether with TLS, and what stands for NCCL and its driver."""
+# test_launch.py - ranks that are started by launchers: every kind of rendezvous and every command
+# of docs/deploy.md leads to the same losses.
+"""usage: test_launch.py PROGRAM ROOT [MPI...] [tls] [fake=LIBRARY]
+
+MPI: those that the program was built for; tls: it was built with TLS; fake: a library that replaces
+NCCL and its driver."""
 
 import glob
 import json
@@ -29,7 +31,7 @@ SMALL = [*scratch.options(layers=4, samples=32, epochs=2), *scratch.SMALL, "--qu
 CODECS = ["--forward", "delta:bits=4", "--backward", "direct:bits=6"]
 MPIRUN = str(ROOT / "tests" / "transports" / "mpi" / "mpirun.sh")
 
-# Stand-ins on one machine for what starts processes on others.
+# Replacements, all on this machine, for programs that start processes on other machines.
 FAKE_SSH = '#!/bin/sh\nshift\nexec sh -c "$*"\n'
 FAKE_SRUN = """#!/bin/sh
 n=$2; shift 2
@@ -51,7 +53,7 @@ while [ $rank -gt 0 ]; do
 done
 wait
 """
-# Only rank 0 writes a log, so all may be asked for one.
+# Only rank 0 writes a log, so all ranks may get the option.
 DELTAWIRE = """#!/bin/sh
 command=$1; shift
 [ $command = train ] || exec "$PROGRAM" $command "$@"
@@ -82,7 +84,7 @@ class Base(scratch.Scratch):
         return self.losses("local")
 
     def start(self, arguments, before=(), **variables):
-        """Starts one process. Its check() waits for its end, and asserts that it succeeded."""
+        """Starts one process. Its check() waits for its end, and asserts its exit code."""
         process = subprocess.Popen(
             [*before, PROGRAM, "train", "--text", self.text, *SMALL, *CODECS, *arguments],
             env={**os.environ, **{key: str(value) for key, value in variables.items()}},
@@ -100,17 +102,18 @@ class Base(scratch.Scratch):
         return process
 
     def alone(self):
-        """A copy of the program that finds the libraries it is linked with, and no others."""
+        """Copies the program to a folder with the libraries that it is linked with, and no
+        others."""
         folder = self.path("alone")
         os.mkdir(folder)
         build = pathlib.Path(PROGRAM).parent.parent
-        for path in build.glob("*/libdeltawire*.so*"):  # of mpi and nccl they lie deeper
+        for path in build.glob("*/libdeltawire*.so*"):  # those of mpi and nccl are deeper folders
             if path.is_file():
                 shutil.copy(path, folder)
         return shutil.copy(PROGRAM, folder), {"LD_LIBRARY_PATH": folder}
 
     def run_ranks(self, ranks):
-        """ranks: (arguments, variables) of each, rank 0 first; started in the other order."""
+        """ranks: (arguments, variables) of each, beginning with rank 0. The last starts first."""
         started = [
             self.start([*arguments, "--log", self.path("log")], **variables)
             for arguments, variables in reversed(ranks)
@@ -120,8 +123,8 @@ class Base(scratch.Scratch):
         return self.losses("log")
 
 
-class Meeting(Base):
-    def test_every_way_to_meet_gives_the_same_losses(self):
+class Rendezvous(Base):
+    def test_every_rendezvous_gives_the_same_losses(self):
         three = self.local(3)
         self.assertEqual(len(three), 10)
         ways = {
@@ -167,7 +170,7 @@ class Meeting(Base):
                 self.assertEqual(self.run_ranks([way(rank, port) for rank in range(3)]), three)
         self.assertEqual(glob.glob(self.path("meeting*")), [])
 
-    def test_one_rank_alone_meets_nobody(self):
+    def test_a_single_rank_needs_no_rendezvous(self):
         self.start(["--link", "env://", "--log", self.path("log")], RANK=0, WORLD_SIZE=1).check()
         self.assertEqual(self.losses("log"), self.local(1))
 
@@ -200,7 +203,7 @@ class Meeting(Base):
             MASTER_PORT="70000",
         )
         self.refused(2, "mpi://, env://", ["--link", "loop://x"], RANK=0, WORLD_SIZE=2)
-        if MPIS:  # without its library, mpi:// is an error of its own
+        if MPIS:  # without the library of mpi, the error would be another one
             link = ["--link", "mpi://"]
             link += ["--rank", "0", "--stages", "2"]
             self.refused(2, "leave out --rank and --stages", link)
@@ -226,15 +229,15 @@ class Meeting(Base):
             WORLD_SIZE=2,
         )
 
-    def test_a_meeting_place_that_is_no_file_is_named_at_once(self):
+    def test_a_rendezvous_that_is_no_file_is_named_at_once(self):
         os.mkdir(self.path("run.0"))
         link = ["--link", f"file://{self.path('run')}"]
         self.refused(1, "is not a file of a rendezvous", link, RANK=1, WORLD_SIZE=2)
         link = ["--link", f"file://{self.text}/run"]
         self.refused(1, "Not a directory", link, RANK=1, WORLD_SIZE=2)
 
-    def test_every_rank_sees_at_once_what_cannot_be_trained(self):
-        # No other rank runs: a rank that connected before it checked would report that instead.
+    def test_every_rank_checks_its_settings_at_once(self):
+        # No other rank runs. A rank that connects before it checks would report that instead.
         for rank in range(3):
             for meeting in f"tcp://127.0.0.1:{free_port()}", f"file://{self.path('nobody')}":
                 for word, wrong in {
@@ -251,7 +254,7 @@ class Meeting(Base):
             port = other.getsockname()[1]
             self.refused(1, str(port), ["--link", f"tcp://127.0.0.1:{port}"], RANK=0, WORLD_SIZE=2)
 
-    def test_ranks_that_do_not_fit_are_told_so(self):
+    def test_ranks_of_another_run_are_refused(self):
         link = ["--link", f"tcp://127.0.0.1:{free_port()}", "--open-timeout", "10"]
         first = self.start(link, RANK=0, WORLD_SIZE=3)
         second = self.start(link, RANK=1, WORLD_SIZE=3)
@@ -260,7 +263,7 @@ class Meeting(Base):
         self.refused(1, "rank 0 was started for 3", link, RANK=2, WORLD_SIZE=4)
         self.start(
             link, RANK=2, WORLD_SIZE=3
-        ).check()  # the refused ranks have not disturbed the run
+        ).check()  # the refused ranks did not disturb the run
         first.check()
         second.check()
 
@@ -315,7 +318,7 @@ class Mpi(Base):
 
 
 class Rows(Base):
-    """What the program knows of a transport, it knows from the transport."""
+    """The program knows about a transport only what the transport itself says."""
 
     def setUp(self):
         super().setUp()
@@ -361,14 +364,14 @@ class Rows(Base):
             self.assertIn("needs libdeltawire-nccl.so.0, which cannot be loaded", result.stderr)
 
     @unittest.skipUnless(FAKE_NCCL, "this build has no backend nccl")
-    def test_transports_that_stand_in_front_of_others(self):
+    def test_transports_in_front_of_others(self):
         fake = dict(LD_LIBRARY_PATH=self.folder)
         rows = self.list_all(PROGRAM, **fake)
         self.assertTrue(rows[-1][2].startswith("available by libdeltawire-nccl"), rows[-1])
         two = self.local(2)
         log = ["--log", self.path("log")]
         for link in "nccl:tcp://127.0.0.1:0", "shaped:rate=1gbit/nccl:tcp://127.0.0.1:0":
-            # A key is for what can be under TLS.
+            # What NCCL carries cannot be under TLS, so the key is not used.
             self.start(
                 ["--local", "2", "--link", link, *log], DELTAWIRE_GROUP_KEY_FILE="/none", **fake
             ).check()
@@ -394,7 +397,7 @@ class Keys(Base):
         process.check(code)
         self.assertIn(word, process.err)
 
-    def test_keygen_makes_keys_for_their_owner_alone(self):
+    def test_keygen_makes_keys_that_only_the_owner_can_read(self):
         first, second = (pathlib.Path(self.key(name)) for name in ("a", "b"))
         self.assertEqual([len(path.read_bytes()) for path in (first, second)], [32, 32])
         self.assertNotEqual(first.read_bytes(), second.read_bytes())
@@ -426,20 +429,20 @@ class Keys(Base):
         ).check()
         self.assertEqual(self.losses("log"), expected)
 
-    def test_who_has_another_key_is_turned_away(self):
+    def test_a_rank_with_another_key_is_refused(self):
         port, key, other = free_port(), self.key(), self.key("other.key")
         link = ["--link", f"tcp://127.0.0.1:{port}"]
         first = self.start(link, RANK=0, WORLD_SIZE=2, DELTAWIRE_GROUP_KEY_FILE=key)
         time.sleep(0.5)
         self.failing("another group key", [*link, "--group-key", other], RANK=1, WORLD_SIZE=2)
         self.failing("does it expect TLS?", [*link, "--open-timeout", "1"], RANK=1, WORLD_SIZE=2)
-        # The option counts, not the environment.
+        # The option takes precedence over the environment.
         self.start(
             [*link, "--group-key", key], RANK=1, WORLD_SIZE=2, DELTAWIRE_GROUP_KEY_FILE=other
         ).check()
         first.check()
 
-    def test_tcp_keeps_to_this_machine_without_a_key(self):
+    def test_tcp_to_other_machines_needs_a_key(self):
         for arguments in (
             [
                 "--link",
@@ -531,8 +534,8 @@ class Keys(Base):
 
 @unittest.skipUnless(HAS_TLS, "this build has no TLS, and the manual's commands have a key")
 class Documented(Base):
-    """Every command of docs/deploy.md, as it stands there but for the names of machines and the
-    shared directory."""
+    """Every command of docs/deploy.md, unchanged except for the names of machines and of the shared
+    directory."""
 
     def tools(self, mpi):
         folder = self.path("bin")
@@ -564,9 +567,9 @@ class Documented(Base):
                 if "mpirun" in command and not MPIS:
                     continue
                 train = re.search(r"(?:-n|--stages|--nproc-per-node|--local) (\d)", command)
-                stages = int(train.group(1)) if train else 0  # 0: keys are made
+                stages = int(train.group(1)) if train else 0  # 0: the command makes keys
                 port = free_port()
-                # The first command makes run.key.
+                # The first command makes run.key, which the others use.
                 env = {
                     **os.environ,
                     "PATH": self.tools(mpi) + ":" + os.environ["PATH"],

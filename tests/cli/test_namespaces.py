@@ -1,10 +1,10 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-# test_namespaces.py - simulates four machines: network namespaces behind a switch, with slow
-# connections that are cut and damaged.
+# test_namespaces.py - simulates four machines by network namespaces behind a switch. Their
+# connections are slow, and are cut and damaged.
 """usage: test_namespaces.py PROGRAM
 
-Exit code 77, with a sentence, where namespaces cannot be created."""
+Exits 77 with a sentence if namespaces cannot be created."""
 
 import json
 import os
@@ -40,8 +40,8 @@ def must(*command):
 
 
 class Lan:
-    """A switch in a namespace of its own, and a machine per rank: 10.77.0.1, ..., each connected
-    with a limited rate."""
+    """A switch in a namespace of its own, and one machine for each rank: 10.77.0.1 and so on. The
+    rate of each connection is limited."""
 
     def __init__(self, rate):
         self.switch = f"dw{os.getpid()}s"
@@ -110,7 +110,7 @@ class Lan:
         self.inside(self.switch, "ip", "link", "set", f"port{rank}", "up")
 
     def damage(self, rank):
-        """Starts a process that changes bytes on their way to a rank, until it is killed."""
+        """Starts a process that changes bytes that are sent to a rank, until it is killed."""
         port, inner = f"port{rank}", f"inner{rank}"
         self.inside(
             self.switch, "ip", "link", "add", inner, "type", "veth", "peer", "name", f"outer{rank}"
@@ -123,7 +123,7 @@ class Lan:
             (self.switch, f"outer{rank}"),
             (self.machines[rank], "eth0"),
         ):
-            # A frame is a packet.
+            # Each Ethernet frame must be a single packet.
             self.inside(where, "ip", "link", "set", name, "gso_max_segs", "1", "up")
         for other, machine in enumerate(self.machines):
             self.inside(machine, "ip", "link", "set", "eth0", "gso_max_segs", "1")
@@ -134,7 +134,7 @@ class Lan:
             text=True,
         )
         if process.stdout.readline() != "ready\n":
-            raise RuntimeError("the process in the wire did not start")
+            raise RuntimeError("the process that damages bytes did not start")
         return process
 
     def close(self):
@@ -143,7 +143,7 @@ class Lan:
 
 
 def why_not():
-    """Why namespaces cannot be created; None: they can."""
+    """The reason why namespaces cannot be created, or None."""
     for tool in ("ip", "tc"):
         if not shutil.which(tool):
             return f"{tool} is not installed (iproute2)"
@@ -244,20 +244,20 @@ class Machines(scratch.Scratch):
     def steps_so_far(self):
         return sum(event["event"] == "step" for event in self.events("log"))
 
-    def test_four_machines_train_as_one_does(self):
+    def test_four_machines_give_the_losses_of_one(self):
         for rate in ("100mbit", "1gbit"):
             self.finish(self.start_ranks(rate, 3))
             self.assertEqual(self.losses("log"), self.local(3))
             self.lan.close()
 
-    def test_a_wire_that_is_cut_for_seconds_changes_nothing(self):
+    def test_a_connection_cut_for_seconds_changes_nothing(self):
         ranks = self.start_ranks("100mbit", 40)
         self.wait_for_steps(ranks, 5)
         self.lan.cut(2)
         time.sleep(1)
         before = self.steps_so_far()
         time.sleep(4)
-        self.assertLessEqual(self.steps_so_far(), before + 1, "the wire was not cut")
+        self.assertLessEqual(self.steps_so_far(), before + 1, "the connection was not cut")
         self.lan.mend(2)
         self.finish(ranks)
         self.assertEqual(self.losses("log"), self.local(40))
@@ -276,9 +276,9 @@ class Machines(scratch.Scratch):
             out, err = ranks[rank].communicate(timeout=60)
             self.assertNotEqual(ranks[rank].returncode, 0, out)
             self.assertEqual(len(err.splitlines()), 1, err)
-        self.assertIn("rank 2", err)  # rank 3's neighbour
+        self.assertIn("rank 2", err)  # the neighbour of rank 3
 
-    def test_damaged_frames_are_sent_anew_and_change_nothing(self):
+    def test_damaged_frames_are_repeated_and_change_nothing(self):
         ranks = self.start_ranks("100mbit", 40, "--insecure-plaintext")
         self.wait_for_steps(ranks, 2)
         wire = self.lan.damage(1)

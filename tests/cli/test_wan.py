@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-# test_wan.py - training over a network that cuts connections gives the same losses as over one that
+# test_wan.py - training gives the same losses over a network that cuts connections as over one that
 # does not.
 import json
 import os
@@ -25,8 +25,9 @@ SMALL = [
 
 
 class Proxy(threading.Thread):
-    """Forwards connections to the given port, and cuts them. cuts: a list of (bytes forwarded so
-    far, "one" or "all" connections to cut, seconds in which new ones are refused)."""
+    """Forwards connections to the given port, and cuts them. cuts: a list of (after how many
+    forwarded bytes, whether to cut "one" or "all" connections, for how many seconds to refuse new
+    ones)."""
 
     def __init__(self, port, cuts):
         super().__init__(daemon=True)
@@ -42,7 +43,7 @@ class Proxy(threading.Thread):
                 self.pairs.pop(end, None)
                 end.close()
 
-    def welcome(self):
+    def accept(self):
         near, _ = self.listener.accept()
         if time.monotonic() < self.refuses_until:
             near.close()
@@ -79,7 +80,7 @@ class Proxy(threading.Thread):
         while not self.stop:
             for near in select.select([self.listener, *self.pairs], [], [], 0.05)[0]:
                 if near is self.listener:
-                    self.welcome()
+                    self.accept()
                 elif near in self.pairs:
                     self.carry(near)
                 self.cut()

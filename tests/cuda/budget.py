@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# budget.py - compares the kernels that nvcc compiled with limits: registers, spills, instructions,
-# and the arithmetic in PTX.
+# budget.py - compares the kernels that nvcc compiled with limits for registers, spills and
+# instructions, and checks the arithmetic in PTX.
 """usage: budget.py BUDGET.json [--write] [FILE...]
 
-FILE: kernels_sm_XX.cubin with the log of ptxas beside it, and kernels.ptx. BUDGET.json has, per
-architecture and kernel, registers, bytes of spills and instructions per element (a thread has
-sixteen; the size of the code, slow paths and all, stands for them). More than it says is an error,
-and so is a tenth less: then --write it down. Another release of nvcc than the budget's makes other
-code: then only PTX is looked at. Exit 77: there are no files, the build had no nvcc."""
+FILE: kernels_sm_XX.cubin, with the log of ptxas next to it, and kernels.ptx. BUDGET.json contains,
+for each architecture and kernel, registers, bytes of spills, and instructions per element. (A
+thread handles sixteen elements. The number of instructions is estimated by the size of the code,
+slow paths included.) A value above its limit is an error. So is a value a tenth below: then store
+it with --write. If nvcc is another release than the one of the budget, its code differs, and only
+PTX is checked. Exit 77: there are no files, because the build had no nvcc."""
 
 import json
 import pathlib
@@ -17,10 +18,10 @@ import struct
 import sys
 
 INSTRUCTION_BYTES = 16
-ELEMENTS = 16  # of a thread
+ELEMENTS = 16  # per thread
 SLACK = 0.10
-# What may not stand in PTX: products fused with sums, flushed subnormals, and quotients that are
-# not rounded as IEEE 754 has it.
+# What PTX must not contain: products fused with sums, flushed subnormals, and quotients that are
+# not rounded as IEEE 754 requires.
 FORBIDDEN = re.compile(
     r"\b(fma\.|mad\.[a-z.]*f32|\w+(\.\w+)*\.ftz|div\.(approx|full)|rcp\.approx|sqrt\.approx|"
     r"ex2\.|lg2\.|\w+(\.\w+)*\.sat\.f32)"
@@ -28,7 +29,7 @@ FORBIDDEN = re.compile(
 
 
 def code_bytes(cubin):
-    """{kernel: bytes of its code} from the sections of an ELF file."""
+    """{kernel: size of its code in bytes}, from the sections of an ELF file."""
     data = cubin.read_bytes()
     (table,) = struct.unpack_from("<Q", data, 0x28)
     size, count, names = struct.unpack_from("<HHH", data, 0x3A)
@@ -43,7 +44,7 @@ def code_bytes(cubin):
 
 
 def resources(log):
-    """{kernel: (registers, spilled bytes)} from what ptxas -v says."""
+    """{kernel: (registers, spilled bytes)}, from the output of ptxas -v."""
     found, kernel, spilled = {}, None, 0
     for line in log.read_text().splitlines():
         if match := re.search(r"Compiling entry function '(\w+)'", line):
@@ -73,7 +74,7 @@ def measure(files):
 
 
 def release(files):
-    """Of the nvcc that made the files, as PTX has it in its head."""
+    """The release of nvcc that made the files, from the head of PTX."""
     for path in files:
         if path.suffix == ".ptx":
             match = re.search(r"release ([0-9.]+)", path.read_text()[:2000])
@@ -84,23 +85,23 @@ def release(files):
 def compare(measured, budget):
     for arch, kernels in measured.items():
         if arch not in budget:
-            print(f"budget: none is written down for {arch}: left out")
+            print(f"budget: there is no budget for {arch}: not checked")
             continue
         for kernel in sorted(kernels.keys() | budget[arch].keys()):
             found, allowed = kernels.get(kernel), budget[arch].get(kernel)
             if not found or not allowed:
                 yield (
-                    f"{arch} {kernel}: {'is gone' if allowed else 'has no budget'}: run budget.py "
-                    "with --write"
+                    f"{arch} {kernel}: {'is missing' if allowed else 'has no budget'}: run "
+                    "budget.py with --write"
                 )
                 continue
             for what, most in allowed.items():
                 if found[what] > most * (1 if what == "spilled_bytes" else 1 + SLACK / 2):
-                    yield f"{arch} {kernel}: {what} {found[what]}, the budget is {most}"
+                    yield f"{arch} {kernel}: {what} {found[what]}, the limit is {most}"
                 elif found[what] < most * (1 - SLACK) - 1:
                     yield (
-                        f"{arch} {kernel}: {what} {found[what]}, the budget of {most} is old: run "
-                        "budget.py with --write"
+                        f"{arch} {kernel}: {what} {found[what]}, the limit of {most} is outdated: "
+                        "run budget.py with --write"
                     )
 
 
@@ -114,7 +115,7 @@ def main():
     arguments = [argument for argument in sys.argv[1:] if argument != "--write"]
     budget_file, files = pathlib.Path(arguments[0]), [pathlib.Path(name) for name in arguments[1:]]
     if not files:
-        print("budget: the build had no nvcc, nothing was compiled")
+        print("budget: the build had no nvcc, so nothing was compiled")
         return 77
     measured = measure(files)
     if "--write" in sys.argv:
@@ -127,8 +128,8 @@ def main():
         complaints += compare(measured, budget["kernels"])
     else:
         print(
-            f"budget: it is one of nvcc {budget['nvcc']}, and this is {release(files)}: code left "
-            "out"
+            f"budget: it is for nvcc {budget['nvcc']}, but this is {release(files)}: the code is "
+            "not checked"
         )
     for path in files:
         if path.suffix == ".ptx":

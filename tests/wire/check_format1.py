@@ -3,11 +3,12 @@
 # check_format1.py - checks that payloads have the same bytes as in format 1.
 """usage: check_format1.py [DIR]
 
-golden_format1/ holds the golden frames of format 1, golden/ (or DIR) those of today, made of the
-same tensors by encoders of the same configs. Header and tables differ; every payload must be the
-same, byte for byte, but for one thing: a scale so large that an outermost code times it is infinite
-was taken in format 1, and is smaller now. Pieces near that range, and pieces of changes to them,
-may differ; the rest of their payload may not. What a piece is stands in docs/format.md, 3.2.
+golden_format1/ contains the golden frames of format 1, golden/ (or DIR) those of today, made from
+the same tensors by encoders with the same configs. Headers and tables differ, but every payload
+must be the same, byte for byte, with one exception: in format 1 a scale could be so large that its
+product with the outermost code was infinite; now it is smaller. Pieces near that range, and pieces
+of changes to them, may differ; the rest of their payload may not. docs/format.md, 3.2, says what a
+piece is.
 """
 
 import json
@@ -23,7 +24,7 @@ Entry = namedtuple("Entry", "sample slice role form bits choices payload")
 
 STATELESS, KEY, DELTA, SYNC = 1, 2, 3, 5  # roles
 FLOATS, QUANTIZED = 1, 2  # forms
-KINDS = {  # of format 1: role and form
+KINDS = {  # kind of an entry in format 1: its role and form
     1: (STATELESS, FLOATS),
     2: (STATELESS, QUANTIZED),
     3: (KEY, QUANTIZED),
@@ -31,7 +32,7 @@ KINDS = {  # of format 1: role and form
     5: (DELTA, QUANTIZED),
     6: (SYNC, FLOATS),
 }
-SIZES = {1: 4, 2: 2, 3: 2, 32: 4, 16: 2, 17: 2}  # bytes of an element, by dtype and by key
+SIZES = {1: 4, 2: 2, 3: 2, 32: 4, 16: 2, 17: 2}  # bytes of an element, by dtype and by value of key
 
 
 class Differs(Exception):
@@ -48,7 +49,7 @@ def up(n, m):
 
 
 def read_old(frame):
-    """A frame of format 1: header of 80 bytes, entries of 40, sizes that follow from the fields."""
+    """A frame of format 1: a header of 80 bytes, entries of 40, sizes that follow from fields."""
     agree("version", (b"DWF1", 1, 0), struct.unpack_from("<4sBB", frame))
     codec, flags = frame[6], frame[7]
     N, T, C = struct.unpack_from("<III", frame, 24)
@@ -72,9 +73,9 @@ def read_old(frame):
 
 
 def read_new(frame):
-    """A frame of format 2: header of 80 bytes, P parameters of 8, entries of 48 with sizes."""
+    """A frame of format 2: a header of 80 bytes, P parameters of 8, entries of 48 with sizes."""
     if struct.unpack_from("<4sBB", frame) != (b"DWF1", 2, 0):
-        raise Differs("the frame of today is not of format 2: make the golden files anew")
+        raise Differs("the frame of today is not of format 2: write the golden files again")
     codec, P = frame[6], frame[41]
     N, T, C, F = struct.unpack_from("<IIII", frame, 24)
     (length,) = struct.unpack_from("<Q", frame, 48)
@@ -98,7 +99,7 @@ def read_new(frame):
 
 
 def pieces_of(frame, entry):
-    """[(choice, scale, codes)] of a quantized payload; padding's codes are in the segments'."""
+    """[(choice, scale, codes)] of a quantized payload, with the codes of padding."""
     count = layout.pieces_of(frame.T, frame.C, frame.group)
     choices, at = [0] * count, 0
     if entry.choices:
@@ -128,14 +129,14 @@ def pieces_of(frame, entry):
 
 
 def is_near(scale, bits):
-    """Whether an outermost code times a bf16 is at least 2^126: a scale of format 1 that is so
-    large is one that the clamp may have changed, in itself or in what `mse` compared it with."""
+    """Whether an outermost code times a bf16 is at least 2^126. If a scale of format 1 is so large,
+    the limit may have changed it, or one of the scales with which `mse` compared it."""
     exponent = scale >> 7 & 0xFF
     return exponent != 0xFF and exponent - 127 + bits - 1 >= 126
 
 
 def compare_pieces(frame, old, new, touched):
-    """Which pieces of a key may differ from now on. `touched`: which may have before."""
+    """The pieces of a key that may differ from now on. `touched`: those that could before."""
     now = set()
     pairs = zip(pieces_of(frame, old), pieces_of(frame, new))
     for i, (before, after) in enumerate(pairs):
@@ -145,7 +146,7 @@ def compare_pieces(frame, old, new, touched):
         elif before != after:
             raise Differs(f"piece {i} differs: scale {before[1]:04x}, now {after[1]:04x}")
         elif i in touched and old.role == DELTA and before[1] & 0x7F80 == 0x7F80:
-            now.add(i)  # a poisoned piece keeps prev, which may differ
+            now.add(i)  # a poisoned piece keeps prev, so it may still differ
     if old.payload != new.payload and not now:
         raise Differs("the payload differs between its pieces")
     return now
@@ -173,7 +174,7 @@ def has_near(frame, entry):
 
 
 def compare_files(old_path, new_path):
-    """(entries, pieces that were let pass)."""
+    """(number of entries, number of pieces that differ and may)."""
     old = json.loads(old_path.read_text(encoding="utf-8"))
     new = json.loads(new_path.read_text(encoding="utf-8"))
     agree("the encoder's config", old["encoder"], new["encoder"])
@@ -204,7 +205,7 @@ def main():
         except (Differs, OSError) as difference:
             print(f"{path.name}: {difference}")
             failures += 1
-    print(f"{entries} payloads compared, {passed} pieces of theirs near the largest scale let pass")
+    print(f"{entries} payloads compared; {passed} pieces near the largest scale may differ")
     if failures or not entries:
         sys.exit(f"{failures} files whose payloads are not those of format 1")
 

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# golden.py - runs the second decoder over the golden frames, unchanged and with every damage that
-# it knows.
-"""golden/ are the frames that the library makes, golden_page/ those that spec_encoder.py made by
-the page. The whole decoder goes over all of them, and it is noted for which breaks it asks on the
-way. Where it never asks for a break, that break changes nothing: each one is tried on the other
-files alone, the shorter first, up to the first mismatch."""
+# golden.py - runs the second decoder over the golden frames, first as it is, then with each of its
+# deliberate errors ("breaks").
+"""golden/ contains frames that the library made, golden_page/ frames that spec_encoder.py made from
+docs/format.md. First the correct decoder runs over all of them, and each file's breaks are noted,
+that is, those whose names the decoder asked for on the way. A break that was not asked for cannot
+change anything in that file. So each break is tried only with the files that asked for it, the
+shorter ones first, up to the first mismatch."""
 
 import functools
 import json
@@ -18,7 +19,7 @@ here = pathlib.Path(__file__).resolve().parent
 
 
 class Asked(set):
-    """An empty set of breaks, which notes what is looked for in it."""
+    """An empty set of breaks, which remembers the names that were looked up in it."""
 
     def __init__(self):
         super().__init__()
@@ -30,7 +31,7 @@ class Asked(set):
 
 
 def whole(files):
-    """{file's name: breaks that were asked for}; ends the program at a mismatch."""
+    """{name of a file: breaks that were looked up}; ends the program at a mismatch."""
     asked, steps = {}, 0
     for name, golden in files.items():
         spec_decoder.broken = Asked()
@@ -43,7 +44,7 @@ def whole(files):
 
 
 def is_caught(name, files, asked):
-    """Whether any file tells the decoder with this break from the whole one."""
+    """Whether a decoder with this break disagrees with at least one file."""
     spec_decoder.broken = {name}
     for file, golden in files.items():
         if name not in asked[file]:
@@ -51,7 +52,7 @@ def is_caught(name, files, asked):
         try:
             if next(spec_decoder.mismatches_of(golden), None):
                 return True
-        except Exception:  # whatever a broken decoder falls over
+        except Exception:  # any error of a broken decoder counts
             return True
     return False
 
@@ -62,7 +63,7 @@ def main():
         sys.exit("golden frames are missing")
     paths = sorted(sum(folders, []), key=lambda path: (path.stat().st_size, path.name))
     files = {f"{path.parent.name}/{path.name}": json.loads(path.read_text()) for path in paths}
-    spec_decoder.H = functools.lru_cache(maxsize=None)(spec_decoder.H)  # no break is inside of it
+    spec_decoder.H = functools.lru_cache(maxsize=None)(spec_decoder.H)  # H itself has no breaks
     asked = whole(files)
     missed = [name for name in spec_decoder.BREAKS if not is_caught(name, files, asked)]
     known = len(spec_decoder.BREAKS)

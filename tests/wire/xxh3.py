@@ -24,7 +24,7 @@ SECRET = bytes.fromhex(
     "2b16be587d47a1fc8ff8b8d17ad031ce45cb3a8f95160428afd7fbcabb4b407e"
 )
 
-STRIPE = 64  # bytes taken by one round of the long hash
+STRIPE = 64  # bytes that one round of the long hash takes
 STRIPES_PER_BLOCK = 16  # (192 - 64) / 8
 
 
@@ -41,7 +41,7 @@ def _secret_pair(at):
 
 
 def _fold(a, b):
-    """The 128 bit product, its halves folded together."""
+    """The xor of the two halves of the 128-bit product."""
     product = a * b
     return (product ^ (product >> 64)) & MASK64
 

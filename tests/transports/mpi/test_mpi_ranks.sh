@@ -3,7 +3,7 @@
 # test_mpi_ranks.sh - links between two ranks: through shared memory, through TCP, and when one of
 # them dies. test_mpi_ranks.sh openmpi|mpich 2 [PROGRAM]
 here=$(dirname "$0") mpi=$1
-[ $# -ge 3 ] || exec "$here/mpirun.sh" "$@" # it says that there is nothing to run, and skips
+[ $# -ge 3 ] || exec "$here/mpirun.sh" "$@" # which says that this MPI is missing, and skips
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 
@@ -12,7 +12,7 @@ code=$?
 [ $code -eq 0 ] || exit $code
 
 # Launchers end a job when one of its ranks dies, unless they are told to let the others live.
-# Hydra's own process on a host does not outlive a rank there: so there are two "hosts".
+# Hydra's process on a host does not outlive a rank there, so two "hosts" are used.
 if [ "$mpi" = openmpi ]; then
     keep=--enable-recovery
 else
@@ -28,7 +28,7 @@ for way in "" :tcp; do
     "$here/mpirun.sh" "$mpi$way" "$2" "$3" "$folder" || failures=$((failures + 1))
 done
 
-wait $death # of no interest how: a rank of it was killed
+wait $death # its exit code does not matter, because a rank was killed
 cat "$folder/death.log"
 if [ ! -e "$folder/noticed" ]; then
     echo "FAILED: nobody noticed that rank 1 was killed"
