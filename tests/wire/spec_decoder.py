@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # spec_decoder.py - a second decoder, written from docs/format.md alone.
-"""Decodes deltawire frames with Python integers only, and checks golden files against itself.
+"""Decodes deltawire frames with Python integers only, and checks golden files against its results.
 
 Section numbers in comments are those of docs/format.md. A finite float is the pair (negative,
-magnitude), the magnitude an integer in units of 2^-149: every f32, f16 and bf16 value is a whole
-number of those, so sums and products are exact and each rounding happens in one visible place,
-`Format.pack`.
+magnitude). The magnitude is an integer in units of 2^-149. Every f32, f16 and bf16 value is a whole
+number of these units, so sums and products are exact, and each rounding happens in one visible
+place, `Format.pack`.
 """
 
 import argparse
@@ -37,17 +37,17 @@ USES = {
 }
 WHOLE_ROW, CHANNEL = 65535, 65534  # 1.2, group
 NEVER = 255  # 1.2, audit
-FORM, KEY_ELEMENT = 14, 64  # 1.2: the parameter that microscales changes; what `key` adds beside it
+FORM, KEY_ELEMENT = 14, 64  # 1.2: the parameter for microscaled changes; added to `key` with it
 BLOCK = 32  # 3.3
 TILE = 2048  # 3.2 and 4
-WIDEST = 9  # 1.1: bytes of an element, in the bound of the length
-REMEMBERED = 16  # 2 step 7: incarnations seen replaced
+WIDEST = 9  # 1.1: bytes of an element, as the limit of the length counts them
+REMEMBERED = 16  # 2 step 7: how many replaced incarnations are remembered
 
 Parameter = namedtuple("Parameter", "name codecs values default")
-DELTA_MX = "delta with 14"  # the codec delta, where a block has parameter 14
+DELTA_MX = "delta with 14"  # the codec delta, if the block has parameter 14
 DELTAS = (CODEC_DELTA, DELTA_MX)
 QUANTIZING = (CODEC_DELTA, CODEC_DIRECT)
-PARAMETERS = {  # 1.2. Only a break needs defaults: the page's frames have every parameter.
+PARAMETERS = {  # 1.2. Defaults are only used by a break: the page's frames have every parameter.
     1: Parameter("bits", QUANTIZING, range(1, 9), 4),
     2: Parameter("group", QUANTIZING, (16, 32, 64, 128, 256, WHOLE_ROW, CHANNEL), 64),
     6: Parameter("key", DELTAS, (2, 3, 4, 5, 6, 7, 8, 32, 16, 17), 8),
@@ -58,9 +58,9 @@ PARAMETERS = {  # 1.2. Only a break needs defaults: the page's frames have every
     FORM: Parameter("form", (DELTA_MX,), (MICROSCALED,), MICROSCALED),
     15: Parameter("element", (DELTA_MX, CODEC_MX), range(1, 7), 2),
 }
-KEYS_MX = (32, 16, 17, 65, 66, 67, 68, 69, 70)  # values of key beside parameter 14
+KEYS_MX = (32, 16, 17, 65, 66, 67, 68, 69, 70)  # values of key if there is a parameter 14
 
-# What the chain is made of (section 2), each with its place in struct's notation.
+# What the chain is computed from (section 2), with the notation of `struct` for each part.
 CHAIN = {
     "base": "Q",
     "incarnation": "Q",
@@ -80,7 +80,7 @@ CHAIN = {
     "zero": "7s",
 }
 
-# Errors that can be switched on with --break, to show that the golden files catch them.
+# Deliberate errors for --break, to show that the golden files detect them.
 BREAKS = {
     "round-half-up": "ties round away from zero instead of to even (5)",
     "no-clamp": "RN lets a value that is too large become infinite (5, RN)",
@@ -89,10 +89,10 @@ BREAKS = {
     "skip-binary32": "prev' is rounded from the exact sum, not from its binary32 (5 step 4)",
     "keep-minus-zero": "a code of value -0 on base +0 stays -0 (5 step 4)",
     "y-from-r": "y is rounded from r instead of from prev' (5 step 5)",
-    "base-in-direct": "pieces whose choice bit is 1 add prev all the same (5 step 1)",
+    "base-in-direct": "pieces whose choice bit is 1 add prev nevertheless (5 step 1)",
     "choices-reversed": "choice bits count from the highest bit of a byte (3.2)",
     "poison-clears": "a poisoned piece of a delta sets prev to +0 (5 step 2)",
-    "poison-direct-clears": "only a poisoned piece that is coded directly does (5 step 2)",
+    "poison-direct-clears": "... but only if the piece is coded directly (5 step 2)",
     "planes-swapped": "the planes lie in the opposite order (3.2)",
     "plane-bits-reversed": "a plane counts from the highest bit of a byte (3.2)",
     "payload-half": "every other pair of words is left out of the payload digest (4)",
@@ -103,12 +103,12 @@ BREAKS = {
     "brief-key-bits": "brief entries take `key` bits instead of `bits` (1.3, use 3)",
     "brief-choices": "brief entries carry choice bits (1.3, use 3)",
     "exact-of-key": "exact entries hold floats in the dtype `key` (1.3, use 4)",
-    "skip-refused": "the role skip is FORMAT (1.3)",
+    "skip-refused": "the role skip is refused as FORMAT (1.3)",
     "skip-clears": "the role skip sets prev to +0 (3.4)",
     "skip-keeps-version": "the role skip advances neither version nor chain (1.3)",
     "skip-any-base": "base_chain of the role skip is not compared (2 step 7)",
     "skip-unaudited": "the state digest of the role skip is not compared (2 step 9)",
-    "skip-keeps-copy": "a skip with a wrong state digest does not give up the copy (2 step 9)",
+    "skip-keeps-copy": "a skip with a wrong state digest does not drop the copy (2 step 9)",
     "audit-all": "the state digest covers all stretches (4)",
     "audit-from-zero": "stretches with t mod audit = 0 are audited (4)",
     "audit-of-sequence": "the audit's phase is the sequence (4; version 1.0)",
@@ -116,88 +116,88 @@ BREAKS = {
     "audit-of-key": "the audit's phase leaves the sequence out (4)",
     "never-is-255": "audit 255 audits one stretch in 255 (1.2)",
     "no-state-check": "the state digest is not compared (2 step 9)",
-    "keep-after-state": "a wrong state digest does not give up the copy (2 step 9)",
+    "keep-after-state": "a wrong state digest does not drop the copy (2 step 9)",
     "no-stale": "sequence is not compared (2 step 7)",
-    "stale-before-base": "STALE goes before BASE where entries disagree (2 step 7)",
+    "stale-before-base": "STALE comes before BASE if entries disagree (2 step 7)",
     "any-shape": "the shape of what is held is not compared (2 step 7)",
     "corrupt-before-base": "payload digests are compared before admission (2 steps 7 and 8)",
-    "take-dropped": "a key that was dropped is taken again from a late frame (2 step 7)",
-    "forget-replaced": "incarnations seen replaced are not remembered (2 step 7)",
+    "take-dropped": "a late frame restores a key that was dropped (2 step 7)",
+    "forget-replaced": "replaced incarnations are not remembered (2 step 7)",
     "remember-one": "only the last incarnation that was replaced is remembered (2 step 7)",
-    "replaced-by-stateless": "a frame without state replaces an incarnation too (2 step 7)",
-    "keep-other-lives": "what a replaced incarnation made stays (2 step 10)",
+    "replaced-by-stateless": "a frame without state replaces an incarnation, too (2 step 7)",
+    "keep-other-lives": "keys of a replaced incarnation are not dropped (2 step 10)",
     "keep-forgotten": "forgotten keys are not dropped (2 step 10)",
-    "forget-newer": "forgotten keys are dropped whatever their version (2 step 10)",
-    "forget-other-lives": "forgotten keys are dropped whoever made them (2 step 10)",
-    "padding-refused": "bytes behind the frame are refused (1)",
-    "payloads-from-behind": "payloads are looked for at the end of what came (1)",
-    "cut-unseen": "a frame may end before its length (2 step 3)",
-    "length-unbounded": "the length is not held against its bounds in step 1 (1.1)",
+    "forget-newer": "forgotten keys are dropped whatever their version is (2 step 10)",
+    "forget-other-lives": "forgotten keys are dropped whatever their incarnation is (2 step 10)",
+    "padding-refused": "bytes after the frame are refused (1)",
+    "payloads-from-behind": "payloads are expected at the end of the given bytes (1)",
+    "cut-unseen": "a frame may be shorter than its length (2 step 3)",
+    "length-unbounded": "the length is not compared with its limits in step 1 (1.1)",
     "length-unsummed": "the length need not be the sum of the sizes (1.1)",
-    "size-unchecked": "payload_bytes is taken as it is (1.3)",
-    "codec-early": "an unknown codec is refused in step 1, so unanswered (2 step 3)",
+    "size-unchecked": "payload_bytes is not checked (1.3)",
+    "codec-early": "an unknown codec is refused in step 1, and so gets no reply (2 step 3)",
     "block-unordered": "parameters may come in any order (1.2)",
     "block-defaults": "parameters that are missing take their defaults (1.2)",
-    "block-unknown": "parameters that the codec has not are passed over (1.2)",
+    "block-unknown": "parameters that the codec does not have are ignored (1.2)",
     "block-values": "values of parameters are not checked (1.2)",
-    "reserved-flags": "flags without a meaning are not looked at (1.1)",
-    "reserved-header": "the zeros of the header are not looked at (1.1)",
-    "reserved-parameter": "the zeros of a parameter are not looked at (1.2)",
-    "reserved-entry": "the zero of an entry is not looked at (1.3)",
-    "reserved-forgotten": "the zero of a forgotten key is not looked at (1.3)",
-    "reserved-tables": "the zeros behind the tables are not looked at (1)",
-    "seed-any": "a seed may be there though no form draws (1.1)",
+    "reserved-flags": "flags without a meaning are not checked (1.1)",
+    "reserved-header": "the zeros of the header are not checked (1.1)",
+    "reserved-parameter": "the zeros of a parameter are not checked (1.2)",
+    "reserved-entry": "the zero of an entry is not checked (1.3)",
+    "reserved-forgotten": "the zero of a forgotten key is not checked (1.3)",
+    "reserved-tables": "the zeros after the tables are not checked (1)",
+    "seed-any": "a seed may be present without stochastic rounding (1.1)",
     "digest-zero": "a payload_digest of 0 is CORRUPT, not FORMAT (1.3)",
     "mismatch-unseen": "parameters are not compared with the decoder's config (2 step 4)",
     "mismatch-after-shape": "the shape is compared before the parameters (2 steps 4 and 5)",
-    "own-of-first": "what is left to x's dtype follows the first frame for ever (1.1, x)",
-    "doubled-unseen": "entries with state may have one key (2 step 6)",
-    "forgotten-entry": "a forgotten key may be an entry's (2 step 6)",
-    "doubled-after-step": "doubled keys are looked for after step 7 (2 step 6)",
+    "own-of-first": "options that depend on x's dtype are taken from the first frame (1.1, x)",
+    "doubled-unseen": "several entries with state may have the same key (2 step 6)",
+    "forgotten-entry": "a forgotten key may be that of an entry (2 step 6)",
+    "doubled-after-step": "keys are checked for duplicates after step 7 (2 step 6)",
     "mx-bias": "a scale is 2^(scale - 126) (3.3)",
-    "mx-scale-ff": "the scale 0xff is 2^128, and poisons nothing (3.3)",
-    "mx-scale-0": "the scale 0 is a zero (3.3)",
-    "mx-scale-254": "the scale 254 poisons too (3.3)",
+    "mx-scale-ff": "the scale 0xff is 2^128 and does not poison (3.3)",
+    "mx-scale-0": "the scale 0 stands for zero (3.3)",
+    "mx-scale-254": "the scale 254 poisons, too (3.3)",
     "mx-scale-bf16": "a scale has two bytes (3.3)",
-    "mx-overflow": "a product that passes binary32 poisons its element (3.3, 5 step 3)",
+    "mx-overflow": "a product that overflows binary32 poisons its element (3.3, 5 step 3)",
     "mx-planes-swapped": "the planes of 6-bit elements lie in the opposite order (3.3)",
-    "mx-sign-below": "the sign is the lowest bit of a code (3.3)",
+    "mx-sign-below": "the sign is in the lowest bit of a code (3.3)",
     "mx-int8-80": "int8 0x80 is -127 / 64 (3.3)",
     "mx-int8-whole": "int8 counts in units of 1 (3.3)",
     "mx-e4m3-special": "0x7f and 0xff of e4m3 are NaN (3.3)",
     "mx-e4m3-number": "0x7f and 0xff of e4m3 are numbers (3.3)",
     "mx-e5m2-special": "exponent 31 of e5m2 is infinite or NaN (3.3)",
-    "mx-e5m2-number": "exponent 31 of e5m2 is one more exponent (3.3)",
+    "mx-e5m2-number": "exponent 31 of e5m2 stands for ordinary numbers (3.3)",
     "mx-e4m3-short": "exponent 15 of e4m3 has no numbers (3.3)",
     "mx-subnormal": "exponent 0 of an element has a leading one (3.3)",
     "mx-minus-zero": "an element of minus zero is +0 (3.3)",
-    "mx-run-on": "blocks run on into the next row (3.3)",
+    "mx-run-on": "blocks continue in the next row (3.3)",
     "mx-no-choices": "microscaled changes have no choice bits (3.3)",
     "mx-choices-reversed": "choice bits of blocks count from the highest bit of a byte (3.3)",
     "mx-key": "key entries take `element` instead of the one in `key` (1.3, use 1)",
     "mx-brief": "brief entries take the element in `key` (1.3, use 3)",
-    "mx-form-unseen": "the form of an entry may be 2 beside parameter 14 (1.3)",
-    "mx-form-beside": "bits and group may be beside parameter 14 (1.2)",
-    "mx-key-bits": "key may be 2..8 beside parameter 14 (1.2)",
+    "mx-form-unseen": "the form of an entry may be 2 with parameter 14 (1.3)",
+    "mx-form-beside": "bits and group may be present with parameter 14 (1.2)",
+    "mx-key-bits": "key may be 2..8 with parameter 14 (1.2)",
     "mx-key-alone": "key may be 65..70 without parameter 14 (1.2)",
     "mx-emax": "encoders: the emax of every element is one less (3.3, 5)",
     "mx-emax-own": "encoders: the emax of int8 is 6, that of its integer (3.3)",
     "mx-ties": "encoders: ties go to the odd code (5)",
     "mx-unsaturated": "encoders: int8 goes down to -128 (3.3)",
-    "mx-writes-minus": "encoders: what rounds to zero keeps its sign (3.3)",
-    "mx-direct-of-equal": "encoders: a block is direct where both are equal (5)",
+    "mx-writes-minus": "encoders: a value that rounds to zero keeps its sign (3.3)",
+    "mx-direct-of-equal": "encoders: a block is direct if both ways are equally good (5)",
     "version-unchecked": "frames of every version are read (2 step 1)",
     "duplicate-nack": "a duplicate of an accepted frame is answered NACK (6)",
     "reply-unasked": "frames that want no reply get one (6)",
-    "reply-of-whole": "a frame that was cut short behind its tables gets no reply (6)",
-    "replaced-untold": "a frame of a replaced incarnation is answered with 2 (6)",
+    "reply-of-whole": "a frame that is truncated after its tables gets no reply (6)",
+    "replaced-untold": "a frame of a replaced incarnation is answered NACK (6)",
 }
 BREAKS.update({f"chain-without-{name}": f"the chain leaves {name} out (2)" for name in CHAIN})
 broken = set()
 
 
 class Refused(Exception):
-    """A frame or a reply failed a check; `status` is the word of section 2."""
+    """A frame or a reply failed a check; `status` is one of the statuses in section 2."""
 
     def __init__(self, status, why=""):
         super().__init__(f"{status}: {why}" if why else status)
@@ -236,7 +236,7 @@ class Format:
         return bits & self.infinity != self.infinity
 
     def unpack(self, bits):
-        """The exact value of finite bits, or an infinity of that sign."""
+        """The exact value of finite bits, or an infinity with the same sign."""
         magnitude = bits & (self.sign - 1)
         if magnitude >= self.infinity:
             return bool(bits & self.sign), INFINITY
@@ -248,13 +248,13 @@ class Format:
         return bool(bits & self.sign), fraction << (exponent + self.unit)
 
     def pack(self, value, finer=0):
-        """IEEE: to nearest even once, subnormals kept, too large becomes infinite. The magnitude
-        is in units of 2^-149, or 2^-(149 + finer)."""
+        """Rounds as IEEE 754 does: once, to nearest even; subnormals are kept, and what is too
+        large becomes infinite. The magnitude is in units of 2^-149, or of 2^-(149 + finer)."""
         negative, magnitude = value
         unit = self.unit + finer
         drop = max(unit, magnitude.bit_length() - self.digits)
         # `drop - unit` is one less than the exponent field, and the leading bit of a normal result
-        # adds that one; a carry out of the fraction moves on into the exponent in the same way.
+        # adds that one. A carry out of the fraction increments the exponent in the same way.
         bits = ((drop - unit) << (self.digits - 1)) + round_shift(magnitude, drop)
         if "flush-subnormals" in broken and bits < 1 << (self.digits - 1):
             bits = 0
@@ -311,12 +311,12 @@ def scaled(steps, scale):
 
 
 def convert(source, target, bits):
-    """Stateless floats (3.1): another dtype of the same value; no clamp."""
+    """Stateless floats (3.1): the same value in another dtype; not clamped."""
     if source is target:
         return bits
     if source.is_nan(bits):
         sign = target.sign if bits & source.sign else 0
-        if target is F32:  # widening: exact, so the fraction stays, from the top
+        if target is F32:  # widening is exact: the fraction's bits become the highest ones
             return (
                 sign
                 | F32.infinity
@@ -340,11 +340,11 @@ def to_bytes(bits, fmt):
 
 Piece = namedtuple(
     "Piece", "start w g"
-)  # first element of the sample, channels, channels as stored
+)  # the first element of the sample, the number of channels, and that of channels as stored
 
 
 def cut_row(C, group):
-    """(pieces of full width, their g, w of a shorter last piece or 0, its g) of one row."""
+    """(full pieces, their g, w of a shorter last piece or 0, its g) of one row."""
     whole_rows = group in (WHOLE_ROW, CHANNEL)
     if whole_rows and C <= TILE:
         return 1, up(C, 32), 0, 0
@@ -370,12 +370,12 @@ def row_pieces(C, group):
 
 
 def tile_bytes(scales, n, bits, of_scale=2):
-    """of_scale: bytes of a scale."""
+    """of_scale: the size of a scale in bytes."""
     return up(of_scale * scales, 16) + up(n * bits // 8, 16)
 
 
 def scales_in_tile(segments, group):
-    """With a scale per channel the scales lie in front of all tiles."""
+    """With one scale per channel, the scales precede all tiles."""
     return 0 if group == CHANNEL else segments
 
 
@@ -388,7 +388,7 @@ def long_rows(C, group):
 
 
 def quantized_size(T, C, group, bits, choices, of_scale=2):
-    """Bytes of a payload in tiles, without walking over its pieces: T and C may be anything."""
+    """The size of a payload in tiles, computed without a loop: T and C may be any numbers."""
     full, g, last, last_g = cut_row(C, group)
     segments = T * (full + (last > 0))
     head = front_bytes(T, C, group, choices)
@@ -405,14 +405,14 @@ def pieces_of(T, C, group):
 
 
 def front_bytes(T, C, group, choices):
-    """Choice bits, and the scales of channels."""
+    """The size of the choice bits and of the scales of channels."""
     return (choice_bytes(pieces_of(T, C, group)) if choices else 0) + (
         up(2 * C, 16) if group == CHANNEL else 0
     )
 
 
 def tiles_of(T, C, group):
-    """Lists of pieces, one list per tile, pieces in order through the rows."""
+    """One list of pieces per tile. Pieces are in order, row after row."""
     row = row_pieces(C, group)
     pieces = [Piece(t * C + p.start, p.w, p.g) for t in range(T) for p in row]
     if long_rows(C, group):
@@ -424,7 +424,7 @@ def tiles_of(T, C, group):
 
 
 def planes_of(bits):
-    """Widths of the planes, in order; the low bits of the code first."""
+    """The widths of the planes, in order; the first plane has the low bits of the codes."""
     widths = [p for p in (8, 4, 2, 1) if bits & p]
     return widths[::-1] if "planes-swapped" in broken else widths
 
@@ -453,14 +453,14 @@ def read_choices(data, pieces, flipped="choices-reversed"):
 
 
 class Element:
-    """One element: `e` bits of exponent, `m` of fraction; e is 0 of int8. Only a break makes
-    a value None, which is a NaN. `largest` comes in units of the smallest magnitude."""
+    """One element with `e` bits of exponent and `m` of fraction; e is 0 for int8. `largest` is in
+    units of the smallest magnitude. Only with a break can a value be None, which stands for NaN."""
 
     def __init__(self, name, number, e, m, bias, largest, emax):
         self.name, self.number, self.e, self.m, self.bias = name, number, e, m, bias
         self.bits, self.emax = 1 + e + m, emax
         self.sign = 1 << (self.bits - 1)
-        # its smallest magnitude is 2^(unit - 149)
+        # The smallest magnitude is 2^(unit - 149).
         self.unit = 149 - 6 if e == 0 else 149 + 1 - bias - m
         self.largest = largest << self.unit
 
@@ -483,7 +483,7 @@ class Element:
         return negative, value
 
     def integer(self, negative, magnitude):
-        """Two's complement."""
+        """The value of an integer in two's complement."""
         unit = 149 if "mx-int8-whole" in broken else self.unit
         level = magnitude - (self.sign if negative else 0)
         if "mx-int8-80" in broken:
@@ -491,21 +491,21 @@ class Element:
         return level < 0, abs(level) << unit
 
     def special(self, negative, fraction, value):
-        """Infinities and NaN of the element's own: the largest of their sign."""
+        """The element's own infinities and NaN count as the largest number with that sign."""
         if f"mx-{self.name}-special" in broken:
             infinite = self.name == "e5m2" and fraction == 1 << self.m
             return (negative, INFINITY) if infinite else None
         return negative, value if f"mx-{self.name}-number" in broken else self.largest
 
     def widths(self):
-        """The planes of a code."""
+        """The widths of the planes of a code."""
         swapped = "mx-planes-swapped" in broken
         return planes_of(self.bits)[::-1] if swapped else planes_of(self.bits)
 
     def code_of(self, d, s):
         """Section 5, microscaled, step 5: the code of a finite d under the scale s."""
         negative, magnitude = d
-        finer = 127  # so many bits more, and 2^(127 - s) cuts nothing off
+        finer = 127  # with so many more bits, the product with 2^(127 - s) is exact
         exact = magnitude << (127 - s + finer)  # in units of 2^-(149 + finer)
         unit = self.unit + finer
         drop = unit if self.e == 0 else max(unit, exact.bit_length() - self.m - 1)
@@ -525,11 +525,11 @@ class Element:
         return (self.sign - 1) - {"e4m3": 1, "e5m2": 4}.get(self.name, 0)
 
     def scale_of(self, amount):
-        """Section 5, microscaled, step 4: of A, as a magnitude."""
+        """Section 5, microscaled, step 4: the scale for A, which is a magnitude."""
         emax = self.emax - (1 if "mx-emax" in broken else 0)
         if "mx-emax-own" in broken and self.e == 0:
             emax = 6
-        # 2^-149 is 1 here, so that the logarithm of A is its bits - 1 - 149
+        # 1 stands for 2^-149, so the logarithm of A is its number of bits - 1 - 149.
         return max(0, 127 + amount.bit_length() - 1 - 149 - emax) if amount else 0
 
 
@@ -557,7 +557,7 @@ def microscaled(value, scale):
     bias = 126 if "mx-bias" in broken else 127
     if magnitude >= INFINITY:
         return value
-    product = magnitude << scale >> bias  # the last place of an element is worth 2^-16 at least
+    product = magnitude << scale >> bias  # exact: the last digit of an element is at least 2^-16
     if product > F32.largest:
         return None if "mx-overflow" in broken else (negative, INFINITY)
     return negative, product
@@ -581,7 +581,7 @@ Entry = namedtuple(
     "sample slice role form use zero base_chain payload_bytes payload_digest state_digest",
 )
 Tables = namedtuple("Tables", "block entries forgotten")
-Method = namedtuple("Method", "form fmt bits choices")  # what a use means: 1.3; fmt: or element
+Method = namedtuple("Method", "form fmt bits choices")  # the meaning of a use: 1.3; fmt: or element
 
 
 def parse_header(frame):
@@ -595,7 +595,7 @@ def parse_header(frame):
 
 
 def check_ranges(h):
-    """1.1: the ranges of the fields, but for those that step 3 looks at."""
+    """1.1: the ranges of the fields, except for those that step 3 checks."""
     rules = {
         "flags": h.flags <= FLAG_REPLY or "reserved-flags" in broken,
         "incarnation": h.incarnation != 0,
@@ -618,7 +618,7 @@ def tables_end(h):
 
 
 def parse_tables(frame, h):
-    """Step 2, and of step 3 what needs no codec but that all of the frame came."""
+    """Step 2, and the part of step 3 that does not depend on the codec, except for the length."""
     end = tables_end(h)
     need(len(frame) >= end, "FORMAT", "shorter than its tables")
     need(h.table_digest == H(frame[HEADER.size : end]), "CORRUPT", "table_digest")
@@ -639,7 +639,7 @@ def parse_tables(frame, h):
 
 
 def check_entry(e):
-    """1.3, as far as it needs no codec."""
+    """1.3, as far as it does not depend on the codec."""
     need(e.role in USES and e.use in USES[e.role], "FORMAT", "role and use")
     need(e.zero == 0 or "reserved-entry" in broken, "FORMAT", "zero of an entry")
     need((e.role in FROM_BASE) == (e.base_chain != 0), "FORMAT", "base_chain")
@@ -679,7 +679,7 @@ def parse_parameters(codec, block):
 
 
 def values_of(number, with_form):
-    """1.2: `key` has others beside parameter 14."""
+    """1.2: with parameter 14, `key` has other values."""
     values = PARAMETERS[number].values
     if PARAMETERS[number].name == "key":
         lax = "mx-key-bits" if with_form else "mx-key-alone"
@@ -688,7 +688,7 @@ def values_of(number, with_form):
 
 
 def check_codec(h, tables):
-    """The rest of step 3: what must be known the codec to check. Returns the parameters."""
+    """The part of step 3 that depends on the codec. Returns the parameters."""
     need(h.codec in CODECS.values(), "FORMAT", "codec")
     parameters = parse_parameters(h.codec, tables.block)
     need(h.codec == CODEC_DELTA or h.F == 0, "FORMAT", "forgotten keys")
@@ -715,7 +715,7 @@ def is_audited(parameters):
 
 
 def method_of(codec, parameters, use):
-    """1.3: what a use means in a codec."""
+    """1.3: the meaning of a use in a codec."""
     if use == NOTHING:
         return Method(NO_PAYLOAD, None, 0, False)
     if codec == CODEC_RAW:
@@ -747,7 +747,7 @@ def microscaling(number, choices):
 
 
 def microscaled_use(parameters, use, chooses):
-    """1.3: what a use means beside parameter 14, where it is not floats."""
+    """1.3: the meaning of a use with parameter 14, unless it is floats."""
     element, key = parameters["element"], parameters["key"] - KEY_ELEMENT
     if use == CHANGE:
         return microscaling(element, chooses and "mx-no-choices" not in broken)
@@ -757,7 +757,7 @@ def microscaled_use(parameters, use, chooses):
 
 
 def payload_size(h, parameters, use):
-    """Bytes of an entry's payload (section 3)."""
+    """The size of an entry's payload in bytes (section 3)."""
     method = method_of(h.codec, parameters, use)
     if method.form == NO_PAYLOAD:
         return 0
@@ -771,7 +771,7 @@ def payload_size(h, parameters, use):
 
 
 def check_keys(entries, forgotten):
-    """Step 6: entries with state are all of different keys, and none of them is forgotten."""
+    """Step 6: all entries with state have different keys, and none of these is forgotten."""
     keys = [(e.sample, e.slice) for e in entries if e.role in STATEFUL]
     need(len(set(keys)) == len(keys) or "doubled-unseen" in broken, "FORMAT", "doubled key")
     apart = not set(keys) & set(forgotten) or "forgotten-entry" in broken
@@ -791,7 +791,7 @@ def cut_payloads(frame, h, entries):
 
 def chain_of(h, tables, e):
     """Section 2."""
-    # In a block that step 3 refuses prev may be missing; no chain that is held has such a block.
+    # If step 3 refuses a block, prev may be missing; then no chain that is held was made with it.
     prev = [value & 0xFF for number, _, value in PARAMETER.iter_unpack(tables.block) if number == 8]
     fields = {
         "base": e.base_chain,
@@ -816,7 +816,7 @@ def chain_of(h, tables, e):
 
 
 def digest(words, wanted):
-    """Section 4: the sum over the pairs that are wanted."""
+    """Section 4: the sum over the wanted pairs."""
     K, S = 0x9E3779B1, 0
     for i in range((len(words) + 1) // 2):
         if wanted(i):
@@ -845,23 +845,23 @@ def phase_of(sample, slice_, sequence):
 
 
 def state_digest(prev, fmt, audit, sample, slice_, sequence):
-    """Section 4. `prev` are bit patterns."""
+    """Section 4. `prev` is a list of bit patterns."""
     words = prev if fmt.size == 4 else [a | b << 16 for a, b in zip(prev[::2], prev[1::2] + [0])]
-    pairs = TILE * fmt.size // 8  # of a stretch
+    pairs = TILE * fmt.size // 8  # per stretch
     wanted = phase_of(sample, slice_, sequence) % audit
     return digest(words, lambda i: "audit-all" in broken or i // pairs % audit == wanted)
 
 
 def payload_digest(payload):
-    """Section 4: of all words of a payload."""
+    """Section 4: the digest of all words of a payload."""
     return digest(elements(payload, F32), lambda i: "payload-half" not in broken or i % 2 == 0)
 
 
 # ------------------------------------------------------------------------------------------------
 # Reconstruction: sections 3 and 5
 
-# What a payload gives: values, each exact or None for NaN; prev' as bit patterns, or None where
-# there is no state; and, of stateless floats, the format and the bit patterns themselves.
+# The result of a payload: values, each exact or None for NaN; prev' as bit patterns, or None if
+# there is no state; and, for stateless floats, the format and the bit patterns themselves.
 Made = namedtuple("Made", "values prev fmt bits")
 
 
@@ -883,10 +883,10 @@ def make_skip(held, prev_fmt):
 
 
 class Quantized:
-    """One quantized payload (3.2) on its way to values and prev' (5).
+    """Computes the values and prev' (5) of one quantized payload (3.2).
 
-    `held` is the base of a role delta, else None; prev begins as what is held, or +0, and becomes
-    prev'; it is None where there is no state."""
+    `held` is the base for the role delta, otherwise None. prev is first what is held, or +0, and
+    then becomes prev'; it is None if there is no state."""
 
     def __init__(self, T, C, group, method, held, prev_fmt):
         self.T, self.C, self.group = T, C, group
@@ -924,7 +924,7 @@ class Quantized:
         return Made(self.values, self.prev, None, None)
 
     def make_columns(self, start, codes, by_channel, choices):
-        """A segment in which every channel is a piece of its own."""
+        """A segment in which every channel is a piece."""
         for i, code in enumerate(codes, start):
             channel = i // self.C if "channel-of-row" in broken else i % self.C
             direct = choices is not None and choices[channel] == 1
@@ -941,7 +941,7 @@ class Quantized:
         value_of = self.levels(codes, scale)
         for i, code in enumerate(codes, start):
             if value_of[code] is None:
-                continue  # a break makes it so
+                continue  # only with a break
             base = self.prev_fmt.unpack(self.held[i]) if with_base else (False, 0)  # step 1
             r = add(base, value_of[code])  # step 4
             if "keep-minus-zero" in broken and not with_base:
@@ -963,7 +963,7 @@ class Quantized:
 
 
 class Microscaled(Quantized):
-    """One microscaled payload (3.3), likewise; its pieces are blocks."""
+    """The same for a microscaled payload (3.3), whose pieces are blocks."""
 
     def __init__(self, T, C, method, held, prev_fmt):
         super().__init__(*mx_shape(T, C), BLOCK, method, held, prev_fmt)
@@ -996,16 +996,16 @@ class Microscaled(Quantized):
 
 
 def write(made, y_fmt):
-    """y as bit patterns."""
+    """Returns y as bit patterns."""
     if made.bits is not None:
         return [convert(made.fmt, y_fmt, b) for b in made.bits]
     return [y_fmt.nan if v is None else rn(y_fmt, v) for v in made.values]
 
 
 def write_added(made, y_fmt, factor, before):
-    """Section 5, Adding: `factor` the bit pattern of a binary32, `before` those of y."""
+    """Section 5, Adding: `factor` is the bit pattern of a binary32; `before` are those of y."""
     values = made.values
-    if made.bits is None:  # quantized, or with state: RN to binary32 comes first
+    if made.bits is None:  # quantized, or with state: first rounded to binary32 by RN
         values = [v if v is None else F32.unpack(rn(F32, v)) for v in values]
     return [add_scaled(y_fmt, b, factor, value) for b, value in zip(before, values)]
 
@@ -1034,24 +1034,25 @@ Held = namedtuple("Held", "prev fmt T C incarnation version chain digest audit")
 
 class Decoder:
     def __init__(self, codec, parameters, own=()):
-        """codec: a name of CODECS; parameters {name: number} as in 1.2; own: the names of
-        those that the config leaves to x's dtype."""
+        """codec: a name of CODECS; parameters: {name: number} as in 1.2; own: the names of those
+        that the config does not fix, so that they depend on x's dtype."""
         self.codec, self.parameters, self.own = CODECS[codec], dict(parameters), tuple(own)
         self.held = {}  # (sample, slice) -> Held
         self.incarnation = None  # of the last accepted frame with state
-        self.replaced = []  # incarnations seen replaced, the latest last
-        self.dropped = None, 0  # incarnation, sequence: keys of that life were dropped up to there
+        self.replaced = []  # incarnations that were replaced, the latest last
+        self.dropped = None, 0  # incarnation, and the highest sequence at which a key was dropped
         self.status = "OK"  # of the last frame
         self.first_x = None
 
     def prev(self, sample, slice_):
-        """What is held of a key, as bit patterns, and their format; or nothing, and None."""
+        """What is held for a key, as bit patterns, and its format; or nothing, and None."""
         held = self.held.get((sample, slice_))
         return ([], None) if held is None else (list(held.prev), held.fmt)
 
     def decode(self, frame, n, t, c, y_dtype, adds=None):
-        """Returns (status, y): y the bit patterns of all entries, or None where the status is not
-        OK. adds: (factor, y before) as bit patterns, to add to y instead of writing it."""
+        """Returns (status, y). y is a list of the bit patterns of all entries, or None if the
+        status is not OK. adds: (factor, y before) as bit patterns, to add to y instead of writing
+        it."""
         try:
             y, self.status = self._decode(bytes(frame), (n, t, c), BY_NAME[y_dtype], adds), "OK"
         except Refused as refusal:
@@ -1092,7 +1093,7 @@ class Decoder:
         need((h.N, h.T, h.C) == shape, "SHAPE")
 
     def _own_parameters(self, h):
-        """The decoder's, those that it leaves to x's dtype as x is."""
+        """The decoder's parameters; those that the config does not fix depend on x's dtype."""
         x = h.x
         if "own-of-first" in broken:
             x = self.first_x = self.first_x or x
@@ -1111,7 +1112,7 @@ class Decoder:
         check_digests(tables.entries, payloads)
 
     def _check_in_step(self, h, parameters, entries):
-        """Step 7: BASE goes before STALE."""
+        """Step 7. If entries disagree, BASE comes before STALE."""
         found = [self._step_of(h, parameters, e) for e in entries if e.role in STATEFUL]
         order = ("STALE", "BASE") if "stale-before-base" in broken else ("BASE", "STALE")
         for status in order:
@@ -1147,7 +1148,7 @@ class Decoder:
         return Quantized(h.T, h.C, parameters["group"], method, held, prev_fmt).read(payload)
 
     def _refuses(self, h):
-        """Step 7: a key of this life was dropped at this sequence or a later one."""
+        """Step 7: a key of this incarnation was dropped at this sequence or at a later one."""
         life, sequence = self.dropped
         return h.incarnation == life and h.sequence <= sequence
 
@@ -1155,13 +1156,13 @@ class Decoder:
         before, highest = self.dropped
         self.dropped = life, max(sequence, highest) if life == before else sequence
 
-    def _give_up(self, key):
+    def _drop_copy(self, key):
         held = self.held.pop(key, None)
         if held is not None:
             self._drop(held.incarnation, held.version)
 
     def _check_state(self, h, parameters, entries, made):
-        """Step 9: every base from which an entry made a wrong digest is given up."""
+        """Step 9: drops every base from which an entry was decoded with a wrong digest."""
         if "no-state-check" in broken:
             return
         wrong = [
@@ -1174,7 +1175,7 @@ class Decoder:
             keeps = "keep-after-state" in broken
             keeps |= e.role == SKIP and "skip-keeps-copy" in broken
             if e.base_chain and not keeps:
-                self._give_up((e.sample, e.slice))
+                self._drop_copy((e.sample, e.slice))
         need(not wrong, "STATE")
 
     def _digest_of(self, h, parameters, e, made):
@@ -1211,7 +1212,7 @@ class Decoder:
             del self.held[key]
 
     def _follow(self, incarnation):
-        """Step 7: an accepted frame with state of another incarnation replaces the one before."""
+        """Step 7: an accepted frame with state replaces the incarnation before it."""
         before, self.incarnation = self.incarnation, incarnation
         if before != incarnation and "keep-other-lives" not in broken:
             self.held = {
@@ -1221,10 +1222,10 @@ class Decoder:
             remembered = 1 if "remember-one" in broken else REMEMBERED
             self.replaced = (self.replaced + [before])[-remembered:]
 
-    # Section 6, the decoder's side.
+    # Section 6, as far as the decoder is concerned.
 
     def reply(self, frame):
-        """The reply to a frame that has been given to decode(), or b"" where it gets none."""
+        """The reply to a frame that was given to decode(), or b"" if it gets none."""
         try:
             h = parse_header(bytes(frame))
             tables = parse_tables(bytes(frame), h)
@@ -1236,7 +1237,7 @@ class Decoder:
         if not wanted or not (entries or tables.forgotten):
             return b""
         if self.status != "OK":
-            self._give_up_changed(entries)
+            self._drop_changed_copies(entries)
         accepted = self.status == "OK"
         if entries:
             accepted = all(self._holds(h, tables, e) for e in entries)
@@ -1251,12 +1252,12 @@ class Decoder:
         held = self.held.get((e.sample, e.slice))
         return held is not None and held.chain == chain_of(h, tables, e)
 
-    def _give_up_changed(self, entries):
+    def _drop_changed_copies(self, entries):
         for key in ((e.sample, e.slice) for e in entries):
             held = self.held.get(key)
             if held is not None and held.digest and "no-state-check" not in broken:
                 if held.digest != state_digest(held.prev, held.fmt, held.audit, *key, held.version):
-                    self._give_up(key)
+                    self._drop_copy(key)
 
     def _named(self, h, e):
         held = self.held.get((e.sample, e.slice))
@@ -1295,7 +1296,7 @@ def build_reply(answer, incarnation, sequence, entries):
 
 
 def parse_reply(reply):
-    """A Reply; raises Refused. The checks go in the order of those of a frame."""
+    """Returns a Reply, or raises Refused. The checks are in the same order as for a frame."""
     need(len(reply) >= REPLY.size and reply[:4] == b"DWR1", "FORMAT", "no reply")
     _, major, minor, answer, zero1, incarnation, sequence, N, zero2, table_digest, digest = (
         REPLY.unpack_from(reply)
@@ -1327,21 +1328,21 @@ def parse_reply_entry(fields):
 
 
 # ------------------------------------------------------------------------------------------------
-# How the library's encoder chooses, microscaled: section 5
+# How the library's encoder makes microscaled entries: section 5
 
 
 def largest_of(differences):
-    """Step 2: A, where a NaN (None) counts as infinite."""
+    """Step 2: A. A NaN (None) counts as infinite."""
     return max(INFINITY if d is None else min(d[1], INFINITY) for d in differences)
 
 
 def difference(x, base):
-    """Step 1: one rounding."""
+    """Step 1: rounded once."""
     return None if x is None else add(x, (not base[0], base[1]))
 
 
 def chosen_block(element, x, base, chooses):
-    """(choice bit, scale, codes) of a block; base: None where it is +0."""
+    """(choice bit, scale, codes) of a block; base: None if it is +0."""
     direct = base is None
     d = x if direct else [difference(a, b) for a, b in zip(x, base)]
     choice = 0
@@ -1370,7 +1371,7 @@ def padded(data):
 
 
 def mx_payload(method, T, C, x, base):
-    """The payload of x, values or None for NaN; base likewise, or None."""
+    """The payload for x, a list of values or None for NaN. base: the same, or None."""
     tiles, choices = b"", []
     for tile in tiles_of(T, C, BLOCK):
         scales, codes = [], []
@@ -1388,8 +1389,8 @@ def mx_payload(method, T, C, x, base):
 
 
 def ruled_payloads(decoder, step, frame):
-    """(number of the entry, its payload, what the page says) of the microscaled entries of a step
-    that tells what was encoded, before the decoder sees its frame."""
+    """[(number of the entry, its payload, what docs/format.md demands)] of the microscaled entries
+    of a step that contains x. Must be called before the decoder gets the frame."""
     h = parse_header(frame)
     tables = parse_tables(frame, h)
     parameters, fmt = check_codec(h, tables), BY_NAME[step["x_dtype"]]
@@ -1429,7 +1430,7 @@ def check_step(decoder, step):
 
 
 def adds(step):
-    """What decode() is told of a step that adds to y: {"factor": bits, "y": hex}."""
+    """The argument `adds` of decode() for a step that adds to y: {"factor": bits, "y": hex}."""
     if not step.get("adds"):
         return None
     y_fmt = BY_NAME[step["y_dtype"]]
@@ -1465,7 +1466,7 @@ def describe_reply(reply):
 
 
 def check_file(path, stop=False):
-    """Prints every mismatch of one golden file, or the first; returns (steps, mismatches)."""
+    """Prints all mismatches of a golden file, or the first; returns (steps, mismatches)."""
     with open(path, encoding="utf-8") as file:
         golden = json.load(file)
     found = []
@@ -1487,7 +1488,7 @@ def mismatches_of(golden):
         except (LookupError, ValueError, TypeError, ArithmeticError, struct.error, Refused):
             if not broken:
                 raise
-            yield f"step {number}: the broken decoder fell over"
+            yield f"step {number}: the broken decoder failed with an exception"
 
 
 def main():

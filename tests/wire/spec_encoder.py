@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-# spec_encoder.py - makes frames of format 2 and their expected results, from docs/format.md alone.
-"""For tests of decoders: payloads are random bytes that the page allows, hostile ones among them,
-and what they give is computed here with Python's floats. (A sum of two binary32 that is rounded
-to binary64 and then to binary32 is rounded as if once.) spec_decoder.py, which it tests, shares
-nothing with it but H. Section numbers are those of docs/format.md.
+# spec_encoder.py - makes frames of format 2 and their expected results from docs/format.md alone.
+"""For tests of decoders. Payloads are random bytes that docs/format.md allows, hostile ones among
+them. What they must be decoded to is computed here with Python's floats. (The sum of two binary32,
+rounded to binary64 and then to binary32, is the same as rounded once.) The only code shared with
+spec_decoder.py, which it tests, is H. Section numbers are those of docs/format.md.
 """
 
 import struct
@@ -37,7 +37,7 @@ def up(n, m):
 
 
 def single(x):
-    """Rounded to binary32; overflow is an infinity."""
+    """x rounded to binary32; too large values become infinite."""
     try:
         return struct.unpack("<f", struct.pack("<f", x))[0]
     except OverflowError:
@@ -51,7 +51,7 @@ def widen(bits, dtype):
 
 
 def nearest(x, dtype):
-    """The bits of a binary32 that is in the range of dtype, rounded to it."""
+    """The bits of a binary32 in the range of dtype, rounded to dtype."""
     if dtype == F16:
         return struct.unpack("<H", struct.pack("<e", x))[0]
     bits = struct.unpack("<I", struct.pack("<f", x))[0]
@@ -65,7 +65,7 @@ def clamped(x, dtype):
 
 
 def added(before, factor, value):
-    """Section 5, Adding, all of it bits of binary32."""
+    """Section 5, Adding; all values are bits of binary32."""
     total = single(widen(before, F32) + single(widen(factor, F32) * widen(value, F32)))
     return NAN[F32] if total != total else nearest(total, F32)
 
@@ -82,7 +82,7 @@ def converted(bits, source, target):
             return top | 0x7F800000 | fraction << (13 if source == F16 else 16)
         return top | NAN[target]
     infinite = {F32: 0x7F800000, F16: 0x7C00, BF16: 0x7F80}[target]
-    # the first binary32 that rounds to infinity lies half a step above the largest finite number
+    # The smallest binary32 that rounds to infinity is half a step above the largest finite number.
     limit = {F16: 65520.0, BF16: float.fromhex("0x1.ffp127"), F32: float("inf")}[target]
     return top | infinite if abs(x) >= limit else nearest(x, target)
 
@@ -137,7 +137,7 @@ def tiles_of(T, C, group):
 
 
 def planes(codes, bits):
-    """The planes of a tile, low bits of the codes first."""
+    """The planes of a tile. The first one has the low bits of the codes."""
     out, shift = b"", 0
     for p in (8, 4, 2, 1):
         if bits & p:
@@ -148,8 +148,8 @@ def planes(codes, bits):
 
 
 def ladder(smallest, largest, fraction, codes):
-    """The values of a float element's codes without a sign: steps that double, up to the largest,
-    at which codes beyond stay."""
+    """The values of all codes of a float element. Steps double from exponent to exponent, up to the
+    largest value, which all further codes have, too."""
     values = [0.0]
     for code in range(codes - 1):
         step = smallest * 2.0 ** max(0, (code >> fraction) - 1)
@@ -168,13 +168,13 @@ CODES = {  # the values of all codes (3.3)
 
 
 class Payloads:
-    """Random payloads of one shape, with what they give: y as bits, and prev'."""
+    """Makes random payloads of one shape, and their results: y as bits, and prev'."""
 
     def __init__(self, random, T, C, y, prev=None, calm=False):
         self.random, self.T, self.C, self.y, self.prev, self.calm = random, T, C, y, prev, calm
 
     def padded(self, data):
-        """Up to 16 bytes, with what readers do not look at."""
+        """Fills data up to a multiple of 16 bytes with random ones, which readers must ignore."""
         return data + self.random.randbytes(-len(data) % 16)
 
     def floats(self, dtype, stateful):
@@ -206,7 +206,7 @@ class Payloads:
         return self.random.randrange(0x3C00, 0x3F80) | self.random.getrandbits(1) << 15
 
     def quantized(self, bits, group, chooses, base, stateful):
-        """base: prev as bits, or None."""
+        """base: prev as bits, or None if there is no base."""
         tiles = tiles_of(self.T, self.C, group)
         pieces = self.C if group == CHANNEL else sum(len(tile) for tile in tiles)
         choices = [self.random.getrandbits(1) if chooses else 0 for _ in range(pieces)]
@@ -243,7 +243,7 @@ class Payloads:
         return self.random.randrange(256) if kind < 0.3 else self.random.randrange(110, 130)
 
     def microscaled(self, element, chooses, base, stateful, scales=None, codes=None):
-        """3.3; base: prev as bits, or None. scales and codes: the blocks' own, else any."""
+        """3.3; base: prev as bits, or None. scales and codes: None for random ones."""
         width = ELEMENT_BITS[element]
         per_row = up(self.C, 32) // 32
         blocks = self.T * per_row
@@ -270,12 +270,12 @@ class Payloads:
         return payload, y, prev if stateful else None
 
     def element(self, y, prev, to, under, code, bits, scale, stateful):
-        """Section 5, Reconstruction; under: what is added to, or None."""
+        """Section 5, Reconstruction; under: the base that is added, or None."""
         if scale & 0x7F80 == 0x7F80:
             y[to] = NAN[self.y]
             return
         level = 2 * code - 1 if bits == 1 else code - 2 ** (bits - 1)
-        value = single(level * widen(scale, BF16))  # -0 where level is 0 and the scale negative
+        value = single(level * widen(scale, BF16))  # -0 if level is 0 and the scale is negative
         self.add(y, prev, to, under, value, stateful)
 
     def add(self, y, prev, to, under, value, stateful):
@@ -319,7 +319,7 @@ class Entry:
 
 
 class Frame:
-    """Every field of a frame, to be changed at will before bytes() seals it."""
+    """All fields of a frame, which may be changed before bytes() computes the digests."""
 
     def __init__(self, codec, parameters, incarnation, sequence, T, C, x):
         self.magic, self.version, self.codec, self.flags = b"DWF1", (2, 0), CODECS[codec], 1
@@ -377,22 +377,22 @@ def reply(answer, frame, held):
 
 
 class Script:
-    """Frames for one decoder, and what it must say: the text of a golden file."""
+    """Frames for one decoder, with their expected results: the contents of a golden file."""
 
     def __init__(self, random, codec, parameters, shape, y=F32, x=F32, own=(), calm=False):
         self.random, self.codec, self.parameters = random, codec, dict(parameters)
-        self.codec_told, self.told = codec, dict(parameters)  # the decoder's, whatever follows
+        self.codec_told, self.told = codec, dict(parameters)  # the config of the decoder
         self.T, self.C = shape
         self.y, self.x, self.own, self.calm = y, x, list(own), calm
         self.incarnation, self.sequence = 0x0123456789ABCDEF, 0
         self.held = (
             {}
         )  # key -> (prev, its dtype, incarnation, version, chain), as the decoder has it
-        self.keys = []  # all that were ever held
+        self.keys = []  # all keys that were ever held
         self.steps = []
 
     def frame(self, *entries, sequence=None, incarnation=None):
-        """entries: (role, key), (role, key, use), or with the chain of another base behind it."""
+        """entries: (role, key), (role, key, use), or (role, key, use, another base)."""
         if sequence is None:
             self.sequence += 1
         life = incarnation or self.incarnation
@@ -403,7 +403,7 @@ class Script:
         return frame
 
     def entry(self, frame, role, key, use=None, base=None):
-        """base: (prev, ..., chain) in place of what is held."""
+        """base: (prev, ..., chain) instead of what is held."""
         usual = {STATELESS: WHOLE, KEY: WHOLE, DELTA: CHANGE, SKIP: NOTHING, SYNC: EXACT}
         use = usual[role] if use is None else use
         base = (base or self.held[key]) if role in (DELTA, SKIP) else None
@@ -437,8 +437,8 @@ class Script:
         return e
 
     def deliver(self, frame, status="OK", answer=1, gone=(), data=None, shape=None, adds=None):
-        """gone: keys that the decoder holds no longer; answer 0: no reply; data: other bytes;
-        adds: (factor, y before) as bits, where y is f32 and added to."""
+        """gone: keys that the decoder has dropped afterwards; answer 0: no reply; data: bytes to be
+        sent instead of the frame; adds: (factor, y before) as bits, if y is f32 and added to."""
         if status == "OK":
             for e in frame.entries:
                 if e.stateful:
@@ -453,7 +453,7 @@ class Script:
         n, t, c = shape or (len(frame.entries), self.T, self.C)
         y = [bits for e in frame.entries for bits in e.y] if status == "OK" else []
         told = {}
-        if adds:  # 5, Adding: y as f32 is the value
+        if adds:  # 5, Adding: here y, which is f32, is the value
             factor, before = adds
             told["adds"] = {"factor": factor, "y": pack(before, F32).hex()}
             y = [added(b, factor, value) for b, value in zip(before, y)]
@@ -468,13 +468,13 @@ class Script:
         return pack(*self.held[key][:2]).hex() if key in self.held else ""
 
     def send(self, *entries, **how):
-        """A frame that is taken."""
+        """Makes and delivers a frame that must be accepted."""
         frame = self.frame(*entries)
         self.deliver(frame, **how)
         return frame
 
     def text(self):
-        """The decoder's config as text (include/deltawire/deltawire.h)."""
+        """The config of the decoder as text (include/deltawire/deltawire.h)."""
         names = {ROW: "row", CHANNEL: "channel"}
         words = []
         for name, value in self.told.items():

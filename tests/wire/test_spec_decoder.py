@@ -3,10 +3,10 @@
 # test_spec_decoder.py - tests the second decoder with frames that spec_encoder.py makes from
 # docs/format.md.
 """usage: test_spec_decoder.py [--write]
-
-Every role, form and use, with hostile payloads; and every way in which a frame can be refused, with
-the reply that it gets. --write makes golden_page/ anew: the shorter of them as golden files, which
-say to every decoder what the page says, and hold what no encoder of ours makes. golden.py shows
+Tries every role, form and use, with hostile payloads, and every reason for which a frame can be
+refused, with the reply to it. --write writes golden_page/ again: the shorter tests as golden files,
+for all decoders. They contain frames that our encoder does not make. golden.py shows that they
+detect each deliberate error of spec_decoder.py.
 that each planted error of spec_decoder.py is seen by them.
 """
 
@@ -141,12 +141,12 @@ def microscaled():
     yield "delta_mx_long", every_role(made)
 
 
-# Scales at both ends of E8M0, and some between.
+# Scales at both ends of E8M0, and some in between.
 ENDS = (0, 1, 2, 20, 63, 126, 127, 128, 200, 239, 253, 254, POISONED)
 
 
 def exactly(element, code):
-    """The value of a code by the definition of its fields, as a fraction."""
+    """The value of a code, computed from its fields as a fraction."""
     bits, name = ELEMENT_BITS[element], ELEMENTS[element]
     sign, magnitude = divmod(code, 2 ** (bits - 1))
     if element == INT8:
@@ -162,7 +162,7 @@ def exactly(element, code):
 
 
 def every_code(element):
-    """All codes under all of ENDS, and the y of the scripts against exact fractions."""
+    """All codes with all scales of ENDS. The y of these scripts is compared with fractions."""
     codes = 2 ** ELEMENT_BITS[element]
     s = script("mx", (len(ENDS), codes), element=element)
     per_row = -(-codes // 32)
@@ -179,7 +179,7 @@ def every_code(element):
         value = max(-largest, min(largest, value))
         if scale == POISONED:
             assert bits == 0x7FC00000
-        else:  # r = +0 + value: nothing is -0
+        else:  # r = +0 + value, which is never -0
             assert Fraction(widen(bits, F32)) == value and bits != 0x80000000, (element, code)
     s.deliver(frame, answer=0)
     return s
@@ -210,8 +210,8 @@ def every_e2m1():
 
 
 def minus_zeros():
-    """-0 + -0 is -0: a prev of -0, and elements of minus zero; not so in a block that is direct. A
-    poisoned block keeps the -0, whatever its choice bit."""
+    """-0 + -0 is -0: prev is -0, and so are the elements. In a block that is coded directly the sum
+    is +0. A poisoned block keeps -0, whatever its choice bit is."""
     s = script(shape=(1, 96), form=3, element=E2M1, key=17, prev=BF16)
     key = s.frame((KEY, A))
     e = key.entries[0]
@@ -220,7 +220,7 @@ def minus_zeros():
     s.deliver(key)
     change = s.frame((DELTA, A))
     e = change.entries[0]
-    # the second block is direct, and so is the third, which is poisoned
+    # The second block is direct, and so is the third, which is poisoned.
     front = b"\6".ljust(16, b"\0") + bytes((127, 127, POISONED)).ljust(16, b"\0")
     e.payload = front + b"\x88" * 48
     set_payload(change, e, [0x8000] * 32 + [0] * 32 + [0x8000] * 32)
@@ -231,7 +231,7 @@ def minus_zeros():
 
 
 def adding():
-    """Section 5, Adding: quantized, microscaled and of floats, with state and without."""
+    """Section 5, Adding: quantized, microscaled and floats, with and without state."""
     configs = ({"form": 3, "element": E4M3, "key": 64 + E3M2, "prev": BF16}, {}, {"key": 16})
     for number, more in enumerate(configs):
         s = script(shape=(2, 70), calm=False, seed=number, **more)
@@ -242,12 +242,12 @@ def adding():
         ):
             before = [clamped(single(s.random.gauss(0, 3)), F32) for _ in range(3 * 140)]
             before[::9] = [0x7F7FFFFF, 0xFF800000, 0x80000000][number : number + 1] * 47
-            s.send(*entries, adds=(0x3EAAAAAB, before))  # a third
+            s.send(*entries, adds=(0x3EAAAAAB, before))  # the factor is 1/3
         yield f"adding_{number}", s
 
 
 def brief_mx():
-    """A brief entry is of `element`, without choice bits, a key entry of the other in `key`."""
+    """A brief entry has the element `element` and no choice bits; a key entry has that in `key`."""
     s = script(shape=(2, 40), form=3, element=E3M2, key=64 + E2M1)
     s.send((KEY, A), (STATELESS, A), (STATELESS, B, BRIEF))
     s.send((DELTA, A), (STATELESS, B, BRIEF))
@@ -256,7 +256,7 @@ def brief_mx():
 
 
 def own_mx():
-    """key=raw and prev beside parameter 14."""
+    """key=raw, and prev, with parameter 14."""
     s = script(shape=(1, 33), own=("prev", "key"), x=F16, form=3, key=16, prev=F16)
     s.send((KEY, A))
     s.send((DELTA, A))
@@ -268,7 +268,7 @@ def own_mx():
 
 
 def rounded_twice():
-    """Sums that lie on a tie of bf16 in binary32, and above it before."""
+    """Exact sums just above a tie of bf16 that are, rounded to binary32, exactly on it."""
     s = script(shape=(1, 16), bits=8, group=16, key=32, prev=BF16, choose=2)
     key = s.frame((KEY, A))
     one = lambda n: [struct.unpack("<I", struct.pack("<f", n))[0]] * 16
@@ -286,14 +286,14 @@ def rounded_twice():
 
 
 def set_payload(frame, e, prev):
-    """Another payload, and the prev that comes of it; bf16, y f32."""
+    """Sets the digests, prev and y for a payload that was replaced; prev is bf16, y is f32."""
     e.payload_digest, e.prev = folded(e.payload), prev
     e.state_digest = state_digest(prev, BF16, 1, e.key, frame.sequence)
     e.y = [bits << 16 for bits in prev]
 
 
 def padded():
-    """Bytes behind the frame: nobody looks at them, and another frame may begin there."""
+    """Bytes after a frame are ignored, and may be another frame."""
     s = script()
     first = s.frame((KEY, A))
     s.deliver(first, data=first.bytes() + b"\x55" * 37)
@@ -305,7 +305,7 @@ def padded():
 
 
 def own_dtypes():
-    """What is left to x's dtype follows every frame's x."""
+    """Options that the config does not fix depend on the dtype of each frame's x."""
     s = script(own=("prev", "key"), x=F16, key=16, prev=F16)
     s.send((KEY, A))
     s.send((DELTA, A))
@@ -319,7 +319,7 @@ def own_dtypes():
     s.send((DELTA, B))
     change = s.frame((DELTA, B))
     change.entries.append(s.entry(change, DELTA, A, None, ([0] * 80, *s.held[A][1:])))
-    s.deliver(change, "BASE", 2)  # prev of A is f16
+    s.deliver(change, "BASE", 2)  # the prev of A is f16, not bf16
     s.send((KEY, A))
     return s
 
@@ -335,7 +335,7 @@ def own_raw():
 
 
 # ------------------------------------------------------------------------------------------------
-# In step
+# Statuses that depend on the state
 
 
 def skips():
@@ -389,7 +389,7 @@ def order_of_statuses():
     s.deliver(s.frame((KEY, A), (KEY, A)), "FORMAT", 2)
     s.deliver(s.frame((KEY, D), (DELTA, B), (STATELESS, B)))
     resized = s.frame((KEY, A))
-    resized.rows[2][2] = 5  # key: its payload has another size then
+    resized.rows[2][2] = 5  # key: its payload would have another size
     s.deliver(resized, "FORMAT", 2)
     return s
 
@@ -403,7 +403,7 @@ def mismatches():
         s.deliver(s.frame((KEY, A)), "MISMATCH", 2, shape=(1, 4, 20))
         s.parameters = mine
     other = s.frame((KEY, A))
-    other.rows[-1][2] = 7  # audit: no size tells it
+    other.rows[-1][2] = 7  # audit: the sizes are the same
     s.deliver(other, "MISMATCH", 2)
     s.codec, s.parameters = "direct", {"bits": 4, "group": 32}
     direct = s.frame((STATELESS, A))
@@ -429,7 +429,7 @@ def lives():
             s.deliver(old, "STALE", 3)
     s.deliver(s.frame((KEY, A), incarnation=100, sequence=9), "STALE", 3)
     s.deliver(s.frame((KEY, A), incarnation=115, sequence=9), "STALE", 3)
-    # the first life is the 17th that was replaced, and forgotten
+    # 17 incarnations were replaced since, so the first one is forgotten.
     s.deliver(s.frame((KEY, B), sequence=1), gone=[A])
     return s
 
@@ -470,7 +470,7 @@ def replies():
     for cut in (0, 1, 79, 80, end - 1):
         s.deliver(change, "FORMAT", 0, data=whole[:cut])
     s.deliver(change)
-    s.deliver(change, "FORMAT", 1, data=whole[:-1])  # held all the same
+    s.deliver(change, "FORMAT", 1, data=whole[:-1])  # truncated, but its result is held
     damaged = bytearray(whole)
     damaged[-1] ^= 1
     s.deliver(change, "STALE", 1, data=bytes(damaged))
@@ -478,7 +478,7 @@ def replies():
 
 
 # ------------------------------------------------------------------------------------------------
-# Frames that are not valid: (what is done, status, answer)
+# Invalid frames: (what is changed, status, answer)
 
 
 def fields(key, value):
@@ -502,7 +502,7 @@ def both(*changes):
 
 
 def lengthen(by):
-    """The length alone, and so that only its bounds can tell."""
+    """Changes only the length, so that only its limits can show the error."""
     return lambda frame: setattr(frame, "length", len(frame.bytes()) + by)
 
 
@@ -522,7 +522,7 @@ def unordered(rows_):
     return rows_[1::-1] + rows_[2:]
 
 
-# Of a frame of a key entry and a delta entry.
+# Changes of a frame with a key entry and a delta entry.
 BAD = [
     (fields("magic", b"DWG1"), "FORMAT", 0),
     (fields("version", (1, 0)), "VERSION", 0),
@@ -549,7 +549,7 @@ BAD = [
     (fields("length", 2**64 - 16), "FORMAT", 0),
     (both(fields("length", 2**40), fields("table_digest", 1)), "FORMAT", 0),
     (both(fields("length", 80), fields("table_digest", 1)), "FORMAT", 0),
-    (fields("zeros_behind", bytes(8)), "CORRUPT", 0),  # the digest is of more than the tables
+    (fields("zeros_behind", bytes(8)), "CORRUPT", 0),  # the digest covers the zeros
     (fields("codec", 0), "FORMAT", 2),
     (fields("codec", 4), "FORMAT", 2),
     (fields("codec", 2), "FORMAT", 2),
@@ -581,7 +581,7 @@ BAD = [
     (row(4, 2, 3), "FORMAT", 2),
     (row(5, 2, 0), "FORMAT", 2),
     (row(5, 2, 256), "FORMAT", 2),
-    (row(5, 2, 255), "FORMAT", 2),  # no state digests then
+    (row(5, 2, 255), "FORMAT", 2),  # then entries must have no state digests
     (of_entry("role", 0), "FORMAT", 0),
     (of_entry("role", 6), "FORMAT", 0),
     (of_entry("role", SKIP), "FORMAT", 0),
@@ -646,7 +646,7 @@ def bad_skips():
 
 
 def bad_lengths():
-    """Tables that end in zeros, and sums of sizes."""
+    """Tables whose last bytes are zeros, and sums of sizes."""
     s = script(shape=(1, 16), codec="direct", bits=4)
     unaudited = s.frame((STATELESS, A))
     s.deliver(unaudited, answer=0)
@@ -688,7 +688,7 @@ def bad_zeros():
     return s
 
 
-# Of a frame of a key entry and a delta entry, microscaled: parameters 6, 8, 9, 11, 14 and 15.
+# Changes of a microscaled frame with a key entry and a delta entry: parameters 6, 8, 9, 11, 14, 15.
 BAD_MX = [
     (fields("codec", 4), "FORMAT", 2),
     (fields("codec", 2), "FORMAT", 2),
@@ -696,9 +696,9 @@ BAD_MX = [
     (rows(lambda r: [[1, 0, 4]] + r), "FORMAT", 2),
     (rows(lambda r: [[2, 0, 32]] + r), "FORMAT", 2),
     (rows(lambda r: [[1, 0, 4], [2, 0, 32]] + r), "FORMAT", 2),
-    (rows(lambda r: r[:-2] + r[-1:]), "FORMAT", 2),  # an element without the form
+    (rows(lambda r: r[:-2] + r[-1:]), "FORMAT", 2),  # an element without a form
     (rows(lambda r: [[1, 0, 4], [2, 0, 32]] + r[:-2] + r[-1:]), "FORMAT", 2),
-    (rows(lambda r: r[:-1]), "FORMAT", 2),  # the form without an element
+    (rows(lambda r: r[:-1]), "FORMAT", 2),  # a form without an element
     (rows(lambda r: r[:-2] + r[:-3:-1]), "FORMAT", 2),
     (rows(lambda r: r + [[16, 0, 1]]), "FORMAT", 2),
     (rows(lambda r: r[:-1] + [[14, 0, 3]] + r[-1:]), "FORMAT", 2),
@@ -707,9 +707,9 @@ BAD_MX = [
     *((row(0, 2, value), "FORMAT", 2) for value in (1, 2, 6, 8, 64, 71, 66 + 256)),
     (row(4, 1, 1), "FORMAT", 2),
     (row(5, 1, 128), "FORMAT", 2),
-    (row(0, 2, 67), "MISMATCH", 2),  # as long as it should be
+    (row(0, 2, 67), "MISMATCH", 2),  # the sizes are the same
     (row(5, 2, 3), "MISMATCH", 2),
-    (row(5, 2, 6), "FORMAT", 2),  # another size
+    (row(5, 2, 6), "FORMAT", 2),  # the sizes differ
     (of_entry("form", 1), "FORMAT", 2),
     (of_entry("form", 2), "FORMAT", 2),
     (of_entry("form", 4), "FORMAT", 2),
@@ -726,7 +726,7 @@ def bad_mx_fields():
         change(frame)
         s.deliver(frame, status, answer)
     s.send((DELTA, A), (DELTA, B))
-    for value in (8, 2, 71):  # no entry has the key's element
+    for value in (8, 2, 71):  # values of key for which no entry has the right size
         frame = s.frame((DELTA, A))
         frame.rows[0][2] = value
         s.deliver(frame, "FORMAT", 2)
@@ -735,7 +735,7 @@ def bad_mx_fields():
 
 
 def bad_mx_alone():
-    """The codec mx has one parameter, and stateless entries of use 1 alone."""
+    """The codec mx has one parameter, and only stateless entries of use 1."""
     s = script("mx", (2, 40), element=E5M2)
     s.send((STATELESS, A), answer=0)
     other = s.frame((STATELESS, A))
