@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# abi.py - what programs that were linked with the libraries rely on is what it was.
-"""abi.py ROOT BUILD [--renew]. Compares with tests/house/abi/ by libabigail's abidiff.
+# abi.py - checks that the libraries still have the functions and types that programs rely on.
+"""abi.py ROOT BUILD [--renew]
 
-Functions, structs and enums as the libraries' debug information has them, against a stored
-baseline of the same kind of machine. A difference that is meant is stored by `./run abi`, in the
-commit that makes it. Exits 77 where abidiff, debug information or a baseline for this machine is
-missing."""
+Compares the libraries with the baselines in tests/house/abi/ by libabigail's abidiff: functions,
+structs and enums, as their debug information contains them. There is a baseline for each kind of
+machine. An intended difference is stored by `./run abi`, in the commit that causes it. Exits 77 if
+abidiff, debug information or a baseline for this machine is missing."""
 
 import pathlib
 import platform
@@ -26,7 +26,7 @@ def baseline(root, name):
 
 
 def built(build, name, folder):
-    """The shared library, or None."""
+    """The path of the shared library, or None."""
     found = [
         path
         for path in (pathlib.Path(build) / folder).glob(f"lib{name}.so*")
@@ -47,7 +47,8 @@ def headers(root):
 
 
 def renew(root, name, library):
-    # With the places of declarations: abidiff tells public types from others by them.
+    # With the places of declarations, because by them abidiff distinguishes public from other
+    # types.
     subprocess.run(
         ["abidw", "--no-corpus-path", "--no-comp-dir-path", "--drop-private-types"]
         + ["--headers-dir", headers(root), "--out-file", str(baseline(root, name)), str(library)],
@@ -57,7 +58,7 @@ def renew(root, name, library):
 
 
 def compare(root, name, library):
-    """abidiff's words about what has changed."""
+    """What abidiff says has changed."""
     if "filepath=" not in baseline(root, name).read_text():
         yield f"{baseline(root, name)} names no places: abidiff would take all types for private"
     done = subprocess.run(

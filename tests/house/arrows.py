@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# arrows.py - who may include whom, and what the pure layer may not touch.
-"""arrows.py ROOT. The rules are docs/architecture.md's; each complaint names file, line and
-rule."""
+# arrows.py - which folder may include headers of which other, and what the pure layer may not use.
+"""arrows.py ROOT. The rules are those of docs/architecture.md; each complaint names file, line and
+rule. A "room" is a folder at the top of the tree."""
 
 import os
 import re
@@ -10,12 +10,12 @@ import sys
 
 import house
 
-# Room -> rooms whose headers it may include.
+# Room -> the rooms whose headers it may include.
 ROOM_ARROWS = {
     "include": {"include"},
-    "src": {"include", "src"},  # and between its folders: FOLDER_ARROWS
+    "src": {"include", "src"},  # for its own folders see FOLDER_ARROWS
     "stores": {"include", "stores"},
-    "transports": {"include", "transports"},  # likewise
+    "transports": {"include", "transports"},  # for its own folders see FOLDER_ARROWS
     "threads": {"include"},
     "cuda": {"include", "cuda"},
     "trainer": {"include", "trainer"},
@@ -23,11 +23,11 @@ ROOM_ARROWS = {
     "examples": {"include", "examples"},
     "bench": {"include", "bench"},
     "python": {"include", "python"},
-    "tools": set(),  # scripts alone
-    "tests": set(house.ROOMS),  # tests look everywhere
+    "tools": set(),  # only scripts
+    "tests": set(house.ROOMS),  # tests may include any header
 }
 
-# Headers of src/ that another room may include all the same.
+# Headers of src/ that another room may include as an exception.
 OPEN_HEADERS = {
     "bench": {"engine/engine.h", "codecs/audit.h", "kernels/kernels.h"},
     "cli": {"base/printable.h"},
@@ -46,8 +46,8 @@ OPEN_HEADERS = {
     },
 }
 
-# Within a room: folder -> folders whose headers it may include, besides its own. Every arrow points
-# down this list.
+# Within a room: folder -> the other folders whose headers it may include. Arrows may only point to
+# folders that are further down in this list.
 FOLDER_ARROWS = {
     "src": {
         "ends": {"engine", "codecs", "state", "wire", "arithmetic", "base"},
@@ -72,11 +72,11 @@ FOLDER_ARROWS = {
     },
 }
 
-# The page whose sections "Inside ROOM/" show the same: | `folder/` | what | arrows | tests |
+# The page that shows the same in its sections "Inside ROOM/": | `folder/` | what | arrows | tests |
 PAGE = "docs/architecture.md"
 ROW = re.compile(r"^\| `(\w+)/` \|[^|]*\| ([^|]*?) \|", re.M)
 
-# What C11 gives without an operating system, and header-only libraries that are compiled in.
+# Headers that C11 provides without an operating system, and header-only libraries.
 PURE_HEADERS = {
     "assert.h",
     "fenv.h",
@@ -96,9 +96,9 @@ PURE_HEADERS = {
     "Random123/philox.h",
 }
 VECTOR_HEADERS = {"immintrin.h", "xmmintrin.h", "arm_neon.h"}
-# Who takes memory other than from the caller's allocator, and why.
+# Files that may use memory without the caller's allocator, and why.
 MAY_TAKE_MEMORY = {
-    "src/base/mem.c": "the allocator of who chooses none, for the pure layer",
+    "src/base/mem.c": "the default allocator of the pure layer",
     "transports/common/memory.c": "the same for links and backends",
 }
 BARE_MEMORY = re.compile(
@@ -107,15 +107,15 @@ BARE_MEMORY = re.compile(
 )
 MAY_ASK_THE_SYSTEM = {"src/base/mem.c", "src/base/cpu.c"}
 
-# stdio.h is there for snprintf, stdlib.h for malloc and strtoul; these are not to be called.
+# stdio.h is allowed for snprintf, stdlib.h for malloc and strtoul; these functions are not.
 BANNED_CALLS = re.compile(
     r"\b(printf|fprintf|vprintf|vfprintf|puts|fputs|putchar|fwrite|fopen|fread|perror|scanf|"
     r"sprintf|vsprintf|strcpy|strcat|exit|_exit|abort|atexit|getenv|setenv|system|signal|rand|"
     r"srand)\s*\("
 )
-SYSTEM_CALLS = {"fopen", "fread"}  # a file of random bytes is a way to ask the system
+SYSTEM_CALLS = {"fopen", "fread"}  # for a file of random bytes
 
-# Made while building.
+# Headers that are made by the build.
 MADE = {"kernels_image.h"}
 
 INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*([<\"])([^>\"]+)[>\"]", re.M)
@@ -129,7 +129,7 @@ def find(root, path, name):
     ):
         if (house.pathlib.Path(root) / place).is_file():
             return place
-    for room in sorted(house.ROOMS, key=lambda room: room != path.parts[0]):  # its own first
+    for room in sorted(house.ROOMS, key=lambda room: room != path.parts[0]):  # its own room first
         if (house.pathlib.Path(root) / room / name).is_file():
             return house.pathlib.Path(room) / name
     return None
@@ -175,7 +175,7 @@ def check_include(root, path, line, bracket, name):
 
 
 def check_page(root):
-    """docs/architecture.md has a row for each folder, with the arrows that are enforced here."""
+    """docs/architecture.md must have a row for each folder, with the same arrows as here."""
     page = house.pathlib.Path(root) / PAGE
     sections = page.read_text(encoding="utf-8").split("\n## ") if page.is_file() else []
     for room, folders in FOLDER_ARROWS.items():
@@ -195,7 +195,7 @@ def check_page(root):
 
 
 def circle(arrows):
-    """The files of one circle of includes, or []."""
+    """The files of one circle of includes, or [] if there is none."""
     done, path = set(), []
 
     def walk(file):
@@ -220,7 +220,7 @@ def circle(arrows):
 
 
 def check_memory(path, bare):
-    """Memory of the libraries comes from the caller's allocator."""
+    """The libraries must take memory from the caller's allocator."""
     for match in BARE_MEMORY.finditer(bare):
         if str(path) not in MAY_TAKE_MEMORY:
             line = bare.count("\n", 0, match.start()) + 1
@@ -232,8 +232,8 @@ def check(root):
     arrows = {}
     for path in house.files(root, {".c", ".h", ".cc", ".cu", ".cuh"}):
         source = house.text(root, path)
-        # Strings are blanked in the stripped text, so includes are read where comments only are
-        # gone.
+        # The stripped text has no contents of strings, so includes are read from a text without
+        # comments only.
         uncommented = re.sub(
             r"/\*.*?\*/", lambda m: "\n" * m.group(0).count("\n"), source, flags=re.S
         )

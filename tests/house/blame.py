@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# blame.py - the commits that git blame is to skip are commits of this repository.
-"""blame.py ROOT. Exit code 77 where the history is not here: in a tarball or a shallow clone."""
+# blame.py - checks that the commits that git blame skips are commits of this repository.
+"""blame.py ROOT. Exits 77 if there is no history: in a tarball or a shallow clone."""
 
 import pathlib
 import re
@@ -15,7 +15,7 @@ HASH = re.compile(r"[0-9a-f]{40}")
 
 
 def git(root, *arguments):
-    """What git says, or None where it fails or is not installed."""
+    """What git prints, or None if it fails or is not installed."""
     try:
         done = subprocess.run(
             ["git", "-C", str(root), *arguments], capture_output=True, text=True, check=False
@@ -26,13 +26,13 @@ def git(root, *arguments):
 
 
 def has_history(root):
-    top = git(root, "rev-parse", "--show-toplevel")  # another project may have us inside of it
+    top = git(root, "rev-parse", "--show-toplevel")  # this tree may be inside another repository
     is_ours = top is not None and pathlib.Path(top).resolve() == pathlib.Path(root).resolve()
     return is_ours and git(root, "rev-parse", "--is-shallow-repository") == "false"
 
 
 def check(root):
-    """Complaints, or None where nobody can tell."""
+    """Complaints, or None if there is no history."""
     if not has_history(root):
         return None
     complaints = []
@@ -50,7 +50,7 @@ if __name__ == "__main__":
     found = check(sys.argv[1])
     if found is None:
         print(
-            "blame: no history here (a tarball, a shallow clone, or no git): nothing is looked at"
+            "blame: no history here (a tarball, a shallow clone, or no git): nothing is checked"
         )
         sys.exit(77)
     house.report("blame", found)

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# cffi_reads.py - the public headers, once preprocessed, are C that cffi's parser understands.
+# cffi_reads.py - checks that cffi's parser understands the preprocessed public headers.
 """cffi_reads.py ROOT. Exits 77 where cffi or a preprocessor is missing.
 
-What a binding does: `gcc -E -P -DDW_API=`, without the system's headers, whose types cffi knows,
-and cdef. Extensions, inline functions and values that only a compiler knows fail there."""
+Does what a binding does: `gcc -E -P -DDW_API=` without the system's headers, whose types cffi
+knows, and then cdef. Extensions, inline functions and values that only a compiler knows are
+errors."""
 
 import pathlib
 import shutil

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# count_results.py - sums what all parts of `./run test` found into one line.
+# count_results.py - counts the results of all parts of `./run test`, and prints one line.
 """count_results.py DIRECTORY
 
-DIRECTORY holds Meson's *.json test logs (one JSON object per line and test program) and builds.tsv
-("pass", "fail" or "skip", a tab, what was built). A cmocka program counts as the test functions
-that it says it ran; any other program counts as one test. A program that failed although every
-function it reported passed (a crash, a leak, a sanitizer's finding) counts as one failure more.
+DIRECTORY contains Meson's *.json test logs (one JSON object per line and test program) and
+builds.tsv ("pass", "fail" or "skip", a tab, what was built). A cmocka program counts as the test
+functions that it says it ran; any other program counts as one test. If a program failed although
+all functions that it reported passed (a crash, a leak, a sanitizer's finding), that counts as one
+more failure.
 
-Prints the failures, then "N passed, N failed, N skipped"; exits 1 on any failure or when no test
+Prints the failures, then "N passed, N failed, N skipped". Exits 1 after a failure, or if no test
 ran."""
 
 import json
@@ -32,7 +33,7 @@ def count_program(entry):
         return passed, max(failed, 1), skipped
     if result == "SKIP":
         return 0, 0, max(passed + failed + skipped, 1)
-    if failed:  # the program says it failed and yet exits 0: believe the worse
+    if failed:  # it reports failures and yet exits with 0: the failures count
         return passed, failed, skipped
     return max(passed, 1 if not skipped else 0), 0, skipped
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# folders.py - every folder begins with what lives there, what may be changed and what tests it.
-"""folders.py ROOT. The beginning of a folder is the first comment of its meson.build, or else its
-README.md. It says first what lives there, then, each at the beginning of a line, "Change:" and
-"Tests:". What is named there must exist. Folders that hold data alone are left out."""
+# folders.py - checks that every folder says what is in it, what may be changed and what tests it.
+"""folders.py ROOT. A folder says this in the first comment of its meson.build, or else in its
+README.md: first what is in it, then, each at the beginning of a line, "Change:" and "Tests:". Files
+that are named there must exist. Folders that contain only data need not say it."""
 
 import re
 import sys
@@ -13,19 +13,19 @@ import house
 ROOMS = ("src", "transports", "trainer", "cli", "cuda", "bench", "examples", "cmake", "docs")
 ROOMS += ("tests", "tools", "threads", "python")
 CODE = {".c", ".h", ".cc", ".cu", ".cuh", ".py", ".sh", ".build", ".md", ".in", ".ini"}
-OF_OTHERS = {"tests/house/consumer/cmake", "tests/house/consumer/meson"}  # shown as they would be
+OF_OTHERS = {"tests/house/consumer/cmake", "tests/house/consumer/meson"}  # as in other projects
 NAME = re.compile(r"(?:[\w-]+/)+[\w.-]*|[\w-]+\.(?:c|h|map|md|py|sh)")
 
 
 def folders(root):
-    """Every folder of the rooms that holds more than data."""
+    """Every folder of these rooms that contains more than data."""
     found = {path.parent for path in house.files(root, CODE, ROOMS)}
     found = {path for path in found if "results" not in path.parts}
     return sorted(str(path) for path in found if str(path) not in OF_OTHERS)
 
 
 def beginning(root, folder):
-    """The lines of the folder's beginning without their marks of comments, or None."""
+    """The first comment of the folder, line by line, without the comment characters, or None."""
     place = house.pathlib.Path(root) / folder
     if (place / "meson.build").is_file():
         lines = []
@@ -40,7 +40,7 @@ def beginning(root, folder):
 
 
 def paragraphs(lines):
-    """What follows these words, up to the next of them or an empty line: {"Change": text, ...}."""
+    """The text after these words, up to the next one or an empty line: {"Change": text, ...}."""
     said, word = {}, None
     for line in lines:
         begins = re.match(r"(Change|Tests): *", line)
@@ -55,13 +55,13 @@ def paragraphs(lines):
 
 
 def exists(root, folder, name):
-    """As a path from the top, or of a file beside it."""
+    """Whether the name is a path in the tree, or a file in the folder."""
     root = house.pathlib.Path(root)
     return any(place.exists() for place in (root / name, root / folder / name))
 
 
 def look(root, folder, lines):
-    """Complaints about the beginning of a folder."""
+    """Complaints about what a folder says."""
     what = next((line for line in lines if line and not line.startswith("# ")), "")
     if len(what.split()) < 3 or re.match(r"(Change|Tests):", what):
         yield f"{folder}: its beginning must say first what lives here"

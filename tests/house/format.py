@@ -1,23 +1,23 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# format.py - how the text of the tree is laid out: line width, blanks, tabs, and clang-format.
+# format.py - checks the layout of text: length of lines, blanks, tabs, and clang-format.
 """format.py ROOT [--lines | --clang-format | --write]
 
---lines looks at every text file: C, C++, CUDA, Python, shell, Meson, Markdown, CMake, settings. No
-line is longer than 100 columns, none holds a tab or ends with a blank, and a file ends with one
-newline. Only a table that is better wide may be wider, and says so by a marker:
+--lines checks every text file: C, C++, CUDA, Python, shell, Meson, Markdown, CMake, settings. No
+line may have more than 100 columns, contain a tab or end with a blank, and a file must end with one
+newline. Only a table may be wider, with a marker:
 
-    C, C++, CUDA    " * wide table:" in a comment; covers the rows " * | ..." that follow
-                    "/* clang-format off */" up to "/* clang-format on */"
-    Python          "# fmt: off" up to "# fmt: on"
-    Markdown        "<!-- wide table -->"; covers the rows "| ..." that follow
+    C, C++, CUDA    " * wide table:" in a comment, for the rows " * | ..." that follow;
+                    "/* clang-format off */", up to "/* clang-format on */"
+    Python          "# fmt: off", up to "# fmt: on"
+    Markdown        "<!-- wide table -->", for the rows "| ..." that follow
 
-A marker of a table without a long line is an error as well. A file that cannot keep to this for now
-stands in exceptions.txt as "path:columns".
+A marker without a long line is an error, too. A file that cannot keep to this for now is listed in
+exceptions.txt as "path:columns".
 
---clang-format asks clang-format 14, with the settings of .clang-format, whether it would change a
-C, C++ or CUDA file; exit code 77 where it is not installed. --write lets it change them. Without an
-option both are looked at. Python is laid out by `black -l 100`, which nothing here asks for.
+--clang-format checks that clang-format 14, with the settings in .clang-format, would not change any
+C, C++ or CUDA file; exits 77 if it is not installed. --write lets it change the files. Without an
+option both are checked. Python is formatted by `black -l 100`, which is not checked here.
 """
 
 import pathlib
@@ -30,10 +30,10 @@ import house
 import style
 
 COLUMNS = 100
-CLANG_FORMAT = "clang-format-14"  # another release formats otherwise
+CLANG_FORMAT = "clang-format-14"  # other releases format differently
 SOURCES = {".c", ".h", ".cc", ".cu", ".cuh"}
 TEXTS = SOURCES | {".py", ".sh", ".md", ".txt", ".build", ".in", ".ini", ".supp"}
-# Files at the top, beside its pages (*.md), and rooms that hold no sources.
+# Files at the top in addition to the pages (*.md), and folders without sources.
 TOP = (
     "meson.build",
     "meson_options.txt",
@@ -45,8 +45,8 @@ TOP = (
 )
 TEXT_ROOMS = house.ROOMS + ("docs", "cmake")
 
-# Kind of file -> (what begins a stretch of wide lines, what every line of it looks like or None,
-# what ends it where it is not the first other line).
+# Kind of file -> (the beginning of a stretch of wide lines; what all of its lines look like, or
+# None; its end, or None if it ends with the first line that looks different).
 TABLE = re.compile(r"^\s*(/\*|\*) wide table:$")
 MARKERS = {
     "C": [
@@ -59,7 +59,7 @@ MARKERS = {
 
 
 def texts(root):
-    """Every text file of the tree, whether Git knows it or not; corpora hold bytes."""
+    """Every text file of the tree, whether Git knows it or not, except for corpora."""
     root = pathlib.Path(root)
     found = [path for path in house.files(root, TEXTS, TEXT_ROOMS) if "results" not in path.parts]
     found += [path.relative_to(root) for path in sorted(root.glob("*.md"))]
@@ -73,7 +73,7 @@ def kind_of(path):
 
 
 def wide_stretches(lines, kind):
-    """(marker's index, indices of the lines it covers, whether they are a table) of each marker."""
+    """For each marker: (its index, indices of its lines, whether they are a table)."""
     index = 0
     while index < len(lines):
         for begin, row, end in MARKERS.get(kind, ()):
@@ -109,7 +109,7 @@ def check_lines(path, content):
 
 
 def check(root):
-    """The lines of every text file."""
+    """Checks the lines of every text file."""
     allowed = {name for name in style.exceptions(root)[0] if name.endswith(style.COLUMNS_MARK)}
     complaints, used = [], set()
     for path in texts(root):
@@ -127,7 +127,7 @@ def check(root):
 
 
 def clang_format(root, *options):
-    """What clang-format says of the sources, or None where it is not installed."""
+    """What clang-format prints about the sources, or None if it is not installed."""
     if not shutil.which(CLANG_FORMAT):
         return None
     files = [str(path) for path in house.files(root, SOURCES)]

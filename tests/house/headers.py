@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# headers.py - each public header compiles alone, as C11 and as C++17, with gcc and with clang.
-"""headers.py ROOT. Exits 77 when one of the four compilers is not there."""
+# headers.py - checks that each public header compiles alone, as C11 and C++17, with gcc and clang.
+"""headers.py ROOT. Exits 77 if one of the four compilers is missing."""
 
 import shutil
 import subprocess
@@ -31,7 +31,7 @@ def check(root, compilers=None):
     complaints = []
     for path in house.files(root, {".h"}, (house.PUBLIC_HEADERS,)):
         name = path.relative_to("include")
-        # Twice: a header without a guard fails then; a declaration after it: it must end cleanly.
+        # Included twice to detect a missing guard; the declaration detects an incomplete last line.
         program = f'#include "{name}"\n#include "{name}"\nextern int after_the_header;\n'
         for compiler, options in compilers or COMPILERS:
             done = subprocess.run(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# house.py - what the house's checks share: finding the sources, and saying what is wrong.
+# house.py - what the checks of the tree share: lists of sources, and the output of complaints.
 import pathlib
 import re
 import sys
@@ -23,7 +23,7 @@ PUBLIC_HEADERS = "include/deltawire"
 
 
 def files(root, suffixes, rooms=ROOMS):
-    """Paths relative to root of every file of these kinds in these rooms, sorted."""
+    """The paths, relative to root, of all files of these kinds in these rooms, sorted."""
     root = pathlib.Path(root)
     return [
         path.relative_to(root)
@@ -38,7 +38,7 @@ def text(root, path):
 
 
 def without_comments(source):
-    """C source with comments and string contents blanked, line numbers kept."""
+    """C source with comments and contents of strings replaced by blanks; line numbers are kept."""
     pattern = re.compile(r"/\*.*?\*/|//[^\n]*|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'", re.S)
 
     def blank(match):
@@ -51,7 +51,7 @@ def without_comments(source):
 
 
 def report(name, complaints):
-    """Prints what was found and ends the program as Meson expects."""
+    """Prints the complaints, and ends the program with the exit code that Meson expects."""
     for complaint in complaints:
         print(complaint)
     print(f"{name}: {len(complaints)} complaints" if complaints else f"{name}: all is well")

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# install.py - the library as others get it: installed (pkg-config, CMake), and as a Meson
-# subproject.
-"""install.py ROOT [--vectors]. Builds consumer/main.c in every way; each must run and print the
-same digests. --vectors: with vector kernels, which take most of the time to compile."""
+# install.py - uses the library as other projects do: installed (pkg-config, CMake), and as a
+# subproject of Meson.
+"""install.py ROOT [--vectors]. Builds consumer/main.c in each of these ways. All programs must
+print the same digests. --vectors: with vector kernels, which take most of the time to compile."""
 
 import os
 import pathlib
@@ -18,11 +18,11 @@ NOT_COPIED = shutil.ignore_patterns("build*", ".git", "__pycache__", "*.o")
 
 
 def run(command, refused=None, **options):
-    """What the command prints; with refused, it must fail and say so."""
+    """Returns what the command prints. With `refused`, it must fail and print that."""
     done = subprocess.run(
         [str(word) for word in command], capture_output=True, text=True, check=False, **options
     )
-    said = " ".join((done.stdout + done.stderr).split())  # CMake breaks lines
+    said = " ".join((done.stdout + done.stderr).split())  # CMake wraps lines
     if refused is not None and (not done.returncode or refused not in said):
         print(f"$ {' '.join(map(str, command))}\n{said[-6000:]}")
         sys.exit(f'install: {command[0]} should have failed with "{refused}"')
@@ -37,8 +37,8 @@ def with_env(**variables):
 
 
 def install(root, work, vectors):
-    """Installs into work/here, then moves that, for packages are unpacked elsewhere than they were
-    built."""
+    """Installs to work/here and then moves the folder, because packages are unpacked at another
+    place than the one where they were built."""
     run(
         [
             "meson",
@@ -64,7 +64,7 @@ def install(root, work, vectors):
 
 def pkg_config_consumers(prefix, work):
     pc_dir = next(prefix.rglob("deltawire.pc")).parent
-    for path in pc_dir.glob("*.pc"):  # header-only and private: nobody who links us needs it
+    for path in pc_dir.glob("*.pc"):  # xxHash is private and header-only: users do not need it
         if "xxhash" in path.read_text():
             sys.exit(f"install: {path.name} asks for xxHash, which is compiled in")
     env = with_env(PKG_CONFIG_PATH=pc_dir, LD_LIBRARY_PATH=pc_dir.parent)
@@ -113,7 +113,7 @@ def pkg_config_consumers(prefix, work):
         )
         run([work / name], env=env if name == "link-shared" else None)
     for name in ("deltawire", "deltawire-nccl"):
-        # Read from the file: pkg-config would add what the libraries below it name.
+        # Read from the file, because pkg-config would add what other libraries need.
         if not re.search(r"^Libs\.private:.* -ldl\b", (pc_dir / f"{name}.pc").read_text(), re.M):
             sys.exit(f"install: {name}.pc does not name libdl, which opens libraries at run time")
     yield "pkg-config, shared", run([work / "shared"], env=env)
@@ -137,7 +137,7 @@ def cmake_consumers(prefix, work):
 
 
 def missing_components(found, prefix, work):
-    """Components that nobody knows, or whose library is not there, are refused by name."""
+    """Components that do not exist, or whose library is missing, must be refused by name."""
     run(
         [*found, work / "cmake-none", "-DWANTED=transports;pigeon"],
         refused="The component pigeon is none; there are transports, link, threads, tls, nccl,",
@@ -154,7 +154,7 @@ def missing_components(found, prefix, work):
 
 
 def sanitized(root, work):
-    """clang and a sanitizer: without -Db_lundef=false a sentence, not the linker's pages."""
+    """clang with a sanitizer: without -Db_lundef=false a sentence must say so before the linker."""
     run(
         ["meson", "setup", work / "sanitized", root, "--wrap-mode=nodownload"]
         + ["-Db_sanitize=address", "-Dgpu_archs="],

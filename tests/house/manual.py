@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# manual.py - the manual pages say what the program and the headers say, and troff has no complaint.
+# manual.py - checks that the manual pages agree with the program and the headers, and that troff
+# accepts them.
 """manual.py ROOT [PROGRAM] [--write]
 
-Between ".\\" generated: begin" and ".\\" generated: end", docs/deltawire.1 holds the commands and
-options of the program as their --help tells them, and docs/deltawire.3 the functions of the public
-headers. With PROGRAM the first is compared, without it the second; then the pages are formatted by
-groff and, where it is installed, looked at by mandoc: neither may warn. Exits 77 where there is no
-groff. --write brings the page up to date."""
+The part of docs/deltawire.1 between ".\\" generated: begin" and ".\\" generated: end" contains the
+commands and options of the program, as --help prints them; that of docs/deltawire.3 contains the
+functions of the public headers. With PROGRAM the first is compared, without it the second. Then
+groff formats the pages and mandoc, if it is installed, checks them: neither may print a warning.
+Exits 77 if groff is missing. --write updates the page."""
 
 import pathlib
 import re
@@ -27,7 +28,7 @@ VERSION = re.compile(r'define DW_VERSION_STRING "([^"]+)"')
 
 
 def roff(text):
-    """Text as troff reads it."""
+    """Escapes text for troff."""
     text = text.replace("\\", "\\e").replace("-", "\\-")
     return "\\&" + text if text.startswith((".", "'")) else text
 
@@ -39,7 +40,7 @@ def verbatim(lines):
 
 
 def options_of(lines):
-    """Headings and options of a --help; what stands behind them is taken from `lines` as it is."""
+    """The headings and options of a --help; all other lines are taken as they are."""
     out, rest = [], []
     for line in lines:
         option, section = OPTION.match(line), SECTION.match(line)
@@ -55,7 +56,7 @@ def options_of(lines):
 
 
 def command_page(name, said):
-    """One command's --help as a section."""
+    """The --help of a command as a section of the page."""
     lines = said.splitlines()
     page = [f'.SH "DELTAWIRE {name.upper()}"', roff(lines[0].replace("Usage: ", "")), ".PP"]
     until = next((i for i, line in enumerate(lines) if not line.strip()), len(lines))
@@ -86,7 +87,7 @@ def functions(root):
 
 
 def compare(root, name, generated, write):
-    """Complaints about a page whose generated part, or version, is old."""
+    """Complaints about a page whose generated part or version is outdated."""
     path = pathlib.Path(root) / "docs" / name
     text = path.read_text(encoding="utf-8")
     before, _, rest = text.partition(BEGIN)
@@ -104,7 +105,7 @@ def compare(root, name, generated, write):
 
 
 def lint(root, name):
-    """What groff and mandoc have to say."""
+    """The warnings of groff and mandoc."""
     path = pathlib.Path(root) / "docs" / name
     ways = [["groff", "-man", "-Tutf8", "-ww", "-z"], ["mandoc", "-T", "lint", "-W", "warning"]]
     for way in ways:
@@ -121,7 +122,7 @@ def main():
     generated = commands(words[1]) if len(words) > 1 else functions(root)
     complaints = list(compare(root, name, generated, write)) + list(lint(root, name))
     if not complaints and not shutil.which("groff"):
-        print("manual: no groff here: how the pages look was not checked")
+        print("manual: no groff here: the layout of the pages was not checked")
         sys.exit(77)
     house.report("manual", complaints)
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# mutants.py - breaks the house's rules on purpose: each check must see what it is there for.
+# mutants.py - breaks the rules of the tree on purpose: each check must detect it.
 """mutants.py ROOT
 
-A check that has never failed is no check. Each mutant is one change to a copy of the tree, and the
-words that the check's complaint must then contain.
+A check that has never failed may not work. Each mutant is one change to a copy of the tree, and a
+part of the complaint that the check must then print.
 """
 
 import pathlib
@@ -34,7 +34,7 @@ WIDE = "| " + 110 * "x" + " |"
 ROW, LINE = f" * {WIDE}\n", 110 * "x"
 C_TABLE = f"/* A table.\n *\n * wide table:\n{ROW}{ROW} */\n"
 
-# check, file, text appended (or the file's whole text when it is new), words of the complaint
+# check, file, text that is appended (or all of it, if the file is new), a part of the complaint
 # A wide table:
 # fmt: off
 TREE_MUTANTS = [
@@ -115,7 +115,7 @@ SNIPPET_MUTANTS = [
     ("```c sketch\nint x\n```\n", "unknown mark"),
 ]
 
-# source of a library's object, words of the complaint
+# source of an object in a library, a part of the complaint
 OBJECT_MUTANTS = [
     ("int stray(void) { return 1; }", "stray does not begin with dw_"),
     (
@@ -143,7 +143,7 @@ OBJECT_MUTANTS = [
         "calls socket",
     ),
 ]
-# A linker's version script: what stands there, what the mutant writes, words of the complaint.
+# A version script for the linker: what is in it, what the mutant writes, a part of the complaint.
 SOUND_MAP = "/* A map. */\nDELTAWIRE_0 {\nglobal:\n    dw_a;\n    dw_b;\nlocal:\n    *;\n};\n"
 MAP_MUTANTS = [
     ("    dw_b;\n", "", "lacks dw_b"),
@@ -189,7 +189,7 @@ def tree_mutants(root, failures):
             before = file.read_text() if file.exists() else None
             file.parent.mkdir(exist_ok=True)
             file.write_text((before or "") + added)
-            if check is headers:  # only the mutant: the true headers have a test of their own
+            if check is headers:  # only the mutant, because the real headers have their own test
                 others = [p for p in (place / house.PUBLIC_HEADERS).iterdir() if p != file]
                 complaints = with_files_away(others, lambda: headers.check(place))
             else:
@@ -203,7 +203,7 @@ def tree_mutants(root, failures):
 
 
 def folder_mutants(root, failures):
-    """Every folder without one of the lines that it begins with."""
+    """Every folder in turn lacks one of the lines that it must have."""
     wanted = folders.folders(root)
     for folder in wanted:
         lines = folders.beginning(root, folder)
@@ -215,7 +215,7 @@ def folder_mutants(root, failures):
 
 
 def format_mutants(root, failures):
-    """Marked tables may be wide; and what clang-format would change is seen, if it is here."""
+    """Marked tables may be wide. What clang-format would change is detected, if it is installed."""
     for path, content in (
         ("a.h", C_TABLE),
         ("a.c", f"/* clang-format off */\nint {LINE};\n/* clang-format on */\n"),
@@ -246,7 +246,7 @@ def format_mutants(root, failures):
 
 
 def page_mutants(root, failures):
-    """The page of the architecture with a row less, a row more, and another arrow."""
+    """docs/architecture.md lacks a row, has one too many, or shows another arrow."""
     page = house.text(root, arrows.PAGE)
     changes = [
         ("| `wire/` |", "| wire |", "Inside src/ has no row for wire/"),
@@ -264,7 +264,7 @@ def page_mutants(root, failures):
 
 
 def blame_mutants(failures):
-    """Hashes of no commit are seen; where there is no history, nothing is claimed."""
+    """Hashes that are not commits are detected; without history nothing is claimed."""
     with tempfile.TemporaryDirectory(prefix="dw-mutants-") as name:
         (pathlib.Path(name) / blame.FILE).write_text("# none\n")
         if blame.check(name) is not None:
@@ -289,7 +289,7 @@ def blame_mutants(failures):
 
 
 def manual_mutants(root, failures):
-    """Manual pages that are old, of another version, or not what troff reads."""
+    """Manual pages that are outdated, of another version, or invalid for troff."""
     page = house.text(root, "docs/deltawire.3")
     with tempfile.TemporaryDirectory(prefix="dw-mutants-") as name:
         place = pathlib.Path(name)
@@ -321,7 +321,7 @@ def manual_mutants(root, failures):
 
 
 def reference_mutants(root, failures):
-    """A comment that Doxygen cannot read is seen, and a function that is not in the reference."""
+    """Detects a comment that Doxygen cannot read, and a function that the reference lacks."""
     if not shutil.which("doxygen"):
         print("doxygen is not installed: its mutants are left out")
         return 0
@@ -432,7 +432,7 @@ def map_mutants(failures):
 
 
 def counting(failures):
-    """The sum at the end of `./run test` must not lose a failure."""
+    """The count at the end of `./run test` must not lose a failure."""
     cases = [
         ({"result": "OK", "stderr": "[  PASSED  ] 12 test(s).\n"}, (12, 0, 0)),
         ({"result": "OK"}, (1, 0, 0)),

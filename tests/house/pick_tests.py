@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# pick_tests.py - which of Meson's tests belong to some suites and match a regular expression.
-"""Reads `meson introspect --tests` on stdin and prints "project:name" per line for `meson test`.
+# pick_tests.py - selects Meson's tests by suites and by a regular expression.
+"""Reads `meson introspect --tests` from stdin, and prints "project:name" per line for `meson test`.
 
---suites: "*" takes all; "a,b" those in a or b; a leading "-" leaves a suite out: "*,-house".
---filter: searched in "suite/name"; empty picks all.
---programs DIRECTORY: only tests whose command was built there, no scripts: for valgrind.
+--suites: "*" selects all; "a,b" those in a or b; "-" in front of a suite excludes it: "*,-house".
+--filter: a regular expression that is searched in "suite/name"; if empty, it selects all.
+--programs DIRECTORY: only tests whose command was built there, and no scripts; for valgrind.
 --targets BUILD: prints what Ninja must build for these tests instead, relative to BUILD.
 """
 
@@ -31,13 +31,13 @@ def picked(tests, suites, pattern, programs=""):
 
 
 def pick(*which):
-    """The names of the tests, as `meson test` takes them."""
+    """The names of the tests as `meson test` expects them."""
     for test in picked(*which):
         yield f"{test['suite'][0].split(':')[0]}:{test['name']}"
 
 
 def targets_of(tests, targets, build):
-    """The files that these tests want built, relative to the folder of the build."""
+    """The files that these tests need, relative to the folder of the build."""
     wanted = {name for test in tests for name in test["depends"]}
     files = [name for target in targets if target["id"] in wanted for name in target["filename"]]
     return sorted(str(pathlib.PurePath(name).relative_to(build)) for name in files)

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# reference.py - Doxygen makes the API reference of the public headers without a warning.
-"""reference.py ROOT [--out FOLDER]. Every public function must be in it, and what its comment says.
-Exits 77 where there is no doxygen."""
+# reference.py - checks that Doxygen makes the API reference from the public headers without a
+# warning.
+"""reference.py ROOT [--out FOLDER]. The reference must contain every public function and the text
+of its comment. Exits 77 if doxygen is missing."""
 
 import pathlib
 import re
@@ -14,7 +15,7 @@ import tempfile
 import house
 
 FUNCTION = re.compile(r"^DW_API\b[^;(]*?\b(dw_\w+)\(", re.M)
-# A word of the comment of each kind: in front of a declaration, behind a member, of a part.
+# Words from comments in each place: before a declaration, after a member, within a comment.
 SAID = (
     "a sentence that explains a status",
     "what is wrong, and what to do about it",
@@ -23,7 +24,7 @@ SAID = (
 
 
 def make(root, out):
-    """What Doxygen complains of."""
+    """What Doxygen complains about."""
     out.mkdir(parents=True, exist_ok=True)
     settings = house.text(root, "docs/Doxyfile") + f'OUTPUT_DIRECTORY = "{out.resolve()}"\n'
     done = subprocess.run(
@@ -34,7 +35,7 @@ def make(root, out):
 
 
 def missing(root, out):
-    """Functions and words that are not in it."""
+    """Functions and words that the reference lacks."""
     pages = "\n".join(
         path.read_text(encoding="utf-8", errors="replace") for path in out.rglob("*.html")
     )

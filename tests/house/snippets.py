@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# snippets.py - the C that the pages show compiles, runs, and prints what they say it prints.
+# snippets.py - checks that the C programs in the pages compile, run, and print what the pages say.
 """snippets.py ROOT BUILD
 
-A block marked ```c is a whole program: it is compiled (C11, all warnings are errors) and run, and
-must exit with 0. If the next block is marked ```text output, its text is what the program must
-print. A block marked ```c fragment is a part of something and is not compiled."""
+A block marked ```c is a complete program: it is compiled (C11, all warnings are errors) and run,
+and must exit with 0. If the next block is marked ```text output, the program must print that text.
+A block marked ```c fragment is not a complete program and is not compiled."""
 
 import pathlib
 import re
@@ -35,7 +35,7 @@ def blocks(path):
 
 
 def run_program(root, build, code, work):
-    """(complaint or None, what the program printed)."""
+    """(a complaint or None, what the program printed)."""
     source, program = work / "snippet.c", work / "snippet"
     source.write_text(code, encoding="utf-8")
     libraries = [("src", "deltawire")]

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# style.py - file heads, sizes, and words that must not stay in the tree.
-"""style.py ROOT. Limits that a file or function may pass, with the reason, stand in
-exceptions.txt."""
+# style.py - checks the heads of files, sizes, and words that must not stay in the tree.
+"""style.py ROOT. exceptions.txt lists the files and functions that may exceed a limit, with the
+reason."""
 
 import re
 import sys
@@ -12,14 +12,14 @@ import house
 FUNCTION_LINES = 70  # "about 60"
 FILE_LINES = 620  # "about 500"
 PUBLIC_HEADER_LINES = 1500  # all public headers together
-COLUMNS_MARK = ":columns"  # exceptions that are format.py's affair
+COLUMNS_MARK = ":columns"  # marks exceptions for format.py
 WORDS = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK)\b")
 
 FUNCTION_NAME = re.compile(r"(\w+)\s*\(")
 
 
 def exceptions(root):
-    """{"path" or "path:function": reason}; a line without a reason is an error."""
+    """{"path" or "path:function": reason}. A line without a reason is an error."""
     table, complaints = {}, []
     for number, line in enumerate(house.text(root, "tests/house/exceptions.txt").splitlines(), 1):
         if not line.strip() or line.startswith("#"):
@@ -44,7 +44,7 @@ def check_head(path, lines):
 
 
 def functions(lines):
-    """(name, first line, lines) of each function: its body is a '{' ... '}' pair in column 0."""
+    """(name, first line, number of lines) of each function, found by '{' and '}' in column 0."""
     start = None
     for number, line in enumerate(lines, 1):
         if line == "{":

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# symbols.py - what the libraries export, what they call, and that the pure layer has no state of
-# its own.
-"""symbols.py ROOT BUILD. Reads nm, objdump and readelf of the libraries in BUILD."""
+# symbols.py - checks what the libraries export and call, and that the pure layer has no writable
+# data.
+"""symbols.py ROOT BUILD. Uses nm, objdump and readelf on the libraries in BUILD."""
 
 import pathlib
 import re
@@ -11,7 +11,7 @@ import sys
 
 import house
 
-# Library -> the public headers whose functions it exports, all of them and nothing else.
+# Library -> the public headers whose functions it must export, all of them and nothing else.
 LIBRARIES = {
     "deltawire": (["deltawire.h", "cuda.h"], "src"),
     "deltawire-threads": (["threads.h"], "threads"),
@@ -20,7 +20,7 @@ LIBRARIES = {
     "deltawire-mpi-openmpi": (["mpi.h"], "transports/mpi"),
     "deltawire-mpi-mpich": (["mpi.h"], "transports/mpi"),
 }
-# Library -> the linker's version script, which names the same functions once more.
+# Library -> the linker's version script, which lists the same functions.
 MAPS = {
     "deltawire": "src/libdeltawire.map",
     "deltawire-threads": "threads/libdeltawire-threads.map",
@@ -32,7 +32,8 @@ MAPS = {
 VERSION_NODE = "DELTAWIRE_0"
 MAP = re.compile(r"^\s*(\w+)\s*\{\s*global:\s*((?:\w+;\s*)*)local:\s*\*;\s*\};\s*$")
 
-# All that the pure layer asks of libc and libm. No input or output, no threads, no way out.
+# All functions of libc and libm that the pure layer may call: no input or output, no threads, no
+# exit.
 PURE_CALLS = {
     "memchr",
     "memcmp",
@@ -56,7 +57,7 @@ PURE_CALLS = {
     "__stack_chk_fail",
     "_GLOBAL_OFFSET_TABLE_",
 }
-# What mem.c and cpu.c may ask of the system besides: memory, randomness, the rounding mode.
+# What mem.c and cpu.c may call in addition: memory, random bytes, the rounding mode.
 SYSTEM_CALLS = {
     "malloc",
     "calloc",
@@ -77,10 +78,10 @@ SYSTEM_CALLS = {
     "__cpu_indicator_init",
 }
 SYSTEM_OBJECTS = {"base_mem.c.o", "base_cpu.c.o"}
-# The CUDA driver is found at run time, by one file.
+# The CUDA driver is loaded at run time, in one file.
 LINKER_CALLS = {"dlopen", "dlsym", "dlclose"}
 LINKER_OBJECTS = {"driver.c.o"}
-FORTIFIED = re.compile(r"^__(\w+)_chk$")  # what _FORTIFY_SOURCE turns memcpy and friends into
+FORTIFIED = re.compile(r"^__(\w+)_chk$")  # what _FORTIFY_SOURCE makes of memcpy and others
 WRITABLE = re.compile(
     r"^\S+ (.{7}) (\.(?:data|bss|tdata|tbss)\S*|\*COM\*)\s+([0-9a-f]+)\s+(?:\.hidden )?(\S+)$"
 )
@@ -91,7 +92,7 @@ def run(*command):
 
 
 def declared(root, headers):
-    """Functions that the public headers mark DW_API."""
+    """The functions that the public headers mark with DW_API."""
     names = set()
     for header in headers:
         source = house.without_comments(house.text(root, f"{house.PUBLIC_HEADERS}/{header}"))
@@ -101,7 +102,7 @@ def declared(root, headers):
 
 
 def check_map(text, path, functions):
-    """The version script names the functions of the headers, each once, in order."""
+    """The version script must list the functions of the headers, each once, in order."""
     match = MAP.match(house.without_comments(text))
     if not match or match.group(1) != VERSION_NODE:
         yield f"{path}: write {VERSION_NODE} {{ global: names; local: *; }};"
@@ -146,7 +147,7 @@ def check_archive(archive):
 
 
 def check_pure(archive):
-    """No writable data at all; no calls but those of PURE_CALLS."""
+    """There must be no writable data, and no calls except PURE_CALLS."""
     defined, wanted, member = set(), set(), ""
     for line in run("nm", str(archive)).splitlines():
         parts = line.split()

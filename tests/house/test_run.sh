@@ -1,11 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# test_run.sh - the manners of ./run: help, usage errors, and a sentence where packages cannot be
-# had. test_run.sh ROOT
+# test_run.sh - tests the behaviour of ./run: help, usage errors, and the sentence that it prints if
+# packages cannot be installed. test_run.sh ROOT
 root=$1
 failures=0
 
-# expect EXIT WORDS COMMAND...: the exit code, and words that the output must contain.
+# expect EXIT WORDS COMMAND...: the expected exit code, and words that the output must contain.
 expect() {
     code=$1 words=$2
     shift 2
@@ -38,14 +38,14 @@ expect 2 "format knows no '--fast'" "$root/run" format --fast
 expect 2 'docs takes no arguments' "$root/run" docs now
 expect 2 'soak takes a number of minutes' "$root/run" soak forever
 
-# Every command of the usage is a function of a file of its own, and bash can read all of them.
+# For every command in the usage there must be a file with its function, which bash can parse.
 for command in $("$root/run" help | sed -n 's/^  \([a-z]\{2,\}\)\( .*\)*$/\1/p' | sort -u); do
     [ "$command" != help ] || continue
     expect 0 "cmd_$command() {" grep "^cmd_$command() {" "$root/tools/$command.sh"
 done
 for file in "$root"/tools/*.sh; do expect 0 '' bash -n "$file"; done
 
-# A machine on which a package is missing and nobody may install it.
+# Simulates a machine on which a package is missing and the user may not install it.
 mkdir bin
 for tool in bash dirname readlink nproc id env; do ln -s "$(command -v $tool)" bin/; done
 printf '#!/bin/sh\nexit 1\n' >bin/dpkg-query
@@ -60,7 +60,7 @@ expect 1 'sudo refused: as root, run: apt-get install gcc g++' \
 rm bin/dpkg-query
 expect 1 'this is not Debian' env PATH="$scratch/bin" "$root/run" bench
 
-# Nothing is written where the caller stands.
+# No file may be written to the current folder of the caller.
 left=$(ls "$scratch")
 if [ "$left" != "$(printf 'bin\nlinked')" ]; then
     echo "FAILED: left behind: $left"

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# tidy.py - what clang-tidy finds in links, the trainer and the program.
-"""tidy.py ROOT BUILD [FILE...]. Runs clang-tidy 14 by .clang-tidy over the C files of transports/,
-trainer/ and cli/ that BUILD compiles, or over those named, paths relative to ROOT. Findings inside
-of system headers are not ours. src/ is left out: the analyzer takes widths and shapes that the plan
-has bounded for unbounded. Exits 77 where clang-tidy 14 or BUILD is missing."""
+# tidy.py - runs clang-tidy on links, the trainer and the program.
+"""tidy.py ROOT BUILD [FILE...]. Runs clang-tidy 14 with .clang-tidy on the C files of transports/,
+trainer/ and cli/ that BUILD compiles, or on the given ones, as paths relative to ROOT. Findings in
+system headers are ignored. src/ is not checked, because the analyzer does not know that the plan
+has limited widths and shapes. Exits 77 if clang-tidy 14 or BUILD is missing."""
 
 import concurrent.futures
 import json
@@ -24,7 +24,7 @@ SKIP = 77
 
 
 def compiled(root, build):
-    """Paths relative to root of the C files of our rooms that the build compiles."""
+    """Paths, relative to root, of the C files in these rooms that the build compiles."""
     for entry in json.loads((build / "compile_commands.json").read_text()):
         path = pathlib.Path(os.path.normpath(pathlib.Path(entry["directory"], entry["file"])))
         if path.is_relative_to(root) and path.relative_to(root).parts[0] in ROOMS:
