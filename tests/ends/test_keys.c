@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_keys.c - keys from their first visit to their end: the quota, forgetting and its
+ * announcement, a new incarnation, another shape. */
+#include "support/tool.h"
+#include "wire/reply.h"
+
+static void a_full_quota_sends_stateless_and_never_fails(void **state)
+{
+    test_random random = {test_seed()};
+    float x[3 * 64], y[3 * 64];
+    test_pair pair;
+    dw_key keys[3] = {{1, 0}, {2, 0}, {3, 0}};
+    (void)state;
+    test_pair_open(&pair, "delta:bits=4,quota_bytes=512", 3, 1, 64, DW_F32); /* for two keys */
+    dw_tensor tx = dw_tensor_3d(x, DW_F32, 3, 1, 64), ty = dw_tensor_3d(y, DW_F32, 3, 1, 64);
+    for (int epoch = 0; epoch < 3; epoch++) {
+        test_fill(&random, x, DW_F32, 192, 1.0f);
+        test_pair_encode(&pair, keys, &tx);
+        assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+        test_pair_feedback(&pair);
+        for (int i = 0; i < 3; i++) test_pair_in_step(&pair, keys[i]);
+    }
+    assert_int_equal(test_encoder_counters(pair.encoder).stateless_entries, 3);
+    assert_int_equal(test_encoder_counters(pair.encoder).delta_entries, 4);
+    assert_int_equal(test_decoder_counters(pair.decoder).keys_held, 2);
+    assert_int_equal(dw_encoder_forget(pair.encoder, keys[0]), DW_OK);
+    test_pair_encode(&pair, keys + 1, &(dw_tensor){x, DW_F32, 1, 1, 64, 64, 64});
+    assert_int_equal(test_pair_decode(&pair, &(dw_tensor){y, DW_F32, 1, 1, 64, 64, 64}), DW_OK);
+    assert_int_equal(test_decoder_counters(pair.decoder).keys_held, 1);
+    test_pair_in_step(&pair, keys[0]);
+    test_pair_close(&pair);
+}
+
+/* Sends one sample through both ends, and passes the reply to the encoder. */
+static dw_status visit(test_pair *pair, uint64_t sample, uint32_t t, float *x, float *y)
+{
+    dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, t, 64), ty = dw_tensor_3d(y, DW_F32, 1, t, 64);
+    test_pair_encode(pair, &(dw_key){sample, 0}, &tx);
+    dw_status status = test_pair_decode(pair, &ty);
+    if (pair->reply_len) test_pair_feedback(pair);
+    return status;
+}
+
+/* When both ends have the same quota, a new key must always find room in the end: after keys were
+ * forgotten, frames were lost, or the encoder was created anew. */
+static void equal_quotas_never_lock_a_key_out(void **state)
+{
+    float x[128] = {1}, y[128];
+    test_pair pair;
+    (void)state;
+    test_pair_open(&pair, "delta:bits=4,quota_bytes=256,prev=f32", 1, 1, 64, DW_F32); /* 1 copy */
+    assert_int_equal(visit(&pair, 1, 1, x, y), DW_OK);
+    dw_encoder_forget(pair.encoder, (dw_key){1, 0});
+    for (int i = 0; i < 4; i++) assert_int_equal(visit(&pair, 2, 1, x, y), DW_OK);
+    assert_int_equal(test_decoder_counters(pair.decoder).keys_held, 1);
+    /* The decoder dropped the forgotten key, so there was room for the new one. */
+    assert_true(test_encoder_counters(pair.encoder).delta_entries >= 2);
+    /* A new encoder sends another key. The copies of the old encoder's keys must give way. */
+    dw_encoder_destroy(pair.encoder);
+    assert_int_equal(dw_encoder_create(&pair.encoder, &pair.config), DW_OK);
+    for (int i = 0; i < 3; i++) assert_int_equal(visit(&pair, 9, 1, x, y), DW_OK);
+    assert_int_equal(test_encoder_counters(pair.encoder).delta_entries, 2);
+    test_pair_close(&pair);
+}
+
+static void a_lost_announcement_is_repeated(void **state)
+{
+    float x[128] = {1}, y[128];
+    test_pair pair;
+    (void)state;
+    /* The quota has room for two copies. */
+    test_pair_open(&pair, "delta:bits=4,quota_bytes=512,prev=f32", 1, 1, 64, DW_F32);
+    assert_int_equal(visit(&pair, 1, 1, x, y), DW_OK);
+    assert_int_equal(visit(&pair, 2, 1, x, y), DW_OK);
+    dw_encoder_forget(pair.encoder, (dw_key){1, 0});
+    dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, 1, 64);
+    test_pair_encode(&pair, &(dw_key){2, 0}, &tx); /* announces that key 1 is gone; is lost */
+    int statuses = 0;
+    for (int i = 0; i < 100; i++)
+        statuses += visit(&pair, 2 + (uint64_t)i % 2, 1, x, y) == DW_ERR_LIMIT;
+    assert_int_equal(statuses, 0);
+    assert_int_equal(test_decoder_counters(pair.decoder).keys_held, 2);
+    test_pair_in_step(&pair, (dw_key){1, 0});
+    test_pair_in_step(&pair, (dw_key){3, 0});
+    test_pair_close(&pair);
+}
+
+/* A stream of samples, each of which is seen once and then forgotten: neither end may grow. */
+static void forgotten_keys_leave_nothing_behind(void **state)
+{
+    float x[128] = {1}, y[128];
+    test_pair pair;
+    (void)state;
+    test_pair_open(&pair, "delta:bits=4", 1, 1, 64, DW_F32);
+    for (uint64_t i = 0; i < 2000; i++) {
+        assert_int_equal(visit(&pair, i, 1, x, y), DW_OK);
+        dw_encoder_forget(pair.encoder, (dw_key){i, 0});
+    }
+    assert_true(test_decoder_counters(pair.decoder).keys_held <= 2);
+    assert_true(test_encoder_counters(pair.encoder).state_bytes < 4096);
+    test_pair_close(&pair);
+}
+
+static void used_up_sequences_begin_a_new_incarnation(void **state)
+{
+    float x[128] = {1}, y[128];
+    test_pair pair;
+    dw_key key = {1, 0};
+    (void)state;
+    test_pair_open(&pair, "delta:bits=4,incarnation=9", 1, 1, 64, DW_F32);
+    assert_int_equal(visit(&pair, 1, 1, x, y), DW_OK);
+    dw_reply_entry far_ahead = {
+        .key = key, .held = 1, .incarnation = 9, .version = UINT64_MAX, .chain = 3};
+    dw_reply_put_entry(pair.reply, 0, &far_ahead);
+    dw_reply_seal(pair.reply, &(dw_reply_info){.incarnation = 9, .sequence = 1, .n = 1});
+    pair.reply_len = dw_reply_bound(1);
+    test_pair_feedback(&pair);
+    for (int i = 0; i < 3; i++) assert_int_equal(visit(&pair, 1, 1, x, y), DW_OK);
+    test_pair_in_step(&pair, key);
+    test_pair_close(&pair);
+}
+
+static void a_key_whose_shape_changes_starts_anew(void **state)
+{
+    float x[512], y[512];
+    test_random random = {test_seed()};
+    test_pair pair;
+    dw_key key = {1, 0};
+    (void)state;
+    test_pair_open(&pair, "delta:bits=4,prev=f32", 1, 4, 128, DW_F32);
+    test_fill(&random, x, DW_F32, 512, 1.0f);
+    for (uint32_t t = 4; t >= 1; t--) {
+        dw_tensor tx = dw_tensor_3d(x, DW_F32, 1, t, 128), ty = dw_tensor_3d(y, DW_F32, 1, t, 128);
+        test_pair_encode(&pair, &key, &tx);
+        assert_int_equal(test_pair_decode(&pair, &ty), DW_OK);
+        test_pair_in_step(&pair, key);
+    }
+    assert_int_equal(test_encoder_counters(pair.encoder).key_entries, 4);
+    test_pair_close(&pair);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_full_quota_sends_stateless_and_never_fails),
+        cmocka_unit_test(equal_quotas_never_lock_a_key_out),
+        cmocka_unit_test(a_lost_announcement_is_repeated),
+        cmocka_unit_test(forgotten_keys_leave_nothing_behind),
+        cmocka_unit_test(used_up_sequences_begin_a_new_incarnation),
+        cmocka_unit_test(a_key_whose_shape_changes_starts_anew),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
