@@ -6,21 +6,15 @@
  * functions are called on this side, and how time passes. It is checked that messages arrive as
  * they were sent and in order per tag, that errors occur only if the peer caused them, and that
  * memory is bounded. Functions named say_... send something in the name of the peer. */
-#include "channel/channel.h"
 #include "mem_wire.h"
+#include "peer_channel.h"
 #include "unthreaded.h"
 
 enum {
     TAGS = 4,
     EXPECTED = 4096,
     STEPS_MOST = 300,
-    FRAMES = 64,
-    CHANNEL = 1,
     SAID_MOST = 4 << 20,
-    CONTROLS_MOST = 20000,
-    ROWS = 2,
-    COLUMNS = 16,
-    VALUES = ROWS * COLUMNS
 };
 
 static const uint32_t tags[TAGS] = {0, 7, 0xffffffff, 96};
@@ -38,25 +32,13 @@ static struct run {
     expected by_tag[TAGS], leaving;
     uint32_t numbers;
     uint64_t said_bytes;
-    unsigned controls;
     int handled[TAGS];
     int may_end[64]; /* the link may fail with this status (the index is the negative) */
     int must_end;    /* the link must fail: the peer has sent something invalid */
     int has_waited;
     int has_met, is_over; /* the link has sent its hello; its bye */
     dw_status ended;
-    /* The channel of the link, and the encoder and decoder of the peer. */
-    int has_channel;
-    dw_channel *channel;
-    dw_config config;
-    dw_encoder *encoder;
-    dw_decoder *decoder;
-    float made[FRAMES][VALUES];
-    unsigned n_made;
-    uint64_t next_sequence;
-    unsigned char reply[256];
-    size_t reply_len;
-    uint64_t reply_sequence;
+    int has_channel; /* it may be opened */
 } run;
 
 /* ---- Messages -------------------------------------------------------------------------------- */
@@ -107,7 +89,6 @@ static unsigned char *add_message(uint32_t tag, uint32_t kind, size_t len)
 static void look_at_sent(const unsigned char *data, size_t len)
 {
     uint32_t tag = dw_get32(data), kind = dw_get32(data + 4);
-    dw_envelope envelope;
     data += DW_LINK_HEADER_BYTES;
     len -= DW_LINK_HEADER_BYTES;
     REQUIRE(!run.is_over && kind == (run.has_met ? kind == DW_KIND_BYE ? DW_KIND_BYE : DW_KIND_DATA
@@ -116,19 +97,10 @@ static void look_at_sent(const unsigned char *data, size_t len)
     run.is_over = kind == DW_KIND_BYE;
     if (kind != DW_KIND_DATA) return;
     REQUIRE(len <= run.peer_max);
-    if (tag >> 8 != CHANNEL) {
+    if (tag >> 8 == PEER_CHANNEL)
+        peer_channel_hear(data, len);
+    else
         take_expected(&run.leaving, data, len);
-        return;
-    }
-    REQUIRE(dw_envelope_read(data, len, 0, &envelope));
-    if (envelope.kind == DW_ENVELOPE_ACK && envelope.body_len > 0)
-        dw_encoder_feedback(run.encoder, envelope.body, envelope.body_len);
-    if (envelope.kind != DW_ENVELOPE_FRAME && envelope.kind != DW_ENVELOPE_RESENT) return;
-    float y[VALUES];
-    dw_tensor there = dw_tensor_3d(y, DW_F32, 1, ROWS, COLUMNS);
-    dw_decode(run.decoder, envelope.body, envelope.body_len, &there, run.reply, sizeof run.reply,
-              &run.reply_len);
-    run.reply_sequence = envelope.sequence;
 }
 
 /* ---- What must hold at all times ------------------------------------------------------------- */
@@ -302,131 +274,6 @@ static void change_wire(fuzz_input *input)
     }
 }
 
-/* ---- The channel ----------------------------------------------------------------------------- */
-
-static void *add_envelope(uint32_t which, size_t body_len)
-{
-    return add_message(CHANNEL << 8 | which, DW_KIND_DATA, DW_ENVELOPE_BYTES + body_len);
-}
-
-static void say_channel_hello(fuzz_input *input)
-{
-    enum { HELLO_BYTES = 4 + 2 * DW_CONFIG_TEXT_BYTES };
-    unsigned how = fuzz_byte(input);
-    unsigned char *message = add_envelope(DW_TAG_CONTROL, HELLO_BYTES);
-    if (!message) return;
-    memset(message, 0, DW_ENVELOPE_BYTES + HELLO_BYTES);
-    unsigned char *hello = message + DW_ENVELOPE_BYTES;
-    hello[0] = DW_FORMAT_MAJOR;
-    hello[1] = DW_FORMAT_MINOR;
-    for (int i = 0; i < 2; i++)
-        REQUIRE(dw_config_format(&run.config, (char *)hello + 4 + i * DW_CONFIG_TEXT_BYTES,
-                                 DW_CONFIG_TEXT_BYTES) == DW_OK);
-    if (how >= 200) hello[fuzz_below(input, HELLO_BYTES)] ^= fuzz_byte(input);
-    dw_envelope_seal(message, 0, DW_ENVELOPE_HELLO, how >= 250 ? DW_PENDING : DW_OK, 0,
-                     HELLO_BYTES);
-}
-
-static void say_frame(fuzz_input *input)
-{
-    float x[VALUES];
-    unsigned char frame[2048];
-    size_t len;
-    if (run.n_made == FRAMES) return;
-    dw_key key = {.sample = fuzz_byte(input) % 3};
-    for (int i = 0; i < VALUES; i++)
-        x[i] = (float)((int)(run.numbers * 7 + (unsigned)i * 13) % 101 - 50);
-    run.numbers++;
-    dw_tensor there = dw_tensor_3d(x, DW_F32, 1, ROWS, COLUMNS);
-    REQUIRE(dw_encode(run.encoder, &key, &there, frame, sizeof frame, &len) == DW_OK);
-    dw_tensor prev;
-    REQUIRE(dw_encoder_peek(run.encoder, key, &prev) == DW_OK && prev.dtype == DW_F32);
-    memcpy(run.made[run.n_made++], prev.data, sizeof run.made[0]);
-    unsigned how = fuzz_byte(input);
-    unsigned char *message = add_envelope(how >= 224 ? DW_TAG_RESENT : DW_TAG_FRAMES, len);
-    if (!message) return;
-    memcpy(message + DW_ENVELOPE_BYTES, frame, len);
-    uint64_t sequence = how < 160 ? run.next_sequence++ : run.next_sequence + how % 8 - 4;
-    dw_envelope_seal(message, 0, how >= 224 ? DW_ENVELOPE_RESENT : DW_ENVELOPE_FRAME, DW_OK,
-                     sequence, len);
-    if (how >= 120 && how < 160)
-        message[fuzz_below(input, (uint32_t)(DW_ENVELOPE_BYTES + len))] ^=
-            1 + fuzz_byte(input) % 255;
-}
-
-/* Sends acknowledgements, requests and everything else that the channel of a peer can send; some of
- * them many times. */
-static void say_control(fuzz_input *input)
-{
-    static const dw_status about[] = {DW_OK,        DW_ERR_CORRUPT, DW_ERR_BASE,  DW_ERR_STATE,
-                                      DW_ERR_STALE, DW_PENDING,     DW_ERR_FORMAT};
-    const dw_envelope_kind kind = (dw_envelope_kind)(DW_ENVELOPE_HELLO + fuzz_byte(input) % 9);
-    dw_status status = about[fuzz_byte(input) % 7];
-    unsigned how = fuzz_byte(input), which = fuzz_byte(input) % 16;
-    uint64_t sequence = how < 128   ? run.reply_sequence + how % 4
-                        : how < 250 ? how % 64
-                                    : UINT64_MAX;
-    size_t len = how & 1 ? run.reply_len : 0;
-    for (unsigned i = which & 8 ? 10 * fuzz_below(input, 3000) : 1;
-         i > 0 && run.controls < CONTROLS_MOST; i--, run.controls++) {
-        unsigned char *message = add_envelope(which % 8 < 3 ? which % 8 : DW_TAG_CONTROL, len);
-        if (!message) return;
-        memcpy(message + DW_ENVELOPE_BYTES, run.reply, len);
-        dw_envelope_seal(message, 0, kind, status, sequence, len);
-        if (which == 7 || which == 15) message[DW_ENVELOPE_BYTES - 1] ^= 1;
-    }
-    if (wire.is_stuck || run.controls > 100)
-        may_end_with(DW_ERR_PROTOCOL); /* if it makes too many requests */
-}
-
-static void open_channel(fuzz_input *input)
-{
-    dw_why why;
-    const dw_channel_config config = {.struct_size = sizeof config,
-                                      .id = CHANNEL,
-                                      .send = &run.config,
-                                      .recv = &run.config,
-                                      .open_timeout_ms = 3000};
-    if (run.channel) return;
-    run.has_waited = 1;
-    say_channel_hello(input);
-    dw_status status = dw_channel_open(&run.channel, run.link, &config, &why);
-    REQUIRE((status == DW_OK) == (run.channel != NULL));
-    REQUIRE(status == DW_OK || why.text[0]);
-}
-
-static void send_tensor(fuzz_input *input)
-{
-    float x[VALUES];
-    dw_key key = {.sample = fuzz_byte(input) % 3};
-    for (int i = 0; i < VALUES; i++)
-        x[i] = (float)((int)(run.numbers * 5 + (unsigned)i * 11) % 97 - 48);
-    run.numbers++;
-    dw_tensor here = dw_tensor_3d(x, DW_F32, 1, ROWS, COLUMNS);
-    if (run.link->max_message_bytes < 1024) return;
-    dw_status status = dw_channel_send(run.channel, &key, &here);
-    REQUIRE(status == DW_OK || (status == run.link->status && status != DW_OK) ||
-            status == DW_ERR_PEER);
-}
-
-/* A received tensor equals, bit for bit, one that the peer's encoder has made. */
-static void receive_tensor(fuzz_input *input)
-{
-    float y[VALUES];
-    dw_key key;
-    dw_tensor here = dw_tensor_3d(y, DW_F32, 1, ROWS, COLUMNS);
-    run.has_waited = 1;
-    dw_status status =
-        dw_channel_recv(run.channel, (int[]){0, 30, 0, 500}[fuzz_byte(input) % 4], &key, &here);
-    if (status != DW_OK) {
-        REQUIRE(status == DW_PENDING || dw_channel_why(run.channel)[0]);
-        return;
-    }
-    unsigned found = 0;
-    while (found < run.n_made && memcmp(run.made[found], y, sizeof y) != 0) found++;
-    REQUIRE(found < run.n_made);
-}
-
 /* ---- The program ----------------------------------------------------------------------------- */
 
 static void do_one(fuzz_input *input, unsigned what)
@@ -442,22 +289,28 @@ static void do_one(fuzz_input *input, unsigned what)
     case 7: pass_time(input); break;
     case 8: change_wire(input); break;
     case 9:
-        if (run.has_channel) open_channel(input);
+        if (!run.has_channel || peer_channel()) break;
+        run.has_waited = 1;
+        open_channel(run.link, input);
         break;
     case 10:
-        if (run.has_channel) say_frame(input);
+        if (run.has_channel) say_frame(input, &run.numbers);
         break;
     case 11:
-        if (run.has_channel) say_control(input);
+        if (run.has_channel && say_control(input))
+            may_end_with(DW_ERR_PROTOCOL); /* if it makes too many requests */
         break;
     case 12:
-        if (run.channel) send_tensor(input);
+        if (peer_channel()) send_tensor(run.link, input, &run.numbers);
         break;
     case 13:
-        if (run.channel) receive_tensor(input);
+        if (!peer_channel()) break;
+        run.has_waited = 1;
+        receive_tensor(input);
         break;
     case 14:
-        if (run.channel) dw_channel_forget(run.channel, (dw_key){.sample = fuzz_byte(input) % 3});
+        if (peer_channel())
+            dw_channel_forget(peer_channel(), (dw_key){.sample = fuzz_byte(input) % 3});
         break;
     default:
         for (int i = fuzz_byte(input) % 8; i >= 0; i--) unthreaded_turn();
@@ -508,19 +361,6 @@ static dw_status open_link(fuzz_input *input)
     return status;
 }
 
-static void make_codecs(void)
-{
-    run.config = (dw_config){.struct_size = sizeof run.config,
-                             .codec = DW_CODEC_DELTA,
-                             .bits = 4,
-                             .group = 16,
-                             .prev = DW_F32,
-                             .incarnation = 5};
-    REQUIRE(dw_encoder_create(&run.encoder, &run.config) == DW_OK &&
-            dw_decoder_create(&run.decoder, &run.config) == DW_OK);
-    run.config.incarnation = 0x1234;
-}
-
 /* A call that waits for a message must return the error of an invalid message, however many valid
  * messages arrived before it. */
 static void end(void)
@@ -532,7 +372,7 @@ static void end(void)
         REQUIRE(dw_link_recv(run.link, 0x7777, 100, &data, &len) == run.link->status &&
                 run.link->status != DW_OK);
     check();
-    dw_channel_close(run.channel);
+    dw_channel_close(peer_channel());
     dw_link_close(run.link);
 }
 
@@ -542,7 +382,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     memset(&run, 0, sizeof run);
     mem_wire_start();
     unthreaded_start();
-    make_codecs();
+    peer_channel_start();
     if (open_link(&input) == DW_OK) {
         for (int i = 0; i < STEPS_MOST && input.left > 0; i++) {
             unsigned what = fuzz_byte(&input);
@@ -553,7 +393,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         end();
     }
     mem_wire_end();
-    dw_encoder_destroy(run.encoder);
-    dw_decoder_destroy(run.decoder);
+    peer_channel_end();
     return 0;
 }

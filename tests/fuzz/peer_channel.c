@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * peer_channel.c - the channel of the link that is fuzzed, and the peer's end of it. */
+#include "peer_channel.h"
+#include "mem_wire.h"
+
+enum { FRAMES = 64, CONTROLS_MOST = 20000, ROWS = 2, COLUMNS = 16, VALUES = ROWS * COLUMNS };
+
+static struct {
+    dw_channel *channel; /* of the link; the rest is the peer's */
+    dw_config config;
+    dw_encoder *encoder;
+    dw_decoder *decoder;
+    float made[FRAMES][VALUES]; /* the prev that each frame of the encoder leads to */
+    unsigned n_made, controls;
+    uint64_t next_sequence;
+    unsigned char reply[256];
+    size_t reply_len;
+    uint64_t reply_sequence;
+} peer;
+
+void peer_channel_start(void)
+{
+    memset(&peer, 0, sizeof peer);
+    peer.config = (dw_config){.struct_size = sizeof peer.config,
+                              .codec = DW_CODEC_DELTA,
+                              .bits = 4,
+                              .group = 16,
+                              .prev = DW_F32,
+                              .incarnation = 5};
+    REQUIRE(dw_encoder_create(&peer.encoder, &peer.config) == DW_OK &&
+            dw_decoder_create(&peer.decoder, &peer.config) == DW_OK);
+    peer.config.incarnation = 0x1234;
+}
+
+void peer_channel_end(void)
+{
+    dw_encoder_destroy(peer.encoder);
+    dw_decoder_destroy(peer.decoder);
+}
+
+dw_channel *peer_channel(void)
+{
+    return peer.channel;
+}
+
+void peer_channel_hear(const unsigned char *data, size_t len)
+{
+    dw_envelope envelope;
+    REQUIRE(dw_envelope_read(data, len, 0, &envelope));
+    if (envelope.kind == DW_ENVELOPE_ACK && envelope.body_len > 0)
+        dw_encoder_feedback(peer.encoder, envelope.body, envelope.body_len);
+    if (envelope.kind != DW_ENVELOPE_FRAME && envelope.kind != DW_ENVELOPE_RESENT) return;
+    float y[VALUES];
+    dw_tensor there = dw_tensor_3d(y, DW_F32, 1, ROWS, COLUMNS);
+    dw_decode(peer.decoder, envelope.body, envelope.body_len, &there, peer.reply, sizeof peer.reply,
+              &peer.reply_len);
+    peer.reply_sequence = envelope.sequence;
+}
+
+/* ---- What the peer sends --------------------------------------------------------------------- */
+
+static void *add_envelope(uint32_t which, size_t body_len)
+{
+    unsigned char *data = mem_wire_add(DW_LINK_HEADER_BYTES + DW_ENVELOPE_BYTES + body_len);
+    if (!data) return NULL;
+    dw_put32(data, PEER_CHANNEL << 8 | which);
+    dw_put32(data + 4, DW_KIND_DATA);
+    return data + DW_LINK_HEADER_BYTES;
+}
+
+static void say_channel_hello(fuzz_input *input)
+{
+    enum { HELLO_BYTES = 4 + 2 * DW_CONFIG_TEXT_BYTES };
+    unsigned how = fuzz_byte(input);
+    unsigned char *message = add_envelope(DW_TAG_CONTROL, HELLO_BYTES);
+    if (!message) return;
+    memset(message, 0, DW_ENVELOPE_BYTES + HELLO_BYTES);
+    unsigned char *hello = message + DW_ENVELOPE_BYTES;
+    hello[0] = DW_FORMAT_MAJOR;
+    hello[1] = DW_FORMAT_MINOR;
+    for (int i = 0; i < 2; i++)
+        REQUIRE(dw_config_format(&peer.config, (char *)hello + 4 + i * DW_CONFIG_TEXT_BYTES,
+                                 DW_CONFIG_TEXT_BYTES) == DW_OK);
+    if (how >= 200) hello[fuzz_below(input, HELLO_BYTES)] ^= fuzz_byte(input);
+    dw_envelope_seal(message, 0, DW_ENVELOPE_HELLO, how >= 250 ? DW_PENDING : DW_OK, 0,
+                     HELLO_BYTES);
+}
+
+void say_frame(fuzz_input *input, uint32_t *numbers)
+{
+    float x[VALUES];
+    unsigned char frame[2048];
+    size_t len;
+    if (peer.n_made == FRAMES) return;
+    dw_key key = {.sample = fuzz_byte(input) % 3};
+    for (int i = 0; i < VALUES; i++)
+        x[i] = (float)((int)(*numbers * 7 + (unsigned)i * 13) % 101 - 50);
+    ++*numbers;
+    dw_tensor there = dw_tensor_3d(x, DW_F32, 1, ROWS, COLUMNS);
+    REQUIRE(dw_encode(peer.encoder, &key, &there, frame, sizeof frame, &len) == DW_OK);
+    dw_tensor prev;
+    REQUIRE(dw_encoder_peek(peer.encoder, key, &prev) == DW_OK && prev.dtype == DW_F32);
+    memcpy(peer.made[peer.n_made++], prev.data, sizeof peer.made[0]);
+    unsigned how = fuzz_byte(input);
+    unsigned char *message = add_envelope(how >= 224 ? DW_TAG_RESENT : DW_TAG_FRAMES, len);
+    if (!message) return;
+    memcpy(message + DW_ENVELOPE_BYTES, frame, len);
+    uint64_t sequence = how < 160 ? peer.next_sequence++ : peer.next_sequence + how % 8 - 4;
+    dw_envelope_seal(message, 0, how >= 224 ? DW_ENVELOPE_RESENT : DW_ENVELOPE_FRAME, DW_OK,
+                     sequence, len);
+    if (how >= 120 && how < 160)
+        message[fuzz_below(input, (uint32_t)(DW_ENVELOPE_BYTES + len))] ^=
+            1 + fuzz_byte(input) % 255;
+}
+
+bool say_control(fuzz_input *input)
+{
+    static const dw_status about[] = {DW_OK,        DW_ERR_CORRUPT, DW_ERR_BASE,  DW_ERR_STATE,
+                                      DW_ERR_STALE, DW_PENDING,     DW_ERR_FORMAT};
+    const dw_envelope_kind kind = (dw_envelope_kind)(DW_ENVELOPE_HELLO + fuzz_byte(input) % 9);
+    dw_status status = about[fuzz_byte(input) % 7];
+    unsigned how = fuzz_byte(input), which = fuzz_byte(input) % 16;
+    uint64_t sequence = how < 128   ? peer.reply_sequence + how % 4
+                        : how < 250 ? how % 64
+                                    : UINT64_MAX;
+    size_t len = how & 1 ? peer.reply_len : 0;
+    for (unsigned i = which & 8 ? 10 * fuzz_below(input, 3000) : 1;
+         i > 0 && peer.controls < CONTROLS_MOST; i--, peer.controls++) {
+        unsigned char *message = add_envelope(which % 8 < 3 ? which % 8 : DW_TAG_CONTROL, len);
+        if (!message) return false;
+        memcpy(message + DW_ENVELOPE_BYTES, peer.reply, len);
+        dw_envelope_seal(message, 0, kind, status, sequence, len);
+        if (which == 7 || which == 15) message[DW_ENVELOPE_BYTES - 1] ^= 1;
+    }
+    return wire.is_stuck || peer.controls > 100;
+}
+
+/* ---- This side ------------------------------------------------------------------------------- */
+
+void open_channel(dw_link *link, fuzz_input *input)
+{
+    dw_why why;
+    const dw_channel_config config = {.struct_size = sizeof config,
+                                      .id = PEER_CHANNEL,
+                                      .send = &peer.config,
+                                      .recv = &peer.config,
+                                      .open_timeout_ms = 3000};
+    if (peer.channel) return;
+    say_channel_hello(input);
+    dw_status status = dw_channel_open(&peer.channel, link, &config, &why);
+    REQUIRE((status == DW_OK) == (peer.channel != NULL));
+    REQUIRE(status == DW_OK || why.text[0]);
+}
+
+void send_tensor(const dw_link *link, fuzz_input *input, uint32_t *numbers)
+{
+    float x[VALUES];
+    dw_key key = {.sample = fuzz_byte(input) % 3};
+    for (int i = 0; i < VALUES; i++)
+        x[i] = (float)((int)(*numbers * 5 + (unsigned)i * 11) % 97 - 48);
+    ++*numbers;
+    dw_tensor here = dw_tensor_3d(x, DW_F32, 1, ROWS, COLUMNS);
+    if (link->max_message_bytes < 1024) return;
+    dw_status status = dw_channel_send(peer.channel, &key, &here);
+    REQUIRE(status == DW_OK || (status == link->status && status != DW_OK) ||
+            status == DW_ERR_PEER);
+}
+
+void receive_tensor(fuzz_input *input)
+{
+    float y[VALUES];
+    dw_key key;
+    dw_tensor here = dw_tensor_3d(y, DW_F32, 1, ROWS, COLUMNS);
+    dw_status status =
+        dw_channel_recv(peer.channel, (int[]){0, 30, 0, 500}[fuzz_byte(input) % 4], &key, &here);
+    if (status != DW_OK) {
+        REQUIRE(status == DW_PENDING || dw_channel_why(peer.channel)[0]);
+        return;
+    }
+    unsigned found = 0;
+    while (found < peer.n_made && memcmp(peer.made[found], y, sizeof y) != 0) found++;
+    REQUIRE(found < peer.n_made);
+}
