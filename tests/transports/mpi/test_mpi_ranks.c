@@ -1,54 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  * test_mpi_ranks.c - links between two ranks of a program that also calls MPI itself. */
-#include <mpi.h>
 #include <signal.h>
 #include <unistd.h>
 
-#include "transports/suite/transport_suite.h"
-
-#include "deltawire/mpi.h"
+#include "mpi_opening.h"
+#include "mpi_rig.h"
 #include "mpi_strangers.h"
 #include "transports/suite/counted.h"
 
 enum { TAG = 7 };
-
-static MPI_Comm program; /* a communicator whose ranks are in another order than the world's */
-static dw_mpi *mpi;      /* uses this communicator */
-static int me, other;
-static const char *folder; /* which both ranks can access */
-static const dw_transport *transports[2];
-static dw_transport_context contexts[2];
-
-static dw_link_options options_of(int rank)
-{
-    return (dw_link_options){.struct_size = sizeof(dw_link_options),
-                             .role = rank == 0 ? DW_LINK_LISTEN : DW_LINK_CONNECT,
-                             .open_timeout_ms = 30000,
-                             .transports = transports,
-                             .contexts = contexts};
-}
-
-static dw_link *open_with(int number, const dw_link_options *options)
-{
-    char uri[32];
-    dw_why why;
-    dw_link *link = NULL;
-    snprintf(uri, sizeof uri, "mpi://%d/%d", other, number);
-    if (dw_link_open(&link, uri, options, &why) != DW_OK) fail_msg("%s", why.text);
-    return link;
-}
-
-static dw_link *open_link(int number)
-{
-    const dw_link_options options = options_of(me);
-    return open_with(number, &options);
-}
-
-static int together(void **state)
-{
-    (void)state;
-    return MPI_Barrier(program) != MPI_SUCCESS;
-}
 
 /* ---- Messages -------------------------------------------------------------------------------- */
 
@@ -61,9 +21,9 @@ static void carries_every_size_both_ways(void **state)
                       chunk + 1, 4 * chunk, 4 * chunk + 1, 9 * chunk - 1, 256 * chunk, 0,
                       3};
     uint64_t n = sizeof sizes / sizeof *sizes;
-    dw_link *link = open_link(0);
+    dw_link *link = rig_open(0);
     for (uint64_t i = 0; i < n; i++) {
-        if (me == 0)
+        if (rig_me == 0)
             suite_send(link, TAG, i, sizes[i]);
         else
             suite_expect(link, TAG, i, sizes[i]);
@@ -77,7 +37,7 @@ static void many_small_messages_wait_for_credit_and_arrive_in_order(void **state
 {
     (void)state;
     enum { N = 20000 };
-    dw_link *link = open_link(0);
+    dw_link *link = rig_open(0);
     for (uint64_t i = 0; i < N; i++) suite_send(link, TAG + (uint32_t)(i % 2), i, i % 50);
     for (uint64_t i = 0; i < N; i++) suite_expect(link, TAG + (uint32_t)(i % 2), i, i % 50);
     dw_link_close(link);
@@ -88,28 +48,11 @@ static void links_of_different_numbers_are_different(void **state)
     (void)state;
     enum { LINKS = 3 };
     dw_link *links[LINKS];
-    for (int i = 0; i < LINKS; i++) links[i] = open_link(i * 2047);
-    for (int i = LINKS; i-- > 0;) suite_send(links[i], TAG, (uint64_t)(10 * i + me), 30000);
-    for (int i = 0; i < LINKS; i++) suite_expect(links[i], TAG, (uint64_t)(10 * i + other), 30000);
+    for (int i = 0; i < LINKS; i++) links[i] = rig_open(i * 2047);
+    for (int i = LINKS; i-- > 0;) suite_send(links[i], TAG, (uint64_t)(10 * i + rig_me), 30000);
+    for (int i = 0; i < LINKS; i++)
+        suite_expect(links[i], TAG, (uint64_t)(10 * i + rig_other), 30000);
     for (int i = 0; i < LINKS; i++) dw_link_close(links[i]);
-}
-
-static void wait_for_file(const char *name)
-{
-    char path[300];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    int64_t end = suite_now_ns() + (int64_t)SUITE_PATIENCE_MS * 1000000;
-    while (access(path, F_OK) != 0 && suite_now_ns() < end) suite_sleep_ms(1);
-    assert_int_equal(access(path, F_OK), 0);
-}
-
-static void make_file(const char *name)
-{
-    char path[300];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
-    fclose(file);
 }
 
 /* A message that was only given to MPI_Isend would not move here: until it has arrived, the sender
@@ -118,13 +61,13 @@ static void messages_move_while_the_programs_call_nothing(void **state)
 {
     (void)state;
     size_t len = (size_t)64 << 20;
-    dw_link *link = open_link(0);
-    if (me == 0) {
+    dw_link *link = rig_open(0);
+    if (rig_me == 0) {
         suite_send(link, TAG, 5, len);
-        wait_for_file("received");
+        rig_wait_for_file("received");
     } else {
         while (counted(link).messages_received == 0) suite_sleep_ms(1);
-        make_file("received");
+        rig_make_file("received");
         suite_expect(link, TAG, 5, len);
     }
     dw_link_close(link);
@@ -137,14 +80,14 @@ static void messages_of_the_program_are_not_mixed_with_ours(void **state)
     int own = -1;
     MPI_Request any;
     MPI_Status envelope;
-    MPI_Irecv(&own, 1, MPI_INT, MPI_ANY_SOURCE, MPI_ANY_TAG, program, &any);
-    dw_link *link = open_link(0);
+    MPI_Irecv(&own, 1, MPI_INT, MPI_ANY_SOURCE, MPI_ANY_TAG, rig_program, &any);
+    dw_link *link = rig_open(0);
     for (uint64_t i = 0; i < 50; i++) suite_send(link, TAG, i, i * 900);
     for (uint64_t i = 0; i < 50; i++) suite_expect(link, TAG, i, i * 900);
-    int sent = 40 + me;
-    MPI_Send(&sent, 1, MPI_INT, other, 3, program);
+    int sent = 40 + rig_me;
+    MPI_Send(&sent, 1, MPI_INT, rig_other, 3, rig_program);
     MPI_Wait(&any, &envelope);
-    assert_int_equal(own, 40 + other);
+    assert_int_equal(own, 40 + rig_other);
     assert_int_equal(envelope.MPI_TAG, 3);
     dw_link_close(link);
 }
@@ -179,9 +122,9 @@ static void *send_load(void *context)
 static void both_ranks_send_at_once(void **state)
 {
     (void)state;
-    dw_link_options options = options_of(me);
+    dw_link_options options = rig_options(rig_me);
     options.max_queued_bytes = 4 << 20;
-    dw_link *link = open_with(1, &options);
+    dw_link *link = rig_open_with(1, &options);
     pthread_t thread;
     void *sent;
     assert_int_equal(pthread_create(&thread, NULL, send_load, link), 0);
@@ -198,25 +141,25 @@ static void a_full_queue_is_pending_until_there_is_room(void **state)
 {
     (void)state;
     static const size_t lengths[] = {300000, 3000};
-    dw_link_options options = options_of(me);
+    dw_link_options options = rig_options(rig_me);
     options.max_queued_bytes = 1 << 20;
     for (int i = 0; i < 2; i++) {
         size_t len = lengths[i];
-        dw_link *link = open_with(2 + i, &options);
+        dw_link *link = rig_open_with(2 + i, &options);
         uint64_t sent = 0;
-        if (me == 0) {
+        if (rig_me == 0) {
             sent = suite_send_until_full(link, TAG, len);
             uint64_t queued = counted(link).queued_bytes;
             dw_status room = dw_link_wait_room(link, len, 20);
             /* This comes before any check that may fail, because rank 1 waits for it. */
-            MPI_Send(&sent, 1, MPI_UINT64_T, other, 4, program);
+            MPI_Send(&sent, 1, MPI_UINT64_T, rig_other, 4, rig_program);
             assert_in_range(sent * len, 1 << 20, 3 << 20);
             assert_in_range(queued, (1 << 20) - len, (1 << 20) + len);
             assert_int_equal(room, DW_PENDING);
             assert_int_equal(dw_link_wait_room(link, len, SUITE_PATIENCE_MS), DW_OK);
             suite_send(link, TAG, sent, len);
         } else {
-            MPI_Recv(&sent, 1, MPI_UINT64_T, other, 4, program, MPI_STATUS_IGNORE);
+            MPI_Recv(&sent, 1, MPI_UINT64_T, rig_other, 4, rig_program, MPI_STATUS_IGNORE);
             for (uint64_t n = 0; n <= sent; n++) suite_expect(link, TAG, n, len);
         }
         dw_link_close(link);
@@ -226,12 +169,12 @@ static void a_full_queue_is_pending_until_there_is_room(void **state)
 static void a_rank_that_receives_nothing_is_a_timeout(void **state)
 {
     (void)state;
-    dw_link_options options = options_of(me);
+    dw_link_options options = rig_options(rig_me);
     options.max_queued_bytes = 1 << 20;
-    if (me == 0) options.peer_timeout_ms = 300;
-    dw_link *link = open_with(4, &options);
-    dw_status status = me == 0 ? DW_OK : DW_ERR_TIMEOUT;
-    if (me == 0) {
+    if (rig_me == 0) options.peer_timeout_ms = 300;
+    dw_link *link = rig_open_with(4, &options);
+    dw_status status = rig_me == 0 ? DW_OK : DW_ERR_TIMEOUT;
+    if (rig_me == 0) {
         size_t len = (size_t)4 << 20;
         unsigned char *data = calloc(1, len);
         int64_t end = suite_now_ns() + (int64_t)SUITE_PATIENCE_MS * 1000000;
@@ -241,9 +184,9 @@ static void a_rank_that_receives_nothing_is_a_timeout(void **state)
         }
         free(data);
     }
-    MPI_Barrier(program); /* rank 1 has waited here all the time */
+    MPI_Barrier(rig_program); /* rank 1 has waited here all the time */
     assert_int_equal(status, DW_ERR_TIMEOUT);
-    assert_true(me == 1 || strstr(dw_link_why(link), "rank 1 took no"));
+    assert_true(rig_me == 1 || strstr(dw_link_why(link), "rank 1 took no"));
     dw_link_close(link);
 }
 
@@ -257,18 +200,18 @@ static void *cancel_soon(void *context)
 static void cancelling_ends_the_calls_of_both_ranks(void **state)
 {
     (void)state;
-    dw_link *link = open_link(5);
+    dw_link *link = rig_open(5);
     pthread_t thread;
     void *data;
     size_t len;
-    if (me == 0) pthread_create(&thread, NULL, cancel_soon, link);
+    if (rig_me == 0) pthread_create(&thread, NULL, cancel_soon, link);
     assert_int_equal(dw_link_recv(link, TAG, -1, &data, &len),
-                     me == 0 ? DW_ERR_CANCELLED : DW_ERR_PEER);
-    assert_int_equal(dw_link_send(link, TAG, "x", 1), me == 0 ? DW_ERR_CANCELLED : DW_ERR_PEER);
+                     rig_me == 0 ? DW_ERR_CANCELLED : DW_ERR_PEER);
+    assert_int_equal(dw_link_send(link, TAG, "x", 1), rig_me == 0 ? DW_ERR_CANCELLED : DW_ERR_PEER);
     assert_non_null(
         strstr(dw_link_why(link),
-               me == 0 ? "cancelled" : "rank 0 closed its end of the link without a goodbye"));
-    if (me == 0) pthread_join(thread, NULL);
+               rig_me == 0 ? "cancelled" : "rank 0 closed its end of the link without a goodbye"));
+    if (rig_me == 0) pthread_join(thread, NULL);
     dw_link_close(link);
 }
 
@@ -277,11 +220,11 @@ static void cancelling_ends_the_calls_of_both_ranks(void **state)
 static int cancel_within_a_message(dw_link *link, size_t whole)
 {
     int had_part = 0;
-    if (me == 0) {
+    if (rig_me == 0) {
         for (uint64_t n = 0; n < 2; n++) suite_send(link, TAG, n, whole);
         while (counted(link).bytes_sent < whole / 16) suite_sleep_ms(1);
         dw_link_cancel(link);
-        MPI_Recv(&had_part, 1, MPI_INT, other, 5, program, MPI_STATUS_IGNORE);
+        MPI_Recv(&had_part, 1, MPI_INT, rig_other, 5, rig_program, MPI_STATUS_IGNORE);
         return had_part;
     }
     void *data;
@@ -295,7 +238,7 @@ static int cancel_within_a_message(dw_link *link, size_t whole)
     assert_int_equal(status, DW_ERR_PEER);
     had_part = strstr(dw_link_why(link),
                       "rank 0 closed its end of the link in the middle of a message") != NULL;
-    MPI_Send(&had_part, 1, MPI_INT, other, 5, program);
+    MPI_Send(&had_part, 1, MPI_INT, rig_other, 5, rig_program);
     return had_part;
 }
 
@@ -308,12 +251,12 @@ static void cancelling_within_a_message_delivers_no_part(void **state)
     dw_link *link;
     int tries = 0, had_part;
     do {
-        link = open_link(6);
+        link = rig_open(6);
         had_part = cancel_within_a_message(link, whole);
         dw_link_close(link);
     } while (!had_part && ++tries < 20);
     assert_true(had_part);
-    link = open_link(6);
+    link = rig_open(6);
     suite_send(link, TAG, 1, whole / 4);
     suite_expect(link, TAG, 1, whole / 4);
     dw_link_close(link);
@@ -336,11 +279,11 @@ static void a_link_outlives_its_dw_mpi(void **state)
     for (int is_careful = 0; is_careful < 2; is_careful++) {
         dw_mpi *place = NULL;
         dw_why why;
-        assert_int_equal(dw_mpi_create(&place, &program, &why), DW_OK);
-        dw_link_options options = options_of(me);
+        assert_int_equal(dw_mpi_create(&place, &rig_program, &why), DW_OK);
+        dw_link_options options = rig_options(rig_me);
         const dw_transport_context places[] = {dw_mpi_context(place), {NULL, NULL}};
         options.contexts = places;
-        dw_link *link = open_with(0, &options);
+        dw_link *link = rig_open_with(0, &options);
         freed = 0;
         if (!is_careful) dw_mpi_destroy(place);
         for (uint64_t n = 0; n < 20; n++) suite_send(link, TAG, n, n * 50000);
@@ -351,125 +294,19 @@ static void a_link_outlives_its_dw_mpi(void **state)
     }
 }
 
-/* ---- Opening --------------------------------------------------------------------------------- */
-
-static void an_open_that_timed_out_does_not_disturb_the_next(void **state)
-{
-    (void)state;
-    dw_link *link = NULL;
-    dw_why why;
-    dw_link_options options = options_of(me);
-    options.open_timeout_ms = 100;
-    char uri[32];
-    snprintf(uri, sizeof uri, "mpi://%d/9", other);
-    /* First only the connector opens, twice, so that two requests wait at the listener. Then only
-     * the listener opens, and answers them. */
-    for (int turn = 0; turn < 3; turn++) {
-        MPI_Barrier(program);
-        if ((turn < 2) == (me == 1)) {
-            dw_status status = dw_link_open(&link, uri, &options, &why);
-            if (status != DW_ERR_TIMEOUT) fail_msg("%d: %s", (int)status, why.text);
-        }
-    }
-    MPI_Barrier(program);
-    link = open_link(9);
-    suite_send(link, TAG, 1, 100);
-    suite_expect(link, TAG, 1, 100);
-    dw_link_close(link);
-}
-
-static void ignore_listening(void *context, const char *uri)
-{
-    (void)context;
-    (void)uri;
-}
-
-/* Uses the backend without a link. An end that neither sends nor receives must still answer the
- * other's farewell when it is turned. */
-static void an_end_that_does_nothing_answers_a_farewell(void **state)
-{
-    (void)state;
-    static const volatile int never = 0;
-    const dw_transport *table = transports[0];
-    char address[16], path[300];
-    snprintf(address, sizeof address, "%d/9", other);
-    snprintf(path, sizeof path, "%s/farewell", folder);
-    dw_why why;
-    const dw_transport_open how = {.struct_size = sizeof how,
-                                   .address = address,
-                                   .role = me < other ? DW_LINK_LISTEN : DW_LINK_CONNECT,
-                                   .timeout_ms = SUITE_PATIENCE_MS,
-                                   .peer_timeout_ms = SUITE_PATIENCE_MS,
-                                   .cancelled = &never,
-                                   .on_listening = ignore_listening,
-                                   .context = mpi,
-                                   .why = &why};
-    void *end = calloc(1, table->endpoint_bytes);
-    assert_int_equal(table->open(end, &how), DW_OK);
-    if (me == 0) {
-        dw_status closed = table->close(end);
-        make_file("farewell"); /* before any check, because the other rank waits for it */
-        assert_int_equal(closed, DW_OK);
-    } else {
-        while (access(path, F_OK) != 0) assert_int_equal(table->turn(end, &why), DW_OK);
-        assert_int_equal(table->close(end), DW_OK);
-    }
-    free(end);
-}
-
-static void two_ends_of_the_same_role_do_not_connect(void **state)
-{
-    (void)state;
-    dw_link *link = NULL;
-    dw_why why;
-    dw_link_options options = options_of(1);
-    options.open_timeout_ms = 200;
-    char uri[32];
-    snprintf(uri, sizeof uri, "mpi://%d/11", other);
-    assert_int_equal(dw_link_open(&link, uri, &options, &why), DW_ERR_TIMEOUT);
-    assert_non_null(strstr(why.text, "other role"));
-}
-
-static void says_what_is_wrong_with_an_address(void **state)
-{
-    (void)state;
-    const struct {
-        const char *uri, *word;
-        int offset;
-    } cases[] = {{"mpi://", "0 to 1", 6},
-                 {"mpi://2", "0 to 1", 6},
-                 {"mpi://-1", "is not a rank", 6},
-                 {"mpi://0x", "is not an address", 7},
-                 {"mpi://0/4096", "0 to 4095", 12},
-                 {"mpi://0/", "rank/number", 8},
-                 {"mpi://99999999999", "is not a rank", 6}};
-    const dw_link_options options = options_of(1);
-    dw_link_options without = options;
-    without.contexts = NULL;
-    dw_link *link = NULL;
-    dw_why why;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        assert_int_equal(dw_link_open(&link, cases[i].uri, &options, &why), DW_ERR_ADDRESS);
-        if (!strstr(why.text, cases[i].word)) fail_msg("'%s' lacks '%s'", why.text, cases[i].word);
-        assert_int_equal(why.offset, cases[i].offset);
-    }
-    assert_int_equal(dw_link_open(&link, "mpi://0", &without, &why), DW_ERR_ARGUMENT);
-    assert_non_null(strstr(why.text, "dw_mpi_create"));
-}
-
 /* ---- Other programs -------------------------------------------------------------------------- */
 
 /* Rank 1 dies. The library must notice, and this program must end without it. */
 static int lose_a_peer(void)
 {
-    dw_link_options options = options_of(me);
+    dw_link_options options = rig_options(rig_me);
     options.peer_timeout_ms = 1000; /* at least 12 s are waited, whatever is set here */
     dw_link *link = NULL;
     dw_why why;
     char uri[32];
-    snprintf(uri, sizeof uri, "mpi://%d", other);
+    snprintf(uri, sizeof uri, "mpi://%d", rig_other);
     if (dw_link_open(&link, uri, &options, &why) != DW_OK) return fprintf(stderr, "%s\n", why.text);
-    if (me == 1) {
+    if (rig_me == 1) {
         void *data;
         size_t len;
         if (dw_link_recv(link, TAG, 60000, &data, &len) != DW_OK)
@@ -488,8 +325,8 @@ static int lose_a_peer(void)
     double seconds = (double)(suite_now_ns() - begun) * 1e-9;
     printf("status %d after %.1f s: %s\n", (int)status, seconds, dw_link_why(link));
     dw_link_close(link);
-    dw_mpi_destroy(mpi); /* must not wait for the dead rank */
-    if (status == DW_ERR_TIMEOUT || status == DW_ERR_PEER) make_file("noticed");
+    dw_mpi_destroy(rig_mpi); /* must not wait for the dead rank */
+    if (status == DW_ERR_TIMEOUT || status == DW_ERR_PEER) rig_make_file("noticed");
     fflush(stdout);
     _exit(0);
 }
@@ -499,12 +336,12 @@ static int refuse_too_few_threads(void)
     dw_why why = {.text = ""};
     int level;
     MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level);
-    dw_status status = dw_mpi_create(&mpi, NULL, &why);
+    dw_status status = dw_mpi_create(&rig_mpi, NULL, &why);
     MPI_Finalize();
-    dw_status too_late = dw_mpi_create(&mpi, NULL, NULL);
+    dw_status too_late = dw_mpi_create(&rig_mpi, NULL, NULL);
     int right = level >= MPI_THREAD_MULTIPLE ||
                 (status == DW_ERR_UNSUPPORTED && strstr(why.text, "MPI_THREAD_MULTIPLE"));
-    if (!right || too_late != DW_ERR_UNSUPPORTED || mpi)
+    if (!right || too_late != DW_ERR_UNSUPPORTED || rig_mpi)
         return fprintf(stderr, "%d: %s\n", (int)status, why.text);
     return 0;
 }
@@ -524,46 +361,44 @@ static void stop_finalizing(int number)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(carries_every_size_both_ways, together),
-        cmocka_unit_test_setup(many_small_messages_wait_for_credit_and_arrive_in_order, together),
-        cmocka_unit_test_setup(links_of_different_numbers_are_different, together),
-        cmocka_unit_test_setup(messages_move_while_the_programs_call_nothing, together),
-        cmocka_unit_test_setup(messages_of_the_program_are_not_mixed_with_ours, together),
-        cmocka_unit_test_setup(both_ranks_send_at_once, together),
-        cmocka_unit_test_setup(a_full_queue_is_pending_until_there_is_room, together),
-        cmocka_unit_test_setup(a_rank_that_receives_nothing_is_a_timeout, together),
-        cmocka_unit_test_setup(cancelling_ends_the_calls_of_both_ranks, together),
-        cmocka_unit_test_setup(cancelling_within_a_message_delivers_no_part, together),
-        cmocka_unit_test_setup(a_link_outlives_its_dw_mpi, together),
-        cmocka_unit_test_setup(an_open_that_timed_out_does_not_disturb_the_next, together),
-        cmocka_unit_test_setup(an_end_that_does_nothing_answers_a_farewell, together),
-        cmocka_unit_test_setup(two_ends_of_the_same_role_do_not_connect, together),
-        cmocka_unit_test_setup(says_what_is_wrong_with_an_address, together),
+        cmocka_unit_test_setup(carries_every_size_both_ways, rig_together),
+        cmocka_unit_test_setup(many_small_messages_wait_for_credit_and_arrive_in_order,
+                               rig_together),
+        cmocka_unit_test_setup(links_of_different_numbers_are_different, rig_together),
+        cmocka_unit_test_setup(messages_move_while_the_programs_call_nothing, rig_together),
+        cmocka_unit_test_setup(messages_of_the_program_are_not_mixed_with_ours, rig_together),
+        cmocka_unit_test_setup(both_ranks_send_at_once, rig_together),
+        cmocka_unit_test_setup(a_full_queue_is_pending_until_there_is_room, rig_together),
+        cmocka_unit_test_setup(a_rank_that_receives_nothing_is_a_timeout, rig_together),
+        cmocka_unit_test_setup(cancelling_ends_the_calls_of_both_ranks, rig_together),
+        cmocka_unit_test_setup(cancelling_within_a_message_delivers_no_part, rig_together),
+        cmocka_unit_test_setup(a_link_outlives_its_dw_mpi, rig_together),
     };
     const char *what = argc > 2 ? argv[2] : "";
     if (argc < 2) return 2;
-    folder = argv[1];
+    rig_folder = argv[1];
     if (!strcmp(what, "threads")) return refuse_too_few_threads();
     int level, rank;
     dw_why why;
     MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_split(MPI_COMM_WORLD, 0, -rank, &program);
-    if (dw_mpi_create(&mpi, &program, &why) != DW_OK) return fprintf(stderr, "%s\n", why.text);
-    transports[0] = dw_mpi_transport();
-    contexts[0] = dw_mpi_context(mpi);
-    me = dw_mpi_rank(mpi);
-    other = 1 - me;
-    if (me == rank || dw_mpi_size(mpi) != 2)
-        return fprintf(stderr, "rank %d of %d\n", me, dw_mpi_size(mpi));
+    MPI_Comm_split(MPI_COMM_WORLD, 0, -rank, &rig_program);
+    if (dw_mpi_create(&rig_mpi, &rig_program, &why) != DW_OK)
+        return fprintf(stderr, "%s\n", why.text);
+    rig_transports[0] = dw_mpi_transport();
+    rig_contexts[0] = dw_mpi_context(rig_mpi);
+    rig_me = dw_mpi_rank(rig_mpi);
+    rig_other = 1 - rig_me;
+    if (rig_me == rank || dw_mpi_size(rig_mpi) != 2)
+        return fprintf(stderr, "rank %d of %d\n", rig_me, dw_mpi_size(rig_mpi));
     if (!strcmp(what, "death")) return lose_a_peer();
-    failed =
-        cmocka_run_group_tests_name("mpi ranks", tests, NULL, NULL) + run_mpi_strangers(&program);
-    MPI_Barrier(program); /* the communicator still belongs to the program */
-    dw_mpi_destroy(mpi);
+    failed = cmocka_run_group_tests_name("mpi ranks", tests, NULL, NULL) + run_mpi_opening() +
+             run_mpi_strangers(&rig_program);
+    MPI_Barrier(rig_program); /* the communicator still belongs to the program */
+    dw_mpi_destroy(rig_mpi);
     int is_finalized = 0;
     MPI_Finalized(&is_finalized);
-    MPI_Comm_free(&program);
+    MPI_Comm_free(&rig_program);
     failed += is_finalized;
     signal(SIGALRM, stop_finalizing);
     alarm(20);
