@@ -762,7 +762,7 @@ def bad_mx_alone():
 
 
 def mx_mismatches():
-    """Between quantized and microscaled changes."""
+    """Frames with microscaled changes for a decoder of quantized ones, and others."""
     s = script(shape=(1, 32), key=32)
     s.send((KEY, A))
     mine, other = s.parameters, {**USUAL_MX, "key": 32}
@@ -772,7 +772,7 @@ def mx_mismatches():
     s.codec, s.parameters = "mx", {"element": E4M3}
     s.deliver(s.frame((STATELESS, A)), "MISMATCH", 0)
     s.codec, s.parameters = "delta", mine
-    for value in (65, 70):  # key, where there is no parameter 14, and no entry that goes by it
+    for value in (65, 70):  # key: such values need parameter 14, even if no entry uses them
         frame = s.frame((DELTA, A))
         frame.rows[2][2] = value
         s.deliver(frame, "FORMAT", 2)
@@ -822,7 +822,7 @@ def all_scripts():
 
 
 def check_adding():
-    """Section 5, Adding, of one delta: in binary32, rounded twice and then to y's dtype."""
+    """Section 5, Adding, of one delta: two roundings in binary32, and then one to y's dtype."""
     failures = 0
     for y, more in ((y, more) for y in (F32, F16, BF16) for more in ({}, {"form": 3})):
         s = script(shape=(2, 40), y=y, prev=BF16, **more)
@@ -844,7 +844,7 @@ def check_adding():
 
 
 def check_adding_blocks():
-    """Stateless blocks: one that is poisoned, and products that pass binary32 and are clamped."""
+    """Stateless blocks: a poisoned one, and products that overflow binary32 and are clamped."""
     s = script("mx", (1, 64), element=E4M3)
     frame, codes = s.frame(), [0x38, 0xC0] * 32  # 1 and -2
     make = Payloads(s.random, 1, 64, F32)
@@ -853,12 +853,12 @@ def check_adding_blocks():
     decoder = spec_decoder.Decoder("mx", s.parameters)
     one, half = 0x3F800000, 0x3F000000
     _, got = decoder.decode(frame.bytes(), 1, 1, 64, "f32", (half, [one] * 64))
-    # 2^126 and half of the largest number, negative; 1 is lost beside them
+    # 2^126, and minus half of the largest number; the 1 vanishes in both sums
     return got != [0x7E800000, 0xFEFFFFFF] * 16 + [0x7FC00000] * 32
 
 
 def write(scripts):
-    """The scripts of one purpose each, and the shorter of the others."""
+    """Writes the scripts of ALONE, and the shorter ones of the others."""
     directory = pathlib.Path(__file__).resolve().parent / "golden_page"
     directory.mkdir(exist_ok=True)
     for name, golden in scripts.items():

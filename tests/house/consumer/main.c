@@ -2,7 +2,7 @@
  * main.c - a program of a user that embeds the library. It prints a digest of all results.
  *
  * It is built against the installed library, from CMake, and as the host of a Meson subproject with
- * -ffast-math: every build must print the same digest, for the arithmetic is part of the format. */
+ * -ffast-math. Every build must print the same digest: the arithmetic is part of the format. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,8 +26,9 @@ static uint64_t fnv1a(uint64_t digest, const void *data, size_t bytes)
     return digest;
 }
 
-/* Floats made of bits, so that the flags of this file cannot change them: full mantissas; the
- * groups' exponents reach from the smallest subnormals to 2^100; here and there a -0 and a NaN. */
+/* Makes floats from bits, so that the flags of this file cannot change them. They have full
+ * mantissas; the exponents of groups reach from the smallest subnormals to 2^100; a few values are
+ * -0 or NaN. */
 static void fill(float *x, uint32_t *seed, int epoch)
 {
     for (int i = 0; i < N * T * C; i++) {
@@ -49,7 +50,7 @@ static uint64_t digest_of(const char *text)
         fprintf(stderr, "%s\n", why.text);
         exit(1);
     }
-    config.incarnation = 7; /* else random, and in every frame */
+    config.incarnation = 7; /* otherwise it is random, and it is in every frame */
     dw_encoder *encoder;
     dw_decoder *decoder;
     check(dw_encoder_create(&encoder, &config), "dw_encoder_create");

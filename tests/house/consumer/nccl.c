@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * nccl.c - a program of somebody else's that uses NCCL: here only to be told that there is none. */
+ * nccl.c - a program of a user of NCCL. It only checks that a missing NCCL is reported. */
 #include <stdio.h>
 #include <string.h>
 
