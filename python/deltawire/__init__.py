@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# __init__.py - the package deltawire: what it offers, by name.
+# __init__.py - the package deltawire: its public names.
 """Compresses what distributed training sends over slow networks.
 
     encoder = deltawire.Encoder("delta:bits=4", threads=2)
@@ -7,11 +7,11 @@
 
     frame = encoder.encode(x, ids=[17, 4, 99])     # x: (3, T, C), of torch, numpy, jax ...
     y, ids, reply = decoder.decode(frame)          # torch.from_dlpack(y) shares its memory
-    encoder.feedback(reply)                        # heals what was lost
+    encoder.feedback(reply)                        # repairs the state after a lost frame
 
-Tensors are (N, T, C): N samples, T tokens, C channels. An id names a sample, and stays the same in
-every epoch. Every error is a DeltawireError with a status and a sentence. docs/python.md tells the
-rest; help() of each name has shapes, units and errors."""
+Tensors have the shape (N, T, C): N samples, T tokens, C channels. An id names a sample and stays
+the same in every epoch. Every error is a DeltawireError with a status and a message of one
+sentence. docs/python.md is the manual; help() on each name gives shapes, units and errors."""
 
 from deltawire._declarations import VERSION as __version__
 from deltawire.channel import Channel

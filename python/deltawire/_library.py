@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# _library.py - finds the C libraries that belong to this package, and loads them.
-"""In a wheel they lie beside this file. Elsewhere the dynamic linker finds them; tests name folders
-in DW_TEST_LIBRARIES, apart by colons."""
+# _library.py - finds and loads the C libraries that belong to this package.
+"""In a wheel, the libraries lie beside this file. Otherwise the dynamic linker finds them. Tests
+name folders in DW_TEST_LIBRARIES, separated by colons."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from typing import Any, Callable
 from deltawire._declarations import VERSION, ffi
 
 SUFFIX = ".so.0"
-# What DLPack gave away may be freed after the last Python object is gone: the code must stay.
+# A consumer of a DLPack capsule may call its deleter after the last Python object is gone, so the
+# code must stay loaded.
 FLAGS = os.RTLD_NOW | getattr(os, "RTLD_NODELETE", 0)
 
 
@@ -38,7 +39,7 @@ def _load(name: str, load: Callable[[str, int], Any] = ffi.dlopen) -> Any:
             reasons.append(str(error))
     raise ImportError(
         f"deltawire's library lib{name}{SUFFIX} cannot be loaded ({'; '.join(reasons)}): install "
-        "the wheel, or deltawire itself where the dynamic linker finds it"
+        "the wheel, or install deltawire in a folder that the dynamic linker searches"
     )
 
 
@@ -46,14 +47,14 @@ core = _load("deltawire")
 try:
     found = ffi.string(core.dw_version()).decode()
 except (AttributeError, ffi.error) as error:
-    raise ImportError(f"the library that was found is not deltawire's: {error}") from None
+    raise ImportError(f"the library that was found does not belong to deltawire: {error}") from None
 if found != VERSION:
     raise ImportError(
-        f"this Python package is of deltawire {VERSION}, and the libdeltawire that was found is "
-        f"{found}: install both from the same release"
+        f"this Python package belongs to deltawire {VERSION}, but the libdeltawire that was found "
+        f"is version {found}: install both from the same release"
     )
 links = _load("deltawire-link")
 pools = _load("deltawire-threads")
 native = _load("deltawire-python")
-# The same library, for the functions that are called while the interpreter's lock is held.
+# The same library, for the functions that must be called with the interpreter lock (GIL) held.
 locked = _load("deltawire-python", ctypes.PyDLL)

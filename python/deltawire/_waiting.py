@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# _waiting.py - waits that Ctrl-C ends: cut into slices, or watched from the main thread.
-"""Python runs a signal's handler in the main thread, and only between two steps of Python: a call
-of C that waits has to come back for it."""
+# _waiting.py - waits that Ctrl-C can interrupt: cut into slices, or watched from the main thread.
+"""Python runs signal handlers in the main thread, and only between two bytecode instructions. So a
+C function that waits must return from time to time, or wait in another thread."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LONGEST_MS = 2**31 - 1
 
 
 class Deadline:
-    """A wait of so many seconds; None: as long as it takes."""
+    """The end of a wait that lasts at most `timeout` seconds. None: no limit."""
 
     def __init__(self, timeout: Optional[float]) -> None:
         if timeout is None:
@@ -27,11 +27,11 @@ class Deadline:
         except (TypeError, ValueError):
             seconds = float("nan")
         if not seconds >= 0:
-            refuse(f"a timeout is a number of seconds, at least 0, or None, not {timeout!r}")
+            refuse(f"a timeout must be None or a number of seconds, at least 0, not {timeout!r}")
         self._end = time.monotonic() + seconds
 
     def slice_ms(self) -> int:
-        """How long the next call of C may wait."""
+        """Milliseconds that the next C call may wait."""
         if self._end is None:
             return int(SLICE_S * 1000)
         left = min(SLICE_S, self._end - time.monotonic())
@@ -42,23 +42,24 @@ class Deadline:
 
 
 def milliseconds(seconds: float, name: str) -> int:
-    """For options of C, of which 0 is the default."""
+    """Converts seconds for an option of the C library, in which 0 would mean the default."""
     try:
         ms = int(float(seconds) * 1000)
     except (TypeError, ValueError, OverflowError):
         ms = 0
     if not 0 < ms <= LONGEST_MS:
-        refuse(f"{name} is a number of seconds from 0.001 on, not {seconds!r}")
+        refuse(f"{name} must be a number of seconds, at least 0.001, not {seconds!r}")
     return ms
 
 
 def watched(
     call: Callable[[], Any], cancel: Callable[[], None], discard: Callable[[Any], None]
 ) -> Any:
-    """call(), in a thread of its own where signals are for the thread that asks.
+    """Returns call(). In the main thread, which handles signals, call() runs in a helper thread.
 
-    What interrupts the wait calls cancel(), which ends the call soon; what the call then gives all
-    the same goes to discard(). A call that does not end within 50 ms is left to itself."""
+    If an exception such as KeyboardInterrupt interrupts the wait, cancel() is called, which should
+    make call() return soon. If call() still returns a value, the value is passed to discard(). If
+    call() has not returned after 50 ms, its thread is left running in the background."""
     if threading.current_thread() is not threading.main_thread():
         return call()
     lock, done, box = threading.Lock(), threading.Event(), {}
@@ -66,7 +67,7 @@ def watched(
     def work() -> None:
         try:
             value, error = call(), None
-        except BaseException as caught:  # handed to the thread that asks
+        except BaseException as caught:  # raised again in the waiting thread
             value, error = None, caught
         with lock:
             left_alone = box.get("left alone", False)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# bytes_in.py - frames, replies and saved states from anything that holds bytes.
+# bytes_in.py - Bytes: access to frames, replies and saved states in any object that holds bytes.
 from __future__ import annotations
 
 from typing import Any
@@ -8,14 +8,16 @@ from deltawire._library import ffi
 from deltawire.errors import UNSUPPORTED, fail, refuse
 from deltawire.views import HOST, VERSIONED, capsule_of, managed_of
 
-INT, UINT = 0, 1  # of DLPack
+INT, UINT = 0, 1  # type codes of DLPack
 
 
 class Bytes:
-    """A contiguous buffer, or a DLPack tensor of uint8 or int8 with one extent; held in a `with`,
-    and let go of at its end, whatever holds on to the frames of an error.
+    """The memory of a contiguous buffer or of a one-dimensional DLPack tensor of uint8 or int8.
 
-    pointer: char *. length: bytes.
+    Use it in a `with` statement, which releases the memory at its end, even while a traceback keeps
+    this object alive.
+
+    pointer: char *. length: the number of bytes.
     """
 
     __slots__ = ("pointer", "length", "_buffer", "_capsule")
@@ -28,12 +30,12 @@ class Bytes:
         except TypeError:
             if not hasattr(given, "__dlpack__"):
                 refuse(
-                    f"{name} is a {type(given).__name__}, which holds no bytes: give bytes, a "
-                    "buffer, or a tensor of uint8"
+                    f"{name} is a {type(given).__name__}, which holds no bytes: pass bytes, a "
+                    "buffer or a uint8 tensor"
                 )
             self._take_dlpack(given, name, writes)
         except (BufferError, ValueError) as error:
-            refuse(f"{name} is no contiguous buffer{' that may be written' * writes}: {error}")
+            refuse(f"{name} must be a contiguous buffer{' that can be written' * writes}: {error}")
 
     def __enter__(self) -> "Bytes":
         return self
@@ -56,18 +58,18 @@ class Bytes:
         whole = ffi.cast(kind, managed)
         if versioned:
             if whole.major != 1:
-                refuse(f"{name} is of another major version of DLPack than 1: ask for 1.0")
+                refuse(f"{name} uses another major version of DLPack than 1: ask for 1.0")
             if writes and whole.flags & 1:
-                refuse(f"{name} is read-only, and is to be written: give another one")
+                refuse(f"{name} is read-only, but must be written: pass a writable tensor")
         tensor = whole.tensor
         if tensor.device_type not in HOST:
-            fail(UNSUPPORTED, f"{name} does not lie in main memory: copy it there first")
+            fail(UNSUPPORTED, f"{name} is not in main memory: copy it there first")
         if tensor.type_bits != 8 or tensor.type_lanes != 1 or tensor.type_code not in (INT, UINT):
-            refuse(f"{name} is a tensor of something else than bytes: give one of uint8")
+            refuse(f"{name} is a tensor of something else than bytes: pass a uint8 tensor")
         if tensor.ndim != 1:
-            refuse(f"{name} has {tensor.ndim} extents: give a tensor of bytes with one")
+            refuse(f"{name} has {tensor.ndim} dimensions: pass a uint8 tensor with one dimension")
         self.length = tensor.shape[0]
         if self.length > 1 and tensor.strides and tensor.strides[0] != 1:
-            refuse(f"the bytes of {name} have gaps between them: make it contiguous")
+            refuse(f"{name} has gaps between its bytes: make it contiguous")
         self.pointer = ffi.cast("char *", tensor.data) + tensor.byte_offset
         self._capsule = capsule

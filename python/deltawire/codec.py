@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# codec.py - what Encoder and Decoder have in common: their making and end, counters, saved states.
+# codec.py - Codec: what Encoder and Decoder have in common: creation, close, counters, saved state.
 from __future__ import annotations
 
 from typing import Any, Iterable, Mapping, NoReturn, Union
@@ -16,7 +16,9 @@ from deltawire.threads import Threads, pool_of
 
 
 class Codec(Owned):
-    """Base of Encoder and Decoder. The functions of C are found by the noun: dw_NOUN_create_why."""
+    """The base class of Encoder and Decoder.
+
+    Its C functions are found by the name of the object, for example dw_encoder_create_why."""
 
     def __init__(self, config: Union[str, Config], threads: Union[int, Threads] = 0) -> None:
         super().__init__()
@@ -44,12 +46,12 @@ class Codec(Owned):
 
     @property
     def config(self) -> Config:
-        """What it was made of."""
+        """The Config that the object was made with."""
         return self._config
 
     def close(self) -> None:
-        """Ends it and gives its memory back. May be called again, and does nothing in a forked
-        process."""
+        """Closes the object and frees its memory. Calling it again does nothing, and neither does
+        calling it in a forked process."""
         if not self._open or self._life is not Life.now:
             return
         self._enter()
@@ -69,7 +71,7 @@ class Codec(Owned):
                 self._pool._give_back()
 
     def counters(self) -> Counters:
-        """What it has done since it was made, as a named tuple; see Counters."""
+        """Statistics since the object was made; see Counters."""
         self._enter()
         try:
             struct = ffi.new("dw_counters *", {"struct_size": ffi.sizeof("dw_counters")})
@@ -79,9 +81,10 @@ class Codec(Owned):
             self._busy.release()
 
     def peek(self, id: Id) -> Tensor:
-        """A copy (1, T, C) of prev, the last reconstruction of an id, in the dtype it is kept in.
+        """A copy, of shape (1, T, C), of the last reconstruction of an id.
 
-        Errors: ARGUMENT (nothing is held of this id).
+        Its dtype is the one in which the reconstruction is kept in memory.
+        Errors: ARGUMENT (nothing is held for this id).
         """
         key = key_of(id)
         self._enter()
@@ -89,15 +92,15 @@ class Codec(Owned):
             prev = ffi.new("dw_tensor *")
             status = self._call("peek")(self._handle, key[0], prev)
             if status < 0:
-                fail(status, f"nothing is held of the id {id!r}")
+                fail(status, f"nothing is held for the id {id!r}")
             return _copy(prev)
         finally:
             self._busy.release()
 
     def export_state(self, id: Id) -> bytes:
-        """What is held of one id, for a checkpoint; import_state of a new object takes it.
+        """The state of one id as bytes, for a checkpoint. Pass it to import_state of a new object.
 
-        Errors: ARGUMENT (nothing is held of this id), NO_MEMORY.
+        Errors: ARGUMENT (nothing is held for this id), NO_MEMORY.
         """
         key = key_of(id)
         self._enter()
@@ -112,7 +115,7 @@ class Codec(Owned):
             self._busy.release()
 
     def export_states(self) -> "dict[Id, bytes]":
-        """What is held of every id. Save both ends between the same two frames."""
+        """The states of all ids, by id. Save encoder and decoder between the same two frames."""
         states: "dict[Id, bytes]" = {}
 
         def visit(_: Any, key: Any, saved: Any, length: int) -> int:
@@ -128,11 +131,12 @@ class Codec(Owned):
             self._busy.release()
 
     def import_state(self, saved: Any) -> None:
-        """Takes what export_state gave, in the place of what is held of that id.
+        """Loads a state that export_state returned, and replaces what is held for its id.
 
-        saved: bytes, or a buffer. The first import gives a new object the saved incarnation.
-        Errors: FORMAT, VERSION, CORRUPT, MISMATCH (of the other end, or of another life), LIMIT
-        (quota_bytes), NO_MEMORY.
+        saved: bytes or a buffer. The first state that a new object loads also sets its incarnation
+            (the random number that identifies the encoder).
+        Errors: FORMAT, VERSION, CORRUPT, MISMATCH (saved by the other end, or under another
+        incarnation), LIMIT (quota_bytes is exceeded), NO_MEMORY.
         """
         with Bytes(saved, "the saved state") as given:
             self._enter()
@@ -142,8 +146,10 @@ class Codec(Owned):
                 self._busy.release()
 
     def import_states(self, states: "Union[Mapping[Id, bytes], Iterable[bytes]]") -> None:
-        """import_state of each: of what export_states gave, or of any states. What comes before one
-        that is refused stays taken."""
+        """Calls import_state for each state. If one of them is refused, those before it stay
+        loaded.
+
+        states: what export_states returned, or any iterable of states."""
         for saved in states.values() if isinstance(states, Mapping) else states:
             self.import_state(saved)
 

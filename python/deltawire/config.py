@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# config.py - Config: what a codec does, from its text.
+# config.py - Config: a codec and its options, parsed from a text.
 from __future__ import annotations
 
 from typing import Any, Union
@@ -11,13 +11,13 @@ TEXT_BYTES = 256  # DW_CONFIG_TEXT_BYTES
 
 
 class Config:
-    """How tensors become frames, from a text: "delta:bits=4,group=64", "direct:bits=6", "raw:bf16".
+    """A codec and its options, such as "delta:bits=4,group=64", "direct:bits=6" or "raw:bf16".
 
-    docs/codecs.md has every codec and option. A Config does not change; it can be compared, hashed,
-    pickled and shared. Wherever one is wanted its text will do.
+    docs/codecs.md lists all codecs and options. A Config is immutable; it can be compared, hashed,
+    pickled and shared. Functions that take a Config also take its text.
 
     text: str, or another Config.
-    Errors: CONFIG, with the word that is wrong and what is allowed.
+    Errors: CONFIG; the message names the wrong word and what is allowed in its place.
     """
 
     __slots__ = ("_text", "_struct")
@@ -28,7 +28,7 @@ class Config:
         if not isinstance(text, str):
             refuse(f'a config is a text such as "delta:bits=4", not {type(text).__name__}')
         if "\0" in text:
-            refuse("a config's text has no zero byte in it")
+            refuse("the text of a config must not contain a zero byte")
         self._struct = ffi.new("dw_config *")
         why = new_why()
         size = ffi.sizeof("dw_config")
@@ -37,7 +37,7 @@ class Config:
 
     @property
     def text(self) -> str:
-        """The canonical text: configs that mean the same have the same one."""
+        """The canonical text: configs with the same meaning have the same canonical text."""
         return self._text
 
     @property
@@ -47,7 +47,7 @@ class Config:
 
     @property
     def agreement(self) -> str:
-        """The part of the text on which both ends must agree."""
+        """The part of the text that must be the same at the encoder and the decoder."""
         return _format(core.dw_config_agreement, self._struct)
 
     def __repr__(self) -> str:
@@ -73,12 +73,12 @@ def _format(function: Any, struct: Any) -> str:
 
 
 def config_of(struct: Any) -> Config:
-    """The Config of a dw_config."""
+    """Makes a Config from a dw_config."""
     return Config(_format(core.dw_config_format, struct))
 
 
 def struct_with(config: Union[str, Config], pool: Any) -> Any:
-    """A dw_config of an object's own, with a clock and, where pool is not None, with threads."""
+    """A new dw_config for one object, with a clock, and with threads unless pool is None."""
     made = ffi.new("dw_config *", Config(config)._struct[0])
     made.now_ns = ffi.addressof(native, "dw_clock_ns")
     if pool is not None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# counters.py - counters of codecs and links, as named tuples with the header's names.
+# counters.py - counters of codecs and links: named tuples with the field names of the C headers.
 from __future__ import annotations
 
 import collections
@@ -19,36 +19,36 @@ _LinkCounters: Any = collections.namedtuple(  # type: ignore[misc]
 
 
 class Counters(_Counters):
-    """Counts since an encoder or decoder was made.
+    """What an encoder or decoder has counted since it was made.
 
     frames, key_entries, delta_entries, stateless_entries; raw_bytes, encoded_bytes; groups,
     direct_groups, zero_groups, poisoned_groups; acks, nacks, rebases, resyncs, rejected_frames;
-    busy_ns (nanoseconds inside encode or decode). Now: keys_held, state_bytes, slack_bytes. Of
-    encoders: x_square, delta_square, error_square, whose quotients mean something.
-    deltawire.h says what each one counts.
+    busy_ns (nanoseconds inside encode or decode). Current values: keys_held, state_bytes,
+    slack_bytes. Encoders only: x_square, delta_square, error_square, sums of squares that are
+    meaningful relative to each other. deltawire.h documents each field.
     """
 
     __slots__ = ()
 
     @property
     def ratio(self) -> float:
-        """Bytes of the tensors by bytes of the frames; 0 before the first."""
+        """The compression ratio: bytes of tensors / bytes of frames; 0 before the first frame."""
         return self.raw_bytes / self.encoded_bytes if self.encoded_bytes else 0.0
 
     @property
     def hit_rate(self) -> float:
-        """The share of entries with state that could build on the last visit; 0 before the
-        first. It stays near 0 where ids do not come again."""
+        """The fraction of the stateful entries that were coded as a change since the last visit; 0
+        before the first one. It stays near 0 if ids do not recur."""
         stateful = self.key_entries + self.delta_entries
         return self.delta_entries / stateful if stateful else 0.0
 
 
 class LinkCounters(_LinkCounters):
-    """Counts since a link was opened.
+    """What a link has counted since it was opened.
 
-    messages_sent, messages_received; bytes_sent, bytes_received (on the wire); queued_bytes (now);
-    recv_wait_ns, send_wait_ns, queue_ns, rtt_ns; kernel_bytes_sent, kernel_bytes_received;
-    retransmits, resent_bytes, reconnects. transport.h says what each one counts.
+    messages_sent, messages_received; bytes_sent, bytes_received (on the wire); queued_bytes (the
+    current value); recv_wait_ns, send_wait_ns, queue_ns, rtt_ns; kernel_bytes_sent,
+    kernel_bytes_received; retransmits, resent_bytes, reconnects. transport.h documents each field.
     """
 
     __slots__ = ()

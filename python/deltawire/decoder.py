@@ -16,11 +16,11 @@ from deltawire.views import ROWS, WRITES, View, refuse_overlap, shape_view
 
 
 class Decoded(NamedTuple):
-    """What decode gives.
+    """The result of Decoder.decode.
 
-    tensor: (N, T, C): out, or a new Tensor.
-    ids: of its N samples; 0, 1, 2, ... where they were encoded without ids.
-    reply: bytes for Encoder.feedback, or None where there is nothing to send back.
+    tensor: `out`, or a new Tensor of shape (N, T, C).
+    ids: the ids of its N samples; 0, 1, 2, ... if they were encoded without ids.
+    reply: bytes for Encoder.feedback, or None if there is nothing to send back.
     """
 
     tensor: Any
@@ -29,9 +29,10 @@ class Decoded(NamedTuple):
 
 
 class Decoder(Codec):
-    """Turns frames into tensors. Its config must agree with the encoder's (Config.agreement).
+    """Turns frames into tensors.
 
-    config, threads and errors: as Encoder's.
+    config: must agree with the encoder's config; see Config.agreement.
+    threads: as for Encoder. The errors are those of Encoder, too.
     """
 
     _noun = "decoder"
@@ -45,7 +46,7 @@ class Decoder(Codec):
             "dw_decode_options *", {"struct_size": ffi.sizeof("dw_decode_options"), "adds": 1}
         )
         self._keys, self._reply = ffi.new("dw_key[]", 1), ffi.new("char[]", 0)
-        self._answers = 0  # samples that the room for replies is enough for
+        self._answers = 0  # the number of samples for which the reply buffer is large enough
         self._nothing = ffi.new("dw_tensor *", (ffi.NULL, core.DW_F32, 1, 1, 1, 1, 1))
 
     def decode(
@@ -58,27 +59,29 @@ class Decoder(Codec):
         reply: bool = True,
         rows_are_samples: bool = False,
     ) -> Decoded:
-        """Turns a frame into a tensor, and advances what is held of its ids as the encoder did.
+        """Decodes a frame and updates the state of its ids, as the encoder did.
 
-        frame: any bytes at all: bytes, a buffer, or a tensor of uint8.
-        out: a writable tensor of the frame's shape (N, T, C), as encode takes them. None: a new
-            Tensor.
-        dtype: of the new Tensor: "f32", "f16" or "bf16"; None: x's own.
-        add: out[i] += add * value instead of out[i] = value; needs out.
-        reply: whether to make a reply.
-        rows_are_samples: two extents of out are (N, C), not (T, C).
+        frame: bytes, a buffer or a uint8 tensor. It may come from an untrusted source.
+        out: a writable tensor of the frame's shape (N, T, C), of any kind that Encoder.encode
+            accepts. None: the result is a new Tensor.
+        dtype: the dtype of the new Tensor: "f32", "f16" or "bf16". None: the dtype that was
+            encoded.
+        add: computes out[i] += add * value instead of out[i] = value. Needs out.
+        reply: whether to make a reply for the encoder.
+        rows_are_samples: a two-dimensional out has the shape (N, C), not (T, C).
 
         Returns Decoded(tensor, ids, reply).
-        Errors: FORMAT, VERSION, CORRUPT, SHAPE, MISMATCH, LIMIT, NO_MEMORY, STALE, BASE, STATE,
-        ARGUMENT, UNSUPPORTED. The frame is then rejected, out and state are as they were, and the
-        error's reply is what to send back, where it can be told. STALE: it was here before.
+        Errors: FORMAT, VERSION, CORRUPT, SHAPE, MISMATCH, LIMIT, NO_MEMORY, STALE (the frame was
+        decoded before), BASE, STATE, ARGUMENT, UNSUPPORTED. After an error the frame is rejected,
+        and out and the state are unchanged. If possible, the `reply` attribute of the exception
+        holds the answer to send to the encoder.
         """
         self._enter()
         try:
             with Bytes(frame, "the frame") as given:
                 if out is None:
                     if add is not None:
-                        refuse("add needs a tensor to add to: give out")
+                        refuse("add needs a tensor to add to: give out=")
                     info = self._read(given, reply)
                     out = Tensor((info.n, info.t, info.c), dtype or NAMES[info.x])
                     y = out._view
@@ -96,8 +99,10 @@ class Decoder(Codec):
             self._busy.release()
 
     def advance(self, frame: Any, *, reply: bool = True) -> Decoded:
-        """As decode, but gives no tensor: what is held of the ids is all that advances. peek gives
-        it. Errors: as decode's."""
+        """Updates the state of the frame's ids as decode does, but writes no tensor.
+
+        The tensor of the returned Decoded is None; peek returns the new reconstructions.
+        Errors: those of decode."""
         self._enter()
         try:
             with Bytes(frame, "the frame") as given:
@@ -110,19 +115,19 @@ class Decoder(Codec):
             self._busy.release()
 
     def _read(self, frame: Bytes, wants: bool) -> Any:
-        """The frame's dw_frame_info. What cannot even be read is counted as rejected, and answered
-        where that is possible."""
+        """The frame's dw_frame_info. A frame that cannot even be read is counted as rejected, and
+        answered if possible."""
         info = self._info
         if core.dw_frame_read(frame.pointer, frame.length, info, self._why) < 0:
             self._run(frame, self._nothing, ffi.NULL, wants)
-            refuse("this frame cannot be read")
+            refuse("the head of this frame cannot be read")
         return info
 
     def _run(self, frame: Bytes, y: Any, options: Any, wants: bool) -> Any:
         n, said = y.n, self._length
         status = self._decode(frame, y, options, n, wants)
         if status < 0 and wants and not said[0]:
-            info = self._info  # of more samples than y: its answer is longer
+            info = self._info  # the frame has more samples than y, so its reply is longer
             read = core.dw_frame_read(frame.pointer, frame.length, info, self._why)
             if read == 0 and info.n > self._answers:
                 status = self._decode(frame, y, options, info.n, wants)
@@ -150,16 +155,17 @@ class Decoder(Codec):
         return unpack(self._keys)
 
     def expect(self, ids: Ids, x: Any, dtype: Optional[str] = None) -> int:
-        """How many bytes the next frame for these ids takes at most: room to post a receive with.
+        """The maximum size in bytes of the next frame for these ids, to post a receive with.
 
-        x: the shape (N, T, C) of the tensor that the encoder gets, with its dtype, or a tensor like
-            it. The encoder keeps to it with `limit=`.
+        x: a tensor like the one that will be encoded, or its shape (N, T, C).
+        dtype: the dtype that belongs to a shape: "f32", "f16" or "bf16".
+        To guarantee this size, the encoder passes the same number as `limit=`.
         Errors: ARGUMENT, LIMIT.
         """
         shape = shape_view(x, dtype)
         keys, n = pack_any(ids)
         if n != shape.n:
-            refuse(f"there are {n} ids for {shape.n} samples: give one for each")
+            refuse(f"there are {n} ids for {shape.n} samples: give one id for each sample")
         self._enter()
         try:
             self._check(core.dw_decoder_expect(self._handle, keys, shape, self._length))
@@ -172,4 +178,4 @@ def _factor(add: Any) -> float:
     try:
         return float(add)
     except (TypeError, ValueError):
-        refuse(f"add is a factor, a number, not {add!r}")
+        refuse(f"add must be a number, the factor of what is added, not {add!r}")

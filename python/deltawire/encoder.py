@@ -16,14 +16,14 @@ from deltawire.views import ROWS, WRITES, View, reach, refuse_overlap
 
 
 class Encoder(Codec):
-    """Turns tensors into frames. One for each direction and tensor of a model.
+    """Turns tensors into frames. Make one for each tensor that a model sends, in each direction.
 
-    config: a Config or its text, "delta:bits=4" for instance.
-    threads: how many threads share the work of a call, or a Threads; 0 and 1: the caller alone. The
-        frames do not depend on it.
+    config: a Config or its text, for example "delta:bits=4".
+    threads: the number of threads that share the work of a call, or a Threads. With 0 or 1, the
+        calling thread does all the work. The frames do not depend on it.
     Errors: CONFIG, ARGUMENT, NO_MEMORY.
 
-    One thread at a time may use it; it belongs to the process that made it; it can be a context
+    Only one thread at a time may use an encoder, and only the process that made it. It is a context
     manager.
     """
 
@@ -51,22 +51,23 @@ class Encoder(Codec):
         reconstruction: Any = None,
         rows_are_samples: bool = False,
     ) -> Any:
-        """Turns x into one frame, and advances what is held of its ids as the decoder will.
+        """Encodes x as one frame and updates the state of its ids, as the decoder will.
 
-        x: (N, T, C) of f32, f16 or bf16, by DLPack or the buffer protocol; also (C), (T, C) and
-            (N, A, B, C). Samples and tokens may have gaps between them.
-        ids: N ids, all different; see docs/python.md. None: only where no state is touched.
-        out: room for the frame, writable bytes; self.bound(x) is enough. None: the frame is new
-            bytes.
-        stateless: no entry touches state; the same id may be encoded with state later.
-        limit: the frame takes at most so many bytes; 0: as many as it needs.
-        reconstruction: a tensor of x's shape that gets what the decoder will make of the frame.
-        rows_are_samples: two extents are (N, C), not (T, C).
+        x: a tensor (N, T, C) of f32, f16 or bf16 that supports DLPack or the buffer protocol. The
+            shapes (C), (T, C) and (N, A, B, C) are accepted, too. There may be gaps between samples
+            and between tokens.
+        ids: N different ids; see docs/python.md. None is allowed only if no state is used.
+        out: a writable buffer for the frame; self.bound(x) bytes are always enough. None: the
+            frame is returned as new bytes.
+        stateless: do not read or change the state. The same ids may be encoded with state later.
+        limit: the maximum size of the frame in bytes; 0: no limit.
+        reconstruction: a tensor of x's shape that receives what the decoder will reconstruct.
+        rows_are_samples: a two-dimensional x has the shape (N, C), not (T, C).
 
-        Returns the frame: bytes, or out cut to the frame's length (a memoryview of a buffer).
+        Returns the frame: bytes, or the part of out that holds it (for a buffer, a memoryview).
         Errors: ARGUMENT, UNSUPPORTED (device, dtype), NO_ROOM, LIMIT, SHAPE (of reconstruction),
-        NO_MEMORY; then nothing has changed. NaN and Inf are no error: their group arrives as NaN,
-        and is counted.
+        NO_MEMORY; nothing has changed then. NaN and infinity are not errors: their group arrives as
+        NaN and is counted in poisoned_groups.
         """
         self._enter()
         try:
@@ -78,8 +79,8 @@ class Encoder(Codec):
                 keys, stateless = ffi.NULL, True
             else:
                 refuse(
-                    f'the codec "{self._config.codec}" builds on the last visit of each sample: '
-                    "give ids, or stateless=True"
+                    f'the codec "{self._config.codec}" sends the change of each sample since its '
+                    "last visit: give ids, or stateless=True"
                 )
             options = ffi.NULL
             if stateless or limit or reconstruction is not None:
@@ -96,7 +97,7 @@ class Encoder(Codec):
         options = self._options
         options.stateless = bool(stateless)
         if not isinstance(limit, int) or not 0 <= limit < 2**63:
-            refuse(f"limit is a number of bytes, not {limit!r}")
+            refuse(f"limit must be a number of bytes, an int of at least 0, not {limit!r}")
         options.limit = limit
         options.reconstruction = ffi.NULL
         if reconstruction is not None:
@@ -135,11 +136,10 @@ class Encoder(Codec):
         return _cut(out, length[0])
 
     def feedback(self, reply: Any) -> None:
-        """Takes the decoder's reply, in the order in which they came.
+        """Processes a reply of the decoder. Pass replies in the order in which they arrived.
 
-        reply: bytes, as decode gave them; None: there was nothing to send back, and nothing is
-            done.
-        Errors: FORMAT, VERSION, CORRUPT; then nothing has changed.
+        reply: the bytes that Decoder.decode returned. None does nothing.
+        Errors: FORMAT, VERSION, CORRUPT; nothing has changed then.
         """
         if reply is None:
             return
@@ -151,19 +151,19 @@ class Encoder(Codec):
                 self._busy.release()
 
     def resync(self, ids: Ids) -> bytes:
-        """A frame that carries prev itself, exactly: for a decoder that has missed frames.
+        """A frame with the exact last reconstructions of ids, for a decoder that missed frames.
 
-        ids: of one shape, encoded before, all different.
-        Errors: ARGUMENT (an id that is not held), NO_MEMORY.
+        ids: different ids that were encoded before, all with samples of one shape.
+        Errors: ARGUMENT (nothing is held for an id), NO_MEMORY.
         """
         keys, n = pack_any(ids)
         if n == 0:
-            refuse("there are no ids: give those to send again")
+            refuse("there are no ids: give the ids to send again")
         self._enter()
         try:
             prev = ffi.new("dw_tensor *")
             if core.dw_encoder_peek(self._handle, keys[0], prev) < 0:
-                refuse("nothing is held of the first of these ids")
+                refuse("nothing is held for the first of these ids")
             prev.n, prev.stride_n = n, prev.t * prev.c
             whole = ffi.new("dw_config *", self._struct[0])
             whole.key = core.DW_KEY_F32
@@ -176,8 +176,8 @@ class Encoder(Codec):
             self._busy.release()
 
     def forget(self, id: Id) -> None:
-        """Forgets an id here and, told in the next frames, at the decoder. Unknown ones are
-        fine."""
+        """Forgets an id. The next frames tell the decoder to forget it, too. An unknown id is no
+        error."""
         key = key_of(id)
         self._enter()
         try:
@@ -186,7 +186,8 @@ class Encoder(Codec):
             self._busy.release()
 
     def reset(self) -> None:
-        """Forgets everything and begins a new life; the decoder drops what it held of this one."""
+        """Forgets all ids and starts again, as a new encoder would. With the next frame, the
+        decoder drops its state, too."""
         self._enter()
         try:
             self._check(core.dw_encoder_reset(self._handle))
@@ -194,8 +195,9 @@ class Encoder(Codec):
             self._busy.release()
 
     def bound(self, x: Any, dtype: Optional[str] = None, *, rows_are_samples: bool = False) -> int:
-        """Bytes that are enough for any frame of x: a tensor, or a shape (N, T, C) with a dtype.
+        """An upper bound, in bytes, of the size of any frame of x.
 
+        x: a tensor, or a shape (N, T, C) with a dtype.
         Errors: ARGUMENT, UNSUPPORTED.
         """
         return bound(self._config, x, dtype, rows_are_samples=rows_are_samples)
