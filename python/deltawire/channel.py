@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# channel.py - Channel: tensors between two ranks, through a codec in each direction.
+# channel.py - Channel: sends and receives tensors over a link, encoded.
 from __future__ import annotations
 
 import threading
@@ -9,36 +9,42 @@ from deltawire._library import core, ffi, links
 from deltawire._waiting import Deadline, milliseconds, watched
 from deltawire.config import Config, struct_with
 from deltawire.counters import Counters, codec_counters
-from deltawire.errors import CANCELLED, PENDING, TIMEOUT, check, fail, new_why, refuse, text_of
+from deltawire.errors import PENDING, TIMEOUT, check, fail, new_why, refuse
 from deltawire.keys import Id, Ids, key_of, pack, unpack
-from deltawire.link import Link, Shared
-from deltawire.owner import Life
+from deltawire.link import QUEUE_FULL, Link
+from deltawire.owner import Shared
 from deltawire.tensor import Tensor
 from deltawire.threads import Threads, pool_of
 from deltawire.views import ROWS, WRITES, View
 
 
 class Received(NamedTuple):
-    """tensor: out, or a new Tensor (N, T, C). ids: of its N samples."""
+    """What Channel.recv returns.
+
+    tensor: out, or a new Tensor (N, T, C).
+    ids: the ids of its N samples.
+    """
 
     tensor: Any
     ids: "list[Id]"
 
 
 class Channel(Shared):
-    """A codec pair on a link: what is sent goes through an encoder, what is received through a
-    decoder. Replies are given and taken by themselves, and what was lost or rejected is sent anew.
+    """Sends tensors through an encoder and receives tensors through a decoder, over a link.
 
-    link: a Link, whose other end opens a channel of the same id.
-    id: 1 to 65535, used once on a link.
-    send, recv: configs or their texts; one end's send is the other's recv. None: nothing goes that
-        way.
-    threads: how many share the work of the codecs, or a Threads.
-    open_timeout: seconds until the other end has opened the same id.
-    Errors: ARGUMENT, CONFIG, MISMATCH (with both configs), TIMEOUT, NO_MEMORY, and the link's.
+    The channel exchanges replies by itself, and sends again what was lost or rejected.
 
-    One thread may send while another receives. Close it before its link; Link.close does that. An
-    open or a close that KeyboardInterrupt ends takes the link with it.
+    link: a Link. The other end of it opens a channel with the same id.
+    id: an int from 1 to 65535, used only once on a link.
+    send, recv: the configs, or their texts, of the two directions. The send of one end is the recv
+        of the other. None: no tensors travel in this direction.
+    threads: the number of threads that share the work of the codecs, or a Threads.
+    open_timeout: the maximum time in seconds until the other end has opened the channel.
+    Errors: ARGUMENT, CONFIG, MISMATCH (the configs of the two ends differ; the message has both),
+    TIMEOUT, NO_MEMORY, and those of a failed link.
+
+    One thread may send while another one receives. Close a channel before its link; Link.close does
+    that. If KeyboardInterrupt ends the constructor or close, the link fails, too.
     """
 
     _noun = "channel"
@@ -55,9 +61,9 @@ class Channel(Shared):
     ) -> None:
         super().__init__()
         if not isinstance(link, Link):
-            refuse(f"a channel needs a deltawire.Link, not {type(link).__name__}")
+            refuse(f"link must be a deltawire.Link, not {type(link).__name__}")
         if not isinstance(id, int) or not 1 <= id <= 0xFFFF:
-            refuse(f"a channel's id is an int from 1 to 65535, not {id!r}")
+            refuse(f"the id of a channel must be an int from 1 to 65535, not {id!r}")
         self._link = link
         self._sending, self._receiving = threading.Lock(), threading.Lock()
         self._x, self._y = View("x"), View("out")
@@ -96,30 +102,33 @@ class Channel(Shared):
         *,
         rows_are_samples: bool = False,
     ) -> None:
-        """Encodes x and queues the frame; x is the caller's again on return.
+        """Encodes x and queues the frame. When send returns, x may be changed.
 
-        x, ids: as Encoder.encode takes them; without ids a sample's number stands for it, but for
-        "delta", which needs them. timeout: seconds to wait while the link's queue is full.
-        Errors: ARGUMENT, UNSUPPORTED, TIMEOUT (nothing was sent), NO_MEMORY, and the link's.
+        x, ids: as for Encoder.encode. Without ids, the samples have the ids 0, 1, 2, ...; the codec
+            "delta" does not allow that.
+        timeout: the maximum time in seconds to wait while the queue of the link is full.
+        rows_are_samples: a two-dimensional x has the shape (N, C), not (T, C).
+        Errors: ARGUMENT, UNSUPPORTED, TIMEOUT (nothing was sent), NO_MEMORY, and those of a failed
+        link.
         """
         deadline = Deadline(timeout)
         self._start(self._sending)
         try:
             if self._structs[0] == ffi.NULL:
-                refuse("this channel sends nothing: open it with send=")
+                refuse("this channel sends nothing: open it with send=, a config for sending")
             tensor = self._x.take(x, ROWS if rows_are_samples else 0)
             if ids is None and self._needs_ids:
-                refuse('the codec "delta" builds on the last visit of each sample: give ids')
+                refuse(
+                    'the codec "delta" sends the change of each sample since its last visit: give '
+                    "ids"
+                )
             keys = pack(range(tensor.n) if ids is None else ids, tensor.n)
             cap = core.dw_frame_bound(self._structs[0], tensor)
-            while True:  # what follows waits only while the queue is full
-                slice_ms = deadline.slice_ms()
-                status = links.dw_link_wait_room(self._link._handle, cap, slice_ms)
-                if status != PENDING:
-                    break
-                self._still_open()
-                if deadline.is_over():
-                    fail(TIMEOUT, "the link's queue stayed full: wait longer, or send less")
+            # dw_channel_send waits for room in the queue, too, but Ctrl-C could not interrupt it.
+            link = self._link._handle
+            status = self._wait(lambda ms: links.dw_link_wait_room(link, cap, ms), deadline)
+            if status == PENDING:
+                fail(TIMEOUT, QUEUE_FULL)
             self._check(links.dw_channel_send(self._handle, keys, tensor))
         finally:
             self._x.drop()
@@ -134,29 +143,29 @@ class Channel(Shared):
         timeout: Optional[float] = None,
         rows_are_samples: bool = False,
     ) -> Optional[Received]:
-        """The next tensor, as Received(tensor, ids); None: nothing came within so many seconds.
+        """Returns the next tensor as Received(tensor, ids), or None if none came in time.
 
-        out: a writable tensor of the sender's shape; or shape, with dtype, for a new Tensor.
-        Errors: ARGUMENT, SHAPE, UNSUPPORTED, and the link's. A frame that was rejected is asked for
-        again without the caller's help.
+        out: a writable tensor of the sender's shape. Or give shape and dtype, for a new Tensor.
+        timeout: the maximum time in seconds to wait. None: no limit.
+        rows_are_samples: a two-dimensional out has the shape (N, C), not (T, C).
+        Errors: ARGUMENT, SHAPE, UNSUPPORTED, and those of a failed link. A frame that was rejected
+        is no error here: the channel asks the other end to send it again.
         """
         deadline = Deadline(timeout)
         if (out is None) == (shape is None):
-            refuse("recv needs either out, a tensor to write into, or the shape of a new one")
+            refuse("recv needs either out=, a tensor to write into, or shape=, for a new tensor")
         self._start(self._receiving)
         try:
             if self._structs[1] == ffi.NULL:
-                refuse("this channel receives nothing: open it with recv=")
+                refuse("this channel receives nothing: open it with recv=, the sender's config")
             to = Tensor(shape, dtype) if out is None else out
             y = self._y.take(to, WRITES | (ROWS if rows_are_samples else 0))
             keys = ffi.new("dw_key[]", y.n)
-            while True:
-                status = links.dw_channel_recv(self._handle, deadline.slice_ms(), keys, y)
-                if status != PENDING:
-                    break
-                self._still_open()
-                if deadline.is_over():
-                    return None
+            status = self._wait(
+                lambda ms: links.dw_channel_recv(self._handle, ms, keys, y), deadline
+            )
+            if status == PENDING:
+                return None
             self._check(status)
             return Received(to, unpack(keys))
         finally:
@@ -164,7 +173,8 @@ class Channel(Shared):
             self._stop(self._receiving)
 
     def forget(self, id: Id) -> None:
-        """Forgets an id of what is sent, here and, with the next frame, at the peer."""
+        """Forgets an id of the sent tensors. The next frame tells the other end to forget it,
+        too."""
         key = key_of(id)
         self._start(self._sending)
         try:
@@ -173,33 +183,18 @@ class Channel(Shared):
             self._stop(self._sending)
 
     def sent(self) -> Counters:
-        """Counters of the encoder."""
-        return self._counters(links.dw_channel_sent)
+        """Statistics of the encoder."""
+        return self._ask(lambda handle: codec_counters(links.dw_channel_sent(handle)))
 
     def received(self) -> Counters:
-        """Counters of the decoder."""
-        return self._counters(links.dw_channel_received)
-
-    def _counters(self, function: Any) -> Counters:
-        self._begin()
-        try:
-            return codec_counters(function(self._handle))
-        finally:
-            self._finish()
-
-    @property
-    def why(self) -> str:
-        """The last error, in a sentence; "" where there was none."""
-        self._begin()
-        try:
-            return text_of(links.dw_channel_why(self._handle))
-        finally:
-            self._finish()
+        """Statistics of the decoder."""
+        return self._ask(lambda handle: codec_counters(links.dw_channel_received(handle)))
 
     def close(self) -> None:
-        """Waits, for the link's close_timeout at most, until the peer has what was sent, and ends
-        the channel. May be called again; in a forked process it does nothing."""
-        if self._life is not Life.now or not self._shut():
+        """Waits until the other end has received what was sent, for at most the link's
+        close_timeout, and closes the channel. Calling it again does nothing, and neither does
+        calling it in a forked process."""
+        if not self._shut():
             return
         self._link._channels.discard(self)
         handle, link = self._handle, self._link._handle
@@ -213,38 +208,24 @@ class Channel(Shared):
             if self._pool:
                 self._pool._give_back()
 
-    def _drop(self) -> None:
-        """Ends it without waiting, and the link with it."""
-        if self._life is Life.now and self._open:
-            self._open = False
-            if self._link._open:  # else it went first, in a circle of garbage, and the channel too
-                links.dw_link_cancel(self._link._handle)
-                links.dw_channel_close(self._handle)
-
-    def __del__(self) -> None:
-        if getattr(self, "_open", False):
-            self._drop()
+    def _abandon(self) -> None:
+        # If the garbage collector took the link first, closing it has closed the channel, too.
+        if self._link._open:
+            links.dw_link_cancel(self._link._handle)
+            links.dw_channel_close(self._handle)
 
     def _start(self, lock: Any) -> None:
         self._begin()
         if not lock.acquire(False):
             self._finish()
             refuse(
-                "another thread is in the same call of this channel: let one thread send, and one "
-                "receive"
+                "another thread is in the same call of this channel: let one thread send and one "
+                "thread receive"
             )
 
     def _stop(self, lock: Any) -> None:
         lock.release()
         self._finish()
-
-    def _still_open(self) -> None:
-        if not self._open:
-            fail(CANCELLED, "the channel was closed by another thread")
-
-    def _check(self, status: int) -> None:
-        if status < 0:
-            fail(status, text_of(links.dw_channel_why(self._handle)))
 
 
 def _open(link: Any, how: Any) -> Any:
