@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# declare.py - turns the C headers into _declarations.py, by which cffi knows the libraries.
+# declare.py - turns the C headers into _declarations.py, which tells cffi their declarations.
 """declare.py OUT VERSION --include FOLDER... --header HEADER... -- COMPILER...
 
-The public headers are the only place where an interface is written down. They are preprocessed
-without the system's headers, whose types cffi knows, read by cffi, and written as one Python file
-that needs neither a compiler nor a parser any more."""
+So the public headers are the only source of the interface. They are preprocessed without the
+system's headers, whose types cffi knows. cffi parses the result and writes a Python file, which
+needs neither a compiler nor a parser when it is imported."""
 
 import argparse
 import pathlib

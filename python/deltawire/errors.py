@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# errors.py - DeltawireError, and the statuses that it carries.
+# errors.py - DeltawireError, and Status: the kinds of errors.
 from __future__ import annotations
 
 import enum
@@ -9,24 +9,25 @@ from deltawire._library import core, ffi
 
 
 def _statuses() -> dict[str, int]:
-    """Of the header: DW_OK becomes OK, DW_ERR_CORRUPT becomes CORRUPT."""
+    """The names in the C header without their prefix: DW_ERR_CORRUPT becomes CORRUPT."""
     names = ffi.typeof("dw_status").relements
     return {n.replace("DW_ERR_", "").replace("DW_", ""): v for n, v in names.items()}
 
 
 Status = enum.IntEnum("Status", _statuses(), module=__name__)  # type: ignore[misc]
-Status.__doc__ = """What kind of error it was: Status.CORRUPT, Status.SHAPE, ...
+Status.__doc__ = """The kind of an error: Status.CORRUPT, Status.SHAPE, ...
 
 The names and numbers are those of dw_status in deltawire.h."""
 
 
 class DeltawireError(RuntimeError):
-    """A call failed, and the object and its tensors are as they were before.
+    """The exception of all errors of this package. After it, the object and its tensors are
+    unchanged.
 
-    status: a Status, what kind of error it is.
+    status: a Status, the kind of the error.
     why: one sentence that names what is wrong and says what to do.
-    reply: bytes; where a decoder rejected a frame, the answer for the encoder (a NACK). None where
-        there is none.
+    reply: if a decoder rejected a frame, the answer for the encoder (a NACK) as bytes. Otherwise
+        None.
     """
 
     def __init__(self, status: int, why: str, reply: Optional[bytes] = None) -> None:
@@ -54,12 +55,12 @@ def text_of(pointer: Any) -> str:
 
 
 def fail(status: int, sentence: str, reply: Optional[bytes] = None) -> NoReturn:
-    """Raises DeltawireError; without a sentence the status speaks."""
+    """Raises DeltawireError. If the sentence is empty, the general one of the status is used."""
     raise DeltawireError(status, sentence or text_of(core.dw_status_string(status)), reply)
 
 
 def refuse(sentence: str) -> NoReturn:
-    """What was given is wrong."""
+    """Raises DeltawireError for a wrong argument."""
     raise DeltawireError(ARGUMENT, sentence)
 
 
@@ -68,6 +69,6 @@ def new_why() -> Any:
 
 
 def check(status: int, why: Any = None) -> None:
-    """Raises where a call failed; why: its dw_why, or None."""
+    """Raises DeltawireError if a C function failed. why: its dw_why, or None."""
     if status < 0:
         fail(status, text_of(why.text) if why is not None else "")

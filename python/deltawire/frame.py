@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# frame.py - frames and replies read without decoding them, and how large they become.
+# frame.py - reads the contents of frames and replies without decoding; upper bounds of sizes.
 from __future__ import annotations
 
 import dataclasses
@@ -20,11 +20,14 @@ def _role(number: int) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """One sample of a frame.
+    """The part of a frame that belongs to one sample.
 
-    role: "stateless", "key", "delta", "skip" or "sync": what it does to the state of its id.
-    form: "floats", "quantized", "mx", or "none": how its values became bytes.
-    payload_offset, payload_bytes: where they lie in the frame.
+    role: what the entry does to the state of its id: "stateless", "key" (starts it), "delta"
+        (changes it), "skip" (leaves it unchanged) or "sync" (replaces it).
+    form: how the values are encoded: "floats", "quantized", "mx" or "none".
+    base_chain: for "delta" and "skip", a digest of the history of the state that it starts from.
+    payload_digest, state_digest: digests of the payload and of the new state; 0 means none.
+    payload_offset, payload_bytes: the position and the size of the values in the frame.
     """
 
     id: Id
@@ -39,12 +42,18 @@ class Entry:
 
 @dataclasses.dataclass(frozen=True)
 class FrameInfo:
-    """What stands in a frame's header and tables.
+    """The contents of a frame's header and tables.
 
-    version: (major, minor) of the format. incarnation: the encoder's life; sequence: the frame's
-    number in it. length: bytes. shape: (N, T, C) of x; dtype: "f32", "f16" or "bf16". wants_reply:
-    whether the decoder answers. config: what both ends must agree on. entries: one for each sample.
-    forgotten: ids that the decoder is told to forget.
+    version: (major, minor) of the format.
+    incarnation: a random number that identifies the encoder, until its reset.
+    sequence: the number of the frame; it increases with each frame of the encoder.
+    seed: the seed of random numbers that encoder and decoder share; 0 means that there are none.
+    length: the size of the frame in bytes.
+    shape, dtype: those of the encoded tensor: (N, T, C), and "f32", "f16" or "bf16".
+    wants_reply: whether the encoder asks for a reply.
+    config: the options that encoder and decoder must have in common.
+    entries: a list with one Entry for each sample.
+    forgotten: the ids that the decoder is told to forget.
     """
 
     version: "tuple[int, int]"
@@ -61,14 +70,14 @@ class FrameInfo:
 
     @property
     def ids(self) -> "list[Id]":
-        """The ids of its samples."""
+        """The ids of the samples, in order."""
         return [entry.id for entry in self.entries]
 
 
 def frame_info(frame: Any) -> FrameInfo:
-    """Reads a frame's header and tables, not its payloads; nothing is decoded.
+    """Reads the header and the tables of a frame. Nothing is decoded.
 
-    frame: bytes, a buffer, or a tensor of uint8. What lies behind the frame is not looked at.
+    frame: bytes, a buffer or a uint8 tensor. Bytes after the end of the frame are ignored.
     Errors: FORMAT, VERSION, CORRUPT.
     """
     with Bytes(frame, "the frame") as given:
@@ -114,10 +123,12 @@ def _entry(entry: Any) -> Entry:
 
 
 def frame_length(start: Any) -> "tuple[bool, int]":
-    """Where the frame that begins here ends: for readers of a stream.
+    """Finds out how long a frame is, for programs that read frames from a stream of bytes.
 
-    start: its first bytes. Returns (True, bytes of the frame), or (False, how many of its bytes are
-    needed to know). Errors: FORMAT, VERSION, CORRUPT.
+    start: the first bytes of the frame.
+    Returns (True, the size of the frame in bytes), or (False, the number of bytes that frame_length
+    needs to find it out).
+    Errors: FORMAT, VERSION, CORRUPT.
     """
     found = ffi.new("uint64_t *")
     with Bytes(start, "the start of a frame") as given:
@@ -128,7 +139,12 @@ def frame_length(start: Any) -> "tuple[bool, int]":
 
 @dataclasses.dataclass(frozen=True)
 class ReplyEntry:
-    """What the decoder holds of one id; held: whether it holds anything."""
+    """The state that the decoder holds for one id.
+
+    held: whether it holds any. If so, these identify it:
+    incarnation, version: the encoder, and the sequence number of the frame that made this state.
+    chain: a digest of the id's history.
+    """
 
     id: Id
     held: bool
@@ -139,8 +155,14 @@ class ReplyEntry:
 
 @dataclasses.dataclass(frozen=True)
 class ReplyInfo:
-    """A reply. accepted: an ACK, else a NACK. replaced: the decoder has met a later life of the
-    encoder."""
+    """The contents of a reply.
+
+    accepted: True for an ACK, False for a NACK.
+    replaced: the frame was rejected because the decoder already received frames of a newer encoder
+        (or of the same one after its reset); the encoder must start again.
+    incarnation, sequence: those of the frame that is answered.
+    entries: a list with one ReplyEntry for each id.
+    """
 
     accepted: bool
     replaced: bool
@@ -177,19 +199,20 @@ def bound(
     *,
     rows_are_samples: bool = False,
 ) -> int:
-    """Bytes that are enough for any frame of x: a tensor, or a shape (N, T, C) with a dtype.
+    """An upper bound, in bytes, of the size of any frame of x.
 
+    x: a tensor, or a shape (N, T, C) with a dtype.
     Errors: ARGUMENT, CONFIG, UNSUPPORTED.
     """
     tensor = shape_view(x, dtype, rows_are_samples)
     bytes_needed = core.dw_frame_bound(Config(config)._struct, tensor)
     if bytes_needed == 0:
-        refuse("no frame can be made of a tensor of this shape: it is too large")
+        refuse("a tensor of this shape is too large for a frame: split it into smaller tensors")
     return bytes_needed
 
 
 def reply_bound(n: int) -> int:
-    """Bytes that are enough for any reply to a frame of n samples."""
+    """An upper bound, in bytes, of the size of any reply to a frame of n samples."""
     if not isinstance(n, int) or not 0 <= n < 2**32:
-        refuse(f"a frame has 1 to 2**32 - 1 samples, not {n!r}")
+        refuse(f"n must be a number of samples, an int from 0 to 2**32 - 1, not {n!r}")
     return core.dw_reply_bound(n)

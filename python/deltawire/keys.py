@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# keys.py - ids of samples as the library's keys, and back.
+# keys.py - converts ids of samples to the keys of the C library, and back.
 from __future__ import annotations
 
 import array
@@ -10,7 +10,7 @@ from deltawire._library import ffi
 from deltawire.errors import refuse
 
 Id = Union[int, "tuple[int, int]"]
-"""A sample, or (sample, slice) where samples are cut along their tokens."""
+"""An int that names a sample, or (sample, slice) if samples are cut into slices of their tokens."""
 Ids = Union[Sequence[Id], Any]
 
 SLICE_SHIFT = 0 if sys.byteorder == "little" else 32
@@ -21,14 +21,14 @@ def _listed(ids: Any) -> list[Any]:
     if isinstance(ids, (list, tuple)):
         return ids  # type: ignore[return-value]
     if isinstance(ids, (str, bytes, bytearray)) or isinstance(ids, int):
-        refuse(f"ids is a sequence of ints, one for each sample, not {type(ids).__name__}")
+        refuse(f"ids must be a sequence of ints, one for each sample, not {type(ids).__name__}")
     lists = getattr(ids, "tolist", None)  # numpy, torch, array, memoryview
     try:
         listed = lists() if lists is not None else list(ids)
     except Exception as error:
-        refuse(f"ids is a sequence of ints, one for each sample: {error}")
+        refuse(f"ids must be a sequence of ints, one for each sample: {error}")
     if not isinstance(listed, list):
-        refuse("ids has no extent: give a sequence with one id for each sample")
+        refuse("ids is a single number: give a sequence with one id for each sample")
     return listed
 
 
@@ -39,26 +39,26 @@ def _pair(given: Any) -> "tuple[int, int]":
         (part,) = array.array("I", (part,))
     except (TypeError, OverflowError, ValueError):
         refuse(
-            f"{given!r} is no id: an id is an int from 0 to 2**64 - 1, or a pair (sample, slice) "
-            "with a slice below 2**32"
+            f"{given!r} is not an id: an id is an int from 0 to 2**64 - 1, or a pair (sample, "
+            "slice) with a slice below 2**32"
         )
     return sample, part
 
 
 def key_of(given: Id) -> Any:
-    """One dw_key *."""
+    """Converts one id to a dw_key *."""
     sample, part = _pair(given)
     return ffi.new("dw_key *", (sample, part))
 
 
 def pack(ids: Ids, n: int) -> Any:
-    """dw_key[n] of n ids. Errors: ARGUMENT (another number of ids, what is no id)."""
+    """Converts n ids to a dw_key[n]. Errors: ARGUMENT (not n ids, or something that is no id)."""
     listed = _listed(ids)
     if len(listed) != n:
-        refuse(f"there are {len(listed)} ids for {n} samples: give one for each")
+        refuse(f"there are {len(listed)} ids for {n} samples: give one id for each sample")
     try:
         samples = array.array("Q", listed)
-    except (TypeError, OverflowError, ValueError):  # pairs, or what is no id
+    except (TypeError, OverflowError, ValueError):  # there are pairs, or values that are no ids
         return ffi.new("dw_key[]", [_pair(given) for given in listed])
     keys = ffi.new("dw_key[]", n)
     memoryview(ffi.buffer(keys)).cast("Q")[::2] = memoryview(samples)
@@ -66,13 +66,13 @@ def pack(ids: Ids, n: int) -> Any:
 
 
 def pack_any(ids: Ids) -> "tuple[Any, int]":
-    """(dw_key[], how many)."""
+    """Converts ids. Returns the dw_key[] and their number."""
     listed = _listed(ids)
     return pack(listed, len(listed)), len(listed)
 
 
 def unpack(keys: Any) -> "list[Id]":
-    """A list of what pack was given."""
+    """Converts a dw_key[] back to a list of ids."""
     words = memoryview(ffi.buffer(keys)).cast("Q").tolist()
     slices = [word >> SLICE_SHIFT & 0xFFFFFFFF for word in words[1::2]]
     if any(slices):

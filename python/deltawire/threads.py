@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# threads.py - Threads: a pool that shares the work of encoders and decoders.
+# threads.py - Threads: a thread pool for encoders and decoders.
 from __future__ import annotations
 
 from typing import Any, Optional, Union
@@ -10,22 +10,23 @@ from deltawire.owner import Life, Owned
 
 
 class Threads(Owned):
-    """A pool of threads that several encoders, decoders and channels share.
+    """A thread pool that several encoders, decoders and channels can share.
 
-    n: how many threads share a call's work, the caller among them, 1 to 1024; 0: as many as there
-        are processors that this process may run on. The frames do not depend on it.
+    n: the number of threads that share the work of a call, 1 to 1024, including the calling thread.
+        0: the number of processors that this process may use. The frames do not depend on it.
     Errors: LIMIT, NO_MEMORY.
 
-    `Encoder(config, threads=pool)` uses it; `Encoder(config, threads=4)` makes one of its own. The
-    threads are C's, sleep between calls, take no signals and never hold the interpreter's lock.
+    `Encoder(config, threads=pool)` uses a pool; `Encoder(config, threads=4)` makes a pool of its
+    own. The threads are not Python threads: they sleep between calls, handle no signals and never
+    hold the interpreter lock (GIL).
     """
 
-    _noun = "pool of threads"
+    _noun = "thread pool"
 
     def __init__(self, n: int = 0) -> None:
         super().__init__()
         if not isinstance(n, int) or not 0 <= n < 2**32:
-            refuse(f"a number of threads is an int from 0 to 1024, not {n!r}")
+            refuse(f"the number of threads must be an int from 0 to 1024, not {n!r}")
         made, why = ffi.new("dw_threads **"), new_why()
         check(pools.dw_threads_create(made, n, why), why)
         self._handle = made[0]
@@ -34,11 +35,11 @@ class Threads(Owned):
 
     @property
     def n(self) -> int:
-        """Threads that share a call's work, the caller among them."""
+        """The number of threads that share the work of a call, including the calling thread."""
         return pools.dw_threads_count(self._handle) if self._open else 0
 
     def _take(self) -> Any:
-        """The dw_threads, for an object that gives it back by _give_back."""
+        """Returns the dw_threads to an object, which calls _give_back when it is closed."""
         self._enter()
         self._users += 1
         self._busy.release()
@@ -48,7 +49,7 @@ class Threads(Owned):
         self._users -= 1
 
     def close(self) -> None:
-        """Ends the threads. Errors: ARGUMENT while an encoder, decoder or channel uses them."""
+        """Ends the threads. Errors: ARGUMENT (an encoder, decoder or channel still uses them)."""
         if not self._open or self._life is not Life.now:
             return
         self._enter()
@@ -67,9 +68,9 @@ class Threads(Owned):
 
 
 def pool_of(threads: Union[int, Threads]) -> Optional[Threads]:
-    """What threads= of an object means: None for 0 and 1, which need no pool."""
+    """Converts the argument threads= of an object to a pool. 0 and 1 need no pool: None."""
     if isinstance(threads, Threads):
         return threads
     if not isinstance(threads, int) or threads < 0:
-        refuse(f"threads is a number of threads, or a deltawire.Threads, not {threads!r}")
+        refuse(f"threads must be an int of at least 0 or a deltawire.Threads, not {threads!r}")
     return Threads(threads) if threads > 1 else None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# tls.py - Tls: who may be the other end of a link.
+# tls.py - Tls: the TLS keys and names of one end of a link.
 from __future__ import annotations
 
 import dataclasses
@@ -14,12 +14,16 @@ Path = Union[str, "os.PathLike[str]"]
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Tls:
-    """What one end of a link shows and demands: a group key that all ranks hold, or a certificate.
+    """How one end of a link authenticates itself and checks the other end. Give either a group key,
+    which is a secret that all ranks have, or a certificate with its key and CA.
 
-    own_name: this end, as "rank/3". peer_name: who the other end must be; needed to connect.
-    group_key: 32 bytes to 4 KiB of randomness, never a password; or group_key_file with it.
-    certificate_file, key_file, ca_file: PEM files; or certificate_pem, key_pem, ca_pem as text.
-    docs/deploy.md has the commands that make them.
+    own_name: the name of this end, for example "rank/3".
+    peer_name: the name that the other end must have. The end that connects needs it.
+    group_key: 32 bytes to 4 KiB of random data, never a password.
+    group_key_file: a file with such a key, instead of group_key.
+    certificate_file, key_file, ca_file: the paths of PEM files.
+    certificate_pem, key_pem, ca_pem: the same as PEM text, instead of files.
+    docs/deploy.md has the commands that make keys and certificates.
     """
 
     own_name: Optional[str] = None
@@ -33,13 +37,13 @@ class Tls:
     key_pem: Optional[str] = None
     ca_pem: Optional[str] = None
 
-    def __repr__(self) -> str:  # no keys in logs
+    def __repr__(self) -> str:  # without the keys, so that they do not get into logs
         return f"Tls(own_name={self.own_name!r}, peer_name={self.peer_name!r}, ...)"
 
     def _struct(self) -> "tuple[Any, list[Any]]":
-        """(dw_tls_options *, what keeps its texts)."""
+        """Returns a dw_tls_options * and a list of the objects that own its memory."""
         made = ffi.new("dw_tls_options *", {"struct_size": ffi.sizeof("dw_tls_options")})
-        kept = [made]  # what holds a pointer to it does not keep it
+        kept = [made]  # a struct of cffi that points to it would not keep it alive
         for field in dataclasses.fields(self):
             given = getattr(self, field.name)
             if given is None:
@@ -56,12 +60,12 @@ class Tls:
 def _raw(name: str, given: Any) -> bytes:
     if name == "group_key":
         if not isinstance(given, (bytes, bytearray)):
-            refuse("group_key is bytes: give its file as group_key_file")
+            refuse("group_key must be bytes: give the path of a key file as group_key_file")
         return bytes(given)
     try:
         raw = os.fsencode(given)
     except TypeError:
-        refuse(f"{name} of Tls is a text, not {type(given).__name__}")
+        refuse(f"{name} of Tls must be a str or a path, not {type(given).__name__}")
     if b"\0" in raw:
-        refuse(f"{name} of Tls has a zero byte in it")
+        refuse(f"{name} of Tls must not contain a zero byte")
     return raw

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# views.py - anybody's tensor as the library's view of it, by DLPack or the buffer protocol.
+# views.py - View: access to tensors of other frameworks, by DLPack or the buffer protocol.
 from __future__ import annotations
 
 import ctypes
@@ -10,7 +10,7 @@ from deltawire._library import core, ffi, locked, native
 from deltawire.errors import UNSUPPORTED, check, fail, new_why, refuse
 from deltawire.tensor import BYTES, CPU, NAMES, Tensor, dtype_number, extents_of
 
-HOST = (CPU, 3, 11)  # main memory; pinned by CUDA, by ROCm
+HOST = (CPU, 3, 11)  # main memory, and main memory pinned by CUDA and by ROCm
 DEVICES = {2: "CUDA", 10: "ROCm", 8: "Metal", 7: "Vulkan", 4: "OpenCL", 14: "oneAPI"}
 VERSIONED, WRITES, ROWS = (
     core.DW_DLPACK_VERSIONED,
@@ -35,7 +35,7 @@ _pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)
 
 
 class _Buffer(ctypes.Structure):
-    """Py_buffer."""
+    """The struct Py_buffer of Python's C interface."""
 
     _fields_ = [
         ("buf", ctypes.c_void_p),
@@ -56,16 +56,18 @@ _get_buffer = ctypes.PYFUNCTYPE(
     ctypes.c_int, ctypes.py_object, ctypes.POINTER(_Buffer), ctypes.c_int
 )(("PyObject_GetBuffer", _api))
 _end_buffer = ctypes.PYFUNCTYPE(None, ctypes.POINTER(_Buffer))(("PyBuffer_Release", _api))
-_STRIDED = 0x0018 | 0x0004  # PyBUF_STRIDES with shape and PyBUF_FORMAT
+_STRIDED = 0x0018 | 0x0004  # PyBUF_STRIDES | PyBUF_FORMAT
 ORDER = sys.byteorder
 _FLOATS = {"f": (2, 32), "d": (2, 64), "e": (2, 16)}
 
-# Whether __dlpack__ of a type knows max_version, as it was found out.
+# For each type: whether its __dlpack__ accepts max_version, as the first call has shown.
 _knows_versions: "dict[type, bool]" = {}
 
 
 def capsule_of(x: Any) -> Any:
-    """x's capsule, versioned where its type can. Errors: whatever x's owner raises."""
+    """Returns the DLPack capsule of x, a versioned one if its type supports that.
+
+    Errors: whatever x.__dlpack__ raises."""
     kind = type(x)
     knows = _knows_versions.get(kind)
     if knows is not False:
@@ -82,12 +84,13 @@ def capsule_of(x: Any) -> Any:
     return capsule
 
 
-# The address of a type's DLPackExchangeAPI; 0: it has none.
+# For each type: the address of its DLPackExchangeAPI, or 0 if it has none.
 _exchanges: "dict[type, int]" = {}
 
 
 def _find_exchange(kind: type) -> int:
-    """Only the type's own attribute counts: subclasses may store their values elsewhere."""
+    """Returns the address of a type's DLPackExchangeAPI, or 0. One that is inherited is not used,
+    because a subclass may store its values elsewhere."""
     capsule = kind.__dict__.get("__dlpack_c_exchange_api__")
     name = b"dlpack_exchange_api"
     found = _pointer(capsule, name) if capsule is not None and _is_valid(capsule, name) else 0
@@ -96,12 +99,13 @@ def _find_exchange(kind: type) -> int:
 
 
 def managed_of(capsule: Any) -> "tuple[Any, int]":
-    """(what the capsule holds, VERSIONED or 0). The capsule stays its owner."""
+    """Returns a pointer to the managed tensor in a capsule, and VERSIONED or 0. The capsule goes on
+    owning it."""
     if _is_valid(capsule, b"dltensor"):
         return ffi.cast("void *", _pointer(capsule, b"dltensor")), 0
     if _is_valid(capsule, b"dltensor_versioned"):
         return ffi.cast("void *", _pointer(capsule, b"dltensor_versioned")), VERSIONED
-    refuse("__dlpack__ gave no capsule of DLPack that nobody has taken yet")
+    refuse("__dlpack__ must return an unused DLPack capsule")
 
 
 def has_buffer(x: Any) -> bool:
@@ -113,9 +117,9 @@ def has_buffer(x: Any) -> bool:
 
 
 class View:
-    """Room for the view of one tensor, used again for every call of its object.
+    """The memory for the view of one tensor. Encoders and decoders use it again for every call.
 
-    tensor: the dw_tensor *, after take.
+    tensor: the dw_tensor *, valid from take to drop.
     """
 
     __slots__ = ("name", "_view", "_why", "_at", "_inside", "tensor", "_kept", "_buffer")
@@ -131,7 +135,7 @@ class View:
         self._buffer: Any = None
 
     def take(self, x: Any, flags: int) -> Any:
-        """Looks at x; gives the dw_tensor *. flags: WRITES, ROWS."""
+        """Makes a view of x and returns its dw_tensor *. flags: WRITES, ROWS."""
         if type(x) is Tensor:
             self._kept = x
             self.tensor = x._view
@@ -153,23 +157,25 @@ class View:
             self.drop()
             fail(
                 UNSUPPORTED,
-                f"{self.name} lies on {device} {number}, and this works in main memory: copy it "
-                "there first",
+                f"{self.name} is on the device {device} {number}, but must be in main memory: copy "
+                "it there first",
             )
         self.tensor = self._inside
         return self._inside
 
     def drop(self) -> None:
-        """Lets go of x: at once, whatever holds on to the frames of an error."""
+        """Releases x at once, even while a traceback keeps this object alive."""
         self._kept = None
         if self._buffer is not None:
             self._buffer.release()
             self._buffer = None
 
     def _take_exchange(self, exchange: int, x: Any, flags: int) -> bool:
-        """Returns False if __dlpack__ must be called instead, to refuse x or to say what is wrong.
+        """Makes the view without a capsule. Returns False if this is not possible; then __dlpack__
+        must be called, which may raise an error with a better message.
 
-        The caller holds x while the view is used. Exchange functions ignore requires_grad."""
+        The caller must keep x while the view is used. The exchange functions do not check
+        requires_grad, so __dlpack__ decides about such tensors."""
         if getattr(x, "requires_grad", False):
             return False
         view, why = self._at
@@ -181,7 +187,7 @@ class View:
     def _take_dlpack(self, x: Any, flags: int) -> None:
         try:
             capsule = capsule_of(x)
-        except Exception as error:  # read only before DLPack 1.0, requires grad, no dtype of DLPack
+        except Exception as error:  # such as read-only, requires grad, or a dtype without DLPack
             if has_buffer(x):
                 self._take_buffer(x, flags)
                 return
@@ -197,7 +203,7 @@ class View:
             held = self._buffer = memoryview(x)
         except (TypeError, ValueError, BufferError):
             refuse(
-                f"{self.name} is a {type(x).__name__}, which is no tensor: give something with "
+                f"{self.name} is a {type(x).__name__}, which is not a tensor: give an object with "
                 "__dlpack__ or the buffer protocol"
             )
         try:
@@ -211,16 +217,16 @@ class View:
         if kind is None:
             fail(
                 UNSUPPORTED,
-                f'the elements of {self.name} have the format "{held.format}" and are neither f32 '
-                "nor f16 of this machine: convert them, or name them by Tensor.wrap",
+                f'the elements of {self.name} have the format "{held.format}", which is neither '
+                "f32 nor f16 in this machine's byte order: convert them, or use Tensor.wrap",
             )
         if held.readonly and flags & WRITES:
-            refuse(f"{self.name} is read-only, and is to be written: copy it, or give another one")
+            refuse(f"{self.name} is read-only, but must be written: give a writable tensor")
         if held.ndim < 1 or held.ndim > 4:
-            refuse(f"{self.name} has neither one, two, three nor four extents")
+            refuse(f"{self.name} has {held.ndim} dimensions: give a tensor with one to four")
         size = held.itemsize
         if any(step % size for step in held.strides):
-            refuse(f"the steps of {self.name} are no whole elements: make it contiguous")
+            refuse(f"the strides of {self.name} are not whole elements: make it contiguous")
         shape = ffi.new("int64_t[]", list(held.shape))
         strides = ffi.new("int64_t[]", [step // size for step in held.strides])
         managed = ffi.new("dw_dl_managed *")
@@ -239,10 +245,10 @@ class View:
 
 
 def _address_of(held: memoryview) -> int:
-    """Where element (0, ..., 0) lies; the memoryview goes on holding it."""
+    """The address of element (0, ..., 0). The memoryview goes on holding the memory."""
     room = _Buffer()
     if _get_buffer(held, ctypes.byref(room), _STRIDED):
-        refuse("this buffer gives no address")
+        refuse("this buffer does not tell its address: copy it into a bytearray or an array")
     try:
         return room.buf or 0
     finally:
@@ -250,7 +256,9 @@ def _address_of(held: memoryview) -> int:
 
 
 def shape_view(x: Any, dtype: Any, rows_are_samples: bool = False) -> Any:
-    """A dw_tensor * of x's shape: of a tensor, or of extents and a dtype. Its data may be gone."""
+    """Makes a dw_tensor * without data, with the shape and dtype of x.
+
+    x: a tensor, or a shape, to which dtype belongs."""
     if isinstance(x, (tuple, list)):
         n, t, c = extents_of(x, rows_are_samples)
         return ffi.new("dw_tensor *", (ffi.NULL, dtype_number(dtype or "f32"), n, t, c, t * c, c))
@@ -264,12 +272,12 @@ def shape_view(x: Any, dtype: Any, rows_are_samples: bool = False) -> Any:
 
 
 def reach(tensor: Any) -> "tuple[Any, int]":
-    """(first byte, how many to the last) of a dw_tensor."""
+    """Returns the address of a dw_tensor's first byte, and the number of bytes to its last one."""
     last = (tensor.n - 1) * tensor.stride_n + (tensor.t - 1) * tensor.stride_t + tensor.c
     return tensor.data, last * BYTES[NAMES[tensor.dtype]]
 
 
 def refuse_overlap(tensor: Any, start: Any, length: int, names: str) -> None:
-    """tensor: a dw_tensor *; start, length: the bytes that it may not meet."""
+    """Raises if a dw_tensor * overlaps the memory given by start and length."""
     if native.dw_tensor_meets(tensor, start, length):
-        refuse(f"{names} lie in the same memory: give each its own")
+        refuse(f"{names} overlap in memory: give each of them its own memory")

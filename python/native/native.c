@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * native.c - shared memory with a count of its owners, DLPack's structs around it, the clock. */
+ * native.c - memory with a count of its owners, its export through DLPack, and a clock. */
 #include "native.h"
 
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 
 enum { ALIGNMENT = 64, DL_CPU = 1, DL_FLOAT = 2, DL_BFLOAT = 4, DL_MAJOR = 1, DL_MINOR = 0 };
 
-/* In front of the memory. */
+/* Precedes the memory. */
 typedef struct head {
     uint64_t owners; /* atomic */
     unsigned char padding[ALIGNMENT - sizeof(uint64_t)];
@@ -33,7 +33,7 @@ void dw_memory_drop(void *memory)
         free(head_of(memory));
 }
 
-/* An export of either kind, with the extents that it points to. */
+/* An export of either kind, with the shape and strides that it points to. */
 typedef struct lent {
     union {
         dw_dl_managed managed;
@@ -87,7 +87,8 @@ const char *dw_capsule_name(int versioned)
     return versioned ? "dltensor_versioned" : "dltensor";
 }
 
-/* Of the interpreter that has loaded us, which calls the destructor while it holds its lock. */
+/* Functions of the Python interpreter that has loaded this library. They need the interpreter
+ * lock, which the interpreter holds when it calls the destructor of a capsule. */
 static int (*is_valid)(void *capsule, const char *name);
 static void *(*get_pointer)(void *capsule, const char *name);
 
@@ -97,7 +98,7 @@ void dw_capsule_functions(void *valid, void *pointer)
     get_pointer = (void *(*)(void *, const char *))(uintptr_t)pointer;
 }
 
-/* Who takes what a capsule holds gives it another name, and calls the deleter himself. */
+/* Whoever takes the tensor out of a capsule renames the capsule and calls the deleter later. */
 void dw_capsule_end(void *capsule)
 {
     if (is_valid(capsule, dw_capsule_name(0))) {
@@ -117,7 +118,7 @@ dw_status dw_capsule_view(dw_dlpack_view *view, void *capsule, unsigned flags, d
         if (versioned) flags |= DW_DLPACK_VERSIONED;
         return dw_tensor_from_dlpack_managed(view, get_pointer(capsule, name), flags, NULL, why);
     }
-    *why = (dw_why){.text = "__dlpack__ gave no capsule of DLPack that nobody has taken yet"};
+    *why = (dw_why){.text = "__dlpack__ must return an unused DLPack capsule"};
     return DW_ERR_ARGUMENT;
 }
 
@@ -125,7 +126,7 @@ dw_status dw_exchange_view(dw_dlpack_view *view, const dw_dl_exchange *exchange,
                            unsigned flags, dw_why *why)
 {
     if (exchange->major != DL_MAJOR || !exchange->tensor_from_object) {
-        *why = (dw_why){.text = "this exchange of DLPack tensors is of another version than 1"};
+        *why = (dw_why){.text = "the DLPackExchangeAPI of this type is of another version than 1"};
         return DW_ERR_UNSUPPORTED;
     }
     dw_dl_managed managed = {.tensor = {.data = NULL}};

@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
- * native.h - the C that the Python package needs of its own: memory that tensors of several owners
- * share through DLPack, and a clock. No function of Python is linked: any version can load it. */
+ * native.h - the C functions that the Python package needs: memory that several owners share
+ * through DLPack, access to DLPack capsules, and a clock. The library is not linked with Python, so
+ * every version of Python can load it. */
 #ifndef DW_PYTHON_NATIVE_H
 #define DW_PYTHON_NATIVE_H
 
 #include "deltawire/deltawire.h"
 
-/* DLTensor of dmlc/dlpack's dlpack.h, and what a capsule holds: "dltensor" the first, and
- * "dltensor_versioned" the second. */
+/* The structs DLTensor, DLManagedTensor and DLManagedTensorVersioned of dmlc/dlpack's dlpack.h. A
+ * capsule with the name "dltensor" holds the second, "dltensor_versioned" the third. */
 typedef struct dw_dl_tensor {
     void *data;
     int32_t device_type, device_id;
     int32_t ndim;
     uint8_t type_code, type_bits;
     uint16_t type_lanes;
-    int64_t *shape, *strides; /* strides, of elements, may be NULL: dense */
+    int64_t *shape, *strides; /* strides count elements; NULL means contiguous */
     uint64_t byte_offset;
 } dw_dl_tensor;
 
@@ -32,26 +33,28 @@ typedef struct dw_dl_versioned {
     dw_dl_tensor tensor;
 } dw_dl_versioned;
 
-/* Memory that goes when its last owner has dropped it: the Tensor that asked for it, and whoever
- * took it through DLPack. Aligned to 64 bytes; not cleared. NULL: no memory. Threads: any. */
+/* Memory with a count of its owners: the Tensor that created it, and each DLPack export of it. It
+ * is freed when the last owner drops it. It is aligned to 64 bytes and not cleared.
+ * dw_memory_create returns NULL if there is not enough memory. Threads: any. */
 DW_API void *dw_memory_create(size_t bytes);
-DW_API void dw_memory_drop(void *memory); /* NULL is fine */
+DW_API void dw_memory_drop(void *memory); /* NULL does nothing */
 
-/* A dw_dl_managed, or, where versioned is not 0, a dw_dl_versioned, of such memory as a dense
- * (n, t, c), an owner of it until its deleter was called. NULL: no memory. */
+/* Exports such memory as a contiguous tensor (n, t, c): a dw_dl_versioned if versioned is not 0,
+ * else a dw_dl_managed. The export owns the memory, too, until its deleter is called. Returns NULL
+ * if there is not enough memory. */
 DW_API void *dw_memory_export(void *memory, dw_dtype dtype, uint32_t n, uint32_t t, uint32_t c,
                               int versioned);
 
-/* The name and the destructor of a capsule with such a thing. The destructor calls the deleter
- * where nobody has taken it. Python's functions are given once, before the first capsule:
- * PyCapsule_IsValid and PyCapsule_GetPointer. */
+/* The name and the destructor of a capsule that holds such an export. The destructor calls the
+ * deleter unless somebody has taken the export. dw_capsule_functions must be called once, before
+ * the first capsule is made, with Python's functions PyCapsule_IsValid and PyCapsule_GetPointer. */
 DW_API const char *dw_capsule_name(int versioned);
 DW_API void dw_capsule_functions(void *is_valid, void *get_pointer);
 DW_API void dw_capsule_end(void *capsule);
 
-/* As dw_tensor_from_dlpack_managed, of what a capsule of either name holds, which stays the
- * capsule's. Called while the interpreter's lock is held. ARGUMENT also: not such a capsule, or
- * somebody has taken what it held. */
+/* Calls dw_tensor_from_dlpack_managed for the tensor in a capsule of either name. The capsule goes
+ * on owning the tensor. The caller must hold the interpreter lock (GIL). Errors: those of that
+ * function, and ARGUMENT if this is no such capsule, or somebody has taken its tensor. */
 DW_API dw_status dw_capsule_view(dw_dlpack_view *view, void *capsule, unsigned flags, dw_why *why);
 
 /* The head and the functions of DLPackExchangeAPI (dlpack.h since 1.3), by which a framework gives
@@ -74,10 +77,10 @@ typedef struct dw_dl_exchange {
 DW_API dw_status dw_exchange_view(dw_dlpack_view *view, const dw_dl_exchange *exchange,
                                   void *object, unsigned flags, dw_why *why);
 
-/* Whether a tensor's elements and so many bytes have memory in common. */
+/* Returns 1 if the memory of a tensor overlaps the given bytes, else 0. */
 DW_API int dw_tensor_meets(const dw_tensor *tensor, const void *from, size_t bytes);
 
-/* Nanoseconds of a clock that only goes forward: now_ns of a config. */
+/* The time of a monotonic clock in nanoseconds: the function now_ns of a dw_config. */
 DW_API uint64_t dw_clock_ns(void *context);
 
 #endif

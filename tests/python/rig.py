@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# rig.py - what the tests of the package share: seeded tensors, capsules made by hand, refusals.
+# rig.py - shared by the tests of the package: seeded tensors, DLPack capsules, expected errors.
 import ctypes
 import contextlib
 
@@ -23,7 +23,7 @@ def normal(shape, seed=1, dtype=numpy.float32):
 
 
 def bits(tensor):
-    """A deltawire.Tensor's or an array's values as integers, for comparison to the bit."""
+    """The bits of the values of a deltawire.Tensor or an array, as integers."""
     if isinstance(tensor, deltawire.Tensor):
         flat = numpy.frombuffer(tensor.memoryview().cast("B"), dtype=BITS[tensor.dtype])
         return flat.reshape(tensor.shape)
@@ -36,7 +36,9 @@ def same(one, other):
 
 
 class Exporter:
-    """Something with __dlpack__ alone, over an array's memory, that lies where we say."""
+    """An object that supports DLPack only and exports the memory of an array.
+
+    device: the device that it claims to be on. knows: whether __dlpack__ accepts max_version."""
 
     def __init__(self, array, *, code=FLOAT, device=(CPU, 0), flags=0, major=1, knows=True):
         self.array, self.code, self.device = array, code, device
@@ -72,8 +74,10 @@ _TENSOR_FROM_OBJECT = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c
 
 
 def exchange_type(*, major=1, has_function=True):
-    """A type of Exporters that has DLPack's exchange functions, too; it counts their calls in
-    `exchanged`. With fails = True, they fail."""
+    """Makes a subclass of Exporter that has a DLPackExchangeAPI, too.
+
+    major: its major version. has_function: whether it has the function tensor_from_object. Objects
+    count the calls of this function in `exchanged`. With `fails = True`, it fails."""
 
     def tensor_from_object(x, room):
         x.exchanged += 1
@@ -104,7 +108,7 @@ NAMES = {False: b"dltensor", True: b"dltensor_versioned"}
 
 @contextlib.contextmanager
 def refused(status, *words):
-    """The block must raise a DeltawireError of this status, whose sentence has these words."""
+    """Expects a DeltawireError with this status and these words in its message."""
     with pytest.raises(deltawire.DeltawireError) as caught:
         yield caught
     error = caught.value

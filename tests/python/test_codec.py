@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# test_codec.py - encoders and decoders do through Python what they do in C.
+# test_codec.py - encoders, decoders, configs and the contents of frames, through Python.
 import array
 
 import numpy
@@ -224,7 +224,7 @@ def test_replies_heal_a_lost_frame():
     made = numpy.empty_like(x)
     frame = encoder.encode(x * 10, [1], reconstruction=made)
     assert same(decoder.decode(frame).tensor, made)
-    encoder.feedback(None)  # there was nothing to send back
+    encoder.feedback(None)  # a decoder that has nothing to send back returns None
     assert decoder.decode(encoder.encode(x, [1]), reply=False).reply is None
 
 
@@ -254,7 +254,7 @@ def test_bounds():
     with refused("ARGUMENT", "too large"):
         encoder.bound((2**31, 2**31, 2**31))
     for wrong in ((), (1, 2, 3, 4, 5), (0, 3, 4), (2**32, 1, 1), ("a",), (-1, 2)):
-        with refused("ARGUMENT", "one to four extents"):
+        with refused("ARGUMENT", "one to four dimensions"):
             encoder.bound(wrong)
     with refused("ARGUMENT", "2**32"):
         encoder.bound((1, 2**20, 2**20, 1))

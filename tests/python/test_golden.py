@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# test_golden.py - the golden frames give through Python the bits that they give in C.
+# test_golden.py - the golden frames decode to the same bits through Python as in C.
 import json
 import pathlib
 
@@ -15,7 +15,7 @@ FILES = sorted(GOLDEN.glob("*.json"))
 def test_golden(path):
     golden = json.loads(path.read_text())
     if "encoder" not in golden:
-        pytest.skip("frames of several encoders, or of none")
+        pytest.skip("this file does not name one encoder")
     decoder = deltawire.Decoder(golden["encoder"])
     compared = 0
     for step in golden["steps"]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# test_hostile.py - what is wrong is refused with a sentence, and changes nothing.
+# test_hostile.py - wrong input is refused with an error message, and changes nothing.
 import random
 
 import numpy
@@ -11,7 +11,7 @@ from deltawire import Decoder, DeltawireError, Encoder, Tensor
 
 
 class Ends:
-    """Two ends in step, and a look at all that may not change."""
+    """An encoder and a decoder with the same state, and all state that an error may not change."""
 
     def __init__(self, text="delta:bits=4"):
         self.encoder, self.decoder = pair(text)
@@ -95,23 +95,23 @@ def test_tensors_and_ids_that_do_not_fit():
         ([1, 2, 3], "3 ids for 2 samples"),
         ([], "0 ids"),
         ([1, 1], "same key"),
-        ([1, -1], "-1 is no id"),
-        ([1, 2**64], "no id"),
-        ([1, 2.5], "2.5 is no id"),
-        ([1, "two"], "no id"),
-        ([1, None], "no id"),
-        ([1, (2, -1)], "no id"),
-        ([1, (2, 2**32)], "no id"),
-        ([1, (2, 3, 4)], "no id"),
-        ([[1], [2]], "no id"),
+        ([1, -1], "-1 is not an id"),
+        ([1, 2**64], "not an id"),
+        ([1, 2.5], "2.5 is not an id"),
+        ([1, "two"], "not an id"),
+        ([1, None], "not an id"),
+        ([1, (2, -1)], "not an id"),
+        ([1, (2, 2**32)], "not an id"),
+        ([1, (2, 3, 4)], "not an id"),
+        ([[1], [2]], "not an id"),
         ("ab", "sequence of ints"),
         (b"ab", "sequence of ints"),
         (7, "sequence of ints"),
         (object(), "sequence of ints"),
-        (numpy.int64(7), "no extent"),
+        (numpy.int64(7), "single number"),
         (numpy.array([[1, 2]]), "1 ids for 2 samples"),
-        (numpy.array([1.0, 2.0]), "no id"),
-        (numpy.array([1, -2]), "no id"),
+        (numpy.array([1.0, 2.0]), "not an id"),
+        (numpy.array([1, -2]), "not an id"),
     ):
         with refused("ARGUMENT", words):
             encoder.encode(x, ids)

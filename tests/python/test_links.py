@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# test_links.py - links and channels: what they carry, what ends their waits, how they close.
+# test_links.py - links and channels: messages, tensors, interrupted waits, and close.
 import gc
 import os
 import signal
@@ -19,7 +19,9 @@ KEY = bytes(range(32))
 
 
 def both(uri="tcp://127.0.0.1:0", mine=None, theirs=None, **options):
-    """(listener, connector), opened at the same time."""
+    """Opens both ends of a link. Returns (the end that listens, the end that connects).
+
+    mine, theirs: more options of the two ends."""
     bound, made = threading.Event(), {}
 
     def listening(at):
@@ -119,7 +121,7 @@ def test_a_full_queue_is_waited_for():
     with one, other:
         sent = 0
         with refused("TIMEOUT", "stayed full"):
-            while True:  # nobody takes them
+            while True:  # nobody receives them
                 other.send(3, bytes(50_000), timeout=0.05)
                 sent += 1
         for _ in range(sent):
@@ -165,7 +167,7 @@ def test_tls():
 
 @pytest.mark.parametrize("threads", [0, 2])
 def test_channels(threads):
-    links = both(close_timeout=0.3)  # the last tensor is never taken
+    links = both(close_timeout=0.3)  # short, because the last tensor is never received
     with links[0], links[1]:
         to, back = channels(links, threads=threads)
         for visit in range(3):
@@ -262,7 +264,7 @@ def test_a_close_ends_the_waits_of_other_threads():
 
 
 def test_waits_come_back_for_signals(monkeypatch):
-    """No call of C waits longer than a slice: it is between slices that Python runs handlers."""
+    """No C call waits longer than one slice. Between two slices, Python runs signal handlers."""
     assert _waiting.SLICE_S <= 0.05
     slices = []
     real = _waiting.Deadline.slice_ms
@@ -280,7 +282,7 @@ def test_waits_come_back_for_signals(monkeypatch):
 
 INTERRUPTED = """
 import deltawire, signal, sys, threading, os, numpy
-def strike():  # a second look, should the first come before the wait
+def strike():  # repeated, because the first signal may come before the wait has begun
     while not over.wait(0.2): os.kill(os.getpid(), signal.SIGINT)
 over, bound, uri = threading.Event(), threading.Event(), []
 def listen(**options):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# test_owners.py - threads, forked processes, pickles, and the end of the interpreter.
+# test_owners.py - objects and threads, fork, pickle, and the end of the interpreter.
 import copy
 import os
 import pickle
@@ -21,7 +21,7 @@ def test_a_second_thread_is_told():
     entered, leave = threading.Event(), threading.Event()
     said = []
 
-    class Slow:  # an exporter: the call is under way, and waits
+    class Slow:  # a tensor whose export waits, so that the call takes long
         def __dlpack__(self, **asked):
             entered.set()
             leave.wait(60)
@@ -46,7 +46,8 @@ def test_a_second_thread_is_told():
 
 
 def test_calls_let_go_of_the_interpreter():
-    """A thread that encodes is overtaken by one that would have to wait for the lock otherwise."""
+    """While one thread encodes, another one runs. It could not if encode kept the interpreter lock
+    (GIL)."""
     x = normal((16, 256, 1024))
     encoder = Encoder("direct:bits=3,scale=mse")
     started, order = threading.Event(), []
@@ -57,12 +58,12 @@ def test_calls_let_go_of_the_interpreter():
         order.append("encoded")
 
     before = sys.getswitchinterval()
-    sys.setswitchinterval(1000)  # who has the lock keeps it until he lets go of it
+    sys.setswitchinterval(1000)  # no thread is made to give up the lock
     try:
         thread = threading.Thread(target=encode)
         thread.start()
         started.wait()
-        time.sleep(0.001)  # lets go, and comes back while the other one encodes
+        time.sleep(0.001)  # releases the lock, and continues while the other thread encodes
         order.append("overtaken")
         thread.join()
     finally:
@@ -71,7 +72,7 @@ def test_calls_let_go_of_the_interpreter():
 
 
 def in_child(check):
-    """Runs check in a forked process; what it raises fails the test, and so does a hang."""
+    """Runs check in a forked process. The test fails if check raises or hangs."""
     out, into = os.pipe()
     child = os.fork()
     if child == 0:
@@ -226,7 +227,7 @@ assert deltawire.__version__.count(".") == 2
 
 
 def test_memory_goes_when_the_last_owner_has_gone():
-    """Encoders that are made and dropped leave nothing behind."""
+    """Encoders that are created and deleted leak no memory."""
 
     def pages():
         with open("/proc/self/statm") as file:

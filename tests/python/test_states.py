@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# test_states.py - checkpoints, forgotten ids, resets, and frames that are sent anew.
+# test_states.py - checkpoints, forgotten ids, resets and resynchronization.
 import numpy
 import pytest
 from rig import normal, pair, refused, same
@@ -65,16 +65,16 @@ def test_peek_is_a_copy():
     before = bytes(seen.memoryview().cast("B"))
     encoder.encode(normal((3, 4, 64), 30), IDS)
     assert bytes(seen.memoryview().cast("B")) == before
-    with refused("ARGUMENT", "nothing is held of the id 99"):
+    with refused("ARGUMENT", "nothing is held for the id 99"):
         encoder.peek(99)
-    with refused("ARGUMENT", "no id"):
+    with refused("ARGUMENT", "not an id"):
         encoder.peek("five")
 
 
 def test_forget_and_reset():
     encoder, decoder = trained()
     encoder.forget(5)
-    encoder.forget(12345)  # unknown ones are fine
+    encoder.forget(12345)  # an unknown id is no error
     x = normal((1, 4, 64), 4)
     encoder.feedback(decoder.decode(encoder.encode(x, [2**63])).reply)
     assert encoder.counters().keys_held == decoder.counters().keys_held == 2
@@ -84,7 +84,7 @@ def test_forget_and_reset():
     assert [e.role for e in deltawire.frame_info(frame).entries] == ["key"]
     decoder.decode(frame)
     assert decoder.counters().keys_held == 1
-    with refused("ARGUMENT", "no id"):
+    with refused("ARGUMENT", "not an id"):
         encoder.forget(-1)
 
 

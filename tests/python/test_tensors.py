@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# test_tensors.py - tensors in and out, by DLPack of both kinds and the buffer protocol.
+# test_tensors.py - input and output tensors: DLPack capsules of both kinds, buffers, Tensor.
 import array
 import gc
 import sys
@@ -20,14 +20,14 @@ def through(x, **options):
 
 @pytest.mark.parametrize("knows", [True, False])
 def test_capsules_of_both_kinds(knows):
-    class Kind(Exporter):  # what is known of a type is kept: a type of its own
+    class Kind(Exporter):  # a new type, because View remembers for each type what it supports
         pass
 
     x = normal((2, 3, 64))
     for _ in range(2):
         exporter = Kind(x, knows=knows)
         assert same(through(exporter), x) and exporter.taken == 1
-        assert sys.getrefcount(exporter) == 2  # let go of
+        assert sys.getrefcount(exporter) == 2  # released
     half = normal((2, 3, 64), 2).view(numpy.uint32) >> 16
     half = half.astype(numpy.uint16)
     y = through(Kind(half, code=BFLOAT, knows=knows))
@@ -42,9 +42,9 @@ def test_capsules_of_both_kinds(knows):
 def test_capsules_that_are_refused():
     x = normal((2, 3, 64))
     encoder, decoder = pair("raw")
-    with refused("UNSUPPORTED", "x lies on CUDA 1", "main memory"):
+    with refused("UNSUPPORTED", "x is on the device CUDA 1", "main memory"):
         encoder.encode(Exporter(x, device=(CUDA, 1)))
-    with refused("UNSUPPORTED", "out lies on CUDA 0"):
+    with refused("UNSUPPORTED", "out is on the device CUDA 0"):
         decoder.decode(encoder.encode(x), Exporter(x, device=(CUDA, 0)))
     with refused("UNSUPPORTED", "device type 12"):
         encoder.encode(Exporter(x, device=(12, 0)))
@@ -52,7 +52,7 @@ def test_capsules_that_are_refused():
         encoder.encode(Exporter(x, code=INT))
     with refused("UNSUPPORTED", "major version"):
         encoder.encode(Exporter(x, major=2))
-    frame = encoder.encode(Exporter(x, flags=1))  # read only is fine for what is read
+    frame = encoder.encode(Exporter(x, flags=1))  # an input may be read-only
     with refused("ARGUMENT", "read-only"):
         decoder.decode(frame, Exporter(x, flags=1))
     assert same(decoder.decode(frame).tensor, x)
@@ -67,7 +67,7 @@ def test_capsules_that_are_refused():
             return self.gives
 
     for gives in (None, 5, "capsule"):
-        with refused("ARGUMENT", "no capsule"):
+        with refused("ARGUMENT", "unused DLPack capsule"):
             encoder.encode(Odd(gives))
     with refused("ARGUMENT", "cannot be exported", "requires grad"):
         encoder.encode(Odd(RuntimeError("it requires grad")))
@@ -84,7 +84,7 @@ def test_exchange_functions():
     assert same(y, x)
     assert (given.exchanged, given.taken, out.exchanged, out.taken) == (1, 0, 1, 0)
     assert sys.getrefcount(given) == 2  # no reference is left
-    with refused("UNSUPPORTED", "x lies on CUDA 1"):
+    with refused("UNSUPPORTED", "x is on the device CUDA 1"):
         encoder.encode(kind(x, device=(CUDA, 1)))
 
 
@@ -98,7 +98,7 @@ def test_exchange_functions_that_are_not_used():
     kind = exchange_type()
     learns, fails = kind(x), kind(x)
     learns.requires_grad, fails.fails = True, True
-    assert taken(learns) == (0, 1)  # __dlpack__ decides whether that is allowed
+    assert taken(learns) == (0, 1)  # __dlpack__ decides whether this is an error
     assert taken(fails) == (1, 1)
     assert taken(type("Derived", (kind,), {})(x)) == (0, 1)  # may store its values elsewhere
     assert taken(exchange_type(major=2)(x)) == (0, 1)
@@ -156,7 +156,7 @@ def test_buffers_without_dlpack():
     with refused("ARGUMENT"):
         encoder.encode(odd)
     for wrong in (None, 5, "text", [1.0, 2.0], object()):
-        with refused("ARGUMENT", "no tensor"):
+        with refused("ARGUMENT", "not a tensor"):
             encoder.encode(wrong)
 
 
@@ -165,13 +165,13 @@ def test_a_buffer_is_held_while_it_is_used_and_no_longer():
     view = memoryview(x).cast("f", (2, 64))
     Encoder("raw").encode(view)
     view.release()
-    x.clear()  # BufferError where somebody still held it
+    x.clear()  # raises BufferError if somebody still holds the buffer
     with refused("ARGUMENT"):
         Encoder("raw").encode(view)
     whole = array.array("d", [1.0] * 8)
     with refused("UNSUPPORTED", "x: its elements") as kept:
         Encoder("raw").encode(whole)
-    whole.append(2.0)  # likewise, though the error keeps the frames of the call
+    whole.append(2.0)  # the same, although the traceback keeps the objects of the call alive
     frame = bytearray(b"no frame")
     with refused("FORMAT") as also_kept:
         Decoder("raw").decode(frame)
@@ -263,7 +263,7 @@ def test_frames_as_tensors_of_bytes():
     assert same(decoder.decode(frame).tensor, x)
     with refused("ARGUMENT", "something else than bytes"):
         decoder.decode(Bytes(x, code=2))
-    with refused("ARGUMENT", "one"):
+    with refused("ARGUMENT", "2 dimensions"):
         decoder.decode(Bytes(room.reshape(2, -1), code=UINT))
     with refused("ARGUMENT", "gaps"):
         decoder.decode(Bytes(room[::2], code=UINT))

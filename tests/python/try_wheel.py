@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# try_wheel.py - a round trip with nothing but the installed wheel: no numpy, no compiler.
+# try_wheel.py - tests an installed wheel on a machine without numpy and without a compiler.
 import array
 import importlib.metadata
 import os
@@ -24,7 +24,7 @@ with deltawire.Encoder("delta:bits=4", threads=2) as encoder:
         encoder.feedback(reply)
         assert ids == [1, 2] and y.shape == (2, 3, 64) and encoder.counters().acks == 1
 
-# A link under TLS: with the bundled OpenSSL.
+# A link with TLS, which uses the bundled OpenSSL.
 key, bound, said = os.urandom(32), threading.Event(), []
 
 
@@ -44,7 +44,7 @@ thread.start()
 bound.wait()
 tls = deltawire.Tls(own_name="two", peer_name="one", group_key=key)
 with deltawire.Link(said[0], tls=tls) as link:
-    link.send(3, b"hello")  # its end waits until the other has it, and closes first perhaps
+    link.send(3, b"hello")  # leaving the block waits until the other end has received it
 thread.join()
 assert said[1] == ("two", b"hello")
 
