@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-# stage.py - PipelineStage and compress_stage: torch's pipeline stages, compressed.
-"""A stage sends and receives by itself, when torch's schedule asks it for its operations, and gives
-the schedule none. So all schedules work as they are, in their own order, and what differs between
-torch's releases, how operations are batched and waited for, does not matter."""
+# stage.py - compress_stage and PipelineStage: pipeline stages of torch with compression.
+"""torch's schedule asks each stage for its send and receive operations. A compressed stage sends
+and receives by itself at that moment and returns no operations. So every schedule of torch works,
+in its own order. How the schedule batches operations and waits for them, which differs between
+releases of torch, does not matter."""
 
 from __future__ import annotations
 
 import contextlib
+import inspect
 from typing import Any, Iterator, Optional
 
 import torch
@@ -17,26 +19,24 @@ from deltawire.torch import ids, torch_stage
 from deltawire.torch.compression import Compression
 from deltawire.torch.options import Options
 
-OPTIONS = (
-    *("forward", "backward", "evaluate", "carrier", "on_missing_ids", "threads"),
-    *("dataset_size", "equal_counts", "link"),
-)
-
 
 class Overridden:
-    """The methods that are overridden. A subclass of torch's class gets them one by one, for an
-    object's class can only be changed to one with a single base."""
+    """The methods of torch's class that are overridden, and the new ones.
+
+    compressed() copies them into a subclass of torch's class. Overridden cannot be a second base
+    class, because compress_stage changes the class of an existing object, and Python allows that
+    only for classes with the same memory layout."""
 
     _compression: Optional[Compression] = None
     _compressed_class: Any = None
 
     def _torchs(self: Any) -> Any:
-        """The methods of torch's class."""
+        """Returns a proxy for calling the methods of torch's class, as super() does."""
         return super(self._compressed_class, self)
 
     @contextlib.contextmanager
     def _step_of(self: Any) -> Iterator[Compression]:
-        """Whatever goes wrong within ends the step for the neighbours too."""
+        """If an exception leaves the block, the step ends with an error on the neighbours, too."""
         compression = self._compression
         assert compression is not None
         try:
@@ -45,7 +45,7 @@ class Overridden:
             compression.give_up(error)
             raise
 
-    # --- torch's methods -----------------------------------------------------------------------
+    # --- methods of torch ----------------------------------------------------------------------
 
     def _prepare_forward_infra(
         self: Any, num_microbatches: int, args: Any, kwargs: Any = None, *rest: Any, **named: Any
@@ -136,45 +136,56 @@ class Overridden:
     def _fill(self, infos: Any, tensors: "list[torch.Tensor]", wants_grad: bool) -> None:
         if not torch_stage.fill(self, infos, tensors, wants_grad):
             refuse(
-                f"stage {self.stage_index} got {len(tensors)} tensors in a message and expects "
-                "another number: a stage must give as many outputs in every step as in the first"
+                f"stage {self.stage_index} received {len(tensors)} tensors but expected another "
+                "number: a stage must have as many outputs in every step as in the first one"
             )
 
     def _validate_fwd_input(self: Any, args: Any, kwargs: Any) -> None:
-        """torch 2.6 asks for the first microbatch's shape in all; a last batch may be shorter."""
+        """Does nothing. torch 2.6 would require that all microbatches have the same shape, but the
+        last batch may be shorter."""
 
     def _validate_fwd_outputs(self: Any, outputs: Any) -> None:
-        """As above: whatever the shape is, its message says it."""
+        """Does nothing, like _validate_fwd_input: the message tells the shape."""
 
-    # --- ours ----------------------------------------------------------------------------------
+    # --- new methods ---------------------------------------------------------------------------
 
     def compression_stats(self: Any) -> "dict[str, Any]":
-        """What travelled so far, by direction: forward_sent, forward_received, backward_sent,
-        backward_received, as far as the neighbour lies on another rank. Each has config, messages,
-        message_bytes (all that was handed to the carrier), frame_bytes (the frames in it),
-        tensor_bytes (before), exact_tensors (that no codec takes: integers, and tensors whose first
-        extent is not the number of samples), samples, key_entries, delta_entries (the hits),
-        stateless_entries, poisoned_groups (with NaN or infinities), hit_rate (0 to 1), keys_held,
-        state_bytes."""
+        """Returns statistics as a dictionary: the index of the stage, the number of steps, and a
+        dictionary for each direction in which the neighbour is on another rank: forward_sent,
+        forward_received, backward_sent, backward_received. These have the entries
+
+        config: the text of the config.
+        messages, message_bytes: the messages, and their size, including frames, ids and headers.
+        frame_bytes: the size of the frames. tensor_bytes: the size of the tensors, uncompressed.
+        exact_tensors: the number of tensors sent without compression, because no codec accepts
+            them: integers, or a first dimension that is not the number of samples.
+        samples, key_entries, delta_entries, stateless_entries: the number of samples with ids, and
+            how entries were coded. hit_rate: the fraction of delta entries among key and delta
+            entries.
+        poisoned_groups: the number of groups that contained NaN or infinity.
+        keys_held, state_bytes: the number of ids with state, and the memory that it takes."""
         with self._ours() as compression:
             return compression.stats()
 
     def compression_state_dict(self: Any) -> "dict[str, Any]":
-        """What the ends on this rank hold, for torch.save. Call it on all ranks between the same
-        two steps."""
+        """Returns the compression state of this stage, for torch.save. Call it on all ranks, after
+        the same step."""
         with self._ours() as compression:
             return compression.save()
 
     def load_compression_state_dict(self: Any, state: "dict[str, Any]") -> None:
-        """Takes what compression_state_dict gave, before the first step and after the schedule was
-        made; on all ranks. Where only some have theirs, every id begins anew, with a warning.
+        """Restores a state that compression_state_dict returned. Call it on all ranks, after the
+        schedule is made and before its first step. If only some ranks restore their state, there is
+        a warning and all ids start without state.
 
-        Errors: MISMATCH (of another stage or config), CORRUPT, LIMIT."""
+        Errors: MISMATCH (saved by another stage or with another config), ARGUMENT (after the first
+        step), CORRUPT, LIMIT."""
         with self._ours() as compression:
             compression.load(state)
 
     def reset_compression(self: Any) -> None:
-        """Forgets what is held: every id begins anew. Each rank may do it alone."""
+        """Discards the state of what this stage sends, so that all ids start without state. It may
+        be called on a single rank."""
         with self._ours() as compression:
             compression.reset()
 
@@ -185,7 +196,7 @@ class Overridden:
 
 
 def compressed(plain: type) -> type:
-    """The subclass of one of torch's classes."""
+    """Returns the compressed subclass of one of torch's stage classes."""
     if plain not in _classes:
         own = ("__dict__", "__weakref__", "__doc__", "__qualname__")
         body = {name: what for name, what in vars(Overridden).items() if name not in own}
@@ -199,10 +210,11 @@ _classes: "dict[type, type]" = {}
 
 
 class PipelineStage(compressed(pipelining.PipelineStage)):
-    """torch.distributed.pipelining.PipelineStage with the options of compress_stage."""
+    """torch.distributed.pipelining.PipelineStage, with the options of compress_stage as additional
+    keyword arguments."""
 
     def __init__(self, *args: Any, **named: Any) -> None:
-        options = Options(**{name: named.pop(name) for name in OPTIONS if name in named})
+        options = Options(**{name: named.pop(name, default) for name, default in DEFAULTS.items()})
         super().__init__(*args, **named)
         self._compression = Compression(self, options)
 
@@ -220,40 +232,50 @@ def compress_stage(
     equal_counts: Optional[bool] = None,
     link: "Optional[dict[str, Any]]" = None,
 ) -> Any:
-    """Makes a pipeline stage of torch compress what it exchanges with its neighbours.
+    """Makes a pipeline stage of torch compress the tensors that it exchanges with its neighbours.
 
         stage = deltawire.torch.compress_stage(PipelineStage(module, index, stages, device))
         schedule = Schedule1F1B(stage, n_microbatches=4, loss_fn=loss)
         schedule.step(x, sample_ids=ids)               # on the first rank
-        schedule.step(target=y, losses=losses)         # on the last
+        schedule.step(target=y, losses=losses)         # on the last rank
 
-    stage: a PipelineStage, before its first step. On every rank, with the same options.
-    forward: the config of activations; docs/codecs.md has all.
-    backward: of their gradients.
-    evaluate: of activations in steps without ids; it keeps no state.
-    carrier: "group": torch's process group. An address such as "tcp://10.0.0.7": links of
-        deltawire, which reconnect and encrypt; it is this rank's own, at which the next stage finds
-        it, with a port or without one.
-    on_missing_ids: of a training step without ids: "error", or "direct": as evaluate.
-    threads: threads that share the work of a call; 0: the caller alone.
-    dataset_size: how many samples the data set has, for warnings where ids do not come again.
-    equal_counts: whether the length of a message travels before it, for backends that want equal
-        counts at both ends; None: where the backend is not gloo.
-    link: what else a deltawire.Link is to be told: {"tls": Tls(...)}.
+    Call it on every rank, with the same options.
 
-    Returns the same stage, whose class is now a subclass of what it was, with compression_stats(),
-    compression_state_dict(), load_compression_state_dict() and reset_compression().
-    Errors: CONFIG, ARGUMENT (compressed before, or already in use), DeltawireError all.
+    stage: a PipelineStage before its first step.
+    forward: the config of activations. docs/codecs.md has all configs.
+    backward: the config of gradients with respect to activations.
+    evaluate: the config of activations in steps without ids. It must not keep state.
+    carrier: "group" uses torch's process group. An address of this rank such as "tcp://10.0.0.7",
+        with a port or without one, uses links of deltawire, which reconnect and can encrypt; this
+        rank listens there for the rank of the next stage.
+    on_missing_ids: what happens in a training step without ids. "error": an error. "direct": the
+        step uses the config `evaluate`.
+    threads: the number of threads that share the work of a call. 0: the calling thread alone.
+    dataset_size: the number of samples in the data set. It is used to warn if ids do not recur.
+    equal_counts: whether the length of each message is sent before it, for backends that require
+        equal sizes at both ends. None: yes if the backend is not gloo.
+    link: more arguments for each deltawire.Link, for example {"tls": Tls(...)}.
+
+    Returns the same stage. Its class is now a subclass of what it was, with the additional methods
+    compression_stats, compression_state_dict, load_compression_state_dict and reset_compression.
+    Errors: CONFIG, ARGUMENT (the stage is already compressed, or has run a step).
     """
     if hasattr(stage, "_compression"):
-        refuse("this stage is compressed already: call compress_stage once for each stage")
+        refuse("this stage is already compressed: call compress_stage only once for each stage")
     if not hasattr(stage, "get_fwd_send_ops") or not hasattr(stage, "stage_index"):
-        refuse(f"compress_stage takes a PipelineStage of torch, not {type(stage).__name__}")
+        refuse(f"stage must be a PipelineStage of torch, not {type(stage).__name__}")
     if stage.args_recv_info:
-        refuse("this stage has run a step already: compress it before its first step")
+        refuse("this stage has already run a step: compress it before its first step")
     options = Options(
-        *(forward, backward, evaluate, carrier, on_missing_ids),
-        *(threads, dataset_size, equal_counts, link),
+        forward=forward,
+        backward=backward,
+        evaluate=evaluate,
+        carrier=carrier,
+        on_missing_ids=on_missing_ids,
+        threads=threads,
+        dataset_size=dataset_size,
+        equal_counts=equal_counts,
+        link=link,
     )
     plain = type(stage)
     stage.__class__ = compressed(plain)
@@ -263,3 +285,11 @@ def compress_stage(
         stage.__class__ = plain
         raise
     return stage
+
+
+# The options and their defaults, also for PipelineStage.
+DEFAULTS = {
+    name: parameter.default
+    for name, parameter in inspect.signature(compress_stage).parameters.items()
+    if name != "stage"
+}

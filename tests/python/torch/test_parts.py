@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-# test_parts.py - messages, signatures, ids: what needs no second process.
+# test_parts.py - tests of deltawire.torch that need one process: messages, ids, torch's methods.
+import ast
+import pathlib
 import random
+import re
 
 import pytest
 import torch
 
 from deltawire import DeltawireError
-from deltawire.torch import compatibility, ids, message, tensors
+from deltawire.torch import compatibility, ids, message, stage, tensors
 from deltawire.torch.message import ABORT, EXACT, LONG, WITH_IDS, Message, Part
+
+MANUAL = pathlib.Path(__file__).parents[3] / "docs" / "python.md"
 
 
 def test_messages_come_back():
@@ -29,7 +34,7 @@ def test_messages_come_back():
 
 
 def test_damaged_messages_are_refused():
-    """Any bytes give a message or DeltawireError, and parts within the bytes."""
+    """Any bytes result in a DeltawireError, or in a message whose parts are within the bytes."""
     chance = random.Random(5)
     parts = [Part(EXACT, 9, (2, 3), b"abcd"), Part(EXACT, 1, (1,), b"")]
     packed = message.pack(Message(WITH_IDS, 3, 9, [1, 2], parts))
@@ -89,3 +94,9 @@ def test_signatures():
     assert "get_fwd_send_ops takes (self chunk peer)" in text and "(self fwd_chunk_id)" in text
     assert "2.6" in text and torch.__version__ in text
     assert len(compatibility.differences(object)) == len(compatibility.TESTED["2.6"])
+
+
+def test_the_manual_has_the_defaults_of_all_options():
+    rows = re.findall(r"^\| `(\w+)` \| `?([^`|]+?)`? \|", MANUAL.read_text(), re.MULTILINE)
+    options = {name: default for name, default in rows if name in stage.DEFAULTS}
+    assert {name: ast.literal_eval(default) for name, default in options.items()} == stage.DEFAULTS
