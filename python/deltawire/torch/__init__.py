@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-# __init__.py - deltawire for torch: pipelines and data parallelism over slow networks.
-"""Compresses what torch's ranks send each other.
+# __init__.py - deltawire.torch: compressed pipeline and data parallelism with PyTorch.
+"""Compresses the tensors that the ranks of a torch program exchange.
 
     stage = deltawire.torch.compress_stage(PipelineStage(...))    # pipeline parallelism
     schedule.step(x, sample_ids=ids)                              # on the first rank
     model.register_comm_hook(*deltawire.torch.ddp_hook())         # data parallelism
 
-docs/python.md tells the rest: ids, state, evaluation, restarts, and what not to do."""
+docs/python.md is the manual: ids, state, evaluation, restarts and limitations."""
 
 from torch.distributed import pipelining as _pipelining
 

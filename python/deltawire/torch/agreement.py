@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# agreement.py - what the ranks of a pipeline tell each other before the first microbatch.
-"""Through the store with which torch's ranks found each other: to write never waits, to read waits
-until it is there. So stages may come in any order, and several may lie on one rank."""
+# agreement.py - Agreement: what the stages of a pipeline tell each other before the first step.
+"""The stages write to the key-value store of torch.distributed. Writing never waits; reading waits
+until the value is there. So the stages may start in any order, and a rank may have several."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from torch.distributed import distributed_c10d
 
 from deltawire.errors import DeltawireError, Status
 
-# Per process group, how many pipelines of it each stage index has been part of.
+# For each process group and stage index: the number of pipelines made so far. It tells pipelines of
+# the same process group apart.
 _counts: "weakref.WeakKeyDictionary[Any, dict[int, int]]" = weakref.WeakKeyDictionary()
 
 
@@ -24,7 +25,7 @@ def group_of(group: Any) -> Any:
 
 
 class Agreement:
-    """One stage's part in it."""
+    """What one stage tells the others, and learns from them."""
 
     def __init__(self, group: Any, stage_index: int, num_stages: int) -> None:
         group = group_of(group)
@@ -39,29 +40,31 @@ class Agreement:
         self._store.set(f"{self._prefix}/{self.stage_index}/{what}", json.dumps(value))
 
     def hear(self, stage_index: int, what: str) -> Any:
-        """Waits for what that stage told. Errors: TIMEOUT.
+        """Waits for the value that another stage has told, and returns it. Errors: TIMEOUT.
 
-        It asks again and again: a store that waits itself lets no other thread of this process in
-        meanwhile, which may have the very thing to tell that the peer waits for."""
+        It polls, because the store's own wait would block all other threads of this process that
+        use the store, and one of them may have to write what the other stage waits for."""
         key, pause = f"{self._prefix}/{stage_index}/{what}", 0.001
         end = time.monotonic() + self._store.timeout.total_seconds()
         try:
             while not self._store.check([key]):
                 if time.monotonic() > end:
-                    raise RuntimeError("torch's timeout is over")
+                    raise RuntimeError("the timeout of torch.distributed is over")
                 time.sleep(pause)
                 pause = min(2 * pause, 0.05)
             return json.loads(self._store.get(key))
         except (RuntimeError, ConnectionError) as error:
             raise DeltawireError(
                 Status["TIMEOUT"],
-                f"stage {self.stage_index} heard nothing from stage {stage_index} at the start: "
-                "make every stage of the pipeline with compress_stage, and look why that rank "
-                f"did not come so far ({_short(error)})",
+                f"stage {self.stage_index} waited in vain for stage {stage_index} before the first "
+                "step: make every stage of the pipeline with compress_stage, and look in the log "
+                f"of that rank for what stopped it ({_short(error)})",
             ) from error
 
     def compare(self, mine: "dict[str, Any]") -> None:
-        """All stages against this one. Errors: MISMATCH, with what differs and where."""
+        """Compares the options of all stages with those of this one.
+
+        Errors: MISMATCH, with the option that differs and the stage."""
         for other in range(self.num_stages):
             theirs = self.hear(other, "options")
             for name, value in mine.items():

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-# carrier_group.py - GroupLane: messages as tensors of uint8 through torch's own process group.
-"""gloo takes a message that is shorter than the receive, and ends the process where it is longer.
-So a receive is posted with room for the largest message that the shapes allow, both ends know this
-room, and what is longer announces itself: a short LONG message, then the message itself under a tag
-of its own, for which the receiver then has the room.
+# carrier_group.py - GroupLane: carries messages as uint8 tensors over torch's process group.
+"""With gloo, a message may be shorter than the receive buffer, but a longer one terminates the
+process. So a receive is posted with a buffer for the largest message that the tensor shapes allow,
+and both ends know its size. Before a longer message, the sender sends a short message of the kind
+LONG with the length; the long message itself has another tag, for which the receiver then posts a
+buffer of that length.
 
-Backends that want equal counts (NCCL) get 8 bytes with the length before each message. Messages of
-all lanes from one rank to another then have one order, that of torch's schedule, since such
-backends know no tags; and each such way has a process group of its own, since sends and receives
-that wait in one queue would wait for each other."""
+Some backends, such as NCCL, require that both ends name the same size. There, 8 bytes with the
+length precede each message. Such backends have no tags, so the messages of all lanes from one rank
+to another arrive in a single order, that of torch's schedule. Each direction between two ranks has
+a process group of its own, because sends and receives in one queue would block each other."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ from deltawire.torch.lane import Lane
 from deltawire.torch.message import LONG, Message, pack, unpack
 from deltawire.torch.step_end import StepEnd
 
-TAGS = 1 << 20  # the first tag of ours; torch's own schedules use 0
+TAGS = 1 << 20  # the first tag of deltawire; torch's own schedules use 0
 _one_way: "weakref.WeakKeyDictionary[Any, dict[tuple[int, int], Any]]" = (
     weakref.WeakKeyDictionary()
 )
@@ -35,9 +36,13 @@ def wants_equal_counts(group: Any) -> bool:
 
 
 class GroupLane(Lane):
-    """rank: the neighbour's in the group. tags: (out, in), each with the next one free.
-    device: where the backend wants its tensors. room: of the receives here, in bytes. their_room:
-    asks for the neighbour's; it may wait."""
+    """A lane over a process group.
+
+    rank: the neighbour's rank in the group.
+    tags: (for sending, for receiving). The number after each of them is for long messages.
+    room: the size of the receive buffers of this stage, in bytes.
+    their_room: a function that returns the size of the neighbour's receive buffers. It may wait.
+    """
 
     def __init__(
         self,
@@ -82,7 +87,7 @@ class GroupLane(Lane):
             self._unwaited.append((work, tensor))
 
     def _sent(self, work: Any, tensor: torch.Tensor) -> None:
-        """Waits; the tensor lives as long."""
+        """Waits until a message is sent. tensor is its memory, which must live until then."""
         try:
             work.wait()
         except RuntimeError as error:
@@ -119,10 +124,13 @@ class GroupLane(Lane):
 
 
 class EqualCountsLane(GroupLane):
-    """For backends in which both ends must name the same count: the length goes before.
+    """A lane for backends in which both ends must name the same size. The length is sent first.
 
-    It does not survive a step that was given up: without tags nobody could tell which of the
-    receives that were asked for then a message belongs to."""
+    It does not survive a failed step: without tags, messages of the failed step cannot be told from
+    those of the next one.
+
+    device: where the backend needs its tensors. my_rank: this rank in the group.
+    """
 
     survives = False
 
@@ -161,7 +169,7 @@ class EqualCountsLane(GroupLane):
 
 
 class Edge:
-    """All that comes from one rank, in the order in which its lanes asked for it."""
+    """The messages from one rank to all lanes, in the order in which the lanes post receives."""
 
     _of: "weakref.WeakKeyDictionary[Any, dict[int, Edge]]" = weakref.WeakKeyDictionary()
 
@@ -177,13 +185,13 @@ class Edge:
         return edges[rank]
 
     def receive(self, device: torch.device) -> None:
-        """The next message of this edge, into the inbox of the lane that asked first."""
+        """Receives a message and puts it into the inbox of the lane that has waited longest."""
         lane = self.order.popleft()
         length = torch.zeros(1, dtype=torch.int64, device=device)
         dist.recv(length, src=self._source, group=self._group)
         data = bytearray(int(length.item()))
         room = tensors.of_buffer(data)
-        there = room.to(device)  # the same tensor where the device is main memory
+        there = room.to(device)  # the same tensor if the device is the CPU
         dist.recv(there, src=self._source, group=self._group)
         if there is not room:
             room.copy_(there)
@@ -191,7 +199,8 @@ class Edge:
 
 
 def make_one_way_groups(group: Any, ranks_of_stages: "dict[int, int]") -> None:
-    """A process group for each way between neighbouring ranks: the same order on all of them."""
+    """Makes a process group for each direction between neighbouring ranks, in the same order on all
+    ranks."""
     if group in _one_way:
         return
     ranks = [ranks_of_stages[stage] for stage in sorted(ranks_of_stages)]

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-# carrier_link.py - LinkLane: messages over a link of deltawire, which reconnects and encrypts.
-"""Between neighbouring stages there is one link, on which each direction has a tag. The earlier
-stage listens, at an address of its own rank, and tells the later one by the agreement which port it
-got. A link delivers whole messages, once and in order, and opens broken connections anew, so that
-encoders and decoders can stay with the stage: its state can be saved, and the messages are the same
-as over the process group."""
+# carrier_link.py - LinkLane: carries messages of pipeline stages over a deltawire.Link.
+"""Two neighbouring stages share one link, with one tag for each direction. The earlier stage
+listens at the address of its own rank and tells the later stage the port through the agreement.
+
+A link delivers whole messages, once and in order, reconnects when a connection breaks, and can
+encrypt. It carries the same messages as the process group. It is not a deltawire.Channel, because
+encoders and decoders belong to the stage, which saves their state."""
 
 from __future__ import annotations
 
@@ -23,8 +24,14 @@ _lanes: "weakref.WeakSet[LinkLane]" = weakref.WeakSet()
 
 
 class LinkLane(Lane):
-    """uri: where this rank listens, if listens; else address() tells where to go, and may wait.
-    bound: called with the URI that was bound. timeout: seconds, for opening and for receives."""
+    """A lane over a link, which a background thread opens.
+
+    uri: the address at which this rank listens. Used only if listens is True.
+    bound: called with the URI, including the port, as soon as this rank listens.
+    address: returns the URI to connect to if listens is False. It may wait.
+    timeout: the maximum time in seconds to open the link, to send and to receive.
+    options: more options of deltawire.Link.
+    """
 
     def __init__(
         self,
@@ -53,7 +60,7 @@ class LinkLane(Lane):
                 else:
                     made.append(Link(address(), **options))
                 self._link = made[0]
-            except BaseException as error:  # told to whoever first needs the link
+            except BaseException as error:  # raised in the first call that needs the link
                 self._error = error
 
         self._opening = threading.Thread(target=open_it, daemon=True, name="deltawire-link")
@@ -69,7 +76,7 @@ class LinkLane(Lane):
                 status = getattr(error, "status", Status["ADDRESS"])
                 raise DeltawireError(
                     status,
-                    f"the link between stages {self.me} and {self.other} did not open: "
+                    f"the link between stages {self.me} and {self.other} could not be opened: "
                     f"{getattr(error, 'why', error)}",
                 ) from error
         assert self._link is not None
@@ -99,8 +106,8 @@ class LinkLane(Lane):
         if data is None:
             raise DeltawireError(
                 Status["TIMEOUT"],
-                f"stage {self.me} waited {self._timeout:.0f} seconds for stage {self.other}: look "
-                "what that rank does, or give torch's process group a longer timeout",
+                f"stage {self.me} waited {self._timeout:.0f} seconds for stage {self.other}: find "
+                "out why that rank is slow, or give torch's process group a longer timeout",
             )
         return memoryview(data)
 
@@ -118,7 +125,7 @@ def _close(links: "list[Link]") -> None:
         try:
             link.close()
         except DeltawireError:
-            pass  # the peer is gone
+            pass  # the other end is gone already
 
 
 @atexit.register

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# compatibility.py - whether torch's pipeline stages are those that this package was tested with.
-"""PipelineStage overrides methods that torch may change in any release. At import their signatures
-are compared with those of the releases that the tests ran with; a difference is a warning, not an
-error: most changes do no harm."""
+# compatibility.py - warns if torch's pipeline stages differ from those of the tested releases.
+"""compress_stage overrides methods that torch may change in any release. At import, the parameters
+of these methods are compared with those in the tested releases. A difference is a warning and not
+an error, because most changes do no harm."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-# Per tested release: the methods that are overridden, with their parameters; "=": has a default.
+# For each tested release: the overridden methods and their parameters; "=" marks a default value.
 _SHARED = {
     "_retrieve_recv_activations": "self fwd_chunk_id",
     "_retrieve_recv_grads": "self bwd_chunk_id",
@@ -38,7 +38,7 @@ TESTED = {
 
 
 def signature(method: Any) -> str:
-    """Its parameters, as TESTED has them."""
+    """The parameters of a method, in the notation of TESTED."""
     words = []
     for name, parameter in inspect.signature(method).parameters.items():
         star = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
@@ -48,13 +48,13 @@ def signature(method: Any) -> str:
 
 
 def differences(stage_class: Any) -> "list[str]":
-    """One sentence for each method that is as in none of the tested releases."""
+    """Describes each method whose parameters differ from all tested releases."""
     found = []
     for name in TESTED["2.6"]:
         known = {release: methods[name] for release, methods in TESTED.items()}
         method = getattr(stage_class, name, None)
         if method is None:
-            found.append(f"{name} is not there")
+            found.append(f"{name} does not exist")
             continue
         now = signature(method)
         if now not in known.values():
@@ -67,9 +67,9 @@ def warn_of_differences(stage_class: Any) -> None:
     found = differences(stage_class)
     if found:
         warnings.warn(
-            f"deltawire.torch was tested with torch {' and '.join(TESTED)}, and this torch "
-            f"{torch.__version__} differs where pipeline stages are overridden: "
-            f"{'; '.join(found)}. Run ./run torch, or take a torch that was tested.",
+            f"deltawire.torch was tested with torch {' and '.join(TESTED)}. In torch "
+            f"{torch.__version__}, methods that compress_stage overrides are different: "
+            f"{'; '.join(found)}. Run ./run torch to test this release, or install a tested one.",
             RuntimeWarning,
             stacklevel=3,
         )

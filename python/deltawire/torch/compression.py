@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# compression.py - Compression: all that a stage has beside torch's own: ids, ends, lanes, steps.
+# compression.py - Compression: what a compressed stage adds to torch's: ids, codecs, lanes, steps.
 from __future__ import annotations
 
 import uuid
@@ -24,20 +24,27 @@ from deltawire.torch.options import Options
 from deltawire.torch.step_end import StepEnd
 from deltawire.torch.watch import Watch
 
+STOPPED = "stopped the step because of this error: "
+
 
 class Side:
-    """One neighbour on another rank: the lane, what goes there, what comes from there."""
+    """A neighbouring stage on another rank: the lane to it, and the codecs of both directions.
+
+    mark: identifies the state that was loaded, to compare it with the neighbour's. None: no state.
+    early: messages of this step that arrived before they were needed, by microbatch.
+    """
 
     def __init__(self, other: int, sender: Sender, receiver: Receiver, watch: Watch) -> None:
         self.other, self.sender, self.receiver, self.watch = other, sender, receiver, watch
         self.lane: Optional[Lane] = None
-        self.mark: Optional[list] = None  # of the state that was loaded
+        self.mark: Optional[list] = None
         self.marks_compared = False
         self.early: "dict[int, Message]" = {}
 
 
 class Compression:
-    """Of one stage. The stage calls; nothing here calls torch's stage but to read it."""
+    """The compression of one stage, called by the overridden methods of the stage. It reads
+    attributes of torch's stage but never calls its methods."""
 
     def __init__(self, stage: Any, options: Options) -> None:
         self.stage, self.options = stage, options
@@ -52,7 +59,7 @@ class Compression:
         self._end = StepEnd.of(self._group)
         self.agreement = Agreement(self._group, stage.stage_index, stage.num_stages)
         self.agreement.tell("options", self._agreed())
-        self.before: Optional[Side] = None  # None: the neighbour is here, or there is none
+        self.before: Optional[Side] = None  # None: on this rank, or not existing
         self.after: Optional[Side] = None
 
     def _agreed(self) -> "dict[str, Any]":
@@ -62,23 +69,23 @@ class Compression:
             **self.options.agreed(),
         }
 
-    # --- the start -----------------------------------------------------------------------------
+    # --- before the first step -----------------------------------------------------------------
 
     def start(self) -> None:
-        """Before torch prepares the stage: all ranks must want the same."""
+        """Compares the options of all ranks. Called before torch prepares the stage."""
         if self._started:
             return
         self.agreement.compare(self._agreed())
         self.sides()
         if self.options.carrier == "group" and self._counts_are_equal():
-            # Here, where no rank waits for anything but this: later, torch's exchange of shapes
-            # would wait for a rank that waits for these groups.
+            # Here and not later, when another rank may already be in torch's exchange of shapes
+            # and wait for this one, while this one waits for it to make these groups.
             mapping = self.stage.stage_index_to_group_rank
             carrier_group.make_one_way_groups(self._group, mapping)
         self._started = True
 
     def sides(self) -> None:
-        """Makes both sides, as soon as torch knows which stage lies where."""
+        """Makes both sides. torch must know which stage is on which rank."""
         stage, options = self.stage, self.options
         index = stage.stage_index
         forward = (options.forward, options.evaluate, options.threads)
@@ -91,7 +98,7 @@ class Compression:
             self.after = Side(index + 1, Sender(*forward), Receiver(*backward), watch)
 
     def prepared(self, microbatches: int) -> None:
-        """After torch has prepared the stage: shapes are known, so lanes can be made."""
+        """Makes the lanes. Called after torch has prepared the stage, when the shapes are known."""
         self._chunks = microbatches
         if self._ready:
             return
@@ -99,8 +106,8 @@ class Compression:
         if far:
             fail(
                 Status["UNSUPPORTED"],
-                f"stage {self.stage.stage_index} exchanges tensors with stages {far} that are not "
-                "its neighbours: split the model so that each stage feeds the next one alone",
+                f"stage {self.stage.stage_index} exchanges tensors with stages {far}, which are "
+                "no neighbours: split the model so that each stage sends only to the next one",
             )
         rooms = {
             "before": self._room(torch_stage.inputs(self.stage) if self.before else []),
@@ -122,6 +129,7 @@ class Compression:
         self._ready = True
 
     def _room(self, described: "list[tuple[torch.dtype, tuple[int, ...]]]") -> int:
+        """The size in bytes of a receive buffer that is enough for tensors with these shapes."""
         options = self.options
         parts = []
         for dtype, shape in described:
@@ -165,7 +173,7 @@ class Compression:
     # --- steps ---------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """A step begins."""
+        """Begins a step."""
         self._look()
         if self._failed:
             self._recover()
@@ -180,16 +188,16 @@ class Compression:
         self._end.begin(self)
 
     def _recover(self) -> None:
-        """From the step before, which failed."""
+        """Makes the next step possible after one that failed."""
         lanes = [side.lane for side in (self.before, self.after) if side and side.lane]
         if not all(lane.survives for lane in lanes):
             fail(
                 Status["PROTOCOL"],
-                "a step has failed, and with equal_counts nobody can tell its messages from those "
-                "of the next: start all ranks again",
+                "a step has failed, and with equal_counts its messages cannot be told from those "
+                "of the next step: start all ranks again",
             )
         if self._encoded:
-            self.reset()  # its frames may never have been decoded
+            self.reset()  # the neighbour may not have decoded the frames
 
     def _look(self) -> None:
         evaluates = bool(self.ids) and all(ids is None for ids in self.ids.values())
@@ -203,26 +211,27 @@ class Compression:
         self._end.count(self, self._chunks * sides * ways)
 
     def give_up(self, error: BaseException) -> None:
-        """Tells both neighbours that this step will not end, so that they need not wait."""
+        """Tells both neighbours that the step has failed here, so that they do not wait for it."""
         if self._failed:
             return
         self._failed = True
         self._end.drop(self)
         why = getattr(error, "why", None) or f"{type(error).__name__}: {error}"
-        if "gave up: " in why:
-            why = why[why.index("gave up: ") + 9 :]
+        why = why.rpartition(STOPPED)[2]  # the first error, not the chain of stages that passed it
         data = message.pack(Message(ABORT, 0, self.step, why=why))
         for side in (self.before, self.after):
             if side and side.lane:
                 try:
                     side.lane.send(bytearray(data), waits=False)
                 except (DeltawireError, RuntimeError):
-                    pass  # it is gone itself
+                    pass  # the neighbour cannot be reached any more
 
     # --- ids -----------------------------------------------------------------------------------
 
     def give_ids(self, microbatch: int, given: Any, args: "tuple[Any, ...]") -> None:
-        """What came with the schedule's keyword arguments; args: of the first stage, its inputs."""
+        """Takes the ids of a microbatch from the schedule's keyword arguments.
+
+        given: the ids or None. args: the inputs of the first stage."""
         if not self.stage.is_first:
             self._given[microbatch] = given
             return
@@ -231,8 +240,8 @@ class Compression:
                 fail(
                     Status["ARGUMENT"],
                     "a training step has no ids: call schedule.step(x, sample_ids=ids) on the "
-                    "first rank, with an int64 tensor of one id for each sample, or allow steps "
-                    'without ids by on_missing_ids="direct"',
+                    "first rank, where ids is an int64 tensor with one id for each sample, or "
+                    'allow steps without ids with on_missing_ids="direct"',
                 )
             self.ids[microbatch] = None
             return
@@ -240,7 +249,7 @@ class Compression:
         if not shapes:
             fail(
                 Status["ARGUMENT"],
-                "the first stage gets no tensor, so that nobody knows how many samples there are: "
+                "the number of samples is unknown because the first stage has no input tensor: "
                 "give x as a positional argument of schedule.step",
             )
         self.ids[microbatch] = self._cutter.cut(given, shapes[0][0], microbatch)
@@ -251,12 +260,12 @@ class Compression:
             fail(
                 Status["ARGUMENT"],
                 f"stage {self.stage.stage_index} was given other sample_ids for microbatch "
-                f"{microbatch} than the first rank: give them on the first rank alone",
+                f"{microbatch} than the first rank: give sample_ids on the first rank only",
             )
         self.ids[microbatch] = ids
 
     def hand_over(self, microbatch: int, ids: "Optional[list[int]]") -> None:
-        """From the stage before, which lies on this rank."""
+        """Takes the ids of a microbatch from the previous stage, which is on this rank."""
         self._learn_ids(microbatch, ids)
 
     # --- messages ------------------------------------------------------------------------------
@@ -283,7 +292,7 @@ class Compression:
         self._count()
 
     def _told(self, side: Side, parts: Any, ids: Any) -> Any:
-        """The ids that must stand in the message, because no frame of it has them."""
+        """Returns the ids if the message must contain them because none of its frames does."""
         if ids is None or side is self.before:
             return None
         in_frames = side.sender.config.codec == "delta" and any(
@@ -292,7 +301,8 @@ class Compression:
         return None if in_frames else ids
 
     def _compare_marks(self, side: Side) -> None:
-        """Once, before the first message: both ends must go on from states of the same step."""
+        """Before the first message, checks that both ends have loaded states of the same step. If
+        not, discards the state of the sender."""
         if side.marks_compared:
             return
         side.marks_compared = True
@@ -301,9 +311,9 @@ class Compression:
             return
         side.sender.reset()
         warnings.warn(
-            f"stages {self.stage.stage_index} and {side.other} hold compression states that do "
-            "not belong together, so every id begins anew: save all ranks between the same two "
-            "steps, and load all of them",
+            f"stages {self.stage.stage_index} and {side.other} have loaded compression states that "
+            "do not belong together, so all ids start without state: save the state of all ranks "
+            "after the same step, and load it on all ranks",
             RuntimeWarning,
             stacklevel=2,
         )
@@ -342,21 +352,21 @@ class Compression:
             data = side.lane.take()
             came = message.unpack(data)
             if came.step < self.step:
-                continue  # of a step that was given up
+                continue  # belongs to a step that failed
             if came.kind == ABORT:
-                fail(Status["PEER"], f"stage {side.other} gave up: {came.why}")
+                fail(Status["PEER"], f"stage {side.other} {STOPPED}{came.why}")
             if came.step > self.step:
                 fail(
                     Status["PROTOCOL"],
-                    f"stage {side.other} is at step {came.step} and stage "
-                    f"{self.stage.stage_index} at step {self.step}: call the schedule equally "
+                    f"stage {side.other} is at step {came.step} but stage "
+                    f"{self.stage.stage_index} is at step {self.step}: call the schedule equally "
                     "often on all ranks",
                 )
             side.early[came.microbatch] = came
         came = side.early.pop(microbatch)
         return came, message.size_of(came)
 
-    # --- for people ----------------------------------------------------------------------------
+    # --- statistics and state ------------------------------------------------------------------
 
     def stats(self) -> "dict[str, Any]":
         found: "dict[str, Any]" = {"stage": self.stage.stage_index, "steps": self.step}
@@ -401,21 +411,21 @@ class Compression:
         if saved.get("format") != 1 or here != there:
             fail(
                 Status["MISMATCH"],
-                f"this compression state is of stage {there[0]} of {there[1]}, and this is stage "
-                f"{here[0]} of {here[1]}: give each stage what it saved itself",
+                f"this compression state was saved by stage {there[0]} of {there[1]}, but this is "
+                f"stage {here[0]} of {here[1]}: load the state that this stage has saved",
             )
         if self._ready:
             fail(
                 Status["ARGUMENT"],
-                "the stage has run a step already: load the compression state before the first",
+                "the stage has already run a step: load the compression state before the first one",
             )
         self.sides()
         ends = self._ends()
         if set(saved["ends"]) - set(ends):
             fail(
                 Status["MISMATCH"],
-                "this compression state was saved with other stages on this rank: make the "
-                "schedule first, with the stages on the ranks where they were",
+                "this compression state was saved with another placement of stages on ranks: "
+                "first make the schedule, with each stage on the same rank as before",
             )
         for name, end in ends.items():
             if name in saved["ends"]:
@@ -426,7 +436,7 @@ class Compression:
 
 
 def _timeout(group: Any) -> float:
-    """Seconds that torch lets an operation of this group take."""
+    """Returns the timeout of a process group in seconds."""
     for device in ("cpu", "cuda"):
         try:
             return group._get_backend(torch.device(device)).options._timeout.total_seconds()
@@ -436,7 +446,7 @@ def _timeout(group: Any) -> float:
 
 
 def _listening(uri: str) -> str:
-    """The address with a port; 0 where none was named: any that is free."""
+    """Returns the address with a port: 0, which means any free port, if it has none."""
     head, _, rest = uri.rpartition("://")
     place, question, query = rest.partition("?")
     if ":" not in place.rpartition("]")[2]:

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-# ddp.py - ddp_hook: the gradients of DistributedDataParallel, compressed.
-"""Two lines beside the imports:
+# ddp.py - ddp_hook: compresses the gradients of DistributedDataParallel.
+"""A program needs these two lines:
 
     hook = deltawire.torch.ddp_hook("delta:bits=4")
     model.register_comm_hook(*hook)          # model: a DistributedDataParallel
 
-docs/python.md tells what is averaged by whom, and what happens when buckets are built anew."""
+docs/python.md explains how gradients are averaged, and what happens when torch rebuilds buckets."""
 
-# DistributedDataParallel compares the annotations of a hook with the types themselves, so this file
-# must not turn its annotations into texts.
+# DistributedDataParallel checks the type annotations of a hook. They must be types, not strings, so
+# this file must not import annotations from __future__.
 
 import datetime
 import hashlib
@@ -31,9 +31,9 @@ from deltawire.torch.ddp_worker import Crew, Job
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 WAYS = ("auto", "gather", "parts")
-GATHER_WORLD = 2  # the largest world in which "auto" sends whole frames to everybody
-ADVICE = "give all ranks the same arguments of ddp_hook and the same version of deltawire"
-OTHER_BUCKETS = "wrap the same model, with the same options, at all ranks"
+GATHER_WORLD = 2  # the largest number of ranks for which "auto" means "gather"
+ADVICE = "call ddp_hook with the same arguments on all ranks, and use the same version of deltawire"
+OTHER_BUCKETS = "wrap the same model, with the same options, on all ranks"
 
 
 def ddp_hook(
@@ -46,29 +46,31 @@ def ddp_hook(
     threads: Any = 0,
     timeout: Optional[float] = None,
 ) -> Tuple["DdpState", Callable[..., Any]]:
-    """What DistributedDataParallel.register_comm_hook wants: `register_comm_hook(*ddp_hook(...))`.
+    """Makes a communication hook for DistributedDataParallel that compresses gradients.
 
-    The gradients of each bucket are exchanged as frames, and every rank gets the same bits: their
-    mean over all ranks (the hook divides by the world size; divide nothing yourself).
+    Returns (state, hook), the arguments of register_comm_hook: call
+    `model.register_comm_hook(*ddp_hook(...))`. The ranks exchange the gradients of each bucket as
+    frames. Then all ranks have the same bits: the mean over all ranks. The hook divides by the
+    number of ranks, so do not divide yourself.
 
-    codec: of gradients. "delta:..." keeps the last reconstruction of every bucket at all ranks and
-        sends the change; "direct:..." keeps nothing.
-    sums: of the sums of parts; None: codec. Unused where whole frames are sent.
-    exchange: "gather": each rank sends its frame to all others, which is one loss and
-        (world - 1) frames. "parts": each rank adds up one part and sends the encoded sum to all,
-        which is two losses and less than two frames. "auto": gather for two ranks, else parts.
-    model: the DistributedDataParallel, or the model inside. Its parameters' names then name the
-        buckets, and what is wrong with it is told at once. None: parameters are named by their
-        places in the first backward.
-    process_group: the model's; None: that of model, or the default one.
-    threads: how many threads share a frame's work, or a deltawire.Threads.
-    timeout: seconds that a rank waits for the others; None: torch's default.
+    codec: the config of gradients. "delta:..." keeps the last reconstruction of every bucket on all
+        ranks and sends the change; "direct:..." keeps no state.
+    sums: the config of the means of parts, used with "parts" only. None: the same as codec.
+    exchange: "gather": each rank sends its frame to all others. Gradients are quantized once, and a
+        rank sends its frame (number of ranks - 1) times. "parts": each rank averages one part of
+        the bucket and sends the result to all. Gradients are quantized twice, and a rank sends less
+        than two frames. "auto": "gather" for two ranks, otherwise "parts".
+    model: the DistributedDataParallel, or the model inside it. It gives the names of parameters and
+        allows to check their dtypes at once. None: parameters are numbered in the first backward.
+    process_group: the process group of the model. None: that of `model`, or the default group.
+    threads: the number of threads that share the work of a frame, or a deltawire.Threads.
+    timeout: the maximum time in seconds that a rank waits for the others. None: torch's default.
 
-    Every rank calls it, in the same order. Where torch.distributed is initialized the ranks compare
-    their arguments here, else in the first backward. The frames travel by process groups of the
-    hook's own, with backend gloo, also those of gradients on a GPU.
+    Call it on every rank, in the same order. If torch.distributed is initialized, the ranks compare
+    their arguments in this call, otherwise in the first backward. The hook makes process groups of
+    its own with the backend gloo, also for gradients on a GPU.
 
-    Errors: DeltawireError: ARGUMENT, CONFIG, MISMATCH (the ranks differ), TIMEOUT, UNSUPPORTED.
+    Errors: ARGUMENT, CONFIG, MISMATCH (the ranks differ), TIMEOUT, UNSUPPORTED.
     """
     state = DdpState(codec, sums, exchange, model, process_group, threads, timeout)
     if dist.is_available() and dist.is_initialized():
@@ -79,15 +81,15 @@ def ddp_hook(
 def exchange_bucket(
     state: "DdpState", bucket: dist.GradBucket
 ) -> torch.futures.Future[torch.Tensor]:
-    """The hook: replaces a bucket's gradients by their mean over all ranks."""
+    """The communication hook. It replaces a bucket's gradients by their mean over all ranks."""
     return state._exchange(bucket)
 
 
 class DdpState:
-    """What a hook keeps between steps. Made by ddp_hook; ends with its model.
+    """The state of a communication hook, which ddp_hook makes for one model.
 
-    It serves one model. Pickling keeps the arguments only: an unpickled one begins anew, in the
-    default process group.
+    Pickling keeps only the arguments of ddp_hook. An unpickled DdpState starts without state, in
+    the default process group.
     """
 
     def __init__(
@@ -101,9 +103,9 @@ class DdpState:
         timeout: Optional[float],
     ) -> None:
         if exchange not in WAYS:
-            refuse(f'exchange is "auto", "gather" or "parts", not {exchange!r}')
+            refuse(f'exchange must be "auto", "gather" or "parts", not {exchange!r}')
         if timeout is not None and not timeout > 0:
-            refuse(f"timeout is a number of seconds above 0, not {timeout!r}")
+            refuse(f"timeout must be a number of seconds above 0, not {timeout!r}")
         self._arguments = (codec, sums, exchange, timeout)
         self._codec = _without_replies(codec)
         self._sums = self._codec if sums is None else _without_replies(sums)
@@ -113,12 +115,12 @@ class DdpState:
             process_group = model.process_group
         self._group = process_group
         self._names: Any = WeakIdKeyDictionary()
-        self._complete = model is not None  # whether every parameter has its name
+        self._complete = model is not None  # whether the names of all parameters are known
         if model is not None:
             self._take_names(model)
         self._peers: Optional[Peers] = None
-        self._buckets: Dict[int, Any] = {}  # by digest
-        self._seen: List[int] = []  # digests of this backward, in order
+        self._buckets: Dict[int, Any] = {}  # the exchanges of buckets, by digest
+        self._seen: List[int] = []  # the digests of the buckets of this backward, in order
         self._jobs: List[Job] = []
         self._steps = self._gone_frames = self._gone_bytes = self._gone_sent = 0
         self._raw_bytes = self._key_buckets = 0
@@ -129,11 +131,14 @@ class DdpState:
         return DdpState, (codec, sums, exchange, None, None, 0, timeout)
 
     def stats(self) -> Dict[str, int]:
-        """What this rank did since the beginning.
+        """Returns statistics of this rank since the hook was made.
 
-        steps: backwards that exchanged gradients. buckets: held now. new_buckets: how often one
-        began anew, with key frames where the codec is delta. raw_bytes: of the gradients. frames,
-        frame_bytes: encoded here. sent_bytes: the frames, as often as they were sent.
+        steps: the number of backward passes that exchanged gradients.
+        buckets: the number of buckets that the hook knows now.
+        new_buckets: how often a bucket started without state (with delta, by a key frame).
+        raw_bytes: the size of the gradients.
+        frames, frame_bytes: the number and the size of the frames that this rank has encoded.
+        sent_bytes: the size of the frames, each counted as often as it was sent.
         """
         held = [bucket.traffic for bucket in self._buckets.values()]
         return {
@@ -148,7 +153,7 @@ class DdpState:
 
     def _take_names(self, model: torch.nn.Module) -> None:
         if getattr(model, "_comm_hooks", None):
-            refuse("this model has a communication hook already: register one hook for each model")
+            refuse("this model already has a communication hook: register one hook for each model")
         inner = model.module if isinstance(model, DistributedDataParallel) else model
         for name, parameter in inner.named_parameters():
             if parameter.requires_grad:
@@ -156,22 +161,22 @@ class DdpState:
                 self._names[parameter] = name
 
     def _begin(self) -> None:
-        """Meets the other ranks, and makes the process groups."""
+        """Compares the arguments with the other ranks, and makes the process groups."""
         group = self._group if self._group is not None else dist.group.WORLD
         ranks = dist.get_process_group_ranks(group)
         rank, world = dist.get_rank(group), len(ranks)
         if rank < 0:
-            refuse("this rank is no member of process_group: call ddp_hook at its members only")
+            refuse("this rank is not a member of process_group: call ddp_hook only on its members")
         seconds = self._timeout or dist.distributed_c10d.default_pg_timeout.total_seconds()
         self._meeting = Meeting(ranks, rank, seconds)
         self._meeting.compare(
             "the beginning",
             {
-                "deltawire's version": deltawire.__version__,
+                "the version of deltawire": deltawire.__version__,
                 "codec": self._codec.agreement,
                 "sums": self._sums.agreement,
                 "exchange": self._way,
-                "the names of parameters": "in the model" if self._complete else "counted",
+                "the names of parameters": "taken from model=" if self._complete else "numbered",
             },
             ADVICE,
         )
@@ -182,14 +187,14 @@ class DdpState:
 
     def _exchange(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         if os.getpid() != self._process:
-            refuse("this hook belongs to the process that made it: make one after the fork")
+            refuse("this hook belongs to the process that made it: make a new one after the fork")
         if self._peers is None:
             self._begin()
         assert self._peers is not None
         if bucket.index() == 0:
             self._seen, self._jobs = [], []
         if bucket.index() != len(self._seen):
-            refuse("this hook serves two models at once: make a ddp_hook for each model")
+            refuse("this hook is used by two models: make a ddp_hook for each model")
         digest = self._digest(bucket.parameters())
         buffer = bucket.buffer()
         self._seen.append(digest)
@@ -202,7 +207,7 @@ class DdpState:
         return job.future
 
     def _job(self, digest: int, buffer: torch.Tensor) -> Job:
-        """The work for a bucket; x is its buffer, or a copy in main memory."""
+        """Makes the job for a bucket. Its x is the bucket's buffer, or a copy in main memory."""
         if self._peers.world == 1:
             nothing = [lambda job: None] * 3
             return Job(nothing, lambda job: buffer, buffer.device)
@@ -216,10 +221,10 @@ class DdpState:
         return _staged(exchange, buffer)
 
     def _new_bucket(self, digest: int, buffer: torch.Tensor) -> Any:
-        """Asks the other ranks whether they have come to the same bucket."""
+        """Makes the exchange of a new bucket, after checking that all ranks have the same one."""
         _check_dtype(buffer.dtype)
         if buffer.layout != torch.strided:
-            _unsupported("the gradients of a bucket are sparse: make them dense (sparse=False)")
+            _unsupported("the gradients of a bucket are sparse: make them dense, with sparse=False")
         elements, peers = buffer.numel(), self._peers
         by_parts = self._way == "parts" or self._way == "auto" and peers.world > GATHER_WORLD
         kind = Parts if by_parts and can_be_cut(elements, peers.world) else Gather
@@ -234,19 +239,20 @@ class DdpState:
         return made
 
     def _digest(self, parameters: "List[torch.Tensor]") -> int:
-        """Names a bucket by the ordered names and shapes of its parameters."""
+        """Returns a digest of the names and shapes of a bucket's parameters, in their order."""
         words = []
         for parameter in parameters:
             name = self._names.get(parameter)
             if name is None:
                 if self._complete:
-                    refuse("this hook serves another model: make a ddp_hook for each model")
+                    refuse("this hook belongs to another model: make a ddp_hook for each model")
                 name = self._names[parameter] = f"#{len(self._names)}"
             words.append(f"{name} {tuple(parameter.shape)}")
         return int.from_bytes(hashlib.sha256("\n".join(words).encode()).digest()[:8], "little")
 
     def _end_step(self) -> None:
-        """Waits here, where an error keeps its type: torch turns those of futures into texts."""
+        """Waits for all buckets at the end of a backward. Errors are raised here, because torch
+        would turn an exception in a future into a RuntimeError with its text."""
         jobs, self._jobs = self._jobs, []
         for job in jobs:
             job.done.wait()
@@ -267,7 +273,7 @@ def _x_of(job: Any) -> torch.Tensor:
 
 
 def _staged(exchange: Any, buffer: torch.Tensor) -> Job:
-    """Gradients on a GPU go through main memory."""
+    """Makes the job for gradients on a GPU, which are copied to main memory and back."""
     ready = torch.cuda.current_stream(buffer.device).record_event()
 
     def send(job: Any) -> None:
@@ -283,7 +289,7 @@ def _staged(exchange: Any, buffer: torch.Tensor) -> Job:
 
 def _groups(ranks: "List[int]", count: int, seconds: float) -> "List[Any]":
     if not dist.is_gloo_available():
-        _unsupported("this torch has no backend gloo, by which the frames travel: install one")
+        _unsupported("ddp_hook needs the backend gloo: install a torch that has it")
     timeout = datetime.timedelta(seconds=seconds)
     own = len(ranks) < dist.get_world_size()
     try:
@@ -295,13 +301,13 @@ def _groups(ranks: "List[int]", count: int, seconds: float) -> "List[Any]":
         text = str(error).strip().split("\n")[0]
         raise DeltawireError(
             Status["PEER"],
-            f"the ranks cannot be joined by gloo ({text}): let every rank of the group call "
-            "ddp_hook, and let them reach one another by TCP",
+            f"gloo could not connect the ranks ({text}): call ddp_hook on every rank of the group, "
+            "and check that the ranks can reach each other by TCP",
         ) from error
 
 
 def _without_replies(codec: Union[str, Config]) -> Config:
-    """Frames come whole and in order here, so no rank answers."""
+    """Sets replies=never in a config, because collectives neither lose nor reorder frames."""
     text = Config(codec).text
     words = [word for word in text.partition(":")[2].split(",") if word]
     words = [word for word in words if not word.startswith("replies=")] + ["replies=never"]
@@ -311,8 +317,8 @@ def _without_replies(codec: Union[str, Config]) -> Config:
 def _check_dtype(dtype: torch.dtype) -> None:
     if dtype not in DTYPES:
         _unsupported(
-            f"gradients of {dtype} have no codec: let the parameters be float32, float16 or "
-            "bfloat16"
+            f"gradients of {dtype} cannot be compressed: convert the parameters to float32, "
+            "float16 or bfloat16"
         )
 
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# ddp_agree.py - ranks compare what they must have in common, before a collective could go wrong.
-"""They meet in the store of torch.distributed, not in a collective: ranks that disagree may call
-different collectives, and gloo ends a process that receives more than it expects."""
+# ddp_agree.py - Meeting: checks that all ranks agree before they start a collective.
+"""The ranks compare through the key-value store of torch.distributed and not with a collective.
+Ranks that disagree might call different collectives, and gloo terminates a process that receives
+more than it expects."""
 
 from __future__ import annotations
 
@@ -14,14 +15,14 @@ import torch.distributed as dist
 
 from deltawire.errors import DeltawireError, Status
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.001, 0.05  # seconds between two looks into the store
+FIRST_PAUSE, LONGEST_PAUSE = 0.001, 0.05  # seconds between two queries of the store
 
 
 class Meeting:
-    """Where the ranks of one hook meet.
+    """Compares records of the ranks of one hook.
 
-    ranks: of the default group, in the order of the hook's group. rank: this one's place in it.
-    timeout: seconds that one rank waits for the others.
+    ranks: the global ranks, in the order of the hook's group. rank: the position of this rank.
+    timeout: the maximum time in seconds that a rank waits for the others.
     """
 
     def __init__(self, ranks: "list[int]", rank: int, timeout: float) -> None:
@@ -29,14 +30,14 @@ class Meeting:
         group = hashlib.sha256(repr(ranks).encode()).hexdigest()[:16]
         store = dist.distributed_c10d._get_default_store()
         store = dist.PrefixStore(f"deltawire/ddp/{group}/", store)
-        # How many hooks this rank has made: all ranks make theirs in the same order.
+        # The number of hooks that this rank has made. All ranks make their hooks in the same order.
         number = store.add(f"hooks/{rank}", 1)
         self._store = dist.PrefixStore(f"{number}/", store)
 
     def compare(self, topic: str, record: "dict[str, str]", advice: str) -> None:
-        """Returns when every rank has come to this topic with the same record.
+        """Waits for the records of all ranks on this topic, and compares them with this rank's.
 
-        Errors: MISMATCH, which names the first field and rank that differ, then advice; TIMEOUT.
+        Errors: MISMATCH, with the field and the rank that differ, and the advice; TIMEOUT.
         """
         self._store.set(f"{topic}/{self.rank}", json.dumps(record))
         for other in range(len(self.ranks)):
@@ -50,8 +51,9 @@ class Meeting:
             if time.monotonic() > deadline:
                 raise DeltawireError(
                     Status["TIMEOUT"],
-                    f"rank {self.ranks[other]} has not come to {topic} of ddp_hook within "
-                    f"{self.timeout:g} s: every rank must register one, and take the same steps",
+                    f"rank {self.ranks[other]} did not reach {topic} of ddp_hook within "
+                    f"{self.timeout:g} seconds: call ddp_hook on every rank, and run the same "
+                    "number of steps on all of them",
                 )
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
@@ -64,6 +66,6 @@ def _same(mine: Any, theirs: Any, rank: int, other: int, advice: str) -> None:
         if here != there:
             raise DeltawireError(
                 Status["MISMATCH"],
-                f"the ranks differ in {name}: {there} at rank {other} of the group, {here} at "
-                f"rank {rank}; {advice}",
+                f"the ranks have different values of {name}: {there} on rank {other} of the group "
+                f"but {here} on rank {rank}; {advice}",
             )

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# ddp_exchange.py - how the mean of one bucket comes about: by whole frames, or by parts.
-"""Both ways leave the same bits on all ranks. Each encodes with a limit that every rank knows
-before, for gloo ends a process that receives more than it expects: where all have seen the same
-frames, Decoder.expect is the same number everywhere."""
+# ddp_exchange.py - Gather and Parts: the two ways to compute the mean of a bucket.
+"""Both give all ranks the same bits. gloo terminates a process that receives more than it expects,
+so frames are encoded with a size limit that all ranks know in advance: Decoder.expect returns the
+same number on all ranks that have decoded the same frames."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ from deltawire.encoder import Encoder
 from deltawire.errors import DeltawireError, Status
 from deltawire.frame import frame_length
 
-ALIGNMENT = 64  # elements: parts begin where groups begin
+ALIGNMENT = 64  # elements; so that parts begin at the beginning of a group
 
 
 class Peers:
-    """What all exchanges of a hook share.
+    """What all exchanges of a hook have in common.
 
-    rank, world: this rank's place in the hook's group, and how many there are. first, second:
-    process groups for the first and the second collective of a bucket. codec: Config of gradients;
-    sums: of the sums of parts. threads: shared by all encoders and decoders.
+    rank, world: this rank in the hook's group, and the number of ranks.
+    first, second: the process groups for the first and the second collective of a bucket.
+    codec, sums: the configs of gradients, and of the means of parts.
+    threads: for all encoders and decoders.
     """
 
     def __init__(
@@ -40,8 +41,11 @@ class Peers:
 
 
 class Traffic:
-    """What one exchange has put on the wire. frames: encoded. frame_bytes: their own. sent_bytes:
-    theirs too, as often as they were sent."""
+    """Counts what one exchange has sent.
+
+    frames, frame_bytes: the number and the size of the frames. sent_bytes: their size, each frame
+    counted as often as it was sent.
+    """
 
     def __init__(self) -> None:
         self.frames = self.frame_bytes = self.sent_bytes = 0
@@ -53,7 +57,7 @@ class Traffic:
 
 
 class Room:
-    """Rows of bytes for frames, kept between steps: one for each rank."""
+    """A buffer for frames, which is kept between steps. rows: one part for each frame."""
 
     def __init__(self, rows: int) -> None:
         self._rows = rows
@@ -68,7 +72,7 @@ class Room:
 
 
 class Receiver:
-    """The decoders of one collective, one for each other rank."""
+    """The decoders for one collective: one for each other rank."""
 
     def __init__(self, peers: Peers, config: Config) -> None:
         self._peers = peers
@@ -76,13 +80,15 @@ class Receiver:
         self._stateful = config.codec == "delta"
 
     def length(self, key_of: "Callable[[int], tuple[int, int]]", x: torch.Tensor) -> int:
-        """Bytes of the next frame of x, at every rank. key_of: the key that a rank sends."""
+        """Returns the maximum size in bytes of the next frame, the same number on all ranks.
+
+        key_of: a function that returns the key of a rank's frame. x: a tensor like the encoded."""
         rank, decoder = next(iter(self._decoders.items()))
         dtype = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}[x.dtype]
         return decoder.expect([key_of(rank)], (1, 1, x.numel()), dtype)
 
     def decode(self, rank: int, room: torch.Tensor, key: Any, out: torch.Tensor, add: bool) -> None:
-        """Rank's frame, which must be of that key, into out."""
+        """Decodes the frame of a rank into out, or adds it to out. The frame must have this key."""
         _, length = frame_length(room)
         made = self._decoders[rank].decode(
             room[: min(length, room.numel())], out, add=1.0 if add else None, reply=False
@@ -90,8 +96,8 @@ class Receiver:
         if self._stateful and made.ids != [key if key[1] else key[0]]:
             raise DeltawireError(
                 Status["MISMATCH"],
-                f"rank {rank} of the group sent another bucket than this one: all ranks must take "
-                "the same steps with the same model",
+                f"rank {rank} of the group sent another bucket than this one: run the same steps "
+                "with the same model on all ranks",
             )
 
     def counters(self) -> "list[Any]":
@@ -99,7 +105,7 @@ class Receiver:
 
 
 class Gather:
-    """Every rank sends its frame to all others, and adds up what all of them decode to."""
+    """Every rank sends its frame to all others, and averages the decoded frames of all ranks."""
 
     def __init__(self, peers: Peers, id: int, x: torch.Tensor) -> None:
         self._peers, self._key = peers, (id, 0)
@@ -135,11 +141,11 @@ class Gather:
             job.x.copy_(total)
 
     def finish(self, job: Any) -> None:
-        """There is no second collective."""
+        """Does nothing: there is no second collective."""
 
 
 class Parts:
-    """Each rank adds up one part of the bucket, and sends what became of it to all others."""
+    """Each rank averages one part of the bucket over all ranks, and sends the mean to all."""
 
     def __init__(self, peers: Peers, id: int, x: torch.Tensor) -> None:
         self._peers, self._id = peers, id
@@ -155,15 +161,15 @@ class Parts:
         self._sums_out, self._sums_in = Room(1), Room(peers.world)
         self._sum = torch.empty(self._size, dtype=torch.float32)
         self._made = torch.empty_like(self._sum)
-        # The last part is as long as the others, with zeros behind the bucket's end.
+        # The last part is padded with zeros to the size of the others.
         self._last = torch.zeros(self._size, dtype=x.dtype)
 
     def _part(self, x: torch.Tensor, rank: int) -> torch.Tensor:
-        """What lies in the bucket of a rank's part."""
+        """The part of a rank, without padding."""
         return x[rank * self._size : (rank + 1) * self._size]
 
     def _whole(self, x: torch.Tensor, rank: int) -> torch.Tensor:
-        """A rank's part, as long as every part."""
+        """The part of a rank, padded to the size of all parts."""
         part = self._part(x, rank)
         if part.numel() == self._size:
             return part
@@ -221,11 +227,11 @@ class Parts:
 
 
 def part_elements(elements: int, world: int) -> int:
-    """How many elements each part has; the last may reach behind the bucket's end."""
+    """The number of elements of each part. The last part may extend beyond the bucket's end."""
     each = -(-elements // world)
     return -(-each // ALIGNMENT) * ALIGNMENT
 
 
 def can_be_cut(elements: int, world: int) -> bool:
-    """Whether every rank's part has something in it, and is worth a message."""
+    """Whether the bucket is large enough that the part of every rank is worth a message."""
     return elements >= max(1024, ALIGNMENT * world) * world

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-# ddp_worker.py - the threads that carry a hook's buckets from step to step, in bucket order.
-"""Each step of a bucket (send, receive, finish) belongs to one thread, and each thread takes the
-buckets in the order in which the hook got them. So the collectives of a step are issued in one
-order, the same on all ranks. Callbacks of futures would issue them in the order in which buckets
-happen to arrive, which differs between ranks, and then ranks wait for one another for ever."""
+# ddp_worker.py - Crew: the threads that process a hook's buckets, in the order of the buckets.
+"""A bucket goes through three steps: send, receive, finish. Each step has a thread of its own that
+processes the buckets in the order in which the hook got them. So all ranks start the collectives of
+a step in the same order. Callbacks of futures would start them in the order in which buckets happen
+to arrive. That order differs between ranks, and the ranks would wait for each other forever."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ END = None
 
 
 class Job:
-    """One bucket on its way through one backward.
+    """The exchange of one bucket in one backward pass.
 
-    steps: what is done with it, one function for each thread. future: torch's, of the tensor that
-    finished gives. error: what went wrong, once done is set.
+    steps: the functions of the three steps. finished: a function that returns the result.
+    future: the torch.futures.Future with the result.
+    done: set at the end. error: the exception after a failure, valid when done is set.
     """
 
     def __init__(
@@ -35,7 +36,7 @@ class Job:
         self.steps, self._finished = steps, finished
         self.error: Optional[DeltawireError] = None
         self.done = threading.Event()
-        self.work: Any = None  # the collective that is under way
+        self.work: Any = None  # the collective that is running
         devices = [] if device.type == "cpu" else [device]
         self._base: Any = torch.futures.Future(devices=devices)
         self.future = self._base.then(self._result)
@@ -46,7 +47,7 @@ class Job:
         return self._tensor
 
     def end(self, error: Optional[DeltawireError]) -> None:
-        """The last word on it: its result, or why there is none."""
+        """Ends the job with its result or, if error is not None, with this error."""
         if error is None:
             self._tensor = self._finished(self)
         self.error = error
@@ -55,7 +56,8 @@ class Job:
 
 
 class Crew:
-    """A thread for each step. After an error it takes no more jobs: the ranks are out of step."""
+    """The threads of a hook, one for each step. After an error, all further jobs fail, because the
+    ranks may have different states."""
 
     def __init__(self) -> None:
         self.error: Optional[DeltawireError] = None
@@ -71,7 +73,7 @@ class Crew:
         self._queues[0].put(job)
 
     def close(self) -> None:
-        """The threads end when what was put before is done."""
+        """Ends the threads as soon as they have done all jobs."""
         self._queues[0].put(END)
 
     def _work(self, step: int) -> None:
@@ -99,13 +101,13 @@ class Crew:
 
 
 def as_ours(error: BaseException) -> DeltawireError:
-    """The package's error for what a step raised."""
+    """Converts an exception to a DeltawireError."""
     if isinstance(error, DeltawireError):
         return error
     text = str(error).strip().split("\n")[0] or type(error).__name__
     late = "imed out" in text or "imeout" in text
     return DeltawireError(
         Status["TIMEOUT" if late else "PEER"] if isinstance(error, RuntimeError) else Status["IO"],
-        f"the exchange of gradients failed ({text}): the ranks are out of step, start all of them "
-        "again from a checkpoint",
+        f"the exchange of gradients failed ({text}): the states of the ranks may differ now, so "
+        "start all of them again from a checkpoint",
     )

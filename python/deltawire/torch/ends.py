@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ends.py - the two ends of one direction between two stages: tensors to parts of messages and back.
+# ends.py - Sender and Receiver: encode the tensors of a message, and decode them.
 from __future__ import annotations
 
 from typing import Any, Optional, Sequence
@@ -16,8 +16,8 @@ from deltawire.torch.message import EXACT, FRAME, WITH_IDS, WITHOUT_IDS, Part
 
 
 def without_replies(text: Any) -> Config:
-    """The config for a carrier that neither loses nor reorders: nothing is answered, and encoders
-    keep no copy to go back to."""
+    """Adds replies=never to a config. The carriers neither lose nor reorder messages, so decoders
+    need not reply, and encoders keep no older copy to go back to."""
     given = Config(text)
     if "replies=never" in given.text:
         return given
@@ -25,10 +25,11 @@ def without_replies(text: Any) -> Config:
 
 
 class Ends:
-    """What Sender and Receiver share: an encoder or decoder for each tensor of a message, made when
-    the tensor first comes. Whatever has no ids uses those of the config `plain`.
+    """The base class of Sender and Receiver. It has an encoder or decoder for each tensor of a
+    message, which is made when it is first needed.
 
-    plain: None: the same as config; its entries then touch no state.
+    config: for tensors with ids.
+    plain: for tensors without ids. None: they use config, without state.
     """
 
     make: Any = None
@@ -48,7 +49,7 @@ class Ends:
         return self._made[key]
 
     def stateful(self) -> "dict[int, Any]":
-        """Slot by slot, those that keep state."""
+        """Returns the encoders or decoders with state, by the tensor's position in the message."""
         if self.config.codec != "delta":
             return {}
         return {slot: end for (which, slot), end in self._made.items() if not which}
@@ -74,7 +75,7 @@ class Ends:
         return found
 
     def save(self) -> "dict[str, Any]":
-        """State as tensors, which torch.save takes and weights_only loads."""
+        """Returns the state as tensors, which torch.load accepts with weights_only=True."""
         saved: "dict[str, Any]" = {"config": self.config.text, "slots": {}}
         for slot, end in self.stateful().items():
             states = list(end.export_states().values())
@@ -90,12 +91,12 @@ class Ends:
         return saved
 
     def load(self, saved: "dict[str, Any]") -> None:
-        """Errors: MISMATCH (another config), and those of import_state."""
+        """Restores what save returned. Errors: MISMATCH (another config), those of import_state."""
         if saved["config"] != self.config.text:
             fail(
                 Status["MISMATCH"],
-                f"this state was saved under {saved['config']!r} and {self.word} has "
-                f"{self.config.text!r}: make the stage with the config that it was saved with",
+                f"this state was saved with the config {saved['config']!r}, but {self.word} has "
+                f"{self.config.text!r}: make the stage with the config of the saved state",
             )
         made: "dict[tuple[str, int], Any]" = {}
         for slot, held in saved["slots"].items():
@@ -105,11 +106,11 @@ class Ends:
                 end.import_state(bytes(data[at : at + length]))
                 at += length
             made[("", int(slot))] = end
-        self._made = made  # only now: a state that cannot be loaded changes nothing
+        self._made = made  # last, so that a state that cannot be loaded changes nothing
 
 
 class Sender(Ends):
-    """Tensors to parts. One message at a time."""
+    """Encodes the tensors of a message."""
 
     make = Encoder
     word = "the encoder"
@@ -117,7 +118,7 @@ class Sender(Ends):
     def parts(
         self, given: "Sequence[torch.Tensor]", ids: "Optional[list[int]]"
     ) -> "tuple[list[Part], int]":
-        """(parts, the message's kind). Errors: those of encode."""
+        """Returns the parts and the kind of the message. Errors: those of encode."""
         kind = WITHOUT_IDS if ids is None else WITH_IDS
         made = [self._part(slot, tensor, ids, kind) for slot, tensor in enumerate(given)]
         self.samples += len(ids) if ids is not None else 0
@@ -129,7 +130,7 @@ class Sender(Ends):
         if dtype is None:
             fail(
                 Status["UNSUPPORTED"],
-                f"a stage gave a tensor of {tensor.dtype}, which cannot travel: convert it to "
+                f"a stage returned a tensor of {tensor.dtype}, which cannot be sent: convert it to "
                 "float32, float16 or bfloat16 in the stage's forward",
             )
         coded = tensors.is_coded(tensor.dtype, shape) and (ids is None or shape[0] == len(ids))
@@ -143,13 +144,13 @@ class Sender(Ends):
         return Part(FRAME, dtype, shape, frame)
 
     def reset(self) -> None:
-        """The next entry of every id is a key entry."""
+        """Discards all state: the next entry of every id is a key entry."""
         for end in self._made.values():
             end.reset()
 
 
 class Receiver(Ends):
-    """Parts to tensors in main memory."""
+    """Decodes the parts of a message to tensors in main memory."""
 
     make = Decoder
     word = "the decoder"
@@ -157,7 +158,7 @@ class Receiver(Ends):
     def tensors(
         self, parts: "Sequence[Part]", kind: int
     ) -> "tuple[list[torch.Tensor], Optional[list[int]]]":
-        """(tensors, the ids that stand in their frames or None). Errors: those of decode, and
+        """Returns the tensors, and the ids in their frames or None. Errors: those of decode, and
         FORMAT."""
         self.ids: "Optional[list[int]]" = None
         made = [self._tensor(slot, part, kind) for slot, part in enumerate(parts)]
@@ -172,7 +173,11 @@ class Receiver(Ends):
                 return whole
         dtype = tensors.OF_NUMBER.get(part.dtype)
         if part.how != FRAME or dtype is None or not tensors.is_coded(dtype, part.shape):
-            fail(Status["FORMAT"], "a tensor in a message is none of ours: restart all ranks")
+            fail(
+                Status["FORMAT"],
+                "a message contains an invalid tensor: use the same version of deltawire on all "
+                "ranks, and start all of them again",
+            )
         made, view = tensors.room_for(dtype, part.shape)
         try:
             done = self._end(kind, slot).decode(part.data, view, reply=False)
@@ -180,8 +185,8 @@ class Receiver(Ends):
             if error.status in (Status["BASE"], Status["STATE"], Status["STALE"]):
                 raise DeltawireError(
                     error.status,
-                    f"{error.why}; the two ends hold different states: load the compression state "
-                    "of the same step on all ranks, or call reset_compression() on all of them",
+                    f"{error.why}; sender and receiver have different states: load the compression "
+                    "state of the same step on all ranks, or call reset_compression() on all ranks",
                 ) from error
             raise
         if kind == WITH_IDS and self.config.codec == "delta":
@@ -194,7 +199,8 @@ class Receiver(Ends):
 def bytes_for(
     config: Config, plain: Optional[Config], dtype: torch.dtype, shape: "tuple[int, ...]"
 ) -> int:
-    """Bytes that are enough for one tensor of this shape, or of fewer samples, in a message."""
+    """An upper bound, in bytes, of the size in a message of a tensor of this shape, or with fewer
+    samples."""
     size = 1
     for extent in shape:
         size *= extent

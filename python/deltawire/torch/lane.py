@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# lane.py - Lane: the way to one neighbouring stage and back, whatever carries it.
+# lane.py - Lane: sends messages to a neighbouring stage and receives messages from it.
 from __future__ import annotations
 
 from typing import Any
@@ -8,10 +8,10 @@ from deltawire.errors import DeltawireError, Status
 
 
 class Lane:
-    """Messages to a neighbour and from it, each way in order.
+    """The base class of LinkLane and GroupLane. Messages arrive in order, in both directions.
 
-    me, other: stage indices, for sentences. survives: whether it can go on after a step that was
-    given up.
+    me, other: the indices of this stage and the neighbouring stage.
+    survives: whether the lane still works after a step that failed.
     """
 
     survives = True
@@ -20,23 +20,25 @@ class Lane:
         self.me, self.other = me, other
 
     def send(self, data: bytearray, waits: bool = True) -> None:
-        """Hands a message on; never waits for the neighbour. waits: whether the end of the step
-        waits until it is sent."""
+        """Sends a message, without waiting for the neighbour.
+
+        waits: whether the end of the step waits until the message has been sent."""
         raise NotImplementedError
 
     def post(self) -> None:
-        """The next message may come from now on."""
+        """Tells the lane that one more message will be taken, so that it can begin to receive."""
 
     def take(self) -> memoryview:
-        """The next message; waits for it. What is behind its end is not part of it."""
+        """Waits for the next message and returns it. The memoryview may be longer than the
+        message."""
         raise NotImplementedError
 
     def lost(self, error: BaseException) -> Any:
-        """The neighbour is gone."""
+        """Raises the error for a neighbour that cannot be reached any more."""
         said = str(error).strip().splitlines()
         raise DeltawireError(
             Status["PEER"],
-            f"stage {self.me} has lost stage {self.other}, whose process has ended or cannot be "
-            "reached: start all ranks again; with load_compression_state_dict they go on where "
-            f"they were saved ({said[0][:160] if said else type(error).__name__})",
+            f"stage {self.me} has lost the connection to stage {self.other}, whose process has "
+            "ended or cannot be reached: start all ranks again; load_compression_state_dict "
+            f"restores their saved state ({said[0][:160] if said else type(error).__name__})",
         ) from error

@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-# message.py - what one stage sends another for one microbatch: a head, ids, tensors.
+# message.py - Message: what a stage sends to another one for a microbatch: header, ids, tensors.
 """All integers are little-endian.
 
-    head     magic "dwp1", kind (1), 1 if ids follow (1), tensors (2), microbatch (4), step (8)
-    ids      only where the head says so: how many (4), each 8 bytes
-    tensor   how (1), dtype (1), extents (2), bytes (8), then each extent (4), then the bytes:
-             a frame of deltawire, or the elements as they are
+Numbers in parentheses are sizes in bytes:
 
-Two kinds have a tail of their own in place of all that: LONG the length of the message that
-follows it (8), ABORT a sentence (2 for its length, then UTF-8)."""
+    header   magic "dwp1" (4), kind (1), 1 if ids follow, else 0 (1), number of tensors (2),
+             microbatch (4), step (8)
+    ids      only if the header says so: number of ids (4), each id (8)
+    tensor   FRAME or EXACT (1), dtype (1), number of dimensions (2), size of the data (8), each
+             dimension (4), data: a frame of deltawire, or the uncompressed elements
+
+After the header, two kinds of messages have something else instead: LONG has the length of the
+message that follows it (8), and ABORT has the length of an error message (2) and its UTF-8 text."""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ FRAME, EXACT = 1, 2
 
 _HEAD = struct.Struct("<4sBBHIQ")
 _PART = struct.Struct("<BBHQ")
-SHORTEST_ROOM = 512  # enough for LONG, and for an ABORT with a sentence that was cut
+SHORTEST_ROOM = 512  # enough for LONG, and for an ABORT, whose text is truncated if necessary
 
 
 class Part(NamedTuple):
@@ -67,20 +70,23 @@ def pack(message: Message) -> bytearray:
 
 
 def room(parts: "Sequence[tuple[int, int]]", samples: int) -> int:
-    """Bytes that are enough for a message with these (bytes, extents), and ids of so many."""
+    """An upper bound, in bytes, of the size of a message.
+
+    parts: for each tensor, the maximum size of its data and the number of its dimensions.
+    samples: the maximum number of ids."""
     tensors = sum(_PART.size + 4 * extents + size for size, extents in parts)
     return max(SHORTEST_ROOM, _HEAD.size + 4 + 8 * samples + tensors)
 
 
 def size_of(message: Message) -> int:
-    """Bytes of a message that was unpacked."""
+    """Returns the size in bytes of a message that was unpacked."""
     ids = 4 + 8 * len(message.ids) if message.ids is not None else 0
     parts = sum(_PART.size + 4 * len(part.shape) + len(part.data) for part in message.parts)
     return _HEAD.size + ids + parts
 
 
 def unpack(data: memoryview) -> Message:
-    """data may be longer than the message. Errors: FORMAT."""
+    """Reads a message. data may be longer than the message. Errors: FORMAT."""
     try:
         return _unpack(data)
     except (struct.error, UnicodeDecodeError):
@@ -119,6 +125,6 @@ def _unpack(data: memoryview) -> Message:
 def _refuse() -> Any:
     raise DeltawireError(
         Status["FORMAT"],
-        "what arrived is no message of deltawire's pipeline stages: make every stage of the "
-        "pipeline with compress_stage, and let nobody else send with its tags",
+        "a stage received data that is not a message of deltawire: make every stage of the "
+        "pipeline with compress_stage, and use its tags for nothing else",
     )

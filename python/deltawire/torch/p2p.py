@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-# p2p.py - send, recv, isend and irecv with ids, for those who write their own schedules.
-"""Like those of torch.distributed, but that what travels is a frame. For each peer, group and tag
-there is one encoder or decoder, which lives as long as the group, so the order of calls with the
-same tag must be the same at both ends, as torch wants it too.
+# p2p.py - send, recv, isend and irecv with compression, for programs with their own schedule.
+"""They work like those of torch.distributed, but send frames. There is one encoder or decoder for
+each peer, group and tag, which lives as long as the group. So calls with the same tag must have the
+same order at both ends, as torch requires, too.
 
-Before each frame goes a head of 24 bytes with its length, so that a receive is always as long as
-what comes, with every backend."""
+A header of 24 bytes with the length precedes each frame, so that the sizes of sends and receives
+are equal, as some backends require."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from deltawire.torch.agreement import group_of
 from deltawire.torch.ends import without_replies
 
 TAGS = 1 << 21
-_HEAD = struct.Struct("<4sIQ8s")  # magic, 1 where there are ids, bytes of the frame, digest
+_HEAD = struct.Struct("<4sIQ8s")  # magic, 1 if there are ids, size of the frame, digest
 _MAGIC = b"dws1"
 
 
 class _Wire:
-    """One way to or from one peer, under one tag."""
+    """The encoder or decoder for one peer and tag, in one direction."""
 
     _of: "weakref.WeakKeyDictionary[Any, dict[Any, _Wire]]" = weakref.WeakKeyDictionary()
 
@@ -48,7 +48,7 @@ class _Wire:
     @classmethod
     def find(cls, group: Any, peer: int, tag: int, config: Any, sends: bool) -> "_Wire":
         if not isinstance(tag, int) or not 0 <= tag < 1 << 16:
-            refuse(f"a tag is an int from 0 to 65535, not {tag!r}")
+            refuse(f"tag must be an int from 0 to 65535, not {tag!r}")
         group = group_of(group)
         wires, wanted = cls._of.setdefault(group, {}), without_replies(config)
         key = (peer, tag, sends)
@@ -56,8 +56,8 @@ class _Wire:
             wires[key] = cls(group, peer, tag, wanted, sends)
         if wires[key].config != wanted:
             refuse(
-                f"rank {peer} and tag {tag} had the config {wires[key].config.text!r} until now, "
-                f"and {wanted.text!r} was given: take another tag for another config"
+                f"rank {peer} and tag {tag} already have the config {wires[key].config.text!r}, "
+                f"but this call has {wanted.text!r}: use another tag for another config"
             )
         return wires[key]
 
@@ -65,13 +65,16 @@ class _Wire:
         said = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise DeltawireError(
             Status["PEER"],
-            f"rank {self.peer} is gone, its process has ended or cannot be reached: start all "
-            f"ranks again ({said[:160]})",
+            f"the connection to rank {self.peer} is lost, because its process has ended or cannot "
+            f"be reached: start all ranks again ({said[:160]})",
         ) from error
 
 
 class Sent:
-    """A frame on its way. wait(): until torch has sent it."""
+    """A frame that is being sent.
+
+    frame_bytes: its size. wait(): waits until torch has sent it. Errors of wait: PEER.
+    """
 
     def __init__(self, wire: _Wire, works: "list[tuple[Any, torch.Tensor]]", length: int) -> None:
         self._wire, self._works, self.frame_bytes = wire, works, length
@@ -86,8 +89,11 @@ class Sent:
 
 
 class Receipt:
-    """A frame that will come. wait(): until it is decoded; gives the ids of its samples, or None
-    where it was sent without."""
+    """A frame that is being received.
+
+    wait(): waits until it has arrived and is decoded. Returns the ids of its samples, or None if it
+        was sent without ids.
+    """
 
     def __init__(self, wire: _Wire, tensor: torch.Tensor) -> None:
         self._wire, self._tensor = wire, tensor
@@ -100,7 +106,7 @@ class Receipt:
 
     def wait(self) -> "Optional[list[int]]":
         while not self._done:
-            self._wire.posted[0]._complete()  # in the order in which they were asked for
+            self._wire.posted[0]._complete()  # in the order in which they were posted
         if self._error is not None:
             raise self._error
         return self._ids
@@ -122,8 +128,8 @@ class Receipt:
             if magic != _MAGIC:
                 fail(
                     Status["FORMAT"],
-                    f"rank {wire.peer} sent something else than a frame: let both ends use "
-                    "deltawire.torch, with the same tag",
+                    f"rank {wire.peer} sent something else than a frame: use the functions of "
+                    "deltawire.torch at both ends, with the same tag",
                 )
             data = bytearray(length)
             room = tensors.of_buffer(data)
@@ -139,7 +145,7 @@ class Receipt:
             fail(
                 Status["MISMATCH"],
                 f"rank {wire.peer} sends with another config than {wire.config.text!r}: give both "
-                "ends the same, and another tag for each other one",
+                "ends the same config, and use another tag for each config",
             )
         ids = self._decode(data)
         return ids if has_ids else None
@@ -147,11 +153,11 @@ class Receipt:
     def _decode(self, data: bytearray) -> "list[int]":
         info, wanted = frame_info(data), tensors.extents(tuple(self._tensor.shape))
         if tuple(info.shape) != wanted:
-            self._wire.end.advance(data, reply=False)  # both ends stay in step
+            self._wire.end.advance(data, reply=False)  # keeps encoder and decoder in step
             fail(
                 Status["SHAPE"],
-                f"rank {self._wire.peer} sent {tuple(info.shape)} as samples, tokens and channels, "
-                f"and the tensor has {wanted}: give recv a tensor of the sender's shape",
+                f"rank {self._wire.peer} sent a tensor (N, T, C) of shape {tuple(info.shape)}, but "
+                f"recv was given one of {wanted}: give recv a tensor of the sender's shape",
             )
         made, view = tensors.room_for(self._tensor.dtype, tuple(self._tensor.shape))
         ids = self._wire.end.decode(data, view, reply=False).ids
@@ -179,15 +185,19 @@ def isend(
     tag: int = 0,
     stateless: bool = False,
 ) -> Sent:
-    """Encodes a tensor and begins to send it; the tensor is the caller's again on return.
+    """Encodes a tensor and starts to send it. When isend returns, the tensor may be changed.
 
-    tensor: (N, T, C) of float32, float16 or bfloat16; also (N, C) and (N, A, B, C).
-    dst: the rank, in the default group as torch's isend takes it.
-    ids: N of them, as an int64 tensor or a list. None: only where the codec keeps no state, or
-        stateless=True.
-    config: at both ends the same; one for each dst, group and tag.
+    tensor: (N, T, C) of float32, float16 or bfloat16. (N, C) and (N, A, B, C) are accepted, too.
+    dst: the global rank of the receiver, as for torch.distributed.isend.
+    ids: N ids, as an int64 tensor or a list. None is allowed only if no state is used: with a codec
+        other than delta, or with stateless=True.
+    config: the config of the codec. It must be the same at both ends, and in all calls with the
+        same dst, group and tag.
+    group: the process group. None: the default group.
+    tag: an int from 0 to 65535, the same at both ends.
+    stateless: do not read or change the state.
 
-    Returns an object with wait(), to be called before the process ends.
+    Returns a Sent. Call its wait() before the process ends.
     Errors: ARGUMENT, UNSUPPORTED, CONFIG, PEER.
     """
     wire = _Wire.find(group, dst, tag, config, True)
@@ -210,33 +220,36 @@ def irecv(
     group: Any = None,
     tag: int = 0,
 ) -> Receipt:
-    """Begins to receive into a tensor of the sender's shape; wait() decodes and gives the ids.
+    """Starts to receive into a tensor, which must have the sender's shape.
 
-    src: the rank, in the default group as torch's irecv takes it. config, group, tag: as isend's.
-    Errors, of wait: SHAPE, MISMATCH, FORMAT, CORRUPT, BASE, PEER; the tensor is then as it was.
+    src: the global rank of the sender, as for torch.distributed.irecv.
+    config, group, tag: as for isend.
+
+    Returns a Receipt. Its wait() decodes the frame and returns the ids of the samples, or None.
+    Errors of wait: SHAPE, MISMATCH, FORMAT, CORRUPT, BASE, PEER; the tensor is unchanged then.
     """
     _check(tensor)
     return Receipt(_Wire.find(group, src, tag, config, False), tensor)
 
 
 def send(tensor: torch.Tensor, dst: int, ids: Any = None, **named: Any) -> int:
-    """isend, and wait. Returns the bytes of the frame."""
+    """Calls isend and waits. Returns the size of the frame in bytes."""
     sent = isend(tensor, dst, ids, **named)
     sent.wait()
     return sent.frame_bytes
 
 
 def recv(tensor: torch.Tensor, src: int, **named: Any) -> "Optional[list[int]]":
-    """irecv, and wait. Returns the ids of the samples, or None where there were none."""
+    """Calls irecv and waits. Returns the ids of the samples, or None if there were none."""
     return irecv(tensor, src, **named).wait()
 
 
 def _check(tensor: Any) -> None:
     if not isinstance(tensor, torch.Tensor):
-        refuse(f"a tensor of torch is wanted, not {type(tensor).__name__}")
+        refuse(f"tensor must be a torch.Tensor, not {type(tensor).__name__}")
     if not tensors.is_coded(tensor.dtype, tuple(tensor.shape)):
         fail(
             Status["UNSUPPORTED"],
-            f"a tensor of {tensor.dtype} and shape {tuple(tensor.shape)} cannot be coded: give "
-            "float32, float16 or bfloat16, samples first, channels last, no extent of 0",
+            f"a tensor of {tensor.dtype} and shape {tuple(tensor.shape)} cannot be coded: give a "
+            "float32, float16 or bfloat16 tensor, samples first, channels last, and not empty",
         )

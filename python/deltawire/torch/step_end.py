@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# step_end.py - when a rank is done with a step, and may wait for what it has sent.
-"""A rank may wait for its sends only when nobody waits for it any more: when every one of its
-stages has sent and received all that a step has. Earlier, two ranks could wait for each other."""
+# step_end.py - StepEnd: waits for a rank's sends, at the end of each step.
+"""A rank may wait for its sends only after all its stages have sent and received every message of
+the step, so that no other rank waits for it any more. If it waited earlier, two ranks could wait
+for each other forever."""
 
 from __future__ import annotations
 
@@ -12,12 +13,13 @@ _of_groups: "weakref.WeakKeyDictionary[Any, StepEnd]" = weakref.WeakKeyDictionar
 
 
 class StepEnd:
-    """Of one rank in one process group: the stages that are within a step, and what waits."""
+    """The stages of one rank and process group that are in a step, and the sends to wait for."""
 
     def __init__(self) -> None:
         self._open: "weakref.WeakKeyDictionary[Any, int]" = weakref.WeakKeyDictionary()
         self._waits: "list[Callable[[], None]]" = []
-        self._abandoned: "list[Callable[[], None]]" = []  # they keep what torch may still send
+        # Of failed steps: these functions own memory that torch may still send.
+        self._abandoned: "list[Callable[[], None]]" = []
 
     @classmethod
     def of(cls, group: Any) -> "StepEnd":
@@ -27,7 +29,8 @@ class StepEnd:
         self._open[stage] = 0
 
     def count(self, stage: Any, expected: int) -> None:
-        """One more message of this stage was sent or received."""
+        """Counts a message that this stage has sent or received. expected: their number in a
+        step."""
         if stage not in self._open:
             return
         self._open[stage] += 1
@@ -40,14 +43,14 @@ class StepEnd:
             self.wait()
 
     def drop(self, stage: Any) -> None:
-        """The stage has failed: nothing of this step is waited for, for who knows whether the
-        other ranks still take it."""
+        """Ends a step that has failed, without waiting for its sends, because the other ranks may
+        never receive them."""
         self._open.clear()
         self._abandoned += self._waits
         self._waits = []
 
     def later(self, wait: "Callable[[], None]") -> None:
-        """wait is called when the rank is done with the step."""
+        """Registers a function that the end of the step calls to wait for a send."""
         self._waits.append(wait)
 
     def wait(self) -> None:

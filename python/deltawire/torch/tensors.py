@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# tensors.py - torch's tensors as (N, T, C) in main memory, and as bytes.
+# tensors.py - converts torch tensors to (N, T, C) in main memory, and to bytes.
 from __future__ import annotations
 
 import ctypes
@@ -8,7 +8,7 @@ from typing import Any, Optional
 import torch
 import torch.distributed as dist
 
-# Numbers in messages; never changed.
+# The numbers of dtypes in messages. They must never change.
 DTYPES = {
     torch.float32: 1,
     torch.float16: 2,
@@ -28,12 +28,13 @@ CODED = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}
 
 
 def is_coded(dtype: torch.dtype, shape: "tuple[int, ...]") -> bool:
-    """Whether a codec takes it: floats of ours with samples, and channels."""
+    """Whether codecs accept such a tensor: float32, float16 or bfloat16, with at least two
+    dimensions, and not empty."""
     return dtype in CODED and len(shape) >= 2 and all(extent > 0 for extent in shape)
 
 
 def extents(shape: "tuple[int, ...]") -> "tuple[int, int, int]":
-    """(N, T, C) of a shape with samples first and channels last."""
+    """Converts a shape with samples first and channels last to (N, T, C)."""
     tokens = 1
     for extent in shape[1:-1]:
         tokens *= extent
@@ -41,8 +42,8 @@ def extents(shape: "tuple[int, ...]") -> "tuple[int, int, int]":
 
 
 def samples(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor as (N, T, C) in main memory; a copy only where channels have gaps, where tokens
-    lie in one another, or where it lies on a device."""
+    """Returns the tensor as (N, T, C) in main memory. It is copied only if it is on another device,
+    if its channels are not contiguous, or if tokens or samples overlap."""
     flat = tensor.detach().cpu().reshape(extents(tuple(tensor.shape)))
     n, t, c = flat.shape
     step_n, step_t, step_c = flat.stride()
@@ -51,13 +52,14 @@ def samples(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def room_for(dtype: torch.dtype, shape: "tuple[int, ...]") -> "tuple[torch.Tensor, torch.Tensor]":
-    """(an empty tensor, the same as (N, T, C))."""
+    """Returns a new tensor, and a view of it as (N, T, C)."""
     made = torch.empty(shape, dtype=dtype)
     return made, made.view(extents(shape))
 
 
 def as_bytes(tensor: torch.Tensor) -> memoryview:
-    """The bytes of a contiguous tensor in main memory, which the caller keeps."""
+    """Returns the bytes of a contiguous tensor in main memory, without a copy. The caller must keep
+    the tensor."""
     size = tensor.numel() * tensor.element_size()
     if size == 0:
         return memoryview(b"")
@@ -66,13 +68,13 @@ def as_bytes(tensor: torch.Tensor) -> memoryview:
 
 
 def exact(tensor: torch.Tensor) -> bytes:
-    """The elements as they are."""
+    """Returns a copy of the elements, without compression."""
     whole = tensor.detach().cpu().contiguous()
     return bytes(as_bytes(whole))
 
 
 def from_exact(dtype: int, shape: "tuple[int, ...]", data: memoryview) -> Optional[torch.Tensor]:
-    """None: these bytes are no such tensor."""
+    """Makes a tensor of such a copy. Returns None if dtype, shape and size do not match."""
     kind = OF_NUMBER.get(dtype)
     if kind is None:
         return None
@@ -86,10 +88,10 @@ def from_exact(dtype: int, shape: "tuple[int, ...]", data: memoryview) -> Option
 
 
 def of_buffer(data: Any) -> torch.Tensor:
-    """A tensor of uint8 over writable bytes, which it keeps."""
+    """Returns a uint8 tensor that shares and keeps the memory of a writable buffer."""
     return torch.frombuffer(data, dtype=torch.uint8)
 
 
 def device_for(group: Any) -> torch.device:
-    """Where a backend wants the bytes that it sends."""
+    """The device on which the backend of a process group needs the tensors that it sends."""
     return torch.device("cuda" if "nccl" in str(dist.get_backend(group)) else "cpu")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# torch_stage.py - what is read of torch's pipeline stages, whose insides differ by release.
+# torch_stage.py - access to private attributes of torch's pipeline stages, which vary by release.
 from __future__ import annotations
 
 from typing import Any, Iterator
@@ -8,26 +8,26 @@ import torch
 
 
 def receives(info: Any) -> bool:
-    """Whether a tensor comes for this description of an input or gradient."""
+    """Whether an input or gradient with this description is received from another rank."""
     if getattr(info, "is_root_arg", False) or not hasattr(info, "buffer"):
         return False
     return getattr(info, "tensor_meta", info) is not None
 
 
 def described(info: Any) -> "tuple[torch.dtype, tuple[int, ...]]":
-    """(dtype, shape) of what comes."""
+    """The dtype and shape of a received tensor."""
     meta = getattr(info, "tensor_meta", None)
     meta = info.buffer if meta is None else meta
     return meta.dtype, tuple(meta.shape)
 
 
 def inputs(stage: Any) -> "list[tuple[torch.dtype, tuple[int, ...]]]":
-    """Of what comes from the stage before, for a microbatch."""
+    """The dtypes and shapes of the tensors that the previous stage sends for one microbatch."""
     return [described(info) for info in stage.args_recv_info[0] if receives(info)]
 
 
 def outputs(stage: Any) -> "list[tuple[torch.dtype, tuple[int, ...]]]":
-    """Of what goes to the stage behind; empty where torch does not tell."""
+    """The dtypes and shapes of the tensors for the next stage; empty if torch does not tell."""
     known = getattr(getattr(stage, "_stage_meta", None), "outputs", None)
     if known is None:
         known = getattr(stage, "_outputs_meta", None)
@@ -35,25 +35,25 @@ def outputs(stage: Any) -> "list[tuple[torch.dtype, tuple[int, ...]]]":
 
 
 def fill(stage: Any, infos: Any, tensors: "list[torch.Tensor]", wants_grad: bool) -> bool:
-    """Puts what came where torch looks for it. False: there are more or fewer than it expects."""
+    """Stores received tensors where torch expects them. Returns False if their number is wrong."""
     wanting = [info for info in infos if receives(info)]
     if len(wanting) != len(tensors):
         return False
     for info, tensor in zip(wanting, tensors):
         tensor = tensor.to(stage.device)
         if wants_grad and not hasattr(info, "tensor_meta") and tensor.dtype.is_floating_point:
-            tensor.requires_grad_(True)  # torch 2.6; later ones do it themselves
+            tensor.requires_grad_(True)  # torch 2.6 does not do it itself
         info.buffer = tensor
     return True
 
 
 def is_here(stage: Any, index: int) -> bool:
-    """Whether stage `index` lies on this rank too."""
+    """Whether the stage with this index is on the same rank."""
     return stage.stage_index_to_group_rank[index] == stage.group_rank
 
 
 def far_neighbours(stage: Any) -> "Iterator[int]":
-    """Stages other than the next one that this one sends to or receives from."""
+    """Yields stages that are not neighbours but exchange tensors with this one."""
     for infos in stage.args_recv_info.values():
         for info in infos:
             source = getattr(info, "source", None)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# watch.py - warns where ids do not come again, which costs bytes and memory.
-"""An epoch ends where as many samples were sent as the data set has (dataset_size), or, without
-that, where an evaluation begins."""
+# watch.py - Watch: warns if ids do not recur, which costs bandwidth and memory.
+"""It assumes that an epoch ends when dataset_size samples have been sent or, if dataset_size is not
+given, when an evaluation begins."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ import warnings
 from typing import Any, Optional
 
 ADVICE = (
-    "Give a sample the same id in every epoch: its index in the data set, not its place in the "
-    "batch or in a shuffled order; a sample that is augmented anew in every epoch has little to "
-    'build on, for which forward="direct:bits=8" is the better choice'
+    "Give a sample the same id in every epoch: its index in the data set, not its position in the "
+    "batch or in a shuffled order. If samples are augmented differently in every epoch, "
+    'forward="direct:bits=8" is the better choice'
 )
 
 
 class Watch:
-    """Of one sender; ask after every step."""
+    """Watches one Sender; look is called at the beginning of every step.
+
+    dataset_size: the number of samples in the data set, or None. where: words for the warning."""
 
     def __init__(self, dataset_size: Optional[int], where: str) -> None:
         self._size, self._where = dataset_size, where
@@ -27,7 +29,7 @@ class Watch:
         self._said: "set[str]" = set()
 
     def look(self, sender: Any, evaluates: bool) -> None:
-        """sender: what was sent so far. evaluates: this step was one without ids."""
+        """Warns if necessary. evaluates: whether the last step had no ids."""
         keyed = [end.counters() for end in sender.stateful().values()]
         if not keyed:
             return
@@ -38,8 +40,8 @@ class Watch:
             if held > self._size:
                 self._say(
                     "keys",
-                    f"{held} ids are held {self._where}, and the data set has {self._size} "
-                    f"samples, so memory grows without end. {ADVICE}.",
+                    f"{held} ids are held for what is sent {self._where}, but the data set has "
+                    f"{self._size} samples, so memory grows without end. {ADVICE}.",
                 )
             over = visits - self._visits_at_epoch >= self._size * len(keyed)
         else:
@@ -54,8 +56,8 @@ class Watch:
         if self._epochs >= 2 and new and (hits - before[0]) / new < 0.05:
             self._say(
                 "hits",
-                f"after {self._epochs} epochs only {hits} of {visits} samples sent "
-                f"{self._where} could build on an earlier visit. {ADVICE}.",
+                f"after {self._epochs} epochs, only {hits} of {visits} samples sent "
+                f"{self._where} could be coded as a change since their last visit. {ADVICE}.",
             )
 
     def _say(self, what: str, sentence: str) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# conftest.py - skips all of this folder where there is no torch; one set of processes for all.
+# conftest.py - skips this folder if torch is not installed; the fixture `ranks` for all tests.
 import importlib.util
 import pathlib
 import sys
@@ -14,7 +14,7 @@ if importlib.util.find_spec("torch") is None:
 
 def pytest_report_header(config):
     if collect_ignore_glob:
-        return "tests/python/torch: skipped, there is no torch here (./run torch has one)"
+        return "tests/python/torch: skipped, torch is not installed (./run torch installs it)"
     import torch
 
     return f"torch {torch.__version__}"

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# ddp_ranks.py - several ranks in processes of their own, for the tests of the hook.
-"""The ranks are forked from the test, which has loaded torch already, and meet by a file."""
+# ddp_ranks.py - runs a function on several ranks, each in its own process, for tests of ddp_hook.
+"""The ranks are forked from the test, which has already imported torch, and connect by a file."""
 
 import multiprocessing
 import os
@@ -10,17 +10,17 @@ import tempfile
 import traceback
 
 import torch
-import torch._dynamo  # which the optimizers load at their first step: once here, not in each rank
+import torch._dynamo  # optimizers import it in their first step; here it is imported only once
 import torch.distributed as dist
 from torch import nn
 
 import deltawire
 
-LONGEST = int(os.environ.get("DW_DDP_LONGEST", "240"))  # seconds until a rank that hangs is ended
+LONGEST = int(os.environ.get("DW_DDP_LONGEST", "240"))  # seconds until a rank that hangs is killed
 
 
 class Failed(Exception):
-    """A rank ended otherwise than by returning."""
+    """The function of a rank did not return."""
 
 
 def _child(pipe, function, rank, world, place, arguments):
@@ -58,7 +58,7 @@ class Ranks:
             self.pipes.append(here)
 
     def outcomes(self):
-        """What each rank returned, or the exception that ended it."""
+        """Returns, for each rank, the function's result or the exception that it raised."""
         found = []
         try:
             for rank, pipe in enumerate(self.pipes):
@@ -85,7 +85,7 @@ def outcomes(world, function, *arguments):
 
 
 def results(world, function, *arguments):
-    """What each rank returned; raises where one did not."""
+    """Returns the result of each rank. Raises the exception of the first rank that failed."""
     found = outcomes(world, function, *arguments)
     for one in found:
         if isinstance(one, BaseException):
@@ -102,7 +102,7 @@ def small_model(seed=1, width=48, layers=3, dtype=torch.float32):
 
 
 def batch_of(rank, step, dtype=torch.float32):
-    """Inputs (N, 16) and targets (N, 8), of every rank and step others."""
+    """Returns inputs (N, 16) and targets (N, 8), different for each rank and step."""
     made = torch.Generator().manual_seed(1000 * rank + step)
     x = torch.randn(12, 16, generator=made)
     y = torch.sin(3 * x[:, :8]) + x[:, 8:].square()

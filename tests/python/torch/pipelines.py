@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# pipelines.py - one rank of a training by torch.distributed.pipelining, for the tests.
-"""Every function here runs on each rank, as ranks.Ranks.run calls it."""
+# pipelines.py - Pipe: one rank of a pipeline-parallel training, for the tests.
+"""Ranks.run calls these functions on each rank."""
 
 import warnings
 
@@ -19,11 +19,11 @@ SCHEDULES = {
 }
 HAS_EVAL = hasattr(pipelining.ScheduleGPipe, "eval")
 if not HAS_EVAL:
-    SCHEDULES["zbv"] = (None, 2)  # torch 2.6 finds no shapes where stages lie in a V
+    SCHEDULES["zbv"] = (None, 2)  # torch 2.6 cannot infer the shapes of such schedules
 
 
 def stage_indices(name, rank, world):
-    """Of the stages that lie on this rank."""
+    """Returns the indices of the stages on this rank."""
     each = SCHEDULES[name][1]
     if each == 1:
         return [rank]
@@ -33,7 +33,7 @@ def stage_indices(name, rank, world):
 
 
 class Pipe:
-    """A rank's stages, their schedule and their optimizers."""
+    """The stages of one rank, with their schedule and optimizer."""
 
     def __init__(self, rank, world, name="gpipe", microbatches=4, options=None, make=None, seed=0):
         kind, each = SCHEDULES[name]
@@ -53,7 +53,7 @@ class Pipe:
         self.optimizer = torch.optim.AdamW(parameters, lr=1e-3)
 
     def step(self, x, y, ids=None):
-        """The loss, on the rank of the last stage, else None."""
+        """Runs a training step. Returns the loss on the rank of the last stage, else None."""
         self.optimizer.zero_grad()
         named, losses = {}, []
         if self.first and ids is not None:
@@ -77,7 +77,7 @@ class Pipe:
 
 
 def train(rank, world, name, options, epochs=2, count=16, batch=8, **named):
-    """(losses by step, stats by stage, warnings)."""
+    """Trains. Returns the loss of each step, the statistics of each stage, and the warnings."""
     pipe = Pipe(rank, world, name, options=options, **named)
     x, y = small_gpt.samples(count, 32)
     losses = []
@@ -93,5 +93,5 @@ def train(rank, world, name, options, epochs=2, count=16, batch=8, **named):
 
 
 def last_losses(answers):
-    """Of the rank that has the last stage."""
+    """Returns the losses of the rank that has the last stage."""
     return next(losses for losses, *_ in answers if losses and losses[0] is not None)

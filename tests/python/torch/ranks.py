@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# ranks.py - processes that run one function as the ranks of a gloo group; kept between tests.
-"""Importing torch takes seconds, so the processes live on; each run has a group of its own."""
+# ranks.py - Ranks: runs a function on several ranks of a gloo group, each in its own process.
+"""Many tests share the processes, because importing torch takes seconds. Each run has a process
+group of its own."""
 
 import datetime
 import multiprocessing
@@ -46,7 +47,7 @@ def _run(function, rank, world, store, args, timeout):
 
 
 class Failed(AssertionError):
-    """Some ranks raised; errors: by rank, (class, status, text)."""
+    """Some ranks raised an exception. errors: for each of them, (class, status, text)."""
 
     def __init__(self, errors, text):
         super().__init__(text)
@@ -68,8 +69,9 @@ class Ranks:
         return self._workers[i]
 
     def run(self, world, function, *args, timeout=TIMEOUT_S, may_die=()):
-        """[what function(rank, world, *args) gave on each rank]. may_die: ranks from which no
-        answer is expected; theirs is None."""
+        """Calls function(rank, world, *args) on each rank, and returns a list of the results.
+
+        may_die: ranks that may die without a result; theirs is None."""
         with tempfile.TemporaryDirectory() as folder:
             store = os.path.join(folder, "store")
             workers = [self._worker(i) for i in range(world)]

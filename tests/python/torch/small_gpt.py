@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# small_gpt.py - a small GPT of characters over Debian's texts, in pipeline stages.
+# small_gpt.py - a small character-level GPT in pipeline stages, trained on Debian's fortunes.
 import pathlib
 
 import torch
@@ -10,7 +10,7 @@ LETTERS = 96
 
 
 def text():
-    """Characters as numbers below LETTERS; None where the package fortunes is not installed."""
+    """Returns the text as numbers below LETTERS, or None if the package fortunes is missing."""
     for name in TEXTS:
         path = pathlib.Path(name)
         if path.exists():
@@ -20,7 +20,7 @@ def text():
 
 
 def samples(count, length, of=None, first=0):
-    """(x, y), each (count, length): what is read and what follows."""
+    """Returns (x, y), each of shape (count, length): the input, and the next characters."""
     whole = text() if of is None else of
     starts = (first + torch.arange(count)) * length
     x = torch.stack([whole[s : s + length] for s in starts.tolist()])
@@ -47,7 +47,7 @@ class Block(nn.Module):
 
 
 class Stage(nn.Module):
-    """Blocks; the first stage reads letters, the last gives logits."""
+    """Some blocks. The first stage embeds characters, and the last one returns logits."""
 
     def __init__(self, index, stages, width=64, length=32, blocks=1, seed=0):
         super().__init__()
@@ -67,7 +67,7 @@ class Stage(nn.Module):
             x = block(x)
         if not self.last:
             return x
-        return self.logits(self.norm(x)).clone()  # torch 2.6 wants no view from the last stage
+        return self.logits(self.norm(x)).clone()  # torch 2.6 allows no view as output
 
 
 def loss_of(logits, y):

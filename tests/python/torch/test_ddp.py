@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# test_ddp.py - ddp_hook: means of gradients, the same bits on all ranks, in all of DDP's modes.
+# test_ddp.py - ddp_hook: the bits of the mean, the modes of DDP, buckets, and bytes sent.
 import contextlib
 
 import pytest
@@ -14,11 +14,11 @@ import deltawire  # noqa: E402
 import deltawire.torch  # noqa: E402
 from ddp_ranks import batch_of, bits_of, results, small_model  # noqa: E402
 
-CAP = 0.02  # MiB of a bucket: the small model has several
+CAP = 0.02  # the size of a bucket in MiB, so that the small model has several buckets
 
 
 def train(model, rank, steps, dtype=torch.float32, optimizer=torch.optim.AdamW, sync=None):
-    """Trains a DDP; sync(step) says whether the gradients of that backward are exchanged."""
+    """Trains a model and returns the losses. sync(step): whether to exchange gradients."""
     step_of, losses = optimizer(model.parameters(), lr=1e-2), []
     for step in range(steps):
         x, y = batch_of(rank, step % 4, dtype)
@@ -34,7 +34,7 @@ def train(model, rank, steps, dtype=torch.float32, optimizer=torch.optim.AdamW, 
 
 
 def compressed(inner, codec="delta:bits=4", exchange="auto", **options):
-    """A DDP of inner with a hook; (model, state)."""
+    """Wraps inner in DistributedDataParallel with a hook. Returns the model and the DdpState."""
     model = DistributedDataParallel(inner, bucket_cap_mb=CAP, **options)
     state, hook = deltawire.torch.ddp_hook(codec, exchange=exchange)
     model.register_comm_hook(state, hook)
@@ -69,12 +69,12 @@ def test_all_ranks_hold_the_same_bits(world, codec, exchange, dtype):
         assert sum(losses[-4:]) < 0.98 * sum(losses[:4])
 
 
-# "raw:f32" loses nothing, and in a world of two powers of two do the averaging: then the hook must
-# give what DistributedDataParallel gives without one, bit for bit, in all of its modes.
+# The codec raw:f32 is lossless, and with two ranks the division by the number of ranks is exact. So
+# the results must have the same bits as without a hook, in all modes of DistributedDataParallel.
 
 
 class Partly(nn.Module):
-    """Every second batch uses one half of it: the other half has no gradients."""
+    """Each batch uses only one of two halves; the other half has no gradients."""
 
     def __init__(self):
         super().__init__()
@@ -122,7 +122,7 @@ def test_raw_frames_give_what_no_hook_gives(mode, exchange):
 
 
 def rank_of_join(rank, world):
-    """Rank 0 has two batches more than rank 1."""
+    """Rank 0 has two more batches than rank 1."""
     bits = []
     for hooked in (False, True):
         inner = small_model()
@@ -140,7 +140,7 @@ def test_uneven_inputs_join():
         assert without == hooked
 
 
-# What the mean is, bit for bit: of what each rank's frames decode to, in rank order, in binary32.
+# The bits of the mean: the decoded frames are added in the order of ranks, in float32.
 
 
 def gradients_of(rank, step, count):
@@ -148,7 +148,7 @@ def gradients_of(rank, step, count):
 
 
 class Known(nn.Module):
-    """Its gradients are what is asked for: one bucket of count elements."""
+    """A model with one bucket of count elements, whose gradients are the input."""
 
     def __init__(self, count):
         super().__init__()
@@ -170,7 +170,7 @@ def rank_of_mean(rank, world, codec, exchange, count, steps):
 
 
 class Wire:
-    """One sender's encoder and decoder."""
+    """The encoder of one rank, and a decoder of its frames."""
 
     def __init__(self, codec):
         self.encoder = deltawire.Encoder(codec + ",replies=never")
@@ -202,7 +202,7 @@ def test_a_gathered_mean_is_that_of_the_frames(codec):
 
 @pytest.mark.parametrize("codec", ["delta:bits=2", "direct:bits=3"])
 def test_a_mean_by_parts_is_that_of_the_frames(codec):
-    count, world, steps, size = 3333, 3, 4, 1152  # a third of 3333, up to whole groups of 64
+    count, world, steps, size = 3333, 3, 4, 1152  # a third of 3333, rounded up to a multiple of 64
     found = results(world, rank_of_mean, codec, "parts", count, steps)
     first = {(r, part): Wire(codec) for r in range(world) for part in range(world) if r != part}
     second = [Wire(codec) for _ in range(world)]
@@ -223,7 +223,7 @@ def test_a_mean_by_parts_is_that_of_the_frames(codec):
         assert [means[step] for means in found] == [expected] * world
 
 
-# Buckets, and what their frames weigh.
+# Buckets, and the size of their frames.
 
 
 def rank_of_buckets(rank, world):
@@ -238,21 +238,21 @@ def rank_of_buckets(rank, world):
 def test_buckets_are_known_by_their_parameters():
     for after in results(2, rank_of_buckets):
         first, second, third, fourth = after
-        assert first["buckets"] == 1 or first["buckets"] != second["buckets"]  # built anew
+        assert first["buckets"] == 1 or first["buckets"] != second["buckets"]  # rebuilt
         assert second["new_buckets"] > first["new_buckets"]
         assert second["buckets"] > 1
-        # What was there before is forgotten, and nothing begins anew any more.
+        # The hook forgets the buckets from before, and later steps have no new ones.
         assert second["buckets"] < second["new_buckets"]
         assert second["buckets"] == third["buckets"] == fourth["buckets"]
         assert second["new_buckets"] == fourth["new_buckets"]
         assert second["new_buckets"] <= first["buckets"] + second["buckets"]
-        # Key frames have 8 bits for each element, changes 4.
+        # Key frames have 8 bits per element, delta frames have 4.
         bytes_of = [b["frame_bytes"] - a["frame_bytes"] for a, b in zip(after, after[1:])]
         assert bytes_of[1] == bytes_of[2] < 0.7 * bytes_of[0]
 
 
 class Counting:
-    """Stands in for torch.distributed where the hook's collectives are: adds up what goes out."""
+    """Replaces torch.distributed in ddp_exchange, and counts the bytes that are sent."""
 
     def __init__(self, world):
         self.given, self.world = 0, world

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# test_ddp_errors.py - ddp_hook where something is wrong: a sentence, and no process ended by gloo.
+# test_ddp_errors.py - errors of ddp_hook: each has a message, and gloo terminates no process.
 import os
 import pickle
 import signal
@@ -18,7 +18,7 @@ import deltawire  # noqa: E402
 import deltawire.torch  # noqa: E402
 from ddp_ranks import Ranks, batch_of, bits_of, outcomes, results, small_model  # noqa: E402
 
-CAP = 0.02  # MiB of a bucket
+CAP = 0.02  # the size of a bucket in MiB
 
 
 def step(model, rank, number=0, dtype=torch.float32):
@@ -33,7 +33,7 @@ def refused(error, status, *words):
         assert word in error.why, error
 
 
-# Ranks that differ.
+# Ranks with different arguments or models.
 
 
 def rank_with(rank, world, *arguments):
@@ -65,7 +65,7 @@ def test_ranks_with_different_versions():
 
 
 def rank_of_seeds(rank, world):
-    """Options that ends need not share: rounding and seeds are the encoder's own."""
+    """Options that may differ between ranks: rounding and seeds concern the encoder only."""
     deltawire.torch.ddp_hook(f"direct:bits=4,rounding=stochastic,seed={rank + 1}")
 
 
@@ -74,7 +74,7 @@ def test_ranks_may_differ_in_what_is_the_encoders_own():
 
 
 def rank_of_names(rank, world):
-    """The same shapes under other names: the ranks would add up what does not belong together."""
+    """The same shapes with other names. Without a check, unrelated gradients would be averaged."""
     inner = small_model()
     if rank == 1:
         inner = nn.ModuleDict({"inner": inner})
@@ -109,20 +109,20 @@ def rank_of_nothing(rank, world):
 def test_what_no_config_is():
     for error in outcomes(1, rank_of_nothing):
         refused(error, "CONFIG", "'9'")
-    with pytest.raises(deltawire.DeltawireError, match="exchange is"):
+    with pytest.raises(deltawire.DeltawireError, match="exchange must be"):
         deltawire.torch.ddp_hook(exchange="rings")
     with pytest.raises(deltawire.DeltawireError, match="timeout"):
         deltawire.torch.ddp_hook(timeout=0)
 
 
-# Hooks that are registered where they must not be.
+# Hooks that are registered twice, or for two models.
 
 
 def rank_of_one_twice(rank, world):
-    """A second hook for a model, then training goes on as before."""
+    """A second hook for a model is refused, and training continues as before."""
     model = DistributedDataParallel(small_model(), bucket_cap_mb=CAP)
     model.register_comm_hook(*deltawire.torch.ddp_hook(model=model))
-    with pytest.raises(deltawire.DeltawireError, match="has a communication hook already"):
+    with pytest.raises(deltawire.DeltawireError, match="already has a communication hook"):
         deltawire.torch.ddp_hook(model=model)
     with pytest.raises(RuntimeError, match="only be called once"):
         model.register_comm_hook(*deltawire.torch.ddp_hook())
@@ -155,7 +155,7 @@ def test_a_hook_for_two_models(named):
     results(2, rank_of_two_models, named)
 
 
-# Models that have no codec.
+# Gradients that cannot be compressed, and gradients that are NaN.
 
 
 def rank_of_doubles(rank, world):
@@ -194,7 +194,7 @@ def test_sparse_gradients():
 
 
 def rank_of_poison(rank, world, codec):
-    """A NaN at one rank arrives at all, where a scaler sees it, and training goes on."""
+    """A NaN of one rank reaches all ranks, where a gradient scaler sees it. Training continues."""
     model = DistributedDataParallel(small_model(), bucket_cap_mb=CAP)
     model.register_comm_hook(*deltawire.torch.ddp_hook(codec))
     found = []
@@ -215,7 +215,7 @@ def test_nan_reaches_every_rank_and_leaves_no_trace(codec):
     assert first[0] == [True, True, True, False, True]
 
 
-# Ranks that die, wait or fork.
+# Ranks that are killed, late, interrupted, forked or pickled.
 
 
 def rank_that_is_killed(rank, world, exchange):
@@ -249,7 +249,7 @@ def test_a_rank_that_does_not_come():
 
 
 def rank_that_is_interrupted(rank, world):
-    """Ctrl-C while the gradients of the other rank are missing."""
+    """Ctrl-C while this rank waits for the gradients of the other one."""
     model = DistributedDataParallel(small_model(), bucket_cap_mb=CAP)
     model.register_comm_hook(*deltawire.torch.ddp_hook())
     for number in range(3):
@@ -311,11 +311,11 @@ def test_an_unpickled_hook_begins_anew():
     assert first == second and first[1] == 3
 
 
-# Groups, and waits that come in other orders at other ranks.
+# Process groups, and ranks whose buckets are ready in different orders.
 
 
 def rank_of_pairs(rank, world):
-    """Two models, each of a pair of ranks."""
+    """Two models, each on two ranks."""
     pairs = [dist.new_group([0, 1]), dist.new_group([2, 3])]
     mine = pairs[rank // 2]
     model = DistributedDataParallel(
@@ -326,7 +326,7 @@ def rank_of_pairs(rank, world):
         step(model, rank, number)
     bits = b"".join(p.grad.numpy().tobytes() for p in model.parameters())
     other = pairs[1 - rank // 2]
-    with pytest.raises(deltawire.DeltawireError, match="no member"):
+    with pytest.raises(deltawire.DeltawireError, match="not a member"):
         deltawire.torch.ddp_hook(process_group=other)
     return bits
 
@@ -337,7 +337,7 @@ def test_groups_within_the_world():
 
 
 def rank_of_delays(rank, world):
-    """Every rank has its buckets ready, and its frames decoded, at moments of its own."""
+    """Random delays: the buckets and frames of each rank are ready at different times."""
     from deltawire.torch import ddp_exchange
 
     made = __import__("random").Random(rank)
@@ -362,5 +362,5 @@ def test_no_rank_waits_for_another_for_ever():
 
 
 def test_ranks_are_forked_afresh():
-    """The support of these tests: an end without an answer is told."""
+    """Tests ddp_ranks itself: a rank that ends without an answer is reported."""
     assert "ended with" in str(Ranks(1, lambda rank, world: os._exit(3)).outcomes()[0])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# test_ddp_examples.py - the examples that use ddp_hook, run as a reader would run them.
+# test_ddp_examples.py - runs the examples that use ddp_hook.
 import os
 import pathlib
 import subprocess

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# test_examples.py - the examples that need torch run, and print the table of their comment.
+# test_examples.py - runs the pipeline example and compares its output with its docstring.
 import pathlib
 import re
 import subprocess
@@ -21,6 +21,6 @@ def test_example(name):
     assert rows
     table = [line for line in promised.splitlines() if re.match(r" +\d+ +\d", line)]
     assert len(table) == len(rows)
-    for row, old in zip(rows, table):  # to 1 in 1000: torch's releases add up in other orders
+    for row, old in zip(rows, table):  # not exact, because releases of torch round differently
         for new, was in zip(row.replace("%", "").split(), old.replace("%", "").split()):
             assert float(new) == pytest.approx(float(was), rel=1e-3, abs=0.11), torch.__version__

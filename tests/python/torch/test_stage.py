@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# test_stage.py - what a stage does with ids, evaluation, shapes, dtypes and carriers.
+# test_stage.py - compressed stages: ids, evaluation, shapes, dtypes, carriers and mistakes.
 import warnings
 
 import pytest
@@ -54,7 +54,7 @@ def test_evaluation_is_stateless(ranks, name):
 
 
 def shapes(rank, world, batches):
-    """Batches of these sizes, in turn, each with ids of its own."""
+    """Trains two epochs with batches of these sizes. Each batch has its own ids."""
     pipe = Pipe(rank, world, "1f1b", options={"backward": "delta:bits=6"}, microbatches=2)
     x, y = small_gpt.samples(sum(batches), 32)
     for _ in range(2):
@@ -68,7 +68,7 @@ def shapes(rank, world, batches):
 
 @pytest.mark.parametrize("batches", [(8, 3), (4, 16)])
 def test_batches_of_other_sizes(ranks, batches):
-    """A last batch that is shorter; and one that is longer than the receives have room for."""
+    """A last batch that is shorter, and one that is larger than the receive buffers."""
     for stats in ranks.run(2, shapes, batches):
         for one in stats:
             for way in ("forward_sent", "backward_received", "forward_received", "backward_sent"):
@@ -77,7 +77,7 @@ def test_batches_of_other_sizes(ranks, batches):
 
 
 class Several(nn.Module):
-    """Two float outputs, one with gaps between its channels, and one of integers."""
+    """A stage with two float outputs, one of them not contiguous, and a boolean output."""
 
     def __init__(self, index, dtype, with_integers):
         super().__init__()
@@ -113,8 +113,8 @@ def several(rank, world, dtype, with_integers):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_several_outputs(ranks, dtype):
-    """Each has an encoder of its own; integers go as they are."""
-    with_integers = pipelines.HAS_EVAL  # torch 2.6 wants gradients of all outputs
+    """Each float output has its own encoder; integers are sent without compression."""
+    with_integers = pipelines.HAS_EVAL  # torch 2.6 requires gradients of all outputs
     answers = ranks.run(2, several, dtype, with_integers)
     forward = sent(answers[0][1])
     assert forward["key_entries"] == 16 and forward["delta_entries"] == 3 * 16
@@ -128,7 +128,7 @@ def test_several_outputs(ranks, dtype):
 
 
 def wrong_then_right(rank, world, options, wrong):
-    """A step with wrong ids, whose error every rank hears, then a good one."""
+    """A step with wrong ids, which is an error on all ranks, and then good steps."""
     pipe = Pipe(rank, world, "gpipe", options=options)
     x, y = small_gpt.samples(8, 32)
     try:
@@ -142,16 +142,16 @@ def wrong_then_right(rank, world, options, wrong):
 
 WRONG = [
     (None, "sample_ids=ids"),
-    (torch.arange(8) // 2, "stands twice"),
-    (torch.arange(8) - 1, "is no id"),
+    (torch.arange(8) // 2, "occurs twice"),
+    (torch.arange(8) - 1, "is not an id"),
     (torch.arange(8) * 1.0, "int64"),
-    (torch.arange(8).view(8, 1), "one extent"),
-    (torch.arange(16), "as many as x has samples"),
+    (torch.arange(8).view(8, 1), "one-dimensional"),
+    (torch.arange(16), "as many ids as x has samples"),
 ]
 
 
 def test_wrong_ids(ranks):
-    """All ranks get the sentence, and the next step works, with state as it was."""
+    """All ranks raise the error. The next step works, and the state is unchanged."""
     for wrong, sentence in WRONG:
         for said, _, stats in ranks.run(2, wrong_then_right, {}, wrong):
             assert sentence in said, said
@@ -195,7 +195,7 @@ def by_carrier(rank, world, name, options):
 
 @pytest.mark.parametrize("name", ["1f1b", "interleaved"])
 def test_carriers_carry_the_same(ranks, name):
-    """Equal counts and links give the bits that gloo's shorter messages give."""
+    """With equal_counts and over links, the losses have the same bits as over gloo."""
     group = ranks.run(2, by_carrier, name, {})
     for options in ({"equal_counts": True}, {"carrier": "tcp://127.0.0.1"}):
         assert ranks.run(2, by_carrier, name, options) == group

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# test_state.py - a pipeline that is saved, killed and started again.
+# test_state.py - saving, restoring and killing a pipeline.
 import io
 import os
 import signal
@@ -16,7 +16,9 @@ pytestmark = pytest.mark.skipif(small_gpt.text() is None, reason="no texts: inst
 
 
 def saved_and_loaded(rank, world, name, options, who_loads):
-    """Two epochs in one go, and with a restart between them: (losses, losses, hits, said)."""
+    """Trains for four steps without and with a restart in the middle.
+
+    Returns the losses with and without restart, the statistics, and the warnings."""
     x, y = small_gpt.samples(8, 32)
     ids = torch.arange(8)
 
@@ -51,7 +53,7 @@ OPTIONS = {"backward": "delta:bits=6"}
 
 @pytest.mark.parametrize("name", ["1f1b", "interleaved"])
 def test_restart_goes_on(ranks, name):
-    """The losses are those without a restart, to the bit, and no id begins anew."""
+    """After a restart, the losses have the same bits as without it, and there are no key frames."""
     for losses, expected, stats, said in ranks.run(2, saved_and_loaded, name, OPTIONS, (0, 1)):
         assert losses == expected and said == ""
         for one in stats:
@@ -62,7 +64,7 @@ def test_restart_goes_on(ranks, name):
 
 @pytest.mark.parametrize("who", [0, 1])
 def test_one_rank_restarts_without_state(ranks, who):
-    """Every id begins anew, and a warning says so."""
+    """If only one rank has its state, there is a warning and all ids start without state."""
     answers = ranks.run(2, saved_and_loaded, "gpipe", OPTIONS, (who,))
     assert any("do not belong together" in said for *_, said in answers)
     for _, _, stats, _ in answers:
