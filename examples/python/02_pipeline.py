@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# 02_pipeline.py - two processes train a model in two pipeline stages, raw and compressed.
-"""The lines that deltawire adds are marked. Each rank has half of the model; activations travel as
-4 bits of change since the sample's last visit, gradients as 6 bits of themselves. It prints:
+# 02_pipeline.py - trains a model in two pipeline stages (processes), raw and compressed.
+"""Numbers mark the three lines for deltawire. Activations are sent as their change since the last
+epoch, with 4 bits per value, and gradients directly, with 6. It prints the loss of each epoch:
 
     epoch     raw   delta 4 / direct 6   bytes sent forward, of raw
       1    2.3483         2.3484                 28.0%
@@ -25,7 +25,7 @@ EPOCHS, SAMPLES, BATCH = 4, 64, 16
 
 
 def half(rank):
-    """The first half gives (N, 16, 64) to the second, which gives classes."""
+    """Half of the model. The first half returns (N, 16, 64), the second one 10 classes."""
     torch.manual_seed(rank)
     if rank == 0:
         return nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 64))
@@ -43,7 +43,7 @@ def train(rank, compressed):
     table, before = [], 0
     for _ in range(EPOCHS):
         losses = []
-        for ids in torch.randperm(SAMPLES).split(BATCH):  # a sample's index is its id  # 2
+        for ids in torch.randperm(SAMPLES).split(BATCH):  # the index of a sample is its id  # 2
             optimizer.zero_grad()
             if rank == 0:
                 named = {"sample_ids": ids} if compressed else {}

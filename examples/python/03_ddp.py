@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# 03_ddp.py - two replicas by DistributedDataParallel: two lines more, an eighth of the bytes.
-"""Two processes train a small model of the next byte on a text that every Debian has. Raw sends the
-gradients as they are; ddp_hook sends what has changed since the last step, in 4 bits a value. It
-prints:
+# 03_ddp.py - DistributedDataParallel with compressed gradients: two more lines of code.
+"""Two processes train a small model that predicts the next byte of a text, which every Debian has.
+"raw" sends uncompressed gradients. With ddp_hook, their change since the last step is sent with 4
+bits per value. It prints the losses, and how many times fewer bytes were sent:
 
     epoch    raw    delta:bits=4
         1  3.2473         3.2490
@@ -39,7 +39,7 @@ def model_of_bytes():
 
 
 def train(rank, codec):
-    """(mean loss of every epoch, what was sent)."""
+    """Trains a model. Returns the mean loss of each epoch, and the statistics of the hook."""
     model, hook = DistributedDataParallel(model_of_bytes()), None
     if codec != "raw":
         hook = deltawire.torch.ddp_hook(codec)
@@ -71,7 +71,7 @@ def run(rank, place):
             print(f"{epoch:5}  {pair[0]:.4f}         {pair[1]:.4f}")
         ratio = sent["raw_bytes"] / sent["sent_bytes"]
         print(f"bytes of gradients for each byte sent: {ratio:.1f}")
-    assert delta[-1] < 1.005 * raw[-1], "delta lost more than half a percent"
+    assert delta[-1] < 1.005 * raw[-1], "the loss with delta is more than half a percent higher"
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# 04_lightning.py - ddp_hook in Lightning: DDPStrategy takes what ddp_hook gives.
-"""Lightning starts the second process by itself, from this same file. It prints:
+# 04_lightning.py - ddp_hook with Lightning's DDPStrategy.
+"""Lightning starts the second process, which runs this file again. It prints the loss:
 
 step 100: 3.3120
 step 200: 2.6158
@@ -19,7 +19,7 @@ CONTEXT, STEPS, TEXT = 8, 300, "/usr/share/common-licenses/GPL-3"
 
 
 class Bytes(torch.utils.data.Dataset):
-    """(CONTEXT bytes, the next one)."""
+    """Pairs of CONTEXT bytes and the byte that follows them."""
 
     def __init__(self):
         with open(TEXT, "rb") as file:
@@ -51,7 +51,7 @@ class Model(lightning.LightningModule):
 
 
 class OnCpus(DDPStrategy):
-    """Lightning registers hooks on GPUs only; there DDPStrategy itself will do."""
+    """Registers the hook on CPUs, too. Lightning does it on GPUs only: use DDPStrategy there."""
 
     def configure_ddp(self):
         super().configure_ddp()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# 05_own_loop.py - split training of two parties by hand: a Link with TLS, a Channel each way.
-"""One party has the inputs and the lower layer, the other the labels and the upper one. Activations
-go up as changes of 3 bits, gradients come down in 6 bits. It prints how many times smaller what
-goes up has become, and the mean loss of each epoch:
+# 05_own_loop.py - split learning with an own training loop: a Link with TLS, and a Channel.
+"""One party has the inputs and the lower layer, the other party has the labels and the upper layer.
+The lower layer's activations are sent as changes with 3 bits per value, their gradients are sent
+back with 6 bits. It prints the compression ratio of the activations and the loss of each epoch:
 
     raw:f32         0.8x 1.8893 1.5747 1.4272 1.3456 1.2739 1.1949
     delta:bits=3    2.2x 1.8893 1.5755 1.4250 1.3468 1.2721 1.1936
@@ -38,7 +38,7 @@ def lower(pipe, key, up, down):
         for epoch in range(EPOCHS):
             for ids in batches(epoch):
                 h = numpy.tanh(x[ids] @ w)
-                channel.send(h, ids, rows_are_samples=True)  # an id is the sample's row
+                channel.send(h, ids, rows_are_samples=True)  # the id of a sample is its row
                 channel.recv(gradient, rows_are_samples=True)
                 w -= RATE * x[ids].T @ (gradient * (1 - h * h))
         pipe.send(channel.sent().ratio)
@@ -57,7 +57,7 @@ def upper(uri, key, up, down):
                 p, rows = e / e.sum(1, keepdims=True), numpy.arange(BATCH)
                 total -= numpy.log(p[rows, labels[ids]]).mean()
                 p[rows, labels[ids]] -= 1
-                channel.send(p @ w.T / BATCH, rows_are_samples=True)  # direct: without ids
+                channel.send(p @ w.T / BATCH, rows_are_samples=True)  # direct needs no ids
                 w -= RATE * h.T @ p / BATCH
             losses.append(total / (SAMPLES // BATCH))
     return losses
@@ -65,10 +65,10 @@ def upper(uri, key, up, down):
 
 def train(up, down):  # up: config of the activations; down: of their gradients
     ours, theirs = multiprocessing.Pipe()
-    key = os.urandom(32)  # in earnest: a file that both parties were given
+    key = os.urandom(32)  # in a real program: a key file that both parties have
     party = multiprocessing.Process(target=lower, args=(theirs, key, up, down))
     party.start()
-    theirs.close()  # so that ours ends with the other party
+    theirs.close()  # so that ours.recv() fails if the other party ends
     losses, ratio = upper(ours.recv(), key, up, down), ours.recv()
     party.join()
     print(f"{up:13} {ratio:5.1f}x", *[f"{loss:.4f}" for loss in losses])
