@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# ddp_loss.py - what ddp_hook's codecs cost in loss: a small GPT, several replicas, several seeds.
+# ddp_loss.py - measures how the codecs of ddp_hook change the loss of a small GPT.
 """ddp_loss.py OUT.json [--worlds 2,4] [--optimizers adamw,sgd] [--seeds 3] [--codecs ...] [--small]
 
-Pre-trains a byte GPT of 2 layers on Debian's fortunes, once for each seed, then fine-tunes it on
-the King James Bible by DistributedDataParallel, raw (no hook) and with each codec, and measures the
-loss of held-out samples after the last epoch. All runs of a seed begin at the same parameters and
-take the same batches. What has been measured is kept in OUT.json, and not measured again. Needs
-torch, and Debian's packages fortunes and bible-kjv."""
+For each seed, a byte-level GPT with 2 layers is pre-trained on Debian's fortunes. Then it is
+fine-tuned on the King James Bible with DistributedDataParallel, without a hook ("raw") and with
+each codec, and the loss of held-out samples is measured after the last epoch. All runs with the
+same seed begin with the same parameters and use the same batches. Results are stored in OUT.json,
+and runs that are already there are not repeated. Needs torch, and Debian's packages fortunes and
+bible-kjv."""
 
 import argparse
 import json
@@ -19,7 +20,7 @@ import subprocess
 import tempfile
 
 import torch
-import torch._dynamo  # which the optimizers load at their first step: once, before the ranks fork
+import torch._dynamo  # optimizers import it in their first step; here once, before the ranks fork
 import torch.distributed as dist
 from torch import nn
 from torch.nn import functional
@@ -51,7 +52,7 @@ class Block(nn.Module):
 
 
 class Gpt(nn.Module):
-    """(N, T + 1) bytes to the mean loss of the next byte."""
+    """A byte-level GPT. It maps samples (N, T + 1) to the mean loss of the next byte."""
 
     def __init__(self):
         super().__init__()
@@ -70,7 +71,7 @@ class Gpt(nn.Module):
 
 
 def samples_of(text, count):
-    """The first count samples of T + 1 bytes that do not overlap."""
+    """Returns the first count samples of T + 1 bytes, without overlap."""
     data = torch.frombuffer(bytearray(text), dtype=torch.uint8)
     size = CONTEXT + 1
     return data[: count * size].view(count, size).long()
@@ -153,7 +154,7 @@ def measured(start, samples, run):
 
 
 def table(runs):
-    """Mean losses of a world and optimizer, and what they are beside raw."""
+    """Returns a table of mean losses, and their difference from raw."""
     rows = []
     for world, name in sorted({(r["world"], r["optimizer"]) for r in runs}):
         means = {}
@@ -178,7 +179,7 @@ def main():
     parser.add_argument("--worlds", default="2,4")
     parser.add_argument("--optimizers", default="adamw,sgd")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--codecs", default=" ".join(CODECS), help="apart by blanks")
+    parser.add_argument("--codecs", default=" ".join(CODECS), help="separated by blanks")
     given = parser.parse_args()
     torch.set_num_threads(1)
     runs = json.loads(given.out.read_text()) if given.out.exists() else []

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# ddp_step.py - the time of a step behind a slow network: raw gradients beside ddp_hook's frames.
+# ddp_step.py - measures the time of a training step over a slow network, raw and with ddp_hook.
 """ddp_step.py [--world 2] [--rate 100mbit] [--layers 2] [--width 512] [--cap 25]
     [--rounds 3] [--codecs ...]
 
-Each rank runs in a network namespace of its own, joined to a switch by a wire of that rate in both
-directions (veth and tc tbf: root is needed). All variants are timed in turn, several times over, in
-one run: only their quotients mean something. Bytes are the kernel's, of rank 0's wire, beside what
-its frames weigh. Needs torch."""
+Each rank runs in a network namespace of its own, connected to a switch by a link with this rate in
+both directions (veth and tc tbf, so root is needed). All variants take turns in one run, several
+times; only the ratios of their times are meaningful. The bytes that rank 0 sends are counted by the
+kernel and compared with the size of its frames. Needs torch."""
 
 import argparse
 import json
@@ -19,12 +19,12 @@ import time
 
 from slow_network import SlowNetwork
 
-STEPS = 2  # of one timing
+STEPS = 2  # in one measurement
 PORT = 29500
 
 
 def variants(given):
-    """(name, codec or None, exchange) of each."""
+    """Yields (name, codec or None, exchange) for each variant."""
     yield "raw", None, ""
     for codec in given.codecs.split():
         for way in given.exchanges.split(","):
@@ -32,7 +32,7 @@ def variants(given):
 
 
 class Variant:
-    """A model of its own, trained by DistributedDataParallel with one codec."""
+    """A model, trained with DistributedDataParallel and one codec."""
 
     def __init__(self, given, codec, way):
         import torch
@@ -66,7 +66,7 @@ class Variant:
         for _ in range(STEPS):
             self.step()
         self.seconds.append((time.monotonic() - start) / STEPS)
-        dist.barrier()  # what was sent has left when this has arrived
+        dist.barrier()  # after it, everything sent before has left this rank
         dist.barrier()
         self.kernel.append((SlowNetwork.sent_bytes() - bytes_before) / STEPS)
         after = self.state.stats()["sent_bytes"] if self.state else 0
@@ -91,7 +91,7 @@ def rank_main(given):
         start = time.monotonic()
         alone.step()
         computing = time.monotonic() - start
-    for one in all_of_them.values():  # buckets are built anew, and keys travel
+    for one in all_of_them.values():  # torch rebuilds the buckets, and key frames are sent
         one.step()
         one.step()
     for _ in range(given.rounds):
@@ -135,7 +135,7 @@ def main():
     parser.add_argument("--tokens", type=int, default=32)
     parser.add_argument("--cap", type=float, default=25.0, help="bucket_cap_mb")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--codecs", default="delta:bits=4", help="apart by blanks")
+    parser.add_argument("--codecs", default="delta:bits=4", help="separated by blanks")
     parser.add_argument("--exchanges", default="auto")
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--out", type=pathlib.Path, help=argparse.SUPPRESS)

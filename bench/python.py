@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# python.py - Python's share: encode, decode and feedback of 4 x 128 x 768 bf16 against the same in
-# C.
+# python.py - the overhead of the Python package: encode, decode and feedback, compared with C.
 """usage: python.py PYTHON_PAIR [--rounds N] [--config TEXT]
 
-PYTHON_PAIR: the program of bench/python_pair.c. The package is the one that is installed. Both take
-turns, each the same number of rounds, so that what else the machine does hits both; what is
-compared is the fastest round of each turn, and the median over the turns. With torch, where it can
-be imported, its tensors are taken, too."""
+The tensor is 4 x 128 x 768 bf16. PYTHON_PAIR is the program of bench/python_pair.c. The package
+that Python imports is measured, also with torch tensors if torch can be imported. C and Python take
+turns with the same number of rounds, so that other load of the machine affects both. Of each turn
+the fastest round counts; the medians over the turns are compared."""
 
 import argparse
 import array
@@ -23,15 +22,15 @@ SHAPE = (4, 128, 768)
 
 
 def values():
-    """bf16 of a normal distribution, as bytes."""
+    """Returns normally distributed bf16 values as bytes."""
     rng = random.Random(1)
     floats = array.array("f", [rng.gauss(0, 1) for _ in range(SHAPE[0] * SHAPE[1] * SHAPE[2])])
     halves = memoryview(floats).cast("B").cast("H")
-    return array.array("H", halves.tolist()[1::2]).tobytes()  # little-endian: the upper half
+    return array.array("H", halves.tolist()[1::2]).tobytes()  # upper halves, on little-endian
 
 
 class Ours:
-    """x and y are deltawire's own tensors."""
+    """x and y are deltawire.Tensor."""
 
     def __init__(self, raw, text):
         self.encoder, self.decoder = deltawire.Encoder(text), deltawire.Decoder(text)
@@ -45,7 +44,7 @@ class Ours:
 
 
 class Room(Ours):
-    """The frame, too, goes where the last one was."""
+    """The frame is written into the same buffer each time, too."""
 
     def __init__(self, raw, text):
         super().__init__(raw, text)
@@ -57,7 +56,7 @@ class Room(Ours):
 
 
 class New(Ours):
-    """y is a new tensor each time."""
+    """Each y is a new tensor."""
 
     def once(self):
         frame = self.encoder.encode(self.x, self.ids)
@@ -65,7 +64,7 @@ class New(Ours):
 
 
 class Torch(Room):
-    """x and y are torch's."""
+    """x and y are torch.Tensor."""
 
     def __init__(self, raw, text):
         import torch
@@ -100,7 +99,7 @@ def main():
     try:
         pairs["torch.Tensor, out= for both"] = Torch(raw, given.config)
     except ImportError:
-        print("torch cannot be imported here: left out")
+        print("torch cannot be imported: not measured")
     times = {name: [] for name in ("C", *pairs)}
     with tempfile.NamedTemporaryFile() as file:
         file.write(raw)

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# torch_pipeline.py - what deltawire.torch's pipeline loses and sends: losses by seed, bytes by lo.
-"""A GPT of characters is trained on Debian's fortunes, cut into two halves, and fine-tuned on the
-King James Bible as two pipeline stages on two gloo processes, once per config and seed. The two
-processes have a network namespace of their own, so that the kernel's counters of lo are theirs
-alone. Prints one row per config; --out writes all as JSON.
+# torch_pipeline.py - measures the loss and the bytes of pipelines with compress_stage.
+"""A character-level GPT is pre-trained on Debian's fortunes. Then its two halves are fine-tuned on
+the King James Bible as two pipeline stages, in two processes over gloo, once for each config and
+seed. The two processes run in a network namespace of their own, so that the kernel counts only
+their bytes on the loopback interface. Prints one row for each config; --out writes all results as
+JSON.
 
 Needs torch (./run torch makes build/venv), deltawire, root for the namespace, and the packages
 fortunes and bible-kjv."""
@@ -44,7 +45,7 @@ def stages(args, seed):
 
 
 def pretrain(args, seed):
-    """The state of both halves after some steps on the fortunes."""
+    """Trains both halves on the fortunes, and returns their parameters."""
     both = stages(args, seed)
     optimizer = torch.optim.AdamW([p for s in both for p in s.parameters()], lr=1e-3)
     whole = small_gpt.text()
@@ -80,7 +81,7 @@ def tune(rank, args, seed, config, states, text):
     for epoch in range(args.epochs):
         losses = []
         for step, ids in enumerate(torch.randperm(args.samples, generator=order).split(args.batch)):
-            if epoch == 0 and step == 1:  # connections and shapes are exchanged
+            if epoch == 0 and step == 1:  # before it, torch connects the ranks and exchanges shapes
                 dist.barrier()
                 wire, before = lo_bytes(), told(stage, config)
             optimizer.zero_grad()
@@ -98,7 +99,7 @@ def tune(rank, args, seed, config, states, text):
 
 
 def told(stage, config):
-    """Bytes of the frames that this rank has sent."""
+    """Returns the size in bytes of the frames that this rank has sent."""
     if config is None:
         return 0
     stats = stage.compression_stats()
