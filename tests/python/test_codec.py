@@ -72,7 +72,7 @@ def test_threads_change_no_byte():
         Threads(-1)
 
 
-def test_a_refused_object_gives_its_pool_back():
+def test_a_failed_constructor_releases_its_pool():
     with Threads(2) as pool:
         with refused("CONFIG"):
             Encoder("delta:bits=99", threads=pool)
@@ -117,7 +117,7 @@ def test_stateless_needs_no_ids_and_leaves_state_alone():
         encoder.encode(x)
 
 
-def test_a_frame_goes_where_it_is_told():
+def test_encode_writes_into_out():
     encoder, decoder = pair("direct:bits=4,incarnation=3")
     other = Encoder("direct:bits=4,incarnation=3")
     x = normal((2, 3, 64))
@@ -151,7 +151,7 @@ def test_a_limit_is_kept():
         decoder.expect([1, 2, 3], x)
 
 
-def test_decode_writes_where_it_is_told():
+def test_decode_writes_into_out():
     encoder, decoder = pair("direct:bits=8")
     x = normal((2, 3, 64))
     y = decoder.decode(encoder.encode(x)).tensor
@@ -211,7 +211,7 @@ def test_advance_gives_no_tensor():
         decoder.advance(b"nothing")
 
 
-def test_replies_heal_a_lost_frame():
+def test_a_reply_repairs_a_lost_frame():
     encoder, decoder = pair()
     x = normal((1, 4, 64))
     encoder.feedback(decoder.decode(encoder.encode(x, [1])).reply)

@@ -15,7 +15,7 @@ PACKAGE = pathlib.Path(deltawire.__file__).parent
 FOLDERS = os.environ.get("DW_TEST_LIBRARIES", "").split(":")
 
 
-def told(folder, program="import deltawire", **env):
+def run(folder, program="import deltawire", **env):
     """Runs a program in a new interpreter that imports the package from folder. Returns its exit
     code and the last line of its stderr."""
     env = {**os.environ, "PYTHONPATH": str(folder), **env}
@@ -36,14 +36,14 @@ def test_a_library_of_another_version_is_refused(copied):
     page.write_text(
         page.read_text().replace(f'VERSION = "{deltawire.__version__}"', 'VERSION = "9.8.7"')
     )
-    code, said = told(copied)
+    code, said = run(copied)
     assert code == 1 and said.startswith("ImportError: "), said
     for word in ("9.8.7", deltawire.__version__, "install both from the same release"):
         assert word in said
 
 
-def test_a_missing_library_is_told(copied):
-    code, said = told(copied, DW_TEST_LIBRARIES="", LD_LIBRARY_PATH="/nowhere")
+def test_a_missing_library_is_an_error(copied):
+    code, said = run(copied, DW_TEST_LIBRARIES="", LD_LIBRARY_PATH="/nowhere")
     if code == 0:
         pytest.skip("deltawire is installed on this machine")
     assert said.startswith("ImportError: ") and "libdeltawire.so.0" in said
@@ -54,19 +54,19 @@ def test_libraries_beside_the_package_come_first(copied):
     for folder in FOLDERS:
         for library in pathlib.Path(folder).glob("libdeltawire*.so.0"):
             shutil.copy(library, copied / "deltawire")
-    code, said = told(copied, DW_TEST_LIBRARIES="/nowhere")
+    code, said = run(copied, DW_TEST_LIBRARIES="/nowhere")
     assert (code, said) == (0, "")
     (copied / "deltawire" / "libdeltawire.so.0").write_text("no library")
-    code, said = told(copied)
+    code, said = run(copied)
     assert code == 1 and said.startswith("ImportError: "), said
 
 
-def test_what_is_no_library_of_ours_is_refused(copied):
+def test_a_foreign_library_is_refused(copied):
     stranger = next(
         pathlib.Path(f) / "libdeltawire-threads.so.0" for f in FOLDERS if "threads" in f
     )
     shutil.copy(stranger, copied / "deltawire" / "libdeltawire.so.0")
-    code, said = told(copied)
+    code, said = run(copied)
     assert code == 1 and said.startswith("ImportError: "), said
     assert "does not belong to deltawire" in said
 

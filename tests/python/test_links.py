@@ -130,7 +130,7 @@ def test_a_full_queue_is_waited_for():
         assert one.recv(3) == b"again"
 
 
-def test_a_dead_peer_is_told():
+def test_a_dead_peer_is_an_error():
     one, other = both()
     with one:
         other.close()
@@ -263,7 +263,7 @@ def test_a_close_ends_the_waits_of_other_threads():
         assert set(said) <= {"CANCELLED", "ARGUMENT"} and len(said) == 3
 
 
-def test_waits_come_back_for_signals(monkeypatch):
+def test_waits_are_cut_into_slices(monkeypatch):
     """No C call waits longer than one slice. Between two slices, Python runs signal handlers."""
     assert _waiting.SLICE_S <= 0.05
     slices = []
@@ -343,7 +343,7 @@ def test_an_interrupt_ends_a_wait(name):
     assert (done.returncode, done.stdout) == (0, "interrupted\n"), done.stderr
 
 
-def test_a_fork_is_told():
+def test_after_a_fork_links_are_refused():
     one, other = both()
     with one, other:
         to, back = channels((one, other))
@@ -381,7 +381,7 @@ def test_nothing_is_pickled():
             pickle.dumps(one)
 
 
-def test_a_link_that_is_dropped_says_so():
+def test_a_link_that_was_never_closed_warns():
     one, other = both("loop://dropped")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

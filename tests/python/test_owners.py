@@ -16,7 +16,7 @@ import deltawire
 from deltawire import Config, Decoder, DeltawireError, Encoder, Status, Tensor, Threads
 
 
-def test_a_second_thread_is_told():
+def test_a_second_thread_gets_an_error():
     encoder, _ = pair("direct:bits=4")
     entered, leave = threading.Event(), threading.Event()
     said = []
@@ -45,7 +45,7 @@ def test_a_second_thread_is_told():
     assert encoder.encode(normal((1, 2, 64)))
 
 
-def test_calls_let_go_of_the_interpreter():
+def test_calls_release_the_interpreter_lock():
     """While one thread encodes, another one runs. It could not if encode kept the interpreter lock
     (GIL)."""
     x = normal((16, 256, 1024))
@@ -96,7 +96,7 @@ def in_child(check):
         assert said.read() == b"ok"
 
 
-def test_a_fork_is_told_and_makes_its_own():
+def test_after_a_fork_only_new_objects_work():
     pool = Threads(3)
     encoder, decoder = pair("delta:bits=4", threads=pool)
     own = Encoder("delta:bits=4", threads=2)
@@ -195,7 +195,7 @@ def test_the_interpreter_ends_quietly(last):
     assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
 
 
-def test_threads_of_python_at_the_end():
+def test_the_interpreter_ends_while_threads_encode():
     program = """
 import deltawire, threading
 x = deltawire.Tensor((4, 64, 512))
@@ -226,7 +226,7 @@ assert deltawire.__version__.count(".") == 2
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_memory_goes_when_the_last_owner_has_gone():
+def test_deleted_objects_free_their_memory():
     """Encoders that are created and deleted leak no memory."""
 
     def pages():

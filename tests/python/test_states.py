@@ -18,7 +18,7 @@ def trained(text="delta:bits=4"):
     return encoder, decoder
 
 
-def test_a_restart_goes_on_where_both_were():
+def test_a_restart_continues_with_the_saved_states():
     encoder, decoder = trained()
     saved = encoder.export_states(), decoder.export_states()
     assert set(saved[0]) == set(saved[1]) == set(IDS)
@@ -101,7 +101,7 @@ def test_resync_gives_the_tensor_that_was_missed():
             encoder.resync(wrong)
 
 
-def test_replaced_encoders_take_a_new_life():
+def test_a_replaced_encoder_starts_again():
     encoder, decoder = trained()
     other = Encoder("delta:bits=4")
     x = normal((1, 4, 64), 4)

@@ -204,7 +204,7 @@ def test_tensors_share_their_memory():
     assert half.dtype == numpy.float16 and half.strides == (12, 6, 2)
 
 
-def test_a_tensor_goes_in_again():
+def test_a_result_can_be_encoded():
     y = through(normal((2, 3, 64)))
     for dtype in ("f32", "f16", "bf16"):
         encoder, decoder = pair("raw")
@@ -278,7 +278,7 @@ def test_frames_as_tensors_of_bytes():
             decoder.decode(wrong)
 
 
-def test_no_memory_is_told():
+def test_too_little_memory_is_an_error():
     with refused("NO_MEMORY", "bytes"):
         Tensor((2**31, 2**20, 4))
     assert ffi.sizeof("dw_tensor") > 0

@@ -116,7 +116,7 @@ def rank_of_mode(rank, world, mode, exchange):
 
 @pytest.mark.parametrize("exchange", ["gather", "parts"])
 @pytest.mark.parametrize("mode", MODES)
-def test_raw_frames_give_what_no_hook_gives(mode, exchange):
+def test_raw_frames_change_nothing(mode, exchange):
     for without, hooked in results(2, rank_of_mode, mode, exchange):
         assert without == hooked
 
@@ -235,7 +235,7 @@ def rank_of_buckets(rank, world):
     return after
 
 
-def test_buckets_are_known_by_their_parameters():
+def test_buckets_are_recognized_by_their_parameters():
     for after in results(2, rank_of_buckets):
         first, second, third, fourth = after
         assert first["buckets"] == 1 or first["buckets"] != second["buckets"]  # rebuilt
@@ -280,6 +280,6 @@ def rank_of_weights(rank, world, exchange):
 
 
 @pytest.mark.parametrize("world, exchange", [(2, "gather"), (3, "parts")])
-def test_nothing_but_frames_goes_out(world, exchange):
+def test_only_frames_are_sent(world, exchange):
     for frames, given in results(world, rank_of_weights, exchange):
         assert 0 < frames <= given <= 1.005 * frames

@@ -106,7 +106,7 @@ def rank_of_nothing(rank, world):
     deltawire.torch.ddp_hook("delta:bits=9")
 
 
-def test_what_no_config_is():
+def test_invalid_arguments():
     for error in outcomes(1, rank_of_nothing):
         refused(error, "CONFIG", "'9'")
     with pytest.raises(deltawire.DeltawireError, match="exchange must be"):
@@ -244,7 +244,7 @@ def rank_that_is_slow(rank, world):
         step(model, rank, number)
 
 
-def test_a_rank_that_does_not_come():
+def test_a_rank_that_is_late():
     refused(outcomes(2, rank_that_is_slow)[0], "TIMEOUT", "checkpoint")
 
 
@@ -357,10 +357,10 @@ def rank_of_delays(rank, world):
     return b"".join(p.grad.numpy().tobytes() for p in model.parameters())
 
 
-def test_no_rank_waits_for_another_for_ever():
+def test_random_delays_cause_no_deadlock():
     assert len(set(results(3, rank_of_delays))) == 1
 
 
-def test_ranks_are_forked_afresh():
+def test_a_rank_without_an_answer_is_reported():
     """Tests ddp_ranks itself: a rank that ends without an answer is reported."""
     assert "ended with" in str(Ranks(1, lambda rank, world: os._exit(3)).outcomes()[0])

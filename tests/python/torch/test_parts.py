@@ -15,7 +15,7 @@ from deltawire.torch.message import ABORT, EXACT, LONG, WITH_IDS, Message, Part
 MANUAL = pathlib.Path(__file__).parents[3] / "docs" / "python.md"
 
 
-def test_messages_come_back():
+def test_messages_survive_a_round_trip():
     parts = [Part(EXACT, 9, (2, 3), b"abc"), Part(EXACT, 1, (), b"")]
     for given in (
         Message(WITH_IDS, 3, 9, [1, 2**64 - 1], parts),

@@ -177,7 +177,7 @@ def shuffled(rank, world, dataset_size):
     return [str(w.message) for w in said]
 
 
-def test_warns_where_ids_do_not_come_again(ranks):
+def test_warns_if_ids_do_not_recur(ranks):
     answers = ranks.run(2, shuffled, 8)
     text = "\n".join(answers[0])
     assert "only 0 of 16 samples" in text and "memory grows without end" in text
@@ -194,7 +194,7 @@ def by_carrier(rank, world, name, options):
 
 
 @pytest.mark.parametrize("name", ["1f1b", "interleaved"])
-def test_carriers_carry_the_same(ranks, name):
+def test_carriers_give_the_same_losses(ranks, name):
     """With equal_counts and over links, the losses have the same bits as over gloo."""
     group = ranks.run(2, by_carrier, name, {})
     for options in ({"equal_counts": True}, {"carrier": "tcp://127.0.0.1"}):
