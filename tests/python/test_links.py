@@ -263,6 +263,33 @@ def test_a_close_ends_the_waits_of_other_threads():
         assert set(said) <= {"CANCELLED", "ARGUMENT"} and len(said) == 3
 
 
+def test_a_close_waits_for_the_calls_of_other_threads():
+    one, other = both()
+    entered, leave, closed = threading.Event(), threading.Event(), threading.Event()
+
+    def question(handle):
+        entered.set()
+        leave.wait(60)
+
+    def close():
+        one.close()
+        closed.set()
+
+    with other:
+        threads = [threading.Thread(target=one._ask, args=(question,), daemon=True)]
+        threads[0].start()
+        entered.wait(60)
+        threads.append(threading.Thread(target=close, daemon=True))
+        threads[1].start()
+        assert not closed.wait(0.2)
+        with refused("ARGUMENT", "closed"):
+            one.counters()
+        leave.set()
+        assert closed.wait(60)
+        for thread in threads:
+            thread.join()
+
+
 def test_waits_are_cut_into_slices(monkeypatch):
     """No C call waits longer than one slice. Between two slices, Python runs signal handlers."""
     assert _waiting.SLICE_S <= 0.05
@@ -363,6 +390,7 @@ def test_after_a_fork_links_are_refused():
                         call()
                 for thing in (to, back, one, other):
                     thing.close()
+                    assert thing._open  # close did nothing
                 code = 0
             finally:
                 os._exit(code)
