@@ -79,7 +79,7 @@ static dw_status join_tokens(const extents *e, int64_t *tokens, int64_t *stride,
     *why = "its two middle dimensions cannot be joined into one: make the tensor contiguous";
     if (a > 1 && b > 1 && (e->stride[1] % b || e->stride[1] / b != e->stride[2]))
         return DW_ERR_ARGUMENT;
-    *why = "the product of its two middle extents is 2^32 or more";
+    *why = "the product of its two middle dimensions is 2^32 or more";
     return *tokens <= UINT32_MAX ? DW_OK : DW_ERR_LIMIT;
 }
 

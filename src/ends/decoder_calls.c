@@ -16,7 +16,7 @@ static dw_status check_tensor(dw_decoder *decoder, const dw_tensor *y)
     if (status)
         return dw_decoder_fail(
             decoder, status,
-            "y is not a valid tensor to write to: check its dtype, alignment, extents and strides");
+            "y is not a valid tensor to write to: check its dtype, alignment, shape and strides");
     return DW_OK;
 }
 

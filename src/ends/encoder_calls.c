@@ -17,7 +17,7 @@ static dw_status check_tensor(dw_encoder *encoder, const dw_tensor *x)
     if (status)
         return dw_encoder_fail(
             encoder, status,
-            "x is not a valid tensor: check its dtype, alignment, extents and strides");
+            "x is not a valid tensor: check its dtype, alignment, shape and strides");
     return DW_OK;
 }
 
@@ -78,7 +78,7 @@ static dw_status check_reconstruction(dw_encoder *encoder, const dw_tensor *x, c
     if (dw_tensor_check(y) || !y->data || dw_tensor_overlaps(y))
         return dw_encoder_fail(encoder, DW_ERR_ARGUMENT,
                                "the reconstruction is not a valid tensor to write to: check its "
-                               "dtype, alignment, extents and strides");
+                               "dtype, alignment, shape and strides");
     if (y->n != x->n || y->t != x->t || y->c != x->c)
         return dw_encoder_fail(encoder, DW_ERR_SHAPE,
                                "the reconstruction and x have different shapes");

@@ -64,7 +64,7 @@ static void a_captured_frame_can_be_repeated(void **state)
     test_random random = {test_seed()};
     dw_cuda *cuda = rig_open_cuda();
     (void)state;
-    for (int w = 0; w < 4; w++) {
+    for (size_t w = 0; w < sizeof words / sizeof *words; w++) {
         flight f = {.out = NULL};
         rig r;
         rig_open(&r, cuda, words[w], 2, T, w == 1 ? 198 : C,
