@@ -48,8 +48,10 @@ build_part_archs() {
     build_part "$1" archs gcc -Dtests=enabled -Dtransports=disabled -Dtrainer=disabled \
         -Dbench=disabled -Dsimd=disabled -Dcuda=auto
 }
+# Links and the trainer are compiled by clang for the part asan.
 build_part_clang() {
-    build_part "$1" clang clang "${options_checked[@]}" "${options_no_gpu[@]}" -Dbench=enabled
+    build_part "$1" clang clang "${options_checked[@]}" "${options_no_gpu[@]}" -Dbench=enabled \
+        -Dtransports=disabled -Dtls=disabled -Dtrainer=disabled -Dmpi=disabled -Dc_args=-g1
 }
 # Instrumented, the vector kernels take as long to compile as all the rest: ./run soak has them.
 build_part_asan() {
@@ -70,10 +72,10 @@ build_part_debug() {
         -Dtrainer=disabled -Dbench=disabled
 }
 
-# build_part_cross WHAT NAME CROSS-FILE CC. The trainer and the benchmarks stay out: their libraries
-# are this machine's.
+# build_part_cross WHAT NAME CROSS-FILE CC TRANSPORTS. TRANSPORTS: enabled or disabled. The trainer
+# and the benchmarks stay out: their libraries are this machine's.
 build_part_cross() {
     build_part "$1" "$2" "$4" --cross-file "$root/tests/cross/$3.ini" -Dwerror=true \
-        -Dtests=enabled -Dtransports=enabled -Dtls=disabled -Dtrainer=disabled -Dbench=disabled \
+        -Dtests=enabled "-Dtransports=$5" -Dtls=disabled -Dtrainer=disabled -Dbench=disabled \
         -Dcuda=disabled
 }

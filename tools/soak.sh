@@ -27,6 +27,9 @@ cmd_soak() {
     run_once tsan build_part_tsan mpi
     run_once tsan build_part_tsan program
     run_once asan build_part_asan mpich
+    say "what ./run test leaves out of the parts valgrind and cross"
+    "$root/run" test --part valgrind </dev/null || die "valgrind has found something"
+    "$root/run" test --part cross </dev/null || die "another processor makes other bits"
     end=$((SECONDS + minutes * 60))
     while [ $SECONDS -lt $end ]; do
         repeat=$((repeat + 1))
@@ -37,7 +40,7 @@ cmd_soak() {
             --suite threads </dev/null || die "a threaded test failed in round $repeat"
     done
     say "the installed library, with vector kernels in every build"
-    "$python" "$root/tests/house/install.py" "$root" --vectors </dev/null ||
+    "$python" "$root/tests/house/install.py" "$root" --all </dev/null ||
         die "a program that uses the library failed"
     say "strangers at the door of a link under TLS"
     "$build/asan-vectors/tests/transports/tls/hostile_peers" 10000 </dev/null ||

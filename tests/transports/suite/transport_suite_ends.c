@@ -8,6 +8,18 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+/* ThreadSanitizer makes processes start slowly and memory expensive: less must do there. */
+#if defined(__SANITIZE_THREAD__)
+#define SUITE_UNDER_TSAN 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define SUITE_UNDER_TSAN 1
+#endif
+#endif
+#ifndef SUITE_UNDER_TSAN
+#define SUITE_UNDER_TSAN 0
+#endif
+
 enum { TAG = 7 };
 
 static const suite_backend *backend_of(void **state)
@@ -88,7 +100,7 @@ static void a_peer_that_leaves_within_a_message_is_an_error(void **state)
 /* A program may close a link while other threads still wait for messages. */
 static void closing_ends_the_calls_of_other_threads(void **state)
 {
-    enum { ROUNDS = 20, WAITING = 20 };
+    enum { ROUNDS = SUITE_UNDER_TSAN ? 5 : 20, WAITING = 20 };
     mallopt(M_PERTURB, 0xa5); /* freed memory is overwritten, so that a late access fails */
     for (int round = 0; round < ROUNDS; round++) {
         suite_pair pair;
@@ -187,7 +199,8 @@ static void a_forked_child_cannot_use_the_link(void **state)
     suite_close(&pair);
 }
 
-enum { SHORT_MESSAGES = 20, SHORT_BYTES = 100000, LONG_BYTES = 256 << 20, PART_BYTES = 4 << 20 };
+enum { SHORT_MESSAGES = 20, SHORT_BYTES = 100000, PART_BYTES = 4 << 20 };
+enum { LONG_BYTES = (SUITE_UNDER_TSAN ? 32 : 256) << 20 };
 
 /* The child sends some short messages, then long ones without end. */
 static size_t length_of(uint64_t n)
