@@ -50,6 +50,7 @@ class LinkLane(Lane):
         self._out, self._in = (FORWARD, BACKWARD) if listens else (BACKWARD, FORWARD)
         self._link: Optional[Link] = None
         self._error: Optional[BaseException] = None
+        self._closed = False
         made: "list[Link]" = []
         options = {"open_timeout": timeout, **options}
 
@@ -60,6 +61,8 @@ class LinkLane(Lane):
                 else:
                     made.append(Link(address(), **options))
                 self._link = made[0]
+                if self._closed:
+                    _close(made)
             except BaseException as error:  # raised in the first call that needs the link
                 self._error = error
 
@@ -95,7 +98,10 @@ class LinkLane(Lane):
         try:
             self._opened().flush(timeout=self._timeout)
         except DeltawireError as error:
-            self.lost(error)
+            # A neighbour that was done with its last step may have closed the link already. If it
+            # has died, the next step fails: this one has received all that it needs.
+            if error.status != Status["PEER"]:
+                self.lost(error)
 
     def take(self) -> memoryview:
         link = self._opened()
@@ -112,6 +118,7 @@ class LinkLane(Lane):
         return memoryview(data)
 
     def close(self) -> None:
+        self._closed = True
         self._opening.join(0.1)
         if self._link is not None:
             self._link.close()

@@ -39,6 +39,7 @@ class Side:
         self.lane: Optional[Lane] = None
         self.mark: Optional[list] = None
         self.marks_compared = False
+        self.nonce: Optional[str] = None  # the neighbour's
         self.early: "dict[int, Message]" = {}
 
 
@@ -53,7 +54,7 @@ class Compression:
         self._chunks = 0
         self._given: "dict[int, Any]" = {}
         self._cutter = Cutter()
-        self._failed = self._encoded = self._started = self._ready = False
+        self._failed = self._encoded = self._started = self._ready = self._closed = False
         self._nonce = uuid.uuid4().hex
         self._group = group_of(stage.group)
         self._end = StepEnd.of(self._group)
@@ -174,6 +175,7 @@ class Compression:
 
     def begin(self) -> None:
         """Begins a step."""
+        self._refuse_closed()
         self._look()
         if self._failed:
             self._recover()
@@ -196,6 +198,7 @@ class Compression:
                 "a step has failed, and with equal_counts its messages cannot be told from those "
                 "of the next step: start all ranks again",
             )
+        torch_stage.forget_losses()
         if self._encoded:
             self.reset()  # the neighbour may not have decoded the frames
 
@@ -307,6 +310,7 @@ class Compression:
             return
         side.marks_compared = True
         theirs = self.agreement.hear(side.other, "ready")
+        side.nonce = theirs["nonce"]
         if theirs["mark_before" if side is self.after else "mark_after"] == side.mark:
             return
         side.sender.reset()
@@ -392,10 +396,11 @@ class Compression:
     def save(self) -> "dict[str, Any]":
         marks: "dict[str, Any]" = {}
         if self.before and self._ready:
-            nonce = self.agreement.hear(self.before.other, "ready")["nonce"]
-            marks["before"] = [nonce, self.step]
+            # Read only once, because the store may have ended with a rank that died.
+            ready = self.before.nonce or self.agreement.hear(self.before.other, "ready")["nonce"]
+            marks["before"] = self._mark(ready)
         if self.after and self._ready:
-            marks["after"] = [self._nonce, self.step]
+            marks["after"] = self._mark(self._nonce)
         return {
             "format": 1,
             "stage_index": self.stage.stage_index,
@@ -404,7 +409,33 @@ class Compression:
             "ends": {name: end.save() for name, end in self._ends().items()},
         }
 
+    def _mark(self, nonce: str) -> "list[Any]":
+        """Identifies the moment at which a state was saved: neighbours may load states with equal
+        marks. After a failed step it is unknown which frames were decoded, so the mark is unique.
+        """
+        if self._failed and self._encoded:
+            return [uuid.uuid4().hex, -1]
+        return [nonce, self.step]
+
+    def close(self) -> None:
+        """Closes the links to the neighbours. Can be called twice."""
+        self._closed = True
+        for side in (self.before, self.after):
+            if side and side.lane:
+                try:
+                    side.lane.close()
+                except DeltawireError:
+                    pass  # the neighbour is gone
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            fail(
+                Status["ARGUMENT"],
+                f"stage {self.stage.stage_index} was closed: make a new stage for the module",
+            )
+
     def load(self, saved: "dict[str, Any]") -> None:
+        self._refuse_closed()
         stage = self.stage
         here = (stage.stage_index, stage.num_stages)
         there = (saved.get("stage_index"), saved.get("num_stages"))

@@ -33,12 +33,17 @@ class Lane:
         message."""
         raise NotImplementedError
 
+    def close(self) -> None:
+        """Closes what belongs to this lane alone. torch's process group does not."""
+
     def lost(self, error: BaseException) -> Any:
         """Raises the error for a neighbour that cannot be reached any more."""
         said = str(error).strip().splitlines()
         raise DeltawireError(
             Status["PEER"],
             f"stage {self.me} has lost the connection to stage {self.other}, whose process has "
-            "ended or cannot be reached: start all ranks again; load_compression_state_dict "
-            f"restores their saved state ({said[0][:160] if said else type(error).__name__})",
+            "ended or cannot be reached: start it again, and let all ranks make new process groups "
+            "and stages from the same checkpoint; load_compression_state_dict restores the saved "
+            "state, but not what this rank holds now, which is of a step that failed "
+            f"({said[0][:160] if said else type(error).__name__})",
         ) from error

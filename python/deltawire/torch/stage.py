@@ -189,6 +189,12 @@ class Overridden:
         with self._ours() as compression:
             compression.reset()
 
+    def close_compression(self: Any) -> None:
+        """Closes the links of this stage, so that a new stage can listen at the same port, for
+        example after another rank has died. No step can follow. Can be called twice."""
+        with self._ours() as compression:
+            compression.close()
+
     @contextlib.contextmanager
     def _ours(self: Any) -> Iterator[Compression]:
         assert self._compression is not None
@@ -257,7 +263,8 @@ def compress_stage(
     link: more arguments for each deltawire.Link, for example {"tls": Tls(...)}.
 
     Returns the same stage. Its class is now a subclass of what it was, with the additional methods
-    compression_stats, compression_state_dict, load_compression_state_dict and reset_compression.
+    compression_stats, compression_state_dict, load_compression_state_dict, reset_compression and
+    close_compression.
     Errors: CONFIG, ARGUMENT (the stage is already compressed, or has run a step).
     """
     if hasattr(stage, "_compression"):

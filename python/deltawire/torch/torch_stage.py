@@ -2,6 +2,7 @@
 # torch_stage.py - access to private attributes of torch's pipeline stages, which vary by release.
 from __future__ import annotations
 
+import sys
 from typing import Any, Iterator
 
 import torch
@@ -63,3 +64,17 @@ def far_neighbours(stage: Any) -> "Iterator[int]":
         for destination in destinations or ():
             if destination is not None and destination != stage.stage_index + 1:
                 yield destination
+
+
+def forget_losses() -> None:
+    """Clears the losses that a failed step has left in the schedule that is beginning a step now.
+
+    torch clears them only at the end of a step, and would take them for those of the next one. A
+    stage has no reference to its schedule, so the schedule is looked for among the callers."""
+    frame = sys._getframe()
+    while frame is not None:
+        losses = getattr(frame.f_locals.get("self"), "_internal_losses", None)
+        if isinstance(losses, list):
+            losses.clear()
+            return
+        frame = frame.f_back  # type: ignore[assignment]
