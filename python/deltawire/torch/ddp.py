@@ -11,8 +11,9 @@ docs/python.md explains how gradients are averaged, and what happens when torch 
 # this file must not import annotations from __future__.
 
 import datetime
-import hashlib
 import os
+import uuid
+import warnings
 import weakref
 from typing import Any, Callable, Dict, List, Optional, Tuple, Union
 
@@ -25,8 +26,11 @@ import deltawire
 from deltawire.config import Config
 from deltawire.errors import DeltawireError, Status, refuse
 from deltawire.threads import pool_of
+from deltawire.torch import ddp_saved
 from deltawire.torch.ddp_agree import Meeting
 from deltawire.torch.ddp_exchange import Gather, Parts, Peers, can_be_cut
+from deltawire.torch.ddp_layout import Layout
+from deltawire.torch.ddp_resume import Resume
 from deltawire.torch.ddp_worker import Crew, Job
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -115,11 +119,16 @@ class DdpState:
             process_group = model.process_group
         self._group = process_group
         self._names: Any = WeakIdKeyDictionary()
-        self._complete = model is not None  # whether the names of all parameters are known
+        self._named = model is not None
+        self._complete = self._named  # whether the names of all parameters are known
         if model is not None:
             self._take_names(model)
         self._peers: Optional[Peers] = None
         self._buckets: Dict[int, Any] = {}  # the exchanges of buckets, by digest
+        self._layouts: Dict[int, Tuple[Layout, torch.dtype]] = {}  # of the buckets, by digest
+        self._mark: Optional[List[Any]] = None  # of the state that was loaded
+        self._marks_compared = False
+        self._resume: Optional[Resume] = None
         self._seen: List[int] = []  # the digests of the buckets of this backward, in order
         self._jobs: List[Job] = []
         self._steps = self._gone_frames = self._gone_bytes = self._gone_sent = 0
@@ -151,6 +160,69 @@ class DdpState:
             "sent_bytes": self._gone_sent + sum(t.sent_bytes for t in held),
         }
 
+    def compression_state_dict(self) -> Dict[str, Any]:
+        """Returns the state of all buckets on this rank, for torch.save. Call it on all ranks after
+        the same step.
+
+        Errors: ARGUMENT (torch.distributed was not initialized, or a backward is under way)."""
+        if self._peers is None or self._jobs:
+            refuse("save the compression state between two steps, after the ranks have met")
+        failed = self._crew.error is not None
+        order = [self._layouts[digest] for digest in self._seen if digest in self._buckets]
+        return {
+            "format": ddp_saved.FORMAT,
+            "kind": ddp_saved.KIND,
+            **self._same(),
+            "mark": ddp_saved.mark_of(self._nonce, self._steps, failed),
+            "buckets": [
+                {
+                    **layout.saved(),
+                    "dtype": str(dtype),
+                    "states": ddp_saved.states_of(self._buckets[layout.digest]),
+                }
+                for layout, dtype in order
+            ],
+        }
+
+    def load_compression_state_dict(self, state: Dict[str, Any]) -> None:
+        """Loads a state that compression_state_dict returned. Call it on all ranks, before the
+        first backward. If the ranks load states of different steps, or some load none, there is a
+        warning and all buckets begin with key frames.
+
+        Errors: MISMATCH (a state of another world size, rank, codec, exchange or model; the model
+        is checked in the first backward if model= was not given), FORMAT, CORRUPT, ARGUMENT (it is
+        too late)."""
+        if self._seen or self._steps:
+            refuse("load the compression state before the first backward")
+        if self._peers is None:
+            self._begin()
+        ddp_saved.check(state, self._same())
+        read = ddp_saved.read_buckets(state, self._exchange_of)
+        resume = Resume([(layout, dtype) for layout, dtype, _ in read])
+        if self._complete and read:
+            known = self._names.items()
+            here = {name: (tuple(p.shape), p.dtype) for p, name in known}
+            _check_same(resume.difference_from(here))
+        self._resume = resume if read else None
+        self._buckets = {layout.digest: exchange for layout, _, exchange in read}
+        self._layouts = {layout.digest: (layout, dtype) for layout, dtype, _ in read}
+        self._mark = state["mark"]
+
+    def _names_lie(self) -> str:
+        return "taken from model=" if self._named else "numbered"
+
+    def _same(self) -> Dict[str, Any]:
+        """Returns what must be equal in a saved state and in the hook that loads it."""
+        assert self._peers is not None
+        return {
+            "world": self._peers.world,
+            "rank": self._peers.rank,
+            "codec": self._codec.agreement,
+            "sums": self._sums.agreement,
+            "exchange": self._way,
+            "names": self._names_lie(),
+        }
+
     def _take_names(self, model: torch.nn.Module) -> None:
         if getattr(model, "_comm_hooks", None):
             refuse("this model already has a communication hook: register one hook for each model")
@@ -176,10 +248,11 @@ class DdpState:
                 "codec": self._codec.agreement,
                 "sums": self._sums.agreement,
                 "exchange": self._way,
-                "the names of parameters": "taken from model=" if self._complete else "numbered",
+                "the names of parameters": self._names_lie(),
             },
             ADVICE,
         )
+        self._nonce = self._meeting.hear("the nonce", uuid.uuid4().hex)[0]
         groups = _groups(ranks, 2, seconds) if world > 1 else (None, None)
         self._peers = Peers(rank, world, groups, self._codec, self._sums, self._threads)
         self._crew = Crew()
@@ -193,62 +266,117 @@ class DdpState:
         assert self._peers is not None
         if bucket.index() == 0:
             self._seen, self._jobs = [], []
+            self._compare_marks()
         if bucket.index() != len(self._seen):
             refuse("this hook is used by two models: make a ddp_hook for each model")
-        digest = self._digest(bucket.parameters())
-        buffer = bucket.buffer()
-        self._seen.append(digest)
+        layout, buffer = self._layout(bucket.parameters()), bucket.buffer()
+        self._seen.append(layout.digest)
         self._raw_bytes += buffer.numel() * buffer.element_size()
-        job = self._job(digest, buffer)
-        self._jobs.append(job)
-        self._crew.put(job)
+        if bucket.index() == 0 and self._resume and not self._resume.begins(layout):
+            self._resume = None
+        if self._resume is not None:
+            future = self._resume.take(layout, buffer)
+            if bucket.is_last():
+                self._end_resume()
+            return future
+        future = self._put(layout, buffer).future
         if bucket.is_last():
             self._end_step()
-        return job.future
+        return future
 
-    def _job(self, digest: int, buffer: torch.Tensor) -> Job:
+    def _compare_marks(self) -> None:
+        """Checks, before the first exchange, that all ranks have loaded states of the same step.
+        Otherwise none uses what it has loaded."""
+        if self._marks_compared:
+            return
+        self._marks_compared = True
+        marks = self._meeting.hear("the compression states", self._mark)
+        if any(mark != marks[0] for mark in marks):
+            warnings.warn(
+                "the ranks have loaded compression states that do not belong together, so all "
+                "buckets begin with key frames: save the state of all ranks after the same step, "
+                "and load it on all ranks",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            self._resume = None
+            self._buckets, self._layouts = {}, {}
+        elif not self._buckets:
+            self._resume = None
+
+    def _end_resume(self) -> None:
+        """Exchanges the gradients of one backward in the buckets of the loaded state."""
+        resume = self._resume
+        assert resume is not None
+        if resume.backwards == 1:
+            topic = "the parameters of the loaded states"
+            for rank, sentence in enumerate(self._meeting.hear(topic, resume.difference())):
+                if sentence is not None:
+                    self._resume, self._buckets, self._layouts = None, {}, {}
+                    _check_same(f"at rank {rank} of the group {sentence}")
+        gathered = resume.gathered()
+        self._seen = [layout.digest for layout, _ in gathered]
+        for layout, x in gathered:
+            self._put(layout, x)
+        self._end_step()
+        resume.put_back(gathered)
+
+    def _put(self, layout: Layout, buffer: torch.Tensor) -> Job:
+        """Starts the exchange of a bucket."""
+        job = self._job(layout, buffer)
+        self._jobs.append(job)
+        self._crew.put(job)
+        return job
+
+    def _job(self, layout: Layout, buffer: torch.Tensor) -> Job:
         """Makes the job for a bucket. Its x is the bucket's buffer, or a copy in main memory."""
         if self._peers.world == 1:
             nothing = [lambda job: None] * 3
             return Job(nothing, lambda job: buffer, buffer.device)
-        exchange = self._buckets.get(digest)
+        exchange = self._buckets.get(layout.digest)
         if exchange is None:
-            exchange = self._new_bucket(digest, buffer)
+            exchange = self._new_bucket(layout, buffer)
         if buffer.device.type == "cpu":
             job = Job([exchange.send, exchange.receive, exchange.finish], _x_of, buffer.device)
             job.x = buffer
             return job
         return _staged(exchange, buffer)
 
-    def _new_bucket(self, digest: int, buffer: torch.Tensor) -> Any:
+    def _new_bucket(self, layout: Layout, buffer: torch.Tensor) -> Any:
         """Makes the exchange of a new bucket, after checking that all ranks have the same one."""
         _check_dtype(buffer.dtype)
         if buffer.layout != torch.strided:
             _unsupported("the gradients of a bucket are sparse: make them dense, with sparse=False")
-        elements, peers = buffer.numel(), self._peers
-        by_parts = self._way == "parts" or self._way == "auto" and peers.world > GATHER_WORLD
-        kind = Parts if by_parts and can_be_cut(elements, peers.world) else Gather
+        elements, digest = buffer.numel(), layout.digest
         self._meeting.compare(
             f"bucket {len(self._seen) - 1} of step {self._steps}",
             {"parameters": f"{digest:016x}", "elements": elements, "dtype": str(buffer.dtype)},
             OTHER_BUCKETS,
         )
         self._key_buckets += 1
-        like = torch.empty(elements, dtype=buffer.dtype)
-        self._buckets[digest] = made = kind(peers, digest, like)
+        self._buckets[digest] = made = self._exchange_of(layout, buffer.dtype)
+        self._layouts[digest] = layout, buffer.dtype
         return made
 
-    def _digest(self, parameters: "List[torch.Tensor]") -> int:
-        """Returns a digest of the names and shapes of a bucket's parameters, in their order."""
-        words = []
+    def _exchange_of(self, layout: Layout, dtype: torch.dtype) -> Any:
+        """Makes the exchange of a bucket, of the same kind on all ranks."""
+        elements, peers = layout.elements(), self._peers
+        assert peers is not None
+        by_parts = self._way == "parts" or self._way == "auto" and peers.world > GATHER_WORLD
+        kind = Parts if by_parts and can_be_cut(elements, peers.world) else Gather
+        return kind(peers, layout.digest, torch.empty(elements, dtype=dtype))
+
+    def _layout(self, parameters: "List[torch.Tensor]") -> Layout:
+        """Returns the names and shapes of a bucket's parameters, in their order."""
+        named = []
         for parameter in parameters:
             name = self._names.get(parameter)
             if name is None:
                 if self._complete:
                     refuse("this hook belongs to another model: make a ddp_hook for each model")
                 name = self._names[parameter] = f"#{len(self._names)}"
-            words.append(f"{name} {tuple(parameter.shape)}")
-        return int.from_bytes(hashlib.sha256("\n".join(words).encode()).digest()[:8], "little")
+            named.append((name, tuple(parameter.shape)))
+        return Layout(named)
 
     def _end_step(self) -> None:
         """Waits for all buckets at the end of a backward. Errors are raised here, because torch
@@ -262,10 +390,20 @@ class DdpState:
         self._steps += 1
         self._complete = True
         for gone in set(self._buckets).difference(self._seen):
+            del self._layouts[gone]
             traffic = self._buckets.pop(gone).traffic
             self._gone_frames += traffic.frames
             self._gone_bytes += traffic.frame_bytes
             self._gone_sent += traffic.sent_bytes
+
+
+def _check_same(difference: Optional[str]) -> None:
+    if difference is not None:
+        raise DeltawireError(
+            Status["MISMATCH"],
+            f"this compression state is of another model: {difference}; load what was saved with "
+            "this model, or load nothing",
+        )
 
 
 def _x_of(job: Any) -> torch.Tensor:

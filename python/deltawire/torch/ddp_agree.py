@@ -44,7 +44,15 @@ class Meeting:
             if other != self.rank:
                 _same(record, self._record_of(topic, other), self.rank, other, advice)
 
-    def _record_of(self, topic: str, other: int) -> "dict[str, Any]":
+    def hear(self, topic: str, word: Any) -> "list[Any]":
+        """Tells all ranks a word on this topic, and returns the words of all, in rank order.
+
+        Errors: TIMEOUT."""
+        self._store.set(f"{topic}/{self.rank}", json.dumps(word))
+        ranks = range(len(self.ranks))
+        return [word if rank == self.rank else self._record_of(topic, rank) for rank in ranks]
+
+    def _record_of(self, topic: str, other: int) -> Any:
         key, pause = f"{topic}/{other}", FIRST_PAUSE
         deadline = time.monotonic() + self.timeout
         while not self._store.check([key]):

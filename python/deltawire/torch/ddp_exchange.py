@@ -89,10 +89,18 @@ class Receiver:
 
     def decode(self, rank: int, room: torch.Tensor, key: Any, out: torch.Tensor, add: bool) -> None:
         """Decodes the frame of a rank into out, or adds it to out. The frame must have this key."""
-        _, length = frame_length(room)
-        made = self._decoders[rank].decode(
-            room[: min(length, room.numel())], out, add=1.0 if add else None, reply=False
-        )
+        try:
+            _, length = frame_length(room)
+            made = self._decoders[rank].decode(
+                room[: min(length, room.numel())], out, add=1.0 if add else None, reply=False
+            )
+        except DeltawireError as error:
+            raise DeltawireError(
+                error.status,
+                f"a frame of rank {rank} of the group was rejected ({error.why}): the states of "
+                "the ranks may differ now, so start all of them again from a checkpoint, with "
+                "load_compression_state_dict",
+            ) from error
         if self._stateful and made.ids != [key if key[1] else key[0]]:
             raise DeltawireError(
                 Status["MISMATCH"],
@@ -102,6 +110,10 @@ class Receiver:
 
     def counters(self) -> "list[Any]":
         return [decoder.counters() for decoder in self._decoders.values()]
+
+    def ends(self, word: str) -> "dict[str, Any]":
+        """Returns the decoders by name, for saved states."""
+        return {f"{word} of rank {rank}": end for rank, end in self._decoders.items()}
 
 
 class Gather:
@@ -142,6 +154,10 @@ class Gather:
 
     def finish(self, job: Any) -> None:
         """Does nothing: there is no second collective."""
+
+    def ends(self) -> "dict[str, Any]":
+        """Returns all encoders and decoders by name, for saved states."""
+        return {"encoder": self._encoder, **self._receiver.ends("decoder")}
 
 
 class Parts:
@@ -224,6 +240,15 @@ class Parts:
             self._sums_receiver.decode(rank, self._sums_in.rows[rank], self._key(rank), out, False)
             if not direct:
                 part.copy_(out[: part.numel()])
+
+    def ends(self) -> "dict[str, Any]":
+        """Returns all encoders and decoders by name, for saved states."""
+        return {
+            **{f"encoder for rank {rank}": end for rank, end in self._encoders.items()},
+            **self._receiver.ends("decoder"),
+            "encoder of means": self._sums,
+            **self._sums_receiver.ends("decoder of means"),
+        }
 
 
 def part_elements(elements: int, world: int) -> int:

@@ -109,5 +109,5 @@ def as_ours(error: BaseException) -> DeltawireError:
     return DeltawireError(
         Status["TIMEOUT" if late else "PEER"] if isinstance(error, RuntimeError) else Status["IO"],
         f"the exchange of gradients failed ({text}): the states of the ranks may differ now, so "
-        "start all of them again from a checkpoint",
+        "start all of them again from a checkpoint, with load_compression_state_dict",
     )

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+# ddp_saved.py - the form in which the state of a DDP hook is saved, and its checks.
+"""The state is a dict of numbers, strings and tensors of uint8, so torch.load accepts it with
+weights_only=True:
+
+    format, kind           1, "ddp"
+    world, rank            number of ranks, and this one's place among them
+    codec, sums, exchange  the arguments of ddp_hook, as the ranks compare them
+    names                  "taken from model=" or "numbered": those of the parameters
+    mark                   [nonce of the run, number of backwards]: equal on all ranks
+    buckets                for each, in order: names, shapes, dtype, states (one for each end)"""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any, Callable
+
+import torch
+
+from deltawire.errors import DeltawireError, Status, fail
+from deltawire.torch import tensors
+from deltawire.torch.ddp_layout import Layout
+
+FORMAT = 1
+KIND = "ddp"
+DTYPES = {str(dtype): dtype for dtype in tensors.CODED}
+ADVICE = "load what this rank saved, with the same world and the same arguments of ddp_hook"
+
+
+def mark_of(nonce: str, steps: int, failed: bool) -> "list[Any]":
+    """Identifies the moment at which a state was saved. After a failed backward it is unknown which
+    frames were decoded, so the mark is unique."""
+    return [uuid.uuid4().hex, -1] if failed else [nonce, steps]
+
+
+def states_of(exchange: Any) -> "dict[str, torch.Tensor]":
+    """Returns the saved state of each encoder and decoder of an exchange, by name."""
+    found = {}
+    for name, end in exchange.ends().items():
+        joined = bytearray(b"".join(end.export_states().values()))  # of one key, or of none
+        found[name] = tensors.of_buffer(joined) if joined else torch.empty(0, dtype=torch.uint8)
+    return found
+
+
+def check(saved: Any, mine: "dict[str, Any]") -> None:
+    """Compares a state with mine: world, rank, codec, sums, exchange and names of the hook.
+
+    Errors: FORMAT (it is not a state of a hook), MISMATCH."""
+    if not isinstance(saved, dict) or (saved.get("kind"), saved.get("format")) != (KIND, FORMAT):
+        _refuse("its kind or format is another one")
+    if not isinstance(saved.get("mark"), list):
+        _refuse("it has no mark")
+    for name, value in mine.items():
+        if saved.get(name) != value:
+            fail(
+                Status["MISMATCH"],
+                f"this compression state was saved with {name} = {saved.get(name)!r}, and here "
+                f"{name} is {value!r}: {ADVICE}",
+            )
+
+
+def read_buckets(
+    saved: "dict[str, Any]", make: "Callable[[Layout, torch.dtype], Any]"
+) -> "list[tuple[Layout, torch.dtype, Any]]":
+    """Returns (layout, dtype, exchange) of each bucket. make: makes an exchange.
+
+    Errors: FORMAT, and those of import_state."""
+    try:
+        return [_read(bucket, make) for bucket in saved["buckets"]]
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        _refuse(f"{type(error).__name__}: {error}")
+
+
+def _read(bucket: Any, make: Any) -> "tuple[Layout, torch.dtype, Any]":
+    names, shapes, dtype = bucket["names"], bucket["shapes"], DTYPES[bucket["dtype"]]
+    if len(names) != len(shapes) or not names:
+        raise ValueError("not as many shapes as names")
+    layout = Layout(zip(names, shapes))
+    exchange = make(layout, dtype)
+    ends = exchange.ends()
+    if set(ends) != set(bucket["states"]):
+        raise ValueError("states of other ends")
+    for name, end in ends.items():
+        data = bytes(tensors.as_bytes(bucket["states"][name].contiguous()))
+        stateful = end.config.codec == "delta" and "quota_bytes" not in end.config.text
+        if stateful and not data:
+            raise ValueError(f"the state of {name} is missing")
+        if data:
+            end.import_state(data)
+    return layout, dtype, exchange
+
+
+def _refuse(reason: str) -> Any:
+    raise DeltawireError(
+        Status["FORMAT"],
+        f"this is not the compression state of a ddp_hook, or it is damaged ({reason}): load what "
+        "compression_state_dict() returned",
+    )
