@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+# test_damage.py - bytes that were damaged on the way, other versions, dtypes that are none of ours.
+import contextlib
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed: ./run torch installs it")
+
+from torch import nn  # noqa: E402
+from torch.nn.parallel import DistributedDataParallel  # noqa: E402
+
+import deltawire  # noqa: E402
+import deltawire.torch  # noqa: E402
+import pipelines  # noqa: E402
+import small_gpt  # noqa: E402
+from ddp_ranks import batch_of, bits_of, outcomes, small_model  # noqa: E402
+from pipelines import Pipe  # noqa: E402
+from ranks import Failed  # noqa: E402
+
+needs_texts = pytest.mark.skipif(small_gpt.text() is None, reason="no texts: install fortunes")
+
+
+def flip(data):
+    """One bit near the end, where the payload of a frame lies."""
+    data[-9] ^= 4
+    return data
+
+
+def cut(data):
+    return data[:-9]
+
+
+@contextlib.contextmanager
+def replaced(owner, name, value):
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield before
+    finally:
+        setattr(owner, name, before)
+
+
+# --- pipelines ---------------------------------------------------------------------------------
+
+
+def steps_with_damage(rank, world, options, damage):
+    """The second step of four has a damaged message of activations: (errors, losses, stats)."""
+    pipe = Pipe(rank, world, "gpipe", options={**options, "backward": "delta:bits=6"})
+    x, y = small_gpt.samples(8, 32)
+    errors, losses = [], []
+    for step in range(4):
+        with contextlib.ExitStack() as stack:
+            if step == 1 and rank == 0:
+                lane = pipe.stages[0]._compression.after.lane
+                sent = type(lane).send
+                messages = []
+
+                def send(data, waits=True):
+                    messages.append(data)
+                    sent(lane, damage(data) if len(messages) == 2 else data, waits)
+
+                stack.enter_context(replaced(lane, "send", send))
+            try:
+                losses.append(pipe.step(x, y, torch.arange(8)))
+            except deltawire.DeltawireError as error:
+                errors.append((step, error.status.name, error.why))
+    return errors, losses, pipe.stats()
+
+
+@needs_texts
+@pytest.mark.parametrize("options", [{}, {"carrier": "tcp://127.0.0.1"}])
+@pytest.mark.parametrize("damage", [flip, cut])
+def test_a_damaged_message_ends_one_step(ranks, options, damage):
+    """Both ranks are told; nothing of it is used, and the next step begins every id anew."""
+    for rank, (errors, losses, stats) in enumerate(
+        ranks.run(2, steps_with_damage, options, damage)
+    ):
+        ((step, status, why),) = errors
+        assert step == 1 and len(losses) == 3
+        assert status in (("PEER",), ("CORRUPT", "FORMAT"))[rank], why
+        assert rank == 1 or "stage 1 stopped the step" in why
+        if rank == 0:
+            sent = stats[0]["forward_sent"]
+            assert sent["key_entries"] == 16, sent
+        else:
+            assert losses[2] < losses[0]
+
+
+def rank_of_version(rank, world):
+    from deltawire.torch import compression
+
+    with replaced(compression, "VERSION", f"0.0.{7 + rank}"):
+        Pipe(rank, world, "gpipe", options={}).step(*small_gpt.samples(8, 32), torch.arange(8))
+
+
+@needs_texts
+def test_stages_of_different_versions(ranks):
+    with pytest.raises(Failed) as failed:
+        ranks.run(2, rank_of_version)
+    assert set(failed.value.errors) == {0, 1}
+    for name, status, text in failed.value.errors.values():
+        assert (name, status.name) == ("DeltawireError", "MISMATCH")
+        assert "version" in text and "0.0.7" in text and "0.0.8" in text
+
+
+class OfOtherDtype(nn.Module):
+    """Its second output has a dtype that cannot travel."""
+
+    def __init__(self, index):
+        super().__init__()
+        self.first = index == 0
+        self.letters = nn.Embedding(small_gpt.LETTERS, 32)
+        self.logits = nn.Linear(32, small_gpt.LETTERS)
+
+    def forward(self, *given):
+        if self.first:
+            return self.letters(given[0]), given[0].to(torch.uint16)
+        return self.logits(given[0]).clone()
+
+
+def rank_of_dtype(rank, world):
+    Pipe(rank, world, "gpipe", options={}, make=OfOtherDtype).step(
+        *small_gpt.samples(8, 32), torch.arange(8)
+    )
+
+
+@needs_texts
+@pytest.mark.skipif(not pipelines.HAS_EVAL, reason="torch 2.6 wants gradients of all outputs")
+def test_a_dtype_that_cannot_travel(ranks):
+    with pytest.raises(Failed) as failed:
+        ranks.run(2, rank_of_dtype)
+    found = {rank: (status.name, text) for rank, (_, status, text) in failed.value.errors.items()}
+    assert found[0][0] == "UNSUPPORTED" and "torch.uint16" in found[0][1], found
+    assert found[1][0] == "PEER" and "torch.uint16" in found[1][1], found
+
+
+# --- send and recv -----------------------------------------------------------------------------
+
+
+def exchange_with_damage(rank, world, damage):
+    """A damaged frame, then one under another tag: what the receiver says and has."""
+    from deltawire.torch import p2p
+
+    x = torch.randn(4, 6, 32, generator=torch.Generator().manual_seed(3))
+    if rank == 0:
+        real = p2p.tensors.of_buffer
+        buffers = []
+
+        def of_buffer(data):
+            buffers.append(data)
+            return real(damage(data) if len(buffers) == 2 else data)
+
+        with replaced(p2p.tensors, "of_buffer", of_buffer):
+            deltawire.torch.send(x, 1, range(4))
+        deltawire.torch.send(x, 1, range(4), tag=1)
+        return None
+    y = torch.zeros(4, 6, 32)
+    try:
+        deltawire.torch.recv(y, 0)
+    except deltawire.DeltawireError as error:
+        said = error.status.name
+    untouched = not y.any()
+    return said, untouched, deltawire.torch.recv(y, 0, tag=1)
+
+
+def test_a_damaged_frame_is_not_received(ranks):
+    answers = ranks.run(2, exchange_with_damage, flip)
+    assert answers[1] == ("CORRUPT", True, [0, 1, 2, 3])
+
+
+# --- the hook ----------------------------------------------------------------------------------
+
+
+class Damaging:
+    """Stands in for torch.distributed where the hook's collectives are: damages what goes out."""
+
+    def __init__(self, real, after):
+        self.real, self.left = real, after
+
+    def _damaged(self, x):
+        self.left -= 1
+        if self.left == 0:
+            x[x.numel() // 4] ^= 4  # by parts: in what goes to rank 0
+        return x
+
+    def all_gather(self, outs, x, **more):
+        return self.real.all_gather(outs, self._damaged(x), **more)
+
+    def all_to_all_single(self, out, x, **more):
+        return self.real.all_to_all_single(out, self._damaged(x), **more)
+
+
+def rank_with_damage(rank, world, exchange):
+    """Rank 1 sends a damaged frame in its third step: what each rank says, before it is used."""
+    from deltawire.torch import ddp_exchange
+
+    model = DistributedDataParallel(small_model(), bucket_cap_mb=1)
+    model.register_comm_hook(
+        *deltawire.torch.ddp_hook(exchange=exchange, model=model, timeout=5.0)
+    )
+    for number in range(5):
+        if number == 2 and rank == 1:
+            ddp_exchange.dist = Damaging(ddp_exchange.dist, 1)
+        before = bits_of(model)
+        x, y = batch_of(rank, number)
+        try:
+            (model(x) - y).square().mean().backward()
+        except deltawire.DeltawireError as error:
+            assert bits_of(model) == before
+            return number, error.status.name, error.why
+    return None
+
+
+@pytest.mark.parametrize("exchange", ["gather", "parts"])
+def test_damaged_gradients_are_not_used(exchange):
+    """The rank that gets them says so, and the other one hears of it, at the latest one step on."""
+    first, second = outcomes(2, rank_with_damage, exchange)
+    assert first[:2] == (2, "CORRUPT"), first
+    assert "rank 1" in first[2] and "load_compression_state_dict" in first[2], first
+    assert second[0] in (2, 3) and second[1] in ("PEER", "TIMEOUT"), second
