@@ -6,12 +6,15 @@
 Copies the tree, builds the pure suite once, then for each mutant changes one line, rebuilds and
 runs the suite. A mutant that survives is a check that is missing. Those of 64-bit Arm run by
 emulation, where Debian's cross compiler and qemu-user are there; those of the kernels for GPUs by
-the test that runs their source on the CPU; those of links by the inputs of the fuzzers. Part of
-`./run soak`."""
+the test that runs their source on the CPU; those of links by the inputs of the fuzzers; those of
+deltawire.torch by the Python that DW_TORCH_PYTHON names, if it has torch. Part of `./run soak`."""
 
+import contextlib
+import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -555,11 +558,53 @@ MUTANTS_OF_PYTHON = {
     "py_keys_in_logs": ("python/deltawire/tls.py", "def __repr__(self) -> str:", "def repr(self) -> str:"),
     "py_channel_without_ids": ("python/deltawire/channel.py", "if ids is None and self._needs_ids:", "if False:"),
 }
+# deltawire.torch, by an interpreter that has torch; the fourth word names the tests, which lie in
+# tests/python/torch.
+MUTANTS_OF_TORCH = {
+    "pt_ids_not_handed_over": ("python/deltawire/torch/stage.py", "ids.mark(output, compression.ids.get(fwd_chunk_id))", "pass", "test_schedules.py::test_second_epoch_hits"),
+    "pt_marks_not_compared": ("python/deltawire/torch/compression.py", 'if theirs["mark_before" if side is self.after else "mark_after"] == side.mark:', "if True:", "test_state.py::test_one_rank_restarts_without_state"),
+    "pt_options_not_compared": ("python/deltawire/torch/compression.py", "self.agreement.compare(self._agreed())", "pass", "test_stage.py::test_other_config_is_found_at_start"),
+    "pt_versions_not_compared": ("python/deltawire/torch/compression.py", '"the version of deltawire": VERSION,', "", "test_damage.py::test_stages_of_different_versions"),
+    "pt_part_past_the_end": ("python/deltawire/torch/message.py", "if at + length > len(data):", "if False:", "test_parts.py::test_damaged_messages_are_refused"),
+    "pt_gaps_not_copied": ("python/deltawire/torch/tensors.py", "return flat if dense else flat.contiguous()", "return flat", "test_parts.py::test_samples_are_copied_only_where_they_must"),
+    "pt_no_word_of_memory": ("python/deltawire/torch/watch.py", "if held > self._size:", "if False:", "test_stage.py::test_warns_if_ids_do_not_recur"),
+    "pt_evaluates_with_state": ("python/deltawire/torch/ends.py", "plain = kind == WITHOUT_IDS and self.plain is not None", "plain = False", "test_stage.py::test_evaluation_is_stateless"),
+    "pt_any_dtype_travels": ("python/deltawire/torch/ends.py", "if dtype is None: fail(", "if False: fail(", "test_damage.py::test_a_dtype_that_cannot_travel"),
+    "pt_failed_step_not_reset": ("python/deltawire/torch/compression.py", "if self._encoded: self.reset()", "if False: self.reset()", "test_damage.py::test_a_damaged_message_ends_one_step"),
+    "pt_failed_state_has_a_mark": ("python/deltawire/torch/compression.py", "if self._failed and self._encoded: return [uuid", "if False: return [uuid", "test_restart.py::test_states_after_a_failed_step_heal"),
+    "pt_asks_the_store_again": ("python/deltawire/torch/compression.py", "ready = self.before.nonce or self", "ready = self", "test_restart.py::test_one_rank_is_killed_and_comes_back"),
+    "pt_port_kept": ("python/deltawire/torch/compression.py", "side.lane.close()", "pass", "test_restart.py::test_a_closed_stage_gives_its_port_back"),
+    "pt_closed_goes_on": ("python/deltawire/torch/compression.py", "self._closed = True", "pass", "test_restart.py::test_a_closed_stage_runs_no_step"),
+    "pt_closed_link_is_lost": ("python/deltawire/torch/carrier_link.py", 'if error.status != Status["PEER"]: self.lost(error)', "self.lost(error)", "test_restart.py::test_a_rank_that_is_done_may_close_its_link"),
+    "pt_link_waits_for_ever": ("python/deltawire/torch/carrier_link.py", "data = link.recv(self._in, timeout=self._timeout)", "data = link.recv(self._in)", "test_restart.py::test_a_rank_that_stands_still_is_noticed[link]"),
+    "pt_recv_copies_nothing": ("python/deltawire/torch/p2p.py", "self._tensor.copy_(made)", "pass", "test_p2p.py::test_exchange"),
+    "pt_sum_not_divided": ("python/deltawire/torch/ddp_exchange.py", "total.div_(self._peers.world)", "pass", "test_ddp.py::test_a_gathered_mean_is_that_of_the_frames"),
+    "pt_parts_not_divided": ("python/deltawire/torch/ddp_exchange.py", "self._sum.div_(self._peers.world)", "pass", "test_ddp.py::test_a_mean_by_parts_is_that_of_the_frames"),
+    "pt_buckets_kept": ("python/deltawire/torch/ddp.py", "for gone in set(self._buckets).difference(self._seen):", "for gone in ():", "test_ddp.py::test_buckets_are_recognized_by_their_parameters"),
+    "pt_records_not_compared": ("python/deltawire/torch/ddp_agree.py", "if here != there:", "if False:", "test_ddp_errors.py::test_ranks_with_different_arguments"),
+    "pt_second_model_unseen": ("python/deltawire/torch/ddp.py", "if self._complete: refuse(", "if False: refuse(", "test_ddp_errors.py::test_a_hook_for_two_models"),
+    "pt_second_hook_unseen": ("python/deltawire/torch/ddp.py", 'if getattr(model, "_comm_hooks", None):', "if False:", "test_ddp_errors.py::test_a_hook_registered_twice"),
+    "pt_sender_unnamed": ("python/deltawire/torch/ddp_exchange.py", 'f"a frame of rank {rank} of the group was rejected ({error.why})', 'f"a frame was rejected ({error.why})', "test_damage.py::test_damaged_gradients_are_not_used"),
+    "pt_state_not_resumed": ("python/deltawire/torch/ddp.py", "self._resume = resume if read else None", "", "test_ddp_state.py::test_a_restarted_world_goes_on_to_the_bit"),
+    "pt_resumed_once": ("python/deltawire/torch/ddp_resume.py", "BACKWARDS = 2", "BACKWARDS = 1", "test_ddp_state.py::test_a_restarted_world_goes_on_to_the_bit"),
+    "pt_losses_left_over": ("python/deltawire/torch/torch_stage.py", "losses.clear()", "pass", "test_damage.py::test_a_damaged_message_ends_one_step"),
+    "pt_means_not_put_back": ("python/deltawire/torch/ddp_resume.py", "self._pieces[name].copy_(piece)", "pass", "test_ddp_state.py::test_a_restarted_world_goes_on_to_the_bit"),
+    "pt_one_decoder_not_saved": ("python/deltawire/torch/ddp_saved.py", "if data: end.import_state(data)", 'if data and "means" not in name: end.import_state(data)', "test_ddp_state.py::test_a_restarted_world_goes_on_to_the_bit"),
+    "pt_states_of_other_steps": ("python/deltawire/torch/ddp.py", "if any(mark != marks[0] for mark in marks):", "if False:", "test_ddp_state.py::test_states_that_do_not_belong_together[who2-1]"),
+    "pt_failed_backward_has_a_mark": ("python/deltawire/torch/ddp_saved.py", "if failed else", "if False else", "test_ddp_state.py::test_a_state_after_a_failed_backward_belongs_to_no_other"),
+    "pt_state_of_any_world": ("python/deltawire/torch/ddp_saved.py", "if saved.get(name) != value:", "if False:", "test_ddp_state.py::test_states_of_another_place_are_refused"),
+    "pt_state_of_any_model": ("python/deltawire/torch/ddp.py", "_check_same(resume.difference_from(here))", "pass", "test_ddp_state.py::test_states_of_another_place_are_refused"),
+    "pt_first_backward_of_any_model": ("python/deltawire/torch/ddp.py", "if sentence is not None:", "if False:", "test_ddp_state.py::test_another_model_is_found_in_the_first_backward"),
+    "pt_ends_left_out": ("python/deltawire/torch/ddp_saved.py", 'if set(ends) != set(bucket["states"]):', "if False:", "test_ddp_state.py::test_damaged_states_are_refused"),
+    "pt_empty_state_taken": ("python/deltawire/torch/ddp_saved.py", "if stateful and not data:", "if False:", "test_ddp_state.py::test_damaged_states_are_refused"),
+    "pt_loaded_too_late": ("python/deltawire/torch/ddp.py", "if self._seen or self._steps:", "if False:", "test_ddp_state.py::test_a_state_is_loaded_before_the_first_backward"),
+}
 # fmt: on
 NEEDED = {
     "program": ["cli/all", "tests/cli/make_frame", "tests/transports/nccl/all", "transports/all"],
     "pooled": ["tests/threads/test_threads"],
     "python": ["python_package"],
+    "torch": ["python_package", "torch_package"],
     "peers": ["tests/fuzz/replay_records", "tests/fuzz/replay_link"],
     "frames": [f"tests/fuzz/replay_{name}" for name in ("decode", "round_trip", "reply")],
     "sized": ["tests/transports/common/test_sized"],
@@ -585,6 +630,7 @@ NEEDED = {
         "cli/deltawire",
     ],
 }
+TORCH_SECONDS = 900  # for the tests of one mutant
 ARM_TOOLS = ["aarch64-linux-gnu-gcc", "qemu-aarch64"]
 
 
@@ -608,33 +654,65 @@ def set_up(tree, build, *options):
     )
 
 
-def build_and_test(build, suite):
+def torch_python():
+    """The interpreter that DW_TORCH_PYTHON names, where it has torch; None: there is none."""
+    named = os.environ.get("DW_TORCH_PYTHON")
+    asked = [named, "-c", "import torch, cffi, pytest"]
+    if not named or subprocess.run(asked, capture_output=True).returncode != 0:
+        return None
+    return named
+
+
+def try_torch(build, tests):
+    """pytest of tests/python/torch with the package of a build; tests: "file::test ...".
+
+    Processes of a mutant that hangs are ended together."""
+    env = dict(os.environ, PYTHONPATH=str(build / "python"), PYTHONDONTWRITEBYTECODE="1")
+    folders = [str(build / name) for name in ("src", "transports", "threads", "python")]
+    env.update(DW_TEST_LIBRARIES=":".join(folders), OMP_NUM_THREADS="1", DW_DDP_LONGEST="60")
+    folder = build.parent / "tests/python/torch"
+    command = [torch_python(), "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
+    run = subprocess.Popen(
+        [*command, *(str(folder / test) for test in tests.split())],
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        said, _ = run.communicate(timeout=TORCH_SECONDS)
+        return run.returncode, said
+    except subprocess.TimeoutExpired:
+        return 1, f"not done after {TORCH_SECONDS} s"
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(run.pid, signal.SIGKILL)
+        run.wait()
+
+
+def try_suite(build, suite, tests):
+    """(0 where all tests pass, what they said)."""
+    if suite == "torch":
+        return try_torch(build, tests)
+    options = ["--suite", suite, "--quiet", "--maxfail", "1", "--timeout-multiplier", "3"]
+    done = subprocess.run(
+        ["meson", "test", "-C", str(build), "--no-rebuild", *options],
+        capture_output=True,
+        text=True,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def build_and_test(build, suite, tests):
     needed = NEEDED.get(suite, ["tests/all"])
     compiled = subprocess.run(["ninja", "-C", str(build), *needed], capture_output=True, text=True)
     if compiled.returncode != 0:
         compiled = subprocess.run(["ninja", "-C", str(build)], capture_output=True, text=True)
     if compiled.returncode != 0:
         return f"does not compile: {compiled.stdout[-2000:]}"
-    tests = subprocess.run(
-        [
-            "meson",
-            "test",
-            "-C",
-            str(build),
-            "--no-rebuild",
-            "--suite",
-            suite,
-            "--quiet",
-            "--maxfail",
-            "1",
-            "--timeout-multiplier",
-            "3",
-        ],
-        capture_output=True,
-        text=True,
-    )
-    said = (tests.stdout + tests.stderr)[-2000:]
-    return "" if tests.returncode == 0 else f"noticed: {said}"
+    failed, said = try_suite(build, suite, tests)
+    return f"noticed: {said[-2000:]}" if failed else ""
 
 
 def places_of(text, old):
@@ -669,6 +747,10 @@ BUILDS = {
         (*LINKS, "-Dpython=enabled", "-Dsimd=disabled", *NO_GPU),
         {"pooled": MUTANTS_OF_THREADS, "python": MUTANTS_OF_PYTHON},
     ),
+    "torch": (
+        (*LINKS, "-Dpython=enabled", "-Dsimd=disabled", *NO_GPU),
+        {"torch": MUTANTS_OF_TORCH},
+    ),
     "gpu": (FAKE_GPU, {"bits_of_gpu": MUTANTS_OF_GPU, "cuda": MUTANTS_OF_STREAMS}),
     "arm": (("--cross-file", "tests/cross/aarch64.ini"), {"bits": MUTANTS_OF_ARM}),
 }
@@ -677,16 +759,17 @@ BUILDS = {
 def try_each(source, tree, build, suite, mutants):
     """The names of those that no test of the suite notices."""
     survivors = []
-    complaint = build_and_test(build, suite)
+    named = dict.fromkeys(test for _, _, _, *tests in mutants.values() for test in tests)
+    complaint = build_and_test(build, suite, " ".join(named))
     if complaint:
         sys.exit(f"suite {suite}: the tests fail before anything is broken: {complaint}")
-    for name, (file, old, new) in mutants.items():
+    for name, (file, old, new, *tests) in mutants.items():
         text = (source / file).read_text()
         places = places_of(text, old)
         if len(places) != 1:
             sys.exit(f"{name}: {file} has {len(places)} places to change, not one")
         (tree / file).write_text(text[: places[0][0]] + new + text[places[0][1] :])
-        result = build_and_test(build, suite).partition(":")[0]
+        result = build_and_test(build, suite, " ".join(tests)).partition(":")[0]
         print(f"{name:28} {result or 'SURVIVES'}", flush=True)
         if result != "noticed":
             survivors.append(name)
@@ -708,6 +791,8 @@ def chosen_of(names):
         picked = {suite: table for suite, table in picked.items() if table}
         if build == "arm" and picked and not all(shutil.which(tool) for tool in ARM_TOOLS):
             print(f"mutants of 64-bit Arm are left out: {' or '.join(ARM_TOOLS)} is missing")
+        elif build == "torch" and picked and torch_python() is None:
+            print("mutants of deltawire.torch are left out: DW_TORCH_PYTHON names no such Python")
         elif picked:
             chosen[build] = options, picked
     return chosen
