@@ -19,7 +19,9 @@ END
 wheel_environment() {
     [ -x "$build/venv/bin/python" ] || "$python" -m venv "$build/venv"
     "$build/venv/bin/python" -m pip install --quiet --disable-pip-version-check \
-        "${wheel_tools[@]}" || die "the tools could not be installed into build/venv"
+        "${wheel_tools[@]}" && return
+    say "wheel: its tools could not be installed into build/venv (see above), so none was made"
+    exit 77
 }
 
 # Puts the licences beside ours, and the versions of what was bundled.
