@@ -32,7 +32,7 @@ options_checked=(-Dwerror=true -Dtests=enabled -Dtransports=enabled -Dtls=enable
     -Dmpi=enabled -Dcuda=auto)
 options_no_gpu=(-Dgpu_archs=) # kernels are compiled by nvcc once, not in every build
 options_sanitized=("${options_checked[@]}" "${options_no_gpu[@]}" -Db_lundef=false -Dbench=disabled
-    "-Dc_args=-fno-sanitize-recover=all -g1") # line numbers are enough, and compile faster
+    -Doptimization=1 "-Dc_args=-fno-sanitize-recover=all -g1") # quick to compile
 
 # Every finding ends its test.
 export ASAN_OPTIONS=detect_leaks=1:abort_on_error=1:detect_stack_use_after_return=1

@@ -12,8 +12,9 @@ builder= # the process that makes the builds
 suites_valgrind='pure,examples,-threads,-slow,-bits'
 # The part asan runs the other suites, and is compiled by clang as well.
 suites_clang='pure,cuda,fuzz,examples,-few'
-suites_tsan='threads,transports,trainer,-mpi,-program'
+suites_tsan='threads,transports,trainer,-mpi,-program,-devices'
 suites_cross='pure,fuzz,examples,-long'
+suites_aarch64='bits,fuzz,-long'
 
 wanted() { [ -z "$part" ] || [ "$part" = "$1" ]; }
 
@@ -89,7 +90,7 @@ suites_of_build() {
     tsan) echo "$suites_tsan" ;;
     cross-aarch64-clang) echo bits ;;
     cross-s390x) echo "$suites_cross,messages" ;;
-    cross-*) echo "$suites_cross" ;;
+    cross-aarch64) echo "$suites_aarch64" ;;
     esac
 }
 
@@ -167,6 +168,7 @@ test_parts() {
     cross)
         suites_gcc=emulated
         suites_cross=${suites_cross%,-long}
+        suites_aarch64=$suites_cross
         ;;
     python) suites_gcc=python suites_asan=python ;;
     esac
@@ -212,7 +214,7 @@ find_cross() {
 test_cross() {
     [ "$can_cross" ] || return 0
     if is_built gcc; then run_tests cross-x86 gcc emulated; fi
-    if is_built cross-aarch64; then run_tests cross-aarch64 cross-aarch64 "$suites_cross"; fi
+    if is_built cross-aarch64; then run_tests cross-aarch64 cross-aarch64 "$suites_aarch64"; fi
     if [ "$part" = cross ] && is_built cross-aarch64-clang; then
         run_tests cross-aarch64-clang cross-aarch64-clang bits
     fi
