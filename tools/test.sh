@@ -11,12 +11,13 @@ builder= # the process that makes the builds
 # the part is asked for.
 suites_valgrind='pure,examples,-threads,-slow,-bits'
 # The part asan runs the other suites, and is compiled by clang as well.
-suites_clang='pure,cuda,fuzz,examples,-few'
+suites_clang='pure,cuda,fuzz,examples,-few,-long'
 suites_tsan='threads,transports,trainer,-mpi,-program,-devices'
 suites_cross='pure,fuzz,examples,-long'
 suites_aarch64='bits,fuzz,-long'
 
-wanted() { [ -z "$part" ] || [ "$part" = "$1" ]; }
+# The part long runs only where it is asked for.
+wanted() { [ "$part" = "$1" ] || { [ -z "$part" ] && [ "$1" != long ]; }; }
 
 # run_tests NAME DIR SUITES [MESON TEST OPTIONS]: the count is taken from Meson's own log.
 run_tests() {
@@ -59,7 +60,7 @@ test_arguments() {
         esac
     done
     case $part in
-    '' | gcc | clang | asan | tsan | valgrind | cross | python) ;;
+    '' | gcc | clang | asan | tsan | valgrind | cross | python | long) ;;
     *) usage_error "no part '$part'" ;;
     esac
     [ -z "$part" ] || [ -z "$quick" ] || usage_error "--quick goes without --part"
@@ -142,7 +143,9 @@ is_built() {
 
 # The builds that the wanted parts need. The part cross has what an older x86-64 runs, too.
 wanted_builds() {
-    if wanted gcc || wanted valgrind || wanted cross || wanted python; then echo gcc; fi
+    if wanted gcc || wanted valgrind || wanted cross || wanted python || wanted long; then
+        echo gcc
+    fi
     ! wanted clang || echo clang
     if wanted asan || wanted python; then echo asan; fi
     ! wanted tsan || echo tsan
@@ -159,7 +162,7 @@ test_parts() {
     # A filter means that somebody waits for few tests; without one all must compile.
     [ -z "$filter" ] || everything='*'
     # A single part needs no more than its own tests, but `gcc` compiles everything.
-    suites_gcc=$everything suites_asan='*,-house,-mpich'
+    suites_gcc=$everything suites_asan='*,-house,-mpich,-long'
     case $part in
     valgrind)
         suites_valgrind=${suites_valgrind%,-bits}
@@ -171,14 +174,15 @@ test_parts() {
         suites_aarch64=$suites_cross
         ;;
     python) suites_gcc=python suites_asan=python ;;
+    long) suites_gcc=long ;;
     esac
     ! wanted cross || find_cross
     # shellcheck disable=SC2046
     start_builds $(wanted_builds)
-    if wanted gcc && is_built gcc; then run_tests gcc gcc '*,-emulated,-python,-few'; fi
+    if wanted gcc && is_built gcc; then run_tests gcc gcc '*,-emulated,-python,-few,-long'; fi
     if wanted clang && is_built clang; then run_tests clang clang "$suites_clang"; fi
     if wanted asan && is_built asan; then
-        run_tests asan asan '*,-house,-mpich,-python,-few' --timeout-multiplier 4
+        run_tests asan asan '*,-house,-mpich,-python,-few,-long' --timeout-multiplier 4
     fi
     if wanted tsan && is_built tsan; then
         run_tests tsan tsan "$suites_tsan" --timeout-multiplier 6
@@ -191,6 +195,7 @@ test_parts() {
     fi
     if wanted cross; then test_cross; fi
     if wanted python; then test_python; fi
+    if wanted long && is_built gcc; then run_tests long gcc long; fi
     wait "$builder" || true
     builder=
 }

@@ -11,9 +11,8 @@ back with 6 bits. It prints the compression ratio of the activations and the los
 import multiprocessing
 import os
 
-import numpy
-
 import deltawire
+import numpy
 
 SAMPLES, BATCH, INPUTS, HIDDEN, CLASSES, EPOCHS, RATE = 512, 32, 32, 64, 8, 6, 0.5
 
