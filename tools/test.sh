@@ -180,6 +180,15 @@ test_parts() {
     # shellcheck disable=SC2046
     start_builds $(wanted_builds)
     if wanted gcc && is_built gcc; then run_tests gcc gcc '*,-emulated,-python,-few,-long'; fi
+    # What needs only this build comes first, while the next ones are made.
+    if wanted valgrind && is_built gcc; then
+        # Threads have TSan; the rest must be clean here, leaks and all.
+        local memcheck=(valgrind -q --error-exitcode=99 --leak-check=full
+            --errors-for-leak-kinds=definite,indirect --child-silent-after-fork=yes)
+        run_tests valgrind gcc "$suites_valgrind" --timeout-multiplier 15 --wrap "${memcheck[*]}"
+    fi
+    if wanted cross && [ "$can_cross" ] && is_built gcc; then run_tests cross-x86 gcc emulated; fi
+    if wanted python && is_built gcc; then run_tests python gcc python; fi
     if wanted clang && is_built clang; then run_tests clang clang "$suites_clang"; fi
     if wanted asan && is_built asan; then
         run_tests asan asan '*,-house,-mpich,-python,-few,-long' --timeout-multiplier 4
@@ -187,23 +196,14 @@ test_parts() {
     if wanted tsan && is_built tsan; then
         run_tests tsan tsan "$suites_tsan" --timeout-multiplier 6
     fi
-    if wanted valgrind && is_built gcc; then
-        # Threads have TSan; the rest must be clean here, leaks and all.
-        local memcheck=(valgrind -q --error-exitcode=99 --leak-check=full
-            --errors-for-leak-kinds=definite,indirect --child-silent-after-fork=yes)
-        run_tests valgrind gcc "$suites_valgrind" --timeout-multiplier 15 --wrap "${memcheck[*]}"
-    fi
     if wanted cross; then test_cross; fi
-    if wanted python; then test_python; fi
+    # The libraries under ASan and UBSan below the Python package.
+    if wanted python && is_built asan; then
+        run_tests python-asan asan python --timeout-multiplier 4
+    fi
     if wanted long && is_built gcc; then run_tests long gcc long; fi
     wait "$builder" || true
     builder=
-}
-
-# The package for Python, by itself and with the libraries under ASan and UBSan.
-test_python() {
-    if is_built gcc; then run_tests python gcc python; fi
-    if is_built asan; then run_tests python-asan asan python --timeout-multiplier 4; fi
 }
 
 # Other processors, emulated: older ones of x86-64 from the build for this one, 64-bit Arm, and a
@@ -218,7 +218,6 @@ find_cross() {
 
 test_cross() {
     [ "$can_cross" ] || return 0
-    if is_built gcc; then run_tests cross-x86 gcc emulated; fi
     if is_built cross-aarch64; then run_tests cross-aarch64 cross-aarch64 "$suites_aarch64"; fi
     if [ "$part" = cross ] && is_built cross-aarch64-clang; then
         run_tests cross-aarch64-clang cross-aarch64-clang bits
