@@ -20,7 +20,6 @@ import time
 from slow_network import SlowNetwork
 
 STEPS = 2  # in one measurement
-PORT = 29500
 
 
 def variants(given):
@@ -74,16 +73,9 @@ class Variant:
 
 
 def rank_main(given):
-    import torch
     import torch.distributed as dist
 
-    torch.set_num_threads(1)
-    dist.init_process_group(
-        "gloo",
-        init_method=f"tcp://{SlowNetwork.address(0)}:{PORT}",
-        rank=given.rank,
-        world_size=given.world,
-    )
+    SlowNetwork.join(given.rank, given.world)
     all_of_them = {name: Variant(given, codec, way) for name, codec, way in variants(given)}
     alone = all_of_them["raw"]
     with alone.model.no_sync():

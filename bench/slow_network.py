@@ -19,6 +19,7 @@ class SlowNetwork:
     """
 
     INTERFACE = "wire"  # of each rank
+    PORT = 29500  # on which rank 0 listens for the other ranks
 
     def __init__(self, world, rate):
         self.hub = f"dwhub{os.getpid()}"
@@ -35,6 +36,21 @@ class SlowNetwork:
         """The number of bytes that the kernel has sent from the namespace of the caller."""
         counter = f"/sys/class/net/{SlowNetwork.INTERFACE}/statistics/tx_bytes"
         return int(pathlib.Path(counter).read_text())
+
+    @staticmethod
+    def join(rank, world):
+        """Called in the process of a rank: makes torch's process group over the limited link, with
+        one thread for computing."""
+        import torch
+        import torch.distributed as dist
+
+        torch.set_num_threads(1)
+        dist.init_process_group(
+            "gloo",
+            init_method=f"tcp://{SlowNetwork.address(0)}:{SlowNetwork.PORT}",
+            rank=rank,
+            world_size=world,
+        )
 
     def start(self, rank, command):
         """Starts a command in the namespace of a rank; gloo uses the limited link."""

@@ -21,7 +21,6 @@ import time
 from slow_network import SlowNetwork
 
 STEPS = 3  # of one measurement
-PORT = 29501
 VARIANTS = {
     "raw": None,
     "delta 3 / direct 6": ("delta:bits=3", "direct:bits=6"),
@@ -98,13 +97,7 @@ def rank_main(given):
     import torch
     import torch.distributed as dist
 
-    torch.set_num_threads(1)
-    dist.init_process_group(
-        "gloo",
-        init_method=f"tcp://{SlowNetwork.address(0)}:{PORT}",
-        rank=given.rank,
-        world_size=2,
-    )
+    SlowNetwork.join(given.rank, 2)
     computing = computing_seconds(given)
     variants = {name: Variant(given, config) for name, config in VARIANTS.items()}
     for one in variants.values():  # shapes are exchanged, and the first frames are key frames

@@ -800,6 +800,8 @@ def chosen_of(names):
 
 def main():
     source, chosen = pathlib.Path(sys.argv[1]).resolve(), chosen_of(sys.argv[2:])
+    if not chosen:
+        sys.exit(77)  # none of those that were asked for can be tried here
     survivors, tried = [], 0
     with tempfile.TemporaryDirectory(prefix="deltawire-mutants-") as folder:
         tree = pathlib.Path(folder) / "tree"
